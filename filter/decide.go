@@ -1,0 +1,211 @@
+package filter
+
+import (
+	"golang.org/x/crypto/blake2s"
+
+	"weir/counter"
+	"weir/sharedata"
+	"weir/window"
+)
+
+// match is a rule that applies to the request being decided, with what it has counted for the request's key.
+type match struct {
+	rule    *rule
+	index   int // of the rule
+	key     []byte
+	address sharedata.Address
+	slot    sharedata.Slot
+	cell    counter.Cell
+	cost    uint64
+	numbers []uint64 // of the windows that were charged
+	taken   bool
+}
+
+// decide takes a request's hits from all limits of all the rules that match it, or from none. The cells of the matches then
+// stand as they are after the decision.
+//
+// First all entries are read: most refusals are found without a write. Then they are written one after the other, each by a
+// compare-and-set against what was decided on. Where another worker was faster the entry is decided again, and if it has no
+// room any more, the entries written before get their hits back.
+func (p *plugin) decide(matches []match, now int64) (allowed bool) {
+	allowed = true
+	for i := range matches {
+		m := &matches[i]
+		if !p.load(m, now) {
+			allowed = false
+		}
+	}
+	if !allowed {
+		return false
+	}
+	for i := range matches {
+		if m := &matches[i]; !p.charge(m, now, false) {
+			p.remember(m, now)
+			for j := range matches[:i] {
+				p.giveBack(&matches[j], now)
+			}
+			return false
+		}
+	}
+	return true
+}
+
+// load reads what the match's rule has counted, and tells whether the match has room. A refusal that this VM remembers needs
+// no shared data.
+func (p *plugin) load(m *match, now int64) (allowed bool) {
+	m.taken = false
+	m.address = p.table.Address(m.key)
+	if payload := p.refusals.find(m.address, m.index, now); payload != nil && m.cell.Load(&m.rule.counter, payload) {
+		if m.cell.Advance(now); !m.cell.Allows(m.cost) {
+			return false
+		}
+	}
+	p.read(m, now)
+	if m.cell.Allows(m.cost) {
+		return true
+	}
+	p.remember(m, now)
+	return false
+}
+
+// read fetches a match's cell and brings it to the present.
+func (p *plugin) read(m *match, now int64) {
+	p.fetch(m)
+	m.cell.Advance(now)
+}
+
+// fetch gets a match's cell as it was written last.
+func (p *plugin) fetch(m *match) {
+	found := p.table.Read(&m.slot, m.address)
+	if m.slot.Corrupt() {
+		p.metrics.corrupt.count()
+	}
+	if !found {
+		m.cell.Load(&m.rule.counter, nil)
+	} else if !m.cell.Load(&m.rule.counter, m.slot.Payload()) {
+		p.metrics.corrupt.count()
+	}
+}
+
+func (p *plugin) remember(m *match, now int64) {
+	p.entry = m.cell.Append(p.entry[:0], now)
+	p.refusals.add(m.address, m.index, p.entry, now)
+}
+
+// charge takes the hits of a match that was read. It reports false if they have no room any more, which force ignores: for
+// hits of requests that have passed already.
+func (p *plugin) charge(m *match, now int64, force bool) (taken bool) {
+	if m.cost == 0 {
+		return true
+	}
+	for range p.table.Attempts() {
+		adopted := m.cell.Adopt(now)
+		if !m.cell.Identified() {
+			m.cell.Identify(identity(m.key))
+		}
+		m.cell.Take(m.cost)
+		if p.write(m, now) {
+			m.taken = true
+			m.numbers = m.cell.Numbers(m.numbers[:0])
+			if adopted {
+				p.sync.remember(m.address, m.index, m.cell.DueNanos())
+			}
+			return true
+		}
+		p.read(m, now)
+		if !force && !m.cell.Allows(m.cost) {
+			return false
+		}
+	}
+	// The decision stands; the hits are added as soon as shared data lets them.
+	p.hold(m)
+	m.cell.Take(m.cost)
+	return true
+}
+
+// write writes a match's cell, unless another worker wrote its page since it was read.
+func (p *plugin) write(m *match, now int64) (written bool) {
+	p.entry = m.cell.Append(p.entry[:0], now)
+	meta := sharedata.Meta{ExpiresNanos: m.cell.ForgetAt(), Use: m.cell.Use()}
+	if !p.table.Write(&m.slot, p.entry, meta, now) {
+		p.metrics.lostRaces.count()
+		return false
+	}
+	m.slot.Evicted(func(payload []byte) {
+		p.metrics.evicted.count()
+		p.rescue(payload)
+	})
+	return true
+}
+
+// rescue keeps what an entry that had to make room has for the backend: its hits would be lost otherwise.
+func (p *plugin) rescue(payload []byte) {
+	counter.Orphans(payload, func(id [16]byte, l *window.Limit, push window.Push) {
+		if p.sync == nil || !p.sync.rescue(id, l, push) {
+			p.metrics.lost.add(push.Taken())
+		}
+	})
+}
+
+// giveBack returns a match's hits to the windows that they were taken from.
+func (p *plugin) giveBack(m *match, now int64) {
+	if !m.taken {
+		return
+	}
+	m.taken = false
+	for range p.table.Attempts() {
+		p.read(m, now)
+		adopted := m.cell.Adopt(now)
+		m.cell.GiveBack(m.numbers, m.cost)
+		if m.slot.Payload() == nil || p.write(m, now) {
+			if adopted {
+				p.sync.remember(m.address, m.index, m.cell.DueNanos())
+			}
+			return
+		}
+	}
+	p.metrics.givenUp.count()
+}
+
+// heldHits are hits that lost every race to be written.
+type heldHits struct {
+	rule int
+	key  []byte
+	cost uint64
+}
+
+// maxHeld bounds how many held hits a VM keeps.
+const maxHeld = 1024
+
+func (p *plugin) hold(m *match) {
+	p.metrics.givenUp.count()
+	if len(p.held) == maxHeld {
+		p.metrics.lost.add(m.cost)
+		return
+	}
+	p.held = append(p.held, heldHits{rule: m.index, key: append([]byte(nil), m.key...), cost: m.cost})
+}
+
+// addHeld tries again to write the hits that lost their races. They count from now on.
+func (p *plugin) addHeld(now int64) {
+	if len(p.held) == 0 {
+		return
+	}
+	held := p.held
+	p.held = nil
+	m := &p.matches[0]
+	for _, h := range held {
+		m.rule, m.index, m.cost = &p.rules[h.rule], h.rule, h.cost
+		m.key = append(m.key[:0], h.key...)
+		m.address = p.table.Address(m.key)
+		p.read(m, now)
+		p.charge(m, now, true)
+	}
+}
+
+// identity is a counter's name in the backend: the same in every proxy, without saying what the key is.
+func identity(key []byte) (id [16]byte) {
+	sum := blake2s.Sum256(key)
+	copy(id[:], sum[:])
+	return id
+}

@@ -1,0 +1,71 @@
+package filter
+
+import (
+	"weir/config"
+	"weir/proxywasm"
+)
+
+// tally counts in the VM, and adds to the proxy's metric when it is published: a host call for each count would cost more
+// than the decision that it counts.
+type tally struct {
+	metric  proxywasm.Metric
+	defined bool
+	pending uint64
+}
+
+func (t *tally) count()       { t.pending++ }
+func (t *tally) add(n uint64) { t.pending += n }
+
+func (t *tally) define(name string) {
+	t.metric, t.defined = proxywasm.DefineCounter(name), true
+}
+
+func (t *tally) publish() {
+	if t.pending != 0 && t.defined {
+		t.metric.Add(t.pending)
+		t.pending = 0
+	}
+}
+
+// metrics are named weir.<namespace>.<name>, and weir.<namespace>.<rule>.<name> for those of a rule.
+type metrics struct {
+	rules []ruleMetrics
+
+	lostRaces tally // compare-and-sets that another worker was faster with
+	givenUp   tally // decisions whose hits lost every race, and were kept to be added later
+	lost      tally // hits that could not be kept
+	evicted   tally // counters that had to make room before they expired
+	corrupt   tally // pages or entries of a form that nobody writes
+	pushed    tally // hits that were sent to the backend
+	failed    tally // pushes that the backend did not take, and that are sent again
+}
+
+type ruleMetrics struct {
+	allowed, rejected tally
+}
+
+func (m *metrics) define(c *config.Config) {
+	prefix := "weir." + c.Namespace + "."
+	m.rules = make([]ruleMetrics, len(c.Rules))
+	for i := range c.Rules {
+		m.rules[i].allowed.define(prefix + c.Rules[i].Name + ".allowed")
+		m.rules[i].rejected.define(prefix + c.Rules[i].Name + ".rejected")
+	}
+	m.lostRaces.define(prefix + "lost_races")
+	m.givenUp.define(prefix + "given_up")
+	m.lost.define(prefix + "lost_hits")
+	m.evicted.define(prefix + "evicted_counters")
+	m.corrupt.define(prefix + "corrupt_entries")
+	m.pushed.define(prefix + "pushed_hits")
+	m.failed.define(prefix + "failed_pushes")
+}
+
+func (m *metrics) publish() {
+	for i := range m.rules {
+		m.rules[i].allowed.publish()
+		m.rules[i].rejected.publish()
+	}
+	for _, t := range [...]*tally{&m.lostRaces, &m.givenUp, &m.lost, &m.evicted, &m.corrupt, &m.pushed, &m.failed} {
+		t.publish()
+	}
+}

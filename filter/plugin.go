@@ -1,0 +1,137 @@
+package filter
+
+import (
+	"math/rand/v2"
+	"strconv"
+
+	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
+
+	"weir/config"
+	"weir/counter"
+	"weir/proxywasm"
+	"weir/sharedata"
+)
+
+// plugin is a plugin context: one configuration, and the memory that its requests share one after the other.
+type plugin struct {
+	types.DefaultPluginContext
+	config *config.Config
+	rules  []rule
+	table  *sharedata.Table
+
+	request  request
+	matches  []match // of the request being decided
+	entry    []byte  // an encoded cell
+	refusals refusals
+	held     []heldHits
+	sync     *syncer // nil if the configuration counts in this proxy only
+	metrics  metrics
+	answer   answer
+	idle     []*stream
+}
+
+const (
+	// bytesPerLimit is what each further limit of a rule adds to the memory that a counter may take.
+	bytesPerLimit = 48
+	// idleTickMillis is how often metrics are published if there is no backend to synchronise with.
+	idleTickMillis = 1000
+)
+
+// OnPluginStart implements types.PluginContext. It refuses a configuration with mistakes, and logs all of them.
+func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
+	document, _ := proxywasm.PluginConfiguration()
+	parsed, err := config.Parse(document)
+	if err != nil {
+		proxywasm.Log(proxywasm.LogError, "weir: configuration refused: "+err.Error())
+		return types.OnPluginStartStatusFailed
+	}
+	p.config = parsed
+	p.compile()
+	p.table, err = sharedata.Open(proxywasm.SharedData{}, sharedata.Options{
+		Namespace:       parsed.Namespace,
+		Capacity:        parsed.Capacity,
+		BytesPerCounter: p.bytesPerCounter(),
+	}, rand.Uint64)
+	if err != nil {
+		proxywasm.Log(proxywasm.LogError, "weir: open the table of counters: "+err.Error())
+		return types.OnPluginStartStatusFailed
+	}
+	p.metrics.define(parsed)
+	tick := uint32(idleTickMillis)
+	if parsed.SyncRate > 0 {
+		p.sync = newSyncer(p)
+		tick = p.sync.tickMillis
+	}
+	proxywasm.SetTickPeriod(tick)
+	proxywasm.Log(proxywasm.LogInfo, "weir: namespace "+parsed.Namespace+": "+strconv.Itoa(len(p.rules))+" rules, "+
+		strconv.Itoa(p.table.Pages())+" pages of counters")
+	return types.OnPluginStartStatusOK
+}
+
+// compile makes what requests need from the configuration.
+func (p *plugin) compile() {
+	p.request.properties = p.request.properties[:0]
+	p.rules = make([]rule, len(p.config.Rules))
+	for i := range p.config.Rules {
+		p.rules[i] = p.request.compile(&p.config.Rules[i])
+		if p.config.SyncRate > 0 {
+			p.rules[i].counter.SyncRate = int64(p.config.SyncRate)
+		}
+	}
+	p.matches = make([]match, len(p.rules))
+	p.answer.compile(p.config)
+	hold := refusalHold
+	if len(p.rules) > 1 {
+		hold = refusalHoldSeveral
+	}
+	p.refusals = refusals{hold: hold}
+}
+
+func (p *plugin) bytesPerCounter() int {
+	most := 1
+	for i := range p.rules {
+		most = max(most, len(p.rules[i].counter.Limits))
+	}
+	return sharedata.BytesPerCounter + (most-1)*bytesPerLimit
+}
+
+// OnTick implements types.PluginContext.
+func (p *plugin) OnTick() {
+	if p.table == nil {
+		return
+	}
+	p.addHeld(proxywasm.Now())
+	if p.sync != nil {
+		p.sync.tick()
+	}
+	p.metrics.publish()
+}
+
+// OnPluginDone implements types.PluginContext.
+func (p *plugin) OnPluginDone() bool {
+	if p.table != nil {
+		p.addHeld(proxywasm.Now())
+		p.metrics.publish()
+	}
+	return true
+}
+
+// NewHttpContext implements types.PluginContext. Streams are used again, so that a stream allocates nothing.
+func (p *plugin) NewHttpContext(uint32) types.HttpContext {
+	if n := len(p.idle); n > 0 {
+		s := p.idle[n-1]
+		p.idle = p.idle[:n-1]
+		return s
+	}
+	return &stream{plugin: p}
+}
+
+// rule is a rule as requests need it.
+type rule struct {
+	name    string
+	match   matcher
+	key     []part
+	counter counter.Rule
+	// keyPrefix begins the rule's keys: its name with its length before it.
+	keyPrefix []byte
+}

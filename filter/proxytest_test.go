@@ -1,0 +1,76 @@
+package filter
+
+import (
+	"testing"
+
+	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/proxytest"
+	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
+)
+
+// The SDK's emulator drives the same filter as Envoy does: the native face of package proxywasm forwards to it.
+func TestUnderProxytest(t *testing.T) {
+	emulator, reset := proxytest.NewHostEmulator(proxytest.NewEmulatorOption().
+		WithVMContext(&VM{}).
+		WithPluginConfiguration([]byte(`{
+			"rules": [{
+				"name": "per-user",
+				"key": [{"header": "x-user"}],
+				"limits": [{"limit": 2, "window": "1h", "algorithm": "fixed_window"}]
+			}]
+		}`)).
+		WithProperty([]string{"source", "address"}, []byte("10.0.0.1:1234")))
+	defer reset()
+	if status := emulator.StartPlugin(); status != types.OnPluginStartStatusOK {
+		t.Fatalf("start: got %v, log %v", status, emulator.GetErrorLogs())
+	}
+	send := func(user string) (id uint32, action types.Action) {
+		id = emulator.InitializeHttpContext()
+		action = emulator.CallOnRequestHeaders(id, [][2]string{
+			{":method", "GET"}, {":path", "/"}, {":authority", "shop.example"}, {"x-user", user},
+		}, true)
+		return id, action
+	}
+	for range 2 {
+		id, action := send("ann")
+		if action != types.ActionContinue || emulator.GetSentLocalResponse(id) != nil {
+			t.Fatalf("within the limit: got %v, %v", action, emulator.GetSentLocalResponse(id))
+		}
+		emulator.CallOnResponseHeaders(id, [][2]string{{":status", "200"}, {"x-ratelimit-limit", "upstream's"}}, true)
+		if got := header(emulator.GetCurrentResponseHeaders(id), "x-ratelimit-limit"); got != "2" {
+			t.Fatalf("x-ratelimit-limit: got %q", got)
+		}
+		emulator.CompleteHttpContext(id)
+	}
+	for range 2 { // the second time from the VM's memory
+		id, action := send("ann")
+		reply := emulator.GetSentLocalResponse(id)
+		if action != types.ActionPause || reply == nil || reply.StatusCode != 429 || reply.GRPCStatus != 8 {
+			t.Fatalf("above the limit: got %v, %+v", action, reply)
+		}
+		if got := header(reply.Headers, "x-envoy-ratelimited"); got != "true" {
+			t.Errorf("x-envoy-ratelimited: got %q", got)
+		}
+		if got := header(reply.Headers, "x-ratelimit-remaining"); got != "0" {
+			t.Errorf("x-ratelimit-remaining: got %q", got)
+		}
+		emulator.CompleteHttpContext(id)
+	}
+	if _, action := send("bob"); action != types.ActionContinue {
+		t.Errorf("another key: got %v", action)
+	}
+	emulator.Tick()
+	for name, want := range map[string]uint64{"weir.default.per-user.allowed": 3, "weir.default.per-user.rejected": 2} {
+		if got, err := emulator.GetCounterMetric(name); err != nil || got != want {
+			t.Errorf("%s: got %d, %v, want %d", name, got, err, want)
+		}
+	}
+}
+
+func header(headers [][2]string, name string) string {
+	for _, h := range headers {
+		if h[0] == name {
+			return h[1]
+		}
+	}
+	return ""
+}

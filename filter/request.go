@@ -1,0 +1,234 @@
+package filter
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net/netip"
+	"unsafe"
+
+	"weir/config"
+	"weir/proxywasm"
+)
+
+// request reads what the rules ask of a request, each part once.
+type request struct {
+	properties []property
+	values     []byte // of the properties read so far
+}
+
+// property is one thing that the host is asked for: a header, or a property.
+type property struct {
+	header string // or empty
+	path   string // of an Envoy attribute, with zero bytes between its parts
+	cut    byte   // the value ends before this byte, if not 0
+
+	state      readState
+	start, end int // of the value, in request.values
+}
+
+type readState uint8
+
+const (
+	unread readState = iota
+	absent
+	present
+)
+
+var (
+	methodProperty = property{header: ":method"}
+	pathProperty   = property{header: ":path", cut: '?'}
+	sourceProperty = property{path: "source\x00address"}
+)
+
+// use gives a property its place. Rules that ask for the same share it.
+func (r *request) use(wanted property) int {
+	for i := range r.properties {
+		if p := &r.properties[i]; p.header == wanted.header && p.path == wanted.path && p.cut == wanted.cut {
+			return i
+		}
+	}
+	r.properties = append(r.properties, wanted)
+	return len(r.properties) - 1
+}
+
+// begin forgets the request before.
+func (r *request) begin() {
+	r.values = r.values[:0]
+	for i := range r.properties {
+		r.properties[i].state = unread
+	}
+}
+
+// value is a property of the current request. It is valid until the next call.
+func (r *request) value(i int) (value []byte, ok bool) {
+	p := &r.properties[i]
+	if p.state == unread {
+		r.read(p)
+	}
+	return r.values[p.start:p.end], p.state == present
+}
+
+func (r *request) read(p *property) {
+	var value []byte
+	var ok bool
+	if p.header != "" {
+		value, ok = proxywasm.RequestHeader(p.header)
+	} else {
+		value, ok = proxywasm.Property(p.path)
+	}
+	p.state = absent
+	if ok {
+		p.state = present
+	}
+	if p.cut != 0 {
+		if i := bytes.IndexByte(value, p.cut); i >= 0 {
+			value = value[:i]
+		}
+	}
+	p.start = len(r.values)
+	r.values = append(r.values, value...)
+	p.end = len(r.values)
+}
+
+// matcher decides whether a rule applies to a request.
+type matcher struct {
+	path      *config.StringMatch
+	pathAt    int
+	methods   []string
+	methodsAt int
+}
+
+func (r *request) matches(m *matcher) bool {
+	if len(m.methods) > 0 {
+		method, _ := r.value(m.methodsAt)
+		if !oneOf(m.methods, method) {
+			return false
+		}
+	}
+	if m.path != nil {
+		if value, ok := r.value(m.pathAt); !compare(m.path, value, ok) {
+			return false
+		}
+	}
+	return true
+}
+
+func oneOf(wanted []string, value []byte) bool {
+	for _, w := range wanted {
+		if string(value) == w {
+			return true
+		}
+	}
+	return false
+}
+
+func compare(m *config.StringMatch, value []byte, ok bool) bool {
+	switch n := len(m.Value); m.Op {
+	case config.Exact:
+		return ok && string(value) == m.Value
+	case config.Prefix:
+		return ok && len(value) >= n && string(value[:n]) == m.Value
+	case config.Suffix:
+		return ok && len(value) >= n && string(value[len(value)-n:]) == m.Value
+	case config.Present:
+		return ok
+	default:
+		return !ok
+	}
+}
+
+// part is one selector of a key.
+type part struct {
+	property int
+	// prefix4 and prefix6 are the bits of an address that count, if the part is one.
+	address          bool
+	prefix4, prefix6 int
+}
+
+// compile resolves what a rule asks of requests.
+func (r *request) compile(c *config.Rule) rule {
+	compiled := rule{name: c.Name, keyPrefix: appendPart(nil, []byte(c.Name))}
+	compiled.counter.Limits = c.Limits
+	if c.Match.Path != nil {
+		compiled.match.path = c.Match.Path
+		compiled.match.pathAt = r.use(pathProperty)
+	}
+	if len(c.Match.Methods) > 0 {
+		compiled.match.methods = c.Match.Methods
+		compiled.match.methodsAt = r.use(methodProperty)
+	}
+	for _, s := range c.Key {
+		p := part{}
+		switch s.Kind {
+		case config.SelectHeader:
+			p.property = r.use(property{header: s.Name})
+		case config.SelectMethod:
+			p.property = r.use(methodProperty)
+		case config.SelectPath:
+			p.property = r.use(pathProperty)
+		case config.SelectClientIP:
+			p.property = r.use(sourceProperty)
+			p.address, p.prefix4, p.prefix6 = true, s.IPv4Prefix, s.IPv6Prefix
+		}
+		compiled.key = append(compiled.key, p)
+	}
+	return compiled
+}
+
+// appendKey appends the key of a rule for the current request. Values have their length before them, so that no two lists
+// of values give the same key.
+func (r *request) appendKey(dst []byte, rule *rule) []byte {
+	dst = append(dst, rule.keyPrefix...)
+	for i := range rule.key {
+		p := &rule.key[i]
+		value, _ := r.value(p.property)
+		if p.address {
+			dst = appendNetwork(dst, value, p.prefix4, p.prefix6)
+		} else {
+			dst = appendPart(dst, value)
+		}
+	}
+	return dst
+}
+
+func appendPart(dst, value []byte) []byte {
+	return append(binary.AppendUvarint(dst, uint64(len(value))), value...)
+}
+
+// appendNetwork appends the network that an address of Envoy's, such as 10.0.0.1:1234 or [2001:db8::1]:1234, belongs to.
+// What is no IP address, such as the path of a Unix socket, counts as it stands.
+func appendNetwork(dst, source []byte, prefix4, prefix6 int) []byte {
+	text := source
+	if i := bytes.LastIndexByte(text, ':'); i >= 0 && (text[0] == '[' || bytes.IndexByte(text, ':') == i) {
+		text = text[:i]
+	}
+	if n := len(text); n > 2 && text[0] == '[' && text[n-1] == ']' {
+		text = text[1 : n-1]
+	}
+	// The string is not kept: it would be a copy otherwise.
+	address, err := netip.ParseAddr(unsafe.String(unsafe.SliceData(text), len(text)))
+	if err != nil {
+		return appendPart(dst, source)
+	}
+	address = address.Unmap()
+	if address.Is4() {
+		b := address.As4()
+		mask(b[:], prefix4)
+		return appendPart(dst, b[:])
+	}
+	b := address.As16()
+	mask(b[:], prefix6)
+	return appendPart(dst, b[:])
+}
+
+// mask clears all but the first bits.
+func mask(address []byte, bits int) {
+	for i := range address {
+		switch left := bits - 8*i; {
+		case left <= 0:
+			address[i] = 0
+		case left < 8:
+			address[i] &= 0xff << (8 - left)
+		}
+	}
+}

@@ -1,0 +1,12 @@
+// The plugin: a rate limiter for Envoy and Istio. See README.md for how to build and load it.
+package main
+
+import (
+	"weir/filter"
+	"weir/proxywasm"
+)
+
+// A reactor's main is never run.
+func main() {}
+
+func init() { proxywasm.SetVMContext(&filter.VM{}) }

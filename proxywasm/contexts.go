@@ -1,0 +1,74 @@
+package proxywasm
+
+import "github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
+
+// contexts finds streams by the ids that the host gives them. Ids count upwards, so that an open-addressed table without
+// hashing finds nearly each of them at its own place.
+type contexts struct {
+	ids     []uint32 // 0, which no stream has, marks a free place
+	streams []types.HttpContext
+	used    int
+}
+
+const leastContexts = 64
+
+// get is nil for an id that is not there.
+func (c *contexts) get(id uint32) types.HttpContext {
+	if len(c.ids) == 0 {
+		return nil
+	}
+	mask := uint32(len(c.ids) - 1)
+	for at := id & mask; c.ids[at] != 0; at = (at + 1) & mask {
+		if c.ids[at] == id {
+			return c.streams[at]
+		}
+	}
+	return nil
+}
+
+func (c *contexts) put(id uint32, stream types.HttpContext) {
+	if 2*(c.used+1) > len(c.ids) {
+		c.grow()
+	}
+	mask := uint32(len(c.ids) - 1)
+	at := id & mask
+	for c.ids[at] != 0 && c.ids[at] != id {
+		at = (at + 1) & mask
+	}
+	if c.ids[at] == 0 {
+		c.used++
+	}
+	c.ids[at], c.streams[at] = id, stream
+}
+
+func (c *contexts) grow() {
+	old := *c
+	size := max(leastContexts, 2*len(old.ids))
+	*c = contexts{ids: make([]uint32, size), streams: make([]types.HttpContext, size)}
+	for at, id := range old.ids {
+		if id != 0 {
+			c.put(id, old.streams[at])
+		}
+	}
+}
+
+// remove closes the gap that it leaves, so that lookups can stop at the first free place.
+func (c *contexts) remove(id uint32) {
+	if c.get(id) == nil {
+		return
+	}
+	mask := uint32(len(c.ids) - 1)
+	gap := id & mask
+	for c.ids[gap] != id {
+		gap = (gap + 1) & mask
+	}
+	for at := (gap + 1) & mask; c.ids[at] != 0; at = (at + 1) & mask {
+		// An entry may fill the gap unless its own place lies behind the gap.
+		if home := c.ids[at] & mask; (at-home)&mask >= (at-gap)&mask {
+			c.ids[gap], c.streams[gap] = c.ids[at], c.streams[at]
+			gap = at
+		}
+	}
+	c.ids[gap], c.streams[gap] = 0, nil
+	c.used--
+}

@@ -1,0 +1,197 @@
+//go:build !wasip1 || tinygo
+
+package proxywasm
+
+import (
+	"strings"
+	"time"
+
+	sdk "github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm"
+	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
+)
+
+// Host is what runs the plugin when it isn't built for wasip1. Its methods are the package's functions of the same names,
+// with their contracts. It is as wide as the ABI that it stands for.
+type Host interface {
+	Log(level LogLevel, message string)
+	Now() int64
+	SetTickPeriod(milliseconds uint32)
+	PluginConfiguration() ([]byte, bool)
+	RequestHeader(name string) ([]byte, bool)
+	ReplaceResponseHeader(name string, value []byte)
+	SendLocalResponse(r *LocalResponse) bool
+	Property(path string) ([]byte, bool)
+	GetSharedData(key []byte) (data []byte, cas uint32, found bool)
+	SetSharedData(key, value []byte, cas uint32) bool
+	Dispatch(c *Callout) bool
+	CalloutHeader(name string) ([]byte, bool)
+	CalloutBody(limit int) ([]byte, bool)
+	DefineMetric(name string, gauge bool) Metric
+	AddMetric(m Metric, n uint64)
+	SetMetric(m Metric, n uint64)
+}
+
+var host Host = sdkHost{}
+
+// Use makes h the host of all calls that follow, in place of the SDK, until restore is called. As in a VM, calls come from
+// one goroutine; a caller that runs several hosts in turn names the one before each callback.
+func Use(h Host) (restore func()) {
+	before := host
+	host = h
+	return func() { host = before }
+}
+
+// SetVMContext names the plugin to the SDK.
+func SetVMContext(context types.VMContext) { sdk.SetVMContext(context) }
+
+// Log writes to the proxy's log.
+func Log(level LogLevel, message string) { host.Log(level, message) }
+
+// Now is the proxy's time in nanoseconds since the Unix epoch.
+func Now() int64 { return host.Now() }
+
+// SetTickPeriod asks for a tick of the current plugin context every so often.
+func SetTickPeriod(milliseconds uint32) { host.SetTickPeriod(milliseconds) }
+
+// PluginConfiguration is the current plugin context's configuration.
+func PluginConfiguration() (configuration []byte, ok bool) { return host.PluginConfiguration() }
+
+// RequestHeader is the first value of a header of the current stream's request, in its request phase only.
+func RequestHeader(name string) (header []byte, ok bool) { return host.RequestHeader(name) }
+
+// ReplaceResponseHeader sets a header of the current stream's response and removes all other values of it.
+func ReplaceResponseHeader(name string, value []byte) { host.ReplaceResponseHeader(name, value) }
+
+// SendLocalResponse answers the current stream. It reports whether the proxy accepted that.
+func SendLocalResponse(r *LocalResponse) (sent bool) { return host.SendLocalResponse(r) }
+
+// Property is an attribute of the current stream or of the proxy; the parts of its path are separated by zero bytes.
+func Property(path string) (property []byte, ok bool) { return host.Property(path) }
+
+// Get implements sharedata.Data.
+func (SharedData) Get(key []byte) (data []byte, cas uint32, found bool) {
+	return host.GetSharedData(key)
+}
+
+// Set implements sharedata.Data.
+func (SharedData) Set(key, value []byte, cas uint32) (written bool) {
+	return host.SetSharedData(key, value, cas)
+}
+
+// Dispatch makes a callout on behalf of the current plugin context. It reports whether the proxy accepted it; if not, Done
+// is not called.
+func Dispatch(c *Callout) (accepted bool) { return host.Dispatch(c) }
+
+// CalloutHeader is the first value of a header of the answer that is being delivered.
+func CalloutHeader(name string) (header []byte, ok bool) { return host.CalloutHeader(name) }
+
+// CalloutBody is the body of the answer that is being delivered, at most limit bytes of it.
+func CalloutBody(limit int) (body []byte, ok bool) { return host.CalloutBody(limit) }
+
+// DefineCounter finds or makes a counter.
+func DefineCounter(name string) Metric { return host.DefineMetric(name, false) }
+
+// DefineGauge finds or makes a gauge.
+func DefineGauge(name string) Metric { return host.DefineMetric(name, true) }
+
+// Add increments a counter.
+func (m Metric) Add(n uint64) { host.AddMetric(m, n) }
+
+// Set sets a gauge.
+func (m Metric) Set(n uint64) { host.SetMetric(m, n) }
+
+// sdkHost forwards to the SDK: to proxytest's emulator natively, to the real host under TinyGo.
+type sdkHost struct{}
+
+func (sdkHost) Log(level LogLevel, message string) {
+	switch level {
+	case LogInfo:
+		sdk.LogInfo(message)
+	case LogWarn:
+		sdk.LogWarn(message)
+	default:
+		sdk.LogError(message)
+	}
+}
+
+func (sdkHost) Now() int64 { return time.Now().UnixNano() }
+
+func (sdkHost) SetTickPeriod(milliseconds uint32) {
+	if err := sdk.SetTickPeriodMilliSeconds(milliseconds); err != nil {
+		sdk.LogError("set tick period: " + err.Error())
+	}
+}
+
+func (sdkHost) PluginConfiguration() ([]byte, bool) { return found(sdk.GetPluginConfiguration()) }
+
+func (sdkHost) RequestHeader(name string) ([]byte, bool) {
+	value, err := sdk.GetHttpRequestHeader(name)
+	return []byte(value), err == nil
+}
+
+func (sdkHost) ReplaceResponseHeader(name string, value []byte) {
+	if err := sdk.ReplaceHttpResponseHeader(name, string(value)); err != nil {
+		sdk.LogError("replace response header: " + err.Error())
+	}
+}
+
+func (sdkHost) SendLocalResponse(r *LocalResponse) bool {
+	// The SDK has no response code details.
+	return sdk.SendHttpResponse(r.Status, list(r.Headers), []byte(r.Body), r.GRPCStatus) == nil
+}
+
+func (sdkHost) Property(path string) ([]byte, bool) {
+	return found(sdk.GetProperty(strings.Split(path, "\x00")))
+}
+
+func (sdkHost) GetSharedData(key []byte) (data []byte, cas uint32, exists bool) {
+	data, cas, err := sdk.GetSharedData(string(key))
+	return data, cas, err == nil
+}
+
+func (sdkHost) SetSharedData(key, value []byte, cas uint32) bool {
+	return sdk.SetSharedData(string(key), value, cas) == nil
+}
+
+func (sdkHost) Dispatch(c *Callout) bool {
+	_, err := sdk.DispatchHttpCall(c.Cluster, list(c.Headers), c.Body, nil, c.TimeoutMillis,
+		func(headers, _, _ int) { c.Done(headers != 0) })
+	return err == nil
+}
+
+func (sdkHost) CalloutHeader(name string) ([]byte, bool) {
+	headers, err := sdk.GetHttpCallResponseHeaders()
+	if err != nil {
+		return nil, false
+	}
+	for _, h := range headers {
+		if h[0] == name {
+			return []byte(h[1]), true
+		}
+	}
+	return nil, false
+}
+
+func (sdkHost) CalloutBody(limit int) ([]byte, bool) {
+	return found(sdk.GetHttpCallResponseBody(0, limit))
+}
+
+// The SDK keeps a metric's kind in its type only; the number is all that the host wants.
+func (sdkHost) DefineMetric(name string, gauge bool) Metric {
+	if gauge {
+		return Metric(sdk.DefineGaugeMetric(name))
+	}
+	return Metric(sdk.DefineCounterMetric(name))
+}
+
+func (sdkHost) AddMetric(m Metric, n uint64) { sdk.MetricCounter(m).Increment(n) }
+
+func (sdkHost) SetMetric(m Metric, n uint64) { sdk.MetricHistogram(m).Record(n) }
+
+func found(value []byte, err error) ([]byte, bool) { return value, err == nil }
+
+func list(p *Pairs) [][2]string {
+	pairs := make([][2]string, 0, p.Len())
+	p.Visit(func(name, value string) { pairs = append(pairs, [2]string{name, value}) })
+	return pairs
+}

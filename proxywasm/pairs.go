@@ -1,0 +1,52 @@
+package proxywasm
+
+import "encoding/binary"
+
+// Pairs is a list of headers in the form that the ABI passes them in. Its memory is reused after Reset.
+type Pairs struct {
+	sizes   []byte
+	data    []byte
+	encoded []byte
+}
+
+// Reset empties the list.
+func (p *Pairs) Reset() { p.sizes, p.data = p.sizes[:0], p.data[:0] }
+
+// Add appends a header. The name is in lower case.
+func (p *Pairs) Add(name, value string) {
+	p.sizes = binary.LittleEndian.AppendUint32(p.sizes, uint32(len(name)))
+	p.sizes = binary.LittleEndian.AppendUint32(p.sizes, uint32(len(value)))
+	p.data = append(append(p.data, name...), 0)
+	p.data = append(append(p.data, value...), 0)
+}
+
+// AddBytes is Add for a value in bytes, which is copied.
+func (p *Pairs) AddBytes(name string, value []byte) {
+	p.sizes = binary.LittleEndian.AppendUint32(p.sizes, uint32(len(name)))
+	p.sizes = binary.LittleEndian.AppendUint32(p.sizes, uint32(len(value)))
+	p.data = append(append(p.data, name...), 0)
+	p.data = append(append(p.data, value...), 0)
+}
+
+// Len is the number of headers.
+func (p *Pairs) Len() int { return len(p.sizes) / 8 }
+
+// encode gives the list as the ABI wants it: the number of pairs, the sizes of all names and values, then these, each with a
+// zero byte behind it; all numbers 32 bits, little endian.
+func (p *Pairs) encode() []byte {
+	p.encoded = binary.LittleEndian.AppendUint32(p.encoded[:0], uint32(p.Len()))
+	p.encoded = append(p.encoded, p.sizes...)
+	p.encoded = append(p.encoded, p.data...)
+	return p.encoded
+}
+
+// Visit calls f with each header, in order.
+func (p *Pairs) Visit(f func(name, value string)) {
+	at := 0
+	for i := 0; i < len(p.sizes); i += 8 {
+		name := int(binary.LittleEndian.Uint32(p.sizes[i:]))
+		value := int(binary.LittleEndian.Uint32(p.sizes[i+4:]))
+		f(string(p.data[at:at+name]), string(p.data[at+name+1:at+name+1+value]))
+		at += name + value + 2
+	}
+}

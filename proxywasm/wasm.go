@@ -1,0 +1,317 @@
+//go:build wasip1 && !tinygo
+
+package proxywasm
+
+import (
+	"unsafe"
+
+	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
+)
+
+// The ABI's functions. Sizes and addresses are 32 bits wide, though int is 64 on wasip1; a string is an address and a size.
+
+//go:wasmimport env proxy_log
+func proxyLog(level uint32, message string) uint32
+
+//go:wasmimport env proxy_get_current_time_nanoseconds
+func proxyGetCurrentTimeNanoseconds(time *int64) uint32
+
+//go:wasmimport env proxy_set_tick_period_milliseconds
+func proxySetTickPeriodMilliseconds(period uint32) uint32
+
+//go:wasmimport env proxy_get_buffer_bytes
+func proxyGetBufferBytes(buffer, start, size uint32, data, length *uint32) uint32
+
+//go:wasmimport env proxy_get_header_map_value
+func proxyGetHeaderMapValue(headers uint32, name string, data, length *uint32) uint32
+
+//go:wasmimport env proxy_replace_header_map_value
+func proxyReplaceHeaderMapValue(headers uint32, name string, value unsafe.Pointer, length uint32) uint32
+
+//go:wasmimport env proxy_send_local_response
+func proxySendLocalResponse(status uint32, details, body string, headers unsafe.Pointer, length uint32, grpcStatus int32) uint32
+
+//go:wasmimport env proxy_get_property
+func proxyGetProperty(path string, data, length *uint32) uint32
+
+//go:wasmimport env proxy_get_shared_data
+func proxyGetSharedData(key unsafe.Pointer, keyLength uint32, data, length, cas *uint32) uint32
+
+//go:wasmimport env proxy_set_shared_data
+func proxySetSharedData(key unsafe.Pointer, keyLength uint32, value unsafe.Pointer, valueLength, cas uint32) uint32
+
+//go:wasmimport env proxy_http_call
+func proxyHTTPCall(cluster string, headers unsafe.Pointer, headersLength uint32, body unsafe.Pointer, bodyLength uint32,
+	trailers unsafe.Pointer, trailersLength, timeoutMillis uint32, id *uint32) uint32
+
+//go:wasmimport env proxy_define_metric
+func proxyDefineMetric(kind uint32, name string, id *uint32) uint32
+
+//go:wasmimport env proxy_increment_metric
+func proxyIncrementMetric(id uint32, by int64) uint32
+
+//go:wasmimport env proxy_record_metric
+func proxyRecordMetric(id uint32, value uint64) uint32
+
+// Numbers of the ABI.
+const (
+	statusOK = 0
+
+	bufferCalloutBody         = 4
+	bufferPluginConfiguration = 7
+
+	mapRequestHeaders  = 0
+	mapResponseHeaders = 2
+	mapCalloutHeaders  = 6
+
+	metricCounter = 0
+	metricGauge   = 1
+)
+
+// vm is the state of this VM: what the host knows by number, and where it writes what it returns. There is one VM in a
+// module, so this, and nothing of a plugin's, is global.
+var vm struct {
+	context  types.VMContext
+	plugins  map[uint32]types.PluginContext
+	streams  contexts
+	callouts map[uint32]callout
+	current  uint32 // the plugin context whose callback runs
+
+	returned []byte // where the host writes values
+	// Out-parameters are global because a pointer that the host gets would move a local variable to the heap.
+	address, length, number uint32
+	time                    int64
+}
+
+type callout struct {
+	plugin uint32
+	done   func(ok bool)
+}
+
+func init() {
+	vm.plugins = make(map[uint32]types.PluginContext)
+	vm.callouts = make(map[uint32]callout)
+	vm.returned = make([]byte, 4096)
+}
+
+// SetVMContext names the plugin. A reactor has no main, so it is called in an init function.
+func SetVMContext(context types.VMContext) { vm.context = context }
+
+// Log writes to the proxy's log.
+func Log(level LogLevel, message string) { proxyLog(uint32(level), message) }
+
+// Now is the proxy's time in nanoseconds since the Unix epoch.
+func Now() int64 {
+	if proxyGetCurrentTimeNanoseconds(&vm.time) != statusOK {
+		return 0
+	}
+	return vm.time
+}
+
+// SetTickPeriod asks for a tick of the current plugin context every so often.
+func SetTickPeriod(milliseconds uint32) { proxySetTickPeriodMilliseconds(milliseconds) }
+
+// PluginConfiguration is the current plugin context's configuration.
+func PluginConfiguration() (configuration []byte, ok bool) {
+	return value(proxyGetBufferBytes(bufferPluginConfiguration, 0, 1<<31-1, &vm.address, &vm.length))
+}
+
+// RequestHeader is the first value of a header of the current stream's request, in its request phase only.
+func RequestHeader(name string) (header []byte, ok bool) {
+	return value(proxyGetHeaderMapValue(mapRequestHeaders, name, &vm.address, &vm.length))
+}
+
+// ReplaceResponseHeader sets a header of the current stream's response and removes all other values of it.
+func ReplaceResponseHeader(name string, value []byte) {
+	proxyReplaceHeaderMapValue(mapResponseHeaders, name, unsafe.Pointer(unsafe.SliceData(value)), uint32(len(value)))
+}
+
+// SendLocalResponse answers the current stream. It reports whether the proxy accepted that.
+func SendLocalResponse(r *LocalResponse) (sent bool) {
+	headers := r.Headers.encode()
+	return proxySendLocalResponse(r.Status, r.Details, r.Body,
+		unsafe.Pointer(unsafe.SliceData(headers)), uint32(len(headers)), r.GRPCStatus) == statusOK
+}
+
+// Property is an attribute of the current stream or of the proxy; the parts of its path are separated by zero bytes.
+func Property(path string) (property []byte, ok bool) {
+	return value(proxyGetProperty(path, &vm.address, &vm.length))
+}
+
+// Get implements sharedata.Data.
+func (SharedData) Get(key []byte) (data []byte, cas uint32, found bool) {
+	data, found = value(proxyGetSharedData(unsafe.Pointer(unsafe.SliceData(key)), uint32(len(key)),
+		&vm.address, &vm.length, &vm.number))
+	return data, vm.number, found
+}
+
+// Set implements sharedata.Data.
+func (SharedData) Set(key, value []byte, cas uint32) (written bool) {
+	return proxySetSharedData(unsafe.Pointer(unsafe.SliceData(key)), uint32(len(key)),
+		unsafe.Pointer(unsafe.SliceData(value)), uint32(len(value)), cas) == statusOK
+}
+
+// Dispatch makes a callout on behalf of the current plugin context. It reports whether the proxy accepted it; if not, Done
+// is not called.
+func Dispatch(c *Callout) (accepted bool) {
+	headers := c.Headers.encode()
+	if proxyHTTPCall(c.Cluster, unsafe.Pointer(unsafe.SliceData(headers)), uint32(len(headers)),
+		unsafe.Pointer(unsafe.SliceData(c.Body)), uint32(len(c.Body)), nil, 0,
+		c.TimeoutMillis, &vm.number) != statusOK {
+		return false
+	}
+	vm.callouts[vm.number] = callout{plugin: vm.current, done: c.Done}
+	return true
+}
+
+// CalloutHeader is the first value of a header of the answer that is being delivered.
+func CalloutHeader(name string) (header []byte, ok bool) {
+	return value(proxyGetHeaderMapValue(mapCalloutHeaders, name, &vm.address, &vm.length))
+}
+
+// CalloutBody is the body of the answer that is being delivered, at most limit bytes of it.
+func CalloutBody(limit int) (body []byte, ok bool) {
+	return value(proxyGetBufferBytes(bufferCalloutBody, 0, uint32(limit), &vm.address, &vm.length))
+}
+
+// DefineCounter finds or makes a counter.
+func DefineCounter(name string) Metric { return define(metricCounter, name) }
+
+// DefineGauge finds or makes a gauge.
+func DefineGauge(name string) Metric { return define(metricGauge, name) }
+
+func define(kind uint32, name string) Metric {
+	if proxyDefineMetric(kind, name, &vm.number) != statusOK {
+		return 0
+	}
+	return Metric(vm.number)
+}
+
+// Add increments a counter.
+func (m Metric) Add(n uint64) { proxyIncrementMetric(uint32(m), int64(n)) }
+
+// Set sets a gauge.
+func (m Metric) Set(n uint64) { proxyRecordMetric(uint32(m), n) }
+
+// value is what a host call returned in memory that it asked the module for.
+func value(status uint32) (data []byte, ok bool) {
+	if status != statusOK {
+		return nil, false
+	}
+	if vm.length == 0 {
+		return vm.returned[:0], true
+	}
+	// The host was given the start of vm.returned by allocate, and nothing else.
+	if int(vm.length) > len(vm.returned) {
+		return nil, false
+	}
+	return vm.returned[:vm.length], true
+}
+
+// The module's callbacks. Every one answers for contexts that it doesn't know, so that no host can make it panic. Callbacks
+// that the plugin has no use for are not exported, which saves the host the calls.
+
+//go:wasmexport proxy_abi_version_0_2_1
+func abiVersion() {}
+
+//go:wasmexport proxy_on_memory_allocate
+func allocate(size uint32) unsafe.Pointer {
+	if int(size) > len(vm.returned) {
+		vm.returned = make([]byte, size)
+	}
+	return unsafe.Pointer(unsafe.SliceData(vm.returned))
+}
+
+//go:wasmexport proxy_on_context_create
+func onContextCreate(id, plugin uint32) {
+	if plugin == 0 {
+		vm.plugins[id] = vm.context.NewPluginContext(id)
+		return
+	}
+	if p := vm.plugins[plugin]; p != nil {
+		vm.streams.put(id, p.NewHttpContext(id))
+	}
+}
+
+//go:wasmexport proxy_on_vm_start
+func onVMStart(_, configurationSize uint32) uint32 {
+	return truth(bool(vm.context.OnVMStart(int(configurationSize))))
+}
+
+//go:wasmexport proxy_on_configure
+func onConfigure(id, configurationSize uint32) uint32 {
+	p := vm.plugins[id]
+	if p == nil {
+		return truth(false)
+	}
+	vm.current = id
+	return truth(bool(p.OnPluginStart(int(configurationSize))))
+}
+
+//go:wasmexport proxy_on_tick
+func onTick(id uint32) {
+	if p := vm.plugins[id]; p != nil {
+		vm.current = id
+		p.OnTick()
+	}
+}
+
+//go:wasmexport proxy_on_http_call_response
+func onHTTPCallResponse(id, call, headers, _, _ uint32) {
+	c, known := vm.callouts[call]
+	if !known {
+		return
+	}
+	delete(vm.callouts, call)
+	if vm.plugins[c.plugin] != nil {
+		vm.current = c.plugin
+		c.done(headers != 0)
+	}
+}
+
+//go:wasmexport proxy_on_request_headers
+func onRequestHeaders(id, headers, endOfStream uint32) uint32 {
+	if s := vm.streams.get(id); s != nil {
+		return uint32(s.OnHttpRequestHeaders(int(headers), endOfStream != 0))
+	}
+	return uint32(types.ActionContinue)
+}
+
+//go:wasmexport proxy_on_response_headers
+func onResponseHeaders(id, headers, endOfStream uint32) uint32 {
+	if s := vm.streams.get(id); s != nil {
+		return uint32(s.OnHttpResponseHeaders(int(headers), endOfStream != 0))
+	}
+	return uint32(types.ActionContinue)
+}
+
+//go:wasmexport proxy_on_done
+func onDone(id uint32) uint32 {
+	if p := vm.plugins[id]; p != nil {
+		vm.current = id
+		return truth(p.OnPluginDone())
+	}
+	return truth(true)
+}
+
+//go:wasmexport proxy_on_delete
+func onDelete(id uint32) {
+	if s := vm.streams.get(id); s != nil {
+		s.OnHttpStreamDone()
+		vm.streams.remove(id)
+		return
+	}
+	delete(vm.plugins, id)
+	for call, c := range vm.callouts {
+		if c.plugin == id {
+			delete(vm.callouts, call)
+		}
+	}
+}
+
+func truth(b bool) uint32 {
+	if b {
+		return 1
+	}
+	return 0
+}

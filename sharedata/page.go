@@ -1,0 +1,228 @@
+package sharedata
+
+import "encoding/binary"
+
+// A page is a version byte and entries, oldest first:
+//
+//	length       2 bytes  of the whole entry
+//	use          2 bytes  how little it may be lost: the least goes first
+//	expires      4 bytes  in units of 2^30 ns (1.07 s) since the Unix epoch, rounded up
+//	fingerprint  16 bytes
+//	payload
+//
+// all little endian. Bytes of any other form are treated as an empty page.
+const (
+	pageFormat    = 1
+	useAt         = 2
+	expiresAt     = 4
+	fingerprintAt = 8
+	payloadAt     = 24
+	// maxEntry is what the length can say.
+	maxEntry = 1<<16 - 1
+	// MaxPayload is the longest payload that Write takes.
+	MaxPayload = maxEntry - payloadAt
+)
+
+// Meta is what the table needs to know of an entry to choose who makes room.
+type Meta struct {
+	// ExpiresNanos is the Unix time from which the entry is worth nothing.
+	ExpiresNanos int64
+	// Use ranks entries that haven't expired: the least is lost first, and of equals the newest.
+	Use uint16
+}
+
+// Slot is a place to read an entry to, decide, and write it from. Its memory is reused from key to key.
+type Slot struct {
+	address Address
+	name    []byte
+	page    []byte
+	cas     uint32
+	at      int // of the entry in page; 0 if there is none
+	evicted []byte
+	corrupt bool
+}
+
+// Read gets the page of an address, and tells whether it has an entry for it.
+func (t *Table) Read(s *Slot, a Address) (found bool) {
+	number := t.page(a)
+	s.address = a
+	s.name = append(append(s.name[:0], t.name...), byte(number>>16), byte(number>>8), byte(number))
+	s.evicted = s.evicted[:0]
+	value, cas, exists := t.data.Get(s.name)
+	s.cas = cas
+	if !exists {
+		s.cas = createOnly
+	}
+	s.page = append(s.page[:0], value...)
+	return s.find()
+}
+
+// find looks for the slot's entry and checks the page's form as far as it comes.
+func (s *Slot) find() bool {
+	s.at, s.corrupt = 0, false
+	page := s.page
+	if len(page) == 0 {
+		s.page = append(s.page, pageFormat)
+		return false
+	}
+	valid := page[0] == pageFormat
+	for at := 1; valid && at < len(page); {
+		entry := page[at:]
+		if len(entry) < payloadAt {
+			valid = false
+			break
+		}
+		length := int(binary.LittleEndian.Uint16(entry))
+		if length < payloadAt || length > len(entry) {
+			valid = false
+			break
+		}
+		if binary.LittleEndian.Uint64(entry[fingerprintAt:]) == s.address.lo &&
+			binary.LittleEndian.Uint64(entry[fingerprintAt+8:]) == s.address.hi {
+			s.at = at
+			return true
+		}
+		at += length
+	}
+	if !valid {
+		s.corrupt = true
+		s.page = append(s.page[:0], pageFormat)
+	}
+	return false
+}
+
+// Corrupt tells whether the page that was read had a form that no table writes.
+func (s *Slot) Corrupt() bool { return s.corrupt }
+
+// Payload is the payload of the entry that Read found; nil if it found none. It is valid until the slot is written.
+func (s *Slot) Payload() []byte {
+	if s.at == 0 {
+		return nil
+	}
+	return s.page[s.at+payloadAt : s.at+s.length(s.at)]
+}
+
+func (s *Slot) length(at int) int { return int(binary.LittleEndian.Uint16(s.page[at:])) }
+
+// Write replaces the entry that was read, or adds one, unless the page was written since it was read: then it reports
+// false, and what was decided has to be read and decided again. Payloads of unexpired entries that had to go are in
+// [Slot.Evicted] after a write.
+//
+// A payload longer than MaxPayload is not written, and reported as a lost race.
+func (t *Table) Write(s *Slot, payload []byte, meta Meta, now int64) (written bool) {
+	length := payloadAt + len(payload)
+	if length > maxEntry {
+		return false
+	}
+	old := 0
+	if s.at != 0 {
+		old = s.length(s.at)
+	}
+	if old == 0 {
+		s.drop(func(at int) bool { return expiry(now) >= binary.LittleEndian.Uint32(s.page[at+expiresAt:]) })
+	}
+	if len(s.page)-old+length > t.pageBytes {
+		s.trim()
+		for len(s.page)-old+length > t.pageBytes && s.evict(now) {
+		}
+	}
+	s.place(old, length)
+	entry := s.page[s.at : s.at+length]
+	binary.LittleEndian.PutUint16(entry, uint16(length))
+	binary.LittleEndian.PutUint16(entry[useAt:], meta.Use)
+	binary.LittleEndian.PutUint32(entry[expiresAt:], expiry(meta.ExpiresNanos)+1)
+	binary.LittleEndian.PutUint64(entry[fingerprintAt:], s.address.lo)
+	binary.LittleEndian.PutUint64(entry[fingerprintAt+8:], s.address.hi)
+	copy(entry[payloadAt:], payload)
+	return t.data.Set(s.name, s.page, s.cas)
+}
+
+// expiry is a time in the unit of pages. From the year 2106 on everything expires at the same time.
+func expiry(nanos int64) uint32 { return uint32(min(max(nanos, 0)>>30, 1<<32-2)) }
+
+// place makes the slot's entry, old bytes long or 0 if it is yet to be added, length bytes long.
+func (s *Slot) place(old, length int) {
+	if old == 0 {
+		s.at = len(s.page)
+	}
+	tail := s.page[s.at+old:]
+	size := s.at + length + len(tail)
+	if size > cap(s.page) {
+		page := make([]byte, size, 2*size)
+		copy(page, s.page[:s.at])
+		copy(page[s.at+length:], tail)
+		s.page = page
+		return
+	}
+	s.page = s.page[:size]
+	copy(s.page[s.at+length:], tail)
+}
+
+// trim cuts the page where its form stops making sense. Read did not look behind the entry that it found.
+func (s *Slot) trim() {
+	for at := max(1, s.at); at < len(s.page); at += s.length(at) {
+		if rest := len(s.page) - at; rest < payloadAt || s.length(at) < payloadAt || s.length(at) > rest {
+			s.page = s.page[:at]
+			return
+		}
+	}
+}
+
+// drop removes the entries for which gone is true, other than the slot's own.
+func (s *Slot) drop(gone func(at int) bool) {
+	kept := 1
+	for at := 1; at < len(s.page); {
+		length := s.length(at)
+		if at == s.at || !gone(at) {
+			if at == s.at {
+				s.at = kept
+			}
+			copy(s.page[kept:], s.page[at:at+length])
+			kept += length
+		}
+		at += length
+	}
+	s.page = s.page[:kept]
+}
+
+// evict removes the entry that is least worth keeping, other than the slot's own, and tells whether there was one.
+func (s *Slot) evict(now int64) bool {
+	victim, least, expired := 0, uint16(0), expiry(now)
+	for at := 1; at < len(s.page); at += s.length(at) {
+		if at == s.at {
+			continue
+		}
+		if expired >= binary.LittleEndian.Uint32(s.page[at+expiresAt:]) {
+			s.remove(at)
+			return true
+		}
+		if use := binary.LittleEndian.Uint16(s.page[at+useAt:]); victim == 0 || use <= least {
+			victim, least = at, use
+		}
+	}
+	if victim == 0 {
+		return false
+	}
+	payload := s.page[victim+payloadAt : victim+s.length(victim)]
+	s.evicted = binary.LittleEndian.AppendUint16(s.evicted, uint16(len(payload)))
+	s.evicted = append(s.evicted, payload...)
+	s.remove(victim)
+	return true
+}
+
+func (s *Slot) remove(at int) {
+	length := s.length(at)
+	s.page = append(s.page[:at], s.page[at+length:]...)
+	if s.at > at {
+		s.at -= length
+	}
+}
+
+// Evicted calls visit with the payload of each entry that the last write removed though it had not expired.
+func (s *Slot) Evicted(visit func(payload []byte)) {
+	for rest := s.evicted; len(rest) > 0; {
+		end := 2 + int(binary.LittleEndian.Uint16(rest))
+		visit(rest[2:end])
+		rest = rest[end:]
+	}
+}

@@ -1,0 +1,135 @@
+// Package sharedata keeps counters in the proxy's shared data, in a table that cannot grow and cannot lose.
+//
+// Shared data is all that joins the workers of a proxy: a map with get and compare-and-set, without delete and without
+// listing. The table therefore has a fixed number of pages under fixed names, made from its capacity. A key is hashed with
+// a secret that the first worker made, so that nobody can aim at a page; the hash names the one page where the key's entry
+// may be, so that one get finds it and one set writes it. When a page is full, entries that expired make room first, then
+// the one with the least use: nobody buys a fresh quota by flooding the table with keys.
+//
+// The table knows nothing of what its entries mean. A write is a compare-and-set of the page that was read: whoever loses a
+// race reads and decides again. A [Table] may be used by several goroutines, a [Slot] by one.
+package sharedata
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"github.com/dchest/siphash"
+)
+
+// Data is the proxy's shared data. Get's value is valid until the next call.
+//
+// Set writes value if the key's number is still cas, and tells whether it did. Where the key is missing, any number
+// creates it; 0 overwrites blindly and is never used here.
+type Data interface {
+	Get(key []byte) (value []byte, cas uint32, found bool)
+	Set(key, value []byte, cas uint32) (written bool)
+}
+
+// createOnly is a number that no key has: it creates a missing key and is refused by an existing one.
+const createOnly = 0x7fffffff
+
+const (
+	// BytesPerCounter is the shared data that a table takes for each counter of its capacity, names included, if entries
+	// have no more than the usual size.
+	BytesPerCounter = 96
+	// countersPerPage is a compromise: a smaller page is cheaper to get and set, a larger one evens out how many keys
+	// happen to fall on it.
+	countersPerPage = 10
+	// MaxCapacity bounds a table's capacity.
+	MaxCapacity = 1 << 24
+)
+
+// Options say how large a table is.
+type Options struct {
+	// Namespace names the table: tables of different namespaces share nothing.
+	Namespace string
+	// Capacity is how many counters the table is made for, from 1 to MaxCapacity.
+	Capacity int
+	// BytesPerCounter is how much memory each may take on average; at least the constant of that name.
+	BytesPerCounter int
+}
+
+// Table is a bounded table of entries in shared data.
+type Table struct {
+	data      Data
+	k0, k1    uint64
+	pages     uint32
+	pageBytes int
+	name      []byte // of a page, without its number
+}
+
+const (
+	prefix      = "weir:"
+	tableFormat = 1
+	headerSize  = 1 + 16 + 4
+	numberSize  = 3 // bytes of a page's number in its name
+)
+
+// ErrUnavailable says that shared data takes no writes.
+var ErrUnavailable = errors.New("shared data can't be written")
+
+// Open finds the namespace's table or makes it. The first one to open a table decides its number of pages and its secret,
+// which comes from random; a later one with another capacity has larger or smaller pages.
+func Open(data Data, options Options, random func() uint64) (*Table, error) {
+	key := append([]byte(prefix), options.Namespace...)
+	t := &Table{data: data, name: append(append([]byte(nil), key...), ':')}
+	capacity := max(1, min(options.Capacity, MaxCapacity))
+	perCounter := max(options.BytesPerCounter, BytesPerCounter)
+	for range maxAttempts {
+		value, cas, found := data.Get(key)
+		if found && t.readHeader(value) {
+			// Rounded down, so that all pages together keep to the bound.
+			t.pageBytes = max(1, capacity*perCounter/int(t.pages)-len(t.name)-numberSize)
+			return t, nil
+		}
+		if !found {
+			cas = createOnly
+		}
+		header := []byte{tableFormat}
+		header = binary.LittleEndian.AppendUint64(header, random())
+		header = binary.LittleEndian.AppendUint64(header, random())
+		header = binary.LittleEndian.AppendUint32(header, uint32(max(1, capacity/countersPerPage)))
+		// If another worker was faster, the next round finds its table.
+		data.Set(key, header, cas)
+	}
+	return nil, ErrUnavailable
+}
+
+func (t *Table) readHeader(value []byte) bool {
+	if len(value) != headerSize || value[0] != tableFormat {
+		return false
+	}
+	t.k0 = binary.LittleEndian.Uint64(value[1:])
+	t.k1 = binary.LittleEndian.Uint64(value[9:])
+	t.pages = binary.LittleEndian.Uint32(value[17:])
+	return t.pages >= 1 && t.pages <= MaxCapacity
+}
+
+// Pages is the number of the table's pages.
+func (t *Table) Pages() int { return int(t.pages) }
+
+// Address is where a key's entry is: its fingerprint, from which its page follows.
+type Address struct{ lo, hi uint64 }
+
+// Address hashes a key. Different keys have different addresses but for a chance of 2^-128, and without the table's secret
+// nobody can tell which share a page.
+func (t *Table) Address(key []byte) Address {
+	lo, hi := siphash.Hash128(t.k0, t.k1, key)
+	return Address{lo: lo, hi: hi}
+}
+
+// Hash is a number that an address has, for tables of the caller's.
+func (a Address) Hash() uint64 { return a.lo }
+
+// page scales the upper half of hi to the number of pages.
+func (t *Table) page(a Address) uint32 {
+	return uint32((a.hi >> 32) * uint64(t.pages) >> 32)
+}
+
+// maxAttempts bounds loops of compare-and-set. With four workers on one key at most 40 % of attempts fail, so that giving
+// up is a matter of once in 10^25 decisions.
+const maxAttempts = 64
+
+// Attempts is how often to read, decide and write before giving up.
+func (t *Table) Attempts() int { return maxAttempts }

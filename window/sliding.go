@@ -1,0 +1,70 @@
+package window
+
+import "math/bits"
+
+// The sliding window counter estimates the hits of the last Width nanoseconds from two windows of the clock:
+//
+//	rate = current + previous·(Width − elapsed)/Width
+//
+// as Cloudflare (https://blog.cloudflare.com/counting-things-a-lot-of-different-things/) and Kong do it. Everything below
+// keeps to integers by multiplying with Width: hits fit if previous·(Width − elapsed) ≤ room·Width, where room is what the
+// current window's hits and the cost leave of the limit.
+
+func (l *Limit) allowsSliding(s *State, cost uint64) bool {
+	current := s.Hits[0].Sum()
+	if current > l.Max-cost {
+		return false
+	}
+	previous := s.Hits[1].Sum()
+	if previous == 0 {
+		return true
+	}
+	covered := l.Width - s.Newest%l.Width
+	hi, lo := bits.Mul64(previous, uint64(covered))
+	roomHi, roomLo := bits.Mul64(l.Max-cost-current, uint64(l.Width))
+	return hi < roomHi || hi == roomHi && lo <= roomLo
+}
+
+func (l *Limit) remainingSliding(s *State) uint64 {
+	current := s.Hits[0].Sum()
+	if current >= l.Max {
+		return 0
+	}
+	left := l.Max - current
+	if previous := s.Hits[1].Sum(); previous != 0 {
+		hi, lo := bits.Mul64(previous, uint64(l.Width-s.Newest%l.Width))
+		// covered ≤ Width, so the quotient is at most previous and fits.
+		weighed, remainder := bits.Div64(hi, lo, uint64(l.Width))
+		if remainder != 0 {
+			weighed++
+		}
+		if weighed >= left {
+			return 0
+		}
+		left -= weighed
+	}
+	return left
+}
+
+// fitsSlidingAt wants 0 < cost ≤ Max or a state over the limit, and hits that don't fit now.
+func (l *Limit) fitsSlidingAt(s *State, cost uint64) int64 {
+	current := s.Hits[0].Sum()
+	start := s.Newest - s.Newest%l.Width
+	if current <= l.Max-cost {
+		return start + l.elapsedWhenFits(s.Hits[1].Sum(), l.Max-cost-current)
+	}
+	// The current window alone leaves no room: it has to become the previous one, and wear off.
+	return start + l.Width + l.elapsedWhenFits(current, l.Max-cost)
+}
+
+// elapsedWhenFits is how far into a window previous hits of the window before have worn off to room: the least elapsed with
+// previous·(Width − elapsed) ≤ room·Width.
+func (l *Limit) elapsedWhenFits(previous, room uint64) int64 {
+	if previous <= room {
+		return 0
+	}
+	hi, lo := bits.Mul64(room, uint64(l.Width))
+	// room < previous, so the quotient is below Width and fits.
+	covered, _ := bits.Div64(hi, lo, previous)
+	return l.Width - int64(covered)
+}

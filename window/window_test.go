@@ -1,0 +1,328 @@
+package window
+
+import (
+	"fmt"
+	"math/big"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+const (
+	second = int64(time.Second)
+	minute = int64(time.Minute)
+	// monday is a start of a minute, of an hour and of a day.
+	monday = 1_767_571_200 * second
+)
+
+func sliding(limit uint64, width int64) Limit {
+	return Limit{Shape: Shape{Kind: SlidingWindow, Width: width}, Max: limit}
+}
+
+func fixed(limit uint64, width int64) Limit {
+	return Limit{Shape: Shape{Kind: FixedWindow, Width: width}, Max: limit}
+}
+
+func firstHit(limit uint64, width int64) Limit {
+	return Limit{Shape: Shape{Kind: FirstHitWindow, Width: width}, Max: limit}
+}
+
+// A step asks for hits at a time after monday and says what must come of it. What waits and resets is in nanoseconds from
+// that time; -1 stands for never, or for no window.
+type step struct {
+	at        int64
+	cost      uint64
+	want      bool
+	remaining uint64
+	fits      int64
+	reset     int64
+}
+
+func TestTimelines(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name  string
+		limit Limit
+		start State
+		steps []step
+	}{
+		{
+			name: "sliding window of the contract: rate 100 at 30 s, 93.3 at 40 s", limit: sliding(100, minute),
+			start: State{Newest: monday, Hits: [2]Hits{{Total: 80}, {Total: 40}}},
+			steps: []step{
+				{at: 30 * second, cost: 1, want: false, remaining: 0, fits: 31_500_000_000 - 30*second, reset: 30 * second},
+				{at: 40 * second, cost: 1, want: true, remaining: 5, fits: 0, reset: 20 * second},
+				{at: 40 * second, cost: 6, want: false, remaining: 5, fits: 500_000_000, reset: 20 * second},
+			},
+		},
+		{
+			name: "Kong's sliding window: previous 40, current 10, 30 s into 60 s is a rate of 30", limit: sliding(100, minute),
+			start: State{Newest: monday, Hits: [2]Hits{{Total: 10}, {Total: 40}}},
+			steps: []step{{at: 30 * second, cost: 0, want: true, remaining: 70, reset: 30 * second}},
+		},
+		{
+			name: "sliding window that is full wears off in the next", limit: sliding(10, minute),
+			steps: []step{
+				{at: 59 * second, cost: 10, want: true, remaining: 0, reset: second},
+				{at: 60 * second, cost: 1, want: false, remaining: 0, fits: 6 * second, reset: minute},
+				{at: 66*second - 1, cost: 1, want: false, remaining: 0, fits: 1, reset: 54*second + 1},
+				{at: 66 * second, cost: 1, want: true, remaining: 0, reset: 54 * second},
+				{at: 3 * minute, cost: 10, want: true, remaining: 0, reset: minute},
+			},
+		},
+		{
+			name: "fixed window turns on the clock's minute, to the nanosecond", limit: fixed(3, minute),
+			steps: []step{
+				{at: 50 * second, cost: 2, want: true, remaining: 1, reset: 10 * second},
+				{at: 50 * second, cost: 2, want: false, remaining: 1, fits: 10 * second, reset: 10 * second},
+				{at: minute - 1, cost: 1, want: true, remaining: 0, reset: 1},
+				{at: minute - 1, cost: 1, want: false, remaining: 0, fits: 1, reset: 1},
+				{at: minute, cost: 3, want: true, remaining: 0, reset: minute},
+			},
+		},
+		{
+			name: "first hit at 0:45 holds until 1:45, then 10 more until 2:45", limit: firstHit(10, minute),
+			steps: []step{
+				{at: 40 * second, cost: 0, want: true, remaining: 10, reset: -1},
+				{at: 45 * second, cost: 10, want: true, remaining: 0, reset: minute},
+				{at: 105*second - 1, cost: 1, want: false, remaining: 0, fits: 1, reset: 1},
+				{at: 105 * second, cost: 10, want: true, remaining: 0, reset: minute},
+				{at: 164 * second, cost: 1, want: false, remaining: 0, fits: second, reset: second},
+			},
+		},
+		{
+			name: "a clock that goes back counts as the newest hit's time", limit: sliding(10, minute),
+			start: State{Newest: monday, Hits: [2]Hits{{}, {Total: 10}}},
+			steps: []step{
+				{at: 30 * second, cost: 5, want: true, remaining: 0, reset: 30 * second},
+				{at: 10 * second, cost: 1, want: false, remaining: 0, fits: 26 * second, reset: 50 * second},
+				{at: 36 * second, cost: 1, want: true, remaining: 0, reset: 24 * second},
+			},
+		},
+		{
+			name: "limit 0 rejects everything, cost 0 too", limit: fixed(0, minute),
+			steps: []step{{cost: 0, fits: -1, reset: minute}, {cost: 1, fits: -1, reset: minute}},
+		},
+		{
+			name: "a cost above the limit never fits", limit: sliding(10, minute),
+			steps: []step{{cost: 11, remaining: 10, fits: -1, reset: minute}, {cost: 1<<64 - 1, remaining: 10, fits: -1, reset: minute}},
+		},
+		{
+			name: "greatest limit in the longest window", limit: sliding(999_999_999_999_999, MaxWidth),
+			start: State{Newest: monday, Hits: [2]Hits{{Total: 999_999_999_999_999}}},
+			steps: []step{{
+				// The middle of the window after monday's, which no day is aligned to.
+				at: MaxWidth - monday%MaxWidth + MaxWidth/2, cost: 1, want: true, remaining: 499_999_999_999_998, reset: MaxWidth / 2,
+			}},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			s := test.start
+			for i, step := range test.steps {
+				now := monday + step.at
+				test.limit.Advance(&s, now)
+				got := test.limit.Allows(&s, step.cost)
+				at, ok := test.limit.FitsAt(&s, step.cost)
+				fits := at - now
+				if !ok {
+					fits = -1
+				}
+				if got {
+					test.limit.Take(&s, step.cost)
+				}
+				at, ok = test.limit.ResetAt(&s)
+				reset := at - now
+				if !ok {
+					reset = -1
+				}
+				remaining := test.limit.Remaining(&s)
+				if got != step.want || remaining != step.remaining || fits != step.fits || reset != step.reset {
+					t.Fatalf("step %d: allowed %v, remaining %d, fits in %d, resets in %d; want %v, %d, %d, %d",
+						i, got, remaining, fits, reset, step.want, step.remaining, step.fits, step.reset)
+				}
+			}
+		})
+	}
+}
+
+// history is the model: it keeps every hit, and computes with rationals.
+type history struct {
+	limit Limit
+	hits  []hit
+	last  int64
+	start int64 // of the window, for FirstHitWindow
+}
+
+type hit struct {
+	at   int64
+	cost uint64
+}
+
+func (h *history) between(from, until int64) *big.Int {
+	sum := new(big.Int)
+	for _, hit := range h.hits {
+		if hit.at >= from && hit.at < until {
+			sum.Add(sum, new(big.Int).SetUint64(hit.cost))
+		}
+	}
+	return sum
+}
+
+func (h *history) rate(now int64) *big.Rat {
+	if h.limit.Kind == FirstHitWindow {
+		if now >= h.start+h.limit.Width {
+			return new(big.Rat)
+		}
+		return new(big.Rat).SetInt(h.between(h.start, now+1))
+	}
+	start := now / h.limit.Width * h.limit.Width
+	rate := new(big.Rat).SetInt(h.between(start, now+1))
+	if h.limit.Kind == SlidingWindow {
+		previous := new(big.Rat).SetInt(h.between(start-h.limit.Width, start))
+		share := big.NewRat(h.limit.Width-(now-start), h.limit.Width)
+		rate.Add(rate, previous.Mul(previous, share))
+	}
+	return rate
+}
+
+func (h *history) allow(now int64, cost uint64) bool {
+	now = max(now, h.last)
+	if h.limit.Max == 0 {
+		return false
+	}
+	asked := new(big.Rat).SetInt(new(big.Int).SetUint64(cost))
+	if asked.Add(asked, h.rate(now)).Cmp(new(big.Rat).SetInt(new(big.Int).SetUint64(h.limit.Max))) > 0 {
+		return false
+	}
+	if cost > 0 {
+		h.last = now
+		if h.limit.Kind == FirstHitWindow && now >= h.start+h.limit.Width {
+			h.start = now
+		}
+		h.hits = append(h.hits, hit{at: now, cost: cost})
+		if len(h.hits) > 512 {
+			h.forget(now)
+		}
+	}
+	return true
+}
+
+// forget drops hits that no window can reach any more.
+func (h *history) forget(now int64) {
+	kept := h.hits[:0]
+	for _, hit := range h.hits {
+		if hit.at >= now-2*h.limit.Width {
+			kept = append(kept, hit)
+		}
+	}
+	h.hits = kept
+}
+
+// TestAgainstModel compares every decision with the model's, at times chosen to hurt: window edges to the nanosecond,
+// bursts, long idle, a clock that goes back some seconds.
+func TestAgainstModel(t *testing.T) {
+	t.Parallel()
+	widths := []int64{MinWidth, 7 * MinWidth, second, minute, 3600 * second, 24 * 3600 * second, MaxWidth}
+	limits := []uint64{0, 1, 2, 3, 10, 100, 1000, 999_999_999_999_999}
+	for _, kind := range []Kind{FixedWindow, FirstHitWindow, SlidingWindow} {
+		t.Run(fmt.Sprint(kind), func(t *testing.T) {
+			t.Parallel()
+			random := rand.New(rand.NewPCG(uint64(kind), 2))
+			decisions := 0
+			for decisions < 350_000 {
+				limit := Limit{Shape: Shape{Kind: kind, Width: widths[random.IntN(len(widths))]}, Max: limits[random.IntN(len(limits))]}
+				model := history{limit: limit, start: -limit.Width}
+				state := State{}
+				now := monday + random.Int64N(limit.Width)
+				for range 400 {
+					now += pause(random, now, limit.Width)
+					if now > maxTime-4*limit.Width {
+						break
+					}
+					cost := cost(random, limit.Max)
+					read := state
+					limit.Advance(&state, now)
+					got := limit.Allows(&state, cost)
+					want := model.allow(now, cost)
+					if got != want {
+						t.Fatalf("%+v at %d, cost %d, state %+v: got %v, want %v", limit, now, cost, state, got, want)
+					}
+					checkAnswers(t, limit, state, cost, got)
+					if got && cost > 0 {
+						limit.Take(&state, cost)
+					} else {
+						state = read // what takes nothing is not written
+					}
+					decisions++
+				}
+			}
+		})
+	}
+}
+
+func pause(random *rand.Rand, now, width int64) int64 {
+	switch random.IntN(8) {
+	case 0, 1, 2:
+		return 0
+	case 3:
+		return random.Int64N(width/10 + 1)
+	case 4: // to the edge of the window, or a nanosecond beside it
+		return width - now%width + random.Int64N(3) - 1
+	case 5: // exactly one window
+		return width + random.Int64N(3) - 1
+	case 6:
+		return -random.Int64N(5 * second)
+	default:
+		return random.Int64N(4*width + 1)
+	}
+}
+
+func cost(random *rand.Rand, limit uint64) uint64 {
+	switch random.IntN(8) {
+	case 0:
+		return 0
+	case 1:
+		return limit
+	case 2:
+		return limit + 1
+	case 3:
+		return limit/2 + 1
+	case 4:
+		return random.Uint64()
+	default:
+		return 1
+	}
+}
+
+// checkAnswers holds what a state says about itself against what it does.
+func checkAnswers(t *testing.T, l Limit, s State, cost uint64, allowed bool) {
+	t.Helper()
+	remaining := l.Remaining(&s)
+	if l.Max > 0 && !l.Allows(&s, remaining) && remaining > 0 {
+		t.Fatalf("%+v %+v: remaining %d does not pass", l, s, remaining)
+	}
+	if l.Allows(&s, remaining+1) {
+		t.Fatalf("%+v %+v: one more than remaining %d passes", l, s, remaining)
+	}
+	at, ok := l.FitsAt(&s, cost)
+	if never := l.Max == 0 || cost > l.Max; ok == never {
+		t.Fatalf("%+v %+v cost %d: fits %v", l, s, cost, ok)
+	}
+	if ok && (at == s.Newest) != allowed {
+		t.Fatalf("%+v %+v cost %d: fits at %d, allowed %v", l, s, cost, at, allowed)
+	}
+	if ok && !allowed {
+		early, late := s, s
+		l.Advance(&early, at-1)
+		l.Advance(&late, at)
+		if l.Allows(&early, cost) || !l.Allows(&late, cost) {
+			t.Fatalf("%+v %+v cost %d: does not fit from %d on, but a nanosecond before %v", l, s, cost, at, l.Allows(&early, cost))
+		}
+	}
+	forgotten := s
+	l.Advance(&forgotten, l.ForgetAt(&s))
+	if forgotten.Hits != [MaxBuckets]Hits{} {
+		t.Fatalf("%+v %+v: not forgotten at %d: %+v", l, s, l.ForgetAt(&s), forgotten)
+	}
+}
