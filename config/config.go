@@ -1,0 +1,164 @@
+// Package config turns the plugin's JSON configuration into what the filter runs on.
+//
+// [Parse] checks a whole document and reports every mistake in it, each with the path of the value and what would be
+// right; a [Config] that it returns needs no further checking. The package is part of the plugin, so it does without fmt,
+// encoding/json, regexp and net/netip, for the module's size.
+package config
+
+import (
+	"time"
+
+	"weir/window"
+)
+
+// Config is a checked configuration. It is not modified after Parse and may be read concurrently.
+type Config struct {
+	// Namespace isolates counters, in the proxy and in the backend: 1 to 64 of A-Za-z0-9._-.
+	Namespace string
+	// SyncRate is the interval of synchronisation with the backend: positive, periodic, in whole milliseconds up to a
+	// day; 0, the backend decides on every request; negative, this proxy counts alone.
+	SyncRate time.Duration
+	// Backend is the zero value if SyncRate is negative.
+	Backend Backend
+	// OnBackendFailure says what decides while the backend can't be reached.
+	OnBackendFailure Failure
+	// Capacity is how many live counters the table in shared data has room for: 1 to 2^24.
+	Capacity int
+	// Rules are in the order of the configuration, 1 to 256.
+	Rules    []Rule
+	Response Response
+	// Headers are the sets of response headers to send.
+	Headers HeaderSet
+	// ResetUnit is the unit of X-RateLimit-Reset.
+	ResetUnit ResetUnit
+}
+
+// Backend says how to reach the counter backend.
+type Backend struct {
+	// Cluster is the name of Envoy's cluster: 1 to 512 visible ASCII characters, as are the next two.
+	Cluster string
+	// Authority is the :authority of callouts.
+	Authority string
+	// Token is sent as a bearer token; empty for none; up to 8192 characters.
+	Token string
+	// Timeout bounds one callout; whole milliseconds, 1 ms to 1 minute.
+	Timeout time.Duration
+}
+
+// Failure is what decides while the backend can't be reached.
+type Failure uint8
+
+const (
+	// FailLocal decides from the proxy's own counters, which are kept and pushed later.
+	FailLocal Failure = iota
+	// FailAllow lets every request pass.
+	FailAllow
+	// FailDeny rejects every request.
+	FailDeny
+)
+
+// HeaderSet is a set of response headers, as bits.
+type HeaderSet uint8
+
+const (
+	// HeaderRateLimit stands for RateLimit-Policy and RateLimit.
+	HeaderRateLimit HeaderSet = 1 << iota
+	// HeaderXRateLimit stands for X-RateLimit-Limit, -Remaining and -Reset.
+	HeaderXRateLimit
+	// HeaderRetryAfter stands for Retry-After, on rejected requests.
+	HeaderRetryAfter
+)
+
+// ResetUnit is the unit of X-RateLimit-Reset.
+type ResetUnit uint8
+
+const (
+	// ResetSeconds counts seconds from now.
+	ResetSeconds ResetUnit = iota
+	// ResetEpoch is Unix time in seconds.
+	ResetEpoch
+	// ResetMilliseconds counts milliseconds from now.
+	ResetMilliseconds
+)
+
+// Response is what a rejected request gets.
+type Response struct {
+	// Status is the HTTP status, 200 to 599.
+	Status int
+	// Body may be empty, and is for a status that has none (204, 205, 304); ContentType, which is never empty, is sent
+	// only with a body.
+	Body        string
+	ContentType string
+	// Headers are up to 32 further headers, sorted by name, names in lower case and unique.
+	Headers []Header
+	// GRPCStatus, 0 to 16, goes to requests of content type application/grpc.
+	GRPCStatus int
+}
+
+// Header is a name and a value.
+type Header struct{ Name, Value string }
+
+// Rule limits the requests that it matches.
+type Rule struct {
+	// Name is unique in the configuration: 1 to 64 of A-Za-z0-9_-.
+	Name  string
+	Match Match
+	// Key selects the parts of a request that tell counters apart; empty for one counter for all. At most 16.
+	Key []Selector
+	// Limits must all have room for a request to pass; 1 to 8, no two of the same shape.
+	Limits []window.Limit
+}
+
+// Match says which requests a rule applies to; its zero value matches all.
+type Match struct {
+	// Path is matched against the path without its query; nil for any.
+	Path *StringMatch
+	// Methods are matched exactly; empty for any.
+	Methods []string
+}
+
+// StringMatch compares one string.
+type StringMatch struct {
+	Op MatchOp
+	// Value is what to compare with; unused by Present and Absent.
+	Value string
+}
+
+// MatchOp is how a StringMatch compares.
+type MatchOp uint8
+
+const (
+	// Exact wants the whole string.
+	Exact MatchOp = iota
+	// Prefix wants the string to begin with the value.
+	Prefix
+	// Suffix wants the string to end with the value.
+	Suffix
+	// Present wants the string to be there, with any value.
+	Present
+	// Absent wants the string not to be there.
+	Absent
+)
+
+// Selector selects one part of a request.
+type Selector struct {
+	Kind SelectorKind
+	// Name is the header's, in lower case; one of :authority, :method, :path and :scheme for a pseudo-header.
+	Name string
+	// IPv4Prefix and IPv6Prefix are the bits of a client address that count.
+	IPv4Prefix, IPv6Prefix int
+}
+
+// SelectorKind is the part of the request that a Selector selects.
+type SelectorKind uint8
+
+const (
+	// SelectHeader is the first value of a request header.
+	SelectHeader SelectorKind = iota
+	// SelectClientIP is the network of the downstream address that Envoy trusts.
+	SelectClientIP
+	// SelectMethod is the request's method.
+	SelectMethod
+	// SelectPath is the path without its query.
+	SelectPath
+)

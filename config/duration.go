@@ -1,0 +1,92 @@
+package config
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tidwall/gjson"
+)
+
+const day = 24 * time.Hour
+
+// units are the units of durations in milliseconds, largest first.
+var units = []struct {
+	name   string
+	millis int64
+}{
+	{"d", 86_400_000},
+	{"h", 3_600_000},
+	{"m", 60_000},
+	{"s", 1000},
+	{"ms", 1},
+}
+
+// parseDuration reads one or more whole numbers with units, such as 1h30m, in any order and with units repeated as
+// [time.ParseDuration] allows it, and returns their sum in milliseconds; the largest int64 if that is too small for it.
+func parseDuration(text string) (millis int64, ok bool) {
+	for rest := text; rest != ""; {
+		digits := rest[:len(rest)-len(strings.TrimLeft(rest, "0123456789"))]
+		rest = rest[len(digits):]
+		name := rest[:len(rest)-len(strings.TrimLeft(rest, "dhms"))]
+		rest = rest[len(name):]
+		unit := unitMillis(name)
+		if digits == "" || unit == 0 {
+			return 0, false
+		}
+		// Only its size can be wrong with a string of digits.
+		n, err := strconv.ParseInt(digits, 10, 64)
+		if err != nil || n > (math.MaxInt64-millis)/unit {
+			n, millis, unit = 1, 0, math.MaxInt64
+		}
+		millis += n * unit
+	}
+	return millis, text != ""
+}
+
+// unitMillis returns a unit's milliseconds, or 0 if there is no such unit.
+func unitMillis(name string) int64 {
+	for _, u := range units {
+		if u.name == name {
+			return u.millis
+		}
+	}
+	return 0
+}
+
+// formatDuration writes whole milliseconds as parseDuration reads them.
+func formatDuration(d time.Duration) string {
+	var text string
+	millis := d.Milliseconds()
+	for _, u := range units {
+		if n := millis / u.millis; n > 0 {
+			text += strconv.FormatInt(n, 10) + u.name
+			millis %= u.millis
+		}
+	}
+	return text
+}
+
+// duration reads a duration from least to most, or returns 0.
+func (v value) duration(least, most time.Duration) time.Duration {
+	var millis int64
+	var ok bool
+	want := `a duration such as "30s" or "1m"`
+	switch v.json.Type {
+	case gjson.String:
+		millis, ok = parseDuration(v.json.Str)
+	case gjson.Number:
+		want = "a duration in whole milliseconds"
+		millis, ok = parseDecimal(v.json.Raw).scaled(3)
+	}
+	if ok && (millis < least.Milliseconds() || millis > most.Milliseconds()) {
+		want = `a duration from "` + formatDuration(least) + `" to "` + formatDuration(most) + `"`
+		ok = false
+	}
+	if !ok {
+		v.wrong(want)
+		return 0
+	}
+	return time.Duration(millis) * time.Millisecond
+}

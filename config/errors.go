@@ -1,0 +1,74 @@
+package config
+
+import (
+	"slices"
+	"strings"
+)
+
+// Error is one mistake in a configuration.
+type Error struct {
+	// Path leads to the value, as in rules[2].limits[0].window; empty for the document as a whole.
+	Path string
+	// Problem says what would be right, and what was found.
+	Problem string
+}
+
+// Error returns "path: problem".
+func (e Error) Error() string {
+	if e.Path == "" {
+		return e.Problem
+	}
+	return e.Path + ": " + e.Problem
+}
+
+// Errors are all mistakes of a document, in its order; what is missing comes before what else is wrong in the object
+// that lacks it.
+type Errors []Error
+
+// Error returns one line for each mistake.
+func (e Errors) Error() string {
+	lines := make([]string, len(e))
+	for i := range e {
+		lines[i] = e[i].Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// maxErrors bounds what a hostile document can make of itself.
+const maxErrors = 1000
+
+// notSupported is the problem of values that the grammar has and this version doesn't carry out.
+const notSupported = "not supported yet"
+
+// report collects mistakes while a document is read.
+type report struct {
+	found []finding
+	more  bool
+}
+
+// finding is a mistake and the offset in the document that it belongs to.
+type finding struct {
+	Error
+	at int
+}
+
+func (r *report) add(at int, path, problem string) {
+	if len(r.found) == maxErrors {
+		r.more = true
+		return
+	}
+	r.found = append(r.found, finding{Error{path, problem}, at})
+}
+
+// errors returns what was found in document order: checks that span several fields run after these were read.
+func (r *report) errors() Errors {
+	slices.SortStableFunc(r.found, func(a, b finding) int { return a.at - b.at })
+	var errs Errors
+	for _, f := range r.found {
+		errs = append(errs, f.Error)
+	}
+	if r.more {
+		errs = append(errs, Error{Problem: "too many errors, the rest is left out"})
+	}
+	return errs
+}

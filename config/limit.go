@@ -1,0 +1,88 @@
+package config
+
+import (
+	"time"
+
+	"weir/window"
+)
+
+const (
+	// maxHits is the largest number of hits, and of structured fields (RFC 9651, 3.3.1).
+	maxHits   = 999_999_999_999_999
+	minWindow = time.Millisecond
+	maxWindow = 366 * day
+
+	minSubBuckets = 2
+	maxSubBuckets = 64
+)
+
+// Indexes of algorithms.
+const (
+	slidingWindow = iota
+	fixedWindow
+	slidingLog
+	tokenBucket
+)
+
+var algorithms = []string{"sliding_window", "fixed_window", "sliding_log", "token_bucket"}
+
+func readLimit(v value) (limit window.Limit) {
+	var (
+		algorithm               = slidingWindow
+		firstHit                bool
+		width, subWidth         time.Duration
+		start, precision, burst value
+	)
+	v.object(`{"limit": 100, "window": "1m"}`,
+		field{"limit", required, func(v value) {
+			n, _ := v.integer(0, maxHits)
+			limit.Max = uint64(n)
+		}},
+		field{"window", required, func(v value) { width = v.duration(minWindow, maxWindow) }},
+		field{"algorithm", optional, func(v value) {
+			algorithm = v.choice(algorithms...)
+			if algorithm == slidingLog || algorithm == tokenBucket {
+				v.notYet()
+			}
+		}},
+		field{"start", optional, func(v value) {
+			start = v
+			firstHit = v.choice("clock", "first_hit") == 1
+		}},
+		field{"precision", optional, func(v value) {
+			precision = v
+			subWidth = v.duration(minWindow, maxWindow)
+		}},
+		field{"burst", optional, func(v value) {
+			burst = v
+			v.integer(1, maxHits)
+		}},
+	)
+	belongs(start, algorithm, fixedWindow)
+	belongs(burst, algorithm, tokenBucket)
+	if belongs(precision, algorithm, slidingWindow) && width > 0 && subWidth > 0 {
+		if n := width / subWidth; width%subWidth != 0 || n < minSubBuckets || n > maxSubBuckets {
+			precision.wrong("a duration that divides the window into 2 to 64 equal parts")
+		} else {
+			precision.notYet()
+		}
+	}
+	limit.Width = int64(width)
+	switch {
+	case algorithm == slidingWindow:
+		limit.Kind = window.SlidingWindow
+	case firstHit:
+		limit.Kind = window.FirstHitWindow
+	default:
+		limit.Kind = window.FixedWindow
+	}
+	return limit
+}
+
+// belongs says whether an option is given to the algorithm that has it, and refuses it with another.
+func belongs(option value, algorithm, owner int) bool {
+	if option.given() && algorithm >= 0 && algorithm != owner {
+		option.fail(`field of "` + algorithms[owner] + `" only, got algorithm "` + algorithms[algorithm] + `"`)
+	}
+	return option.given() && algorithm == owner
+}

@@ -1,0 +1,365 @@
+package config_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/config"
+	"weir/window"
+)
+
+// fieldPaths are all fields of the configuration; NAME stands for a name of the user's, and key.method for the selector
+// that is a string. Each has a document with a wrong value, one with an unknown sibling and one with a wrong type.
+var fieldPaths = []string{
+	"namespace", "sync_rate", "backend", "backend.cluster", "backend.authority", "backend.token", "backend.timeout",
+	"on_backend_failure", "capacity", "rules", "response", "response.status", "response.body", "response.content_type",
+	"response.headers", "response.headers.NAME", "response.grpc_status", "headers", "x_ratelimit_reset",
+
+	"rules.name", "rules.match", "rules.match.path", "rules.match.path.exact", "rules.match.path.prefix",
+	"rules.match.path.suffix", "rules.match.path.regex", "rules.match.path.present", "rules.match.host",
+	"rules.match.headers", "rules.match.headers.NAME", "rules.match.methods", "rules.except", "rules.except.client_ip",
+	"rules.except.path", "rules.key", "rules.limits", "rules.cost", "rules.cost_on_response", "rules.mode",
+	"rules.count_rejected",
+
+	"rules.key.header", "rules.key.query", "rules.key.cookie", "rules.key.path_segment", "rules.key.method",
+	"rules.key.host", "rules.key.path", "rules.key.client_ip", "rules.key.client_ip.ipv4_prefix",
+	"rules.key.client_ip.ipv6_prefix", "rules.key.jwt_claim", "rules.key.jwt_claim.header", "rules.key.property",
+	"rules.key.in_cidr", "rules.key.literal",
+
+	"rules.limits.limit", "rules.limits.window", "rules.limits.algorithm", "rules.limits.start",
+	"rules.limits.precision", "rules.limits.burst",
+}
+
+// TestBad reads testdata/bad: FIELD--MISTAKE.json with all its errors in FIELD--MISTAKE.want.
+func TestBad(t *testing.T) {
+	var names []string
+	for _, file := range glob(t, "testdata/bad/*.json") {
+		name := strings.TrimSuffix(filepath.Base(file), ".json")
+		names = append(names, name)
+		t.Run(name, func(t *testing.T) {
+			want := string(read(t, strings.TrimSuffix(file, ".json")+".want"))
+			c, err := config.Parse(read(t, file))
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			if c != nil {
+				t.Error("an error and a configuration")
+			}
+			if got := err.Error() + "\n"; got != want {
+				t.Errorf("got errors\n%swant\n%s", got, want)
+			}
+			var all config.Errors
+			if !errors.As(err, &all) || len(all) != strings.Count(want, "\n") {
+				t.Errorf("error is %T of %d lines, want Errors of %d", err, len(all), strings.Count(want, "\n"))
+			}
+			if strings.Contains(err.Error(), "secret") {
+				t.Error("shows a token")
+			}
+			if strings.HasPrefix(name, "unsupported--") && (len(all) != 1 || all[0].Problem != "not supported yet") {
+				t.Errorf("got %v, want one value that is not supported yet", all)
+			}
+		})
+	}
+	for _, field := range fieldPaths {
+		for _, mistake := range []string{"value", "sibling", "type"} {
+			if name := field + "--" + mistake; !slices.Contains(names, name) {
+				t.Errorf("testdata/bad/%s.json is missing", name)
+			}
+		}
+	}
+	if wants := glob(t, "testdata/bad/*.want"); len(wants) != len(names) {
+		t.Errorf("%d .want files for %d documents", len(wants), len(names))
+	}
+}
+
+func TestGood(t *testing.T) {
+	second, minute := int64(time.Second), int64(time.Minute)
+	sliding := func(width int64, ordinal uint8) window.Shape {
+		return window.Shape{Kind: window.SlidingWindow, Width: width, Ordinal: ordinal}
+	}
+	fixed := func(width int64) window.Shape { return window.Shape{Kind: window.FixedWindow, Width: width} }
+	one := []window.Limit{{Shape: sliding(second, 0), Max: 1}}
+	path := func(op config.MatchOp, value string) config.Match {
+		return config.Match{Path: &config.StringMatch{Op: op, Value: value}}
+	}
+
+	// The configuration with nothing but what is required.
+	smallest := func() config.Config {
+		return config.Config{
+			Namespace: "default",
+			SyncRate:  -time.Second,
+			Capacity:  65536,
+			Rules:     []config.Rule{{Name: "all", Limits: []window.Limit{{Shape: sliding(minute, 0), Max: 100}}}},
+			Response: config.Response{
+				Status:      429,
+				Body:        `{"title":"Rate limit exceeded","status":429}`,
+				ContentType: "application/problem+json",
+				GRPCStatus:  8,
+			},
+			Headers: config.HeaderRateLimit | config.HeaderXRateLimit | config.HeaderRetryAfter,
+		}
+	}
+	noBody := smallest()
+	noBody.Response.Status, noBody.Response.Body = 204, ""
+	escaped := smallest()
+	escaped.Namespace = "a"
+
+	tests := map[string]config.Config{
+		"smallest":             smallest(),
+		"defaults-written-out": smallest(),
+		"unused-backend":       smallest(),
+		"no-body":              noBody,
+		"escaped-names":        escaped,
+		"everything": {
+			Namespace: "shop.eu-1_a",
+			SyncRate:  250 * time.Millisecond,
+			Backend: config.Backend{
+				Cluster:   "outbound|9180||weir.default.svc.cluster.local",
+				Authority: "weir.example:9180",
+				Token:     "s3cret",
+				Timeout:   1500 * time.Millisecond,
+			},
+			Capacity: 1 << 24,
+			Rules: []config.Rule{
+				{
+					Name: "per-user_1",
+					Match: config.Match{
+						Path:    &config.StringMatch{Op: config.Prefix, Value: "/api/"},
+						Methods: []string{"GET", "PURGE"},
+					},
+					Key: []config.Selector{
+						{Kind: config.SelectHeader, Name: "x-user"},
+						{Kind: config.SelectHeader, Name: ":authority"},
+						{Kind: config.SelectClientIP, IPv4Prefix: 32, IPv6Prefix: 64},
+						{Kind: config.SelectClientIP, IPv4Prefix: 32, IPv6Prefix: 48},
+						{Kind: config.SelectClientIP, IPv4Prefix: 24, IPv6Prefix: 128},
+						{Kind: config.SelectClientIP, IPv4Prefix: 32, IPv6Prefix: 64},
+						{Kind: config.SelectMethod},
+						{Kind: config.SelectPath},
+					},
+					Limits: []window.Limit{
+						{Shape: sliding(minute, 0), Max: 100},
+						{Shape: sliding(int64(time.Millisecond), 0), Max: 0},
+						{Shape: fixed(366 * 24 * 60 * minute), Max: 999_999_999_999_999},
+						{Shape: window.Shape{Kind: window.FirstHitWindow, Width: 90 * minute}, Max: 5},
+						{Shape: sliding(minute, 1), Max: 50},
+						{Shape: fixed(90 * minute), Max: 5},
+						{Shape: sliding(minute, 2), Max: 10},
+					},
+				},
+				{Name: "exact", Match: path(config.Exact, "*"), Limits: one},
+				{Name: "suffix", Match: path(config.Suffix, ".png"), Limits: one},
+				{Name: "present", Match: path(config.Present, ""), Limits: one},
+				{Name: "absent", Match: path(config.Absent, ""), Limits: one},
+			},
+			Response: config.Response{
+				Status:      503,
+				Body:        "slow down ä\n",
+				ContentType: "text/plain; charset=utf-8",
+				Headers:     []config.Header{{Name: "retry"}, {Name: "x-reason", Value: "rate limit"}},
+				GRPCStatus:  14,
+			},
+			Headers:   config.HeaderRateLimit | config.HeaderRetryAfter,
+			ResetUnit: config.ResetMilliseconds,
+		},
+		// As Envoy prints a Struct: any order, numbers as doubles.
+		"struct": {
+			Namespace: "default",
+			SyncRate:  time.Second,
+			Backend:   config.Backend{Cluster: "weir", Authority: "weir", Timeout: 100 * time.Millisecond},
+			Capacity:  100,
+			Rules: []config.Rule{{
+				Name: "r",
+				Key:  []config.Selector{{Kind: config.SelectClientIP, IPv4Prefix: 0, IPv6Prefix: 56}},
+				Limits: []window.Limit{
+					{Shape: sliding(minute, 0), Max: 1000},
+					{Shape: fixed(second / 2), Max: 999_999_999_999_999},
+				},
+			}},
+			Response: config.Response{Status: 403, Body: "no", ContentType: "text/plain"},
+		},
+	}
+	for name, want := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := config.Parse(read(t, "testdata/good/"+name+".json"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(*got, want) {
+				t.Errorf("got\n%+v\nwant\n%+v", *got, want)
+			}
+			checkInvariants(t, got)
+		})
+	}
+	if files := glob(t, "testdata/good/*.json"); len(files) != len(tests) {
+		t.Errorf("%d documents for %d tests", len(files), len(tests))
+	}
+}
+
+// TestParseBounds shows that the bounds of a document are where they are said to be.
+func TestParseBounds(t *testing.T) {
+	const small = `{"rules": [{"name": "all", "limits": [{"limit": 100, "window": "1m"}]}]}`
+	padded := small + strings.Repeat(" ", 1<<20-len(small))
+	if _, err := config.Parse([]byte(padded)); err != nil {
+		t.Errorf("1 MiB: %v", err)
+	}
+	const tooLarge = "want at most 1048576 bytes, got 1048577"
+	if _, err := config.Parse([]byte(padded + " ")); err == nil || err.Error() != tooLarge {
+		t.Errorf("1 MiB and a byte: %v, want %s", err, tooLarge)
+	}
+	// Depth counts the document itself.
+	for depth, want := range map[int]string{64: "want an object", 65: "nested more than 64 deep"} {
+		_, err := config.Parse([]byte(strings.Repeat("[", depth) + strings.Repeat("]", depth)))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%d deep: %v, want %q", depth, err, want)
+		}
+	}
+}
+
+// TestParseManyErrors shows that a hostile document gets a bounded answer.
+func TestParseManyErrors(t *testing.T) {
+	document := "{" + strings.Repeat(`"a":1,`, 1<<20/6-10) + `"b":1}`
+	_, err := config.Parse([]byte(document))
+	var all config.Errors
+	if !errors.As(err, &all) || len(all) != 1001 || all[1000].Problem != "too many errors, the rest is left out" {
+		t.Fatalf("got %T of %d errors, want 1000 and a note", err, len(all))
+	}
+}
+
+// TestParseCopies shows that the caller may reuse the document's bytes.
+func TestParseCopies(t *testing.T) {
+	document := []byte(`{"namespace": "shop", "rules": [{"name": "all", "limits": [{"limit": 100, "window": "1m"}]}]}`)
+	c, err := config.Parse(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(document)
+	if c.Namespace != "shop" || c.Rules[0].Name != "all" {
+		t.Errorf("namespace %q, rule %q", c.Namespace, c.Rules[0].Name)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, file := range slices.Concat(glob(f, "testdata/bad/*.json"), glob(f, "testdata/good/*.json")) {
+		f.Add(read(f, file))
+	}
+	f.Fuzz(func(t *testing.T, document []byte) {
+		c, err := config.Parse(document)
+		if err == nil {
+			checkInvariants(t, c)
+			return
+		}
+		var all config.Errors
+		if !errors.As(err, &all) || len(all) == 0 || c != nil {
+			t.Fatalf("%T %v with configuration %v", err, err, c)
+		}
+		for _, e := range all {
+			if e.Problem == "" || strings.ContainsAny(e.Error(), "\n\x00") {
+				t.Errorf("bad error %q", e)
+			}
+		}
+	})
+}
+
+// checkInvariants checks what Config and its parts promise.
+func checkInvariants(t *testing.T, c *config.Config) {
+	t.Helper()
+	check := func(ok bool, what string) {
+		t.Helper()
+		if !ok {
+			t.Errorf("%s: %+v", what, *c)
+		}
+	}
+	name := func(s, others string) bool {
+		const alphanumeric = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+		return 1 <= len(s) && len(s) <= 64 && strings.Trim(s, alphanumeric+others) == ""
+	}
+	check(name(c.Namespace, "._-"), "namespace")
+	check(c.SyncRate < 0 || c.SyncRate >= time.Millisecond && c.SyncRate <= 24*time.Hour, "sync rate")
+	if c.SyncRate < 0 {
+		check(c.Backend == config.Backend{}, "unused backend")
+	} else {
+		b := c.Backend
+		check(b.Cluster != "" && b.Authority != "", "backend")
+		check(!strings.ContainsAny(b.Cluster+b.Authority+b.Token, " \r\n\x00"), "backend's strings")
+		check(time.Millisecond <= b.Timeout && b.Timeout <= time.Minute && b.Timeout%time.Millisecond == 0, "timeout")
+	}
+	check(c.OnBackendFailure == config.FailLocal, "failure")
+	check(1 <= c.Capacity && c.Capacity <= 1<<24, "capacity")
+	check(c.Headers < 8 && c.ResetUnit <= config.ResetMilliseconds, "headers")
+	r := c.Response
+	check(200 <= r.Status && r.Status <= 599 && r.ContentType != "" && 0 <= r.GRPCStatus && r.GRPCStatus <= 16, "response")
+	check(slices.IsSortedFunc(r.Headers, func(a, b config.Header) int { return strings.Compare(a.Name, b.Name) }), "order")
+	for _, h := range r.Headers {
+		check(h.Name != "" && h.Name == strings.ToLower(h.Name) && !strings.ContainsAny(h.Name, ": "), "header's name")
+		check(!strings.ContainsAny(h.Name+h.Value, "\r\n\x00"), "header "+h.Name)
+	}
+	check(1 <= len(c.Rules) && len(c.Rules) <= 256, "rules")
+	names := map[string]bool{}
+	for _, rule := range c.Rules {
+		check(name(rule.Name, "_-") && !names[rule.Name], "rule "+rule.Name)
+		names[rule.Name] = true
+		check(len(rule.Key) <= 16 && 1 <= len(rule.Limits) && len(rule.Limits) <= 8, "rule "+rule.Name)
+		if p := rule.Match.Path; p != nil {
+			check((p.Op >= config.Present) == (p.Value == "") && !strings.Contains(p.Value, "?"), "path")
+		}
+		for _, s := range rule.Key {
+			check((s.Kind == config.SelectHeader) == (s.Name != "") && s.Name == strings.ToLower(s.Name), "selector")
+			check(0 <= s.IPv4Prefix && s.IPv4Prefix <= 32 && 0 <= s.IPv6Prefix && s.IPv6Prefix <= 128, "prefix")
+		}
+		shapes := map[window.Shape]bool{}
+		for _, l := range rule.Limits {
+			check(!shapes[l.Shape], "same shape twice")
+			shapes[l.Shape] = true
+			check(window.FixedWindow <= l.Kind && l.Kind <= window.SlidingWindow, "kind")
+			check(l.Max <= 999_999_999_999_999, "limit")
+			width := time.Duration(l.Width)
+			check(time.Millisecond <= width && width <= 366*24*time.Hour && width%time.Millisecond == 0, "width")
+		}
+	}
+}
+
+func read(t testing.TB, file string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+func glob(t testing.TB, pattern string) []string {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%s: %d files, error %v", pattern, len(files), err)
+	}
+	return files
+}
+
+func BenchmarkParse(b *testing.B) {
+	for _, rules := range []int{1, 256} {
+		document := `{"rules": [`
+		for i := range rules {
+			if i > 0 {
+				document += ","
+			}
+			document += `{"name": "r` + strconv.Itoa(i) + `", "key": ["client_ip"], "limits": [{"limit": 100, "window": "1m"}]}`
+		}
+		document += "]}"
+		b.Run(strconv.Itoa(rules), func(b *testing.B) {
+			for b.Loop() {
+				if _, err := config.Parse([]byte(document)); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,87 @@
+package config
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/tidwall/gjson"
+
+	"weir/window"
+)
+
+const (
+	maxRules  = 256
+	maxLimits = 8
+	maxKey    = 16
+)
+
+func readRules(v value) (rules []Rule) {
+	v.array("rules", 1, maxRules, func(v value) {
+		rule := readRule(v, func(name value) {
+			for i := range rules {
+				if rules[i].Name == name.json.Str {
+					name.fail("want a unique name, got " + name.show() + " as in rules[" + strconv.Itoa(i) + "]")
+					return
+				}
+			}
+		})
+		rules = append(rules, rule)
+	})
+	return rules
+}
+
+// readRule calls checkName with a name that is right in itself.
+func readRule(v value, checkName func(name value)) (rule Rule) {
+	v.object(`{"name": "all", "limits": [{"limit": 100, "window": "1m"}]}`,
+		field{"name", required, func(v value) {
+			allowed := func(c byte) bool { return isAlphanumeric(c) || strings.IndexByte("_-", c) >= 0 }
+			rule.Name = v.text("a string of 1 to 64 of A-Za-z0-9_-", made(1, 64, allowed))
+			if rule.Name != "" {
+				checkName(v)
+			}
+		}},
+		field{"match", optional, func(v value) { rule.Match = readMatch(v) }},
+		field{"except", optional, notYet(func(v value) {
+			v.array("exceptions", 0, maxExceptions, readException)
+		})},
+		field{"key", optional, func(v value) {
+			v.array("selectors", 0, maxKey, func(v value) { rule.Key = append(rule.Key, readSelector(v, wantSelector)) })
+		}},
+		field{"limits", required, func(v value) {
+			v.array("limits", 1, maxLimits, func(v value) { rule.Limits = append(rule.Limits, readLimit(v)) })
+			setOrdinals(rule.Limits)
+		}},
+		field{"cost", optional, readCost},
+		field{"cost_on_response", optional, notYet(readResponseSelector)},
+		field{"mode", optional, func(v value) {
+			if i := v.choice("enforce", "shadow"); i > 0 {
+				v.notYet()
+			}
+		}},
+		field{"count_rejected", optional, func(v value) {
+			if v.boolean() {
+				v.notYet()
+			}
+		}},
+	)
+	return rule
+}
+
+func readCost(v value) {
+	if v.json.Type != gjson.Number {
+		notYet(func(v value) { readSelector(v, "an integer from 0, "+wantSelector) })(v)
+	} else if n, ok := v.integer(0, maxHits); ok && n != 1 {
+		v.notYet()
+	}
+}
+
+// setOrdinals tells limits apart that are alike but for what they allow.
+func setOrdinals(limits []window.Limit) {
+	for i := range limits {
+		for j := range limits[:i] {
+			if limits[j].Kind == limits[i].Kind && limits[j].Width == limits[i].Width {
+				limits[i].Ordinal++
+			}
+		}
+	}
+}

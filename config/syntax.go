@@ -1,0 +1,212 @@
+package config
+
+import (
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// maxDepth bounds the nesting of a document. The grammar needs 7.
+const maxDepth = 64
+
+// checkSyntax returns why the text is not one JSON value (RFC 8259), or "". gjson reads what it is given without
+// checking, and its own validation says neither where it stopped nor does it bound its recursion. Strings must be
+// well-formed Unicode, escapes included, so that equal strings are equal bytes.
+func checkSyntax(text string) string {
+	s := scanner{text: text}
+	if s.value() {
+		if s.space(); s.pos == len(text) {
+			return ""
+		}
+		s.want("the end of the document")
+	}
+	line := strings.Count(text[:s.pos], "\n")
+	column := utf8.RuneCountInString(text[strings.LastIndexByte(text[:s.pos], '\n')+1 : s.pos])
+	return "not JSON at line " + strconv.Itoa(line+1) + ", column " + strconv.Itoa(column+1) + ": " + s.problem
+}
+
+// scanner walks over JSON. Its methods return false at the first mistake, with pos on it and problem set.
+type scanner struct {
+	text    string
+	pos     int
+	depth   int
+	problem string
+}
+
+func (s *scanner) fail(problem string) bool {
+	s.problem = problem
+	return false
+}
+
+func (s *scanner) want(what string) bool {
+	got := "the end of the document"
+	if s.pos < len(s.text) {
+		if c := s.text[s.pos]; ' ' < c && c < 0x7f {
+			got = "'" + string(rune(c)) + "'"
+		} else {
+			got = "the byte 0x" + strconv.FormatUint(uint64(c), 16)
+		}
+	}
+	return s.fail("want " + what + ", got " + got)
+}
+
+// peek returns the next byte, or 0 at the end; a NUL is a mistake wherever it stands.
+func (s *scanner) peek() byte {
+	if s.pos == len(s.text) {
+		return 0
+	}
+	return s.text[s.pos]
+}
+
+func (s *scanner) skip(set string) (n int) {
+	start := s.pos
+	for s.pos < len(s.text) && strings.IndexByte(set, s.text[s.pos]) >= 0 {
+		s.pos++
+	}
+	return s.pos - start
+}
+
+func (s *scanner) space() { s.skip(" \t\r\n") }
+
+func (s *scanner) value() bool {
+	s.space()
+	switch c := s.peek(); c {
+	case '{':
+		return s.list('}', s.member)
+	case '[':
+		return s.list(']', s.value)
+	case '"':
+		return s.string()
+	case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
+		return s.number()
+	}
+	for _, literal := range []string{"true", "false", "null"} {
+		if strings.HasPrefix(s.text[s.pos:], literal) {
+			s.pos += len(literal)
+			return true
+		}
+	}
+	return s.want("a value")
+}
+
+// list walks over an object or array, of which the opening bracket is next.
+func (s *scanner) list(end byte, item func() bool) bool {
+	if s.depth == maxDepth {
+		return s.fail("nested more than " + strconv.Itoa(maxDepth) + " deep")
+	}
+	s.depth++
+	s.pos++
+	s.space()
+	for more := s.peek() != end; more; {
+		if !item() {
+			return false
+		}
+		switch s.space(); s.peek() {
+		case ',':
+			s.pos++
+		case end:
+			more = false
+		default:
+			return s.want("',' or '" + string(rune(end)) + "'")
+		}
+	}
+	s.depth--
+	s.pos++
+	return true
+}
+
+func (s *scanner) member() bool {
+	if s.space(); s.peek() != '"' {
+		return s.want("a field's name in double quotes")
+	}
+	if !s.string() {
+		return false
+	}
+	if s.space(); s.peek() != ':' {
+		return s.want("':'")
+	}
+	s.pos++
+	return s.value()
+}
+
+func (s *scanner) number() bool {
+	const digits = "0123456789"
+	if s.peek() == '-' {
+		s.pos++
+	}
+	if s.peek() == '0' {
+		s.pos++
+	} else if s.skip(digits) == 0 {
+		return s.want("a digit")
+	}
+	if s.peek() == '.' {
+		s.pos++
+		if s.skip(digits) == 0 {
+			return s.want("a digit")
+		}
+	}
+	if c := s.peek(); c == 'e' || c == 'E' {
+		s.pos++
+		if c := s.peek(); c == '+' || c == '-' {
+			s.pos++
+		}
+		if s.skip(digits) == 0 {
+			return s.want("a digit")
+		}
+	}
+	return true
+}
+
+func (s *scanner) string() bool {
+	s.pos++
+	for {
+		switch c := s.peek(); {
+		case c < ' ':
+			return s.want("more of a string or its closing '\"'")
+		case c == '"':
+			s.pos++
+			return true
+		case c == '\\':
+			if !s.escape() {
+				return false
+			}
+		default:
+			r, size := utf8.DecodeRuneInString(s.text[s.pos:])
+			if r == utf8.RuneError && size == 1 {
+				return s.want("UTF-8")
+			}
+			s.pos += size
+		}
+	}
+}
+
+func (s *scanner) escape() bool {
+	rest := s.text[s.pos+1:]
+	if rest != "" && strings.IndexByte(`"\/bfnrt`, rest[0]) >= 0 {
+		s.pos += 2
+		return true
+	}
+	const size = len(`\u0000`)
+	unit, ok := codeUnit(s.text[s.pos:])
+	switch {
+	case !ok:
+		return s.fail(`want an escape such as \n or \u00e4`)
+	case unit < 0xd800 || unit > 0xdfff:
+		s.pos += size
+		return true
+	}
+	if low, ok := codeUnit(s.text[s.pos+size:]); unit >= 0xdc00 || !ok || low < 0xdc00 || low > 0xdfff {
+		return s.fail("want a pair of surrogates, got one alone")
+	}
+	s.pos += 2 * size
+	return true
+}
+
+// codeUnit returns the UTF-16 code unit that the text begins with, written as \u and four hexadecimal digits.
+func codeUnit(text string) (uint64, bool) {
+	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
+		return 0, false
+	}
+	unit, err := strconv.ParseUint(text[2:6], 16, 16)
+	return unit, err == nil
+}

@@ -1,0 +1,48 @@
+package config
+
+import "strings"
+
+func isAlphanumeric(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+}
+
+// isTokenByte says whether a byte may stand in a token of HTTP (RFC 9110, 5.6.2), such as a field's name.
+func isTokenByte(c byte) bool {
+	return isAlphanumeric(c) || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
+}
+
+// isVisible says whether a byte is printable ASCII and no space.
+func isVisible(c byte) bool { return ' ' < c && c < 0x7f }
+
+// isFieldByte says whether a byte may stand in a header's value. Tabs may in HTTP; here they can only be mistakes.
+func isFieldByte(c byte) bool { return c >= ' ' && c != 0x7f }
+
+func all(text string, ok func(byte) bool) bool {
+	for i := range len(text) {
+		if !ok(text[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// made returns a predicate for strings of least to most bytes, all of which are ok.
+func made(least, most int, ok func(byte) bool) func(string) bool {
+	return func(text string) bool {
+		return least <= len(text) && len(text) <= most && all(text, ok)
+	}
+}
+
+// maxHeaderName bounds the names of headers, query parameters, cookies and the like.
+const maxHeaderName = 256
+
+var isToken = made(1, maxHeaderName, isTokenByte)
+
+// isRequestHeader accepts the names by which Envoy's filters read request headers: fields and pseudo-headers.
+func isRequestHeader(name string) bool {
+	switch name {
+	case ":authority", ":method", ":path", ":scheme":
+		return true
+	}
+	return isToken(name)
+}
