@@ -68,8 +68,8 @@ func (l *Limit) Settle(s *State, pushed Push, total Totals) {
 	}
 	turned := l.Number(s) - pushed.Newest
 	for i := range pushed.Hits {
-		// turned wraps for a window that is newer than s, and is then as far out of range as one that is too old.
-		if at := turned + uint64(i); turned < MaxBuckets && at < MaxBuckets {
+		// This wraps for a window that is newer than s, and is then as far out of range as for one that is too old.
+		if at := turned + uint64(i); at < MaxBuckets {
 			s.Hits[at].land(pushed.Hits[i], total.Hits[i])
 		}
 	}
