@@ -73,6 +73,32 @@ func (c *Cell) Claim(now int64, pushes []window.Push) (claimed bool) {
 	return true
 }
 
+// Watched tells whether hits of other nodes could fill a limit while this node knows of none: it is half used, but not full.
+// Then it is worth asking for totals, though there is nothing to push.
+func (c *Cell) Watched(now int64) bool {
+	if !c.synced || c.ForgetAt() <= now {
+		return false
+	}
+	half, full := false, false
+	for i := range c.States {
+		l, s := &c.rule.Limits[i], &c.States[i]
+		half = half || s.Hits[0].Sum() >= (l.Max+1)/2
+		full = full || !l.Allows(s, 1)
+	}
+	return half && !full
+}
+
+// Ask gives pushes without hits, whose answer has totals. The longer the key was not hit here, the longer it takes until the
+// next one is due.
+func (c *Cell) Ask(now int64, pushes []window.Push) {
+	idle := int64(0)
+	for i := range c.States {
+		pushes[i] = window.Push{Newest: c.rule.Limits[i].Number(&c.States[i])}
+		idle = now - c.States[i].Newest
+	}
+	c.sync.DueNanos = now + max(c.rule.SyncRate, idle/4)
+}
+
 // Settle takes in the backend's answer for limit i.
 func (c *Cell) Settle(i int, pushed window.Push, total window.Totals) {
 	c.rule.Limits[i].Settle(&c.States[i], pushed, total)

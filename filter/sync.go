@@ -29,6 +29,9 @@ type syncer struct {
 	orphans []wire.Item // pending hits of counters that had to make room
 	batches []*batch    // that aren't done, in the order of their sequence
 	idle    []*batch
+	// After a failure nothing is sent before retryAt, and then one batch only until the backend answers again.
+	failures int
+	retryAt  int64
 
 	match   match // scratch
 	total   wire.Total
@@ -42,6 +45,8 @@ const (
 	maxDirty = 1 << 17
 	// maxOrphans bounds the hits of evicted counters that wait to be pushed.
 	maxOrphans = 1 << 12
+	// orphanLife is how long a push of orphans is sent again, whose windows nobody knows here any more.
+	orphanLife = int64(3600e9)
 	// maxBatches bounds the pushes that have no answer yet. While the backend is away hits pile up in the table instead,
 	// where there is one number for all hits of a key.
 	maxBatches = 8
@@ -50,7 +55,7 @@ const (
 	// tickNanos is how long a tick may work, and tickKeys how many keys it handles between two looks at the clock.
 	tickNanos = int64(1e6)
 	tickKeys  = 32
-	// Failed pushes are sent again after pauses that double up to longestPause.
+	// A backend that fails is left alone for pauses that double up to longestPause.
 	shortestPause = int64(50e6)
 	longestPause  = int64(5e9)
 )
@@ -69,8 +74,6 @@ type batch struct {
 	head     int // length of the body's header
 	items    []pushed
 	state    batchState
-	failures int
-	retryAt  int64
 	// useless is the time from which no window of the batch counts any more.
 	useless int64
 	answer  []byte
@@ -139,8 +142,10 @@ func item(id [16]byte, l *window.Limit, push *window.Push) wire.Item {
 func (s *syncer) tick() {
 	start := proxywasm.Now()
 	deadline := start + tickNanos
-	done := s.settle(deadline) && s.push(start, deadline)
-	s.resend(start)
+	done := s.settle(deadline)
+	if s.resend(start); done && s.failures == 0 {
+		done = s.push(start, deadline)
+	}
 	if s.hurried == done {
 		s.hurried = !done
 		if done {
@@ -168,6 +173,7 @@ func (s *syncer) push(now, deadline int64) (done bool) {
 		}
 		last := len(s.orphans) - 1
 		b.add(&s.orphans[last], pushed{rule: orphan})
+		b.useless = max(b.useless, now+orphanLife)
 		s.orphans = s.orphans[:last]
 	}
 	for ; s.at < len(s.dirty); s.at++ {
@@ -227,27 +233,30 @@ func (b *batch) add(item *wire.Item, p pushed) {
 	b.items = append(b.items, p)
 }
 
-// claim moves a key's pending hits in flight and adds them to a batch. If it can't yet, it says when to try again.
+// claim moves a key's pending hits in flight and adds them to a batch. A key that has none may be worth asking for, if other
+// nodes' hits could fill its limit. If a key can't be claimed yet, claim says when to try again.
 func (s *syncer) claim(b *batch, d dirtyKey, now int64) (due int64, again bool) {
 	p, m := s.plugin, &s.match
 	m.rule, m.address = &p.rules[d.rule], d.address
 	for range p.table.Attempts() {
 		p.fetch(m)
-		if m.slot.Payload() == nil || !m.cell.Pending() {
-			// The entry was evicted, and its hits rescued; or its windows have ended; or another worker has adopted it.
-			return 0, false
-		}
-		if !m.cell.Claim(now, s.pushes[:]) {
-			return now + p.rules[d.rule].counter.SyncRate, true
+		switch {
+		case m.slot.Payload() == nil:
+			return 0, false // evicted, and its hits rescued
+		case m.cell.Pending():
+			if !m.cell.Claim(now, s.pushes[:]) {
+				return now + m.rule.counter.SyncRate, true
+			}
+		case m.cell.DueNanos() == d.due && m.cell.Watched(now):
+			m.cell.Ask(now, s.pushes[:])
+		default:
+			return 0, false // another worker has it, or nobody needs to
 		}
 		if !p.write(m, now) {
 			continue
 		}
 		for i := range m.cell.States {
 			push := &s.pushes[i]
-			if push.Hits == [window.MaxBuckets]int64{} {
-				continue
-			}
 			l := &m.rule.counter.Limits[i]
 			wanted := item(m.cell.ID(), l, push)
 			b.add(&wanted, pushed{address: d.address, rule: d.rule, limit: int32(i), push: *push})
@@ -309,6 +318,7 @@ func (s *syncer) done(b *batch, sequence uint64, ok bool) {
 		return
 	}
 	b.state = answered
+	s.failures, s.retryAt = 0, 0
 	s.settle(proxywasm.Now() + tickNanos)
 }
 
@@ -329,23 +339,32 @@ func (b *batch) accept(body []byte, total *wire.Total) bool {
 func (s *syncer) fail(b *batch) {
 	s.plugin.metrics.failed.count()
 	b.state = failed
-	pause := min(shortestPause<<min(b.failures, 10), longestPause)
-	b.failures++
-	b.retryAt = proxywasm.Now() + pause/2 + rand.Int64N(pause)
+	// Batches that were out together fail together: that is one failure.
+	if now := proxywasm.Now(); now >= s.retryAt {
+		pause := min(shortestPause<<min(s.failures, 10), longestPause)
+		s.failures++
+		s.retryAt = now + pause/2 + rand.Int64N(pause)
+	}
 }
 
-// resend sends the batches whose pause is over again, and forgets those that nobody can want any more.
+// resend sends failed batches again once the pause is over, and forgets those that nobody can want any more.
 func (s *syncer) resend(now int64) {
-	for i := 0; i < len(s.batches); i++ {
-		b := s.batches[i]
-		if b.state != failed {
-			continue
-		}
-		if len(b.items) > 0 && now > b.useless && b.useless > 0 {
+	for i := len(s.batches) - 1; i >= 0; i-- {
+		if b := s.batches[i]; b.state == failed && now > b.useless {
 			s.finish(b)
-			i--
-		} else if now >= b.retryAt {
-			s.send(b)
+		} else if b.state == sent && s.failures > 0 {
+			return // it tells whether the backend is back
+		}
+	}
+	if now < s.retryAt {
+		return
+	}
+	for i := range s.batches {
+		// Another one each time, in case it is the batch that is at fault.
+		if b := s.batches[(i+s.failures)%len(s.batches)]; b.state == failed {
+			if s.send(b); s.failures > 0 {
+				return
+			}
 		}
 	}
 }
@@ -392,7 +411,7 @@ func (s *syncer) settleKey(b *batch) {
 		return
 	}
 	p, m := s.plugin, &s.match
-	m.rule, m.address = &p.rules[key.rule], key.address
+	m.rule, m.index, m.address = &p.rules[key.rule], int(key.rule), key.address
 	for range p.table.Attempts() {
 		p.fetch(m)
 		if m.slot.Payload() == nil {
@@ -401,7 +420,11 @@ func (s *syncer) settleKey(b *batch) {
 		for i := first; i < min(last, first+maxLimits); i++ {
 			m.cell.Settle(int(b.items[i].limit), b.items[i].push, totals[i-first])
 		}
-		if p.write(m, proxywasm.Now()) {
+		now := proxywasm.Now()
+		if p.write(m, now) {
+			if !m.cell.Pending() && m.cell.Watched(now) {
+				s.remember(m.address, m.index, m.cell.DueNanos())
+			}
 			return
 		}
 	}

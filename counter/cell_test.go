@@ -1,0 +1,265 @@
+package counter
+
+import (
+	"bytes"
+	"testing"
+
+	"weir/window"
+)
+
+const (
+	second = int64(1e9)
+	minute = 60 * second
+	monday = 1_767_571_200 * second
+)
+
+func shape(kind window.Kind, width int64) window.Shape { return window.Shape{Kind: kind, Width: width} }
+
+func perMinute(limit uint64) window.Limit {
+	return window.Limit{Shape: shape(window.SlidingWindow, minute), Max: limit}
+}
+
+func perHour(limit uint64) window.Limit {
+	return window.Limit{Shape: shape(window.FixedWindow, 60*minute), Max: limit}
+}
+
+func load(t *testing.T, rule *Rule, payload []byte) *Cell {
+	t.Helper()
+	c := &Cell{}
+	if !c.Load(rule, payload) {
+		t.Fatalf("%x does not decode", payload)
+	}
+	return c
+}
+
+func sums(c *Cell) []uint64 {
+	var out []uint64
+	for i := range c.States {
+		out = append(out, c.States[i].Hits[0].Sum())
+	}
+	return out
+}
+
+func equal(a []uint64, b ...uint64) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+func TestAllLimitsOrNone(t *testing.T) {
+	t.Parallel()
+	rule := &Rule{Limits: []window.Limit{perMinute(10), perHour(3)}}
+	c := load(t, rule, nil)
+	c.Advance(monday)
+	for range 3 {
+		if !c.Allows(1) {
+			t.Fatal("refused within both limits")
+		}
+		c.Take(1)
+		c = load(t, rule, c.Append(nil, monday))
+		c.Advance(monday)
+	}
+	if c.Allows(1) || !equal(sums(c), 3, 3) {
+		t.Errorf("above one limit: allowed %v, counted %v", c.Allows(1), sums(c))
+	}
+	c.GiveBack(c.Numbers(nil), 2)
+	if !c.Allows(2) || c.Allows(3) || !equal(sums(c), 1, 1) {
+		t.Errorf("after giving back: counted %v", sums(c))
+	}
+}
+
+// Hits go back into the window that they came from, also when that has become the previous one; of an older one there is
+// nothing to give back.
+func TestGiveBackIntoTheWindowOfTheHit(t *testing.T) {
+	t.Parallel()
+	rule := &Rule{Limits: []window.Limit{perMinute(10)}}
+	for _, test := range []struct{ later, current, previous int64 }{{0, 4, 0}, {minute, 2, 4}, {2 * minute, 2, 0}} {
+		c := load(t, rule, nil)
+		c.Advance(monday)
+		c.Take(5)
+		numbers := c.Numbers(nil)
+		c.Advance(monday + test.later)
+		if test.later > 0 {
+			c.Take(2)
+		}
+		c.GiveBack(numbers, 1)
+		h := c.States[0].Hits
+		if int64(h[0].Sum()) != test.current || int64(h[1].Sum()) != test.previous {
+			t.Errorf("given back after %d s: got %+v", test.later/second, h)
+		}
+	}
+}
+
+// A counter survives a configuration that changes its limits: of those that stay in shape it keeps the hits.
+func TestChangedLimits(t *testing.T) {
+	t.Parallel()
+	before := &Rule{Limits: []window.Limit{perMinute(10), perHour(100)}}
+	c := load(t, before, nil)
+	c.Advance(monday)
+	c.Take(7)
+	payload := c.Append(nil, monday)
+
+	after := &Rule{Limits: []window.Limit{perHour(5), {Shape: shape(window.FixedWindow, second), Max: 9}}}
+	c = load(t, after, payload)
+	c.Advance(monday + second)
+	if !equal(sums(c), 7, 0) {
+		t.Errorf("reordered and changed: counted %v", sums(c))
+	}
+	c.Take(1)
+	// What this configuration does not have is carried along for the one that has it, until it tells nothing any more.
+	payload = c.Append(nil, monday+second)
+	if c = load(t, before, payload); !equal(sums(c), 7, 8) {
+		t.Errorf("back in the first configuration: counted %v", sums(c))
+	}
+	c = load(t, after, payload)
+	c.Advance(monday + 2*minute)
+	if c = load(t, before, c.Append(nil, monday+2*minute)); !equal(sums(c), 0, 8) {
+		t.Errorf("after the window has passed: counted %v", sums(c))
+	}
+}
+
+func TestForgetAndUse(t *testing.T) {
+	t.Parallel()
+	rule := &Rule{Limits: []window.Limit{perMinute(10), perHour(100)}}
+	c := load(t, rule, nil)
+	c.Advance(monday + second)
+	c.Take(5)
+	if got := c.ForgetAt(); got != monday+60*minute {
+		t.Errorf("forget after %d s", (got-monday)/second)
+	}
+	light := c.Use()
+	c.Take(1)
+	if heavy := c.Use(); heavy <= light {
+		t.Errorf("a use of 6 ranks %d, one of 5 %d", heavy, light)
+	}
+	huge := load(t, &Rule{Limits: []window.Limit{perMinute(1e9)}}, nil)
+	huge.Advance(monday)
+	huge.Take(1)
+	one := huge.Use()
+	huge.Take(1)
+	if huge.Use() <= one || huge.Use() >= light {
+		t.Errorf("of a large limit one hit ranks %d and two %d", one, huge.Use())
+	}
+}
+
+func TestClaimAndSettle(t *testing.T) {
+	t.Parallel()
+	rule := &Rule{Limits: []window.Limit{perMinute(10)}, SyncRate: second}
+	c := load(t, rule, nil)
+	c.Advance(monday)
+	if c.Identified() {
+		t.Error("a new cell has an identity")
+	}
+	c.Identify([16]byte{1})
+	if !c.Adopt(monday) || c.DueNanos() != monday {
+		t.Errorf("the first hit's worker does not push at once, but at %d", c.DueNanos())
+	}
+	c.Take(3)
+	c = load(t, rule, c.Append(nil, monday))
+	if c.Adopt(monday + second) {
+		t.Error("two workers want to push")
+	}
+	if !c.Adopt(monday + 10*second) {
+		t.Error("nobody adopts a key whose worker has gone")
+	}
+	var pushes [1]window.Push
+	if !c.Claim(monday, pushes[:]) || pushes[0].Hits != [2]int64{3, 0} || c.DueNanos() != monday+second {
+		t.Fatalf("claimed %+v, due %d", pushes[0], c.DueNanos()-monday)
+	}
+	if c = load(t, rule, c.Append(nil, monday)); c.Pending() || c.ID() != [16]byte{1} {
+		t.Errorf("after a claim: pending %v, identity %x", c.Pending(), c.ID())
+	}
+	if !c.Adopt(monday + 1) {
+		t.Error("nobody pushes the hit after a claim")
+	}
+	c.Take(2)
+	if c.Claim(monday+second, pushes[1:]) {
+		t.Error("claimed while a push is out")
+	}
+	c.Settle(0, pushes[0], window.Totals{Newest: pushes[0].Newest, Hits: [2]uint64{8, 1}})
+	if got := c.States[0].Hits; got != [2]window.Hits{{Total: 8, Diff: 2}, {Total: 1}} {
+		t.Errorf("settled: got %+v", got)
+	}
+	// An answer that never comes does not stop the key for ever; if it comes after all, nothing is counted twice.
+	first := pushes[0]
+	c.Claim(monday+2*second, pushes[:])
+	c.Take(1)
+	if !c.Claim(monday+70*second, pushes[:]) {
+		t.Error("a push without an answer stops the key")
+	}
+	late := pushes[0]
+	c.Settle(0, window.Push{Newest: first.Newest, Hits: [2]int64{2}}, window.Totals{Newest: first.Newest, Hits: [2]uint64{10, 1}})
+	c.Settle(0, late, window.Totals{Newest: first.Newest, Hits: [2]uint64{11, 1}})
+	if got := c.States[0].Hits; got != [2]window.Hits{{Total: 11}, {Total: 1}} {
+		t.Errorf("settled late: got %+v", got)
+	}
+}
+
+func TestOrphans(t *testing.T) {
+	t.Parallel()
+	rule := &Rule{Limits: []window.Limit{perMinute(10), perHour(100)}, SyncRate: second}
+	c := load(t, rule, nil)
+	c.Advance(monday)
+	c.Identify([16]byte{9})
+	c.Take(4)
+	visited := 0
+	Orphans(c.Append(nil, monday), func(id [16]byte, l *window.Limit, p window.Push) {
+		if id != [16]byte{9} || p.Hits[0] != 4 || l.Shape != rule.Limits[visited].Shape || p.Newest != l.Number(&c.States[visited]) {
+			t.Errorf("got %x %+v %+v", id, l, p)
+		}
+		visited++
+	})
+	if visited != 2 {
+		t.Errorf("got %d orphans, want 2", visited)
+	}
+	Orphans(load(t, &Rule{Limits: rule.Limits}, nil).Append(nil, monday), func([16]byte, *window.Limit, window.Push) {
+		t.Error("an entry without a backend has something for it")
+	})
+}
+
+// Whatever an entry holds, it is either understood, and then written again as it was meant, or counts as never seen.
+func FuzzCell(f *testing.F) {
+	rules := []*Rule{
+		{Limits: []window.Limit{perMinute(10), perHour(100)}, SyncRate: second},
+		{Limits: []window.Limit{{Shape: shape(window.FirstHitWindow, minute), Max: 5}}},
+	}
+	for _, rule := range rules {
+		c := &Cell{}
+		c.Load(rule, nil)
+		c.Advance(monday)
+		c.Take(4)
+		f.Add(c.Append(nil, monday), int64(monday))
+		f.Add(c.Append(nil, monday)[:10], int64(-1))
+	}
+	f.Add([]byte{}, int64(0))
+	f.Fuzz(func(t *testing.T, payload []byte, now int64) {
+		for _, rule := range rules {
+			c, again := &Cell{}, &Cell{}
+			valid := c.Load(rule, payload)
+			written := c.Append(nil, 0)
+			if !valid && !equal(sums(c), make([]uint64, len(c.States))...) {
+				t.Fatalf("%x is not valid, but counts %v", payload, sums(c))
+			}
+			if !again.Load(rule, written) || valid && !bytes.Equal(again.Append(nil, 0), written) {
+				t.Fatalf("%x became %x, and then %x", payload, written, again.Append(nil, 0))
+			}
+			c.Advance(now)
+			c.Take(1)
+			c.GiveBack(c.Numbers(nil), 1)
+			c.Claim(now, make([]window.Push, len(c.States)))
+			for i := range c.States {
+				c.Settle(i, window.Push{Newest: uint64(now)}, window.Totals{Newest: uint64(now)})
+			}
+			if c.ForgetAt() < 0 || len(c.Append(nil, now)) > MaxSize(len(rule.Limits)) {
+				t.Fatalf("%x: forget at %d, %d bytes", payload, c.ForgetAt(), len(c.Append(nil, now)))
+			}
+		}
+		Orphans(payload, func([16]byte, *window.Limit, window.Push) {})
+	})
+}

@@ -1,0 +1,433 @@
+package filter
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
+
+	"weir/proxywasm"
+)
+
+// The tests of this package are not parallel: as in a VM, there is one thread.
+
+func TestHeadersOfTheContract(t *testing.T) {
+	v := newProxy(t).start(oneRule(`{"limit": 100, "window": "1m"}, {"limit": 10, "window": 1, "algorithm": "fixed_window"}`))
+	v.now = monday + 30*second
+	for range 50 {
+		v.now += second / 100
+		if v.now%second == 0 {
+			v.now += 1
+		}
+		v.send("x-user", "ann")
+		if v.reply != nil {
+			v.now += second
+			v.send("x-user", "ann")
+		}
+	}
+	v.now = v.now/second*second + second
+	v.send("x-user", "ann")
+	want(t, v.response, `
+		ratelimit-policy: "per-user";q=100;w=60, "per-user.2";q=10;w=1
+		ratelimit: "per-user";r=49;t=27, "per-user.2";r=9;t=1
+		x-ratelimit-limit: 10
+		x-ratelimit-remaining: 9
+		x-ratelimit-reset: 1
+	`)
+	if _, ok := v.response["retry-after"]; ok {
+		t.Error("an allowed request has a retry-after")
+	}
+}
+
+func TestRejection(t *testing.T) {
+	v := newProxy(t).start(`{
+		"rules": [{"name": "all", "limits": [{"limit": 1, "window": "10s", "algorithm": "fixed_window"}]}],
+		"response": {"status": 503, "body": "later", "content_type": "text/x", "headers": {"X-Why": "limit"}, "grpc_status": 14}
+	}`)
+	v.now += 3*second + 1
+	v.send()
+	for range 2 { // from shared data, and from the VM's memory
+		if v.send() {
+			t.Fatal("above the limit, but passed")
+		}
+		r := v.reply
+		if r.status != 503 || r.body != "later" || r.grpc != 14 || r.details != "weir_rate_limited" {
+			t.Errorf("got %+v", r)
+		}
+		want(t, r.headers, `
+			ratelimit-policy: "all";q=1;w=10
+			ratelimit: "all";r=0;t=7
+			x-ratelimit-limit: 1
+			x-ratelimit-remaining: 0
+			x-ratelimit-reset: 7
+			retry-after: 7
+			x-envoy-ratelimited: true
+			content-type: text/x
+			x-why: limit
+		`)
+		if len(v.response) != 0 {
+			t.Errorf("the local reply was decorated twice: %v", v.response)
+		}
+	}
+	v.now += 7*second - 2
+	if v.send() {
+		t.Error("passed a nanosecond too early")
+	}
+	v.now++
+	if !v.send() {
+		t.Error("did not pass when the window had turned")
+	}
+}
+
+func TestHeaderSets(t *testing.T) {
+	limits := `"limits": [{"limit": 2, "window": "90s", "algorithm": "fixed_window", "start": "first_hit"}]`
+	for _, test := range []struct{ options, allowed, rejected string }{
+		{`"headers": []`, "", "x-envoy-ratelimited"},
+		{`"headers": ["retry-after"]`, "", "retry-after x-envoy-ratelimited"},
+		{`"headers": ["ratelimit"]`, "ratelimit ratelimit-policy", "ratelimit ratelimit-policy x-envoy-ratelimited"},
+		{`"headers": ["x-ratelimit"], "x_ratelimit_reset": "milliseconds"`, "x-ratelimit-limit x-ratelimit-remaining x-ratelimit-reset=90000",
+			"x-envoy-ratelimited x-ratelimit-limit x-ratelimit-remaining x-ratelimit-reset=90000"},
+		{`"headers": ["x-ratelimit"], "x_ratelimit_reset": "epoch"`, "x-ratelimit-limit x-ratelimit-remaining x-ratelimit-reset=1767571290",
+			"x-envoy-ratelimited x-ratelimit-limit x-ratelimit-remaining x-ratelimit-reset=1767571290"},
+	} {
+		v := newProxy(t).start(`{` + test.options + `, "response": {"body": ""}, "rules": [{"name": "all", ` + limits + `}]}`)
+		v.send()
+		if got := names(v.response); got != test.allowed {
+			t.Errorf("%s: allowed: got %s, want %s", test.options, got, test.allowed)
+		}
+		v.send()
+		v.send()
+		if got := names(v.reply.headers); got != test.rejected {
+			t.Errorf("%s: rejected: got %s, want %s", test.options, got, test.rejected)
+		}
+	}
+}
+
+func names(headers map[string]string) string {
+	var all []string
+	for _, name := range []string{"content-type", "ratelimit", "ratelimit-policy", "retry-after", "x-envoy-ratelimited",
+		"x-ratelimit-limit", "x-ratelimit-remaining"} {
+		if _, ok := headers[name]; ok {
+			all = append(all, name)
+		}
+	}
+	if reset, ok := headers["x-ratelimit-reset"]; ok {
+		all = append(all, "x-ratelimit-reset="+reset)
+	}
+	return strings.Join(all, " ")
+}
+
+func TestLimitZero(t *testing.T) {
+	v := newProxy(t).start(oneRule(`{"limit": 0, "window": "1m"}`))
+	if v.send() {
+		t.Fatal("passed")
+	}
+	want(t, v.reply.headers, `
+		ratelimit-policy: "per-user";q=0
+		ratelimit: "per-user";r=0;t=0
+		x-ratelimit-limit: 0
+		retry-after:
+	`)
+	if _, ok := v.reply.headers["retry-after"]; ok {
+		t.Error("no waiting helps, but there is a retry-after")
+	}
+}
+
+func TestMatchAndKey(t *testing.T) {
+	v := newProxy(t).start(`{"rules": [
+		{"name": "writes", "match": {"path": {"prefix": "/api/"}, "methods": ["POST", "PUT"]}, "key": ["method"], "limits": [{"limit": 1, "window": "1h"}]},
+		{"name": "exact", "match": {"path": {"exact": "/login"}}, "key": [{"client_ip": {"ipv4_prefix": 24, "ipv6_prefix": 64}}], "limits": [{"limit": 1, "window": "1h"}]},
+		{"name": "suffix", "match": {"path": {"suffix": ".png"}}, "key": ["path"], "limits": [{"limit": 1, "window": "1h"}]},
+		{"name": "two", "match": {"path": {"exact": "/two"}}, "key": [{"header": "a"}, {"header": "b"}], "limits": [{"limit": 1, "window": "1h"}]}
+	]}`)
+	for i, test := range []struct {
+		source, request string
+		want            bool
+	}{
+		{"", ":path /other", true}, {"", ":path /other", true},
+		{"", ":path /api/x :method POST", true}, {"", ":path /api/y?q=1 :method POST", false}, {"", ":path /api/x :method PUT", true},
+		{"", ":path /api/x :method GET", true}, {"", ":path /apix :method POST", true},
+		{"10.1.2.3:1", ":path /login", true}, {"10.1.2.99:5", ":path /login?next=/", false}, {"10.1.3.3:1", ":path /login", true},
+		{"[::ffff:10.1.3.77]:1", ":path /login", false}, {"10.1.3.9", ":path /login", false},
+		{"[2001:db8::1]:80", ":path /login", true}, {"[2001:db8::ffff:1]:80", ":path /login", false}, {"[2001:db8:0:1::1]:80", ":path /login", true},
+		{"@abstract", ":path /login", true}, {"@abstract", ":path /login", false}, {"/run/x.sock", ":path /login", true},
+		{"", ":path /a.png?size=1", true}, {"", ":path /a.png?size=2", false}, {"", ":path /b.png", true},
+		{"", ":path /two a a b bc", true}, {"", ":path /two a ab b c", true}, {"", ":path /two a a b bc", false},
+		{"", ":path /two", true}, {"", ":path /two", false}, {"", ":path /two a x", true}, {"", ":path /two b x", true},
+	} {
+		v.source = []byte(test.source)
+		if got := v.send(strings.Fields(test.request)...); got != test.want {
+			t.Errorf("request %d, %s %s: passed %v, want %v", i, test.source, test.request, got, test.want)
+		}
+	}
+	if v.source = nil; !v.send(":path", "/login") || v.send(":path", "/login") {
+		t.Error("requests without an address do not share a counter")
+	}
+}
+
+// All rules or none: what one rule refuses, the others get back, also when another worker's request comes between.
+func TestSeveralRules(t *testing.T) {
+	configuration := `{"rules": [
+		{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": 5, "window": "1h"}]},
+		{"name": "all", "limits": [{"limit": 8, "window": "1h", "algorithm": "fixed_window"}, {"limit": 100, "window": "1d"}]}
+	]}`
+	p := newProxy(t)
+	v := p.start(configuration)
+	for range 7 {
+		v.send("x-user", "ann")
+	}
+	want(t, v.reply.headers, `
+		ratelimit: "user";r=0;t=4320, "all";r=3;t=3600, "all.2";r=95;t=103680
+		x-ratelimit-limit: 5
+		retry-after: 4320
+	`)
+	passed := 0
+	for range 9 {
+		if v.send("x-user", "bob") {
+			passed++
+		}
+	}
+	if passed != 3 {
+		t.Errorf("passed %d more, want the 3 that all have left", passed)
+	}
+	want(t, v.reply.headers, `
+		ratelimit: "user";r=2;t=4800, "all";r=0;t=3600, "all.2";r=92;t=97200
+		x-ratelimit-limit: 8
+		retry-after: 3600
+	`)
+}
+
+func TestRefusedConfiguration(t *testing.T) {
+	p := newProxy(t)
+	v := p.vm(`{"rules": [{"name": "x", "limits": [{"limit": -1, "window": "1 minute"}]}]}`)
+	if v.configure() == types.OnPluginStartStatusOK {
+		t.Fatal("accepted")
+	}
+	if log := strings.Join(v.log, "\n"); !strings.Contains(log, "rules[0].limits[0].limit") || !strings.Contains(log, "rules[0].limits[0].window") {
+		t.Errorf("the log does not say all that is wrong: %s", log)
+	}
+	restore := proxywasm.Use(v)
+	defer restore()
+	v.plugin.OnTick()
+	if !v.plugin.OnPluginDone() {
+		t.Error("a refused plugin isn't done")
+	}
+}
+
+// TestAdversary lets another worker handle requests between every get and every set, as deep as there are workers: nothing is
+// lost, and nothing passes too much.
+func TestAdversary(t *testing.T) {
+	for _, algorithm := range []string{
+		`"algorithm": "sliding_window"`, `"algorithm": "fixed_window"`, `"algorithm": "fixed_window", "start": "first_hit"`,
+	} {
+		p := newProxy(t)
+		const limit = 300
+		configuration := oneRule(fmt.Sprintf(`{"limit": %d, "window": "1h", %s}`, limit, algorithm))
+		workers := []*fakeVM{p.start(configuration), p.start(configuration), p.start(configuration)}
+		passed, sent, depth := 0, 0, 0
+		random := rand.New(rand.NewPCG(7, 7))
+		send := func(v *fakeVM) {
+			sent++
+			if v.send("x-user", "ann") {
+				passed++
+			}
+		}
+		p.before = func(v *fakeVM, _ string) {
+			if depth == len(workers)-1 {
+				return
+			}
+			depth++
+			for i, other := range workers {
+				if other != v && i > depth-1 && random.IntN(2) == 0 {
+					send(other)
+				}
+			}
+			depth--
+		}
+		for sent < 3*limit {
+			depth = 0
+			send(workers[0])
+		}
+		if passed != limit {
+			t.Errorf("%s: passed %d of %d, want %d", algorithm, passed, sent, limit)
+		}
+		if lost := workers[0].count("weir.default.lost_races"); lost == 0 {
+			t.Errorf("%s: no race was lost, so none was tested", algorithm)
+		}
+	}
+}
+
+// The same with two rules that refuse at different times: what was given back is there again, for good.
+func TestAdversaryOfSeveralRules(t *testing.T) {
+	configuration := `{"rules": [
+		{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": 40, "window": "1h"}]},
+		{"name": "all", "limits": [{"limit": 100, "window": "1h"}]}
+	]}`
+	for seed := range uint64(50) {
+		p := newProxy(t)
+		workers := []*fakeVM{p.start(configuration), p.start(configuration)}
+		random := rand.New(rand.NewPCG(seed, 1))
+		users := []string{"ann", "bob", "cid", "dan"}
+		passed := map[string]int{}
+		send := func(v *fakeVM, user string) {
+			if v.send("x-user", user) {
+				passed[user]++
+				passed["all"]++
+			}
+		}
+		nested := false
+		p.before = func(v *fakeVM, op string) {
+			if v == workers[0] && !nested && op == "set" && random.IntN(3) == 0 {
+				nested = true
+				for range random.IntN(3) + 1 {
+					send(workers[1], users[random.IntN(len(users))])
+				}
+				nested = false
+			}
+		}
+		for range 150 {
+			p.now += 20e6 // past what the workers remember of refusals
+			send(workers[0], users[random.IntN(len(users))])
+		}
+		p.before = nil
+		for range 60 {
+			for _, user := range users {
+				p.now += 20e6
+				send(workers[0], user)
+			}
+		}
+		if passed["all"] != 100 {
+			t.Fatalf("seed %d: passed %v, want 100 in all", seed, passed)
+		}
+		for _, user := range users {
+			if passed[user] > 40 {
+				t.Fatalf("seed %d: %s passed %d, want at most 40", seed, user, passed[user])
+			}
+		}
+	}
+}
+
+// When every race is lost the request is decided all the same, and its hit is added when that is possible.
+func TestHitThatLosesEveryRace(t *testing.T) {
+	p := newProxy(t)
+	configuration := oneRule(`{"limit": 10, "window": "1h"}`)
+	mine, other := p.start(configuration), p.start(configuration)
+	busy := true
+	p.before = func(v *fakeVM, op string) {
+		if v == mine && op == "set" && busy {
+			for _, value := range p.values {
+				p.number++
+				value.cas = p.number
+			}
+		}
+	}
+	other.send("x-user", "ann")
+	if !mine.send("x-user", "ann") {
+		t.Fatal("refused")
+	}
+	want(t, mine.response, `x-ratelimit-remaining: 8`)
+	if got := mine.count("weir.default.given_up"); got < 1 {
+		t.Errorf("gave up %d times", got)
+	}
+	busy = false
+	mine.tick()
+	other.send("x-user", "ann")
+	want(t, other.response, `x-ratelimit-remaining: 7`)
+}
+
+// Whoever goes on asking is refused from the VM's memory: without shared data, by the same rules.
+func TestRefusedAgain(t *testing.T) {
+	p := newProxy(t)
+	v := p.start(oneRule(`{"limit": 10, "window": "1m"}`))
+	for range 11 {
+		v.send("x-user", "ann")
+	}
+	clear(p.calls)
+	for range 100 {
+		p.now += 1e6
+		if v.send("x-user", "ann") {
+			t.Fatal("passed")
+		}
+	}
+	if p.calls["get"]+p.calls["set"] != 0 {
+		t.Errorf("shared data was called: %v", p.calls)
+	}
+	if want := map[string]int{"now": 100, "request header": 100, "reply": 100}; fmt.Sprint(p.calls) != fmt.Sprint(want) {
+		t.Errorf("got calls %v, want %v", p.calls, want)
+	}
+	p.now = monday + 66*second
+	if !v.send("x-user", "ann") {
+		t.Error("refused from memory what has room by now")
+	}
+}
+
+// A flood of keys neither moves shared data beyond its bound nor frees who was at the limit.
+func TestSpray(t *testing.T) {
+	p := newProxy(t)
+	v := p.start(`{"capacity": 1000, "rules": [{"name": "r", "key": [{"header": "x-user"}], "limits": [{"limit": 10, "window": "1h"}]}]}`)
+	for v.send("x-user", "ann") {
+	}
+	for i := range 50_000 {
+		v.send("x-user", fmt.Sprint("random", i))
+	}
+	size := 0
+	for key, value := range p.values {
+		size += len(key) + len(value.data)
+	}
+	if bound := 1000*96 + 40; size > bound {
+		t.Errorf("shared data has %d bytes, want at most %d", size, bound)
+	}
+	if p.now += 2 * second; v.send("x-user", "ann") {
+		t.Error("a flood bought a fresh quota")
+	}
+}
+
+func TestHostCalls(t *testing.T) {
+	p := newProxy(t)
+	v := p.start(oneRule(`{"limit": 1000000, "window": "1h"}`))
+	quiet := p.start(`{"headers": [], ` + oneRule(`{"limit": 1000000, "window": "1h"}`)[1:])
+	v.send("x-user", "ann")
+	for _, test := range []struct {
+		v    *fakeVM
+		want map[string]int
+	}{
+		{v, map[string]int{"now": 1, "request header": 1, "get": 1, "set": 1, "replace header": 5}},
+		{quiet, map[string]int{"now": 1, "request header": 1, "get": 1, "set": 1}},
+	} {
+		clear(p.calls)
+		if test.v.send("x-user", "ann"); fmt.Sprint(p.calls) != fmt.Sprint(test.want) {
+			t.Errorf("got calls %v, want %v", p.calls, test.want)
+		}
+	}
+}
+
+func TestNothingIsAllocated(t *testing.T) {
+	p := newProxy(t)
+	p.calls = nil
+	several := `{"rules": [
+		{"name": "user", "key": [{"header": "x-user"}, "client_ip"], "limits": [{"limit": 1000000, "window": "1h"}, {"limit": 1000000, "window": "1d", "algorithm": "fixed_window"}]},
+		{"name": "all", "key": ["method", "path"], "match": {"path": {"prefix": "/"}, "methods": ["GET"]}, "limits": [{"limit": 1000000, "window": "1h", "algorithm": "fixed_window", "start": "first_hit"}]}
+	]}`
+	for name, v := range map[string]*fakeVM{
+		"allowed":  p.start(several),
+		"rejected": p.start(oneRule(`{"limit": 0, "window": "1h"}`)),
+		"synced":   p.start(`{"backend": {"cluster": "b"}, "sync_rate": 1, ` + several[1:]),
+	} {
+		v.request = map[string][]byte{":method": []byte("GET"), ":path": []byte("/x?y"), "x-user": []byte("ann")}
+		v.response, v.calls = nil, nil
+		v.source = []byte("[2001:db8::1]:443")
+		v.fakeProxy.calls = nil
+		run := func() {
+			p.now += 1000
+			v.reply = nil
+			v.stream()
+		}
+		run()
+		// The fake allocates for each reply.
+		if allocated, fake := testing.AllocsPerRun(200, run), map[string]float64{"rejected": 1}[name]; allocated > fake {
+			t.Errorf("%s: %v allocations for each request", name, allocated)
+		}
+	}
+}

@@ -1,0 +1,258 @@
+package filter
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
+
+	"weir/proxywasm"
+)
+
+// fakeProxy is a proxy process with several workers: what their VMs share, and a clock. It behaves as Envoy does, and allocates
+// nothing where the filter must not either.
+type fakeProxy struct {
+	t       testing.TB
+	values  map[string]*fakeValue
+	number  uint32
+	now     int64
+	metrics map[string]proxywasm.Metric
+	counts  []uint64
+	// before runs ahead of each access to shared data, with the VM that makes it.
+	before func(v *fakeVM, op string)
+	calls  map[string]int
+}
+
+type fakeValue struct {
+	data []byte
+	cas  uint32
+}
+
+const (
+	minute = 60 * second
+	monday = 1_767_571_200 * second
+)
+
+func newProxy(t testing.TB) *fakeProxy {
+	return &fakeProxy{t: t, values: map[string]*fakeValue{}, now: monday, metrics: map[string]proxywasm.Metric{}, calls: map[string]int{}}
+}
+
+// fakeVM is one worker's VM with one plugin context.
+type fakeVM struct {
+	*fakeProxy
+	configuration []byte
+	plugin        *plugin
+	tickMillis    uint32
+	key           []byte // scratch
+
+	request  map[string][]byte
+	source   []byte
+	response map[string]string
+	reply    *fakeReply
+	log      []string
+
+	callouts []callout
+	status   string // of the answer being delivered
+	body     []byte
+}
+
+type fakeReply struct {
+	status  uint32
+	details string
+	body    string
+	grpc    int32
+	headers map[string]string
+}
+
+type callout struct {
+	cluster string
+	headers map[string]string
+	body    []byte
+	done    func(ok bool)
+}
+
+// start makes a VM and configures it.
+func (p *fakeProxy) start(configuration string) *fakeVM {
+	p.t.Helper()
+	v := p.vm(configuration)
+	if status := v.configure(); status != types.OnPluginStartStatusOK {
+		p.t.Fatalf("configuration refused: %q", v.log)
+	}
+	return v
+}
+
+func (p *fakeProxy) vm(configuration string) *fakeVM {
+	return &fakeVM{fakeProxy: p, configuration: []byte(configuration), source: []byte("10.0.0.1:1234")}
+}
+
+func (v *fakeVM) configure() types.OnPluginStartStatus {
+	defer proxywasm.Use(v)()
+	v.plugin = (&VM{}).NewPluginContext(1).(*plugin)
+	return v.plugin.OnPluginStart(len(v.configuration))
+}
+
+// send sends a request through a whole stream, and tells whether it passed. Headers are name, value, name, value …
+func (v *fakeVM) send(headers ...string) (passed bool) {
+	v.request = map[string][]byte{":method": []byte("GET"), ":path": []byte("/"), ":authority": []byte("shop.example")}
+	for i := 0; i < len(headers); i += 2 {
+		v.request[headers[i]] = []byte(headers[i+1])
+	}
+	v.response = map[string]string{}
+	v.reply = nil
+	return v.stream()
+}
+
+func (v *fakeVM) stream() (passed bool) {
+	defer proxywasm.Use(v)()
+	s := v.plugin.NewHttpContext(2)
+	passed = s.OnHttpRequestHeaders(len(v.request), true) == types.ActionContinue
+	if passed == (v.reply != nil) {
+		v.t.Fatalf("continue is %v after the reply %+v", passed, v.reply)
+	}
+	s.OnHttpResponseHeaders(1, true)
+	s.OnHttpStreamDone()
+	return passed
+}
+
+func (v *fakeVM) tick() {
+	defer proxywasm.Use(v)()
+	v.plugin.OnTick()
+}
+
+// answer delivers an answer to a callout. Status 0 stands for no answer at all.
+func (v *fakeVM) answer(c callout, status int, body []byte) {
+	defer proxywasm.Use(v)()
+	v.status, v.body = fmt.Sprint(status), body
+	c.done(status != 0)
+}
+
+func (v *fakeVM) count(name string) uint64 {
+	v.tick()
+	m, ok := v.metrics[name]
+	if !ok {
+		v.t.Errorf("no metric %s", name)
+		return 0
+	}
+	return v.counts[m]
+}
+
+func (v *fakeVM) called(name string) {
+	if v.calls != nil {
+		v.calls[name]++
+	}
+}
+
+func (v *fakeVM) Log(_ proxywasm.LogLevel, message string) { v.log = append(v.log, message) }
+
+func (v *fakeVM) Now() int64 {
+	v.called("now")
+	return v.now
+}
+
+func (v *fakeVM) SetTickPeriod(milliseconds uint32) { v.tickMillis = milliseconds }
+
+func (v *fakeVM) PluginConfiguration() ([]byte, bool) { return v.configuration, true }
+
+func (v *fakeVM) RequestHeader(name string) ([]byte, bool) {
+	v.called("request header")
+	value, ok := v.request[name]
+	return value, ok
+}
+
+func (v *fakeVM) ReplaceResponseHeader(name string, value []byte) {
+	v.called("replace header")
+	if v.response != nil {
+		v.response[name] = string(value)
+	}
+}
+
+func (v *fakeVM) SendLocalResponse(r *proxywasm.LocalResponse) bool {
+	v.called("reply")
+	if v.response == nil {
+		v.reply = &fakeReply{}
+		return true
+	}
+	v.reply = &fakeReply{status: r.Status, details: r.Details, body: r.Body, grpc: r.GRPCStatus, headers: map[string]string{}}
+	r.Headers.Visit(func(name, value string) { v.reply.headers[name] = value })
+	return true
+}
+
+func (v *fakeVM) Property(path string) ([]byte, bool) {
+	v.called("property")
+	return v.source, path == "source\x00address" && v.source != nil
+}
+
+func (v *fakeVM) GetSharedData(key []byte) ([]byte, uint32, bool) {
+	v.called("get")
+	if v.before != nil {
+		v.before(v, "get")
+	}
+	value := v.values[string(key)]
+	if value == nil {
+		return nil, 0, false
+	}
+	return value.data, value.cas, true
+}
+
+func (v *fakeVM) SetSharedData(key, data []byte, cas uint32) bool {
+	v.called("set")
+	if v.before != nil {
+		v.before(v, "set")
+	}
+	value := v.values[string(key)]
+	if value == nil {
+		value = &fakeValue{cas: cas}
+		v.values[string(key)] = value
+	}
+	if cas != 0 && value.cas != cas {
+		return false
+	}
+	v.number++
+	value.data, value.cas = append(value.data[:0], data...), v.number
+	return true
+}
+
+func (v *fakeVM) Dispatch(c *proxywasm.Callout) bool {
+	if c.Cluster == "missing" {
+		return false
+	}
+	sent := callout{cluster: c.Cluster, headers: map[string]string{}, body: append([]byte(nil), c.Body...), done: c.Done}
+	c.Headers.Visit(func(name, value string) { sent.headers[name] = value })
+	v.callouts = append(v.callouts, sent)
+	return true
+}
+
+func (v *fakeVM) CalloutHeader(name string) ([]byte, bool) {
+	return []byte(v.status), name == ":status"
+}
+
+func (v *fakeVM) CalloutBody(int) ([]byte, bool) { return v.body, true }
+
+func (v *fakeVM) DefineMetric(name string, _ bool) proxywasm.Metric {
+	if _, ok := v.metrics[name]; !ok {
+		v.metrics[name] = proxywasm.Metric(len(v.counts))
+		v.counts = append(v.counts, 0)
+	}
+	return v.metrics[name]
+}
+
+func (v *fakeVM) AddMetric(m proxywasm.Metric, n uint64) { v.counts[m] += n }
+
+func (v *fakeVM) SetMetric(m proxywasm.Metric, n uint64) { v.counts[m] = n }
+
+// oneRule is a configuration of one rule, keyed by x-user.
+func oneRule(limits string) string {
+	return `{"rules": [{"name": "per-user", "key": [{"header": "x-user"}], "limits": [` + limits + `]}]}`
+}
+
+// want compares response headers with some given as lines of "name: value".
+func want(t *testing.T, got map[string]string, lines string) {
+	t.Helper()
+	for line := range strings.Lines(lines) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		if name != "" && got[name] != value {
+			t.Errorf("%s: got %q, want %q", name, got[name], value)
+		}
+	}
+}
