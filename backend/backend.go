@@ -1,0 +1,251 @@
+// Package backend is the counter backend: what the plugins of many proxies push their hits to, and read totals from.
+//
+// A [Store] keeps the counters; packages memory and redis have one each, and package storetest says, as a test suite,
+// what every store does. [Handler] puts a store behind HTTP, [Serve] runs it.
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"weir/window"
+	"weir/wire"
+)
+
+// Store keeps counters. Its methods may be called from any number of goroutines.
+type Store interface {
+	// Push applies what a sender has counted and answers with the totals of the windows that the push names, after it.
+	//
+	// A push is applied whole or not at all, and once: it is named by its namespace, sender and sequence, and recorded
+	// in the same atomic step that applies it. It is not applied (but answered) if it is recorded already, or if its
+	// sequence is below the greatest floor of the sender's pushes. Pushes of a sender may come in any order. Which
+	// windows take hits, and how long a counter lives, is what [Clock] says at the store's own time; the hits of other
+	// windows are dropped, and reported as such. A push without hits is a read: it changes nothing, and is not
+	// recorded.
+	//
+	// Totals stay within wire.MaxHits of zero. Hits that are given back may overtake those that were taken: a store
+	// keeps a negative total, so that the order does not matter, and answers with zero. The error wraps [ErrInvalid] if
+	// the push breaks what [Check] asks for; nothing has changed then. After any other error the push may have been
+	// applied: send it again.
+	Push(ctx context.Context, p *wire.Push) (Outcome, error)
+
+	// Counters calls visit, on the caller's goroutine, for each counter of a namespace that has a window which counts,
+	// in no order. It is no snapshot: pushes go on meanwhile. It stops at the first error of visit, and returns it.
+	Counters(ctx context.Context, namespace string, visit func(Counter) error) error
+
+	// Ping tells whether the store can be reached.
+	Ping(ctx context.Context) error
+}
+
+// Outcome is what became of a push.
+type Outcome struct {
+	Answer wire.Answer
+	// Duplicate tells that the push was not applied because it had been before, or is below its sender's floor.
+	Duplicate bool
+	// Applied and Returned are the hits added to totals and taken from them, Dropped those, of both sorts, for windows
+	// that no longer count or lie too far ahead. None is negative, and each stops at wire.MaxHits.
+	Applied, Returned, Dropped int64
+	// Repaired is the number of records that the store could not read and began anew.
+	Repaired int64
+}
+
+// Counter is a counter with its windows that count.
+type Counter struct {
+	wire.Counter
+	// Windows has at least one, in no order.
+	Windows []Window
+}
+
+// Window is a window and the hits of all senders in it.
+type Window struct {
+	// Number is the window's number, or its start in nanoseconds of Unix time if it started with its first hit.
+	Number uint64
+	// Hits is negative while hits that were given back have overtaken those that were taken.
+	Hits int64
+}
+
+// MaxAhead bounds what a store remembers of a sender: a push's sequence is less than MaxAhead above its floor.
+const MaxAhead = 4096
+
+// ErrInvalid is wrapped by the error of a push that no store takes.
+var ErrInvalid = errors.New("invalid push")
+
+// Check tells what is wrong with a push, beyond what wire.DecodePush has looked at and including it: a push made by
+// hand is as safe as a decoded one. The error wraps [ErrInvalid].
+func Check(p *wire.Push) error {
+	invalid := func(format string, args ...any) error {
+		return fmt.Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))
+	}
+	if !ValidNamespace(p.Namespace) {
+		return invalid("namespace: want 1 to %d of A-Za-z0-9._-, got %.80q", wire.MaxNamespace, p.Namespace)
+	}
+	if p.Sequence == 0 || p.Sequence > wire.MaxHits {
+		return invalid("sequence: want 1 to 2^53-1, got %d", p.Sequence)
+	}
+	if p.Floor > p.Sequence || p.Sequence-p.Floor >= MaxAhead {
+		return invalid("floor: want at most the sequence, %d, and more than %d below it, got %d", p.Sequence, MaxAhead, p.Floor)
+	}
+	if len(p.Items) > wire.MaxItems {
+		return invalid("items: want at most %d, got %d", wire.MaxItems, len(p.Items))
+	}
+	for i := range p.Items {
+		if reason := checkItem(&p.Items[i]); reason != "" {
+			return invalid("items[%d].%s", i, reason)
+		}
+	}
+	return nil
+}
+
+func checkItem(item *wire.Item) string {
+	n := len(item.Hits)
+	if n == 0 || n > wire.MaxBuckets {
+		return fmt.Sprintf("hits: want 1 to %d windows, got %d", wire.MaxBuckets, n)
+	}
+	if item.WidthMillis == 0 || item.WidthMillis > wire.MaxWidthMillis {
+		return fmt.Sprintf("width: want 1 ms to 366 days, got %d ms", item.WidthMillis)
+	}
+	switch window.Kind(item.Kind) {
+	case window.FirstHitWindow:
+		if n != 1 {
+			return fmt.Sprintf("hits: want 1 window of kind %d, got %d", item.Kind, n)
+		}
+	case window.FixedWindow, window.SlidingWindow:
+		if item.Newest < uint64(n-1) {
+			return fmt.Sprintf("newest: want at least %d before %d windows, got %d", n-1, n, item.Newest)
+		}
+	default:
+		return fmt.Sprintf("kind: want 1, 2 or 3, got %d", item.Kind)
+	}
+	for _, h := range item.Hits {
+		if h > wire.MaxHits || h < -wire.MaxHits {
+			return fmt.Sprintf("hits: want -(2^53-1) to 2^53-1, got %d", h)
+		}
+	}
+	return ""
+}
+
+// ValidNamespace tells whether s is 1 to wire.MaxNamespace of A-Za-z0-9._-.
+func ValidNamespace(s string) bool {
+	for _, c := range []byte(s) {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '_', c == '-':
+		default:
+			return false
+		}
+	}
+	return s != "" && len(s) <= wire.MaxNamespace
+}
+
+// IsRead tells whether a push has no hits.
+func IsRead(p *wire.Push) bool {
+	for i := range p.Items {
+		for _, h := range p.Items[i].Hits {
+			if h != 0 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Sum is a + b, but within wire.MaxHits of zero, as a and b must be.
+func Sum(a, b int64) int64 { return max(-wire.MaxHits, min(a+b, wire.MaxHits)) }
+
+// Count adds hits to what has been applied or returned, or to what was dropped.
+func (o *Outcome) Count(hits int64, applied bool) {
+	switch {
+	case !applied:
+		o.Dropped = Sum(o.Dropped, max(hits, -hits))
+	case hits < 0:
+		o.Returned = Sum(o.Returned, -hits)
+	default:
+		o.Applied = Sum(o.Applied, hits)
+	}
+}
+
+// Clock says, at a store's time, which windows of a counter matter. It is the one definition that all stores share;
+// what a store can't compute in Go, it computes alike.
+type Clock struct{ NowNanos uint64 }
+
+const (
+	// Grace is how long totals can still be read after their window has stopped counting, by proxies whose clock is
+	// behind; but not longer than the window's width.
+	Grace = 5 * time.Second
+	// Ahead is how far a proxy's clock may be ahead, see [Clock.Span].
+	Ahead = 10 * time.Minute
+	// WindowsAhead bounds Ahead for narrow windows, and with it the windows that a counter can have.
+	WindowsAhead = 64
+	// SenderLife is the least time that a sender's record outlives its last push.
+	SenderLife = 10 * time.Minute
+)
+
+// Span is the numbers of the windows of the clock that matter now. Hits go to [Oldest, Newest]; totals can be read in
+// [Kept, Newest], and stores drop others.
+type Span struct{ Kept, Oldest, Newest uint64 }
+
+// Span is for counters of kind fixed and sliding window.
+//
+// A window counts until its end, and in sliding windows until the next one's. A window that begins later than now, as a
+// proxy whose clock is ahead sees it, is accepted if it is at most 10 minutes, 64 windows or, where that is more, two
+// windows away: hits that lie farther matter to nobody, and nobody shall make a store keep them.
+func (c Clock) Span(of wire.Counter) Span {
+	nowMillis := c.NowNanos / 1e6
+	current := nowMillis / of.WidthMillis
+	counting := countingWindows(of)
+	return Span{
+		Kept:   less(less(nowMillis, graceMillis(of))/of.WidthMillis, counting-1),
+		Oldest: less(current, counting-1),
+		Newest: current + max(2, min(WindowsAhead, uint64(Ahead.Milliseconds())/of.WidthMillis)),
+	}
+}
+
+// FirstHit is where a first-hit window that a proxy saw start at start belongs. It tells false if that window has
+// ended, or starts too far ahead (by more than 10 minutes and two widths) to believe it.
+//
+// A window that seems to start after now, as hits can't, starts now. So two windows that live overlap, and are one that
+// starts with the earlier of their hits, which is what a single node would have seen.
+func (c Clock) FirstHit(of wire.Counter, start uint64) (uint64, bool) {
+	width := of.WidthMillis * 1e6
+	if start > c.NowNanos+max(uint64(Ahead), 2*width) {
+		return 0, false
+	}
+	start = min(start, c.NowNanos)
+	return start, start+width > c.NowNanos
+}
+
+// Counting removes the windows that do not count, in place, and returns the others.
+func (c Clock) Counting(of wire.Counter, windows []Window) []Window {
+	if window.Kind(of.Kind) == window.FirstHitWindow {
+		return slices.DeleteFunc(windows, func(w Window) bool {
+			_, ok := c.FirstHit(of, w.Number)
+			return !ok
+		})
+	}
+	span := c.Span(of)
+	return slices.DeleteFunc(windows, func(w Window) bool { return w.Number < span.Oldest || w.Number > span.Newest })
+}
+
+// ExpiresNanos is the time from which on nobody can read of window number, or the first-hit window that starts at
+// number. It must be one that [Clock.Span] or [Clock.FirstHit] has accepted.
+func ExpiresNanos(of wire.Counter, number uint64) uint64 {
+	if window.Kind(of.Kind) == window.FirstHitWindow {
+		return number + (of.WidthMillis+graceMillis(of))*1e6
+	}
+	return ((number+countingWindows(of))*of.WidthMillis + graceMillis(of)) * 1e6
+}
+
+// countingWindows is how many windows count at a time.
+func countingWindows(of wire.Counter) uint64 {
+	if window.Kind(of.Kind) == window.SlidingWindow {
+		return 2
+	}
+	return 1
+}
+
+func graceMillis(of wire.Counter) uint64 { return min(of.WidthMillis, uint64(Grace.Milliseconds())) }
+
+// less is a - b, but not below zero.
+func less(a, b uint64) uint64 { return a - min(a, b) }

@@ -1,0 +1,278 @@
+package backend
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"mime"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"weir/window"
+	"weir/wire"
+)
+
+// Options has what a handler can be told. The zero value is good.
+type Options struct {
+	// Token is what pushes and reads must carry as Authorization: Bearer; none if empty.
+	Token string
+	// Registry takes the handler's metrics, and is what GET /metrics shows. A new one if nil.
+	Registry *prometheus.Registry
+	// Logger is told when the store begins to fail, and when it is back. slog.Default if nil.
+	Logger *slog.Logger
+}
+
+// storeTimeout bounds a call of the store. Senders give up sooner, and send again.
+const storeTimeout = 5 * time.Second
+
+// Handler serves a store:
+//
+//   - POST /v1/push takes a wire.Push and answers with a wire.Answer. 400 with a reason for a body that is none, 413 above
+//     wire.MaxBody, 415 for another Content-Type, 503 if the store fails. Nothing has changed after a 4xx; after a 503 the push
+//     may have been applied, and is to be sent again.
+//   - GET /v1/counters?namespace=N streams the counters that count, one JSON object a line. If the store fails half-way, the
+//     connection breaks, so that what came does not pass for all.
+//   - GET /healthz is 200 if the store can be reached, else 503.
+//   - GET /metrics is for Prometheus.
+//
+// What is under /v1 answers 401 without the token. Reasons are JSON problem documents (RFC 9457).
+func Handler(store Store, o Options) http.Handler {
+	if o.Registry == nil {
+		o.Registry = prometheus.NewRegistry()
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	h := &handler{store: store, metrics: newMetrics(o.Registry), log: o.Logger}
+	authorized := func(next http.HandlerFunc) http.Handler { return next }
+	if o.Token != "" {
+		want := sha256.Sum256([]byte(o.Token))
+		authorized = func(next http.HandlerFunc) http.Handler { return h.requireToken(want, next) }
+	}
+	mux := http.NewServeMux()
+	mux.Handle("POST "+wire.PushPath, authorized(h.push))
+	mux.Handle("GET /v1/counters", authorized(h.counters))
+	mux.HandleFunc("GET /healthz", h.healthz)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{}))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s := &statusWriter{ResponseWriter: w, code: http.StatusOK}
+		// Counted even if a handler aborts the connection.
+		defer func() { h.metrics.request(endpoint(r.Pattern), s.code) }()
+		mux.ServeHTTP(s, r)
+	})
+}
+
+type handler struct {
+	store   Store
+	metrics *metrics
+	log     *slog.Logger
+	failing atomic.Bool
+}
+
+func (h *handler) push(w http.ResponseWriter, r *http.Request) {
+	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != wire.ContentType {
+		w.Header().Set("Accept", wire.ContentType)
+		h.problem(w, http.StatusUnsupportedMediaType, "content-type: want "+wire.ContentType)
+		return
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, wire.MaxBody))
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		h.problem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("body: want at most %d bytes", wire.MaxBody))
+		return
+	case err != nil:
+		h.problem(w, http.StatusBadRequest, "body: it ends too early")
+		return
+	}
+	p, err := wire.DecodePush(body)
+	if err != nil {
+		h.problem(w, http.StatusBadRequest, "body: "+err.Error())
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
+	defer cancel()
+	start := time.Now()
+	out, err := h.store.Push(ctx, p)
+	h.metrics.duration.Observe(time.Since(start).Seconds())
+	if errors.Is(err, ErrInvalid) {
+		h.problem(w, http.StatusBadRequest, "body: "+err.Error())
+		return
+	}
+	if !h.succeeded(r, err) {
+		h.problem(w, http.StatusServiceUnavailable, "the store failed")
+		return
+	}
+	h.metrics.push(len(p.Items), &out)
+	w.Header().Set("Content-Type", wire.ContentType)
+	h.write(w, wire.AppendAnswer(nil, &out.Answer))
+}
+
+// counterLine is one line of GET /v1/counters.
+type counterLine struct {
+	ID          string       `json:"id"`
+	Kind        string       `json:"kind"`
+	Ordinal     uint8        `json:"ordinal"`
+	WidthMillis uint64       `json:"width_ms"`
+	Windows     []windowLine `json:"windows"`
+}
+
+type windowLine struct {
+	Start time.Time `json:"start"`
+	Hits  int64     `json:"hits"`
+}
+
+var kindNames = map[window.Kind]string{
+	window.FixedWindow:    "fixed_window",
+	window.FirstHitWindow: "first_hit_window",
+	window.SlidingWindow:  "sliding_window",
+}
+
+func lineOf(c Counter) counterLine {
+	line := counterLine{
+		ID: fmt.Sprintf("%x", c.ID), Kind: kindNames[window.Kind(c.Kind)], Ordinal: c.Ordinal, WidthMillis: c.WidthMillis,
+		Windows: make([]windowLine, len(c.Windows)),
+	}
+	for i, w := range c.Windows {
+		start := time.UnixMilli(int64(w.Number * c.WidthMillis))
+		if window.Kind(c.Kind) == window.FirstHitWindow {
+			start = time.Unix(0, int64(w.Number))
+		}
+		line.Windows[i] = windowLine{Start: start.UTC(), Hits: w.Hits}
+	}
+	return line
+}
+
+func (h *handler) counters(w http.ResponseWriter, r *http.Request) {
+	namespace := r.URL.Query().Get("namespace")
+	if !ValidNamespace(namespace) {
+		h.problem(w, http.StatusBadRequest, fmt.Sprintf("namespace: want 1 to %d of A-Za-z0-9._-, got %.80q",
+			wire.MaxNamespace, namespace))
+		return
+	}
+	w.Header().Set("Content-Type", "application/jsonl")
+	out := http.NewResponseController(w)
+	lines := json.NewEncoder(w)
+	written := 0
+	var broken error
+	err := h.store.Counters(r.Context(), namespace, func(c Counter) error {
+		if written%1024 == 0 {
+			// A long list takes longer than one answer may, but none of its parts does.
+			if broken = out.SetWriteDeadline(time.Now().Add(writeTimeout)); broken != nil {
+				return broken
+			}
+		}
+		written++
+		broken = lines.Encode(lineOf(c))
+		return broken
+	})
+	switch {
+	case broken != nil:
+		// The client is gone, and the store is not to blame.
+		panic(http.ErrAbortHandler)
+	case h.succeeded(r, err):
+	case written == 0:
+		h.problem(w, http.StatusServiceUnavailable, "the store failed")
+	default:
+		panic(http.ErrAbortHandler)
+	}
+}
+
+func (h *handler) healthz(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
+	defer cancel()
+	if !h.succeeded(r, h.store.Ping(ctx)) {
+		h.problem(w, http.StatusServiceUnavailable, "the store can't be reached")
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	h.write(w, []byte("ok\n"))
+}
+
+// succeeded tells whether a call of the store did, counts if not, and logs the first failure and the first success
+// after it.
+func (h *handler) succeeded(r *http.Request, err error) bool {
+	if err == nil {
+		if h.failing.CompareAndSwap(true, false) {
+			h.log.Info("the store is back")
+		}
+		return true
+	}
+	if r.Context().Err() != nil {
+		// The client gave up.
+		return false
+	}
+	h.metrics.storeErrors.Inc()
+	if h.failing.CompareAndSwap(false, true) {
+		h.log.Error("the store fails", "error", err)
+	}
+	return false
+}
+
+// write sends a body. If that fails, the client is gone, and asks again if it still wants to know.
+func (h *handler) write(w http.ResponseWriter, body []byte) {
+	if _, err := w.Write(body); err != nil {
+		h.log.Debug("answer not sent", "error", err)
+	}
+}
+
+// problem answers with a problem document.
+func (h *handler) problem(w http.ResponseWriter, code int, detail string) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(code)
+	document := struct {
+		Title  string `json:"title"`
+		Status int    `json:"status"`
+		Detail string `json:"detail"`
+	}{http.StatusText(code), code, detail}
+	if err := json.NewEncoder(w).Encode(document); err != nil {
+		h.log.Debug("answer not sent", "error", err)
+	}
+}
+
+// requireToken lets requests pass that carry the token with this hash. Hashes are compared, as they tell nothing of its
+// length.
+func (h *handler) requireToken(want [sha256.Size]byte, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+		got := sha256.Sum256([]byte(strings.TrimSpace(token)))
+		if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			h.problem(w, http.StatusUnauthorized, "authorization: want the bearer token")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// endpoint is a metric's label for a route's pattern.
+func endpoint(pattern string) string {
+	if _, path, ok := strings.Cut(pattern, " "); ok {
+		return path
+	}
+	return "other"
+}
+
+// statusWriter remembers an answer's status.
+type statusWriter struct {
+	http.ResponseWriter
+	code int
+}
+
+func (w *statusWriter) WriteHeader(code int) {
+	w.code = code
+	w.ResponseWriter.WriteHeader(code)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -1,0 +1,412 @@
+package backend_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"weir/backend"
+	"weir/backend/memory"
+	"weir/window"
+	"weir/wire"
+)
+
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// open opens a store whose clock stands still.
+func open() *memory.Store {
+	return memory.New(memory.Options{Now: func() time.Time { return epoch }})
+}
+
+func examplePush() *wire.Push {
+	return &wire.Push{Namespace: "api", Sender: 1, Sequence: 1, Floor: 1, Items: []wire.Item{
+		{
+			Counter: wire.Counter{ID: wire.ID{0xab}, Kind: uint8(window.FixedWindow), WidthMillis: 60_000},
+			Newest:  uint64(epoch.UnixMilli()) / 60_000, Hits: []int64{5, 2},
+		},
+		{
+			Counter: wire.Counter{ID: wire.ID{0xcd}, Kind: uint8(window.FirstHitWindow), Ordinal: 1, WidthMillis: 1000},
+			Newest:  uint64(epoch.UnixNano()) - 5, Hits: []int64{-3},
+		},
+	}}
+}
+
+// request is one to the server at url, with a push for a body unless changed.
+func request(t *testing.T, method, url string, body []byte) *http.Request {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", wire.ContentType)
+	return r
+}
+
+// do sends a request and returns the answer and its body.
+func do(t *testing.T, client *http.Client, r *http.Request) (*http.Response, string) {
+	t.Helper()
+	answer, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer, string(body)
+}
+
+func start(t *testing.T, store backend.Store, o backend.Options) *httptest.Server {
+	t.Helper()
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := httptest.NewServer(backend.Handler(store, o))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func TestPush(t *testing.T) {
+	s := start(t, open(), backend.Options{})
+	body := wire.AppendPush(nil, examplePush())
+	for range 2 {
+		answer, got := do(t, s.Client(), request(t, "POST", s.URL+wire.PushPath, body))
+		if answer.StatusCode != 200 || answer.Header.Get("Content-Type") != wire.ContentType {
+			t.Fatalf("status %d, content type %s: %s", answer.StatusCode, answer.Header.Get("Content-Type"), got)
+		}
+		a, err := wire.DecodeAnswer([]byte(got))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.NowNanos != uint64(epoch.UnixNano()) || len(a.Totals) != 2 || !slices.Equal(a.Totals[0].Hits, []uint64{5, 0}) {
+			t.Errorf("answer %+v, want totals 5 and 0 at the store's time", a)
+		}
+	}
+	_, metrics := do(t, s.Client(), request(t, "GET", s.URL+"/metrics", nil))
+	for _, want := range []string{
+		`weir_http_requests_total{code="200",endpoint="/v1/push"} 2`, "weir_push_items_total 4", "weir_hits_applied_total 5",
+		"weir_hits_returned_total 3", "weir_hits_dropped_total 2", "weir_push_duplicates_total 1",
+		"weir_push_duration_seconds_count 2", "weir_store_errors_total 0",
+	} {
+		if !strings.Contains(metrics, want+"\n") {
+			t.Errorf("want %s in the metrics\n%s", want, metrics)
+		}
+	}
+	answer, lines := do(t, s.Client(), request(t, "GET", s.URL+"/v1/counters?namespace=api", nil))
+	want := []string{
+		`{"id":"ab000000000000000000000000000000","kind":"fixed_window","ordinal":0,"width_ms":60000,` +
+			`"windows":[{"start":"2026-01-01T00:00:00Z","hits":5}]}`,
+		`{"id":"cd000000000000000000000000000000","kind":"first_hit_window","ordinal":1,"width_ms":1000,` +
+			`"windows":[{"start":"2025-12-31T23:59:59.999999995Z","hits":-3}]}`,
+	}
+	got := strings.Split(strings.TrimSpace(lines), "\n")
+	slices.Sort(got)
+	if answer.StatusCode != 200 || answer.Header.Get("Content-Type") != "application/jsonl" || !slices.Equal(got, want) {
+		t.Errorf("status %d, counters\n%s\nwant\n%s", answer.StatusCode, lines, strings.Join(want, "\n"))
+	}
+	if _, lines = do(t, s.Client(), request(t, "GET", s.URL+"/v1/counters?namespace=ap", nil)); lines != "" {
+		t.Errorf("counters of another namespace: %s", lines)
+	}
+}
+
+func TestRefused(t *testing.T) {
+	const token = "s3cret"
+	push := wire.AppendPush(nil, examplePush())
+	invalid := examplePush()
+	invalid.Items[0].Kind = 77
+	for _, test := range []struct {
+		name, method, path string
+		body               []byte
+		header             http.Header
+		status             int
+		detail             string
+	}{
+		{"no body", "POST", "/v1/push", nil, nil, 400, "body: malformed message at byte 0"},
+		{"cut", "POST", "/v1/push", push[:30], nil, 400, "ends too early"},
+		{"more", "POST", "/v1/push", append(slices.Clone(push), 0), nil, 400, "after the end"},
+		{"invalid", "POST", "/v1/push", wire.AppendPush(nil, invalid), nil, 400, "kind"},
+		{"large", "POST", "/v1/push", make([]byte, wire.MaxBody+1), nil, 413, "at most 131072 bytes"},
+		{"type", "POST", "/v1/push", push, http.Header{"Content-Type": {"application/json"}}, 415, "want application/x-weir"},
+		{"no type", "POST", "/v1/push", push, http.Header{"Content-Type": nil}, 415, "want application/x-weir"},
+		{"no token", "POST", "/v1/push", push, http.Header{"Authorization": nil}, 401, "bearer token"},
+		{"wrong token", "POST", "/v1/push", push, http.Header{"Authorization": {"Bearer s3cre"}}, 401, "bearer token"},
+		{"longer token", "POST", "/v1/push", push, http.Header{"Authorization": {"Bearer s3crets"}}, 401, "bearer token"},
+		{"scheme", "POST", "/v1/push", push, http.Header{"Authorization": {"Basic s3cret"}}, 401, "bearer token"},
+		{"token only", "POST", "/v1/push", push, http.Header{"Authorization": {"s3cret"}}, 401, "bearer token"},
+		{"no token for counters", "GET", "/v1/counters?namespace=api", nil, http.Header{"Authorization": nil}, 401, "bearer token"},
+		{"no namespace", "GET", "/v1/counters", nil, nil, 400, "namespace: want 1 to 64"},
+		{"namespace", "GET", "/v1/counters?namespace=*", nil, nil, 400, "namespace: want 1 to 64"},
+		{"method", "GET", "/v1/push", nil, nil, 405, ""},
+		{"method of counters", "POST", "/v1/counters", nil, nil, 405, ""},
+		{"method of metrics", "DELETE", "/metrics", nil, nil, 405, ""},
+		{"path", "GET", "/v2/push", nil, nil, 404, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			store := open()
+			s := start(t, store, backend.Options{Token: token})
+			r := request(t, test.method, s.URL+test.path, test.body)
+			r.Header.Set("Authorization", "bearer "+token)
+			for name, values := range test.header {
+				r.Header[name] = values
+			}
+			answer, body := do(t, s.Client(), r)
+			if answer.StatusCode != test.status {
+				t.Fatalf("status %d, want %d: %s", answer.StatusCode, test.status, body)
+			}
+			if test.status == 405 && answer.Header.Get("Allow") == "" {
+				t.Error("no Allow header")
+			}
+			if test.status == 401 && answer.Header.Get("WWW-Authenticate") != "Bearer" {
+				t.Error("no WWW-Authenticate header")
+			}
+			if test.detail != "" {
+				wantProblem(t, answer, body, test.detail)
+			}
+			if strings.Contains(body, token) {
+				t.Error("the answer has the token")
+			}
+			wantUnchanged(t, store)
+			// And with the token it is served.
+			r = request(t, "POST", s.URL+"/v1/push", push)
+			r.Header.Set("Authorization", "bEARER  "+token)
+			if answer, body = do(t, s.Client(), r); answer.StatusCode != 200 {
+				t.Errorf("with the token: status %d: %s", answer.StatusCode, body)
+			}
+		})
+	}
+}
+
+func wantProblem(t *testing.T, answer *http.Response, body, detail string) {
+	t.Helper()
+	var problem struct {
+		Title, Detail string
+		Status        int
+	}
+	if err := json.Unmarshal([]byte(body), &problem); err != nil {
+		t.Fatalf("%v: %s", err, body)
+	}
+	if problem.Title != http.StatusText(answer.StatusCode) || problem.Status != answer.StatusCode ||
+		!strings.Contains(problem.Detail, detail) || answer.Header.Get("Content-Type") != "application/problem+json" {
+		t.Errorf("%s %s, want a problem with %q", answer.Header.Get("Content-Type"), body, detail)
+	}
+}
+
+func wantUnchanged(t *testing.T, store backend.Store) {
+	t.Helper()
+	err := store.Counters(context.WithoutCancel(t.Context()), "api", func(c backend.Counter) error {
+		t.Errorf("counter %+v, want none", c)
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestHealthAndMetricsNeedNoToken(t *testing.T) {
+	s := start(t, open(), backend.Options{Token: "s3cret"})
+	for _, path := range []string{"/healthz", "/metrics"} {
+		if answer, body := do(t, s.Client(), request(t, "GET", s.URL+path, nil)); answer.StatusCode != 200 {
+			t.Errorf("%s: status %d: %s", path, answer.StatusCode, body)
+		}
+	}
+}
+
+// brokenStore fails as long as it is told to.
+type brokenStore struct {
+	backend.Store
+	err error
+}
+
+func (s *brokenStore) Push(ctx context.Context, p *wire.Push) (backend.Outcome, error) {
+	if s.err != nil {
+		return backend.Outcome{}, s.err
+	}
+	return s.Store.Push(ctx, p)
+}
+
+func (s *brokenStore) Ping(context.Context) error { return s.err }
+
+func (s *brokenStore) Counters(ctx context.Context, namespace string, visit func(backend.Counter) error) error {
+	return errors.Join(s.Store.Counters(ctx, namespace, visit), s.err)
+}
+
+// logBuffer is a writer for several goroutines.
+type logBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func TestStoreFails(t *testing.T) {
+	store := &brokenStore{Store: open(), err: errors.New("out of order")}
+	log := &logBuffer{}
+	s := start(t, store, backend.Options{Logger: slog.New(slog.NewTextHandler(log, nil))})
+	body := wire.AppendPush(nil, examplePush())
+	for range 2 {
+		for method, path := range map[string]string{"POST": "/v1/push", "GET": "/healthz"} {
+			answer, text := do(t, s.Client(), request(t, method, s.URL+path, body))
+			if answer.StatusCode != 503 {
+				t.Errorf("%s: status %d, want 503", path, answer.StatusCode)
+			}
+			wantProblem(t, answer, text, "the store")
+			if strings.Contains(text, "out of order") {
+				t.Errorf("%s tells strangers of the store: %s", path, text)
+			}
+		}
+	}
+	answer, _ := do(t, s.Client(), request(t, "GET", s.URL+"/v1/counters?namespace=api", nil))
+	if answer.StatusCode != 503 {
+		t.Errorf("counters: status %d, want 503", answer.StatusCode)
+	}
+	_, metrics := do(t, s.Client(), request(t, "GET", s.URL+"/metrics", nil))
+	if want := "weir_store_errors_total 5\n"; !strings.Contains(metrics, want) {
+		t.Errorf("want %s in the metrics\n%s", want, metrics)
+	}
+	store.err = nil
+	for range 2 {
+		if answer, _ := do(t, s.Client(), request(t, "POST", s.URL+"/v1/push", body)); answer.StatusCode != 200 {
+			t.Errorf("status %d, want 200", answer.StatusCode)
+		}
+	}
+	if got := log.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "out of order") || !strings.Contains(got, "is back") {
+		t.Errorf("log, want one line of the failure and one of its end:\n%s", got)
+	}
+	// A list that is cut off does not look whole.
+	store.err = errors.New("half-way")
+	r, err := s.Client().Do(request(t, "GET", s.URL+"/v1/counters?namespace=api", nil))
+	if err == nil {
+		_, err = io.ReadAll(r.Body)
+		if closeErr := r.Body.Close(); closeErr != nil {
+			t.Error(closeErr)
+		}
+	}
+	if err == nil {
+		t.Error("a list that is cut off ends as if it were whole")
+	}
+}
+
+func TestServe(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	entered, finish := make(chan struct{}), make(chan struct{})
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			close(entered)
+			<-finish
+		}
+		w.Header().Set("Proto", r.Proto)
+	})
+	served := make(chan error, 1)
+	go func() { served <- backend.Serve(ctx, l, handler) }()
+	url := "http://" + l.Addr().String()
+
+	// As Envoy speaks to clusters: HTTP/1.1, or HTTP/2 without TLS.
+	h2c := &http.Transport{Protocols: new(http.Protocols)}
+	h2c.Protocols.SetUnencryptedHTTP2(true)
+	h1 := &http.Transport{TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}}
+	for proto, transport := range map[string]*http.Transport{"HTTP/1.1": h1, "HTTP/2.0": h2c} {
+		answer, _ := do(t, &http.Client{Transport: transport}, request(t, "POST", url, nil))
+		if got := answer.Header.Get("Proto"); got != proto {
+			t.Errorf("served as %s, want %s", got, proto)
+		}
+		transport.CloseIdleConnections()
+	}
+
+	// A request that is being served when the end comes is finished.
+	answered := make(chan error, 1)
+	go func() {
+		answer, err := (&http.Client{Transport: h1}).Do(request(t, "GET", url+"/slow", nil))
+		if err == nil {
+			err = answer.Body.Close()
+		}
+		answered <- err
+	}()
+	<-entered
+	stop()
+	close(finish)
+	if err := <-answered; err != nil {
+		t.Errorf("the request under way: %v", err)
+	}
+	if err := <-served; err != nil {
+		t.Errorf("serve: %v", err)
+	}
+	if c, err := net.Dial("tcp", l.Addr().String()); err == nil {
+		t.Error("the listener is still open", c.Close())
+	}
+}
+
+// FuzzPush posts any body: it is a push, or refused without a change. Nothing is the server's fault.
+func FuzzPush(f *testing.F) {
+	push := wire.AppendPush(nil, examplePush())
+	f.Add(push)
+	f.Add(push[:len(push)/2])
+	f.Add([]byte{})
+	for _, change := range []func(p *wire.Push){
+		func(p *wire.Push) { p.Items[0].Kind = 9 },
+		func(p *wire.Push) { p.Items[0].Newest = 0 },
+		func(p *wire.Push) { p.Items[1].Hits = []int64{1, 1} },
+		func(p *wire.Push) { p.Sequence = 1 << 60 },
+		func(p *wire.Push) { p.Items = nil },
+		func(p *wire.Push) { p.Items[1].Newest = 1<<64 - 1 },
+	} {
+		p := examplePush()
+		change(p)
+		f.Add(wire.AppendPush(nil, p))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		store := open()
+		handler := backend.Handler(store, backend.Options{Logger: slog.New(slog.DiscardHandler)})
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, request(t, "POST", wire.PushPath, body))
+		switch {
+		case w.Code == 200:
+			p, err := wire.DecodePush(body)
+			if err != nil {
+				t.Fatalf("taken, though %v", err)
+			}
+			a, err := wire.DecodeAnswer(w.Body.Bytes())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(a.Totals) != len(p.Items) {
+				t.Fatalf("%d totals of %d items", len(a.Totals), len(p.Items))
+			}
+			for i := range a.Totals {
+				if len(a.Totals[i].Hits) != len(p.Items[i].Hits) {
+					t.Fatalf("item %d: %d totals of %d windows", i, len(a.Totals[i].Hits), len(p.Items[i].Hits))
+				}
+			}
+		case w.Code >= 400 && w.Code < 500:
+			wantUnchanged(t, store)
+		default:
+			t.Fatalf("status %d: %s", w.Code, w.Body)
+		}
+	})
+}

@@ -1,0 +1,82 @@
+package memory
+
+import "container/heap"
+
+// table is a map whose entries expire (but stay until they are swept), and that never holds more than max: the entry that
+// expires first makes room.
+type table[K comparable, V any] struct {
+	max     int
+	entries map[K]*entry[K, V]
+	queue   queue[K, V]
+	evicted uint64
+}
+
+type entry[K comparable, V any] struct {
+	key     K
+	value   V
+	expires uint64
+	index   int
+}
+
+func newTable[K comparable, V any](max int) *table[K, V] {
+	return &table[K, V]{max: max, entries: make(map[K]*entry[K, V])}
+}
+
+// add returns the entry of key, a new one if there is none, that lives until expires at least.
+func (t *table[K, V]) add(key K, now, expires uint64) *entry[K, V] {
+	e := t.entries[key]
+	switch {
+	case e == nil:
+		if len(t.queue) >= t.max {
+			if t.queue[0].expires > now {
+				t.evicted++
+			}
+			t.removeFirst()
+		}
+		e = &entry[K, V]{key: key, expires: expires}
+		t.entries[key] = e
+		heap.Push(&t.queue, e)
+	case e.expires < expires:
+		e.expires = expires
+		heap.Fix(&t.queue, e.index)
+	}
+	return e
+}
+
+// sweep removes up to n entries that have expired.
+func (t *table[K, V]) sweep(now uint64, n int) {
+	for ; n > 0 && len(t.queue) > 0 && t.queue[0].expires <= now; n-- {
+		t.removeFirst()
+	}
+}
+
+func (t *table[K, V]) removeFirst() {
+	delete(t.entries, t.queue[0].key)
+	heap.Pop(&t.queue)
+}
+
+// queue is a heap by expiry.
+type queue[K comparable, V any] []*entry[K, V]
+
+func (q queue[K, V]) Len() int           { return len(q) }
+func (q queue[K, V]) Less(i, j int) bool { return q[i].expires < q[j].expires }
+func (q queue[K, V]) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].index, q[j].index = i, j
+}
+
+// Push is heap.Interface's.
+func (q *queue[K, V]) Push(x any) {
+	e := x.(*entry[K, V])
+	e.index = len(*q)
+	*q = append(*q, e)
+}
+
+// Pop is heap.Interface's.
+func (q *queue[K, V]) Pop() any {
+	last := len(*q) - 1
+	e := (*q)[last]
+	(*q)[last] = nil
+	*q = (*q)[:last]
+	return e
+}

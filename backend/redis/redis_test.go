@@ -1,0 +1,329 @@
+package redis_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"weir/backend"
+	"weir/backend/redis"
+	"weir/backend/redis/redistest"
+	"weir/backend/storetest"
+	"weir/window"
+	"weir/wire"
+)
+
+func open(t testing.TB, url string, now func() time.Time) *redis.Store {
+	t.Helper()
+	store, err := redis.Open(url, redis.Options{Now: now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return store
+}
+
+func openFresh(t testing.TB, now func() time.Time) backend.Store {
+	return open(t, redistest.Start(t).URL(), now)
+}
+
+func TestStore(t *testing.T)      { storetest.Run(t, openFresh) }
+func BenchmarkStore(b *testing.B) { storetest.Bench(b, openFresh) }
+
+// raw is a client beside the store's.
+func raw(t *testing.T, s *redistest.Server) *goredis.Client {
+	t.Helper()
+	c := goredis.NewClient(&goredis.Options{Addr: s.Addr})
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+func counter(kind window.Kind, id byte, width time.Duration) wire.Counter {
+	return wire.Counter{ID: wire.ID{id}, Kind: uint8(kind), WidthMillis: uint64(width.Milliseconds())}
+}
+
+// key is a counter's in Redis, as the package documents it.
+func key(c wire.Counter) string {
+	return fmt.Sprintf("weir:{ns}:counter:%x:%d:%d:%d", c.ID, c.Kind, c.Ordinal, c.WidthMillis)
+}
+
+// pushOne pushes a hit in the window that now is in, for each counter.
+func pushOne(ctx context.Context, s backend.Store, sequence uint64, now time.Time, counters ...wire.Counter) (backend.Outcome, error) {
+	p := &wire.Push{Namespace: "ns", Sender: 0xab, Sequence: sequence, Floor: sequence}
+	for _, c := range counters {
+		newest := uint64(now.UnixMilli()) / c.WidthMillis
+		if window.Kind(c.Kind) == window.FirstHitWindow {
+			newest = uint64(now.UnixNano())
+		}
+		p.Items = append(p.Items, wire.Item{Counter: c, Newest: newest, Hits: []int64{1}})
+	}
+	return s.Push(ctx, p)
+}
+
+// sender is the key of the sender that pushOne is.
+const sender = "weir:{ns}:sender:00000000000000ab"
+
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func atEpoch() time.Time { return epoch }
+
+func TestKeysExpire(t *testing.T) {
+	server := redistest.Start(t)
+	store, client := open(t, server.URL(), atEpoch), raw(t, server)
+	lives := map[wire.Counter]time.Duration{
+		counter(window.FixedWindow, 1, time.Minute):            time.Minute + backend.Grace,
+		counter(window.SlidingWindow, 2, time.Hour):            2*time.Hour + backend.Grace,
+		counter(window.FirstHitWindow, 3, time.Minute):         time.Minute + backend.Grace,
+		counter(window.SlidingWindow, 4, time.Second):          3 * time.Second,
+		counter(window.SlidingWindow, 5, 366*24*time.Hour):     2*366*24*time.Hour + backend.Grace,
+		counter(window.FixedWindow, 6, 100*366*24*time.Second): 100*366*24*time.Second + backend.Grace,
+	}
+	var sequence uint64
+	for c, life := range lives {
+		sequence++
+		if _, err := pushOne(t.Context(), store, sequence, epoch, c); err != nil {
+			t.Fatal(err)
+		}
+		// A window that is aligned has begun before now, but only the life after now counts.
+		begun := time.Duration(0)
+		if window.Kind(c.Kind) != window.FirstHitWindow {
+			begun = time.Duration(uint64(epoch.UnixMilli())%c.WidthMillis) * time.Millisecond
+		}
+		wantTTL(t, client, key(c), life-begun)
+	}
+	if got := ttl(t, client, sender); got < 366*24*time.Hour {
+		t.Errorf("the sender is remembered for %v, want as long as its longest window", got)
+	}
+}
+
+// wantTTL wants a key to live as long as this, less the time that the test takes.
+func wantTTL(t *testing.T, client *goredis.Client, key string, want time.Duration) {
+	t.Helper()
+	if got := ttl(t, client, key); got > want || got < want/2 {
+		t.Errorf("%s lives for %v, want %v", key, got, want)
+	}
+}
+
+func ttl(t *testing.T, client *goredis.Client, key string) time.Duration {
+	t.Helper()
+	got, err := client.PTTL(t.Context(), key).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func TestHostileContents(t *testing.T) {
+	sliding, first := counter(window.SlidingWindow, 1, time.Minute), counter(window.FirstHitWindow, 2, time.Minute)
+	good := counter(window.FixedWindow, 3, time.Minute)
+	current := strconv.FormatInt(epoch.UnixMilli()/60_000, 10)
+	for name, test := range map[string]struct {
+		commands [][]any
+		repaired int64
+		sliding  uint64
+	}{
+		"nothing":          {sliding: 1},
+		"a string":         {commands: [][]any{{"set", key(sliding), "x"}, {"set", key(first), "x"}}, repaired: 2, sliding: 1},
+		"a list":           {commands: [][]any{{"rpush", key(sliding), "x"}}, repaired: 1, sliding: 1},
+		"a sender's":       {commands: [][]any{{"set", sender, "x"}}, repaired: 1, sliding: 1},
+		"no floor":         {commands: [][]any{{"zadd", sender, "inf", "floor"}}, repaired: 1, sliding: 1},
+		"half a floor":     {commands: [][]any{{"zadd", sender, "1.5", "floor"}}, repaired: 1, sliding: 1},
+		"no numbers":       {commands: [][]any{{"hset", key(sliding), current, "many", "now", "1"}}, repaired: 1, sliding: 1},
+		"no integers":      {commands: [][]any{{"hset", key(sliding), current, "1e3"}}, repaired: 1, sliding: 1},
+		"inf":              {commands: [][]any{{"hset", key(sliding), current, "inf"}}, repaired: 1, sliding: 1},
+		"too many":         {commands: [][]any{{"hset", key(sliding), current, "9007199254740992"}}, repaired: 1, sliding: 1},
+		"bad beside good":  {commands: [][]any{{"hset", key(sliding), current, "41", "x", "y"}}, repaired: 1, sliding: 42},
+		"far ahead":        {commands: [][]any{{"hset", key(sliding), current, "41", "9007199254740991", "1"}}, sliding: 42},
+		"no first hit":     {commands: [][]any{{"hset", key(first), "123", "5"}}, repaired: 1, sliding: 1},
+		"first hit, never": {commands: [][]any{{"hset", key(first), "99999999999999999999", "5"}}, sliding: 1},
+		"many stale":       {commands: [][]any{append([]any{"hset", key(sliding), current, "41"}, stale(20_000)...)}, sliding: 42},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Start(t)
+			store, client := open(t, server.URL(), atEpoch), raw(t, server)
+			for _, command := range test.commands {
+				if err := client.Do(t.Context(), command...).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := store.Counters(t.Context(), "ns", func(backend.Counter) error { return nil }); err != nil {
+				t.Errorf("counters: %v", err)
+			}
+			out, err := pushOne(t.Context(), store, 1, epoch, good, sliding, first)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := []uint64{out.Answer.Totals[0].Hits[0], out.Answer.Totals[1].Hits[0], out.Answer.Totals[2].Hits[0]}
+			if want := []uint64{1, test.sliding, 1}; !slices.Equal(got, want) || out.Applied != 3 || out.Repaired != test.repaired {
+				t.Errorf("totals %v, outcome %+v; want %v, 3 applied, %d repaired", got, out, want, test.repaired)
+			}
+			fields, err := client.HGetAll(t.Context(), key(sliding)).Result()
+			if want := strconv.FormatUint(test.sliding, 10); err != nil || len(fields) != 1 || fields[current] != want {
+				t.Errorf("fields %v, error %v; want only %s: %s", fields, err, current, want)
+			}
+			wantTTL(t, client, key(sliding), 2*time.Minute+backend.Grace)
+			if out, err = pushOne(t.Context(), store, 1, epoch, good, sliding, first); err != nil || !out.Duplicate || out.Repaired != 0 {
+				t.Errorf("again: outcome %+v, error %v; want a duplicate", out, err)
+			}
+		})
+	}
+}
+
+// stale is fields and values of windows long gone.
+func stale(n int) (fields []any) {
+	for i := range n {
+		fields = append(fields, i, 1)
+	}
+	return fields
+}
+
+func TestForeignKeysAreNotCounted(t *testing.T) {
+	server := redistest.Start(t)
+	store, client := open(t, server.URL(), atEpoch), raw(t, server)
+	current := strconv.FormatInt(epoch.UnixMilli()/60_000, 10)
+	id := strings.Repeat("00", 16)
+	for _, k := range []string{"x", id + ":1:0:0", id + ":1:0:060000", id + ":1:0", id + ":256:0:60000", id + ":1:0:60000:1", "zz" + id[2:] + ":1:0:60000"} {
+		if err := client.HSet(t.Context(), "weir:{ns}:counter:"+k, current, 7).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := store.Counters(t.Context(), "ns", func(c backend.Counter) error {
+		t.Errorf("visited %+v", c)
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestScriptIsLoadedAgain(t *testing.T) {
+	server := redistest.Start(t)
+	store, client := open(t, server.URL(), atEpoch), raw(t, server)
+	c := counter(window.FixedWindow, 1, time.Minute)
+	for sequence := uint64(1); sequence <= 3; sequence++ {
+		out, err := pushOne(t.Context(), store, sequence, epoch, c)
+		if err != nil || out.Answer.Totals[0].Hits[0] != sequence {
+			t.Fatalf("push %d: outcome %+v, error %v", sequence, out, err)
+		}
+		if err := client.ScriptFlush(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestRestart(t *testing.T) {
+	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+	store := open(t, server.URL(), nil)
+	c := counter(window.SlidingWindow, 1, 24*time.Hour)
+	now := time.Now()
+	if _, err := pushOne(t.Context(), store, 1, now, c); err != nil {
+		t.Fatal(err)
+	}
+	server.Stop()
+	if _, err := pushOne(t.Context(), store, 2, now, c); err == nil {
+		t.Fatal("want an error while Redis is down")
+	}
+	if err := store.Ping(t.Context()); err == nil {
+		t.Fatal("ping: want an error while Redis is down")
+	}
+	server.Restart()
+	// What was applied is still recorded as applied, and what was not is applied now.
+	out, err := pushOne(t.Context(), store, 1, now, c)
+	if err != nil || !out.Duplicate || out.Answer.Totals[0].Hits[0] != 1 {
+		t.Errorf("outcome %+v, error %v; want a duplicate, total 1", out, err)
+	}
+	out, err = pushOne(t.Context(), store, 2, now, c)
+	if err != nil || out.Duplicate || out.Answer.Totals[0].Hits[0] != 2 {
+		t.Errorf("outcome %+v, error %v; want total 2", out, err)
+	}
+}
+
+// TestFullRedis shows that a push that Redis has no memory for changes nothing.
+func TestFullRedis(t *testing.T) {
+	server := redistest.Start(t)
+	store, client := open(t, server.URL(), atEpoch), raw(t, server)
+	c := counter(window.FixedWindow, 1, time.Minute)
+	if _, err := pushOne(t.Context(), store, 1, epoch, c); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	d := counter(window.FixedWindow, 2, time.Minute)
+	if _, err := pushOne(t.Context(), store, 2, epoch, c, d); err == nil || !strings.Contains(err.Error(), "OOM") {
+		t.Fatalf("error %v, want Redis's OOM", err)
+	}
+	if err := client.ConfigSet(t.Context(), "maxmemory", "0").Err(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := pushOne(t.Context(), store, 2, epoch, c, d)
+	if err != nil || out.Duplicate || out.Answer.Totals[0].Hits[0] != 2 || out.Answer.Totals[1].Hits[0] != 1 {
+		t.Errorf("outcome %+v, error %v; want totals 2 and 1", out, err)
+	}
+}
+
+func TestRedisClock(t *testing.T) {
+	server := redistest.Start(t)
+	store, client := open(t, server.URL(), nil), raw(t, server)
+	before, err := client.Time(t.Context()).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := pushOne(t.Context(), store, 1, before, counter(window.FirstHitWindow, 1, time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := client.Time(t.Context()).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := out.Answer.NowNanos; got < uint64(before.UnixNano()) || got > uint64(after.UnixNano()) {
+		t.Errorf("answered at %d, want Redis's clock, %d to %d", got, before.UnixNano(), after.UnixNano())
+	}
+	var visited int
+	err = store.Counters(t.Context(), "ns", func(backend.Counter) error { visited++; return nil })
+	if err != nil || visited != 1 {
+		t.Errorf("%d counters, error %v; want 1", visited, err)
+	}
+}
+
+func TestPasswordAndDatabase(t *testing.T) {
+	server := redistest.Start(t, "--requirepass", "s3cret/:@")
+	c := counter(window.FixedWindow, 1, time.Minute)
+	for number := range 2 {
+		url := fmt.Sprintf("redis://:s3cret%%2F%%3A%%40@%s/%d", server.Addr, number)
+		out, err := pushOne(t.Context(), open(t, url, atEpoch), 1, epoch, c)
+		if err != nil || out.Answer.Totals[0].Hits[0] != 1 {
+			t.Errorf("database %d: outcome %+v, error %v; want total 1", number, out, err)
+		}
+	}
+	_, err := pushOne(t.Context(), open(t, "redis://:hunter2@"+server.Addr, atEpoch), 1, epoch, c)
+	if err == nil || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("error %v, want one without the password", err)
+	}
+}
+
+func TestBadURL(t *testing.T) {
+	for _, url := range []string{
+		"redis://:hunter2/x@host:6379", "redis://user:hunter2 @host", "redis://host/hunter2", "redis://:%zzhunter2@host",
+		"http://hunter2@host", "redis://host?hunter2=1", "hunter2",
+	} {
+		if _, err := redis.Open(url, redis.Options{}); err == nil || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: error %v, want one that does not repeat it", url, err)
+		}
+	}
+}

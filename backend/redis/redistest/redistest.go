@@ -1,0 +1,128 @@
+// Package redistest runs a real Redis for tests.
+package redistest
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// Server is a redis-server process of a test, on a port of 127.0.0.1 of its own. It is not for several goroutines.
+type Server struct {
+	// Addr is host and port. They stay the same when the server is started again.
+	Addr string
+
+	t       testing.TB
+	dir     string
+	options []string
+	cmd     *exec.Cmd
+	drained chan error
+}
+
+// Start starts a server that keeps nothing when it stops, and returns when it answers. It ends with the test. Options
+// are appended to its command line: "--appendonly", "yes", "--appendfsync", "always" lets it keep its data over
+// [Server.Restart].
+//
+// The test fails if there is no redis-server to start.
+func Start(t testing.TB, options ...string) *Server {
+	t.Helper()
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		t.Fatalf("redis-server: %v; install it: apt-get install redis-server", err)
+	}
+	s := &Server{t: t, dir: t.TempDir(), options: options}
+	t.Cleanup(s.Stop)
+	// Another process may take the port between its choice and its use.
+	var log string
+	for range 5 {
+		s.Addr = freeAddr(t)
+		var ready bool
+		if log, ready = s.start(); ready {
+			return s
+		}
+	}
+	t.Fatalf("redis-server does not start:\n%s", log)
+	return nil
+}
+
+// URL is the server's address for a client, database 0.
+func (s *Server) URL() string { return "redis://" + s.Addr }
+
+// Stop ends the process, as a crash would. It does nothing if it was stopped before.
+func (s *Server) Stop() {
+	if s.cmd == nil {
+		return
+	}
+	if err := s.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		s.t.Errorf("redis-server: %v", err)
+	}
+	if err := <-s.drained; err != nil {
+		s.t.Errorf("redis-server: its log: %v", err)
+	}
+	// That it was killed is no failure.
+	var exit *exec.ExitError
+	if err := s.cmd.Wait(); err != nil && !errors.As(err, &exit) {
+		s.t.Errorf("redis-server: %v", err)
+	}
+	s.cmd = nil
+}
+
+// Restart stops the server if it runs, and starts it at the same address.
+func (s *Server) Restart() {
+	s.t.Helper()
+	s.Stop()
+	if log, ready := s.start(); !ready {
+		s.t.Fatalf("redis-server does not start again:\n%s", log)
+	}
+}
+
+// start tells whether the server came to be ready, and what it said before.
+func (s *Server) start() (log string, ready bool) {
+	host, port, err := net.SplitHostPort(s.Addr)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	cmd := exec.Command("redis-server", append([]string{
+		"--bind", host, "--port", port, "--dir", s.dir, "--save", "", "--appendonly", "no", "--daemonize", "no",
+	}, s.options...)...)
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		s.t.Fatalf("redis-server: %v", err)
+	}
+	s.cmd, s.drained = cmd, make(chan error, 1)
+	var said strings.Builder
+	lines := bufio.NewReader(stdout)
+	for {
+		line, err := lines.ReadString('\n')
+		said.WriteString(line)
+		if strings.Contains(line, "Ready to accept connections") {
+			go func() {
+				_, err := io.Copy(io.Discard, lines)
+				s.drained <- err
+			}()
+			return said.String(), true
+		}
+		if err != nil {
+			s.drained <- nil
+			s.Stop()
+			return said.String(), false
+		}
+	}
+}
+
+func freeAddr(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}

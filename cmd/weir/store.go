@@ -1,0 +1,40 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/redis/go-redis/v9/logging"
+
+	"weir/backend"
+	"weir/backend/memory"
+	"weir/backend/redis"
+)
+
+// openStore opens the store that a --store flag names: memory, or a Redis's URL. It does not wait for the store to be
+// there. The caller closes it. Errors wrap [errUsage], and do not repeat what may hold a password.
+func openStore(name string) (backend.Store, io.Closer, error) {
+	if name == "memory" {
+		return memory.New(memory.Options{}), io.NopCloser(nil), nil
+	}
+	scheme, _, isURL := strings.Cut(name, "://")
+	switch {
+	case isURL && (scheme == "redis" || scheme == "rediss"):
+		// It would report each failed connection, where the backend tells once that its store fails.
+		logging.Disable()
+		store, err := redis.Open(name, redis.Options{})
+		if err != nil {
+			return nil, nil, fmt.Errorf("%w: --store: %w", errUsage, err)
+		}
+		return store, store, nil
+	case isURL && (scheme == "redis+cluster" || scheme == "postgres"):
+		return nil, nil, fmt.Errorf("%w: --store: %s is not supported yet; want memory, redis://… or rediss://…", errUsage, scheme)
+	}
+	// What comes before :// is no secret; anything else might be.
+	got := ""
+	if isURL {
+		got = fmt.Sprintf(", got %.20q", scheme+"://…")
+	}
+	return nil, nil, fmt.Errorf("%w: --store: want memory, redis://… or rediss://…%s", errUsage, got)
+}
