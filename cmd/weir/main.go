@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 )
 
@@ -20,7 +21,9 @@ Usage:
 
 Commands:
 
+  run     run proxy nodes with the plugin, a backend and an upstream, to try a configuration
   serve   run the counter backend that proxies share
+  check   check configurations
   help    print this
 
 weir <command> -h prints a command's flags.
@@ -33,20 +36,23 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// After the first signal the next one kills.
 	context.AfterFunc(ctx, stop)
-	code := run(ctx, os.Args[1:], environment{stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv})
+	code := run(ctx, os.Args[1:], environment{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv})
 	stop()
 	os.Exit(code)
 }
 
 // environment is what a command sees of the process.
 type environment struct {
+	stdin          io.Reader
 	stdout, stderr io.Writer
 	getenv         func(string) string
 }
 
 // commands take their arguments, and run until they are done or ctx ends.
 var commands = map[string]func(ctx context.Context, args []string, env environment) error{
+	"run":   runNodes,
 	"serve": serve,
+	"check": check,
 }
 
 // run executes a command line, and returns the exit code: 0, 1 after a failure, 2 if the command line is wrong.
@@ -78,14 +84,14 @@ func run(ctx context.Context, args []string, env environment) int {
 	return 1
 }
 
-// parseFlags parses a command's arguments, of which there are none but flags.
-func parseFlags(flags *flag.FlagSet, args []string, env environment) error {
+// parseFlags parses a command's arguments. Other arguments than flags are an error unless operands names them.
+func parseFlags(flags *flag.FlagSet, args []string, env environment, operands ...string) error {
 	// What is wrong is printed once, by run.
 	flags.SetOutput(io.Discard)
 	flags.Usage = func() {}
 	err := flags.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintf(env.stdout, "Usage: weir %s [flags]\n\n", flags.Name())
+		fmt.Fprintln(env.stdout, "Usage: weir", flags.Name(), strings.Join(append([]string{"[flags]"}, operands...), " "))
 		flags.SetOutput(env.stdout)
 		flags.PrintDefaults()
 		return err
@@ -93,7 +99,7 @@ func parseFlags(flags *flag.FlagSet, args []string, env environment) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errUsage, err)
 	}
-	if flags.NArg() > 0 {
+	if flags.NArg() > 0 && len(operands) == 0 {
 		// It is not repeated: it may be the token.
 		return fmt.Errorf("%w: want flags only, got an argument too many after %d", errUsage, len(args)-flags.NArg())
 	}

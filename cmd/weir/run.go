@@ -1,0 +1,241 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"weir/backend"
+	"weir/config"
+	"weir/e2e/host"
+)
+
+// exampleConfiguration is what weir run runs without --config.
+//
+//go:embed example.json
+var exampleConfiguration []byte
+
+// runFlags are the flags of weir run.
+type runFlags struct {
+	config, listen, upstream, store, wasm string
+	nodes, workers                        int
+}
+
+// closeTimeout is what requests in flight get to finish in.
+const closeTimeout = 5 * time.Second
+
+// runNodes is weir run: proxy nodes with the plugin, a counter backend and an upstream in this process.
+func runNodes(ctx context.Context, args []string, env environment) error {
+	var f runFlags
+	flags := flag.NewFlagSet("run", flag.ContinueOnError)
+	flags.StringVar(&f.config, "config", "", "`file` with the plugin's configuration; an example if empty")
+	flags.IntVar(&f.nodes, "nodes", 2, "`number` of proxy nodes; node i listens on the port + i, counted from 0")
+	flags.IntVar(&f.workers, "workers", 2, "`number` of workers of each node")
+	flags.StringVar(&f.listen, "listen", "127.0.0.1:8080", "`address` of the first node")
+	flags.StringVar(&f.upstream, "upstream", "", "base `URL` to forward requests to; an echo server if empty")
+	flags.StringVar(&f.store, "store", "memory", "where the backend keeps counters: `memory`, redis://… or rediss://…")
+	flags.StringVar(&f.wasm, "wasm", "", "the plugin's `file`; weir.wasm beside this command if empty")
+	if err := parseFlags(flags, args, env); err != nil {
+		return err
+	}
+	if f.nodes < 1 || f.workers < 1 {
+		return fmt.Errorf("%w: want at least one node with one worker, got %d with %d", errUsage, f.nodes, f.workers)
+	}
+	name, document := "example", exampleConfiguration
+	if f.config != "" {
+		var err error
+		if document, err = readFile(f.config, env); err != nil {
+			return err
+		}
+		name = f.config
+	}
+	parsed, err := config.Parse(document)
+	if err != nil {
+		printErrors(env.stderr, name, err)
+		return errRefused
+	}
+	r := &runner{flags: f, env: env, document: document, config: parsed}
+	r.log = slog.New(slog.NewTextHandler(env.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	return r.run(ctx)
+}
+
+// runner is what weir run runs.
+type runner struct {
+	flags    runFlags
+	env      environment
+	document []byte
+	config   *config.Config
+	log      *slog.Logger
+}
+
+func (r *runner) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var group sync.WaitGroup
+	defer group.Wait()
+	defer cancel(nil)
+	// Whoever fails ends all.
+	start := func(serve func(context.Context) error) {
+		group.Go(func() {
+			if err := serve(ctx); err != nil {
+				cancel(err)
+			}
+		})
+	}
+
+	upstream, err := r.upstream(start)
+	if err != nil {
+		return err
+	}
+	clusters := map[string]string{}
+	backendAddress := ""
+	if cluster := r.config.Backend.Cluster; cluster != "" {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		backendAddress = l.Addr().String()
+		clusters[cluster] = backendAddress
+		start(func(ctx context.Context) error {
+			return serveBackend(ctx, l, r.flags.store, r.config.Backend.Token, r.log)
+		})
+	}
+	nodes, err := r.nodes(ctx, upstream, clusters, start)
+	if err != nil {
+		return errors.Join(err, context.Cause(ctx))
+	}
+	for i, address := range nodes {
+		fmt.Fprintf(r.env.stdout, "node %-8d http://%s (%d workers)\n", i, address, r.flags.workers)
+	}
+	if backendAddress != "" {
+		// What comes before :// is no secret.
+		kind, _, _ := strings.Cut(r.flags.store, "://")
+		fmt.Fprintf(r.env.stdout, "backend       http://%s (%s)\n", backendAddress, kind)
+	}
+	fmt.Fprintf(r.env.stdout, "upstream      %s\n", upstream)
+	fmt.Fprintf(r.env.stdout, "try           curl -i -H 'x-user: ann' http://%s/\n", nodes[0])
+	<-ctx.Done()
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return nil
+}
+
+// upstream is where nodes forward requests to.
+func (r *runner) upstream(start func(func(context.Context) error)) (*url.URL, error) {
+	if r.flags.upstream != "" {
+		u, err := url.Parse(r.flags.upstream)
+		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			return nil, fmt.Errorf("%w: --upstream: want a URL such as http://127.0.0.1:3000, got %.80q", errUsage, r.flags.upstream)
+		}
+		return u, nil
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	start(func(ctx context.Context) error { return backend.Serve(ctx, l, http.HandlerFunc(echo)) })
+	return &url.URL{Scheme: "http", Host: l.Addr().String()}, nil
+}
+
+// echo answers with the request.
+func echo(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("content-type", "application/json")
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	err := encoder.Encode(map[string]any{
+		"method": r.Method, "host": r.Host, "path": r.URL.RequestURI(), "headers": r.Header,
+	})
+	if err != nil {
+		return // the client has gone
+	}
+}
+
+// nodes starts the proxy nodes, and returns their addresses.
+func (r *runner) nodes(
+	ctx context.Context, upstream *url.URL, clusters map[string]string, start func(func(context.Context) error),
+) (addresses []string, err error) {
+	module, err := r.compile(ctx)
+	if err != nil {
+		return nil, err
+	}
+	hostName, portText, err := net.SplitHostPort(r.flags.listen)
+	if err != nil {
+		return nil, fmt.Errorf("%w: --listen: %w", errUsage, err)
+	}
+	port, err := strconv.Atoi(portText)
+	if err != nil || port < 0 || port > 65535 {
+		return nil, fmt.Errorf("%w: --listen: want a port number, got %.20q", errUsage, portText)
+	}
+	for i := range r.flags.nodes {
+		at := 0 // any free port
+		if port != 0 {
+			at = port + i
+		}
+		l, err := net.Listen("tcp", net.JoinHostPort(hostName, strconv.Itoa(at)))
+		if err != nil {
+			return nil, err
+		}
+		proxy, err := host.NewProxy(ctx, host.ProxyConfig{
+			Module: module,
+			Process: host.NewProcess(host.ProcessConfig{
+				NodeID:   "node-" + strconv.Itoa(i),
+				Clusters: clusters,
+			}),
+			VMID:     "weir",
+			Plugin:   host.Plugin{Name: "weir", RootID: "weir", Configuration: r.document},
+			Workers:  r.flags.workers,
+			Upstream: upstream,
+			Logger:   r.log.With("node", i),
+		})
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("node %d: %w", i, err), l.Close())
+		}
+		start(func(ctx context.Context) error { return serveProxy(ctx, proxy, l) })
+		addresses = append(addresses, l.Addr().String())
+	}
+	return addresses, nil
+}
+
+// serveProxy serves a node until ctx ends.
+func serveProxy(ctx context.Context, proxy *host.Proxy, l net.Listener) error {
+	served := make(chan error, 1)
+	go func() { served <- proxy.Serve(l) }()
+	var err error
+	select {
+	case err = <-served:
+	case <-ctx.Done():
+	}
+	deadline, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	return errors.Join(err, proxy.Close(deadline))
+}
+
+func (r *runner) compile(ctx context.Context) (*host.Module, error) {
+	name := r.flags.wasm
+	if name == "" {
+		executable, err := os.Executable()
+		if err != nil {
+			return nil, err
+		}
+		name = filepath.Join(filepath.Dir(executable), "weir.wasm")
+	}
+	wasm, err := os.ReadFile(name)
+	if err != nil {
+		return nil, fmt.Errorf("read the plugin, which make build leaves beside this command: %w", err)
+	}
+	return host.Compile(ctx, wasm, host.Options{})
+}
