@@ -1,0 +1,91 @@
+package host
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// maxCalloutBody bounds what is kept of a callout's answer; a longer one is a failure without an answer.
+const maxCalloutBody = 64 << 20
+
+// callout makes a plugin's HTTP call, and posts the answer to the worker that asked.
+func (p *Proxy) callout(w *worker, c Callout) {
+	if !p.inFlight.enter() {
+		return
+	}
+	go func() {
+		defer p.inFlight.leave()
+		response := p.fetch(c)
+		if p.ctx.Err() != nil {
+			return // closing
+		}
+		w.post(func() {
+			// A failed VM never hears the answer, and a root context may be gone.
+			if err := c.Root.vm.HTTPCallResponse(c.ID, response); err != nil && !errors.Is(err, ErrNoCallout) &&
+				!errors.Is(err, ErrFailed) {
+				w.report(err)
+			}
+		})
+	}()
+}
+
+// fetch makes the call. As with Envoy, what fails before there is an answer arrives as 503 or 504; what fails after
+// that arrives as no answer at all.
+func (p *Proxy) fetch(c Callout) CalloutResponse {
+	ctx := p.ctx
+	if c.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.Timeout)
+		defer cancel()
+	}
+	address, _ := p.process.Cluster(c.Cluster)
+	if !strings.Contains(address, "://") {
+		address = "http://" + address
+	}
+	url := strings.TrimSuffix(address, "/") + c.Headers.Value(":path")
+	r, err := http.NewRequestWithContext(ctx, c.Headers.Value(":method"), url, bytes.NewReader(c.Body))
+	if err != nil {
+		return localAnswer(http.StatusServiceUnavailable, err.Error())
+	}
+	r.Host = c.Headers.Value(":authority")
+	r.Header = httpHeader(c.Headers)
+	if c.Trailers.Len() > 0 {
+		r.ContentLength = -1
+		r.Trailer = httpHeader(c.Trailers)
+	}
+	answer, err := p.config.CalloutTransport.RoundTrip(r)
+	if err != nil {
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return localAnswer(http.StatusGatewayTimeout, "upstream request timeout")
+		}
+		return localAnswer(http.StatusServiceUnavailable,
+			"upstream connect error or disconnect/reset before headers. reset reason: connection failure")
+	}
+	body, err := io.ReadAll(io.LimitReader(answer.Body, maxCalloutBody+1))
+	if err = errors.Join(err, answer.Body.Close()); err != nil || len(body) > maxCalloutBody {
+		return CalloutResponse{}
+	}
+	response := CalloutResponse{Headers: responseHeaders(answer.StatusCode, answer.Header), Body: body, Trailers: &Headers{}}
+	for name, values := range answer.Trailer {
+		for _, v := range values {
+			response.Trailers.Add(name, v)
+		}
+	}
+	return response
+}
+
+// localAnswer is Envoy's own answer to a callout.
+func localAnswer(status int, text string) CalloutResponse {
+	return CalloutResponse{
+		Headers: NewHeaders(":status", strconv.Itoa(status), "content-length", strconv.Itoa(len(text)),
+			"content-type", "text/plain", "date", time.Now().UTC().Format(http.TimeFormat)),
+		Body:     []byte(text),
+		Trailers: &Headers{},
+	}
+}

@@ -1,0 +1,703 @@
+package host
+
+import (
+	"encoding/binary"
+	"log/slog"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// bytes gives a view of the guest's memory. It is valid until the guest runs again.
+func (vm *VM) bytes(ptr, size uint32) ([]byte, bool) { return vm.memory.Read(ptr, size) }
+
+func (vm *VM) writeU32(ptr, v uint32) Status {
+	if !vm.memory.WriteUint32Le(ptr, v) {
+		return StatusInvalidMemoryAccess
+	}
+	return StatusOK
+}
+
+func (vm *VM) writeU64(ptr uint32, v uint64) Status {
+	if !vm.memory.WriteUint64Le(ptr, v) {
+		return StatusInvalidMemoryAccess
+	}
+	return StatusOK
+}
+
+// give copies a value into memory that the guest allocates, and tells where. An empty value needs no memory.
+func give[V ~string | ~[]byte](vm *VM, value V, ptrPtr, sizePtr uint32) Status {
+	var ptr uint32
+	if len(value) > 0 {
+		ptr = vm.allocate(uint32(len(value)))
+		view, ok := vm.bytes(ptr, uint32(len(value)))
+		if ptr == 0 || !ok {
+			return StatusInvalidMemoryAccess
+		}
+		copy(view, value)
+	}
+	if !vm.memory.WriteUint32Le(ptrPtr, ptr) {
+		return StatusInvalidMemoryAccess
+	}
+	return vm.writeU32(sizePtr, uint32(len(value)))
+}
+
+// allocate asks the guest for memory. A trap in there goes through the host call into the callback that is running.
+func (vm *VM) allocate(size uint32) uint32 {
+	outer := vm.restricted
+	vm.restricted = true
+	vm.mstack[0] = uint64(size)
+	if err := vm.malloc.CallWithStack(vm.ctx, vm.mstack[:]); err != nil {
+		panic(err)
+	}
+	vm.restricted = outer
+	return uint32(vm.mstack[0])
+}
+
+// ---- the guest's log and clock
+
+func (vm *VM) proxyLog(a args) Status {
+	level := a.u32(0)
+	if level >= uint32(len(levels)) {
+		return StatusBadArgument
+	}
+	message, ok := vm.bytes(a.u32(1), a.u32(2))
+	if !ok {
+		return StatusInvalidMemoryAccess
+	}
+	if vm.capture != nil || vm.config.Logger.Enabled(vm.ctx, levels[level]) {
+		vm.log(levels[level], string(message))
+	}
+	return StatusOK
+}
+
+func (vm *VM) proxyGetLogLevel(a args) Status {
+	level := slices.IndexFunc(levels[:], func(l slog.Level) bool { return vm.config.Logger.Enabled(vm.ctx, l) })
+	if level < 0 {
+		level = len(levels) - 1
+	}
+	return vm.writeU32(a.u32(0), uint32(level))
+}
+
+func (vm *VM) proxyGetCurrentTime(a args) Status {
+	return vm.writeU64(a.u32(0), uint64(vm.process.clock()))
+}
+
+// proxyGetStatus tells of gRPC calls, which there are none of.
+func (vm *VM) proxyGetStatus(a args) Status {
+	if status := vm.writeU32(a.u32(0), 0); status != StatusOK {
+		return status
+	}
+	return give(vm, "", a.u32(1), a.u32(2))
+}
+
+// ---- contexts
+
+func (vm *VM) proxySetTickPeriod(a args) Status {
+	if vm.scope.root == nil {
+		return StatusBadArgument
+	}
+	vm.scope.root.setPeriod(time.Duration(a.u32(0)) * time.Millisecond)
+	return StatusOK
+}
+
+// proxySetEffectiveContext lets the rest of the running callback act on another context; 0 is its own.
+func (vm *VM) proxySetEffectiveContext(a args) Status {
+	if a.u32(0) == 0 {
+		vm.scope = vm.caller
+		return StatusOK
+	}
+	s, ok := vm.contexts[a.u32(0)]
+	if !ok {
+		return StatusBadArgument
+	}
+	vm.scope = s
+	return StatusOK
+}
+
+func (vm *VM) proxyDone(args) Status {
+	r := vm.scope.root
+	if r == nil || r.state != rootWaiting {
+		return StatusNotFound
+	}
+	vm.after(func() { vm.deleteRoot(r) })
+	return StatusOK
+}
+
+func (vm *VM) proxyCallForeignFunction(a args) Status {
+	for i := 0; i < 4; i += 2 {
+		if _, ok := vm.bytes(a.u32(i), a.u32(i+1)); !ok {
+			return StatusInvalidMemoryAccess
+		}
+	}
+	return StatusNotFound
+}
+
+func (vm *VM) unimplemented(args) Status { return StatusUnimplemented }
+
+// ---- properties
+
+func (vm *VM) proxyGetProperty(a args) Status {
+	path, ok := vm.bytes(a.u32(0), a.u32(1))
+	if !ok {
+		return StatusInvalidMemoryAccess
+	}
+	value, ok := vm.property(dotted(path))
+	if !ok {
+		return StatusNotFound
+	}
+	return give(vm, value, a.u32(2), a.u32(3))
+}
+
+func (vm *VM) proxySetProperty(a args) Status {
+	path, ok := vm.bytes(a.u32(0), a.u32(1))
+	if !ok {
+		return StatusInvalidMemoryAccess
+	}
+	value, ok := vm.bytes(a.u32(2), a.u32(3))
+	if !ok {
+		return StatusInvalidMemoryAccess
+	}
+	s := vm.scope.stream
+	if s == nil {
+		return StatusBadArgument
+	}
+	if s.properties == nil {
+		s.properties = map[string]string{}
+	}
+	s.properties[dotted(path)] = string(value)
+	return StatusOK
+}
+
+// dotted is a path of the ABI, whose parts are separated by zero bytes, in the form that users write.
+func dotted(path []byte) string {
+	return strings.ReplaceAll(strings.TrimSuffix(string(path), "\x00"), "\x00", ".")
+}
+
+// property reads an attribute of the context. Numbers are 8 bytes, little-endian.
+func (vm *VM) property(path string) (string, bool) {
+	root, s := vm.scope.root, vm.scope.stream
+	switch path {
+	case "node.id":
+		return vm.process.nodeID, true
+	case "plugin_vm_id":
+		return vm.config.ID, true
+	case "plugin_name":
+		if root != nil {
+			return root.plugin.Name, true
+		}
+	case "plugin_root_id":
+		if root != nil {
+			return root.plugin.RootID, true
+		}
+	}
+	if s == nil {
+		return "", false
+	}
+	if v, ok := s.properties[path]; ok {
+		return v, true
+	}
+	if v, ok := s.info.Properties[path]; ok {
+		return v, true
+	}
+	return s.property(path)
+}
+
+func (s *Stream) property(path string) (string, bool) {
+	present := func(v string) (string, bool) { return v, v != "" }
+	request := s.half[Request].headers
+	switch path {
+	case "source.address":
+		return present(s.info.Source)
+	case "source.port":
+		return port(s.info.Source)
+	case "destination.address":
+		return present(s.info.Destination)
+	case "destination.port":
+		return port(s.info.Destination)
+	case "route_name":
+		return present(s.info.RouteName)
+	case "request.protocol":
+		return present(s.info.Protocol)
+	case "request.path":
+		return request.Get(":path")
+	case "request.url_path":
+		v, ok := request.Get(":path")
+		v, _, _ = strings.Cut(v, "?")
+		return v, ok
+	case "request.query":
+		v, ok := request.Get(":path")
+		_, v, _ = strings.Cut(v, "?")
+		return v, ok
+	case "request.host":
+		return request.Get(":authority")
+	case "request.method":
+		return request.Get(":method")
+	case "request.scheme":
+		return request.Get(":scheme")
+	case "request.id":
+		return request.Get("x-request-id")
+	case "response.code":
+		status, ok := s.half[Response].headers.Get(":status")
+		return number(status, ok)
+	case "response.code_details":
+		if s.local != nil {
+			return present(s.local.Details)
+		}
+	}
+	if name, ok := strings.CutPrefix(path, "request.headers."); ok {
+		return request.Get(name)
+	}
+	if name, ok := strings.CutPrefix(path, "response.headers."); ok {
+		return s.half[Response].headers.Get(name)
+	}
+	return "", false
+}
+
+// ---- header maps
+
+func (vm *VM) headerMap(t mapType) (*Headers, Status) {
+	s := vm.scope.stream
+	switch t {
+	case mapCallResponseHeaders, mapCallResponseTrailers:
+		if vm.answer == nil || vm.answer.Headers == nil {
+			return nil, StatusBadArgument
+		}
+		if t == mapCallResponseHeaders {
+			return vm.answer.Headers, StatusOK
+		}
+		if vm.answer.Trailers == nil {
+			return nil, StatusBadArgument
+		}
+		return vm.answer.Trailers, StatusOK
+	case mapRequestHeaders, mapRequestTrailers, mapResponseHeaders, mapResponseTrailers:
+		if s == nil {
+			return nil, StatusBadArgument
+		}
+		part := headersPart
+		if t == mapRequestTrailers || t == mapResponseTrailers {
+			part = trailersPart
+		}
+		if t == mapRequestHeaders || t == mapRequestTrailers {
+			return s.headerMap(Request, part)
+		}
+		return s.headerMap(Response, part)
+	}
+	return nil, StatusBadArgument
+}
+
+// mutableMap finds a header map for writing: not in the log phase, and not a callout's answer.
+func (vm *VM) mutableMap(t mapType) (*Headers, Status) {
+	if s := vm.scope.stream; s == nil || s.phase >= logPhase || t > mapResponseTrailers {
+		return nil, StatusBadArgument
+	}
+	return vm.headerMap(t)
+}
+
+func (vm *VM) proxyGetHeaderMapValue(a args) Status {
+	h, status := vm.headerMap(mapType(a.u32(0)))
+	if status != StatusOK {
+		return status
+	}
+	key, ok := vm.bytes(a.u32(1), a.u32(2))
+	if !ok {
+		return StatusInvalidMemoryAccess
+	}
+	value, ok := lookup(h, key)
+	if !ok {
+		return StatusNotFound
+	}
+	return give(vm, value, a.u32(3), a.u32(4))
+}
+
+func (vm *VM) proxyAddHeaderMapValue(a args) Status { return vm.changeHeader(a, (*Headers).Add) }
+
+func (vm *VM) proxyReplaceHeaderMapValue(a args) Status { return vm.changeHeader(a, (*Headers).Set) }
+
+func (vm *VM) changeHeader(a args, change func(h *Headers, name, value string)) Status {
+	h, status := vm.mutableMap(mapType(a.u32(0)))
+	if status != StatusOK {
+		return status
+	}
+	name, ok := vm.bytes(a.u32(1), a.u32(2))
+	if !ok {
+		return StatusInvalidMemoryAccess
+	}
+	value, ok := vm.bytes(a.u32(3), a.u32(4))
+	if !ok {
+		return StatusInvalidMemoryAccess
+	}
+	change(h, string(name), string(value))
+	return StatusOK
+}
+
+func (vm *VM) proxyRemoveHeaderMapValue(a args) Status {
+	h, status := vm.mutableMap(mapType(a.u32(0)))
+	if status != StatusOK {
+		return status
+	}
+	name, ok := vm.bytes(a.u32(1), a.u32(2))
+	if !ok {
+		return StatusInvalidMemoryAccess
+	}
+	h.Del(string(name))
+	return StatusOK
+}
+
+func (vm *VM) proxyGetHeaderMapPairs(a args) Status {
+	h, status := vm.headerMap(mapType(a.u32(0)))
+	if status != StatusOK {
+		return status
+	}
+	vm.scratch = appendPairs(vm.scratch[:0], h)
+	return give(vm, vm.scratch, a.u32(1), a.u32(2))
+}
+
+func (vm *VM) proxySetHeaderMapPairs(a args) Status {
+	h, status := vm.mutableMap(mapType(a.u32(0)))
+	if status != StatusOK {
+		return status
+	}
+	pairs, status := vm.pairs(a.u32(1), a.u32(2))
+	if status != StatusOK {
+		return status
+	}
+	h.fields = pairs.fields
+	return StatusOK
+}
+
+func (vm *VM) proxyGetHeaderMapSize(a args) Status {
+	h, status := vm.headerMap(mapType(a.u32(0)))
+	if status != StatusOK {
+		return status
+	}
+	size := 0
+	for name, value := range h.All() {
+		size += len(name) + len(value)
+	}
+	return vm.writeU32(a.u32(1), uint32(size))
+}
+
+// pairs reads a header map that the guest has serialized.
+func (vm *VM) pairs(ptr, size uint32) (*Headers, Status) {
+	b, ok := vm.bytes(ptr, size)
+	if !ok {
+		return nil, StatusInvalidMemoryAccess
+	}
+	h, ok := parsePairs(b)
+	if !ok {
+		return nil, StatusBadArgument
+	}
+	return h, StatusOK
+}
+
+// ---- buffers
+
+func (vm *VM) buffer(t bufferType) ([]byte, Status) {
+	s := vm.scope.stream
+	switch {
+	case t >= bufferTypes:
+		return nil, StatusBadArgument
+	case t == bufferRequestBody && s != nil && s.half[Request].reach&bodyPart != 0:
+		return s.half[Request].body, StatusOK
+	case t == bufferResponseBody && s != nil && s.half[Response].reach&bodyPart != 0:
+		return s.half[Response].body, StatusOK
+	case t == bufferCallResponseBody && vm.answer != nil:
+		return vm.answer.Body, StatusOK
+	case t == bufferVMConfiguration:
+		return vm.config.Configuration, StatusOK
+	case t == bufferPluginConfiguration && vm.starting != nil:
+		return vm.starting.Configuration, StatusOK
+	}
+	return nil, StatusNotFound
+}
+
+// proxyGetBufferBytes gives what is there of the range.
+func (vm *VM) proxyGetBufferBytes(a args) Status {
+	b, status := vm.buffer(bufferType(a.u32(0)))
+	if status != StatusOK {
+		return status
+	}
+	start, end := uint64(a.u32(1)), uint64(a.u32(1))+uint64(a.u32(2))
+	if start > uint64(len(b)) || end > 1<<32-1 && start > 0 {
+		return StatusBadArgument
+	}
+	return give(vm, b[start:min(end, uint64(len(b)))], a.u32(3), a.u32(4))
+}
+
+func (vm *VM) proxyGetBufferStatus(a args) Status {
+	t := bufferType(a.u32(0))
+	b, status := vm.buffer(t)
+	if status != StatusOK {
+		return status
+	}
+	var end bool
+	switch s := vm.scope.stream; t {
+	case bufferRequestBody:
+		end = s.half[Request].end
+	case bufferResponseBody:
+		end = s.half[Response].end
+	}
+	if status := vm.writeU32(a.u32(1), uint32(len(b))); status != StatusOK {
+		return status
+	}
+	return vm.writeU32(a.u32(2), uint32(flag(end)))
+}
+
+// proxySetBufferBytes prepends to a body, replaces it, or appends to it; Envoy can't do more.
+func (vm *VM) proxySetBufferBytes(a args) Status {
+	t := bufferType(a.u32(0))
+	if t != bufferRequestBody && t != bufferResponseBody {
+		return StatusBadArgument
+	}
+	b, status := vm.buffer(t)
+	if status != StatusOK {
+		return status
+	}
+	data, ok := vm.bytes(a.u32(3), a.u32(4))
+	if !ok {
+		return StatusInvalidMemoryAccess
+	}
+	start, length := uint64(a.u32(1)), uint64(a.u32(2))
+	body := &vm.scope.stream.half[t].body // the two types are the two directions
+	switch {
+	case start == 0 && length == 0:
+		*body = slices.Concat(data, b)
+	case start == 0 && length >= uint64(len(b)):
+		*body = slices.Clone(data)
+	case start >= uint64(len(b)):
+		*body = append(b, data...)
+	default:
+		return StatusBadArgument
+	}
+	return StatusOK
+}
+
+func (vm *VM) proxyGetConfiguration(a args) Status {
+	var b []byte
+	if vm.starting != nil {
+		b = vm.starting.Configuration
+	}
+	return give(vm, b, a.u32(0), a.u32(1))
+}
+
+// ---- the stream's way
+
+func (vm *VM) proxySendLocalResponse(a args) Status {
+	details, ok := vm.bytes(a.u32(1), a.u32(2))
+	if !ok {
+		return StatusInvalidMemoryAccess
+	}
+	body, ok := vm.bytes(a.u32(3), a.u32(4))
+	if !ok {
+		return StatusInvalidMemoryAccess
+	}
+	headers, status := vm.pairs(a.u32(5), a.u32(6))
+	if status != StatusOK {
+		return status
+	}
+	if s := vm.scope.stream; s != nil {
+		s.reply(s.newLocalReply(a.u32(0), string(details), slices.Clone(body), headers, int32(a.u32(7))))
+	}
+	return StatusOK
+}
+
+func (vm *VM) proxyContinueStream(a args) Status { return vm.continueStream(Direction(a.u32(0))) }
+
+func (vm *VM) proxyContinueRequest(args) Status { return vm.continueStream(Request) }
+
+func (vm *VM) proxyContinueResponse(args) Status { return vm.continueStream(Response) }
+
+// continueStream does nothing in a root context, as in Envoy.
+func (vm *VM) continueStream(d Direction) Status {
+	if d > Response {
+		return StatusBadArgument
+	}
+	if s := vm.scope.stream; s != nil {
+		s.resume(d)
+	}
+	return StatusOK
+}
+
+func (vm *VM) proxyCloseStream(a args) Status {
+	if Direction(a.u32(0)) > Response {
+		return StatusBadArgument
+	}
+	if s := vm.scope.stream; s != nil {
+		s.close()
+	}
+	return StatusOK
+}
+
+func (vm *VM) proxyClearRouteCache(args) Status { return StatusOK }
+
+// ---- callouts
+
+func (vm *VM) proxyHTTPCall(a args) Status {
+	cluster, ok := vm.bytes(a.u32(0), a.u32(1))
+	if !ok {
+		return StatusInvalidMemoryAccess
+	}
+	headers, status := vm.pairs(a.u32(2), a.u32(3))
+	if status != StatusOK {
+		return status
+	}
+	body, ok := vm.bytes(a.u32(4), a.u32(5))
+	if !ok {
+		return StatusInvalidMemoryAccess
+	}
+	trailers, status := vm.pairs(a.u32(6), a.u32(7))
+	if status != StatusOK {
+		return status
+	}
+	for _, name := range []string{":method", ":path", ":authority"} {
+		if headers.Value(name) == "" {
+			return StatusBadArgument
+		}
+	}
+	if _, known := vm.process.Cluster(string(cluster)); !known || vm.scope.root == nil {
+		return StatusBadArgument
+	}
+	vm.nextCallout++
+	c := Callout{
+		ID:       vm.nextCallout,
+		Root:     vm.scope.root,
+		Cluster:  string(cluster),
+		Headers:  headers,
+		Body:     slices.Clone(body),
+		Trailers: trailers,
+		Timeout:  time.Duration(a.u32(8)) * time.Millisecond,
+	}
+	if status := vm.writeU32(a.u32(9), c.ID); status != StatusOK {
+		return status
+	}
+	vm.callouts[c.ID] = c.Root
+	if vm.config.OnCallout != nil {
+		vm.config.OnCallout(c)
+	}
+	return StatusOK
+}
+
+// ---- shared data and queues
+
+func (vm *VM) proxyGetSharedData(a args) Status {
+	key, ok := vm.bytes(a.u32(0), a.u32(1))
+	if !ok {
+		return StatusInvalidMemoryAccess
+	}
+	if hook := vm.process.hook.Load(); hook != nil {
+		(*hook)(SharedDataAccess{VM: vm, Key: string(key)})
+	}
+	var cas uint32
+	var status Status
+	vm.scratch, cas, status = sharedGet(vm.data, vm.scratch[:0], key)
+	if status != StatusOK {
+		return status
+	}
+	if status := give(vm, vm.scratch, a.u32(2), a.u32(3)); status != StatusOK {
+		return status
+	}
+	return vm.writeU32(a.u32(4), cas)
+}
+
+func (vm *VM) proxySetSharedData(a args) Status {
+	key, ok := vm.bytes(a.u32(0), a.u32(1))
+	if !ok {
+		return StatusInvalidMemoryAccess
+	}
+	value, ok := vm.bytes(a.u32(2), a.u32(3))
+	if !ok {
+		return StatusInvalidMemoryAccess
+	}
+	if hook := vm.process.hook.Load(); hook != nil {
+		(*hook)(SharedDataAccess{VM: vm, Set: true, Key: string(key)})
+	}
+	return sharedSet(vm.data, key, value, a.u32(4))
+}
+
+func (vm *VM) proxyRegisterSharedQueue(a args) Status {
+	name, ok := vm.bytes(a.u32(0), a.u32(1))
+	if !ok {
+		return StatusInvalidMemoryAccess
+	}
+	if vm.scope.root == nil {
+		return StatusBadArgument
+	}
+	return vm.writeU32(a.u32(2), vm.process.registerQueue(vm, vm.scope.root.id, string(name)))
+}
+
+func (vm *VM) proxyResolveSharedQueue(a args) Status {
+	vmID, ok := vm.bytes(a.u32(0), a.u32(1))
+	if !ok {
+		return StatusInvalidMemoryAccess
+	}
+	name, ok := vm.bytes(a.u32(2), a.u32(3))
+	if !ok {
+		return StatusInvalidMemoryAccess
+	}
+	token, ok := vm.process.resolveQueue(string(vmID), string(name))
+	if !ok {
+		return StatusNotFound
+	}
+	return vm.writeU32(a.u32(4), token)
+}
+
+func (vm *VM) proxyEnqueueSharedQueue(a args) Status {
+	value, ok := vm.bytes(a.u32(1), a.u32(2))
+	if !ok {
+		return StatusInvalidMemoryAccess
+	}
+	return vm.process.enqueue(a.u32(0), value)
+}
+
+func (vm *VM) proxyDequeueSharedQueue(a args) Status {
+	value, status := vm.process.dequeue(a.u32(0))
+	if status != StatusOK {
+		return status
+	}
+	return give(vm, value, a.u32(1), a.u32(2))
+}
+
+// ---- metrics
+
+func (vm *VM) proxyDefineMetric(a args) Status {
+	name, ok := vm.bytes(a.u32(1), a.u32(2))
+	if !ok {
+		return StatusInvalidMemoryAccess
+	}
+	id, status := vm.process.metrics.define(MetricKind(a.u32(0)), string(name))
+	if status != StatusOK {
+		return status
+	}
+	return vm.writeU32(a.u32(3), id)
+}
+
+func (vm *VM) proxyIncrementMetric(a args) Status {
+	return vm.process.metrics.increment(a.u32(0), int64(a[1]))
+}
+
+func (vm *VM) proxyRecordMetric(a args) Status { return vm.process.metrics.record(a.u32(0), a[1]) }
+
+func (vm *VM) proxyGetMetric(a args) Status {
+	v, status := vm.process.metrics.get(a.u32(0))
+	if status != StatusOK {
+		return status
+	}
+	return vm.writeU64(a.u32(1), v)
+}
+
+// number is a property of Envoy's type int64.
+func number(decimal string, ok bool) (string, bool) {
+	n, err := strconv.ParseUint(decimal, 10, 63)
+	if !ok || err != nil {
+		return "", false
+	}
+	return string(binary.LittleEndian.AppendUint64(nil, n)), true
+}
+
+func port(address string) (string, bool) {
+	_, port, err := net.SplitHostPort(address)
+	return number(port, err == nil)
+}

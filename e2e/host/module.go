@@ -1,0 +1,122 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+	wasi "github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
+)
+
+// Options of [Compile]. The zero value is the optimizing compiler without a cache on disk.
+type Options struct {
+	// CacheDir keeps compiled code between processes. It is created if it is missing.
+	CacheDir string
+	// Interpreter trades speed for a start without compilation.
+	Interpreter bool
+	// MemoryLimitPages bounds each VM's memory, in pages of 64 KiB; 0 is WebAssembly's own bound, 4 GiB.
+	MemoryLimitPages uint32
+}
+
+// Module is a compiled plugin. Any number of VMs, of any number of processes, may be made from it, concurrently.
+type Module struct {
+	abi      string
+	runtime  wazero.Runtime
+	cache    wazero.CompilationCache
+	compiled wazero.CompiledModule
+}
+
+const abiPrefix = "proxy_abi_version_"
+
+var abiVersions = []string{"0_1_0", "0_2_0", "0_2_1"}
+
+// Compile compiles a plugin. It refuses modules that export none of the ABI versions 0.1.0, 0.2.0 and 0.2.1, have no
+// way to allocate memory, or import what the host does not have.
+func Compile(ctx context.Context, wasm []byte, options Options) (_ *Module, err error) {
+	config := wazero.NewRuntimeConfigCompiler()
+	if options.Interpreter {
+		config = wazero.NewRuntimeConfigInterpreter()
+	}
+	if options.MemoryLimitPages > 0 {
+		config = config.WithMemoryLimitPages(options.MemoryLimitPages)
+	}
+	m := &Module{}
+	if options.CacheDir != "" {
+		if m.cache, err = wazero.NewCompilationCacheWithDir(options.CacheDir); err != nil {
+			return nil, fmt.Errorf("compilation cache: %w", err)
+		}
+		config = config.WithCompilationCache(m.cache)
+	}
+	m.runtime = wazero.NewRuntimeWithConfig(ctx, config)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, m.Close(ctx))
+		}
+	}()
+	if err := instantiateWASI(ctx, m.runtime); err != nil {
+		return nil, err
+	}
+	if err := instantiateEnv(ctx, m.runtime); err != nil {
+		return nil, err
+	}
+	if m.compiled, err = m.runtime.CompileModule(ctx, wasm); err != nil {
+		return nil, fmt.Errorf("compile module: %w", err)
+	}
+	return m, m.check()
+}
+
+func (m *Module) check() error {
+	exports := m.compiled.ExportedFunctions()
+	for _, version := range slices.Backward(abiVersions) {
+		if _, ok := exports[abiPrefix+version]; ok {
+			m.abi = version
+			break
+		}
+	}
+	if m.abi == "" {
+		return fmt.Errorf("module exports no %s function: want one of %q", abiPrefix, abiVersions)
+	}
+	for _, name := range []string{"malloc", "proxy_on_memory_allocate"} {
+		if f, ok := exports[name]; ok {
+			return checkSignature(f, 1, 1)
+		}
+	}
+	return errors.New("module exports neither malloc nor proxy_on_memory_allocate")
+}
+
+func checkSignature(f api.FunctionDefinition, params, results int) error {
+	if len(f.ParamTypes()) != params || len(f.ResultTypes()) != results {
+		return fmt.Errorf("export %s: want %d parameters and %d results, got %d and %d",
+			f.ExportNames(), params, results, len(f.ParamTypes()), len(f.ResultTypes()))
+	}
+	return nil
+}
+
+// ABI is the newest known ABI version that the module exports, such as "0_2_1".
+func (m *Module) ABI() string { return m.abi }
+
+// Close frees the compiled code. All VMs must be closed before.
+func (m *Module) Close(ctx context.Context) error {
+	err := m.runtime.Close(ctx)
+	if m.cache != nil {
+		err = errors.Join(err, m.cache.Close(ctx))
+	}
+	return err
+}
+
+// instantiateWASI provides wazero's WASI, except that proc_exit returns: Envoy lets a plugin go on after it.
+func instantiateWASI(ctx context.Context, r wazero.Runtime) error {
+	b := r.NewHostModuleBuilder(wasi.ModuleName)
+	wasi.NewFunctionExporter().ExportFunctions(b)
+	b.NewFunctionBuilder().WithGoModuleFunction(api.GoModuleFunc(func(ctx context.Context, _ api.Module, stack []uint64) {
+		vm := vmOf(ctx)
+		vm.log(LevelError, fmt.Sprintf("proc_exit(%d) ignored", uint32(stack[0])))
+	}), []api.ValueType{api.ValueTypeI32}, nil).Export("proc_exit")
+	if _, err := b.Instantiate(ctx); err != nil {
+		return fmt.Errorf("instantiate %s: %w", wasi.ModuleName, err)
+	}
+	return nil
+}

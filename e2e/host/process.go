@@ -1,0 +1,103 @@
+package host
+
+import (
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Clock tells Unix time in nanoseconds. It serves the guest's wall clock and its monotonic clock; all VMs of a
+// process share it, so it must be safe for concurrent use.
+type Clock func() int64
+
+// ProcessConfig configures [NewProcess].
+type ProcessConfig struct {
+	// NodeID is the property node.id.
+	NodeID string
+	// Clock defaults to the real one.
+	Clock Clock
+	// Clusters are the upstream clusters that plugins may call: name to base URL or host:port.
+	Clusters map[string]string
+}
+
+// Process is what all VMs of one Envoy process share. It is safe for concurrent use.
+type Process struct {
+	nodeID  string
+	clock   Clock
+	metrics Metrics
+	hook    atomic.Pointer[SharedDataHook]
+
+	mu       sync.Mutex
+	clusters map[string]string
+	spaces   map[string]*space
+	nextCas  uint32
+	queues   []*queue // the queue with token t is queues[t-1]
+}
+
+// A space is what the VMs with one vm_id have in common. It goes with the last of them.
+type space struct {
+	users  int
+	data   map[string]*sharedValue
+	bytes  int
+	queues map[string]uint32 // name to token
+}
+
+// NewProcess makes a process without VMs.
+func NewProcess(config ProcessConfig) *Process {
+	p := &Process{
+		nodeID:   config.NodeID,
+		clock:    config.Clock,
+		clusters: maps.Clone(config.Clusters),
+		spaces:   map[string]*space{},
+		nextCas:  1,
+	}
+	if p.clock == nil {
+		p.clock = func() int64 { return time.Now().UnixNano() }
+	}
+	if p.clusters == nil {
+		p.clusters = map[string]string{}
+	}
+	return p
+}
+
+// SetCluster adds a cluster, or changes its address (a base URL or host:port).
+func (p *Process) SetCluster(name, address string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clusters[name] = address
+}
+
+// Cluster gives the address of a cluster.
+func (p *Process) Cluster(name string) (address string, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	address, ok = p.clusters[name]
+	return address, ok
+}
+
+// Metrics are the metrics of all VMs.
+func (p *Process) Metrics() *Metrics { return &p.metrics }
+
+// acquire keeps the space of a vm_id until the function that it returns is called, once.
+func (p *Process) acquire(vmID string) (release func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.spaces[vmID]
+	if s == nil {
+		s = &space{data: map[string]*sharedValue{}, queues: map[string]uint32{}}
+		p.spaces[vmID] = s
+	}
+	s.users++
+	return sync.OnceFunc(func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if s.users--; s.users > 0 {
+			return
+		}
+		for _, token := range s.queues {
+			p.queues[token-1] = nil
+		}
+		delete(p.spaces, vmID)
+	})
+}

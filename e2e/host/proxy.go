@@ -1,0 +1,267 @@
+package host
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// FailurePolicy says what happens to requests of a worker whose VM has failed.
+type FailurePolicy int
+
+const (
+	// FailClosed answers 503.
+	FailClosed FailurePolicy = iota
+	// FailOpen lets requests pass without the plugin.
+	FailOpen
+	// FailReload makes a new VM for the next request, at most every second; else it is FailClosed.
+	FailReload
+)
+
+// reloadInterval is the least time between two new VMs of a worker under FailReload.
+const reloadInterval = time.Second
+
+// ProxyConfig configures [NewProxy]. Module and Upstream are required.
+type ProxyConfig struct {
+	Module *Module
+	// Process is shared by proxies of one Envoy; a new one if nil.
+	Process *Process
+	// VMID and VMConfiguration are vm_id and the VM configuration.
+	VMID            string
+	VMConfiguration []byte
+	// Plugin is the first configuration.
+	Plugin Plugin
+	// Workers is the number of worker threads, each with a VM of its own; 1 if 0.
+	Workers int
+	// Upstream is the base URL that requests are forwarded to.
+	Upstream *url.URL
+	// UpstreamTransport makes requests to the upstream. nil is a transport of the proxy's own.
+	UpstreamTransport http.RoundTripper
+	// CalloutTransport makes HTTP callouts: the place to interpose faults. nil is a transport of the proxy's own.
+	CalloutTransport http.RoundTripper
+	FailurePolicy    FailurePolicy
+	// TrustedHops is Envoy's xff_num_trusted_hops with use_remote_address: source.address is the address that many
+	// places from the end of X-Forwarded-For. With 0, or too short a list, it is the connection's.
+	TrustedHops int
+	// RouteName and Properties are given to all streams; see [StreamInfo].
+	RouteName  string
+	Properties map[string]string
+	// ManualTicks turns the timers off: only [Proxy.Tick] ticks.
+	ManualTicks bool
+	// Logger gets the plugin's and the proxy's messages. nil logs nothing.
+	Logger *slog.Logger
+}
+
+// Proxy is one Envoy process that serves HTTP through a plugin. It is safe for concurrent use.
+type Proxy struct {
+	config    ProxyConfig
+	process   *Process
+	release   func()
+	workers   []*worker
+	next      atomic.Uint64 // connection, for round robin
+	reverse   httputil.ReverseProxy
+	owned     []*http.Transport
+	server    *http.Server
+	inFlight  gate // exchanges and callouts
+	ctx       context.Context
+	cancel    context.CancelFunc
+	configure sync.Mutex // one configuration after another
+	closed    bool
+}
+
+// NewProxy starts a canary VM with the configuration, then the workers. If the plugin refuses, the error is a
+// [*StartError]. What the canary wrote to shared data and metrics stays.
+func NewProxy(ctx context.Context, config ProxyConfig) (_ *Proxy, err error) {
+	if config.Module == nil || config.Upstream == nil {
+		return nil, errors.New("proxy: module and upstream are required")
+	}
+	config.Workers = max(config.Workers, 1)
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	p := &Proxy{config: config, process: config.Process}
+	if p.process == nil {
+		p.process = NewProcess(ProcessConfig{})
+	}
+	p.config.UpstreamTransport = p.transport(config.UpstreamTransport)
+	p.config.CalloutTransport = p.transport(config.CalloutTransport)
+	p.ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	p.release = p.process.acquire(config.VMID) // from the canary to the workers
+	p.initServer()
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.Close(ctx))
+		}
+	}()
+	if err := p.canary(config.Plugin); err != nil {
+		return nil, err
+	}
+	for i := range config.Workers {
+		w, err := p.newWorker(i)
+		if err != nil {
+			return nil, fmt.Errorf("worker %d: %w", i, err)
+		}
+		p.workers = append(p.workers, w)
+	}
+	return p, nil
+}
+
+// transport gives the user's transport, or a new one that the proxy closes.
+func (p *Proxy) transport(own http.RoundTripper) http.RoundTripper {
+	if own != nil {
+		return own
+	}
+	t := &http.Transport{MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute, DisableCompression: true}
+	p.owned = append(p.owned, t)
+	return t
+}
+
+// Process is the process that the proxy's VMs belong to.
+func (p *Proxy) Process() *Process { return p.process }
+
+// canary tries a configuration in a VM of its own, on the caller's goroutine, which is Envoy's main thread here.
+func (p *Proxy) canary(plugin Plugin) error {
+	vm, err := p.process.NewVM(p.ctx, p.config.Module, VMConfig{
+		ID:            p.config.VMID,
+		Configuration: p.config.VMConfiguration,
+		Logger:        p.config.Logger.With(slog.Bool("canary", true)),
+	})
+	if err != nil {
+		return err
+	}
+	_, err = vm.NewRoot(plugin)
+	return errors.Join(err, vm.Kill())
+}
+
+// Configure gives the plugin a new configuration, all or nothing: a canary tries it, then each worker makes a new
+// root context in its VM; if all accept, new requests go there, and the old contexts end with their last streams.
+func (p *Proxy) Configure(configuration []byte) error {
+	p.configure.Lock()
+	defer p.configure.Unlock()
+	if p.closed {
+		return ErrClosed
+	}
+	plugin := p.workers[0].plugin
+	plugin.Configuration = slices.Clone(configuration)
+	if err := p.canary(plugin); err != nil {
+		return err
+	}
+	roots := make([]*Root, len(p.workers))
+	var errs []error
+	for i, w := range p.workers {
+		w.do(func() {
+			w.frozen = true
+			if w.vm.Err() != nil {
+				return // the next VM starts with the new configuration
+			}
+			var err error
+			if roots[i], err = w.vm.NewRoot(plugin); err != nil {
+				errs = append(errs, fmt.Errorf("worker %d: %w", w.index, err))
+			}
+		})
+	}
+	accepted := len(errs) == 0
+	for i, w := range p.workers {
+		w.do(func() {
+			w.frozen = false
+			retired := roots[i]
+			if accepted {
+				w.plugin = plugin
+				if roots[i] != nil {
+					retired, w.root = w.root, roots[i]
+				}
+			}
+			if retired != nil {
+				retired.Close()
+			}
+		})
+	}
+	return errors.Join(errs...)
+}
+
+// Workers is the number of workers.
+func (p *Proxy) Workers() int { return len(p.workers) }
+
+// Do runs a function on a worker's goroutine, with its VM and current root context, and waits for it: to read a VM's
+// figures, or to hold the worker up. The function must not keep them.
+func (p *Proxy) Do(worker int, f func(vm *VM, root *Root)) {
+	w := p.workers[worker]
+	w.do(func() { f(w.vm, w.root) })
+}
+
+// Tick calls proxy_on_tick once in every root context that has a tick period, worker after worker.
+func (p *Proxy) Tick() error {
+	var errs []error
+	for _, w := range p.workers {
+		w.do(func() {
+			for _, root := range w.vm.roots() {
+				if root.period > 0 {
+					errs = append(errs, w.vm.Tick(root))
+				}
+			}
+		})
+	}
+	return errors.Join(errs...)
+}
+
+// Close ends the proxy: no new connections, requests in flight end, or are cut when the context ends; then callouts
+// are dropped, all contexts end (done, delete), and the VMs are freed. The Module stays open.
+func (p *Proxy) Close(ctx context.Context) error {
+	p.configure.Lock()
+	defer p.configure.Unlock()
+	if p.closed {
+		return nil
+	}
+	p.closed = true
+	err := p.server.Shutdown(ctx)
+	if err != nil && ctx.Err() != nil {
+		err = cmp.Or(err, p.server.Close())
+	}
+	p.inFlight.close()
+	p.cancel()
+	p.inFlight.wait()
+	for _, w := range p.workers {
+		err = errors.Join(err, w.close())
+	}
+	for _, t := range p.owned {
+		t.CloseIdleConnections()
+	}
+	p.release()
+	return err
+}
+
+// gate counts what is under way, and lets nothing more in once it is closed.
+type gate struct {
+	mu     sync.Mutex
+	closed bool
+	group  sync.WaitGroup
+}
+
+func (g *gate) enter() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.closed {
+		g.group.Add(1)
+	}
+	return !g.closed
+}
+
+func (g *gate) leave() { g.group.Done() }
+
+func (g *gate) close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed = true
+}
+
+// wait waits for what is under way; the gate is closed.
+func (g *gate) wait() { g.group.Wait() }

@@ -1,0 +1,611 @@
+package host
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// upstream echoes the request in its headers, and its body.
+func upstream(t testing.TB) *url.URL {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Request", r.Method+" "+r.Host+r.URL.RequestURI())
+		w.Header().Set("X-Plugin", r.Header.Get("X-Result"))
+		w.Header().Set("X-Do", r.Header.Get("X-Do-Response"))
+		if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
+			t.Error(err)
+		}
+		w.WriteHeader(http.StatusAccepted)
+		if _, err := io.Copy(flushed{w}, r.Body); err != nil && r.Context().Err() == nil {
+			t.Error(err)
+		}
+	}))
+	t.Cleanup(s.Close)
+	u, err := url.Parse(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+type flushed struct{ http.ResponseWriter }
+
+func (w flushed) Write(b []byte) (int, error) {
+	n, err := w.ResponseWriter.Write(b)
+	if f, ok := w.ResponseWriter.(http.Flusher); ok {
+		f.Flush()
+	}
+	return n, err
+}
+
+// serve starts a proxy with its own listener.
+func serve(t testing.TB, config ProxyConfig) (*Proxy, string) {
+	t.Helper()
+	config.Module = testModule(t)
+	if config.Upstream == nil {
+		config.Upstream = upstream(t)
+	}
+	p, err := NewProxy(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- p.Serve(l) }()
+	t.Cleanup(func() {
+		if err := p.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return p, "http://" + l.Addr().String()
+}
+
+// client has connections of its own.
+func client(t testing.TB) *http.Client {
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+type result struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func get(t testing.TB, c *http.Client, url string, header ...string) result {
+	t.Helper()
+	return send(t, c, http.MethodGet, url, nil, header...)
+}
+
+func send(t testing.TB, c *http.Client, method, url string, body io.Reader, header ...string) result {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Add(header[i], header[i+1])
+	}
+	answer, err := c.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	b, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result{answer.StatusCode, answer.Header, string(b)}
+}
+
+func TestProxyForwards(t *testing.T) {
+	_, base := serve(t, ProxyConfig{})
+	for name, protocols := range map[string]func(*http.Protocols){
+		"HTTP/1.1": func(p *http.Protocols) { p.SetHTTP1(true) },
+		"HTTP/2":   func(p *http.Protocols) { p.SetUnencryptedHTTP2(true) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := client(t)
+			transport := c.Transport.(*http.Transport)
+			transport.Protocols = new(http.Protocols)
+			protocols(transport.Protocols)
+			r := send(t, c, http.MethodPost, base+"/a%2Fb?c=1", strings.NewReader("mark this"),
+				"x-do", "property request protocol;set 0 :path /changed%2F?d=2;set 0 :authority other.example;set 0 a b",
+				"x-do-response", "get 0 :path;set 2 :status 203;set 2 x-more 1")
+			if r.status != 203 || r.body != "MARK THIS" {
+				t.Errorf("status %d, body %q", r.status, r.body)
+			}
+			for name, want := range map[string]string{
+				"X-Request": "POST other.example/changed%2F?d=2",
+				"X-Plugin":  name + " 0|0|0|0",
+				"X-Result":  "2|0|0",
+				"X-More":    "1",
+			} {
+				if got := strings.TrimSpace(r.header.Get(name)); got != want {
+					t.Errorf("%s: got %q, want %q", name, got, want)
+				}
+			}
+		})
+	}
+}
+
+func TestProxySpreadsConnections(t *testing.T) {
+	p, base := serve(t, ProxyConfig{Workers: 3})
+	clients := []*http.Client{client(t), client(t), client(t)}
+	for range 4 {
+		for _, c := range clients {
+			if r := get(t, c, base); r.status != http.StatusAccepted {
+				t.Errorf("status %d", r.status)
+			}
+		}
+	}
+	for i := range p.Workers() {
+		p.Do(i, func(vm *VM, _ *Root) {
+			// One define for each stream's context, and one for the root's.
+			if n := p.Process().Metrics().Value("created"); n != 12+4 {
+				t.Errorf("%d contexts in all, canary among them", n)
+			}
+			if n := vm.HostCalls()["proxy_replace_header_map_value"]; n != 4 {
+				t.Errorf("worker %d: %d responses", i, n)
+			}
+		})
+	}
+}
+
+func TestProxyLocalReply(t *testing.T) {
+	_, base := serve(t, ProxyConfig{})
+	r := get(t, client(t), base, "x-do", "reply 429 no 8 x-why limit")
+	if r.status != 429 || r.body != "no" || r.header.Get("X-Why") != "limit" || r.header.Get("X-Request") != "" ||
+		r.header.Get("X-Response-Phases") != "1" {
+		t.Errorf("%+v", r)
+	}
+	r = get(t, client(t), base, "x-do", "reply 429 no 8", "content-type", "application/grpc")
+	if r.status != 200 || r.body != "" || r.header.Get("Grpc-Status") != "8" || r.header.Get("Grpc-Message") != "no" {
+		t.Errorf("gRPC: %+v", r)
+	}
+	r = get(t, client(t), base, "x-do-response", "reply 500 late")
+	if r.status != 500 || r.body != "late" || r.header.Get("X-Request") != "" {
+		t.Errorf("in the response phase: %+v", r)
+	}
+}
+
+// Parts of a body pass as they come, in both directions.
+func TestProxyStreams(t *testing.T) {
+	_, base := serve(t, ProxyConfig{})
+	in, out := io.Pipe()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, base, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrote := make(chan error, 1)
+	go func() {
+		_, err := out.Write([]byte("one\n"))
+		wrote <- err
+	}()
+	answer, err := client(t).Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	lines := bufio.NewReader(answer.Body)
+	for _, next := range []string{"mark two\n", "three\n", ""} {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := <-wrote; err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%q", line)
+		go func() {
+			if next == "" {
+				wrote <- out.Close()
+				return
+			}
+			_, err := out.Write([]byte(next))
+			wrote <- err
+		}()
+	}
+	if rest, err := io.ReadAll(lines); err != nil || len(rest) > 0 {
+		t.Errorf("rest %q, %v", rest, err)
+	}
+	if err := <-wrote; err != nil {
+		t.Error(err)
+	}
+}
+
+// streams counts a worker's open streams.
+func streams(p *Proxy, worker int) (n int) {
+	p.Do(worker, func(vm *VM, _ *Root) {
+		for _, s := range vm.contexts {
+			if s.stream != nil {
+				n++
+			}
+		}
+	})
+	return n
+}
+
+// until waits for a condition that another goroutine brings about.
+func until(condition func() bool) {
+	for !condition() {
+		runtime.Gosched()
+	}
+}
+
+func TestProxyClientLeavesWhilePaused(t *testing.T) {
+	p, base := serve(t, ProxyConfig{})
+	ctx, leave := context.WithCancel(t.Context())
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, base, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("x-do", "pause")
+	gone := make(chan error, 1)
+	go func() {
+		_, err := client(t).Do(r)
+		gone <- err
+	}()
+	until(func() bool { return streams(p, 0) == 1 })
+	leave()
+	if err := <-gone; !errors.Is(err, context.Canceled) {
+		t.Errorf("client: %v", err)
+	}
+	until(func() bool { return streams(p, 0) == 0 })
+	for _, name := range []string{"logs", "deletes"} {
+		if n := p.Process().Metrics().Value(name); n != 1 {
+			t.Errorf("%s: %d", name, n)
+		}
+	}
+}
+
+func TestProxyTick(t *testing.T) {
+	for _, manual := range []bool{true, false} {
+		t.Run(fmt.Sprint("manual ", manual), func(t *testing.T) {
+			p, base := serve(t, ProxyConfig{Plugin: Plugin{Configuration: []byte("tick 1")}, ManualTicks: manual})
+			answer := make(chan result, 1)
+			go func() { answer <- get(t, client(t), base, "x-do", "pause;wait continue 0") }()
+			if manual {
+				until(func() bool { return streams(p, 0) == 1 })
+				if err := p.Tick(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if r := <-answer; r.status != http.StatusAccepted {
+				t.Errorf("status %d", r.status)
+			}
+			if !manual {
+				until(func() bool { return p.Process().Metrics().Value("ticks") > 2 })
+			}
+		})
+	}
+}
+
+// A queue's reader is the worker that registered last.
+func TestProxyQueue(t *testing.T) {
+	p, base := serve(t, ProxyConfig{VMID: "vm", Workers: 2, Plugin: Plugin{Configuration: []byte("register q")}})
+	if r := get(t, client(t), base, "x-do", "enqueue vm q v"); r.header.Get("X-Plugin") != "0" {
+		t.Errorf("%+v", r)
+	}
+	until(func() bool { return p.Process().Metrics().Value("queue_v_0") == 1 })
+	p.Do(1, func(vm *VM, _ *Root) {
+		if n := vm.HostCalls()["proxy_dequeue_shared_queue"]; n != 1 {
+			t.Errorf("%d dequeues", n)
+		}
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestProxyCallouts(t *testing.T) {
+	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		switch r.URL.Path {
+		case "/hang":
+			<-r.Context().Done()
+		case "/cut":
+			w.Header().Set("Content-Length", "100")
+			w.WriteHeader(200)
+		default:
+			w.Header().Set("Trailer", "X-Trailer")
+			fmt.Fprint(w, r.Host, " ", string(body), " ", r.Header.Get("X-Call"))
+			w.Header().Set("X-Trailer", "end")
+		}
+	}))
+	defer backend.Close()
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := closed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	process := NewProcess(ProcessConfig{Clusters: map[string]string{
+		"backend": backend.URL, "refused": closed.Addr().String(), "faulty": backend.Listener.Addr().String()}})
+	p, base := serve(t, ProxyConfig{Process: process, CalloutTransport: roundTripper(
+		func(r *http.Request) (*http.Response, error) {
+			if r.URL.Path == "/fault" {
+				return nil, errors.New("interposed")
+			}
+			return http.DefaultTransport.RoundTrip(r)
+		})})
+	for _, test := range []struct {
+		call   string
+		status int
+		body   string
+	}{
+		{"backend /ok 5000", 202, ""},
+		{"backend /ok 0", 202, ""},
+		{"backend /hang 20", 503, `callout 504 "upstream request timeout" 1 trailers `},
+		{"backend /cut 5000", 503, `callout  "" 0 trailers `},
+		{"refused / 5000", 503, `callout 503 "upstream connect error`},
+		{"faulty /fault 5000", 503, `callout 503 "upstream connect error`},
+	} {
+		r := get(t, client(t), base, "x-do", "call "+test.call+";pause")
+		if r.status != test.status || !strings.HasPrefix(r.body, test.body) {
+			t.Errorf("%s: %d %q", test.call, r.status, r.body)
+		}
+		if test.status == 202 {
+			if r := get(t, client(t), base, "x-do", "last"); r.header.Get("X-Plugin") != `200 "backend ping 1" 1 trailers end` {
+				t.Errorf("%s: answer %q", test.call, r.header.Get("X-Plugin"))
+			}
+		}
+	}
+	if n := p.Process().Metrics().Value("answers"); n != 6 {
+		t.Errorf("%d answers", n)
+	}
+}
+
+func TestProxyUpstreamDown(t *testing.T) {
+	down := upstream(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	down.Host = l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, base := serve(t, ProxyConfig{Upstream: down})
+	if r := get(t, client(t), base); r.status != 503 || r.header.Get("X-Response-Phases") != "1" {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestProxyRefusesConfiguration(t *testing.T) {
+	_, err := NewProxy(t.Context(), ProxyConfig{Module: testModule(t), Upstream: upstream(t),
+		Plugin: Plugin{Configuration: []byte("refuse not this one")}})
+	var start *StartError
+	if !errors.As(err, &start) || !strings.Contains(err.Error(), "not this one") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestProxyConfigure(t *testing.T) {
+	p, base := serve(t, ProxyConfig{VMID: "vm", Workers: 2, Plugin: Plugin{Configuration: []byte("incr canary")}})
+	if v, _, _ := p.Process().SharedData("vm").Get("canary"); string(v) != "3" {
+		t.Errorf("canary and two workers counted %q", v)
+	}
+	if n := p.Process().Metrics().Value("dones"); n != 0 {
+		t.Errorf("the canary was told its end: %d", n)
+	}
+	answer := make(chan result, 1)
+	go func() { answer <- get(t, client(t), base, "x-do", "pause;wait continue 0") }()
+	until(func() bool { return streams(p, 0) == 1 })
+	roots := func(worker int) (n int, current uint32) {
+		p.Do(worker, func(vm *VM, r *Root) { n, current = len(vm.roots()), r.ID() })
+		return n, current
+	}
+	if err := p.Configure([]byte("refuse this")); err == nil || !strings.Contains(err.Error(), "this") {
+		t.Errorf("error %v", err)
+	}
+	if n := p.Process().Metrics().Value("configured"); n != 4 {
+		t.Errorf("configured %d times: want three at the start, and the canary that refused", n)
+	}
+	if n, current := roots(0); n != 1 || current != 1 {
+		t.Errorf("after a refusal: %d roots, current %d", n, current)
+	}
+	if err := p.Configure([]byte("tick 1")); err != nil {
+		t.Fatal(err)
+	}
+	if n, current := roots(1); n != 1 || current == 1 {
+		t.Errorf("idle worker: %d roots, current %d", n, current)
+	}
+	// The new root's tick lets the old root's stream go on; then the old root ends.
+	if r := <-answer; r.status != http.StatusAccepted {
+		t.Errorf("status %d", r.status)
+	}
+	until(func() bool { n, _ := roots(0); return n == 1 })
+}
+
+func TestProxyFailurePolicies(t *testing.T) {
+	t.Run("closed", func(t *testing.T) {
+		_, base := serve(t, ProxyConfig{})
+		for _, do := range []string{"panic", ""} {
+			if r := get(t, client(t), base, "x-do", do); r.status != 503 {
+				t.Errorf("%q: status %d", do, r.status)
+			}
+		}
+	})
+	t.Run("open", func(t *testing.T) {
+		_, base := serve(t, ProxyConfig{FailurePolicy: FailOpen})
+		for _, do := range []string{"panic", ""} {
+			r := send(t, client(t), http.MethodPost, base, strings.NewReader("mark"), "x-do", do)
+			if r.status != 202 || r.body != "mark" {
+				t.Errorf("%q: %+v", do, r)
+			}
+		}
+	})
+	t.Run("reload", func(t *testing.T) {
+		var mu sync.Mutex
+		now := int64(1e18)
+		clock := func() int64 {
+			mu.Lock()
+			defer mu.Unlock()
+			return now
+		}
+		p, base := serve(t, ProxyConfig{FailurePolicy: FailReload, Process: NewProcess(ProcessConfig{Clock: clock})})
+		for i, step := range []struct {
+			do      string
+			advance int64
+			want    int
+		}{
+			{"panic", 0, 503},
+			{"", 0, 202}, // a new VM
+			{"panic", 0, 503},
+			{"", 999e6, 503}, // too early
+			{"", 1e6, 202},
+		} {
+			mu.Lock()
+			now += step.advance
+			mu.Unlock()
+			if r := get(t, client(t), base, "x-do", step.do); r.status != step.want {
+				t.Errorf("step %d: status %d, want %d", i, r.status, step.want)
+			}
+		}
+		if n := p.Process().Metrics().Value("configured"); n != 4 {
+			t.Errorf("configured %d times: canary, first, and two new VMs", n)
+		}
+	})
+}
+
+// Streams that wait in a VM that traps hang until their clients leave.
+func TestProxyTrapLeavesWaitingStreams(t *testing.T) {
+	p, base := serve(t, ProxyConfig{})
+	ctx, leave := context.WithCancel(t.Context())
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, base, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("x-do", "pause;wait continue 0")
+	gone := make(chan error, 1)
+	go func() {
+		_, err := client(t).Do(r)
+		gone <- err
+	}()
+	until(func() bool { return streams(p, 0) == 1 })
+	if r := get(t, client(t), base, "x-do", "panic"); r.status != 503 {
+		t.Errorf("status %d", r.status)
+	}
+	select {
+	case err := <-gone:
+		t.Errorf("the waiting stream ended: %v", err)
+	default:
+	}
+	leave()
+	if err := <-gone; !errors.Is(err, context.Canceled) {
+		t.Errorf("client: %v", err)
+	}
+	until(func() bool { return streams(p, 0) == 0 })
+}
+
+func TestProxyReset(t *testing.T) {
+	_, base := serve(t, ProxyConfig{})
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("x-do", "close 0")
+	if answer, err := client(t).Do(r); err == nil {
+		t.Errorf("status %d", answer.StatusCode)
+	}
+}
+
+func TestProxyTrustedHops(t *testing.T) {
+	_, base := serve(t, ProxyConfig{TrustedHops: 2})
+	for forwarded, want := range map[string]string{
+		"1.1.1.1, 2.2.2.2, 3.3.3.3": "2.2.2.2:0 0",
+		"2001:db8::1, 3.3.3.3":      "[2001:db8::1]:0 0",
+		"3.3.3.3":                   "127.0.0.1:",
+		"nonsense, 3.3.3.3":         "127.0.0.1:",
+	} {
+		r := get(t, client(t), base, "X-Forwarded-For", forwarded, "x-do", "property source address")
+		if got := r.header.Get("X-Plugin"); !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %q, want %q", forwarded, got, want)
+		}
+	}
+}
+
+// Close ends contexts and leaves nothing behind, even with a client that waits.
+func TestProxyClose(t *testing.T) {
+	module, target := testModule(t), upstream(t)
+	before := runtime.NumGoroutine()
+	p, err := NewProxy(t.Context(), ProxyConfig{Module: module, Upstream: target, Workers: 2, VMID: "vm",
+		Plugin: Plugin{Configuration: []byte("tick 1;sdset a b 0")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- p.Serve(l) }()
+	conn, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\nX-Do: pause\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	until(func() bool { return streams(p, 0) == 1 })
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := p.Close(now); !errors.Is(err, context.Canceled) {
+		t.Errorf("close: %v", err)
+	}
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	if n := p.Process().Metrics().Value("deletes"); n != 3 {
+		t.Errorf("%d contexts ended: want a stream and two roots", n)
+	}
+	if n := p.Process().SharedData("vm").Len(); n != 0 {
+		t.Errorf("%d keys are left", n)
+	}
+	if err := p.Configure(nil); !errors.Is(err, ErrClosed) {
+		t.Errorf("configure: %v", err)
+	}
+	if err := conn.Close(); err != nil {
+		t.Error(err)
+	}
+	until(func() bool { return runtime.NumGoroutine() <= before })
+}
+
+// BenchmarkProxy is a request from client to upstream and back, through a plugin that does little; the tests'
+// plugin is interpreted, so the figure is of use only for comparisons.
+func BenchmarkProxy(b *testing.B) {
+	_, base := serve(b, ProxyConfig{Workers: 2})
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		c := client(b)
+		for pb.Next() {
+			if r := get(b, c, base, "x-do", "sdset k v 0"); r.status != http.StatusAccepted {
+				b.Errorf("status %d", r.status)
+			}
+		}
+	})
+}

@@ -1,0 +1,452 @@
+package host
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+type workerKey struct{}
+
+type exchangeKey struct{}
+
+func (p *Proxy) initServer() {
+	p.server = &http.Server{
+		Handler:           p,
+		Protocols:         new(http.Protocols),
+		ReadHeaderTimeout: time.Minute,
+		ErrorLog:          slog.NewLogLogger(p.config.Logger.Handler(), slog.LevelDebug),
+		// A connection stays on its worker, and all its streams with it.
+		ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
+			return context.WithValue(ctx, workerKey{}, p.nextWorker())
+		},
+	}
+	p.server.Protocols.SetHTTP1(true)
+	p.server.Protocols.SetUnencryptedHTTP2(true)
+	p.reverse = httputil.ReverseProxy{
+		Transport:      p.config.UpstreamTransport,
+		FlushInterval:  -1,
+		BufferPool:     bufferPool{},
+		ErrorLog:       p.server.ErrorLog,
+		Rewrite:        func(r *httputil.ProxyRequest) { exchangeOf(r.In).rewrite(r) },
+		ModifyResponse: func(r *http.Response) error { return exchangeOf(r.Request).response(r) },
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			exchangeOf(r).upstreamFailed(w, err)
+		},
+	}
+}
+
+func (p *Proxy) nextWorker() *worker {
+	return p.workers[(p.next.Add(1)-1)%uint64(len(p.workers))]
+}
+
+// Serve accepts connections, HTTP/1.1 and HTTP/2 without TLS, until Close; then it returns nil. Connections are
+// spread over the workers in turns.
+func (p *Proxy) Serve(l net.Listener) error {
+	if err := p.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// ServeHTTP serves one request. Under a server that is not the proxy's own, each request goes to the next worker.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !p.inFlight.enter() {
+		p.write(w, NewHeaders(":status", "503"), nil)
+		return
+	}
+	defer p.inFlight.leave()
+	worker, ok := r.Context().Value(workerKey{}).(*worker)
+	if !ok {
+		worker = p.nextWorker()
+	}
+	x := &exchange{proxy: p, worker: worker, changed: make(chan struct{}, 1), client: r.Context()}
+	x.serve(w, r)
+}
+
+var (
+	errReset       = errors.New("stream reset by the plugin")
+	errUnavailable = errors.New("the worker's vm has failed")
+	errLocalReply  = errors.New("local reply")
+)
+
+// exchange is one request on its way. Its stream belongs to the worker; all else to the handler's goroutine.
+type exchange struct {
+	proxy  *Proxy
+	worker *worker
+	stream *Stream // nil without plugin
+	client context.Context
+	// changed gets a token when the stream may have been continued, answered or reset.
+	changed chan struct{}
+	headers *Headers
+	answer  *Headers
+	bodies  [2]bool // by Direction: whether the plugin wants to see the body
+}
+
+func exchangeOf(r *http.Request) *exchange { return r.Context().Value(exchangeKey{}).(*exchange) }
+
+func (x *exchange) serve(w http.ResponseWriter, r *http.Request) {
+	x.headers = requestHeaders(r)
+	defer x.close()
+	// The upstream may answer before it has read the whole request. Not all of other servers' writers can do it.
+	if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
+		x.proxy.config.Logger.Debug("full duplex", slog.Any("error", err))
+	}
+	if err := x.request(r); err != nil {
+		x.reply(w, err)
+		return
+	}
+	r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
+	if x.bodies[Request] && r.Body != nil && r.Body != http.NoBody {
+		r.Body = &filteredBody{exchange: x, direction: Request, source: r.Body}
+		r.ContentLength = -1
+	}
+	x.proxy.reverse.ServeHTTP(w, r)
+}
+
+// request runs the request phase, and waits while the plugin pauses.
+func (x *exchange) request(r *http.Request) error {
+	info := StreamInfo{
+		Source:     x.proxy.source(r),
+		Protocol:   r.Proto,
+		RouteName:  x.proxy.config.RouteName,
+		Properties: x.proxy.config.Properties,
+		OnChange:   x.signal,
+	}
+	if strings.HasPrefix(r.Proto, "HTTP/2") {
+		info.Protocol = "HTTP/2"
+	}
+	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok {
+		info.Destination = local.String()
+	}
+	end := r.Body == nil || r.Body == http.NoBody
+	_, err := x.phase(Request, func() ([]byte, Action, error) {
+		x.worker.reload()
+		var err error
+		if x.stream, err = x.worker.root.NewStream(info); err != nil {
+			x.stream = nil
+			return nil, Pause, err
+		}
+		guest := &x.worker.vm.guest
+		x.bodies = [2]bool{guest[onRequestBody] != nil, guest[onResponseBody] != nil}
+		action, err := x.stream.RequestHeaders(x.headers, end)
+		return nil, action, err
+	})
+	return err
+}
+
+// phase runs a callback on the worker, and waits until the plugin lets the direction go on. Its error is errLocalReply,
+// errReset, errUnavailable, or the client's leaving. A VM that fails meanwhile never continues: as in Envoy, the
+// stream then hangs until the client leaves.
+func (x *exchange) phase(d Direction, callback func() ([]byte, Action, error)) (data []byte, err error) {
+	action, replied := Continue, false
+	ran := x.worker.do(func() {
+		// Another context may have answered or reset the stream since its last callback.
+		if x.stream == nil || !x.stream.Reset() && x.stream.LocalReply() == nil {
+			data, action, err = callback()
+		}
+		replied = x.stream != nil && (x.stream.Reset() || x.stream.LocalReply() != nil)
+	})
+	for {
+		switch {
+		case !ran:
+			return nil, errUnavailable
+		case err != nil && x.proxy.config.FailurePolicy == FailOpen:
+			return data, nil
+		case err != nil:
+			return nil, errors.Join(errUnavailable, err)
+		}
+		if action == Continue && !replied {
+			return data, nil
+		}
+		var state struct{ reset, replied, paused bool }
+		ran = x.worker.do(func() {
+			s := x.stream
+			state.reset = s.Reset()
+			state.replied = s.LocalReply() != nil
+			state.paused = s.Paused(d) || state.replied && s.Paused(Response)
+			if !state.paused && !state.replied {
+				data = s.TakeBody(d)
+			}
+		})
+		switch {
+		case !ran:
+			return nil, errUnavailable
+		case state.reset:
+			return nil, errReset
+		case state.paused:
+		case state.replied:
+			return nil, errLocalReply
+		default:
+			return data, nil
+		}
+		select {
+		case <-x.changed:
+		case <-x.client.Done():
+			return nil, x.client.Err()
+		}
+	}
+}
+
+func (x *exchange) signal() {
+	select {
+	case x.changed <- struct{}{}:
+	default:
+	}
+}
+
+// reply ends an exchange that does not go to the upstream.
+func (x *exchange) reply(w http.ResponseWriter, err error) {
+	switch {
+	case errors.Is(err, errLocalReply):
+		l := x.stream.LocalReply()
+		x.proxy.write(w, l.Headers, l.Body)
+	case errors.Is(err, errUnavailable):
+		x.proxy.write(w, NewHeaders(":status", "503"), nil)
+	default:
+		panic(http.ErrAbortHandler) // reset: cuts the connection, or resets the HTTP/2 stream
+	}
+}
+
+// rewrite makes the request for the upstream of what the plugin left of the headers.
+func (x *exchange) rewrite(r *httputil.ProxyRequest) {
+	out := r.Out
+	if u, err := url.ParseRequestURI(x.headers.Value(":path")); err == nil {
+		out.URL.Path, out.URL.RawPath, out.URL.RawQuery = u.Path, u.RawPath, u.RawQuery
+	}
+	r.SetURL(x.proxy.config.Upstream)
+	upgrade := out.Header.Get("Upgrade")
+	out.Method = x.headers.Value(":method")
+	out.Host = x.headers.Value(":authority")
+	out.Header = httpHeader(x.headers)
+	if upgrade != "" {
+		out.Header.Set("Connection", "Upgrade")
+		out.Header.Set("Upgrade", upgrade)
+	}
+	if _, ok := out.Header["User-Agent"]; !ok {
+		out.Header["User-Agent"] = nil // else the transport sets its own
+	}
+	if x.bodies[Request] {
+		out.Header.Del("Content-Length")
+	}
+}
+
+// response runs the response phase on an upstream's answer.
+func (x *exchange) response(r *http.Response) error {
+	if x.stream == nil || r.StatusCode == http.StatusSwitchingProtocols {
+		return nil
+	}
+	h := responseHeaders(r.StatusCode, r.Header)
+	end := r.ContentLength == 0 || r.Request.Method == http.MethodHead
+	_, err := x.phase(Response, func() ([]byte, Action, error) {
+		action, err := x.stream.ResponseHeaders(h, end)
+		return nil, action, err
+	})
+	switch {
+	case errors.Is(err, errLocalReply):
+		l := x.stream.LocalReply()
+		if err := r.Body.Close(); err != nil {
+			return err
+		}
+		h = l.Headers
+		r.Body = io.NopCloser(bytes.NewReader(l.Body))
+		r.ContentLength = int64(len(l.Body))
+		r.Trailer = nil
+	case err != nil:
+		return err
+	case x.bodies[Response] && !end:
+		r.Body = &filteredBody{exchange: x, direction: Response, source: r.Body}
+		r.ContentLength = -1
+		h.Del("content-length")
+	}
+	r.StatusCode = status(h)
+	r.Header = httpHeader(h)
+	return nil
+}
+
+// upstreamFailed answers for an upstream that did not, and runs the response phase on that answer, as on every local
+// reply; or it ends an exchange whose response phase failed.
+func (x *exchange) upstreamFailed(w http.ResponseWriter, err error) {
+	if x.client.Err() != nil || errors.Is(err, errReset) {
+		panic(http.ErrAbortHandler)
+	}
+	if errors.Is(err, errUnavailable) || errors.Is(err, errLocalReply) {
+		x.reply(w, err)
+		return
+	}
+	body := []byte("upstream connect error or disconnect/reset before headers. reset reason: connection failure")
+	h := NewHeaders(":status", "503", "content-length", strconv.Itoa(len(body)), "content-type", "text/plain")
+	if x.stream != nil {
+		if _, err := x.phase(Response, func() ([]byte, Action, error) {
+			action, err := x.stream.ResponseHeaders(h, false)
+			return nil, action, err
+		}); err != nil {
+			x.reply(w, err)
+			return
+		}
+	}
+	x.proxy.write(w, h, body)
+}
+
+// close ends the stream: the worker does so when it comes to it.
+func (x *exchange) close() {
+	x.worker.post(func() {
+		if x.stream != nil {
+			x.stream.Close()
+		}
+	})
+}
+
+// filteredBody lets the plugin see each part of a body before it goes on.
+type filteredBody struct {
+	exchange  *exchange
+	direction Direction
+	source    io.ReadCloser
+	ready     []byte
+	buffer    []byte
+	err       error
+}
+
+func (b *filteredBody) Read(p []byte) (int, error) {
+	for len(b.ready) == 0 {
+		if b.err != nil {
+			return 0, b.err
+		}
+		if b.buffer == nil {
+			b.buffer = make([]byte, 32<<10)
+		}
+		var n int
+		n, b.err = b.source.Read(b.buffer)
+		end := b.err == io.EOF
+		if n == 0 && !end {
+			continue
+		}
+		s := b.exchange.stream
+		callback := s.RequestBody
+		if b.direction == Response {
+			callback = s.ResponseBody
+		}
+		ready, err := b.exchange.phase(b.direction, func() ([]byte, Action, error) { return callback(b.buffer[:n], end) })
+		if err != nil {
+			b.err = err
+			return 0, err
+		}
+		b.ready = ready
+	}
+	n := copy(p, b.ready)
+	b.ready = b.ready[n:]
+	return n, nil
+}
+
+func (b *filteredBody) Close() error { return b.source.Close() }
+
+// requestHeaders gives a request's headers as Envoy has them.
+func requestHeaders(r *http.Request) *Headers {
+	h := &Headers{fields: make([]field, 0, len(r.Header)+6)}
+	path := r.RequestURI
+	if path == "" || path[0] != '/' {
+		path = r.URL.RequestURI()
+	}
+	h.Add(":authority", r.Host)
+	h.Add(":path", path)
+	h.Add(":method", r.Method)
+	h.Add(":scheme", "http")
+	for name, values := range r.Header {
+		for _, v := range values {
+			h.Add(name, v)
+		}
+	}
+	if _, ok := h.Get("x-request-id"); !ok {
+		h.Add("x-request-id", newRequestID())
+	}
+	return h
+}
+
+func newRequestID() string {
+	var b [16]byte
+	rand.Read(b[:]) // never fails
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+func responseHeaders(status int, header http.Header) *Headers {
+	h := &Headers{fields: make([]field, 0, len(header)+4)}
+	h.Add(":status", strconv.Itoa(status))
+	for name, values := range header {
+		for _, v := range values {
+			h.Add(name, v)
+		}
+	}
+	return h
+}
+
+// httpHeader leaves pseudo headers out, and what concerns one connection only.
+func httpHeader(h *Headers) http.Header {
+	out := make(http.Header, h.Len())
+	for name, value := range h.All() {
+		switch name {
+		case "connection", "keep-alive", "proxy-connection", "te", "transfer-encoding", "upgrade", "host":
+			continue
+		}
+		if name != "" && name[0] != ':' {
+			out.Add(name, value)
+		}
+	}
+	return out
+}
+
+// status is the response's, or 500 if the plugin has made nonsense of it.
+func status(h *Headers) int {
+	n, err := strconv.Atoi(h.Value(":status"))
+	if err != nil || n < 200 || n > 999 {
+		return http.StatusInternalServerError
+	}
+	return n
+}
+
+// write sends a response that does not come from the upstream.
+func (p *Proxy) write(w http.ResponseWriter, h *Headers, body []byte) {
+	header := w.Header()
+	for name, values := range httpHeader(h) {
+		header[name] = values
+	}
+	w.WriteHeader(status(h))
+	if _, err := w.Write(body); err != nil {
+		p.config.Logger.Debug("write response", slog.Any("error", err)) // the client is gone, or it was a HEAD request
+	}
+}
+
+// source is the address that Envoy would trust.
+func (p *Proxy) source(r *http.Request) string {
+	if n := p.config.TrustedHops; n > 0 {
+		hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
+		if len(hops) >= n {
+			if addr, err := netip.ParseAddr(strings.TrimSpace(hops[len(hops)-n])); err == nil {
+				return netip.AddrPortFrom(addr, 0).String()
+			}
+		}
+	}
+	return r.RemoteAddr
+}
+
+// bufferPool serves the copying of bodies.
+type bufferPool struct{}
+
+var buffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
+
+func (bufferPool) Get() []byte { return buffers.Get().(*[32 << 10]byte)[:] }
+
+func (bufferPool) Put(b []byte) { buffers.Put((*[32 << 10]byte)(b)) }

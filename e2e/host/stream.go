@@ -1,0 +1,374 @@
+package host
+
+import (
+	"strconv"
+	"strings"
+)
+
+// StreamInfo is what Envoy knows of a request beside its headers.
+type StreamInfo struct {
+	// Source and Destination are addresses with a port, such as "10.0.0.1:1234" and "[2001:db8::1]:443".
+	Source, Destination string
+	// Protocol is "HTTP/1.1", "HTTP/2" …
+	Protocol string
+	// RouteName is the property route_name.
+	RouteName string
+	// Properties are further ones, by path with dots: "metadata.filter_metadata.tenant".
+	Properties map[string]string
+	// OnChange is called when a stream that was paused, or idle between two callbacks, has been continued, answered
+	// or reset by the plugin; on the VM's goroutine, after the callback in which that happened.
+	OnChange func()
+}
+
+// Stream is one request and its response. Its methods follow the order in which Envoy calls: RequestHeaders,
+// RequestBody, RequestTrailers, the same for the response, and Close, which must come in the end, whatever happened.
+//
+// After [Pause] the owner waits: until the plugin continues ([Stream.Paused] is false), answers ([Stream.LocalReply])
+// or resets ([Stream.Reset]) the stream in another callback, which OnChange tells.
+type Stream struct {
+	root    *Root
+	id      uint32
+	info    StreamInfo
+	half    [2]half // by Direction
+	phase   phase
+	local   *LocalReply
+	reset   bool
+	replied bool // a local reply has been asked for
+	busy    bool // inside one of the owner's calls
+	// properties that the plugin set
+	properties map[string]string
+}
+
+type phase int
+
+const (
+	requestPhase phase = iota
+	responsePhase
+	logPhase
+	endedPhase
+)
+
+// half is one direction of a stream.
+type half struct {
+	headers, trailers *Headers
+	body              []byte
+	end               bool // the last callback had the end of the stream
+	reach             part // what host calls can reach
+	paused            bool
+	resumed           bool // continued inside its own callback
+}
+
+// A part is a set of what a direction consists of. Host calls reach what the running callback is about; while the
+// plugin pauses there, callbacks of other contexts reach it, too.
+type part uint8
+
+const (
+	headersPart part = 1 << iota
+	bodyPart
+	trailersPart
+)
+
+// LocalReply is an answer that the plugin made itself.
+type LocalReply struct {
+	Status uint32
+	// Details say why, for access logs; clients don't see them.
+	Details string
+	Body    []byte
+	// GRPCStatus is what the plugin gave; -1 is none.
+	GRPCStatus int32
+	// Headers are the whole response's: with :status, and with what the response phase did to them. Requests of
+	// type application/grpc get :status 200 with grpc-status and grpc-message, and no body.
+	Headers *Headers
+}
+
+// NewStream makes a stream in a root context: proxy_on_context_create.
+func (r *Root) NewStream(info StreamInfo) (*Stream, error) {
+	vm := r.vm
+	if vm.failure != nil {
+		return nil, vm.failure
+	}
+	if r.state != rootRunning {
+		return nil, ErrClosed
+	}
+	s := &Stream{root: r, id: vm.newID(), info: info}
+	vm.contexts[s.id] = scope{r, s}
+	r.streams++
+	if _, err := vm.call(onContextCreate, scope{r, s}, uint64(s.id), uint64(r.id)); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// ID is the context id.
+func (s *Stream) ID() uint32 { return s.id }
+
+// RequestHeaders starts the request phase. The plugin changes the headers in place.
+func (s *Stream) RequestHeaders(h *Headers, end bool) (Action, error) {
+	return s.headers(Request, onRequestHeaders, h, end)
+}
+
+// RequestBody hands the next part of the body to the plugin. It answers what may go on to the upstream: nothing
+// while the plugin pauses, and later all that it kept back. With an error comes all that the VM held, for owners that
+// let traffic pass a failed plugin.
+func (s *Stream) RequestBody(chunk []byte, end bool) ([]byte, Action, error) {
+	return s.data(Request, onRequestBody, chunk, end)
+}
+
+// RequestTrailers ends a request that has trailers.
+func (s *Stream) RequestTrailers(h *Headers) (Action, error) {
+	return s.trailersCallback(Request, onRequestTrailers, h)
+}
+
+// ResponseHeaders starts the response phase, in which the plugin can't read the request any more.
+func (s *Stream) ResponseHeaders(h *Headers, end bool) (Action, error) {
+	s.startResponse()
+	return s.headers(Response, onResponseHeaders, h, end)
+}
+
+// ResponseBody is RequestBody's counterpart.
+func (s *Stream) ResponseBody(chunk []byte, end bool) ([]byte, Action, error) {
+	return s.data(Response, onResponseBody, chunk, end)
+}
+
+// ResponseTrailers is RequestTrailers' counterpart.
+func (s *Stream) ResponseTrailers(h *Headers) (Action, error) {
+	return s.trailersCallback(Response, onResponseTrailers, h)
+}
+
+// Paused says whether the plugin holds a direction back.
+func (s *Stream) Paused(d Direction) bool { return s.half[d].paused }
+
+// LocalReply is the plugin's own answer, or nil. While the response is paused it is not ready to go out.
+func (s *Stream) LocalReply() *LocalReply { return s.local }
+
+// Reset says whether the plugin closed the stream.
+func (s *Stream) Reset() bool { return s.reset }
+
+// TakeBody gives the part of a body that a pause kept back, and forgets it.
+func (s *Stream) TakeBody(d Direction) []byte {
+	body := s.half[d].body
+	s.half[d].body = nil
+	return body
+}
+
+// Close ends the stream, complete or not: proxy_on_log, proxy_on_done, proxy_on_delete. The second call does nothing.
+func (s *Stream) Close() {
+	if s.phase >= logPhase {
+		return
+	}
+	vm := s.root.vm
+	s.phase = logPhase
+	for _, cb := range []callback{onLog, onDone, onDelete} {
+		if _, err := vm.call(cb, scope{s.root, s}, uint64(s.id)); err != nil {
+			break
+		}
+	}
+	s.phase = endedPhase
+	delete(vm.contexts, s.id)
+	s.root.streams--
+	s.root.finish()
+}
+
+func (s *Stream) headers(d Direction, cb callback, h *Headers, end bool) (Action, error) {
+	s.half[d].headers = h
+	s.half[d].end = end
+	return s.run(d, cb, headersPart, uint64(h.Len()), flag(end))
+}
+
+func (s *Stream) data(d Direction, cb callback, chunk []byte, end bool) ([]byte, Action, error) {
+	if s.root.vm.guest[cb] == nil {
+		return chunk, s.action(d), s.root.vm.failure
+	}
+	h := &s.half[d]
+	h.end = end
+	h.body = append(h.body, chunk...)
+	action, err := s.run(d, cb, bodyPart, uint64(len(h.body)), flag(end))
+	if err == nil && action == Pause {
+		return nil, action, nil
+	}
+	return s.TakeBody(d), action, err
+}
+
+func (s *Stream) trailersCallback(d Direction, cb callback, t *Headers) (Action, error) {
+	s.half[d].trailers = t
+	s.half[d].end = true
+	return s.run(d, cb, trailersPart, uint64(t.Len()))
+}
+
+func flag(b bool) uint64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// run runs one callback of a direction, and what it left behind: a local reply's response phase is over, or paused,
+// when run returns.
+func (s *Stream) run(d Direction, cb callback, p part, args ...uint64) (Action, error) {
+	if s.phase >= logPhase {
+		return Pause, ErrClosed
+	}
+	vm, h := s.root.vm, &s.half[d]
+	h.reach |= p
+	h.resumed = false
+	outer := s.busy
+	s.busy = true
+	defer func() { s.busy = outer }()
+	var all [4]uint64
+	all[0] = uint64(s.id)
+	result, err := vm.invoke(cb, scope{s.root, s}, all[:1+copy(all[1:], args)]...)
+	if err != nil {
+		return Pause, err
+	}
+	if h.paused = Action(result) != Continue && !h.resumed; !h.paused {
+		h.reach = 0
+	}
+	vm.drain()
+	return s.action(d), vm.failure
+}
+
+// action is the answer for the owner after a callback of one direction.
+func (s *Stream) action(d Direction) Action {
+	if s.half[d].paused || s.reset || s.local != nil && d == Request {
+		return Pause
+	}
+	return Continue
+}
+
+// resume lets a paused direction go on.
+func (s *Stream) resume(d Direction) {
+	h := &s.half[d]
+	h.paused, h.resumed, h.reach = false, true, 0
+	s.changed()
+}
+
+// close resets the stream.
+func (s *Stream) close() {
+	s.reset = true
+	s.changed()
+}
+
+// reply answers the request, once; Envoy ignores further replies. The response phase runs when the callback has
+// returned; if it is running already, the reply takes the place of the upstream's response.
+func (s *Stream) reply(l *LocalReply) {
+	if s.replied || s.phase >= logPhase {
+		return
+	}
+	s.replied = true
+	s.root.vm.after(func() {
+		if s.phase >= logPhase {
+			return
+		}
+		first := s.phase == requestPhase
+		s.startResponse()
+		s.half[Response].paused = false
+		s.local = l
+		if first {
+			// An error is the VM's failure, which the caller of drain reports.
+			if _, err := s.headers(Response, onResponseHeaders, l.Headers, len(l.Body) == 0); err != nil {
+				s.root.vm.log(LevelDebug, err.Error())
+			}
+		}
+	})
+	s.changed()
+}
+
+// startResponse ends the request phase.
+func (s *Stream) startResponse() {
+	if s.phase == requestPhase {
+		s.phase = responsePhase
+		s.half[Request].reach, s.half[Request].paused = 0, false
+	}
+}
+
+// changed tells the owner, unless it is waiting for one of its own calls to return.
+func (s *Stream) changed() {
+	if s.busy || s.info.OnChange == nil {
+		return
+	}
+	s.root.vm.after(s.info.OnChange)
+}
+
+// headerMap finds a header map for reading.
+func (s *Stream) headerMap(d Direction, p part) (*Headers, Status) {
+	h := &s.half[d]
+	m := h.headers
+	if p == trailersPart {
+		m = h.trailers
+	}
+	switch {
+	case s.phase == logPhase && m == nil:
+		return nil, StatusNotFound
+	case s.phase == logPhase, h.reach&p != 0:
+		return m, StatusOK
+	}
+	return nil, StatusBadArgument
+}
+
+// isGRPC says whether the client wants gRPC's way of telling errors.
+func (s *Stream) isGRPC() bool {
+	contentType := s.half[Request].headers.Value("content-type")
+	rest, ok := strings.CutPrefix(contentType, "application/grpc")
+	return ok && (rest == "" || rest[0] == '+')
+}
+
+// newLocalReply makes the response as Envoy's prepareLocalReply does.
+func (s *Stream) newLocalReply(status uint32, details string, body []byte, headers *Headers, grpc int32) *LocalReply {
+	l := &LocalReply{Status: status, Details: details, Body: body, GRPCStatus: grpc}
+	l.Headers = NewHeaders(":status", strconv.Itoa(int(status)))
+	l.Headers.fields = append(l.Headers.fields, headers.fields...)
+	l.Headers.Del("content-length")
+	switch {
+	case s.isGRPC():
+		if grpc < 0 {
+			grpc = grpcStatus(status)
+		}
+		l.Headers.Set(":status", "200")
+		l.Headers.Set("content-type", "application/grpc")
+		l.Headers.Set("grpc-status", strconv.Itoa(int(grpc)))
+		if len(body) > 0 {
+			l.Headers.Set("grpc-message", percentEncode(string(body)))
+		}
+		l.Body = nil
+	case len(body) > 0:
+		l.Headers.Set("content-length", strconv.Itoa(len(body)))
+		if _, ok := l.Headers.Get("content-type"); !ok {
+			l.Headers.Set("content-type", "text/plain")
+		}
+	default:
+		l.Headers.Del("content-type")
+	}
+	return l
+}
+
+// grpcStatus is gRPC's status for an HTTP status.
+// See https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md.
+func grpcStatus(status uint32) int32 {
+	switch status {
+	case 400:
+		return 13 // INTERNAL
+	case 401:
+		return 16 // UNAUTHENTICATED
+	case 403:
+		return 7 // PERMISSION_DENIED
+	case 404:
+		return 12 // UNIMPLEMENTED
+	case 429, 502, 503, 504:
+		return 14 // UNAVAILABLE
+	}
+	return 2 // UNKNOWN
+}
+
+// percentEncode is the encoding of grpc-message: all but printable ASCII, and the percent sign.
+func percentEncode(s string) string {
+	const hex = "0123456789ABCDEF"
+	var b strings.Builder
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '%' {
+			b.Write([]byte{'%', hex[c>>4], hex[c&15]})
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,669 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Each command runs in the request phase of a fresh stream of a VM whose shared data has been written once. The
+// results are values and statuses as the guest saw them.
+func TestHostCalls(t *testing.T) {
+	for _, test := range []struct{ name, commands, want string }{
+		{"first value", "get 0 X-TWO", "1 0"},
+		{"missing header", "get 0 x-none", " 1"},
+		{"pseudo header", "get 0 :path", "/a/b?c=d 0"},
+		{"response headers are not there yet", "get 2 :status", " 2"},
+		{"no such map", "get 9 a", " 2"},
+		{"replace makes one of many", "set 0 X-Two 3;get 0 x-two;mapsize 0", "0|3 0|" + mapSize(
+			":authority", "example.com", ":path", "/a/b?c=d", ":method", "GET", ":scheme", "http",
+			"x-two", "3", "x-request-id", "rq", "x-do", "set 0 X-Two 3;get 0 x-two;mapsize 0") + " 0"},
+		{"add keeps the first", "add 0 x-two 9;get 0 x-two", "0|1 0"},
+		{"remove", "del 0 x-two;get 0 x-two", "0| 1"},
+		{"all pairs", "setpairs 0;pairs 0", `0|"\x03\x00\x00\x00\a\x00\x00\x00\x03\x00\x00\x00\x06\x00\x00\x00` +
+			`\x01\x00\x00\x00\x04\x00\x00\x00\x00\x00\x00\x00:method\x00GET\x00x-only\x001\x00x-do\x00\x00" 0`},
+
+		{"missing key", "sdget none", " cas 0 1"},
+		{"cas 0 overwrites", "sdset k one 0;sdset k two 0;sdget k", "0|0|two cas 3 0"},
+		{"wrong cas", "sdset k one 0;sdset k two 7;sdget k", "0|8|one cas 2 0"},
+		{"right cas", "sdset k one 0;sdset k two 2;sdget k", "0|0|two cas 3 0"},
+		{"any cas creates", "sdset k one 2147483647;sdget k", "0|one cas 2 0"},
+		{"create if absent", "sdset k one 2147483647;sdset k two 2147483647;sdget k", "0|8|one cas 2 0"},
+
+		{"queue", "register q;enqueue vm q v;dequeue 1;dequeue 1", "0|0|v 0| 7"},
+		{"unknown queue", "enqueue vm none v;enqueue other q v;dequeue 77", "resolve 1|resolve 1| 1"},
+
+		{"counter", "metric 0 c 2;metric 0 c 3;metric 0 c -1", "id 4 0 value 2 0|id 4 0 value 5 0|id 4 2 value 5 0"},
+		{"gauge", "metric 1 g 2;metric 1 g -5;metric 1 g record 9", "id 4 0 value 2 0|id 4 0 value -3 0|id 4 0 value 9 0"},
+		{"histogram", "metric 2 h record 4;metric 2 h 1", "id 4 0 value 0 2|id 4 2 value 0 2"},
+		{"one kind a name", "metric 0 m 1;metric 1 m 1", "id 4 0 value 1 0|define 2"},
+		{"no such kind", "metric 7 m 1", "define 2"},
+
+		{"source", "property source address;port", "10.0.0.1:1234 0|1234 0"},
+		{"destination", "property destination address", "[2001:db8::1]:80 0"},
+		{"path", "property request path;property request url_path;property request query", "/a/b?c=d 0|/a/b 0|c=d 0"},
+		{"request", "property request host;property request method;property request protocol;property request id",
+			"example.com 0|GET 0|HTTP/1.1 0|rq 0"},
+		{"plugin", "property plugin_name;property plugin_root_id;property node id;property route_name",
+			"plug 0|rid 0|node-1 0|route 0"},
+		{"metadata", "property metadata filter_metadata tenant;property metadata filter_metadata none", "acme 0| 1"},
+		{"own property", "setproperty mine 1;property mine", "0|1 0"},
+		{"no response yet", "property response code", " 1"},
+
+		{"clock", "time", "1700000000000000001 0"},
+		{"log level", "loglevel", "0 0"},
+		{"effective context", "effective 99;effective 1;get 0 :path;effective 0;get 0 :path", "2|0| 2|0|/a/b?c=d 0"},
+		{"foreign function", "foreign f", "1"},
+		{"grpc", "grpc;status", "12|0"},
+		{"pointers are checked", "badpointer", "666"},
+		{"plugin configuration only while configuring", "config", " 1"},
+		{"body outside its callback", "bodystatus 0;bodystatus 99", "1|2"},
+		{"VM configuration", "bodystatus 6", "0"},
+		{"done without on_done", "done", "1"},
+		{"callout without path", "badcall known", "2"},
+		{"callout to unknown cluster", "call unknown / 100", "2"},
+		{"callout", "call known / 100", "0"},
+		{"directions", "continue 7;close 7", "2|2"},
+		{"exit returns", "exit", "went on"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p := NewProcess(ProcessConfig{NodeID: "node-1", Clusters: map[string]string{"known": "127.0.0.1:1"},
+				Clock: func() int64 { return 1_700_000_000_000_000_001 }})
+			vm := newVM(t, p, VMConfig{ID: "vm", Logger: new(journal).logger()})
+			r := newRoot(t, vm, "sdset first 1 0")
+			// The test's own metrics come after the plugin's: created, configured … up to id 3.
+			for _, name := range []string{"created", "configured", "x"} {
+				p.metrics.define(Counter, name)
+			}
+			if _, got := ask(t, r, test.commands); got != test.want {
+				t.Errorf("%s\n got %q\nwant %q", test.commands, got, test.want)
+			}
+		})
+	}
+}
+
+func mapSize(namesAndValues ...string) string {
+	return strconv.Itoa(len(strings.Join(namesAndValues, "")))
+}
+
+func TestSharedDataSizesAndEnd(t *testing.T) {
+	p := NewProcess(ProcessConfig{})
+	data := p.SharedData("vm")
+	if s := data.Set("k", nil, 0); s != StatusBadArgument {
+		t.Errorf("set without a VM: status %d", s)
+	}
+	a := newVM(t, p, VMConfig{ID: "vm"})
+	b := newVM(t, p, VMConfig{ID: "vm"})
+	other := newVM(t, p, VMConfig{ID: "other"})
+	ask(t, newRoot(t, a, ""), "sdset key longer_value 0;sdset key value 1")
+	if s := data.Set("empty", nil, 1); s != StatusOK {
+		t.Errorf("create: status %d", s)
+	}
+	if n, size := data.Len(), data.Bytes(); n != 2 || size != len("keyvalueempty") {
+		t.Errorf("%d keys, %d bytes", n, size)
+	}
+	if _, _, s := data.Get("empty"); s != StatusOK {
+		t.Errorf("an empty value lost its key: status %d", s)
+	}
+	if _, got := ask(t, newRoot(t, other, ""), "sdget key"); got != " cas 0 1" {
+		t.Errorf("vm_ids share data: %s", got)
+	}
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, got := ask(t, newRoot(t, b, ""), "sdget key"); got != "value cas 2 0" {
+		t.Errorf("data went with the first VM: %s", got)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := data.Len(); n != 0 {
+		t.Errorf("%d keys outlive the last VM", n)
+	}
+}
+
+// Another VM counts between every get and set of the first: its compare-and-set must fail and be tried again.
+func TestSharedDataHookInterleaves(t *testing.T) {
+	p := NewProcess(ProcessConfig{})
+	first, second := newVM(t, p, VMConfig{ID: "vm"}), newVM(t, p, VMConfig{ID: "vm"})
+	one, two := newRoot(t, first, ""), newRoot(t, second, "")
+	left := 3
+	p.SetSharedDataHook(func(a SharedDataAccess) {
+		if a.VM == first && a.Set && a.Key == "n" && left > 0 {
+			left--
+			ask(t, two, "incr n")
+		}
+	})
+	if _, tries := ask(t, one, "incr n"); tries != "4" {
+		t.Errorf("%s tries", tries)
+	}
+	p.SetSharedDataHook(nil)
+	if v, cas, _ := p.SharedData("vm").Get("n"); string(v) != "4" || cas != 4 {
+		t.Errorf("n = %s, cas %d", v, cas)
+	}
+	if n := first.HostCalls()["proxy_set_shared_data"]; n != 4 {
+		t.Errorf("%d sets counted", n)
+	}
+}
+
+func TestMetricsAreOneForAllVMs(t *testing.T) {
+	p := NewProcess(ProcessConfig{})
+	var ids []string
+	for range 2 {
+		_, got := ask(t, newRoot(t, newVM(t, p, VMConfig{}), ""), "metric 0 shared 1;metric 2 times record 5")
+		ids = append(ids, strings.Fields(got)[1])
+	}
+	if ids[0] != ids[1] {
+		t.Errorf("ids %q", ids)
+	}
+	all := p.Metrics().Snapshot()
+	if m := all["shared"]; m != (Metric{Counter, 2, 0}) {
+		t.Errorf("shared: %+v", m)
+	}
+	if m := all["times"]; m != (Metric{Histogram, 10, 2}) {
+		t.Errorf("times: %+v", m)
+	}
+	if p.Metrics().Value("none") != 0 {
+		t.Error("an undefined metric has a value")
+	}
+}
+
+// Only the VM that registered last is told, whoever writes; a dead one is not.
+func TestQueueNotifiesLastRegistered(t *testing.T) {
+	p := NewProcess(ProcessConfig{})
+	var told []string
+	var vms []*VM
+	for i := range 2 {
+		vms = append(vms, newVM(t, p, VMConfig{ID: "vm", OnQueueReady: func(root, queue uint32) {
+			told = append(told, fmt.Sprint(i, " ", root, " ", queue))
+		}}))
+		newRoot(t, vms[i], "register q")
+	}
+	writer := newRoot(t, newVM(t, p, VMConfig{ID: "vm"}), "")
+	ask(t, writer, "enqueue vm q hello")
+	if !slices.Equal(told, []string{"1 1 1"}) {
+		t.Fatalf("told %q", told)
+	}
+	if err := vms[1].QueueReady(1, 1); err != nil {
+		t.Fatal(err)
+	}
+	if p.Metrics().Value("queue_hello_0") != 1 {
+		t.Errorf("the plugin did not get it: %v", p.Metrics().Snapshot())
+	}
+	if err := vms[1].QueueReady(99, 1); err != nil {
+		t.Errorf("a context that is gone: %v", err)
+	}
+	if err := vms[1].Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := vms[1].QueueReady(1, 1); !errors.Is(err, ErrFailed) {
+		t.Errorf("dead VM: %v", err)
+	}
+}
+
+func TestInitializationTrapsHostCalls(t *testing.T) {
+	setTick := []byte{constant, 1, call, 0, drop}
+	for _, name := range []string{"_initialize", "_start"} {
+		p := NewProcess(ProcessConfig{})
+		_, err := startAssembled(t, p, abi01, malloc, function{name, toNothing, setTick})
+		var start *StartError
+		if !errors.As(err, &start) || start.Step != "initialize" || !errors.Is(err, ErrFailed) ||
+			!strings.Contains(err.Error(), "proxy_set_tick_period_milliseconds") {
+			t.Errorf("%s: error %v", name, err)
+		}
+		if len(p.spaces) != 0 {
+			t.Error("a VM that did not start keeps its vm_id")
+		}
+	}
+	// In main, too, which runs after _initialize; and in the guest's allocation.
+	p := NewProcess(ProcessConfig{})
+	_, err := startAssembled(t, p, abi01, malloc, function{"_initialize", toNothing, nil},
+		function{"main", twoToI32, []byte{constant, 1, call, 0}})
+	if !errors.Is(err, ErrFailed) {
+		t.Errorf("main: error %v", err)
+	}
+	vm, err := startAssembled(t, p, abi01, function{"malloc", i32ToI32, []byte{constant, 1, call, 0}},
+		function{"proxy_on_configure", twoToI32, []byte{constant, 0, constant, 4, call, 2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := vm.NewRoot(Plugin{Configuration: []byte("x")}); !errors.Is(err, ErrFailed) {
+		t.Errorf("allocation: error %v", err)
+	}
+}
+
+// ABI 0.1.0: header callbacks without end of stream, continue_request, get_configuration.
+func TestABI010(t *testing.T) {
+	vm, err := startAssembled(t, NewProcess(ProcessConfig{}), abi01, malloc,
+		// Accepts if get_configuration answers 0.
+		function{"proxy_on_configure", twoToI32, []byte{constant, 0, constant, 4, call, 2, 0x45}},
+		// Continues, then answers Pause: Envoy goes on.
+		function{"proxy_on_request_headers", twoToI32, []byte{call, 1, drop, constant, 1}},
+		function{"proxy_on_response_headers", twoToI32, []byte{argument, 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := vm.NewRoot(Plugin{Configuration: []byte("conf")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, ok := vm.memory.Read(32, 4); !ok || string(b) != "conf" {
+		t.Errorf("memory has %q", b)
+	}
+	s, err := r.NewStream(StreamInfo{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, err := s.RequestHeaders(NewHeaders(":path", "/"), true); a != Continue || err != nil {
+		t.Errorf("request: %d, %v", a, err)
+	}
+	if a, err := s.ResponseHeaders(NewHeaders(":status", "200"), true); a != Pause || err != nil {
+		t.Errorf("response: %d, %v", a, err)
+	}
+	if err := vm.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCompileRefuses(t *testing.T) {
+	for _, test := range []struct {
+		wasm []byte
+		want string
+	}{
+		{[]byte("text"), "compile module"},
+		{assemble(malloc), "proxy_abi_version_"},
+		{assemble(abi01), "neither malloc nor proxy_on_memory_allocate"},
+		{assemble(abi01, function{"malloc", twoToI32, []byte{constant, 0}}), "want 1 parameters"},
+	} {
+		if _, err := Compile(t.Context(), test.wasm, Options{Interpreter: true}); err == nil ||
+			!strings.Contains(err.Error(), test.want) {
+			t.Errorf("want %q, got %v", test.want, err)
+		}
+	}
+	_, err := startAssembled(t, NewProcess(ProcessConfig{}), abi01, malloc,
+		function{"proxy_on_tick", twoToI32, []byte{constant, 0}})
+	if err == nil || !strings.Contains(err.Error(), "proxy_on_tick: want 1 parameters, got 2") {
+		t.Errorf("callback: %v", err)
+	}
+	if abi := testModule(t).ABI(); abi != "0_2_1" {
+		t.Errorf("ABI %q", abi)
+	}
+}
+
+func TestRefusedConfigurationSaysWhy(t *testing.T) {
+	p := NewProcess(ProcessConfig{})
+	vm := newVM(t, p, VMConfig{})
+	_, err := vm.NewRoot(Plugin{Configuration: []byte("refuse limits[0]: too large")})
+	var start *StartError
+	if !errors.As(err, &start) || start.Step != "configure" || start.Err != nil ||
+		!slices.Contains(start.Log, "limits[0]: too large") {
+		t.Errorf("error %v", err)
+	}
+	if len(vm.contexts) != 0 || vm.Err() != nil {
+		t.Errorf("contexts %v, err %v", vm.contexts, vm.Err())
+	}
+}
+
+func TestLogging(t *testing.T) {
+	var j journal
+	p := NewProcess(ProcessConfig{})
+	vm := newVM(t, p, VMConfig{ID: "vm", Configuration: []byte("vmconf"), Logger: j.logger()})
+	newRoot(t, vm, "print")
+	for _, want := range [][]string{
+		{"level=INFO", "vm_start vmconf", "plugin=plug", "context=1"},
+		{"level=INFO", "to stdout"},
+		{"level=ERROR", "to stderr", "context=1"},
+	} {
+		if !j.has(want...) {
+			t.Errorf("not logged: %q in %q", want, j.lines)
+		}
+	}
+}
+
+func TestResponsePhase(t *testing.T) {
+	r := newRoot(t, newVM(t, NewProcess(ProcessConfig{}), VMConfig{}), "")
+	s, _ := ask(t, r, "get 0 :path")
+	h := NewHeaders(":status", "200", "x-do", "get 0 :path;set 0 a b;get 2 :status;set 2 x-new v;property response code")
+	if action, err := s.ResponseHeaders(h, false); action != Continue || err != nil {
+		t.Fatal(action, err)
+	}
+	if got, want := h.Value("x-result"), " 2|2|200 0|0|\xc8\x00\x00\x00\x00\x00\x00\x00 0"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if h.Value("x-new") != "v" {
+		t.Error("the header was not set")
+	}
+}
+
+func TestLogPhaseReadsRequest(t *testing.T) {
+	var j journal
+	p := NewProcess(ProcessConfig{})
+	r := newRoot(t, newVM(t, p, VMConfig{Logger: j.logger()}), "")
+	s, _ := ask(t, r, "")
+	s.Close()
+	s.Close()
+	if !j.has("log /a/b?c=d 0") {
+		t.Errorf("logged %q", j.lines)
+	}
+	for _, name := range []string{"logs", "dones", "deletes"} {
+		if n := p.Metrics().Value(name); n != 1 {
+			t.Errorf("%s: %d", name, n)
+		}
+	}
+	if _, err := s.RequestHeaders(&Headers{}, true); !errors.Is(err, ErrClosed) {
+		t.Errorf("after close: %v", err)
+	}
+}
+
+func TestLocalReplyRunsResponsePhase(t *testing.T) {
+	r := newRoot(t, newVM(t, NewProcess(ProcessConfig{}), VMConfig{}), "")
+	s, got := ask(t, r, "reply 429 slow_down 8 x-why limit x-do get_0_:path;reply 500 ignored")
+	if got != "0|0" {
+		t.Errorf("statuses %q", got)
+	}
+	l := s.LocalReply()
+	if l == nil {
+		t.Fatal("no local reply")
+	}
+	want := NewHeaders(":status", "429", "x-why", "limit", "x-do", "get 0 :path", "content-length", "9",
+		"content-type", "text/plain", "x-response-phases", "1", "x-result", " 2")
+	if !slices.Equal(l.Headers.fields, want.fields) {
+		t.Errorf("headers\n got %v\nwant %v", l.Headers.fields, want.fields)
+	}
+	if l.Status != 429 || l.Details != "by_plugin" || string(l.Body) != "slow down" || l.GRPCStatus != 8 {
+		t.Errorf("reply %+v", l)
+	}
+	if s.Paused(Request) || s.Paused(Response) {
+		t.Error("the reply is held back")
+	}
+}
+
+func TestLocalReplyForGRPC(t *testing.T) {
+	r := newRoot(t, newVM(t, NewProcess(ProcessConfig{}), VMConfig{}), "")
+	for _, test := range []struct{ command, status, message string }{
+		{"reply 429 50%_é 8", "8", "50%25 %C3%A9"},
+		{"reply 429 x", "14", "x"},
+		{"reply 403 x", "7", "x"},
+	} {
+		s, err := r.NewStream(StreamInfo{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := NewHeaders("content-type", "application/grpc+proto", "x-do", test.command)
+		if _, err := s.RequestHeaders(h, false); err != nil {
+			t.Fatal(err)
+		}
+		l := s.LocalReply()
+		for name, want := range map[string]string{":status": "200", "content-type": "application/grpc",
+			"grpc-status": test.status, "grpc-message": test.message} {
+			if got := l.Headers.Value(name); got != want {
+				t.Errorf("%s: %s is %q, want %q", test.command, name, got, want)
+			}
+		}
+		if len(l.Body) != 0 {
+			t.Errorf("%s: body %q", test.command, l.Body)
+		}
+	}
+}
+
+func TestTickActsOnPausedStream(t *testing.T) {
+	p := NewProcess(ProcessConfig{})
+	var periods []time.Duration
+	vm := newVM(t, p, VMConfig{OnTickPeriod: func(_ *Root, d time.Duration) { periods = append(periods, d) }})
+	r := newRoot(t, vm, "tick 50")
+	if !slices.Equal(periods, []time.Duration{50 * time.Millisecond}) {
+		t.Errorf("periods %v", periods)
+	}
+	for _, test := range []struct {
+		command string
+		check   func(*Stream) bool
+	}{
+		{"continue 0", func(s *Stream) bool { return !s.Paused(Request) && s.LocalReply() == nil }},
+		{"reply 503 busy", func(s *Stream) bool { return s.LocalReply().Headers.Value("x-response-phases") == "1" }},
+		{"close 0", (*Stream).Reset},
+		{"set 0 x-late 1", func(s *Stream) bool { return s.half[Request].headers.Value("x-late") == "1" }},
+	} {
+		s, _ := ask(t, r, "pause;wait "+test.command)
+		changes := 0
+		s.info.OnChange = func() { changes++ }
+		if !s.Paused(Request) {
+			t.Fatal("not paused")
+		}
+		if err := vm.Tick(r); err != nil {
+			t.Fatal(err)
+		}
+		if !test.check(s) {
+			t.Errorf("%s had no effect", test.command)
+		}
+		if want := len(strings.TrimPrefix(test.command[:3], "set")) / 3; changes != want {
+			t.Errorf("%s: told %d times, want %d", test.command, changes, want)
+		}
+		s.Close()
+	}
+	// A stream that is gone can't be reached.
+	s, _ := ask(t, r, "pause;wait continue 0")
+	s.Close()
+	if err := vm.Tick(r); err != nil {
+		t.Fatal(err)
+	}
+	if p.Metrics().Value("wake_2") != 1 {
+		t.Errorf("metrics %v", p.Metrics().Snapshot())
+	}
+}
+
+func TestCalloutAnswers(t *testing.T) {
+	p := NewProcess(ProcessConfig{Clusters: map[string]string{"known": "x"}})
+	var calls []Callout
+	vm := newVM(t, p, VMConfig{OnCallout: func(c Callout) { calls = append(calls, c) }})
+	r := newRoot(t, vm, "")
+	for i, test := range []struct {
+		answer CalloutResponse
+		want   string
+	}{
+		{CalloutResponse{NewHeaders(":status", "200"), []byte("pong"), NewHeaders("x-trailer", "t")},
+			`200 "pong" 1 trailers t`},
+		{localAnswer(504, "upstream request timeout"), `504 "upstream request timeout" 1 trailers `},
+		{CalloutResponse{}, ` "" 0 trailers `},
+	} {
+		s, _ := ask(t, r, "call known /p 250;pause")
+		c := calls[i]
+		if c.Cluster != "known" || c.Headers.Value(":path") != "/p" || string(c.Body) != "ping" || c.Root != r ||
+			c.Timeout != 250*time.Millisecond {
+			t.Errorf("callout %+v", c)
+		}
+		if err := vm.HTTPCallResponse(c.ID, test.answer); err != nil {
+			t.Fatal(err)
+		}
+		if _, got := ask(t, r, "last"); got != test.want {
+			t.Errorf("answer %q, want %q", got, test.want)
+		}
+		if continued := !s.Paused(Request) && s.LocalReply() == nil; continued != (i == 0) {
+			t.Errorf("answer %d: continued %v", i, continued)
+		}
+		if err := vm.HTTPCallResponse(c.ID, test.answer); !errors.Is(err, ErrNoCallout) {
+			t.Errorf("second answer: %v", err)
+		}
+	}
+	// The stream is gone when the answer comes.
+	s, _ := ask(t, r, "call known / 1;pause")
+	s.Close()
+	if err := vm.HTTPCallResponse(calls[3].ID, CalloutResponse{}); err != nil {
+		t.Fatal(err)
+	}
+	// The root context is gone.
+	next := newRoot(t, vm, "")
+	s, _ = ask(t, next, "call known / 1;pause")
+	s.Close()
+	next.Close()
+	if err := vm.HTTPCallResponse(calls[4].ID, CalloutResponse{}); !errors.Is(err, ErrNoCallout) {
+		t.Errorf("root is gone: %v", err)
+	}
+}
+
+// A new configuration makes a second root context; the first ends when its last stream has.
+func TestRootsSideBySide(t *testing.T) {
+	p := NewProcess(ProcessConfig{})
+	vm := newVM(t, p, VMConfig{})
+	old := newRoot(t, vm, "property plugin_name")
+	s, _ := ask(t, old, "pause")
+	next := newRoot(t, vm, "")
+	if next.ID() <= s.ID() || s.ID() <= old.ID() {
+		t.Errorf("ids %d, %d, %d", old.ID(), s.ID(), next.ID())
+	}
+	old.Close()
+	if _, err := old.NewStream(StreamInfo{}); !errors.Is(err, ErrClosed) {
+		t.Errorf("new stream in a closing root: %v", err)
+	}
+	if old.Closed() {
+		t.Error("the old root went before its stream")
+	}
+	if _, got := ask(t, next, "ids"); got != "2" {
+		t.Errorf("%s root contexts in the guest", got)
+	}
+	if a, err := s.ResponseHeaders(NewHeaders(":status", "200"), true); a != Continue || err != nil {
+		t.Error(a, err)
+	}
+	s.Close()
+	if !old.Closed() || next.Closed() {
+		t.Errorf("closed: old %v, next %v", old.Closed(), next.Closed())
+	}
+	if _, got := ask(t, next, "ids"); got != "1" {
+		t.Errorf("%s root contexts in the guest", got)
+	}
+}
+
+// A root that answers false to on_done lives until it calls done.
+func TestDoneLater(t *testing.T) {
+	vm := newVM(t, NewProcess(ProcessConfig{}), VMConfig{})
+	r := newRoot(t, vm, "delaydone;tick 10")
+	next := newRoot(t, vm, "")
+	r.Close()
+	if r.Closed() {
+		t.Fatal("gone at once")
+	}
+	if err := vm.Tick(r); err != nil {
+		t.Fatal(err)
+	}
+	s, got := ask(t, next, fmt.Sprintf("effective %d;done;effective 0", r.ID()))
+	if got != "0|0|0" || !r.Closed() || r.TickPeriod() != 0 {
+		t.Errorf("statuses %s, closed %v, period %v", got, r.Closed(), r.TickPeriod())
+	}
+	if err := vm.Tick(r); !errors.Is(err, ErrClosed) {
+		t.Errorf("tick: %v", err)
+	}
+	s.Close()
+}
+
+func TestTrapFailsTheVMForGood(t *testing.T) {
+	p := NewProcess(ProcessConfig{Clusters: map[string]string{"c": "x"}})
+	var id uint32
+	vm := newVM(t, p, VMConfig{ID: "vm", OnCallout: func(c Callout) { id = c.ID }})
+	other := newVM(t, p, VMConfig{ID: "vm"})
+	r := newRoot(t, vm, "")
+	waiting, _ := ask(t, r, "call c / 5;pause")
+	s, err := r.NewStream(StreamInfo{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.RequestHeaders(NewHeaders("x-do", "panic"), true)
+	if !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), "on_request_headers") {
+		t.Errorf("error %v", err)
+	}
+	if err := vm.HTTPCallResponse(id, CalloutResponse{}); !errors.Is(err, ErrFailed) || !waiting.Paused(Request) {
+		t.Errorf("an answer reached a failed VM: %v", err)
+	}
+	if _, err := r.NewStream(StreamInfo{}); !errors.Is(err, ErrFailed) {
+		t.Errorf("new stream: %v", err)
+	}
+	if err := vm.Tick(r); !errors.Is(err, ErrFailed) {
+		t.Errorf("tick: %v", err)
+	}
+	waiting.Close()
+	s.Close()
+	if _, got := ask(t, newRoot(t, other, ""), "ids"); got != "1" {
+		t.Errorf("the other VM: %s", got)
+	}
+}
+
+func TestBodies(t *testing.T) {
+	r := newRoot(t, newVM(t, NewProcess(ProcessConfig{}), VMConfig{}), "")
+	s, _ := ask(t, r, "")
+	for _, step := range []struct {
+		in, out string
+		end     bool
+		action  Action
+	}{
+		{"plain", "plain", false, Continue},
+		{"mark me", "MARK ME", false, Continue},
+		{"hold ", "", false, Pause},
+		{"on", "hold on", true, Continue},
+	} {
+		out, action, err := s.RequestBody([]byte(step.in), step.end)
+		if err != nil || string(out) != step.out || action != step.action {
+			t.Errorf("%q: got %q, %d, %v", step.in, out, action, err)
+		}
+	}
+	trailers := NewHeaders("a", "b")
+	if a, err := s.RequestTrailers(trailers); a != Continue || err != nil || trailers.Value("x-trailers") != "1" {
+		t.Errorf("trailers %v, %d, %v", trailers, a, err)
+	}
+	if _, err := s.ResponseHeaders(NewHeaders(":status", "200"), false); err != nil {
+		t.Fatal(err)
+	}
+	if out, _, err := s.ResponseBody([]byte("mark it"), true); err != nil || string(out) != "MARK IT" {
+		t.Errorf("response body %q, %v", out, err)
+	}
+	if a, err := s.ResponseTrailers(trailers); a != Continue || err != nil {
+		t.Error(a, err)
+	}
+}
+
+func TestMemorySize(t *testing.T) {
+	vm := newVM(t, NewProcess(ProcessConfig{}), VMConfig{})
+	r := newRoot(t, vm, "")
+	before := vm.MemorySize()
+	ask(t, r, "grow 20000000")
+	if after := vm.MemorySize(); before == 0 || after < before+20_000_000 {
+		t.Errorf("memory from %d to %d", before, after)
+	}
+}
+
+func FuzzPairs(f *testing.F) {
+	f.Add(appendPairs(nil, NewHeaders(":path", "/", "x", "")))
+	f.Add([]byte{1, 0, 0, 0, 255, 255, 255, 255, 0, 0, 0, 0})
+	f.Add([]byte{255, 255, 255, 255})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h, ok := parsePairs(b)
+		if !ok {
+			return
+		}
+		again, ok := parsePairs(appendPairs(nil, h))
+		if !ok || !slices.Equal(h.fields, again.fields) {
+			t.Errorf("%v became %v", h.fields, again)
+		}
+	})
+}
+
+func TestHeaders(t *testing.T) {
+	h := NewHeaders("A", "1", "b", "2", "a", "3", "c")
+	if got := h.Values("A"); !slices.Equal(got, []string{"1", "3"}) {
+		t.Errorf("values %q", got)
+	}
+	h.Set("A", "4")
+	h.Set("d", "5")
+	h.Del("B")
+	var got []string
+	for name, value := range h.All() {
+		got = append(got, name+"="+value)
+		if name == "d" {
+			break
+		}
+	}
+	if want := []string{"a=4", "c=", "d=5"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
