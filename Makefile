@@ -1,0 +1,38 @@
+# Everything that is not pinned in go.mod is pinned here.
+golangci_lint := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.6.2
+
+.PHONY: build run test check bench fuzz clean
+
+plugin_sources := go.mod go.sum main.go $(wildcard third_party/pretty/*.go) \
+	$(filter-out %_test.go,$(wildcard $(addsuffix /*.go,proxywasm filter window counter sharedata config wire)))
+
+build: dist/weir.wasm dist/weir
+
+dist/weir.wasm: $(plugin_sources)
+	GOOS=wasip1 GOARCH=wasm go build -trimpath -buildmode=c-shared -ldflags='-s -w' -o $@ .
+
+# The command is always handed to go, which knows best what has changed.
+.PHONY: dist/weir
+dist/weir:
+	go build -trimpath -o $@ ./cmd/weir
+
+# ARGS are flags of weir run, such as ARGS='--store redis://127.0.0.1:6379'.
+run: build
+	dist/weir run $(ARGS)
+
+test: build
+	./scripts/test-dependencies
+	go test -race -timeout 20m ./...
+
+check:
+	test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
+	go vet ./...
+	GOOS=wasip1 GOARCH=wasm go vet . ./proxywasm ./filter ./counter ./window ./sharedata ./config ./wire
+	go run $(golangci_lint) run ./...
+	go mod verify
+
+bench: build
+	go test -run '^$$' -bench . -benchmem ./...
+
+clean:
+	rm -rf dist

@@ -1,0 +1,170 @@
+// Package e2e tests the built plugin and the built command as a user would meet them: dist/weir.wasm in a proxy-wasm host,
+// dist/weir as a process, HTTP in between. It knows nothing of their insides.
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"weir/e2e/host"
+)
+
+const (
+	pluginFile  = "../dist/weir.wasm"
+	commandFile = "../dist/weir"
+	// cacheDir keeps compiled code from run to run: compiling under the race detector takes some 20 s.
+	cacheDir = "../dist/cache"
+	vmID     = "weir"
+)
+
+// module is the plugin, compiled once.
+var module *host.Module
+
+func TestMain(m *testing.M) {
+	code, err := runTests(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func runTests(m *testing.M) (code int, err error) {
+	wasm, err := os.ReadFile(pluginFile)
+	if err != nil {
+		return 1, fmt.Errorf("%w; make build makes it", err)
+	}
+	ctx := context.Background()
+	if module, err = host.Compile(ctx, wasm, host.Options{CacheDir: cacheDir}); err != nil {
+		return 1, err
+	}
+	code = m.Run()
+	return code, module.Close(ctx)
+}
+
+// fakeClock is a process's clock that a test moves.
+type fakeClock struct{ nanos atomic.Int64 }
+
+// monday is a start of an hour.
+var monday = time.Date(2026, 1, 5, 0, 0, 0, 0, time.UTC)
+
+func newClock() *fakeClock {
+	c := &fakeClock{}
+	c.nanos.Store(monday.UnixNano())
+	return c
+}
+
+func (c *fakeClock) now() int64              { return c.nanos.Load() }
+func (c *fakeClock) advance(d time.Duration) { c.nanos.Add(int64(d)) }
+
+// worker is one VM of a process with one configuration, driven by hand.
+type worker struct {
+	t        testing.TB
+	vm       *host.VM
+	root     *host.Root
+	callouts []host.Callout
+}
+
+// newWorker starts a VM. The test fails if the plugin refuses the configuration.
+func newWorker(t testing.TB, process *host.Process, configuration string) *worker {
+	t.Helper()
+	w := &worker{t: t}
+	var err error
+	w.vm, err = process.NewVM(t.Context(), module, host.VMConfig{
+		ID:        vmID,
+		OnCallout: func(c host.Callout) { w.callouts = append(w.callouts, c) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.vm.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	w.configure(configuration)
+	return w
+}
+
+func (w *worker) configure(configuration string) {
+	w.t.Helper()
+	root, err := w.vm.NewRoot(host.Plugin{Configuration: []byte(configuration)})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if w.root != nil {
+		w.root.Close()
+	}
+	w.root = root
+}
+
+func (w *worker) tick() {
+	w.t.Helper()
+	if err := w.vm.Tick(w.root); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// result is what became of a request.
+type result struct {
+	passed  bool
+	status  uint32
+	details string
+	body    string
+	headers *host.Headers // of the response
+}
+
+// send takes a request through all phases. Headers are name, value, name, value …
+func (w *worker) send(headers ...string) result {
+	w.t.Helper()
+	return w.sendFrom("10.0.0.1:1234", headers...)
+}
+
+func (w *worker) sendFrom(source string, headers ...string) result {
+	w.t.Helper()
+	stream, err := w.root.NewStream(host.StreamInfo{Source: source, Protocol: "HTTP/1.1"})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer stream.Close()
+	request := host.NewHeaders(append([]string{":method", "GET", ":path", "/", ":authority", "shop.example", ":scheme", "http"}, headers...)...)
+	action, err := stream.RequestHeaders(request, true)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if reply := stream.LocalReply(); reply != nil {
+		return result{status: reply.Status, details: reply.Details, body: string(reply.Body), headers: reply.Headers}
+	}
+	if action != host.Continue {
+		w.t.Fatalf("got action %v without a reply", action)
+	}
+	response := host.NewHeaders(":status", "200", "x-ratelimit-limit", "the upstream's", "x-ratelimit-limit", "twice")
+	if _, err := stream.ResponseHeaders(response, true); err != nil {
+		w.t.Fatal(err)
+	}
+	return result{passed: true, status: http.StatusOK, headers: response}
+}
+
+// want compares headers with some given as lines of "name: value"; "name:" stands for none.
+func (r result) want(t *testing.T, lines string) {
+	t.Helper()
+	for line := range strings.Lines(lines) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if value = strings.TrimSpace(value); name == "" {
+			continue
+		}
+		if got := strings.Join(r.headers.Values(name), " | "); got != value {
+			t.Errorf("%s: got %q, want %q", name, got, value)
+		}
+	}
+}
+
+func perUser(limit string) string {
+	return `{"rules": [{"name": "per-user", "key": [{"header": "x-user"}], "limits": [` + limit + `]}]}`
+}

@@ -1,0 +1,313 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"weir/backend/redis/redistest"
+	"weir/e2e/host"
+)
+
+// node starts a proxy node with real traffic, and returns its base URL.
+func node(t *testing.T, config host.ProxyConfig) (proxy *host.Proxy, address string) {
+	t.Helper()
+	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(upstream.Close)
+	base, err := url.Parse(upstream.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Module, config.VMID, config.Upstream = module, vmID, base
+	proxy, err = host.NewProxy(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- proxy.Serve(l) }()
+	t.Cleanup(func() {
+		if err := errors.Join(proxy.Close(context.Background()), <-served); err != nil {
+			t.Error(err)
+		}
+	})
+	return proxy, "http://" + l.Addr().String()
+}
+
+// get sends a request for a user, and returns the answer's status and headers.
+func get(client *http.Client, address, user string) (status int, header http.Header, err error) {
+	request, err := http.NewRequest(http.MethodGet, address, nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	request.Header.Set("x-user", user)
+	response, err := client.Do(request)
+	if err != nil {
+		return 0, nil, err
+	}
+	_, err = io.Copy(io.Discard, response.Body)
+	return response.StatusCode, response.Header, errors.Join(err, response.Body.Close())
+}
+
+// One node, four workers, many connections at once on one key: exactly the limit passes.
+func TestExactUnderLoad(t *testing.T) {
+	t.Parallel()
+	const requests, limit, connections = 50_000, 10_000, 64
+	proxy, address := node(t, host.ProxyConfig{
+		Process: host.NewProcess(host.ProcessConfig{Clock: newClock().now}),
+		Plugin:  host.Plugin{Configuration: []byte(perUser(`{"limit": 10000, "window": "1h", "algorithm": "fixed_window"}`))},
+		Workers: 4,
+	})
+	var passed, rejected, sent atomic.Int64
+	var group sync.WaitGroup
+	for range connections {
+		group.Go(func() {
+			client := &http.Client{Transport: &http.Transport{}}
+			defer client.CloseIdleConnections()
+			for sent.Add(1) <= requests {
+				status, _, err := get(client, address, "ann")
+				switch {
+				case err != nil:
+					t.Error(err)
+					return
+				case status == http.StatusOK:
+					passed.Add(1)
+				case status == http.StatusTooManyRequests:
+					rejected.Add(1)
+				}
+			}
+		})
+	}
+	group.Wait()
+	if passed.Load() != limit || rejected.Load() != requests-limit {
+		t.Errorf("passed %d and rejected %d of %d, want %d passed", passed.Load(), rejected.Load(), requests, limit)
+	}
+	if err := proxy.Tick(); err != nil {
+		t.Error(err)
+	}
+	metrics := proxy.Process().Metrics()
+	t.Logf("%d lost races", metrics.Value("weir.default.lost_races"))
+	if got := metrics.Value("weir.default.per-user.allowed"); got != limit {
+		t.Errorf("the metric of allowed requests says %d", got)
+	}
+}
+
+// faults loses a share of callouts, before or after the backend has applied them.
+type faults struct {
+	mu     sync.Mutex
+	random *rand.Rand
+	share  float64
+}
+
+var errLost = errors.New("lost by the test")
+
+func (f *faults) RoundTrip(r *http.Request) (*http.Response, error) {
+	f.mu.Lock()
+	lost, before := f.random.Float64() < f.share, f.random.IntN(2) == 0
+	f.mu.Unlock()
+	if lost && before {
+		return nil, errLost
+	}
+	response, err := http.DefaultTransport.RoundTrip(r)
+	if lost && err == nil {
+		_, err = io.Copy(io.Discard, response.Body)
+		return nil, errors.Join(errLost, err, response.Body.Close())
+	}
+	return response, err
+}
+
+func (f *faults) heal() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.share = 0
+}
+
+// settle waits until a backend has counted what was admitted. Each round asks the backend.
+func settle(t *testing.T, backend, namespace string, want int64) {
+	t.Helper()
+	deadline := time.Now().Add(time.Minute)
+	for got := counted(t, backend, namespace); got != want; got = counted(t, backend, namespace) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the backend has counted %d hits, want %d", got, want)
+		}
+	}
+}
+
+// Two nodes and a backend, hits at random, callouts lost before or after they were applied: once all is quiet the backend's sum
+// is exactly what was admitted.
+func TestBackendHasWhatWasAdmitted(t *testing.T) {
+	t.Parallel()
+	backend := serve(t, "memory")
+	transport := &faults{random: rand.New(rand.NewPCG(3, 4)), share: 0.3}
+	var addresses []string
+	for range 2 {
+		_, address := node(t, syncedNode(backend, transport))
+		addresses = append(addresses, address)
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	admitted := int64(0)
+	for range 1000 {
+		status, _, err := get(http.DefaultClient, addresses[random.IntN(2)], fmt.Sprint("user", random.IntN(20)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if status == http.StatusOK {
+			admitted++
+		}
+	}
+	transport.heal()
+	settle(t, backend, "default", admitted)
+}
+
+// syncedNode counts 100 a year for each user, which no test's hour can end, and synchronises every 20 ms.
+func syncedNode(backend string, transport http.RoundTripper) host.ProxyConfig {
+	return host.ProxyConfig{
+		Process: host.NewProcess(host.ProcessConfig{Clusters: map[string]string{"weir": backend}}),
+		Plugin: host.Plugin{Configuration: []byte(`{"backend": {"cluster": "weir"}, "sync_rate": 0.02, ` +
+			perUser(`{"limit": 100, "window": "366d", "algorithm": "fixed_window"}`)[1:])},
+		Workers:          2,
+		CalloutTransport: transport,
+	}
+}
+
+// Redis is away for a while: nodes go on by themselves, and what they counted arrives afterwards.
+func TestRedisRestarted(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+	backend := serve(t, redis.URL())
+	proxy, first := node(t, syncedNode(backend, http.DefaultTransport))
+	_, second := node(t, syncedNode(backend, http.DefaultTransport))
+	admitted := int64(0)
+	send := func(n int, user string) {
+		t.Helper()
+		for i := range n {
+			status, _, err := get(http.DefaultClient, []string{first, second}[i%2], user)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if status == http.StatusOK {
+				admitted++
+			}
+		}
+	}
+	send(60, "ann")
+	settle(t, backend, "default", admitted)
+	redis.Stop()
+	send(60, "ann")
+	send(30, "bob")
+	if admitted < 120 {
+		t.Errorf("admitted %d of 150 while the limits of two nodes were far", admitted)
+	}
+	// The node notices that its backend fails: each round is a callout that has to come back.
+	for proxy.Process().Metrics().Value("weir.default.failed_pushes") == 0 {
+		if err := proxy.Tick(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	redis.Restart()
+	settle(t, backend, "default", admitted)
+	// And both nodes know it all.
+	send(60, "ann")
+	settle(t, backend, "default", admitted)
+}
+
+// TestRun is what a newcomer does: two nodes with two workers each keep one limit of 10, asked in turns.
+func TestRun(t *testing.T) {
+	t.Parallel()
+	// The example's window is a minute, which may end meanwhile; a year's won't.
+	file := filepath.Join(t.TempDir(), "year.json")
+	year := `{"namespace": "example", "backend": {"cluster": "c"}, "sync_rate": 0.1, "headers": ["retry-after"], ` +
+		perUser(`{"limit": 10, "window": "366d", "algorithm": "fixed_window"}`)[1:]
+	if err := os.WriteFile(file, []byte(year), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name string
+		args []string
+		most int64
+	}{
+		{"example", nil, 12},
+		{"memory", []string{"--config", file}, 10},
+		{"redis", []string{"--config", file, "--store", redistest.Start(t).URL()}, 10},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			p := start(t, append([]string{"run", "--listen", "127.0.0.1:0"}, test.args...)...)
+			nodes := []string{p.wait(t, `^node 0 +(http://\S+)`), p.wait(t, `^node 1 +(http://\S+)`)}
+			backend := strings.TrimPrefix(p.wait(t, `^backend +(http://\S+)`), "http://")
+			admitted, counted := int64(0), int64(0)
+			for i := range 20 {
+				status, header, err := get(http.DefaultClient, nodes[i%2], "ann")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if status == http.StatusOK {
+					admitted++
+					counted++
+					synchronise(t, backend, "example", nodes, &counted)
+				} else if status != http.StatusTooManyRequests || header.Get("retry-after") == "" || header.Get("x-envoy-ratelimited") != "true" {
+					t.Errorf("got status %d, headers %v", status, header)
+				}
+			}
+			if admitted < 10 || admitted > test.most {
+				t.Errorf("admitted %d, want 10", admitted)
+			}
+		})
+	}
+}
+
+// synchronise waits until nodes have heard of what others admitted. A new key is pushed at a node's next tick, of which there
+// are at most ten in a sync_rate of 100 ms: when a dozen new keys have arrived one after the other, every other key has been
+// synchronised in between.
+func synchronise(t *testing.T, backend, namespace string, nodes []string, counted *int64) {
+	t.Helper()
+	for range 12 {
+		for _, node := range nodes {
+			*counted++
+			if status, _, err := get(http.DefaultClient, node, fmt.Sprint("barrier", *counted)); err != nil || status != http.StatusOK {
+				t.Fatalf("a new key: got %d, %v", status, err)
+			}
+		}
+		settle(t, backend, namespace, *counted)
+	}
+}
+
+// weir check prints all of a file's errors, with paths, and exits with 1.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	bad := `{"rules": [{"name": "a b", "limits": [{"limit": -1, "window": "1 minute"}]}], "sync": true, "capacity": "many"}`
+	command := exec.Command(commandFile, "check", "-")
+	command.Stdin = strings.NewReader(bad)
+	output, err := command.CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 1 {
+		t.Errorf("got %v", err)
+	}
+	for _, path := range []string{"-: rules[0].name: ", "-: rules[0].limits[0].limit: ", "-: rules[0].limits[0].window: ", "-: sync: ", "-: capacity: "} {
+		if !strings.Contains(string(output), path) {
+			t.Errorf("no %q in\n%s", path, output)
+		}
+	}
+	command = exec.Command(commandFile, "check", "-")
+	command.Stdin = strings.NewReader(perUser(`{"limit": 1, "window": "1m"}`))
+	if output, err := command.CombinedOutput(); err != nil || string(output) != "-: ok\n" {
+		t.Errorf("a good configuration: got %v, %s", err, output)
+	}
+}
