@@ -37,7 +37,7 @@ type Config struct {
 type Backend struct {
 	// Cluster is the name of Envoy's cluster: 1 to 512 visible ASCII characters, as are the next two.
 	Cluster string
-	// Authority is the :authority of callouts.
+	// Authority is the :authority of callouts: by default the cluster, or of Istio's names the host in them.
 	Authority string
 	// Token is sent as a bearer token; empty for none; up to 8192 characters.
 	Token string

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 	"time"
@@ -144,7 +145,8 @@ func readBackend(v value) (b Backend, cluster value) {
 		field{"timeout", optional, func(v value) { b.Timeout = v.duration(time.Millisecond, maxTimeout) }},
 	)
 	if b.Authority == "" {
-		b.Authority = b.Cluster
+		// Istio's names, such as outbound|9180||weir.default.svc.cluster.local, are no authority that a server accepts.
+		b.Authority = cmp.Or(b.Cluster[strings.LastIndexByte(b.Cluster, '|')+1:], b.Cluster)
 	}
 	return b, cluster
 }

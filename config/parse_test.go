@@ -203,6 +203,21 @@ func TestGood(t *testing.T) {
 	}
 }
 
+// The :authority of callouts is one that a server accepts, unless it is given.
+func TestDefaultAuthority(t *testing.T) {
+	for cluster, want := range map[string]string{
+		"weir": "weir",
+		"outbound|9180||weir.weir-system.svc.cluster.local": "weir.weir-system.svc.cluster.local",
+		"odd|": "odd|",
+	} {
+		got, err := config.Parse([]byte(`{"backend": {"cluster": "` + cluster +
+			`"}, "rules": [{"name": "all", "limits": [{"limit": 100, "window": "1m"}]}]}`))
+		if err != nil || got.Backend.Authority != want {
+			t.Errorf("%s: got %+v, %v, want %s", cluster, got, err, want)
+		}
+	}
+}
+
 // TestParseBounds shows that the bounds of a document are where they are said to be.
 func TestParseBounds(t *testing.T) {
 	const small = `{"rules": [{"name": "all", "limits": [{"limit": 100, "window": "1m"}]}]}`

@@ -83,7 +83,7 @@ func readHeaders(v value) (headers []Header) {
 			v.fail("want the name of a header")
 			return
 		case slices.Contains(ownHeaders, name):
-			v.fail("want no " + list(ownHeaders, "or"))
+			v.fail("want no " + list(ownHeaders))
 			return
 		case slices.ContainsFunc(headers, func(h Header) bool { return h.Name == name }):
 			v.fail("given twice")

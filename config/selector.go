@@ -52,19 +52,19 @@ func readResponseSelector(v value) {
 
 // variants are the selectors that are objects.
 func (s *Selector) variants() [][]field {
-	name := func(v value) string {
-		return v.text("a string of 1 to 256 bytes without control characters", made(1, maxHeaderName, isFieldByte))
+	name := func(v value) {
+		v.text("a string of 1 to 256 bytes without control characters", made(1, maxHeaderName, isFieldByte))
 	}
 	header := func(v value) string { return strings.ToLower(v.text("the name of a header", isRequestHeader)) }
 	return [][]field{
 		{{"header", optional, func(v value) { *s = Selector{Kind: SelectHeader, Name: header(v)} }}},
-		{{"query", optional, notYet(func(v value) { name(v) })}},
+		{{"query", optional, notYet(name)}},
 		{{"cookie", optional, notYet(func(v value) { v.text("the name of a cookie", isToken) })}},
 		{{"path_segment", optional, notYet(func(v value) { v.integer(1, maxPathSegment) })}},
 		{{"client_ip", optional, func(v value) { *s = readClientIP(v) }}},
 		// After header, which is a part of it.
 		{
-			{"jwt_claim", optional, notYet(func(v value) { name(v) })},
+			{"jwt_claim", optional, notYet(name)},
 			{"header", required, func(v value) { header(v) }},
 		},
 		{{"property", optional, notYet(readProperty)}},

@@ -162,7 +162,7 @@ func (v value) oneOf(like string, variants ...[]field) {
 		}
 	}
 	if chosen == nil && v.length() == 0 {
-		v.fail("want one of " + list(tags, "or") + ", got an empty object")
+		v.fail("want one of " + list(tags) + ", got an empty object")
 		return
 	}
 	for _, tag := range tags {
@@ -261,7 +261,7 @@ func (v value) choice(names ...string) int {
 			return i
 		}
 	}
-	v.wrong(list(quoted(names), "or"))
+	v.wrong(list(quoted(names)))
 	return -1
 }
 
@@ -303,7 +303,7 @@ func suggest(name string, fields []field) string {
 	if best != "" {
 		return `did you mean "` + best + `"?`
 	}
-	return "want " + list(names, "or")
+	return "want " + list(names)
 }
 
 // distance returns how many letters must be inserted, deleted or replaced to make b of a.
@@ -328,12 +328,12 @@ func distance(a, b string) int {
 }
 
 // list writes "a, b or c".
-func list(names []string, last string) string {
+func list(names []string) string {
 	end := len(names) - 1
 	if end <= 0 {
 		return strings.Join(names, "")
 	}
-	return strings.Join(names[:end], ", ") + " " + last + " " + names[end]
+	return strings.Join(names[:end], ", ") + " or " + names[end]
 }
 
 func quoted(names []string) []string {

@@ -234,7 +234,7 @@ func FuzzCell(f *testing.F) {
 		c.Load(rule, nil)
 		c.Advance(monday)
 		c.Take(4)
-		f.Add(c.Append(nil, monday), int64(monday))
+		f.Add(c.Append(nil, monday), monday)
 		f.Add(c.Append(nil, monday)[:10], int64(-1))
 	}
 	f.Add([]byte{}, int64(0))

@@ -418,7 +418,6 @@ func TestNothingIsAllocated(t *testing.T) {
 		v.request = map[string][]byte{":method": []byte("GET"), ":path": []byte("/x?y"), "x-user": []byte("ann")}
 		v.response, v.calls = nil, nil
 		v.source = []byte("[2001:db8::1]:443")
-		v.fakeProxy.calls = nil
 		run := func() {
 			p.now += 1000
 			v.reply = nil

@@ -44,7 +44,6 @@ type fakeVM struct {
 	configuration []byte
 	plugin        *plugin
 	tickMillis    uint32
-	key           []byte // scratch
 
 	request  map[string][]byte
 	source   []byte

@@ -50,6 +50,9 @@ const (
 	// maxBatches bounds the pushes that have no answer yet. While the backend is away hits pile up in the table instead,
 	// where there is one number for all hits of a key.
 	maxBatches = 8
+	// maxBehind is how many later pushes may be answered before one that the backend refuses is given up: a backend remembers
+	// so many of a sender's sequences, and more.
+	maxBehind = 2048
 	// batchBytes is when a batch is full; one more key still fits below wire.MaxBody.
 	batchBytes = 64 << 10
 	// tickNanos is how long a tick may work, and tickKeys how many keys it handles between two looks at the clock.
@@ -207,6 +210,9 @@ func (s *syncer) room(b *batch) *batch {
 		return b
 	}
 	s.send(b)
+	if len(s.batches) > 0 && s.sequence-s.batches[0].sequence >= maxBehind {
+		s.giveUp(s.batches[0])
+	}
 	if len(s.batches) == maxBatches {
 		return nil
 	}
@@ -226,6 +232,13 @@ func (s *syncer) room(b *batch) *batch {
 	b.head = len(b.body)
 	s.batches = append(s.batches, b)
 	return b
+}
+
+func (s *syncer) giveUp(b *batch) {
+	for i := range b.items {
+		s.plugin.metrics.lost.add(b.items[i].push.Taken())
+	}
+	s.finish(b)
 }
 
 func (b *batch) add(item *wire.Item, p pushed) {

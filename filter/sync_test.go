@@ -251,7 +251,7 @@ func TestOddAnswers(t *testing.T) {
 		v.answer(c, 200, good) // a second end of the same callout does nothing
 		for range 100 {
 			w.now += 100e6
-			v.fakeProxy.now = w.now
+			w.proxies[0].now = w.now
 			v.tick()
 		}
 		if len(v.callouts) == 1 && string(v.callouts[0].body) != string(c.body) {
@@ -321,18 +321,18 @@ func TestTickIsShort(t *testing.T) {
 	}
 	usual := v.tickMillis
 	// Every access to shared data takes 10 µs now.
-	v.before = func(*fakeVM, string) { v.fakeProxy.now += 10_000 }
+	v.before = func(*fakeVM, string) { w.proxies[0].now += 10_000 }
 	ticks := 0
 	for ; w.sum() < keys; ticks++ {
-		before := v.fakeProxy.now
+		before := v.now
 		v.tick()
-		if took := v.fakeProxy.now - before; took > 2*tickNanos {
+		if took := v.now - before; took > 2*tickNanos {
 			t.Fatalf("tick %d took %d µs", ticks, took/1000)
 		}
 		if v.tickMillis != 1 && w.sum() == 0 && len(v.callouts) == 0 {
 			t.Fatalf("with much to do ticks come every %d ms", v.tickMillis)
 		}
-		w.now = v.fakeProxy.now
+		w.now = v.now
 		w.deliver(v)
 		if ticks > 10*keys {
 			t.Fatal("the keys are never done")

@@ -127,9 +127,10 @@ func (t *Table) page(a Address) uint32 {
 	return uint32((a.hi >> 32) * uint64(t.pages) >> 32)
 }
 
-// maxAttempts bounds loops of compare-and-set. With four workers on one key at most 40 % of attempts fail, so that giving
-// up is a matter of once in 10^25 decisions.
-const maxAttempts = 64
+// maxAttempts bounds loops of compare-and-set, which would hang the worker otherwise: some 10 ms if each attempt fails. With
+// four workers on one key at most 40 % do, so that nobody ever comes near; but a worker that is preempted at each of its
+// writes, as a test may have it, should still get the decision right.
+const maxAttempts = 10_000
 
 // Attempts is how often to read, decide and write before giving up.
 func (t *Table) Attempts() int { return maxAttempts }

@@ -39,8 +39,9 @@ const (
 	// MaxHits is the most hits that one window counts; more are counted as this many. It is the greatest integer that a
 	// double holds exactly, so that every store can keep it, and far above the greatest limit.
 	MaxHits = 1<<53 - 1
-	// MinWidth and MaxWidth bound a window, in nanoseconds: 1 ms and 366 days.
+	// MinWidth is the shortest window, 1 ms in nanoseconds.
 	MinWidth = int64(1e6)
+	// MaxWidth is the longest window, 366 days in nanoseconds.
 	MaxWidth = int64(366 * 24 * 3600 * 1e9)
 	// maxTime bounds the clock, in the year 2259, so that the end of the window after the next can always be represented.
 	maxTime = math.MaxInt64 - 3*MaxWidth

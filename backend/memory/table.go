@@ -18,8 +18,8 @@ type entry[K comparable, V any] struct {
 	index   int
 }
 
-func newTable[K comparable, V any](max int) *table[K, V] {
-	return &table[K, V]{max: max, entries: make(map[K]*entry[K, V])}
+func newTable[K comparable, V any](most int) *table[K, V] {
+	return &table[K, V]{max: most, entries: make(map[K]*entry[K, V])}
 }
 
 // add returns the entry of key, a new one if there is none, that lives until expires at least.

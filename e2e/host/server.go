@@ -92,7 +92,6 @@ type exchange struct {
 	// changed gets a token when the stream may have been continued, answered or reset.
 	changed chan struct{}
 	headers *Headers
-	answer  *Headers
 	bodies  [2]bool // by Direction: whether the plugin wants to see the body
 }
 
@@ -330,7 +329,7 @@ func (b *filteredBody) Read(p []byte) (int, error) {
 		}
 		var n int
 		n, b.err = b.source.Read(b.buffer)
-		end := b.err == io.EOF
+		end := errors.Is(b.err, io.EOF)
 		if n == 0 && !end {
 			continue
 		}
@@ -377,7 +376,9 @@ func requestHeaders(r *http.Request) *Headers {
 
 func newRequestID() string {
 	var b [16]byte
-	rand.Read(b[:]) // never fails
+	if _, err := rand.Read(b[:]); err != nil {
+		panic(err) // never: crypto/rand says so
+	}
 	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }

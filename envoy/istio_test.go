@@ -1,0 +1,312 @@
+package envoy_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	extensionsv1alpha1 "istio.io/api/extensions/v1alpha1"
+	"sigs.k8s.io/yaml"
+
+	"weir/config"
+)
+
+func TestIstioMistakes(t *testing.T) {
+	refuses(t, "istio.yaml", []mistake{
+		{"unknown field of the plugin", "failStrategy:", "failurePolicy:", `unknown field "failurePolicy"`},
+		{"field by its protobuf name", "pluginConfig:", "plugin_config:", "WasmPlugin: want its fields as the API writes them"},
+		{"unknown phase", "phase: AUTHZ", "phase: AFTER_AUTHN", "AFTER_AUTHN"},
+		{"phase before authentication", "phase: AUTHZ", "phase: AUTHN", "phase: want AUTHZ or STATS"},
+		{"limits that fail open", "FAIL_RELOAD", "FAIL_OPEN", "failStrategy: want FAIL_RELOAD"},
+		{"old version", "extensions.istio.io/v1alpha1", "extensions.istio.io/v1", "unknown extensions.istio.io/v1 WasmPlugin"},
+		{"other kind", "kind: WasmPlugin", "kind: EnvoyFilter", "unknown extensions.istio.io/v1alpha1 EnvoyFilter"},
+		{"no plugin to fetch", "oci://images.example/weir-plugin:1", "weir.wasm", `url: want oci://… or file://…, got "weir.wasm"`},
+		{"nobody selected", "selector:\n    matchLabels:\n      istio: ingressgateway", "priority: 1", "want a selector or targetRefs"},
+		{"bad plugin configuration", "exact: /login", "equals: /login", "rules[1].match.path.equals: unknown field"},
+		{"bad value", "window: 1s", "window: 1 second", "rules[0].limits[0].window: want a duration"},
+		{"cluster as in plain Envoy", "cluster: outbound|9180||weir.weir-system.svc.cluster.local", "cluster: weir_backend",
+			`backend.cluster: want outbound|PORT||HOST, got "weir_backend"`},
+		{"port that the service lacks", "outbound|9180|", "outbound|8080|", "service weir has no port 8080"},
+		{"other host", "||weir.weir-system", "||weir.default", "want weir.weir-system.svc.cluster.local"},
+		{"default authority", "authority: weir.weir-system.svc.cluster.local:9180", "",
+			"backend.authority: want weir.weir-system.svc.cluster.local:9180"},
+		{"service selects nothing", "selector:\n    app: weir", "selector:\n    app: wier", "service weir: its selector selects no pod"},
+		{"deployment selects nothing", "matchLabels:\n      app: weir", "matchLabels:\n      app: wier", "deployment weir: its selector"},
+		{"no service", "apiVersion: v1\nkind: Service\nmetadata:\n  name: weir\n  namespace: weir-system\nspec:\n  selector:\n" +
+			"    app: weir\n  ports:\n    # Istio takes the protocol from the port's name.\n    - name: http\n      port: 9180\n" +
+			"      targetPort: http\n---\n", "", "want v1 Service too"},
+		{"two ports", "            - name: http\n", "            - name: metrics\n              containerPort: 9181\n            - name: http\n",
+			"want one container with one port"},
+		{"deployment elsewhere", "namespace: weir-system\nspec:\n  #", "namespace: weir\nspec:\n  #",
+			"deployment weir: want namespace weir-system"},
+		{"other command", "- serve", "- run", "want serve, got run"},
+		{"dead liveness probe", "tcpSocket:\n              port: http", "tcpSocket:\n              port: web", "livenessProbe: want port http"},
+		{"target port", "targetPort: http", "targetPort: web", `no container port "web"`},
+		{"listens elsewhere", "--listen=0.0.0.0:9180", "--listen=0.0.0.0:9181", "--listen: want 0.0.0.0:9180"},
+		{"listens to itself", "--listen=0.0.0.0:9180", "--listen=127.0.0.1:9180", "--listen: want 0.0.0.0:9180"},
+		{"replicas that share nothing", "--store=redis://redis.weir-system.svc.cluster.local:6379", "--store=memory", "--store: want redis"},
+		{"probe elsewhere", "path: /healthz", "path: /health", "readinessProbe: want /healthz"},
+		{"unknown field of the deployment", "readinessProbe:", "readyProbe:", `unknown field "readyProbe"`},
+		{"field in other case", "replicas: 2", "Replicas: 2", "Deployment: want its fields as the API writes them"},
+		{"service elsewhere", "  namespace: weir-system\nspec:\n  selector:\n    app", "  namespace: weir\nspec:\n  selector:\n    app", "service weir: want namespace weir-system"},
+		{"field twice", "replicas: 2", "replicas: 2\n  replicas: 3", "already set"},
+	})
+}
+
+// object is a Kubernetes object, and what follows are the specs in istio.yaml: with these few fields they cost the build
+// nothing. [decode] wants every field that may not be omitted, and no other.
+type object[Spec any] struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Metadata   struct {
+		Name      string            `json:"name"`
+		Namespace string            `json:"namespace,omitempty"`
+		Labels    map[string]string `json:"labels,omitempty"`
+	} `json:"metadata"`
+	Spec Spec `json:"spec,omitzero"`
+}
+
+type (
+	deployment struct {
+		Replicas int `json:"replicas"`
+		Selector struct {
+			MatchLabels map[string]string `json:"matchLabels"`
+		} `json:"selector"`
+		Template struct {
+			Metadata struct {
+				Labels map[string]string `json:"labels"`
+			} `json:"metadata"`
+			Spec struct {
+				AutomountServiceAccountToken bool        `json:"automountServiceAccountToken"`
+				Containers                   []container `json:"containers"`
+			} `json:"spec"`
+		} `json:"template"`
+	}
+	container struct {
+		Name  string   `json:"name"`
+		Image string   `json:"image"`
+		Args  []string `json:"args"`
+		Ports []struct {
+			Name          string `json:"name"`
+			ContainerPort int    `json:"containerPort"`
+		} `json:"ports"`
+		ReadinessProbe probe `json:"readinessProbe"`
+		LivenessProbe  probe `json:"livenessProbe"`
+		Resources      struct {
+			Requests map[string]string `json:"requests"`
+		} `json:"resources"`
+		SecurityContext struct {
+			RunAsNonRoot             bool `json:"runAsNonRoot"`
+			RunAsUser                int  `json:"runAsUser"`
+			ReadOnlyRootFilesystem   bool `json:"readOnlyRootFilesystem"`
+			AllowPrivilegeEscalation bool `json:"allowPrivilegeEscalation"`
+			Capabilities             struct {
+				Drop []string `json:"drop"`
+			} `json:"capabilities"`
+		} `json:"securityContext"`
+	}
+	probe struct {
+		HTTPGet struct {
+			Path string `json:"path"`
+			Port string `json:"port"`
+		} `json:"httpGet,omitzero"`
+		TCPSocket struct {
+			Port string `json:"port"`
+		} `json:"tcpSocket,omitzero"`
+		TimeoutSeconds int `json:"timeoutSeconds,omitempty"`
+	}
+	service struct {
+		Selector map[string]string `json:"selector"`
+		Ports    []struct {
+			Name       string `json:"name"`
+			Port       int    `json:"port"`
+			TargetPort string `json:"targetPort"`
+		} `json:"ports"`
+	}
+)
+
+// mesh is what istio.yaml has.
+type mesh struct {
+	namespace  object[struct{}]
+	deployment object[deployment]
+	service    object[service]
+	plugin     object[json.RawMessage]
+}
+
+func checkIstio(text string) error {
+	var m mesh
+	documents := map[string]any{
+		"v1 Namespace":       &m.namespace,
+		"apps/v1 Deployment": &m.deployment,
+		"v1 Service":         &m.service,
+		"extensions.istio.io/v1alpha1 WasmPlugin": &m.plugin,
+	}
+	for part := range strings.SplitSeq(text, "\n---\n") {
+		document, err := yaml.YAMLToJSONStrict([]byte(part))
+		if err != nil {
+			return err
+		}
+		var head struct{ APIVersion, Kind string }
+		if err := json.Unmarshal(document, &head); err != nil {
+			return err
+		}
+		kind := head.APIVersion + " " + head.Kind
+		into, known := documents[kind]
+		if !known {
+			return fmt.Errorf("unknown %s, or a second one", kind)
+		}
+		delete(documents, kind)
+		if err := decode(document, into); err != nil {
+			return fmt.Errorf("%s: %w", head.Kind, err)
+		}
+	}
+	if len(documents) > 0 {
+		return fmt.Errorf("want %s too", strings.Join(slices.Sorted(maps.Keys(documents)), ", "))
+	}
+	return errors.Join(m.checkWorkload(), m.checkPlugin())
+}
+
+// decode reads a document into a struct that has all its fields, under just these names.
+func decode(document []byte, into any) error {
+	decoder := json.NewDecoder(bytes.NewReader(document))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(into); err != nil {
+		return err
+	}
+	written, err := json.Marshal(into)
+	if err != nil {
+		return err
+	}
+	return sameFields(document, written)
+}
+
+// sameFields refuses a document that differs from what was understood of it: Go's decoders are content with another case,
+// or with the names that fields have in protobuf; Kubernetes isn't.
+func sameFields(document, understood []byte) error {
+	var got, want any
+	if err := errors.Join(json.Unmarshal(document, &got), json.Unmarshal(understood, &want)); err != nil {
+		return err
+	}
+	if !reflect.DeepEqual(got, want) {
+		return fmt.Errorf("want its fields as the API writes them: %s, got %s", understood, document)
+	}
+	return nil
+}
+
+func (m *mesh) checkWorkload() error {
+	pod := m.deployment.Spec.Template
+	if len(pod.Spec.Containers) != 1 || len(m.service.Spec.Ports) != 1 || len(pod.Spec.Containers[0].Ports) != 1 {
+		return errors.New("want one container with one port, and a service with one port")
+	}
+	c, servicePort := pod.Spec.Containers[0], m.service.Spec.Ports[0]
+	port := c.Ports[0]
+	listen := "0.0.0.0:" + strconv.Itoa(port.ContainerPort)
+	flags := make(map[string]string)
+	for _, arg := range c.Args {
+		name, value, _ := strings.Cut(arg, "=")
+		flags[name] = value
+	}
+	namespace := m.namespace.Metadata.Name
+	switch {
+	case m.deployment.Metadata.Namespace != namespace:
+		return fmt.Errorf("deployment %s: want namespace %s", m.deployment.Metadata.Name, namespace)
+	case m.service.Metadata.Namespace != namespace:
+		return fmt.Errorf("service %s: want namespace %s", m.service.Metadata.Name, namespace)
+	case !selects(m.deployment.Spec.Selector.MatchLabels, pod.Metadata.Labels):
+		return fmt.Errorf("deployment %s: its selector does not select its own pods", m.deployment.Metadata.Name)
+	case !selects(m.service.Spec.Selector, pod.Metadata.Labels):
+		return fmt.Errorf("service %s: its selector selects no pod", m.service.Metadata.Name)
+	case servicePort.TargetPort != port.Name:
+		return fmt.Errorf("service %s: no container port %q", m.service.Metadata.Name, servicePort.TargetPort)
+	case c.Args[0] != "serve":
+		return fmt.Errorf("container %s: want serve, got %s", c.Name, c.Args[0])
+	case flags["--listen"] != listen:
+		return fmt.Errorf("container %s: --listen: want %s, got %s", c.Name, listen, flags["--listen"])
+	case m.deployment.Spec.Replicas > 1 && !strings.HasPrefix(flags["--store"], "redis://"):
+		return fmt.Errorf("container %s: --store: want redis://…, which replicas can share, got %s", c.Name, flags["--store"])
+	case c.ReadinessProbe.HTTPGet.Path != "/healthz" || c.ReadinessProbe.HTTPGet.Port != port.Name:
+		return fmt.Errorf("container %s: readinessProbe: want /healthz on port %s", c.Name, port.Name)
+	case c.LivenessProbe.TCPSocket.Port != port.Name:
+		return fmt.Errorf("container %s: livenessProbe: want port %s", c.Name, port.Name)
+	}
+	return nil
+}
+
+// selects tells whether a selector that is not empty selects what has these labels.
+func selects(selector, labels map[string]string) bool {
+	for name, value := range selector {
+		if labels[name] != value {
+			return false
+		}
+	}
+	return len(selector) > 0
+}
+
+func (m *mesh) checkPlugin() error {
+	// Its own UnmarshalJSON ignores unknown fields.
+	spec := new(extensionsv1alpha1.WasmPlugin)
+	if err := protojson.Unmarshal(m.plugin.Spec, spec); err != nil {
+		return fmt.Errorf("WasmPlugin: %w", err)
+	}
+	understood, err := protojson.Marshal(spec)
+	if err != nil {
+		return err
+	}
+	if err := sameFields(m.plugin.Spec, understood); err != nil {
+		return fmt.Errorf("WasmPlugin: %w", err)
+	}
+	scheme, _, _ := strings.Cut(spec.GetUrl(), "://")
+	switch {
+	case scheme != "oci" && scheme != "file":
+		return fmt.Errorf("url: want oci://… or file://…, got %q", spec.GetUrl())
+	case len(spec.GetSelector().GetMatchLabels()) == 0 && len(spec.GetTargetRefs()) == 0:
+		return errors.New("want a selector or targetRefs, or it is for all of the namespace")
+	case spec.GetPhase() != extensionsv1alpha1.PluginPhase_AUTHZ && spec.GetPhase() != extensionsv1alpha1.PluginPhase_STATS:
+		return fmt.Errorf("phase: want AUTHZ or STATS, which come after authentication, got %s", spec.GetPhase())
+	case spec.GetFailStrategy() != extensionsv1alpha1.FailStrategy_FAIL_RELOAD:
+		return fmt.Errorf("failStrategy: want FAIL_RELOAD, got %s", spec.GetFailStrategy())
+	}
+	document, err := protojson.Marshal(spec.GetPluginConfig())
+	if err != nil {
+		return err
+	}
+	c, err := config.Parse(document)
+	if err != nil {
+		return err
+	}
+	return m.checkBackend(c.Backend)
+}
+
+// istioCluster is how Istio names the cluster of a service's port, without a subset.
+var istioCluster = regexp.MustCompile(`^outbound\|([0-9]+)\|\|([^|]+)$`)
+
+func (m *mesh) checkBackend(b config.Backend) error {
+	host := m.service.Metadata.Name + "." + m.service.Metadata.Namespace + ".svc.cluster.local"
+	parts := istioCluster.FindStringSubmatch(b.Cluster)
+	if parts == nil {
+		return fmt.Errorf("backend.cluster: want outbound|PORT||HOST, got %q", b.Cluster)
+	}
+	if parts[2] != host {
+		return fmt.Errorf("backend.cluster: want %s, which is the service, got %s", host, parts[2])
+	}
+	for _, port := range m.service.Spec.Ports {
+		if strconv.Itoa(port.Port) != parts[1] {
+			continue
+		}
+		if want := net.JoinHostPort(host, parts[1]); b.Authority != want {
+			return fmt.Errorf("backend.authority: want %s, got %q", want, b.Authority)
+		}
+		return nil
+	}
+	return fmt.Errorf("backend.cluster: service %s has no port %s", m.service.Metadata.Name, parts[1])
+}

@@ -1,0 +1,288 @@
+package sharedata
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+)
+
+const (
+	now    = int64(1_767_571_200e9)
+	second = int64(1e9)
+)
+
+func random(seed uint64) func() uint64 {
+	return rand.New(rand.NewPCG(seed, 0)).Uint64
+}
+
+func open(t testing.TB, data Data, capacity int) *Table {
+	t.Helper()
+	table, err := Open(data, Options{Namespace: "test", Capacity: capacity}, random(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return table
+}
+
+// put writes an entry until it wins, and tells whether it was there before.
+func put(table *Table, s *Slot, key string, payload []byte, meta Meta, now int64) (found bool) {
+	for {
+		found = table.Read(s, table.Address([]byte(key)))
+		if table.Write(s, payload, meta, now) {
+			return found
+		}
+	}
+}
+
+func has(table *Table, key string) bool {
+	var s Slot
+	return table.Read(&s, table.Address([]byte(key)))
+}
+
+func TestEntriesKeepTheirPayload(t *testing.T) {
+	t.Parallel()
+	table := open(t, newFakeData(), 1000)
+	var s Slot
+	want := map[string][]byte{}
+	generator := rand.New(rand.NewPCG(2, 0))
+	for i := range 4000 {
+		key := fmt.Sprint("key", generator.IntN(300))
+		payload := bytes.Repeat([]byte{byte(i)}, generator.IntN(60))
+		if found := put(table, &s, key, payload, Meta{ExpiresNanos: now + second}, now); found != (want[key] != nil) {
+			t.Fatalf("%s: found %v", key, found)
+		}
+		want[key] = payload
+	}
+	for key, payload := range want {
+		if !table.Read(&s, table.Address([]byte(key))) || !bytes.Equal(s.Payload(), payload) {
+			t.Errorf("%s: got %v, want %v", key, s.Payload(), payload)
+		}
+	}
+}
+
+// All workers that open a table at once agree on one, whoever was first.
+func TestOpenTogether(t *testing.T) {
+	t.Parallel()
+	data := newFakeData()
+	tables := make([]*Table, 8)
+	var workers sync.WaitGroup
+	for i := range tables {
+		workers.Go(func() {
+			table, err := Open(data, Options{Namespace: "n", Capacity: 100}, random(uint64(i)))
+			if err != nil {
+				t.Error(err)
+			}
+			tables[i] = table
+		})
+	}
+	workers.Wait()
+	for _, table := range tables {
+		if table.Address([]byte("k")) != tables[0].Address([]byte("k")) {
+			t.Fatal("two workers hash with different secrets")
+		}
+	}
+}
+
+func TestOpenLater(t *testing.T) {
+	t.Parallel()
+	data := newFakeData()
+	var s Slot
+	small := open(t, data, 100)
+	put(small, &s, "k", []byte("kept"), Meta{ExpiresNanos: now + second}, now)
+	large := open(t, data, 10_000)
+	if !large.Read(&s, large.Address([]byte("k"))) || string(s.Payload()) != "kept" {
+		t.Errorf("after a changed capacity: got %q", s.Payload())
+	}
+	if large.Pages() != small.Pages() || large.pageBytes < 90*small.pageBytes {
+		t.Errorf("got %d pages of %d bytes, after %d of %d", large.Pages(), large.pageBytes, small.Pages(), small.pageBytes)
+	}
+	data.values["weir:test"] = fakeValue{data: []byte("garbage"), cas: 1}
+	if table, err := Open(data, Options{Namespace: "test", Capacity: 100}, random(3)); err != nil || table.Pages() != 10 {
+		t.Errorf("after a header of another form: got %v, %v", table, err)
+	}
+	data.before = func(op string) {
+		if op == "set" {
+			data.values["weir:test"] = fakeValue{data: []byte("garbage"), cas: data.values["weir:test"].cas + 1}
+		}
+	}
+	data.values["weir:test"] = fakeValue{data: []byte("garbage"), cas: 1}
+	if _, err := Open(data, Options{Namespace: "test", Capacity: 100}, random(3)); err == nil {
+		t.Error("opened a table that can't be written")
+	}
+}
+
+// A flood of keys neither grows the table nor pushes out a key that is near its limit.
+func TestFlood(t *testing.T) {
+	t.Parallel()
+	for _, capacity := range []int{1, 7, 10, 100, 10_000} {
+		data := newFakeData()
+		table := open(t, data, capacity)
+		var s Slot
+		payload := make([]byte, 40)
+		put(table, &s, "heavy", []byte("at its limit, and a little longer than the others"), Meta{ExpiresNanos: now + 3600*second, Use: 0x3f80}, now)
+		bound := capacity*BytesPerCounter + len("weir:test") + headerSize
+		for i := range 20_000 + 4*capacity {
+			put(table, &s, fmt.Sprint("spray", i), payload, Meta{ExpiresNanos: now + 7200*second, Use: 0x3c00}, now)
+			if i%10_000 == 0 && data.bytes() > bound {
+				t.Fatalf("capacity %d: %d bytes after %d keys, want at most %d", capacity, data.bytes(), i, bound)
+			}
+		}
+		if !has(table, "heavy") && capacity > 1 {
+			t.Errorf("capacity %d: a flood of keys pushed out the one at its limit", capacity)
+		}
+		t.Logf("capacity %d: %d bytes of shared data, %.1f a counter", capacity, data.bytes(), float64(data.bytes())/float64(capacity))
+	}
+}
+
+func TestWhoMakesRoom(t *testing.T) {
+	t.Parallel()
+	data := newFakeData()
+	table := open(t, data, 10) // one page
+	var s Slot
+	payload := make([]byte, 250)
+	live := Meta{ExpiresNanos: now + 10*second, Use: 2}
+	put(table, &s, "heavy", payload, Meta{ExpiresNanos: now + 10*second, Use: 9}, now)
+	put(table, &s, "older", payload, live, now)
+	put(table, &s, "newer", payload, live, now)
+	put(table, &s, "one more", payload, live, now)
+	if has(table, "newer") || !has(table, "older") || !has(table, "heavy") || !has(table, "one more") {
+		t.Error("of equals the newest should have made room")
+	}
+	evicted := 0
+	s.Evicted(func(p []byte) {
+		if evicted++; !bytes.Equal(p, payload) {
+			t.Errorf("evicted: got %v", p)
+		}
+	})
+	if evicted != 1 {
+		t.Errorf("got %d evicted payloads, want 1", evicted)
+	}
+	put(table, &s, "light", payload, Meta{ExpiresNanos: now + 10*second, Use: 1}, now)
+	put(table, &s, "another", payload, live, now)
+	if has(table, "light") || !has(table, "older") || !has(table, "heavy") {
+		t.Error("the least used should have made room")
+	}
+	put(table, &s, "later", payload, live, now+20*second)
+	if has(table, "heavy") || has(table, "older") || !has(table, "later") {
+		t.Error("expired entries should have gone first")
+	}
+	if s.Evicted(func([]byte) { t.Error("an expired entry counts as evicted") }); len(data.values) != 2 {
+		t.Errorf("got %d keys of shared data", len(data.values))
+	}
+	put(table, &s, "later", make([]byte, 600), live, now+20*second)
+	put(table, &s, "huge", make([]byte, 5000), live, now+20*second)
+	if has(table, "later") || !has(table, "huge") {
+		t.Error("an entry that fills its page alone should be kept alone")
+	}
+}
+
+// Between every get and every set another worker writes the same page. Nobody's write is lost.
+func TestEveryRaceIsLostOnce(t *testing.T) {
+	t.Parallel()
+	data := newFakeData()
+	table := open(t, data, 10)
+	other := open(t, data, 10)
+	count := func(table *Table, s *Slot, key string) bool {
+		n := uint64(0)
+		if table.Read(s, table.Address([]byte(key))) {
+			n = binary.LittleEndian.Uint64(s.Payload())
+		}
+		return table.Write(s, binary.LittleEndian.AppendUint64(nil, n+1), Meta{ExpiresNanos: now + second}, now)
+	}
+	var mine, theirs Slot
+	interfere := false
+	data.before = func(op string) {
+		if op == "set" && interfere {
+			interfere = false
+			if !count(other, &theirs, "k") {
+				t.Error("the other worker lost a race")
+			}
+		}
+	}
+	lost := 0
+	for range 1000 {
+		interfere = true
+		for !count(table, &mine, "k") {
+			lost++
+		}
+	}
+	table.Read(&mine, table.Address([]byte("k")))
+	if got := binary.LittleEndian.Uint64(mine.Payload()); got != 2000 || lost != 1000 {
+		t.Errorf("counted %d and lost %d races, want 2000 and 1000", got, lost)
+	}
+}
+
+func TestHammer(t *testing.T) {
+	t.Parallel()
+	data := newFakeData()
+	const workers, hits, keys = 8, 5000, 20
+	var group sync.WaitGroup
+	for w := range workers {
+		group.Go(func() {
+			table := open(t, data, 100)
+			var s Slot
+			for i := range hits {
+				key := fmt.Sprint((i + w) % keys)
+				for {
+					n := uint64(0)
+					if table.Read(&s, table.Address([]byte(key))) {
+						n = binary.LittleEndian.Uint64(s.Payload())
+					}
+					if table.Write(&s, binary.LittleEndian.AppendUint64(nil, n+1), Meta{ExpiresNanos: now + second}, now) {
+						break
+					}
+				}
+			}
+		})
+	}
+	group.Wait()
+	table, sum := open(t, data, 100), uint64(0)
+	var s Slot
+	for key := range keys {
+		table.Read(&s, table.Address([]byte(fmt.Sprint(key))))
+		sum += binary.LittleEndian.Uint64(s.Payload())
+	}
+	if sum != workers*hits {
+		t.Errorf("got %d hits, want %d", sum, workers*hits)
+	}
+}
+
+// Whatever shared data holds, reading and writing neither panics nor loses what is written then.
+func FuzzPage(f *testing.F) {
+	data := newFakeData()
+	table := open(f, data, 10)
+	var s Slot
+	for i := range 5 {
+		put(table, &s, fmt.Sprint("k", i), bytes.Repeat([]byte{1}, 30*i), Meta{ExpiresNanos: now + second}, now)
+	}
+	f.Add(append([]byte(nil), s.page...), uint16(200))
+	f.Add(s.page[:len(s.page)-3], uint16(900))
+	f.Add([]byte{}, uint16(0))
+	f.Add([]byte{pageFormat, 1, 2, 3}, uint16(2000))
+	f.Fuzz(func(t *testing.T, page []byte, size uint16) {
+		data := newFakeData()
+		table := open(t, data, 10)
+		var s Slot
+		name := append(append([]byte(nil), table.name...), 0, 0, 0)
+		data.values[string(name)] = fakeValue{data: page, cas: 7}
+		for _, key := range []string{"k3", "new"} {
+			payload := make([]byte, size)
+			found := table.Read(&s, table.Address([]byte(key)))
+			if found && s.Corrupt() {
+				t.Fatal("found an entry in a corrupt page")
+			}
+			if written := table.Write(&s, payload, Meta{ExpiresNanos: now + second}, now); written == (len(payload) > MaxPayload) {
+				t.Fatalf("write of %d bytes: %v", len(payload), written)
+			} else if !written {
+				continue
+			}
+			s.Evicted(func([]byte) {})
+			if !table.Read(&s, table.Address([]byte(key))) || !bytes.Equal(s.Payload(), payload) {
+				t.Fatalf("%s is not what was written", key)
+			}
+		}
+	})
+}
