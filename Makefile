@@ -27,7 +27,7 @@ test: build
 check:
 	test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
 	go vet ./...
-	GOOS=wasip1 GOARCH=wasm go vet . ./proxywasm ./filter ./counter ./window ./sharedata ./config ./wire
+	GOOS=wasip1 GOARCH=wasm go vet . ./proxywasm
 	go run $(golangci_lint) run ./...
 	go mod verify
 
