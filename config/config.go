@@ -107,6 +107,14 @@ type Rule struct {
 	Key []Selector
 	// Limits must all have room for a request to pass; 1 to 8, no two of the same shape.
 	Limits []window.Limit
+	// Cost is how many hits a request takes, unless CostFrom is set: then that part of the request says it.
+	Cost     uint64
+	CostFrom *Selector
+	// CostOnResponse is the part of the response, or of the request, that says how many hits are charged when the response is
+	// there; nil for none.
+	CostOnResponse *Selector
+	// CountRejected tells whether requests that the rule rejects take their hits too.
+	CountRejected bool
 }
 
 // Match says which requests a rule applies to; its zero value matches all.
@@ -161,4 +169,6 @@ const (
 	SelectMethod
 	// SelectPath is the path without its query.
 	SelectPath
+	// SelectResponseHeader is the first value of a response header, for CostOnResponse only.
+	SelectResponseHeader
 )

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"strconv"
 	"time"
 
 	"weir/window"
@@ -28,13 +29,14 @@ var algorithms = []string{"sliding_window", "fixed_window", "sliding_log", "toke
 
 func readLimit(v value) (limit window.Limit) {
 	var (
-		algorithm               = slidingWindow
-		firstHit                bool
-		width, subWidth         time.Duration
-		start, precision, burst value
+		algorithm                     = slidingWindow
+		firstHit                      bool
+		width, subWidth               time.Duration
+		hits, start, precision, burst value
 	)
 	v.object(`{"limit": 100, "window": "1m"}`,
 		field{"limit", required, func(v value) {
+			hits = v
 			n, _ := v.integer(0, maxHits)
 			limit.Max = uint64(n)
 		}},
@@ -42,7 +44,7 @@ func readLimit(v value) (limit window.Limit) {
 		field{"algorithm", optional, func(v value) {
 			algorithm = v.choice(algorithms...)
 			if algorithm == slidingLog || algorithm == tokenBucket {
-				v.notYet()
+				v.report.localOnly = append(v.report.localOnly, v)
 			}
 		}},
 		field{"start", optional, func(v value) {
@@ -55,7 +57,8 @@ func readLimit(v value) (limit window.Limit) {
 		}},
 		field{"burst", optional, func(v value) {
 			burst = v
-			v.integer(1, maxHits)
+			n, _ := v.integer(1, maxHits)
+			limit.Burst = uint64(n)
 		}},
 	)
 	belongs(start, algorithm, fixedWindow)
@@ -63,20 +66,48 @@ func readLimit(v value) (limit window.Limit) {
 	if belongs(precision, algorithm, slidingWindow) && width > 0 && subWidth > 0 {
 		if n := width / subWidth; width%subWidth != 0 || n < minSubBuckets || n > maxSubBuckets {
 			precision.wrong("a duration that divides the window into 2 to 64 equal parts")
-		} else {
-			precision.notYet()
+			subWidth = 0
 		}
+		v.report.localOnly = append(v.report.localOnly, precision)
 	}
 	limit.Width = int64(width)
+	if limit.Kind = window.FixedWindow; algorithm != tokenBucket {
+		limit.Burst = 0
+	}
 	switch {
+	case algorithm == slidingWindow && subWidth > 0:
+		limit.Kind, limit.Precision = window.SlidingBuckets, int64(subWidth)
 	case algorithm == slidingWindow:
 		limit.Kind = window.SlidingWindow
+	case algorithm == slidingLog:
+		limit.Kind, limit.Precision = window.SlidingBuckets, window.LogPrecision
+		if most := largestLog(limit); width > 0 && limit.Max > most {
+			hits.wrong("at most " + strconv.FormatUint(most, 10) + " for a sliding_log of this window, which would take more memory than " +
+				"a counter may")
+		}
+	case algorithm == tokenBucket:
+		limit.Kind = window.TokenBucket
+		if !burst.given() {
+			limit.Burst = max(limit.Max, 1)
+		}
 	case firstHit:
 		limit.Kind = window.FirstHitWindow
-	default:
-		limit.Kind = window.FixedWindow
 	}
 	return limit
+}
+
+// maxLogSize bounds the log of one key. Every request that finds it gets and sets it, and decodes it.
+const maxLogSize = 4096
+
+// largestLog is the largest limit whose log fits.
+func largestLog(limit window.Limit) uint64 {
+	most := uint64(0)
+	for limit.Max = 1; limit.Max <= maxLogSize; limit.Max++ {
+		if limit.MaxStateSize(false) <= maxLogSize {
+			most = limit.Max
+		}
+	}
+	return most
 }
 
 // belongs says whether an option is given to the algorithm that has it, and refuses it with another.

@@ -32,6 +32,7 @@ func readRules(v value) (rules []Rule) {
 
 // readRule calls checkName with a name that is right in itself.
 func readRule(v value, checkName func(name value)) (rule Rule) {
+	rule.Cost = 1
 	v.object(`{"name": "all", "limits": [{"limit": 100, "window": "1m"}]}`,
 		field{"name", required, func(v value) {
 			allowed := func(c byte) bool { return isAlphanumeric(c) || strings.IndexByte("_-", c) >= 0 }
@@ -51,35 +52,37 @@ func readRule(v value, checkName func(name value)) (rule Rule) {
 			v.array("limits", 1, maxLimits, func(v value) { rule.Limits = append(rule.Limits, readLimit(v)) })
 			setOrdinals(rule.Limits)
 		}},
-		field{"cost", optional, readCost},
-		field{"cost_on_response", optional, notYet(readResponseSelector)},
+		field{"cost", optional, func(v value) { rule.Cost, rule.CostFrom = readCost(v) }},
+		field{"cost_on_response", optional, func(v value) {
+			s := readResponseSelector(v)
+			rule.CostOnResponse = &s
+		}},
 		field{"mode", optional, func(v value) {
 			if i := v.choice("enforce", "shadow"); i > 0 {
 				v.notYet()
 			}
 		}},
 		field{"count_rejected", optional, func(v value) {
-			if v.boolean() {
-				v.notYet()
-			}
+			rule.CountRejected = v.boolean()
 		}},
 	)
 	return rule
 }
 
-func readCost(v value) {
+func readCost(v value) (hits uint64, from *Selector) {
 	if v.json.Type != gjson.Number {
-		notYet(func(v value) { readSelector(v, "an integer from 0, "+wantSelector) })(v)
-	} else if n, ok := v.integer(0, maxHits); ok && n != 1 {
-		v.notYet()
+		s := readSelector(v, "an integer from 0, "+wantSelector)
+		return 1, &s
 	}
+	n, _ := v.integer(0, maxHits)
+	return uint64(n), nil
 }
 
 // setOrdinals tells limits apart that are alike but for what they allow.
 func setOrdinals(limits []window.Limit) {
 	for i := range limits {
 		for j := range limits[:i] {
-			if limits[j].Kind == limits[i].Kind && limits[j].Width == limits[i].Width {
+			if limits[j].Shape.Alike(limits[i].Shape) {
 				limits[i].Ordinal++
 			}
 		}

@@ -39,15 +39,16 @@ func readSelector(v value, want string) (s Selector) {
 }
 
 // readResponseSelector reads what selects a part of a request or of its response.
-func readResponseSelector(v value) {
+func readResponseSelector(v value) (s Selector) {
 	if v.json.Type != gjson.JSON {
-		readSelector(v, wantSelector+` or {"response_header": "x-tokens"}`)
-		return
+		return readSelector(v, wantSelector+` or {"response_header": "x-tokens"}`)
 	}
-	var s Selector
 	v.oneOf(`{"response_header": "x-tokens"}`, append(s.variants(), []field{
-		{"response_header", optional, func(v value) { v.text("the name of a header", isToken) }},
+		{"response_header", optional, func(v value) {
+			s = Selector{Kind: SelectResponseHeader, Name: strings.ToLower(v.text("the name of a header", isToken))}
+		}},
 	})...)
+	return s
 }
 
 // variants are the selectors that are objects.

@@ -8,6 +8,7 @@ package counter
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 
 	"weir/window"
 )
@@ -36,6 +37,7 @@ type Cell struct {
 	// others are the encoded states of limits that this rule does not have: another filter's, or an older configuration's,
 	// of the same name.
 	others []byte
+	other  window.State // scratch
 }
 
 // Sync is what an entry knows of its synchronisation.
@@ -75,16 +77,21 @@ func (c *Cell) Load(rule *Rule, payload []byte) (valid bool) {
 	}
 	// Usually the states are the rule's, in its order.
 	for next := 0; len(rest) > 0; next++ {
-		var state window.State
-		shape, length := window.DecodeState(rest, &state)
-		if length == 0 {
+		stored, ok := window.DecodeLimit(rest)
+		state, i := &c.other, next
+		if i >= len(rule.Limits) || rule.Limits[i].Shape != stored.Shape {
+			i = rule.find(stored.Shape)
+		}
+		if i >= 0 {
+			state = &c.States[i]
+		}
+		length := window.DecodeState(rest, state)
+		if !ok || length == 0 {
 			c.reset(rule)
 			return false
 		}
-		if next < len(rule.Limits) && rule.Limits[next].Shape == shape {
-			c.States[next] = state
-		} else if i := rule.find(shape); i >= 0 {
-			c.States[i] = state
+		if i >= 0 {
+			rule.Limits[i].Adapt(state, &stored)
 		} else {
 			c.others = append(c.others, rest[:length]...)
 		}
@@ -95,9 +102,9 @@ func (c *Cell) Load(rule *Rule, payload []byte) (valid bool) {
 
 func (c *Cell) reset(rule *Rule) {
 	c.rule = rule
-	c.States = c.States[:0]
-	for range rule.Limits {
-		c.States = append(c.States, window.State{})
+	c.States = slices.Grow(c.States[:0], len(rule.Limits))[:len(rule.Limits)]
+	for i := range c.States {
+		c.States[i].Reset()
 	}
 	c.sync, c.synced = Sync{}, rule.Synced()
 	c.others = c.others[:0]
@@ -129,6 +136,16 @@ func (c *Cell) Allows(cost uint64) bool {
 	return true
 }
 
+// Possible tells whether cost hits would fit every limit of a key that has none.
+func (c *Cell) Possible(cost uint64) bool {
+	for i := range c.rule.Limits {
+		if cost > c.rule.Limits[i].Quota() {
+			return false
+		}
+	}
+	return true
+}
+
 // Take counts cost hits in every limit.
 func (c *Cell) Take(cost uint64) {
 	for i := range c.States {
@@ -151,6 +168,13 @@ func (c *Cell) GiveBack(numbers []uint64, cost uint64) {
 	}
 }
 
+// TakeRejected counts cost hits of a request that was rejected.
+func (c *Cell) TakeRejected(cost uint64) {
+	for i := range c.States {
+		c.rule.Limits[i].TakeRejected(&c.States[i], cost)
+	}
+}
+
 // Append encodes the cell in the form that Load reads. States of other limits are carried along until they tell nothing any
 // more at the time now.
 func (c *Cell) Append(dst []byte, now int64) []byte {
@@ -167,8 +191,8 @@ func (c *Cell) Append(dst []byte, now int64) []byte {
 	}
 	room := maxOthers
 	for rest := c.others; len(rest) > 0 && room > 0; {
-		limit, state, length := other(rest)
-		if limit.ForgetAt(&state) > now {
+		forget, length := c.forgetOther(rest)
+		if forget > now {
 			dst = append(dst, rest[:length]...)
 			room--
 		}
@@ -180,15 +204,23 @@ func (c *Cell) Append(dst []byte, now int64) []byte {
 // maxOthers bounds how many states of other limits an entry carries along.
 const maxOthers = 8
 
-// other decodes the first of some states that were decoded before.
-func other(states []byte) (limit window.Limit, state window.State, length int) {
-	limit.Shape, length = window.DecodeState(states, &state)
-	return limit, state, length
+// forgetOther is the time from which the first of the other limits' states tells nothing, and its length.
+func (c *Cell) forgetOther(states []byte) (at int64, length int) {
+	limit, _ := window.DecodeLimit(states)
+	length = window.DecodeState(states, &c.other)
+	return limit.ForgetAt(&c.other), length
 }
 
-// MaxSize is the most bytes that an entry of a rule with so many limits takes.
-func MaxSize(limits int) int {
-	return 1 + syncSize + (limits+maxOthers)*window.MaxStateSize
+// MaxSize is the most bytes that an entry of the rule takes, without states of other limits.
+func (r *Rule) MaxSize() int {
+	size := 1
+	if r.Synced() {
+		size += syncSize
+	}
+	for i := range r.Limits {
+		size += r.Limits[i].MaxStateSize(r.Synced())
+	}
+	return size
 }
 
 // ForgetAt is the time from which the cell tells no more than a key that was never seen.
@@ -198,8 +230,8 @@ func (c *Cell) ForgetAt() int64 {
 		at = max(at, c.rule.Limits[i].ForgetAt(&c.States[i]))
 	}
 	for rest := c.others; len(rest) > 0; {
-		limit, state, length := other(rest)
-		at = max(at, limit.ForgetAt(&state))
+		forget, length := c.forgetOther(rest)
+		at = max(at, forget)
 		rest = rest[length:]
 	}
 	return at
@@ -210,8 +242,7 @@ func (c *Cell) ForgetAt() int64 {
 func (c *Cell) Use() uint16 {
 	share := float32(0)
 	for i := range c.States {
-		used := c.States[i].Hits[0].Sum() + c.States[i].Hits[1].Sum()
-		share = max(share, float32(used)/float32(max(c.rule.Limits[i].Max, 1)))
+		share = max(share, c.rule.Limits[i].Share(&c.States[i]))
 	}
 	return uint16(math.Float32bits(share) >> 16)
 }

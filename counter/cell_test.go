@@ -256,7 +256,7 @@ func FuzzCell(f *testing.F) {
 			for i := range c.States {
 				c.Settle(i, window.Push{Newest: uint64(now)}, window.Totals{Newest: uint64(now)})
 			}
-			if c.ForgetAt() < 0 || len(c.Append(nil, now)) > MaxSize(len(rule.Limits)) {
+			if c.ForgetAt() < 0 || len(c.Append(nil, now)) > rule.MaxSize()+maxOthers*3000 {
 				t.Fatalf("%x: forget at %d, %d bytes", payload, c.ForgetAt(), len(c.Append(nil, now)))
 			}
 		}

@@ -112,7 +112,9 @@ func Orphans(payload []byte, visit func(id [16]byte, l *window.Limit, push windo
 	}
 	id := [16]byte(payload[1:])
 	for rest := payload[1+syncSize:]; len(rest) > 0; {
-		limit, state, length := other(rest)
+		limit, _ := window.DecodeLimit(rest)
+		var state window.State
+		length := window.DecodeState(rest, &state)
 		if length == 0 {
 			return
 		}

@@ -58,9 +58,10 @@ func (a *answer) compile(c *config.Config) {
 // label follows draft-ietf-httpapi-ratelimit-headers-10: names are Strings of structured fields. A rule's name has no
 // character that they would have to escape.
 func label(name string, l *window.Limit) labels {
-	out := labels{quota: l.Max, state: `"` + name + `";r=`, policy: `"` + name + `";q=` + strconv.FormatUint(l.Max, 10)}
-	if l.Max > 0 && l.Width%second == 0 {
-		out.policy += ";w=" + strconv.FormatInt(l.Width/second, 10)
+	quota := l.Quota()
+	out := labels{quota: quota, state: `"` + name + `";r=`, policy: `"` + name + `";q=` + strconv.FormatUint(quota, 10)}
+	if span, whole := l.Span(); whole && span%second == 0 {
+		out.policy += ";w=" + strconv.FormatInt(span/second, 10)
 	}
 	return out
 }

@@ -19,6 +19,7 @@ type match struct {
 	cost    uint64
 	numbers []uint64 // of the windows that were charged
 	taken   bool
+	refused bool
 }
 
 // decide takes a request's hits from all limits of all the rules that match it, or from none. The cells of the matches then
@@ -31,23 +32,27 @@ func (p *plugin) decide(matches []match, now int64) (allowed bool) {
 	allowed = true
 	for i := range matches {
 		m := &matches[i]
-		if !p.load(m, now) {
+		if m.refused = !p.load(m, now); m.refused {
 			allowed = false
 		}
 	}
-	if !allowed {
-		return false
-	}
-	for i := range matches {
-		if m := &matches[i]; !p.charge(m, now, false) {
+	for i := 0; i < len(matches) && allowed; i++ {
+		m := &matches[i]
+		if m.refused = !p.charge(m, now, counted); m.refused {
+			allowed = false
 			p.remember(m, now)
 			for j := range matches[:i] {
 				p.giveBack(&matches[j], now)
 			}
-			return false
 		}
 	}
-	return true
+	for i := 0; i < len(matches) && !allowed; i++ {
+		// A cost above the limit never passes: counted, it would only keep others of the key from passing.
+		if m := &matches[i]; m.refused && m.rule.countRejected && m.cell.Possible(m.cost) {
+			p.charge(m, now, rejected)
+		}
+	}
+	return allowed
 }
 
 // load reads what the match's rule has counted, and tells whether the match has room. A refusal that this VM remembers needs
@@ -55,9 +60,11 @@ func (p *plugin) decide(matches []match, now int64) (allowed bool) {
 func (p *plugin) load(m *match, now int64) (allowed bool) {
 	m.taken = false
 	m.address = p.table.Address(m.key)
-	if payload := p.refusals.find(m.address, m.index, now); payload != nil && m.cell.Load(&m.rule.counter, payload) {
-		if m.cell.Advance(now); !m.cell.Allows(m.cost) {
-			return false
+	if !m.rule.countRejected {
+		if payload := p.refusals.find(m.address, m.index, now); payload != nil && m.cell.Load(&m.rule.counter, payload) {
+			if m.cell.Advance(now); !m.cell.Allows(m.cost) {
+				return false
+			}
 		}
 	}
 	p.read(m, now)
@@ -92,9 +99,20 @@ func (p *plugin) remember(m *match, now int64) {
 	p.refusals.add(m.address, m.index, p.entry, now)
 }
 
-// charge takes the hits of a match that was read. It reports false if they have no room any more, which force ignores: for
-// hits of requests that have passed already.
-func (p *plugin) charge(m *match, now int64, force bool) (taken bool) {
+// charging says what becomes of hits that have no room.
+type charging uint8
+
+const (
+	// counted hits are those of a request that passes only if they have room.
+	counted charging = iota
+	// forced hits are those of a request that has passed.
+	forced
+	// rejected hits are those of a request that doesn't pass, and are counted all the same.
+	rejected
+)
+
+// charge takes the hits of a match that was read. It reports false if they have no room any more, and need it.
+func (p *plugin) charge(m *match, now int64, how charging) (taken bool) {
 	if m.cost == 0 {
 		return true
 	}
@@ -103,7 +121,11 @@ func (p *plugin) charge(m *match, now int64, force bool) (taken bool) {
 		if !m.cell.Identified() {
 			m.cell.Identify(identity(m.key))
 		}
-		m.cell.Take(m.cost)
+		if how == rejected {
+			m.cell.TakeRejected(m.cost)
+		} else {
+			m.cell.Take(m.cost)
+		}
 		if p.write(m, now) {
 			m.taken = true
 			m.numbers = m.cell.Numbers(m.numbers[:0])
@@ -113,7 +135,7 @@ func (p *plugin) charge(m *match, now int64, force bool) (taken bool) {
 			return true
 		}
 		p.read(m, now)
-		if !force && !m.cell.Allows(m.cost) {
+		if how == counted && !m.cell.Allows(m.cost) {
 			return false
 		}
 	}
@@ -199,7 +221,7 @@ func (p *plugin) addHeld(now int64) {
 		m.key = append(m.key[:0], h.key...)
 		m.address = p.table.Address(m.key)
 		p.read(m, now)
-		p.charge(m, now, true)
+		p.charge(m, now, forced)
 	}
 }
 

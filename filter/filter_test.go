@@ -411,11 +411,14 @@ func TestNothingIsAllocated(t *testing.T) {
 		{"name": "all", "key": ["method", "path"], "match": {"path": {"prefix": "/"}, "methods": ["GET"]}, "limits": [{"limit": 1000000, "window": "1h", "algorithm": "fixed_window", "start": "first_hit"}]}
 	]}`
 	for name, v := range map[string]*fakeVM{
-		"allowed":  p.start(several),
+		"allowed": p.start(several),
+		"costs": p.start(`{"namespace": "n", ` + costly(`"cost": {"header": "x-cost"}, "cost_on_response": {"header": "x-cost"}`, `
+			{"limit": 1000000, "window": "1m", "precision": "20s"}, {"limit": 700, "window": "1ms", "algorithm": "sliding_log"},
+			{"limit": 1000000, "window": "1m", "algorithm": "token_bucket"}`)[1:]),
 		"rejected": p.start(oneRule(`{"limit": 0, "window": "1h"}`)),
 		"synced":   p.start(`{"backend": {"cluster": "b"}, "sync_rate": 1, ` + several[1:]),
 	} {
-		v.request = map[string][]byte{":method": []byte("GET"), ":path": []byte("/x?y"), "x-user": []byte("ann")}
+		v.request = map[string][]byte{":method": []byte("GET"), ":path": []byte("/x?y"), "x-user": []byte("ann"), "x-cost": []byte("2")}
 		v.response, v.calls = nil, nil
 		v.source = []byte("[2001:db8::1]:443")
 		run := func() {

@@ -47,6 +47,7 @@ type fakeVM struct {
 
 	request  map[string][]byte
 	source   []byte
+	upstream map[string]string // headers of its responses
 	response map[string]string
 	reply    *fakeReply
 	log      []string
@@ -157,6 +158,11 @@ func (v *fakeVM) RequestHeader(name string) ([]byte, bool) {
 	v.called("request header")
 	value, ok := v.request[name]
 	return value, ok
+}
+
+func (v *fakeVM) ResponseHeader(name string) ([]byte, bool) {
+	value, ok := v.upstream[name]
+	return []byte(value), ok
 }
 
 func (v *fakeVM) ReplaceResponseHeader(name string, value []byte) {

@@ -37,6 +37,7 @@ type metrics struct {
 	evicted   tally // counters that had to make room before they expired
 	corrupt   tally // pages or entries of a form that nobody writes
 	pushed    tally // hits that were sent to the backend
+	badCosts  tally // costs that were no numbers
 	failed    tally // pushes that the backend did not take, and that are sent again
 }
 
@@ -57,6 +58,7 @@ func (m *metrics) define(c *config.Config) {
 	m.evicted.define(prefix + "evicted_counters")
 	m.corrupt.define(prefix + "corrupt_entries")
 	m.pushed.define(prefix + "pushed_hits")
+	m.badCosts.define(prefix + "bad_costs")
 	m.failed.define(prefix + "failed_pushes")
 }
 
@@ -65,7 +67,7 @@ func (m *metrics) publish() {
 		m.rules[i].allowed.publish()
 		m.rules[i].rejected.publish()
 	}
-	for _, t := range [...]*tally{&m.lostRaces, &m.givenUp, &m.lost, &m.evicted, &m.corrupt, &m.pushed, &m.failed} {
+	for _, t := range [...]*tally{&m.lostRaces, &m.givenUp, &m.lost, &m.evicted, &m.corrupt, &m.pushed, &m.badCosts, &m.failed} {
 		t.publish()
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"weir/counter"
 	"weir/proxywasm"
 	"weir/sharedata"
+	"weir/window"
 )
 
 // plugin is a plugin context: one configuration, and the memory that its requests share one after the other.
@@ -87,12 +88,20 @@ func (p *plugin) compile() {
 	p.refusals = refusals{hold: hold}
 }
 
+// bytesPerCounter is what a counter of the largest rule takes: the usual size, but logs and sub-buckets in full.
 func (p *plugin) bytesPerCounter() int {
-	most := 1
+	most := 0
 	for i := range p.rules {
-		most = max(most, len(p.rules[i].counter.Limits))
+		limits := p.rules[i].counter.Limits
+		size := sharedata.BytesPerCounter + (len(limits)-1)*bytesPerLimit
+		for j := range limits {
+			if limits[j].Kind == window.SlidingBuckets {
+				size += limits[j].MaxStateSize(p.rules[i].counter.Synced())
+			}
+		}
+		most = max(most, size)
 	}
-	return sharedata.BytesPerCounter + (most-1)*bytesPerLimit
+	return most
 }
 
 // OnTick implements types.PluginContext.
@@ -132,6 +141,12 @@ type rule struct {
 	match   matcher
 	key     []part
 	counter counter.Rule
+	cost    cost
+	// onResponse is what is charged when the response is there, if charged says so.
+	charged    bool
+	onResponse cost
+	// countRejected tells whether what the rule rejects takes its hits too.
+	countRejected bool
 	// keyPrefix begins the rule's keys: its name with its length before it.
 	keyPrefix []byte
 }

@@ -149,6 +149,16 @@ type part struct {
 func (r *request) compile(c *config.Rule) rule {
 	compiled := rule{name: c.Name, keyPrefix: appendPart(nil, []byte(c.Name))}
 	compiled.counter.Limits = c.Limits
+	compiled.countRejected = c.CountRejected
+	compiled.cost = cost{fixed: c.Cost}
+	if c.CostFrom != nil {
+		compiled.cost = cost{selected: true, property: r.selected(c.CostFrom).property}
+	}
+	if s := c.CostOnResponse; s != nil && s.Kind == config.SelectResponseHeader {
+		compiled.charged, compiled.onResponse = true, cost{responseHeader: s.Name}
+	} else if s != nil {
+		compiled.charged, compiled.onResponse = true, cost{selected: true, property: r.selected(s).property}
+	}
 	if c.Match.Path != nil {
 		compiled.match.path = c.Match.Path
 		compiled.match.pathAt = r.use(pathProperty)
@@ -157,22 +167,26 @@ func (r *request) compile(c *config.Rule) rule {
 		compiled.match.methods = c.Match.Methods
 		compiled.match.methodsAt = r.use(methodProperty)
 	}
-	for _, s := range c.Key {
-		p := part{}
-		switch s.Kind {
-		case config.SelectHeader:
-			p.property = r.use(property{header: s.Name})
-		case config.SelectMethod:
-			p.property = r.use(methodProperty)
-		case config.SelectPath:
-			p.property = r.use(pathProperty)
-		case config.SelectClientIP:
-			p.property = r.use(sourceProperty)
-			p.address, p.prefix4, p.prefix6 = true, s.IPv4Prefix, s.IPv6Prefix
-		}
-		compiled.key = append(compiled.key, p)
+	for i := range c.Key {
+		compiled.key = append(compiled.key, r.selected(&c.Key[i]))
 	}
 	return compiled
+}
+
+// selected resolves a selector.
+func (r *request) selected(s *config.Selector) (p part) {
+	switch s.Kind {
+	case config.SelectHeader:
+		p.property = r.use(property{header: s.Name})
+	case config.SelectMethod:
+		p.property = r.use(methodProperty)
+	case config.SelectPath:
+		p.property = r.use(pathProperty)
+	case config.SelectClientIP:
+		p.property = r.use(sourceProperty)
+		p.address, p.prefix4, p.prefix6 = true, s.IPv4Prefix, s.IPv6Prefix
+	}
+	return p
 }
 
 // appendKey appends the key of a rule for the current request. Values have their length before them, so that no two lists

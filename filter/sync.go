@@ -137,7 +137,7 @@ func item(id [16]byte, l *window.Limit, push *window.Push) wire.Item {
 			ID: id, Kind: uint8(l.Kind), Ordinal: l.Ordinal, WidthMillis: uint64(l.Width / window.MinWidth),
 		},
 		Newest: push.Newest,
-		Hits:   push.Hits[:l.Kind.Buckets()],
+		Hits:   push.Hits[:l.Kind.Windows()],
 	}
 }
 

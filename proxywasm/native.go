@@ -18,6 +18,7 @@ type Host interface {
 	SetTickPeriod(milliseconds uint32)
 	PluginConfiguration() ([]byte, bool)
 	RequestHeader(name string) ([]byte, bool)
+	ResponseHeader(name string) ([]byte, bool)
 	ReplaceResponseHeader(name string, value []byte)
 	SendLocalResponse(r *LocalResponse) bool
 	Property(path string) ([]byte, bool)
@@ -58,6 +59,9 @@ func PluginConfiguration() (configuration []byte, ok bool) { return host.PluginC
 
 // RequestHeader is the first value of a header of the current stream's request, in its request phase only.
 func RequestHeader(name string) (header []byte, ok bool) { return host.RequestHeader(name) }
+
+// ResponseHeader is the first value of a header of the current stream's response, in its response phase only.
+func ResponseHeader(name string) (header []byte, ok bool) { return host.ResponseHeader(name) }
 
 // ReplaceResponseHeader sets a header of the current stream's response and removes all other values of it.
 func ReplaceResponseHeader(name string, value []byte) { host.ReplaceResponseHeader(name, value) }
@@ -126,6 +130,11 @@ func (sdkHost) PluginConfiguration() ([]byte, bool) { return found(sdk.GetPlugin
 
 func (sdkHost) RequestHeader(name string) ([]byte, bool) {
 	value, err := sdk.GetHttpRequestHeader(name)
+	return []byte(value), err == nil
+}
+
+func (sdkHost) ResponseHeader(name string) ([]byte, bool) {
+	value, err := sdk.GetHttpResponseHeader(name)
 	return []byte(value), err == nil
 }
 

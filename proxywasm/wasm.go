@@ -121,6 +121,11 @@ func RequestHeader(name string) (header []byte, ok bool) {
 	return value(proxyGetHeaderMapValue(mapRequestHeaders, name, &vm.address, &vm.length))
 }
 
+// ResponseHeader is the first value of a header of the current stream's response, in its response phase only.
+func ResponseHeader(name string) (header []byte, ok bool) {
+	return value(proxyGetHeaderMapValue(mapResponseHeaders, name, &vm.address, &vm.length))
+}
+
 // ReplaceResponseHeader sets a header of the current stream's response and removes all other values of it.
 func ReplaceResponseHeader(name string, value []byte) {
 	proxyReplaceHeaderMapValue(mapResponseHeaders, name, unsafe.Pointer(unsafe.SliceData(value)), uint32(len(value)))

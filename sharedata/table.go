@@ -34,8 +34,9 @@ const (
 	// have no more than the usual size.
 	BytesPerCounter = 96
 	// countersPerPage is a compromise: a smaller page is cheaper to get and set, a larger one evens out how many keys
-	// happen to fall on it.
+	// happen to fall on it. Of large counters fewer share a page, so that it stays below largePage.
 	countersPerPage = 10
+	largePage       = 8192
 	// MaxCapacity bounds a table's capacity.
 	MaxCapacity = 1 << 24
 )
@@ -76,6 +77,7 @@ func Open(data Data, options Options, random func() uint64) (*Table, error) {
 	t := &Table{data: data, name: append(append([]byte(nil), key...), ':')}
 	capacity := max(1, min(options.Capacity, MaxCapacity))
 	perCounter := max(options.BytesPerCounter, BytesPerCounter)
+	perPage := max(2, min(countersPerPage, largePage/perCounter))
 	for range maxAttempts {
 		value, cas, found := data.Get(key)
 		if found && t.readHeader(value) {
@@ -89,7 +91,7 @@ func Open(data Data, options Options, random func() uint64) (*Table, error) {
 		header := []byte{tableFormat}
 		header = binary.LittleEndian.AppendUint64(header, random())
 		header = binary.LittleEndian.AppendUint64(header, random())
-		header = binary.LittleEndian.AppendUint32(header, uint32(max(1, capacity/countersPerPage)))
+		header = binary.LittleEndian.AppendUint32(header, uint32(max(1, capacity/perPage)))
 		// If another worker was faster, the next round finds its table.
 		data.Set(key, header, cas)
 	}

@@ -9,23 +9,26 @@ type Push struct {
 	// Newest identifies the newest window, as [Limit.Number] does; Hits[i] belongs to the window i before it.
 	Newest uint64
 	// Hits are to be added to the backend's totals. They are negative where more was given back than taken.
-	Hits [MaxBuckets]int64
+	Hits [2]int64
 }
 
 // Taken is how many hits a push adds.
-func (p *Push) Taken() uint64 {
-	sum := int64(0)
-	for _, h := range p.Hits {
-		sum += h
-	}
-	return uint64(max(sum, 0))
-}
+func (p *Push) Taken() uint64 { return uint64(max(p.Hits[0]+p.Hits[1], 0)) }
 
 // Totals are what the backend answers: its hits of the windows that a push named.
 type Totals struct {
 	// Newest is the push's, or the start of the window as the backend knows it.
 	Newest uint64
-	Hits   [MaxBuckets]uint64
+	Hits   [2]uint64
+}
+
+// Windows is the number of windows of which a push of this kind has hits; 0 for a kind that is not synchronised.
+func (k Kind) Windows() int {
+	switch k {
+	case FixedWindow, FirstHitWindow, SlidingWindow:
+		return k.windows()
+	}
+	return 0
 }
 
 // Pending tells whether s has hits that were not pushed yet.
@@ -69,7 +72,7 @@ func (l *Limit) Settle(s *State, pushed Push, total Totals) {
 	turned := l.Number(s) - pushed.Newest
 	for i := range pushed.Hits {
 		// This wraps for a window that is newer than s, and is then as far out of range as for one that is too old.
-		if at := turned + uint64(i); at < MaxBuckets {
+		if at := turned + uint64(i); at < uint64(len(s.Hits)) {
 			s.Hits[at].land(pushed.Hits[i], total.Hits[i])
 		}
 	}

@@ -3,6 +3,7 @@ package window
 import (
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"testing"
 )
 
@@ -26,7 +27,7 @@ func (b *backend) push(p Push) Totals {
 		default:
 			b.start, b.total = min(b.start, p.Newest), uint64(int64(b.total)+p.Hits[0])
 		}
-		return Totals{Newest: b.start, Hits: [MaxBuckets]uint64{b.total}}
+		return Totals{Newest: b.start, Hits: [2]uint64{b.total}}
 	}
 	for i := range p.Hits {
 		number := p.Newest - uint64(i)
@@ -92,7 +93,7 @@ func TestNodesMerge(t *testing.T) {
 				}
 				current := uint64(now / l.Width)
 				for i := range nodes {
-					for age := range uint64(kind.Buckets()) {
+					for age := range uint64(kind.Windows()) {
 						h := nodes[i].Hits[age]
 						if h.Sum() != counted[current-age] || b.totals[current-age] != counted[current-age] {
 							t.Fatalf("window %d: counted %d, backend %d, node %d has %+v", age, counted[current-age], b.totals[current-age], i, h)
@@ -183,7 +184,12 @@ func TestStateRoundTrip(t *testing.T) {
 		synced bool
 		most   int
 	}{
-		{sliding(10, minute), State{Newest: monday, Hits: [2]Hits{{7, -2, 3}, {MaxHits, MaxHits, -MaxHits}}}, true, MaxStateSize},
+		{sliding(10, minute), State{Newest: monday, Hits: [2]Hits{{7, -2, 3}, {MaxHits, MaxHits, -MaxHits}}}, true, 64},
+		{tokens(10, 10, minute), State{Newest: monday, Start: monday - second, Hits: [2]Hits{{Total: 9}}}, false, 20},
+		{log(10, minute), State{Newest: monday, Buckets: []Bucket{{Number: monday - second, Hits: Hits{Total: 1}}, {Number: monday, Hits: Hits{Total: 300}}}}, false, 24},
+		{subBuckets(10, minute, second), State{Newest: monday + 7, Buckets: []Bucket{
+			{Number: monday/second - 59, Hits: Hits{1, 2, 3}}, {Number: monday / second, Hits: Hits{Total: 1}},
+		}}, true, 24},
 		{sliding(10, minute), State{Newest: monday, Hits: [2]Hits{{Total: 7}, {Total: 9}}}, false, 14},
 		{fixed(10, MaxWidth), State{Newest: maxTime, Hits: [2]Hits{{Total: MaxHits}}}, false, 24},
 		{firstHit(10, MinWidth), State{Newest: monday, Start: monday - MinWidth + 1, Hits: [2]Hits{{1, 2, 3}}}, true, 20},
@@ -191,12 +197,13 @@ func TestStateRoundTrip(t *testing.T) {
 	} {
 		var got State
 		encoded := test.limit.AppendState(nil, &test.state, test.synced)
-		shape, length := DecodeState(append(encoded, 0xff), &got)
-		if shape != test.limit.Shape || length != len(encoded) || got != test.state || length > test.most {
-			t.Errorf("%+v: got %+v %+v of %d bytes", test, shape, got, length)
+		limit, ok := DecodeLimit(encoded)
+		length := DecodeState(append(encoded, 0xff), &got)
+		if !ok || limit.Shape != test.limit.Shape || length != len(encoded) || !reflect.DeepEqual(got, test.state) || length > test.most {
+			t.Errorf("%+v: got %+v %+v of %d bytes", test, limit, got, length)
 		}
 		for n := range encoded {
-			if _, length := DecodeState(encoded[:n], &got); length != 0 {
+			if length := DecodeState(encoded[:n], &got); length != 0 {
 				t.Errorf("%+v cut to %d bytes decodes", test, n)
 			}
 		}

@@ -20,22 +20,14 @@ const (
 	FirstHitWindow Kind = 2
 	// SlidingWindow weighs the previous window's hits by the share of it that a window ending now still covers.
 	SlidingWindow Kind = 3
+	// SlidingBuckets counts in buckets of a precision, and looks at those that a window ending now covers. With a precision
+	// of one nanosecond that is a sliding log: each hit has its own time, equal ones are counted together.
+	SlidingBuckets Kind = 4
+	// TokenBucket starts full, and gets its tokens back one at a time from the moment that it is taken from.
+	TokenBucket Kind = 5
 )
 
-// Buckets is the number of windows whose hits a limit of this kind looks at, or 0 for an unknown kind.
-func (k Kind) Buckets() int {
-	switch k {
-	case FixedWindow, FirstHitWindow:
-		return 1
-	case SlidingWindow:
-		return 2
-	}
-	return 0
-}
-
 const (
-	// MaxBuckets is the most windows that a state holds.
-	MaxBuckets = 2
 	// MaxHits is the most hits that one window counts; more are counted as this many. It is the greatest integer that a
 	// double holds exactly, so that every store can keep it, and far above the greatest limit.
 	MaxHits = 1<<53 - 1
@@ -43,8 +35,15 @@ const (
 	MinWidth = int64(1e6)
 	// MaxWidth is the longest window, 366 days in nanoseconds.
 	MaxWidth = int64(366 * 24 * 3600 * 1e9)
+	// MaxSubBuckets is the most buckets of a window with a precision above a nanosecond.
+	MaxSubBuckets = 64
+	// LogPrecision makes SlidingBuckets a sliding log.
+	LogPrecision = int64(1)
 	// maxTime bounds the clock, in the year 2259, so that the end of the window after the next can always be represented.
 	maxTime = math.MaxInt64 - 3*MaxWidth
+	// maxBack is how far the clock may go back for a state to wait for it; or one window, if that is longer. A state that is
+	// farther ahead comes from a clock that was wrong, and is forgotten: it would lock its key out.
+	maxBack = int64(10e9)
 )
 
 // Shape says what a limit counts and for how long, but not how much it allows: two limits of the same shape read each
@@ -55,23 +54,63 @@ type Shape struct {
 	Ordinal uint8
 	// Width is the window in nanoseconds, in whole milliseconds, from MinWidth to MaxWidth.
 	Width int64
+	// Precision is the width of SlidingBuckets' buckets in nanoseconds: LogPrecision, or Width divided by 2 to MaxSubBuckets.
+	Precision int64
+}
+
+// Alike tells whether the shapes are the same but for their ordinals.
+func (s Shape) Alike(other Shape) bool {
+	s.Ordinal = other.Ordinal
+	return s == other
 }
 
 // Limit is one limit of a rule.
 type Limit struct {
 	Shape
-	// Max is the most hits that a window may hold; 0 rejects everything.
+	// Max is the most hits that a window may hold, or the tokens that come back in one; 0 rejects everything.
 	Max uint64
+	// Burst is how many tokens a full TokenBucket has, at least 1; other kinds don't have it.
+	Burst uint64
+}
+
+// Quota is the most hits that pass at once.
+func (l *Limit) Quota() uint64 {
+	if l.Kind == TokenBucket && l.Max != 0 {
+		return l.Burst
+	}
+	return l.Max
+}
+
+// Span is the time that the quota is for: the window, or the time that fills the bucket. It is false if that is no whole number
+// of nanoseconds, or the limit is 0.
+func (l *Limit) Span() (nanos int64, whole bool) {
+	switch {
+	case l.Max == 0:
+		return 0, false
+	case l.Kind == TokenBucket:
+		return l.fillTime()
+	}
+	return l.Width, true
 }
 
 // State is what a limit remembers of one key. The zero value has seen no hit.
 type State struct {
 	// Newest is the time of the newest hit, and the present once [Limit.Advance] was called.
 	Newest int64
-	// Start is when the window began, for FirstHitWindow while it has hits.
+	// Start is when the window began, for FirstHitWindow while it has hits, or when the bucket was taken from that was full,
+	// for TokenBucket until it is full again; there by a whole number of windows later, as hits worn off are forgotten.
 	Start int64
-	// Hits are the hits of the window that Newest is in, and of those before it, as many as the kind has buckets.
-	Hits [MaxBuckets]Hits
+	// Hits are those of the window that Newest is in, and for SlidingWindow those of the window before.
+	Hits [2]Hits
+	// Buckets are SlidingBuckets' buckets that have hits, oldest first.
+	Buckets []Bucket
+}
+
+// Bucket is a bucket of SlidingBuckets.
+type Bucket struct {
+	// Number is the bucket's start divided by the precision.
+	Number int64
+	Hits
 }
 
 // Hits counts the hits of one window, divided by how far the backend knows of them. A decision looks at the sum.
@@ -87,37 +126,71 @@ type Hits struct {
 // Sum is the hits of the window as far as this node knows.
 func (h *Hits) Sum() uint64 { return uint64(max(int64(h.Total)+h.Diff+h.Flight, 0)) }
 
+func (h *Hits) take(cost uint64) { h.Diff = min(h.Diff+int64(min(cost, MaxHits)), MaxHits) }
+
+func (h *Hits) giveBack(cost uint64) { h.Diff -= int64(min(cost, h.Sum())) }
+
+// Reset makes s a state that has seen no hit, and keeps its memory.
+func (s *State) Reset() { *s = State{Buckets: s.Buckets[:0]} }
+
 // Advance brings s to the present: windows that ended are turned. A state never goes back: a time before its newest hit
-// counts as the time of that hit.
+// counts as the time of that hit, unless it lies before by more than a window, and by more than any clock is corrected.
 func (l *Limit) Advance(s *State, now int64) {
-	now = max(s.Newest, min(now, maxTime))
+	now = min(now, maxTime)
+	if s.Newest-now > max(l.Width, maxBack) {
+		s.Reset()
+	}
+	now = max(s.Newest, now, 0)
 	switch l.Kind {
 	case FixedWindow, SlidingWindow:
 		switch turned := now/l.Width - s.Newest/l.Width; {
 		case turned == 0:
 		case turned == 1 && l.Kind == SlidingWindow:
-			s.Hits = [MaxBuckets]Hits{1: s.Hits[0]}
+			s.Hits = [2]Hits{1: s.Hits[0]}
 		default:
-			s.Hits = [MaxBuckets]Hits{}
+			s.Hits = [2]Hits{}
 		}
 	case FirstHitWindow:
 		if now-s.Start >= l.Width {
-			s.Start = 0
-			s.Hits = [MaxBuckets]Hits{}
+			s.Start, s.Hits = 0, [2]Hits{}
 		}
+	case SlidingBuckets:
+		l.dropBuckets(s, now)
+	case TokenBucket:
+		l.refill(s, now)
 	}
 	s.Newest = now
 }
 
 // Allows tells whether cost hits fit at the time of s. A cost of 0 asks whether the limit is kept as it stands.
 func (l *Limit) Allows(s *State, cost uint64) bool {
-	if l.Max == 0 || cost > l.Max {
+	if l.Max == 0 || cost > l.Quota() {
 		return false
 	}
 	if l.Kind == SlidingWindow {
 		return l.allowsSliding(s, cost)
 	}
-	return s.Hits[0].Sum() <= l.Max-cost
+	return l.used(s) <= l.Quota()-cost
+}
+
+// used is how many of the quota's hits are taken, for kinds where that is a whole number.
+func (l *Limit) used(s *State) uint64 {
+	switch l.Kind {
+	case SlidingBuckets:
+		return sumBuckets(s)
+	case TokenBucket:
+		return s.Hits[0].Sum() - l.returned(s, s.Newest)
+	}
+	return s.Hits[0].Sum()
+}
+
+// Share is how near s is to the limit: what its hits take of the quota. It only serves to compare.
+func (l *Limit) Share(s *State) float32 {
+	used := s.Hits[0].Sum() + s.Hits[1].Sum()
+	if l.Kind == SlidingBuckets || l.Kind == TokenBucket {
+		used = l.used(s)
+	}
+	return float32(used) / float32(max(l.Quota(), 1))
 }
 
 // Remaining is the most hits that would still pass at the time of s.
@@ -125,8 +198,8 @@ func (l *Limit) Remaining(s *State) uint64 {
 	if l.Kind == SlidingWindow {
 		return l.remainingSliding(s)
 	}
-	if used := s.Hits[0].Sum(); used < l.Max {
-		return l.Max - used
+	if used, quota := l.used(s), l.Quota(); used < quota {
+		return quota - used
 	}
 	return 0
 }
@@ -134,36 +207,47 @@ func (l *Limit) Remaining(s *State) uint64 {
 // FitsAt is the time, at or after that of s, from which cost hits fit if nothing else comes. It is false if no waiting
 // helps: the cost is above the limit, or the limit is 0.
 func (l *Limit) FitsAt(s *State, cost uint64) (at int64, ok bool) {
-	if l.Max == 0 || cost > l.Max {
+	if l.Max == 0 || cost > l.Quota() {
 		return 0, false
 	}
 	if l.Allows(s, cost) {
 		return s.Newest, true
 	}
-	if l.Kind == SlidingWindow {
+	switch l.Kind {
+	case SlidingWindow:
 		return l.fitsSlidingAt(s, cost), true
+	case SlidingBuckets:
+		return l.bucketsLeaveAt(s, l.used(s)-(l.Max-cost)), true
+	case TokenBucket:
+		return l.returnedAt(s, s.Hits[0].Sum()-(l.Burst-cost)), true
 	}
 	return l.end(s), true
 }
 
-// ResetAt is the time when the window of s ends. It is false if no window runs: one that starts with its first hit has had
-// none.
+// ResetAt is the time when the window of s ends, the newest hit has left a sliding log, or the bucket is full. It is false if
+// nothing runs: there were no hits, and it isn't a window of the clock.
 func (l *Limit) ResetAt(s *State) (at int64, ok bool) {
-	if l.Kind == FirstHitWindow && s.Hits[0].Sum() == 0 {
-		return 0, false
+	switch l.Kind {
+	case FixedWindow, SlidingWindow:
+		return l.end(s), true
 	}
-	return l.end(s), true
+	at = l.ForgetAt(s)
+	return at, at > s.Newest
 }
 
 // ForgetAt is the time from which s tells no more than a state that has seen no hit.
 func (l *Limit) ForgetAt(s *State) int64 {
 	switch {
+	case l.Kind == SlidingBuckets:
+		return l.bucketsLeaveAt(s, sumBuckets(s))
+	case s.Hits[0].Sum()|s.Hits[1].Sum() == 0:
+		return s.Newest
+	case l.Kind == TokenBucket:
+		return l.returnedAt(s, s.Hits[0].Sum())
 	case l.Kind == SlidingWindow && s.Hits[0].Sum() != 0:
 		return l.end(s) + l.Width
-	case s.Hits[0].Sum()|s.Hits[1].Sum() != 0:
-		return l.end(s)
 	}
-	return s.Newest
+	return l.end(s)
 }
 
 // Take counts cost hits at the time of s, whether or not they fit. A cost of 0 changes nothing, and starts no window.
@@ -171,26 +255,57 @@ func (l *Limit) Take(s *State, cost uint64) {
 	if cost == 0 {
 		return
 	}
-	if l.Kind == FirstHitWindow && s.Hits[0].Sum() == 0 {
-		s.Start = s.Newest
+	switch l.Kind {
+	case SlidingBuckets:
+		l.takeBucket(s, cost)
+		return
+	case FirstHitWindow, TokenBucket:
+		if s.Hits[0].Sum() == 0 {
+			s.Start = s.Newest
+		}
 	}
-	s.Hits[0].Diff = min(s.Hits[0].Diff+int64(min(cost, MaxHits)), MaxHits)
+	s.Hits[0].take(cost)
+}
+
+// TakeRejected counts the hits of a request that was rejected. A window may go over its limit by that, but a bucket stops at
+// empty.
+func (l *Limit) TakeRejected(s *State, cost uint64) {
+	if l.Kind == TokenBucket {
+		cost = min(cost, l.Remaining(s))
+	}
+	l.Take(s, cost)
 }
 
 // GiveBack takes cost hits back out of the window that they were counted in, as [Limit.Number] named it after they were
 // taken. Of a window that has gone there is nothing to give back.
 func (l *Limit) GiveBack(s *State, number, cost uint64) {
-	// turned wraps for a window that is newer than s, and is then out of range too.
-	if turned := l.Number(s) - number; turned < MaxBuckets {
-		h := &s.Hits[turned]
-		h.Diff -= int64(min(cost, h.Sum()))
+	switch l.Kind {
+	case SlidingBuckets:
+		for i := range s.Buckets {
+			if uint64(s.Buckets[i].Number) == number {
+				s.Buckets[i].giveBack(cost)
+			}
+		}
+	case TokenBucket:
+		// The bucket may have been written by a whole number of windows later since.
+		if later := uint64(s.Start) - number; later%uint64(l.Width) == 0 {
+			s.Hits[0].giveBack(cost)
+		}
+	default:
+		// turned wraps for a window that is newer than s, and is then out of range too.
+		if turned := l.Number(s) - number; turned < uint64(len(s.Hits)) {
+			s.Hits[turned].giveBack(cost)
+		}
 	}
 }
 
-// Number identifies the window that s is in: its number, or for FirstHitWindow its start.
+// Number identifies the window, or bucket, that s is in: its number, or for kinds that start with a hit the start.
 func (l *Limit) Number(s *State) uint64 {
-	if l.Kind == FirstHitWindow {
+	switch l.Kind {
+	case FirstHitWindow, TokenBucket:
 		return uint64(s.Start)
+	case SlidingBuckets:
+		return uint64(s.Newest / l.Precision)
 	}
 	return uint64(s.Newest / l.Width)
 }

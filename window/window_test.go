@@ -23,6 +23,18 @@ func fixed(limit uint64, width int64) Limit {
 	return Limit{Shape: Shape{Kind: FixedWindow, Width: width}, Max: limit}
 }
 
+func log(limit uint64, width int64) Limit {
+	return Limit{Shape: Shape{Kind: SlidingBuckets, Width: width, Precision: LogPrecision}, Max: limit}
+}
+
+func subBuckets(limit uint64, width, precision int64) Limit {
+	return Limit{Shape: Shape{Kind: SlidingBuckets, Width: width, Precision: precision}, Max: limit}
+}
+
+func tokens(limit, burst uint64, width int64) Limit {
+	return Limit{Shape: Shape{Kind: TokenBucket, Width: width}, Max: limit, Burst: burst}
+}
+
 func firstHit(limit uint64, width int64) Limit {
 	return Limit{Shape: Shape{Kind: FirstHitWindow, Width: width}, Max: limit}
 }
@@ -100,6 +112,62 @@ func TestTimelines(t *testing.T) {
 			},
 		},
 		{
+			name: "sub-buckets count whole, until the last of them has left", limit: subBuckets(10, minute, 15*second),
+			steps: []step{
+				{at: 14 * second, cost: 4, want: true, remaining: 6, reset: 46 * second},
+				{at: 15 * second, cost: 6, want: true, remaining: 0, reset: minute},
+				{at: 59 * second, cost: 1, want: false, remaining: 0, fits: second, reset: 16 * second},
+				{at: minute - 1, cost: 5, want: false, remaining: 0, fits: 15*second + 1, reset: 15*second + 1},
+				{at: minute, cost: 4, want: true, remaining: 0, reset: minute},
+				{at: minute, cost: 0, want: true, remaining: 0, reset: minute},
+				{at: 75 * second, cost: 6, want: true, remaining: 0, reset: minute},
+			},
+		},
+		{
+			name: "moving window of Python's limits: the 10th newest hit is 61 s old at 1:11, and 52 s old at 1:12", limit: log(10, minute),
+			steps: []step{
+				{at: 10 * second, cost: 1, want: true, remaining: 9, reset: minute},
+				{at: 20 * second, cost: 2, want: true, remaining: 7, reset: minute},
+				{at: 30 * second, cost: 4, want: true, remaining: 3, reset: minute},
+				{at: 50 * second, cost: 3, want: true, remaining: 0, reset: minute},
+				{at: 70*second - 1, cost: 1, want: false, remaining: 0, fits: 1, reset: 40*second + 1},
+				{at: 71 * second, cost: 1, want: true, remaining: 0, reset: minute},
+				{at: 72 * second, cost: 1, want: false, remaining: 0, fits: 8 * second, reset: 59 * second},
+				{at: 72 * second, cost: 2, want: false, remaining: 0, fits: 8 * second, reset: 59 * second},
+				{at: 72 * second, cost: 3, want: false, remaining: 0, fits: 18 * second, reset: 59 * second},
+			},
+		},
+		{
+			name: "tokens come back one at a time from the moment that the bucket was full", limit: tokens(6, 10, minute),
+			steps: []step{
+				{at: 0, cost: 0, want: true, remaining: 10, reset: -1},
+				{at: 3 * second, cost: 9, want: true, remaining: 1, reset: 90 * second},
+				{at: 13*second - 1, cost: 2, want: false, remaining: 1, fits: 1, reset: 80*second + 1},
+				{at: 13 * second, cost: 2, want: true, remaining: 0, reset: 100 * second},
+				{at: 18 * second, cost: 1, want: false, remaining: 0, fits: 5 * second, reset: 95 * second},
+				{at: 63 * second, cost: 5, want: true, remaining: 0, reset: 100 * second},
+				{at: 163*second - 1, cost: 10, want: false, remaining: 9, fits: 1, reset: 1},
+				{at: 163*second - 1, cost: 11, want: false, remaining: 9, fits: -1, reset: 1},
+				{at: 163 * second, cost: 10, want: true, remaining: 0, reset: 100 * second},
+			},
+		},
+		{
+			name: "a bucket without whole nanoseconds for a token does not drift", limit: tokens(7, 1, second),
+			steps: []step{
+				{at: 0, cost: 1, want: true, remaining: 0, reset: 142857143},
+				{at: 142857142, cost: 1, want: false, remaining: 0, fits: 1, reset: 1},
+				{at: 142857143, cost: 1, want: true, remaining: 0, reset: 142857143},
+			},
+		},
+		{
+			name: "a clock that was a year ahead does not lock anybody out", limit: fixed(1, minute),
+			steps: []step{
+				{at: MaxWidth, cost: 1, want: true, remaining: 0, reset: minute},
+				{at: MaxWidth - 50*second, cost: 1, want: false, remaining: 0, fits: 110 * second, reset: 110 * second},
+				{at: 0, cost: 1, want: true, remaining: 0, reset: minute},
+			},
+		},
+		{
 			name: "limit 0 rejects everything, cost 0 too", limit: fixed(0, minute),
 			steps: []step{{cost: 0, fits: -1, reset: minute}, {cost: 1, fits: -1, reset: minute}},
 		},
@@ -151,7 +219,7 @@ type history struct {
 	limit Limit
 	hits  []hit
 	last  int64
-	start int64 // of the window, for FirstHitWindow
+	start int64 // of the window, for FirstHitWindow; since when the bucket was never full, for TokenBucket
 }
 
 type hit struct {
@@ -169,7 +237,25 @@ func (h *history) between(from, until int64) *big.Int {
 	return sum
 }
 
+// missing is the tokens that a bucket lacks: each hit's since it was full, less what came back since then.
+func (h *history) missing(now int64) *big.Rat {
+	taken := h.between(h.start, now+1)
+	back := new(big.Int).Mul(big.NewInt(now-h.start), new(big.Int).SetUint64(h.limit.Max))
+	back.Div(back, big.NewInt(h.limit.Width))
+	if back.Cmp(taken) >= 0 {
+		return new(big.Rat)
+	}
+	return new(big.Rat).SetInt(taken.Sub(taken, back))
+}
+
 func (h *history) rate(now int64) *big.Rat {
+	switch h.limit.Kind {
+	case TokenBucket:
+		return h.missing(now)
+	case SlidingBuckets:
+		p := h.limit.Precision
+		return new(big.Rat).SetInt(h.between((now/p-h.limit.Width/p+1)*p, now+1))
+	}
 	if h.limit.Kind == FirstHitWindow {
 		if now >= h.start+h.limit.Width {
 			return new(big.Rat)
@@ -187,23 +273,36 @@ func (h *history) rate(now int64) *big.Rat {
 }
 
 func (h *history) allow(now int64, cost uint64) bool {
+	if h.last-now > max(h.limit.Width, maxBack) {
+		// A clock that was far ahead is not believed. Only what takes something is remembered.
+		fresh := history{limit: h.limit, start: -h.limit.Width}
+		if !fresh.allow(now, cost) {
+			return false
+		}
+		if cost > 0 {
+			*h = fresh
+		}
+		return true
+	}
 	now = max(now, h.last)
 	if h.limit.Max == 0 {
 		return false
 	}
 	asked := new(big.Rat).SetInt(new(big.Int).SetUint64(cost))
-	if asked.Add(asked, h.rate(now)).Cmp(new(big.Rat).SetInt(new(big.Int).SetUint64(h.limit.Max))) > 0 {
+	if asked.Add(asked, h.rate(now)).Cmp(new(big.Rat).SetInt(new(big.Int).SetUint64(h.limit.Quota()))) > 0 {
 		return false
 	}
-	if cost > 0 {
-		h.last = now
-		if h.limit.Kind == FirstHitWindow && now >= h.start+h.limit.Width {
-			h.start = now
-		}
-		h.hits = append(h.hits, hit{at: now, cost: cost})
-		if len(h.hits) > 512 {
-			h.forget(now)
-		}
+	if cost == 0 {
+		return true
+	}
+	h.last = now
+	if h.limit.Kind == FirstHitWindow && now >= h.start+h.limit.Width ||
+		h.limit.Kind == TokenBucket && h.missing(now).Sign() == 0 {
+		h.start, h.hits = now, h.hits[:0]
+	}
+	h.hits = append(h.hits, hit{at: now, cost: cost})
+	if len(h.hits) > 512 && h.limit.Kind != TokenBucket {
+		h.forget(now)
 	}
 	return true
 }
@@ -225,13 +324,19 @@ func TestAgainstModel(t *testing.T) {
 	t.Parallel()
 	widths := []int64{MinWidth, 7 * MinWidth, second, minute, 3600 * second, 24 * 3600 * second, MaxWidth}
 	limits := []uint64{0, 1, 2, 3, 10, 100, 1000, 999_999_999_999_999}
-	for _, kind := range []Kind{FixedWindow, FirstHitWindow, SlidingWindow} {
+	for _, kind := range []Kind{FixedWindow, FirstHitWindow, SlidingWindow, SlidingBuckets, TokenBucket} {
 		t.Run(fmt.Sprint(kind), func(t *testing.T) {
 			t.Parallel()
 			random := rand.New(rand.NewPCG(uint64(kind), 2))
 			decisions := 0
-			for decisions < 350_000 {
+			for decisions < 220_000 {
 				limit := Limit{Shape: Shape{Kind: kind, Width: widths[random.IntN(len(widths))]}, Max: limits[random.IntN(len(limits))]}
+				switch kind {
+				case SlidingBuckets:
+					limit.Precision = limit.Width / []int64{2, 4, 5, 10, 64, limit.Width}[random.IntN(6)]
+				case TokenBucket:
+					limit.Burst = max(1, []uint64{limit.Max, 1, 2, 1000}[random.IntN(4)])
+				}
 				model := history{limit: limit, start: -limit.Width}
 				state := State{}
 				now := monday + random.Int64N(limit.Width)
@@ -240,8 +345,8 @@ func TestAgainstModel(t *testing.T) {
 					if now > maxTime-4*limit.Width {
 						break
 					}
-					cost := cost(random, limit.Max)
-					read := state
+					cost := cost(random, limit.Quota())
+					read := clone(state)
 					limit.Advance(&state, now)
 					got := limit.Allows(&state, cost)
 					want := model.allow(now, cost)
@@ -295,6 +400,11 @@ func cost(random *rand.Rand, limit uint64) uint64 {
 	}
 }
 
+func clone(s State) State {
+	s.Buckets = append([]Bucket(nil), s.Buckets...)
+	return s
+}
+
 // checkAnswers holds what a state says about itself against what it does.
 func checkAnswers(t *testing.T, l Limit, s State, cost uint64, allowed bool) {
 	t.Helper()
@@ -306,23 +416,23 @@ func checkAnswers(t *testing.T, l Limit, s State, cost uint64, allowed bool) {
 		t.Fatalf("%+v %+v: one more than remaining %d passes", l, s, remaining)
 	}
 	at, ok := l.FitsAt(&s, cost)
-	if never := l.Max == 0 || cost > l.Max; ok == never {
+	if never := l.Max == 0 || cost > l.Quota(); ok == never {
 		t.Fatalf("%+v %+v cost %d: fits %v", l, s, cost, ok)
 	}
 	if ok && (at == s.Newest) != allowed {
 		t.Fatalf("%+v %+v cost %d: fits at %d, allowed %v", l, s, cost, at, allowed)
 	}
-	if ok && !allowed {
-		early, late := s, s
+	if ok && !allowed && at < maxTime {
+		early, late := clone(s), clone(s)
 		l.Advance(&early, at-1)
 		l.Advance(&late, at)
 		if l.Allows(&early, cost) || !l.Allows(&late, cost) {
 			t.Fatalf("%+v %+v cost %d: does not fit from %d on, but a nanosecond before %v", l, s, cost, at, l.Allows(&early, cost))
 		}
 	}
-	forgotten := s
+	forgotten := clone(s)
 	l.Advance(&forgotten, l.ForgetAt(&s))
-	if forgotten.Hits != [MaxBuckets]Hits{} {
+	if l.ForgetAt(&s) < maxTime && (forgotten.Hits != [2]Hits{} || len(forgotten.Buckets) > 0) {
 		t.Fatalf("%+v %+v: not forgotten at %d: %+v", l, s, l.ForgetAt(&s), forgotten)
 	}
 }

@@ -1,0 +1,60 @@
+package filter
+
+import (
+	"math"
+
+	"weir/proxywasm"
+)
+
+// cost is where the number of hits comes from that a request, or its response, takes.
+type cost struct {
+	fixed uint64
+	// selected takes the number from a property of the request.
+	selected bool
+	property int
+	// responseHeader takes it from a header of the response.
+	responseHeader string
+}
+
+// cost is what the current request takes. What is no number counts as 1.
+func (p *plugin) cost(c *cost) uint64 {
+	if !c.selected {
+		return c.fixed
+	}
+	return p.selectedCost(c, 1)
+}
+
+func (p *plugin) selectedCost(c *cost, otherwise uint64) uint64 {
+	value, _ := p.request.value(c.property)
+	return p.number(value, otherwise)
+}
+
+// responseCost is what a header of the response says; a response without it costs nothing.
+func (p *plugin) responseCost(header string) uint64 {
+	value, _ := proxywasm.ResponseHeader(header)
+	return p.number(value, 0)
+}
+
+func (p *plugin) number(value []byte, otherwise uint64) uint64 {
+	n, ok := parseHits(value)
+	if !ok {
+		p.metrics.badCosts.count()
+		return otherwise
+	}
+	return n
+}
+
+// parseHits reads ASCII digits. A number that is too large to represent is above every limit, so it may be any such.
+func parseHits(digits []byte) (hits uint64, ok bool) {
+	for _, d := range digits {
+		switch d -= '0'; {
+		case d > 9:
+			return 0, false
+		case hits > (math.MaxUint64-uint64(d))/10:
+			hits = math.MaxUint64
+		default:
+			hits = 10*hits + uint64(d)
+		}
+	}
+	return hits, len(digits) > 0
+}

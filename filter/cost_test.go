@@ -1,0 +1,209 @@
+package filter
+
+import (
+	"fmt"
+	"testing"
+)
+
+func TestParseHits(t *testing.T) {
+	for _, test := range []struct {
+		digits string
+		hits   uint64
+		ok     bool
+	}{
+		{"0", 0, true}, {"007", 7, true}, {"18446744073709551615", 1<<64 - 1, true}, {"18446744073709551616", 1<<64 - 1, true},
+		{"99999999999999999999999999999999", 1<<64 - 1, true}, {"", 0, false}, {"-1", 0, false}, {"+1", 0, false}, {"1.0", 0, false},
+		{" 1", 0, false}, {"1e3", 0, false}, {"٣", 0, false}, {"0x1", 0, false},
+	} {
+		if hits, ok := parseHits([]byte(test.digits)); hits != test.hits || ok != test.ok {
+			t.Errorf("%q: got %d, %v, want %d, %v", test.digits, hits, ok, test.hits, test.ok)
+		}
+	}
+}
+
+func costly(options, limits string) string {
+	return `{"rules": [{"name": "r", "key": [{"header": "x-user"}], ` + options + `, "limits": [` + limits + `]}]}`
+}
+
+func TestCosts(t *testing.T) {
+	p := newProxy(t)
+	v := p.start(costly(`"cost": {"header": "x-cost"}`, `{"limit": 10, "window": "1h"}`))
+	for i, test := range []struct {
+		cost      string
+		passed    bool
+		remaining string
+	}{
+		{"4", true, "6"}, {"7", false, "6"}, {"0", true, "6"}, {"6", true, "0"}, {"0", true, "0"}, {"1", false, "0"},
+	} {
+		if got := v.send("x-user", "ann", "x-cost", test.cost); got != test.passed {
+			t.Fatalf("request %d, cost %s: passed %v", i, test.cost, got)
+		}
+		headers := v.response
+		if v.reply != nil {
+			headers = v.reply.headers
+		}
+		want(t, headers, `x-ratelimit-remaining: `+test.remaining)
+	}
+	// A cost above the limit is refused always, without harm to others, and no waiting helps.
+	for _, cost := range []string{"11", "18446744073709551616"} {
+		if v.send("x-user", "bob", "x-cost", cost) {
+			t.Errorf("cost %s passed", cost)
+		}
+		if after, ok := v.reply.headers["retry-after"]; ok {
+			t.Errorf("cost %s: retry after %s", cost, after)
+		}
+	}
+	if !v.send("x-user", "bob", "x-cost", "10") {
+		t.Error("costs above the limit took something")
+	}
+	// What is no number counts as 1, and in a metric.
+	for _, cost := range []string{"", "ten", "-5"} {
+		v.send("x-user", "cid", "x-cost", cost)
+	}
+	v.send("x-user", "cid")
+	want(t, v.response, `x-ratelimit-remaining: 6`)
+	if got := v.count("weir.default.bad_costs"); got != 4 {
+		t.Errorf("counted %d bad costs, want 4", got)
+	}
+}
+
+// A cost of 0 starts no window.
+func TestCostOfNothingStartsNoWindow(t *testing.T) {
+	p := newProxy(t)
+	v := p.start(costly(`"cost": {"header": "x-cost"}`, `{"limit": 2, "window": "1m", "algorithm": "fixed_window", "start": "first_hit"}`))
+	v.send("x-user", "ann", "x-cost", "0")
+	want(t, v.response, `x-ratelimit-reset: 0`)
+	p.now += 30 * second
+	v.send("x-user", "ann", "x-cost", "2")
+	p.now += 59 * second
+	if v.send("x-user", "ann", "x-cost", "1") {
+		t.Error("the window ended with the request that took nothing")
+	}
+	want(t, v.reply.headers, `retry-after: 1`)
+}
+
+func TestCountRejected(t *testing.T) {
+	for _, test := range []struct {
+		limit                     string
+		retryPlain, retryCounting string
+	}{
+		{`{"limit": 3, "window": "10s"}`, "14", "17"},
+		{`{"limit": 3, "window": "10s", "algorithm": "sliding_log"}`, "10", "10"},
+		{`{"limit": 3, "window": "10s", "precision": "5s"}`, "10", "10"},
+		{`{"limit": 3, "window": "9s", "algorithm": "token_bucket"}`, "3", "3"},
+	} {
+		p := newProxy(t)
+		plain := p.start(`{"namespace": "plain", ` + costly(`"count_rejected": false`, test.limit)[1:])
+		counting := p.start(`{"namespace": "counting", ` + costly(`"count_rejected": true`, test.limit)[1:])
+		for range 6 {
+			plain.send("x-user", "ann")
+			counting.send("x-user", "ann")
+		}
+		want(t, plain.reply.headers, `retry-after: `+test.retryPlain)
+		want(t, counting.reply.headers, `retry-after: `+test.retryCounting)
+	}
+	// Refused by another rule, a request takes nothing here; and no cost that never passes is counted.
+	p := newProxy(t)
+	v := p.start(`{"rules": [
+		{"name": "first", "limits": [{"limit": 5, "window": "1h"}]},
+		{"name": "second", "count_rejected": true, "cost": {"header": "x-cost"}, "limits": [{"limit": 10, "window": "1h"}]}
+	]}`)
+	for range 20 {
+		v.send("x-cost", "1")
+	}
+	v.send("x-cost", "1000")
+	want(t, v.reply.headers, `ratelimit: "first";r=0;t=4320, "second";r=5;t=4320`)
+}
+
+func TestCostOnResponse(t *testing.T) {
+	p := newProxy(t)
+	v := p.start(costly(`"cost": 0, "cost_on_response": {"response_header": "x-tokens"}`, `{"limit": 100, "window": "1h"}`))
+	for _, test := range []struct{ tokens, remaining string }{
+		{"30", "100"}, {"60", "70"}, {"", "10"}, {"many", "10"}, {"50", "10"}, {"1", "0"},
+	} {
+		v.upstream = map[string]string{}
+		if test.tokens != "" {
+			v.upstream["x-tokens"] = test.tokens
+		}
+		passed := v.send("x-user", "ann")
+		if want := test.tokens != "1"; passed != want {
+			t.Errorf("tokens %q: passed %v", test.tokens, passed)
+		}
+		headers := v.response
+		if v.reply != nil {
+			headers = v.reply.headers
+		}
+		want(t, headers, `x-ratelimit-remaining: `+test.remaining)
+	}
+	if got := v.count("weir.default.bad_costs"); got != 2 {
+		t.Errorf("counted %d bad costs, want 2", got)
+	}
+	// What the request says is read while the request is there.
+	v = p.start(`{"namespace": "n", ` + costly(`"cost_on_response": {"header": "x-size"}`, `{"limit": 10, "window": "1h", "algorithm": "token_bucket"}`)[1:])
+	v.send("x-user", "ann", "x-size", "14")
+	if v.send("x-user", "ann") {
+		t.Error("passed with a debt of 5 tokens")
+	}
+	want(t, v.reply.headers, `
+		ratelimit: "r";r=0;t=2160
+		retry-after: 2160
+		x-ratelimit-reset: 5400
+	`)
+}
+
+// All algorithms in one rule: what one refuses takes nothing from the others.
+func TestAllAlgorithms(t *testing.T) {
+	p := newProxy(t)
+	v := p.start(oneRule(`
+		{"limit": 20, "window": "1m"},
+		{"limit": 20, "window": "1m", "algorithm": "fixed_window"},
+		{"limit": 20, "window": "1m", "algorithm": "fixed_window", "start": "first_hit"},
+		{"limit": 20, "window": "1m", "precision": "20s"},
+		{"limit": 20, "window": "1m", "algorithm": "sliding_log"},
+		{"limit": 6, "window": "1m", "algorithm": "token_bucket", "burst": 10},
+		{"limit": 7, "window": "3s", "algorithm": "token_bucket"}`))
+	for range 20 {
+		v.send("x-user", "ann")
+	}
+	want(t, v.reply.headers, `
+		ratelimit-policy: "per-user";q=20;w=60, "per-user.2";q=20;w=60, "per-user.3";q=20;w=60, "per-user.4";q=20;w=60, "per-user.5";q=20;w=60, "per-user.6";q=10;w=100, "per-user.7";q=7;w=3
+		ratelimit: "per-user";r=13;t=69, "per-user.2";r=13;t=60, "per-user.3";r=13;t=60, "per-user.4";r=13;t=60, "per-user.5";r=13;t=60, "per-user.6";r=3;t=10, "per-user.7";r=0;t=1
+		x-ratelimit-limit: 7
+		x-ratelimit-remaining: 0
+		x-ratelimit-reset: 3
+		retry-after: 1
+	`)
+	p.now += 3 * second
+	passed := 0
+	for range 20 {
+		if v.send("x-user", "ann") {
+			passed++
+		}
+	}
+	if passed != 3 {
+		t.Errorf("passed %d, want the 3 tokens that are left", passed)
+	}
+}
+
+// A log of the greatest limit that a configuration may have fits its table.
+func TestGreatestLog(t *testing.T) {
+	p := newProxy(t)
+	v := p.start(`{"capacity": 10, "rules": [{"name": "r", "key": [{"header": "x-user"}], "limits": [{"limit": 809, "window": "1m", "algorithm": "sliding_log"}]}]}`)
+	for user := range 10 {
+		for i := range 809 {
+			if p.now += minute / 810; !v.send("x-user", fmt.Sprint(user)) {
+				t.Fatalf("user %d: hit %d refused", user, i)
+			}
+		}
+		if v.send("x-user", fmt.Sprint(user)) {
+			t.Errorf("user %d: passed above the limit", user)
+		}
+	}
+	size := 0
+	for key, value := range p.values {
+		size += len(key) + len(value.data)
+	}
+	if bound := 10*(4096+96) + 40; size > bound {
+		t.Errorf("shared data has %d bytes, want at most %d", size, bound)
+	}
+}

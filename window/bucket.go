@@ -1,0 +1,77 @@
+package window
+
+import "math/bits"
+
+// A token bucket holds Burst tokens and gets Max back in each Width: one every Width/Max, from the moment (Start) that it was
+// taken from while it was full. It is kept as what was taken since then, so that there is nothing to round: at time t
+//
+//	taken − floor((t − Start)·Max/Width)
+//
+// tokens are missing, and nothing drifts however long the bucket is never full. The generic cell rate algorithm
+// (https://en.wikipedia.org/wiki/Generic_cell_rate_algorithm) decides alike, but would have to round Width/Max.
+
+// returned is how many tokens have come back since Start at a time, but not more than were taken.
+func (l *Limit) returned(s *State, now int64) uint64 {
+	taken := s.Hits[0].Sum()
+	hi, lo := bits.Mul64(uint64(max(now-s.Start, 0)), l.Max)
+	if hi >= uint64(l.Width) {
+		return taken
+	}
+	tokens, _ := bits.Div64(hi, lo, uint64(l.Width))
+	return min(tokens, taken)
+}
+
+// returnedAt is the time when so many tokens will have come back.
+func (l *Limit) returnedAt(s *State, tokens uint64) int64 {
+	if l.Max == 0 {
+		return maxTime
+	}
+	hi, lo := bits.Mul64(tokens, uint64(l.Width))
+	if hi >= l.Max {
+		return maxTime
+	}
+	after, remainder := bits.Div64(hi, lo, l.Max)
+	if remainder != 0 {
+		after++
+	}
+	if after > uint64(maxTime-s.Start) {
+		return maxTime
+	}
+	return s.Start + int64(after)
+}
+
+// fillTime is how long an empty bucket takes to be full, if that is a whole number of nanoseconds.
+func (l *Limit) fillTime() (nanos int64, whole bool) {
+	hi, lo := bits.Mul64(l.Burst, uint64(l.Width))
+	if hi >= l.Max {
+		return 0, false
+	}
+	time, remainder := bits.Div64(hi, lo, l.Max)
+	return int64(time), remainder == 0 && time <= uint64(maxTime)
+}
+
+// Adapt makes a state that was counted for another limit of the same shape one of l. Only a TokenBucket notices: as many
+// tokens are missing as before, and come back at the new rate.
+func (l *Limit) Adapt(s *State, other *Limit) {
+	if l.Kind == TokenBucket && l.Max != other.Max {
+		s.Hits[0] = Hits{Total: other.used(s)}
+		s.Start = s.Newest
+	}
+}
+
+// refill makes the bucket full if it is by now. Else it forgets what was taken, and has come back, in whole windows since
+// Start: numbers stay small, and the state tells the same.
+func (l *Limit) refill(s *State, now int64) {
+	h := &s.Hits[0]
+	if l.returned(s, now) >= h.Sum() {
+		s.Start, *h = 0, Hits{}
+		return
+	}
+	if l.Max == 0 {
+		return
+	}
+	// Hits not pushed yet stay as they are, so the total bounds what can be forgotten.
+	windows := min(uint64((now-s.Start)/l.Width), h.Total/l.Max)
+	s.Start += int64(windows) * l.Width
+	h.Total -= windows * l.Max
+}
