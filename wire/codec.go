@@ -49,12 +49,31 @@ func AppendItem(dst []byte, item *Item) []byte {
 	dst = append(dst, item.ID[:]...)
 	dst = append(dst, item.Kind, item.Ordinal)
 	dst = binary.AppendUvarint(dst, item.WidthMillis)
-	dst = binary.AppendUvarint(dst, item.Newest)
-	dst = append(dst, byte(len(item.Hits)))
-	for _, h := range item.Hits {
+	if item.Kind == kindBuckets {
+		dst = binary.AppendUvarint(dst, item.Precision)
+	}
+	if item.Kind == kindBuckets || item.Kind == kindTokens {
+		dst = binary.AppendUvarint(dst, item.Limit)
+	}
+	aged := item.Kind == kindBuckets
+	dst = appendWindows(dst, item.Newest, len(item.Hits), aged)
+	for i, h := range item.Hits {
+		if aged {
+			dst = binary.AppendUvarint(dst, item.Ages[i])
+		}
 		dst = binary.AppendVarint(dst, h)
 	}
 	return dst
+}
+
+// appendWindows begins a list of windows: their number times two, plus one if they have ages.
+func appendWindows(dst []byte, newest uint64, count int, aged bool) []byte {
+	dst = binary.AppendUvarint(dst, newest)
+	head := uint64(count) << 1
+	if aged {
+		head |= 1
+	}
+	return binary.AppendUvarint(dst, head)
 }
 
 // AppendPush appends a whole push.
@@ -73,9 +92,12 @@ func AppendAnswer(dst []byte, a *Answer) []byte {
 	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(a.Totals)))
 	for i := range a.Totals {
 		t := &a.Totals[i]
-		dst = binary.AppendUvarint(dst, t.Newest)
-		dst = append(dst, byte(len(t.Hits)))
-		for _, h := range t.Hits {
+		aged := len(t.Ages) > 0
+		dst = appendWindows(dst, t.Newest, len(t.Hits), aged)
+		for i, h := range t.Hits {
+			if aged {
+				dst = binary.AppendUvarint(dst, t.Ages[i])
+			}
 			dst = binary.AppendUvarint(dst, h)
 		}
 	}
@@ -121,7 +143,7 @@ func DecodeAnswer(b []byte) (*Answer, error) {
 	a := &Answer{NowNanos: r.NowNanos}
 	var t Total
 	for r.Next(&t) {
-		a.Totals = append(a.Totals, Total{Newest: t.Newest, Hits: append([]uint64(nil), t.Hits...)})
+		a.Totals = append(a.Totals, Total{Newest: t.Newest, Hits: append([]uint64(nil), t.Hits...), Ages: append([]uint64(nil), t.Ages...)})
 	}
 	if err := r.Err(); err != nil {
 		return nil, err
@@ -160,8 +182,15 @@ func (a *AnswerReader) Next(t *Total) bool {
 	}
 	a.left--
 	t.Newest = a.r.uvarint()
-	t.Hits = t.Hits[:0]
-	for range a.r.buckets() {
+	count, aged := a.r.windows()
+	t.Hits, t.Ages = t.Hits[:0], t.Ages[:0]
+	for range count {
+		if a.r.err != nil {
+			break
+		}
+		if aged {
+			t.Ages = append(t.Ages, a.r.age(t.Ages))
+		}
 		t.Hits = append(t.Hits, a.r.uvarint())
 	}
 	return a.r.err == nil
@@ -255,24 +284,58 @@ func (r *reader) item() (item Item) {
 	if r.err == nil && (item.WidthMillis == 0 || item.WidthMillis > MaxWidthMillis) {
 		r.fail("want a window of 1 ms to 366 days")
 	}
+	if item.Kind == kindBuckets {
+		item.Precision = r.uvarint()
+		if r.err == nil && (item.Precision == 0 || item.Precision > item.WidthMillis*1e6 || item.WidthMillis*1e6%item.Precision != 0) {
+			r.fail("want a precision that divides the window")
+		}
+	}
+	if item.Kind == kindBuckets || item.Kind == kindTokens {
+		if item.Limit = r.uvarint(); item.Limit > MaxHits {
+			r.fail("want a limit of at most 2^53-1")
+		}
+	}
 	item.Newest = r.uvarint()
-	item.Hits = make([]int64, r.buckets())
-	if len(item.Hits) == 0 {
+	count, aged := r.windows()
+	if r.err == nil && aged != (item.Kind == kindBuckets) {
+		r.fail("want ages for kind 4, and for no other")
+	}
+	if r.err == nil && count == 0 && !aged {
 		r.fail("want at least one window")
 	}
-	for i := range item.Hits {
-		item.Hits[i] = r.hits()
+	for range count {
+		if r.err != nil {
+			break
+		}
+		if aged {
+			item.Ages = append(item.Ages, r.age(item.Ages))
+		}
+		item.Hits = append(item.Hits, r.hits())
 	}
 	return item
 }
 
-func (r *reader) buckets() int {
-	n := int(r.byte())
-	if n > MaxBuckets {
-		r.fail("want at most " + strconv.Itoa(MaxBuckets) + " windows")
-		return 0
+// windows reads the head of a list of windows.
+func (r *reader) windows() (count int, aged bool) {
+	head := r.uvarint()
+	most := uint64(MaxWindows)
+	if aged = head&1 != 0; aged {
+		most = MaxBuckets
 	}
-	return n
+	if head>>1 > most {
+		r.fail("want at most " + strconv.FormatUint(most, 10) + " windows")
+		return 0, aged
+	}
+	return int(head >> 1), aged
+}
+
+// age reads the age of a bucket behind others.
+func (r *reader) age(before []uint64) uint64 {
+	age := r.uvarint()
+	if n := len(before); n > 0 && age <= before[n-1] {
+		r.fail("want ascending ages")
+	}
+	return age
 }
 
 func (r *reader) hits() int64 {
