@@ -44,8 +44,6 @@ const notSupported = "not supported yet"
 type report struct {
 	found []finding
 	more  bool
-	// localOnly are values that are carried out without a backend only.
-	localOnly []value
 }
 
 // finding is a mistake and the offset in the document that it belongs to.

@@ -43,9 +43,6 @@ func readLimit(v value) (limit window.Limit) {
 		field{"window", required, func(v value) { width = v.duration(minWindow, maxWindow) }},
 		field{"algorithm", optional, func(v value) {
 			algorithm = v.choice(algorithms...)
-			if algorithm == slidingLog || algorithm == tokenBucket {
-				v.report.localOnly = append(v.report.localOnly, v)
-			}
 		}},
 		field{"start", optional, func(v value) {
 			start = v
@@ -68,7 +65,6 @@ func readLimit(v value) (limit window.Limit) {
 			precision.wrong("a duration that divides the window into 2 to 64 equal parts")
 			subWidth = 0
 		}
-		v.report.localOnly = append(v.report.localOnly, precision)
 	}
 	limit.Width = int64(width)
 	if limit.Kind = window.FixedWindow; algorithm != tokenBucket {
@@ -103,7 +99,7 @@ const maxLogSize = 4096
 func largestLog(limit window.Limit) uint64 {
 	most := uint64(0)
 	for limit.Max = 1; limit.Max <= maxLogSize; limit.Max++ {
-		if limit.MaxStateSize(false) <= maxLogSize {
+		if limit.MaxStateSize(true) <= maxLogSize {
 			most = limit.Max
 		}
 	}

@@ -92,11 +92,6 @@ func readConfig(v value, like string) *Config {
 	default:
 		c.SyncRate = -time.Second
 	}
-	if c.SyncRate >= 0 {
-		for _, v := range v.report.localOnly {
-			v.fail("not supported yet with a backend")
-		}
-	}
 	switch {
 	case !v.json.IsObject() || backend.given() && !backend.json.IsObject():
 	case c.SyncRate < 0:

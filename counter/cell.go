@@ -6,7 +6,6 @@
 package counter
 
 import (
-	"encoding/binary"
 	"math"
 	"slices"
 
@@ -19,6 +18,8 @@ type Rule struct {
 	Limits []window.Limit
 	// SyncRate is the interval between two pushes of a key in nanoseconds; 0 if the rule's counters stay in this proxy.
 	SyncRate int64
+	// Revocable tells that hits may be given back, as other rules refuse the request that brought them.
+	Revocable bool
 }
 
 // Synced tells whether the rule's counters are pushed to a backend.
@@ -34,27 +35,21 @@ type Cell struct {
 	States []window.State
 	sync   Sync
 	synced bool
+	// revocable is as the rule's, or as another configuration's that writes the entry too.
+	revocable bool
 	// others are the encoded states of limits that this rule does not have: another filter's, or an older configuration's,
 	// of the same name.
 	others []byte
 	other  window.State // scratch
 }
 
-// Sync is what an entry knows of its synchronisation.
-type Sync struct {
-	// ID is the counter's identity in the backend.
-	ID [16]byte
-	// DueNanos is when the next push is due, in Unix time.
-	DueNanos int64
-	// ClaimedSeconds is when hits were last moved in flight, in Unix time.
-	ClaimedSeconds uint32
-}
-
-// The first byte of an entry says what comes before the states.
+// The first byte of an entry says what it is.
 const (
-	plainEntry  = 0
-	syncedEntry = 1
-	syncSize    = 16 + 8 + 4
+	// syncedFlag: what synchronisation needs comes before the states.
+	syncedFlag = 1 << iota
+	// revocableFlag: a configuration with several rules writes the entry, which may give hits back.
+	revocableFlag
+	knownFlags = syncedFlag | revocableFlag
 )
 
 // Load decodes an entry of shared data for a rule. An entry that makes no sense is treated as a key that was never seen,
@@ -65,16 +60,17 @@ func (c *Cell) Load(rule *Rule, payload []byte) (valid bool) {
 		return payload == nil
 	}
 	rest := payload[1:]
-	switch {
-	case payload[0] == syncedEntry && len(rest) >= syncSize:
-		c.synced = true
-		c.sync.ID = [16]byte(rest)
-		c.sync.DueNanos = int64(min(binary.LittleEndian.Uint64(rest[16:]), math.MaxInt64))
-		c.sync.ClaimedSeconds = binary.LittleEndian.Uint32(rest[24:])
-		rest = rest[syncSize:]
-	case payload[0] != plainEntry:
+	if payload[0]&^knownFlags != 0 {
 		return false
 	}
+	if payload[0]&syncedFlag != 0 {
+		if len(rest) < syncSize {
+			return false
+		}
+		c.synced, c.sync = true, decodeSync(rest)
+		rest = rest[syncSize:]
+	}
+	c.revocable = c.revocable || payload[0]&revocableFlag != 0
 	// Usually the states are the rule's, in its order.
 	for next := 0; len(rest) > 0; next++ {
 		stored, ok := window.DecodeLimit(rest)
@@ -106,7 +102,7 @@ func (c *Cell) reset(rule *Rule) {
 	for i := range c.States {
 		c.States[i].Reset()
 	}
-	c.sync, c.synced = Sync{}, rule.Synced()
+	c.sync, c.synced, c.revocable = Sync{}, rule.Synced(), rule.Revocable
 	c.others = c.others[:0]
 }
 
@@ -118,6 +114,9 @@ func (r *Rule) find(shape window.Shape) int {
 	}
 	return -1
 }
+
+// Revocable tells whether hits of the cell may be given back.
+func (c *Cell) Revocable() bool { return c.revocable }
 
 // Advance brings all states to the present.
 func (c *Cell) Advance(now int64) {
@@ -178,13 +177,14 @@ func (c *Cell) TakeRejected(cost uint64) {
 // Append encodes the cell in the form that Load reads. States of other limits are carried along until they tell nothing any
 // more at the time now.
 func (c *Cell) Append(dst []byte, now int64) []byte {
+	flags := byte(0)
+	if c.revocable {
+		flags |= revocableFlag
+	}
 	if c.synced {
-		dst = append(dst, syncedEntry)
-		dst = append(dst, c.sync.ID[:]...)
-		dst = binary.LittleEndian.AppendUint64(dst, uint64(c.sync.DueNanos))
-		dst = binary.LittleEndian.AppendUint32(dst, c.sync.ClaimedSeconds)
+		dst = c.sync.append(append(dst, flags|syncedFlag))
 	} else {
-		dst = append(dst, plainEntry)
+		dst = append(dst, flags)
 	}
 	for i := range c.States {
 		dst = c.rule.Limits[i].AppendState(dst, &c.States[i], c.synced)

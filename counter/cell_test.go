@@ -157,47 +157,95 @@ func TestClaimAndSettle(t *testing.T) {
 		t.Error("a new cell has an identity")
 	}
 	c.Identify([16]byte{1})
-	if !c.Adopt(monday) || c.DueNanos() != monday {
-		t.Errorf("the first hit's worker does not push at once, but at %d", c.DueNanos())
+	if !c.Adopt(monday, true) || !c.Sync().Due.Passed(monday, second) {
+		t.Errorf("the first hit's worker does not push at once, but in %d ns", c.Sync().Due.In(monday))
 	}
 	c.Take(3)
 	c = load(t, rule, c.Append(nil, monday))
-	if c.Adopt(monday + second) {
+	if c.Adopt(monday+second, true) {
 		t.Error("two workers want to push")
 	}
-	if !c.Adopt(monday + 10*second) {
+	if c.Adopt(monday+10*second, false) {
+		t.Error("while the backend is away a key changes hands")
+	}
+	if !c.Adopt(monday+10*second, true) {
 		t.Error("nobody adopts a key whose worker has gone")
 	}
-	var pushes [1]window.Push
-	if !c.Claim(monday, pushes[:]) || pushes[0].Hits != [2]int64{3, 0} || c.DueNanos() != monday+second {
-		t.Fatalf("claimed %+v, due %d", pushes[0], c.DueNanos()-monday)
+	if !c.Adopt(monday-3600*second, true) {
+		t.Error("nobody adopts a key that is due in an hour, as the clock went back")
 	}
-	if c = load(t, rule, c.Append(nil, monday)); c.Pending() || c.ID() != [16]byte{1} {
-		t.Errorf("after a claim: pending %v, identity %x", c.Pending(), c.ID())
+	var push window.Push
+	number := uint64(monday / minute)
+	if !c.Claim(monday) {
+		t.Fatal("not claimed")
 	}
-	if !c.Adopt(monday + 1) {
+	first := c.Sync().Claimed
+	if c.Outgoing(0, &push); push.Newest != number || len(push.Hits) != 2 || push.Hits[0] != 3 || c.Sync().Due != DueAt(monday+second) {
+		t.Fatalf("claimed %+v, due in %d", push, c.Sync().Due.In(monday))
+	}
+	if c = load(t, rule, c.Append(nil, monday)); c.Pending() || c.Sync().ID != [16]byte{1} {
+		t.Errorf("after a claim: pending %v, identity %x", c.Pending(), c.Sync().ID)
+	}
+	if !c.Adopt(monday+1, true) {
 		t.Error("nobody pushes the hit after a claim")
 	}
 	c.Take(2)
-	if c.Claim(monday+second, pushes[1:]) {
+	if c.Claim(monday + second) {
 		t.Error("claimed while a push is out")
 	}
-	c.Settle(0, pushes[0], window.Totals{Newest: pushes[0].Newest, Hits: [2]uint64{8, 1}})
+	c.Settle(0, first, &window.Totals{Newest: number, Hits: []uint64{8, 1}})
 	if got := c.States[0].Hits; got != [2]window.Hits{{Total: 8, Diff: 2}, {Total: 1}} {
 		t.Errorf("settled: got %+v", got)
 	}
 	// An answer that never comes does not stop the key for ever; if it comes after all, nothing is counted twice.
-	first := pushes[0]
-	c.Claim(monday+2*second, pushes[:])
+	c.Claim(monday + 2*second)
+	lost := c.Sync().Claimed
 	c.Take(1)
-	if !c.Claim(monday+70*second, pushes[:]) {
+	if !c.Claim(monday + 70*second) {
 		t.Error("a push without an answer stops the key")
 	}
-	late := pushes[0]
-	c.Settle(0, window.Push{Newest: first.Newest, Hits: [2]int64{2}}, window.Totals{Newest: first.Newest, Hits: [2]uint64{10, 1}})
-	c.Settle(0, late, window.Totals{Newest: first.Newest, Hits: [2]uint64{11, 1}})
-	if got := c.States[0].Hits; got != [2]window.Hits{{Total: 11}, {Total: 1}} {
+	c.Settle(0, lost, &window.Totals{Newest: number, Hits: []uint64{10, 1}})
+	if got := c.States[0].Hits[0]; got != (window.Hits{Total: 10, Flight: 1}) {
 		t.Errorf("settled late: got %+v", got)
+	}
+	c.Settle(0, c.Sync().Claimed, &window.Totals{Newest: number, Hits: []uint64{11, 1}})
+	if got := c.States[0].Hits; got != [2]window.Hits{{Total: 11}, {Total: 1}} {
+		t.Errorf("settled: got %+v", got)
+	}
+}
+
+func TestWatched(t *testing.T) {
+	t.Parallel()
+	rule := &Rule{Limits: []window.Limit{perMinute(10), perHour(1000)}, SyncRate: second}
+	c := load(t, rule, nil)
+	c.Advance(monday)
+	for hits, want := range []bool{false, false, false, false, false, true, true, true, true, true, false} {
+		if got := c.Watched(monday); got != want {
+			t.Errorf("with %d hits of 10: watched %v", hits, got)
+		}
+		c.Take(1)
+	}
+	c = load(t, rule, nil)
+	c.Advance(monday)
+	c.Take(5)
+	if c.Ask(monday + 20*second); c.Sync().Due != DueAt(monday+25*second) {
+		t.Errorf("asked again in %d ns", c.Sync().Due.In(monday))
+	}
+	if c.Watched(monday + 24*3600*second) {
+		t.Error("watched when all windows have ended")
+	}
+}
+
+func TestDue(t *testing.T) {
+	t.Parallel()
+	const day = 24 * 3600 * second
+	for _, test := range []struct {
+		in   int64
+		want bool
+	}{{0, true}, {-second, true}, {2 * second / 1000, false}, {second, false}, {59 * second, false}, {3600 * second, true}, {-20 * day, true}, {-40 * day, true}} {
+		if got := DueAt(monday+test.in).Passed(monday, second); got != test.want {
+			t.Errorf("due in %d ns: passed %v", test.in, got)
+		}
 	}
 }
 
@@ -209,8 +257,8 @@ func TestOrphans(t *testing.T) {
 	c.Identify([16]byte{9})
 	c.Take(4)
 	visited := 0
-	Orphans(c.Append(nil, monday), func(id [16]byte, l *window.Limit, p window.Push) {
-		if id != [16]byte{9} || p.Hits[0] != 4 || l.Shape != rule.Limits[visited].Shape || p.Newest != l.Number(&c.States[visited]) {
+	Orphans(c.Append(nil, monday), func(id [16]byte, l *window.Limit, p *window.Push, ends int64) {
+		if id != [16]byte{9} || p.Hits[0] != 4 || l.Shape != rule.Limits[visited].Shape || p.Newest != l.Number(&c.States[visited]) || ends <= monday {
 			t.Errorf("got %x %+v %+v", id, l, p)
 		}
 		visited++
@@ -218,7 +266,7 @@ func TestOrphans(t *testing.T) {
 	if visited != 2 {
 		t.Errorf("got %d orphans, want 2", visited)
 	}
-	Orphans(load(t, &Rule{Limits: rule.Limits}, nil).Append(nil, monday), func([16]byte, *window.Limit, window.Push) {
+	Orphans(load(t, &Rule{Limits: rule.Limits}, nil).Append(nil, monday), func([16]byte, *window.Limit, *window.Push, int64) {
 		t.Error("an entry without a backend has something for it")
 	})
 }
@@ -227,7 +275,11 @@ func TestOrphans(t *testing.T) {
 func FuzzCell(f *testing.F) {
 	rules := []*Rule{
 		{Limits: []window.Limit{perMinute(10), perHour(100)}, SyncRate: second},
-		{Limits: []window.Limit{{Shape: shape(window.FirstHitWindow, minute), Max: 5}}},
+		{Limits: []window.Limit{
+			{Shape: shape(window.FirstHitWindow, minute), Max: 5}, {Shape: shape(window.TokenBucket, minute), Max: 5, Burst: 9},
+			{Shape: window.Shape{Kind: window.SlidingBuckets, Width: minute, Precision: window.LogPrecision}, Max: 5},
+			{Shape: window.Shape{Kind: window.SlidingBuckets, Width: minute, Precision: 10 * second}, Max: 5},
+		}},
 	}
 	for _, rule := range rules {
 		c := &Cell{}
@@ -252,14 +304,16 @@ func FuzzCell(f *testing.F) {
 			c.Advance(now)
 			c.Take(1)
 			c.GiveBack(c.Numbers(nil), 1)
-			c.Claim(now, make([]window.Push, len(c.States)))
+			c.Claim(now)
+			var push window.Push
 			for i := range c.States {
-				c.Settle(i, window.Push{Newest: uint64(now)}, window.Totals{Newest: uint64(now)})
+				c.Outgoing(i, &push)
+				c.Settle(i, c.Sync().Claimed, &window.Totals{Newest: push.Newest, Hits: []uint64{3, 5}, Ages: []uint64{1, 4}})
 			}
 			if c.ForgetAt() < 0 || len(c.Append(nil, now)) > rule.MaxSize()+maxOthers*3000 {
 				t.Fatalf("%x: forget at %d, %d bytes", payload, c.ForgetAt(), len(c.Append(nil, now)))
 			}
 		}
-		Orphans(payload, func([16]byte, *window.Limit, window.Push) {})
+		Orphans(payload, func([16]byte, *window.Limit, *window.Push, int64) {})
 	})
 }

@@ -122,7 +122,7 @@ func (s *standing) tighter(other *standing) bool {
 	if s.remaining != other.remaining {
 		return s.remaining < other.remaining
 	}
-	return s.next > other.next
+	return ceil(s.next, second) > ceil(other.next, second)
 }
 
 // describe writes the headers of a decided request, and tells whether there are any.
@@ -204,7 +204,11 @@ func retryAfter(matches []match, now int64) (seconds int64, ok bool) {
 	for i := range matches {
 		m := &matches[i]
 		for j := range m.cell.States {
-			fits, ok := m.rule.counter.Limits[j].FitsAt(&m.cell.States[j], m.cost)
+			l, s := &m.rule.counter.Limits[j], &m.cell.States[j]
+			if l.Allows(s, m.cost) {
+				continue
+			}
+			fits, ok := l.FitsAt(s, m.cost)
 			if !ok {
 				return 0, false
 			}

@@ -1,9 +1,6 @@
 package filter
 
-import (
-	"fmt"
-	"testing"
-)
+import "testing"
 
 func TestParseHits(t *testing.T) {
 	for _, test := range []struct {
@@ -188,16 +185,14 @@ func TestAllAlgorithms(t *testing.T) {
 // A log of the greatest limit that a configuration may have fits its table.
 func TestGreatestLog(t *testing.T) {
 	p := newProxy(t)
-	v := p.start(`{"capacity": 10, "rules": [{"name": "r", "key": [{"header": "x-user"}], "limits": [{"limit": 809, "window": "1m", "algorithm": "sliding_log"}]}]}`)
-	for user := range 10 {
-		for i := range 809 {
-			if p.now += minute / 810; !v.send("x-user", fmt.Sprint(user)) {
-				t.Fatalf("user %d: hit %d refused", user, i)
-			}
+	v := p.start(`{"capacity": 10, "rules": [{"name": "r", "key": [{"header": "x-user"}], "limits": [{"limit": 505, "window": "1m", "algorithm": "sliding_log"}]}]}`)
+	for i := range 505 {
+		if p.now += minute / 506; !v.send("x-user", "ann") {
+			t.Fatalf("hit %d refused", i)
 		}
-		if v.send("x-user", fmt.Sprint(user)) {
-			t.Errorf("user %d: passed above the limit", user)
-		}
+	}
+	if v.send("x-user", "ann") {
+		t.Error("passed above the limit")
 	}
 	size := 0
 	for key, value := range p.values {

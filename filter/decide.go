@@ -19,6 +19,7 @@ type match struct {
 	cost    uint64
 	numbers []uint64 // of the windows that were charged
 	taken   bool
+	held    bool
 	refused bool
 }
 
@@ -58,7 +59,7 @@ func (p *plugin) decide(matches []match, now int64) (allowed bool) {
 // load reads what the match's rule has counted, and tells whether the match has room. A refusal that this VM remembers needs
 // no shared data.
 func (p *plugin) load(m *match, now int64) (allowed bool) {
-	m.taken = false
+	m.taken, m.held = false, false
 	m.address = p.table.Address(m.key)
 	if !m.rule.countRejected {
 		if payload := p.refusals.find(m.address, m.index, now); payload != nil && m.cell.Load(&m.rule.counter, payload) {
@@ -96,7 +97,7 @@ func (p *plugin) fetch(m *match) {
 
 func (p *plugin) remember(m *match, now int64) {
 	p.entry = m.cell.Append(p.entry[:0], now)
-	p.refusals.add(m.address, m.index, p.entry, now)
+	p.refusals.add(m.address, m.index, p.entry, now, m.cell.Revocable())
 }
 
 // charging says what becomes of hits that have no room.
@@ -117,7 +118,7 @@ func (p *plugin) charge(m *match, now int64, how charging) (taken bool) {
 		return true
 	}
 	for range p.table.Attempts() {
-		adopted := m.cell.Adopt(now)
+		adopted := p.adopt(m, now)
 		if !m.cell.Identified() {
 			m.cell.Identify(identity(m.key))
 		}
@@ -130,7 +131,7 @@ func (p *plugin) charge(m *match, now int64, how charging) (taken bool) {
 			m.taken = true
 			m.numbers = m.cell.Numbers(m.numbers[:0])
 			if adopted {
-				p.sync.remember(m.address, m.index, m.cell.DueNanos())
+				p.sync.remember(m)
 			}
 			return true
 		}
@@ -143,6 +144,11 @@ func (p *plugin) charge(m *match, now int64, how charging) (taken bool) {
 	p.hold(m)
 	m.cell.Take(m.cost)
 	return true
+}
+
+// adopt tells whether this worker is to push the hits that the match's cell is about to take.
+func (p *plugin) adopt(m *match, now int64) bool {
+	return p.sync != nil && m.cell.Adopt(now, p.sync.reachable())
 }
 
 // write writes a match's cell, unless another worker wrote its page since it was read.
@@ -162,8 +168,8 @@ func (p *plugin) write(m *match, now int64) (written bool) {
 
 // rescue keeps what an entry that had to make room has for the backend: its hits would be lost otherwise.
 func (p *plugin) rescue(payload []byte) {
-	counter.Orphans(payload, func(id [16]byte, l *window.Limit, push window.Push) {
-		if p.sync == nil || !p.sync.rescue(id, l, push) {
+	counter.Orphans(payload, func(id [16]byte, l *window.Limit, push *window.Push, ends int64) {
+		if p.sync == nil || !p.sync.rescue(id, l, push, ends) {
 			p.metrics.lost.add(push.Taken())
 		}
 	})
@@ -171,17 +177,22 @@ func (p *plugin) rescue(payload []byte) {
 
 // giveBack returns a match's hits to the windows that they were taken from.
 func (p *plugin) giveBack(m *match, now int64) {
+	if m.held {
+		// What this request holds is what was held last.
+		m.held = false
+		p.held = p.held[:len(p.held)-1]
+	}
 	if !m.taken {
 		return
 	}
 	m.taken = false
 	for range p.table.Attempts() {
 		p.read(m, now)
-		adopted := m.cell.Adopt(now)
+		adopted := p.adopt(m, now)
 		m.cell.GiveBack(m.numbers, m.cost)
 		if m.slot.Payload() == nil || p.write(m, now) {
 			if adopted {
-				p.sync.remember(m.address, m.index, m.cell.DueNanos())
+				p.sync.remember(m)
 			}
 			return
 		}
@@ -205,6 +216,7 @@ func (p *plugin) hold(m *match) {
 		p.metrics.lost.add(m.cost)
 		return
 	}
+	m.held = true
 	p.held = append(p.held, heldHits{rule: m.index, key: append([]byte(nil), m.key...), cost: m.cost})
 }
 

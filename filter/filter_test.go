@@ -413,7 +413,7 @@ func TestNothingIsAllocated(t *testing.T) {
 	for name, v := range map[string]*fakeVM{
 		"allowed": p.start(several),
 		"costs": p.start(`{"namespace": "n", ` + costly(`"cost": {"header": "x-cost"}, "cost_on_response": {"header": "x-cost"}`, `
-			{"limit": 1000000, "window": "1m", "precision": "20s"}, {"limit": 700, "window": "1ms", "algorithm": "sliding_log"},
+			{"limit": 1000000, "window": "1m", "precision": "20s"}, {"limit": 400, "window": "1ms", "algorithm": "sliding_log"},
 			{"limit": 1000000, "window": "1m", "algorithm": "token_bucket"}`)[1:]),
 		"rejected": p.start(oneRule(`{"limit": 0, "window": "1h"}`)),
 		"synced":   p.start(`{"backend": {"cluster": "b"}, "sync_rate": 1, ` + several[1:]),

@@ -42,6 +42,7 @@ func newProxy(t testing.TB) *fakeProxy {
 type fakeVM struct {
 	*fakeProxy
 	configuration []byte
+	filter        *VM
 	plugin        *plugin
 	tickMillis    uint32
 
@@ -54,6 +55,7 @@ type fakeVM struct {
 
 	callouts []callout
 	status   string // of the answer being delivered
+	foreign  bool   // whether refusals come from somebody else than the backend
 	body     []byte
 }
 
@@ -86,9 +88,29 @@ func (p *fakeProxy) vm(configuration string) *fakeVM {
 	return &fakeVM{fakeProxy: p, configuration: []byte(configuration), source: []byte("10.0.0.1:1234")}
 }
 
+// replace makes a plugin context with a new configuration in the same VM, and is done with the old one. It tells whether that
+// is gone, or stays for a while.
+func (v *fakeVM) replace(configuration string) (next *fakeVM, gone bool) {
+	v.t.Helper()
+	next = v.vm(configuration)
+	next.filter = v.filter
+	if status := next.configure(); status != types.OnPluginStartStatusOK {
+		v.t.Fatalf("configuration refused: %q", next.log)
+	}
+	return next, v.done()
+}
+
+func (v *fakeVM) done() bool {
+	defer proxywasm.Use(v)()
+	return v.plugin.OnPluginDone()
+}
+
 func (v *fakeVM) configure() types.OnPluginStartStatus {
 	defer proxywasm.Use(v)()
-	v.plugin = (&VM{}).NewPluginContext(1).(*plugin)
+	if v.filter == nil {
+		v.filter = &VM{}
+	}
+	v.plugin = v.filter.NewPluginContext(1).(*plugin)
 	return v.plugin.OnPluginStart(len(v.configuration))
 }
 
@@ -229,6 +251,12 @@ func (v *fakeVM) Dispatch(c *proxywasm.Callout) bool {
 }
 
 func (v *fakeVM) CalloutHeader(name string) ([]byte, bool) {
+	if name == "content-type" {
+		if v.foreign {
+			return []byte("text/plain"), true
+		}
+		return []byte("application/problem+json"), true
+	}
 	return []byte(v.status), name == ":status"
 }
 
@@ -243,6 +271,8 @@ func (v *fakeVM) DefineMetric(name string, _ bool) proxywasm.Metric {
 }
 
 func (v *fakeVM) AddMetric(m proxywasm.Metric, n uint64) { v.counts[m] += n }
+
+func (v *fakeVM) PluginDone() { v.called("done") }
 
 func (v *fakeVM) SetMetric(m proxywasm.Metric, n uint64) { v.counts[m] = n }
 

@@ -29,6 +29,10 @@ type plugin struct {
 	metrics  metrics
 	answer   answer
 	idle     []*stream
+
+	vm      *VM
+	leaving bool
+	leaveBy int64
 }
 
 const (
@@ -36,6 +40,8 @@ const (
 	bytesPerLimit = 48
 	// idleTickMillis is how often metrics are published if there is no backend to synchronise with.
 	idleTickMillis = 1000
+	// leaveNanos is how long a plugin context that is no longer wanted waits for the backend's answers.
+	leaveNanos = int64(5e9)
 )
 
 // OnPluginStart implements types.PluginContext. It refuses a configuration with mistakes, and logs all of them.
@@ -54,13 +60,19 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 		BytesPerCounter: p.bytesPerCounter(),
 	}, rand.Uint64)
 	if err != nil {
+		p.rules = nil // no request is decided
 		proxywasm.Log(proxywasm.LogError, "weir: open the table of counters: "+err.Error())
 		return types.OnPluginStartStatusFailed
+	}
+	if !p.table.Fits(parsed.Capacity) {
+		proxywasm.Log(proxywasm.LogWarn, "weir: namespace "+parsed.Namespace+
+			": the changed capacity takes full effect when the proxy has restarted")
 	}
 	p.metrics.define(parsed)
 	tick := uint32(idleTickMillis)
 	if parsed.SyncRate > 0 {
 		p.sync = newSyncer(p)
+		p.vm.plugins = append(p.vm.plugins, p)
 		tick = p.sync.tickMillis
 	}
 	proxywasm.SetTickPeriod(tick)
@@ -78,14 +90,12 @@ func (p *plugin) compile() {
 		if p.config.SyncRate > 0 {
 			p.rules[i].counter.SyncRate = int64(p.config.SyncRate)
 		}
+		p.rules[i].counter.Revocable = len(p.config.Rules) > 1
 	}
 	p.matches = make([]match, len(p.rules))
 	p.answer.compile(p.config)
-	hold := refusalHold
-	if len(p.rules) > 1 {
-		hold = refusalHoldSeveral
-	}
-	p.refusals = refusals{hold: hold}
+	p.refusals = refusals{}
+	p.held = nil
 }
 
 // bytesPerCounter is what a counter of the largest rule takes: the usual size, but logs and sub-buckets in full.
@@ -109,20 +119,45 @@ func (p *plugin) OnTick() {
 	if p.table == nil {
 		return
 	}
-	p.addHeld(proxywasm.Now())
+	p.addHeld(p.now())
 	if p.sync != nil {
 		p.sync.tick()
 	}
 	p.metrics.publish()
+	if p.leaving && (!p.sync.unfinished() || p.now() > p.leaveBy) {
+		p.leaving = false
+		proxywasm.PluginDone()
+	}
 }
 
-// OnPluginDone implements types.PluginContext.
-func (p *plugin) OnPluginDone() bool {
-	if p.table != nil {
-		p.addHeld(proxywasm.Now())
-		p.metrics.publish()
+// now is the time by the backend's clock, as far as that is known.
+func (p *plugin) now() int64 {
+	if p.sync != nil {
+		return proxywasm.Now() + p.sync.clock.offset
 	}
-	return true
+	return proxywasm.Now()
+}
+
+// OnPluginDone implements types.PluginContext. What the backend has yet to hear of goes to the plugin context that has replaced
+// this one; if there is none, this one stays for a while to push it.
+func (p *plugin) OnPluginDone() bool {
+	if p.table == nil {
+		return true
+	}
+	now := p.now()
+	p.addHeld(now)
+	p.metrics.publish()
+	p.vm.remove(p)
+	if p.sync == nil || !p.sync.unfinished() {
+		return true
+	}
+	if heir := p.vm.heir(p); heir != nil {
+		heir.sync.inherit(p.sync)
+		return true
+	}
+	p.leaving, p.leaveBy = true, now+leaveNanos
+	p.sync.pushAll()
+	return false
 }
 
 // NewHttpContext implements types.PluginContext. Streams are used again, so that a stream allocates nothing.

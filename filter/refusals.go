@@ -10,8 +10,8 @@ const (
 	// refusalHold is how long a VM relies on a refusal that it remembers. Counters only grow, so that what has no room then
 	// has none later either, until the time that the entry itself tells; but the answer's headers should not grow stale.
 	refusalHold = int64(time.Second)
-	// refusalHoldSeveral is the same where rules give hits back to each other.
-	refusalHoldSeveral = int64(10 * time.Millisecond)
+	// revocableHold is the same where rules give hits back to each other.
+	revocableHold = int64(10 * time.Millisecond)
 
 	refusalPlaces  = 512 // a power of two
 	refusalEntries = 192 // bytes; longer entries are not remembered
@@ -20,7 +20,6 @@ const (
 // refusals remembers entries that had no room for a request. Somebody who goes on asking is refused from here, at no cost of
 // shared data, and of the table's other users. The memory decides as shared data would: from the entry, by the algorithm.
 type refusals struct {
-	hold   int64
 	places [refusalPlaces]refusal
 }
 
@@ -29,23 +28,27 @@ type refusal struct {
 	rule    int32
 	length  int32
 	at      int64
+	hold    int64
 	entry   [refusalEntries]byte
 }
 
 // find is the entry that was remembered for an address; nil if there is none, or it is too old.
 func (r *refusals) find(a sharedata.Address, rule int, now int64) []byte {
 	p := &r.places[a.Hash()%refusalPlaces]
-	if p.length == 0 || p.address != a || int(p.rule) != rule || now < p.at || now-p.at > r.hold {
+	if p.length == 0 || p.address != a || int(p.rule) != rule || now < p.at || now-p.at > p.hold {
 		return nil
 	}
 	return p.entry[:p.length]
 }
 
-func (r *refusals) add(a sharedata.Address, rule int, entry []byte, now int64) {
+func (r *refusals) add(a sharedata.Address, rule int, entry []byte, now int64, revocable bool) {
 	if len(entry) > refusalEntries {
 		return
 	}
 	p := &r.places[a.Hash()%refusalPlaces]
 	p.address, p.rule, p.length, p.at = a, int32(rule), int32(len(entry)), now
 	copy(p.entry[:], entry)
+	if p.hold = refusalHold; revocable {
+		p.hold = revocableHold
+	}
 }

@@ -219,6 +219,9 @@ func appendNetwork(dst, source []byte, prefix4, prefix6 int) []byte {
 	if n := len(text); n > 2 && text[0] == '[' && text[n-1] == ']' {
 		text = text[1 : n-1]
 	}
+	if !maybeAddress(text) {
+		return appendPart(dst, source) // without the error that the parser would allocate
+	}
 	// The string is not kept: it would be a copy otherwise.
 	address, err := netip.ParseAddr(unsafe.String(unsafe.SliceData(text), len(text)))
 	if err != nil {
@@ -233,6 +236,16 @@ func appendNetwork(dst, source []byte, prefix4, prefix6 int) []byte {
 	b := address.As16()
 	mask(b[:], prefix6)
 	return appendPart(dst, b[:])
+}
+
+// maybeAddress tells whether text has only what addresses have.
+func maybeAddress(text []byte) bool {
+	for _, c := range text {
+		if c != '.' && c != ':' && (c < '0' || c > '9') && (c < 'a' || c > 'f') && (c < 'A' || c > 'F') {
+			return false
+		}
+	}
+	return len(text) > 0
 }
 
 // mask clears all but the first bits.

@@ -1,10 +1,6 @@
 package filter
 
-import (
-	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
-
-	"weir/proxywasm"
-)
+import "github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
 // stream is one request.
 type stream struct {
@@ -29,13 +25,15 @@ type laterCharge struct {
 func (s *stream) OnHttpRequestHeaders(int, bool) types.Action {
 	p := s.plugin
 	s.decorate, s.later = false, s.later[:0]
+	if len(p.held) > 0 {
+		p.addHeld(p.now())
+	}
 	p.request.begin()
 	matched := p.match()
 	if len(matched) == 0 {
 		return types.ActionContinue
 	}
-	now := proxywasm.Now()
-	p.addHeld(now)
+	now := p.now()
 	if !p.decide(matched, now) {
 		for i := range matched {
 			p.metrics.rules[matched[i].index].rejected.count()
@@ -102,7 +100,7 @@ func (s *stream) chargeLater(m *match) {
 // charge takes what the response costs, whether or not there is room.
 func (s *stream) charge() {
 	p := s.plugin
-	now := proxywasm.Now()
+	now := p.now()
 	m := &p.matches[0]
 	for i := range s.later {
 		l := &s.later[i]

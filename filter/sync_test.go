@@ -232,6 +232,7 @@ func TestBackendAway(t *testing.T) {
 func TestOddAnswers(t *testing.T) {
 	w := newWorld(t, 1, 1, synced("0.05", `{"name": "all", "limits": [{"limit": 50, "window": "1h"}]}`))
 	v := w.vms[0]
+	v.foreign = true
 	v.send()
 	v.tick()
 	good := w.apply(v.callouts[0].body)

@@ -30,6 +30,7 @@ type Host interface {
 	DefineMetric(name string, gauge bool) Metric
 	AddMetric(m Metric, n uint64)
 	SetMetric(m Metric, n uint64)
+	PluginDone()
 }
 
 var host Host = sdkHost{}
@@ -91,6 +92,9 @@ func CalloutHeader(name string) (header []byte, ok bool) { return host.CalloutHe
 
 // CalloutBody is the body of the answer that is being delivered, at most limit bytes of it.
 func CalloutBody(limit int) (body []byte, ok bool) { return host.CalloutBody(limit) }
+
+// PluginDone tells the proxy that the current plugin context, which asked to stay when it was done, is done now.
+func PluginDone() { host.PluginDone() }
 
 // DefineCounter finds or makes a counter.
 func DefineCounter(name string) Metric { return host.DefineMetric(name, false) }
@@ -196,6 +200,8 @@ func (sdkHost) DefineMetric(name string, gauge bool) Metric {
 func (sdkHost) AddMetric(m Metric, n uint64) { sdk.MetricCounter(m).Increment(n) }
 
 func (sdkHost) SetMetric(m Metric, n uint64) { sdk.MetricHistogram(m).Record(n) }
+
+func (sdkHost) PluginDone() { sdk.PluginDone() }
 
 func found(value []byte, err error) ([]byte, bool) { return value, err == nil }
 

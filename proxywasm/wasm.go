@@ -53,6 +53,9 @@ func proxyIncrementMetric(id uint32, by int64) uint32
 //go:wasmimport env proxy_record_metric
 func proxyRecordMetric(id uint32, value uint64) uint32
 
+//go:wasmimport env proxy_done
+func proxyDone() uint32
+
 // Numbers of the ABI.
 const (
 	statusOK = 0
@@ -197,6 +200,9 @@ func (m Metric) Add(n uint64) { proxyIncrementMetric(uint32(m), int64(n)) }
 
 // Set sets a gauge.
 func (m Metric) Set(n uint64) { proxyRecordMetric(uint32(m), n) }
+
+// PluginDone tells the proxy that the current plugin context, which asked to stay when it was done, is done now.
+func PluginDone() { proxyDone() }
 
 // value is what a host call returned in memory that it asked the module for.
 func value(status uint32) (data []byte, ok bool) {

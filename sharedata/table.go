@@ -35,8 +35,9 @@ const (
 	BytesPerCounter = 96
 	// countersPerPage is a compromise: a smaller page is cheaper to get and set, a larger one evens out how many keys
 	// happen to fall on it. Of large counters fewer share a page, so that it stays below largePage.
-	countersPerPage = 10
+	countersPerPage = 16
 	largePage       = 8192
+	largestPage     = 2 * largePage
 	// MaxCapacity bounds a table's capacity.
 	MaxCapacity = 1 << 24
 )
@@ -81,8 +82,9 @@ func Open(data Data, options Options, random func() uint64) (*Table, error) {
 	for range maxAttempts {
 		value, cas, found := data.Get(key)
 		if found && t.readHeader(value) {
-			// Rounded down, so that all pages together keep to the bound.
-			t.pageBytes = max(1, capacity*perCounter/int(t.pages)-len(t.name)-numberSize)
+			// Rounded down, so that all pages together keep to the bound. A page that a get copies should not be huge, even
+			// if the table was made for far fewer.
+			t.pageBytes = max(1, min(capacity*perCounter/int(t.pages), largestPage)-len(t.name)-numberSize)
 			return t, nil
 		}
 		if !found {
@@ -106,6 +108,12 @@ func (t *Table) readHeader(value []byte) bool {
 	t.k1 = binary.LittleEndian.Uint64(value[9:])
 	t.pages = binary.LittleEndian.Uint32(value[17:])
 	return t.pages >= 1 && t.pages <= MaxCapacity
+}
+
+// Fits tells whether the table, which may have been made for another capacity, has pages for this one: neither so few that they
+// would be huge, nor so many that an entry in each is too much.
+func (t *Table) Fits(capacity int) bool {
+	return int(t.pages) <= capacity && capacity*BytesPerCounter <= int(t.pages)*largestPage
 }
 
 // Pages is the number of the table's pages.

@@ -63,11 +63,11 @@ func (l *Limit) Adapt(s *State, other *Limit) {
 // Start: numbers stay small, and the state tells the same.
 func (l *Limit) refill(s *State, now int64) {
 	h := &s.Hits[0]
-	if l.returned(s, now) >= h.Sum() {
-		s.Start, *h = 0, Hits{}
+	switch {
+	case h.idle() || l.Max == 0:
 		return
-	}
-	if l.Max == 0 {
+	case l.returned(s, now) >= h.Sum():
+		s.Start, *h = 0, Hits{}
 		return
 	}
 	// Hits not pushed yet stay as they are, so the total bounds what can be forgotten.

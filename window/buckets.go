@@ -40,14 +40,19 @@ func (l *Limit) bucketsLeaveAt(s *State, hits uint64) int64 {
 	return s.Newest
 }
 
-// takeBucket counts hits in the present's bucket. A log is bounded: of hits above the limit, which only rejected requests and
-// costs of responses can bring, the oldest are forgotten as long as what remains is still above it.
+// takeBucket counts hits in the present's bucket. A log is bounded: hits above the limit, which only rejected requests, costs of
+// responses and other nodes can bring, push out the oldest.
 func (l *Limit) takeBucket(s *State, cost uint64) {
 	number := s.Newest / l.Precision
 	if n := len(s.Buckets); n == 0 || s.Buckets[n-1].Number != number {
 		s.Buckets = append(s.Buckets, Bucket{Number: number})
 	}
 	s.Buckets[len(s.Buckets)-1].take(cost)
+	l.trimLog(s)
+}
+
+// trimLog forgets a log's oldest hits while what remains is above the limit.
+func (l *Limit) trimLog(s *State) {
 	if l.Precision != LogPrecision {
 		return
 	}

@@ -62,8 +62,9 @@ func (l *Limit) MaxStateSize(synced bool) int {
 	for each := 2 * (l.Width/count + 1); each >= 0x80; each >>= 7 {
 		age++
 	}
-	if !synced {
-		hits = 0 // one hit for each is the worst case: two together save an age
+	// One hit for each is the worst case, as two together save an age.
+	if hits = 0; synced {
+		hits = 3
 	}
 	// An uneven log can take a byte more for each age, if these lie just above the numbers that take one less.
 	return maxHeadSize + 2 + int(count)*(age+1+hits) + maxVarint

@@ -1,114 +1,198 @@
 package window
 
-// What several nodes have counted merges to what one node would have counted. For windows of the clock that is a sum for
-// each window, whatever the order: a node pushes its diffs by the window's number, and adopts the totals that come back. For
-// windows that start with their first hit, the earliest start of windows that overlap is the start of all.
+import "slices"
 
-// Push is what a state has for the backend.
+// What several nodes have counted merges to what one node would have counted:
+//
+//   - of windows of the clock, and of buckets of a precision, the sum for each, whatever the order;
+//   - of windows that start with their first hit, the sum from the earliest start of windows that overlap;
+//   - of token buckets, the sum of what was taken since the bucket was full, by the clock of the node that was first.
+//
+// A node pushes what it took ([Limit.Outgoing]) after moving it in flight ([Limit.Claim]), and takes in the totals that come
+// back ([Limit.Settle]).
+
+// Push is what a state has for the backend. Its memory is reused.
 type Push struct {
-	// Newest identifies the newest window, as [Limit.Number] does; Hits[i] belongs to the window i before it.
+	// Newest identifies the newest window, as [Limit.Number] does.
 	Newest uint64
-	// Hits are to be added to the backend's totals. They are negative where more was given back than taken.
-	Hits [2]int64
+	// Hits are to be added to the backend's totals: Hits[i] to those of the window i before the newest, or Ages[i] before it
+	// where there are ages. They are negative where more was given back than taken.
+	Hits []int64
+	// Ages are there for SlidingBuckets only, ascending.
+	Ages []uint64
 }
 
 // Taken is how many hits a push adds.
-func (p *Push) Taken() uint64 { return uint64(max(p.Hits[0]+p.Hits[1], 0)) }
-
-// Totals are what the backend answers: its hits of the windows that a push named.
-type Totals struct {
-	// Newest is the push's, or the start of the window as the backend knows it.
-	Newest uint64
-	Hits   [2]uint64
+func (p *Push) Taken() uint64 {
+	sum := int64(0)
+	for _, h := range p.Hits {
+		sum += h
+	}
+	return uint64(max(sum, 0))
 }
 
-// Windows is the number of windows of which a push of this kind has hits; 0 for a kind that is not synchronised.
-func (k Kind) Windows() int {
-	switch k {
-	case FixedWindow, FirstHitWindow, SlidingWindow:
-		return k.windows()
+// Totals are what the backend answers. Their memory is reused.
+type Totals struct {
+	// Newest is the push's, or the start or newest bucket that the backend knows.
+	Newest uint64
+	// Hits are the backend's, named as in a Push.
+	Hits []uint64
+	Ages []uint64
+}
+
+// each calls f with the hits of all windows of s.
+func (s *State) each(f func(h *Hits)) {
+	for i := range s.Hits {
+		f(&s.Hits[i])
 	}
-	return 0
+	for i := range s.Buckets {
+		f(&s.Buckets[i].Hits)
+	}
 }
 
 // Pending tells whether s has hits that were not pushed yet.
-func (s *State) Pending() bool { return s.Hits[0].Diff|s.Hits[1].Diff != 0 }
+func (s *State) Pending() (pending bool) {
+	s.each(func(h *Hits) { pending = pending || h.Diff != 0 })
+	return pending
+}
 
 // InFlight tells whether s has hits that were pushed and not answered yet.
-func (s *State) InFlight() bool { return s.Hits[0].Flight|s.Hits[1].Flight != 0 }
-
-// Abandon counts hits in flight as arrived: nobody waits for their answer any more.
-func (s *State) Abandon() {
-	for i := range s.Hits {
-		h := &s.Hits[i]
-		h.Total, h.Flight = clamp(int64(h.Total)+h.Flight), 0
-	}
+func (s *State) InFlight() (flying bool) {
+	s.each(func(h *Hits) { flying = flying || h.Flight != 0 })
+	return flying
 }
 
-// Claim moves the hits not yet pushed in flight and returns them. Call it only while nothing is in flight: the answer tells
-// what arrived by its amount alone.
-func (l *Limit) Claim(s *State) Push {
-	p := Push{Newest: l.Number(s)}
-	for i := range s.Hits {
-		h := &s.Hits[i]
-		p.Hits[i] = h.Diff
-		h.Flight += h.Diff
-		h.Diff = 0
-	}
-	return p
+// Land counts hits in flight as arrived: they were answered, or nobody waits for their answer any more.
+func (s *State) Land() {
+	s.each(func(h *Hits) { h.Total, h.Flight = clamp(int64(h.Total)+h.Flight), 0 })
 }
 
-// Settle takes in the backend's answer to a push. The state may have moved on since: what the answer says of windows that s
-// has left is of no use any more. Totals never go down, and a push that was answered is part of its total: a backend that
-// lost its memory does not make a node forget its own.
-func (l *Limit) Settle(s *State, pushed Push, total Totals) {
-	if l.Kind == FirstHitWindow {
-		l.settleFirstHit(s, pushed, total)
+// Claim moves the hits not yet pushed in flight. Call it only while nothing is in flight.
+func (l *Limit) Claim(s *State) {
+	s.each(func(h *Hits) { h.Diff, h.Flight = 0, h.Flight+h.Diff })
+}
+
+// Outgoing describes what is in flight, for the backend.
+func (l *Limit) Outgoing(s *State, p *Push) {
+	p.Newest, p.Hits, p.Ages = l.Number(s), p.Hits[:0], p.Ages[:0]
+	if l.Kind != SlidingBuckets {
+		for i := range l.Kind.windows() {
+			p.Hits = append(p.Hits, s.Hits[i].Flight)
+		}
 		return
 	}
-	if total.Newest != pushed.Newest {
-		return
-	}
-	turned := l.Number(s) - pushed.Newest
-	for i := range pushed.Hits {
-		// This wraps for a window that is newer than s, and is then as far out of range as for one that is too old.
-		if at := turned + uint64(i); at < uint64(len(s.Hits)) {
-			s.Hits[at].land(pushed.Hits[i], total.Hits[i])
+	for i := len(s.Buckets) - 1; i >= 0; i-- {
+		if b := &s.Buckets[i]; b.Flight != 0 {
+			p.Hits = append(p.Hits, b.Flight)
+			p.Ages = append(p.Ages, p.Newest-uint64(b.Number))
 		}
 	}
 }
 
-func (l *Limit) settleFirstHit(s *State, pushed Push, total Totals) {
-	h := &s.Hits[0]
-	if h.Sum() == 0 || uint64(s.Start) != pushed.Newest {
-		return
+// PushEnds is the time from which nobody wants a push any more, as none of its windows counts.
+func (l *Limit) PushEnds(s *State) int64 { return max(l.ForgetAt(s), s.Newest+1) }
+
+// Settle takes in the backend's answer to a push; landed tells that it is the one that is in flight. The state may have moved
+// on since: what the answer says of windows that s has left is of no use any more. Totals never go down, and a push that was
+// answered is part of its total: a backend that lost its memory does not make a node forget its own.
+func (l *Limit) Settle(s *State, landed bool, total *Totals) {
+	if landed {
+		s.Land()
 	}
 	switch {
-	case total.Newest == pushed.Newest:
-		h.land(pushed.Hits[0], total.Hits[0])
-	case total.Newest > pushed.Newest:
-		// The backend knows a window after this one only: what this one counted is its own.
-		h.land(pushed.Hits[0], 0)
+	case l.Kind == SlidingBuckets:
+		l.settleBuckets(s, total)
+	case len(total.Hits) == 0 || total.Newest > uint64(maxTime):
+	case l.Kind == FirstHitWindow:
+		l.settleFirstHit(s, int64(total.Newest), clamp(int64(min(total.Hits[0], MaxHits))))
+	case l.Kind == TokenBucket:
+		l.settleTokens(s, int64(total.Newest), clamp(int64(min(total.Hits[0], MaxHits))))
 	default:
-		// Other nodes had the window's first hit. If their window has ended, hits since taken here start the next one.
-		h.land(pushed.Hits[0], 0)
-		h.Total = min(total.Hits[0], MaxHits)
-		s.Start = int64(total.Newest)
-		if s.Newest-s.Start >= l.Width {
-			h.Total = 0
-			s.Start = s.Newest
+		for i, hits := range total.Hits {
+			// This wraps for a window that is newer than s, and is then as far out of range as for one that is too old.
+			if at := l.Number(s) - total.Newest + uint64(i); at < uint64(l.Kind.windows()) {
+				s.Hits[at].Total = max(s.Hits[at].Total, min(hits, MaxHits))
+			}
 		}
 	}
 }
 
-// land counts what was pushed, as far as it still is in flight, as arrived.
-func (h *Hits) land(pushed int64, total uint64) {
-	landed := min(max(h.Flight, 0), pushed)
-	if pushed < 0 {
-		landed = max(min(h.Flight, 0), pushed)
+func (l *Limit) settleFirstHit(s *State, start int64, hits uint64) {
+	h := &s.Hits[0]
+	switch {
+	case hits == 0:
+	case h.idle():
+		if start <= s.Newest && s.Newest-start < l.Width {
+			s.Start, h.Total = start, hits
+		}
+	case start == s.Start:
+		h.Total = max(h.Total, hits)
+	case start > s.Start || s.Start-start >= l.Width:
+		// The backend speaks of another window than this one.
+	case s.Newest-start >= l.Width:
+		// Other nodes had the window's first hit, and it has ended by now. What was taken here since starts the next one.
+		s.Start, h.Total = s.Newest, 0
+	default:
+		s.Start, h.Total = start, hits
 	}
-	h.Flight -= landed
-	h.Total = max(clamp(int64(h.Total)+landed), min(total, MaxHits))
+}
+
+func (l *Limit) settleTokens(s *State, start int64, taken uint64) {
+	h := &s.Hits[0]
+	if taken == 0 {
+		return
+	}
+	switch apart := (start - s.Start) / l.Width; {
+	case h.idle() || (start-s.Start)%l.Width != 0:
+		s.Start, h.Total = min(start, s.Newest), taken
+	case apart >= 0: // the same, but written by some windows later
+		s.Start, h.Total = start, max(l.worn(h.Total, apart), taken)
+	default:
+		h.Total = max(h.Total, l.worn(taken, -apart))
+	}
+	l.refill(s, s.Newest)
+}
+
+// worn is what is left of tokens taken when what came back in some windows is forgotten.
+func (l *Limit) worn(taken uint64, windows int64) uint64 {
+	if l.Max != 0 && uint64(windows) > taken/l.Max {
+		return 0
+	}
+	return taken - uint64(windows)*l.Max
+}
+
+func (l *Limit) settleBuckets(s *State, total *Totals) {
+	oldest := s.Newest/l.Precision - l.covered() + 1
+	at, added := len(s.Buckets)-1, false
+	known := len(s.Buckets)
+	for i := range min(len(total.Hits), len(total.Ages)) {
+		number := int64(min(total.Newest, uint64(maxTime))) - int64(min(total.Ages[i], uint64(maxTime)))
+		if number < oldest || number > (s.Newest+l.Width)/l.Precision || total.Hits[i] == 0 {
+			continue
+		}
+		// Ages ascend, so numbers descend: one way through both lists is enough.
+		for at >= 0 && s.Buckets[at].Number > number {
+			at--
+		}
+		hits := min(total.Hits[i], MaxHits)
+		if at >= 0 && s.Buckets[at].Number == number {
+			s.Buckets[at].Total = max(s.Buckets[at].Total, hits)
+		} else {
+			s.Buckets = append(s.Buckets, Bucket{Number: number, Hits: Hits{Total: hits}})
+			added = true
+		}
+	}
+	if !added {
+		return
+	}
+	slices.SortFunc(s.Buckets, func(a, b Bucket) int { return int(max(-1, min(a.Number-b.Number, 1))) })
+	if last := s.Buckets[len(s.Buckets)-1].Number; last > s.Newest/l.Precision {
+		// Another node's clock is ahead: its hit is the newest.
+		s.Newest = last * l.Precision
+	}
+	if len(s.Buckets) > known {
+		l.trimLog(s)
+	}
 }
 
 func clamp(hits int64) uint64 { return uint64(max(0, min(hits, MaxHits))) }

@@ -2,55 +2,78 @@ package window
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"testing"
 )
 
-// backend is the model of one: totals by window, and for windows that start with their first hit the merge that the package
-// comment of backend describes.
+// backend is the model of one: totals by window or bucket, and for windows and buckets that start with a hit the merge that
+// package backend describes.
 type backend struct {
 	limit  Limit
-	totals map[uint64]uint64
+	totals map[uint64]int64
 	start  uint64
-	total  uint64
+	total  int64
 }
 
-func (b *backend) push(p Push) Totals {
-	answer := Totals{Newest: p.Newest}
-	if b.limit.Kind == FirstHitWindow {
+func (b *backend) push(p *Push) *Totals {
+	answer := &Totals{Newest: p.Newest}
+	switch b.limit.Kind {
+	case FirstHitWindow:
 		width := uint64(b.limit.Width)
 		switch {
 		case b.total == 0 || b.start+width <= p.Newest:
-			b.start, b.total = p.Newest, uint64(p.Hits[0])
-		case p.Newest+width <= b.start:
-		default:
-			b.start, b.total = min(b.start, p.Newest), uint64(int64(b.total)+p.Hits[0])
+			b.start, b.total = p.Newest, p.Hits[0]
+		case p.Newest+width > b.start:
+			b.start, b.total = min(b.start, p.Newest), b.total+p.Hits[0]
 		}
-		return Totals{Newest: b.start, Hits: [2]uint64{b.total}}
+		return &Totals{Newest: b.start, Hits: []uint64{uint64(b.total)}}
+	case SlidingBuckets:
+		for i, hits := range p.Hits {
+			b.totals[p.Newest-p.Ages[i]] += hits
+		}
+		for _, number := range slices.Sorted(maps.Keys(b.totals)) {
+			answer.Newest = max(answer.Newest, number)
+		}
+		for _, number := range slices.Backward(slices.Sorted(maps.Keys(b.totals))) {
+			if age := answer.Newest - number; age < uint64(b.limit.covered()) && b.totals[number] > 0 {
+				answer.Ages = append(answer.Ages, age)
+				answer.Hits = append(answer.Hits, uint64(b.totals[number]))
+			}
+		}
+		return answer
 	}
-	for i := range p.Hits {
+	for i, hits := range p.Hits {
 		number := p.Newest - uint64(i)
-		b.totals[number] = uint64(int64(b.totals[number]) + p.Hits[i])
-		answer.Hits[i] = b.totals[number]
+		b.totals[number] += hits
+		answer.Hits = append(answer.Hits, uint64(max(0, b.totals[number])))
 	}
 	return answer
 }
 
-// TestNodesMerge lets nodes count, push and take in answers in any order, some late, some twice, some never: the backend's
-// totals are what was counted, and after a last round every node knows them.
+// exchange claims what s has, and returns the answer to it.
+func (b *backend) exchange(s *State) *Totals {
+	var p Push
+	b.limit.Claim(s)
+	b.limit.Outgoing(s, &p)
+	return b.push(&p)
+}
+
+// TestNodesMerge lets nodes count, push and take in answers in any order, some late: the backend's totals are what was counted,
+// and after a last round every node knows them.
 func TestNodesMerge(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []Kind{FixedWindow, SlidingWindow} {
-		t.Run(fmt.Sprint(kind), func(t *testing.T) {
+	for _, l := range []Limit{fixed(1000, minute), sliding(1000, minute), subBuckets(1000, minute, 5*second), log(1000, minute)} {
+		t.Run(fmt.Sprint(l.Kind, l.Precision), func(t *testing.T) {
 			t.Parallel()
-			random := rand.New(rand.NewPCG(uint64(kind), 5))
-			for range 300 {
-				l := Limit{Shape: Shape{Kind: kind, Width: minute}, Max: 1000}
-				b := backend{limit: l, totals: map[uint64]uint64{}}
+			random := rand.New(rand.NewPCG(uint64(l.Kind), 5))
+			for range 200 {
+				b := backend{limit: l, totals: map[uint64]int64{}}
 				nodes := make([]State, 3)
-				pushes := make([][2]any, len(nodes)) // a push out and its answer, for each node
-				counted := map[uint64]uint64{}
+				answers := make([]*Totals, len(nodes)) // to the push that is out
+				counted := map[uint64]int64{}
 				now := monday
 				for range 200 {
 					now += random.Int64N(5 * second)
@@ -61,20 +84,19 @@ func TestNodesMerge(t *testing.T) {
 						l.Advance(s, now)
 						cost := random.Uint64N(5) + 1
 						l.Take(s, cost)
-						counted[l.Number(s)] += cost
+						counted[l.Number(s)] += int64(cost)
 						if random.IntN(6) == 0 {
 							l.GiveBack(s, l.Number(s), 1)
 							counted[l.Number(s)]--
 						}
 					case 2:
-						if pushes[i][0] == nil && s.Pending() {
-							p := l.Claim(s)
-							pushes[i] = [2]any{p, b.push(p)}
+						if answers[i] == nil && s.Pending() {
+							answers[i] = b.exchange(s)
 						}
 					case 3:
-						if pushes[i][0] != nil {
-							l.Settle(s, pushes[i][0].(Push), pushes[i][1].(Totals))
-							pushes[i] = [2]any{}
+						if answers[i] != nil {
+							l.Settle(s, true, answers[i])
+							answers[i] = nil
 						}
 					}
 				}
@@ -82,27 +104,51 @@ func TestNodesMerge(t *testing.T) {
 				for range 2 {
 					for i := range nodes {
 						s := &nodes[i]
-						if pushes[i][0] != nil {
-							l.Settle(s, pushes[i][0].(Push), pushes[i][1].(Totals))
-							pushes[i] = [2]any{}
+						if answers[i] != nil {
+							l.Settle(s, true, answers[i])
+							answers[i] = nil
 						}
 						l.Advance(s, now)
-						p := l.Claim(s)
-						l.Settle(s, p, b.push(p))
+						l.Settle(s, true, b.exchange(s))
 					}
 				}
-				current := uint64(now / l.Width)
-				for i := range nodes {
-					for age := range uint64(kind.Windows()) {
-						h := nodes[i].Hits[age]
-						if h.Sum() != counted[current-age] || b.totals[current-age] != counted[current-age] {
-							t.Fatalf("window %d: counted %d, backend %d, node %d has %+v", age, counted[current-age], b.totals[current-age], i, h)
-						}
+				oldest := now/l.Width - int64(l.Kind.windows()) + 1
+				if l.Kind == SlidingBuckets {
+					oldest = now/l.Precision - l.covered() + 1
+				}
+				for number, hits := range b.totals {
+					if hits != counted[number] && int64(number) >= oldest {
+						t.Fatalf("window %d: counted %d, backend %d", number, counted[number], hits)
 					}
+				}
+				for i := range nodes {
+					if got, want := sums(&l, &nodes[i]), sums(&l, &nodes[0]); got != want {
+						t.Fatalf("node %d has %d hits, node 0 %d", i, got, want)
+					}
+				}
+				one := State{} // what a single node would have counted
+				for _, number := range slices.Sorted(maps.Keys(counted)) {
+					at := int64(number) * l.Width
+					if l.Kind == SlidingBuckets {
+						at = int64(number) * l.Precision
+					}
+					l.Advance(&one, at)
+					l.Take(&one, uint64(counted[number]))
+				}
+				l.Advance(&one, now)
+				if got, want := sums(&l, &nodes[0]), sums(&l, &one); got != want {
+					t.Fatalf("nodes have %d hits, one would have %d", got, want)
 				}
 			}
 		})
 	}
+}
+
+func sums(l *Limit, s *State) uint64 {
+	if l.Kind == SlidingBuckets {
+		return sumBuckets(s)
+	}
+	return s.Hits[0].Sum() + s.Hits[1].Sum()
 }
 
 // Two nodes whose windows began a little apart keep to the one that began first, as one node would have.
@@ -115,13 +161,10 @@ func TestFirstHitWindowsMerge(t *testing.T) {
 	l.Take(&early, 2)
 	l.Advance(&late, monday+5*second)
 	l.Take(&late, 3)
-	p := l.Claim(&late)
-	l.Settle(&late, p, b.push(p))
-	p = l.Claim(&early)
-	l.Settle(&early, p, b.push(p))
+	l.Settle(&late, true, b.exchange(&late))
+	l.Settle(&early, true, b.exchange(&early))
 	l.Take(&late, 1)
-	p = l.Claim(&late)
-	l.Settle(&late, p, b.push(p))
+	l.Settle(&late, true, b.exchange(&late))
 	if late.Start != monday || late.Hits[0] != (Hits{Total: 6}) {
 		t.Errorf("late node: got %+v, want the window of %d", late, monday)
 	}
@@ -132,20 +175,91 @@ func TestFirstHitWindowsMerge(t *testing.T) {
 	if !l.Allows(&late, 10) {
 		t.Error("the merged window did not end with the first hit's minute")
 	}
-
-	// The late node's window reaches beyond the end of the first: what it took since begins the next one.
-	l.Advance(&late, monday+59*second)
-	late = State{Newest: monday + 61*second, Start: monday + 5*second, Hits: [2]Hits{{Diff: 4, Flight: 3}}}
-	l.Settle(&late, Push{Newest: uint64(monday + 5*second), Hits: [2]int64{3}}, Totals{Newest: uint64(monday), Hits: [2]uint64{9}})
-	if late.Start != monday+61*second || late.Hits[0] != (Hits{Diff: 4}) {
-		t.Errorf("hits after the merged window: got %+v", late)
+	for _, test := range []struct {
+		name  string
+		state State
+		total Totals
+		want  State
+	}{
+		{
+			"the other window has ended: what was taken since begins the next one",
+			State{Newest: monday + 61*second, Start: monday + 5*second, Hits: [2]Hits{{Diff: 4, Flight: 3}}},
+			Totals{Newest: uint64(monday), Hits: []uint64{9}},
+			State{Newest: monday + 61*second, Start: monday + 61*second, Hits: [2]Hits{{Diff: 4}}},
+		},
+		{
+			"the other window is a later one",
+			State{Newest: monday, Start: monday, Hits: [2]Hits{{Flight: 3}}},
+			Totals{Newest: uint64(monday + 2*minute), Hits: []uint64{9}},
+			State{Newest: monday, Start: monday, Hits: [2]Hits{{Total: 3}}},
+		},
+		{
+			"this window is the later one",
+			State{Newest: monday + 2*minute, Start: monday + 2*minute, Hits: [2]Hits{{Flight: 3}}},
+			Totals{Newest: uint64(monday), Hits: []uint64{9}},
+			State{Newest: monday + 2*minute, Start: monday + 2*minute, Hits: [2]Hits{{Total: 3}}},
+		},
+		{
+			"a state made anew takes the window over",
+			State{Newest: monday + second},
+			Totals{Newest: uint64(monday), Hits: []uint64{9}},
+			State{Newest: monday + second, Start: monday, Hits: [2]Hits{{Total: 9}}},
+		},
+	} {
+		s := test.state
+		if l.Settle(&s, true, &test.total); !reflect.DeepEqual(s, test.want) {
+			t.Errorf("%s: got %+v, want %+v", test.name, s, test.want)
+		}
 	}
+}
 
-	// A window that ended before the backend's began keeps what it counted.
-	old := State{Newest: monday, Start: monday, Hits: [2]Hits{{Flight: 3}}}
-	l.Settle(&old, Push{Newest: uint64(monday), Hits: [2]int64{3}}, Totals{Newest: uint64(monday + 2*minute), Hits: [2]uint64{9}})
-	if old.Start != monday || old.Hits[0] != (Hits{Total: 3}) {
-		t.Errorf("answer about a later window: got %+v", old)
+func TestTokenBucketsMerge(t *testing.T) {
+	t.Parallel()
+	l := tokens(6, 10, minute) // one in ten seconds
+	for _, test := range []struct {
+		name  string
+		state State
+		total Totals
+		start int64
+		hits  Hits
+	}{
+		{
+			"the same bucket", State{Newest: monday + second, Start: monday, Hits: [2]Hits{{Total: 2, Diff: 1, Flight: 3}}},
+			Totals{Newest: uint64(monday), Hits: []uint64{7}}, monday, Hits{Total: 7, Diff: 1},
+		},
+		{
+			"written by a window later there", State{Newest: monday + 61*second, Start: monday, Hits: [2]Hits{{Total: 6, Flight: 3}}},
+			Totals{Newest: uint64(monday + minute), Hits: []uint64{5}}, monday + minute, Hits{Total: 5},
+		},
+		{
+			"written by a window later here", State{Newest: monday + 61*second, Start: monday + minute, Hits: [2]Hits{{Total: 1, Flight: 2}}},
+			Totals{Newest: uint64(monday), Hits: []uint64{11}}, monday + minute, Hits{Total: 5},
+		},
+		{
+			"another node was first", State{Newest: monday + 5*second, Start: monday + 3*second, Hits: [2]Hits{{Diff: 1, Flight: 3}}},
+			Totals{Newest: uint64(monday), Hits: []uint64{8}}, monday, Hits{Total: 8, Diff: 1},
+		},
+		{
+			"another node's clock is ahead", State{Newest: monday, Start: monday, Hits: [2]Hits{{Flight: 3}}},
+			Totals{Newest: uint64(monday + second/2), Hits: []uint64{8}}, monday, Hits{Total: 8},
+		},
+		{
+			"a state made anew", State{Newest: monday + 5*second},
+			Totals{Newest: uint64(monday), Hits: []uint64{8}}, monday, Hits{Total: 8},
+		},
+		{
+			"full by now", State{Newest: monday + 50*second, Start: monday, Hits: [2]Hits{{Flight: 6}}},
+			Totals{Newest: uint64(monday), Hits: []uint64{5}}, monday, Hits{Total: 6},
+		},
+		{
+			"a backend that knows of nothing", State{Newest: monday, Start: monday, Hits: [2]Hits{{Total: 2, Flight: 3}}},
+			Totals{Newest: uint64(monday), Hits: []uint64{0}}, monday, Hits{Total: 5},
+		},
+	} {
+		s := test.state
+		if l.Settle(&s, true, &test.total); s.Start != test.start || s.Hits[0] != test.hits {
+			t.Errorf("%s: got start %d, %+v, want %d, %+v", test.name, s.Start-monday, s.Hits[0], test.start-monday, test.hits)
+		}
 	}
 }
 
@@ -153,27 +267,50 @@ func TestSettleLateOrOdd(t *testing.T) {
 	t.Parallel()
 	l := sliding(100, minute)
 	number := uint64(monday / minute)
-	push := Push{Newest: number, Hits: [2]int64{5, 1}}
 	for _, test := range []struct {
 		name  string
 		state State
+		other bool // the answer isn't to what is in flight
 		total Totals
 		want  [2]Hits
 	}{
-		{"in time", State{Newest: monday, Hits: [2]Hits{{1, 2, 5}, {3, 0, 1}}}, Totals{number, [2]uint64{9, 7}}, [2]Hits{{9, 2, 0}, {7, 0, 0}}},
-		{"a window later", State{Newest: monday + minute, Hits: [2]Hits{{Diff: 4}, {1, 2, 5}}}, Totals{number, [2]uint64{9, 7}}, [2]Hits{{Diff: 4}, {9, 2, 0}}},
-		{"two windows later", State{Newest: monday + 2*minute, Hits: [2]Hits{{Diff: 4}, {}}}, Totals{number, [2]uint64{9, 7}}, [2]Hits{{Diff: 4}, {}}},
-		{"to a state that is older", State{Newest: monday - minute, Hits: [2]Hits{{1, 2, 3}, {}}}, Totals{number, [2]uint64{9, 7}}, [2]Hits{{7, 2, 2}, {}}},
-		{"to a state made anew", State{Newest: monday, Hits: [2]Hits{{Diff: 1}, {}}}, Totals{number, [2]uint64{9, 7}}, [2]Hits{{Total: 9, Diff: 1}, {Total: 7}}},
-		{"from a backend that lost its memory", State{Newest: monday, Hits: [2]Hits{{50, 2, 5}, {8, 0, 1}}}, Totals{number, [2]uint64{5, 1}}, [2]Hits{{55, 2, 0}, {9, 0, 0}}},
-		{"about another window", State{Newest: monday, Hits: [2]Hits{{1, 2, 5}, {}}}, Totals{number + 1, [2]uint64{9, 7}}, [2]Hits{{1, 2, 5}, {}}},
-		{"beyond bounds", State{Newest: monday, Hits: [2]Hits{{1, 2, 5}, {}}}, Totals{number, [2]uint64{1<<64 - 1, 0}}, [2]Hits{{MaxHits, 2, 0}, {}}},
+		{"in time", State{Newest: monday, Hits: [2]Hits{{1, 2, 5}, {3, 0, 1}}}, false, Totals{number, []uint64{9, 7}, nil}, [2]Hits{{9, 2, 0}, {7, 0, 0}}},
+		{"a window later", State{Newest: monday + minute, Hits: [2]Hits{{Diff: 4}, {1, 2, 5}}}, false, Totals{number, []uint64{9, 7}, nil}, [2]Hits{{Diff: 4}, {9, 2, 0}}},
+		{"two windows later", State{Newest: monday + 2*minute, Hits: [2]Hits{{Diff: 4}, {}}}, false, Totals{number, []uint64{9, 7}, nil}, [2]Hits{{Diff: 4}, {}}},
+		{"to a state that is older", State{Newest: monday - minute, Hits: [2]Hits{{1, 2, 3}, {}}}, false, Totals{number, []uint64{9, 7}, nil}, [2]Hits{{7, 2, 0}, {}}},
+		{"to a state made anew", State{Newest: monday, Hits: [2]Hits{{Diff: 1}, {}}}, true, Totals{number, []uint64{9, 7}, nil}, [2]Hits{{Total: 9, Diff: 1}, {Total: 7}}},
+		{"while another push is out", State{Newest: monday, Hits: [2]Hits{{1, 2, 5}, {}}}, true, Totals{number, []uint64{9, 7}, nil}, [2]Hits{{9, 2, 5}, {7, 0, 0}}},
+		{"from a backend that lost its memory", State{Newest: monday, Hits: [2]Hits{{50, 2, 5}, {8, 0, 1}}}, false, Totals{number, []uint64{5, 1}, nil}, [2]Hits{{55, 2, 0}, {9, 0, 0}}},
+		{"beyond bounds", State{Newest: monday, Hits: [2]Hits{{1, 2, 5}, {}}}, false, Totals{number, []uint64{1<<64 - 1, 0, 8, 9}, nil}, [2]Hits{{MaxHits, 2, 0}, {}}},
+		{"of nothing", State{Newest: monday, Hits: [2]Hits{{1, 2, 5}, {}}}, false, Totals{}, [2]Hits{{6, 2, 0}, {}}},
 	} {
 		s := test.state
-		if l.Settle(&s, push, test.total); s.Hits != test.want {
+		if l.Settle(&s, !test.other, &test.total); s.Hits != test.want {
 			t.Errorf("%s: got %+v, want %+v", test.name, s.Hits, test.want)
 		}
 	}
+}
+
+// An answer of any content leaves a state that can be written and read again.
+func FuzzSettle(f *testing.F) {
+	f.Add(uint64(monday), uint64(9), uint64(3), uint64(7), true)
+	f.Add(uint64(1<<64-1), uint64(1<<64-1), uint64(1<<63), uint64(0), false)
+	f.Fuzz(func(t *testing.T, newest, hits, age, more uint64, landed bool) {
+		for _, l := range []Limit{fixed(10, minute), sliding(10, minute), firstHit(10, minute), subBuckets(10, minute, second), log(10, minute), tokens(6, 10, minute)} {
+			var s, again State
+			l.Advance(&s, monday)
+			l.Take(&s, 3)
+			l.Claim(&s)
+			l.Take(&s, 2)
+			l.Settle(&s, landed, &Totals{Newest: newest, Hits: []uint64{hits, more}, Ages: []uint64{age, age + 1}})
+			encoded := l.AppendState(nil, &s, true)
+			if length := DecodeState(encoded, &again); length != len(encoded) || l.ForgetAt(&s) < s.Newest {
+				t.Fatalf("%+v: %+v was written as %x, read as %+v", l, s, encoded, again)
+			}
+			l.Advance(&s, monday+second)
+			l.Take(&s, 1)
+		}
+	})
 }
 
 func TestStateRoundTrip(t *testing.T) {

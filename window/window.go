@@ -126,6 +126,9 @@ type Hits struct {
 // Sum is the hits of the window as far as this node knows.
 func (h *Hits) Sum() uint64 { return uint64(max(int64(h.Total)+h.Diff+h.Flight, 0)) }
 
+// idle tells that there is nothing: not even hits that were given back, of which the backend does not know yet.
+func (h *Hits) idle() bool { return *h == Hits{} }
+
 func (h *Hits) take(cost uint64) { h.Diff = min(h.Diff+int64(min(cost, MaxHits)), MaxHits) }
 
 func (h *Hits) giveBack(cost uint64) { h.Diff -= int64(min(cost, h.Sum())) }
@@ -240,11 +243,11 @@ func (l *Limit) ForgetAt(s *State) int64 {
 	switch {
 	case l.Kind == SlidingBuckets:
 		return l.bucketsLeaveAt(s, sumBuckets(s))
-	case s.Hits[0].Sum()|s.Hits[1].Sum() == 0:
+	case s.Hits[0].idle() && s.Hits[1].idle():
 		return s.Newest
 	case l.Kind == TokenBucket:
-		return l.returnedAt(s, s.Hits[0].Sum())
-	case l.Kind == SlidingWindow && s.Hits[0].Sum() != 0:
+		return max(l.returnedAt(s, s.Hits[0].Sum()), s.Newest)
+	case l.Kind == SlidingWindow && !s.Hits[0].idle():
 		return l.end(s) + l.Width
 	}
 	return l.end(s)
@@ -260,7 +263,7 @@ func (l *Limit) Take(s *State, cost uint64) {
 		l.takeBucket(s, cost)
 		return
 	case FirstHitWindow, TokenBucket:
-		if s.Hits[0].Sum() == 0 {
+		if s.Hits[0].idle() {
 			s.Start = s.Newest
 		}
 	}
