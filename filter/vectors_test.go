@@ -1,0 +1,147 @@
+package filter
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"weir/config"
+	"weir/counter"
+)
+
+// vector is one of window/testdata/vectors.json: what a rule with these limits decides, step by step. The same file is run
+// against the compiled plugin in package e2e.
+type vector struct {
+	Name   string            `json:"name"`
+	Limits []json.RawMessage `json:"limits"`
+	Steps  []vectorStep      `json:"steps"`
+}
+
+// vectorStep is a request, and what is to become of it. Seconds are rounded as in headers.
+type vectorStep struct {
+	// At is the time since the beginning of a day.
+	At   string `json:"at"`
+	Key  string `json:"key,omitempty"`
+	Cost uint64 `json:"cost"`
+
+	Allowed bool `json:"allowed"`
+	// Remaining and Next are r and t of each limit.
+	Remaining []uint64 `json:"remaining"`
+	Next      []int64  `json:"t"`
+	// Reset is X-RateLimit-Reset.
+	Reset int64 `json:"reset"`
+	// RetryAfter is -1 if there is none.
+	RetryAfter int64 `json:"retry_after"`
+}
+
+func readVectors(t *testing.T) (vectors []vector) {
+	t.Helper()
+	b, err := os.ReadFile("../window/testdata/vectors.json")
+	if err == nil {
+		err = json.Unmarshal(b, &vectors)
+	}
+	if err != nil || len(vectors) == 0 {
+		t.Fatalf("%d vectors, %v", len(vectors), err)
+	}
+	return vectors
+}
+
+func (v *vector) configuration(t *testing.T) string {
+	t.Helper()
+	limits, err := json.Marshal(v.Limits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf(`{"rules": [{"name": "r", "key": [{"header": "x-key"}], "cost": {"header": "x-cost"}, "limits": %s}]}`, limits)
+}
+
+func (s *vectorStep) time(t *testing.T) int64 {
+	t.Helper()
+	d, err := time.ParseDuration(s.At)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return monday + int64(d)
+}
+
+// TestVectors runs the vectors against the algorithms alone, with a cell for each key.
+func TestVectors(t *testing.T) {
+	for _, vector := range readVectors(t) {
+		c, err := config.Parse([]byte(vector.configuration(t)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var a answer
+		a.compile(c)
+		cells := map[string]*counter.Cell{}
+		for i, step := range vector.Steps {
+			cell := cells[step.Key]
+			if cell == nil {
+				cell = &counter.Cell{}
+				cell.Load(&counter.Rule{Limits: c.Rules[0].Limits}, nil)
+				cells[step.Key] = cell
+			}
+			now := step.time(t)
+			cell.Advance(now)
+			got := vectorStep{At: step.At, Key: step.Key, Cost: step.Cost, Allowed: cell.Allows(step.Cost), RetryAfter: -1}
+			m := match{rule: &rule{counter: counter.Rule{Limits: c.Rules[0].Limits}}, cell: *cell, cost: step.Cost}
+			if got.Allowed {
+				cell.Take(step.Cost)
+			} else if seconds, ok := retryAfter([]match{m}, now); ok {
+				got.RetryAfter = seconds
+			}
+			var tightest standing
+			for j := range cell.States {
+				s := stand(&c.Rules[0].Limits[j], &cell.States[j], c.Rules[0].Limits[j].Quota(), now)
+				got.Remaining = append(got.Remaining, s.remaining)
+				got.Next = append(got.Next, ceil(s.next, second))
+				if j == 0 || s.tighter(&tightest) {
+					tightest = s
+				}
+			}
+			got.Reset = a.resetIn(tightest.reset, now)
+			if fmt.Sprint(got) != fmt.Sprint(step) {
+				t.Errorf("%s\nstep %d: got  %+v\n        want %+v", vector.Name, i, got, step)
+			}
+		}
+	}
+}
+
+// TestVectorsThroughTheTable runs them through whole requests.
+func TestVectorsThroughTheTable(t *testing.T) {
+	for _, vector := range readVectors(t) {
+		p := newProxy(t)
+		workers := []*fakeVM{p.start(vector.configuration(t)), p.start(vector.configuration(t))}
+		for i, step := range vector.Steps {
+			p.now = step.time(t)
+			v := workers[i%2]
+			passed := v.send("x-key", step.Key, "x-cost", fmt.Sprint(step.Cost))
+			headers := v.response
+			if !passed {
+				headers = v.reply.headers
+			}
+			if passed != step.Allowed {
+				t.Errorf("%s\nstep %d: passed %v", vector.Name, i, passed)
+			}
+			want(t, headers, step.headers())
+		}
+	}
+}
+
+func (s *vectorStep) headers() string {
+	state := ""
+	for i := range s.Remaining {
+		name := `"r"`
+		if i > 0 {
+			name = fmt.Sprintf(`, "r.%d"`, i+1)
+		}
+		state += fmt.Sprintf("%s;r=%d;t=%d", name, s.Remaining[i], s.Next[i])
+	}
+	retry := ""
+	if s.RetryAfter >= 0 {
+		retry = fmt.Sprint(s.RetryAfter)
+	}
+	return fmt.Sprintf("ratelimit: %s\nx-ratelimit-reset: %d\nretry-after: %s\n", state, s.Reset, retry)
+}
