@@ -3,12 +3,14 @@ package filter
 import (
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"testing"
 	"time"
 
 	"weir/config"
 	"weir/counter"
+	"weir/window"
 )
 
 // vector is one of window/testdata/vectors.json: what a rule with these limits decides, step by step. The same file is run
@@ -144,4 +146,58 @@ func (s *vectorStep) headers() string {
 		retry = fmt.Sprint(s.RetryAfter)
 	}
 	return fmt.Sprintf("ratelimit: %s\nx-ratelimit-reset: %d\nretry-after: %s\n", state, s.Reset, retry)
+}
+
+// TestRetryAfterIsTrue holds 10,000 rejections of random rules to their word: after so many seconds the same request passes, and
+// a second earlier, where there is one, it does not.
+func TestRetryAfterIsTrue(t *testing.T) {
+	random := rand.New(rand.NewPCG(4, 2))
+	widths := []int64{1e6, 50e6, second, 7 * second, minute, 3600 * second, 24 * 3600 * second}
+	for refusals := 0; refusals < 10_000; {
+		r := &rule{}
+		for range random.IntN(3) + 1 {
+			width := widths[random.IntN(len(widths))]
+			l := window.Limit{Shape: window.Shape{Kind: window.Kind(random.IntN(5) + 1), Width: width}, Max: random.Uint64N(30) + 1}
+			switch l.Kind {
+			case window.SlidingBuckets:
+				l.Precision = width / []int64{2, 5, 10, width}[random.IntN(4)]
+			case window.TokenBucket:
+				l.Burst = random.Uint64N(40) + 1
+			}
+			r.counter.Limits = append(r.counter.Limits, l)
+		}
+		m := match{rule: r}
+		m.cell.Load(&r.counter, nil)
+		now := monday + random.Int64N(24*3600*second)
+		for range 60 {
+			now += random.Int64N(r.counter.Limits[0].Width/4 + 1)
+			m.cost = random.Uint64N(6) + 1
+			m.cell.Advance(now)
+			if m.cell.Allows(m.cost) {
+				m.cell.Take(m.cost)
+				continue
+			}
+			seconds, ok := retryAfter([]match{m}, now)
+			if ok != m.cell.Possible(m.cost) {
+				t.Fatalf("%+v, cost %d: retry after %d, %v", r.counter.Limits, m.cost, seconds, ok)
+			}
+			if !ok {
+				continue
+			}
+			refusals++
+			if !passesAt(&m, now+seconds*second) {
+				t.Fatalf("%+v, cost %d: refused again after %d s", r.counter.Limits, m.cost, seconds)
+			}
+			if seconds > 1 && passesAt(&m, now+(seconds-1)*second) {
+				t.Fatalf("%+v, cost %d: told to wait %d s, but passes a second earlier", r.counter.Limits, m.cost, seconds)
+			}
+		}
+	}
+}
+
+func passesAt(m *match, at int64) bool {
+	later := &counter.Cell{}
+	later.Load(&m.rule.counter, m.cell.Append(nil, 0))
+	later.Advance(at)
+	return later.Allows(m.cost)
 }

@@ -139,11 +139,11 @@ func (s *State) Reset() { *s = State{Buckets: s.Buckets[:0]} }
 // Advance brings s to the present: windows that ended are turned. A state never goes back: a time before its newest hit
 // counts as the time of that hit, unless it lies before by more than a window, and by more than any clock is corrected.
 func (l *Limit) Advance(s *State, now int64) {
-	now = min(now, maxTime)
+	now = max(0, min(now, maxTime))
 	if s.Newest-now > max(l.Width, maxBack) {
 		s.Reset()
 	}
-	now = max(s.Newest, now, 0)
+	now = max(s.Newest, now)
 	switch l.Kind {
 	case FixedWindow, SlidingWindow:
 		switch turned := now/l.Width - s.Newest/l.Width; {

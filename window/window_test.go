@@ -2,6 +2,7 @@ package window
 
 import (
 	"fmt"
+	"math"
 	"math/big"
 	"math/rand/v2"
 	"testing"
@@ -434,5 +435,47 @@ func checkAnswers(t *testing.T, l Limit, s State, cost uint64, allowed bool) {
 	l.Advance(&forgotten, l.ForgetAt(&s))
 	if l.ForgetAt(&s) < maxTime && (forgotten.Hits != [2]Hits{} || len(forgotten.Buckets) > 0) {
 		t.Fatalf("%+v %+v: not forgotten at %d: %+v", l, s, l.ForgetAt(&s), forgotten)
+	}
+}
+
+// A clock that jumps, by anything and both ways, neither panics nor locks a key out for longer than its window (or the 10 s
+// that a clock may go back unseen), nor hands out more than one more window.
+func TestClockJumps(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(8, 8))
+	times := []int64{0, 1, -1, math.MinInt64, math.MaxInt64, maxTime, maxTime + 1, monday, -monday}
+	for range 20_000 {
+		width := []int64{MinWidth, second, minute, 24 * 3600 * second, MaxWidth}[random.IntN(5)]
+		l := []Limit{
+			fixed(10, width), sliding(10, width), firstHit(10, width), log(10, width), subBuckets(10, width, width/4), tokens(10, 10, width),
+		}[random.IntN(6)]
+		var s State
+		now := monday + random.Int64N(width)
+		for range random.IntN(20) {
+			if l.Advance(&s, now); l.Allows(&s, 1) {
+				l.Take(&s, 1)
+			}
+			now += random.Int64N(width/8 + 1)
+		}
+		jumped := now + random.Int64N(4*width) - 2*width
+		if random.IntN(4) == 0 {
+			jumped = times[random.IntN(len(times))]
+		}
+		passed := 0
+		for range 30 {
+			if l.Advance(&s, jumped); l.Allows(&s, 1) {
+				l.Take(&s, 1)
+				passed++
+			}
+		}
+		if passed > 10 {
+			t.Fatalf("%+v: passed %d at once after a jump from %d to %d", l, passed, now, jumped)
+		}
+		// However late it is by the state, two windows on (one for what ended, one to wear off) there is room again.
+		if real := min(max(jumped, 0), maxTime); real < maxTime-4*width {
+			if l.Advance(&s, real+max(width, maxBack)+2*width); !l.Allows(&s, 1) {
+				t.Fatalf("%+v: locked out after a jump from %d to %d: %+v", l, now, jumped, s)
+			}
+		}
 	}
 }
