@@ -77,7 +77,7 @@ func readLimit(v value) (limit window.Limit) {
 		limit.Kind = window.SlidingWindow
 	case algorithm == slidingLog:
 		limit.Kind, limit.Precision = window.SlidingBuckets, window.LogPrecision
-		if most := largestLog(limit); width > 0 && limit.Max > most {
+		if most := limit.LargestLog(); width > 0 && limit.Max > most {
 			hits.wrong("at most " + strconv.FormatUint(most, 10) + " for a sliding_log of this window, which would take more memory than " +
 				"a counter may")
 		}
@@ -90,20 +90,6 @@ func readLimit(v value) (limit window.Limit) {
 		limit.Kind = window.FirstHitWindow
 	}
 	return limit
-}
-
-// maxLogSize bounds the log of one key. Every request that finds it gets and sets it, and decodes it.
-const maxLogSize = 4096
-
-// largestLog is the largest limit whose log fits.
-func largestLog(limit window.Limit) uint64 {
-	most := uint64(0)
-	for limit.Max = 1; limit.Max <= maxLogSize; limit.Max++ {
-		if limit.MaxStateSize(true) <= maxLogSize {
-			most = limit.Max
-		}
-	}
-	return most
 }
 
 // belongs says whether an option is given to the algorithm that has it, and refuses it with another.

@@ -50,7 +50,7 @@ func readRule(v value, checkName func(name value)) (rule Rule) {
 		}},
 		field{"limits", required, func(v value) {
 			v.array("limits", 1, maxLimits, func(v value) { rule.Limits = append(rule.Limits, readLimit(v)) })
-			setOrdinals(rule.Limits)
+			window.SetOrdinals(rule.Limits)
 		}},
 		field{"cost", optional, func(v value) { rule.Cost, rule.CostFrom = readCost(v) }},
 		field{"cost_on_response", optional, func(v value) {
@@ -76,15 +76,4 @@ func readCost(v value) (hits uint64, from *Selector) {
 	}
 	n, _ := v.integer(0, maxHits)
 	return uint64(n), nil
-}
-
-// setOrdinals tells limits apart that are alike but for what they allow.
-func setOrdinals(limits []window.Limit) {
-	for i := range limits {
-		for j := range limits[:i] {
-			if limits[j].Shape.Alike(limits[i].Shape) {
-				limits[i].Ordinal++
-			}
-		}
-	}
 }

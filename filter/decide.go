@@ -1,8 +1,6 @@
 package filter
 
 import (
-	"golang.org/x/crypto/blake2s"
-
 	"weir/counter"
 	"weir/sharedata"
 	"weir/window"
@@ -120,7 +118,7 @@ func (p *plugin) charge(m *match, now int64, how charging) (taken bool) {
 	for range p.table.Attempts() {
 		adopted := p.adopt(m, now)
 		if !m.cell.Identified() {
-			m.cell.Identify(identity(m.key))
+			m.cell.Identify(counter.Identity(m.key))
 		}
 		if how == rejected {
 			m.cell.TakeRejected(m.cost)
@@ -235,11 +233,4 @@ func (p *plugin) addHeld(now int64) {
 		p.read(m, now)
 		p.charge(m, now, forced)
 	}
-}
-
-// identity is a counter's name in the backend: the same in every proxy, without saying what the key is.
-func identity(key []byte) (id [16]byte) {
-	sum := blake2s.Sum256(key)
-	copy(id[:], sum[:])
-	return id
 }

@@ -10,7 +10,6 @@ import (
 	"weir/counter"
 	"weir/proxywasm"
 	"weir/sharedata"
-	"weir/window"
 )
 
 // plugin is a plugin context: one configuration, and the memory that its requests share one after the other.
@@ -36,8 +35,6 @@ type plugin struct {
 }
 
 const (
-	// bytesPerLimit is what each further limit of a rule adds to the memory that a counter may take.
-	bytesPerLimit = 48
 	// idleTickMillis is how often metrics are published if there is no backend to synchronise with.
 	idleTickMillis = 1000
 	// leaveNanos is how long a plugin context that is no longer wanted waits for the backend's answers.
@@ -98,18 +95,10 @@ func (p *plugin) compile() {
 	p.held = nil
 }
 
-// bytesPerCounter is what a counter of the largest rule takes: the usual size, but logs and sub-buckets in full.
-func (p *plugin) bytesPerCounter() int {
-	most := 0
+// bytesPerCounter is what a counter of the largest rule takes.
+func (p *plugin) bytesPerCounter() (most int) {
 	for i := range p.rules {
-		limits := p.rules[i].counter.Limits
-		size := sharedata.BytesPerCounter + (len(limits)-1)*bytesPerLimit
-		for j := range limits {
-			if limits[j].Kind == window.SlidingBuckets {
-				size += limits[j].MaxStateSize(p.rules[i].counter.Synced())
-			}
-		}
-		most = max(most, size)
+		most = max(most, p.rules[i].counter.BytesPerCounter())
 	}
 	return most
 }

@@ -2,11 +2,11 @@ package filter
 
 import (
 	"bytes"
-	"encoding/binary"
 	"net/netip"
 	"unsafe"
 
 	"weir/config"
+	"weir/counter"
 	"weir/proxywasm"
 )
 
@@ -147,7 +147,7 @@ type part struct {
 
 // compile resolves what a rule asks of requests.
 func (r *request) compile(c *config.Rule) rule {
-	compiled := rule{name: c.Name, keyPrefix: appendPart(nil, []byte(c.Name))}
+	compiled := rule{name: c.Name, keyPrefix: counter.AppendPart(nil, c.Name)}
 	compiled.counter.Limits = c.Limits
 	compiled.countRejected = c.CountRejected
 	compiled.cost = cost{fixed: c.Cost}
@@ -199,14 +199,10 @@ func (r *request) appendKey(dst []byte, rule *rule) []byte {
 		if p.address {
 			dst = appendNetwork(dst, value, p.prefix4, p.prefix6)
 		} else {
-			dst = appendPart(dst, value)
+			dst = counter.AppendPart(dst, value)
 		}
 	}
 	return dst
-}
-
-func appendPart(dst, value []byte) []byte {
-	return append(binary.AppendUvarint(dst, uint64(len(value))), value...)
 }
 
 // appendNetwork appends the network that an address of Envoy's, such as 10.0.0.1:1234 or [2001:db8::1]:1234, belongs to.
@@ -220,22 +216,22 @@ func appendNetwork(dst, source []byte, prefix4, prefix6 int) []byte {
 		text = text[1 : n-1]
 	}
 	if !maybeAddress(text) {
-		return appendPart(dst, source) // without the error that the parser would allocate
+		return counter.AppendPart(dst, source) // without the error that the parser would allocate
 	}
 	// The string is not kept: it would be a copy otherwise.
 	address, err := netip.ParseAddr(unsafe.String(unsafe.SliceData(text), len(text)))
 	if err != nil {
-		return appendPart(dst, source)
+		return counter.AppendPart(dst, source)
 	}
 	address = address.Unmap()
 	if address.Is4() {
 		b := address.As4()
 		mask(b[:], prefix4)
-		return appendPart(dst, b[:])
+		return counter.AppendPart(dst, b[:])
 	}
 	b := address.As16()
 	mask(b[:], prefix6)
-	return appendPart(dst, b[:])
+	return counter.AppendPart(dst, b[:])
 }
 
 // maybeAddress tells whether text has only what addresses have.

@@ -70,6 +70,19 @@ func (l *Limit) MaxStateSize(synced bool) int {
 	return maxHeadSize + 2 + int(count)*(age+1+hits) + maxVarint
 }
 
+// MaxLogSize bounds the log of one key. Every request that finds it gets and sets it, and decodes it.
+const MaxLogSize = 4096
+
+// LargestLog is the largest limit whose log, of the window of l, keeps to MaxLogSize.
+func (l Limit) LargestLog() (most uint64) {
+	for l.Max = 1; l.Max <= MaxLogSize; l.Max++ {
+		if l.MaxStateSize(true) <= MaxLogSize {
+			most = l.Max
+		}
+	}
+	return most
+}
+
 // AppendState appends s in the form of shared data. Unless synced is set, only the sums are kept.
 func (l *Limit) AppendState(dst []byte, s *State, synced bool) []byte {
 	head := byte(l.Kind)&kindMask | l.Ordinal<<ordinalShift

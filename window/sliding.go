@@ -10,6 +10,13 @@ import "math/bits"
 // keeps to integers by multiplying with Width: hits fit if previous·(Width − elapsed) ≤ room·Width, where room is what the
 // current window's hits and the cost leave of the limit.
 
+// Rate is the rate of a sliding window at the time of s, in hits per window. It is for people to look at: decisions are made in
+// integers.
+func (l *Limit) Rate(s *State) float64 {
+	covered := l.Width - s.Newest%l.Width
+	return float64(s.Hits[0].Sum()) + float64(s.Hits[1].Sum())*float64(covered)/float64(l.Width)
+}
+
 func (l *Limit) allowsSliding(s *State, cost uint64) bool {
 	current := s.Hits[0].Sum()
 	if current > l.Max-cost {

@@ -58,6 +58,18 @@ type Shape struct {
 	Precision int64
 }
 
+// SetOrdinals tells limits of one rule apart that are alike otherwise.
+func SetOrdinals(limits []Limit) {
+	for i := range limits {
+		limits[i].Ordinal = 0
+		for j := range limits[:i] {
+			if limits[j].Alike(limits[i].Shape) {
+				limits[i].Ordinal++
+			}
+		}
+	}
+}
+
 // Alike tells whether the shapes are the same but for their ordinals.
 func (s Shape) Alike(other Shape) bool {
 	s.Ordinal = other.Ordinal

@@ -1,0 +1,87 @@
+package main
+
+import "weir/window"
+
+// limiter is what decides, and believes in a rate.
+type limiter interface {
+	// allows brings the limiter to a time, no earlier than the last one, and tells whether one more hit passes.
+	allows(at int64) bool
+	// rate is what the limiter believes the hits of the window to be that ends at that time.
+	rate() float64
+	// take counts a hit at that time.
+	take()
+}
+
+// epoch is where the study's time begins: a start of a window, so that nothing depends on the first window being cut.
+const epoch = 1000 * width
+
+// counter is a limiter that window/ decides for.
+type counter struct {
+	limit window.Limit
+	// unbounded counts for limit. A log would forget the oldest of more hits than its limit, and no longer know the rate.
+	unbounded window.Limit
+	state     window.State
+}
+
+func newCounter(kind window.Kind, precision int64, limit uint64) *counter {
+	shape := window.Shape{Kind: kind, Width: width, Precision: precision}
+	return &counter{limit: window.Limit{Shape: shape, Max: limit}, unbounded: window.Limit{Shape: shape, Max: window.MaxHits}}
+}
+
+func (c *counter) allows(at int64) bool {
+	c.limit.Advance(&c.state, epoch+at)
+	return c.limit.Allows(&c.state, 1)
+}
+
+func (c *counter) rate() float64 {
+	if c.limit.Kind == window.SlidingWindow {
+		covered := float64(width-c.state.Newest%width) / float64(width)
+		return float64(c.state.Hits[0].Sum()) + float64(c.state.Hits[1].Sum())*covered
+	}
+	hits := uint64(0)
+	for i := range c.state.Buckets {
+		hits += c.state.Buckets[i].Sum()
+	}
+	return float64(hits)
+}
+
+func (c *counter) take() { c.unbounded.Take(&c.state, 1) }
+
+// weighed is what sub-buckets would be that weigh the oldest of them by the share of it that the window still covers, as the
+// sliding window counter weighs the window before. Weir doesn't have it; the study says what it would bring.
+type weighed struct {
+	// counter keeps one bucket more than the window has, for the one that is partly covered.
+	counter
+	max uint64
+}
+
+func newWeighed(precision int64, limit uint64) *weighed {
+	w := &weighed{counter: *newCounter(window.SlidingBuckets, precision, limit), max: limit}
+	w.limit.Width += precision
+	return w
+}
+
+func (w *weighed) allows(at int64) bool {
+	w.limit.Advance(&w.state, epoch+at)
+	newer, oldest, covered := w.hits()
+	return oldest*covered <= (int64(w.max)-1-newer)*w.limit.Precision
+}
+
+func (w *weighed) rate() float64 {
+	newer, oldest, covered := w.hits()
+	return float64(newer) + float64(oldest)*float64(covered)/float64(w.limit.Precision)
+}
+
+// hits are those of the sub-buckets that the window covers whole, those of the one that it covers in part, and how much of that
+// is covered, in nanoseconds.
+func (w *weighed) hits() (newer, oldest, covered int64) {
+	now, precision := w.state.Newest, w.limit.Precision
+	for i := range w.state.Buckets {
+		if b := &w.state.Buckets[i]; b.Number == (now-width)/precision {
+			oldest = int64(b.Sum())
+		} else {
+			newer += int64(b.Sum())
+		}
+	}
+	return newer, oldest, precision - now%precision
+}

@@ -1,0 +1,41 @@
+package counter
+
+import (
+	"encoding/binary"
+
+	"golang.org/x/crypto/blake2s"
+
+	"weir/window"
+)
+
+// AppendPart appends a part of a key: the rule's name, then the value of each selector. It has its length before it, so that no
+// two lists of parts give the same key.
+func AppendPart[P ~string | ~[]byte](key []byte, part P) []byte {
+	return append(binary.AppendUvarint(key, uint64(len(part))), part...)
+}
+
+// Identity is a key's name in the backend: the same in every process, without saying what the key is.
+func Identity(key []byte) (id [16]byte) {
+	sum := blake2s.Sum256(key)
+	copy(id[:], sum[:])
+	return id
+}
+
+const (
+	// plainBytes is what a counter of one limit may take in the table on average.
+	plainBytes = 96
+	// bytesPerLimit is what each further limit adds to that.
+	bytesPerLimit = 48
+)
+
+// BytesPerCounter is the memory that a table should have for each counter of the rule: the usual size, but logs and sub-buckets
+// in full.
+func (r *Rule) BytesPerCounter() int {
+	size := plainBytes + (len(r.Limits)-1)*bytesPerLimit
+	for i := range r.Limits {
+		if r.Limits[i].Kind == window.SlidingBuckets {
+			size += r.Limits[i].MaxStateSize(r.Synced())
+		}
+	}
+	return size
+}

@@ -1,0 +1,89 @@
+package ratelimit
+
+import (
+	"fmt"
+	"time"
+
+	"weir/window"
+)
+
+// SlidingWindow is a limit of so many hits per window, where the previous window's hits count by the share of it that a window
+// ending now still covers.
+func SlidingWindow(limit uint64, size time.Duration) window.Limit {
+	return window.Limit{Shape: window.Shape{Kind: window.SlidingWindow, Width: int64(size)}, Max: limit}
+}
+
+// SlidingBuckets is a sliding window of whole sub-buckets of a precision, which must divide the window into 2 to 64 of them.
+func SlidingBuckets(limit uint64, size, precision time.Duration) window.Limit {
+	return window.Limit{
+		Shape: window.Shape{Kind: window.SlidingBuckets, Width: int64(size), Precision: int64(precision)},
+		Max:   limit,
+	}
+}
+
+// SlidingLog is a limit on the hits of exactly the last window, each with its own time.
+func SlidingLog(limit uint64, size time.Duration) window.Limit {
+	return SlidingBuckets(limit, size, time.Duration(window.LogPrecision))
+}
+
+// FixedWindow is a limit in windows that start at multiples of their size since the Unix epoch.
+func FixedWindow(limit uint64, size time.Duration) window.Limit {
+	return window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: int64(size)}, Max: limit}
+}
+
+// FirstHitWindow is a limit in windows that start with the first hit after the last one ended.
+func FirstHitWindow(limit uint64, size time.Duration) window.Limit {
+	return window.Limit{Shape: window.Shape{Kind: window.FirstHitWindow, Width: int64(size)}, Max: limit}
+}
+
+// TokenBucket is a bucket of burst tokens, at least 1, that gets limit tokens back in each window, one at a time.
+func TokenBucket(limit uint64, size time.Duration, burst uint64) window.Limit {
+	return window.Limit{Shape: window.Shape{Kind: window.TokenBucket, Width: int64(size)}, Max: limit, Burst: burst}
+}
+
+const (
+	// maxLimits is the most limits of a rule.
+	maxLimits = 8
+	// maxLimit is the largest limit, as in the plugin's configuration.
+	maxLimit = 999_999_999_999_999
+)
+
+// check tells what is wrong with a limit of a namespace.
+func check(l *window.Limit, synced bool) error {
+	size := time.Duration(l.Width)
+	if l.Width < window.MinWidth || l.Width > window.MaxWidth || l.Width%window.MinWidth != 0 {
+		return fmt.Errorf("window: want 1ms to 366 days in whole milliseconds, got %v", size)
+	}
+	if l.Max > maxLimit {
+		return fmt.Errorf("limit: want 0 to %d, got %d", uint64(maxLimit), l.Max)
+	}
+	switch {
+	case l.Kind != window.SlidingBuckets && l.Precision != 0:
+		return fmt.Errorf("precision: want none for this algorithm, got %v", time.Duration(l.Precision))
+	case l.Kind != window.TokenBucket && l.Burst != 0:
+		return fmt.Errorf("burst: want none for this algorithm, got %d", l.Burst)
+	}
+	switch l.Kind {
+	case window.FixedWindow, window.FirstHitWindow, window.SlidingWindow:
+	case window.SlidingBuckets:
+		if l.Precision == window.LogPrecision {
+			if most := l.LargestLog(); l.Max > most {
+				return fmt.Errorf("limit: want at most %d for a log of %v, got %d", most, size, l.Max)
+			}
+		} else if l.Precision <= 0 || l.Width%l.Precision != 0 || l.Width/l.Precision < 2 || l.Width/l.Precision > window.MaxSubBuckets {
+			return fmt.Errorf("precision: want one that divides %v into 2 to %d equal parts, got %v",
+				size, window.MaxSubBuckets, time.Duration(l.Precision))
+		}
+	case window.TokenBucket:
+		if l.Burst < 1 || l.Burst > maxLimit {
+			return fmt.Errorf("burst: want 1 to %d, got %d", uint64(maxLimit), l.Burst)
+		}
+	default:
+		return fmt.Errorf("kind: want one of package window's, got %d", l.Kind)
+	}
+	if synced && (l.Kind == window.SlidingBuckets || l.Kind == window.TokenBucket) {
+		return fmt.Errorf("algorithm: sub-buckets, logs and token buckets are not synchronised yet: want a namespace without a store, "+
+			"or a fixed, first-hit or sliding window, got kind %d", l.Kind)
+	}
+	return nil
+}
