@@ -17,7 +17,9 @@ import (
 
 // Store keeps counters. Its methods may be called from any number of goroutines.
 type Store interface {
-	// Push applies what a sender has counted and answers with the totals of the windows that the push names, after it.
+	// Push applies what a sender has counted and answers with the totals of the windows that the push names, after it;
+	// for buckets of a precision of all that [Clock.BucketTotal] names, and for token buckets as [Clock.TokenTotal]
+	// does.
 	//
 	// A push is applied whole or not at all, and once: it is named by its namespace, sender and sequence, and recorded
 	// in the same atomic step that applies it. It is not applied (but answered) if it is recorded already, or if its
@@ -46,7 +48,8 @@ type Outcome struct {
 	// Duplicate tells that the push was not applied because it had been before, or is below its sender's floor.
 	Duplicate bool
 	// Applied and Returned are the hits added to totals and taken from them, Dropped those, of both sorts, for windows
-	// that no longer count or lie too far ahead. None is negative, and each stops at wire.MaxHits.
+	// that no longer count or lie too far ahead, and tokens that are back. None is negative, and each stops at
+	// wire.MaxHits.
 	Applied, Returned, Dropped int64
 	// Repaired is the number of records that the store could not read and began anew.
 	Repaired int64
@@ -55,13 +58,16 @@ type Outcome struct {
 // Counter is a counter with its windows that count.
 type Counter struct {
 	wire.Counter
+	// Limit is how many tokens come back to a token bucket in a window, as the sender has it that took the last ones.
+	Limit uint64
 	// Windows has at least one, in no order.
 	Windows []Window
 }
 
-// Window is a window and the hits of all senders in it.
+// Window is a window, a bucket of a precision, or a token bucket, and the hits of all senders in it.
 type Window struct {
-	// Number is the window's number, or its start in nanoseconds of Unix time if it started with its first hit.
+	// Number is the window's or bucket's number; or the start in nanoseconds of Unix time, if a window started with its
+	// first hit, or when a token bucket was full.
 	Number uint64
 	// Hits is negative while hits that were given back have overtaken those that were taken.
 	Hits int64
@@ -91,33 +97,72 @@ func Check(p *wire.Push) error {
 	if len(p.Items) > wire.MaxItems {
 		return invalid("items: want at most %d, got %d", wire.MaxItems, len(p.Items))
 	}
+	answer := 0
 	for i := range p.Items {
 		if reason := checkItem(&p.Items[i]); reason != "" {
 			return invalid("items[%d].%s", i, reason)
 		}
+		answer += p.Items[i].AnswerSize()
+	}
+	if answer > wire.MaxAnswer {
+		return invalid("items: want an answer of at most %d bytes, got one of up to %d", wire.MaxAnswer, answer)
 	}
 	return nil
 }
 
-func checkItem(item *wire.Item) string {
-	n := len(item.Hits)
-	if n == 0 || n > wire.MaxBuckets {
-		return fmt.Sprintf("hits: want 1 to %d windows, got %d", wire.MaxBuckets, n)
+// ValidCounter tells whether a push may have items of a counter.
+func ValidCounter(c wire.Counter) bool { return checkCounter(c) == "" }
+
+func checkCounter(c wire.Counter) string {
+	if c.WidthMillis == 0 || c.WidthMillis > wire.MaxWidthMillis {
+		return fmt.Sprintf("width: want 1 ms to 366 days, got %d ms", c.WidthMillis)
 	}
-	if item.WidthMillis == 0 || item.WidthMillis > wire.MaxWidthMillis {
-		return fmt.Sprintf("width: want 1 ms to 366 days, got %d ms", item.WidthMillis)
-	}
-	switch window.Kind(item.Kind) {
-	case window.FirstHitWindow:
-		if n != 1 {
-			return fmt.Sprintf("hits: want 1 window of kind %d, got %d", item.Kind, n)
+	switch window.Kind(c.Kind) {
+	case window.FixedWindow, window.FirstHitWindow, window.SlidingWindow, window.TokenBucket:
+		if c.Precision != 0 {
+			return fmt.Sprintf("precision: want none of kind %d, got %d", c.Kind, c.Precision)
 		}
-	case window.FixedWindow, window.SlidingWindow:
-		if item.Newest < uint64(n-1) {
-			return fmt.Sprintf("newest: want at least %d before %d windows, got %d", n-1, n, item.Newest)
+	case window.SlidingBuckets:
+		width := widthNanos(c)
+		if c.Precision == 0 || width%c.Precision != 0 || !isLog(c) && width/c.Precision > window.MaxSubBuckets {
+			return fmt.Sprintf("precision: want 1 ns, or the width divided by at most %d, got %d ns", window.MaxSubBuckets, c.Precision)
 		}
 	default:
-		return fmt.Sprintf("kind: want 1, 2 or 3, got %d", item.Kind)
+		return fmt.Sprintf("kind: want 1 to 5, got %d", c.Kind)
+	}
+	return ""
+}
+
+func checkItem(item *wire.Item) string {
+	if reason := checkCounter(item.Counter); reason != "" {
+		return reason
+	}
+	if item.Limit > wire.MaxHits {
+		return fmt.Sprintf("limit: want at most 2^53-1, got %d", item.Limit)
+	}
+	fewest, most, aged := 1, wire.MaxWindows, 0
+	switch window.Kind(item.Kind) {
+	case window.FirstHitWindow, window.TokenBucket:
+		most = 1
+	case window.SlidingBuckets:
+		fewest, most, aged = 0, wire.MaxBuckets, len(item.Hits)
+	}
+	n := len(item.Hits)
+	if n < fewest || n > most {
+		return fmt.Sprintf("hits: want %d to %d windows of kind %d, got %d", fewest, most, item.Kind, n)
+	}
+	if len(item.Ages) != aged {
+		return fmt.Sprintf("ages: want %d, got %d", aged, len(item.Ages))
+	}
+	oldest := uint64(max(n-1, 0))
+	for i, age := range item.Ages {
+		if i > 0 && age <= oldest {
+			return fmt.Sprintf("ages: want them ascending, got %d after %d", age, oldest)
+		}
+		oldest = age
+	}
+	if item.Newest < oldest {
+		return fmt.Sprintf("newest: want at least the age of the oldest window, %d, got %d", oldest, item.Newest)
 	}
 	for _, h := range item.Hits {
 		if h > wire.MaxHits || h < -wire.MaxHits {
@@ -182,23 +227,24 @@ const (
 	SenderLife = 10 * time.Minute
 )
 
-// Span is the numbers of the windows of the clock that matter now. Hits go to [Oldest, Newest]; totals can be read in
-// [Kept, Newest], and stores drop others.
+// Span is the numbers of the windows of the clock, or of the buckets of a precision, that matter now. Hits go to
+// [Oldest, Newest]; totals can be read in [Kept, Newest], and stores drop others.
 type Span struct{ Kept, Oldest, Newest uint64 }
 
-// Span is for counters of kind fixed and sliding window.
+// Span is for counters of kind fixed and sliding window and sliding buckets.
 //
-// A window counts until its end, and in sliding windows until the next one's. A window that begins later than now, as a
-// proxy whose clock is ahead sees it, is accepted if it is at most 10 minutes, 64 windows or, where that is more, two
-// windows away: hits that lie farther matter to nobody, and nobody shall make a store keep them.
+// A window counts until its end, in sliding windows until the next one's; a bucket until the window's width after its
+// start. One that begins later than now, as a proxy whose clock is ahead sees it, is accepted if it is at most 10
+// minutes, 64 widths or, where that is more, two widths away: hits that lie farther matter to nobody, and nobody shall
+// make a store keep them.
 func (c Clock) Span(of wire.Counter) Span {
-	nowMillis := c.NowNanos / 1e6
-	current := nowMillis / of.WidthMillis
-	counting := countingWindows(of)
+	length, counting := numbering(of)
+	current := c.NowNanos / length
+	ahead := max(2, min(WindowsAhead, uint64(Ahead.Milliseconds())/of.WidthMillis))
 	return Span{
-		Kept:   less(less(nowMillis, graceMillis(of))/of.WidthMillis, counting-1),
+		Kept:   less(less(c.NowNanos, graceNanos(of))/length, counting-1),
 		Oldest: less(current, counting-1),
-		Newest: current + max(2, min(WindowsAhead, uint64(Ahead.Milliseconds())/of.WidthMillis)),
+		Newest: current + ahead*(widthNanos(of)/length),
 	}
 }
 
@@ -208,44 +254,75 @@ func (c Clock) Span(of wire.Counter) Span {
 // A window that seems to start after now, as hits can't, starts now. So two windows that live overlap, and are one that
 // starts with the earlier of their hits, which is what a single node would have seen.
 func (c Clock) FirstHit(of wire.Counter, start uint64) (uint64, bool) {
-	width := of.WidthMillis * 1e6
-	if start > c.NowNanos+max(uint64(Ahead), 2*width) {
+	if c.tooFar(of, start) {
 		return 0, false
 	}
 	start = min(start, c.NowNanos)
-	return start, start+width > c.NowNanos
+	return start, start+widthNanos(of) > c.NowNanos
 }
 
-// Counting removes the windows that do not count, in place, and returns the others.
-func (c Clock) Counting(of wire.Counter, windows []Window) []Window {
-	if window.Kind(of.Kind) == window.FirstHitWindow {
-		return slices.DeleteFunc(windows, func(w Window) bool {
-			_, ok := c.FirstHit(of, w.Number)
+// tooFar tells whether a start lies too far ahead to believe it.
+func (c Clock) tooFar(of wire.Counter, start uint64) bool {
+	return start > c.NowNanos+max(uint64(Ahead), 2*widthNanos(of))
+}
+
+// Counting removes the windows of a counter that do not count, in place, and returns the others.
+func (c Clock) Counting(of Counter) []Window {
+	switch window.Kind(of.Kind) {
+	case window.FirstHitWindow:
+		return slices.DeleteFunc(of.Windows, func(w Window) bool {
+			_, ok := c.FirstHit(of.Counter, w.Number)
 			return !ok
 		})
+	case window.TokenBucket:
+		return slices.DeleteFunc(of.Windows, func(w Window) bool { return !c.missing(of.Counter, of.Limit, w, 0) })
 	}
-	span := c.Span(of)
-	return slices.DeleteFunc(windows, func(w Window) bool { return w.Number < span.Oldest || w.Number > span.Newest })
+	span := c.Span(of.Counter)
+	return slices.DeleteFunc(of.Windows, func(w Window) bool { return w.Number < span.Oldest || w.Number > span.Newest })
 }
 
-// ExpiresNanos is the time from which on nobody can read of window number, or the first-hit window that starts at
-// number. It must be one that [Clock.Span] or [Clock.FirstHit] has accepted.
+// ExpiresNanos is the time from which on nobody can read of window or bucket number, or the first-hit window that
+// starts at number. It must be one that [Clock.Span] or [Clock.FirstHit] has accepted.
 func ExpiresNanos(of wire.Counter, number uint64) uint64 {
 	if window.Kind(of.Kind) == window.FirstHitWindow {
-		return number + (of.WidthMillis+graceMillis(of))*1e6
+		return number + widthNanos(of) + graceNanos(of)
 	}
-	return ((number+countingWindows(of))*of.WidthMillis + graceMillis(of)) * 1e6
+	length, counting := numbering(of)
+	return (number+counting)*length + graceNanos(of)
 }
 
-// countingWindows is how many windows count at a time.
-func countingWindows(of wire.Counter) uint64 {
-	if window.Kind(of.Kind) == window.SlidingWindow {
-		return 2
+// Settled is the time from which on a copy of an item's hits finds no window that takes them. A sender must be
+// remembered until then.
+func (c Clock) Settled(item *wire.Item) uint64 {
+	switch window.Kind(item.Kind) {
+	case window.FirstHitWindow:
+		if _, ok := c.FirstHit(item.Counter, item.Newest); !ok {
+			return c.NowNanos
+		}
+		return ExpiresNanos(item.Counter, item.Newest)
+	case window.TokenBucket:
+		return c.tokensSettled(item)
 	}
-	return 1
+	return ExpiresNanos(item.Counter, min(item.Newest, c.Span(item.Counter).Newest))
 }
 
-func graceMillis(of wire.Counter) uint64 { return min(of.WidthMillis, uint64(Grace.Milliseconds())) }
+// numbering is the nanoseconds by which Unix time is divided to number a counter's windows, one where they are numbered
+// by their start, and how many of them count at a time.
+func numbering(of wire.Counter) (length, counting uint64) {
+	switch window.Kind(of.Kind) {
+	case window.FirstHitWindow, window.TokenBucket:
+		return 1, 1
+	case window.SlidingWindow:
+		return widthNanos(of), 2
+	case window.SlidingBuckets:
+		return of.Precision, widthNanos(of) / of.Precision
+	}
+	return widthNanos(of), 1
+}
+
+func widthNanos(of wire.Counter) uint64 { return of.WidthMillis * 1e6 }
+
+func graceNanos(of wire.Counter) uint64 { return min(widthNanos(of), uint64(Grace)) }
 
 // less is a - b, but not below zero.
 func less(a, b uint64) uint64 { return a - min(a, b) }

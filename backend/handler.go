@@ -124,6 +124,7 @@ type counterLine struct {
 	Kind        string       `json:"kind"`
 	Ordinal     uint8        `json:"ordinal"`
 	WidthMillis uint64       `json:"width_ms"`
+	Precision   uint64       `json:"precision_ns,omitempty"`
 	Windows     []windowLine `json:"windows"`
 }
 
@@ -136,19 +137,25 @@ var kindNames = map[window.Kind]string{
 	window.FixedWindow:    "fixed_window",
 	window.FirstHitWindow: "first_hit_window",
 	window.SlidingWindow:  "sliding_window",
+	window.SlidingBuckets: "sliding_buckets",
+	window.TokenBucket:    "token_bucket",
+}
+
+func kindName(of wire.Counter) string {
+	if isLog(of) {
+		return "sliding_log"
+	}
+	return kindNames[window.Kind(of.Kind)]
 }
 
 func lineOf(c Counter) counterLine {
 	line := counterLine{
-		ID: fmt.Sprintf("%x", c.ID), Kind: kindNames[window.Kind(c.Kind)], Ordinal: c.Ordinal, WidthMillis: c.WidthMillis,
-		Windows: make([]windowLine, len(c.Windows)),
+		ID: fmt.Sprintf("%x", c.ID), Kind: kindName(c.Counter), Ordinal: c.Ordinal, WidthMillis: c.WidthMillis,
+		Precision: c.Precision, Windows: make([]windowLine, len(c.Windows)),
 	}
+	length, _ := numbering(c.Counter)
 	for i, w := range c.Windows {
-		start := time.UnixMilli(int64(w.Number * c.WidthMillis))
-		if window.Kind(c.Kind) == window.FirstHitWindow {
-			start = time.Unix(0, int64(w.Number))
-		}
-		line.Windows[i] = windowLine{Start: start.UTC(), Hits: w.Hits}
+		line.Windows[i] = windowLine{Start: time.Unix(0, int64(w.Number*length)).UTC(), Hits: w.Hits}
 	}
 	return line
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// Bounds that CONFIG.md leaves open.
+// Bounds that the configuration reference leaves open.
 const (
 	maxDocument     = 1 << 20
 	maxCapacity     = 1 << 24

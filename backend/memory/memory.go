@@ -28,7 +28,7 @@ type Store struct {
 	now func() time.Time
 
 	mu       sync.Mutex
-	counters *table[counterKey, []backend.Window]
+	counters *table[counterKey, counter]
 	senders  *table[senderKey, sender]
 }
 
@@ -40,6 +40,13 @@ var (
 type counterKey struct {
 	namespace string
 	wire.Counter
+}
+
+// counter is what a counter has: the windows of the clock, one that started with its first hit, buckets of a precision,
+// newest first, or a token bucket that is not full, and its limit.
+type counter struct {
+	limit   uint64
+	windows []backend.Window
 }
 
 type senderKey struct {
@@ -57,7 +64,7 @@ func New(o Options) *Store {
 	}
 	return &Store{
 		now:      o.Now,
-		counters: newTable[counterKey, []backend.Window](max(1, o.MaxCounters)),
+		counters: newTable[counterKey, counter](max(1, o.MaxCounters)),
 		senders:  newTable[senderKey, sender](max(1024, o.MaxCounters/16)),
 	}
 }
@@ -99,16 +106,9 @@ func (s *Store) record(p *wire.Push, now uint64) bool {
 	expires := now + uint64(backend.SenderLife)
 	clock := backend.Clock{NowNanos: now}
 	for i := range p.Items {
-		item := &p.Items[i]
-		number := item.Newest
-		if window.Kind(item.Kind) == window.FirstHitWindow {
-			if _, ok := clock.FirstHit(item.Counter, number); !ok {
-				continue
-			}
-		} else {
-			number = min(number, clock.Span(item.Counter).Newest)
+		if len(p.Items[i].Hits) > 0 {
+			expires = max(expires, clock.Settled(&p.Items[i]))
 		}
-		expires = max(expires, backend.ExpiresNanos(item.Counter, number))
 	}
 	return s.senders.add(senderKey{p.Namespace, p.Sender}, now, expires).value.record(p.Sequence, p.Floor)
 }
@@ -116,62 +116,149 @@ func (s *Store) record(p *wire.Push, now uint64) bool {
 func (s *Store) apply(p *wire.Push, clock backend.Clock, out *backend.Outcome) {
 	for i := range p.Items {
 		item := &p.Items[i]
-		for age, hits := range item.Hits {
-			if hits != 0 {
-				out.Count(hits, s.add(p.Namespace, item.Counter, item.Newest-uint64(age), hits, clock))
-			}
+		key := counterKey{p.Namespace, item.Counter}
+		switch window.Kind(item.Kind) {
+		case window.FirstHitWindow:
+			s.addFirstHit(key, item, clock, out)
+		case window.SlidingBuckets:
+			s.addBuckets(key, item, clock, out)
+		case window.TokenBucket:
+			s.addTokens(key, item, clock, out)
+		default:
+			s.addClock(key, item, clock, out)
 		}
 	}
 }
 
-// add adds hits to a window, if it takes them.
-func (s *Store) add(namespace string, c wire.Counter, number uint64, hits int64, clock backend.Clock) bool {
-	key := counterKey{namespace, c}
-	if window.Kind(c.Kind) == window.FirstHitWindow {
-		start, ok := clock.FirstHit(c, number)
+func (s *Store) addFirstHit(key counterKey, item *wire.Item, clock backend.Clock, out *backend.Outcome) {
+	hits := item.Hits[0]
+	if hits == 0 {
+		return
+	}
+	start, ok := clock.FirstHit(item.Counter, item.Newest)
+	out.Count(hits, ok)
+	if !ok {
+		return
+	}
+	e := s.counters.add(key, clock.NowNanos, backend.ExpiresNanos(item.Counter, start))
+	if live, ok := firstHit(e.value.windows, item.Counter, clock); ok {
+		start, hits = min(start, live.Number), backend.Sum(hits, live.Hits)
+	}
+	e.value.windows = append(e.value.windows[:0], backend.Window{Number: start, Hits: hits})
+}
+
+func (s *Store) addClock(key counterKey, item *wire.Item, clock backend.Clock, out *backend.Outcome) {
+	span := clock.Span(item.Counter)
+	for age, hits := range item.Hits {
+		number := item.Newest - uint64(age)
+		if hits == 0 {
+			continue
+		}
+		ok := number >= span.Oldest && number <= span.Newest
+		out.Count(hits, ok)
 		if !ok {
-			return false
+			continue
 		}
-		e := s.counters.add(key, clock.NowNanos, backend.ExpiresNanos(c, start))
-		if live, ok := firstHit(e.value, c, clock); ok {
-			start, hits = min(start, live.Number), backend.Sum(hits, live.Hits)
+		c := &s.counters.add(key, clock.NowNanos, backend.ExpiresNanos(item.Counter, number)).value
+		at := slices.IndexFunc(c.windows, func(w backend.Window) bool { return w.Number == number })
+		if at < 0 {
+			c.windows = append(readable(c.windows, span), backend.Window{Number: number})
+			at = len(c.windows) - 1
 		}
-		e.value = append(e.value[:0], backend.Window{Number: start, Hits: hits})
-		return true
+		c.windows[at].Hits = backend.Sum(c.windows[at].Hits, hits)
 	}
-	span := clock.Span(c)
-	if number < span.Oldest || number > span.Newest {
-		return false
-	}
-	e := s.counters.add(key, clock.NowNanos, backend.ExpiresNanos(c, number))
-	for i := range e.value {
-		if e.value[i].Number == number {
-			e.value[i].Hits = backend.Sum(e.value[i].Hits, hits)
-			return true
+}
+
+// readable removes the windows that can't be read any more, in place.
+func readable(windows []backend.Window, span backend.Span) []backend.Window {
+	return slices.DeleteFunc(windows, func(w backend.Window) bool { return w.Number < span.Kept || w.Number > span.Newest })
+}
+
+func (s *Store) addBuckets(key counterKey, item *wire.Item, clock backend.Clock, out *backend.Outcome) {
+	span := clock.Span(item.Counter)
+	var pushed []backend.Window
+	for i, hits := range item.Hits {
+		number := item.Newest - item.Ages[i]
+		if hits == 0 {
+			continue
+		}
+		ok := number >= span.Oldest && number <= span.Newest
+		out.Count(hits, ok)
+		if ok {
+			pushed = append(pushed, backend.Window{Number: number, Hits: hits})
 		}
 	}
-	e.value = slices.DeleteFunc(e.value, func(w backend.Window) bool {
-		return w.Number < span.Kept || w.Number > span.Newest
-	})
-	e.value = append(e.value, backend.Window{Number: number, Hits: hits})
-	return true
+	if len(pushed) == 0 {
+		return
+	}
+	c := &s.counters.add(key, clock.NowNanos, backend.ExpiresNanos(item.Counter, pushed[0].Number)).value
+	c.windows = backend.KeptBuckets(item.Counter, item.Limit, merge(readable(c.windows, span), pushed))
+}
+
+// merge adds the hits of two lists of buckets, newest first, and leaves out buckets without any.
+func merge(a, b []backend.Window) []backend.Window {
+	merged := make([]backend.Window, 0, len(a)+len(b))
+	for len(a) > 0 || len(b) > 0 {
+		var next backend.Window
+		switch {
+		case len(b) == 0 || len(a) > 0 && a[0].Number > b[0].Number:
+			next, a = a[0], a[1:]
+		case len(a) == 0 || b[0].Number > a[0].Number:
+			next, b = b[0], b[1:]
+		default:
+			next = backend.Window{Number: a[0].Number, Hits: backend.Sum(a[0].Hits, b[0].Hits)}
+			a, b = a[1:], b[1:]
+		}
+		if next.Hits != 0 {
+			merged = append(merged, next)
+		}
+	}
+	return merged
+}
+
+func (s *Store) addTokens(key counterKey, item *wire.Item, clock backend.Clock, out *backend.Outcome) {
+	hits := item.Hits[0]
+	if hits == 0 {
+		return
+	}
+	bucket, ok := clock.TakeTokens(item, s.windows(key))
+	out.Count(hits, ok)
+	if !ok {
+		return
+	}
+	expires := clock.NowNanos
+	if len(bucket) > 0 {
+		expires = backend.TokensExpireNanos(item.Counter, item.Limit, bucket[0])
+	}
+	s.counters.add(key, clock.NowNanos, expires).value = counter{limit: item.Limit, windows: bucket}
+}
+
+// windows are those that a counter has.
+func (s *Store) windows(key counterKey) []backend.Window {
+	if e := s.counters.entries[key]; e != nil {
+		return e.value.windows
+	}
+	return nil
 }
 
 // total is what a push's item is answered with.
 func (s *Store) total(namespace string, item *wire.Item, clock backend.Clock) wire.Total {
-	t := wire.Total{Newest: item.Newest, Hits: make([]uint64, len(item.Hits))}
-	e := s.counters.entries[counterKey{namespace, item.Counter}]
-	if e == nil {
-		return t
+	windows := s.windows(counterKey{namespace, item.Counter})
+	switch window.Kind(item.Kind) {
+	case window.SlidingBuckets:
+		return clock.BucketTotal(item, windows)
+	case window.TokenBucket:
+		return clock.TokenTotal(item, windows)
 	}
+	t := wire.Total{Newest: item.Newest, Hits: make([]uint64, len(item.Hits))}
 	if window.Kind(item.Kind) == window.FirstHitWindow {
-		if live, ok := firstHit(e.value, item.Counter, clock); ok {
+		if live, ok := firstHit(windows, item.Counter, clock); ok {
 			t.Newest, t.Hits[0] = live.Number, uint64(max(0, live.Hits))
 		}
 		return t
 	}
 	span := clock.Span(item.Counter)
-	for _, w := range e.value {
+	for _, w := range windows {
 		age := item.Newest - w.Number
 		if w.Number <= item.Newest && age < uint64(len(t.Hits)) && w.Number >= span.Kept && w.Number <= span.Newest {
 			t.Hits[age] = uint64(max(0, w.Hits))
@@ -227,8 +314,9 @@ func (s *Store) live(namespace string, keys []wire.Counter) []backend.Counter {
 		if e == nil {
 			continue
 		}
-		if windows := clock.Counting(c, slices.Clone(e.value)); len(windows) > 0 {
-			live = append(live, backend.Counter{Counter: c, Windows: windows})
+		found := backend.Counter{Counter: c, Limit: e.value.limit, Windows: slices.Clone(e.value.windows)}
+		if found.Windows = clock.Counting(found); len(found.Windows) > 0 {
+			live = append(live, found)
 		}
 	}
 	return live

@@ -3,20 +3,23 @@
 -- half-way.
 --
 -- KEYS[1]    the sender's record, a sorted set: the sequences that were applied, and "floor", each with itself as score
--- KEYS[2..]  for each item, its counter's hash: window number, or start in nanoseconds (20 digits), to hits
+-- KEYS[2..]  for each item, its counter's hash: window number, or bucket number or start in nanoseconds (20 digits), to
+--            hits; a token bucket has its limit besides
 -- ARGV       1 time in microseconds, or '' for Redis's; 2 sequence; 3 floor; 4 '1' if there are hits; 5 least life of
---            a sender's record, 6 grace and 7 ahead, in ms; 8 windows ahead; then for each item: kind, width in ms,
---            newest (20 digits for kind 2), count n, n hits
+--            a sender's record, 6 grace and 7 ahead, in ms; 8 windows ahead; 9 most buckets; then for each item: kind,
+--            width in ms, buckets of a width (kind 4; 0 for a log), limit, newest (20 digits for kinds 2 and 5), count n,
+--            n hits; for kind 4 each before its bucket's number (20 digits)
 -- Returns    time in nanoseconds, 1 if not applied again, hits applied, returned, dropped, records repaired; then
---            for each item: newest, n totals
+--            for each item: newest, count n, n totals; for kind 4 newest, count n, n times a total, its bucket's number
 --
 -- Numbers are doubles here, and exact: hits, sequences and times in microseconds stay below 2^53. Nanoseconds do not, so
 -- these are strings of 20 digits, which compare as numbers do.
 local MAX_HITS = 9007199254740991
-local FIRST_HIT, SLIDING = '2', '3'
+local NEVER = string.rep('9', 20)
 
 local function digits(n) return string.format('%.0f', n) end
-local function nanos(us) return string.format('%017.0f000', us) end
+local function nanos(us) return string.format('%017.0f000', math.max(0, us)) end
+local function isNanos(s) return #s == 20 and string.find(s, '^%d+$') end
 local function sum(a, b) return math.max(-MAX_HITS, math.min(a + b, MAX_HITS)) end
 
 -- integer reads a number that this script has written, and nothing else.
@@ -33,8 +36,10 @@ end
 local nowMs, nowNs = math.floor(now / 1000), nanos(now)
 local sequence, floor, hasHits = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] == '1'
 local SENDER_LIFE, GRACE = tonumber(ARGV[5]), tonumber(ARGV[6])
-local AHEAD, WINDOWS_AHEAD = tonumber(ARGV[7]), tonumber(ARGV[8])
+local AHEAD, WINDOWS_AHEAD, MAX_BUCKETS = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local applied, returned, dropped, repaired = 0, 0, 0, 0
+
+local function drop(hits) dropped = sum(dropped, math.abs(hits)) end
 
 local function count(hits)
   if hits < 0 then
@@ -68,81 +73,430 @@ if hasHits then
 end
 local apply = hasHits and not duplicate
 
--- The counters. A counter that is named twice is loaded once.
+-- The counters. Each has
+--   kind, width, buckets   as its items
+--   windows                field to hits, those that live
+--   stale, broken          fields to remove; or the whole is to be written anew
+--   touched, changed       whether it is to be written, and fields to write
+--   expires, renewed       the time in ms from which on nobody can read of it; whether the key's life is to be set
+-- and what its kind needs. A kind has these functions:
+--   open(c)                prepares c for reading
+--   read(c, field, hits)   tells whether what is there lives; nil if it was not written by this script
+--   add(c, item)           adds the item's hits
+--   answer(c, item, reply) appends to the reply
+local kinds = {}
+local senderExpires = nowMs + SENDER_LIFE
+
+local function put(c, field, hits)
+  c.windows[field], c.changed[field], c.touched = hits, true, true
+end
+
+local function remove(c, field)
+  c.windows[field], c.changed[field], c.touched = nil, nil, true
+  c.stale[#c.stale + 1] = field
+end
+
+-- live sets the life of the key, which holds a window that lives until expires, and of the sender's record.
+local function live(c, expires)
+  senderExpires = math.max(senderExpires, expires)
+  if expires > (c.expires or 0) then
+    c.expires, c.renewed = expires, true
+  end
+end
+
+local function total(hits) return digits(math.max(0, hits or 0)) end
+
+-- Windows of the clock, of which so many count at a time.
+local function clock(counting)
+  local kind = {}
+
+  local function expires(c, number) return (number + counting) * c.width + c.grace end
+
+  function kind.open(c)
+    local current = math.floor(nowMs / c.width)
+    c.oldest = current - counting + 1
+    c.kept = math.floor((nowMs - c.grace) / c.width) - counting + 1
+    c.farthest = current + c.ahead
+  end
+
+  function kind.read(c, field)
+    local number = integer(field)
+    if not number or number < c.kept or number > c.farthest then
+      return number and false
+    end
+    c.expires = math.max(c.expires or 0, expires(c, number))
+    return true
+  end
+
+  function kind.add(c, item)
+    local newest = tonumber(item.newest)
+    for j, hits in ipairs(item.hits) do
+      local number = newest - j + 1
+      if hits == 0 then
+        -- Nothing to add; the window is only asked for.
+      elseif number < c.oldest or number > c.farthest then
+        drop(hits)
+      else
+        local field = digits(number)
+        count(hits)
+        put(c, field, sum(c.windows[field] or 0, hits))
+        live(c, expires(c, number))
+      end
+    end
+  end
+
+  function kind.answer(c, item, reply)
+    local newest = tonumber(item.newest)
+    reply[#reply + 1] = item.newest
+    reply[#reply + 1] = digits(#item.hits)
+    for j = 1, #item.hits do
+      reply[#reply + 1] = total(c.windows[digits(newest - j + 1)])
+    end
+  end
+
+  return kind
+end
+
+kinds['1'], kinds['3'] = clock(1), clock(2)
+
+-- One window, c.start, that began with its first hit.
+local firstHit = {}
+kinds['2'] = firstHit
+
+local function firstHitExpires(c, start) return math.ceil(tonumber(start) / 1000000) + c.width + c.grace end
+
+function firstHit.open(c)
+  c.ended = nanos(now - c.width * 1000)
+  c.tooFar = nanos(now + math.max(AHEAD, 2 * c.width) * 1000)
+end
+
+function firstHit.read(c, field)
+  if not isNanos(field) then
+    return nil
+  end
+  if c.start or field <= c.ended or field > c.tooFar then
+    return false
+  end
+  c.start = field
+  return true
+end
+
+function firstHit.add(c, item)
+  local start, hits = item.newest, item.hits[1]
+  if hits == 0 then
+    return
+  end
+  if start > c.tooFar or start <= c.ended then
+    return drop(hits)
+  end
+  senderExpires = math.max(senderExpires, firstHitExpires(c, start))
+  if start > nowNs then
+    start = nowNs
+  end
+  count(hits)
+  local had = c.start
+  if had then
+    hits = sum(hits, c.windows[had])
+    if had <= start then
+      start = had
+    else
+      remove(c, had)
+    end
+  end
+  c.start = start
+  put(c, start, hits)
+  c.expires, c.renewed = firstHitExpires(c, start), c.renewed or start ~= had
+end
+
+function firstHit.answer(c, item, reply)
+  reply[#reply + 1] = c.start or item.newest
+  reply[#reply + 1] = '1'
+  reply[#reply + 1] = total(c.windows[c.start or ''])
+end
+
+-- Buckets of a precision. Those without hits are not kept.
+local buckets = {}
+kinds['4'] = buckets
+
+-- bucketAt is the number of the bucket at a time in microseconds. Neither of the products exceeds 2^53, as a width has
+-- at most 64 buckets.
+local function bucketAt(c, us)
+  if c.buckets == 0 then
+    return nanos(us)
+  end
+  us = math.max(0, us)
+  local width = c.width * 1000
+  local rest = math.fmod(us, width)
+  return string.format('%020.0f', (us - rest) / width * c.buckets + math.floor(rest * c.buckets / width))
+end
+
+-- bucketExpires rounds up to at most a millisecond too late.
+local function bucketExpires(c, number)
+  local start = tonumber(number)
+  if c.buckets == 0 then
+    start = start / 1000000
+  else
+    start = start / c.buckets * c.width
+  end
+  return math.ceil(start) + 1 + c.width + c.grace
+end
+
+function buckets.open(c)
+  c.ended = bucketAt(c, now - c.width * 1000)
+  c.gone = bucketAt(c, now - (c.grace + c.width) * 1000)
+  c.farthest = bucketAt(c, now + c.ahead * c.width * 1000)
+end
+
+function buckets.read(c, field)
+  if not isNanos(field) then
+    return nil
+  end
+  if field <= c.gone or field > c.farthest then
+    return false
+  end
+  c.expires = math.max(c.expires or 0, bucketExpires(c, field))
+  return true
+end
+
+-- bound forgets the oldest buckets of a log that its limit doesn't need, as backend.KeptBuckets.
+local function bound(c, limit)
+  local fields, hits = {}, 0
+  for field, n in pairs(c.windows) do
+    fields[#fields + 1] = field
+    hits = hits + math.max(0, n)
+  end
+  if hits <= limit and #fields <= MAX_BUCKETS then
+    return
+  end
+  table.sort(fields)
+  hits = 0
+  for i = #fields, 1, -1 do
+    local field = fields[i]
+    if hits > limit or #fields - i >= MAX_BUCKETS then
+      remove(c, field)
+    else
+      hits = hits + math.max(0, c.windows[field])
+    end
+  end
+end
+
+function buckets.add(c, item)
+  local added = false
+  for j, hits in ipairs(item.hits) do
+    local field = item.fields[j]
+    if hits == 0 then
+      -- Nothing to add.
+    elseif field <= c.ended or field > c.farthest then
+      drop(hits)
+    else
+      count(hits)
+      hits = sum(c.windows[field] or 0, hits)
+      if hits == 0 then
+        remove(c, field)
+      else
+        put(c, field, hits)
+      end
+      live(c, bucketExpires(c, field))
+      added = true
+    end
+  end
+  if added and c.buckets == 0 then
+    bound(c, item.limit)
+  end
+end
+
+-- The order, the ages, and what of it an answer has room for, are left to the caller.
+function buckets.answer(c, item, reply)
+  reply[#reply + 1] = item.newest
+  reply[#reply + 1] = '0'
+  local size, n = #reply, 0
+  for field, hits in pairs(c.windows) do
+    if hits > 0 then
+      reply[#reply + 1] = total(hits)
+      reply[#reply + 1] = field
+      n = n + 1
+    end
+  end
+  reply[size] = digits(n)
+end
+
+-- A token bucket, c.start, when it was full, to the tokens taken since; as backend.Clock.TakeTokens has it.
+local tokens = {}
+kinds['5'] = tokens
+local LIMIT = 'limit'
+
+-- plus is a time in nanoseconds, later by milliseconds.
+local function plus(time, ms)
+  ms = tonumber(string.sub(time, 1, 14)) + ms
+  return ms < 1e14 and string.format('%014.0f', ms) .. string.sub(time, 15) or NEVER
+end
+
+local function millis(time) return tonumber(string.sub(time, 1, 14)) end
+
+-- fullAt is the time from which on all tokens are back, start + taken * width / limit, rounded up to a nanosecond. It is
+-- exact while limit * width (in ms) and limit * 10^6 are below 2^53, and otherwise late, never early, by less than 2^-49
+-- of the width and 2 ns: 60 ns in a year.
+local function fullAt(c, start, taken, limit)
+  if taken <= 0 or limit == 0 then
+    return plus(start, c.width)
+  end
+  local part = math.fmod(taken, limit)
+  local product = part * c.width
+  local rest = math.fmod(product, limit)
+  local ms = (taken - part) / limit * c.width + math.floor((product - rest) / limit + 0.5)
+  local ns = tonumber(string.sub(start, 15)) + math.ceil(rest * 1000000 / limit)
+  if product > MAX_HITS or limit * 1000000 > MAX_HITS then
+    ns = ns + math.ceil(c.width * 1000000 / 2 ^ 50) + 1
+  end
+  local over = math.floor(ns / 1000000)
+  return plus(string.sub(start, 1, 14) .. string.format('%06.0f', ns - over * 1000000), ms + over)
+end
+
+-- later is the start and what was taken since, written as if it had been later by whole windows.
+local function later(c, start, taken, limit, ms)
+  if taken <= 0 or limit == 0 then
+    return start, taken
+  end
+  local windows = math.max(0, math.min(math.floor((ms - millis(start)) / c.width), math.floor(taken / limit)))
+  return plus(start, windows * c.width), taken - windows * limit
+end
+
+function tokens.open(c)
+  firstHit.open(c)
+  c.copied = nanos(now - (c.width + AHEAD) * 1000)
+  c.gone = nanos(now - c.grace * 1000)
+  c.rewritten = math.max(0, nowMs - 2 * c.width - AHEAD)
+end
+
+function tokens.read(c, field, hits)
+  if field == LIMIT then
+    return hits >= 0 or nil
+  end
+  if not isNanos(field) then
+    return nil
+  end
+  if c.start or field > c.tooFar then
+    return false
+  end
+  c.start = field
+  return true
+end
+
+function tokens.add(c, item)
+  local start, hits, limit = item.newest, item.hits[1], item.limit
+  if hits == 0 then
+    return
+  end
+  if start > c.tooFar then
+    return drop(hits)
+  end
+  local full = fullAt(c, start, hits, limit)
+  if full <= c.copied then
+    return drop(hits)
+  end
+  senderExpires = math.max(senderExpires, millis(full) + 1 + c.width + AHEAD)
+  if start > nowNs then
+    start = nowNs
+    full = fullAt(c, start, hits, limit)
+  end
+  local had = c.start
+  local hadTaken = had and c.windows[had]
+  local hadFull = had and fullAt(c, had, hadTaken, limit)
+  local taken = hits
+  if not had or hadFull <= c.gone then
+    if full <= c.gone then
+      return drop(hits)
+    end
+  elseif start < had then
+    if full <= had then
+      return drop(hits)
+    end
+    taken = sum(hadTaken, hits)
+    if hits < 0 or millis(had) <= c.rewritten then
+      start = had
+    end
+  elseif hadFull > start then
+    taken = sum(hadTaken, hits)
+    if hadTaken > 0 then
+      start = had
+    end
+  end
+  count(hits)
+  full = fullAt(c, start, taken, limit)
+  if taken == 0 or full <= c.gone then
+    start = nil
+  else
+    start, taken = later(c, start, taken, limit, c.rewritten)
+  end
+  if had and had ~= start then
+    remove(c, had)
+  end
+  c.start = start
+  if not start then
+    return remove(c, LIMIT)
+  end
+  put(c, start, taken)
+  put(c, LIMIT, limit)
+  c.expires, c.renewed = millis(full) + 1 + c.grace, true
+end
+
+function tokens.answer(c, item, reply)
+  local start, taken = c.start, c.windows[c.start or '']
+  if start and taken > 0 and fullAt(c, start, taken, item.limit) > nowNs then
+    start, taken = later(c, start, taken, item.limit, nowMs)
+  else
+    start, taken = item.newest, 0
+  end
+  reply[#reply + 1] = start
+  reply[#reply + 1] = '1'
+  reply[#reply + 1] = total(taken)
+end
+
+-- Reading. A counter that is named twice is loaded once.
 local counters = {}
 
-local function load(key, kind, width)
+local function load(key, item)
   local reply = redis.pcall('HGETALL', key)
-  -- windows: field to hits, those that live; changed: the fields to write; stale: the fields to remove; broken: to be
-  -- written anew; start, of a first-hit window, or last, the greatest number: the window that expires last, renewed if
-  -- the key's life has to be set.
-  local c = {kind = kind, width = width, grace = math.min(width, GRACE), windows = {}, stale = {}, changed = {}}
+  local c = {kind = kinds[item.kind], width = item.width, buckets = item.buckets, grace = math.min(item.width, GRACE),
+    ahead = math.max(2, math.min(WINDOWS_AHEAD, math.floor(AHEAD / item.width))), windows = {}, stale = {}, changed = {}}
   if foreign(reply) then
     c.broken, reply = true, {}
   elseif failed(reply) then
     return nil, reply
   end
-  if kind == FIRST_HIT then
-    c.ended = nanos(math.max(0, now - width * 1000))
-    c.tooFar = nanos(now + math.max(AHEAD, 2 * width) * 1000)
-  else
-    local counting = kind == SLIDING and 2 or 1
-    local current = math.floor(nowMs / width)
-    c.oldest = current - counting + 1
-    c.kept = math.floor((nowMs - c.grace) / width) - counting + 1
-    c.farthest = current + math.max(2, math.min(WINDOWS_AHEAD, math.floor(AHEAD / width)))
-    c.counting = counting
-  end
+  c.kind.open(c)
   for i = 1, #reply, 2 do
     local field, hits = reply[i], integer(reply[i + 1])
-    local live
-    if kind == FIRST_HIT then
-      if #field ~= 20 or not string.find(field, '^%d+$') then
-        hits = nil
-      end
-      live = hits and field > c.ended and field <= c.tooFar and not c.start
-      if live then
-        c.start = field
-      end
-    else
-      local number = integer(field)
-      hits = number and hits
-      live = hits and number >= c.kept and number <= c.farthest
-      if live then
-        c.last = math.max(c.last or 0, number)
-      end
-    end
-    if live then
+    local lives = hits and c.kind.read(c, field, hits)
+    if lives then
       c.windows[field] = hits
     else
       c.stale[#c.stale + 1] = field
-      c.broken = c.broken or not hits
+      c.broken = c.broken or lives == nil
     end
   end
   return c
 end
 
--- expires is the time in ms from which on nobody can read of a window.
-local function expires(c, number)
-  if c.kind == FIRST_HIT then
-    return math.ceil(tonumber(number) / 1000000) + c.width + c.grace
-  end
-  return (number + c.counting) * c.width + c.grace
-end
-
 local items = {}
-local at = 9
+local at = 10
 for i = 2, #KEYS do
-  local key, item = KEYS[i], {kind = ARGV[at], width = tonumber(ARGV[at + 1]), newest = ARGV[at + 2], hits = {}}
-  local n = tonumber(ARGV[at + 3])
+  local key, item = KEYS[i], {kind = ARGV[at], width = tonumber(ARGV[at + 1]), buckets = tonumber(ARGV[at + 2]),
+    limit = tonumber(ARGV[at + 3]), newest = ARGV[at + 4], hits = {}, fields = {}}
+  local n = tonumber(ARGV[at + 5])
+  at = at + 6
   for j = 1, n do
-    item.hits[j] = tonumber(ARGV[at + 3 + j])
+    item.hits[j] = tonumber(ARGV[at])
+    at = at + 1
+    if item.kind == '4' then
+      item.fields[j] = ARGV[at]
+      at = at + 1
+    end
   end
-  at = at + 4 + n
   local c = counters[key]
   if not c then
     local err
-    c, err = load(key, item.kind, item.width)
+    c, err = load(key, item)
     if err then
       return err
     end
@@ -153,67 +507,24 @@ for i = 2, #KEYS do
 end
 
 -- Adding, in memory.
-local senderExpires = nowMs + SENDER_LIFE
-
-local function addFirstHit(c, item)
-  local start, hits = item.newest, item.hits[1]
-  if start > c.tooFar or start <= c.ended then
-    dropped = sum(dropped, math.abs(hits))
-    return
-  end
-  senderExpires = math.max(senderExpires, expires(c, start))
-  if start > nowNs then
-    start = nowNs
-  end
-  count(hits)
-  if c.start then
-    hits = sum(hits, c.windows[c.start])
-    if c.start <= start then
-      start = c.start
-    else
-      c.stale[#c.stale + 1] = c.start
-      c.windows[c.start], c.changed[c.start] = nil, nil
-    end
-  end
-  c.renewed = c.renewed or start ~= c.start
-  c.start = start
-  c.windows[start], c.changed[start] = hits, true
-end
-
-local function addClock(c, item)
-  local newest = tonumber(item.newest)
-  for j, hits in ipairs(item.hits) do
-    local number = newest - j + 1
-    if hits == 0 then
-      -- Nothing to add; the window is only asked for.
-    elseif number < c.oldest or number > c.farthest then
-      dropped = sum(dropped, math.abs(hits))
-    else
-      local field = digits(number)
-      count(hits)
-      c.windows[field], c.changed[field] = sum(c.windows[field] or 0, hits), true
-      if number > (c.last or -1) then
-        c.last, c.renewed = number, true
-      end
-      senderExpires = math.max(senderExpires, expires(c, number))
-    end
-  end
-end
-
 if apply then
   for _, item in ipairs(items) do
-    if item.kind ~= FIRST_HIT then
-      addClock(item.counter, item)
-    elseif item.hits[1] ~= 0 then
-      addFirstHit(item.counter, item)
-    end
+    item.counter.kind.add(item.counter, item)
   end
 end
 
 -- Writing. From here on nothing can fail, save that Redis refuses the first write.
+
+-- write calls a command with arguments, so many at a time as Lua's stack has room for.
+local function write(command, key, arguments)
+  for first = 1, #arguments, 1000 do
+    redis.call(command, key, unpack(arguments, first, math.min(first + 999, #arguments)))
+  end
+end
+
 if apply then
   for key, c in pairs(counters) do
-    if next(c.changed) then
+    if c.touched then
       if c.broken then
         repaired = repaired + 1
       end
@@ -221,7 +532,7 @@ if apply then
         redis.call('UNLINK', key)
         c.changed, c.renewed = c.windows, true
       elseif #c.stale > 0 then
-        redis.call('HDEL', key, unpack(c.stale))
+        write('HDEL', key, c.stale)
         c.renewed = true
       end
       local fields = {}
@@ -229,9 +540,9 @@ if apply then
         fields[#fields + 1] = field
         fields[#fields + 1] = digits(c.windows[field])
       end
-      redis.call('HSET', key, unpack(fields))
-      if c.renewed then
-        redis.call('PEXPIRE', key, digits(expires(c, c.start or c.last) - nowMs))
+      write('HSET', key, fields)
+      if c.renewed and next(c.windows) then
+        redis.call('PEXPIRE', key, digits(c.expires - nowMs))
       end
     end
   end
@@ -247,20 +558,8 @@ if apply then
 end
 
 -- Answering.
-local function total(hits) return digits(math.max(0, hits)) end
-local answer = {nowNs, duplicate and '1' or '0', digits(applied), digits(returned),
-  digits(dropped), digits(repaired)}
+local reply = {nowNs, duplicate and '1' or '0', digits(applied), digits(returned), digits(dropped), digits(repaired)}
 for _, item in ipairs(items) do
-  local c = item.counter
-  if item.kind == FIRST_HIT then
-    answer[#answer + 1] = c.start or item.newest
-    answer[#answer + 1] = c.start and total(c.windows[c.start]) or '0'
-  else
-    local newest = tonumber(item.newest)
-    answer[#answer + 1] = item.newest
-    for j = 1, #item.hits do
-      answer[#answer + 1] = total(c.windows[digits(newest - j + 1)] or 0)
-    end
-  end
+  item.counter.kind.answer(item.counter, item, reply)
 end
-return answer
+return reply

@@ -6,6 +6,8 @@
 //	weir:{N}:counter:<identity in hex>:<kind>:<ordinal>:<width in ms>   hash: window to hits
 //	weir:{N}:sender:<sender in hex>                                     sorted set: sequences applied, and the floor
 //
+// Counters of kind 4 have :<precision in ns> behind them. A token bucket's hash has its limit besides.
+//
 // They expire by themselves. A push is one round trip and one script, push.lua; it is sent again when the connection
 // breaks, as it can't be applied twice. Redis must not evict keys that have not expired (maxmemory-policy noeviction or
 // volatile-ttl), or hits are forgotten. A key or a field under these names that the store has not written does no harm:
@@ -13,11 +15,13 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -97,6 +101,9 @@ func (s *Store) Push(ctx context.Context, p *wire.Push) (backend.Outcome, error)
 	return out, nil
 }
 
+// nanosFormat is of numbers that push.lua compares as strings.
+const nanosFormat = "%020d"
+
 // arguments are what push.lua describes.
 func (s *Store) arguments(p *wire.Push) (keys []string, args []any) {
 	now, hits := "", "1"
@@ -108,19 +115,28 @@ func (s *Store) arguments(p *wire.Push) (keys []string, args []any) {
 	}
 	keys = make([]string, 0, 1+len(p.Items))
 	keys = append(keys, senderKey(p.Namespace, p.Sender))
-	args = make([]any, 0, 8+6*len(p.Items))
+	args = make([]any, 0, 9+8*len(p.Items))
 	args = append(args, now, p.Sequence, p.Floor, hits,
-		backend.SenderLife.Milliseconds(), backend.Grace.Milliseconds(), backend.Ahead.Milliseconds(), backend.WindowsAhead)
+		backend.SenderLife.Milliseconds(), backend.Grace.Milliseconds(), backend.Ahead.Milliseconds(), backend.WindowsAhead,
+		wire.MaxBuckets)
 	for i := range p.Items {
 		item := &p.Items[i]
 		keys = append(keys, counterKey(p.Namespace, item.Counter))
-		format := "%d"
-		if window.Kind(item.Kind) == window.FirstHitWindow {
-			format = "%020d"
+		format, buckets := "%d", uint64(0)
+		switch window.Kind(item.Kind) {
+		case window.FirstHitWindow, window.TokenBucket:
+			format = nanosFormat
+		case window.SlidingBuckets:
+			if item.Precision != uint64(window.LogPrecision) {
+				buckets = item.WidthMillis * 1e6 / item.Precision
+			}
 		}
-		args = append(args, item.Kind, item.WidthMillis, fmt.Sprintf(format, item.Newest), len(item.Hits))
-		for _, h := range item.Hits {
+		args = append(args, item.Kind, item.WidthMillis, buckets, item.Limit, fmt.Sprintf(format, item.Newest), len(item.Hits))
+		for j, h := range item.Hits {
 			args = append(args, h)
+			if window.Kind(item.Kind) == window.SlidingBuckets {
+				args = append(args, fmt.Sprintf(nanosFormat, item.Newest-item.Ages[j]))
+			}
 		}
 	}
 	return keys, args
@@ -144,10 +160,27 @@ func outcome(p *wire.Push, reply []string) (out backend.Outcome, err error) {
 	out.Duplicate = next() != 0
 	out.Applied, out.Returned, out.Dropped, out.Repaired = int64(next()), int64(next()), int64(next()), int64(next())
 	out.Answer.Totals = make([]wire.Total, len(p.Items))
+	clock := backend.Clock{NowNanos: out.Answer.NowNanos}
 	for i := range p.Items {
-		t := wire.Total{Newest: next(), Hits: make([]uint64, len(p.Items[i].Hits))}
-		for j := range t.Hits {
-			t.Hits[j] = next()
+		item := &p.Items[i]
+		t := wire.Total{Newest: next()}
+		n := next()
+		if n > uint64(len(reply)) {
+			return out, errors.New("too short")
+		}
+		if window.Kind(item.Kind) == window.SlidingBuckets {
+			buckets := make([]backend.Window, n)
+			for j := range buckets {
+				hits := int64(next())
+				buckets[j] = backend.Window{Number: next(), Hits: hits}
+			}
+			slices.SortFunc(buckets, func(a, b backend.Window) int { return cmp.Compare(b.Number, a.Number) })
+			t = clock.BucketTotal(item, buckets)
+		} else {
+			t.Hits = make([]uint64, n)
+			for j := range t.Hits {
+				t.Hits[j] = next()
+			}
 		}
 		out.Answer.Totals[i] = t
 	}
@@ -156,17 +189,16 @@ func outcome(p *wire.Push, reply []string) (out backend.Outcome, err error) {
 
 // Counters implements [backend.Store]. It walks all keys of the database, and remembers which counters it has visited.
 func (s *Store) Counters(ctx context.Context, namespace string, visit func(backend.Counter) error) error {
-	prefix := counterPrefix(namespace)
 	visited := make(map[wire.Counter]struct{})
 	var cursor uint64
 	for {
-		keys, next, err := s.client.Scan(ctx, cursor, prefix+"*", 1000).Result()
+		keys, next, err := s.client.Scan(ctx, cursor, counterPrefix(namespace)+"*", 1000).Result()
 		if err != nil {
 			return fmt.Errorf("redis: scan: %w", err)
 		}
 		var counters []wire.Counter
 		for _, key := range keys {
-			c, ok := parseCounterKey(prefix, key)
+			c, ok := parseCounterKey(namespace, key)
 			if _, twice := visited[c]; ok && !twice {
 				visited[c] = struct{}{}
 				counters = append(counters, c)
@@ -219,8 +251,12 @@ func (s *Store) live(ctx context.Context, namespace string, counters []wire.Coun
 		if err != nil {
 			return nil, err
 		}
-		if windows := clock.Counting(c, parseWindows(fields)); len(windows) > 0 {
-			live = append(live, backend.Counter{Counter: c, Windows: windows})
+		found := backend.Counter{Counter: c, Windows: parseWindows(fields)}
+		if limit, err := strconv.ParseUint(fields["limit"], 10, 64); err == nil {
+			found.Limit = limit
+		}
+		if found.Windows = clock.Counting(found); len(found.Windows) > 0 {
+			live = append(live, found)
 		}
 	}
 	return live, nil
@@ -243,7 +279,11 @@ func parseWindows(fields map[string]string) []backend.Window {
 func counterPrefix(namespace string) string { return "weir:{" + namespace + "}:counter:" }
 
 func counterKey(namespace string, c wire.Counter) string {
-	return fmt.Sprintf("%s%x:%d:%d:%d", counterPrefix(namespace), c.ID, c.Kind, c.Ordinal, c.WidthMillis)
+	key := fmt.Sprintf("%s%x:%d:%d:%d", counterPrefix(namespace), c.ID, c.Kind, c.Ordinal, c.WidthMillis)
+	if c.Precision != 0 {
+		key += fmt.Sprintf(":%d", c.Precision)
+	}
+	return key
 }
 
 func senderKey(namespace string, sender uint64) string {
@@ -251,18 +291,23 @@ func senderKey(namespace string, sender uint64) string {
 }
 
 // parseCounterKey takes apart what counterKey has made, and nothing else.
-func parseCounterKey(prefix, key string) (c wire.Counter, ok bool) {
-	parts := strings.Split(strings.TrimPrefix(key, prefix), ":")
-	if len(parts) != 4 || len(parts[0]) != hex.EncodedLen(len(c.ID)) {
+func parseCounterKey(namespace, key string) (c wire.Counter, ok bool) {
+	parts := strings.Split(strings.TrimPrefix(key, counterPrefix(namespace)), ":")
+	if len(parts) < 4 || len(parts) > 5 || len(parts[0]) != hex.EncodedLen(len(c.ID)) {
 		return c, false
 	}
 	_, errID := hex.Decode(c.ID[:], []byte(parts[0]))
 	kind, errKind := strconv.ParseUint(parts[1], 10, 8)
 	ordinal, errOrdinal := strconv.ParseUint(parts[2], 10, 8)
 	width, errWidth := strconv.ParseUint(parts[3], 10, 64)
-	if errors.Join(errID, errKind, errOrdinal, errWidth) != nil || width == 0 || width > wire.MaxWidthMillis {
+	var precision uint64
+	var errPrecision error
+	if len(parts) == 5 {
+		precision, errPrecision = strconv.ParseUint(parts[4], 10, 64)
+	}
+	if errors.Join(errID, errKind, errOrdinal, errWidth, errPrecision) != nil {
 		return c, false
 	}
-	c.Kind, c.Ordinal, c.WidthMillis = uint8(kind), uint8(ordinal), width
-	return c, prefix+fmt.Sprintf("%x:%d:%d:%d", c.ID, c.Kind, c.Ordinal, c.WidthMillis) == key
+	c.Kind, c.Ordinal, c.WidthMillis, c.Precision = uint8(kind), uint8(ordinal), width, precision
+	return c, backend.ValidCounter(c) && counterKey(namespace, c) == key
 }

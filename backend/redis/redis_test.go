@@ -1,8 +1,13 @@
 package redis_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"math/bits"
+	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +17,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"weir/backend"
+	"weir/backend/memory"
 	"weir/backend/redis"
 	"weir/backend/redis/redistest"
 	"weir/backend/storetest"
@@ -58,18 +64,31 @@ func counter(kind window.Kind, id byte, width time.Duration) wire.Counter {
 
 // key is a counter's in Redis, as the package documents it.
 func key(c wire.Counter) string {
-	return fmt.Sprintf("weir:{ns}:counter:%x:%d:%d:%d", c.ID, c.Kind, c.Ordinal, c.WidthMillis)
+	k := fmt.Sprintf("weir:{ns}:counter:%x:%d:%d:%d", c.ID, c.Kind, c.Ordinal, c.WidthMillis)
+	if c.Precision != 0 {
+		k += fmt.Sprintf(":%d", c.Precision)
+	}
+	return k
+}
+
+func buckets(id byte, width, precision time.Duration) wire.Counter {
+	c := counter(window.SlidingBuckets, id, width)
+	c.Precision = uint64(precision)
+	return c
 }
 
 // pushOne pushes a hit in the window that now is in, for each counter.
 func pushOne(ctx context.Context, s backend.Store, sequence uint64, now time.Time, counters ...wire.Counter) (backend.Outcome, error) {
 	p := &wire.Push{Namespace: "ns", Sender: 0xab, Sequence: sequence, Floor: sequence}
 	for _, c := range counters {
-		newest := uint64(now.UnixMilli()) / c.WidthMillis
-		if window.Kind(c.Kind) == window.FirstHitWindow {
-			newest = uint64(now.UnixNano())
+		it := wire.Item{Counter: c, Newest: uint64(now.UnixMilli()) / c.WidthMillis, Limit: 10, Hits: []int64{1}}
+		switch window.Kind(c.Kind) {
+		case window.FirstHitWindow, window.TokenBucket:
+			it.Newest = uint64(now.UnixNano())
+		case window.SlidingBuckets:
+			it.Newest, it.Ages = uint64(now.UnixNano())/c.Precision, []uint64{0}
 		}
-		p.Items = append(p.Items, wire.Item{Counter: c, Newest: newest, Hits: []int64{1}})
+		p.Items = append(p.Items, it)
 	}
 	return s.Push(ctx, p)
 }
@@ -91,6 +110,9 @@ func TestKeysExpire(t *testing.T) {
 		counter(window.SlidingWindow, 4, time.Second):          3 * time.Second,
 		counter(window.SlidingWindow, 5, 366*24*time.Hour):     2*366*24*time.Hour + backend.Grace,
 		counter(window.FixedWindow, 6, 100*366*24*time.Second): 100*366*24*time.Second + backend.Grace,
+		buckets(7, time.Minute, 15*time.Second):                time.Minute + backend.Grace + time.Millisecond,
+		buckets(8, time.Hour, 1):                               time.Hour + backend.Grace + time.Millisecond,
+		counter(window.TokenBucket, 9, time.Hour):              6*time.Minute + backend.Grace + time.Millisecond,
 	}
 	var sequence uint64
 	for c, life := range lives {
@@ -100,7 +122,7 @@ func TestKeysExpire(t *testing.T) {
 		}
 		// A window that is aligned has begun before now, but only the life after now counts.
 		begun := time.Duration(0)
-		if window.Kind(c.Kind) != window.FirstHitWindow {
+		if kind := window.Kind(c.Kind); kind == window.FixedWindow || kind == window.SlidingWindow {
 			begun = time.Duration(uint64(epoch.UnixMilli())%c.WidthMillis) * time.Millisecond
 		}
 		wantTTL(t, client, key(c), life-begun)
@@ -183,6 +205,189 @@ func TestHostileContents(t *testing.T) {
 	}
 }
 
+// TestHostileBuckets is TestHostileContents for buckets of a precision and token buckets.
+func TestHostileBuckets(t *testing.T) {
+	coarse, log, bucket := buckets(1, time.Minute, 15*time.Second), buckets(2, time.Minute, 1), counter(window.TokenBucket, 3, time.Minute)
+	nanos, number := fmt.Sprintf("%020d", epoch.UnixNano()), fmt.Sprintf("%020d", epoch.Unix()/15)
+	for name, test := range map[string]struct {
+		commands [][]any
+		repaired int64
+		want     [3]uint64
+	}{
+		"nothing":            {want: [3]uint64{1, 1, 1}},
+		"what it writes":     {commands: [][]any{{"hset", key(coarse), number, 4}, {"hset", key(log), nanos, 5}, {"hset", key(bucket), nanos, 6, "limit", 10}, {"expire", key(log), 65}}, want: [3]uint64{5, 6, 7}},
+		"strings":            {commands: [][]any{{"set", key(coarse), 1}, {"set", key(log), 1}, {"set", key(bucket), 1}}, repaired: 3, want: [3]uint64{1, 1, 1}},
+		"short numbers":      {commands: [][]any{{"hset", key(coarse), number[10:], 4}, {"hset", key(log), nanos[1:], 5}, {"hset", key(bucket), nanos[1:], 6}}, repaired: 3, want: [3]uint64{1, 1, 1}},
+		"no hits":            {commands: [][]any{{"hset", key(coarse), number, "x"}, {"hset", key(log), nanos, "1e3"}, {"hset", key(bucket), nanos, "inf", "limit", "nan"}}, repaired: 3, want: [3]uint64{1, 1, 1}},
+		"bad beside good":    {commands: [][]any{{"hset", key(coarse), "x", 1, number, 4}, {"hset", key(log), nanos, 5, "limit", 1}, {"hset", key(bucket), "x", 1, nanos, 6}}, repaired: 3, want: [3]uint64{5, 6, 7}},
+		"far ahead":          {commands: [][]any{{"hset", key(coarse), strings.Repeat("9", 20), 4}, {"hset", key(log), strings.Repeat("9", 20), 5}, {"hset", key(bucket), strings.Repeat("9", 20), -6}}, want: [3]uint64{1, 1, 1}},
+		"long ago":           {commands: [][]any{{"hset", key(coarse), strings.Repeat("0", 20), 4}, {"hset", key(log), strings.Repeat("0", 20), 5}, {"hset", key(bucket), strings.Repeat("0", 20), 6}}, want: [3]uint64{1, 1, 1}},
+		"a negative limit":   {commands: [][]any{{"hset", key(bucket), nanos, 6, "limit", -1}}, repaired: 1, want: [3]uint64{1, 1, 7}},
+		"only a limit":       {commands: [][]any{{"hset", key(bucket), "limit", 5}}, want: [3]uint64{1, 1, 1}},
+		"many stale":         {commands: [][]any{append([]any{"hset", key(log), nanos, 5}, staleNanos(20_000)...)}, want: [3]uint64{1, 6, 1}},
+		"extremes of tokens": {commands: [][]any{{"hset", key(bucket), nanos, wire.MaxHits, "limit", 0}}, want: [3]uint64{1, 1, wire.MaxHits}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Start(t)
+			store, client := open(t, server.URL(), atEpoch), raw(t, server)
+			for _, command := range test.commands {
+				if err := client.Do(t.Context(), command...).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := store.Counters(t.Context(), "ns", func(backend.Counter) error { return nil }); err != nil {
+				t.Errorf("counters: %v", err)
+			}
+			out, err := pushOne(t.Context(), store, 1, epoch, coarse, log, bucket)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got [3]uint64
+			for i, total := range out.Answer.Totals {
+				if len(total.Hits) != 1 {
+					t.Fatalf("outcome %+v, want a total of each", out)
+				}
+				got[i] = total.Hits[0]
+			}
+			if got != test.want || out.Applied != 3 || out.Repaired != test.repaired {
+				t.Errorf("totals %v, outcome %+v; want %v, 3 applied, %d repaired", got, out, test.want, test.repaired)
+			}
+			for _, want := range []struct {
+				key    string
+				fields map[string]string
+			}{
+				{key(coarse), map[string]string{number: strconv.FormatUint(test.want[0], 10)}},
+				{key(log), map[string]string{nanos: strconv.FormatUint(test.want[1], 10)}},
+				{key(bucket), map[string]string{nanos: strconv.FormatUint(test.want[2], 10), "limit": "10"}},
+			} {
+				if fields, err := client.HGetAll(t.Context(), want.key).Result(); err != nil || !maps.Equal(fields, want.fields) {
+					t.Errorf("%s: fields %v, error %v; want %v", want.key, fields, err, want.fields)
+				}
+			}
+			wantTTL(t, client, key(log), time.Minute+backend.Grace+time.Millisecond)
+		})
+	}
+}
+
+// staleNanos is fields and values of buckets long gone.
+func staleNanos(n int) (fields []any) {
+	for i := range n {
+		fields = append(fields, fmt.Sprintf("%020d", i), 1)
+	}
+	return fields
+}
+
+// TestLikeMemory pushes the same at random to Redis and to the memory store, whose arithmetic is exact, and wants the
+// same outcomes and contents.
+func TestLikeMemory(t *testing.T) {
+	now := epoch
+	clock := func() time.Time { return now }
+	store, exact := open(t, redistest.Start(t).URL(), clock), memory.New(memory.Options{Now: clock})
+	random := rand.New(rand.NewPCG(3, 4))
+	// Redis expires keys by a clock of its own: widths are such that the test is over before.
+	widths := []uint64{59_999, 60_000, 600_000, 86_400_000, wire.MaxWidthMillis}
+	limits := []uint64{0, 1, 3, 7, 10, 64, 1000, 99_991}
+	for seq := uint64(1); seq <= 3000; seq++ {
+		// Times of all sizes.
+		now = now.Add(time.Duration(random.Uint64N(1<<random.UintN(44))/1000) * time.Microsecond)
+		p := &wire.Push{Namespace: "ns", Sender: seq % 3, Sequence: seq, Floor: seq - min(seq, 5)}
+		for range 1 + random.IntN(4) {
+			// One counter has one limit: at another it would expire at another time.
+			limit := random.IntN(len(limits))
+			it := randomItem(random, now, widths[random.IntN(len(widths))], limits[limit])
+			it.Ordinal = uint8(limit)
+			p.Items = append(p.Items, it)
+		}
+		got, err := store.Push(t.Context(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := exact.Push(t.Context(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Fatalf("push %d at %d: %+v\ngot  %+v\nwant %+v", seq, now.UnixNano(), p.Items, got, want)
+		}
+		if seq%500 == 0 {
+			if got, want := contents(t, store), contents(t, exact); !reflect.DeepEqual(got, want) {
+				t.Fatalf("after push %d: counters\n%+v\nwant\n%+v", seq, got, want)
+			}
+		}
+	}
+}
+
+// TestTokenPrecision reads token buckets just before and after they are full, at limits for which doubles can't hold
+// the products.
+func TestTokenPrecision(t *testing.T) {
+	now := epoch
+	store := open(t, redistest.Start(t).URL(), func() time.Time { return now })
+	random := rand.New(rand.NewPCG(8, 9))
+	for seq := uint64(1); seq <= 500; seq++ {
+		width := []uint64{60_000, 86_400_000, wire.MaxWidthMillis}[random.IntN(3)]
+		limit, taken := 1+random.Uint64N(1<<(20+random.UintN(33))), 1+random.Uint64N(1<<(20+random.UintN(33)))
+		taken = min(taken, 2*limit)
+		it := wire.Item{Counter: wire.Counter{ID: wire.ID{byte(seq >> 8), byte(seq)}, Kind: uint8(window.TokenBucket), WidthMillis: width},
+			Limit: limit, Newest: uint64(epoch.UnixNano()), Hits: []int64{int64(taken)}}
+		hi, lo := bits.Mul64(taken, width*1e6)
+		after, _ := bits.Div64(hi, lo, limit)
+		for _, step := range []struct {
+			after time.Duration
+			full  bool
+		}{{0, after == 0}, {time.Duration(after) - time.Microsecond, false}, {time.Duration(after) + 2*time.Microsecond, true}} {
+			if step.after < 0 {
+				continue
+			}
+			now = epoch.Add(step.after).Truncate(time.Microsecond)
+			out, err := store.Push(t.Context(), &wire.Push{Namespace: "ns", Sender: 1, Sequence: seq, Floor: seq, Items: []wire.Item{it}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := out.Answer.Totals[0].Hits[0]; (got == 0) != step.full {
+				t.Fatalf("%d taken at %d in %d ms: %d are missing after %v, want full: %v", taken, limit, width, got, step.after, step.full)
+			}
+			it.Hits[0] = 0
+		}
+	}
+}
+
+// randomItem is of any kind; its times are around now, at the edges of windows often.
+func randomItem(random *rand.Rand, now time.Time, widthMillis, limit uint64) wire.Item {
+	kind := window.Kind(1 + random.UintN(5))
+	it := wire.Item{Counter: wire.Counter{Kind: uint8(kind), WidthMillis: widthMillis}, Limit: limit}
+	width := widthMillis * 1e6
+	at := uint64(now.UnixNano()) - random.Uint64N(3)*width - random.Uint64N(2)*random.Uint64N(width) + random.Uint64N(2)*random.Uint64N(1e9)
+	size := func() int64 { return random.Int64N(1<<random.UintN(1+uint(bits.Len64(limit)))+2) - 1 }
+	it.Newest, it.Hits = at, []int64{size()}
+	switch kind {
+	case window.FixedWindow, window.SlidingWindow:
+		it.Newest = at / width
+		it.Hits = append(it.Hits, size())
+	case window.SlidingBuckets:
+		it.Precision = []uint64{1, width / 64, width / 2, width}[random.IntN(4)]
+		it.Newest, it.Hits = at/it.Precision, nil
+		for age := uint64(0); age < 70*(width/it.Precision/64+1) && len(it.Hits) < 20; age += 1 + random.Uint64N(width/it.Precision/8+1) {
+			it.Ages, it.Hits = append(it.Ages, age), append(it.Hits, size())
+		}
+	}
+	return it
+}
+
+// contents are a store's counters, in order.
+func contents(t *testing.T, s backend.Store) (counters []backend.Counter) {
+	t.Helper()
+	err := s.Counters(t.Context(), "ns", func(c backend.Counter) error {
+		slices.SortFunc(c.Windows, func(a, b backend.Window) int { return cmp.Compare(a.Number, b.Number) })
+		counters = append(counters, c)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.SortFunc(counters, func(a, b backend.Counter) int { return cmp.Compare(key(a.Counter), key(b.Counter)) })
+	return counters
+}
+
 // stale is fields and values of windows long gone.
 func stale(n int) (fields []any) {
 	for i := range n {
@@ -196,7 +401,8 @@ func TestForeignKeysAreNotCounted(t *testing.T) {
 	store, client := open(t, server.URL(), atEpoch), raw(t, server)
 	current := strconv.FormatInt(epoch.UnixMilli()/60_000, 10)
 	id := strings.Repeat("00", 16)
-	for _, k := range []string{"x", id + ":1:0:0", id + ":1:0:060000", id + ":1:0", id + ":256:0:60000", id + ":1:0:60000:1", "zz" + id[2:] + ":1:0:60000"} {
+	for _, k := range []string{"x", id + ":4:0:60000", id + ":4:0:60000:0", id + ":4:0:60000:7", id + ":4:0:1:5000", id + ":6:0:60000",
+		id + ":5:0:60000:1", id + ":4:0:60000:18446744073709551616", id + ":1:0:0", id + ":1:0:060000", id + ":1:0", id + ":256:0:60000", id + ":1:0:60000:1", "zz" + id[2:] + ":1:0:60000"} {
 		if err := client.HSet(t.Context(), "weir:{ns}:counter:"+k, current, 7).Err(); err != nil {
 			t.Fatal(err)
 		}

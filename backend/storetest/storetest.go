@@ -26,6 +26,8 @@ const (
 	fixed    = uint8(window.FixedWindow)
 	firstHit = uint8(window.FirstHitWindow)
 	sliding  = uint8(window.SlidingWindow)
+	buckets  = uint8(window.SlidingBuckets)
+	tokens   = uint8(window.TokenBucket)
 
 	minute = 60_000
 	day    = 24 * 60 * minute
@@ -45,6 +47,23 @@ func Run(t *testing.T, open Open) {
 		{"sliding windows", testSliding},
 		{"first-hit windows", testFirstHit},
 		{"first-hit windows merge", testFirstHitMerge},
+		{"buckets", testBuckets},
+		{"buckets of many senders", testBucketSums},
+		{"buckets end", testBucketsEnd},
+		{"buckets ahead", testBucketsAhead},
+		{"buckets given back", testBucketsReturned},
+		{"buckets saturate", testBucketsSaturate},
+		{"sliding logs", testLog},
+		{"sliding logs are bounded", testLogBound},
+		{"large logs", testLargeLog},
+		{"token buckets", testTokens},
+		{"token buckets merge", testTokensMerge},
+		{"token buckets of many senders", testTokenSums},
+		{"token buckets like a single node's", testTokensOfOneNode},
+		{"token buckets end", testTokensEnd},
+		{"token buckets over years", testTokensOverYears},
+		{"token buckets, silent senders", testTokensOfASilentSender},
+		{"token buckets, late copies", testTokensZombie},
 		{"clocks that are off", testSkew},
 		{"late hits", testLate},
 		{"hits given back", testReturned},
@@ -146,10 +165,10 @@ func hitsOf(out backend.Outcome) (hits [][]uint64) {
 	return hits
 }
 
-// item is one of a counter named after id, at the window that t is in.
+// item is one of a counter named after id, at the window that t is in. A token bucket's limit is 0: nothing comes back.
 func item(kind uint8, id byte, widthMillis uint64, t time.Time, hits ...int64) wire.Item {
 	newest := uint64(t.UnixNano())
-	if kind != firstHit {
+	if kind != firstHit && kind != tokens {
 		newest /= widthMillis * 1e6
 	}
 	c := wire.Counter{ID: wire.ID{0: id}, Kind: kind, WidthMillis: widthMillis}
@@ -323,7 +342,7 @@ func testLate(t *testing.T, b *bench) {
 }
 
 func testReturned(t *testing.T, b *bench) {
-	for _, kind := range []uint8{fixed, firstHit, sliding} {
+	for _, kind := range []uint8{fixed, firstHit, sliding, tokens} {
 		taken, back := item(kind, 1, minute, epoch, 5), item(kind, 1, minute, epoch, -7)
 		b.push(items(taken), totals(5))
 		out := b.push(items(back), totals(0))
@@ -455,6 +474,10 @@ func testIsolation(t *testing.T, b *bench) {
 		"ordinal":        func(p *wire.Push) { p.Items[0].Ordinal = 255 },
 		"sliding":        func(p *wire.Push) { p.Items[0].Kind = sliding },
 		"first hit":      func(p *wire.Push) { p.Items[0].Kind, p.Items[0].Newest = firstHit, uint64(epoch.UnixNano()) },
+		"tokens":         func(p *wire.Push) { p.Items[0].Kind, p.Items[0].Newest = tokens, uint64(epoch.UnixNano()) },
+		"precision":      func(p *wire.Push) { p.Items[0] = bucketItem(1, minute, 30e9, 9, hits(p.Items[0].Newest*2, 7)) },
+		"finer":          func(p *wire.Push) { p.Items[0] = bucketItem(1, minute, 15e9, 9, hits(p.Items[0].Newest*4, 7)) },
+		"log":            func(p *wire.Push) { p.Items[0] = log(1, 9, hits(uint64(epoch.UnixNano()), 7)) },
 		"width": func(p *wire.Push) {
 			p.Items[0] = item(fixed, 1, 2*minute, epoch, 7)
 		},
@@ -474,7 +497,7 @@ func testIsolation(t *testing.T, b *bench) {
 		}
 	}
 	b.read(base, 1)
-	for namespace, want := range map[string]int64{"n": 7, "ns.ns_ns-NS09": 7, "ns": 1 + 6*7, "s": 0} {
+	for namespace, want := range map[string]int64{"n": 7, "ns.ns_ns-NS09": 7, "ns": 1 + 10*7, "s": 0} {
 		if got := b.sum(namespace); got != want {
 			t.Errorf("sum of %s: %d, want %d", namespace, got, want)
 		}
@@ -482,11 +505,12 @@ func testIsolation(t *testing.T, b *bench) {
 }
 
 func testReads(t *testing.T, b *bench) {
-	for _, kind := range []uint8{fixed, firstHit, sliding} {
+	for _, kind := range []uint8{fixed, firstHit, sliding, tokens} {
 		if got := b.read(item(kind, 1, minute, epoch), 0); got.Newest != item(kind, 1, minute, epoch).Newest {
 			t.Errorf("kind %d: newest %d, want the one asked for", kind, got.Newest)
 		}
 	}
+	b.readBuckets(log(1, 10, hits(uint64(epoch.UnixNano()), 0)))
 	if got := b.counters("ns"); len(got) != 0 {
 		t.Errorf("counters %+v, want none", got)
 	}
@@ -506,7 +530,7 @@ func testReads(t *testing.T, b *bench) {
 }
 
 func testSaturation(t *testing.T, b *bench) {
-	for _, kind := range []uint8{fixed, firstHit, sliding} {
+	for _, kind := range []uint8{fixed, firstHit, sliding, tokens} {
 		b.push(items(item(kind, 1, minute, epoch, wire.MaxHits-1)), totals(wire.MaxHits-1))
 		b.push(items(item(kind, 1, minute, epoch, 1)), totals(wire.MaxHits))
 		b.push(items(item(kind, 1, minute, epoch, 1)), totals(wire.MaxHits))
@@ -525,7 +549,7 @@ func testLarge(t *testing.T, b *bench) {
 	want := make([][]uint64, wire.MaxItems)
 	for round := uint64(1); round <= 3; round++ {
 		for i := range batch {
-			batch[i] = item([]uint8{fixed, firstHit, sliding}[i%3], 0, minute, epoch, int64(i+1))
+			batch[i] = item([]uint8{fixed, firstHit, sliding, tokens}[i%4], 0, minute, epoch, int64(i+1))
 			binary.BigEndian.PutUint32(batch[i].ID[4:], uint32(i))
 			want[i] = totals(round * uint64(i+1))
 		}
@@ -538,11 +562,11 @@ func testLarge(t *testing.T, b *bench) {
 		t.Errorf("%d counters, want %d", got, wire.MaxItems)
 	}
 	// As many windows as an item can have, of which two count.
-	many := make([]int64, wire.MaxBuckets)
+	many := make([]int64, wire.MaxWindows)
 	for i := range many {
 		many[i] = 1
 	}
-	answer := make([]uint64, wire.MaxBuckets)
+	answer := make([]uint64, wire.MaxWindows)
 	answer[0], answer[1] = 1, 1
 	b.push(items(item(sliding, 9, minute, epoch, many...)), answer)
 }
@@ -585,7 +609,27 @@ func testInvalid(t *testing.T, b *bench) {
 		"windows before 1970":  func(p *wire.Push) { p.Items[1].Newest, p.Items[1].Hits = 0, []int64{1, 1} },
 		"first hits":           func(p *wire.Push) { p.Items[1].Kind, p.Items[1].Hits = firstHit, []int64{1, 1} },
 		"too many hits":        func(p *wire.Push) { p.Items[1].Hits = []int64{1 << 53} },
-		"extreme hits":         func(p *wire.Push) { p.Items[1].Hits = []int64{math.MinInt64} },
+		"precision":            func(p *wire.Push) { p.Items[1].Precision = 1 },
+		"ages":                 func(p *wire.Push) { p.Items[1].Ages = []uint64{0} },
+		"no precision":         func(p *wire.Push) { p.Items[1] = bucketItem(1, minute, 0, 1) },
+		"odd precision":        func(p *wire.Push) { p.Items[1] = bucketItem(1, minute, 7e9, 1) },
+		"coarse precision":     func(p *wire.Push) { p.Items[1] = bucketItem(1, minute, 120e9, 1) },
+		"fine precision":       func(p *wire.Push) { p.Items[1] = bucketItem(1, minute, minute*1e6/75, 1) },
+		"extreme precision":    func(p *wire.Push) { p.Items[1] = bucketItem(1, minute, math.MaxUint64, 1) },
+		"no ages":              func(p *wire.Push) { p.Items[1] = log(1, 1, hits(5, 1)); p.Items[1].Ages = nil },
+		"ages not ascending":   func(p *wire.Push) { p.Items[1] = log(1, 1, hits(5, 1), hits(5, 1)) },
+		"ages before 1970":     func(p *wire.Push) { p.Items[1] = log(1, 1, hits(5, 1)); p.Items[1].Ages[0] = 6 },
+		"limit":                func(p *wire.Push) { p.Items[1] = log(1, wire.MaxHits+1, hits(5, 1)) },
+		"two token buckets":    func(p *wire.Push) { p.Items[1].Kind, p.Items[1].Hits = tokens, []int64{1, 1} },
+		"large answer":         func(p *wire.Push) { p.Items = slices.Repeat(items(log(1, wire.MaxHits)), 13) },
+		"many buckets": func(p *wire.Push) {
+			p.Items[1] = log(1, 1)
+			for i := range uint64(wire.MaxBuckets + 1) {
+				p.Items[1].Ages, p.Items[1].Hits = append(p.Items[1].Ages, i), append(p.Items[1].Hits, 1)
+			}
+			p.Items[1].Newest = wire.MaxHits
+		},
+		"extreme hits": func(p *wire.Push) { p.Items[1].Hits = []int64{math.MinInt64} },
 	} {
 		p := &wire.Push{Namespace: "ns", Sender: 3, Sequence: 5, Floor: 5,
 			Items: items(item(fixed, 1, minute, epoch, 1), item(fixed, 2, minute, epoch, 1))}
@@ -603,12 +647,18 @@ func testInvalid(t *testing.T, b *bench) {
 
 func testExtremes(t *testing.T, b *bench) {
 	for _, newest := range []uint64{0, 1, 1<<53 - 1, 1 << 53, math.MaxInt64, math.MaxUint64} {
-		for _, kind := range []uint8{fixed, firstHit, sliding} {
+		for _, kind := range []uint8{fixed, firstHit, sliding, tokens} {
 			for _, width := range []uint64{1, wire.MaxWidthMillis} {
 				it := item(kind, 1, width, epoch, 1)
 				it.Newest = newest
 				if out := b.push(items(it), totals(0)); out.Dropped != 1 || out.Answer.Totals[0].Newest != newest {
 					t.Errorf("kind %d, width %d, newest %d: outcome %+v, want 1 dropped", kind, width, newest, out)
+				}
+				for _, precision := range []uint64{1, width * 1e6 / 64, width * 1e6} {
+					it := bucketItem(1, width, precision, wire.MaxHits, hits(newest, 1))
+					if out := b.pushBuckets(it); out.Dropped != 1 || out.Answer.Totals[0].Newest != newest {
+						t.Errorf("width %d, precision %d, newest %d: outcome %+v, want 1 dropped", width, precision, newest, out)
+					}
 				}
 			}
 		}
@@ -666,8 +716,9 @@ func testHammer(t *testing.T, b *bench) {
 				for seq := uint64(1); seq <= batches; seq++ {
 					p := &wire.Push{Namespace: "ns", Sender: sender, Sequence: seq, Floor: seq - min(seq, 3)}
 					for id := range byte(counters) {
-						p.Items = append(p.Items, item([]uint8{fixed, firstHit, sliding}[id%3], id, minute, epoch, int64(seq)))
+						p.Items = append(p.Items, item([]uint8{fixed, firstHit, sliding, tokens}[id%4], id, minute, epoch, int64(seq)))
 					}
+					p.Items = append(p.Items, log(counters, wire.MaxHits, hits(uint64(epoch.UnixNano())-sender, int64(seq))))
 					if _, err := b.store.Push(t.Context(), p); err != nil {
 						t.Error(err)
 					}
@@ -681,7 +732,7 @@ func testHammer(t *testing.T, b *bench) {
 		})
 	}
 	pushes.Wait()
-	if got, want := b.sum("ns"), int64(senders*counters*batches*(batches+1)/2); got != want {
+	if got, want := b.sum("ns"), int64(senders*(counters+1)*batches*(batches+1)/2); got != want {
 		t.Errorf("sum %d, want %d: every batch once", got, want)
 	}
 }
