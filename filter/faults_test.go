@@ -315,9 +315,12 @@ func TestNoTable(t *testing.T) {
 
 // Whatever order requests, ticks and answers of several VMs take, between every get and every set: sums are exact.
 func TestAnyInterleaving(t *testing.T) {
-	for _, algorithm := range []string{`"fixed_window"`, `"sliding_window"`, `"fixed_window", "start": "first_hit"`} {
+	for _, algorithm := range []string{
+		`"fixed_window"`, `"sliding_window"`, `"fixed_window", "start": "first_hit"`, `"sliding_window", "precision": "150d"`,
+		`"token_bucket"`,
+	} {
 		for _, loss := range []float64{0, 0.15} {
-			for seed := range uint64(12) {
+			for seed := range uint64(8) {
 				nodes := int(seed%2) + 1
 				w := newWorld(t, nodes, 3, synced("0.02", fmt.Sprintf(`
 					{"name": "a", "key": [{"header": "x-user"}], "limits": [{"limit": 1000000, "window": "300d", "algorithm": %s}]},

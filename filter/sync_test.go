@@ -110,6 +110,9 @@ func TestNodesKeepOneLimit(t *testing.T) {
 		`{"limit": 10, "window": "1h", "algorithm": "fixed_window"}`,
 		`{"limit": 10, "window": "1h"}`,
 		`{"limit": 10, "window": "1h", "algorithm": "fixed_window", "start": "first_hit"}`,
+		`{"limit": 10, "window": "1h", "precision": "10m"}`,
+		`{"limit": 10, "window": "1h", "algorithm": "sliding_log"}`,
+		`{"limit": 1, "window": "1h", "algorithm": "token_bucket", "burst": 10}`,
 	} {
 		w := newWorld(t, 2, 2, synced("0.1", `{"name": "all", "limits": [`+limit+`]}`))
 		passed := 0
@@ -129,7 +132,9 @@ func TestNodesKeepOneLimit(t *testing.T) {
 // Whatever happens to callouts, the backend has what was admitted once all is quiet.
 func TestHitsArriveExactlyOnce(t *testing.T) {
 	rule := `{"name": "user", "key": [{"header": "x-user"}], "limits": [
-		{"limit": 100, "window": "1h", "algorithm": "fixed_window"}, {"limit": 1000, "window": "1d"}]}`
+		{"limit": 100, "window": "1h", "algorithm": "fixed_window"}, {"limit": 1000, "window": "1d"},
+		{"limit": 200, "window": "1h", "precision": "1m"}, {"limit": 300, "window": "1d", "algorithm": "sliding_log"},
+		{"limit": 1, "window": "366d", "algorithm": "token_bucket", "burst": 1000}]}`
 	w := newWorld(t, 2, 2, synced("0.05", rule))
 	w.lossBefore, w.lossAfter = 0.15, 0.15
 	passed := int64(0)
@@ -151,8 +156,8 @@ func TestHitsArriveExactlyOnce(t *testing.T) {
 	for range 200 {
 		w.advance(100 * time.Millisecond)
 	}
-	if got := w.sum(); got != 2*passed {
-		t.Errorf("the backend has %d hits of two limits, want 2 × %d", got, passed)
+	if got := w.sum(); got != 5*passed {
+		t.Errorf("the backend has %d hits of five limits, want 5 × %d", got, passed)
 	}
 	for _, v := range w.vms {
 		if n := len(v.plugin.sync.batches) + len(v.plugin.sync.dirty); n != 0 {

@@ -93,8 +93,9 @@ type Push struct {
 // Answer has, for each item of a push and in its order, the totals of the item's windows after the push.
 //
 // Items carry the same Newest as asked for, with totals of all senders; where the backend has another start for a window
-// that began with its first hit, or for a token bucket, Newest is that start. For buckets of a precision all buckets that count
-// are there, with their ages before Newest, whether or not the push had hits of them.
+// that began with its first hit, or for a token bucket, Newest is that start; a token bucket's may also be written as of some
+// whole windows later, with fewer tokens. For buckets of a precision all buckets that count are there, whether or not the push
+// had hits of them; Newest is later than asked for if one of them is.
 type Answer struct {
 	// NowNanos is the backend's Unix time in nanoseconds.
 	NowNanos uint64
