@@ -49,7 +49,7 @@ const (
 )
 
 // check tells what is wrong with a limit of a namespace.
-func check(l *window.Limit, synced bool) error {
+func check(l *window.Limit) error {
 	size := time.Duration(l.Width)
 	if l.Width < window.MinWidth || l.Width > window.MaxWidth || l.Width%window.MinWidth != 0 {
 		return fmt.Errorf("window: want 1ms to 366 days in whole milliseconds, got %v", size)
@@ -80,10 +80,6 @@ func check(l *window.Limit, synced bool) error {
 		}
 	default:
 		return fmt.Errorf("kind: want one of package window's, got %d", l.Kind)
-	}
-	if synced && (l.Kind == window.SlidingBuckets || l.Kind == window.TokenBucket) {
-		return fmt.Errorf("algorithm: sub-buckets, logs and token buckets are not synchronised yet: want a namespace without a store, "+
-			"or a fixed, first-hit or sliding window, got kind %d", l.Kind)
 	}
 	return nil
 }

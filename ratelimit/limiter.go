@@ -13,8 +13,7 @@ import (
 type Rule struct {
 	// Name is part of the identity of the rule's counters: 1 to 64 of A-Za-z0-9_-.
 	Name string
-	// Limits are 1 to 8, made by [SlidingWindow] and its like. In a namespace with a store, only fixed, first-hit and sliding
-	// windows can be had so far.
+	// Limits are 1 to 8, made by [SlidingWindow] and its like.
 	Limits []window.Limit
 	// CountRejected tells whether rejected requests take their hits too. A window may then go over its limit.
 	CountRejected bool

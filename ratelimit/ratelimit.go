@@ -136,7 +136,7 @@ func (n *Namespace) compile(o *NamespaceOptions) error {
 			return fmt.Errorf("window sizes[%d]: want unique sizes, got %v again", i, size)
 		}
 		windows[i] = SlidingWindow(rankedLimit, size)
-		if err := check(&windows[i], o.Store != nil); err != nil {
+		if err := check(&windows[i]); err != nil {
 			return fmt.Errorf("window sizes[%d]: %w", i, err)
 		}
 	}
@@ -155,7 +155,7 @@ func (n *Namespace) compile(o *NamespaceOptions) error {
 		}
 		limits := slices.Clone(r.Limits)
 		for j := range limits {
-			if err := check(&limits[j], o.Store != nil); err != nil {
+			if err := check(&limits[j]); err != nil {
 				return fmt.Errorf("rules[%d].limits[%d].%w", i, j, err)
 			}
 		}

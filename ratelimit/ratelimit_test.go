@@ -106,12 +106,6 @@ func TestOptionsAreChecked(t *testing.T) {
 	rule := func(limits ...window.Limit) func(*NamespaceOptions) {
 		return func(o *NamespaceOptions) { o.Rules = []Rule{{Name: "r", Limits: limits}} }
 	}
-	synced := func(l window.Limit) func(*NamespaceOptions) {
-		return func(o *NamespaceOptions) {
-			o.Store = memory.New(memory.Options{})
-			rule(l)(o)
-		}
-	}
 	odd := SlidingWindow(1, time.Second)
 	odd.Precision = 5
 	for _, test := range []struct {
@@ -146,9 +140,6 @@ func TestOptionsAreChecked(t *testing.T) {
 		{"no burst", rule(TokenBucket(1, time.Second, 0)), "burst: want 1 to 999999999999999, got 0"},
 		{"large log", rule(SlidingLog(100_000, time.Hour)), "limit: want at most "},
 		{"no kind", rule(window.Limit{Shape: window.Shape{Width: 1e9}}), "kind: want one of package window's, got 0"},
-		{"synchronised log", synced(SlidingLog(10, time.Second)), "not synchronised yet"},
-		{"synchronised sub-buckets", synced(SlidingBuckets(10, time.Second, time.Second/10)), "not synchronised yet"},
-		{"synchronised bucket", synced(TokenBucket(10, time.Second, 10)), "not synchronised yet"},
 	} {
 		o := NamespaceOptions{Name: "test"}
 		test.change(&o)

@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,6 +34,8 @@ type place struct {
 type batch struct {
 	push *wire.Push
 	keys []pushedKey
+	// answers is how many bytes its answer takes at most on the wire, which a store holds it to.
+	answers int
 	// ends is the time from which none of its windows counts any more.
 	ends int64
 }
@@ -108,7 +111,7 @@ func (n *Namespace) sync(ctx context.Context) error {
 
 // room makes room for more items in the batch.
 func (n *Namespace) room(ctx context.Context, items int) error {
-	if n.batch.push != nil && len(n.batch.push.Items)+items > wire.MaxItems {
+	if n.batch.push != nil && (len(n.batch.push.Items)+items > wire.MaxItems || n.batch.answers > wire.MaxAnswer/2) {
 		if err := n.send(ctx); err != nil {
 			return err
 		}
@@ -123,6 +126,7 @@ func (n *Namespace) room(ctx context.Context, items int) error {
 
 func (b *batch) add(item wire.Item, ends int64) {
 	b.push.Items = append(b.push.Items, item)
+	b.answers += item.AnswerSize()
 	b.ends = max(b.ends, ends)
 }
 
@@ -282,6 +286,7 @@ func (n *Namespace) Lost() uint64 { return n.lost.Load() }
 type fetched struct {
 	wire.Counter
 	windows []backend.Window
+	limit   uint64 // the last taker's, of a token bucket
 }
 
 // Fetch loads the namespace's counters from the store, so that a process that has just started knows what the others have
@@ -302,7 +307,7 @@ func (n *Namespace) Fetch(ctx context.Context) error {
 			return nil
 		}
 		if _, ok := waiting[c.ID]; ok || len(waiting) < n.capacity {
-			waiting[c.ID] = append(waiting[c.ID], fetched{Counter: c.Counter, windows: slices.Clone(c.Windows)})
+			waiting[c.ID] = append(waiting[c.ID], fetched{Counter: c.Counter, windows: slices.Clone(c.Windows), limit: c.Limit})
 		}
 		return nil
 	})
@@ -355,12 +360,25 @@ func (h *hand) join(c wire.Counter, windows []backend.Window) {
 	}
 	l, s := &h.rule.counter.Limits[i], &h.cell.States[i]
 	totals := window.Totals{Newest: l.Number(s), Hits: make([]uint64, 2)}
+	if l.Kind == window.SlidingBuckets {
+		totals.Hits = totals.Hits[:0]
+		slices.SortFunc(windows, func(a, b backend.Window) int { return cmp.Compare(b.Number, a.Number) })
+		if len(windows) > 0 {
+			totals.Newest = windows[0].Number
+		}
+	}
 	for _, w := range windows {
 		hits := uint64(max(0, w.Hits))
-		if l.Kind == window.FirstHitWindow {
+		switch l.Kind {
+		case window.FirstHitWindow, window.TokenBucket:
 			totals.Newest, totals.Hits[0] = w.Number, hits
-		} else if age := totals.Newest - w.Number; age < uint64(len(totals.Hits)) {
-			totals.Hits[age] = hits
+		case window.SlidingBuckets:
+			totals.Hits = append(totals.Hits, hits)
+			totals.Ages = append(totals.Ages, totals.Newest-w.Number)
+		default:
+			if age := totals.Newest - w.Number; age < uint64(len(totals.Hits)) {
+				totals.Hits[age] = hits
+			}
 		}
 	}
 	l.Settle(s, false, &totals)
@@ -373,6 +391,9 @@ func (n *Namespace) forgetFetched(now int64) {
 	for id, counters := range n.fetched {
 		if !slices.ContainsFunc(counters, func(f fetched) bool {
 			return slices.ContainsFunc(f.windows, func(w backend.Window) bool {
+				if window.Kind(f.Kind) == window.TokenBucket {
+					return int64(backend.TokensExpireNanos(f.Counter, f.limit, w)) > now
+				}
 				return int64(backend.ExpiresNanos(f.Counter, w.Number)) > now
 			})
 		}) {

@@ -98,7 +98,10 @@ func TestInstancesConverge(t *testing.T) {
 func testConvergence(t *testing.T, clock *fakeClock, store Store) {
 	options := NamespaceOptions{
 		WindowSizes: []time.Duration{time.Minute, time.Hour}, Store: store,
-		Rules: []Rule{{Name: "r", Limits: []window.Limit{FixedWindow(1e6, time.Hour), FirstHitWindow(1e6, time.Hour)}}},
+		Rules: []Rule{
+			{Name: "r", Limits: []window.Limit{FixedWindow(1e6, time.Hour), FirstHitWindow(1e6, time.Hour)}},
+			{Name: "s", Limits: []window.Limit{SlidingBuckets(1e6, time.Hour, time.Minute), SlidingLog(300, time.Hour), TokenBucket(1, 24*time.Hour, 1e6)}},
+		},
 	}
 	nodes := []*Namespace{define(t, clock, options), define(t, clock, options), define(t, clock, options)}
 	random := rand.New(rand.NewPCG(1, 2))
@@ -110,6 +113,7 @@ func testConvergence(t *testing.T, clock *fakeClock, store Store) {
 		increment(t, n, key, time.Hour, hits)
 		want[key] += float64(hits)
 		limiter(t, n, "r").Decide(hits, key)
+		limiter(t, n, "s").Decide(hits, key)
 		taken[key] += hits
 		clock.advance(time.Duration(random.IntN(100)) * time.Millisecond)
 		if random.IntN(300) == 0 {
@@ -137,6 +141,9 @@ func testConvergence(t *testing.T, clock *fakeClock, store Store) {
 			if got := l.Decide(0, key).Remaining; got != 1e6-taken[key] {
 				t.Errorf("node %d, %s: %d remaining, want %d", i, key, got, 1e6-taken[key])
 			}
+			if got := limiter(t, n, "s").Decide(0, key); got.Limit != 1 || got.Remaining != 300-taken[key] {
+				t.Errorf("node %d, %s: %+v of the log, want %d", i, key, got, 300-taken[key])
+			}
 		}
 	}
 	total := int64(0)
@@ -144,7 +151,7 @@ func testConvergence(t *testing.T, clock *fakeClock, store Store) {
 		total += int64(hits)
 	}
 	got := sums(t, store, "test")
-	if got["3 3600000"] != total || got["1 3600000"] != total || got["2 3600000"] != total {
+	if got["3 3600000"] != total || got["1 3600000"] != total || got["2 3600000"] != total || got["4 3600000"] != 2*total || got["5 86400000"] != total {
 		t.Errorf("the store has %v, want %d of each", got, total)
 	}
 }

@@ -1,6 +1,7 @@
 package window
 
 import (
+	"flag"
 	"fmt"
 	"math"
 	"math/big"
@@ -215,6 +216,9 @@ func TestTimelines(t *testing.T) {
 	}
 }
 
+// decisionsPerKind is what a test run under the race detector has the time for; a million in all.
+var decisionsPerKind = flag.Int("decisions", 220_000, "decisions of each algorithm to compare with the model's")
+
 // history is the model: it keeps every hit, and computes with rationals.
 type history struct {
 	limit Limit
@@ -330,7 +334,7 @@ func TestAgainstModel(t *testing.T) {
 			t.Parallel()
 			random := rand.New(rand.NewPCG(uint64(kind), 2))
 			decisions := 0
-			for decisions < 220_000 {
+			for decisions < *decisionsPerKind {
 				limit := Limit{Shape: Shape{Kind: kind, Width: widths[random.IntN(len(widths))]}, Max: limits[random.IntN(len(limits))]}
 				switch kind {
 				case SlidingBuckets:
