@@ -37,7 +37,7 @@ func readLimit(v value) (limit window.Limit) {
 	v.object(`{"limit": 100, "window": "1m"}`,
 		field{"limit", required, func(v value) {
 			hits = v
-			n, _ := v.integer(0, maxHits)
+			n := v.integer(0, maxHits)
 			limit.Max = uint64(n)
 		}},
 		field{"window", required, func(v value) { width = v.duration(minWindow, maxWindow) }},
@@ -54,7 +54,7 @@ func readLimit(v value) (limit window.Limit) {
 		}},
 		field{"burst", optional, func(v value) {
 			burst = v
-			n, _ := v.integer(1, maxHits)
+			n := v.integer(1, maxHits)
 			limit.Burst = uint64(n)
 		}},
 	)

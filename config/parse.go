@@ -72,7 +72,7 @@ func readConfig(v value, like string) *Config {
 			}
 		}},
 		field{"capacity", optional, func(v value) {
-			n, _ := v.integer(1, maxCapacity)
+			n := v.integer(1, maxCapacity)
 			c.Capacity = int(n)
 		}},
 		field{"rules", required, func(v value) { c.Rules = readRules(v) }},

@@ -26,7 +26,7 @@ func readResponse(v value) Response {
 	var body, contentType value
 	v.object(`{"status": 429}`,
 		field{"status", optional, func(v value) {
-			n, _ := v.integer(200, 599)
+			n := v.integer(200, 599)
 			r.Status = int(n)
 		}},
 		field{"body", optional, func(v value) {
@@ -39,7 +39,7 @@ func readResponse(v value) Response {
 		}},
 		field{"headers", optional, func(v value) { r.Headers = readHeaders(v) }},
 		field{"grpc_status", optional, func(v value) {
-			n, _ := v.integer(0, 16)
+			n := v.integer(0, 16)
 			r.GRPCStatus = int(n)
 		}},
 	)

@@ -74,6 +74,6 @@ func readCost(v value) (hits uint64, from *Selector) {
 		s := readSelector(v, "an integer from 0, "+wantSelector)
 		return 1, &s
 	}
-	n, _ := v.integer(0, maxHits)
+	n := v.integer(0, maxHits)
 	return uint64(n), nil
 }

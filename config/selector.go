@@ -78,11 +78,11 @@ func readClientIP(v value) Selector {
 	s := clientIP
 	v.object(`{"ipv4_prefix": 32, "ipv6_prefix": 64}`,
 		field{"ipv4_prefix", optional, func(v value) {
-			n, _ := v.integer(0, 32)
+			n := v.integer(0, 32)
 			s.IPv4Prefix = int(n)
 		}},
 		field{"ipv6_prefix", optional, func(v value) {
-			n, _ := v.integer(0, 128)
+			n := v.integer(0, 128)
 			s.IPv6Prefix = int(n)
 		}},
 	)

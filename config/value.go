@@ -266,15 +266,15 @@ func (v value) choice(names ...string) int {
 }
 
 // integer reads a number without a fraction, however it is written: 100, 100.0 and 1e+02 are the same.
-func (v value) integer(least, most int64) (n int64, ok bool) {
+func (v value) integer(least, most int64) int64 {
 	if v.json.Type == gjson.Number {
 		n, whole := parseDecimal(v.json.Raw).scaled(0)
 		if whole && least <= n && n <= most {
-			return n, true
+			return n
 		}
 	}
 	v.wrong("an integer from " + strconv.FormatInt(least, 10) + " to " + strconv.FormatInt(most, 10))
-	return 0, false
+	return 0
 }
 
 func (v value) boolean() bool {

@@ -476,8 +476,8 @@ func TestClockJumps(t *testing.T) {
 			t.Fatalf("%+v: passed %d at once after a jump from %d to %d", l, passed, now, jumped)
 		}
 		// However late it is by the state, two windows on (one for what ended, one to wear off) there is room again.
-		if real := min(max(jumped, 0), maxTime); real < maxTime-4*width {
-			if l.Advance(&s, real+max(width, maxBack)+2*width); !l.Allows(&s, 1) {
+		if clock := min(max(jumped, 0), maxTime); clock < maxTime-4*width {
+			if l.Advance(&s, clock+max(width, maxBack)+2*width); !l.Allows(&s, 1) {
 				t.Fatalf("%+v: locked out after a jump from %d to %d: %+v", l, now, jumped, s)
 			}
 		}
