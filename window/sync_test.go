@@ -348,13 +348,16 @@ func TestStateRoundTrip(t *testing.T) {
 }
 
 func BenchmarkDecide(b *testing.B) {
-	for _, l := range []Limit{fixed(1_000_000, minute), firstHit(1_000_000, minute), sliding(1_000_000, minute)} {
-		b.Run(fmt.Sprint(l.Kind), func(b *testing.B) {
-			s := State{Newest: monday, Hits: [2]Hits{{}, {Total: 1000}}}
+	for name, l := range map[string]Limit{
+		"fixed": fixed(1_000_000, minute), "first hit": firstHit(1_000_000, minute), "sliding": sliding(1_000_000, minute),
+		"sub-buckets": subBuckets(1_000_000, minute, second), "log of 500": log(500, minute), "token bucket": tokens(1_000_000, 1_000_000, minute),
+	} {
+		b.Run(name, func(b *testing.B) {
+			s := State{Newest: monday}
 			now := monday
 			b.ReportAllocs()
 			for b.Loop() {
-				now += 1000
+				now += minute / 400
 				if l.Advance(&s, now); l.Allows(&s, 1) {
 					l.Take(&s, 1)
 				}
