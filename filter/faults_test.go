@@ -97,11 +97,20 @@ func TestPushesOfAWatchedKey(t *testing.T) {
 		w.advance(100 * time.Millisecond)
 	}
 	before := w.pushes
+	next := make([]int64, len(w.vms)) // each worker ticks in its own time
 	for i := range 15_000 {
+		w.now += 1e6
+		w.proxies[0].now = w.now
 		if i%10 == 0 {
 			w.any().send("x-user", "ann")
 		}
-		w.advance(time.Millisecond)
+		for k, v := range w.vms {
+			if w.now >= next[k] {
+				v.tick()
+				next[k] = w.now + int64(v.tickMillis)*1e6 + int64(k)
+			}
+			w.deliver(v)
+		}
 	}
 	if pushes := w.pushes - before; pushes < 14 || pushes > 17 {
 		t.Errorf("%d pushes of one key in 15 intervals", pushes)
