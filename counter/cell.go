@@ -40,7 +40,9 @@ type Cell struct {
 	// others are the encoded states of limits that this rule does not have: another filter's, or an older configuration's,
 	// of the same name.
 	others []byte
-	other  window.State // scratch
+	// claimed are the others as they were before Claim.
+	claimed []byte
+	other   window.State // scratch
 }
 
 // The first byte of an entry says what it is.
@@ -227,7 +229,11 @@ func (r *Rule) MaxSize() int {
 func (c *Cell) ForgetAt() int64 {
 	at := int64(0)
 	for i := range c.States {
-		at = max(at, c.rule.Limits[i].ForgetAt(&c.States[i]))
+		l, s := &c.rule.Limits[i], &c.States[i]
+		at = max(at, l.ForgetAt(s))
+		if c.synced && (s.Pending() || s.InFlight()) {
+			at = max(at, l.PushEnds(s))
+		}
 	}
 	for rest := c.others; len(rest) > 0; {
 		forget, length := c.forgetOther(rest)

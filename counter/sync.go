@@ -81,6 +81,12 @@ func (c *Cell) Pending() bool {
 			return true
 		}
 	}
+	for rest := c.others; c.synced && len(rest) > 0; {
+		rest = rest[window.DecodeState(rest, &c.other):]
+		if c.other.Pending() {
+			return true
+		}
+	}
 	return false
 }
 
@@ -120,6 +126,7 @@ func (c *Cell) Claim(now int64) (claimed bool) {
 	for i := range c.States {
 		c.rule.Limits[i].Claim(&c.States[i])
 	}
+	c.landOthers()
 	c.sync.Claimed = seconds
 	c.sync.Due = DueAt(now + c.rule.SyncRate)
 	return true
@@ -171,10 +178,31 @@ func Orphans(payload []byte, visit func(id [16]byte, l *window.Limit, push *wind
 	if len(payload) < 1+syncSize || payload[0]&syncedFlag == 0 {
 		return
 	}
-	sync := decodeSync(payload[1:])
+	orphans(decodeSync(payload[1:]).ID, payload[1+syncSize:], visit)
+}
+
+// landOthers counts pending hits of limits that the rule doesn't have as pushed: ClaimedOthers names them.
+func (c *Cell) landOthers() {
+	c.claimed = append(c.claimed[:0], c.others...)
+	c.others = c.others[:0]
+	for rest := c.claimed; len(rest) > 0; {
+		limit, _ := window.DecodeLimit(rest)
+		rest = rest[window.DecodeState(rest, &c.other):]
+		limit.Claim(&c.other)
+		c.other.Land()
+		c.others = limit.AppendState(c.others, &c.other, c.synced)
+	}
+}
+
+// ClaimedOthers calls visit as Orphans does, with what the last Claim found pending of limits that the rule doesn't have.
+func (c *Cell) ClaimedOthers(visit func(id [16]byte, l *window.Limit, push *window.Push, ends int64)) {
+	orphans(c.sync.ID, c.claimed, visit)
+}
+
+func orphans(id [16]byte, states []byte, visit func(id [16]byte, l *window.Limit, push *window.Push, ends int64)) {
 	var state window.State
 	var push window.Push
-	for rest := payload[1+syncSize:]; len(rest) > 0; {
+	for rest := states; len(rest) > 0; {
 		limit, _ := window.DecodeLimit(rest)
 		length := window.DecodeState(rest, &state)
 		if length == 0 {
@@ -184,7 +212,7 @@ func Orphans(payload []byte, visit func(id [16]byte, l *window.Limit, push *wind
 			state.Land() // what is in flight is somebody else's
 			limit.Claim(&state)
 			limit.Outgoing(&state, &push)
-			visit(sync.ID, &limit, &push, limit.PushEnds(&state))
+			visit(id, &limit, &push, limit.PushEnds(&state))
 		}
 		rest = rest[length:]
 	}

@@ -398,3 +398,85 @@ func (w *world) interleave() (passed int64) {
 	}
 	return passed
 }
+
+// Two nodes that stay below a token bucket's rate each, but not together, keep to it together.
+func TestTokenBucketOfTwoNodes(t *testing.T) {
+	for _, test := range []struct {
+		limit, rate string
+		pause       time.Duration
+		requests    int
+		most        int
+	}{
+		{`{"limit": 10, "window": "1s", "algorithm": "token_bucket"}`, "1", 111 * time.Millisecond, 540, 640},
+		{`{"limit": 100, "window": "1m", "burst": 10, "algorithm": "token_bucket"}`, "0.5", 999 * time.Millisecond, 600, 1030},
+		{`{"limit": 100, "window": "1m", "burst": 10, "algorithm": "token_bucket"}`, "5", 999 * time.Millisecond, 600, 1040},
+	} {
+		w := newWorld(t, 2, 1, synced(test.rate, `{"name": "all", "limits": [`+test.limit+`]}`))
+		passed := 0
+		for range test.requests {
+			for _, v := range w.vms {
+				if v.send() {
+					passed++
+				}
+			}
+			w.advance(test.pause)
+		}
+		if passed > test.most || passed < test.most*9/10 {
+			t.Errorf("%s, sync_rate %s: passed %d of %d, want about %d", test.limit, test.rate, passed, 2*test.requests, test.most)
+		}
+	}
+}
+
+// A rule whose limits change while hits are pending loses none of them: neither of the limits that go, nor of those that stay.
+func TestChangedLimitsWithPendingHits(t *testing.T) {
+	limits := func(l string) string { return synced("1", `{"name": "all", "limits": [`+l+`]}`) }
+	for _, test := range []struct {
+		before, after string
+		want          int64
+	}{
+		{`{"limit": 100, "window": "1h", "algorithm": "fixed_window"}`, `{"limit": 100, "window": "1h"}`, 3 + 5},
+		{`{"limit": 100, "window": "1h", "algorithm": "fixed_window"}`, `{"limit": 1, "window": "1d", "burst": 100, "algorithm": "token_bucket"}`, 3 + 5},
+		{`{"limit": 100, "window": "1h", "algorithm": "fixed_window"}`, `{"limit": 100, "window": "1h", "algorithm": "fixed_window"}, {"limit": 10, "window": "1d"}`, 8 + 5},
+		{`{"limit": 2, "window": "1d", "burst": 100, "algorithm": "token_bucket"}`, `{"limit": 3, "window": "1d", "burst": 100, "algorithm": "token_bucket"}`, 8},
+	} {
+		w := newWorld(t, 1, 1, limits(test.before))
+		w.vms[0].send()
+		w.advance(300 * time.Millisecond)
+		w.advance(1500 * time.Millisecond)
+		w.vms[0].send()
+		w.advance(300 * time.Millisecond)
+		w.vms[0].send()
+		w.vms[0], _ = w.vms[0].replace(limits(test.after))
+		for range 5 {
+			w.vms[0].send()
+		}
+		for range 300 {
+			w.advance(100 * time.Millisecond)
+		}
+		if got := w.sum(); got != test.want {
+			t.Errorf("%s\nto %s:\nthe backend has %d hits, want %d", test.before, test.after, got, test.want)
+		}
+	}
+}
+
+// As many keys as the capacity fit, however large their entries are.
+func TestLargeEntriesShareAPage(t *testing.T) {
+	for _, limits := range []int{1, 3, 8} {
+		l := ""
+		for i := range limits {
+			l += fmt.Sprintf(`, {"limit": 367, "window": "%dd", "algorithm": "sliding_log"}`, 366-i)
+		}
+		p := newProxy(t)
+		v := p.start(`{"capacity": 2, "rules": [{"name": "u", "key": [{"header": "x-user"}], "limits": [` + l[2:] + `]}]}`)
+		passed := map[string]int{}
+		for i := range 1000 {
+			user := []string{"ann", "bob"}[i%2]
+			if p.now += 1703 * second; v.send("x-user", user) {
+				passed[user]++
+			}
+		}
+		if passed["ann"] != 367 || passed["bob"] != 367 {
+			t.Errorf("%d logs: passed %v, want 367 each", limits, passed)
+		}
+	}
+}

@@ -314,6 +314,13 @@ func (s *syncer) claim(b *batch, d dirtyKey, now int64) (done bool) {
 			b.hits += s.push.Taken()
 			p.metrics.pushed.add(s.push.Taken())
 		}
+		if pending {
+			m.cell.ClaimedOthers(func(id [16]byte, l *window.Limit, push *window.Push, ends int64) {
+				if !s.rescue(id, l, push, ends) {
+					p.metrics.lost.add(push.Taken())
+				}
+			})
+		}
 		return true
 	}
 	return false

@@ -84,7 +84,7 @@ func Open(data Data, options Options, random func() uint64) (*Table, error) {
 		if found && t.readHeader(value) {
 			// Rounded down, so that all pages together keep to the bound. A page that a get copies should not be huge, even
 			// if the table was made for far fewer.
-			t.pageBytes = max(1, min(capacity*perCounter/int(t.pages), largestPage)-len(t.name)-numberSize)
+			t.pageBytes = max(1, min(capacity*perCounter/int(t.pages), max(largestPage, 4*perCounter))-len(t.name)-numberSize)
 			return t, nil
 		}
 		if !found {

@@ -54,8 +54,24 @@ func (l *Limit) fillTime() (nanos int64, whole bool) {
 // tokens are missing as before, and come back at the new rate.
 func (l *Limit) Adapt(s *State, other *Limit) {
 	if l.Kind == TokenBucket && l.Max != other.Max {
-		s.Hits[0] = Hits{Total: other.used(s)}
+		h := &s.Hits[0]
+		h.Total -= min(other.returned(s, s.Newest), h.Total)
 		s.Start = s.Newest
+	}
+}
+
+// fill makes a bucket full whose tokens are all back. Those that the backend has yet to hear of are kept, as taken so long ago that
+// they are back by now: other nodes' tokens may not be.
+func (l *Limit) fill(s *State, now int64) {
+	h := &s.Hits[0]
+	if h.Diff == 0 && h.Flight == 0 {
+		s.Start, *h = 0, Hits{}
+		return
+	}
+	pending := h.Diff + h.Flight
+	h.Total, s.Start = clamp(-pending), 0
+	if ago := l.returnedAt(s, clamp(pending)); ago <= now {
+		s.Start = now - ago
 	}
 }
 
@@ -67,7 +83,7 @@ func (l *Limit) refill(s *State, now int64) {
 	case h.idle() || l.Max == 0:
 		return
 	case l.returned(s, now) >= h.Sum():
-		s.Start, *h = 0, Hits{}
+		l.fill(s, now)
 		return
 	}
 	// Hits not pushed yet stay as they are, so the total bounds what can be forgotten.

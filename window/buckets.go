@@ -40,6 +40,16 @@ func (l *Limit) bucketsLeaveAt(s *State, hits uint64) int64 {
 	return s.Newest
 }
 
+// lastLeavesAt is the time when no bucket with anything in it is covered any more.
+func (l *Limit) lastLeavesAt(s *State) int64 {
+	for i := len(s.Buckets) - 1; i >= 0; i-- {
+		if !s.Buckets[i].idle() {
+			return (s.Buckets[i].Number + l.covered()) * l.Precision
+		}
+	}
+	return s.Newest
+}
+
 // takeBucket counts hits in the present's bucket. A log is bounded: hits above the limit, which only rejected requests, costs of
 // responses and other nodes can bring, push out the oldest.
 func (l *Limit) takeBucket(s *State, cost uint64) {

@@ -89,8 +89,16 @@ func (l *Limit) Outgoing(s *State, p *Push) {
 	}
 }
 
-// PushEnds is the time from which nobody wants a push any more, as none of its windows counts.
-func (l *Limit) PushEnds(s *State) int64 { return max(l.ForgetAt(s), s.Newest+1) }
+// PushEnds is the time from which nobody wants what s has for the backend any more, as none of its windows counts. A token bucket
+// that is full here may lack all of its tokens in the backend.
+func (l *Limit) PushEnds(s *State) int64 {
+	at := l.ForgetAt(s)
+	if h := &s.Hits[0]; l.Kind == TokenBucket && (h.Diff != 0 || h.Flight != 0) {
+		there := State{Start: s.Newest}
+		at = max(at, l.returnedAt(&there, clamp(h.Diff+h.Flight)+l.Burst))
+	}
+	return max(at, s.Newest+1)
+}
 
 // Settle takes in the backend's answer to a push; landed tells that it is the one that is in flight. The state may have moved
 // on since: what the answer says of windows that s has left is of no use any more. Totals never go down, and a push that was

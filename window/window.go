@@ -254,7 +254,7 @@ func (l *Limit) ResetAt(s *State) (at int64, ok bool) {
 func (l *Limit) ForgetAt(s *State) int64 {
 	switch {
 	case l.Kind == SlidingBuckets:
-		return l.bucketsLeaveAt(s, sumBuckets(s))
+		return l.lastLeavesAt(s)
 	case s.Hits[0].idle() && s.Hits[1].idle():
 		return s.Newest
 	case l.Kind == TokenBucket:
