@@ -213,6 +213,27 @@ func TestFirstHitWindowsMerge(t *testing.T) {
 	}
 }
 
+// Hits go back into the window that they came from also if an answer has moved its start since, and not into a later one.
+func TestGiveBackAfterAnAnswer(t *testing.T) {
+	t.Parallel()
+	for _, l := range []Limit{firstHit(10, minute), tokens(1, 10, minute)} {
+		var s State
+		l.Advance(&s, monday+5*second)
+		l.Take(&s, 3)
+		number := l.Number(&s)
+		l.Claim(&s)
+		l.Settle(&s, true, &Totals{Newest: uint64(monday), Hits: []uint64{7}})
+		if l.GiveBack(&s, number, 2); s.Start != monday || s.Hits[0] != (Hits{Total: 7, Diff: -2}) {
+			t.Errorf("kind %d: got start %d, %+v", l.Kind, s.Start-monday, s.Hits[0])
+		}
+	}
+	l := firstHit(10, minute)
+	s := State{Newest: monday + 2*minute, Start: monday + 2*minute, Hits: [2]Hits{{Diff: 3}}}
+	if l.GiveBack(&s, uint64(monday), 2); s.Hits[0].Diff != 3 {
+		t.Errorf("given back into a later window: %+v", s.Hits[0])
+	}
+}
+
 func TestTokenBucketsMerge(t *testing.T) {
 	t.Parallel()
 	l := tokens(6, 10, minute) // one in ten seconds

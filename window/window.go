@@ -302,8 +302,11 @@ func (l *Limit) GiveBack(s *State, number, cost uint64) {
 			}
 		}
 	case TokenBucket:
-		// The bucket may have been written by a whole number of windows later since.
-		if later := uint64(s.Start) - number; later%uint64(l.Width) == 0 {
+		// Whatever start the bucket has by now, it lacks these tokens.
+		s.Hits[0].giveBack(cost)
+	case FirstHitWindow:
+		// Another node may have had the window's first hit, as an answer has told since: then it starts earlier.
+		if within := number - uint64(s.Start); within < uint64(l.Width) {
 			s.Hits[0].giveBack(cost)
 		}
 	default:
