@@ -258,6 +258,37 @@ func TestClockOff(t *testing.T) {
 	}
 }
 
+// A worker that has had no answer yet keeps to the time that the others have learnt.
+func TestClockOfANewWorker(t *testing.T) {
+	w := newWorld(t, 1, 1, synced("0.1", `{"name": "all", "limits": [{"limit": 5, "window": "1m", "algorithm": "fixed_window"}]}`))
+	p := w.proxies[0]
+	exchange := func() {
+		w.now += 50e6
+		p.now = w.now + 90*second
+		w.vms[0].tick()
+		w.deliver(w.vms[0])
+	}
+	passed := 0
+	for range 3 {
+		if w.vms[0].send() {
+			passed++
+		}
+		exchange()
+	}
+	fresh := p.start(string(w.vms[0].configuration))
+	for range 10 {
+		for _, v := range []*fakeVM{fresh, w.vms[0]} {
+			if v.send() {
+				passed++
+			}
+		}
+		exchange()
+	}
+	if passed > 6 { // one before the first answer, in a window of the wrong clock
+		t.Errorf("passed %d, want 5 and one by the wrong clock", passed)
+	}
+}
+
 func TestClockCorrection(t *testing.T) {
 	var c clock
 	for i, step := range []struct{ sent, received, backend, offset int64 }{

@@ -122,7 +122,9 @@ func newSyncer(p *plugin) *syncer {
 	// Ten ticks an interval, so that a new key needn't wait long; spread, so that the workers of all proxies don't tick at once.
 	tick := max(1, min(millis/10, 100))
 	tick += rand.Int64N(tick/4 + 1)
-	return &syncer{plugin: p, sender: rand.Uint64(), tickMillis: uint32(tick)}
+	s := &syncer{plugin: p, sender: rand.Uint64(), tickMillis: uint32(tick), clock: newClock(p.config.Namespace)}
+	s.clock.read()
+	return s
 }
 
 // reachable tells whether the backend answered last time.
@@ -163,6 +165,7 @@ func item(id [16]byte, l *window.Limit, push *window.Push) wire.Item {
 
 // tick does what is due, for as long as a tick may take.
 func (s *syncer) tick() {
+	s.clock.read()
 	start := s.plugin.now()
 	deadline := start + tickNanos
 	done := s.settle(deadline)
@@ -386,6 +389,7 @@ func (s *syncer) done(b *batch, sequence uint64, ok bool) {
 	b.state = answered
 	s.failures, s.retryAt = 0, 0
 	s.clock.see(b.sentAt, proxywasm.Now(), int64(b.reader.NowNanos))
+	s.clock.write()
 	s.settle(s.plugin.now() + tickNanos)
 }
 
@@ -543,27 +547,4 @@ func (s *syncer) inherit(from *syncer) {
 	s.dirty = append(append(s.dirty, from.dirty[:from.kept]...), from.dirty[from.at:]...)
 	s.at, s.kept = 0, 0
 	from.batches, from.orphans, from.dirty, from.at, from.kept = nil, nil, nil, 0, 0
-}
-
-// clock corrects the proxy's clock to the backend's, so that all nodes keep to the same windows.
-type clock struct {
-	offset int64 // what to add to the proxy's time
-	trip   int64 // round trip of the answer that the offset is from
-	seen   int64
-}
-
-// patience is for how long an answer with a short round trip is believed more than one with a longer.
-const patience = int64(60e9)
-
-// see takes in an answer's time. The backend read it somewhere in the round trip, so that an offset of less than half of that
-// says nothing.
-func (c *clock) see(sent, received, backend int64) {
-	trip := received - sent
-	if trip < 0 || trip > c.trip && c.seen != 0 && received-c.seen < patience && received >= c.seen {
-		return
-	}
-	c.trip, c.seen = trip, received
-	if c.offset = backend - sent - trip/2; -c.offset <= trip/2 && c.offset <= trip/2 {
-		c.offset = 0
-	}
 }

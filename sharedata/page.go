@@ -51,7 +51,7 @@ func (t *Table) Read(s *Slot, a Address) (found bool) {
 	value, cas, exists := t.data.Get(s.name)
 	s.cas = cas
 	if !exists {
-		s.cas = createOnly
+		s.cas = CreateOnly
 	}
 	s.page = append(s.page[:0], value...)
 	return s.find()

@@ -26,8 +26,8 @@ type Data interface {
 	Set(key, value []byte, cas uint32) (written bool)
 }
 
-// createOnly is a number that no key has: it creates a missing key and is refused by an existing one.
-const createOnly = 0x7fffffff
+// CreateOnly is a number that no key has: it creates a missing key and is refused by an existing one.
+const CreateOnly = 0x7fffffff
 
 const (
 	// BytesPerCounter is the shared data that a table takes for each counter of its capacity, names included, if entries
@@ -88,7 +88,7 @@ func Open(data Data, options Options, random func() uint64) (*Table, error) {
 			return t, nil
 		}
 		if !found {
-			cas = createOnly
+			cas = CreateOnly
 		}
 		header := []byte{tableFormat}
 		header = binary.LittleEndian.AppendUint64(header, random())

@@ -164,6 +164,9 @@ func testTokensOfOneNode(t *testing.T, b *bench) {
 			for _, s := range []*window.State{&one, node} {
 				l.Advance(s, now.UnixNano())
 				l.Take(s, cost)
+				// Nothing is pending: the store hears of it at once.
+				l.Claim(s)
+				s.Land()
 			}
 			b.seq++
 			p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: b.seq, Floor: b.seq,
