@@ -21,17 +21,13 @@ func Identity(key []byte) (id [16]byte) {
 	return id
 }
 
-const (
-	// plainBytes is what a counter of one limit may take in the table on average.
-	plainBytes = 96
-	// bytesPerLimit is what each further limit adds to that.
-	bytesPerLimit = 48
-)
+// bytesPerLimit is what each further limit of a rule adds to the memory that a counter may take.
+const bytesPerLimit = 48
 
-// BytesPerCounter is the memory that a table should have for each counter of the rule: the usual size, but logs and sub-buckets
-// in full.
-func (r *Rule) BytesPerCounter() int {
-	size := plainBytes + (len(r.Limits)-1)*bytesPerLimit
+// ExtraBytes is the memory that a table should have for each counter of the rule beyond the usual: for further limits, and for logs
+// and sub-buckets in full.
+func (r *Rule) ExtraBytes() int {
+	size := (len(r.Limits) - 1) * bytesPerLimit
 	for i := range r.Limits {
 		if r.Limits[i].Kind == window.SlidingBuckets {
 			size += r.Limits[i].MaxStateSize(r.Synced())

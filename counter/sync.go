@@ -165,8 +165,8 @@ func (c *Cell) Ask(now int64) {
 	c.sync.Due = DueAt(now + max(c.rule.SyncRate, min(idle/4, longestPause)))
 }
 
-// Settle takes in the backend's answer for limit i to a push with this claim. Answers for all limits are settled together, the
-// first limit's first: the claim is over with the cell's next one.
+// Settle takes in the backend's answer for limit i to a push with this claim. If the cell has been claimed again since, or was made
+// anew, nothing lands, and totals are raised only.
 func (c *Cell) Settle(i int, claim uint16, total *window.Totals) {
 	c.rule.Limits[i].Settle(&c.States[i], c.sync.Claimed == claim, total)
 }

@@ -96,11 +96,12 @@ func (p *plugin) compile() {
 }
 
 // bytesPerCounter is what a counter of the largest rule takes.
-func (p *plugin) bytesPerCounter() (most int) {
+func (p *plugin) bytesPerCounter() int {
+	extra := 0
 	for i := range p.rules {
-		most = max(most, p.rules[i].counter.BytesPerCounter())
+		extra = max(extra, p.rules[i].counter.ExtraBytes())
 	}
-	return most
+	return sharedata.BytesPerCounter + extra
 }
 
 // OnTick implements types.PluginContext.

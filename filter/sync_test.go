@@ -164,16 +164,6 @@ func TestHitsArriveExactlyOnce(t *testing.T) {
 			t.Errorf("%d batches and keys are left when all is quiet", n)
 		}
 	}
-	// Every node knows the totals, so that each key is refused or allowed everywhere alike.
-	for user := range 30 {
-		answers := map[bool]bool{}
-		for _, v := range w.vms[:1] {
-			answers[v.send("x-user", fmt.Sprint(user))] = true
-		}
-		if len(answers) != 1 {
-			t.Errorf("user %d: nodes disagree", user)
-		}
-	}
 }
 
 // A flood with a table too small for it evicts counters whose hits were not pushed yet. They arrive all the same.

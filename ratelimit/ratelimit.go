@@ -181,9 +181,10 @@ func (n *Namespace) newRule(name string, limits []window.Limit) *rule {
 }
 
 // bytesPerCounter is what a counter of the largest rule takes.
-func (n *Namespace) bytesPerCounter() (most int) {
+func (n *Namespace) bytesPerCounter() int {
+	extra := 0
 	for _, r := range n.rules {
-		most = max(most, r.counter.BytesPerCounter())
+		extra = max(extra, r.counter.ExtraBytes())
 	}
-	return most
+	return sharedata.BytesPerCounter + extra
 }
