@@ -21,22 +21,33 @@ type Store interface {
 	// for buckets of a precision of all that [Clock.BucketTotal] names, and for token buckets as [Clock.TokenTotal]
 	// does.
 	//
+	// Then it decides the push's takes, one after the other, as [Decide] does: each has all of its rooms or none. Rooms
+	// are those at the store's time. What is granted is counted as pushed hits are.
+	//
 	// A push is applied whole or not at all, and once: it is named by its namespace, sender and sequence, and recorded
-	// in the same atomic step that applies it. It is not applied (but answered) if it is recorded already, or if its
-	// sequence is below the greatest floor of the sender's pushes. Pushes of a sender may come in any order. Which
+	// in the same atomic step that applies it, with what it was granted. It is not applied (but answered) if it is
+	// recorded already, with the grants of the first time and the totals of now; or if its sequence is below the
+	// greatest floor of the sender's pushes, with grants of nothing. Pushes of a sender may come in any order. Which
 	// windows take hits, and how long a counter lives, is what [Clock] says at the store's own time; the hits of other
-	// windows are dropped, and reported as such. A push without hits is a read: it changes nothing, and is not
-	// recorded.
+	// windows are dropped, and reported as such. A push without hits and takes is a read: it changes nothing, and is
+	// not recorded.
 	//
 	// Totals stay within wire.MaxHits of zero. Hits that are given back may overtake those that were taken: a store
 	// keeps a negative total, so that the order does not matter, and answers with zero. The error wraps [ErrInvalid] if
 	// the push breaks what [Check] asks for; nothing has changed then. After any other error the push may have been
 	// applied: send it again.
-	Push(ctx context.Context, p *wire.Push) (Outcome, error)
+	//
+	// nodes is how many nodes share the namespace's limits, which leases depend on.
+	Push(ctx context.Context, p *wire.Push, nodes uint64) (Outcome, error)
+
+	// Join records that a node is active in a namespace, and returns how many are, this one included: those that joined
+	// within the last NodeLife.
+	Join(ctx context.Context, namespace string, node uint64) (nodes uint64, err error)
 
 	// Counters calls visit, on the caller's goroutine, for each counter of a namespace that has a window which counts,
-	// in no order. It is no snapshot: pushes go on meanwhile. It stops at the first error of visit, and returns it.
-	Counters(ctx context.Context, namespace string, visit func(Counter) error) error
+	// in no order; if there are widths, in milliseconds, only for those of these. It is no snapshot: pushes go on
+	// meanwhile. It stops at the first error of visit, and returns it.
+	Counters(ctx context.Context, namespace string, widths []uint64, visit func(Counter) error) error
 
 	// Ping tells whether the store can be reached.
 	Ping(ctx context.Context) error
@@ -49,7 +60,7 @@ type Outcome struct {
 	Duplicate bool
 	// Applied and Returned are the hits added to totals and taken from them, Dropped those, of both sorts, for windows
 	// that no longer count or lie too far ahead, and tokens that are back. None is negative, and each stops at
-	// wire.MaxHits.
+	// wire.MaxHits. What takes were granted is applied.
 	Applied, Returned, Dropped int64
 	// Repaired is the number of records that the store could not read and began anew.
 	Repaired int64
@@ -73,6 +84,9 @@ type Window struct {
 	Hits int64
 }
 
+// NodeLife is how long a node counts as active after it has joined.
+const NodeLife = 2 * time.Minute
+
 // MaxAhead bounds what a store remembers of a sender: a push's sequence is less than MaxAhead above its floor.
 const MaxAhead = 4096
 
@@ -94,10 +108,17 @@ func Check(p *wire.Push) error {
 	if p.Floor > p.Sequence || p.Sequence-p.Floor >= MaxAhead {
 		return invalid("floor: want at most the sequence, %d, and more than %d below it, got %d", p.Sequence, MaxAhead, p.Floor)
 	}
-	if len(p.Items) > wire.MaxItems {
-		return invalid("items: want at most %d, got %d", wire.MaxItems, len(p.Items))
+	answer, parts := 0, len(p.Items)
+	for i := range p.Takes {
+		if reason := checkTake(&p.Takes[i]); reason != "" {
+			return invalid("takes[%d].%s", i, reason)
+		}
+		answer += p.Takes[i].AnswerSize()
+		parts += len(p.Takes[i].Rooms)
 	}
-	answer := 0
+	if parts > wire.MaxItems {
+		return invalid("items: want at most %d with the rooms of takes, got %d", wire.MaxItems, parts)
+	}
 	for i := range p.Items {
 		if reason := checkItem(&p.Items[i]); reason != "" {
 			return invalid("items[%d].%s", i, reason)
@@ -172,6 +193,28 @@ func checkItem(item *wire.Item) string {
 	return ""
 }
 
+func checkTake(t *wire.Take) string {
+	if t.Least == 0 || t.Most < t.Least || t.Most > wire.MaxHits {
+		return fmt.Sprintf("least: want 1 to most, which is at most 2^53-1, got %d and %d", t.Least, t.Most)
+	}
+	if len(t.Rooms) == 0 {
+		return "rooms: want at least one"
+	}
+	for i := range t.Rooms {
+		r := &t.Rooms[i]
+		if reason := checkCounter(r.Counter); reason != "" {
+			return fmt.Sprintf("rooms[%d].%s", i, reason)
+		}
+		if r.Limit > wire.MaxHits || r.Burst > wire.MaxHits || r.Cost > wire.MaxHits {
+			return fmt.Sprintf("rooms[%d]: want a limit, a burst and a cost of at most 2^53-1, got %d, %d and %d", i, r.Limit, r.Burst, r.Cost)
+		}
+		if t.Lease && r.Cost == 0 {
+			return fmt.Sprintf("rooms[%d].cost: want at least 1 of a lease", i)
+		}
+	}
+	return ""
+}
+
 // ValidNamespace tells whether s is 1 to wire.MaxNamespace of A-Za-z0-9._-.
 func ValidNamespace(s string) bool {
 	for _, c := range []byte(s) {
@@ -184,8 +227,11 @@ func ValidNamespace(s string) bool {
 	return s != "" && len(s) <= wire.MaxNamespace
 }
 
-// IsRead tells whether a push has no hits.
+// IsRead tells whether a push has neither hits nor takes.
 func IsRead(p *wire.Push) bool {
+	if len(p.Takes) > 0 {
+		return false
+	}
 	for i := range p.Items {
 		for _, h := range p.Items[i].Hits {
 			if h != 0 {
@@ -304,6 +350,18 @@ func (c Clock) Settled(item *wire.Item) uint64 {
 		return c.tokensSettled(item)
 	}
 	return ExpiresNanos(item.Counter, min(item.Newest, c.Span(item.Counter).Newest))
+}
+
+// Remembered is how long a sender's record of a push is kept at least: it outlives every window that takes its hits, so that a
+// copy that comes when the record is gone finds none that counts. Takes are decided anew by a copy that is later than SenderLife.
+func (c Clock) Remembered(p *wire.Push) (until uint64) {
+	until = c.NowNanos + uint64(SenderLife)
+	for i := range p.Items {
+		if len(p.Items[i].Hits) > 0 {
+			until = max(until, c.Settled(&p.Items[i]))
+		}
+	}
+	return until
 }
 
 // numbering is the nanoseconds by which Unix time is divided to number a counter's windows, one where they are numbered

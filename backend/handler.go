@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 	"log/slog"
 	"mime"
 	"net/http"
+	"net/url"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -40,8 +43,10 @@ const storeTimeout = 5 * time.Second
 //   - POST /v1/push takes a wire.Push and answers with a wire.Answer. 400 with a reason for a body that is none, 413 above
 //     wire.MaxBody, 415 for another Content-Type, 503 if the store fails. Nothing has changed after a 4xx; after a 503 the push
 //     may have been applied, and is to be sent again.
-//   - GET /v1/counters?namespace=N streams the counters that count, one JSON object a line. If the store fails half-way, the
-//     connection breaks, so that what came does not pass for all.
+//   - GET /v1/counters?namespace=N streams the counters that count, one JSON object a line; with &width_ms=W, once or more, those of
+//     these widths. If the store fails half-way, the connection breaks, so that what came does not pass for all.
+//   - GET /v1/window?namespace=N&id=I&kind=K&width_ms=W&start=T is one window of the clock: its start and hits; &ordinal=O for one of
+//     several limits that are alike.
 //   - GET /healthz is 200 if the store can be reached, else 503.
 //   - GET /metrics is for Prometheus.
 //
@@ -53,7 +58,7 @@ func Handler(store Store, o Options) http.Handler {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	h := &handler{store: store, metrics: newMetrics(o.Registry), log: o.Logger}
+	h := &handler{store: store, metrics: newMetrics(o.Registry), log: o.Logger, nodes: membership{now: time.Now}}
 	authorized := func(next http.HandlerFunc) http.Handler { return next }
 	if o.Token != "" {
 		want := sha256.Sum256([]byte(o.Token))
@@ -62,6 +67,7 @@ func Handler(store Store, o Options) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("POST "+wire.PushPath, authorized(h.push))
 	mux.Handle("GET /v1/counters", authorized(h.counters))
+	mux.Handle("GET /v1/window", authorized(h.window))
 	mux.HandleFunc("GET /healthz", h.healthz)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{}))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -77,6 +83,7 @@ type handler struct {
 	metrics *metrics
 	log     *slog.Logger
 	failing atomic.Bool
+	nodes   membership
 }
 
 func (h *handler) push(w http.ResponseWriter, r *http.Request) {
@@ -103,7 +110,11 @@ func (h *handler) push(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()
 	start := time.Now()
-	out, err := h.store.Push(ctx, p)
+	nodes, err := h.nodes.count(ctx, h.store, p)
+	var out Outcome
+	if err == nil {
+		out, err = h.store.Push(ctx, p, nodes)
+	}
 	h.metrics.duration.Observe(time.Since(start).Seconds())
 	if errors.Is(err, ErrInvalid) {
 		h.problem(w, http.StatusBadRequest, "body: "+err.Error())
@@ -161,18 +172,25 @@ func lineOf(c Counter) counterLine {
 }
 
 func (h *handler) counters(w http.ResponseWriter, r *http.Request) {
-	namespace := r.URL.Query().Get("namespace")
-	if !ValidNamespace(namespace) {
-		h.problem(w, http.StatusBadRequest, fmt.Sprintf("namespace: want 1 to %d of A-Za-z0-9._-, got %.80q",
-			wire.MaxNamespace, namespace))
+	namespace, ok := h.namespace(w, r)
+	if !ok {
 		return
+	}
+	var widths []uint64
+	for _, text := range r.URL.Query()["width_ms"] {
+		width, err := strconv.ParseUint(text, 10, 64)
+		if err != nil || width == 0 || width > wire.MaxWidthMillis || len(widths) == maxWidths {
+			h.problem(w, http.StatusBadRequest, fmt.Sprintf("width_ms: want up to %d windows of 1 to %d ms, got %.80q", maxWidths, wire.MaxWidthMillis, text))
+			return
+		}
+		widths = append(widths, width)
 	}
 	w.Header().Set("Content-Type", "application/jsonl")
 	out := http.NewResponseController(w)
 	lines := json.NewEncoder(w)
 	written := 0
 	var broken error
-	err := h.store.Counters(r.Context(), namespace, func(c Counter) error {
+	err := h.store.Counters(r.Context(), namespace, widths, func(c Counter) error {
 		if written%1024 == 0 {
 			// A long list takes longer than one answer may, but none of its parts does.
 			if broken = out.SetWriteDeadline(time.Now().Add(writeTimeout)); broken != nil {
@@ -193,6 +211,82 @@ func (h *handler) counters(w http.ResponseWriter, r *http.Request) {
 	default:
 		panic(http.ErrAbortHandler)
 	}
+}
+
+// maxWidths bounds the widths that a request may name.
+const maxWidths = 64
+
+// namespace is the request's; if that is wrong, the request was answered.
+func (h *handler) namespace(w http.ResponseWriter, r *http.Request) (namespace string, ok bool) {
+	namespace = r.URL.Query().Get("namespace")
+	if ok = ValidNamespace(namespace); !ok {
+		h.problem(w, http.StatusBadRequest, fmt.Sprintf("namespace: want 1 to %d of A-Za-z0-9._-, got %.80q", wire.MaxNamespace, namespace))
+	}
+	return namespace, ok
+}
+
+// window answers with the hits of one window.
+func (h *handler) window(w http.ResponseWriter, r *http.Request) {
+	namespace, ok := h.namespace(w, r)
+	if !ok {
+		return
+	}
+	item, problem := windowAsked(r.URL.Query())
+	if problem != "" {
+		h.problem(w, http.StatusBadRequest, problem)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
+	defer cancel()
+	// A push without hits is a read, and needs no sender of its own.
+	out, err := h.store.Push(ctx, &wire.Push{Namespace: namespace, Sequence: 1, Floor: 1, Items: []wire.Item{item}}, 1)
+	if !h.succeeded(r, err) {
+		h.problem(w, http.StatusServiceUnavailable, "the store failed")
+		return
+	}
+	length, _ := numbering(item.Counter)
+	line := windowLine{Start: time.Unix(0, int64(item.Newest*length)).UTC()}
+	if total := &out.Answer.Totals[0]; len(total.Hits) > 0 {
+		line.Hits = int64(min(total.Hits[0], wire.MaxHits))
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if err := json.NewEncoder(w).Encode(line); err != nil {
+		h.log.Debug("answer not sent", "error", err)
+	}
+}
+
+// windowAsked reads the query of GET /v1/window.
+func windowAsked(query url.Values) (item wire.Item, problem string) {
+	id, err := hex.DecodeString(query.Get("id"))
+	if copy(item.ID[:], id); err != nil || len(id) != len(item.ID) {
+		return item, fmt.Sprintf("id: want %d hexadecimal digits, got %.80q", hex.EncodedLen(len(item.ID)), query.Get("id"))
+	}
+	for kind, name := range kindNames {
+		if name == query.Get("kind") && (kind == window.FixedWindow || kind == window.SlidingWindow) {
+			item.Kind = uint8(kind)
+		}
+	}
+	if item.Kind == 0 {
+		return item, fmt.Sprintf("kind: want fixed_window or sliding_window, got %.80q", query.Get("kind"))
+	}
+	width, errWidth := strconv.ParseUint(query.Get("width_ms"), 10, 64)
+	start, errStart := time.Parse(time.RFC3339Nano, query.Get("start"))
+	if item.WidthMillis = width; errWidth != nil || !ValidCounter(item.Counter) {
+		return item, fmt.Sprintf("width_ms: want 1 to %d, got %.80q", wire.MaxWidthMillis, query.Get("width_ms"))
+	}
+	if errStart != nil || start.Year() < 1970 || start.Year() > 2200 {
+		return item, fmt.Sprintf("start: want a time such as 2026-01-02T15:04:05Z, got %.80q", query.Get("start"))
+	}
+	if text := query.Get("ordinal"); text != "" {
+		ordinal, err := strconv.ParseUint(text, 10, 8)
+		if err != nil {
+			return item, fmt.Sprintf("ordinal: want 0 to 255, got %.80q", text)
+		}
+		item.Ordinal = uint8(ordinal)
+	}
+	length, _ := numbering(item.Counter)
+	item.Newest, item.Hits = uint64(start.UnixNano())/length, []int64{0}
+	return item, ""
 }
 
 func (h *handler) healthz(w http.ResponseWriter, r *http.Request) {

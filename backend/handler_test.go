@@ -224,7 +224,7 @@ func wantProblem(t *testing.T, answer *http.Response, body, detail string) {
 
 func wantUnchanged(t *testing.T, store backend.Store) {
 	t.Helper()
-	err := store.Counters(context.WithoutCancel(t.Context()), "api", func(c backend.Counter) error {
+	err := store.Counters(context.WithoutCancel(t.Context()), "api", nil, func(c backend.Counter) error {
 		t.Errorf("counter %+v, want none", c)
 		return nil
 	})
@@ -248,17 +248,17 @@ type brokenStore struct {
 	err error
 }
 
-func (s *brokenStore) Push(ctx context.Context, p *wire.Push) (backend.Outcome, error) {
+func (s *brokenStore) Push(ctx context.Context, p *wire.Push, nodes uint64) (backend.Outcome, error) {
 	if s.err != nil {
 		return backend.Outcome{}, s.err
 	}
-	return s.Store.Push(ctx, p)
+	return s.Store.Push(ctx, p, nodes)
 }
 
 func (s *brokenStore) Ping(context.Context) error { return s.err }
 
-func (s *brokenStore) Counters(ctx context.Context, namespace string, visit func(backend.Counter) error) error {
-	return errors.Join(s.Store.Counters(ctx, namespace, visit), s.err)
+func (s *brokenStore) Counters(ctx context.Context, namespace string, widths []uint64, visit func(backend.Counter) error) error {
+	return errors.Join(s.Store.Counters(ctx, namespace, widths, visit), s.err)
 }
 
 // logBuffer is a writer for several goroutines.

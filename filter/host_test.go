@@ -240,6 +240,10 @@ func (v *fakeVM) SetSharedData(key, data []byte, cas uint32) bool {
 	return true
 }
 
+func (v *fakeVM) SetContext(uint32) {}
+
+func (v *fakeVM) ResumeRequest() {}
+
 func (v *fakeVM) Dispatch(c *proxywasm.Callout) bool {
 	if c.Cluster == "missing" {
 		return false

@@ -253,7 +253,7 @@ func (s *syncer) room(b *batch) *batch {
 	if oldest := s.oldest(); oldest != nil {
 		floor = oldest.sequence
 	}
-	b.body = wire.AppendPushHeader(b.body[:0], s.plugin.config.Namespace, s.sender, b.sequence, floor, 0)
+	b.body = wire.AppendPushHeader(b.body[:0], s.plugin.config.Namespace, s.sender, s.sender, b.sequence, floor, 0)
 	b.head = len(b.body)
 	s.batches = append(s.batches, b)
 	return b
@@ -409,6 +409,12 @@ func (b *batch) accept(body []byte, total *wire.Total) bool {
 	}
 	b.reader = reader
 	for reader.Next(total) {
+	}
+	var grant wire.Grant
+	for rooms, ok := reader.NextGrant(&grant); ok; rooms, ok = reader.NextGrant(&grant) {
+		for range rooms {
+			reader.NextRoom(total)
+		}
 	}
 	b.settled = 0
 	return reader.Err() == nil

@@ -78,7 +78,7 @@ func (w *world) apply(body []byte) []byte {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	outcome, err := w.store.Push(context.Background(), push)
+	outcome, err := w.store.Push(context.Background(), push, 1)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func (w *world) apply(body []byte) []byte {
 
 // sum is all hits that the backend has of the namespace.
 func (w *world) sum() (sum int64) {
-	err := w.store.Counters(context.Background(), "default", func(c backend.Counter) error {
+	err := w.store.Counters(context.Background(), "default", nil, func(c backend.Counter) error {
 		for _, window := range c.Windows {
 			sum += window.Hits
 		}

@@ -24,6 +24,8 @@ type Host interface {
 	Property(path string) ([]byte, bool)
 	GetSharedData(key []byte) (data []byte, cas uint32, found bool)
 	SetSharedData(key, value []byte, cas uint32) bool
+	SetContext(id uint32)
+	ResumeRequest()
 	Dispatch(c *Callout) bool
 	CalloutHeader(name string) ([]byte, bool)
 	CalloutBody(limit int) ([]byte, bool)
@@ -82,6 +84,12 @@ func (SharedData) Get(key []byte) (data []byte, cas uint32, found bool) {
 func (SharedData) Set(key, value []byte, cas uint32) (written bool) {
 	return host.SetSharedData(key, value, cas)
 }
+
+// SetContext makes a stream the current one, outside its own callbacks.
+func SetContext(id uint32) { host.SetContext(id) }
+
+// ResumeRequest lets the current stream's request, which was paused, go on.
+func ResumeRequest() { host.ResumeRequest() }
 
 // Dispatch makes a callout on behalf of the current plugin context. It reports whether the proxy accepted it; if not, Done
 // is not called.
@@ -164,6 +172,18 @@ func (sdkHost) GetSharedData(key []byte) (data []byte, cas uint32, exists bool) 
 
 func (sdkHost) SetSharedData(key, value []byte, cas uint32) bool {
 	return sdk.SetSharedData(string(key), value, cas) == nil
+}
+
+func (sdkHost) SetContext(id uint32) {
+	if err := sdk.SetEffectiveContext(id); err != nil {
+		sdk.LogError("set effective context: " + err.Error())
+	}
+}
+
+func (sdkHost) ResumeRequest() {
+	if err := sdk.ResumeHttpRequest(); err != nil {
+		sdk.LogError("resume request: " + err.Error())
+	}
 }
 
 func (sdkHost) Dispatch(c *Callout) bool {

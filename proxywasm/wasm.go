@@ -40,6 +40,12 @@ func proxyGetSharedData(key unsafe.Pointer, keyLength uint32, data, length, cas 
 //go:wasmimport env proxy_set_shared_data
 func proxySetSharedData(key unsafe.Pointer, keyLength uint32, value unsafe.Pointer, valueLength, cas uint32) uint32
 
+//go:wasmimport env proxy_set_effective_context
+func proxySetEffectiveContext(id uint32) uint32
+
+//go:wasmimport env proxy_continue_stream
+func proxyContinueStream(stream uint32) uint32
+
 //go:wasmimport env proxy_http_call
 func proxyHTTPCall(cluster string, headers unsafe.Pointer, headersLength uint32, body unsafe.Pointer, bodyLength uint32,
 	trailers unsafe.Pointer, trailersLength, timeoutMillis uint32, id *uint32) uint32
@@ -62,6 +68,8 @@ const (
 
 	bufferCalloutBody         = 4
 	bufferPluginConfiguration = 7
+
+	streamRequest = 0
 
 	mapRequestHeaders  = 0
 	mapResponseHeaders = 2
@@ -158,6 +166,12 @@ func (SharedData) Set(key, value []byte, cas uint32) (written bool) {
 	return proxySetSharedData(unsafe.Pointer(unsafe.SliceData(key)), uint32(len(key)),
 		unsafe.Pointer(unsafe.SliceData(value)), uint32(len(value)), cas) == statusOK
 }
+
+// SetContext makes a stream the current one, outside its own callbacks.
+func SetContext(id uint32) { proxySetEffectiveContext(id) }
+
+// ResumeRequest lets the current stream's request, which was paused, go on.
+func ResumeRequest() { proxyContinueStream(streamRequest) }
 
 // Dispatch makes a callout on behalf of the current plugin context. It reports whether the proxy accepted it; if not, Done
 // is not called.

@@ -19,9 +19,9 @@ import (
 // promise.
 type Store interface {
 	// Push applies a push once, however often it is called with it, and answers with the totals of its windows.
-	Push(ctx context.Context, p *wire.Push) (backend.Outcome, error)
+	Push(ctx context.Context, p *wire.Push, nodes uint64) (backend.Outcome, error)
 	// Counters visits the counters of a namespace.
-	Counters(ctx context.Context, namespace string, visit func(backend.Counter) error) error
+	Counters(ctx context.Context, namespace string, widths []uint64, visit func(backend.Counter) error) error
 }
 
 // place is where a counter is in the table.
@@ -179,7 +179,7 @@ func (n *Namespace) send(ctx context.Context) error {
 	if b.push == nil || len(b.push.Items) == 0 {
 		return nil
 	}
-	outcome, err := n.store.Push(ctx, b.push)
+	outcome, err := n.store.Push(ctx, b.push, 1)
 	if totals := len(outcome.Answer.Totals); err == nil && totals != len(b.push.Items) {
 		err = fmt.Errorf("want an answer of %d totals, got %d", len(b.push.Items), totals)
 	}
@@ -302,7 +302,7 @@ func (n *Namespace) Fetch(ctx context.Context) error {
 	waiting := map[wire.ID][]fetched{}
 	h := n.hand(nil)
 	defer n.hands.Put(h)
-	err := n.store.Counters(ctx, n.name, func(c backend.Counter) error {
+	err := n.store.Counters(ctx, n.name, nil, func(c backend.Counter) error {
 		if !n.counts(c.Counter) || n.update(h, &c) {
 			return nil
 		}

@@ -32,13 +32,13 @@ type wireStore struct {
 
 var errLost = errors.New("lost on the way")
 
-func (s *wireStore) Push(ctx context.Context, p *wire.Push) (backend.Outcome, error) {
+func (s *wireStore) Push(ctx context.Context, p *wire.Push, nodes uint64) (backend.Outcome, error) {
 	s.seen = append(s.seen, *p)
 	push, answer := s.lose()
 	if push {
 		return backend.Outcome{}, errLost
 	}
-	out, err := s.Store.Push(ctx, p)
+	out, err := s.Store.Push(ctx, p, nodes)
 	if answer {
 		return backend.Outcome{}, errLost
 	}
@@ -49,7 +49,7 @@ func (s *wireStore) Push(ctx context.Context, p *wire.Push) (backend.Outcome, er
 func sums(t *testing.T, store Store, namespace string) map[string]int64 {
 	t.Helper()
 	sums := map[string]int64{}
-	err := store.Counters(t.Context(), namespace, func(c backend.Counter) error {
+	err := store.Counters(t.Context(), namespace, nil, func(c backend.Counter) error {
 		for _, w := range c.Windows {
 			sums[fmt.Sprint(c.Kind, " ", c.WidthMillis)] += w.Hits
 		}
@@ -397,11 +397,11 @@ type stubStore struct {
 	counters func(visit func(backend.Counter) error) error
 }
 
-func (s *stubStore) Push(context.Context, *wire.Push) (backend.Outcome, error) {
+func (s *stubStore) Push(context.Context, *wire.Push, uint64) (backend.Outcome, error) {
 	return s.outcome, s.err
 }
 
-func (s *stubStore) Counters(_ context.Context, _ string, visit func(backend.Counter) error) error {
+func (s *stubStore) Counters(_ context.Context, _ string, _ []uint64, visit func(backend.Counter) error) error {
 	return s.counters(visit)
 }
 
@@ -493,7 +493,7 @@ func TestIdentityIsThePlugins(t *testing.T) {
 	limiter(t, n, "per-user").Decide(1, "ann")
 	syncAll(t, n)
 	var got []wire.ID
-	err := store.Counters(t.Context(), "test", func(c backend.Counter) error {
+	err := store.Counters(t.Context(), "test", nil, func(c backend.Counter) error {
 		got = append(got, c.ID)
 		return nil
 	})

@@ -27,11 +27,22 @@ func (e *formatError) Error() string {
 
 func (e *formatError) Unwrap() error { return ErrMalformed }
 
-// AppendPushHeader appends the part of a push that comes before its items. The caller appends count items with
-// [AppendItem]; together they make a message that [DecodePush] reads.
-func AppendPushHeader(dst []byte, namespace string, sender, sequence, floor uint64, count int) []byte {
+// What follows a push's header: items and takes, each with a byte before it that says which.
+const (
+	isItem  = 0
+	isTake  = 1
+	isLease = 2
+)
+
+// countRejected is a room's flag.
+const countRejected = 1
+
+// AppendPushHeader appends the part of a push that comes before its items and takes. The caller appends count of them with
+// [AppendItem] and [AppendTake], in any order; together they make a message that [DecodePush] reads.
+func AppendPushHeader(dst []byte, namespace string, node, sender, sequence, floor uint64, count int) []byte {
 	dst = append(dst, pushVersion, byte(len(namespace)))
 	dst = append(dst, namespace...)
+	dst = binary.LittleEndian.AppendUint64(dst, node)
 	dst = binary.LittleEndian.AppendUint64(dst, sender)
 	dst = binary.AppendUvarint(dst, sequence)
 	dst = binary.AppendUvarint(dst, floor)
@@ -39,19 +50,14 @@ func AppendPushHeader(dst []byte, namespace string, sender, sequence, floor uint
 	return binary.LittleEndian.AppendUint16(dst, uint16(count))
 }
 
-// SetCount corrects the number of items in a push whose header, alone in message when it was appended, is head bytes long.
+// SetCount corrects the number of items and takes in a push whose header, alone in message when it was appended, is head bytes long.
 func SetCount(message []byte, head, count int) {
 	binary.LittleEndian.PutUint16(message[head-2:], uint16(count))
 }
 
 // AppendItem appends one item of a push.
 func AppendItem(dst []byte, item *Item) []byte {
-	dst = append(dst, item.ID[:]...)
-	dst = append(dst, item.Kind, item.Ordinal)
-	dst = binary.AppendUvarint(dst, item.WidthMillis)
-	if item.Kind == kindBuckets {
-		dst = binary.AppendUvarint(dst, item.Precision)
-	}
+	dst = appendCounter(append(dst, isItem), &item.Counter)
 	if item.Kind == kindBuckets || item.Kind == kindTokens {
 		dst = binary.AppendUvarint(dst, item.Limit)
 	}
@@ -62,6 +68,43 @@ func AppendItem(dst []byte, item *Item) []byte {
 			dst = binary.AppendUvarint(dst, item.Ages[i])
 		}
 		dst = binary.AppendVarint(dst, h)
+	}
+	return dst
+}
+
+func appendCounter(dst []byte, c *Counter) []byte {
+	dst = append(dst, c.ID[:]...)
+	dst = append(dst, c.Kind, c.Ordinal)
+	dst = binary.AppendUvarint(dst, c.WidthMillis)
+	if c.Kind == kindBuckets {
+		dst = binary.AppendUvarint(dst, c.Precision)
+	}
+	return dst
+}
+
+// AppendTake appends one take of a push.
+func AppendTake(dst []byte, t *Take) []byte {
+	head := byte(isTake)
+	if t.Lease {
+		head = isLease
+	}
+	dst = append(dst, head)
+	dst = binary.AppendUvarint(dst, t.Least)
+	dst = binary.AppendUvarint(dst, t.Most)
+	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(t.Rooms)))
+	for i := range t.Rooms {
+		r := &t.Rooms[i]
+		dst = appendCounter(dst, &r.Counter)
+		dst = binary.AppendUvarint(dst, r.Limit)
+		if r.Kind == kindTokens {
+			dst = binary.AppendUvarint(dst, r.Burst)
+		}
+		dst = binary.AppendUvarint(dst, r.Cost)
+		flags := byte(0)
+		if r.CountRejected {
+			flags = countRejected
+		}
+		dst = append(dst, flags)
 	}
 	return dst
 }
@@ -78,9 +121,12 @@ func appendWindows(dst []byte, newest uint64, count int, aged bool) []byte {
 
 // AppendPush appends a whole push.
 func AppendPush(dst []byte, p *Push) []byte {
-	dst = AppendPushHeader(dst, p.Namespace, p.Sender, p.Sequence, p.Floor, len(p.Items))
+	dst = AppendPushHeader(dst, p.Namespace, p.Node, p.Sender, p.Sequence, p.Floor, len(p.Items)+len(p.Takes))
 	for i := range p.Items {
 		dst = AppendItem(dst, &p.Items[i])
+	}
+	for i := range p.Takes {
+		dst = AppendTake(dst, &p.Takes[i])
 	}
 	return dst
 }
@@ -89,17 +135,32 @@ func AppendPush(dst []byte, p *Push) []byte {
 func AppendAnswer(dst []byte, a *Answer) []byte {
 	dst = append(dst, answerVersion)
 	dst = binary.LittleEndian.AppendUint64(dst, a.NowNanos)
+	dst = binary.AppendUvarint(dst, a.Nodes)
 	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(a.Totals)))
 	for i := range a.Totals {
-		t := &a.Totals[i]
-		aged := len(t.Ages) > 0
-		dst = appendWindows(dst, t.Newest, len(t.Hits), aged)
-		for i, h := range t.Hits {
-			if aged {
-				dst = binary.AppendUvarint(dst, t.Ages[i])
-			}
-			dst = binary.AppendUvarint(dst, h)
+		dst = appendTotal(dst, &a.Totals[i])
+	}
+	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(a.Grants)))
+	for i := range a.Grants {
+		g := &a.Grants[i]
+		dst = binary.AppendUvarint(dst, g.Units)
+		dst = binary.LittleEndian.AppendUint64(dst, g.AtNanos)
+		dst = binary.LittleEndian.AppendUint16(dst, uint16(len(g.Totals)))
+		for j := range g.Totals {
+			dst = appendTotal(dst, &g.Totals[j])
 		}
+	}
+	return dst
+}
+
+func appendTotal(dst []byte, t *Total) []byte {
+	aged := len(t.Ages) > 0
+	dst = appendWindows(dst, t.Newest, len(t.Hits), aged)
+	for i, h := range t.Hits {
+		if aged {
+			dst = binary.AppendUvarint(dst, t.Ages[i])
+		}
+		dst = binary.AppendUvarint(dst, h)
 	}
 	return dst
 }
@@ -111,6 +172,7 @@ func DecodePush(b []byte) (*Push, error) {
 		r.fail("not a push of a known version")
 	}
 	p := &Push{Namespace: r.namespace()}
+	p.Node = r.uint64()
 	p.Sender = r.uint64()
 	p.Sequence = r.uvarint()
 	p.Floor = r.uvarint()
@@ -119,14 +181,28 @@ func DecodePush(b []byte) (*Push, error) {
 		r.fail("want a sequence from 1 and a floor not above it")
 	}
 	if r.err == nil {
-		// The smallest item has 22 bytes, so the allocation is bounded by the message.
-		p.Items = make([]Item, 0, min(count, len(r.data)/22))
+		// The smallest item has 23 bytes, so the allocation is bounded by the message.
+		p.Items = make([]Item, 0, min(count, len(r.data)/23))
 	}
+	parts := count
 	for range count {
 		if r.err != nil {
 			break
 		}
-		p.Items = append(p.Items, r.item())
+		switch what := r.byte(); what {
+		case isItem:
+			p.Items = append(p.Items, r.item())
+		case isTake, isLease:
+			t := r.take()
+			t.Lease = what == isLease
+			p.Takes = append(p.Takes, t)
+			parts += len(t.Rooms) - 1
+		default:
+			r.fail("want an item or a take")
+		}
+	}
+	if parts > MaxItems {
+		r.fail("want at most " + strconv.Itoa(MaxItems) + " items and rooms, got " + strconv.Itoa(parts))
 	}
 	if err := r.end(); err != nil {
 		return nil, err
@@ -140,10 +216,24 @@ func DecodeAnswer(b []byte) (*Answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Answer{NowNanos: r.NowNanos}
+	a := &Answer{NowNanos: r.NowNanos, Nodes: r.Nodes}
 	var t Total
 	for r.Next(&t) {
-		a.Totals = append(a.Totals, Total{Newest: t.Newest, Hits: append([]uint64(nil), t.Hits...), Ages: append([]uint64(nil), t.Ages...)})
+		a.Totals = append(a.Totals, t.clone())
+	}
+	var g Grant
+	for {
+		rooms, ok := r.NextGrant(&g)
+		if !ok {
+			break
+		}
+		a.Grants = append(a.Grants, Grant{Units: g.Units, AtNanos: g.AtNanos})
+		for range rooms {
+			if r.NextRoom(&t) {
+				last := &a.Grants[len(a.Grants)-1]
+				last.Totals = append(last.Totals, t.clone())
+			}
+		}
 	}
 	if err := r.Err(); err != nil {
 		return nil, err
@@ -151,16 +241,28 @@ func DecodeAnswer(b []byte) (*Answer, error) {
 	return a, nil
 }
 
-// AnswerReader reads an answer total by total without allocating. Read a message to its end, and see what [AnswerReader.Err]
-// says, before acting on any of it.
+func (t *Total) clone() Total {
+	return Total{Newest: t.Newest, Hits: append([]uint64(nil), t.Hits...), Ages: append([]uint64(nil), t.Ages...)}
+}
+
+// AnswerReader reads an answer without allocating: its totals with Next, then its grants with NextGrant, each followed by the
+// totals of its rooms with NextRoom. Read a message to its end, and see what [AnswerReader.Err] says, before acting on any of
+// it.
 type AnswerReader struct {
 	// NowNanos is the backend's time.
 	NowNanos uint64
+	// Nodes is how many nodes are active.
+	Nodes uint64
 	// Count is the number of totals.
 	Count int
+	// Grants is the number of grants, once all totals were read.
+	Grants int
 
-	r    reader
-	left int
+	r      reader
+	left   int // totals
+	grants int // that are left, once Grants is known
+	known  bool
+	rooms  int // that are left of the current grant
 }
 
 // NewAnswerReader checks an answer's head. The reader keeps b, but does not modify it.
@@ -170,33 +272,49 @@ func NewAnswerReader(b []byte) (AnswerReader, error) {
 		a.r.fail("not an answer of a known version")
 	}
 	a.NowNanos = a.r.uint64()
+	a.Nodes = a.r.uvarint()
 	a.Count = a.r.count()
 	a.left = a.Count
 	return a, a.r.err
 }
 
-// Next reads the next total into t, reusing t.Hits, and tells whether there was one.
+// Next reads the next item's total into t, reusing its memory, and tells whether there was one.
 func (a *AnswerReader) Next(t *Total) bool {
 	if a.left == 0 || a.r.err != nil {
 		return false
 	}
 	a.left--
-	t.Newest = a.r.uvarint()
-	count, aged := a.r.windows()
-	t.Hits, t.Ages = t.Hits[:0], t.Ages[:0]
-	for range count {
-		if a.r.err != nil {
-			break
-		}
-		if aged {
-			t.Ages = append(t.Ages, a.r.age(t.Ages))
-		}
-		t.Hits = append(t.Hits, a.r.uvarint())
-	}
-	return a.r.err == nil
+	return a.r.total(t)
 }
 
-// Err tells what was wrong with the message, once Next has returned false.
+// NextGrant reads the next grant into g, without its totals, and tells whether there was one, and how many rooms follow. All totals
+// of items, and of the grant before, must have been read.
+func (a *AnswerReader) NextGrant(g *Grant) (rooms int, ok bool) {
+	if !a.known && a.r.err == nil {
+		a.known = true
+		a.Grants = a.r.count()
+		a.grants = a.Grants
+	}
+	if a.grants == 0 || a.r.err != nil {
+		return 0, false
+	}
+	a.grants--
+	g.Units = a.r.uvarint()
+	g.AtNanos = a.r.uint64()
+	a.rooms = a.r.count()
+	return a.rooms, a.r.err == nil
+}
+
+// NextRoom reads the total of the current grant's next room into t, as Next does.
+func (a *AnswerReader) NextRoom(t *Total) bool {
+	if a.rooms == 0 || a.r.err != nil {
+		return false
+	}
+	a.rooms--
+	return a.r.total(t)
+}
+
+// Err tells what was wrong with the message, once all of it was read.
 func (a *AnswerReader) Err() error { return a.r.end() }
 
 // reader takes a message apart. After the first error it returns zeros.
@@ -212,7 +330,7 @@ func (r *reader) fail(reason string) {
 	}
 }
 
-func (r *reader) take(n int) []byte {
+func (r *reader) bytes(n int) []byte {
 	if r.err != nil || len(r.data)-r.pos < n {
 		r.fail("the message ends too early")
 		return nil
@@ -223,14 +341,14 @@ func (r *reader) take(n int) []byte {
 }
 
 func (r *reader) byte() byte {
-	if b := r.take(1); b != nil {
+	if b := r.bytes(1); b != nil {
 		return b[0]
 	}
 	return 0
 }
 
 func (r *reader) uint64() uint64 {
-	if b := r.take(8); b != nil {
+	if b := r.bytes(8); b != nil {
 		return binary.LittleEndian.Uint64(b)
 	}
 	return 0
@@ -250,7 +368,7 @@ func (r *reader) uvarint() uint64 {
 }
 
 func (r *reader) count() int {
-	b := r.take(2)
+	b := r.bytes(2)
 	if b == nil {
 		return 0
 	}
@@ -267,7 +385,7 @@ func (r *reader) namespace() string {
 	if r.err == nil && (n == 0 || n > MaxNamespace) {
 		r.fail("want a namespace of 1 to 64 bytes")
 	}
-	b := r.take(n)
+	b := r.bytes(n)
 	for _, c := range b {
 		if c != '.' && c != '_' && c != '-' && (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') {
 			r.fail("want a namespace of A-Za-z0-9._-")
@@ -276,24 +394,81 @@ func (r *reader) namespace() string {
 	return string(b)
 }
 
-func (r *reader) item() (item Item) {
-	copy(item.ID[:], r.take(len(item.ID)))
-	item.Kind = r.byte()
-	item.Ordinal = r.byte()
-	item.WidthMillis = r.uvarint()
-	if r.err == nil && (item.WidthMillis == 0 || item.WidthMillis > MaxWidthMillis) {
+func (r *reader) total(t *Total) bool {
+	t.Newest = r.uvarint()
+	count, aged := r.windows()
+	t.Hits, t.Ages = t.Hits[:0], t.Ages[:0]
+	for range count {
+		if r.err != nil {
+			break
+		}
+		if aged {
+			t.Ages = append(t.Ages, r.age(t.Ages))
+		}
+		t.Hits = append(t.Hits, r.uvarint())
+	}
+	return r.err == nil
+}
+
+func (r *reader) counter() (c Counter) {
+	copy(c.ID[:], r.bytes(len(c.ID)))
+	c.Kind = r.byte()
+	c.Ordinal = r.byte()
+	c.WidthMillis = r.uvarint()
+	if r.err == nil && (c.WidthMillis == 0 || c.WidthMillis > MaxWidthMillis) {
 		r.fail("want a window of 1 ms to 366 days")
 	}
-	if item.Kind == kindBuckets {
-		item.Precision = r.uvarint()
-		if r.err == nil && (item.Precision == 0 || item.Precision > item.WidthMillis*1e6 || item.WidthMillis*1e6%item.Precision != 0) {
+	if c.Kind == kindBuckets {
+		c.Precision = r.uvarint()
+		if r.err == nil && (c.Precision == 0 || c.Precision > c.WidthMillis*1e6 || c.WidthMillis*1e6%c.Precision != 0) {
 			r.fail("want a precision that divides the window")
 		}
 	}
-	if item.Kind == kindBuckets || item.Kind == kindTokens {
-		if item.Limit = r.uvarint(); item.Limit > MaxHits {
-			r.fail("want a limit of at most 2^53-1")
+	return c
+}
+
+// limit is a number of hits that a limit allows.
+func (r *reader) limit() uint64 {
+	limit := r.uvarint()
+	if limit > MaxHits {
+		r.fail("want a limit of at most 2^53-1")
+	}
+	return limit
+}
+
+func (r *reader) take() (t Take) {
+	t.Least, t.Most = r.uvarint(), r.uvarint()
+	if r.err == nil && (t.Least == 0 || t.Most < t.Least || t.Most > MaxHits) {
+		r.fail("want at least one unit, and no more at least than at most")
+	}
+	rooms := r.count()
+	if r.err == nil && rooms == 0 {
+		r.fail("want at least one room")
+	}
+	for range rooms {
+		if r.err != nil {
+			break
 		}
+		room := Room{Counter: r.counter(), Limit: r.limit()}
+		if room.Kind == kindTokens {
+			room.Burst = r.limit()
+		}
+		// A cost too large to represent is above every limit.
+		room.Cost = r.limit()
+		flags := r.byte()
+		if flags&^countRejected != 0 {
+			r.fail("want known flags")
+		}
+		room.CountRejected = flags&countRejected != 0
+		t.Rooms = append(t.Rooms, room)
+	}
+	return t
+}
+
+func (r *reader) item() (item Item) {
+	item.Counter = r.counter()
+	if item.Kind == kindBuckets || item.Kind == kindTokens {
+		item.Limit = r.limit()
 	}
 	item.Newest = r.uvarint()
 	count, aged := r.windows()

@@ -1,8 +1,8 @@
 // Package wire is the format of the messages between the plugin and the counter backend.
 //
-// A [Push] carries what one sender has counted since its last one, an [Answer] the totals of the same windows. Both are
-// binary, versioned and bounded: integers are varints (encoding/binary), counters are 16-byte identities in
-// place of keys, so that no key of a user's leaves the proxy, and no message grows with what a client sends.
+// A [Push] carries what one sender has counted since its last one, and what it asks for; an [Answer] the totals of the same
+// windows, and what was granted. Both are binary, versioned and bounded: integers are varints (encoding/binary), counters are
+// 16-byte identities in place of keys, so that no key of a user's leaves the proxy, and no message grows with what a client sends.
 package wire
 
 // ContentType is the media type of both messages.
@@ -13,7 +13,7 @@ const PushPath = "/v1/push"
 
 // Bounds that both sides keep to. A message beyond them is malformed.
 const (
-	// MaxItems is the most items of one push.
+	// MaxItems is the most items of one push, rooms of takes included.
 	MaxItems = 1024
 	// MaxWindows is the most windows of one item that are named by their place.
 	MaxWindows = 64
@@ -87,7 +87,32 @@ type Push struct {
 	// Floor is the lowest sequence that the sender has no answer to yet; it will never resend one below. The backend may
 	// forget those, and ignores the hits of pushes below it.
 	Floor uint64
+	// Node is a random number of the process that the sender is part of.
+	Node  uint64
 	Items []Item
+	// Takes are decided after the items were added, in their order.
+	Takes []Take
+}
+
+// Take asks for units of hits, and gets them from all of its rooms or from none.
+type Take struct {
+	// Least is the fewest units that are of use, from 1; Most the most that are, from Least.
+	Least, Most uint64
+	// Lease tells that the units are for hits to come: then others are left their share, as package window splits a limit.
+	// Without it, all that is there is given.
+	Lease bool
+	Rooms []Room
+}
+
+// Room is what a take asks of one counter. Windows are those of the backend's time.
+type Room struct {
+	Counter
+	// Limit and Burst are the limit's that the sender has; Burst for kind 5 only.
+	Limit, Burst uint64
+	// Cost is how many hits a unit takes here; 0 only asks whether the limit is kept as it stands.
+	Cost uint64
+	// CountRejected tells that the cost of the least units is counted here too if it has no room here.
+	CountRejected bool
 }
 
 // Answer has, for each item of a push and in its order, the totals of the item's windows after the push.
@@ -99,7 +124,22 @@ type Push struct {
 type Answer struct {
 	// NowNanos is the backend's Unix time in nanoseconds.
 	NowNanos uint64
+	// Nodes is how many nodes are active in the namespace, the sender's own included.
+	Nodes uint64
 	// Totals are in the order of the push's items.
+	Totals []Total
+	// Grants are in the order of the push's takes.
+	Grants []Grant
+}
+
+// Grant is what a take was given.
+type Grant struct {
+	// Units is 0 if there was too little in one of the rooms.
+	Units uint64
+	// AtNanos is the backend's time when it was decided: windows of the clock and buckets of a precision that hits were counted
+	// in are those of this time. A push that is sent again gets the grant of the first time.
+	AtNanos uint64
+	// Totals are in the order of the take's rooms, after it, as an Item would get them that names the windows of AtNanos.
 	Totals []Total
 }
 
@@ -111,14 +151,27 @@ type Total struct {
 	Ages []uint64
 }
 
+// number is the most bytes of a varint.
+const number = 10
+
 // AnswerSize is the most bytes that the item's part of an answer takes.
-func (i *Item) AnswerSize() int {
-	const number = 10
+func (i *Item) AnswerSize() int { return totalSize(i.Counter, i.Limit, len(i.Hits)) }
+
+// AnswerSize is the most bytes that the take's part of an answer takes.
+func (t *Take) AnswerSize() int {
+	size := number + 8
+	for i := range t.Rooms {
+		size += totalSize(t.Rooms[i].Counter, t.Rooms[i].Limit, 2)
+	}
+	return size
+}
+
+func totalSize(of Counter, limit uint64, windows int) int {
 	switch {
-	case i.Kind != kindBuckets:
-		return number + 2 + number*len(i.Hits)
-	case i.Precision == 1:
-		return number + 4 + 2*number*int(min(i.Limit+1, MaxBuckets))
+	case of.Kind != kindBuckets:
+		return number + 2 + number*windows
+	case of.Precision == 1:
+		return number + 4 + 2*number*int(min(limit+1, MaxBuckets))
 	}
 	return number + 4 + 2*number*MaxWindows
 }

@@ -44,12 +44,12 @@ func TestRoundTrip(t *testing.T) {
 // Buckets have ages, and nothing else does.
 func TestAgesOfTheWrongKind(t *testing.T) {
 	t.Parallel()
-	head := AppendPushHeader(nil, "n", 1, 1, 1, 1)
+	head := AppendPushHeader(nil, "n", 1, 1, 1, 1, 1)
 	for _, item := range [][]byte{
 		{3, 0, 60, 5, 1<<1 | 1, 0, 2},
 		{4, 0, 60, 1, 9, 5, 1 << 1, 2},
 	} {
-		message := append(append(head[:len(head):len(head)], make([]byte, 16)...), item...)
+		message := append(append(head[:len(head):len(head)], make([]byte, 17)...), item...)
 		if _, err := DecodePush(message); !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), "ages for kind 4") {
 			t.Errorf("%v: got %v", item, err)
 		}

@@ -10,7 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"weir/backend"
-	"weir/window"
 	"weir/wire"
 )
 
@@ -28,8 +27,9 @@ type Store struct {
 	now func() time.Time
 
 	mu       sync.Mutex
-	counters *table[counterKey, counter]
+	counters *table[counterKey, backend.Record]
 	senders  *table[senderKey, sender]
+	nodes    map[string]map[uint64]time.Time // of a namespace, to when they joined last
 }
 
 var (
@@ -40,13 +40,6 @@ var (
 type counterKey struct {
 	namespace string
 	wire.Counter
-}
-
-// counter is what a counter has: the windows of the clock, one that started with its first hit, buckets of a precision,
-// newest first, or a token bucket that is not full, and its limit.
-type counter struct {
-	limit   uint64
-	windows []backend.Window
 }
 
 type senderKey struct {
@@ -64,13 +57,14 @@ func New(o Options) *Store {
 	}
 	return &Store{
 		now:      o.Now,
-		counters: newTable[counterKey, counter](max(1, o.MaxCounters)),
+		counters: newTable[counterKey, backend.Record](max(1, o.MaxCounters)),
 		senders:  newTable[senderKey, sender](max(1024, o.MaxCounters/16)),
+		nodes:    make(map[string]map[uint64]time.Time),
 	}
 }
 
 // Push implements [backend.Store].
-func (s *Store) Push(ctx context.Context, p *wire.Push) (backend.Outcome, error) {
+func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (backend.Outcome, error) {
 	if err := backend.Check(p); err != nil {
 		return backend.Outcome{}, err
 	}
@@ -85,200 +79,106 @@ func (s *Store) Push(ctx context.Context, p *wire.Push) (backend.Outcome, error)
 	s.counters.sweep(now, 2*len(p.Items)+8)
 	s.senders.sweep(now, 2)
 
-	out := backend.Outcome{Answer: wire.Answer{NowNanos: now, Totals: make([]wire.Total, len(p.Items))}}
+	out := backend.Outcome{Answer: wire.Answer{NowNanos: now, Nodes: nodes, Totals: make([]wire.Total, len(p.Items))}}
+	counters := &ledger{store: s, namespace: p.Namespace, clock: clock, out: &out}
 	if !backend.IsRead(p) {
-		if s.record(p, now) {
-			s.apply(p, clock, &out)
+		grants, known := s.record(p, clock)
+		if out.Duplicate = known; known {
+			// What was granted then, or nothing if that is forgotten.
+			for i := range p.Takes {
+				g := granted{at: now}
+				if i < len(*grants) {
+					g = (*grants)[i]
+				}
+				out.Answer.Grants = append(out.Answer.Grants, clock.Again(&p.Takes[i], g.units, g.at, counters))
+			}
 		} else {
-			out.Duplicate = true
+			for i := range p.Items {
+				counters.Add(&p.Items[i])
+			}
+			for i := range p.Takes {
+				g := clock.Decide(&p.Takes[i], nodes, counters)
+				out.Answer.Grants = append(out.Answer.Grants, g)
+				*grants = append(*grants, granted{units: g.Units, at: g.AtNanos})
+			}
 		}
 	}
 	for i := range p.Items {
-		out.Answer.Totals[i] = s.total(p.Namespace, &p.Items[i], clock)
+		out.Answer.Totals[i] = counters.Total(&p.Items[i])
 	}
 	return out, nil
 }
 
-// record tells whether the push is new, and remembers it.
-func (s *Store) record(p *wire.Push, now uint64) bool {
+// record remembers a push, and returns where its grants are remembered; known tells that it was applied before, or is below its
+// sender's floor.
+func (s *Store) record(p *wire.Push, clock backend.Clock) (grants *[]granted, known bool) {
 	// The record outlives every window that takes hits of this push, so that a copy that comes when it is gone finds no
 	// window that counts.
-	expires := now + uint64(backend.SenderLife)
-	clock := backend.Clock{NowNanos: now}
-	for i := range p.Items {
-		if len(p.Items[i].Hits) > 0 {
-			expires = max(expires, clock.Settled(&p.Items[i]))
-		}
-	}
-	return s.senders.add(senderKey{p.Namespace, p.Sender}, now, expires).value.record(p.Sequence, p.Floor)
+	expires := clock.Remembered(p)
+	return s.senders.add(senderKey{p.Namespace, p.Sender}, clock.NowNanos, expires).value.record(p.Sequence, p.Floor, len(p.Takes) > 0)
 }
 
-func (s *Store) apply(p *wire.Push, clock backend.Clock, out *backend.Outcome) {
-	for i := range p.Items {
-		item := &p.Items[i]
-		key := counterKey{p.Namespace, item.Counter}
-		switch window.Kind(item.Kind) {
-		case window.FirstHitWindow:
-			s.addFirstHit(key, item, clock, out)
-		case window.SlidingBuckets:
-			s.addBuckets(key, item, clock, out)
-		case window.TokenBucket:
-			s.addTokens(key, item, clock, out)
-		default:
-			s.addClock(key, item, clock, out)
-		}
-	}
+// ledger is the store's counters of a namespace at a time. The store is locked.
+type ledger struct {
+	store     *Store
+	namespace string
+	clock     backend.Clock
+	out       *backend.Outcome
 }
 
-func (s *Store) addFirstHit(key counterKey, item *wire.Item, clock backend.Clock, out *backend.Outcome) {
-	hits := item.Hits[0]
-	if hits == 0 {
-		return
+// Total implements [backend.Ledger].
+func (l *ledger) Total(item *wire.Item) wire.Total {
+	record := &backend.Record{}
+	if e := l.store.counters.entries[counterKey{l.namespace, item.Counter}]; e != nil {
+		record = &e.value
 	}
-	start, ok := clock.FirstHit(item.Counter, item.Newest)
-	out.Count(hits, ok)
-	if !ok {
-		return
-	}
-	e := s.counters.add(key, clock.NowNanos, backend.ExpiresNanos(item.Counter, start))
-	if live, ok := firstHit(e.value.windows, item.Counter, clock); ok {
-		start, hits = min(start, live.Number), backend.Sum(hits, live.Hits)
-	}
-	e.value.windows = append(e.value.windows[:0], backend.Window{Number: start, Hits: hits})
+	return l.clock.Total(record, item)
 }
 
-func (s *Store) addClock(key counterKey, item *wire.Item, clock backend.Clock, out *backend.Outcome) {
-	span := clock.Span(item.Counter)
-	for age, hits := range item.Hits {
-		number := item.Newest - uint64(age)
-		if hits == 0 {
-			continue
-		}
-		ok := number >= span.Oldest && number <= span.Newest
-		out.Count(hits, ok)
-		if !ok {
-			continue
-		}
-		c := &s.counters.add(key, clock.NowNanos, backend.ExpiresNanos(item.Counter, number)).value
-		at := slices.IndexFunc(c.windows, func(w backend.Window) bool { return w.Number == number })
-		if at < 0 {
-			c.windows = append(readable(c.windows, span), backend.Window{Number: number})
-			at = len(c.windows) - 1
-		}
-		c.windows[at].Hits = backend.Sum(c.windows[at].Hits, hits)
+// Add implements [backend.Ledger].
+func (l *ledger) Add(item *wire.Item) {
+	key := counterKey{l.namespace, item.Counter}
+	record := &backend.Record{}
+	e := l.store.counters.entries[key]
+	if e != nil {
+		record = &e.value
+	}
+	expires, changed := l.clock.Add(record, item, l.out)
+	if changed {
+		l.store.counters.add(key, l.clock.NowNanos, expires).value = *record
 	}
 }
 
-// readable removes the windows that can't be read any more, in place.
-func readable(windows []backend.Window, span backend.Span) []backend.Window {
-	return slices.DeleteFunc(windows, func(w backend.Window) bool { return w.Number < span.Kept || w.Number > span.Newest })
-}
-
-func (s *Store) addBuckets(key counterKey, item *wire.Item, clock backend.Clock, out *backend.Outcome) {
-	span := clock.Span(item.Counter)
-	var pushed []backend.Window
-	for i, hits := range item.Hits {
-		number := item.Newest - item.Ages[i]
-		if hits == 0 {
-			continue
-		}
-		ok := number >= span.Oldest && number <= span.Newest
-		out.Count(hits, ok)
-		if ok {
-			pushed = append(pushed, backend.Window{Number: number, Hits: hits})
-		}
+// Join implements [backend.Store].
+func (s *Store) Join(ctx context.Context, namespace string, node uint64) (nodes uint64, err error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
 	}
-	if len(pushed) == 0 {
-		return
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	active := s.nodes[namespace]
+	if active == nil {
+		active = make(map[uint64]time.Time)
+		s.nodes[namespace] = active
 	}
-	c := &s.counters.add(key, clock.NowNanos, backend.ExpiresNanos(item.Counter, pushed[0].Number)).value
-	c.windows = backend.KeptBuckets(item.Counter, item.Limit, merge(readable(c.windows, span), pushed))
-}
-
-// merge adds the hits of two lists of buckets, newest first, and leaves out buckets without any.
-func merge(a, b []backend.Window) []backend.Window {
-	merged := make([]backend.Window, 0, len(a)+len(b))
-	for len(a) > 0 || len(b) > 0 {
-		var next backend.Window
-		switch {
-		case len(b) == 0 || len(a) > 0 && a[0].Number > b[0].Number:
-			next, a = a[0], a[1:]
-		case len(a) == 0 || b[0].Number > a[0].Number:
-			next, b = b[0], b[1:]
-		default:
-			next = backend.Window{Number: a[0].Number, Hits: backend.Sum(a[0].Hits, b[0].Hits)}
-			a, b = a[1:], b[1:]
-		}
-		if next.Hits != 0 {
-			merged = append(merged, next)
+	if _, known := active[node]; known || len(active) < maxNodes {
+		active[node] = now
+	}
+	for node, joined := range active {
+		if now.Sub(joined) > backend.NodeLife {
+			delete(active, node)
 		}
 	}
-	return merged
+	return uint64(len(active)), nil
 }
 
-func (s *Store) addTokens(key counterKey, item *wire.Item, clock backend.Clock, out *backend.Outcome) {
-	hits := item.Hits[0]
-	if hits == 0 {
-		return
-	}
-	bucket, ok := clock.TakeTokens(item, s.windows(key))
-	out.Count(hits, ok)
-	if !ok {
-		return
-	}
-	expires := clock.NowNanos
-	if len(bucket) > 0 {
-		expires = backend.TokensExpireNanos(item.Counter, item.Limit, bucket[0])
-	}
-	s.counters.add(key, clock.NowNanos, expires).value = counter{limit: item.Limit, windows: bucket}
-}
-
-// windows are those that a counter has.
-func (s *Store) windows(key counterKey) []backend.Window {
-	if e := s.counters.entries[key]; e != nil {
-		return e.value.windows
-	}
-	return nil
-}
-
-// total is what a push's item is answered with.
-func (s *Store) total(namespace string, item *wire.Item, clock backend.Clock) wire.Total {
-	windows := s.windows(counterKey{namespace, item.Counter})
-	switch window.Kind(item.Kind) {
-	case window.SlidingBuckets:
-		return clock.BucketTotal(item, windows)
-	case window.TokenBucket:
-		return clock.TokenTotal(item, windows)
-	}
-	t := wire.Total{Newest: item.Newest, Hits: make([]uint64, len(item.Hits))}
-	if window.Kind(item.Kind) == window.FirstHitWindow {
-		if live, ok := firstHit(windows, item.Counter, clock); ok {
-			t.Newest, t.Hits[0] = live.Number, uint64(max(0, live.Hits))
-		}
-		return t
-	}
-	span := clock.Span(item.Counter)
-	for _, w := range windows {
-		age := item.Newest - w.Number
-		if w.Number <= item.Newest && age < uint64(len(t.Hits)) && w.Number >= span.Kept && w.Number <= span.Newest {
-			t.Hits[age] = uint64(max(0, w.Hits))
-		}
-	}
-	return t
-}
-
-// firstHit is the window among a counter's that lives.
-func firstHit(windows []backend.Window, c wire.Counter, clock backend.Clock) (backend.Window, bool) {
-	if len(windows) == 0 {
-		return backend.Window{}, false
-	}
-	_, ok := clock.FirstHit(c, windows[0].Number)
-	return windows[0], ok
-}
+// maxNodes bounds the nodes of a namespace that are remembered.
+const maxNodes = 1 << 16
 
 // Counters implements [backend.Store].
-func (s *Store) Counters(ctx context.Context, namespace string, visit func(backend.Counter) error) error {
-	for chunk := range slices.Chunk(s.keys(namespace), 256) {
+func (s *Store) Counters(ctx context.Context, namespace string, widths []uint64, visit func(backend.Counter) error) error {
+	for chunk := range slices.Chunk(s.keys(namespace, widths), 256) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -291,12 +191,12 @@ func (s *Store) Counters(ctx context.Context, namespace string, visit func(backe
 	return ctx.Err()
 }
 
-func (s *Store) keys(namespace string) []wire.Counter {
+func (s *Store) keys(namespace string, widths []uint64) []wire.Counter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var keys []wire.Counter
 	for key := range s.counters.entries {
-		if key.namespace == namespace {
+		if key.namespace == namespace && (len(widths) == 0 || slices.Contains(widths, key.WidthMillis)) {
 			keys = append(keys, key.Counter)
 		}
 	}
@@ -314,7 +214,7 @@ func (s *Store) live(namespace string, keys []wire.Counter) []backend.Counter {
 		if e == nil {
 			continue
 		}
-		found := backend.Counter{Counter: c, Limit: e.value.limit, Windows: slices.Clone(e.value.windows)}
+		found := backend.Counter{Counter: c, Limit: e.value.Limit, Windows: slices.Clone(e.value.Windows)}
 		if found.Windows = clock.Counting(found); len(found.Windows) > 0 {
 			live = append(live, found)
 		}

@@ -31,7 +31,7 @@ func pushOne(t *testing.T, s *memory.Store, sequence uint64, id byte, now time.T
 			Counter: wire.Counter{ID: wire.ID{id}, Kind: uint8(window.FixedWindow), WidthMillis: uint64(width.Milliseconds())},
 			Newest:  uint64(now.UnixNano()) / uint64(width),
 			Hits:    []int64{1},
-		}}})
+		}}}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,13 +7,17 @@ import "weir/backend"
 type sender struct {
 	floor   uint64
 	applied [backend.MaxAhead / 64]uint64
+	grants  map[uint64]*[]granted // of pushes that had takes
 }
 
-// record tells whether the push was not applied before, and remembers it. backend.Check has bounded its sequence by its
-// floor.
-func (s *sender) record(sequence, floor uint64) bool {
+// granted is what a take was given.
+type granted struct{ units, at uint64 }
+
+// record remembers a push, and tells whether it was known: applied before, or below the floor. grants is where what its takes
+// were given is remembered. backend.Check has bounded its sequence by its floor.
+func (s *sender) record(sequence, floor uint64, takes bool) (grants *[]granted, known bool) {
 	if sequence < s.floor {
-		return false
+		return &[]granted{}, true
 	}
 	if floor > s.floor {
 		// The bits below the new floor are those of sequences to come.
@@ -21,14 +25,29 @@ func (s *sender) record(sequence, floor uint64) bool {
 			word, bit := place(seq)
 			s.applied[word] &^= bit
 		}
+		for seq := range s.grants {
+			if seq < floor {
+				delete(s.grants, seq)
+			}
+		}
 		s.floor = floor
+	}
+	grants = s.grants[sequence]
+	if grants == nil {
+		grants = &[]granted{}
 	}
 	word, bit := place(sequence)
 	if s.applied[word]&bit != 0 {
-		return false
+		return grants, true
 	}
 	s.applied[word] |= bit
-	return true
+	if takes {
+		if s.grants == nil {
+			s.grants = make(map[uint64]*[]granted)
+		}
+		s.grants[sequence] = grants
+	}
+	return grants, false
 }
 
 func place(sequence uint64) (word int, bit uint64) {

@@ -82,7 +82,7 @@ var pushSource string
 var pushScript = goredis.NewScript(pushSource)
 
 // Push implements [backend.Store].
-func (s *Store) Push(ctx context.Context, p *wire.Push) (backend.Outcome, error) {
+func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (backend.Outcome, error) {
 	if err := backend.Check(p); err != nil {
 		return backend.Outcome{}, err
 	}
@@ -187,8 +187,13 @@ func outcome(p *wire.Push, reply []string) (out backend.Outcome, err error) {
 	return out, err
 }
 
+// Join implements [backend.Store].
+func (s *Store) Join(ctx context.Context, namespace string, node uint64) (nodes uint64, err error) {
+	return 1, nil
+}
+
 // Counters implements [backend.Store]. It walks all keys of the database, and remembers which counters it has visited.
-func (s *Store) Counters(ctx context.Context, namespace string, visit func(backend.Counter) error) error {
+func (s *Store) Counters(ctx context.Context, namespace string, widths []uint64, visit func(backend.Counter) error) error {
 	visited := make(map[wire.Counter]struct{})
 	var cursor uint64
 	for {

@@ -90,7 +90,7 @@ func pushOne(ctx context.Context, s backend.Store, sequence uint64, now time.Tim
 		}
 		p.Items = append(p.Items, it)
 	}
-	return s.Push(ctx, p)
+	return s.Push(ctx, p, 1)
 }
 
 // sender is the key of the sender that pushOne is.
@@ -182,7 +182,7 @@ func TestHostileContents(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := store.Counters(t.Context(), "ns", func(backend.Counter) error { return nil }); err != nil {
+			if err := store.Counters(t.Context(), "ns", nil, func(backend.Counter) error { return nil }); err != nil {
 				t.Errorf("counters: %v", err)
 			}
 			out, err := pushOne(t.Context(), store, 1, epoch, good, sliding, first)
@@ -235,7 +235,7 @@ func TestHostileBuckets(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := store.Counters(t.Context(), "ns", func(backend.Counter) error { return nil }); err != nil {
+			if err := store.Counters(t.Context(), "ns", nil, func(backend.Counter) error { return nil }); err != nil {
 				t.Errorf("counters: %v", err)
 			}
 			out, err := pushOne(t.Context(), store, 1, epoch, coarse, log, bucket)
@@ -298,11 +298,11 @@ func TestLikeMemory(t *testing.T) {
 			it.Ordinal = uint8(limit)
 			p.Items = append(p.Items, it)
 		}
-		got, err := store.Push(t.Context(), p)
+		got, err := store.Push(t.Context(), p, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, err := exact.Push(t.Context(), p)
+		want, err := exact.Push(t.Context(), p, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -339,7 +339,7 @@ func TestTokenPrecision(t *testing.T) {
 				continue
 			}
 			now = epoch.Add(step.after).Truncate(time.Microsecond)
-			out, err := store.Push(t.Context(), &wire.Push{Namespace: "ns", Sender: 1, Sequence: seq, Floor: seq, Items: []wire.Item{it}})
+			out, err := store.Push(t.Context(), &wire.Push{Namespace: "ns", Sender: 1, Sequence: seq, Floor: seq, Items: []wire.Item{it}}, 1)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -376,7 +376,7 @@ func randomItem(random *rand.Rand, now time.Time, widthMillis, limit uint64) wir
 // contents are a store's counters, in order.
 func contents(t *testing.T, s backend.Store) (counters []backend.Counter) {
 	t.Helper()
-	err := s.Counters(t.Context(), "ns", func(c backend.Counter) error {
+	err := s.Counters(t.Context(), "ns", nil, func(c backend.Counter) error {
 		slices.SortFunc(c.Windows, func(a, b backend.Window) int { return cmp.Compare(a.Number, b.Number) })
 		counters = append(counters, c)
 		return nil
@@ -407,7 +407,7 @@ func TestForeignKeysAreNotCounted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	err := store.Counters(t.Context(), "ns", func(c backend.Counter) error {
+	err := store.Counters(t.Context(), "ns", nil, func(c backend.Counter) error {
 		t.Errorf("visited %+v", c)
 		return nil
 	})
@@ -501,7 +501,7 @@ func TestRedisClock(t *testing.T) {
 		t.Errorf("answered at %d, want Redis's clock, %d to %d", got, before.UnixNano(), after.UnixNano())
 	}
 	var visited int
-	err = store.Counters(t.Context(), "ns", func(backend.Counter) error { visited++; return nil })
+	err = store.Counters(t.Context(), "ns", nil, func(backend.Counter) error { visited++; return nil })
 	if err != nil || visited != 1 {
 		t.Errorf("%d counters, error %v; want 1", visited, err)
 	}

@@ -49,7 +49,7 @@ func (b *bench) readBuckets(it wire.Item, want ...backend.Window) wire.Total {
 
 func (b *bench) sendBuckets(p *wire.Push, want ...backend.Window) backend.Outcome {
 	b.t.Helper()
-	out, err := b.store.Push(b.t.Context(), p)
+	out, err := b.store.Push(b.t.Context(), p, 1)
 	if err != nil {
 		b.t.Fatalf("push %d: %v", p.Sequence, err)
 	}
@@ -130,7 +130,7 @@ func testBucketSums(t *testing.T, b *bench) {
 		random.Shuffle(len(pushes), func(i, j int) { pushes[i], pushes[j] = pushes[j], pushes[i] })
 		for _, p := range append(pushes, pushes...) {
 			if _, err := b.store.Push(t.Context(), &wire.Push{Namespace: "ns", Sender: p.Sender + 100*uint64(id+1),
-				Sequence: p.Sequence, Floor: p.Floor, Items: p.Items}); err != nil {
+				Sequence: p.Sequence, Floor: p.Floor, Items: p.Items}, 1); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -114,7 +114,7 @@ func (b *bench) push(items []wire.Item, want ...[]uint64) backend.Outcome {
 
 func (b *bench) send(p *wire.Push, want ...[]uint64) backend.Outcome {
 	b.t.Helper()
-	out, err := b.store.Push(b.t.Context(), p)
+	out, err := b.store.Push(b.t.Context(), p, 1)
 	if err != nil {
 		b.t.Fatalf("push %d: %v", p.Sequence, err)
 	}
@@ -148,7 +148,7 @@ func (b *bench) sum(namespace string) (sum int64) {
 
 func (b *bench) counters(namespace string) (counters []backend.Counter) {
 	b.t.Helper()
-	err := b.store.Counters(b.t.Context(), namespace, func(c backend.Counter) error {
+	err := b.store.Counters(b.t.Context(), namespace, nil, func(c backend.Counter) error {
 		counters = append(counters, c)
 		return nil
 	})
@@ -400,7 +400,7 @@ func testOrder(t *testing.T, b *bench) {
 		}
 		random.Shuffle(len(pushes), func(i, j int) { pushes[i], pushes[j] = pushes[j], pushes[i] })
 		for _, p := range pushes {
-			if _, err := b.store.Push(t.Context(), p); err != nil {
+			if _, err := b.store.Push(t.Context(), p, 1); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -488,7 +488,7 @@ func testIsolation(t *testing.T, b *bench) {
 		b.seq++
 		p.Items[0].Hits = []int64{7}
 		change(p)
-		out, err := b.store.Push(t.Context(), p)
+		out, err := b.store.Push(t.Context(), p, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -634,7 +634,7 @@ func testInvalid(t *testing.T, b *bench) {
 		p := &wire.Push{Namespace: "ns", Sender: 3, Sequence: 5, Floor: 5,
 			Items: items(item(fixed, 1, minute, epoch, 1), item(fixed, 2, minute, epoch, 1))}
 		change(p)
-		if _, err := b.store.Push(t.Context(), p); !errors.Is(err, backend.ErrInvalid) {
+		if _, err := b.store.Push(t.Context(), p, 1); !errors.Is(err, backend.ErrInvalid) {
 			t.Errorf("%s: error %v, want invalid", name, err)
 		}
 	}
@@ -676,14 +676,14 @@ func testCancelled(t *testing.T, b *bench) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: 1, Floor: 1, Items: items(item(fixed, 1, minute, epoch, 1))}
-	if _, err := b.store.Push(ctx, p); !errors.Is(err, context.Canceled) {
+	if _, err := b.store.Push(ctx, p, 1); !errors.Is(err, context.Canceled) {
 		t.Errorf("push: error %v, want cancelled", err)
 	}
 	if err := b.store.Ping(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("ping: error %v, want cancelled", err)
 	}
 	visit := func(backend.Counter) error { return nil }
-	if err := b.store.Counters(ctx, "ns", visit); !errors.Is(err, context.Canceled) {
+	if err := b.store.Counters(ctx, "ns", nil, visit); !errors.Is(err, context.Canceled) {
 		t.Errorf("counters: error %v, want cancelled", err)
 	}
 	if err := b.store.Ping(t.Context()); err != nil {
@@ -697,7 +697,7 @@ func testCancelled(t *testing.T, b *bench) {
 func testVisitsEnd(t *testing.T, b *bench) {
 	b.push(items(item(fixed, 1, minute, epoch, 1), item(fixed, 2, minute, epoch, 1)), totals(1), totals(1))
 	enough, visits := errors.New("enough"), 0
-	err := b.store.Counters(t.Context(), "ns", func(backend.Counter) error {
+	err := b.store.Counters(t.Context(), "ns", nil, func(backend.Counter) error {
 		visits++
 		return enough
 	})
@@ -719,14 +719,14 @@ func testHammer(t *testing.T, b *bench) {
 						p.Items = append(p.Items, item([]uint8{fixed, firstHit, sliding, tokens}[id%4], id, minute, epoch, int64(seq)))
 					}
 					p.Items = append(p.Items, log(counters, wire.MaxHits, hits(uint64(epoch.UnixNano())-sender, int64(seq))))
-					if _, err := b.store.Push(t.Context(), p); err != nil {
+					if _, err := b.store.Push(t.Context(), p, 1); err != nil {
 						t.Error(err)
 					}
 				}
 			})
 		}
 		pushes.Go(func() {
-			if err := b.store.Counters(t.Context(), "ns", func(backend.Counter) error { return nil }); err != nil {
+			if err := b.store.Counters(t.Context(), "ns", nil, func(backend.Counter) error { return nil }); err != nil {
 				t.Error(err)
 			}
 		})
@@ -751,7 +751,7 @@ func Bench(b *testing.B, open Open) {
 				p.Items[i] = item(sliding, 0, minute, time.Now(), 1, 0)
 				binary.BigEndian.PutUint32(p.Items[i].ID[4:], random.Uint32N(10_000))
 			}
-			if _, err := store.Push(b.Context(), p); err != nil {
+			if _, err := store.Push(b.Context(), p, 1); err != nil {
 				b.Error(err)
 				return
 			}

@@ -106,7 +106,7 @@ func testTokensMerge(t *testing.T, b *bench) {
 			it.ID[0] = byte(id)
 			b.seq++
 			p := &wire.Push{Namespace: "ns", Sender: uint64(i), Sequence: b.seq, Floor: b.seq, Items: items(it)}
-			out, err := b.store.Push(t.Context(), p)
+			out, err := b.store.Push(t.Context(), p, 1)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -141,7 +141,7 @@ func testTokenSums(t *testing.T, b *bench) {
 		}
 		random.Shuffle(len(pushes), func(i, j int) { pushes[i], pushes[j] = pushes[j], pushes[i] })
 		for _, p := range append(pushes, pushes...) {
-			if _, err := b.store.Push(t.Context(), p); err != nil {
+			if _, err := b.store.Push(t.Context(), p, 1); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -171,7 +171,7 @@ func testTokensOfOneNode(t *testing.T, b *bench) {
 			b.seq++
 			p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: b.seq, Floor: b.seq,
 				Items: items(tokenItem(byte(id), limit, time.Unix(0, node.Start), int64(cost)))}
-			out, err := b.store.Push(t.Context(), p)
+			out, err := b.store.Push(t.Context(), p, 1)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -230,7 +230,7 @@ func testTokensOfASilentSender(t *testing.T, b *bench) {
 		b.clock.advance(time.Minute)
 		b.seq++
 		p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: b.seq, Floor: b.seq, Items: items(tokenItem(1, 10, b.clock.now(), 10))}
-		if out, err := b.store.Push(t.Context(), p); err != nil || out.Dropped != 0 {
+		if out, err := b.store.Push(t.Context(), p, 1); err != nil || out.Dropped != 0 {
 			t.Fatalf("outcome %+v, error %v", out, err)
 		}
 	}
@@ -246,10 +246,10 @@ func testTokensZombie(t *testing.T, b *bench) {
 		b.clock.advance(30 * time.Second)
 		b.seq++
 		keep := &wire.Push{Namespace: "ns", Sender: 8, Sequence: b.seq, Floor: b.seq, Items: items(tokenItem(1, 10, b.clock.now(), 5))}
-		if out, err := b.store.Push(t.Context(), keep); err != nil || out.Dropped != 0 {
+		if out, err := b.store.Push(t.Context(), keep, 1); err != nil || out.Dropped != 0 {
 			t.Fatalf("outcome %+v, error %v", out, err)
 		}
-		if out, err := b.store.Push(t.Context(), p); err != nil || !out.Duplicate && out.Dropped != 20 {
+		if out, err := b.store.Push(t.Context(), p, 1); err != nil || !out.Duplicate && out.Dropped != 20 {
 			t.Fatalf("%v: outcome %+v, error %v; want a duplicate, or 20 dropped", b.clock.now().Sub(epoch), out, err)
 		}
 	}
