@@ -51,9 +51,9 @@ type Failure uint8
 const (
 	// FailLocal decides from the proxy's own counters, which are kept and pushed later.
 	FailLocal Failure = iota
-	// FailAllow lets every request pass.
+	// FailAllow lets every request pass, uncounted.
 	FailAllow
-	// FailDeny rejects every request.
+	// FailDeny rejects every request that a rule matches.
 	FailDeny
 )
 

@@ -67,9 +67,7 @@ func readConfig(v value, like string) *Config {
 		}},
 		field{"on_backend_failure", optional, func(v value) {
 			// In the order of Failure.
-			if i := v.choice("local", "allow", "deny"); i > 0 {
-				v.notYet()
-			}
+			c.OnBackendFailure = Failure(max(0, v.choice("local", "allow", "deny")))
 		}},
 		field{"capacity", optional, func(v value) {
 			n := v.integer(1, maxCapacity)
@@ -114,7 +112,6 @@ func readSyncRate(v value) time.Duration {
 		case d.negative && d.digits != "":
 			return -time.Second
 		case whole && millis == 0:
-			v.notYet()
 			return 0
 		case whole && millis <= maxSyncRate.Milliseconds():
 			return time.Duration(millis) * time.Millisecond

@@ -131,7 +131,15 @@ func TestGood(t *testing.T) {
 			},
 		},
 	}
+	eachRequest := func(failure config.Failure) config.Config {
+		c := smallest()
+		c.SyncRate, c.OnBackendFailure = 0, failure
+		c.Backend = config.Backend{Cluster: "weir", Authority: "weir", Timeout: 200 * time.Millisecond}
+		return c
+	}
 	tests := map[string]config.Config{
+		"each-request":         eachRequest(config.FailDeny),
+		"failure-allows":       eachRequest(config.FailAllow),
 		"smallest":             smallest(),
 		"defaults-written-out": smallest(),
 		"unused-backend":       smallest(),
@@ -323,7 +331,7 @@ func checkInvariants(t *testing.T, c *config.Config) {
 		return 1 <= len(s) && len(s) <= 64 && strings.Trim(s, alphanumeric+others) == ""
 	}
 	check(name(c.Namespace, "._-"), "namespace")
-	check(c.SyncRate < 0 || c.SyncRate >= time.Millisecond && c.SyncRate <= 24*time.Hour, "sync rate")
+	check(c.SyncRate <= 0 || c.SyncRate >= time.Millisecond && c.SyncRate <= 24*time.Hour, "sync rate")
 	if c.SyncRate < 0 {
 		check(c.Backend == config.Backend{}, "unused backend")
 	} else {
@@ -332,7 +340,7 @@ func checkInvariants(t *testing.T, c *config.Config) {
 		check(!strings.ContainsAny(b.Cluster+b.Authority+b.Token, " \r\n\x00"), "backend's strings")
 		check(time.Millisecond <= b.Timeout && b.Timeout <= time.Minute && b.Timeout%time.Millisecond == 0, "timeout")
 	}
-	check(c.OnBackendFailure == config.FailLocal, "failure")
+	check(c.OnBackendFailure <= config.FailDeny, "failure")
 	check(1 <= c.Capacity && c.Capacity <= 1<<24, "capacity")
 	check(c.Headers < 8 && c.ResetUnit <= config.ResetMilliseconds, "headers")
 	r := c.Response

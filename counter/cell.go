@@ -20,6 +20,9 @@ type Rule struct {
 	SyncRate int64
 	// Revocable tells that hits may be given back, as other rules refuse the request that brought them.
 	Revocable bool
+
+	nodes  uint64
+	splits []window.Split // of the limits
 }
 
 // Synced tells whether the rule's counters are pushed to a backend.
@@ -34,6 +37,7 @@ type Cell struct {
 	// States are in the order of the rule's limits.
 	States []window.State
 	sync   Sync
+	lease  Lease
 	synced bool
 	// revocable is as the rule's, or as another configuration's that writes the entry too.
 	revocable bool
@@ -51,7 +55,9 @@ const (
 	syncedFlag = 1 << iota
 	// revocableFlag: a configuration with several rules writes the entry, which may give hits back.
 	revocableFlag
-	knownFlags = syncedFlag | revocableFlag
+	// leaseFlag: what there is to know of leases comes before the states, and after what syncedFlag stands for.
+	leaseFlag
+	knownFlags = syncedFlag | revocableFlag | leaseFlag
 )
 
 // Load decodes an entry of shared data for a rule. An entry that makes no sense is treated as a key that was never seen,
@@ -71,6 +77,14 @@ func (c *Cell) Load(rule *Rule, payload []byte) (valid bool) {
 		}
 		c.synced, c.sync = true, decodeSync(rest)
 		rest = rest[syncSize:]
+		if payload[0]&leaseFlag != 0 {
+			length := c.lease.decode(rest)
+			if length == 0 {
+				c.reset(rule)
+				return false
+			}
+			rest = rest[length:]
+		}
 	}
 	c.revocable = c.revocable || payload[0]&revocableFlag != 0
 	// Usually the states are the rule's, in its order.
@@ -104,7 +118,7 @@ func (c *Cell) reset(rule *Rule) {
 	for i := range c.States {
 		c.States[i].Reset()
 	}
-	c.sync, c.synced, c.revocable = Sync{}, rule.Synced(), rule.Revocable
+	c.sync, c.lease, c.synced, c.revocable = Sync{}, Lease{}, rule.Synced(), rule.Revocable
 	c.others = c.others[:0]
 }
 
@@ -147,10 +161,15 @@ func (c *Cell) Possible(cost uint64) bool {
 	return true
 }
 
-// Take counts cost hits in every limit.
+// Take counts cost hits in every limit. They come out of the lease if that has them.
 func (c *Cell) Take(cost uint64) {
+	leased := c.synced && cost > 0 && c.Leased() >= cost
 	for i := range c.States {
-		c.rule.Limits[i].Take(&c.States[i], cost)
+		if leased {
+			c.rule.Limits[i].TakeLeased(&c.States[i], cost)
+		} else {
+			c.rule.Limits[i].Take(&c.States[i], cost)
+		}
 	}
 }
 
@@ -184,7 +203,14 @@ func (c *Cell) Append(dst []byte, now int64) []byte {
 		flags |= revocableFlag
 	}
 	if c.synced {
-		dst = c.sync.append(append(dst, flags|syncedFlag))
+		flags |= syncedFlag
+		if c.lease != (Lease{}) {
+			flags |= leaseFlag
+		}
+		dst = c.sync.append(append(dst, flags))
+		if c.lease != (Lease{}) {
+			dst = c.lease.append(dst)
+		}
 	} else {
 		dst = append(dst, flags)
 	}
@@ -217,7 +243,7 @@ func (c *Cell) forgetOther(states []byte) (at int64, length int) {
 func (r *Rule) MaxSize() int {
 	size := 1
 	if r.Synced() {
-		size += syncSize
+		size += syncSize + leaseSize
 	}
 	for i := range r.Limits {
 		size += r.Limits[i].MaxStateSize(r.Synced())

@@ -193,7 +193,7 @@ func TestClaimAndSettle(t *testing.T) {
 	if c.Claim(monday + second) {
 		t.Error("claimed while a push is out")
 	}
-	c.Settle(0, first, &window.Totals{Newest: number, Hits: []uint64{8, 1}})
+	c.Settle(0, first, monday+second, &window.Totals{Newest: number, Hits: []uint64{8, 1}})
 	if got := c.States[0].Hits; got != [2]window.Hits{{Total: 8, Diff: 2}, {Total: 1}} {
 		t.Errorf("settled: got %+v", got)
 	}
@@ -204,35 +204,13 @@ func TestClaimAndSettle(t *testing.T) {
 	if !c.Claim(monday + 70*second) {
 		t.Error("a push without an answer stops the key")
 	}
-	c.Settle(0, lost, &window.Totals{Newest: number, Hits: []uint64{10, 1}})
+	c.Settle(0, lost, monday+2*second, &window.Totals{Newest: number, Hits: []uint64{10, 1}})
 	if got := c.States[0].Hits[0]; got != (window.Hits{Total: 10, Flight: 1}) {
 		t.Errorf("settled late: got %+v", got)
 	}
-	c.Settle(0, c.Sync().Claimed, &window.Totals{Newest: number, Hits: []uint64{11, 1}})
+	c.Settle(0, c.Sync().Claimed, monday+71*second, &window.Totals{Newest: number, Hits: []uint64{11, 1}})
 	if got := c.States[0].Hits; got != [2]window.Hits{{Total: 11}, {Total: 1}} {
 		t.Errorf("settled: got %+v", got)
-	}
-}
-
-func TestWatched(t *testing.T) {
-	t.Parallel()
-	rule := &Rule{Limits: []window.Limit{perMinute(10), perHour(1000)}, SyncRate: second}
-	c := load(t, rule, nil)
-	c.Advance(monday)
-	for hits, want := range []bool{false, false, false, false, false, true, true, true, true, true, false} {
-		if got := c.Watched(monday); got != want {
-			t.Errorf("with %d hits of 10: watched %v", hits, got)
-		}
-		c.Take(1)
-	}
-	c = load(t, rule, nil)
-	c.Advance(monday)
-	c.Take(5)
-	if c.Ask(monday + 20*second); c.Sync().Due != DueAt(monday+25*second) {
-		t.Errorf("asked again in %d ns", c.Sync().Due.In(monday))
-	}
-	if c.Watched(monday + 24*3600*second) {
-		t.Error("watched when all windows have ended")
 	}
 }
 
@@ -308,7 +286,7 @@ func FuzzCell(f *testing.F) {
 			var push window.Push
 			for i := range c.States {
 				c.Outgoing(i, &push)
-				c.Settle(i, c.Sync().Claimed, &window.Totals{Newest: push.Newest, Hits: []uint64{3, 5}, Ages: []uint64{1, 4}})
+				c.Settle(i, c.Sync().Claimed, now, &window.Totals{Newest: push.Newest, Hits: []uint64{3, 5}, Ages: []uint64{1, 4}})
 			}
 			if c.ForgetAt() < 0 || len(c.Append(nil, now)) > rule.MaxSize()+maxOthers*3000 {
 				t.Fatalf("%x: forget at %d, %d bytes", payload, c.ForgetAt(), len(c.Append(nil, now)))

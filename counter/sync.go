@@ -10,9 +10,9 @@ const (
 	// adoptAfter is how long after its push was due a key's hits are adopted by the next worker that hits it: the one that
 	// remembered the key seems to be gone.
 	adoptAfter = int64(5e9)
-	// abandonAfterSeconds is how long hits stay in flight without an answer before more of the key are pushed: the worker
+	// abandonAfter is how long hits stay in flight without an answer before more of the key are pushed: the worker
 	// that pushed them seems to be gone. If it isn't, nothing is lost: its answer is taken in all the same.
-	abandonAfterSeconds = 60
+	abandonAfter = int64(59e9)
 	// longestPause bounds how far ahead the next push of a key can be due.
 	longestPause = int64(60e9)
 )
@@ -44,16 +44,19 @@ type Sync struct {
 	// ID is the counter's identity in the backend.
 	ID  [16]byte
 	Due Due
-	// Claimed names the last claim: its Unix time in seconds, which wraps every 18 hours.
-	Claimed uint16
+	// Claimed names the last claim: its time.
+	Claimed Due
+	// Heard is when the backend gave the newest answer that was taken in.
+	Heard Due
 }
 
-const syncSize = 16 + 4 + 2
+const syncSize = 16 + 4 + 4 + 4
 
 func (s *Sync) append(dst []byte) []byte {
 	dst = append(dst, s.ID[:]...)
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(s.Due))
-	return binary.LittleEndian.AppendUint16(dst, s.Claimed)
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(s.Claimed))
+	return binary.LittleEndian.AppendUint32(dst, uint32(s.Heard))
 }
 
 // decodeSync wants syncSize bytes.
@@ -61,8 +64,31 @@ func decodeSync(b []byte) Sync {
 	return Sync{
 		ID:      [16]byte(b),
 		Due:     Due(binary.LittleEndian.Uint32(b[16:])),
-		Claimed: binary.LittleEndian.Uint16(b[20:]),
+		Claimed: Due(binary.LittleEndian.Uint32(b[20:])),
+		Heard:   Due(binary.LittleEndian.Uint32(b[24:])),
 	}
+}
+
+// leaseSize is the most bytes that an encoded Lease takes.
+const leaseSize = 4 + 4 + 10
+
+func (l *Lease) append(dst []byte) []byte {
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(l.Dry))
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(l.Since))
+	return binary.AppendUvarint(dst, l.Granted)
+}
+
+// decode returns the length of what it has read; 0 if that makes no sense.
+func (l *Lease) decode(b []byte) (length int) {
+	if len(b) < 9 {
+		return 0
+	}
+	granted, n := binary.Uvarint(b[8:])
+	if n <= 0 || granted > window.MaxHits {
+		return 0
+	}
+	*l = Lease{Dry: Due(binary.LittleEndian.Uint32(b)), Since: Due(binary.LittleEndian.Uint32(b[4:])), Granted: granted}
+	return 8 + n
 }
 
 // Identify gives a cell that has none yet its identity in the backend.
@@ -113,12 +139,11 @@ func (c *Cell) Adopt(now int64, reachable bool) bool {
 // Claim moves what is pending in flight, and tells whether it may: not while an earlier push is out. The caller pushes what
 // [Cell.Outgoing] says if it wins the race to write the cell.
 func (c *Cell) Claim(now int64) (claimed bool) {
-	seconds := uint16(now / 1e9)
 	for i := range c.States {
 		if !c.States[i].InFlight() {
 			continue
 		}
-		if seconds-c.sync.Claimed < abandonAfterSeconds {
+		if ago := -c.sync.Claimed.In(now); ago >= 0 && ago < abandonAfter {
 			return false
 		}
 		c.States[i].Land()
@@ -127,7 +152,7 @@ func (c *Cell) Claim(now int64) (claimed bool) {
 		c.rule.Limits[i].Claim(&c.States[i])
 	}
 	c.landOthers()
-	c.sync.Claimed = seconds
+	c.sync.Claimed = DueAt(now)
 	c.sync.Due = DueAt(now + c.rule.SyncRate)
 	return true
 }
@@ -138,37 +163,22 @@ func (c *Cell) Outgoing(i int, p *window.Push) { c.rule.Limits[i].Outgoing(&c.St
 // PushEnds is the time from which nobody wants what limit i has in flight any more.
 func (c *Cell) PushEnds(i int) int64 { return c.rule.Limits[i].PushEnds(&c.States[i]) }
 
-// Watched tells whether hits of other nodes could fill a limit while this node knows of none: it is half used, but not full.
-// Then it is worth asking for totals, though there is nothing to push.
-func (c *Cell) Watched(now int64) bool {
-	if !c.synced || c.ForgetAt() <= now {
-		return false
-	}
-	half, full := false, false
-	for i := range c.States {
-		l, s := &c.rule.Limits[i], &c.States[i]
-		if s.InFlight() {
-			return false // the answer will tell
-		}
-		half = half || l.Share(s) >= 0.5
-		full = full || !l.Allows(s, 1)
-	}
-	return half && !full
+// Settle takes in the backend's answer for limit i to a push with this claim, answered at a time of its clock. If the cell has been
+// claimed again since, or was made anew, nothing lands, and totals are raised only. After the last limit call Heard.
+func (c *Cell) Settle(i int, claim Due, answered int64, total *window.Totals) {
+	c.rule.Limits[i].Settle(&c.States[i], c.sync.Claimed == claim, c.newer(answered), total)
 }
 
-// Ask makes the next push due. The longer the key was not hit here, the longer it takes until then.
-func (c *Cell) Ask(now int64) {
-	idle := int64(0)
-	for i := range c.States {
-		idle = now - c.States[i].Newest
-	}
-	c.sync.Due = DueAt(now + max(c.rule.SyncRate, min(idle/4, longestPause)))
+// newer tells whether an answer is newer than all that were taken in.
+func (c *Cell) newer(answered int64) bool {
+	return c.sync.Heard == 0 || c.sync.Heard.In(answered) < 0
 }
 
-// Settle takes in the backend's answer for limit i to a push with this claim. If the cell has been claimed again since, or was made
-// anew, nothing lands, and totals are raised only.
-func (c *Cell) Settle(i int, claim uint16, total *window.Totals) {
-	c.rule.Limits[i].Settle(&c.States[i], c.sync.Claimed == claim, total)
+// Heard remembers when the backend gave an answer that was taken in.
+func (c *Cell) Heard(answered int64) {
+	if c.newer(answered) {
+		c.sync.Heard = DueAt(answered)
+	}
 }
 
 // Orphans calls visit with what an entry that is leaving the table has for the backend: for each limit with pending hits,
@@ -178,7 +188,12 @@ func Orphans(payload []byte, visit func(id [16]byte, l *window.Limit, push *wind
 	if len(payload) < 1+syncSize || payload[0]&syncedFlag == 0 {
 		return
 	}
-	orphans(decodeSync(payload[1:]).ID, payload[1+syncSize:], visit)
+	states := payload[1+syncSize:]
+	if payload[0]&leaseFlag != 0 {
+		var l Lease
+		states = states[l.decode(states):]
+	}
+	orphans(decodeSync(payload[1:]).ID, states, visit)
 }
 
 // landOthers counts pending hits of limits that the rule doesn't have as pushed: ClaimedOthers names them.
@@ -188,6 +203,7 @@ func (c *Cell) landOthers() {
 	for rest := c.claimed; len(rest) > 0; {
 		limit, _ := window.DecodeLimit(rest)
 		rest = rest[window.DecodeState(rest, &c.other):]
+		limit.ReturnLease(&c.other, 0)
 		limit.Claim(&c.other)
 		c.other.Land()
 		c.others = limit.AppendState(c.others, &c.other, c.synced)
@@ -208,7 +224,7 @@ func orphans(id [16]byte, states []byte, visit func(id [16]byte, l *window.Limit
 		if length == 0 {
 			return
 		}
-		if state.Pending() {
+		if limit.ReturnLease(&state, 0); state.Pending() {
 			state.Land() // what is in flight is somebody else's
 			limit.Claim(&state)
 			limit.Outgoing(&state, &push)

@@ -145,6 +145,9 @@ func (a *answer) describe(matches []match, now int64, h *headers) bool {
 		for j := range m.cell.States {
 			l := &a.rules[m.index][j]
 			s := stand(&m.rule.counter.Limits[j], &m.cell.States[j], l.quota, now)
+			if m.withheld() {
+				s.remaining, s.next = 0, max(s.next, m.cell.DryUntil(now)-now, 1)
+			}
 			if i == 0 && j == 0 || s.tighter(&tightest) {
 				tightest = s
 			}
@@ -203,6 +206,9 @@ func retryAfter(matches []match, now int64) (seconds int64, ok bool) {
 	at := now
 	for i := range matches {
 		m := &matches[i]
+		if m.withheld() {
+			at = max(at, m.cell.DryUntil(now))
+		}
 		for j := range m.cell.States {
 			l, s := &m.rule.counter.Limits[j], &m.cell.States[j]
 			if l.Allows(s, m.cost) {

@@ -18,60 +18,94 @@ type match struct {
 	numbers []uint64 // of the windows that were charged
 	taken   bool
 	held    bool
-	refused bool
+	verdict counter.Verdict
 }
 
+// withheld tells that a match was refused though its limits have room as far as is known here: the backend had no more for this
+// node, or decides everything and can't be reached.
+func (m *match) withheld() bool { return m.verdict != counter.Allowed && m.cell.Allows(m.cost) }
+
 // decide takes a request's hits from all limits of all the rules that match it, or from none. The cells of the matches then
-// stand as they are after the decision.
+// stand as they are after the decision. It is unsure if no rule has refused, but one has to ask the backend: nothing was taken then.
 //
 // First all entries are read: most refusals are found without a write. Then they are written one after the other, each by a
 // compare-and-set against what was decided on. Where another worker was faster the entry is decided again, and if it has no
 // room any more, the entries written before get their hits back.
-func (p *plugin) decide(matches []match, now int64) (allowed bool) {
-	allowed = true
+func (p *plugin) decide(matches []match, now int64) counter.Verdict {
+	verdict := counter.Allowed
 	for i := range matches {
 		m := &matches[i]
-		if m.refused = !p.load(m, now); m.refused {
-			allowed = false
-		}
+		m.verdict = p.load(m, now)
+		verdict = worse(verdict, m.verdict)
 	}
-	for i := 0; i < len(matches) && allowed; i++ {
+	for i := 0; i < len(matches) && verdict == counter.Allowed; i++ {
 		m := &matches[i]
-		if m.refused = !p.charge(m, now, counted); m.refused {
-			allowed = false
-			p.remember(m, now)
+		if m.verdict = p.charge(m, now, counted); m.verdict != counter.Allowed {
+			verdict = m.verdict
+			if verdict == counter.Rejected {
+				p.remember(m, now)
+			}
 			for j := range matches[:i] {
 				p.giveBack(&matches[j], now)
 			}
 		}
 	}
-	for i := 0; i < len(matches) && !allowed; i++ {
+	for i := 0; i < len(matches) && verdict == counter.Rejected; i++ {
 		// A cost above the limit never passes: counted, it would only keep others of the key from passing.
-		if m := &matches[i]; m.refused && m.rule.countRejected && m.cell.Possible(m.cost) {
+		if m := &matches[i]; m.verdict == counter.Rejected && m.rule.countRejected && m.cell.Possible(m.cost) {
 			p.charge(m, now, rejected)
 		}
 	}
-	return allowed
+	return verdict
+}
+
+// worse is what becomes of a request that two rules have a say in.
+func worse(a, b counter.Verdict) counter.Verdict {
+	switch {
+	case a == counter.Rejected || b == counter.Rejected:
+		return counter.Rejected
+	case a == counter.Unsure || b == counter.Unsure:
+		return counter.Unsure
+	}
+	return counter.Allowed
+}
+
+// verdict is what a match's cell, at the time of now, says of its cost. A request that is decided without the backend goes by what is
+// known here.
+func (p *plugin) verdict(m *match, now int64) counter.Verdict {
+	switch {
+	case p.sync == nil || p.alone:
+		if m.cell.Allows(m.cost) {
+			return counter.Allowed
+		}
+		return counter.Rejected
+	case p.config.SyncRate == 0:
+		if m.cell.Possible(m.cost) {
+			return counter.Unsure
+		}
+		return counter.Rejected
+	}
+	return m.cell.Verdict(m.cost, now)
 }
 
 // load reads what the match's rule has counted, and tells whether the match has room. A refusal that this VM remembers needs
 // no shared data.
-func (p *plugin) load(m *match, now int64) (allowed bool) {
+func (p *plugin) load(m *match, now int64) counter.Verdict {
 	m.taken, m.held = false, false
 	m.address = p.table.Address(m.key)
 	if !m.rule.countRejected {
 		if payload := p.refusals.find(m.address, m.index, now); payload != nil && m.cell.Load(&m.rule.counter, payload) {
-			if m.cell.Advance(now); !m.cell.Allows(m.cost) {
-				return false
+			if m.cell.Advance(now); p.verdict(m, now) == counter.Rejected {
+				return counter.Rejected
 			}
 		}
 	}
 	p.read(m, now)
-	if m.cell.Allows(m.cost) {
-		return true
+	verdict := p.verdict(m, now)
+	if verdict == counter.Rejected {
+		p.remember(m, now)
 	}
-	p.remember(m, now)
-	return false
+	return verdict
 }
 
 // read fetches a match's cell and brings it to the present.
@@ -110,13 +144,13 @@ const (
 	rejected
 )
 
-// charge takes the hits of a match that was read. It reports false if they have no room any more, and need it.
-func (p *plugin) charge(m *match, now int64, how charging) (taken bool) {
+// charge takes the hits of a match that was read, unless they have no room any more, and need it.
+func (p *plugin) charge(m *match, now int64, how charging) counter.Verdict {
 	if m.cost == 0 {
-		return true
+		return counter.Allowed
 	}
 	for range p.table.Attempts() {
-		adopted := p.adopt(m, now)
+		adopted := !m.cell.Silent(m.cost) && p.adopt(m, now)
 		if !m.cell.Identified() {
 			m.cell.Identify(counter.Identity(m.key))
 		}
@@ -131,22 +165,28 @@ func (p *plugin) charge(m *match, now int64, how charging) (taken bool) {
 			if adopted {
 				p.sync.remember(m)
 			}
-			return true
+			if p.sync != nil && m.cell.Low(m.cost) {
+				p.sync.prefetch(m, now)
+			}
+			return counter.Allowed
 		}
 		p.read(m, now)
-		if how == counted && !m.cell.Allows(m.cost) {
-			return false
+		if how != counted {
+			continue
+		}
+		if verdict := p.verdict(m, now); verdict != counter.Allowed {
+			return verdict
 		}
 	}
 	// The decision stands; the hits are added as soon as shared data lets them.
 	p.hold(m)
 	m.cell.Take(m.cost)
-	return true
+	return counter.Allowed
 }
 
-// adopt tells whether this worker is to push the hits that the match's cell is about to take.
+// adopt tells whether this worker is to push what the match's cell is about to take or give back.
 func (p *plugin) adopt(m *match, now int64) bool {
-	return p.sync != nil && m.cell.Adopt(now, p.sync.reachable())
+	return p.sync != nil && m.cell.Adopt(now, p.sync.connected(now))
 }
 
 // write writes a match's cell, unless another worker wrote its page since it was read.

@@ -15,7 +15,7 @@ type VM struct {
 }
 
 // NewPluginContext implements types.VMContext.
-func (vm *VM) NewPluginContext(uint32) types.PluginContext { return &plugin{vm: vm} }
+func (vm *VM) NewPluginContext(id uint32) types.PluginContext { return &plugin{vm: vm, id: id} }
 
 // heir is a plugin context that can push what p has counted.
 func (vm *VM) heir(p *plugin) *plugin {

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
@@ -411,19 +412,21 @@ func TestNothingIsAllocated(t *testing.T) {
 		{"name": "user", "key": [{"header": "x-user"}, "client_ip"], "limits": [{"limit": 1000000, "window": "1h"}, {"limit": 1000000, "window": "1d", "algorithm": "fixed_window"}]},
 		{"name": "all", "key": ["method", "path"], "match": {"path": {"prefix": "/"}, "methods": ["GET"]}, "limits": [{"limit": 1000000, "window": "1h", "algorithm": "fixed_window", "start": "first_hit"}]}
 	]}`
+	knowing := newWorld(t, 1, 1, `{"backend": {"cluster": "b"}, "sync_rate": 1, `+several[1:])
+	knowing.advance(time.Second)
 	for name, v := range map[string]*fakeVM{
 		"allowed": p.start(several),
 		"costs": p.start(`{"namespace": "n", ` + costly(`"cost": {"header": "x-cost"}, "cost_on_response": {"header": "x-cost"}`, `
 			{"limit": 1000000, "window": "1m", "precision": "20s"}, {"limit": 400, "window": "1ms", "algorithm": "sliding_log"},
 			{"limit": 1000000, "window": "1m", "algorithm": "token_bucket"}`)[1:]),
 		"rejected": p.start(oneRule(`{"limit": 0, "window": "1h"}`)),
-		"synced":   p.start(`{"backend": {"cluster": "b"}, "sync_rate": 1, ` + several[1:]),
+		"synced":   knowing.vms[0],
 	} {
 		v.request = map[string][]byte{":method": []byte("GET"), ":path": []byte("/x?y"), "x-user": []byte("ann"), "x-cost": []byte("2")}
 		v.response, v.calls = nil, nil
 		v.source = []byte("[2001:db8::1]:443")
 		run := func() {
-			p.now += 1000
+			v.now += 1000
 			v.reply = nil
 			v.stream()
 		}

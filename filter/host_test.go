@@ -53,6 +53,11 @@ type fakeVM struct {
 	reply    *fakeReply
 	log      []string
 
+	streams uint32
+	resumed bool
+	// settle delivers the answers that a paused request waits for.
+	settle func(v *fakeVM)
+
 	callouts []callout
 	status   string // of the answer being delivered
 	foreign  bool   // whether refusals come from somebody else than the backend
@@ -93,7 +98,7 @@ func (p *fakeProxy) vm(configuration string) *fakeVM {
 func (v *fakeVM) replace(configuration string) (next *fakeVM, gone bool) {
 	v.t.Helper()
 	next = v.vm(configuration)
-	next.filter = v.filter
+	next.filter, next.settle, next.streams = v.filter, v.settle, v.streams
 	if status := next.configure(); status != types.OnPluginStartStatusOK {
 		v.t.Fatalf("configuration refused: %q", next.log)
 	}
@@ -127,8 +132,16 @@ func (v *fakeVM) send(headers ...string) (passed bool) {
 
 func (v *fakeVM) stream() (passed bool) {
 	defer proxywasm.Use(v)()
-	s := v.plugin.NewHttpContext(2)
+	v.streams++
+	s := v.plugin.NewHttpContext(v.streams)
+	v.resumed = false
 	passed = s.OnHttpRequestHeaders(len(v.request), true) == types.ActionContinue
+	for rounds := 0; !passed && v.reply == nil && v.settle != nil; rounds++ {
+		if v.settle(v); rounds == 100 {
+			v.t.Fatal("a request waits for nothing")
+		}
+		passed = v.resumed
+	}
 	if passed == (v.reply != nil) {
 		v.t.Fatalf("continue is %v after the reply %+v", passed, v.reply)
 	}
@@ -242,7 +255,7 @@ func (v *fakeVM) SetSharedData(key, data []byte, cas uint32) bool {
 
 func (v *fakeVM) SetContext(uint32) {}
 
-func (v *fakeVM) ResumeRequest() {}
+func (v *fakeVM) ResumeRequest() { v.resumed = true }
 
 func (v *fakeVM) Dispatch(c *proxywasm.Callout) bool {
 	if c.Cluster == "missing" {

@@ -39,10 +39,28 @@ type metrics struct {
 	pushed    tally // hits that were sent to the backend
 	badCosts  tally // costs that were no numbers
 	failed    tally // pushes that the backend did not take, and that are sent again
+	waited    tally // requests that waited for the backend
+	alone     tally // requests decided without the backend, as it was away
 }
 
 type ruleMetrics struct {
 	allowed, rejected tally
+	// overshoot is the most hits above a limit that nodes can admit together.
+	overshoot gauge
+}
+
+// gauge is a number of the proxy.
+type gauge struct {
+	metric  proxywasm.Metric
+	defined bool
+}
+
+func (g *gauge) define(name string) { g.metric, g.defined = proxywasm.DefineGauge(name), true }
+
+func (g *gauge) set(n uint64) {
+	if g.defined {
+		g.metric.Set(n)
+	}
 }
 
 func (m *metrics) define(c *config.Config) {
@@ -51,6 +69,9 @@ func (m *metrics) define(c *config.Config) {
 	for i := range c.Rules {
 		m.rules[i].allowed.define(prefix + c.Rules[i].Name + ".allowed")
 		m.rules[i].rejected.define(prefix + c.Rules[i].Name + ".rejected")
+		if c.SyncRate >= 0 {
+			m.rules[i].overshoot.define(prefix + c.Rules[i].Name + ".overshoot_bound")
+		}
 	}
 	m.lostRaces.define(prefix + "lost_races")
 	m.givenUp.define(prefix + "given_up")
@@ -60,6 +81,8 @@ func (m *metrics) define(c *config.Config) {
 	m.pushed.define(prefix + "pushed_hits")
 	m.badCosts.define(prefix + "bad_costs")
 	m.failed.define(prefix + "failed_pushes")
+	m.waited.define(prefix + "waited_requests")
+	m.alone.define(prefix + "decided_alone")
 }
 
 func (m *metrics) publish() {
@@ -67,7 +90,7 @@ func (m *metrics) publish() {
 		m.rules[i].allowed.publish()
 		m.rules[i].rejected.publish()
 	}
-	for _, t := range [...]*tally{&m.lostRaces, &m.givenUp, &m.lost, &m.evicted, &m.corrupt, &m.pushed, &m.badCosts, &m.failed} {
+	for _, t := range [...]*tally{&m.lostRaces, &m.givenUp, &m.lost, &m.evicted, &m.corrupt, &m.pushed, &m.badCosts, &m.failed, &m.waited, &m.alone} {
 		t.publish()
 	}
 }

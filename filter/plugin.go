@@ -15,6 +15,7 @@ import (
 // plugin is a plugin context: one configuration, and the memory that its requests share one after the other.
 type plugin struct {
 	types.DefaultPluginContext
+	id     uint32
 	config *config.Config
 	rules  []rule
 	table  *sharedata.Table
@@ -25,6 +26,8 @@ type plugin struct {
 	refusals refusals
 	held     []heldHits
 	sync     *syncer // nil if the configuration counts in this proxy only
+	alone    bool    // whether the request is decided without the backend
+	nodes    uint64  // that share the limits, 0 if that is not known
 	metrics  metrics
 	answer   answer
 	idle     []*stream
@@ -67,8 +70,9 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 	}
 	p.metrics.define(parsed)
 	tick := uint32(idleTickMillis)
-	if parsed.SyncRate > 0 {
+	if parsed.SyncRate >= 0 {
 		p.sync = newSyncer(p)
+		p.share(uint64(p.sync.link.shared.nodes))
 		p.vm.plugins = append(p.vm.plugins, p)
 		tick = p.sync.tickMillis
 	}
@@ -84,8 +88,8 @@ func (p *plugin) compile() {
 	p.rules = make([]rule, len(p.config.Rules))
 	for i := range p.config.Rules {
 		p.rules[i] = p.request.compile(&p.config.Rules[i])
-		if p.config.SyncRate > 0 {
-			p.rules[i].counter.SyncRate = int64(p.config.SyncRate)
+		if p.config.SyncRate >= 0 {
+			p.rules[i].counter.SyncRate = p.syncRate()
 		}
 		p.rules[i].counter.Revocable = len(p.config.Rules) > 1
 	}
@@ -93,6 +97,27 @@ func (p *plugin) compile() {
 	p.answer.compile(p.config)
 	p.refusals = refusals{}
 	p.held = nil
+}
+
+// share tells the rules how many nodes share their limits.
+func (p *plugin) share(nodes uint64) {
+	if p.nodes == nodes {
+		return
+	}
+	p.nodes = nodes
+	for i := range p.rules {
+		p.rules[i].counter.Share(nodes)
+		p.metrics.rules[i].overshoot.set(p.rules[i].counter.Overshoot())
+	}
+}
+
+// syncRate is the interval between two pushes of a key in nanoseconds. Where the backend decides every request there are pushes too: of
+// what was counted while it was away, and what responses cost.
+func (p *plugin) syncRate() int64 {
+	if p.config.SyncRate == 0 {
+		return second
+	}
+	return int64(p.config.SyncRate)
 }
 
 // bytesPerCounter is what a counter of the largest rule takes.
@@ -123,7 +148,7 @@ func (p *plugin) OnTick() {
 // now is the time by the backend's clock, as far as that is known.
 func (p *plugin) now() int64 {
 	if p.sync != nil {
-		return proxywasm.Now() + p.sync.clock.offset
+		return proxywasm.Now() + p.sync.link.offset
 	}
 	return proxywasm.Now()
 }
@@ -138,7 +163,11 @@ func (p *plugin) OnPluginDone() bool {
 	p.addHeld(now)
 	p.metrics.publish()
 	p.vm.remove(p)
-	if p.sync == nil || !p.sync.unfinished() {
+	if p.sync == nil {
+		return true
+	}
+	p.sync.releaseAll()
+	if !p.sync.unfinished() {
 		return true
 	}
 	if heir := p.vm.heir(p); heir != nil {
@@ -151,13 +180,16 @@ func (p *plugin) OnPluginDone() bool {
 }
 
 // NewHttpContext implements types.PluginContext. Streams are used again, so that a stream allocates nothing.
-func (p *plugin) NewHttpContext(uint32) types.HttpContext {
+func (p *plugin) NewHttpContext(id uint32) types.HttpContext {
+	var s *stream
 	if n := len(p.idle); n > 0 {
-		s := p.idle[n-1]
+		s = p.idle[n-1]
 		p.idle = p.idle[:n-1]
-		return s
+	} else {
+		s = &stream{plugin: p}
 	}
-	return &stream{plugin: p}
+	s.id = id
+	return s
 }
 
 // rule is a rule as requests need it.

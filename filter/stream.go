@@ -1,21 +1,34 @@
 package filter
 
-import "github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
+import (
+	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
+
+	"weir/config"
+	"weir/counter"
+)
 
 // stream is one request.
 type stream struct {
 	types.DefaultHttpContext
 	plugin *plugin
+	id     uint32
 	// decorate tells whether the response gets the headers, which the request phase has written: a local reply has them
 	// already.
 	decorate bool
 	headers  headers
 	// later are the rules that charge when the response is there.
-	later []laterCharge
+	later []charge
+	// waiting tells that the request is paused, until the backend has been asked, or the proxy's time is waitUntil. kept is what is
+	// needed to decide it then.
+	waiting   bool
+	entering  bool // it is not paused yet
+	waitUntil int64
+	rounds    int
+	kept      []charge
 }
 
-// laterCharge is what is needed to charge a rule once the request is gone. Its memory is reused.
-type laterCharge struct {
+// charge is what is needed to charge a rule once the request can't be read any more. Its memory is reused.
+type charge struct {
 	rule int
 	key  []byte
 	cost uint64
@@ -24,7 +37,7 @@ type laterCharge struct {
 // OnHttpRequestHeaders implements types.HttpContext: it decides the request.
 func (s *stream) OnHttpRequestHeaders(int, bool) types.Action {
 	p := s.plugin
-	s.decorate, s.later = false, s.later[:0]
+	s.decorate, s.waiting, s.later = false, false, s.later[:0]
 	if len(p.held) > 0 {
 		p.addHeld(p.now())
 	}
@@ -33,8 +46,30 @@ func (s *stream) OnHttpRequestHeaders(int, bool) types.Action {
 	if len(matched) == 0 {
 		return types.ActionContinue
 	}
+	for i := range matched {
+		if matched[i].rule.charged {
+			s.chargeLater(&matched[i])
+		}
+	}
 	now := p.now()
-	if !p.decide(matched, now) {
+	if p.sync != nil && !p.sync.connected(now) {
+		return s.conclude(matched, now, p.decideAlone(matched, now))
+	}
+	verdict := p.decide(matched, now)
+	if verdict == counter.Unsure {
+		if p.sync.wait(s, matched) {
+			return types.ActionPause
+		}
+		verdict = p.decideAlone(matched, now)
+	}
+	return s.conclude(matched, now, verdict)
+}
+
+// conclude does what a verdict asks for.
+func (s *stream) conclude(matched []match, now int64, verdict counter.Verdict) types.Action {
+	p := s.plugin
+	if verdict != counter.Allowed {
+		s.later = s.later[:0]
 		for i := range matched {
 			p.metrics.rules[matched[i].index].rejected.count()
 		}
@@ -46,12 +81,66 @@ func (s *stream) OnHttpRequestHeaders(int, bool) types.Action {
 	}
 	for i := range matched {
 		p.metrics.rules[matched[i].index].allowed.count()
-		if matched[i].rule.charged {
-			s.chargeLater(&matched[i])
-		}
 	}
 	s.decorate = p.answer.describe(matched, now, &s.headers)
 	return types.ActionContinue
+}
+
+// decideAlone decides a request without the backend, which can't be reached, as the configuration says.
+func (p *plugin) decideAlone(matched []match, now int64) counter.Verdict {
+	p.metrics.alone.count()
+	switch p.config.OnBackendFailure {
+	case config.FailLocal:
+		p.alone = true
+		verdict := p.decide(matched, now)
+		p.alone = false
+		return verdict
+	case config.FailAllow:
+		for i := range matched {
+			p.read(&matched[i], now) // for the headers
+		}
+		return counter.Allowed
+	}
+	for i := range matched {
+		p.read(&matched[i], now)
+		matched[i].verdict = counter.Rejected
+	}
+	return counter.Rejected
+}
+
+// keepRequest remembers what it takes to decide the request later.
+func (s *stream) keepRequest(matched []match) {
+	s.kept = s.kept[:0]
+	for i := range matched {
+		m := &matched[i]
+		c := next(&s.kept)
+		c.rule, c.cost = m.index, m.cost
+		c.key = append(c.key[:0], m.key...)
+	}
+}
+
+// takeUpRequest gives the matches of a request that was kept.
+func (s *stream) takeUpRequest() []match {
+	p := s.plugin
+	for i := range s.kept {
+		c, m := &s.kept[i], &p.matches[i]
+		m.rule, m.index, m.cost = &p.rules[c.rule], c.rule, c.cost
+		m.key = append(m.key[:0], c.key...)
+		m.address = p.table.Address(m.key)
+		m.verdict, m.taken, m.held = counter.Allowed, false, false
+	}
+	return p.matches[:len(s.kept)]
+}
+
+// next makes a list one longer, with what memory the new last one has from before.
+func next(list *[]charge) *charge {
+	n := len(*list)
+	if n < cap(*list) {
+		*list = (*list)[:n+1]
+	} else {
+		*list = append(*list, charge{})
+	}
+	return &(*list)[n]
 }
 
 // match finds the rules that apply to the current request, and the keys that it has for them.
@@ -83,17 +172,11 @@ func (s *stream) OnHttpResponseHeaders(int, bool) types.Action {
 
 // chargeLater remembers a rule that charges when the response is there. What the request says of it is read now.
 func (s *stream) chargeLater(m *match) {
-	n := len(s.later)
-	if n < cap(s.later) {
-		s.later = s.later[:n+1]
-	} else {
-		s.later = append(s.later, laterCharge{})
-	}
-	l := &s.later[n]
-	l.rule, l.cost = m.index, 0
-	l.key = append(l.key[:0], m.key...)
+	c := next(&s.later)
+	c.rule, c.cost = m.index, 0
+	c.key = append(c.key[:0], m.key...)
 	if m.rule.onResponse.selected {
-		l.cost = s.plugin.selectedCost(&m.rule.onResponse, 0)
+		c.cost = s.plugin.selectedCost(&m.rule.onResponse, 0)
 	}
 }
 
@@ -121,6 +204,6 @@ func (s *stream) charge() {
 
 // OnHttpStreamDone implements types.HttpContext.
 func (s *stream) OnHttpStreamDone() {
-	s.decorate, s.later = false, s.later[:0]
+	s.decorate, s.waiting, s.later = false, false, s.later[:0]
 	s.plugin.idle = append(s.plugin.idle, s)
 }

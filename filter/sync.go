@@ -15,10 +15,13 @@ import (
 // keys go to the backend in batches; a batch is sent again, unchanged, until it is answered, and the backend applies it once.
 // The answer's totals go back into the entries.
 //
+// A key that takes more than the hits that are free asks for a lease: see ask.go.
+//
 // The tick runs on the thread that serves requests, so it works for about a millisecond at most and then asks for the next
 // tick soon.
 type syncer struct {
 	plugin     *plugin
+	node       uint64
 	sender     uint64
 	sequence   uint64
 	tickMillis uint32 // while there is no more to do than usual
@@ -31,16 +34,19 @@ type syncer struct {
 	orphans []orphan // pending hits of counters that had to make room
 	batches []*batch // that aren't done, in the order of their sequence
 	idle    []*batch
-	clock   clock
-	// After a failure nothing is sent before retryAt, and then one batch only until the backend answers again.
-	failures int
-	retryAt  int64
+	link    link
+	greeted bool // whether the backend was asked how many nodes there are
+
+	wishes  []*take // that no callout has taken along yet
+	asking  int     // callouts that somebody waits for
+	waiting []waiter
 
 	match   match // scratch
 	total   wire.Total
 	totals  [maxLimits]window.Totals
 	headers proxywasm.Pairs
 	push    window.Push
+	rooms   []wire.Room
 }
 
 const (
@@ -61,9 +67,6 @@ const (
 	// tickNanos is how long a tick may work, and tickKeys how many keys it handles between two looks at the clock.
 	tickNanos = int64(1e6)
 	tickKeys  = 32
-	// A backend that fails is left alone for pauses that double up to longestPause.
-	shortestPause = int64(50e6)
-	longestPause  = int64(5e9)
 )
 
 // dirtyKey is a key with hits to push, or to ask for.
@@ -89,15 +92,22 @@ type batch struct {
 	body     []byte
 	head     int // length of the body's header
 	items    []pushed
+	takes    []*take
+	rooms    int
 	hits     uint64
 	answers  int // bytes that the answer takes at most
 	state    batchState
 	sentAt   int64
 	// ends is the time from which no window of the batch counts any more.
-	ends    int64
-	answer  []byte
-	reader  wire.AnswerReader
-	settled int // items
+	ends int64
+	// failures in a row, and when to send it again.
+	failures int
+	retryAt  int64
+	asking   bool // somebody waits for it
+	answer   []byte
+	reader   wire.AnswerReader
+	settled  int // items
+	taken    int // takes whose grants were taken in
 }
 
 // pushed is where the answer to an item goes.
@@ -105,7 +115,7 @@ type pushed struct {
 	address sharedata.Address
 	rule    *rule // nil for an orphan, whose counter is no longer in the table
 	limit   int32
-	claim   uint16
+	claim   counter.Due
 }
 
 type batchState uint8
@@ -118,17 +128,17 @@ const (
 )
 
 func newSyncer(p *plugin) *syncer {
-	millis := int64(p.config.SyncRate) / 1e6
+	millis := p.syncRate() / 1e6
 	// Ten ticks an interval, so that a new key needn't wait long; spread, so that the workers of all proxies don't tick at once.
 	tick := max(1, min(millis/10, 100))
 	tick += rand.Int64N(tick/4 + 1)
-	s := &syncer{plugin: p, sender: rand.Uint64(), tickMillis: uint32(tick), clock: newClock(p.config.Namespace)}
-	s.clock.read()
+	s := &syncer{plugin: p, node: p.table.ID(), sender: rand.Uint64(), tickMillis: uint32(tick), link: newLink(p.config.Namespace)}
+	s.link.read()
 	return s
 }
 
-// reachable tells whether the backend answered last time.
-func (s *syncer) reachable() bool { return s.failures == 0 }
+// connected tells whether the backend can be reached, as far as is known.
+func (s *syncer) connected(now int64) bool { return s.link.connected(now - s.link.offset) }
 
 // remember has a key pushed when it is due.
 func (s *syncer) remember(m *match) {
@@ -151,36 +161,57 @@ func (s *syncer) rescue(id [16]byte, l *window.Limit, push *window.Push, ends in
 
 // item is a push on the wire. It shares the push's memory.
 func item(id [16]byte, l *window.Limit, push *window.Push) wire.Item {
-	return wire.Item{
-		Counter: wire.Counter{
-			ID: id, Kind: uint8(l.Kind), Ordinal: l.Ordinal, WidthMillis: uint64(l.Width / window.MinWidth),
-			Precision: uint64(l.Precision),
-		},
-		Limit:  l.Max,
-		Newest: push.Newest,
-		Hits:   push.Hits,
-		Ages:   push.Ages,
+	return wire.Item{Counter: counterOf(id, l), Limit: l.Max, Newest: push.Newest, Hits: push.Hits, Ages: push.Ages}
+}
+
+func counterOf(id [16]byte, l *window.Limit) wire.Counter {
+	return wire.Counter{
+		ID: id, Kind: uint8(l.Kind), Ordinal: l.Ordinal, WidthMillis: uint64(l.Width / window.MinWidth), Precision: uint64(l.Precision),
 	}
 }
 
 // tick does what is due, for as long as a tick may take.
 func (s *syncer) tick() {
-	s.clock.read()
+	s.link.read()
+	s.plugin.share(uint64(s.link.shared.nodes))
 	start := s.plugin.now()
 	deadline := start + tickNanos
 	done := s.settle(deadline)
-	if s.resend(start); done && s.reachable() {
+	s.resend(start)
+	s.giveUpWaiting()
+	if done && s.connected(start) {
+		s.greet()
 		done = s.pushDue(start, deadline)
+		s.askAll()
 	}
-	if s.hurried == done {
-		s.hurried = !done
-		if done {
-			proxywasm.SetTickPeriod(s.tickMillis)
-		} else {
-			proxywasm.SetTickPeriod(1)
-		}
+	s.hurry(!done || len(s.wishes) > 0)
+}
+
+// hurry asks for ticks every millisecond while there is more to do than usual.
+func (s *syncer) hurry(more bool) {
+	if s.hurried == more {
+		return
+	}
+	if s.hurried = more; more {
+		proxywasm.SetTickPeriod(1)
+	} else {
+		proxywasm.SetTickPeriod(s.tickMillis)
 	}
 }
+
+// greet asks the backend for its time and the number of nodes, once, unless another worker knows.
+func (s *syncer) greet() {
+	if s.greeted || s.link.shared.nodes != 0 || len(s.batches) > 0 {
+		return
+	}
+	s.greeted = true
+	if b := s.newBatch(); s.link.enter(proxywasm.Now(), s.timeout()) {
+		b.ends = s.plugin.now() + longestPause
+		s.post(b)
+	}
+}
+
+func (s *syncer) timeout() int64 { return int64(s.plugin.config.Backend.Timeout) }
 
 // late tells whether a tick's time is over, looking at the clock for some keys only.
 func (s *syncer) late(handled int, deadline int64) bool {
@@ -203,7 +234,7 @@ func (s *syncer) pushDue(now, deadline int64) (done bool) {
 	}
 	for ; s.at < len(s.dirty); s.at++ {
 		d := s.dirty[s.at]
-		if !s.leaving && (!d.due.Passed(now, d.rule.counter.SyncRate) || d.notBefore > now && d.notBefore-now <= d.rule.counter.SyncRate) {
+		if !s.leaving && (!d.due.Passed(now, d.rule.counter.LongestDue()) || d.notBefore > now && d.notBefore-now <= d.rule.counter.SyncRate) {
 			s.keep(d)
 			continue
 		}
@@ -231,15 +262,20 @@ func (s *syncer) keep(d dirtyKey) {
 // room is a batch with room for one more key: b, or if that is full another one, after sending b. It is nil if too many
 // batches are out.
 func (s *syncer) room(b *batch) *batch {
-	if b != nil && len(b.body) < batchBytes && b.answers < answerBytes && len(b.items) <= wire.MaxItems-maxLimits {
+	if b != nil && len(b.body) < batchBytes && b.answers < answerBytes && len(b.items)+b.rooms <= wire.MaxItems-2*maxLimits {
 		return b
 	}
 	s.send(b)
-	if oldest := s.oldest(); oldest != nil && s.sequence-oldest.sequence >= maxBehind {
-		s.giveUp(oldest)
-	}
 	if len(s.batches) >= maxBatches {
 		return nil
+	}
+	return s.newBatch()
+}
+
+// newBatch begins a batch.
+func (s *syncer) newBatch() (b *batch) {
+	if oldest := s.oldest(); oldest != nil && s.sequence-oldest.sequence >= maxBehind {
+		s.giveUp(oldest)
 	}
 	if n := len(s.idle); n > 0 {
 		b = s.idle[n-1]
@@ -248,12 +284,12 @@ func (s *syncer) room(b *batch) *batch {
 		b = &batch{}
 	}
 	s.sequence++
-	*b = batch{sender: s.sender, sequence: s.sequence, body: b.body, items: b.items[:0], answer: b.answer}
+	*b = batch{sender: s.sender, sequence: s.sequence, body: b.body, items: b.items[:0], takes: b.takes[:0], answer: b.answer}
 	floor := b.sequence
 	if oldest := s.oldest(); oldest != nil {
 		floor = oldest.sequence
 	}
-	b.body = wire.AppendPushHeader(b.body[:0], s.plugin.config.Namespace, s.sender, s.sender, b.sequence, floor, 0)
+	b.body = wire.AppendPushHeader(b.body[:0], s.plugin.config.Namespace, s.node, s.sender, b.sequence, floor, 0)
 	b.head = len(b.body)
 	s.batches = append(s.batches, b)
 	return b
@@ -272,7 +308,12 @@ func (s *syncer) oldest() *batch {
 // giveUp forgets a batch that the backend will never take.
 func (s *syncer) giveUp(b *batch) {
 	s.plugin.metrics.lost.add(b.hits)
+	takes := b.takes
+	b.takes = nil
 	s.finish(b)
+	for _, t := range takes {
+		s.unanswered(t)
+	}
 }
 
 func (b *batch) add(item *wire.Item, p pushed, ends int64) {
@@ -282,8 +323,8 @@ func (b *batch) add(item *wire.Item, p pushed, ends int64) {
 	b.ends = max(b.ends, ends)
 }
 
-// claim moves a key's pending hits in flight and adds them to a batch. A key that has none may be worth asking for, if other
-// nodes' hits could fill its limit. It reports false if the key can't be claimed yet.
+// claim moves a key's pending hits in flight and adds them to a batch, with a wish for a lease if the key is hit regularly. A lease that
+// is of no use any more is given back. It reports false if the key can't be claimed yet.
 func (s *syncer) claim(b *batch, d dirtyKey, now int64) (done bool) {
 	p, m := s.plugin, &s.match
 	m.rule, m.address = d.rule, d.address
@@ -292,54 +333,78 @@ func (s *syncer) claim(b *batch, d dirtyKey, now int64) (done bool) {
 		if m.slot.Payload() == nil || m.cell.Sync().Due != d.due {
 			return true // evicted, and its hits rescued; or another worker has it
 		}
+		m.cell.Advance(now)
+		changed := m.cell.Pending() // a lease that goes back may be as large as what is pending
+		again := m.cell.Review(now) && !s.leaving
+		if s.leaving {
+			m.cell.ReturnLeases()
+		}
 		pending := m.cell.Pending()
-		switch {
-		case pending:
-			if !m.cell.Claim(now) {
-				return false
+		if !pending {
+			if (again || changed) && !p.write(m, now) {
+				continue
 			}
-		case m.cell.Watched(now):
-			m.cell.Ask(now)
-		default:
+			if again {
+				d.due = m.cell.Sync().Due
+				s.keep(d)
+			}
 			return true
+		}
+		wish := !s.leaving && !again && m.cell.Regular(now)
+		want := uint64(0)
+		if wish {
+			want = m.cell.Want(1, now)
+		}
+		if !m.cell.Claim(now) {
+			return false
 		}
 		if !p.write(m, now) {
 			continue
 		}
-		for i := range m.cell.States {
-			m.cell.Outgoing(i, &s.push)
-			l := &m.rule.counter.Limits[i]
-			if pending && l.Kind != window.SlidingBuckets && s.push.Newest < uint64(len(s.push.Hits)-1) {
-				continue // a time that no clock had: the backend would refuse the batch
-			}
-			wanted := item(m.cell.Sync().ID, l, &s.push)
-			b.add(&wanted, pushed{address: d.address, rule: d.rule, limit: int32(i), claim: m.cell.Sync().Claimed}, m.cell.PushEnds(i))
-			b.hits += s.push.Taken()
-			p.metrics.pushed.add(s.push.Taken())
-		}
-		if pending {
-			m.cell.ClaimedOthers(func(id [16]byte, l *window.Limit, push *window.Push, ends int64) {
-				if !s.rescue(id, l, push, ends) {
-					p.metrics.lost.add(push.Taken())
-				}
-			})
+		s.addClaimed(b, m)
+		if wish {
+			s.addTake(b, &take{parts: []claimant{{address: d.address, rule: d.rule, id: m.cell.Sync().ID, cost: 1}}, least: 1, most: want, lease: true}, now)
 		}
 		return true
 	}
 	return false
 }
 
-// send posts a batch. Its answer, or the lack of one, arrives later.
-func (s *syncer) send(b *batch) {
-	if b == nil || b.state == sent || b.state == answered {
-		return
-	}
-	if b.state == filling {
-		if len(b.items) == 0 {
-			s.finish(b)
-			return
+// addClaimed adds what a claimed key has in flight to a batch.
+func (s *syncer) addClaimed(b *batch, m *match) {
+	for i := range m.cell.States {
+		m.cell.Outgoing(i, &s.push)
+		l := &m.rule.counter.Limits[i]
+		if l.Kind != window.SlidingBuckets && s.push.Newest < uint64(len(s.push.Hits)-1) {
+			continue // a time that no clock had: the backend would refuse the batch
 		}
-		wire.SetCount(b.body, b.head, len(b.items))
+		wanted := item(m.cell.Sync().ID, l, &s.push)
+		b.add(&wanted, pushed{address: m.address, rule: m.rule, limit: int32(i), claim: m.cell.Sync().Claimed}, m.cell.PushEnds(i))
+		b.hits += s.push.Taken()
+		s.plugin.metrics.pushed.add(s.push.Taken())
+	}
+	m.cell.ClaimedOthers(func(id [16]byte, l *window.Limit, push *window.Push, ends int64) {
+		if !s.rescue(id, l, push, ends) {
+			s.plugin.metrics.lost.add(push.Taken())
+		}
+	})
+}
+
+// send sends a batch that was filled, and forgets one that stayed empty.
+func (s *syncer) send(b *batch) {
+	switch {
+	case b == nil || b.state != filling:
+	case len(b.items)+len(b.takes) == 0:
+		s.finish(b)
+	default:
+		s.post(b)
+	}
+}
+
+// post makes a callout of a batch. Its answer, or the lack of one, arrives later.
+func (s *syncer) post(b *batch) {
+	if b.state == filling {
+		wire.SetCount(b.body, b.head, len(b.items)+len(b.takes))
 	}
 	backend := &s.plugin.config.Backend
 	s.headers.Reset()
@@ -353,6 +418,7 @@ func (s *syncer) send(b *batch) {
 	b.state, b.sentAt = sent, proxywasm.Now()
 	sequence := b.sequence
 	if !proxywasm.Dispatch(&proxywasm.Callout{
+		Plugin:        s.plugin.id,
 		Cluster:       backend.Cluster,
 		Headers:       &s.headers,
 		Body:          b.body,
@@ -386,11 +452,12 @@ func (s *syncer) done(b *batch, sequence uint64, ok bool) {
 		s.fail(b)
 		return
 	}
+	s.heard(b)
 	b.state = answered
-	s.failures, s.retryAt = 0, 0
-	s.clock.see(b.sentAt, proxywasm.Now(), int64(b.reader.NowNanos))
-	s.clock.write()
+	s.link.answered(b.sentAt, proxywasm.Now(), int64(b.reader.NowNanos), b.reader.Nodes)
+	s.plugin.share(uint64(s.link.shared.nodes))
 	s.settle(s.plugin.now() + tickNanos)
+	s.askAll()
 }
 
 // refusedByBackend tells whether a refusal is the backend's own, for what the batch says, and not somebody's on the way, for
@@ -411,52 +478,57 @@ func (b *batch) accept(body []byte, total *wire.Total) bool {
 	for reader.Next(total) {
 	}
 	var grant wire.Grant
-	for rooms, ok := reader.NextGrant(&grant); ok; rooms, ok = reader.NextGrant(&grant) {
+	for i := 0; ; i++ {
+		rooms, ok := reader.NextGrant(&grant)
+		if !ok {
+			break
+		}
+		if i >= len(b.takes) || rooms != b.takes[i].rooms() {
+			return false
+		}
 		for range rooms {
 			reader.NextRoom(total)
 		}
 	}
-	b.settled = 0
-	return reader.Err() == nil
+	b.settled, b.taken = 0, 0
+	return reader.Err() == nil && reader.Grants == len(b.takes)
 }
 
+// fail has a batch sent again after a pause. Nobody waits for it any more.
 func (s *syncer) fail(b *batch) {
 	s.plugin.metrics.failed.count()
+	s.heard(b)
 	b.state = failed
-	// Batches that were out together fail together: that is one failure.
-	if now := s.plugin.now(); now >= s.retryAt || s.retryAt-now > 2*longestPause {
-		pause := min(shortestPause<<min(s.failures, 10), longestPause)
-		s.failures++
-		s.retryAt = now + pause/2 + rand.Int64N(pause)
-	}
+	now := proxywasm.Now()
+	pause := min(shortestPause<<min(b.failures, 10), longestPause)
+	b.failures++
+	b.retryAt = s.plugin.now() + pause/2 + rand.Int64N(pause)
+	s.link.failed(now, b.sentAt)
+	s.release(b)
 }
 
-// resend sends failed batches again once the pause is over, and forgets those that nobody can want any more.
+// resend sends failed batches again once their pause is over, and forgets those that nobody can want any more. While the breaker is
+// open one batch tells whether the backend is back.
 func (s *syncer) resend(now int64) {
 	for i := len(s.batches) - 1; i >= 0; i-- {
 		if b := s.batches[i]; b.state == failed && now > b.ends {
 			s.finish(b)
-		} else if b.state == sent && s.failures > 0 {
-			return // it tells whether the backend is back
 		}
-	}
-	if now < s.retryAt && s.retryAt-now <= 2*longestPause {
-		return
-	}
-	if len(s.batches) == 0 {
-		s.failures = 0 // there is nothing left to try it with but what comes next
 	}
 	for i := range s.batches {
 		// Another one each time, in case it is the batch that is at fault.
-		if b := s.batches[(i+s.failures)%len(s.batches)]; b.state == failed {
-			if s.send(b); s.failures > 0 {
-				return
-			}
+		b := s.batches[(i+int(s.link.shared.failures))%len(s.batches)]
+		if b.state != failed || now < b.retryAt && b.retryAt-now <= 2*longestPause {
+			continue
 		}
+		if !s.link.enter(proxywasm.Now(), s.timeout()) {
+			return
+		}
+		s.post(b)
 	}
 }
 
-// settle takes answers into the table. It reports false if there are more.
+// settle takes answers into the table; first of all what somebody waits for. It reports false if there is more.
 func (s *syncer) settle(deadline int64) (done bool) {
 	handled := 0
 	for i := 0; i < len(s.batches); {
@@ -470,6 +542,13 @@ func (s *syncer) settle(deadline int64) (done bool) {
 				return false
 			}
 			s.settleKey(b)
+			handled++
+		}
+		for b.taken < len(b.takes) {
+			if s.late(handled, deadline) {
+				return false
+			}
+			s.settleTake(b)
 			handled++
 		}
 		s.finish(b)
@@ -503,12 +582,15 @@ func (s *syncer) settleKey(b *batch) {
 		}
 		for i := first; i < last; i++ {
 			if limit := int(b.items[i].limit); limit < len(m.cell.States) {
-				m.cell.Settle(limit, b.items[i].claim, &s.totals[i-first])
+				m.cell.Settle(limit, b.items[i].claim, int64(b.reader.NowNanos), &s.totals[i-first])
 			}
 		}
+		m.cell.Heard(int64(b.reader.NowNanos))
 		now := p.now()
+		m.cell.RunDry(now, rand.Float64())
+		again := m.cell.Own(m.cell.Pending(), now)
 		if p.write(m, now) {
-			if !m.cell.Pending() && m.cell.Watched(now) {
+			if again {
 				s.remember(m)
 			}
 			return
@@ -525,11 +607,20 @@ func (s *syncer) finish(b *batch) {
 			break
 		}
 	}
+	clear(b.takes)
 	s.idle = append(s.idle, b)
 }
 
 // unfinished tells whether there is anything that the backend has yet to hear of.
 func (s *syncer) unfinished() bool { return len(s.dirty)+len(s.orphans)+len(s.batches) > 0 }
+
+// releaseAll has nobody wait any more.
+func (s *syncer) releaseAll() {
+	s.wishes = s.wishes[:0]
+	for len(s.waiting) > 0 {
+		s.giveUpOn(s.waiting[0])
+	}
+}
 
 // pushAll has everything pushed, whether or not it is due: now, as far as that is possible at once, and at the ticks to come.
 func (s *syncer) pushAll() {
@@ -546,6 +637,7 @@ func (s *syncer) inherit(from *syncer) {
 		if b.state == sent {
 			b.state = failed
 		}
+		b.retryAt = 0
 	}
 	s.batches = append(from.batches, s.batches...)
 	s.orphans = append(s.orphans, from.orphans...)

@@ -32,6 +32,8 @@ type LocalResponse struct {
 
 // Callout is an HTTP request that the plugin makes through one of the proxy's clusters.
 type Callout struct {
+	// Plugin is the plugin context that makes the callout. It need not be the current one.
+	Plugin        uint32
 	Cluster       string
 	Headers       *Pairs
 	Body          []byte

@@ -91,7 +91,7 @@ func SetContext(id uint32) { host.SetContext(id) }
 // ResumeRequest lets the current stream's request, which was paused, go on.
 func ResumeRequest() { host.ResumeRequest() }
 
-// Dispatch makes a callout on behalf of the current plugin context. It reports whether the proxy accepted it; if not, Done
+// Dispatch makes a callout on behalf of a plugin context. It reports whether the proxy accepted it; if not, Done
 // is not called.
 func Dispatch(c *Callout) (accepted bool) { return host.Dispatch(c) }
 

@@ -86,7 +86,6 @@ var vm struct {
 	plugins  map[uint32]types.PluginContext
 	streams  contexts
 	callouts map[uint32]callout
-	current  uint32 // the plugin context whose callback runs
 
 	returned []byte // where the host writes values
 	// Out-parameters are global because a pointer that the host gets would move a local variable to the heap.
@@ -173,7 +172,7 @@ func SetContext(id uint32) { proxySetEffectiveContext(id) }
 // ResumeRequest lets the current stream's request, which was paused, go on.
 func ResumeRequest() { proxyContinueStream(streamRequest) }
 
-// Dispatch makes a callout on behalf of the current plugin context. It reports whether the proxy accepted it; if not, Done
+// Dispatch makes a callout on behalf of a plugin context. It reports whether the proxy accepted it; if not, Done
 // is not called.
 func Dispatch(c *Callout) (accepted bool) {
 	headers := c.Headers.encode()
@@ -182,7 +181,7 @@ func Dispatch(c *Callout) (accepted bool) {
 		c.TimeoutMillis, &vm.number) != statusOK {
 		return false
 	}
-	vm.callouts[vm.number] = callout{plugin: vm.current, done: c.Done}
+	vm.callouts[vm.number] = callout{plugin: c.Plugin, done: c.Done}
 	return true
 }
 
@@ -269,14 +268,12 @@ func onConfigure(id, configurationSize uint32) uint32 {
 	if p == nil {
 		return truth(false)
 	}
-	vm.current = id
 	return truth(bool(p.OnPluginStart(int(configurationSize))))
 }
 
 //go:wasmexport proxy_on_tick
 func onTick(id uint32) {
 	if p := vm.plugins[id]; p != nil {
-		vm.current = id
 		p.OnTick()
 	}
 }
@@ -289,7 +286,6 @@ func onHTTPCallResponse(id, call, headers, _, _ uint32) {
 	}
 	delete(vm.callouts, call)
 	if vm.plugins[c.plugin] != nil {
-		vm.current = c.plugin
 		c.done(headers != 0)
 	}
 }
@@ -313,7 +309,6 @@ func onResponseHeaders(id, headers, endOfStream uint32) uint32 {
 //go:wasmexport proxy_on_done
 func onDone(id uint32) uint32 {
 	if p := vm.plugins[id]; p != nil {
-		vm.current = id
 		return truth(p.OnPluginDone())
 	}
 	return truth(true)

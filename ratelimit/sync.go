@@ -44,7 +44,7 @@ type batch struct {
 type pushedKey struct {
 	place
 	first int
-	claim uint16
+	claim counter.Due
 }
 
 // orphan is what a counter that had to make room has for the store.
@@ -185,7 +185,7 @@ func (n *Namespace) send(ctx context.Context) error {
 	}
 	switch {
 	case err == nil:
-		n.settle(b, outcome.Answer.Totals)
+		n.settle(b, &outcome.Answer)
 	case errors.Is(err, backend.ErrInvalid):
 		// It never will be valid. That takes a store that disagrees about the format.
 		for i := range b.push.Items {
@@ -199,16 +199,17 @@ func (n *Namespace) send(ctx context.Context) error {
 }
 
 // settle takes the totals of an answer into the table.
-func (n *Namespace) settle(b *batch, totals []wire.Total) {
+func (n *Namespace) settle(b *batch, answer *wire.Answer) {
 	h := n.hand(nil)
 	defer n.hands.Put(h)
 	for _, key := range b.keys {
 		h.rule, h.address = key.rule, key.address
 		n.amend(h, func() {
 			for i := range h.cell.States {
-				t := &totals[key.first+i]
-				h.cell.Settle(i, key.claim, &window.Totals{Newest: t.Newest, Hits: t.Hits, Ages: t.Ages})
+				t := &answer.Totals[key.first+i]
+				h.cell.Settle(i, key.claim, int64(answer.NowNanos), &window.Totals{Newest: t.Newest, Hits: t.Hits, Ages: t.Ages})
 			}
+			h.cell.Heard(int64(answer.NowNanos))
 		})
 	}
 }
@@ -381,7 +382,7 @@ func (h *hand) join(c wire.Counter, windows []backend.Window) {
 			}
 		}
 	}
-	l.Settle(s, false, &totals)
+	l.Settle(s, false, false, &totals)
 }
 
 // forgetFetched forgets counters whose windows have ended before their key was seen.

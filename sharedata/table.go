@@ -119,6 +119,9 @@ func (t *Table) Fits(capacity int) bool {
 // Pages is the number of the table's pages.
 func (t *Table) Pages() int { return int(t.pages) }
 
+// ID is a random number of the table, which all that open it see. It tells nothing of its secret.
+func (t *Table) ID() uint64 { return siphash.Hash(t.k0, t.k1, nil) }
+
 // Address is where a key's entry is: its fingerprint, from which its page follows.
 type Address struct{ lo, hi uint64 }
 

@@ -83,11 +83,13 @@ func (l *Limit) refill(s *State, now int64) {
 	case h.idle() || l.Max == 0:
 		return
 	case l.returned(s, now) >= h.Sum():
-		l.fill(s, now)
+		if h.Lease == 0 { // what is leased is missing in the backend's bucket
+			l.fill(s, now)
+		}
 		return
 	}
 	// Hits not pushed yet stay as they are, so the total bounds what can be forgotten.
-	windows := min(uint64((now-s.Start)/l.Width), h.Total/l.Max)
+	windows := min(uint64((now-s.Start)/l.Width), (h.Total-min(h.Lease, h.Total))/l.Max)
 	s.Start += int64(windows) * l.Width
 	h.Total -= windows * l.Max
 }

@@ -13,7 +13,8 @@ import "encoding/binary"
 //	start           uvarint  nanoseconds before newest; FirstHitWindow and TokenBucket only
 //	hits            of each window, or for SlidingBuckets a list of buckets
 //
-// Hits are the sum, a uvarint, or if synced total, diff and flight, the latter two zigzag varints. A list of buckets is their
+// Hits are the sum, a uvarint, or if synced total, diff and flight, the latter two zigzag varints; flight is doubled, plus one if
+// the lease, a uvarint, follows. A list of buckets is their
 // number, a uvarint, and for each, the newest first, how many buckets it lies before the one before (the first, before
 // newest's), times two; plus one where hits follow, as there is more than one hit, or they are synced.
 const (
@@ -25,7 +26,7 @@ const (
 const (
 	maxVarint = 10
 	// maxHitsSize is what the hits of one window take at most.
-	maxHitsSize = 3 * 8
+	maxHitsSize = 4 * 8
 	// maxHeadSize is what comes before the hits at most.
 	maxHeadSize = 1 + 6 + 8 + 8 + 8
 	// maxBuckets bounds the buckets of one state.
@@ -120,7 +121,10 @@ func (h *Hits) append(dst []byte, synced bool) []byte {
 	}
 	dst = binary.AppendUvarint(dst, h.Total)
 	dst = binary.AppendVarint(dst, h.Diff)
-	return binary.AppendVarint(dst, h.Flight)
+	if h.Lease == 0 {
+		return binary.AppendVarint(dst, 2*h.Flight)
+	}
+	return binary.AppendUvarint(binary.AppendVarint(dst, 2*h.Flight+1), h.Lease)
 }
 
 func (l *Limit) appendBuckets(dst []byte, s *State, synced bool) []byte {
@@ -174,9 +178,9 @@ func (d *decoder) uvarint(most uint64) uint64 {
 	return v
 }
 
-func (d *decoder) varint() int64 {
+func (d *decoder) varint(most int64) int64 {
 	v, n := binary.Varint(d.b[min(d.at, len(d.b)):])
-	if n <= 0 || v > MaxHits || v < -MaxHits {
+	if n <= 0 || v > most || v < -most {
 		d.failed = true
 		return 0
 	}
@@ -187,8 +191,11 @@ func (d *decoder) varint() int64 {
 func (d *decoder) hits(h *Hits, synced bool) {
 	h.Total = d.uvarint(MaxHits)
 	if synced {
-		h.Diff = d.varint()
-		h.Flight = d.varint()
+		h.Diff = d.varint(MaxHits)
+		flight := d.varint(2*MaxHits + 1)
+		if h.Flight = flight >> 1; flight&1 != 0 {
+			h.Lease = d.uvarint(MaxHits)
+		}
 	}
 }
 

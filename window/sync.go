@@ -62,9 +62,10 @@ func (s *State) InFlight() (flying bool) {
 	return flying
 }
 
-// Land counts hits in flight as arrived: they were answered, or nobody waits for their answer any more.
+// Land counts hits in flight as arrived: they were answered, or nobody waits for their answer any more. Those that were given back are
+// left to what the backend says.
 func (s *State) Land() {
-	s.each(func(h *Hits) { h.Total, h.Flight = clamp(int64(h.Total)+h.Flight), 0 })
+	s.each(func(h *Hits) { h.Total, h.Flight = clamp(int64(h.Total)+max(h.Flight, 0)), 0 })
 }
 
 // Claim moves the hits not yet pushed in flight. Call it only while nothing is in flight.
@@ -101,62 +102,88 @@ func (l *Limit) PushEnds(s *State) int64 {
 }
 
 // Settle takes in the backend's answer to a push; landed tells that it is the one that is in flight. The state may have moved
-// on since: what the answer says of windows that s has left is of no use any more. Totals never go down, and a push that was
-// answered is part of its total: a backend that lost its memory does not make a node forget its own.
-func (l *Limit) Settle(s *State, landed bool, total *Totals) {
+// on since: what the answer says of windows that s has left is of no use any more.
+//
+// What the answer says replaces the totals, as other nodes may have given hits back; but if it has not landed, or is not newer than
+// what s knows already, it only raises them.
+func (l *Limit) Settle(s *State, landed, newer bool, total *Totals) {
 	if landed {
 		s.Land()
 	}
+	l.settle(s, landed && newer, total)
+}
+
+// Learn takes in totals of the backend that come with no push.
+func (l *Limit) Learn(s *State, newer bool, total *Totals) { l.settle(s, newer && !s.InFlight(), total) }
+
+func (l *Limit) settle(s *State, newest bool, total *Totals) {
 	switch {
 	case l.Kind == SlidingBuckets:
-		l.settleBuckets(s, total)
+		l.settleBuckets(s, newest, total)
 	case len(total.Hits) == 0 || total.Newest > uint64(maxTime):
 	case l.Kind == FirstHitWindow:
-		l.settleFirstHit(s, int64(total.Newest), clamp(int64(min(total.Hits[0], MaxHits))))
+		l.settleFirstHit(s, newest, int64(total.Newest), clamp(int64(min(total.Hits[0], MaxHits))))
 	case l.Kind == TokenBucket:
-		l.settleTokens(s, int64(total.Newest), clamp(int64(min(total.Hits[0], MaxHits))))
+		l.settleTokens(s, newest, int64(total.Newest), clamp(int64(min(total.Hits[0], MaxHits))))
 	default:
 		for i, hits := range total.Hits {
 			// This wraps for a window that is newer than s, and is then as far out of range as for one that is too old.
 			if at := l.Number(s) - total.Newest + uint64(i); at < uint64(l.Kind.windows()) {
-				s.Hits[at].Total = max(s.Hits[at].Total, min(hits, MaxHits))
+				s.Hits[at].settle(newest, min(hits, MaxHits))
 			}
 		}
 	}
 }
 
-func (l *Limit) settleFirstHit(s *State, start int64, hits uint64) {
+// settle sets or raises the total. An answer that does not know of a lease yet is older than that.
+func (h *Hits) settle(newest bool, total uint64) {
+	if newest || total > h.Total {
+		h.Total = max(total, h.Lease)
+	}
+}
+
+func (l *Limit) settleFirstHit(s *State, newest bool, start int64, hits uint64) {
 	h := &s.Hits[0]
 	switch {
 	case hits == 0:
+		if newest && start == s.Start {
+			h.settle(true, 0)
+		}
 	case h.idle():
 		if start <= s.Newest && s.Newest-start < l.Width {
 			s.Start, h.Total = start, hits
 		}
 	case start == s.Start:
-		h.Total = max(h.Total, hits)
+		h.settle(newest, hits)
 	case start > s.Start || s.Start-start >= l.Width:
 		// The backend speaks of another window than this one.
 	case s.Newest-start >= l.Width:
 		// Other nodes had the window's first hit, and it has ended by now. What was taken here since starts the next one.
-		s.Start, h.Total = s.Newest, 0
+		s.Start, h.Total, h.Lease = s.Newest, 0, 0
 	default:
-		s.Start, h.Total = start, hits
+		s.Start = start
+		h.settle(true, hits)
 	}
 }
 
-func (l *Limit) settleTokens(s *State, start int64, taken uint64) {
+func (l *Limit) settleTokens(s *State, newest bool, start int64, taken uint64) {
 	h := &s.Hits[0]
 	if taken == 0 {
+		if newest && start == s.Start {
+			h.settle(true, 0)
+		}
 		return
 	}
 	switch apart := (start - s.Start) / l.Width; {
 	case h.idle() || (start-s.Start)%l.Width != 0:
-		s.Start, h.Total = min(start, s.Newest), taken
+		s.Start = min(start, s.Newest)
+		h.settle(true, taken)
 	case apart >= 0: // the same, but written by some windows later
-		s.Start, h.Total = start, max(l.worn(h.Total, apart), taken)
+		s.Start = start
+		h.settle(true, l.worn(h.Total, apart))
+		h.settle(newest, taken)
 	default:
-		h.Total = max(h.Total, l.worn(taken, -apart))
+		h.settle(newest, l.worn(taken, -apart))
 	}
 	l.refill(s, s.Newest)
 }
@@ -169,27 +196,35 @@ func (l *Limit) worn(taken uint64, windows int64) uint64 {
 	return taken - uint64(windows)*l.Max
 }
 
-func (l *Limit) settleBuckets(s *State, total *Totals) {
+func (l *Limit) settleBuckets(s *State, newest bool, total *Totals) {
 	oldest := s.Newest/l.Precision - l.covered() + 1
 	at, added := len(s.Buckets)-1, false
 	known := len(s.Buckets)
+	// unsaid sets the totals of buckets that the answer does not have.
+	unsaid := func(after int64) {
+		for ; at >= 0 && s.Buckets[at].Number > after; at-- {
+			if newest {
+				s.Buckets[at].settle(true, 0)
+			}
+		}
+	}
 	for i := range min(len(total.Hits), len(total.Ages)) {
 		number := int64(min(total.Newest, uint64(maxTime))) - int64(min(total.Ages[i], uint64(maxTime)))
 		if number < oldest || number > (s.Newest+l.Width)/l.Precision || total.Hits[i] == 0 {
 			continue
 		}
 		// Ages ascend, so numbers descend: one way through both lists is enough.
-		for at >= 0 && s.Buckets[at].Number > number {
-			at--
-		}
+		unsaid(number)
 		hits := min(total.Hits[i], MaxHits)
 		if at >= 0 && s.Buckets[at].Number == number {
-			s.Buckets[at].Total = max(s.Buckets[at].Total, hits)
+			s.Buckets[at].settle(newest, hits)
+			at--
 		} else {
 			s.Buckets = append(s.Buckets, Bucket{Number: number, Hits: Hits{Total: hits}})
 			added = true
 		}
 	}
+	unsaid(-1)
 	if !added {
 		return
 	}

@@ -95,7 +95,7 @@ func TestNodesMerge(t *testing.T) {
 						}
 					case 3:
 						if answers[i] != nil {
-							l.Settle(s, true, answers[i])
+							l.Settle(s, true, true, answers[i])
 							answers[i] = nil
 						}
 					}
@@ -105,11 +105,11 @@ func TestNodesMerge(t *testing.T) {
 					for i := range nodes {
 						s := &nodes[i]
 						if answers[i] != nil {
-							l.Settle(s, true, answers[i])
+							l.Settle(s, true, true, answers[i])
 							answers[i] = nil
 						}
 						l.Advance(s, now)
-						l.Settle(s, true, b.exchange(s))
+						l.Settle(s, true, true, b.exchange(s))
 					}
 				}
 				oldest := now/l.Width - int64(l.Kind.windows()) + 1
@@ -161,10 +161,10 @@ func TestFirstHitWindowsMerge(t *testing.T) {
 	l.Take(&early, 2)
 	l.Advance(&late, monday+5*second)
 	l.Take(&late, 3)
-	l.Settle(&late, true, b.exchange(&late))
-	l.Settle(&early, true, b.exchange(&early))
+	l.Settle(&late, true, true, b.exchange(&late))
+	l.Settle(&early, true, true, b.exchange(&early))
 	l.Take(&late, 1)
-	l.Settle(&late, true, b.exchange(&late))
+	l.Settle(&late, true, true, b.exchange(&late))
 	if late.Start != monday || late.Hits[0] != (Hits{Total: 6}) {
 		t.Errorf("late node: got %+v, want the window of %d", late, monday)
 	}
@@ -207,7 +207,7 @@ func TestFirstHitWindowsMerge(t *testing.T) {
 		},
 	} {
 		s := test.state
-		if l.Settle(&s, true, &test.total); !reflect.DeepEqual(s, test.want) {
+		if l.Settle(&s, true, true, &test.total); !reflect.DeepEqual(s, test.want) {
 			t.Errorf("%s: got %+v, want %+v", test.name, s, test.want)
 		}
 	}
@@ -222,7 +222,7 @@ func TestGiveBackAfterAnAnswer(t *testing.T) {
 		l.Take(&s, 3)
 		number := l.Number(&s)
 		l.Claim(&s)
-		l.Settle(&s, true, &Totals{Newest: uint64(monday), Hits: []uint64{7}})
+		l.Settle(&s, true, true, &Totals{Newest: uint64(monday), Hits: []uint64{7}})
 		if l.GiveBack(&s, number, 2); s.Start != monday || s.Hits[0] != (Hits{Total: 7, Diff: -2}) {
 			t.Errorf("kind %d: got start %d, %+v", l.Kind, s.Start-monday, s.Hits[0])
 		}
@@ -270,15 +270,15 @@ func TestTokenBucketsMerge(t *testing.T) {
 		},
 		{
 			"full by now", State{Newest: monday + 50*second, Start: monday, Hits: [2]Hits{{Flight: 6}}},
-			Totals{Newest: uint64(monday), Hits: []uint64{5}}, monday, Hits{Total: 6},
+			Totals{Newest: uint64(monday), Hits: []uint64{6}}, monday, Hits{Total: 6},
 		},
 		{
-			"a backend that knows of nothing", State{Newest: monday, Start: monday, Hits: [2]Hits{{Total: 2, Flight: 3}}},
-			Totals{Newest: uint64(monday), Hits: []uint64{0}}, monday, Hits{Total: 5},
+			"given back by others", State{Newest: monday, Start: monday, Hits: [2]Hits{{Total: 2, Flight: 3}}},
+			Totals{Newest: uint64(monday), Hits: []uint64{0}}, monday, Hits{},
 		},
 	} {
 		s := test.state
-		if l.Settle(&s, true, &test.total); s.Start != test.start || s.Hits[0] != test.hits {
+		if l.Settle(&s, true, true, &test.total); s.Start != test.start || s.Hits[0] != test.hits {
 			t.Errorf("%s: got start %d, %+v, want %d, %+v", test.name, s.Start-monday, s.Hits[0], test.start-monday, test.hits)
 		}
 	}
@@ -295,18 +295,18 @@ func TestSettleLateOrOdd(t *testing.T) {
 		total Totals
 		want  [2]Hits
 	}{
-		{"in time", State{Newest: monday, Hits: [2]Hits{{1, 2, 5}, {3, 0, 1}}}, false, Totals{number, []uint64{9, 7}, nil}, [2]Hits{{9, 2, 0}, {7, 0, 0}}},
-		{"a window later", State{Newest: monday + minute, Hits: [2]Hits{{Diff: 4}, {1, 2, 5}}}, false, Totals{number, []uint64{9, 7}, nil}, [2]Hits{{Diff: 4}, {9, 2, 0}}},
+		{"in time", State{Newest: monday, Hits: [2]Hits{{1, 2, 5, 0}, {3, 0, 1, 0}}}, false, Totals{number, []uint64{9, 7}, nil}, [2]Hits{{9, 2, 0, 0}, {7, 0, 0, 0}}},
+		{"a window later", State{Newest: monday + minute, Hits: [2]Hits{{Diff: 4}, {1, 2, 5, 0}}}, false, Totals{number, []uint64{9, 7}, nil}, [2]Hits{{Diff: 4}, {9, 2, 0, 0}}},
 		{"two windows later", State{Newest: monday + 2*minute, Hits: [2]Hits{{Diff: 4}, {}}}, false, Totals{number, []uint64{9, 7}, nil}, [2]Hits{{Diff: 4}, {}}},
-		{"to a state that is older", State{Newest: monday - minute, Hits: [2]Hits{{1, 2, 3}, {}}}, false, Totals{number, []uint64{9, 7}, nil}, [2]Hits{{7, 2, 0}, {}}},
+		{"to a state that is older", State{Newest: monday - minute, Hits: [2]Hits{{1, 2, 3, 0}, {}}}, false, Totals{number, []uint64{9, 7}, nil}, [2]Hits{{7, 2, 0, 0}, {}}},
 		{"to a state made anew", State{Newest: monday, Hits: [2]Hits{{Diff: 1}, {}}}, true, Totals{number, []uint64{9, 7}, nil}, [2]Hits{{Total: 9, Diff: 1}, {Total: 7}}},
-		{"while another push is out", State{Newest: monday, Hits: [2]Hits{{1, 2, 5}, {}}}, true, Totals{number, []uint64{9, 7}, nil}, [2]Hits{{9, 2, 5}, {7, 0, 0}}},
-		{"from a backend that lost its memory", State{Newest: monday, Hits: [2]Hits{{50, 2, 5}, {8, 0, 1}}}, false, Totals{number, []uint64{5, 1}, nil}, [2]Hits{{55, 2, 0}, {9, 0, 0}}},
-		{"beyond bounds", State{Newest: monday, Hits: [2]Hits{{1, 2, 5}, {}}}, false, Totals{number, []uint64{1<<64 - 1, 0, 8, 9}, nil}, [2]Hits{{MaxHits, 2, 0}, {}}},
-		{"of nothing", State{Newest: monday, Hits: [2]Hits{{1, 2, 5}, {}}}, false, Totals{}, [2]Hits{{6, 2, 0}, {}}},
+		{"while another push is out", State{Newest: monday, Hits: [2]Hits{{1, 2, 5, 0}, {}}}, true, Totals{number, []uint64{9, 7}, nil}, [2]Hits{{9, 2, 5, 0}, {7, 0, 0, 0}}},
+		{"after others gave hits back", State{Newest: monday, Hits: [2]Hits{{50, 2, 5, 0}, {8, 0, 1, 0}}}, false, Totals{number, []uint64{5, 1}, nil}, [2]Hits{{5, 2, 0, 0}, {1, 0, 0, 0}}},
+		{"beyond bounds", State{Newest: monday, Hits: [2]Hits{{1, 2, 5, 0}, {}}}, false, Totals{number, []uint64{1<<64 - 1, 0, 8, 9}, nil}, [2]Hits{{MaxHits, 2, 0, 0}, {}}},
+		{"of nothing", State{Newest: monday, Hits: [2]Hits{{1, 2, 5, 0}, {}}}, false, Totals{}, [2]Hits{{6, 2, 0, 0}, {}}},
 	} {
 		s := test.state
-		if l.Settle(&s, !test.other, &test.total); s.Hits != test.want {
+		if l.Settle(&s, !test.other, true, &test.total); s.Hits != test.want {
 			t.Errorf("%s: got %+v, want %+v", test.name, s.Hits, test.want)
 		}
 	}
@@ -323,7 +323,7 @@ func FuzzSettle(f *testing.F) {
 			l.Take(&s, 3)
 			l.Claim(&s)
 			l.Take(&s, 2)
-			l.Settle(&s, landed, &Totals{Newest: newest, Hits: []uint64{hits, more}, Ages: []uint64{age, age + 1}})
+			l.Settle(&s, landed, true, &Totals{Newest: newest, Hits: []uint64{hits, more}, Ages: []uint64{age, age + 1}})
 			encoded := l.AppendState(nil, &s, true)
 			if length := DecodeState(encoded, &again); length != len(encoded) || l.ForgetAt(&s) < s.Newest {
 				t.Fatalf("%+v: %+v was written as %x, read as %+v", l, s, encoded, again)
@@ -342,15 +342,15 @@ func TestStateRoundTrip(t *testing.T) {
 		synced bool
 		most   int
 	}{
-		{sliding(10, minute), State{Newest: monday, Hits: [2]Hits{{7, -2, 3}, {MaxHits, MaxHits, -MaxHits}}}, true, 64},
+		{sliding(10, minute), State{Newest: monday, Hits: [2]Hits{{7, -2, 3, 0}, {MaxHits, MaxHits, -MaxHits, 12}}}, true, 64},
 		{tokens(10, 10, minute), State{Newest: monday, Start: monday - second, Hits: [2]Hits{{Total: 9}}}, false, 20},
 		{log(10, minute), State{Newest: monday, Buckets: []Bucket{{Number: monday - second, Hits: Hits{Total: 1}}, {Number: monday, Hits: Hits{Total: 300}}}}, false, 24},
 		{subBuckets(10, minute, second), State{Newest: monday + 7, Buckets: []Bucket{
-			{Number: monday/second - 59, Hits: Hits{1, 2, 3}}, {Number: monday / second, Hits: Hits{Total: 1}},
+			{Number: monday/second - 59, Hits: Hits{1, 2, 3, 0}}, {Number: monday / second, Hits: Hits{Total: 1}},
 		}}, true, 24},
 		{sliding(10, minute), State{Newest: monday, Hits: [2]Hits{{Total: 7}, {Total: 9}}}, false, 14},
 		{fixed(10, MaxWidth), State{Newest: maxTime, Hits: [2]Hits{{Total: MaxHits}}}, false, 24},
-		{firstHit(10, MinWidth), State{Newest: monday, Start: monday - MinWidth + 1, Hits: [2]Hits{{1, 2, 3}}}, true, 20},
+		{firstHit(10, MinWidth), State{Newest: monday, Start: monday - MinWidth + 1, Hits: [2]Hits{{1, 2, 3, 0}}}, true, 20},
 		{Limit{Shape: Shape{Kind: FixedWindow, Ordinal: 7, Width: second}}, State{}, true, 16},
 	} {
 		var got State

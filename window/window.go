@@ -133,10 +133,15 @@ type Hits struct {
 	Diff int64
 	// Flight is what was pushed and not answered yet, with a sign like Diff's.
 	Flight int64
+	// Lease is what of Total was granted to this node and is not used yet.
+	Lease uint64
 }
 
-// Sum is the hits of the window as far as this node knows.
-func (h *Hits) Sum() uint64 { return uint64(max(int64(h.Total)+h.Diff+h.Flight, 0)) }
+// Sum is the hits of the window as far as this node knows, rather too many than too few: what is on its way back to the backend counts
+// until that has said so, as its total may have been told without it already. What is leased is not used, and not among them.
+func (h *Hits) Sum() uint64 {
+	return uint64(max(int64(h.Total)+h.Diff+max(h.Flight, 0)-int64(h.Lease), 0))
+}
 
 // idle tells that there is nothing: not even hits that were given back, of which the backend does not know yet.
 func (h *Hits) idle() bool { return *h == Hits{} }
@@ -162,6 +167,7 @@ func (l *Limit) Advance(s *State, now int64) {
 		case turned == 0:
 		case turned == 1 && l.Kind == SlidingWindow:
 			s.Hits = [2]Hits{1: s.Hits[0]}
+			s.Hits[1].returnLease(0)
 		default:
 			s.Hits = [2]Hits{}
 		}

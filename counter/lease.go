@@ -1,0 +1,293 @@
+package counter
+
+import (
+	"math"
+
+	"weir/window"
+)
+
+// Verdict is what a cell says of a cost.
+type Verdict uint8
+
+const (
+	// Rejected hits have no room.
+	Rejected Verdict = iota
+	// Allowed hits have room, and may be taken.
+	Allowed
+	// Unsure says that only the backend knows whether the hits have room.
+	Unsure
+)
+
+const (
+	// horizonShare is the part of the shortest window that a lease is asked to last for, as a divisor, and longestHorizon bounds it
+	// in intervals.
+	horizonShare   = 4
+	longestHorizon = 16
+	// reviewShare is how often within a horizon a lease is reviewed, as a divisor.
+	reviewShare = 4
+	// lowShare is the part of a lease at which more is asked for, as a divisor.
+	lowShare = 4
+)
+
+// Lease is what an entry knows of its dealings with the backend, beyond its hits.
+type Lease struct {
+	// Dry is until when the backend is not asked for more, as it had no more.
+	Dry Due
+	// Since is when the lease was as large as Granted.
+	Since   Due
+	Granted uint64
+}
+
+// Share tells the rule how many nodes keep its limits together, 0 for an unknown number. Rules start with 0.
+func (r *Rule) Share(nodes uint64) {
+	if r.nodes == nodes && len(r.splits) == len(r.Limits) {
+		return
+	}
+	r.nodes = nodes
+	r.splits = make([]window.Split, len(r.Limits))
+	for i := range r.Limits {
+		r.splits[i] = r.Limits[i].Split(nodes)
+	}
+}
+
+// Overshoot is the most hits above a limit of the rule that its nodes can admit together.
+func (r *Rule) Overshoot() (hits uint64) {
+	for i := range r.splits {
+		hits = max(hits, r.splits[i].Overshoot(r.nodes))
+	}
+	return hits
+}
+
+// horizon is how long a lease should last, in nanoseconds.
+func (r *Rule) horizon() int64 {
+	shortest := int64(math.MaxInt64)
+	for i := range r.Limits {
+		shortest = min(shortest, r.Limits[i].Width)
+	}
+	return max(dueUnit, min(shortest/horizonShare, longestHorizon*r.SyncRate))
+}
+
+// LongestDue is how far ahead the rule's keys are due at most, in nanoseconds.
+func (r *Rule) LongestDue() int64 { return max(r.SyncRate, r.horizon()/reviewShare) }
+
+// Verdict tells whether cost hits may be taken at the time that the cell was brought to. They come out of the lease, or are few
+// enough to be free; else the backend has to be asked, unless it was just now, and had no more.
+func (c *Cell) Verdict(cost uint64, now int64) Verdict {
+	allows := c.Allows(cost)
+	switch {
+	case allows && (cost == 0 || c.Leased() >= cost || c.free(cost)):
+		return Allowed
+	case cost == 0 || !c.Possible(cost) || c.dryFor(now) > 0:
+		return Rejected
+	}
+	return Unsure
+}
+
+// Leased is how many hits may be taken without asking.
+func (c *Cell) Leased() uint64 {
+	leased := uint64(math.MaxUint64)
+	for i := range c.States {
+		leased = min(leased, c.rule.Limits[i].Leased(&c.States[i]))
+	}
+	return leased
+}
+
+// free tells whether so many hits may be taken without a lease.
+func (c *Cell) free(cost uint64) bool {
+	if len(c.rule.splits) == 0 {
+		return false
+	}
+	for i := range c.States {
+		split, s := &c.rule.splits[i], &c.States[i]
+		if s.Unheard()+cost > split.Free || !c.rule.Limits[i].Allows(s, cost+split.Reserve) {
+			return false
+		}
+	}
+	return true
+}
+
+// dryFor is for how many nanoseconds the backend is not to be asked.
+func (c *Cell) dryFor(now int64) int64 {
+	if c.lease.Dry == 0 {
+		return 0
+	}
+	if in := c.lease.Dry.In(now); in > 0 && in <= 2*c.rule.horizon() {
+		return in
+	}
+	return 0 // it has passed, or comes from a clock that was wrong
+}
+
+// DryUntil is the time until which a cost that the limits would allow is refused, as the backend had no more to give. It is now if
+// there is no such time.
+func (c *Cell) DryUntil(now int64) int64 { return now + c.dryFor(now) }
+
+// Silent tells whether taking cost hits leaves nothing to push.
+func (c *Cell) Silent(cost uint64) bool {
+	if !c.synced || c.Leased() < cost {
+		return false
+	}
+	for i := range c.rule.Limits {
+		if c.rule.Limits[i].Kind == window.SlidingBuckets {
+			return false
+		}
+	}
+	return true
+}
+
+// Low tells whether taking cost hits has brought the lease below the part of it at which more is asked for, so that nobody has to
+// wait.
+func (c *Cell) Low(cost uint64) bool {
+	leased := c.Leased()
+	return leased < c.lease.Granted/lowShare && leased+cost >= c.lease.Granted/lowShare
+}
+
+// Want is how many hits a lease should have: those of the next horizon at the rate of late, and the least that are asked for now. Of a key
+// that nothing is known of it is the least.
+func (c *Cell) Want(least uint64, now int64) (most uint64) {
+	since, used := c.rule.SyncRate, c.unheard()
+	from := c.sync.Claimed
+	if c.lease.Granted > 0 {
+		from = c.lease.Since
+		used += c.lease.Granted - min(c.Leased(), c.lease.Granted)
+	}
+	switch {
+	case from == 0 && used == 0:
+		return least
+	case from != 0:
+		if ago := -from.In(now); ago >= 0 && ago < longestPause {
+			since = max(ago, dueUnit)
+		}
+	}
+	want := float64(used+least) * float64(c.rule.horizon()) / float64(since)
+	return max(least, uint64(min(want, float64(window.MaxHits))))
+}
+
+// Regular tells whether a key is hit so often that it is worth a lease, though its hits could be pushed as they come.
+func (c *Cell) Regular(now int64) bool {
+	if c.sync.Claimed == 0 || -c.sync.Claimed.In(now) > c.rule.horizon() {
+		return false
+	}
+	return c.unheard() > 0 && c.Want(1, now) >= 2
+}
+
+// unheard is how many hits the backend has not heard of, in the limit with the most.
+func (c *Cell) unheard() (hits uint64) {
+	for i := range c.States {
+		hits = max(hits, c.States[i].Unheard())
+	}
+	return hits
+}
+
+// Land takes in a grant for limit i, decided at one time of the backend's clock and answered at another, which are the same unless the
+// push was sent again; see [window.Limit.Lease]. After the last limit call Landed and Heard.
+func (c *Cell) Land(i int, units uint64, at, answered int64, total *window.Totals) (kept bool) {
+	return c.rule.Limits[i].Lease(&c.States[i], units, at, c.newer(answered), total)
+}
+
+// Landed ends the taking in of a grant. spread, from 0 to 1, keeps nodes from asking all at once if there was nothing.
+func (c *Cell) Landed(units uint64, now int64, spread float64) {
+	leased := c.Leased()
+	c.trimLease(leased)
+	if units > 0 {
+		c.lease = Lease{Since: DueAt(now), Granted: leased}
+		return
+	}
+	c.dry(now, spread)
+}
+
+func (c *Cell) trimLease(keep uint64) {
+	for i := range c.States {
+		c.rule.Limits[i].ReturnLease(&c.States[i], keep)
+	}
+}
+
+// RunDry has nobody ask for more of a key that is known to be full.
+func (c *Cell) RunDry(now int64, spread float64) {
+	if c.dryFor(now) > 0 || c.Leased() > 0 {
+		return
+	}
+	for i := range c.States {
+		if !c.rule.Limits[i].Allows(&c.States[i], 1) {
+			c.dry(now, spread)
+			return
+		}
+	}
+}
+
+// dry decides when to ask again: when so much has come back that it is worth a lease, but later the more nodes wait for it, as
+// they share it. Others may give back leases meanwhile, so it is asked again after about a horizon.
+func (c *Cell) dry(now int64, spread float64) {
+	longest := float64(c.rule.horizon()) * (0.5 + spread)
+	wait := 0.0
+	for i := range c.States {
+		l, s := &c.rule.Limits[i], &c.States[i]
+		amount := uint64(1)
+		if len(c.rule.splits) > 0 {
+			amount = c.rule.splits[i].Reserve + c.rule.splits[i].Quantum
+		}
+		fits, ok := l.FitsAt(s, max(1, min(amount, l.Quota())))
+		if !ok {
+			wait = longest
+			break
+		}
+		in := float64(max(fits-now, 0))
+		if l.Kind == window.FixedWindow || l.Kind == window.FirstHitWindow {
+			if in > 0 {
+				longest = min(longest, max(in, wait)) // all of it is there again
+			}
+		} else {
+			in *= 1 + spread*float64(max(c.rule.nodes, 1)-1)
+		}
+		wait = max(wait, in)
+	}
+	if wait == 0 {
+		// By what is known here there is room: others have leased it.
+		wait = longest / reviewShare
+	}
+	c.lease = Lease{Dry: DueAt(now+int64(min(wait, longest))) + 1}
+}
+
+// Review looks whether the lease is still of use, some times within a horizon, and gives back what isn't. It tells whether there is a
+// lease to review again.
+func (c *Cell) Review(now int64) (again bool) {
+	leased := c.Leased()
+	c.trimLease(leased) // what one limit has leased, and others not, is of no use
+	if leased == 0 {
+		return false
+	}
+	if c.sync.Due.In(now) > 0 {
+		return true
+	}
+	granted := max(c.lease.Granted, leased)
+	if used := granted - leased; used < (granted+2*reviewShare-1)/(2*reviewShare) {
+		leased = min(leased, used*reviewShare)
+		c.trimLease(leased)
+	}
+	c.lease.Granted, c.lease.Since = leased, DueAt(now)
+	c.sync.Due = DueAt(now + c.rule.LongestDue())
+	return leased > 0
+}
+
+// ReturnLeases gives back all that is leased.
+func (c *Cell) ReturnLeases() { c.trimLease(0) }
+
+// Own tells whether the worker that has changed the cell is to come back to it: to push what it has given back, if nothing was pending
+// before and so nobody else does, or to review the lease.
+func (c *Cell) Own(wasPending bool, now int64) bool {
+	switch {
+	case wasPending:
+		return false
+	case c.Pending():
+		c.sync.Due = DueAt(now)
+	case c.Leased() > 0:
+		c.sync.Due = DueAt(now + c.rule.LongestDue())
+	default:
+		return false
+	}
+	return true
+}
+
+// Learn takes in totals of the backend for limit i that come with no push, answered at a time of its clock.
+func (c *Cell) Learn(i int, answered int64, total *window.Totals) {
+	c.rule.Limits[i].Learn(&c.States[i], c.newer(answered), total)
+}

@@ -1,0 +1,453 @@
+package filter
+
+import (
+	"math/rand/v2"
+
+	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
+
+	"weir/counter"
+	"weir/proxywasm"
+	"weir/sharedata"
+	"weir/window"
+	"weir/wire"
+)
+
+// A request whose hits only the backend can allow waits: it is paused while a callout takes the wish along, and decided again when
+// the answer is there. Requests that wait for the same key share a wish, and wishes share callouts. While the breaker is open nobody
+// waits.
+//
+// What is granted goes into the key's entry as a lease, for all workers and for requests to come. With a sync_rate of 0 it goes to
+// the request that asked.
+
+const (
+	// maxAsking bounds the callouts that requests wait for; more wishes join the next one.
+	maxAsking = 4
+	// maxUnanswered bounds the batches that are not done, those that failed among them: with so many nobody waits.
+	maxUnanswered = 64
+	// maxWaiting bounds the requests that wait.
+	maxWaiting = 1 << 14
+	// maxRounds is how often a request asks. Others may use up what it was waiting for.
+	maxRounds = 3
+)
+
+// take is a wish for hits of a key, or of all keys of one request.
+type take struct {
+	parts []claimant
+	least uint64
+	most  uint64
+	// lease tells that the hits are for the key's entry.
+	lease   bool
+	waiters []waiter
+}
+
+// claimant is a key of a take.
+type claimant struct {
+	address sharedata.Address
+	rule    *rule
+	id      [16]byte
+	cost    uint64
+}
+
+// waiter is a stream that waits. Streams are used again, so its number tells whether it still does.
+type waiter struct {
+	stream *stream
+	id     uint32
+}
+
+func (w waiter) waits() bool { return w.stream.waiting && w.stream.id == w.id }
+
+func (t *take) rooms() (n int) {
+	for i := range t.parts {
+		n += len(t.parts[i].rule.counter.Limits)
+	}
+	return n
+}
+
+// wait pauses a stream until the backend has been asked for what its matches lack. It reports false if that can't be: then what is
+// known here has to do.
+func (s *syncer) wait(st *stream, matched []match) bool {
+	now := proxywasm.Now()
+	if len(s.waiting) >= maxWaiting || len(s.batches) >= maxUnanswered {
+		return false
+	}
+	w := waiter{stream: st, id: st.id}
+	if !st.waiting {
+		if !s.link.connected(now) || s.link.shared.failures >= breakAfter && len(s.batches) > 0 || !s.link.enter(now, s.timeout()) {
+			return false // a push that has failed tells whether the backend is back
+		}
+		st.waiting, st.waitUntil, st.rounds = true, now+s.timeout(), 0
+		st.keepRequest(matched)
+		// A callout that the proxy does not take fails at once, before the stream is paused.
+		st.entering = true
+		defer func() { st.entering = false }()
+		s.waiting = append(s.waiting, w)
+		s.plugin.metrics.waited.count()
+	}
+	st.rounds++
+	if s.plugin.config.SyncRate == 0 {
+		s.wishes = append(s.wishes, s.wholeRequest(w, matched))
+	} else {
+		for i := range matched {
+			if m := &matched[i]; m.verdict == counter.Unsure {
+				s.wish(m, m.cost, w)
+			}
+		}
+	}
+	s.askAll()
+	return st.waiting || !st.entering
+}
+
+// wholeRequest is a take for one request.
+func (s *syncer) wholeRequest(w waiter, matched []match) *take {
+	t := &take{least: 1, most: 1, waiters: []waiter{w}}
+	for i := range matched {
+		m := &matched[i]
+		t.parts = append(t.parts, claimant{address: m.address, rule: m.rule, id: counter.Identity(m.key), cost: m.cost})
+	}
+	return t
+}
+
+// prefetch asks for more before the lease is used up.
+func (s *syncer) prefetch(m *match, now int64) {
+	if s.connected(now) {
+		s.wish(m, 1, waiter{})
+		s.askAll()
+	}
+}
+
+// wish asks for a lease that has at least so many hits.
+func (s *syncer) wish(m *match, least uint64, w waiter) {
+	most := m.cell.Want(least, s.plugin.now())
+	if t := s.wishFor(m); t != nil {
+		t.least, t.most = min(t.least, least), max(t.most, most)
+		if w.stream != nil {
+			t.waiters = append(t.waiters, w)
+		}
+		return
+	}
+	id := m.cell.Sync().ID
+	if !m.cell.Identified() {
+		id = counter.Identity(m.key)
+	}
+	t := &take{parts: []claimant{{address: m.address, rule: m.rule, id: id, cost: 1}}, least: least, most: most, lease: true}
+	if w.stream != nil {
+		t.waiters = append(t.waiters, w)
+	}
+	s.wishes = append(s.wishes, t)
+}
+
+// wishFor is the wish for a match's key that no callout has taken along yet.
+func (s *syncer) wishFor(m *match) *take {
+	for _, t := range s.wishes {
+		if t.lease && t.parts[0].address == m.address && t.parts[0].rule == m.rule {
+			return t
+		}
+	}
+	return nil
+}
+
+// askAll sends the wishes, if not too many callouts are out that somebody waits for.
+func (s *syncer) askAll() {
+	for len(s.wishes) > 0 && s.asking < maxAsking {
+		b := s.newBatch()
+		now := s.plugin.now()
+		n := 0
+		for ; n < len(s.wishes); n++ {
+			t := s.wishes[n]
+			if n > 0 && (len(b.body) >= batchBytes || b.answers >= answerBytes || len(b.items)+b.rooms+2*t.rooms() > wire.MaxItems) {
+				break
+			}
+			s.claimAlong(b, t, now)
+			s.addTake(b, t, now)
+		}
+		s.wishes = append(s.wishes[:0], s.wishes[n:]...)
+		b.asking = true
+		s.asking++
+		s.post(b)
+	}
+	s.hurry(s.hurried || len(s.wishes) > 0)
+}
+
+// claimAlong adds what a wish's key has pending to its batch, so that the backend decides with it, and no push of its own is needed.
+func (s *syncer) claimAlong(b *batch, t *take, now int64) {
+	if !t.lease {
+		return
+	}
+	p, m := s.plugin, &s.match
+	m.rule, m.address = t.parts[0].rule, t.parts[0].address
+	if p.read(m, now); m.slot.Payload() == nil || !m.cell.Pending() || !m.cell.Claim(now) || !p.write(m, now) {
+		return // then another worker has it, or it is pushed later
+	}
+	s.addClaimed(b, m)
+}
+
+// addTake adds a wish to a batch.
+func (s *syncer) addTake(b *batch, t *take, now int64) {
+	s.rooms = s.rooms[:0]
+	for i := range t.parts {
+		part := &t.parts[i]
+		for j := range part.rule.counter.Limits {
+			l := &part.rule.counter.Limits[j]
+			room := wire.Room{
+				Counter: counterOf(part.id, l), Limit: l.Max, Cost: part.cost,
+				CountRejected: !t.lease && part.rule.countRejected,
+			}
+			if l.Kind == window.TokenBucket {
+				room.Burst = l.Burst
+			}
+			s.rooms = append(s.rooms, room)
+			b.ends = max(b.ends, now+2*l.Width)
+		}
+	}
+	wanted := wire.Take{Least: t.least, Most: t.most, Lease: t.lease, Rooms: s.rooms}
+	b.body = wire.AppendTake(b.body, &wanted)
+	b.answers += wanted.AnswerSize()
+	b.rooms += len(s.rooms)
+	b.takes = append(b.takes, t)
+}
+
+// settleTake takes in the grant of a batch's next take, and lets the streams go on that wait for it.
+func (s *syncer) settleTake(b *batch) {
+	t := b.takes[b.taken]
+	b.taken++
+	var grant wire.Grant
+	b.reader.NextGrant(&grant)
+	for i := range t.parts {
+		n := len(t.parts[i].rule.counter.Limits)
+		for j := range n {
+			b.reader.NextRoom(&s.total)
+			total := &s.totals[j]
+			total.Newest = s.total.Newest
+			total.Hits = append(total.Hits[:0], s.total.Hits...)
+			total.Ages = append(total.Ages[:0], s.total.Ages...)
+		}
+		if t.lease {
+			s.land(&t.parts[i], &grant, int64(b.reader.NowNanos))
+			continue
+		}
+		if !t.waiters[0].waits() {
+			// The request is gone, or was decided without the backend.
+			for j := range n {
+				s.giveBack(&t.parts[i], j, grant.Units*t.parts[i].cost, int64(grant.AtNanos))
+			}
+		}
+		s.learn(&t.parts[i], int64(b.reader.NowNanos))
+	}
+	if !t.lease {
+		if w := t.waiters[0]; w.waits() {
+			s.decideBy(w, grant.Units > 0)
+		}
+		return
+	}
+	waiters := t.waiters
+	t.waiters = nil
+	for _, w := range waiters {
+		if w.waits() {
+			s.retry(w, grant.Units > 0)
+		}
+	}
+}
+
+// land puts a grant into a key's entry.
+func (s *syncer) land(part *claimant, grant *wire.Grant, answered int64) {
+	units, at := grant.Units, int64(grant.AtNanos)
+	p, m := s.plugin, &s.match
+	m.rule, m.address = part.rule, part.address
+	var lost [maxLimits]bool
+	for range p.table.Attempts() {
+		now := p.now()
+		if p.read(m, now); !m.cell.Identified() {
+			m.cell.Identify(part.id)
+		}
+		owned := m.cell.Pending()
+		for i := range m.cell.States {
+			lost[i] = !m.cell.Land(i, units, at, answered, &s.totals[i])
+		}
+		m.cell.Landed(units, now, rand.Float64())
+		m.cell.Heard(answered)
+		again := m.cell.Own(owned, now)
+		if p.write(m, now) {
+			if again {
+				s.remember(m)
+			}
+			for i := range m.cell.States {
+				if lost[i] && units > 0 {
+					s.giveBack(part, i, units, at)
+				}
+			}
+			return
+		}
+	}
+	p.metrics.givenUp.count()
+	for i := range part.rule.counter.Limits {
+		s.giveBack(part, i, units, at)
+	}
+}
+
+// giveBack pushes hits that were granted for limit i, and have no place here, back to where they were counted.
+func (s *syncer) giveBack(part *claimant, i int, hits uint64, at int64) {
+	if hits == 0 {
+		return
+	}
+	l := &part.rule.counter.Limits[i]
+	push := &s.push
+	push.Newest = l.LeaseNumber(at, &s.totals[i])
+	push.Hits, push.Ages = append(push.Hits[:0], -int64(hits)), push.Ages[:0]
+	if l.Kind == window.SlidingBuckets {
+		push.Ages = append(push.Ages, 0)
+	}
+	s.rescue(part.id, l, push, s.plugin.now()+2*l.Width) // if there is no room, the hits stay unused until their window ends
+}
+
+// learn keeps the totals of an answer in a key's entry, for the headers, and for the time when the backend is away.
+func (s *syncer) learn(part *claimant, answered int64) {
+	p, m := s.plugin, &s.match
+	m.rule, m.address = part.rule, part.address
+	for range p.table.Attempts() {
+		now := p.now()
+		p.read(m, now)
+		if m.slot.Payload() == nil && s.nothing(len(m.cell.States)) {
+			return
+		}
+		if !m.cell.Identified() {
+			m.cell.Identify(part.id)
+		}
+		for i := range m.cell.States {
+			m.cell.Learn(i, answered, &s.totals[i])
+		}
+		m.cell.Heard(answered)
+		if p.write(m, now) {
+			return
+		}
+	}
+	p.metrics.givenUp.count()
+}
+
+// nothing tells whether the first totals have no hits.
+func (s *syncer) nothing(limits int) bool {
+	for i := range limits {
+		for _, hits := range s.totals[i].Hits {
+			if hits != 0 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// decideBy decides a waiting stream as the backend has.
+func (s *syncer) decideBy(w waiter, granted bool) {
+	p := s.plugin
+	matched := w.stream.takeUpRequest()
+	full := false
+	for i := range matched {
+		m := &matched[i]
+		if p.read(m, p.now()); !granted && !m.cell.Allows(m.cost) {
+			m.verdict, full = counter.Rejected, true
+		}
+	}
+	if granted {
+		s.finishWaiting(w, matched, counter.Allowed)
+		return
+	}
+	for i := range matched {
+		if !full {
+			matched[i].verdict = counter.Rejected // which of them was full is not known here
+		}
+	}
+	s.finishWaiting(w, matched, counter.Rejected)
+}
+
+// retry decides a waiting stream again, with what has been granted by now.
+func (s *syncer) retry(w waiter, granted bool) {
+	p := s.plugin
+	matched := w.stream.takeUpRequest()
+	verdict := p.decide(matched, p.now())
+	if verdict == counter.Unsure {
+		if granted && w.stream.rounds < maxRounds && proxywasm.Now() < w.stream.waitUntil && s.wait(w.stream, matched) {
+			return
+		}
+		verdict = counter.Rejected
+	}
+	s.finishWaiting(w, matched, verdict)
+}
+
+// heard notes that a batch's callout has ended.
+func (s *syncer) heard(b *batch) {
+	if b.asking {
+		b.asking = false
+		s.asking--
+	}
+}
+
+// release decides, without the backend, the streams that wait for a batch which has failed.
+func (s *syncer) release(b *batch) {
+	for _, t := range b.takes {
+		if t.lease {
+			s.unanswered(t)
+		} else if w := t.waiters[0]; w.waits() {
+			s.giveUpOn(w)
+		}
+	}
+}
+
+// unanswered decides, without the backend, the streams that wait for a take.
+func (s *syncer) unanswered(t *take) {
+	for _, w := range t.waiters {
+		if w.waits() {
+			s.giveUpOn(w)
+		}
+	}
+	if t.lease {
+		t.waiters = nil
+	}
+}
+
+// giveUpWaiting decides, without the backend, the streams that have waited long enough, and forgets those that are gone.
+func (s *syncer) giveUpWaiting() {
+	now := proxywasm.Now()
+	for len(s.waiting) > 0 {
+		switch w := s.waiting[0]; {
+		case !w.waits():
+			s.waiting = s.waiting[1:]
+		case now >= w.stream.waitUntil || w.stream.waitUntil-now > s.timeout():
+			s.giveUpOn(w)
+		default:
+			return
+		}
+	}
+	s.waiting = nil
+}
+
+// giveUpOn decides a waiting stream without the backend.
+func (s *syncer) giveUpOn(w waiter) {
+	if w.stream.entering {
+		s.forget(w)
+		return
+	}
+	p := s.plugin
+	matched := w.stream.takeUpRequest()
+	s.finishWaiting(w, matched, p.decideAlone(matched, p.now()))
+}
+
+// forget has a stream wait no more.
+func (s *syncer) forget(w waiter) {
+	w.stream.waiting = false
+	for i := range s.waiting {
+		if s.waiting[i] == w {
+			s.waiting = append(s.waiting[:i], s.waiting[i+1:]...)
+			return
+		}
+	}
+}
+
+// finishWaiting ends a stream's waiting.
+func (s *syncer) finishWaiting(w waiter, matched []match, verdict counter.Verdict) {
+	s.forget(w)
+	st := w.stream
+	proxywasm.SetContext(st.id)
+	if st.conclude(matched, s.plugin.now(), verdict) == types.ActionContinue {
+		proxywasm.ResumeRequest()
+	}
+	proxywasm.SetContext(s.plugin.id)
+}

@@ -1,0 +1,167 @@
+package filter
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+
+	"weir/proxywasm"
+	"weir/sharedata"
+)
+
+// link is what a proxy knows of its backend: its time, how many nodes it serves, and whether it can be reached. Workers share that in
+// shared data. Workers that disagree about the time would each take the other's counters for out of date; and whether the
+// backend is away should cost one worker's timeout, not one for each.
+type link struct {
+	offset int64 // what to add to the proxy's time
+	trip   int64 // round trip of the answer that the offset is from
+	seen   int64 // when that came; 0 if none has
+	key    []byte
+	shared linkRecord // as it was read or written last
+}
+
+// linkRecord is what shared data has of a link. Times are the proxy's.
+type linkRecord struct {
+	offset int64
+	nodes  uint32 // 0 if that is not known yet
+	// failures counts callouts that failed since one has succeeded. From so many on as breakAfter says the breaker is open: nobody
+	// waits for the backend, and until retryAt nobody calls it.
+	failures uint32
+	retryAt  int64
+	// countedAt is when the last failure was counted, or the last try began. While the breaker is open, callouts sent before are old
+	// news.
+	countedAt int64
+}
+
+const linkSize = 8 + 4 + 4 + 8 + 8
+
+func newLink(namespace string) link {
+	// No page of the table has a name of this length.
+	return link{key: []byte("weir:" + namespace + ":backend")}
+}
+
+const (
+	// clockDrift is by how much an offset has to differ from the one in shared data to be written there.
+	clockDrift = int64(10e6)
+	// patience is for how long an answer with a short round trip is believed more than one with a longer.
+	patience = int64(60e9)
+	// breakAfter is how many callouts fail in a row before the breaker opens.
+	breakAfter = 3
+	// A backend that fails is left alone for pauses that double up to longestPause.
+	shortestPause = int64(50e6)
+	longestPause  = int64(5e9)
+)
+
+// read takes what other workers have left.
+func (l *link) read() (cas uint32) {
+	value, cas, found := (proxywasm.SharedData{}).Get(l.key)
+	if !found || len(value) != linkSize {
+		if !found {
+			cas = sharedata.CreateOnly
+		}
+		return cas
+	}
+	l.shared = linkRecord{
+		offset:    int64(binary.LittleEndian.Uint64(value)),
+		nodes:     binary.LittleEndian.Uint32(value[8:]),
+		failures:  binary.LittleEndian.Uint32(value[12:]),
+		retryAt:   int64(binary.LittleEndian.Uint64(value[16:])),
+		countedAt: int64(binary.LittleEndian.Uint64(value[24:])),
+	}
+	if l.seen == 0 {
+		l.offset = l.shared.offset
+	}
+	return cas
+}
+
+// update changes what workers share, and tells whether change has changed anything, and this worker was the one to write it.
+func (l *link) update(change func(r *linkRecord) bool) bool {
+	const attempts = 8 // another worker's news is as good
+	for range attempts {
+		cas := l.read()
+		next := l.shared
+		if !change(&next) {
+			return false
+		}
+		value := make([]byte, 0, linkSize)
+		value = binary.LittleEndian.AppendUint64(value, uint64(next.offset))
+		value = binary.LittleEndian.AppendUint32(value, next.nodes)
+		value = binary.LittleEndian.AppendUint32(value, next.failures)
+		value = binary.LittleEndian.AppendUint64(value, uint64(next.retryAt))
+		value = binary.LittleEndian.AppendUint64(value, uint64(next.countedAt))
+		if (proxywasm.SharedData{}).Set(l.key, value, cas) {
+			l.shared = next
+			return true
+		}
+	}
+	return false
+}
+
+// connected tells whether the backend can be reached, as far as is known: callouts are worth waiting for.
+func (l *link) connected(now int64) bool {
+	return l.shared.failures < breakAfter || l.retryable(now)
+}
+
+// retryable tells whether the last pause is over, or comes from a clock that was wrong.
+func (l *link) retryable(now int64) bool {
+	return now >= l.shared.retryAt || l.shared.retryAt-now > 2*longestPause
+}
+
+// enter tells whether a callout may be made now. While the breaker is open, one at a time is made after each pause, for timeout at
+// most, to see whether the backend is back.
+func (l *link) enter(now, timeout int64) bool {
+	if l.read(); l.shared.failures < breakAfter {
+		return true
+	}
+	return l.update(func(r *linkRecord) bool {
+		if r.failures >= breakAfter && !l.retryable(now) {
+			return false
+		}
+		r.retryAt, r.countedAt = now+timeout, now
+		return true
+	})
+}
+
+// failed counts a callout that has failed.
+func (l *link) failed(now, sentAt int64) {
+	l.update(func(r *linkRecord) bool {
+		if r.failures >= breakAfter && sentAt < r.countedAt {
+			return false
+		}
+		r.failures++
+		if r.countedAt = now; r.failures >= breakAfter {
+			pause := min(shortestPause<<min(r.failures-breakAfter, 10), longestPause)
+			r.retryAt = now + pause/2 + rand.Int64N(pause)
+		}
+		return true
+	})
+}
+
+// answered takes in an answer: its time, how many nodes there are, and that the backend is there.
+func (l *link) answered(sent, received, backend int64, nodes uint64) {
+	l.see(sent, received, backend)
+	count := uint32(max(1, min(nodes, 1<<31)))
+	drift := l.offset - l.shared.offset
+	if l.shared.failures == 0 && l.shared.nodes == count && drift < clockDrift && -drift < clockDrift {
+		return
+	}
+	l.update(func(r *linkRecord) bool {
+		if drift := l.offset - r.offset; drift >= clockDrift || -drift >= clockDrift {
+			r.offset = l.offset
+		}
+		r.nodes, r.failures, r.retryAt, r.countedAt = count, 0, 0, 0
+		return true
+	})
+}
+
+// see takes in an answer's time. The backend read it somewhere in the round trip, so that an offset of less than half of that
+// says nothing.
+func (l *link) see(sent, received, backend int64) {
+	trip := received - sent
+	if trip < 0 || trip > l.trip && l.seen != 0 && received-l.seen < patience && received >= l.seen {
+		return
+	}
+	l.trip, l.seen = trip, received
+	if l.offset = backend - sent - trip/2; -l.offset <= trip/2 && l.offset <= trip/2 {
+		l.offset = 0
+	}
+}

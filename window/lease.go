@@ -1,0 +1,126 @@
+package window
+
+// A lease is hits that the backend has granted to this node and counted already: the node may use them without asking. It is kept
+// in the window, or bucket, that the backend counted it in, and ends with it. Hits that are used from a lease need no push, but
+// for buckets: there a hit moves to the bucket of its own time, as it would leave the window too early otherwise.
+
+// Leased is how many hits may be used without asking.
+func (l *Limit) Leased(s *State) (hits uint64) {
+	if l.Kind != SlidingBuckets {
+		return s.Hits[0].Lease
+	}
+	for i := range s.Buckets {
+		hits += s.Buckets[i].Lease
+	}
+	return hits
+}
+
+// TakeLeased counts cost hits at the time of s that come out of its lease, which must have them.
+func (l *Limit) TakeLeased(s *State, cost uint64) {
+	if l.Kind != SlidingBuckets {
+		s.Hits[0].Lease -= min(cost, s.Hits[0].Lease)
+		return
+	}
+	left := cost
+	for i := range s.Buckets {
+		b := &s.Buckets[i]
+		used := min(left, b.Lease)
+		b.returnLease(b.Lease - used)
+		left -= used
+	}
+	l.Take(s, cost)
+}
+
+// ReturnLease gives back what is leased above keep: other nodes may have it once it is pushed.
+func (l *Limit) ReturnLease(s *State, keep uint64) {
+	if l.Kind != SlidingBuckets {
+		s.Hits[0].returnLease(keep)
+		return
+	}
+	for i := len(s.Buckets) - 1; i >= 0; i-- {
+		kept := min(keep, s.Buckets[i].Lease)
+		s.Buckets[i].returnLease(kept)
+		keep -= kept
+	}
+}
+
+func (h *Hits) returnLease(keep uint64) {
+	if h.Lease > keep {
+		h.Diff -= int64(h.Lease - keep)
+		h.Lease = keep
+	}
+}
+
+// Lease takes in hits that the backend has granted at a time of its clock, with the totals that it had then, which have them. If s
+// has left the window that they were counted in, they are given back if that still counts. It reports false if nothing of s can
+// give them back: then the caller does, in the window that [Limit.LeaseNumber] names. Of newer see [Limit.Settle].
+func (l *Limit) Lease(s *State, hits uint64, at int64, newer bool, total *Totals) (kept bool) {
+	if at > s.Newest && l.numberAt(at) != l.numberAt(s.Newest) {
+		l.Advance(s, at) // the backend's clock is a little ahead
+	}
+	l.Learn(s, newer, total)
+	switch l.Kind {
+	case SlidingBuckets:
+		for i := range s.Buckets {
+			if uint64(s.Buckets[i].Number) == l.numberAt(at) {
+				s.Buckets[i].lease(hits)
+				return true
+			}
+		}
+		return false
+	case FirstHitWindow:
+		if len(total.Hits) == 0 || s.Hits[0].Total == 0 || uint64(s.Start) != total.Newest {
+			return false
+		}
+	case TokenBucket:
+		if s.Hits[0].Total == 0 {
+			return true // all of it has come back since
+		}
+	default:
+		switch l.numberAt(s.Newest) - l.numberAt(at) {
+		case 0:
+		case 1:
+			if l.Kind == SlidingWindow {
+				s.Hits[1].Diff -= int64(min(hits, MaxHits))
+			}
+			return true
+		default:
+			return true
+		}
+	}
+	s.Hits[0].lease(hits)
+	return true
+}
+
+// lease adds to the lease. A total that does not know of all of it yet comes from an answer that is older.
+func (h *Hits) lease(hits uint64) {
+	h.Lease = clamp(int64(h.Lease) + int64(min(hits, MaxHits)))
+	h.Total = max(h.Total, h.Lease)
+}
+
+// LeaseNumber names the window or bucket that the backend has counted a lease in, as [Limit.Number] does.
+func (l *Limit) LeaseNumber(at int64, total *Totals) uint64 {
+	switch l.Kind {
+	case FirstHitWindow, TokenBucket:
+		return total.Newest
+	}
+	return l.numberAt(at)
+}
+
+// numberAt is the number of the window of the clock, or bucket, that a time is in; 0 for kinds that have none.
+func (l *Limit) numberAt(at int64) uint64 {
+	switch l.Kind {
+	case FixedWindow, SlidingWindow:
+		return uint64(at / l.Width)
+	case SlidingBuckets:
+		return uint64(at / l.Precision)
+	}
+	return 0
+}
+
+// Unheard is how many hits were taken here without a lease that the backend is not known to have counted.
+func (s *State) Unheard() uint64 {
+	sum := int64(0)
+	s.each(func(h *Hits) { sum += h.Diff + max(h.Flight, 0) })
+	return uint64(max(sum, 0))
+}
