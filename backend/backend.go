@@ -21,8 +21,9 @@ type Store interface {
 	// for buckets of a precision of all that [Clock.BucketTotal] names, and for token buckets as [Clock.TokenTotal]
 	// does.
 	//
-	// Then it decides the push's takes, one after the other, as [Decide] does: each has all of its rooms or none. Rooms
-	// are those at the store's time. What is granted is counted as pushed hits are.
+	// Then it decides the push's takes, one after the other, as [Clock.Decide] does: each has all of its rooms or none. Rooms
+	// are those at the store's time, and what seems to lie after it counts as if it were now. What is granted is counted as
+	// pushed hits are.
 	//
 	// A push is applied whole or not at all, and once: it is named by its namespace, sender and sequence, and recorded
 	// in the same atomic step that applies it, with what it was granted. It is not applied (but answered) if it is
@@ -211,6 +212,22 @@ func checkTake(t *wire.Take) string {
 		if t.Lease && r.Cost == 0 {
 			return fmt.Sprintf("rooms[%d].cost: want at least 1 of a lease", i)
 		}
+	}
+	return checkTwice(t.Rooms)
+}
+
+// checkTwice wants each counter once: all rooms of a take are looked at before any of them gives, so two of one counter would
+// both find room for what only one of them has.
+func checkTwice(rooms []wire.Room) string {
+	if len(rooms) == 1 {
+		return ""
+	}
+	first := make(map[wire.Counter]int, len(rooms))
+	for i := range rooms {
+		if j, twice := first[rooms[i].Counter]; twice {
+			return fmt.Sprintf("rooms[%d]: want each counter once in a take, got that of rooms[%d] again", i, j)
+		}
+		first[rooms[i].Counter] = i
 	}
 	return ""
 }

@@ -274,7 +274,7 @@ func windowAsked(query url.Values) (item wire.Item, problem string) {
 	if item.WidthMillis = width; errWidth != nil || !ValidCounter(item.Counter) {
 		return item, fmt.Sprintf("width_ms: want 1 to %d, got %.80q", wire.MaxWidthMillis, query.Get("width_ms"))
 	}
-	if errStart != nil || start.Year() < 1970 || start.Year() > 2200 {
+	if errStart != nil || start.Unix() < 0 || start.Year() > 2200 {
 		return item, fmt.Sprintf("start: want a time such as 2026-01-02T15:04:05Z, got %.80q", query.Get("start"))
 	}
 	if text := query.Get("ordinal"); text != "" {

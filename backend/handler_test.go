@@ -11,6 +11,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -145,6 +147,9 @@ func TestRefused(t *testing.T) {
 	push := wire.AppendPush(nil, examplePush())
 	invalid := examplePush()
 	invalid.Items[0].Kind = 77
+	takes := exampleTakes()
+	takes[0].Rooms[1] = takes[0].Rooms[0]
+	invalidTake := wire.AppendPush(nil, &wire.Push{Namespace: "api", Sender: 9, Sequence: 1, Floor: 1, Takes: takes})
 	for _, test := range []struct {
 		name, method, path string
 		body               []byte
@@ -165,8 +170,34 @@ func TestRefused(t *testing.T) {
 		{"scheme", "POST", "/v1/push", push, http.Header{"Authorization": {"Basic s3cret"}}, 401, "bearer token"},
 		{"token only", "POST", "/v1/push", push, http.Header{"Authorization": {"s3cret"}}, 401, "bearer token"},
 		{"no token for counters", "GET", "/v1/counters?namespace=api", nil, http.Header{"Authorization": nil}, 401, "bearer token"},
+		{"take", "POST", "/v1/push", invalidTake, nil, 400, "body: invalid push: takes[0].rooms[1]: want each counter once"},
+		{"cut in a take", "POST", "/v1/push", invalidTake[:len(invalidTake)-1], nil, 400, "ends too early"},
 		{"no namespace", "GET", "/v1/counters", nil, nil, 400, "namespace: want 1 to 64"},
 		{"namespace", "GET", "/v1/counters?namespace=*", nil, nil, 400, "namespace: want 1 to 64"},
+		{"width", "GET", "/v1/counters?namespace=api&width_ms=1s", nil, nil, 400, `width_ms: want up to 64 windows of 1 to 31622400000 ms, got "1s"`},
+		{"width of 0", "GET", "/v1/counters?namespace=api&width_ms=1000&width_ms=0", nil, nil, 400, `got "0"`},
+		{"wide", "GET", "/v1/counters?namespace=api&width_ms=31622400001", nil, nil, 400, `got "31622400001"`},
+		{"empty width", "GET", "/v1/counters?namespace=api&width_ms=", nil, nil, 400, `got ""`},
+		{"many widths", "GET", "/v1/counters?namespace=api" + strings.Repeat("&width_ms=7", 65), nil, nil, 400, "want up to 64 windows"},
+		{"no token for a window", "GET", "/v1/window?" + exampleWindow, nil, http.Header{"Authorization": nil}, 401, "bearer token"},
+		{"window of no namespace", "GET", windowWith("namespace", ""), nil, nil, 400, "namespace: want 1 to 64"},
+		{"no id", "GET", windowWith("id", ""), nil, nil, 400, `id: want 32 hexadecimal digits, got ""`},
+		{"id", "GET", windowWith("id", "xx000000000000000000000000000000"), nil, nil, 400, "id: want 32"},
+		{"short id", "GET", windowWith("id", "ab0000000000000000000000000000"), nil, nil, 400, "id: want 32"},
+		{"long id", "GET", windowWith("id", "ab000000000000000000000000000000ab"), nil, nil, 400, "id: want 32"},
+		{"odd id", "GET", windowWith("id", "ab0"), nil, nil, 400, "id: want 32"},
+		{"no kind", "GET", windowWith("kind", ""), nil, nil, 400, `kind: want fixed_window or sliding_window, got ""`},
+		{"kind", "GET", windowWith("kind", "token_bucket"), nil, nil, 400, `kind: want fixed_window or sliding_window, got "token_bucket"`},
+		{"window of no width", "GET", windowWith("width_ms", ""), nil, nil, 400, `width_ms: want 1 to 31622400000, got ""`},
+		{"window of width 0", "GET", windowWith("width_ms", "0"), nil, nil, 400, "width_ms: want"},
+		{"wide window", "GET", windowWith("width_ms", "31622400001"), nil, nil, 400, "width_ms: want"},
+		{"no start", "GET", windowWith("start", ""), nil, nil, 400, `start: want a time such as 2026-01-02T15:04:05Z, got ""`},
+		{"start", "GET", windowWith("start", "1767225600"), nil, nil, 400, "start: want"},
+		{"start before 1970", "GET", windowWith("start", "1969-12-31T23:59:59Z"), nil, nil, 400, "start: want"},
+		{"start before 1970 by its zone", "GET", windowWith("start", "1970-01-01T00:59:59+01:00"), nil, nil, 400, "start: want"},
+		{"late start", "GET", windowWith("start", "2201-01-01T00:00:00Z"), nil, nil, 400, "start: want"},
+		{"ordinal", "GET", windowWith("ordinal", "256"), nil, nil, 400, `ordinal: want 0 to 255, got "256"`},
+		{"method of a window", "POST", "/v1/window?" + exampleWindow, nil, nil, 405, ""},
 		{"method", "GET", "/v1/push", nil, nil, 405, ""},
 		{"method of counters", "POST", "/v1/counters", nil, nil, 405, ""},
 		{"method of metrics", "DELETE", "/metrics", nil, nil, 405, ""},
@@ -204,6 +235,105 @@ func TestRefused(t *testing.T) {
 				t.Errorf("with the token: status %d: %s", answer.StatusCode, body)
 			}
 		})
+	}
+}
+
+// exampleWindow asks for a window of examplePush.
+const exampleWindow = "namespace=api&id=ab000000000000000000000000000000&kind=fixed_window&width_ms=60000&start=2026-01-01T00:00:00Z"
+
+// windowWith asks for it, with one parameter changed.
+func windowWith(name, value string) string {
+	query, err := url.ParseQuery(exampleWindow)
+	if err != nil {
+		return err.Error()
+	}
+	query.Set(name, value)
+	return "/v1/window?" + query.Encode()
+}
+
+func TestWindow(t *testing.T) {
+	now := epoch
+	s := start(t, memory.New(memory.Options{Now: func() time.Time { return now }}), backend.Options{})
+	p := examplePush()
+	p.Items[2] = wire.Item{
+		Counter: wire.Counter{ID: wire.ID{0xab}, Kind: uint8(window.SlidingWindow), Ordinal: 3, WidthMillis: 1000},
+		Newest:  uint64(epoch.Unix()), Hits: []int64{7, 4},
+	}
+	if answer, body := do(t, s.Client(), request(t, "POST", s.URL+wire.PushPath, wire.AppendPush(nil, p))); answer.StatusCode != 200 {
+		t.Fatalf("status %d: %s", answer.StatusCode, body)
+	}
+	sliding := func(start string) string {
+		return "/v1/window?namespace=api&id=AB000000000000000000000000000000&kind=sliding_window&width_ms=1000&ordinal=3&start=" + start
+	}
+	now = now.Add(time.Millisecond)
+	for _, test := range []struct{ path, want string }{
+		{"/v1/window?" + exampleWindow, `{"start":"2026-01-01T00:00:00Z","hits":5}`},
+		// Any time in the window names it, in any zone.
+		{windowWith("start", "2026-01-01T01:00:59.999999999+01:00"), `{"start":"2026-01-01T00:00:00Z","hits":5}`},
+		{windowWith("start", "2026-01-01T00:01:00Z"), `{"start":"2026-01-01T00:01:00Z","hits":0}`},
+		{windowWith("start", "1970-01-01T00:00:00Z"), `{"start":"1970-01-01T00:00:00Z","hits":0}`},
+		{windowWith("start", "2200-12-31T23:59:59Z"), `{"start":"2200-12-31T23:59:00Z","hits":0}`},
+		{windowWith("namespace", "other"), `{"start":"2026-01-01T00:00:00Z","hits":0}`},
+		{windowWith("ordinal", "1"), `{"start":"2026-01-01T00:00:00Z","hits":0}`},
+		{windowWith("id", "ac000000000000000000000000000000"), `{"start":"2026-01-01T00:00:00Z","hits":0}`},
+		{sliding("2026-01-01T00:00:00.5Z"), `{"start":"2026-01-01T00:00:00Z","hits":7}`},
+		{sliding("2025-12-31T23:59:59Z"), `{"start":"2025-12-31T23:59:59Z","hits":4}`},
+	} {
+		answer, body := do(t, s.Client(), request(t, "GET", s.URL+test.path, nil))
+		if answer.StatusCode != 200 || answer.Header.Get("Content-Type") != "application/json" || body != test.want+"\n" {
+			t.Errorf("%s: status %d: %swant %s", test.path, answer.StatusCode, body, test.want)
+		}
+	}
+}
+
+func TestCountersOfWidths(t *testing.T) {
+	s := start(t, open(), backend.Options{})
+	if answer, body := do(t, s.Client(), request(t, "POST", s.URL+wire.PushPath, wire.AppendPush(nil, examplePush()))); answer.StatusCode != 200 {
+		t.Fatalf("status %d: %s", answer.StatusCode, body)
+	}
+	for query, want := range map[string]int{
+		"": 5, "&width_ms=1000": 1, "&width_ms=60000": 4, "&width_ms=60000&width_ms=1000": 5, "&width_ms=1": 0,
+		strings.Repeat("&width_ms=60000", 64): 4,
+	} {
+		answer, lines := do(t, s.Client(), request(t, "GET", s.URL+"/v1/counters?namespace=api"+query, nil))
+		if got := strings.Count(lines, "\n"); answer.StatusCode != 200 || got != want {
+			t.Errorf("%s: status %d, %d counters, want %d:\n%s", query, answer.StatusCode, got, want, lines)
+		}
+	}
+}
+
+func TestTakes(t *testing.T) {
+	s := start(t, open(), backend.Options{})
+	push := func(node, sequence uint64) *wire.Answer {
+		t.Helper()
+		p := &wire.Push{Namespace: "api", Node: node, Sender: node, Sequence: sequence, Floor: 1, Takes: exampleTakes()}
+		answer, body := do(t, s.Client(), request(t, "POST", s.URL+wire.PushPath, wire.AppendPush(nil, p)))
+		if answer.StatusCode != 200 {
+			t.Fatalf("status %d: %s", answer.StatusCode, body)
+		}
+		a, err := wire.DecodeAnswer([]byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	at := uint64(epoch.UnixNano())
+	want := []wire.Grant{
+		{Units: 3, AtNanos: at, Totals: []wire.Total{{Newest: at / 60e9, Hits: []uint64{3}}, {Newest: at / 15e9, Hits: []uint64{9}, Ages: []uint64{0}}}},
+		{Units: 2, AtNanos: at, Totals: []wire.Total{{Newest: at, Hits: []uint64{4}}}},
+		{AtNanos: at, Totals: []wire.Total{{Newest: at, Hits: []uint64{0}}}},
+	}
+	for range 2 {
+		if a := push(1, 1); a.Nodes != 1 || !reflect.DeepEqual(a.Grants, want) {
+			t.Errorf("answer %+v, want one node, and grants %+v", a, want)
+		}
+	}
+	// The answer counts the nodes of all pushes; each is counted once, whatever it pushes.
+	if a := push(2, 1); a.Nodes != 2 || a.Grants[0].Units != 0 || a.Grants[1].Units != 0 {
+		t.Errorf("answer %+v, want two nodes, and nothing left", a)
+	}
+	if a := push(2, 2); a.Nodes != 2 {
+		t.Errorf("%d nodes, want 2", a.Nodes)
 	}
 }
 
@@ -245,7 +375,7 @@ func TestHealthAndMetricsNeedNoToken(t *testing.T) {
 // brokenStore fails as long as it is told to.
 type brokenStore struct {
 	backend.Store
-	err error
+	err, joinErr error
 }
 
 func (s *brokenStore) Push(ctx context.Context, p *wire.Push, nodes uint64) (backend.Outcome, error) {
@@ -253,6 +383,13 @@ func (s *brokenStore) Push(ctx context.Context, p *wire.Push, nodes uint64) (bac
 		return backend.Outcome{}, s.err
 	}
 	return s.Store.Push(ctx, p, nodes)
+}
+
+func (s *brokenStore) Join(ctx context.Context, namespace string, node uint64) (uint64, error) {
+	if s.joinErr != nil {
+		return 0, s.joinErr
+	}
+	return s.Store.Join(ctx, namespace, node)
 }
 
 func (s *brokenStore) Ping(context.Context) error { return s.err }
@@ -304,7 +441,18 @@ func TestStoreFails(t *testing.T) {
 	if want := "weir_store_errors_total 5\n"; !strings.Contains(metrics, want) {
 		t.Errorf("want %s in the metrics\n%s", want, metrics)
 	}
-	store.err = nil
+	if answer, _ := do(t, s.Client(), request(t, "GET", s.URL+"/v1/window?"+exampleWindow, nil)); answer.StatusCode != 503 {
+		t.Errorf("window: status %d, want 503", answer.StatusCode)
+	}
+	// A push that can't be told of how many nodes it is one is not applied.
+	store.err, store.joinErr = nil, store.err
+	other := examplePush()
+	other.Node = 5
+	if answer, text := do(t, s.Client(), request(t, "POST", s.URL+"/v1/push", wire.AppendPush(nil, other))); answer.StatusCode != 503 {
+		t.Errorf("status %d, want 503: %s", answer.StatusCode, text)
+	}
+	wantUnchanged(t, store)
+	store.joinErr = nil
 	for range 2 {
 		if answer, _ := do(t, s.Client(), request(t, "POST", s.URL+"/v1/push", body)); answer.StatusCode != 200 {
 			t.Errorf("status %d, want 200", answer.StatusCode)
@@ -396,6 +544,11 @@ func FuzzPush(f *testing.F) {
 		func(p *wire.Push) { p.Items[3].Newest = 1<<64 - 1 },
 		func(p *wire.Push) { p.Items[4].Newest = 1<<64 - 1 },
 		func(p *wire.Push) { p.Items[4].Limit, p.Items[4].Hits = 0, []int64{-wire.MaxHits} },
+		func(p *wire.Push) { p.Takes = exampleTakes() },
+		func(p *wire.Push) { p.Takes, p.Items = exampleTakes()[1:], nil },
+		func(p *wire.Push) { p.Takes = exampleTakes(); p.Takes[0].Rooms[1].Cost = wire.MaxHits },
+		func(p *wire.Push) { p.Takes = exampleTakes(); p.Takes[1].Rooms[0].Limit = 0 },
+		func(p *wire.Push) { p.Takes = exampleTakes(); p.Takes[2].Rooms[0].Kind = 9 },
 	} {
 		p := examplePush()
 		change(p)
@@ -416,11 +569,22 @@ func FuzzPush(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if size := w.Body.Len(); size > wire.MaxAnswer+16 {
+			if size := w.Body.Len(); size > wire.MaxAnswer {
 				t.Fatalf("an answer of %d bytes", size)
 			}
-			if len(a.Totals) != len(p.Items) {
-				t.Fatalf("%d totals of %d items", len(a.Totals), len(p.Items))
+			if len(a.Totals) != len(p.Items) || len(a.Grants) != len(p.Takes) {
+				t.Fatalf("%d totals of %d items, %d grants of %d takes", len(a.Totals), len(p.Items), len(a.Grants), len(p.Takes))
+			}
+			for i, g := range a.Grants {
+				take := &p.Takes[i]
+				if g.Units != 0 && (g.Units < take.Least || g.Units > take.Most) {
+					t.Fatalf("take %d: %d units, want 0, or %d to %d", i, g.Units, take.Least, take.Most)
+				}
+				for j := range take.Rooms {
+					if r := &take.Rooms[j]; g.Units != 0 && r.Cost > max(r.Limit, r.Burst)/g.Units {
+						t.Fatalf("take %d: %d units of %d hits, of a limit of %d", i, g.Units, r.Cost, r.Limit)
+					}
+				}
 			}
 			for i := range a.Totals {
 				if window.Kind(p.Items[i].Kind) == window.SlidingBuckets {

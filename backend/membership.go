@@ -35,15 +35,15 @@ const maxMembers = 1 << 16
 
 // count is how many nodes are active in the namespace of a push, its own included.
 func (m *membership) count(ctx context.Context, store Store, p *wire.Push) (nodes uint64, err error) {
-	if !ValidNamespace(p.Namespace) {
-		return 0, nil // the store says so
-	}
 	key, now := member{p.Namespace, p.Node}, m.now()
 	m.mu.Lock()
 	known, ok := m.joined[key]
 	m.mu.Unlock()
 	if ok && now.Sub(known.at) < joinEvery {
 		return known.nodes, nil
+	}
+	if Check(p) != nil {
+		return 0, nil // nothing may change; the store says what is wrong
 	}
 	if nodes, err = store.Join(ctx, p.Namespace, p.Node); err != nil {
 		return 0, err

@@ -26,12 +26,10 @@ func (c Clock) Units(take *wire.Take, totals []wire.Total, nodes uint64) uint64 
 	for i := range take.Rooms {
 		units = min(units, c.unitsOf(take, &take.Rooms[i], &totals[i], nodes))
 	}
-	if units < take.Least {
-		return 0
-	}
 	return units
 }
 
+// unitsOf is how many units a room has: 0, or take.Least at least.
 func (c Clock) unitsOf(take *wire.Take, room *wire.Room, total *wire.Total, nodes uint64) uint64 {
 	limit, state := c.state(room, total)
 	least, overflows := product(take.Least, room.Cost)
@@ -80,7 +78,19 @@ func (c Clock) state(room *wire.Room, total *wire.Total) (window.Limit, window.S
 		Max: room.Limit, Burst: room.Burst,
 	}
 	state := window.State{Newest: int64(c.NowNanos)}
-	limit.Settle(&state, false, &window.Totals{Newest: total.Newest, Hits: total.Hits, Ages: total.Ages})
+	totals := window.Totals{Newest: total.Newest, Hits: total.Hits, Ages: total.Ages}
+	switch limit.Kind {
+	case window.FirstHitWindow:
+		totals.Newest = min(total.Newest, c.NowNanos)
+	case window.TokenBucket:
+		// A start is written later by milliseconds, see later, so it may lie ahead by less than one.
+		if ahead := less(total.Newest, c.NowNanos); ahead > 0 && ahead < 1e6 {
+			totals.Newest, totals.Hits = total.Newest-widthNanos(room.Counter), []uint64{total.Hits[0] + room.Limit}
+		}
+	}
+	limit.Learn(&state, true, &totals)
+	// Hits of a clock that is ahead, or of a time before this one was set back, count too, and push none out.
+	state.Newest = int64(c.NowNanos)
 	limit.Advance(&state, int64(c.NowNanos))
 	return limit, state
 }

@@ -65,7 +65,7 @@ func (c Clock) kept(of wire.Counter, limit uint64, w Window) bool {
 // before and after; none is a full bucket. It tells false if the tokens are dropped: their start lies too far ahead to
 // believe it (see [Clock.FirstHit]), or they are back, by now or by the start that the bucket has.
 //
-// A start that seems to lie after now is now.
+// A start that seems to lie after now is now, be it the item's, or the bucket's since the clock was set back.
 func (c Clock) TakeTokens(item *wire.Item, bucket []Window) ([]Window, bool) {
 	of, limit := item.Counter, item.Limit
 	if c.Settled(item) <= c.NowNanos {
@@ -73,13 +73,16 @@ func (c Clock) TakeTokens(item *wire.Item, bucket []Window) ([]Window, bool) {
 	}
 	pushed := Window{Number: min(item.Newest, c.NowNanos), Hits: item.Hits[0]}
 	taken := pushed
+	var had Window
+	if len(bucket) > 0 {
+		had = Window{Number: min(bucket[0].Number, c.NowNanos), Hits: bucket[0].Hits}
+	}
 	switch {
 	case len(bucket) == 0 || !c.kept(of, limit, bucket[0]):
 		if !c.kept(of, limit, pushed) {
 			return bucket, false
 		}
-	case pushed.Number < bucket[0].Number:
-		had := bucket[0]
+	case pushed.Number < had.Number:
 		if fullAt(of, limit, pushed) <= had.Number {
 			return bucket, false
 		}
@@ -89,10 +92,10 @@ func (c Clock) TakeTokens(item *wire.Item, bucket []Window) ([]Window, bool) {
 		if pushed.Hits < 0 || had.Number/1e6 <= c.rewritten(of) {
 			taken.Number = had.Number
 		}
-	case fullAt(of, limit, bucket[0]) > pushed.Number:
-		taken.Hits = Sum(bucket[0].Hits, pushed.Hits)
-		if bucket[0].Hits > 0 {
-			taken.Number = bucket[0].Number
+	case fullAt(of, limit, had) > pushed.Number:
+		taken.Hits = Sum(had.Hits, pushed.Hits)
+		if had.Hits > 0 {
+			taken.Number = had.Number
 		}
 	}
 	if taken.Hits == 0 || !c.kept(of, limit, taken) {

@@ -2,6 +2,7 @@ package counter
 
 import (
 	"math"
+	"math/bits"
 
 	"weir/window"
 )
@@ -25,6 +26,8 @@ const (
 	longestHorizon = 16
 	// reviewShare is how often within a horizon a lease is reviewed, as a divisor.
 	reviewShare = 4
+	// leastHorizon is the part of a horizon that a lease lasts for at least, as a divisor.
+	leastHorizon = 8
 	// lowShare is the part of a lease at which more is asked for, as a divisor.
 	lowShare = 4
 )
@@ -36,7 +39,14 @@ type Lease struct {
 	// Since is when the lease was as large as Granted.
 	Since   Due
 	Granted uint64
+	// Pace is how many hits this node has used in a horizon of late.
+	Pace uint64
+	// Scarce says how far there is less than is asked for: how often that was so lately, less how often it was not.
+	Scarce uint8
 }
+
+// maxScarce bounds Scarce: pauses between wishes, and what these ask for, double that often at most.
+const maxScarce = 4
 
 // Share tells the rule how many nodes keep its limits together, 0 for an unknown number. Rules start with 0.
 func (r *Rule) Share(nodes uint64) {
@@ -75,7 +85,7 @@ func (r *Rule) LongestDue() int64 { return max(r.SyncRate, r.horizon()/reviewSha
 func (c *Cell) Verdict(cost uint64, now int64) Verdict {
 	allows := c.Allows(cost)
 	switch {
-	case allows && (cost == 0 || c.Leased() >= cost || c.free(cost)):
+	case allows && (cost == 0 || c.Leased() >= cost || c.free(cost, now)):
 		return Allowed
 	case cost == 0 || !c.Possible(cost) || c.dryFor(now) > 0:
 		return Rejected
@@ -92,9 +102,9 @@ func (c *Cell) Leased() uint64 {
 	return leased
 }
 
-// free tells whether so many hits may be taken without a lease.
-func (c *Cell) free(cost uint64) bool {
-	if len(c.rule.splits) == 0 {
+// free tells whether so many hits may be taken without a lease. A key that had one lately gets another.
+func (c *Cell) free(cost uint64, now int64) bool {
+	if len(c.rule.splits) == 0 || c.lease.Since != 0 && -c.lease.Since.In(now) < 2*c.rule.horizon() {
 		return false
 	}
 	for i := range c.States {
@@ -144,22 +154,65 @@ func (c *Cell) Low(cost uint64) bool {
 // Want is how many hits a lease should have: those of the next horizon at the rate of late, and the least that are asked for now. Of a key
 // that nothing is known of it is the least.
 func (c *Cell) Want(least uint64, now int64) (most uint64) {
-	since, used := c.rule.SyncRate, c.unheard()
-	from := c.sync.Claimed
-	if c.lease.Granted > 0 {
-		from = c.lease.Since
-		used += c.lease.Granted - min(c.Leased(), c.lease.Granted)
-	}
-	switch {
-	case from == 0 && used == 0:
+	used, from := c.used()
+	if from == 0 && used == 0 {
 		return least
-	case from != 0:
-		if ago := -from.In(now); ago >= 0 && ago < longestPause {
-			since = max(ago, dueUnit)
+	}
+	want := max(c.pace(used+least, from, now), float64(c.lease.Pace))
+	// A lease ends with its window.
+	horizon := float64(c.rule.horizon())
+	want *= max(1.0/leastHorizon, min(1, float64(c.endsIn(now))/horizon))
+	want = min(want, max(2*float64(c.left())/float64(max(c.rule.nodes, 1)), float64(uint64(1)<<c.lease.Scarce)))
+	return max(least, uint64(min(want, float64(window.MaxHits))))
+}
+
+// endsIn is for how many nanoseconds leases can be used.
+func (c *Cell) endsIn(now int64) int64 {
+	in := c.rule.horizon() * reviewShare
+	for i := range c.States {
+		switch l := &c.rule.Limits[i]; l.Kind {
+		case window.FixedWindow, window.SlidingWindow:
+			in = min(in, l.Width-now%l.Width)
+		case window.FirstHitWindow:
+			if at, runs := l.ResetAt(&c.States[i]); runs {
+				in = min(in, at-now)
+			}
 		}
 	}
-	want := float64(used+least) * float64(c.rule.horizon()) / float64(since)
-	return max(least, uint64(min(want, float64(window.MaxHits))))
+	return in
+}
+
+// reviewIn is when the lease is to be reviewed: some times within a horizon, and when it has ended.
+func (c *Cell) reviewIn(now int64) int64 { return min(c.rule.LongestDue(), c.endsIn(now)+dueUnit) }
+
+// used is how many hits were taken from a time on, as far as is known.
+func (c *Cell) used() (hits uint64, from Due) {
+	if c.lease.Since != 0 {
+		return c.unheard() + c.lease.Granted - min(c.Leased(), c.lease.Granted), c.lease.Since
+	}
+	return c.unheard(), c.sync.Claimed
+}
+
+// pace is how many hits a horizon has at the rate of those since a time; or within an interval, if that is unknown.
+func (c *Cell) pace(hits uint64, from Due, now int64) float64 {
+	since := c.rule.SyncRate
+	if ago := -from.In(now); from != 0 && ago >= 0 && ago < longestPause {
+		since = max(ago, dueUnit)
+	}
+	return float64(hits) * float64(c.rule.horizon()) / float64(since)
+}
+
+// left is how many hits are left for leases, as far as is known.
+func (c *Cell) left() uint64 {
+	left := uint64(math.MaxUint64)
+	for i := range c.States {
+		remaining := c.rule.Limits[i].Remaining(&c.States[i])
+		if len(c.rule.splits) > 0 {
+			remaining -= min(remaining, c.rule.splits[i].Reserve)
+		}
+		left = min(left, remaining)
+	}
+	return left
 }
 
 // Regular tells whether a key is hit so often that it is worth a lease, though its hits could be pushed as they come.
@@ -184,15 +237,44 @@ func (c *Cell) Land(i int, units uint64, at, answered int64, total *window.Total
 	return c.rule.Limits[i].Lease(&c.States[i], units, at, c.newer(answered), total)
 }
 
-// Landed ends the taking in of a grant. spread, from 0 to 1, keeps nodes from asking all at once if there was nothing.
-func (c *Cell) Landed(units uint64, now int64, spread float64) {
+// Landed ends the taking in of a grant of units where most were asked for. spread, from 0 to 1, keeps nodes from asking all at once
+// if there is less than they want.
+func (c *Cell) Landed(units, most uint64, now int64, spread float64) {
+	// The lease was as large as this before the grant.
 	leased := c.Leased()
-	c.trimLease(leased)
-	if units > 0 {
-		c.lease = Lease{Since: DueAt(now), Granted: leased}
-		return
+	before := leased - min(units, leased)
+	used := c.unheard() + c.lease.Granted - min(before, c.lease.Granted)
+	from := c.lease.Since
+	if from == 0 {
+		from = c.sync.Claimed
 	}
-	c.dry(now, spread)
+	pace := c.pace(used, from, now)
+	if elapsed := -from.In(now); from != 0 && elapsed >= 0 {
+		weight := min(1, float64(elapsed)/float64(c.rule.horizon()))
+		pace = float64(c.lease.Pace)*(1-weight) + pace*weight
+	}
+	c.trimLease(leased)
+	next := Lease{Since: DueAt(now), Granted: leased, Pace: uint64(min(pace+0.5, window.MaxHits)), Scarce: c.lease.Scarce}
+	left, part := c.left(), max(c.rule.nodes, 1)<<next.Scarce
+	switch {
+	case left < part || units < most:
+		next.Scarce = min(next.Scarce+1, c.mostScarce())
+	case next.Scarce > 0 && left >= 4*part:
+		next.Scarce--
+	}
+	c.lease = next
+	if units < most {
+		c.dry(now, spread)
+	}
+}
+
+// mostScarce bounds Scarce, so that no lease takes much of a limit.
+func (c *Cell) mostScarce() uint8 {
+	most := maxScarce
+	for i := range c.rule.splits {
+		most = min(most, bits.Len64(c.rule.splits[i].Quantum*3/2)-1)
+	}
+	return uint8(max(most, 0))
 }
 
 func (c *Cell) trimLease(keep uint64) {
@@ -203,7 +285,7 @@ func (c *Cell) trimLease(keep uint64) {
 
 // RunDry has nobody ask for more of a key that is known to be full.
 func (c *Cell) RunDry(now int64, spread float64) {
-	if c.dryFor(now) > 0 || c.Leased() > 0 {
+	if c.dryFor(now) > 0 || c.Leased() > 0 || c.lease == (Lease{}) {
 		return
 	}
 	for i := range c.States {
@@ -214,18 +296,19 @@ func (c *Cell) RunDry(now int64, spread float64) {
 	}
 }
 
-// dry decides when to ask again: when so much has come back that it is worth a lease, but later the more nodes wait for it, as
-// they share it. Others may give back leases meanwhile, so it is asked again after about a horizon.
+// dry decides when to ask again: when something has come back, but later the more often there was too little, and the smaller this
+// node's part of what comes is. Others may give back leases meanwhile, so it is asked again after about a horizon.
 func (c *Cell) dry(now int64, spread float64) {
-	longest := float64(c.rule.horizon()) * (0.5 + spread)
+	horizon := float64(c.rule.horizon())
+	longest := horizon * (0.5 + spread)
 	wait := 0.0
 	for i := range c.States {
 		l, s := &c.rule.Limits[i], &c.States[i]
-		amount := uint64(1)
+		reserve := uint64(0)
 		if len(c.rule.splits) > 0 {
-			amount = c.rule.splits[i].Reserve + c.rule.splits[i].Quantum
+			reserve = c.rule.splits[i].Reserve
 		}
-		fits, ok := l.FitsAt(s, max(1, min(amount, l.Quota())))
+		fits, ok := l.FitsAt(s, max(1, min(reserve+1, l.Quota())))
 		if !ok {
 			wait = longest
 			break
@@ -234,17 +317,23 @@ func (c *Cell) dry(now int64, spread float64) {
 		if l.Kind == window.FixedWindow || l.Kind == window.FirstHitWindow {
 			if in > 0 {
 				longest = min(longest, max(in, wait)) // all of it is there again
+			} else {
+				in = longest / reviewShare // by what is known here there is room: others have leased it
 			}
 		} else {
-			in *= 1 + spread*float64(max(c.rule.nodes, 1)-1)
+			// A hit comes back each so often, and this node's share of them is what it has used of late.
+			each := float64(l.Width) / float64(max(l.Max, 1))
+			supply := horizon / each
+			nodes := max(1, min(float64(c.rule.nodes), supply/max(1, float64(c.lease.Pace))))
+			if pause := each * nodes * float64(uint(1)<<c.lease.Scarce) * (0.5 + spread); supply >= 1 {
+				in = max(in, pause)
+			} else {
+				in = max(in, longest/reviewShare) // what others give back comes sooner
+			}
 		}
 		wait = max(wait, in)
 	}
-	if wait == 0 {
-		// By what is known here there is room: others have leased it.
-		wait = longest / reviewShare
-	}
-	c.lease = Lease{Dry: DueAt(now+int64(min(wait, longest))) + 1}
+	c.lease.Dry = DueAt(now+int64(min(wait, longest))) + 1
 }
 
 // Review looks whether the lease is still of use, some times within a horizon, and gives back what isn't. It tells whether there is a
@@ -264,7 +353,7 @@ func (c *Cell) Review(now int64) (again bool) {
 		c.trimLease(leased)
 	}
 	c.lease.Granted, c.lease.Since = leased, DueAt(now)
-	c.sync.Due = DueAt(now + c.rule.LongestDue())
+	c.sync.Due = DueAt(now + c.reviewIn(now))
 	return leased > 0
 }
 
@@ -280,7 +369,7 @@ func (c *Cell) Own(wasPending bool, now int64) bool {
 	case c.Pending():
 		c.sync.Due = DueAt(now)
 	case c.Leased() > 0:
-		c.sync.Due = DueAt(now + c.rule.LongestDue())
+		c.sync.Due = DueAt(now+c.reviewIn(now)) + 1
 	default:
 		return false
 	}

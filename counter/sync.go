@@ -70,25 +70,31 @@ func decodeSync(b []byte) Sync {
 }
 
 // leaseSize is the most bytes that an encoded Lease takes.
-const leaseSize = 4 + 4 + 10
+const leaseSize = 4 + 4 + 1 + 2*10
 
 func (l *Lease) append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(l.Dry))
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(l.Since))
-	return binary.AppendUvarint(dst, l.Granted)
+	dst = append(dst, l.Scarce)
+	return binary.AppendUvarint(binary.AppendUvarint(dst, l.Granted), l.Pace)
 }
 
 // decode returns the length of what it has read; 0 if that makes no sense.
 func (l *Lease) decode(b []byte) (length int) {
-	if len(b) < 9 {
+	const fixed = 4 + 4 + 1
+	if len(b) < fixed || b[8] > maxScarce {
 		return 0
 	}
-	granted, n := binary.Uvarint(b[8:])
+	granted, n := binary.Uvarint(b[fixed:])
 	if n <= 0 || granted > window.MaxHits {
 		return 0
 	}
-	*l = Lease{Dry: Due(binary.LittleEndian.Uint32(b)), Since: Due(binary.LittleEndian.Uint32(b[4:])), Granted: granted}
-	return 8 + n
+	pace, m := binary.Uvarint(b[fixed+n:])
+	if m <= 0 || pace > window.MaxHits {
+		return 0
+	}
+	*l = Lease{Dry: Due(binary.LittleEndian.Uint32(b)), Since: Due(binary.LittleEndian.Uint32(b[4:])), Scarce: b[8], Granted: granted, Pace: pace}
+	return fixed + n + m
 }
 
 // Identify gives a cell that has none yet its identity in the backend.

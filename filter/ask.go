@@ -222,7 +222,7 @@ func (s *syncer) settleTake(b *batch) {
 			total.Ages = append(total.Ages[:0], s.total.Ages...)
 		}
 		if t.lease {
-			s.land(&t.parts[i], &grant, int64(b.reader.NowNanos))
+			s.land(&t.parts[i], &grant, t.most, int64(b.reader.NowNanos))
 			continue
 		}
 		if !t.waiters[0].waits() {
@@ -249,7 +249,7 @@ func (s *syncer) settleTake(b *batch) {
 }
 
 // land puts a grant into a key's entry.
-func (s *syncer) land(part *claimant, grant *wire.Grant, answered int64) {
+func (s *syncer) land(part *claimant, grant *wire.Grant, most uint64, answered int64) {
 	units, at := grant.Units, int64(grant.AtNanos)
 	p, m := s.plugin, &s.match
 	m.rule, m.address = part.rule, part.address
@@ -263,7 +263,7 @@ func (s *syncer) land(part *claimant, grant *wire.Grant, answered int64) {
 		for i := range m.cell.States {
 			lost[i] = !m.cell.Land(i, units, at, answered, &s.totals[i])
 		}
-		m.cell.Landed(units, now, rand.Float64())
+		m.cell.Landed(units, most, now, rand.Float64())
 		m.cell.Heard(answered)
 		again := m.cell.Own(owned, now)
 		if p.write(m, now) {

@@ -7,9 +7,9 @@ package window
 // leaves Reserve hits of a limit ungranted for those: while Reserve is Nodes·Free, no more than the limit passes, whatever nodes
 // know of each other.
 //
-//	limit ≥ 50·nodes           Free = limit/(50·nodes), and all of it is reserved: 2 % of the limit
-//	limit from 10 to 50·nodes  Free = 1, and 2 % are reserved: in the worst case free hits exceed the limit by up to 8 % and a hit
-//	limit below 10·nodes       Free = 0: a node asks before it admits
+//	limit ≥ 100·nodes           Free = limit/(100·nodes), and all of it is reserved: 1 % of the limit
+//	limit from 10 to 100·nodes  Free = 1, and 1 % is reserved: in the worst case free hits exceed the limit by up to 9 % and a hit
+//	limit below 10·nodes        Free = 0: a node asks before it admits
 type Split struct {
 	// Free is the most hits of a key that a node has admitted without asking and not heard of yet from the backend.
 	Free uint64
@@ -23,7 +23,7 @@ type Split struct {
 
 const (
 	// reserveShare and freeShare are the parts of a limit that are reserved, and that free hits may take, as divisors.
-	reserveShare = 50
+	reserveShare = 100
 	freeShare    = 10
 	quantumShare = 64
 	leaseParts   = 4
@@ -33,10 +33,10 @@ const (
 func (l *Limit) Split(nodes uint64) Split {
 	quota := l.Quota()
 	s := Split{Quantum: max(1, quota/quantumShare), Parts: leaseParts}
-	switch {
-	case nodes == 0:
+	switch nodes {
+	case 0:
 		return s
-	case nodes == 1:
+	case 1:
 		s.Parts = 1
 	}
 	if quota/freeShare >= nodes {
@@ -60,6 +60,9 @@ func (s *Split) Grant(left, least, most uint64) uint64 {
 
 // Overshoot is the most hits above the limit that free hits of so many nodes can add up to.
 func (s *Split) Overshoot(nodes uint64) uint64 {
+	if nodes <= 1 {
+		return 0
+	}
 	free := s.Free * nodes
 	return free - min(free, s.Reserve)
 }

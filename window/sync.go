@@ -114,7 +114,9 @@ func (l *Limit) Settle(s *State, landed, newer bool, total *Totals) {
 }
 
 // Learn takes in totals of the backend that come with no push.
-func (l *Limit) Learn(s *State, newer bool, total *Totals) { l.settle(s, newer && !s.InFlight(), total) }
+func (l *Limit) Learn(s *State, newer bool, total *Totals) {
+	l.settle(s, newer && !s.InFlight(), total)
+}
 
 func (l *Limit) settle(s *State, newest bool, total *Totals) {
 	switch {

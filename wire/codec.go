@@ -288,8 +288,11 @@ func (a *AnswerReader) Next(t *Total) bool {
 }
 
 // NextGrant reads the next grant into g, without its totals, and tells whether there was one, and how many rooms follow. All totals
-// of items, and of the grant before, must have been read.
+// of items, and of the grant before, must have been read: if not, there is none, and Err says so.
 func (a *AnswerReader) NextGrant(g *Grant) (rooms int, ok bool) {
+	if a.left > 0 || a.rooms > 0 {
+		a.r.fail("totals were left out by the reader")
+	}
 	if !a.known && a.r.err == nil {
 		a.known = true
 		a.Grants = a.r.count()

@@ -3,7 +3,9 @@ package wire
 import (
 	"bytes"
 	"errors"
+	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -18,14 +20,30 @@ func examplePush() *Push {
 			{Counter: Counter{ID: ID{1}, Kind: 5, WidthMillis: 60_000}, Limit: 10, Newest: 1 << 60, Hits: []int64{25}},
 			{Counter: Counter{ID: ID{0xff, 15: 0xff}, Kind: 2, Ordinal: 1, WidthMillis: MaxWidthMillis}, Newest: 1 << 62, Hits: []int64{MaxHits}},
 		},
+		Node: 0x0123456789abcdef,
+		Takes: []Take{
+			{Least: 1, Most: 1, Rooms: []Room{
+				{Counter: Counter{ID: ID{1, 2, 3}, Kind: 3, WidthMillis: 60_000}, Limit: 100, Cost: 0, CountRejected: true},
+				{Counter: Counter{ID: ID{1}, Kind: 4, WidthMillis: 60_000, Precision: 15e9}, Limit: MaxHits, Cost: 300},
+			}},
+			{Least: 7, Most: MaxHits, Lease: true, Rooms: []Room{
+				{Counter: Counter{ID: ID{15: 1}, Kind: 5, Ordinal: 2, WidthMillis: 1}, Limit: 10, Burst: 200, Cost: MaxHits},
+			}},
+		},
 	}
 }
 
 func exampleAnswer() *Answer {
-	return &Answer{NowNanos: 1_767_225_600_000_000_000, Totals: []Total{
+	return &Answer{NowNanos: 1_767_225_600_000_000_000, Nodes: 300, Totals: []Total{
 		{Newest: 29_000_000, Hits: []uint64{10, 3}},
 		{Newest: 1 << 60, Hits: []uint64{1, 1}, Ages: []uint64{3, 1 << 50}},
 		{Newest: 1 << 62, Hits: []uint64{MaxHits}},
+	}, Grants: []Grant{
+		{Units: 0, AtNanos: 1_767_225_599_999_999_999, Totals: []Total{
+			{Newest: 29_000_000, Hits: []uint64{10, 3}},
+			{Newest: 1 << 40, Hits: []uint64{1, 1}, Ages: []uint64{0, 3}},
+		}},
+		{Units: MaxHits, AtNanos: 1_767_225_600_000_000_000, Totals: []Total{{Newest: 1 << 62, Hits: []uint64{MaxHits}}}},
 	}}
 }
 
@@ -102,6 +120,18 @@ func TestBounds(t *testing.T) {
 		{"odd precision", func(p *Push) { p.Items[1].Precision = 7 }, "divides the window"},
 		{"no precision", func(p *Push) { p.Items[1].Precision = 0 }, "divides the window"},
 		{"huge limit", func(p *Push) { p.Items[3].Limit = MaxHits + 1 }, "limit of at most"},
+		{"items and rooms", func(p *Push) { p.Takes[0].Rooms = slices.Repeat(p.Takes[1].Rooms, MaxItems-5) }, "at most 1024 items and rooms, got 1025"},
+		{"too many rooms", func(p *Push) { p.Takes[0].Rooms = slices.Repeat(p.Takes[1].Rooms, MaxItems+1) }, "at most 1024 items, got 1025"},
+		{"too many takes", func(p *Push) { p.Takes = make([]Take, MaxItems+1) }, "at most 1024 items"},
+		{"no rooms", func(p *Push) { p.Takes[0].Rooms = nil }, "at least one room"},
+		{"least 0", func(p *Push) { p.Takes[0].Least = 0 }, "at least one unit"},
+		{"most below least", func(p *Push) { p.Takes[0].Least = 2 }, "no more at least than at most"},
+		{"most", func(p *Push) { p.Takes[1].Most = MaxHits + 1 }, "at least one unit"},
+		{"room without width", func(p *Push) { p.Takes[1].Rooms[0].WidthMillis = 0 }, "1 ms to 366 days"},
+		{"room's precision", func(p *Push) { p.Takes[0].Rooms[1].Precision = 7 }, "divides the window"},
+		{"room's limit", func(p *Push) { p.Takes[0].Rooms[0].Limit = MaxHits + 1 }, "limit of at most"},
+		{"room's burst", func(p *Push) { p.Takes[1].Rooms[0].Burst = MaxHits + 1 }, "limit of at most"},
+		{"room's cost", func(p *Push) { p.Takes[0].Rooms[0].Cost = MaxHits + 1 }, "limit of at most"},
 		{"many hits", func(p *Push) { p.Items[0].Hits[0] = MaxHits + 1 }, "2^53-1"},
 		{"many hits back", func(p *Push) { p.Items[0].Hits[0] = -MaxHits - 1 }, "2^53-1"},
 	} {
@@ -113,8 +143,204 @@ func TestBounds(t *testing.T) {
 	}
 }
 
+// A byte that says neither item nor take, and a flag that nobody knows, are of another version.
+func TestUnknownPartsAndFlags(t *testing.T) {
+	t.Parallel()
+	p := &Push{Namespace: "n", Sequence: 1, Takes: examplePush().Takes[:1]}
+	message := AppendPush(nil, p)
+	head := len(AppendPushHeader(nil, "n", 0, 0, 1, 0, 1))
+	for at, want := range map[int]string{head: "want an item or a take", len(message) - 1: "want known flags"} {
+		odd := append([]byte(nil), message...)
+		odd[at] = 3
+		if _, err := DecodePush(odd); !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want an error with %q", err, want)
+		}
+	}
+}
+
+// A push of as many rooms as there may be is not too large to be taken, in one take or in as many.
+func TestLargestPushOfTakes(t *testing.T) {
+	t.Parallel()
+	for kind := range byte(5) {
+		room := Room{Counter: Counter{Kind: kind + 1, Ordinal: 255, WidthMillis: MaxWidthMillis}, Limit: MaxHits, Cost: MaxHits, CountRejected: true}
+		switch room.Kind {
+		case kindBuckets:
+			room.Precision = MaxWidthMillis * 1e6
+		case kindTokens:
+			room.Burst = MaxHits
+		}
+		one := Take{Least: MaxHits, Most: MaxHits, Lease: true}
+		var many []Take
+		for range MaxItems {
+			one.Rooms = append(one.Rooms, room)
+			many = append(many, Take{Least: MaxHits, Most: MaxHits, Rooms: []Room{room}})
+		}
+		for _, takes := range [][]Take{{one}, many} {
+			p := &Push{Namespace: strings.Repeat("n", MaxNamespace), Node: 1<<64 - 1, Sender: 1<<64 - 1, Sequence: MaxHits, Floor: MaxHits, Takes: takes}
+			message := AppendPush(nil, p)
+			if len(message) > MaxBody {
+				t.Errorf("kind %d: %d takes of %d bytes, want at most %d", room.Kind, len(takes), len(message), MaxBody)
+			}
+			got, err := DecodePush(message)
+			if err != nil || !reflect.DeepEqual(got.Takes, takes) {
+				t.Errorf("kind %d: %d takes became others, %v", room.Kind, len(takes), err)
+			}
+		}
+	}
+}
+
+// Whatever a store can answer a take with fits what the take says that it takes at most.
+func TestAnswerSizeOfTakes(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(1, 2))
+	// number is one of any length, up to most.
+	number := func(most uint64) uint64 { return min(random.Uint64()>>random.IntN(64), most) }
+	empty := len(AppendAnswer(nil, &Answer{}))
+	longest := 0.0
+	for range 3000 {
+		take, grant := Take{}, Grant{Units: number(MaxHits), AtNanos: random.Uint64()}
+		for range 1 + random.IntN(5) {
+			room := Room{Counter: Counter{Kind: uint8(1 + random.IntN(5)), WidthMillis: 60_000}, Limit: number(MaxHits)}
+			total, windows := Total{Newest: random.Uint64()}, uint64(1)
+			switch room.Kind {
+			case 3:
+				windows = 2
+			case kindBuckets:
+				if windows = number(MaxWindows); random.IntN(2) == 0 {
+					room.Precision, windows = 1, number(min(room.Limit+1, MaxBuckets))
+				} else {
+					room.Precision = 15e9
+				}
+			}
+			for range windows {
+				total.Hits = append(total.Hits, number(MaxHits))
+				if room.Kind == kindBuckets {
+					total.Ages = append(total.Ages, random.Uint64())
+				}
+			}
+			take.Rooms, grant.Totals = append(take.Rooms, room), append(grant.Totals, total)
+		}
+		size := len(AppendAnswer(nil, &Answer{Grants: []Grant{grant}})) - empty
+		if size > take.AnswerSize() {
+			t.Fatalf("a grant of %d bytes, want at most %d: %+v of %+v", size, take.AnswerSize(), grant, take)
+		}
+		longest = max(longest, float64(size)/float64(take.AnswerSize()))
+	}
+	if longest < 0.8 {
+		t.Errorf("the longest grant takes %.2f of what it may: nothing was tried", longest)
+	}
+	// The longest there is, of the kind that leaves the least over.
+	take := Take{Rooms: []Room{{Counter: Counter{Kind: 3}}}}
+	grant := Grant{Units: MaxHits, AtNanos: 1<<64 - 1, Totals: []Total{{Newest: 1<<64 - 1, Hits: []uint64{1<<64 - 1, 1<<64 - 1}}}}
+	if size := len(AppendAnswer(nil, &Answer{Grants: []Grant{grant}})) - empty; size > take.AnswerSize() {
+		t.Errorf("a grant of %d bytes, want at most %d", size, take.AnswerSize())
+	}
+}
+
+func TestReadingAllocatesNothing(t *testing.T) {
+	message := AppendAnswer(nil, exampleAnswer())
+	total, grant := Total{Hits: make([]uint64, 0, 9), Ages: make([]uint64, 0, 9)}, Grant{}
+	totals, grants, rooms := 0, 0, 0
+	read := func() {
+		r, err := NewAnswerReader(message)
+		totals, grants, rooms = 0, 0, 0
+		for r.Next(&total) {
+			totals++
+		}
+		for n, ok := r.NextGrant(&grant); ok; n, ok = r.NextGrant(&grant) {
+			grants++
+			for range n {
+				if r.NextRoom(&total) {
+					rooms++
+				}
+			}
+		}
+		if err != nil || r.Err() != nil || totals != r.Count || grants != r.Grants {
+			t.Errorf("%d totals of %d, %d grants of %d, error %v", totals, r.Count, grants, r.Grants, r.Err())
+		}
+	}
+	if got := testing.AllocsPerRun(100, read); got != 0 {
+		t.Errorf("%v allocations, want none", got)
+	}
+	if totals != 3 || grants != 2 || rooms != 3 || grant.Units != MaxHits || grant.AtNanos != exampleAnswer().Grants[1].AtNanos || total.Newest != 1<<62 {
+		t.Errorf("read %d totals, %d grants of %d rooms, the last %+v and %+v", totals, grants, rooms, grant, total)
+	}
+}
+
+// What is read in another order than it was written in is none of the answer, and no mistake goes unnoticed.
+func TestReadingInTheWrongOrder(t *testing.T) {
+	t.Parallel()
+	var total Total
+	var grant Grant
+	for name, read := range map[string]func(r *AnswerReader) bool{
+		"a grant before totals": func(r *AnswerReader) bool {
+			_, ok := r.NextGrant(&grant)
+			return ok
+		},
+		"a grant before the last total": func(r *AnswerReader) bool {
+			r.Next(&total)
+			r.Next(&total)
+			_, ok := r.NextGrant(&grant)
+			return ok || r.Next(&total)
+		},
+		"a grant before the rooms of the last": func(r *AnswerReader) bool {
+			for r.Next(&total) {
+			}
+			r.NextGrant(&grant)
+			r.NextRoom(&total)
+			_, ok := r.NextGrant(&grant)
+			return ok || r.NextRoom(&total)
+		},
+		"a room before its grant": func(r *AnswerReader) bool {
+			for r.Next(&total) {
+			}
+			return r.NextRoom(&total)
+		},
+		"no grants": func(r *AnswerReader) bool {
+			for r.Next(&total) {
+			}
+			return false
+		},
+		"no rooms": func(r *AnswerReader) bool {
+			for r.Next(&total) {
+			}
+			r.NextGrant(&grant)
+			return r.Next(&total)
+		},
+	} {
+		r, err := NewAnswerReader(AppendAnswer(nil, exampleAnswer()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if read(&r) {
+			t.Errorf("%s: something was read", name)
+		}
+		if err := r.Err(); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%s: error %v, want malformed", name, err)
+		}
+	}
+	// Nor if all that is read can be read.
+	r, err := NewAnswerReader(AppendAnswer(nil, &Answer{Totals: []Total{{}}}))
+	if _, ok := r.NextGrant(&grant); err != nil || ok || r.Next(&total) || !errors.Is(r.Err(), ErrMalformed) {
+		t.Errorf("a total was read after the grants: %v", r.Err())
+	}
+	r, err = NewAnswerReader(AppendAnswer(nil, &Answer{Grants: []Grant{{Totals: []Total{{}}}, {AtNanos: 1 << 48}}}))
+	if _, ok := r.NextGrant(&grant); err != nil || !ok {
+		t.Errorf("no grant: %v", err)
+	}
+	if _, ok := r.NextGrant(&grant); ok || r.NextRoom(&total) || !errors.Is(r.Err(), ErrMalformed) {
+		t.Errorf("a grant was read instead of a room: %v", r.Err())
+	}
+	// At the end there is nothing more, whoever asks.
+	r, err = NewAnswerReader(AppendAnswer(nil, &Answer{NowNanos: 1}))
+	if _, ok := r.NextGrant(&grant); err != nil || ok || r.Next(&total) || r.NextRoom(&total) || r.Err() != nil {
+		t.Errorf("an empty answer has something, or an error: %v, %v", err, r.Err())
+	}
+}
+
 func FuzzDecodePush(f *testing.F) {
 	f.Add(AppendPush(nil, examplePush()))
+	f.Add(AppendPush(nil, &Push{Namespace: "n", Sequence: 1, Takes: examplePush().Takes}))
 	f.Add([]byte{pushVersion})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		p, err := DecodePush(b)
@@ -134,6 +360,8 @@ func FuzzDecodePush(f *testing.F) {
 
 func FuzzDecodeAnswer(f *testing.F) {
 	f.Add(AppendAnswer(nil, exampleAnswer()))
+	f.Add(AppendAnswer(nil, &Answer{Grants: exampleAnswer().Grants}))
+	f.Add(AppendAnswer(nil, &Answer{Grants: []Grant{{Units: 1}}}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		a, err := DecodeAnswer(b)
 		if err != nil {

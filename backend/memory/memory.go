@@ -29,7 +29,7 @@ type Store struct {
 	mu       sync.Mutex
 	counters *table[counterKey, backend.Record]
 	senders  *table[senderKey, sender]
-	nodes    map[string]map[uint64]time.Time // of a namespace, to when they joined last
+	nodes    *nodes
 }
 
 var (
@@ -59,7 +59,7 @@ func New(o Options) *Store {
 		now:      o.Now,
 		counters: newTable[counterKey, backend.Record](max(1, o.MaxCounters)),
 		senders:  newTable[senderKey, sender](max(1024, o.MaxCounters/16)),
-		nodes:    make(map[string]map[uint64]time.Time),
+		nodes:    newNodes(maxNodes),
 	}
 }
 
@@ -76,7 +76,7 @@ func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (backend.O
 	now := uint64(s.now().UnixNano())
 	clock := backend.Clock{NowNanos: now}
 	// More than a push can add, so that what has expired does not pile up.
-	s.counters.sweep(now, 2*len(p.Items)+8)
+	s.counters.sweep(now, 2*parts(p)+8)
 	s.senders.sweep(now, 2)
 
 	out := backend.Outcome{Answer: wire.Answer{NowNanos: now, Nodes: nodes, Totals: make([]wire.Total, len(p.Items))}}
@@ -107,6 +107,15 @@ func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (backend.O
 		out.Answer.Totals[i] = counters.Total(&p.Items[i])
 	}
 	return out, nil
+}
+
+// parts is the most counters that a push can add.
+func parts(p *wire.Push) int {
+	n := len(p.Items)
+	for i := range p.Takes {
+		n += len(p.Takes[i].Rooms)
+	}
+	return n
 }
 
 // record remembers a push, and returns where its grants are remembered; known tells that it was applied before, or is below its
@@ -156,25 +165,8 @@ func (s *Store) Join(ctx context.Context, namespace string, node uint64) (nodes 
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.now()
-	active := s.nodes[namespace]
-	if active == nil {
-		active = make(map[uint64]time.Time)
-		s.nodes[namespace] = active
-	}
-	if _, known := active[node]; known || len(active) < maxNodes {
-		active[node] = now
-	}
-	for node, joined := range active {
-		if now.Sub(joined) > backend.NodeLife {
-			delete(active, node)
-		}
-	}
-	return uint64(len(active)), nil
+	return s.nodes.join(nodeKey{namespace, node}, uint64(s.now().UnixNano())), nil
 }
-
-// maxNodes bounds the nodes of a namespace that are remembered.
-const maxNodes = 1 << 16
 
 // Counters implements [backend.Store].
 func (s *Store) Counters(ctx context.Context, namespace string, widths []uint64, visit func(backend.Counter) error) error {

@@ -68,6 +68,26 @@ func TestExpiredCountersAreSwept(t *testing.T) {
 		`weir_memory_evicted_total{record="counter"} 0`, `weir_memory_evicted_total{record="sender"} 0`)
 }
 
+// Counters that only takes have hits of are swept like others.
+func TestTakenCountersAreSwept(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	s := memory.New(memory.Options{Now: func() time.Time { return now }})
+	for sequence := range uint64(5) {
+		take := wire.Take{Least: 1, Most: 1}
+		for i := range 100 {
+			take.Rooms = append(take.Rooms, wire.Room{Limit: 1, Cost: 1, Counter: wire.Counter{
+				ID: wire.ID{byte(sequence), byte(i)}, Kind: uint8(window.FixedWindow), WidthMillis: 1000,
+			}})
+		}
+		p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: sequence + 1, Floor: sequence + 1, Takes: []wire.Take{take}}
+		if out, err := s.Push(t.Context(), p, 1); err != nil || out.Answer.Grants[0].Units != 1 {
+			t.Fatalf("outcome %+v, error %v", out, err)
+		}
+		wantMetrics(t, s, `weir_memory_counters 100`)
+		now = now.Add(time.Minute)
+	}
+}
+
 // wantMetrics wants lines of the store's metrics.
 func wantMetrics(t *testing.T, s *memory.Store, lines ...string) {
 	t.Helper()

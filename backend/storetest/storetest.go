@@ -81,6 +81,25 @@ func Run(t *testing.T, open Open) {
 		{"cancelled", testCancelled},
 		{"visits end", testVisitsEnd},
 		{"hammer", testHammer},
+		{"takes", testTakes},
+		{"takes like a single node's", testTakesOfOneNode},
+		{"takes of several rooms", testTakesRooms},
+		{"takes of nothing", testTakesOfNothing},
+		{"rejected hits", testTakesRejected},
+		{"leases", testLeases},
+		{"takes given back", testTakesReturned},
+		{"takes exactly once", testTakesOnce},
+		{"takes again in the next window", testTakesTurned},
+		{"takes in any order", testTakesInAnyOrder},
+		{"takes hammer", testTakesHammer},
+		{"leases hammer", testLeasesHammer},
+		{"takes and items", testTakesAndItems},
+		{"takes, clocks that are off", testTakesSkew},
+		{"invalid takes", testTakesInvalid},
+		{"large takes", testTakesLarge},
+		{"extreme takes", testTakesExtremes},
+		{"nodes", testNodes},
+		{"widths", testWidths},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			clock := &clock{}
@@ -685,6 +704,9 @@ func testCancelled(t *testing.T, b *bench) {
 	visit := func(backend.Counter) error { return nil }
 	if err := b.store.Counters(ctx, "ns", nil, visit); !errors.Is(err, context.Canceled) {
 		t.Errorf("counters: error %v, want cancelled", err)
+	}
+	if _, err := b.store.Join(ctx, "ns", 1); !errors.Is(err, context.Canceled) {
+		t.Errorf("join: error %v, want cancelled", err)
 	}
 	if err := b.store.Ping(t.Context()); err != nil {
 		t.Errorf("ping: %v", err)
