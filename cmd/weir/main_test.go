@@ -42,10 +42,10 @@ func TestCommandLine(t *testing.T) {
 		{"serve --color", 2, "", "not defined: -color"},
 		{"serve hunter2", 2, "", "want flags only"},
 		{"serve --listen nowhere", 1, "", "nowhere"},
-		{"serve --listen 127.0.0.1:0 --store redis+cluster://:hunter2@host", 2, "", "redis+cluster is not supported yet"},
-		{"serve --listen 127.0.0.1:0 --store postgres://weir:hunter2@host", 2, "", "postgres is not supported yet"},
+		{"serve --listen 127.0.0.1:0 --store redis+cluster://:hunter2@host/3", 2, "", "want no database of a cluster"},
+		{"serve --listen 127.0.0.1:0 --store postgres://weir:hunter2/@host", 2, "", "want postgres://"},
 		{"serve --listen 127.0.0.1:0 --store mysql://weir:hunter2@host", 2, "", `got "mysql://…"`},
-		{"serve --listen 127.0.0.1:0 --store hunter2", 2, "", "want memory, redis://… or rediss://…"},
+		{"serve --listen 127.0.0.1:0 --store hunter2", 2, "", "want memory, redis://…, rediss://…, redis+cluster://…, rediss+cluster://… or postgres://…"},
 		{"serve --listen 127.0.0.1:0 --store redis://:hunter2/@host", 2, "", "want redis://"},
 	} {
 		t.Run(test.args, func(t *testing.T) {

@@ -1,0 +1,330 @@
+// Package postgrestest runs a real PostgreSQL for tests.
+package postgrestest
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Server is a PostgreSQL server of a test, on a port of 127.0.0.1 of its own. It is not for several goroutines.
+type Server struct {
+	// Addr is host and port. They stay the same when the server is started again.
+	Addr string
+
+	dir, programs string
+	owner         *syscall.Credential
+	settings      []string
+	cmd           *exec.Cmd
+	keep          io.Closer
+	drained       chan error
+	databases     int
+}
+
+// The superuser, whose password has what URLs must escape.
+const (
+	superuser = "weir"
+	password  = "s3cret/:@"
+)
+
+// Start starts a server with an empty database, and returns when it answers. It ends with the test, with all that it has.
+// Settings are like "max_connections=10". It does not wait for disks: its data outlive [Server.Restart], but not the machine.
+//
+// As PostgreSQL refuses to run as root, it runs as nobody then. The test fails if there is no PostgreSQL to start.
+func Start(t testing.TB, settings ...string) *Server {
+	t.Helper()
+	s, err := start(settings...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.end(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// URL is the address of the server's first database for a client, password included.
+func (s *Server) URL() string { return s.url("postgres") }
+
+func (s *Server) url(database string) string {
+	u := url.URL{
+		Scheme: "postgres", User: url.UserPassword(superuser, password), Host: s.Addr, Path: "/" + database, RawQuery: "sslmode=disable",
+	}
+	return u.String()
+}
+
+// Stop ends the server at once, as a crash would. It does nothing if it was stopped before.
+func (s *Server) Stop(t testing.TB) {
+	t.Helper()
+	if err := s.stop(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Restart stops the server if it runs, and starts it at the same address with what it had.
+func (s *Server) Restart(t testing.TB) {
+	t.Helper()
+	s.Stop(t)
+	if err := s.launch(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Database makes an empty database, and returns its URL.
+func (s *Server) Database(t testing.TB) (url string) {
+	t.Helper()
+	s.databases++
+	name := fmt.Sprintf("test%d", s.databases)
+	if err := s.exec("CREATE DATABASE " + name); err != nil {
+		t.Fatal(err)
+	}
+	return s.url(name)
+}
+
+func (s *Server) exec(sql string) error {
+	ctx := context.Background()
+	c, err := pgx.Connect(ctx, s.URL())
+	if err != nil {
+		return err
+	}
+	_, err = c.Exec(ctx, sql)
+	return errors.Join(err, c.Close(ctx))
+}
+
+// shared is the server of [Database].
+var shared struct {
+	sync.Mutex
+	run    bool
+	server *Server
+}
+
+// Main is for TestMain of a package whose tests use [Database]: it runs the tests, and returns the exit code.
+func Main(m *testing.M) (code int) {
+	shared.Lock()
+	shared.run = true
+	shared.Unlock()
+	code = m.Run()
+	if shared.server != nil {
+		if err := shared.server.end(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	return code
+}
+
+// Database makes an empty database in a server that the tests of a package share, and returns its URL. The package's TestMain
+// must call [Main]. It may be called from several goroutines.
+func Database(t testing.TB) (url string) {
+	t.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	if !shared.run {
+		t.Fatal("postgrestest.Database needs a TestMain that calls postgrestest.Main")
+	}
+	if shared.server == nil {
+		s, err := start()
+		if err != nil {
+			t.Fatal(err)
+		}
+		shared.server = s
+	}
+	return shared.server.Database(t)
+}
+
+func start(settings ...string) (*Server, error) {
+	programs, err := find()
+	if err != nil {
+		return nil, err
+	}
+	owner, err := unprivileged()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "weir-postgres-")
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{dir: dir, programs: programs, owner: owner, settings: settings}
+	if err := s.init(); err != nil {
+		return nil, errors.Join(err, s.end())
+	}
+	// Another process may take the port between its choice and its use.
+	for range 5 {
+		if s.Addr, err = freeAddr(); err != nil {
+			break
+		}
+		if err = s.launch(); err == nil {
+			return s, nil
+		}
+	}
+	return nil, errors.Join(err, s.end())
+}
+
+// find is the directory of PostgreSQL's programs. Debian keeps them out of the PATH.
+func find() (string, error) {
+	var dirs []string
+	if path, err := exec.LookPath("postgres"); err == nil {
+		dirs = append(dirs, filepath.Dir(path))
+	}
+	packaged, err := filepath.Glob("/usr/lib/postgresql/*/bin")
+	if err != nil {
+		return "", err
+	}
+	for _, dir := range append(dirs, packaged...) {
+		_, errServer := exec.LookPath(filepath.Join(dir, "postgres"))
+		_, errInit := exec.LookPath(filepath.Join(dir, "initdb"))
+		if errServer == nil && errInit == nil {
+			return dir, nil
+		}
+	}
+	return "", errors.New("no postgres and initdb in the PATH or in /usr/lib/postgresql/*/bin; install them: apt-get install postgresql")
+}
+
+// unprivileged is whom a server of root's runs as, or nil.
+func unprivileged() (*syscall.Credential, error) {
+	if os.Geteuid() != 0 {
+		return nil, nil
+	}
+	nobody, err := user.Lookup("nobody")
+	if err != nil {
+		return nil, err
+	}
+	uid, err := strconv.ParseUint(nobody.Uid, 10, 32)
+	if err != nil {
+		return nil, err
+	}
+	gid, err := strconv.ParseUint(nobody.Gid, 10, 32)
+	if err != nil {
+		return nil, err
+	}
+	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
+}
+
+func (s *Server) init() error {
+	secret := filepath.Join(s.dir, "password")
+	if err := os.WriteFile(secret, []byte(password+"\n"), 0o600); err != nil {
+		return err
+	}
+	if s.owner != nil {
+		for _, path := range []string{s.dir, secret} {
+			if err := os.Chown(path, int(s.owner.Uid), int(s.owner.Gid)); err != nil {
+				return err
+			}
+		}
+	}
+	cmd := s.command(filepath.Join(s.programs, "initdb"), "--pgdata", s.data(), "--username", superuser, "--pwfile", secret,
+		"--auth", "scram-sha-256", "--encoding", "UTF8", "--no-locale", "--no-sync", "--no-instructions")
+	if said, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("initdb: %w\n%s", err, said)
+	}
+	return nil
+}
+
+func (s *Server) data() string { return filepath.Join(s.dir, "data") }
+
+func (s *Server) command(program string, args ...string) *exec.Cmd {
+	cmd := exec.Command(program, args...)
+	cmd.Dir = s.dir
+	// Its messages are read, and what is set for clients is not meant for it.
+	ofClients := func(variable string) bool { return strings.HasPrefix(variable, "PG") }
+	cmd.Env = append(slices.DeleteFunc(os.Environ(), ofClients), "LC_ALL=C")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.owner}
+	return cmd
+}
+
+// launch returns when the server answers.
+func (s *Server) launch() error {
+	host, port, err := net.SplitHostPort(s.Addr)
+	if err != nil {
+		return err
+	}
+	args := []string{"-c", keeper, "sh", filepath.Join(s.programs, "postgres"), "-D", s.data(), "-h", host, "-p", port}
+	for _, setting := range append([]string{"unix_socket_directories=", "fsync=off"}, s.settings...) {
+		args = append(args, "-c", setting)
+	}
+	cmd := s.command("sh", args...)
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		return err
+	}
+	keep, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("postgres: %w", err)
+	}
+	s.cmd, s.keep, s.drained = cmd, keep, make(chan error, 1)
+	var said strings.Builder
+	lines := bufio.NewReader(stderr)
+	for {
+		line, err := lines.ReadString('\n')
+		said.WriteString(line)
+		if strings.Contains(line, "ready to accept connections") {
+			go func() {
+				_, err := io.Copy(io.Discard, lines)
+				s.drained <- err
+			}()
+			return nil
+		}
+		if err != nil {
+			s.drained <- nil
+			return errors.Join(fmt.Errorf("postgres does not start:\n%s", &said), s.stop())
+		}
+	}
+}
+
+// keeper is a shell that ends the server when its input ends: when the test says so, or is gone without having said anything.
+// It is an immediate shutdown, in which processes end where they are, and the next start recovers from the log; a killed server
+// would leave some of its processes for a while, and these the data in use.
+const keeper = `"$@" & exec 2>/dev/null; read -r _; kill -QUIT $!; wait $!`
+
+func (s *Server) stop() error {
+	if s.cmd == nil {
+		return nil
+	}
+	cmd := s.cmd
+	s.cmd = nil
+	if err := s.keep.Close(); err != nil {
+		return fmt.Errorf("postgres: %w", err)
+	}
+	if err := <-s.drained; err != nil {
+		return fmt.Errorf("postgres: its log: %w", err)
+	}
+	// That it did not end well is no failure.
+	var exit *exec.ExitError
+	if err := cmd.Wait(); err != nil && !errors.As(err, &exit) {
+		return fmt.Errorf("postgres: %w", err)
+	}
+	return nil
+}
+
+// end stops the server and removes what it has.
+func (s *Server) end() error { return errors.Join(s.stop(), os.RemoveAll(s.dir)) }
+
+func freeAddr() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
+}

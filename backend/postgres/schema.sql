@@ -1,0 +1,65 @@
+-- The schema, version 1. It runs as one transaction, by any number of backends at once and as often as one likes: what is there
+-- stays as it is, and is not locked, as pushes may be under way.
+
+-- Two that create the same at once could fail. The lock's number is "weir" in ASCII.
+SELECT pg_advisory_xact_lock(2003134834);
+
+DO $$ BEGIN
+
+-- Not CREATE SCHEMA IF NOT EXISTS, which needs the right to create one even if it is there.
+IF to_regnamespace('weir') IS NULL THEN
+  CREATE SCHEMA weir;
+END IF;
+
+IF to_regclass('weir.version') IS NULL THEN
+  CREATE TABLE weir.version (version integer NOT NULL);
+END IF;
+IF NOT EXISTS (SELECT FROM weir.version) THEN
+  INSERT INTO weir.version VALUES (1);
+END IF;
+
+-- Pages are left with room for new versions of their rows, which then need no new entries in indexes (HOT updates).
+
+IF to_regclass('weir.counters') IS NULL THEN
+  CREATE TABLE weir.counters (
+    namespace    text COLLATE "C" NOT NULL,
+    id           uuid NOT NULL, -- 16 bytes, and nothing else
+    kind         smallint NOT NULL,
+    ordinal      smallint NOT NULL,
+    width_ms     bigint NOT NULL,
+    precision_ns bigint NOT NULL,
+    refill       bigint NOT NULL DEFAULT 0,
+    numbers      bigint[] NOT NULL DEFAULT '{}',
+    hits         bigint[] NOT NULL DEFAULT '{}',
+    expires_at   timestamptz NOT NULL DEFAULT '-infinity',
+    PRIMARY KEY (namespace, id, kind, ordinal, width_ms, precision_ns)
+  ) WITH (fillfactor = 70);
+  CREATE INDEX counters_expires_at ON weir.counters (expires_at);
+END IF;
+
+IF to_regclass('weir.senders') IS NULL THEN
+  CREATE TABLE weir.senders (
+    namespace       text COLLATE "C" NOT NULL,
+    sender          bigint NOT NULL,
+    floor           bigint NOT NULL DEFAULT 0,
+    sequences       bigint[] NOT NULL DEFAULT '{}',
+    grant_sequences bigint[] NOT NULL DEFAULT '{}',
+    grant_units     bigint[] NOT NULL DEFAULT '{}',
+    grant_nanos     bigint[] NOT NULL DEFAULT '{}',
+    expires_at      timestamptz NOT NULL DEFAULT '-infinity',
+    PRIMARY KEY (namespace, sender)
+  ) WITH (fillfactor = 70);
+  CREATE INDEX senders_expires_at ON weir.senders (expires_at);
+END IF;
+
+-- Few rows, each written every second: an index of joined_at would cost more than it spares.
+IF to_regclass('weir.nodes') IS NULL THEN
+  CREATE TABLE weir.nodes (
+    namespace text COLLATE "C" NOT NULL,
+    node      bigint NOT NULL,
+    joined_at timestamptz NOT NULL,
+    PRIMARY KEY (namespace, node)
+  ) WITH (fillfactor = 70);
+END IF;
+
+END $$;
