@@ -46,7 +46,7 @@ func runNodes(ctx context.Context, args []string, env environment) error {
 	flags.IntVar(&f.workers, "workers", 2, "`number` of workers of each node")
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8080", "`address` of the first node")
 	flags.StringVar(&f.upstream, "upstream", "", "base `URL` to forward requests to; an echo server if empty")
-	flags.StringVar(&f.store, "store", "memory", "where the backend keeps counters: `memory`, redis://… or rediss://…")
+	flags.StringVar(&f.store, "store", "memory", "where the backend keeps counters: `memory`, or the URL of a store: redis://…, rediss://…, redis+cluster://… or postgres://…")
 	flags.StringVar(&f.wasm, "wasm", "", "the plugin's `file`; weir.wasm beside this command if empty")
 	if err := parseFlags(flags, args, env); err != nil {
 		return err

@@ -18,7 +18,7 @@ import (
 func serve(ctx context.Context, args []string, env environment) error {
 	flags := flag.NewFlagSet("serve", flag.ContinueOnError)
 	listen := flags.String("listen", "127.0.0.1:9180", "`address` to listen on")
-	store := flags.String("store", "memory", "where the counters are kept: `memory`, redis://… or rediss://…")
+	store := flags.String("store", "memory", "where the counters are kept: `memory`, or the URL of a store: redis://…, rediss://…, redis+cluster://… or postgres://…")
 	token := flags.String("token", "", "bearer `token` that proxies must show; better given as WEIR_TOKEN, which other users can't see")
 	if err := parseFlags(flags, args, env); err != nil {
 		return err
