@@ -1,26 +1,50 @@
--- Applies a push, once, and answers with the totals of its windows. What windows take hits, and how long they live, is
--- as in backend.Clock. All that is there is read and understood before the first write, so that the script never stops
--- half-way.
+-- Applies a push to one partition, once, and answers with the totals of its windows and what its takes were granted. What
+-- windows take hits, and how long they live, is as in backend.Clock, and so is what takes are granted. All that is there is
+-- read and understood before the first write, so that the script never stops half-way.
 --
--- KEYS[1]    the sender's record, a sorted set: the sequences that were applied, and "floor", each with itself as score
--- KEYS[2..]  for each item, its counter's hash: window number, or bucket number or start in nanoseconds (20 digits), to
---            hits; a token bucket has its limit besides
--- ARGV       1 time in microseconds, or '' for Redis's; 2 sequence; 3 floor; 4 '1' if there are hits; 5 least life of
---            a sender's record, 6 grace and 7 ahead, in ms; 8 windows ahead; 9 most buckets; then for each item: kind,
---            width in ms, buckets of a width (kind 4; 0 for a log), limit, newest (20 digits for kinds 2 and 5), count n,
---            n hits; for kind 4 each before its bucket's number (20 digits)
--- Returns    time in nanoseconds, 1 if not applied again, hits applied, returned, dropped, records repaired; then
---            for each item: newest, count n, n totals; for kind 4 newest, count n, n times a total, its bucket's number
+-- KEYS[1]    the sender's record, a sorted set: the sequences that were applied, each with itself as score and, if it had
+--            takes, once more as sequence:time in nanoseconds:units,units… of the takes; and "floor" with the floor
+-- KEYS[2..]  for each item, and then for each room of the takes, its counter's hash: window number, or bucket number or start
+--            in nanoseconds (20 digits), to hits; a token bucket has its limit besides
+-- ARGV       1 time in microseconds, or '' for Redis's; 2 sequence; 3 floor; 4 '1' if there are hits or takes; 5 least life
+--            of a sender's record, 6 grace and 7 ahead, in ms; 8 windows ahead; 9 most buckets; 10 number of items, 11 of takes;
+--            then for each item: kind, width in ms, buckets of a width (kind 4; 0 for a log), limit, newest (20 digits for
+--            kinds 2 and 5), count n, n hits; for kind 4 each before its bucket's number (20 digits);
+--            then for each take: least and most units, mode (TAKE, LEASE or REFUSED), count n, n rooms: kind, width, buckets
+--            and limit as above, quota, cost, '1' if rejected hits count; for leases reserve, quantum and parts
+-- Returns    time in nanoseconds, 0 if applied or a read, 1 if applied before or 2 if below the floor, hits applied, returned,
+--            dropped, records repaired;
+--            then for each item: newest, count n, n totals; for kind 4 newest, count n, n times a total, its bucket's number;
+--            then for each take: units, time in nanoseconds, and for each room the same as for an item
 --
 -- Numbers are doubles here, and exact: hits, sequences and times in microseconds stay below 2^53. Nanoseconds do not, so
 -- these are strings of 20 digits, which compare as numbers do.
 local MAX_HITS = 9007199254740991
 local NEVER = string.rep('9', 20)
+local LEASE, REFUSED = '1', '2'
 
 local function digits(n) return string.format('%.0f', n) end
 local function nanos(us) return string.format('%017.0f000', math.max(0, us)) end
 local function isNanos(s) return #s == 20 and string.find(s, '^%d+$') end
 local function sum(a, b) return math.max(-MAX_HITS, math.min(a + b, MAX_HITS)) end
+local function quotient(a, b) return (a - math.fmod(a, b)) / b end
+
+-- scaled is floor(a * b / c) and the rest, exact while a is at most 2^53, b and c at most 2^45, and the result at most 2^53.
+local function scaled(a, b, c)
+  local unit = 1
+  while unit * 128 <= a do
+    unit = unit * 128
+  end
+  local result, rest = 0, 0
+  while unit >= 1 do
+    local digit = quotient(a, unit)
+    a, unit = a - digit * unit, unit / 128
+    local part = rest * 128 + digit * b
+    rest = math.fmod(part, c)
+    result = result * 128 + (part - rest) / c
+  end
+  return result, rest
+end
 
 -- integer reads a number that this script has written, and nothing else.
 local function integer(s)
@@ -34,7 +58,7 @@ if not now then
   now = t[1] * 1000000 + t[2]
 end
 local nowMs, nowNs = math.floor(now / 1000), nanos(now)
-local sequence, floor, hasHits = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] == '1'
+local sequence, floor, recorded = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] == '1'
 local SENDER_LIFE, GRACE = tonumber(ARGV[5]), tonumber(ARGV[6])
 local AHEAD, WINDOWS_AHEAD, MAX_BUCKETS = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local applied, returned, dropped, repaired = 0, 0, 0, 0
@@ -54,8 +78,8 @@ local function foreign(reply) return type(reply) == 'table' and reply.err and st
 local function failed(reply) return type(reply) == 'table' and reply.err end
 
 -- The sender's record.
-local duplicate, senderBroken = false, false
-if hasHits then
+local state, senderBroken = '0', false
+if recorded then
   local known = redis.pcall('ZSCORE', KEYS[1], 'floor')
   if foreign(known) then
     senderBroken = true
@@ -64,14 +88,18 @@ if hasHits then
   elseif known then
     known = tonumber(known)
     if known and known >= 0 and known <= MAX_HITS and known == math.floor(known) then
-      duplicate = sequence < known or redis.call('ZSCORE', KEYS[1], digits(sequence)) and true or false
+      if sequence < known then
+        state = '2'
+      elseif redis.call('ZSCORE', KEYS[1], digits(sequence)) then
+        state = '1'
+      end
       floor = math.max(floor, known)
     else
       senderBroken = true
     end
   end
 end
-local apply = hasHits and not duplicate
+local apply = recorded and state == '0'
 
 -- The counters. Each has
 --   kind, width, buckets   as its items
@@ -84,6 +112,8 @@ local apply = hasHits and not duplicate
 --   read(c, field, hits)   tells whether what is there lives; nil if it was not written by this script
 --   add(c, item)           adds the item's hits
 --   answer(c, item, reply) appends to the reply
+--   number(c, us)          is what names, as an item's newest, the window or bucket at a time in microseconds
+--   left(c, room)          is how many hits of the room's quota are left now, negative if it is exceeded
 local kinds = {}
 local senderExpires = nowMs + SENDER_LIFE
 
@@ -154,6 +184,21 @@ local function clock(counting)
     end
   end
 
+  function kind.number(c, us) return digits(math.floor(us / 1000 / c.width)) end
+
+  -- What counts of the previous window is rounded up.
+  function kind.left(c, room)
+    local current = math.floor(nowMs / c.width)
+    local left = room.quota - math.max(0, c.windows[digits(current)] or 0)
+    local previous = counting == 2 and c.windows[digits(current - 1)] or 0
+    if previous > 0 then
+      local width = c.width * 1000
+      local weighed, rest = scaled(previous, width - math.fmod(now, width), width)
+      left = left - weighed - (rest > 0 and 1 or 0)
+    end
+    return left
+  end
+
   return kind
 end
 
@@ -213,6 +258,10 @@ function firstHit.answer(c, item, reply)
   reply[#reply + 1] = '1'
   reply[#reply + 1] = total(c.windows[c.start or ''])
 end
+
+function firstHit.number(_, us) return nanos(us) end
+
+function firstHit.left(c, room) return room.quota - math.max(0, c.windows[c.start or ''] or 0) end
 
 -- Buckets of a precision. Those without hits are not kept.
 local buckets = {}
@@ -320,6 +369,18 @@ function buckets.answer(c, item, reply)
   reply[size] = digits(n)
 end
 
+buckets.number = bucketAt
+
+function buckets.left(c, room)
+  local left = room.quota
+  for field, hits in pairs(c.windows) do
+    if field > c.ended then
+      left = left - math.max(0, hits)
+    end
+  end
+  return left
+end
+
 -- A token bucket, c.start, when it was full, to the tokens taken since; as backend.Clock.TakeTokens has it.
 local tokens = {}
 kinds['5'] = tokens
@@ -399,11 +460,13 @@ function tokens.add(c, item)
     start = nowNs
     full = fullAt(c, start, hits, limit)
   end
-  local had = c.start
-  local hadTaken = had and c.windows[had]
-  local hadFull = had and fullAt(c, had, hadTaken, limit)
+  local field = c.start
+  local hadTaken = field and c.windows[field]
+  local kept = field and fullAt(c, field, hadTaken, limit) > c.gone
+  -- Since a clock was set back, the start may seem to lie after now.
+  local had = field and field > nowNs and nowNs or field
   local taken = hits
-  if not had or hadFull <= c.gone then
+  if not kept then
     if full <= c.gone then
       return drop(hits)
     end
@@ -415,7 +478,7 @@ function tokens.add(c, item)
     if hits < 0 or millis(had) <= c.rewritten then
       start = had
     end
-  elseif hadFull > start then
+  elseif fullAt(c, had, hadTaken, limit) > start then
     taken = sum(hadTaken, hits)
     if hadTaken > 0 then
       start = had
@@ -428,8 +491,8 @@ function tokens.add(c, item)
   else
     start, taken = later(c, start, taken, limit, c.rewritten)
   end
-  if had and had ~= start then
-    remove(c, had)
+  if field and field ~= start then
+    remove(c, field)
   end
   c.start = start
   if not start then
@@ -450,6 +513,25 @@ function tokens.answer(c, item, reply)
   reply[#reply + 1] = start
   reply[#reply + 1] = '1'
   reply[#reply + 1] = total(taken)
+end
+
+tokens.number = firstHit.number
+
+-- What has come back is (now - start) * limit / width, rounded down.
+function tokens.left(c, room)
+  local taken = c.windows[c.start or ''] or 0
+  if taken <= 0 or c.start >= nowNs then
+    return room.quota - math.max(0, taken)
+  end
+  local ms, ns = nowMs - millis(c.start), math.fmod(now, 1000) * 1000 - tonumber(string.sub(c.start, 15))
+  if ns < 0 then
+    ms, ns = ms - 1, ns + 1000000
+  end
+  local returned, rest = scaled(room.limit, ms, c.width)
+  local more = scaled(room.limit, ns, 1000000)
+  local part = math.fmod(more, c.width)
+  returned = returned + (more - part) / c.width + quotient(part + rest, c.width)
+  return room.quota - math.max(0, taken - returned)
 end
 
 -- Reading. A counter that is named twice is loaded once.
@@ -478,13 +560,32 @@ local function load(key, item)
   return c
 end
 
+local key, at, failure = 1, 12, nil
+
+-- counted reads what items and rooms have in common.
+local function counted()
+  key = key + 1
+  local name = KEYS[key]
+  local item = {kind = ARGV[at], width = tonumber(ARGV[at + 1]), buckets = tonumber(ARGV[at + 2]), limit = tonumber(ARGV[at + 3]),
+    hits = {}, fields = {}}
+  at = at + 4
+  local c = counters[name]
+  if not c then
+    local err
+    c, err = load(name, item)
+    failure = failure or err
+    counters[name] = c
+  end
+  item.counter = c
+  return item
+end
+
 local items = {}
-local at = 10
-for i = 2, #KEYS do
-  local key, item = KEYS[i], {kind = ARGV[at], width = tonumber(ARGV[at + 1]), buckets = tonumber(ARGV[at + 2]),
-    limit = tonumber(ARGV[at + 3]), newest = ARGV[at + 4], hits = {}, fields = {}}
-  local n = tonumber(ARGV[at + 5])
-  at = at + 6
+for i = 1, tonumber(ARGV[10]) do
+  local item = counted()
+  item.newest = ARGV[at]
+  local n = tonumber(ARGV[at + 1])
+  at = at + 2
   for j = 1, n do
     item.hits[j] = tonumber(ARGV[at])
     at = at + 1
@@ -493,17 +594,30 @@ for i = 2, #KEYS do
       at = at + 1
     end
   end
-  local c = counters[key]
-  if not c then
-    local err
-    c, err = load(key, item)
-    if err then
-      return err
+  items[i] = item
+end
+
+local takes = {}
+for i = 1, tonumber(ARGV[11]) do
+  local take = {least = tonumber(ARGV[at]), most = tonumber(ARGV[at + 1]), mode = ARGV[at + 2], rooms = {}}
+  local n = tonumber(ARGV[at + 3])
+  at = at + 4
+  for j = 1, n do
+    local room = counted()
+    room.quota, room.cost, room.countRejected = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), ARGV[at + 2] == '1'
+    at = at + 3
+    if take.mode == LEASE then
+      room.reserve, room.quantum, room.parts = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
+      at = at + 3
     end
-    counters[key] = c
+    room.hits = room.kind == '3' and {0, 0} or {0}
+    take.rooms[j] = room
   end
-  item.counter = c
-  items[#items + 1] = item
+  takes[i] = take
+end
+
+if failure then
+  return failure
 end
 
 -- Adding, in memory.
@@ -511,6 +625,87 @@ if apply then
   for _, item in ipairs(items) do
     item.counter.kind.add(item.counter, item)
   end
+end
+
+-- Takes, as backend.Clock.Decide.
+
+local function unitsOf(take, room)
+  local least, left = take.least * room.cost, room.left
+  if room.limit == 0 or least > MAX_HITS or left < least then
+    return 0
+  end
+  if room.cost == 0 then
+    return take.most
+  end
+  if take.mode == LEASE then
+    left = left - math.min(left, room.reserve)
+    left = math.min(left, math.max(least, quotient(left, room.parts), room.quantum))
+  end
+  return math.min(take.most, quotient(left, room.cost))
+end
+
+local function rejected(take, room)
+  local hits = take.least * room.cost
+  if not room.countRejected or hits > room.quota or room.left >= hits then
+    return 0
+  end
+  return room.kind == '5' and math.min(hits, math.max(0, room.left)) or hits
+end
+
+local function decide(take)
+  local units = take.mode == REFUSED and 0 or take.most
+  for _, room in ipairs(take.rooms) do
+    local c = room.counter
+    room.left, room.newest = c.kind.left(c, room), c.kind.number(c, now)
+    room.fields[1] = room.newest
+    units = math.min(units, unitsOf(take, room))
+  end
+  if units < take.least then
+    units = 0
+  end
+  for _, room in ipairs(take.rooms) do
+    room.hits[1] = units > 0 and units * room.cost or rejected(take, room)
+    if room.hits[1] > 0 then
+      room.counter.kind.add(room.counter, room)
+    end
+  end
+  return units
+end
+
+-- remembered is the time when a push's takes were decided, and the units that they got.
+local function remembered()
+  local name, units = digits(sequence), {}
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], name, name)) do
+    local time, list = string.match(member, '^' .. name .. ':(%d+):([%d,]+)$')
+    if time and isNanos(time) then
+      for n in string.gmatch(list, '%d+') do
+        units[#units + 1] = integer(n) or 0
+      end
+      return time, units
+    end
+  end
+  return nowNs, units
+end
+
+local granted, grants = {}, {}
+if #takes > 0 then
+  local time, units, expires = nowNs, {}, senderExpires
+  if state == '1' then
+    time, units = remembered()
+  end
+  local us = tonumber(string.sub(time, 1, 17))
+  for i, take in ipairs(takes) do
+    granted[i] = digits(apply and decide(take) or units[i] or 0)
+    grants[#grants + 1] = granted[i]
+    grants[#grants + 1] = time
+    for _, room in ipairs(take.rooms) do
+      local c = room.counter
+      room.newest = c.kind.number(c, us)
+      c.kind.answer(c, room, grants)
+    end
+  end
+  -- A copy that is late enough decides its takes anew: they need not be remembered as long as hits are.
+  senderExpires = expires
 end
 
 -- Writing. From here on nothing can fail, save that Redis refuses the first write.
@@ -551,15 +746,24 @@ if apply then
     redis.call('UNLINK', KEYS[1])
   end
   redis.call('ZADD', KEYS[1], digits(floor), 'floor', digits(sequence), digits(sequence))
+  if #takes > 0 then
+    redis.call('ZADD', KEYS[1], digits(sequence), digits(sequence) .. ':' .. nowNs .. ':' .. table.concat(granted, ','))
+  end
   redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', '(' .. digits(floor))
   if redis.call('PTTL', KEYS[1]) < senderExpires - nowMs then
     redis.call('PEXPIRE', KEYS[1], digits(senderExpires - nowMs))
   end
+elseif state ~= '0' then
+  -- WAIT waits for the last write of its connection, and what was applied before may have been another's.
+  redis.call('PEXPIRE', KEYS[1], digits(math.max(redis.call('PTTL', KEYS[1]), SENDER_LIFE)))
 end
 
 -- Answering.
-local reply = {nowNs, duplicate and '1' or '0', digits(applied), digits(returned), digits(dropped), digits(repaired)}
+local reply = {nowNs, state, digits(applied), digits(returned), digits(dropped), digits(repaired)}
 for _, item in ipairs(items) do
   item.counter.kind.answer(item.counter, item, reply)
+end
+for _, value in ipairs(grants) do
+  reply[#reply + 1] = value
 end
 return reply

@@ -1,10 +1,11 @@
-// Package redis is a [backend.Store] in Redis 6 or later, or a server that speaks and scripts like it. Any number of
-// backends may share one, and they agree on the time, which is Redis's.
+// Package redis is a [backend.Store] in Redis 6 or later, or a server that speaks and scripts like it, or in a Redis Cluster. Any
+// number of backends may share one, and they agree on the time, which is Redis's.
 //
-// A namespace N has these keys, all with one hash tag:
+// A namespace N has these keys:
 //
 //	weir:{N}:counter:<identity in hex>:<kind>:<ordinal>:<width in ms>   hash: window to hits
-//	weir:{N}:sender:<sender in hex>                                     sorted set: sequences applied, and the floor
+//	weir:{N}:sender:<sender in hex>                                     sorted set: sequences applied, their grants, and the floor
+//	weir:{N}:nodes                                                      sorted set: nodes, and when they joined
 //
 // Counters of kind 4 have :<precision in ns> behind them. A token bucket's hash has its limit besides.
 //
@@ -12,25 +13,48 @@
 // breaks, as it can't be applied twice. Redis must not evict keys that have not expired (maxmemory-policy noeviction or
 // volatile-ttl), or hits are forgotten. A key or a field under these names that the store has not written does no harm:
 // it is not counted, and replaced when its counter is next written.
+//
+// # Redis Cluster
+//
+// In a cluster the counters and senders of a namespace are in 32 partitions, with hash tags {N/000} to {N/332}, which lie evenly
+// among the slots. A key's identity, and with it all of its limits, is in one partition. A push costs one script for each partition
+// that it touches, which are sent together. Each partition has a record of the sender of its own: a push of which some partitions
+// have failed, for instance while a replica takes over or a slot moves, is an error; it is sent again whole, and each partition
+// applies it once.
+//
+// A take whose rooms are in one partition is one step, as on one server. One whose rooms are in several takes a step, and a round
+// trip, for each, and another one if it gives back what the first have granted and a later one has not; each step has its record of the
+// sender, with :1, :2 and so on, or :last behind its key. It never passes more than the
+// limits, gets all of its rooms or none in the end, and can be sent again from wherever it broke off, to the same answer. But until
+// then its hits are missing for others, whose takes may be refused for them, and are seen in totals; if its sender is gone for ever
+// half-way, they are missing until their window ends. A window that starts with its first hit has begun even if that is given back.
+//
+// A counter goes by the clock of the server that has it. The time of an answer is the earliest of the servers that were asked. A
+// lease over several partitions is refused while their servers' clocks are in different windows, or if it has a room of a
+// sliding log, as the grant's one time would name none of their windows.
+//
+// # Replicas
+//
+// Redis answers before its replicas have a write: what it has answered is lost if the server is, and a replica takes over. With
+// wait_replicas=n in the URL a push is answered when n replicas of each of its servers have it, or else fails after a second. Then
+// it is sent again, so that hits survive the server; but while it has fewer replicas nothing is counted on it.
 package redis
 
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	_ "embed"
-	"encoding/hex"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
+	"sync"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"weir/backend"
-	"weir/window"
 	"weir/wire"
 )
 
@@ -39,30 +63,58 @@ type Options struct {
 	// Now is the clock that the store goes by in place of Redis's if it is not nil. It is for tests: keys expire in
 	// Redis when their time has passed there, too.
 	Now func() time.Time
+	// RootCAs are who may have signed the certificates of servers; the system's if nil.
+	RootCAs *x509.CertPool
 }
 
 // Store is a [backend.Store]. Use [Open] to make one.
 type Store struct {
-	client *goredis.Client
+	client goredis.UniversalClient
+	keys   keys
 	now    func() time.Time
+	// replicas is how many must have a push before it is answered.
+	replicas int
 }
 
 var _ backend.Store = (*Store)(nil)
 
-// Open returns a store in the Redis at a URL such as rediss://user:password@host:6379/0. It does not connect yet.
-// Parameters of the URL's query are those of go-redis, read_timeout among them. Errors do not repeat the URL, which may
-// hold a password.
+// Open returns a store in the Redis at a URL such as rediss://user:password@host:6379/0, or in the Redis Cluster of which
+// redis+cluster://user:password@host:6379,host:6379 names some nodes (rediss+cluster:// with TLS). It does not connect yet.
+// Parameters of the URL's query are those of go-redis, read_timeout among them, and wait_replicas, which is 0 by default. Errors
+// do not repeat the URL, which may hold a password.
 func Open(url string, o Options) (*Store, error) {
-	options, err := goredis.ParseURL(url)
+	at, err := parseURL(url)
 	if err != nil {
-		return nil, errors.New("redis url: want redis://[[user]:password@]host[:port][/database] or rediss://…, " +
-			"with special characters of the password escaped as in %2F")
+		return nil, fmt.Errorf("redis url: %w", err)
 	}
-	options.ContextTimeoutEnabled = true
-	// Commands are tried again, and more often than senders wait for; each of these tries needs not dial more than once.
-	options.DialerRetries = 1
+	s := &Store{now: o.Now, replicas: at.replicas}
+	hook := waitHook{replicas: at.replicas}
+	// Commands are tried again, and more often than senders wait for; each of these tries needs not dial more than once. Pipelines
+	// and single commands need no pools of their own.
+	if at.server != nil {
+		options := at.server
+		options.ContextTimeoutEnabled, options.DialerRetries = true, 1
+		options.PipelinePoolSize = cmp.Or(options.PipelinePoolSize, -1)
+		options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+		if options.TLSConfig != nil {
+			options.TLSConfig.RootCAs = o.RootCAs
+		}
+		client := goredis.NewClient(options)
+		client.AddHook(hook)
+		s.client, s.keys = client, keys{partitions: 1}
+		return s, nil
+	}
+	options := at.cluster
+	options.ContextTimeoutEnabled, options.DialerRetries = true, 1
+	options.PipelinePoolSize = cmp.Or(options.PipelinePoolSize, -1)
 	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	return &Store{client: goredis.NewClient(options), now: o.Now}, nil
+	if options.TLSConfig != nil {
+		options.TLSConfig.RootCAs = o.RootCAs
+	}
+	client := goredis.NewClusterClient(options)
+	client.OnNewNode(func(node *goredis.Client) { node.AddHook(hook) })
+	s.client, s.keys = client, keys{partitions: clusterPartitions}
+	return s, nil
 }
 
 // Close ends all connections.
@@ -76,140 +128,90 @@ func (s *Store) Ping(ctx context.Context) error {
 	return nil
 }
 
-//go:embed push.lua
-var pushSource string
+//go:embed join.lua
+var joinSource string
 
-var pushScript = goredis.NewScript(pushSource)
-
-// Push implements [backend.Store].
-func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (backend.Outcome, error) {
-	if err := backend.Check(p); err != nil {
-		return backend.Outcome{}, err
-	}
-	if err := ctx.Err(); err != nil {
-		return backend.Outcome{}, err
-	}
-	keys, args := s.arguments(p)
-	reply, err := pushScript.Run(ctx, s.client, keys, args...).StringSlice()
-	if err != nil {
-		return backend.Outcome{}, fmt.Errorf("redis: push: %w", err)
-	}
-	out, err := outcome(p, reply)
-	if err != nil {
-		return backend.Outcome{}, fmt.Errorf("redis: answer of the push script: %w", err)
-	}
-	return out, nil
-}
-
-// nanosFormat is of numbers that push.lua compares as strings.
-const nanosFormat = "%020d"
-
-// arguments are what push.lua describes.
-func (s *Store) arguments(p *wire.Push) (keys []string, args []any) {
-	now, hits := "", "1"
-	if s.now != nil {
-		now = strconv.FormatInt(s.now().UnixMicro(), 10)
-	}
-	if backend.IsRead(p) {
-		hits = "0"
-	}
-	keys = make([]string, 0, 1+len(p.Items))
-	keys = append(keys, senderKey(p.Namespace, p.Sender))
-	args = make([]any, 0, 9+8*len(p.Items))
-	args = append(args, now, p.Sequence, p.Floor, hits,
-		backend.SenderLife.Milliseconds(), backend.Grace.Milliseconds(), backend.Ahead.Milliseconds(), backend.WindowsAhead,
-		wire.MaxBuckets)
-	for i := range p.Items {
-		item := &p.Items[i]
-		keys = append(keys, counterKey(p.Namespace, item.Counter))
-		format, buckets := "%d", uint64(0)
-		switch window.Kind(item.Kind) {
-		case window.FirstHitWindow, window.TokenBucket:
-			format = nanosFormat
-		case window.SlidingBuckets:
-			if item.Precision != uint64(window.LogPrecision) {
-				buckets = item.WidthMillis * 1e6 / item.Precision
-			}
-		}
-		args = append(args, item.Kind, item.WidthMillis, buckets, item.Limit, fmt.Sprintf(format, item.Newest), len(item.Hits))
-		for j, h := range item.Hits {
-			args = append(args, h)
-			if window.Kind(item.Kind) == window.SlidingBuckets {
-				args = append(args, fmt.Sprintf(nanosFormat, item.Newest-item.Ages[j]))
-			}
-		}
-	}
-	return keys, args
-}
-
-// outcome reads the script's reply.
-func outcome(p *wire.Push, reply []string) (out backend.Outcome, err error) {
-	next := func() (n uint64) {
-		if err != nil {
-			return 0
-		}
-		if len(reply) == 0 {
-			err = errors.New("too short")
-			return 0
-		}
-		n, err = strconv.ParseUint(reply[0], 10, 64)
-		reply = reply[1:]
-		return n
-	}
-	out.Answer.NowNanos = next()
-	out.Duplicate = next() != 0
-	out.Applied, out.Returned, out.Dropped, out.Repaired = int64(next()), int64(next()), int64(next()), int64(next())
-	out.Answer.Totals = make([]wire.Total, len(p.Items))
-	clock := backend.Clock{NowNanos: out.Answer.NowNanos}
-	for i := range p.Items {
-		item := &p.Items[i]
-		t := wire.Total{Newest: next()}
-		n := next()
-		if n > uint64(len(reply)) {
-			return out, errors.New("too short")
-		}
-		if window.Kind(item.Kind) == window.SlidingBuckets {
-			buckets := make([]backend.Window, n)
-			for j := range buckets {
-				hits := int64(next())
-				buckets[j] = backend.Window{Number: next(), Hits: hits}
-			}
-			slices.SortFunc(buckets, func(a, b backend.Window) int { return cmp.Compare(b.Number, a.Number) })
-			t = clock.BucketTotal(item, buckets)
-		} else {
-			t.Hits = make([]uint64, n)
-			for j := range t.Hits {
-				t.Hits[j] = next()
-			}
-		}
-		out.Answer.Totals[i] = t
-	}
-	return out, err
-}
+var joinScript = goredis.NewScript(joinSource)
 
 // Join implements [backend.Store].
 func (s *Store) Join(ctx context.Context, namespace string, node uint64) (nodes uint64, err error) {
-	return 1, nil
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	now := ""
+	if s.now != nil {
+		now = strconv.FormatInt(s.now().UnixMicro(), 10)
+	}
+	nodes, err = joinScript.Run(ctx, s.client, []string{s.keys.nodes(namespace)}, now, fmt.Sprintf("%016x", node),
+		backend.NodeLife.Microseconds()).Uint64()
+	if err != nil {
+		s.reload(ctx)
+		return 0, fmt.Errorf("redis: join: %w", err)
+	}
+	return nodes, nil
 }
 
-// Counters implements [backend.Store]. It walks all keys of the database, and remembers which counters it has visited.
+// reload has a cluster's client ask soon who has which keys, as it does by itself only after a while or a redirection.
+func (s *Store) reload(ctx context.Context) {
+	if cluster, ok := s.client.(*goredis.ClusterClient); ok {
+		cluster.ReloadState(ctx)
+	}
+}
+
+// Counters implements [backend.Store]. It walks all keys of the database, or of all masters of a cluster one after the other, and
+// remembers which counters it has visited. One that moves to another master meanwhile may be missed.
 func (s *Store) Counters(ctx context.Context, namespace string, widths []uint64, visit func(backend.Counter) error) error {
+	servers, err := s.servers(ctx)
+	if err != nil {
+		return fmt.Errorf("redis: %w", err)
+	}
 	visited := make(map[wire.Counter]struct{})
+	for _, server := range servers {
+		if err := s.scan(ctx, server, namespace, func(c wire.Counter) bool {
+			_, twice := visited[c]
+			visited[c] = struct{}{}
+			return !twice && (len(widths) == 0 || slices.Contains(widths, c.WidthMillis))
+		}, visit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// servers are those that have keys.
+func (s *Store) servers(ctx context.Context) (servers []*goredis.Client, err error) {
+	switch client := s.client.(type) {
+	case *goredis.Client:
+		servers = append(servers, client)
+	case *goredis.ClusterClient:
+		var mu sync.Mutex
+		err = client.ForEachMaster(ctx, func(_ context.Context, master *goredis.Client) error {
+			mu.Lock()
+			defer mu.Unlock()
+			servers = append(servers, master)
+			return nil
+		})
+	}
+	return servers, err
+}
+
+// scan visits those counters of a namespace on a server that are wanted.
+func (s *Store) scan(ctx context.Context, server *goredis.Client, namespace string, wanted func(wire.Counter) bool,
+	visit func(backend.Counter) error) error {
 	var cursor uint64
 	for {
-		keys, next, err := s.client.Scan(ctx, cursor, counterPrefix(namespace)+"*", 1000).Result()
+		found, next, err := server.Scan(ctx, cursor, s.keys.counters(namespace), 1000).Result()
 		if err != nil {
+			s.reload(ctx)
 			return fmt.Errorf("redis: scan: %w", err)
 		}
 		var counters []wire.Counter
-		for _, key := range keys {
-			c, ok := parseCounterKey(namespace, key)
-			if _, twice := visited[c]; ok && !twice {
-				visited[c] = struct{}{}
+		for _, key := range found {
+			if c, ok := s.keys.parse(namespace, key); ok && wanted(c) {
 				counters = append(counters, c)
 			}
 		}
-		live, err := s.live(ctx, namespace, counters)
+		live, err := s.live(ctx, server, namespace, counters)
 		if err != nil {
 			return fmt.Errorf("redis: counters: %w", err)
 		}
@@ -224,22 +226,21 @@ func (s *Store) Counters(ctx context.Context, namespace string, widths []uint64,
 	}
 }
 
-// live reads counters, and returns those that have a window that counts.
-func (s *Store) live(ctx context.Context, namespace string, counters []wire.Counter) ([]backend.Counter, error) {
+// live reads counters that a server has, and returns those that have a window that counts.
+func (s *Store) live(ctx context.Context, server *goredis.Client, namespace string, counters []wire.Counter) ([]backend.Counter, error) {
 	if len(counters) == 0 {
 		return nil, nil
 	}
-	pipe := s.client.Pipeline()
-	serverTime := pipe.Time(ctx)
+	pipe := s.client.Pipeline() // which follows those that have moved
 	hashes := make([]*goredis.MapStringStringCmd, len(counters))
 	for i, c := range counters {
-		hashes[i] = pipe.HGetAll(ctx, counterKey(namespace, c))
+		hashes[i] = pipe.HGetAll(ctx, s.keys.counter(namespace, c))
 	}
 	// A key of another type fails alone, and is not ours.
 	if _, err := pipe.Exec(ctx); err != nil && !wrongType(err) {
 		return nil, err
 	}
-	now, err := serverTime.Result()
+	now, err := server.Time(ctx).Result()
 	if err != nil {
 		return nil, err
 	}
@@ -279,40 +280,4 @@ func parseWindows(fields map[string]string) []backend.Window {
 		}
 	}
 	return windows
-}
-
-func counterPrefix(namespace string) string { return "weir:{" + namespace + "}:counter:" }
-
-func counterKey(namespace string, c wire.Counter) string {
-	key := fmt.Sprintf("%s%x:%d:%d:%d", counterPrefix(namespace), c.ID, c.Kind, c.Ordinal, c.WidthMillis)
-	if c.Precision != 0 {
-		key += fmt.Sprintf(":%d", c.Precision)
-	}
-	return key
-}
-
-func senderKey(namespace string, sender uint64) string {
-	return fmt.Sprintf("weir:{%s}:sender:%016x", namespace, sender)
-}
-
-// parseCounterKey takes apart what counterKey has made, and nothing else.
-func parseCounterKey(namespace, key string) (c wire.Counter, ok bool) {
-	parts := strings.Split(strings.TrimPrefix(key, counterPrefix(namespace)), ":")
-	if len(parts) < 4 || len(parts) > 5 || len(parts[0]) != hex.EncodedLen(len(c.ID)) {
-		return c, false
-	}
-	_, errID := hex.Decode(c.ID[:], []byte(parts[0]))
-	kind, errKind := strconv.ParseUint(parts[1], 10, 8)
-	ordinal, errOrdinal := strconv.ParseUint(parts[2], 10, 8)
-	width, errWidth := strconv.ParseUint(parts[3], 10, 64)
-	var precision uint64
-	var errPrecision error
-	if len(parts) == 5 {
-		precision, errPrecision = strconv.ParseUint(parts[4], 10, 64)
-	}
-	if errors.Join(errID, errKind, errOrdinal, errWidth, errPrecision) != nil {
-		return c, false
-	}
-	c.Kind, c.Ordinal, c.WidthMillis, c.Precision = uint8(kind), uint8(ordinal), width, precision
-	return c, backend.ValidCounter(c) && counterKey(namespace, c) == key
 }

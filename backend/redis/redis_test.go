@@ -277,27 +277,136 @@ func staleNanos(n int) (fields []any) {
 	return fields
 }
 
-// TestLikeMemory pushes the same at random to Redis and to the memory store, whose arithmetic is exact, and wants the
-// same outcomes and contents.
 func TestLikeMemory(t *testing.T) {
+	likeMemory(t, func(now func() time.Time) backend.Store { return open(t, redistest.Start(t).URL(), now) }, 1)
+}
+
+// likeMemory pushes the same at random to a store and to the memory store, whose arithmetic is exact, and wants the same outcomes and
+// contents. The rooms of a take are of so many keys.
+func likeMemory(t *testing.T, open func(now func() time.Time) backend.Store, ids byte) {
 	now := epoch
 	clock := func() time.Time { return now }
-	store, exact := open(t, redistest.Start(t).URL(), clock), memory.New(memory.Options{Now: clock})
+	store, exact := open(clock), memory.New(memory.Options{Now: clock})
 	random := rand.New(rand.NewPCG(3, 4))
 	// Redis expires keys by a clock of its own: widths are such that the test is over before.
 	widths := []uint64{59_999, 60_000, 600_000, 86_400_000, wire.MaxWidthMillis}
 	limits := []uint64{0, 1, 3, 7, 10, 64, 1000, 99_991}
-	for seq := uint64(1); seq <= 3000; seq++ {
+	// One counter has one limit: at another it would expire at another time.
+	anItem := func() wire.Item {
+		limit := random.IntN(len(limits))
+		it := randomItem(random, now, widths[random.IntN(len(widths))], limits[limit])
+		it.Ordinal = uint8(limit)
+		it.ID[0] = byte(random.UintN(uint(ids)))
+		return it
+	}
+	var granted, refused, leased int
+	var recent [16]*wire.Push
+	for seq := uint64(1); seq <= 5000; seq++ {
 		// Times of all sizes.
 		now = now.Add(time.Duration(random.Uint64N(1<<random.UintN(44))/1000) * time.Microsecond)
 		p := &wire.Push{Namespace: "ns", Sender: seq % 3, Sequence: seq, Floor: seq - min(seq, 5)}
-		for range 1 + random.IntN(4) {
-			// One counter has one limit: at another it would expire at another time.
-			limit := random.IntN(len(limits))
-			it := randomItem(random, now, widths[random.IntN(len(widths))], limits[limit])
-			it.Ordinal = uint8(limit)
-			p.Items = append(p.Items, it)
+		for range random.IntN(4) {
+			p.Items = append(p.Items, anItem())
 		}
+		for range random.IntN(3) {
+			p.Takes = append(p.Takes, randomTake(random, anItem, ids > 1))
+		}
+		if ids > 1 && len(p.Takes) > 0 {
+			// What one part of a take has, until another has less, is seen by the rest of the push.
+			p.Items, p.Takes = nil, p.Takes[:1]
+		}
+		switch copied := random.IntN(8) == 0 && seq > 16; {
+		case copied && ids == 1:
+			p = recent[random.IntN(len(recent))]
+		case copied:
+			// What is below the floor of some partitions is not forgotten by others.
+			p = recent[(seq-1)%16]
+		}
+		recent[seq%16] = p
+		nodes := random.Uint64N(6)
+		got, err := store.Push(t.Context(), p, nodes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := exact.Push(t.Context(), p, nodes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Fatalf("push %d at %d, %d nodes: %+v\n%+v\ngot  %+v\nwant %+v", seq, now.UnixNano(), nodes, p.Items, p.Takes, got, want)
+		}
+		if seq%500 == 0 {
+			// Hits that several partitions gave back leave windows of none.
+			if got, want := contents(t, store, ids == 1), contents(t, exact, ids == 1); !reflect.DeepEqual(got, want) {
+				t.Fatalf("after push %d: counters\n%+v\nwant\n%+v", seq, got, want)
+			}
+		}
+		for i, g := range got.Answer.Grants {
+			switch {
+			case got.Duplicate:
+			case g.Units == 0:
+				refused++
+			case p.Takes[i].Lease:
+				leased++
+			default:
+				granted++
+			}
+		}
+	}
+	if granted < 300 || refused < 300 || leased < 300 {
+		t.Errorf("%d takes granted, %d leases, %d refused; want many of each", granted, leased, refused)
+	}
+}
+
+// randomTake has rooms of the counters of items. Where they may be in several partitions, none is a window that starts with its first
+// hit: one that was given back leaves it begun.
+func randomTake(random *rand.Rand, item func() wire.Item, apart bool) wire.Take {
+	take := wire.Take{Least: 1 + random.Uint64N(3), Lease: random.IntN(2) == 0}
+	take.Most = take.Least + random.Uint64N(1<<random.UintN(20))
+	for wanted := 1 + random.IntN(3); len(take.Rooms) < wanted; {
+		it := item()
+		r := wire.Room{Counter: it.Counter, Limit: it.Limit, CountRejected: random.IntN(2) == 0}
+		switch window.Kind(r.Kind) {
+		case window.TokenBucket:
+			r.Burst = 1 + random.Uint64N(2*r.Limit+1)
+		case window.FirstHitWindow:
+			if apart && wanted > 1 {
+				continue
+			}
+		}
+		if r.Cost = random.Uint64N(1<<random.UintN(uint(bits.Len64(r.Limit+1))) + 1); take.Lease {
+			r.Cost = max(r.Cost, 1)
+		}
+		if !slices.ContainsFunc(take.Rooms, func(other wire.Room) bool { return other.Counter == r.Counter }) {
+			take.Rooms = append(take.Rooms, r)
+		}
+	}
+	return take
+}
+
+// TestTakePrecision takes all that is left, at numbers for which doubles can't hold the products.
+func TestTakePrecision(t *testing.T) {
+	now := epoch
+	clock := func() time.Time { return now }
+	store, exact := open(t, redistest.Start(t).URL(), clock), memory.New(memory.Options{Now: clock})
+	random := rand.New(rand.NewPCG(10, 11))
+	for seq := uint64(1); seq <= 1000; seq++ {
+		of := wire.Counter{ID: wire.ID{byte(seq >> 8), byte(seq)}, Kind: uint8(window.TokenBucket),
+			WidthMillis: []uint64{60_000, 3_600_000, 86_400_000, wire.MaxWidthMillis}[random.IntN(4)]}
+		limit := 1 + random.Uint64N(1<<(1+random.UintN(53)))
+		limit = min(limit, wire.MaxHits)
+		used := int64(1 + random.Uint64N(limit))
+		width := time.Duration(of.WidthMillis) * time.Millisecond
+		start := epoch.Add(time.Duration(random.Int64N(int64(time.Second))))
+		it := wire.Item{Counter: of, Limit: limit, Newest: uint64(start.UnixNano()), Hits: []int64{used}}
+		now = epoch.Add(time.Second + time.Duration(random.Int64N(int64(width))/1000*1000))
+		if random.IntN(2) == 0 {
+			it.Kind = uint8(window.SlidingWindow)
+			it.Newest = uint64(now.UnixNano())/uint64(width) - 1
+		}
+		p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: seq, Floor: seq, Items: []wire.Item{it}, Takes: []wire.Take{{
+			Least: 1, Most: wire.MaxHits, Rooms: []wire.Room{{Counter: it.Counter, Limit: limit, Burst: limit, Cost: 1}},
+		}}}
 		got, err := store.Push(t.Context(), p, 1)
 		if err != nil {
 			t.Fatal(err)
@@ -306,47 +415,8 @@ func TestLikeMemory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !reflect.DeepEqual(got, want) {
-			t.Fatalf("push %d at %d: %+v\ngot  %+v\nwant %+v", seq, now.UnixNano(), p.Items, got, want)
-		}
-		if seq%500 == 0 {
-			if got, want := contents(t, store), contents(t, exact); !reflect.DeepEqual(got, want) {
-				t.Fatalf("after push %d: counters\n%+v\nwant\n%+v", seq, got, want)
-			}
-		}
-	}
-}
-
-// TestTokenPrecision reads token buckets just before and after they are full, at limits for which doubles can't hold
-// the products.
-func TestTokenPrecision(t *testing.T) {
-	now := epoch
-	store := open(t, redistest.Start(t).URL(), func() time.Time { return now })
-	random := rand.New(rand.NewPCG(8, 9))
-	for seq := uint64(1); seq <= 500; seq++ {
-		width := []uint64{60_000, 86_400_000, wire.MaxWidthMillis}[random.IntN(3)]
-		limit, taken := 1+random.Uint64N(1<<(20+random.UintN(33))), 1+random.Uint64N(1<<(20+random.UintN(33)))
-		taken = min(taken, 2*limit)
-		it := wire.Item{Counter: wire.Counter{ID: wire.ID{byte(seq >> 8), byte(seq)}, Kind: uint8(window.TokenBucket), WidthMillis: width},
-			Limit: limit, Newest: uint64(epoch.UnixNano()), Hits: []int64{int64(taken)}}
-		hi, lo := bits.Mul64(taken, width*1e6)
-		after, _ := bits.Div64(hi, lo, limit)
-		for _, step := range []struct {
-			after time.Duration
-			full  bool
-		}{{0, after == 0}, {time.Duration(after) - time.Microsecond, false}, {time.Duration(after) + 2*time.Microsecond, true}} {
-			if step.after < 0 {
-				continue
-			}
-			now = epoch.Add(step.after).Truncate(time.Microsecond)
-			out, err := store.Push(t.Context(), &wire.Push{Namespace: "ns", Sender: 1, Sequence: seq, Floor: seq, Items: []wire.Item{it}}, 1)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := out.Answer.Totals[0].Hits[0]; (got == 0) != step.full {
-				t.Fatalf("%d taken at %d in %d ms: %d are missing after %v, want full: %v", taken, limit, width, got, step.after, step.full)
-			}
-			it.Hits[0] = 0
+		if got, want := got.Answer.Grants[0].Units, want.Answer.Grants[0].Units; got != want {
+			t.Fatalf("%+v of %d at %v: %d units, want %d", it, limit, now, got, want)
 		}
 	}
 }
@@ -373,10 +443,16 @@ func randomItem(random *rand.Rand, now time.Time, widthMillis, limit uint64) wir
 	return it
 }
 
-// contents are a store's counters, in order.
-func contents(t *testing.T, s backend.Store) (counters []backend.Counter) {
+// contents are a store's counters, in order; windows without hits among them or not.
+func contents(t *testing.T, s backend.Store, empty bool) (counters []backend.Counter) {
 	t.Helper()
 	err := s.Counters(t.Context(), "ns", nil, func(c backend.Counter) error {
+		if !empty {
+			c.Windows = slices.DeleteFunc(c.Windows, func(w backend.Window) bool { return w.Hits == 0 })
+			if len(c.Windows) == 0 {
+				return nil
+			}
+		}
 		slices.SortFunc(c.Windows, func(a, b backend.Window) int { return cmp.Compare(a.Number, b.Number) })
 		counters = append(counters, c)
 		return nil
@@ -413,6 +489,77 @@ func TestForeignKeysAreNotCounted(t *testing.T) {
 	})
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// TestGrants looks at what is remembered of takes: as much as may be sent again, and what is there in its place is no harm.
+func TestGrants(t *testing.T) {
+	server := redistest.Start(t)
+	store, client := open(t, server.URL(), atEpoch), raw(t, server)
+	push := func(sequence, floor uint64) backend.Outcome {
+		t.Helper()
+		room := wire.Room{Counter: counter(window.FixedWindow, 1, time.Minute), Limit: 1000, Cost: 1}
+		out, err := store.Push(t.Context(), &wire.Push{Namespace: "ns", Sender: 0xab, Sequence: sequence, Floor: floor,
+			Takes: []wire.Take{{Least: 1, Most: 3, Rooms: []wire.Room{room}}, {Least: 1, Most: 1, Rooms: []wire.Room{room}}}}, 1)
+		if err != nil || len(out.Answer.Grants) != 2 {
+			t.Fatalf("outcome %+v, error %v", out, err)
+		}
+		return out
+	}
+	for sequence := uint64(1); sequence <= 20; sequence++ {
+		push(sequence, sequence-min(sequence, 2))
+	}
+	grants := fmt.Sprintf("20:%020d:3,1", epoch.UnixNano())
+	if got, err := client.ZRange(t.Context(), sender, 0, -1).Result(); err != nil || len(got) != 7 || !slices.Contains(got, grants) {
+		t.Errorf("record %q, error %v; want the floor, and three sequences with their grants", got, err)
+	}
+	for name, test := range map[string]struct {
+		members []string
+		want    [2]uint64
+	}{
+		"as it was":       {[]string{grants}, [2]uint64{3, 1}},
+		"gone":            {nil, [2]uint64{0, 0}},
+		"of another push": {[]string{strings.Replace(grants, "20:", "19:", 1), strings.Replace(grants, "20:", "200:", 1)}, [2]uint64{0, 0}},
+		"too short":       {[]string{strings.TrimSuffix(grants, ",1")}, [2]uint64{3, 0}},
+		"too long":        {[]string{grants + ",7"}, [2]uint64{3, 1}},
+		"no numbers":      {[]string{strings.Replace(grants, "3,1", "x,-1", 1)}, [2]uint64{0, 0}},
+		"too large":       {[]string{strings.Replace(grants, "3,1", "9007199254740992,1", 1)}, [2]uint64{0, 1}},
+		"no time":         {[]string{"20:7:3,1"}, [2]uint64{0, 0}},
+		"empty":           {[]string{"", ":", "20:", "20::"}, [2]uint64{0, 0}},
+	} {
+		if err := client.ZRemRangeByScore(t.Context(), sender, "20", "20").Err(); err != nil {
+			t.Fatal(err)
+		}
+		for _, member := range append(test.members, "20") {
+			if err := client.ZAdd(t.Context(), sender, goredis.Z{Score: 20, Member: member}).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		out := push(20, 18)
+		if got := [2]uint64{out.Answer.Grants[0].Units, out.Answer.Grants[1].Units}; got != test.want || !out.Duplicate {
+			t.Errorf("%s: %v, outcome %+v; want %v of a duplicate", name, got, out, test.want)
+		}
+	}
+}
+
+func TestForeignNodes(t *testing.T) {
+	server := redistest.Start(t)
+	store, client := open(t, server.URL(), atEpoch), raw(t, server)
+	const nodes = "weir:{ns}:nodes"
+	for name, command := range map[string][]any{
+		"string": {"set", nodes, 1}, "hash": {"hset", nodes, "x", 1}, "never": {"zadd", nodes, "inf", "x"},
+		"always": {"zadd", nodes, "-inf", "x"}, "far ahead": {"zadd", nodes, epoch.Add(time.Hour).UnixMicro(), "x"},
+	} {
+		if err := client.Do(t.Context(), "del", nodes).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if err := client.Do(t.Context(), command...).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := store.Join(t.Context(), "ns", 1); err != nil || n != 1 {
+			t.Errorf("%s: %d nodes, error %v; want 1", name, n, err)
+		}
+		wantTTL(t, client, nodes, backend.NodeLife)
 	}
 }
 

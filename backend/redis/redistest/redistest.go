@@ -1,4 +1,4 @@
-// Package redistest runs a real Redis for tests.
+// Package redistest runs a real Redis, or a Redis Cluster, for tests.
 package redistest
 
 import (
@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -20,6 +21,8 @@ type Server struct {
 	t       testing.TB
 	dir     string
 	options []string
+	// listen are the options that make it listen at a port.
+	listen  func(port string) []string
 	cmd     *exec.Cmd
 	drained chan error
 }
@@ -31,15 +34,21 @@ type Server struct {
 // The test fails if there is no redis-server to start.
 func Start(t testing.TB, options ...string) *Server {
 	t.Helper()
+	return launch(t, func(port string) []string { return []string{"--port", port} }, func() []string { return options })
+}
+
+// launch starts a server. Where it does not start, as another process has taken its port, options are asked for again.
+func launch(t testing.TB, listen func(port string) []string, options func() []string) *Server {
+	t.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		t.Fatalf("redis-server: %v; install it: apt-get install redis-server", err)
 	}
-	s := &Server{t: t, dir: t.TempDir(), options: options}
+	s := &Server{t: t, dir: t.TempDir(), listen: listen}
 	t.Cleanup(s.Stop)
 	// Another process may take the port between its choice and its use.
 	var log string
 	for range 5 {
-		s.Addr = freeAddr(t)
+		s.Addr, s.options = freeAddr(t), options()
 		var ready bool
 		if log, ready = s.start(); ready {
 			return s
@@ -86,9 +95,9 @@ func (s *Server) start() (log string, ready bool) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	cmd := exec.Command("redis-server", append([]string{
-		"--bind", host, "--port", port, "--dir", s.dir, "--save", "", "--appendonly", "no", "--daemonize", "no",
-	}, s.options...)...)
+	cmd := exec.Command("redis-server", slices.Concat(s.listen(port), []string{
+		"--bind", host, "--dir", s.dir, "--save", "", "--appendonly", "no", "--daemonize", "no",
+	}, s.options)...)
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		s.t.Fatal(err)

@@ -1,0 +1,211 @@
+package redistest
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+)
+
+// masters is how many masters a cluster has. Each has a replica.
+const masters = 3
+
+// slots is how many there are in every Redis Cluster.
+const slots = 16384
+
+// Cluster is a Redis Cluster of a test: three masters with a third of the slots each, and a replica of each. It is not for several
+// goroutines.
+type Cluster struct {
+	// Servers are the masters and then their replicas, as they were when the cluster began.
+	Servers []*Server
+
+	t       testing.TB
+	clients []*goredis.Client
+	ids     []string
+}
+
+// StartCluster starts a cluster, and returns when all of its servers agree on it. It ends with the test.
+func StartCluster(t testing.TB) *Cluster {
+	t.Helper()
+	c := &Cluster{t: t}
+	for range 2 * masters {
+		s := launch(t, func(port string) []string { return []string{"--port", port} }, func() []string {
+			_, bus, _ := net.SplitHostPort(freeAddr(t))
+			return []string{"--cluster-enabled", "yes", "--cluster-port", bus, "--cluster-node-timeout", hasty, "--repl-diskless-sync-delay", "0"}
+		})
+		client := goredis.NewClient(&goredis.Options{Addr: s.Addr, MaxRetries: -1})
+		t.Cleanup(func() {
+			if err := client.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		c.Servers, c.clients = append(c.Servers, s), append(c.clients, client)
+		c.ids = append(c.ids, c.do(client, "cluster", "myid"))
+	}
+	for i, client := range c.clients {
+		c.do(client, "cluster", "set-config-epoch", i+1)
+		if i < masters {
+			c.do(client, "cluster", "addslotsrange", i*slots/masters, (i+1)*slots/masters-1)
+		}
+		if i > 0 {
+			host, port, _ := net.SplitHostPort(c.Servers[i].Addr)
+			c.do(c.clients[0], "cluster", "meet", host, port, c.Servers[i].options[3])
+		}
+	}
+	c.until("the servers know each other", func() bool {
+		for _, client := range c.clients {
+			if !strings.Contains(c.do(client, "cluster", "info"), fmt.Sprintf("cluster_known_nodes:%d\r\n", len(c.clients))) {
+				return false
+			}
+		}
+		return true
+	})
+	for i, client := range c.clients[masters:] {
+		c.do(client, "cluster", "replicate", c.ids[i])
+	}
+	c.until("all have replicas and agree", func() bool {
+		for i, client := range c.clients {
+			nodes := c.do(client, "cluster", "nodes")
+			if !strings.Contains(c.do(client, "cluster", "info"), "cluster_state:ok") || strings.Count(nodes, "slave") != masters {
+				return false
+			}
+			if i < masters && !strings.Contains(c.do(client, "info", "replication"), "state=online") {
+				return false
+			}
+		}
+		return true
+	})
+	c.nodeTimeout(patient)
+	return c
+}
+
+// How long servers wait for one another, in milliseconds. The shorter, the sooner they agree; but a machine that is busy with other
+// tests is no reason for a failover.
+const (
+	hasty   = "1000"
+	patient = "15000"
+)
+
+func (c *Cluster) nodeTimeout(millis string) {
+	c.t.Helper()
+	for _, client := range c.clients {
+		c.do(client, "config", "set", "cluster-node-timeout", millis)
+	}
+}
+
+// URL is the cluster's address for a store.
+func (c *Cluster) URL() string {
+	addrs := make([]string, len(c.Servers))
+	for i, s := range c.Servers {
+		addrs[i] = s.Addr
+	}
+	return "redis+cluster://" + strings.Join(addrs, ",")
+}
+
+// Client is a client of the server i alone.
+func (c *Cluster) Client(i int) *goredis.Client { return c.clients[i] }
+
+// Flush removes all keys.
+func (c *Cluster) Flush() {
+	c.t.Helper()
+	for _, client := range c.clients[:masters] {
+		c.do(client, "flushall")
+	}
+}
+
+// KillMaster kills master i of those that the cluster began with, and returns when its replica has taken over for all others.
+func (c *Cluster) KillMaster(i int) {
+	c.t.Helper()
+	c.nodeTimeout(hasty)
+	c.Servers[i].Stop()
+	c.until("the replica takes over", func() bool {
+		for j, client := range c.clients {
+			if j == i {
+				continue
+			}
+			var replica string
+			for line := range strings.Lines(c.do(client, "cluster", "nodes")) {
+				if strings.HasPrefix(line, c.ids[masters+i]) {
+					replica = line
+				}
+			}
+			// Its address, then its flags, and slots at the end.
+			if !strings.Contains(replica, "master") || !strings.Contains(replica, "-"+strconv.Itoa((i+1)*slots/masters-1)) ||
+				!strings.Contains(c.do(client, "cluster", "info"), "cluster_state:ok") {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// ReturnMaster starts a master again that was killed, and returns when it is a replica of the one that has taken over.
+func (c *Cluster) ReturnMaster(i int) {
+	c.t.Helper()
+	c.Servers[i].Restart()
+	c.until("the old master is a replica", func() bool {
+		return strings.Contains(c.do(c.clients[masters+i], "info", "replication"), "state=online")
+	})
+	c.nodeTimeout(patient)
+}
+
+// MoveSlot moves a slot with all its keys from one master to another, one key after the other, in the steps that operators' tools
+// take. It calls between before each.
+func (c *Cluster) MoveSlot(slot, from, to int, between func()) {
+	c.t.Helper()
+	source, target := c.clients[from], c.clients[to]
+	c.do(target, "cluster", "setslot", slot, "importing", c.ids[from])
+	c.do(source, "cluster", "setslot", slot, "migrating", c.ids[to])
+	host, port, _ := net.SplitHostPort(c.Servers[to].Addr)
+	for {
+		keys, err := source.ClusterGetKeysInSlot(context.Background(), slot, 1).Result()
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		between()
+		if len(keys) == 0 {
+			break
+		}
+		c.do(source, "migrate", host, port, keys[0], 0, 5000)
+	}
+	for _, client := range []*goredis.Client{target, source} {
+		c.do(client, "cluster", "setslot", slot, "node", c.ids[to])
+	}
+}
+
+// do runs a command of which any error fails the test.
+func (c *Cluster) do(client *goredis.Client, args ...any) string {
+	c.t.Helper()
+	// Not the test's context, which has ended when it cleans up.
+	reply, err := client.Do(context.Background(), args...).Result()
+	if err != nil {
+		c.t.Fatalf("redis cluster: %v: %v", args, err)
+	}
+	return fmt.Sprint(reply)
+}
+
+// until asks again and again.
+func (c *Cluster) until(what string, done func() bool) {
+	c.t.Helper()
+	for range 1500 {
+		if done() {
+			return
+		}
+		c.Pause(context.Background())
+	}
+	c.t.Fatalf("redis cluster: not in time: %s", what)
+}
+
+// Pause returns a little later. No command tells when a cluster's state changes; but one waits, for more replicas than there are.
+func (c *Cluster) Pause(ctx context.Context) {
+	for _, client := range c.clients {
+		if client.Wait(ctx, 100, 20*time.Millisecond).Err() == nil {
+			return // it is there, and a master
+		}
+	}
+}

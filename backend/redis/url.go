@@ -1,0 +1,78 @@
+package redis
+
+import (
+	"errors"
+	"fmt"
+	neturl "net/url"
+	"strconv"
+	"strings"
+
+	goredis "github.com/redis/go-redis/v9"
+)
+
+// address is what a URL says: of one server, or of a cluster.
+type address struct {
+	server   *goredis.Options
+	cluster  *goredis.ClusterOptions
+	replicas int
+}
+
+const maxReplicas = 16
+
+var errURL = errors.New("want redis://[[user]:password@]host[:port][/database] or " +
+	"redis+cluster://[[user]:password@]host[:port][,host:port…], or rediss… of either for TLS; with special characters of the password escaped as in %2F, and known parameters")
+
+// parseURL has errors that do not repeat it.
+func parseURL(url string) (address, error) {
+	scheme, rest, _ := strings.Cut(url, "://")
+	scheme, isCluster := strings.CutSuffix(scheme, "+cluster")
+	var more []string
+	if isCluster {
+		rest, more = cutHosts(rest)
+	}
+	u, err := neturl.Parse(scheme + "://" + rest)
+	if err != nil {
+		return address{}, errURL
+	}
+	query, err := neturl.ParseQuery(u.RawQuery)
+	if err != nil {
+		return address{}, errURL
+	}
+	var a address
+	if query.Has("wait_replicas") {
+		// What it has is no secret, as it has a name.
+		text := query.Get("wait_replicas")
+		if a.replicas, err = strconv.Atoi(text); err != nil || a.replicas < 0 || a.replicas > maxReplicas {
+			return address{}, fmt.Errorf("wait_replicas: want 0 to %d, got %.20q", maxReplicas, text)
+		}
+		query.Del("wait_replicas")
+	}
+	for _, host := range more {
+		query.Add("addr", host)
+	}
+	u.RawQuery = query.Encode()
+	if !isCluster {
+		if a.server, err = goredis.ParseURL(u.String()); err != nil {
+			return address{}, errURL
+		}
+		return a, nil
+	}
+	if u.Path != "" && u.Path != "/" {
+		return address{}, errors.New("want no database of a cluster, which has only one")
+	}
+	if a.cluster, err = goredis.ParseClusterURL(u.String()); err != nil {
+		return address{}, errURL
+	}
+	return a, nil
+}
+
+// cutHosts takes all hosts but the first out of what follows a URL's scheme.
+func cutHosts(rest string) (one string, more []string) {
+	end := len(rest)
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		end = i
+	}
+	user := strings.LastIndex(rest[:end], "@") + 1
+	hosts := strings.Split(rest[user:end], ",")
+	return rest[:user] + hosts[0] + rest[end:], hosts[1:]
+}
