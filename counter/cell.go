@@ -136,6 +136,17 @@ func (c *Cell) Revocable() bool { return c.revocable }
 
 // Advance brings all states to the present.
 func (c *Cell) Advance(now int64) {
+	if c.lease.Granted == 0 {
+		c.advance(now)
+		return
+	}
+	before := c.Leased()
+	c.advance(now)
+	// What has gone unused is not used.
+	c.lease.Granted -= min(before-min(before, c.Leased()), c.lease.Granted)
+}
+
+func (c *Cell) advance(now int64) {
 	for i := range c.States {
 		c.rule.Limits[i].Advance(&c.States[i], now)
 	}

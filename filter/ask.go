@@ -75,7 +75,7 @@ func (s *syncer) wait(st *stream, matched []match) bool {
 		if !s.link.connected(now) || s.link.shared.failures >= breakAfter && len(s.batches) > 0 || !s.link.enter(now, s.timeout()) {
 			return false // a push that has failed tells whether the backend is back
 		}
-		st.waiting, st.waitUntil, st.rounds = true, now+s.timeout(), 0
+		st.waiting, st.waitUntil, st.rounds, st.asked = true, now+s.timeout(), 0, 0
 		st.keepRequest(matched)
 		// A callout that the proxy does not take fails at once, before the stream is paused.
 		st.entering = true
@@ -107,6 +107,24 @@ func (s *syncer) wholeRequest(w waiter, matched []match) *take {
 	return t
 }
 
+// join has a waiter, if there is one, wait for a take.
+func (t *take) join(w waiter) {
+	if w.stream != nil {
+		w.stream.asked++
+		t.waiters = append(t.waiters, w)
+	}
+}
+
+// wanted tells whether a take that was not sent yet is still of use: it was not asked for by streams that have all gone.
+func (t *take) wanted() bool {
+	for _, w := range t.waiters {
+		if w.waits() {
+			return true
+		}
+	}
+	return len(t.waiters) == 0
+}
+
 // prefetch asks for more before the lease is used up.
 func (s *syncer) prefetch(m *match, now int64) {
 	if s.connected(now) {
@@ -119,10 +137,12 @@ func (s *syncer) prefetch(m *match, now int64) {
 func (s *syncer) wish(m *match, least uint64, w waiter) {
 	most := m.cell.Want(least, s.plugin.now())
 	if t := s.wishFor(m); t != nil {
-		t.least, t.most = min(t.least, least), max(t.most, most)
 		if w.stream != nil {
-			t.waiters = append(t.waiters, w)
+			// Each of those that wait needs its hits.
+			most = min(max(most, t.most+least), window.MaxHits)
 		}
+		t.least, t.most = min(t.least, least), max(t.most, most)
+		t.join(w)
 		return
 	}
 	id := m.cell.Sync().ID
@@ -130,9 +150,7 @@ func (s *syncer) wish(m *match, least uint64, w waiter) {
 		id = counter.Identity(m.key)
 	}
 	t := &take{parts: []claimant{{address: m.address, rule: m.rule, id: id, cost: 1}}, least: least, most: most, lease: true}
-	if w.stream != nil {
-		t.waiters = append(t.waiters, w)
-	}
+	t.join(w)
 	s.wishes = append(s.wishes, t)
 }
 
@@ -146,9 +164,10 @@ func (s *syncer) wishFor(m *match) *take {
 	return nil
 }
 
-// askAll sends the wishes, if not too many callouts are out that somebody waits for.
+// askAll sends the wishes, if not too many callouts are out that somebody waits for. It decides no stream, as one may be being decided:
+// the ticks to come do so if a callout fails at once.
 func (s *syncer) askAll() {
-	for len(s.wishes) > 0 && s.asking < maxAsking {
+	for s.dropUnwanted(); len(s.wishes) > 0 && s.asking < maxAsking; {
 		b := s.newBatch()
 		now := s.plugin.now()
 		n := 0
@@ -160,12 +179,35 @@ func (s *syncer) askAll() {
 			s.claimAlong(b, t, now)
 			s.addTake(b, t, now)
 		}
-		s.wishes = append(s.wishes[:0], s.wishes[n:]...)
+		rest := copy(s.wishes, s.wishes[n:])
+		clear(s.wishes[rest:])
+		s.wishes = s.wishes[:rest]
 		b.asking = true
 		s.asking++
 		s.post(b)
 	}
-	s.hurry(s.hurried || len(s.wishes) > 0)
+	s.hurry(s.hurried || len(s.wishes)+len(s.released) > 0)
+}
+
+// dropUnwanted drops the wishes that nobody waits for any more.
+func (s *syncer) dropUnwanted() {
+	kept := s.wishes[:0]
+	for _, t := range s.wishes {
+		if t.wanted() {
+			kept = append(kept, t)
+		}
+	}
+	clear(s.wishes[len(kept):])
+	s.wishes = kept
+}
+
+// dropWishes drops all wishes, as the backend can't be asked.
+func (s *syncer) dropWishes() {
+	for _, t := range s.wishes {
+		s.unanswered(t)
+	}
+	clear(s.wishes)
+	s.wishes = s.wishes[:0]
 }
 
 // claimAlong adds what a wish's key has pending to its batch, so that the backend decides with it, and no push of its own is needed.
@@ -242,7 +284,11 @@ func (s *syncer) settleTake(b *batch) {
 	waiters := t.waiters
 	t.waiters = nil
 	for _, w := range waiters {
-		if w.waits() {
+		if !w.waits() {
+			continue
+		}
+		// A request of several rules goes on when it has heard of all, or one had no hits.
+		if w.stream.asked--; w.stream.asked <= 0 || grant.Units == 0 {
 			s.retry(w, grant.Units > 0)
 		}
 	}
@@ -364,10 +410,11 @@ func (s *syncer) retry(w waiter, granted bool) {
 	matched := w.stream.takeUpRequest()
 	verdict := p.decide(matched, p.now())
 	if verdict == counter.Unsure {
+		w.stream.asked = 0
 		if granted && w.stream.rounds < maxRounds && proxywasm.Now() < w.stream.waitUntil && s.wait(w.stream, matched) {
 			return
 		}
-		verdict = counter.Rejected
+		verdict = p.refuse(matched, p.now())
 	}
 	s.finishWaiting(w, matched, verdict)
 }
@@ -380,27 +427,32 @@ func (s *syncer) heard(b *batch) {
 	}
 }
 
-// release decides, without the backend, the streams that wait for a batch which has failed.
-func (s *syncer) release(b *batch) {
-	for _, t := range b.takes {
-		if t.lease {
-			s.unanswered(t)
-		} else if w := t.waiters[0]; w.waits() {
-			s.giveUpOn(w)
-		}
-	}
-}
-
-// unanswered decides, without the backend, the streams that wait for a take.
+// unanswered has the streams that wait for a take decided without the backend. Not at once, as another may be being decided: by
+// decideReleased.
 func (s *syncer) unanswered(t *take) {
 	for _, w := range t.waiters {
-		if w.waits() {
-			s.giveUpOn(w)
+		switch {
+		case !w.waits():
+		case w.stream.entering:
+			s.forget(w) // who makes it wait decides it
+		default:
+			s.released = append(s.released, w)
 		}
 	}
 	if t.lease {
 		t.waiters = nil
 	}
+}
+
+// decideReleased decides, without the backend, the streams whose callouts have failed. Call it outside of a stream's callbacks.
+func (s *syncer) decideReleased() {
+	for len(s.released) > 0 {
+		w := s.released[0]
+		if s.released = s.released[1:]; w.waits() {
+			s.giveUpOn(w)
+		}
+	}
+	s.released = nil
 }
 
 // giveUpWaiting decides, without the backend, the streams that have waited long enough, and forgets those that are gone.
@@ -421,10 +473,6 @@ func (s *syncer) giveUpWaiting() {
 
 // giveUpOn decides a waiting stream without the backend.
 func (s *syncer) giveUpOn(w waiter) {
-	if w.stream.entering {
-		s.forget(w)
-		return
-	}
 	p := s.plugin
 	matched := w.stream.takeUpRequest()
 	s.finishWaiting(w, matched, p.decideAlone(matched, p.now()))
@@ -433,11 +481,9 @@ func (s *syncer) giveUpOn(w waiter) {
 // forget has a stream wait no more.
 func (s *syncer) forget(w waiter) {
 	w.stream.waiting = false
-	for i := range s.waiting {
-		if s.waiting[i] == w {
-			s.waiting = append(s.waiting[:i], s.waiting[i+1:]...)
-			return
-		}
+	// The others that are done leave when they are the first.
+	for len(s.waiting) > 0 && !s.waiting[0].waits() {
+		s.waiting = s.waiting[1:]
 	}
 }
 

@@ -23,7 +23,7 @@ type match struct {
 
 // withheld tells that a match was refused though its limits have room as far as is known here: the backend had no more for this
 // node, or decides everything and can't be reached.
-func (m *match) withheld() bool { return m.verdict != counter.Allowed && m.cell.Allows(m.cost) }
+func (m *match) withheld() bool { return m.verdict == counter.Rejected && m.cell.Allows(m.cost) }
 
 // decide takes a request's hits from all limits of all the rules that match it, or from none. The cells of the matches then
 // stand as they are after the decision. It is unsure if no rule has refused, but one has to ask the backend: nothing was taken then.
@@ -50,13 +50,31 @@ func (p *plugin) decide(matches []match, now int64) counter.Verdict {
 			}
 		}
 	}
-	for i := 0; i < len(matches) && verdict == counter.Rejected; i++ {
+	if verdict == counter.Rejected {
+		p.countRejected(matches, now)
+	}
+	return verdict
+}
+
+// countRejected counts the hits of a rejected request where the rule that has rejected it wants that.
+func (p *plugin) countRejected(matches []match, now int64) {
+	for i := range matches {
 		// A cost above the limit never passes: counted, it would only keep others of the key from passing.
 		if m := &matches[i]; m.verdict == counter.Rejected && m.rule.countRejected && m.cell.Possible(m.cost) {
 			p.charge(m, now, rejected)
 		}
 	}
-	return verdict
+}
+
+// refuse rejects a request that was unsure, as the backend did not give it hits.
+func (p *plugin) refuse(matches []match, now int64) counter.Verdict {
+	for i := range matches {
+		if m := &matches[i]; m.verdict == counter.Unsure {
+			m.verdict = counter.Rejected
+		}
+	}
+	p.countRejected(matches, now)
+	return counter.Rejected
 }
 
 // worse is what becomes of a request that two rules have a say in.
@@ -129,7 +147,8 @@ func (p *plugin) fetch(m *match) {
 
 func (p *plugin) remember(m *match, now int64) {
 	p.entry = m.cell.Append(p.entry[:0], now)
-	p.refusals.add(m.address, m.index, p.entry, now, m.cell.Revocable())
+	// Of a synced rule other nodes' hits may go, and leases come.
+	p.refusals.add(m.address, m.index, p.entry, now, m.cell.Revocable() || m.rule.counter.Synced())
 }
 
 // charging says what becomes of hits that have no room.
@@ -186,7 +205,7 @@ func (p *plugin) charge(m *match, now int64, how charging) counter.Verdict {
 
 // adopt tells whether this worker is to push what the match's cell is about to take or give back.
 func (p *plugin) adopt(m *match, now int64) bool {
-	return p.sync != nil && m.cell.Adopt(now, p.sync.connected(now))
+	return p.sync != nil && m.cell.Adopt(now, !p.sync.link.open())
 }
 
 // write writes a match's cell, unless another worker wrote its page since it was read.

@@ -55,6 +55,10 @@ type fakeVM struct {
 
 	streams uint32
 	resumed bool
+	context uint32         // the effective one
+	ended   map[uint32]int // how often a paused stream was resumed or answered
+	refuse  bool           // whether callouts fail at once
+	last    *stream        // of pause
 	// settle delivers the answers that a paused request waits for.
 	settle func(v *fakeVM)
 
@@ -134,7 +138,7 @@ func (v *fakeVM) stream() (passed bool) {
 	defer proxywasm.Use(v)()
 	v.streams++
 	s := v.plugin.NewHttpContext(v.streams)
-	v.resumed = false
+	v.resumed, v.context = false, v.streams
 	passed = s.OnHttpRequestHeaders(len(v.request), true) == types.ActionContinue
 	for rounds := 0; !passed && v.reply == nil && v.settle != nil; rounds++ {
 		if v.settle(v); rounds == 100 {
@@ -150,14 +154,64 @@ func (v *fakeVM) stream() (passed bool) {
 	return passed
 }
 
+// pause begins a request, and returns its stream if it is paused.
+func (v *fakeVM) pause(headers ...string) *stream {
+	v.t.Helper()
+	v.request = map[string][]byte{":method": []byte("GET"), ":path": []byte("/"), ":authority": []byte("shop.example")}
+	for i := 0; i < len(headers); i += 2 {
+		v.request[headers[i]] = []byte(headers[i+1])
+	}
+	v.response, v.reply = map[string]string{}, nil
+	if v.ended == nil {
+		v.ended = map[uint32]int{}
+	}
+	defer proxywasm.Use(v)()
+	v.streams++
+	v.context = v.streams
+	s := v.plugin.NewHttpContext(v.streams).(*stream)
+	v.last = s
+	passed := s.OnHttpRequestHeaders(len(v.request), true) == types.ActionContinue
+	if v.context != s.id {
+		v.t.Fatalf("stream %d left the context of %d", s.id, v.context)
+	}
+	if !passed && v.reply == nil {
+		return s
+	}
+	return nil
+}
+
+// reset ends a stream whose client is gone.
+func (v *fakeVM) reset(s *stream) {
+	defer proxywasm.Use(v)()
+	s.OnHttpStreamDone()
+}
+
 func (v *fakeVM) tick() {
 	defer proxywasm.Use(v)()
+	defer v.asPlugin()()
 	v.plugin.OnTick()
+}
+
+// asPlugin makes the plugin's context the current one, and checks that it is at the end.
+func (v *fakeVM) asPlugin() (check func()) {
+	v.context = v.plugin.id
+	return func() {
+		if v.context != v.plugin.id {
+			v.t.Errorf("a callback of the plugin left the context of %d", v.context)
+		}
+	}
+}
+
+func (v *fakeVM) end() {
+	if v.ended != nil {
+		v.ended[v.context]++
+	}
 }
 
 // answer delivers an answer to a callout. Status 0 stands for no answer at all.
 func (v *fakeVM) answer(c callout, status int, body []byte) {
 	defer proxywasm.Use(v)()
+	defer v.asPlugin()()
 	v.status, v.body = fmt.Sprint(status), body
 	c.done(status != 0)
 }
@@ -209,6 +263,7 @@ func (v *fakeVM) ReplaceResponseHeader(name string, value []byte) {
 
 func (v *fakeVM) SendLocalResponse(r *proxywasm.LocalResponse) bool {
 	v.called("reply")
+	v.end()
 	if v.response == nil {
 		v.reply = &fakeReply{}
 		return true
@@ -253,12 +308,15 @@ func (v *fakeVM) SetSharedData(key, data []byte, cas uint32) bool {
 	return true
 }
 
-func (v *fakeVM) SetContext(uint32) {}
+func (v *fakeVM) SetContext(id uint32) { v.context = id }
 
-func (v *fakeVM) ResumeRequest() { v.resumed = true }
+func (v *fakeVM) ResumeRequest() {
+	v.resumed = true
+	v.end()
+}
 
 func (v *fakeVM) Dispatch(c *proxywasm.Callout) bool {
-	if c.Cluster == "missing" {
+	if v.refuse || c.Cluster == "missing" {
 		return false
 	}
 	sent := callout{cluster: c.Cluster, headers: map[string]string{}, body: append([]byte(nil), c.Body...), done: c.Done}

@@ -96,10 +96,11 @@ func (l *link) update(change func(r *linkRecord) bool) bool {
 	return false
 }
 
+// open tells whether the breaker is.
+func (l *link) open() bool { return l.shared.failures >= breakAfter }
+
 // connected tells whether the backend can be reached, as far as is known: callouts are worth waiting for.
-func (l *link) connected(now int64) bool {
-	return l.shared.failures < breakAfter || l.retryable(now)
-}
+func (l *link) connected(now int64) bool { return !l.open() || l.retryable(now) }
 
 // retryable tells whether the last pause is over, or comes from a clock that was wrong.
 func (l *link) retryable(now int64) bool {
@@ -109,7 +110,7 @@ func (l *link) retryable(now int64) bool {
 // enter tells whether a callout may be made now. While the breaker is open, one at a time is made after each pause, for timeout at
 // most, to see whether the backend is back.
 func (l *link) enter(now, timeout int64) bool {
-	if l.read(); l.shared.failures < breakAfter {
+	if l.read(); !l.open() {
 		return true
 	}
 	return l.update(func(r *linkRecord) bool {

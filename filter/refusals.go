@@ -10,7 +10,7 @@ const (
 	// refusalHold is how long a VM relies on a refusal that it remembers. Counters only grow, so that what has no room then
 	// has none later either, until the time that the entry itself tells; but the answer's headers should not grow stale.
 	refusalHold = int64(time.Second)
-	// revocableHold is the same where rules give hits back to each other.
+	// revocableHold is the same where rules give hits back to each other, or nodes do.
 	revocableHold = int64(10 * time.Millisecond)
 
 	refusalPlaces  = 512 // a power of two

@@ -24,6 +24,7 @@ type stream struct {
 	entering  bool // it is not paused yet
 	waitUntil int64
 	rounds    int
+	asked     int // takes that it waits for
 	kept      []charge
 }
 

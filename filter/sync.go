@@ -40,6 +40,8 @@ type syncer struct {
 	wishes  []*take // that no callout has taken along yet
 	asking  int     // callouts that somebody waits for
 	waiting []waiter
+	// released are streams that wait for nothing any more, and are to be decided without the backend.
+	released []waiter
 
 	match   match // scratch
 	total   wire.Total
@@ -179,11 +181,16 @@ func (s *syncer) tick() {
 	done := s.settle(deadline)
 	s.resend(start)
 	s.giveUpWaiting()
-	if done && s.connected(start) {
+	switch {
+	case s.link.open():
+		s.dropWishes()
+		s.probe()
+	case done:
 		s.greet()
 		done = s.pushDue(start, deadline)
 		s.askAll()
 	}
+	s.decideReleased()
 	s.hurry(!done || len(s.wishes) > 0)
 }
 
@@ -205,10 +212,21 @@ func (s *syncer) greet() {
 		return
 	}
 	s.greeted = true
-	if b := s.newBatch(); s.link.enter(proxywasm.Now(), s.timeout()) {
-		b.ends = s.plugin.now() + longestPause
-		s.post(b)
+	s.postEmpty()
+}
+
+// probe looks whether the backend is back, if there is something for it, and no batch to be sent again that would tell.
+func (s *syncer) probe() {
+	if len(s.batches) == 0 && len(s.dirty)+len(s.orphans) > 0 && s.link.enter(proxywasm.Now(), s.timeout()) {
+		s.postEmpty()
 	}
+}
+
+// postEmpty sends a batch of nothing, for what every answer tells.
+func (s *syncer) postEmpty() {
+	b := s.newBatch()
+	b.ends = s.plugin.now() + longestPause
+	s.post(b)
 }
 
 func (s *syncer) timeout() int64 { return int64(s.plugin.config.Backend.Timeout) }
@@ -274,7 +292,7 @@ func (s *syncer) room(b *batch) *batch {
 
 // newBatch begins a batch.
 func (s *syncer) newBatch() (b *batch) {
-	if oldest := s.oldest(); oldest != nil && s.sequence-oldest.sequence >= maxBehind {
+	if oldest := s.oldest(); oldest != nil && oldest.state != answered && s.sequence-oldest.sequence >= maxBehind {
 		s.giveUp(oldest)
 	}
 	if n := len(s.idle); n > 0 {
@@ -308,6 +326,7 @@ func (s *syncer) oldest() *batch {
 // giveUp forgets a batch that the backend will never take.
 func (s *syncer) giveUp(b *batch) {
 	s.plugin.metrics.lost.add(b.hits)
+	s.heard(b)
 	takes := b.takes
 	b.takes = nil
 	s.finish(b)
@@ -416,24 +435,27 @@ func (s *syncer) post(b *batch) {
 		s.headers.Add("authorization", "Bearer "+backend.Token)
 	}
 	b.state, b.sentAt = sent, proxywasm.Now()
-	sequence := b.sequence
+	sender, sequence := b.sender, b.sequence
 	if !proxywasm.Dispatch(&proxywasm.Callout{
 		Plugin:        s.plugin.id,
 		Cluster:       backend.Cluster,
 		Headers:       &s.headers,
 		Body:          b.body,
 		TimeoutMillis: uint32(backend.Timeout.Milliseconds()),
-		Done:          func(ok bool) { s.done(b, sequence, ok) },
+		Done: func(ok bool) {
+			// A batch's memory is used again, and it may be sent again before this ends.
+			if b.sender == sender && b.sequence == sequence && b.state == sent {
+				s.done(b, ok)
+				s.decideReleased()
+			}
+		},
 	}) {
 		s.fail(b)
 	}
 }
 
 // done takes in the end of a callout: an answer to keep and settle, or a failure.
-func (s *syncer) done(b *batch, sequence uint64, ok bool) {
-	if b.sequence != sequence || b.state != sent {
-		return
-	}
+func (s *syncer) done(b *batch, ok bool) {
 	status, found := proxywasm.CalloutHeader(":status")
 	switch {
 	case !ok || !found || len(status) != 3:
@@ -456,8 +478,9 @@ func (s *syncer) done(b *batch, sequence uint64, ok bool) {
 	b.state = answered
 	s.link.answered(b.sentAt, proxywasm.Now(), int64(b.reader.NowNanos), b.reader.Nodes)
 	s.plugin.share(uint64(s.link.shared.nodes))
-	s.settle(s.plugin.now() + tickNanos)
+	done := s.settle(s.plugin.now() + tickNanos)
 	s.askAll()
+	s.hurry(s.hurried || !done)
 }
 
 // refusedByBackend tells whether a refusal is the backend's own, for what the batch says, and not somebody's on the way, for
@@ -483,7 +506,7 @@ func (b *batch) accept(body []byte, total *wire.Total) bool {
 		if !ok {
 			break
 		}
-		if i >= len(b.takes) || rooms != b.takes[i].rooms() {
+		if i >= len(b.takes) || rooms != b.takes[i].rooms() || grant.Units > b.takes[i].most {
 			return false
 		}
 		for range rooms {
@@ -504,12 +527,20 @@ func (s *syncer) fail(b *batch) {
 	b.failures++
 	b.retryAt = s.plugin.now() + pause/2 + rand.Int64N(pause)
 	s.link.failed(now, b.sentAt)
-	s.release(b)
+	for _, t := range b.takes {
+		s.unanswered(t)
+	}
 }
 
 // resend sends failed batches again once their pause is over, and forgets those that nobody can want any more. While the breaker is
-// open one batch tells whether the backend is back.
+// open one batch tells whether the backend is back. A callout that has not ended long after its timeout has failed.
 func (s *syncer) resend(now int64) {
+	clock := proxywasm.Now()
+	for _, b := range s.batches {
+		if ago := clock - b.sentAt; b.state == sent && (ago > s.timeout()+longestPause || ago < -longestPause) {
+			s.fail(b)
+		}
+	}
 	for i := len(s.batches) - 1; i >= 0; i-- {
 		if b := s.batches[i]; b.state == failed && now > b.ends {
 			s.finish(b)
@@ -528,7 +559,7 @@ func (s *syncer) resend(now int64) {
 	}
 }
 
-// settle takes answers into the table; first of all what somebody waits for. It reports false if there is more.
+// settle takes answers into the table. It reports false if there is more.
 func (s *syncer) settle(deadline int64) (done bool) {
 	handled := 0
 	for i := 0; i < len(s.batches); {
@@ -616,10 +647,15 @@ func (s *syncer) unfinished() bool { return len(s.dirty)+len(s.orphans)+len(s.ba
 
 // releaseAll has nobody wait any more.
 func (s *syncer) releaseAll() {
-	s.wishes = s.wishes[:0]
+	s.dropWishes()
 	for len(s.waiting) > 0 {
-		s.giveUpOn(s.waiting[0])
+		if w := s.waiting[0]; w.waits() {
+			s.giveUpOn(w)
+		} else {
+			s.forget(w)
+		}
 	}
+	s.released = nil
 }
 
 // pushAll has everything pushed, whether or not it is due: now, as far as that is possible at once, and at the ticks to come.
@@ -637,6 +673,7 @@ func (s *syncer) inherit(from *syncer) {
 		if b.state == sent {
 			b.state = failed
 		}
+		from.heard(b)
 		b.retryAt = 0
 	}
 	s.batches = append(from.batches, s.batches...)

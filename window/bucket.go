@@ -1,6 +1,9 @@
 package window
 
-import "math/bits"
+import (
+	"math"
+	"math/bits"
+)
 
 // A token bucket holds Burst tokens and gets Max back in each Width: one every Width/Max, from the moment (Start) that it was
 // taken from while it was full. It is kept as what was taken since then, so that there is nothing to round: at time t
@@ -12,13 +15,36 @@ import "math/bits"
 
 // returned is how many tokens have come back since Start at a time, but not more than were taken.
 func (l *Limit) returned(s *State, now int64) uint64 {
-	taken := s.Hits[0].Sum()
-	hi, lo := bits.Mul64(uint64(max(now-s.Start, 0)), l.Max)
+	return min(l.tokens(s.Start, now), s.Hits[0].Sum())
+}
+
+// tokens is how many come back from a time to another.
+func (l *Limit) tokens(from, to int64) uint64 {
+	hi, lo := bits.Mul64(uint64(max(to-from, 0)), l.Max)
 	if hi >= uint64(l.Width) {
-		return taken
+		return math.MaxUint64
 	}
 	tokens, _ := bits.Div64(hi, lo, uint64(l.Width))
-	return min(tokens, taken)
+	return tokens
+}
+
+// missing is how many tokens the backend's bucket lacks at a time, as far as is known: those that are leased among them.
+func (l *Limit) missing(s *State, now int64) uint64 {
+	h := &s.Hits[0]
+	taken := clamp(int64(h.Total) + max(h.Flight, 0))
+	return taken - min(taken, l.tokens(s.Start, now))
+}
+
+// wear takes from a lease, and from what is on its way back, what the backend's bucket does not lack any more: its tokens come back
+// whether or not they were used here, and beside those a lease would be more than the bucket holds. Other nodes may have taken more
+// since, so that this is rather too much.
+func (l *Limit) wear(s *State, now int64) {
+	h := &s.Hits[0]
+	missing := l.missing(s, now)
+	h.Lease = min(h.Lease, missing)
+	if h.Diff < 0 {
+		h.Diff = -int64(min(uint64(-h.Diff), missing-h.Lease))
+	}
 }
 
 // returnedAt is the time when so many tokens will have come back.
@@ -79,10 +105,13 @@ func (l *Limit) fill(s *State, now int64) {
 // Start: numbers stay small, and the state tells the same.
 func (l *Limit) refill(s *State, now int64) {
 	h := &s.Hits[0]
-	switch {
-	case h.idle() || l.Max == 0:
+	if h.idle() || l.Max == 0 {
 		return
-	case l.returned(s, now) >= h.Sum():
+	}
+	if h.Lease > 0 || h.Diff < 0 {
+		l.wear(s, now)
+	}
+	if l.returned(s, now) >= h.Sum() {
 		if h.Lease == 0 { // what is leased is missing in the backend's bucket
 			l.fill(s, now)
 		}

@@ -46,16 +46,22 @@ func (l *Limit) ReturnLease(s *State, keep uint64) {
 
 func (h *Hits) returnLease(keep uint64) {
 	if h.Lease > keep {
-		h.Diff -= int64(h.Lease - keep)
+		h.giveUp(h.Lease - keep)
 		h.Lease = keep
 	}
 }
+
+// giveUp gives back hits that the backend has counted and nobody has used.
+func (h *Hits) giveUp(hits uint64) { h.Diff = max(h.Diff-int64(min(hits, MaxHits)), -MaxHits) }
 
 // Lease takes in hits that the backend has granted at a time of its clock, with the totals that it had then, which have them. If s
 // has left the window that they were counted in, they are given back if that still counts. It reports false if nothing of s can
 // give them back: then the caller does, in the window that [Limit.LeaseNumber] names. Of newer see [Limit.Settle].
 func (l *Limit) Lease(s *State, hits uint64, at int64, newer bool, total *Totals) (kept bool) {
 	if at > s.Newest && l.numberAt(at) != l.numberAt(s.Newest) {
+		if at-s.Newest > maxBack {
+			return false
+		}
 		l.Advance(s, at) // the backend's clock is a little ahead
 	}
 	l.Learn(s, newer, total)
@@ -73,15 +79,14 @@ func (l *Limit) Lease(s *State, hits uint64, at int64, newer bool, total *Totals
 			return false
 		}
 	case TokenBucket:
-		if s.Hits[0].Total == 0 {
-			return true // all of it has come back since
-		}
+		l.leaseTokens(s, hits, at)
+		return true
 	default:
 		switch l.numberAt(s.Newest) - l.numberAt(at) {
 		case 0:
 		case 1:
 			if l.Kind == SlidingWindow {
-				s.Hits[1].Diff -= int64(min(hits, MaxHits))
+				s.Hits[1].giveUp(hits)
 			}
 			return true
 		default:
@@ -90,6 +95,22 @@ func (l *Limit) Lease(s *State, hits uint64, at int64, newer bool, total *Totals
 	}
 	s.Hits[0].lease(hits)
 	return true
+}
+
+// lateGrant is how long after its decision a grant of tokens is that of a push which was sent again.
+const lateGrant = int64(1e9)
+
+// leaseTokens takes in tokens that were taken from the backend's bucket at a time. They can be used at once, even if so few were missing
+// that all have come back while the answer was on its way: they are missing from now on then. Of a grant that was on its way for
+// longer what has come back is of no use.
+func (l *Limit) leaseTokens(s *State, hits uint64, at int64) {
+	if s.Newest-at > lateGrant {
+		hits -= min(hits, l.tokens(at, s.Newest))
+	}
+	h := &s.Hits[0]
+	if h.lease(hits); l.missing(s, s.Newest) < h.Lease {
+		s.Start, h.Total = s.Newest, h.Lease
+	}
 }
 
 // lease adds to the lease. A total that does not know of all of it yet comes from an answer that is older.

@@ -251,6 +251,9 @@ func (l *Limit) ResetAt(s *State) (at int64, ok bool) {
 	switch l.Kind {
 	case FixedWindow, SlidingWindow:
 		return l.end(s), true
+	case TokenBucket: // what is leased is there
+		at = max(l.returnedAt(s, s.Hits[0].Sum()), s.Newest)
+		return at, at > s.Newest
 	}
 	at = l.ForgetAt(s)
 	return at, at > s.Newest
@@ -264,7 +267,7 @@ func (l *Limit) ForgetAt(s *State) int64 {
 	case s.Hits[0].idle() && s.Hits[1].idle():
 		return s.Newest
 	case l.Kind == TokenBucket:
-		return max(l.returnedAt(s, s.Hits[0].Sum()), s.Newest)
+		return max(l.returnedAt(s, s.Hits[0].Sum()+s.Hits[0].Lease), s.Newest)
 	case l.Kind == SlidingWindow && !s.Hits[0].idle():
 		return l.end(s) + l.Width
 	}

@@ -1,0 +1,510 @@
+package filter
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/counter"
+	"weir/proxywasm"
+)
+
+const (
+	perUser = `{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": 50, "window": "1h", "algorithm": "fixed_window"}]}`
+	// scarce has a limit so small that nodes ask before each hit.
+	scarce = `{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": 5, "window": "1h", "algorithm": "fixed_window"}]}`
+)
+
+// algorithms are windows so long that none ends, and so that a token needs longer to come back than a test lasts.
+var algorithms = []string{
+	`"window": "300d", "algorithm": "fixed_window"`,
+	`"window": "300d"`,
+	`"window": "300d", "algorithm": "fixed_window", "start": "first_hit"`,
+	`"window": "300d", "precision": "150d"`,
+	`"window": "300d", "algorithm": "sliding_log"`,
+	`"window": "300d", "algorithm": "token_bucket"`,
+}
+
+func (w *world) pass(d time.Duration) {
+	w.now += int64(d)
+	for _, p := range w.proxies {
+		p.now = w.now
+	}
+}
+
+// quiet waits until there is nothing to do any more.
+func (w *world) quiet() {
+	w.lossBefore, w.lossAfter = 0, 0
+	for range 400 {
+		w.advance(500 * time.Millisecond)
+	}
+}
+
+// leased is what a proxy has leased of a rule, for a user, or of a rule without a key.
+func (v *fakeVM) leased(rule int, user string) uint64 {
+	r := &v.plugin.rules[rule]
+	key := append([]byte(nil), r.keyPrefix...)
+	if user != "" {
+		key = counter.AppendPart(key, user)
+	}
+	m := &match{rule: r, address: v.plugin.table.Address(key)}
+	defer proxywasm.Use(v)()
+	v.plugin.read(m, v.plugin.now())
+	var leased uint64
+	for i := range m.cell.States {
+		leased = max(leased, r.counter.Limits[i].Leased(&m.cell.States[i]))
+	}
+	return leased
+}
+
+// sends are the headers that a stream adds to its response.
+func (s *stream) sends() map[string]string {
+	got := map[string]string{}
+	for _, f := range s.headers.fields {
+		got[f.name] = string(s.headers.values[f.start:f.end])
+	}
+	return got
+}
+
+// left describes what a VM still has to do.
+func (v *fakeVM) left() string {
+	s := v.plugin.sync
+	if s.unfinished() || len(s.wishes)+len(s.waiting)+len(s.released)+s.asking != 0 {
+		return fmt.Sprintf("%d dirty, %d orphans, %d batches, %d wishes, %d waiting, %d released, %d asking",
+			len(s.dirty), len(s.orphans), len(s.batches), len(s.wishes), len(s.waiting), len(s.released), s.asking)
+	}
+	return ""
+}
+
+// Ten nodes of two workers each, in any order of gets, sets, ticks and answers: never above the limit, and when all is quiet sums are
+// what has passed, and nobody holds anything back.
+func TestTenNodes(t *testing.T) {
+	for _, algorithm := range algorithms {
+		for seed := range uint64(3) {
+			w := newWorld(t, 10, 2, synced("0.05", fmt.Sprintf(`
+				{"name": "a", "key": [{"header": "x-user"}], "limits": [{"limit": 60, %s}, {"limit": 70, "window": "366d"}]},
+				{"name": "b", "limits": [{"limit": 90, %[1]s}]}`, algorithm)))
+			w.random = rand.New(rand.NewPCG(seed, 5))
+			passed := w.interleave()
+			w.quiet()
+			if passed > 90 || passed < 85 {
+				t.Errorf("%s, seed %d: passed %d of 90", algorithm, seed, passed)
+			}
+			if got := w.sum(); got != 3*passed {
+				t.Errorf("%s, seed %d: the backend has %d hits of three limits, want 3 × %d", algorithm, seed, got, passed)
+			}
+			for _, v := range w.vms {
+				if left := v.left(); left != "" {
+					t.Errorf("%s, seed %d: %s", algorithm, seed, left)
+				}
+			}
+			for _, p := range w.proxies {
+				v := w.vmOf(p)
+				for user := range 5 {
+					if n := v.leased(0, fmt.Sprint(user)); n != 0 {
+						t.Errorf("%s, seed %d: %d hits are leased when all is quiet", algorithm, seed, n)
+					}
+				}
+				if n := v.leased(1, ""); n != 0 {
+					t.Errorf("%s, seed %d: %d hits are leased when all is quiet", algorithm, seed, n)
+				}
+			}
+		}
+	}
+}
+
+func (w *world) vmOf(p *fakeProxy) *fakeVM {
+	for _, v := range w.vms {
+		if v.fakeProxy == p {
+			return v
+		}
+	}
+	return nil
+}
+
+// A thousand hits in a window, leased by nodes that come and go quiet: never above the limit, and hardly below it.
+func TestTenNodesLease(t *testing.T) {
+	for _, algorithm := range algorithms {
+		if strings.Contains(algorithm, "log") {
+			continue // none has so large a limit
+		}
+		w := newWorld(t, 10, 2, synced("0.5", fmt.Sprintf(`{"name": "all", "limits": [{"limit": 2000, %s}]}`, algorithm)))
+		passed := int64(0)
+		for i := range 8000 {
+			// All nodes, then one of them, then all.
+			v := w.any()
+			if i > 2000 && i < 5000 {
+				v = w.vms[i/1500]
+			}
+			if v.send() {
+				passed++
+			}
+			if i%4 == 0 {
+				w.advance(2 * time.Millisecond)
+			}
+		}
+		if passed > 2000 || passed < 1950 {
+			t.Errorf("%s: passed %d of 2000", algorithm, passed)
+		}
+		w.quiet()
+		if got := w.sum(); got != passed {
+			t.Errorf("%s: the backend has %d hits, want %d", algorithm, got, passed)
+		}
+	}
+}
+
+// The backend decides every request: ten nodes that hammer a key admit the limit, no hit more or less; if callouts are lost, what the
+// backend has is what passed.
+func TestBackendDecidesAll(t *testing.T) {
+	for _, algorithm := range algorithms {
+		for _, loss := range []float64{0, 0.15} {
+			w := newWorld(t, 10, 2, synced("0", fmt.Sprintf(`{"name": "a", "limits": [{"limit": 100, %s}, {"limit": 120, "window": "366d"}]},
+				{"name": "b", "key": [{"header": "x-user"}], "limits": [{"limit": 30, %[1]s}]}`, algorithm)))
+			w.lossBefore, w.lossAfter = loss, loss
+			passed := map[string]int64{}
+			all := int64(0)
+			for i := range 600 {
+				user := fmt.Sprint(i % 5)
+				if w.any().send("x-user", user) {
+					passed[user]++
+					all++
+				}
+				if i%3 == 0 {
+					w.advance(time.Duration(w.random.IntN(20)) * time.Millisecond)
+				}
+			}
+			if loss == 0 && all != 100 {
+				t.Errorf("%s: passed %d, want 100", algorithm, all)
+			}
+			for user, n := range passed {
+				if loss == 0 && n > 30 {
+					t.Errorf("%s: passed %d of user %s, want 30 at most", algorithm, n, user)
+				}
+			}
+			w.quiet()
+			// A log over its limit, as local decisions can take it, forgets its oldest hits.
+			if got := w.sum(); got != 3*all && (all <= 100 || !strings.Contains(algorithm, "log")) {
+				t.Errorf("%s, loss %v: the backend has %d hits of three limits, want 3 × %d", algorithm, loss, got, all)
+			}
+			for _, v := range w.vms {
+				if left := v.left(); left != "" {
+					t.Errorf("%s, loss %v: %s", algorithm, loss, left)
+				}
+			}
+		}
+	}
+}
+
+// A table too small for its keys forgets entries; the backend does not.
+func TestBackendDecidesWhatTheTableForgets(t *testing.T) {
+	w := newWorld(t, 1, 2, `{"capacity": 20, `+synced("0", perUser)[1:])
+	passed := 0
+	for i := range 60 * 100 {
+		if w.any().send("x-user", fmt.Sprint(i%100)) {
+			passed++
+		}
+		w.pass(time.Millisecond)
+	}
+	if passed != 50*100 || w.sum() != 50*100 {
+		t.Errorf("passed %d, the backend has %d, want 5000", passed, w.sum())
+	}
+}
+
+// Rules that the backend decides together take from all of them or from none.
+func TestBackendDecidesAllRulesOrNone(t *testing.T) {
+	w := newWorld(t, 2, 1, synced("0", scarce+`, {"name": "all", "limits": [{"limit": 8, "window": "1h", "algorithm": "fixed_window"}]}`))
+	for range 10 {
+		w.any().send("x-user", "ann")
+	}
+	if w.sum() != 10 {
+		t.Errorf("the backend has %d hits of two rules, want 5 each", w.sum())
+	}
+	for range 10 {
+		w.any().send("x-user", "bob")
+	}
+	if w.sum() != 16 {
+		t.Errorf("the backend has %d hits of two rules, want 8 each", w.sum())
+	}
+}
+
+// A cost above the limit is refused without asking; cost 0 asks, and takes nothing.
+func TestBackendDecidesCosts(t *testing.T) {
+	w := newWorld(t, 1, 1, synced("0", `{"name": "user", "cost": {"header": "x-cost"}, "limits": [{"limit": 5, "window": "1h", "algorithm": "fixed_window"}]}`))
+	v := w.vms[0]
+	for _, step := range []struct {
+		cost string
+		want bool
+		sum  int64
+	}{
+		{"0", true, 0}, {"6", false, 0}, {"99999999999999999999999", false, 0}, {"5", true, 5}, {"1", false, 5}, {"0", true, 5},
+	} {
+		if got := v.send("x-cost", step.cost); got != step.want || w.sum() != step.sum {
+			t.Errorf("cost %s: passed %v, and the backend has %d, want %v and %d", step.cost, got, w.sum(), step.want, step.sum)
+		}
+	}
+	if v.reply == nil && len(v.callouts) != 0 {
+		t.Error("a callout is out")
+	}
+}
+
+// Rejected hits count where the rule says so, and once, whoever decides.
+func TestCountRejectedHits(t *testing.T) {
+	for _, rate := range []string{"0", "0.1"} {
+		for _, nodes := range []int{1, 2} {
+			w := newWorld(t, nodes, 1, synced(rate, `{"name": "all", "count_rejected": true, "limits": [{"limit": 5, "window": "1h", "algorithm": "fixed_window"}]}`))
+			passed := 0
+			for range 12 {
+				if w.any().send() {
+					passed++
+				}
+				w.advance(10 * time.Millisecond)
+			}
+			w.quiet()
+			// What one node has leased, another one may refuse before it is used.
+			if passed > 5 || passed < 6-nodes || w.sum() != 12 {
+				t.Errorf("sync_rate %s, %d nodes: passed %d, the backend has %d, want 5 and 12", rate, nodes, passed, w.sum())
+			}
+		}
+	}
+}
+
+// What the response costs is charged besides leases, and pushed.
+func TestCostOnResponseBesidesLeases(t *testing.T) {
+	for _, rate := range []string{"0", "0.1"} {
+		w := newWorld(t, 2, 2, synced(rate, `{"name": "all", "cost_on_response": {"response_header": "x-tokens"},
+			"limits": [{"limit": 100000, "window": "1h", "algorithm": "fixed_window"}, {"limit": 90000, "window": "1s"}]}`))
+		w.pass(time.Second)
+		sent := int64(0)
+		for i := range 400 {
+			v := w.any()
+			v.upstream = map[string]string{"x-tokens": "4"}
+			if v.send() {
+				sent++
+			}
+			if i%4 == 0 {
+				w.advance(time.Millisecond)
+			}
+		}
+		for range 100 {
+			w.advance(100 * time.Millisecond)
+		}
+		if got := w.sum(); sent != 400 || got != 5*400 {
+			t.Errorf("sync_rate %s: passed %d, the backend has %d hits of the long window, want 2000", rate, sent, got)
+		}
+	}
+}
+
+// paused begins n requests that wait, and fails if one doesn't.
+func (v *fakeVM) paused(n int, headers ...string) (streams []*stream) {
+	v.t.Helper()
+	for i := range n {
+		s := v.pause(headers...)
+		if s == nil {
+			v.t.Fatalf("request %d does not wait", i)
+		}
+		streams = append(streams, s)
+	}
+	return streams
+}
+
+// still is how many of the streams wait, and checks that the others were answered once.
+func (v *fakeVM) still(streams []*stream) (n int) {
+	v.t.Helper()
+	for _, s := range streams {
+		switch {
+		case s.waiting:
+			n++
+		case v.ended[s.id] != 1:
+			v.t.Errorf("stream %d was resumed or answered %d times", s.id, v.ended[s.id])
+		}
+	}
+	return n
+}
+
+var waits = []string{synced("0", perUser), synced("1", scarce)}
+
+// A request waits for backend.timeout at most, whatever becomes of its callout; later answers do it no harm.
+func TestWaitingHasADeadline(t *testing.T) {
+	for _, configuration := range waits {
+		w := newWorld(t, 1, 1, configuration)
+		v := w.vms[0]
+		streams := v.paused(10, "x-user", "ann")
+		callouts := v.callouts
+		v.callouts = nil
+		w.pass(199 * time.Millisecond)
+		v.tick()
+		if n := v.still(streams); n != 10 {
+			t.Errorf("%d of 10 wait before the timeout", n)
+		}
+		w.pass(2 * time.Millisecond)
+		v.tick()
+		if n := v.still(streams); n != 0 {
+			t.Errorf("%d of 10 wait after the timeout", n)
+		}
+		for _, c := range callouts {
+			v.answer(c, 200, w.apply(c.body))
+		}
+		v.still(streams)
+		for _, s := range streams {
+			v.reset(s)
+		}
+		w.quiet()
+		passed := int64(10)
+		if strings.Contains(configuration, `"limit": 5,`) {
+			passed = 5
+		}
+		if got, left := w.sum(), v.left(); got != passed || left != "" {
+			t.Errorf("the backend has %d hits, want %d; %s", got, passed, left)
+		}
+	}
+}
+
+// A stream that goes while it waits is never touched again, though its memory serves another one. What it was granted goes back.
+func TestStreamGoneWhileItWaits(t *testing.T) {
+	for _, configuration := range waits {
+		w := newWorld(t, 1, 1, configuration)
+		v := w.vms[0]
+		first := v.paused(1, "x-user", "ann")[0]
+		gone := first.id
+		v.reset(first)
+		second := v.paused(1, "x-user", "bob")[0]
+		if first != second {
+			t.Fatal("the stream's memory is not used again, and nothing is tested")
+		}
+		c := v.callouts[len(v.callouts)-2]
+		v.answer(c, 200, w.apply(c.body))
+		if !second.waiting || len(v.ended) != 0 {
+			t.Errorf("the answer of a stream that is gone decided another one: %v", v.ended)
+		}
+		w.deliver(v)
+		if second.waiting || v.ended[second.id] != 1 || v.ended[gone] != 0 {
+			t.Errorf("ended: %v", v.ended)
+		}
+		v.reset(second)
+		w.quiet()
+		if got := w.sum(); got != 1 {
+			t.Errorf("the backend has %d hits, want 1", got)
+		}
+	}
+}
+
+// Requests of one worker that wait at the same time share callouts, and all get what there is.
+func TestWaitingRequestsShareCallouts(t *testing.T) {
+	for _, test := range []struct {
+		configuration string
+		callouts      int
+	}{
+		{synced("0", perUser), 6}, {synced("1", perUser), 12},
+	} {
+		w := newWorld(t, 1, 1, test.configuration)
+		v := w.vms[0]
+		w.pushes = 0
+		streams := v.paused(100, "x-user", "ann")
+		for v.still(streams) > 0 && w.pushes < 100 {
+			w.pass(3 * time.Millisecond)
+			w.deliver(v)
+		}
+		passed := 0
+		for _, s := range streams {
+			if s.decorate {
+				passed++
+			}
+		}
+		if passed != 50 || w.pushes > test.callouts {
+			t.Errorf("passed %d of 100 with %d callouts, want 50 with %d at most", passed, w.pushes, test.callouts)
+		}
+	}
+}
+
+// A request of several rules asks for all that they lack at once.
+func TestRequestOfSeveralRulesAsksOnce(t *testing.T) {
+	rules := []string{}
+	for i := range 6 {
+		rules = append(rules, fmt.Sprintf(`{"name": "r%d", "key": [{"header": "x-user"}], "limits": [{"limit": 5, "window": "1h"}]}`, i))
+	}
+	w := newWorld(t, 1, 1, synced("1", strings.Join(rules, ",")))
+	v := w.vms[0]
+	w.advance(time.Second)
+	before := w.pushes
+	if streams := v.paused(1, "x-user", "ann"); v.plugin.sync.asking != 1 {
+		t.Errorf("%d callouts", v.plugin.sync.asking)
+	} else if w.deliver(v); v.still(streams) != 0 || w.pushes-before != 1 || len(v.callouts) != 0 {
+		t.Errorf("%d wait after %d callouts, and %d are out", v.still(streams), w.pushes-before, len(v.callouts))
+	}
+}
+
+// Refused batches give their place among the callouts back, and so do those that are never answered.
+func TestCalloutsThatFailLeaveRoomForOthers(t *testing.T) {
+	for _, configuration := range waits {
+		for _, status := range []int{400, 413, 503, -1} {
+			w := newWorld(t, 1, 1, configuration)
+			v := w.vms[0]
+			w.advance(time.Second)
+			for i := range 30 {
+				s := v.pause("x-user", fmt.Sprint("u", i))
+				callouts := v.callouts
+				v.callouts = nil
+				for _, c := range callouts {
+					if status > 0 {
+						v.answer(c, status, []byte("{}"))
+					}
+				}
+				w.pass(300 * time.Millisecond)
+				v.tick()
+				if s != nil {
+					v.still([]*stream{s})
+					v.reset(s)
+				}
+			}
+			for range 200 {
+				w.advance(100 * time.Millisecond)
+			}
+			if n := v.plugin.sync.asking; n != 0 {
+				t.Errorf("status %d: %d callouts are waited for", status, n)
+			}
+			before := w.sum()
+			if !v.send("x-user", "bob") || w.sum() <= before && strings.Contains(configuration, `"sync_rate": 0`) {
+				t.Errorf("status %d: nobody asks any more", status)
+			}
+			w.quiet()
+			if left := v.left(); left != "" {
+				t.Errorf("status %d: %s", status, left)
+			}
+		}
+	}
+}
+
+// A callout that the proxy does not take fails at once. The streams that wait for it with the one that is being decided are decided
+// soon, each by its own rules and in its own context.
+func TestCalloutRefusedWhileOthersWait(t *testing.T) {
+	w := newWorld(t, 1, 1, synced("1", scarce+`, {"name": "other", "key": [{"header": "x-user"}], "limits": [{"limit": 4000, "window": "1h"}]}`))
+	v := w.vms[0]
+	w.advance(time.Second)
+	w.advance(time.Second)
+	streams := v.paused(10, "x-user", "ann") // four callouts, and a wish that waits for its turn
+	callouts := v.callouts
+	v.callouts = nil
+	v.refuse = true
+	// One callout ends. The next request takes the wish along, and fails.
+	v.answer(callouts[0], 503, nil)
+	if s := v.pause("x-user", "bob"); s != nil {
+		t.Error("a request waits for a callout that nobody has taken")
+	}
+	if got := v.reply; got != nil {
+		t.Errorf("bob was answered %+v", got)
+	}
+	if waiting := v.still(streams); waiting != 9 {
+		t.Errorf("%d streams wait, want 9: others were decided within a stream's callback", waiting)
+	}
+	want(t, v.last.sends(), `x-ratelimit-remaining: 4`)
+	v.answer(callouts[1], 200, w.apply(callouts[1].body))
+	v.answer(callouts[2], 200, w.apply(callouts[2].body))
+	v.answer(callouts[3], 200, w.apply(callouts[3].body))
+	w.pass(time.Millisecond)
+	v.tick()
+	if n := v.still(streams); n != 0 {
+		t.Errorf("%d of 10 wait for nothing", n)
+	}
+}
