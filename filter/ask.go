@@ -1,8 +1,6 @@
 package filter
 
 import (
-	"math/rand/v2"
-
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
 	"weir/counter"
@@ -309,7 +307,7 @@ func (s *syncer) land(part *claimant, grant *wire.Grant, most uint64, answered i
 		for i := range m.cell.States {
 			lost[i] = !m.cell.Land(i, units, at, answered, &s.totals[i])
 		}
-		m.cell.Landed(units, most, now, rand.Float64())
+		m.cell.Landed(units, most, now, s.plugin.vm.rand().Float64())
 		m.cell.Heard(answered)
 		again := m.cell.Own(owned, now)
 		if p.write(m, now) {

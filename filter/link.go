@@ -16,6 +16,7 @@ type link struct {
 	trip   int64 // round trip of the answer that the offset is from
 	seen   int64 // when that came; 0 if none has
 	key    []byte
+	random *rand.Rand
 	shared linkRecord // as it was read or written last
 }
 
@@ -34,9 +35,9 @@ type linkRecord struct {
 
 const linkSize = 8 + 4 + 4 + 8 + 8
 
-func newLink(namespace string) link {
+func newLink(namespace string, random *rand.Rand) link {
 	// No page of the table has a name of this length.
-	return link{key: []byte("weir:" + namespace + ":backend")}
+	return link{key: []byte("weir:" + namespace + ":backend"), random: random}
 }
 
 const (
@@ -131,7 +132,7 @@ func (l *link) failed(now, sentAt int64) {
 		r.failures++
 		if r.countedAt = now; r.failures >= breakAfter {
 			pause := min(shortestPause<<min(r.failures-breakAfter, 10), longestPause)
-			r.retryAt = now + pause/2 + rand.Int64N(pause)
+			r.retryAt = now + pause/2 + l.random.Int64N(pause)
 		}
 		return true
 	})

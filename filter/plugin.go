@@ -1,7 +1,6 @@
 package filter
 
 import (
-	"math/rand/v2"
 	"strconv"
 
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
@@ -58,7 +57,7 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 		Namespace:       parsed.Namespace,
 		Capacity:        parsed.Capacity,
 		BytesPerCounter: p.bytesPerCounter(),
-	}, rand.Uint64)
+	}, p.vm.rand().Uint64)
 	if err != nil {
 		p.rules = nil // no request is decided
 		proxywasm.Log(proxywasm.LogError, "weir: open the table of counters: "+err.Error())

@@ -1,8 +1,6 @@
 package filter
 
 import (
-	"math/rand/v2"
-
 	"weir/counter"
 	"weir/proxywasm"
 	"weir/sharedata"
@@ -133,8 +131,8 @@ func newSyncer(p *plugin) *syncer {
 	millis := p.syncRate() / 1e6
 	// Ten ticks an interval, so that a new key needn't wait long; spread, so that the workers of all proxies don't tick at once.
 	tick := max(1, min(millis/10, 100))
-	tick += rand.Int64N(tick/4 + 1)
-	s := &syncer{plugin: p, node: p.table.ID(), sender: rand.Uint64(), tickMillis: uint32(tick), link: newLink(p.config.Namespace)}
+	tick += p.vm.rand().Int64N(tick/4 + 1)
+	s := &syncer{plugin: p, node: p.table.ID(), sender: p.vm.rand().Uint64(), tickMillis: uint32(tick), link: newLink(p.config.Namespace, p.vm.rand())}
 	s.link.read()
 	return s
 }
@@ -525,7 +523,7 @@ func (s *syncer) fail(b *batch) {
 	now := proxywasm.Now()
 	pause := min(shortestPause<<min(b.failures, 10), longestPause)
 	b.failures++
-	b.retryAt = s.plugin.now() + pause/2 + rand.Int64N(pause)
+	b.retryAt = s.plugin.now() + pause/2 + s.plugin.vm.rand().Int64N(pause)
 	s.link.failed(now, b.sentAt)
 	for _, t := range b.takes {
 		s.unanswered(t)
@@ -618,7 +616,7 @@ func (s *syncer) settleKey(b *batch) {
 		}
 		m.cell.Heard(int64(b.reader.NowNanos))
 		now := p.now()
-		m.cell.RunDry(now, rand.Float64())
+		m.cell.RunDry(now, s.plugin.vm.rand().Float64())
 		again := m.cell.Own(m.cell.Pending(), now)
 		if p.write(m, now) {
 			if again {

@@ -4,13 +4,12 @@
 package main
 
 import (
-	"bytes"
 	"flag"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
+
+	"weir/bench/page"
 )
 
 func main() {
@@ -34,44 +33,12 @@ func run(dir string, check bool) error {
 	if err != nil {
 		return err
 	}
-	if files["README.md"], err = withTables(readme, full.String()); err != nil {
+	if files["README.md"], err = page.WithTables(readme, full.String()); err != nil {
 		return err
 	}
 	files[quickTables] = []byte(measure(quick()).String())
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		path := filepath.Join(dir, name)
-		if !check {
-			if err := os.WriteFile(path, files[name], 0o644); err != nil {
-				return err
-			}
-			continue
-		}
-		there, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		if !bytes.Equal(there, files[name]) {
-			return fmt.Errorf("%s is out of date: run go run ./bench/accuracy", path)
-		}
-	}
-	return nil
+	return page.Keep(dir, files, check, "go run ./bench/accuracy")
 }
 
 // quickTables is the file that has the tables of the quick study.
 const quickTables = "testdata/quick.txt"
-
-// README.md has the tables between these.
-const (
-	tablesBegin = "\n```text\n"
-	tablesEnd   = "```\n"
-)
-
-// withTables returns README.md with its tables replaced.
-func withTables(readme []byte, tables string) ([]byte, error) {
-	before, rest, begins := bytes.Cut(readme, []byte(tablesBegin))
-	_, after, ends := bytes.Cut(rest, []byte(tablesEnd))
-	if !begins || !ends {
-		return nil, fmt.Errorf("README.md has no block of text for the tables")
-	}
-	return slices.Concat(before, []byte(tablesBegin+tables+tablesEnd), after), nil
-}

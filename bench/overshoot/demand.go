@@ -1,0 +1,183 @@
+package main
+
+import (
+	"fmt"
+	"hash/crc32"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+
+	"weir/wire"
+)
+
+// population is many keys, far from their limits or not, that come to many nodes alike.
+type population struct {
+	nodes, keys int
+	perNode     float64 // requests per second
+	rate        int64   // sync_rate
+	limit       int
+	window      int64
+	// warm is not measured, span is.
+	warm, span int64
+	// idle is for how long nobody asks for anything after that.
+	idle int64
+	// repeats tells to look for keys that a node has pushed twice within an interval.
+	repeats bool
+	seed    uint64
+}
+
+// partitions are numbers of parts that a store's counters may fall into, by their identity: the Redis Cluster store's, and one for a
+// store that is wider.
+var partitions = [...]uint32{32, 256}
+
+// mostPartitions bounds partitions.
+const mostPartitions = 256
+
+// split is what a number of partitions get: a command each for every push that touches them. busiest is what one gets at most.
+type split struct{ commands, busiest int }
+
+// keySkew is the exponent of Zipf's law: the key of rank k has about k^-keySkew of the hottest one's requests.
+const keySkew = 1.1
+
+// settles is how long, beside two intervals, nodes have to push what they have counted, and to give back what they don't need.
+const settles = 15 * second
+
+// demand is what a population asks of a backend.
+type demand struct {
+	population
+	load
+	requests, passed, callouts int
+	// sharedBytes is the shared data that a node has, on average.
+	sharedBytes float64
+	// split is what a store's partitions get, with each of these numbers of them.
+	split [len(partitions)]split
+	waits waits
+	// settling are the callouts while nodes settle after the last request, and idleCallouts those while nobody has asked for anything
+	// since then.
+	settling, idleCallouts int
+	// repeated counts pushes of a key that came within an interval of the node's last one of that key.
+	repeated int
+}
+
+// perSecond is a number by the time that it took.
+func (d *demand) perSecond(n int) float64 { return float64(n) / seconds(d.span) }
+
+// per1000 is a number per thousand requests.
+func (d *demand) per1000(n int) float64 { return 1000 * float64(n) / float64(max(d.requests, 1)) }
+
+// minus is what came after before.
+func (l load) minus(before load) load {
+	return load{
+		pushes: l.pushes - before.pushes, joins: l.joins - before.joins, duplicates: l.duplicates - before.duplicates,
+		items: l.items - before.items, takes: l.takes - before.takes,
+		bodyBytes: l.bodyBytes - before.bodyBytes, answerBytes: l.answerBytes - before.answerBytes,
+	}
+}
+
+func (p population) measure() (demand, error) {
+	d := demand{population: p}
+	w, err := newWorld(worldOptions{
+		seed: p.seed, nodes: p.nodes, workers: workers, network: near, counters: 8 * p.keys,
+		configuration: fmt.Sprintf(`{"sync_rate": %g, "backend": {"cluster": "weir"}, "capacity": %d, "headers": [],
+			"rules": [{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": %d, "window": "%ds"}]}]}`,
+			seconds(p.rate), max(1024, min(4*p.keys, 65536)), p.limit, p.window/second),
+	})
+	defer w.close()
+	if err != nil {
+		return d, err
+	}
+	var touched [len(partitions)][mostPartitions]int
+	last := map[pushedKey]int64{}
+	measuring := false
+	w.backend.pushed = func(push *wire.Push, _, _ int) {
+		if p.repeats && len(push.Takes) == 0 {
+			d.repeated += repeats(last, push, w.now, p.rate)
+		}
+		if measuring {
+			for i, n := range partitions {
+				d.split[i].commands += touch(&touched[i], n, push)
+			}
+		}
+	}
+	random := rand.New(rand.NewPCG(p.seed, 4))
+	zipf := rand.NewZipf(random, keySkew, 1, uint64(p.keys-1))
+	gap := float64(second) / (p.perNode * float64(p.nodes))
+	from, end := monday+p.warm, monday+p.warm+p.span
+	var before load
+	var requests, callouts int
+	w.at(from, func() {
+		before, requests, callouts = w.backend.load, w.requests, w.sent
+		w.waits = waits{}
+		measuring = true
+	})
+	w.passed = func() {
+		if measuring {
+			d.passed++
+		}
+	}
+	var key []byte
+	for at := monday + int64(random.ExpFloat64()*gap); at < end; at += int64(random.ExpFloat64() * gap) {
+		w.advance(at)
+		key = strconv.AppendUint(key[:0], zipf.Uint64(), 10)
+		w.request(random.IntN(p.nodes), random.IntN(workers), key)
+	}
+	w.advance(end)
+	d.load = w.backend.minus(before)
+	d.requests, d.callouts, d.waits = w.requests-requests, w.sent-callouts, w.waits
+	measuring = false
+	for i := range partitions {
+		d.split[i].busiest = slices.Max(touched[i][:])
+	}
+	for _, n := range w.nodes {
+		for name, value := range n.shared {
+			d.sharedBytes += float64(len(name)+len(value.data)) / float64(p.nodes)
+		}
+	}
+	if p.idle > 0 {
+		before := w.sent
+		w.advance(end + 2*p.rate + settles)
+		d.settling = w.sent - before
+		w.advance(w.now + p.idle)
+		d.idleCallouts = w.sent - before - d.settling
+	}
+	return d, w.failure()
+}
+
+// touch counts those of n partitions that a push touches, each once.
+func touch(touched *[mostPartitions]int, n uint32, push *wire.Push) (commands int) {
+	var seen [mostPartitions]bool
+	visit := func(id wire.ID) {
+		if part := crc32.ChecksumIEEE(id[:]) % n; !seen[part] {
+			seen[part] = true
+			touched[part]++
+			commands++
+		}
+	}
+	for i := range push.Items {
+		visit(push.Items[i].ID)
+	}
+	for i := range push.Takes {
+		for j := range push.Takes[i].Rooms {
+			visit(push.Takes[i].Rooms[j].ID)
+		}
+	}
+	return commands
+}
+
+type pushedKey struct {
+	node uint64
+	id   wire.ID
+}
+
+// repeats counts the keys that a push has again though the node's last push of them is less than an interval ago.
+func repeats(last map[pushedKey]int64, push *wire.Push, now, rate int64) (n int) {
+	for i := range push.Items {
+		key := pushedKey{push.Node, push.Items[i].ID}
+		// The way of one may have been shorter than the other's.
+		if before, ok := last[key]; ok && now-before < rate-2*near.jitter-2*millisecond {
+			n++
+		}
+		last[key] = now
+	}
+	return n
+}

@@ -1,0 +1,259 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"regexp"
+
+	"weir/window"
+)
+
+const (
+	nodes   = 10
+	workers = 2
+)
+
+// algorithm is one that a trial is about, and its limit.
+type algorithm struct {
+	name string
+	// limit is as in a configuration, but for the window.
+	limit string
+	of    window.Limit
+	// buckets divides the window.
+	buckets int64
+}
+
+// algorithms are those of the grid; extra those that are looked at with a smaller limit besides.
+var (
+	algorithms = []algorithm{
+		{name: "sliding_window", limit: `"limit": 1000`, of: window.Limit{Shape: window.Shape{Kind: window.SlidingWindow}, Max: 1000}},
+		{name: "fixed_window", limit: `"limit": 1000, "algorithm": "fixed_window"`, of: window.Limit{Shape: window.Shape{Kind: window.FixedWindow}, Max: 1000}},
+		{name: "token_bucket", limit: `"limit": 1000, "algorithm": "token_bucket"`, of: window.Limit{Shape: window.Shape{Kind: window.TokenBucket}, Max: 1000, Burst: 1000}},
+	}
+	extra = []algorithm{
+		{name: "sub_buckets", limit: `"limit": 100`, of: window.Limit{Shape: window.Shape{Kind: window.SlidingBuckets}, Max: 100}, buckets: 10},
+		{name: "sliding_log", limit: `"limit": 100, "algorithm": "sliding_log"`, of: window.Limit{Shape: window.Shape{Kind: window.SlidingBuckets, Precision: window.LogPrecision}, Max: 100}},
+		{name: "first_hit", limit: `"limit": 100, "algorithm": "fixed_window", "start": "first_hit"`, of: window.Limit{Shape: window.Shape{Kind: window.FirstHitWindow}, Max: 100}},
+	}
+)
+
+// trial is one cell of the grid.
+type trial struct {
+	algorithm algorithm
+	traffic   traffic
+	width     int64
+	rate      int64 // sync_rate
+	// load is what is offered, in limits.
+	load float64
+	// changing tells that nodes come and go.
+	changing  bool
+	condition condition
+	seed      uint64
+}
+
+// condition is what proxies and backend have to live with.
+type condition struct {
+	name    string
+	network network
+	// clocksOff bounds how far a node's clock is from the backend's, either way.
+	clocksOff int64
+}
+
+// good is the condition of the grid: a round trip within a zone takes 2 to 4 ms, and nothing is lost. hard ones are looked at
+// besides.
+var (
+	good = condition{network: near}
+	hard = []condition{
+		{name: "far", network: network{trip: 25 * millisecond, jitter: 5 * millisecond}},
+		{name: "lossy", network: network{trip: near.trip, jitter: near.jitter, lostBefore: 0.05, lostAfter: 0.05}},
+		{name: "clocks off", network: near, clocksOff: 50 * millisecond},
+	}
+)
+
+const (
+	// warmUp is how many windows are not measured.
+	warmUp = 2
+	// cycle is how many windows it takes until membership changes come again.
+	cycle = 6
+)
+
+// windows is how many are measured: more of short ones.
+func (t *trial) windows() int64 { return max(cycle, min(2*cycle, minute/t.width*cycle/4)) }
+
+func (t *trial) measured() int64 { return monday + warmUp*t.width }
+
+func (t *trial) limit() window.Limit {
+	l := t.algorithm.of
+	if l.Width = t.width; t.algorithm.buckets > 0 {
+		l.Precision = t.width / t.algorithm.buckets
+	}
+	return l
+}
+
+func (t *trial) configuration() string {
+	precision := ""
+	if t.algorithm.buckets > 0 {
+		precision = fmt.Sprintf(`, "precision": "%dms"`, t.width/t.algorithm.buckets/millisecond)
+	}
+	return fmt.Sprintf(`{"sync_rate": %g, "backend": {"cluster": "weir"}, "capacity": 1024, "headers": [],
+		"rules": [{"name": "all", "limits": [{%s, "window": "%dms"%s}]}]}`,
+		seconds(t.rate), t.algorithm.limit, t.width/millisecond, precision)
+}
+
+func (t *trial) flow() *flow {
+	f := &flow{
+		traffic: t.traffic, seed: t.seed, nodes: nodes, workers: workers, width: t.width,
+		rate: t.load * float64(t.algorithm.of.Quota()), start: monday, end: t.measured() + t.windows()*t.width,
+	}
+	if t.changing {
+		f.changes = t.changes()
+	}
+	return f
+}
+
+// changes are, in each cycle of windows, shortly after one has begun and later in the next cycle: an eleventh node joins, one leaves
+// in good order, the first one (which is the hot one, if one is) crashes and is back after a second, the one that left comes back,
+// and the eleventh leaves.
+func (t *trial) changes() (all []change) {
+	for n := range t.windows() / cycle {
+		at := func(w int64, late float64) int64 {
+			return t.measured() + (n*cycle+w)*t.width + int64((late+0.3*float64(n))*float64(t.width))
+		}
+		down := at(2, 0.04)
+		all = append(all,
+			change{at: at(0, 0.02), place: nodes, what: joins},
+			change{at: at(1, 0.03), place: 1, what: leaves},
+			change{at: down, place: 0, what: crashes},
+			change{at: down + second, place: 0, what: joins},
+			change{at: at(3, 0.05), place: 1, what: joins},
+			change{at: at(4, 0.06), place: nodes, what: leaves},
+		)
+	}
+	return all
+}
+
+func (t *trial) name() string {
+	name := fmt.Sprintf("%s/%ds/sync %g/%s/%gx/%s", t.algorithm.name, t.width/second, seconds(t.rate), t.traffic.name, t.load,
+		membershipName(t.changing))
+	if t.condition.name != "" {
+		name += "/" + t.condition.name
+	}
+	return name
+}
+
+func seconds(nanos int64) float64 { return float64(nanos) / float64(second) }
+
+// grid is a number of trials.
+type grid struct {
+	algorithms []algorithm
+	kinds      []traffic
+	widths     []int64
+	rates      []int64
+	loads      []float64
+	changing   []bool
+	conditions []condition
+}
+
+// loads are what is offered, in limits.
+var loads = []float64{1, 2, 5, 10}
+
+// full is what is asked of the product.
+func full() grid {
+	return grid{
+		algorithms: algorithms, kinds: kinds, widths: []int64{minute, 5 * second}, rates: []int64{second, second / 2},
+		loads: loads, changing: []bool{false, true}, conditions: []condition{good},
+	}
+}
+
+// others is the other algorithms, in fewer trials.
+func others() grid {
+	g := full()
+	g.algorithms, g.rates = extra, g.rates[:1]
+	return g
+}
+
+// harder is the algorithms of the grid in conditions that are worse.
+func harder() grid {
+	g := quick()
+	g.loads, g.changing, g.conditions = []float64{2, 10}, g.changing[:1], hard
+	return g
+}
+
+// quick is a part of the grid that takes a second.
+func quick() grid {
+	g := full()
+	g.widths, g.rates, g.loads = g.widths[1:], g.rates[:1], []float64{1, 5}
+	return g
+}
+
+// seed makes the study come out the same every time.
+const seed = 20260102
+
+// trials are all combinations whose names match.
+func (g grid) trials(only *regexp.Regexp) (all []trial) {
+	for _, c := range g.conditions {
+		for _, a := range g.algorithms {
+			for _, changing := range g.changing {
+				for _, width := range g.widths {
+					for _, rate := range g.rates {
+						for i, kind := range g.kinds {
+							for _, load := range g.loads {
+								t := trial{algorithm: a, traffic: kind, width: width, rate: rate, load: load, changing: changing, condition: c}
+								// The same traffic whatever the algorithm, the interval and the condition.
+								t.seed = seed + uint64(width/second)*1000 + uint64(load)*10 + uint64(i)
+								if only.MatchString(t.name()) {
+									all = append(all, t)
+								}
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+	return all
+}
+
+// results are what all ways did in a trial.
+type results struct {
+	trial
+	// possible is min(offered, limit): in each window that was measured the smaller of what was offered and the limit.
+	possible                       float64
+	weir, periodic, fixed, central outcome
+}
+
+// measure lets all ways limit the requests of each trial.
+func measure(trials []trial) ([]results, error) {
+	var all []results
+	for i := range trials {
+		t := &trials[i]
+		r := results{trial: *t}
+		for _, way := range []struct {
+			run  func() (outcome, error)
+			into *outcome
+		}{{t.weir, &r.weir}, {t.periodic, &r.periodic}, {t.fixed, &r.fixed}, {t.central, &r.central}} {
+			var err error
+			if *way.into, err = way.run(); err != nil {
+				return nil, fmt.Errorf("%s: %w", t.name(), err)
+			}
+		}
+		r.possible = t.possible()
+		all = append(all, r)
+	}
+	return all, nil
+}
+
+// possible counts by windows of the clock, whatever the algorithm.
+func (t *trial) possible() (hits float64) {
+	quota := float64(t.algorithm.of.Quota())
+	offered := make([]float64, t.windows())
+	for a := range t.flow().arrivals() {
+		if a.at >= t.measured() {
+			offered[(a.at-t.measured())/t.width]++
+		}
+	}
+	for _, n := range offered {
+		hits += math.Min(n, quota)
+	}
+	return hits
+}

@@ -1,0 +1,42 @@
+package main
+
+import "weir/window"
+
+// oracle is what one node would have counted that had seen all admitted hits, each at the time when it passed. It tells how much of
+// the limit they ever used, by the algorithm's own definition: of a window its hits, of a sliding window its rate, of buckets
+// the hits of those that count, of a token bucket the tokens that it lacks, which are more than it has if it was overdrawn.
+type oracle struct {
+	limit window.Limit
+	state window.State
+	quota float64
+}
+
+func newOracle(l window.Limit) *oracle {
+	o := &oracle{limit: l, quota: float64(l.Quota())}
+	if l.Kind == window.SlidingBuckets {
+		// A log would forget the oldest of more hits than its limit.
+		o.limit.Max = window.MaxHits
+	}
+	return o
+}
+
+// admit counts a hit, no earlier than the one before, and returns what of the limit is used then: 1 is all of it.
+func (o *oracle) admit(at int64) (used float64) {
+	l, s := &o.limit, &o.state
+	l.Advance(s, at)
+	l.Take(s, 1)
+	hits := uint64(0)
+	switch l.Kind {
+	case window.SlidingWindow:
+		return l.Rate(s) / o.quota
+	case window.SlidingBuckets:
+		for i := range s.Buckets {
+			hits += s.Buckets[i].Sum()
+		}
+	case window.TokenBucket:
+		return float64(l.Share(s))
+	default:
+		hits = s.Hits[0].Sum()
+	}
+	return float64(hits) / o.quota
+}

@@ -1,0 +1,278 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"weir/wire"
+)
+
+var everything = regexp.MustCompile("")
+
+// The tables of the quick grid are the same every time, and are the ones that were kept: what changes them must come with new figures
+// in README.md.
+func TestStudyIsDeterministic(t *testing.T) {
+	first, err := tables(quick().trials(everything))
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := tables(quick().trials(everything))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first != second {
+		t.Errorf("two studies differ:\n%s\n%s", first, second)
+	}
+	kept, err := os.ReadFile(quickTables)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first != string(kept) {
+		t.Errorf("figures have changed: run go run ./bench/overshoot\ngot:\n%s\nwant:\n%s", first, kept)
+	}
+}
+
+// README.md shows every plot, and has what its text speaks of.
+func TestReadme(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"(worst.svg)", "(share.svg)", "(provision.svg)", "(trials.txt)"} {
+		if !strings.Contains(string(readme), want) {
+			t.Errorf("README.md does not show %s", want)
+		}
+	}
+	for _, g := range []grid{full(), others()} {
+		for _, a := range g.algorithms {
+			if !strings.Contains(string(readme), "\n"+a.name+" 10x") {
+				t.Errorf("README.md has no figures for %s", a.name)
+			}
+		}
+	}
+	if n := len(full().trials(everything)); !strings.Contains(string(readme), fmt.Sprintf("\n%d trials ", n)) {
+		t.Errorf("README.md has no figures for %d trials", n)
+	}
+}
+
+func TestOnlyWhatMatches(t *testing.T) {
+	trials := full().trials(regexp.MustCompile(`^token_bucket/5s/sync 1/on/off/`))
+	if len(trials) != 8 {
+		t.Errorf("got %d trials, want 8", len(trials))
+	}
+	if err := run(t.TempDir(), false, false, "no such trial"); err == nil {
+		t.Error("nothing was measured, and nobody noticed")
+	}
+	if err := run(t.TempDir(), false, false, "("); err == nil {
+		t.Error("a wrong expression was taken")
+	}
+}
+
+func quickTrial(name string, traffic traffic, load float64) *trial {
+	t := quick().trials(everything)[0]
+	for _, a := range append(full().algorithms, others().algorithms...) {
+		if a.name == name {
+			t.algorithm = a
+		}
+	}
+	t.traffic, t.load = traffic, load
+	return &t
+}
+
+// Traffic has the rate that it says, in order, and goes where it should.
+func TestTraffic(t *testing.T) {
+	for _, kind := range kinds {
+		f := quickTrial("fixed_window", kind, 10).flow()
+		f.end = f.start + 400*f.width
+		last, requests, perNode, perWindow := f.start, 0, make([]float64, nodes), make([]float64, 400)
+		perHot := 0
+		for a := range f.arrivals() {
+			if a.at < last || a.at >= f.end {
+				t.Fatalf("%s: a request at %d, after one at %d", kind.name, a.at-f.start, last-f.start)
+			}
+			last = a.at
+			requests++
+			perNode[a.place]++
+			perWindow[(a.at-f.start)/f.width]++
+			if kind.moves && a.place == int((a.at-f.start)/(f.width/2))%nodes {
+				perHot++
+			}
+		}
+		if rate := float64(requests) / 400 / 10_000; math.Abs(rate-1) > 0.03 {
+			t.Errorf("%s: %g of the rate", kind.name, rate)
+		}
+		share := perNode[0] / float64(requests)
+		want := 0.1
+		if kind.hot != 0 && !kind.moves {
+			want = hotShare
+		}
+		if math.Abs(share-want) > 0.01 {
+			t.Errorf("%s: the first node gets %g, want %g", kind.name, share, want)
+		}
+		if moved := float64(perHot) / float64(requests); kind.moves && math.Abs(moved-hotShare) > 0.01 {
+			t.Errorf("%s: the hot node gets %g", kind.name, moved)
+		}
+		variance := 0.0
+		for _, n := range perWindow {
+			variance += (n - 10_000) * (n - 10_000) / 10_000 / 400
+		}
+		if kind.bursts != (variance > 10) {
+			t.Errorf("%s: the variance of windows is %g times the mean", kind.name, variance)
+		}
+	}
+}
+
+// Requests go only to nodes that are there.
+func TestTrafficFollowsMembership(t *testing.T) {
+	for _, kind := range kinds {
+		trial := quickTrial("fixed_window", kind, 10)
+		trial.changing = true
+		f := trial.flow()
+		alive, changes, met := [nodes + 1]bool{}, f.changes, [nodes + 1]int{}
+		for place := range nodes {
+			alive[place] = true
+		}
+		for a := range f.arrivals() {
+			for ; len(changes) > 0 && changes[0].at <= a.at; changes = changes[1:] {
+				if alive[changes[0].place] == (changes[0].what == joins) {
+					t.Fatalf("%s: node %d changes to what it is", kind.name, changes[0].place)
+				}
+				alive[changes[0].place] = changes[0].what == joins
+			}
+			if !alive[a.place] {
+				t.Fatalf("%s: a request to node %d, which is not there", kind.name, a.place)
+			}
+			met[a.place]++
+		}
+		if len(changes) != 0 || met[nodes] == 0 {
+			t.Errorf("%s: %d changes are left, and the node that joins got %d requests", kind.name, len(changes), met[nodes])
+		}
+	}
+}
+
+// The one limiter is the oracle's equal: it uses all of the limit where enough is offered, and never more. The other ways are
+// judged by the same requests.
+func TestWays(t *testing.T) {
+	for _, a := range append(full().algorithms, others().algorithms...) {
+		even := quickTrial(a.name, kinds[0], 5)
+		rs, err := measure([]trial{*even})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &rs[0]
+		if r.central.worst > mostSteady || r.central.worst < 0.99 || r.ofLimit(&r.central) < 0.97 || r.ofLimit(&r.central) > 1+1e-3 {
+			t.Errorf("%s: the one limiter admits %g, and uses %g", a.name, r.ofLimit(&r.central), r.central.worst)
+		}
+		for _, w := range ways {
+			if o := w.of(r); o.requests != r.central.requests || o.admitted == 0 {
+				t.Errorf("%s, %s: %+v", a.name, w.name, *o)
+			}
+		}
+		if r.periodic.worst < 1.05 {
+			t.Errorf("%s: periodic sync uses %g of the limit at most", a.name, r.periodic.worst)
+		}
+		skewed := quickTrial(a.name, kinds[1], 2)
+		even.changing = true
+		if o, err := even.fixed(); err != nil || float64(o.admitted) < 0.9*float64(r.central.admitted) {
+			t.Errorf("%s: fixed shares admit %d while nodes come and go, one limiter %d (%v)", a.name, o.admitted, r.central.admitted, err)
+		}
+		if o, err := skewed.fixed(); err != nil || o.worst > 1 || float64(o.admitted) > 0.5*float64(o.requests)/2 {
+			t.Errorf("%s: fixed shares admit %d of %d, and use %g (%v)", a.name, o.admitted, o.requests, o.worst, err)
+		}
+	}
+}
+
+// What was admitted is what the backend has when all is quiet, though callouts are lost.
+func TestNothingIsLost(t *testing.T) {
+	trial := quickTrial("fixed_window", kinds[0], 5)
+	trial.width = minute
+	trial.condition = hard[1]
+	w, err := newWorld(worldOptions{seed: 1, nodes: nodes, workers: workers, configuration: trial.configuration(), network: trial.condition.network})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.close()
+	passed := int64(0)
+	w.passed = func() { passed++ }
+	f := trial.flow()
+	f.end = monday + 20*second
+	for a := range f.arrivals() {
+		w.advance(a.at)
+		w.request(a.place, a.worker, nil)
+	}
+	w.advance(monday + 45*second)
+	sum, err := w.backend.sum("default")
+	if err != nil || w.failure() != nil {
+		t.Fatal(err, w.failure())
+	}
+	if passed == 0 || sum != passed || w.backend.duplicates == 0 {
+		t.Errorf("%d passed, the backend has %d, and has seen %d pushes again", passed, sum, w.backend.duplicates)
+	}
+}
+
+// A population asks for what it should: nothing when nobody asks it for anything.
+func TestDemand(t *testing.T) {
+	p := population{nodes: 3, keys: 50, perNode: 100, rate: second, limit: 1_000_000, window: minute, warm: 2 * second, span: 5 * second,
+		idle: minute, repeats: true, seed: 1}
+	d, err := p.measure()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if math.Abs(float64(d.requests)/1500-1) > 0.1 || d.passed != d.requests {
+		t.Errorf("%d requests, %d passed", d.requests, d.passed)
+	}
+	if d.pushes == 0 || d.callouts < d.pushes-5 || d.duplicates != 0 {
+		t.Errorf("got %+v", d)
+	}
+	for i, s := range d.split {
+		if s.commands < d.pushes || s.commands > d.items+d.takes || s.busiest == 0 || s.busiest > d.pushes || d.split[0].busiest < s.busiest {
+			t.Errorf("%d partitions: got %+v of %d pushes", partitions[i], s, d.pushes)
+		}
+	}
+	if d.idleCallouts != 0 || d.repeated != 0 {
+		t.Errorf("%d callouts while nobody asked, %d keys pushed again within an interval", d.idleCallouts, d.repeated)
+	}
+}
+
+// A push touches each partition once, and its takes' rooms count.
+func TestTouch(t *testing.T) {
+	counter := func(first byte) wire.Counter { return wire.Counter{ID: wire.ID{first, 1}} }
+	push := &wire.Push{
+		Items: []wire.Item{{Counter: counter(7)}, {Counter: counter(7)}, {Counter: counter(8)}},
+		Takes: []wire.Take{{Rooms: []wire.Room{{Counter: counter(8)}, {Counter: counter(9)}}}},
+	}
+	var touched [mostPartitions]int
+	if n := touch(&touched, 256, push); n != 3 || slices.Max(touched[:]) != 1 {
+		t.Errorf("%d partitions: %v", n, touched)
+	}
+	if n := touch(&touched, 1, push); n != 1 {
+		t.Errorf("%d of one partition", n)
+	}
+}
+
+func TestRepeats(t *testing.T) {
+	last := map[pushedKey]int64{}
+	push := func(node uint64, keys ...byte) *wire.Push {
+		p := &wire.Push{Node: node}
+		for _, k := range keys {
+			p.Items = append(p.Items, wire.Item{Counter: wire.Counter{ID: wire.ID{k}}})
+		}
+		return p
+	}
+	for i, step := range []struct {
+		at   int64
+		push *wire.Push
+		want int
+	}{
+		{0, push(1, 1, 2), 0}, {second / 2, push(2, 1), 0}, {second / 2, push(1, 3), 0}, {second, push(1, 1, 2), 0}, {second + second/2, push(1, 2, 3), 1},
+	} {
+		if got := repeats(last, step.push, monday+step.at, second); got != step.want {
+			t.Errorf("step %d: %d repeats, want %d", i, got, step.want)
+		}
+	}
+}

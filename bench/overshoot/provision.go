@@ -1,0 +1,137 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+
+	"weir/bench/page"
+)
+
+// costs are populations whose keys are all far from their limits.
+func costs() (all []population) {
+	for _, rate := range []int64{second / 5, second, 5 * second} {
+		for _, keys := range []int{1, 100, 10_000} {
+			for _, nodes := range []int{1, 10, 50} {
+				all = append(all, population{nodes: nodes, keys: keys, perNode: 100, rate: rate, limit: 100_000_000, window: minute,
+					warm: rate + 2*second, span: 20 * second, idle: minute, repeats: true, seed: seed})
+			}
+		}
+	}
+	return all
+}
+
+// thousand are the populations of a thousand nodes and a million keys. The hottest of these are above their limits, and are refused.
+// Nothing is sampled: all nodes and keys are there, for a few seconds after a window has gone by; for fewer where that is much.
+func thousand() (all []population) {
+	for _, p := range []struct {
+		perNode float64
+		rate    int64
+		span    int64
+	}{{10, second, 5 * second}, {100, second / 2, 5 * second}, {100, second, 5 * second}, {100, 5 * second, 5 * second}, {1000, second, second}} {
+		all = append(all, population{nodes: 1000, keys: 1_000_000, perNode: p.perNode, rate: p.rate, limit: 1000, window: 5 * second,
+			warm: 6 * second, span: p.span, seed: seed})
+	}
+	return all
+}
+
+func measureDemand(populations []population) (all []demand, err error) {
+	for _, p := range populations {
+		d, err := p.measure()
+		if err != nil {
+			return nil, fmt.Errorf("%d nodes, %d keys, %g requests a second and node: %w", p.nodes, p.keys, p.perNode, err)
+		}
+		all = append(all, d)
+	}
+	return all, nil
+}
+
+func costTable(all []demand) string {
+	var b strings.Builder
+	b.WriteString("                         per 1,000 requests                                          callouts after the last   pushes of a key\n")
+	b.WriteString("sync_rate   keys  nodes  callouts  store trips  items  bytes up   down  waited  request, and then in a minute  within sync_rate\n")
+	for i := range all {
+		d := &all[i]
+		fmt.Fprintf(&b, "%9g %6d %6d %9.1f %12.1f %6.1f %9.0f %6.0f %7.1f %8d %21d %16d\n", seconds(d.rate), d.keys, d.nodes, d.per1000(d.callouts),
+			d.per1000(d.roundTrips()), d.per1000(d.items+d.takes), d.per1000(d.bodyBytes), d.per1000(d.answerBytes), d.per1000(d.waits.requests),
+			d.settling, d.idleCallouts, d.repeated)
+	}
+	return b.String()
+}
+
+// mean is what a partition gets per second, with partitions[i] of them.
+func (d *demand) mean(i int) float64 {
+	return d.perSecond(d.split[i].commands) / float64(partitions[i])
+}
+
+func provisionTable(all []demand) string {
+	var b strings.Builder
+	b.WriteString("requests per second              per second at the backend                          ")
+	for _, n := range partitions {
+		fmt.Fprintf(&b, "  %-22s", fmt.Sprintf("and partition of %d", n))
+	}
+	b.WriteString("  node's shared\na node        all  sync_rate     pushes    joins     items     takes  MB up  MB down")
+	for range partitions {
+		b.WriteString("    mean  busiest  ratio")
+	}
+	b.WriteString("      data, KiB   passed   waited  longest, ms\n")
+	for i := range all {
+		d := &all[i]
+		fmt.Fprintf(&b, "%6g %10.0f %10g %10.0f %8.0f %9.0f %9.0f %6.2f %8.2f", d.perNode, d.perNode*float64(d.nodes),
+			seconds(d.rate), d.perSecond(d.pushes), d.perSecond(d.joins), d.perSecond(d.items), d.perSecond(d.takes), d.perSecond(d.bodyBytes)/1e6,
+			d.perSecond(d.answerBytes)/1e6)
+		for j := range partitions {
+			mean, busiest := d.mean(j), d.perSecond(d.split[j].busiest)
+			fmt.Fprintf(&b, " %7.0f %8.0f %6.2f", mean, busiest, busiest/mean)
+		}
+		fmt.Fprintf(&b, " %14.1f %8.3f %8.3f %12.1f\n", d.sharedBytes/1024, d.per1000(d.passed)/1000, d.per1000(d.waits.requests)/1000,
+			float64(d.waits.longest)/1e6)
+	}
+	return b.String()
+}
+
+// provisionPlot draws what a backend gets by what nodes are offered, at a sync_rate of 1.
+func provisionPlot(all []demand) ([]byte, error) {
+	label := func(at float64) plot.Tick { return plot.Tick{Value: at, Label: fmt.Sprintf("%g", math.Pow(10, at))} }
+	c := page.Chart{
+		Title: "1,000 nodes and 1,000,000 keys: what a backend gets, at a sync_rate of 1", X: "requests per second and node", Y: "per second",
+		PadX: 0.1, PadY: 0.1,
+		XTicks: func(_, _ float64) (ticks []plot.Tick) {
+			for i := range all {
+				if all[i].rate == second {
+					ticks = append(ticks, label(math.Log10(all[i].perNode)))
+				}
+			}
+			return ticks
+		},
+		YTicks: func(low, high float64) (ticks []plot.Tick) {
+			for at := math.Ceil(low); at <= high; at++ {
+				ticks = append(ticks, label(at))
+			}
+			return ticks
+		},
+	}
+	for _, line := range []struct {
+		name string
+		of   func(d *demand) float64
+	}{
+		{"requests", func(d *demand) float64 { return d.perSecond(d.requests) }},
+		{"items and takes", func(d *demand) float64 { return d.perSecond(d.items + d.takes) }},
+		{"pushes", func(d *demand) float64 { return d.perSecond(d.pushes) }},
+		{"busiest of 32 partitions", func(d *demand) float64 { return d.perSecond(d.split[0].busiest) }},
+		{"busiest of 256", func(d *demand) float64 { return d.perSecond(d.split[1].busiest) }},
+		{"mean of 256", func(d *demand) float64 { return d.mean(1) }},
+	} {
+		l := page.Line{Name: line.name}
+		for i := range all {
+			if all[i].rate == second {
+				l.Points = append(l.Points, plotter.XY{X: math.Log10(all[i].perNode), Y: math.Log10(max(line.of(&all[i]), 1))})
+			}
+		}
+		c.Lines = append(c.Lines, l)
+	}
+	return c.SVG()
+}

@@ -1,0 +1,243 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"weir/backend"
+	"weir/backend/memory"
+	"weir/window"
+	"weir/wire"
+)
+
+// outcome is what a way of limiting did with a trial's requests.
+type outcome struct {
+	requests, admitted int
+	// worst is the most of the limit that was ever in use, 1 being all; start the same of the time before anything is measured.
+	worst, start float64
+	callouts     int
+	roundTrips   int
+	waits        waits
+}
+
+// per1000 is a number per thousand requests.
+func (o *outcome) per1000(n int) float64 { return 1000 * float64(n) / float64(max(o.requests, 1)) }
+
+// judge watches what a way admits.
+type judge struct {
+	oracle *oracle
+	from   int64
+	out    outcome
+}
+
+func (t *trial) judge() *judge { return &judge{oracle: newOracle(t.limit()), from: t.measured()} }
+
+func (j *judge) came(at int64) {
+	if at >= j.from {
+		j.out.requests++
+	}
+}
+
+func (j *judge) admitted(at int64) {
+	used := j.oracle.admit(at)
+	if at < j.from {
+		j.out.start = max(j.out.start, used)
+		return
+	}
+	j.out.admitted++
+	j.out.worst = max(j.out.worst, used)
+}
+
+// patience is how long a request may wait at most: several callouts, one after the other.
+const patience = 2 * second
+
+// weir runs the real plugin and the real backend.
+func (t *trial) weir() (outcome, error) {
+	w, err := newWorld(worldOptions{
+		seed: t.seed, nodes: nodes, workers: workers, configuration: t.configuration(), network: t.condition.network, clocksOff: t.condition.clocksOff,
+	})
+	defer w.close()
+	if err != nil {
+		return outcome{}, err
+	}
+	j := t.judge()
+	w.passed = func() { j.admitted(w.now) }
+	for _, c := range t.flow().changes {
+		w.at(c.at, func() {
+			switch c.what {
+			case joins:
+				w.start(c.place)
+			case leaves:
+				w.drain(c.place)
+			case crashes:
+				w.kill(c.place)
+			}
+		})
+	}
+	before := outcome{}
+	w.at(j.from, func() {
+		before.callouts, before.roundTrips = w.sent, w.backend.roundTrips()
+		w.waits = waits{}
+	})
+	for a := range t.flow().arrivals() {
+		w.advance(a.at)
+		j.came(a.at)
+		w.request(a.place, a.worker, nil)
+	}
+	w.advance(t.flow().end)
+	j.out.callouts, j.out.roundTrips, j.out.waits = w.sent-before.callouts, w.backend.roundTrips()-before.roundTrips, w.waits
+	out := j.out
+	w.advance(w.now + patience)
+	return out, errors.Join(w.failure(), w.nobodyWaits())
+}
+
+// central is one limiter that sees every request: what could be admitted at best.
+func (t *trial) central() (outcome, error) {
+	j, l := t.judge(), t.limit()
+	var s window.State
+	for a := range t.flow().arrivals() {
+		j.came(a.at)
+		if l.Advance(&s, a.at); l.Allows(&s, 1) {
+			l.Take(&s, 1)
+			j.admitted(a.at)
+		}
+	}
+	return j.out, nil
+}
+
+// fixed gives each node an equal part of the limit, of which the others know nothing. When nodes come or go, all know at once.
+func (t *trial) fixed() (outcome, error) {
+	j, whole := t.judge(), t.limit()
+	var states [nodes + 1]window.State
+	l, alive, changes := part(whole, nodes), nodes, t.flow().changes
+	for a := range t.flow().arrivals() {
+		for ; len(changes) > 0 && changes[0].at <= a.at; changes = changes[1:] {
+			before := l
+			if alive--; changes[0].what == joins {
+				alive += 2
+				states[changes[0].place].Reset()
+			}
+			l = part(whole, alive)
+			for i := range states {
+				// There is no backend: what was taken is all that there is to know.
+				before.Claim(&states[i])
+				states[i].Land()
+				before.Advance(&states[i], a.at)
+				l.Adapt(&states[i], &before)
+			}
+		}
+		j.came(a.at)
+		s := &states[a.place]
+		if l.Advance(s, a.at); l.Allows(s, 1) {
+			l.Take(s, 1)
+			j.admitted(a.at)
+		}
+	}
+	return j.out, nil
+}
+
+// part is a limit's part for each of so many.
+func part(l window.Limit, among int) window.Limit {
+	l.Max, l.Burst = l.Max/uint64(among), l.Burst/uint64(among)
+	return l
+}
+
+// periodic is how Kong's library keeps nodes in step: every sync_rate a node pushes what it has counted and gets the totals of all,
+// and in between decides on these and its own. Nodes are not in step with each other. Nothing is lost on the way.
+func (t *trial) periodic() (outcome, error) {
+	p := &periodic{clock: clock{now: monday}, trial: t, limit: t.limit(), random: rand.New(rand.NewPCG(t.seed, 3))}
+	p.store = memory.New(memory.Options{Now: func() time.Time { return time.Unix(0, p.now) }})
+	j := t.judge()
+	for place := range nodes {
+		p.start(place)
+	}
+	for _, c := range t.flow().changes {
+		p.at(c.at, func() {
+			if c.what == leaves {
+				p.sync(p.nodes[c.place])
+			}
+			if p.nodes[c.place] = nil; c.what == joins {
+				p.start(c.place)
+			}
+		})
+	}
+	before := 0
+	p.at(j.from, func() { before = p.callouts })
+	for a := range t.flow().arrivals() {
+		p.advance(a.at)
+		j.came(a.at)
+		s := &p.nodes[a.place].state
+		if p.limit.Advance(s, a.at); p.limit.Allows(s, 1) {
+			p.limit.Take(s, 1)
+			j.admitted(a.at)
+		}
+	}
+	j.out.callouts, j.out.roundTrips = p.callouts-before, p.callouts-before
+	return j.out, p.err
+}
+
+type periodic struct {
+	clock
+	trial    *trial
+	limit    window.Limit
+	random   *rand.Rand
+	store    *memory.Store
+	nodes    [nodes + 1]*periodicNode
+	senders  uint64
+	callouts int
+	err      error
+}
+
+type periodicNode struct {
+	sender, sequence uint64
+	state            window.State
+	out              bool
+}
+
+func (p *periodic) start(place int) {
+	p.senders++
+	n := &periodicNode{sender: p.senders}
+	p.nodes[place] = n
+	var sync func()
+	sync = func() {
+		if p.nodes[place] == n {
+			p.sync(n)
+			p.at(p.now+p.trial.rate, sync)
+		}
+	}
+	p.at(p.now+p.random.Int64N(p.trial.rate), sync)
+}
+
+func (p *periodic) sync(n *periodicNode) {
+	if n.out {
+		return
+	}
+	n.out = true
+	n.sequence++
+	p.callouts++
+	var push window.Push
+	p.limit.Advance(&n.state, p.now)
+	p.limit.Claim(&n.state)
+	p.limit.Outgoing(&n.state, &push)
+	shape := p.limit.Shape
+	message := &wire.Push{Namespace: "kong", Sender: n.sender, Sequence: n.sequence, Floor: n.sequence, Items: []wire.Item{{
+		Counter: wire.Counter{Kind: uint8(shape.Kind), WidthMillis: uint64(shape.Width / millisecond), Precision: uint64(shape.Precision)},
+		Limit:   p.limit.Max, Newest: push.Newest, Hits: push.Hits, Ages: push.Ages,
+	}}}
+	var answer backend.Outcome
+	reliable := network{trip: p.trial.condition.network.trip, jitter: p.trial.condition.network.jitter}
+	reliable.carry(&p.clock, p.random, minute, func() {
+		var err error
+		if answer, err = p.store.Push(context.Background(), message, 1); err != nil {
+			p.err = err
+		}
+	}, func(bool) {
+		n.out = false
+		if len(answer.Answer.Totals) == 1 {
+			total := answer.Answer.Totals[0]
+			p.limit.Settle(&n.state, true, true, &window.Totals{Newest: total.Newest, Hits: total.Hits, Ages: total.Ages})
+		}
+	})
+}

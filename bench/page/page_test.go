@@ -1,0 +1,75 @@
+package page_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gonum.org/v1/plot/plotter"
+
+	"weir/bench/page"
+)
+
+// Tables go where the last ones were, and what is around them stays.
+func TestWithTables(t *testing.T) {
+	readme := "# Title\n\n```text\nold 1\n```\nbetween\n```sh\nmake\n```\n\n```text\nold 2\n\nmore\n```\nafter\n"
+	got, err := page.WithTables([]byte(readme), "new 1\n", "new 2\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "# Title\n\n```text\nnew 1\n```\nbetween\n```sh\nmake\n```\n\n```text\nnew 2\n```\nafter\n"
+	if string(got) != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if back, err := page.WithTables(got, "old 1\n", "old 2\n\nmore\n"); err != nil || string(back) != readme {
+		t.Errorf("replacing the tables changed what is around them (%v)\n%s", err, back)
+	}
+	for _, tables := range [][]string{{"one\n"}, {"one\n", "two\n", "three\n"}} {
+		if _, err := page.WithTables([]byte(readme), tables...); err == nil {
+			t.Errorf("%d tables went into a README.md with two blocks", len(tables))
+		}
+	}
+}
+
+// A check finds what differs and what is missing, and writes nothing.
+func TestKeep(t *testing.T) {
+	dir := t.TempDir()
+	files := map[string][]byte{"README.md": []byte("1\n"), "a.svg": []byte("<svg/>")}
+	check := func() error { return page.Keep(dir, files, true, "go run ./study") }
+	if err := check(); err == nil {
+		t.Error("a check found what nobody had written")
+	}
+	if err := page.Keep(dir, files, false, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := check(); err != nil {
+		t.Error(err)
+	}
+	files["README.md"] = []byte("2\n")
+	if err := check(); err == nil || !strings.HasSuffix(err.Error(), "README.md is out of date: run go run ./study") {
+		t.Errorf("got error %v", err)
+	}
+	if there, err := os.ReadFile(filepath.Join(dir, "README.md")); err != nil || string(there) != "1\n" {
+		t.Errorf("a check has written %q (%v)", there, err)
+	}
+}
+
+// A chart has all of its lines and bounds in the legend, and comes out the same every time.
+func TestChart(t *testing.T) {
+	c := page.Chart{Title: "Title", X: "across", Y: "up", Bounds: []page.Bound{{Name: "a bound", At: 1, Horizontal: true}, {Name: "another", At: 2}},
+		Lines: []page.Line{{Name: "first", Points: plotter.XYs{{X: 0, Y: 1}, {X: 2, Y: 3}}}, {Name: "second", Points: plotter.XYs{{X: 0, Y: 2}}, Apart: plotter.XYs{{X: 3, Y: 0}}}}}
+	first, err := c.SVG()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"Title", "across", "up", "first", "second", "a bound", "another"} {
+		if !strings.Contains(string(first), ">"+text+"<") {
+			t.Errorf("the chart does not say %q", text)
+		}
+	}
+	if second, err := c.SVG(); err != nil || !bytes.Equal(first, second) {
+		t.Errorf("the chart differs the second time (%v)", err)
+	}
+}
