@@ -102,9 +102,9 @@ func (c *Cell) Leased() uint64 {
 	return leased
 }
 
-// free tells whether so many hits may be taken without a lease. A key that is short of hits gets none free.
+// free tells whether so many hits may be taken without a lease. A key that had one lately gets another.
 func (c *Cell) free(cost uint64, now int64) bool {
-	if len(c.rule.splits) == 0 || c.lease.Scarce > 0 && -c.lease.Since.In(now) < 2*c.rule.horizon() {
+	if len(c.rule.splits) == 0 || c.lease.Since != 0 && -c.lease.Since.In(now) < 2*c.rule.horizon() {
 		return false
 	}
 	for i := range c.States {
