@@ -3,7 +3,7 @@ golangci_lint := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.6.2
 
 .PHONY: build run test check bench fuzz clean
 
-plugin_sources := go.mod go.sum main.go $(wildcard third_party/pretty/*.go) \
+plugin_sources := go.mod go.sum main.go \
 	$(filter-out %_test.go,$(wildcard $(addsuffix /*.go,proxywasm filter window counter sharedata config wire)))
 
 build: dist/weir.wasm dist/weir

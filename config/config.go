@@ -6,8 +6,6 @@
 package config
 
 import (
-	"time"
-
 	"weir/window"
 )
 
@@ -17,7 +15,7 @@ type Config struct {
 	Namespace string
 	// SyncRate is the interval of synchronisation with the backend: positive, periodic, in whole milliseconds up to a
 	// day; 0, the backend decides on every request; negative, this proxy counts alone.
-	SyncRate time.Duration
+	SyncRate Duration
 	// Backend is the zero value if SyncRate is negative.
 	Backend Backend
 	// OnBackendFailure says what decides while the backend can't be reached.
@@ -42,7 +40,7 @@ type Backend struct {
 	// Token is sent as a bearer token; empty for none; up to 8192 characters.
 	Token string
 	// Timeout bounds one callout; whole milliseconds, 1 ms to 1 minute.
-	Timeout time.Duration
+	Timeout Duration
 }
 
 // Failure is what decides while the backend can't be reached.

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"slices"
 	"strings"
 )
 
@@ -62,7 +61,7 @@ func (r *report) add(at int, path, problem string) {
 
 // errors returns what was found in document order: checks that span several fields run after these were read.
 func (r *report) errors() Errors {
-	slices.SortStableFunc(r.found, func(a, b finding) int { return a.at - b.at })
+	sortStable(r.found, func(a, b finding) bool { return a.at < b.at })
 	var errs Errors
 	for _, f := range r.found {
 		errs = append(errs, f.Error)

@@ -65,11 +65,11 @@ func TestParseDuration(t *testing.T) {
 }
 
 func TestFormatDuration(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		time.Millisecond:                     "1ms",
-		time.Minute:                          "1m",
-		366 * day:                            "366d",
-		26*time.Hour + 1001*time.Millisecond: "1d2h1s1ms",
+	for d, want := range map[Duration]string{
+		Millisecond:                "1ms",
+		Minute:                     "1m",
+		366 * day:                  "366d",
+		26*Hour + 1001*Millisecond: "1d2h1s1ms",
 	} {
 		if got := formatDuration(d); got != want {
 			t.Errorf("formatDuration(%d) = %q, want %q", d, got, want)
@@ -90,12 +90,12 @@ func FuzzParseDuration(f *testing.F) {
 		if strings.Trim(text, "0123456789hms") != "" {
 			return
 		}
-		// What is larger than the 292 years of a time.Duration, it refuses.
+		// What is larger than the 292 years of a Duration, it refuses.
 		want, err := time.ParseDuration(text)
 		if err == nil && text != "0" && (!ok || millis != want.Milliseconds()) {
 			t.Errorf("parseDuration(%q) = %d, %t, want %d", text, millis, ok, want.Milliseconds())
 		}
-		if err != nil && ok && millis <= math.MaxInt64/int64(time.Millisecond) {
+		if err != nil && ok && millis <= math.MaxInt64/int64(Millisecond) {
 			t.Errorf("parseDuration(%q) = %d, want none: %v", text, millis, err)
 		}
 	})

@@ -2,7 +2,6 @@ package config
 
 import (
 	"strconv"
-	"time"
 
 	"weir/window"
 )
@@ -10,7 +9,7 @@ import (
 const (
 	// maxHits is the largest number of hits, and of structured fields (RFC 9651, 3.3.1).
 	maxHits   = 999_999_999_999_999
-	minWindow = time.Millisecond
+	minWindow = Millisecond
 	maxWindow = 366 * day
 
 	minSubBuckets = 2
@@ -31,7 +30,7 @@ func readLimit(v value) (limit window.Limit) {
 	var (
 		algorithm                     = slidingWindow
 		firstHit                      bool
-		width, subWidth               time.Duration
+		width, subWidth               Duration
 		hits, start, precision, burst value
 	)
 	v.object(`{"limit": 100, "window": "1m"}`,

@@ -31,7 +31,7 @@ func (m *Match) fields() []field {
 func readHeaderMatches(v value) {
 	var names []string
 	v.entries(`{"x-plan": {"exact": "free"}}`, "headers", maxMatchHeaders, func(name string, v value) {
-		name = strings.ToLower(name)
+		name = lower(name)
 		switch {
 		case !isRequestHeader(name):
 			v.fail("want the name of a header")
@@ -102,7 +102,7 @@ func readMethods(v value) (methods []string) {
 	v.array("methods", 1, maxMethods, func(v value) {
 		// Methods are case-sensitive, and a lower-case one would match nothing.
 		method := v.text(`an HTTP method in capitals such as "GET"`, func(text string) bool {
-			return isToken(text) && strings.ToUpper(text) == text
+			return isToken(text) && !strings.ContainsAny(text, "abcdefghijklmnopqrstuvwxyz")
 		})
 		if method != "" && slices.Contains(methods, method) {
 			v.fail("given twice")

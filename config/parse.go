@@ -4,9 +4,6 @@ import (
 	"cmp"
 	"strconv"
 	"strings"
-	"time"
-
-	"github.com/tidwall/gjson"
 )
 
 // Bounds that the configuration reference leaves open.
@@ -16,8 +13,8 @@ const (
 	defaultCapacity = 1 << 16
 	maxClusterName  = 512
 	maxTokenBytes   = 8192
-	maxTimeout      = time.Minute
-	defaultTimeout  = 200 * time.Millisecond
+	maxTimeout      = Minute
+	defaultTimeout  = 200 * Millisecond
 	maxSyncRate     = day
 )
 
@@ -29,14 +26,14 @@ func Parse(document []byte) (*Config, error) {
 	switch {
 	case len(text) > maxDocument:
 		return nil, Errors{{Problem: "want at most " + strconv.Itoa(maxDocument) + " bytes, got " + strconv.Itoa(len(text))}}
-	case strings.TrimSpace(text) == "":
+	case strings.Trim(text, " \t\r\n") == "":
 		return nil, Errors{{Problem: "want an object such as " + like + ", got an empty document"}}
 	}
 	if problem := checkSyntax(text); problem != "" {
 		return nil, Errors{{Problem: problem}}
 	}
 	var r report
-	root := value{report: &r, json: gjson.Parse(text)}
+	root := value{report: &r, json: parse(text)}
 	c := readConfig(root, like)
 	if errs := r.errors(); len(errs) > 0 {
 		return nil, errs
@@ -86,12 +83,12 @@ func readConfig(v value, like string) *Config {
 	switch {
 	case rate.given():
 	case backend.given():
-		c.SyncRate = time.Second
+		c.SyncRate = Second
 	default:
-		c.SyncRate = -time.Second
+		c.SyncRate = -Second
 	}
 	switch {
-	case !v.json.IsObject() || backend.given() && !backend.json.IsObject():
+	case v.json.kind != kindObject || backend.given() && backend.json.kind != kindObject:
 	case c.SyncRate < 0:
 		c.Backend = Backend{}
 	case !cluster.given():
@@ -104,22 +101,22 @@ func readConfig(v value, like string) *Config {
 }
 
 // readSyncRate returns a negative rate for one that is wrong: it asks for nothing else.
-func readSyncRate(v value) time.Duration {
-	if v.json.Type == gjson.Number {
-		d := parseDecimal(v.json.Raw)
+func readSyncRate(v value) Duration {
+	if v.json.kind == kindNumber {
+		d := parseDecimal(v.json.raw)
 		millis, whole := d.scaled(3)
 		switch {
 		case d.negative && d.digits != "":
-			return -time.Second
+			return -Second
 		case whole && millis == 0:
 			return 0
 		case whole && millis <= maxSyncRate.Milliseconds():
-			return time.Duration(millis) * time.Millisecond
+			return Duration(millis) * Millisecond
 		}
 	}
 	v.wrong("a number of seconds: below 0, 0, or from 0.001 to " +
-		strconv.FormatInt(int64(maxSyncRate/time.Second), 10) + " in whole milliseconds")
-	return -time.Second
+		strconv.FormatInt(int64(maxSyncRate/Second), 10) + " in whole milliseconds")
+	return -Second
 }
 
 // readBackend returns the value of cluster too, which only some configurations need.
@@ -139,7 +136,7 @@ func readBackend(v value) (b Backend, cluster value) {
 			v.secret = true
 			b.Token = v.text("a string of 1 to 8192 visible ASCII characters", made(1, maxTokenBytes, isVisible))
 		}},
-		field{"timeout", optional, func(v value) { b.Timeout = v.duration(time.Millisecond, maxTimeout) }},
+		field{"timeout", optional, func(v value) { b.Timeout = v.duration(Millisecond, maxTimeout) }},
 	)
 	if b.Authority == "" {
 		// Istio's names, such as outbound|9180||weir.default.svc.cluster.local, are no authority that a server accepts.

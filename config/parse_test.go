@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"weir/config"
 	"weir/window"
@@ -80,7 +79,7 @@ func TestBad(t *testing.T) {
 }
 
 func TestGood(t *testing.T) {
-	second, minute := int64(time.Second), int64(time.Minute)
+	second, minute := int64(config.Second), int64(config.Minute)
 	sliding := func(width int64, ordinal uint8) window.Shape {
 		return window.Shape{Kind: window.SlidingWindow, Width: width, Ordinal: ordinal}
 	}
@@ -94,7 +93,7 @@ func TestGood(t *testing.T) {
 	smallest := func() config.Config {
 		return config.Config{
 			Namespace: "default",
-			SyncRate:  -time.Second,
+			SyncRate:  -config.Second,
 			Capacity:  65536,
 			Rules:     []config.Rule{{Name: "all", Limits: []window.Limit{{Shape: sliding(minute, 0), Max: 100}}}},
 			Response: config.Response{
@@ -134,7 +133,7 @@ func TestGood(t *testing.T) {
 	eachRequest := func(failure config.Failure) config.Config {
 		c := smallest()
 		c.SyncRate, c.OnBackendFailure = 0, failure
-		c.Backend = config.Backend{Cluster: "weir", Authority: "weir", Timeout: 200 * time.Millisecond}
+		c.Backend = config.Backend{Cluster: "weir", Authority: "weir", Timeout: 200 * config.Millisecond}
 		return c
 	}
 	tests := map[string]config.Config{
@@ -147,12 +146,12 @@ func TestGood(t *testing.T) {
 		"escaped-names":        escaped,
 		"everything": {
 			Namespace: "shop.eu-1_a",
-			SyncRate:  250 * time.Millisecond,
+			SyncRate:  250 * config.Millisecond,
 			Backend: config.Backend{
 				Cluster:   "outbound|9180||weir.default.svc.cluster.local",
 				Authority: "weir.example:9180",
 				Token:     "s3cret",
-				Timeout:   1500 * time.Millisecond,
+				Timeout:   1500 * config.Millisecond,
 			},
 			Capacity: 1 << 24,
 			Rules: []config.Rule{
@@ -174,7 +173,7 @@ func TestGood(t *testing.T) {
 					},
 					Limits: []window.Limit{
 						{Shape: sliding(minute, 0), Max: 100},
-						{Shape: sliding(int64(time.Millisecond), 0), Max: 0},
+						{Shape: sliding(int64(config.Millisecond), 0), Max: 0},
 						{Shape: fixed(366 * 24 * 60 * minute), Max: 999_999_999_999_999},
 						{Shape: window.Shape{Kind: window.FirstHitWindow, Width: 90 * minute}, Max: 5},
 						{Shape: sliding(minute, 1), Max: 50},
@@ -201,8 +200,8 @@ func TestGood(t *testing.T) {
 		// As Envoy prints a Struct: any order, numbers as doubles.
 		"struct": {
 			Namespace: "default",
-			SyncRate:  time.Second,
-			Backend:   config.Backend{Cluster: "weir", Authority: "weir", Timeout: 100 * time.Millisecond},
+			SyncRate:  config.Second,
+			Backend:   config.Backend{Cluster: "weir", Authority: "weir", Timeout: 100 * config.Millisecond},
 			Capacity:  100,
 			Rules: []config.Rule{{
 				Name: "r",
@@ -331,14 +330,14 @@ func checkInvariants(t *testing.T, c *config.Config) {
 		return 1 <= len(s) && len(s) <= 64 && strings.Trim(s, alphanumeric+others) == ""
 	}
 	check(name(c.Namespace, "._-"), "namespace")
-	check(c.SyncRate <= 0 || c.SyncRate >= time.Millisecond && c.SyncRate <= 24*time.Hour, "sync rate")
+	check(c.SyncRate <= 0 || c.SyncRate >= config.Millisecond && c.SyncRate <= 24*config.Hour, "sync rate")
 	if c.SyncRate < 0 {
 		check(c.Backend == config.Backend{}, "unused backend")
 	} else {
 		b := c.Backend
 		check(b.Cluster != "" && b.Authority != "", "backend")
 		check(!strings.ContainsAny(b.Cluster+b.Authority+b.Token, " \r\n\x00"), "backend's strings")
-		check(time.Millisecond <= b.Timeout && b.Timeout <= time.Minute && b.Timeout%time.Millisecond == 0, "timeout")
+		check(config.Millisecond <= b.Timeout && b.Timeout <= config.Minute && b.Timeout%config.Millisecond == 0, "timeout")
 	}
 	check(c.OnBackendFailure <= config.FailDeny, "failure")
 	check(1 <= c.Capacity && c.Capacity <= 1<<24, "capacity")
@@ -372,8 +371,8 @@ func checkInvariants(t *testing.T, c *config.Config) {
 			check((l.Kind == window.TokenBucket) == (l.Burst > 0), "burst")
 			check(l.Precision != window.LogPrecision || l.MaxStateSize(true) <= 4096, "log")
 			check(l.Max <= 999_999_999_999_999, "limit")
-			width := time.Duration(l.Width)
-			check(time.Millisecond <= width && width <= 366*24*time.Hour && width%time.Millisecond == 0, "width")
+			width := config.Duration(l.Width)
+			check(config.Millisecond <= width && width <= 366*24*config.Hour && width%config.Millisecond == 0, "width")
 		}
 	}
 }

@@ -66,7 +66,7 @@ func isMediaType(text string) bool {
 }
 
 func isFieldValue(text string) bool {
-	return len(text) <= maxHeaderValue && all(text, isFieldByte) && strings.TrimSpace(text) == text
+	return len(text) <= maxHeaderValue && all(text, isFieldByte) && strings.Trim(text, " \t") == text
 }
 
 // ownHeaders are those that a response's headers can't set: fields of their own do, or the proxy does.
@@ -77,7 +77,7 @@ var ownHeaders = []string{
 
 func readHeaders(v value) (headers []Header) {
 	v.entries(`{"x-reason": "rate limit"}`, "headers", maxResponseHeaders, func(name string, v value) {
-		name = strings.ToLower(name)
+		name = lower(name)
 		switch {
 		case !isToken(name):
 			v.fail("want the name of a header")
@@ -92,6 +92,6 @@ func readHeaders(v value) (headers []Header) {
 		const want = "a string of at most 4096 bytes without control characters and outer spaces"
 		headers = append(headers, Header{name, v.text(want, isFieldValue)})
 	})
-	slices.SortFunc(headers, func(a, b Header) int { return strings.Compare(a.Name, b.Name) })
+	sortStable(headers, func(a, b Header) bool { return a.Name < b.Name })
 	return headers
 }

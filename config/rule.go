@@ -4,8 +4,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/tidwall/gjson"
-
 	"weir/window"
 )
 
@@ -19,7 +17,7 @@ func readRules(v value) (rules []Rule) {
 	v.array("rules", 1, maxRules, func(v value) {
 		rule := readRule(v, func(name value) {
 			for i := range rules {
-				if rules[i].Name == name.json.Str {
+				if rules[i].Name == name.json.text {
 					name.fail("want a unique name, got " + name.show() + " as in rules[" + strconv.Itoa(i) + "]")
 					return
 				}
@@ -70,7 +68,7 @@ func readRule(v value, checkName func(name value)) (rule Rule) {
 }
 
 func readCost(v value) (hits uint64, from *Selector) {
-	if v.json.Type != gjson.Number {
+	if v.json.kind != kindNumber {
 		s := readSelector(v, "an integer from 0, "+wantSelector)
 		return 1, &s
 	}

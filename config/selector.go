@@ -2,8 +2,6 @@ package config
 
 import (
 	"strings"
-
-	"github.com/tidwall/gjson"
 )
 
 const (
@@ -19,11 +17,11 @@ var clientIP = Selector{Kind: SelectClientIP, IPv4Prefix: 32, IPv6Prefix: 64}
 
 // readSelector reads what selects a part of a request; want says what else may stand in its place.
 func readSelector(v value, want string) (s Selector) {
-	if v.json.Type == gjson.JSON {
+	if v.json.composite() {
 		v.oneOf(likeSelector, s.variants()...)
 		return s
 	}
-	switch v.json.Str {
+	switch v.json.text {
 	case "method":
 		s.Kind = SelectMethod
 	case "path":
@@ -40,12 +38,12 @@ func readSelector(v value, want string) (s Selector) {
 
 // readResponseSelector reads what selects a part of a request or of its response.
 func readResponseSelector(v value) (s Selector) {
-	if v.json.Type != gjson.JSON {
+	if !v.json.composite() {
 		return readSelector(v, wantSelector+` or {"response_header": "x-tokens"}`)
 	}
 	v.oneOf(`{"response_header": "x-tokens"}`, append(s.variants(), []field{
 		{"response_header", optional, func(v value) {
-			s = Selector{Kind: SelectResponseHeader, Name: strings.ToLower(v.text("the name of a header", isToken))}
+			s = Selector{Kind: SelectResponseHeader, Name: lower(v.text("the name of a header", isToken))}
 		}},
 	})...)
 	return s
@@ -56,7 +54,7 @@ func (s *Selector) variants() [][]field {
 	name := func(v value) {
 		v.text("a string of 1 to 256 bytes without control characters", made(1, maxHeaderName, isFieldByte))
 	}
-	header := func(v value) string { return strings.ToLower(v.text("the name of a header", isRequestHeader)) }
+	header := func(v value) string { return lower(v.text("the name of a header", isRequestHeader)) }
 	return [][]field{
 		{{"header", optional, func(v value) { *s = Selector{Kind: SelectHeader, Name: header(v)} }}},
 		{{"query", optional, notYet(name)}},

@@ -9,9 +9,8 @@ import (
 // maxDepth bounds the nesting of a document. The grammar needs 7.
 const maxDepth = 64
 
-// checkSyntax returns why the text is not one JSON value (RFC 8259), or "". gjson reads what it is given without
-// checking, and its own validation says neither where it stopped nor does it bound its recursion. Strings must be
-// well-formed Unicode, escapes included, so that equal strings are equal bytes.
+// checkSyntax returns why the text is not one JSON value (RFC 8259), or "". Strings must be well-formed Unicode, escapes included, so
+// that equal strings are equal bytes.
 func checkSyntax(text string) string {
 	s := scanner{text: text}
 	if s.value() {

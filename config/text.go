@@ -46,3 +46,25 @@ func isRequestHeader(name string) bool {
 	}
 	return isToken(name)
 }
+// What follows does for the ASCII of a configuration what the standard library does for all of Unicode, whose tables would make the plugin
+// larger, or for lists that are long.
+
+// lower is a text in lower case, if it is ASCII.
+func lower(text string) string {
+	b := []byte(text)
+	for i, c := range b {
+		if 'A' <= c && c <= 'Z' {
+			b[i] = c + 'a' - 'A'
+		}
+	}
+	return string(b)
+}
+
+// sortStable sorts a short list.
+func sortStable[T any](list []T, before func(a, b T) bool) {
+	for i := range list {
+		for j := i; j > 0 && before(list[j], list[j-1]); j-- {
+			list[j], list[j-1] = list[j-1], list[j]
+		}
+	}
+}

@@ -5,8 +5,6 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
-
-	"github.com/tidwall/gjson"
 )
 
 // value is a JSON value, the path that leads to it, and where its mistakes are reported. Its methods read it as one type;
@@ -14,7 +12,7 @@ import (
 type value struct {
 	report *report
 	path   string
-	json   gjson.Result
+	json   node
 	// at is the offset in the document; of a missing field, its object's.
 	at int
 	// secret values are not shown.
@@ -37,7 +35,7 @@ const (
 )
 
 // given says whether the value is in the document.
-func (v value) given() bool { return v.json.Exists() }
+func (v value) given() bool { return v.json.kind != kindMissing }
 
 func (v value) fail(problem string) { v.report.add(v.at, v.path, problem) }
 
@@ -74,14 +72,14 @@ const maxShown = 40
 // show returns the value as it is written, if that is short and no secret.
 func (v value) show() string {
 	switch {
-	case v.json.IsObject():
+	case v.json.kind == kindObject:
 		return "an object"
-	case v.json.IsArray():
+	case v.json.kind == kindArray:
 		return "an array"
 	case v.secret:
 		return "a value that is not shown"
 	}
-	return cut(v.json.Raw)
+	return cut(v.json.raw)
 }
 
 func cut(text string) string {
@@ -95,46 +93,46 @@ func cut(text string) string {
 	return text[:end] + "…"
 }
 
-// child returns a field's value; the key is as gjson gives it.
-func (v value) child(key, json gjson.Result) value {
+// child returns a field's value; named by a key.
+func (v value) child(key, json node) value {
 	v.path = join(v.path, key)
 	v.json = json
-	v.at = json.Index
+	v.at = json.at
 	return v
 }
 
 // missing returns the value of a field that isn't there.
 func (v value) missing(name string) value {
-	v.path = join(v.path, gjson.Result{Str: name})
-	v.json = gjson.Result{}
+	v.path = join(v.path, node{text: name})
+	v.json = node{}
 	return v
 }
 
 // join adds a field to a path: .name, or ["a name"] if that could be misread.
-func join(path string, key gjson.Result) string {
+func join(path string, key node) string {
 	plain := func(c byte) bool { return isAlphanumeric(c) || c == '_' || c == '-' }
 	switch {
-	case key.Str == "" || len(key.Str) > maxShown || !all(key.Str, plain):
-		return path + "[" + cut(key.Raw) + "]"
+	case key.text == "" || len(key.text) > maxShown || !all(key.text, plain):
+		return path + "[" + cut(key.raw) + "]"
 	case path == "":
-		return key.Str
+		return key.text
 	}
-	return path + "." + key.Str
+	return path + "." + key.text
 }
 
 // object reads an object that has these fields.
 func (v value) object(like string, fields ...field) {
-	if !v.json.IsObject() {
+	if v.json.kind != kindObject {
 		v.wrong("an object such as " + like)
 		return
 	}
 	seen := make([]bool, len(fields))
-	v.json.ForEach(func(key, json gjson.Result) bool {
+	v.json.each(func(key, json node) bool {
 		child := v.child(key, json)
-		i := slices.IndexFunc(fields, func(f field) bool { return f.name == key.Str })
+		i := slices.IndexFunc(fields, func(f field) bool { return f.name == key.text })
 		switch {
 		case i < 0:
-			child.fail("unknown field, " + suggest(key.Str, fields))
+			child.fail("unknown field, " + suggest(key.text, fields))
 		case seen[i]:
 			child.fail("given twice")
 		default:
@@ -177,14 +175,14 @@ func (v value) oneOf(like string, variants ...[]field) {
 
 // entries reads an object whose fields' names are the user's.
 func (v value) entries(like, what string, most int, each func(name string, entry value)) {
-	if !v.json.IsObject() {
+	if v.json.kind != kindObject {
 		v.wrong("an object such as " + like)
 		return
 	}
 	n := 0
-	v.json.ForEach(func(key, json gjson.Result) bool {
+	v.json.each(func(key, json node) bool {
 		if n++; n <= most {
-			each(key.Str, v.child(key, json))
+			each(key.text, v.child(key, json))
 		}
 		return true
 	})
@@ -193,16 +191,16 @@ func (v value) entries(like, what string, most int, each func(name string, entry
 
 // array reads an array of least to most elements.
 func (v value) array(what string, least, most int, each func(element value)) {
-	if !v.json.IsArray() {
+	if v.json.kind != kindArray {
 		v.wrong("an array of " + span(least, most) + " " + what)
 		return
 	}
 	n := 0
-	v.json.ForEach(func(_, json gjson.Result) bool {
+	v.json.each(func(_, json node) bool {
 		if n < most {
 			element := v
 			element.path += "[" + strconv.Itoa(n) + "]"
-			element.json, element.at = json, json.Index
+			element.json, element.at = json, json.at
 			each(element)
 		}
 		n++
@@ -226,19 +224,19 @@ func span(least, most int) string {
 
 // length returns how many elements or fields an array or object has, and -1 for another value.
 func (v value) length() int {
-	if v.json.Type != gjson.JSON {
+	if !v.json.composite() {
 		return -1
 	}
 	n := 0
-	v.json.ForEach(func(_, _ gjson.Result) bool { n++; return true })
+	v.json.each(func(_, _ node) bool { n++; return true })
 	return n
 }
 
 // has says whether an object has a field.
 func (v value) has(name string) (found bool) {
-	if v.json.IsObject() {
-		v.json.ForEach(func(key, _ gjson.Result) bool {
-			found = key.Str == name
+	if v.json.kind == kindObject {
+		v.json.each(func(key, _ node) bool {
+			found = key.text == name
 			return !found
 		})
 	}
@@ -247,17 +245,17 @@ func (v value) has(name string) (found bool) {
 
 // text reads a string that ok accepts.
 func (v value) text(want string, ok func(string) bool) string {
-	if v.json.Type != gjson.String || !ok(v.json.Str) {
+	if v.json.kind != kindString || !ok(v.json.text) {
 		v.wrong(want)
 		return ""
 	}
-	return v.json.Str
+	return v.json.text
 }
 
 // choice reads one of several strings and returns its index, or -1.
 func (v value) choice(names ...string) int {
-	if v.json.Type == gjson.String {
-		if i := slices.Index(names, v.json.Str); i >= 0 {
+	if v.json.kind == kindString {
+		if i := slices.Index(names, v.json.text); i >= 0 {
 			return i
 		}
 	}
@@ -267,8 +265,8 @@ func (v value) choice(names ...string) int {
 
 // integer reads a number without a fraction, however it is written: 100, 100.0 and 1e+02 are the same.
 func (v value) integer(least, most int64) int64 {
-	if v.json.Type == gjson.Number {
-		n, whole := parseDecimal(v.json.Raw).scaled(0)
+	if v.json.kind == kindNumber {
+		n, whole := parseDecimal(v.json.raw).scaled(0)
 		if whole && least <= n && n <= most {
 			return n
 		}
@@ -278,16 +276,16 @@ func (v value) integer(least, most int64) int64 {
 }
 
 func (v value) boolean() bool {
-	if !v.json.IsBool() {
+	if v.json.kind != kindBoolean {
 		v.wrong("true or false")
 	}
-	return v.json.Type == gjson.True
+	return v.json.boolean()
 }
 
 // suggest says which name was meant, or which there are.
 func suggest(name string, fields []field) string {
 	// Spelling of another house: maxRetries, Max-Retries.
-	name = strings.ReplaceAll(strings.ToLower(name), "-", "_")
+	name = strings.ReplaceAll(lower(name), "-", "_")
 	names := make([]string, len(fields))
 	best, nearest := "", maxShown
 	for i, f := range fields {

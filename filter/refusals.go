@@ -1,17 +1,15 @@
 package filter
 
 import (
-	"time"
-
 	"weir/sharedata"
 )
 
 const (
 	// refusalHold is how long a VM relies on a refusal that it remembers. Counters only grow, so that what has no room then
 	// has none later either, until the time that the entry itself tells; but the answer's headers should not grow stale.
-	refusalHold = int64(time.Second)
+	refusalHold = second
 	// revocableHold is the same where rules give hits back to each other, or nodes do.
-	revocableHold = int64(10 * time.Millisecond)
+	revocableHold = second / 100
 
 	refusalPlaces  = 512 // a power of two
 	refusalEntries = 192 // bytes; longer entries are not remembered

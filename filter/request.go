@@ -2,8 +2,6 @@ package filter
 
 import (
 	"bytes"
-	"net/netip"
-	"unsafe"
 
 	"weir/config"
 	"weir/counter"
@@ -215,33 +213,17 @@ func appendNetwork(dst, source []byte, prefix4, prefix6 int) []byte {
 	if n := len(text); n > 2 && text[0] == '[' && text[n-1] == ']' {
 		text = text[1 : n-1]
 	}
-	if !maybeAddress(text) {
-		return counter.AppendPart(dst, source) // without the error that the parser would allocate
-	}
-	// The string is not kept: it would be a copy otherwise.
-	address, err := netip.ParseAddr(unsafe.String(unsafe.SliceData(text), len(text)))
-	if err != nil {
+	var address [16]byte
+	v4, ok := parseAddress(text, &address)
+	switch {
+	case !ok:
 		return counter.AppendPart(dst, source)
+	case v4:
+		mask(address[12:], prefix4)
+		return counter.AppendPart(dst, address[12:])
 	}
-	address = address.Unmap()
-	if address.Is4() {
-		b := address.As4()
-		mask(b[:], prefix4)
-		return counter.AppendPart(dst, b[:])
-	}
-	b := address.As16()
-	mask(b[:], prefix6)
-	return counter.AppendPart(dst, b[:])
-}
-
-// maybeAddress tells whether text has only what addresses have.
-func maybeAddress(text []byte) bool {
-	for _, c := range text {
-		if c != '.' && c != ':' && (c < '0' || c > '9') && (c < 'a' || c > 'f') && (c < 'A' || c > 'F') {
-			return false
-		}
-	}
-	return len(text) > 0
+	mask(address[:], prefix6)
+	return counter.AppendPart(dst, address[:])
 }
 
 // mask clears all but the first bits.

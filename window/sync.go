@@ -1,7 +1,5 @@
 package window
 
-import "slices"
-
 // What several nodes have counted merges to what one node would have counted:
 //
 //   - of windows of the clock, and of buckets of a precision, the sum for each, whatever the order;
@@ -230,13 +228,22 @@ func (l *Limit) settleBuckets(s *State, newest bool, total *Totals) {
 	if !added {
 		return
 	}
-	slices.SortFunc(s.Buckets, func(a, b Bucket) int { return int(max(-1, min(a.Number-b.Number, 1))) })
+	sortBuckets(s.Buckets, known)
 	if last := s.Buckets[len(s.Buckets)-1].Number; last > s.Newest/l.Precision {
 		// Another node's clock is ahead: its hit is the newest.
 		s.Newest = last * l.Precision
 	}
 	if len(s.Buckets) > known {
 		l.trimLog(s)
+	}
+}
+
+// sortBuckets sorts buckets of which the first are sorted, and the others descend. Each takes its way through those that are newer.
+func sortBuckets(buckets []Bucket, sorted int) {
+	for i := sorted; i < len(buckets); i++ {
+		for j := i; j > 0 && buckets[j].Number < buckets[j-1].Number; j-- {
+			buckets[j], buckets[j-1] = buckets[j-1], buckets[j]
+		}
 	}
 }
 

@@ -1,0 +1,110 @@
+package filter
+
+// Addresses are read here, and not by net/netip, because that would make the plugin larger by a tenth of a megabyte.
+
+// parseAddress reads an IPv4 or IPv6 address, without a zone, into the last four bytes of address or into all of it. IPv4 addresses in
+// IPv6, such as ::ffff:10.0.0.1, are IPv4.
+func parseAddress(text []byte, address *[16]byte) (v4, ok bool) {
+	*address = [16]byte{}
+	if parseIPv4(text, address[12:]) {
+		return true, true
+	}
+	if !parseIPv6(text, address) {
+		return false, false
+	}
+	for _, b := range address[:10] {
+		if b != 0 {
+			return false, true
+		}
+	}
+	return address[10] == 0xff && address[11] == 0xff, true
+}
+
+func parseIPv4(text, address []byte) bool {
+	at, octet, digits := 0, 0, 0
+	for _, c := range text {
+		switch {
+		case c == '.' && digits > 0 && at < 3:
+			address[at] = byte(octet)
+			at, octet, digits = at+1, 0, 0
+		case c >= '0' && c <= '9' && !(digits > 0 && octet == 0): // some read a leading zero as octal
+			if octet = 10*octet + int(c-'0'); octet > 255 {
+				return false
+			}
+			digits++
+		default:
+			return false
+		}
+	}
+	address[3] = byte(octet)
+	return at == 3 && digits > 0
+}
+
+func parseIPv6(text []byte, address *[16]byte) bool {
+	at, gap := 0, -1 // of address; where zeros were left out
+	if len(text) >= 2 && text[0] == ':' && text[1] == ':' {
+		gap = 0
+		text = text[2:]
+	}
+	for len(text) > 0 {
+		if at == len(address) {
+			return false
+		}
+		group, digits := 0, 0
+		for digits < len(text) && digits < 5 {
+			d := hexDigit(text[digits])
+			if d < 0 {
+				break
+			}
+			group = group<<4 | d
+			digits++
+		}
+		if digits < len(text) && text[digits] == '.' {
+			// The last four bytes may be written as an IPv4 address.
+			if at > 12 || gap < 0 && at != 12 || !parseIPv4(text, address[at:at+4]) {
+				return false
+			}
+			at, text = at+4, nil
+			break
+		}
+		if digits == 0 || digits > 4 {
+			return false
+		}
+		address[at], address[at+1] = byte(group>>8), byte(group)
+		at += 2
+		if text = text[digits:]; len(text) == 0 {
+			break
+		}
+		if text[0] != ':' || len(text) == 1 {
+			return false
+		}
+		if text = text[1:]; text[0] == ':' {
+			if gap >= 0 {
+				return false
+			}
+			gap = at
+			text = text[1:]
+		}
+	}
+	if at == len(address) {
+		return gap < 0
+	}
+	if gap < 0 {
+		return false
+	}
+	tail := at - gap
+	copy(address[len(address)-tail:], address[gap:at])
+	clear(address[gap : len(address)-tail])
+	return true
+}
+
+// hexDigit is negative for what is none.
+func hexDigit(c byte) int {
+	switch {
+	case c >= '0' && c <= '9':
+		return int(c - '0')
+	case c|0x20 >= 'a' && c|0x20 <= 'f':
+		return int(c|0x20-'a') + 10
+	}
+	return -1
+}
