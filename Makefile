@@ -31,8 +31,16 @@ check:
 	go run $(golangci_lint) run ./...
 	go mod verify
 
-bench: build
+# LONG=1 also drives ten million streams.
+bench: build bench/v8/node_modules
 	go test -run '^$$' -bench . -benchmem ./...
+	node --test bench/v8/host.test.js
+	node bench/v8/run.js $(if $(LONG),--long 10)
+
+bench/v8/node_modules: bench/v8/package-lock.json
+	@command -v npm >/dev/null || { echo "make bench needs Node 20 or later, with npm: https://nodejs.org"; exit 1; }
+	npm ci --prefix bench/v8
+	touch $@
 
 clean:
 	rm -rf dist

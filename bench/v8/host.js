@@ -1,0 +1,809 @@
+// A proxy-wasm host (ABI 0.2.1) for benchmarks: it behaves as Envoy's does, and does as little as it can meanwhile, so that
+// what is measured is the filter. Everything is bytes; nothing on the path of a stream makes strings, and next to nothing
+// makes garbage.
+//
+// What Envoy has and this host has not: bodies and trailers, queues, gRPC callouts, foreign functions, several root
+// contexts in a VM, several VMs in a process. Header names are compared as they are, so filters use lower case.
+//
+// Import this module under a name of its own (host.js?weir) for each filter: then V8 keeps what it learns of one filter's
+// calls apart from the others'.
+
+const OK = 0, NOT_FOUND = 1, BAD_ARGUMENT = 2, CAS_MISMATCH = 8, UNIMPLEMENTED = 12;
+const CONTINUE = 0;
+const PHASE_REQUEST = 1, PHASE_RESPONSE = 2;
+// Shorter bytes are copied one by one: making a view and calling set costs as much as this many.
+const SHORT = 24;
+
+// Fields of an entry of shared data.
+const HASH = 0, CAS = 1, LENGTH = 2, CAPACITY = 3, KEY = 4, KEY_LENGTH = 5, VALUE = 6;
+
+const encoder = new TextEncoder(), decoder = new TextDecoder();
+
+/** The bytes of a text. */
+export const bytes = text => encoder.encode(text);
+/** The text of bytes. */
+export const text = utf8 => decoder.decode(utf8);
+
+function copy(to, toAt, from, fromAt, length) {
+  if (length <= SHORT) {
+    for (let i = 0; i < length; i++) to[toAt + i] = from[fromAt + i];
+  } else {
+    to.set(from.subarray(fromAt, fromAt + length), toAt);
+  }
+}
+
+/** The same for what is often aligned, of which there is a view in words too. */
+function copyWords(to, toWords, toAt, from, fromWords, fromAt, length) {
+  if (length > 256 || fromWords === null || ((toAt | fromAt) & 3) !== 0) {
+    copy(to, toAt, from, fromAt, length);
+    return;
+  }
+  const count = length >> 2, toWord = toAt >> 2, fromWord = fromAt >> 2;
+  for (let i = 0; i < count; i++) toWords[toWord + i] = fromWords[fromWord + i];
+  for (let i = count << 2; i < length; i++) to[toAt + i] = from[fromAt + i];
+}
+
+function same(a, aAt, b, bAt, length) {
+  for (let i = 0; i < length; i++) if (a[aAt + i] !== b[bAt + i]) return false;
+  return true;
+}
+
+/** Time in nanoseconds since the Unix epoch, which only goes on when it is told to. */
+export class FakeClock {
+  constructor(nanos) {
+    this.low = Number(nanos & 0xffffffffn);
+    this.high = Number(nanos >> 32n);
+  }
+
+  advance(nanos) {
+    this.low += nanos;
+    if (this.low >= 0x100000000) {
+      this.high += Math.floor(this.low / 0x100000000);
+      this.low %= 0x100000000;
+    }
+  }
+
+  write(view, at) {
+    view.setUint32(at, this.low, true);
+    view.setUint32(at + 4, this.high, true);
+  }
+}
+
+/** The machine's time, to the nanosecond. */
+export class RealClock {
+  constructor() {
+    this.offset = BigInt(Date.now()) * 1000000n - process.hrtime.bigint();
+  }
+
+  write(view, at) {
+    view.setBigUint64(at, this.offset + process.hrtime.bigint(), true);
+  }
+}
+
+/**
+ * Shared data: a map under compare-and-set. Keys and values are copied in and out.
+ *
+ * Everything is in one buffer, as objects of many keys would be all over the machine's memory, and finding them would take
+ * longer than anything that is measured.
+ */
+export class SharedData {
+  constructor() {
+    this.places = new Int32Array(1 << 14); // open addressing: addresses of entries in words, or 0
+    this.used = 0;
+    this.writes = 0;
+    this.end = 4;
+    this.allocate(1 << 20);
+  }
+
+  allocate(size) {
+    const old = this.words;
+    this.words = new Int32Array(size);
+    if (old !== undefined) this.words.set(old);
+    this.memory = new Uint8Array(this.words.buffer);
+  }
+
+  /** The place of a key's entry, or the free one where it would be. */
+  find(key, at, length) {
+    let hash = 0x811c9dc5;
+    for (let i = 0; i < length; i++) hash = Math.imul(hash ^ key[at + i], 0x01000193);
+    hash ^= hash >>> 15;
+    this.hash = hash;
+    const mask = this.places.length - 1;
+    for (let place = hash & mask; ; place = place + 1 & mask) {
+      const e = this.places[place];
+      if (e === 0 || this.words[e + HASH] === hash && this.words[e + KEY_LENGTH] === length &&
+        same(this.memory, 4 * (e + this.words[e + KEY]), key, at, length)) return place;
+    }
+  }
+
+  /** The address of a key's entry; 0 if there is none. The entry's fields are in words from there on. */
+  get(key, at, length) {
+    return this.places[this.find(key, at, length)];
+  }
+
+  set(key, keyAt, keyLength, value, valueWords, valueAt, valueLength, cas) {
+    const place = this.find(key, keyAt, keyLength);
+    let e = this.places[place];
+    if (e === 0) {
+      e = this.add(place, key, keyAt, keyLength, valueLength);
+    } else if (cas !== 0 && cas !== this.words[e + CAS]) {
+      return CAS_MISMATCH;
+    } else if (valueLength > 4 * this.words[e + CAPACITY]) {
+      e = this.add(place, key, keyAt, keyLength, valueLength);
+    }
+    const words = this.words;
+    copyWords(this.memory, words, 4 * (e + VALUE), value, valueWords, valueAt, valueLength);
+    words[e + LENGTH] = valueLength;
+    words[e + CAS] = this.writes = this.writes + 1 | 0;
+    return OK;
+  }
+
+  /** Makes an entry with room for a value twice as long. What a key had before is lost. */
+  add(place, key, keyAt, keyLength, valueLength) {
+    const capacity = Math.max(8, valueLength >> 1), size = VALUE + capacity + (keyLength + 3 >> 2);
+    while (this.end + size > this.words.length) this.allocate(2 * this.words.length);
+    const e = this.end, words = this.words;
+    this.end += size;
+    words[e + HASH] = this.hash;
+    words[e + CAPACITY] = capacity;
+    words[e + KEY] = VALUE + capacity;
+    words[e + KEY_LENGTH] = keyLength;
+    copy(this.memory, 4 * (e + VALUE + capacity), key, keyAt, keyLength);
+    const isNew = this.places[place] === 0;
+    this.places[place] = e;
+    if (isNew && ++this.used * 2 > this.places.length) this.grow();
+    return e;
+  }
+
+  /** Sets a value from outside. */
+  put(key, value) {
+    this.set(key, 0, key.length, value, null, 0, value.length, 0);
+  }
+
+  /** A copy of a key's value and its number; null if it has none. */
+  read(key) {
+    const e = this.get(key, 0, key.length);
+    if (e === 0) return null;
+    const at = 4 * (e + VALUE);
+    return {value: this.memory.slice(at, at + this.words[e + LENGTH]), cas: this.words[e + CAS]};
+  }
+
+  /** Copies of all keys and values. */
+  list() {
+    return Array.from(this.places).filter(e => e !== 0).map(e => {
+      const key = 4 * (e + this.words[e + KEY]), value = 4 * (e + VALUE);
+      return {
+        key: this.memory.slice(key, key + this.words[e + KEY_LENGTH]),
+        value: this.memory.slice(value, value + this.words[e + LENGTH]),
+      };
+    });
+  }
+
+  grow() {
+    const old = this.places;
+    this.places = new Int32Array(2 * old.length);
+    for (const e of old) {
+      if (e !== 0) this.places[this.find(this.memory, 4 * (e + this.words[e + KEY]), this.words[e + KEY_LENGTH])] = e;
+    }
+  }
+}
+
+/** The headers of a response: those that the upstream sent, and what the filter makes of them. */
+class ResponseHeaders {
+  constructor() {
+    this.fields = [];
+    this.length = 0;
+    this.upstream = null;
+    this.touched = false; // whether the upstream's were changed
+  }
+
+  begin(upstream) {
+    if (this.upstream !== upstream || this.touched) {
+      this.upstream = upstream;
+      this.touched = false;
+      this.length = 0;
+      for (const h of upstream) this.add(h.name, 0, h.name.length, h.value, 0, h.value.length);
+    }
+    this.length = upstream.length;
+  }
+
+  find(from, names, at, length) {
+    for (let i = from; i < this.length; i++) {
+      const f = this.fields[i];
+      if (f.nameLength === length && same(f.name, 0, names, at, length)) return i;
+    }
+    return -1;
+  }
+
+  add(names, nameAt, nameLength, values, valueAt, valueLength) {
+    if (this.length === this.fields.length) {
+      this.fields.push({name: new Uint8Array(64), nameLength: 0, value: new Uint8Array(256), valueLength: 0});
+    }
+    const f = this.fields[this.length++];
+    if (nameLength > f.name.length) f.name = new Uint8Array(2 * nameLength);
+    copy(f.name, 0, names, nameAt, nameLength);
+    f.nameLength = nameLength;
+    this.write(f, values, valueAt, valueLength);
+  }
+
+  write(f, values, at, length) {
+    if (length > f.value.length) f.value = new Uint8Array(2 * length);
+    copy(f.value, 0, values, at, length);
+    f.valueLength = length;
+  }
+
+  replace(names, nameAt, nameLength, values, valueAt, valueLength) {
+    const i = this.find(0, names, nameAt, nameLength);
+    if (i < 0) {
+      this.add(names, nameAt, nameLength, values, valueAt, valueLength);
+      return;
+    }
+    if (i < this.upstream.length) this.touched = true;
+    this.write(this.fields[i], values, valueAt, valueLength);
+    this.remove(i + 1, names, nameAt, nameLength);
+  }
+
+  remove(from, names, nameAt, nameLength) {
+    for (let i = this.find(from, names, nameAt, nameLength); i >= 0; i = this.find(i, names, nameAt, nameLength)) {
+      if (i < this.upstream.length) this.touched = true;
+      this.fields.push(this.fields.splice(i, 1)[0]);
+      this.length--;
+    }
+  }
+
+  /** Copies of the fields, as [{name, value}]. */
+  list() {
+    return this.fields.slice(0, this.length).map(f => ({
+      name: f.name.slice(0, f.nameLength), value: f.value.slice(0, f.valueLength)}));
+  }
+}
+
+/** Headers in the form that the ABI passes them in, from [{name, value}] with Uint8Arrays. */
+export function encodePairs(headers) {
+  let size = 4;
+  for (const h of headers) size += 8 + h.name.length + 1 + h.value.length + 1;
+  const out = new Uint8Array(size), view = new DataView(out.buffer);
+  view.setUint32(0, headers.length, true);
+  let at = 4 + 8 * headers.length;
+  headers.forEach((h, i) => {
+    view.setUint32(4 + 8 * i, h.name.length, true);
+    view.setUint32(8 + 8 * i, h.value.length, true);
+    out.set(h.name, at);
+    at += h.name.length + 1;
+    out.set(h.value, at);
+    at += h.value.length + 1;
+  });
+  return out;
+}
+
+/** The reverse of encodePairs. */
+export function decodePairs(pairs) {
+  if (pairs.length === 0) return [];
+  const view = new DataView(pairs.buffer, pairs.byteOffset, pairs.byteLength);
+  const count = view.getUint32(0, true);
+  let at = 4 + 8 * count;
+  const take = length => {
+    at += length + 1;
+    return pairs.slice(at - length - 1, at - 1);
+  };
+  return Array.from({length: count}, (_, i) => ({
+    name: take(view.getUint32(4 + 8 * i, true)), value: take(view.getUint32(8 + 8 * i, true))}));
+}
+
+/** The upstream's response headers. */
+const upstreamHeaders = [[':status', '200'], ['content-type', 'application/json'], ['content-length', '1256'],
+  ['date', 'Sat, 21 Nov 2026 12:00:00 GMT'], ['server', 'upstream']].map(([n, v]) => ({name: bytes(n), value: bytes(v)}));
+
+/**
+ * Makes a VM of a compiled module, with one root context that has the configuration. It throws if the plugin refuses it.
+ *
+ * @param {WebAssembly.Module} module
+ * @param {{configuration: Uint8Array, clock: FakeClock | RealClock, sharedData?: SharedData, count?: boolean, quiet?: boolean,
+ *   plain?: boolean, properties?: {path: string, value: string}[],
+ *   onCallout?: (callout: {id: number, cluster: string, headers: [string, string][], body: Uint8Array,
+ *     timeoutMillis: number}) => boolean, onTickPeriod?: (millis: number) => void}} options
+ *   count counts host calls, which costs time. plain makes strings of everything, as a host usually does. onCallout returns false to refuse a callout.
+ */
+export function newVM(module, options) {
+  const clock = options.clock;
+  const shared = options.sharedData ?? new SharedData();
+  const configuration = options.configuration;
+  const properties = (options.properties ?? []).map(p => ({path: bytes(p.path), value: bytes(p.value)}));
+  const rootID = 1;
+
+  let memory, allocate;
+  let u8 = new Uint8Array(0), words = new Int32Array(0), view = new DataView(new ArrayBuffer(0));
+  let nextID = rootID + 1;
+  let own = null; // the stream whose callback runs
+  let current = null; // the stream that host calls act on
+  const idle = [], resumed = [], paused = new Map();
+  let replies = 0, streams = 0;
+  let calloutID = 0, answer = null;
+  const metrics = [], counts = {}, sizes = {gets: 0, getBytes: 0, sets: 0, setBytes: 0, keyBytes: 0};
+  let tickMillis = 0;
+  let last = null;
+  let seed = 1;
+
+  // The memory's buffer is another one after it has grown, and the old one has no length any more.
+  function refresh() {
+    u8 = new Uint8Array(memory.buffer);
+    words = new Int32Array(memory.buffer);
+    view = new DataView(memory.buffer);
+  }
+
+  /** Writes a value to memory that the module allocates. */
+  function give(value, dataAt, lengthAt) {
+    const length = value.length;
+    let at = 0;
+    if (length > 0) {
+      at = allocate(length);
+      if (u8.length === 0) refresh();
+      if (length <= SHORT) {
+        for (let i = 0; i < length; i++) u8[at + i] = value[i];
+      } else {
+        u8.set(value, at);
+      }
+    }
+    view.setUint32(dataAt, at, true);
+    view.setUint32(lengthAt, length, true);
+    return OK;
+  }
+
+  function find(headers, at, length) {
+    for (let i = 0; i < headers.length; i++) {
+      const name = headers[i].name;
+      if (name.length === length && same(name, 0, u8, at, length)) return headers[i];
+    }
+    return null;
+  }
+
+  /** The headers that a filter may read now as a list, or null. */
+  function readable(type) {
+    if (type === 0) return current !== null && current.phase === PHASE_REQUEST ? current.request : null;
+    if (type === 2) return current !== null && current.phase === PHASE_RESPONSE ? current.response.list() : null;
+    if (type === 6) return answer !== null ? answer.headers : null;
+    return null;
+  }
+
+  function writable(type) {
+    return type === 2 && current !== null && current.phase === PHASE_RESPONSE ? current.response : null;
+  }
+
+  const env = {
+    proxy_log(level, at, length) {
+      if (u8.length === 0) refresh();
+      if (!options.quiet && level >= 3) console.error(text(u8.slice(at, at + length)));
+      return OK;
+    },
+    proxy_get_log_level(at) {
+      if (u8.length === 0) refresh();
+      view.setUint32(at, 2, true);
+      return OK;
+    },
+    proxy_get_current_time_nanoseconds(at) {
+      if (u8.length === 0) refresh();
+      clock.write(view, at);
+      return OK;
+    },
+    proxy_set_tick_period_milliseconds(millis) {
+      tickMillis = millis;
+      options.onTickPeriod?.(millis);
+      return OK;
+    },
+    proxy_get_buffer_bytes(type, start, size, dataAt, lengthAt) {
+      if (u8.length === 0) refresh();
+      const buffer = type === 7 ? configuration : type === 4 && answer !== null ? answer.body : null;
+      if (buffer === null) return NOT_FOUND;
+      if (start >>> 0 > buffer.length) return BAD_ARGUMENT;
+      return give(buffer.subarray(start, Math.min(start + (size >>> 0), buffer.length)), dataAt, lengthAt);
+    },
+    proxy_get_header_map_value(type, nameAt, nameLength, dataAt, lengthAt) {
+      if (u8.length === 0) refresh();
+      if (type === 0 && current !== null && current.phase === PHASE_REQUEST) {
+        const h = find(current.request, nameAt, nameLength);
+        return h === null ? NOT_FOUND : give(h.value, dataAt, lengthAt);
+      }
+      const headers = readable(type);
+      if (headers === null) return BAD_ARGUMENT;
+      const h = find(headers, nameAt, nameLength);
+      return h === null ? NOT_FOUND : give(h.value, dataAt, lengthAt);
+    },
+    proxy_get_header_map_pairs(type, dataAt, lengthAt) {
+      if (u8.length === 0) refresh();
+      const headers = readable(type);
+      return headers === null ? BAD_ARGUMENT : give(encodePairs(headers), dataAt, lengthAt);
+    },
+    proxy_set_header_map_pairs(type, at, length) {
+      if (u8.length === 0) refresh();
+      const headers = writable(type);
+      if (headers === null) return BAD_ARGUMENT;
+      headers.length = 0;
+      headers.touched = true;
+      for (const h of decodePairs(u8.subarray(at, at + length))) {
+        headers.add(h.name, 0, h.name.length, h.value, 0, h.value.length);
+      }
+      return OK;
+    },
+    proxy_replace_header_map_value(type, nameAt, nameLength, valueAt, valueLength) {
+      if (u8.length === 0) refresh();
+      const headers = writable(type);
+      if (headers === null) return BAD_ARGUMENT;
+      headers.replace(u8, nameAt, nameLength, u8, valueAt, valueLength);
+      return OK;
+    },
+    proxy_add_header_map_value(type, nameAt, nameLength, valueAt, valueLength) {
+      if (u8.length === 0) refresh();
+      const headers = writable(type);
+      if (headers === null) return BAD_ARGUMENT;
+      headers.add(u8, nameAt, nameLength, u8, valueAt, valueLength);
+      return OK;
+    },
+    proxy_remove_header_map_value(type, nameAt, nameLength) {
+      if (u8.length === 0) refresh();
+      const headers = writable(type);
+      if (headers === null) return BAD_ARGUMENT;
+      headers.remove(0, u8, nameAt, nameLength);
+      return OK;
+    },
+    proxy_send_local_response(status, detailsAt, detailsLength, bodyAt, bodyLength, pairsAt, pairsLength, _grpcStatus) {
+      if (u8.length === 0) refresh();
+      if (current === null || current.replied) return BAD_ARGUMENT;
+      current.replied = true;
+      const r = current.reply;
+      r.status = status;
+      const size = detailsLength + bodyLength + pairsLength;
+      if (size > r.memory.length) r.memory = new Uint8Array(2 * size);
+      copy(r.memory, 0, u8, detailsAt, r.detailsEnd = detailsLength);
+      copy(r.memory, r.detailsEnd, u8, bodyAt, bodyLength);
+      r.bodyEnd = r.detailsEnd + bodyLength;
+      copy(r.memory, r.bodyEnd, u8, pairsAt, pairsLength);
+      r.end = size;
+      replies++;
+      if (current !== own && current.paused) resume(current);
+      return OK;
+    },
+    proxy_get_property(pathAt, pathLength, dataAt, lengthAt) {
+      if (u8.length === 0) refresh();
+      for (const p of properties) {
+        if (p.path.length === pathLength && same(p.path, 0, u8, pathAt, pathLength)) return give(p.value, dataAt, lengthAt);
+      }
+      return NOT_FOUND;
+    },
+    proxy_get_shared_data(keyAt, keyLength, dataAt, lengthAt, casAt) {
+      if (u8.length === 0) refresh();
+      const e = shared.get(u8, keyAt, keyLength);
+      if (e === 0) return NOT_FOUND;
+      const length = shared.words[e + LENGTH];
+      const at = length > 0 ? allocate(length) : 0;
+      if (u8.length === 0) refresh();
+      copyWords(u8, words, at, shared.memory, shared.words, 4 * (e + VALUE), length);
+      view.setUint32(dataAt, at, true);
+      view.setUint32(lengthAt, length, true);
+      view.setInt32(casAt, shared.words[e + CAS], true);
+      return OK;
+    },
+    proxy_set_shared_data(keyAt, keyLength, valueAt, valueLength, cas) {
+      if (u8.length === 0) refresh();
+      return shared.set(u8, keyAt, keyLength, u8, words, valueAt, valueLength, cas);
+    },
+    proxy_set_effective_context(id) {
+      const stream = own !== null && own.id === id ? own : paused.get(id) ?? null;
+      if (stream === null && id !== rootID) return BAD_ARGUMENT;
+      current = stream;
+      return OK;
+    },
+    proxy_continue_stream(type) {
+      if (type !== 0 && type !== 1) return BAD_ARGUMENT;
+      if (current === null) return BAD_ARGUMENT;
+      if (current.paused) resume(current);
+      return OK;
+    },
+    proxy_http_call(clusterAt, clusterLength, headersAt, headersLength, bodyAt, bodyLength, _trailersAt, _trailersLength,
+      timeoutMillis, idAt) {
+      if (u8.length === 0) refresh();
+      const headers = decodePairs(u8.slice(headersAt, headersAt + headersLength)).map(h => [text(h.name), text(h.value)]);
+      const callout = {
+        id: ++calloutID, cluster: text(u8.slice(clusterAt, clusterAt + clusterLength)), headers,
+        body: u8.slice(bodyAt, bodyAt + bodyLength), timeoutMillis,
+      };
+      const names = headers.map(([name]) => name);
+      if (!names.includes(':method') || !names.includes(':path') || !names.includes(':authority') ||
+        !options.onCallout?.(callout)) return BAD_ARGUMENT;
+      view.setUint32(idAt, callout.id, true);
+      return OK;
+    },
+    proxy_define_metric(_kind, nameAt, nameLength, idAt) {
+      if (u8.length === 0) refresh();
+      const name = text(u8.slice(nameAt, nameAt + nameLength));
+      let id = metrics.findIndex(m => m.name === name);
+      if (id < 0) id = metrics.push({name, value: 0n}) - 1;
+      view.setUint32(idAt, id, true);
+      return OK;
+    },
+    proxy_increment_metric(id, by) {
+      if (metrics[id] === undefined) return NOT_FOUND;
+      metrics[id].value += by;
+      return OK;
+    },
+    proxy_record_metric(id, value) {
+      if (metrics[id] === undefined) return NOT_FOUND;
+      metrics[id].value = value;
+      return OK;
+    },
+    proxy_get_metric(id, at) {
+      if (metrics[id] === undefined) return NOT_FOUND;
+      view.setBigUint64(at, metrics[id].value, true);
+      return OK;
+    },
+    proxy_done() { return OK; },
+  };
+
+  const wasi = {
+    sched_yield() { return 0; },
+    proc_exit(code) { throw new Error(`the plugin exits with ${code}`); },
+    args_get() { return 0; },
+    args_sizes_get(count, size) { return zero(count, size); },
+    environ_get() { return 0; },
+    environ_sizes_get(count, size) { return zero(count, size); },
+    clock_time_get(id, _precision, at) {
+      if (u8.length === 0) refresh();
+      if (id === 0) clock.write(view, at);
+      else view.setBigUint64(at, process.hrtime.bigint(), true);
+      return 0;
+    },
+    fd_write(fd, vectorsAt, count, writtenAt) {
+      if (u8.length === 0) refresh();
+      let written = 0;
+      for (let i = 0; i < count; i++) {
+        const at = view.getUint32(vectorsAt + 8 * i, true), length = view.getUint32(vectorsAt + 8 * i + 4, true);
+        if (!options.quiet) process.stderr.write(u8.slice(at, at + length));
+        written += length;
+      }
+      view.setUint32(writtenAt, written, true);
+      return 0;
+    },
+    // The same numbers in each run, so that keys fall on the same pages.
+    random_get(at, length) {
+      if (u8.length === 0) refresh();
+      for (let i = 0; i < length; i++) {
+        seed ^= seed << 13;
+        seed ^= seed >>> 17;
+        seed ^= seed << 5;
+        u8[at + i] = seed >>> 8;
+      }
+      return 0;
+    },
+    poll_oneoff() { return 52; }, // not supported
+    fd_fdstat_get() { return 8; }, // bad descriptor
+    fd_fdstat_set_flags() { return 8; },
+    fd_prestat_get() { return 8; },
+    fd_prestat_dir_name() { return 8; },
+  };
+
+  function zero(first, second) {
+    if (u8.length === 0) refresh();
+    view.setUint32(first, 0, true);
+    view.setUint32(second, 0, true);
+    return 0;
+  }
+
+  /**
+   * The calls of a stream as a host has them that makes strings and objects of everything, which most do, and Envoy in C++. Shared
+   * data is its own.
+   */
+  function plainCalls() {
+    const map = new Map();
+    let writes = 0;
+    const bytesAt = (at, length) => new Uint8Array(memory.buffer, at, length);
+    const textAt = (at, length) => decoder.decode(bytesAt(at, length));
+    // Keys of shared data are bytes, not text.
+    const keyAt = (at, length) => Buffer.from(memory.buffer, at, length).latin1Slice();
+    const give = (value, dataAt, lengthAt) => {
+      const at = allocate(value.length);
+      bytesAt(at, value.length).set(value);
+      const view = new DataView(memory.buffer);
+      view.setUint32(dataAt, at, true);
+      view.setUint32(lengthAt, value.length, true);
+      return OK;
+    };
+    for (const {key, value} of shared.list()) map.set(Buffer.from(key).latin1Slice(), {value, cas: ++writes});
+    return {
+      proxy_get_header_map_value(type, nameAt, nameLength, dataAt, lengthAt) {
+        const name = textAt(nameAt, nameLength);
+        const h = readable(type)?.find(h => (h.text ??= text(h.name)) === name);
+        return h === undefined ? NOT_FOUND : give(h.value, dataAt, lengthAt);
+      },
+      proxy_replace_header_map_value(type, nameAt, nameLength, valueAt, valueLength) {
+        if (writable(type) === null) return BAD_ARGUMENT;
+        (current.plainResponse ??= new Map()).set(textAt(nameAt, nameLength), textAt(valueAt, valueLength));
+        return OK;
+      },
+      proxy_send_local_response(status, detailsAt, detailsLength, bodyAt, bodyLength, pairsAt, pairsLength) {
+        if (current.replied) return BAD_ARGUMENT;
+        current.replied = true;
+        replies++;
+        current.plainReply = {
+          status, details: textAt(detailsAt, detailsLength), body: textAt(bodyAt, bodyLength),
+          headers: decodePairs(bytesAt(pairsAt, pairsLength)).map(h => [text(h.name), text(h.value)]),
+        };
+        return OK;
+      },
+      proxy_get_shared_data(at, length, dataAt, lengthAt, casAt) {
+        const e = map.get(keyAt(at, length));
+        if (e === undefined) return NOT_FOUND;
+        give(e.value, dataAt, lengthAt);
+        new DataView(memory.buffer).setUint32(casAt, e.cas, true);
+        return OK;
+      },
+      proxy_set_shared_data(at, length, valueAt, valueLength, cas) {
+        const key = keyAt(at, length), e = map.get(key);
+        if (e !== undefined && cas !== 0 && cas !== e.cas) return CAS_MISMATCH;
+        map.set(key, {value: bytesAt(valueAt, valueLength).slice(), cas: ++writes});
+        return OK;
+      },
+    };
+  }
+
+  if (options.plain) Object.assign(env, plainCalls());
+  const imports = {env: {}, wasi_snapshot_preview1: {}};
+  for (const {module: from, name} of WebAssembly.Module.imports(module)) {
+    const call = (from === 'env' ? env : wasi)[name] ?? (() => {
+      console.error(`the host has no ${name}`);
+      return UNIMPLEMENTED;
+    });
+    imports[from] ??= {};
+    imports[from][name] = options.count ? counting(name, call) : call;
+  }
+
+  function counting(name, call) {
+    counts[name] = 0;
+    return (...args) => {
+      counts[name]++;
+      const result = call(...args);
+      if (name === 'proxy_get_shared_data') {
+        sizes.gets++;
+        sizes.keyBytes += args[1];
+        if (result === OK) sizes.getBytes += view.getUint32(args[3], true);
+      } else if (name === 'proxy_set_shared_data') {
+        sizes.sets++;
+        sizes.setBytes += args[3];
+      }
+      return result;
+    };
+  }
+
+  const instance = new WebAssembly.Instance(module, imports);
+  const x = instance.exports;
+  memory = x.memory;
+  refresh();
+  allocate = x.malloc ?? x.proxy_on_memory_allocate;
+  const onCreate = x.proxy_on_context_create, onRequest = x.proxy_on_request_headers, onResponse = x.proxy_on_response_headers,
+    onLog = x.proxy_on_log, onDone = x.proxy_on_done, onDelete = x.proxy_on_delete;
+
+  x._initialize?.();
+  onCreate(rootID, 0);
+  if (x.proxy_on_vm_start && !x.proxy_on_vm_start(rootID, 0)) throw new Error('the plugin refuses to start');
+  if (x.proxy_on_configure && !x.proxy_on_configure(rootID, configuration.length)) {
+    throw new Error('the plugin refuses its configuration');
+  }
+
+  function newStream() {
+    return {
+      id: 0, phase: 0, request: null, response: new ResponseHeaders(), paused: false, replied: false,
+      reply: {status: 0, memory: new Uint8Array(1024), detailsEnd: 0, bodyEnd: 0, end: 0},
+    };
+  }
+
+  /**
+   * Drives a stream to its end, or to where the filter pauses it.
+   *
+   * @param {{name: Uint8Array, value: Uint8Array}[]} request the request's headers
+   */
+  function stream(request) {
+    const s = idle.length > 0 ? idle.pop() : newStream();
+    s.id = nextID;
+    nextID = nextID + 1 | 0;
+    own = current = s;
+    s.phase = 0;
+    s.replied = s.paused = false;
+    onCreate(s.id, rootID);
+    s.request = request;
+    s.phase = PHASE_REQUEST;
+    if (onRequest(s.id, request.length, 1) !== CONTINUE && !s.replied) {
+      s.paused = true;
+      paused.set(s.id, s);
+      own = current = null;
+    } else {
+      respond(s);
+    }
+    if (resumed.length > 0) drain();
+  }
+
+  /** Drives a stream from its response to its end. A local reply runs the response phase too. */
+  function respond(s) {
+    own = current = s;
+    s.phase = PHASE_RESPONSE;
+    s.response.begin(upstreamHeaders);
+    if (onResponse !== undefined) onResponse(s.id, s.response.length, 0);
+    s.phase = 0;
+    if (onLog !== undefined) onLog(s.id);
+    onDone(s.id);
+    onDelete(s.id);
+    own = current = null;
+    idle.push(s);
+    last = s;
+    streams++;
+  }
+
+  function resume(s) {
+    s.paused = false;
+    paused.delete(s.id);
+    resumed.push(s);
+  }
+
+  /** Lets streams go on that a callback has resumed. */
+  function drain() {
+    while (resumed.length > 0) respond(resumed.shift());
+  }
+
+  return {
+    stream,
+    tick() {
+      current = null;
+      x.proxy_on_tick?.(rootID);
+      drain();
+    },
+    /** Delivers the answer of a callout; null if there is none. */
+    answer(id, response) {
+      current = null;
+      answer = response ?? {headers: [], body: new Uint8Array()};
+      x.proxy_on_http_call_response(rootID, id, answer.headers.length, answer.body.length, 0);
+      answer = null;
+      drain();
+    },
+    counts, sizes, metrics, sharedData: shared,
+    get replies() { return replies; },
+    get streams() { return streams; },
+    get waiting() { return paused.size; },
+    get tickMillis() { return tickMillis; },
+    get memoryBytes() { return memory.buffer.byteLength; },
+    /** What the last stream that ended got: headers that the filter added to the upstream's, and its reply, or null. */
+    last() {
+      const r = last.reply;
+      return {
+        headers: last.response.list().slice(upstreamHeaders.length),
+        reply: last.replied ? {
+          status: r.status, details: r.memory.slice(0, r.detailsEnd), body: r.memory.slice(r.detailsEnd, r.bodyEnd),
+          pairs: r.memory.slice(r.bodyEnd, r.end),
+        } : null,
+      };
+    },
+  };
+}
+
+/**
+ * Streams that differ in one header, whose values come in the order that is given, over and over.
+ *
+ * @param {{vm: ReturnType<typeof newVM>, clock: FakeClock, headers: {name: Uint8Array, value: Uint8Array}[], key: number,
+ *   values: Uint8Array[], order: Uint32Array, stepNanos: number}} load key is the header that differs; its values are equally
+ *   long; the clock goes on by stepNanos before each stream
+ * @returns {(count: number) => void} drives so many streams
+ */
+export function newLoad({vm, clock, headers, key, values, order, stepNanos}) {
+  const width = values[0].length;
+  const value = new Uint8Array(width);
+  const request = headers.map((h, i) => i === key ? {...h, value} : h);
+  // All in one place: objects would be fetched from all over the machine's memory.
+  const packed = new Uint8Array(width * values.length);
+  values.forEach((v, i) => packed.set(v, i * width));
+  const stream = vm.stream;
+  let at = 0;
+  return count => {
+    for (let i = 0; i < count; i++) {
+      clock.advance(stepNanos);
+      copy(value, 0, packed, order[at] * width, width);
+      if (++at === order.length) at = 0;
+      stream(request);
+    }
+  };
+}
