@@ -31,29 +31,28 @@ for (let spent = 0; spent < warmupNanos;) for (const s of everything) spent += t
 for (const s of everything) {
   const each = Math.min(...Array.from({length: 9}, () => time(s, 500) / 500));
   s.block = Math.max(1, Math.round(blockNanos / each));
-  s.nanos = [];
 }
-// A round in which the machine gave the processor to something else says little, and is made again; but not for ever.
+// Rounds in which the machine gave the processor to something else say little. They are made again, though not for ever, and count
+// only if there are hardly any others.
 const preemptions = () => process.resourceUsage().involuntaryContextSwitches;
-let clean = 0, disturbed = 0;
-while (clean < rounds) {
+const fewest = 9;
+const clean = [], disturbed = [];
+while (clean.length < rounds && clean.length + disturbed.length < 6 * rounds) {
   const before = preemptions();
+  const start = clean.length + disturbed.length;
   for (let i = 0; i < everything.length; i++) {
     // Another one begins each round, so that nobody always comes after the same.
-    const s = everything[(i + clean) % everything.length];
+    const s = everything[(i + start) % everything.length];
     s.latest = time(s, s.block) / s.block;
   }
   for (const s of all) {
     s.check();
     s.weir.vm.tick();
   }
-  if (preemptions() !== before && disturbed < 3 * rounds) {
-    disturbed++;
-    continue;
-  }
-  clean++;
-  for (const s of everything) s.nanos.push(s.latest);
+  (preemptions() === before ? clean : disturbed).push(everything.map(s => s.latest));
 }
+const counted = clean.length >= fewest ? clean : [...clean, ...disturbed];
+everything.forEach((s, i) => { s.nanos = counted.map(round => round[i]); });
 
 const spread = values => ({median: median(values), low: quantile(values, 0.1), high: quantile(values, 0.9)});
 const pairs = (a, b, f) => a.nanos.map((x, i) => f(x, b.nanos[i]));
@@ -69,5 +68,5 @@ process.stdout.write(JSON.stringify(all.map((s, i) => ({
   calls: s.calls,
   floorCalls: s.floorCalls,
   pageBytes: s.pageBytes,
-  rounds, disturbed,
+  rounds: counted.length, disturbed: disturbed.length,
 }))));
