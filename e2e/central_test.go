@@ -1,0 +1,140 @@
+package e2e
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"weir/backend/postgres/postgrestest"
+	"weir/backend/redis/redistest"
+	"weir/e2e/host"
+)
+
+// central asks the backend on every request, and waits as long as it takes.
+const central = `{"backend": {"cluster": "weir", "timeout": "60s"}, "sync_rate": 0, "rules": [
+	{"name": "per-user", "key": [{"header": "x-user"}], "limits": [{"limit": 60, "window": "366d", "algorithm": "fixed_window"}]},
+	{"name": "all", "limits": [{"limit": 100, "window": "366d"}, {"limit": 1, "window": "366d", "algorithm": "token_bucket", "burst": 500}]}]}`
+
+// With a sync_rate of 0, ten nodes that hammer the same keys admit exactly the limit: 60 of ann's and bob's each, 100 in all. Requests
+// that one rule refuses take nothing from the other.
+func TestCentral(t *testing.T) {
+	for name, start := range map[string]func(t *testing.T) string{
+		"memory":   func(*testing.T) string { return "memory" },
+		"redis":    func(t *testing.T) string { return redistest.Start(t).URL() },
+		"postgres": func(t *testing.T) string { return postgrestest.Start(t).URL() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const nodes, requests = 10, 600
+			backend := serve(t, start(t))
+			proxies, addresses := costlyNodes(t, nodes, central, backend, http.DefaultTransport)
+			f := newTraffic(1, addresses...)
+			var sent atomic.Int64
+			var group sync.WaitGroup
+			for i := range 2 * nodes {
+				client, random := client(t), rand.New(rand.NewPCG(5, uint64(i)))
+				group.Go(func() {
+					for sent.Add(1) <= requests {
+						status, header, err := f.ask(client, i%nodes, []string{"ann", "bob"}[random.IntN(2)])
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						checkHeaders(t, status, header)
+					}
+				})
+			}
+			group.Wait()
+			if f.total() != 100 || f.admitted["ann"] > 60 || f.admitted["bob"] > 60 || f.refused != requests-100 {
+				t.Errorf("admitted %v and refused %d, want 100 in all, and 60 of one at most", f.admitted, f.refused)
+			}
+			// At once: nothing is on its way.
+			if got := counted(t, backend, "default"); got != 300 {
+				t.Errorf("the backend has %d hits in three counters, want 300", got)
+			}
+			if alone := metric(t, proxies, "decided_alone"); alone != 0 {
+				t.Errorf("%d requests were decided without the backend", alone)
+			}
+		})
+	}
+}
+
+// checkHeaders looks whether the headers of an answer fit its status.
+func checkHeaders(t *testing.T, status int, header http.Header) {
+	t.Helper()
+	refused := status == http.StatusTooManyRequests
+	if (header.Get("retry-after") != "") != refused || (header.Get("x-envoy-ratelimited") == "true") != refused {
+		t.Errorf("status %d with headers %v", status, header)
+	}
+	for _, name := range []string{"ratelimit", "ratelimit-policy", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"} {
+		if header.Get(name) == "" {
+			t.Errorf("status %d: no %s in %v", status, name, header)
+		}
+	}
+	if refused && header.Get("x-ratelimit-remaining") != "0" {
+		t.Errorf("refused while %s remain", header.Get("x-ratelimit-remaining"))
+	}
+}
+
+// With a sync_rate of 0, what one client sees of a limit is what it would see of one proxy.
+func TestCentralHeaders(t *testing.T) {
+	t.Parallel()
+	_, addresses := costlyNodes(t, 3, `{"backend": {"cluster": "weir", "timeout": "60s"}, "sync_rate": 0, `+
+		perUser(`{"limit": 4, "window": "366d", "algorithm": "fixed_window"}`)[1:], serve(t, "memory"), http.DefaultTransport)
+	f, client := newTraffic(1, addresses...), client(t)
+	for i := range 7 {
+		status, header, err := f.ask(client, i%3, "ann")
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkHeaders(t, status, header)
+		if want := fmt.Sprint(max(0, 3-i)); header.Get("x-ratelimit-remaining") != want || (status == http.StatusOK) != (i < 4) {
+			t.Errorf("request %d: got status %d with %s remaining, want %s", i, status, header.Get("x-ratelimit-remaining"), want)
+		}
+	}
+}
+
+// While the backend is away, on_backend_failure decides, in both modes of synchronisation; with the headers of what is known here.
+func TestBackendAway(t *testing.T) {
+	t.Parallel()
+	for _, rate := range []string{"0", "0.02"} {
+		for policy, want := range map[string]int{"local": 10, "allow": 15, "deny": 0} {
+			t.Run(fmt.Sprint("sync_rate ", rate, " ", policy), func(t *testing.T) {
+				t.Parallel()
+				clock := &fakeClock{}
+				clock.nanos.Store(time.Now().UnixNano())
+				way := &faults{random: rand.New(rand.NewPCG(1, 1)), share: 1}
+				proxy, address := node(t, host.ProxyConfig{
+					Process: host.NewProcess(host.ProcessConfig{Clock: clock.now, Clusters: map[string]string{"weir": "127.0.0.1:1"}}),
+					Plugin: host.Plugin{Configuration: []byte(`{"backend": {"cluster": "weir"}, "sync_rate": ` + rate + `, "on_backend_failure": "` + policy + `", ` +
+						perUser(`{"limit": 10, "window": "366d", "algorithm": "fixed_window"}`)[1:])},
+					Workers: 2, CalloutTransport: way, ManualTicks: true,
+				})
+				f, clients := newTraffic(1, address), []*http.Client{client(t), client(t)}
+				for i := range 15 {
+					status, header, err := f.ask(clients[i%2], 0, "ann")
+					if err != nil {
+						t.Fatal(err)
+					}
+					if refused := status == http.StatusTooManyRequests; refused != (header.Get("retry-after") != "") ||
+						refused != (header.Get("x-envoy-ratelimited") == "true") || header.Get("x-ratelimit-limit") != "10" {
+						t.Errorf("request %d: status %d with headers %v", i, status, header)
+					}
+					if remaining := header.Get("x-ratelimit-remaining"); policy == "local" && remaining != fmt.Sprint(max(0, 9-i)) {
+						t.Errorf("request %d: %s remaining", i, remaining)
+					}
+				}
+				if got := int(f.total()); got != want {
+					t.Errorf("admitted %d of 15 with a limit of 10, want %d", got, want)
+				}
+				if alone := metric(t, []*host.Proxy{proxy}, "decided_alone"); alone < 10 {
+					t.Errorf("%d requests were decided alone", alone)
+				}
+			})
+		}
+	}
+}

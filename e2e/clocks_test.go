@@ -1,0 +1,105 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"testing"
+	"time"
+
+	"weir/e2e/host"
+)
+
+// Nodes whose clocks are off by twenty minutes keep to the windows of a quarter of an hour that the others and the backend have: they
+// count together, and tell clients the same end.
+func TestClocksThatAreOff(t *testing.T) {
+	t.Parallel()
+	for _, rate := range []string{"0", "0.02"} {
+		t.Run("sync_rate "+rate, func(t *testing.T) {
+			t.Parallel()
+			// A window may end meanwhile; then it is tried again in the next one.
+			for range 3 {
+				if inOneWindow(t, rate) {
+					return
+				}
+			}
+			t.Error("three windows have ended during the test")
+		})
+	}
+}
+
+// inOneWindow tells whether no window has ended meanwhile.
+func inOneWindow(t *testing.T, rate string) bool {
+	const width, limit, requests = 15 * time.Minute, 12, 36
+	backend, offsets := serve(t, "memory"), []time.Duration{0, 20 * time.Minute, -20 * time.Minute}
+	var addresses []string
+	for _, offset := range offsets {
+		_, address := node(t, host.ProxyConfig{
+			Process: host.NewProcess(host.ProcessConfig{
+				Clusters: map[string]string{"weir": backend},
+				Clock:    func() int64 { return time.Now().Add(offset).UnixNano() },
+			}),
+			Plugin: host.Plugin{Configuration: []byte(`{"backend": {"cluster": "weir", "timeout": "60s"}, "sync_rate": ` + rate + `, "x_ratelimit_reset": "epoch", ` +
+				perUser(`{"limit": 12, "window": "15m", "algorithm": "fixed_window"}`)[1:])},
+			Workers: 2,
+		})
+		addresses = append(addresses, address)
+	}
+	start := time.Now().Truncate(width)
+	end, f := fmt.Sprint(start.Add(width).Unix()), newTraffic(1, addresses...)
+	var wrong []string
+	for i := range requests {
+		status, header, err := f.ask(client(t), i%len(offsets), "ann") // each client is the next worker's
+		if err != nil {
+			t.Fatal(err)
+		}
+		if reset := header.Get("x-ratelimit-reset"); reset != end {
+			wrong = append(wrong, fmt.Sprintf("the clock is %v off: status %d, the window ends at %s, want %s", offsets[i%len(offsets)], status, reset, end))
+		}
+	}
+	settle(t, backend, "default", f.total())
+	starts := windowStarts(t, backend)
+	if !time.Now().Truncate(width).Equal(start) {
+		return false
+	}
+	for _, w := range wrong {
+		t.Error(w)
+	}
+	if n := f.total(); n > limit || n == 0 || rate == "0" && n != limit {
+		t.Errorf("admitted %d of %d, want %d", n, requests, limit)
+	}
+	if len(starts) != 1 || !starts[0].Equal(start) {
+		t.Errorf("the backend has windows that start at %v, want %v", starts, start)
+	}
+	return true
+}
+
+// windowStarts are the starts of all windows with hits that a backend has.
+func windowStarts(t *testing.T, backend string) (starts []time.Time) {
+	t.Helper()
+	response, err := http.Get("http://" + backend + "/v1/counters?namespace=default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	for decoder := json.NewDecoder(response.Body); ; {
+		var line struct {
+			Windows []struct {
+				Start time.Time `json:"start"`
+				Hits  int64     `json:"hits"`
+			} `json:"windows"`
+		}
+		if err := decoder.Decode(&line); errors.Is(err, io.EOF) {
+			return starts
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range line.Windows {
+			if w.Hits != 0 {
+				starts = append(starts, w.Start)
+			}
+		}
+	}
+}

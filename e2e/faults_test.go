@@ -1,0 +1,439 @@
+package e2e
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"weir/backend/postgres/postgrestest"
+	"weir/backend/redis/redistest"
+	"weir/e2e/host"
+)
+
+// hang bounds how long a request may take before a test says that it hangs.
+const hang = 2 * time.Minute
+
+// traffic is what clients ask of nodes, and what passes.
+type traffic struct {
+	addresses []string
+	cost      int64
+
+	mu       sync.Mutex
+	admitted map[string]int64 // hits, by user
+	refused  int
+}
+
+func newTraffic(cost int64, addresses ...string) *traffic {
+	return &traffic{addresses: addresses, cost: cost, admitted: map[string]int64{}}
+}
+
+// client is one with connections of its own, so that each is another worker's.
+func client(t *testing.T) *http.Client {
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: hang}
+}
+
+// ask sends a request to a node, and tells what it got.
+func (f *traffic) ask(client *http.Client, node int, user string) (status int, header http.Header, err error) {
+	request, err := http.NewRequest(http.MethodGet, f.addresses[node], nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	request.Header.Set("x-user", user)
+	request.Header.Set("x-cost", fmt.Sprint(f.cost))
+	response, err := client.Do(request)
+	if err != nil {
+		return 0, nil, err
+	}
+	if _, err := io.Copy(io.Discard, response.Body); err != nil {
+		return 0, nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch response.StatusCode {
+	case http.StatusOK:
+		f.admitted[user] += f.cost
+	case http.StatusTooManyRequests:
+		f.refused++
+	default:
+		err = fmt.Errorf("got %s", response.Status)
+	}
+	return response.StatusCode, response.Header, errors.Join(err, response.Body.Close())
+}
+
+// total is how many hits were admitted.
+func (f *traffic) total() (hits int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, n := range f.admitted {
+		hits += n
+	}
+	return hits
+}
+
+// run has clients ask at random while more tells them to go on.
+func (f *traffic) run(t *testing.T, clients, users int, prefix string, more func() bool) {
+	t.Helper()
+	var group sync.WaitGroup
+	for i := range clients {
+		client, random := client(t), rand.New(rand.NewPCG(7, uint64(i)))
+		group.Go(func() {
+			for more() {
+				if _, _, err := f.ask(client, random.IntN(len(f.addresses)), fmt.Sprint(prefix, random.IntN(users))); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	group.Wait()
+}
+
+// unlucky is the way between nodes and backends: it chooses one of several backends for each callout, loses some callouts before or after
+// they were applied, delivers some twice, and lets answers arrive out of order.
+type unlucky struct {
+	faults
+	backends []string
+	held     chan struct{}
+	lost     atomic.Int64
+	calls    atomic.Int64
+}
+
+func newUnlucky(seed uint64, backends ...string) *unlucky {
+	return &unlucky{faults: faults{random: rand.New(rand.NewPCG(seed, 4)), share: 0.3}, backends: backends, held: make(chan struct{})}
+}
+
+func (u *unlucky) RoundTrip(r *http.Request) (*http.Response, error) {
+	u.calls.Add(1)
+	u.mu.Lock()
+	late, twice := u.random.Float64() < u.share/4, u.random.Float64() < u.share/6
+	r, again := r.Clone(r.Context()), r.Clone(r.Context())
+	r.URL.Host, again.URL.Host = u.backends[u.random.IntN(len(u.backends))], u.backends[u.random.IntN(len(u.backends))]
+	u.mu.Unlock()
+	if twice {
+		var err error
+		if again.Body, err = r.GetBody(); err != nil {
+			return nil, err
+		}
+		if response, err := u.faults.RoundTrip(again); err == nil {
+			if err := response.Body.Close(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	response, err := u.faults.RoundTrip(r)
+	if err != nil {
+		u.lost.Add(1)
+		return nil, err
+	}
+	if !late {
+		select {
+		case <-u.held: // one that has waited for this one goes on
+		default:
+		}
+		return response, nil
+	}
+	select {
+	case u.held <- struct{}{}:
+		return response, nil
+	case <-r.Context().Done():
+		return nil, errors.Join(r.Context().Err(), response.Body.Close())
+	}
+}
+
+// counters has the hits that a backend has counted of each key and limit: a sorted list for each limit. The backend does not know whose
+// the keys are. It is nil if the store can't be reached.
+func counters(t *testing.T, backend, namespace string) map[string][]int64 {
+	t.Helper()
+	response, err := http.Get("http://" + backend + "/v1/counters?namespace=" + namespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return nil
+	}
+	limits := map[string][]int64{}
+	for decoder := json.NewDecoder(response.Body); ; {
+		var line struct {
+			Kind      string `json:"kind"`
+			Precision uint64 `json:"precision_ns"`
+			Windows   []struct {
+				Hits int64 `json:"hits"`
+			} `json:"windows"`
+		}
+		switch err := decoder.Decode(&line); {
+		case errors.Is(err, io.EOF):
+			for _, hits := range limits {
+				slices.Sort(hits)
+			}
+			return limits
+		case err != nil:
+			return nil // the list broke off
+		}
+		sum := int64(0)
+		for _, w := range line.Windows {
+			sum += w.Hits
+		}
+		if sum != 0 {
+			limit := fmt.Sprint(line.Kind, " ", line.Precision)
+			limits[limit] = append(limits[limit], sum)
+		}
+	}
+}
+
+// agree waits until a backend has, of each limit, exactly the hits of each user that were admitted. What nodes have leased comes back by
+// and by.
+func agree(t *testing.T, backend, namespace string, limits int, admitted map[string]int64) {
+	t.Helper()
+	want := slices.Sorted(maps.Values(admitted))
+	var got map[string][]int64
+	equal := func() bool {
+		got = counters(t, backend, namespace)
+		for _, hits := range got {
+			if !slices.Equal(hits, want) {
+				return false
+			}
+		}
+		return len(got) == limits
+	}
+	for deadline := time.Now().Add(time.Minute); !equal(); {
+		if time.Now().After(deadline) {
+			t.Errorf("admitted %d hits of %d users", sum(want), len(want))
+			for _, limit := range slices.Sorted(maps.Keys(got)) {
+				t.Errorf("%s: the backend has %d of %d", limit, sum(got[limit]), len(got[limit]))
+			}
+			return
+		}
+	}
+}
+
+func sum(hits []int64) (total int64) {
+	for _, n := range hits {
+		total += n
+	}
+	return total
+}
+
+// costly keeps to syncedLimits for each user, at a cost that the request names.
+const costly = `{"backend": {"cluster": "weir", "timeout": "500ms"}, "sync_rate": 0.02, "rules": [{"name": "per-user", "key": [{"header": "x-user"}],
+	"cost": {"header": "x-cost"}, "limits": [` + syncedLimits + `]}]}`
+
+// costlyNodes are nodes with the configuration, and their addresses.
+func costlyNodes(t *testing.T, n int, configuration, backend string, transport http.RoundTripper) (proxies []*host.Proxy, addresses []string) {
+	t.Helper()
+	for range n {
+		proxy, address := node(t, host.ProxyConfig{
+			Process:          host.NewProcess(host.ProcessConfig{Clusters: map[string]string{"weir": backend}}),
+			Plugin:           host.Plugin{Configuration: []byte(configuration)},
+			Workers:          2,
+			CalloutTransport: transport,
+		})
+		proxies, addresses = append(proxies, proxy), append(addresses, address)
+	}
+	return proxies, addresses
+}
+
+// metric is the sum of a metric of all nodes, as it stands after a tick.
+func metric(t *testing.T, proxies []*host.Proxy, name string) (n int64) {
+	t.Helper()
+	for _, p := range proxies {
+		if err := p.Tick(); err != nil {
+			t.Fatal(err)
+		}
+		n += p.Process().Metrics().Value("weir.default." + name)
+	}
+	return n
+}
+
+// TestFaults: nodes admit 100,000 hits, 5,000 requests of 20 each, while three of ten callouts are lost, before or after the backend
+// has applied them, answers come out of order, and the store goes down and comes back. Once all is quiet the backend has of each user
+// exactly what was admitted, in the counters of all algorithms. There are two backends behind one address.
+func TestFaults(t *testing.T) {
+	const hits, cost, users = 100_000, 20, 1200
+	for _, test := range []struct {
+		name string
+		// start gives the store's URL, what happens to it while there is traffic, and afterwards.
+		start func(t *testing.T) (url string, fault, repair func())
+	}{
+		{"memory", func(*testing.T) (string, func(), func()) { return "memory", nil, nil }},
+		{"redis", func(t *testing.T) (string, func(), func()) {
+			redis := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+			return redis.URL(), redis.Stop, redis.Restart
+		}},
+		{"redis cluster", func(t *testing.T) (string, func(), func()) {
+			cluster := redistest.StartCluster(t)
+			// A push is answered once a replica has it, so that it outlives the master.
+			return cluster.URL() + "?wait_replicas=1", func() { cluster.KillMaster(0) }, func() { cluster.ReturnMaster(0) }
+		}},
+		{"postgres", func(t *testing.T) (string, func(), func()) {
+			postgres := postgrestest.Start(t)
+			return postgres.URL(), func() { postgres.Stop(t) }, func() { postgres.Restart(t) }
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			url, fault, repair := test.start(t)
+			backends := []string{serve(t, url)}
+			if url != "memory" {
+				backends = append(backends, serve(t, url))
+			}
+			way := newUnlucky(11, backends...)
+			proxies, addresses := costlyNodes(t, 2, costly, backends[0], way)
+			f := newTraffic(cost, addresses...)
+
+			var asked atomic.Int64
+			f.run(t, 8, users, "user", func() bool { return f.total() < hits/2 && asked.Add(1) < hits })
+			if fault != nil {
+				broken := f.during(t, fault)
+				t.Logf("%d hits admitted while the store went down, %d while it came back", broken, f.during(t, repair))
+			}
+			f.run(t, 8, users, "user", func() bool { return f.total() < hits && asked.Add(1) < hits })
+
+			way.heal()
+			agree(t, backends[0], "default", limitsPerHit, f.admitted)
+			if f.total() < hits {
+				t.Errorf("admitted %d hits, want %d", f.total(), hits)
+			}
+			if lost := metric(t, proxies, "lost_hits"); lost != 0 {
+				t.Errorf("%d hits were lost", lost)
+			}
+			t.Logf("%d hits admitted, %d requests refused, %d of %d callouts lost, %d requests waited, %d were decided alone", f.total(), f.refused,
+				way.lost.Load(), way.calls.Load(), metric(t, proxies, "waited_requests"), metric(t, proxies, "decided_alone"))
+		})
+	}
+}
+
+// during asks for hits while something happens, and some more after that. It tells how many passed.
+func (f *traffic) during(t *testing.T, happens func()) (admitted int64) {
+	t.Helper()
+	before := f.total()
+	var over atomic.Bool
+	var left atomic.Int64
+	left.Store(200)
+	var group sync.WaitGroup
+	group.Go(func() {
+		f.run(t, 4, 400, fmt.Sprint("at", before, "-"), func() bool { return !over.Load() || left.Add(-1) >= 0 })
+	})
+	happens()
+	over.Store(true)
+	group.Wait()
+	return f.total() - before
+}
+
+// silence answers no callout while the backend is dead: the proxy's patience ends it.
+type silence struct {
+	dead    atomic.Bool
+	calls   atomic.Int64
+	expired atomic.Int64 // callouts that the proxy has given up
+}
+
+func (s *silence) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.calls.Add(1)
+	if !s.dead.Load() {
+		return http.DefaultTransport.RoundTrip(r)
+	}
+	<-r.Context().Done()
+	s.expired.Add(1)
+	return nil, cmp.Or(r.Context().Err(), errLost)
+}
+
+// A backend that never answers costs three requests backend.timeout, once each; then the breaker is open: nobody waits, and no callout
+// is made until its pause is over. The clock stands still, so that it isn't.
+func TestDeadBackend(t *testing.T) {
+	t.Parallel()
+	const breakAfter = 3
+	for _, rate := range []string{"0", "0.02"} {
+		t.Run("sync_rate "+rate, func(t *testing.T) {
+			t.Parallel()
+			clock := &fakeClock{}
+			clock.nanos.Store(time.Now().UnixNano())
+			backend, way := serve(t, "memory"), &silence{}
+			way.dead.Store(true)
+			proxy, address := node(t, host.ProxyConfig{
+				Process: host.NewProcess(host.ProcessConfig{Clock: clock.now, Clusters: map[string]string{"weir": backend}}),
+				Plugin: host.Plugin{Configuration: []byte(`{"backend": {"cluster": "weir", "timeout": "100ms"}, "sync_rate": ` + rate + `, ` +
+					perUser(`{"limit": 100000000, "window": "366d", "algorithm": "fixed_window"}`)[1:])},
+				Workers: 2, CalloutTransport: way, ManualTicks: true,
+			})
+			proxies := []*host.Proxy{proxy}
+			f := newTraffic(1, address)
+			// Each client is another worker's.
+			clients := []*http.Client{client(t), client(t)}
+			ask := func(n int) {
+				t.Helper()
+				for i := range n {
+					if status, _, err := f.ask(clients[i%2], 0, fmt.Sprint("user", i)); err != nil || status != http.StatusOK {
+						t.Fatalf("got %d, %v", status, err)
+					}
+				}
+			}
+			ask(breakAfter)
+			if calls, expired := way.calls.Load(), way.expired.Load(); calls != breakAfter || expired != breakAfter {
+				t.Errorf("%d callouts, of which %d took the proxy's patience, want %d", calls, expired, breakAfter)
+			}
+			ask(1000)
+			for range 10 {
+				ask(10)
+				if waited := metric(t, proxies, "waited_requests"); waited != breakAfter {
+					t.Fatalf("%d requests have waited for a dead backend, want %d", waited, breakAfter)
+				}
+			}
+			if alone := metric(t, proxies, "decided_alone"); alone != 1100+breakAfter {
+				t.Errorf("%d requests were decided alone, want %d", alone, 1100+breakAfter)
+			}
+			if calls := way.calls.Load(); calls != breakAfter {
+				t.Errorf("%d callouts while the breaker was open", calls-breakAfter)
+			}
+			// After each pause one callout tries, and no request waits for it.
+			for n := int64(1); n <= 3; n++ {
+				clock.advance(10 * time.Second)
+				if err := proxy.Tick(); err != nil {
+					t.Fatal(err)
+				}
+				ask(20)
+				// The next pause begins when the proxy has lost patience; each round is a request that doesn't wait.
+				for deadline := time.Now().Add(hang); metric(t, proxies, "failed_pushes") < breakAfter+n; ask(1) {
+					if time.Now().After(deadline) {
+						t.Fatalf("%d callouts were given up, want %d", way.expired.Load(), breakAfter+n)
+					}
+				}
+			}
+			if waited := metric(t, proxies, "waited_requests"); waited != breakAfter {
+				t.Errorf("%d requests have waited while the backend was tried", waited-breakAfter)
+			}
+			// It is back: what was admitted meanwhile arrives.
+			way.dead.Store(false)
+			agreed := func() bool {
+				clock.advance(time.Second)
+				if err := proxy.Tick(); err != nil {
+					t.Fatal(err)
+				}
+				return counted(t, backend, "default") == f.total()
+			}
+			for rounds := 0; !agreed(); rounds++ {
+				if rounds == 10_000 {
+					t.Fatalf("the backend has %d hits of %d", counted(t, backend, "default"), f.total())
+				}
+			}
+			ask(1)
+			if waited := metric(t, proxies, "waited_requests"); rate == "0" && waited != breakAfter+1 {
+				t.Errorf("the backend is back, and %d requests have waited for it", waited-breakAfter)
+			}
+			if lost := metric(t, proxies, "lost_hits"); lost != 0 {
+				t.Errorf("%d hits were lost", lost)
+			}
+		})
+	}
+}

@@ -1,0 +1,394 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"weir/e2e/host"
+)
+
+// customs holds callouts up until the test says what becomes of each.
+type customs struct {
+	mu      sync.Mutex
+	closed  bool
+	arrived chan *heldCallout
+}
+
+// heldCallout is a callout that has not been sent yet.
+type heldCallout struct {
+	request *http.Request
+	body    []byte
+	answer  chan *http.Response // nil if it was lost
+}
+
+func newCustoms() *customs { return &customs{arrived: make(chan *heldCallout, 1000)} }
+
+// hold says whether callouts are held up from now on.
+func (c *customs) hold(on bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = on
+}
+
+func (c *customs) RoundTrip(r *http.Request) (*http.Response, error) {
+	c.mu.Lock()
+	closed := c.closed
+	c.mu.Unlock()
+	if !closed {
+		return http.DefaultTransport.RoundTrip(r)
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	call := &heldCallout{request: r, body: body, answer: make(chan *http.Response, 1)}
+	c.arrived <- call
+	select {
+	case response := <-call.answer:
+		if response == nil {
+			return nil, errLost
+		}
+		return response, nil
+	case <-r.Context().Done(): // the proxy is gone, or has lost patience
+		return nil, r.Context().Err()
+	}
+}
+
+// next waits for a callout that is held up.
+func (c *customs) next(t *testing.T) *heldCallout {
+	t.Helper()
+	select {
+	case call := <-c.arrived:
+		return call
+	case <-time.After(hang):
+		t.Fatal("no callout was made")
+		return nil
+	}
+}
+
+// deliver has the backend apply a callout, and gives the answer to whoever still waits for it.
+func (h *heldCallout) deliver(t *testing.T) {
+	t.Helper()
+	request := h.request.Clone(context.Background())
+	request.Body = io.NopCloser(bytes.NewReader(h.body))
+	response, err := http.DefaultTransport.RoundTrip(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := io.ReadAll(response.Body)
+	if err = errors.Join(err, response.Body.Close()); err != nil || response.StatusCode != http.StatusOK {
+		t.Fatalf("a callout that was held up: got %s, %v", response.Status, err)
+	}
+	response.Body = io.NopCloser(bytes.NewReader(answer))
+	select {
+	case h.answer <- response:
+	default: // it was delivered before
+	}
+}
+
+func (h *heldCallout) lose() { h.answer <- nil }
+
+// thousand has room for hits that nodes admit without having asked.
+const thousand = `{"backend": {"cluster": "weir", "timeout": "60s"}, "sync_rate": 1, "rules": [{"name": "per-user", "key": [{"header": "x-user"}],
+	"cost": {"header": "x-cost"}, "limits": [{"limit": 1000, "window": "366d", "algorithm": "fixed_window"}, {"limit": 1000, "window": "366d"}]}]}`
+
+// stage is a backend, and a node with two workers whose time and whose callouts are the test's. Client i is worker i's.
+type stage struct {
+	t       *testing.T
+	backend string
+	clock   *fakeClock
+	customs *customs
+	proxy   *host.Proxy
+	clients [2]*http.Client
+	traffic *traffic
+}
+
+func newStage(t *testing.T) *stage {
+	s := &stage{t: t, backend: serve(t, "memory"), clock: &fakeClock{}, customs: newCustoms()}
+	s.clock.nanos.Store(time.Now().UnixNano())
+	s.startNode()
+	return s
+}
+
+// startNode starts a node, after the one before if there was one.
+func (s *stage) startNode() {
+	t := s.t
+	t.Helper()
+	proxy, address := node(t, host.ProxyConfig{
+		Process: host.NewProcess(host.ProcessConfig{Clock: s.clock.now, Clusters: map[string]string{"weir": s.backend}}),
+		Plugin:  host.Plugin{Configuration: []byte(thousand)}, Workers: 2, CalloutTransport: s.customs, ManualTicks: true,
+		FailurePolicy: host.FailReload,
+	})
+	before := s.traffic
+	s.proxy, s.traffic = proxy, newTraffic(1, address)
+	if before != nil {
+		s.traffic.admitted = before.admitted
+	}
+	for i := range s.clients {
+		s.clients[i] = client(t)
+		s.admit(i, "ann", 1) // its connection is the next worker's
+	}
+}
+
+// admit sends requests of one user, which all pass.
+func (s *stage) admit(worker int, user string, n int) {
+	s.t.Helper()
+	for range n {
+		if status, _, err := s.traffic.ask(s.clients[worker], 0, user); err != nil || status != http.StatusOK {
+			s.t.Fatalf("%s: got %d, %v", user, status, err)
+		}
+	}
+}
+
+func (s *stage) tick(d time.Duration) {
+	s.t.Helper()
+	s.clock.advance(d)
+	if err := s.proxy.Tick(); err != nil && !errors.Is(err, host.ErrFailed) {
+		s.t.Fatal(err)
+	}
+}
+
+// settle lets time pass until the backend has counted as many hits as were admitted, less some that are gone; and longer than anybody
+// waits for anything, so that it stays so.
+func (s *stage) settle(gone int64) {
+	s.t.Helper()
+	want := 2 * (s.traffic.total() - gone)
+	pass := func(d time.Duration) int64 {
+		s.tick(d)
+		return counted(s.t, s.backend, "default")
+	}
+	for rounds := 0; pass(100*time.Millisecond) != want; rounds++ {
+		if rounds == 5000 {
+			s.t.Fatalf("the backend has %d hits, want %d", counted(s.t, s.backend, "default"), want)
+		}
+	}
+	for range 100 {
+		pass(2 * time.Second)
+	}
+	if got := counted(s.t, s.backend, "default"); got != want {
+		s.t.Errorf("later on the backend has %d hits, want %d", got, want)
+	}
+}
+
+// push has worker 0 admit three hits of bob's, which the backend is told of in a callout that is held up.
+func (s *stage) push() *heldCallout {
+	s.t.Helper()
+	s.settle(0)
+	s.customs.hold(true)
+	s.admit(0, "bob", 3)
+	s.tick(2 * time.Second)
+	call := s.customs.next(s.t)
+	s.customs.hold(false)
+	return call
+}
+
+// trap ends the VM of worker 0 as a trap does: it hears of nothing any more. The next request makes a new one.
+func (s *stage) trap() {
+	s.t.Helper()
+	s.proxy.Do(0, func(vm *host.VM, _ *host.Root) {
+		if err := vm.Kill(); err != nil {
+			s.t.Error(err)
+		}
+	})
+}
+
+// What a worker has pushed when its VM traps counts once if it has reached the backend, also if it does so later, and twice; it is gone
+// if it hasn't. Other hits of the key, of both workers, are counted as ever.
+func TestTrappedInFlight(t *testing.T) {
+	t.Parallel()
+	for _, applied := range []bool{true, false} {
+		t.Run(fmt.Sprint("applied is ", applied), func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			call := s.push()
+			s.trap()
+			gone := int64(0)
+			if applied {
+				call.deliver(t)
+			} else {
+				call.lose()
+				gone = 3
+			}
+			s.admit(1, "bob", 2)
+			s.admit(0, "bob", 2)
+			s.settle(gone)
+			if applied {
+				call.deliver(t)
+			}
+			s.admit(0, "bob", 1)
+			s.settle(gone)
+		})
+	}
+}
+
+// The same of a node that is closed: what it has not pushed is gone, and nothing counts twice.
+func TestRestartedInFlight(t *testing.T) {
+	t.Parallel()
+	for _, applied := range []bool{true, false} {
+		t.Run(fmt.Sprint("applied is ", applied), func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			call := s.push()
+			if err := s.proxy.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			gone := int64(3)
+			if applied {
+				call.deliver(t)
+				gone = 0
+			}
+			s.startNode()
+			s.admit(0, "bob", 2)
+			s.settle(gone)
+			if applied {
+				call.deliver(t)
+			}
+			s.admit(1, "bob", 1)
+			s.settle(gone)
+		})
+	}
+}
+
+// paused has a request in each worker wait for the backend, and gives their callouts.
+func (s *stage) paused(ctx context.Context) (answers [2]chan error, calls []*heldCallout) {
+	s.t.Helper()
+	s.settle(0)
+	s.customs.hold(true)
+	for i := range answers {
+		answers[i] = make(chan error, 1)
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.traffic.addresses[0], nil)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		request.Header.Set("x-user", fmt.Sprint("carol", i))
+		request.Header.Set("x-cost", "500") // more than is free
+		go func() {
+			response, err := s.clients[i].Do(request)
+			if err == nil {
+				if err = response.Body.Close(); response.StatusCode != http.StatusOK {
+					err = errors.Join(err, errors.New(response.Status))
+				}
+			}
+			answers[i] <- err
+		}()
+		calls = append(calls, s.customs.next(s.t))
+	}
+	s.customs.hold(false)
+	return answers, calls
+}
+
+// ended waits for the end of a request.
+func ended(t *testing.T, answer chan error) error {
+	t.Helper()
+	select {
+	case err := <-answer:
+		return err
+	case <-time.After(hang):
+		t.Fatal("a request hangs")
+		return nil
+	}
+}
+
+// Requests that wait for the backend all end: whether it answers, the callout is lost, the worker's VM traps (then with the client, who
+// leaves), the configuration is replaced, or the node is closed.
+func TestPausedRequestsEnd(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(t *testing.T, s *stage, calls []*heldCallout, leave func()) (wants [2]string){
+		"answered": func(t *testing.T, _ *stage, calls []*heldCallout, _ func()) [2]string {
+			for _, call := range calls {
+				call.deliver(t)
+			}
+			return [2]string{}
+		},
+		"lost": func(_ *testing.T, _ *stage, calls []*heldCallout, _ func()) [2]string {
+			for _, call := range calls {
+				call.lose()
+			}
+			return [2]string{}
+		},
+		"never answered": func(_ *testing.T, s *stage, _ []*heldCallout, _ func()) [2]string {
+			s.tick(61 * time.Second) // past backend.timeout
+			return [2]string{}
+		},
+		"trapped": func(t *testing.T, s *stage, calls []*heldCallout, leave func()) [2]string {
+			s.trap()
+			calls[0].deliver(t)
+			calls[1].deliver(t)
+			s.admit(1, "dan", 1) // behind carol's, in the worker that goes on
+			leave()
+			return [2]string{context.Canceled.Error(), ""}
+		},
+		"reconfigured": func(t *testing.T, s *stage, calls []*heldCallout, _ func()) [2]string {
+			for _, changed := range []string{strings.Replace(thousand, `"60s"`, `"50s"`, 1), thousand} {
+				if err := s.proxy.Configure([]byte(changed)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.admit(0, "dan", 1)
+			for _, call := range calls {
+				call.deliver(t)
+			}
+			return [2]string{}
+		},
+		"reconfigured and never answered": func(t *testing.T, s *stage, _ []*heldCallout, _ func()) [2]string {
+			if err := s.proxy.Configure([]byte(strings.Replace(thousand, `"60s"`, `"50s"`, 1))); err != nil {
+				t.Fatal(err)
+			}
+			s.tick(61 * time.Second)
+			return [2]string{}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			ctx, leave := context.WithCancel(t.Context())
+			defer leave()
+			answers, calls := s.paused(ctx)
+			wants := end(t, s, calls, leave)
+			for i, want := range wants {
+				switch err := ended(t, answers[i]); {
+				case err == nil && want != "", err != nil && (want == "" || !strings.Contains(err.Error(), want)):
+					t.Errorf("worker %d: got %v, want %q", i, err, want)
+				}
+			}
+			s.clients[0].CloseIdleConnections()
+		})
+	}
+}
+
+// Configurations are replaced while requests wait and callouts are lost: nothing is lost with them, nothing counts twice, and nobody hangs.
+func TestReconfiguredUnderFaults(t *testing.T) {
+	t.Parallel()
+	backend := serve(t, "memory")
+	way := newUnlucky(23, backend)
+	proxies, addresses := costlyNodes(t, 2, costly, backend, way)
+	f := newTraffic(20, addresses...)
+	for round := range 12 {
+		f.during(t, func() {
+			changed := []string{
+				strings.Replace(costly, `"500ms"`, `"400ms"`, 1),
+				strings.Replace(costly, `0.02`, `0.05`, 1),
+				costly,
+			}[round%3]
+			for _, p := range proxies {
+				if err := p.Configure([]byte(changed)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	way.heal()
+	agree(t, backend, "default", limitsPerHit, f.admitted)
+	if lost := metric(t, proxies, "lost_hits"); lost != 0 {
+		t.Errorf("%d hits were lost", lost)
+	}
+	t.Logf("%d hits admitted, %d requests refused, %d of %d callouts lost", f.total(), f.refused, way.lost.Load(), way.calls.Load())
+}
