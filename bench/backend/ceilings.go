@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// ceiling is something simple that a store's own benchmark does with the same server.
+type ceiling struct {
+	name string
+	// of is the workload that it is the ceiling of; of all if empty.
+	of string
+	// ops is how many operations one of rounds has. run does so many rounds at the least, and tells how many operations a second.
+	ops int
+	run func(ctx context.Context, rounds int) (perSecond float64, err error)
+}
+
+// find is where a program is, with the hint how to install it if it is nowhere.
+func find(name, where, hint string) (string, error) {
+	packaged, err := filepath.Glob(filepath.Join(where, name))
+	if err == nil && len(packaged) > 0 {
+		return packaged[len(packaged)-1], nil
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", fmt.Errorf("%w; install it: %s", err, hint)
+	}
+	return path, nil
+}
+
+func output(ctx context.Context, program string, args ...string) (string, error) {
+	out, err := exec.CommandContext(ctx, program, args...).Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return "", fmt.Errorf("%s: %w: %s", filepath.Base(program), err, exit.Stderr)
+	}
+	return string(out), err
+}
+
+// pipelined is how many commands redis-benchmark sends at a time.
+const pipelined = 64
+
+// master is a Redis server, and what keys must begin with to be its own.
+type master struct{ addr, prefix string }
+
+// redisBenchmark has redis-benchmark send a command to all masters, for keys that it makes up. KEY is replaced by the key.
+func redisBenchmark(program string, masters []master, senders, keys int, command ...string) func(context.Context, int) (float64, error) {
+	return func(ctx context.Context, rounds int) (perSecond float64, err error) {
+		found, errs := make([]float64, len(masters)), make([]error, len(masters))
+		var group sync.WaitGroup
+		for i, m := range masters {
+			group.Go(func() {
+				found[i], errs[i] = m.benchmark(ctx, program, max(1, senders/len(masters)), max(1, rounds/len(masters)), keys, command)
+			})
+		}
+		group.Wait()
+		for _, n := range found {
+			perSecond += n
+		}
+		return perSecond, errors.Join(errs...)
+	}
+}
+
+// benchmark is of one server. Not redis-benchmark --cluster, which looks only four times a second whether it is done.
+func (m *master) benchmark(ctx context.Context, program string, clients, rounds, keys int, command []string) (perSecond float64, err error) {
+	host, port, err := net.SplitHostPort(m.addr)
+	if err != nil {
+		return 0, err
+	}
+	args := []string{
+		"-h", host, "-p", port, "-c", strconv.Itoa(clients), "-P", strconv.Itoa(min(pipelined, max(1, rounds/clients))),
+		"-n", strconv.Itoa(rounds), "-r", strconv.Itoa(keys), "--csv",
+	}
+	for _, word := range command {
+		args = append(args, strings.ReplaceAll(word, "KEY", m.prefix+"key:__rand_int__"))
+	}
+	out, err := output(ctx, program, args...)
+	if err != nil {
+		return 0, err
+	}
+	return parseRedisBenchmark(out)
+}
+
+// parseRedisBenchmark finds the operations per second in what redis-benchmark --csv prints.
+func parseRedisBenchmark(out string) (perSecond float64, err error) {
+	rows, err := csv.NewReader(strings.NewReader(out)).ReadAll()
+	if err != nil || len(rows) != 2 || rows[0][1] != "rps" {
+		return 0, fmt.Errorf("redis-benchmark: want a line of figures, got %.300q", out)
+	}
+	return strconv.ParseFloat(rows[1][1], 64)
+}
+
+// pgbench is pgbench with a script.
+func pgbench(program, url, script string, senders int) func(context.Context, int) (float64, error) {
+	return func(ctx context.Context, rounds int) (float64, error) {
+		out, err := output(ctx, program, "-n", "-M", "prepared", "-c", strconv.Itoa(senders), "-j", strconv.Itoa(min(senders, runtime.NumCPU())),
+			"-t", strconv.Itoa(max(1, rounds/senders)), "-f", script, url)
+		if err != nil {
+			return 0, err
+		}
+		return parsePgbench(out)
+	}
+}
+
+var tps = regexp.MustCompile(`(?m)^tps = ([0-9.]+) \(without initial connection time\)$`)
+
+// parsePgbench finds the transactions per second in what pgbench prints.
+func parsePgbench(out string) (perSecond float64, err error) {
+	found := tps.FindStringSubmatch(out)
+	if found == nil {
+		return 0, fmt.Errorf("pgbench: want a line of transactions per second, got %.1000q", out)
+	}
+	return strconv.ParseFloat(found[1], 64)
+}
+
+// scripts writes scripts into a folder, and returns their paths.
+func scripts(dir string, sources ...string) (paths []string, err error) {
+	for i, source := range sources {
+		path := filepath.Join(dir, fmt.Sprintf("%d.sql", i))
+		if err := os.WriteFile(path, []byte(source), 0o600); err != nil {
+			return nil, err
+		}
+		paths = append(paths, path)
+	}
+	return paths, nil
+}
+
+// timed runs the ceiling for about so long, at the pace that it had the last time.
+func (c *ceiling) timed(ctx context.Context, long time.Duration, pace float64) (perSecond float64, err error) {
+	perSecond, err = c.run(ctx, max(1, int(pace*long.Seconds()/float64(c.ops))))
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", c.name, err)
+	}
+	return perSecond * float64(c.ops), nil
+}
+
+// pace finds how fast the ceiling is, by ever longer runs, until these are no faster. What does many operations at once is likely to
+// be fast.
+func (c *ceiling) pace(ctx context.Context, long time.Duration) (perSecond float64, err error) {
+	for last := 1e4 * float64(max(1, c.ops/10)); ; last = perSecond {
+		if perSecond, err = c.timed(ctx, long, last); err != nil || perSecond < 1.5*last {
+			return perSecond, err
+		}
+	}
+}

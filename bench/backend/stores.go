@@ -1,0 +1,412 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	goredis "github.com/redis/go-redis/v9"
+
+	"weir/backend"
+	"weir/backend/memory"
+	"weir/backend/postgres"
+	"weir/backend/postgres/postgrestest"
+	"weir/backend/redis"
+	"weir/backend/redis/redistest"
+)
+
+// kind is a store that is measured.
+type kind struct {
+	name string
+	open func(ctx context.Context, t testing.TB, o *options) (*subject, error)
+}
+
+// subject is a store with its server under way.
+type subject struct {
+	server string // its name and version
+	store  backend.Store
+	pids   []int
+	// ceilings are those of all workloads; if there are none, each has one of its own: the store without HTTP.
+	ceilings []ceiling
+	// counted is a store whose calls are counted, if there is something to count: how many commands or statements the servers have
+	// run by now, and how many scripts.
+	counted backend.Store
+	count   func(ctx context.Context) (calls, scripts float64, err error)
+}
+
+var stores = []kind{
+	{"Memory", openMemory},
+	{"Redis", openRedis},
+	{"Redis Cluster", openCluster},
+	{"PostgreSQL", func(ctx context.Context, t testing.TB, o *options) (*subject, error) {
+		return openPostgres(ctx, t, o, "")
+	}},
+	{"PostgreSQL, synchronous_commit=off", func(ctx context.Context, t testing.TB, o *options) (*subject, error) {
+		return openPostgres(ctx, t, o, "&synchronous_commit=off")
+	}},
+}
+
+func (k *kind) full(w *workload) string { return k.name + "/" + w.name }
+
+func (k *kind) wanted(only *regexp.Regexp) bool {
+	return slices.ContainsFunc(workloads, func(w workload) bool { return only.MatchString(k.full(&w)) })
+}
+
+func openMemory(context.Context, testing.TB, *options) (*subject, error) {
+	return &subject{server: "memory", store: memory.New(memory.Options{})}, nil
+}
+
+// closed has something closed before the servers end.
+func closed(t testing.TB, end func() error) {
+	t.Cleanup(func() {
+		if err := end(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func openRedis(ctx context.Context, t testing.TB, o *options) (*subject, error) {
+	server := redistest.Start(t)
+	return redisSubject(ctx, t, o, server.URL(), []string{server.Addr}, 1)
+}
+
+func openCluster(ctx context.Context, t testing.TB, o *options) (*subject, error) {
+	cluster := redistest.StartCluster(t)
+	var addrs []string
+	for _, s := range cluster.Servers {
+		addrs = append(addrs, s.Addr)
+	}
+	return redisSubject(ctx, t, o, cluster.URL(), addrs, len(addrs)/2)
+}
+
+// bulk is how many operations the ceilings of large batches do at once.
+const bulk = 1000
+
+// trivial are scripts that do as little as a script can for a hit.
+var trivial = []string{
+	`return redis.call('HINCRBY', KEYS[1], '1', 1)`,
+	fmt.Sprintf(`for i = 1, %d do redis.call('HINCRBY', KEYS[1] .. i, '1', 1) end`, bulk),
+}
+
+// own is what keys must begin with to be a server's.
+func own(ctx context.Context, client *goredis.Client) (prefix string, err error) {
+	for i := range 1000 {
+		prefix = fmt.Sprintf("{%d}", i)
+		if err = client.Exists(ctx, prefix).Err(); err == nil || !goredis.HasErrorPrefix(err, "MOVED") {
+			break
+		}
+	}
+	return prefix, err
+}
+
+// redisSubject is of the servers at addresses, of which the first are masters, so many, and the others replicas.
+func redisSubject(ctx context.Context, t testing.TB, o *options, url string, addrs []string, count int) (*subject, error) {
+	program, err := find("redis-benchmark", "", "apt-get install redis-tools")
+	if err != nil {
+		return nil, err
+	}
+	s := &subject{}
+	store, err := redis.Open(url, redis.Options{})
+	if err != nil {
+		return nil, err
+	}
+	closed(t, store.Close)
+	s.store, s.counted = store, store
+	hashes := make([]string, len(trivial))
+	var clients []*goredis.Client
+	var masters []master
+	for i, addr := range addrs {
+		client := goredis.NewClient(&goredis.Options{Addr: addr})
+		closed(t, client.Close)
+		info, err := client.InfoMap(ctx, "server").Result()
+		if err != nil {
+			return nil, err
+		}
+		pid, err := strconv.Atoi(info["Server"]["process_id"])
+		if err != nil {
+			return nil, err
+		}
+		s.server, s.pids = "Redis "+info["Server"]["redis_version"], append(s.pids, pid)
+		if i >= count {
+			continue
+		}
+		clients = append(clients, client)
+		prefix, err := own(ctx, client)
+		if err != nil {
+			return nil, err
+		}
+		masters = append(masters, master{addr, prefix})
+		for i, source := range trivial {
+			if hashes[i], err = client.ScriptLoad(ctx, source).Result(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if len(addrs) > 1 {
+		s.server = fmt.Sprintf("%s, %d masters with a replica each", s.server, len(masters))
+	}
+	tool := func(keys int, command ...string) func(context.Context, int) (float64, error) {
+		return redisBenchmark(program, masters, o.senders, keys, command...)
+	}
+	s.ceilings = []ceiling{
+		{name: "HINCRBY", ops: 1, run: tool(counters, "HINCRBY", "KEY", "1", "1")},
+		{name: "script of one", ops: 1, run: tool(counters, "EVALSHA", hashes[0], "1", "KEY")},
+		{name: fmt.Sprintf("script of %d", bulk), ops: bulk, run: tool(counters/bulk+1, "EVALSHA", hashes[1], "1", "KEY")},
+	}
+	s.count = func(ctx context.Context) (calls, scripts float64, err error) { return redisCommands(ctx, clients) }
+	return s, nil
+}
+
+// redisCommands is how many commands scripts have called on servers, and how many scripts there were.
+func redisCommands(ctx context.Context, clients []*goredis.Client) (calls, scripts float64, err error) {
+	for _, client := range clients {
+		info, err := client.InfoMap(ctx, "commandstats").Result()
+		if err != nil {
+			return 0, 0, err
+		}
+		for name, stats := range info["Commandstats"] {
+			n, err := strconv.ParseFloat(strings.TrimPrefix(strings.Split(stats, ",")[0], "calls="), 64)
+			if err != nil {
+				return 0, 0, fmt.Errorf("redis: %s: %w", name, err)
+			}
+			switch name, _, _ := strings.Cut(strings.TrimPrefix(name, "cmdstat_"), "|"); name {
+			case "eval", "evalsha":
+				scripts += n
+			case "info", "cluster", "hello", "client", "ping", "replconf", "psync", "script", "command", "config", "readonly", "select":
+				// Those of connections and replicas.
+			default:
+				calls += n
+			}
+		}
+	}
+	return calls, scripts, nil
+}
+
+// table is what pgbench writes to: as many rows as there are counters.
+const table = `
+CREATE TABLE ceiling (k integer PRIMARY KEY, hits bigint NOT NULL) WITH (fillfactor = 70);
+INSERT INTO ceiling SELECT k, 1 FROM generate_series(0, $n - 1) k;
+VACUUM ANALYZE ceiling`
+
+// upserts are the simplest statements that add hits.
+var upserts = []string{
+	fmt.Sprintf(`\set k random(0, %d)
+INSERT INTO ceiling VALUES (:k, 1) ON CONFLICT (k) DO UPDATE SET hits = ceiling.hits + 1;
+`, counters-1),
+	fmt.Sprintf(`\set k random(0, %d)
+INSERT INTO ceiling SELECT g, 1 FROM generate_series(:k::integer, :k::integer + %d) g ON CONFLICT (k) DO UPDATE SET hits = ceiling.hits + 1;
+`, counters-bulk, bulk-1),
+}
+
+// openPostgres opens a store in a server that waits for its disk, as servers do unless they are told not to.
+func openPostgres(ctx context.Context, t testing.TB, o *options, parameters string) (*subject, error) {
+	program, err := find("pgbench", "/usr/lib/postgresql/*/bin", "apt-get install postgresql, or postgresql-contrib where it is apart")
+	if err != nil {
+		return nil, err
+	}
+	open := func(server *postgrestest.Server) (*postgres.Store, *pgx.Conn, error) {
+		store, err := postgres.Open(server.URL()+parameters+"&pool_max_conns="+strconv.Itoa(o.senders), postgres.Options{})
+		if err != nil {
+			return nil, nil, err
+		}
+		closed(t, store.Close)
+		conn, err := pgx.Connect(ctx, server.URL())
+		if err != nil {
+			return nil, nil, err
+		}
+		closed(t, func() error { return conn.Close(context.Background()) })
+		return store, conn, nil
+	}
+	server := postgrestest.Start(t, "fsync=on")
+	store, conn, err := open(server)
+	if err != nil {
+		return nil, err
+	}
+	s := &subject{store: store}
+	for sql := range strings.SplitSeq(strings.ReplaceAll(table, "$n", strconv.Itoa(counters)), ";") {
+		if _, err := conn.Exec(ctx, sql); err != nil {
+			return nil, err
+		}
+	}
+	var version string
+	if err := conn.QueryRow(ctx, "SHOW server_version").Scan(&version); err != nil {
+		return nil, err
+	}
+	s.server = "PostgreSQL " + strings.Fields(version)[0]
+	pid, _, _, err := processStat(int(conn.PgConn().PID()))
+	if err != nil {
+		return nil, err
+	}
+	s.pids = []int{pid}
+	paths, err := scripts(t.TempDir(), upserts...)
+	if err != nil {
+		return nil, err
+	}
+	// pgbench takes settings of a session in other words.
+	at := server.URL()
+	if name, value, ok := strings.Cut(strings.TrimPrefix(parameters, "&"), "="); ok {
+		at += "&options=-c%20" + name + "%3D" + value
+	}
+	s.ceilings = []ceiling{
+		{name: "upsert of one", ops: 1, run: pgbench(program, at, paths[0], o.senders)},
+		{name: fmt.Sprintf("upsert of %d", bulk), ops: bulk, run: pgbench(program, at, paths[1], o.senders)},
+	}
+
+	// What counts statements costs time: it has a server of its own. Of statements that are prepared it counts BEGIN and COMMIT only
+	// once, so they are left out.
+	counting := postgrestest.Start(t, "shared_preload_libraries=pg_stat_statements")
+	counted, conn, err := open(counting)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := conn.Exec(ctx, "CREATE EXTENSION pg_stat_statements"); err != nil {
+		return nil, err
+	}
+	s.counted = counted
+	s.count = func(ctx context.Context) (statements, _ float64, err error) {
+		err = conn.QueryRow(ctx, `
+SELECT coalesce(sum(calls), 0) FROM pg_stat_statements
+WHERE query NOT LIKE '%pg_stat_statements%' AND query NOT LIKE 'BEGIN%' AND query NOT LIKE 'COMMIT%'`).Scan(&statements)
+		return statements, 0, err
+	}
+	return s, nil
+}
+
+// measure opens the store and measures the workloads that are wanted.
+func (k *kind) measure(ctx context.Context, t testing.TB, o *options) (*storeFigures, error) {
+	s, err := k.open(ctx, t, o)
+	if err != nil {
+		return nil, err
+	}
+	service, end, err := serve(s.store, o.senders)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err := end(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := service.fill(ctx); err != nil {
+		return nil, err
+	}
+	found := &storeFigures{Name: k.name, Server: s.server}
+	var wanted []workload
+	ceilings := s.ceilings
+	for _, w := range workloads {
+		if !o.only.MatchString(k.full(&w)) {
+			continue
+		}
+		wanted = append(wanted, w)
+		found.Workloads = append(found.Workloads, workloadFigures{Name: w.name, HitsPerPush: w.hits()})
+		if len(s.ceilings) == 0 {
+			ceilings = append(ceilings, ceiling{name: w.name + ", no HTTP", of: w.name, ops: w.hits(), run: func(ctx context.Context, rounds int) (float64, error) {
+				b, err := service.direct(ctx, &w, o.block)
+				return float64(len(b.waits)) / b.elapsed.Seconds(), err
+			}})
+		}
+	}
+	paces := make([]float64, len(ceilings))
+	for i, c := range ceilings {
+		found.Ceilings = append(found.Ceilings, ceilingFigures{Name: c.name, Of: c.of})
+		// What is slow to begin with shall not be measured.
+		if paces[i], err = c.pace(ctx, o.block/4); err != nil {
+			return nil, err
+		}
+	}
+	waits := make([][]time.Duration, len(wanted))
+	for range o.rounds {
+		for i := range ceilings {
+			used := serverCPU(s.pids)
+			began := time.Now()
+			perSecond, err := ceilings[i].timed(ctx, o.block, paces[i])
+			if err != nil {
+				return nil, err
+			}
+			paces[i] = perSecond
+			found.Ceilings[i].add(perSecond, serverCPU(s.pids)-used, time.Since(began))
+		}
+		for i := range wanted {
+			b, used, err := service.checked(ctx, &wanted[i], o.block, s.pids)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", wanted[i].name, err)
+			}
+			found.Workloads[i].add(&b, used)
+			waits[i] = append(waits[i], b.waits...)
+		}
+	}
+	for i := range wanted {
+		found.Workloads[i].latencies(waits[i])
+		if s.count == nil {
+			continue
+		}
+		if err := found.Workloads[i].count(ctx, s, &wanted[i], o.senders); err != nil {
+			return nil, fmt.Errorf("%s: %w", wanted[i].name, err)
+		}
+	}
+	return found, nil
+}
+
+// checked is push for a time, with the time that the servers used. It fails unless all hits have arrived, once.
+func (s *service) checked(ctx context.Context, w *workload, long time.Duration, pids []int) (b block, used time.Duration, err error) {
+	before, _, err := s.applied()
+	if err != nil {
+		return b, 0, err
+	}
+	start := serverCPU(pids)
+	if b, err = s.push(ctx, w, long, 1); err != nil {
+		return b, 0, err
+	}
+	used = serverCPU(pids) - start
+	after, duplicates, err := s.applied()
+	if err != nil {
+		return b, 0, err
+	}
+	least, most := float64(len(b.waits)*w.hits()), float64(len(b.waits)*w.hits())
+	if w.lease {
+		most *= leased
+	}
+	if got := after - before; got < least || got > most || duplicates > 0 {
+		return b, 0, fmt.Errorf("%d pushes of %d hits: %g hits were applied, and %g pushes not", len(b.waits), w.hits(), got, duplicates)
+	}
+	return b, used, nil
+}
+
+// perSender is how many pushes of a sender are counted.
+const perSender = 20
+
+// count finds how many commands or statements a push costs.
+func (w *workloadFigures) count(ctx context.Context, s *subject, of *workload, senders int) error {
+	service, end, err := serve(s.counted, senders)
+	if err != nil {
+		return err
+	}
+	err = func() error {
+		// Counters are there, nodes join, and connections are made ready.
+		if err := service.fill(ctx); s.counted != s.store && err != nil {
+			return err
+		}
+		if _, err := service.push(ctx, of, 0, 2); err != nil {
+			return err
+		}
+		calls, scripts, err := s.count(ctx)
+		if err != nil {
+			return err
+		}
+		if _, err := service.push(ctx, of, 0, perSender); err != nil {
+			return err
+		}
+		callsThen, scriptsThen, err := s.count(ctx)
+		pushes := float64(perSender * senders)
+		w.CallsPerPush, w.ScriptsPerPush = (callsThen-calls)/pushes, (scriptsThen-scripts)/pushes
+		return err
+	}()
+	return errors.Join(err, end())
+}
