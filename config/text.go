@@ -46,6 +46,7 @@ func isRequestHeader(name string) bool {
 	}
 	return isToken(name)
 }
+
 // What follows does for the ASCII of a configuration what the standard library does for all of Unicode, whose tables would make the plugin
 // larger, or for lists that are long.
 

@@ -27,7 +27,7 @@ func parseIPv4(text, address []byte) bool {
 		case c == '.' && digits > 0 && at < 3:
 			address[at] = byte(octet)
 			at, octet, digits = at+1, 0, 0
-		case c >= '0' && c <= '9' && !(digits > 0 && octet == 0): // some read a leading zero as octal
+		case c >= '0' && c <= '9' && (digits == 0 || octet > 0): // some read a leading zero as octal
 			if octet = 10*octet + int(c-'0'); octet > 255 {
 				return false
 			}
@@ -64,7 +64,7 @@ func parseIPv6(text []byte, address *[16]byte) bool {
 			if at > 12 || gap < 0 && at != 12 || !parseIPv4(text, address[at:at+4]) {
 				return false
 			}
-			at, text = at+4, nil
+			at += 4
 			break
 		}
 		if digits == 0 || digits > 4 {
