@@ -137,7 +137,7 @@ func (c *Cell) Silent(cost uint64) bool {
 		return false
 	}
 	for i := range c.rule.Limits {
-		if c.rule.Limits[i].Kind == window.SlidingBuckets {
+		if c.rule.Limits[i].MovesLease(&c.States[i]) {
 			return false
 		}
 	}
@@ -263,7 +263,8 @@ func (c *Cell) Landed(units, most uint64, now int64, spread float64) {
 		next.Scarce--
 	}
 	c.lease = next
-	if units < most {
+	// While there is a hit for each node, less than was asked for is but a share.
+	if units < most && (units == 0 || left < part) {
 		c.dry(now, spread)
 	}
 }
@@ -345,6 +346,10 @@ func (c *Cell) Review(now int64) (again bool) {
 		return false
 	}
 	if c.sync.Due.In(now) > 0 {
+		return true
+	}
+	if young := c.reviewIn(now) + c.lease.Since.In(now); c.lease.Since != 0 && young > 0 && young <= c.rule.LongestDue() {
+		c.sync.Due = DueAt(now + young) // the key is due for its hits, and the lease has only come
 		return true
 	}
 	granted := max(c.lease.Granted, leased)

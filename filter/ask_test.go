@@ -45,12 +45,8 @@ func (w *world) quiet() {
 // leased is what a proxy has leased of a rule, for a user, or of a rule without a key.
 func (v *fakeVM) leased(rule int, user string) uint64 {
 	r := &v.plugin.rules[rule]
-	key := append([]byte(nil), r.keyPrefix...)
-	if user != "" {
-		key = counter.AppendPart(key, user)
-	}
-	m := &match{rule: r, address: v.plugin.table.Address(key)}
-	defer proxywasm.Use(v)()
+	m := &match{rule: r, address: v.plugin.table.Address(counterKey(r, user))}
+	defer v.asHost()()
 	v.plugin.read(m, v.plugin.now())
 	var leased uint64
 	for i := range m.cell.States {
@@ -58,6 +54,18 @@ func (v *fakeVM) leased(rule int, user string) uint64 {
 	}
 	return leased
 }
+
+// counterKey is a rule's key for a user, or of a rule without a key.
+func counterKey(r *rule, user string) []byte {
+	key := append([]byte(nil), r.keyPrefix...)
+	if user != "" {
+		key = counter.AppendPart(key, user)
+	}
+	return key
+}
+
+// asHost has host calls come to the VM.
+func (v *fakeVM) asHost() (restore func()) { return proxywasm.Use(v) }
 
 // sends are the headers that a stream adds to its response.
 func (s *stream) sends() map[string]string {

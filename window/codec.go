@@ -71,8 +71,12 @@ func (l *Limit) MaxStateSize(synced bool) int {
 	return maxHeadSize + 2 + int(count)*(age+1+hits) + maxVarint
 }
 
-// MaxLogSize bounds the log of one key. Every request that finds it gets and sets it, and decodes it.
-const MaxLogSize = 4096
+const (
+	// MaxLogSize bounds the log of one key. Every request that finds it gets and sets it, and decodes it.
+	MaxLogSize = 4096
+	// mostLogged is above the limit of every log, as each hit takes 5 bytes. Nobody forgets hits of a log that says it has this limit.
+	mostLogged = MaxLogSize / 5
+)
 
 // LargestLog is the largest limit whose log, of the window of l, keeps to MaxLogSize.
 func (l Limit) LargestLog() (most uint64) {
@@ -200,7 +204,7 @@ func (d *decoder) hits(h *Hits, synced bool) {
 }
 
 // DecodeLimit reads what the state at the beginning of b says of its limit: the shape, and of the rest only what it takes to
-// tell when the state can be forgotten. It is false if b begins with no valid state.
+// tell when the state can be forgotten, and to push it. It is false if b begins with no valid state.
 func DecodeLimit(b []byte) (l Limit, ok bool) {
 	d := decoder{b: b}
 	d.limit(&l)
@@ -223,7 +227,7 @@ func (d *decoder) limit(l *Limit) (synced bool) {
 		buckets := int64(d.uvarint(MaxSubBuckets))
 		switch {
 		case buckets == 0:
-			l.Precision = LogPrecision
+			l.Precision, l.Max = LogPrecision, mostLogged
 		case buckets == 1 || l.Width%buckets != 0:
 			d.failed = true
 		default:

@@ -15,6 +15,16 @@ func (l *Limit) Leased(s *State) (hits uint64) {
 	return hits
 }
 
+// MovesLease tells whether hits that are used from the lease leave something to push: they move to another bucket.
+func (l *Limit) MovesLease(s *State) bool {
+	for i := range s.Buckets {
+		if b := &s.Buckets[i]; b.Lease > 0 && b.Number != s.Newest/l.Precision {
+			return true
+		}
+	}
+	return false
+}
+
 // TakeLeased counts cost hits at the time of s that come out of its lease, which must have them.
 func (l *Limit) TakeLeased(s *State, cost uint64) {
 	if l.Kind != SlidingBuckets {
