@@ -356,6 +356,7 @@ func (c *Cell) Review(now int64) (again bool) {
 	if used := granted - leased; used < (granted+2*reviewShare-1)/(2*reviewShare) {
 		leased = min(leased, used*reviewShare)
 		c.trimLease(leased)
+		c.lease.Dry = 0 // there is something to have again
 	}
 	c.lease.Granted, c.lease.Since = leased, DueAt(now)
 	c.sync.Due = DueAt(now + c.reviewIn(now))
