@@ -449,8 +449,12 @@ func TestLongAnswersAreSettledSoon(t *testing.T) {
 	for i := range 400 {
 		streams = append(streams, v.paused(1, "x-user", fmt.Sprint(i))...)
 	}
-	v.before = func(*fakeVM, string) { w.proxies[0].now += 10_000 }
 	w.deliver(v)
+	v.tick()
+	if v.tickMillis == 1 {
+		t.Fatal("ticks come fast already, and nothing is tested")
+	}
+	v.before = func(*fakeVM, string) { w.proxies[0].now += 10_000 }
 	w.deliver(v)
 	if n := v.still(streams); n == 0 {
 		t.Fatal("all are settled at once, and nothing is tested")
@@ -469,14 +473,14 @@ func TestLongAnswersAreSettledSoon(t *testing.T) {
 
 // A node that the backend has refused says so until it asks again: nothing remains, and a client is told to wait.
 func TestRefusedByADryLease(t *testing.T) {
-	w := newWorld(t, 2, 1, synced("1", `{"name": "user", "limits": [{"limit": 5, "window": "1m", "algorithm": "fixed_window"}]}, {"name": "other", "limits": [{"limit": 50, "window": "1h"}]}`))
+	w := newWorld(t, 2, 1, synced("1", `{"name": "user", "limits": [{"limit": 5, "window": "1m", "algorithm": "fixed_window"}]}, {"name": "other", "key": [{"header": "x-user"}], "limits": [{"limit": 6, "window": "1h"}]}`))
 	a, b := w.vms[0], w.vms[1]
 	w.advance(time.Second)
 	for range 5 {
 		a.send()
 	}
-	for range 3 {
-		if b.send() {
+	for _, user := range []string{"bob", "sue", "zoe"} {
+		if b.send("x-user", user) {
 			t.Fatal("more than the limit")
 		}
 		if got := b.reply.headers["retry-after"]; got == "" || got == "0" {
@@ -485,7 +489,7 @@ func TestRefusedByADryLease(t *testing.T) {
 		want(t, b.reply.headers, `x-ratelimit-remaining: 0`)
 	}
 	// A rule that has room, and was not asked, says so.
-	want(t, b.reply.headers, `ratelimit: "user";r=0;t=59, "other";r=50;t=0`)
+	want(t, b.reply.headers, `ratelimit: "user";r=0;t=59, "other";r=6;t=0`)
 }
 
 // A refusal that a VM remembers ends when another worker's lease has landed.
@@ -670,7 +674,7 @@ func TestTokenBucketBurstAfterSteadyUse(t *testing.T) {
 
 // A bucket whose tokens come back faster than an answer needs lets requests pass all the same.
 func TestTokensThatComeBackBeforeTheAnswer(t *testing.T) {
-	w := newWorld(t, 2, 1, synced("1", `{"name": "all", "limits": [{"limit": 1000, "window": "1s", "algorithm": "token_bucket"}]}`))
+	w := newWorld(t, 2, 1, synced("1", `{"name": "all", "limits": [{"limit": 1000, "window": "1s", "burst": 15, "algorithm": "token_bucket"}]}`))
 	w.advance(time.Second)
 	for _, v := range w.vms {
 		v.settle = func(v *fakeVM) {

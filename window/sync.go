@@ -197,7 +197,7 @@ func (l *Limit) worn(taken uint64, windows int64) uint64 {
 }
 
 func (l *Limit) settleBuckets(s *State, newest bool, total *Totals) {
-	oldest := s.Newest/l.Precision - l.covered() + 1
+	oldest := max(0, s.Newest/l.Precision-l.covered()+1)
 	at, added := len(s.Buckets)-1, false
 	known := len(s.Buckets)
 	// unsaid sets the totals of buckets that the answer does not have.

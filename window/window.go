@@ -148,7 +148,7 @@ func (h *Hits) idle() bool { return *h == Hits{} }
 
 func (h *Hits) take(cost uint64) { h.Diff = min(h.Diff+int64(min(cost, MaxHits)), MaxHits) }
 
-func (h *Hits) giveBack(cost uint64) { h.Diff -= int64(min(cost, h.Sum())) }
+func (h *Hits) giveBack(cost uint64) { h.giveUp(min(cost, h.Sum())) }
 
 // Reset makes s a state that has seen no hit, and keeps its memory.
 func (s *State) Reset() { *s = State{Buckets: s.Buckets[:0]} }

@@ -1,0 +1,221 @@
+package counter
+
+import (
+	"bytes"
+	"math"
+	"testing"
+
+	"weir/window"
+)
+
+func leased(t *testing.T, rule *Rule, hits uint64) *Cell {
+	t.Helper()
+	c := load(t, rule, nil)
+	c.Advance(monday)
+	c.Identify([16]byte{1})
+	grant(c, hits, monday)
+	return c
+}
+
+// grant lands hits as all that was asked for.
+func grant(c *Cell, hits uint64, now int64) {
+	for i := range c.States {
+		number := c.rule.Limits[i].Number(&c.States[i])
+		c.Land(i, hits, now, now, &window.Totals{Newest: number, Hits: []uint64{c.States[i].Hits[0].Total + hits, 0}})
+	}
+	c.Landed(hits, hits, now, 0.5)
+	c.Heard(now)
+}
+
+func shared(nodes uint64, rate int64, limits ...window.Limit) *Rule {
+	r := &Rule{Limits: limits, SyncRate: rate}
+	r.Share(nodes)
+	return r
+}
+
+// Hits come out of the lease, of all limits alike, and leave nothing to push; when it is low more is asked for, once.
+func TestLeaseIsTaken(t *testing.T) {
+	t.Parallel()
+	rule := shared(2, second, perMinute(1000), perHour(2000))
+	c := leased(t, rule, 100)
+	low := 0
+	for i := range 100 {
+		if got := c.Verdict(1, monday); got != Allowed || !c.Silent(1) {
+			t.Fatalf("hit %d: got %v", i, got)
+		}
+		if c.Take(1); c.Low(1) {
+			low++
+		}
+		c = load(t, rule, c.Append(nil, monday))
+		c.Advance(monday)
+	}
+	if low != 1 || c.Leased() != 0 || c.Pending() {
+		t.Errorf("%d times low, leased %d, pending %v", low, c.Leased(), c.Pending())
+	}
+	if got := c.Verdict(1, monday); got != Unsure {
+		t.Errorf("with nothing leased: got %v", got)
+	}
+	if got := c.Verdict(1001, monday); got != Rejected {
+		t.Errorf("a cost above a limit: got %v", got)
+	}
+	if got := c.Verdict(0, monday); got != Allowed {
+		t.Errorf("a cost of 0: got %v", got)
+	}
+}
+
+// A lease that is not used goes back when it is due, not because the key is due for something else; one that is used stays.
+func TestReview(t *testing.T) {
+	t.Parallel()
+	rule := shared(2, second, perMinute(1000))
+	review := rule.LongestDue()
+	c := leased(t, rule, 100)
+	if !c.Own(false, monday) || c.Sync().Due.In(monday) <= 0 {
+		t.Fatal("nobody reviews the lease")
+	}
+	// A hit that has to be pushed makes the key due at once.
+	c.sync.Due = DueAt(monday)
+	c.Take(1)
+	if !c.Review(monday+dueUnit) || c.Leased() != 99 || c.Pending() {
+		t.Errorf("a lease that has just come: %d are left", c.Leased())
+	}
+	if in := c.Sync().Due.In(monday); in <= 0 || in > review+dueUnit {
+		t.Errorf("it is reviewed in %d ns", in)
+	}
+	now := monday + review + 2*dueUnit
+	if c.Take(40); !c.Review(now) || c.Leased() != 59 || c.Pending() {
+		t.Errorf("a lease that was used: %d are left", c.Leased())
+	}
+	now += review + 2*dueUnit
+	if c.Review(now) || c.Leased() != 0 || !c.Pending() {
+		t.Errorf("a lease that was not used: %d are left", c.Leased())
+	}
+}
+
+// What one limit has leased and others have not is of no use.
+func TestUnevenLeases(t *testing.T) {
+	t.Parallel()
+	rule := shared(2, second, perMinute(1000), perHour(1000))
+	c := leased(t, rule, 50)
+	c.Advance(monday + minute) // the lease of the minute ends
+	if c.Leased() != 0 || c.lease.Granted != 0 {
+		t.Errorf("leased %d of %d", c.Leased(), c.lease.Granted)
+	}
+	if again := c.Review(monday + minute); again || !c.Pending() {
+		t.Error("the hour's lease is kept for ever")
+	}
+}
+
+// A backend that gave less than was asked for is not asked again for a while, unless that was only a share; nor for ever, however
+// wrong the clock was.
+func TestDry(t *testing.T) {
+	t.Parallel()
+	for _, nodes := range []uint64{0, 1, 2, 10, 1000, 1 << 32, math.MaxUint64} {
+		for _, limit := range []window.Limit{
+			perMinute(5), perMinute(1000), {Shape: shape(window.SlidingWindow, minute), Max: 1000},
+			{Shape: shape(window.TokenBucket, minute), Max: 1000, Burst: 3}, {Shape: shape(window.FirstHitWindow, 366*24*3600*second), Max: 1},
+			{Shape: shape(window.FixedWindow, window.MinWidth), Max: 1}, perMinute(0),
+		} {
+			rule := shared(nodes, second, limit)
+			c := load(t, rule, nil)
+			c.Advance(monday)
+			c.Landed(0, 10, monday, 0.99)
+			if limit.Max != 0 && c.dryFor(monday) <= 0 {
+				t.Errorf("%d nodes, %+v: not dry after a refusal", nodes, limit)
+			}
+			if in := c.dryFor(monday); in > 2*rule.horizon() {
+				t.Errorf("%d nodes, %+v: dry for %d ns", nodes, limit, in)
+			}
+			for _, now := range []int64{monday - 3600*second, monday + 3*rule.horizon()} {
+				if c.dryFor(now) != 0 {
+					t.Errorf("%d nodes, %+v: dry %d s from then", nodes, limit, (now-monday)/second)
+				}
+			}
+		}
+	}
+	rule := shared(2, second, perMinute(5))
+	c := leased(t, rule, 1)
+	c.Landed(1, 3, monday, 0.5)
+	if c.dryFor(monday) != 0 {
+		t.Error("dry though the backend has more")
+	}
+}
+
+// A lease is written and read as it is, and anything else is none.
+func FuzzLeaseCodec(f *testing.F) {
+	l := Lease{Dry: 1, Since: math.MaxUint32, Granted: window.MaxHits, Pace: 7, Scarce: maxScarce}
+	f.Add(l.append(nil))
+	f.Add([]byte{})
+	f.Add(bytes.Repeat([]byte{0xff}, 40))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var l, again Lease
+		length := l.decode(b)
+		if length < 0 || length > len(b) || length == 0 && l != (Lease{}) {
+			t.Fatalf("%x: %d bytes are %+v", b, length, l)
+		}
+		if length == 0 {
+			return
+		}
+		encoded := l.append(nil)
+		if n := again.decode(encoded); n != len(encoded) || again != l || n > leaseSize {
+			t.Fatalf("%+v was written as %x, and read as %+v", l, encoded, again)
+		}
+	})
+}
+
+// Whatever a cell has seen, and however many nodes there are, what it asks for can be asked, and nothing overflows.
+func FuzzWishes(f *testing.F) {
+	f.Add(uint64(3), uint64(10), uint64(20), int64(5), uint64(1), uint8(2))
+	f.Add(uint64(1<<32), uint64(window.MaxHits), uint64(window.MaxHits), int64(math.MaxInt64), uint64(math.MaxUint64), uint8(255))
+	f.Add(uint64(math.MaxUint64), uint64(0), uint64(1), int64(math.MinInt64), uint64(0), uint8(0))
+	limits := [][]window.Limit{
+		{perMinute(10), perHour(100)}, {{Shape: shape(window.TokenBucket, minute), Max: 5, Burst: 9}},
+		{{Shape: shape(window.FirstHitWindow, window.MaxWidth), Max: 999_999_999_999_999}}, {perMinute(0)},
+		{{Shape: window.Shape{Kind: window.SlidingBuckets, Width: minute, Precision: window.LogPrecision}, Max: 5}},
+		{{Shape: shape(window.SlidingWindow, window.MinWidth), Max: 1}},
+	}
+	f.Fuzz(func(t *testing.T, nodes, units, most uint64, now int64, hits uint64, what uint8) {
+		for _, l := range limits {
+			for _, rate := range []int64{1e6, second, math.MaxInt64 / 64} {
+				rule := shared(nodes, rate, l...)
+				c := &Cell{}
+				c.Load(rule, nil)
+				for step := range 8 {
+					c.Advance(now)
+					switch (int(what) + step) % 6 {
+					case 0:
+						for i := range c.States {
+							c.Land(i, units, now, now, &window.Totals{Newest: hits, Hits: []uint64{hits, units}, Ages: []uint64{0, 1}})
+						}
+						c.Landed(units, most, now, 0.999)
+					case 1:
+						c.Take(min(hits, c.Leased()))
+					case 2:
+						c.Take(hits)
+					case 3:
+						c.Review(now)
+					case 4:
+						c.Claim(now)
+					case 5:
+						c.RunDry(now, 0)
+					}
+					least := min(max(most, 1), window.MaxHits)
+					if want := c.Want(least, now); want < least || want > window.MaxHits {
+						t.Fatalf("at least %d: wants %d", least, want)
+					}
+					c.Verdict(hits, now)
+					c.Low(hits)
+					c.Regular(now)
+					c.Own(false, now)
+					if in := c.DryUntil(now) - now; in < 0 || in > 2*rule.horizon() {
+						t.Fatalf("dry for %d", in)
+					}
+					again, written := &Cell{}, c.Append(nil, 0)
+					if !again.Load(rule, written) || !bytes.Equal(again.Append(nil, 0), written) {
+						t.Fatalf("%+v was written as %x", c.lease, written)
+					}
+					now += rate / 4
+				}
+			}
+		}
+	})
+}
