@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Whoever asks often enough gets all of a limit, of whichever node: what one node has leased and does not use comes back to the others.
-// And nobody gets more, however long they ask, but for a hundredth: the nodes have just joined, and the first of them may still take
+// Whoever asks often enough gets all of a limit, of whichever node: what one node has leased and does not use comes back to the others. Of
+// several nodes a hundredth may stay, which is kept for free hits. And nobody gets more, however long they ask, but for a hundredth: the nodes have just joined, and the first of them may still take
 // itself for the only one.
 func TestAllOfTheLimit(t *testing.T) {
 	t.Parallel()
@@ -33,9 +33,13 @@ func TestAllOfTheLimit(t *testing.T) {
 				if got := f.total(); nodes == 1 && got != limit {
 					t.Errorf("one node admitted %d of %d requests at once", got, limit)
 				}
-				for deadline := time.Now().Add(hang); f.total() < limit; ask() {
+				least := limit
+				if nodes > 1 {
+					least -= limit / 100
+				}
+				for deadline := time.Now().Add(hang); f.total() < least; ask() {
 					if time.Now().After(deadline) {
-						t.Fatalf("admitted %d in the end, want %d", f.total(), limit)
+						t.Fatalf("admitted %d in the end, want %d", f.total(), least)
 					}
 				}
 				for range 2 * limit {

@@ -386,3 +386,16 @@ func BenchmarkDecide(b *testing.B) {
 		})
 	}
 }
+
+// A clock that starts at the epoch, and an answer that names buckets before it, leave a state that can be read again.
+func TestBucketsBeforeTheEpoch(t *testing.T) {
+	t.Parallel()
+	for _, l := range []Limit{subBuckets(10, minute, second), log(10, minute)} {
+		var s, again State
+		l.Advance(&s, 0)
+		l.Settle(&s, true, true, &Totals{Newest: 0, Hits: []uint64{3, 5}, Ages: []uint64{0, 1}})
+		if encoded := l.AppendState(nil, &s, true); DecodeState(encoded, &again) != len(encoded) {
+			t.Errorf("%+v was written as %x", s, encoded)
+		}
+	}
+}
