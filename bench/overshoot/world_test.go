@@ -51,7 +51,7 @@ func (p *waiter) OnTick() {
 	p.pending = nil
 }
 
-func (p *waiter) NewHttpContext(id uint32) types.HttpContext { //nolint:revive // the SDK names it
+func (p *waiter) NewHttpContext(id uint32) types.HttpContext {
 	if p.ids[id] {
 		p.t.Errorf("two streams have the id %d", id)
 	}
@@ -66,7 +66,7 @@ type paused struct {
 	ended  bool
 }
 
-func (s *paused) OnHttpRequestHeaders(int, bool) types.Action { //nolint:revive // the SDK names it
+func (s *paused) OnHttpRequestHeaders(int, bool) types.Action {
 	p := s.plugin
 	header, _ := proxywasm.RequestHeader("x-user")
 	key := string(header)
@@ -99,7 +99,7 @@ func (s *paused) OnHttpRequestHeaders(int, bool) types.Action { //nolint:revive 
 	return types.ActionPause
 }
 
-func (s *paused) OnHttpStreamDone() { s.ended = true } //nolint:revive // the SDK names it
+func (s *paused) OnHttpStreamDone() { s.ended = true }
 
 // fixedTrip is a network whose ways take 2 ms each.
 var fixedTrip = network{trip: 2 * millisecond}
