@@ -23,6 +23,15 @@ type Rule struct {
 
 	nodes  uint64
 	splits []window.Split // of the limits
+	codecs []window.Codec // of the limits, once the rule is compiled
+}
+
+// Compile works out what makes reading and writing the rule's cells faster. Limits and SyncRate may not change from then on.
+func (r *Rule) Compile() {
+	r.codecs = make([]window.Codec, len(r.Limits))
+	for i := range r.Limits {
+		r.codecs[i] = r.Limits[i].Codec(r.Synced())
+	}
 }
 
 // Synced tells whether the rule's counters are pushed to a backend.
@@ -63,6 +72,9 @@ const (
 // Load decodes an entry of shared data for a rule. An entry that makes no sense is treated as a key that was never seen,
 // and reported as false. A nil payload is such a key.
 func (c *Cell) Load(rule *Rule, payload []byte) (valid bool) {
+	if c.loadOwn(rule, payload) {
+		return true
+	}
 	c.reset(rule)
 	if len(payload) == 0 {
 		return payload == nil
@@ -75,7 +87,8 @@ func (c *Cell) Load(rule *Rule, payload []byte) (valid bool) {
 		if len(rest) < syncSize {
 			return false
 		}
-		c.synced, c.sync = true, decodeSync(rest)
+		c.synced = true
+		c.sync.decode(rest)
 		rest = rest[syncSize:]
 		if payload[0]&leaseFlag != 0 {
 			length := c.lease.decode(rest)
@@ -110,6 +123,43 @@ func (c *Cell) Load(rule *Rule, payload []byte) (valid bool) {
 		rest = rest[length:]
 	}
 	return true
+}
+
+// loadOwn is Load of an entry that has the rule's limits, in its order, and nothing else, as nearly all have. If it reports false, the
+// cell is of no use yet.
+func (c *Cell) loadOwn(rule *Rule, payload []byte) (loaded bool) {
+	if len(payload) == 0 || c.rule != rule || len(c.States) != len(rule.codecs) {
+		return false
+	}
+	flags, at := payload[0], 1
+	if flags&^knownFlags != 0 || flags&syncedFlag != 0 != rule.Synced() {
+		return false
+	}
+	if flags&syncedFlag != 0 {
+		if len(payload) < 1+syncSize {
+			return false
+		}
+		c.sync.decode(payload[1:])
+		at += syncSize
+	}
+	if flags&(syncedFlag|leaseFlag) == syncedFlag|leaseFlag {
+		length := c.lease.decode(payload[at:])
+		if length == 0 {
+			return false
+		}
+		at += length
+	} else if !c.lease.none() {
+		c.lease = Lease{}
+	}
+	c.synced, c.revocable, c.others = rule.Synced(), rule.Revocable || flags&revocableFlag != 0, c.others[:0]
+	for i := range rule.codecs {
+		length := rule.codecs[i].Decode(payload[at:], &c.States[i])
+		if length == 0 {
+			return false
+		}
+		at += length
+	}
+	return at == len(payload)
 }
 
 func (c *Cell) reset(rule *Rule) {
@@ -215,18 +265,24 @@ func (c *Cell) Append(dst []byte, now int64) []byte {
 	}
 	if c.synced {
 		flags |= syncedFlag
-		if c.lease != (Lease{}) {
+		if !c.lease.none() {
 			flags |= leaseFlag
 		}
 		dst = c.sync.append(append(dst, flags))
-		if c.lease != (Lease{}) {
+		if !c.lease.none() {
 			dst = c.lease.append(dst)
 		}
 	} else {
 		dst = append(dst, flags)
 	}
-	for i := range c.States {
-		dst = c.rule.Limits[i].AppendState(dst, &c.States[i], c.synced)
+	if own := c.rule.codecs; c.synced == c.rule.Synced() && len(own) == len(c.States) {
+		for i := range own {
+			dst = own[i].Append(dst, &c.States[i])
+		}
+	} else {
+		for i := range c.States {
+			dst = c.rule.Limits[i].AppendState(dst, &c.States[i], c.synced)
+		}
 	}
 	room := maxOthers
 	for rest := c.others; len(rest) > 0 && room > 0; {
@@ -283,9 +339,9 @@ func (c *Cell) ForgetAt() int64 {
 // Use ranks cells by how near they are to a limit: the upper half of the float32 of the greatest used share, which compares
 // as the share does. It only serves to choose whom to forget.
 func (c *Cell) Use() uint16 {
-	share := float32(0)
+	most := uint32(0)
 	for i := range c.States {
-		share = max(share, c.rule.Limits[i].Share(&c.States[i]))
+		most = max(most, math.Float32bits(c.rule.Limits[i].Share(&c.States[i])))
 	}
-	return uint16(math.Float32bits(share) >> 16)
+	return uint16(most >> 16)
 }

@@ -45,6 +45,11 @@ type Lease struct {
 	Scarce uint8
 }
 
+// none tells that nothing is known.
+func (l *Lease) none() bool {
+	return l.Dry|l.Since == 0 && l.Granted|l.Pace == 0 && l.Scarce == 0
+}
+
 // maxScarce bounds Scarce: pauses between wishes, and what these ask for, double that often at most.
 const maxScarce = 4
 
@@ -286,7 +291,7 @@ func (c *Cell) trimLease(keep uint64) {
 
 // RunDry has nobody ask for more of a key that is known to be full.
 func (c *Cell) RunDry(now int64, spread float64) {
-	if c.dryFor(now) > 0 || c.Leased() > 0 || c.lease == (Lease{}) {
+	if c.dryFor(now) > 0 || c.Leased() > 0 || c.lease.none() {
 		return
 	}
 	for i := range c.States {

@@ -59,14 +59,12 @@ func (s *Sync) append(dst []byte) []byte {
 	return binary.LittleEndian.AppendUint32(dst, uint32(s.Heard))
 }
 
-// decodeSync wants syncSize bytes.
-func decodeSync(b []byte) Sync {
-	return Sync{
-		ID:      [16]byte(b),
-		Due:     Due(binary.LittleEndian.Uint32(b[16:])),
-		Claimed: Due(binary.LittleEndian.Uint32(b[20:])),
-		Heard:   Due(binary.LittleEndian.Uint32(b[24:])),
-	}
+// decode wants syncSize bytes.
+func (s *Sync) decode(b []byte) {
+	copy(s.ID[:], b)
+	s.Due = Due(binary.LittleEndian.Uint32(b[16:]))
+	s.Claimed = Due(binary.LittleEndian.Uint32(b[20:]))
+	s.Heard = Due(binary.LittleEndian.Uint32(b[24:]))
 }
 
 // leaseSize is the most bytes that an encoded Lease takes.
@@ -199,7 +197,7 @@ func Orphans(payload []byte, visit func(id [16]byte, l *window.Limit, push *wind
 		var l Lease
 		states = states[l.decode(states):]
 	}
-	orphans(decodeSync(payload[1:]).ID, states, visit)
+	orphans([16]byte(payload[1:]), states, visit)
 }
 
 // landOthers counts pending hits of limits that the rule doesn't have as pushed: ClaimedOthers names them.

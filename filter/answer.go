@@ -12,18 +12,23 @@ import (
 type answer struct {
 	headers    config.HeaderSet
 	unit       config.ResetUnit
-	rules      [][]labels // for each rule, for each limit
+	rules      []ruleLabels
 	reply      proxywasm.LocalResponse
 	pairs      proxywasm.Pairs
 	body       config.Response
 	numberText []byte
 }
 
-// labels are the parts of a limit's header fields that never change.
+// ruleLabels are the parts of a rule's header fields that never change.
+type ruleLabels struct {
+	policy []byte // of all limits
+	limits []labels
+}
+
+// labels are those of a limit.
 type labels struct {
-	policy string // "name";q=100;w=60
-	state  string // "name";r=
-	quota  uint64
+	state []byte // "name";r=
+	quota []byte
 }
 
 const second = int64(1e9)
@@ -36,13 +41,14 @@ func (a *answer) compile(c *config.Config) {
 	a.rules = a.rules[:0]
 	for i := range c.Rules {
 		rule := &c.Rules[i]
-		var all []labels
+		var all ruleLabels
 		for j := range rule.Limits {
 			name := rule.Name
 			if j > 0 {
 				name += "." + strconv.Itoa(j+1)
+				all.policy = append(all.policy, ", "...)
 			}
-			all = append(all, label(name, &rule.Limits[j]))
+			all.add(name, &rule.Limits[j])
 		}
 		a.rules = append(a.rules, all)
 	}
@@ -55,74 +61,80 @@ func (a *answer) compile(c *config.Config) {
 	}
 }
 
-// label follows draft-ietf-httpapi-ratelimit-headers-10: names are Strings of structured fields. A rule's name has no
-// character that they would have to escape.
-func label(name string, l *window.Limit) labels {
-	quota := l.Quota()
-	out := labels{quota: quota, state: `"` + name + `";r=`, policy: `"` + name + `";q=` + strconv.FormatUint(quota, 10)}
+// add follows draft-ietf-httpapi-ratelimit-headers-10: names are Strings of structured fields. A rule's name has no
+// character that they would have to escape. A policy is "name";q=100;w=60.
+func (r *ruleLabels) add(name string, l *window.Limit) {
+	quoted, quota := `"`+name+`"`, strconv.FormatUint(l.Quota(), 10)
+	r.limits = append(r.limits, labels{state: []byte(quoted + ";r="), quota: []byte(quota)})
+	r.policy = append(append(append(r.policy, quoted...), ";q="...), quota...)
 	if span, whole := l.Span(); whole && span%second == 0 {
-		out.policy += ";w=" + strconv.FormatInt(span/second, 10)
+		r.policy = strconv.AppendInt(append(r.policy, ";w="...), span/second, 10)
 	}
-	return out
 }
 
 // headers are the rate limit headers of one response, in the order in which they are sent.
 type headers struct {
-	values []byte
 	fields []field
+	values []byte // what the fields' values are in that aren't constant
+	start  int    // of the next field's value in values
 }
 
 type field struct {
-	name       string
-	start, end int // of the value, in headers.values
+	name  string
+	value []byte
 }
 
-func (h *headers) reset() { h.values, h.fields = h.values[:0], h.fields[:0] }
+func (h *headers) reset() { h.values, h.fields, h.start = h.values[:0], h.fields[:0], 0 }
 
 // add makes what was appended to values since the last field a field.
 func (h *headers) add(name string) {
-	start := 0
-	if n := len(h.fields); n > 0 {
-		start = h.fields[n-1].end
-	}
-	h.fields = append(h.fields, field{name: name, start: start, end: len(h.values)})
+	h.fields = append(h.fields, field{name: name, value: h.values[h.start:]})
+	h.start = len(h.values)
+}
+
+func (h *headers) number(name string, n uint64) {
+	h.values = appendNumber(h.values, n)
+	h.add(name)
 }
 
 // replace sends the headers with the current stream's response, in place of the upstream's of the same names.
 func (h *headers) replace() {
-	for _, f := range h.fields {
-		proxywasm.ReplaceResponseHeader(f.name, h.values[f.start:f.end])
+	for i := range h.fields {
+		proxywasm.ReplaceResponseHeader(h.fields[i].name, h.fields[i].value)
 	}
 }
 
-// standing is how a limit stands after a decision.
+// appendNumber appends a number in decimal. Up to four digits, which nearly all have, divide nothing that isn't constant and 32 bits wide,
+// and copy nothing.
+func appendNumber(dst []byte, n uint64) []byte {
+	if n >= 10_000 {
+		return strconv.AppendUint(dst, n, 10)
+	}
+	v := uint32(n)
+	if v >= 1000 {
+		return append(dst, '0'+byte(v/1000), '0'+byte(v/100%10), '0'+byte(v/10%10), '0'+byte(v%10))
+	}
+	if v >= 100 {
+		return append(dst, '0'+byte(v/100), '0'+byte(v/10%10), '0'+byte(v%10))
+	}
+	if v >= 10 {
+		return append(dst, '0'+byte(v/10), '0'+byte(v%10))
+	}
+	return append(dst, '0'+byte(v))
+}
+
+// standing is how a limit stands after a decision, with what it is called.
 type standing struct {
-	quota     uint64
-	remaining uint64
-	// next is how many nanoseconds it takes until one more hit has room; 0 while nothing is used.
-	next int64
-	// reset is how many nanoseconds it takes until the window ends; negative if none runs.
-	reset int64
-}
-
-func stand(l *window.Limit, s *window.State, quota uint64, now int64) standing {
-	out := standing{quota: quota, remaining: l.Remaining(s), reset: -1}
-	// Where everything remains, one more is above the limit and never fits.
-	if at, ok := l.FitsAt(s, out.remaining+1); ok {
-		out.next = at - now
-	}
-	if at, ok := l.ResetAt(s); ok {
-		out.reset = at - now
-	}
-	return out
+	window.Standing
+	labels *labels
 }
 
 // tighter tells whether s is to be shown rather than other, which comes before it.
 func (s *standing) tighter(other *standing) bool {
-	if s.remaining != other.remaining {
-		return s.remaining < other.remaining
+	if s.Remaining != other.Remaining {
+		return s.Remaining < other.Remaining
 	}
-	return ceil(s.next, second) > ceil(other.next, second)
+	return ceil(s.Next, second) > ceil(other.Next, second)
 }
 
 // describe writes the headers of a decided request, and tells whether there are any.
@@ -132,30 +144,28 @@ func (a *answer) describe(matches []match, now int64, h *headers) bool {
 		return false
 	}
 	if a.headers&config.HeaderRateLimit != 0 {
-		for i := range matches {
-			for j := range matches[i].cell.States {
-				h.values = append(separate(h.values, i, j), a.rules[matches[i].index][j].policy...)
-			}
-		}
-		h.add("ratelimit-policy")
+		a.policy(matches, h)
 	}
 	var tightest standing
 	for i := range matches {
 		m := &matches[i]
-		for j := range m.cell.States {
-			l := &a.rules[m.index][j]
-			s := stand(&m.rule.counter.Limits[j], &m.cell.States[j], l.quota, now)
-			if m.withheld() {
-				s.remaining, s.next = 0, max(s.next, m.cell.DryUntil(now)-now, 1)
+		labels, withheld := a.rules[m.index].limits, m.withheld()
+		for j := range labels {
+			s := standing{Standing: m.rule.counter.Limits[j].Standing(&m.cell.States[j], now), labels: &labels[j]}
+			if withheld {
+				s.Remaining, s.Next = 0, max(s.Next, m.cell.DryUntil(now)-now, 1)
 			}
-			if i == 0 && j == 0 || s.tighter(&tightest) {
+			if tightest.labels == nil || s.tighter(&tightest) {
 				tightest = s
 			}
 			if a.headers&config.HeaderRateLimit != 0 {
-				h.values = append(separate(h.values, i, j), l.state...)
-				h.values = strconv.AppendUint(h.values, s.remaining, 10)
-				h.values = append(h.values, ";t="...)
-				h.values = strconv.AppendInt(h.values, ceil(s.next, second), 10)
+				if len(h.values) > h.start {
+					h.values = append(h.values, ", "...)
+				}
+				h.values = append(h.values, s.labels.state...)
+				h.values = appendNumber(h.values, s.Remaining)
+				h.values = append(h.values, ';', 't', '=')
+				h.values = appendNumber(h.values, ceil(s.Next, second))
 			}
 		}
 	}
@@ -163,25 +173,30 @@ func (a *answer) describe(matches []match, now int64, h *headers) bool {
 		h.add("ratelimit")
 	}
 	if a.headers&config.HeaderXRateLimit != 0 {
-		h.values = strconv.AppendUint(h.values, tightest.quota, 10)
-		h.add("x-ratelimit-limit")
-		h.values = strconv.AppendUint(h.values, tightest.remaining, 10)
-		h.add("x-ratelimit-remaining")
-		h.values = strconv.AppendInt(h.values, a.resetIn(tightest.reset, now), 10)
-		h.add("x-ratelimit-reset")
+		h.fields = append(h.fields, field{name: "x-ratelimit-limit", value: tightest.labels.quota})
+		h.number("x-ratelimit-remaining", tightest.Remaining)
+		h.number("x-ratelimit-reset", a.resetIn(tightest.Reset, now))
 	}
 	return true
 }
 
-func separate(values []byte, rule, limit int) []byte {
-	if rule+limit > 0 {
-		return append(values, ", "...)
+// policy is what never changes but for which rules match.
+func (a *answer) policy(matches []match, h *headers) {
+	if len(matches) == 1 {
+		h.fields = append(h.fields, field{name: "ratelimit-policy", value: a.rules[matches[0].index].policy})
+		return
 	}
-	return values
+	for i := range matches {
+		if i > 0 {
+			h.values = append(h.values, ", "...)
+		}
+		h.values = append(h.values, a.rules[matches[i].index].policy...)
+	}
+	h.add("ratelimit-policy")
 }
 
 // resetIn is a reset in the configured unit. No window counts as one that ends now.
-func (a *answer) resetIn(reset, now int64) int64 {
+func (a *answer) resetIn(reset, now int64) uint64 {
 	reset = max(reset, 0)
 	switch a.unit {
 	case config.ResetEpoch:
@@ -193,16 +208,17 @@ func (a *answer) resetIn(reset, now int64) int64 {
 	}
 }
 
-func ceil(nanos, unit int64) int64 {
+// ceil is a time in a unit, rounded up; 0 if it has passed.
+func ceil(nanos, unit int64) uint64 {
 	if nanos <= 0 {
 		return 0
 	}
-	return (nanos-1)/unit + 1
+	return uint64(nanos-1)/uint64(unit) + 1
 }
 
 // retryAfter is the least number of seconds after which the same request passes if nothing else comes. It is false if no
 // waiting helps.
-func retryAfter(matches []match, now int64) (seconds int64, ok bool) {
+func retryAfter(matches []match, now int64) (seconds uint64, ok bool) {
 	at := now
 	for i := range matches {
 		m := &matches[i]
@@ -229,12 +245,12 @@ func retryAfter(matches []match, now int64) (seconds int64, ok bool) {
 func (a *answer) reject(matches []match, now int64, h *headers) (sent bool) {
 	a.describe(matches, now, h)
 	a.pairs.Reset()
-	for _, f := range h.fields {
-		a.pairs.AddBytes(f.name, h.values[f.start:f.end])
+	for i := range h.fields {
+		a.pairs.AddBytes(h.fields[i].name, h.fields[i].value)
 	}
 	if a.headers&config.HeaderRetryAfter != 0 {
 		if seconds, ok := retryAfter(matches, now); ok {
-			a.numberText = strconv.AppendInt(a.numberText[:0], seconds, 10)
+			a.numberText = appendNumber(a.numberText[:0], seconds)
 			a.pairs.AddBytes("retry-after", a.numberText)
 		}
 	}

@@ -71,7 +71,7 @@ func (v *fakeVM) asHost() (restore func()) { return proxywasm.Use(v) }
 func (s *stream) sends() map[string]string {
 	got := map[string]string{}
 	for _, f := range s.headers.fields {
-		got[f.name] = string(s.headers.values[f.start:f.end])
+		got[f.name] = string(f.value)
 	}
 	return got
 }

@@ -169,7 +169,7 @@ func (p *plugin) charge(m *match, now int64, how charging) counter.Verdict {
 		return counter.Allowed
 	}
 	for range p.table.Attempts() {
-		adopted := !m.cell.Silent(m.cost) && p.adopt(m, now)
+		adopted := p.sync != nil && !m.cell.Silent(m.cost) && p.adopt(m, now)
 		if !m.cell.Identified() {
 			m.cell.Identify(counter.Identity(m.key))
 		}
@@ -179,8 +179,9 @@ func (p *plugin) charge(m *match, now int64, how charging) counter.Verdict {
 			m.cell.Take(m.cost)
 		}
 		if p.write(m, now) {
-			m.taken = true
-			m.numbers = m.cell.Numbers(m.numbers[:0])
+			if m.taken = true; m.rule.counter.Revocable {
+				m.numbers = m.cell.Numbers(m.numbers[:0])
+			}
 			if adopted {
 				p.sync.remember(m)
 			}
@@ -216,15 +217,15 @@ func (p *plugin) write(m *match, now int64) (written bool) {
 		p.metrics.lostRaces.count()
 		return false
 	}
-	m.slot.Evicted(func(payload []byte) {
-		p.metrics.evicted.count()
-		p.rescue(payload)
-	})
+	if m.slot.Crowded() {
+		m.slot.Evicted(p.rescue)
+	}
 	return true
 }
 
 // rescue keeps what an entry that had to make room has for the backend: its hits would be lost otherwise.
 func (p *plugin) rescue(payload []byte) {
+	p.metrics.evicted.count()
 	counter.Orphans(payload, func(id [16]byte, l *window.Limit, push *window.Push, ends int64) {
 		if p.sync == nil || !p.sync.rescue(id, l, push, ends) {
 			p.metrics.lost.add(push.Taken())

@@ -54,7 +54,7 @@ const (
 
 // read takes what other workers have left.
 func (l *link) read() (cas uint32) {
-	value, cas, found := (proxywasm.SharedData{}).Get(l.key)
+	value, cas, found := (proxywasm.SharedData{}).Get(l.key, nil)
 	if !found || len(value) != linkSize {
 		if !found {
 			cas = sharedata.CreateOnly

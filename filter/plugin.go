@@ -91,6 +91,7 @@ func (p *plugin) compile() {
 			p.rules[i].counter.SyncRate = p.syncRate()
 		}
 		p.rules[i].counter.Revocable = len(p.config.Rules) > 1
+		p.rules[i].counter.Compile()
 	}
 	p.matches = make([]match, len(p.rules))
 	p.answer.compile(p.config)

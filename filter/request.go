@@ -19,6 +19,7 @@ type property struct {
 	header string // or empty
 	path   string // of an Envoy attribute, with zero bytes between its parts
 	cut    byte   // the value ends before this byte, if not 0
+	shared bool   // more than one place asks for it
 
 	state      readState
 	start, end int // of the value, in request.values
@@ -42,6 +43,7 @@ var (
 func (r *request) use(wanted property) int {
 	for i := range r.properties {
 		if p := &r.properties[i]; p.header == wanted.header && p.path == wanted.path && p.cut == wanted.cut {
+			p.shared = true
 			return i
 		}
 	}
@@ -57,31 +59,38 @@ func (r *request) begin() {
 	}
 }
 
-// value is a property of the current request. It is valid until the next call.
+// value is a property of the current request. It is valid until the next call of this, or of the host.
 func (r *request) value(i int) (value []byte, ok bool) {
 	p := &r.properties[i]
+	if !p.shared {
+		return p.read()
+	}
 	if p.state == unread {
-		r.read(p)
+		r.keep(p)
 	}
 	return r.values[p.start:p.end], p.state == present
 }
 
-func (r *request) read(p *property) {
-	var value []byte
-	var ok bool
+func (p *property) read() (value []byte, ok bool) {
 	if p.header != "" {
 		value, ok = proxywasm.RequestHeader(p.header)
 	} else {
 		value, ok = proxywasm.Property(p.path)
 	}
-	p.state = absent
-	if ok {
-		p.state = present
-	}
 	if p.cut != 0 {
 		if i := bytes.IndexByte(value, p.cut); i >= 0 {
 			value = value[:i]
 		}
+	}
+	return value, ok
+}
+
+// keep reads a property that is asked for again.
+func (r *request) keep(p *property) {
+	value, ok := p.read()
+	p.state = absent
+	if ok {
+		p.state = present
 	}
 	p.start = len(r.values)
 	r.values = append(r.values, value...)

@@ -31,9 +31,9 @@ type vectorStep struct {
 	Allowed bool `json:"allowed"`
 	// Remaining and Next are r and t of each limit.
 	Remaining []uint64 `json:"remaining"`
-	Next      []int64  `json:"t"`
+	Next      []uint64 `json:"t"`
 	// Reset is X-RateLimit-Reset.
-	Reset int64 `json:"reset"`
+	Reset uint64 `json:"reset"`
 	// RetryAfter is -1 if there is none.
 	RetryAfter int64 `json:"retry_after"`
 }
@@ -92,18 +92,18 @@ func TestVectors(t *testing.T) {
 			if got.Allowed {
 				cell.Take(step.Cost)
 			} else if seconds, ok := retryAfter([]match{m}, now); ok {
-				got.RetryAfter = seconds
+				got.RetryAfter = int64(seconds)
 			}
 			var tightest standing
 			for j := range cell.States {
-				s := stand(&c.Rules[0].Limits[j], &cell.States[j], c.Rules[0].Limits[j].Quota(), now)
-				got.Remaining = append(got.Remaining, s.remaining)
-				got.Next = append(got.Next, ceil(s.next, second))
+				s := standing{Standing: c.Rules[0].Limits[j].Standing(&cell.States[j], now)}
+				got.Remaining = append(got.Remaining, s.Remaining)
+				got.Next = append(got.Next, ceil(s.Next, second))
 				if j == 0 || s.tighter(&tightest) {
 					tightest = s
 				}
 			}
-			got.Reset = a.resetIn(tightest.reset, now)
+			got.Reset = a.resetIn(tightest.Reset, now)
 			if fmt.Sprint(got) != fmt.Sprint(step) {
 				t.Errorf("%s\nstep %d: got  %+v\n        want %+v", vector.Name, i, got, step)
 			}
@@ -185,10 +185,10 @@ func TestRetryAfterIsTrue(t *testing.T) {
 				continue
 			}
 			refusals++
-			if !passesAt(&m, now+seconds*second) {
+			if !passesAt(&m, now+int64(seconds)*second) {
 				t.Fatalf("%+v, cost %d: refused again after %d s", r.counter.Limits, m.cost, seconds)
 			}
-			if seconds > 1 && passesAt(&m, now+(seconds-1)*second) {
+			if seconds > 1 && passesAt(&m, now+int64(seconds-1)*second) {
 				t.Fatalf("%+v, cost %d: told to wait %d s, but passes a second earlier", r.counter.Limits, m.cost, seconds)
 			}
 		}

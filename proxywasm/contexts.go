@@ -4,7 +4,13 @@ import "github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
 // contexts finds streams by the ids that the host gives them. Ids count upwards, so that an open-addressed table without
 // hashing finds nearly each of them at its own place.
+//
+// The newest is kept apart: from the creation of a stream to its request phase no other is created, and most end before another begins
+// where there is little to do.
 type contexts struct {
+	newestID uint32 // 0 if there is none
+	newest   types.HttpContext
+
 	ids     []uint32 // 0, which no stream has, marks a free place
 	streams []types.HttpContext
 	used    int
@@ -14,6 +20,9 @@ const leastContexts = 64
 
 // get is nil for an id that is not there.
 func (c *contexts) get(id uint32) types.HttpContext {
+	if id == c.newestID {
+		return c.newest
+	}
 	if len(c.ids) == 0 {
 		return nil
 	}
@@ -27,6 +36,13 @@ func (c *contexts) get(id uint32) types.HttpContext {
 }
 
 func (c *contexts) put(id uint32, stream types.HttpContext) {
+	if c.newestID != 0 && c.newestID != id {
+		c.settle(c.newestID, c.newest)
+	}
+	c.newestID, c.newest = id, stream
+}
+
+func (c *contexts) settle(id uint32, stream types.HttpContext) {
 	if 2*(c.used+1) > len(c.ids) {
 		c.grow()
 	}
@@ -44,16 +60,20 @@ func (c *contexts) put(id uint32, stream types.HttpContext) {
 func (c *contexts) grow() {
 	old := *c
 	size := max(leastContexts, 2*len(old.ids))
-	*c = contexts{ids: make([]uint32, size), streams: make([]types.HttpContext, size)}
+	c.ids, c.streams, c.used = make([]uint32, size), make([]types.HttpContext, size), 0
 	for at, id := range old.ids {
 		if id != 0 {
-			c.put(id, old.streams[at])
+			c.settle(id, old.streams[at])
 		}
 	}
 }
 
 // remove closes the gap that it leaves, so that lookups can stop at the first free place.
 func (c *contexts) remove(id uint32) {
+	if id == c.newestID {
+		c.newestID, c.newest = 0, nil
+		return
+	}
 	if c.get(id) == nil {
 		return
 	}

@@ -76,8 +76,9 @@ func SendLocalResponse(r *LocalResponse) (sent bool) { return host.SendLocalResp
 func Property(path string) (property []byte, ok bool) { return host.Property(path) }
 
 // Get implements sharedata.Data.
-func (SharedData) Get(key []byte) (data []byte, cas uint32, found bool) {
-	return host.GetSharedData(key)
+func (SharedData) Get(key, buffer []byte) (data []byte, cas uint32, found bool) {
+	data, cas, found = host.GetSharedData(key)
+	return append(buffer[:0], data...), cas, found
 }
 
 // Set implements sharedata.Data.

@@ -3,6 +3,7 @@
 package proxywasm
 
 import (
+	"slices"
 	"unsafe"
 
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
@@ -83,7 +84,7 @@ const (
 // module, so this, and nothing of a plugin's, is global.
 var vm struct {
 	context  types.VMContext
-	plugins  map[uint32]types.PluginContext
+	plugins  []pluginContext // in a list, as there is one but for a moment
 	streams  contexts
 	callouts map[uint32]callout
 
@@ -93,13 +94,27 @@ var vm struct {
 	time                    int64
 }
 
+type pluginContext struct {
+	id      uint32
+	context types.PluginContext
+}
+
+// plugin is nil for an id that no plugin context has.
+func plugin(id uint32) types.PluginContext {
+	for i := range vm.plugins {
+		if vm.plugins[i].id == id {
+			return vm.plugins[i].context
+		}
+	}
+	return nil
+}
+
 type callout struct {
 	plugin uint32
 	done   func(ok bool)
 }
 
 func init() {
-	vm.plugins = make(map[uint32]types.PluginContext)
 	vm.callouts = make(map[uint32]callout)
 	vm.returned = make([]byte, 4096)
 }
@@ -154,9 +169,14 @@ func Property(path string) (property []byte, ok bool) {
 }
 
 // Get implements sharedata.Data.
-func (SharedData) Get(key []byte) (data []byte, cas uint32, found bool) {
+func (SharedData) Get(key, buffer []byte) (data []byte, cas uint32, found bool) {
+	own := vm.returned
+	if cap(buffer) > 0 {
+		vm.returned = buffer[:cap(buffer)]
+	}
 	data, found = value(proxyGetSharedData(unsafe.Pointer(unsafe.SliceData(key)), uint32(len(key)),
 		&vm.address, &vm.length, &vm.number))
+	vm.returned = own
 	return data, vm.number, found
 }
 
@@ -241,18 +261,18 @@ func abiVersion() {}
 //go:wasmexport proxy_on_memory_allocate
 func allocate(size uint32) unsafe.Pointer {
 	if int(size) > len(vm.returned) {
-		vm.returned = make([]byte, size)
+		vm.returned = make([]byte, 2*size) // pages grow
 	}
 	return unsafe.Pointer(unsafe.SliceData(vm.returned))
 }
 
 //go:wasmexport proxy_on_context_create
-func onContextCreate(id, plugin uint32) {
-	if plugin == 0 {
-		vm.plugins[id] = vm.context.NewPluginContext(id)
+func onContextCreate(id, parent uint32) {
+	if parent == 0 {
+		vm.plugins = append(vm.plugins, pluginContext{id: id, context: vm.context.NewPluginContext(id)})
 		return
 	}
-	if p := vm.plugins[plugin]; p != nil {
+	if p := plugin(parent); p != nil {
 		vm.streams.put(id, p.NewHttpContext(id))
 	}
 }
@@ -264,7 +284,7 @@ func onVMStart(_, configurationSize uint32) uint32 {
 
 //go:wasmexport proxy_on_configure
 func onConfigure(id, configurationSize uint32) uint32 {
-	p := vm.plugins[id]
+	p := plugin(id)
 	if p == nil {
 		return truth(false)
 	}
@@ -273,7 +293,7 @@ func onConfigure(id, configurationSize uint32) uint32 {
 
 //go:wasmexport proxy_on_tick
 func onTick(id uint32) {
-	if p := vm.plugins[id]; p != nil {
+	if p := plugin(id); p != nil {
 		p.OnTick()
 	}
 }
@@ -285,7 +305,7 @@ func onHTTPCallResponse(id, call, headers, _, _ uint32) {
 		return
 	}
 	delete(vm.callouts, call)
-	if vm.plugins[c.plugin] != nil {
+	if plugin(c.plugin) != nil {
 		c.done(headers != 0)
 	}
 }
@@ -308,7 +328,7 @@ func onResponseHeaders(id, headers, endOfStream uint32) uint32 {
 
 //go:wasmexport proxy_on_done
 func onDone(id uint32) uint32 {
-	if p := vm.plugins[id]; p != nil {
+	if p := plugin(id); p != nil {
 		return truth(p.OnPluginDone())
 	}
 	return truth(true)
@@ -321,7 +341,7 @@ func onDelete(id uint32) {
 		vm.streams.remove(id)
 		return
 	}
-	delete(vm.plugins, id)
+	vm.plugins = slices.DeleteFunc(vm.plugins, func(p pluginContext) bool { return p.id == id })
 	for call, c := range vm.callouts {
 		if c.plugin == id {
 			delete(vm.callouts, call)

@@ -20,11 +20,11 @@ const maxNumber = 0x7ffffffe
 func newData() *data { return &data{values: map[string]versioned{}} }
 
 // Get implements sharedata.Data.
-func (d *data) Get(key []byte) (value []byte, cas uint32, found bool) {
+func (d *data) Get(key, buffer []byte) (value []byte, cas uint32, found bool) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	v, found := d.values[string(key)]
-	return v.value, v.cas, found
+	return append(buffer[:0], v.value...), v.cas, found
 }
 
 // Set implements sharedata.Data.

@@ -176,6 +176,7 @@ func (n *Namespace) newRule(name string, limits []window.Limit) *rule {
 	if n.store != nil {
 		r.counter.SyncRate = int64(n.syncRate)
 	}
+	r.counter.Compile()
 	n.rules = append(n.rules, r)
 	return r
 }

@@ -389,13 +389,13 @@ func TestData(t *testing.T) {
 	t.Parallel()
 	d := newData()
 	key := []byte("k")
-	if _, _, found := d.Get(key); found {
+	if _, _, found := d.Get(key, nil); found {
 		t.Fatal("found what was never set")
 	}
 	if !d.Set(key, []byte("one"), 0x7fffffff) {
 		t.Fatal("any number creates a missing key")
 	}
-	value, first, _ := d.Get(key)
+	value, first, _ := d.Get(key, nil)
 	if d.Set(key, []byte("two"), 0x7fffffff) || d.Set(key, []byte("two"), first+1) {
 		t.Error("a wrong number wrote")
 	}
@@ -411,7 +411,7 @@ func TestData(t *testing.T) {
 	// Numbers come round without ever being 0, or the one that creates.
 	d.values["k"] = versioned{cas: maxNumber}
 	d.Set(key, nil, maxNumber)
-	if _, cas, _ := d.Get(key); cas != 1 {
+	if _, cas, _ := d.Get(key, nil); cas != 1 {
 		t.Errorf("after the greatest number: got %d, want 1", cas)
 	}
 }

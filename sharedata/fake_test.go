@@ -17,12 +17,12 @@ type fakeValue struct {
 
 func newFakeData() *fakeData { return &fakeData{values: map[string]fakeValue{}} }
 
-func (f *fakeData) Get(key []byte) ([]byte, uint32, bool) {
+func (f *fakeData) Get(key, buffer []byte) ([]byte, uint32, bool) {
 	f.run("get")
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
 	v, ok := f.values[string(key)]
-	return append([]byte(nil), v.data...), v.cas, ok
+	return append(buffer[:0], v.data...), v.cas, ok
 }
 
 func (f *fakeData) Set(key, value []byte, cas uint32) bool {

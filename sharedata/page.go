@@ -33,6 +33,7 @@ type Meta struct {
 
 // Slot is a place to read an entry to, decide, and write it from. Its memory is reused from key to key.
 type Slot struct {
+	table   *Table // that name is of
 	address Address
 	name    []byte
 	page    []byte
@@ -44,16 +45,20 @@ type Slot struct {
 
 // Read gets the page of an address, and tells whether it has an entry for it.
 func (t *Table) Read(s *Slot, a Address) (found bool) {
-	number := t.page(a)
 	s.address = a
-	s.name = append(append(s.name[:0], t.name...), byte(number>>16), byte(number>>8), byte(number))
-	s.evicted = s.evicted[:0]
-	value, cas, exists := t.data.Get(s.name)
-	s.cas = cas
-	if !exists {
-		s.cas = CreateOnly
+	if s.table != t {
+		s.table, s.name = t, append(append(s.name[:0], t.name...), make([]byte, numberSize)...)
 	}
-	s.page = append(s.page[:0], value...)
+	number, digits := t.page(a), s.name[len(s.name)-numberSize:]
+	digits[0], digits[1], digits[2] = byte(number>>16), byte(number>>8), byte(number)
+	if page, cas, exists := t.data.Get(s.name, s.page); exists {
+		s.page, s.cas = page, cas
+	} else {
+		s.page, s.cas = s.page[:0], CreateOnly
+	}
+	if len(s.evicted) > 0 {
+		s.evicted = s.evicted[:0]
+	}
 	return s.find()
 }
 
@@ -65,26 +70,20 @@ func (s *Slot) find() bool {
 		s.page = append(s.page, pageFormat)
 		return false
 	}
-	valid := page[0] == pageFormat
-	for at := 1; valid && at < len(page); {
-		entry := page[at:]
-		if len(entry) < payloadAt {
-			valid = false
+	at := 1
+	for page[0] == pageFormat && at+payloadAt <= len(page) {
+		length := int(binary.LittleEndian.Uint16(page[at:]))
+		if length < payloadAt || length > len(page)-at {
 			break
 		}
-		length := int(binary.LittleEndian.Uint16(entry))
-		if length < payloadAt || length > len(entry) {
-			valid = false
-			break
-		}
-		if binary.LittleEndian.Uint64(entry[fingerprintAt:]) == s.address.lo &&
-			binary.LittleEndian.Uint64(entry[fingerprintAt+8:]) == s.address.hi {
+		if binary.LittleEndian.Uint64(page[at+fingerprintAt:]) == s.address.lo &&
+			binary.LittleEndian.Uint64(page[at+fingerprintAt+8:]) == s.address.hi {
 			s.at = at
 			return true
 		}
 		at += length
 	}
-	if !valid {
+	if at != len(page) || page[0] != pageFormat {
 		s.corrupt = true
 		s.page = append(s.page[:0], pageFormat)
 	}
@@ -118,6 +117,21 @@ func (t *Table) Write(s *Slot, payload []byte, meta Meta, now int64) (written bo
 	if s.at != 0 {
 		old = s.length(s.at)
 	}
+	if old != length || len(s.page) > t.pageBytes {
+		t.makeRoom(s, old, length, now)
+	}
+	entry := s.page[s.at : s.at+length]
+	binary.LittleEndian.PutUint16(entry, uint16(length))
+	binary.LittleEndian.PutUint16(entry[useAt:], meta.Use)
+	binary.LittleEndian.PutUint32(entry[expiresAt:], expiry(meta.ExpiresNanos)+1)
+	binary.LittleEndian.PutUint64(entry[fingerprintAt:], s.address.lo)
+	binary.LittleEndian.PutUint64(entry[fingerprintAt+8:], s.address.hi)
+	copy(entry[payloadAt:], payload)
+	return t.data.Set(s.name, s.page, s.cas)
+}
+
+// makeRoom makes the slot's entry, old bytes long or 0 if it is yet to be added, length bytes long, at the cost of others if it has to.
+func (t *Table) makeRoom(s *Slot, old, length int, now int64) {
 	if old == 0 {
 		s.drop(func(at int) bool { return expiry(now) >= binary.LittleEndian.Uint32(s.page[at+expiresAt:]) })
 	}
@@ -127,14 +141,6 @@ func (t *Table) Write(s *Slot, payload []byte, meta Meta, now int64) (written bo
 		}
 	}
 	s.place(old, length)
-	entry := s.page[s.at : s.at+length]
-	binary.LittleEndian.PutUint16(entry, uint16(length))
-	binary.LittleEndian.PutUint16(entry[useAt:], meta.Use)
-	binary.LittleEndian.PutUint32(entry[expiresAt:], expiry(meta.ExpiresNanos)+1)
-	binary.LittleEndian.PutUint64(entry[fingerprintAt:], s.address.lo)
-	binary.LittleEndian.PutUint64(entry[fingerprintAt+8:], s.address.hi)
-	copy(entry[payloadAt:], payload)
-	return t.data.Set(s.name, s.page, s.cas)
 }
 
 // expiry is a time in the unit of pages. From the year 2106 on everything expires at the same time.
@@ -217,6 +223,9 @@ func (s *Slot) remove(at int) {
 		s.at -= length
 	}
 }
+
+// Crowded tells whether the last write removed entries that had not expired.
+func (s *Slot) Crowded() bool { return len(s.evicted) > 0 }
 
 // Evicted calls visit with the payload of each entry that the last write removed though it had not expired.
 func (s *Slot) Evicted(visit func(payload []byte)) {

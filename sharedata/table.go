@@ -17,12 +17,13 @@ import (
 	"github.com/dchest/siphash"
 )
 
-// Data is the proxy's shared data. Get's value is valid until the next call.
+// Data is the proxy's shared data. Get returns a value in the memory of buffer, or if that is too small in memory that becomes the
+// caller's in its place; without a buffer the value is valid until the next call.
 //
 // Set writes value if the key's number is still cas, and tells whether it did. Where the key is missing, any number
 // creates it; 0 overwrites blindly and is never used here.
 type Data interface {
-	Get(key []byte) (value []byte, cas uint32, found bool)
+	Get(key, buffer []byte) (value []byte, cas uint32, found bool)
 	Set(key, value []byte, cas uint32) (written bool)
 }
 
@@ -80,7 +81,7 @@ func Open(data Data, options Options, random func() uint64) (*Table, error) {
 	perCounter := max(options.BytesPerCounter, BytesPerCounter)
 	perPage := max(2, min(countersPerPage, largePage/perCounter))
 	for range maxAttempts {
-		value, cas, found := data.Get(key)
+		value, cas, found := data.Get(key, nil)
 		if found && t.readHeader(value) {
 			// Rounded down, so that all pages together keep to the bound. A page that a get copies should not be huge, even
 			// if the table was made for far fewer.

@@ -1,9 +1,6 @@
 package window
 
-import (
-	"math"
-	"math/bits"
-)
+import "math"
 
 // A token bucket holds Burst tokens and gets Max back in each Width: one every Width/Max, from the moment (Start) that it was
 // taken from while it was full. It is kept as what was taken since then, so that there is nothing to round: at time t
@@ -20,11 +17,10 @@ func (l *Limit) returned(s *State, now int64) uint64 {
 
 // tokens is how many come back from a time to another.
 func (l *Limit) tokens(from, to int64) uint64 {
-	hi, lo := bits.Mul64(uint64(max(to-from, 0)), l.Max)
-	if hi >= uint64(l.Width) {
+	tokens, _, ok := muldiv(uint64(max(to-from, 0)), l.Max, uint64(l.Width))
+	if !ok {
 		return math.MaxUint64
 	}
-	tokens, _ := bits.Div64(hi, lo, uint64(l.Width))
 	return tokens
 }
 
@@ -52,15 +48,11 @@ func (l *Limit) returnedAt(s *State, tokens uint64) int64 {
 	if l.Max == 0 {
 		return maxTime
 	}
-	hi, lo := bits.Mul64(tokens, uint64(l.Width))
-	if hi >= l.Max {
-		return maxTime
-	}
-	after, remainder := bits.Div64(hi, lo, l.Max)
+	after, remainder, ok := muldiv(tokens, uint64(l.Width), l.Max)
 	if remainder != 0 {
 		after++
 	}
-	if after > uint64(maxTime-s.Start) {
+	if !ok || after > uint64(maxTime-s.Start) {
 		return maxTime
 	}
 	return s.Start + int64(after)
@@ -68,12 +60,8 @@ func (l *Limit) returnedAt(s *State, tokens uint64) int64 {
 
 // fillTime is how long an empty bucket takes to be full, if that is a whole number of nanoseconds.
 func (l *Limit) fillTime() (nanos int64, whole bool) {
-	hi, lo := bits.Mul64(l.Burst, uint64(l.Width))
-	if hi >= l.Max {
-		return 0, false
-	}
-	time, remainder := bits.Div64(hi, lo, l.Max)
-	return int64(time), remainder == 0 && time <= uint64(maxTime)
+	time, remainder, ok := muldiv(l.Burst, uint64(l.Width), l.Max)
+	return int64(time), ok && remainder == 0 && time <= uint64(maxTime)
 }
 
 // Adapt makes a state that was counted for another limit of the same shape one of l. Only a TokenBucket notices: as many

@@ -90,6 +90,11 @@ func (l Limit) LargestLog() (most uint64) {
 
 // AppendState appends s in the form of shared data. Unless synced is set, only the sums are kept.
 func (l *Limit) AppendState(dst []byte, s *State, synced bool) []byte {
+	return l.appendBody(l.appendHead(dst, synced), s, synced)
+}
+
+// appendHead appends what states of the limit have in common.
+func (l *Limit) appendHead(dst []byte, synced bool) []byte {
 	head := byte(l.Kind)&kindMask | l.Ordinal<<ordinalShift
 	if synced {
 		head |= syncedBit
@@ -106,30 +111,47 @@ func (l *Limit) AppendState(dst []byte, s *State, synced bool) []byte {
 	case TokenBucket:
 		dst = binary.AppendUvarint(dst, l.Max)
 	}
+	return dst
+}
+
+func (l *Limit) appendBody(dst []byte, s *State, synced bool) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(s.Newest))
 	switch l.Kind {
-	case FirstHitWindow, TokenBucket:
-		dst = binary.AppendUvarint(dst, uint64(s.Newest-s.Start))
 	case SlidingBuckets:
 		return l.appendBuckets(dst, s, synced)
+	case FirstHitWindow, TokenBucket:
+		dst = appendUvarint(dst, uint64(s.Newest-s.Start))
+	case SlidingWindow:
+		dst = s.Hits[0].append(dst, synced)
+		return s.Hits[1].append(dst, synced)
 	}
-	for i := range l.Kind.windows() {
-		dst = s.Hits[i].append(dst, synced)
+	return s.Hits[0].append(dst, synced)
+}
+
+// appendUvarint is binary.AppendUvarint, but faster for what most states have.
+func appendUvarint(dst []byte, v uint64) []byte {
+	if v < 1<<7 {
+		return append(dst, byte(v))
 	}
-	return dst
+	if v < 1<<14 {
+		return append(dst, byte(v)|0x80, byte(v>>7))
+	}
+	return binary.AppendUvarint(dst, v)
 }
 
 func (h *Hits) append(dst []byte, synced bool) []byte {
 	if !synced {
-		return binary.AppendUvarint(dst, min(h.Sum(), MaxHits))
+		return appendUvarint(dst, min(h.Sum(), MaxHits))
 	}
-	dst = binary.AppendUvarint(dst, h.Total)
-	dst = binary.AppendVarint(dst, h.Diff)
+	dst = appendUvarint(dst, h.Total)
+	dst = appendUvarint(dst, zigzag(h.Diff))
 	if h.Lease == 0 {
-		return binary.AppendVarint(dst, 2*h.Flight)
+		return appendUvarint(dst, zigzag(2*h.Flight))
 	}
-	return binary.AppendUvarint(binary.AppendVarint(dst, 2*h.Flight+1), h.Lease)
+	return appendUvarint(appendUvarint(dst, zigzag(2*h.Flight+1)), h.Lease)
 }
+
+func zigzag(v int64) uint64 { return uint64(v<<1) ^ uint64(v>>63) }
 
 func (l *Limit) appendBuckets(dst []byte, s *State, synced bool) []byte {
 	count := 0
@@ -138,7 +160,7 @@ func (l *Limit) appendBuckets(dst []byte, s *State, synced bool) []byte {
 			count++
 		}
 	}
-	dst = binary.AppendUvarint(dst, uint64(count))
+	dst = appendUvarint(dst, uint64(count))
 	last := s.Newest / l.Precision
 	for i := len(s.Buckets) - 1; i >= 0; i-- {
 		b := &s.Buckets[i]
@@ -148,151 +170,211 @@ func (l *Limit) appendBuckets(dst []byte, s *State, synced bool) []byte {
 		age := uint64(last-b.Number) << 1
 		last = b.Number
 		if !synced && b.Sum() == 1 {
-			dst = binary.AppendUvarint(dst, age)
+			dst = appendUvarint(dst, age)
 			continue
 		}
-		dst = binary.AppendUvarint(dst, age|1)
+		dst = appendUvarint(dst, age|1)
 		dst = b.append(dst, synced)
 	}
 	return dst
 }
 
-// decoder takes a state apart. After what can't be right it returns zeros.
-type decoder struct {
-	b      []byte
-	at     int
-	failed bool
-}
+// A reader of states passes on where it is: after what can't be right that is wrong, and stays it.
+const wrong = -1
 
-func (d *decoder) uvarint(most uint64) uint64 {
-	if d.at < len(d.b) && d.b[d.at] < 0x80 {
-		v := uint64(d.b[d.at])
-		d.at++
-		if v > most {
-			d.failed = true
+// uvarint reads a number of at most most.
+func uvarint(b []byte, at int, most uint64) (v uint64, next int) {
+	if uint(at) >= uint(len(b)) {
+		return 0, wrong
+	}
+	if v = uint64(b[at]); v < 0x80 {
+		next = at + 1
+	} else {
+		n := 0
+		if v, n = binary.Uvarint(b[at:]); n <= 0 {
+			return 0, wrong
 		}
-		return v
+		next = at + n
 	}
-	v, n := binary.Uvarint(d.b[min(d.at, len(d.b)):])
-	if n <= 0 || v > most {
-		d.failed = true
-		return 0
+	if v > most {
+		return 0, wrong
 	}
-	d.at += n
-	return v
+	return v, next
 }
 
-func (d *decoder) varint(most int64) int64 {
-	v, n := binary.Varint(d.b[min(d.at, len(d.b)):])
-	if n <= 0 || v > most || v < -most {
-		d.failed = true
-		return 0
-	}
-	d.at += n
-	return v
+// varint reads a number from -most to most.
+func varint(b []byte, at int, most int64) (v int64, next int) {
+	u, next := uvarint(b, at, 2*uint64(most))
+	return int64(u>>1) ^ -int64(u&1), next
 }
 
-func (d *decoder) hits(h *Hits, synced bool) {
-	h.Total = d.uvarint(MaxHits)
-	if synced {
-		h.Diff = d.varint(MaxHits)
-		flight := d.varint(2*MaxHits + 1)
-		if h.Flight = flight >> 1; flight&1 != 0 {
-			h.Lease = d.uvarint(MaxHits)
+func (h *Hits) decode(b []byte, at int, synced bool) (next int) {
+	h.Diff, h.Flight, h.Lease = 0, 0, 0
+	if !synced && uint(at) < uint(len(b)-1) {
+		if b[at] < 1<<7 {
+			h.Total = uint64(b[at])
+			return at + 1
+		}
+		if b[at+1] < 1<<7 {
+			h.Total = uint64(b[at]&0x7f) | uint64(b[at+1])<<7
+			return at + 2
 		}
 	}
+	h.Total, at = uvarint(b, at, MaxHits)
+	if !synced {
+		return at
+	}
+	h.Diff, at = varint(b, at, MaxHits)
+	var flight int64
+	flight, at = varint(b, at, 2*MaxHits+1)
+	if h.Flight = flight >> 1; flight&1 != 0 {
+		h.Lease, at = uvarint(b, at, MaxHits)
+	}
+	return at
 }
 
 // DecodeLimit reads what the state at the beginning of b says of its limit: the shape, and of the rest only what it takes to
 // tell when the state can be forgotten, and to push it. It is false if b begins with no valid state.
 func DecodeLimit(b []byte) (l Limit, ok bool) {
-	d := decoder{b: b}
-	d.limit(&l)
-	return l, !d.failed
+	at := l.decodeHead(b)
+	return l, at != wrong
 }
 
-func (d *decoder) limit(l *Limit) (synced bool) {
-	if len(d.b) == 0 {
-		d.failed = true
-		return false
+// decodeHead reads what comes before the body.
+func (l *Limit) decodeHead(b []byte) (next int) {
+	if len(b) == 0 {
+		return wrong
 	}
-	l.Kind = Kind(d.b[0] & kindMask)
-	l.Ordinal = d.b[0] >> ordinalShift
-	d.at = 1
-	l.Width = int64(d.uvarint(uint64(MaxWidth/MinWidth))) * MinWidth
+	l.Kind = Kind(b[0] & kindMask)
+	l.Ordinal = b[0] >> ordinalShift
+	width, at := uvarint(b, 1, uint64(MaxWidth/MinWidth))
+	l.Width = int64(width) * MinWidth
 	switch {
-	case l.Width == 0:
-		d.failed = true
+	case width == 0:
+		return wrong
 	case l.Kind == SlidingBuckets:
-		buckets := int64(d.uvarint(MaxSubBuckets))
-		switch {
+		var count uint64
+		count, at = uvarint(b, at, MaxSubBuckets)
+		switch buckets := int64(count); {
 		case buckets == 0:
 			l.Precision, l.Max = LogPrecision, mostLogged
 		case buckets == 1 || l.Width%buckets != 0:
-			d.failed = true
+			return wrong
 		default:
 			l.Precision = l.Width / buckets
 		}
 	case l.Kind == TokenBucket:
-		l.Max = d.uvarint(MaxHits)
+		l.Max, at = uvarint(b, at, MaxHits)
 		l.Burst = l.Max
 	case l.Kind.windows() == 0:
-		d.failed = true
+		return wrong
 	}
-	return d.b[0]&syncedBit != 0
+	return at
 }
 
 // DecodeState reads the state at the beginning of b into s, and returns its length. The length is 0 if b begins with no valid
 // state; s has seen no hit then.
 func DecodeState(b []byte, s *State) (length int) {
-	s.Reset()
-	d := decoder{b: b}
 	var l Limit
-	synced := d.limit(&l)
-	if d.failed || len(b)-d.at < 8 {
-		return 0
+	at := l.decodeHead(b)
+	if at != wrong {
+		at = l.decodeBody(b, at, b[0]&syncedBit != 0, s)
 	}
-	newest := binary.LittleEndian.Uint64(b[d.at:])
-	d.at += 8
-	if newest > uint64(maxTime) {
-		return 0
-	}
-	s.Newest = int64(newest)
-	switch l.Kind {
-	case FirstHitWindow, TokenBucket:
-		s.Start = s.Newest - int64(d.uvarint(newest))
-	case SlidingBuckets:
-		d.buckets(&l, s, synced)
-	}
-	for i := range l.Kind.windows() {
-		d.hits(&s.Hits[i], synced)
-	}
-	if d.failed {
+	if at == wrong {
 		s.Reset()
 		return 0
 	}
-	return d.at
+	return at
 }
 
-func (d *decoder) buckets(l *Limit, s *State, synced bool) {
+// decodeBody reads what follows the head.
+func (l *Limit) decodeBody(b []byte, at int, synced bool, s *State) (next int) {
+	if at+8 > len(b) {
+		return wrong
+	}
+	newest := binary.LittleEndian.Uint64(b[at:])
+	if newest > uint64(maxTime) {
+		return wrong
+	}
+	at += 8
+	s.Newest, s.Start, s.ends, s.Buckets = int64(newest), 0, 0, s.Buckets[:0]
+	switch l.Kind {
+	case SlidingWindow:
+		at = s.Hits[0].decode(b, at, synced)
+		return s.Hits[1].decode(b, at, synced)
+	case FirstHitWindow, TokenBucket:
+		var since uint64
+		since, at = uvarint(b, at, newest)
+		s.Start = s.Newest - int64(since)
+	case SlidingBuckets:
+		s.Hits = [2]Hits{}
+		return l.decodeBuckets(b, at, synced, s)
+	}
+	s.Hits[1] = Hits{}
+	return s.Hits[0].decode(b, at, synced)
+}
+
+func (l *Limit) decodeBuckets(b []byte, at int, synced bool, s *State) (next int) {
 	// Each takes a byte at least, so that what is allocated is bounded by what is there.
-	count := int(d.uvarint(uint64(min(maxBuckets, len(d.b)))))
+	count, at := uvarint(b, at, uint64(min(maxBuckets, len(b))))
 	number := s.Newest / l.Precision
 	for i := range count {
-		age := d.uvarint(1<<63 - 1)
+		var age uint64
+		age, at = uvarint(b, at, 1<<63-1)
 		number -= int64(age >> 1)
-		if d.failed || number < 0 || i > 0 && age < 2 {
-			d.failed = true
-			return
+		if at == wrong || number < 0 || i > 0 && age < 2 {
+			return wrong
 		}
-		b := Bucket{Number: number, Hits: Hits{Total: 1}}
+		hits := Hits{Total: 1}
 		if age&1 != 0 {
-			d.hits(&b.Hits, synced)
+			at = hits.decode(b, at, synced)
 		}
-		s.Buckets = append(s.Buckets, b)
+		s.Buckets = append(s.Buckets, Bucket{Number: number, Hits: hits})
 	}
 	// The newest came first.
 	for i, j := 0, len(s.Buckets)-1; i < j; i, j = i+1, j-1 {
 		s.Buckets[i], s.Buckets[j] = s.Buckets[j], s.Buckets[i]
 	}
+	return at
+}
+
+// Codec reads and writes states of one limit, whose head it knows. It may be used by several goroutines.
+type Codec struct {
+	limit  *Limit
+	head   [2]uint64 // little endian
+	mask   [2]uint64 // of the bytes of head that count
+	length int
+	synced bool
+}
+
+// Codec makes a codec of states that are synced, or not. The limit may not change from then on.
+func (l *Limit) Codec(synced bool) Codec {
+	c := Codec{limit: l, synced: synced}
+	var head [16]byte
+	c.length = len(l.appendHead(head[:0], synced))
+	for i := range c.head {
+		c.head[i] = binary.LittleEndian.Uint64(head[8*i:])
+		c.mask[i] = 1<<(8*min(max(c.length-8*i, 0), 8)) - 1
+	}
+	return c
+}
+
+// Append is [Limit.AppendState].
+func (c *Codec) Append(dst []byte, s *State) []byte {
+	end := len(dst) + c.length
+	dst = binary.LittleEndian.AppendUint64(dst, c.head[0])
+	if c.length > 8 {
+		dst = binary.LittleEndian.AppendUint64(dst, c.head[1])
+	}
+	return c.limit.appendBody(dst[:end], s, c.synced)
+}
+
+// Decode is [DecodeState] of a state of the limit. The length is 0 if b begins with anything else; s is of no use then.
+func (c *Codec) Decode(b []byte, s *State) (length int) {
+	// The body has more than eight bytes.
+	if len(b) < c.length+8 || (binary.LittleEndian.Uint64(b)^c.head[0])&c.mask[0] != 0 ||
+		c.length > 8 && (binary.LittleEndian.Uint64(b[8:])^c.head[1])&c.mask[1] != 0 {
+		return 0
+	}
+	return max(c.limit.decodeBody(b, c.length, c.synced, s), 0)
 }

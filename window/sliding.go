@@ -26,7 +26,7 @@ func (l *Limit) allowsSliding(s *State, cost uint64) bool {
 	if previous == 0 {
 		return true
 	}
-	covered := l.Width - s.Newest%l.Width
+	covered := l.end(s) - s.Newest
 	hi, lo := bits.Mul64(previous, uint64(covered))
 	roomHi, roomLo := bits.Mul64(l.Max-cost-current, uint64(l.Width))
 	return hi < roomHi || hi == roomHi && lo <= roomLo
@@ -39,9 +39,7 @@ func (l *Limit) remainingSliding(s *State) uint64 {
 	}
 	left := l.Max - current
 	if previous := s.Hits[1].Sum(); previous != 0 {
-		hi, lo := bits.Mul64(previous, uint64(l.Width-s.Newest%l.Width))
-		// covered ≤ Width, so the quotient is at most previous and fits.
-		weighed, remainder := bits.Div64(hi, lo, uint64(l.Width))
+		weighed, remainder, _ := muldiv(previous, uint64(l.end(s)-s.Newest), uint64(l.Width))
 		if remainder != 0 {
 			weighed++
 		}
@@ -56,7 +54,7 @@ func (l *Limit) remainingSliding(s *State) uint64 {
 // fitsSlidingAt wants 0 < cost ≤ Max or a state over the limit, and hits that don't fit now.
 func (l *Limit) fitsSlidingAt(s *State, cost uint64) int64 {
 	current := s.Hits[0].Sum()
-	start := s.Newest - s.Newest%l.Width
+	start := l.end(s) - l.Width
 	if current <= l.Max-cost {
 		return start + l.elapsedWhenFits(s.Hits[1].Sum(), l.Max-cost-current)
 	}
@@ -70,8 +68,24 @@ func (l *Limit) elapsedWhenFits(previous, room uint64) int64 {
 	if previous <= room {
 		return 0
 	}
-	hi, lo := bits.Mul64(room, uint64(l.Width))
-	// room < previous, so the quotient is below Width and fits.
-	covered, _ := bits.Div64(hi, lo, previous)
+	covered, _, _ := muldiv(room, uint64(l.Width), previous)
 	return l.Width - int64(covered)
+}
+
+// muldiv is a·b/c and what remains. It is false if that is above 64 bits, or c is 0; a or b not above c is enough to fit.
+func muldiv(a, b, c uint64) (quotient, remainder uint64, ok bool) {
+	hi, lo := bits.Mul64(a, b)
+	if hi != 0 || c == 0 {
+		return longMuldiv(hi, lo, c)
+	}
+	quotient = lo / c
+	return quotient, lo - quotient*c, true
+}
+
+func longMuldiv(hi, lo, c uint64) (quotient, remainder uint64, ok bool) {
+	if hi >= c {
+		return 0, 0, false
+	}
+	quotient, remainder = bits.Div64(hi, lo, c)
+	return quotient, remainder, true
 }

@@ -116,6 +116,9 @@ type State struct {
 	Hits [2]Hits
 	// Buckets are SlidingBuckets' buckets that have hits, oldest first.
 	Buckets []Bucket
+
+	// ends is when the window of the clock ends that Newest is in, once Advance has worked it out: divisions are slow.
+	ends int64
 }
 
 // Bucket is a bucket of SlidingBuckets.
@@ -156,11 +159,25 @@ func (s *State) Reset() { *s = State{Buckets: s.Buckets[:0]} }
 // Advance brings s to the present: windows that ended are turned. A state never goes back: a time before its newest hit
 // counts as the time of that hit, unless it lies before by more than a window, and by more than any clock is corrected.
 func (l *Limit) Advance(s *State, now int64) {
+	if l.clocked() && s.Newest <= now && now < l.end(s) && now <= maxTime {
+		s.Newest, s.ends = now, l.end(s)
+	} else {
+		l.advance(s, now)
+	}
+}
+
+// clocked tells that windows are those of the clock.
+func (l *Limit) clocked() bool {
+	return l.Kind|(FixedWindow^SlidingWindow) == FixedWindow|SlidingWindow
+}
+
+func (l *Limit) advance(s *State, now int64) {
 	now = max(0, min(now, maxTime))
 	if s.Newest-now > max(l.Width, maxBack) {
 		s.Reset()
 	}
 	now = max(s.Newest, now)
+	s.ends = 0
 	switch l.Kind {
 	case FixedWindow, SlidingWindow:
 		switch turned := now/l.Width - s.Newest/l.Width; {
@@ -185,6 +202,14 @@ func (l *Limit) Advance(s *State, now int64) {
 
 // Allows tells whether cost hits fit at the time of s. A cost of 0 asks whether the limit is kept as it stands.
 func (l *Limit) Allows(s *State, cost uint64) bool {
+	// Whatever wears off of a window before, or has come back to a bucket, leaves more room than this.
+	if all := s.Hits[0].Sum() + s.Hits[1].Sum(); l.Kind != SlidingBuckets && l.Max != 0 && cost <= MaxHits && all+cost <= l.Quota() {
+		return true
+	}
+	return l.allows(s, cost)
+}
+
+func (l *Limit) allows(s *State, cost uint64) bool {
 	if l.Max == 0 || cost > l.Quota() {
 		return false
 	}
@@ -234,15 +259,7 @@ func (l *Limit) FitsAt(s *State, cost uint64) (at int64, ok bool) {
 	if l.Allows(s, cost) {
 		return s.Newest, true
 	}
-	switch l.Kind {
-	case SlidingWindow:
-		return l.fitsSlidingAt(s, cost), true
-	case SlidingBuckets:
-		return l.bucketsLeaveAt(s, l.used(s)-(l.Max-cost)), true
-	case TokenBucket:
-		return l.returnedAt(s, s.Hits[0].Sum()-(l.Burst-cost)), true
-	}
-	return l.end(s), true
+	return l.moreAt(s, cost), true
 }
 
 // ResetAt is the time when the window of s ends, the newest hit has left a sliding log, or the bucket is full. It is false if
@@ -257,6 +274,49 @@ func (l *Limit) ResetAt(s *State) (at int64, ok bool) {
 	}
 	at = l.ForgetAt(s)
 	return at, at > s.Newest
+}
+
+// Standing is what a client is told of a limit at the time of s.
+type Standing struct {
+	// Remaining is as [Limit.Remaining] says.
+	Remaining uint64
+	// Next is how many nanoseconds it takes until one more hit has room; 0 while nothing is used.
+	Next int64
+	// Reset is how many nanoseconds it takes until the time of [Limit.ResetAt]; negative if nothing runs.
+	Reset int64
+}
+
+// Standing sums up how the limit stands, for a clock that is at now.
+func (l *Limit) Standing(s *State, now int64) Standing {
+	out := Standing{Remaining: l.Remaining(s), Reset: -1}
+	if l.clocked() {
+		out.Reset = l.end(s) - now
+		// Where everything remains, one more is above the limit and never fits.
+		if out.Remaining < l.Max {
+			out.Next = l.moreAt(s, out.Remaining+1) - now
+		}
+		return out
+	}
+	if at, ok := l.FitsAt(s, out.Remaining+1); ok {
+		out.Next = at - now
+	}
+	if at, ok := l.ResetAt(s); ok {
+		out.Reset = at - now
+	}
+	return out
+}
+
+// moreAt is FitsAt of a cost that does not fit now, but can.
+func (l *Limit) moreAt(s *State, cost uint64) int64 {
+	switch l.Kind {
+	case SlidingWindow:
+		return l.fitsSlidingAt(s, cost)
+	case SlidingBuckets:
+		return l.bucketsLeaveAt(s, l.used(s)-(l.Max-cost))
+	case TokenBucket:
+		return l.returnedAt(s, s.Hits[0].Sum()-(l.Burst-cost))
+	}
+	return l.end(s)
 }
 
 // ForgetAt is the time from which s tells no more than a state that has seen no hit.
@@ -276,17 +336,22 @@ func (l *Limit) ForgetAt(s *State) int64 {
 
 // Take counts cost hits at the time of s, whether or not they fit. A cost of 0 changes nothing, and starts no window.
 func (l *Limit) Take(s *State, cost uint64) {
-	if cost == 0 {
-		return
+	if l.clocked() {
+		s.Hits[0].take(cost)
+	} else {
+		l.takeUnclocked(s, cost)
 	}
-	switch l.Kind {
-	case SlidingBuckets:
+}
+
+func (l *Limit) takeUnclocked(s *State, cost uint64) {
+	switch {
+	case cost == 0:
+		return
+	case l.Kind == SlidingBuckets:
 		l.takeBucket(s, cost)
 		return
-	case FirstHitWindow, TokenBucket:
-		if s.Hits[0].idle() {
-			s.Start = s.Newest
-		}
+	case s.Hits[0].idle():
+		s.Start = s.Newest
 	}
 	s.Hits[0].take(cost)
 }
@@ -339,8 +404,11 @@ func (l *Limit) Number(s *State) uint64 {
 
 // end is the end of the window that s is in.
 func (l *Limit) end(s *State) int64 {
+	if s.ends != 0 {
+		return s.ends
+	}
 	if l.Kind == FirstHitWindow {
 		return s.Start + l.Width
 	}
-	return (s.Newest/l.Width + 1) * l.Width
+	return int64((uint64(s.Newest)/uint64(l.Width) + 1) * uint64(l.Width))
 }

@@ -288,7 +288,7 @@ func TestSharedData(t *testing.T) {
 	}
 	get := func(key, want string, number uint32) {
 		t.Helper()
-		if value, cas, found := (proxywasm.SharedData{}).Get([]byte(key)); string(value) != want || cas != number || found != (number != 0) {
+		if value, cas, found := (proxywasm.SharedData{}).Get([]byte(key), nil); string(value) != want || cas != number || found != (number != 0) {
 			t.Errorf("%s is %q, %d, %v; want %q, %d", key, value, cas, found, want, number)
 		}
 	}
