@@ -320,11 +320,28 @@ func (r *Rule) MaxSize() int {
 
 // ForgetAt is the time from which the cell tells no more than a key that was never seen.
 func (c *Cell) ForgetAt() int64 {
-	at := int64(0)
+	at, _ := c.Worth()
+	return at
+}
+
+// Worth is ForgetAt, and how near the cell is to a limit: the upper half of the float32 of the greatest used share, which compares
+// as the share does. It only serves to choose whom to forget.
+func (c *Cell) Worth() (forgetAt int64, use uint16) {
+	most := uint32(0)
 	for i := range c.States {
-		l, s := &c.rule.Limits[i], &c.States[i]
-		at = max(at, l.ForgetAt(s))
-		if c.synced && (s.Pending() || s.InFlight()) {
+		at, share := c.rule.Limits[i].Worth(&c.States[i])
+		forgetAt, most = max(forgetAt, at), max(most, math.Float32bits(share))
+	}
+	if c.synced || len(c.others) > 0 {
+		forgetAt = max(forgetAt, c.wantedUntil())
+	}
+	return forgetAt, uint16(most >> 16)
+}
+
+// wantedUntil is until when the backend, or another rule, wants something of the cell.
+func (c *Cell) wantedUntil() (at int64) {
+	for i := range c.States {
+		if l, s := &c.rule.Limits[i], &c.States[i]; c.synced && (s.Pending() || s.InFlight()) {
 			at = max(at, l.PushEnds(s))
 		}
 	}
@@ -334,14 +351,4 @@ func (c *Cell) ForgetAt() int64 {
 		rest = rest[length:]
 	}
 	return at
-}
-
-// Use ranks cells by how near they are to a limit: the upper half of the float32 of the greatest used share, which compares
-// as the share does. It only serves to choose whom to forget.
-func (c *Cell) Use() uint16 {
-	most := uint32(0)
-	for i := range c.States {
-		most = max(most, math.Float32bits(c.rule.Limits[i].Share(&c.States[i])))
-	}
-	return uint16(most >> 16)
 }

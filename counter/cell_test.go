@@ -133,18 +133,18 @@ func TestForgetAndUse(t *testing.T) {
 	if got := c.ForgetAt(); got != monday+60*minute {
 		t.Errorf("forget after %d s", (got-monday)/second)
 	}
-	light := c.Use()
+	_, light := c.Worth()
 	c.Take(1)
-	if heavy := c.Use(); heavy <= light {
+	if _, heavy := c.Worth(); heavy <= light {
 		t.Errorf("a use of 6 ranks %d, one of 5 %d", heavy, light)
 	}
 	huge := load(t, &Rule{Limits: []window.Limit{perMinute(1e9)}}, nil)
 	huge.Advance(monday)
 	huge.Take(1)
-	one := huge.Use()
+	_, one := huge.Worth()
 	huge.Take(1)
-	if huge.Use() <= one || huge.Use() >= light {
-		t.Errorf("of a large limit one hit ranks %d and two %d", one, huge.Use())
+	if _, two := huge.Worth(); two <= one || two >= light {
+		t.Errorf("of a large limit one hit ranks %d and two %d", one, two)
 	}
 }
 

@@ -212,7 +212,8 @@ func (p *plugin) adopt(m *match, now int64) bool {
 // write writes a match's cell, unless another worker wrote its page since it was read.
 func (p *plugin) write(m *match, now int64) (written bool) {
 	p.entry = m.cell.Append(p.entry[:0], now)
-	meta := sharedata.Meta{ExpiresNanos: m.cell.ForgetAt(), Use: m.cell.Use()}
+	var meta sharedata.Meta
+	meta.ExpiresNanos, meta.Use = m.cell.Worth()
 	if !p.table.Write(&m.slot, p.entry, meta, now) {
 		p.metrics.lostRaces.count()
 		return false

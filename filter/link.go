@@ -54,7 +54,7 @@ const (
 
 // read takes what other workers have left.
 func (l *link) read() (cas uint32) {
-	value, cas, found := (proxywasm.SharedData{}).Get(l.key, nil)
+	value, cas, found := (&proxywasm.SharedData{}).Get(l.key, nil)
 	if !found || len(value) != linkSize {
 		if !found {
 			cas = sharedata.CreateOnly
@@ -89,7 +89,7 @@ func (l *link) update(change func(r *linkRecord) bool) bool {
 		value = binary.LittleEndian.AppendUint32(value, next.failures)
 		value = binary.LittleEndian.AppendUint64(value, uint64(next.retryAt))
 		value = binary.LittleEndian.AppendUint64(value, uint64(next.countedAt))
-		if (proxywasm.SharedData{}).Set(l.key, value, cas) {
+		if (&proxywasm.SharedData{}).Set(l.key, value, cas) {
 			l.shared = next
 			return true
 		}

@@ -53,7 +53,7 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 	}
 	p.config = parsed
 	p.compile()
-	p.table, err = sharedata.Open(proxywasm.SharedData{}, sharedata.Options{
+	p.table, err = sharedata.Open(&proxywasm.SharedData{}, sharedata.Options{
 		Namespace:       parsed.Namespace,
 		Capacity:        parsed.Capacity,
 		BytesPerCounter: p.bytesPerCounter(),

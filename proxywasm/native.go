@@ -76,13 +76,13 @@ func SendLocalResponse(r *LocalResponse) (sent bool) { return host.SendLocalResp
 func Property(path string) (property []byte, ok bool) { return host.Property(path) }
 
 // Get implements sharedata.Data.
-func (SharedData) Get(key, buffer []byte) (data []byte, cas uint32, found bool) {
+func (*SharedData) Get(key, buffer []byte) (data []byte, cas uint32, found bool) {
 	data, cas, found = host.GetSharedData(key)
 	return append(buffer[:0], data...), cas, found
 }
 
 // Set implements sharedata.Data.
-func (SharedData) Set(key, value []byte, cas uint32) (written bool) {
+func (*SharedData) Set(key, value []byte, cas uint32) (written bool) {
 	return host.SetSharedData(key, value, cas)
 }
 

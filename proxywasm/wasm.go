@@ -169,7 +169,7 @@ func Property(path string) (property []byte, ok bool) {
 }
 
 // Get implements sharedata.Data.
-func (SharedData) Get(key, buffer []byte) (data []byte, cas uint32, found bool) {
+func (*SharedData) Get(key, buffer []byte) (data []byte, cas uint32, found bool) {
 	own := vm.returned
 	if cap(buffer) > 0 {
 		vm.returned = buffer[:cap(buffer)]
@@ -181,7 +181,7 @@ func (SharedData) Get(key, buffer []byte) (data []byte, cas uint32, found bool) 
 }
 
 // Set implements sharedata.Data.
-func (SharedData) Set(key, value []byte, cas uint32) (written bool) {
+func (*SharedData) Set(key, value []byte, cas uint32) (written bool) {
 	return proxySetSharedData(unsafe.Pointer(unsafe.SliceData(key)), uint32(len(key)),
 		unsafe.Pointer(unsafe.SliceData(value)), uint32(len(value)), cas) == statusOK
 }

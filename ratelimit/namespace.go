@@ -98,7 +98,8 @@ func (n *Namespace) charge(h *hand, now int64) (adopted bool) {
 // again for as long as it takes, as one of them always does.
 func (n *Namespace) write(h *hand, now int64) (written bool) {
 	h.entry = h.cell.Append(h.entry[:0], now)
-	meta := sharedata.Meta{ExpiresNanos: h.cell.ForgetAt(), Use: h.cell.Use()}
+	var meta sharedata.Meta
+	meta.ExpiresNanos, meta.Use = h.cell.Worth()
 	if !n.table.Write(&h.slot, h.entry, meta, now) {
 		return false
 	}

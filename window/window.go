@@ -334,6 +334,18 @@ func (l *Limit) ForgetAt(s *State) int64 {
 	return l.end(s)
 }
 
+// Worth is ForgetAt and Share of s.
+func (l *Limit) Worth(s *State) (forgetAt int64, share float32) {
+	if current := s.Hits[0].Sum(); l.clocked() && current != 0 {
+		forgetAt = l.end(s)
+		if l.Kind == SlidingWindow {
+			forgetAt += l.Width
+		}
+		return forgetAt, float32(current+s.Hits[1].Sum()) / float32(max(l.Max, 1))
+	}
+	return l.ForgetAt(s), l.Share(s)
+}
+
 // Take counts cost hits at the time of s, whether or not they fit. A cost of 0 changes nothing, and starts no window.
 func (l *Limit) Take(s *State, cost uint64) {
 	if l.clocked() {

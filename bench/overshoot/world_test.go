@@ -282,13 +282,13 @@ func TestSharedData(t *testing.T) {
 	on := func(place, worker int) { w.enter(w.nodes[place].vms[worker]) }
 	set := func(key, value string, cas uint32, want bool) {
 		t.Helper()
-		if (proxywasm.SharedData{}).Set([]byte(key), []byte(value), cas) != want {
+		if (&proxywasm.SharedData{}).Set([]byte(key), []byte(value), cas) != want {
 			t.Errorf("setting %s to %s with %d gave %v", key, value, cas, !want)
 		}
 	}
 	get := func(key, want string, number uint32) {
 		t.Helper()
-		if value, cas, found := (proxywasm.SharedData{}).Get([]byte(key), nil); string(value) != want || cas != number || found != (number != 0) {
+		if value, cas, found := (&proxywasm.SharedData{}).Get([]byte(key), nil); string(value) != want || cas != number || found != (number != 0) {
 			t.Errorf("%s is %q, %d, %v; want %q, %d", key, value, cas, found, want, number)
 		}
 	}
