@@ -72,32 +72,67 @@ const (
 // Load decodes an entry of shared data for a rule. An entry that makes no sense is treated as a key that was never seen,
 // and reported as false. A nil payload is such a key.
 func (c *Cell) Load(rule *Rule, payload []byte) (valid bool) {
-	if c.loadOwn(rule, payload) {
+	if len(payload) > 0 && c.rule == rule && len(c.States) == len(rule.codecs) && payload[0]&^knownFlags == 0 &&
+		payload[0]&syncedFlag != 0 == rule.Synced() && c.loadOwn(payload) {
 		return true
 	}
+	return c.loadAny(rule, payload)
+}
+
+// loadOwn is Load of an entry that has the limits of the cell's rule, in its order, and nothing else, as nearly all have. If it reports
+// false, the cell is of no use yet.
+func (c *Cell) loadOwn(payload []byte) (loaded bool) {
+	rule, flags, at := c.rule, payload[0], 1
+	if c.synced = flags&syncedFlag != 0; c.synced {
+		if at = c.loadSync(payload); at == 0 {
+			return false
+		}
+	} else if !c.lease.none() {
+		c.lease = Lease{}
+	}
+	c.revocable, c.others = rule.Revocable || flags&revocableFlag != 0, c.others[:0]
+	for i := range rule.codecs {
+		length := rule.codecs[i].Decode(payload[at:], &c.States[i])
+		if length == 0 {
+			return false
+		}
+		at += length
+	}
+	return at == len(payload)
+}
+
+// loadSync decodes what comes before the states of a synced entry, and returns its length; 0 if that makes no sense.
+func (c *Cell) loadSync(payload []byte) (length int) {
+	if len(payload) < 1+syncSize {
+		return 0
+	}
+	c.sync.decode(payload[1:])
+	if payload[0]&leaseFlag == 0 {
+		c.lease = Lease{}
+		return 1 + syncSize
+	}
+	if length = c.lease.decode(payload[1+syncSize:]); length == 0 {
+		return 0
+	}
+	return 1 + syncSize + length
+}
+
+func (c *Cell) loadAny(rule *Rule, payload []byte) (valid bool) {
 	c.reset(rule)
 	if len(payload) == 0 {
 		return payload == nil
 	}
-	rest := payload[1:]
 	if payload[0]&^knownFlags != 0 {
 		return false
 	}
+	rest := payload[1:]
 	if payload[0]&syncedFlag != 0 {
-		if len(rest) < syncSize {
+		length := c.loadSync(payload)
+		if length == 0 {
+			c.reset(rule)
 			return false
 		}
-		c.synced = true
-		c.sync.decode(rest)
-		rest = rest[syncSize:]
-		if payload[0]&leaseFlag != 0 {
-			length := c.lease.decode(rest)
-			if length == 0 {
-				c.reset(rule)
-				return false
-			}
-			rest = rest[length:]
-		}
+		c.synced, rest = true, payload[length:]
 	}
 	c.revocable = c.revocable || payload[0]&revocableFlag != 0
 	// Usually the states are the rule's, in its order.
@@ -123,43 +158,6 @@ func (c *Cell) Load(rule *Rule, payload []byte) (valid bool) {
 		rest = rest[length:]
 	}
 	return true
-}
-
-// loadOwn is Load of an entry that has the rule's limits, in its order, and nothing else, as nearly all have. If it reports false, the
-// cell is of no use yet.
-func (c *Cell) loadOwn(rule *Rule, payload []byte) (loaded bool) {
-	if len(payload) == 0 || c.rule != rule || len(c.States) != len(rule.codecs) {
-		return false
-	}
-	flags, at := payload[0], 1
-	if flags&^knownFlags != 0 || flags&syncedFlag != 0 != rule.Synced() {
-		return false
-	}
-	if flags&syncedFlag != 0 {
-		if len(payload) < 1+syncSize {
-			return false
-		}
-		c.sync.decode(payload[1:])
-		at += syncSize
-	}
-	if flags&(syncedFlag|leaseFlag) == syncedFlag|leaseFlag {
-		length := c.lease.decode(payload[at:])
-		if length == 0 {
-			return false
-		}
-		at += length
-	} else if !c.lease.none() {
-		c.lease = Lease{}
-	}
-	c.synced, c.revocable, c.others = rule.Synced(), rule.Revocable || flags&revocableFlag != 0, c.others[:0]
-	for i := range rule.codecs {
-		length := rule.codecs[i].Decode(payload[at:], &c.States[i])
-		if length == 0 {
-			return false
-		}
-		at += length
-	}
-	return at == len(payload)
 }
 
 func (c *Cell) reset(rule *Rule) {

@@ -11,6 +11,7 @@ import (
 // answer writes what clients see: response headers, and the reply to what was rejected.
 type answer struct {
 	headers    config.HeaderSet
+	describes  bool // whether allowed requests get any
 	unit       config.ResetUnit
 	rules      []ruleLabels
 	reply      proxywasm.LocalResponse
@@ -38,6 +39,7 @@ const details = "weir_rate_limited"
 
 func (a *answer) compile(c *config.Config) {
 	a.headers, a.unit, a.body = c.Headers, c.ResetUnit, c.Response
+	a.describes = c.Headers&(config.HeaderRateLimit|config.HeaderXRateLimit) != 0
 	a.rules = a.rules[:0]
 	for i := range c.Rules {
 		rule := &c.Rules[i]
@@ -137,11 +139,11 @@ func (s *standing) tighter(other *standing) bool {
 	return ceil(s.Next, second) > ceil(other.Next, second)
 }
 
-// describe writes the headers of a decided request, and tells whether there are any.
-func (a *answer) describe(matches []match, now int64, h *headers) bool {
+// describe writes the headers of a decided request.
+func (a *answer) describe(matches []match, now int64, h *headers) {
 	h.reset()
-	if a.headers&(config.HeaderRateLimit|config.HeaderXRateLimit) == 0 {
-		return false
+	if !a.describes {
+		return
 	}
 	if a.headers&config.HeaderRateLimit != 0 {
 		a.policy(matches, h)
@@ -177,7 +179,6 @@ func (a *answer) describe(matches []match, now int64, h *headers) bool {
 		h.number("x-ratelimit-remaining", tightest.Remaining)
 		h.number("x-ratelimit-reset", a.resetIn(tightest.Reset, now))
 	}
-	return true
 }
 
 // policy is what never changes but for which rules match.

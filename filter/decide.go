@@ -126,7 +126,7 @@ func (p *plugin) load(m *match, now int64) counter.Verdict {
 	return verdict
 }
 
-// read fetches a match's cell and brings it to the present.
+// read gets a match's cell as it was written last, and brings it to the present.
 func (p *plugin) read(m *match, now int64) {
 	p.fetch(m)
 	m.cell.Advance(now)

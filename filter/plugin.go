@@ -147,10 +147,11 @@ func (p *plugin) OnTick() {
 
 // now is the time by the backend's clock, as far as that is known.
 func (p *plugin) now() int64 {
+	now := proxywasm.Now()
 	if p.sync != nil {
-		return proxywasm.Now() + p.sync.link.offset
+		now += p.sync.link.offset
 	}
-	return proxywasm.Now()
+	return now
 }
 
 // OnPluginDone implements types.PluginContext. What the backend has yet to hear of goes to the plugin context that has replaced

@@ -99,6 +99,7 @@ func (r *request) keep(p *property) {
 
 // matcher decides whether a rule applies to a request.
 type matcher struct {
+	all       bool // requests match
 	path      *config.StringMatch
 	pathAt    int
 	methods   []string
@@ -166,6 +167,7 @@ func (r *request) compile(c *config.Rule) rule {
 	} else if s != nil {
 		compiled.charged, compiled.onResponse = true, cost{selected: true, property: r.selected(s).property}
 	}
+	compiled.match.all = c.Match.Path == nil && len(c.Match.Methods) == 0
 	if c.Match.Path != nil {
 		compiled.match.path = c.Match.Path
 		compiled.match.pathAt = r.use(pathProperty)
@@ -202,8 +204,7 @@ func (r *request) appendKey(dst []byte, rule *rule) []byte {
 	dst = append(dst, rule.keyPrefix...)
 	for i := range rule.key {
 		p := &rule.key[i]
-		value, _ := r.value(p.property)
-		if p.address {
+		if value, _ := r.value(p.property); p.address {
 			dst = appendNetwork(dst, value, p.prefix4, p.prefix6)
 		} else {
 			dst = counter.AppendPart(dst, value)

@@ -83,7 +83,9 @@ func (s *stream) conclude(matched []match, now int64, verdict counter.Verdict) t
 	for i := range matched {
 		p.metrics.rules[matched[i].index].allowed.count()
 	}
-	s.decorate = p.answer.describe(matched, now, &s.headers)
+	if s.decorate = p.answer.describes; s.decorate {
+		p.answer.describe(matched, now, &s.headers)
+	}
 	return types.ActionContinue
 }
 
@@ -149,7 +151,7 @@ func (p *plugin) match() []match {
 	n := 0
 	for i := range p.rules {
 		r := &p.rules[i]
-		if !p.request.matches(&r.match) {
+		if !r.match.all && !p.request.matches(&r.match) {
 			continue
 		}
 		m := &p.matches[n]

@@ -23,6 +23,10 @@ func (c *contexts) get(id uint32) types.HttpContext {
 	if id == c.newestID {
 		return c.newest
 	}
+	return c.find(id)
+}
+
+func (c *contexts) find(id uint32) types.HttpContext {
 	if len(c.ids) == 0 {
 		return nil
 	}
@@ -41,6 +45,8 @@ func (c *contexts) put(id uint32, stream types.HttpContext) {
 	}
 	c.newestID, c.newest = id, stream
 }
+
+// settle puts a stream into the table.
 
 func (c *contexts) settle(id uint32, stream types.HttpContext) {
 	if 2*(c.used+1) > len(c.ids) {
@@ -68,13 +74,17 @@ func (c *contexts) grow() {
 	}
 }
 
-// remove closes the gap that it leaves, so that lookups can stop at the first free place.
 func (c *contexts) remove(id uint32) {
 	if id == c.newestID {
 		c.newestID, c.newest = 0, nil
-		return
+	} else {
+		c.drop(id)
 	}
-	if c.get(id) == nil {
+}
+
+// drop closes the gap that it leaves, so that lookups can stop at the first free place.
+func (c *contexts) drop(id uint32) {
+	if c.find(id) == nil {
 		return
 	}
 	mask := uint32(len(c.ids) - 1)
