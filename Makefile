@@ -31,11 +31,14 @@ check:
 	go run $(golangci_lint) run ./...
 	go mod verify
 
-# LONG=1 also drives ten million streams.
+# LONG=1 also drives ten million streams, and measures what a backend takes in.
 bench: build bench/v8/node_modules
+	./scripts/test-dependencies
 	go test -run '^$$' -bench . -benchmem ./...
 	node --test bench/v8/host.test.js
 	node bench/v8/run.js $(if $(LONG),--long 10)
+	go run ./bench/native
+	$(if $(LONG),go run ./bench/backend)
 
 bench/v8/node_modules: bench/v8/package-lock.json
 	@command -v npm >/dev/null || { echo "make bench needs Node 20 or later, with npm: https://nodejs.org"; exit 1; }

@@ -134,5 +134,10 @@ func (c *Chart) SVG() ([]byte, error) {
 	if _, err := canvas.WriteTo(&svg); err != nil {
 		return nil, err
 	}
-	return bytes.ReplaceAll(svg.Bytes(), []byte("family:Liberation Sans"), []byte("family:Liberation Sans,Arial,sans-serif")), nil
+	return withFamilies(svg.Bytes()), nil
+}
+
+// withFamilies names letters for readers who don't have those of sans.
+func withFamilies(svg []byte) []byte {
+	return bytes.ReplaceAll(svg, []byte("family:Liberation Sans"), []byte("family:Liberation Sans,Arial,sans-serif"))
 }

@@ -58,3 +58,16 @@ func WithTables(readme []byte, tables ...string) ([]byte, error) {
 	}
 	return append(out, rest...), nil
 }
+
+// Between returns a README.md with the lines between two others replaced, each of which is there once.
+func Between(readme []byte, begin, end, text string) ([]byte, error) {
+	if bytes.Count(readme, []byte(begin+"\n")) != 1 || bytes.Count(readme, []byte(end+"\n")) != 1 {
+		return nil, fmt.Errorf("README.md does not have %q and %q once each", begin, end)
+	}
+	before, rest, _ := bytes.Cut(readme, []byte(begin+"\n"))
+	_, after, ends := bytes.Cut(rest, []byte(end+"\n"))
+	if !ends {
+		return nil, fmt.Errorf("README.md has %q before %q", end, begin)
+	}
+	return slices.Concat(before, []byte(begin+"\n"+text+end+"\n"), after), nil
+}

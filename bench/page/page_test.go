@@ -33,6 +33,22 @@ func TestWithTables(t *testing.T) {
 	}
 }
 
+// A part between two lines is replaced, whatever was there, and what is around it stays.
+func TestBetween(t *testing.T) {
+	const begin, end = "<!-- begin -->", "<!-- end -->"
+	for _, readme := range []string{"before\n<!-- begin -->\n<!-- end -->\nafter\n", "before\n<!-- begin -->\nold\n\nolder\n<!-- end -->\nafter\n"} {
+		got, err := page.Between([]byte(readme), begin, end, "new\n")
+		if want := "before\n<!-- begin -->\nnew\n<!-- end -->\nafter\n"; err != nil || string(got) != want {
+			t.Errorf("got %q, %v, want %q", got, err, want)
+		}
+	}
+	for _, readme := range []string{"", "<!-- begin -->\n", "<!-- end -->\n", "<!-- end -->\n<!-- begin -->\n", "<!-- begin -->\n<!-- begin -->\n<!-- end -->\n"} {
+		if got, err := page.Between([]byte(readme), begin, end, "new\n"); err == nil {
+			t.Errorf("%q became %q", readme, got)
+		}
+	}
+}
+
 // A check finds what differs and what is missing, and writes nothing.
 func TestKeep(t *testing.T) {
 	dir := t.TempDir()
@@ -71,5 +87,26 @@ func TestChart(t *testing.T) {
 	}
 	if second, err := c.SVG(); err != nil || !bytes.Equal(first, second) {
 		t.Errorf("the chart differs the second time (%v)", err)
+	}
+}
+
+// Bars come from the top, each with its name, and come out the same every time.
+func TestBars(t *testing.T) {
+	b := page.Bars{Title: "Title", X: "across", Bound: 1, Bars: []page.Bar{{Name: "first", At: 2, Low: 1, High: 4}, {Name: "second", At: 0.5, Low: 0.5, High: 0.5}}}
+	drawn, err := b.SVG()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"Title", "across", "first", "second"} {
+		if !strings.Contains(string(drawn), ">"+text+"<") {
+			t.Errorf("the bars don't say %q", text)
+		}
+	}
+	// Letters are placed from the bottom up, as the plot is.
+	if strings.Index(string(drawn), ">first<") < strings.Index(string(drawn), ">second<") {
+		t.Error("the first bar is below the second")
+	}
+	if second, err := b.SVG(); err != nil || !bytes.Equal(drawn, second) {
+		t.Errorf("the bars differ the second time (%v)", err)
 	}
 }

@@ -39,11 +39,20 @@ export async function startPlugin(module, scenario, options) {
   return startVM(module, scenario, {...options, configuration: configuration(scenario), prepare: true});
 }
 
-async function compared(modules, name, scenario, plain) {
-  const counted = count(await startPlugin(modules.weir, scenario, {count: true}));
+/**
+ * What the plugin was seen to do in a scenario, and how the floor is started that does the least for it.
+ *
+ * @param {WebAssembly.Module} module the plugin
+ */
+export async function leastFor(module, name, scenario) {
+  const counted = count(await startPlugin(module, scenario, {count: true}));
   const decorated = scenario.expect === 'allowed' && scenario.headers === undefined && scenario.floor.key !== false;
   if (decorated !== counted.last.headers.length > 0) throw new Error(`${name}: response headers are not as expected`);
-  const floor = floorOptions(scenario, counted);
+  return {counted, floor: floorOptions(scenario, counted)};
+}
+
+async function compared(modules, name, scenario, plain) {
+  const {counted, floor} = await leastFor(modules.weir, name, scenario);
   const weir = await startPlugin(modules.weir, scenario, {plain});
   const least = await startVM(modules.floor, scenario, {...floor, plain});
   const nothing = await startVM(modules.nothing, scenario, {configuration: bytes(''), plain});
