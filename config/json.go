@@ -92,27 +92,28 @@ func unescaped(text string) string {
 	if strings.IndexByte(text, '\\') < 0 {
 		return text
 	}
-	b := make([]byte, 0, len(text))
-	for i := 0; i < len(text); {
-		r := rune(text[i])
+	// No escape means more bytes than it has.
+	b := make([]byte, len(text))
+	n := 0
+	for i := 0; i < len(text); n++ {
+		b[n] = text[i]
 		i++
-		if r != '\\' {
-			b = append(b, byte(r))
+		if b[n] != '\\' {
 			continue
 		}
 		const escapes, meanings = `"\/bfnrt`, "\"\\/\b\f\n\r\t"
 		if at := strings.IndexByte(escapes, text[i]); at >= 0 {
-			b = append(b, meanings[at])
+			b[n] = meanings[at]
 			i++
 			continue
 		}
-		r = codeUnit(text[i-1:])
+		r := codeUnit(text[i-1:])
 		i += len(`u0000`)
 		if utf16.IsSurrogate(r) {
 			r = utf16.DecodeRune(r, codeUnit(text[i:]))
 			i += len(`\u0000`)
 		}
-		b = append(b, string(r)...)
+		n += copy(b[n:], string(r)) - 1
 	}
-	return string(b)
+	return string(b[:n])
 }

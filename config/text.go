@@ -17,6 +17,7 @@ func isVisible(c byte) bool { return ' ' < c && c < 0x7f }
 // isFieldByte says whether a byte may stand in a header's value. Tabs may in HTTP; here they can only be mistakes.
 func isFieldByte(c byte) bool { return c >= ' ' && c != 0x7f }
 
+//go:noinline
 func all(text string, ok func(byte) bool) bool {
 	for i := range len(text) {
 		if !ok(text[i]) {
@@ -27,6 +28,7 @@ func all(text string, ok func(byte) bool) bool {
 }
 
 // made says whether a text is of least to most bytes, all of which are ok.
+//go:noinline
 func made(text string, least, most int, ok func(byte) bool) bool {
 	return least <= len(text) && len(text) <= most && all(text, ok)
 }
@@ -34,6 +36,7 @@ func made(text string, least, most int, ok func(byte) bool) bool {
 // maxHeaderName bounds the names of headers, query parameters, cookies and the like.
 const maxHeaderName = 256
 
+//go:noinline
 func isToken(text string) bool { return made(text, 1, maxHeaderName, isTokenByte) }
 
 // isRequestHeader accepts the names by which Envoy's filters read request headers: fields and pseudo-headers.
@@ -49,6 +52,7 @@ func isRequestHeader(name string) bool {
 // would make the plugin larger by some 40 KB.
 
 // lower is a text in lower case, if it is ASCII.
+//go:noinline
 func lower(text string) string {
 	b := []byte(text)
 	for i, c := range b {

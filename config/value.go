@@ -174,6 +174,7 @@ func (v *value) isObject(like string) bool {
 }
 
 // find returns the index of the field with a name, or -1.
+//go:noinline
 func find(fields []field, name string) int {
 	for i := range fields {
 		if fields[i].name == name {
@@ -368,6 +369,7 @@ func distance(a, b string) int {
 }
 
 // list writes "a, b or c".
+//go:noinline
 func list(names []string) string {
 	var text string
 	for i, name := range names {
@@ -384,6 +386,7 @@ func list(names []string) string {
 }
 
 // index returns where a list has a text, or -1.
+//go:noinline
 func index(list []string, text string) int {
 	for i := range list {
 		if list[i] == text {
