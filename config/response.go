@@ -13,6 +13,7 @@ func defaultResponse() Response {
 }
 
 // problem returns a problem document (RFC 9457).
+//
 //go:noinline
 func problem(status int) string {
 	return `{"title":"Rate limit exceeded","status":` + strconv.Itoa(status) + `}`

@@ -151,6 +151,7 @@ func (s *scanner) number() bool {
 }
 
 // optional walks over one of two bytes, if it is next.
+//
 //go:noinline
 func (s *scanner) optional(a, b byte) bool {
 	c := s.peek()

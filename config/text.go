@@ -28,6 +28,7 @@ func all(text string, ok func(byte) bool) bool {
 }
 
 // made says whether a text is of least to most bytes, all of which are ok.
+//
 //go:noinline
 func made(text string, least, most int, ok func(byte) bool) bool {
 	return least <= len(text) && len(text) <= most && all(text, ok)
@@ -52,6 +53,7 @@ func isRequestHeader(name string) bool {
 // would make the plugin larger by some 40 KB.
 
 // lower is a text in lower case, if it is ASCII.
+//
 //go:noinline
 func lower(text string) string {
 	b := []byte(text)

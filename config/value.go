@@ -174,6 +174,7 @@ func (v *value) isObject(like string) bool {
 }
 
 // find returns the index of the field with a name, or -1.
+//
 //go:noinline
 func find(fields []field, name string) int {
 	for i := range fields {
@@ -369,6 +370,7 @@ func distance(a, b string) int {
 }
 
 // list writes "a, b or c".
+//
 //go:noinline
 func list(names []string) string {
 	var text string
@@ -386,6 +388,7 @@ func list(names []string) string {
 }
 
 // index returns where a list has a text, or -1.
+//
 //go:noinline
 func index(list []string, text string) int {
 	for i := range list {
