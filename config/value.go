@@ -9,6 +9,8 @@ import (
 // value is a JSON value and the way that leads to it. Its methods read it as one type; if it isn't of that type they report
 // what would be right and return the zero value. They are also those of a nil value, which is a field that nobody gave.
 type value struct {
+	_ [0]func() // or else Go makes a function that compares values
+
 	report *report
 	// parent is the object or array that the value is in. There it has a name, which rawName is as it is written, or
 	// without one an index.
