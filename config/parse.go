@@ -71,7 +71,7 @@ func readConfig(v *value) *Config {
 	v.object(like, configFields, func(name string, v *value) {
 		switch name {
 		case "namespace":
-			c.Namespace = v.bytes("a string of 1 to 64 of A-Za-z0-9._-", 1, 64, isNamespaceByte)
+			c.Namespace = v.bytes("a string of 1 to 64 of A-Za-z0-9._-", 64, isNamespaceByte)
 		case "sync_rate":
 			rate = v
 			c.SyncRate = readSyncRate(v)
@@ -141,13 +141,13 @@ func readBackend(v *value, b *Backend) (cluster *value) {
 		case "cluster":
 			cluster = v
 			const want = "the name of an Envoy cluster, 1 to 512 visible ASCII characters"
-			b.Cluster = v.bytes(want, 1, maxClusterName, isVisible)
+			b.Cluster = v.bytes(want, maxClusterName, isVisible)
 		case "authority":
 			const want = "a host, with a port or without, of 1 to 512 visible ASCII characters"
-			b.Authority = v.bytes(want, 1, maxClusterName, isVisible)
+			b.Authority = v.bytes(want, maxClusterName, isVisible)
 		case "token":
 			v.secret = true
-			b.Token = v.bytes("a string of 1 to 8192 visible ASCII characters", 1, maxTokenBytes, isVisible)
+			b.Token = v.bytes("a string of 1 to 8192 visible ASCII characters", maxTokenBytes, isVisible)
 		case "timeout":
 			b.Timeout = v.duration(Millisecond, maxTimeout)
 		}

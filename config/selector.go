@@ -66,7 +66,7 @@ func (s *Selector) read(name string, v *value) {
 	case "header":
 		*s = Selector{Kind: SelectHeader, Name: lower(v.string("the name of a header", isRequestHeader))}
 	case "query", "jwt_claim":
-		v.bytes("a string of 1 to 256 bytes without control characters", 1, maxHeaderName, isFieldByte)
+		v.bytes("a string of 1 to 256 bytes without control characters", maxHeaderName, isFieldByte)
 	case "cookie":
 		v.string("the name of a cookie", isToken)
 	case "path_segment":

@@ -276,9 +276,9 @@ func (v *value) string(want string, ok func(string) bool) string {
 	return v.text
 }
 
-// bytes reads a string of least to most bytes, all of which are ok.
-func (v *value) bytes(want string, least, most int, ok func(byte) bool) string {
-	if v.kind != kindString || !made(v.text, least, most, ok) {
+// bytes reads a string of 1 to most bytes, all of which are ok.
+func (v *value) bytes(want string, most int, ok func(byte) bool) string {
+	if v.kind != kindString || !made(v.text, 1, most, ok) {
 		v.wrong(want)
 		return ""
 	}
