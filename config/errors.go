@@ -9,6 +9,8 @@ type Error struct {
 }
 
 // Error returns "path: problem".
+//
+//go:noinline
 func (e Error) Error() string {
 	if e.Path == "" {
 		return e.Problem
@@ -21,6 +23,8 @@ func (e Error) Error() string {
 type Errors []Error
 
 // Error returns one line for each mistake.
+//
+//go:noinline
 func (e Errors) Error() string {
 	var lines []byte
 	for i := range e {
