@@ -3,7 +3,6 @@ package config
 import (
 	"math"
 	"strconv"
-	"strings"
 )
 
 // Duration is a time in nanoseconds. It is as time.Duration, without that package, which would make the plugin larger by a tenth of a
@@ -38,22 +37,34 @@ var units = []struct {
 // time.ParseDuration allows it, and returns their sum in milliseconds; the largest int64 if that is too small for it.
 func parseDuration(text string) (millis int64, ok bool) {
 	for rest := text; rest != ""; {
-		digits := rest[:len(rest)-len(strings.TrimLeft(rest, "0123456789"))]
+		digits := leading(rest, isDigit)
 		rest = rest[len(digits):]
-		name := rest[:len(rest)-len(strings.TrimLeft(rest, "dhms"))]
+		name := leading(rest, isUnitByte)
 		rest = rest[len(name):]
 		unit := unitMillis(name)
-		if digits == "" || unit == 0 {
+		n, ok := natural(digits, 10)
+		if !ok || unit == 0 {
 			return 0, false
 		}
-		// Only its size can be wrong with a string of digits.
-		n, err := strconv.ParseInt(digits, 10, 64)
-		if err != nil || n > (math.MaxInt64-millis)/unit {
+		if n > (math.MaxInt64-millis)/unit {
 			n, millis, unit = 1, 0, math.MaxInt64
 		}
 		millis += n * unit
 	}
 	return millis, text != ""
+}
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+
+func isUnitByte(c byte) bool { return c == 'd' || c == 'h' || c == 'm' || c == 's' }
+
+// leading returns the bytes that are ok before the first that isn't.
+func leading(text string, ok func(byte) bool) string {
+	n := 0
+	for n < len(text) && ok(text[n]) {
+		n++
+	}
+	return text[:n]
 }
 
 // unitMillis returns a unit's milliseconds, or 0 if there is no such unit.
@@ -80,16 +91,16 @@ func formatDuration(d Duration) string {
 }
 
 // duration reads a duration from least to most, or returns 0.
-func (v value) duration(least, most Duration) Duration {
+func (v *value) duration(least, most Duration) Duration {
 	var millis int64
 	var ok bool
 	want := `a duration such as "30s" or "1m"`
-	switch v.json.kind {
+	switch v.kind {
 	case kindString:
-		millis, ok = parseDuration(v.json.text)
+		millis, ok = parseDuration(v.text)
 	case kindNumber:
 		want = "a duration in whole milliseconds"
-		millis, ok = parseDecimal(v.json.raw).scaled(3)
+		millis, ok = parseDecimal(v.raw).scaled(3)
 	}
 	if ok && (millis < least.Milliseconds() || millis > most.Milliseconds()) {
 		want = `a duration from "` + formatDuration(least) + `" to "` + formatDuration(most) + `"`

@@ -1,9 +1,5 @@
 package config
 
-import (
-	"strings"
-)
-
 // Error is one mistake in a configuration.
 type Error struct {
 	// Path leads to the value, as in rules[2].limits[0].window; empty for the document as a whole.
@@ -13,6 +9,8 @@ type Error struct {
 }
 
 // Error returns "path: problem".
+//
+//go:noinline
 func (e Error) Error() string {
 	if e.Path == "" {
 		return e.Problem
@@ -25,12 +23,17 @@ func (e Error) Error() string {
 type Errors []Error
 
 // Error returns one line for each mistake.
+//
+//go:noinline
 func (e Errors) Error() string {
-	lines := make([]string, len(e))
+	var lines []byte
 	for i := range e {
-		lines[i] = e[i].Error()
+		if i > 0 {
+			lines = append(lines, '\n')
+		}
+		lines = append(lines, e[i].Error()...)
 	}
-	return strings.Join(lines, "\n")
+	return string(lines)
 }
 
 // maxErrors bounds what a hostile document can make of itself.
@@ -41,8 +44,9 @@ const notSupported = "not supported yet"
 
 // report collects mistakes while a document is read.
 type report struct {
-	found []finding
-	more  bool
+	document string
+	found    []*finding
+	more     bool
 }
 
 // finding is a mistake and the offset in the document that it belongs to.
@@ -56,14 +60,19 @@ func (r *report) add(at int, path, problem string) {
 		r.more = true
 		return
 	}
-	r.found = append(r.found, finding{Error{path, problem}, at})
+	r.found = append(r.found, &finding{Error{path, problem}, at})
 }
 
 // errors returns what was found in document order: checks that span several fields run after these were read.
 func (r *report) errors() Errors {
-	sortStable(r.found, func(a, b finding) bool { return a.at < b.at })
+	found := r.found
+	for i := range found {
+		for j := i; j > 0 && found[j].at < found[j-1].at; j-- {
+			found[j], found[j-1] = found[j-1], found[j]
+		}
+	}
 	var errs Errors
-	for _, f := range r.found {
+	for _, f := range found {
 		errs = append(errs, f.Error)
 	}
 	if r.more {

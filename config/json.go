@@ -5,16 +5,6 @@ import (
 	"unicode/utf16"
 )
 
-// node is a value of a document that checkSyntax has found nothing wrong with. The zero value is a missing one.
-type node struct {
-	kind kind
-	// raw is the value as it is written, text what a string means.
-	raw, text string
-	// at is the value's offset in the document.
-	at       int
-	document string
-}
-
 type kind uint8
 
 const (
@@ -27,91 +17,103 @@ const (
 	kindObject
 )
 
-// parse gives the value that a document is.
-func parse(document string) node {
-	s := scanner{text: document}
-	return s.node()
+// parse gives the value that the report's document is. checkSyntax has found nothing wrong with it.
+func parse(r *report) *value {
+	v := &value{report: r}
+	s := scanner{text: r.document}
+	s.read(v)
+	return v
 }
 
-// node walks over the next value.
-func (s *scanner) node() node {
+// read walks over the next value.
+func (s *scanner) read(v *value) {
 	s.space()
-	n := node{at: s.pos, document: s.text}
+	v.at = s.pos
 	s.value()
-	n.raw = s.text[n.at:s.pos]
-	switch n.raw[0] {
+	v.raw = s.text[v.at:s.pos]
+	switch v.raw[0] {
 	case '{':
-		n.kind = kindObject
+		v.kind = kindObject
 	case '[':
-		n.kind = kindArray
+		v.kind = kindArray
 	case '"':
-		n.kind, n.text = kindString, unescaped(n.raw[1:len(n.raw)-1])
+		v.kind, v.text = kindString, unescaped(v.raw)
 	case 't', 'f':
-		n.kind = kindBoolean
+		v.kind = kindBoolean
 	case 'n':
-		n.kind = kindNull
+		v.kind = kindNull
 	default:
-		n.kind = kindNumber
-	}
-	return n
-}
-
-// each visits the elements of an array, or the fields of an object with their names, until visit returns false.
-func (n *node) each(visit func(name, element node) bool) {
-	if n.kind != kindArray && n.kind != kindObject {
-		return
-	}
-	s := scanner{text: n.document, pos: n.at + 1}
-	for s.space(); s.peek() != ']' && s.peek() != '}'; s.space() {
-		if s.peek() == ',' {
-			s.pos++
-		}
-		var name node
-		if n.kind == kindObject {
-			name = s.node()
-			s.space()
-			s.pos++ // the colon
-		}
-		if !visit(name, s.node()) {
-			return
-		}
+		v.kind = kindNumber
 	}
 }
 
-// unescaped is what a string means.
+// elements walks over an array's elements, or over an object's fields; there are none in another value.
+type elements struct {
+	in      *value
+	scanner scanner
+	count   int
+}
+
+func (v *value) elements() elements {
+	return elements{in: v, scanner: scanner{text: v.report.document, pos: v.at + 1}}
+}
+
+// next returns the next one, or nil.
+func (e *elements) next() *value {
+	if !e.in.composite() {
+		return nil
+	}
+	s := &e.scanner
+	s.space()
+	switch s.peek() {
+	case ']', '}':
+		return nil
+	case ',':
+		s.pos++
+	}
+	v := &value{report: e.in.report, parent: e.in, index: e.count}
+	if e.in.kind == kindObject {
+		s.space()
+		start := s.pos
+		s.string()
+		v.rawName = s.text[start:s.pos]
+		v.name = unescaped(v.rawName)
+		s.space()
+		s.pos++ // the colon
+	}
+	s.read(v)
+	e.count++
+	return v
+}
+
+// unescaped is what a string means, which stands in its quotes.
 func unescaped(text string) string {
-	i := strings.IndexByte(text, '\\')
-	if i < 0 {
+	text = text[1 : len(text)-1]
+	if strings.IndexByte(text, '\\') < 0 {
 		return text
 	}
-	b := append(make([]byte, 0, len(text)), text[:i]...)
-	for i < len(text) {
-		if text[i] != '\\' {
-			b = append(b, text[i])
+	// No escape means more bytes than it has.
+	b := make([]byte, len(text))
+	n := 0
+	for i := 0; i < len(text); n++ {
+		b[n] = text[i]
+		i++
+		if b[n] != '\\' {
+			continue
+		}
+		const escapes, meanings = `"\/bfnrt`, "\"\\/\b\f\n\r\t"
+		if at := strings.IndexByte(escapes, text[i]); at >= 0 {
+			b[n] = meanings[at]
 			i++
 			continue
 		}
-		unit, ok := codeUnit(text[i:])
-		if !ok {
-			const escapes, meanings = `"\/bfnrt`, "\"\\/\b\f\n\r\t"
-			b = append(b, meanings[strings.IndexByte(escapes, text[i+1])])
-			i += 2
-			continue
-		}
-		i += len(`\u0000`)
-		r := rune(unit)
+		r := codeUnit(text[i-1:])
+		i += len(`u0000`)
 		if utf16.IsSurrogate(r) {
-			low, _ := codeUnit(text[i:])
-			r = utf16.DecodeRune(r, rune(low))
+			r = utf16.DecodeRune(r, codeUnit(text[i:]))
 			i += len(`\u0000`)
 		}
-		b = append(b, string(r)...)
+		n += copy(b[n:], string(r)) - 1
 	}
-	return string(b)
+	return string(b[:n])
 }
-
-// boolean tells whether the value is true.
-func (n *node) boolean() bool { return n.raw == "true" }
-
-// composite tells whether the value has others in it.
-func (n *node) composite() bool { return n.kind == kindArray || n.kind == kindObject }

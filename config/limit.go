@@ -24,39 +24,41 @@ const (
 	tokenBucket
 )
 
-var algorithms = []string{"sliding_window", "fixed_window", "sliding_log", "token_bucket"}
+var (
+	algorithms  = []string{"sliding_window", "fixed_window", "sliding_log", "token_bucket"}
+	starts      = []string{"clock", "first_hit"}
+	limitFields = []field{
+		{"limit", required}, {"window", required}, {"algorithm", optional}, {"start", optional}, {"precision", optional}, {"burst", optional},
+	}
+)
 
-func readLimit(v value) (limit window.Limit) {
+func readLimit(v *value) (limit window.Limit) {
 	var (
 		algorithm                     = slidingWindow
 		firstHit                      bool
 		width, subWidth               Duration
-		hits, start, precision, burst value
+		hits, start, precision, burst *value
 	)
-	v.object(`{"limit": 100, "window": "1m"}`,
-		field{"limit", required, func(v value) {
+	v.object(`{"limit": 100, "window": "1m"}`, limitFields, func(name string, v *value) {
+		switch name {
+		case "limit":
 			hits = v
-			n := v.integer(0, maxHits)
-			limit.Max = uint64(n)
-		}},
-		field{"window", required, func(v value) { width = v.duration(minWindow, maxWindow) }},
-		field{"algorithm", optional, func(v value) {
-			algorithm = v.choice(algorithms...)
-		}},
-		field{"start", optional, func(v value) {
+			limit.Max = uint64(v.integer(0, maxHits))
+		case "window":
+			width = v.duration(minWindow, maxWindow)
+		case "algorithm":
+			algorithm = v.choice(algorithms)
+		case "start":
 			start = v
-			firstHit = v.choice("clock", "first_hit") == 1
-		}},
-		field{"precision", optional, func(v value) {
+			firstHit = v.choice(starts) == 1
+		case "precision":
 			precision = v
 			subWidth = v.duration(minWindow, maxWindow)
-		}},
-		field{"burst", optional, func(v value) {
+		case "burst":
 			burst = v
-			n := v.integer(1, maxHits)
-			limit.Burst = uint64(n)
-		}},
-	)
+			limit.Burst = uint64(v.integer(1, maxHits))
+		}
+	})
 	belongs(start, algorithm, fixedWindow)
 	belongs(burst, algorithm, tokenBucket)
 	if belongs(precision, algorithm, slidingWindow) && width > 0 && subWidth > 0 {
@@ -92,7 +94,7 @@ func readLimit(v value) (limit window.Limit) {
 }
 
 // belongs says whether an option is given to the algorithm that has it, and refuses it with another.
-func belongs(option value, algorithm, owner int) bool {
+func belongs(option *value, algorithm, owner int) bool {
 	if option.given() && algorithm >= 0 && algorithm != owner {
 		option.fail(`field of "` + algorithms[owner] + `" only, got algorithm "` + algorithms[algorithm] + `"`)
 	}

@@ -1,9 +1,6 @@
 package config
 
-import (
-	"slices"
-	"strings"
-)
+import "strings"
 
 const (
 	maxExceptions   = 64
@@ -13,30 +10,38 @@ const (
 	likeMatch       = `{"path": {"prefix": "/api/"}}`
 )
 
-func readMatch(v value) (m Match) {
-	v.object(likeMatch, m.fields()...)
-	return m
-}
+// exceptionFields are those of a match, and then its own.
+var (
+	exceptionFields = [...]field{{"path", optional}, {"host", notYet}, {"headers", notYet}, {"methods", optional}, {"client_ip", optional}}
+	matchFields     = exceptionFields[:4]
+)
 
-func (m *Match) fields() []field {
-	return []field{
-		{"path", optional, func(v value) { m.Path = readStringMatch(v, isPathPart) }},
-		{"host", optional, notYet(func(v value) { readStringMatch(v, isHeaderPart) })},
-		{"headers", optional, notYet(readHeaderMatches)},
-		{"methods", optional, func(v value) { m.Methods = readMethods(v) }},
+func (m *Match) read(name string, v *value) {
+	switch name {
+	case "path":
+		m.Path = readStringMatch(v, isPathPart)
+	case "host":
+		readStringMatch(v, isHeaderPart)
+	case "headers":
+		readHeaderMatches(v)
+	case "methods":
+		m.Methods = readMethods(v)
 	}
 }
 
 // readHeaderMatches reads an object from headers' names to string matches.
-func readHeaderMatches(v value) {
+func readHeaderMatches(v *value) {
+	if !v.isObject(`{"x-plan": {"exact": "free"}}`) {
+		return
+	}
 	var names []string
-	v.entries(`{"x-plan": {"exact": "free"}}`, "headers", maxMatchHeaders, func(name string, v value) {
-		name = lower(name)
+	v.each("headers", 0, maxMatchHeaders, func(v *value) {
+		name := lower(v.name)
 		switch {
 		case !isRequestHeader(name):
 			v.fail("want the name of a header")
-		case slices.Contains(names, name):
-			v.fail("given twice")
+		case index(names, name) >= 0:
+			v.givenTwice()
 		default:
 			names = append(names, name)
 			readStringMatch(v, isHeaderPart)
@@ -53,7 +58,7 @@ func isPathPart(op MatchOp, text string) (string, bool) {
 		whole = `a path that begins with "/", without a query`
 		end   = "the end of a path, without a query"
 	)
-	ok := isMatchValue(text) && !strings.Contains(text, "?")
+	ok := isMatchValue(text) && strings.IndexByte(text, '?') < 0
 	if op == Suffix {
 		return end, ok && text != ""
 	}
@@ -69,57 +74,70 @@ func isHeaderPart(op MatchOp, text string) (string, bool) {
 	return "a string of 1 to 4096 bytes without control characters", isMatchValue(text) && text != ""
 }
 
-var isMatchValue = made(0, maxMatchValue, isFieldByte)
+func isMatchValue(text string) bool { return made(text, 0, maxMatchValue, isFieldByte) }
 
-func readStringMatch(v value, valid part) *StringMatch {
+// variantsOfMatch are the ways to compare, in the order of MatchOp up to suffix.
+var variantsOfMatch = [][]field{
+	{{"exact", optional}}, {{"prefix", optional}}, {{"suffix", optional}}, {{"regex", notYet}}, {{"present", optional}},
+}
+
+func readStringMatch(v *value, valid part) *StringMatch {
 	m := &StringMatch{}
-	compare := func(name string, op MatchOp) []field {
-		return []field{{name, optional, func(v value) {
-			want, _ := valid(op, "")
-			m.Op = op
-			m.Value = v.text(want, func(text string) bool { _, ok := valid(op, text); return ok })
-		}}}
-	}
-	v.oneOf(`{"prefix": "/api/"}`,
-		compare("exact", Exact),
-		compare("prefix", Prefix),
-		compare("suffix", Suffix),
-		[]field{{"regex", optional, notYet(func(v value) {
-			v.text("a regular expression of 1 to 4096 bytes", func(text string) bool {
-				return text != "" && len(text) <= maxMatchValue
-			})
-		})}},
-		[]field{{"present", optional, func(v value) {
+	v.oneOf(`{"prefix": "/api/"}`, variantsOfMatch, func(name string, v *value) {
+		switch name {
+		case "regex":
+			v.string("a regular expression of 1 to 4096 bytes", isPattern)
+			return
+		case "present":
 			if m.Op = Absent; v.boolean() {
 				m.Op = Present
 			}
-		}}},
-	)
+			return
+		case "prefix":
+			m.Op = Prefix
+		case "suffix":
+			m.Op = Suffix
+		}
+		want, ok := valid(m.Op, v.text)
+		if v.kind != kindString || !ok {
+			v.wrong(want)
+			return
+		}
+		m.Value = v.text
+	})
 	return m
 }
 
-func readMethods(v value) (methods []string) {
-	v.array("methods", 1, maxMethods, func(v value) {
-		// Methods are case-sensitive, and a lower-case one would match nothing.
-		method := v.text(`an HTTP method in capitals such as "GET"`, func(text string) bool {
-			return isToken(text) && !strings.ContainsAny(text, "abcdefghijklmnopqrstuvwxyz")
-		})
-		if method != "" && slices.Contains(methods, method) {
-			v.fail("given twice")
+func isPattern(text string) bool { return text != "" && len(text) <= maxMatchValue }
+
+func readMethods(v *value) (methods []string) {
+	v.array("methods", 1, maxMethods, func(v *value) {
+		method := v.string(`an HTTP method in capitals such as "GET"`, isMethod)
+		if method != "" && index(methods, method) >= 0 {
+			v.givenTwice()
 		}
 		methods = append(methods, method)
 	})
 	return methods
 }
 
+// isMethod accepts tokens. Methods are case-sensitive, and a lower-case one would match nothing.
+func isMethod(text string) bool { return isToken(text) && all(text, isNotLower) }
+
+func isNotLower(c byte) bool { return c < 'a' || 'z' < c }
+
 // readException reads a match object, or {"client_ip": [networks]}.
-func readException(v value) {
+func readException(v *value) {
 	var m Match
-	var clientIP value
-	v.object(likeMatch, append(m.fields(), field{"client_ip", optional, func(v value) {
-		clientIP = v
-		readNetworks(v)
-	}})...)
+	var clientIP *value
+	v.object(likeMatch, exceptionFields[:], func(name string, v *value) {
+		if name == "client_ip" {
+			clientIP = v
+			readNetworks(v)
+			return
+		}
+		m.read(name, v)
+	})
 	switch n := v.length(); {
 	case n == 0:
 		v.fail("want one of path, host, headers, methods or client_ip, got an empty object, which would except all requests")

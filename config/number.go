@@ -2,7 +2,6 @@ package config
 
 import (
 	"math"
-	"strconv"
 	"strings"
 )
 
@@ -16,25 +15,32 @@ type decimal struct {
 // parseDecimal reads a well-formed JSON number.
 func parseDecimal(raw string) decimal {
 	var d decimal
-	if i := strings.IndexAny(raw, "eE"); i >= 0 {
+	if i := strings.IndexByte(lower(raw), 'e'); i >= 0 {
+		exponent := raw[i+1:]
+		negative := exponent[0] == '-'
+		if negative || exponent[0] == '+' {
+			exponent = exponent[1:]
+		}
 		// At most 32 bits: sums with the length of the digits don't overflow. Beyond them the sign alone matters.
-		exponent, err := strconv.ParseInt(raw[i+1:], 10, 32)
-		switch {
-		case err == nil:
-			d.exponent = int(exponent)
-		case raw[i+1] == '-':
-			d.exponent = math.MinInt32
-		default:
-			d.exponent = math.MaxInt32
+		n, _ := natural(exponent, 10)
+		d.exponent = int(min(n, math.MaxInt32))
+		if negative {
+			d.exponent = -d.exponent
 		}
 		raw = raw[:i]
 	}
 	raw, d.negative = strings.CutPrefix(raw, "-")
-	whole, fraction, _ := strings.Cut(raw, ".")
+	whole, fraction, _ := split(raw, '.')
 	digits := whole + fraction
-	d.digits = strings.TrimRight(digits, "0")
-	d.exponent += len(digits) - len(d.digits) - len(fraction)
-	d.digits = strings.TrimLeft(d.digits, "0")
+	d.exponent -= len(fraction)
+	for digits != "" && digits[len(digits)-1] == '0' {
+		digits = digits[:len(digits)-1]
+		d.exponent++
+	}
+	for digits != "" && digits[0] == '0' {
+		digits = digits[1:]
+	}
+	d.digits = digits
 	return d
 }
 
@@ -49,12 +55,38 @@ func (d decimal) scaled(shift int) (n int64, whole bool) {
 	case len(d.digits)+zeros > 18:
 		n = math.MaxInt64
 	default:
-		for _, c := range d.digits + strings.Repeat("0", zeros) {
-			n = n*10 + int64(c-'0')
+		n, _ = natural(d.digits, 10)
+		for range zeros {
+			n *= 10
 		}
 	}
 	if d.negative {
 		n = -n
 	}
 	return n, true
+}
+
+// natural reads one or more digits, and nothing else: the largest int64 if what they say is larger. It does for strconv's functions,
+// whose errors would make the plugin larger by some 30 KB.
+func natural(text string, base int64) (n int64, ok bool) {
+	for i := range len(text) {
+		digit := int64(text[i])
+		switch {
+		case '0' <= digit && digit <= '9':
+			digit -= '0'
+		case 'a' <= digit|0x20 && digit|0x20 <= 'f':
+			digit = digit | 0x20 - 'a' + 10
+		default:
+			return 0, false
+		}
+		if digit >= base {
+			return 0, false
+		}
+		if n > (math.MaxInt64-digit)/base {
+			n = math.MaxInt64
+			continue
+		}
+		n = n*base + digit
+	}
+	return n, text != ""
 }

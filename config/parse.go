@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"strconv"
 	"strings"
 )
@@ -18,68 +17,81 @@ const (
 	maxSyncRate     = day
 )
 
+// like is a small configuration.
+const like = `{"rules": [{"name": "all", "limits": [{"limit": 100, "window": "1m"}]}]}`
+
 // Parse reads and checks a configuration: a JSON document of at most 1 MiB. Its error, if any, is of type [Errors] and
 // has every mistake; for a document that is no JSON at all, that one. The caller may reuse the document's bytes.
 func Parse(document []byte) (*Config, error) {
-	const like = `{"rules": [{"name": "all", "limits": [{"limit": 100, "window": "1m"}]}]}`
-	text := string(document)
-	switch {
-	case len(text) > maxDocument:
-		return nil, Errors{{Problem: "want at most " + strconv.Itoa(maxDocument) + " bytes, got " + strconv.Itoa(len(text))}}
-	case strings.Trim(text, " \t\r\n") == "":
-		return nil, Errors{{Problem: "want an object such as " + like + ", got an empty document"}}
+	r := report{document: string(document)}
+	var problem string
+	if len(document) > maxDocument {
+		problem = "want at most " + strconv.Itoa(maxDocument) + " bytes, got " + strconv.Itoa(len(document))
+	} else {
+		s := scanner{text: r.document}
+		if s.space(); s.pos == len(document) {
+			problem = "want an object such as " + like + ", got an empty document"
+		} else {
+			problem = checkSyntax(r.document)
+		}
 	}
-	if problem := checkSyntax(text); problem != "" {
+	if problem != "" {
 		return nil, Errors{{Problem: problem}}
 	}
-	var r report
-	root := value{report: &r, json: parse(text)}
-	c := readConfig(root, like)
+	c := readConfig(parse(&r))
 	if errs := r.errors(); len(errs) > 0 {
 		return nil, errs
 	}
 	return c, nil
 }
 
-func readConfig(v value, like string) *Config {
+var (
+	configFields = []field{
+		{"namespace", optional}, {"sync_rate", optional}, {"backend", optional}, {"on_backend_failure", optional}, {"capacity", optional},
+		{"rules", required}, {"response", optional}, {"headers", optional}, {"x_ratelimit_reset", optional},
+	}
+	backendFields = []field{{"cluster", optional}, {"authority", optional}, {"token", optional}, {"timeout", optional}}
+)
+
+// Names of values, in the order of their constants; of a HeaderSet's, of its bits.
+var (
+	failures   = []string{"local", "allow", "deny"}
+	headerSets = []string{"ratelimit", "x-ratelimit", "retry-after"}
+	resetUnits = []string{"seconds", "epoch", "milliseconds"}
+)
+
+func readConfig(v *value) *Config {
 	c := &Config{
 		Namespace: "default",
 		Capacity:  defaultCapacity,
 		Response:  defaultResponse(),
 		Headers:   HeaderRateLimit | HeaderXRateLimit | HeaderRetryAfter,
 	}
-	var rate, backend, cluster value
-	v.object(like,
-		field{"namespace", optional, func(v value) {
-			allowed := func(c byte) bool { return isAlphanumeric(c) || strings.IndexByte("._-", c) >= 0 }
-			c.Namespace = v.text("a string of 1 to 64 of A-Za-z0-9._-", made(1, 64, allowed))
-		}},
-		field{"sync_rate", optional, func(v value) {
+	var rate, backend, cluster *value
+	v.object(like, configFields, func(name string, v *value) {
+		switch name {
+		case "namespace":
+			c.Namespace = v.bytes("a string of 1 to 64 of A-Za-z0-9._-", 64, isNamespaceByte)
+		case "sync_rate":
 			rate = v
 			c.SyncRate = readSyncRate(v)
-		}},
-		field{"backend", optional, func(v value) {
+		case "backend":
 			backend = v
-			c.Backend, cluster = readBackend(v)
-		}},
-		field{"on_backend_failure", optional, func(v value) {
-			// In the order of Failure.
-			c.OnBackendFailure = Failure(max(0, v.choice("local", "allow", "deny")))
-		}},
-		field{"capacity", optional, func(v value) {
-			n := v.integer(1, maxCapacity)
-			c.Capacity = int(n)
-		}},
-		field{"rules", required, func(v value) { c.Rules = readRules(v) }},
-		field{"response", optional, func(v value) { c.Response = readResponse(v) }},
-		field{"headers", optional, func(v value) { c.Headers = readHeaderSet(v) }},
-		field{"x_ratelimit_reset", optional, func(v value) {
-			// In the order of ResetUnit.
-			if i := v.choice("seconds", "epoch", "milliseconds"); i > 0 {
-				c.ResetUnit = ResetUnit(i)
-			}
-		}},
-	)
+			cluster = readBackend(v, &c.Backend)
+		case "on_backend_failure":
+			c.OnBackendFailure = Failure(max(0, v.choice(failures)))
+		case "capacity":
+			c.Capacity = int(v.integer(1, maxCapacity))
+		case "rules":
+			c.Rules = readRules(v)
+		case "response":
+			readResponse(v, &c.Response)
+		case "headers":
+			c.Headers = readHeaderSet(v)
+		case "x_ratelimit_reset":
+			c.ResetUnit = ResetUnit(max(0, v.choice(resetUnits)))
+		}
+	})
 	switch {
 	case rate.given():
 	case backend.given():
@@ -88,7 +100,7 @@ func readConfig(v value, like string) *Config {
 		c.SyncRate = -Second
 	}
 	switch {
-	case v.json.kind != kindObject || backend.given() && backend.json.kind != kindObject:
+	case v.kind != kindObject || backend.given() && backend.kind != kindObject:
 	case c.SyncRate < 0:
 		c.Backend = Backend{}
 	case !cluster.given():
@@ -100,10 +112,12 @@ func readConfig(v value, like string) *Config {
 	return c
 }
 
+func isNamespaceByte(c byte) bool { return isPlain(c) || c == '.' }
+
 // readSyncRate returns a negative rate for one that is wrong: it asks for nothing else.
-func readSyncRate(v value) Duration {
-	if v.json.kind == kindNumber {
-		d := parseDecimal(v.json.raw)
+func readSyncRate(v *value) Duration {
+	if v.kind == kindNumber {
+		d := parseDecimal(v.raw)
 		millis, whole := d.scaled(3)
 		switch {
 		case d.negative && d.digits != "":
@@ -119,40 +133,42 @@ func readSyncRate(v value) Duration {
 	return -Second
 }
 
-// readBackend returns the value of cluster too, which only some configurations need.
-func readBackend(v value) (b Backend, cluster value) {
+// readBackend returns the value of cluster, which only some configurations need.
+func readBackend(v *value, b *Backend) (cluster *value) {
 	b.Timeout = defaultTimeout
-	v.object(`{"cluster": "weir"}`,
-		field{"cluster", optional, func(v value) {
+	v.object(`{"cluster": "weir"}`, backendFields, func(name string, v *value) {
+		switch name {
+		case "cluster":
 			cluster = v
 			const want = "the name of an Envoy cluster, 1 to 512 visible ASCII characters"
-			b.Cluster = v.text(want, made(1, maxClusterName, isVisible))
-		}},
-		field{"authority", optional, func(v value) {
+			b.Cluster = v.bytes(want, maxClusterName, isVisible)
+		case "authority":
 			const want = "a host, with a port or without, of 1 to 512 visible ASCII characters"
-			b.Authority = v.text(want, made(1, maxClusterName, isVisible))
-		}},
-		field{"token", optional, func(v value) {
+			b.Authority = v.bytes(want, maxClusterName, isVisible)
+		case "token":
 			v.secret = true
-			b.Token = v.text("a string of 1 to 8192 visible ASCII characters", made(1, maxTokenBytes, isVisible))
-		}},
-		field{"timeout", optional, func(v value) { b.Timeout = v.duration(Millisecond, maxTimeout) }},
-	)
+			b.Token = v.bytes("a string of 1 to 8192 visible ASCII characters", maxTokenBytes, isVisible)
+		case "timeout":
+			b.Timeout = v.duration(Millisecond, maxTimeout)
+		}
+	})
 	if b.Authority == "" {
 		// Istio's names, such as outbound|9180||weir.default.svc.cluster.local, are no authority that a server accepts.
-		b.Authority = cmp.Or(b.Cluster[strings.LastIndexByte(b.Cluster, '|')+1:], b.Cluster)
+		b.Authority = b.Cluster[strings.LastIndexByte(b.Cluster, '|')+1:]
 	}
-	return b, cluster
+	if b.Authority == "" {
+		b.Authority = b.Cluster
+	}
+	return cluster
 }
 
-func readHeaderSet(v value) (set HeaderSet) {
-	v.array("names of header sets", 0, 3, func(v value) {
-		// In the order of HeaderSet's bits.
-		i := v.choice("ratelimit", "x-ratelimit", "retry-after")
+func readHeaderSet(v *value) (set HeaderSet) {
+	v.array("names of header sets", 0, 3, func(v *value) {
+		i := v.choice(headerSets)
 		switch {
 		case i < 0:
 		case set&(1<<i) != 0:
-			v.fail("given twice")
+			v.givenTwice()
 		default:
 			set |= 1 << i
 		}

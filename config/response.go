@@ -1,10 +1,6 @@
 package config
 
-import (
-	"slices"
-	"strconv"
-	"strings"
-)
+import "strconv"
 
 const (
 	maxBody            = 64 << 10
@@ -17,32 +13,35 @@ func defaultResponse() Response {
 }
 
 // problem returns a problem document (RFC 9457).
+//
+//go:noinline
 func problem(status int) string {
 	return `{"title":"Rate limit exceeded","status":` + strconv.Itoa(status) + `}`
 }
 
-func readResponse(v value) Response {
-	r := defaultResponse()
-	var body, contentType value
-	v.object(`{"status": 429}`,
-		field{"status", optional, func(v value) {
-			n := v.integer(200, 599)
-			r.Status = int(n)
-		}},
-		field{"body", optional, func(v value) {
+var responseFields = []field{
+	{"status", optional}, {"body", optional}, {"content_type", optional}, {"headers", optional}, {"grpc_status", optional},
+}
+
+// readResponse reads a response over the default one.
+func readResponse(v *value, r *Response) {
+	var body, contentType *value
+	v.object(`{"status": 429}`, responseFields, func(name string, v *value) {
+		switch name {
+		case "status":
+			r.Status = int(v.integer(200, 599))
+		case "body":
 			body = v
-			r.Body = v.text("a string of at most 65536 bytes", func(s string) bool { return len(s) <= maxBody })
-		}},
-		field{"content_type", optional, func(v value) {
+			r.Body = v.string("a string of at most 65536 bytes", isBody)
+		case "content_type":
 			contentType = v
-			r.ContentType = v.text(`a media type such as "text/plain; charset=utf-8"`, isMediaType)
-		}},
-		field{"headers", optional, func(v value) { r.Headers = readHeaders(v) }},
-		field{"grpc_status", optional, func(v value) {
-			n := v.integer(0, 16)
-			r.GRPCStatus = int(n)
-		}},
-	)
+			r.ContentType = v.string(`a media type such as "text/plain; charset=utf-8"`, isMediaType)
+		case "headers":
+			r.Headers = readHeaders(v)
+		case "grpc_status":
+			r.GRPCStatus = int(v.integer(0, 16))
+		}
+	})
 	if !body.given() {
 		r.Body = problem(r.Status)
 	}
@@ -55,18 +54,23 @@ func readResponse(v value) Response {
 		// What Envoy says of its own local replies.
 		r.ContentType = "text/plain"
 	}
-	return r
 }
+
+func isBody(text string) bool { return len(text) <= maxBody }
 
 // isMediaType accepts type/subtype, with parameters or without (RFC 9110, 8.3.1); it doesn't look into the parameters.
 func isMediaType(text string) bool {
-	essence, _, _ := strings.Cut(text, ";")
-	kind, subtype, _ := strings.Cut(strings.TrimRight(essence, " "), "/")
+	essence, _, _ := split(text, ';')
+	for essence != "" && essence[len(essence)-1] == ' ' {
+		essence = essence[:len(essence)-1]
+	}
+	kind, subtype, _ := split(essence, '/')
 	return isToken(kind) && isToken(subtype) && isFieldValue(text) && len(text) <= maxHeaderName
 }
 
+// isFieldValue accepts what a header may have, without outer spaces.
 func isFieldValue(text string) bool {
-	return len(text) <= maxHeaderValue && all(text, isFieldByte) && strings.Trim(text, " \t") == text
+	return text == "" || made(text, 1, maxHeaderValue, isFieldByte) && text[0] != ' ' && text[len(text)-1] != ' '
 }
 
 // ownHeaders are those that a response's headers can't set: fields of their own do, or the proxy does.
@@ -75,23 +79,31 @@ var ownHeaders = []string{
 	"transfer-encoding", "upgrade",
 }
 
-func readHeaders(v value) (headers []Header) {
-	v.entries(`{"x-reason": "rate limit"}`, "headers", maxResponseHeaders, func(name string, v value) {
-		name = lower(name)
+func readHeaders(v *value) (headers []Header) {
+	if !v.isObject(`{"x-reason": "rate limit"}`) {
+		return nil
+	}
+	v.each("headers", 0, maxResponseHeaders, func(v *value) {
+		name := lower(v.name)
+		at := 0
+		for at < len(headers) && headers[at].Name < name {
+			at++
+		}
 		switch {
 		case !isToken(name):
 			v.fail("want the name of a header")
 			return
-		case slices.Contains(ownHeaders, name):
+		case index(ownHeaders, name) >= 0:
 			v.fail("want no " + list(ownHeaders))
 			return
-		case slices.ContainsFunc(headers, func(h Header) bool { return h.Name == name }):
-			v.fail("given twice")
+		case at < len(headers) && headers[at].Name == name:
+			v.givenTwice()
 			return
 		}
 		const want = "a string of at most 4096 bytes without control characters and outer spaces"
-		headers = append(headers, Header{name, v.text(want, isFieldValue)})
+		headers = append(headers, Header{})
+		copy(headers[at+1:], headers[at:])
+		headers[at] = Header{name, v.string(want, isFieldValue)}
 	})
-	sortStable(headers, func(a, b Header) bool { return a.Name < b.Name })
 	return headers
 }

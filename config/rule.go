@@ -2,7 +2,6 @@ package config
 
 import (
 	"strconv"
-	"strings"
 
 	"weir/window"
 )
@@ -13,65 +12,62 @@ const (
 	maxKey    = 16
 )
 
-func readRules(v value) (rules []Rule) {
-	v.array("rules", 1, maxRules, func(v value) {
-		rule := readRule(v, func(name value) {
-			for i := range rules {
-				if rules[i].Name == name.json.text {
-					name.fail("want a unique name, got " + name.show() + " as in rules[" + strconv.Itoa(i) + "]")
-					return
-				}
-			}
-		})
-		rules = append(rules, rule)
+func readRules(v *value) (rules []Rule) {
+	v.array("rules", 1, maxRules, func(v *value) {
+		rules = append(rules, Rule{Cost: 1})
+		readRule(v, rules)
 	})
 	return rules
 }
 
-// readRule calls checkName with a name that is right in itself.
-func readRule(v value, checkName func(name value)) (rule Rule) {
-	rule.Cost = 1
-	v.object(`{"name": "all", "limits": [{"limit": 100, "window": "1m"}]}`,
-		field{"name", required, func(v value) {
-			allowed := func(c byte) bool { return isAlphanumeric(c) || strings.IndexByte("_-", c) >= 0 }
-			rule.Name = v.text("a string of 1 to 64 of A-Za-z0-9_-", made(1, 64, allowed))
-			if rule.Name != "" {
-				checkName(v)
+var (
+	ruleFields = []field{
+		{"name", required}, {"match", optional}, {"except", notYet}, {"key", optional}, {"limits", required}, {"cost", optional},
+		{"cost_on_response", optional}, {"mode", optional}, {"count_rejected", optional},
+	}
+	modes = []string{"enforce", "shadow"}
+)
+
+// readRule reads the last of the rules.
+func readRule(v *value, rules []Rule) {
+	last := len(rules) - 1
+	rule := &rules[last]
+	v.object(`{"name": "all", "limits": [{"limit": 100, "window": "1m"}]}`, ruleFields, func(name string, v *value) {
+		switch name {
+		case "name":
+			text := v.bytes("a string of 1 to 64 of A-Za-z0-9_-", 64, isPlain)
+			for i := range last {
+				if text != "" && rules[i].Name == text {
+					v.fail("want a unique name, got " + v.show() + " as in rules[" + strconv.Itoa(i) + "]")
+					break
+				}
 			}
-		}},
-		field{"match", optional, func(v value) { rule.Match = readMatch(v) }},
-		field{"except", optional, notYet(func(v value) {
+			rule.Name = text
+		case "match":
+			v.object(likeMatch, matchFields, rule.Match.read)
+		case "except":
 			v.array("exceptions", 0, maxExceptions, readException)
-		})},
-		field{"key", optional, func(v value) {
-			v.array("selectors", 0, maxKey, func(v value) { rule.Key = append(rule.Key, readSelector(v, wantSelector)) })
-		}},
-		field{"limits", required, func(v value) {
-			v.array("limits", 1, maxLimits, func(v value) { rule.Limits = append(rule.Limits, readLimit(v)) })
+		case "key":
+			v.array("selectors", 0, maxKey, func(v *value) { rule.Key = append(rule.Key, readSelector(v, wantSelector)) })
+		case "limits":
+			v.array("limits", 1, maxLimits, func(v *value) { rule.Limits = append(rule.Limits, readLimit(v)) })
 			window.SetOrdinals(rule.Limits)
-		}},
-		field{"cost", optional, func(v value) { rule.Cost, rule.CostFrom = readCost(v) }},
-		field{"cost_on_response", optional, func(v value) {
+		case "cost":
+			if v.kind == kindNumber {
+				rule.Cost = uint64(v.integer(0, maxHits))
+			} else {
+				s := readSelector(v, "an integer from 0, "+wantSelector)
+				rule.CostFrom = &s
+			}
+		case "cost_on_response":
 			s := readResponseSelector(v)
 			rule.CostOnResponse = &s
-		}},
-		field{"mode", optional, func(v value) {
-			if i := v.choice("enforce", "shadow"); i > 0 {
+		case "mode":
+			if v.choice(modes) > 0 {
 				v.notYet()
 			}
-		}},
-		field{"count_rejected", optional, func(v value) {
+		case "count_rejected":
 			rule.CountRejected = v.boolean()
-		}},
-	)
-	return rule
-}
-
-func readCost(v value) (hits uint64, from *Selector) {
-	if v.json.kind != kindNumber {
-		s := readSelector(v, "an integer from 0, "+wantSelector)
-		return 1, &s
-	}
-	n := v.integer(0, maxHits)
-	return uint64(n), nil
+		}
+	})
 }

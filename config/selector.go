@@ -1,8 +1,6 @@
 package config
 
-import (
-	"strings"
-)
+import "strings"
 
 const (
 	maxPathSegment   = 1000
@@ -15,13 +13,30 @@ const (
 // clientIP selects whole IPv4 addresses and the /64 of IPv6 ones, which is what one subscriber has.
 var clientIP = Selector{Kind: SelectClientIP, IPv4Prefix: 32, IPv6Prefix: 64}
 
+// variantsOfSelector are the selectors that are objects, with those of a response last.
+var variantsOfSelector = [...][]field{
+	{{"header", optional}},
+	{{"query", notYet}},
+	{{"cookie", notYet}},
+	{{"path_segment", notYet}},
+	{{"client_ip", optional}},
+	// After header, which is a part of it.
+	{{"jwt_claim", notYet}, {"header", required}},
+	{{"property", notYet}},
+	{{"in_cidr", notYet}},
+	{{"literal", notYet}},
+	{{"response_header", optional}},
+}
+
+const responseSelectors = 1
+
 // readSelector reads what selects a part of a request; want says what else may stand in its place.
-func readSelector(v value, want string) (s Selector) {
-	if v.json.composite() {
-		v.oneOf(likeSelector, s.variants()...)
+func readSelector(v *value, want string) (s Selector) {
+	if v.composite() {
+		v.oneOf(likeSelector, variantsOfSelector[:len(variantsOfSelector)-responseSelectors], s.read)
 		return s
 	}
-	switch v.json.text {
+	switch v.text {
 	case "method":
 		s.Kind = SelectMethod
 	case "path":
@@ -37,67 +52,56 @@ func readSelector(v value, want string) (s Selector) {
 }
 
 // readResponseSelector reads what selects a part of a request or of its response.
-func readResponseSelector(v value) (s Selector) {
-	if !v.json.composite() {
+func readResponseSelector(v *value) (s Selector) {
+	if !v.composite() {
 		return readSelector(v, wantSelector+` or {"response_header": "x-tokens"}`)
 	}
-	v.oneOf(`{"response_header": "x-tokens"}`, append(s.variants(), []field{
-		{"response_header", optional, func(v value) {
-			s = Selector{Kind: SelectResponseHeader, Name: lower(v.text("the name of a header", isToken))}
-		}},
-	})...)
+	v.oneOf(`{"response_header": "x-tokens"}`, variantsOfSelector[:], s.read)
 	return s
 }
 
-// variants are the selectors that are objects.
-func (s *Selector) variants() [][]field {
-	name := func(v value) {
-		v.text("a string of 1 to 256 bytes without control characters", made(1, maxHeaderName, isFieldByte))
+// read reads a selector's fields.
+func (s *Selector) read(name string, v *value) {
+	switch name {
+	case "header":
+		*s = Selector{Kind: SelectHeader, Name: lower(v.string("the name of a header", isRequestHeader))}
+	case "query", "jwt_claim":
+		v.bytes("a string of 1 to 256 bytes without control characters", maxHeaderName, isFieldByte)
+	case "cookie":
+		v.string("the name of a cookie", isToken)
+	case "path_segment":
+		v.integer(1, maxPathSegment)
+	case "client_ip":
+		*s = clientIP
+		v.object(`{"ipv4_prefix": 32, "ipv6_prefix": 64}`, prefixFields, s.readPrefix)
+	case "property":
+		// The path of an Envoy attribute; the host separates its parts with NUL.
+		v.array("parts of an attribute's name", 1, maxPropertyParts, readPropertyPart)
+	case "in_cidr":
+		readNetworks(v)
+	case "literal":
+		if v.kind != kindString {
+			v.wrong("a string")
+		}
+	case "response_header":
+		*s = Selector{Kind: SelectResponseHeader, Name: lower(v.string("the name of a header", isToken))}
 	}
-	header := func(v value) string { return lower(v.text("the name of a header", isRequestHeader)) }
-	return [][]field{
-		{{"header", optional, func(v value) { *s = Selector{Kind: SelectHeader, Name: header(v)} }}},
-		{{"query", optional, notYet(name)}},
-		{{"cookie", optional, notYet(func(v value) { v.text("the name of a cookie", isToken) })}},
-		{{"path_segment", optional, notYet(func(v value) { v.integer(1, maxPathSegment) })}},
-		{{"client_ip", optional, func(v value) { *s = readClientIP(v) }}},
-		// After header, which is a part of it.
-		{
-			{"jwt_claim", optional, notYet(name)},
-			{"header", required, func(v value) { header(v) }},
-		},
-		{{"property", optional, notYet(readProperty)}},
-		{{"in_cidr", optional, notYet(readNetworks)}},
-		{{"literal", optional, notYet(func(v value) { v.text("a string", func(string) bool { return true }) })}},
+}
+
+var prefixFields = []field{{"ipv4_prefix", optional}, {"ipv6_prefix", optional}}
+
+func (s *Selector) readPrefix(name string, v *value) {
+	if name == "ipv4_prefix" {
+		s.IPv4Prefix = int(v.integer(0, 32))
+	} else {
+		s.IPv6Prefix = int(v.integer(0, 128))
 	}
 }
 
-func readClientIP(v value) Selector {
-	s := clientIP
-	v.object(`{"ipv4_prefix": 32, "ipv6_prefix": 64}`,
-		field{"ipv4_prefix", optional, func(v value) {
-			n := v.integer(0, 32)
-			s.IPv4Prefix = int(n)
-		}},
-		field{"ipv6_prefix", optional, func(v value) {
-			n := v.integer(0, 128)
-			s.IPv6Prefix = int(n)
-		}},
-	)
-	return s
-}
+func readPropertyPart(v *value) { v.string("a non-empty string without NUL", isPropertyPart) }
 
-// readProperty reads the path of an Envoy attribute; the host separates its parts with NUL.
-func readProperty(v value) {
-	v.array("parts of an attribute's name", 1, maxPropertyParts, func(v value) {
-		v.text("a non-empty string without NUL", func(text string) bool {
-			return text != "" && strings.IndexByte(text, 0) < 0
-		})
-	})
-}
+func isPropertyPart(text string) bool { return text != "" && strings.IndexByte(text, 0) < 0 }
 
-func readNetworks(v value) {
-	v.array("networks", 1, maxNetworks, func(v value) {
-		v.text(`a network such as "10.0.0.0/8" or "2001:db8::/32"`, isNetwork)
-	})
-}
+func readNetworks(v *value) { v.array("networks", 1, maxNetworks, readNetwork) }
+
+func readNetwork(v *value) { v.string(`a network such as "10.0.0.0/8" or "2001:db8::/32"`, isNetwork) }

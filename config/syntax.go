@@ -19,9 +19,17 @@ func checkSyntax(text string) string {
 		}
 		s.want("the end of the document")
 	}
-	line := strings.Count(text[:s.pos], "\n")
-	column := utf8.RuneCountInString(text[strings.LastIndexByte(text[:s.pos], '\n')+1 : s.pos])
-	return "not JSON at line " + strconv.Itoa(line+1) + ", column " + strconv.Itoa(column+1) + ": " + s.problem
+	line, column := 1, 1
+	for i := range s.pos {
+		switch {
+		case text[i] == '\n':
+			line++
+			column = 1
+		case utf8.RuneStart(text[i]):
+			column++
+		}
+	}
+	return "not JSON at line " + strconv.Itoa(line) + ", column " + strconv.Itoa(column) + ": " + s.problem
 }
 
 // scanner walks over JSON. Its methods return false at the first mistake, with pos on it and problem set.
@@ -57,29 +65,25 @@ func (s *scanner) peek() byte {
 	return s.text[s.pos]
 }
 
-func (s *scanner) skip(set string) (n int) {
-	start := s.pos
-	for s.pos < len(s.text) && strings.IndexByte(set, s.text[s.pos]) >= 0 {
+func (s *scanner) space() {
+	for s.pos < len(s.text) && strings.IndexByte(" \t\r\n", s.text[s.pos]) >= 0 {
 		s.pos++
 	}
-	return s.pos - start
 }
 
-func (s *scanner) space() { s.skip(" \t\r\n") }
+var literals = [...]string{"true", "false", "null"}
 
 func (s *scanner) value() bool {
 	s.space()
-	switch c := s.peek(); c {
-	case '{':
-		return s.list('}', s.member)
-	case '[':
-		return s.list(']', s.value)
-	case '"':
+	switch c := s.peek(); {
+	case c == '{' || c == '[':
+		return s.list(c)
+	case c == '"':
 		return s.string()
-	case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
+	case c == '-' || '0' <= c && c <= '9':
 		return s.number()
 	}
-	for _, literal := range []string{"true", "false", "null"} {
+	for _, literal := range literals {
 		if strings.HasPrefix(s.text[s.pos:], literal) {
 			s.pos += len(literal)
 			return true
@@ -89,15 +93,17 @@ func (s *scanner) value() bool {
 }
 
 // list walks over an object or array, of which the opening bracket is next.
-func (s *scanner) list(end byte, item func() bool) bool {
+func (s *scanner) list(bracket byte) bool {
 	if s.depth == maxDepth {
 		return s.fail("nested more than " + strconv.Itoa(maxDepth) + " deep")
 	}
+	// ASCII has one letter between a bracket and the closing one, for both kinds.
+	end := bracket + 2
 	s.depth++
 	s.pos++
 	s.space()
 	for more := s.peek() != end; more; {
-		if !item() {
+		if bracket == '{' && !s.name() || !s.value() {
 			return false
 		}
 		switch s.space(); s.peek() {
@@ -114,7 +120,8 @@ func (s *scanner) list(end byte, item func() bool) bool {
 	return true
 }
 
-func (s *scanner) member() bool {
+// name walks over a field's name and the colon behind it.
+func (s *scanner) name() bool {
 	if s.space(); s.peek() != '"' {
 		return s.want("a field's name in double quotes")
 	}
@@ -125,35 +132,42 @@ func (s *scanner) member() bool {
 		return s.want("':'")
 	}
 	s.pos++
-	return s.value()
+	return true
 }
 
 func (s *scanner) number() bool {
-	const digits = "0123456789"
-	if s.peek() == '-' {
-		s.pos++
+	s.optional('-', '-')
+	if !s.optional('0', '0') && !s.digits() {
+		return false
 	}
-	if s.peek() == '0' {
-		s.pos++
-	} else if s.skip(digits) == 0 {
-		return s.want("a digit")
+	if s.optional('.', '.') && !s.digits() {
+		return false
 	}
-	if s.peek() == '.' {
-		s.pos++
-		if s.skip(digits) == 0 {
-			return s.want("a digit")
-		}
-	}
-	if c := s.peek(); c == 'e' || c == 'E' {
-		s.pos++
-		if c := s.peek(); c == '+' || c == '-' {
-			s.pos++
-		}
-		if s.skip(digits) == 0 {
-			return s.want("a digit")
-		}
+	if s.optional('e', 'E') {
+		s.optional('+', '-')
+		return s.digits()
 	}
 	return true
+}
+
+// optional walks over one of two bytes, if it is next.
+//
+//go:noinline
+func (s *scanner) optional(a, b byte) bool {
+	c := s.peek()
+	if c != a && c != b {
+		return false
+	}
+	s.pos++
+	return true
+}
+
+func (s *scanner) digits() bool {
+	start := s.pos
+	for c := s.peek(); '0' <= c && c <= '9'; c = s.peek() {
+		s.pos++
+	}
+	return s.pos > start || s.want("a digit")
 }
 
 func (s *scanner) string() bool {
@@ -186,26 +200,29 @@ func (s *scanner) escape() bool {
 		return true
 	}
 	const size = len(`\u0000`)
-	unit, ok := codeUnit(s.text[s.pos:])
+	unit := codeUnit(s.text[s.pos:])
 	switch {
-	case !ok:
+	case unit < 0:
 		return s.fail(`want an escape such as \n or \u00e4`)
 	case unit < 0xd800 || unit > 0xdfff:
 		s.pos += size
 		return true
 	}
-	if low, ok := codeUnit(s.text[s.pos+size:]); unit >= 0xdc00 || !ok || low < 0xdc00 || low > 0xdfff {
+	if low := codeUnit(s.text[s.pos+size:]); unit >= 0xdc00 || low < 0xdc00 || low > 0xdfff {
 		return s.fail("want a pair of surrogates, got one alone")
 	}
 	s.pos += 2 * size
 	return true
 }
 
-// codeUnit returns the UTF-16 code unit that the text begins with, written as \u and four hexadecimal digits.
-func codeUnit(text string) (uint64, bool) {
+// codeUnit returns the UTF-16 code unit that the text begins with, written as \u and four hexadecimal digits, or -1.
+func codeUnit(text string) rune {
 	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
-		return 0, false
+		return -1
 	}
-	unit, err := strconv.ParseUint(text[2:6], 16, 16)
-	return unit, err == nil
+	unit, ok := natural(text[2:6], 16)
+	if !ok {
+		return -1
+	}
+	return rune(unit)
 }

@@ -1,46 +1,77 @@
 package config
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 )
 
-// value is a JSON value, the path that leads to it, and where its mistakes are reported. Its methods read it as one type;
-// if it isn't of that type they report what would be right and return the zero value.
+// value is a JSON value and the way that leads to it. Its methods read it as one type; if it isn't of that type they report
+// what would be right and return the zero value. They are also those of a nil value, which is a field that nobody gave.
 type value struct {
+	_ [0]func() // or else Go makes a function that compares values
+
 	report *report
-	path   string
-	json   node
+	// parent is the object or array that the value is in. There it has a name, which rawName is as it is written, or
+	// without one an index.
+	parent        *value
+	name, rawName string
+	index         int
+	kind          kind
+	// raw is the value as it is written, text what a string means.
+	raw, text string
 	// at is the offset in the document; of a missing field, its object's.
 	at int
 	// secret values are not shown.
 	secret bool
 }
 
-// field is a field of an object. A missing field that is required is read too: what its reader reports then says what
-// should be there.
+// field is a field of an object.
 type field struct {
 	name     string
 	presence presence
-	read     func(value)
 }
 
-type presence bool
+type presence uint8
 
 const (
-	required presence = true
-	optional presence = false
+	optional presence = iota
+	// A field that is required is read even if it is missing: what its reader reports then says what should be there.
+	required
+	// A field that is notYet carried out is refused when its reader finds nothing wrong with it, unless it is empty and so
+	// asks for nothing.
+	notYet
+	// A field is excluded by the object's first field.
+	excluded
 )
 
 // given says whether the value is in the document.
-func (v value) given() bool { return v.json.kind != kindMissing }
+func (v *value) given() bool { return v != nil && v.kind != kindMissing }
 
-func (v value) fail(problem string) { v.report.add(v.at, v.path, problem) }
+// path leads to the value, as in rules[2].limits[0].window.
+func (v *value) path() string {
+	if v.parent == nil {
+		return ""
+	}
+	path := v.parent.path()
+	switch {
+	case v.rawName == "":
+		return path + "[" + strconv.Itoa(v.index) + "]"
+	case v.name == "" || len(v.name) > maxShown || !all(v.name, isPlain):
+		return path + "[" + cut(v.rawName) + "]"
+	case path == "":
+		return v.name
+	}
+	return path + "." + v.name
+}
+
+// isPlain says whether a byte may stand in a name that can't be misread in a path.
+func isPlain(c byte) bool { return isAlphanumeric(c) || c == '_' || c == '-' }
+
+func (v *value) fail(problem string) { v.report.add(v.at, v.path(), problem) }
 
 // wrong reports what would be right.
-func (v value) wrong(want string) {
+func (v *value) wrong(want string) {
 	if v.given() {
 		v.fail("want " + want + ", got " + v.show())
 	} else {
@@ -48,38 +79,39 @@ func (v value) wrong(want string) {
 	}
 }
 
-// notYet refuses a value that is right, but not carried out by this version.
-func (v value) notYet() { v.fail(notSupported) }
+func (v *value) givenTwice() { v.fail("given twice") }
 
-// notYet returns a reader that refuses what read finds nothing wrong with, unless that is empty and so asks for nothing.
-// To carry a field out, unwrap its reader.
-func notYet(read func(value)) func(value) {
-	return func(v value) {
-		before := len(v.report.found)
-		read(v)
-		wrong := func(f finding) bool { return f.Problem != notSupported }
-		if v.length() == 0 || slices.ContainsFunc(v.report.found[before:], wrong) {
+// notYet refuses a value that is right, but not carried out by this version.
+func (v *value) notYet() { v.fail(notSupported) }
+
+// notYetFrom refuses a value of which these findings, and those behind them, are what its reader found.
+func (v *value) notYetFrom(before int) {
+	if v.length() == 0 {
+		return
+	}
+	for _, f := range v.report.found[before:] {
+		if f.Problem != notSupported {
 			return
 		}
-		v.report.found = v.report.found[:before]
-		v.notYet()
 	}
+	v.report.found = v.report.found[:before]
+	v.notYet()
 }
 
 // maxShown is how many bytes of a value an error shows.
 const maxShown = 40
 
 // show returns the value as it is written, if that is short and no secret.
-func (v value) show() string {
+func (v *value) show() string {
 	switch {
-	case v.json.kind == kindObject:
+	case v.kind == kindObject:
 		return "an object"
-	case v.json.kind == kindArray:
+	case v.kind == kindArray:
 		return "an array"
 	case v.secret:
 		return "a value that is not shown"
 	}
-	return cut(v.json.raw)
+	return cut(v.raw)
 }
 
 func cut(text string) string {
@@ -93,124 +125,111 @@ func cut(text string) string {
 	return text[:end] + "…"
 }
 
-// child returns a field's value; named by a key.
-func (v value) child(key, json node) value {
-	v.path = join(v.path, key)
-	v.json = json
-	v.at = json.at
-	return v
-}
-
 // missing returns the value of a field that isn't there.
-func (v value) missing(name string) value {
-	v.path = join(v.path, node{text: name})
-	v.json = node{}
-	return v
+func (v *value) missing(name string) *value {
+	return &value{report: v.report, parent: v, name: name, rawName: name, at: v.at}
 }
 
-// join adds a field to a path: .name, or ["a name"] if that could be misread.
-func join(path string, key node) string {
-	plain := func(c byte) bool { return isAlphanumeric(c) || c == '_' || c == '-' }
-	switch {
-	case key.text == "" || len(key.text) > maxShown || !all(key.text, plain):
-		return path + "[" + cut(key.raw) + "]"
-	case path == "":
-		return key.text
-	}
-	return path + "." + key.text
-}
-
-// object reads an object that has these fields.
-func (v value) object(like string, fields ...field) {
-	if v.json.kind != kindObject {
-		v.wrong("an object such as " + like)
+// object reads an object that has these fields, each by its name.
+func (v *value) object(like string, fields []field, read func(name string, v *value)) {
+	if !v.isObject(like) {
 		return
 	}
 	seen := make([]bool, len(fields))
-	v.json.each(func(key, json node) bool {
-		child := v.child(key, json)
-		i := slices.IndexFunc(fields, func(f field) bool { return f.name == key.text })
+	for e := v.elements(); ; {
+		child := e.next()
+		if child == nil || v.report.more {
+			break
+		}
+		i := find(fields, child.name)
 		switch {
 		case i < 0:
-			child.fail("unknown field, " + suggest(key.text, fields))
+			child.fail("unknown field, " + suggest(child.name, fields))
+			continue
 		case seen[i]:
-			child.fail("given twice")
-		default:
-			seen[i] = true
-			fields[i].read(child)
+			child.givenTwice()
+			continue
 		}
-		return !v.report.more
-	})
-	for i, f := range fields {
-		if f.presence == required && !seen[i] {
-			f.read(v.missing(f.name))
+		seen[i] = true
+		if fields[i].presence == excluded {
+			child.fail("want either " + fields[0].name + " or " + child.name + ", got both")
+			continue
+		}
+		before := len(v.report.found)
+		read(child.name, child)
+		if fields[i].presence == notYet {
+			child.notYetFrom(before)
 		}
 	}
+	for i, f := range fields {
+		if f.presence == required && !seen[i] {
+			read(f.name, v.missing(f.name))
+		}
+	}
+}
+
+func (v *value) isObject(like string) bool {
+	if v.kind != kindObject {
+		v.wrong("an object such as " + like)
+	}
+	return v.kind == kindObject
+}
+
+// find returns the index of the field with a name, or -1.
+//
+//go:noinline
+func find(fields []field, name string) int {
+	for i := range fields {
+		if fields[i].name == name {
+			return i
+		}
+	}
+	return -1
 }
 
 // oneOf reads an object that is one of several variants, which are told apart by their first fields. Where several fit,
 // the last is taken: a variant may have an earlier one's first field as well.
-func (v value) oneOf(like string, variants ...[]field) {
+func (v *value) oneOf(like string, variants [][]field, read func(name string, v *value)) {
 	var chosen []field
-	var tags []string
 	for _, fields := range variants {
-		tags = append(tags, fields[0].name)
 		if v.has(fields[0].name) {
-			chosen = slices.Clone(fields)
+			chosen = fields
+		}
+	}
+	var tags []string
+	all := append([]field(nil), chosen...)
+	for _, fields := range variants {
+		tag := fields[0].name
+		tags = append(tags, tag)
+		if find(chosen, tag) < 0 {
+			all = append(all, field{tag, excluded})
 		}
 	}
 	if chosen == nil && v.length() == 0 {
 		v.fail("want one of " + list(tags) + ", got an empty object")
 		return
 	}
-	for _, tag := range tags {
-		if !slices.ContainsFunc(chosen, func(f field) bool { return f.name == tag }) {
-			chosen = append(chosen, field{tag, optional, func(other value) {
-				other.fail("want either " + chosen[0].name + " or " + tag + ", got both")
-			}})
-		}
-	}
-	v.object(like, chosen...)
-}
-
-// entries reads an object whose fields' names are the user's.
-func (v value) entries(like, what string, most int, each func(name string, entry value)) {
-	if v.json.kind != kindObject {
-		v.wrong("an object such as " + like)
-		return
-	}
-	n := 0
-	v.json.each(func(key, json node) bool {
-		if n++; n <= most {
-			each(key.text, v.child(key, json))
-		}
-		return true
-	})
-	v.count(n, 0, most, what)
+	v.object(like, all, read)
 }
 
 // array reads an array of least to most elements.
-func (v value) array(what string, least, most int, each func(element value)) {
-	if v.json.kind != kindArray {
+func (v *value) array(what string, least, most int, each func(element *value)) {
+	if v.kind != kindArray {
 		v.wrong("an array of " + span(least, most) + " " + what)
 		return
 	}
-	n := 0
-	v.json.each(func(_, json node) bool {
-		if n < most {
-			element := v
-			element.path += "[" + strconv.Itoa(n) + "]"
-			element.json, element.at = json, json.at
-			each(element)
-		}
-		n++
-		return true
-	})
-	v.count(n, least, most, what)
+	v.each(what, least, most, each)
 }
 
-func (v value) count(n, least, most int, what string) {
-	if n < least || n > most {
+// each reads up to most elements, or fields whose names are the user's, and counts all of them.
+func (v *value) each(what string, least, most int, each func(element *value)) {
+	e := v.elements()
+	for element := e.next(); element != nil; element = e.next() {
+		if element.index < most {
+			each(element)
+		}
+	}
+	if n := e.count; n < least || n > most {
 		v.fail("want " + span(least, most) + " " + what + ", got " + strconv.Itoa(n))
 	}
 }
@@ -223,50 +242,68 @@ func span(least, most int) string {
 }
 
 // length returns how many elements or fields an array or object has, and -1 for another value.
-func (v value) length() int {
-	if !v.json.composite() {
+func (v *value) length() int {
+	if !v.composite() {
 		return -1
 	}
-	n := 0
-	v.json.each(func(_, _ node) bool { n++; return true })
-	return n
+	e := v.elements()
+	for e.next() != nil {
+		continue
+	}
+	return e.count
 }
 
 // has says whether an object has a field.
-func (v value) has(name string) (found bool) {
-	if v.json.kind == kindObject {
-		v.json.each(func(key, _ node) bool {
-			found = key.text == name
-			return !found
-		})
+func (v *value) has(name string) bool {
+	if v.kind != kindObject {
+		return false
 	}
-	return found
+	e := v.elements()
+	for element := e.next(); element != nil; element = e.next() {
+		if element.name == name {
+			return true
+		}
+	}
+	return false
 }
 
-// text reads a string that ok accepts.
-func (v value) text(want string, ok func(string) bool) string {
-	if v.json.kind != kindString || !ok(v.json.text) {
+// string reads a string that ok accepts.
+func (v *value) string(want string, ok func(string) bool) string {
+	if v.kind != kindString || !ok(v.text) {
 		v.wrong(want)
 		return ""
 	}
-	return v.json.text
+	return v.text
+}
+
+// bytes reads a string of 1 to most bytes, all of which are ok.
+func (v *value) bytes(want string, most int, ok func(byte) bool) string {
+	if v.kind != kindString || !made(v.text, 1, most, ok) {
+		v.wrong(want)
+		return ""
+	}
+	return v.text
 }
 
 // choice reads one of several strings and returns its index, or -1.
-func (v value) choice(names ...string) int {
-	if v.json.kind == kindString {
-		if i := slices.Index(names, v.json.text); i >= 0 {
+func (v *value) choice(names []string) int {
+	if v.kind == kindString {
+		if i := index(names, v.text); i >= 0 {
 			return i
 		}
 	}
-	v.wrong(list(quoted(names)))
+	quoted := make([]string, len(names))
+	for i, name := range names {
+		quoted[i] = `"` + name + `"`
+	}
+	v.wrong(list(quoted))
 	return -1
 }
 
 // integer reads a number without a fraction, however it is written: 100, 100.0 and 1e+02 are the same.
-func (v value) integer(least, most int64) int64 {
-	if v.json.kind == kindNumber {
-		n, whole := parseDecimal(v.json.raw).scaled(0)
+func (v *value) integer(least, most int64) int64 {
+	if v.kind == kindNumber {
+		n, whole := parseDecimal(v.raw).scaled(0)
 		if whole && least <= n && n <= most {
 			return n
 		}
@@ -275,17 +312,26 @@ func (v value) integer(least, most int64) int64 {
 	return 0
 }
 
-func (v value) boolean() bool {
-	if v.json.kind != kindBoolean {
+func (v *value) boolean() bool {
+	if v.kind != kindBoolean {
 		v.wrong("true or false")
 	}
-	return v.json.boolean()
+	return v.raw == "true"
 }
+
+// composite tells whether the value has others in it.
+func (v *value) composite() bool { return v.kind == kindArray || v.kind == kindObject }
 
 // suggest says which name was meant, or which there are.
 func suggest(name string, fields []field) string {
 	// Spelling of another house: maxRetries, Max-Retries.
-	name = strings.ReplaceAll(lower(name), "-", "_")
+	b := []byte(lower(name))
+	for i := range b {
+		if b[i] == '-' {
+			b[i] = '_'
+		}
+	}
+	name = string(b)
 	names := make([]string, len(fields))
 	best, nearest := "", maxShown
 	for i, f := range fields {
@@ -326,18 +372,31 @@ func distance(a, b string) int {
 }
 
 // list writes "a, b or c".
+//
+//go:noinline
 func list(names []string) string {
-	end := len(names) - 1
-	if end <= 0 {
-		return strings.Join(names, "")
+	var text string
+	for i, name := range names {
+		switch {
+		case i == 0:
+		case i == len(names)-1:
+			text += " or "
+		default:
+			text += ", "
+		}
+		text += name
 	}
-	return strings.Join(names[:end], ", ") + " or " + names[end]
+	return text
 }
 
-func quoted(names []string) []string {
-	q := make([]string, len(names))
-	for i, name := range names {
-		q[i] = `"` + name + `"`
+// index returns where a list has a text, or -1.
+//
+//go:noinline
+func index(list []string, text string) int {
+	for i := range list {
+		if list[i] == text {
+			return i
+		}
 	}
-	return q
+	return -1
 }

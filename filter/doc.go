@@ -23,6 +23,7 @@ type VM struct {
 // time. Call it before a plugin context is made.
 func (vm *VM) SetRandom(source func() uint64) { vm.random = rand.New(randomSource(source)) }
 
+//go:noinline
 func (vm *VM) rand() *rand.Rand {
 	if vm.random == nil {
 		vm.SetRandom(rand.Uint64)

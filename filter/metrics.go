@@ -73,16 +73,20 @@ func (m *metrics) define(c *config.Config) {
 			m.rules[i].overshoot.define(prefix + c.Rules[i].Name + ".overshoot_bound")
 		}
 	}
-	m.lostRaces.define(prefix + "lost_races")
-	m.givenUp.define(prefix + "given_up")
-	m.lost.define(prefix + "lost_hits")
-	m.evicted.define(prefix + "evicted_counters")
-	m.corrupt.define(prefix + "corrupt_entries")
-	m.pushed.define(prefix + "pushed_hits")
-	m.badCosts.define(prefix + "bad_costs")
-	m.failed.define(prefix + "failed_pushes")
-	m.waited.define(prefix + "waited_requests")
-	m.alone.define(prefix + "decided_alone")
+	for i, t := range m.ofPlugin() {
+		t.define(prefix + metricNames[i])
+	}
+}
+
+// metricNames are in the order of ofPlugin.
+var metricNames = [...]string{
+	"lost_races", "given_up", "lost_hits", "evicted_counters", "corrupt_entries", "pushed_hits", "bad_costs", "failed_pushes",
+	"waited_requests", "decided_alone",
+}
+
+// ofPlugin are the metrics that are not of a rule.
+func (m *metrics) ofPlugin() [len(metricNames)]*tally {
+	return [...]*tally{&m.lostRaces, &m.givenUp, &m.lost, &m.evicted, &m.corrupt, &m.pushed, &m.badCosts, &m.failed, &m.waited, &m.alone}
 }
 
 func (m *metrics) publish() {
@@ -90,7 +94,7 @@ func (m *metrics) publish() {
 		m.rules[i].allowed.publish()
 		m.rules[i].rejected.publish()
 	}
-	for _, t := range [...]*tally{&m.lostRaces, &m.givenUp, &m.lost, &m.evicted, &m.corrupt, &m.pushed, &m.badCosts, &m.failed, &m.waited, &m.alone} {
+	for _, t := range m.ofPlugin() {
 		t.publish()
 	}
 }

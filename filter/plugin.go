@@ -19,21 +19,23 @@ type plugin struct {
 	rules  []rule
 	table  *sharedata.Table
 
-	request  request
-	matches  []match // of the request being decided
-	entry    []byte  // an encoded cell
-	refusals refusals
-	held     []heldHits
-	sync     *syncer // nil if the configuration counts in this proxy only
-	alone    bool    // whether the request is decided without the backend
-	nodes    uint64  // that share the limits, 0 if that is not known
-	metrics  metrics
-	answer   answer
-	idle     []*stream
+	request request
+	matches []match // of the request being decided
+	entry   []byte  // an encoded cell
+	held    []heldHits
+	sync    *syncer // nil if the configuration counts in this proxy only
+	alone   bool    // whether the request is decided without the backend
+	nodes   uint64  // that share the limits, 0 if that is not known
+	metrics metrics
+	answer  answer
+	idle    []*stream
 
 	vm      *VM
 	leaving bool
 	leaveBy int64
+
+	// Last, as it is large and has no pointers: the collector doesn't look behind the last pointer.
+	refusals refusals
 }
 
 const (

@@ -1,27 +1,21 @@
-// Says which packages make up the plugin: the sizes of their functions, by the names of a module that has them.
+// Says which packages make up the plugin: the sizes of their functions, by the names of a module that has them, and what is more
+// of each than in an empty plugin.
 //
 //   node size.js [NAMED.wasm]
 //
 // Without a module it builds one, with names, from this repository.
 
 import {execFileSync} from 'node:child_process';
-import {mkdtempSync, readFileSync, rmSync} from 'node:fs';
-import {tmpdir} from 'node:os';
-import {join} from 'node:path';
+import {readFileSync} from 'node:fs';
 
 const repository = new URL('../..', import.meta.url).pathname;
-const go = (...args) => execFileSync('go', args, {
-  cwd: repository, encoding: 'utf8', maxBuffer: 1 << 28, env: {...process.env, GOOS: 'wasip1', GOARCH: 'wasm'},
+const run = (command, args, more = {}) => execFileSync(command, args, {
+  cwd: repository, encoding: 'utf8', maxBuffer: 1 << 28, env: {...process.env, ...more},
 });
 
-function build() {
-  const folder = mkdtempSync(join(tmpdir(), 'weir-size-'));
-  try {
-    go('build', '-trimpath', '-buildmode=c-shared', '-o', join(folder, 'weir.wasm'), '.');
-    return readFileSync(join(folder, 'weir.wasm'));
-  } finally {
-    rmSync(folder, {recursive: true});
-  }
+function build(file) {
+  run('make', ['-s', file]);
+  return readFileSync(`${repository}/${file}`);
 }
 
 /** Reads numbers and names of a module. */
@@ -123,33 +117,42 @@ function dataParts(memory) {
   return null;
 }
 
-const module = process.argv[2] === undefined ? build() : readFileSync(process.argv[2]);
-const {sections, functions, memory} = dissect(module);
-if (!functions.some(f => f.name.startsWith('runtime.'))) throw new Error('the module has no names: build it without -ldflags=-s');
+const module = process.argv[2] === undefined ? build('dist/weir-names.wasm') : readFileSync(process.argv[2]);
+const empty = build('dist/empty-names.wasm');
+const [plugin, floor] = [module, empty].map(dissect);
+if (!plugin.functions.some(f => f.name.startsWith('runtime.'))) throw new Error('the module has no names: build it without -ldflags=-s');
 
 // A function's name has its package before it, with _ for what is no letter, digit or dot.
-const packages = go('list', '-deps', '-f', '{{.ImportPath}}', '.').trim().split('\n')
+const packages = run('go', ['list', '-deps', '-f', '{{.ImportPath}}', '.'], {GOOS: 'wasip1', GOARCH: 'wasm'}).trim().split('\n')
   .map(path => ({path, prefix: path.replace(/[^\w.]/g, '_') + '.'})).sort((a, b) => b.prefix.length - a.prefix.length);
-const sizes = new Map();
-for (const f of functions) {
-  const path = packages.find(p => f.name.startsWith(p.prefix))?.path ??
-    (f.name.startsWith('type:') || f.name.startsWith('type_') ? '(equality and hashes of types)'
-      : f.name.startsWith('main.') ? 'weir' : '(calls in and out, and others)');
-  const s = sizes.get(path) ?? {size: 0, count: 0};
-  s.size += f.size;
-  s.count++;
-  sizes.set(path, s);
+function byPackage(functions) {
+  const sizes = new Map();
+  for (const f of functions) {
+    const path = packages.find(p => f.name.startsWith(p.prefix))?.path ??
+      (f.name.startsWith('type:') || f.name.startsWith('type_') ? '(equality and hashes of types)'
+        : f.name.startsWith('main.') ? 'weir' : '(calls in and out, and others)');
+    const s = sizes.get(path) ?? {size: 0, count: 0};
+    s.size += f.size;
+    s.count++;
+    sizes.set(path, s);
+  }
+  return sizes;
 }
 const number = n => String(n).padStart(9);
-console.log(`${number(module.length)}  bytes of module, with names\n\nby section`);
-for (const [label, size] of Object.entries(sections).sort((a, b) => b[1] - a[1])) console.log(`${number(size)}  ${label}`);
-const table = dataParts(memory);
-if (table !== null) {
+const line = (size, least, label) => console.log(`${number(size)} ${number(size - (least ?? 0))}  ${label}`);
+line(module.length, empty.length, 'bytes of module, with names; what an empty plugin does not have\n\nby section');
+for (const [label, size] of Object.entries(plugin.sections).sort((a, b) => b[1] - a[1])) line(size, floor.sections[label], label);
+const [table, least] = [plugin, floor].map(m => dataParts(m.memory));
+if (table !== null && least !== null) {
   console.log('\nof data');
-  for (const [label, size] of Object.entries(table)) console.log(`${number(size)}  ${label}`);
-  console.log(`${number(sections.data - Object.values(table).reduce((a, b) => a + b))}  constants and the rest`);
+  for (const [label, size] of Object.entries(table)) line(size, least[label], label);
+  const rest = (m, parts) => m.sections.data - Object.values(parts).reduce((a, b) => a + b);
+  line(rest(plugin, table), rest(floor, least), 'constants and the rest');
 }
-console.log('\nfunctions by package: bytes, number');
-for (const [path, s] of [...sizes].sort((a, b) => b[1].size - a[1].size)) console.log(`${number(s.size)}  ${String(s.count).padStart(5)}  ${path}`);
+console.log('\nfunctions by package: bytes, how many more, number');
+const inFloor = byPackage(floor.functions);
+for (const [path, s] of [...byPackage(plugin.functions)].sort((a, b) => b[1].size - a[1].size)) {
+  line(s.size, inFloor.get(path)?.size, `${String(s.count).padStart(5)}  ${path}`);
+}
 console.log('\nlargest functions');
-for (const f of [...functions].sort((a, b) => b.size - a.size).slice(0, 25)) console.log(`${number(f.size)}  ${f.name}`);
+for (const f of plugin.functions.sort((a, b) => b.size - a.size).slice(0, 25)) console.log(`${number(f.size)}  ${f.name}`);
