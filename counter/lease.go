@@ -74,6 +74,8 @@ func (r *Rule) Overshoot() (hits uint64) {
 }
 
 // horizon is how long a lease should last, in nanoseconds.
+//
+//go:noinline
 func (r *Rule) horizon() int64 {
 	shortest := int64(math.MaxInt64)
 	for i := range r.Limits {
@@ -99,6 +101,8 @@ func (c *Cell) Verdict(cost uint64, now int64) Verdict {
 }
 
 // Leased is how many hits may be taken without asking.
+//
+//go:noinline
 func (c *Cell) Leased() uint64 {
 	leased := uint64(math.MaxUint64)
 	for i := range c.States {
@@ -122,6 +126,8 @@ func (c *Cell) free(cost uint64, now int64) bool {
 }
 
 // dryFor is for how many nanoseconds the backend is not to be asked.
+//
+//go:noinline
 func (c *Cell) dryFor(now int64) int64 {
 	if c.lease.Dry == 0 {
 		return 0
@@ -283,6 +289,7 @@ func (c *Cell) mostScarce() uint8 {
 	return uint8(max(most, 0))
 }
 
+//go:noinline
 func (c *Cell) trimLease(keep uint64) {
 	for i := range c.States {
 		c.rule.Limits[i].ReturnLease(&c.States[i], keep)

@@ -40,6 +40,8 @@ var (
 )
 
 // use gives a property its place. Rules that ask for the same share it.
+//
+//go:noinline
 func (r *request) use(wanted property) int {
 	for i := range r.properties {
 		if p := &r.properties[i]; p.header == wanted.header && p.path == wanted.path && p.cut == wanted.cut {

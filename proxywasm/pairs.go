@@ -13,6 +13,8 @@ type Pairs struct {
 func (p *Pairs) Reset() { p.sizes, p.data = p.sizes[:0], p.data[:0] }
 
 // Add appends a header. The name is in lower case.
+//
+//go:noinline
 func (p *Pairs) Add(name, value string) {
 	p.sizes = binary.LittleEndian.AppendUint32(p.sizes, uint32(len(name)))
 	p.sizes = binary.LittleEndian.AppendUint32(p.sizes, uint32(len(value)))
@@ -21,6 +23,8 @@ func (p *Pairs) Add(name, value string) {
 }
 
 // AddBytes is Add for a value in bytes, which is copied.
+//
+//go:noinline
 func (p *Pairs) AddBytes(name string, value []byte) {
 	p.sizes = binary.LittleEndian.AppendUint32(p.sizes, uint32(len(name)))
 	p.sizes = binary.LittleEndian.AppendUint32(p.sizes, uint32(len(value)))
@@ -33,6 +37,8 @@ func (p *Pairs) Len() int { return len(p.sizes) / 8 }
 
 // encode gives the list as the ABI wants it: the number of pairs, the sizes of all names and values, then these, each with a
 // zero byte behind it; all numbers 32 bits, little endian.
+//
+//go:noinline
 func (p *Pairs) encode() []byte {
 	p.encoded = binary.LittleEndian.AppendUint32(p.encoded[:0], uint32(p.Len()))
 	p.encoded = append(p.encoded, p.sizes...)

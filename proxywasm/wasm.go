@@ -86,7 +86,7 @@ var vm struct {
 	context  types.VMContext
 	plugins  []pluginContext // in a list, as there is one but for a moment
 	streams  contexts
-	callouts map[uint32]callout
+	callouts []callout // that wait for their answers
 
 	returned []byte // where the host writes values
 	// Out-parameters are global because a pointer that the host gets would move a local variable to the heap.
@@ -110,12 +110,12 @@ func plugin(id uint32) types.PluginContext {
 }
 
 type callout struct {
+	id     uint32
 	plugin uint32
 	done   func(ok bool)
 }
 
 func init() {
-	vm.callouts = make(map[uint32]callout)
 	vm.returned = make([]byte, 4096)
 }
 
@@ -201,7 +201,7 @@ func Dispatch(c *Callout) (accepted bool) {
 		c.TimeoutMillis, &vm.number) != statusOK {
 		return false
 	}
-	vm.callouts[vm.number] = callout{plugin: c.Plugin, done: c.Done}
+	vm.callouts = append(vm.callouts, callout{id: vm.number, plugin: c.Plugin, done: c.Done})
 	return true
 }
 
@@ -300,14 +300,22 @@ func onTick(id uint32) {
 
 //go:wasmexport proxy_on_http_call_response
 func onHTTPCallResponse(id, call, headers, _, _ uint32) {
-	c, known := vm.callouts[call]
-	if !known {
-		return
+	for i := range vm.callouts {
+		if c := vm.callouts[i]; c.id == call {
+			dropCallout(i)
+			if plugin(c.plugin) != nil {
+				c.done(headers != 0)
+			}
+			return
+		}
 	}
-	delete(vm.callouts, call)
-	if plugin(c.plugin) != nil {
-		c.done(headers != 0)
-	}
+}
+
+// dropCallout does not keep the order, which tells nothing.
+func dropCallout(i int) {
+	last := len(vm.callouts) - 1
+	vm.callouts[i], vm.callouts[last] = vm.callouts[last], callout{}
+	vm.callouts = vm.callouts[:last]
 }
 
 //go:wasmexport proxy_on_request_headers
@@ -342,9 +350,9 @@ func onDelete(id uint32) {
 		return
 	}
 	vm.plugins = slices.DeleteFunc(vm.plugins, func(p pluginContext) bool { return p.id == id })
-	for call, c := range vm.callouts {
-		if c.plugin == id {
-			delete(vm.callouts, call)
+	for i := len(vm.callouts) - 1; i >= 0; i-- {
+		if vm.callouts[i].plugin == id {
+			dropCallout(i)
 		}
 	}
 }

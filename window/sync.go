@@ -49,6 +49,8 @@ func (s *State) each(f func(h *Hits)) {
 }
 
 // Pending tells whether s has hits that were not pushed yet.
+//
+//go:noinline
 func (s *State) Pending() (pending bool) {
 	s.each(func(h *Hits) { pending = pending || h.Diff != 0 })
 	return pending
@@ -62,6 +64,8 @@ func (s *State) InFlight() (flying bool) {
 
 // Land counts hits in flight as arrived: they were answered, or nobody waits for their answer any more. Those that were given back are
 // left to what the backend says.
+//
+//go:noinline
 func (s *State) Land() {
 	s.each(func(h *Hits) { h.Total, h.Flight = clamp(int64(h.Total)+max(h.Flight, 0)), 0 })
 }
