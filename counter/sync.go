@@ -216,7 +216,9 @@ func (c *Cell) landOthers() {
 
 // ClaimedOthers calls visit as Orphans does, with what the last Claim found pending of limits that the rule doesn't have.
 func (c *Cell) ClaimedOthers(visit func(id [16]byte, l *window.Limit, push *window.Push, ends int64)) {
-	orphans(c.sync.ID, c.claimed, visit)
+	if len(c.claimed) > 0 {
+		orphans(c.sync.ID, c.claimed, visit)
+	}
 }
 
 func orphans(id [16]byte, states []byte, visit func(id [16]byte, l *window.Limit, push *window.Push, ends int64)) {

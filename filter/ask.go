@@ -24,6 +24,8 @@ const (
 	maxUnanswered = 64
 	// maxWaiting bounds the requests that wait.
 	maxWaiting = 1 << 14
+	// maxEager bounds the wishes that are made before a lease is used up: of so many keys at once some wait.
+	maxEager = 4096
 	// maxRounds is how often a request asks. Others may use up what it was waiting for.
 	maxRounds = 3
 )
@@ -95,9 +97,39 @@ func (s *syncer) wait(st *stream, matched []match) bool {
 	return st.waiting || !st.entering
 }
 
+// newTake makes a take of nothing yet.
+func (s *syncer) newTake(least, most uint64) *take {
+	n := len(s.spare)
+	if n == 0 {
+		return &take{least: least, most: most}
+	}
+	t := s.spare[n-1]
+	s.spare = s.spare[:n-1]
+	*t = take{parts: t.parts[:0], least: least, most: most, waiters: t.waiters[:0]}
+	return t
+}
+
+// newLease makes a take of a lease for a match's key.
+func (s *syncer) newLease(m *match, id [16]byte, least, most uint64) *take {
+	t := s.newTake(least, most)
+	t.lease = true
+	t.parts = append(t.parts, claimant{address: m.address, rule: m.rule, id: id, cost: 1})
+	return t
+}
+
+// recycle has a take used again that nothing refers to any more.
+func (s *syncer) recycle(t *take) {
+	if len(s.spare) < maxIdleTakes {
+		clear(t.parts)
+		clear(t.waiters)
+		s.spare = append(s.spare, t)
+	}
+}
+
 // wholeRequest is a take for one request.
 func (s *syncer) wholeRequest(w waiter, matched []match) *take {
-	t := &take{least: 1, most: 1, waiters: []waiter{w}}
+	t := s.newTake(1, 1)
+	t.waiters = append(t.waiters, w)
 	for i := range matched {
 		m := &matched[i]
 		t.parts = append(t.parts, claimant{address: m.address, rule: m.rule, id: counter.Identity(m.key), cost: m.cost})
@@ -125,7 +157,7 @@ func (t *take) wanted() bool {
 
 // prefetch asks for more before the lease is used up.
 func (s *syncer) prefetch(m *match, now int64) {
-	if s.connected(now) {
+	if len(s.wishes) < maxEager && s.connected(now) {
 		s.wish(m, 1, waiter{})
 		s.askAll()
 	}
@@ -147,25 +179,35 @@ func (s *syncer) wish(m *match, least uint64, w waiter) {
 	if !m.cell.Identified() {
 		id = counter.Identity(m.key)
 	}
-	t := &take{parts: []claimant{{address: m.address, rule: m.rule, id: id, cost: 1}}, least: least, most: most, lease: true}
+	t := s.newLease(m, id, least, most)
 	t.join(w)
 	s.wishes = append(s.wishes, t)
+	s.wished[m.address] = t
 }
 
-// wishFor is the wish for a match's key that no callout has taken along yet.
+// wishFor is the wish for a match's key that no callout has taken along yet. There may be as many as requests that wait.
 func (s *syncer) wishFor(m *match) *take {
-	for _, t := range s.wishes {
-		if t.lease && t.parts[0].address == m.address && t.parts[0].rule == m.rule {
-			return t
-		}
+	if t := s.wished[m.address]; t != nil && t.parts[0].rule == m.rule {
+		return t
 	}
 	return nil
 }
 
-// askAll sends the wishes, if not too many callouts are out that somebody waits for. It decides no stream, as one may be being decided:
-// the ticks to come do so if a callout fails at once.
+// unwish notes that a take is no wish any more.
+func (s *syncer) unwish(t *take) {
+	if t.lease && s.wished[t.parts[0].address] == t {
+		delete(s.wished, t.parts[0].address)
+	}
+}
+
+// askAll sends the wishes, if not too many callouts are out that somebody waits for, for as long as that may take. It decides no stream,
+// as one may be being decided: the ticks to come do so if a callout fails at once.
 func (s *syncer) askAll() {
-	for s.dropUnwanted(); len(s.wishes) > 0 && s.asking < maxAsking; {
+	deadline := s.plugin.now() + askNanos
+	if len(s.wishes) > 0 && s.asking < maxAsking {
+		s.dropUnwanted()
+	}
+	for late := false; len(s.wishes) > 0 && s.asking < maxAsking && !late; {
 		b := s.newBatch()
 		now := s.plugin.now()
 		n := 0
@@ -174,8 +216,12 @@ func (s *syncer) askAll() {
 			if n > 0 && (len(b.body) >= batchBytes || b.answers >= answerBytes || len(b.items)+b.rooms+2*t.rooms() > wire.MaxItems) {
 				break
 			}
+			if late = s.late(n, deadline); late {
+				break
+			}
 			s.claimAlong(b, t, now)
 			s.addTake(b, t, now)
+			s.unwish(t)
 		}
 		rest := copy(s.wishes, s.wishes[n:])
 		clear(s.wishes[rest:])
@@ -193,6 +239,8 @@ func (s *syncer) dropUnwanted() {
 	for _, t := range s.wishes {
 		if t.wanted() {
 			kept = append(kept, t)
+		} else {
+			s.unwish(t)
 		}
 	}
 	clear(s.wishes[len(kept):])
@@ -202,6 +250,7 @@ func (s *syncer) dropUnwanted() {
 // dropWishes drops all wishes, as the backend can't be asked.
 func (s *syncer) dropWishes() {
 	for _, t := range s.wishes {
+		s.unwish(t)
 		s.unanswered(t)
 	}
 	clear(s.wishes)
@@ -240,6 +289,7 @@ func (s *syncer) addTake(b *batch, t *take, now int64) {
 		}
 	}
 	wanted := wire.Take{Least: t.least, Most: t.most, Lease: t.lease, Rooms: s.rooms}
+	b.reserve()
 	b.body = wire.AppendTake(b.body, &wanted)
 	b.answers += wanted.AnswerSize()
 	b.rooms += len(s.rooms)
@@ -290,6 +340,7 @@ func (s *syncer) settleTake(b *batch) {
 			s.retry(w, grant.Units > 0)
 		}
 	}
+	t.waiters = waiters // to be used again
 }
 
 // land puts a grant into a key's entry.

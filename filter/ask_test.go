@@ -81,7 +81,7 @@ func (v *fakeVM) left() string {
 	s := v.plugin.sync
 	if s.unfinished() || len(s.wishes)+len(s.waiting)+len(s.released)+s.asking != 0 {
 		return fmt.Sprintf("%d dirty, %d orphans, %d batches, %d wishes, %d waiting, %d released, %d asking",
-			len(s.dirty), len(s.orphans), len(s.batches), len(s.wishes), len(s.waiting), len(s.released), s.asking)
+			s.dirty.count, len(s.orphans), len(s.batches), len(s.wishes), len(s.waiting), len(s.released), s.asking)
 	}
 	return ""
 }

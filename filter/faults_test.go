@@ -206,7 +206,7 @@ func TestDirtyListDuringAnOutage(t *testing.T) {
 		w.advance(time.Second)
 	}
 	for i, v := range w.vms {
-		if n := len(v.plugin.sync.dirty); n > 40 {
+		if n := v.plugin.sync.dirty.count; n > 40 {
 			t.Errorf("VM %d remembers %d times 20 keys", i, n)
 		}
 	}

@@ -207,6 +207,7 @@ type rule struct {
 	onResponse cost
 	// countRejected tells whether what the rule rejects takes its hits too.
 	countRejected bool
+	number        uint32 // see dirtyKeys
 	// keyPrefix begins the rule's keys: its name with its length before it.
 	keyPrefix []byte
 }

@@ -1,6 +1,8 @@
 package filter
 
 import (
+	"slices"
+
 	"weir/counter"
 	"weir/proxywasm"
 	"weir/sharedata"
@@ -16,7 +18,7 @@ import (
 // A key that takes more than the hits that are free asks for a lease: see ask.go.
 //
 // The tick runs on the thread that serves requests, so it works for about a millisecond at most and then asks for the next
-// tick soon.
+// tick soon. The same goes for an answer.
 type syncer struct {
 	plugin     *plugin
 	node       uint64
@@ -26,17 +28,18 @@ type syncer struct {
 	hurried    bool   // whether ticks come every millisecond
 	leaving    bool   // whether everything is due, as the plugin context is about to go
 
-	dirty   []dirtyKey
-	at      int      // in dirty: where the next tick goes on
-	kept    int      // in dirty: where the next key that isn't due is put
+	dirty   dirtyKeys
+	crowded bool     // whether keys that are due wait for an answer, as too many batches are out
 	orphans []orphan // pending hits of counters that had to make room
 	batches []*batch // that aren't done, in the order of their sequence
 	idle    []*batch
 	link    link
 	greeted bool // whether the backend was asked how many nodes there are
 
-	wishes  []*take // that no callout has taken along yet
-	asking  int     // callouts that somebody waits for
+	wishes  []*take                     // that no callout has taken along yet
+	wished  map[sharedata.Address]*take // the leases of wishes
+	spare   []*take
+	asking  int // callouts that somebody waits for
 	waiting []waiter
 	// released are streams that wait for nothing any more, and are to be decided without the backend.
 	released []waiter
@@ -62,22 +65,20 @@ const (
 	// so many of a sender's sequences, and more.
 	maxBehind = 2048
 	// A batch is full when it has batchBytes, or its answer may take answerBytes; one more key still fits below wire's bounds.
-	batchBytes  = 64 << 10
-	answerBytes = wire.MaxAnswer / 2
+	batchBytes = 64 << 10
+	// usualBytes and usualItems are what a batch has that a tick fills. The runtime keeps a word for itself in front of items, and they
+	// should fill a size class all the same.
+	usualBytes = 16 << 10
+	usualItems = 511
+	// maxIdleTakes bounds the takes that are kept to be used again.
+	maxIdleTakes = 2048
+	answerBytes  = wire.MaxAnswer / 2
 	// tickNanos is how long a tick may work, and tickKeys how many keys it handles between two looks at the clock.
 	tickNanos = int64(1e6)
-	tickKeys  = 32
+	// askNanos is how long wishes may be sent after that: if pushes left them no time, requests would wait for these.
+	askNanos = tickNanos / 2
+	tickKeys = 16
 )
-
-// dirtyKey is a key with hits to push, or to ask for.
-type dirtyKey struct {
-	address sharedata.Address
-	rule    *rule
-	// due is the entry's: if that has another one, another worker has taken the key over.
-	due counter.Due
-	// notBefore is when to try again, if the key could not be claimed when it was due.
-	notBefore int64
-}
 
 // orphan is what an evicted counter had for the backend.
 type orphan struct {
@@ -89,8 +90,8 @@ type orphan struct {
 type batch struct {
 	sender   uint64
 	sequence uint64
-	body     []byte
-	head     int // length of the body's header
+	body     []byte // and once it is answered, the answer
+	head     int    // length of the body's header
 	items    []pushed
 	takes    []*take
 	rooms    int
@@ -104,7 +105,6 @@ type batch struct {
 	failures int
 	retryAt  int64
 	asking   bool // somebody waits for it
-	answer   []byte
 	reader   wire.AnswerReader
 	settled  int // items
 	taken    int // takes whose grants were taken in
@@ -132,7 +132,7 @@ func newSyncer(p *plugin) *syncer {
 	// Ten ticks an interval, so that a new key needn't wait long; spread, so that the workers of all proxies don't tick at once.
 	tick := max(1, min(millis/10, 100))
 	tick += p.vm.rand().Int64N(tick/4 + 1)
-	s := &syncer{plugin: p, node: p.table.ID(), sender: p.vm.rand().Uint64(), tickMillis: uint32(tick), link: newLink(p.config.Namespace, p.vm.rand())}
+	s := &syncer{plugin: p, node: p.table.ID(), sender: p.vm.rand().Uint64(), tickMillis: uint32(tick), link: newLink(p.config.Namespace, p.vm.rand()), wished: map[sharedata.Address]*take{}}
 	s.link.read()
 	return s
 }
@@ -141,11 +141,7 @@ func newSyncer(p *plugin) *syncer {
 func (s *syncer) connected(now int64) bool { return s.link.connected(now - s.link.offset) }
 
 // remember has a key pushed when it is due.
-func (s *syncer) remember(m *match) {
-	if len(s.dirty) < maxDirty {
-		s.dirty = append(s.dirty, dirtyKey{address: m.address, rule: m.rule, due: m.cell.Sync().Due})
-	}
-}
+func (s *syncer) remember(m *match) { s.dirty.add(m.address, m.rule, m.cell.Sync().Due) }
 
 // rescue takes pending hits of a counter that left the table, and tells whether there was room for them.
 func (s *syncer) rescue(id [16]byte, l *window.Limit, push *window.Push, ends int64) bool {
@@ -215,7 +211,7 @@ func (s *syncer) greet() {
 
 // probe looks whether the backend is back, if there is something for it, and no batch to be sent again that would tell.
 func (s *syncer) probe() {
-	if len(s.batches) == 0 && len(s.dirty)+len(s.orphans) > 0 && s.link.enter(proxywasm.Now(), s.timeout()) {
+	if len(s.batches) == 0 && s.dirty.count+len(s.orphans) > 0 && s.link.enter(proxywasm.Now(), s.timeout()) {
 		s.postEmpty()
 	}
 }
@@ -235,44 +231,78 @@ func (s *syncer) late(handled int, deadline int64) bool {
 }
 
 // pushDue claims the keys that are due and sends them. It reports false if there are more; not if they have to wait because too
-// many batches are out, as there is nothing to hurry for then.
+// many batches are out, as there is nothing to hurry for until one of them is answered.
 func (s *syncer) pushDue(now, deadline int64) (done bool) {
 	var b *batch
 	handled := 0
+	s.crowded = false
 	for ; len(s.orphans) > 0; handled++ {
 		if b = s.room(b); b == nil || s.late(handled, deadline) {
 			s.send(b)
+			s.crowded = b == nil
 			return b == nil
 		}
 		last := &s.orphans[len(s.orphans)-1]
 		b.add(&last.item, pushed{}, last.ends)
 		s.orphans = s.orphans[:len(s.orphans)-1]
 	}
-	for ; s.at < len(s.dirty); s.at++ {
-		d := s.dirty[s.at]
-		if !s.leaving && (!d.due.Passed(now, d.rule.counter.LongestDue()) || d.notBefore > now && d.notBefore-now <= d.rule.counter.SyncRate) {
-			s.keep(d)
+	keys := &s.dirty
+	for keys.block < len(keys.blocks) {
+		if !s.leaving && keys.calm(now) {
+			keys.skip()
 			continue
 		}
-		if b = s.room(b); b == nil || s.late(handled, deadline) {
-			s.send(b)
-			return b == nil
+		for {
+			d, ok := keys.next()
+			if !ok {
+				break
+			}
+			if wake, waits := s.waits(d, now); waits {
+				keys.keep(*d, now, wake)
+				continue
+			}
+			if b = s.room(b); b == nil || s.late(handled, deadline) {
+				s.send(b)
+				s.crowded = b == nil
+				return b == nil
+			}
+			handled++
+			s.pushKey(b, *d, now)
 		}
-		handled++
-		if !s.claim(b, d, now) {
-			d.notBefore = now + d.rule.counter.SyncRate
-			s.keep(d)
+		keys.skip()
+		if keys.block < len(keys.blocks) && s.plugin.now() >= deadline {
+			s.send(b)
+			return false
 		}
 	}
+	keys.rewind()
 	s.send(b)
-	s.dirty = s.dirty[:s.kept]
-	s.at, s.kept = 0, 0
 	return true
 }
 
-func (s *syncer) keep(d dirtyKey) {
-	s.dirty[s.kept] = d
-	s.kept++
+// waits tells whether a key is not due yet, and since when it may be.
+func (s *syncer) waits(d *dirtyKey, now int64) (wake int64, waits bool) {
+	if s.leaving {
+		return 0, false
+	}
+	r := &s.dirty.rules[d.rule].counter
+	if !d.due.Passed(now, r.LongestDue()) {
+		return now + d.due.In(now) - dueSlack, true
+	}
+	return d.notBefore, d.notBefore > now && d.notBefore-now <= r.SyncRate
+}
+
+// pushKey claims the key that is being visited, and keeps it if there is more to do for it later.
+func (s *syncer) pushKey(b *batch, d dirtyKey, now int64) {
+	switch r := s.dirty.rules[d.rule]; s.claim(b, &d, r, now) {
+	case claimLater:
+		d.notBefore = now + r.counter.SyncRate
+		s.dirty.keep(d, now, 0)
+	case claimReview:
+		s.dirty.keep(d, now, 0)
+	case claimDone:
+		s.dirty.forget()
+	}
 }
 
 // room is a batch with room for one more key: b, or if that is full another one, after sending b. It is nil if too many
@@ -297,10 +327,10 @@ func (s *syncer) newBatch() (b *batch) {
 		b = s.idle[n-1]
 		s.idle = s.idle[:n-1]
 	} else {
-		b = &batch{}
+		b = &batch{body: make([]byte, 0, usualBytes), items: make([]pushed, 0, usualItems)}
 	}
 	s.sequence++
-	*b = batch{sender: s.sender, sequence: s.sequence, body: b.body, items: b.items[:0], takes: b.takes[:0], answer: b.answer}
+	*b = batch{sender: s.sender, sequence: s.sequence, body: b.body, items: b.items[:0], takes: b.takes[:0]}
 	floor := b.sequence
 	if oldest := s.oldest(); oldest != nil {
 		floor = oldest.sequence
@@ -333,22 +363,42 @@ func (s *syncer) giveUp(b *batch) {
 	}
 }
 
+// reserve makes room for a usual item or take: by doubling, which leaves less to the garbage collector than append does.
+func (b *batch) reserve() {
+	if cap(b.body)-len(b.body) < 128 {
+		b.body = slices.Grow(b.body, cap(b.body))
+	}
+}
+
 func (b *batch) add(item *wire.Item, p pushed, ends int64) {
+	b.reserve()
 	b.body = wire.AppendItem(b.body, item)
 	b.items = append(b.items, p)
 	b.answers += item.AnswerSize()
 	b.ends = max(b.ends, ends)
 }
 
+// claiming says what becomes of a key that was due.
+type claiming uint8
+
+const (
+	// claimDone keys are forgotten.
+	claimDone claiming = iota
+	// claimReview keys have a lease that is reviewed at their new due time.
+	claimReview
+	// claimLater keys can't be claimed yet.
+	claimLater
+)
+
 // claim moves a key's pending hits in flight and adds them to a batch, with a wish for a lease if the key is hit regularly. A lease that
-// is of no use any more is given back. It reports false if the key can't be claimed yet.
-func (s *syncer) claim(b *batch, d dirtyKey, now int64) (done bool) {
+// is of no use any more is given back.
+func (s *syncer) claim(b *batch, d *dirtyKey, r *rule, now int64) claiming {
 	p, m := s.plugin, &s.match
-	m.rule, m.address = d.rule, d.address
+	m.rule, m.address = r, d.address
 	for range p.table.Attempts() {
 		p.fetch(m)
 		if m.slot.Payload() == nil || m.cell.Sync().Due != d.due {
-			return true // evicted, and its hits rescued; or another worker has it
+			return claimDone // evicted, and its hits rescued; or another worker has it
 		}
 		m.cell.Advance(now)
 		changed := m.cell.Pending() // a lease that goes back may be as large as what is pending
@@ -363,9 +413,9 @@ func (s *syncer) claim(b *batch, d dirtyKey, now int64) (done bool) {
 			}
 			if again {
 				d.due = m.cell.Sync().Due
-				s.keep(d)
+				return claimReview
 			}
-			return true
+			return claimDone
 		}
 		wish := !s.leaving && !again && m.cell.Regular(now)
 		want := uint64(0)
@@ -373,18 +423,18 @@ func (s *syncer) claim(b *batch, d dirtyKey, now int64) (done bool) {
 			want = m.cell.Want(1, now)
 		}
 		if !m.cell.Claim(now) {
-			return false
+			return claimLater
 		}
 		if !p.write(m, now) {
 			continue
 		}
 		s.addClaimed(b, m)
 		if wish {
-			s.addTake(b, &take{parts: []claimant{{address: d.address, rule: d.rule, id: m.cell.Sync().ID, cost: 1}}, least: 1, most: want, lease: true}, now)
+			s.addTake(b, s.newLease(m, m.cell.Sync().ID, 1, want), now)
 		}
-		return true
+		return claimDone
 	}
-	return false
+	return claimLater
 }
 
 // addClaimed adds what a claimed key has in flight to a batch.
@@ -454,6 +504,7 @@ func (s *syncer) post(b *batch) {
 
 // done takes in the end of a callout: an answer to keep and settle, or a failure.
 func (s *syncer) done(b *batch, ok bool) {
+	start := proxywasm.Now()
 	status, found := proxywasm.CalloutHeader(":status")
 	switch {
 	case !ok || !found || len(status) != 3:
@@ -476,9 +527,10 @@ func (s *syncer) done(b *batch, ok bool) {
 	b.state = answered
 	s.link.answered(b.sentAt, proxywasm.Now(), int64(b.reader.NowNanos), b.reader.Nodes)
 	s.plugin.share(uint64(s.link.shared.nodes))
-	done := s.settle(s.plugin.now() + tickNanos)
+	deadline := start + s.link.offset + tickNanos // the offset may be a new one
+	done := s.settle(deadline)
 	s.askAll()
-	s.hurry(s.hurried || !done)
+	s.hurry(s.hurried || !done || s.crowded)
 }
 
 // refusedByBackend tells whether a refusal is the backend's own, for what the batch says, and not somebody's on the way, for
@@ -488,14 +540,12 @@ func refusedByBackend() bool {
 	return string(contentType) == "application/problem+json"
 }
 
-// accept checks a whole answer before anything of it is believed.
+// accept checks a whole answer before anything of it is believed, and keeps it in place of the push.
 func (b *batch) accept(body []byte, total *wire.Total) bool {
-	b.answer = append(b.answer[:0], body...)
-	reader, err := wire.NewAnswerReader(b.answer)
+	reader, err := wire.NewAnswerReader(body)
 	if err != nil || reader.Count != len(b.items) {
 		return false
 	}
-	b.reader = reader
 	for reader.Next(total) {
 	}
 	var grant wire.Grant
@@ -511,8 +561,13 @@ func (b *batch) accept(body []byte, total *wire.Total) bool {
 			reader.NextRoom(total)
 		}
 	}
+	if reader.Err() != nil || reader.Grants != len(b.takes) {
+		return false
+	}
+	b.body = append(b.body[:0], body...)
+	b.reader, _ = wire.NewAnswerReader(b.body)
 	b.settled, b.taken = 0, 0
-	return reader.Err() == nil && reader.Grants == len(b.takes)
+	return true
 }
 
 // fail has a batch sent again after a pause. Nobody waits for it any more.
@@ -636,12 +691,15 @@ func (s *syncer) finish(b *batch) {
 			break
 		}
 	}
+	for _, t := range b.takes {
+		s.recycle(t)
+	}
 	clear(b.takes)
 	s.idle = append(s.idle, b)
 }
 
 // unfinished tells whether there is anything that the backend has yet to hear of.
-func (s *syncer) unfinished() bool { return len(s.dirty)+len(s.orphans)+len(s.batches) > 0 }
+func (s *syncer) unfinished() bool { return s.dirty.count+len(s.orphans)+len(s.batches) > 0 }
 
 // releaseAll has nobody wait any more.
 func (s *syncer) releaseAll() {
@@ -676,8 +734,6 @@ func (s *syncer) inherit(from *syncer) {
 	}
 	s.batches = append(from.batches, s.batches...)
 	s.orphans = append(s.orphans, from.orphans...)
-	s.dirty = append(s.dirty[:s.kept], s.dirty[s.at:]...)
-	s.dirty = append(append(s.dirty, from.dirty[:from.kept]...), from.dirty[from.at:]...)
-	s.at, s.kept = 0, 0
-	from.batches, from.orphans, from.dirty, from.at, from.kept = nil, nil, nil, 0, 0
+	s.dirty.inherit(&from.dirty)
+	from.batches, from.orphans = nil, nil
 }

@@ -165,7 +165,7 @@ func TestHitsArriveExactlyOnce(t *testing.T) {
 		t.Errorf("the backend has %d hits of five limits, want 5 × %d", got, passed)
 	}
 	for _, v := range w.vms {
-		if n := len(v.plugin.sync.batches) + len(v.plugin.sync.dirty); n != 0 {
+		if n := len(v.plugin.sync.batches) + v.plugin.sync.dirty.count; n != 0 {
 			t.Errorf("%d batches and keys are left when all is quiet", n)
 		}
 	}

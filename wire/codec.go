@@ -481,6 +481,10 @@ func (r *reader) item() (item Item) {
 	if r.err == nil && count == 0 && !aged {
 		r.fail("want at least one window")
 	}
+	if r.err == nil && count > 0 {
+		// A window has a byte or more, so the allocation is bounded by the message.
+		item.Hits = make([]int64, 0, min(count, len(r.data)-r.pos))
+	}
 	for range count {
 		if r.err != nil {
 			break

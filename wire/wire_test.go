@@ -372,3 +372,55 @@ func FuzzDecodeAnswer(f *testing.F) {
 		}
 	})
 }
+
+// usual is a push of 300 items, as a tick with many keys makes them, and its answer.
+func usual() (push *Push, answer *Answer) {
+	push, answer = &Push{Namespace: "default", Node: 1, Sender: 2, Sequence: 300, Floor: 295}, &Answer{NowNanos: 1_767_225_600_000_000_000, Nodes: 10}
+	for i := range 300 {
+		push.Items = append(push.Items, Item{
+			Counter: Counter{ID: ID{byte(i), byte(i >> 8)}, Kind: 3, WidthMillis: 60_000}, Newest: 29_453_760, Hits: []int64{int64(i%7 + 1), 0},
+		})
+		answer.Totals = append(answer.Totals, Total{Newest: 29_453_760, Hits: []uint64{uint64(i), uint64(10 * i)}})
+	}
+	return push, answer
+}
+
+func BenchmarkAppendPush(b *testing.B) {
+	push, _ := usual()
+	message := AppendPush(nil, push)
+	b.SetBytes(int64(len(message)))
+	b.ReportAllocs()
+	for b.Loop() {
+		message = AppendPush(message[:0], push)
+	}
+}
+
+func BenchmarkReadAnswer(b *testing.B) {
+	_, answer := usual()
+	message := AppendAnswer(nil, answer)
+	var total Total
+	b.SetBytes(int64(len(message)))
+	b.ReportAllocs()
+	for b.Loop() {
+		r, err := NewAnswerReader(message)
+		for r.Next(&total) {
+		}
+		var grant Grant
+		r.NextGrant(&grant)
+		if err != nil || r.Err() != nil {
+			b.Fatal(err, r.Err())
+		}
+	}
+}
+
+func BenchmarkDecodePush(b *testing.B) {
+	push, _ := usual()
+	message := AppendPush(nil, push)
+	b.SetBytes(int64(len(message)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := DecodePush(message); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -753,6 +753,11 @@ export function newVM(module, options) {
       x.proxy_on_tick?.(rootID);
       drain();
     },
+    /** Ends the root context, and tells whether it is done at once. If not it goes on to tick. */
+    done() {
+      current = null;
+      return Boolean(onDone(rootID));
+    },
     /** Delivers the answer of a callout; null if there is none. */
     answer(id, response) {
       current = null;

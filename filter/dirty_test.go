@@ -1,0 +1,275 @@
+package filter
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"weir/counter"
+	"weir/sharedata"
+	"weir/wire"
+)
+
+// Whatever is added, dropped, put off, left half visited or inherited: keys come in the order in which they were added, and none that
+// is due is passed over because of a block that is thought to be calm.
+func TestDirtyKeysAreVisitedInOrder(t *testing.T) {
+	t.Parallel()
+	type key struct {
+		number int64 // in place of notBefore
+		due    int64
+		rule   *rule
+	}
+	for seed := range uint64(20) {
+		random := rand.New(rand.NewPCG(seed, 7))
+		rules := make([]rule, 5)
+		list := &dirtyKeys{}
+		var model []key
+		now, number := monday, int64(0)
+		add := func(to *dirtyKeys, n int) (added []key) {
+			for range n {
+				due := now + random.Int64N(8*second)
+				r := &rules[random.IntN(len(rules))]
+				number++
+				to.add(sharedata.Address{}, r, counter.DueAt(due))
+				last := &to.blocks[len(to.blocks)-1]
+				last.keys[last.length-1].notBefore = number
+				added = append(added, key{number, due >> 20 << 20, r})
+			}
+			return added
+		}
+		for range 300 {
+			now += random.Int64N(second / 2)
+			model = append(model, add(list, random.IntN(400))...)
+			if random.IntN(20) == 0 {
+				other := &dirtyKeys{}
+				inherited := add(other, random.IntN(1000))
+				list.inherit(other)
+				model = append(model, inherited...)
+			}
+			whole := list.block == 0 && list.at == 0
+			left := random.IntN(3000) // keys, after which the visit is left
+			var visited []int64
+			for ; left > 0 && list.block < len(list.blocks); list.skip() {
+				if list.calm(now) {
+					continue
+				}
+				for {
+					d, ok := list.next()
+					if !ok {
+						break
+					}
+					if in := d.due.In(now); in > 0 {
+						list.keep(*d, now, now+in-dueSlack)
+						continue
+					}
+					if left--; left < 0 {
+						break
+					}
+					visited = append(visited, d.notBefore)
+					if i := slices.IndexFunc(model, func(k key) bool { return k.number == d.notBefore }); i < 0 || model[i].rule != list.rules[d.rule] {
+						t.Fatalf("seed %d: key %d is not there, or of another rule", seed, d.notBefore)
+					} else {
+						model = slices.Delete(model, i, i+1)
+					}
+					list.forget()
+				}
+				if left < 0 {
+					break
+				}
+			}
+			if list.count != len(model) {
+				t.Fatalf("seed %d: %d keys, want %d", seed, list.count, len(model))
+			}
+			if !slices.IsSorted(visited) {
+				t.Fatalf("seed %d: out of order: %v", seed, visited)
+			}
+			if list.block == len(list.blocks) {
+				list.rewind()
+				for _, k := range model {
+					if whole && k.due <= now {
+						t.Fatalf("seed %d: key %d was due %v ago and not visited", seed, k.number, time.Duration(now-k.due))
+					}
+				}
+			}
+		}
+	}
+}
+
+// busy is a proxy whose clock goes on with each access to shared data, so that work takes time.
+func busy(w *world) {
+	w.proxies[0].before = func(v *fakeVM, _ string) {
+		v.now += 5_000
+		w.now = v.now
+	}
+}
+
+// No callback works for much longer than a tick may, however many keys are due, and all of them are pushed as soon as ticks come.
+func TestTicksAreShort(t *testing.T) {
+	const keys = 5000
+	w := newWorld(t, 1, 1, synced("1", `{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": 1000, "window": "4s"}]}`))
+	v := w.vms[0]
+	w.advance(time.Second)
+	for range 2 {
+		for i := range keys {
+			v.send("x-user", fmt.Sprint(i))
+		}
+		busy(w)
+		longest := time.Duration(0)
+		timed := func(callback func()) {
+			start := w.now
+			callback()
+			longest = max(longest, time.Duration(w.now-start))
+		}
+		due := w.now
+		for ticks := 0; v.plugin.sync.unfinished(); ticks++ {
+			w.now += int64(v.tickMillis) * 1e6
+			v.now = w.now
+			timed(v.tick)
+			callouts := v.callouts
+			v.callouts = nil
+			for _, c := range callouts {
+				answer := w.apply(c.body)
+				timed(func() { v.answer(c, 200, answer) })
+			}
+			if ticks > 1000 {
+				t.Fatalf("%d keys are left", v.plugin.sync.dirty.count)
+			}
+		}
+		if longest > 5*time.Millisecond/4 {
+			t.Errorf("a callback took %v", longest)
+		}
+		if took := time.Duration(w.now - due); took > time.Second {
+			t.Errorf("%d keys took %v", keys, took)
+		}
+		w.proxies[0].before = nil
+		w.advance(2 * time.Second)
+	}
+	if got := w.sum(); got != 2*keys {
+		t.Errorf("the backend has %d hits, want %d", got, 2*keys)
+	}
+}
+
+// Many requests may wait at once. What they ask for is sent a little at a time too.
+func TestWishesAreSentALittleAtATime(t *testing.T) {
+	w := newWorld(t, 1, 1, synced("1", `{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": 3, "window": "1h"}]}`))
+	v := w.vms[0]
+	v.settle = nil
+	w.advance(time.Second)
+	for i := range 1000 {
+		if v.pause("x-user", fmt.Sprint(i)) == nil {
+			t.Fatal("a request does not wait")
+		}
+	}
+	if len(v.plugin.sync.wished) != len(v.plugin.sync.wishes) || len(v.plugin.sync.wishes) < 900 {
+		t.Fatalf("%d wishes, of which %d are found", len(v.plugin.sync.wishes), len(v.plugin.sync.wished))
+	}
+	busy(w)
+	for rounds := 0; len(v.plugin.sync.waiting) > 0; rounds++ {
+		callouts := v.callouts
+		v.callouts = nil
+		for _, c := range callouts {
+			answer := w.apply(c.body)
+			start := w.now
+			v.answer(c, 200, answer)
+			if took := time.Duration(w.now - start); took > 2*time.Duration(tickNanos) {
+				t.Errorf("an answer took %v", took)
+			}
+		}
+		start := w.now
+		v.tick()
+		if took := time.Duration(w.now - start); took > 2*time.Duration(tickNanos) {
+			t.Errorf("a tick took %v", took)
+		}
+		if rounds > 1000 {
+			t.Fatalf("%d requests wait for ever", len(v.plugin.sync.waiting))
+		}
+	}
+	if n := len(v.plugin.sync.wished); n != 0 {
+		t.Errorf("%d wishes are found that nobody has", n)
+	}
+	if got := w.sum(); got != 1000 {
+		t.Errorf("the backend has %d hits, want 1000", got)
+	}
+}
+
+// While keys wait for a place among the batches, the next answer brings the next tick.
+func TestAnswersHurryTheNextTick(t *testing.T) {
+	w := newWorld(t, 1, 1, synced("1", `{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": 1000, "window": "4s"}]}`))
+	v := w.vms[0]
+	w.advance(time.Second)
+	const keys = (maxBatches + 1) * wire.MaxItems
+	for i := range keys {
+		v.send("x-user", fmt.Sprint(i))
+	}
+	v.tick()
+	if n := len(v.callouts); n != maxBatches || v.tickMillis == 1 {
+		t.Fatalf("%d callouts, ticks each %d ms; want %d, and no hurry while none is answered", n, v.tickMillis, maxBatches)
+	}
+	first := v.callouts[0]
+	v.callouts = v.callouts[1:]
+	v.answer(first, 200, w.apply(first.body))
+	if v.tickMillis != 1 {
+		t.Errorf("ticks each %d ms after an answer, want 1", v.tickMillis)
+	}
+}
+
+// mallocs is how often a function allocates.
+func mallocs(f func()) int {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return int(after.Mallocs - before.Mallocs)
+}
+
+// What a push takes for each key is memory of pushes before, once there were some; with leases too.
+func TestPushesAllocateNothingForAKey(t *testing.T) {
+	for name, ticks := range map[string][]int{"pushes": {20, 20}, "pushes with wishes": {9, 80}} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 1, 1, synced("1", `{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": 1000000, "window": "4s"}]}`))
+			v := w.vms[0]
+			w.advance(time.Second)
+			const keys = 1500
+			v.request, v.response = map[string][]byte{}, nil
+			values := make([][]byte, keys)
+			for i := range values {
+				values[i] = fmt.Append(nil, i)
+			}
+			items, takes := 0, 0
+			for round := range 40 {
+				warm := round >= 20
+				for _, value := range values {
+					v.request["x-user"] = value
+					v.stream()
+				}
+				for range ticks[round%2] {
+					w.now += second / 10
+					v.now = w.now
+					pushing := mallocs(v.tick)
+					callouts := v.callouts
+					v.callouts = nil
+					// A few for each callout are the fake proxy's.
+					if most := 20*len(callouts) + 20; warm && pushing > most {
+						t.Errorf("round %d: a tick with %d callouts allocates %d times", round, len(callouts), pushing)
+					}
+					for _, c := range callouts {
+						if push, err := wire.DecodePush(c.body); err == nil && warm {
+							items += len(push.Items)
+							takes += len(push.Takes)
+						}
+						answer := w.apply(c.body)
+						if settling := mallocs(func() { v.answer(c, 200, answer) }); warm && settling > 20 {
+							t.Errorf("round %d: an answer allocates %d times", round, settling)
+						}
+					}
+				}
+			}
+			if items < 10*keys || takes < keys && ticks[0] != ticks[1] {
+				t.Errorf("%d items and %d takes were pushed of %d keys", items, takes, keys)
+			}
+		})
+	}
+}
