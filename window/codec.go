@@ -187,19 +187,31 @@ func uvarint(b []byte, at int, most uint64) (v uint64, next int) {
 	if uint(at) >= uint(len(b)) {
 		return 0, wrong
 	}
-	if v = uint64(b[at]); v < 0x80 {
-		next = at + 1
-	} else {
-		n := 0
+	v, n := uint64(b[at]), 1
+	if v >= 1<<7 {
 		if v, n = binary.Uvarint(b[at:]); n <= 0 {
 			return 0, wrong
 		}
-		next = at + n
 	}
 	if v > most {
 		return 0, wrong
 	}
-	return v, next
+	return v, at + n
+}
+
+// sum reads the sum of a window's hits.
+func sum(b []byte, at int) (hits uint64, next int) {
+	if uint(at) < uint(len(b)) && b[at] < 1<<7 {
+		return uint64(b[at]), at + 1
+	}
+	return longSum(b, at)
+}
+
+func longSum(b []byte, at int) (hits uint64, next int) {
+	if at >= 0 && at+1 < len(b) && b[at+1] < 1<<7 {
+		return uint64(b[at]&0x7f) | uint64(b[at+1])<<7, at + 2
+	}
+	return uvarint(b, at, MaxHits)
 }
 
 // varint reads a number from -most to most.
@@ -210,17 +222,7 @@ func varint(b []byte, at int, most int64) (v int64, next int) {
 
 func (h *Hits) decode(b []byte, at int, synced bool) (next int) {
 	h.Diff, h.Flight, h.Lease = 0, 0, 0
-	if !synced && uint(at) < uint(len(b)-1) {
-		if b[at] < 1<<7 {
-			h.Total = uint64(b[at])
-			return at + 1
-		}
-		if b[at+1] < 1<<7 {
-			h.Total = uint64(b[at]&0x7f) | uint64(b[at+1])<<7
-			return at + 2
-		}
-	}
-	h.Total, at = uvarint(b, at, MaxHits)
+	h.Total, at = sum(b, at)
 	if !synced {
 		return at
 	}
@@ -345,6 +347,7 @@ type Codec struct {
 	mask   [2]uint64 // of the bytes of head that count
 	length int
 	synced bool
+	plain  bool // states are a time and the sum of each window's hits
 }
 
 // Codec makes a codec of states that are synced, or not. The limit may not change from then on.
@@ -352,6 +355,7 @@ func (l *Limit) Codec(synced bool) Codec {
 	c := Codec{limit: l, synced: synced}
 	var head [16]byte
 	c.length = len(l.appendHead(head[:0], synced))
+	c.plain = l.clocked() && !synced
 	for i := range c.head {
 		c.head[i] = binary.LittleEndian.Uint64(head[8*i:])
 		c.mask[i] = 1<<(8*min(max(c.length-8*i, 0), 8)) - 1
@@ -366,7 +370,15 @@ func (c *Codec) Append(dst []byte, s *State) []byte {
 	if c.length > 8 {
 		dst = binary.LittleEndian.AppendUint64(dst, c.head[1])
 	}
-	return c.limit.appendBody(dst[:end], s, c.synced)
+	if !c.plain {
+		return c.limit.appendBody(dst[:end], s, c.synced)
+	}
+	dst = binary.LittleEndian.AppendUint64(dst[:end], uint64(s.Newest))
+	dst = appendUvarint(dst, min(s.Hits[0].Sum(), MaxHits))
+	if c.limit.Kind == SlidingWindow {
+		dst = appendUvarint(dst, min(s.Hits[1].Sum(), MaxHits))
+	}
+	return dst
 }
 
 // Decode is [DecodeState] of a state of the limit. The length is 0 if b begins with anything else; s is of no use then.
@@ -376,5 +388,18 @@ func (c *Codec) Decode(b []byte, s *State) (length int) {
 		c.length > 8 && (binary.LittleEndian.Uint64(b[8:])^c.head[1])&c.mask[1] != 0 {
 		return 0
 	}
-	return max(c.limit.decodeBody(b, c.length, c.synced, s), 0)
+	if !c.plain {
+		return max(c.limit.decodeBody(b, c.length, c.synced, s), 0)
+	}
+	newest := binary.LittleEndian.Uint64(b[c.length:])
+	if newest > uint64(maxTime) {
+		return 0
+	}
+	s.Newest, s.Start, s.ends, s.Buckets = int64(newest), 0, 0, s.Buckets[:0]
+	s.Hits[0], s.Hits[1] = Hits{}, Hits{}
+	s.Hits[0].Total, length = sum(b, c.length+8)
+	if c.limit.Kind == SlidingWindow {
+		s.Hits[1].Total, length = sum(b, length)
+	}
+	return max(length, 0)
 }

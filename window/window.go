@@ -159,11 +159,13 @@ func (s *State) Reset() { *s = State{Buckets: s.Buckets[:0]} }
 // Advance brings s to the present: windows that ended are turned. A state never goes back: a time before its newest hit
 // counts as the time of that hit, unless it lies before by more than a window, and by more than any clock is corrected.
 func (l *Limit) Advance(s *State, now int64) {
-	if l.clocked() && s.Newest <= now && now < l.end(s) && now <= maxTime {
-		s.Newest, s.ends = now, l.end(s)
-	} else {
-		l.advance(s, now)
+	if l.clocked() && s.Newest <= now && now <= maxTime {
+		if ends := l.end(s); now < ends {
+			s.Newest, s.ends = now, ends
+			return
+		}
 	}
+	l.advance(s, now)
 }
 
 // clocked tells that windows are those of the clock.
