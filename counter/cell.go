@@ -184,20 +184,23 @@ func (c *Cell) Revocable() bool { return c.revocable }
 
 // Advance brings all states to the present.
 func (c *Cell) Advance(now int64) {
-	if c.lease.Granted == 0 {
-		c.advance(now)
+	if c.lease.Granted != 0 {
+		c.advanceLeased(now)
 		return
 	}
-	before := c.Leased()
-	c.advance(now)
-	// What has gone unused is not used.
-	c.lease.Granted -= min(before-min(before, c.Leased()), c.lease.Granted)
-}
-
-func (c *Cell) advance(now int64) {
 	for i := range c.States {
 		c.rule.Limits[i].Advance(&c.States[i], now)
 	}
+}
+
+//go:noinline
+func (c *Cell) advanceLeased(now int64) {
+	before := c.Leased()
+	for i := range c.States {
+		c.rule.Limits[i].Advance(&c.States[i], now)
+	}
+	// What has gone unused is not used.
+	c.lease.Granted -= min(before-min(before, c.Leased()), c.lease.Granted)
 }
 
 // Allows tells whether cost hits fit every limit.
@@ -222,13 +225,19 @@ func (c *Cell) Possible(cost uint64) bool {
 
 // Take counts cost hits in every limit. They come out of the lease if that has them.
 func (c *Cell) Take(cost uint64) {
-	leased := c.synced && cost > 0 && c.Leased() >= cost
+	if c.synced && cost > 0 && c.Leased() >= cost {
+		c.takeLeased(cost)
+		return
+	}
 	for i := range c.States {
-		if leased {
-			c.rule.Limits[i].TakeLeased(&c.States[i], cost)
-		} else {
-			c.rule.Limits[i].Take(&c.States[i], cost)
-		}
+		c.rule.Limits[i].Take(&c.States[i], cost)
+	}
+}
+
+//go:noinline
+func (c *Cell) takeLeased(cost uint64) {
+	for i := range c.States {
+		c.rule.Limits[i].TakeLeased(&c.States[i], cost)
 	}
 }
 
@@ -259,29 +268,48 @@ func (c *Cell) TakeRejected(cost uint64) {
 func (c *Cell) Append(dst []byte, now int64) []byte {
 	flags := byte(0)
 	if c.revocable {
-		flags |= revocableFlag
+		flags = revocableFlag
 	}
-	if c.synced {
-		flags |= syncedFlag
-		if !c.lease.none() {
-			flags |= leaseFlag
-		}
-		dst = c.sync.append(append(dst, flags))
-		if !c.lease.none() {
-			dst = c.lease.append(dst)
-		}
-	} else {
-		dst = append(dst, flags)
+	if dst = append(dst, flags); c.synced {
+		dst = c.appendSync(dst)
 	}
 	if own := c.rule.codecs; c.synced == c.rule.Synced() && len(own) == len(c.States) {
 		for i := range own {
 			dst = own[i].Append(dst, &c.States[i])
 		}
 	} else {
-		for i := range c.States {
-			dst = c.rule.Limits[i].AppendState(dst, &c.States[i], c.synced)
-		}
+		dst = c.appendStates(dst)
 	}
+	if len(c.others) > 0 {
+		dst = c.appendOthers(dst, now)
+	}
+	return dst
+}
+
+// appendSync completes the flags, which dst ends with.
+//
+//go:noinline
+func (c *Cell) appendSync(dst []byte) []byte {
+	flags := &dst[len(dst)-1]
+	if *flags |= syncedFlag; c.lease.none() {
+		return c.sync.append(dst)
+	}
+	*flags |= leaseFlag
+	return c.lease.append(c.sync.append(dst))
+}
+
+// appendStates writes the states of a rule that is not compiled, or as another configuration wants them.
+//
+//go:noinline
+func (c *Cell) appendStates(dst []byte) []byte {
+	for i := range c.States {
+		dst = c.rule.Limits[i].AppendState(dst, &c.States[i], c.synced)
+	}
+	return dst
+}
+
+//go:noinline
+func (c *Cell) appendOthers(dst []byte, now int64) []byte {
 	room := maxOthers
 	for rest := c.others; len(rest) > 0 && room > 0; {
 		forget, length := c.forgetOther(rest)

@@ -11,8 +11,16 @@ import (
 // AppendPart appends a part of a key: the rule's name, then the value of each selector. It has its length before it, so that no
 // two lists of parts give the same key.
 func AppendPart[P ~string | ~[]byte](key []byte, part P) []byte {
-	return append(binary.AppendUvarint(key, uint64(len(part))), part...)
+	if len(part) < 1<<7 {
+		key = append(key, byte(len(part)))
+	} else {
+		key = appendLength(key, len(part))
+	}
+	return append(key, part...)
 }
+
+//go:noinline
+func appendLength(key []byte, length int) []byte { return binary.AppendUvarint(key, uint64(length)) }
 
 // Identity is a key's name in the backend: the same in every process, without saying what the key is.
 func Identity(key []byte) (id [16]byte) {

@@ -165,43 +165,76 @@ const (
 
 // charge takes the hits of a match that was read, unless they have no room any more, and need it.
 func (p *plugin) charge(m *match, now int64, how charging) counter.Verdict {
-	if m.cost == 0 {
+	if m.cost == 0 || p.take(m, now, how) {
 		return counter.Allowed
 	}
-	for range p.table.Attempts() {
-		adopted := p.sync != nil && !m.cell.Silent(m.cost) && p.adopt(m, now)
-		if !m.cell.Identified() {
-			m.cell.Identify(counter.Identity(m.key))
+	return p.takeAgain(m, now, how)
+}
+
+// take tries to write a match's cell with its hits.
+func (p *plugin) take(m *match, now int64, how charging) (taken bool) {
+	adopted := p.sync != nil && p.sync.prepare(m, now)
+	if how == rejected {
+		m.cell.TakeRejected(m.cost)
+	} else {
+		m.cell.Take(m.cost)
+	}
+	if !p.write(m, now) {
+		return false
+	}
+	if m.taken = true; m.rule.counter.Revocable {
+		m.numbers = m.cell.Numbers(m.numbers[:0])
+	}
+	if p.sync != nil {
+		p.sync.took(m, now, adopted)
+	}
+	return true
+}
+
+// takeAgain goes on where another worker was faster.
+//
+//go:noinline
+func (p *plugin) takeAgain(m *match, now int64, how charging) counter.Verdict {
+	for attempt := 1; ; attempt++ {
+		p.read(m, now)
+		if how == counted {
+			if verdict := p.verdict(m, now); verdict != counter.Allowed {
+				return verdict
+			}
 		}
-		if how == rejected {
-			m.cell.TakeRejected(m.cost)
-		} else {
+		if attempt == p.table.Attempts() {
+			// The decision stands; the hits are added as soon as shared data lets them.
+			p.hold(m)
 			m.cell.Take(m.cost)
-		}
-		if p.write(m, now) {
-			if m.taken = true; m.rule.counter.Revocable {
-				m.numbers = m.cell.Numbers(m.numbers[:0])
-			}
-			if adopted {
-				p.sync.remember(m)
-			}
-			if p.sync != nil && m.cell.Low(m.cost) {
-				p.sync.prefetch(m, now)
-			}
 			return counter.Allowed
 		}
-		p.read(m, now)
-		if how != counted {
-			continue
-		}
-		if verdict := p.verdict(m, now); verdict != counter.Allowed {
-			return verdict
+		if p.take(m, now, how) {
+			return counter.Allowed
 		}
 	}
-	// The decision stands; the hits are added as soon as shared data lets them.
-	p.hold(m)
-	m.cell.Take(m.cost)
-	return counter.Allowed
+}
+
+// prepare gets a cell ready for its match's hits, and tells whether this worker is to push them.
+//
+//go:noinline
+func (s *syncer) prepare(m *match, now int64) (adopted bool) {
+	adopted = !m.cell.Silent(m.cost) && s.plugin.adopt(m, now)
+	if !m.cell.Identified() {
+		m.cell.Identify(counter.Identity(m.key))
+	}
+	return adopted
+}
+
+// took does what is to be done for hits that were taken.
+//
+//go:noinline
+func (s *syncer) took(m *match, now int64, adopted bool) {
+	if adopted {
+		s.remember(m)
+	}
+	if m.cell.Low(m.cost) {
+		s.prefetch(m, now)
+	}
 }
 
 // adopt tells whether this worker is to push what the match's cell is about to take or give back.

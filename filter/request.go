@@ -217,6 +217,8 @@ func (r *request) appendKey(dst []byte, rule *rule) []byte {
 
 // appendNetwork appends the network that an address of Envoy's, such as 10.0.0.1:1234 or [2001:db8::1]:1234, belongs to.
 // What is no IP address, such as the path of a Unix socket, counts as it stands.
+//
+//go:noinline
 func appendNetwork(dst, source []byte, prefix4, prefix6 int) []byte {
 	text := source
 	if i := bytes.LastIndexByte(text, ':'); i >= 0 && (text[0] == '[' || bytes.IndexByte(text, ':') == i) {

@@ -269,12 +269,17 @@ func allocate(size uint32) unsafe.Pointer {
 //go:wasmexport proxy_on_context_create
 func onContextCreate(id, parent uint32) {
 	if parent == 0 {
-		vm.plugins = append(vm.plugins, pluginContext{id: id, context: vm.context.NewPluginContext(id)})
+		addPlugin(id)
 		return
 	}
 	if p := plugin(parent); p != nil {
 		vm.streams.put(id, p.NewHttpContext(id))
 	}
+}
+
+//go:noinline
+func addPlugin(id uint32) {
+	vm.plugins = append(vm.plugins, pluginContext{id: id, context: vm.context.NewPluginContext(id)})
 }
 
 //go:wasmexport proxy_on_vm_start
@@ -349,6 +354,13 @@ func onDelete(id uint32) {
 		vm.streams.remove(id)
 		return
 	}
+	removePlugin(id)
+}
+
+// removePlugin forgets a plugin context, and its callouts.
+//
+//go:noinline
+func removePlugin(id uint32) {
 	vm.plugins = slices.DeleteFunc(vm.plugins, func(p pluginContext) bool { return p.id == id })
 	for i := len(vm.callouts) - 1; i >= 0; i-- {
 		if vm.callouts[i].plugin == id {

@@ -49,7 +49,7 @@ func (t *Table) Read(s *Slot, a Address) (found bool) {
 	if s.table != t {
 		s.table, s.name = t, append(append(s.name[:0], t.name...), make([]byte, numberSize)...)
 	}
-	number, digits := t.page(a), s.name[len(s.name)-numberSize:]
+	number, digits := t.page(a), (*[numberSize]byte)(s.name[len(s.name)-numberSize:])
 	digits[0], digits[1], digits[2] = byte(number>>16), byte(number>>8), byte(number)
 	if page, cas, exists := t.data.Get(s.name, s.page); exists {
 		s.page, s.cas = page, cas
@@ -72,12 +72,13 @@ func (s *Slot) find() bool {
 	}
 	at := 1
 	for page[0] == pageFormat && at+payloadAt <= len(page) {
-		length := int(binary.LittleEndian.Uint16(page[at:]))
+		head := (*[payloadAt]byte)(page[at:])
+		length := int(binary.LittleEndian.Uint16(head[:]))
 		if length < payloadAt || length > len(page)-at {
 			break
 		}
-		if binary.LittleEndian.Uint64(page[at+fingerprintAt:]) == s.address.lo &&
-			binary.LittleEndian.Uint64(page[at+fingerprintAt+8:]) == s.address.hi {
+		if binary.LittleEndian.Uint64(head[fingerprintAt:]) == s.address.lo &&
+			binary.LittleEndian.Uint64(head[fingerprintAt+8:]) == s.address.hi {
 			s.at = at
 			return true
 		}
@@ -120,17 +121,19 @@ func (t *Table) Write(s *Slot, payload []byte, meta Meta, now int64) (written bo
 	if old != length || len(s.page) > t.pageBytes {
 		t.makeRoom(s, old, length, now)
 	}
-	entry := s.page[s.at : s.at+length]
-	binary.LittleEndian.PutUint16(entry, uint16(length))
-	binary.LittleEndian.PutUint16(entry[useAt:], meta.Use)
-	binary.LittleEndian.PutUint32(entry[expiresAt:], expiry(meta.ExpiresNanos)+1)
-	binary.LittleEndian.PutUint64(entry[fingerprintAt:], s.address.lo)
-	binary.LittleEndian.PutUint64(entry[fingerprintAt+8:], s.address.hi)
-	copy(entry[payloadAt:], payload)
+	head := (*[payloadAt]byte)(s.page[s.at:])
+	binary.LittleEndian.PutUint16(head[:], uint16(length))
+	binary.LittleEndian.PutUint16(head[useAt:], meta.Use)
+	binary.LittleEndian.PutUint32(head[expiresAt:], expiry(meta.ExpiresNanos)+1)
+	binary.LittleEndian.PutUint64(head[fingerprintAt:], s.address.lo)
+	binary.LittleEndian.PutUint64(head[fingerprintAt+8:], s.address.hi)
+	copy(s.page[s.at+payloadAt:], payload)
 	return t.data.Set(s.name, s.page, s.cas)
 }
 
 // makeRoom makes the slot's entry, old bytes long or 0 if it is yet to be added, length bytes long, at the cost of others if it has to.
+//
+//go:noinline
 func (t *Table) makeRoom(s *Slot, old, length int, now int64) {
 	if old == 0 {
 		s.drop(func(at int) bool { return expiry(now) >= binary.LittleEndian.Uint32(s.page[at+expiresAt:]) })

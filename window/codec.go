@@ -100,16 +100,16 @@ func (l *Limit) appendHead(dst []byte, synced bool) []byte {
 		head |= syncedBit
 	}
 	dst = append(dst, head)
-	dst = binary.AppendUvarint(dst, uint64(l.Width/MinWidth))
+	dst = appendLong(dst, uint64(l.Width/MinWidth))
 	switch l.Kind {
 	case SlidingBuckets:
 		buckets := uint64(0)
 		if l.Precision != LogPrecision {
 			buckets = uint64(l.covered())
 		}
-		dst = binary.AppendUvarint(dst, buckets)
+		dst = appendLong(dst, buckets)
 	case TokenBucket:
-		dst = binary.AppendUvarint(dst, l.Max)
+		dst = appendLong(dst, l.Max)
 	}
 	return dst
 }
@@ -136,8 +136,11 @@ func appendUvarint(dst []byte, v uint64) []byte {
 	if v < 1<<14 {
 		return append(dst, byte(v)|0x80, byte(v>>7))
 	}
-	return binary.AppendUvarint(dst, v)
+	return appendLong(dst, v)
 }
+
+//go:noinline
+func appendLong(dst []byte, v uint64) []byte { return binary.AppendUvarint(dst, v) }
 
 func (h *Hits) append(dst []byte, synced bool) []byte {
 	if !synced {
