@@ -101,6 +101,20 @@ func (c *Cell) loadOwn(payload []byte) (loaded bool) {
 	return at == len(payload)
 }
 
+// Count takes cost hits in the payload, in place, and reports true, if it is the entry of a rule that has one limit, synchronises with
+// nobody and gives nothing back, and the limit is as simple as [window.Codec.Count] wants it. The cell is then as it would be after Load,
+// Advance and Take, and the payload as Append would have written it. Else the payload is as it was, and the cell of no use.
+func (c *Cell) Count(rule *Rule, payload []byte, now int64, cost uint64) (counted bool) {
+	if c.rule != rule || len(c.States) != 1 || len(rule.codecs) != 1 || len(payload) == 0 || payload[0] != 0 || rule.Synced() || rule.Revocable {
+		return false
+	}
+	c.synced, c.revocable, c.others = false, false, c.others[:0]
+	if !c.lease.none() {
+		c.lease = Lease{}
+	}
+	return rule.codecs[0].Count(payload[1:], &c.States[0], now, cost)
+}
+
 // loadSync decodes what comes before the states of a synced entry, and returns its length; 0 if that makes no sense.
 func (c *Cell) loadSync(payload []byte) (length int) {
 	if len(payload) < 1+syncSize {

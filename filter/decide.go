@@ -16,6 +16,7 @@ type match struct {
 	cell    counter.Cell
 	cost    uint64
 	numbers []uint64 // of the windows that were charged
+	counted bool     // the hits are in the slot already, and have to be written
 	taken   bool
 	held    bool
 	verdict counter.Verdict
@@ -109,7 +110,7 @@ func (p *plugin) verdict(m *match, now int64) counter.Verdict {
 // load reads what the match's rule has counted, and tells whether the match has room. A refusal that this VM remembers needs
 // no shared data.
 func (p *plugin) load(m *match, now int64) counter.Verdict {
-	m.taken, m.held = false, false
+	m.counted, m.taken, m.held = false, false, false
 	m.address = p.table.Address(m.key)
 	if !m.rule.countRejected {
 		if payload := p.refusals.find(m.address, m.index, now); payload != nil && m.cell.Load(&m.rule.counter, payload) {
@@ -118,7 +119,13 @@ func (p *plugin) load(m *match, now int64) counter.Verdict {
 			}
 		}
 	}
-	p.read(m, now)
+	found := p.table.Read(&m.slot, m.address)
+	if found && m.cost != 0 && m.cell.Count(&m.rule.counter, m.slot.Payload(), now, m.cost) {
+		m.counted = true
+		return counter.Allowed
+	}
+	p.decode(m, found)
+	m.cell.Advance(now)
 	verdict := p.verdict(m, now)
 	if verdict == counter.Rejected {
 		p.remember(m, now)
@@ -133,8 +140,9 @@ func (p *plugin) read(m *match, now int64) {
 }
 
 // fetch gets a match's cell as it was written last.
-func (p *plugin) fetch(m *match) {
-	found := p.table.Read(&m.slot, m.address)
+func (p *plugin) fetch(m *match) { p.decode(m, p.table.Read(&m.slot, m.address)) }
+
+func (p *plugin) decode(m *match, found bool) {
 	if m.slot.Corrupt() {
 		p.metrics.corrupt.count()
 	}
@@ -174,9 +182,11 @@ func (p *plugin) charge(m *match, now int64, how charging) counter.Verdict {
 // take tries to write a match's cell with its hits.
 func (p *plugin) take(m *match, now int64, how charging) (taken bool) {
 	adopted := p.sync != nil && p.sync.prepare(m, now)
-	if how == rejected {
+	switch {
+	case m.counted:
+	case how == rejected:
 		m.cell.TakeRejected(m.cost)
-	} else {
+	default:
 		m.cell.Take(m.cost)
 	}
 	if !p.write(m, now) {
@@ -244,10 +254,16 @@ func (p *plugin) adopt(m *match, now int64) bool {
 
 // write writes a match's cell, unless another worker wrote its page since it was read.
 func (p *plugin) write(m *match, now int64) (written bool) {
-	p.entry = m.cell.Append(p.entry[:0], now)
 	var meta sharedata.Meta
 	meta.ExpiresNanos, meta.Use = m.cell.Worth()
-	if !p.table.Write(&m.slot, p.entry, meta, now) {
+	if m.counted {
+		m.counted = false
+		written = p.table.Rewrite(&m.slot, meta, now)
+	} else {
+		p.entry = m.cell.Append(p.entry[:0], now)
+		written = p.table.Write(&m.slot, p.entry, meta, now)
+	}
+	if !written {
 		p.metrics.lostRaces.count()
 		return false
 	}

@@ -94,7 +94,8 @@ func (s *Slot) find() bool {
 // Corrupt tells whether the page that was read had a form that no table writes.
 func (s *Slot) Corrupt() bool { return s.corrupt }
 
-// Payload is the payload of the entry that Read found; nil if it found none. It is valid until the slot is written.
+// Payload is the payload of the entry that Read found; nil if it found none. It is valid until the slot is written, and may
+// be changed in its place: see [Table.Rewrite].
 func (s *Slot) Payload() []byte {
 	if s.at == 0 {
 		return nil
@@ -128,6 +129,17 @@ func (t *Table) Write(s *Slot, payload []byte, meta Meta, now int64) (written bo
 	binary.LittleEndian.PutUint64(head[fingerprintAt:], s.address.lo)
 	binary.LittleEndian.PutUint64(head[fingerprintAt+8:], s.address.hi)
 	copy(s.page[s.at+payloadAt:], payload)
+	return t.data.Set(s.name, s.page, s.cas)
+}
+
+// Rewrite is Write of the slot's own payload, which the caller has changed in its place.
+func (t *Table) Rewrite(s *Slot, meta Meta, now int64) (written bool) {
+	if len(s.page) > t.pageBytes {
+		return t.Write(s, append([]byte(nil), s.Payload()...), meta, now)
+	}
+	head := (*[payloadAt]byte)(s.page[s.at:])
+	binary.LittleEndian.PutUint16(head[useAt:], meta.Use)
+	binary.LittleEndian.PutUint32(head[expiresAt:], expiry(meta.ExpiresNanos)+1)
 	return t.data.Set(s.name, s.page, s.cas)
 }
 
