@@ -72,8 +72,7 @@ const (
 // Load decodes an entry of shared data for a rule. An entry that makes no sense is treated as a key that was never seen,
 // and reported as false. A nil payload is such a key.
 func (c *Cell) Load(rule *Rule, payload []byte) (valid bool) {
-	if len(payload) > 0 && c.rule == rule && len(c.States) == len(rule.codecs) && payload[0]&^knownFlags == 0 &&
-		payload[0]&syncedFlag != 0 == rule.Synced() && c.loadOwn(payload) {
+	if len(payload) > 0 && c.rule == rule && len(c.States) == len(rule.codecs) && payload[0]&^knownFlags == 0 && c.loadOwn(payload) {
 		return true
 	}
 	return c.loadAny(rule, payload)

@@ -295,3 +295,77 @@ func FuzzCell(f *testing.F) {
 		Orphans(payload, func([16]byte, *window.Limit, *window.Push, int64) {})
 	})
 }
+
+// Hits are only counted in place where nothing else has to be known, and then as they are elsewhere.
+func TestCountInPlace(t *testing.T) {
+	t.Parallel()
+	one := []window.Limit{perMinute(10)}
+	for name, test := range map[string]struct {
+		rule *Rule
+		want bool
+	}{
+		"one limit":     {&Rule{Limits: one}, true},
+		"two limits":    {&Rule{Limits: []window.Limit{perMinute(10), perHour(10)}}, false},
+		"synchronised":  {&Rule{Limits: one, SyncRate: second}, false},
+		"several rules": {&Rule{Limits: one, Revocable: true}, false},
+		"another kind":  {&Rule{Limits: []window.Limit{{Shape: shape(window.FirstHitWindow, minute), Max: 10}}}, false},
+	} {
+		test.rule.Compile()
+		c, want := load(t, test.rule, nil), &Cell{}
+		c.Advance(monday)
+		c.Take(2)
+		payload := c.Append(nil, monday)
+		before := bytes.Clone(payload)
+		if got := c.Count(test.rule, payload, monday+second, 3); got != test.want {
+			t.Errorf("%s: counted %v", name, got)
+		} else if !got {
+			if !bytes.Equal(payload, before) {
+				t.Errorf("%s: not counted, but changed", name)
+			}
+			if payload[0] = 0; c.Count(test.rule, payload, monday+second, 3) {
+				t.Errorf("%s: counted in an entry of another configuration", name)
+			}
+			continue
+		}
+		want.Load(test.rule, before)
+		want.Advance(monday + second)
+		want.Take(3)
+		if encoded := want.Append(nil, monday+second); !bytes.Equal(payload, encoded) || !equal(sums(c), 5) {
+			t.Errorf("%s: got %x and %v, want %x", name, payload, sums(c), encoded)
+		}
+		for _, flags := range []byte{syncedFlag, revocableFlag, leaseFlag, 1 << 7} {
+			other := append([]byte{flags}, payload[1:]...)
+			if c.Count(test.rule, other, monday+second, 1) {
+				t.Errorf("%s: counted in an entry of flags %x", name, flags)
+			}
+		}
+		if c.Count(test.rule, payload, monday+second, 6) || c.Count(test.rule, nil, monday, 1) || c.Count(&Rule{Limits: one}, payload, monday, 1) {
+			t.Error("counted what has no room, in nothing, or for another rule")
+		}
+	}
+}
+
+// A cell keeps nothing of the entry that it had before.
+func TestCellIsUsedAgain(t *testing.T) {
+	t.Parallel()
+	rule := &Rule{Limits: []window.Limit{perMinute(10)}}
+	rule.Compile()
+	synced := &Rule{Limits: rule.Limits, SyncRate: second}
+	plain := load(t, rule, nil).Append(nil, monday)
+	leased := load(t, synced, nil)
+	leased.Identify([16]byte{1})
+	leased.lease = Lease{Granted: 7, Since: 1}
+
+	c := load(t, rule, leased.Append(nil, monday)) // by a configuration that does not synchronise any more
+	if !c.Load(rule, plain) || !bytes.Equal(c.Append(nil, monday), plain) || !c.lease.none() {
+		t.Errorf("got %x and %+v, want %x", c.Append(nil, monday), c.lease, plain)
+	}
+	c.Load(rule, leased.Append(nil, monday))
+	c.States[0].Newest = monday
+	hit := load(t, rule, nil)
+	hit.Advance(monday)
+	hit.Take(1)
+	if payload := hit.Append(nil, monday); !c.Count(rule, payload, monday, 1) || c.synced || !c.lease.none() {
+		t.Errorf("counted in %x: synced %v, %+v", payload, c.synced, c.lease)
+	}
+}

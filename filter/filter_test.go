@@ -405,6 +405,19 @@ func TestHostCalls(t *testing.T) {
 	}
 }
 
+// What several rules ask of a request is read once.
+func TestHeadersAreReadOnce(t *testing.T) {
+	p := newProxy(t)
+	v := p.start(`{"headers": [], "rules": [
+		{"name": "a", "key": [{"header": "x-user"}], "limits": [{"limit": 9, "window": "1h"}]},
+		{"name": "b", "key": [{"header": "x-user"}, "path"], "match": {"path": {"prefix": "/"}}, "limits": [{"limit": 9, "window": "1h"}]}
+	]}`)
+	clear(p.calls)
+	if v.send("x-user", "ann", ":path", "/x?y"); p.calls["request header"] != 2 {
+		t.Errorf("got calls %v, want two headers", p.calls)
+	}
+}
+
 func TestNothingIsAllocated(t *testing.T) {
 	p := newProxy(t)
 	p.calls = nil

@@ -307,3 +307,69 @@ func BenchmarkReadWrite(b *testing.B) {
 		})
 	}
 }
+
+// Pages that are too large, as the table was made for more, shrink when they are written, whatever is written.
+func TestPagesShrink(t *testing.T) {
+	t.Parallel()
+	for _, in := range []string{"place", "full"} {
+		data := newFakeData()
+		large, small := open(t, data, 1000), open(t, data, 300)
+		var s Slot
+		meta := Meta{ExpiresNanos: now + second}
+		for i := range 1000 {
+			put(large, &s, fmt.Sprint(i), make([]byte, 40), meta, now)
+		}
+		before := data.bytes()
+		for i := range 1000 {
+			if !small.Read(&s, small.Address([]byte(fmt.Sprint(i)))) {
+				continue
+			}
+			if len(s.page) <= small.pageBytes {
+				continue
+			}
+			s.Payload()[0] = 7
+			written := false
+			if in == "place" {
+				written = small.Rewrite(&s, meta, now)
+			} else {
+				written = small.Write(&s, bytes.Clone(s.Payload()), meta, now)
+			}
+			if !written || !s.Crowded() {
+				t.Fatalf("%s: written %v", in, written)
+			}
+			if !small.Read(&s, small.Address([]byte(fmt.Sprint(i)))) || s.Payload()[0] != 7 || len(s.page) > small.pageBytes {
+				t.Fatalf("%s: the page has %d bytes, want at most %d, with %v", in, len(s.page), small.pageBytes, s.Payload())
+			}
+		}
+		if bound := 300*BytesPerCounter + 100; before <= bound || data.bytes() > bound {
+			t.Errorf("%s: from %d to %d bytes, want at most %d", in, before, data.bytes(), bound)
+		}
+	}
+}
+
+// A slot that served one table serves another one, and one that had a page of no use an empty one.
+func TestSlotIsUsedAgain(t *testing.T) {
+	t.Parallel()
+	data := newFakeData()
+	table := open(t, data, 10)
+	other, err := Open(data, Options{Namespace: "another", Capacity: 10}, random(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s Slot
+	put(table, &s, "k", []byte("one"), Meta{ExpiresNanos: now + second}, now)
+	put(other, &s, "k", []byte("two"), Meta{ExpiresNanos: now + second}, now)
+	for want, from := range map[string]*Table{"one": table, "two": other} {
+		if !from.Read(&s, from.Address([]byte("k"))) || string(s.Payload()) != want {
+			t.Errorf("got %q, want %q", s.Payload(), want)
+		}
+	}
+	data.values[string(s.name)] = fakeValue{data: []byte{pageFormat + 1}, cas: 1000}
+	table, s = s.table, Slot{}
+	if table.Read(&s, table.Address([]byte("k"))) || !s.Corrupt() {
+		t.Error("a page of another format is not told")
+	}
+	if !put(table, &s, "k", []byte("new"), Meta{ExpiresNanos: now + second}, now) && !has(table, "k") {
+		t.Error("nothing can be written there any more")
+	}
+}

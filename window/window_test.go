@@ -436,10 +436,29 @@ func checkAnswers(t *testing.T, l Limit, s State, cost uint64, allowed bool) {
 			t.Fatalf("%+v %+v cost %d: does not fit from %d on, but a nanosecond before %v", l, s, cost, at, l.Allows(&early, cost))
 		}
 	}
+	checkStanding(t, l, s, remaining)
 	forgotten := clone(s)
 	l.Advance(&forgotten, l.ForgetAt(&s))
 	if l.ForgetAt(&s) < maxTime && (forgotten.Hits != [2]Hits{} || len(forgotten.Buckets) > 0) {
 		t.Fatalf("%+v %+v: not forgotten at %d: %+v", l, s, l.ForgetAt(&s), forgotten)
+	}
+}
+
+// checkStanding holds what is asked at once against the same questions one after the other.
+func checkStanding(t *testing.T, l Limit, s State, remaining uint64) {
+	t.Helper()
+	now, want := s.Newest-3, Standing{Remaining: remaining, Reset: -1}
+	if at, ok := l.FitsAt(&s, remaining+1); ok {
+		want.Next = at - now
+	}
+	if at, ok := l.ResetAt(&s); ok {
+		want.Reset = at - now
+	}
+	if got := l.Standing(&s, now); got != want {
+		t.Fatalf("%+v %+v: stands %+v, want %+v", l, s, got, want)
+	}
+	if at, share := l.Worth(&s); at != l.ForgetAt(&s) || share != l.Share(&s) {
+		t.Fatalf("%+v %+v: forgotten at %d and used by %v, want %d and %v", l, s, at, share, l.ForgetAt(&s), l.Share(&s))
 	}
 }
 
