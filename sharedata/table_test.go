@@ -360,8 +360,9 @@ func TestSlotIsUsedAgain(t *testing.T) {
 	put(table, &s, "k", []byte("one"), Meta{ExpiresNanos: now + second}, now)
 	put(other, &s, "k", []byte("two"), Meta{ExpiresNanos: now + second}, now)
 	for want, from := range map[string]*Table{"one": table, "two": other} {
-		if !from.Read(&s, from.Address([]byte("k"))) || string(s.Payload()) != want {
-			t.Errorf("got %q, want %q", s.Payload(), want)
+		var fresh Slot
+		if !from.Read(&fresh, from.Address([]byte("k"))) || string(fresh.Payload()) != want {
+			t.Errorf("got %q, want %q", fresh.Payload(), want)
 		}
 	}
 	data.values[string(s.name)] = fakeValue{data: []byte{pageFormat + 1}, cas: 1000}
