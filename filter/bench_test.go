@@ -87,15 +87,22 @@ func (d *decider) decide(key []byte, now int64) {
 	address := d.table.Address(key)
 	for ; ; d.lost++ {
 		d.table.Read(&d.slot, address)
-		d.cell.Load(&d.rule, d.slot.Payload())
-		d.cell.Advance(now)
-		if !d.cell.Allows(1) {
-			return
+		var meta sharedata.Meta
+		var written bool
+		if d.cell.Count(&d.rule, d.slot.Payload(), now, 1) {
+			meta.ExpiresNanos, meta.Use = d.cell.Worth()
+			written = d.table.Rewrite(&d.slot, meta, now)
+		} else {
+			d.cell.Load(&d.rule, d.slot.Payload())
+			if d.cell.Advance(now); !d.cell.Allows(1) {
+				return
+			}
+			d.cell.Take(1)
+			d.entry = d.cell.Append(d.entry[:0], now)
+			meta.ExpiresNanos, meta.Use = d.cell.Worth()
+			written = d.table.Write(&d.slot, d.entry, meta, now)
 		}
-		d.cell.Take(1)
-		d.entry = d.cell.Append(d.entry[:0], now)
-		forgetAt, use := d.cell.Worth()
-		if d.table.Write(&d.slot, d.entry, sharedata.Meta{ExpiresNanos: forgetAt, Use: use}, now) {
+		if written {
 			d.slot.Evicted(func([]byte) { d.evicted++ })
 			return
 		}

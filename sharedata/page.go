@@ -71,18 +71,21 @@ func (s *Slot) find() bool {
 		return false
 	}
 	at := 1
-	for page[0] == pageFormat && at+payloadAt <= len(page) {
-		head := (*[payloadAt]byte)(page[at:])
-		length := int(binary.LittleEndian.Uint16(head[:]))
-		if length < payloadAt || length > len(page)-at {
-			break
+	if page[0] == pageFormat {
+		lo, hi := s.address.lo, s.address.hi
+		for at <= len(page)-payloadAt {
+			head := (*[payloadAt]byte)(page[at:])
+			length := int(binary.LittleEndian.Uint16(head[:]))
+			if binary.LittleEndian.Uint64(head[fingerprintAt:]) == lo && binary.LittleEndian.Uint64(head[fingerprintAt+8:]) == hi &&
+				length >= payloadAt && length <= len(page)-at {
+				s.at = at
+				return true
+			}
+			if length < payloadAt {
+				break
+			}
+			at += length
 		}
-		if binary.LittleEndian.Uint64(head[fingerprintAt:]) == s.address.lo &&
-			binary.LittleEndian.Uint64(head[fingerprintAt+8:]) == s.address.hi {
-			s.at = at
-			return true
-		}
-		at += length
 	}
 	if at != len(page) || page[0] != pageFormat {
 		s.corrupt = true
