@@ -30,12 +30,12 @@ export function table(figures) {
     out += `"${s.name}" takes ${fixed(s.toFirst.median)} times the time of "${s.toFirst.name}" (${fixed(s.toFirst.low)}–${fixed(s.toFirst.high)}).\n`;
   }
   if (figures.sync !== undefined) {
-    out += `\n${row(['synchronisation of', 'longest callback', 'in requests', 'worst of all cycles', 'for each key', 'a request', 'answered after the last request', 'callouts', 'bytes'])}`;
-    out += row(['---', '--:', '--:', '--:', '--:', '--:', '--:', '--:', '--:']);
+    out += `\n${row(['synchronisation of', 'longest callback', 'in requests', 'worst of all cycles', 'for each key', 'a request', 'from the first callout to the last answer', 'answered after the last request', 'callouts', 'memory'])}`;
+    out += row(['---', ...Array(9).fill('--:')]);
     for (const s of figures.sync) {
       out += row([`${s.name}${s.name.includes('keys') ? '' : ` (${ns(s.keys)} keys)`}`, `${fixed(s.longest.millis)} ms`, ns(s.longest.requests),
-        `${fixed(s.longest.worstMillis)} ms`, `${fixed(s.keyMicros, 1)} µs`, `${fixed(s.requestMicros, 1)} µs`, `${ns(s.pushedMillis)} ms`,
-        s.callouts, ns(s.calloutBytes)]);
+        `${fixed(s.longest.worstMillis)} ms`, `${fixed(s.keyMicros, 1)} µs`, `${fixed(s.requestMicros, 1)} µs`, `${ns(s.pushingMillis)} ms`,
+        `${ns(s.pushedMillis)} ms`, s.callouts, mib(s.memoryBytes)]);
     }
   }
   if (figures.start !== undefined) {
