@@ -22,6 +22,9 @@ dist/weir-names.wasm: $(plugin_sources)
 dist/empty-names.wasm: go.mod bench/v8/empty/empty.go
 	$(plugin_build) -o $@ ./bench/v8/empty
 
+dist/gofloor.wasm: go.mod bench/v8/gofloor/gofloor.go $(wildcard proxywasm/*.go)
+	$(plugin_build) -ldflags='-s -w' -o $@ ./bench/v8/gofloor
+
 # The command is always handed to go, which knows best what has changed.
 .PHONY: dist/weir
 dist/weir:
@@ -43,7 +46,7 @@ check:
 	go mod verify
 
 # LONG=1 also drives ten million streams, and measures what a backend takes in.
-bench: build bench/v8/node_modules
+bench: build dist/gofloor.wasm bench/v8/node_modules
 	./scripts/test-dependencies
 	go test -run '^$$' -bench . -benchmem ./...
 	node --test bench/v8/host.test.js

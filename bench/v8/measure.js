@@ -1,6 +1,6 @@
 // Measures the scenarios of one group in this process, and prints the figures as JSON.
 //
-//   node measure.js PLUGIN.wasm GROUP [ROUNDS] [--plain]
+//   node measure.js PLUGIN.wasm GOFLOOR.wasm GROUP [ROUNDS] [--plain]
 
 import {readFileSync} from 'node:fs';
 import {parseArgs} from 'node:util';
@@ -8,7 +8,7 @@ import {subjects} from './subjects.js';
 import {groups} from './scenarios.js';
 import {median, quantile} from './statistics.js';
 
-const {positionals: [plugin, name, roundsText = '41'], values: {plain}} = parseArgs({
+const {positionals: [plugin, goFloor, name, roundsText = '41'], values: {plain}} = parseArgs({
   allowPositionals: true, options: {plain: {type: 'boolean', default: false}},
 });
 const group = groups.find(g => g[0] === name);
@@ -24,8 +24,8 @@ function time(subject, count) {
   return now() - start;
 }
 
-const all = await subjects(readFileSync(plugin), group, plain);
-const everything = all.flatMap(s => [s.weir, s.floor, s.nothing]);
+const all = await subjects(readFileSync(plugin), readFileSync(goFloor), group, plain);
+const everything = all.flatMap(s => [s.weir, s.floor, s.nothing, ...(s.goFloor ? [s.goFloor] : [])]);
 
 for (let spent = 0; spent < warmupNanos;) for (const s of everything) spent += time(s, 500) / everything.length;
 for (const s of everything) {
@@ -62,6 +62,7 @@ process.stdout.write(JSON.stringify(all.map((s, i) => ({
   title: s.title,
   ratio: spread(pairs(s.weir, s.floor, (a, b) => a / b)),
   moreNanos: spread(pairs(s.weir, s.floor, (a, b) => a - b)),
+  ...(s.goFloor ? {goRatio: spread(pairs(s.goFloor, s.floor, (a, b) => a / b))} : {}),
   nanos: {weir: median(s.weir.nanos), floor: median(s.floor.nanos), nothing: median(s.nothing.nanos)},
   // The time of the group's other scenarios relative to the first, which ran in turns with them.
   ...(i > 0 ? {toFirst: {name: all[0].name, ...spread(pairs(s.weir, all[0].weir, (a, b) => a / b))}} : {}),

@@ -16,12 +16,13 @@ import {median} from './statistics.js';
 const here = new URL('.', import.meta.url), bench = new URL('..', here);
 const {values: options} = parseArgs({options: {
   plugin: {type: 'string', default: new URL('../dist/weir.wasm', bench).pathname},
+  gofloor: {type: 'string', default: new URL('../dist/gofloor.wasm', bench).pathname},
   weir: {type: 'string', default: new URL('../dist/weir', bench).pathname},
   rounds: {type: 'string', default: '41'}, only: {type: 'string'}, long: {type: 'string', default: '0'},
   dry: {type: 'boolean', default: false},
 }});
-for (const file of [options.plugin, options.weir]) {
-  if (!existsSync(file)) throw new Error(`no ${file}: run make build`);
+for (const file of [options.plugin, options.gofloor, options.weir]) {
+  if (!existsSync(file)) throw new Error(`no ${file}: run make build dist/gofloor.wasm`);
 }
 
 /** Runs a file of this folder, and gives what it printed, a JSON value on each line. */
@@ -40,9 +41,9 @@ const figures = {
 
 for (const [name] of groups.filter(g => options.only === undefined || g.includes(options.only))) {
   say(`measuring ${name}`);
-  const measured = node([], 'measure.js', options.plugin, name, options.rounds)[0];
-  node([], 'measure.js', options.plugin, name, options.rounds, '--plain')[0].forEach((s, i) => {
-    measured[i].plain = {ratio: s.ratio, moreNanos: s.moreNanos, nanos: s.nanos};
+  const measured = node([], 'measure.js', options.plugin, options.gofloor, name, options.rounds)[0];
+  node([], 'measure.js', options.plugin, options.gofloor, name, options.rounds, '--plain')[0].forEach((s, i) => {
+    measured[i].plain = {ratio: s.ratio, goRatio: s.goRatio, moreNanos: s.moreNanos, nanos: s.nanos};
   });
   figures.scenarios.push(...measured);
 }

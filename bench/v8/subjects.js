@@ -17,13 +17,15 @@ const freshHost = () => import(`./host.js?${hosts++}`);
  * Starts VMs of the filters for each scenario, and brings them to where measuring starts.
  *
  * @param {Uint8Array} plugin
+ * @param {Uint8Array} goFloor the floor filter in Go
  * @param {string[]} names of scenarios
  * @param {boolean} plain whether the host is one that makes strings of everything
  */
-export async function subjects(plugin, names, plain) {
+export async function subjects(plugin, goFloor, names, plain) {
   const modules = {
     weir: new WebAssembly.Module(plugin),
     floor: new WebAssembly.Module(await assemble('floor')),
+    goFloor: new WebAssembly.Module(goFloor),
     nothing: new WebAssembly.Module(await assemble('nothing')),
   };
   const all = [];
@@ -55,9 +57,11 @@ async function compared(modules, name, scenario, plain) {
   const {counted, floor} = await leastFor(modules.weir, name, scenario);
   const weir = await startPlugin(modules.weir, scenario, {plain});
   const least = await startVM(modules.floor, scenario, {...floor, plain});
+  const {match, writes = true, key = true} = scenario.floor;
+  const inGo = match === undefined && key && writes && scenario.expect === 'allowed' ? await startVM(modules.goFloor, scenario, {...floor, plain}) : undefined;
   const nothing = await startVM(modules.nothing, scenario, {configuration: bytes(''), plain});
   return {
-    name, title: scenario.title, weir, floor: least, nothing, calls: counted.calls, pageBytes: counted.pageBytes,
+    name, title: scenario.title, weir, floor: least, goFloor: inGo, nothing, calls: counted.calls, pageBytes: counted.pageBytes,
     floorCalls: count(await startVM(modules.floor, scenario, {...floor, count: true})).calls,
     /** Throws unless every request since the last call got what the scenario expects. */
     check() {
