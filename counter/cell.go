@@ -55,6 +55,7 @@ type Cell struct {
 	others []byte
 	// claimed are the others as they were before Claim.
 	claimed []byte
+	before  []byte       // a payload before Count
 	other   window.State // scratch
 }
 
@@ -100,18 +101,37 @@ func (c *Cell) loadOwn(payload []byte) (loaded bool) {
 	return at == len(payload)
 }
 
-// Count takes cost hits in the payload, in place, and reports true, if it is the entry of a rule that has one limit, synchronises with
-// nobody and gives nothing back, and the limit is as simple as [window.Codec.Count] wants it. The cell is then as it would be after Load,
-// Advance and Take, and the payload as Append would have written it. Else the payload is as it was, and the cell of no use.
+// Count takes cost hits in the payload, in place, and reports true, if it is the entry of a rule that does not synchronise, and all of its
+// limits are as simple as [window.Codec.Count] wants them. The cell is then as it would be after Load, Advance and Take, and the payload as
+// Append would have written it. Else the payload is as it was, and the cell of no use.
 func (c *Cell) Count(rule *Rule, payload []byte, now int64, cost uint64) (counted bool) {
-	if c.rule != rule || len(c.States) != 1 || len(rule.codecs) != 1 || len(payload) == 0 || payload[0] != 0 || rule.Synced() || rule.Revocable {
+	if c.rule != rule || len(c.States) != len(rule.codecs) || len(payload) == 0 || rule.Synced() || payload[0] != 0 != rule.Revocable ||
+		payload[0]&^revocableFlag != 0 {
 		return false
 	}
-	c.synced, c.revocable, c.others = false, false, c.others[:0]
+	c.synced, c.revocable, c.others = false, rule.Revocable, c.others[:0]
 	if !c.lease.none() {
 		c.lease = Lease{}
 	}
-	return rule.codecs[0].Count(payload[1:], &c.States[0], now, cost)
+	if len(rule.codecs) == 1 {
+		return rule.codecs[0].Count(payload[1:], true, &c.States[0], now, cost) != 0
+	}
+	return c.countAll(payload, now, cost)
+}
+
+// countAll is Count of several limits, which are all counted or none.
+func (c *Cell) countAll(payload []byte, now int64, cost uint64) (counted bool) {
+	c.before = append(c.before[:0], payload...)
+	at, last := 1, len(c.rule.codecs)-1
+	for i := range c.rule.codecs {
+		length := c.rule.codecs[i].Count(payload[at:], i == last, &c.States[i], now, cost)
+		if length == 0 {
+			copy(payload, c.before)
+			return false
+		}
+		at += length
+	}
+	return true
 }
 
 // loadSync decodes what comes before the states of a synced entry, and returns its length; 0 if that makes no sense.

@@ -299,48 +299,58 @@ func FuzzCell(f *testing.F) {
 // Hits are only counted in place where nothing else has to be known, and then as they are elsewhere.
 func TestCountInPlace(t *testing.T) {
 	t.Parallel()
-	one := []window.Limit{perMinute(10)}
+	one, two := []window.Limit{perMinute(10)}, []window.Limit{perMinute(10), perHour(7)}
+	firstHit := window.Limit{Shape: shape(window.FirstHitWindow, minute), Max: 10}
 	for name, test := range map[string]struct {
 		rule *Rule
 		want bool
 	}{
-		"one limit":     {&Rule{Limits: one}, true},
-		"two limits":    {&Rule{Limits: []window.Limit{perMinute(10), perHour(10)}}, false},
-		"synchronised":  {&Rule{Limits: one, SyncRate: second}, false},
-		"several rules": {&Rule{Limits: one, Revocable: true}, false},
-		"another kind":  {&Rule{Limits: []window.Limit{{Shape: shape(window.FirstHitWindow, minute), Max: 10}}}, false},
+		"one limit":           {&Rule{Limits: one}, true},
+		"two limits":          {&Rule{Limits: two}, true},
+		"several rules":       {&Rule{Limits: two, Revocable: true}, true},
+		"synchronised":        {&Rule{Limits: one, SyncRate: second}, false},
+		"another kind":        {&Rule{Limits: []window.Limit{firstHit}}, false},
+		"another kind behind": {&Rule{Limits: []window.Limit{perMinute(10), firstHit}}, false},
 	} {
 		test.rule.Compile()
 		c, want := load(t, test.rule, nil), &Cell{}
 		c.Advance(monday)
 		c.Take(2)
 		payload := c.Append(nil, monday)
+		unchanged := func(payload []byte, rule *Rule, cost uint64, what string) {
+			before := bytes.Clone(payload)
+			if c.Count(rule, payload, monday+second, cost) || !bytes.Equal(payload, before) {
+				t.Errorf("%s: counted in %x %s, which is %x now", name, before, what, payload)
+			}
+		}
+		for flags := range 256 {
+			if byte(flags) != payload[0] || !test.want {
+				unchanged(append([]byte{byte(flags)}, payload[1:]...), test.rule, 3, "of other flags")
+			}
+		}
+		unchanged(append(bytes.Clone(payload), payload[1:]...), test.rule, 3, "with more limits")
+		unchanged(payload[:len(payload)-1], test.rule, 3, "that ends early")
+		unchanged(nil, test.rule, 3, "that isn't there")
+		unchanged(payload, &Rule{Limits: test.rule.Limits}, 3, "of another rule")
+		if len(test.rule.Limits) == 2 {
+			unchanged(payload, test.rule, 6, "without room in the second limit")
+		}
+		unchanged(payload, test.rule, 9, "without room")
 		before := bytes.Clone(payload)
 		if got := c.Count(test.rule, payload, monday+second, 3); got != test.want {
 			t.Errorf("%s: counted %v", name, got)
 		} else if !got {
-			if !bytes.Equal(payload, before) {
-				t.Errorf("%s: not counted, but changed", name)
-			}
-			if payload[0] = 0; c.Count(test.rule, payload, monday+second, 3) {
-				t.Errorf("%s: counted in an entry of another configuration", name)
-			}
 			continue
 		}
 		want.Load(test.rule, before)
 		want.Advance(monday + second)
 		want.Take(3)
-		if encoded := want.Append(nil, monday+second); !bytes.Equal(payload, encoded) || !equal(sums(c), 5) {
+		if encoded := want.Append(nil, monday+second); !bytes.Equal(payload, encoded) || !equal(sums(c), sums(want)...) {
 			t.Errorf("%s: got %x and %v, want %x", name, payload, sums(c), encoded)
 		}
-		for _, flags := range []byte{syncedFlag, revocableFlag, leaseFlag, 1 << 7} {
-			other := append([]byte{flags}, payload[1:]...)
-			if c.Count(test.rule, other, monday+second, 1) {
-				t.Errorf("%s: counted in an entry of flags %x", name, flags)
-			}
-		}
-		if c.Count(test.rule, payload, monday+second, 6) || c.Count(test.rule, nil, monday, 1) || c.Count(&Rule{Limits: one}, payload, monday, 1) {
-			t.Error("counted what has no room, in nothing, or for another rule")
+		c.GiveBack(c.Numbers(nil), 3)
+		if again := load(t, test.rule, before); !equal(sums(c), sums(again)...) {
+			t.Errorf("%s: given back to %v, want %v", name, sums(c), sums(again))
 		}
 	}
 }

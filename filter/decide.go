@@ -51,10 +51,24 @@ func (p *plugin) decide(matches []match, now int64) counter.Verdict {
 			}
 		}
 	}
+	if verdict != counter.Allowed {
+		for i := range matches {
+			if m := &matches[i]; m.counted {
+				m.uncount()
+			}
+		}
+	}
 	if verdict == counter.Rejected {
 		p.countRejected(matches, now)
 	}
 	return verdict
+}
+
+// uncount takes hits back that are in the slot only. It may not be written then, but nobody does before it is read again.
+func (m *match) uncount() {
+	m.counted = false
+	m.numbers = m.cell.Numbers(m.numbers[:0])
+	m.cell.GiveBack(m.numbers, m.cost)
 }
 
 // countRejected counts the hits of a rejected request where the rule that has rejected it wants that.

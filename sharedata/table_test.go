@@ -328,7 +328,7 @@ func TestPagesShrink(t *testing.T) {
 				continue
 			}
 			s.Payload()[0] = 7
-			written := false
+			var written bool
 			if in == "place" {
 				written = small.Rewrite(&s, meta, now)
 			} else {

@@ -407,49 +407,49 @@ func (c *Codec) Decode(b []byte, s *State) (length int) {
 	return max(length, 0)
 }
 
-// Count counts cost hits in the state that is all of b, in place, if that is as simple as it is for nearly every request: a plain window
-// of the clock that goes on at now, where the hits have room and take no more bytes. Then b is what [Codec.Decode], [Limit.Advance],
-// [Limit.Take] and [Codec.Append] would have made of it, and s tells the same. In all other cases it reports false: b is as it was, and s
-// of no use.
-func (c *Codec) Count(b []byte, s *State, now int64, cost uint64) (counted bool) {
+// Count counts cost hits in the state at the beginning of b, in place, if that is as simple as it is for nearly every request: a plain
+// window of the clock that goes on at now, where the hits have room and take no more bytes. Then b is what [Codec.Decode],
+// [Limit.Advance], [Limit.Take] and [Codec.Append] would have made of it, and s tells the same. It returns the state's length, and in all
+// other cases 0: b is as it was, and s of no use. Of the last state of several nothing may follow.
+func (c *Codec) Count(b []byte, last bool, s *State, now int64, cost uint64) (length int) {
 	if !c.plain || len(b) < c.length+9 || (binary.LittleEndian.Uint64(b)^c.head[0])&c.mask[0] != 0 {
-		return false
+		return 0
 	}
 	body := b[c.length:]
 	newest := binary.LittleEndian.Uint64(body)
 	ends := (newest/uint64(c.limit.Width) + 1) * uint64(c.limit.Width)
 	if newest > uint64(now) || uint64(now) >= ends || now > maxTime || cost > MaxHits {
-		return false
+		return 0
 	}
 	current, at := sum(body, 8)
 	previous, end := uint64(0), at
 	if c.limit.Kind == SlidingWindow {
 		previous, end = sum(body, at)
 	}
-	if end != len(body) {
-		return false
+	if end == wrong || last && end != len(body) {
+		return 0
 	}
 	s.Newest, s.Start, s.ends, s.Buckets = now, 0, int64(ends), s.Buckets[:0]
 	s.Hits[0], s.Hits[1] = Hits{Total: current}, Hits{Total: previous}
 	if !c.limit.Allows(s, cost) {
-		return false
+		return 0
 	}
 	current += cost
 	switch at {
 	case 9:
 		if current >= 1<<7 {
-			return false
+			return 0
 		}
 		body[8] = byte(current)
 	case 10:
 		if current >= 1<<14 {
-			return false
+			return 0
 		}
 		body[8], body[9] = byte(current)|0x80, byte(current>>7)
 	default:
-		return false
+		return 0
 	}
 	s.Hits[0].Total = current
 	binary.LittleEndian.PutUint64(body, uint64(now))
-	return true
+	return c.length + end
 }

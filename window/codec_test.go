@@ -110,14 +110,16 @@ func TestCountInPlace(t *testing.T) {
 
 		c := l.Codec(synced)
 		b, got := bytes.Clone(before), State{Buckets: make([]Bucket, 1), Hits: [2]Hits{{Lease: 3}, {Diff: 2}}}
-		if !c.Count(b, &got, now, hits) {
+		if c.Count(b, true, &got, now, hits) == 0 {
 			if !bytes.Equal(b, before) {
 				t.Fatalf("%+v: %x is not counted in, but is %x now", l, before, b)
 			}
 			continue
 		}
-		if more := append(bytes.Clone(before), 0); c.Count(more, &State{}, now, hits) {
-			t.Fatalf("%+v: %x is counted in, though something follows the state", l, more)
+		for _, last := range []bool{false, true} {
+			if more := append(bytes.Clone(before), 0); c.Count(more, last, &State{}, now, hits) == len(before) == last {
+				t.Fatalf("%+v: %x is counted in %v, though something follows the state", l, more, !last)
+			}
 		}
 		var want State
 		c.Decode(before, &want)
@@ -155,7 +157,7 @@ func FuzzCount(f *testing.F) {
 			c := l.Codec(false)
 			var got, want State
 			b := bytes.Clone(before)
-			if !c.Count(b, &got, now, hits) {
+			if c.Count(b, true, &got, now, hits) == 0 {
 				if !bytes.Equal(b, before) {
 					t.Fatalf("%x is not counted in, but is %x now", before, b)
 				}
