@@ -684,6 +684,7 @@ func (s *syncer) settleKey(b *batch) {
 	p.metrics.givenUp.count()
 }
 
+//go:noinline
 func (s *syncer) finish(b *batch) {
 	for i := range s.batches {
 		if s.batches[i] == b {

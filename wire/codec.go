@@ -44,8 +44,8 @@ func AppendPushHeader(dst []byte, namespace string, node, sender, sequence, floo
 	dst = append(dst, namespace...)
 	dst = binary.LittleEndian.AppendUint64(dst, node)
 	dst = binary.LittleEndian.AppendUint64(dst, sender)
-	dst = binary.AppendUvarint(dst, sequence)
-	dst = binary.AppendUvarint(dst, floor)
+	dst = appendUvarint(dst, sequence)
+	dst = appendUvarint(dst, floor)
 	// Two fixed bytes, so that a sender can write the count when it knows it.
 	return binary.LittleEndian.AppendUint16(dst, uint16(count))
 }
@@ -59,25 +59,30 @@ func SetCount(message []byte, head, count int) {
 func AppendItem(dst []byte, item *Item) []byte {
 	dst = appendCounter(append(dst, isItem), &item.Counter)
 	if item.Kind == kindBuckets || item.Kind == kindTokens {
-		dst = binary.AppendUvarint(dst, item.Limit)
+		dst = appendUvarint(dst, item.Limit)
 	}
 	aged := item.Kind == kindBuckets
 	dst = appendWindows(dst, item.Newest, len(item.Hits), aged)
 	for i, h := range item.Hits {
 		if aged {
-			dst = binary.AppendUvarint(dst, item.Ages[i])
+			dst = appendUvarint(dst, item.Ages[i])
 		}
 		dst = binary.AppendVarint(dst, h)
 	}
 	return dst
 }
 
+// appendUvarint is binary.AppendUvarint, out of line: inlined, it would be most of the package.
+//
+//go:noinline
+func appendUvarint(dst []byte, v uint64) []byte { return binary.AppendUvarint(dst, v) }
+
 func appendCounter(dst []byte, c *Counter) []byte {
 	dst = append(dst, c.ID[:]...)
 	dst = append(dst, c.Kind, c.Ordinal)
-	dst = binary.AppendUvarint(dst, c.WidthMillis)
+	dst = appendUvarint(dst, c.WidthMillis)
 	if c.Kind == kindBuckets {
-		dst = binary.AppendUvarint(dst, c.Precision)
+		dst = appendUvarint(dst, c.Precision)
 	}
 	return dst
 }
@@ -89,17 +94,17 @@ func AppendTake(dst []byte, t *Take) []byte {
 		head = isLease
 	}
 	dst = append(dst, head)
-	dst = binary.AppendUvarint(dst, t.Least)
-	dst = binary.AppendUvarint(dst, t.Most)
+	dst = appendUvarint(dst, t.Least)
+	dst = appendUvarint(dst, t.Most)
 	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(t.Rooms)))
 	for i := range t.Rooms {
 		r := &t.Rooms[i]
 		dst = appendCounter(dst, &r.Counter)
-		dst = binary.AppendUvarint(dst, r.Limit)
+		dst = appendUvarint(dst, r.Limit)
 		if r.Kind == kindTokens {
-			dst = binary.AppendUvarint(dst, r.Burst)
+			dst = appendUvarint(dst, r.Burst)
 		}
-		dst = binary.AppendUvarint(dst, r.Cost)
+		dst = appendUvarint(dst, r.Cost)
 		flags := byte(0)
 		if r.CountRejected {
 			flags = countRejected
@@ -111,12 +116,12 @@ func AppendTake(dst []byte, t *Take) []byte {
 
 // appendWindows begins a list of windows: their number times two, plus one if they have ages.
 func appendWindows(dst []byte, newest uint64, count int, aged bool) []byte {
-	dst = binary.AppendUvarint(dst, newest)
+	dst = appendUvarint(dst, newest)
 	head := uint64(count) << 1
 	if aged {
 		head |= 1
 	}
-	return binary.AppendUvarint(dst, head)
+	return appendUvarint(dst, head)
 }
 
 // AppendPush appends a whole push.
@@ -135,7 +140,7 @@ func AppendPush(dst []byte, p *Push) []byte {
 func AppendAnswer(dst []byte, a *Answer) []byte {
 	dst = append(dst, answerVersion)
 	dst = binary.LittleEndian.AppendUint64(dst, a.NowNanos)
-	dst = binary.AppendUvarint(dst, a.Nodes)
+	dst = appendUvarint(dst, a.Nodes)
 	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(a.Totals)))
 	for i := range a.Totals {
 		dst = appendTotal(dst, &a.Totals[i])
@@ -143,7 +148,7 @@ func AppendAnswer(dst []byte, a *Answer) []byte {
 	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(a.Grants)))
 	for i := range a.Grants {
 		g := &a.Grants[i]
-		dst = binary.AppendUvarint(dst, g.Units)
+		dst = appendUvarint(dst, g.Units)
 		dst = binary.LittleEndian.AppendUint64(dst, g.AtNanos)
 		dst = binary.LittleEndian.AppendUint16(dst, uint16(len(g.Totals)))
 		for j := range g.Totals {
@@ -158,9 +163,9 @@ func appendTotal(dst []byte, t *Total) []byte {
 	dst = appendWindows(dst, t.Newest, len(t.Hits), aged)
 	for i, h := range t.Hits {
 		if aged {
-			dst = binary.AppendUvarint(dst, t.Ages[i])
+			dst = appendUvarint(dst, t.Ages[i])
 		}
-		dst = binary.AppendUvarint(dst, h)
+		dst = appendUvarint(dst, h)
 	}
 	return dst
 }
@@ -327,6 +332,7 @@ type reader struct {
 	err  error
 }
 
+//go:noinline
 func (r *reader) fail(reason string) {
 	if r.err == nil {
 		r.err = &formatError{offset: r.pos, reason: reason}
