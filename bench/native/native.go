@@ -78,25 +78,26 @@ func (o *options) wants(part string) bool { return o.only == "" || o.only == par
 
 func run(ctx context.Context, o *options) (err error) {
 	all := figures{Machine: machine{Go: runtime.Version(), OS: runtime.GOOS, Architecture: runtime.GOARCH, CPUs: runtime.NumCPU()}, Rounds: o.rounds}
+	var floors *floors
+	if o.wants(partWazero) || o.wants(partProxy) {
+		// First, as it is what may be missing.
+		if floors, err = exportFloors(ctx, o); err != nil {
+			return err
+		}
+	}
 	if o.wants(partPackages) {
 		if all.Packages, err = measurePackages(ctx, o); err != nil {
 			return err
 		}
 	}
-	if o.wants(partWazero) || o.wants(partProxy) {
-		floors, err := exportFloors(ctx, o)
-		if err != nil {
-			return err
+	if o.wants(partWazero) {
+		if all.Wazero, err = measureWazero(ctx, o, floors); err != nil {
+			return fmt.Errorf("wazero: %w", err)
 		}
-		if o.wants(partWazero) {
-			if all.Wazero, err = measureWazero(ctx, o, floors); err != nil {
-				return fmt.Errorf("wazero: %w", err)
-			}
-		}
-		if o.wants(partProxy) {
-			if all.Proxy, err = measureProxy(ctx, o, floors.Nothing); err != nil {
-				return fmt.Errorf("weir run: %w", err)
-			}
+	}
+	if o.wants(partProxy) {
+		if all.Proxy, err = measureProxy(ctx, o, floors.Nothing); err != nil {
+			return fmt.Errorf("weir run: %w", err)
 		}
 	}
 	fmt.Print(&all)

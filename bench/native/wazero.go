@@ -37,6 +37,9 @@ type scenario struct {
 
 // exportFloors has Node assemble the floor filters.
 func exportFloors(ctx context.Context, o *options) (*floors, error) {
+	if _, err := os.Stat(filepath.Join(o.dir, "v8", "node_modules")); err != nil {
+		return nil, fmt.Errorf("floor filters, which Node assembles: %w: run make bench/v8/node_modules", err)
+	}
 	command := exec.CommandContext(ctx, "node", append([]string{filepath.Join(o.dir, "v8", "export.js"), o.plugin}, wazeroScenarios...)...)
 	command.Stderr = os.Stderr
 	output, err := command.Output()
