@@ -374,3 +374,39 @@ func TestSlotIsUsedAgain(t *testing.T) {
 		t.Error("nothing can be written there any more")
 	}
 }
+
+// proxyData hands out its own memory where it gets no buffer, as a VM does.
+type proxyData struct {
+	*fakeData
+	returned []byte
+}
+
+func (d *proxyData) Get(key, buffer []byte) ([]byte, uint32, bool) {
+	if cap(buffer) > 0 {
+		return d.fakeData.Get(key, buffer)
+	}
+	value, cas, found := d.fakeData.Get(key, d.returned)
+	return value, cas, found
+}
+
+// Slots that were never used before keep what they have read apart.
+func TestNewSlotsAreApart(t *testing.T) {
+	t.Parallel()
+	data := newFakeData()
+	table := open(t, data, 100)
+	var s Slot
+	keys := []string{"a", "b", "c", "d", "e", "f"}
+	for _, key := range keys {
+		put(table, &s, key, []byte(key), Meta{ExpiresNanos: now + second}, now)
+	}
+	table = open(t, &proxyData{data, make([]byte, 0, 4096)}, 100)
+	slots := make([]Slot, len(keys))
+	for i, key := range keys {
+		table.Read(&slots[i], table.Address([]byte(key)))
+	}
+	for i, key := range keys {
+		if string(slots[i].Payload()) != key {
+			t.Errorf("got %q, want %q", slots[i].Payload(), key)
+		}
+	}
+}
