@@ -379,3 +379,19 @@ func TestCellIsUsedAgain(t *testing.T) {
 		t.Errorf("counted in %x: synced %v, %+v", payload, c.synced, c.lease)
 	}
 }
+
+// An entry that claims to be of a configuration that does not synchronise, but has states of one that does, is synchronised by a rule
+// that does, and tells nothing of the entry before.
+func TestUnsyncedEntryOfSyncedStates(t *testing.T) {
+	t.Parallel()
+	rule := &Rule{Limits: []window.Limit{perMinute(10)}, SyncRate: second}
+	rule.Compile()
+	c := load(t, rule, nil)
+	c.Identify([16]byte{1})
+	c.Advance(monday)
+	c.Take(1)
+	other := append([]byte{0}, c.Append(nil, monday)[1+syncSize:]...)
+	if !c.Load(rule, other) || !c.synced || c.Sync() != (Sync{}) {
+		t.Errorf("synced %v, %+v", c.synced, c.Sync())
+	}
+}
