@@ -87,6 +87,8 @@ func (c *Cell) loadOwn(payload []byte) (loaded bool) {
 		if at = c.loadSync(payload); at == 0 {
 			return false
 		}
+	} else if rule.Synced() {
+		return false
 	} else if !c.lease.none() {
 		c.lease = Lease{}
 	}

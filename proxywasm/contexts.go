@@ -47,7 +47,6 @@ func (c *contexts) put(id uint32, stream types.HttpContext) {
 }
 
 // settle puts a stream into the table.
-
 func (c *contexts) settle(id uint32, stream types.HttpContext) {
 	if 2*(c.used+1) > len(c.ids) {
 		c.grow()

@@ -78,8 +78,15 @@ func Property(path string) (property []byte, ok bool) { return host.Property(pat
 // Get implements sharedata.Data.
 func (*SharedData) Get(key, buffer []byte) (data []byte, cas uint32, found bool) {
 	data, cas, found = host.GetSharedData(key)
+	if cap(buffer) == 0 {
+		// As in a VM, it is valid until the next call.
+		scratch = append(scratch[:0], data...)
+		return scratch, cas, found
+	}
 	return append(buffer[:0], data...), cas, found
 }
+
+var scratch []byte
 
 // Set implements sharedata.Data.
 func (*SharedData) Set(key, value []byte, cas uint32) (written bool) {

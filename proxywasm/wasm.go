@@ -261,7 +261,7 @@ func abiVersion() {}
 //go:wasmexport proxy_on_memory_allocate
 func allocate(size uint32) unsafe.Pointer {
 	if int(size) > len(vm.returned) {
-		vm.returned = make([]byte, 2*size) // pages grow
+		vm.returned = make([]byte, int(size)+int(size)/4) // pages grow
 	}
 	return unsafe.Pointer(unsafe.SliceData(vm.returned))
 }

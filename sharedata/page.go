@@ -17,6 +17,8 @@ const (
 	expiresAt     = 4
 	fingerprintAt = 8
 	payloadAt     = 24
+	// usualPage is the memory that a slot begins with, in bytes.
+	usualPage = 512
 	// maxEntry is what the length can say.
 	maxEntry = 1<<16 - 1
 	// MaxPayload is the longest payload that Write takes.
@@ -51,6 +53,9 @@ func (t *Table) Read(s *Slot, a Address) (found bool) {
 	}
 	number, digits := t.page(a), (*[numberSize]byte)(s.name[len(s.name)-numberSize:])
 	digits[0], digits[1], digits[2] = byte(number>>16), byte(number>>8), byte(number)
+	if s.page == nil {
+		s.page = make([]byte, 0, usualPage) // what Get returns without a buffer is not the slot's
+	}
 	if page, cas, exists := t.data.Get(s.name, s.page); exists {
 		s.page, s.cas = page, cas
 	} else {

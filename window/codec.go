@@ -442,7 +442,7 @@ func (c *Codec) Count(b []byte, last bool, s *State, now int64, cost uint64) (le
 		}
 		body[8] = byte(current)
 	case 10:
-		if current >= 1<<14 {
+		if current < 1<<7 || current >= 1<<14 {
 			return 0
 		}
 		body[8], body[9] = byte(current)|0x80, byte(current>>7)
