@@ -38,6 +38,10 @@ type take struct {
 	// lease tells that the hits are for the key's entry.
 	lease   bool
 	waiters []waiter
+	// The answer's: whether it was taken in, with hits, and how many waiters have been told.
+	landed  bool
+	granted bool
+	told    int
 }
 
 // claimant is a key of a take.
@@ -122,6 +126,13 @@ func (s *syncer) recycle(t *take) {
 	if len(s.spare) < maxIdleTakes {
 		clear(t.parts)
 		clear(t.waiters)
+		// A key that many wait for would leave its room to each of them in turn.
+		if cap(t.waiters) > maxIdleParts {
+			t.waiters = nil
+		}
+		if cap(t.parts) > maxIdleParts {
+			t.parts = nil
+		}
 		s.spare = append(s.spare, t)
 	}
 }
@@ -200,57 +211,80 @@ func (s *syncer) unwish(t *take) {
 	}
 }
 
-// askAll sends the wishes, if not too many callouts are out that somebody waits for, for as long as that may take. It decides no stream,
-// as one may be being decided: the ticks to come do so if a callout fails at once.
+// askAll has callouts take the wishes along, if not too many are out that somebody waits for, for as long as that may take. A callout
+// that isn't full waits for the wishes that there was no time for: as there may be few of them, small ones would make all others wait. It
+// decides no stream, as one may be being decided: the ticks to come do so if a callout fails at once.
 func (s *syncer) askAll() {
-	deadline := s.plugin.now() + askNanos
-	if len(s.wishes) > 0 && s.asking < maxAsking {
-		s.dropUnwanted()
-	}
-	for late := false; len(s.wishes) > 0 && s.asking < maxAsking && !late; {
-		b := s.newBatch()
-		now := s.plugin.now()
+	if len(s.wishes) > 0 {
+		start := proxywasm.Now()
+		deadline := s.until
+		if deadline == 0 {
+			deadline = start + askNanos
+		}
 		n := 0
-		for ; n < len(s.wishes); n++ {
-			t := s.wishes[n]
-			if n > 0 && (len(b.body) >= batchBytes || b.answers >= answerBytes || len(b.items)+b.rooms+2*t.rooms() > wire.MaxItems) {
-				break
+		for late := start >= deadline; n < len(s.wishes) && s.asking < maxAsking && !late; late = s.late(n, deadline) {
+			if t := s.wishes[n]; !t.wanted() {
+				s.unwish(t)
+				s.recycle(t)
+			} else if !s.takeAlong(t, start+s.link.offset) {
+				s.ask()
+				continue
 			}
-			if late = s.late(n, deadline); late {
-				break
-			}
-			s.claimAlong(b, t, now)
-			s.addTake(b, t, now)
-			s.unwish(t)
+			n++
 		}
 		rest := copy(s.wishes, s.wishes[n:])
 		clear(s.wishes[rest:])
 		s.wishes = s.wishes[:rest]
-		b.asking = true
-		s.asking++
-		s.post(b)
+	}
+	if len(s.wishes) == 0 {
+		s.ask()
 	}
 	s.hurry(s.hurried || len(s.wishes)+len(s.released) > 0)
 }
 
-// dropUnwanted drops the wishes that nobody waits for any more.
-func (s *syncer) dropUnwanted() {
-	kept := s.wishes[:0]
-	for _, t := range s.wishes {
-		if t.wanted() {
-			kept = append(kept, t)
-		} else {
-			s.unwish(t)
+// takeAlong has the open callout take a wish along. It reports false if that has no room for it.
+func (s *syncer) takeAlong(t *take, now int64) bool {
+	b := s.open
+	if b == nil {
+		b = s.newBatch()
+		s.open = b
+	}
+	if len(b.takes) > 0 && (len(b.body) >= batchBytes || b.answers >= answerBytes || len(b.items)+b.rooms+2*t.rooms() > wire.MaxItems) {
+		return false
+	}
+	s.claimAlong(b, t, now)
+	s.addTake(b, t, now)
+	s.unwish(t)
+	return true
+}
+
+// ask sends the open callout, if there is one.
+func (s *syncer) ask() {
+	if b := s.open; b != nil {
+		s.open = nil
+		b.asking = true
+		s.asking++
+		s.post(b)
+	}
+}
+
+// putOff closes the open callout, if there is one, without sending it. Nobody waits for it any more.
+func (s *syncer) putOff() {
+	if b := s.open; b != nil {
+		s.open = nil
+		b.close()
+		b.state, b.retryAt = failed, 0
+		for _, t := range b.takes {
+			s.unanswered(t)
 		}
 	}
-	clear(s.wishes[len(kept):])
-	s.wishes = kept
 }
 
 // dropWishes drops all wishes, as the backend can't be asked.
 func (s *syncer) dropWishes() {
+	s.putOff()
+	clear(s.wished) // they all are wishes
 	for _, t := range s.wishes {
-		s.unwish(t)
 		s.unanswered(t)
 	}
 	clear(s.wishes)
@@ -296,12 +330,34 @@ func (s *syncer) addTake(b *batch, t *take, now int64) {
 	b.takes = append(b.takes, t)
 }
 
-// settleTake takes in the grant of a batch's next take, and lets the streams go on that wait for it.
-func (s *syncer) settleTake(b *batch) {
-	t := b.takes[b.taken]
-	b.taken++
+// settleTake takes in the grant of a batch's next take, or lets the next of the streams go on that wait for it: there may be many. It
+// tells whether that was all.
+func (s *syncer) settleTake(b *batch, t *take) (done bool) {
+	if !t.landed {
+		t.landed = true
+		s.takeGrant(b, t)
+		return len(t.waiters) == 0 || !t.lease
+	}
+	for t.told < len(t.waiters) {
+		w := t.waiters[t.told]
+		t.told++
+		if !w.waits() {
+			continue
+		}
+		// A request of several rules goes on when it has heard of all, or one had no hits.
+		if w.stream.asked--; w.stream.asked <= 0 || !t.granted {
+			s.retry(w, t.granted)
+			break
+		}
+	}
+	return t.told == len(t.waiters)
+}
+
+// takeGrant takes in the grant of a batch's next take. One for a single request decides that.
+func (s *syncer) takeGrant(b *batch, t *take) {
 	var grant wire.Grant
 	b.reader.NextGrant(&grant)
+	t.granted = grant.Units > 0
 	for i := range t.parts {
 		n := len(t.parts[i].rule.counter.Limits)
 		for j := range n {
@@ -325,22 +381,9 @@ func (s *syncer) settleTake(b *batch) {
 	}
 	if !t.lease {
 		if w := t.waiters[0]; w.waits() {
-			s.decideBy(w, grant.Units > 0)
-		}
-		return
-	}
-	waiters := t.waiters
-	t.waiters = nil
-	for _, w := range waiters {
-		if !w.waits() {
-			continue
-		}
-		// A request of several rules goes on when it has heard of all, or one had no hits.
-		if w.stream.asked--; w.stream.asked <= 0 || grant.Units == 0 {
-			s.retry(w, grant.Units > 0)
+			s.decideBy(w, t.granted)
 		}
 	}
-	t.waiters = waiters // to be used again
 }
 
 // land puts a grant into a key's entry.
@@ -493,31 +536,38 @@ func (s *syncer) unanswered(t *take) {
 	}
 }
 
-// decideReleased decides, without the backend, the streams whose callouts have failed. Call it outside of a stream's callbacks.
-func (s *syncer) decideReleased() {
-	for len(s.released) > 0 {
+// decideReleased decides, without the backend, the streams whose callouts have failed, for as long as that may take. Call it outside of a
+// stream's callbacks.
+func (s *syncer) decideReleased(deadline int64) {
+	for handled := 0; len(s.released) > 0 && !s.late(handled, deadline); handled++ {
 		w := s.released[0]
 		if s.released = s.released[1:]; w.waits() {
 			s.giveUpOn(w)
 		}
 	}
-	s.released = nil
+	if len(s.released) == 0 {
+		s.released = nil
+	}
 }
 
-// giveUpWaiting decides, without the backend, the streams that have waited long enough, and forgets those that are gone.
-func (s *syncer) giveUpWaiting() {
+// giveUpWaiting decides, without the backend, the streams that have waited long enough, and forgets those that are gone. It reports
+// false if there are more.
+func (s *syncer) giveUpWaiting(deadline int64) (done bool) {
 	now := proxywasm.Now()
-	for len(s.waiting) > 0 {
+	for handled := 0; len(s.waiting) > 0; handled++ {
 		switch w := s.waiting[0]; {
 		case !w.waits():
 			s.waiting = s.waiting[1:]
+		case s.late(handled, deadline):
+			return false
 		case now >= w.stream.waitUntil || w.stream.waitUntil-now > s.timeout():
 			s.giveUpOn(w)
 		default:
-			return
+			return true
 		}
 	}
 	s.waiting = nil
+	return true
 }
 
 // giveUpOn decides a waiting stream without the backend.

@@ -516,3 +516,218 @@ func TestCalloutRefusedWhileOthersWait(t *testing.T) {
 		t.Errorf("%d of 10 wait for nothing", n)
 	}
 }
+
+// shortly has a callback run that must not take much longer than a tick may.
+func (w *world) shortly(what string, callback func()) {
+	w.t.Helper()
+	start := w.now
+	callback()
+	if took := time.Duration(w.now - start); took > 7*time.Millisecond/4 {
+		w.t.Errorf("%s took %v", what, took)
+	}
+}
+
+// Many requests may wait for one key. Whatever becomes of its callouts they go on a little at a time, each once, and soon.
+func TestManyWaitersGoOnALittleAtATime(t *testing.T) {
+	const requests = 3000
+	for name, test := range map[string]struct {
+		status int // of all answers, -1 if there is none
+		limit  int
+		others int // requests for as many keys
+	}{
+		"answered": {200, 100_000, 0}, "answered with few hits": {200, 20, 3000}, "refused": {503, 100_000, 0}, "never answered": {-1, 100_000, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 1, 1, synced("1", fmt.Sprintf(`{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": %d, "window": "1h"}]}`, test.limit)))
+			v := w.vms[0]
+			v.settle = nil
+			w.advance(time.Second)
+			var streams []*stream
+			for len(streams) < requests {
+				if s := v.pause("x-user", "ann"); s != nil {
+					streams = append(streams, s)
+				}
+			}
+			for i := range test.others {
+				if s := v.pause("x-user", fmt.Sprint(i)); s != nil {
+					streams = append(streams, s)
+				}
+			}
+			busy(w)
+			from := w.now
+			for rounds := 0; len(v.plugin.sync.waiting) > 0; rounds++ {
+				callouts := v.callouts
+				v.callouts = nil
+				for _, c := range callouts {
+					if answer := w.apply(c.body); test.status > 0 {
+						w.shortly("an answer", func() { v.answer(c, test.status, answer) })
+					}
+				}
+				w.pass(time.Millisecond)
+				w.shortly("a tick", v.tick)
+				if rounds > 1000 {
+					t.Fatalf("%d requests wait for ever", len(v.plugin.sync.waiting))
+				}
+			}
+			for _, s := range streams {
+				if n := v.ended[s.id]; n != 1 {
+					t.Fatalf("a request went on %d times", n)
+				}
+			}
+			// Each of them takes 10 µs or 20, which is from 30 to 60 ms of ticks that work for half of the time.
+			if took, most := time.Duration(w.now-from), time.Duration(v.plugin.sync.timeout())+150*time.Millisecond; took > most {
+				t.Errorf("all went on after %v, want %v at most", took, most)
+			}
+		})
+	}
+}
+
+// A backend that answers in a fifth of the timeout answers in time, though many requests for as many keys wait: callouts take many wishes
+// along, even if a tick has time for a few.
+func TestManyWishesShareCallouts(t *testing.T) {
+	const requests = 4000
+	w := newWorld(t, 1, 1, synced("1", `{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": 3, "window": "1h"}]}`))
+	v := w.vms[0]
+	v.settle = nil
+	w.advance(time.Second)
+	busy(w)
+	for i := range requests {
+		if v.pause("x-user", fmt.Sprint(i)) == nil {
+			t.Fatal("a request does not wait")
+		}
+	}
+	type flying struct {
+		callout
+		at int64
+	}
+	var out []flying
+	callouts := 0
+	for len(v.plugin.sync.waiting) > 0 {
+		for _, c := range v.callouts {
+			out = append(out, flying{c, w.now + v.plugin.sync.timeout()/5})
+			callouts++
+		}
+		v.callouts = nil
+		for len(out) > 0 && out[0].at <= w.now {
+			answer := w.apply(out[0].body)
+			w.shortly("an answer", func() { v.answer(out[0].callout, 200, answer) })
+			out = out[1:]
+		}
+		w.pass(time.Millisecond)
+		w.shortly("a tick", v.tick)
+	}
+	// The first ones go alone, and then it takes 20 ms to take in what a thousand asked for.
+	if alone := v.count("weir.default.decided_alone"); callouts > 12 || alone > requests/5 {
+		t.Errorf("%d of %d requests were decided alone, with %d callouts", alone, requests, callouts)
+	}
+	if w.quiet(); v.left() != "" {
+		t.Error(v.left())
+	}
+}
+
+// A callout that is still being filled when the breaker opens, or the plugin context goes, is sent later, once.
+func TestCalloutsThatAreNotFullArrive(t *testing.T) {
+	configuration := synced("1", `{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": 1000, "window": "1h"}]}`)
+	for name, interrupt := range map[string]func(v *fakeVM, out []callout) *fakeVM{
+		"breaker": func(v *fakeVM, out []callout) *fakeVM {
+			for _, c := range out[:breakAfter] {
+				v.answer(c, 503, nil)
+			}
+			for range 50 { // which takes less than the timeout
+				v.tick()
+			}
+			if n := len(v.plugin.sync.waiting); n > 0 {
+				t.Errorf("%d requests wait for a backend that is away", n)
+			}
+			return v
+		},
+		"another configuration": func(v *fakeVM, _ []callout) *fakeVM {
+			next, _ := v.replace(strings.Replace(configuration, "1000", "1001", 1))
+			return next
+		},
+		"no configuration": func(v *fakeVM, _ []callout) *fakeVM {
+			v.done()
+			return v
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const keys = 1000
+			w := newWorld(t, 1, 1, configuration)
+			v := w.vms[0]
+			w.advance(time.Second)
+			w.advance(time.Second)
+			v.settle = nil
+			var streams []*stream
+			passed := 0
+			for len(streams) < keys {
+				for i := range keys {
+					if s := v.pause("x-user", fmt.Sprint(i)); s != nil {
+						streams = append(streams, s)
+					} else {
+						passed++
+					}
+				}
+			}
+			busy(w)
+			callouts := v.callouts
+			v.callouts = nil
+			w.shortly("an answer", func() { v.answer(callouts[0], 200, w.apply(callouts[0].body)) })
+			if v.plugin.sync.open == nil || len(v.plugin.sync.open.items) == 0 {
+				t.Fatal("no callout is being filled, and nothing is tested")
+			}
+			w.vms[0] = interrupt(v, callouts[1:])
+			if v.plugin.sync.open != nil {
+				t.Error("a callout is still being filled")
+			}
+			for _, c := range callouts[1:] {
+				v.answer(c, 200, w.apply(c.body))
+			}
+			w.proxies[0].before = nil
+			v = w.vms[0]
+			w.quiet()
+			for _, s := range streams {
+				if s.waiting || v.ended[s.id] > 1 {
+					t.Fatal("a request waits for ever, or goes on twice")
+				}
+				if s.decorate {
+					passed++
+				}
+			}
+			if got := w.sum(); got != int64(passed) {
+				t.Errorf("the backend has %d hits, want %d", got, passed)
+			}
+			if left := v.left(); left != "" {
+				t.Error(left)
+			}
+		})
+	}
+}
+
+// Takes that are kept to be used again don't keep the room that each of them ever needed.
+func TestSpareTakesAreSmall(t *testing.T) {
+	w := newWorld(t, 1, 1, synced("1", `{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": 5, "window": "1h"}]}`))
+	v := w.vms[0]
+	v.settle = nil
+	w.advance(time.Second)
+	for round := range 10 {
+		for key := range 50 {
+			for waiter := 0; waiter == 0 || key == round && waiter < 10*maxIdleParts; waiter++ {
+				v.pause("x-user", fmt.Sprint(round, key))
+			}
+		}
+		for len(v.plugin.sync.waiting) > 0 {
+			w.deliver(v)
+			w.pass(time.Millisecond)
+			v.tick()
+		}
+		w.advance(time.Second)
+	}
+	if n := len(v.plugin.sync.spare); n < 40 {
+		t.Errorf("%d takes are kept", n)
+	}
+	for _, s := range v.plugin.sync.spare {
+		if n := max(cap(s.waiters), cap(s.parts)); n > maxIdleParts {
+			t.Fatalf("a take keeps room for %d keys or waiters", n)
+		}
+	}
+}

@@ -39,10 +39,14 @@ type syncer struct {
 	wishes  []*take                     // that no callout has taken along yet
 	wished  map[sharedata.Address]*take // the leases of wishes
 	spare   []*take
-	asking  int // callouts that somebody waits for
+	open    *batch // that wishes go into, and isn't sent before it is full or there are no more
+	asking  int    // callouts that somebody waits for
 	waiting []waiter
 	// released are streams that wait for nothing any more, and are to be decided without the backend.
 	released []waiter
+	// until is when the plugin's callback that is running is to be over, 0 in those of streams. As all deadlines it is by the proxy's
+	// clock, which no answer corrects.
+	until int64
 
 	match   match // scratch
 	total   wire.Total
@@ -70,14 +74,17 @@ const (
 	// should fill a size class all the same.
 	usualBytes = 16 << 10
 	usualItems = 511
-	// maxIdleTakes bounds the takes that are kept to be used again.
+	// maxIdleTakes bounds the takes that are kept to be used again, and maxIdleParts the keys and waiters that each keeps room for.
 	maxIdleTakes = 2048
+	maxIdleParts = 16
 	answerBytes  = wire.MaxAnswer / 2
-	// tickNanos is how long a tick may work, and tickKeys how many keys it handles between two looks at the clock.
+	// tickNanos is how long a tick may work, and tickKeys how many keys or requests it handles between two looks at the clock.
 	tickNanos = int64(1e6)
-	// askNanos is how long wishes may be sent after that: if pushes left them no time, requests would wait for these.
+	tickKeys  = 16
+	// askNanos is how long wishes may be taken along after that: if pushes left them no time, requests would wait for these.
 	askNanos = tickNanos / 2
-	tickKeys = 16
+	// leastNanos is what asking, and letting requests go, have of a tick in any case.
+	leastNanos = tickNanos / 4
 )
 
 // orphan is what an evicted counter had for the backend.
@@ -170,22 +177,29 @@ func counterOf(id [16]byte, l *window.Limit) wire.Counter {
 func (s *syncer) tick() {
 	s.link.read()
 	s.plugin.share(uint64(s.link.shared.nodes))
-	start := s.plugin.now()
+	start := proxywasm.Now()
 	deadline := start + tickNanos
+	s.until = deadline
 	done := s.settle(deadline)
-	s.resend(start)
-	s.giveUpWaiting()
-	switch {
-	case s.link.open():
+	s.resend(start + s.link.offset)
+	// Whoever waits for nothing comes before pushes, which could take all the time for as long as they like.
+	s.until = max(deadline, proxywasm.Now()+leastNanos)
+	done = s.giveUpWaiting(s.until) && done
+	s.decideReleased(s.until)
+	if s.link.open() {
 		s.dropWishes()
 		s.probe()
-	case done:
-		s.greet()
-		done = s.pushDue(start, deadline)
+	} else {
+		if done {
+			s.greet()
+			done = s.pushDue(start+s.link.offset, deadline)
+		}
+		s.until = max(deadline+askNanos, proxywasm.Now()+leastNanos)
 		s.askAll()
 	}
-	s.decideReleased()
-	s.hurry(!done || len(s.wishes) > 0)
+	s.decideReleased(s.until)
+	s.until = 0
+	s.hurry(!done || len(s.wishes)+len(s.released) > 0)
 }
 
 // hurry asks for ticks every millisecond while there is more to do than usual.
@@ -227,7 +241,7 @@ func (s *syncer) timeout() int64 { return int64(s.plugin.config.Backend.Timeout)
 
 // late tells whether a tick's time is over, looking at the clock for some keys only.
 func (s *syncer) late(handled int, deadline int64) bool {
-	return handled%tickKeys == tickKeys-1 && s.plugin.now() >= deadline
+	return handled%tickKeys == tickKeys-1 && proxywasm.Now() >= deadline
 }
 
 // pushDue claims the keys that are due and sends them. It reports false if there are more; not if they have to wait because too
@@ -270,7 +284,7 @@ func (s *syncer) pushDue(now, deadline int64) (done bool) {
 			s.pushKey(b, *d, now)
 		}
 		keys.skip()
-		if keys.block < len(keys.blocks) && s.plugin.now() >= deadline {
+		if keys.block < len(keys.blocks) && proxywasm.Now() >= deadline {
 			s.send(b)
 			return false
 		}
@@ -468,10 +482,13 @@ func (s *syncer) send(b *batch) {
 	}
 }
 
+// close ends the filling of a batch.
+func (b *batch) close() { wire.SetCount(b.body, b.head, len(b.items)+len(b.takes)) }
+
 // post makes a callout of a batch. Its answer, or the lack of one, arrives later.
 func (s *syncer) post(b *batch) {
 	if b.state == filling {
-		wire.SetCount(b.body, b.head, len(b.items)+len(b.takes))
+		b.close()
 	}
 	backend := &s.plugin.config.Backend
 	s.headers.Reset()
@@ -494,7 +511,6 @@ func (s *syncer) post(b *batch) {
 			// A batch's memory is used again, and it may be sent again before this ends.
 			if b.sender == sender && b.sequence == sequence && b.state == sent {
 				s.done(b, ok)
-				s.decideReleased()
 			}
 		},
 	}) {
@@ -504,33 +520,44 @@ func (s *syncer) post(b *batch) {
 
 // done takes in the end of a callout: an answer to keep and settle, or a failure.
 func (s *syncer) done(b *batch, ok bool) {
-	start := proxywasm.Now()
+	deadline := proxywasm.Now() + tickNanos
+	s.until = deadline
+	more := false
+	if s.takeIn(b, ok) {
+		more = !s.settle(deadline) || s.crowded
+		s.until = max(deadline+askNanos, proxywasm.Now()+leastNanos)
+		s.askAll()
+	}
+	s.decideReleased(s.until)
+	s.until = 0
+	s.hurry(s.hurried || more || len(s.released) > 0)
+}
+
+// takeIn keeps the answer to a batch, and tells whether it was one.
+func (s *syncer) takeIn(b *batch, ok bool) (answer bool) {
 	status, found := proxywasm.CalloutHeader(":status")
 	switch {
 	case !ok || !found || len(status) != 3:
 		s.fail(b)
-		return
+		return false
 	case status[0] != '2':
 		if (string(status) == "400" || string(status) == "413") && refusedByBackend() {
 			s.giveUp(b)
 		} else {
 			s.fail(b)
 		}
-		return
+		return false
 	}
 	body, found := proxywasm.CalloutBody(wire.MaxAnswer)
 	if !found || !b.accept(body, &s.total) {
 		s.fail(b)
-		return
+		return false
 	}
 	s.heard(b)
 	b.state = answered
 	s.link.answered(b.sentAt, proxywasm.Now(), int64(b.reader.NowNanos), b.reader.Nodes)
 	s.plugin.share(uint64(s.link.shared.nodes))
-	deadline := start + s.link.offset + tickNanos // the offset may be a new one
-	done := s.settle(deadline)
-	s.askAll()
-	s.hurry(s.hurried || !done || s.crowded)
+	return true
 }
 
 // refusedByBackend tells whether a refusal is the backend's own, for what the batch says, and not somebody's on the way, for
@@ -632,7 +659,9 @@ func (s *syncer) settle(deadline int64) (done bool) {
 			if s.late(handled, deadline) {
 				return false
 			}
-			s.settleTake(b)
+			if s.settleTake(b, b.takes[b.taken]) {
+				b.taken++
+			}
 			handled++
 		}
 		s.finish(b)
@@ -718,8 +747,8 @@ func (s *syncer) releaseAll() {
 // pushAll has everything pushed, whether or not it is due: now, as far as that is possible at once, and at the ticks to come.
 func (s *syncer) pushAll() {
 	s.leaving = true
-	now := s.plugin.now()
-	for !s.pushDue(now, now+tickNanos) && s.plugin.now() < now+leaveNanos {
+	start := proxywasm.Now()
+	for !s.pushDue(start+s.link.offset, start+tickNanos) && proxywasm.Now() < start+leaveNanos {
 	}
 }
 
