@@ -703,6 +703,25 @@ func TestCalloutsThatAreNotFullArrive(t *testing.T) {
 	}
 }
 
+// Wishes that are made before a lease is used up are bounded.
+func TestEagerWishesAreBounded(t *testing.T) {
+	w := newWorld(t, 1, 1, synced("1", perUser))
+	v := w.vms[0]
+	w.advance(time.Second)
+	defer v.asHost()()
+	s, r := v.plugin.sync, &v.plugin.rules[0]
+	s.asking = maxAsking
+	for i := range maxEager + 100 {
+		key := counterKey(r, fmt.Sprint(i))
+		m := &match{rule: r, key: key, address: v.plugin.table.Address(key)}
+		v.plugin.read(m, w.now)
+		s.prefetch(m, w.now)
+	}
+	if len(s.wishes) != maxEager || len(s.wished) != maxEager {
+		t.Errorf("%d wishes, want %d", len(s.wishes), maxEager)
+	}
+}
+
 // Takes that are kept to be used again don't keep the room that each of them ever needed.
 func TestSpareTakesAreSmall(t *testing.T) {
 	w := newWorld(t, 1, 1, synced("1", `{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": 5, "window": "1h"}]}`))

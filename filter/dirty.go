@@ -15,10 +15,11 @@ type dirtyKeys struct {
 	rules  []*rule // of the keys
 	count  int
 
-	// A visit of all keys goes on from at in blocks[block]. What was visited and is kept is before kept in that block, and before
-	// keptBlocks in the list of blocks.
-	block, keptBlocks int
-	at, kept          int
+	// A visit of all keys goes on from at in blocks[block], and ends before blocks[end]: what comes meanwhile is for the next one, or keys
+	// that are kept would never be visited again while others come as fast as they are pushed. What was visited and is kept is
+	// before kept in blocks[block], and before keptBlocks in the list of blocks.
+	block, keptBlocks, end int
+	at, kept               int
 }
 
 // dirtyBlockKeys are as many as fill one of the runtime's size classes.
@@ -80,6 +81,14 @@ func (k *dirtyKeys) number(r *rule) uint32 {
 	return r.number
 }
 
+// more tells whether there is a block to visit. It begins the next visit if only that has one.
+func (k *dirtyKeys) more() bool {
+	if k.block >= k.end && k.block < len(k.blocks) {
+		k.rewind()
+	}
+	return k.block < len(k.blocks)
+}
+
 // next is the key to visit next, if the visit has not come to the end of its block. Call keep with it, or forget.
 func (k *dirtyKeys) next() (d *dirtyKey, ok bool) {
 	if k.block == len(k.blocks) || k.at == k.blocks[k.block].length {
@@ -136,7 +145,7 @@ func (k *dirtyKeys) skip() {
 	k.keptBlocks++
 }
 
-// rewind ends a visit, and keeps the keys that it has not come to.
+// rewind ends a visit, and keeps the keys that it has not come to. They are all for the next one.
 func (k *dirtyKeys) rewind() {
 	for k.block < len(k.blocks) {
 		if k.at > 0 {
@@ -146,23 +155,26 @@ func (k *dirtyKeys) rewind() {
 	}
 	clear(k.blocks[k.keptBlocks:])
 	k.blocks = k.blocks[:k.keptBlocks]
-	k.block, k.keptBlocks = 0, 0
+	k.block, k.keptBlocks, k.end = 0, 0, len(k.blocks)
 	if k.count == 0 {
 		clear(k.rules)
 		k.rules = k.rules[:0]
 	}
 }
 
-// inherit moves all keys of another list behind those of this one.
+// inherit moves all keys of another list behind those of this one, even if that makes more than maxDirty: nobody else remembers them.
 func (k *dirtyKeys) inherit(from *dirtyKeys) {
 	k.rewind()
 	from.rewind()
 	for i := range from.blocks {
 		b := &from.blocks[i]
-		for _, d := range b.keys[:b.length] {
-			d.rule = k.number(from.rules[d.rule])
-			k.append(d)
+		for j := range b.keys[:b.length] {
+			b.keys[j].rule = k.number(from.rules[b.keys[j].rule])
 		}
+		b.calmUntil = 0 // by another clock
 	}
+	k.blocks = append(k.blocks, from.blocks...)
+	k.count += from.count
+	k.end = len(k.blocks)
 	*from = dirtyKeys{}
 }

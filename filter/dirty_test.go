@@ -52,7 +52,10 @@ func TestDirtyKeysAreVisitedInOrder(t *testing.T) {
 			whole := list.block == 0 && list.at == 0
 			left := random.IntN(3000) // keys, after which the visit is left
 			var visited []int64
-			for ; left > 0 && list.block < len(list.blocks); list.skip() {
+			for ; left > 0 && list.more(); list.skip() {
+				if list.block == 0 && list.at == 0 {
+					visited = visited[:0] // another visit
+				}
 				if list.calm(now) {
 					continue
 				}
@@ -94,6 +97,177 @@ func TestDirtyKeysAreVisitedInOrder(t *testing.T) {
 					}
 				}
 			}
+		}
+	}
+}
+
+// Keys that come as fast as others are pushed have no key wait for ever, nor the list grow.
+func TestVisitsEndWhileKeysCome(t *testing.T) {
+	t.Parallel()
+	list, r := &dirtyKeys{}, &rule{}
+	const kept = counter.Due(7)
+	list.add(sharedata.Address{}, r, kept)
+	for range 20 * dirtyBlockKeys {
+		list.add(sharedata.Address{}, r, counter.DueAt(monday))
+	}
+	seen, most := 0, 0
+	for range 2000 {
+		for pushed := 0; pushed < dirtyBlockKeys; {
+			if list.block == len(list.blocks) {
+				list.rewind()
+			}
+			list.more()
+			d, ok := list.next()
+			switch {
+			case !ok:
+				list.skip()
+			case d.due == kept:
+				seen++
+				list.keep(*d, monday, 0)
+			default:
+				pushed++
+				list.forget()
+				list.add(sharedata.Address{}, r, counter.DueAt(monday))
+			}
+		}
+		most = max(most, len(list.blocks))
+	}
+	if seen < 50 || most > 60 || list.count != 20*dirtyBlockKeys+1 {
+		t.Errorf("a key that stayed was visited %d times; there were %d blocks, and %d keys are left", seen, most, list.count)
+	}
+}
+
+// A hit is pushed in time though a backend is slower than hits of other keys come.
+func TestFloodKeepsNoKeyBack(t *testing.T) {
+	w := newWorld(t, 1, 1, `{"capacity": 200000, `+synced("1", `{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": 1000000, "window": "1h"}]}`)[1:])
+	v := w.vms[0]
+	v.settle = nil
+	w.advance(time.Second)
+	v.send("x-user", "ann")
+	w.advance(time.Second / 10)
+	w.advance(time.Second / 10)
+	v.send("x-user", "ann") // whose push is not due when the others' are
+	r := &v.plugin.rules[0]
+	m := &match{rule: r, address: v.plugin.table.Address(counterKey(r, "ann"))}
+	pending := func() bool {
+		defer v.asHost()()
+		v.plugin.fetch(m)
+		return m.cell.Pending()
+	}
+	if !pending() {
+		t.Fatal("the hit is not pending, and nothing is tested")
+	}
+	users := 0
+	flood := func(n int) {
+		for range n {
+			v.send("x-user", fmt.Sprint(users))
+			users++
+		}
+	}
+	flood(maxBatches * wire.MaxItems)
+	ticks := 0
+	for ; pending() && ticks < 200; ticks++ {
+		flood(wire.MaxItems)
+		w.pass(time.Second / 10)
+		v.tick()
+		if len(v.callouts) > 0 {
+			c := v.callouts[0]
+			v.callouts = v.callouts[1:]
+			v.answer(c, 200, w.apply(c.body))
+		}
+	}
+	if ticks > 50 {
+		t.Errorf("pushed after %d ticks", ticks)
+	}
+}
+
+// More keys than maxDirty are remembered only if another list had them, whose blocks are not copied. When all are gone, so are their
+// rules, which may be those of a configuration that was replaced.
+func TestDirtyKeysAreBounded(t *testing.T) {
+	list, other, r := &dirtyKeys{}, &dirtyKeys{}, &rule{}
+	for range maxDirty + 1000 {
+		list.add(sharedata.Address{}, r, 0)
+		other.add(sharedata.Address{}, r, 0)
+	}
+	if n := len(list.blocks); list.count != maxDirty || n != maxDirty/dirtyBlockKeys {
+		t.Errorf("%d keys in %d blocks, want %d", list.count, n, maxDirty)
+	}
+	inheriting := mallocs(func() { list.inherit(other) })
+	if list.add(sharedata.Address{}, r, 0); list.count != 2*maxDirty || other.count != 0 || inheriting > 10 {
+		t.Errorf("%d keys, and %d that were left, after %d allocations; want %d", list.count, other.count, inheriting, 2*maxDirty)
+	}
+	for visited := 0; list.block < len(list.blocks); visited++ {
+		if _, ok := list.next(); ok {
+			list.forget()
+		} else {
+			list.skip()
+		}
+	}
+	if list.rewind(); list.count != 0 || len(list.rules) != 0 || len(list.blocks) != 0 || list.rules[:1][0] != nil {
+		t.Errorf("%d keys in %d blocks, and %d rules are left", list.count, len(list.blocks), len(list.rules))
+	}
+}
+
+// A block is calm neither for a time before it was looked at, when the clock has jumped back, nor later than its first key is due.
+func TestCalmIsBounded(t *testing.T) {
+	t.Parallel()
+	list, r := &dirtyKeys{}, &rule{}
+	list.add(sharedata.Address{}, r, counter.DueAt(monday+second))
+	list.add(sharedata.Address{}, r, counter.DueAt(monday+2*second))
+	for _, in := range []int64{second, 2 * second} {
+		d, _ := list.next()
+		list.keep(*d, monday, monday+in-dueSlack)
+	}
+	list.skip()
+	list.rewind()
+	for at, calm := range map[int64]bool{-1: false, 0: true, second - dueSlack - 1: true, second - dueSlack: false} {
+		if list.calm(monday+at) != calm {
+			t.Errorf("%v after it was looked at: calm is %v", time.Duration(at), !calm)
+		}
+	}
+	heir := &dirtyKeys{}
+	if heir.inherit(list); heir.calm(monday) {
+		t.Error("calm by another's clock")
+	}
+}
+
+// A plugin context that goes pushes at once what isn't due yet, calm blocks too.
+func TestLeavingPushesCalmBlocks(t *testing.T) {
+	const keys = 2*dirtyBlockKeys + 50
+	w := newWorld(t, 1, 1, synced("60", `{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": 1000000, "window": "1h"}]}`))
+	v := w.vms[0]
+	w.advance(time.Second)
+	for range 2 {
+		for i := range keys {
+			v.send("x-user", fmt.Sprint(i))
+		}
+		w.advance(time.Second)
+		w.advance(time.Second)
+	}
+	list := &v.plugin.sync.dirty
+	if list.count != keys || !list.calm(w.now) || w.sum() != keys {
+		t.Fatalf("%d keys wait, and the backend has %d hits: nothing is tested", list.count, w.sum())
+	}
+	v.done()
+	w.deliver(v)
+	if got := w.sum(); got != 2*keys {
+		t.Errorf("the backend has %d hits, want %d", got, 2*keys)
+	}
+}
+
+// Looking at keys that are not due takes time too, and ends in time.
+func TestLooksAreShort(t *testing.T) {
+	const blocks = 5
+	w := newWorld(t, 1, 1, synced("60", `{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": 1000000, "window": "1h"}]}`))
+	v := w.vms[0]
+	defer v.asHost()()
+	s := v.plugin.sync
+	for range blocks * dirtyBlockKeys {
+		s.dirty.add(sharedata.Address{}, &v.plugin.rules[0], counter.DueAt(w.now+10*second))
+	}
+	for call := 1; call <= blocks; call++ {
+		if done := s.pushDue(w.now, w.now); done != (call == blocks) || !done && s.dirty.block != call {
+			t.Fatalf("call %d without time comes to block %d, and done is %v", call, s.dirty.block, done)
 		}
 	}
 }

@@ -261,7 +261,7 @@ func (s *syncer) pushDue(now, deadline int64) (done bool) {
 		s.orphans = s.orphans[:len(s.orphans)-1]
 	}
 	keys := &s.dirty
-	for keys.block < len(keys.blocks) {
+	for keys.more() {
 		if !s.leaving && keys.calm(now) {
 			keys.skip()
 			continue
