@@ -17,8 +17,8 @@ import (
 //
 // A key that takes more than the hits that are free asks for a lease: see ask.go.
 //
-// The tick runs on the thread that serves requests, so it works for about a millisecond at most and then asks for the next
-// tick soon. The same goes for an answer.
+// The tick runs on the thread that serves requests, so it works for about a millisecond at most, or half of one more if requests
+// wait, and then asks for the next tick soon. The same goes for an answer.
 type syncer struct {
 	plugin     *plugin
 	node       uint64
@@ -525,7 +525,7 @@ func (s *syncer) done(b *batch, ok bool) {
 	more := false
 	if s.takeIn(b, ok) {
 		more = !s.settle(deadline) || s.crowded
-		s.until = max(deadline+askNanos, proxywasm.Now()+leastNanos)
+		s.until = max(deadline, proxywasm.Now()+leastNanos)
 		s.askAll()
 	}
 	s.decideReleased(s.until)
