@@ -89,7 +89,7 @@ func (s *syncer) wait(st *stream, matched []match) bool {
 	}
 	st.rounds++
 	if s.plugin.config.SyncRate == 0 {
-		s.wishes = append(s.wishes, s.wholeRequest(w, matched))
+		s.addWish(s.wholeRequest(w, matched))
 	} else {
 		for i := range matched {
 			if m := &matched[i]; m.verdict == counter.Unsure {
@@ -178,7 +178,11 @@ func (s *syncer) prefetch(m *match, now int64) {
 func (s *syncer) wish(m *match, least uint64, w waiter) {
 	most := m.cell.Want(least, s.plugin.now())
 	if t := s.wishFor(m); t != nil {
-		if w.stream != nil {
+		switch {
+		case !t.wanted():
+			// Those who have gone need nothing.
+			t.waiters, t.least, t.most = t.waiters[:0], least, most
+		case w.stream != nil:
 			// Each of those that wait needs its hits.
 			most = min(max(most, t.most+least), window.MaxHits)
 		}
@@ -192,8 +196,36 @@ func (s *syncer) wish(m *match, least uint64, w waiter) {
 	}
 	t := s.newLease(m, id, least, most)
 	t.join(w)
-	s.wishes = append(s.wishes, t)
+	s.addWish(t)
 	s.wished[m.address] = t
+}
+
+// leastWishes is how many wishes are kept without looking for those that nobody wants any more.
+const leastWishes = 64
+
+// addWish keeps a wish until it can be asked for. Where that takes long, others may have lost those who waited: they are looked for
+// whenever there are twice as many wishes as were wanted the last time.
+func (s *syncer) addWish(t *take) {
+	if len(s.wishes) >= max(s.crowd, leastWishes) {
+		s.dropUnwanted()
+		s.crowd = 2 * len(s.wishes)
+	}
+	s.wishes = append(s.wishes, t)
+}
+
+// dropUnwanted forgets the wishes that nobody waits for any more.
+func (s *syncer) dropUnwanted() {
+	kept := s.wishes[:0]
+	for _, t := range s.wishes {
+		if t.wanted() {
+			kept = append(kept, t)
+		} else {
+			s.unwish(t)
+			s.recycle(t)
+		}
+	}
+	clear(s.wishes[len(kept):])
+	s.wishes = kept
 }
 
 // wishFor is the wish for a match's key that no callout has taken along yet. There may be as many as requests that wait.

@@ -38,6 +38,7 @@ type syncer struct {
 
 	wishes  []*take                     // that no callout has taken along yet
 	wished  map[sharedata.Address]*take // the leases of wishes
+	crowd   int                         // as many wishes as this are looked through for those that nobody wants
 	spare   []*take
 	open    *batch // that wishes go into, and isn't sent before it is full or there are no more
 	asking  int    // callouts that somebody waits for
