@@ -18,6 +18,8 @@ type plugin struct {
 	config *config.Config
 	rules  []rule
 	table  *sharedata.Table
+	// charging tells whether any rule charges when the response is there.
+	charging bool
 
 	request request
 	matches []match // of the request being decided
@@ -85,10 +87,11 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 
 // compile makes what requests need from the configuration.
 func (p *plugin) compile() {
-	p.request.properties = p.request.properties[:0]
+	p.request.properties, p.request.shared, p.charging = p.request.properties[:0], false, false
 	p.rules = make([]rule, len(p.config.Rules))
 	for i := range p.config.Rules {
 		p.rules[i] = p.request.compile(&p.config.Rules[i])
+		p.charging = p.charging || p.rules[i].charged
 		if p.config.SyncRate >= 0 {
 			p.rules[i].counter.SyncRate = p.syncRate()
 		}

@@ -11,6 +11,7 @@ import (
 // request reads what the rules ask of a request, each part once.
 type request struct {
 	properties []property
+	shared     bool   // whether any of them is
 	values     []byte // of the properties read so far
 }
 
@@ -45,7 +46,7 @@ var (
 func (r *request) use(wanted property) int {
 	for i := range r.properties {
 		if p := &r.properties[i]; p.header == wanted.header && p.path == wanted.path && p.cut == wanted.cut {
-			p.shared = true
+			p.shared, r.shared = true, true
 			return i
 		}
 	}
@@ -55,6 +56,9 @@ func (r *request) use(wanted property) int {
 
 // begin forgets the request before.
 func (r *request) begin() {
+	if !r.shared {
+		return // nothing was kept
+	}
 	r.values = r.values[:0]
 	for i := range r.properties {
 		r.properties[i].state = unread

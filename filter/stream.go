@@ -47,10 +47,8 @@ func (s *stream) OnHttpRequestHeaders(int, bool) types.Action {
 	if len(matched) == 0 {
 		return types.ActionContinue
 	}
-	for i := range matched {
-		if matched[i].rule.charged {
-			s.chargeLater(&matched[i])
-		}
+	if p.charging {
+		s.chargeLater(matched)
 	}
 	now := p.now()
 	if p.sync != nil && !p.sync.connected(now) {
@@ -173,13 +171,19 @@ func (s *stream) OnHttpResponseHeaders(int, bool) types.Action {
 	return types.ActionContinue
 }
 
-// chargeLater remembers a rule that charges when the response is there. What the request says of it is read now.
-func (s *stream) chargeLater(m *match) {
-	c := next(&s.later)
-	c.rule, c.cost = m.index, 0
-	c.key = append(c.key[:0], m.key...)
-	if m.rule.onResponse.selected {
-		c.cost = s.plugin.selectedCost(&m.rule.onResponse, 0)
+// chargeLater remembers the rules that charge when the response is there. What the request says of it is read now.
+func (s *stream) chargeLater(matched []match) {
+	for i := range matched {
+		m := &matched[i]
+		if !m.rule.charged {
+			continue
+		}
+		c := next(&s.later)
+		c.rule, c.cost = m.index, 0
+		c.key = append(c.key[:0], m.key...)
+		if m.rule.onResponse.selected {
+			c.cost = s.plugin.selectedCost(&m.rule.onResponse, 0)
+		}
 	}
 }
 

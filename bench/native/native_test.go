@@ -26,10 +26,24 @@ BenchmarkHotKey-2 	     100	       0.8000 8-workers/1	        0.9000 floor-8-wor
 PASS
 `
 
+const printedByLibrary = "BenchmarkHotKey-2 	     100	       1.100 8-goroutines/1\n"
+
+// added are the results of one round of everything.
+func added(t *testing.T, output string) results {
+	t.Helper()
+	r := results{}
+	for pkg, output := range map[string]string{"filter": output, "ratelimit": printedByLibrary} {
+		if err := r.add(pkg, output, 2); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return r
+}
+
 // Benchmarks stand beside the floors of their own rounds.
 func TestPairs(t *testing.T) {
-	r := results{}
-	for _, output := range []string{printed, strings.ReplaceAll(printed, " 10.0 ns/op", " 5.0 ns/op"), printed} {
+	r := added(t, printed)
+	for _, output := range []string{strings.ReplaceAll(printed, " 10.0 ns/op", " 5.0 ns/op"), printed} {
 		if err := r.add("filter", output, 2); err != nil {
 			t.Fatal(err)
 		}
@@ -82,10 +96,7 @@ func TestWhatIsNoBenchmark(t *testing.T) {
 		t.Error("a time that is no number was taken")
 	}
 	for _, missing := range []string{"8-workers/1	", "floors-at-90%"} {
-		r := results{}
-		if err := r.add("filter", strings.ReplaceAll(printed, missing, "0"+missing), 2); err != nil {
-			t.Fatal(err)
-		}
+		r := added(t, strings.ReplaceAll(printed, missing, "0"+missing))
 		if f, err := r.figures(); err == nil {
 			t.Errorf("what is compared is missing, and gives %+v", f)
 		}
@@ -94,11 +105,7 @@ func TestWhatIsNoBenchmark(t *testing.T) {
 
 // The page has a place for the tables, and the tables, the plot and the JSON have all figures.
 func TestReport(t *testing.T) {
-	r := results{}
-	if err := r.add("filter", printed, 2); err != nil {
-		t.Fatal(err)
-	}
-	packages, err := r.figures()
+	packages, err := added(t, printed).figures()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 var benchmarks = []struct{ pkg, pattern string }{
 	{"window", "^BenchmarkState$"},
 	{"filter", "^Benchmark(Table|HotKey|Capacity|Match)$"},
+	{"ratelimit", "^BenchmarkHotKey$"},
 	{"config", "^BenchmarkDocument$"},
 	{"wire", "^BenchmarkMessages$"},
 }
@@ -24,6 +25,7 @@ var benchmarks = []struct{ pkg, pattern string }{
 var ratios = []struct{ of, unit, title string }{
 	{"filter.HotKey", "8-workers/1", "one key: decisions a second of 8 workers, as a share of one worker's"},
 	{"filter.HotKey", "floor-8-workers/1", "the same of workers that get and set, and decide nothing"},
+	{"ratelimit.HotKey", "8-goroutines/1", "one key of the Go library: decisions a second of 8 goroutines, as a share of one's"},
 	{"filter.Table/512_keys", "90%/10%", "get, decide, set of 512 keys: time at 90 % of the capacity, in times of that at 10 %"},
 	{"filter.Table/4096_keys", "90%/10%", "the same of 4,096 keys, whose pages don't stay in a processor's own cache at 90 %"},
 	{"filter.Table/512_keys", "floors-at-10%", "get, decide, set of 512 keys at 10 % of the capacity, in times of a get and a set"},

@@ -29,7 +29,8 @@ export function table(figures) {
   }
   out += '\n';
   for (const s of figures.scenarios.filter(s => s.toFirst !== undefined)) {
-    out += `"${s.name}" takes ${fixed(s.toFirst.median)} times the time of "${s.toFirst.name}" (${fixed(s.toFirst.low)}–${fixed(s.toFirst.high)}).\n`;
+    out += `"${s.name}" takes ${fixed(s.toFirst.median)} times the time of "${s.toFirst.name}" (${fixed(s.toFirst.low)}–${fixed(s.toFirst.high)}), and ` +
+      `${fixed(s.plain.toFirst.median)} times on the plain host (${fixed(s.plain.toFirst.low)}–${fixed(s.plain.toFirst.high)}).\n`;
   }
   if (figures.sync !== undefined) {
     out += `\n${row(['synchronisation of', 'longest callback', 'in requests', 'worst of all cycles', 'for each key', 'a request', 'from the first callout to the last answer', 'answered after the last request', 'callouts', 'memory'])}`;

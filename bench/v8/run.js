@@ -43,7 +43,7 @@ for (const [name] of groups.filter(g => options.only === undefined || g.includes
   say(`measuring ${name}`);
   const measured = node([], 'measure.js', options.plugin, options.gofloor, name, options.rounds)[0];
   node([], 'measure.js', options.plugin, options.gofloor, name, options.rounds, '--plain')[0].forEach((s, i) => {
-    measured[i].plain = {ratio: s.ratio, goRatio: s.goRatio, moreNanos: s.moreNanos, nanos: s.nanos};
+    measured[i].plain = {ratio: s.ratio, goRatio: s.goRatio, toFirst: s.toFirst, moreNanos: s.moreNanos, nanos: s.nanos};
   });
   figures.scenarios.push(...measured);
 }

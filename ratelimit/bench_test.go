@@ -1,0 +1,57 @@
+package ratelimit
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"weir/window"
+)
+
+// BenchmarkHotKey is what goroutines decide that all ask for one key: one of them, and eight, take turns of some fifty milliseconds. The
+// metrics are the medians of the turns, and of their ratios.
+func BenchmarkHotKey(b *testing.B) {
+	n, err := New(Options{}).NewNamespace(NamespaceOptions{
+		Name: "bench", Rules: []Rule{{Name: "r", Limits: []window.Limit{SlidingWindow(1<<40, time.Minute)}}},
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	l, err := n.Limiter("r")
+	if err != nil {
+		b.Fatal(err)
+	}
+	var one, eight, ratios []float64
+	for b.Loop() {
+		one, eight = append(one, decideTogether(b, l, 1)), append(eight, decideTogether(b, l, 8))
+		ratios = append(ratios, eight[len(eight)-1]/one[len(one)-1])
+	}
+	median := func(of []float64) float64 { return slices.Sorted(slices.Values(of))[len(of)/2] }
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(median(one), "decisions/s-of-1-goroutine")
+	b.ReportMetric(median(eight), "decisions/s-of-8-goroutines")
+	b.ReportMetric(median(ratios), "8-goroutines/1")
+}
+
+// decideTogether has goroutines make enough decisions together, and tells how many a second that was.
+func decideTogether(b *testing.B, l *Limiter, goroutines int) (perSecond float64) {
+	const enough, batch = 100_000, 50
+	var begun atomic.Int64
+	var group sync.WaitGroup
+	start := time.Now()
+	for range goroutines {
+		group.Go(func() {
+			for begun.Add(batch) <= enough {
+				for range batch {
+					if !l.Decide(1, "key").Allowed {
+						b.Error("refused below the limit")
+					}
+				}
+			}
+		})
+	}
+	group.Wait()
+	return enough / time.Since(start).Seconds()
+}
