@@ -67,7 +67,7 @@ func TestPairs(t *testing.T) {
 	if len(want) > 0 {
 		t.Errorf("no pairs of %v", want)
 	}
-	for i, want := range []float64{0.8, 0.9, 1.25, 1.5, 4, 3} {
+	for i, want := range []float64{0.8, 0.9, 1.1, 1.25, 1.5, 4, 3} {
 		if got := f.Comparisons[i]; got.Ratio.Median != want {
 			t.Errorf("got %+v, want %v", got, want)
 		}
