@@ -13,16 +13,7 @@ import (
 // BenchmarkHotKey is what goroutines decide that all ask for one key: one of them, and eight, take turns of some fifty milliseconds. The
 // metrics are the medians of the turns, and of their ratios.
 func BenchmarkHotKey(b *testing.B) {
-	n, err := New(Options{}).NewNamespace(NamespaceOptions{
-		Name: "bench", Rules: []Rule{{Name: "r", Limits: []window.Limit{SlidingWindow(1<<40, time.Minute)}}},
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	l, err := n.Limiter("r")
-	if err != nil {
-		b.Fatal(err)
-	}
+	l := benchLimiter(b)
 	var one, eight, ratios []float64
 	for b.Loop() {
 		one, eight = append(one, decideTogether(b, l, 1)), append(eight, decideTogether(b, l, 8))
@@ -33,6 +24,21 @@ func BenchmarkHotKey(b *testing.B) {
 	b.ReportMetric(median(one), "decisions/s-of-1-goroutine")
 	b.ReportMetric(median(eight), "decisions/s-of-8-goroutines")
 	b.ReportMetric(median(ratios), "8-goroutines/1")
+}
+
+// benchLimiter is a limiter that refuses nothing.
+func benchLimiter(b *testing.B) *Limiter {
+	n, err := New(Options{}).NewNamespace(NamespaceOptions{
+		Name: "bench", Rules: []Rule{{Name: "r", Limits: []window.Limit{SlidingWindow(1<<40, time.Minute)}}},
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	l, err := n.Limiter("r")
+	if err != nil {
+		b.Fatal(err)
+	}
+	return l
 }
 
 // decideTogether has goroutines make enough decisions together, and tells how many a second that was.

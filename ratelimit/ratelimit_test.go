@@ -417,16 +417,7 @@ func TestData(t *testing.T) {
 }
 
 func BenchmarkDecide(b *testing.B) {
-	n, err := New(Options{}).NewNamespace(NamespaceOptions{
-		Name: "bench", Rules: []Rule{{Name: "r", Limits: []window.Limit{SlidingWindow(1<<40, time.Minute)}}},
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	l, err := n.Limiter("r")
-	if err != nil {
-		b.Fatal(err)
-	}
+	l := benchLimiter(b)
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		random := rand.New(rand.NewPCG(1, 2))

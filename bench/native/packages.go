@@ -65,7 +65,7 @@ func measurePackages(ctx context.Context, o *options) (*packageFigures, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // it is the system's to tidy up what stays
+	defer func() { _ = os.RemoveAll(dir) }() // it is the system's to tidy up what stays
 	for _, b := range benchmarks {
 		say("compiling the benchmarks of %s", b.pkg)
 		command := exec.CommandContext(ctx, "go", "test", "-c", "-o", filepath.Join(dir, b.pkg), "./"+b.pkg)

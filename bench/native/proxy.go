@@ -52,7 +52,7 @@ func measureProxy(ctx context.Context, o *options, nothing []byte) (_ *proxyFigu
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // it is the system's to tidy up what stays
+	defer func() { _ = os.RemoveAll(dir) }() // it is the system's to tidy up what stays
 	configurationFile, nothingFile := filepath.Join(dir, "weir.json"), filepath.Join(dir, "nothing.wasm")
 	if err := errors.Join(os.WriteFile(configurationFile, []byte(configuration), 0o600), os.WriteFile(nothingFile, nothing, 0o600)); err != nil {
 		return nil, err
@@ -103,15 +103,15 @@ func serveUpstream() (url string, stop func(), err error) {
 	}
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		// A client that has gone is no failure of the upstream's.
-		io.WriteString(w, "ok\n") //nolint:errcheck
+		_, _ = io.WriteString(w, "ok\n")
 	})}
 	var group sync.WaitGroup
 	group.Go(func() {
 		// It ends with an error when it is closed.
-		server.Serve(l) //nolint:errcheck
+		_ = server.Serve(l)
 	})
 	return "http://" + l.Addr().String(), func() {
-		server.Close() //nolint:errcheck // all was measured
+		_ = server.Close() // all was measured
 		group.Wait()
 	}, nil
 }

@@ -114,7 +114,7 @@ func (s *scenario) measure(ctx context.Context, o *options, modules [3]*host.Mod
 		if err != nil {
 			return nil, err
 		}
-		defer d.vm.Kill() //nolint:errcheck // all was measured
+		defer func() { _ = d.vm.Kill() }() // all was measured
 		drivers[i] = d
 	}
 	if len(s.PageName) > 0 {
