@@ -268,11 +268,20 @@ func FuzzCell(f *testing.F) {
 		f.Add(c.Append(nil, monday)[:10], int64(-1))
 	}
 	f.Add([]byte{}, int64(0))
+	compiled := make([]Rule, len(rules))
+	for i := range rules {
+		compiled[i] = *rules[i]
+		compiled[i].Compile()
+	}
 	f.Fuzz(func(t *testing.T, payload []byte, now int64) {
-		for _, rule := range rules {
-			c, again := &Cell{}, &Cell{}
+		for i, rule := range rules {
+			c, again, used := &Cell{}, &Cell{}, &Cell{}
 			valid := c.Load(rule, payload)
 			written := c.Append(nil, 0)
+			used.Load(&compiled[i], nil)
+			if got := used.Load(&compiled[i], payload); got != valid || !bytes.Equal(used.Append(nil, 0), written) {
+				t.Fatalf("%x becomes %x, and the short way %x, %v", payload, written, used.Append(nil, 0), got)
+			}
 			if !valid && !equal(sums(c), make([]uint64, len(c.States))...) {
 				t.Fatalf("%x is not valid, but counts %v", payload, sums(c))
 			}

@@ -16,7 +16,7 @@ type match struct {
 	cell    counter.Cell
 	cost    uint64
 	numbers []uint64 // of the windows that were charged
-	counted bool     // the hits are in the slot already, and have to be written
+	inSlot  bool     // the hits are in the slot already, and have to be written
 	taken   bool
 	held    bool
 	verdict counter.Verdict
@@ -53,7 +53,7 @@ func (p *plugin) decide(matches []match, now int64) counter.Verdict {
 	}
 	if verdict != counter.Allowed {
 		for i := range matches {
-			if m := &matches[i]; m.counted {
+			if m := &matches[i]; m.inSlot {
 				m.uncount()
 			}
 		}
@@ -64,9 +64,9 @@ func (p *plugin) decide(matches []match, now int64) counter.Verdict {
 	return verdict
 }
 
-// uncount takes hits back that are in the slot only. It may not be written then, but nobody does before it is read again.
+// uncount takes hits back that are in the slot only. The slot still has them: it has to be read again before it is written.
 func (m *match) uncount() {
-	m.counted = false
+	m.inSlot = false
 	m.numbers = m.cell.Numbers(m.numbers[:0])
 	m.cell.GiveBack(m.numbers, m.cost)
 }
@@ -124,7 +124,7 @@ func (p *plugin) verdict(m *match, now int64) counter.Verdict {
 // load reads what the match's rule has counted, and tells whether the match has room. A refusal that this VM remembers needs
 // no shared data.
 func (p *plugin) load(m *match, now int64) counter.Verdict {
-	m.counted, m.taken, m.held = false, false, false
+	m.inSlot, m.taken, m.held = false, false, false
 	m.address = p.table.Address(m.key)
 	if !m.rule.countRejected {
 		if payload := p.refusals.find(m.address, m.index, now); payload != nil && m.cell.Load(&m.rule.counter, payload) {
@@ -135,7 +135,7 @@ func (p *plugin) load(m *match, now int64) counter.Verdict {
 	}
 	found := p.table.Read(&m.slot, m.address)
 	if found && m.cost != 0 && m.cell.Count(&m.rule.counter, m.slot.Payload(), now, m.cost) {
-		m.counted = true
+		m.inSlot = true
 		return counter.Allowed
 	}
 	p.decode(m, found)
@@ -197,7 +197,7 @@ func (p *plugin) charge(m *match, now int64, how charging) counter.Verdict {
 func (p *plugin) take(m *match, now int64, how charging) (taken bool) {
 	adopted := p.sync != nil && p.sync.prepare(m, now)
 	switch {
-	case m.counted:
+	case m.inSlot:
 	case how == rejected:
 		m.cell.TakeRejected(m.cost)
 	default:
@@ -270,8 +270,8 @@ func (p *plugin) adopt(m *match, now int64) bool {
 func (p *plugin) write(m *match, now int64) (written bool) {
 	var meta sharedata.Meta
 	meta.ExpiresNanos, meta.Use = m.cell.Worth()
-	if m.counted {
-		m.counted = false
+	if m.inSlot {
+		m.inSlot = false
 		written = p.table.Rewrite(&m.slot, meta, now)
 	} else {
 		p.entry = m.cell.Append(p.entry[:0], now)

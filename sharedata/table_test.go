@@ -287,27 +287,6 @@ func FuzzPage(f *testing.F) {
 	})
 }
 
-func BenchmarkReadWrite(b *testing.B) {
-	for _, fill := range []int{10, 90} {
-		b.Run(fmt.Sprint(fill, "% full"), func(b *testing.B) {
-			const capacity = 10_000
-			table := open(b, newFakeData(), capacity)
-			var s Slot
-			keys := make([]string, capacity*fill/100)
-			payload := make([]byte, 48)
-			for i := range keys {
-				keys[i] = fmt.Sprint("key", i)
-				put(table, &s, keys[i], payload, Meta{ExpiresNanos: now + 3600*second}, now)
-			}
-			i := 0
-			for b.Loop() {
-				i = (i + 7919) % len(keys)
-				put(table, &s, keys[i], payload, Meta{ExpiresNanos: now + 3600*second}, now)
-			}
-		})
-	}
-}
-
 // Pages that are too large, as the table was made for more, shrink when they are written, whatever is written.
 func TestPagesShrink(t *testing.T) {
 	t.Parallel()
