@@ -1,0 +1,108 @@
+package envoytest
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Binary is an Envoy that can be run.
+type Binary struct {
+	Version string // such as 1.40.0
+	Path    string
+}
+
+// errNone says what to do where there is no Envoy.
+var errNone = errors.New("no Envoy to run: scripts/test-dependencies installs what the tests need; " +
+	"or name a binary that has V8: WEIR_ENVOY=/path/to/envoy")
+
+// Binaries finds the Envoys that tests run on, the newest first. They are the ones that WEIR_ENVOY names, separated as in
+// PATH, or else those that scripts/test-dependencies has installed in dist/envoy.
+func Binaries() ([]Binary, error) {
+	files := filepath.SplitList(os.Getenv("WEIR_ENVOY"))
+	if len(files) == 0 {
+		root, err := moduleRoot()
+		if err != nil {
+			return nil, err
+		}
+		if files, err = filepath.Glob(filepath.Join(root, "dist", "envoy", "*", "envoy")); err != nil {
+			return nil, err
+		}
+	}
+	if len(files) == 0 {
+		return nil, errNone
+	}
+	binaries := make([]Binary, 0, len(files))
+	for _, file := range files {
+		version, err := versionOf(file)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		binaries = append(binaries, Binary{Version: version, Path: file})
+	}
+	slices.SortFunc(binaries, func(a, b Binary) int { return compareVersions(b.Version, a.Version) })
+	return binaries, nil
+}
+
+// Newest is the first of [Binaries].
+func Newest() (Binary, error) {
+	all, err := Binaries()
+	if err != nil {
+		return Binary{}, err
+	}
+	return all[0], nil
+}
+
+var versionPattern = regexp.MustCompile(`version: [0-9a-f]+/([0-9]+\.[0-9]+\.[0-9]+)`)
+
+func versionOf(file string) (string, error) {
+	output, err := exec.Command(file, "--version").Output()
+	if err != nil {
+		return "", err
+	}
+	match := versionPattern.FindSubmatch(output)
+	if match == nil {
+		return "", fmt.Errorf("want the version of an Envoy, got %q", output)
+	}
+	return string(match[1]), nil
+}
+
+// AtLeast reports whether the version is the given one or a newer one.
+func (b Binary) AtLeast(version string) bool { return compareVersions(b.Version, version) >= 0 }
+
+func compareVersions(a, b string) int {
+	as, bs := strings.Split(a, "."), strings.Split(b, ".")
+	for i := range min(len(as), len(bs)) {
+		x, _ := strconv.Atoi(as[i])
+		y, _ := strconv.Atoi(bs[i])
+		if x != y {
+			return cmp.Compare(x, y)
+		}
+	}
+	return cmp.Compare(len(as), len(bs))
+}
+
+// moduleRoot is the folder of go.mod above the working directory.
+func moduleRoot() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return "", errors.New("no go.mod above the working directory")
+		}
+		dir = parent
+	}
+}

@@ -1,0 +1,113 @@
+package envoytest
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A process takes listeners from its files, refuses bad ones and keeps what it had, and lives by the clock that it was given.
+func TestEnvoy(t *testing.T) {
+	t.Parallel()
+	binaries, err := Binaries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, binary := range binaries {
+		t.Run(binary.Version, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			clock, err := NewClock(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { closes(t, clock) })
+			files, err := NewFiles(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			bootstrap, err := files.Bootstrap(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			monday := time.Date(2026, 1, 5, 12, 30, 0, 0, time.UTC)
+			if err := clock.Stop(monday); err != nil {
+				t.Fatal(err)
+			}
+			e, err := Start(t.Context(), Options{Binary: binary, Dir: dir, Bootstrap: bootstrap, Clock: clock})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { closes(t, e) })
+			if err := files.SetListeners(t.Context(), e, []Object{hello("first")}); err != nil {
+				t.Fatal(err)
+			}
+			status, date := get(t, e, "first")
+			if status != http.StatusOK || date != monday.Format(http.TimeFormat) {
+				t.Errorf("status %d at %s, want 200 at %v", status, date, monday)
+			}
+			var refused *RefusedError
+			err = files.SetListeners(t.Context(), e, []Object{hello("first"), {"name": "second", "address": Address("127.0.0.1", 0)}})
+			if !errors.As(err, &refused) || !strings.Contains(refused.Log, "second") {
+				t.Errorf("a listener without filters: got %v", err)
+			}
+			if status, _ := get(t, e, "first"); status != http.StatusOK {
+				t.Errorf("after a refused update: status %d", status)
+			}
+			n, err := e.Stat("listener_manager.lds.update_rejected")
+			if err != nil || n != 1 {
+				t.Errorf("got %d rejected updates, %v", n, err)
+			}
+		})
+	}
+}
+
+// A bootstrap that Envoy can't read is an error that says so.
+func TestBadBootstrap(t *testing.T) {
+	t.Parallel()
+	binary, err := Newest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = Start(t.Context(), Options{Binary: binary, Dir: t.TempDir(), Bootstrap: []byte(`{"adm": {}}`)})
+	if err == nil || !strings.Contains(err.Error(), "adm") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func hello(name string) Object {
+	return Object{"name": name, "address": Address("127.0.0.1", 0), "filter_chains": []Object{{"filters": []Object{{
+		"name": "http",
+		"typed_config": Typed("envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager", Object{
+			"stat_prefix": name,
+			"route_config": Object{"virtual_hosts": []Object{{"name": "all", "domains": []string{"*"}, "routes": []Object{
+				{"match": Object{"prefix": "/"}, "direct_response": Object{"status": 200}},
+			}}}},
+			"http_filters": []Object{{"name": "router", "typed_config": Typed("envoy.extensions.filters.http.router.v3.Router", nil)}},
+		}),
+	}}}}}
+}
+
+func get(t *testing.T, e *Envoy, listener string) (status int, date string) {
+	t.Helper()
+	listeners, err := e.Listeners()
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.Get("http://" + listeners[listener])
+	if err != nil {
+		t.Fatal(err)
+	}
+	closes(t, response.Body)
+	return response.StatusCode, response.Header.Get("date")
+}
+
+func closes(t *testing.T, c io.Closer) {
+	t.Helper()
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+}
