@@ -9,7 +9,7 @@ import (
 
 // A worker that starts when others have counted keeps the pages of a request's rules apart.
 func TestPagesOfSeveralRules(t *testing.T) {
-	t.Parallel()
+	onWazeroAlone(t)
 	const configuration = `{"capacity": 64, "rules": [
 		{"name": "a", "key": [{"header": "x-user"}], "limits": [{"limit": 100, "window": "1h"}]},
 		{"name": "b", "key": [{"header": "x-user"}], "limits": [{"limit": 1000, "window": "1h"}]}]}`

@@ -7,39 +7,41 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"weir/backend/postgres/postgrestest"
 	"weir/backend/redis/redistest"
-	"weir/e2e/host"
 )
 
-// central asks the backend on every request, and waits as long as it takes.
-const central = `{"backend": {"cluster": "weir", "timeout": "60s"}, "sync_rate": 0, "rules": [
+// asksAlways asks the backend on every request, and waits as long as it takes.
+const asksAlways = `{"backend": {"cluster": "weir", "timeout": "60s"}, "sync_rate": 0, "rules": [
 	{"name": "per-user", "key": [{"header": "x-user"}], "limits": [{"limit": 60, "window": "366d", "algorithm": "fixed_window"}]},
 	{"name": "all", "limits": [{"limit": 100, "window": "366d"}, {"limit": 1, "window": "366d", "algorithm": "token_bucket", "burst": 500}]}]}`
 
 // With a sync_rate of 0, ten nodes that hammer the same keys admit exactly the limit: 60 of ann's and bob's each, 100 in all. Requests
 // that one rule refuses take nothing from the other.
 func TestCentral(t *testing.T) {
+	onEach(t, 10, central)
+}
+
+func central(t *testing.T, d driver) {
 	for name, start := range map[string]func(t *testing.T) string{
 		"memory":   func(*testing.T) string { return "memory" },
 		"redis":    func(t *testing.T) string { return redistest.Start(t).URL() },
+		"cluster":  func(t *testing.T) string { return redistest.StartCluster(t).URL() },
 		"postgres": func(t *testing.T) string { return postgrestest.Start(t).URL() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			const nodes, requests = 10, 600
+			const requests = 600
 			backend := serve(t, start(t))
-			proxies, addresses := costlyNodes(t, nodes, central, backend, http.DefaultTransport)
+			proxies, addresses := nodes(t, d, d.few(10), nodeConfig{configuration: asksAlways, backend: backend})
 			f := newTraffic(1, addresses...)
 			var sent atomic.Int64
 			var group sync.WaitGroup
-			for i := range 2 * nodes {
+			for i := range 20 {
 				client, random := client(t), rand.New(rand.NewPCG(5, uint64(i)))
 				group.Go(func() {
 					for sent.Add(1) <= requests {
-						status, header, err := f.ask(client, i%nodes, []string{"ann", "bob"}[random.IntN(2)])
+						status, header, err := f.ask(client, i%len(addresses), []string{"ann", "bob"}[random.IntN(2)])
 						if err != nil {
 							t.Error(err)
 							return
@@ -56,8 +58,8 @@ func TestCentral(t *testing.T) {
 			if got := counted(t, backend, "default"); got != 300 {
 				t.Errorf("the backend has %d hits in three counters, want 300", got)
 			}
-			if alone := metric(t, proxies, "decided_alone"); alone != 0 {
-				t.Errorf("%d requests were decided without the backend", alone)
+			for _, p := range proxies {
+				p.wantMetric(t, "decided_alone", 0)
 			}
 		})
 	}
@@ -82,9 +84,12 @@ func checkHeaders(t *testing.T, status int, header http.Header) {
 
 // With a sync_rate of 0, what one client sees of a limit is what it would see of one proxy.
 func TestCentralHeaders(t *testing.T) {
-	t.Parallel()
-	_, addresses := costlyNodes(t, 3, `{"backend": {"cluster": "weir", "timeout": "60s"}, "sync_rate": 0, `+
-		perUser(`{"limit": 4, "window": "366d", "algorithm": "fixed_window"}`)[1:], serve(t, "memory"), http.DefaultTransport)
+	onEach(t, 3, centralHeaders)
+}
+
+func centralHeaders(t *testing.T, d driver) {
+	_, addresses := nodes(t, d, 3, nodeConfig{backend: serve(t, "memory"), configuration: `{"backend": {"cluster": "weir", "timeout": "60s"}, "sync_rate": 0, ` +
+		perUser(`{"limit": 4, "window": "366d", "algorithm": "fixed_window"}`)[1:]})
 	f, client := newTraffic(1, addresses...), client(t)
 	for i := range 7 {
 		status, header, err := f.ask(client, i%3, "ann")
@@ -100,21 +105,19 @@ func TestCentralHeaders(t *testing.T) {
 
 // While the backend is away, on_backend_failure decides, in both modes of synchronisation; with the headers of what is known here.
 func TestBackendAway(t *testing.T) {
-	t.Parallel()
+	onEach(t, 1, backendAway)
+}
+
+func backendAway(t *testing.T, d driver) {
 	for _, rate := range []string{"0", "0.02"} {
 		for policy, want := range map[string]int{"local": 10, "allow": 15, "deny": 0} {
 			t.Run(fmt.Sprint("sync_rate ", rate, " ", policy), func(t *testing.T) {
-				t.Parallel()
-				clock := &fakeClock{}
-				clock.nanos.Store(time.Now().UnixNano())
-				way := &faults{random: rand.New(rand.NewPCG(1, 1)), share: 1}
-				proxy, address := node(t, host.ProxyConfig{
-					Process: host.NewProcess(host.ProcessConfig{Clock: clock.now, Clusters: map[string]string{"weir": "127.0.0.1:1"}}),
-					Plugin: host.Plugin{Configuration: []byte(`{"backend": {"cluster": "weir"}, "sync_rate": ` + rate + `, "on_backend_failure": "` + policy + `", ` +
-						perUser(`{"limit": 10, "window": "366d", "algorithm": "fixed_window"}`)[1:])},
-					Workers: 2, CalloutTransport: way, ManualTicks: true,
+				proxy := d.node(t, nodeConfig{
+					clock: newClockNow(), backend: "127.0.0.1:1",
+					configuration: `{"backend": {"cluster": "weir"}, "sync_rate": ` + rate + `, "on_backend_failure": "` + policy + `", ` +
+						perUser(`{"limit": 10, "window": "366d", "algorithm": "fixed_window"}`)[1:],
 				})
-				f, clients := newTraffic(1, address), []*http.Client{client(t), client(t)}
+				f, clients := newTraffic(1, proxy.url()), []*http.Client{client(t), client(t)}
 				for i := range 15 {
 					status, header, err := f.ask(clients[i%2], 0, "ann")
 					if err != nil {
@@ -131,8 +134,9 @@ func TestBackendAway(t *testing.T) {
 				if got := int(f.total()); got != want {
 					t.Errorf("admitted %d of 15 with a limit of 10, want %d", got, want)
 				}
-				if alone := metric(t, []*host.Proxy{proxy}, "decided_alone"); alone < 10 {
-					t.Errorf("%d requests were decided alone", alone)
+				// Those that are refused again are refused by what is known of them.
+				if policy != "local" {
+					proxy.wantMetric(t, "decided_alone", 15)
 				}
 			})
 		}

@@ -8,20 +8,20 @@ import (
 	"net/http"
 	"testing"
 	"time"
-
-	"weir/e2e/host"
 )
 
 // Nodes whose clocks are off by twenty minutes keep to the windows of a quarter of an hour that the others and the backend have: they
 // count together, and tell clients the same end.
 func TestClocksThatAreOff(t *testing.T) {
-	t.Parallel()
+	onEach(t, 3, clocksThatAreOff)
+}
+
+func clocksThatAreOff(t *testing.T, d driver) {
 	for _, rate := range []string{"0", "0.02"} {
 		t.Run("sync_rate "+rate, func(t *testing.T) {
-			t.Parallel()
 			// A window may end meanwhile; then it is tried again in the next one.
 			for range 3 {
-				if inOneWindow(t, rate) {
+				if inOneWindow(t, d, rate) {
 					return
 				}
 			}
@@ -31,21 +31,16 @@ func TestClocksThatAreOff(t *testing.T) {
 }
 
 // inOneWindow tells whether no window has ended meanwhile.
-func inOneWindow(t *testing.T, rate string) bool {
+func inOneWindow(t *testing.T, d driver, rate string) bool {
 	const width, limit, requests = 15 * time.Minute, 12, 36
 	backend, offsets := serve(t, "memory"), []time.Duration{0, 20 * time.Minute, -20 * time.Minute}
 	var addresses []string
 	for _, offset := range offsets {
-		_, address := node(t, host.ProxyConfig{
-			Process: host.NewProcess(host.ProcessConfig{
-				Clusters: map[string]string{"weir": backend},
-				Clock:    func() int64 { return time.Now().Add(offset).UnixNano() },
-			}),
-			Plugin: host.Plugin{Configuration: []byte(`{"backend": {"cluster": "weir", "timeout": "60s"}, "sync_rate": ` + rate + `, "x_ratelimit_reset": "epoch", ` +
-				perUser(`{"limit": 12, "window": "15m", "algorithm": "fixed_window"}`)[1:])},
-			Workers: 2,
-		})
-		addresses = append(addresses, address)
+		addresses = append(addresses, d.node(t, nodeConfig{
+			backend: backend, ahead: offset,
+			configuration: `{"backend": {"cluster": "weir", "timeout": "60s"}, "sync_rate": ` + rate + `, "x_ratelimit_reset": "epoch", ` +
+				perUser(`{"limit": 12, "window": "15m", "algorithm": "fixed_window"}`)[1:],
+		}).url())
 	}
 	start := time.Now().Truncate(width)
 	end, f := fmt.Sprint(start.Add(width).Unix()), newTraffic(1, addresses...)

@@ -15,7 +15,7 @@ func TestDecisionsAndHeaders(t *testing.T) {
 	clock := newClock()
 	w := newWorker(t, host.NewProcess(host.ProcessConfig{Clock: clock.now}), perUser(
 		`{"limit": 100, "window": "1m"}, {"limit": 3, "window": "1s", "algorithm": "fixed_window"}`))
-	clock.advance(30 * time.Second)
+	clock.advance(t, 30*time.Second)
 	for range 3 {
 		if r := w.send("x-user", "ann"); !r.passed {
 			t.Fatal("rejected within the limit")
@@ -35,7 +35,7 @@ func TestDecisionsAndHeaders(t *testing.T) {
 		x-envoy-ratelimited: true
 		content-type: application/problem+json
 	`)
-	clock.advance(time.Second)
+	clock.advance(t, time.Second)
 	r = w.send("x-user", "ann")
 	r.want(t, `
 		ratelimit: "per-user";r=96;t=44, "per-user.2";r=2;t=1
@@ -114,7 +114,7 @@ func TestReconfigured(t *testing.T) {
 // TestAnotherWorkerBetweenGetAndSet lets another worker handle a request between every get and every set: nothing is lost, and
 // nothing passes too much.
 func TestAnotherWorkerBetweenGetAndSet(t *testing.T) {
-	t.Parallel()
+	onWazeroAlone(t)
 	for _, limit := range []string{
 		`{"limit": 500, "window": "1h", "algorithm": "fixed_window"}`,
 		`{"limit": 500, "window": "1h", "algorithm": "fixed_window", "start": "first_hit"}`,
@@ -147,7 +147,7 @@ func TestAnotherWorkerBetweenGetAndSet(t *testing.T) {
 
 // A million keys neither move shared data beyond its bound, nor the VM's memory, nor free a key that was at its limit.
 func TestSpray(t *testing.T) {
-	t.Parallel()
+	onWazeroAlone(t)
 	const capacity, keys = 10_000, 1_000_000
 	clock := newClock()
 	process := host.NewProcess(host.ProcessConfig{Clock: clock.now})
@@ -172,7 +172,7 @@ func TestSpray(t *testing.T) {
 	if got := w.vm.MemorySize(); got != memory {
 		t.Errorf("the VM's memory grew from %d to %d", memory, got)
 	}
-	clock.advance(2 * time.Second) // past what the VM remembers of refusals
+	clock.advance(t, 2*time.Second) // past what the VM remembers of refusals
 	if w.send("x-user", "ann").passed {
 		t.Error("a key that was at its limit passes after the flood")
 	}
@@ -180,7 +180,7 @@ func TestSpray(t *testing.T) {
 
 // After warm-up a stream leaves nothing behind in the VM's heap.
 func TestMemoryIsStable(t *testing.T) {
-	t.Parallel()
+	onWazeroAlone(t)
 	w := newWorker(t, host.NewProcess(host.ProcessConfig{Clock: newClock().now}), perUser(`{"limit": 100000, "window": "1h"}`))
 	send := func(n int) {
 		for range n {
@@ -197,7 +197,7 @@ func TestMemoryIsStable(t *testing.T) {
 
 // What a request costs is counted in host calls.
 func TestHostCalls(t *testing.T) {
-	t.Parallel()
+	onWazeroAlone(t)
 	for _, test := range []struct {
 		name, options string
 		limit         int

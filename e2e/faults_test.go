@@ -230,38 +230,25 @@ func sum(hits []int64) (total int64) {
 const costly = `{"backend": {"cluster": "weir", "timeout": "500ms"}, "sync_rate": 0.02, "rules": [{"name": "per-user", "key": [{"header": "x-user"}],
 	"cost": {"header": "x-cost"}, "limits": [` + syncedLimits + `]}]}`
 
-// costlyNodes are nodes with the configuration, and their addresses.
-func costlyNodes(t *testing.T, n int, configuration, backend string, transport http.RoundTripper) (proxies []*host.Proxy, addresses []string) {
+// metric is the sum of a metric of all nodes.
+func metric(t *testing.T, nodes []node, name string) (n int64) {
 	t.Helper()
-	for range n {
-		proxy, address := node(t, host.ProxyConfig{
-			Process:          host.NewProcess(host.ProcessConfig{Clusters: map[string]string{"weir": backend}}),
-			Plugin:           host.Plugin{Configuration: []byte(configuration)},
-			Workers:          2,
-			CalloutTransport: transport,
-		})
-		proxies, addresses = append(proxies, proxy), append(addresses, address)
-	}
-	return proxies, addresses
-}
-
-// metric is the sum of a metric of all nodes, as it stands after a tick.
-func metric(t *testing.T, proxies []*host.Proxy, name string) (n int64) {
-	t.Helper()
-	for _, p := range proxies {
-		if err := p.Tick(); err != nil {
-			t.Fatal(err)
-		}
-		n += p.Process().Metrics().Value("weir.default." + name)
+	for _, node := range nodes {
+		n += node.metric(t, name)
 	}
 	return n
 }
 
-// TestFaults: nodes admit 100,000 hits, 5,000 requests of 20 each, while three of ten callouts are lost, before or after the backend
+// Nodes admit 100,000 hits, 5,000 requests of 20 each (a fifth of that on Envoy), while three of ten callouts are lost, before or after the backend
 // has applied them, answers come out of order, and the store goes down and comes back. Once all is quiet the backend has of each user
 // exactly what was admitted, in the counters of all algorithms. There are two backends behind one address.
 func TestFaults(t *testing.T) {
-	const hits, cost, users = 100_000, 20, 1200
+	onEach(t, 2, faultsOfAll)
+}
+
+func faultsOfAll(t *testing.T, d driver) {
+	const cost = 20
+	hits, users := int64(d.heavy(100_000)), d.heavy(1200)
 	for _, test := range []struct {
 		name string
 		// start gives the store's URL, what happens to it while there is traffic, and afterwards.
@@ -283,14 +270,13 @@ func TestFaults(t *testing.T) {
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
 			url, fault, repair := test.start(t)
 			backends := []string{serve(t, url)}
 			if url != "memory" {
 				backends = append(backends, serve(t, url))
 			}
 			way := newUnlucky(11, backends...)
-			proxies, addresses := costlyNodes(t, 2, costly, backends[0], way)
+			proxies, addresses := nodes(t, d, 2, nodeConfig{configuration: costly, backend: through(t, way, backends[0])})
 			f := newTraffic(cost, addresses...)
 
 			var asked atomic.Int64
@@ -306,8 +292,8 @@ func TestFaults(t *testing.T) {
 			if f.total() < hits {
 				t.Errorf("admitted %d hits, want %d", f.total(), hits)
 			}
-			if lost := metric(t, proxies, "lost_hits"); lost != 0 {
-				t.Errorf("%d hits were lost", lost)
+			for _, p := range proxies {
+				p.wantMetric(t, "lost_hits", 0)
 			}
 			t.Logf("%d hits admitted, %d requests refused, %d of %d callouts lost, %d requests waited, %d were decided alone", f.total(), f.refused,
 				way.lost.Load(), way.calls.Load(), metric(t, proxies, "waited_requests"), metric(t, proxies, "decided_alone"))
@@ -352,23 +338,20 @@ func (s *silence) RoundTrip(r *http.Request) (*http.Response, error) {
 // A backend that never answers costs three requests backend.timeout, once each; then the breaker is open: nobody waits, and no callout
 // is made until its pause is over. The clock stands still, so that it isn't.
 func TestDeadBackend(t *testing.T) {
-	t.Parallel()
+	onWazeroAlone(t)
 	const breakAfter = 3
 	for _, rate := range []string{"0", "0.02"} {
 		t.Run("sync_rate "+rate, func(t *testing.T) {
 			t.Parallel()
-			clock := &fakeClock{}
-			clock.nanos.Store(time.Now().UnixNano())
-			backend, way := serve(t, "memory"), &silence{}
+			clock, backend, way := newClockNow(), serve(t, "memory"), &silence{}
 			way.dead.Store(true)
-			proxy, address := node(t, host.ProxyConfig{
-				Process: host.NewProcess(host.ProcessConfig{Clock: clock.now, Clusters: map[string]string{"weir": backend}}),
-				Plugin: host.Plugin{Configuration: []byte(`{"backend": {"cluster": "weir", "timeout": "100ms"}, "sync_rate": ` + rate + `, ` +
-					perUser(`{"limit": 100000000, "window": "366d", "algorithm": "fixed_window"}`)[1:])},
-				Workers: 2, CalloutTransport: way, ManualTicks: true,
-			})
-			proxies := []*host.Proxy{proxy}
-			f := newTraffic(1, address)
+			proxy := startProxy(t, nodeConfig{
+				clock: clock, backend: backend,
+				configuration: `{"backend": {"cluster": "weir", "timeout": "100ms"}, "sync_rate": ` + rate + `, ` +
+					perUser(`{"limit": 100000000, "window": "366d", "algorithm": "fixed_window"}`)[1:],
+			}, host.ProxyConfig{CalloutTransport: way, ManualTicks: true})
+			proxies := []node{proxy}
+			f := newTraffic(1, proxy.url())
 			// Each client is another worker's.
 			clients := []*http.Client{client(t), client(t)}
 			ask := func(n int) {
@@ -398,7 +381,7 @@ func TestDeadBackend(t *testing.T) {
 			}
 			// After each pause one callout tries, and no request waits for it.
 			for n := int64(1); n <= 3; n++ {
-				clock.advance(10 * time.Second)
+				clock.advance(t, 10*time.Second)
 				if err := proxy.Tick(); err != nil {
 					t.Fatal(err)
 				}
@@ -416,7 +399,7 @@ func TestDeadBackend(t *testing.T) {
 			// It is back: what was admitted meanwhile arrives.
 			way.dead.Store(false)
 			agreed := func() bool {
-				clock.advance(time.Second)
+				clock.advance(t, time.Second)
 				if err := proxy.Tick(); err != nil {
 					t.Fatal(err)
 				}

@@ -3,7 +3,6 @@ package e2e
 import (
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"testing"
 	"time"
 )
@@ -12,17 +11,19 @@ import (
 // several nodes a hundredth may stay, which is kept for free hits. And nobody gets more, however long they ask, but for a hundredth: the nodes have just joined, and the first of them may still take
 // itself for the only one.
 func TestAllOfTheLimit(t *testing.T) {
-	t.Parallel()
+	onEach(t, 2, allOfTheLimit)
+}
+
+func allOfTheLimit(t *testing.T, d driver) {
 	for _, limit := range []int64{10, 100, 1000} {
-		for _, nodes := range []int{1, 2} {
-			t.Run(fmt.Sprint("limit ", limit, " nodes ", nodes), func(t *testing.T) {
-				t.Parallel()
+		for n := range 2 {
+			t.Run(fmt.Sprint("limit ", limit, " nodes ", n+1), func(t *testing.T) {
 				backend := serve(t, "memory")
-				_, addresses := costlyNodes(t, nodes, `{"backend": {"cluster": "weir", "timeout": "60s"}, "sync_rate": 0.02, `+
-					perUser(fmt.Sprintf(`{"limit": %d, "window": "366d", "algorithm": "fixed_window"}`, limit))[1:], backend, http.DefaultTransport)
+				_, addresses := nodes(t, d, n+1, nodeConfig{backend: backend, configuration: `{"backend": {"cluster": "weir", "timeout": "60s"}, "sync_rate": 0.02, ` +
+					perUser(fmt.Sprintf(`{"limit": %d, "window": "366d", "algorithm": "fixed_window"}`, limit))[1:]})
 				f, client, random := newTraffic(1, addresses...), client(t), rand.New(rand.NewPCG(1, 9))
 				ask := func() {
-					if _, _, err := f.ask(client, random.IntN(nodes), "ann"); err != nil {
+					if _, _, err := f.ask(client, random.IntN(n+1), "ann"); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -31,7 +32,7 @@ func TestAllOfTheLimit(t *testing.T) {
 				}
 				t.Logf("the first %d requests: %d admitted", limit, f.total())
 				least := limit
-				if nodes > 1 {
+				if n > 0 {
 					least -= limit / 100
 				}
 				for deadline := time.Now().Add(hang); f.total() < least; ask() {
@@ -51,23 +52,28 @@ func TestAllOfTheLimit(t *testing.T) {
 	}
 }
 
-// Ten nodes of two workers keep to one limit, whether traffic is even or one of them gets 91 %, at up to ten times the limit: at no moment do
+// Ten nodes (three Envoys) keep to one limit, whether traffic is even or one of them gets 91 %, at up to ten times the limit: at no moment do
 // they pass more than it. bench/overshoot has the same in simulated time, with windows that end.
 func TestTenNodesKeepOneLimit(t *testing.T) {
-	t.Parallel()
-	const nodes, limit = 10, 1000
+	onEach(t, 10, manyNodesKeepOneLimit)
+}
+
+func manyNodesKeepOneLimit(t *testing.T, d driver) {
+	const limit = 1000
+	n := d.few(10)
 	for _, algorithm := range []string{
 		`{"limit": 1000, "window": "366d", "algorithm": "fixed_window"}`,
 		`{"limit": 1000, "window": "366d"}`,
 		`{"limit": 1, "window": "366d", "algorithm": "token_bucket", "burst": 1000}`,
 	} {
 		backend := serve(t, "memory")
-		_, addresses := costlyNodes(t, nodes, `{"backend": {"cluster": "weir", "timeout": "60s"}, "sync_rate": 0.5, `+perUser(algorithm)[1:], backend,
-			http.DefaultTransport)
+		_, addresses := nodes(t, d, n, nodeConfig{
+			backend: backend, configuration: `{"backend": {"cluster": "weir", "timeout": "60s"}, "sync_rate": 0.5, ` + perUser(algorithm)[1:],
+		})
 		client, random := client(t), rand.New(rand.NewPCG(1, 10))
 		f := newTraffic(1, addresses...)
 		// The nodes hear of each other with their first answers.
-		for node := range nodes {
+		for node := range n {
 			if _, _, err := f.ask(client, node, "nobody"); err != nil {
 				t.Fatal(err)
 			}
@@ -75,7 +81,7 @@ func TestTenNodesKeepOneLimit(t *testing.T) {
 		for _, skewed := range []bool{false, true} {
 			before, user := f.total(), fmt.Sprint("skewed ", skewed)
 			for request := range 10 * limit {
-				node := random.IntN(nodes)
+				node := random.IntN(n)
 				if skewed && random.IntN(100) < 90 {
 					node = 0
 				}

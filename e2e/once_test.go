@@ -106,14 +106,13 @@ type stage struct {
 	backend string
 	clock   *fakeClock
 	customs *customs
-	proxy   *host.Proxy
+	proxy   *proxyNode
 	clients [2]*http.Client
 	traffic *traffic
 }
 
 func newStage(t *testing.T) *stage {
-	s := &stage{t: t, backend: serve(t, "memory"), clock: &fakeClock{}, customs: newCustoms()}
-	s.clock.nanos.Store(time.Now().UnixNano())
+	s := &stage{t: t, backend: serve(t, "memory"), clock: newClockNow(), customs: newCustoms()}
 	s.startNode()
 	return s
 }
@@ -122,13 +121,10 @@ func newStage(t *testing.T) *stage {
 func (s *stage) startNode() {
 	t := s.t
 	t.Helper()
-	proxy, address := node(t, host.ProxyConfig{
-		Process: host.NewProcess(host.ProcessConfig{Clock: s.clock.now, Clusters: map[string]string{"weir": s.backend}}),
-		Plugin:  host.Plugin{Configuration: []byte(thousand)}, Workers: 2, CalloutTransport: s.customs, ManualTicks: true,
-		FailurePolicy: host.FailReload,
-	})
+	proxy := startProxy(t, nodeConfig{clock: s.clock, backend: s.backend, configuration: thousand},
+		host.ProxyConfig{CalloutTransport: s.customs, ManualTicks: true, FailurePolicy: host.FailReload})
 	before := s.traffic
-	s.proxy, s.traffic = proxy, newTraffic(1, address)
+	s.proxy, s.traffic = proxy, newTraffic(1, proxy.url())
 	if before != nil {
 		s.traffic.admitted = before.admitted
 	}
@@ -150,7 +146,7 @@ func (s *stage) admit(worker int, user string, n int) {
 
 func (s *stage) tick(d time.Duration) {
 	s.t.Helper()
-	s.clock.advance(d)
+	s.clock.advance(s.t, d)
 	if err := s.proxy.Tick(); err != nil && !errors.Is(err, host.ErrFailed) {
 		s.t.Fatal(err)
 	}
@@ -203,7 +199,7 @@ func (s *stage) trap() {
 // What a worker has pushed when its VM traps counts once if it has reached the backend, also if it does so later, and twice; it is gone
 // if it hasn't. Other hits of the key, of both workers, are counted as ever.
 func TestTrappedInFlight(t *testing.T) {
-	t.Parallel()
+	onWazeroAlone(t)
 	for _, applied := range []bool{true, false} {
 		t.Run(fmt.Sprint("applied is ", applied), func(t *testing.T) {
 			t.Parallel()
@@ -231,7 +227,7 @@ func TestTrappedInFlight(t *testing.T) {
 
 // The same of a node that is closed: what it has not pushed is gone, and nothing counts twice.
 func TestRestartedInFlight(t *testing.T) {
-	t.Parallel()
+	onWazeroAlone(t)
 	for _, applied := range []bool{true, false} {
 		t.Run(fmt.Sprint("applied is ", applied), func(t *testing.T) {
 			t.Parallel()
@@ -300,7 +296,7 @@ func ended(t *testing.T, answer chan error) error {
 // Requests that wait for the backend all end: whether it answers, the callout is lost, the worker's VM traps (then with the client, who
 // leaves), the configuration is replaced, or the node is closed.
 func TestPausedRequestsEnd(t *testing.T) {
-	t.Parallel()
+	onWazeroAlone(t)
 	for name, end := range map[string]func(t *testing.T, s *stage, calls []*heldCallout, leave func()) (wants [2]string){
 		"answered": func(t *testing.T, _ *stage, calls []*heldCallout, _ func()) [2]string {
 			for _, call := range calls {
@@ -366,10 +362,13 @@ func TestPausedRequestsEnd(t *testing.T) {
 
 // Configurations are replaced while requests wait and callouts are lost: nothing is lost with them, nothing counts twice, and nobody hangs.
 func TestReconfiguredUnderFaults(t *testing.T) {
-	t.Parallel()
+	onEach(t, 2, reconfiguredUnderFaults)
+}
+
+func reconfiguredUnderFaults(t *testing.T, d driver) {
 	backend := serve(t, "memory")
 	way := newUnlucky(23, backend)
-	proxies, addresses := costlyNodes(t, 2, costly, backend, way)
+	proxies, addresses := nodes(t, d, 2, nodeConfig{configuration: costly, backend: through(t, way, backend)})
 	f := newTraffic(20, addresses...)
 	for round := range 12 {
 		f.during(t, func() {
@@ -379,7 +378,7 @@ func TestReconfiguredUnderFaults(t *testing.T) {
 				costly,
 			}[round%3]
 			for _, p := range proxies {
-				if err := p.Configure([]byte(changed)); err != nil {
+				if err := p.configure(changed); err != nil {
 					t.Error(err)
 				}
 			}
@@ -387,8 +386,8 @@ func TestReconfiguredUnderFaults(t *testing.T) {
 	}
 	way.heal()
 	agree(t, backend, "default", limitsPerHit, f.admitted)
-	if lost := metric(t, proxies, "lost_hits"); lost != 0 {
-		t.Errorf("%d hits were lost", lost)
+	for _, p := range proxies {
+		p.wantMetric(t, "lost_hits", 0)
 	}
 	t.Logf("%d hits admitted, %d requests refused, %d of %d callouts lost", f.total(), f.refused, way.lost.Load(), way.calls.Load())
 }

@@ -4,13 +4,11 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
-	"strings"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"weir/e2e/host"
 )
@@ -45,23 +43,8 @@ func runTests(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	code = m.Run()
-	return code, module.Close(ctx)
+	return code, errors.Join(module.Close(ctx), closePool())
 }
-
-// fakeClock is a process's clock that a test moves.
-type fakeClock struct{ nanos atomic.Int64 }
-
-// monday is a start of an hour.
-var monday = time.Date(2026, 1, 5, 0, 0, 0, 0, time.UTC)
-
-func newClock() *fakeClock {
-	c := &fakeClock{}
-	c.nanos.Store(monday.UnixNano())
-	return c
-}
-
-func (c *fakeClock) now() int64              { return c.nanos.Load() }
-func (c *fakeClock) advance(d time.Duration) { c.nanos.Add(int64(d)) }
 
 // worker is one VM of a process with one configuration, driven by hand.
 type worker struct {
@@ -154,15 +137,7 @@ func (w *worker) sendFrom(source string, headers ...string) result {
 // want compares headers with some given as lines of "name: value"; "name:" stands for none.
 func (r result) want(t *testing.T, lines string) {
 	t.Helper()
-	for line := range strings.Lines(lines) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-		if value = strings.TrimSpace(value); name == "" {
-			continue
-		}
-		if got := strings.Join(r.headers.Values(name), " | "); got != value {
-			t.Errorf("%s: got %q, want %q", name, got, value)
-		}
-	}
+	wantHeaders(t, r.headers.Values, lines)
 }
 
 func perUser(limit string) string {

@@ -1,15 +1,11 @@
 package e2e
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
-	"net/http/httptest"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,36 +16,7 @@ import (
 	"time"
 
 	"weir/backend/redis/redistest"
-	"weir/e2e/host"
 )
-
-// node starts a proxy node with real traffic, and returns its base URL.
-func node(t *testing.T, config host.ProxyConfig) (proxy *host.Proxy, address string) {
-	t.Helper()
-	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	t.Cleanup(upstream.Close)
-	base, err := url.Parse(upstream.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.Module, config.VMID, config.Upstream = module, vmID, base
-	proxy, err = host.NewProxy(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- proxy.Serve(l) }()
-	t.Cleanup(func() {
-		if err := errors.Join(proxy.Close(context.Background()), <-served); err != nil {
-			t.Error(err)
-		}
-	})
-	return proxy, "http://" + l.Addr().String()
-}
 
 // get sends a request for a user, and returns the answer's status and headers.
 func get(client *http.Client, address, user string) (status int, header http.Header, err error) {
@@ -68,12 +35,13 @@ func get(client *http.Client, address, user string) (status int, header http.Hea
 
 // One node, four workers, many connections at once on one key: exactly the limit passes.
 func TestExactUnderLoad(t *testing.T) {
-	t.Parallel()
+	onEach(t, 1, exactUnderLoad)
+}
+
+func exactUnderLoad(t *testing.T, d driver) {
 	const requests, limit, connections = 50_000, 10_000, 64
-	proxy, address := node(t, host.ProxyConfig{
-		Process: host.NewProcess(host.ProcessConfig{Clock: newClock().now}),
-		Plugin:  host.Plugin{Configuration: []byte(perUser(`{"limit": 10000, "window": "1h", "algorithm": "fixed_window"}`))},
-		Workers: 4,
+	proxy := d.node(t, nodeConfig{
+		clock: newClock(), workers: 4, configuration: perUser(`{"limit": 10000, "window": "1h", "algorithm": "fixed_window"}`),
 	})
 	var passed, rejected, sent atomic.Int64
 	var group sync.WaitGroup
@@ -82,7 +50,7 @@ func TestExactUnderLoad(t *testing.T) {
 			client := &http.Client{Transport: &http.Transport{}}
 			defer client.CloseIdleConnections()
 			for sent.Add(1) <= requests {
-				status, _, err := get(client, address, "ann")
+				status, _, err := get(client, proxy.url(), "ann")
 				switch {
 				case err != nil:
 					t.Error(err)
@@ -99,14 +67,9 @@ func TestExactUnderLoad(t *testing.T) {
 	if passed.Load() != limit || rejected.Load() != requests-limit {
 		t.Errorf("passed %d and rejected %d of %d, want %d passed", passed.Load(), rejected.Load(), requests, limit)
 	}
-	if err := proxy.Tick(); err != nil {
-		t.Error(err)
-	}
-	metrics := proxy.Process().Metrics()
-	t.Logf("%d lost races", metrics.Value("weir.default.lost_races"))
-	if got := metrics.Value("weir.default.per-user.allowed"); got != limit {
-		t.Errorf("the metric of allowed requests says %d", got)
-	}
+	proxy.wantMetric(t, "per-user.allowed", limit)
+	proxy.wantMetric(t, "per-user.rejected", requests-limit)
+	t.Logf("%d lost races", proxy.metric(t, "lost_races"))
 }
 
 // faults loses a share of callouts, before or after the backend has applied them.
@@ -153,14 +116,13 @@ func settle(t *testing.T, backend, namespace string, want int64) {
 // Two nodes and a backend, hits at random, callouts lost before or after they were applied: once all is quiet the backend's sum
 // is exactly what was admitted.
 func TestBackendHasWhatWasAdmitted(t *testing.T) {
-	t.Parallel()
+	onEach(t, 2, backendHasWhatWasAdmitted)
+}
+
+func backendHasWhatWasAdmitted(t *testing.T, d driver) {
 	backend := serve(t, "memory")
 	transport := &faults{random: rand.New(rand.NewPCG(3, 4)), share: 0.3}
-	var addresses []string
-	for range 2 {
-		_, address := node(t, syncedNode(backend, transport))
-		addresses = append(addresses, address)
-	}
+	_, addresses := nodes(t, d, 2, nodeConfig{configuration: synced, backend: through(t, transport, backend)})
 	random := rand.New(rand.NewPCG(1, 2))
 	admitted := int64(0)
 	for range 1000 {
@@ -185,33 +147,27 @@ const syncedLimits = `
 	{"limit": 300, "window": "366d", "algorithm": "sliding_log"},
 	{"limit": 1, "window": "366d", "algorithm": "token_bucket", "burst": 100}`
 
-// limitsPerHit is how many counters a hit of syncedNode's counts in.
+// limitsPerHit is how many counters a hit of synced counts in.
 const limitsPerHit = 5
 
-// syncedNode keeps to syncedLimits for each user, and synchronises every 20 ms.
-func syncedNode(backend string, transport http.RoundTripper) host.ProxyConfig {
-	return host.ProxyConfig{
-		Process: host.NewProcess(host.ProcessConfig{Clusters: map[string]string{"weir": backend}}),
-		Plugin: host.Plugin{Configuration: []byte(`{"backend": {"cluster": "weir"}, "sync_rate": 0.02, ` +
-			perUser(syncedLimits)[1:])},
-		Workers:          2,
-		CalloutTransport: transport,
-	}
-}
+// synced keeps to syncedLimits for each user, and synchronises every 20 ms.
+var synced = `{"backend": {"cluster": "weir"}, "sync_rate": 0.02, ` + perUser(syncedLimits)[1:]
 
 // Redis is away for a while: nodes go on by themselves, and what they counted arrives afterwards.
 func TestRedisRestarted(t *testing.T) {
-	t.Parallel()
+	onEach(t, 2, redisRestarted)
+}
+
+func redisRestarted(t *testing.T, d driver) {
 	redis := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 	backend := serve(t, redis.URL())
-	proxy, first := node(t, syncedNode(backend, http.DefaultTransport))
-	_, second := node(t, syncedNode(backend, http.DefaultTransport))
+	proxies, addresses := nodes(t, d, 2, nodeConfig{configuration: synced, backend: backend})
 	admitted, sent := int64(0), 0
 	send := func(n int, user string) {
 		t.Helper()
 		for range n {
 			sent++
-			status, _, err := get(http.DefaultClient, []string{first, second}[sent%2], user)
+			status, _, err := get(http.DefaultClient, addresses[sent%2], user)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -235,9 +191,9 @@ func TestRedisRestarted(t *testing.T) {
 	}
 	send(60, "ann")
 	// The node notices that its backend fails: each round is a callout that has to come back.
-	for proxy.Process().Metrics().Value("weir.default.failed_pushes") == 0 {
-		if err := proxy.Tick(); err != nil {
-			t.Fatal(err)
+	for deadline := time.Now().Add(hang); metric(t, proxies, "failed_pushes") == 0; {
+		if time.Now().After(deadline) {
+			t.Fatal("no node has noticed that the store is away")
 		}
 	}
 	redis.Restart()

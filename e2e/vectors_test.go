@@ -3,17 +3,19 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"testing"
 	"time"
-
-	"weir/e2e/host"
 )
 
-// TestVectors runs window/testdata/vectors.json, which the algorithms are tested with alone too, through the compiled plugin:
-// two workers in turns, on a clock of the test's.
+// TestVectors runs window/testdata/vectors.json, which the algorithms are tested with alone too, through the plugin in a proxy:
+// over two connections in turns, on a clock of the test's.
 func TestVectors(t *testing.T) {
-	t.Parallel()
+	onEach(t, 1, runVectors)
+}
+
+func runVectors(t *testing.T, d driver) {
 	var vectors []struct {
 		Name   string            `json:"name"`
 		Limits []json.RawMessage `json:"limits"`
@@ -36,37 +38,39 @@ func TestVectors(t *testing.T) {
 		t.Fatalf("%d vectors, %v", len(vectors), err)
 	}
 	for _, vector := range vectors {
-		limits, err := json.Marshal(vector.Limits)
-		if err != nil {
-			t.Fatal(err)
-		}
-		configuration := fmt.Sprintf(`{"rules": [{"name": "r", "key": [{"header": "x-key"}], "cost": {"header": "x-cost"}, "limits": %s}]}`, limits)
-		clock := newClock()
-		process := host.NewProcess(host.ProcessConfig{Clock: clock.now})
-		workers := []*worker{newWorker(t, process, configuration), newWorker(t, process, configuration)}
-		for i, step := range vector.Steps {
-			at, err := time.ParseDuration(step.At)
+		t.Run(vector.Name, func(t *testing.T) {
+			limits, err := json.Marshal(vector.Limits)
 			if err != nil {
 				t.Fatal(err)
 			}
-			clock.nanos.Store(monday.Add(at).UnixNano())
-			r := workers[i%2].send("x-key", step.Key, "x-cost", fmt.Sprint(step.Cost))
-			if r.passed != step.Allowed {
-				t.Errorf("%s\nstep %d: passed %v", vector.Name, i, r.passed)
-			}
-			state := ""
-			for j := range step.Remaining {
-				name := `"r"`
-				if j > 0 {
-					name = fmt.Sprintf(`, "r.%d"`, j+1)
+			clock := newClock()
+			proxy := d.node(t, nodeConfig{clock: clock, configuration: fmt.Sprintf(
+				`{"rules": [{"name": "r", "key": [{"header": "x-key"}], "cost": {"header": "x-cost"}, "limits": %s}]}`, limits)})
+			clients := []*http.Client{client(t), client(t)}
+			for i, step := range vector.Steps {
+				at, err := time.ParseDuration(step.At)
+				if err != nil {
+					t.Fatal(err)
 				}
-				state += fmt.Sprintf("%s;r=%d;t=%d", name, step.Remaining[j], step.Next[j])
+				clock.set(t, monday.Add(at))
+				r := ask(t, clients[i%2], proxy.url(), "x-key", step.Key, "x-cost", fmt.Sprint(step.Cost))
+				if (r.status == http.StatusOK) != step.Allowed {
+					t.Errorf("step %d: got status %d", i, r.status)
+				}
+				state := ""
+				for j := range step.Remaining {
+					name := `"r"`
+					if j > 0 {
+						name = fmt.Sprintf(`, "r.%d"`, j+1)
+					}
+					state += fmt.Sprintf("%s;r=%d;t=%d", name, step.Remaining[j], step.Next[j])
+				}
+				retry := ""
+				if step.RetryAfter >= 0 {
+					retry = fmt.Sprint(step.RetryAfter)
+				}
+				r.want(t, fmt.Sprintf("ratelimit: %s\nx-ratelimit-reset: %d\nretry-after: %s", state, step.Reset, retry))
 			}
-			retry := ""
-			if step.RetryAfter >= 0 {
-				retry = fmt.Sprint(step.RetryAfter)
-			}
-			r.want(t, fmt.Sprintf("ratelimit: %s\nx-ratelimit-reset: %d\nretry-after: %s", state, step.Reset, retry))
-		}
+		})
 	}
 }

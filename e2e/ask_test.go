@@ -1,0 +1,80 @@
+package e2e
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// reply is what a client has got.
+type reply struct {
+	status  int
+	header  http.Header
+	trailer http.Header
+	body    string
+}
+
+// ask sends a GET. Headers are name, value, name, value …; the names :method, :path and :body stand for those.
+func ask(t *testing.T, client *http.Client, address string, headers ...string) reply {
+	t.Helper()
+	r, err := send(t, client, address, headers...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func send(t *testing.T, client *http.Client, address string, headers ...string) (reply, error) {
+	t.Helper()
+	method, path, body := http.MethodGet, "/", io.Reader(nil)
+	header := http.Header{}
+	for i := 0; i < len(headers); i += 2 {
+		switch name, value := headers[i], headers[i+1]; name {
+		case ":method":
+			method = value
+		case ":path":
+			path = value
+		case ":body":
+			body = strings.NewReader(value)
+		default:
+			header.Add(name, value)
+		}
+	}
+	request, err := http.NewRequestWithContext(t.Context(), method, address+path, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header = header
+	response, err := client.Do(request)
+	if err != nil {
+		return reply{}, err
+	}
+	got, err := io.ReadAll(response.Body)
+	if err = errors.Join(err, response.Body.Close()); err != nil {
+		return reply{}, err
+	}
+	return reply{status: response.StatusCode, header: response.Header, trailer: response.Trailer, body: string(got)}, nil
+}
+
+// want compares headers with some given as lines of "name: value"; "name:" stands for none.
+func (r reply) want(t *testing.T, lines string) {
+	t.Helper()
+	wantHeaders(t, r.header.Values, lines)
+}
+
+// wantHeaders compares the values of headers with lines of "name: value"; "name:" stands for none.
+func wantHeaders(t *testing.T, values func(name string) []string, lines string) {
+	t.Helper()
+	for line := range strings.Lines(lines) {
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		colon := 1 + strings.IndexByte(line[1:], ':') // that of :status is part of the name
+		name, value := line[:colon], strings.TrimSpace(line[colon+1:])
+		if got := strings.Join(values(name), " | "); got != value {
+			t.Errorf("%s: got %q, want %q", name, got, value)
+		}
+	}
+}

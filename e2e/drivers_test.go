@@ -1,0 +1,239 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"weir/internal/envoytest"
+)
+
+// A driver runs proxy nodes with the built plugin. A scenario that is written against it runs on each: on the wazero host, which
+// is fast and lets a test hold every thread of it in its hands, and on Envoy, which is the truth.
+type driver interface {
+	// node starts a node of a process of its own, until the test ends.
+	node(t *testing.T, config nodeConfig) node
+	// few is how many nodes a scenario should have that would like many.
+	few(many int) int
+	// heavy is how many requests a scenario should send that would like many.
+	heavy(many int) int
+}
+
+// nodeConfig says what a node is like.
+type nodeConfig struct {
+	configuration string
+	// workers is 2 if it is 0.
+	workers int
+	// backend is the address that the cluster "weir" leads to.
+	backend string
+	// upstream answers what passes; if it is nil all requests get an empty 200.
+	upstream http.Handler
+	// clock is the node's time, the machine's if nil; ahead is added to the machine's.
+	clock *fakeClock
+	ahead time.Duration
+	// trustedHops is xff_num_trusted_hops.
+	trustedHops int
+	// stopsHeadersOnly is Envoy's allow_on_headers_stop_iteration.
+	stopsHeadersOnly bool
+}
+
+// node is a proxy with the plugin. Its methods may be called by several goroutines at once, but for configure.
+type node interface {
+	url() string
+	// configure replaces the plugin's configuration. The error has what the proxy and the plugin say against it.
+	configure(configuration string) error
+	// wantMetric waits until a metric that the plugin has of its namespace has a value, and fails if it does not come to that. The plugin
+	// publishes at ticks.
+	wantMetric(t *testing.T, name string, want int64)
+	// metric is a value as it was published last.
+	metric(t *testing.T, name string) int64
+}
+
+// The reasons why some tests are for one driver alone. All other tests of proxies run on both.
+const (
+	// Of the wazero host.
+	byInterleaving = "it has another worker act between two host calls"
+	byTicks        = "it ticks when the test says, and nothing happens in between"
+	byTrap         = "it ends a worker's VM as a trap does"
+	byCounting     = "it counts host calls, and measures memory to the byte"
+
+	// Of Envoy.
+	byRouting = "retries, redirects, mirrors, upgrades and direct responses are Envoy's"
+	byXDS     = "listeners and filters are delivered as a control plane does"
+)
+
+// alone says which tests are for one driver, and why.
+var alone = map[string]string{
+	"TestAnotherWorkerBetweenGetAndSet": byInterleaving,
+	"TestPagesOfSeveralRules":           byInterleaving,
+	"TestDeadBackend":                   byTicks,
+	"TestTrappedInFlight":               byTrap,
+	"TestRestartedInFlight":             byTicks,
+	"TestPausedRequestsEnd":             byTrap,
+	"TestSpray":                         byCounting,
+	"TestMemoryIsStable":                byCounting,
+	"TestHostCalls":                     byCounting,
+}
+
+// onWazeroAlone begins a test that no Envoy can run. The list above must have its reason.
+func onWazeroAlone(t *testing.T) {
+	t.Helper()
+	if alone[t.Name()] == "" {
+		t.Fatalf("%s: why is it for the wazero host alone?", t.Name())
+	}
+	t.Parallel()
+}
+
+// onEach runs a scenario on each driver. On Envoy it has to say how many nodes it starts at most.
+func onEach(t *testing.T, nodes int, scenario func(t *testing.T, d driver)) {
+	t.Helper()
+	t.Run("wazero", func(t *testing.T) {
+		t.Parallel()
+		scenario(t, wazero{})
+	})
+	onEnvoy(t, nodes, newest, scenario)
+}
+
+// onEnvoy runs a scenario on Envoys only.
+func onEnvoy(t *testing.T, nodes int, which versions, scenario func(t *testing.T, d driver)) {
+	t.Helper()
+	if testing.Short() {
+		return // make test-fast
+	}
+	for _, binary := range which(t) {
+		t.Run("envoy "+binary.Version, func(t *testing.T) {
+			t.Parallel()
+			scenario(t, newEnvoys(t, binary, nodes))
+		})
+	}
+}
+
+// versions chooses the Envoys that a scenario runs on.
+type versions func(t *testing.T) []envoytest.Binary
+
+func all(t *testing.T) []envoytest.Binary {
+	t.Helper()
+	binaries, err := envoytest.Binaries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return binaries
+}
+
+func newest(t *testing.T) []envoytest.Binary {
+	t.Helper()
+	return all(t)[:1]
+}
+
+// nodes starts several nodes that are alike, and gives their addresses.
+func nodes(t *testing.T, d driver, n int, config nodeConfig) (started []node, addresses []string) {
+	t.Helper()
+	for range n {
+		next := d.node(t, config)
+		started, addresses = append(started, next), append(addresses, next.url())
+	}
+	return started, addresses
+}
+
+// fakeClock is a clock of nodes that a test moves.
+type fakeClock struct {
+	mu    sync.Mutex
+	nanos int64
+	of    []*envoytest.Clock
+}
+
+// monday is a start of an hour, and of a multiple of many windows.
+var monday = time.Date(2026, 1, 5, 0, 0, 0, 0, time.UTC)
+
+func newClock() *fakeClock { return &fakeClock{nanos: monday.UnixNano()} }
+
+// newClockNow is one that stands where the machine's does, as the backend's clock is the machine's.
+func newClockNow() *fakeClock { return &fakeClock{nanos: time.Now().UnixNano()} }
+
+func (c *fakeClock) now() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.nanos
+}
+
+func (c *fakeClock) advance(t testing.TB, d time.Duration) {
+	t.Helper()
+	c.set(t, time.Unix(0, c.now()).Add(d))
+}
+
+func (c *fakeClock) set(t testing.TB, at time.Time) {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.nanos = at.UnixNano()
+	for _, clock := range c.of {
+		if err := clock.Stop(at); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// drive has the clock move an Envoy's, too.
+func (c *fakeClock) drive(clock *envoytest.Clock) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.of = append(c.of, clock)
+	return clock.Stop(time.Unix(0, c.nanos))
+}
+
+// serveUpstream starts a node's upstream.
+func (n *nodeConfig) serveUpstream(t *testing.T) *httptest.Server {
+	t.Helper()
+	handler := n.upstream
+	if handler == nil {
+		handler = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	}
+	upstream := httptest.NewServer(handler)
+	t.Cleanup(upstream.Close)
+	return upstream
+}
+
+// through is a backend's address that leads there through a transport, which may lose, delay or double callouts.
+func through(t *testing.T, transport http.RoundTripper, backend string) string {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := forward(w, r, backend, transport); err != nil {
+			panic(http.ErrAbortHandler) // the proxy sees its connection cut
+		}
+	}))
+	t.Cleanup(server.Close)
+	return server.Listener.Addr().String()
+}
+
+func forward(w http.ResponseWriter, r *http.Request, backend string, transport http.RoundTripper) error {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err
+	}
+	// A proxy that gives a callout up closes the connection; whether the backend then applies it is left to chance.
+	out, err := http.NewRequestWithContext(context.WithoutCancel(r.Context()), r.Method, "http://"+backend+r.URL.RequestURI(), bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	out.Header = r.Header.Clone()
+	response, err := transport.RoundTrip(out)
+	if err != nil {
+		return err
+	}
+	answer, err := io.ReadAll(response.Body)
+	if err = errors.Join(err, response.Body.Close()); err != nil {
+		return err
+	}
+	for name, values := range response.Header {
+		w.Header()[name] = values
+	}
+	w.WriteHeader(response.StatusCode)
+	_, err = w.Write(answer)
+	return err
+}

@@ -1,0 +1,360 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"weir/internal/envoytest"
+)
+
+// maxEnvoys bounds the processes that run at once. Each takes some seconds of a processor at its start, until it has compiled the plugin;
+// so a scenario gets one that another has used, with another vm_id.
+const maxEnvoys = 6
+
+// pool has the Envoys that no scenario uses at the moment.
+var pool = struct {
+	room *semaphore.Weighted
+	mu   sync.Mutex
+	idle map[string][]*envoyProcess
+	all  []*envoyProcess
+}{room: semaphore.NewWeighted(maxEnvoys), idle: map[string][]*envoyProcess{}}
+
+// envoyProcess is one that gets its listeners from files.
+type envoyProcess struct {
+	*envoytest.Envoy
+	version string
+	dir     string
+	files   *envoytest.Files
+	clock   *envoytest.Clock
+}
+
+// closePool ends all Envoys. An error says that one has ended by itself.
+func closePool() error {
+	var errs []error
+	for _, p := range pool.all {
+		errs = append(errs, p.Close(), p.clock.Close(), os.RemoveAll(p.dir))
+	}
+	return errors.Join(errs...)
+}
+
+// envoys runs nodes on Envoy, each in a process that no other scenario uses meanwhile.
+type envoys struct {
+	binary envoytest.Binary
+	left   *int // nodes that may still be started
+}
+
+// newEnvoys waits until so many processes may be used, until the test ends.
+func newEnvoys(t *testing.T, binary envoytest.Binary, nodes int) envoys {
+	t.Helper()
+	nodes = envoys{}.few(nodes)
+	if err := pool.room.Acquire(t.Context(), int64(nodes)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { pool.room.Release(int64(nodes)) })
+	return envoys{binary: binary, left: &nodes}
+}
+
+// few keeps to what two processors can start.
+func (envoys) few(many int) int { return min(many, 3) }
+
+// heavy is less, as the wazero host has shown the rest.
+func (envoys) heavy(many int) int { return many / 5 }
+
+// take gives a process that is idle, or starts one.
+func (d envoys) take(t *testing.T) *envoyProcess {
+	t.Helper()
+	pool.mu.Lock()
+	if idle := pool.idle[d.binary.Version]; len(idle) > 0 {
+		p := idle[len(idle)-1]
+		pool.idle[d.binary.Version] = idle[:len(idle)-1]
+		pool.mu.Unlock()
+		return p
+	}
+	pool.mu.Unlock()
+	p, err := d.start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool.mu.Lock()
+	defer pool.mu.Unlock()
+	pool.all = append(pool.all, p)
+	return p
+}
+
+// start starts a process with as many workers as a scenario may want: an idle one costs nothing.
+func (d envoys) start(ctx context.Context) (*envoyProcess, error) {
+	dir, err := os.MkdirTemp("", "weir-e2e-")
+	if err != nil {
+		return nil, err
+	}
+	p := &envoyProcess{version: d.binary.Version, dir: dir}
+	if p.clock, err = envoytest.NewClock(dir); err != nil {
+		return nil, err
+	}
+	if p.files, err = envoytest.NewFiles(dir); err != nil {
+		return nil, err
+	}
+	bootstrap, err := p.files.Bootstrap(nil)
+	if err != nil {
+		return nil, err
+	}
+	p.Envoy, err = envoytest.Start(ctx, envoytest.Options{
+		Binary: d.binary, Dir: dir, Bootstrap: bootstrap, Clock: p.clock, Workers: envoyWorkers,
+	})
+	return p, err
+}
+
+// envoyWorkers is how many workers each Envoy has, whatever the scenario wants.
+const envoyWorkers = 4
+
+// put gives a process back, with nothing left of the scenario but metrics.
+func (p *envoyProcess) put(t *testing.T) {
+	ctx := context.WithoutCancel(t.Context())
+	if err := errors.Join(p.files.SetListeners(ctx, p.Envoy, nil), p.files.SetClusters(ctx, p.Envoy, nil), p.clock.Run(0)); err != nil {
+		t.Errorf("%v\n%s", err, p.Log())
+		return // nobody gets it again
+	}
+	pool.mu.Lock()
+	defer pool.mu.Unlock()
+	pool.idle[p.version] = append(pool.idle[p.version], p)
+}
+
+// envoyNode is a listener with the plugin, in a process that has no other.
+type envoyNode struct {
+	*envoyProcess
+	config    nodeConfig
+	name      string
+	namespace string
+	address   string
+	started   int // length of the log then
+	// routes and hcm are for the scenarios of Envoy alone: what the connection manager routes, and what else it has.
+	routes []envoytest.Object
+	hcm    envoytest.Object
+}
+
+// scenarios counts the nodes, so that each has a vm_id and a namespace of its own.
+var scenarios atomic.Int64
+
+func (d envoys) node(t *testing.T, config nodeConfig) node {
+	t.Helper()
+	n := d.prepare(t, config)
+	n.listen(t)
+	return n
+}
+
+// prepare gives a node that does not listen yet. Its clusters are there: weir, and app for the upstream.
+func (d envoys) prepare(t *testing.T, config nodeConfig) *envoyNode {
+	t.Helper()
+	if *d.left--; *d.left < 0 {
+		t.Fatal("more nodes than the scenario has said")
+	}
+	n := &envoyNode{config: config, name: fmt.Sprint("node", scenarios.Add(1))}
+	upstream := config.serveUpstream(t)
+	n.envoyProcess = d.take(t)
+	n.started = len(n.Log())
+	t.Cleanup(func() {
+		n.put(t)
+		*d.left++
+	})
+	clock := n.clock.Run(config.ahead)
+	if config.clock != nil {
+		clock = config.clock.drive(n.clock)
+	}
+	if clock != nil {
+		t.Fatal(clock)
+	}
+	clusters := []envoytest.Object{cluster(t, "app", upstream.Listener.Addr().String())}
+	if config.backend != "" {
+		clusters = append(clusters, cluster(t, "weir", config.backend))
+	}
+	if err := n.files.SetClusters(t.Context(), n.Envoy, clusters); err != nil {
+		t.Fatal(err)
+	}
+	n.routes = []envoytest.Object{{"match": envoytest.Object{"prefix": "/"}, "route": envoytest.Object{"cluster": "app", "timeout": "0s"}}}
+	return n
+}
+
+// listen makes the node's listener, or replaces it by one that is as the node is now.
+func (n *envoyNode) listen(t *testing.T) {
+	t.Helper()
+	if err := n.update(); err != nil {
+		t.Fatal(err)
+	}
+	n.locate(t)
+}
+
+// locate looks where the node listens.
+func (n *envoyNode) locate(t *testing.T) {
+	t.Helper()
+	listeners, err := n.Listeners()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.address = "http://" + listeners[n.name]
+}
+
+func (n *envoyNode) update() error {
+	listener, err := n.listener()
+	if err != nil {
+		return err
+	}
+	return n.files.SetListeners(context.Background(), n.Envoy, []envoytest.Object{listener})
+}
+
+func (n *envoyNode) url() string { return n.address }
+
+func (n *envoyNode) configure(configuration string) error {
+	before := n.config.configuration
+	n.config.configuration = configuration
+	err := n.update()
+	if err != nil {
+		n.config.configuration = before
+	}
+	return err
+}
+
+// said is what the process has written since the node was started.
+func (n *envoyNode) said() string { return n.Log()[n.started:] }
+
+// statName is a metric of the plugin's, which Envoy prefixes.
+func (n *envoyNode) statName(name string) string {
+	return "wasmcustom.weir." + n.namespace + "." + name
+}
+
+func (n *envoyNode) metric(t *testing.T, name string) int64 {
+	t.Helper()
+	value, err := n.Stat(n.statName(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
+
+func (n *envoyNode) wantMetric(t *testing.T, name string, want int64) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	var got int64
+	if n.Wait(ctx, func() (bool, error) {
+		got = n.metric(t, name)
+		return got == want, nil
+	}) != nil {
+		t.Errorf("%s: got %d, want %d", name, got, want)
+	}
+}
+
+// listener is the node's, as a control plane would deliver it.
+func (n *envoyNode) listener() (envoytest.Object, error) {
+	plugin, err := n.plugin()
+	if err != nil {
+		return nil, err
+	}
+	manager := envoytest.Object{
+		"stat_prefix":          n.name,
+		"use_remote_address":   true,
+		"xff_num_trusted_hops": n.config.trustedHops,
+		"route_config":         envoytest.Object{"virtual_hosts": []envoytest.Object{{"name": "all", "domains": []string{"*"}, "routes": n.routes}}},
+		"http_filters":         []envoytest.Object{plugin, routerFilter},
+		"access_log":           []envoytest.Object{accessLog},
+	}
+	for field, value := range n.hcm {
+		manager[field] = value
+	}
+	return n.listenerOf(manager), nil
+}
+
+func (n *envoyNode) listenerOf(manager envoytest.Object) envoytest.Object {
+	return envoytest.Object{
+		"name": n.name, "address": envoytest.Address("127.0.0.1", 0),
+		"filter_chains": []envoytest.Object{{"filters": []envoytest.Object{{
+			"name":         "http",
+			"typed_config": envoytest.Typed("envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager", manager),
+		}}}},
+	}
+}
+
+var routerFilter = envoytest.Object{"name": "router", "typed_config": envoytest.Typed("envoy.extensions.filters.http.router.v3.Router", nil)}
+
+// accessLog writes a line for each request that has ended.
+var accessLog = envoytest.Object{"name": "stdout", "typed_config": envoytest.Typed("envoy.extensions.access_loggers.stream.v3.StdoutAccessLog", envoytest.Object{
+	"log_format": envoytest.Object{"text_format_source": envoytest.Object{
+		"inline_string": "access %REQ(:METHOD)% %REQ(:PATH)% %RESPONSE_CODE% %RESPONSE_CODE_DETAILS% %RESPONSE_FLAGS%\n",
+	}},
+})}
+
+// plugin is the HTTP filter.
+func (n *envoyNode) plugin() (envoytest.Object, error) {
+	typed, err := n.typedPlugin()
+	return envoytest.Object{"name": "weir", "typed_config": typed}, err
+}
+
+// typedPlugin is the filter's configuration. The vm_id is the node's own, as processes are used again.
+func (n *envoyNode) typedPlugin() (envoytest.Object, error) {
+	file, err := filepath.Abs(pluginFile)
+	if err != nil {
+		return nil, err
+	}
+	configuration, err := n.namespaced()
+	if err != nil {
+		return nil, err
+	}
+	config := envoytest.Object{
+		"name": "weir", "root_id": "weir",
+		"vm_config": envoytest.Object{
+			"vm_id": n.name, "runtime": "envoy.wasm.runtime.v8", "code": envoytest.Object{"local": envoytest.Object{"filename": file}},
+		},
+		"configuration": envoytest.Typed("google.protobuf.StringValue", envoytest.Object{"value": configuration}),
+	}
+	if n.config.stopsHeadersOnly {
+		config["allow_on_headers_stop_iteration"] = true
+	}
+	return envoytest.Typed("envoy.extensions.filters.http.wasm.v3.Wasm", envoytest.Object{"config": config}), nil
+}
+
+// namespaced is the plugin's configuration with the namespace that the node's metrics are known by. Of those of one node only one can be
+// without a backend to tell apart, so a namespace of the scenario's own stays.
+func (n *envoyNode) namespaced() (string, error) {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(n.config.configuration), &fields); err != nil {
+		return n.config.configuration, nil // the plugin is to refuse it
+	}
+	if own, ok := fields["namespace"]; ok {
+		return n.config.configuration, json.Unmarshal(own, &n.namespace)
+	}
+	n.namespace = "default"
+	return n.config.configuration, nil
+}
+
+// cluster leads to an address.
+func cluster(t *testing.T, name, address string) envoytest.Object {
+	t.Helper()
+	host, text, err := net.SplitHostPort(strings.TrimPrefix(address, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return envoytest.Object{
+		"name": name, "connect_timeout": "5s", "type": "STATIC",
+		// A kept connection that its server closes at this moment fails a request that nobody repeats.
+		"common_http_protocol_options": envoytest.Object{"idle_timeout": "60s"},
+		"load_assignment": envoytest.Object{"cluster_name": name, "endpoints": []envoytest.Object{{"lb_endpoints": []envoytest.Object{
+			{"endpoint": envoytest.Object{"address": envoytest.Address(host, port)}},
+		}}}},
+	}
+}

@@ -1,0 +1,86 @@
+package e2e
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net"
+	"net/url"
+	"testing"
+	"time"
+
+	"weir/e2e/host"
+)
+
+// wazero runs nodes on this repository's own proxy-wasm host.
+type wazero struct{}
+
+func (wazero) few(many int) int   { return many }
+func (wazero) heavy(many int) int { return many }
+
+func (wazero) node(t *testing.T, config nodeConfig) node {
+	t.Helper()
+	return startProxy(t, config, host.ProxyConfig{})
+}
+
+// proxyNode is a node on the wazero host. Its proxy has more to hold it by.
+type proxyNode struct {
+	*host.Proxy
+	address string
+}
+
+// startProxy starts a node on the wazero host. more has what only that host can do.
+func startProxy(t *testing.T, config nodeConfig, more host.ProxyConfig) *proxyNode {
+	t.Helper()
+	upstream, err := url.Parse(config.serveUpstream(t).URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	process := host.ProcessConfig{Clusters: map[string]string{"weir": config.backend}}
+	switch {
+	case config.clock != nil:
+		process.Clock = config.clock.now
+	case config.ahead != 0:
+		process.Clock = func() int64 { return time.Now().Add(config.ahead).UnixNano() }
+	}
+	more.Process = host.NewProcess(process)
+	more.Module, more.VMID, more.Upstream = module, vmID, upstream
+	more.Plugin = host.Plugin{Configuration: []byte(config.configuration)}
+	more.Workers = cmp.Or(config.workers, 2)
+	more.TrustedHops = config.trustedHops
+	proxy, err := host.NewProxy(t.Context(), more)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- proxy.Serve(l) }()
+	t.Cleanup(func() {
+		if err := errors.Join(proxy.Close(context.Background()), <-served); err != nil {
+			t.Error(err)
+		}
+	})
+	return &proxyNode{Proxy: proxy, address: "http://" + l.Addr().String()}
+}
+
+func (p *proxyNode) url() string { return p.address }
+
+func (p *proxyNode) configure(configuration string) error { return p.Configure([]byte(configuration)) }
+
+func (p *proxyNode) metric(t *testing.T, name string) int64 {
+	t.Helper()
+	if err := p.Tick(); err != nil {
+		t.Fatal(err)
+	}
+	return p.Process().Metrics().Value("weir.default." + name)
+}
+
+func (p *proxyNode) wantMetric(t *testing.T, name string, want int64) {
+	t.Helper()
+	if got := p.metric(t, name); got != want {
+		t.Errorf("%s: got %d, want %d", name, got, want)
+	}
+}
