@@ -21,6 +21,8 @@ type driver interface {
 	node(t *testing.T, config nodeConfig) node
 	// few is how many nodes a scenario should have that would like many.
 	few(many int) int
+	// nanoseconds reports whether the proxy's clock is that fine; Envoy's has microseconds.
+	nanoseconds() bool
 	// heavy is how many requests a scenario should send that would like many.
 	heavy(many int) int
 }

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -39,6 +38,7 @@ type envoyProcess struct {
 	dir     string
 	files   *envoytest.Files
 	clock   *envoytest.Clock
+	resting int64 // VMs that it has while no scenario uses it
 }
 
 // closePool ends all Envoys. An error says that one has ended by itself.
@@ -70,6 +70,9 @@ func newEnvoys(t *testing.T, binary envoytest.Binary, nodes int) envoys {
 // few keeps to what two processors can start.
 func (envoys) few(many int) int { return min(many, 3) }
 
+// nanoseconds is false: Envoy's standard library cuts times to microseconds.
+func (envoys) nanoseconds() bool { return false }
+
 // heavy is less, as the wazero host has shown the rest.
 func (envoys) heavy(many int) int { return many / 5 }
 
@@ -78,9 +81,10 @@ func (d envoys) take(t *testing.T) *envoyProcess {
 	t.Helper()
 	pool.mu.Lock()
 	if idle := pool.idle[d.binary.Version]; len(idle) > 0 {
-		p := idle[len(idle)-1]
-		pool.idle[d.binary.Version] = idle[:len(idle)-1]
+		p := idle[0] // which has rested longest
+		pool.idle[d.binary.Version] = idle[1:]
 		pool.mu.Unlock()
+		p.rest(t)
 		return p
 	}
 	pool.mu.Unlock()
@@ -107,14 +111,41 @@ func (d envoys) start(ctx context.Context) (*envoyProcess, error) {
 	if p.files, err = envoytest.NewFiles(dir); err != nil {
 		return nil, err
 	}
-	bootstrap, err := p.files.Bootstrap(nil)
+	// A listener that nobody asks keeps the compiled plugin alive between two scenarios.
+	keeper := envoyNode{name: "keeper", config: nodeConfig{configuration: perUser(`{"limit": 1, "window": "1s"}`)}}
+	kept, err := keeper.listener()
+	if err != nil {
+		return nil, err
+	}
+	bootstrap, err := p.files.Bootstrap(envoytest.Object{"static_resources": envoytest.Object{"listeners": []envoytest.Object{kept}}})
 	if err != nil {
 		return nil, err
 	}
 	p.Envoy, err = envoytest.Start(ctx, envoytest.Options{
 		Binary: d.binary, Dir: dir, Bootstrap: bootstrap, Clock: p.clock, Workers: envoyWorkers,
 	})
+	if err != nil {
+		return nil, err
+	}
+	p.resting, err = p.Stat(activeVMs)
 	return p, err
+}
+
+// activeVMs is Envoy's gauge of VMs.
+const activeVMs = "wasm.envoy.wasm.runtime.v8.active"
+
+// rest waits until the VMs of the scenario before are gone, as they count in metrics until then.
+func (p *envoyProcess) rest(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var active int64
+	if err := p.Wait(ctx, func() (_ bool, err error) {
+		active, err = p.Stat(activeVMs)
+		return active == p.resting, err
+	}); err != nil {
+		t.Fatalf("%d VMs, want %d as at the start: %v", active, p.resting, err)
+	}
 }
 
 // envoyWorkers is how many workers each Envoy has, whatever the scenario wants.
@@ -135,11 +166,11 @@ func (p *envoyProcess) put(t *testing.T) {
 // envoyNode is a listener with the plugin, in a process that has no other.
 type envoyNode struct {
 	*envoyProcess
-	config    nodeConfig
-	name      string
-	namespace string
-	address   string
-	started   int // length of the log then
+	config  nodeConfig
+	name    string
+	address string
+	started int              // length of the log then
+	before  map[string]int64 // metrics, then
 	// routes and hcm are for the scenarios of Envoy alone: what the connection manager routes, and what else it has.
 	routes []envoytest.Object
 	hcm    envoytest.Object
@@ -165,6 +196,10 @@ func (d envoys) prepare(t *testing.T, config nodeConfig) *envoyNode {
 	upstream := config.serveUpstream(t)
 	n.envoyProcess = d.take(t)
 	n.started = len(n.Log())
+	var err error
+	if n.before, err = n.Stats("^wasmcustom"); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
 		n.put(t)
 		*d.left++
@@ -231,7 +266,7 @@ func (n *envoyNode) said() string { return n.Log()[n.started:] }
 
 // statName is a metric of the plugin's, which Envoy prefixes.
 func (n *envoyNode) statName(name string) string {
-	return "wasmcustom.weir." + n.namespace + "." + name
+	return "wasmcustom.weir.default." + name
 }
 
 func (n *envoyNode) metric(t *testing.T, name string) int64 {
@@ -240,7 +275,7 @@ func (n *envoyNode) metric(t *testing.T, name string) int64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return value
+	return value - n.before[n.statName(name)]
 }
 
 func (n *envoyNode) wantMetric(t *testing.T, name string, want int64) {
@@ -307,35 +342,17 @@ func (n *envoyNode) typedPlugin() (envoytest.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	configuration, err := n.namespaced()
-	if err != nil {
-		return nil, err
-	}
 	config := envoytest.Object{
 		"name": "weir", "root_id": "weir",
 		"vm_config": envoytest.Object{
 			"vm_id": n.name, "runtime": "envoy.wasm.runtime.v8", "code": envoytest.Object{"local": envoytest.Object{"filename": file}},
 		},
-		"configuration": envoytest.Typed("google.protobuf.StringValue", envoytest.Object{"value": configuration}),
+		"configuration": envoytest.Typed("google.protobuf.StringValue", envoytest.Object{"value": n.config.configuration}),
 	}
 	if n.config.stopsHeadersOnly {
 		config["allow_on_headers_stop_iteration"] = true
 	}
 	return envoytest.Typed("envoy.extensions.filters.http.wasm.v3.Wasm", envoytest.Object{"config": config}), nil
-}
-
-// namespaced is the plugin's configuration with the namespace that the node's metrics are known by. Of those of one node only one can be
-// without a backend to tell apart, so a namespace of the scenario's own stays.
-func (n *envoyNode) namespaced() (string, error) {
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal([]byte(n.config.configuration), &fields); err != nil {
-		return n.config.configuration, nil // the plugin is to refuse it
-	}
-	if own, ok := fields["namespace"]; ok {
-		return n.config.configuration, json.Unmarshal(own, &n.namespace)
-	}
-	n.namespace = "default"
-	return n.config.configuration, nil
 }
 
 // cluster leads to an address.

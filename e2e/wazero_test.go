@@ -17,6 +17,7 @@ type wazero struct{}
 
 func (wazero) few(many int) int   { return many }
 func (wazero) heavy(many int) int { return many }
+func (wazero) nanoseconds() bool  { return true }
 
 func (wazero) node(t *testing.T, config nodeConfig) node {
 	t.Helper()

@@ -53,7 +53,7 @@ func NewProcess(config ProcessConfig) *Process {
 		nextCas:  1,
 	}
 	if p.clock == nil {
-		p.clock = func() int64 { return time.Now().UnixNano() }
+		p.clock = func() int64 { return time.Now().UnixMicro() * 1000 } // Envoy's has no more
 	}
 	if p.clusters == nil {
 		p.clusters = map[string]string{}
