@@ -66,37 +66,39 @@ func manyNodesKeepOneLimit(t *testing.T, d driver) {
 		`{"limit": 1000, "window": "366d"}`,
 		`{"limit": 1, "window": "366d", "algorithm": "token_bucket", "burst": 1000}`,
 	} {
-		backend := serve(t, "memory")
-		_, addresses := nodes(t, d, n, nodeConfig{
-			backend: backend, configuration: `{"backend": {"cluster": "weir", "timeout": "60s"}, "sync_rate": 0.5, ` + perUser(algorithm)[1:],
-		})
-		client, random := client(t), rand.New(rand.NewPCG(1, 10))
-		f := newTraffic(1, addresses...)
-		// The nodes hear of each other with their first answers.
-		for node := range n {
-			if _, _, err := f.ask(client, node, "nobody"); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for _, skewed := range []bool{false, true} {
-			before, user := f.total(), fmt.Sprint("skewed ", skewed)
-			for request := range 10 * limit {
-				node := random.IntN(n)
-				if skewed && random.IntN(100) < 90 {
-					node = 0
-				}
-				if _, _, err := f.ask(client, node, user); err != nil {
+		t.Run(algorithm, func(t *testing.T) {
+			backend := serve(t, "memory")
+			_, addresses := nodes(t, d, n, nodeConfig{
+				backend: backend, configuration: `{"backend": {"cluster": "weir", "timeout": "60s"}, "sync_rate": 0.5, ` + perUser(algorithm)[1:],
+			})
+			client, random := client(t), rand.New(rand.NewPCG(1, 10))
+			f := newTraffic(1, addresses...)
+			// The nodes hear of each other with their first answers.
+			for node := range n {
+				if _, _, err := f.ask(client, node, "nobody"); err != nil {
 					t.Fatal(err)
 				}
-				if request+1 == 2*limit || request+1 == 10*limit {
-					t.Logf("%s, skewed %v: %d of %d requests admitted", algorithm, skewed, f.total()-before, request+1)
+			}
+			for _, skewed := range []bool{false, true} {
+				before, user := f.total(), fmt.Sprint("skewed ", skewed)
+				for request := range 10 * limit {
+					node := random.IntN(n)
+					if skewed && random.IntN(100) < 90 {
+						node = 0
+					}
+					if _, _, err := f.ask(client, node, user); err != nil {
+						t.Fatal(err)
+					}
+					if request+1 == 2*limit || request+1 == 10*limit {
+						t.Logf("%s, skewed %v: %d of %d requests admitted", algorithm, skewed, f.total()-before, request+1)
+					}
+				}
+				// What other nodes have leased comes back after some intervals only.
+				if got := f.total() - before; got > limit || got < limit/2 {
+					t.Errorf("%s, skewed %v: admitted %d, want at most %d, and most of it", algorithm, skewed, got, limit)
 				}
 			}
-			// What other nodes have leased comes back after some intervals only.
-			if got := f.total() - before; got > limit || got < limit/2 {
-				t.Errorf("%s, skewed %v: admitted %d, want at most %d, and most of it", algorithm, skewed, got, limit)
-			}
-		}
-		settle(t, backend, "default", f.total())
+			settle(t, backend, "default", f.total())
+		})
 	}
 }
