@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -81,15 +82,30 @@ var alone = map[string]string{
 	"TestSpray":                         byCounting,
 	"TestMemoryIsStable":                byCounting,
 	"TestHostCalls":                     byCounting,
+	"TestUpdates":                       byXDS,
+}
+
+// onEnvoyAlone runs a scenario that the wazero host can't. The list above must have its reason.
+func onEnvoyAlone(t *testing.T, nodes int, which versions, scenario func(t *testing.T, d envoys)) {
+	t.Helper()
+	whyAlone(t)
+	onEnvoy(t, nodes, which, func(t *testing.T, d driver) { scenario(t, d.(envoys)) })
 }
 
 // onWazeroAlone begins a test that no Envoy can run. The list above must have its reason.
 func onWazeroAlone(t *testing.T) {
 	t.Helper()
-	if alone[t.Name()] == "" {
-		t.Fatalf("%s: why is it for the wazero host alone?", t.Name())
-	}
+	whyAlone(t)
 	t.Parallel()
+}
+
+// whyAlone fails a test that has no reason to run on one driver only.
+func whyAlone(t *testing.T) {
+	t.Helper()
+	name, _, _ := strings.Cut(t.Name(), "/")
+	if alone[name] == "" {
+		t.Fatalf("%s: why does it not run on both drivers?", name)
+	}
 }
 
 // onEach runs a scenario on each driver. On Envoy it has to say how many nodes it starts at most.

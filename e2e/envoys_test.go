@@ -176,6 +176,8 @@ type envoyNode struct {
 	// routes and hcm are for the scenarios of Envoy alone: what the connection manager routes, and what else it has.
 	routes []envoytest.Object
 	hcm    envoytest.Object
+	// discovered tells that the plugin's configuration is delivered by itself, as Istio does.
+	discovered bool
 }
 
 // scenarios counts the nodes, so that each has a vm_id and a namespace of its own.
@@ -244,6 +246,15 @@ func (n *envoyNode) locate(t *testing.T) {
 }
 
 func (n *envoyNode) update() error {
+	if n.discovered {
+		typed, err := n.typedPlugin()
+		if err == nil {
+			err = n.files.SetFilter(context.Background(), n.Envoy, n.name, typed)
+		}
+		if err != nil || n.address != "" {
+			return err
+		}
+	}
 	listener, err := n.listener()
 	if err != nil {
 		return err
@@ -332,8 +343,13 @@ var accessLog = envoytest.Object{"name": "stdout", "typed_config": envoytest.Typ
 	}},
 })}
 
+const wasmFilter = "envoy.extensions.filters.http.wasm.v3.Wasm"
+
 // plugin is the HTTP filter.
 func (n *envoyNode) plugin() (envoytest.Object, error) {
+	if n.discovered {
+		return n.files.Discovery(n.name, wasmFilter), nil
+	}
 	typed, err := n.typedPlugin()
 	return envoytest.Object{"name": "weir", "typed_config": typed}, err
 }
@@ -354,7 +370,7 @@ func (n *envoyNode) typedPlugin() (envoytest.Object, error) {
 	if n.config.stopsHeadersOnly {
 		config["allow_on_headers_stop_iteration"] = true
 	}
-	return envoytest.Typed("envoy.extensions.filters.http.wasm.v3.Wasm", envoytest.Object{"config": config}), nil
+	return envoytest.Typed(wasmFilter, envoytest.Object{"config": config}), nil
 }
 
 // cluster leads to an address.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -41,18 +42,19 @@ func NewFiles(dir string) (*Files, error) {
 
 // Bootstrap is that of an Envoy whose clusters and listeners are the files'. More is merged into it, field by field.
 func (f *Files) Bootstrap(more Object) ([]byte, error) {
-	source := func(kind string) Object {
-		return Object{"resource_api_version": "V3", "path_config_source": Object{"path": f.path(kind)}}
-	}
 	bootstrap := Object{
 		"node":              Object{"id": "envoytest", "cluster": "envoytest"},
 		"admin":             Object{"address": Address("127.0.0.1", 0)},
-		"dynamic_resources": Object{"cds_config": source("cds"), "lds_config": source("lds")},
+		"dynamic_resources": Object{"cds_config": f.source("cds"), "lds_config": f.source("lds")},
 	}
 	for field, value := range more {
 		bootstrap[field] = value
 	}
 	return json.Marshal(bootstrap)
+}
+
+func (f *Files) source(kind string) Object {
+	return Object{"resource_api_version": "V3", "path_config_source": Object{"path": f.path(kind)}}
 }
 
 // Address is a core.v3.Address of a socket.
@@ -65,12 +67,12 @@ const updateTimeout = time.Minute
 
 // SetClusters has the process take new clusters in place of the ones before, and waits until it has.
 func (f *Files) SetClusters(ctx context.Context, e *Envoy, clusters []Object) error {
-	return f.update(ctx, e, "cds", "cluster_manager.cds", resources("envoy.config.cluster.v3.Cluster", clusters))
+	return f.update(ctx, e, "cds", `^cluster_manager\.cds\.update_(success|rejected)$`, resources("envoy.config.cluster.v3.Cluster", clusters))
 }
 
 // SetListeners does the same with listeners. The error is [*RefusedError] if the process has refused some.
 func (f *Files) SetListeners(ctx context.Context, e *Envoy, listeners []Object) error {
-	return f.update(ctx, e, "lds", "listener_manager.lds", resources("envoy.config.listener.v3.Listener", listeners))
+	return f.update(ctx, e, "lds", `^listener_manager\.lds\.update_(success|rejected)$`, resources("envoy.config.listener.v3.Listener", listeners))
 }
 
 func resources(name string, messages []Object) []Object {
@@ -88,8 +90,35 @@ type RefusedError struct {
 
 func (e *RefusedError) Error() string { return "envoy has refused the update:\n" + e.Log }
 
-func (f *Files) update(ctx context.Context, e *Envoy, kind, prefix string, all []Object) error {
-	before, err := outcome(e, prefix)
+// SetFilter has the process take an HTTP filter's configuration, which listeners ask for by [Files.Discovery]. A first one, which
+// no listener has asked for yet, is only written.
+func (f *Files) SetFilter(ctx context.Context, e *Envoy, name string, config Object) error {
+	kind, resource := "ecds-"+name, Typed("envoy.config.core.v3.TypedExtensionConfig", Object{"name": name, "typed_config": config})
+	asked, err := e.Stats(filterStats(name))
+	if err != nil {
+		return err
+	}
+	if len(asked) == 0 {
+		return f.write(kind, []Object{resource})
+	}
+	return f.update(ctx, e, kind, filterStats(name), []Object{resource})
+}
+
+func filterStats(name string) string {
+	return `extension_config_discovery\.http_filter\.` + escape(name) + `\.(config_reload|config_fail|update_rejected)$`
+}
+
+// Discovery is an HTTP filter of a connection manager whose configuration is what [Files.SetFilter] says.
+func (f *Files) Discovery(name string, types ...string) Object {
+	for i := range types {
+		types[i] = "type.googleapis.com/" + types[i]
+	}
+	return Object{"name": name, "config_discovery": Object{"type_urls": types, "config_source": f.source("ecds-" + name)}}
+}
+
+// update writes resources, and waits until one of the counters that match has changed.
+func (f *Files) update(ctx context.Context, e *Envoy, kind, counters string, all []Object) error {
+	before, err := outcome(e, counters)
 	if err != nil {
 		return err
 	}
@@ -101,7 +130,7 @@ func (f *Files) update(ctx context.Context, e *Envoy, kind, prefix string, all [
 	defer cancel()
 	after := before
 	err = e.Wait(ctx, func() (bool, error) {
-		after, err = outcome(e, prefix)
+		after, err = outcome(e, counters)
 		return after != before, err
 	})
 	if err != nil {
@@ -116,14 +145,21 @@ func (f *Files) update(ctx context.Context, e *Envoy, kind, prefix string, all [
 // updates counts what a process has made of its files.
 type updates struct{ accepted, rejected int64 }
 
-func outcome(e *Envoy, prefix string) (u updates, err error) {
-	stats, err := e.Stats("^" + escape(prefix) + `\.update_(success|rejected)$`)
-	return updates{accepted: stats[prefix+".update_success"], rejected: stats[prefix+".update_rejected"]}, err
+func outcome(e *Envoy, counters string) (u updates, err error) {
+	stats, err := e.Stats(counters)
+	for name, n := range stats {
+		if strings.HasSuffix(name, "update_rejected") || strings.HasSuffix(name, "config_fail") {
+			u.rejected += n
+		} else {
+			u.accepted += n
+		}
+	}
+	return u, err
 }
 
 func (f *Files) path(kind string) string { return filepath.Join(f.dir, kind+".json") }
 
-// Write writes a file of resources, which a process that watches it reads at once. Its name is without the ending.
+// write writes a file of resources, which a process that watches it reads at once. Its name is without the ending.
 func (f *Files) write(name string, all []Object) error {
 	f.version++
 	if all == nil {

@@ -1,0 +1,104 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// More than a hundred configurations follow each other under load, as listeners and as the filter's configuration alone, which is how Istio
+// delivers a WasmPlugin. No request fails, the backend has each hit of each that passed, and what the configurations took is given back.
+func TestUpdates(t *testing.T) {
+	for _, discovered := range []bool{false, true} {
+		t.Run(map[bool]string{false: "listeners", true: "filters"}[discovered], func(t *testing.T) {
+			onEnvoyAlone(t, 1, newest, func(t *testing.T, d envoys) { updates(t, d, discovered) })
+		})
+	}
+}
+
+func updates(t *testing.T, d envoys, discovered bool) {
+	// A VM's heap takes some seventy updates to grow to what it needs. Fifty more would take 20 MiB if they were kept.
+	const rounds, grown, clients = 150, 100, 4
+	configuration := func(i int) string {
+		return fmt.Sprintf(`{"backend": {"cluster": "weir", "timeout": "10s"}, "sync_rate": 0.05, "rules": [
+			{"name": "per-user", "key": [{"header": "x-user"}], "limits": [{"limit": %d, "window": "366d", "algorithm": "fixed_window"}]}]}`, 10_000_000+i)
+	}
+	backend := serve(t, "memory")
+	n := d.prepare(t, nodeConfig{configuration: configuration(0), backend: backend})
+	n.discovered = discovered
+	n.listen(t)
+
+	var admitted, round atomic.Int64
+	var over atomic.Bool
+	var group sync.WaitGroup
+	for i := range clients {
+		client := client(t)
+		group.Go(func() {
+			for !over.Load() {
+				r, err := send(t, client, n.url(), "x-user", fmt.Sprint("user", i))
+				if err != nil || r.status != http.StatusOK {
+					t.Errorf("round %d: status %d, %v", round.Load(), r.status, err)
+					return
+				}
+				admitted.Add(1)
+			}
+		})
+	}
+	settled := int64(0)
+	for i := range rounds {
+		round.Store(int64(i))
+		// Requests pass between any two updates.
+		for before := admitted.Load(); admitted.Load() < before+50 && !t.Failed(); {
+			if _, err := n.Admin("GET", "/ready"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := n.configure(configuration(i + 1)); err != nil {
+			t.Fatal(err)
+		}
+		if i == grown {
+			settled = residentBytes(t, n.PID())
+		}
+	}
+	over.Store(true)
+	group.Wait()
+	if t.Failed() {
+		t.Log(n.said())
+		return
+	}
+	r := ask(t, client(t), n.url(), "x-user", "nobody")
+	r.want(t, fmt.Sprint("x-ratelimit-limit: ", 10_000_000+rounds))
+	settle(t, backend, "default", admitted.Load()+1)
+	n.wantMetric(t, "lost_hits", 0)
+	more := (residentBytes(t, n.PID()) - settled) >> 10
+	t.Logf("%d requests passed; %d KiB more than after %d updates", admitted.Load(), more, grown)
+	if more > 8<<10 {
+		t.Errorf("%d KiB more than after %d updates", more, grown)
+	}
+}
+
+// residentBytes is a process's resident memory.
+func residentBytes(t *testing.T, pid int) int64 {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range bytes.Lines(status) {
+		if text, ok := strings.CutPrefix(string(line), "VmRSS:"); ok {
+			kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(text), " kB"), 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return kib << 10
+		}
+	}
+	t.Fatalf("no VmRSS in\n%s", status)
+	return 0
+}
