@@ -47,6 +47,11 @@ func send(t *testing.T, client *http.Client, address string, headers ...string) 
 		t.Fatal(err)
 	}
 	request.Header = header
+	return do(client, request)
+}
+
+// do sends a request, and reads the whole answer.
+func do(client *http.Client, request *http.Request) (reply, error) {
 	response, err := client.Do(request)
 	if err != nil {
 		return reply{}, err

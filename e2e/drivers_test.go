@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -56,6 +55,8 @@ type node interface {
 	wantMetric(t *testing.T, name string, want int64)
 	// metric is a value as it was published last.
 	metric(t *testing.T, name string) int64
+	// received waits until the proxy has read so many bytes of requests since it was started.
+	received(t *testing.T, bytes int64)
 }
 
 // The reasons why some tests are for one driver alone. All other tests of proxies run on both.
@@ -235,7 +236,7 @@ func forward(w http.ResponseWriter, r *http.Request, backend string, transport h
 		return err
 	}
 	// A proxy that gives a callout up closes the connection; whether the backend then applies it is left to chance.
-	out, err := http.NewRequestWithContext(context.WithoutCancel(r.Context()), r.Method, "http://"+backend+r.URL.RequestURI(), bytes.NewReader(body))
+	out, err := http.NewRequestWithContext(r.Context(), r.Method, "http://"+backend+r.URL.RequestURI(), bytes.NewReader(body))
 	if err != nil {
 		return err
 	}

@@ -304,6 +304,18 @@ func (n *envoyNode) wantMetric(t *testing.T, name string, want int64) {
 	}
 }
 
+func (n *envoyNode) received(t *testing.T, bytes int64) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), hang)
+	defer cancel()
+	if err := n.Wait(ctx, func() (bool, error) {
+		got, err := n.Stat("http." + n.name + ".downstream_cx_rx_bytes_total")
+		return got >= bytes, err
+	}); err != nil {
+		t.Errorf("%d bytes of requests: %v", bytes, err)
+	}
+}
+
 // listener is the node's, as a control plane would deliver it.
 func (n *envoyNode) listener() (envoytest.Object, error) {
 	plugin, err := n.plugin()

@@ -46,7 +46,7 @@ func startProxy(t *testing.T, config nodeConfig, more host.ProxyConfig) *proxyNo
 	}
 	more.Process = host.NewProcess(process)
 	more.Module, more.VMID, more.Upstream = module, vmID, upstream
-	more.Plugin = host.Plugin{Configuration: []byte(config.configuration)}
+	more.Plugin = host.Plugin{Configuration: []byte(config.configuration), AllowOnHeadersStopIteration: config.stopsHeadersOnly}
 	more.Workers = cmp.Or(config.workers, 2)
 	more.TrustedHops = config.trustedHops
 	proxy, err := host.NewProxy(t.Context(), more)
@@ -66,6 +66,9 @@ func startProxy(t *testing.T, config nodeConfig, more host.ProxyConfig) *proxyNo
 	})
 	return &proxyNode{Proxy: proxy, address: "http://" + l.Addr().String()}
 }
+
+// received waits for nothing: what this host reads, it hands to the plugin at once, and the plugin can't be paused without having seen it.
+func (p *proxyNode) received(*testing.T, int64) {}
 
 func (p *proxyNode) url() string { return p.address }
 

@@ -1,0 +1,160 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// once lets each user pass once, and asks the backend about it.
+const once = `{"backend": {"cluster": "weir", "timeout": "60s"}, "sync_rate": 0, "rules": [
+	{"name": "per-user", "key": [{"header": "x-user"}], "limits": [{"limit": 1, "window": "366d", "algorithm": "fixed_window"}]}]}`
+
+// A request with a body that waits for the backend is held back whole, also where the proxy stops headers only and the body comes
+// meanwhile. Rejected, it never reaches the upstream; allowed, it does with its body and its trailers.
+func TestRequestWaitsWhole(t *testing.T) {
+	scenario := func(t *testing.T, d driver) {
+		for _, headersOnly := range []bool{false, true} {
+			waitsWhole(t, d, headersOnly)
+		}
+	}
+	t.Run("wazero", func(t *testing.T) {
+		t.Parallel()
+		scenario(t, wazero{})
+	})
+	onEnvoy(t, 2, all, scenario)
+}
+
+func waitsWhole(t *testing.T, d driver, headersOnly bool) {
+	t.Run(fmt.Sprintf("headers only %v", headersOnly), func(t *testing.T) {
+		type message struct {
+			size    int
+			trailer string
+		}
+		var reached atomic.Int64
+		arrived := make(chan message, 1)
+		backend, way := serve(t, "memory"), newCustoms()
+		elsewhere := d.node(t, nodeConfig{configuration: once, backend: backend})
+		proxy := d.node(t, nodeConfig{
+			configuration: once, backend: through(t, way, backend), stopsHeadersOnly: headersOnly,
+			upstream: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				reached.Add(1)
+				body, err := io.ReadAll(r.Body)
+				if err != nil {
+					t.Error(err)
+				}
+				arrived <- message{len(body), r.Trailer.Get("x-sum")}
+			}),
+		})
+		sent := int64(0)
+		for _, http2 := range []bool{false, true} {
+			for _, size := range []int{1, 100_000, 5_000_000} {
+				for _, passes := range []bool{false, true} {
+					user := fmt.Sprintf("http2 %v, %d bytes, passes %v", http2, size, passes)
+					if !passes {
+						if r := ask(t, client(t), elsewhere.url(), "x-user", user); r.status != http.StatusOK {
+							t.Fatalf("%s: elsewhere: got status %d", user, r.status)
+						}
+					}
+					request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, proxy.url(), io.NopCloser(bytes.NewReader(make([]byte, size))))
+					if err != nil {
+						t.Fatal(err)
+					}
+					request.Header.Set("x-user", user)
+					request.Trailer = http.Header{"X-Sum": {"7"}}
+					way.hold(true)
+					status := make(chan int, 1)
+					go func() {
+						r, err := do(client2(t, http2), request)
+						if err != nil {
+							t.Error(user, err)
+						}
+						status <- r.status
+					}()
+					call := way.next(t)
+					// More than the first part of a large body is not read before the request goes on.
+					sent += int64(min(size, 10_000))
+					proxy.received(t, sent)
+					if reached.Load() != 0 {
+						t.Errorf("%s: the upstream has the request before it is decided", user)
+					}
+					way.hold(false)
+					call.deliver(t)
+					got, want := <-status, http.StatusTooManyRequests
+					if passes {
+						want = http.StatusOK
+						if got == want {
+							if m := <-arrived; m != (message{size, "7"}) {
+								t.Errorf("%s: the upstream got %+v", user, m)
+							}
+						}
+						reached.Store(0)
+					}
+					if got != want {
+						t.Errorf("%s: got status %d, want %d", user, got, want)
+					}
+					if reached.Load() != 0 {
+						t.Errorf("%s: the upstream got a rejected request", user)
+					}
+				}
+			}
+		}
+	})
+}
+
+// client2 is a client of HTTP/1.1, or of HTTP/2 without TLS.
+func client2(t *testing.T, http2 bool) *http.Client {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(!http2)
+	protocols.SetUnencryptedHTTP2(http2)
+	transport := &http.Transport{Protocols: protocols}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: hang}
+}
+
+// A client that leaves while its request waits takes nothing: what the backend grants it goes back, and another one passes in its place.
+func TestClientLeavesWhileItWaits(t *testing.T) {
+	onEach(t, 2, clientLeaves)
+}
+
+func clientLeaves(t *testing.T, d driver) {
+	backend, way := serve(t, "memory"), newCustoms()
+	elsewhere := d.node(t, nodeConfig{configuration: once, backend: backend})
+	proxy := d.node(t, nodeConfig{configuration: once, backend: through(t, way, backend)})
+	for _, http2 := range []bool{false, true} {
+		for i := range 20 {
+			user := fmt.Sprintf("http2 %v, %d", http2, i)
+			ctx, leave := context.WithCancel(t.Context())
+			request, err := http.NewRequestWithContext(ctx, http.MethodGet, proxy.url(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			request.Header.Set("x-user", user)
+			way.hold(true)
+			left := make(chan error, 1)
+			go func() {
+				_, err := do(client2(t, http2), request)
+				left <- err
+			}()
+			call := way.next(t)
+			way.hold(false)
+			leave()
+			if err := <-left; err == nil {
+				t.Fatalf("%s: got an answer before the backend gave one", user)
+			}
+			// The node hears of it with the connection; and if not before the answer, then nobody can tell them apart.
+			proxy.received(t, 0)
+			call.deliver(t)
+			for deadline := time.Now().Add(hang); ask(t, client(t), elsewhere.url(), "x-user", user).status != http.StatusOK; {
+				if time.Now().After(deadline) {
+					t.Fatalf("%s: the hit of a client that has left did not come back", user)
+				}
+			}
+		}
+	}
+}
