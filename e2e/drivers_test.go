@@ -57,6 +57,8 @@ type node interface {
 	metric(t *testing.T, name string) int64
 	// received waits until the proxy has read so many bytes of requests since it was started.
 	received(t *testing.T, bytes int64)
+	// idle waits until the proxy knows that all its requests have ended.
+	idle(t *testing.T)
 }
 
 // The reasons why some tests are for one driver alone. All other tests of proxies run on both.

@@ -316,6 +316,18 @@ func (n *envoyNode) received(t *testing.T, bytes int64) {
 	}
 }
 
+func (n *envoyNode) idle(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), hang)
+	defer cancel()
+	if err := n.Wait(ctx, func() (bool, error) {
+		active, err := n.Stat("http." + n.name + ".downstream_rq_active")
+		return active == 0, err
+	}); err != nil {
+		t.Errorf("requests do not end: %v", err)
+	}
+}
+
 // listener is the node's, as a control plane would deliver it.
 func (n *envoyNode) listener() (envoytest.Object, error) {
 	plugin, err := n.plugin()
@@ -328,7 +340,9 @@ func (n *envoyNode) listener() (envoytest.Object, error) {
 		"xff_num_trusted_hops": n.config.trustedHops,
 		"route_config":         envoytest.Object{"virtual_hosts": []envoytest.Object{{"name": "all", "domains": []string{"*"}, "routes": n.routes}}},
 		"http_filters":         []envoytest.Object{plugin, routerFilter},
-		"access_log":           []envoytest.Object{accessLog},
+		// HTTP/1.1's are off by default.
+		"http_protocol_options": envoytest.Object{"enable_trailers": true},
+		"access_log":            []envoytest.Object{accessLog},
 	}
 	for field, value := range n.hcm {
 		manager[field] = value
@@ -399,7 +413,12 @@ func cluster(t *testing.T, name, address string) envoytest.Object {
 	return envoytest.Object{
 		"name": name, "connect_timeout": "5s", "type": "STATIC",
 		// A kept connection that its server closes at this moment fails a request that nobody repeats.
-		"common_http_protocol_options": envoytest.Object{"idle_timeout": "60s"},
+		"typed_extension_protocol_options": envoytest.Object{
+			"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": envoytest.Typed("envoy.extensions.upstreams.http.v3.HttpProtocolOptions", envoytest.Object{
+				"common_http_protocol_options": envoytest.Object{"idle_timeout": "60s"},
+				"explicit_http_config":         envoytest.Object{"http_protocol_options": envoytest.Object{"enable_trailers": true}},
+			}),
+		},
 		"load_assignment": envoytest.Object{"cluster_name": name, "endpoints": []envoytest.Object{{"lb_endpoints": []envoytest.Object{
 			{"endpoint": envoytest.Object{"address": envoytest.Address(host, port)}},
 		}}}},

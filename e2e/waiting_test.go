@@ -147,8 +147,7 @@ func clientLeaves(t *testing.T, d driver) {
 			if err := <-left; err == nil {
 				t.Fatalf("%s: got an answer before the backend gave one", user)
 			}
-			// The node hears of it with the connection; and if not before the answer, then nobody can tell them apart.
-			proxy.received(t, 0)
+			proxy.idle(t)
 			call.deliver(t)
 			for deadline := time.Now().Add(hang); ask(t, client(t), elsewhere.url(), "x-user", user).status != http.StatusOK; {
 				if time.Now().After(deadline) {

@@ -70,6 +70,18 @@ func startProxy(t *testing.T, config nodeConfig, more host.ProxyConfig) *proxyNo
 // received waits for nothing: what this host reads, it hands to the plugin at once, and the plugin can't be paused without having seen it.
 func (p *proxyNode) received(*testing.T, int64) {}
 
+func (p *proxyNode) idle(t *testing.T) {
+	t.Helper()
+	for worker := range p.Workers() {
+		for deadline, streams := time.Now().Add(hang), 1; streams > 0; {
+			if time.Now().After(deadline) {
+				t.Fatalf("%d requests do not end", streams)
+			}
+			p.Do(worker, func(_ *host.VM, root *host.Root) { streams = root.Streams() })
+		}
+	}
+}
+
 func (p *proxyNode) url() string { return p.address }
 
 func (p *proxyNode) configure(configuration string) error { return p.Configure([]byte(configuration)) }

@@ -115,6 +115,9 @@ func (r *Root) TickPeriod() time.Duration { return r.period }
 // Closed says whether the guest has been told that the context is gone.
 func (r *Root) Closed() bool { return r.state == rootDeleted }
 
+// Streams is the number of streams that have not ended.
+func (r *Root) Streams() int { return r.streams }
+
 // Close ends the context once its last stream has ended: proxy_on_done, then proxy_on_delete; if done answers false,
 // the context lives until the plugin calls proxy_done.
 func (r *Root) Close() {
