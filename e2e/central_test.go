@@ -7,9 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-
-	"weir/backend/postgres/postgrestest"
-	"weir/backend/redis/redistest"
 )
 
 // asksAlways asks the backend on every request, and waits as long as it takes.
@@ -24,15 +21,10 @@ func TestCentral(t *testing.T) {
 }
 
 func central(t *testing.T, d driver) {
-	for name, start := range map[string]func(t *testing.T) string{
-		"memory":   func(*testing.T) string { return "memory" },
-		"redis":    func(t *testing.T) string { return redistest.Start(t).URL() },
-		"cluster":  func(t *testing.T) string { return redistest.StartCluster(t).URL() },
-		"postgres": func(t *testing.T) string { return postgrestest.Start(t).URL() },
-	} {
+	for name, start := range stores {
 		t.Run(name, func(t *testing.T) {
 			const requests = 600
-			backend := serve(t, start(t))
+			backend := serve(t, start(t).url)
 			proxies, addresses := nodes(t, d, d.few(10), nodeConfig{configuration: asksAlways, backend: backend})
 			f := newTraffic(1, addresses...)
 			var sent atomic.Int64

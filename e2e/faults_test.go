@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"weir/backend/postgres/postgrestest"
-	"weir/backend/redis/redistest"
 	"weir/e2e/host"
 )
 
@@ -249,28 +247,10 @@ func TestFaults(t *testing.T) {
 func faultsOfAll(t *testing.T, d driver) {
 	const cost = 20
 	hits, users := int64(d.heavy(100_000)), d.heavy(1200)
-	for _, test := range []struct {
-		name string
-		// start gives the store's URL, what happens to it while there is traffic, and afterwards.
-		start func(t *testing.T) (url string, fault, repair func())
-	}{
-		{"memory", func(*testing.T) (string, func(), func()) { return "memory", nil, nil }},
-		{"redis", func(t *testing.T) (string, func(), func()) {
-			redis := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
-			return redis.URL(), redis.Stop, redis.Restart
-		}},
-		{"redis cluster", func(t *testing.T) (string, func(), func()) {
-			cluster := redistest.StartCluster(t)
-			// A push is answered once a replica has it, so that it outlives the master.
-			return cluster.URL() + "?wait_replicas=1", func() { cluster.KillMaster(0) }, func() { cluster.ReturnMaster(0) }
-		}},
-		{"postgres", func(t *testing.T) (string, func(), func()) {
-			postgres := postgrestest.Start(t)
-			return postgres.URL(), func() { postgres.Stop(t) }, func() { postgres.Restart(t) }
-		}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			url, fault, repair := test.start(t)
+	for name, start := range stores {
+		t.Run(name, func(t *testing.T) {
+			store := start(t)
+			url, fault, repair := store.url, store.down, store.back
 			backends := []string{serve(t, url)}
 			if url != "memory" {
 				backends = append(backends, serve(t, url))

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -20,6 +21,7 @@ type process struct {
 	mu     sync.Mutex
 	output bytes.Buffer
 	lines  chan string
+	killed bool
 }
 
 // start runs the command, until the test ends.
@@ -44,17 +46,32 @@ func start(t *testing.T, args ...string) *process {
 		}
 	}()
 	t.Cleanup(func() {
-		if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-			t.Errorf("%v: %v", args, err)
-		}
-		if err := p.cmd.Wait(); err != nil {
-			t.Errorf("%v: %v\n%s", args, err, p.printed())
+		if !p.killed {
+			if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Errorf("%v: %v", args, err)
+			}
+			if err := p.cmd.Wait(); err != nil {
+				t.Errorf("%v: %v\n%s", args, err, p.printed())
+			}
 		}
 		if err := writer.Close(); err != nil {
 			t.Error(err)
 		}
 	})
 	return p
+}
+
+// kill ends the process as a crash does.
+func (p *process) kill(t *testing.T) {
+	t.Helper()
+	p.killed = true
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Error(err)
+	}
+	var killed *exec.ExitError
+	if err := p.cmd.Wait(); !errors.As(err, &killed) {
+		t.Errorf("killed: got %v", err)
+	}
 }
 
 func (p *process) printed() string {
@@ -79,7 +96,14 @@ func (p *process) wait(t *testing.T, pattern string) string {
 // serve runs the counter backend, and returns its address.
 func serve(t *testing.T, store string) string {
 	t.Helper()
-	return start(t, "serve", "--listen", "127.0.0.1:0", "--store", store).wait(t, `address=(\S+)`)
+	_, address := serveAt(t, "127.0.0.1:0", store)
+	return address
+}
+
+func serveAt(t *testing.T, listen, store string) (p *process, address string) {
+	t.Helper()
+	p = start(t, "serve", "--listen", listen, "--store", store)
+	return p, p.wait(t, `address=(\S+)`)
 }
 
 // counted is the sum of all hits that a backend has in a namespace, or -1 if its store can't be reached.

@@ -1,0 +1,100 @@
+package e2e
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+
+	"weir/backend/postgres/postgrestest"
+	"weir/backend/redis/redistest"
+)
+
+// store is where a backend keeps its counters. Those that outlive a crash can be taken down and brought back.
+type store struct {
+	url        string
+	down, back func()
+}
+
+// stores are all kinds, each with its data on disk.
+var stores = map[string]func(t *testing.T) store{
+	"memory": func(*testing.T) store { return store{url: "memory"} },
+	"redis": func(t *testing.T) store {
+		redis := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+		return store{redis.URL(), redis.Stop, redis.Restart}
+	},
+	"redis cluster": func(t *testing.T) store {
+		cluster := redistest.StartCluster(t)
+		// A push is answered once a replica has it, so that it outlives the master.
+		return store{cluster.URL() + "?wait_replicas=1", func() { cluster.KillMaster(0) }, func() { cluster.ReturnMaster(0) }}
+	},
+	"postgres": func(t *testing.T) store {
+		postgres := postgrestest.Start(t)
+		return store{postgres.URL(), func() { postgres.Stop(t) }, func() { postgres.Restart(t) }}
+	},
+}
+
+// Three nodes keep one limit on each kind of store, whether they synchronise or ask about every request. Then the backend is killed and
+// started again, and the store, under traffic: once all is quiet the backend has exactly what was admitted.
+func TestStores(t *testing.T) {
+	for name, start := range stores {
+		t.Run(name, func(t *testing.T) {
+			onEach(t, 3, func(t *testing.T, d driver) {
+				store := start(t)
+				for _, rate := range []int{0, 1} {
+					t.Run(fmt.Sprint("sync_rate ", rate), func(t *testing.T) { onStore(t, d, store, rate) })
+				}
+			})
+		})
+	}
+}
+
+func onStore(t *testing.T, d driver, s store, rate int) {
+	const limit, users = 200, 60
+	namespace := fmt.Sprint("rate", rate)
+	served, backend := serveAt(t, "127.0.0.1:0", s.url)
+	_, addresses := nodes(t, d, 3, nodeConfig{backend: backend, configuration: fmt.Sprintf(
+		`{"namespace": %q, "sync_rate": %d, "backend": {"cluster": "weir", "timeout": "5s"}, "rules": [
+			{"name": "per-user", "key": [{"header": "x-user"}], "cost": {"header": "x-cost"}, "limits": [{"limit": %d, "window": "366d", "algorithm": "fixed_window"}]}]}`,
+		namespace, rate, limit)})
+	f, client, random := newTraffic(1, addresses...), client(t), rand.New(rand.NewPCG(2, 3))
+	for node := range addresses { // which hear of each other with their first answers
+		if _, _, err := f.ask(client, node, "nobody"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 3 * limit {
+		if _, _, err := f.ask(client, random.IntN(len(addresses)), "ann"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if passed := f.admitted["ann"]; passed > limit || rate == 0 && passed < limit || passed < limit/2 {
+		t.Errorf("%d passed of %d with a limit of %d", passed, 3*limit, limit)
+	}
+	settle(t, backend, namespace, f.total())
+	if s.down == nil {
+		return
+	}
+	faults := []struct {
+		what       string
+		down, back func()
+	}{
+		{"the backend", func() { served.kill(t) }, func() { served, _ = serveAt(t, backend, s.url) }},
+		{"the store", s.down, s.back},
+	}
+	for i, fault := range faults {
+		prefix := fmt.Sprint("fault", i, "-")
+		away := f.during(t, fault.down)
+		f.run(t, 4, users, prefix, countdown(300))
+		t.Logf("%d hits while %s went down, %d while it came back", away, fault.what, f.during(t, fault.back))
+		f.run(t, 4, users, prefix, countdown(300))
+		settle(t, backend, namespace, f.total())
+	}
+}
+
+// countdown is true so many times.
+func countdown(n int64) func() bool {
+	var left atomic.Int64
+	left.Store(n)
+	return func() bool { return left.Add(-1) >= 0 }
+}
