@@ -72,6 +72,7 @@ const (
 	// Of Envoy.
 	byRouting = "retries, redirects, mirrors, upgrades and direct responses are Envoy's"
 	byXDS     = "listeners and filters are delivered as a control plane does"
+	byMemory  = "it measures the memory of the process; TestSpray does the same on the wazero host, to the byte"
 )
 
 // alone says which tests are for one driver, and why.
@@ -86,6 +87,7 @@ var alone = map[string]string{
 	"TestMemoryIsStable":                byCounting,
 	"TestHostCalls":                     byCounting,
 	"TestUpdates":                       byXDS,
+	"TestFlood":                         byMemory,
 }
 
 // onEnvoyAlone runs a scenario that the wazero host can't. The list above must have its reason.

@@ -1,0 +1,112 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"weir/internal/envoytest"
+)
+
+// A million keys do not make Envoy's memory grow, and do not free a key that was at its limit.
+func TestFlood(t *testing.T) {
+	onEnvoyAlone(t, 1, newest, flood)
+}
+
+// rulesOfFlood is how many keys a request of the flood has, one for each rule, as a million requests would take minutes.
+const rulesOfFlood = 16
+
+func flood(t *testing.T, d envoys) {
+	const requests, warm, connections = 1_000_000 / rulesOfFlood, 100_000 / rulesOfFlood, 8
+	clock := newClock()
+	var rules []string
+	for i := range rulesOfFlood {
+		rules = append(rules, fmt.Sprintf(`{"name": "r%d", "key": [{"header": "x-%d"}], "limits": [{"limit": 5, "window": "1h"}]}`, i, i))
+	}
+	n := d.prepare(t, nodeConfig{clock: clock, configuration: `{"capacity": 10000, "headers": ["x-ratelimit"], "rules": [` + strings.Join(rules, ",") + `]}`})
+	n.routes = []envoytest.Object{{"match": envoytest.Object{"prefix": "/"}, "direct_response": envoytest.Object{"status": 204}}}
+	n.hcm = envoytest.Object{"access_log": []envoytest.Object{}}
+	n.listen(t)
+	one := client(t)
+	ann := func(request int) int {
+		headers := []string{"x-0", "ann"}
+		for i := 1; i < rulesOfFlood; i++ {
+			headers = append(headers, fmt.Sprint("x-", i), fmt.Sprint("beside ann ", request, i))
+		}
+		return ask(t, one, n.url(), headers...).status
+	}
+	for i := range 5 {
+		if got := ann(i); got != http.StatusNoContent {
+			t.Fatalf("within the limit: got status %d", got)
+		}
+	}
+	spray := func(from, to int) {
+		t.Helper()
+		var group sync.WaitGroup
+		for c := range connections {
+			group.Go(func() {
+				if err := sprayFrom(t.Context(), n.url(), from+c, to, connections); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		group.Wait()
+	}
+	spray(0, warm)
+	before := residentBytes(t, n.PID())
+	spray(warm, requests)
+	more := (residentBytes(t, n.PID()) - before) >> 10
+	t.Logf("%d KiB more after %d keys than after %d", more, requests*rulesOfFlood, warm*rulesOfFlood)
+	if more > 8<<10 {
+		t.Errorf("%d KiB more after %d keys than after %d", more, requests*rulesOfFlood, warm*rulesOfFlood)
+	}
+	n.wantMetric(t, "r0.allowed", requests+5)
+	clock.advance(t, 2*time.Second) // past what the VMs remember of refusals
+	if got := ann(5); got != http.StatusTooManyRequests {
+		t.Errorf("a key that was at its limit: got status %d after the flood", got)
+	}
+}
+
+// sprayFrom sends the requests from, from+step … below to over one connection, each with keys of its own. All are to pass.
+func sprayFrom(ctx context.Context, url string, from, to, step int) error {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", strings.TrimPrefix(url, "http://"))
+	if err != nil {
+		return err
+	}
+	var request []byte
+	lines := bufio.NewReader(conn)
+	for n := from; n < to && err == nil; n += step {
+		request = append(request[:0], "GET / HTTP/1.1\r\nhost: shop.example\r\n"...)
+		for i := range rulesOfFlood {
+			request = fmt.Appendf(request, "x-%d: random-%d\r\n", i, n)
+		}
+		if _, err = conn.Write(append(request, "\r\n"...)); err == nil {
+			err = passed(lines, n)
+		}
+	}
+	return errors.Join(err, conn.Close())
+}
+
+// passed reads an answer without a body.
+func passed(lines *bufio.Reader, request int) error {
+	status, err := lines.ReadSlice('\n')
+	if err != nil {
+		return fmt.Errorf("request %d: %w", request, err)
+	}
+	if !bytes.HasPrefix(status, []byte("HTTP/1.1 204 ")) {
+		return fmt.Errorf("request %d: got %s", request, status)
+	}
+	for {
+		if line, err := lines.ReadSlice('\n'); err != nil || len(line) == 2 {
+			return err
+		}
+	}
+}
