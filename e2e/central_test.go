@@ -51,7 +51,7 @@ func central(t *testing.T, d driver) {
 				t.Errorf("the backend has %d hits in three counters, want 300", got)
 			}
 			for _, p := range proxies {
-				p.wantMetric(t, "decided_alone", 0)
+				p.wantMetric(t, metricName("decided_alone_total"), 0)
 			}
 		})
 	}
@@ -128,7 +128,7 @@ func backendAway(t *testing.T, d driver) {
 				}
 				// Those that are refused again are refused by what is known of them.
 				if policy != "local" {
-					proxy.wantMetric(t, "decided_alone", 15)
+					proxy.wantMetric(t, metricName("decided_alone_total"), 15)
 				}
 			})
 		}

@@ -284,11 +284,12 @@ func (n *envoyNode) statName(name string) string {
 
 func (n *envoyNode) metric(t *testing.T, name string) int64 {
 	t.Helper()
-	value, err := n.Stat(n.statName(name))
+	name = "wasmcustom." + name // as Envoy has it
+	value, err := n.Stat(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return value - n.before[n.statName(name)]
+	return value - n.before[name]
 }
 
 func (n *envoyNode) wantMetric(t *testing.T, name string, want int64) {

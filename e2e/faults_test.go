@@ -228,11 +228,20 @@ func sum(hits []int64) (total int64) {
 const costly = `{"backend": {"cluster": "weir", "timeout": "500ms"}, "sync_rate": 0.02, "rules": [{"name": "per-user", "key": [{"header": "x-user"}],
 	"cost": {"header": "x-cost"}, "limits": [` + syncedLimits + `]}]}`
 
-// metric is the sum of a metric of all nodes.
+// metricName is what Weir calls a metric of the namespace default, or, with rule and outcome, of one of its rules.
+func metricName(name string, ruleAndOutcome ...string) string {
+	full := "weir.weir_namespace=.=default;.;"
+	for i, value := range ruleAndOutcome {
+		full += []string{"weir_rule", "weir_outcome"}[i] + "=.=" + value + ";.;"
+	}
+	return full + name
+}
+
+// metric is the sum of a counter of all nodes.
 func metric(t *testing.T, nodes []node, name string) (n int64) {
 	t.Helper()
 	for _, node := range nodes {
-		n += node.metric(t, name)
+		n += node.metric(t, metricName(name+"_total"))
 	}
 	return n
 }
@@ -273,7 +282,7 @@ func faultsOfAll(t *testing.T, d driver) {
 				t.Errorf("admitted %d hits, want %d", f.total(), hits)
 			}
 			for _, p := range proxies {
-				p.wantMetric(t, "lost_hits", 0)
+				p.wantMetric(t, metricName("lost_hits_total"), 0)
 			}
 			t.Logf("%d hits admitted, %d requests refused, %d of %d callouts lost, %d requests waited, %d were decided alone", f.total(), f.refused,
 				way.lost.Load(), way.calls.Load(), metric(t, proxies, "waited_requests"), metric(t, proxies, "decided_alone"))

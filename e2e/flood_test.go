@@ -68,7 +68,7 @@ func flood(t *testing.T, d envoys) {
 	if more > 8<<10 {
 		t.Errorf("%d KiB more after %d keys than after %d", more, requests*rulesOfFlood, warm*rulesOfFlood)
 	}
-	n.wantMetric(t, "r0.allowed", requests+5)
+	n.wantMetric(t, metricName("requests_total", "r0", "allowed"), requests+5)
 	clock.advance(t, 2*time.Second) // past what the VMs remember of refusals
 	if got := ann(5); got != http.StatusTooManyRequests {
 		t.Errorf("a key that was at its limit: got status %d after the flood", got)

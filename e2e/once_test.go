@@ -387,7 +387,7 @@ func reconfiguredUnderFaults(t *testing.T, d driver) {
 	way.heal()
 	agree(t, backend, "default", limitsPerHit, f.admitted)
 	for _, p := range proxies {
-		p.wantMetric(t, "lost_hits", 0)
+		p.wantMetric(t, metricName("lost_hits_total"), 0)
 	}
 	t.Logf("%d hits admitted, %d requests refused, %d of %d callouts lost", f.total(), f.refused, way.lost.Load(), way.calls.Load())
 }

@@ -67,9 +67,9 @@ func exactUnderLoad(t *testing.T, d driver) {
 	if passed.Load() != limit || rejected.Load() != requests-limit {
 		t.Errorf("passed %d and rejected %d of %d, want %d passed", passed.Load(), rejected.Load(), requests, limit)
 	}
-	proxy.wantMetric(t, "per-user.allowed", limit)
-	proxy.wantMetric(t, "per-user.rejected", requests-limit)
-	t.Logf("%d lost races", proxy.metric(t, "lost_races"))
+	proxy.wantMetric(t, metricName("requests_total", "per-user", "allowed"), limit)
+	proxy.wantMetric(t, metricName("requests_total", "per-user", "rejected"), requests-limit)
+	t.Logf("%d lost races", proxy.metric(t, metricName("lost_races_total")))
 }
 
 // faults loses a share of callouts, before or after the backend has applied them.

@@ -75,7 +75,7 @@ func updates(t *testing.T, d envoys, discovered bool) {
 	r := ask(t, client(t), n.url(), "x-user", "nobody")
 	r.want(t, fmt.Sprint("x-ratelimit-limit: ", 10_000_000+rounds))
 	settle(t, backend, "default", admitted.Load()+1)
-	n.wantMetric(t, "lost_hits", 0)
+	n.wantMetric(t, metricName("lost_hits_total"), 0)
 	more := (residentBytes(t, n.PID()) - settled) >> 10
 	t.Logf("%d requests passed; %d KiB more than after %d updates", admitted.Load(), more, grown)
 	if more > 8<<10 {

@@ -91,7 +91,7 @@ func (p *proxyNode) metric(t *testing.T, name string) int64 {
 	if err := p.Tick(); err != nil {
 		t.Fatal(err)
 	}
-	return p.Process().Metrics().Value("weir.default." + name)
+	return p.Process().Metrics().Value(name)
 }
 
 func (p *proxyNode) wantMetric(t *testing.T, name string, want int64) {
