@@ -20,22 +20,12 @@ const (
 // like is a small configuration.
 const like = `{"rules": [{"name": "all", "limits": [{"limit": 100, "window": "1m"}]}]}`
 
-// Parse reads and checks a configuration: a JSON document of at most 1 MiB. Its error, if any, is of type [Errors] and
-// has every mistake; for a document that is no JSON at all, that one. The caller may reuse the document's bytes.
+// Parse reads and checks a configuration as Envoy hands it to the plugin: a JSON document, or a serialized
+// google.protobuf.Struct, of at most 1 MiB. Its error, if any, is of type [Errors] and has every mistake; for what is neither, that one.
+// The caller may reuse the document's bytes.
 func Parse(document []byte) (*Config, error) {
 	r := report{document: string(document)}
-	var problem string
-	if len(document) > maxDocument {
-		problem = "want at most " + strconv.Itoa(maxDocument) + " bytes, got " + strconv.Itoa(len(document))
-	} else {
-		s := scanner{text: r.document}
-		if s.space(); s.pos == len(document) {
-			problem = "want an object such as " + like + ", got an empty document"
-		} else {
-			problem = checkSyntax(r.document)
-		}
-	}
-	if problem != "" {
+	if problem := r.checkDocument(); problem != "" {
 		return nil, Errors{{Problem: problem}}
 	}
 	c := readConfig(parse(&r))
@@ -43,6 +33,33 @@ func Parse(document []byte) (*Config, error) {
 		return nil, errs
 	}
 	return c, nil
+}
+
+// checkDocument returns what is wrong with the document as a whole, or "". It leaves JSON.
+func (r *report) checkDocument() (problem string) {
+	if len(r.document) > maxDocument {
+		return "want at most " + strconv.Itoa(maxDocument) + " bytes, got " + strconv.Itoa(len(r.document))
+	}
+	kind := kindOf(r.document)
+	if kind == documentStruct {
+		r.document, problem = structJSON(r.document)
+	}
+	s := scanner{text: r.document}
+	if s.space(); s.pos == len(r.document) {
+		return "want an object such as " + like + ", got an empty document"
+	}
+	if problem == "" {
+		if problem = checkSyntax(r.document); problem != "" && kind == documentStruct {
+			problem = "is " + problem
+		}
+	}
+	switch {
+	case problem == "" || kind < documentBinary:
+		return problem
+	case kind == documentBinary:
+		problem = "is something else"
+	}
+	return "want a google.protobuf.StringValue with JSON, or a google.protobuf.Struct, got one that " + problem
 }
 
 var (

@@ -23,17 +23,14 @@ import (
 	"weir/e2e/host"
 )
 
-// node starts a proxy node with real traffic, and returns its base URL.
+// node starts a proxy node with real traffic, and returns its base URL. Its upstream answers everything, if the configuration has none.
 func node(t *testing.T, config host.ProxyConfig) (proxy *host.Proxy, address string) {
 	t.Helper()
-	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	t.Cleanup(upstream.Close)
-	base, err := url.Parse(upstream.URL)
-	if err != nil {
-		t.Fatal(err)
+	if config.Upstream == nil {
+		config.Upstream = upstream(t, func(http.ResponseWriter, *http.Request) {})
 	}
-	config.Module, config.VMID, config.Upstream = module, vmID, base
-	proxy, err = host.NewProxy(t.Context(), config)
+	config.Module, config.VMID = module, vmID
+	proxy, err := host.NewProxy(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,6 +46,18 @@ func node(t *testing.T, config host.ProxyConfig) (proxy *host.Proxy, address str
 		}
 	})
 	return proxy, "http://" + l.Addr().String()
+}
+
+// upstream is a server that proxies forward to.
+func upstream(t *testing.T, handle http.HandlerFunc) *url.URL {
+	t.Helper()
+	server := httptest.NewServer(handle)
+	t.Cleanup(server.Close)
+	base, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return base
 }
 
 // get sends a request for a user, and returns the answer's status and headers.

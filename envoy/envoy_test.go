@@ -296,7 +296,7 @@ func handedOver(configuration *anypb.Any) ([]byte, error) {
 	case *wrapperspb.StringValue:
 		return []byte(m.GetValue()), nil
 	case *structpb.Struct:
-		return protojson.Marshal(m)
+		return proto.Marshal(m)
 	default:
 		return nil, fmt.Errorf("want a StringValue or a Struct, got %s", m.ProtoReflect().Descriptor().FullName())
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
+
 	"weir/counter"
 	"weir/proxywasm"
 )
@@ -217,6 +219,41 @@ func TestBackendDecidesWhatTheTableForgets(t *testing.T) {
 	}
 	if passed != 50*100 || w.sum() != 50*100 {
 		t.Errorf("passed %d, the backend has %d, want 5000", passed, w.sum())
+	}
+}
+
+// A request that waits for the backend, or was refused, does not go on with its body, where the proxy stops headers only.
+func TestBodyWaitsForTheBackend(t *testing.T) {
+	for _, headersOnly := range []bool{false, true} {
+		for _, configuration := range []string{synced("0", scarce), synced("1", scarce)} {
+			w := newWorld(t, 2, 1, configuration)
+			w.advance(time.Second)
+			for i, want := range []int{5, 0} {
+				w.vms[i].headersOnly = headersOnly
+				passed := 0
+				for range 6 {
+					if w.vms[i].send("x-user", "ann") {
+						passed++
+					}
+				}
+				if passed != want || w.sum() != 5 {
+					t.Errorf("headers only %v: node %d passed %d, and the backend has %d hits, want %d and 5", headersOnly, i, passed, w.sum(), want)
+				}
+			}
+			v := w.vms[1]
+			s := v.paused(1, "x-user", "bob")[0]
+			for callback, action := range map[string]types.Action{"body": s.OnHttpRequestBody(1, true), "trailers": s.OnHttpRequestTrailers(1)} {
+				if action != types.ActionPause {
+					t.Errorf("%s of a request that waits: got %v", callback, action)
+				}
+			}
+			w.deliver(v)
+			for callback, action := range map[string]types.Action{"body": s.OnHttpRequestBody(1, true), "trailers": s.OnHttpRequestTrailers(1)} {
+				if action != types.ActionContinue {
+					t.Errorf("%s of a request that was let go: got %v", callback, action)
+				}
+			}
+		}
 	}
 }
 

@@ -52,6 +52,9 @@ type fakeVM struct {
 	response map[string]string
 	reply    *fakeReply
 	log      []string
+	// headersOnly is Envoy's allow_on_headers_stop_iteration: the rest of a request whose headers are paused comes to its callbacks, and
+	// one that lets it go on lets all go on.
+	headersOnly bool
 
 	streams uint32
 	resumed bool
@@ -139,18 +142,33 @@ func (v *fakeVM) stream() (passed bool) {
 	v.streams++
 	s := v.plugin.NewHttpContext(v.streams)
 	v.resumed, v.context = false, v.streams
-	passed = s.OnHttpRequestHeaders(len(v.request), true) == types.ActionContinue
+	passed = s.OnHttpRequestHeaders(len(v.request), false) == types.ActionContinue
+	rested := passed || v.headersOnly
+	if rested {
+		passed = v.rest(s)
+	}
 	for rounds := 0; !passed && v.reply == nil && v.settle != nil; rounds++ {
 		if v.settle(v); rounds == 100 {
 			v.t.Fatal("a request waits for nothing")
 		}
 		passed = v.resumed
 	}
+	if passed && !rested && !v.rest(s) {
+		v.t.Fatal("a request that goes on is held back")
+	}
 	if passed == (v.reply != nil) {
 		v.t.Fatalf("continue is %v after the reply %+v", passed, v.reply)
 	}
 	s.OnHttpResponseHeaders(1, true)
 	s.OnHttpStreamDone()
+	return passed
+}
+
+// rest brings a request's body and trailers, and tells whether one of them went on.
+func (v *fakeVM) rest(s types.HttpContext) (passed bool) {
+	for _, action := range []types.Action{s.OnHttpRequestBody(1000, false), s.OnHttpRequestBody(10, false), s.OnHttpRequestTrailers(1)} {
+		passed = passed || action == types.ActionContinue
+	}
 	return passed
 }
 

@@ -16,6 +16,8 @@ type stream struct {
 	// already.
 	decorate bool
 	headers  headers
+	// answered says whether the proxy has taken a reply in the upstream's place.
+	answered bool
 	// later are the rules that charge when the response is there.
 	later []charge
 	// waiting tells that the request is paused, until the backend has been asked, or the proxy's time is waitUntil. kept is what is
@@ -38,7 +40,7 @@ type charge struct {
 // OnHttpRequestHeaders implements types.HttpContext: it decides the request.
 func (s *stream) OnHttpRequestHeaders(int, bool) types.Action {
 	p := s.plugin
-	s.decorate, s.waiting, s.later = false, false, s.later[:0]
+	s.decorate, s.answered, s.waiting, s.later = false, false, false, s.later[:0]
 	if len(p.held) > 0 {
 		p.addHeld(p.now())
 	}
@@ -76,6 +78,7 @@ func (s *stream) conclude(matched []match, now int64, verdict counter.Verdict) t
 			// A proxy that takes no reply would leave the client waiting for ever.
 			return types.ActionContinue
 		}
+		s.answered = true
 		return types.ActionPause
 	}
 	for i := range matched {
@@ -83,6 +86,21 @@ func (s *stream) conclude(matched []match, now int64, verdict counter.Verdict) t
 	}
 	if s.decorate = p.answer.describes; s.decorate {
 		p.answer.describe(matched, now, &s.headers)
+	}
+	return types.ActionContinue
+}
+
+// OnHttpRequestBody implements types.HttpContext. Where the proxy stops headers only, the body of a
+// request that is not decided yet comes here: whoever lets it go on lets the headers go on too.
+func (s *stream) OnHttpRequestBody(int, bool) types.Action { return s.rest() }
+
+// OnHttpRequestTrailers implements types.HttpContext.
+func (s *stream) OnHttpRequestTrailers(int) types.Action { return s.rest() }
+
+// rest says what becomes of what follows a request's headers.
+func (s *stream) rest() types.Action {
+	if s.waiting || s.answered {
+		return types.ActionPause
 	}
 	return types.ActionContinue
 }
@@ -211,6 +229,6 @@ func (s *stream) charge() {
 
 // OnHttpStreamDone implements types.HttpContext.
 func (s *stream) OnHttpStreamDone() {
-	s.decorate, s.waiting, s.later = false, false, s.later[:0]
+	s.decorate, s.answered, s.waiting, s.later = false, false, false, s.later[:0]
 	s.plugin.idle = append(s.plugin.idle, s)
 }

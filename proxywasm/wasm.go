@@ -78,6 +78,11 @@ const (
 
 	metricCounter = 0
 	metricGauge   = 1
+
+	// dataStopAndWatermark has the host keep a body back, and the peer send no more once the host's
+	// buffer is full. The SDK's ActionPause, 1, has it answer 413 then.
+	// See FilterDataStatus in proxy-wasm-cpp-host's include/proxy-wasm/context_interface.h.
+	dataStopAndWatermark = 2
 )
 
 // vm is the state of this VM: what the host knows by number, and where it writes what it returns. There is one VM in a
@@ -327,6 +332,22 @@ func dropCallout(i int) {
 func onRequestHeaders(id, headers, endOfStream uint32) uint32 {
 	if s := vm.streams.get(id); s != nil {
 		return uint32(s.OnHttpRequestHeaders(int(headers), endOfStream != 0))
+	}
+	return uint32(types.ActionContinue)
+}
+
+//go:wasmexport proxy_on_request_body
+func onRequestBody(id, size, endOfStream uint32) uint32 {
+	if s := vm.streams.get(id); s != nil && s.OnHttpRequestBody(int(size), endOfStream != 0) != types.ActionContinue {
+		return dataStopAndWatermark
+	}
+	return uint32(types.ActionContinue)
+}
+
+//go:wasmexport proxy_on_request_trailers
+func onRequestTrailers(id, trailers uint32) uint32 {
+	if s := vm.streams.get(id); s != nil {
+		return uint32(s.OnHttpRequestTrailers(int(trailers)))
 	}
 	return uint32(types.ActionContinue)
 }

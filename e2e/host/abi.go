@@ -32,11 +32,21 @@ const (
 // Action is a stream callback's answer.
 type Action uint32
 
-// The actions of the ABI.
+// The actions of the ABI. A body callback that answers Pause has the host keep the body and show all
+// of it to the next one; what is above the host's buffer then is answered with 413.
 const (
 	Continue Action = iota
 	Pause
+	// PauseWatermark, of a body callback, keeps the body too, and reads no more of it while the buffer
+	// is full. The next callback sees what has come since.
+	PauseWatermark
+	// PauseNoBuffer, of a body callback, drops what it has seen. So does any larger number.
+	PauseNoBuffer
 )
+
+// bufferLimit is how much of a body the host keeps: per_connection_buffer_limit_bytes of an Envoy that
+// sets none.
+const bufferLimit = 1 << 20
 
 // Direction names one half of a stream: proxy-wasm's stream type.
 type Direction uint32

@@ -232,6 +232,49 @@ func TestProxyStreams(t *testing.T) {
 	}
 }
 
+// A proxy that stops headers only reads the body meanwhile: the plugin may let it go on, or answer a client that has not sent all of
+// it, and perhaps never will.
+func TestProxyReadsBodyWhileHeadersWait(t *testing.T) {
+	for command, want := range map[string]result{"reply 503 busy": {status: 503, body: "busy"}, "continue 0": {status: 202, body: "wait for the rest"}} {
+		var conn net.Conn
+		t.Cleanup(func() { // when the proxy is closed
+			if err := conn.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		p, base := serve(t, ProxyConfig{Plugin: Plugin{Configuration: []byte("tick 1"), AllowOnHeadersStopIteration: true}, ManualTicks: true})
+		var err error
+		if conn, err = net.Dial("tcp", strings.TrimPrefix(base, "http://")); err != nil {
+			t.Fatal(err)
+		}
+		write := func(format string, args ...any) {
+			t.Helper()
+			if _, err := fmt.Fprintf(conn, strings.ReplaceAll(format, "\n", "\r\n"), args...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write("POST / HTTP/1.1\nHost: a\nX-Do: pause;wait %s\nTransfer-Encoding: chunked\n\n9\nwait for \n", command)
+		until(func() (seen bool) {
+			p.Do(0, func(vm *VM, _ *Root) { seen = vm.Callbacks()["proxy_on_request_body"] > 0 })
+			return seen
+		})
+		if err := p.Tick(); err != nil {
+			t.Fatal(err)
+		}
+		if want.status == 202 {
+			write("8\nthe rest\n0\n\n")
+		}
+		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(answer.Body)
+		if err != nil || answer.StatusCode != want.status || string(body) != want.body {
+			t.Errorf("%s: got status %d, body %q, %v", command, answer.StatusCode, body, err)
+		}
+	}
+}
+
 // streams counts a worker's open streams.
 func streams(p *Proxy, worker int) (n int) {
 	p.Do(worker, func(vm *VM, _ *Root) {

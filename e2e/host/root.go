@@ -14,6 +14,10 @@ type Plugin struct {
 	Name, RootID string
 	// Configuration is what proxy_on_configure reads.
 	Configuration []byte
+	// AllowOnHeadersStopIteration is the field of this name in Envoy's PluginConfig. Without it a headers
+	// callback that pauses stops all of its direction. With it headers alone wait, while the body and
+	// trailers go to their callbacks, of which one that answers Continue lets all go on.
+	AllowOnHeadersStopIteration bool
 }
 
 // Root is a root context: one plugin configuration inside a VM. A VM may have several, whose streams run side by side.

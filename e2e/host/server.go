@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -93,6 +94,12 @@ type exchange struct {
 	changed chan struct{}
 	headers *Headers
 	bodies  [2]bool // by Direction: whether the plugin wants to see the body
+	// ahead reads the body of a request whose headers may wait while the rest of it comes. nil if nothing
+	// else comes then.
+	ahead *ahead
+	// incoming has the client's trailers when its body has ended, trailers are what the upstream gets.
+	incoming *http.Request
+	trailers http.Header
 }
 
 func exchangeOf(r *http.Request) *exchange { return r.Context().Value(exchangeKey{}).(*exchange) }
@@ -104,20 +111,24 @@ func (x *exchange) serve(w http.ResponseWriter, r *http.Request) {
 	if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
 		x.proxy.config.Logger.Debug("full duplex", slog.Any("error", err))
 	}
-	if err := x.request(r); err != nil {
+	body, err := x.request(r)
+	if x.ahead != nil {
+		defer close(x.ahead.done) // the server ends a read that waits
+	}
+	if err != nil {
 		x.reply(w, err)
 		return
 	}
 	r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
-	if x.bodies[Request] && r.Body != nil && r.Body != http.NoBody {
-		r.Body = &filteredBody{exchange: x, direction: Request, source: r.Body}
-		r.ContentLength = -1
+	if body != nil {
+		r.Body, r.ContentLength = body, -1
 	}
 	x.proxy.reverse.ServeHTTP(w, r)
 }
 
-// request runs the request phase, and waits while the plugin pauses.
-func (x *exchange) request(r *http.Request) error {
+// request runs the request phase, and waits while the plugin pauses. body is the rest of the request as
+// the plugin leaves it; nil if it doesn't look at that.
+func (x *exchange) request(r *http.Request) (body io.ReadCloser, err error) {
 	info := StreamInfo{
 		Source:     x.proxy.source(r),
 		Protocol:   r.Proto,
@@ -132,53 +143,77 @@ func (x *exchange) request(r *http.Request) error {
 		info.Destination = local.String()
 	}
 	end := r.Body == nil || r.Body == http.NoBody
-	_, err := x.phase(Request, func() ([]byte, Action, error) {
+	x.incoming, x.trailers = r, http.Header{}
+	for name := range r.Trailer {
+		x.trailers[name] = nil // announced
+	}
+	filtered := &filteredBody{exchange: x, direction: Request, source: r.Body}
+	err = x.phase(Request, filtered, func() (Action, error) {
 		x.worker.reload()
 		var err error
 		if x.stream, err = x.worker.root.NewStream(info); err != nil {
 			x.stream = nil
-			return nil, Pause, err
+			return Pause, err
 		}
 		guest := &x.worker.vm.guest
 		x.bodies = [2]bool{guest[onRequestBody] != nil, guest[onResponseBody] != nil}
 		action, err := x.stream.RequestHeaders(x.headers, end)
-		return nil, action, err
+		if err == nil && action == Pause && !end && !x.stream.Stopped(Request) {
+			x.ahead = readAhead(r.Body)
+		}
+		return action, err
 	})
-	return err
+	if end || !x.bodies[Request] && x.ahead == nil {
+		return nil, err
+	}
+	return filtered, err
 }
 
 // phase runs a callback on the worker, and waits until the plugin lets the direction go on. Its error is errLocalReply,
 // errReset, errUnavailable, or the client's leaving. A VM that fails meanwhile never continues: as in Envoy, the
-// stream then hangs until the client leaves.
-func (x *exchange) phase(d Direction, callback func() ([]byte, Action, error)) (data []byte, err error) {
-	action, replied := Continue, false
-	ran := x.worker.do(func() {
-		// Another context may have answered or reset the stream since its last callback.
-		if x.stream == nil || !x.stream.Reset() && x.stream.LocalReply() == nil {
-			data, action, err = callback()
-		}
-		replied = x.stream != nil && (x.stream.Reset() || x.stream.LocalReply() != nil)
-	})
+// stream then hangs until the client leaves. body, if any, gets what was kept back, and takes in what comes behind
+// headers that alone wait.
+func (x *exchange) phase(d Direction, body *filteredBody, callback func() (Action, error)) error {
 	for {
+		var err error
+		action, replied := Continue, false
+		ran := x.worker.do(func() {
+			// Another context may have answered or reset the stream since its last callback.
+			if x.stream == nil || !x.stream.Reset() && x.stream.LocalReply() == nil {
+				action, err = callback()
+			}
+			replied = x.stream != nil && (x.stream.Reset() || x.stream.LocalReply() != nil)
+		})
 		switch {
 		case !ran:
-			return nil, errUnavailable
+			return errUnavailable
 		case err != nil && x.proxy.config.FailurePolicy == FailOpen:
-			return data, nil
+			return nil
 		case err != nil:
-			return nil, errors.Join(errUnavailable, err)
+			return errors.Join(errUnavailable, err)
+		case action == Continue && !replied:
+			return nil
 		}
-		if action == Continue && !replied {
-			return data, nil
+		next, err := x.wait(d, body)
+		if err != nil || next == nil {
+			return err
 		}
-		var state struct{ reset, replied, paused bool }
-		ran = x.worker.do(func() {
+		callback = func() (Action, error) { return body.pass(*next) }
+	}
+}
+
+// wait waits until the plugin lets a direction go on, or for the next part of a body that the plugin sees meanwhile.
+func (x *exchange) wait(d Direction, body *filteredBody) (next *chunk, err error) {
+	for {
+		var state struct{ reset, replied, paused, full bool }
+		ran := x.worker.do(func() {
 			s := x.stream
 			state.reset = s.Reset()
 			state.replied = s.LocalReply() != nil
 			state.paused = s.Paused(d) || state.replied && s.Paused(Response)
-			if !state.paused && !state.replied {
-				data = s.TakeBody(d)
+			state.full = s.Full(d)
+			if !state.paused && !state.replied && body != nil {
+				body.ready = append(body.ready, s.TakeBody(d)...)
 			}
 		})
 		switch {
@@ -190,10 +225,16 @@ func (x *exchange) phase(d Direction, callback func() ([]byte, Action, error)) (
 		case state.replied:
 			return nil, errLocalReply
 		default:
-			return data, nil
+			return nil, nil
+		}
+		var chunks <-chan chunk
+		if d == Request && x.ahead != nil && body.err == nil && !state.full {
+			chunks = x.ahead.chunks
 		}
 		select {
 		case <-x.changed:
+		case c := <-chunks:
+			return &c, nil
 		case <-x.client.Done():
 			return nil, x.client.Err()
 		}
@@ -223,6 +264,9 @@ func (x *exchange) reply(w http.ResponseWriter, err error) {
 // rewrite makes the request for the upstream of what the plugin left of the headers.
 func (x *exchange) rewrite(r *httputil.ProxyRequest) {
 	out := r.Out
+	if x.bodies[Request] || x.ahead != nil {
+		out.Trailer = x.trailers
+	}
 	if u, err := url.ParseRequestURI(x.headers.Value(":path")); err == nil {
 		out.URL.Path, out.URL.RawPath, out.URL.RawQuery = u.Path, u.RawPath, u.RawQuery
 	}
@@ -238,7 +282,7 @@ func (x *exchange) rewrite(r *httputil.ProxyRequest) {
 	if _, ok := out.Header["User-Agent"]; !ok {
 		out.Header["User-Agent"] = nil // else the transport sets its own
 	}
-	if x.bodies[Request] {
+	if x.bodies[Request] || x.ahead != nil {
 		out.Header.Del("Content-Length")
 	}
 }
@@ -250,10 +294,7 @@ func (x *exchange) response(r *http.Response) error {
 	}
 	h := responseHeaders(r.StatusCode, r.Header)
 	end := r.ContentLength == 0 || r.Request.Method == http.MethodHead
-	_, err := x.phase(Response, func() ([]byte, Action, error) {
-		action, err := x.stream.ResponseHeaders(h, end)
-		return nil, action, err
-	})
+	err := x.phase(Response, nil, func() (Action, error) { return x.stream.ResponseHeaders(h, end) })
 	switch {
 	case errors.Is(err, errLocalReply):
 		l := x.stream.LocalReply()
@@ -289,10 +330,7 @@ func (x *exchange) upstreamFailed(w http.ResponseWriter, err error) {
 	body := []byte("upstream connect error or disconnect/reset before headers. reset reason: connection failure")
 	h := NewHeaders(":status", "503", "content-length", strconv.Itoa(len(body)), "content-type", "text/plain")
 	if x.stream != nil {
-		if _, err := x.phase(Response, func() ([]byte, Action, error) {
-			action, err := x.stream.ResponseHeaders(h, false)
-			return nil, action, err
-		}); err != nil {
+		if err := x.phase(Response, nil, func() (Action, error) { return x.stream.ResponseHeaders(h, false) }); err != nil {
 			x.reply(w, err)
 			return
 		}
@@ -307,6 +345,57 @@ func (x *exchange) close() {
 			x.stream.Close()
 		}
 	})
+}
+
+// chunk is the next part of a body, and what reading it said.
+type chunk struct {
+	data []byte
+	err  error
+}
+
+// ahead reads a body while something else may happen, a chunk ahead of whoever takes them.
+type ahead struct {
+	source io.ReadCloser
+	chunks chan chunk
+	done   chan struct{}
+	rest   chunk // of what Read has begun
+}
+
+func readAhead(source io.ReadCloser) *ahead {
+	a := &ahead{source: source, chunks: make(chan chunk), done: make(chan struct{})}
+	go func() {
+		for {
+			c := chunk{data: make([]byte, 32<<10)}
+			var n int
+			n, c.err = source.Read(c.data)
+			c.data = c.data[:n]
+			select {
+			case a.chunks <- c:
+			case <-a.done:
+				return
+			}
+			if c.err != nil {
+				return
+			}
+		}
+	}()
+	return a
+}
+
+// Read implements io.Reader.
+func (a *ahead) Read(p []byte) (int, error) {
+	if len(a.rest.data) == 0 && a.rest.err == nil {
+		select {
+		case a.rest = <-a.chunks:
+		case <-a.done:
+			return 0, http.ErrBodyReadAfterClose
+		}
+	}
+	n := copy(p, a.rest.data)
+	if a.rest.data = a.rest.data[n:]; len(a.rest.data) > 0 {
+		return n, nil
+	}
+	return n, a.rest.err
 }
 
 // filteredBody lets the plugin see each part of a body before it goes on.
@@ -324,30 +413,59 @@ func (b *filteredBody) Read(p []byte) (int, error) {
 		if b.err != nil {
 			return 0, b.err
 		}
+		source := io.Reader(b.source)
+		if a := b.exchange.ahead; a != nil && b.direction == Request {
+			source = a
+		}
 		if b.buffer == nil {
 			b.buffer = make([]byte, 32<<10)
 		}
-		var n int
-		n, b.err = b.source.Read(b.buffer)
-		end := errors.Is(b.err, io.EOF)
-		if n == 0 && !end {
+		n, err := source.Read(b.buffer)
+		if n == 0 && err == nil {
 			continue
 		}
-		s := b.exchange.stream
-		callback := s.RequestBody
-		if b.direction == Response {
-			callback = s.ResponseBody
-		}
-		ready, err := b.exchange.phase(b.direction, func() ([]byte, Action, error) { return callback(b.buffer[:n], end) })
-		if err != nil {
+		c := chunk{b.buffer[:n], err}
+		if err := b.exchange.phase(b.direction, b, func() (Action, error) { return b.pass(c) }); err != nil {
 			b.err = err
 			return 0, err
 		}
-		b.ready = ready
 	}
 	n := copy(p, b.ready)
 	b.ready = b.ready[n:]
 	return n, nil
+}
+
+// pass runs the callbacks for the next part of the body, and keeps what may go on. The last part goes on with the trailers.
+func (b *filteredBody) pass(c chunk) (Action, error) {
+	x := b.exchange
+	b.err = c.err
+	end := errors.Is(c.err, io.EOF)
+	if len(c.data) == 0 && !end {
+		return x.stream.action(b.direction), nil
+	}
+	if b.direction == Response {
+		data, action, err := x.stream.ResponseBody(c.data, end)
+		b.ready = append(b.ready, data...)
+		return action, err
+	}
+	trailers := &Headers{}
+	if end {
+		for name, values := range x.incoming.Trailer {
+			for _, v := range values {
+				trailers.Add(name, v)
+			}
+		}
+	}
+	data, action, err := x.stream.RequestBody(c.data, end && trailers.Len() == 0)
+	b.ready = append(b.ready, data...)
+	if err != nil || trailers.Len() == 0 {
+		return action, err
+	}
+	if action, err = x.stream.RequestTrailers(trailers); err == nil && action == Continue {
+		b.ready = append(b.ready, x.stream.TakeBody(Request)...)
+	}
+	maps.Copy(x.trailers, httpHeader(trailers))
+	return action, err
 }
 
 func (b *filteredBody) Close() error { return b.source.Close() }

@@ -51,10 +51,13 @@ const (
 // half is one direction of a stream.
 type half struct {
 	headers, trailers *Headers
-	body              []byte
-	end               bool // the last callback had the end of the stream
-	reach             part // what host calls can reach
+	body              []byte // what the body callback sees
+	kept              []byte // the body before that, which waits
+	end               bool   // the last callback had the end of the stream
+	reach             part   // what host calls can reach
+	answer            Action // of the last callback
 	paused            bool
+	stopped           bool // paused by its headers so that nothing else comes
 	resumed           bool // continued inside its own callback
 }
 
@@ -109,7 +112,7 @@ func (s *Stream) RequestHeaders(h *Headers, end bool) (Action, error) {
 
 // RequestBody hands the next part of the body to the plugin. It answers what may go on to the upstream: nothing
 // while the plugin pauses, and later all that it kept back. With an error comes all that the VM held, for owners that
-// let traffic pass a failed plugin.
+// let traffic pass a failed plugin. While headers that stop everything wait, the error is [ErrStopped].
 func (s *Stream) RequestBody(chunk []byte, end bool) ([]byte, Action, error) {
 	return s.data(Request, onRequestBody, chunk, end)
 }
@@ -138,6 +141,15 @@ func (s *Stream) ResponseTrailers(h *Headers) (Action, error) {
 // Paused says whether the plugin holds a direction back.
 func (s *Stream) Paused(d Direction) bool { return s.half[d].paused }
 
+// Stopped says whether the plugin's headers callback has stopped all of a direction, until it is continued.
+func (s *Stream) Stopped(d Direction) bool { return s.half[d].stopped }
+
+// Full says whether so much of a body waits that its peer must send no more.
+func (s *Stream) Full(d Direction) bool {
+	h := &s.half[d]
+	return h.paused && len(h.kept) > bufferLimit
+}
+
 // LocalReply is the plugin's own answer, or nil. While the response is paused it is not ready to go out.
 func (s *Stream) LocalReply() *LocalReply { return s.local }
 
@@ -146,8 +158,12 @@ func (s *Stream) Reset() bool { return s.reset }
 
 // TakeBody gives the part of a body that a pause kept back, and forgets it.
 func (s *Stream) TakeBody(d Direction) []byte {
-	body := s.half[d].body
-	s.half[d].body = nil
+	h := &s.half[d]
+	body := h.body
+	if len(h.kept) > 0 {
+		body = append(h.kept, body...)
+	}
+	h.kept, h.body = nil, nil
 	return body
 }
 
@@ -172,24 +188,42 @@ func (s *Stream) Close() {
 func (s *Stream) headers(d Direction, cb callback, h *Headers, end bool) (Action, error) {
 	s.half[d].headers = h
 	s.half[d].end = end
-	return s.run(d, cb, headersPart, uint64(h.Len()), flag(end))
+	action, err := s.run(d, cb, headersPart, uint64(h.Len()), flag(end))
+	only := s.root.plugin.AllowOnHeadersStopIteration && s.half[d].answer == Pause
+	s.half[d].stopped = s.half[d].paused && !only
+	return action, err
 }
 
 func (s *Stream) data(d Direction, cb callback, chunk []byte, end bool) ([]byte, Action, error) {
-	if s.root.vm.guest[cb] == nil {
+	h := &s.half[d]
+	if h.stopped {
+		return nil, Pause, ErrStopped
+	}
+	if s.root.vm.guest[cb] == nil && !h.paused {
 		return chunk, s.action(d), s.root.vm.failure
 	}
-	h := &s.half[d]
 	h.end = end
 	h.body = append(h.body, chunk...)
 	action, err := s.run(d, cb, bodyPart, uint64(len(h.body)), flag(end))
-	if err == nil && action == Pause {
-		return nil, action, nil
+	switch {
+	case err != nil || action == Continue:
+		return s.TakeBody(d), action, err
+	case !h.paused:
+	case h.answer == PauseWatermark:
+		h.kept, h.body = append(h.kept, h.body...), nil
+	case h.answer >= PauseNoBuffer:
+		h.body = nil
+	case d == Request && len(h.kept)+len(h.body) > bufferLimit:
+		s.reply(s.newLocalReply(413, "request_payload_too_large", []byte("Payload Too Large"), &Headers{}, -1))
+		s.root.vm.drain()
 	}
-	return s.TakeBody(d), action, err
+	return nil, Pause, s.root.vm.failure
 }
 
 func (s *Stream) trailersCallback(d Direction, cb callback, t *Headers) (Action, error) {
+	if s.half[d].stopped {
+		return Pause, ErrStopped
+	}
 	s.half[d].trailers = t
 	s.half[d].end = true
 	return s.run(d, cb, trailersPart, uint64(t.Len()))
@@ -220,7 +254,8 @@ func (s *Stream) run(d Direction, cb callback, p part, args ...uint64) (Action, 
 	if err != nil {
 		return Pause, err
 	}
-	if h.paused = Action(result) != Continue && !h.resumed; !h.paused {
+	h.answer = Action(result)
+	if h.paused = h.answer != Continue && !h.resumed; !h.paused {
 		h.reach = 0
 	}
 	vm.drain()
@@ -238,7 +273,7 @@ func (s *Stream) action(d Direction) Action {
 // resume lets a paused direction go on.
 func (s *Stream) resume(d Direction) {
 	h := &s.half[d]
-	h.paused, h.resumed, h.reach = false, true, 0
+	h.paused, h.stopped, h.resumed, h.reach = false, false, true, 0
 	s.changed()
 }
 
@@ -261,7 +296,7 @@ func (s *Stream) reply(l *LocalReply) {
 		}
 		first := s.phase == requestPhase
 		s.startResponse()
-		s.half[Response].paused = false
+		s.half[Response].paused, s.half[Response].stopped = false, false
 		s.local = l
 		if first {
 			// An error is the VM's failure, which the caller of drain reports.
@@ -277,7 +312,7 @@ func (s *Stream) reply(l *LocalReply) {
 func (s *Stream) startResponse() {
 	if s.phase == requestPhase {
 		s.phase = responsePhase
-		s.half[Request].reach, s.half[Request].paused = 0, false
+		s.half[Request].reach, s.half[Request].paused, s.half[Request].stopped = 0, false, false
 	}
 }
 

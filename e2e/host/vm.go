@@ -20,6 +20,9 @@ var (
 	ErrFailed = errors.New("vm has failed")
 	// ErrClosed says that a root context or a stream has ended.
 	ErrClosed = errors.New("context is closed")
+	// ErrStopped says that the rest of a message came while its headers had stopped everything: Envoy keeps
+	// that itself until the plugin continues the stream.
+	ErrStopped = errors.New("stopped by the headers callback")
 )
 
 // VMConfig configures [Process.NewVM]. The functions are called on the VM's goroutine, except OnQueueReady, and
@@ -74,6 +77,7 @@ type VM struct {
 	starting *Plugin // while proxy_on_vm_start or proxy_on_configure runs
 	capture  *[]string
 	calls    []uint64
+	entered  [callbackCount]uint64
 	scratch  []byte
 	stack    [8]uint64
 	mstack   [1]uint64
@@ -220,6 +224,18 @@ func (vm *VM) HostCalls() map[string]uint64 {
 	return counts
 }
 
+// Callbacks counts the calls of the guest's callbacks, by the names of their exports. Those that were never called, or that the guest
+// does not export, are not there.
+func (vm *VM) Callbacks() map[string]uint64 {
+	counts := map[string]uint64{}
+	for cb, n := range vm.entered {
+		if n > 0 {
+			counts[callbacks[cb].name] = n
+		}
+	}
+	return counts
+}
+
 // Tick calls proxy_on_tick of a root context.
 func (vm *VM) Tick(root *Root) error {
 	if root.state == rootDeleted {
@@ -288,6 +304,7 @@ func (vm *VM) invoke(cb callback, in scope, args ...uint64) (uint64, error) {
 		return 0, fmt.Errorf("%s: the vm is inside another callback", cb)
 	}
 	vm.running, vm.caller, vm.scope = true, in, in
+	vm.entered[cb]++
 	copy(vm.stack[:], args)
 	err := f.CallWithStack(vm.ctx, vm.stack[:])
 	result := vm.stack[0]

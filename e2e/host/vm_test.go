@@ -622,6 +622,127 @@ func TestBodies(t *testing.T) {
 	}
 }
 
+// pausedWith is a stream whose headers are paused, in a plugin with the option or without; a tick continues it.
+func pausedWith(t *testing.T, vm *VM, headersOnly bool) (*Root, *Stream) {
+	t.Helper()
+	r, err := vm.NewRoot(Plugin{AllowOnHeadersStopIteration: headersOnly})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, _ := ask(t, r, "pause;wait continue 0")
+	if !s.Paused(Request) || s.Stopped(Request) == headersOnly {
+		t.Fatalf("paused %v, stopped %v", s.Paused(Request), s.Stopped(Request))
+	}
+	return r, s
+}
+
+// Headers that pause stop the body and trailers with them, until the plugin continues the stream.
+func TestHeadersStopEverything(t *testing.T) {
+	vm := newVM(t, NewProcess(ProcessConfig{}), VMConfig{})
+	r, s := pausedWith(t, vm, false)
+	if out, action, err := s.RequestBody([]byte("plain"), false); out != nil || action != Pause || !errors.Is(err, ErrStopped) {
+		t.Errorf("body: got %q, %v, %v", out, action, err)
+	}
+	if action, err := s.RequestTrailers(NewHeaders("a", "b")); action != Pause || !errors.Is(err, ErrStopped) {
+		t.Errorf("trailers: got %v, %v", action, err)
+	}
+	if err := vm.Tick(r); err != nil {
+		t.Fatal(err)
+	}
+	if out, action, err := s.RequestBody([]byte("mark it"), true); string(out) != "MARK IT" || action != Continue || err != nil {
+		t.Errorf("continued: got %q, %v, %v", out, action, err)
+	}
+}
+
+// With the option headers alone wait. A callback of the rest that answers Continue lets them go on, what else it answers says what is
+// kept, and the plugin's continuing lets all of that go on.
+func TestHeadersStopAlone(t *testing.T) {
+	vm := newVM(t, NewProcess(ProcessConfig{}), VMConfig{})
+	for _, test := range []struct {
+		chunks   []string
+		paused   bool
+		released string // by the callbacks, or by continuing the stream
+	}{
+		{[]string{"plain"}, false, "plain"},
+		{[]string{"hold ", "mark"}, true, "hold mark"},
+		{[]string{"wait ", "wait for it"}, true, "wait wait for it"},
+		{[]string{"wait ", "mark"}, false, "wait MARK"}, // it sees the second part alone
+		{[]string{"wait", "drop", "wait"}, true, "waitwait"},
+	} {
+		r, s := pausedWith(t, vm, true)
+		var released []byte
+		for _, c := range test.chunks {
+			out, _, err := s.RequestBody([]byte(c), false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			released = append(released, out...)
+		}
+		if s.Paused(Request) != test.paused || test.paused && len(released) > 0 {
+			t.Errorf("%q: paused %v, and %q went on", test.chunks, s.Paused(Request), released)
+		}
+		if err := vm.Tick(r); err != nil {
+			t.Fatal(err)
+		}
+		if released = append(released, s.TakeBody(Request)...); s.Paused(Request) || string(released) != test.released {
+			t.Errorf("%q: paused %v, and %q went on, want %q", test.chunks, s.Paused(Request), released, test.released)
+		}
+		s.Close()
+	}
+	_, s := pausedWith(t, vm, true)
+	if action, err := s.RequestTrailers(NewHeaders("a", "b")); action != Continue || err != nil || s.Paused(Request) {
+		t.Errorf("trailers: got %v, %v, paused %v", action, err, s.Paused(Request))
+	}
+}
+
+// The host keeps a part of a body only. Then it answers 413, or reads no more, whichever the plugin chose.
+func TestBodyAboveTheBuffer(t *testing.T) {
+	vm := newVM(t, NewProcess(ProcessConfig{}), VMConfig{})
+	half := strings.Repeat(".", bufferLimit/2)
+	for _, test := range []struct {
+		first         string
+		status        uint32
+		full, replied bool
+	}{{"hold", 413, false, true}, {"wait", 0, true, false}} {
+		_, s := pausedWith(t, vm, true)
+		for i := range 2 {
+			if s.Full(Request) || s.LocalReply() != nil {
+				t.Fatalf("%s: full or answered after %d parts", test.first, i)
+			}
+			if out, action, err := s.RequestBody([]byte(test.first+half), false); out != nil || action != Pause || err != nil {
+				t.Fatalf("%s: got %d bytes, %v, %v", test.first, len(out), action, err)
+			}
+		}
+		l := s.LocalReply()
+		if s.Full(Request) != test.full || (l != nil) != test.replied || l != nil && l.Status != test.status {
+			t.Errorf("%s: full %v, reply %+v", test.first, s.Full(Request), l)
+		}
+	}
+}
+
+// A module without a callback for the body lets a request go on whose headers wait.
+func TestNoBodyCallback(t *testing.T) {
+	vm, err := startAssembled(t, NewProcess(ProcessConfig{}), abi01, malloc,
+		function{"proxy_on_request_headers", twoToI32, []byte{constant, 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := vm.NewRoot(Plugin{AllowOnHeadersStopIteration: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := r.NewStream(StreamInfo{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if action, err := s.RequestHeaders(NewHeaders(), false); action != Pause || err != nil {
+		t.Fatal(action, err)
+	}
+	if out, action, err := s.RequestBody([]byte("body"), true); string(out) != "body" || action != Continue || err != nil || s.Paused(Request) {
+		t.Errorf("got %q, %v, %v", out, action, err)
+	}
+}
+
 func TestMemorySize(t *testing.T) {
 	vm := newVM(t, NewProcess(ProcessConfig{}), VMConfig{})
 	r := newRoot(t, vm, "")

@@ -16,7 +16,7 @@ func main() {}
 //go:wasmexport proxy_abi_version_0_2_1
 func abiVersion() {}
 
-var arena [1 << 20]byte
+var arena [1 << 21]byte
 
 //go:wasmexport proxy_on_memory_allocate
 func allocate(size uint32) unsafe.Pointer {
@@ -111,11 +111,18 @@ func onResponseBody(id, size, end uint32) uint32 {
 	return body(1, size, end)
 }
 
-// body marks what passes; what starts with "hold" is kept until the end of the stream.
+// body marks what passes; what starts with "hold" is kept until the end of the stream, a request's with "wait" until somebody
+// continues it, and one's with "drop" not at all.
 func body(kind, size, end uint32) uint32 {
 	b, _ := buffer(kind, 0, size)
 	if strings.HasPrefix(b, "hold") && end == 0 {
 		return 1
+	}
+	if kind == 0 && strings.HasPrefix(b, "wait") {
+		return 2
+	}
+	if kind == 0 && strings.HasPrefix(b, "drop") {
+		return 3
 	}
 	if size > 0 && strings.HasPrefix(b, "mark") {
 		setBuffer(kind, 0, size, strings.ToUpper(b))

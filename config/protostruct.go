@@ -1,0 +1,218 @@
+package config
+
+import (
+	"math"
+	"strconv"
+)
+
+// Envoy hands a configuration of type google.protobuf.StringValue or BytesValue over as the bytes in
+// it, and one of any other type as the bytes of its message: a Struct arrives in protobuf's wire format.
+// It is made JSON, which is read as always, rather than read by itself: so both have the same errors. This
+// package does it, and not the plugin, so that whoever checks a configuration accepts the same.
+
+// kindOf says what a document looks like. The first byte of a Struct with a field is 0x0a, which may
+// begin JSON as well, as it is a line feed. But each field has a value, whose tag is the byte 0x12, and
+// JSON has no such byte: in strings it must be escaped, and outside of them no other control characters
+// than tab, line feed and carriage return may stand. Messages of other types have some of these too;
+// but a document that begins as JSON does is JSON, which lacks an escape.
+//
+//go:noinline
+func kindOf(document string) documentKind {
+	kind := documentJSON
+	for i := range len(document) {
+		switch c := document[i]; {
+		case c == tagFieldValue && document[0] == tagPart:
+			return documentStruct
+		case kind == documentJSON && (c == '{' || c == '[' || c == '"'):
+			kind = documentText
+		case kind == documentJSON && c < ' ' && c != '\t' && c != '\n' && c != '\r':
+			kind = documentBinary
+		}
+	}
+	return kind
+}
+
+type documentKind uint8
+
+const (
+	documentJSON   documentKind = iota
+	documentText                // JSON, by its first character
+	documentBinary              // a message of another type than Struct
+	documentStruct
+)
+
+// Tags of google/protobuf/struct.proto: a field's number, and how it is written.
+const (
+	tagPart = 1<<3 | 2 // of a Struct, a field's name and value; of a ListValue, a Value
+
+	tagFieldName  = 1<<3 | 2
+	tagFieldValue = 2<<3 | 2
+
+	tagNull   = 1<<3 | 0
+	tagNumber = 2<<3 | 1
+	tagString = 3<<3 | 2
+	tagBool   = 4<<3 | 0
+	tagStruct = 5<<3 | 2
+	tagList   = 6<<3 | 2
+)
+
+// structJSON returns the JSON of a Struct, or what is wrong with that. Strings are not checked to be
+// UTF-8.
+func structJSON(document string) (text, problem string) {
+	r := structReader{in: document}
+	r.list(len(document), "{}")
+	return string(r.out), r.problem
+}
+
+// structReader walks over a Struct. Its methods take the end of what they read. After the first mistake
+// nothing more is read.
+//
+// Few of them are inlined, and they are few: functions and calls of wasm are large.
+type structReader struct {
+	in      string
+	pos     int
+	out     []byte
+	depth   int
+	problem string
+}
+
+//go:noinline
+func (r *structReader) fail(problem string) {
+	if r.problem == "" {
+		r.problem = problem
+	}
+}
+
+//go:noinline
+func (r *structReader) put(text string) { r.out = append(r.out, text...) }
+
+//go:noinline
+func (r *structReader) more(end int) bool { return r.problem == "" && r.pos < end }
+
+// next is the next byte, or 0 and a mistake.
+//
+//go:noinline
+func (r *structReader) next(end int) byte {
+	if !r.more(end) {
+		r.fail("is shorter than it says")
+		return 0
+	}
+	r.pos++
+	return r.in[r.pos-1]
+}
+
+//go:noinline
+func (r *structReader) varint(end int) (n uint64) {
+	for shift := 0; shift < 70; shift += 7 {
+		c := r.next(end)
+		n |= uint64(c&0x7f) << shift
+		if c < 0x80 {
+			return n
+		}
+	}
+	r.fail("has a number of more than 64 bits")
+	return 0
+}
+
+// part returns where a string or message ends, of which the tag or the size is next.
+//
+//go:noinline
+func (r *structReader) part(tag uint64, end int) (partEnd int) {
+	if tag != 0 && r.varint(end) != tag {
+		r.fail("has an unknown field")
+	}
+	n := r.varint(end)
+	if n > uint64(end-r.pos) {
+		r.fail("is shorter than it says")
+		n = 0
+	}
+	return r.pos + int(n)
+}
+
+// list walks over a Struct or a ListValue, whose brackets in JSON say which of them it is.
+func (r *structReader) list(end int, brackets string) {
+	if r.depth++; r.depth > maxDepth {
+		r.fail("has too many levels")
+	}
+	r.put(brackets[:1])
+	for first := true; r.more(end); first = false {
+		if !first {
+			r.put(",")
+		}
+		partEnd := r.part(tagPart, end)
+		if brackets == "{}" {
+			r.string(r.part(tagFieldName, partEnd))
+			r.put(":")
+			r.value(r.part(tagFieldValue, partEnd))
+		} else {
+			r.value(partEnd)
+		}
+		if r.pos != partEnd {
+			r.fail("has a field twice")
+		}
+	}
+	r.put(brackets[1:])
+	r.depth--
+}
+
+// value walks over a Value, which has one field. Whoever calls it sees what is left of it.
+func (r *structReader) value(end int) {
+	switch r.varint(end) {
+	case tagNull:
+		r.varint(end)
+		r.put("null")
+	case tagBool:
+		if r.varint(end) != 0 {
+			r.put("true")
+		} else {
+			r.put("false")
+		}
+	case tagNumber:
+		r.number(end)
+	case tagString:
+		r.string(r.part(0, end))
+	case tagStruct:
+		r.list(r.part(0, end), "{}")
+	case tagList:
+		r.list(r.part(0, end), "[]")
+	default:
+		r.fail("has an unknown field")
+	}
+}
+
+// number walks over a double. Whole numbers come out as such, but for those that are much too large.
+func (r *structReader) number(end int) {
+	var bits uint64
+	for range 8 {
+		bits = bits>>8 | uint64(r.next(end))<<56
+	}
+	const bias = 1023
+	exponent := int(bits >> 52 & 0x7ff)
+	form := byte('f')
+	switch {
+	case exponent == 0x7ff:
+		r.fail("has a number that JSON lacks")
+	case exponent > bias+60 || exponent < bias-30 && bits<<1 != 0:
+		form = 'e'
+	}
+	r.out = strconv.AppendFloat(r.out, math.Float64frombits(bits), form, -1, 64)
+}
+
+// string walks over a text.
+func (r *structReader) string(end int) {
+	r.put(`"`)
+	for r.more(end) {
+		c := r.next(end)
+		switch {
+		case c == '"' || c == '\\':
+			r.put(`\`)
+		case c < ' ':
+			const escapes = `\u0000\u0001\u0002\u0003\u0004\u0005\u0006\u0007\u0008\u0009\u000a\u000b\u000c\u000d\u000e\u000f` +
+				`\u0010\u0011\u0012\u0013\u0014\u0015\u0016\u0017\u0018\u0019\u001a\u001b\u001c\u001d\u001e\u001f`
+			r.put(escapes[6*int(c):][:6])
+			continue
+		}
+		r.put(r.in[r.pos-1 : r.pos])
+	}
+	r.put(`"`)
+}
