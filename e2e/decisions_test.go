@@ -139,7 +139,7 @@ func TestAnotherWorkerBetweenGetAndSet(t *testing.T) {
 		process.SetSharedDataHook(nil)
 		other.tick()
 		mine.tick()
-		if lost := process.Metrics().Value("weir.default.lost_races"); lost < 100 {
+		if lost := process.Metrics().Value(metricName("lost_races_total")); lost < 100 {
 			t.Errorf("%d races were lost, so few were tested", lost)
 		}
 	}

@@ -245,14 +245,23 @@ func costlyNodes(t *testing.T, n int, configuration, backend string, transport h
 	return proxies, addresses
 }
 
-// metric is the sum of a metric of all nodes, as it stands after a tick.
+// metricName is what Weir calls a metric of the namespace default, or, with rule and outcome, of one of its rules.
+func metricName(name string, ruleAndOutcome ...string) string {
+	full := "weir.weir_namespace=.=default;.;"
+	for i, value := range ruleAndOutcome {
+		full += []string{"weir_rule", "weir_outcome"}[i] + "=.=" + value + ";.;"
+	}
+	return full + name
+}
+
+// metric is the sum of a counter of all nodes, as it stands after a tick.
 func metric(t *testing.T, proxies []*host.Proxy, name string) (n int64) {
 	t.Helper()
 	for _, p := range proxies {
 		if err := p.Tick(); err != nil {
 			t.Fatal(err)
 		}
-		n += p.Process().Metrics().Value("weir.default." + name)
+		n += p.Process().Metrics().Value(metricName(name + "_total"))
 	}
 	return n
 }

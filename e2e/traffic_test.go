@@ -112,8 +112,8 @@ func TestExactUnderLoad(t *testing.T) {
 		t.Error(err)
 	}
 	metrics := proxy.Process().Metrics()
-	t.Logf("%d lost races", metrics.Value("weir.default.lost_races"))
-	if got := metrics.Value("weir.default.per-user.allowed"); got != limit {
+	t.Logf("%d lost races", metrics.Value(metricName("lost_races_total")))
+	if got := metrics.Value(metricName("requests_total", "per-user", "allowed")); got != limit {
 		t.Errorf("the metric of allowed requests says %d", got)
 	}
 }
@@ -244,7 +244,7 @@ func TestRedisRestarted(t *testing.T) {
 	}
 	send(60, "ann")
 	// The node notices that its backend fails: each round is a callout that has to come back.
-	for proxy.Process().Metrics().Value("weir.default.failed_pushes") == 0 {
+	for proxy.Process().Metrics().Value(metricName("failed_pushes_total")) == 0 {
 		if err := proxy.Tick(); err != nil {
 			t.Fatal(err)
 		}

@@ -4,9 +4,11 @@ package envoy_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -84,6 +86,9 @@ func TestBootstrapMistakes(t *testing.T) {
 		{"value outside its bounds", "port_value: 9180", "port_value: 91800", "PortValue"},
 		{"value outside its bounds in an Any", "stat_prefix: users", `stat_prefix: ""`, "StatPrefix"},
 		{"admin port open", "address: 127.0.0.1", "address: 0.0.0.0", "admin: want a loopback address"},
+		{"label that stays in names", "tag_name: weir_rule, regex: '(weir_rule=", "tag_name: weir_rule, regex: '(rule=", "stats_config: stats_tags: want"},
+		{"label that is missing", "    - { tag_name: weir_outcome", "    # - { tag_name: weir_outcome", "stats_config: stats_tags: want"},
+		{"label that takes the next ones", "(weir_namespace=\\.=(.*?);", "(weir_namespace=\\.=(.*);", "stats_config: stats_tags: want"},
 		{"equal ports", "port_value: 10002", "port_value: 10001", "taken by listener users"},
 		{"client address left to defaults", "use_remote_address: true", "", "use_remote_address: want it set"},
 		{"log without details", "%RESPONSE_CODE_DETAILS%", "", "access_log: want %RESPONSE_CODE_DETAILS%"},
@@ -171,6 +176,9 @@ func checkBootstrap(text string) error {
 	if ip := net.ParseIP(admin.GetAddress()); ip == nil || !ip.IsLoopback() {
 		return fmt.Errorf("admin: want a loopback address, got %q", admin.GetAddress())
 	}
+	if err := checkStatsTags(bootstrap); err != nil {
+		return fmt.Errorf("stats_config: %w", err)
+	}
 	clusters := make(map[string]bool)
 	for _, c := range bootstrap.GetStaticResources().GetClusters() {
 		if c.GetLoadAssignment().GetClusterName() != c.GetName() {
@@ -197,6 +205,27 @@ func checkBootstrap(text string) error {
 		if err := checkTogether(plugins[0], p); err != nil {
 			return fmt.Errorf("listener %s: %w", l.GetName(), err)
 		}
+	}
+	return nil
+}
+
+// checkStatsTags cuts the labels out of a metric's name as Envoy does: what an expression's first group matches goes, and the second
+// is the value.
+func checkStatsTags(bootstrap *bootstrapv3.Bootstrap) error {
+	name := "wasmcustom.weir.weir_namespace=.=eu.shop-1;.;weir_rule=.=per-user;.;weir_outcome=.=allowed;.;requests_total"
+	rest, labels := name, map[string]string{}
+	for _, tag := range bootstrap.GetStatsConfig().GetStatsTags() {
+		expression, err := regexp.Compile(tag.GetRegex())
+		if err != nil {
+			return fmt.Errorf("tag %s: %w", tag.GetTagName(), err)
+		}
+		if groups := expression.FindStringSubmatch(name); len(groups) == 3 {
+			rest, labels[tag.GetTagName()] = strings.Replace(rest, groups[1], "", 1), groups[2]
+		}
+	}
+	want := map[string]string{"weir_namespace": "eu.shop-1", "weir_rule": "per-user", "weir_outcome": "allowed"}
+	if rest != "wasmcustom.weir.requests_total" || !maps.Equal(labels, want) {
+		return fmt.Errorf("stats_tags: want those of Weir's metrics, got %v and %s of %s", labels, rest, name)
 	}
 	return nil
 }

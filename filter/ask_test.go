@@ -654,7 +654,7 @@ func TestManyWishesShareCallouts(t *testing.T) {
 		w.shortly("a tick", v.tick)
 	}
 	// The first ones go alone, and then it takes 20 ms to take in what a thousand asked for.
-	if alone := v.count("weir.default.decided_alone"); callouts > 12 || alone > requests/5 {
+	if alone := v.count("decided_alone_total"); callouts > 12 || alone > requests/5 {
 		t.Errorf("%d of %d requests were decided alone, with %d callouts", alone, requests, callouts)
 	}
 	if w.quiet(); v.left() != "" {

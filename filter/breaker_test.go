@@ -594,14 +594,14 @@ func TestEvictedLeasesGoBack(t *testing.T) {
 			}
 			w.advance(time.Millisecond)
 		}
-		if w.vms[0].count("weir.default.evicted_counters") == 0 {
+		if w.vms[0].count("evicted_counters_total") == 0 {
 			t.Errorf("%s: nothing was evicted", algorithm)
 		}
 		w.quiet()
 		if got := w.sum(); got != passed {
 			t.Errorf("%s: the backend has %d hits, want %d", algorithm, got, passed)
 		}
-		if n := w.vms[0].count("weir.default.lost_hits"); n != 0 {
+		if n := w.vms[0].count("lost_hits_total"); n != 0 {
 			t.Errorf("%s: %d lost hits", algorithm, n)
 		}
 	}

@@ -59,7 +59,7 @@ func TestCosts(t *testing.T) {
 	}
 	v.send("x-user", "cid")
 	want(t, v.response, `x-ratelimit-remaining: 6`)
-	if got := v.count("weir.default.bad_costs"); got != 4 {
+	if got := v.count("bad_costs_total"); got != 4 {
 		t.Errorf("counted %d bad costs, want 4", got)
 	}
 }
@@ -132,7 +132,7 @@ func TestCostOnResponse(t *testing.T) {
 		}
 		want(t, headers, `x-ratelimit-remaining: `+test.remaining)
 	}
-	if got := v.count("weir.default.bad_costs"); got != 2 {
+	if got := v.count("bad_costs_total"); got != 2 {
 		t.Errorf("counted %d bad costs, want 2", got)
 	}
 	// What the request says is read while the request is there.

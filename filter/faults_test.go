@@ -57,7 +57,7 @@ func TestRefusedBatch(t *testing.T) {
 		if got, want := w.sum(), map[bool]int64{false: 599, true: 600}[foreign]; got != want {
 			t.Errorf("refused by somebody else is %v: the backend has %d of 600, want %d", foreign, got, want)
 		}
-		if got, want := v.count("weir.default.lost_hits"), map[bool]uint64{false: 1, true: 0}[foreign]; got != want {
+		if got, want := v.count("lost_hits_total"), map[bool]uint64{false: 1, true: 0}[foreign]; got != want {
 			t.Errorf("refused by somebody else is %v: %d lost hits, want %d", foreign, got, want)
 		}
 	}

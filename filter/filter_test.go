@@ -254,7 +254,7 @@ func TestAdversary(t *testing.T) {
 		if passed != limit {
 			t.Errorf("%s: passed %d of %d, want %d", algorithm, passed, sent, limit)
 		}
-		if lost := workers[0].count("weir.default.lost_races"); lost == 0 {
+		if lost := workers[0].count("lost_races_total"); lost == 0 {
 			t.Errorf("%s: no race was lost, so none was tested", algorithm)
 		}
 	}
@@ -330,7 +330,7 @@ func TestHitThatLosesEveryRace(t *testing.T) {
 		t.Fatal("refused")
 	}
 	want(t, mine.response, `x-ratelimit-remaining: 8`)
-	if got := mine.count("weir.default.given_up"); got < 1 {
+	if got := mine.count("given_up_total"); got < 1 {
 		t.Errorf("gave up %d times", got)
 	}
 	busy = false

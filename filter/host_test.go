@@ -234,9 +234,10 @@ func (v *fakeVM) answer(c callout, status int, body []byte) {
 	c.done(status != 0)
 }
 
+// count is a metric of the namespace default.
 func (v *fakeVM) count(name string) uint64 {
 	v.tick()
-	m, ok := v.metrics[name]
+	m, ok := v.metrics["weir.weir_namespace=.=default;.;"+name]
 	if !ok {
 		v.t.Errorf("no metric %s", name)
 		return 0

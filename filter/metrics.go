@@ -27,7 +27,8 @@ func (t *tally) publish() {
 	}
 }
 
-// metrics are named weir.<namespace>.<name>, and weir.<namespace>.<rule>.<name> for those of a rule.
+// metrics are those of a plugin context. Their names have the labels in them, as Istio's have: what lies between weir_rule=.= and ;.; is
+// the rule, whatever dots the namespace has. With stats_tags, or Istio's extraStatTags, Envoy cuts the labels out of the name.
 type metrics struct {
 	rules []ruleMetrics
 
@@ -64,19 +65,23 @@ func (g *gauge) set(n uint64) {
 }
 
 func (m *metrics) define(c *config.Config) {
-	prefix := "weir." + c.Namespace + "."
+	namespace := "weir." + label("weir_namespace", c.Namespace)
 	m.rules = make([]ruleMetrics, len(c.Rules))
 	for i := range c.Rules {
-		m.rules[i].allowed.define(prefix + c.Rules[i].Name + ".allowed")
-		m.rules[i].rejected.define(prefix + c.Rules[i].Name + ".rejected")
+		rule := namespace + label("weir_rule", c.Rules[i].Name)
+		m.rules[i].allowed.define(rule + label("weir_outcome", "allowed") + "requests_total")
+		m.rules[i].rejected.define(rule + label("weir_outcome", "rejected") + "requests_total")
 		if c.SyncRate >= 0 {
-			m.rules[i].overshoot.define(prefix + c.Rules[i].Name + ".overshoot_bound")
+			m.rules[i].overshoot.define(rule + "overshoot_bound")
 		}
 	}
 	for i, t := range m.ofPlugin() {
-		t.define(prefix + metricNames[i])
+		t.define(namespace + metricNames[i] + "_total")
 	}
 }
+
+//go:noinline
+func label(name, value string) string { return name + "=.=" + value + ";.;" }
 
 // metricNames are in the order of ofPlugin.
 var metricNames = [...]string{

@@ -59,7 +59,8 @@ func TestUnderProxytest(t *testing.T) {
 		t.Errorf("another key: got %v", action)
 	}
 	emulator.Tick()
-	for name, want := range map[string]uint64{"weir.default.per-user.allowed": 3, "weir.default.per-user.rejected": 2} {
+	for outcome, want := range map[string]uint64{"allowed": 3, "rejected": 2} {
+		name := "weir.weir_namespace=.=default;.;weir_rule=.=per-user;.;weir_outcome=.=" + outcome + ";.;requests_total"
 		if got, err := emulator.GetCounterMetric(name); err != nil || got != want {
 			t.Errorf("%s: got %d, %v, want %d", name, got, err, want)
 		}

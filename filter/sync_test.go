@@ -183,7 +183,7 @@ func TestEvictedHitsArrive(t *testing.T) {
 	for range 100 {
 		w.advance(100 * time.Millisecond)
 	}
-	if w.vms[0].count("weir.default.evicted_counters") == 0 {
+	if w.vms[0].count("evicted_counters_total") == 0 {
 		t.Error("nothing was evicted")
 	}
 	if got := w.sum(); got != 2000 {
@@ -223,7 +223,7 @@ func TestBackendAway(t *testing.T) {
 	if w.sum() != all {
 		t.Errorf("the backend has %d hits, want %d", w.sum(), all)
 	}
-	if got := w.vms[0].count("weir.default.failed_pushes"); got == 0 {
+	if got := w.vms[0].count("failed_pushes_total"); got == 0 {
 		t.Error("no failed push was counted")
 	}
 }
@@ -315,8 +315,8 @@ func TestMissingCluster(t *testing.T) {
 		p.now += second
 		v.tick()
 	}
-	if v.reply == nil || v.count("weir.default.failed_pushes") == 0 {
-		t.Errorf("got reply %v, and %d failed pushes", v.reply, v.count("weir.default.failed_pushes"))
+	if v.reply == nil || v.count("failed_pushes_total") == 0 {
+		t.Errorf("got reply %v, and %d failed pushes", v.reply, v.count("failed_pushes_total"))
 	}
 }
 
