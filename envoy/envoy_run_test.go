@@ -26,6 +26,7 @@ func TestEnvoyYAMLRuns(t *testing.T) {
 		limitsAddresses(t, p)
 		limitsLogins(t, p)
 		sharesTotal(t, p)
+		p.measures(t, "default")
 		if got := p.backend.asked(); len(got) != 1 || got[0] != "weir_backend" {
 			t.Errorf("callouts to %q, want weir_backend", got)
 		}
@@ -45,8 +46,8 @@ func socket(address string) string {
 
 // limitsUsers shows what the listener users does, and what it says of it.
 func limitsUsers(t *testing.T, p *proxy) {
-	to := p.listeners["users"]
-	allowed, refusal := local.untilRefused(t, to, "GET", "/cart", "x-user: ann")
+	users := p.at(local, "users")
+	allowed, refusal := users.untilRefused(t, "GET", "/cart", "x-user: ann")
 	if allowed < 10 {
 		t.Errorf("%d requests of one user were allowed, want 10 in a second", allowed)
 	}
@@ -65,7 +66,7 @@ func limitsUsers(t *testing.T, p *proxy) {
 	if want := `{"title":"Rate limit exceeded","status":429}`; refusal.body != want {
 		t.Errorf("body: got %s, want %s", refusal.body, want)
 	}
-	other := local.send(t, to, "GET", "/cart", "x-user: bob")
+	other := users.send(t, "GET", "/cart", "x-user: bob")
 	if other.status != http.StatusOK || other.remaining("per-user") != 9 {
 		t.Errorf("another user: got %d %s", other.status, other.header)
 	}
@@ -86,9 +87,8 @@ func logged(t *testing.T, p *proxy, pattern string) {
 
 // limitsAddresses shows what the listener addresses does with a client that asks too often, whatever it says of itself.
 func limitsAddresses(t *testing.T, p *proxy) {
-	const one, other client = "127.0.0.2", "127.0.0.3"
-	to := p.listeners["addresses"]
-	allowed, refusal := one.untilRefused(t, to, "GET", "/", "x-forwarded-for: 127.0.0.3")
+	one, other := p.at("127.0.0.2", "addresses"), p.at("127.0.0.3", "addresses")
+	allowed, refusal := one.untilRefused(t, "GET", "/", "x-forwarded-for: 127.0.0.3")
 	if allowed < 20 {
 		t.Errorf("%d requests of one address were allowed, want 20 in a second", allowed)
 	}
@@ -96,21 +96,20 @@ func limitsAddresses(t *testing.T, p *proxy) {
 		"RateLimit-Policy":  `"per-address";q=20;w=1, "per-address.2";q=600;w=60, "total";q=60000;w=60`,
 		"X-RateLimit-Limit": "20",
 	})
-	if a := other.send(t, to, "GET", "/"); a.status != http.StatusOK || a.remaining("per-address") != 19 {
+	if a := other.send(t, "GET", "/"); a.status != http.StatusOK || a.remaining("per-address") != 19 {
 		t.Errorf("another address: got %d %s", a.status, a.header)
 	}
 }
 
 // limitsLogins shows that a rule for a path can't be got around by writing the path in another way.
 func limitsLogins(t *testing.T, p *proxy) {
-	const one, other client = "127.0.0.4", "127.0.0.5"
-	to := p.listeners["addresses"]
+	one, other := p.at("127.0.0.4", "addresses"), p.at("127.0.0.5", "addresses")
 	same := []string{
 		"/login", "//login", "/%6cogin", "/%6Cogin", "/x/../login", "/x/%2e%2e/login", "/./login", "/\\login", "/login?x=1",
 		"http://shop.example//login",
 	}
 	for i, target := range same[len(same)-5:] {
-		a := one.send(t, to, "POST", target)
+		a := one.send(t, "POST", target)
 		if a.status != http.StatusOK || a.remaining("login") != 4-i {
 			t.Errorf("POST %s: got %d %s, want it allowed and %d more", target, a.status, a.header, 4-i)
 		}
@@ -118,32 +117,32 @@ func limitsLogins(t *testing.T, p *proxy) {
 		a.matches(t, map[string]string{"Upstream-Saw": `POST /login(\?x=1)?`})
 	}
 	for _, target := range same {
-		if a := one.send(t, to, "POST", target); a.status != http.StatusTooManyRequests || a.remaining("login") != 0 {
+		if a := one.send(t, "POST", target); a.status != http.StatusTooManyRequests || a.remaining("login") != 0 {
 			t.Errorf("POST %s after five: got %d %s", target, a.status, a.header)
 		}
 	}
 	logged(t, p, `127\.0\.0\.4:[0-9]+ "POST /login\?x=1" 429 weir_rate_limited [0-9]+ms`)
 	for _, target := range []string{"/%2flogin", "/x%2f..%2flogin", "/%5Clogin"} {
-		a := one.send(t, to, "POST", target)
+		a := one.send(t, "POST", target)
 		if a.status != http.StatusTemporaryRedirect {
 			t.Errorf("POST %s: got %d, want a redirect", target, a.status)
 		}
 		a.matches(t, map[string]string{"Location": "/login", "Upstream-Saw": ""})
 	}
 	for _, target := range []string{"/login#x", "/login%00"} {
-		if a := one.send(t, to, "POST", target); a.status != http.StatusBadRequest {
+		if a := one.send(t, "POST", target); a.status != http.StatusBadRequest {
 			t.Errorf("POST %s: got %d, want it refused as malformed", target, a.status)
 		}
 	}
 	// These are other paths, and stay so on their way to the upstream.
 	for _, r := range [][2]string{{"POST", "/login/"}, {"POST", "/LOGIN"}, {"POST", "/%256cogin"}, {"GET", "/login"}} {
-		a := one.send(t, to, r[0], r[1])
+		a := one.send(t, r[0], r[1])
 		if a.status != http.StatusOK || a.names("login") {
 			t.Errorf("%s %s: got %d %s, want no limit of logins", r[0], r[1], a.status, a.header)
 		}
 		a.matches(t, map[string]string{"Upstream-Saw": r[0] + " " + r[1]})
 	}
-	if a := other.send(t, to, "POST", "/login"); a.status != http.StatusOK || a.remaining("login") != 4 {
+	if a := other.send(t, "POST", "/login"); a.status != http.StatusOK || a.remaining("login") != 4 {
 		t.Errorf("another address: got %d %s", a.status, a.header)
 	}
 }
@@ -153,8 +152,8 @@ func sharesTotal(t *testing.T, p *proxy) {
 	// A minute may end in between, but hardly thrice.
 	for range 3 {
 		minute := time.Now().Truncate(time.Minute)
-		first := local.send(t, p.listeners["users"], "GET", "/", "x-user: eve").remaining("total")
-		second := local.send(t, p.listeners["addresses"], "GET", "/").remaining("total")
+		first := p.at(local, "users").send(t, "GET", "/", "x-user: eve").remaining("total")
+		second := p.at(local, "addresses").send(t, "GET", "/").remaining("total")
 		inTime := func() bool { return time.Now().Truncate(time.Minute).Equal(minute) }
 		if !inTime() {
 			continue

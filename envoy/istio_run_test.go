@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -37,8 +39,8 @@ func TestIstioYAMLRuns(t *testing.T) {
 		name, filter := m.extension(t)
 		p := around.run(t, on, gateway(t, around, &m, name, deliver(t, name, filter)))
 
-		to := p.listeners["default"]
-		allowed, refusal := local.untilRefused(t, to, "GET", "/api/items", "x-user: ann")
+		users := p.at(local, "default")
+		allowed, refusal := users.untilRefused(t, "GET", "/api/items", "x-user: ann")
 		if allowed < 10 {
 			t.Errorf("%d requests of one user were allowed, want 10 in a second", allowed)
 		}
@@ -47,35 +49,35 @@ func TestIstioYAMLRuns(t *testing.T) {
 			"X-RateLimit-Limit": "10",
 			"Upstream-Saw":      "",
 		})
-		if a := local.send(t, to, "GET", "/api/items", "x-user: bob"); a.status != http.StatusOK || a.remaining("per-user") != 9 {
+		if a := users.send(t, "GET", "/api/items", "x-user: bob"); a.status != http.StatusOK || a.remaining("per-user") != 9 {
 			t.Errorf("another user: got %d %s", a.status, a.header)
 		}
-		if a := local.send(t, to, "GET", "/", "x-user: ann"); a.status != http.StatusOK || a.names("per-user") {
+		if a := users.send(t, "GET", "/", "x-user: ann"); a.status != http.StatusOK || a.names("per-user") {
 			t.Errorf("a path that is not limited: got %d %s", a.status, a.header)
 		}
-		const one, other client = "127.0.0.2", "127.0.0.3"
+		one, other, normalized := p.at("127.0.0.2", "default"), p.at("127.0.0.3", "default"), p.at("127.0.0.2", "normalizing")
 		for i := range 5 {
-			if a := one.send(t, to, "POST", "/login"); a.status != http.StatusOK || a.remaining("login") != 4-i {
+			if a := one.send(t, "POST", "/login"); a.status != http.StatusOK || a.remaining("login") != 4-i {
 				t.Errorf("login %d: got %d %s", i, a.status, a.header)
 			}
 		}
-		if a := one.send(t, to, "POST", "/login", "x-forwarded-for: 127.0.0.3"); a.status != http.StatusTooManyRequests {
+		if a := one.send(t, "POST", "/login", "x-forwarded-for: 127.0.0.3"); a.status != http.StatusTooManyRequests {
 			t.Errorf("login 6: got %d %s", a.status, a.header)
 		}
-		if a := other.send(t, to, "POST", "/login"); a.status != http.StatusOK {
+		if a := other.send(t, "POST", "/login"); a.status != http.StatusOK {
 			t.Errorf("login of another address: got %d %s", a.status, a.header)
 		}
 		// What Istio normalizes by itself, and with pathNormalization.
 		for _, target := range []string{"/%6cogin", "/x/../login", "/x/%2e%2e/login"} {
-			if a := one.send(t, to, "POST", target); a.status != http.StatusTooManyRequests {
+			if a := one.send(t, "POST", target); a.status != http.StatusTooManyRequests {
 				t.Errorf("POST %s: got %d %s", target, a.status, a.header)
 			}
 		}
 		for _, target := range []string{"//login", "/%2flogin", "/x%2f..%2flogin"} {
-			if a := one.send(t, to, "POST", target); a.status != http.StatusOK || a.names("login") {
+			if a := one.send(t, "POST", target); a.status != http.StatusOK || a.names("login") {
 				t.Errorf("POST %s, without pathNormalization: got %d %s; the README can say so", target, a.status, a.header)
 			}
-			if a := one.send(t, p.listeners["normalizing"], "POST", target); a.status != http.StatusTooManyRequests {
+			if a := normalized.send(t, "POST", target); a.status != http.StatusTooManyRequests {
 				t.Errorf("POST %s, with pathNormalization: got %d %s", target, a.status, a.header)
 			}
 		}
@@ -83,6 +85,7 @@ func TestIstioYAMLRuns(t *testing.T) {
 			hits, err := p.backend.counted("gateway", "sliding_window", time.Minute)
 			return hits >= int64(allowed), err
 		})
+		p.measures(t, "gateway")
 		if got := p.backend.asked(); len(got) != 1 || got[0] != m.backendHost() {
 			t.Errorf("callouts to %q, want %s", got, m.backendHost())
 		}
@@ -156,18 +159,14 @@ func deliver(t *testing.T, name string, filter *wasmfilterv3.Wasm) (file string)
 
 // gateway is an Envoy like that of Istio's ingress gateway, with the filter that a file delivers. Its listener default is as
 // Istio makes it by itself, normalizing with pathNormalization DECODE_AND_MERGE_SLASHES.
-func gateway(t *testing.T, around surroundings, m *mesh, name, file string) []byte {
+func gateway(t *testing.T, around surroundings, m *mesh, resource, file string) []byte {
 	t.Helper()
-	listener := func(listener string, more envoytest.Object) envoytest.Object {
+	listener := func(name string, more envoytest.Object) envoytest.Object {
 		manager := envoytest.Object{
-			"stat_prefix":        "outbound_" + listener,
 			"use_remote_address": true,
 			"normalize_path":     true,
-			"route_config": envoytest.Object{"virtual_hosts": []envoytest.Object{{"name": "all", "domains": []string{"*"}, "routes": []envoytest.Object{
-				{"match": envoytest.Object{"prefix": "/"}, "route": envoytest.Object{"cluster": "shop"}},
-			}}}},
 			"http_filters": []envoytest.Object{
-				{"name": name, "config_discovery": envoytest.Object{
+				{"name": resource, "config_discovery": envoytest.Object{
 					"config_source": envoytest.Object{
 						"resource_api_version": "V3", "initial_fetch_timeout": "0s", "path_config_source": envoytest.Object{"path": file},
 					},
@@ -180,18 +179,12 @@ func gateway(t *testing.T, around surroundings, m *mesh, name, file string) []by
 			},
 		}
 		maps.Copy(manager, more)
-		return envoytest.Object{
-			"name": listener, "address": envoytest.Address("127.0.0.1", 0),
-			"filter_chains": []envoytest.Object{{"filters": []envoytest.Object{{
-				"name": "envoy.filters.network.http_connection_manager",
-				"typed_config": envoytest.Typed(
-					"envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager", manager),
-			}}}},
-		}
+		return httpListener(name, manager)
 	}
 	bootstrap, err := json.Marshal(envoytest.Object{
-		"node":  envoytest.Object{"id": "gateway", "cluster": "gateway"},
-		"admin": envoytest.Object{"address": envoytest.Address("127.0.0.1", 0)},
+		"node":         envoytest.Object{"id": "gateway", "cluster": "gateway"},
+		"admin":        envoytest.Object{"address": envoytest.Address("127.0.0.1", 0)},
+		"stats_config": statistics(t),
 		"static_resources": envoytest.Object{
 			"listeners": []envoytest.Object{
 				listener("default", nil),
@@ -207,4 +200,26 @@ func gateway(t *testing.T, around surroundings, m *mesh, name, file string) []by
 		t.Fatal(err)
 	}
 	return bootstrap
+}
+
+// statistics are Istio's, from tools/packaging/common/envoy_bootstrap.json, with the tags that the README has a proxy list.
+func statistics(t *testing.T) envoytest.Object {
+	t.Helper()
+	match := regexp.MustCompile(`extraStatTags: \[([a-z_, ]+)\]`).FindStringSubmatch(read(t, "README.md"))
+	if match == nil {
+		t.Fatal("README.md: want extraStatTags: […]")
+	}
+	var tags []envoytest.Object
+	for tag := range strings.SplitSeq(match[1], ", ") {
+		tags = append(tags, envoytest.Object{"tag_name": tag, "regex": "(" + tag + `=\.=(.*?);\.;)`})
+	}
+	var included []envoytest.Object
+	for _, prefix := range []string{"reporter=", "cluster_manager", "listener_manager", "server", "cluster.xds-grpc", "wasm", "component", "istio"} {
+		included = append(included, envoytest.Object{"prefix": prefix})
+	}
+	return envoytest.Object{
+		"use_all_default_tags": false,
+		"stats_tags":           tags,
+		"stats_matcher":        envoytest.Object{"inclusion_list": envoytest.Object{"patterns": included}},
+	}
 }

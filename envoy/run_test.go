@@ -78,11 +78,18 @@ type proxy struct {
 	*envoytest.Envoy
 	surroundings
 	listeners map[string]string // addresses by names
+	decided   map[decisions]int // by the headers of all answers
 }
+
+// decisions are requests that a rule matched, and of which all were allowed or all were rejected.
+type decisions struct{ rule, outcome string }
 
 func surround(t *testing.T) surroundings {
 	t.Helper()
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/v1/") {
+			t.Errorf("a callout came to the upstream: %s", r.URL)
+		}
 		w.Header().Set("upstream-saw", r.Method+" "+r.RequestURI)
 	}))
 	t.Cleanup(upstream.Close)
@@ -103,7 +110,7 @@ func (s surroundings) run(t *testing.T, on envoytest.Binary, bootstrap []byte) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &proxy{Envoy: e, surroundings: s, listeners: listeners}
+	return &proxy{Envoy: e, surroundings: s, listeners: listeners, decided: make(map[decisions]int)}
 }
 
 func closes(t *testing.T, c io.Closer) {
@@ -211,8 +218,17 @@ func (b *backend) counted(namespace, kind string, width time.Duration) (sum int6
 	}
 }
 
-// client sends requests from an address of this machine.
-type client string
+// client sends requests to a listener from an address of this machine.
+type client struct {
+	proxy    *proxy
+	from, to string
+}
+
+// at is a client of a listener, at an address that the machine has.
+func (p *proxy) at(from, listener string) client { return client{p, from, p.listeners[listener]} }
+
+// local is the address of clients that need not be told from others.
+const local = "127.0.0.1"
 
 // answer is what a client gets.
 type answer struct {
@@ -222,10 +238,10 @@ type answer struct {
 }
 
 // send sends a request whose target stays as it is, which net/http's own client would tidy up. Headers are "name: value".
-func (c client) send(t *testing.T, to, method, target string, headers ...string) answer {
+func (c client) send(t *testing.T, method, target string, headers ...string) answer {
 	t.Helper()
-	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(string(c))}, Timeout: 10 * time.Second}
-	conn, err := dialer.Dial("tcp", to)
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(c.from)}, Timeout: 10 * time.Second}
+	conn, err := dialer.Dial("tcp", c.to)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,15 +261,62 @@ func (c client) send(t *testing.T, to, method, target string, headers ...string)
 	if err != nil {
 		t.Fatalf("%s %s: %v", method, target, err)
 	}
-	return answer{response.StatusCode, response.Header, string(body)}
+	a := answer{response.StatusCode, response.Header, string(body)}
+	c.proxy.count(a)
+	return a
+}
+
+var ruleInHeader = regexp.MustCompile(`"([A-Za-z0-9_-]+)";r=`)
+
+// count notes what an answer says of the rules that matched.
+func (p *proxy) count(a answer) {
+	outcome := "allowed"
+	if a.header.Get("X-Envoy-RateLimited") != "" {
+		outcome = "rejected"
+	}
+	for _, match := range ruleInHeader.FindAllStringSubmatch(a.header.Get("RateLimit"), -1) {
+		p.decided[decisions{match[1], outcome}]++
+	}
+}
+
+// measures shows that Envoy's own metrics tell the same of the rules, with labels.
+func (p *proxy) measures(t *testing.T, namespace string) {
+	t.Helper()
+	series := regexp.MustCompile(`(?m)^weir_requests_total\{(.*)\} ([0-9]+)$`)
+	label := regexp.MustCompile(`([a-z_]+)="([^"]*)"`)
+	var got map[decisions]int
+	p.until(t, "metrics", func() (bool, error) {
+		text, err := p.Admin("GET", "/stats/prometheus")
+		if err != nil {
+			return false, err
+		}
+		got = make(map[decisions]int)
+		for _, match := range series.FindAllStringSubmatch(string(text), -1) {
+			labels := make(map[string]string)
+			for _, l := range label.FindAllStringSubmatch(match[1], -1) {
+				labels[l[1]] = l[2]
+			}
+			n, err := strconv.Atoi(match[2])
+			if err != nil {
+				return false, err
+			}
+			if labels["weir_namespace"] == namespace && n > 0 {
+				got[decisions{labels["weir_rule"], labels["weir_outcome"]}] += n
+			}
+		}
+		return maps.Equal(got, p.decided), nil
+	})
+	if t.Failed() {
+		t.Errorf("metrics of namespace %s: got %v, want %v", namespace, got, p.decided)
+	}
 }
 
 // untilRefused sends a request again and again, and returns how many were allowed before the first that was not.
-func (c client) untilRefused(t *testing.T, to, method, target string, headers ...string) (allowed int, refusal answer) {
+func (c client) untilRefused(t *testing.T, method, target string, headers ...string) (allowed int, refusal answer) {
 	t.Helper()
 	const most = 300 // sent in less time than windows of a second take to let so many pass
 	for allowed < most {
-		switch a := c.send(t, to, method, target, headers...); a.status {
+		switch a := c.send(t, method, target, headers...); a.status {
 		case http.StatusOK:
 			allowed++
 		case http.StatusTooManyRequests:
@@ -296,9 +359,6 @@ func (a answer) matches(t *testing.T, patterns map[string]string) {
 	}
 }
 
-// local is a client at an address that no test uses as another's.
-const local client = "127.0.0.1"
-
 // cluster is one that leads to an address.
 func cluster(t *testing.T, name, address string) envoytest.Object {
 	t.Helper()
@@ -316,4 +376,22 @@ func cluster(t *testing.T, name, address string) envoytest.Object {
 			{"endpoint": envoytest.Object{"address": envoytest.Address(host, number)}},
 		}}},
 	}}
+}
+
+// httpListener is one on a free port whose only filter is an HTTP connection manager; all requests go to the cluster shop.
+func httpListener(name string, manager envoytest.Object) envoytest.Object {
+	manager["stat_prefix"] = name
+	manager["route_config"] = envoytest.Object{"virtual_hosts": []envoytest.Object{{
+		"name": "all", "domains": []string{"*"}, "routes": []envoytest.Object{
+			{"match": envoytest.Object{"prefix": "/"}, "route": envoytest.Object{"cluster": "shop"}},
+		},
+	}}}
+	return envoytest.Object{
+		"name": name, "address": envoytest.Address("127.0.0.1", 0),
+		"filter_chains": []envoytest.Object{{"filters": []envoytest.Object{{
+			"name": "envoy.filters.network.http_connection_manager",
+			"typed_config": envoytest.Typed(
+				"envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager", manager),
+		}}}},
+	}
 }
