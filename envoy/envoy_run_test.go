@@ -1,0 +1,174 @@
+package envoy_test
+
+import (
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/internal/envoytest"
+)
+
+func TestEnvoyYAMLRuns(t *testing.T) {
+	t.Parallel()
+	onEachEnvoy(t, func(t *testing.T, on envoytest.Binary) {
+		around := surround(t)
+		p := around.run(t, on, []byte(substitute(t, read(t, "envoy.yaml"), map[string]string{
+			"address: 127.0.0.1, port_value: 9901": "address: 127.0.0.1, port_value: 0",
+			"address: 0.0.0.0, port_value: 10001":  "address: 127.0.0.1, port_value: 0",
+			"address: 0.0.0.0, port_value: 10002":  "address: 127.0.0.1, port_value: 0",
+			"/etc/envoy/weir.wasm":                 pluginFile(t),
+			"address: weir, port_value: 9180":      socket(around.backend.address),
+			"address: app, port_value: 8080":       socket(around.upstream),
+		})))
+		limitsUsers(t, p)
+		limitsAddresses(t, p)
+		limitsLogins(t, p)
+		sharesTotal(t, p)
+		p.measures(t, "default")
+		if got := p.backend.asked(); len(got) != 1 || got[0] != "weir_backend" {
+			t.Errorf("callouts to %q, want weir_backend", got)
+		}
+		for _, level := range []string{"[error]", "[critical]"} {
+			if log := p.Log(); strings.Contains(log, level) {
+				t.Errorf("the log has %s:\n%s", level, log)
+			}
+		}
+	})
+}
+
+// socket is an address in the fields of Envoy's.
+func socket(address string) string {
+	host, port, _ := strings.Cut(address, ":")
+	return "address: " + host + ", port_value: " + port
+}
+
+// limitsUsers shows what the listener users does, and what it says of it.
+func limitsUsers(t *testing.T, p *proxy) {
+	users := p.at(local, "users")
+	allowed, refusal := users.untilRefused(t, "GET", "/cart", "x-user: ann")
+	if allowed < 10 {
+		t.Errorf("%d requests of one user were allowed, want 10 in a second", allowed)
+	}
+	policy := `"per-user";q=10;w=1, "per-user.2";q=300;w=60, "total";q=60000;w=60`
+	refusal.matches(t, map[string]string{
+		"RateLimit-Policy":      policy,
+		"RateLimit":             `"per-user";r=0;t=[12], "per-user.2";r=2[0-9]{2};t=[0-9]+, "total";r=59[0-9]{3};t=[0-9]+`,
+		"X-RateLimit-Limit":     "10",
+		"X-RateLimit-Remaining": "0",
+		"X-RateLimit-Reset":     "1",
+		"Retry-After":           "[12]",
+		"X-Envoy-RateLimited":   "true",
+		"Content-Type":          "application/problem\\+json",
+		"Upstream-Saw":          "",
+	})
+	if want := `{"title":"Rate limit exceeded","status":429}`; refusal.body != want {
+		t.Errorf("body: got %s, want %s", refusal.body, want)
+	}
+	other := users.send(t, "GET", "/cart", "x-user: bob")
+	if other.status != http.StatusOK || other.remaining("per-user") != 9 {
+		t.Errorf("another user: got %d %s", other.status, other.header)
+	}
+	other.matches(t, map[string]string{
+		"RateLimit-Policy": policy, "X-RateLimit-Limit": "10", "X-RateLimit-Remaining": "9", "Retry-After": "", "X-Envoy-RateLimited": "",
+		"Upstream-Saw": "GET /cart",
+	})
+	logged(t, p, `127\.0\.0\.1:[0-9]+ "GET /cart" 429 weir_rate_limited [0-9]+ms`)
+	logged(t, p, `127\.0\.0\.1:[0-9]+ "GET /cart" 200 via_upstream [0-9]+ms`)
+}
+
+// logged waits for an access log's line.
+func logged(t *testing.T, p *proxy, pattern string) {
+	t.Helper()
+	line := regexp.MustCompile(`(?m)^[-0-9]{10}T[0-9:.]+Z ` + pattern + `$`)
+	p.until(t, "a line of the access log like "+pattern, func() (bool, error) { return line.MatchString(p.Log()), nil })
+}
+
+// limitsAddresses shows what the listener addresses does with a client that asks too often, whatever it says of itself.
+func limitsAddresses(t *testing.T, p *proxy) {
+	one, other := p.at("127.0.0.2", "addresses"), p.at("127.0.0.3", "addresses")
+	allowed, refusal := one.untilRefused(t, "GET", "/", "x-forwarded-for: 127.0.0.3")
+	if allowed < 20 {
+		t.Errorf("%d requests of one address were allowed, want 20 in a second", allowed)
+	}
+	refusal.matches(t, map[string]string{
+		"RateLimit-Policy":  `"per-address";q=20;w=1, "per-address.2";q=600;w=60, "total";q=60000;w=60`,
+		"X-RateLimit-Limit": "20",
+	})
+	if a := other.send(t, "GET", "/"); a.status != http.StatusOK || a.remaining("per-address") != 19 {
+		t.Errorf("another address: got %d %s", a.status, a.header)
+	}
+}
+
+// limitsLogins shows that a rule for a path can't be got around by writing the path in another way.
+func limitsLogins(t *testing.T, p *proxy) {
+	one, other := p.at("127.0.0.4", "addresses"), p.at("127.0.0.5", "addresses")
+	same := []string{
+		"/login", "//login", "/%6cogin", "/%6Cogin", "/x/../login", "/x/%2e%2e/login", "/./login", "/\\login", "/login?x=1",
+		"http://shop.example//login",
+	}
+	for i, target := range same[len(same)-5:] {
+		a := one.send(t, "POST", target)
+		if a.status != http.StatusOK || a.remaining("login") != 4-i {
+			t.Errorf("POST %s: got %d %s, want it allowed and %d more", target, a.status, a.header, 4-i)
+		}
+		// What was matched is what the upstream gets.
+		a.matches(t, map[string]string{"Upstream-Saw": `POST /login(\?x=1)?`})
+	}
+	for _, target := range same {
+		if a := one.send(t, "POST", target); a.status != http.StatusTooManyRequests || a.remaining("login") != 0 {
+			t.Errorf("POST %s after five: got %d %s", target, a.status, a.header)
+		}
+	}
+	logged(t, p, `127\.0\.0\.4:[0-9]+ "POST /login\?x=1" 429 weir_rate_limited [0-9]+ms`)
+	for _, target := range []string{"/%2flogin", "/x%2f..%2flogin", "/%5Clogin"} {
+		a := one.send(t, "POST", target)
+		if a.status != http.StatusTemporaryRedirect {
+			t.Errorf("POST %s: got %d, want a redirect", target, a.status)
+		}
+		a.matches(t, map[string]string{"Location": "/login", "Upstream-Saw": ""})
+	}
+	for _, target := range []string{"/login#x", "/login%00"} {
+		if a := one.send(t, "POST", target); a.status != http.StatusBadRequest {
+			t.Errorf("POST %s: got %d, want it refused as malformed", target, a.status)
+		}
+	}
+	// These are other paths, and stay so on their way to the upstream.
+	for _, r := range [][2]string{{"POST", "/login/"}, {"POST", "/LOGIN"}, {"POST", "/%256cogin"}, {"GET", "/login"}} {
+		a := one.send(t, r[0], r[1])
+		if a.status != http.StatusOK || a.names("login") {
+			t.Errorf("%s %s: got %d %s, want no limit of logins", r[0], r[1], a.status, a.header)
+		}
+		a.matches(t, map[string]string{"Upstream-Saw": r[0] + " " + r[1]})
+	}
+	if a := other.send(t, "POST", "/login"); a.status != http.StatusOK || a.remaining("login") != 4 {
+		t.Errorf("another address: got %d %s", a.status, a.header)
+	}
+}
+
+// sharesTotal shows that both listeners count into one rule, here and in the backend.
+func sharesTotal(t *testing.T, p *proxy) {
+	// A minute may end in between, but hardly thrice.
+	for range 3 {
+		minute := time.Now().Truncate(time.Minute)
+		first := p.at(local, "users").send(t, "GET", "/", "x-user: eve").remaining("total")
+		second := p.at(local, "addresses").send(t, "GET", "/").remaining("total")
+		inTime := func() bool { return time.Now().Truncate(time.Minute).Equal(minute) }
+		if !inTime() {
+			continue
+		}
+		if second != first-1 || first < 0 {
+			t.Errorf("rule total: %d remain in one listener, then %d in the other", first, second)
+		}
+		// The backend has what is leased and not used yet, too.
+		p.until(t, "the backend to have all hits of rule total", func() (bool, error) {
+			counted, err := p.backend.counted("default", "fixed_window", time.Minute)
+			return counted >= int64(60000-second) || !inTime(), err
+		})
+		if inTime() {
+			return
+		}
+	}
+	t.Error("rule total: every minute was over too soon")
+}

@@ -1,0 +1,225 @@
+package envoy_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	wasmfilterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/wasm/v3"
+	wasmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/wasm/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+	extensionsv1alpha1 "istio.io/api/extensions/v1alpha1"
+
+	"weir/internal/envoytest"
+)
+
+// What Istio makes of a WasmPlugin is read in its sources of 1.27 to 1.31: pilot/pkg/model/extensions.go has the plugin's
+// message and pilot/pkg/networking/core/listener_builder.go the connection manager; pkg/wasm/convert.go is the agent in the
+// proxy's pod, which fetches the image and puts a local file in its place.
+
+func TestIstioYAMLRuns(t *testing.T) {
+	t.Parallel()
+	onEachEnvoy(t, func(t *testing.T, on envoytest.Binary) {
+		around := surround(t)
+		m, err := readMesh(read(t, "istio.yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		name, filter := m.extension(t)
+		p := around.run(t, on, gateway(t, around, &m, name, deliver(t, name, filter)))
+
+		users := p.at(local, "default")
+		allowed, refusal := users.untilRefused(t, "GET", "/api/items", "x-user: ann")
+		if allowed < 10 {
+			t.Errorf("%d requests of one user were allowed, want 10 in a second", allowed)
+		}
+		refusal.matches(t, map[string]string{
+			"RateLimit-Policy":  `"per-user";q=10;w=1, "per-user.2";q=300;w=60`,
+			"X-RateLimit-Limit": "10",
+			"Upstream-Saw":      "",
+		})
+		if a := users.send(t, "GET", "/api/items", "x-user: bob"); a.status != http.StatusOK || a.remaining("per-user") != 9 {
+			t.Errorf("another user: got %d %s", a.status, a.header)
+		}
+		if a := users.send(t, "GET", "/", "x-user: ann"); a.status != http.StatusOK || a.names("per-user") {
+			t.Errorf("a path that is not limited: got %d %s", a.status, a.header)
+		}
+		one, other, normalized := p.at("127.0.0.2", "default"), p.at("127.0.0.3", "default"), p.at("127.0.0.2", "normalizing")
+		for i := range 5 {
+			if a := one.send(t, "POST", "/login"); a.status != http.StatusOK || a.remaining("login") != 4-i {
+				t.Errorf("login %d: got %d %s", i, a.status, a.header)
+			}
+		}
+		if a := one.send(t, "POST", "/login", "x-forwarded-for: 127.0.0.3"); a.status != http.StatusTooManyRequests {
+			t.Errorf("login 6: got %d %s", a.status, a.header)
+		}
+		if a := other.send(t, "POST", "/login"); a.status != http.StatusOK {
+			t.Errorf("login of another address: got %d %s", a.status, a.header)
+		}
+		// What Istio normalizes by itself, and with pathNormalization.
+		for _, target := range []string{"/%6cogin", "/x/../login", "/x/%2e%2e/login"} {
+			if a := one.send(t, "POST", target); a.status != http.StatusTooManyRequests {
+				t.Errorf("POST %s: got %d %s", target, a.status, a.header)
+			}
+		}
+		for _, target := range []string{"//login", "/%2flogin", "/x%2f..%2flogin"} {
+			if a := one.send(t, "POST", target); a.status != http.StatusOK || a.names("login") {
+				t.Errorf("POST %s, without pathNormalization: got %d %s; the README can say so", target, a.status, a.header)
+			}
+			if a := normalized.send(t, "POST", target); a.status != http.StatusTooManyRequests {
+				t.Errorf("POST %s, with pathNormalization: got %d %s", target, a.status, a.header)
+			}
+		}
+		p.until(t, "the backend to have the hits", func() (bool, error) {
+			hits, err := p.backend.counted("gateway", "sliding_window", time.Minute)
+			return hits >= int64(allowed), err
+		})
+		p.measures(t, "gateway")
+		if got := p.backend.asked(); len(got) != 1 || got[0] != m.backendHost() {
+			t.Errorf("callouts to %q, want %s", got, m.backendHost())
+		}
+	})
+}
+
+// extension is the plugin's filter as Istio's proxies get it.
+func (m *mesh) extension(t *testing.T) (resource string, filter *wasmfilterv3.Wasm) {
+	t.Helper()
+	spec := new(extensionsv1alpha1.WasmPlugin)
+	if err := protojson.Unmarshal(m.plugin.Spec, spec); err != nil {
+		t.Fatal(err)
+	}
+	// Fields in the order of their names, numbers as Go writes them.
+	document, err := json.Marshal(spec.GetPluginConfig().AsMap())
+	if err != nil {
+		t.Fatal(err)
+	}
+	policies := map[extensionsv1alpha1.FailStrategy]wasmv3.FailurePolicy{
+		extensionsv1alpha1.FailStrategy_FAIL_CLOSE:  wasmv3.FailurePolicy_FAIL_CLOSED,
+		extensionsv1alpha1.FailStrategy_FAIL_OPEN:   wasmv3.FailurePolicy_FAIL_OPEN,
+		extensionsv1alpha1.FailStrategy_FAIL_RELOAD: wasmv3.FailurePolicy_FAIL_RELOAD,
+	}
+	name := m.plugin.Metadata.Namespace + "." + m.plugin.Metadata.Name + "~istio-translated-wasmplugin" // so called since 1.30
+	return "extensions.istio.io/trafficextension/" + name, &wasmfilterv3.Wasm{Config: &wasmv3.PluginConfig{
+		Name:          name,
+		RootId:        spec.GetPluginName(),
+		FailurePolicy: policies[spec.GetFailStrategy()],
+		Configuration: packed(t, wrapperspb.String(string(document))),
+		// There is no vm_id.
+		Vm: &wasmv3.PluginConfig_VmConfig{VmConfig: &wasmv3.VmConfig{
+			Runtime: "envoy.wasm.runtime.v8",
+			Code: &corev3.AsyncDataSource{Specifier: &corev3.AsyncDataSource_Local{
+				Local: &corev3.DataSource{Specifier: &corev3.DataSource_Filename{Filename: pluginFile(t)}},
+			}},
+		}},
+	}}
+}
+
+func packed(t *testing.T, m proto.Message) *anypb.Any {
+	t.Helper()
+	a, err := anypb.New(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// backendHost is what callouts are for.
+func (m *mesh) backendHost() string {
+	return m.service.Metadata.Name + "." + m.service.Metadata.Namespace + ".svc.cluster.local"
+}
+
+// deliver writes a filter's resource into a file, from which an Envoy takes it as from a control plane.
+func deliver(t *testing.T, name string, filter *wasmfilterv3.Wasm) (file string) {
+	t.Helper()
+	resource, err := protojson.Marshal(packed(t, &corev3.TypedExtensionConfig{Name: name, TypedConfig: packed(t, filter)}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := json.Marshal(envoytest.Object{"version_info": "1", "resources": []json.RawMessage{resource}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file = filepath.Join(t.TempDir(), "ecds.json")
+	if err := os.WriteFile(file, response, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// gateway is an Envoy like that of Istio's ingress gateway, with the filter that a file delivers. Its listener default is as
+// Istio makes it by itself, normalizing with pathNormalization DECODE_AND_MERGE_SLASHES.
+func gateway(t *testing.T, around surroundings, m *mesh, resource, file string) []byte {
+	t.Helper()
+	listener := func(name string, more envoytest.Object) envoytest.Object {
+		manager := envoytest.Object{
+			"use_remote_address": true,
+			"normalize_path":     true,
+			"http_filters": []envoytest.Object{
+				{"name": resource, "config_discovery": envoytest.Object{
+					"config_source": envoytest.Object{
+						"resource_api_version": "V3", "initial_fetch_timeout": "0s", "path_config_source": envoytest.Object{"path": file},
+					},
+					"type_urls": []string{
+						"type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm",
+						"type.googleapis.com/envoy.extensions.filters.http.rbac.v3.RBAC",
+					},
+				}},
+				{"name": "envoy.filters.http.router", "typed_config": envoytest.Typed("envoy.extensions.filters.http.router.v3.Router", nil)},
+			},
+		}
+		maps.Copy(manager, more)
+		return httpListener(name, manager)
+	}
+	bootstrap, err := json.Marshal(envoytest.Object{
+		"node":         envoytest.Object{"id": "gateway", "cluster": "gateway"},
+		"admin":        envoytest.Object{"address": envoytest.Address("127.0.0.1", 0)},
+		"stats_config": statistics(t),
+		"static_resources": envoytest.Object{
+			"listeners": []envoytest.Object{
+				listener("default", nil),
+				listener("normalizing", envoytest.Object{"merge_slashes": true, "path_with_escaped_slashes_action": "UNESCAPE_AND_FORWARD"}),
+			},
+			"clusters": []envoytest.Object{
+				cluster(t, fmt.Sprintf("outbound|%d||%s", m.service.Spec.Ports[0].Port, m.backendHost()), around.backend.address),
+				cluster(t, "shop", around.upstream),
+			},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bootstrap
+}
+
+// statistics are Istio's, from tools/packaging/common/envoy_bootstrap.json, with the tags that the README has a proxy list.
+func statistics(t *testing.T) envoytest.Object {
+	t.Helper()
+	match := regexp.MustCompile(`extraStatTags: \[([a-z_, ]+)\]`).FindStringSubmatch(read(t, "README.md"))
+	if match == nil {
+		t.Fatal("README.md: want extraStatTags: […]")
+	}
+	var tags []envoytest.Object
+	for tag := range strings.SplitSeq(match[1], ", ") {
+		tags = append(tags, envoytest.Object{"tag_name": tag, "regex": "(" + tag + `=\.=(.*?);\.;)`})
+	}
+	var included []envoytest.Object
+	for _, prefix := range []string{"reporter=", "cluster_manager", "listener_manager", "server", "cluster.xds-grpc", "wasm", "component", "istio"} {
+		included = append(included, envoytest.Object{"prefix": prefix})
+	}
+	return envoytest.Object{
+		"use_all_default_tags": false,
+		"stats_tags":           tags,
+		"stats_matcher":        envoytest.Object{"inclusion_list": envoytest.Object{"patterns": included}},
+	}
+}

@@ -1,0 +1,104 @@
+package envoy_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"weir/internal/envoytest"
+)
+
+// pathSettings are those of the README's excerpt that have one path for what a rule should take for one.
+var pathSettings = []string{"normalize_path", "merge_slashes", "path_with_escaped_slashes_action"}
+
+// The README's excerpt runs as it is. Without its settings of paths it lets pass what the README says, and with them it does not.
+func TestREADMERuns(t *testing.T) {
+	t.Parallel()
+	onEachEnvoy(t, func(t *testing.T, on envoytest.Binary) {
+		around := surround(t)
+		p := around.run(t, on, excerptBootstrap(t, around))
+		users := p.at(local, "as it is")
+		if allowed, refusal := users.untilRefused(t, "GET", "/", "x-user: ann"); allowed < 10 || refusal.remaining("per-user") != 0 {
+			t.Errorf("%d requests of one user were allowed, want 10; then %s", allowed, refusal.header)
+		}
+		login, open := p.at("127.0.0.2", "as it is"), p.at("127.0.0.2", "without")
+		for i := range 5 {
+			if a := login.send(t, "POST", "/login"); a.status != http.StatusOK || a.remaining("login") != 4-i {
+				t.Errorf("login %d: got %d %s", i, a.status, a.header)
+			}
+		}
+		if a := open.send(t, "POST", "/login"); a.status != http.StatusTooManyRequests {
+			t.Errorf("without settings of paths, POST /login: got %d %s", a.status, a.header)
+		}
+		for _, target := range []string{"//login", "/%6cogin", "/x/../login", "/x/%2e%2e/login"} {
+			if a := open.send(t, "POST", target, "x-user: "+target); a.status != http.StatusOK || a.names("login") {
+				t.Errorf("without settings of paths, POST %s: got %d %s, want it past the rule", target, a.status, a.header)
+			}
+			if a := login.send(t, "POST", target, "x-user: "+target); a.status != http.StatusTooManyRequests || a.remaining("login") != 0 {
+				t.Errorf("POST %s: got %d %s", target, a.status, a.header)
+			}
+		}
+		a := login.send(t, "POST", "/%2Flogin")
+		if a.status != http.StatusTemporaryRedirect {
+			t.Errorf("POST /%%2Flogin: got %d, want a redirect", a.status)
+		}
+		a.matches(t, map[string]string{"Location": "/login"})
+		for _, target := range []string{"/login/", "/LOGIN"} {
+			if a := login.send(t, "POST", target, "x-user: "+target); a.status != http.StatusOK || a.names("login") {
+				t.Errorf("POST %s: got %d %s, want it to be another path", target, a.status, a.header)
+			}
+		}
+		if a := login.send(t, "POST", "/login", "x-forwarded-for: 127.0.0.3"); a.status != http.StatusTooManyRequests {
+			t.Errorf("POST /login with another's address: got %d %s", a.status, a.header)
+		}
+		if got := p.backend.asked(); len(got) != 1 || got[0] != "weir_backend" {
+			t.Errorf("callouts to %q, want weir_backend", got)
+		}
+	})
+}
+
+// excerptBootstrap has a listener with the README's excerpt as it is, and one without its settings of paths.
+func excerptBootstrap(t *testing.T, around surroundings) []byte {
+	t.Helper()
+	text, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n## Into Envoy\n")
+	_, excerpt, _ := strings.Cut(section, "\n```yaml\n")
+	excerpt, _, found := strings.Cut(excerpt, "```\n")
+	if !found {
+		t.Fatal("README.md: want an excerpt in YAML under Into Envoy")
+	}
+	excerpt = substitute(t, excerpt, map[string]string{"/etc/envoy/weir.wasm": pluginFile(t)})
+	listener := func(name string, without ...string) envoytest.Object {
+		manager := envoytest.Object{}
+		if err := yaml.UnmarshalStrict([]byte(excerpt), &manager); err != nil {
+			t.Fatal(err)
+		}
+		for _, field := range without {
+			if manager[field] == nil {
+				t.Errorf("README.md: the excerpt lacks %s", field)
+			}
+			delete(manager, field)
+		}
+		return httpListener(name, manager)
+	}
+	bootstrap, err := json.Marshal(envoytest.Object{
+		"admin": envoytest.Object{"address": envoytest.Address("127.0.0.1", 0)},
+		"static_resources": envoytest.Object{
+			"listeners": []envoytest.Object{listener("as it is"), listener("without", pathSettings...)},
+			"clusters": []envoytest.Object{
+				cluster(t, "weir_backend", around.backend.address), cluster(t, "shop", around.upstream),
+			},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bootstrap
+}

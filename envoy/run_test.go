@@ -1,0 +1,397 @@
+package envoy_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"weir/internal/envoytest"
+)
+
+// What follows runs this folder's files, and the README's excerpt, on real Envoys, and sends requests through.
+
+// onEachEnvoy runs a test on every Envoy that there is.
+func onEachEnvoy(t *testing.T, test func(t *testing.T, on envoytest.Binary)) {
+	t.Helper()
+	binaries, err := envoytest.Binaries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, binary := range binaries {
+		t.Run(binary.Version, func(t *testing.T) {
+			t.Parallel()
+			test(t, binary)
+		})
+	}
+}
+
+// pluginFile is what make build makes.
+func pluginFile(t *testing.T) string {
+	t.Helper()
+	file, err := filepath.Abs("../dist/weir.wasm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// substitute replaces what a file says of the machine that it is for. Each must be there, once.
+func substitute(t *testing.T, text string, replacements map[string]string) string {
+	t.Helper()
+	for _, before := range slices.Sorted(maps.Keys(replacements)) {
+		if n := strings.Count(text, before); n != 1 {
+			t.Fatalf("want %q once, got it %d times", before, n)
+		}
+		text = strings.Replace(text, before, replacements[before], 1)
+	}
+	return text
+}
+
+// surroundings are what an Envoy stands between.
+type surroundings struct {
+	backend  *backend
+	upstream string // the address of one that answers everything, and tells what it saw
+}
+
+// proxy is an Envoy in its surroundings. Its plugins go by the backend's clock, which is the machine's: tests ask for what is
+// so however long a request takes.
+type proxy struct {
+	*envoytest.Envoy
+	surroundings
+	listeners map[string]string // addresses by names
+	decided   map[decisions]int // by the headers of all answers
+}
+
+// decisions are requests that a rule matched, and of which all were allowed or all were rejected.
+type decisions struct{ rule, outcome string }
+
+func surround(t *testing.T) surroundings {
+	t.Helper()
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/v1/") {
+			t.Errorf("a callout came to the upstream: %s", r.URL)
+		}
+		w.Header().Set("upstream-saw", r.Method+" "+r.RequestURI)
+	}))
+	t.Cleanup(upstream.Close)
+	return surroundings{backend: serve(t), upstream: upstream.Listener.Addr().String()}
+}
+
+// run starts an Envoy among surroundings.
+func (s surroundings) run(t *testing.T, on envoytest.Binary, bootstrap []byte) *proxy {
+	t.Helper()
+	e, err := envoytest.Start(t.Context(), envoytest.Options{
+		Binary: on, Dir: t.TempDir(), Bootstrap: bootstrap, Args: []string{"--file-flush-interval-msec", "10", "--log-level", "warning"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closes(t, e) })
+	listeners, err := e.Listeners()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &proxy{Envoy: e, surroundings: s, listeners: listeners, decided: make(map[decisions]int)}
+}
+
+func closes(t *testing.T, c io.Closer) {
+	t.Helper()
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// until waits until something has happened.
+func (p *proxy) until(t *testing.T, what string, happened func() (bool, error)) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := p.Wait(ctx, happened); err != nil {
+		t.Errorf("waiting for %s: %v", what, err)
+	}
+}
+
+// backend is weir serve, with something before it that sees what plugins ask for.
+type backend struct {
+	own     string // address of weir serve
+	address string // for Envoy
+
+	mu    sync.Mutex
+	hosts map[string]bool // that callouts were for
+}
+
+func serve(t *testing.T) *backend {
+	t.Helper()
+	cmd := exec.Command("../dist/weir", "serve", "--listen", "127.0.0.1:0", "--store", "memory")
+	said, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("%v; make build makes the command", err)
+	}
+	t.Cleanup(func() {
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Error(err)
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("weir serve: %v", err)
+		}
+	})
+	var log bytes.Buffer
+	listening := regexp.MustCompile(`address=(\S+)`)
+	b := &backend{hosts: make(map[string]bool)}
+	for lines := bufio.NewScanner(io.TeeReader(said, &log)); b.own == ""; {
+		if !lines.Scan() {
+			t.Fatalf("weir serve told no address:\n%s", &log)
+		}
+		if match := listening.FindStringSubmatch(lines.Text()); match != nil {
+			b.own = match[1]
+		}
+	}
+	between := httptest.NewServer(&httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.hosts[r.In.Host] = true
+			r.Out.URL.Scheme, r.Out.URL.Host = "http", b.own // the Host stays
+		},
+	})
+	t.Cleanup(between.Close)
+	b.address = between.Listener.Addr().String()
+	return b
+}
+
+// asked are the hosts that callouts were for.
+func (b *backend) asked() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Sorted(maps.Keys(b.hosts))
+}
+
+// counted is the sum of the hits that the backend has of counters of a kind and a width.
+func (b *backend) counted(namespace, kind string, width time.Duration) (sum int64, err error) {
+	query := url.Values{"namespace": {namespace}, "width_ms": {fmt.Sprint(width.Milliseconds())}}
+	response, err := http.Get("http://" + b.own + "/v1/counters?" + query.Encode())
+	if err != nil {
+		return 0, err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return 0, fmt.Errorf("counters: got %s", response.Status)
+	}
+	for lines := json.NewDecoder(response.Body); ; {
+		var line struct {
+			Kind    string
+			Windows []struct{ Hits int64 }
+		}
+		if err := lines.Decode(&line); err == io.EOF {
+			return sum, nil
+		} else if err != nil {
+			return 0, err
+		}
+		if line.Kind != kind {
+			continue
+		}
+		for _, w := range line.Windows {
+			sum += w.Hits
+		}
+	}
+}
+
+// client sends requests to a listener from an address of this machine.
+type client struct {
+	proxy    *proxy
+	from, to string
+}
+
+// at is a client of a listener, at an address that the machine has.
+func (p *proxy) at(from, listener string) client { return client{p, from, p.listeners[listener]} }
+
+// local is the address of clients that need not be told from others.
+const local = "127.0.0.1"
+
+// answer is what a client gets.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// send sends a request whose target stays as it is, which net/http's own client would tidy up. Headers are "name: value".
+func (c client) send(t *testing.T, method, target string, headers ...string) answer {
+	t.Helper()
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(c.from)}, Timeout: 10 * time.Second}
+	conn, err := dialer.Dial("tcp", c.to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	head := append([]string{method + " " + target + " HTTP/1.1", "host: shop.example", "content-length: 0"}, headers...)
+	if _, err := io.WriteString(conn, strings.Join(head, "\r\n")+"\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, target, err)
+	}
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, target, err)
+	}
+	a := answer{response.StatusCode, response.Header, string(body)}
+	c.proxy.count(a)
+	return a
+}
+
+var ruleInHeader = regexp.MustCompile(`"([A-Za-z0-9_-]+)";r=`)
+
+// count notes what an answer says of the rules that matched.
+func (p *proxy) count(a answer) {
+	outcome := "allowed"
+	if a.header.Get("X-Envoy-RateLimited") != "" {
+		outcome = "rejected"
+	}
+	for _, match := range ruleInHeader.FindAllStringSubmatch(a.header.Get("RateLimit"), -1) {
+		p.decided[decisions{match[1], outcome}]++
+	}
+}
+
+// measures shows that Envoy's own metrics tell the same of the rules, with labels.
+func (p *proxy) measures(t *testing.T, namespace string) {
+	t.Helper()
+	series := regexp.MustCompile(`(?m)^weir_requests_total\{(.*)\} ([0-9]+)$`)
+	label := regexp.MustCompile(`([a-z_]+)="([^"]*)"`)
+	var got map[decisions]int
+	p.until(t, "metrics", func() (bool, error) {
+		text, err := p.Admin("GET", "/stats/prometheus")
+		if err != nil {
+			return false, err
+		}
+		got = make(map[decisions]int)
+		for _, match := range series.FindAllStringSubmatch(string(text), -1) {
+			labels := make(map[string]string)
+			for _, l := range label.FindAllStringSubmatch(match[1], -1) {
+				labels[l[1]] = l[2]
+			}
+			n, err := strconv.Atoi(match[2])
+			if err != nil {
+				return false, err
+			}
+			if labels["weir_namespace"] == namespace && n > 0 {
+				got[decisions{labels["weir_rule"], labels["weir_outcome"]}] += n
+			}
+		}
+		return maps.Equal(got, p.decided), nil
+	})
+	if t.Failed() {
+		t.Errorf("metrics of namespace %s: got %v, want %v", namespace, got, p.decided)
+	}
+}
+
+// untilRefused sends a request again and again, and returns how many were allowed before the first that was not.
+func (c client) untilRefused(t *testing.T, method, target string, headers ...string) (allowed int, refusal answer) {
+	t.Helper()
+	const most = 300 // sent in less time than windows of a second take to let so many pass
+	for allowed < most {
+		switch a := c.send(t, method, target, headers...); a.status {
+		case http.StatusOK:
+			allowed++
+		case http.StatusTooManyRequests:
+			return allowed, a
+		default:
+			t.Fatalf("%s %s: got %d: %s", method, target, a.status, a.body)
+		}
+	}
+	t.Fatalf("%s %s: nothing refused of %d", method, target, most)
+	return 0, answer{}
+}
+
+// names reports whether an answer's headers speak of a rule.
+func (a answer) names(rule string) bool {
+	return strings.Contains(a.header.Get("RateLimit"), `"`+rule+`";r=`)
+}
+
+// remaining is what an answer's headers say of a rule's first limit, -1 if they say nothing.
+func (a answer) remaining(rule string) int {
+	match := regexp.MustCompile(`"` + rule + `";r=([0-9]+);`).FindStringSubmatch(a.header.Get("RateLimit"))
+	if match == nil {
+		return -1
+	}
+	n, err := strconv.Atoi(match[1])
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+// matches compares an answer's headers with patterns; the empty one is of a header that must not be there.
+func (a answer) matches(t *testing.T, patterns map[string]string) {
+	t.Helper()
+	for name, pattern := range patterns {
+		if got := a.header.Values(name); strings.Join(got, "|") != "" || pattern != "" {
+			if len(got) != 1 || !regexp.MustCompile("^(?:"+pattern+")$").MatchString(got[0]) {
+				t.Errorf("%s: got %q, want %s", name, got, pattern)
+			}
+		}
+	}
+}
+
+// cluster is one that leads to an address.
+func cluster(t *testing.T, name, address string) envoytest.Object {
+	t.Helper()
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	number, err := strconv.Atoi(port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return envoytest.Object{"name": name, "type": "STATIC", "load_assignment": envoytest.Object{
+		"cluster_name": name,
+		"endpoints": []envoytest.Object{{"lb_endpoints": []envoytest.Object{
+			{"endpoint": envoytest.Object{"address": envoytest.Address(host, number)}},
+		}}},
+	}}
+}
+
+// httpListener is one on a free port whose only filter is an HTTP connection manager; all requests go to the cluster shop.
+func httpListener(name string, manager envoytest.Object) envoytest.Object {
+	manager["stat_prefix"] = name
+	manager["route_config"] = envoytest.Object{"virtual_hosts": []envoytest.Object{{
+		"name": "all", "domains": []string{"*"}, "routes": []envoytest.Object{
+			{"match": envoytest.Object{"prefix": "/"}, "route": envoytest.Object{"cluster": "shop"}},
+		},
+	}}}
+	return envoytest.Object{
+		"name": name, "address": envoytest.Address("127.0.0.1", 0),
+		"filter_chains": []envoytest.Object{{"filters": []envoytest.Object{{
+			"name": "envoy.filters.network.http_connection_manager",
+			"typed_config": envoytest.Typed(
+				"envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager", manager),
+		}}}},
+	}
+}
