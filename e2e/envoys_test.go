@@ -277,11 +277,6 @@ func (n *envoyNode) configure(configuration string) error {
 // said is what the process has written since the node was started.
 func (n *envoyNode) said() string { return n.Log()[n.started:] }
 
-// statName is a metric of the plugin's, which Envoy prefixes.
-func (n *envoyNode) statName(name string) string {
-	return "wasmcustom.weir.default." + name
-}
-
 func (n *envoyNode) metric(t *testing.T, name string) int64 {
 	t.Helper()
 	name = "wasmcustom." + name // as Envoy has it
