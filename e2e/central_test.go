@@ -23,6 +23,7 @@ func TestCentral(t *testing.T) {
 func central(t *testing.T, d driver) {
 	for name, start := range stores {
 		t.Run(name, func(t *testing.T) {
+			d.beside(t)
 			const requests = 600
 			backend := serve(t, start(t).url)
 			proxies, addresses := nodes(t, d, d.few(10), nodeConfig{configuration: asksAlways, backend: backend})
@@ -104,6 +105,7 @@ func backendAway(t *testing.T, d driver) {
 	for _, rate := range []string{"0", "0.02"} {
 		for policy, want := range map[string]int{"local": 10, "allow": 15, "deny": 0} {
 			t.Run(fmt.Sprint("sync_rate ", rate, " ", policy), func(t *testing.T) {
+				d.beside(t)
 				proxy := d.node(t, nodeConfig{
 					clock: newClockNow(), backend: "127.0.0.1:1",
 					configuration: `{"backend": {"cluster": "weir"}, "sync_rate": ` + rate + `, "on_backend_failure": "` + policy + `", ` +

@@ -19,6 +19,8 @@ import (
 type driver interface {
 	// node starts a node of a process of its own, until the test ends.
 	node(t *testing.T, config nodeConfig) node
+	// beside has a part of a scenario run beside its other parts, where there is room for that.
+	beside(t *testing.T)
 	// few is how many nodes a scenario should have that would like many.
 	few(many int) int
 	// nanoseconds reports whether the proxy's clock is that fine; Envoy's has microseconds.

@@ -67,6 +67,9 @@ func newEnvoys(t *testing.T, binary envoytest.Binary, nodes int) envoys {
 	return envoys{binary: binary, left: &nodes}
 }
 
+// beside does nothing: a scenario has no more processes than its parts need one after the other.
+func (envoys) beside(*testing.T) {}
+
 // few keeps to what two processors can start.
 func (envoys) few(many int) int { return min(many, 3) }
 

@@ -258,6 +258,7 @@ func faultsOfAll(t *testing.T, d driver) {
 	hits, users := int64(d.heavy(100_000)), d.heavy(1200)
 	for name, start := range stores {
 		t.Run(name, func(t *testing.T) {
+			d.beside(t)
 			store := start(t)
 			url, fault, repair := store.url, store.down, store.back
 			backends := []string{serve(t, url)}

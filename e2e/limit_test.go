@@ -18,6 +18,7 @@ func allOfTheLimit(t *testing.T, d driver) {
 	for _, limit := range []int64{10, 100, 1000} {
 		for n := range 2 {
 			t.Run(fmt.Sprint("limit ", limit, " nodes ", n+1), func(t *testing.T) {
+				d.beside(t)
 				backend := serve(t, "memory")
 				_, addresses := nodes(t, d, n+1, nodeConfig{backend: backend, configuration: `{"backend": {"cluster": "weir", "timeout": "60s"}, "sync_rate": 0.02, ` +
 					perUser(fmt.Sprintf(`{"limit": %d, "window": "366d", "algorithm": "fixed_window"}`, limit))[1:]})

@@ -32,6 +32,7 @@ func TestRequestWaitsWhole(t *testing.T) {
 
 func waitsWhole(t *testing.T, d driver, headersOnly bool) {
 	t.Run(fmt.Sprintf("headers only %v", headersOnly), func(t *testing.T) {
+		d.beside(t)
 		type message struct {
 			size    int
 			trailer string

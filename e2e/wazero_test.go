@@ -15,6 +15,7 @@ import (
 // wazero runs nodes on this repository's own proxy-wasm host.
 type wazero struct{}
 
+func (wazero) beside(t *testing.T) { t.Parallel() }
 func (wazero) few(many int) int   { return many }
 func (wazero) heavy(many int) int { return many }
 func (wazero) nanoseconds() bool  { return true }
