@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -204,7 +205,7 @@ func (b *backend) counted(namespace, kind string, width time.Duration) (sum int6
 			Kind    string
 			Windows []struct{ Hits int64 }
 		}
-		if err := lines.Decode(&line); err == io.EOF {
+		if err := lines.Decode(&line); errors.Is(err, io.EOF) {
 			return sum, nil
 		} else if err != nil {
 			return 0, err
@@ -306,7 +307,7 @@ func (p *proxy) measures(t *testing.T, namespace string) {
 		}
 		return maps.Equal(got, p.decided), nil
 	})
-	if t.Failed() {
+	if !maps.Equal(got, p.decided) {
 		t.Errorf("metrics of namespace %s: got %v, want %v", namespace, got, p.decided)
 	}
 }
