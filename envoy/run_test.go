@@ -267,6 +267,21 @@ func (c client) send(t *testing.T, method, target string, headers ...string) ans
 	return a
 }
 
+// bursts has one client after another, or one user, send until it is refused, until one was allowed what a limit of a second
+// allows. One that meets the end of a second may get less, where hits leased for that second were left.
+func bursts(t *testing.T, want int, burst func(i int) (allowed int, refusal answer)) (refusal answer) {
+	t.Helper()
+	var got []int
+	for i := range 8 {
+		allowed, refusal := burst(i)
+		if got = append(got, allowed); allowed >= want {
+			return refusal
+		}
+	}
+	t.Fatalf("%d requests were allowed at most, want %d in a second", got, want)
+	return answer{}
+}
+
 var ruleInHeader = regexp.MustCompile(`"([A-Za-z0-9_-]+)";r=`)
 
 // count notes what an answer says of the rules that matched.
