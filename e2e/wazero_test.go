@@ -16,9 +16,9 @@ import (
 type wazero struct{}
 
 func (wazero) beside(t *testing.T) { t.Parallel() }
-func (wazero) few(many int) int   { return many }
-func (wazero) heavy(many int) int { return many }
-func (wazero) nanoseconds() bool  { return true }
+func (wazero) few(many int) int    { return many }
+func (wazero) heavy(many int) int  { return many }
+func (wazero) nanoseconds() bool   { return true }
 
 func (wazero) node(t *testing.T, config nodeConfig) node {
 	t.Helper()

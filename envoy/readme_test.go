@@ -2,6 +2,7 @@ package envoy_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"strings"
@@ -22,9 +23,7 @@ func TestREADMERuns(t *testing.T) {
 		around := surround(t)
 		p := around.run(t, on, excerptBootstrap(t, around))
 		users := p.at(local, "as it is")
-		if allowed, refusal := users.untilRefused(t, "GET", "/", "x-user: ann"); allowed < 10 || refusal.remaining("per-user") != 0 {
-			t.Errorf("%d requests of one user were allowed, want 10; then %s", allowed, refusal.header)
-		}
+		bursts(t, 10, func(i int) (int, answer) { return users.untilRefused(t, "GET", "/", fmt.Sprint("x-user: ann", i)) })
 		login, open := p.at("127.0.0.2", "as it is"), p.at("127.0.0.2", "without")
 		for i := range 5 {
 			if a := login.send(t, "POST", "/login"); a.status != http.StatusOK || a.remaining("login") != 4-i {
