@@ -125,6 +125,16 @@ func onEach(t *testing.T, nodes int, scenario func(t *testing.T, d driver)) {
 	onEnvoy(t, nodes, newest, scenario)
 }
 
+// onEvery is onEach with all Envoys, the oldest too.
+func onEvery(t *testing.T, nodes int, scenario func(t *testing.T, d driver)) {
+	t.Helper()
+	t.Run("wazero", func(t *testing.T) {
+		t.Parallel()
+		scenario(t, wazero{})
+	})
+	onEnvoy(t, nodes, all, scenario)
+}
+
 // onEnvoy runs a scenario on Envoys only.
 func onEnvoy(t *testing.T, nodes int, which versions, scenario func(t *testing.T, d driver)) {
 	t.Helper()

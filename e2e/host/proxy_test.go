@@ -9,11 +9,13 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"net/url"
 	"runtime"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // upstream echoes the request in its headers, and its body.
@@ -184,6 +186,100 @@ func TestProxyLocalReply(t *testing.T) {
 	r = get(t, client(t), base, "x-do-response", "reply 500 late")
 	if r.status != 500 || r.body != "late" || r.header.Get("X-Request") != "" {
 		t.Errorf("in the response phase: %+v", r)
+	}
+}
+
+// What has no body says no length over HTTP/2, and 0 over HTTP/1.1.
+func TestProxyLocalReplyWithoutBody(t *testing.T) {
+	_, base := serve(t, ProxyConfig{})
+	two := client(t)
+	transport := two.Transport.(*http.Transport)
+	transport.Protocols = new(http.Protocols)
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	for want, c := range map[string]*http.Client{"0": client(t), "": two} {
+		r := get(t, c, base, "x-do", "reply 429 no 8", "content-type", "application/grpc")
+		if got := r.header.Get("Content-Length"); got != want || r.header.Get("Grpc-Status") != "8" {
+			t.Errorf("length %q, want %q: %v", got, want, r.header)
+		}
+	}
+}
+
+// The plugin sees the headers of an upgrade's answer, and may refuse it. Then both sides talk past it.
+func TestProxyUpgrades(t *testing.T) {
+	echo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, buffered, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\nX-Do: %s\r\n\r\n", r.Header.Get("X-Do-Response"))
+		io.Copy(conn, buffered) // until the proxy closes
+	}))
+	defer echo.Close()
+	upstream, err := url.Parse(echo.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, base := serve(t, ProxyConfig{Upstream: upstream})
+	ask := func(do string) *http.Response {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"echo"}, "X-Do-Response": {do}}
+		answer, err := client(t).Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { answer.Body.Close() })
+		return answer
+	}
+	r := ask("set 2 x-more 1")
+	if r.StatusCode != http.StatusSwitchingProtocols || r.Header.Get("X-More") != "1" || r.Header.Get("Upgrade") != "echo" {
+		t.Fatalf("%s %v", r.Status, r.Header)
+	}
+	both := r.Body.(io.ReadWriter)
+	for range 3 {
+		if _, err := io.WriteString(both, "mark"); err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, 4)
+		if _, err := io.ReadFull(both, got); err != nil || string(got) != "mark" {
+			t.Fatalf("got %q, %v", got, err)
+		}
+	}
+	r = ask("reply 403 late")
+	body, err := io.ReadAll(r.Body)
+	if err != nil || r.StatusCode != 403 || string(body) != "late" {
+		t.Errorf("in the response phase: %s, body %q, %v", r.Status, body, err)
+	}
+}
+
+// The body may come before the plugin has decided, and the upstream hears nothing of it.
+func TestProxyExpectContinue(t *testing.T) {
+	_, base := serve(t, ProxyConfig{})
+	for _, do := range []string{"", "reply 429 no 8"} {
+		continued := false
+		r, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+			Got100Continue: func() { continued = true },
+		}), http.MethodPost, base, strings.NewReader("body"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header = http.Header{"Expect": {"100-continue"}, "X-Do": {do}}
+		c := client(t)
+		c.Transport.(*http.Transport).ExpectContinueTimeout = time.Minute
+		answer, err := c.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(answer.Body)
+		answer.Body.Close()
+		if want := map[string]string{"": "body", "reply 429 no 8": "no"}[do]; err != nil || !continued || string(body) != want {
+			t.Errorf("%q: continued %v, body %q, %v", do, continued, body, err)
+		}
 	}
 }
 

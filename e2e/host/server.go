@@ -45,7 +45,7 @@ func (p *Proxy) initServer() {
 		Rewrite:        func(r *httputil.ProxyRequest) { exchangeOf(r.In).rewrite(r) },
 		ModifyResponse: func(r *http.Response) error { return exchangeOf(r.Request).response(r) },
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			exchangeOf(r).upstreamFailed(w, err)
+			exchangeOf(r).upstreamFailed(w, r, err)
 		},
 	}
 }
@@ -66,7 +66,7 @@ func (p *Proxy) Serve(l net.Listener) error {
 // ServeHTTP serves one request. Under a server that is not the proxy's own, each request goes to the next worker.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !p.inFlight.enter() {
-		p.write(w, NewHeaders(":status", "503"), nil)
+		p.write(w, r, NewHeaders(":status", "503"), nil)
 		return
 	}
 	defer p.inFlight.leave()
@@ -105,6 +105,11 @@ type exchange struct {
 func exchangeOf(r *http.Request) *exchange { return r.Context().Value(exchangeKey{}).(*exchange) }
 
 func (x *exchange) serve(w http.ResponseWriter, r *http.Request) {
+	if strings.EqualFold(r.Header.Get("Expect"), "100-continue") {
+		// Before the plugin has decided: so does Envoy, unless proxy_100_continue is set.
+		w.WriteHeader(http.StatusContinue)
+		r.Header.Del("Expect")
+	}
 	x.headers = requestHeaders(r)
 	defer x.close()
 	// The upstream may answer before it has read the whole request. Not all of other servers' writers can do it.
@@ -116,7 +121,7 @@ func (x *exchange) serve(w http.ResponseWriter, r *http.Request) {
 		defer close(x.ahead.done) // the server ends a read that waits
 	}
 	if err != nil {
-		x.reply(w, err)
+		x.reply(w, r, err)
 		return
 	}
 	r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
@@ -249,13 +254,13 @@ func (x *exchange) signal() {
 }
 
 // reply ends an exchange that does not go to the upstream.
-func (x *exchange) reply(w http.ResponseWriter, err error) {
+func (x *exchange) reply(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.Is(err, errLocalReply):
 		l := x.stream.LocalReply()
-		x.proxy.write(w, l.Headers, l.Body)
+		x.proxy.write(w, r, l.Headers, l.Body)
 	case errors.Is(err, errUnavailable):
-		x.proxy.write(w, NewHeaders(":status", "503"), nil)
+		x.proxy.write(w, r, NewHeaders(":status", "503"), nil)
 	default:
 		panic(http.ErrAbortHandler) // reset: cuts the connection, or resets the HTTP/2 stream
 	}
@@ -289,14 +294,22 @@ func (x *exchange) rewrite(r *httputil.ProxyRequest) {
 
 // response runs the response phase on an upstream's answer.
 func (x *exchange) response(r *http.Response) error {
-	if x.stream == nil || r.StatusCode == http.StatusSwitchingProtocols {
+	if x.stream == nil {
 		return nil
 	}
 	h := responseHeaders(r.StatusCode, r.Header)
-	end := r.ContentLength == 0 || r.Request.Method == http.MethodHead
+	upgraded := r.StatusCode == http.StatusSwitchingProtocols
+	end := !upgraded && (r.ContentLength == 0 || r.Request.Method == http.MethodHead)
 	err := x.phase(Response, nil, func() (Action, error) { return x.stream.ResponseHeaders(h, end) })
 	switch {
-	case errors.Is(err, errLocalReply):
+	case upgraded && err == nil:
+		// What follows is no body. The plugin sees none of it, whatever it exports.
+		upgrade := r.Header.Get("Upgrade")
+		r.Header = httpHeader(h)
+		r.Header.Set("Connection", "Upgrade")
+		r.Header.Set("Upgrade", upgrade)
+		return nil
+	case errors.Is(err, errLocalReply) && !upgraded:
 		l := x.stream.LocalReply()
 		if err := r.Body.Close(); err != nil {
 			return err
@@ -306,7 +319,7 @@ func (x *exchange) response(r *http.Response) error {
 		r.ContentLength = int64(len(l.Body))
 		r.Trailer = nil
 	case err != nil:
-		return err
+		return err // upstreamFailed answers
 	case x.bodies[Response] && !end:
 		r.Body = &filteredBody{exchange: x, direction: Response, source: r.Body}
 		r.ContentLength = -1
@@ -319,23 +332,23 @@ func (x *exchange) response(r *http.Response) error {
 
 // upstreamFailed answers for an upstream that did not, and runs the response phase on that answer, as on every local
 // reply; or it ends an exchange whose response phase failed.
-func (x *exchange) upstreamFailed(w http.ResponseWriter, err error) {
+func (x *exchange) upstreamFailed(w http.ResponseWriter, r *http.Request, err error) {
 	if x.client.Err() != nil || errors.Is(err, errReset) {
 		panic(http.ErrAbortHandler)
 	}
 	if errors.Is(err, errUnavailable) || errors.Is(err, errLocalReply) {
-		x.reply(w, err)
+		x.reply(w, r, err)
 		return
 	}
 	body := []byte("upstream connect error or disconnect/reset before headers. reset reason: connection failure")
 	h := NewHeaders(":status", "503", "content-length", strconv.Itoa(len(body)), "content-type", "text/plain")
 	if x.stream != nil {
 		if err := x.phase(Response, nil, func() (Action, error) { return x.stream.ResponseHeaders(h, false) }); err != nil {
-			x.reply(w, err)
+			x.reply(w, r, err)
 			return
 		}
 	}
-	x.proxy.write(w, h, body)
+	x.proxy.write(w, r, h, body)
 }
 
 // close ends the stream: the worker does so when it comes to it.
@@ -537,10 +550,13 @@ func status(h *Headers) int {
 }
 
 // write sends a response that does not come from the upstream.
-func (p *Proxy) write(w http.ResponseWriter, h *Headers, body []byte) {
+func (p *Proxy) write(w http.ResponseWriter, r *http.Request, h *Headers, body []byte) {
 	header := w.Header()
 	for name, values := range httpHeader(h) {
 		header[name] = values
+	}
+	if r.ProtoMajor > 1 && header.Get("Content-Length") == "" {
+		header["Content-Length"] = nil // else the server sends 0, as Envoy does over HTTP/1.1 only
 	}
 	w.WriteHeader(status(h))
 	if _, err := w.Write(body); err != nil {

@@ -1,0 +1,754 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A reference is a part of README's reference, as a client sees it. The numbers that it wants follow from the README, by hand.
+type reference struct {
+	name          string
+	configuration string
+	steps         []step
+	// metrics are the plugin's after the steps. The configuration then has the default namespace.
+	metrics map[string]int64
+}
+
+// A step is one request, or a change of the configuration, which comes before the request if there are both.
+type step struct {
+	// at is the time since monday; 0 is the time of the step before.
+	at time.Duration
+	// configure replaces the configuration. If refused has parts of the complaint, the node must refuse it.
+	configure string
+	refused   []string
+	// send is "METHOD /path name:value …". The upstream answers the headers answer-name:value with name:value.
+	send string
+	// times is how often the request is sent, each with this status. Headers and body are those of the last answer.
+	times  int
+	status int
+	want   string
+	body   string
+}
+
+// nothing is the headers of an answer that no rule is in.
+const nothing = `
+	ratelimit-policy:
+	ratelimit:
+	x-ratelimit-limit:
+	x-ratelimit-remaining:
+	x-ratelimit-reset:
+	retry-after:
+	x-envoy-ratelimited:`
+
+// TestReference runs README's reference on every proxy, the oldest Envoy too.
+func TestReference(t *testing.T) {
+	onEvery(t, 1, func(t *testing.T, d driver) {
+		clock := newClock()
+		n := d.node(t, nodeConfig{
+			clock: clock, configuration: perUser(`{"limit": 1, "window": "1s"}`), upstream: http.HandlerFunc(answerAsAsked), trustedHops: 2,
+		})
+		for i, r := range references {
+			t.Run(r.name, func(t *testing.T) { r.run(t, n, clock, fmt.Sprint("reference-", i)) })
+		}
+	})
+}
+
+// answerAsAsked is an upstream. It says in the body what it was asked for.
+func answerAsAsked(w http.ResponseWriter, r *http.Request) {
+	for name, values := range r.Header {
+		if name, ok := strings.CutPrefix(name, "Answer-"); ok {
+			w.Header()[name] = values
+		}
+	}
+	fmt.Fprint(w, r.Method, " ", r.RequestURI)
+}
+
+func (r *reference) run(t *testing.T, n node, clock *fakeClock, namespace string) {
+	t.Helper()
+	clock.set(t, monday)
+	configure := func(configuration string) error {
+		if r.metrics == nil && !strings.Contains(configuration, `"namespace"`) {
+			configuration = `{"namespace": "` + namespace + `", ` + configuration[1:]
+		}
+		return n.configure(configuration)
+	}
+	if err := configure(r.configuration); err != nil {
+		t.Fatal(err)
+	}
+	clients := []*http.Client{client(t), client(t)} // of two workers
+	sent := 0
+	for i, s := range r.steps {
+		if s.at != 0 {
+			clock.set(t, monday.Add(s.at))
+		}
+		if s.configure != "" {
+			err := configure(s.configure)
+			s.wantRefused(t, i, err)
+			clients = []*http.Client{client(t), client(t)}
+		}
+		if s.send == "" {
+			continue
+		}
+		var got reply
+		for range max(s.times, 1) {
+			got = ask(t, clients[sent%2], n.url(), headersOf(s.send)...)
+			sent++
+			if got.status != s.status {
+				t.Errorf("step %d, %s: got status %d, want %d", i, s.send, got.status, s.status)
+			}
+		}
+		if s.body != "" && got.body != s.body {
+			t.Errorf("step %d, %s: got body %q, want %q", i, s.send, got.body, s.body)
+		}
+		if before := t.Failed(); !before {
+			if got.want(t, s.want); t.Failed() {
+				t.Errorf("step %d, %s", i, s.send)
+			}
+		}
+	}
+	for name, want := range r.metrics {
+		n.wantMetric(t, name, want)
+	}
+}
+
+func (s *step) wantRefused(t *testing.T, i int, err error) {
+	t.Helper()
+	switch {
+	case len(s.refused) == 0 && err != nil:
+		t.Fatalf("step %d: %v", i, err)
+	case len(s.refused) > 0 && err == nil:
+		t.Fatalf("step %d: the configuration was not refused", i)
+	}
+	for _, complaint := range s.refused {
+		if !strings.Contains(err.Error(), complaint) {
+			t.Errorf("step %d: no %q in\n%v", i, complaint, err)
+		}
+	}
+}
+
+// headersOf gives "METHOD /path name:value …" as ask takes it.
+func headersOf(text string) []string {
+	words := strings.Fields(text)
+	headers := []string{":method", words[0], ":path", words[1]}
+	for _, word := range words[2:] {
+		name, value, _ := strings.Cut(word, ":")
+		headers = append(headers, name, value)
+	}
+	return headers
+}
+
+var references = []reference{
+	{
+		name:          "what is there without being asked for",
+		configuration: perUser(`{"limit": 2, "window": "1m"}`),
+		steps: []step{
+			// One hit of two: two more have room when the next window, which weighs this one, is over.
+			{at: 30 * time.Second, send: "GET /a?b=c x-user:ann", status: 200, body: "GET /a?b=c", want: `
+				ratelimit-policy: "per-user";q=2;w=60
+				ratelimit: "per-user";r=1;t=90
+				x-ratelimit-limit: 2
+				x-ratelimit-remaining: 1
+				x-ratelimit-reset: 30
+				retry-after:
+				x-envoy-ratelimited:`},
+			// Two hits weigh one in the middle of the next window.
+			{send: "GET / x-user:ann", status: 200, want: `
+				ratelimit: "per-user";r=0;t=60
+				x-ratelimit-remaining: 0
+				retry-after:`},
+			{send: "GET / x-user:ann", status: 429, body: `{"title":"Rate limit exceeded","status":429}`, want: `
+				ratelimit-policy: "per-user";q=2;w=60
+				ratelimit: "per-user";r=0;t=60
+				x-ratelimit-limit: 2
+				x-ratelimit-remaining: 0
+				x-ratelimit-reset: 30
+				retry-after: 60
+				x-envoy-ratelimited: true
+				content-type: application/problem+json
+				content-length: 44`},
+			{send: "GET / x-user:bob", status: 200, want: `ratelimit: "per-user";r=1;t=90`},
+			{at: 89 * time.Second, send: "GET / x-user:ann", status: 429, want: "retry-after: 1"},
+			{at: 90 * time.Second, send: "GET / x-user:ann", status: 200, want: `ratelimit: "per-user";r=0;t=30`},
+		},
+	},
+
+	// Keys.
+	{
+		name:          "key: a header, in any letters; an absent one is the empty value",
+		configuration: once(`"key": [{"header": "X-User"}]`),
+		steps: []step{
+			{send: "GET / x-user:ann", status: 200},
+			{send: "GET / X-USER:ann", status: 429},
+			{send: "GET / x-user:Ann", status: 200},
+			{send: "GET /", status: 200},
+			{send: "GET / x-user:", status: 429},
+			// Of several the first counts.
+			{send: "GET / x-user:carl x-user:ann", status: 200},
+			{send: "GET / x-user:carl", status: 429},
+			{send: "GET / x-user:\xfe", status: 200},
+			{send: "GET / x-user:\xff", status: 200},
+			{send: "GET / x-user:\xff", status: 429},
+		},
+	},
+	{
+		name:          "key: several values, which can't be confused",
+		configuration: once(`"key": [{"header": "x-a"}, {"header": "x-b"}]`),
+		steps: []step{
+			{send: "GET / x-a:a x-b:bc", status: 200},
+			{send: "GET / x-a:ab x-b:c", status: 200},
+			{send: "GET / x-a:abc", status: 200},
+			{send: "GET / x-b:abc", status: 200},
+			{send: "GET / x-b:bc x-a:a", status: 429},
+		},
+	},
+	{
+		name:          "key: method and path, without the query",
+		configuration: once(`"key": ["method", "path"]`),
+		steps: []step{
+			{send: "GET /a?b=1", status: 200},
+			{send: "GET /a?b=2", status: 429},
+			{send: "GET /a", status: 429},
+			{send: "POST /a", status: 200},
+			{send: "GET /a/", status: 200},
+			{send: "GET /A", status: 200},
+		},
+	},
+	{
+		name:          "key: client_ip, behind two hops",
+		configuration: once(`"key": ["client_ip"]`),
+		steps: []step{
+			{send: "GET / x-forwarded-for:198.51.100.1,10.0.0.9", status: 200},
+			{send: "GET / x-forwarded-for:198.51.100.2,10.0.0.9", status: 200},
+			{send: "GET / x-forwarded-for:192.0.2.66,198.51.100.1,10.0.0.10", status: 429}, // the first is forged
+			{send: "GET / x-forwarded-for:2001:db8:0:1::1,10.0.0.9", status: 200},
+			{send: "GET / x-forwarded-for:2001:db8:0:1:ffff::2,10.0.0.9", status: 429},
+			{send: "GET / x-forwarded-for:2001:db8:0:2::1,10.0.0.9", status: 200},
+			// With less than two it is the connection's.
+			{send: "GET /", status: 200},
+			{send: "GET / x-forwarded-for:198.51.100.3", status: 429},
+		},
+	},
+	{
+		name:          "key: client_ip with prefixes",
+		configuration: once(`"key": [{"client_ip": {"ipv4_prefix": 24, "ipv6_prefix": 48}}]`),
+		steps: []step{
+			{send: "GET / x-forwarded-for:198.51.100.1,10.0.0.9", status: 200},
+			{send: "GET / x-forwarded-for:198.51.100.255,10.0.0.9", status: 429},
+			{send: "GET / x-forwarded-for:198.51.101.1,10.0.0.9", status: 200},
+			{send: "GET / x-forwarded-for:2001:db8:1:1::1,10.0.0.9", status: 200},
+			{send: "GET / x-forwarded-for:2001:db8:1:ffff::1,10.0.0.9", status: 429},
+			{send: "GET / x-forwarded-for:2001:db8:2:1::1,10.0.0.9", status: 200},
+		},
+	},
+	{
+		name:          "no key: one counter for all",
+		configuration: once(`"key": []`),
+		steps: []step{
+			{send: "GET / x-user:ann", status: 200},
+			{send: "POST /a x-user:bob", status: 429},
+		},
+	},
+
+	// Matches. The policy names the rules that apply.
+	{
+		name: "match: path and methods",
+		configuration: `{"headers": ["ratelimit"], "rules": [
+			{"name": "exact", "match": {"path": {"exact": "/a"}}, "limits": [{"limit": 9, "window": "1m"}]},
+			{"name": "prefix", "match": {"path": {"prefix": "/api/"}}, "limits": [{"limit": 9, "window": "1m"}]},
+			{"name": "suffix", "match": {"path": {"suffix": ".json"}}, "limits": [{"limit": 9, "window": "1m"}]},
+			{"name": "none", "match": {"path": {"present": false}}, "limits": [{"limit": 9, "window": "1m"}]},
+			{"name": "methods", "match": {"methods": ["POST", "PUT"]}, "limits": [{"limit": 9, "window": "1m"}]},
+			{"name": "both", "match": {"path": {"prefix": "/api/"}, "methods": ["PUT"]}, "limits": [{"limit": 9, "window": "1m"}]}]}`,
+		steps: []step{
+			{send: "GET /a", status: 200, want: `ratelimit-policy: "exact";q=9;w=60`},
+			{send: "GET /a?b=c", status: 200, want: `ratelimit-policy: "exact";q=9;w=60`},
+			{send: "GET /a/", status: 200, want: nothing},
+			{send: "GET /A", status: 200, want: nothing},
+			{send: "GET /api", status: 200, want: nothing},
+			{send: "GET /api/", status: 200, want: `ratelimit-policy: "prefix";q=9;w=60`},
+			{send: "GET /api/b.json?c", status: 200, want: `ratelimit-policy: "prefix";q=9;w=60, "suffix";q=9;w=60`},
+			{send: "GET /b?c.json", status: 200, want: nothing},
+			{send: "POST /", status: 200, want: `ratelimit-policy: "methods";q=9;w=60`},
+			{send: "POST /api/", status: 200, want: `ratelimit-policy: "prefix";q=9;w=60, "methods";q=9;w=60`},
+			{send: "PUT /api/", status: 200, want: `ratelimit-policy: "prefix";q=9;w=60, "methods";q=9;w=60, "both";q=9;w=60`},
+		},
+	},
+	{
+		name:          "match: present; a request that no rule matches is left alone",
+		configuration: once(`"match": {"path": {"present": true}, "methods": ["GET"]}`),
+		steps: []step{
+			{send: "GET /", status: 200, want: `ratelimit-policy: "once";q=1;w=60`},
+			{send: "GET /a", status: 429},
+			{send: "POST /a?b answer-x-other:1", times: 3, status: 200, body: "POST /a?b", want: nothing + `
+				x-other: 1`},
+			{
+				send:   "POST / answer-ratelimit:a answer-ratelimit-policy:b answer-x-ratelimit-limit:c answer-x-ratelimit-limit:d answer-retry-after:5",
+				status: 200, want: `
+				ratelimit-policy: b
+				ratelimit: a
+				x-ratelimit-limit: c | d
+				x-ratelimit-remaining:
+				retry-after: 5`,
+			},
+		},
+	},
+
+	// Costs.
+	{
+		name:          "cost: a number",
+		configuration: `{"rules": [{"name": "r", "cost": 3, "limits": [{"limit": 10, "window": "1m", "algorithm": "fixed_window"}]}]}`,
+		steps: []step{
+			{send: "GET /", status: 200, want: `ratelimit: "r";r=7;t=60`},
+			{send: "GET /", times: 2, status: 200, want: `ratelimit: "r";r=1;t=60`},
+			{send: "GET /", times: 2, status: 429, want: "ratelimit: \"r\";r=1;t=60\nretry-after: 60"},
+		},
+	},
+	{
+		name:          "cost: a header",
+		configuration: `{"rules": [{"name": "r", "cost": {"header": "x-cost"}, "limits": [{"limit": 10, "window": "1m", "algorithm": "fixed_window"}]}]}`,
+		steps: []step{
+			{send: "GET / x-cost:0", status: 200, want: `ratelimit: "r";r=10;t=0`},
+			{send: "GET / x-cost:2", status: 200, want: `ratelimit: "r";r=8;t=60`},
+			{send: "GET / x-cost:0", times: 2, status: 200, want: `ratelimit: "r";r=8;t=60`},
+			// What is no number is 1, and counted.
+			{send: "GET /", status: 200, want: `ratelimit: "r";r=7;t=60`},
+			{send: "GET / x-cost:", status: 200, want: `ratelimit: "r";r=6;t=60`},
+			{send: "GET / x-cost:many", status: 200, want: `ratelimit: "r";r=5;t=60`},
+			{send: "GET / x-cost:+2", status: 200, want: `ratelimit: "r";r=4;t=60`},
+			{send: "GET / x-cost:-2", status: 200, want: `ratelimit: "r";r=3;t=60`},
+			{send: "GET / x-cost:2.0", status: 200, want: `ratelimit: "r";r=2;t=60`},
+			// What has no room now passes later; what is above the limit never does.
+			{send: "GET / x-cost:3", status: 429, want: "ratelimit: \"r\";r=2;t=60\nretry-after: 60"},
+			{send: "GET / x-cost:10", status: 429, want: "ratelimit: \"r\";r=2;t=60\nretry-after: 60"},
+			{send: "GET / x-cost:11", status: 429, want: "ratelimit: \"r\";r=2;t=60\nretry-after:"},
+			{send: "GET / x-cost:18446744073709551617", status: 429, want: "ratelimit: \"r\";r=2;t=60\nretry-after:"}, // 2⁶⁴+1
+			{send: "GET / x-cost:002", status: 200, want: `ratelimit: "r";r=0;t=60`},
+			{send: "GET / x-cost:0", status: 200, want: `ratelimit: "r";r=0;t=60`},
+		},
+		metrics: map[string]int64{"bad_costs": 6, "r.allowed": 12, "r.rejected": 4},
+	},
+	{
+		name: "cost_on_response: a header of the response",
+		configuration: `{"response": {"headers": {"x-tokens": "9"}}, "rules": [
+			{"name": "r", "cost_on_response": {"response_header": "X-Tokens"}, "limits": [{"limit": 10, "window": "1m"}]}]}`,
+		steps: []step{
+			// Headers tell how the limit stands after the decision, which is before the response. One hit is 9/10 six seconds into the next
+			// window, so that t is 120 for the tenth, and so on.
+			{send: "GET / answer-x-tokens:4", status: 200, want: "ratelimit: \"r\";r=9;t=120\nx-tokens: 4"},
+			{send: "GET /", status: 200, want: "x-ratelimit-remaining: 4"},
+			{send: "GET / answer-x-tokens:many", status: 200, want: "x-ratelimit-remaining: 3"},
+			{send: "GET / answer-x-tokens:0", status: 200, want: "x-ratelimit-remaining: 2"},
+			{send: "GET / answer-x-tokens:12", status: 200, want: "x-ratelimit-remaining: 1"},
+			// 21 hits weigh 9 when 9/21 of the next window are left: 34.3 s into it. A rejection costs nothing, whatever its headers.
+			{send: "GET /", times: 3, status: 429, want: "x-ratelimit-remaining: 0\nretry-after: 95\nx-tokens: 9"},
+			{at: 94 * time.Second, send: "GET /", status: 429, want: "retry-after: 1"},
+			{at: 95 * time.Second, send: "GET /", status: 200},
+		},
+	},
+	{
+		name: "cost_on_response: a part of the request",
+		configuration: `{"rules": [{"name": "r", "cost": 0, "cost_on_response": {"header": "x-tokens"}, "limits": [
+			{"limit": 10, "window": "1m", "algorithm": "fixed_window"}]}]}`,
+		steps: []step{
+			{send: "GET / x-tokens:4", status: 200, want: `ratelimit: "r";r=10;t=0`},
+			{send: "GET / x-tokens:many", status: 200, want: `ratelimit: "r";r=6;t=60`},
+			{send: "GET / x-tokens:40", status: 200, want: `ratelimit: "r";r=6;t=60`},
+			{send: "GET / x-tokens:1", status: 429, want: "ratelimit: \"r\";r=0;t=60\nretry-after: 60"},
+		},
+	},
+	{
+		name:          "count_rejected: rejections take their hits too",
+		configuration: `{"rules": [{"name": "r", "count_rejected": true, "cost": {"header": "x-cost"}, "limits": [{"limit": 2, "window": "1m"}]}]}`,
+		steps: []step{
+			{send: "GET / x-cost:1", times: 2, status: 200},
+			// 3 hits weigh 1 when a third of the next window is left, 4 when a quarter is.
+			{send: "GET / x-cost:1", status: 429, want: "x-ratelimit-remaining: 0\nretry-after: 100"},
+			{send: "GET / x-cost:1", status: 429, want: "x-ratelimit-remaining: 0\nretry-after: 105"},
+			// What never passes counts nothing.
+			{send: "GET / x-cost:3", status: 429, want: "retry-after:"},
+			{at: 104 * time.Second, send: "GET / x-cost:0", status: 200, want: `x-ratelimit-remaining: 0`},
+			{at: 105 * time.Second, send: "GET / x-cost:1", status: 200, want: `x-ratelimit-remaining: 0`},
+		},
+	},
+	{
+		name: "count_rejected: not where another rule has refused; a bucket stops at empty",
+		configuration: `{"headers": ["ratelimit"], "rules": [
+			{"name": "all", "count_rejected": true, "limits": [{"limit": 2, "window": "20s", "algorithm": "token_bucket"}]},
+			{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": 1, "window": "1m", "algorithm": "fixed_window"}]}]}`,
+		steps: []step{
+			{send: "GET / x-user:ann", status: 200, want: `ratelimit: "all";r=1;t=10, "user";r=0;t=60`},
+			{send: "GET / x-user:ann", status: 429, want: `ratelimit: "all";r=1;t=10, "user";r=0;t=60`},
+			{send: "GET / x-user:bob", status: 200, want: `ratelimit: "all";r=0;t=10, "user";r=0;t=60`},
+			{send: "GET / x-user:carl", times: 5, status: 429, want: `ratelimit: "all";r=0;t=10, "user";r=1;t=0`},
+			// Empty since 0 s, and one is back after ten: nothing is owed.
+			{at: 10 * time.Second, send: "GET / x-user:carl", status: 200, want: `ratelimit: "all";r=0;t=10, "user";r=0;t=50`},
+		},
+	},
+
+	// Several rules and limits.
+	{
+		name: "several rules take all or none, and headers list them all",
+		configuration: `{"rules": [
+			{"name": "all", "limits": [{"limit": 2, "window": "1m", "algorithm": "fixed_window"}]},
+			{"name": "other", "match": {"path": {"prefix": "/other"}}, "limits": [{"limit": 2, "window": "1m", "algorithm": "fixed_window"}]},
+			{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": 1, "window": "1h", "algorithm": "fixed_window"}]}]}`,
+		steps: []step{
+			{send: "GET / x-user:ann", status: 200, want: `
+				ratelimit-policy: "all";q=2;w=60, "user";q=1;w=3600
+				ratelimit: "all";r=1;t=60, "user";r=0;t=3600
+				x-ratelimit-limit: 1
+				x-ratelimit-remaining: 0
+				x-ratelimit-reset: 3600`},
+			{send: "GET / x-user:ann", times: 2, status: 429, want: `
+				ratelimit-policy: "all";q=2;w=60, "user";q=1;w=3600
+				ratelimit: "all";r=1;t=60, "user";r=0;t=3600
+				x-ratelimit-limit: 1
+				x-ratelimit-remaining: 0
+				x-ratelimit-reset: 3600
+				retry-after: 3600`},
+			// As little is left of both: the longer t is told.
+			{send: "GET / x-user:bob", status: 200, want: `
+				ratelimit: "all";r=0;t=60, "user";r=0;t=3600
+				x-ratelimit-limit: 1`},
+			{send: "GET / x-user:carl", times: 2, status: 429, want: `
+				ratelimit: "all";r=0;t=60, "user";r=1;t=0
+				x-ratelimit-limit: 2
+				x-ratelimit-remaining: 0
+				x-ratelimit-reset: 60
+				retry-after: 60`},
+			{at: time.Minute, send: "GET / x-user:carl", status: 200, want: `ratelimit: "all";r=1;t=60, "user";r=0;t=3540`},
+			// Both refuse: the longer wait helps.
+			{send: "GET / x-user:dora", status: 200},
+			{send: "GET / x-user:dora", status: 429, want: "ratelimit: \"all\";r=0;t=60, \"user\";r=0;t=3540\nretry-after: 3540"},
+		},
+	},
+	{
+		name: "several limits, the tightest first among equals",
+		configuration: `{"rules": [{"name": "r", "limits": [
+			{"limit": 4, "window": "1m", "algorithm": "fixed_window"}, {"limit": 2, "window": "1s", "algorithm": "fixed_window"},
+			{"limit": 3, "window": "60s", "algorithm": "fixed_window", "start": "first_hit"}]}]}`,
+		steps: []step{
+			{send: "GET /", status: 200, want: `
+				ratelimit-policy: "r";q=4;w=60, "r.2";q=2;w=1, "r.3";q=3;w=60
+				ratelimit: "r";r=3;t=60, "r.2";r=1;t=1, "r.3";r=2;t=60
+				x-ratelimit-limit: 2
+				x-ratelimit-remaining: 1
+				x-ratelimit-reset: 1`},
+			{send: "GET /", status: 200},
+			{send: "GET /", times: 2, status: 429, want: `
+				ratelimit: "r";r=2;t=60, "r.2";r=0;t=1, "r.3";r=1;t=60
+				x-ratelimit-limit: 2
+				retry-after: 1`},
+			{at: time.Second, send: "GET /", status: 200, want: `
+				ratelimit: "r";r=1;t=59, "r.2";r=1;t=1, "r.3";r=0;t=59
+				x-ratelimit-limit: 3
+				x-ratelimit-remaining: 0
+				x-ratelimit-reset: 59`},
+			{send: "GET /", status: 429, want: `
+				ratelimit: "r";r=1;t=59, "r.2";r=1;t=1, "r.3";r=0;t=59
+				retry-after: 59`},
+		},
+	},
+
+	// Answers.
+	{
+		name: "response: status, body, content_type and headers",
+		configuration: `{"response": {"status": 503, "body": "Slow down\n", "content_type": "text/plain; charset=utf-8",
+			"headers": {"X-Reason": "rate limit", "cache-control": "no-store"}}, "rules": [{"name": "r", "limits": [{"limit": 0, "window": "1m"}]}]}`,
+		steps: []step{
+			{send: "GET /", status: 503, body: "Slow down\n", want: `
+				content-type: text/plain; charset=utf-8
+				content-length: 10
+				x-reason: rate limit
+				cache-control: no-store
+				x-envoy-ratelimited: true`},
+			{
+				configure: `{"response": {"body": ""}, "rules": [{"name": "r", "limits": [{"limit": 0, "window": "1m"}]}]}`,
+				send:      "GET /", status: 429, want: "content-type:\ncontent-length: 0\nx-envoy-ratelimited: true",
+			},
+			{
+				configure: `{"response": {"status": 503}, "rules": [{"name": "r", "limits": [{"limit": 0, "window": "1m"}]}]}`,
+				send:      "GET /", status: 503, body: `{"title":"Rate limit exceeded","status":503}`, want: "content-type: application/problem+json",
+			},
+		},
+	},
+	{
+		name:          "headers: none, and each alone",
+		configuration: oneHeader("a", ``),
+		steps: []step{
+			{send: "GET / answer-ratelimit:1 answer-x-ratelimit-limit:2", status: 200, want: `
+				ratelimit-policy:
+				ratelimit: 1
+				x-ratelimit-limit: 2
+				x-ratelimit-remaining:
+				x-ratelimit-reset:`},
+			{send: "GET /", status: 429, want: `
+				ratelimit-policy:
+				ratelimit:
+				x-ratelimit-limit:
+				x-ratelimit-remaining:
+				x-ratelimit-reset:
+				retry-after:
+				x-envoy-ratelimited: true`},
+
+			{configure: oneHeader("b", `"ratelimit"`), send: "GET /", status: 200, want: `
+				ratelimit-policy: "r";q=1;w=60
+				ratelimit: "r";r=0;t=60
+				x-ratelimit-limit:
+				x-ratelimit-remaining:
+				x-ratelimit-reset:`},
+			{send: "GET /", status: 429, want: `
+				ratelimit-policy: "r";q=1;w=60
+				ratelimit: "r";r=0;t=60
+				x-ratelimit-limit:
+				x-ratelimit-remaining:
+				x-ratelimit-reset:
+				retry-after:
+				x-envoy-ratelimited: true`},
+
+			{configure: oneHeader("c", `"x-ratelimit"`), send: "GET /", status: 200, want: `
+				ratelimit-policy:
+				ratelimit:
+				x-ratelimit-limit: 1
+				x-ratelimit-remaining: 0
+				x-ratelimit-reset: 60`},
+			{send: "GET /", status: 429, want: `
+				ratelimit-policy:
+				ratelimit:
+				x-ratelimit-limit: 1
+				x-ratelimit-remaining: 0
+				x-ratelimit-reset: 60
+				retry-after:
+				x-envoy-ratelimited: true`},
+
+			{configure: oneHeader("d", `"retry-after"`), send: "GET /", status: 200, want: nothing},
+			{send: "GET /", status: 429, want: `
+				ratelimit-policy:
+				ratelimit:
+				x-ratelimit-limit:
+				x-ratelimit-remaining:
+				x-ratelimit-reset:
+				retry-after: 60
+				x-envoy-ratelimited: true`},
+		},
+	},
+	{
+		name:          "x_ratelimit_reset: milliseconds, and the second of the epoch, both rounded up",
+		configuration: `{"x_ratelimit_reset": "milliseconds", "rules": [{"name": "r", "limits": [{"limit": 9, "window": "1m", "algorithm": "fixed_window"}]}]}`,
+		steps: []step{
+			{at: 30*time.Second + 250*time.Millisecond, send: "GET /", status: 200, want: "x-ratelimit-reset: 29750\nratelimit: \"r\";r=8;t=30"},
+			{at: 30*time.Second + 251500*time.Microsecond, send: "GET /", status: 200, want: "x-ratelimit-reset: 29749"},
+			{
+				configure: `{"x_ratelimit_reset": "epoch", "rules": [{"name": "r", "limits": [{"limit": 9, "window": "1m", "algorithm": "fixed_window"}]}]}`,
+				send:      "GET /", status: 200, want: fmt.Sprint("x-ratelimit-reset: ", monday.Unix()+60),
+			},
+			// A log's newest hit leaves when it is a minute old; where nothing is used it is now.
+			{
+				configure: `{"x_ratelimit_reset": "epoch", "rules": [{"name": "log", "cost": {"header": "x-cost"}, "limits": [
+					{"limit": 9, "window": "1m", "algorithm": "sliding_log"}]}]}`,
+				send: "GET / x-cost:0", status: 200, want: fmt.Sprint("x-ratelimit-reset: ", monday.Unix()+31),
+			},
+			{send: "GET / x-cost:1", status: 200, want: fmt.Sprint("x-ratelimit-reset: ", monday.Unix()+91)},
+		},
+	},
+	{
+		name:          "the upstream's headers of these names are replaced, its others are kept",
+		configuration: `{"rules": [{"name": "r", "limits": [{"limit": 2, "window": "1m", "algorithm": "fixed_window"}]}]}`,
+		steps: []step{
+			{
+				send: "GET / answer-RateLimit:a answer-RateLimit-Policy:b answer-X-RateLimit-Limit:7 answer-X-RateLimit-Limit:8 " +
+					"answer-X-RateLimit-Remaining:c answer-X-RateLimit-Reset:d answer-X-RateLimit-Used:5 answer-Retry-After:6 answer-Etag:e",
+				status: 200, want: `
+				ratelimit-policy: "r";q=2;w=60
+				ratelimit: "r";r=1;t=60
+				x-ratelimit-limit: 2
+				x-ratelimit-remaining: 1
+				x-ratelimit-reset: 60
+				x-ratelimit-used: 5
+				retry-after: 6
+				etag: e`,
+			},
+		},
+	},
+
+	// Limits.
+	{
+		name:          "limit 0 rejects everything, cost 0 too",
+		configuration: `{"rules": [{"name": "r", "cost": {"header": "x-cost"}, "limits": [{"limit": 0, "window": "1m"}]}]}`,
+		steps: []step{
+			{send: "GET / x-cost:0", status: 429},
+			{send: "GET / x-cost:1", status: 429, want: `
+				ratelimit-policy: "r";q=0
+				ratelimit: "r";r=0;t=0
+				x-ratelimit-limit: 0
+				x-ratelimit-remaining: 0
+				retry-after:
+				x-envoy-ratelimited: true`},
+		},
+	},
+	{
+		name:          "window: w only where it is whole seconds",
+		configuration: `{"rules": [{"name": "r", "limits": [{"limit": 3, "window": 1.5, "algorithm": "fixed_window"}, {"limit": 3, "window": "1h30m", "algorithm": "fixed_window"}]}]}`,
+		steps: []step{
+			{at: 250 * time.Millisecond, send: "GET /", status: 200, want: `
+				ratelimit-policy: "r";q=3, "r.2";q=3;w=5400
+				ratelimit: "r";r=2;t=2, "r.2";r=2;t=5400
+				x-ratelimit-limit: 3
+				x-ratelimit-remaining: 2
+				x-ratelimit-reset: 5400`},
+		},
+	},
+	{
+		name:          "fixed_window of the clock",
+		configuration: `{"rules": [{"name": "r", "limits": [{"limit": 2, "window": "1m", "algorithm": "fixed_window"}]}]}`,
+		steps: []step{
+			{at: 50 * time.Second, send: "GET /", status: 200, want: "ratelimit: \"r\";r=1;t=10\nx-ratelimit-reset: 10"},
+			{send: "GET /", status: 200, want: `ratelimit: "r";r=0;t=10`},
+			{send: "GET /", status: 429, want: "retry-after: 10"},
+			{at: 59999 * time.Millisecond, send: "GET /", status: 429, want: "retry-after: 1"},
+			{at: time.Minute, send: "GET /", status: 200, want: "ratelimit: \"r\";r=1;t=60\nx-ratelimit-reset: 60"},
+		},
+	},
+	{
+		name: "fixed_window of the first hit, which cost 0 is none",
+		configuration: `{"rules": [{"name": "r", "cost": {"header": "x-cost"}, "limits": [
+			{"limit": 2, "window": "1m", "algorithm": "fixed_window", "start": "first_hit"}]}]}`,
+		steps: []step{
+			{at: 40 * time.Second, send: "GET / x-cost:0", status: 200, want: "ratelimit: \"r\";r=2;t=0\nx-ratelimit-reset: 0"},
+			{at: 50 * time.Second, send: "GET / x-cost:1", status: 200, want: "ratelimit: \"r\";r=1;t=60\nx-ratelimit-reset: 60"},
+			{at: 80 * time.Second, send: "GET / x-cost:1", status: 200, want: "ratelimit: \"r\";r=0;t=30\nx-ratelimit-reset: 30"},
+			{send: "GET / x-cost:1", status: 429, want: "retry-after: 30"},
+			{at: 115 * time.Second, send: "GET / x-cost:1", status: 200, want: "ratelimit: \"r\";r=1;t=60\nx-ratelimit-reset: 60"},
+		},
+	},
+	{
+		name:          "sliding_window weighs the window before",
+		configuration: `{"rules": [{"name": "r", "cost": {"header": "x-cost"}, "limits": [{"limit": 100, "window": "1m"}]}]}`,
+		steps: []step{
+			// 40 weigh 39 after 1.5 s of the next window.
+			{send: "GET / x-cost:40", status: 200, want: "ratelimit: \"r\";r=60;t=62\nx-ratelimit-reset: 60"},
+			{at: 90 * time.Second, send: "GET / x-cost:80", status: 200, want: "ratelimit: \"r\";r=0;t=2\nx-ratelimit-reset: 30"},
+			{send: "GET / x-cost:1", status: 429, want: "retry-after: 2"},
+			// The rate is 80 + 40/3, so that 6.67 remain; it falls by one in 1.5 s, of which a third has passed when the hit has been counted.
+			{at: 100 * time.Second, send: "GET / x-cost:1", status: 200, want: "ratelimit: \"r\";r=5;t=1\nx-ratelimit-reset: 20"},
+		},
+	},
+	{
+		name:          "sliding_window with precision counts sub-buckets whole",
+		configuration: `{"rules": [{"name": "r", "limits": [{"limit": 2, "window": "1m", "precision": "10s"}]}]}`,
+		steps: []step{
+			// The sub-bucket of 0 to 10 s has left at 60 s, the next at 70.
+			{at: 5 * time.Second, send: "GET /", status: 200, want: "ratelimit-policy: \"r\";q=2;w=60\nratelimit: \"r\";r=1;t=55\nx-ratelimit-reset: 55"},
+			{at: 15 * time.Second, send: "GET /", status: 200, want: "ratelimit: \"r\";r=0;t=45\nx-ratelimit-reset: 55"},
+			{send: "GET /", status: 429, want: "retry-after: 45"},
+			{at: time.Minute, send: "GET /", status: 200, want: "ratelimit: \"r\";r=0;t=10\nx-ratelimit-reset: 60"},
+		},
+	},
+	{
+		name:          "sliding_log keeps each hit for a window",
+		configuration: `{"rules": [{"name": "r", "limits": [{"limit": 2, "window": "1m", "algorithm": "sliding_log"}]}]}`,
+		steps: []step{
+			{at: 5 * time.Second, send: "GET /", status: 200, want: "ratelimit: \"r\";r=1;t=60\nx-ratelimit-reset: 60"},
+			{at: 15 * time.Second, send: "GET /", status: 200, want: "ratelimit: \"r\";r=0;t=50\nx-ratelimit-reset: 60"},
+			{send: "GET /", status: 429, want: "ratelimit: \"r\";r=0;t=50\nx-ratelimit-reset: 60\nretry-after: 50"},
+			{at: 64999 * time.Millisecond, send: "GET /", status: 429, want: "retry-after: 1"},
+			{at: 65 * time.Second, send: "GET /", status: 200, want: "ratelimit: \"r\";r=0;t=10\nx-ratelimit-reset: 60"},
+		},
+	},
+	{
+		name: "token_bucket gives tokens back one at a time",
+		configuration: `{"rules": [{"name": "r", "cost": {"header": "x-cost"}, "limits": [
+			{"limit": 6, "window": "1m", "algorithm": "token_bucket", "burst": 3}, {"limit": 3, "window": "7s", "algorithm": "token_bucket"},
+			{"limit": 3, "window": "1m", "algorithm": "token_bucket", "burst": 1000}]}]}`,
+		steps: []step{
+			// Three tokens take half a minute, three 7 s, a thousand 20,000 s.
+			{send: "GET / x-cost:0", status: 200, want: `
+				ratelimit-policy: "r";q=3;w=30, "r.2";q=3;w=7, "r.3";q=1000;w=20000
+				ratelimit: "r";r=3;t=0, "r.2";r=3;t=0, "r.3";r=1000;t=0
+				x-ratelimit-limit: 3
+				x-ratelimit-reset: 0`},
+			// A token of the second takes 2⅓ s.
+			{send: "GET / x-cost:1", status: 200, want: "ratelimit: \"r\";r=2;t=10, \"r.2\";r=2;t=3, \"r.3\";r=999;t=20\nx-ratelimit-reset: 10"},
+			{at: 8 * time.Second, send: "GET / x-cost:2", status: 200, want: "ratelimit: \"r\";r=0;t=2, \"r.2\";r=1;t=3, \"r.3\";r=997;t=12\nx-ratelimit-reset: 22"},
+			{send: "GET / x-cost:1", status: 429, want: "retry-after: 2"},
+			{send: "GET / x-cost:3", status: 429, want: "retry-after: 22"},
+			{send: "GET / x-cost:4", status: 429, want: "retry-after:"},
+			{at: 10 * time.Second, send: "GET / x-cost:1", status: 200, want: `x-ratelimit-reset: 30`},
+		},
+	},
+	{
+		name:          "token_bucket: no w where it fills in no whole number of seconds",
+		configuration: `{"rules": [{"name": "r", "limits": [{"limit": 4, "window": "2s", "algorithm": "token_bucket", "burst": 5}]}]}`,
+		steps: []step{
+			{send: "GET /", times: 2, status: 200, want: "ratelimit-policy: \"r\";q=5\nratelimit: \"r\";r=3;t=1\nx-ratelimit-reset: 1"},
+		},
+	},
+
+	// Configurations.
+	{
+		name:          "a configuration with mistakes is refused with all their paths, and the old one stays",
+		configuration: `{"rules": [{"name": "old", "limits": [{"limit": 2, "window": "1m", "algorithm": "fixed_window"}]}]}`,
+		steps: []step{
+			{send: "GET /", status: 200, want: `ratelimit: "old";r=1;t=60`},
+			{
+				configure: `{"capacity": "many", "sync": 1, "rules": [
+					{"name": "a b", "limits": [{"limit": 1, "window": "1 minute"}, {"limit": -1, "window": "1s", "burst": 2}]},
+					{"name": "b", "key": ["user"], "cost": -1, "cost": 2, "limits": []}, {"name": "b", "limits": [{"limit": 1, "window": "1s"}]}],
+					"response": {"status": 100}, "headers": ["x"], "x_ratelimit_reset": "minutes"}`,
+				refused: []string{
+					"capacity: want", "sync: unknown field", "rules[0].name: want", "rules[0].limits[0].window: want a duration", `got "1 minute"`,
+					"rules[0].limits[1].limit: want", "rules[0].limits[1].burst: ", "rules[1].key[0]: want", "rules[1].cost: ", "rules[1].limits: ", "rules[2].name: ",
+					"response.status: want", "headers[0]: want", "x_ratelimit_reset: want",
+				},
+				send: "GET /", status: 200, want: "ratelimit-policy: \"old\";q=2;w=60\nratelimit: \"old\";r=0;t=60",
+			},
+			{configure: `{"rules": [`, refused: []string{"weir"}, send: "GET /", status: 429},
+			{configure: `{"rules": []}`, refused: []string{"rules: want"}, send: "GET /", status: 429},
+			{
+				configure: `{"rules": [{"name": "new", "limits": [{"limit": 2, "window": "1m", "algorithm": "fixed_window"}]}]}`,
+				send:      "GET /", status: 200, want: `ratelimit: "new";r=1;t=60`,
+			},
+		},
+	},
+	{
+		name:          "a changed limit applies at once, and counters stay",
+		configuration: hourly("r", 5),
+		steps: []step{
+			{send: "GET /", times: 3, status: 200, want: `ratelimit: "r";r=2;t=3600`},
+			{configure: hourly("r", 2), send: "GET /", times: 2, status: 429, want: "ratelimit-policy: \"r\";q=2;w=3600\nratelimit: \"r\";r=0;t=3600"},
+			{configure: hourly("r", 10), send: "GET /", status: 200, want: "ratelimit-policy: \"r\";q=10;w=3600\nratelimit: \"r\";r=6;t=3600"},
+			// Another name is another counter; the old one is there when its name comes back.
+			{configure: hourly("s", 10), send: "GET /", status: 200, want: `ratelimit: "s";r=9;t=3600`},
+			{configure: hourly("r", 10), send: "GET /", status: 200, want: `ratelimit: "r";r=5;t=3600`},
+		},
+	},
+	{
+		name:          "namespaces are apart",
+		configuration: `{"namespace": "one", ` + hourly("r", 1)[1:],
+		steps: []step{
+			{send: "GET /", status: 200},
+			{send: "GET /", status: 429},
+			{configure: `{"namespace": "two", ` + hourly("r", 1)[1:], send: "GET /", status: 200},
+			{configure: `{"namespace": "one", ` + hourly("r", 1)[1:], send: "GET /", status: 429},
+		},
+	},
+}
+
+// once is a rule that lets one request a minute of each key pass, with a field more.
+func once(field string) string {
+	return `{"rules": [{"name": "once", ` + field + `, "limits": [{"limit": 1, "window": "1m", "algorithm": "fixed_window"}]}]}`
+}
+
+// hourly is a rule of the same window with any limit.
+func hourly(name string, limit int) string {
+	return fmt.Sprintf(`{"rules": [{"name": %q, "limits": [{"limit": %d, "window": "1h", "algorithm": "fixed_window"}]}]}`, name, limit)
+}
+
+// oneHeader lets one request a minute pass, with some headers.
+func oneHeader(namespace, headers string) string {
+	return fmt.Sprintf(`{"namespace": "headers-%s", "headers": [%s], "rules": [{"name": "r", "limits": [
+		{"limit": 1, "window": "1m", "algorithm": "fixed_window"}]}]}`, namespace, headers)
+}
