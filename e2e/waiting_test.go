@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// once lets each user pass once, and asks the backend about it.
-const once = `{"backend": {"cluster": "weir", "timeout": "60s"}, "sync_rate": 0, "rules": [
+// oncePerUser lets each user pass once, and asks the backend about it.
+const oncePerUser = `{"backend": {"cluster": "weir", "timeout": "60s"}, "sync_rate": 0, "rules": [
 	{"name": "per-user", "key": [{"header": "x-user"}], "limits": [{"limit": 1, "window": "366d", "algorithm": "fixed_window"}]}]}`
 
 // A request with a body that waits for the backend is held back whole, also where the proxy stops headers only and the body comes
@@ -40,9 +40,9 @@ func waitsWhole(t *testing.T, d driver, headersOnly bool) {
 		var reached atomic.Int64
 		arrived := make(chan message, 1)
 		backend, way := serve(t, "memory"), newCustoms()
-		elsewhere := d.node(t, nodeConfig{configuration: once, backend: backend})
+		elsewhere := d.node(t, nodeConfig{configuration: oncePerUser, backend: backend})
 		proxy := d.node(t, nodeConfig{
-			configuration: once, backend: through(t, way, backend), stopsHeadersOnly: headersOnly,
+			configuration: oncePerUser, backend: through(t, way, backend), stopsHeadersOnly: headersOnly,
 			upstream: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				reached.Add(1)
 				body, err := io.ReadAll(r.Body)
@@ -125,8 +125,8 @@ func TestClientLeavesWhileItWaits(t *testing.T) {
 
 func clientLeaves(t *testing.T, d driver) {
 	backend, way := serve(t, "memory"), newCustoms()
-	elsewhere := d.node(t, nodeConfig{configuration: once, backend: backend})
-	proxy := d.node(t, nodeConfig{configuration: once, backend: through(t, way, backend)})
+	elsewhere := d.node(t, nodeConfig{configuration: oncePerUser, backend: backend})
+	proxy := d.node(t, nodeConfig{configuration: oncePerUser, backend: through(t, way, backend)})
 	for _, http2 := range []bool{false, true} {
 		for i := range 20 {
 			user := fmt.Sprintf("http2 %v, %d", http2, i)
