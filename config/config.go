@@ -89,8 +89,10 @@ type Response struct {
 	ContentType string
 	// Headers are up to 32 further headers, sorted by name, names in lower case and unique.
 	Headers []Header
-	// GRPCStatus, 0 to 16, goes to requests of content type application/grpc.
-	GRPCStatus int
+	// GRPCStatus, 0 to 16, and GRPCMessage, which may be empty, go to requests of content type
+	// application/grpc in place of Status and Body.
+	GRPCStatus  int
+	GRPCMessage string
 }
 
 // Header is a name and a value.

@@ -101,6 +101,7 @@ func TestGood(t *testing.T) {
 				Body:        `{"title":"Rate limit exceeded","status":429}`,
 				ContentType: "application/problem+json",
 				GRPCStatus:  8,
+				GRPCMessage: "Rate limit exceeded",
 			},
 			Headers: config.HeaderRateLimit | config.HeaderXRateLimit | config.HeaderRetryAfter,
 		}
@@ -192,6 +193,7 @@ func TestGood(t *testing.T) {
 				ContentType: "text/plain; charset=utf-8",
 				Headers:     []config.Header{{Name: "retry"}, {Name: "x-reason", Value: "rate limit"}},
 				GRPCStatus:  14,
+				GRPCMessage: "slow down ä\n",
 			},
 			Headers:   config.HeaderRateLimit | config.HeaderRetryAfter,
 			ResetUnit: config.ResetMilliseconds,
@@ -211,7 +213,7 @@ func TestGood(t *testing.T) {
 					{Shape: fixed(second / 2), Max: 999_999_999_999_999},
 				},
 			}},
-			Response: config.Response{Status: 403, Body: "no", ContentType: "text/plain"},
+			Response: config.Response{Status: 403, Body: "no", ContentType: "text/plain", GRPCMessage: "no"},
 		},
 	}
 	for name, want := range tests {
@@ -291,6 +293,32 @@ func TestParseCopies(t *testing.T) {
 	clear(document)
 	if c.Namespace != "shop" || c.Rules[0].Name != "all" {
 		t.Errorf("namespace %q, rule %q", c.Namespace, c.Rules[0].Name)
+	}
+}
+
+// gRPC clients get the operator's own body if it is a text that a header can take, and else a sentence.
+func TestGRPCMessage(t *testing.T) {
+	const sentence = "Rate limit exceeded"
+	long := strings.Repeat("x", 1024)
+	for response, want := range map[string]string{
+		`{}`:                        sentence,
+		`{"status": 204}`:           sentence,
+		`{"body": "later"}`:         "later",
+		`{"body": ""}`:              "",
+		`{"body": "` + long + `"}`:  long,
+		`{"body": "x` + long + `"}`: sentence,
+		`{"body": "later", "content_type": "Text/Plain ; charset=utf-8"}`: "later",
+		`{"body": "<p>later", "content_type": "text/html"}`:               sentence,
+		`{"body": "later", "content_type": "text/plainer"}`:               sentence,
+		`{"content_type": "text/plain"}`:                                  sentence,
+	} {
+		c, err := config.Parse([]byte(`{"response": ` + response + `, "rules": [{"name": "r", "limits": [{"limit": 1, "window": "1m"}]}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.Response.GRPCMessage != want {
+			t.Errorf("%.80s: got %q, want %q", response, c.Response.GRPCMessage, want)
+		}
 	}
 }
 

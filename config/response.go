@@ -6,17 +6,22 @@ const (
 	maxBody            = 64 << 10
 	maxResponseHeaders = 32
 	maxHeaderValue     = 4096
+	// maxGRPCMessage bounds the bodies that gRPC clients get: they get them in a header.
+	maxGRPCMessage = 1024
 )
 
+// exceeded is what a person reads.
+const exceeded = "Rate limit exceeded"
+
 func defaultResponse() Response {
-	return Response{Status: 429, Body: problem(429), ContentType: "application/problem+json", GRPCStatus: 8}
+	return Response{Status: 429, Body: problem(429), ContentType: "application/problem+json", GRPCStatus: 8, GRPCMessage: exceeded}
 }
 
 // problem returns a problem document (RFC 9457).
 //
 //go:noinline
 func problem(status int) string {
-	return `{"title":"Rate limit exceeded","status":` + strconv.Itoa(status) + `}`
+	return `{"title":"` + exceeded + `","status":` + strconv.Itoa(status) + `}`
 }
 
 var responseFields = []field{
@@ -54,18 +59,26 @@ func readResponse(v *value, r *Response) {
 		// What Envoy says of its own local replies.
 		r.ContentType = "text/plain"
 	}
+	if body.given() && lower(essence(r.ContentType)) == "text/plain" && len(r.Body) <= maxGRPCMessage {
+		r.GRPCMessage = r.Body
+	}
 }
 
 func isBody(text string) bool { return len(text) <= maxBody }
 
 // isMediaType accepts type/subtype, with parameters or without (RFC 9110, 8.3.1); it doesn't look into the parameters.
 func isMediaType(text string) bool {
-	essence, _, _ := split(text, ';')
-	for essence != "" && essence[len(essence)-1] == ' ' {
-		essence = essence[:len(essence)-1]
-	}
-	kind, subtype, _ := split(essence, '/')
+	kind, subtype, _ := split(essence(text), '/')
 	return isToken(kind) && isToken(subtype) && isFieldValue(text) && len(text) <= maxHeaderName
+}
+
+// essence is a media type without its parameters.
+func essence(mediaType string) string {
+	text, _, _ := split(mediaType, ';')
+	for text != "" && text[len(text)-1] == ' ' {
+		text = text[:len(text)-1]
+	}
+	return text
 }
 
 // isFieldValue accepts what a header may have, without outer spaces.

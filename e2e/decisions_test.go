@@ -22,7 +22,7 @@ func TestDecisionsAndHeaders(t *testing.T) {
 		}
 	}
 	r := w.send("x-user", "ann")
-	if r.passed || r.status != 429 || r.details != "weir_rate_limited" || r.body == "" {
+	if r.passed || r.status != 429 || r.details != "weir_rate_limited:per-user" || r.body == "" {
 		t.Errorf("above the limit: got %+v", r)
 	}
 	r.want(t, `
@@ -51,12 +51,17 @@ func TestDecisionsAndHeaders(t *testing.T) {
 func TestGRPCRequests(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, host.NewProcess(host.ProcessConfig{Clock: newClock().now}), perUser(`{"limit": 0, "window": "1m"}`))
-	r := w.send("content-type", "application/grpc")
+	r := w.send("content-type", "application/grpc+proto")
 	r.want(t, `
 		:status: 200
+		content-type: application/grpc
 		grpc-status: 8
+		grpc-message: Rate limit exceeded
 		x-envoy-ratelimited: true
 	`)
+	if r.body != "" {
+		t.Errorf("got the body %q", r.body)
+	}
 }
 
 func TestRefusedConfiguration(t *testing.T) {
@@ -205,7 +210,7 @@ func TestHostCalls(t *testing.T) {
 	}{
 		{"allowed", ``, 100, "get_current_time_nanoseconds:1 get_header_map_value:1 get_shared_data:1 replace_header_map_value:5 set_shared_data:1"},
 		{"allowed without headers", `"headers": [],`, 100, "get_current_time_nanoseconds:1 get_header_map_value:1 get_shared_data:1 set_shared_data:1"},
-		{"rejected again", ``, 1, "get_current_time_nanoseconds:1 get_header_map_value:1 send_local_response:1"},
+		{"rejected again", ``, 1, "get_current_time_nanoseconds:1 get_header_map_value:2 send_local_response:1"},
 	} {
 		w := newWorker(t, host.NewProcess(host.ProcessConfig{Clock: newClock().now}), `{`+test.options+fmt.Sprintf(
 			`"rules": [{"name": "r", "key": [{"header": "x-user"}], "limits": [{"limit": %d, "window": "1h"}]}]}`, test.limit))

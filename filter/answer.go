@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"weir/config"
+	"weir/counter"
 	"weir/proxywasm"
 	"weir/window"
 )
@@ -20,10 +21,11 @@ type answer struct {
 	numberText []byte
 }
 
-// ruleLabels are the parts of a rule's header fields that never change.
+// ruleLabels are the parts of a rule's header fields that never change, and of what logs say.
 type ruleLabels struct {
-	policy []byte // of all limits
-	limits []labels
+	policy  []byte // of all limits
+	limits  []labels
+	details string
 }
 
 // labels are those of a limit.
@@ -34,8 +36,8 @@ type labels struct {
 
 const second = int64(1e9)
 
-// details name the reason of a rejection in the proxy's access log.
-const details = "weir_rate_limited"
+// details, with the rule's name behind it, is the reason of a rejection in the proxy's access log.
+const details = "weir_rate_limited:"
 
 func (a *answer) compile(c *config.Config) {
 	a.headers, a.unit, a.body = c.Headers, c.ResetUnit, c.Response
@@ -43,7 +45,7 @@ func (a *answer) compile(c *config.Config) {
 	a.rules = a.rules[:0]
 	for i := range c.Rules {
 		rule := &c.Rules[i]
-		var all ruleLabels
+		all := ruleLabels{details: details + rule.Name}
 		for j := range rule.Limits {
 			name := rule.Name
 			if j > 0 {
@@ -56,9 +58,7 @@ func (a *answer) compile(c *config.Config) {
 	}
 	a.reply = proxywasm.LocalResponse{
 		Status:     uint32(c.Response.Status),
-		Details:    details,
 		Headers:    &a.pairs,
-		Body:       c.Response.Body,
 		GRPCStatus: int32(c.Response.GRPCStatus),
 	}
 }
@@ -256,11 +256,32 @@ func (a *answer) reject(matches []match, now int64, h *headers) (sent bool) {
 		}
 	}
 	a.pairs.Add("x-envoy-ratelimited", "true")
-	if a.body.Body != "" {
+	if isGRPC() {
+		a.reply.Body = a.body.GRPCMessage
+	} else if a.reply.Body = a.body.Body; a.reply.Body != "" {
 		a.pairs.Add("content-type", a.body.ContentType)
 	}
 	for i := range a.body.Headers {
 		a.pairs.Add(a.body.Headers[i].Name, a.body.Headers[i].Value)
 	}
+	a.reply.Details = a.rules[rejecting(matches)].details
 	return proxywasm.SendLocalResponse(&a.reply)
+}
+
+// rejecting is the first rule that has rejected a request.
+func rejecting(matches []match) (rule int) {
+	for i := range matches {
+		if matches[i].verdict == counter.Rejected {
+			return matches[i].index
+		}
+	}
+	return matches[0].index
+}
+
+// isGRPC tells whether the proxy answers the current request as gRPC wants it: then the reply's body goes into the header grpc-message.
+func isGRPC() bool {
+	const grpc = "application/grpc"
+	contentType, _ := proxywasm.RequestHeader("content-type")
+	n := len(contentType)
+	return n >= len(grpc) && string(contentType[:len(grpc)]) == grpc && (n == len(grpc) || contentType[len(grpc)] == '+')
 }

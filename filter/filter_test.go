@@ -54,7 +54,7 @@ func TestRejection(t *testing.T) {
 			t.Fatal("above the limit, but passed")
 		}
 		r := v.reply
-		if r.status != 503 || r.body != "later" || r.grpc != 14 || r.details != "weir_rate_limited" {
+		if r.status != 503 || r.body != "later" || r.grpc != 14 || r.details != "weir_rate_limited:all" {
 			t.Errorf("got %+v", r)
 		}
 		want(t, r.headers, `
@@ -339,6 +339,47 @@ func TestHitThatLosesEveryRace(t *testing.T) {
 	want(t, other.response, `x-ratelimit-remaining: 7`)
 }
 
+// What the proxy makes a gRPC status of has a sentence, and no content type of its own.
+func TestGRPCRejection(t *testing.T) {
+	const document = `{"title":"Rate limit exceeded","status":429}`
+	v := newProxy(t).start(oneRule(`{"limit": 0, "window": "1m"}`))
+	for contentType, want := range map[string][2]string{
+		"application/grpc":           {"Rate limit exceeded", ""},
+		"application/grpc+proto":     {"Rate limit exceeded", ""},
+		"application/grpc-web+proto": {document, "application/problem+json"},
+		"application/grpc;a=b":       {document, "application/problem+json"},
+		"Application/grpc":           {document, "application/problem+json"},
+		"application/grp":            {document, "application/problem+json"},
+		"":                           {document, "application/problem+json"},
+	} {
+		v.send("content-type", contentType)
+		if got := [2]string{v.reply.body, v.reply.headers["content-type"]}; got != want {
+			t.Errorf("%s: got %q, want %q", contentType, got, want)
+		}
+	}
+	v.send()
+	if v.reply.body != document {
+		t.Errorf("no content type: got %q", v.reply.body)
+	}
+}
+
+// The details name the rule that has refused, of several the first.
+func TestDetailsNameTheRule(t *testing.T) {
+	configuration := `{"rules": [{"name": "a", "limits": [{"limit": 9, "window": "1m"}]},
+		{"name": "b", "match": {"path": {"prefix": "/b"}}, "limits": [{"limit": 1, "window": "1m"}]},
+		{"name": "c", "limits": [{"limit": 3, "window": "1m"}]}]}`
+	v := newProxy(t).start(configuration)
+	for i, want := range []string{"", "b", "", "", "c", "b", "b"} {
+		path := "/b"
+		if i == 2 || i == 3 || i == 4 {
+			path = "/"
+		}
+		if passed := v.send(":path", path); passed != (want == "") || !passed && v.reply.details != "weir_rate_limited:"+want {
+			t.Errorf("request %d: passed %v, reply %+v, want one of %q", i, passed, v.reply, want)
+		}
+	}
+}
+
 // Whoever goes on asking is refused from the VM's memory: without shared data, by the same rules.
 func TestRefusedAgain(t *testing.T) {
 	p := newProxy(t)
@@ -356,7 +397,7 @@ func TestRefusedAgain(t *testing.T) {
 	if p.calls["get"]+p.calls["set"] != 0 {
 		t.Errorf("shared data was called: %v", p.calls)
 	}
-	if want := map[string]int{"now": 100, "request header": 100, "reply": 100}; fmt.Sprint(p.calls) != fmt.Sprint(want) {
+	if want := map[string]int{"now": 100, "request header": 200, "reply": 100}; fmt.Sprint(p.calls) != fmt.Sprint(want) {
 		t.Errorf("got calls %v, want %v", p.calls, want)
 	}
 	p.now = monday + 66*second

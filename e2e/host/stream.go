@@ -34,6 +34,8 @@ type Stream struct {
 	local   *LocalReply
 	reset   bool
 	replied bool // a local reply has been asked for
+	grpc    bool // the client wants gRPC's way of telling errors
+	head    bool // the method is HEAD
 	busy    bool // inside one of the owner's calls
 	// properties that the plugin set
 	properties map[string]string
@@ -107,6 +109,8 @@ func (s *Stream) ID() uint32 { return s.id }
 
 // RequestHeaders starts the request phase. The plugin changes the headers in place.
 func (s *Stream) RequestHeaders(h *Headers, end bool) (Action, error) {
+	// Envoy looks before a filter can change it.
+	s.grpc, s.head = isGRPC(h.Value("content-type")), h.Value(":method") == "HEAD"
 	return s.headers(Request, onRequestHeaders, h, end)
 }
 
@@ -340,9 +344,8 @@ func (s *Stream) headerMap(d Direction, p part) (*Headers, Status) {
 	return nil, StatusBadArgument
 }
 
-// isGRPC says whether the client wants gRPC's way of telling errors.
-func (s *Stream) isGRPC() bool {
-	contentType := s.half[Request].headers.Value("content-type")
+// isGRPC says whether a request of this type is gRPC. Letters of the other case make another type, and so do parameters.
+func isGRPC(contentType string) bool {
 	rest, ok := strings.CutPrefix(contentType, "application/grpc")
 	return ok && (rest == "" || rest[0] == '+')
 }
@@ -354,14 +357,14 @@ func (s *Stream) newLocalReply(status uint32, details string, body []byte, heade
 	l.Headers.fields = append(l.Headers.fields, headers.fields...)
 	l.Headers.Del("content-length")
 	switch {
-	case s.isGRPC():
+	case s.grpc:
 		if grpc < 0 {
 			grpc = grpcStatus(status)
 		}
 		l.Headers.Set(":status", "200")
 		l.Headers.Set("content-type", "application/grpc")
 		l.Headers.Set("grpc-status", strconv.Itoa(int(grpc)))
-		if len(body) > 0 {
+		if len(body) > 0 && !s.head {
 			l.Headers.Set("grpc-message", percentEncode(string(body)))
 		}
 		l.Body = nil
@@ -372,6 +375,9 @@ func (s *Stream) newLocalReply(status uint32, details string, body []byte, heade
 		}
 	default:
 		l.Headers.Del("content-type")
+	}
+	if s.head {
+		l.Body = nil
 	}
 	return l
 }

@@ -410,6 +410,41 @@ func TestLocalReplyForGRPC(t *testing.T) {
 	}
 }
 
+// As Envoy's: a HEAD request gets no message and no body, and what a plugin makes of the request's type changes nothing.
+func TestLocalReplyOf(t *testing.T) {
+	r := newRoot(t, newVM(t, NewProcess(ProcessConfig{}), VMConfig{}), "")
+	for _, test := range []struct {
+		method, contentType, do string
+		want                    string // headers
+		body                    string
+	}{
+		{"HEAD", "application/grpc", "reply 429 x 8 x-a 1", ":status=200 x-a=1 content-type=application/grpc grpc-status=8", ""},
+		{"HEAD", "", "reply 429 x 8 x-a 1", ":status=429 x-a=1 content-length=1 content-type=text/plain", ""},
+		{"POST", "application/grpc", "reply 429 x 8 content-type a/b", ":status=200 content-type=application/grpc grpc-status=8 grpc-message=x", ""},
+		{"POST", "application/grpc", "set 0 content-type a/b;reply 429 x 8", ":status=200 content-type=application/grpc grpc-status=8 grpc-message=x", ""},
+		{"POST", "a/b", "set 0 content-type application/grpc;reply 429 x 8", ":status=429 content-length=1 content-type=text/plain", "x"},
+		{"POST", "application/grpc;a=b", "reply 429 x 8", ":status=429 content-length=1 content-type=text/plain", "x"},
+	} {
+		s, err := r.NewStream(StreamInfo{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.RequestHeaders(NewHeaders(":method", test.method, "content-type", test.contentType, "x-do", test.do), true); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for name, value := range s.LocalReply().Headers.All() {
+			if name != "x-response-phases" {
+				got = append(got, name+"="+value)
+			}
+		}
+		if got := strings.Join(got, " "); got != test.want || string(s.LocalReply().Body) != test.body {
+			t.Errorf("%s %s, %s: got %s, body %q, want %s, body %q", test.method, test.contentType, test.do, got, s.LocalReply().Body, test.want, test.body)
+		}
+		s.Close()
+	}
+}
+
 func TestTickActsOnPausedStream(t *testing.T) {
 	p := NewProcess(ProcessConfig{})
 	var periods []time.Duration
