@@ -41,17 +41,17 @@ const (
 	documentStruct
 )
 
-// Tags of google/protobuf/struct.proto: a field's number, and how it is written.
+// Tags of google/protobuf/struct.proto: a field's number, and in the last three bits how it is written.
 const (
 	tagPart = 1<<3 | 2 // of a Struct, a field's name and value; of a ListValue, a Value
 
 	tagFieldName  = 1<<3 | 2
 	tagFieldValue = 2<<3 | 2
 
-	tagNull   = 1<<3 | 0
+	tagNull   = 1 << 3
 	tagNumber = 2<<3 | 1
 	tagString = 3<<3 | 2
-	tagBool   = 4<<3 | 0
+	tagBool   = 4 << 3
 	tagStruct = 5<<3 | 2
 	tagList   = 6<<3 | 2
 )

@@ -2,6 +2,7 @@ package config
 
 import (
 	"encoding/json"
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -66,7 +67,10 @@ func TestStruct(t *testing.T) {
 
 // paths are those of all mistakes, in an order of their own: a Struct has none.
 func paths(err error) (all []string) {
-	errs, _ := err.(Errors)
+	var errs Errors
+	if !errors.As(err, &errs) {
+		return nil
+	}
 	for _, e := range errs {
 		all = append(all, e.Path)
 	}
@@ -98,7 +102,7 @@ func TestStructMistakes(t *testing.T) {
 		}
 		return v
 	}
-	any, err := anypb.New(&structpb.Struct{Fields: map[string]*structpb.Value{"a": nested(0)}})
+	wrapped, err := anypb.New(&structpb.Struct{Fields: map[string]*structpb.Value{"a": nested(0)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +123,7 @@ func TestStructMistakes(t *testing.T) {
 		"unknown kind":       {"\x0a\x07\x0a\x01a\x12\x02\x38\x00", remedy + "has an unknown field"},
 		"long number":        {"\x0a\x11\x0a\x01a\x12\x0c\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", remedy + "has a number of more than 64 bits"},
 		"field given twice":  {strings.Repeat("\x0a\x10\x0a\x09namespace\x12\x03\x1a\x01n", 2), "namespace: given twice"},
-		"Any":                {string(marshaled(t, any)), remedy + "has an unknown field"},
+		"Any":                {string(marshaled(t, wrapped)), remedy + "has an unknown field"},
 		"Value":              {string(marshaled(t, structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{"a": nested(0)}}))), remedy + "is something else"},
 		"string Value":       {string(marshaled(t, structpb.NewStringValue(`{"rules": []}`))), remedy + "is something else"},
 		"ListValue":          {string(marshaled(t, nested(1).GetListValue())), remedy + "is something else"},
