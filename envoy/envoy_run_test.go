@@ -72,7 +72,7 @@ func limitsUsers(t *testing.T, p *proxy) {
 		"RateLimit-Policy": policy, "X-RateLimit-Limit": "10", "X-RateLimit-Remaining": "9", "Retry-After": "", "X-Envoy-RateLimited": "",
 		"Upstream-Saw": "GET /cart",
 	})
-	logged(t, p, `127\.0\.0\.1:[0-9]+ "GET /cart" 429 weir_rate_limited [0-9]+ms`)
+	logged(t, p, `127\.0\.0\.1:[0-9]+ "GET /cart" 429 weir_rate_limited:per-user [0-9]+ms`)
 	logged(t, p, `127\.0\.0\.1:[0-9]+ "GET /cart" 200 via_upstream [0-9]+ms`)
 }
 
@@ -117,7 +117,7 @@ func limitsLogins(t *testing.T, p *proxy) {
 			t.Errorf("POST %s after five: got %d %s", target, a.status, a.header)
 		}
 	}
-	logged(t, p, `127\.0\.0\.4:[0-9]+ "POST /login\?x=1" 429 weir_rate_limited [0-9]+ms`)
+	logged(t, p, `127\.0\.0\.4:[0-9]+ "POST /login\?x=1" 429 weir_rate_limited:login [0-9]+ms`)
 	for _, target := range []string{"/%2flogin", "/x%2f..%2flogin", "/%5Clogin"} {
 		a := one.send(t, "POST", target)
 		if a.status != http.StatusTemporaryRedirect {
