@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"time"
 
@@ -19,8 +18,8 @@ import (
 
 // bench measures variants.
 type bench struct {
-	*options
-	*site
+	o         *options
+	s         *site
 	fs        procfs.FS
 	binary    envoytest.Binary
 	processor string // Envoy's
@@ -28,7 +27,7 @@ type bench struct {
 }
 
 func measure(ctx context.Context, o *options, chosen []*variant) (f *figures, err error) {
-	b := &bench{options: o, client: &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}}
+	b := &bench{o: o, client: &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}}
 	if _, err := exec.LookPath("h2load"); err != nil {
 		return nil, fmt.Errorf("%w: %s", err, install)
 	}
@@ -38,18 +37,18 @@ func measure(ctx context.Context, o *options, chosen []*variant) (f *figures, er
 	if b.fs, err = procfs.NewDefaultFS(); err != nil {
 		return nil, fmt.Errorf("processor time, which /proc tells on Linux: %w", err)
 	}
-	if b.processor, _, err = pin(ctx, b.fs); err != nil {
+	if b.processor, err = pin(ctx, b.fs); err != nil {
 		return nil, err
 	}
-	if b.site, err = openSite(ctx, o, chosen); err != nil {
+	if b.s, err = openSite(ctx, o, chosen); err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, b.close()) }()
+	defer func() { err = errors.Join(err, b.s.close()) }()
 	f = &figures{Machine: b.machine(), Requests: o.requests, Rounds: o.rounds, Processes: o.processes, Connections: o.connections}
 	for _, v := range chosen {
-		m := &measured{Name: v.name, Title: v.title, Base: v.base, Wasm: v.wasm != nil}
+		m := &measured{Name: v.name, Title: v.title, Base: v.base, Wasm: v.wasm != nil, services: v.services}
 		if m.Wasm {
-			info, err := os.Stat(v.wasm(b.site))
+			info, err := os.Stat(v.wasm(b.s))
 			if err != nil {
 				return nil, err
 			}
@@ -59,7 +58,7 @@ func measure(ctx context.Context, o *options, chosen []*variant) (f *figures, er
 	}
 	for process := range o.processes {
 		say("processes %d of %d", process+1, o.processes)
-		if err := b.measureProcesses(ctx, chosen, f); err != nil {
+		if err := b.measureProcesses(ctx, process, chosen, f); err != nil {
 			return nil, err
 		}
 	}
@@ -67,7 +66,7 @@ func measure(ctx context.Context, o *options, chosen []*variant) (f *figures, er
 }
 
 // measureProcesses starts a process of each variant, and measures all of them in each round.
-func (b *bench) measureProcesses(ctx context.Context, chosen []*variant, f *figures) (err error) {
+func (b *bench) measureProcesses(ctx context.Context, process int, chosen []*variant, f *figures) (err error) {
 	proxies := make([]*proxy, len(chosen))
 	for i, v := range chosen {
 		p, err := b.start(ctx, v, f.Variants[i])
@@ -78,18 +77,18 @@ func (b *bench) measureProcesses(ctx context.Context, chosen []*variant, f *figu
 		proxies[i] = p
 	}
 	for _, m := range f.Variants {
-		m.Samples = append(m.Samples, nil)
+		m.samples = append(m.samples, nil)
 	}
-	for round := range b.rounds {
+	for round := range b.o.rounds {
 		for i := range proxies {
 			// Another one begins each round, so that nobody always comes after the same.
 			at := (i + round) % len(proxies)
-			s, err := proxies[at].ask(ctx, b.requests)
+			s, err := proxies[at].ask(ctx, b.o.requests)
 			if err != nil {
 				return fmt.Errorf("%s: %w", chosen[at].title, err)
 			}
-			last := &f.Variants[at].Samples[len(f.Variants[at].Samples)-1]
-			*last = append(*last, s)
+			m := f.Variants[at]
+			m.samples[process] = append(m.samples[process], s)
 		}
 	}
 	for i, p := range proxies {
@@ -100,7 +99,7 @@ func (b *bench) measureProcesses(ctx context.Context, chosen []*variant, f *figu
 		if err != nil {
 			return err
 		}
-		f.Variants[i].loadedResident, f.Variants[i].loadedOwn = append(f.Variants[i].loadedResident, m.resident), append(f.Variants[i].loadedOwn, m.own)
+		f.Variants[i].loaded = append(f.Variants[i].loaded, m)
 	}
 	return nil
 }
@@ -116,11 +115,11 @@ type proxy struct {
 
 // start starts an Envoy, keeps what that took, and has it warmed up.
 func (b *bench) start(ctx context.Context, v *variant, m *measured) (p *proxy, err error) {
-	bootstrap, err := v.bootstrap(b.site)
+	bootstrap, err := v.bootstrap(b.s)
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp(b.dir0(), v.name+"-")
+	dir, err := os.MkdirTemp(b.s.scratch, v.name+"-")
 	if err != nil {
 		return nil, err
 	}
@@ -134,16 +133,15 @@ func (b *bench) start(ctx context.Context, v *variant, m *measured) (p *proxy, e
 			err = errors.Join(err, e.Close())
 		}
 	}()
-	m.startWall = append(m.startWall, time.Since(begin).Seconds())
-	cpu, err := started(b.fs, e.PID())
+	took := begun{wall: time.Since(begin).Seconds()}
+	took.cpu, err = started(b.fs, e.PID())
 	if err != nil {
 		return nil, err
 	}
-	used, err := memoryOf(b.fs, e.PID())
-	if err != nil {
+	if took.memory, err = memoryOf(b.fs, e.PID()); err != nil {
 		return nil, err
 	}
-	m.startCPU, m.startResident, m.startOwn = append(m.startCPU, cpu), append(m.startResident, used.resident), append(m.startOwn, used.own)
+	m.begun = append(m.begun, took)
 	listeners, err := e.Listeners()
 	if err != nil {
 		return nil, err
@@ -160,7 +158,7 @@ func (b *bench) start(ctx context.Context, v *variant, m *measured) (p *proxy, e
 	if decorated := answer.Header.Get("X-Ratelimit-Limit") != ""; answer.StatusCode != v.status || decorated != v.decorated {
 		return nil, fmt.Errorf("want status %d, and headers of the limit: %t, got %s with %v\n%s", v.status, v.decorated, answer.Status, answer.Header, e.Log())
 	}
-	_, err = p.ask(ctx, b.requests)
+	_, err = p.ask(ctx, b.o.requests)
 	return p, err
 }
 
@@ -187,7 +185,7 @@ func (p *proxy) ask(ctx context.Context, requests int) (s sample, err error) {
 		return s, err
 	}
 	p.sent += int64(requests)
-	elapsed, err := load(ctx, p.url, requests, p.connections, p.variant.status)
+	elapsed, err := load(ctx, p.url, requests, p.o.connections, p.variant.status)
 	if err != nil {
 		return s, err
 	}
@@ -196,9 +194,9 @@ func (p *proxy) ask(ctx context.Context, requests int) (s sample, err error) {
 		return s, err
 	}
 	micros := func(i int) float64 { return float64((after[i] - before[i]).Nanoseconds()) / 1000 / float64(requests) }
-	s = sample{Envoy: micros(0), Busy: float64(after[0]-before[0]) / float64(elapsed)}
+	s = sample{envoy: micros(0), busy: float64(after[0]-before[0]) / float64(elapsed)}
 	for i := range p.variant.services {
-		s.Services += micros(i + 1)
+		s.services = append(s.services, micros(i+1))
 	}
 	return s, nil
 }
@@ -207,7 +205,7 @@ func (p *proxy) ask(ctx context.Context, requests int) (s sample, err error) {
 func (p *proxy) used() ([]time.Duration, error) {
 	pids := []int{p.envoy.PID()}
 	for _, name := range p.variant.services {
-		pids = append(pids, p.services[name].cmd.Process.Pid)
+		pids = append(pids, p.s.services[name].cmd.Process.Pid)
 	}
 	all := make([]time.Duration, len(pids))
 	for i, pid := range pids {
@@ -244,16 +242,14 @@ func (p *proxy) check(ctx context.Context) error {
 	return nil
 }
 
-func (b *bench) dir0() string { return b.site.dir }
-
 // machine is what it is measured on and with.
 func (b *bench) machine() machine {
 	m := machine{Envoy: b.binary.Version, Architecture: runtime.GOARCH, Processors: runtime.NumCPU()}
 	if all, err := b.fs.CPUInfo(); err == nil && len(all) > 0 {
 		m.Processor = all[0].ModelName
 	}
-	if b.services[rateLimitService] != nil {
-		if info, err := buildinfo.ReadFile(filepath.Clean(b.ratelimit)); err == nil {
+	if b.s.services[rateLimitService] != nil {
+		if info, err := buildinfo.ReadFile(b.o.ratelimit); err == nil {
 			m.RateLimit = info.Main.Version
 		}
 	}

@@ -59,19 +59,19 @@ func memoryOf(fs procfs.FS, pid int) (m memory, err error) {
 }
 
 // pin gives one processor to Envoy and the others to this process, to what it starts, and so to what asks and answers Envoy. It
-// returns the processors for taskset.
-func pin(ctx context.Context, fs procfs.FS) (envoy string, others int, err error) {
+// returns Envoy's for taskset.
+func pin(ctx context.Context, fs procfs.FS) (envoy string, err error) {
 	self, err := fs.Self()
 	if err != nil {
-		return "", 0, err
+		return "", err
 	}
 	status, err := self.NewStatus()
 	if err != nil {
-		return "", 0, err
+		return "", err
 	}
 	allowed := status.CpusAllowedList
 	if len(allowed) < 2 {
-		return "", 0, fmt.Errorf("want two processors, one for Envoy and one for what asks it, got %v", allowed)
+		return "", fmt.Errorf("want two processors, one for Envoy and one for what asks it, got %v", allowed)
 	}
 	var rest []string
 	for _, n := range allowed[:len(allowed)-1] {
@@ -80,9 +80,9 @@ func pin(ctx context.Context, fs procfs.FS) (envoy string, others int, err error
 	// All threads of this process; what they start inherits it.
 	command := exec.CommandContext(ctx, "taskset", "-a", "-c", "-p", strings.Join(rest, ","), strconv.Itoa(os.Getpid()))
 	if output, err := command.CombinedOutput(); err != nil {
-		return "", 0, fmt.Errorf("taskset: %w: install util-linux\n%s", err, output)
+		return "", fmt.Errorf("taskset: %w: install util-linux\n%s", err, output)
 	}
-	return strconv.FormatUint(allowed[len(allowed)-1], 10), len(rest), nil
+	return strconv.FormatUint(allowed[len(allowed)-1], 10), nil
 }
 
 // requestHeaders are what a browser behind a proxy sends, as in bench/v8/scenarios.js.

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"strings"
 
 	"weir/bench/page"
@@ -35,11 +36,17 @@ type machine struct {
 
 // sample is what a request took in one round of one process.
 type sample struct {
-	// Envoy and Services are µs of processor time.
-	Envoy    float64 `json:"envoy_us"`
-	Services float64 `json:"services_us,omitempty"`
-	// Busy is the share of the time in which Envoy ran.
-	Busy float64 `json:"busy"`
+	// envoy and services are µs of processor time.
+	envoy    float64
+	services []float64
+	// busy is the share of the time in which Envoy ran.
+	busy float64
+}
+
+// begun is what a process's start took.
+type begun struct {
+	cpu, wall float64 // seconds
+	memory
 }
 
 // measured is a variant's.
@@ -54,17 +61,26 @@ type measured struct {
 	More   *page.Spread `json:"more_us,omitempty"`
 	Share  *page.Spread `json:"share,omitempty"`
 	// Services is the time of the services that work for Envoy.
-	Services *page.Spread `json:"services_us,omitempty"`
-	Busy     page.Spread  `json:"busy"`
+	Services []serviceTime `json:"services,omitempty"`
+	Busy     page.Spread   `json:"busy"`
 	// Start is of variants that are started with a plugin, and of what they are compared with.
 	Start *start `json:"start,omitempty"`
 	// ModuleBytes is the size of the plugin.
 	ModuleBytes int64 `json:"module_bytes,omitempty"`
 	Wasm        bool  `json:"wasm"`
-	// Samples are those of each process, and of its rounds.
-	Samples [][]sample `json:"samples"`
+	// Processes are Envoy's times of a request in each round of each process.
+	Processes [][]float64 `json:"processes_us"`
 
-	startCPU, startWall, startResident, startOwn, loadedResident, loadedOwn []float64
+	services []string
+	samples  [][]sample // of each process
+	begun    []begun
+	loaded   []memory // after all requests
+}
+
+// serviceTime is a service's time for a request.
+type serviceTime struct {
+	Name   string      `json:"name"`
+	Micros page.Spread `json:"us"`
 }
 
 // start is what a process takes until it is ready.
@@ -89,32 +105,56 @@ func (f *figures) summarize() error {
 		if m.Base != "" && base == nil {
 			return fmt.Errorf("%s: %s was not measured", m.Name, m.Base)
 		}
-		var micros, more, share, services, busy []float64
-		for i, process := range m.Samples {
+		var micros, more, share, busy []float64
+		services := make([][]float64, len(m.services))
+		for i, process := range m.samples {
+			var own []float64
 			for j, s := range process {
-				micros, busy, services = append(micros, s.Envoy), append(busy, s.Busy), append(services, s.Services)
+				own, busy = append(own, hundredths(s.envoy)), append(busy, s.busy)
+				for k, took := range s.services {
+					services[k] = append(services[k], took)
+				}
 				if base != nil {
-					b := base.Samples[i][j].Envoy
-					more, share = append(more, s.Envoy-b), append(share, (s.Envoy-b)/b)
+					b := base.samples[i][j].envoy
+					more, share = append(more, s.envoy-b), append(share, (s.envoy-b)/b)
 				}
 			}
+			micros = append(micros, own...)
+			m.Processes = append(m.Processes, own)
 		}
 		m.Micros, m.Busy = page.SpreadOf(micros), page.SpreadOf(busy)
 		if base != nil {
 			m.More, m.Share = spreadOf(more), spreadOf(share)
 		}
-		if spread := spreadOf(services); spread.High > 0 {
-			m.Services = spread
+		for k, name := range m.services {
+			m.Services = append(m.Services, serviceTime{Name: name, Micros: page.SpreadOf(services[k])})
 		}
 		if m.Wasm || m.Name == none {
-			m.Start = &start{
-				CPUSeconds: page.SpreadOf(m.startCPU), WallSeconds: page.SpreadOf(m.startWall), Resident: page.SpreadOf(m.startResident),
-				Own: page.SpreadOf(m.startOwn), LoadedResident: page.SpreadOf(m.loadedResident), LoadedOwn: page.SpreadOf(m.loadedOwn),
-			}
+			m.Start = startOf(m.begun, m.loaded)
 		}
 	}
 	return nil
 }
+
+func startOf(processes []begun, loaded []memory) *start {
+	of := func(value func(begun) float64) page.Spread { return page.SpreadOf(each(processes, value)) }
+	return &start{
+		CPUSeconds: of(func(b begun) float64 { return b.cpu }), WallSeconds: of(func(b begun) float64 { return b.wall }),
+		Resident: of(func(b begun) float64 { return b.resident }), Own: of(func(b begun) float64 { return b.own }),
+		LoadedResident: page.SpreadOf(each(loaded, func(m memory) float64 { return m.resident })),
+		LoadedOwn:      page.SpreadOf(each(loaded, func(m memory) float64 { return m.own })),
+	}
+}
+
+func each[T any](all []T, value func(T) float64) []float64 {
+	values := make([]float64, len(all))
+	for i, one := range all {
+		values[i] = value(one)
+	}
+	return values
+}
+
+func hundredths(n float64) float64 { return math.Round(100*n) / 100 }
 
 func spreadOf(values []float64) *page.Spread {
 	s := page.SpreadOf(values)
@@ -135,26 +175,23 @@ func (f *figures) String() string {
 	}
 	fmt.Fprintf(&b, "\nEnvoy %s%s, %s, %d processors; %d processes of each, %d rounds of %s requests, %d connections.\n",
 		f.Machine.Envoy, with, f.Machine.Processor, f.Machine.Processors, f.Processes, f.Rounds, page.Thousands(float64(f.Requests)), f.Connections)
-	titles := map[string]string{}
-	for _, m := range f.Variants {
-		titles[m.Name] = m.Title
-	}
-	base := "–" // no variant's
+	base := ""
 	for _, m := range f.Variants {
 		if m.Base == "" {
 			page.Row(&b, "", "CPU time of a request in Envoy", "in all", "10–90 %", "more than "+m.Title, "10–90 %", "adds", "in services", "Envoy busy")
 			page.Row(&b, "---", "--:", "--:", "--:", "--:", "--:", "--:", "--:")
 			base = m.Name
 		}
-		more, moreBetween, adds, services := "", "", "", ""
-		if m.Base == base {
+		more, moreBetween, adds := "", "", ""
+		if m.More != nil && m.Base == base {
 			more, moreBetween = "**"+micros(m.More.Median)+"**", between(*m.More)
 			adds = fmt.Sprintf("%.0f %%", 100*m.Share.Median)
 		}
-		if m.Services != nil {
-			services = micros(m.Services.Median)
+		var services []string
+		for _, s := range m.Services {
+			services = append(services, s.Name+" "+micros(s.Micros.Median))
 		}
-		page.Row(&b, m.Title, micros(m.Micros.Median), between(m.Micros), more, moreBetween, adds, services, fmt.Sprintf("%.0f %%", 100*m.Busy.Median))
+		page.Row(&b, m.Title, micros(m.Micros.Median), between(m.Micros), more, moreBetween, adds, strings.Join(services, ", "), fmt.Sprintf("%.0f %%", 100*m.Busy.Median))
 	}
 	first := ""
 	for _, m := range f.Variants {
@@ -188,7 +225,7 @@ func (f *figures) plot() ([]byte, error) {
 	bars := page.Bars{Title: "CPU time of a request in Envoy, beyond that without a filter", X: "µs, median of rounds and processes; lines: 10 % to 90 % of them"}
 	for _, m := range f.Variants {
 		if m.More != nil {
-			bars.Bars = append(bars.Bars, page.Bar{Name: strings.ReplaceAll(m.Title, "`", ""), At: m.More.Median, Low: m.More.Low, High: m.More.High})
+			bars.Bars = append(bars.Bars, page.Bar{Name: strings.ReplaceAll(m.Title, "`", ""), At: m.More.Median, Low: max(m.More.Low, 0), High: m.More.High})
 		}
 	}
 	return bars.SVG()

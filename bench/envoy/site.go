@@ -25,7 +25,8 @@ const host = "127.0.0.1"
 
 // site is what Envoys are measured on: the files that they load, and what they talk to.
 type site struct {
-	dir                    string
+	// scratch is a folder of its own.
+	scratch                string
 	plugin, nothing, floor string
 	floorConfiguration     []byte
 	// upstream is a port.
@@ -43,10 +44,10 @@ func openSite(ctx context.Context, o *options, chosen []*variant) (s *site, err 
 			err = errors.Join(err, s.close())
 		}
 	}()
-	if s.dir, err = os.MkdirTemp("", "weir-bench-"); err != nil {
+	if s.scratch, err = os.MkdirTemp("", "weir-bench-"); err != nil {
 		return nil, err
 	}
-	s.ends = append(s.ends, func() error { return os.RemoveAll(s.dir) })
+	s.ends = append(s.ends, func() error { return os.RemoveAll(s.scratch) })
 	if err := s.modules(ctx, o, chosen); err != nil {
 		return nil, err
 	}
@@ -58,13 +59,15 @@ func openSite(ctx context.Context, o *options, chosen []*variant) (s *site, err 
 	wants := func(name string) bool {
 		return slices.ContainsFunc(chosen, func(v *variant) bool { return slices.Contains(v.services, name) })
 	}
-	if wants(weirServe) {
-		if err := s.startWeir(ctx, o); err != nil {
-			return nil, err
+	// Redis comes before those that count in it.
+	for _, service := range []struct {
+		name  string
+		start func(context.Context, *options) error
+	}{{redisServer, s.startRedis}, {weirServe, s.startWeir}, {weirServeOnRedis, s.startWeirOnRedis}, {rateLimitService, s.startRateLimit}} {
+		if !wants(service.name) {
+			continue
 		}
-	}
-	if wants(rateLimitService) {
-		if err := s.startRateLimit(ctx, o); err != nil {
+		if err := service.start(ctx, o); err != nil {
 			return nil, err
 		}
 	}
@@ -113,14 +116,14 @@ func (s *site) modules(ctx context.Context, o *options, chosen []*variant) (err 
 	if !reflect.DeepEqual(here, there) {
 		return fmt.Errorf("bench/v8/scenarios.js: %s: want the configuration %s, got %s", scenario, ours, filters.Scenarios[0].Configuration)
 	}
-	s.nothing, s.floor = filepath.Join(s.dir, "nothing.wasm"), filepath.Join(s.dir, "floor.wasm")
+	s.nothing, s.floor = filepath.Join(s.scratch, "nothing.wasm"), filepath.Join(s.scratch, "floor.wasm")
 	s.floorConfiguration = filters.Scenarios[0].FloorConfiguration
 	return errors.Join(os.WriteFile(s.nothing, filters.Nothing, 0o600), os.WriteFile(s.floor, filters.Floor, 0o600))
 }
 
 // serveUpstream answers every request with a few bytes.
 func serveUpstream() (port int, end func(), err error) {
-	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	l, err := net.Listen("tcp", address(0))
 	if err != nil {
 		return 0, nil, err
 	}
@@ -141,27 +144,40 @@ func serveUpstream() (port int, end func(), err error) {
 
 // startWeir starts the plugin's backend.
 func (s *site) startWeir(ctx context.Context, o *options) error {
+	return s.startBackend(ctx, o, weirServe, "memory")
+}
+
+func (s *site) startWeirOnRedis(ctx context.Context, o *options) error {
+	return s.startBackend(ctx, o, weirServeOnRedis, "redis://"+address(s.services[redisServer].port))
+}
+
+func (s *site) startBackend(ctx context.Context, o *options, name, store string) error {
 	ports, err := freePorts(1)
 	if err != nil {
 		return err
 	}
-	return s.start(ctx, weirServe, ports[0], answers("http", ports[0], "/healthz"), nil,
-		o.weir, "serve", "--listen", net.JoinHostPort(host, strconv.Itoa(ports[0])))
+	return s.start(ctx, name, ports[0], answers(ports[0], "/healthz"), nil, o.weir, "serve", "--listen", address(ports[0]), "--store", store)
 }
 
-// startRateLimit starts Envoy's rate limit service, and the Redis that it counts in.
-func (s *site) startRateLimit(ctx context.Context, o *options) error {
-	ports, err := freePorts(4)
+func (s *site) startRedis(ctx context.Context, _ *options) error {
+	ports, err := freePorts(1)
 	if err != nil {
 		return err
 	}
-	redis, grpc, health, debug := ports[0], ports[1], ports[2], ports[3]
-	redisAddress := net.JoinHostPort(host, strconv.Itoa(redis))
-	if err := s.start(ctx, redisServer, redis, accepts(redisAddress), nil,
-		"redis-server", "--port", strconv.Itoa(redis), "--bind", host, "--dir", s.dir, "--save", "", "--appendonly", "no", "--daemonize", "no"); err != nil {
+	return s.start(ctx, redisServer, ports[0], accepts(address(ports[0])), nil, "redis-server", "--port", strconv.Itoa(ports[0]), "--bind", host,
+		"--dir", s.scratch, "--save", "", "--appendonly", "no", "--daemonize", "no")
+}
+
+func address(port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
+
+// startRateLimit starts Envoy's rate limit service.
+func (s *site) startRateLimit(ctx context.Context, o *options) error {
+	ports, err := freePorts(3)
+	if err != nil {
 		return err
 	}
-	folder := filepath.Join(s.dir, "ratelimit", "config")
+	grpc, health, debug := ports[0], ports[1], ports[2]
+	folder := filepath.Join(s.scratch, "ratelimit", "config")
 	limits := fmt.Sprintf("domain: %s\ndescriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: %d}}]\n", namespace, never)
 	if err := errors.Join(os.MkdirAll(folder, 0o700), os.WriteFile(filepath.Join(folder, "bench.yaml"), []byte(limits), 0o600)); err != nil {
 		return err
@@ -170,10 +186,10 @@ func (s *site) startRateLimit(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	return s.start(ctx, rateLimitService, grpc, answers("http", health, "/healthcheck"), []string{
-		"RUNTIME_ROOT=" + filepath.Join(s.dir, "ratelimit"), "RUNTIME_SUBDIRECTORY=", "RUNTIME_WATCH_ROOT=false", "DISABLE_STATS=true", "LOG_LEVEL=warn",
+	return s.start(ctx, rateLimitService, grpc, answers(health, "/healthcheck"), []string{
+		"RUNTIME_ROOT=" + filepath.Join(s.scratch, "ratelimit"), "RUNTIME_SUBDIRECTORY=", "RUNTIME_WATCH_ROOT=false", "DISABLE_STATS=true", "LOG_LEVEL=warn",
 		"HOST=" + host, "PORT=" + strconv.Itoa(health), "GRPC_HOST=" + host, "GRPC_PORT=" + strconv.Itoa(grpc),
-		"DEBUG_HOST=" + host, "DEBUG_PORT=" + strconv.Itoa(debug), "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redisAddress,
+		"DEBUG_HOST=" + host, "DEBUG_PORT=" + strconv.Itoa(debug), "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + address(s.services[redisServer].port),
 	}, file)
 }
 
@@ -234,8 +250,8 @@ func accepts(address string) func() bool {
 	}
 }
 
-func answers(scheme string, port int, path string) func() bool {
-	url := scheme + "://" + net.JoinHostPort(host, strconv.Itoa(port)) + path
+func answers(port int, path string) func() bool {
+	url := "http://" + address(port) + path
 	client := &http.Client{Timeout: time.Second}
 	return func() bool {
 		answer, err := client.Get(url)
@@ -246,7 +262,7 @@ func answers(scheme string, port int, path string) func() bool {
 // freePorts are different ports that nobody listens on.
 func freePorts(n int) (ports []int, err error) {
 	for range n {
-		l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+		l, err := net.Listen("tcp", address(0))
 		if err != nil {
 			return nil, err
 		}

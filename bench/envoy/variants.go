@@ -39,6 +39,7 @@ const (
 // Names of services.
 const (
 	weirServe        = "weir serve"
+	weirServeOnRedis = "weir serve on Redis"
 	rateLimitService = "ratelimit"
 	redisServer      = "redis-server"
 )
@@ -65,6 +66,9 @@ var variants = []*variant{
 	{name: "weir-sync", title: "Weir with a backend (`sync_rate: 1`)", base: none, status: http.StatusOK, decorated: true,
 		wasm: pluginFile, filters: weir(object{"sync_rate": 1, "backend": object{"cluster": backendCluster}}),
 		services: []string{weirServe}, counted: allowed, called: "cluster." + backendCluster + ".upstream_rq_200"},
+	{name: "weir-central", title: "Weir that asks its backend about every request (`sync_rate: 0`), on Redis", base: none, status: http.StatusOK, decorated: true,
+		wasm: pluginFile, filters: weir(object{"sync_rate": 0, "backend": object{"cluster": backendCluster, "timeout": "5s"}, "on_backend_failure": "deny"}),
+		services: []string{weirServeOnRedis, redisServer}, counted: allowed, called: "cluster." + backendCluster + ".upstream_rq_200"},
 	{name: "weir-no-match", title: "Weir, no rule of which matches", base: none, status: http.StatusOK,
 		wasm: pluginFile, filters: weir(object{"rules": []object{rule(never, object{"match": object{"path": object{"prefix": "/admin/"}}})}})},
 	{name: "local", title: "Envoy's local rate limit, one bucket for all", base: none, status: http.StatusOK,
@@ -83,6 +87,7 @@ var variants = []*variant{
 
 const allowed = "wasmcustom.weir." + namespace + "." + ruleName + ".allowed"
 
+// A variant's module is one of these.
 func pluginFile(s *site) string  { return s.plugin }
 func nothingFile(s *site) string { return s.nothing }
 func floorFile(s *site) string   { return s.floor }
@@ -155,7 +160,7 @@ func (v *variant) bootstrap(s *site) ([]byte, error) {
 	clusters := []object{cluster("app", s.upstream, nil)}
 	for _, service := range v.services {
 		switch service {
-		case weirServe:
+		case weirServe, weirServeOnRedis:
 			clusters = append(clusters, cluster(backendCluster, s.services[service].port, nil))
 		case rateLimitService:
 			clusters = append(clusters, cluster(rateLimitCluster, s.services[service].port, object{
