@@ -77,17 +77,17 @@ type measured struct {
 	loaded   []memory // after all requests
 }
 
-// serviceTime is a service's time for a request.
+// serviceTime is a service's processor time for a request, the mean of all: what a service does once a second is in few rounds.
 type serviceTime struct {
-	Name   string      `json:"name"`
-	Micros page.Spread `json:"us"`
+	Name string  `json:"name"`
+	Mean float64 `json:"mean_us"`
 }
 
 // start is what a process takes until it is ready.
 type start struct {
 	CPUSeconds  page.Spread `json:"cpu_s"`
 	WallSeconds page.Spread `json:"wall_s"`
-	// Memory is in MiB: when the process is ready, and after all requests.
+	// Memory is in MiB: when the process is ready, and after all requests. Own is what the process has written.
 	Resident       page.Spread `json:"resident_mib"`
 	Own            page.Spread `json:"own_mib"`
 	LoadedResident page.Spread `json:"loaded_resident_mib"`
@@ -105,29 +105,29 @@ func (f *figures) summarize() error {
 		if m.Base != "" && base == nil {
 			return fmt.Errorf("%s: %s was not measured", m.Name, m.Base)
 		}
-		var micros, more, share, busy []float64
-		services := make([][]float64, len(m.services))
+		var all, more, share, busy []float64
+		services := make([]float64, len(m.services))
 		for i, process := range m.samples {
 			var own []float64
 			for j, s := range process {
 				own, busy = append(own, hundredths(s.envoy)), append(busy, s.busy)
 				for k, took := range s.services {
-					services[k] = append(services[k], took)
+					services[k] += took
 				}
 				if base != nil {
 					b := base.samples[i][j].envoy
 					more, share = append(more, s.envoy-b), append(share, (s.envoy-b)/b)
 				}
 			}
-			micros = append(micros, own...)
+			all = append(all, own...)
 			m.Processes = append(m.Processes, own)
 		}
-		m.Micros, m.Busy = page.SpreadOf(micros), page.SpreadOf(busy)
+		m.Micros, m.Busy = page.SpreadOf(all), page.SpreadOf(busy)
 		if base != nil {
 			m.More, m.Share = spreadOf(more), spreadOf(share)
 		}
 		for k, name := range m.services {
-			m.Services = append(m.Services, serviceTime{Name: name, Micros: page.SpreadOf(services[k])})
+			m.Services = append(m.Services, serviceTime{Name: name, Mean: services[k] / float64(len(all))})
 		}
 		if m.Wasm || m.Name == none {
 			m.Start = startOf(m.begun, m.loaded)
@@ -189,7 +189,7 @@ func (f *figures) String() string {
 		}
 		var services []string
 		for _, s := range m.Services {
-			services = append(services, s.Name+" "+micros(s.Micros.Median))
+			services = append(services, s.Name+" "+micros(s.Mean))
 		}
 		page.Row(&b, m.Title, micros(m.Micros.Median), between(m.Micros), more, moreBetween, adds, strings.Join(services, ", "), fmt.Sprintf("%.0f %%", 100*m.Busy.Median))
 	}
