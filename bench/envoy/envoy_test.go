@@ -42,6 +42,28 @@ func TestQuick(t *testing.T) {
 	}
 }
 
+// What is missing is an error that says what to do, and ends what was started before.
+func TestMissing(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	for only, want := range map[string]string{"^weir$": "make build", "^weir-sync$": "scripts/test-dependencies bench", "^global$": "scripts/test-dependencies bench"} {
+		o := &options{dir: "..", plugin: "nowhere", weir: "nowhere", ratelimit: "nowhere"}
+		if only != "^weir$" {
+			o.plugin = filepath.Join("..", "..", "dist", "weir.wasm")
+		}
+		chosen, err := choose(only)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := openSite(t.Context(), o, chosen)
+		if s != nil || err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, %v", only, s, err)
+		}
+	}
+	if left, err := os.ReadDir(os.Getenv("TMPDIR")); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
 // samplesOf are of one process.
 func samplesOf(micros ...float64) []sample {
 	var all []sample

@@ -36,24 +36,26 @@ type site struct {
 	ends []func() error
 }
 
-// openSite starts all that the variants need. Close ends it, after an error too.
-func openSite(ctx context.Context, o *options, chosen []*variant) (s *site, err error) {
-	s = &site{services: map[string]*service{}}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.close())
-		}
-	}()
+// openSite starts all that the variants need. Close ends it.
+func openSite(ctx context.Context, o *options, chosen []*variant) (*site, error) {
+	s := &site{services: map[string]*service{}}
+	if err := s.open(ctx, o, chosen); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+func (s *site) open(ctx context.Context, o *options, chosen []*variant) (err error) {
 	if s.scratch, err = os.MkdirTemp("", "weir-bench-"); err != nil {
-		return nil, err
+		return err
 	}
 	s.ends = append(s.ends, func() error { return os.RemoveAll(s.scratch) })
 	if err := s.modules(ctx, o, chosen); err != nil {
-		return nil, err
+		return err
 	}
 	var end func()
 	if s.upstream, end, err = serveUpstream(); err != nil {
-		return nil, err
+		return err
 	}
 	s.ends = append(s.ends, func() error { end(); return nil })
 	wants := func(name string) bool {
@@ -68,10 +70,10 @@ func openSite(ctx context.Context, o *options, chosen []*variant) (s *site, err 
 			continue
 		}
 		if err := service.start(ctx, o); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return s, nil
+	return nil
 }
 
 func (s *site) close() (err error) {
