@@ -45,9 +45,10 @@ check:
 	go run $(golangci_lint) run ./...
 	go mod verify
 
-# LONG=1 also drives ten million streams, and measures what a backend takes in.
+# What counts comes first: what a request costs in Envoy. LONG=1 also drives ten million streams, and measures what a backend takes in.
 bench: build dist/gofloor.wasm bench/v8/node_modules
-	./scripts/test-dependencies
+	./scripts/test-dependencies bench
+	go run ./bench/envoy
 	go test -run '^$$' -bench . -benchmem ./...
 	node --test bench/v8/host.test.js
 	node bench/v8/run.js $(if $(LONG),--long 10)

@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"time"
 
+	"weir/bench/floor"
 	"weir/bench/page"
 )
 
@@ -78,10 +79,10 @@ func (o *options) wants(part string) bool { return o.only == "" || o.only == par
 
 func run(ctx context.Context, o *options) (err error) {
 	all := figures{Machine: machine{Go: runtime.Version(), OS: runtime.GOOS, Architecture: runtime.GOARCH, CPUs: runtime.NumCPU()}, Rounds: o.rounds}
-	var floors *floors
+	var filters *floor.Filters
 	if o.wants(partWazero) || o.wants(partProxy) {
 		// First, as it is what may be missing.
-		if floors, err = exportFloors(ctx, o); err != nil {
+		if filters, err = floor.Export(ctx, o.dir, o.plugin, wazeroScenarios...); err != nil {
 			return err
 		}
 	}
@@ -91,12 +92,12 @@ func run(ctx context.Context, o *options) (err error) {
 		}
 	}
 	if o.wants(partWazero) {
-		if all.Wazero, err = measureWazero(ctx, o, floors); err != nil {
+		if all.Wazero, err = measureWazero(ctx, o, filters); err != nil {
 			return fmt.Errorf("wazero: %w", err)
 		}
 	}
 	if o.wants(partProxy) {
-		if all.Proxy, err = measureProxy(ctx, o, floors.Nothing); err != nil {
+		if all.Proxy, err = measureProxy(ctx, o, filters.Nothing); err != nil {
 			return fmt.Errorf("weir run: %w", err)
 		}
 	}

@@ -52,8 +52,8 @@ func TestPairs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]spread{
-		"filter.Messages/push": {4, 4, 4}, "filter.Messages/answer": {5, 5, 5}, "filter.Match/one_rule": {3, 3, 6},
+	want := map[string]page.Spread{
+		"filter.Messages/push": {Median: 4, Low: 4, High: 4}, "filter.Messages/answer": {Median: 5, Low: 5, High: 5}, "filter.Match/one_rule": {Median: 3, Low: 3, High: 6},
 	}
 	for _, p := range f.Pairs {
 		if p.Ratio != want[p.Name] {
@@ -80,14 +80,6 @@ func TestPairs(t *testing.T) {
 	}
 }
 
-func TestNumbers(t *testing.T) {
-	for n, want := range map[float64]string{0: "0", 999: "999", 1000: "1,000", 1234567.4: "1,234,567", -123456: "-123,456"} {
-		if got := thousands(n); got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
-	}
-}
-
 func TestWhatIsNoBenchmark(t *testing.T) {
 	if err := (results{}).add("filter", "PASS\n", 2); err == nil {
 		t.Error("a package without benchmarks was measured")
@@ -111,9 +103,9 @@ func TestReport(t *testing.T) {
 	}
 	all := &figures{
 		Packages: packages,
-		Wazero: []wazeroFigures{{Name: "allowed", Title: "allowed: one rule", Ratio: spread{2.5, 2, 3},
+		Wazero: []wazeroFigures{{Name: "allowed", Title: "allowed: one rule", Ratio: page.Spread{Median: 2.5, Low: 2, High: 3},
 			Calls: map[string]float64{"proxy_get_current_time_nanoseconds": 1, "proxy_replace_header_map_value": 5, "proxy_get_shared_data": 0.001}}},
-		Proxy: &proxyFigures{Clients: 8, Targets: []targetFigures{{Name: "no proxy", PerSecond: spread{12345, 1000, 20000}, Millis: 0.5}}, ToNothing: spread{0.8, 0.5, 1}},
+		Proxy: &proxyFigures{Clients: 8, Targets: []targetFigures{{Name: "no proxy", PerSecond: page.Spread{Median: 12345, Low: 1000, High: 20000}, Millis: 0.5}}, ToNothing: page.Spread{Median: 0.8, Low: 0.5, High: 1}},
 	}
 	readme, err := os.ReadFile("../README.md")
 	if err != nil {

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"weir/bench/page"
 )
 
 // benchmarks are those that have a floor beside them, or something else to be compared with, by package.
@@ -43,17 +45,17 @@ type packageFigures struct {
 }
 
 type pairFigures struct {
-	Name       string  `json:"name"`
-	Ratio      spread  `json:"ratio"`
-	Nanos      float64 `json:"ns"`
-	FloorNanos float64 `json:"floor_ns"`
+	Name       string      `json:"name"`
+	Ratio      page.Spread `json:"ratio"`
+	Nanos      float64     `json:"ns"`
+	FloorNanos float64     `json:"floor_ns"`
 	// Allocations are those of one operation.
 	Allocations *float64 `json:"allocations,omitempty"`
 }
 
 type comparisonFigures struct {
-	Title string `json:"title"`
-	Ratio spread `json:"ratio"`
+	Title string      `json:"title"`
+	Ratio page.Spread `json:"ratio"`
 }
 
 // results are what benchmarks have reported, a value for each round, by name and unit.
@@ -169,7 +171,7 @@ func (r results) figures() (*packageFigures, error) {
 			if f.Metrics[name] == nil {
 				f.Metrics[name] = map[string]float64{}
 			}
-			f.Metrics[name][unit] = median(values)
+			f.Metrics[name][unit] = page.Median(values)
 		}
 		floor, ok := r.floorOf(name)
 		if !ok {
@@ -179,9 +181,9 @@ func (r results) figures() (*packageFigures, error) {
 		if len(own) != len(least) {
 			return nil, fmt.Errorf("%s has %d rounds, and its floor %d", name, len(own), len(least))
 		}
-		p := pairFigures{Name: name, Ratio: ratio(own, least), Nanos: median(own), FloorNanos: median(least)}
+		p := pairFigures{Name: name, Ratio: ratio(own, least), Nanos: page.Median(own), FloorNanos: page.Median(least)}
 		if allocations := r[name][allocationUnit]; len(allocations) > 0 {
-			n := median(allocations)
+			n := page.Median(allocations)
 			p.Allocations = &n
 		}
 		f.Pairs = append(f.Pairs, p)
@@ -191,7 +193,7 @@ func (r results) figures() (*packageFigures, error) {
 		if len(values) == 0 {
 			return nil, fmt.Errorf("%s reports no %s", c.of, c.unit)
 		}
-		f.Comparisons = append(f.Comparisons, comparisonFigures{Title: c.title, Ratio: spreadOf(values)})
+		f.Comparisons = append(f.Comparisons, comparisonFigures{Title: c.title, Ratio: page.SpreadOf(values)})
 	}
 	return f, nil
 }

@@ -16,6 +16,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"weir/bench/page"
 )
 
 // proxyFigures are of requests over connections that are kept open, from clients on this machine to an upstream on this machine.
@@ -25,13 +27,13 @@ type proxyFigures struct {
 	Targets []targetFigures `json:"targets"`
 	// ToNothing is how many requests a second pass with the plugin, as a share of those that pass with a filter that does nothing;
 	// ToNone as a share of those that the upstream answers without a proxy.
-	ToNothing spread `json:"to_nothing"`
-	ToNone    spread `json:"to_none"`
+	ToNothing page.Spread `json:"to_nothing"`
+	ToNone    page.Spread `json:"to_none"`
 }
 
 type targetFigures struct {
-	Name      string `json:"name"`
-	PerSecond spread `json:"per_second"`
+	Name      string      `json:"name"`
+	PerSecond page.Spread `json:"per_second"`
 	// Millis is the median over the rounds of the mean time of a request.
 	Millis float64 `json:"ms"`
 }
@@ -89,7 +91,7 @@ func measureProxy(ctx context.Context, o *options, nothing []byte) (_ *proxyFigu
 	}
 	f := &proxyFigures{Clients: o.clients}
 	for _, t := range targets {
-		f.Targets = append(f.Targets, targetFigures{Name: t.name, PerSecond: spreadOf(t.perSecond), Millis: median(t.millis)})
+		f.Targets = append(f.Targets, targetFigures{Name: t.name, PerSecond: page.SpreadOf(t.perSecond), Millis: page.Median(t.millis)})
 	}
 	f.ToNothing, f.ToNone = ratio(targets[2].perSecond, targets[1].perSecond), ratio(targets[2].perSecond, targets[0].perSecond)
 	return f, nil

@@ -27,32 +27,13 @@ type machine struct {
 	CPUs         int    `json:"processors"`
 }
 
-// spread is where the values of the rounds lie: their median, and 10 % and 90 % of them below.
-type spread struct {
-	Median float64 `json:"median"`
-	Low    float64 `json:"low"`
-	High   float64 `json:"high"`
-}
-
-func spreadOf(values []float64) spread {
-	return spread{Median: quantile(values, 0.5), Low: quantile(values, 0.1), High: quantile(values, 0.9)}
-}
-
-// quantile is the nearest of the values, of which there is at least one.
-func quantile(values []float64, q float64) float64 {
-	sorted := slices.Sorted(slices.Values(values))
-	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
-}
-
-func median(values []float64) float64 { return quantile(values, 0.5) }
-
 // ratio is that of the same rounds.
-func ratio(of, to []float64) spread {
-	return spreadOf(paired(of, to, func(a, b float64) float64 { return a / b }))
+func ratio(of, to []float64) page.Spread {
+	return page.SpreadOf(paired(of, to, func(a, b float64) float64 { return a / b }))
 }
 
-func difference(of, to []float64) spread {
-	return spreadOf(paired(of, to, func(a, b float64) float64 { return a - b }))
+func difference(of, to []float64) page.Spread {
+	return page.SpreadOf(paired(of, to, func(a, b float64) float64 { return a - b }))
 }
 
 func paired(of, to []float64, f func(a, b float64) float64) []float64 {
@@ -76,63 +57,54 @@ func (f *figures) String() string {
 		f.Packages.write(&b)
 	}
 	if f.Wazero != nil {
-		row(&b, "", "on wazero", "times the floor", "10–90 %", "more than the floor", "weir", "floor", "nothing", "host calls of a request")
-		row(&b, "---", "--:", "--:", "--:", "--:", "--:", "--:", "---")
+		page.Row(&b, "", "on wazero", "times the floor", "10–90 %", "more than the floor", "weir", "floor", "nothing", "host calls of a request")
+		page.Row(&b, "---", "--:", "--:", "--:", "--:", "--:", "--:", "---")
 		for i := range f.Wazero {
 			w := &f.Wazero[i]
-			row(&b, w.Title, bold(w.Ratio), w.Ratio.between(), nanos(w.MoreNanos.Median), nanos(w.Nanos.Weir), nanos(w.Nanos.Floor),
+			page.Row(&b, w.Title, bold(w.Ratio), between(w.Ratio), nanos(w.MoreNanos.Median), nanos(w.Nanos.Weir), nanos(w.Nanos.Floor),
 				nanos(w.Nanos.Nothing), calls(w.Calls))
 		}
 	}
 	if p := f.Proxy; p != nil {
-		row(&b, "", fmt.Sprintf("%d clients, connections kept open", p.Clients), "requests a second", "10–90 %", "mean time")
-		row(&b, "---", "--:", "--:", "--:")
+		page.Row(&b, "", fmt.Sprintf("%d clients, connections kept open", p.Clients), "requests a second", "10–90 %", "mean time")
+		page.Row(&b, "---", "--:", "--:", "--:")
 		for _, t := range p.Targets {
-			row(&b, t.Name, thousands(t.PerSecond.Median), thousands(t.PerSecond.Low)+"–"+thousands(t.PerSecond.High), fmt.Sprintf("%.2f ms", t.Millis))
+			page.Row(&b, t.Name, page.Thousands(t.PerSecond.Median), page.Thousands(t.PerSecond.Low)+"–"+page.Thousands(t.PerSecond.High), fmt.Sprintf("%.2f ms", t.Millis))
 		}
 		fmt.Fprintf(&b, "\nWith the plugin weir run answers %.2f times as many requests a second as with a filter that does nothing (%s),"+
-			"\nand %.2f times as many as the upstream without a proxy (%s).\n", p.ToNothing.Median, p.ToNothing.between(), p.ToNone.Median, p.ToNone.between())
+			"\nand %.2f times as many as the upstream without a proxy (%s).\n", p.ToNothing.Median, between(p.ToNothing), p.ToNone.Median, between(p.ToNone))
 	}
 	b.WriteString("\n")
 	return b.String()
 }
 
 func (f *packageFigures) write(b *strings.Builder) {
-	row(b, "", "Go benchmark", "times the floor", "10–90 %", "time", "floor", "allocations")
-	row(b, "---", "--:", "--:", "--:", "--:", "--:")
+	page.Row(b, "", "Go benchmark", "times the floor", "10–90 %", "time", "floor", "allocations")
+	page.Row(b, "---", "--:", "--:", "--:", "--:", "--:")
 	for _, p := range f.Pairs {
 		allocations := ""
 		if p.Allocations != nil {
-			allocations = thousands(*p.Allocations)
+			allocations = page.Thousands(*p.Allocations)
 		}
-		row(b, readable(p.Name), bold(p.Ratio), p.Ratio.between(), nanos(p.Nanos), nanos(p.FloorNanos), allocations)
+		page.Row(b, readable(p.Name), bold(p.Ratio), between(p.Ratio), nanos(p.Nanos), nanos(p.FloorNanos), allocations)
 	}
-	row(b, "", "one with another", "ratio", "10–90 %")
-	row(b, "---", "--:", "--:")
+	page.Row(b, "", "one with another", "ratio", "10–90 %")
+	page.Row(b, "---", "--:", "--:")
 	for _, c := range f.Comparisons {
-		row(b, c.Title, bold(c.Ratio), c.Ratio.between())
+		page.Row(b, c.Title, bold(c.Ratio), between(c.Ratio))
 	}
-	row(b, "", "what else they report", "", "")
-	row(b, "---", "--:", "---")
+	page.Row(b, "", "what else they report", "", "")
+	page.Row(b, "---", "--:", "---")
 	for _, name := range slices.Sorted(maps.Keys(f.Metrics)) {
 		for _, unit := range slices.Sorted(maps.Keys(f.Metrics[name])) {
 			n := f.Metrics[name][unit]
 			value := fmt.Sprintf("%.1f", n)
 			if n >= 1000 {
-				value = thousands(n)
+				value = page.Thousands(n)
 			}
-			row(b, readable(name), value, unit)
+			page.Row(b, readable(name), value, unit)
 		}
 	}
-}
-
-// row writes a row of a table. One that begins with an empty cell begins a table.
-func row(b *strings.Builder, cells ...string) {
-	if cells[0] == "" {
-		b.WriteString("\n")
-		cells = cells[1:]
-	}
-	b.WriteString("| " + strings.Join(cells, " | ") + " |\n")
 }
 
 // readable is a benchmark's name as it was written.
@@ -140,24 +112,15 @@ func readable(name string) string {
 	return strings.ReplaceAll(strings.Replace(name, "/", ": ", 1), "_", " ")
 }
 
-func bold(s spread) string { return fmt.Sprintf("**%.2f**", s.Median) }
+func bold(s page.Spread) string { return fmt.Sprintf("**%.2f**", s.Median) }
 
-func (s spread) between() string { return fmt.Sprintf("%.2f–%.2f", s.Low, s.High) }
+func between(s page.Spread) string { return fmt.Sprintf("%.2f–%.2f", s.Low, s.High) }
 
 func nanos(n float64) string {
 	if n < 100 {
 		return fmt.Sprintf("%.1f ns", n)
 	}
-	return thousands(n) + " ns"
-}
-
-// thousands is a whole number with commas.
-func thousands(n float64) string {
-	text := fmt.Sprintf("%.0f", n)
-	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
+	return page.Thousands(n) + " ns"
 }
 
 // calls are host calls in the form that the table of bench/v8 has them in.

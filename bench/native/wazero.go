@@ -2,65 +2,28 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"time"
 
+	"weir/bench/floor"
+	"weir/bench/page"
 	"weir/e2e/host"
 )
 
 // wazeroScenarios are those of bench/v8/scenarios.js that are measured here.
 var wazeroScenarios = []string{"allowed", "allowed, headers: []", "refused again", "no match"}
 
-// floors are what bench/v8/export.js prints.
-type floors struct {
-	Floor, Nothing []byte
-	Headers        [][2]string
-	Scenarios      []scenario
-}
-
-type scenario struct {
-	Name, Title        string
-	StepNanos          int64 `json:"step_nanos"`
-	Refused            bool
-	Configuration      []byte
-	FloorConfiguration []byte `json:"floor_configuration"`
-	// PageName and PageSize are of the floor's page; it has none if the name is empty.
-	PageName []byte `json:"page_name"`
-	PageSize int    `json:"page_size"`
-}
-
-// exportFloors has Node assemble the floor filters.
-func exportFloors(ctx context.Context, o *options) (*floors, error) {
-	if _, err := os.Stat(filepath.Join(o.dir, "v8", "node_modules")); err != nil {
-		return nil, fmt.Errorf("floor filters, which Node assembles: %w: run make bench/v8/node_modules", err)
-	}
-	command := exec.CommandContext(ctx, "node", append([]string{filepath.Join(o.dir, "v8", "export.js"), o.plugin}, wazeroScenarios...)...)
-	command.Stderr = os.Stderr
-	output, err := command.Output()
-	if err != nil {
-		return nil, fmt.Errorf("floor filters, which Node assembles: %w", err)
-	}
-	f := &floors{}
-	if err := json.Unmarshal(output, f); err != nil {
-		return nil, fmt.Errorf("floor filters: %w", err)
-	}
-	return f, nil
-}
-
 // wazeroFigures are of one scenario.
 type wazeroFigures struct {
 	Name  string `json:"name"`
 	Title string `json:"title"`
 	// Ratio is the time of the plugin's streams in times of the floor's.
-	Ratio spread `json:"ratio"`
+	Ratio page.Spread `json:"ratio"`
 	// MoreNanos is what a stream of the plugin's takes beyond one of the floor's.
-	MoreNanos spread `json:"more_ns"`
+	MoreNanos page.Spread `json:"more_ns"`
 	Nanos     struct {
 		Weir    float64 `json:"weir"`
 		Floor   float64 `json:"floor"`
@@ -79,7 +42,7 @@ const (
 	begin = 1_795_255_200_000_000_000
 )
 
-func measureWazero(ctx context.Context, o *options, f *floors) (all []wazeroFigures, err error) {
+func measureWazero(ctx context.Context, o *options, f *floor.Filters) (all []wazeroFigures, err error) {
 	plugin, err := os.ReadFile(o.plugin)
 	if err != nil {
 		return nil, fmt.Errorf("read the plugin, which make build leaves there: %w", err)
@@ -94,7 +57,7 @@ func measureWazero(ctx context.Context, o *options, f *floors) (all []wazeroFigu
 		modules[i] = m
 	}
 	for i := range f.Scenarios {
-		s := &f.Scenarios[i]
+		s := &scenario{&f.Scenarios[i]}
 		say("wazero: %s", s.Title)
 		found, err := s.measure(ctx, o, modules, f.Headers)
 		if err != nil {
@@ -104,6 +67,9 @@ func measureWazero(ctx context.Context, o *options, f *floors) (all []wazeroFigu
 	}
 	return all, nil
 }
+
+// scenario is one that is driven here.
+type scenario struct{ *floor.Scenario }
 
 // measure drives the plugin, the floor and the filter that does nothing in turns.
 func (s *scenario) measure(ctx context.Context, o *options, modules [3]*host.Module, headers [][2]string) (*wazeroFigures, error) {
@@ -158,7 +124,7 @@ func (s *scenario) measure(ctx context.Context, o *options, modules [3]*host.Mod
 		}
 	}
 	f.Ratio, f.MoreNanos = ratio(nanos[weir], nanos[floor]), difference(nanos[weir], nanos[floor])
-	f.Nanos.Weir, f.Nanos.Floor, f.Nanos.Nothing = median(nanos[weir]), median(nanos[floor]), median(nanos[nothing])
+	f.Nanos.Weir, f.Nanos.Floor, f.Nanos.Nothing = page.Median(nanos[weir]), page.Median(nanos[floor]), page.Median(nanos[nothing])
 	var err error
 	if f.Calls, err = drivers[weir].calls(); err != nil {
 		return nil, err

@@ -110,3 +110,23 @@ func TestBars(t *testing.T) {
 		t.Errorf("the bars differ the second time (%v)", err)
 	}
 }
+
+// Whole numbers have a comma between thousands.
+func TestNumbers(t *testing.T) {
+	for n, want := range map[float64]string{0: "0", 999: "999", 1000: "1,000", 1234567.4: "1,234,567", -123456: "-123,456"} {
+		if got := page.Thousands(n); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
+// A spread is of values in any order, and is one of them.
+func TestSpread(t *testing.T) {
+	values := []float64{10, 1, 9, 2, 8, 3, 7, 4, 6, 5}
+	if got, want := page.SpreadOf(values), (page.Spread{Median: 6, Low: 2, High: 10}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if values[0] != 10 {
+		t.Error("the values were sorted in place")
+	}
+}

@@ -16,15 +16,16 @@ export async function assemble(name) {
   }
 }
 
-const tableAddress = 0x20000, tableSize = 80;
+const tableAddress = 0x20000, tableSize = 84;
 
 /**
  * The configuration of floor.wat, as it documents it. Texts are Uint8Arrays.
  *
  * @param {{clock: boolean, matchHeader?: Uint8Array, keyHeader?: Uint8Array, pages: number, pageNames: number,
- *   pageName: Uint8Array, writes: boolean, headers: {name: Uint8Array, value: Uint8Array}[],
+ *   pageName: Uint8Array, pageSize?: number, writes: boolean, headers: {name: Uint8Array, value: Uint8Array}[],
  *   reply?: {status: number, details: Uint8Array, body: Uint8Array, pairs: Uint8Array}}} what
- *   pages is how many are got and set for a request, pageNames how many there are, and pageName the name of the first.
+ *   pages is how many are got and set for a request, pageNames how many there are, and pageName the name of the first. A
+ *   page that is not there is made, of pageSize bytes.
  */
 export function floorConfiguration(what) {
   const data = [];
@@ -48,6 +49,7 @@ export function floorConfiguration(what) {
     what.headers.length, headersAt,
     reply ? 1 : 0, reply?.status ?? 0,
     ...put(reply?.details ?? none), ...put(reply?.body ?? none), ...put(reply?.pairs ?? none),
+    what.pageSize ?? 0,
   ];
   const configuration = new Uint8Array(end);
   configuration.set(new Uint8Array(Uint32Array.from(numbers).buffer));

@@ -85,8 +85,12 @@
     (i32.store8 offset=1 (local.get $page) (i32.shr_u (local.get $number) (i32.const 8)))
     (i32.store8 offset=2 (local.get $page) (local.get $number))
     (loop $again
-      (drop (call $get (i32.load offset=28 (global.get $table)) (i32.load offset=32 (global.get $table))
-        (i32.const 0) (i32.const 4) (i32.const 8)))
+      (if (call $get (i32.load offset=28 (global.get $table)) (i32.load offset=32 (global.get $table))
+            (i32.const 0) (i32.const 4) (i32.const 8))
+        ;; The first one to ask makes the page.
+        (then
+          (i32.store (i32.const 4) (i32.load offset=80 (global.get $table)))
+          (i32.store (i32.const 8) (i32.const 0))))
       (i64.store offset=8 (global.get $value) (i64.add (i64.load offset=8 (global.get $value)) (i64.const 1)))
       (if (i32.load offset=36 (global.get $table))
         (then (br_if $again (call $set

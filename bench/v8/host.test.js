@@ -83,6 +83,16 @@ test('the floor makes the least calls, and counts', async () => {
   assert.equal(vm.last().reply, null);
 });
 
+test('the floor makes a page that is not there', async () => {
+  const data = new SharedData();
+  const name = page.slice();
+  name.set([0, 0, 0], name.length - 3);
+  const {run} = await start({...decision, pageName: name, pageSize: 40}, data);
+  run(3);
+  assert.equal(data.read(name).value.length, 40);
+  assert.equal(data.read(name).value[8], 3);
+});
+
 test('the floor replies', async () => {
   const pairs = encodePairs([{name: bytes('retry-after'), value: bytes('3')}]);
   const {vm, run} = await start({...decision, pages: 0, headers: [],

@@ -119,7 +119,7 @@ function floorOptions(scenario, {pageBytes, nameBytes, last}) {
     page,
     configuration: floorConfiguration({
       clock, matchHeader: match && bytes(match), keyHeader: key ? bytes('x-user') : undefined,
-      pages: perRequest, pageNames: page.names, pageName: page.name, writes, headers: last.headers, reply: last.reply,
+      pages: perRequest, pageNames: page.names, pageName: page.name, pageSize: page.size, writes, headers: last.headers, reply: last.reply,
     }),
   };
 }

@@ -1,0 +1,239 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/procfs"
+
+	"weir/bench/page"
+)
+
+// Envoys with nothing, with a filter of their own and with the plugin are started, asked and measured, and end.
+func TestQuick(t *testing.T) {
+	o := &options{
+		dir: "..", plugin: filepath.Join("..", "..", "dist", "weir.wasm"), connections: 4, requests: 40, rounds: 2, processes: 1,
+	}
+	chosen, err := choose("^(local|weir|local-refuses)$")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := measure(t.Context(), o, chosen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, m := range f.Variants {
+		names = append(names, m.Name)
+		if len(m.Processes) != 1 || len(m.Processes[0]) != o.rounds || m.Micros.Low <= 0 || m.Busy.Median <= 0 {
+			t.Errorf("%+v", m)
+		}
+		if m.Wasm && (m.Start.CPUSeconds.Median <= 0 || m.Start.WallSeconds.Median <= 0 || m.Start.LoadedOwn.Median <= 0 || m.ModuleBytes == 0) {
+			t.Errorf("%s: %+v", m.Name, m.Start)
+		}
+	}
+	if got := strings.Join(names, " "); got != "none weir local direct local-refuses" {
+		t.Errorf("measured %s", got)
+	}
+}
+
+// What is missing is an error that says what to do, and ends what was started before.
+func TestMissing(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	for only, want := range map[string]string{"^weir$": "make build", "^weir-sync$": "scripts/test-dependencies bench", "^global$": "scripts/test-dependencies bench"} {
+		o := &options{dir: "..", plugin: "nowhere", weir: "nowhere", ratelimit: "nowhere"}
+		if only != "^weir$" {
+			o.plugin = filepath.Join("..", "..", "dist", "weir.wasm")
+		}
+		chosen, err := choose(only)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := openSite(t.Context(), o, chosen)
+		if s != nil || err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, %v", only, s, err)
+		}
+	}
+	if left, err := os.ReadDir(os.Getenv("TMPDIR")); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// samplesOf are of one process.
+func samplesOf(micros ...float64) []sample {
+	var all []sample
+	for _, n := range micros {
+		all = append(all, sample{envoy: n, busy: 0.9})
+	}
+	return all
+}
+
+// given are figures of numbers that are easy to follow.
+func given(t *testing.T) *figures {
+	t.Helper()
+	global := samplesOf(300, 310)
+	global[0].services, global[1].services = []float64{100, 0}, []float64{200, 30}
+	start := func(cpu float64) []begun {
+		return []begun{{cpu: cpu, wall: 2 * cpu, memory: memory{resident: 100, own: 20}}}
+	}
+	f := &figures{
+		Machine: machine{Envoy: "1.40.0", RateLimit: "v1", Processor: "some", Processors: 2}, Requests: 4000, Rounds: 2, Processes: 1, Connections: 16,
+		Variants: []*measured{
+			{Name: none, Title: "no filter", samples: [][]sample{samplesOf(100, 200)}, begun: start(0.1), loaded: []memory{{own: 21}}},
+			{Name: "weir", Title: "Weir", Base: none, Wasm: true, ModuleBytes: 2608485, samples: [][]sample{samplesOf(150, 240)}, begun: start(3.5), loaded: []memory{{own: 22}}},
+			{Name: "global", Title: "global", Base: none, services: []string{"service", "redis"}, samples: [][]sample{global}},
+			{Name: direct, Title: "direct", samples: [][]sample{samplesOf(50, 50)}},
+			{Name: "refuses", Title: "refuses", Base: direct, samples: [][]sample{samplesOf(40.25, 45.5)}},
+		},
+	}
+	if err := f.summarize(); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// What a variant adds is its difference from its base in the same rounds.
+func TestSummarize(t *testing.T) {
+	f := given(t)
+	weir := f.Variants[1]
+	if *weir.More != (page.Spread{Median: 50, Low: 40, High: 50}) || *weir.Share != (page.Spread{Median: 0.5, Low: 0.2, High: 0.5}) {
+		t.Errorf("got %+v, %+v", weir.More, weir.Share)
+	}
+	if got := f.Variants[2].Services; len(got) != 2 || got[0] != (serviceTime{"service", 150}) || got[1] != (serviceTime{"redis", 15}) {
+		t.Errorf("got %+v", got)
+	}
+	if f.Variants[0].More != nil || f.Variants[0].Start == nil || f.Variants[2].Start != nil {
+		t.Error("what is compared with nothing has more, or what has no plugin a start")
+	}
+	alone := &figures{Variants: f.Variants[1:2]}
+	if err := alone.summarize(); err == nil {
+		t.Error("a variant was compared with what was not measured")
+	}
+}
+
+// The page has a place for the tables; tables, chart and JSON have all figures.
+func TestReport(t *testing.T) {
+	f := given(t)
+	readme, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	written, err := page.Between(readme, figuresBegin, figuresEnd, f.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		"Envoy 1.40.0, ratelimit v1, some, 2 processors; 1 processes of each, 2 rounds of 4,000 requests, 16 connections.",
+		"| no filter | 200.0 µs | 100.0–200.0 |  |  |  |  | 90 % |",
+		"| Weir | 240.0 µs | 150.0–240.0 | **50.0 µs** | 40.0–50.0 | 50 % |  | 90 % |",
+		"| global | 310.0 µs | 300.0–310.0 | **200.0 µs** | 110.0–200.0 | 200 % | service 150.0 µs, redis 15.0 µs | 90 % |",
+		"| refuses | 45.5 µs | 40.2–45.5 | **-4.5 µs** | -9.8–-4.5 | -9 % |  | 90 % |",
+		"| Weir | 3.50 s | 3.50–3.50 | 7.00 s | 100.0 MiB | 20.0 MiB | 22.0 MiB | 2,608,485 B |",
+	} {
+		if !strings.Contains(string(written), line+"\n") {
+			t.Errorf("no line %s in\n%s", line, f)
+		}
+	}
+	plotted, err := f.plot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, bar := range []string{"Weir", "global", "refuses"} {
+		if !strings.Contains(string(plotted), ">"+bar+"<") {
+			t.Errorf("no bar of %s", bar)
+		}
+	}
+	encoded, err := f.json()
+	var again figures
+	if err != nil || json.Unmarshal(encoded, &again) != nil || again.String() != f.String() {
+		t.Errorf("the figures are others after JSON: %v\n%s", err, encoded)
+	}
+}
+
+// What is measured is chosen with what it is compared with, and what is none of the variants is an error that names them.
+func TestChoose(t *testing.T) {
+	all, err := choose("")
+	if err != nil || len(all) != len(variants) {
+		t.Errorf("got %d of %d variants, %v", len(all), len(variants), err)
+	}
+	for _, only := range []string{"nobody", "("} {
+		if chosen, err := choose(only); err == nil {
+			t.Errorf("%q gives %d variants", only, len(chosen))
+		}
+	}
+	for _, v := range variants {
+		found, err := choose("^" + v.name + "$")
+		if err != nil || v.base != "" && (len(found) != 2 || found[0].name != v.base) {
+			t.Errorf("%s: got %d variants, %v", v.name, len(found), err)
+		}
+	}
+}
+
+const printed = `starting benchmark...
+spawning thread #0: 16 total client(s). 4000 total requests
+progress: 100% done
+
+finished in 309.10ms, 12940.80 req/s, 2.52MB/s
+requests: 4000 total, 4000 started, 4000 done, 3 succeeded, 3997 failed, 0 errored, 0 timeout
+status codes: 3 2xx, 0 3xx, 3996 4xx, 1 5xx
+traffic: 798.83KB (818000) total, 441.41KB (452000) headers (space savings 0.00%), 11.72KB (12000) data
+`
+
+func TestParseLoad(t *testing.T) {
+	got, err := parseLoad(printed)
+	if want := (loaded{elapsed: 309100 * time.Microsecond, done: 4000, classes: [6]int{2: 3, 4: 3996, 5: 1}}); err != nil || got != want {
+		t.Errorf("got %+v, %v, want %+v", got, err, want)
+	}
+	for _, line := range []string{"finished in", "requests:", "status codes:"} {
+		if got, err := parseLoad(strings.Replace(printed, line, "nothing of", 1)); err == nil {
+			t.Errorf("without %q: got %+v", line, got)
+		}
+	}
+}
+
+// Processor time is that of all threads in nanoseconds, that of a start has threads that ended, and memory is in MiB.
+func TestProcess(t *testing.T) {
+	const pid = 70
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"task/70/schedstat": "1500000000 46550 1\n",
+		"task/71/schedstat": "250000007 1 2\n",
+		"stat":              "70 (wrk:worker_0) S 1 70 70 0 -1 4194560 9 0 0 0 310 41 0 0 20 0 3 0 100 200 300 18446744073709551615" + strings.Repeat(" 0", 27) + "\n",
+		"smaps_rollup":      "5581a000-7ffd2000 ---p 00000000 00:00 0    [rollup]\nRss:   104448 kB\nPss:   90000 kB\nPrivate_Clean:  1024 kB\nPrivate_Dirty:   20480 kB\n",
+	} {
+		file := filepath.Join(dir, strconv.Itoa(pid), name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fs, err := procfs.NewFS(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := ran(fs, pid); err != nil || got != 1_750_000_007 {
+		t.Errorf("ran %d ns, %v", got, err)
+	}
+	if got, err := started(fs, pid); err != nil || got != 3.51 {
+		t.Errorf("started in %v s, %v", got, err)
+	}
+	if got, err := memoryOf(fs, pid); err != nil || got != (memory{resident: 102, own: 20}) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	for name, measure := range map[string]func() error{
+		"ran":     func() error { _, err := ran(fs, pid+1); return err },
+		"started": func() error { _, err := started(fs, pid+1); return err },
+		"memory":  func() error { _, err := memoryOf(fs, pid+1); return err },
+	} {
+		if measure() == nil {
+			t.Errorf("%s: a process that is not there was measured", name)
+		}
+	}
+}

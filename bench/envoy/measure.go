@@ -1,0 +1,268 @@
+package main
+
+import (
+	"context"
+	"debug/buildinfo"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"runtime"
+	"time"
+
+	"github.com/prometheus/procfs"
+
+	"weir/internal/envoytest"
+)
+
+// bench measures variants.
+type bench struct {
+	o         *options
+	s         *site
+	fs        procfs.FS
+	binary    envoytest.Binary
+	processor string // Envoy's
+	client    *http.Client
+}
+
+func measure(ctx context.Context, o *options, chosen []*variant) (f *figures, err error) {
+	b := &bench{o: o, client: &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}}
+	if _, err := exec.LookPath("h2load"); err != nil {
+		return nil, fmt.Errorf("%w: %s", err, install)
+	}
+	if b.binary, err = binary(o.envoy); err != nil {
+		return nil, err
+	}
+	if b.fs, err = procfs.NewDefaultFS(); err != nil {
+		return nil, fmt.Errorf("processor time, which /proc tells on Linux: %w", err)
+	}
+	if b.processor, err = pin(ctx, b.fs); err != nil {
+		return nil, err
+	}
+	if b.s, err = openSite(ctx, o, chosen); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, b.s.close()) }()
+	f = &figures{Machine: b.machine(), Requests: o.requests, Rounds: o.rounds, Processes: o.processes, Connections: o.connections}
+	for _, v := range chosen {
+		m := &measured{Name: v.name, Title: v.title, Base: v.base, Wasm: v.wasm != nil, services: v.services}
+		if m.Wasm {
+			info, err := os.Stat(v.wasm(b.s))
+			if err != nil {
+				return nil, err
+			}
+			m.ModuleBytes = info.Size()
+		}
+		f.Variants = append(f.Variants, m)
+	}
+	for process := range o.processes {
+		say("processes %d of %d", process+1, o.processes)
+		if err := b.measureProcesses(ctx, process, chosen, f); err != nil {
+			return nil, err
+		}
+	}
+	return f, f.summarize()
+}
+
+// measureProcesses starts a process of each variant, and measures all of them in each round.
+func (b *bench) measureProcesses(ctx context.Context, process int, chosen []*variant, f *figures) (err error) {
+	proxies := make([]*proxy, len(chosen))
+	for i, v := range chosen {
+		p, err := b.start(ctx, v, f.Variants[i])
+		if err != nil {
+			return fmt.Errorf("%s: %w", v.title, err)
+		}
+		defer func() { err = errors.Join(err, p.envoy.Close()) }()
+		proxies[i] = p
+	}
+	for _, m := range f.Variants {
+		m.samples = append(m.samples, nil)
+	}
+	for round := range b.o.rounds {
+		for i := range proxies {
+			// Another one begins each round, so that nobody always comes after the same.
+			at := (i + round) % len(proxies)
+			s, err := proxies[at].ask(ctx, b.o.requests)
+			if err != nil {
+				return fmt.Errorf("%s: %w", chosen[at].title, err)
+			}
+			m := f.Variants[at]
+			m.samples[process] = append(m.samples[process], s)
+		}
+	}
+	for i, p := range proxies {
+		if err := p.check(ctx); err != nil {
+			return fmt.Errorf("%s: %w", chosen[i].title, err)
+		}
+		m, err := memoryOf(b.fs, p.envoy.PID())
+		if err != nil {
+			return err
+		}
+		f.Variants[i].loaded = append(f.Variants[i].loaded, m)
+	}
+	return nil
+}
+
+// proxy is a process of a variant.
+type proxy struct {
+	*bench
+	variant *variant
+	envoy   *envoytest.Envoy
+	url     string
+	sent    int64
+}
+
+// start starts an Envoy, keeps what that took, and has it warmed up.
+func (b *bench) start(ctx context.Context, v *variant, m *measured) (p *proxy, err error) {
+	bootstrap, err := v.bootstrap(b.s)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(b.s.scratch, v.name+"-")
+	if err != nil {
+		return nil, err
+	}
+	begin := time.Now()
+	e, err := envoytest.Start(ctx, envoytest.Options{Binary: b.binary, Dir: dir, Bootstrap: bootstrap, Prefix: []string{"taskset", "-c", b.processor}})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, e.Close())
+		}
+	}()
+	took := begun{wall: time.Since(begin).Seconds()}
+	took.cpu, err = started(b.fs, e.PID())
+	if err != nil {
+		return nil, err
+	}
+	if took.memory, err = memoryOf(b.fs, e.PID()); err != nil {
+		return nil, err
+	}
+	m.begun = append(m.begun, took)
+	listeners, err := e.Listeners()
+	if err != nil {
+		return nil, err
+	}
+	p = &proxy{bench: b, variant: v, envoy: e, url: "http://" + listeners["http"] + requestPath}
+	// The first request uses up the limit of those that refuse.
+	if _, err := p.get(ctx); err != nil {
+		return nil, err
+	}
+	answer, err := p.get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if decorated := answer.Header.Get("X-Ratelimit-Limit") != ""; answer.StatusCode != v.status || decorated != v.decorated {
+		return nil, fmt.Errorf("want status %d, and headers of the limit: %t, got %s with %v\n%s", v.status, v.decorated, answer.Status, answer.Header, e.Log())
+	}
+	_, err = p.ask(ctx, b.o.requests)
+	return p, err
+}
+
+func (p *proxy) get(ctx context.Context) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url, nil)
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range requestHeaders {
+		request.Header.Set(h[0], h[1])
+	}
+	p.sent++
+	answer, err := p.client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	return answer, answer.Body.Close()
+}
+
+// leadIn is one of how many requests are sent ahead of those that are measured: while others were asked, the processor's caches
+// were filled with other things, and the plugin has given back what hits it had leased.
+const leadIn = 8
+
+// ask has requests sent, and measures what they took.
+func (p *proxy) ask(ctx context.Context, requests int) (s sample, err error) {
+	if _, err := p.send(ctx, max(p.o.connections, requests/leadIn)); err != nil {
+		return s, err
+	}
+	before, err := p.used()
+	if err != nil {
+		return s, err
+	}
+	elapsed, err := p.send(ctx, requests)
+	if err != nil {
+		return s, err
+	}
+	after, err := p.used()
+	if err != nil {
+		return s, err
+	}
+	micros := func(i int) float64 { return float64((after[i] - before[i]).Nanoseconds()) / 1000 / float64(requests) }
+	s = sample{envoy: micros(0), busy: float64(after[0]-before[0]) / float64(elapsed)}
+	for i := range p.variant.services {
+		s.services = append(s.services, micros(i+1))
+	}
+	return s, nil
+}
+
+func (p *proxy) send(ctx context.Context, requests int) (time.Duration, error) {
+	p.sent += int64(requests)
+	return load(ctx, p.url, requests, p.o.connections, p.variant.status)
+}
+
+// used is what Envoy has run so far, and then what each of its services has.
+func (p *proxy) used() ([]time.Duration, error) {
+	pids := []int{p.envoy.PID()}
+	for _, name := range p.variant.services {
+		pids = append(pids, p.s.services[name].cmd.Process.Pid)
+	}
+	all := make([]time.Duration, len(pids))
+	for i, pid := range pids {
+		var err error
+		if all[i], err = ran(p.fs, pid); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// countTimeout is more than plugins take to publish their counters.
+const countTimeout = 10 * time.Second
+
+// check tells whether the requests went the way that the variant is for.
+func (p *proxy) check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, countTimeout)
+	defer cancel()
+	for _, c := range []struct {
+		name  string
+		least int64
+	}{{p.variant.counted, p.sent - 1}, {p.variant.called, 1}} {
+		if c.name == "" {
+			continue
+		}
+		var last int64
+		if err := p.envoy.Wait(ctx, func() (_ bool, err error) {
+			last, err = p.envoy.Stat(c.name)
+			return last >= c.least, err
+		}); err != nil {
+			return fmt.Errorf("%s: want %d at least, got %d: %w", c.name, c.least, last, err)
+		}
+	}
+	return nil
+}
+
+// machine is what it is measured on and with.
+func (b *bench) machine() machine {
+	m := machine{Envoy: b.binary.Version, Architecture: runtime.GOARCH, Processors: runtime.NumCPU()}
+	if all, err := b.fs.CPUInfo(); err == nil && len(all) > 0 {
+		m.Processor = all[0].ModelName
+	}
+	if b.s.services[rateLimitService] != nil {
+		if info, err := buildinfo.ReadFile(b.o.ratelimit); err == nil {
+			m.RateLimit = info.Main.Version
+		}
+	}
+	return m
+}

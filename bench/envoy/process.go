@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/procfs"
+)
+
+// ran is what the threads of a process have run on processors so far. It is from schedstat, which counts nanoseconds; stat counts
+// hundredths of a second, and has threads that have ended beside it, of which Envoy has none once it is ready.
+func ran(fs procfs.FS, pid int) (sum time.Duration, err error) {
+	threads, err := fs.AllThreads(pid)
+	if err != nil {
+		return 0, err
+	}
+	if len(threads) == 0 {
+		return 0, fmt.Errorf("process %d has no threads", pid)
+	}
+	for _, t := range threads {
+		s, err := t.Schedstat()
+		if err != nil {
+			return 0, fmt.Errorf("thread %d: %w", t.PID, err)
+		}
+		sum += time.Duration(s.RunningNanoseconds)
+	}
+	return sum, nil
+}
+
+// started is what a process's start has taken of processors, threads that have ended included.
+func started(fs procfs.FS, pid int) (seconds float64, err error) {
+	p, err := fs.Proc(pid)
+	if err != nil {
+		return 0, err
+	}
+	s, err := p.Stat()
+	return s.CPUTime(), err
+}
+
+// memory is a process's, in MiB. Own are pages that it has written, which no other process has: those of its program and its
+// libraries that it has only read count in resident alone.
+type memory struct{ resident, own float64 }
+
+func memoryOf(fs procfs.FS, pid int) (m memory, err error) {
+	p, err := fs.Proc(pid)
+	if err != nil {
+		return m, err
+	}
+	s, err := p.ProcSMapsRollup()
+	const mebibyte = 1 << 20
+	return memory{resident: float64(s.Rss) / mebibyte, own: float64(s.PrivateDirty) / mebibyte}, err
+}
+
+// pin gives one processor to Envoy and the others to this process, to what it starts, and so to what asks and answers Envoy. It
+// returns Envoy's for taskset.
+func pin(ctx context.Context, fs procfs.FS) (envoy string, err error) {
+	self, err := fs.Self()
+	if err != nil {
+		return "", err
+	}
+	status, err := self.NewStatus()
+	if err != nil {
+		return "", err
+	}
+	allowed := status.CpusAllowedList
+	if len(allowed) < 2 {
+		return "", fmt.Errorf("want two processors, one for Envoy and one for what asks it, got %v", allowed)
+	}
+	var rest []string
+	for _, n := range allowed[:len(allowed)-1] {
+		rest = append(rest, strconv.FormatUint(n, 10))
+	}
+	// All threads of this process; what they start inherits it.
+	command := exec.CommandContext(ctx, "taskset", "-a", "-c", "-p", strings.Join(rest, ","), strconv.Itoa(os.Getpid()))
+	if output, err := command.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("taskset: %w: install util-linux\n%s", err, output)
+	}
+	return strconv.FormatUint(allowed[len(allowed)-1], 10), nil
+}
+
+// requestHeaders are what a browser behind a proxy sends, as in bench/v8/scenarios.js.
+var requestHeaders = [][2]string{
+	{"user-agent", "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0"}, {"accept", "application/json"},
+	{"accept-encoding", "gzip, deflate, br"}, {"x-forwarded-for", "203.0.113.7"}, {"x-forwarded-proto", "https"},
+	{"x-request-id", "3f0e5b1c-58f4-4c8e-9d0a-1f7f0a8f6a51"}, {"x-user", "user-000000"},
+}
+
+const requestPath = "/api/items?page=2&sort=name"
+
+// load sends requests over connections that are kept open, each its next one when the last was answered, and returns how long
+// that took. It is an error if one is answered with another class of status.
+func load(ctx context.Context, url string, requests, connections, status int) (time.Duration, error) {
+	args := []string{"--h1", "-t", "1", "-c", strconv.Itoa(connections), "-n", strconv.Itoa(requests)}
+	for _, h := range requestHeaders {
+		args = append(args, "-H", h[0]+": "+h[1])
+	}
+	output, err := exec.CommandContext(ctx, "h2load", append(args, url)...).CombinedOutput()
+	if errors.Is(err, exec.ErrNotFound) {
+		return 0, fmt.Errorf("%w: %s", err, install)
+	}
+	if err != nil {
+		return 0, errors.Join(fmt.Errorf("h2load: %w\n%s", err, output), ctx.Err())
+	}
+	r, err := parseLoad(string(output))
+	if err != nil {
+		return 0, err
+	}
+	if r.done != requests || r.classes[status/100] != requests {
+		return 0, fmt.Errorf("want %d answers of status %d, got %d: %d of 2xx, %d of 3xx, %d of 4xx, %d of 5xx", requests, status, r.done,
+			r.classes[2], r.classes[3], r.classes[4], r.classes[5])
+	}
+	return r.elapsed, nil
+}
+
+// loaded is what h2load has found.
+type loaded struct {
+	elapsed time.Duration
+	done    int
+	// classes are answers by the first digit of their status.
+	classes [6]int
+}
+
+var (
+	finishedLine = regexp.MustCompile(`(?m)^finished in ([0-9.]+(?:us|ms|s)),`)
+	requestsLine = regexp.MustCompile(`(?m)^requests: .* (\d+) done,`)
+	statusLine   = regexp.MustCompile(`(?m)^status codes: (\d+) 2xx, (\d+) 3xx, (\d+) 4xx, (\d+) 5xx`)
+)
+
+// parseLoad reads what h2load prints.
+func parseLoad(output string) (l loaded, err error) {
+	finished, requests, status := finishedLine.FindStringSubmatch(output), requestsLine.FindStringSubmatch(output), statusLine.FindStringSubmatch(output)
+	if finished == nil || requests == nil || status == nil {
+		return l, fmt.Errorf("h2load: want its times, requests and status codes, got %.1000q", output)
+	}
+	if l.elapsed, err = time.ParseDuration(finished[1]); err != nil {
+		return l, fmt.Errorf("h2load: %w", err)
+	}
+	if l.done, err = strconv.Atoi(requests[1]); err != nil {
+		return l, fmt.Errorf("h2load: %w", err)
+	}
+	for i, n := range status[1:] {
+		if l.classes[i+2], err = strconv.Atoi(n); err != nil {
+			return l, fmt.Errorf("h2load: %w", err)
+		}
+	}
+	return l, nil
+}

@@ -1,0 +1,232 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+
+	"weir/bench/page"
+)
+
+// The tables are between these lines of README.md.
+const (
+	figuresBegin = "<!-- figures of envoy -->"
+	figuresEnd   = "<!-- end of envoy figures -->"
+)
+
+// figures are what came of a run.
+type figures struct {
+	Machine     machine     `json:"machine"`
+	Requests    int         `json:"requests"`
+	Rounds      int         `json:"rounds"`
+	Processes   int         `json:"processes"`
+	Connections int         `json:"connections"`
+	Variants    []*measured `json:"variants"`
+}
+
+type machine struct {
+	Envoy        string `json:"envoy"`
+	Architecture string `json:"architecture"`
+	Processor    string `json:"processor"`
+	Processors   int    `json:"processors"`
+	// RateLimit is the version of Envoy's rate limit service, if that was measured.
+	RateLimit string `json:"ratelimit,omitempty"`
+}
+
+// sample is what a request took in one round of one process.
+type sample struct {
+	// envoy and services are µs of processor time.
+	envoy    float64
+	services []float64
+	// busy is the share of the time in which Envoy ran.
+	busy float64
+}
+
+// begun is what a process's start took.
+type begun struct {
+	cpu, wall float64 // seconds
+	memory
+}
+
+// measured is a variant's.
+type measured struct {
+	Name  string `json:"name"`
+	Title string `json:"title"`
+	// Base is the name of the variant that it is compared with.
+	Base string `json:"base,omitempty"`
+	// Micros is Envoy's processor time for a request, More what it is beyond the base's in the same round of the same turn, and
+	// Share that in times of the base's.
+	Micros page.Spread  `json:"us"`
+	More   *page.Spread `json:"more_us,omitempty"`
+	Share  *page.Spread `json:"share,omitempty"`
+	// Services is the time of the services that work for Envoy.
+	Services []serviceTime `json:"services,omitempty"`
+	Busy     page.Spread   `json:"busy"`
+	// Start is of variants that are started with a plugin, and of what they are compared with.
+	Start *start `json:"start,omitempty"`
+	// ModuleBytes is the size of the plugin.
+	ModuleBytes int64 `json:"module_bytes,omitempty"`
+	Wasm        bool  `json:"wasm"`
+	// Processes are Envoy's times of a request in each round of each process.
+	Processes [][]float64 `json:"processes_us"`
+
+	services []string
+	samples  [][]sample // of each process
+	begun    []begun
+	loaded   []memory // after all requests
+}
+
+// serviceTime is a service's processor time for a request, the mean of all: what a service does once a second is in few rounds.
+type serviceTime struct {
+	Name string  `json:"name"`
+	Mean float64 `json:"mean_us"`
+}
+
+// start is what a process takes until it is ready.
+type start struct {
+	CPUSeconds  page.Spread `json:"cpu_s"`
+	WallSeconds page.Spread `json:"wall_s"`
+	// Memory is in MiB: when the process is ready, and after all requests. Own is what the process has written.
+	Resident       page.Spread `json:"resident_mib"`
+	Own            page.Spread `json:"own_mib"`
+	LoadedResident page.Spread `json:"loaded_resident_mib"`
+	LoadedOwn      page.Spread `json:"loaded_own_mib"`
+}
+
+// summarize works out the spreads from the samples.
+func (f *figures) summarize() error {
+	byName := map[string]*measured{}
+	for _, m := range f.Variants {
+		byName[m.Name] = m
+	}
+	for _, m := range f.Variants {
+		base := byName[m.Base]
+		if m.Base != "" && base == nil {
+			return fmt.Errorf("%s: %s was not measured", m.Name, m.Base)
+		}
+		var all, more, share, busy []float64
+		services := make([]float64, len(m.services))
+		for i, process := range m.samples {
+			var own []float64
+			for j, s := range process {
+				own, busy = append(own, hundredths(s.envoy)), append(busy, s.busy)
+				for k, took := range s.services {
+					services[k] += took
+				}
+				if base != nil {
+					b := base.samples[i][j].envoy
+					more, share = append(more, s.envoy-b), append(share, (s.envoy-b)/b)
+				}
+			}
+			all = append(all, own...)
+			m.Processes = append(m.Processes, own)
+		}
+		m.Micros, m.Busy = page.SpreadOf(all), page.SpreadOf(busy)
+		if base != nil {
+			m.More, m.Share = spreadOf(more), spreadOf(share)
+		}
+		for k, name := range m.services {
+			m.Services = append(m.Services, serviceTime{Name: name, Mean: services[k] / float64(len(all))})
+		}
+		if m.Wasm || m.Name == none {
+			m.Start = startOf(m.begun, m.loaded)
+		}
+	}
+	return nil
+}
+
+func startOf(processes []begun, loaded []memory) *start {
+	of := func(value func(begun) float64) page.Spread { return page.SpreadOf(each(processes, value)) }
+	return &start{
+		CPUSeconds: of(func(b begun) float64 { return b.cpu }), WallSeconds: of(func(b begun) float64 { return b.wall }),
+		Resident: of(func(b begun) float64 { return b.resident }), Own: of(func(b begun) float64 { return b.own }),
+		LoadedResident: page.SpreadOf(each(loaded, func(m memory) float64 { return m.resident })),
+		LoadedOwn:      page.SpreadOf(each(loaded, func(m memory) float64 { return m.own })),
+	}
+}
+
+func each[T any](all []T, value func(T) float64) []float64 {
+	values := make([]float64, len(all))
+	for i, one := range all {
+		values[i] = value(one)
+	}
+	return values
+}
+
+func hundredths(n float64) float64 { return math.Round(100*n) / 100 }
+
+func spreadOf(values []float64) *page.Spread {
+	s := page.SpreadOf(values)
+	return &s
+}
+
+func (f *figures) json() ([]byte, error) {
+	out, err := json.MarshalIndent(f, "", " ")
+	return append(out, '\n'), err
+}
+
+// String is the figures as tables in Markdown.
+func (f *figures) String() string {
+	var b strings.Builder
+	with := ""
+	if f.Machine.RateLimit != "" {
+		with = ", ratelimit " + f.Machine.RateLimit
+	}
+	fmt.Fprintf(&b, "\nEnvoy %s%s, %s, %d processors; %d processes of each, %d rounds of %s requests, %d connections.\n",
+		f.Machine.Envoy, with, f.Machine.Processor, f.Machine.Processors, f.Processes, f.Rounds, page.Thousands(float64(f.Requests)), f.Connections)
+	base := ""
+	for _, m := range f.Variants {
+		if m.Base == "" {
+			page.Row(&b, "", "CPU time of a request in Envoy", "in all", "10–90 %", "more than "+m.Title, "10–90 %", "adds", "in services", "Envoy busy")
+			page.Row(&b, "---", "--:", "--:", "--:", "--:", "--:", "--:", "--:")
+			base = m.Name
+		}
+		more, moreBetween, adds := "", "", ""
+		if m.More != nil && m.Base == base {
+			more, moreBetween = "**"+micros(m.More.Median)+"**", between(*m.More)
+			adds = fmt.Sprintf("%.0f %%", 100*m.Share.Median)
+		}
+		var services []string
+		for _, s := range m.Services {
+			services = append(services, s.Name+" "+micros(s.Mean))
+		}
+		page.Row(&b, m.Title, micros(m.Micros.Median), between(m.Micros), more, moreBetween, adds, strings.Join(services, ", "), fmt.Sprintf("%.0f %%", 100*m.Busy.Median))
+	}
+	first := ""
+	for _, m := range f.Variants {
+		s := m.Start
+		if s == nil {
+			continue
+		}
+		if first == "" {
+			page.Row(&b, first, "Envoy's start", "CPU time", "10–90 %", "until ready", "resident memory", "of its own", "of its own after the requests", "module")
+			page.Row(&b, "---", "--:", "--:", "--:", "--:", "--:", "--:", "--:")
+			first = "begun"
+		}
+		module := ""
+		if m.Wasm {
+			module = page.Thousands(float64(m.ModuleBytes)) + " B"
+		}
+		page.Row(&b, m.Title, seconds(s.CPUSeconds.Median), fmt.Sprintf("%.2f–%.2f", s.CPUSeconds.Low, s.CPUSeconds.High), seconds(s.WallSeconds.Median),
+			mebibytes(s.Resident), mebibytes(s.Own), mebibytes(s.LoadedOwn), module)
+	}
+	b.WriteString("\n")
+	return b.String()
+}
+
+func micros(n float64) string        { return fmt.Sprintf("%.1f µs", n) }
+func seconds(n float64) string       { return fmt.Sprintf("%.2f s", n) }
+func mebibytes(s page.Spread) string { return fmt.Sprintf("%.1f MiB", s.Median) }
+func between(s page.Spread) string   { return fmt.Sprintf("%.1f–%.1f", s.Low, s.High) }
+
+// plot is what the variants add to a request, as bars.
+func (f *figures) plot() ([]byte, error) {
+	bars := page.Bars{Title: "CPU time of a request in Envoy, beyond that without a filter", X: "µs, median of rounds and processes; lines: 10 % to 90 % of them"}
+	for _, m := range f.Variants {
+		if m.More != nil {
+			bars.Bars = append(bars.Bars, page.Bar{Name: strings.ReplaceAll(m.Title, "`", ""), At: m.More.Median, Low: max(m.More.Low, 0), High: m.More.High})
+		}
+	}
+	return bars.SVG()
+}

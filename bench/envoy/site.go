@@ -1,0 +1,282 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"weir/bench/floor"
+)
+
+const host = "127.0.0.1"
+
+// site is what Envoys are measured on: the files that they load, and what they talk to.
+type site struct {
+	// scratch is a folder of its own.
+	scratch                string
+	plugin, nothing, floor string
+	floorConfiguration     []byte
+	// upstream is a port.
+	upstream int
+	services map[string]*service
+	// ends are what is to be done in the end, the last one first.
+	ends []func() error
+}
+
+// openSite starts all that the variants need. Close ends it.
+func openSite(ctx context.Context, o *options, chosen []*variant) (*site, error) {
+	s := &site{services: map[string]*service{}}
+	if err := s.open(ctx, o, chosen); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+func (s *site) open(ctx context.Context, o *options, chosen []*variant) (err error) {
+	if s.scratch, err = os.MkdirTemp("", "weir-bench-"); err != nil {
+		return err
+	}
+	s.ends = append(s.ends, func() error { return os.RemoveAll(s.scratch) })
+	if err := s.modules(ctx, o, chosen); err != nil {
+		return err
+	}
+	var end func()
+	if s.upstream, end, err = serveUpstream(); err != nil {
+		return err
+	}
+	s.ends = append(s.ends, func() error { end(); return nil })
+	wants := func(name string) bool {
+		return slices.ContainsFunc(chosen, func(v *variant) bool { return slices.Contains(v.services, name) })
+	}
+	// Redis comes before those that count in it.
+	for _, service := range []struct {
+		name  string
+		start func(context.Context, *options) error
+	}{{redisServer, s.startRedis}, {weirServe, s.startWeir}, {weirServeOnRedis, s.startWeirOnRedis}, {rateLimitService, s.startRateLimit}} {
+		if !wants(service.name) {
+			continue
+		}
+		if err := service.start(ctx, o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *site) close() (err error) {
+	for _, end := range slices.Backward(s.ends) {
+		err = errors.Join(err, end())
+	}
+	s.ends = nil
+	return err
+}
+
+// modules finds the plugin, and makes the filters that it is compared with.
+func (s *site) modules(ctx context.Context, o *options, chosen []*variant) (err error) {
+	uses := func(file func(*site) string) bool {
+		probe := &site{plugin: "plugin", nothing: "nothing", floor: "floor"}
+		return slices.ContainsFunc(chosen, func(v *variant) bool { return v.wasm != nil && v.wasm(probe) == file(probe) })
+	}
+	if uses(pluginFile) {
+		if s.plugin, err = filepath.Abs(o.plugin); err != nil {
+			return err
+		}
+		if _, err := os.Stat(s.plugin); err != nil {
+			return fmt.Errorf("the plugin, which make build leaves there: %w", err)
+		}
+	}
+	if !uses(nothingFile) && !uses(floorFile) {
+		return nil
+	}
+	const scenario = "never reached"
+	filters, err := floor.Export(ctx, o.dir, o.plugin, scenario)
+	if err != nil {
+		return err
+	}
+	// The floor does what the plugin was seen to do with the scenario's configuration, which is to be the one here.
+	ours, err := json.Marshal(weirConfiguration(nil))
+	if err != nil {
+		return err
+	}
+	var here, there any
+	if err := errors.Join(json.Unmarshal(ours, &here), json.Unmarshal(filters.Scenarios[0].Configuration, &there)); err != nil {
+		return err
+	}
+	if !reflect.DeepEqual(here, there) {
+		return fmt.Errorf("bench/v8/scenarios.js: %s: want the configuration %s, got %s", scenario, ours, filters.Scenarios[0].Configuration)
+	}
+	s.nothing, s.floor = filepath.Join(s.scratch, "nothing.wasm"), filepath.Join(s.scratch, "floor.wasm")
+	s.floorConfiguration = filters.Scenarios[0].FloorConfiguration
+	return errors.Join(os.WriteFile(s.nothing, filters.Nothing, 0o600), os.WriteFile(s.floor, filters.Floor, 0o600))
+}
+
+// serveUpstream answers every request with a few bytes.
+func serveUpstream() (port int, end func(), err error) {
+	l, err := net.Listen("tcp", address(0))
+	if err != nil {
+		return 0, nil, err
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		// A client that has gone is no failure of the upstream's.
+		_, _ = io.WriteString(w, "ok\n")
+	})}
+	var group sync.WaitGroup
+	group.Go(func() {
+		// It ends with an error when it is closed.
+		_ = server.Serve(l)
+	})
+	return portOf(l), func() {
+		_ = server.Close() // all was measured
+		group.Wait()
+	}, nil
+}
+
+// startWeir starts the plugin's backend.
+func (s *site) startWeir(ctx context.Context, o *options) error {
+	return s.startBackend(ctx, o, weirServe, "memory")
+}
+
+func (s *site) startWeirOnRedis(ctx context.Context, o *options) error {
+	return s.startBackend(ctx, o, weirServeOnRedis, "redis://"+address(s.services[redisServer].port))
+}
+
+func (s *site) startBackend(ctx context.Context, o *options, name, store string) error {
+	ports, err := freePorts(1)
+	if err != nil {
+		return err
+	}
+	return s.start(ctx, name, ports[0], answers(ports[0], "/healthz"), nil, o.weir, "serve", "--listen", address(ports[0]), "--store", store)
+}
+
+func (s *site) startRedis(ctx context.Context, _ *options) error {
+	ports, err := freePorts(1)
+	if err != nil {
+		return err
+	}
+	return s.start(ctx, redisServer, ports[0], accepts(address(ports[0])), nil, "redis-server", "--port", strconv.Itoa(ports[0]), "--bind", host,
+		"--dir", s.scratch, "--save", "", "--appendonly", "no", "--daemonize", "no")
+}
+
+func address(port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
+
+// startRateLimit starts Envoy's rate limit service.
+func (s *site) startRateLimit(ctx context.Context, o *options) error {
+	ports, err := freePorts(3)
+	if err != nil {
+		return err
+	}
+	grpc, health, debug := ports[0], ports[1], ports[2]
+	folder := filepath.Join(s.scratch, "ratelimit", "config")
+	limits := fmt.Sprintf("domain: %s\ndescriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: %d}}]\n", namespace, never)
+	if err := errors.Join(os.MkdirAll(folder, 0o700), os.WriteFile(filepath.Join(folder, "bench.yaml"), []byte(limits), 0o600)); err != nil {
+		return err
+	}
+	file, err := filepath.Abs(o.ratelimit)
+	if err != nil {
+		return err
+	}
+	return s.start(ctx, rateLimitService, grpc, answers(health, "/healthcheck"), []string{
+		"RUNTIME_ROOT=" + filepath.Join(s.scratch, "ratelimit"), "RUNTIME_SUBDIRECTORY=", "RUNTIME_WATCH_ROOT=false", "DISABLE_STATS=true", "LOG_LEVEL=warn",
+		"HOST=" + host, "PORT=" + strconv.Itoa(health), "GRPC_HOST=" + host, "GRPC_PORT=" + strconv.Itoa(grpc),
+		"DEBUG_HOST=" + host, "DEBUG_PORT=" + strconv.Itoa(debug), "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + address(s.services[redisServer].port),
+	}, file)
+}
+
+// service is a process that works for an Envoy.
+type service struct {
+	port   int
+	cmd    *exec.Cmd
+	log    *bytes.Buffer
+	exited chan struct{}
+}
+
+// startTimeout bounds how long a service may take until it serves.
+const startTimeout = 30 * time.Second
+
+// start starts a service, and returns when it is ready.
+func (s *site) start(ctx context.Context, name string, port int, ready func() bool, environment []string, command ...string) error {
+	p := &service{port: port, cmd: exec.CommandContext(ctx, command[0], command[1:]...), log: &bytes.Buffer{}, exited: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
+	p.cmd.Env = append(os.Environ(), environment...)
+	if err := p.cmd.Start(); err != nil {
+		return fmt.Errorf("%s: %w: %s", name, err, install)
+	}
+	s.services[name] = p
+	go func() {
+		_ = p.cmd.Wait() // it is killed in the end
+		close(p.exited)
+	}()
+	s.ends = append(s.ends, func() error {
+		if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			return err
+		}
+		<-p.exited
+		return nil
+	})
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for !ready() {
+		select {
+		case <-p.exited:
+			return fmt.Errorf("%s does not start: %s\n%s", name, p.cmd.ProcessState, p.log)
+		case <-ctx.Done():
+			return fmt.Errorf("%s does not start: %w", name, ctx.Err())
+		case <-ticker.C:
+		}
+	}
+	return nil
+}
+
+// install says how to get what is missing.
+const install = "run make build and scripts/test-dependencies bench"
+
+func accepts(address string) func() bool {
+	return func() bool {
+		c, err := net.Dial("tcp", address)
+		return err == nil && c.Close() == nil
+	}
+}
+
+func answers(port int, path string) func() bool {
+	url := "http://" + address(port) + path
+	client := &http.Client{Timeout: time.Second}
+	return func() bool {
+		answer, err := client.Get(url)
+		return err == nil && answer.Body.Close() == nil && answer.StatusCode == http.StatusOK
+	}
+}
+
+// freePorts are different ports that nobody listens on.
+func freePorts(n int) (ports []int, err error) {
+	for range n {
+		l, err := net.Listen("tcp", address(0))
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = l.Close() }() // once all are found
+		ports = append(ports, portOf(l))
+	}
+	return ports, nil
+}
+
+func portOf(l net.Listener) int {
+	if a, ok := l.Addr().(*net.TCPAddr); ok {
+		return a.Port
+	}
+	return 0
+}

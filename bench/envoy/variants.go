@@ -1,0 +1,203 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"weir/internal/envoytest"
+)
+
+type object = envoytest.Object
+
+// variant is a configuration of Envoy that is measured.
+type variant struct {
+	name, title string
+	// base is the name of the variant that this one is compared with; empty where it is such a one.
+	base string
+	// status is what all requests are answered with.
+	status int
+	// decorated tells that answers say how much of the limit is left.
+	decorated bool
+	// filters are those before the router.
+	filters func(*site) []object
+	// wasm is the module of one of the filters.
+	wasm func(*site) string
+	// route is merged into the one that all requests take.
+	route object
+	// services are processes that work for Envoy, and whose time is told beside Envoy's.
+	services []string
+	// counted is a counter that every request but one is in. called is one that is not 0 in the end.
+	counted, called string
+}
+
+// What variants are compared with.
+const (
+	none   = "none"
+	direct = "direct"
+)
+
+// Names of services.
+const (
+	weirServe        = "weir serve"
+	weirServeOnRedis = "weir serve on Redis"
+	rateLimitService = "ratelimit"
+	redisServer      = "redis-server"
+)
+
+const (
+	namespace = "bench"
+	ruleName  = "per-user"
+	// never is a limit of a minute that is not reached.
+	never = 1_000_000
+)
+
+var variants = []*variant{
+	{name: none, title: "no filter", status: http.StatusOK},
+	{name: "nothing", title: "a Wasm filter that does nothing", base: none, status: http.StatusOK,
+		wasm: nothingFile, filters: func(s *site) []object { return wasm(nothingFile(s), nil) }},
+	{name: "floor", title: "the floor: Weir's host calls alone", base: none, status: http.StatusOK,
+		decorated: true, wasm: floorFile, filters: func(s *site) []object {
+			return wasm(floorFile(s), envoytest.Typed("google.protobuf.BytesValue", object{"value": s.floorConfiguration}))
+		}},
+	{name: "weir", title: "Weir", base: none, status: http.StatusOK, decorated: true,
+		wasm: pluginFile, filters: weir(nil), counted: allowed},
+	{name: "weir-bare", title: "Weir, `headers: []`", base: none, status: http.StatusOK,
+		wasm: pluginFile, filters: weir(object{"headers": []string{}}), counted: allowed},
+	{name: "weir-sync", title: "Weir, `sync_rate: 1`", base: none, status: http.StatusOK, decorated: true,
+		wasm: pluginFile, filters: weir(object{"sync_rate": 1, "backend": object{"cluster": backendCluster}}),
+		services: []string{weirServe}, counted: allowed, called: "cluster." + backendCluster + ".upstream_rq_200"},
+	{name: "weir-central", title: "Weir, `sync_rate: 0`, on Redis", base: none, status: http.StatusOK, decorated: true,
+		wasm: pluginFile, filters: weir(object{"sync_rate": 0, "backend": object{"cluster": backendCluster, "timeout": "5s"}, "on_backend_failure": "deny"}),
+		services: []string{weirServeOnRedis, redisServer}, counted: allowed, called: "cluster." + backendCluster + ".upstream_rq_200"},
+	{name: "weir-no-match", title: "Weir, no rule matches", base: none, status: http.StatusOK,
+		wasm: pluginFile, filters: weir(object{"rules": []object{rule(never, object{"match": object{"path": object{"prefix": "/admin/"}}})}})},
+	{name: "local", title: "Envoy's local rate limit", base: none, status: http.StatusOK,
+		filters: local(never, "60s"), counted: "local.http_local_rate_limit.ok"},
+	{name: "global", title: "Envoy's global rate limit, on Redis", base: none, status: http.StatusOK,
+		filters: global, services: []string{rateLimitService, redisServer}, counted: "cluster.app.ratelimit.ok",
+		route: object{"rate_limits": []object{{"actions": []object{{"request_headers": object{"header_name": "x-user", "descriptor_key": "user"}}}}}}},
+	{name: direct, title: "a route that answers 429 itself", status: http.StatusTooManyRequests,
+		route: object{"direct_response": object{"status": http.StatusTooManyRequests, "body": object{"inline_string": `{"title":"Rate limit exceeded","status":429}` + "\n"}}}},
+	{name: "weir-refuses", title: "Weir refuses", base: direct, status: http.StatusTooManyRequests, decorated: true,
+		wasm: pluginFile, filters: weir(object{"rules": []object{rule(1, object{"limits": []object{{"limit": 1, "window": "1d"}}})}}),
+		counted: "wasmcustom.weir." + namespace + "." + ruleName + ".rejected"},
+	{name: "local-refuses", title: "Envoy's local rate limit refuses", base: direct, status: http.StatusTooManyRequests,
+		filters: local(1, "86400s"), counted: "local.http_local_rate_limit.rate_limited"},
+}
+
+const allowed = "wasmcustom.weir." + namespace + "." + ruleName + ".allowed"
+
+// A variant's module is one of these.
+func pluginFile(s *site) string  { return s.plugin }
+func nothingFile(s *site) string { return s.nothing }
+func floorFile(s *site) string   { return s.floor }
+
+// rule counts for each x-user. More is merged into it.
+func rule(limit int, more object) object {
+	return merged(object{
+		"name": ruleName, "key": []object{{"header": "x-user"}}, "limits": []object{{"limit": limit, "window": "1m"}},
+	}, more)
+}
+
+// weirConfiguration is the plugin's, with more merged into it.
+func weirConfiguration(more object) object {
+	return merged(object{"namespace": namespace, "rules": []object{rule(never, nil)}}, more)
+}
+
+func weir(more object) func(*site) []object {
+	return func(s *site) []object {
+		text, err := json.Marshal(weirConfiguration(more))
+		if err != nil {
+			return nil // it is made of strings and numbers
+		}
+		return wasm(s.plugin, envoytest.Typed("google.protobuf.StringValue", object{"value": string(text)}))
+	}
+}
+
+func wasm(file string, configuration object) []object {
+	plugin := object{
+		"name": "bench", "root_id": "bench", "failure_policy": "FAIL_CLOSED",
+		"vm_config": object{"vm_id": "bench", "runtime": "envoy.wasm.runtime.v8", "code": object{"local": object{"filename": file}}},
+	}
+	if configuration != nil {
+		plugin["configuration"] = configuration
+	}
+	return []object{{"name": "wasm", "typed_config": envoytest.Typed("envoy.extensions.filters.http.wasm.v3.Wasm", object{"config": plugin})}}
+}
+
+func local(tokens int, fill string) func(*site) []object {
+	always := object{"default_value": object{"numerator": 100, "denominator": "HUNDRED"}}
+	return func(*site) []object {
+		return []object{{"name": "local", "typed_config": envoytest.Typed("envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit", object{
+			"stat_prefix":    "local",
+			"token_bucket":   object{"max_tokens": tokens, "tokens_per_fill": tokens, "fill_interval": fill},
+			"filter_enabled": always, "filter_enforced": always,
+		})}}
+	}
+}
+
+// global fails requests that the service does not answer, so that none of them is taken for a decision.
+func global(*site) []object {
+	return []object{{"name": "global", "typed_config": envoytest.Typed("envoy.extensions.filters.http.ratelimit.v3.RateLimit", object{
+		"domain": namespace, "timeout": "5s", "failure_mode_deny": true,
+		"rate_limit_service": object{"transport_api_version": "V3", "grpc_service": object{"envoy_grpc": object{"cluster_name": rateLimitCluster}}},
+	})}}
+}
+
+// Clusters beside the upstream's.
+const (
+	backendCluster   = "weir_backend"
+	rateLimitCluster = "ratelimit"
+)
+
+// bootstrap is Envoy's configuration: one listener, a route for all requests, and an upstream.
+func (v *variant) bootstrap(s *site) ([]byte, error) {
+	var filters []object
+	if v.filters != nil {
+		filters = v.filters(s)
+	}
+	filters = append(filters, object{"name": "router", "typed_config": envoytest.Typed("envoy.extensions.filters.http.router.v3.Router", nil)})
+	clusters := []object{cluster("app", s.upstream, nil)}
+	for _, service := range v.services {
+		switch service {
+		case weirServe, weirServeOnRedis:
+			clusters = append(clusters, cluster(backendCluster, s.services[service].port, nil))
+		case rateLimitService:
+			clusters = append(clusters, cluster(rateLimitCluster, s.services[service].port, object{
+				"typed_extension_protocol_options": object{"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": envoytest.Typed(
+					"envoy.extensions.upstreams.http.v3.HttpProtocolOptions", object{"explicit_http_config": object{"http2_protocol_options": object{}}})},
+			}))
+		}
+	}
+	route := object{"match": object{"prefix": "/"}}
+	if v.route["direct_response"] != nil {
+		route = merged(route, v.route)
+	} else {
+		route["route"] = merged(object{"cluster": "app"}, v.route)
+	}
+	return json.Marshal(object{
+		"admin": object{"address": envoytest.Address(host, 0)},
+		"static_resources": object{
+			"clusters": clusters,
+			"listeners": []object{{"name": "http", "address": envoytest.Address(host, 0), "filter_chains": []object{{"filters": []object{{
+				"name": "http",
+				"typed_config": envoytest.Typed("envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager", object{
+					"stat_prefix": "http", "http_filters": filters,
+					"route_config": object{"virtual_hosts": []object{{"name": "all", "domains": []string{"*"}, "routes": []object{route}}}},
+				}),
+			}}}}}},
+		},
+	})
+}
+
+func cluster(name string, port int, more object) object {
+	return merged(object{"name": name, "type": "STATIC", "load_assignment": object{"cluster_name": name, "endpoints": []object{
+		{"lb_endpoints": []object{{"endpoint": object{"address": envoytest.Address(host, port)}}}}}}}, more)
+}
+
+func merged(all, more object) object {
+	for field, value := range more {
+		all[field] = value
+	}
+	return all
+}
