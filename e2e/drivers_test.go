@@ -81,6 +81,7 @@ var alone = map[string]string{
 	"TestSpray":                         byCounting,
 	"TestMemoryIsStable":                byCounting,
 	"TestHostCalls":                     byCounting,
+	"TestRouting":                       byRouting,
 }
 
 // onWazeroAlone begins a test that no Envoy can run. The list above must have its reason.
@@ -90,6 +91,15 @@ func onWazeroAlone(t *testing.T) {
 		t.Fatalf("%s: why is it for the wazero host alone?", t.Name())
 	}
 	t.Parallel()
+}
+
+// onEnvoyAlone runs a scenario that has no sense on the wazero host. The list above must have its reason.
+func onEnvoyAlone(t *testing.T, nodes int, which versions, scenario func(t *testing.T, d envoys)) {
+	t.Helper()
+	if alone[t.Name()] == "" {
+		t.Fatalf("%s: why is it for Envoy alone?", t.Name())
+	}
+	onEnvoy(t, nodes, which, func(t *testing.T, d driver) { scenario(t, d.(envoys)) })
 }
 
 // onEach runs a scenario on each driver. On Envoy it has to say how many nodes it starts at most.

@@ -103,10 +103,9 @@ func (r *reference) run(t *testing.T, n node, clock *fakeClock, namespace string
 		if s.body != "" && got.body != s.body {
 			t.Errorf("step %d, %s: got body %q, want %q", i, s.send, got.body, s.body)
 		}
-		if before := t.Failed(); !before {
-			if got.want(t, s.want); t.Failed() {
-				t.Errorf("step %d, %s", i, s.send)
-			}
+		before := t.Failed()
+		if got.want(t, s.want); t.Failed() && !before {
+			t.Errorf("those were the headers of step %d, %s", i, s.send)
 		}
 	}
 	for name, want := range r.metrics {
@@ -223,12 +222,15 @@ var references = []reference{
 			{send: "GET / x-forwarded-for:198.51.100.1,10.0.0.9", status: 200},
 			{send: "GET / x-forwarded-for:198.51.100.2,10.0.0.9", status: 200},
 			{send: "GET / x-forwarded-for:192.0.2.66,198.51.100.1,10.0.0.10", status: 429}, // the first is forged
+			{send: "GET / x-forwarded-for:192.0.2.66,198.51.100.1 x-forwarded-for:10.0.0.9", status: 429},
+			{send: "GET / x-forwarded-for:::ffff:198.51.100.1,10.0.0.9", status: 429},
 			{send: "GET / x-forwarded-for:2001:db8:0:1::1,10.0.0.9", status: 200},
 			{send: "GET / x-forwarded-for:2001:db8:0:1:ffff::2,10.0.0.9", status: 429},
 			{send: "GET / x-forwarded-for:2001:db8:0:2::1,10.0.0.9", status: 200},
-			// With less than two it is the connection's.
+			// With less than two, or without an address there, it is the connection's.
 			{send: "GET /", status: 200},
 			{send: "GET / x-forwarded-for:198.51.100.3", status: 429},
+			{send: "GET / x-forwarded-for:unknown,10.0.0.9", status: 429},
 		},
 	},
 	{
@@ -335,8 +337,7 @@ var references = []reference{
 		configuration: `{"response": {"headers": {"x-tokens": "9"}}, "rules": [
 			{"name": "r", "cost_on_response": {"response_header": "X-Tokens"}, "limits": [{"limit": 10, "window": "1m"}]}]}`,
 		steps: []step{
-			// Headers tell how the limit stands after the decision, which is before the response. One hit is 9/10 six seconds into the next
-			// window, so that t is 120 for the tenth, and so on.
+			// Headers tell how the limit stands after the decision, which is before the response.
 			{send: "GET / answer-x-tokens:4", status: 200, want: "ratelimit: \"r\";r=9;t=120\nx-tokens: 4"},
 			{send: "GET /", status: 200, want: "x-ratelimit-remaining: 4"},
 			{send: "GET / answer-x-tokens:many", status: 200, want: "x-ratelimit-remaining: 3"},
@@ -585,6 +586,7 @@ var references = []reference{
 				ratelimit: "r";r=0;t=0
 				x-ratelimit-limit: 0
 				x-ratelimit-remaining: 0
+				x-ratelimit-reset: 60
 				retry-after:
 				x-envoy-ratelimited: true`},
 		},
@@ -705,7 +707,7 @@ var references = []reference{
 				},
 				send: "GET /", status: 200, want: "ratelimit-policy: \"old\";q=2;w=60\nratelimit: \"old\";r=0;t=60",
 			},
-			{configure: `{"rules": [`, refused: []string{"weir"}, send: "GET /", status: 429},
+			{configure: `{"rules": [`, refused: []string{"not JSON at line 1, column"}, send: "GET /", status: 429},
 			{configure: `{"rules": []}`, refused: []string{"rules: want"}, send: "GET /", status: 429},
 			{
 				configure: `{"rules": [{"name": "new", "limits": [{"limit": 2, "window": "1m", "algorithm": "fixed_window"}]}]}`,
