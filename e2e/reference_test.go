@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -51,7 +53,10 @@ func TestReference(t *testing.T) {
 			clock: clock, configuration: perUser(`{"limit": 1, "window": "1s"}`), upstream: http.HandlerFunc(answerAsAsked), trustedHops: 2,
 		})
 		for i, r := range references {
-			t.Run(r.name, func(t *testing.T) { r.run(t, n, clock, fmt.Sprint("reference-", i)) })
+			t.Run(r.name, func(t *testing.T) {
+				clock.set(t, monday)
+				r.run(t, n, clock, fmt.Sprint("reference-", i))
+			})
 		}
 	})
 }
@@ -68,7 +73,6 @@ func answerAsAsked(w http.ResponseWriter, r *http.Request) {
 
 func (r *reference) run(t *testing.T, n node, clock *fakeClock, namespace string) {
 	t.Helper()
-	clock.set(t, monday)
 	configure := func(configuration string) error {
 		if r.metrics == nil && !strings.Contains(configuration, `"namespace"`) {
 			configuration = `{"namespace": "` + namespace + `", ` + configuration[1:]
@@ -737,6 +741,69 @@ var references = []reference{
 			{configure: `{"namespace": "one", ` + hourly("r", 1)[1:], send: "GET /", status: 429},
 		},
 	},
+}
+
+// TestReferenceBackend has the fields of the configuration that are about a backend, with one that fails or does not answer.
+func TestReferenceBackend(t *testing.T) {
+	onEach(t, 1, func(t *testing.T, d driver) {
+		heard := make(chan string, 1000)
+		backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			heard <- fmt.Sprint(r.Method, " ", r.Host, r.URL.Path, " ", r.Header["Authorization"])
+			if r.Host == "silent" {
+				if _, err := io.Copy(io.Discard, r.Body); err == nil { // else nobody notices that the proxy has gone
+					<-r.Context().Done()
+				}
+				return
+			}
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}))
+		t.Cleanup(backend.Close)
+		n := d.node(t, nodeConfig{clock: newClockNow(), backend: backend.Listener.Addr().String(), configuration: hourly("r", 1)})
+		for i, test := range []struct {
+			name, fields, heard string
+			steps               []step
+		}{
+			{
+				name: "local counters, as nothing else is said", fields: `"backend": {"cluster": "weir"}`, heard: "POST weir/v1/push []",
+				steps: []step{{send: "GET /limited", status: 200, want: "x-ratelimit-remaining: 0"}, {send: "GET /limited", times: 4, status: 429}},
+			},
+			{
+				name: "local", fields: `"on_backend_failure": "local", "backend": {"cluster": "weir", "authority": "limits.example", "token": "secret"}`,
+				heard: "POST limits.example/v1/push [Bearer secret]",
+				steps: []step{{send: "GET /limited", status: 200, want: "x-ratelimit-remaining: 0"}, {send: "GET /limited", status: 429}},
+			},
+			{
+				name: "allow counts nothing", fields: `"on_backend_failure": "allow", "backend": {"cluster": "weir"}`, heard: "POST weir/v1/push []",
+				steps: []step{{send: "GET /limited", times: 5, status: 200, want: "x-ratelimit-remaining: 1"}},
+			},
+			{
+				name: "deny", fields: `"on_backend_failure": "deny", "backend": {"cluster": "weir"}`, heard: "POST weir/v1/push []",
+				steps: []step{
+					{send: "GET /limited", times: 5, status: 429, want: "x-ratelimit-remaining: 0\nx-envoy-ratelimited: true"},
+					{send: "GET /free", status: 200, want: nothing},
+				},
+			},
+			{
+				name: "timeout", fields: `"on_backend_failure": "allow", "backend": {"cluster": "weir", "authority": "silent", "timeout": "1ms"}`,
+				heard: "POST silent/v1/push []",
+				steps: []step{{send: "GET /limited", status: 200}},
+			},
+		} {
+			t.Run(test.name, func(t *testing.T) {
+				r := reference{steps: test.steps, configuration: `{"sync_rate": 0, ` + test.fields + `, "rules": [{"name": "r", "match": {"path": {"exact": "/limited"}},
+					"limits": [{"limit": 1, "window": "1h", "algorithm": "fixed_window"}]}]}`}
+				r.run(t, n, newClockNow(), fmt.Sprint("backend-", i))
+				// What earlier configurations have left is sent again, as they sent it.
+				for deadline, got := time.After(hang), ""; got != test.heard; {
+					select {
+					case got = <-heard:
+					case <-deadline:
+						t.Fatalf("the backend has not heard %q", test.heard)
+					}
+				}
+			})
+		}
+	})
 }
 
 // once is a rule that lets one request a minute of each key pass, with a field more.

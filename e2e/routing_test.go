@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
-	"net/textproto"
 	"strings"
 	"sync"
 	"testing"
@@ -286,33 +285,35 @@ func countUnexpected(w http.ResponseWriter, r *http.Request) {
 
 // The proxy says that the body may come before the plugin has decided, and tells the upstream nothing of it.
 func expectContinue(t *testing.T, n node) {
-	post := func() (continued bool, status int, body string) {
-		t.Helper()
-		c := client(t)
-		c.Transport.(*http.Transport).ExpectContinueTimeout = hang
-		request, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
-			Got1xxResponse: func(int, textproto.MIMEHeader) error { continued = true; return nil },
-		}), http.MethodPost, n.url(), strings.NewReader(strings.Repeat("x", 100_000)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		request.Header.Set("Expect", "100-continue")
-		r, err := c.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, err := io.ReadAll(r.Body)
-		if err = errors.Join(err, r.Body.Close()); err != nil {
-			t.Fatal(err)
-		}
-		return continued, r.StatusCode, string(b)
-	}
-	if continued, status, body := post(); !continued || status != 200 || body != "100000 map[]" {
+	if continued, status, body := postExpecting(t, n); !continued || status != 200 || body != "100000 map[]" {
 		t.Errorf("allowed: continued %v, status %d, %s bytes", continued, status, body)
 	}
-	if continued, status, _ := post(); !continued || status != 429 {
+	if continued, status, _ := postExpecting(t, n); !continued || status != 429 {
 		t.Errorf("rejected: continued %v, status %d", continued, status)
 	}
+}
+
+// postExpecting sends a body when it is told to continue.
+func postExpecting(t *testing.T, n node) (continued bool, status int, body string) {
+	t.Helper()
+	c := client(t)
+	c.Transport.(*http.Transport).ExpectContinueTimeout = hang
+	request, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+		Got100Continue: func() { continued = true },
+	}), http.MethodPost, n.url(), strings.NewReader(strings.Repeat("x", 100_000)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Expect", "100-continue")
+	r, err := c.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := io.ReadAll(r.Body)
+	if err = errors.Join(err, r.Body.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return continued, r.StatusCode, string(b)
 }
 
 // large is more than Envoy buffers of a stream: a mebibyte.
@@ -376,6 +377,7 @@ func TestRouting(t *testing.T) {
 			{"disabled on a route", disabledOnRoute},
 			{"trailers", trailers},
 			{"bodies that wait for the backend", waitingBodies},
+			{"Expect: 100-continue of the upstream's", upstreamContinues},
 			{"access log", accessLogged},
 		} {
 			t.Run(scenario.name, func(t *testing.T) { scenario.run(t, r) })
@@ -575,6 +577,20 @@ func waitingBodies(t *testing.T, r *routing) {
 		}
 	}
 	r.config.stopsHeadersOnly = false
+}
+
+// Where the upstream is the one to continue, nobody who is rejected sends a body.
+func upstreamContinues(t *testing.T, r *routing) {
+	r.hcm = envoytest.Object{"proxy_100_continue": true}
+	r.set(t, 1, toApp("/", nil))
+	r.hcm = nil
+	r.app.does(countBody)
+	if continued, status, body := postExpecting(t, r); !continued || status != 200 || body != "100000 map[]" {
+		t.Errorf("allowed: continued %v, status %d, %s bytes", continued, status, body)
+	}
+	if continued, status, _ := postExpecting(t, r); continued || status != 429 {
+		t.Errorf("rejected: continued %v, status %d", continued, status)
+	}
 }
 
 // The access log tells who has answered.
