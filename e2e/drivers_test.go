@@ -90,6 +90,7 @@ var alone = map[string]string{
 	"TestHostCalls":                     byCounting,
 	"TestUpdates":                       byXDS,
 	"TestFlood":                         byMemory,
+	"TestRouting":                       byRouting,
 }
 
 // onEnvoyAlone runs a scenario that the wazero host can't. The list above must have its reason.

@@ -127,7 +127,8 @@ func (d envoys) start(ctx context.Context) (*envoyProcess, error) {
 	p.Envoy, err = envoytest.Start(ctx, envoytest.Options{
 		Binary: d.binary, Dir: dir, Bootstrap: bootstrap, Clock: p.clock, Workers: envoyWorkers,
 		// A connection of a listener that was replaced is told at its next response, and not cut in a request when the second is over.
-		Args: []string{"--drain-strategy", "immediate"},
+		// Access logs are written at once, and not every ten seconds.
+		Args: []string{"--drain-strategy", "immediate", "--file-flush-interval-msec", "10"},
 	})
 	if err != nil {
 		return nil, err

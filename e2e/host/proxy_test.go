@@ -214,7 +214,7 @@ func TestProxyUpgrades(t *testing.T) {
 		}
 		defer conn.Close()
 		fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\nX-Do: %s\r\n\r\n", r.Header.Get("X-Do-Response"))
-		io.Copy(conn, buffered) // until the proxy closes
+		_, _ = io.Copy(conn, buffered) // until the proxy closes
 	}))
 	defer echo.Close()
 	upstream, err := url.Parse(echo.URL)

@@ -1,0 +1,612 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"weir/internal/envoytest"
+)
+
+// app is an upstream, over HTTP/1.1 and HTTP/2. Each scenario sets what it does.
+type app struct {
+	address string
+	mu      sync.Mutex
+	handler http.HandlerFunc
+	paths   []string // of the requests since handler was set
+}
+
+func newApp(t *testing.T) *app {
+	t.Helper()
+	a := &app{}
+	server := httptest.NewUnstartedServer(a)
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetHTTP1(true)
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Start()
+	t.Cleanup(server.Close)
+	a.address = server.Listener.Addr().String()
+	return a
+}
+
+func (a *app) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	a.mu.Lock()
+	handler := a.handler
+	a.paths = append(a.paths, r.URL.Path)
+	a.mu.Unlock()
+	if handler != nil {
+		handler(w, r)
+	}
+}
+
+// does sets the handler. nil answers with an empty 200.
+func (a *app) does(handler http.HandlerFunc) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.handler, a.paths = handler, nil
+}
+
+// asked has the paths of the requests that came, with a space between them.
+func (a *app) asked() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return strings.Join(a.paths, " ")
+}
+
+// http2Client speaks HTTP/2 and nothing else.
+func http2Client(t *testing.T) *http.Client {
+	t.Helper()
+	c := client(t)
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	c.Transport.(*http.Transport).Protocols = protocols
+	return c
+}
+
+// inTurn lets so many requests an hour pass, of all together. Each namespace has counters of its own.
+func inTurn(namespace string, limit int) string {
+	return `{"namespace": "` + namespace + `", ` + hourly("r", limit)[1:]
+}
+
+// want429 fails if an answer is no rejection of inTurn's.
+func (r reply) want429(t *testing.T, limit int) {
+	t.Helper()
+	if r.status != http.StatusTooManyRequests {
+		t.Errorf("got status %d, want 429", r.status)
+	}
+	r.want(t, fmt.Sprintf(`
+		ratelimit-policy: "r";q=%d;w=3600
+		ratelimit: "r";r=0;t=3600
+		retry-after: 3600
+		x-envoy-ratelimited: true`, limit))
+}
+
+// wantLeft fails if an answer did not pass with a status, or leaves another number of hits.
+func (r reply) wantLeft(t *testing.T, status, left int) {
+	t.Helper()
+	if r.status != status {
+		t.Errorf("got status %d, want %d", r.status, status)
+	}
+	r.want(t, fmt.Sprintf("x-ratelimit-remaining: %d\nretry-after:\nx-envoy-ratelimited:", left))
+}
+
+// websockets are upgrades that Envoy lets pass only if it is told to.
+var websockets = envoytest.Object{"upgrade_configs": []envoytest.Object{{"upgrade_type": "websocket"}}}
+
+// TestProtocols has what HTTP can be beside a GET.
+func TestProtocols(t *testing.T) {
+	onEvery(t, 1, func(t *testing.T, d driver) {
+		upstream := newApp(t)
+		config := nodeConfig{clock: newClock(), configuration: inTurn("p", 1), upstream: upstream}
+		var n node
+		if e, ok := d.(envoys); ok {
+			prepared := e.prepare(t, config)
+			prepared.hcm = websockets
+			prepared.listen(t)
+			n = prepared
+		} else {
+			n = d.node(t, config)
+		}
+		for _, scenario := range []struct {
+			name  string
+			limit int
+			does  http.HandlerFunc
+			run   func(t *testing.T, n node)
+		}{
+			{"HTTP/1.1 and HTTP/2 count together", 3, nil, countTogether},
+			{"HEAD", 2, answerAsAsked, headRequests},
+			{"upgrade", 1, echoUpgraded, upgradeRequests},
+			{"gRPC", 3, answerAsAsked, grpcRequests},
+			{"Expect: 100-continue", 1, countUnexpected, expectContinue},
+			{"large bodies", 2, countBody, largeBodies},
+		} {
+			t.Run(scenario.name, func(t *testing.T) {
+				upstream.does(scenario.does)
+				namespace := strings.Map(func(c rune) rune {
+					if strings.ContainsRune(" /:", c) {
+						return '_'
+					}
+					return c
+				}, scenario.name)
+				if err := n.configure(inTurn(namespace, scenario.limit)); err != nil {
+					t.Fatal(err)
+				}
+				scenario.run(t, n)
+			})
+		}
+	})
+}
+
+func countTogether(t *testing.T, n node) {
+	one, two := client(t), http2Client(t)
+	ask(t, one, n.url()).wantLeft(t, 200, 2)
+	ask(t, two, n.url()).wantLeft(t, 200, 1)
+	ask(t, one, n.url()).wantLeft(t, 200, 0)
+	ask(t, two, n.url()).want429(t, 3)
+	ask(t, one, n.url()).want429(t, 3)
+}
+
+func headRequests(t *testing.T, n node) {
+	for left, c := range []*http.Client{client(t), http2Client(t)} {
+		r := ask(t, c, n.url(), ":method", "HEAD")
+		r.wantLeft(t, 200, 1-left)
+		if r.body != "" {
+			t.Errorf("got body %q", r.body)
+		}
+	}
+	for _, c := range []*http.Client{client(t), http2Client(t)} {
+		r := ask(t, c, n.url(), ":method", "HEAD")
+		r.want429(t, 2)
+		// The length is the one that a GET's answer has.
+		r.want(t, "content-type: application/problem+json\ncontent-length: 44")
+		if r.body != "" {
+			t.Errorf("got body %q", r.body)
+		}
+	}
+}
+
+// echoUpgraded answers an upgrade, and then sends back what comes.
+func echoUpgraded(w http.ResponseWriter, _ *http.Request) {
+	conn, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(err)
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nX-RateLimit-Limit: 7\r\n\r\n")
+	_, _ = io.Copy(conn, buffered) // until the client closes
+}
+
+func upgradeRequests(t *testing.T, n node) {
+	conn, r := upgrade(t, n)
+	if r.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("got %s", r.Status)
+	}
+	wantHeaders(t, r.Header.Values, `
+		upgrade: websocket
+		x-ratelimit-limit: 1
+		x-ratelimit-remaining: 0`)
+	for range 3 {
+		fmt.Fprint(conn, "hello")
+		if got, err := io.ReadAll(io.LimitReader(conn, 5)); string(got) != "hello" || err != nil {
+			t.Fatalf("got %q, %v", got, err)
+		}
+	}
+	// The rejected one is an answer like others.
+	_, r = upgrade(t, n)
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rejected := reply{status: r.StatusCode, header: r.Header, body: string(body)}
+	rejected.want429(t, 1)
+	if len(body) != 44 {
+		t.Errorf("got body %q", body)
+	}
+}
+
+// upgrade sends a request on a connection of its own. What is read from the connection comes after the answer's header.
+func upgrade(t *testing.T, n node) (io.ReadWriter, *http.Response) {
+	t.Helper()
+	address := strings.TrimPrefix(n.url(), "http://")
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(hang)); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(conn, "GET /chat HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", address)
+	buffered := bufio.NewReader(conn)
+	r, err := http.ReadResponse(buffered, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return struct {
+		io.Reader
+		io.Writer
+	}{buffered, conn}, r
+}
+
+func grpcRequests(t *testing.T, n node) {
+	call := func(c *http.Client, contentType string) reply {
+		t.Helper()
+		return ask(t, c, n.url(), ":method", "POST", ":body", "\x00\x00\x00\x00\x00", "content-type", contentType, "te", "trailers")
+	}
+	two := http2Client(t)
+	for left := range 3 {
+		call(two, "application/grpc").wantLeft(t, 200, 2-left)
+	}
+	for _, contentType := range []string{"application/grpc", "application/grpc+proto"} {
+		r := call(two, contentType)
+		r.want(t, `
+			content-type: application/grpc
+			grpc-status: 8
+			content-length:
+			ratelimit: "r";r=0;t=3600
+			retry-after: 3600
+			x-envoy-ratelimited: true`)
+		if r.status != 200 || r.body != "" || len(r.trailer) != 0 {
+			t.Errorf("%s: status %d, body %q, trailers %v", contentType, r.status, r.body, r.trailer)
+		}
+	}
+	// gRPC-Web has its trailers in the body: it is no gRPC to a proxy.
+	r := call(two, "application/grpc-web")
+	r.want429(t, 3)
+	r.want(t, "grpc-status:")
+}
+
+// countBody answers how long the request's body is.
+func countBody(w http.ResponseWriter, r *http.Request) {
+	n, err := io.Copy(io.Discard, r.Body)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	fmt.Fprint(w, n, r.Trailer)
+}
+
+// countUnexpected is countBody, without an Expect.
+func countUnexpected(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Expect") != "" {
+		w.WriteHeader(http.StatusExpectationFailed)
+	}
+	countBody(w, r)
+}
+
+// The proxy says that the body may come before the plugin has decided, and tells the upstream nothing of it.
+func expectContinue(t *testing.T, n node) {
+	if continued, status, body := postExpecting(t, n); !continued || status != 200 || body != "100000 map[]" {
+		t.Errorf("allowed: continued %v, status %d, %s bytes", continued, status, body)
+	}
+	if continued, status, _ := postExpecting(t, n); !continued || status != 429 {
+		t.Errorf("rejected: continued %v, status %d", continued, status)
+	}
+}
+
+// postExpecting sends a body when it is told to continue.
+func postExpecting(t *testing.T, n node) (continued bool, status int, body string) {
+	t.Helper()
+	c := client(t)
+	c.Transport.(*http.Transport).ExpectContinueTimeout = hang
+	request, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+		Got100Continue: func() { continued = true },
+	}), http.MethodPost, n.url(), strings.NewReader(strings.Repeat("x", 100_000)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Expect", "100-continue")
+	r, err := c.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := io.ReadAll(r.Body)
+	if err = errors.Join(err, r.Body.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return continued, r.StatusCode, string(b)
+}
+
+// large is more than Envoy buffers of a stream: a mebibyte.
+const large = 5 << 20
+
+func largeBodies(t *testing.T, n node) {
+	body := strings.Repeat("x", large)
+	for left, c := range []*http.Client{client(t), http2Client(t)} {
+		r := ask(t, c, n.url(), ":method", "POST", ":body", body)
+		r.wantLeft(t, 200, 1-left)
+		if r.body != fmt.Sprint(large, " map[]") {
+			t.Errorf("%s bytes arrived, want %d", r.body, large)
+		}
+	}
+}
+
+// routing is a node of Envoy's. Each scenario says how it routes.
+type routing struct {
+	*envoyNode
+	app, mirror *app
+}
+
+// set gives the node other routes, and a limit with counters of its own.
+func (r *routing) set(t *testing.T, limit int, routes ...envoytest.Object) {
+	t.Helper()
+	r.routes = routes
+	r.config.configuration = inTurn(fmt.Sprint("routing-", scenarios.Add(1)), limit)
+	r.app.does(nil)
+	r.listen(t)
+}
+
+// toApp is a route of a prefix to the upstream, with more fields.
+func toApp(prefix string, more envoytest.Object) envoytest.Object {
+	route := envoytest.Object{"cluster": "app", "timeout": "0s"}
+	for name, value := range more {
+		route[name] = value
+	}
+	return envoytest.Object{"match": envoytest.Object{"prefix": prefix}, "route": route}
+}
+
+// TestRouting has what Envoy does around the plugin: a request takes its hits once for each time that it comes to the filters.
+func TestRouting(t *testing.T) {
+	onEnvoyAlone(t, 1, all, func(t *testing.T, d envoys) {
+		r := &routing{app: newApp(t), mirror: newApp(t)}
+		backend := serve(t, "memory")
+		r.envoyNode = d.prepare(t, nodeConfig{clock: newClock(), upstream: r.app})
+		if err := r.files.SetClusters(t.Context(), r.Envoy, []envoytest.Object{
+			cluster(t, "app", r.app.address), http2Cluster(t, "app2", r.app.address), cluster(t, "mirror", r.mirror.address), cluster(t, "weir", backend),
+		}); err != nil {
+			t.Fatal(err)
+		}
+		for _, scenario := range []struct {
+			name string
+			run  func(t *testing.T, r *routing)
+		}{
+			{"retries", retries},
+			{"internal redirect", internalRedirect},
+			{"mirror", mirrored},
+			{"answers of Envoy's own", ownAnswers},
+			{"timeout", timeouts},
+			{"disabled on a route", disabledOnRoute},
+			{"trailers", trailers},
+			{"bodies that wait for the backend", waitingBodies},
+			{"Expect: 100-continue of the upstream's", upstreamContinues},
+			{"access log", accessLogged},
+		} {
+			t.Run(scenario.name, func(t *testing.T) { scenario.run(t, r) })
+		}
+	})
+}
+
+func http2Cluster(t *testing.T, name, address string) envoytest.Object {
+	t.Helper()
+	c := cluster(t, name, address)
+	delete(c, "common_http_protocol_options")
+	c["typed_extension_protocol_options"] = envoytest.Object{
+		"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": envoytest.Typed("envoy.extensions.upstreams.http.v3.HttpProtocolOptions", envoytest.Object{
+			// Go's server sends a window update for each read, so that Envoy's bound, 10 for each frame of data, takes it for a flood.
+			"explicit_http_config": envoytest.Object{"http2_protocol_options": envoytest.Object{"max_inbound_window_update_frames_per_data_frame_sent": 1000}},
+		}),
+	}
+	return c
+}
+
+// An upstream that fails is asked again by the router, behind the filters.
+func retries(t *testing.T, r *routing) {
+	r.set(t, 2, toApp("/", envoytest.Object{"retry_policy": envoytest.Object{
+		"retry_on": "5xx", "num_retries": 2, "retry_back_off": envoytest.Object{"base_interval": "0.001s"},
+	}}))
+	failed := 0
+	r.app.does(func(w http.ResponseWriter, _ *http.Request) {
+		if failed++; failed <= 2 { // one after the other
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	})
+	c := client(t)
+	ask(t, c, r.url(), ":path", "/a").wantLeft(t, 200, 1)
+	ask(t, c, r.url(), ":path", "/b").wantLeft(t, 200, 0)
+	ask(t, c, r.url(), ":path", "/c").want429(t, 2)
+	if got := r.app.asked(); got != "/a /a /a /b" {
+		t.Errorf("the upstream was asked for %s", got)
+	}
+}
+
+// An internal redirect begins a new stream: the request comes to the filters again, and takes its hits again.
+func internalRedirect(t *testing.T, r *routing) {
+	r.set(t, 3, toApp("/", envoytest.Object{"internal_redirect_policy": envoytest.Object{}}))
+	r.app.does(func(w http.ResponseWriter, request *http.Request) {
+		if request.URL.Path == "/old" {
+			w.Header().Set("location", "http://"+request.Host+"/new")
+			w.WriteHeader(http.StatusFound)
+		}
+	})
+	c := client(t)
+	ask(t, c, r.url(), ":path", "/old").wantLeft(t, 200, 1)
+	// The first pass takes the last hit, and the second is refused.
+	ask(t, c, r.url(), ":path", "/old").want429(t, 3)
+	ask(t, c, r.url(), ":path", "/new").want429(t, 3)
+	if got := r.app.asked(); got != "/old /new /old" {
+		t.Errorf("the upstream was asked for %s", got)
+	}
+}
+
+// A copy goes out behind the filters, of what has passed.
+func mirrored(t *testing.T, r *routing) {
+	r.set(t, 2, toApp("/", envoytest.Object{"request_mirror_policies": []envoytest.Object{{"cluster": "mirror"}}}))
+	seen := make(chan string, 10)
+	r.mirror.does(func(_ http.ResponseWriter, request *http.Request) { seen <- request.URL.Path })
+	c := client(t)
+	ask(t, c, r.url(), ":path", "/a").wantLeft(t, 200, 1)
+	ask(t, c, r.url(), ":path", "/b").wantLeft(t, 200, 0)
+	ask(t, c, r.url(), ":path", "/c").want429(t, 2)
+	// Envoy counts what it sends before it answers.
+	sent, err := r.Stat("cluster.mirror.upstream_rq_total")
+	if err != nil || sent != 2 {
+		t.Errorf("%d requests were mirrored, %v; want 2", sent, err)
+	}
+	paths := map[string]bool{}
+	for range 2 {
+		select {
+		case path := <-seen:
+			paths[path] = true
+		case <-time.After(hang):
+			t.Fatal("the mirror has not got two requests")
+		}
+	}
+	if !paths["/a"] || !paths["/b"] {
+		t.Errorf("the mirror has got %v", paths)
+	}
+}
+
+// Answers that Envoy gives without an upstream are limited as others.
+func ownAnswers(t *testing.T, r *routing) {
+	for _, route := range []struct {
+		answer envoytest.Object
+		status int
+	}{
+		{envoytest.Object{"direct_response": envoytest.Object{"status": 418, "body": envoytest.Object{"inline_string": "tea"}}}, 418},
+		{envoytest.Object{"redirect": envoytest.Object{"path_redirect": "/new"}}, 301},
+	} {
+		route.answer["match"] = envoytest.Object{"prefix": "/"}
+		r.set(t, 1, route.answer)
+		c := client(t)
+		c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+		ask(t, c, r.url()).wantLeft(t, route.status, 0)
+		ask(t, c, r.url()).want429(t, 1)
+	}
+	// Where no route leads the filters run, too.
+	r.set(t, 1, toApp("/somewhere", nil))
+	ask(t, client(t), r.url()).wantLeft(t, 404, 0)
+	ask(t, client(t), r.url()).want429(t, 1)
+}
+
+// Who has waited for nothing has taken a hit all the same.
+func timeouts(t *testing.T, r *routing) {
+	r.set(t, 2, toApp("/slow", envoytest.Object{"timeout": "0.01s"}), toApp("/", nil))
+	r.app.does(func(_ http.ResponseWriter, request *http.Request) {
+		if request.URL.Path == "/slow" {
+			<-request.Context().Done()
+		}
+	})
+	c := client(t)
+	ask(t, c, r.url(), ":path", "/slow").wantLeft(t, 504, 1)
+	ask(t, c, r.url()).wantLeft(t, 200, 0)
+	ask(t, c, r.url()).want429(t, 2)
+}
+
+// A route may turn the filter off for itself.
+func disabledOnRoute(t *testing.T, r *routing) {
+	free := toApp("/free", nil)
+	free["typed_per_filter_config"] = envoytest.Object{"weir": envoytest.Typed("envoy.config.route.v3.FilterConfig", envoytest.Object{"disabled": true})}
+	r.set(t, 1, free, toApp("/", nil))
+	c := client(t)
+	for range 3 {
+		got := ask(t, c, r.url(), ":path", "/free")
+		if got.want(t, nothing); got.status != 200 {
+			t.Errorf("got status %d", got.status)
+		}
+	}
+	ask(t, c, r.url()).wantLeft(t, 200, 0)
+	ask(t, c, r.url()).want429(t, 1)
+	ask(t, c, r.url(), ":path", "/free").want(t, nothing)
+}
+
+// postWithTrailer sends a large body and a trailer.
+func postWithTrailer(t *testing.T, address string) (reply, error) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address, io.LimitReader(zeros{}, large))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Trailer = http.Header{"X-Checksum": {"abc"}}
+	r, err := http2Client(t).Do(request)
+	if err != nil {
+		return reply{}, err
+	}
+	body, err := io.ReadAll(r.Body)
+	return reply{status: r.StatusCode, header: r.Header, body: string(body)}, errors.Join(err, r.Body.Close())
+}
+
+// zeros is a body without an end.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { return len(p), nil }
+
+var wholeWithTrailer = fmt.Sprint(large, " map[X-Checksum:[abc]]")
+
+// What comes after a request's headers arrives whole.
+func trailers(t *testing.T, r *routing) {
+	r.set(t, 1, toApp("/", envoytest.Object{"cluster": "app2"}))
+	r.app.does(countBody)
+	got, err := postWithTrailer(t, r.url())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got.wantLeft(t, 200, 0)
+	if got.body != wholeWithTrailer {
+		t.Errorf("%s arrived, want %s", got.body, wholeWithTrailer)
+	}
+}
+
+// A request that is paused until the backend has answered loses nothing meanwhile.
+func waitingBodies(t *testing.T, r *routing) {
+	for _, headersOnly := range []bool{false, true} {
+		r.config.stopsHeadersOnly = headersOnly
+		r.set(t, 1, toApp("/", envoytest.Object{"cluster": "app2"}))
+		r.config.configuration = `{"sync_rate": 0, "backend": {"cluster": "weir", "timeout": "60s"}, ` + r.config.configuration[1:]
+		r.listen(t)
+		r.app.does(countBody)
+		got, err := postWithTrailer(t, r.url())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got.wantLeft(t, 200, 0)
+		if got.body != wholeWithTrailer {
+			t.Errorf("%s arrived, want %s", got.body, wholeWithTrailer)
+		}
+		// Windows are the backend's, whose clock is the machine's.
+		if got := ask(t, client(t), r.url()); got.status != 429 {
+			t.Errorf("got status %d, want 429", got.status)
+		}
+	}
+	r.config.stopsHeadersOnly = false
+}
+
+// Where the upstream is the one to continue, nobody who is rejected sends a body.
+func upstreamContinues(t *testing.T, r *routing) {
+	r.hcm = envoytest.Object{"proxy_100_continue": true}
+	r.set(t, 1, toApp("/", nil))
+	r.hcm = nil
+	r.app.does(countBody)
+	if continued, status, body := postExpecting(t, r); !continued || status != 200 || body != "100000 map[]" {
+		t.Errorf("allowed: continued %v, status %d, %s bytes", continued, status, body)
+	}
+	if continued, status, _ := postExpecting(t, r); continued || status != 429 {
+		t.Errorf("rejected: continued %v, status %d", continued, status)
+	}
+}
+
+// The access log tells who has answered.
+func accessLogged(t *testing.T, r *routing) {
+	r.set(t, 1, toApp("/", nil))
+	c := client(t)
+	ask(t, c, r.url(), ":path", "/logged?1")
+	ask(t, c, r.url(), ":path", "/logged?2")
+	ctx, cancel := context.WithTimeout(t.Context(), hang)
+	defer cancel()
+	if err := r.Wait(ctx, func() (bool, error) { return strings.Contains(r.said(), "/logged?2 "), nil }); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"access GET /logged?1 200 via_upstream -\n", "access GET /logged?2 429 weir_rate_limited"} {
+		if !strings.Contains(r.said(), want) {
+			t.Errorf("no %q in\n%s", want, r.said())
+		}
+	}
+}
