@@ -3,6 +3,7 @@ package envoytest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -136,10 +137,12 @@ func (f *Files) update(ctx context.Context, e *Envoy, kind, counters string, all
 	if err != nil {
 		return fmt.Errorf("%s: %w\n%s", kind, err, e.Log()[said:])
 	}
-	if after.rejected > before.rejected {
-		return &RefusedError{Log: e.Log()[said:]}
+	if after.rejected == before.rejected {
+		return nil
 	}
-	return nil
+	// The reasons may still be on their way here; this is the last line of them.
+	err = e.Wait(ctx, func() (bool, error) { return strings.Contains(e.Log()[said:], "update rejected"), nil })
+	return errors.Join(&RefusedError{Log: e.Log()[said:]}, err)
 }
 
 // updates counts what a process has made of its files.
