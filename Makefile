@@ -1,7 +1,7 @@
 # Everything that is not pinned in go.mod is pinned here.
 golangci_lint := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.6.2
 
-.PHONY: build run test check bench fuzz clean
+.PHONY: build run test test-fast check bench fuzz clean
 
 plugin_sources := go.mod go.sum main.go \
 	$(filter-out %_test.go,$(wildcard $(addsuffix /*.go,proxywasm filter window counter sharedata config wire)))
@@ -37,6 +37,11 @@ run: build
 test: build
 	./scripts/test-dependencies
 	go test -race -timeout 20m ./...
+
+# What a change shows in two minutes: no Envoy, no race detector, of the stores in e2e only the memory.
+test-fast: build
+	./scripts/test-dependencies
+	go test -short ./...
 
 check:
 	test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }

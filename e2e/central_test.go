@@ -21,41 +21,39 @@ func TestCentral(t *testing.T) {
 }
 
 func central(t *testing.T, d driver) {
-	for name, start := range stores {
-		t.Run(name, func(t *testing.T) {
-			d.beside(t)
-			const requests = 600
-			backend := serve(t, start(t).url)
-			proxies, addresses := nodes(t, d, d.few(10), nodeConfig{configuration: asksAlways, backend: backend})
-			f := newTraffic(1, addresses...)
-			var sent atomic.Int64
-			var group sync.WaitGroup
-			for i := range 20 {
-				client, random := client(t), rand.New(rand.NewPCG(5, uint64(i)))
-				group.Go(func() {
-					for sent.Add(1) <= requests {
-						status, header, err := f.ask(client, i%len(addresses), []string{"ann", "bob"}[random.IntN(2)])
-						if err != nil {
-							t.Error(err)
-							return
-						}
-						checkHeaders(t, status, header)
+	eachStore(t, func(t *testing.T, start func(t *testing.T) store) {
+		d.beside(t)
+		const requests = 600
+		backend := serve(t, start(t).url)
+		proxies, addresses := nodes(t, d, d.few(10), nodeConfig{configuration: asksAlways, backend: backend})
+		f := newTraffic(1, addresses...)
+		var sent atomic.Int64
+		var group sync.WaitGroup
+		for i := range 20 {
+			client, random := client(t), rand.New(rand.NewPCG(5, uint64(i)))
+			group.Go(func() {
+				for sent.Add(1) <= requests {
+					status, header, err := f.ask(client, i%len(addresses), []string{"ann", "bob"}[random.IntN(2)])
+					if err != nil {
+						t.Error(err)
+						return
 					}
-				})
-			}
-			group.Wait()
-			if f.total() != 100 || f.admitted["ann"] > 60 || f.admitted["bob"] > 60 || f.refused != requests-100 {
-				t.Errorf("admitted %v and refused %d, want 100 in all, and 60 of one at most", f.admitted, f.refused)
-			}
-			// At once: nothing is on its way.
-			if got := counted(t, backend, "default"); got != 300 {
-				t.Errorf("the backend has %d hits in three counters, want 300", got)
-			}
-			for _, p := range proxies {
-				p.wantMetric(t, metricName("decided_alone_total"), 0)
-			}
-		})
-	}
+					checkHeaders(t, status, header)
+				}
+			})
+		}
+		group.Wait()
+		if f.total() != 100 || f.admitted["ann"] > 60 || f.admitted["bob"] > 60 || f.refused != requests-100 {
+			t.Errorf("admitted %v and refused %d, want 100 in all, and 60 of one at most", f.admitted, f.refused)
+		}
+		// At once: nothing is on its way.
+		if got := counted(t, backend, "default"); got != 300 {
+			t.Errorf("the backend has %d hits in three counters, want 300", got)
+		}
+		for _, p := range proxies {
+			p.wantMetric(t, metricName("decided_alone_total"), 0)
+		}
+	})
 }
 
 // checkHeaders looks whether the headers of an answer fit its status.

@@ -153,7 +153,8 @@ func TestAnotherWorkerBetweenGetAndSet(t *testing.T) {
 // A million keys neither move shared data beyond its bound, nor the VM's memory, nor free a key that was at its limit.
 func TestSpray(t *testing.T) {
 	onWazeroAlone(t)
-	const capacity, keys = 10_000, 1_000_000
+	const capacity = 10_000
+	keys := wazero{}.heavy(1_000_000)
 	clock := newClock()
 	process := host.NewProcess(host.ProcessConfig{Clock: clock.now})
 	w := newWorker(t, process, `{"capacity": 10000, "rules": [{"name": "per-user", "key": [{"header": "x-user"}], "limits": [{"limit": 5, "window": "1h"}]}]}`)

@@ -34,19 +34,27 @@ var stores = map[string]func(t *testing.T) store{
 	},
 }
 
+// eachStore runs a part of a scenario for each kind; for make test-fast with the memory alone.
+func eachStore(t *testing.T, part func(t *testing.T, start func(t *testing.T) store)) {
+	t.Helper()
+	for name, start := range stores {
+		if !testing.Short() || name == "memory" {
+			t.Run(name, func(t *testing.T) { part(t, start) })
+		}
+	}
+}
+
 // Three nodes keep one limit on each kind of store, whether they synchronise or ask about every request. Then the backend is killed and
 // started again, and the store, under traffic: once all is quiet the backend has exactly what was admitted.
 func TestStores(t *testing.T) {
-	for name, start := range stores {
-		t.Run(name, func(t *testing.T) {
-			onEach(t, 3, func(t *testing.T, d driver) {
-				store := start(t)
-				for _, rate := range []int{0, 1} {
-					t.Run(fmt.Sprint("sync_rate ", rate), func(t *testing.T) { onStore(t, d, store, rate) })
-				}
-			})
+	eachStore(t, func(t *testing.T, start func(t *testing.T) store) {
+		onEach(t, 3, func(t *testing.T, d driver) {
+			store := start(t)
+			for _, rate := range []int{0, 1} {
+				t.Run(fmt.Sprint("sync_rate ", rate), func(t *testing.T) { onStore(t, d, store, rate) })
+			}
 		})
-	}
+	})
 }
 
 func onStore(t *testing.T, d driver, s store, rate int) {

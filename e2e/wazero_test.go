@@ -17,8 +17,16 @@ type wazero struct{}
 
 func (wazero) beside(t *testing.T) { t.Parallel() }
 func (wazero) few(many int) int    { return many }
-func (wazero) heavy(many int) int  { return many }
-func (wazero) nanoseconds() bool   { return true }
+
+// heavy is less for make test-fast.
+func (wazero) heavy(many int) int {
+	if testing.Short() {
+		return many / 10
+	}
+	return many
+}
+
+func (wazero) nanoseconds() bool { return true }
 
 func (wazero) node(t *testing.T, config nodeConfig) node {
 	t.Helper()
