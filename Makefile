@@ -4,7 +4,7 @@ golangci_lint := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.6.2
 .PHONY: build run test test-fast check bench fuzz clean
 
 plugin_sources := go.mod go.sum main.go \
-	$(filter-out %_test.go,$(wildcard $(addsuffix /*.go,proxywasm filter window counter sharedata config wire)))
+	$(filter-out %_test.go,$(wildcard $(addsuffix /*.go,filter window sharedata config internal/proxywasm internal/counter internal/wire)))
 
 # The collector that was Go's before 1.26 is 45 KB smaller. A Go that no longer has it builds the plugin with its own.
 plugin_build = GOOS=wasip1 GOARCH=wasm GOEXPERIMENT=$(shell GOEXPERIMENT=nogreenteagc go env GOEXPERIMENT 2>/dev/null) \
@@ -22,7 +22,7 @@ dist/weir-names.wasm: $(plugin_sources)
 dist/empty-names.wasm: go.mod bench/v8/empty/empty.go
 	$(plugin_build) -o $@ ./bench/v8/empty
 
-dist/gofloor.wasm: go.mod bench/v8/gofloor/gofloor.go $(wildcard proxywasm/*.go)
+dist/gofloor.wasm: go.mod bench/v8/gofloor/gofloor.go $(wildcard internal/proxywasm/*.go)
 	$(plugin_build) -ldflags='-s -w' -o $@ ./bench/v8/gofloor
 
 # The command is always handed to go, which knows best what has changed.
@@ -46,7 +46,7 @@ test-fast: build
 check:
 	test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
 	go vet ./...
-	GOOS=wasip1 GOARCH=wasm go vet . ./proxywasm ./bench/v8/...
+	GOOS=wasip1 GOARCH=wasm go vet . ./internal/proxywasm ./bench/v8/...
 	go run $(golangci_lint) run ./...
 	go mod verify
 

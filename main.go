@@ -3,7 +3,7 @@ package main
 
 import (
 	"weir/filter"
-	"weir/proxywasm"
+	"weir/internal/proxywasm"
 )
 
 // A reactor's main is never run.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"weir/e2e/host"
+	"weir/internal/host"
 )
 
 // A worker that starts when others have counted keeps the pages of a request's rules apart.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"weir/e2e/host"
+	"weir/internal/host"
 )
 
 func TestDecisionsAndHeaders(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"weir/e2e/host"
+	"weir/internal/host"
 )
 
 // hang bounds how long a request may take before a test says that it hangs.

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"weir/e2e/host"
+	"weir/internal/host"
 )
 
 // customs holds callouts up until the test says what becomes of each.

@@ -10,7 +10,7 @@ import (
 	"os"
 	"testing"
 
-	"weir/e2e/host"
+	"weir/internal/host"
 )
 
 const (

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"weir/backend/postgres/postgrestest"
-	"weir/backend/redis/redistest"
+	"weir/internal/store/postgres/postgrestest"
+	"weir/internal/store/redis/redistest"
 )
 
 // store is where a backend keeps its counters. Those that outlive a crash can be taken down and brought back.

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"weir/backend/redis/redistest"
+	"weir/internal/store/redis/redistest"
 )
 
 // get sends a request for a user, and returns the answer's status and headers.

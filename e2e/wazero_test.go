@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"weir/e2e/host"
+	"weir/internal/host"
 )
 
 // wazero runs nodes on this repository's own proxy-wasm host.

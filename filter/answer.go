@@ -4,8 +4,8 @@ import (
 	"strconv"
 
 	"weir/config"
-	"weir/counter"
-	"weir/proxywasm"
+	"weir/internal/counter"
+	"weir/internal/proxywasm"
 	"weir/window"
 )
 

@@ -3,11 +3,11 @@ package filter
 import (
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
-	"weir/counter"
-	"weir/proxywasm"
+	"weir/internal/counter"
+	"weir/internal/proxywasm"
+	"weir/internal/wire"
 	"weir/sharedata"
 	"weir/window"
-	"weir/wire"
 )
 
 // A request whose hits only the backend can allow waits: it is paused while a callout takes the wish along, and decided again when

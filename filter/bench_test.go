@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"weir/counter"
-	"weir/proxywasm"
+	"weir/internal/counter"
+	"weir/internal/proxywasm"
 	"weir/sharedata"
 	"weir/window"
 )

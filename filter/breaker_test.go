@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"weir/proxywasm"
-	"weir/wire"
+	"weir/internal/proxywasm"
+	"weir/internal/wire"
 )
 
 // failing has n callouts of a VM fail, by requests for keys that nobody knows.

@@ -3,7 +3,7 @@ package filter
 import (
 	"math"
 
-	"weir/proxywasm"
+	"weir/internal/proxywasm"
 )
 
 // cost is where the number of hits comes from that a request, or its response, takes.

@@ -1,7 +1,7 @@
 package filter
 
 import (
-	"weir/counter"
+	"weir/internal/counter"
 	"weir/sharedata"
 )
 

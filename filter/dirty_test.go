@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"weir/counter"
+	"weir/internal/counter"
+	"weir/internal/wire"
 	"weir/sharedata"
-	"weir/wire"
 )
 
 // Whatever is added, dropped, put off, left half visited or inherited: keys come in the order in which they were added, and none that

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"weir/wire"
+	"weir/internal/wire"
 )
 
 const long = `"limits": [{"limit": 100000, "window": "30d", "algorithm": "fixed_window"}]`

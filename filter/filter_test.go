@@ -9,7 +9,7 @@ import (
 
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
-	"weir/proxywasm"
+	"weir/internal/proxywasm"
 )
 
 // The tests of this package are not parallel: as in a VM, there is one thread.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
-	"weir/proxywasm"
+	"weir/internal/proxywasm"
 )
 
 // fakeProxy is a proxy process with several workers: what their VMs share, and a clock. It behaves as Envoy does, and allocates

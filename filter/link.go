@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"math/rand/v2"
 
-	"weir/proxywasm"
+	"weir/internal/proxywasm"
 	"weir/sharedata"
 )
 

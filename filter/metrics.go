@@ -2,7 +2,7 @@ package filter
 
 import (
 	"weir/config"
-	"weir/proxywasm"
+	"weir/internal/proxywasm"
 )
 
 // tally counts in the VM, and adds to the proxy's metric when it is published: a host call for each count would cost more

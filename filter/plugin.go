@@ -6,8 +6,8 @@ import (
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
 	"weir/config"
-	"weir/counter"
-	"weir/proxywasm"
+	"weir/internal/counter"
+	"weir/internal/proxywasm"
 	"weir/sharedata"
 )
 

@@ -4,8 +4,8 @@ import (
 	"bytes"
 
 	"weir/config"
-	"weir/counter"
-	"weir/proxywasm"
+	"weir/internal/counter"
+	"weir/internal/proxywasm"
 )
 
 // request reads what the rules ask of a request, each part once.

@@ -4,7 +4,7 @@ import (
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
 	"weir/config"
-	"weir/counter"
+	"weir/internal/counter"
 )
 
 // stream is one request.

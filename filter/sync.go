@@ -3,11 +3,11 @@ package filter
 import (
 	"slices"
 
-	"weir/counter"
-	"weir/proxywasm"
+	"weir/internal/counter"
+	"weir/internal/proxywasm"
+	"weir/internal/wire"
 	"weir/sharedata"
 	"weir/window"
-	"weir/wire"
 )
 
 // syncer keeps counters in step with the backend, without a leader. The worker whose hit makes a key pending remembers it,

@@ -7,16 +7,16 @@ import (
 	"testing"
 	"time"
 
-	"weir/backend"
-	"weir/backend/memory"
-	"weir/wire"
+	"weir/internal/store"
+	"weir/internal/store/memory"
+	"weir/internal/wire"
 )
 
 // world is some proxies and a backend, on one clock.
 type world struct {
 	t       testing.TB
 	now     int64
-	store   backend.Store
+	store   store.Store
 	proxies []*fakeProxy
 	vms     []*fakeVM
 	random  *rand.Rand
@@ -92,7 +92,7 @@ func (w *world) apply(body []byte) []byte {
 
 // sum is all hits that the backend has of the namespace.
 func (w *world) sum() (sum int64) {
-	err := w.store.Counters(context.Background(), "default", nil, func(c backend.Counter) error {
+	err := w.store.Counters(context.Background(), "default", nil, func(c store.Counter) error {
 		for _, window := range c.Windows {
 			sum += window.Hits
 		}

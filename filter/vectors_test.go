@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"weir/config"
-	"weir/counter"
+	"weir/internal/counter"
 	"weir/window"
 )
 

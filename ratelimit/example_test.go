@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"weir/backend/memory"
+	"weir/internal/store/memory"
 	"weir/ratelimit"
 	"weir/window"
 )
@@ -69,7 +69,7 @@ func ExampleNamespace_Increment() {
 	// 45 <nil>
 }
 
-// Two processes keep one limit through a store: here one in memory, else package redis' or another [backend.Store].
+// Two processes keep one limit through a store: here one in memory, else package redis' or another [store.Store].
 func ExampleNamespace_Sync() {
 	ctx, clock := context.Background(), newClock()
 	store := memory.New(memory.Options{Now: clock.now})

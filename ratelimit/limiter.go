@@ -5,7 +5,7 @@ import (
 	"math"
 	"time"
 
-	"weir/counter"
+	"weir/internal/counter"
 	"weir/window"
 )
 

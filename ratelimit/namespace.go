@@ -6,10 +6,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"weir/counter"
+	"weir/internal/counter"
+	"weir/internal/wire"
 	"weir/sharedata"
 	"weir/window"
-	"weir/wire"
 )
 
 // Namespace is a set of counters: sliding windows of keys without a limit, and those of rules. Use [Instance.NewNamespace] to

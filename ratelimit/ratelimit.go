@@ -8,11 +8,11 @@ import (
 	"sync"
 	"time"
 
-	"weir/backend"
-	"weir/counter"
+	"weir/internal/counter"
+	"weir/internal/store"
+	"weir/internal/wire"
 	"weir/sharedata"
 	"weir/window"
-	"weir/wire"
 )
 
 var (
@@ -87,7 +87,7 @@ func (in *Instance) NewNamespace(o NamespaceOptions) (*Namespace, error) {
 
 func (in *Instance) define(o NamespaceOptions) (*Namespace, error) {
 	switch {
-	case !backend.ValidNamespace(o.Name):
+	case !store.ValidNamespace(o.Name):
 		return nil, fmt.Errorf("name: want 1 to %d of A-Za-z0-9._-", wire.MaxNamespace)
 	case o.Capacity < 0 || o.Capacity > sharedata.MaxCapacity:
 		return nil, fmt.Errorf("capacity: want 1 to %d, or 0 for %d, got %d", sharedata.MaxCapacity, defaultCapacity, o.Capacity)

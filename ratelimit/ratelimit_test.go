@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"weir/backend/memory"
+	"weir/internal/store/memory"
 	"weir/window"
 )
 

@@ -8,20 +8,20 @@ import (
 	"slices"
 	"time"
 
-	"weir/backend"
-	"weir/counter"
+	"weir/internal/counter"
+	"weir/internal/store"
+	"weir/internal/wire"
 	"weir/sharedata"
 	"weir/window"
-	"weir/wire"
 )
 
-// Store is where processes bring their counts together. Every [backend.Store] is one; its documentation says what the methods
+// Store is where processes bring their counts together. Every [store.Store] is one; its documentation says what the methods
 // promise.
 type Store interface {
 	// Push applies a push once, however often it is called with it, and answers with the totals of its windows.
-	Push(ctx context.Context, p *wire.Push, nodes uint64) (backend.Outcome, error)
+	Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Outcome, error)
 	// Counters visits the counters of a namespace.
-	Counters(ctx context.Context, namespace string, widths []uint64, visit func(backend.Counter) error) error
+	Counters(ctx context.Context, namespace string, widths []uint64, visit func(store.Counter) error) error
 }
 
 // place is where a counter is in the table.
@@ -186,7 +186,7 @@ func (n *Namespace) send(ctx context.Context) error {
 	switch {
 	case err == nil:
 		n.settle(b, &outcome.Answer)
-	case errors.Is(err, backend.ErrInvalid):
+	case errors.Is(err, store.ErrInvalid):
 		// It never will be valid. That takes a store that disagrees about the format.
 		for i := range b.push.Items {
 			n.lose(&b.push.Items[i])
@@ -286,7 +286,7 @@ func (n *Namespace) Lost() uint64 { return n.lost.Load() }
 // fetched is what the store has of a counter whose key was not seen here yet.
 type fetched struct {
 	wire.Counter
-	windows []backend.Window
+	windows []store.Window
 	limit   uint64 // the last taker's, of a token bucket
 }
 
@@ -303,7 +303,7 @@ func (n *Namespace) Fetch(ctx context.Context) error {
 	waiting := map[wire.ID][]fetched{}
 	h := n.hand(nil)
 	defer n.hands.Put(h)
-	err := n.store.Counters(ctx, n.name, nil, func(c backend.Counter) error {
+	err := n.store.Counters(ctx, n.name, nil, func(c store.Counter) error {
 		if !n.counts(c.Counter) || n.update(h, &c) {
 			return nil
 		}
@@ -333,7 +333,7 @@ func (r *rule) find(c wire.Counter) int {
 }
 
 // update takes a counter of the store in where it is in use, and tells whether it is.
-func (n *Namespace) update(h *hand, c *backend.Counter) bool {
+func (n *Namespace) update(h *hand, c *store.Counter) bool {
 	n.mu.Lock()
 	p, ok := n.known[c.ID]
 	n.mu.Unlock()
@@ -354,7 +354,7 @@ func (n *Namespace) welcome(h *hand) {
 }
 
 // join takes the store's windows into the hand's cell. Those of hits in flight are left: nobody knows whether the store has them.
-func (h *hand) join(c wire.Counter, windows []backend.Window) {
+func (h *hand) join(c wire.Counter, windows []store.Window) {
 	i := h.rule.find(c)
 	if i < 0 || h.cell.States[i].InFlight() {
 		return
@@ -363,7 +363,7 @@ func (h *hand) join(c wire.Counter, windows []backend.Window) {
 	totals := window.Totals{Newest: l.Number(s), Hits: make([]uint64, 2)}
 	if l.Kind == window.SlidingBuckets {
 		totals.Hits = totals.Hits[:0]
-		slices.SortFunc(windows, func(a, b backend.Window) int { return cmp.Compare(b.Number, a.Number) })
+		slices.SortFunc(windows, func(a, b store.Window) int { return cmp.Compare(b.Number, a.Number) })
 		if len(windows) > 0 {
 			totals.Newest = windows[0].Number
 		}
@@ -391,11 +391,11 @@ func (n *Namespace) forgetFetched(now int64) {
 	defer n.mu.Unlock()
 	for id, counters := range n.fetched {
 		if !slices.ContainsFunc(counters, func(f fetched) bool {
-			return slices.ContainsFunc(f.windows, func(w backend.Window) bool {
+			return slices.ContainsFunc(f.windows, func(w store.Window) bool {
 				if window.Kind(f.Kind) == window.TokenBucket {
-					return int64(backend.TokensExpireNanos(f.Counter, f.limit, w)) > now
+					return int64(store.TokensExpireNanos(f.Counter, f.limit, w)) > now
 				}
-				return int64(backend.ExpiresNanos(f.Counter, w.Number)) > now
+				return int64(store.ExpiresNanos(f.Counter, w.Number)) > now
 			})
 		}) {
 			delete(n.fetched, id)

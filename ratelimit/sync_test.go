@@ -14,42 +14,42 @@ import (
 	"testing/synctest"
 	"time"
 
-	"weir/backend"
-	"weir/backend/memory"
-	"weir/backend/redis"
-	"weir/backend/redis/redistest"
-	"weir/counter"
+	"weir/internal/counter"
+	"weir/internal/store"
+	"weir/internal/store/memory"
+	"weir/internal/store/redis"
+	"weir/internal/store/redis/redistest"
+	"weir/internal/wire"
 	"weir/window"
-	"weir/wire"
 )
 
 // wireStore is a store behind a network that loses some pushes on the way, and some answers.
 type wireStore struct {
-	backend.Store
+	store.Store
 	lose func() (push, answer bool)
 	seen []wire.Push
 }
 
 var errLost = errors.New("lost on the way")
 
-func (s *wireStore) Push(ctx context.Context, p *wire.Push, nodes uint64) (backend.Outcome, error) {
+func (s *wireStore) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Outcome, error) {
 	s.seen = append(s.seen, *p)
 	push, answer := s.lose()
 	if push {
-		return backend.Outcome{}, errLost
+		return store.Outcome{}, errLost
 	}
 	out, err := s.Store.Push(ctx, p, nodes)
 	if answer {
-		return backend.Outcome{}, errLost
+		return store.Outcome{}, errLost
 	}
 	return out, err
 }
 
 // sums are the store's hits of all windows, by kind and width.
-func sums(t *testing.T, store Store, namespace string) map[string]int64 {
+func sums(t *testing.T, counters Store, namespace string) map[string]int64 {
 	t.Helper()
 	sums := map[string]int64{}
-	err := store.Counters(t.Context(), namespace, nil, func(c backend.Counter) error {
+	err := counters.Counters(t.Context(), namespace, nil, func(c store.Counter) error {
 		for _, w := range c.Windows {
 			sums[fmt.Sprint(c.Kind, " ", c.WidthMillis)] += w.Hits
 		}
@@ -82,22 +82,22 @@ func TestInstancesConverge(t *testing.T) {
 		// Keys expire by Redis's own clock, so that this one must not be behind it.
 		clock := newFakeClock()
 		clock.nanos.Store(time.Now().Truncate(time.Hour).Add(time.Hour).UnixNano())
-		store, err := redis.Open(redistest.Start(t).URL(), redis.Options{Now: clock.now})
+		counters, err := redis.Open(redistest.Start(t).URL(), redis.Options{Now: clock.now})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			if err := store.Close(); err != nil {
+			if err := counters.Close(); err != nil {
 				t.Error(err)
 			}
 		})
-		testConvergence(t, clock, store)
+		testConvergence(t, clock, counters)
 	})
 }
 
-func testConvergence(t *testing.T, clock *fakeClock, store Store) {
+func testConvergence(t *testing.T, clock *fakeClock, counters Store) {
 	options := NamespaceOptions{
-		WindowSizes: []time.Duration{time.Minute, time.Hour}, Store: store,
+		WindowSizes: []time.Duration{time.Minute, time.Hour}, Store: counters,
 		Rules: []Rule{
 			{Name: "r", Limits: []window.Limit{FixedWindow(1e6, time.Hour), FirstHitWindow(1e6, time.Hour)}},
 			{Name: "s", Limits: []window.Limit{SlidingBuckets(1e6, time.Hour, time.Minute), SlidingLog(300, time.Hour), TokenBucket(1, 24*time.Hour, 1e6)}},
@@ -150,7 +150,7 @@ func testConvergence(t *testing.T, clock *fakeClock, store Store) {
 	for _, hits := range taken {
 		total += int64(hits)
 	}
-	got := sums(t, store, "test")
+	got := sums(t, counters, "test")
 	if got["3 3600000"] != total || got["1 3600000"] != total || got["2 3600000"] != total || got["4 3600000"] != 2*total || got["5 86400000"] != total {
 		t.Errorf("the store has %v, want %d of each", got, total)
 	}
@@ -160,8 +160,8 @@ func testConvergence(t *testing.T, clock *fakeClock, store Store) {
 func TestTotalsOfOtherWindows(t *testing.T) {
 	t.Parallel()
 	clock := newFakeClock()
-	store := memory.New(memory.Options{Now: clock.now})
-	options := NamespaceOptions{WindowSizes: []time.Duration{time.Minute}, Store: store}
+	counters := memory.New(memory.Options{Now: clock.now})
+	options := NamespaceOptions{WindowSizes: []time.Duration{time.Minute}, Store: counters}
 	one, two := define(t, clock, options), define(t, clock, options)
 	increment(t, one, "k", time.Minute, 10)
 	increment(t, two, "k", time.Minute, 30)
@@ -189,11 +189,11 @@ func TestLostOnTheWay_exactlyOnce(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	steady := false
 	inner := memory.New(memory.Options{Now: clock.now})
-	store := &wireStore{Store: inner, lose: func() (push, answer bool) {
+	counters := &wireStore{Store: inner, lose: func() (push, answer bool) {
 		return !steady && random.IntN(4) == 0, !steady && random.IntN(4) == 0
 	}}
 	options := NamespaceOptions{
-		Store: store, Capacity: 32, // so that counters make room, and their hits are rescued
+		Store: counters, Capacity: 32, // so that counters make room, and their hits are rescued
 		Rules: []Rule{{Name: "r", Limits: []window.Limit{FixedWindow(1e9, 24*time.Hour), SlidingWindow(1e9, 24*time.Hour)}}},
 	}
 	nodes := []*Namespace{define(t, clock, options), define(t, clock, options)}
@@ -227,14 +227,14 @@ func TestLostOnTheWay_exactlyOnce(t *testing.T) {
 	}
 	// Whatever came more than once was the same.
 	first := map[string]wire.Push{}
-	for _, p := range store.seen {
+	for _, p := range counters.seen {
 		name := fmt.Sprint(p.Sender, " ", p.Sequence)
 		if before, ok := first[name]; ok && !reflect.DeepEqual(before, p) {
 			t.Errorf("push %s was sent again, but not unchanged", name)
 		}
 		first[name] = p
 	}
-	if len(first) == len(store.seen) {
+	if len(first) == len(counters.seen) {
 		t.Error("nothing was sent again")
 	}
 }
@@ -246,11 +246,11 @@ func TestFailureHalfWay(t *testing.T) {
 	clock := newFakeClock()
 	pushes := 0
 	inner := memory.New(memory.Options{Now: clock.now})
-	store := &wireStore{Store: inner, lose: func() (push, answer bool) {
+	counters := &wireStore{Store: inner, lose: func() (push, answer bool) {
 		pushes++
 		return pushes == 2 || pushes == 5, false
 	}}
-	n := define(t, clock, NamespaceOptions{Store: store, Capacity: capacity, WindowSizes: []time.Duration{24 * time.Hour}})
+	n := define(t, clock, NamespaceOptions{Store: counters, Capacity: capacity, WindowSizes: []time.Duration{24 * time.Hour}})
 	for i := range keys {
 		increment(t, n, strconv.Itoa(i), 24*time.Hour, 1)
 	}
@@ -272,9 +272,9 @@ func TestFailureHalfWay(t *testing.T) {
 func TestRescue(t *testing.T) {
 	t.Parallel()
 	clock := newFakeClock()
-	store := memory.New(memory.Options{Now: clock.now})
+	counters := memory.New(memory.Options{Now: clock.now})
 	n := define(t, clock, NamespaceOptions{
-		Store: store, Capacity: 1, Rules: []Rule{{Name: "r", Limits: []window.Limit{FixedWindow(100, time.Minute), FixedWindow(100, time.Hour)}}},
+		Store: counters, Capacity: 1, Rules: []Rule{{Name: "r", Limits: []window.Limit{FixedWindow(100, time.Minute), FixedWindow(100, time.Hour)}}},
 	})
 	l := limiter(t, n, "r")
 	l.Decide(2, "k")
@@ -296,9 +296,9 @@ func TestRescue(t *testing.T) {
 func TestAlikeLimits(t *testing.T) {
 	t.Parallel()
 	clock := newFakeClock()
-	store := memory.New(memory.Options{Now: clock.now})
+	counters := memory.New(memory.Options{Now: clock.now})
 	options := NamespaceOptions{
-		Store: store, Rules: []Rule{{Name: "r", Limits: []window.Limit{FixedWindow(10, time.Minute), FixedWindow(20, time.Minute)}}},
+		Store: counters, Rules: []Rule{{Name: "r", Limits: []window.Limit{FixedWindow(10, time.Minute), FixedWindow(20, time.Minute)}}},
 	}
 	one, two := define(t, clock, options), define(t, clock, options)
 	limiter(t, one, "r").Decide(4, "k")
@@ -316,8 +316,8 @@ func TestFetchWhileInFlight(t *testing.T) {
 	t.Parallel()
 	clock := newFakeClock()
 	away := true
-	store := &wireStore{Store: memory.New(memory.Options{Now: clock.now}), lose: func() (push, answer bool) { return false, away }}
-	n := define(t, clock, NamespaceOptions{Store: store, WindowSizes: []time.Duration{time.Minute}})
+	counters := &wireStore{Store: memory.New(memory.Options{Now: clock.now}), lose: func() (push, answer bool) { return false, away }}
+	n := define(t, clock, NamespaceOptions{Store: counters, WindowSizes: []time.Duration{time.Minute}})
 	increment(t, n, "k", time.Minute, 3)
 	if err := n.Sync(t.Context()); !errors.Is(err, errLost) {
 		t.Fatal(err)
@@ -339,17 +339,17 @@ func TestAStoreThatDisagrees(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name    string
-		outcome backend.Outcome
+		outcome store.Outcome
 		err     error
 		lost    uint64
 		want    string
 	}{
-		{"short answer", backend.Outcome{}, nil, 0, "want an answer of 1 totals, got 0"},
-		{"invalid", backend.Outcome{}, backend.ErrInvalid, 3, "invalid push"},
+		{"short answer", store.Outcome{}, nil, 0, "want an answer of 1 totals, got 0"},
+		{"invalid", store.Outcome{}, store.ErrInvalid, 3, "invalid push"},
 	} {
 		clock := newFakeClock()
-		store := &stubStore{outcome: test.outcome, err: test.err}
-		n := define(t, clock, NamespaceOptions{WindowSizes: []time.Duration{time.Minute}, Store: store})
+		counters := &stubStore{outcome: test.outcome, err: test.err}
+		n := define(t, clock, NamespaceOptions{WindowSizes: []time.Duration{time.Minute}, Store: counters})
 		increment(t, n, "k", time.Minute, 3)
 		if err := n.Sync(t.Context()); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: got %v, want an error with %q", test.name, err, test.want)
@@ -372,10 +372,10 @@ func TestAStoreThatDisagrees(t *testing.T) {
 func TestHitsAfterAPushThatWasGivenUp(t *testing.T) {
 	t.Parallel()
 	clock := newFakeClock()
-	stub, inner := &stubStore{err: backend.ErrInvalid}, memory.New(memory.Options{Now: clock.now})
+	stub, inner := &stubStore{err: store.ErrInvalid}, memory.New(memory.Options{Now: clock.now})
 	n := define(t, clock, NamespaceOptions{WindowSizes: []time.Duration{time.Hour}, Store: stub})
 	increment(t, n, "k", time.Hour, 3)
-	if err := n.Sync(t.Context()); !errors.Is(err, backend.ErrInvalid) {
+	if err := n.Sync(t.Context()); !errors.Is(err, store.ErrInvalid) {
 		t.Fatal(err)
 	}
 	n.store = inner
@@ -392,25 +392,25 @@ func TestHitsAfterAPushThatWasGivenUp(t *testing.T) {
 }
 
 type stubStore struct {
-	outcome  backend.Outcome
+	outcome  store.Outcome
 	err      error
-	counters func(visit func(backend.Counter) error) error
+	counters func(visit func(store.Counter) error) error
 }
 
-func (s *stubStore) Push(context.Context, *wire.Push, uint64) (backend.Outcome, error) {
+func (s *stubStore) Push(context.Context, *wire.Push, uint64) (store.Outcome, error) {
 	return s.outcome, s.err
 }
 
-func (s *stubStore) Counters(_ context.Context, _ string, _ []uint64, visit func(backend.Counter) error) error {
+func (s *stubStore) Counters(_ context.Context, _ string, _ []uint64, visit func(store.Counter) error) error {
 	return s.counters(visit)
 }
 
 func TestFetch(t *testing.T) {
 	t.Parallel()
 	clock := newFakeClock()
-	store := memory.New(memory.Options{Now: clock.now})
+	counters := memory.New(memory.Options{Now: clock.now})
 	options := NamespaceOptions{
-		WindowSizes: []time.Duration{time.Minute}, Store: store,
+		WindowSizes: []time.Duration{time.Minute}, Store: counters,
 		Rules: []Rule{{Name: "r", Limits: []window.Limit{FixedWindow(10, time.Hour), FirstHitWindow(10, time.Hour)}}},
 	}
 	one, two := define(t, clock, options), define(t, clock, options)
@@ -447,7 +447,7 @@ func TestFetch(t *testing.T) {
 		t.Errorf("%d counters still wait for their keys", len(two.fetched))
 	}
 	syncAll(t, two, one)
-	if got := sums(t, store, "test"); got["1 3600000"] != 10 || got["2 3600000"] != 10 || got["3 60000"] != 31 {
+	if got := sums(t, counters, "test"); got["1 3600000"] != 10 || got["2 3600000"] != 10 || got["3 60000"] != 31 {
 		t.Errorf("the store has %v", got)
 	}
 }
@@ -456,8 +456,8 @@ func TestFetch(t *testing.T) {
 func TestFetchIsBounded(t *testing.T) {
 	t.Parallel()
 	clock := newFakeClock()
-	store := memory.New(memory.Options{Now: clock.now})
-	options := NamespaceOptions{WindowSizes: []time.Duration{time.Minute}, Store: store}
+	counters := memory.New(memory.Options{Now: clock.now})
+	options := NamespaceOptions{WindowSizes: []time.Duration{time.Minute}, Store: counters}
 	one := define(t, clock, options)
 	for i := range 500 {
 		increment(t, one, strconv.Itoa(i), time.Minute, 1)
@@ -468,11 +468,11 @@ func TestFetchIsBounded(t *testing.T) {
 	if err := two.Fetch(t.Context()); err != nil || len(two.fetched) != 100 {
 		t.Fatalf("fetched %d counters, %v, want 100", len(two.fetched), err)
 	}
-	two.store = &stubStore{counters: func(func(backend.Counter) error) error { return errLost }}
+	two.store = &stubStore{counters: func(func(store.Counter) error) error { return errLost }}
 	if err := two.Fetch(t.Context()); !errors.Is(err, errLost) || len(two.fetched) != 100 {
 		t.Errorf("after an error: %d counters, %v", len(two.fetched), err)
 	}
-	two.store = store
+	two.store = counters
 	clock.advance(3 * time.Minute)
 	syncAll(t, two)
 	if len(two.fetched) != 0 || two.waiting.Load() != 0 {
@@ -486,14 +486,14 @@ func TestIdentityIsThePlugins(t *testing.T) {
 	// BLAKE2s-256 of the rule's name and the key's values, each with its length before it, cut to 16 bytes.
 	want := counter.Identity([]byte("\x08per-user\x03ann"))
 	clock := newFakeClock()
-	store := memory.New(memory.Options{Now: clock.now})
+	counters := memory.New(memory.Options{Now: clock.now})
 	n := define(t, clock, NamespaceOptions{
-		Store: store, Rules: []Rule{{Name: "per-user", Limits: []window.Limit{SlidingWindow(10, time.Minute)}}},
+		Store: counters, Rules: []Rule{{Name: "per-user", Limits: []window.Limit{SlidingWindow(10, time.Minute)}}},
 	})
 	limiter(t, n, "per-user").Decide(1, "ann")
 	syncAll(t, n)
 	var got []wire.ID
-	err := store.Counters(t.Context(), "test", nil, func(c backend.Counter) error {
+	err := counters.Counters(t.Context(), "test", nil, func(c store.Counter) error {
 		got = append(got, c.ID)
 		return nil
 	})
@@ -507,9 +507,9 @@ func TestSync_hammer(t *testing.T) {
 	t.Parallel()
 	const workers, hits = 6, 1500
 	clock := newFakeClock()
-	store := memory.New(memory.Options{Now: clock.now})
+	counters := memory.New(memory.Options{Now: clock.now})
 	n := define(t, clock, NamespaceOptions{
-		Store: store, Capacity: 32, WindowSizes: []time.Duration{24 * time.Hour},
+		Store: counters, Capacity: 32, WindowSizes: []time.Duration{24 * time.Hour},
 		Rules: []Rule{{Name: "r", Limits: []window.Limit{FixedWindow(1e9, 24*time.Hour)}}},
 	})
 	l := limiter(t, n, "r")
@@ -548,7 +548,7 @@ func TestSync_hammer(t *testing.T) {
 	rounds.Wait()
 	syncAll(t, n)
 	lost := int64(n.Lost())
-	got := sums(t, store, "test")
+	got := sums(t, counters, "test")
 	if sum := got["1 86400000"] + got["3 86400000"]; sum+lost != 2*workers*hits {
 		t.Errorf("the store has %v, %d lost, want %d in all", got, lost, 2*workers*hits)
 	}
@@ -557,13 +557,13 @@ func TestSync_hammer(t *testing.T) {
 func TestRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := memory.New(memory.Options{})
+		counters := memory.New(memory.Options{})
 		var failing atomic.Bool
 		failing.Store(true)
 		var told []error
 		n, err := New(Options{}).NewNamespace(NamespaceOptions{
 			Name: "test", WindowSizes: []time.Duration{time.Hour}, SyncRate: 10 * time.Second,
-			Store: &wireStore{Store: store, lose: func() (push, answer bool) { return failing.Load(), false }},
+			Store: &wireStore{Store: counters, lose: func() (push, answer bool) { return failing.Load(), false }},
 			OnSyncError: func(err error) {
 				told = append(told, err)
 			},
@@ -577,13 +577,13 @@ func TestRun(t *testing.T) {
 		go func() { ended <- n.Run(ctx) }()
 		<-time.After(11 * time.Second)
 		synctest.Wait()
-		if len(told) != 1 || !errors.Is(told[0], errLost) || len(sums(t, store, "test")) != 0 {
+		if len(told) != 1 || !errors.Is(told[0], errLost) || len(sums(t, counters, "test")) != 0 {
 			t.Errorf("after a round that failed: told %v", told)
 		}
 		failing.Store(false)
 		<-time.After(10 * time.Second)
 		synctest.Wait()
-		if got := sums(t, store, "test"); got["3 3600000"] != 5 {
+		if got := sums(t, counters, "test"); got["3 3600000"] != 5 {
 			t.Errorf("after a second round: the store has %v", got)
 		}
 		stop()

@@ -16,9 +16,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"weir/backend"
+	"weir/internal/server"
+	"weir/internal/store"
+	"weir/internal/wire"
 	"weir/window"
-	"weir/wire"
 )
 
 // workload is what senders push, one push after the other.
@@ -126,13 +127,13 @@ func (s *sender) push(ctx context.Context, p *wire.Push) error {
 
 // service is a backend with a store, and its senders.
 type service struct {
-	store   backend.Store
+	store   store.Store
 	metrics *prometheus.Registry
 	senders []*sender
 }
 
 // serve starts a backend. It ends with the returned function.
-func serve(store backend.Store, senders int) (s *service, end func() error, err error) {
+func serve(store store.Store, senders int) (s *service, end func() error, err error) {
 	s = &service{store: store, metrics: prometheus.NewRegistry()}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -140,7 +141,7 @@ func serve(store backend.Store, senders int) (s *service, end func() error, err 
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	stopped := make(chan error, 1)
-	go func() { stopped <- backend.Serve(ctx, l, backend.Handler(store, backend.Options{Registry: s.metrics})) }()
+	go func() { stopped <- server.Serve(ctx, l, server.Handler(store, server.Options{Registry: s.metrics})) }()
 	connections := &http.Transport{MaxIdleConnsPerHost: senders}
 	random := rand.New(rand.NewPCG(3, uint64(time.Now().UnixNano())))
 	for i := range senders {

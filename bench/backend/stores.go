@@ -14,12 +14,12 @@ import (
 	"github.com/jackc/pgx/v5"
 	goredis "github.com/redis/go-redis/v9"
 
-	"weir/backend"
-	"weir/backend/memory"
-	"weir/backend/postgres"
-	"weir/backend/postgres/postgrestest"
-	"weir/backend/redis"
-	"weir/backend/redis/redistest"
+	"weir/internal/store"
+	"weir/internal/store/memory"
+	"weir/internal/store/postgres"
+	"weir/internal/store/postgres/postgrestest"
+	"weir/internal/store/redis"
+	"weir/internal/store/redis/redistest"
 )
 
 // kind is a store that is measured.
@@ -31,13 +31,13 @@ type kind struct {
 // subject is a store with its server under way.
 type subject struct {
 	server string // its name and version
-	store  backend.Store
+	store  store.Store
 	pids   []int
 	// ceilings are those of all workloads; if there are none, each has one of its own: the store without HTTP.
 	ceilings []ceiling
 	// counted is a store whose calls are counted, if there is something to count: how many commands or statements the servers have
 	// run by now, and how many scripts.
-	counted backend.Store
+	counted store.Store
 	count   func(ctx context.Context) (calls, scripts float64, err error)
 }
 

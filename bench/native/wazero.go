@@ -10,7 +10,7 @@ import (
 
 	"weir/bench/floor"
 	"weir/bench/page"
-	"weir/e2e/host"
+	"weir/internal/host"
 )
 
 // wazeroScenarios are those of bench/v8/scenarios.js that are measured here.

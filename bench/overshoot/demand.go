@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strconv"
 
-	"weir/wire"
+	"weir/internal/wire"
 )
 
 // population is many keys, far from their limits or not, that come to many nodes alike.

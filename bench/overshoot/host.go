@@ -3,7 +3,7 @@ package main
 import (
 	"fmt"
 
-	"weir/proxywasm"
+	"weir/internal/proxywasm"
 )
 
 // world is the host of all VMs, each of which calls it during its own callbacks only.

@@ -6,9 +6,9 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"weir/backend"
-	"weir/backend/memory"
-	"weir/wire"
+	"weir/internal/store"
+	"weir/internal/store/memory"
+	"weir/internal/wire"
 )
 
 // network is what lies between proxies and their backend.
@@ -136,7 +136,7 @@ func (b *counterBackend) nodes(p *wire.Push) (nodes uint64, err error) {
 
 // sum is what the backend has of a namespace's counters at the clock's time, all windows together.
 func (b *counterBackend) sum(namespace string) (hits int64, err error) {
-	err = b.store.Counters(context.Background(), namespace, nil, func(c backend.Counter) error {
+	err = b.store.Counters(context.Background(), namespace, nil, func(c store.Counter) error {
 		for _, w := range c.Windows {
 			hits += w.Hits
 		}

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"weir/wire"
+	"weir/internal/wire"
 )
 
 var everything = regexp.MustCompile("")

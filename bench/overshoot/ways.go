@@ -6,10 +6,10 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"weir/backend"
-	"weir/backend/memory"
+	"weir/internal/store"
+	"weir/internal/store/memory"
+	"weir/internal/wire"
 	"weir/window"
-	"weir/wire"
 )
 
 // outcome is what a way of limiting did with a trial's requests.
@@ -226,7 +226,7 @@ func (p *periodic) sync(n *periodicNode) {
 		Counter: wire.Counter{Kind: uint8(shape.Kind), WidthMillis: uint64(shape.Width / millisecond), Precision: uint64(shape.Precision)},
 		Limit:   p.limit.Max, Newest: push.Newest, Hits: push.Hits, Ages: push.Ages,
 	}}}
-	var answer backend.Outcome
+	var answer store.Outcome
 	reliable := network{trip: p.trial.condition.network.trip, jitter: p.trial.condition.network.jitter}
 	reliable.carry(&p.clock, p.random, minute, func() {
 		var err error

@@ -8,7 +8,7 @@ import (
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
 	"weir/filter"
-	"weir/proxywasm"
+	"weir/internal/proxywasm"
 )
 
 // world is proxies, a backend and the network between them, under one clock. The proxies run a plugin as Envoy does: each node

@@ -11,9 +11,9 @@ import (
 
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
-	"weir/proxywasm"
+	"weir/internal/proxywasm"
+	"weir/internal/wire"
 	"weir/window"
-	"weir/wire"
 )
 
 // waiter is a plugin that pauses every request, and asks its backend. It lets a request with an even key pass when that answers, and

@@ -13,9 +13,9 @@ import (
 	"syscall"
 	"testing"
 
-	"weir/backend/redis/redistest"
+	"weir/internal/store/redis/redistest"
+	"weir/internal/wire"
 	"weir/window"
-	"weir/wire"
 )
 
 // asCommand makes the test's binary the command.

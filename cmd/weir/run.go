@@ -18,9 +18,9 @@ import (
 	"sync"
 	"time"
 
-	"weir/backend"
 	"weir/config"
-	"weir/e2e/host"
+	"weir/internal/host"
+	"weir/internal/server"
 )
 
 // exampleConfiguration is what weir run runs without --config.
@@ -147,7 +147,7 @@ func (r *runner) upstream(start func(func(context.Context) error)) (*url.URL, er
 	if err != nil {
 		return nil, err
 	}
-	start(func(ctx context.Context) error { return backend.Serve(ctx, l, http.HandlerFunc(echo)) })
+	start(func(ctx context.Context) error { return server.Serve(ctx, l, http.HandlerFunc(echo)) })
 	return &url.URL{Scheme: "http", Host: l.Addr().String()}, nil
 }
 

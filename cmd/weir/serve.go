@@ -8,10 +8,10 @@ import (
 	"log/slog"
 	"net"
 
+	"weir/internal/server"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-
-	"weir/backend"
 )
 
 // serve is weir serve.
@@ -45,12 +45,12 @@ func serveBackend(ctx context.Context, l net.Listener, storeName, token string, 
 	if c, ok := store.(prometheus.Collector); ok {
 		registry.MustRegister(c)
 	}
-	handler := backend.Handler(store, backend.Options{Token: token, Registry: registry, Logger: log})
+	handler := server.Handler(store, server.Options{Token: token, Registry: registry, Logger: log})
 	log.Info("the counter backend listens", "address", l.Addr().String(), "token_required", token != "")
 	if token == "" && !isLoopback(l.Addr()) {
 		log.Warn("anybody who reaches the counter backend can read and change its counters; --token guards it")
 	}
-	err = backend.Serve(ctx, l, handler)
+	err = server.Serve(ctx, l, handler)
 	if closeErr := closer.Close(); closeErr != nil {
 		err = errors.Join(err, fmt.Errorf("close the store: %w", closeErr))
 	}

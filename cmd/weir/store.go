@@ -8,15 +8,15 @@ import (
 
 	"github.com/redis/go-redis/v9/logging"
 
-	"weir/backend"
-	"weir/backend/memory"
-	"weir/backend/postgres"
-	"weir/backend/redis"
+	"weir/internal/store"
+	"weir/internal/store/memory"
+	"weir/internal/store/postgres"
+	"weir/internal/store/redis"
 )
 
 // openStore opens the store that a --store flag names: memory, or the URL of a Redis or a PostgreSQL. It does not wait for the store to be
 // there. The caller closes it. Errors wrap [errUsage], and do not repeat what may hold a password.
-func openStore(name string) (backend.Store, io.Closer, error) {
+func openStore(name string) (store.Store, io.Closer, error) {
 	if name == "memory" {
 		return memory.New(memory.Options{}), io.NopCloser(nil), nil
 	}

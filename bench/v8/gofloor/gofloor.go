@@ -9,7 +9,7 @@ import (
 
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
-	"weir/proxywasm"
+	"weir/internal/proxywasm"
 )
 
 // Where the configuration lies in floor.wat's memory, and its numbers that are of interest here.

@@ -1,0 +1,380 @@
+// Package server is the counter backend: it puts a store behind HTTP, for proxies that push and for people who look.
+//
+// [Handler] answers requests, [Serve] runs it until its context ends.
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"mime"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"weir/internal/store"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// Options has what a handler can be told. The zero value is good.
+type Options struct {
+	// Token is what pushes and reads must carry as Authorization: Bearer; none if empty.
+	Token string
+	// Registry takes the handler's metrics, and is what GET /metrics shows. A new one if nil.
+	Registry *prometheus.Registry
+	// Logger is told when the store begins to fail, and when it is back. slog.Default if nil.
+	Logger *slog.Logger
+}
+
+// storeTimeout bounds a call of the store. Senders give up sooner, and send again.
+const storeTimeout = 5 * time.Second
+
+// Handler serves a store:
+//
+//   - POST /v1/push takes a wire.Push and answers with a wire.Answer. 400 with a reason for a body that is none, 413 above
+//     wire.MaxBody, 415 for another Content-Type, 503 if the store fails. Nothing has changed after a 4xx; after a 503 the push
+//     may have been applied, and is to be sent again.
+//   - GET /v1/counters?namespace=N streams the counters that count, one JSON object a line; with &width_ms=W, once or more, those of
+//     these widths. If the store fails half-way, the connection breaks, so that what came does not pass for all.
+//   - GET /v1/window?namespace=N&id=I&kind=K&width_ms=W&start=T is one window of the clock: its start and hits; &ordinal=O for one of
+//     several limits that are alike.
+//   - GET /healthz is 200 if the store can be reached, else 503.
+//   - GET /metrics is for Prometheus.
+//
+// What is under /v1 answers 401 without the token. Reasons are JSON problem documents (RFC 9457).
+func Handler(counters store.Store, o Options) http.Handler {
+	if o.Registry == nil {
+		o.Registry = prometheus.NewRegistry()
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	h := &handler{store: counters, metrics: newMetrics(o.Registry), log: o.Logger, nodes: membership{now: time.Now}}
+	authorized := func(next http.HandlerFunc) http.Handler { return next }
+	if o.Token != "" {
+		want := sha256.Sum256([]byte(o.Token))
+		authorized = func(next http.HandlerFunc) http.Handler { return h.requireToken(want, next) }
+	}
+	mux := http.NewServeMux()
+	mux.Handle("POST "+wire.PushPath, authorized(h.push))
+	mux.Handle("GET /v1/counters", authorized(h.counters))
+	mux.Handle("GET /v1/window", authorized(h.window))
+	mux.HandleFunc("GET /healthz", h.healthz)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{}))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s := &statusWriter{ResponseWriter: w, code: http.StatusOK}
+		// Counted even if a handler aborts the connection.
+		defer func() { h.metrics.request(endpoint(r.Pattern), s.code) }()
+		mux.ServeHTTP(s, r)
+	})
+}
+
+type handler struct {
+	store   store.Store
+	metrics *metrics
+	log     *slog.Logger
+	failing atomic.Bool
+	nodes   membership
+}
+
+func (h *handler) push(w http.ResponseWriter, r *http.Request) {
+	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != wire.ContentType {
+		w.Header().Set("Accept", wire.ContentType)
+		h.problem(w, http.StatusUnsupportedMediaType, "content-type: want "+wire.ContentType)
+		return
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, wire.MaxBody))
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		h.problem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("body: want at most %d bytes", wire.MaxBody))
+		return
+	case err != nil:
+		h.problem(w, http.StatusBadRequest, "body: it ends too early")
+		return
+	}
+	p, err := wire.DecodePush(body)
+	if err != nil {
+		h.problem(w, http.StatusBadRequest, "body: "+err.Error())
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
+	defer cancel()
+	start := time.Now()
+	nodes, err := h.nodes.count(ctx, h.store, p)
+	var out store.Outcome
+	if err == nil {
+		out, err = h.store.Push(ctx, p, nodes)
+	}
+	h.metrics.duration.Observe(time.Since(start).Seconds())
+	if errors.Is(err, store.ErrInvalid) {
+		h.problem(w, http.StatusBadRequest, "body: "+err.Error())
+		return
+	}
+	if !h.succeeded(r, err) {
+		h.problem(w, http.StatusServiceUnavailable, "the store failed")
+		return
+	}
+	h.metrics.push(len(p.Items), &out)
+	w.Header().Set("Content-Type", wire.ContentType)
+	h.write(w, wire.AppendAnswer(nil, &out.Answer))
+}
+
+// counterLine is one line of GET /v1/counters.
+type counterLine struct {
+	ID          string       `json:"id"`
+	Kind        string       `json:"kind"`
+	Ordinal     uint8        `json:"ordinal"`
+	WidthMillis uint64       `json:"width_ms"`
+	Precision   uint64       `json:"precision_ns,omitempty"`
+	Windows     []windowLine `json:"windows"`
+}
+
+type windowLine struct {
+	Start time.Time `json:"start"`
+	Hits  int64     `json:"hits"`
+}
+
+var kindNames = map[window.Kind]string{
+	window.FixedWindow:    "fixed_window",
+	window.FirstHitWindow: "first_hit_window",
+	window.SlidingWindow:  "sliding_window",
+	window.SlidingBuckets: "sliding_buckets",
+	window.TokenBucket:    "token_bucket",
+}
+
+func kindName(of wire.Counter) string {
+	if store.IsLog(of) {
+		return "sliding_log"
+	}
+	return kindNames[window.Kind(of.Kind)]
+}
+
+func lineOf(c store.Counter) counterLine {
+	line := counterLine{
+		ID: fmt.Sprintf("%x", c.ID), Kind: kindName(c.Counter), Ordinal: c.Ordinal, WidthMillis: c.WidthMillis,
+		Precision: c.Precision, Windows: make([]windowLine, len(c.Windows)),
+	}
+	for i, w := range c.Windows {
+		line.Windows[i] = windowLine{Start: time.Unix(0, int64(store.StartNanos(c.Counter, w.Number))).UTC(), Hits: w.Hits}
+	}
+	return line
+}
+
+func (h *handler) counters(w http.ResponseWriter, r *http.Request) {
+	namespace, ok := h.namespace(w, r)
+	if !ok {
+		return
+	}
+	var widths []uint64
+	for _, text := range r.URL.Query()["width_ms"] {
+		width, err := strconv.ParseUint(text, 10, 64)
+		if err != nil || width == 0 || width > wire.MaxWidthMillis || len(widths) == maxWidths {
+			h.problem(w, http.StatusBadRequest, fmt.Sprintf("width_ms: want up to %d windows of 1 to %d ms, got %.80q", maxWidths, wire.MaxWidthMillis, text))
+			return
+		}
+		widths = append(widths, width)
+	}
+	w.Header().Set("Content-Type", "application/jsonl")
+	out := http.NewResponseController(w)
+	lines := json.NewEncoder(w)
+	written := 0
+	var broken error
+	err := h.store.Counters(r.Context(), namespace, widths, func(c store.Counter) error {
+		if written%1024 == 0 {
+			// A long list takes longer than one answer may, but none of its parts does.
+			if broken = out.SetWriteDeadline(time.Now().Add(writeTimeout)); broken != nil {
+				return broken
+			}
+		}
+		written++
+		broken = lines.Encode(lineOf(c))
+		return broken
+	})
+	switch {
+	case broken != nil:
+		// The client is gone, and the store is not to blame.
+		panic(http.ErrAbortHandler)
+	case h.succeeded(r, err):
+	case written == 0:
+		h.problem(w, http.StatusServiceUnavailable, "the store failed")
+	default:
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// maxWidths bounds the widths that a request may name.
+const maxWidths = 64
+
+// namespace is the request's; if that is wrong, the request was answered.
+func (h *handler) namespace(w http.ResponseWriter, r *http.Request) (namespace string, ok bool) {
+	namespace = r.URL.Query().Get("namespace")
+	if ok = store.ValidNamespace(namespace); !ok {
+		h.problem(w, http.StatusBadRequest, fmt.Sprintf("namespace: want 1 to %d of A-Za-z0-9._-, got %.80q", wire.MaxNamespace, namespace))
+	}
+	return namespace, ok
+}
+
+// window answers with the hits of one window.
+func (h *handler) window(w http.ResponseWriter, r *http.Request) {
+	namespace, ok := h.namespace(w, r)
+	if !ok {
+		return
+	}
+	item, problem := windowAsked(r.URL.Query())
+	if problem != "" {
+		h.problem(w, http.StatusBadRequest, problem)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
+	defer cancel()
+	// A push without hits is a read, and needs no sender of its own.
+	out, err := h.store.Push(ctx, &wire.Push{Namespace: namespace, Sequence: 1, Floor: 1, Items: []wire.Item{item}}, 1)
+	if !h.succeeded(r, err) {
+		h.problem(w, http.StatusServiceUnavailable, "the store failed")
+		return
+	}
+	line := windowLine{Start: time.Unix(0, int64(store.StartNanos(item.Counter, item.Newest))).UTC()}
+	if total := &out.Answer.Totals[0]; len(total.Hits) > 0 {
+		line.Hits = int64(min(total.Hits[0], wire.MaxHits))
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if err := json.NewEncoder(w).Encode(line); err != nil {
+		h.log.Debug("answer not sent", "error", err)
+	}
+}
+
+// windowAsked reads the query of GET /v1/window.
+func windowAsked(query url.Values) (item wire.Item, problem string) {
+	id, err := hex.DecodeString(query.Get("id"))
+	if copy(item.ID[:], id); err != nil || len(id) != len(item.ID) {
+		return item, fmt.Sprintf("id: want %d hexadecimal digits, got %.80q", hex.EncodedLen(len(item.ID)), query.Get("id"))
+	}
+	for kind, name := range kindNames {
+		if name == query.Get("kind") && (kind == window.FixedWindow || kind == window.SlidingWindow) {
+			item.Kind = uint8(kind)
+		}
+	}
+	if item.Kind == 0 {
+		return item, fmt.Sprintf("kind: want fixed_window or sliding_window, got %.80q", query.Get("kind"))
+	}
+	width, errWidth := strconv.ParseUint(query.Get("width_ms"), 10, 64)
+	start, errStart := time.Parse(time.RFC3339Nano, query.Get("start"))
+	if item.WidthMillis = width; errWidth != nil || !store.ValidCounter(item.Counter) {
+		return item, fmt.Sprintf("width_ms: want 1 to %d, got %.80q", wire.MaxWidthMillis, query.Get("width_ms"))
+	}
+	if errStart != nil || start.Unix() < 0 || start.Year() > 2200 {
+		return item, fmt.Sprintf("start: want a time such as 2026-01-02T15:04:05Z, got %.80q", query.Get("start"))
+	}
+	if text := query.Get("ordinal"); text != "" {
+		ordinal, err := strconv.ParseUint(text, 10, 8)
+		if err != nil {
+			return item, fmt.Sprintf("ordinal: want 0 to 255, got %.80q", text)
+		}
+		item.Ordinal = uint8(ordinal)
+	}
+	item.Newest, item.Hits = store.NumberAt(item.Counter, uint64(start.UnixNano())), []int64{0}
+	return item, ""
+}
+
+func (h *handler) healthz(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
+	defer cancel()
+	if !h.succeeded(r, h.store.Ping(ctx)) {
+		h.problem(w, http.StatusServiceUnavailable, "the store can't be reached")
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	h.write(w, []byte("ok\n"))
+}
+
+// succeeded tells whether a call of the store did, counts if not, and logs the first failure and the first success
+// after it.
+func (h *handler) succeeded(r *http.Request, err error) bool {
+	if err == nil {
+		if h.failing.CompareAndSwap(true, false) {
+			h.log.Info("the store is back")
+		}
+		return true
+	}
+	if r.Context().Err() != nil {
+		// The client gave up.
+		return false
+	}
+	h.metrics.storeErrors.Inc()
+	if h.failing.CompareAndSwap(false, true) {
+		h.log.Error("the store fails", "error", err)
+	}
+	return false
+}
+
+// write sends a body. If that fails, the client is gone, and asks again if it still wants to know.
+func (h *handler) write(w http.ResponseWriter, body []byte) {
+	if _, err := w.Write(body); err != nil {
+		h.log.Debug("answer not sent", "error", err)
+	}
+}
+
+// problem answers with a problem document.
+func (h *handler) problem(w http.ResponseWriter, code int, detail string) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(code)
+	document := struct {
+		Title  string `json:"title"`
+		Status int    `json:"status"`
+		Detail string `json:"detail"`
+	}{http.StatusText(code), code, detail}
+	if err := json.NewEncoder(w).Encode(document); err != nil {
+		h.log.Debug("answer not sent", "error", err)
+	}
+}
+
+// requireToken lets requests pass that carry the token with this hash. Hashes are compared, as they tell nothing of its
+// length.
+func (h *handler) requireToken(want [sha256.Size]byte, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+		got := sha256.Sum256([]byte(strings.TrimSpace(token)))
+		if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			h.problem(w, http.StatusUnauthorized, "authorization: want the bearer token")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// endpoint is a metric's label for a route's pattern.
+func endpoint(pattern string) string {
+	if _, path, ok := strings.Cut(pattern, " "); ok {
+		return path
+	}
+	return "other"
+}
+
+// statusWriter remembers an answer's status.
+type statusWriter struct {
+	http.ResponseWriter
+	code int
+}
+
+func (w *statusWriter) WriteHeader(code int) {
+	w.code = code
+	w.ResponseWriter.WriteHeader(code)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

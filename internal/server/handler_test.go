@@ -1,0 +1,605 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"weir/internal/server"
+	"weir/internal/store"
+	"weir/internal/store/memory"
+	"weir/internal/store/storetest"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// open opens a store whose clock stands still.
+func open() *memory.Store {
+	return memory.New(memory.Options{Now: func() time.Time { return epoch }})
+}
+
+func examplePush() *wire.Push {
+	return &wire.Push{Namespace: "api", Sender: 1, Sequence: 1, Floor: 1, Items: []wire.Item{
+		{
+			Counter: wire.Counter{ID: wire.ID{0xab}, Kind: uint8(window.FixedWindow), WidthMillis: 60_000},
+			Newest:  uint64(epoch.UnixMilli()) / 60_000, Hits: []int64{5, 2},
+		},
+		{
+			Counter: wire.Counter{ID: wire.ID{0xcd}, Kind: uint8(window.FirstHitWindow), Ordinal: 1, WidthMillis: 1000},
+			Newest:  uint64(epoch.UnixNano()) - 5, Hits: []int64{-3},
+		},
+		{
+			Counter: wire.Counter{ID: wire.ID{0x0d}, Kind: uint8(window.SlidingBuckets), WidthMillis: 60_000, Precision: 15e9},
+			Newest:  uint64(epoch.Unix()) / 15, Hits: []int64{7, 1}, Ages: []uint64{0, 4},
+		},
+		{
+			Counter: wire.Counter{ID: wire.ID{0x0e}, Kind: uint8(window.SlidingBuckets), WidthMillis: 60_000, Precision: 1},
+			Limit:   10, Newest: uint64(epoch.UnixNano()) - 7, Hits: []int64{8}, Ages: []uint64{0},
+		},
+		{
+			Counter: wire.Counter{ID: wire.ID{0x0f}, Kind: uint8(window.TokenBucket), WidthMillis: 60_000},
+			Limit:   10, Newest: uint64(epoch.UnixNano()) - 9, Hits: []int64{9},
+		},
+	}}
+}
+
+// request is one to the server at url, with a push for a body unless changed.
+func request(t *testing.T, method, url string, body []byte) *http.Request {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", wire.ContentType)
+	return r
+}
+
+// do sends a request and returns the answer and its body.
+func do(t *testing.T, client *http.Client, r *http.Request) (*http.Response, string) {
+	t.Helper()
+	answer, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer, string(body)
+}
+
+func start(t *testing.T, counters store.Store, o server.Options) *httptest.Server {
+	t.Helper()
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := httptest.NewServer(server.Handler(counters, o))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func TestPush(t *testing.T) {
+	s := start(t, open(), server.Options{})
+	body := wire.AppendPush(nil, examplePush())
+	for range 2 {
+		answer, got := do(t, s.Client(), request(t, "POST", s.URL+wire.PushPath, body))
+		if answer.StatusCode != 200 || answer.Header.Get("Content-Type") != wire.ContentType {
+			t.Fatalf("status %d, content type %s: %s", answer.StatusCode, answer.Header.Get("Content-Type"), got)
+		}
+		a, err := wire.DecodeAnswer([]byte(got))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.NowNanos != uint64(epoch.UnixNano()) || len(a.Totals) != 5 || !slices.Equal(a.Totals[0].Hits, []uint64{5, 0}) {
+			t.Errorf("answer %+v, want totals 5 and 0 at the store's time", a)
+		}
+	}
+	_, metrics := do(t, s.Client(), request(t, "GET", s.URL+"/metrics", nil))
+	for _, want := range []string{
+		`weir_http_requests_total{code="200",endpoint="/v1/push"} 2`, "weir_push_items_total 10", "weir_hits_applied_total 29",
+		"weir_hits_returned_total 3", "weir_hits_dropped_total 3", "weir_push_duplicates_total 1",
+		"weir_push_duration_seconds_count 2", "weir_store_errors_total 0",
+	} {
+		if !strings.Contains(metrics, want+"\n") {
+			t.Errorf("want %s in the metrics\n%s", want, metrics)
+		}
+	}
+	answer, lines := do(t, s.Client(), request(t, "GET", s.URL+"/v1/counters?namespace=api", nil))
+	want := []string{
+		`{"id":"0d000000000000000000000000000000","kind":"sliding_buckets","ordinal":0,"width_ms":60000,` +
+			`"precision_ns":15000000000,"windows":[{"start":"2026-01-01T00:00:00Z","hits":7}]}`,
+		`{"id":"0e000000000000000000000000000000","kind":"sliding_log","ordinal":0,"width_ms":60000,` +
+			`"precision_ns":1,"windows":[{"start":"2025-12-31T23:59:59.999999993Z","hits":8}]}`,
+		`{"id":"0f000000000000000000000000000000","kind":"token_bucket","ordinal":0,"width_ms":60000,` +
+			`"windows":[{"start":"2025-12-31T23:59:59.999999991Z","hits":9}]}`,
+		`{"id":"ab000000000000000000000000000000","kind":"fixed_window","ordinal":0,"width_ms":60000,` +
+			`"windows":[{"start":"2026-01-01T00:00:00Z","hits":5}]}`,
+		`{"id":"cd000000000000000000000000000000","kind":"first_hit_window","ordinal":1,"width_ms":1000,` +
+			`"windows":[{"start":"2025-12-31T23:59:59.999999995Z","hits":-3}]}`,
+	}
+	got := strings.Split(strings.TrimSpace(lines), "\n")
+	slices.Sort(got)
+	if answer.StatusCode != 200 || answer.Header.Get("Content-Type") != "application/jsonl" || !slices.Equal(got, want) {
+		t.Errorf("status %d, counters\n%s\nwant\n%s", answer.StatusCode, lines, strings.Join(want, "\n"))
+	}
+	if _, lines = do(t, s.Client(), request(t, "GET", s.URL+"/v1/counters?namespace=ap", nil)); lines != "" {
+		t.Errorf("counters of another namespace: %s", lines)
+	}
+}
+
+func TestRefused(t *testing.T) {
+	const token = "s3cret"
+	push := wire.AppendPush(nil, examplePush())
+	invalid := examplePush()
+	invalid.Items[0].Kind = 77
+	takes := storetest.Takes()
+	takes[0].Rooms[1] = takes[0].Rooms[0]
+	invalidTake := wire.AppendPush(nil, &wire.Push{Namespace: "api", Sender: 9, Sequence: 1, Floor: 1, Takes: takes})
+	for _, test := range []struct {
+		name, method, path string
+		body               []byte
+		header             http.Header
+		status             int
+		detail             string
+	}{
+		{"no body", "POST", "/v1/push", nil, nil, 400, "body: malformed message at byte 0"},
+		{"cut", "POST", "/v1/push", push[:30], nil, 400, "ends too early"},
+		{"more", "POST", "/v1/push", append(slices.Clone(push), 0), nil, 400, "after the end"},
+		{"invalid", "POST", "/v1/push", wire.AppendPush(nil, invalid), nil, 400, "kind"},
+		{"large", "POST", "/v1/push", make([]byte, wire.MaxBody+1), nil, 413, "at most 131072 bytes"},
+		{"type", "POST", "/v1/push", push, http.Header{"Content-Type": {"application/json"}}, 415, "want application/x-weir"},
+		{"no type", "POST", "/v1/push", push, http.Header{"Content-Type": nil}, 415, "want application/x-weir"},
+		{"no token", "POST", "/v1/push", push, http.Header{"Authorization": nil}, 401, "bearer token"},
+		{"wrong token", "POST", "/v1/push", push, http.Header{"Authorization": {"Bearer s3cre"}}, 401, "bearer token"},
+		{"longer token", "POST", "/v1/push", push, http.Header{"Authorization": {"Bearer s3crets"}}, 401, "bearer token"},
+		{"scheme", "POST", "/v1/push", push, http.Header{"Authorization": {"Basic s3cret"}}, 401, "bearer token"},
+		{"token only", "POST", "/v1/push", push, http.Header{"Authorization": {"s3cret"}}, 401, "bearer token"},
+		{"no token for counters", "GET", "/v1/counters?namespace=api", nil, http.Header{"Authorization": nil}, 401, "bearer token"},
+		{"take", "POST", "/v1/push", invalidTake, nil, 400, "body: invalid push: takes[0].rooms[1]: want each counter once"},
+		{"cut in a take", "POST", "/v1/push", invalidTake[:len(invalidTake)-1], nil, 400, "ends too early"},
+		{"no namespace", "GET", "/v1/counters", nil, nil, 400, "namespace: want 1 to 64"},
+		{"namespace", "GET", "/v1/counters?namespace=*", nil, nil, 400, "namespace: want 1 to 64"},
+		{"width", "GET", "/v1/counters?namespace=api&width_ms=1s", nil, nil, 400, `width_ms: want up to 64 windows of 1 to 31622400000 ms, got "1s"`},
+		{"width of 0", "GET", "/v1/counters?namespace=api&width_ms=1000&width_ms=0", nil, nil, 400, `got "0"`},
+		{"wide", "GET", "/v1/counters?namespace=api&width_ms=31622400001", nil, nil, 400, `got "31622400001"`},
+		{"empty width", "GET", "/v1/counters?namespace=api&width_ms=", nil, nil, 400, `got ""`},
+		{"many widths", "GET", "/v1/counters?namespace=api" + strings.Repeat("&width_ms=7", 65), nil, nil, 400, "want up to 64 windows"},
+		{"no token for a window", "GET", "/v1/window?" + exampleWindow, nil, http.Header{"Authorization": nil}, 401, "bearer token"},
+		{"window of no namespace", "GET", windowWith("namespace", ""), nil, nil, 400, "namespace: want 1 to 64"},
+		{"no id", "GET", windowWith("id", ""), nil, nil, 400, `id: want 32 hexadecimal digits, got ""`},
+		{"id", "GET", windowWith("id", "xx000000000000000000000000000000"), nil, nil, 400, "id: want 32"},
+		{"short id", "GET", windowWith("id", "ab0000000000000000000000000000"), nil, nil, 400, "id: want 32"},
+		{"long id", "GET", windowWith("id", "ab000000000000000000000000000000ab"), nil, nil, 400, "id: want 32"},
+		{"odd id", "GET", windowWith("id", "ab0"), nil, nil, 400, "id: want 32"},
+		{"no kind", "GET", windowWith("kind", ""), nil, nil, 400, `kind: want fixed_window or sliding_window, got ""`},
+		{"kind", "GET", windowWith("kind", "token_bucket"), nil, nil, 400, `kind: want fixed_window or sliding_window, got "token_bucket"`},
+		{"window of no width", "GET", windowWith("width_ms", ""), nil, nil, 400, `width_ms: want 1 to 31622400000, got ""`},
+		{"window of width 0", "GET", windowWith("width_ms", "0"), nil, nil, 400, "width_ms: want"},
+		{"wide window", "GET", windowWith("width_ms", "31622400001"), nil, nil, 400, "width_ms: want"},
+		{"no start", "GET", windowWith("start", ""), nil, nil, 400, `start: want a time such as 2026-01-02T15:04:05Z, got ""`},
+		{"start", "GET", windowWith("start", "1767225600"), nil, nil, 400, "start: want"},
+		{"start before 1970", "GET", windowWith("start", "1969-12-31T23:59:59Z"), nil, nil, 400, "start: want"},
+		{"start before 1970 by its zone", "GET", windowWith("start", "1970-01-01T00:59:59+01:00"), nil, nil, 400, "start: want"},
+		{"late start", "GET", windowWith("start", "2201-01-01T00:00:00Z"), nil, nil, 400, "start: want"},
+		{"ordinal", "GET", windowWith("ordinal", "256"), nil, nil, 400, `ordinal: want 0 to 255, got "256"`},
+		{"method of a window", "POST", "/v1/window?" + exampleWindow, nil, nil, 405, ""},
+		{"method", "GET", "/v1/push", nil, nil, 405, ""},
+		{"method of counters", "POST", "/v1/counters", nil, nil, 405, ""},
+		{"method of metrics", "DELETE", "/metrics", nil, nil, 405, ""},
+		{"path", "GET", "/v2/push", nil, nil, 404, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			counters := open()
+			s := start(t, counters, server.Options{Token: token})
+			r := request(t, test.method, s.URL+test.path, test.body)
+			r.Header.Set("Authorization", "bearer "+token)
+			for name, values := range test.header {
+				r.Header[name] = values
+			}
+			answer, body := do(t, s.Client(), r)
+			if answer.StatusCode != test.status {
+				t.Fatalf("status %d, want %d: %s", answer.StatusCode, test.status, body)
+			}
+			if test.status == 405 && answer.Header.Get("Allow") == "" {
+				t.Error("no Allow header")
+			}
+			if test.status == 401 && answer.Header.Get("WWW-Authenticate") != "Bearer" {
+				t.Error("no WWW-Authenticate header")
+			}
+			if test.detail != "" {
+				wantProblem(t, answer, body, test.detail)
+			}
+			if strings.Contains(body, token) {
+				t.Error("the answer has the token")
+			}
+			wantUnchanged(t, counters)
+			// And with the token it is served.
+			r = request(t, "POST", s.URL+"/v1/push", push)
+			r.Header.Set("Authorization", "bEARER  "+token)
+			if answer, body = do(t, s.Client(), r); answer.StatusCode != 200 {
+				t.Errorf("with the token: status %d: %s", answer.StatusCode, body)
+			}
+		})
+	}
+}
+
+// exampleWindow asks for a window of examplePush.
+const exampleWindow = "namespace=api&id=ab000000000000000000000000000000&kind=fixed_window&width_ms=60000&start=2026-01-01T00:00:00Z"
+
+// windowWith asks for it, with one parameter changed.
+func windowWith(name, value string) string {
+	query, err := url.ParseQuery(exampleWindow)
+	if err != nil {
+		return err.Error()
+	}
+	query.Set(name, value)
+	return "/v1/window?" + query.Encode()
+}
+
+func TestWindow(t *testing.T) {
+	now := epoch
+	s := start(t, memory.New(memory.Options{Now: func() time.Time { return now }}), server.Options{})
+	p := examplePush()
+	p.Items[2] = wire.Item{
+		Counter: wire.Counter{ID: wire.ID{0xab}, Kind: uint8(window.SlidingWindow), Ordinal: 3, WidthMillis: 1000},
+		Newest:  uint64(epoch.Unix()), Hits: []int64{7, 4},
+	}
+	if answer, body := do(t, s.Client(), request(t, "POST", s.URL+wire.PushPath, wire.AppendPush(nil, p))); answer.StatusCode != 200 {
+		t.Fatalf("status %d: %s", answer.StatusCode, body)
+	}
+	sliding := func(start string) string {
+		return "/v1/window?namespace=api&id=AB000000000000000000000000000000&kind=sliding_window&width_ms=1000&ordinal=3&start=" + start
+	}
+	now = now.Add(time.Millisecond)
+	for _, test := range []struct{ path, want string }{
+		{"/v1/window?" + exampleWindow, `{"start":"2026-01-01T00:00:00Z","hits":5}`},
+		// Any time in the window names it, in any zone.
+		{windowWith("start", "2026-01-01T01:00:59.999999999+01:00"), `{"start":"2026-01-01T00:00:00Z","hits":5}`},
+		{windowWith("start", "2026-01-01T00:01:00Z"), `{"start":"2026-01-01T00:01:00Z","hits":0}`},
+		{windowWith("start", "1970-01-01T00:00:00Z"), `{"start":"1970-01-01T00:00:00Z","hits":0}`},
+		{windowWith("start", "2200-12-31T23:59:59Z"), `{"start":"2200-12-31T23:59:00Z","hits":0}`},
+		{windowWith("namespace", "other"), `{"start":"2026-01-01T00:00:00Z","hits":0}`},
+		{windowWith("ordinal", "1"), `{"start":"2026-01-01T00:00:00Z","hits":0}`},
+		{windowWith("id", "ac000000000000000000000000000000"), `{"start":"2026-01-01T00:00:00Z","hits":0}`},
+		{sliding("2026-01-01T00:00:00.5Z"), `{"start":"2026-01-01T00:00:00Z","hits":7}`},
+		{sliding("2025-12-31T23:59:59Z"), `{"start":"2025-12-31T23:59:59Z","hits":4}`},
+	} {
+		answer, body := do(t, s.Client(), request(t, "GET", s.URL+test.path, nil))
+		if answer.StatusCode != 200 || answer.Header.Get("Content-Type") != "application/json" || body != test.want+"\n" {
+			t.Errorf("%s: status %d: %swant %s", test.path, answer.StatusCode, body, test.want)
+		}
+	}
+}
+
+func TestCountersOfWidths(t *testing.T) {
+	s := start(t, open(), server.Options{})
+	if answer, body := do(t, s.Client(), request(t, "POST", s.URL+wire.PushPath, wire.AppendPush(nil, examplePush()))); answer.StatusCode != 200 {
+		t.Fatalf("status %d: %s", answer.StatusCode, body)
+	}
+	for query, want := range map[string]int{
+		"": 5, "&width_ms=1000": 1, "&width_ms=60000": 4, "&width_ms=60000&width_ms=1000": 5, "&width_ms=1": 0,
+		strings.Repeat("&width_ms=60000", 64): 4,
+	} {
+		answer, lines := do(t, s.Client(), request(t, "GET", s.URL+"/v1/counters?namespace=api"+query, nil))
+		if got := strings.Count(lines, "\n"); answer.StatusCode != 200 || got != want {
+			t.Errorf("%s: status %d, %d counters, want %d:\n%s", query, answer.StatusCode, got, want, lines)
+		}
+	}
+}
+
+func TestTakes(t *testing.T) {
+	s := start(t, open(), server.Options{})
+	push := func(node, sequence uint64) *wire.Answer {
+		t.Helper()
+		p := &wire.Push{Namespace: "api", Node: node, Sender: node, Sequence: sequence, Floor: 1, Takes: storetest.Takes()}
+		answer, body := do(t, s.Client(), request(t, "POST", s.URL+wire.PushPath, wire.AppendPush(nil, p)))
+		if answer.StatusCode != 200 {
+			t.Fatalf("status %d: %s", answer.StatusCode, body)
+		}
+		a, err := wire.DecodeAnswer([]byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	at := uint64(epoch.UnixNano())
+	want := []wire.Grant{
+		{Units: 3, AtNanos: at, Totals: []wire.Total{{Newest: at / 60e9, Hits: []uint64{3}}, {Newest: at / 15e9, Hits: []uint64{9}, Ages: []uint64{0}}}},
+		{Units: 2, AtNanos: at, Totals: []wire.Total{{Newest: at, Hits: []uint64{4}}}},
+		{AtNanos: at, Totals: []wire.Total{{Newest: at, Hits: []uint64{0}}}},
+	}
+	for range 2 {
+		if a := push(1, 1); a.Nodes != 1 || !reflect.DeepEqual(a.Grants, want) {
+			t.Errorf("answer %+v, want one node, and grants %+v", a, want)
+		}
+	}
+	// The answer counts the nodes of all pushes; each is counted once, whatever it pushes.
+	if a := push(2, 1); a.Nodes != 2 || a.Grants[0].Units != 0 || a.Grants[1].Units != 0 {
+		t.Errorf("answer %+v, want two nodes, and nothing left", a)
+	}
+	if a := push(2, 2); a.Nodes != 2 {
+		t.Errorf("%d nodes, want 2", a.Nodes)
+	}
+}
+
+func wantProblem(t *testing.T, answer *http.Response, body, detail string) {
+	t.Helper()
+	var problem struct {
+		Title, Detail string
+		Status        int
+	}
+	if err := json.Unmarshal([]byte(body), &problem); err != nil {
+		t.Fatalf("%v: %s", err, body)
+	}
+	if problem.Title != http.StatusText(answer.StatusCode) || problem.Status != answer.StatusCode ||
+		!strings.Contains(problem.Detail, detail) || answer.Header.Get("Content-Type") != "application/problem+json" {
+		t.Errorf("%s %s, want a problem with %q", answer.Header.Get("Content-Type"), body, detail)
+	}
+}
+
+func wantUnchanged(t *testing.T, counters store.Store) {
+	t.Helper()
+	err := counters.Counters(context.WithoutCancel(t.Context()), "api", nil, func(c store.Counter) error {
+		t.Errorf("counter %+v, want none", c)
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestHealthAndMetricsNeedNoToken(t *testing.T) {
+	s := start(t, open(), server.Options{Token: "s3cret"})
+	for _, path := range []string{"/healthz", "/metrics"} {
+		if answer, body := do(t, s.Client(), request(t, "GET", s.URL+path, nil)); answer.StatusCode != 200 {
+			t.Errorf("%s: status %d: %s", path, answer.StatusCode, body)
+		}
+	}
+}
+
+// brokenStore fails as long as it is told to.
+type brokenStore struct {
+	store.Store
+	err, joinErr error
+}
+
+func (s *brokenStore) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Outcome, error) {
+	if s.err != nil {
+		return store.Outcome{}, s.err
+	}
+	return s.Store.Push(ctx, p, nodes)
+}
+
+func (s *brokenStore) Join(ctx context.Context, namespace string, node uint64) (uint64, error) {
+	if s.joinErr != nil {
+		return 0, s.joinErr
+	}
+	return s.Store.Join(ctx, namespace, node)
+}
+
+func (s *brokenStore) Ping(context.Context) error { return s.err }
+
+func (s *brokenStore) Counters(ctx context.Context, namespace string, widths []uint64, visit func(store.Counter) error) error {
+	return errors.Join(s.Store.Counters(ctx, namespace, widths, visit), s.err)
+}
+
+// logBuffer is a writer for several goroutines.
+type logBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func TestStoreFails(t *testing.T) {
+	counters := &brokenStore{Store: open(), err: errors.New("out of order")}
+	log := &logBuffer{}
+	s := start(t, counters, server.Options{Logger: slog.New(slog.NewTextHandler(log, nil))})
+	body := wire.AppendPush(nil, examplePush())
+	for range 2 {
+		for method, path := range map[string]string{"POST": "/v1/push", "GET": "/healthz"} {
+			answer, text := do(t, s.Client(), request(t, method, s.URL+path, body))
+			if answer.StatusCode != 503 {
+				t.Errorf("%s: status %d, want 503", path, answer.StatusCode)
+			}
+			wantProblem(t, answer, text, "the store")
+			if strings.Contains(text, "out of order") {
+				t.Errorf("%s tells strangers of the store: %s", path, text)
+			}
+		}
+	}
+	answer, _ := do(t, s.Client(), request(t, "GET", s.URL+"/v1/counters?namespace=api", nil))
+	if answer.StatusCode != 503 {
+		t.Errorf("counters: status %d, want 503", answer.StatusCode)
+	}
+	_, metrics := do(t, s.Client(), request(t, "GET", s.URL+"/metrics", nil))
+	if want := "weir_store_errors_total 5\n"; !strings.Contains(metrics, want) {
+		t.Errorf("want %s in the metrics\n%s", want, metrics)
+	}
+	if answer, _ := do(t, s.Client(), request(t, "GET", s.URL+"/v1/window?"+exampleWindow, nil)); answer.StatusCode != 503 {
+		t.Errorf("window: status %d, want 503", answer.StatusCode)
+	}
+	// A push that can't be told of how many nodes it is one is not applied.
+	counters.err, counters.joinErr = nil, counters.err
+	other := examplePush()
+	other.Node = 5
+	if answer, text := do(t, s.Client(), request(t, "POST", s.URL+"/v1/push", wire.AppendPush(nil, other))); answer.StatusCode != 503 {
+		t.Errorf("status %d, want 503: %s", answer.StatusCode, text)
+	}
+	wantUnchanged(t, counters)
+	counters.joinErr = nil
+	for range 2 {
+		if answer, _ := do(t, s.Client(), request(t, "POST", s.URL+"/v1/push", body)); answer.StatusCode != 200 {
+			t.Errorf("status %d, want 200", answer.StatusCode)
+		}
+	}
+	if got := log.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "out of order") || !strings.Contains(got, "is back") {
+		t.Errorf("log, want one line of the failure and one of its end:\n%s", got)
+	}
+	// A list that is cut off does not look whole.
+	counters.err = errors.New("half-way")
+	r, err := s.Client().Do(request(t, "GET", s.URL+"/v1/counters?namespace=api", nil))
+	if err == nil {
+		_, err = io.ReadAll(r.Body)
+		if closeErr := r.Body.Close(); closeErr != nil {
+			t.Error(closeErr)
+		}
+	}
+	if err == nil {
+		t.Error("a list that is cut off ends as if it were whole")
+	}
+}
+
+func TestServe(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	entered, finish := make(chan struct{}), make(chan struct{})
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			close(entered)
+			<-finish
+		}
+		w.Header().Set("Proto", r.Proto)
+	})
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ctx, l, handler) }()
+	url := "http://" + l.Addr().String()
+
+	// As Envoy speaks to clusters: HTTP/1.1, or HTTP/2 without TLS.
+	h2c := &http.Transport{Protocols: new(http.Protocols)}
+	h2c.Protocols.SetUnencryptedHTTP2(true)
+	h1 := &http.Transport{TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}}
+	for proto, transport := range map[string]*http.Transport{"HTTP/1.1": h1, "HTTP/2.0": h2c} {
+		answer, _ := do(t, &http.Client{Transport: transport}, request(t, "POST", url, nil))
+		if got := answer.Header.Get("Proto"); got != proto {
+			t.Errorf("served as %s, want %s", got, proto)
+		}
+		transport.CloseIdleConnections()
+	}
+
+	// A request that is being served when the end comes is finished.
+	answered := make(chan error, 1)
+	go func() {
+		answer, err := (&http.Client{Transport: h1}).Do(request(t, "GET", url+"/slow", nil))
+		if err == nil {
+			err = answer.Body.Close()
+		}
+		answered <- err
+	}()
+	<-entered
+	stop()
+	close(finish)
+	if err := <-answered; err != nil {
+		t.Errorf("the request under way: %v", err)
+	}
+	if err := <-served; err != nil {
+		t.Errorf("serve: %v", err)
+	}
+	if c, err := net.Dial("tcp", l.Addr().String()); err == nil {
+		t.Error("the listener is still open", c.Close())
+	}
+}
+
+// FuzzPush posts any body: it is a push, or refused without a change. Nothing is the server's fault.
+func FuzzPush(f *testing.F) {
+	push := wire.AppendPush(nil, examplePush())
+	f.Add(push)
+	f.Add(push[:len(push)/2])
+	f.Add([]byte{})
+	for _, change := range []func(p *wire.Push){
+		func(p *wire.Push) { p.Items[0].Kind = 9 },
+		func(p *wire.Push) { p.Items[0].Newest = 0 },
+		func(p *wire.Push) { p.Items[1].Hits = []int64{1, 1} },
+		func(p *wire.Push) { p.Sequence = 1 << 60 },
+		func(p *wire.Push) { p.Items = nil },
+		func(p *wire.Push) { p.Items[1].Newest = 1<<64 - 1 },
+		func(p *wire.Push) { p.Items[3].Newest = 1<<64 - 1 },
+		func(p *wire.Push) { p.Items[4].Newest = 1<<64 - 1 },
+		func(p *wire.Push) { p.Items[4].Limit, p.Items[4].Hits = 0, []int64{-wire.MaxHits} },
+		func(p *wire.Push) { p.Takes = storetest.Takes() },
+		func(p *wire.Push) { p.Takes, p.Items = storetest.Takes()[1:], nil },
+		func(p *wire.Push) { p.Takes = storetest.Takes(); p.Takes[0].Rooms[1].Cost = wire.MaxHits },
+		func(p *wire.Push) { p.Takes = storetest.Takes(); p.Takes[1].Rooms[0].Limit = 0 },
+		func(p *wire.Push) { p.Takes = storetest.Takes(); p.Takes[2].Rooms[0].Kind = 9 },
+	} {
+		p := examplePush()
+		change(p)
+		f.Add(wire.AppendPush(nil, p))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		counters := open()
+		handler := server.Handler(counters, server.Options{Logger: slog.New(slog.DiscardHandler)})
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, request(t, "POST", wire.PushPath, body))
+		switch {
+		case w.Code == 200:
+			p, err := wire.DecodePush(body)
+			if err != nil {
+				t.Fatalf("taken, though %v", err)
+			}
+			a, err := wire.DecodeAnswer(w.Body.Bytes())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if size := w.Body.Len(); size > wire.MaxAnswer {
+				t.Fatalf("an answer of %d bytes", size)
+			}
+			if len(a.Totals) != len(p.Items) || len(a.Grants) != len(p.Takes) {
+				t.Fatalf("%d totals of %d items, %d grants of %d takes", len(a.Totals), len(p.Items), len(a.Grants), len(p.Takes))
+			}
+			for i, g := range a.Grants {
+				take := &p.Takes[i]
+				if g.Units != 0 && (g.Units < take.Least || g.Units > take.Most) {
+					t.Fatalf("take %d: %d units, want 0, or %d to %d", i, g.Units, take.Least, take.Most)
+				}
+				for j := range take.Rooms {
+					if r := &take.Rooms[j]; g.Units != 0 && r.Cost > max(r.Limit, r.Burst)/g.Units {
+						t.Fatalf("take %d: %d units of %d hits, of a limit of %d", i, g.Units, r.Cost, r.Limit)
+					}
+				}
+			}
+			for i := range a.Totals {
+				if window.Kind(p.Items[i].Kind) == window.SlidingBuckets {
+					continue
+				}
+				if len(a.Totals[i].Hits) != len(p.Items[i].Hits) {
+					t.Fatalf("item %d: %d totals of %d windows", i, len(a.Totals[i].Hits), len(p.Items[i].Hits))
+				}
+			}
+		case w.Code >= 400 && w.Code < 500:
+			wantUnchanged(t, counters)
+		default:
+			t.Fatalf("status %d: %s", w.Code, w.Body)
+		}
+	})
+}

@@ -1,0 +1,69 @@
+package server
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"weir/internal/store"
+	"weir/internal/wire"
+)
+
+// joinEvery is how often a node that pushes joins its namespace in the store. In between a handler knows by itself.
+const joinEvery = time.Second
+
+// membership counts the nodes of namespaces, without asking the store each time.
+type membership struct {
+	now func() time.Time
+
+	mu     sync.Mutex
+	joined map[member]joining
+	swept  time.Time
+}
+
+type member struct {
+	namespace string
+	node      uint64
+}
+
+type joining struct {
+	at    time.Time
+	nodes uint64
+}
+
+// maxMembers bounds what a handler remembers; beyond it each push asks the store.
+const maxMembers = 1 << 16
+
+// count is how many nodes are active in the namespace of a push, its own included.
+func (m *membership) count(ctx context.Context, counters store.Store, p *wire.Push) (nodes uint64, err error) {
+	key, now := member{p.Namespace, p.Node}, m.now()
+	m.mu.Lock()
+	known, ok := m.joined[key]
+	m.mu.Unlock()
+	if ok && now.Sub(known.at) < joinEvery {
+		return known.nodes, nil
+	}
+	if store.Check(p) != nil {
+		return 0, nil // nothing may change; the store says what is wrong
+	}
+	if nodes, err = counters.Join(ctx, p.Namespace, p.Node); err != nil {
+		return 0, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if now.Sub(m.swept) >= joinEvery {
+		m.swept = now
+		for key, j := range m.joined {
+			if now.Sub(j.at) >= joinEvery {
+				delete(m.joined, key)
+			}
+		}
+	}
+	if m.joined == nil {
+		m.joined = make(map[member]joining)
+	}
+	if len(m.joined) < maxMembers {
+		m.joined[key] = joining{at: now, nodes: nodes}
+	}
+	return nodes, nil
+}

@@ -1,0 +1,99 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"weir/internal/store"
+	"weir/internal/wire"
+)
+
+// joins is a store that says how many nodes joined it, ever.
+type joins struct {
+	store.Store
+	nodes []uint64
+	err   error
+}
+
+func (j *joins) Join(_ context.Context, _ string, node uint64) (uint64, error) {
+	if j.err != nil {
+		return 0, j.err
+	}
+	j.nodes = append(j.nodes, node)
+	return uint64(len(j.nodes)), nil
+}
+
+// The store is asked once a second for each node and namespace, whatever the number of pushes.
+func TestMembershipAsksOnceASecond(t *testing.T) {
+	now := time.Unix(1_767_225_600, 0)
+	store := &joins{}
+	m := membership{now: func() time.Time { return now }}
+	push := func(namespace string, node, want uint64) {
+		t.Helper()
+		got, err := m.count(t.Context(), store, &wire.Push{Namespace: namespace, Sequence: 1, Floor: 1, Node: node})
+		if err != nil || got != want {
+			t.Fatalf("%d nodes, error %v; want %d", got, err, want)
+		}
+	}
+	for range 3 {
+		push("a", 7, 1)
+		push("a", 8, 2)
+		push("b", 7, 3)
+	}
+	now = now.Add(time.Second - 1)
+	push("a", 7, 1)
+	now = now.Add(1)
+	push("a", 7, 4)
+	push("a", 7, 4)
+	// What nobody pushes to any more is not remembered.
+	if len(m.joined) != 1 {
+		t.Errorf("%d nodes remembered, want one", len(m.joined))
+	}
+	push("b", 7, 5)
+	if want := []uint64{7, 8, 7, 7, 7}; !slices.Equal(store.nodes, want) {
+		t.Errorf("joined %v, want %v", store.nodes, want)
+	}
+	// A failure is told, and not remembered.
+	now = now.Add(time.Second)
+	store.err = errors.New("out of order")
+	if _, err := m.count(t.Context(), store, &wire.Push{Namespace: "a", Sequence: 1, Floor: 1, Node: 7}); !errors.Is(err, store.err) {
+		t.Errorf("error %v, want the store's", err)
+	}
+	store.err = nil
+	push("a", 7, 6)
+}
+
+// A push that no store takes changes nothing: its node does not join.
+func TestInvalidPushJoinsNothing(t *testing.T) {
+	store := &joins{}
+	m := membership{now: time.Now}
+	for _, p := range []*wire.Push{
+		{Namespace: "*", Sequence: 1, Floor: 1},
+		{Namespace: "a", Sequence: 1, Floor: 1, Takes: []wire.Take{{Least: 1, Most: 1}}},
+	} {
+		if _, err := m.count(t.Context(), store, p); err != nil {
+			t.Errorf("error %v, want none: the store says what is wrong", err)
+		}
+	}
+	if len(store.nodes) != 0 || len(m.joined) != 0 {
+		t.Errorf("joined %v, want none", store.nodes)
+	}
+}
+
+// More nodes than are remembered cost more, and are still counted.
+func TestMembershipIsBounded(t *testing.T) {
+	now := time.Unix(1_767_225_600, 0)
+	store := &joins{}
+	m := membership{now: func() time.Time { return now }}
+	for node := range uint64(maxMembers + 10) {
+		if got, err := m.count(t.Context(), store, &wire.Push{Namespace: "a", Sequence: 1, Floor: 1, Node: node}); err != nil || got != node+1 {
+			t.Fatalf("%d nodes, error %v; want %d", got, err, node+1)
+		}
+	}
+	if len(m.joined) != maxMembers {
+		t.Errorf("%d nodes remembered, want %d", len(m.joined), maxMembers)
+	}
+}

@@ -1,0 +1,61 @@
+package server
+
+import (
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"weir/internal/store"
+)
+
+// metrics are the handler's. No label's values come from requests.
+type metrics struct {
+	requests    *prometheus.CounterVec
+	duration    prometheus.Histogram
+	items       prometheus.Counter
+	applied     prometheus.Counter
+	returned    prometheus.Counter
+	dropped     prometheus.Counter
+	duplicates  prometheus.Counter
+	repaired    prometheus.Counter
+	storeErrors prometheus.Counter
+}
+
+func newMetrics(r prometheus.Registerer) *metrics {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_http_requests_total", Help: "Requests answered, by endpoint and status code.",
+		}, []string{"endpoint", "code"}),
+		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "weir_push_duration_seconds", Help: "Time that the store took for a push, failed ones included.",
+			Buckets: prometheus.ExponentialBuckets(1e-5, 4, 10),
+		}),
+		items:       counter("weir_push_items_total", "Items of the pushes that the store took, duplicates included."),
+		applied:     counter("weir_hits_applied_total", "Hits added to totals."),
+		returned:    counter("weir_hits_returned_total", "Hits given back, taken from totals."),
+		dropped:     counter("weir_hits_dropped_total", "Hits, given back ones included, for windows that no longer count or lie too far ahead."),
+		duplicates:  counter("weir_push_duplicates_total", "Pushes not applied because they had been before."),
+		repaired:    counter("weir_store_repaired_total", "Records that the store could not read and began anew."),
+		storeErrors: counter("weir_store_errors_total", "Calls of the store that failed."),
+	}
+	r.MustRegister(m.requests, m.duration, m.items, m.applied, m.returned, m.dropped, m.duplicates, m.repaired, m.storeErrors)
+	return m
+}
+
+func (m *metrics) request(endpoint string, code int) {
+	m.requests.WithLabelValues(endpoint, strconv.Itoa(code)).Inc()
+}
+
+func (m *metrics) push(items int, out *store.Outcome) {
+	m.items.Add(float64(items))
+	m.applied.Add(float64(out.Applied))
+	m.returned.Add(float64(out.Returned))
+	m.dropped.Add(float64(out.Dropped))
+	m.repaired.Add(float64(out.Repaired))
+	if out.Duplicate {
+		m.duplicates.Inc()
+	}
+}

@@ -1,0 +1,50 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+)
+
+const (
+	readTimeout  = 10 * time.Second
+	writeTimeout = 30 * time.Second
+	idleTimeout  = 5 * time.Minute
+	// shutdownTimeout is what requests get to finish in.
+	shutdownTimeout = 10 * time.Second
+)
+
+// Serve serves HTTP/1.1 and HTTP/2 without TLS on a listener until ctx ends, then lets requests finish for up to 10
+// seconds. It closes the listener. The error is nil if it ended because ctx did, and nothing was cut off.
+func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	server := &http.Server{
+		Handler:           h,
+		Protocols:         protocols,
+		ReadHeaderTimeout: readTimeout,
+		ReadTimeout:       readTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    16 << 10,
+	}
+	stopped := make(chan error, 1)
+	stop := context.AfterFunc(ctx, func() {
+		deadline, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+		defer cancel()
+		err := server.Shutdown(deadline)
+		if err != nil {
+			err = errors.Join(fmt.Errorf("serve: requests cut off: %w", err), server.Close())
+		}
+		stopped <- err
+	})
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		stop()
+		return fmt.Errorf("serve: %w", err)
+	}
+	return <-stopped
+}

@@ -1,0 +1,244 @@
+// Package memory is a [store.Store] in the memory of one process, for one backend that needs not outlive its counters.
+package memory
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"weir/internal/store"
+	"weir/internal/wire"
+)
+
+// Options has what a store can be told. The zero value is good.
+type Options struct {
+	// MaxCounters is the most counters that are kept, 1,048,576 if 0. When there are more, those that expire soonest make
+	// room. As many senders are remembered as fit in a sixteenth of that, but 1,024 at least.
+	MaxCounters int
+	// Now is the store's clock, time.Now if nil.
+	Now func() time.Time
+}
+
+// Store is a [store.Store], and a [prometheus.Collector] of its size. Use [New] to make one.
+type Store struct {
+	now func() time.Time
+
+	mu       sync.Mutex
+	counters *table[counterKey, store.Record]
+	senders  *table[senderKey, sender]
+	nodes    *nodes
+}
+
+var (
+	_ store.Store          = (*Store)(nil)
+	_ prometheus.Collector = (*Store)(nil)
+)
+
+type counterKey struct {
+	namespace string
+	wire.Counter
+}
+
+type senderKey struct {
+	namespace string
+	id        uint64
+}
+
+// New returns an empty store.
+func New(o Options) *Store {
+	if o.MaxCounters == 0 {
+		o.MaxCounters = 1 << 20
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &Store{
+		now:      o.Now,
+		counters: newTable[counterKey, store.Record](max(1, o.MaxCounters)),
+		senders:  newTable[senderKey, sender](max(1024, o.MaxCounters/16)),
+		nodes:    newNodes(maxNodes),
+	}
+}
+
+// Push implements [store.Store].
+func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Outcome, error) {
+	if err := store.Check(p); err != nil {
+		return store.Outcome{}, err
+	}
+	if err := ctx.Err(); err != nil {
+		return store.Outcome{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := uint64(s.now().UnixNano())
+	clock := store.Clock{NowNanos: now}
+	// More than a push can add, so that what has expired does not pile up.
+	s.counters.sweep(now, 2*parts(p)+8)
+	s.senders.sweep(now, 2)
+
+	out := store.Outcome{Answer: wire.Answer{NowNanos: now, Nodes: nodes, Totals: make([]wire.Total, len(p.Items))}}
+	counters := &ledger{store: s, namespace: p.Namespace, clock: clock, out: &out}
+	if !store.IsRead(p) {
+		grants, known := s.record(p, clock)
+		if out.Duplicate = known; known {
+			// What was granted then, or nothing if that is forgotten.
+			for i := range p.Takes {
+				g := granted{at: now}
+				if i < len(*grants) {
+					g = (*grants)[i]
+				}
+				out.Answer.Grants = append(out.Answer.Grants, clock.Again(&p.Takes[i], g.units, g.at, counters))
+			}
+		} else {
+			for i := range p.Items {
+				counters.Add(&p.Items[i])
+			}
+			for i := range p.Takes {
+				g := clock.Decide(&p.Takes[i], nodes, counters)
+				out.Answer.Grants = append(out.Answer.Grants, g)
+				*grants = append(*grants, granted{units: g.Units, at: g.AtNanos})
+			}
+		}
+	}
+	for i := range p.Items {
+		out.Answer.Totals[i] = counters.Total(&p.Items[i])
+	}
+	return out, nil
+}
+
+// parts is the most counters that a push can add.
+func parts(p *wire.Push) int {
+	n := len(p.Items)
+	for i := range p.Takes {
+		n += len(p.Takes[i].Rooms)
+	}
+	return n
+}
+
+// record remembers a push, and returns where its grants are remembered; known tells that it was applied before, or is below its
+// sender's floor.
+func (s *Store) record(p *wire.Push, clock store.Clock) (grants *[]granted, known bool) {
+	// The record outlives every window that takes hits of this push, so that a copy that comes when it is gone finds no
+	// window that counts.
+	expires := clock.Remembered(p)
+	return s.senders.add(senderKey{p.Namespace, p.Sender}, clock.NowNanos, expires).value.record(p.Sequence, p.Floor, len(p.Takes) > 0)
+}
+
+// ledger is the store's counters of a namespace at a time. The store is locked.
+type ledger struct {
+	store     *Store
+	namespace string
+	clock     store.Clock
+	out       *store.Outcome
+}
+
+// Total implements [store.Ledger].
+func (l *ledger) Total(item *wire.Item) wire.Total {
+	record := &store.Record{}
+	if e := l.store.counters.entries[counterKey{l.namespace, item.Counter}]; e != nil {
+		record = &e.value
+	}
+	return l.clock.Total(record, item)
+}
+
+// Add implements [store.Ledger].
+func (l *ledger) Add(item *wire.Item) {
+	key := counterKey{l.namespace, item.Counter}
+	record := &store.Record{}
+	e := l.store.counters.entries[key]
+	if e != nil {
+		record = &e.value
+	}
+	expires, changed := l.clock.Add(record, item, l.out)
+	if changed {
+		l.store.counters.add(key, l.clock.NowNanos, expires).value = *record
+	}
+}
+
+// Join implements [store.Store].
+func (s *Store) Join(ctx context.Context, namespace string, node uint64) (nodes uint64, err error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.nodes.join(nodeKey{namespace, node}, uint64(s.now().UnixNano())), nil
+}
+
+// Counters implements [store.Store].
+func (s *Store) Counters(ctx context.Context, namespace string, widths []uint64, visit func(store.Counter) error) error {
+	for chunk := range slices.Chunk(s.keys(namespace, widths), 256) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		for _, c := range s.live(namespace, chunk) {
+			if err := visit(c); err != nil {
+				return err
+			}
+		}
+	}
+	return ctx.Err()
+}
+
+func (s *Store) keys(namespace string, widths []uint64) []wire.Counter {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var keys []wire.Counter
+	for key := range s.counters.entries {
+		if key.namespace == namespace && (len(widths) == 0 || slices.Contains(widths, key.WidthMillis)) {
+			keys = append(keys, key.Counter)
+		}
+	}
+	return keys
+}
+
+// live copies those of the counters that have a window that counts.
+func (s *Store) live(namespace string, keys []wire.Counter) []store.Counter {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clock := store.Clock{NowNanos: uint64(s.now().UnixNano())}
+	var live []store.Counter
+	for _, c := range keys {
+		e := s.counters.entries[counterKey{namespace, c}]
+		if e == nil {
+			continue
+		}
+		found := store.Counter{Counter: c, Limit: e.value.Limit, Windows: slices.Clone(e.value.Windows)}
+		if found.Windows = clock.Counting(found); len(found.Windows) > 0 {
+			live = append(live, found)
+		}
+	}
+	return live
+}
+
+// Ping implements [store.Store]. There is nothing that could be out of reach.
+func (s *Store) Ping(ctx context.Context) error { return ctx.Err() }
+
+var (
+	countersDesc = prometheus.NewDesc("weir_memory_counters", "Counters in memory, those not yet swept included.", nil, nil)
+	sendersDesc  = prometheus.NewDesc("weir_memory_senders", "Senders remembered, those not yet swept included.", nil, nil)
+	evictedDesc  = prometheus.NewDesc("weir_memory_evicted_total",
+		"Records that made room for others before they expired.", []string{"record"}, nil)
+)
+
+// Describe implements [prometheus.Collector].
+func (s *Store) Describe(ch chan<- *prometheus.Desc) {
+	ch <- countersDesc
+	ch <- sendersDesc
+	ch <- evictedDesc
+}
+
+// Collect implements [prometheus.Collector].
+func (s *Store) Collect(ch chan<- prometheus.Metric) {
+	s.mu.Lock()
+	counters, senders := len(s.counters.queue), len(s.senders.queue)
+	countersEvicted, sendersEvicted := s.counters.evicted, s.senders.evicted
+	s.mu.Unlock()
+	ch <- prometheus.MustNewConstMetric(countersDesc, prometheus.GaugeValue, float64(counters))
+	ch <- prometheus.MustNewConstMetric(sendersDesc, prometheus.GaugeValue, float64(senders))
+	ch <- prometheus.MustNewConstMetric(evictedDesc, prometheus.CounterValue, float64(countersEvicted), "counter")
+	ch <- prometheus.MustNewConstMetric(evictedDesc, prometheus.CounterValue, float64(sendersEvicted), "sender")
+}

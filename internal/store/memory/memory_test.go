@@ -1,0 +1,103 @@
+package memory_test
+
+import (
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"weir/internal/store"
+	"weir/internal/store/memory"
+	"weir/internal/store/storetest"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+func open(_ testing.TB, now func() time.Time) store.Store {
+	return memory.New(memory.Options{Now: now})
+}
+
+func TestStore(t *testing.T)      { storetest.Run(t, open) }
+func BenchmarkStore(b *testing.B) { storetest.Bench(b, open) }
+
+// pushOne pushes a hit of a new counter in a fixed window of this width, and returns its total.
+func pushOne(t *testing.T, s *memory.Store, sequence uint64, id byte, now time.Time, width time.Duration) uint64 {
+	t.Helper()
+	out, err := s.Push(t.Context(), &wire.Push{Namespace: "ns", Sender: 1, Sequence: sequence, Floor: sequence,
+		Items: []wire.Item{{
+			Counter: wire.Counter{ID: wire.ID{id}, Kind: uint8(window.FixedWindow), WidthMillis: uint64(width.Milliseconds())},
+			Newest:  uint64(now.UnixNano()) / uint64(width),
+			Hits:    []int64{1},
+		}}}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.Answer.Totals[0].Hits[0]
+}
+
+func TestFullStoreForgetsWhatExpiresSoonest(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	s := memory.New(memory.Options{MaxCounters: 3, Now: func() time.Time { return now }})
+	for i, width := range []time.Duration{time.Hour, time.Second, time.Minute, 2 * time.Hour} {
+		pushOne(t, s, uint64(i+1), byte(i), now, width)
+	}
+	wantMetrics(t, s, `weir_memory_counters 3`, `weir_memory_evicted_total{record="counter"} 1`)
+	if got := pushOne(t, s, 5, 0, now, time.Hour); got != 2 {
+		t.Errorf("the counter of an hour has %d hits, want 2", got)
+	}
+	if got := pushOne(t, s, 6, 1, now, time.Second); got != 1 {
+		t.Errorf("the counter of a second has %d hits, want to begin again with 1", got)
+	}
+}
+
+func TestExpiredCountersAreSwept(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	s := memory.New(memory.Options{Now: func() time.Time { return now }})
+	for i := range 30 {
+		pushOne(t, s, uint64(i+1), byte(i), now, time.Second)
+	}
+	wantMetrics(t, s, `weir_memory_counters 30`, `weir_memory_senders 1`)
+	now = now.Add(time.Hour)
+	for i := range 3 {
+		pushOne(t, s, uint64(i+1), byte(i), now, time.Second)
+	}
+	wantMetrics(t, s, `weir_memory_counters 3`, `weir_memory_senders 1`,
+		`weir_memory_evicted_total{record="counter"} 0`, `weir_memory_evicted_total{record="sender"} 0`)
+}
+
+// Counters that only takes have hits of are swept like others.
+func TestTakenCountersAreSwept(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	s := memory.New(memory.Options{Now: func() time.Time { return now }})
+	for sequence := range uint64(5) {
+		take := wire.Take{Least: 1, Most: 1}
+		for i := range 100 {
+			take.Rooms = append(take.Rooms, wire.Room{Limit: 1, Cost: 1, Counter: wire.Counter{
+				ID: wire.ID{byte(sequence), byte(i)}, Kind: uint8(window.FixedWindow), WidthMillis: 1000,
+			}})
+		}
+		p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: sequence + 1, Floor: sequence + 1, Takes: []wire.Take{take}}
+		if out, err := s.Push(t.Context(), p, 1); err != nil || out.Answer.Grants[0].Units != 1 {
+			t.Fatalf("outcome %+v, error %v", out, err)
+		}
+		wantMetrics(t, s, `weir_memory_counters 100`)
+		now = now.Add(time.Minute)
+	}
+}
+
+// wantMetrics wants lines of the store's metrics.
+func wantMetrics(t *testing.T, s *memory.Store, lines ...string) {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(s)
+	w := httptest.NewRecorder()
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	for _, line := range lines {
+		if !strings.Contains(w.Body.String(), line+"\n") {
+			t.Errorf("want %s in\n%s", line, w.Body)
+		}
+	}
+}

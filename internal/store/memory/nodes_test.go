@@ -1,0 +1,31 @@
+package memory
+
+import (
+	"testing"
+
+	"weir/internal/store"
+)
+
+func TestNodesAreBoundedAndForgotten(t *testing.T) {
+	n := newNodes(3)
+	for _, step := range []struct {
+		namespace string
+		node, now uint64
+		want      uint64
+	}{
+		{"a", 1, 10, 1}, {"a", 2, 11, 2}, {"b", 1, 12, 1},
+		{"a", 1, 13, 2},
+		// The one that joined longest ago makes room: a's second.
+		{"b", 2, 14, 2}, {"a", 3, 15, 2},
+		{"c", 1, 15 + uint64(store.NodeLife) - 1, 1},
+	} {
+		if got := n.join(nodeKey{step.namespace, step.node}, step.now); got != step.want {
+			t.Fatalf("%+v: %d nodes", step, got)
+		}
+	}
+	// Of a namespace without nodes nothing stays.
+	n.join(nodeKey{"c", 2}, 15+uint64(store.NodeLife))
+	if len(n.active) != 1 || n.active["c"] != 2 || len(n.joined.entries) != 2 {
+		t.Errorf("namespaces %v, %d nodes; want c alone, with two", n.active, len(n.joined.entries))
+	}
+}

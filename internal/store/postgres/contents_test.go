@@ -1,0 +1,368 @@
+package postgres_test
+
+import (
+	"cmp"
+	"fmt"
+	"math/bits"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/internal/store"
+	"weir/internal/store/memory"
+	"weir/internal/store/postgres/postgrestest"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// contents are a store's counters, in order.
+func contents(t *testing.T, s store.Store) (counters []store.Counter) {
+	t.Helper()
+	err := s.Counters(t.Context(), "ns", nil, func(c store.Counter) error {
+		slices.SortFunc(c.Windows, func(a, b store.Window) int { return cmp.Compare(a.Number, b.Number) })
+		counters = append(counters, c)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.SortFunc(counters, func(a, b store.Counter) int { return strings.Compare(fmt.Sprint(a.Counter), fmt.Sprint(b.Counter)) })
+	return counters
+}
+
+// TestLikeMemory pushes the same at random to PostgreSQL and to the memory store, and wants the same outcomes and contents.
+func TestLikeMemory(t *testing.T) {
+	now := epoch
+	clock := func() time.Time { return now }
+	counters, exact := open(t, postgrestest.Database(t), clock), memory.New(memory.Options{Now: clock})
+	random := rand.New(rand.NewPCG(3, 4))
+	widths := []uint64{1, 1000, 60_000, 86_400_000, wire.MaxWidthMillis}
+	limits := []uint64{0, 1, 3, 7, 10, 64, 1000, 99_991}
+	var sent []*wire.Push
+	var applied, granted, refused, duplicates int
+	for seq := uint64(1); seq <= 1500; seq++ {
+		// Times of all sizes, to the nanosecond.
+		now = now.Add(time.Duration(random.Uint64N(1 << random.UintN(40))))
+		p := &wire.Push{Namespace: "ns", Sender: seq % 3, Sequence: seq, Floor: seq - min(seq, 5)}
+		for range random.IntN(4) {
+			// One counter has one limit: at another it would expire at another time.
+			limit := random.IntN(len(limits))
+			it := randomItem(random, now, widths[random.IntN(len(widths))], limits[limit])
+			it.Ordinal = uint8(limit)
+			p.Items = append(p.Items, it)
+		}
+		for range random.IntN(3) {
+			take := wire.Take{Least: 1 + random.Uint64N(5), Lease: random.IntN(2) == 0}
+			take.Most = take.Least + random.Uint64N(1<<random.UintN(10))
+			for range 1 + random.IntN(2) {
+				limit := random.IntN(len(limits))
+				it := randomItem(random, now, widths[random.IntN(len(widths))], limits[limit])
+				it.Ordinal = uint8(limit)
+				room := wire.Room{Counter: it.Counter, Limit: limits[limit], Burst: limits[limit], Cost: 1 + random.Uint64N(3), CountRejected: random.IntN(2) == 0}
+				if !slices.ContainsFunc(take.Rooms, func(r wire.Room) bool { return r.Counter == room.Counter }) {
+					take.Rooms = append(take.Rooms, room)
+				}
+			}
+			p.Takes = append(p.Takes, take)
+		}
+		again := random.IntN(4) == 0 && len(sent) > 0
+		if again {
+			p = sent[max(0, len(sent)-1-random.IntN(8))]
+		} else {
+			sent = append(sent, p)
+		}
+		nodes := 1 + random.Uint64N(10)
+		got, err := counters.Push(t.Context(), p, nodes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := exact.Push(t.Context(), p, nodes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Fatalf("push %d at %d: %+v\ngot  %+v\nwant %+v", seq, now.UnixNano(), p, got, want)
+		}
+		for _, g := range got.Answer.Grants {
+			switch {
+			case g.Units > 0:
+				granted++
+			default:
+				refused++
+			}
+		}
+		if got.Duplicate {
+			duplicates++
+		} else if got.Applied > 0 {
+			applied++
+		}
+		if seq%250 == 0 {
+			if got, want := contents(t, counters), contents(t, exact); !reflect.DeepEqual(got, want) {
+				t.Fatalf("after push %d: counters\n%+v\nwant\n%+v", seq, got, want)
+			}
+		}
+	}
+	if applied < 100 || granted < 100 || refused < 100 || duplicates < 100 {
+		t.Errorf("%d applied, %d granted, %d refused, %d duplicates; want 100 of each at least", applied, granted, refused, duplicates)
+	}
+}
+
+// randomItem is of any kind; its times are around now, at the edges of windows often.
+func randomItem(random *rand.Rand, now time.Time, widthMillis, limit uint64) wire.Item {
+	kind := window.Kind(1 + random.UintN(5))
+	it := wire.Item{Counter: wire.Counter{Kind: uint8(kind), WidthMillis: widthMillis}, Limit: limit}
+	width := widthMillis * 1e6
+	at := uint64(now.UnixNano()) - random.Uint64N(3)*width - random.Uint64N(2)*random.Uint64N(width) + random.Uint64N(2)*random.Uint64N(1e9)
+	size := func() int64 { return random.Int64N(1<<random.UintN(1+uint(bits.Len64(limit)))+2) - 1 }
+	it.Newest, it.Hits = at, []int64{size()}
+	switch kind {
+	case window.FixedWindow, window.SlidingWindow:
+		it.Newest = at / width
+		it.Hits = append(it.Hits, size())
+	case window.SlidingBuckets:
+		it.Precision = []uint64{1, width / 64, width / 2, width}[random.IntN(4)]
+		it.Newest, it.Hits = at/it.Precision, nil
+		for age := uint64(0); age < 70*(width/it.Precision/64+1) && len(it.Hits) < 20; age += 1 + random.Uint64N(width/it.Precision/8+1) {
+			it.Ages, it.Hits = append(it.Ages, age), append(it.Hits, size())
+		}
+	}
+	return it
+}
+
+// TestExpired has rows go when nobody can read them any more, a few at a time.
+func TestExpired(t *testing.T) {
+	url, now := postgrestest.Database(t), epoch
+	counters, raw := open(t, url, func() time.Time { return now }), connect(t, url)
+	const many = 700
+	for sender := range uint64(many / 100) {
+		p := &wire.Push{Namespace: "ns", Sender: sender, Sequence: 1, Floor: 1}
+		for i := range 100 {
+			c := counter(window.FixedWindow, byte(i), time.Minute)
+			c.ID[1] = byte(sender)
+			p.Items = append(p.Items, wire.Item{Counter: c, Newest: uint64(now.UnixMilli()) / c.WidthMillis, Hits: []int64{1}})
+		}
+		if _, err := counters.Push(t.Context(), p, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for node := range uint64(10) {
+		if _, err := counters.Join(t.Context(), "ns", node); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rows := func(table string) int64 { t.Helper(); return number(t, raw, "SELECT count(*) FROM weir."+table) }
+	if got := rows("counters"); got != many {
+		t.Fatalf("%d counters, want %d", got, many)
+	}
+	lasting := counter(window.FixedWindow, 0, 24*time.Hour)
+	now = now.Add(time.Minute)
+	wantTotal(t, counters, 1, now, lasting, 1)
+	if got := rows("counters"); got != many+1 {
+		t.Errorf("%d counters, want %d: totals of a window that has just ended can be read", got, many+1)
+	}
+	now = now.Add(time.Hour)
+	left := rows("counters")
+	for sequence := uint64(2); left > 1; sequence++ {
+		wantTotal(t, counters, sequence, now, lasting, sequence)
+		now = now.Add(time.Second)
+		got := rows("counters")
+		if got >= left || got < left-64 {
+			t.Fatalf("%d counters after %d, want up to 64 fewer", got, left)
+		}
+		left = got
+		if sequence == 4 {
+			// No sooner than a second later.
+			now = now.Add(-time.Second)
+			wantTotal(t, counters, sequence, now, lasting, sequence)
+			if got := rows("counters"); got != left {
+				t.Fatalf("%d counters, want %d", got, left)
+			}
+			now = now.Add(time.Second)
+		}
+	}
+	if got := rows("senders"); got != 1 {
+		t.Errorf("%d senders, want the one that goes on", got)
+	}
+	if nodes, err := counters.Join(t.Context(), "ns", 3); err != nil || nodes != 1 || rows("nodes") != 1 {
+		t.Errorf("%d nodes, error %v, %d rows; want one", nodes, err, rows("nodes"))
+	}
+	// Those that add counters remove more than they add, and leave nothing of what they did not need.
+	exec(t, raw, "INSERT INTO weir.counters SELECT 'ns', gen_random_uuid(), 1, 0, 1000, 0, 0, '{1}', '{1}', '2020-01-01' FROM generate_series(1, 1000)")
+	now = now.Add(-time.Second)
+	p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: 1, Floor: 1}
+	for i := range 100 {
+		c := counter(window.FixedWindow, byte(i), 25*time.Hour)
+		p.Items = append(p.Items, wire.Item{Counter: c, Newest: uint64(now.UnixMilli()) / c.WidthMillis, Hits: []int64{1}})
+	}
+	p.Items = append(p.Items, wire.Item{Counter: counter(window.FixedWindow, 1, time.Second), Newest: 1, Hits: []int64{1}})
+	if out, err := counters.Push(t.Context(), p, 1); err != nil || out.Applied != 100 || out.Dropped != 1 {
+		t.Fatalf("outcome %+v, error %v; want 100 applied, 1 dropped", out, err)
+	}
+	if got := rows("counters"); got != 1+1000+100-2*101+1 {
+		t.Errorf("%d counters, want twice as many fewer as were added, the one in vain included", got)
+	}
+}
+
+// TestSenderOutlivesItsWindows has a sender's last push be one that needs not be remembered for long.
+func TestSenderOutlivesItsWindows(t *testing.T) {
+	now := epoch
+	counters := open(t, postgrestest.Database(t), func() time.Time { return now })
+	push := func(sender, sequence uint64, c wire.Counter) store.Outcome {
+		t.Helper()
+		out, err := counters.Push(t.Context(), &wire.Push{Namespace: "ns", Sender: sender, Sequence: sequence, Floor: 1,
+			Items: []wire.Item{{Counter: c, Newest: uint64(epoch.UnixMilli()) / c.WidthMillis, Hits: []int64{1}}}}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	long := counter(window.FixedWindow, 1, 24*time.Hour)
+	push(1, 1, long)
+	push(1, 2, counter(window.FixedWindow, 2, time.Minute))
+	now = now.Add(time.Hour)
+	push(2, 1, long) // removes what has expired
+	if out := push(1, 1, long); !out.Duplicate || out.Answer.Totals[0].Hits[0] != 2 {
+		t.Errorf("outcome %+v, want a duplicate, total 2", out)
+	}
+}
+
+// TestExpiredAndLocked has a row that has expired and is about to be renewed stay.
+func TestExpiredAndLocked(t *testing.T) {
+	url, now := postgrestest.Database(t), epoch
+	counters, raw := open(t, url, func() time.Time { return now }), connect(t, url)
+	c, other := counter(window.TokenBucket, 1, time.Minute), counter(window.FixedWindow, 2, time.Hour)
+	wantTotal(t, counters, 1, now, c, 1)
+	exec(t, raw, "BEGIN", "UPDATE weir.counters SET hits = '{5}', expires_at = '2030-01-01' WHERE kind = 5")
+	now = now.Add(10 * time.Minute)
+	wantTotal(t, counters, 2, now, other, 1)
+	exec(t, raw, "COMMIT")
+	if got := number(t, raw, "SELECT hits[1] FROM weir.counters WHERE kind = 5"); got != 5 {
+		t.Errorf("%d hits, want those of the transaction that was under way", got)
+	}
+}
+
+func TestHostileContents(t *testing.T) {
+	url := postgrestest.Database(t)
+	raw := connect(t, url)
+	sliding, bucket := counter(window.SlidingWindow, 1, time.Minute), counter(window.TokenBucket, 2, time.Minute)
+	log := wire.Counter{ID: wire.ID{3}, Kind: uint8(window.SlidingBuckets), WidthMillis: 60_000, Precision: 1}
+	good := counter(window.FixedWindow, 4, time.Minute)
+	current, nanos := epoch.UnixMilli()/60_000, epoch.UnixNano()
+	if err := open(t, url, atEpoch).Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range []string{"counters", "senders"} {
+		for _, column := range map[string][]string{
+			"counters": {"refill", "numbers", "hits", "expires_at"},
+			"senders":  {"floor", "sequences", "grant_sequences", "grant_units", "grant_nanos", "expires_at"},
+		}[table] {
+			exec(t, raw, fmt.Sprintf("ALTER TABLE weir.%s ALTER %s DROP NOT NULL", table, column))
+		}
+	}
+	put := func(c wire.Counter, refill, numbers, hits string) string {
+		return fmt.Sprintf("INSERT INTO weir.counters VALUES ('ns', '%x', %d, %d, %d, %d, %s, %s, %s, '2026-01-02')",
+			c.ID, c.Kind, c.Ordinal, c.WidthMillis, c.Precision, refill, numbers, hits)
+	}
+	sender := func(floor, sequences, granted, units, at string) string {
+		return fmt.Sprintf("INSERT INTO weir.senders VALUES ('ns', -2, %s, %s, %s, %s, %s, '2026-01-02')", floor, sequences, granted, units, at)
+	}
+	array := func(elements ...any) string {
+		return "'{" + strings.ReplaceAll(strings.Trim(fmt.Sprint(elements...), "[]"), " ", ",") + "}'"
+	}
+	for name, test := range map[string]struct {
+		rows     []string
+		repaired int64
+		want     [3]uint64
+	}{
+		"nothing":            {want: [3]uint64{1, 1, 1}},
+		"what it writes":     {[]string{put(sliding, "0", array(current), "'{41}'"), put(bucket, "10", array(nanos), "'{5}'"), put(log, "0", array(nanos-5), "'{3}'"), sender("0", "'{7}'", "'{7}'", "'{1}'", "'{5}'")}, 0, [3]uint64{42, 6, 4}},
+		"nulls":              {[]string{put(sliding, "NULL", "NULL", "NULL"), put(bucket, "0", "NULL", "'{}'"), put(log, "NULL", "'{1}'", "'{1}'")}, 3, [3]uint64{1, 1, 1}},
+		"null elements":      {[]string{put(sliding, "0", array(current), "'{NULL}'"), put(bucket, "10", "'{NULL}'", "'{5}'")}, 2, [3]uint64{1, 1, 1}},
+		"other lengths":      {[]string{put(sliding, "0", array(current), "'{1,2}'"), put(bucket, "10", array(nanos), "'{}'")}, 2, [3]uint64{1, 1, 1}},
+		"two dimensions":     {[]string{put(sliding, "0", array(current), "'{{1,2},{3,4}}'")}, 1, [3]uint64{1, 1, 1}},
+		"negative":           {[]string{put(sliding, "0", "'{-1}'", "'{1}'"), put(bucket, "-1", array(nanos), "'{5}'")}, 2, [3]uint64{1, 1, 1}},
+		"too many":           {[]string{put(sliding, "0", array(current), "'{9007199254740992}'"), put(bucket, "9007199254740992", array(nanos), "'{5}'"), put(log, "0", array(nanos), "'{-9007199254740992}'")}, 3, [3]uint64{1, 1, 1}},
+		"twice":              {[]string{put(sliding, "0", array(current, current), "'{5,6}'"), put(log, "0", array(nanos, nanos), "'{5,6}'")}, 2, [3]uint64{1, 1, 1}},
+		"out of order":       {[]string{put(log, "0", array(nanos-1, nanos), "'{5,6}'")}, 1, [3]uint64{1, 1, 1}},
+		"two buckets":        {[]string{put(bucket, "10", array(nanos, nanos-1), "'{5,6}'")}, 1, [3]uint64{1, 1, 1}},
+		"far ahead":          {[]string{put(sliding, "0", array(int64(1<<62), current), "'{1,41}'"), put(bucket, "10", "'{9223372036854775807}'", "'{5}'"), put(log, "0", "'{9223372036854775807}'", "'{5}'")}, 0, [3]uint64{42, 1, 1}},
+		"long ago":           {[]string{put(sliding, "0", array(current, 5), "'{41,1}'"), put(bucket, "10", "'{0}'", "'{5}'"), put(log, "0", "'{0}'", "'{5}'")}, 0, [3]uint64{42, 1, 1}},
+		"many":               {[]string{put(sliding, "0", "array(SELECT generate_series(20000, 1, -1))", "array(SELECT generate_series(1, 20000))")}, 0, [3]uint64{1, 1, 1}},
+		"extremes":           {[]string{put(bucket, "0", array(nanos), "'{9007199254740991}'"), put(log, "0", array(nanos), "'{9007199254740991}'")}, 0, [3]uint64{1, wire.MaxHits, wire.MaxHits}},
+		"for ever":           {[]string{put(sliding, "0", array(current), "'{41}'"), "UPDATE weir.counters SET expires_at = 'infinity'"}, 0, [3]uint64{42, 1, 1}},
+		"never":              {[]string{put(sliding, "0", array(current), "'{41}'"), "UPDATE weir.counters SET expires_at = NULL"}, 0, [3]uint64{42, 1, 1}},
+		"sender, nulls":      {[]string{sender("NULL", "NULL", "NULL", "NULL", "NULL")}, 1, [3]uint64{1, 1, 1}},
+		"sender, floor":      {[]string{sender("-1", "'{}'", "'{}'", "'{}'", "'{}'")}, 1, [3]uint64{1, 1, 1}},
+		"sender, high floor": {[]string{sender("9007199254740992", "'{}'", "'{}'", "'{}'", "'{}'")}, 1, [3]uint64{1, 1, 1}},
+		"sender, below":      {[]string{sender("2", "'{1}'", "'{}'", "'{}'", "'{}'")}, 1, [3]uint64{1, 1, 1}},
+		"sender, beyond":     {[]string{sender("0", "'{4096}'", "'{}'", "'{}'", "'{}'")}, 1, [3]uint64{1, 1, 1}},
+		"sender, order":      {[]string{sender("0", "'{3,2}'", "'{}'", "'{}'", "'{}'")}, 1, [3]uint64{1, 1, 1}},
+		"sender, grants":     {[]string{sender("0", "'{2}'", "'{2}'", "'{}'", "'{1}'")}, 1, [3]uint64{1, 1, 1}},
+		"sender, no push":    {[]string{sender("0", "'{2}'", "'{3}'", "'{1}'", "'{1}'")}, 1, [3]uint64{1, 1, 1}},
+		"sender, units":      {[]string{sender("0", "'{2}'", "'{2}'", "'{-1}'", "'{1}'")}, 1, [3]uint64{1, 1, 1}},
+		"sender, when":       {[]string{sender("0", "'{2}'", "'{2}'", "'{1}'", "'{-1}'")}, 1, [3]uint64{1, 1, 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			exec(t, raw, "TRUNCATE weir.counters, weir.senders")
+			exec(t, raw, test.rows...)
+			// A store of its own, so that each looks for rows that have expired, too.
+			counters := open(t, url, atEpoch)
+			contents(t, counters)
+			out, err := pushOne(t.Context(), counters, 1, epoch, good, sliding, bucket, log)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got [3]uint64
+			for i, total := range out.Answer.Totals[1:] {
+				for _, h := range total.Hits {
+					got[i] = min(got[i]+h, wire.MaxHits)
+				}
+			}
+			if got != test.want || out.Applied != 4 || out.Repaired != test.repaired {
+				t.Errorf("totals %v, outcome %+v; want %v, 4 applied, %d repaired", got, out, test.want, test.repaired)
+			}
+			if got := len(contents(t, counters)); got != 4 {
+				t.Errorf("%d counters, want 4", got)
+			}
+			if out, err = pushOne(t.Context(), counters, 1, epoch, good, sliding, bucket, log); err != nil || !out.Duplicate || out.Repaired != 0 {
+				t.Errorf("again: outcome %+v, error %v; want a duplicate", out, err)
+			}
+		})
+	}
+}
+
+// TestForeignRowsAreNotCounted has rows of counters that no push has.
+func TestForeignRowsAreNotCounted(t *testing.T) {
+	url := postgrestest.Database(t)
+	counters, raw := open(t, url, atEpoch), connect(t, url)
+	wantTotal(t, counters, 1, epoch, counter(window.FixedWindow, 1, time.Minute), 1)
+	current := epoch.UnixMilli() / 60_000
+	for _, key := range []string{"0, 0, 60000, 0", "6, 0, 60000, 0", "257, 0, 60000, 0", "-1, 0, 60000, 0", "1, 256, 60000, 0", "1, -1, 60000, 0",
+		"1, 0, 0, 0", "1, 0, -60000, 0", "1, 0, 9223372036854775807, 0", "1, 0, 60000, 1", "4, 0, 60000, 0", "4, 0, 60000, -1"} {
+		exec(t, raw, fmt.Sprintf("INSERT INTO weir.counters VALUES ('ns', gen_random_uuid(), %s, 0, '{%d}', '{5}', 'infinity')", key, current))
+	}
+	// More than are read at a time come in one visit each.
+	exec(t, raw, fmt.Sprintf(`INSERT INTO weir.counters
+		SELECT 'ns', gen_random_uuid(), 1, 0, 60000 + n %% 2, 0, 0, array[%d / (60000 + n %% 2)], '{5}', 'infinity' FROM generate_series(1, 2500) n`, epoch.UnixMilli()))
+	visited := make(map[wire.Counter]bool)
+	for _, c := range contents(t, counters) {
+		visited[c.Counter] = true
+	}
+	if len(visited) != 2501 {
+		t.Errorf("%d counters, want 2501", len(visited))
+	}
+	visits := 0
+	err := counters.Counters(t.Context(), "ns", []uint64{5, 60_001}, func(c store.Counter) error {
+		visits++
+		if c.WidthMillis != 60_001 {
+			t.Errorf("visited %+v", c)
+		}
+		return nil
+	})
+	if err != nil || visits != 1250 {
+		t.Errorf("%d counters, error %v; want 1250", visits, err)
+	}
+}

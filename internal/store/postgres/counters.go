@@ -1,0 +1,113 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"weir/internal/store"
+	"weir/internal/wire"
+)
+
+// pageSize is how many counters are read at a time.
+const pageSize = 500
+
+const readPage = `
+SELECT id, kind, ordinal, width_ms, precision_ns, refill, numbers, hits, clock_timestamp() FROM weir.counters
+WHERE namespace = $1 AND (id, kind, ordinal, width_ms, precision_ns) > ($2, $3, $4, $5, $6)
+  AND (cardinality($7::bigint[]) = 0 OR width_ms = ANY ($7))
+ORDER BY namespace, id, kind, ordinal, width_ms, precision_ns LIMIT $8`
+
+// place is a counter's key in its namespace, in the order of the index.
+type place struct {
+	id               pgtype.UUID
+	kind, ordinal    int16
+	width, precision int64
+}
+
+// counter is the one of this key, if a store can have it.
+func (p *place) counter() (c wire.Counter, ok bool) {
+	if p.kind < 0 || p.kind > math.MaxUint8 || p.ordinal < 0 || p.ordinal > math.MaxUint8 || p.width < 0 || p.precision < 0 {
+		return c, false
+	}
+	c = wire.Counter{
+		ID: p.id.Bytes, Kind: uint8(p.kind), Ordinal: uint8(p.ordinal), WidthMillis: uint64(p.width), Precision: uint64(p.precision),
+	}
+	return c, store.ValidCounter(c)
+}
+
+// Counters implements [store.Store]. It reads pages of a few hundred counters, each in a transaction of its own: one that went
+// on for as long as the visits do would keep the server from reusing the room of rows' old versions.
+func (s *Store) Counters(ctx context.Context, namespace string, widths []uint64, visit func(store.Counter) error) error {
+	wanted := make([]int64, len(widths))
+	for i, w := range widths {
+		wanted[i] = int64(w)
+	}
+	next := place{id: pgtype.UUID{Valid: true}, kind: math.MinInt16} // before all others
+	for {
+		var page []store.Counter
+		var read int
+		after := next
+		err := s.try(ctx, func(c *pgx.Conn) error {
+			page, read = nil, 0
+			var batch pgx.Batch
+			batch.Queue(beginRead)
+			batch.Queue(settings)
+			batch.Queue(readPage, namespace, after.id, after.kind, after.ordinal, after.width, after.precision, wanted, pageSize).
+				Query(func(rows pgx.Rows) error {
+					for rows.Next() {
+						read++
+						found, ok, err := s.live(rows, &next)
+						if err != nil {
+							return err
+						}
+						if ok {
+							page = append(page, found)
+						}
+					}
+					return rows.Err()
+				})
+			batch.Queue(commit)
+			return c.SendBatch(ctx, &batch).Close()
+		})
+		if err != nil {
+			return fmt.Errorf("postgres: counters: %w", err)
+		}
+		for _, c := range page {
+			if err := visit(c); err != nil {
+				return err
+			}
+		}
+		if read < pageSize {
+			return nil
+		}
+	}
+}
+
+// live reads a row of readPage and its place, and tells whether the counter has a window that counts.
+func (s *Store) live(rows pgx.Rows, at *place) (found store.Counter, ok bool, err error) {
+	var row counterRow
+	var now time.Time
+	err = rows.Scan(&at.id, &at.kind, &at.ordinal, &at.width, &at.precision, &row.refill, &row.numbers, &row.hits, &now)
+	if err != nil {
+		return found, false, err
+	}
+	if found.Counter, ok = at.counter(); !ok {
+		return found, false, nil
+	}
+	record, ok := row.record(found.Counter)
+	if !ok {
+		return found, false, nil
+	}
+	if s.now != nil {
+		now = s.now()
+	}
+	clock := store.Clock{NowNanos: uint64(now.UnixNano())}
+	found.Limit, found.Windows = record.Limit, record.Windows
+	found.Windows = clock.Counting(found)
+	return found, len(found.Windows) > 0, nil
+}

@@ -1,0 +1,213 @@
+// Package postgres is a [store.Store] in PostgreSQL 14 or later. Any number of backends may share a database, and they agree
+// on the time, which is PostgreSQL's.
+//
+// The tables are in a schema of their own, weir, which the first use creates, and whichever use finds it gone; a user that may
+// not create schemas needs one that it owns, as of CREATE SCHEMA weir AUTHORIZATION …:
+//
+//	weir.counters  a row for each counter: numbers of windows, newest first, and the hits of each in the array beside it;
+//	               of a token bucket also refill, the tokens that come back in a window
+//	weir.senders   a row for each sender: its floor, the sequences applied from there on, and what their takes were granted
+//	weir.nodes     a row for each node of a namespace: when it joined last
+//	weir.version   one row: 1
+//
+// Senders and nodes are unsigned; the tables have the signed number of the same 64 bits.
+//
+// A push is one transaction of two round trips, a read a single one. The transaction locks the sender's row and then those of
+// the counters, in one order that is the same for all, and only then asks for the time. READ COMMITTED is enough for that: what
+// is read after its lock was taken stays as it is until the transaction ends, and a push depends on nothing else. The push is
+// sent again when a connection breaks, as it can't be applied twice.
+//
+// Hits are as durable as PostgreSQL's transactions are. Who can do without the last ones when the server's machine fails spares
+// each push its wait for the disk with synchronous_commit=off in the URL. Rows that have expired are removed by pushes, each
+// twice as many as it adds, or 64 once a second; PostgreSQL's autovacuum does the rest. A row that the store has not written does
+// no harm: it counts as nothing, and is begun anew by the next push that writes it.
+package postgres
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"weir/internal/store"
+)
+
+// Options has what a store can be told. The zero value is good.
+type Options struct {
+	// Now is the clock that the store goes by in place of PostgreSQL's if it is not nil. It is for tests.
+	Now func() time.Time
+}
+
+// Store is a [store.Store]. Use [Open] to make one.
+type Store struct {
+	pool *pgxpool.Pool
+	now  func() time.Time
+	// checked tells that the schema is one that this version knows.
+	checked atomic.Bool
+	// Times in nanoseconds, of the store's clock, when rows that have expired were last looked for.
+	swept, sweptNodes atomic.Uint64
+}
+
+var _ store.Store = (*Store)(nil)
+
+// Open returns a store in the database at a URL such as postgres://user:password@host:5432/database?sslmode=verify-full. It does
+// not connect yet. Parameters of the URL's query are those of pgx: libpq's, pool_max_conns and the like, default_query_exec_mode
+// for poolers that know no prepared statements, and settings of the server's. Errors do not repeat the URL, which may hold a
+// password.
+func Open(url string, o Options) (*Store, error) {
+	scheme, _, _ := strings.Cut(url, "://")
+	config, err := pgxpool.ParseConfig(url)
+	if scheme != "postgres" && scheme != "postgresql" || err != nil {
+		return nil, errors.New("postgres url: want postgres://[user[:password]@]host[:port][/database][?parameters], " +
+			"with special characters of the password escaped as in %2F, and parameters, and files that they name, as libpq has them")
+	}
+	if _, named := config.ConnConfig.RuntimeParams["application_name"]; !named {
+		config.ConnConfig.RuntimeParams["application_name"] = "weir"
+	}
+	pool, err := pgxpool.NewWithConfig(context.Background(), config)
+	if err != nil {
+		return nil, errors.New("postgres url: its parameters make no pool of connections")
+	}
+	return &Store{pool: pool, now: o.Now}, nil
+}
+
+// Close ends all connections, and waits for those in use.
+func (s *Store) Close() error {
+	s.pool.Close()
+	return nil
+}
+
+// Ping implements [store.Store]. It asks for the schema, too.
+func (s *Store) Ping(ctx context.Context) error {
+	err := s.try(ctx, func(c *pgx.Conn) error { return s.check(ctx, c) })
+	if err != nil {
+		return fmt.Errorf("postgres: %w", err)
+	}
+	return nil
+}
+
+// attempts bounds how often one call is tried.
+const attempts = 5
+
+// try gives run a connection to a database that has the schema, and does so again after an error that another attempt can mend.
+// An attempt that has failed has changed nothing, unless the connection broke.
+func (s *Store) try(ctx context.Context, run func(*pgx.Conn) error) error {
+	missing := false
+	for attempt := 1; ; attempt++ {
+		lost, err := s.attempt(ctx, missing, run)
+		missing = hasCode(err, "42P01", "3F000")                   // undefined_table, invalid_schema_name
+		again := lost || missing || hasCode(err, "40001", "40P01") // serialization_failure, deadlock_detected
+		if !again || attempt == attempts || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// attempt tells whether a connection that it had broke.
+func (s *Store) attempt(ctx context.Context, missing bool, run func(*pgx.Conn) error) (lost bool, err error) {
+	pooled, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return false, err
+	}
+	// A connection whose transaction has not ended does not return to the pool, but is closed.
+	defer pooled.Release()
+	c := pooled.Conn()
+	if missing {
+		err = c.PgConn().Exec(ctx, schema).Close()
+	}
+	if err == nil && !s.checked.Load() {
+		err = s.check(ctx, c)
+	}
+	if err == nil {
+		err = run(c)
+	}
+	if err != nil && c.IsClosed() {
+		// Others that wait in the pool are likely to be as dead: the server was stopped.
+		s.pool.Reset()
+		return true, err
+	}
+	return false, err
+}
+
+// hasCode tells whether the server has reported an error of one of these codes.
+func hasCode(err error, codes ...string) bool {
+	var reported *pgconn.PgError
+	return errors.As(err, &reported) && slices.Contains(codes, reported.Code)
+}
+
+//go:embed schema.sql
+var schema string
+
+// version is of the schema that this package knows.
+const version = 1
+
+// check wants a schema of this package's.
+func (s *Store) check(ctx context.Context, c *pgx.Conn) error {
+	var found int
+	err := c.QueryRow(ctx, "SELECT version FROM weir.version").Scan(&found)
+	if errors.Is(err, pgx.ErrNoRows) {
+		// As if it was not there.
+		return &pgconn.PgError{Severity: "ERROR", Code: "42P01", Message: "weir.version is empty"}
+	}
+	if err != nil {
+		return err
+	}
+	if found != version {
+		return fmt.Errorf("the schema weir has version %d, this program needs %d", found, version)
+	}
+	s.checked.Store(true)
+	return nil
+}
+
+// Join implements [store.Store].
+func (s *Store) Join(ctx context.Context, namespace string, node uint64) (nodes uint64, err error) {
+	err = s.try(ctx, func(c *pgx.Conn) error {
+		var batch pgx.Batch
+		given, now := s.given(), time.Now()
+		if given != nil {
+			now = *given
+		}
+		batch.Queue(joinNode, namespace, int64(node), given)
+		batch.Queue(countNodes, namespace, given, store.NodeLife).QueryRow(func(row pgx.Row) error { return row.Scan(&nodes) })
+		if due(&s.sweptNodes, uint64(now.UnixNano())) {
+			batch.Queue(sweepNodes, given, store.NodeLife, sweepStep)
+		}
+		return c.SendBatch(ctx, &batch).Close()
+	})
+	if err != nil {
+		return 0, fmt.Errorf("postgres: join: %w", err)
+	}
+	return nodes, nil
+}
+
+// given is the time that takes the place of PostgreSQL's, or nil.
+func (s *Store) given() *time.Time {
+	if s.now == nil {
+		return nil
+	}
+	now := s.now()
+	return &now
+}
+
+const (
+	joinNode = `
+INSERT INTO weir.nodes (namespace, node, joined_at) VALUES ($1, $2, coalesce($3, clock_timestamp()))
+ON CONFLICT (namespace, node) DO UPDATE SET joined_at = excluded.joined_at`
+
+	countNodes = `
+SELECT count(*) FROM weir.nodes
+WHERE namespace = $1
+  AND joined_at > coalesce($2, clock_timestamp()) - $3::interval AND joined_at < coalesce($2, clock_timestamp()) + $3::interval`
+
+	sweepNodes = `
+DELETE FROM weir.nodes WHERE ctid = ANY (ARRAY(
+  SELECT ctid FROM weir.nodes WHERE joined_at <= coalesce($1, clock_timestamp()) - $2::interval LIMIT $3 FOR UPDATE SKIP LOCKED))`
+)

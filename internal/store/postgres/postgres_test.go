@@ -1,0 +1,467 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"weir/internal/store"
+	"weir/internal/store/postgres"
+	"weir/internal/store/postgres/postgrestest"
+	"weir/internal/store/storetest"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+func TestMain(m *testing.M) { os.Exit(postgrestest.Main(m)) }
+
+func open(t testing.TB, url string, now func() time.Time) *postgres.Store {
+	t.Helper()
+	counters, err := postgres.Open(url, postgres.Options{Now: now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := counters.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return counters
+}
+
+func openFresh(t testing.TB, now func() time.Time) store.Store {
+	return open(t, postgrestest.Database(t), now)
+}
+
+func TestStore(t *testing.T) { storetest.Run(t, openFresh) }
+
+func BenchmarkStore(b *testing.B) {
+	storetest.Bench(b, func(t testing.TB, now func() time.Time) store.Store {
+		b.StopTimer()
+		defer b.StartTimer()
+		return openFresh(t, now)
+	})
+}
+
+// connect is a connection beside the store's.
+func connect(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	c, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+func exec(t *testing.T, c *pgx.Conn, statements ...string) {
+	t.Helper()
+	for _, sql := range statements {
+		if _, err := c.Exec(t.Context(), sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+}
+
+// number is what a query for one finds.
+func number(t *testing.T, c *pgx.Conn, sql string) (n int64) {
+	t.Helper()
+	if err := c.QueryRow(t.Context(), sql).Scan(&n); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return n
+}
+
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func atEpoch() time.Time { return epoch }
+
+func counter(kind window.Kind, id byte, width time.Duration) wire.Counter {
+	return wire.Counter{ID: wire.ID{id}, Kind: uint8(kind), WidthMillis: uint64(width.Milliseconds())}
+}
+
+// pushOne pushes a hit in the window that now is in, for each counter.
+func pushOne(ctx context.Context, s store.Store, sequence uint64, now time.Time, counters ...wire.Counter) (store.Outcome, error) {
+	p := &wire.Push{Namespace: "ns", Sender: 1<<64 - 2, Sequence: sequence, Floor: sequence}
+	for _, c := range counters {
+		it := wire.Item{Counter: c, Newest: uint64(now.UnixMilli()) / c.WidthMillis, Limit: 10, Hits: []int64{1}}
+		switch window.Kind(c.Kind) {
+		case window.FirstHitWindow, window.TokenBucket:
+			it.Newest = uint64(now.UnixNano())
+		case window.SlidingBuckets:
+			it.Newest, it.Ages = uint64(now.UnixNano())/c.Precision, []uint64{0}
+		}
+		p.Items = append(p.Items, it)
+	}
+	return s.Push(ctx, p, 1)
+}
+
+// wantTotal pushes a hit to a counter of one item, and wants this total.
+func wantTotal(t *testing.T, s store.Store, sequence uint64, now time.Time, c wire.Counter, want uint64) store.Outcome {
+	t.Helper()
+	out, err := pushOne(t.Context(), s, sequence, now, c)
+	if err != nil || out.Answer.Totals[0].Hits[0] != want {
+		t.Fatalf("push %d: outcome %+v, error %v; want total %d", sequence, out, err, want)
+	}
+	return out
+}
+
+// TestManyStores has several stores take and push at once, each push twice, some of them to counters that nobody has yet, in
+// any order: what is granted is the limit, and every hit counts once.
+func TestManyStores(t *testing.T) {
+	url := postgrestest.Database(t)
+	const limit, pushes = 1000, 80
+	shared := wire.Room{Counter: counter(window.FixedWindow, 1, 24*time.Hour), Limit: limit, Cost: 1}
+	var granted, applied atomic.Int64
+	var senders sync.WaitGroup
+	var stores []*postgres.Store
+	for sender := range uint64(9) {
+		counters := open(t, url, atEpoch)
+		stores = append(stores, counters)
+		for range 2 {
+			senders.Go(func() {
+				for sequence := uint64(1); sequence <= pushes; sequence++ {
+					p := &wire.Push{Namespace: "ns", Sender: sender, Sequence: sequence, Floor: 1,
+						Takes: []wire.Take{{Least: 1, Most: 2, Rooms: []wire.Room{shared}}, {Least: 1, Most: 1, Rooms: []wire.Room{shared}}}}
+					for id := range byte(5) {
+						c := counter(window.FixedWindow, 10+id, time.Duration(sequence)*24*time.Hour)
+						p.Items = append(p.Items, wire.Item{Counter: c, Newest: uint64(epoch.UnixMilli()) / c.WidthMillis, Hits: []int64{1}})
+					}
+					if sender%2 == 0 {
+						slices.Reverse(p.Items)
+					}
+					out, err := counters.Push(t.Context(), p, 1)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if !out.Duplicate {
+						granted.Add(int64(out.Answer.Grants[0].Units + out.Answer.Grants[1].Units))
+						applied.Add(out.Applied)
+					}
+				}
+			})
+		}
+	}
+	senders.Wait()
+	if granted.Load() != limit || applied.Load() != limit+9*pushes*5 {
+		t.Errorf("%d granted and %d applied, want %d and %d", granted.Load(), applied.Load(), limit, limit+9*pushes*5)
+	}
+	sums := make(map[wire.ID]int64)
+	for _, c := range contents(t, stores[0]) {
+		sums[c.ID] += c.Windows[0].Hits
+	}
+	for id := range byte(5) {
+		if got := sums[wire.ID{10 + id}]; got != 9*pushes {
+			t.Errorf("%d hits of counter %d, want %d", got, id, 9*pushes)
+		}
+	}
+	if sums[wire.ID{1}] != limit {
+		t.Errorf("%d hits of the limit, want %d", sums[wire.ID{1}], limit)
+	}
+	// Sessions report what they have seen when they end, at the latest.
+	for _, counters := range stores {
+		if err := counters.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	raw := connect(t, url)
+	for number(t, raw, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'weir'") > 0 {
+		if t.Context().Err() != nil {
+			t.Fatal("sessions do not end")
+		}
+	}
+	if got := number(t, raw, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"); got != 0 {
+		t.Errorf("%d deadlocks, want none", got)
+	}
+}
+
+func TestRestart(t *testing.T) {
+	server := postgrestest.Start(t)
+	counters := open(t, server.URL(), nil)
+	c, now := counter(window.SlidingWindow, 1, 24*time.Hour), time.Now()
+	wantTotal(t, counters, 1, now, c, 1)
+	server.Stop(t)
+	if _, err := pushOne(t.Context(), counters, 2, now, c); err == nil {
+		t.Fatal("want an error while PostgreSQL is down")
+	}
+	if err := counters.Ping(t.Context()); err == nil {
+		t.Fatal("ping: want an error while PostgreSQL is down")
+	}
+	if _, err := counters.Join(t.Context(), "ns", 1); err == nil {
+		t.Fatal("join: want an error while PostgreSQL is down")
+	}
+	server.Restart(t)
+	// What was applied is still recorded as applied, and what was not is applied now.
+	if out := wantTotal(t, counters, 1, now, c, 1); !out.Duplicate {
+		t.Errorf("outcome %+v, want a duplicate", out)
+	}
+	if out := wantTotal(t, counters, 2, now, c, 2); out.Duplicate {
+		t.Errorf("outcome %+v, want none", out)
+	}
+	// Connections that broke since they were last used are nobody's error.
+	server.Restart(t)
+	wantTotal(t, counters, 3, now, c, 3)
+	if err := counters.Ping(t.Context()); err != nil {
+		t.Errorf("ping: %v", err)
+	}
+}
+
+// TestRestartUnderWay stops the server while senders push; each sends again what failed until it is answered.
+func TestRestartUnderWay(t *testing.T) {
+	server := postgrestest.Start(t)
+	const pushes = 100
+	c, now := counter(window.SlidingWindow, 1, 24*time.Hour), time.Now()
+	var senders sync.WaitGroup
+	reached := make(chan struct{}, 4*pushes)
+	for sender := range uint64(4) {
+		counters := open(t, server.URL(), nil)
+		senders.Go(func() {
+			for sequence := uint64(1); sequence <= pushes; sequence++ {
+				p := &wire.Push{Namespace: "ns", Sender: sender, Sequence: sequence, Floor: sequence,
+					Items: []wire.Item{{Counter: c, Newest: uint64(now.UnixMilli()) / c.WidthMillis, Hits: []int64{1}}}}
+				for t.Context().Err() == nil {
+					if _, err := counters.Push(t.Context(), p, 1); err == nil {
+						break
+					}
+				}
+				reached <- struct{}{}
+			}
+		})
+	}
+	for range 2 {
+		for range pushes {
+			<-reached
+		}
+		server.Restart(t)
+	}
+	senders.Wait()
+	wantTotal(t, open(t, server.URL(), nil), 1, now, c, 4*pushes+1)
+}
+
+func TestSchemaAtOnce(t *testing.T) {
+	url := postgrestest.Database(t)
+	var stores sync.WaitGroup
+	for i := range uint64(8) {
+		counters := open(t, url, atEpoch)
+		stores.Go(func() {
+			if err := counters.Ping(t.Context()); err != nil {
+				t.Errorf("store %d: %v", i, err)
+			}
+		})
+	}
+	stores.Wait()
+	if got := number(t, connect(t, url), "SELECT sum(version) FROM weir.version"); got != 1 {
+		t.Errorf("versions sum up to %d, want one of 1", got)
+	}
+}
+
+func TestSchemaVanishes(t *testing.T) {
+	url := postgrestest.Database(t)
+	counters, c := open(t, url, atEpoch), counter(window.FixedWindow, 1, time.Hour)
+	raw := connect(t, url)
+	join := func(context.Context) error { _, err := counters.Join(t.Context(), "ns", 1); return err }
+	for name, call := range map[string]func(context.Context) error{
+		"ping": counters.Ping,
+		"join": join,
+		"push": func(ctx context.Context) error { _, err := pushOne(ctx, counters, 1, epoch, c); return err },
+		"counters": func(ctx context.Context) error {
+			return counters.Counters(ctx, "ns", nil, func(store.Counter) error { return nil })
+		},
+	} {
+		// Twice, so that the second time its statements are known to the server.
+		for range 2 {
+			if err := call(t.Context()); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			exec(t, raw, "DROP SCHEMA weir CASCADE")
+		}
+		if err := join(t.Context()); err != nil {
+			t.Errorf("join: %v", err)
+		}
+		exec(t, raw, "DROP TABLE weir.counters, weir.senders, weir.nodes")
+		if err := call(t.Context()); err != nil {
+			t.Errorf("%s without tables: %v", name, err)
+		}
+	}
+}
+
+func TestSchemaOfAnotherVersion(t *testing.T) {
+	url := postgrestest.Database(t)
+	exec(t, connect(t, url), "CREATE SCHEMA weir", "CREATE TABLE weir.version (version integer)", "INSERT INTO weir.version VALUES (2)")
+	counters := open(t, url, atEpoch)
+	want := "the schema weir has version 2, this program needs 1"
+	if err := counters.Ping(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("ping: error %v, want %s", err, want)
+	}
+	if _, err := pushOne(t.Context(), counters, 1, epoch, counter(window.FixedWindow, 1, time.Hour)); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("push: error %v, want %s", err, want)
+	}
+}
+
+// TestOwnedSchema has a user that may create tables in its schema, and nothing else.
+func TestOwnedSchema(t *testing.T) {
+	server := postgrestest.Start(t)
+	raw := connect(t, server.URL())
+	exec(t, raw, "CREATE USER app PASSWORD 'hunter2'")
+	u, err := url.Parse(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.UserPassword("app", "hunter2")
+	if err := open(t, u.String(), nil).Ping(t.Context()); err == nil || !strings.Contains(err.Error(), "permission denied") {
+		t.Errorf("error %v, want that of a user without rights", err)
+	}
+	exec(t, raw, "CREATE SCHEMA weir AUTHORIZATION app")
+	wantTotal(t, open(t, u.String(), atEpoch), 1, epoch, counter(window.FixedWindow, 1, time.Hour), 1)
+	u.User = url.UserPassword("app", "hunter3")
+	if err := open(t, u.String(), nil).Ping(t.Context()); err == nil || strings.Contains(err.Error(), "hunter3") {
+		t.Errorf("error %v, want one without the password", err)
+	}
+}
+
+func TestBadURL(t *testing.T) {
+	for _, url := range []string{
+		"postgres://u:hunter2/x@host:5432/db", "postgres://host:hunter2/db", "postgres://:%zzhunter2@host",
+		"http://hunter2@host", "postgres://host/db?sslmode=hunter2", "postgres://host?pool_max_conns=hunter2", "hunter2",
+		"host=localhost password=hunter2", "postgres://host?sslmode=verify-full&sslrootcert=/hunter2",
+	} {
+		if _, err := postgres.Open(url, postgres.Options{}); err == nil || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: error %v, want one that does not repeat it", url, err)
+		}
+	}
+}
+
+// TestURL has parameters of the pool, of libpq and of the server do what they say.
+func TestURL(t *testing.T) {
+	address := postgrestest.Database(t)
+	if err := open(t, strings.Replace(address, "sslmode=disable", "sslmode=require", 1), nil).Ping(t.Context()); err == nil {
+		t.Error("want an error of a server without TLS")
+	}
+	postgresql := strings.Replace(address, "postgres://", "postgresql://", 1)
+	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
+		t.Run(mode, func(t *testing.T) {
+			counters := open(t, fmt.Sprintf("%s&pool_max_conns=1&synchronous_commit=off&application_name=%s&default_query_exec_mode=%s", postgresql, mode, mode), atEpoch)
+			raw := connect(t, address)
+			log := wire.Counter{ID: wire.ID{1}, Kind: uint8(window.SlidingBuckets), WidthMillis: 60_000, Precision: 1}
+			room := wire.Room{Counter: counter(window.FixedWindow, 2, time.Minute), Limit: 3, Cost: 2}
+			p := &wire.Push{Namespace: mode, Sender: 1, Sequence: 1, Floor: 1, Takes: []wire.Take{{Least: 1, Most: 2, Rooms: []wire.Room{room}}},
+				Items: []wire.Item{{Counter: log, Limit: 5, Newest: uint64(epoch.UnixNano()), Hits: []int64{2, 1}, Ages: []uint64{0, 5}}}}
+			for i := range 2 {
+				out, err := counters.Push(t.Context(), p, 1)
+				if err != nil || out.Answer.Grants[0].Units != 1 || !slices.Equal(out.Answer.Totals[0].Hits, []uint64{2, 1}) || out.Duplicate != (i == 1) {
+					t.Fatalf("push %d: outcome %+v, error %v; want a unit and both hits", i, out, err)
+				}
+			}
+			if nodes, err := counters.Join(t.Context(), mode, 1<<63); err != nil || nodes != 1 {
+				t.Errorf("%d nodes, error %v; want one", nodes, err)
+			}
+			visits := 0
+			err := counters.Counters(t.Context(), mode, []uint64{60_000}, func(store.Counter) error { visits++; return nil })
+			if err != nil || visits != 2 {
+				t.Errorf("%d counters, error %v; want 2", visits, err)
+			}
+			if got := number(t, raw, "SELECT count(*) FROM pg_stat_activity WHERE application_name = '"+mode+"'"); got != 1 {
+				t.Errorf("%d connections, want 1", got)
+			}
+		})
+	}
+}
+
+func TestPostgresClock(t *testing.T) {
+	url := postgrestest.Database(t)
+	counters, raw := open(t, url, nil), connect(t, url)
+	clock := func() (now time.Time) {
+		if err := raw.QueryRow(t.Context(), "SELECT clock_timestamp()").Scan(&now); err != nil {
+			t.Fatal(err)
+		}
+		return now
+	}
+	before := clock()
+	out, err := pushOne(t.Context(), counters, 1, before, counter(window.FirstHitWindow, 1, time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, after := out.Answer.NowNanos, clock(); got < uint64(before.UnixNano()) || got > uint64(after.UnixNano()) {
+		t.Errorf("answered at %d, want PostgreSQL's clock, %d to %d", got, before.UnixNano(), after.UnixNano())
+	}
+	if got := contents(t, counters); len(got) != 1 {
+		t.Errorf("counters %+v, want one", got)
+	}
+	for _, node := range []uint64{1, 2, 2, 1<<64 - 1} {
+		if _, err := counters.Join(t.Context(), "ns", node); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if nodes, err := counters.Join(t.Context(), "ns", 1); err != nil || nodes != 3 {
+		t.Errorf("%d nodes, error %v; want 3", nodes, err)
+	}
+}
+
+// TestTimeAfterLocks has a push wait for another that holds its counter: it is answered with a time after that one's end, so that
+// a counter's time does not go back.
+func TestTimeAfterLocks(t *testing.T) {
+	url := postgrestest.Database(t)
+	counters, raw := open(t, url, nil), connect(t, url)
+	c := counter(window.FirstHitWindow, 1, time.Hour)
+	wantTotal(t, counters, 1, time.Now(), c, 1)
+	exec(t, raw, "BEGIN", "SELECT FROM weir.counters FOR UPDATE")
+	done := make(chan uint64)
+	go func() {
+		out, err := pushOne(t.Context(), counters, 2, time.Now(), c)
+		if err != nil {
+			t.Error(err)
+		}
+		done <- out.Answer.NowNanos
+	}()
+	watch := connect(t, url)
+	for number(t, watch, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'weir' AND wait_event_type = 'Lock'") == 0 {
+		if t.Context().Err() != nil {
+			t.Fatal("the push does not wait for the lock")
+		}
+	}
+	var released time.Time
+	if err := raw.QueryRow(t.Context(), "SELECT clock_timestamp()").Scan(&released); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, raw, "COMMIT")
+	if got := <-done; got < uint64(released.UnixNano()) {
+		t.Errorf("answered at %d, before the lock was released at %d", got, released.UnixNano())
+	}
+}
+
+// TestDeadlock has the server give up a push twice, as it does where somebody else locks in another order.
+func TestDeadlock(t *testing.T) {
+	for _, code := range []string{"deadlock_detected", "serialization_failure"} {
+		t.Run(code, func(t *testing.T) {
+			url := postgrestest.Database(t)
+			counters, raw := open(t, url, atEpoch), connect(t, url)
+			c := counter(window.FixedWindow, 1, time.Hour)
+			wantTotal(t, counters, 1, epoch, c, 1)
+			exec(t, raw, "CREATE SEQUENCE times",
+				"CREATE FUNCTION give_up() RETURNS trigger AS $$ BEGIN IF nextval('times') <= 2 THEN RAISE "+code+"; END IF; RETURN NULL; END $$ LANGUAGE plpgsql",
+				"CREATE TRIGGER give_up AFTER UPDATE ON weir.counters FOR EACH ROW EXECUTE FUNCTION give_up()")
+			wantTotal(t, counters, 2, epoch, c, 2)
+			if got := number(t, raw, "SELECT last_value FROM times"); got != 3 {
+				t.Errorf("tried %d times, want 3", got)
+			}
+			exec(t, raw, "ALTER SEQUENCE times INCREMENT -1 MINVALUE -9")
+			if _, err := pushOne(t.Context(), counters, 3, epoch, c); err == nil || !strings.Contains(err.Error(), code) {
+				t.Errorf("error %v, want an end of it", err)
+			}
+		})
+	}
+}

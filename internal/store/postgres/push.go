@@ -1,0 +1,378 @@
+package postgres
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"weir/internal/store"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// Push implements [store.Store].
+func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Outcome, error) {
+	if err := store.Check(p); err != nil {
+		return store.Outcome{}, err
+	}
+	if err := ctx.Err(); err != nil {
+		return store.Outcome{}, err
+	}
+	var out store.Outcome
+	err := s.try(ctx, func(c *pgx.Conn) (err error) {
+		t := &transaction{store: s, conn: c, push: p, nodes: nodes}
+		out, err = t.run(ctx)
+		return err
+	})
+	if err != nil {
+		return store.Outcome{}, fmt.Errorf("postgres: push: %w", err)
+	}
+	return out, nil
+}
+
+const (
+	begin     = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+	beginRead = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY"
+	commit    = "COMMIT"
+
+	// settings are a transaction's. Plans are kept for long, and one that was made when a table was small must still do when it
+	// has grown: each is by an index. And a backend that is cut off must not keep its locks until TCP notices.
+	settings = `SELECT set_config('enable_seqscan', 'off', true), set_config('idle_in_transaction_session_timeout', '10s', true)`
+
+	// A row that is there is locked, but not written, as the condition comes after the lock; one that is not is made, and thereby
+	// locked. So all locks are taken in one pass, in the order of the arrays, and none of the rows can be removed meanwhile.
+	lockSender = `
+INSERT INTO weir.senders (namespace, sender) VALUES ($1, $2)
+ON CONFLICT (namespace, sender) DO UPDATE SET floor = excluded.floor WHERE false`
+	lockCounters = `
+INSERT INTO weir.counters (namespace, id, kind, ordinal, width_ms, precision_ns)
+SELECT $1, k.* FROM unnest($2::uuid[], $3::smallint[], $4::smallint[], $5::bigint[], $6::bigint[]) k
+ON CONFLICT (namespace, id, kind, ordinal, width_ms, precision_ns) DO UPDATE SET hits = excluded.hits WHERE false`
+
+	readSender = `
+SELECT floor, sequences, grant_sequences, grant_units, grant_nanos FROM weir.senders WHERE namespace = $1 AND sender = $2`
+	// LIMIT keeps this from becoming a join of another kind.
+	readCounters = `
+SELECT k.place, c.*
+FROM unnest($2::uuid[], $3::smallint[], $4::smallint[], $5::bigint[], $6::bigint[])
+  WITH ORDINALITY k (id, kind, ordinal, width_ms, precision_ns, place),
+  LATERAL (SELECT c.refill, c.numbers, c.hits FROM weir.counters c
+    WHERE (c.namespace, c.id, c.kind, c.ordinal, c.width_ms, c.precision_ns)
+      = ($1, k.id, k.kind, k.ordinal, k.width_ms, k.precision_ns) LIMIT 1) c`
+	readTime = `SELECT clock_timestamp()`
+
+	// Windows of all counters come in two arrays, of which each counter has a part.
+	writeCounters = `
+INSERT INTO weir.counters AS c (namespace, id, kind, ordinal, width_ms, precision_ns, refill, numbers, hits, expires_at)
+SELECT $1, k.id, k.kind, k.ordinal, k.width_ms, k.precision_ns, k.refill,
+  ($10::bigint[])[k.first:k.last], ($11::bigint[])[k.first:k.last], k.expires_at
+FROM unnest($2::uuid[], $3::smallint[], $4::smallint[], $5::bigint[], $6::bigint[],
+    $7::bigint[], $8::integer[], $9::integer[], $12::timestamptz[])
+  k (id, kind, ordinal, width_ms, precision_ns, refill, first, last, expires_at)
+ON CONFLICT (namespace, id, kind, ordinal, width_ms, precision_ns) DO UPDATE
+SET refill = excluded.refill, numbers = excluded.numbers, hits = excluded.hits,
+  expires_at = CASE excluded.kind WHEN 5 THEN excluded.expires_at ELSE greatest(c.expires_at, excluded.expires_at) END`
+	writeSender = `
+UPDATE weir.senders SET floor = $3, sequences = $4, grant_sequences = $5, grant_units = $6, grant_nanos = $7,
+  expires_at = greatest(expires_at, $8)
+WHERE namespace = $1 AND sender = $2`
+
+	// Rows that somebody has locked are about to be renewed. One that was renewed since the statement began is not as old any
+	// more when its lock is taken.
+	sweepCounters = `
+DELETE FROM weir.counters WHERE ctid = ANY (ARRAY(
+  SELECT ctid FROM weir.counters WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED))`
+	sweepSenders = `
+DELETE FROM weir.senders WHERE ctid = ANY (ARRAY(
+  SELECT ctid FROM weir.senders WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED))`
+)
+
+// transaction is an attempt at a push.
+type transaction struct {
+	store *Store
+	conn  *pgx.Conn
+	push  *wire.Push
+	nodes uint64
+
+	// counters are those of the push, in the order of their locks; those that nothing is added to, which need none, come last.
+	counters []*counter
+	locked   int
+	named    map[wire.Counter]*counter
+	sender   sender
+	// Rows that the locks have made.
+	newCounters, newSenders int64
+
+	clock store.Clock
+	out   store.Outcome
+}
+
+// counter is one of a push's.
+type counter struct {
+	wire.Counter
+	record     store.Record
+	changed    bool
+	expires    uint64
+	unreadable bool
+}
+
+func (t *transaction) run(ctx context.Context) (store.Outcome, error) {
+	t.name()
+	isRead := store.IsRead(t.push)
+	if err := t.read(ctx, isRead); err != nil {
+		return t.out, err
+	}
+	t.out.Answer.NowNanos, t.out.Answer.Nodes = t.clock.NowNanos, t.nodes
+	if !isRead {
+		t.apply()
+		if err := t.write(ctx); err != nil {
+			return t.out, err
+		}
+	}
+	t.out.Answer.Totals = make([]wire.Total, len(t.push.Items))
+	for i := range t.push.Items {
+		t.out.Answer.Totals[i] = t.Total(&t.push.Items[i])
+	}
+	return t.out, nil
+}
+
+// name finds the counters of the push.
+func (t *transaction) name() {
+	written := make(map[wire.Counter]bool)
+	for i := range t.push.Items {
+		item := &t.push.Items[i]
+		hits := slices.ContainsFunc(item.Hits, func(h int64) bool { return h != 0 })
+		written[item.Counter] = written[item.Counter] || hits
+	}
+	for i := range t.push.Takes {
+		for j := range t.push.Takes[i].Rooms {
+			written[t.push.Takes[i].Rooms[j].Counter] = true
+		}
+	}
+	t.named = make(map[wire.Counter]*counter, len(written))
+	t.counters = make([]*counter, 0, len(written))
+	for c, w := range written {
+		t.named[c] = &counter{Counter: c}
+		t.counters = append(t.counters, t.named[c])
+		if w {
+			t.locked++
+		}
+	}
+	slices.SortFunc(t.counters, func(a, b *counter) int {
+		if written[a.Counter] != written[b.Counter] {
+			if written[a.Counter] {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(bytes.Compare(a.ID[:], b.ID[:]), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Ordinal, b.Ordinal),
+			cmp.Compare(a.WidthMillis, b.WidthMillis), cmp.Compare(a.Precision, b.Precision))
+	})
+}
+
+// read asks for what the push needs: after it was locked, unless the push is a read.
+func (t *transaction) read(ctx context.Context, isRead bool) error {
+	var batch pgx.Batch
+	var row senderRow
+	if isRead {
+		batch.Queue(beginRead)
+	} else {
+		batch.Queue(begin)
+	}
+	batch.Queue(settings)
+	if !isRead {
+		batch.Queue(lockSender, t.push.Namespace, int64(t.push.Sender)).Exec(counted(&t.newSenders))
+		batch.Queue(readSender, t.push.Namespace, int64(t.push.Sender)).QueryRow(func(r pgx.Row) error {
+			return r.Scan(&row.floor, &row.sequences, &row.grantSequences, &row.grantUnits, &row.grantNanos)
+		})
+		if t.locked > 0 {
+			batch.Queue(lockCounters, keys(t.push.Namespace, t.counters[:t.locked])...).Exec(counted(&t.newCounters))
+		}
+	}
+	if len(t.counters) > 0 {
+		batch.Queue(readCounters, keys(t.push.Namespace, t.counters)...).Query(t.readRows)
+	}
+	batch.Queue(readTime).QueryRow(t.readClock)
+	if isRead {
+		batch.Queue(commit)
+	}
+	if err := t.conn.SendBatch(ctx, &batch).Close(); err != nil || isRead {
+		return err
+	}
+	var ok bool
+	if t.sender, ok = row.sender(); !ok {
+		t.out.Repaired++
+	}
+	for _, c := range t.counters[:t.locked] {
+		if c.unreadable {
+			t.out.Repaired++
+			c.changed, c.expires = true, t.clock.NowNanos
+		}
+	}
+	return nil
+}
+
+func counted(rows *int64) func(pgconn.CommandTag) error {
+	return func(tag pgconn.CommandTag) error {
+		*rows = tag.RowsAffected()
+		return nil
+	}
+}
+
+func (t *transaction) readRows(rows pgx.Rows) error {
+	for rows.Next() {
+		var place int64
+		var row counterRow
+		if err := rows.Scan(&place, &row.refill, &row.numbers, &row.hits); err != nil {
+			return err
+		}
+		c := t.counters[place-1]
+		record, ok := row.record(c.Counter)
+		c.record, c.unreadable = record, !ok
+	}
+	return rows.Err()
+}
+
+func (t *transaction) readClock(row pgx.Row) error {
+	var now time.Time
+	if err := row.Scan(&now); err != nil {
+		return err
+	}
+	if t.store.now != nil {
+		now = t.store.now()
+	}
+	t.clock.NowNanos = uint64(now.UnixNano())
+	return nil
+}
+
+// apply decides what becomes of the push.
+func (t *transaction) apply() {
+	if t.out.Duplicate = t.sender.record(t.push); t.out.Duplicate {
+		// What was granted then, or nothing if that is forgotten.
+		grants := t.sender.granted(t.push.Sequence)
+		for i := range t.push.Takes {
+			g := grant{nanos: t.clock.NowNanos}
+			if i < len(grants) {
+				g = grants[i]
+			}
+			t.out.Answer.Grants = append(t.out.Answer.Grants, t.clock.Again(&t.push.Takes[i], g.units, g.nanos, t))
+		}
+		return
+	}
+	for i := range t.push.Items {
+		t.Add(&t.push.Items[i])
+	}
+	for i := range t.push.Takes {
+		g := t.clock.Decide(&t.push.Takes[i], t.nodes, t)
+		t.out.Answer.Grants = append(t.out.Answer.Grants, g)
+		t.sender.grants = append(t.sender.grants, grant{t.push.Sequence, g.Units, g.AtNanos})
+	}
+}
+
+// Total implements [store.Ledger].
+func (t *transaction) Total(item *wire.Item) wire.Total {
+	return t.clock.Total(&t.named[item.Counter].record, item)
+}
+
+// Add implements [store.Ledger].
+func (t *transaction) Add(item *wire.Item) {
+	c := t.named[item.Counter]
+	expires, changed := t.clock.Add(&c.record, item, &t.out)
+	if !changed {
+		return
+	}
+	c.changed = true
+	if window.Kind(c.Kind) != window.TokenBucket {
+		expires = max(expires, c.expires)
+	}
+	c.expires = expires
+}
+
+// write writes what has changed, removes some of what has expired, and ends the transaction.
+func (t *transaction) write(ctx context.Context) error {
+	var batch pgx.Batch
+	if changed := slices.DeleteFunc(slices.Clone(t.counters), func(c *counter) bool { return !c.changed }); len(changed) > 0 {
+		batch.Queue(writeCounters, append(keys(t.push.Namespace, changed), records(changed)...)...)
+	}
+	batch.Queue(writeSender, append([]any{t.push.Namespace, int64(t.push.Sender)}, t.senderColumns()...)...)
+	// More than the push adds, so that what has expired does not pile up; rows that it has made in vain come first.
+	counters, senders := 2*t.newCounters, 2*t.newSenders
+	if due(&t.store.swept, t.clock.NowNanos) {
+		counters, senders = max(counters, sweepStep), max(senders, sweepStep)
+	}
+	now := time.Unix(0, int64(t.clock.NowNanos))
+	if counters > 0 {
+		batch.Queue(sweepCounters, now, counters)
+	}
+	if senders > 0 {
+		batch.Queue(sweepSenders, now, senders)
+	}
+	batch.Queue(commit)
+	return t.conn.SendBatch(ctx, &batch).Close()
+}
+
+// sweepStep is how many rows that have expired are removed at a time where none were added, and sweepEvery how often.
+const (
+	sweepStep  = 64
+	sweepEvery = time.Second
+)
+
+// due tells one of its callers in each sweepEvery to sweep.
+func due(swept *atomic.Uint64, nowNanos uint64) bool {
+	last := swept.Load()
+	ago := max(nowNanos, last) - min(nowNanos, last) // the clock may have been set back
+	return ago >= uint64(sweepEvery) && swept.CompareAndSwap(last, nowNanos)
+}
+
+// keys are the arguments that name counters.
+func keys(namespace string, counters []*counter) []any {
+	ids := make([]pgtype.UUID, len(counters))
+	kinds, ordinals := make([]int16, len(counters)), make([]int16, len(counters))
+	widths, precisions := make([]int64, len(counters)), make([]int64, len(counters))
+	for i, c := range counters {
+		ids[i] = pgtype.UUID{Bytes: c.ID, Valid: true}
+		kinds[i], ordinals[i] = int16(c.Kind), int16(c.Ordinal)
+		widths[i], precisions[i] = int64(c.WidthMillis), int64(c.Precision)
+	}
+	return []any{namespace, ids, kinds, ordinals, widths, precisions}
+}
+
+// records are the arguments that follow keys where counters are written.
+func records(counters []*counter) []any {
+	refills, expires := make([]int64, len(counters)), make([]time.Time, len(counters))
+	firsts, lasts := make([]int32, len(counters)), make([]int32, len(counters))
+	numbers, hits := make([]int64, 0, len(counters)), make([]int64, 0, len(counters))
+	for i, c := range counters {
+		refills[i], expires[i] = int64(c.record.Limit), expiry(c.expires)
+		firsts[i] = int32(len(numbers) + 1)
+		slices.SortFunc(c.record.Windows, newestFirst)
+		for _, w := range c.record.Windows {
+			numbers, hits = append(numbers, int64(w.Number)), append(hits, w.Hits)
+		}
+		lasts[i] = int32(len(numbers))
+	}
+	return []any{refills, firsts, lasts, numbers, hits, expires}
+}
+
+// senderColumns are the arguments that follow the key where the sender is written.
+func (t *transaction) senderColumns() []any {
+	sequences := make([]int64, len(t.sender.applied))
+	for i, sequence := range t.sender.applied {
+		sequences[i] = int64(sequence)
+	}
+	granted, units, nanos := make([]int64, len(t.sender.grants)), make([]int64, len(t.sender.grants)), make([]int64, len(t.sender.grants))
+	for i, g := range t.sender.grants {
+		granted[i], units[i], nanos[i] = int64(g.sequence), int64(g.units), int64(g.nanos)
+	}
+	return []any{int64(t.sender.floor), sequences, granted, units, nanos, expiry(t.clock.Remembered(t.push))}
+}
+
+// expiry rounds a time up to a minute: then most pushes leave it as it is, and with it the index.
+func expiry(nanos uint64) time.Time { return time.Unix(int64(nanos/1e9/60+1)*60, 0) }

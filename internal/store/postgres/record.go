@@ -1,0 +1,130 @@
+package postgres
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"weir/internal/store"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// What a column has may come from somebody else: arrays are read with the NULLs that they may have, and taken apart here.
+
+// integers are the elements of a column's array, if there is one, all are there, and none is below least.
+func integers(column []pgtype.Int8, least int64) (elements []int64, ok bool) {
+	if column == nil {
+		return nil, false
+	}
+	elements = make([]int64, len(column))
+	for i, e := range column {
+		if !e.Valid || e.Int64 < least {
+			return nil, false
+		}
+		elements[i] = e.Int64
+	}
+	return elements, true
+}
+
+// counterRow is what a counter's row has besides its key.
+type counterRow struct {
+	refill        pgtype.Int8
+	numbers, hits []pgtype.Int8
+}
+
+// record is what the row of a counter says, unless the store has not written it.
+func (r *counterRow) record(of wire.Counter) (store.Record, bool) {
+	numbers, ok := integers(r.numbers, 0)
+	hits, okHits := integers(r.hits, -wire.MaxHits)
+	if !ok || !okHits || len(numbers) != len(hits) || !r.refill.Valid || r.refill.Int64 < 0 || r.refill.Int64 > wire.MaxHits {
+		return store.Record{}, false
+	}
+	kind := window.Kind(of.Kind)
+	if single := kind == window.FirstHitWindow || kind == window.TokenBucket; single && len(numbers) > 1 {
+		return store.Record{}, false
+	}
+	record := store.Record{Limit: uint64(r.refill.Int64), Windows: make([]store.Window, len(numbers))}
+	for i, number := range numbers {
+		if hits[i] > wire.MaxHits || i > 0 && number >= numbers[i-1] {
+			return store.Record{}, false
+		}
+		record.Windows[i] = store.Window{Number: uint64(number), Hits: hits[i]}
+	}
+	return record, true
+}
+
+// newestFirst is the order in which windows are written, and which tells that they were.
+func newestFirst(a, b store.Window) int { return cmp.Compare(b.Number, a.Number) }
+
+// sender is what is remembered of one: its floor, the sequences from there on that were applied, and what their takes were
+// granted. store.MaxAhead bounds both.
+type sender struct {
+	floor   uint64
+	applied []uint64 // ascending
+	grants  []grant  // of a sequence one after the other, in its takes' order
+}
+
+// grant is what a take was given.
+type grant struct{ sequence, units, nanos uint64 }
+
+// senderRow is what a sender's row has besides its key.
+type senderRow struct {
+	floor                                             pgtype.Int8
+	sequences, grantSequences, grantUnits, grantNanos []pgtype.Int8
+}
+
+// sender is what the row says, unless the store has not written it.
+func (r *senderRow) sender() (sender, bool) {
+	sequences, ok := integers(r.sequences, 0)
+	granted, okGranted := integers(r.grantSequences, 0)
+	units, okUnits := integers(r.grantUnits, 0)
+	nanos, okNanos := integers(r.grantNanos, 0)
+	if !ok || !okGranted || !okUnits || !okNanos || len(granted) != len(units) || len(granted) != len(nanos) ||
+		!r.floor.Valid || r.floor.Int64 < 0 || r.floor.Int64 > wire.MaxHits {
+		return sender{}, false
+	}
+	s := sender{floor: uint64(r.floor.Int64)}
+	for i, sequence := range sequences {
+		if sequence < r.floor.Int64 || sequence >= r.floor.Int64+store.MaxAhead || i > 0 && sequence <= sequences[i-1] {
+			return sender{}, false
+		}
+		s.applied = append(s.applied, uint64(sequence))
+	}
+	for i, sequence := range granted {
+		if _, ok := slices.BinarySearch(sequences, sequence); !ok || units[i] > wire.MaxHits {
+			return sender{}, false
+		}
+		s.grants = append(s.grants, grant{uint64(sequence), uint64(units[i]), uint64(nanos[i])})
+	}
+	return s, true
+}
+
+// record remembers a push, and tells whether it was known: applied before, or below the floor. store.Check has bounded its
+// sequence by its floor.
+func (s *sender) record(p *wire.Push) (known bool) {
+	if p.Sequence < s.floor {
+		return true
+	}
+	if p.Floor > s.floor {
+		s.floor = p.Floor
+		s.applied = slices.DeleteFunc(s.applied, func(sequence uint64) bool { return sequence < s.floor })
+		s.grants = slices.DeleteFunc(s.grants, func(g grant) bool { return g.sequence < s.floor })
+	}
+	at, known := slices.BinarySearch(s.applied, p.Sequence)
+	if !known {
+		s.applied = slices.Insert(s.applied, at, p.Sequence)
+	}
+	return known
+}
+
+// granted is what the takes of a push were given.
+func (s *sender) granted(sequence uint64) (grants []grant) {
+	for _, g := range s.grants {
+		if g.sequence == sequence {
+			grants = append(grants, g)
+		}
+	}
+	return grants
+}

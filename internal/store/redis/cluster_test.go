@@ -1,0 +1,758 @@
+package redis_test
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"weir/internal/store"
+	"weir/internal/store/redis"
+	"weir/internal/store/redis/redistest"
+	"weir/internal/store/storetest"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+func TestCluster(t *testing.T) {
+	cluster := redistest.StartCluster(t)
+	for _, test := range []struct {
+		name string
+		run  func(t *testing.T, cluster *redistest.Cluster)
+	}{
+		{"store", func(t *testing.T, cluster *redistest.Cluster) {
+			storetest.Run(t, func(t testing.TB, now func() time.Time) store.Store {
+				cluster.Flush()
+				return open(t, cluster.URL(), now)
+			})
+		}},
+		{"like memory", func(t *testing.T, cluster *redistest.Cluster) {
+			likeMemory(t, func(now func() time.Time) store.Store { return open(t, cluster.URL(), now) }, 7)
+		}},
+		{"one node", testOneNode},
+		{"scripts", testScripts},
+		{"keys", testKeys},
+		{"hammer", func(t *testing.T, cluster *redistest.Cluster) { hammer(t, cluster.URL()) }},
+		{"shared takes", testSharedTakes},
+		{"shared takes again", testSharedTakesAgain},
+		{"shared takes, late copies", testSharedTakesLate},
+		{"shared takes, later", testSharedTakesLater},
+		{"shared leases, clocks apart", testClocksApart},
+		{"moved slots", testMovedSlots},
+		{"killed master", testKilledMaster},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			cluster.Flush()
+			test.run(t, cluster)
+		})
+	}
+}
+
+func BenchmarkCluster(b *testing.B) {
+	url := redistest.StartCluster(b).URL()
+	b.ResetTimer()
+	storetest.Bench(b, func(t testing.TB, now func() time.Time) store.Store { return open(t, url, now) })
+}
+
+func fixedItem(id byte, hits int64) wire.Item {
+	c := counter(window.FixedWindow, id, 24*time.Hour)
+	return wire.Item{Counter: c, Newest: uint64(epoch.UnixMilli()) / c.WidthMillis, Hits: []int64{hits}}
+}
+
+func fixedRoom(id byte, limit uint64) wire.Room {
+	return wire.Room{Counter: counter(window.FixedWindow, id, 24*time.Hour), Limit: limit, Cost: 1}
+}
+
+// sum is the hits of all counters, and of one.
+func sum(t *testing.T, s store.Store, id byte) (all, one int64) {
+	t.Helper()
+	err := s.Counters(t.Context(), "ns", nil, func(c store.Counter) error {
+		for _, w := range c.Windows {
+			all += w.Hits
+			if c.ID == (wire.ID{id}) {
+				one += w.Hits
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all, one
+}
+
+// places tells for the IDs from 0 which partition they are in, as keys name it, and on which master.
+func places(t *testing.T, cluster *redistest.Cluster) (partition []string, master []int) {
+	t.Helper()
+	store := open(t, cluster.URL(), atEpoch)
+	const ids = 64
+	p := &wire.Push{Namespace: "ns", Sender: 9999, Sequence: 1, Floor: 1}
+	for id := range byte(ids) {
+		it := fixedItem(id, 1)
+		it.Kind = uint8(window.SlidingWindow)
+		p.Items = append(p.Items, it)
+	}
+	if _, err := store.Push(t.Context(), p, 1); err != nil {
+		t.Fatal(err)
+	}
+	partition, master = make([]string, ids), make([]int, ids)
+	name := regexp.MustCompile(`^weir:\{ns/([0-3]{3})\}:counter:(..)0{30}:3:0:86400000$`)
+	for m := range 3 {
+		keys, err := cluster.Client(m).Keys(t.Context(), "*counter*").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range keys {
+			match := name.FindStringSubmatch(key)
+			if match == nil {
+				t.Fatalf("key %s", key)
+			}
+			id, err := strconv.ParseUint(match[2], 16, 8)
+			if err != nil {
+				t.Fatal(err)
+			}
+			partition[id], master[id] = match[1], m
+		}
+	}
+	cluster.Flush()
+	return partition, master
+}
+
+// calls is how many scripts the masters have run.
+func calls(t *testing.T, cluster *redistest.Cluster) (n int) {
+	t.Helper()
+	for m := range 3 {
+		stats, err := cluster.Client(m).Info(t.Context(), "commandstats").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range regexp.MustCompile(`cmdstat_eval(?:sha)?:calls=(\d+)`).FindAllStringSubmatch(stats, -1) {
+			count, err := strconv.Atoi(match[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += count
+		}
+	}
+	return n
+}
+
+func testScripts(t *testing.T, cluster *redistest.Cluster) {
+	partition, _ := places(t, cluster) // which loads the script on all masters
+	store := open(t, cluster.URL(), atEpoch)
+	for seq, test := range []struct {
+		name  string
+		ids   []byte
+		takes [][]byte
+		want  int
+	}{
+		{name: "nothing", want: 1},
+		{name: "one key", ids: []byte{1, 1, 1}, want: 1},
+		{name: "a take of an item's key", ids: []byte{1}, takes: [][]byte{{1}, {1}}, want: 1},
+	} {
+		p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: uint64(seq + 1), Floor: 1}
+		for i, id := range test.ids {
+			it := fixedItem(id, 1)
+			it.Ordinal = uint8(i)
+			p.Items = append(p.Items, it)
+		}
+		for _, ids := range test.takes {
+			take := wire.Take{Least: 1, Most: 1}
+			for _, id := range ids {
+				take.Rooms = append(take.Rooms, fixedRoom(id, 100))
+			}
+			p.Takes = append(p.Takes, take)
+		}
+		before := calls(t, cluster)
+		if _, err := store.Push(t.Context(), p, 1); err != nil {
+			t.Fatal(err)
+		}
+		if got := calls(t, cluster) - before; got != test.want {
+			t.Errorf("%s: %d scripts, want %d", test.name, got, test.want)
+		}
+	}
+	// A large batch: as many scripts as partitions that it touches, whatever it has for each.
+	p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: 10, Floor: 1}
+	var touched []string
+	for id, name := range partition {
+		if !slices.Contains(touched, name) {
+			touched = append(touched, name)
+		}
+		p.Items = append(p.Items, fixedItem(byte(id), 1), fixedItem(byte(id), 2))
+		p.Takes = append(p.Takes, wire.Take{Least: 1, Most: 1, Rooms: []wire.Room{fixedRoom(byte(id), 100)}})
+	}
+	before := calls(t, cluster)
+	if _, err := store.Push(t.Context(), p, 1); err != nil {
+		t.Fatal(err)
+	}
+	if got := calls(t, cluster) - before; got != len(touched) || got > 32 {
+		t.Errorf("%d scripts for %d partitions", got, len(touched))
+	}
+	// And again when the masters have forgotten the script.
+	for m := range 3 {
+		if err := cluster.Client(m).ScriptFlush(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.Sequence++
+	if out, err := store.Push(t.Context(), p, 1); err != nil || out.Applied != int64(4*len(p.Takes)) {
+		t.Fatalf("%+v, %v", out, err)
+	}
+	// A take of several partitions: one more for each but the first.
+	before = calls(t, cluster)
+	other := slices.IndexFunc(partition, func(name string) bool { return name != partition[0] })
+	p = &wire.Push{Namespace: "ns", Sender: 1, Sequence: 12, Floor: 1, Takes: []wire.Take{{Least: 1, Most: 1,
+		Rooms: []wire.Room{fixedRoom(0, 100), fixedRoom(byte(other), 100)}}}}
+	if out, err := store.Push(t.Context(), p, 1); err != nil || out.Answer.Grants[0].Units != 1 {
+		t.Fatalf("%+v, %v", out, err)
+	}
+	if got := calls(t, cluster) - before; got != 2 {
+		t.Errorf("%d scripts for a take of two partitions, want 2", got)
+	}
+}
+
+// testKeys looks at what is in Redis: hash tags, and a life for each key.
+func testKeys(t *testing.T, cluster *redistest.Cluster) {
+	store := open(t, cluster.URL(), nil)
+	if _, err := store.Join(t.Context(), "ns", 7); err != nil {
+		t.Fatal(err)
+	}
+	p := &wire.Push{Namespace: "ns", Sender: 7, Sequence: 1, Floor: 1, Takes: []wire.Take{{Least: 1, Most: 1}}}
+	for id := range byte(40) {
+		p.Takes[0].Rooms = append(p.Takes[0].Rooms, fixedRoom(id, 1))
+	}
+	for range 2 { // a grant, and one that is given back
+		if _, err := store.Push(t.Context(), p, 1); err != nil {
+			t.Fatal(err)
+		}
+		p.Sequence++
+		p.Takes[0].Rooms[39].Limit = 0
+	}
+	want := regexp.MustCompile(`^weir:(\{ns\}:nodes|\{ns/[0-3]{3}\}:(counter:[0-9a-f]{32}:1:0:86400000|sender:0000000000000007(|:[0-9]+|:last)))$`)
+	for m := range 3 {
+		keys, err := cluster.Client(m).Keys(t.Context(), "*").Result()
+		if err != nil || len(keys) == 0 {
+			t.Fatalf("%d keys, %v", len(keys), err)
+		}
+		for _, key := range keys {
+			if !want.MatchString(key) {
+				t.Errorf("key %s", key)
+			}
+			if life, err := cluster.Client(m).PTTL(t.Context(), key).Result(); err != nil || life <= 0 {
+				t.Errorf("%s lives for %v, error %v; want a bound", key, life, err)
+			}
+		}
+	}
+}
+
+// hammer has several backends take hits of one key, each with many requests at a time: exactly the limit passes.
+func hammer(t *testing.T, url string) {
+	const limit, backends, requests, each = 500, 4, 5, 40
+	var granted atomic.Uint64
+	var work sync.WaitGroup
+	for b := range backends {
+		store := open(t, url, atEpoch)
+		for r := range requests {
+			work.Go(func() {
+				for seq := uint64(1); seq <= each; seq++ {
+					p := &wire.Push{Namespace: "ns", Sender: uint64(b*requests + r), Sequence: seq, Floor: seq,
+						Takes: []wire.Take{{Least: 1, Most: 1, Rooms: []wire.Room{fixedRoom(1, limit)}}}}
+					out, err := store.Push(t.Context(), p, 10)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					granted.Add(out.Answer.Grants[0].Units)
+				}
+			})
+		}
+	}
+	work.Wait()
+	if got := granted.Load(); got != limit {
+		t.Errorf("%d of %d takes granted, want %d", got, backends*requests*each, limit)
+	}
+	if all, _ := sum(t, open(t, url, atEpoch), 1); all != limit {
+		t.Errorf("%d hits counted, want %d", all, limit)
+	}
+}
+
+// apart are two IDs whose partitions are asked in this order, and are on different masters.
+func apart(t *testing.T, cluster *redistest.Cluster) (first, second byte, masterOfFirst, masterOfSecond int) {
+	t.Helper()
+	partition, master := places(t, cluster)
+	for id := range partition {
+		if partition[id] > partition[0] && master[id] != master[0] {
+			return 0, byte(id), master[0], master[id]
+		}
+		if partition[id] < partition[0] && master[id] != master[0] {
+			return byte(id), 0, master[id], master[0]
+		}
+	}
+	t.Fatal("all are on one master")
+	return
+}
+
+// testSharedTakes has many requests take from two partitions at a time: as much as the fuller has, and nothing is left behind in the other.
+func testSharedTakes(t *testing.T, cluster *redistest.Cluster) {
+	first, second, _, _ := apart(t, cluster)
+	for name, limits := range map[string][2]uint64{"the first is full": {40, 400}, "the second is full": {400, 40}} {
+		cluster.Flush()
+		var granted atomic.Uint64
+		var work sync.WaitGroup
+		for sender := range uint64(8) {
+			store := open(t, cluster.URL(), atEpoch)
+			work.Go(func() {
+				for seq := uint64(1); seq <= 15; seq++ {
+					p := &wire.Push{Namespace: "ns", Sender: sender, Sequence: seq, Floor: seq}
+					for range 2 {
+						p.Takes = append(p.Takes, wire.Take{Least: 1, Most: 2, Rooms: []wire.Room{fixedRoom(second, limits[1]), fixedRoom(first, limits[0])}})
+					}
+					out, err := store.Push(t.Context(), p, 8)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					for _, g := range out.Answer.Grants {
+						granted.Add(g.Units)
+					}
+				}
+			})
+		}
+		work.Wait()
+		if got := granted.Load(); got != 40 {
+			t.Errorf("%s: %d granted, want 40", name, got)
+		}
+		store := open(t, cluster.URL(), atEpoch)
+		_, ofFirst := sum(t, store, first)
+		_, ofSecond := sum(t, store, second)
+		if ofFirst != 40 || ofSecond != 40 {
+			t.Errorf("%s: %d and %d hits counted, want 40 of both", name, ofFirst, ofSecond)
+		}
+	}
+}
+
+// full makes a master refuse writes, as one does that has no memory left, or lets it take them again.
+func full(t *testing.T, cluster *redistest.Cluster, master int, is bool) {
+	t.Helper()
+	memory := "0"
+	if is {
+		memory = "1"
+	}
+	if err := cluster.Client(master).ConfigSet(t.Context(), "maxmemory", memory).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// testSharedTakesAgain sends takes again that broke off between their partitions.
+func testSharedTakesAgain(t *testing.T, cluster *redistest.Cluster) {
+	first, second, masterOfFirst, masterOfSecond := apart(t, cluster)
+	store := open(t, cluster.URL(), atEpoch)
+	counted := func(wantFirst, wantSecond int64) {
+		t.Helper()
+		_, ofFirst := sum(t, store, first)
+		_, ofSecond := sum(t, store, second)
+		if ofFirst != wantFirst || ofSecond != wantSecond {
+			t.Fatalf("%d and %d hits counted, want %d and %d", ofFirst, ofSecond, wantFirst, wantSecond)
+		}
+	}
+	push := func(seq uint64) *wire.Push {
+		return &wire.Push{Namespace: "ns", Sender: 1, Sequence: seq, Floor: 1, Items: []wire.Item{fixedItem(first, 1)},
+			Takes: []wire.Take{{Least: 4, Most: 5, Rooms: []wire.Room{fixedRoom(first, 20), fixedRoom(second, 10)}}}}
+	}
+	fails := func(p *wire.Push) {
+		t.Helper()
+		if out, err := store.Push(t.Context(), p, 1); err == nil || !strings.Contains(err.Error(), "OOM") {
+			t.Fatalf("outcome %+v, error %v; want Redis's OOM", out, err)
+		}
+	}
+	answers := func(p *wire.Push, units, totalOfFirst, totalOfSecond uint64, duplicate bool) {
+		t.Helper()
+		out, err := store.Push(t.Context(), p, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := out.Answer.Grants[0]
+		if g.Units != units || g.Totals[0].Hits[0] != totalOfFirst || g.Totals[1].Hits[0] != totalOfSecond || out.Duplicate != duplicate {
+			t.Fatalf("outcome %+v, want %d units, totals %d and %d, duplicate %v", out, units, totalOfFirst, totalOfSecond, duplicate)
+		}
+	}
+	// Granted at last.
+	full(t, cluster, masterOfSecond, true)
+	fails(push(1))
+	fails(push(1))
+	counted(6, 0)
+	full(t, cluster, masterOfSecond, false)
+	answers(push(1), 5, 6, 5, false)
+	answers(push(1), 5, 6, 5, true)
+	counted(6, 5)
+	// Less than the first partition has granted.
+	if _, err := store.Push(t.Context(), &wire.Push{Namespace: "ns", Sender: 2, Sequence: 1, Floor: 1, Items: []wire.Item{fixedItem(second, 1)}}, 1); err != nil {
+		t.Fatal(err)
+	}
+	answers(push(2), 4, 11, 10, false)
+	answers(push(2), 4, 11, 10, true)
+	counted(11, 10)
+	// Refused by the second partition; what the first has granted can't be given back at once.
+	full(t, cluster, masterOfSecond, true)
+	fails(push(3))
+	full(t, cluster, masterOfSecond, false)
+	counted(17, 10)
+	full(t, cluster, masterOfFirst, true)
+	fails(push(3))
+	fails(push(3))
+	full(t, cluster, masterOfFirst, false)
+	counted(17, 10)
+	answers(push(3), 0, 12, 10, false)
+	answers(push(3), 0, 12, 10, true)
+	counted(12, 10)
+	// What broke off for ever leaves what the first has granted: less passes, not more.
+	full(t, cluster, masterOfSecond, true)
+	fails(push(4))
+	full(t, cluster, masterOfSecond, false)
+	counted(18, 10)
+}
+
+// testSharedTakesLate sends a copy of a take whose sender has its answer.
+func testSharedTakesLate(t *testing.T, cluster *redistest.Cluster) {
+	partition, _ := places(t, cluster)
+	ids := make([]byte, len(partition))
+	for id := range ids {
+		ids[id] = byte(id)
+	}
+	slices.SortFunc(ids, func(a, b byte) int { return strings.Compare(partition[a], partition[b]) })
+	ids = slices.CompactFunc(ids, func(a, b byte) bool { return partition[a] == partition[b] })
+	store := open(t, cluster.URL(), atEpoch)
+	take := func(seq uint64, ids ...byte) {
+		t.Helper()
+		p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: seq, Floor: seq, Takes: []wire.Take{{Least: 1, Most: 3}}}
+		for _, id := range ids {
+			p.Takes[0].Rooms = append(p.Takes[0].Rooms, fixedRoom(id, 9))
+		}
+		out, err := store.Push(t.Context(), p, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, total := range out.Answer.Grants[0].Totals {
+			if len(total.Hits) != 1 {
+				t.Errorf("outcome %+v, want totals of all rooms", out)
+			}
+		}
+	}
+	take(1, ids[1], ids[2], ids[3])
+	// Only the partition in the middle is told of a new floor. That it has forgotten the copy is no refusal, for which the first would
+	// give back what it granted.
+	take(2, ids[0], ids[2])
+	take(1, ids[1], ids[2], ids[3])
+	for i, want := range []int64{3, 3, 6, 3} {
+		if _, got := sum(t, store, ids[i]); got != want {
+			t.Errorf("%d hits counted in partition %d, want %d", got, i, want)
+		}
+	}
+}
+
+// testSharedTakesLater sends a take again when the window has ended that its first partition has counted it in. What that gives back
+// is not missing in the next one.
+func testSharedTakesLater(t *testing.T, cluster *redistest.Cluster) {
+	first, second, _, masterOfSecond := apart(t, cluster)
+	for _, kind := range []window.Kind{window.FixedWindow, window.FirstHitWindow, window.TokenBucket} {
+		now := epoch
+		store := open(t, cluster.URL(), func() time.Time { return now })
+		ofFirst := wire.Room{Counter: counter(kind, first, time.Minute), Limit: 10, Burst: 10, Cost: 1}
+		ofSecond := fixedRoom(second, 0)
+		ofSecond.Ordinal = uint8(kind)
+		p := &wire.Push{Namespace: "ns", Sender: uint64(kind), Sequence: 1, Floor: 1, Takes: []wire.Take{{Least: 1, Most: 9, Rooms: []wire.Room{ofFirst, ofSecond}}}}
+		if kind != window.TokenBucket {
+			// The window has begun before the take, and ends less than a window after it.
+			if _, err := pushOne(t.Context(), store, uint64(kind), now, ofFirst.Counter); err != nil {
+				t.Fatal(err)
+			}
+			now = epoch.Add(30 * time.Second)
+		}
+		full(t, cluster, masterOfSecond, true)
+		if _, err := store.Push(t.Context(), p, 1); err == nil {
+			t.Fatal("want an error")
+		}
+		full(t, cluster, masterOfSecond, false)
+		now = epoch.Add(time.Minute + time.Second)
+		next := &wire.Push{Namespace: "ns", Sender: 99, Sequence: uint64(kind), Floor: 1, Takes: []wire.Take{{Least: 1, Most: 4, Rooms: []wire.Room{ofFirst}}}}
+		if out, err := store.Push(t.Context(), next, 1); err != nil || out.Answer.Grants[0].Units != 4 {
+			t.Fatalf("kind %d: outcome %+v, error %v; want 4 units", kind, out, err)
+		}
+		if out, err := store.Push(t.Context(), p, 1); err != nil || out.Answer.Grants[0].Units != 0 {
+			t.Fatalf("kind %d: outcome %+v, error %v; want none", kind, out, err)
+		}
+		next.Sequence += 10
+		next.Takes[0].Most = 10
+		if out, err := store.Push(t.Context(), next, 1); err != nil || out.Answer.Grants[0].Units != 6 {
+			t.Errorf("kind %d: outcome %+v, error %v; want the other 6 units", kind, out, err)
+		}
+	}
+}
+
+// testClocksApart has servers on both sides of a window's end.
+func testClocksApart(t *testing.T, cluster *redistest.Cluster) {
+	first, second, _, _ := apart(t, cluster)
+	var asked atomic.Int64
+	var step time.Duration
+	store := open(t, cluster.URL(), func() time.Time { return epoch.Add(time.Duration(asked.Add(1)-2) * step) })
+	for seq, test := range []struct {
+		step  time.Duration
+		lease bool
+		want  uint64
+	}{{0, true, 2}, {time.Millisecond, true, 0}, {time.Millisecond, false, 2}} {
+		step = test.step
+		asked.Store(0)
+		p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: uint64(seq + 1), Floor: 1, Takes: []wire.Take{{Least: 1, Most: 2, Lease: test.lease,
+			Rooms: []wire.Room{fixedRoom(first, 20), fixedRoom(second, 20)}}}}
+		for range 2 {
+			out, err := store.Push(t.Context(), p, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := out.Answer.Grants[0].Units; got != test.want {
+				t.Errorf("%+v: %d units, want %d", test, got, test.want)
+			}
+		}
+	}
+	// The time of an answer is the earliest.
+	asked.Store(0)
+	out, err := store.Push(t.Context(), &wire.Push{Namespace: "ns", Sender: 1, Sequence: 9, Floor: 1,
+		Items: []wire.Item{fixedItem(first, 1), fixedItem(second, 1)}}, 1)
+	if want := uint64(epoch.Add(-time.Millisecond).UnixNano()); err != nil || out.Answer.NowNanos != want {
+		t.Errorf("answered at %d, error %v; want %d", out.Answer.NowNanos, err, want)
+	}
+	if all, _ := sum(t, store, first); all != 2*2+2*2+1+1-2 {
+		t.Errorf("%d hits in windows that count, want 8", all)
+	}
+}
+
+// traffic has senders push hits and takes, each push until it is answered.
+type traffic struct {
+	cluster *redistest.Cluster
+	work    sync.WaitGroup
+	stop    chan struct{}
+	pushed  chan struct{} // one for each answer, as long as somebody listens
+	gone    chan struct{} // closed when a sender gives up
+	once    sync.Once
+	ended   sync.Once
+	hits    atomic.Int64
+	failed  atomic.Int64
+}
+
+func startTraffic(t *testing.T, cluster *redistest.Cluster, parameters string, senders uint64) *traffic {
+	tr := &traffic{cluster: cluster, stop: make(chan struct{}), pushed: make(chan struct{}), gone: make(chan struct{})}
+	t.Cleanup(tr.end)
+	for sender := range senders {
+		store := open(t, cluster.URL()+parameters, atEpoch)
+		tr.work.Go(func() {
+			for seq := uint64(1); ; seq++ {
+				select {
+				case <-tr.stop:
+					return
+				default:
+				}
+				p := &wire.Push{Namespace: "ns", Sender: sender, Sequence: seq, Floor: seq}
+				for id := range byte(30) {
+					p.Items = append(p.Items, fixedItem(id, 1+int64(id%3)))
+					tr.hits.Add(1 + int64(id%3))
+				}
+				p.Takes = []wire.Take{{Least: 1, Most: 4, Rooms: []wire.Room{fixedRoom(byte(100+seq%50), 5)}}}
+				out, ok := tr.send(t, store, p)
+				if !ok {
+					tr.once.Do(func() { close(tr.gone) })
+					return
+				}
+				tr.hits.Add(int64(out.Answer.Grants[0].Units))
+				select {
+				case tr.pushed <- struct{}{}:
+				default:
+				}
+			}
+		})
+	}
+	return tr
+}
+
+// send tries until there is an answer.
+func (tr *traffic) send(t *testing.T, store *redis.Store, p *wire.Push) (out store.Outcome, ok bool) {
+	var err error
+	for range 300 {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		out, err = store.Push(ctx, p, 1)
+		cancel()
+		switch {
+		case err == nil:
+			return out, true
+		case t.Context().Err() != nil:
+			return out, false
+		}
+		tr.failed.Add(1)
+		tr.cluster.Pause(t.Context())
+	}
+	t.Errorf("a push fails again and again: %v", err)
+	return out, false
+}
+
+// wait waits for so many answers.
+func (tr *traffic) wait(answers int) {
+	for range answers {
+		select {
+		case <-tr.pushed:
+		case <-tr.gone:
+		}
+	}
+}
+
+func (tr *traffic) end() {
+	tr.ended.Do(func() { close(tr.stop) })
+	tr.work.Wait()
+}
+
+func testMovedSlots(t *testing.T, cluster *redistest.Cluster) {
+	_, master := places(t, cluster)
+	tr := startTraffic(t, cluster, "", 3)
+	tr.wait(5)
+	for id := range 3 {
+		keys, err := cluster.Client(master[id]).Keys(t.Context(), fmt.Sprintf("*:counter:%02x*", id)).Result()
+		if err != nil || len(keys) == 0 {
+			t.Fatalf("keys %v, error %v", keys, err)
+		}
+		slot, err := cluster.Client(0).ClusterKeySlot(t.Context(), keys[0]).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		store := open(t, cluster.URL(), atEpoch)
+		sequence := uint64(0)
+		cluster.MoveSlot(int(slot), master[id], (master[id]+1)%3, func() {
+			// Whether or not the slot can be pushed to just now.
+			sequence++
+			p := &wire.Push{Namespace: "ns", Sender: uint64(50 + id), Sequence: sequence, Floor: sequence, Items: []wire.Item{fixedItem(byte(id), 1)}}
+			if _, err := store.Push(t.Context(), p, 1); err != nil && !strings.Contains(err.Error(), "TRYAGAIN") {
+				t.Errorf("while a slot moves: %v", err)
+			} else if err == nil {
+				tr.hits.Add(1)
+			}
+		})
+		tr.wait(5)
+		if err := cluster.Client(master[id]).Keys(t.Context(), keys[0]).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := cluster.Client((master[id]+1)%3).Keys(t.Context(), keys[0]).Result(); err != nil || len(n) != 1 {
+			t.Errorf("keys %v, error %v; want it moved", n, err)
+		}
+	}
+	tr.end()
+	if got, _ := sum(t, open(t, cluster.URL(), atEpoch), 0); got != tr.hits.Load() {
+		t.Errorf("%d hits counted, want %d", got, tr.hits.Load())
+	}
+}
+
+// testKilledMaster kills a master while pushes go on. What Redis has answered is lost with it unless a replica had it by then:
+// wait_replicas makes sure of that. So nothing is pushed to the partitions of the new master until it has a replica.
+func testKilledMaster(t *testing.T, cluster *redistest.Cluster) {
+	tr := startTraffic(t, cluster, "?wait_replicas=1", 4)
+	tr.wait(50)
+	cluster.KillMaster(1)
+	cluster.ReturnMaster(1)
+	tr.wait(50)
+	tr.end()
+	store := open(t, cluster.URL(), atEpoch)
+	if got, _ := sum(t, store, 0); got != tr.hits.Load() {
+		t.Errorf("%d hits counted, want %d", got, tr.hits.Load())
+	}
+	if tr.failed.Load() == 0 {
+		t.Error("no push failed: the master was not missed")
+	}
+	if n, err := store.Join(t.Context(), "ns", 1); err != nil || n != 1 {
+		t.Errorf("%d nodes, error %v", n, err)
+	}
+	if err := store.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestHammer(t *testing.T) { hammer(t, redistest.Start(t).URL()) }
+
+func TestNoReplicas(t *testing.T) {
+	server := redistest.Start(t)
+	c := counter(window.FixedWindow, 1, time.Minute)
+	if _, err := pushOne(t.Context(), open(t, server.URL()+"?wait_replicas=1", atEpoch), 1, epoch, c); err == nil || !strings.Contains(err.Error(), "1 replicas") {
+		t.Fatalf("error %v, want one of too few replicas", err)
+	}
+	// It may have been applied nevertheless, and was.
+	if out, err := pushOne(t.Context(), open(t, server.URL(), atEpoch), 1, epoch, c); err != nil || !out.Duplicate || out.Answer.Totals[0].Hits[0] != 1 {
+		t.Errorf("outcome %+v, error %v; want a duplicate", out, err)
+	}
+}
+
+func TestTLS(t *testing.T) {
+	server, roots := redistest.StartTLS(t, "--user", "weir", "on", ">s3cret/:@", "~*", "+@all", "--user", "default", "off")
+	c := counter(window.FixedWindow, 1, time.Minute)
+	try := func(url string, o redis.Options) (store.Outcome, error) {
+		t.Helper()
+		store, err := redis.Open(url, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := store.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		return pushOne(t.Context(), store, 1, epoch, c)
+	}
+	trusting := redis.Options{Now: atEpoch, RootCAs: roots}
+	if out, err := try("rediss://weir:s3cret%2F%3A%40@"+server.Addr, trusting); err != nil || out.Answer.Totals[0].Hits[0] != 1 {
+		t.Errorf("outcome %+v, error %v; want total 1", out, err)
+	}
+	for url, o := range map[string]redis.Options{
+		"rediss://weir:s3cret%2F%3A%40@" + server.Addr:      {Now: atEpoch}, // which the system does not trust
+		"rediss://weir:hunter2@" + server.Addr:              trusting,
+		"rediss://" + server.Addr:                           trusting,
+		"redis://weir:s3cret%2F%3A%40@" + server.Addr:       trusting,
+		"rediss+cluster://weir:hunter2@" + server.Addr:      trusting,
+		"rediss+cluster://weir:s3cret%2F%3A%40@localhost:1": trusting,
+	} {
+		if _, err := try(url, o); err == nil || strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s: error %v, want one without the password", url, err)
+		}
+	}
+}
+
+func TestClusterURL(t *testing.T) {
+	for url, want := range map[string]string{
+		"redis+cluster://host/?wait_replicas=x": "wait_replicas", "redis://host?wait_replicas=17": "wait_replicas",
+		"redis+cluster://host/1": "no database", "redis+cluster://host:x": "want redis", "redis+cluster://hunter2@host@host?x=1": "want redis",
+		"redis+cluster://host,host:x:y": "want redis", "redis+cluster://a:1,b": "want redis", "http+cluster://hunter2@host": "want redis",
+	} {
+		if _, err := redis.Open(url, redis.Options{}); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: error %v, want %q", url, err, want)
+		}
+	}
+	for _, url := range []string{"redis+cluster://host", "rediss+cluster://user:a%2Fb%40@h1:1,h2:2,[::1]:3/?read_timeout=2s&addr=h4:4&wait_replicas=2"} {
+		store, err := redis.Open(url, redis.Options{})
+		if err != nil {
+			t.Errorf("%s: %v", url, err)
+		} else if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// testOneNode names few of the nodes, some of which are not there.
+func testOneNode(t *testing.T, cluster *redistest.Cluster) {
+	for _, url := range []string{"redis+cluster://127.0.0.1:1," + cluster.Servers[5].Addr, "redis+cluster://" + cluster.Servers[0].Addr + ",127.0.0.1:1",
+		"redis+cluster://127.0.0.1:1/?addr=" + cluster.Servers[1].Addr} {
+		for id := range byte(5) {
+			if _, err := pushOne(t.Context(), open(t, url, atEpoch), 1, epoch, counter(window.FixedWindow, id, time.Minute)); err != nil {
+				t.Errorf("%s: %v", url, err)
+			}
+		}
+	}
+}

@@ -1,0 +1,57 @@
+package redis
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"weir/internal/wire"
+)
+
+// slot is what the cluster specification says: https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/
+func slot(key string) int {
+	_, tag, _ := strings.Cut(key, "{")
+	tag, _, _ = strings.Cut(tag, "}")
+	var crc uint16
+	for _, b := range []byte(tag) {
+		crc ^= uint16(b) << 8
+		for range 8 {
+			if carry := crc&0x8000 != 0; carry {
+				crc = crc<<1 ^ 0x1021
+			} else {
+				crc <<= 1
+			}
+		}
+	}
+	return int(crc) % 16384
+}
+
+// TestPartitions wants each partition in a part of the slots of its own, whatever the namespace, and counters in all of them.
+func TestPartitions(t *testing.T) {
+	if got := slot("x{123456789}y"); got != 0x31c3 {
+		t.Fatalf("slot %#x, want the specification's", got)
+	}
+	k := keys{partitions: clusterPartitions}
+	for _, namespace := range []string{"a", "ns", "default", "shop.eu-1", strings.Repeat("x", wire.MaxNamespace)} {
+		var parts []int
+		for p := range uint32(clusterPartitions) {
+			parts = append(parts, slot(k.prefix(namespace, p))*clusterPartitions/16384)
+		}
+		slices.Sort(parts)
+		if len(slices.Compact(parts)) != clusterPartitions {
+			t.Errorf("%s: partitions in parts %v of the slots", namespace, parts)
+		}
+	}
+	count := make(map[uint32]int)
+	for i := range 256 * clusterPartitions {
+		count[k.partition(wire.ID{3: byte(i >> 8), 12: byte(i)})]++
+	}
+	for p, n := range count {
+		if n < 128 || n > 512 {
+			t.Errorf("%d counters in partition %d, want about 256", n, p)
+		}
+	}
+	if len(count) != clusterPartitions {
+		t.Errorf("counters in %d partitions, want all of %d", len(count), clusterPartitions)
+	}
+}

@@ -1,0 +1,373 @@
+package redis
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"weir/internal/store"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+//go:embed push.lua
+var pushSource string
+
+var pushScript = goredis.NewScript(pushSource)
+
+// Push implements [store.Store].
+func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Outcome, error) {
+	if err := store.Check(p); err != nil {
+		return store.Outcome{}, err
+	}
+	if err := ctx.Err(); err != nil {
+		return store.Outcome{}, err
+	}
+	r := newRun(s, p, nodes)
+	if err := r.push(ctx); err != nil {
+		return store.Outcome{}, fmt.Errorf("redis: push: %w", err)
+	}
+	return r.out, nil
+}
+
+// run is a push under way.
+type run struct {
+	store *Store
+	p     *wire.Push
+	nodes uint64
+	out   store.Outcome
+	// applied and known count the batches that have a record, by whether they were applied now.
+	applied, known int
+}
+
+func newRun(s *Store, p *wire.Push, nodes uint64) *run {
+	r := &run{store: s, p: p, nodes: nodes}
+	r.out.Answer = wire.Answer{NowNanos: math.MaxUint64, Nodes: nodes, Totals: make([]wire.Total, len(p.Items))}
+	if len(p.Takes) > 0 {
+		r.out.Answer.Grants = make([]wire.Grant, len(p.Takes))
+	}
+	return r
+}
+
+// push does in one round all but what remains to be done of takes that several partitions share.
+func (r *run) push(ctx context.Context) error {
+	first := r.round("")
+	for i := range r.p.Items {
+		first.of(r.p.Items[i].ID).item(&r.p.Items[i], &r.out.Answer.Totals[i])
+	}
+	var takes []*shared
+	for i := range r.p.Takes {
+		take, grant := &r.p.Takes[i], &r.out.Answer.Grants[i]
+		t := newShared(r.store.keys, take, grant)
+		if len(t.parts) == 1 {
+			first.at(t.parts[0].partition).take(take, take.Most, modeOf(take), t.parts[0].rooms, grant)
+			continue
+		}
+		takes = append(takes, t)
+		t.ask(first, 0)
+	}
+	if len(first.batches) == 0 {
+		first.at(0) // to know the time
+	}
+	if err := first.do(ctx); err != nil {
+		return err
+	}
+	if err := r.share(ctx, takes); err != nil {
+		return err
+	}
+	r.out.Duplicate = r.applied == 0 && r.known > 0
+	return nil
+}
+
+func modeOf(t *wire.Take) string {
+	if t.Lease {
+		return modeLease
+	}
+	return modeTake
+}
+
+// round is a step of a push: scripts that are sent together, at most one for each partition.
+type round struct {
+	run     *run
+	name    string
+	batches []*batch
+	by      map[uint32]*batch
+}
+
+func (r *run) round(name string) *round { return &round{run: r, name: name} }
+
+// of is the batch of the partition where a key is.
+func (r *round) of(id wire.ID) *batch { return r.at(r.run.store.keys.partition(id)) }
+
+// at is the batch of a partition.
+func (r *round) at(partition uint32) *batch {
+	if b := r.by[partition]; b != nil {
+		return b
+	}
+	if r.by == nil {
+		r.by = make(map[uint32]*batch)
+	}
+	b := &batch{record: r.run.store.keys.sender(r.run.p.Namespace, partition, r.run.p.Sender, r.name)}
+	r.by[partition] = b
+	r.batches = append(r.batches, b)
+	return b
+}
+
+// do runs the round's scripts, and takes in their answers. After an error some of them may have been applied; sent again, each is
+// applied once.
+func (r *round) do(ctx context.Context) error {
+	run := r.run
+	replies, err := run.store.scripts(ctx, run.p, run.nodes, r.batches)
+	if err != nil {
+		run.store.reload(ctx)
+		return err
+	}
+	for i, b := range r.batches {
+		reply := reader{left: replies[i]}
+		if reply.batch(b, &run.out); reply.err != nil {
+			return fmt.Errorf("answer of the script: %w", reply.err)
+		}
+		switch {
+		case !b.recorded():
+		case b.state == stateApplied:
+			run.applied++
+		default:
+			run.known++
+		}
+	}
+	return nil
+}
+
+// batch is what a round has for one partition: one script.
+type batch struct {
+	record string
+	items  []*wire.Item
+	totals []*wire.Total // of items
+	takes  []part
+	state  string
+}
+
+// part is a take, or what of one lies in one partition.
+type part struct {
+	least, most uint64
+	mode        string
+	rooms       []*wire.Room
+	grant       *wire.Grant
+}
+
+// item adds an item, whose total is put where it says.
+func (b *batch) item(item *wire.Item, total *wire.Total) {
+	b.items, b.totals = append(b.items, item), append(b.totals, total)
+}
+
+// take adds these rooms of a take, whose grant is put where it says.
+func (b *batch) take(t *wire.Take, most uint64, mode string, rooms []int, grant *wire.Grant) {
+	p := part{least: t.Least, most: most, mode: mode, rooms: make([]*wire.Room, len(rooms)), grant: grant}
+	for i, room := range rooms {
+		p.rooms[i] = &t.Rooms[room]
+	}
+	b.takes = append(b.takes, p)
+}
+
+// How push.lua is told to decide a part.
+const (
+	modeTake  = "0"
+	modeLease = "1"
+	// modeRefused is for a take that another partition has refused: what is left to do is counting rejected hits.
+	modeRefused = "2"
+)
+
+// What push.lua says of a batch that has a record.
+const (
+	stateApplied = "0"
+	stateKnown   = "1"
+	// stateForgotten is of a push below its sender's floor: the sender has its answer.
+	stateForgotten = "2"
+)
+
+// recorded tells whether a batch is more than a read.
+func (b *batch) recorded() bool {
+	return len(b.takes) > 0 || slices.ContainsFunc(b.items, func(item *wire.Item) bool {
+		return slices.ContainsFunc(item.Hits, func(h int64) bool { return h != 0 })
+	})
+}
+
+// scripts runs a script for each batch, in one round trip for each server.
+func (s *Store) scripts(ctx context.Context, p *wire.Push, nodes uint64, batches []*batch) (replies [][]string, err error) {
+	cmds := make([]*goredis.Cmd, len(batches))
+	acks := &acks{}
+	if len(batches) == 1 && s.replicas == 0 {
+		keys, args := s.arguments(p, nodes, batches[0])
+		cmds[0] = pushScript.Run(ctx, s.client, keys, args...)
+	} else {
+		ctx = context.WithValue(ctx, acksKey{}, acks)
+		s.pipeline(ctx, p, nodes, batches, cmds)
+	}
+	replies = make([][]string, len(batches))
+	for i, cmd := range cmds {
+		if replies[i], err = cmd.StringSlice(); err != nil {
+			return nil, err
+		}
+		if s.replicas > 0 && batches[i].recorded() && !acks.has(cmd) {
+			return nil, fmt.Errorf("it was not on %d replicas within %v", s.replicas, replicaTimeout)
+		}
+	}
+	return replies, nil
+}
+
+// pipeline sends what may be for several servers together. The commands tell what has failed.
+func (s *Store) pipeline(ctx context.Context, p *wire.Push, nodes uint64, batches []*batch, cmds []*goredis.Cmd) {
+	pipe := s.client.Pipeline()
+	for i, b := range batches {
+		keys, args := s.arguments(p, nodes, b)
+		cmds[i] = pipe.EvalSha(ctx, pushScript.Hash(), keys, args...)
+	}
+	_, _ = pipe.Exec(ctx)
+	// A server that is new, or was started again, does not know the script.
+	for i, b := range batches {
+		if goredis.HasErrorPrefix(cmds[i].Err(), "NOSCRIPT") {
+			keys, args := s.arguments(p, nodes, b)
+			cmds[i] = pipe.Eval(ctx, pushSource, keys, args...)
+		}
+	}
+	if pipe.Len() > 0 {
+		_, _ = pipe.Exec(ctx)
+	}
+}
+
+// nanosFormat is of numbers that push.lua compares as strings.
+const nanosFormat = "%020d"
+
+// arguments are what push.lua describes.
+func (s *Store) arguments(p *wire.Push, nodes uint64, b *batch) (keys []string, args []any) {
+	now, recorded := "", "0"
+	if s.now != nil {
+		now = strconv.FormatInt(s.now().UnixMicro(), 10)
+	}
+	if b.recorded() {
+		recorded = "1"
+	}
+	keys = make([]string, 0, 1+len(b.items)+len(b.takes))
+	keys = append(keys, b.record)
+	args = make([]any, 0, 11+8*len(b.items)+16*len(b.takes))
+	args = append(args, now, p.Sequence, p.Floor, recorded,
+		store.SenderLife.Milliseconds(), store.Grace.Milliseconds(), store.Ahead.Milliseconds(), store.WindowsAhead,
+		wire.MaxBuckets, len(b.items), len(b.takes))
+	for _, item := range b.items {
+		keys = append(keys, s.keys.counter(p.Namespace, item.Counter))
+		var newest any = item.Newest
+		if kind := window.Kind(item.Kind); kind == window.FirstHitWindow || kind == window.TokenBucket {
+			newest = fmt.Sprintf(nanosFormat, item.Newest)
+		}
+		args = append(args, item.Kind, item.WidthMillis, bucketsOf(item.Counter), item.Limit, newest, len(item.Hits))
+		for j, h := range item.Hits {
+			args = append(args, h)
+			if window.Kind(item.Kind) == window.SlidingBuckets {
+				args = append(args, fmt.Sprintf(nanosFormat, item.Newest-item.Ages[j]))
+			}
+		}
+	}
+	for i := range b.takes {
+		t := &b.takes[i]
+		args = append(args, t.least, t.most, t.mode, len(t.rooms))
+		for _, r := range t.rooms {
+			keys = append(keys, s.keys.counter(p.Namespace, r.Counter))
+			limit := window.Limit{Shape: window.Shape{Kind: window.Kind(r.Kind)}, Max: r.Limit, Burst: r.Burst}
+			counts := "0"
+			if r.CountRejected {
+				counts = "1"
+			}
+			args = append(args, r.Kind, r.WidthMillis, bucketsOf(r.Counter), r.Limit, limit.Quota(), r.Cost, counts)
+			if t.mode == modeLease {
+				split := limit.Split(nodes)
+				args = append(args, split.Reserve, split.Quantum, split.Parts)
+			}
+		}
+	}
+	return keys, args
+}
+
+// bucketsOf is how many buckets of a precision a window has, or 0.
+func bucketsOf(c wire.Counter) uint64 {
+	if window.Kind(c.Kind) != window.SlidingBuckets || c.Precision == uint64(window.LogPrecision) {
+		return 0
+	}
+	return c.WidthMillis * 1e6 / c.Precision
+}
+
+// reader reads the script's reply.
+type reader struct {
+	left []string
+	err  error
+}
+
+func (r *reader) text() string {
+	if len(r.left) == 0 {
+		r.err = cmp.Or(r.err, errors.New("too short"))
+		return ""
+	}
+	text := r.left[0]
+	r.left = r.left[1:]
+	return text
+}
+
+func (r *reader) number() uint64 {
+	text := r.text()
+	if r.err != nil {
+		return 0
+	}
+	var n uint64
+	n, r.err = strconv.ParseUint(text, 10, 64)
+	return n
+}
+
+// batch reads what became of a batch.
+func (r *reader) batch(b *batch, out *store.Outcome) {
+	clock := store.Clock{NowNanos: r.number()}
+	out.Answer.NowNanos = min(out.Answer.NowNanos, clock.NowNanos)
+	b.state = r.text()
+	for _, sum := range []*int64{&out.Applied, &out.Returned, &out.Dropped, &out.Repaired} {
+		*sum = store.Sum(*sum, int64(r.number()))
+	}
+	for i, item := range b.items {
+		*b.totals[i] = r.total(clock, item)
+	}
+	for i := range b.takes {
+		t := &b.takes[i]
+		*t.grant = wire.Grant{Units: r.number(), AtNanos: r.number(), Totals: make([]wire.Total, len(t.rooms))}
+		for j, room := range t.rooms {
+			item := store.Clock{NowNanos: t.grant.AtNanos}.Taken(room, 0)
+			t.grant.Totals[j] = r.total(clock, &item)
+		}
+	}
+}
+
+func (r *reader) total(clock store.Clock, item *wire.Item) wire.Total {
+	t := wire.Total{Newest: r.number()}
+	n := r.number()
+	if n > uint64(len(r.left)) {
+		r.err = cmp.Or(r.err, errors.New("too short"))
+		return t
+	}
+	if window.Kind(item.Kind) == window.SlidingBuckets {
+		buckets := make([]store.Window, n)
+		for i := range buckets {
+			hits := int64(r.number())
+			buckets[i] = store.Window{Number: r.number(), Hits: hits}
+		}
+		slices.SortFunc(buckets, func(a, b store.Window) int { return cmp.Compare(b.Number, a.Number) })
+		return clock.BucketTotal(item, buckets)
+	}
+	t.Hits = make([]uint64, n)
+	for i := range t.Hits {
+		t.Hits[i] = r.number()
+	}
+	return t
+}

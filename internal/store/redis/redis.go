@@ -1,0 +1,283 @@
+// Package redis is a [store.Store] in Redis 6 or later, or a server that speaks and scripts like it, or in a Redis Cluster. Any
+// number of backends may share one, and they agree on the time, which is Redis's.
+//
+// A namespace N has these keys:
+//
+//	weir:{N}:counter:<identity in hex>:<kind>:<ordinal>:<width in ms>   hash: window to hits
+//	weir:{N}:sender:<sender in hex>                                     sorted set: sequences applied, their grants, and the floor
+//	weir:{N}:nodes                                                      sorted set: nodes, and when they joined
+//
+// Counters of kind 4 have :<precision in ns> behind them. A token bucket's hash has its limit besides.
+//
+// They expire by themselves. A push is one round trip and one script, push.lua; it is sent again when the connection
+// breaks, as it can't be applied twice. Redis must not evict keys that have not expired (maxmemory-policy noeviction or
+// volatile-ttl), or hits are forgotten. A key or a field under these names that the store has not written does no harm:
+// it is not counted, and replaced when its counter is next written.
+//
+// # Redis Cluster
+//
+// In a cluster the counters and senders of a namespace are in 32 partitions, with hash tags {N/000} to {N/332}, which lie evenly
+// among the slots. A key's identity, and with it all of its limits, is in one partition. A push costs one script for each partition
+// that it touches, which are sent together. Each partition has a record of the sender of its own: a push of which some partitions
+// have failed, for instance while a replica takes over or a slot moves, is an error; it is sent again whole, and each partition
+// applies it once.
+//
+// A take whose rooms are in one partition is one step, as on one server. One whose rooms are in several takes a step, and a round
+// trip, for each, and another one if it gives back what the first have granted and a later one has not; each step has its record of the
+// sender, with :1, :2 and so on, or :last behind its key. It never passes more than the
+// limits, gets all of its rooms or none in the end, and can be sent again from wherever it broke off, to the same answer. But until
+// then its hits are missing for others, whose takes may be refused for them, and are seen in totals; if its sender is gone for ever
+// half-way, they are missing until their window ends. A window that starts with its first hit has begun even if that is given back.
+//
+// A counter goes by the clock of the server that has it. The time of an answer is the earliest of the servers that were asked. A
+// lease over several partitions is refused while their servers' clocks are in different windows, or if it has a room of a
+// sliding log, as the grant's one time would name none of their windows.
+//
+// # Replicas
+//
+// Redis answers before its replicas have a write: what it has answered is lost if the server is, and a replica takes over. With
+// wait_replicas=n in the URL a push is answered when n replicas of each of its servers have it, or else fails after a second. Then
+// it is sent again, so that hits survive the server; but while it has fewer replicas nothing is counted on it.
+package redis
+
+import (
+	"cmp"
+	"context"
+	"crypto/x509"
+	_ "embed"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"weir/internal/store"
+	"weir/internal/wire"
+)
+
+// Options has what a store can be told. The zero value is good.
+type Options struct {
+	// Now is the clock that the store goes by in place of Redis's if it is not nil. It is for tests: keys expire in
+	// Redis when their time has passed there, too.
+	Now func() time.Time
+	// RootCAs are who may have signed the certificates of servers; the system's if nil.
+	RootCAs *x509.CertPool
+}
+
+// Store is a [store.Store]. Use [Open] to make one.
+type Store struct {
+	client goredis.UniversalClient
+	keys   keys
+	now    func() time.Time
+	// replicas is how many must have a push before it is answered.
+	replicas int
+}
+
+var _ store.Store = (*Store)(nil)
+
+// Open returns a store in the Redis at a URL such as rediss://user:password@host:6379/0, or in the Redis Cluster of which
+// redis+cluster://user:password@host:6379,host:6379 names some nodes (rediss+cluster:// with TLS). It does not connect yet.
+// Parameters of the URL's query are those of go-redis, read_timeout among them, and wait_replicas, which is 0 by default. Errors
+// do not repeat the URL, which may hold a password.
+func Open(url string, o Options) (*Store, error) {
+	at, err := parseURL(url)
+	if err != nil {
+		return nil, fmt.Errorf("redis url: %w", err)
+	}
+	s := &Store{now: o.Now, replicas: at.replicas}
+	hook := waitHook{replicas: at.replicas}
+	// Commands are tried again, and more often than senders wait for; each of these tries needs not dial more than once. Pipelines
+	// and single commands need no pools of their own.
+	if at.server != nil {
+		options := at.server
+		options.ContextTimeoutEnabled, options.DialerRetries = true, 1
+		options.PipelinePoolSize = cmp.Or(options.PipelinePoolSize, -1)
+		options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+		if options.TLSConfig != nil {
+			options.TLSConfig.RootCAs = o.RootCAs
+		}
+		client := goredis.NewClient(options)
+		client.AddHook(hook)
+		s.client, s.keys = client, keys{partitions: 1}
+		return s, nil
+	}
+	options := at.cluster
+	options.ContextTimeoutEnabled, options.DialerRetries = true, 1
+	options.PipelinePoolSize = cmp.Or(options.PipelinePoolSize, -1)
+	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	if options.TLSConfig != nil {
+		options.TLSConfig.RootCAs = o.RootCAs
+	}
+	client := goredis.NewClusterClient(options)
+	client.OnNewNode(func(node *goredis.Client) { node.AddHook(hook) })
+	s.client, s.keys = client, keys{partitions: clusterPartitions}
+	return s, nil
+}
+
+// Close ends all connections.
+func (s *Store) Close() error { return s.client.Close() }
+
+// Ping implements [store.Store].
+func (s *Store) Ping(ctx context.Context) error {
+	if err := s.client.Ping(ctx).Err(); err != nil {
+		return fmt.Errorf("redis: %w", err)
+	}
+	return nil
+}
+
+//go:embed join.lua
+var joinSource string
+
+var joinScript = goredis.NewScript(joinSource)
+
+// Join implements [store.Store].
+func (s *Store) Join(ctx context.Context, namespace string, node uint64) (nodes uint64, err error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	now := ""
+	if s.now != nil {
+		now = strconv.FormatInt(s.now().UnixMicro(), 10)
+	}
+	nodes, err = joinScript.Run(ctx, s.client, []string{s.keys.nodes(namespace)}, now, fmt.Sprintf("%016x", node),
+		store.NodeLife.Microseconds()).Uint64()
+	if err != nil {
+		s.reload(ctx)
+		return 0, fmt.Errorf("redis: join: %w", err)
+	}
+	return nodes, nil
+}
+
+// reload has a cluster's client ask soon who has which keys, as it does by itself only after a while or a redirection.
+func (s *Store) reload(ctx context.Context) {
+	if cluster, ok := s.client.(*goredis.ClusterClient); ok {
+		cluster.ReloadState(ctx)
+	}
+}
+
+// Counters implements [store.Store]. It walks all keys of the database, or of all masters of a cluster one after the other, and
+// remembers which counters it has visited. One that moves to another master meanwhile may be missed.
+func (s *Store) Counters(ctx context.Context, namespace string, widths []uint64, visit func(store.Counter) error) error {
+	servers, err := s.servers(ctx)
+	if err != nil {
+		return fmt.Errorf("redis: %w", err)
+	}
+	visited := make(map[wire.Counter]struct{})
+	for _, server := range servers {
+		if err := s.scan(ctx, server, namespace, func(c wire.Counter) bool {
+			_, twice := visited[c]
+			visited[c] = struct{}{}
+			return !twice && (len(widths) == 0 || slices.Contains(widths, c.WidthMillis))
+		}, visit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// servers are those that have keys.
+func (s *Store) servers(ctx context.Context) (servers []*goredis.Client, err error) {
+	switch client := s.client.(type) {
+	case *goredis.Client:
+		servers = append(servers, client)
+	case *goredis.ClusterClient:
+		var mu sync.Mutex
+		err = client.ForEachMaster(ctx, func(_ context.Context, master *goredis.Client) error {
+			mu.Lock()
+			defer mu.Unlock()
+			servers = append(servers, master)
+			return nil
+		})
+	}
+	return servers, err
+}
+
+// scan visits those counters of a namespace on a server that are wanted.
+func (s *Store) scan(ctx context.Context, server *goredis.Client, namespace string, wanted func(wire.Counter) bool,
+	visit func(store.Counter) error) error {
+	var cursor uint64
+	for {
+		found, next, err := server.Scan(ctx, cursor, s.keys.counters(namespace), 1000).Result()
+		if err != nil {
+			s.reload(ctx)
+			return fmt.Errorf("redis: scan: %w", err)
+		}
+		var counters []wire.Counter
+		for _, key := range found {
+			if c, ok := s.keys.parse(namespace, key); ok && wanted(c) {
+				counters = append(counters, c)
+			}
+		}
+		live, err := s.live(ctx, server, namespace, counters)
+		if err != nil {
+			return fmt.Errorf("redis: counters: %w", err)
+		}
+		for _, c := range live {
+			if err := visit(c); err != nil {
+				return err
+			}
+		}
+		if cursor = next; cursor == 0 {
+			return nil
+		}
+	}
+}
+
+// live reads counters that a server has, and returns those that have a window that counts.
+func (s *Store) live(ctx context.Context, server *goredis.Client, namespace string, counters []wire.Counter) ([]store.Counter, error) {
+	if len(counters) == 0 {
+		return nil, nil
+	}
+	pipe := s.client.Pipeline() // which follows those that have moved
+	hashes := make([]*goredis.MapStringStringCmd, len(counters))
+	for i, c := range counters {
+		hashes[i] = pipe.HGetAll(ctx, s.keys.counter(namespace, c))
+	}
+	// A key of another type fails alone, and is not ours.
+	if _, err := pipe.Exec(ctx); err != nil && !wrongType(err) {
+		return nil, err
+	}
+	now, err := server.Time(ctx).Result()
+	if err != nil {
+		return nil, err
+	}
+	if s.now != nil {
+		now = s.now()
+	}
+	clock := store.Clock{NowNanos: uint64(now.UnixNano())}
+	var live []store.Counter
+	for i, c := range counters {
+		fields, err := hashes[i].Result()
+		if wrongType(err) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		found := store.Counter{Counter: c, Windows: parseWindows(fields)}
+		if limit, err := strconv.ParseUint(fields["limit"], 10, 64); err == nil {
+			found.Limit = limit
+		}
+		if found.Windows = clock.Counting(found); len(found.Windows) > 0 {
+			live = append(live, found)
+		}
+	}
+	return live, nil
+}
+
+func wrongType(err error) bool { return err != nil && goredis.HasErrorPrefix(err, "WRONGTYPE") }
+
+func parseWindows(fields map[string]string) []store.Window {
+	windows := make([]store.Window, 0, len(fields))
+	for field, value := range fields {
+		number, errNumber := strconv.ParseUint(field, 10, 64)
+		hits, errHits := strconv.ParseInt(value, 10, 64)
+		if errNumber == nil && errHits == nil && hits <= wire.MaxHits && hits >= -wire.MaxHits {
+			windows = append(windows, store.Window{Number: number, Hits: hits})
+		}
+	}
+	return windows
+}

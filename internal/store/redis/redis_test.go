@@ -1,0 +1,682 @@
+package redis_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"math/bits"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"weir/internal/store"
+	"weir/internal/store/memory"
+	"weir/internal/store/redis"
+	"weir/internal/store/redis/redistest"
+	"weir/internal/store/storetest"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+func open(t testing.TB, url string, now func() time.Time) *redis.Store {
+	t.Helper()
+	counters, err := redis.Open(url, redis.Options{Now: now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := counters.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return counters
+}
+
+func openFresh(t testing.TB, now func() time.Time) store.Store {
+	return open(t, redistest.Start(t).URL(), now)
+}
+
+func TestStore(t *testing.T)      { storetest.Run(t, openFresh) }
+func BenchmarkStore(b *testing.B) { storetest.Bench(b, openFresh) }
+
+// raw is a client beside the store's.
+func raw(t *testing.T, s *redistest.Server) *goredis.Client {
+	t.Helper()
+	c := goredis.NewClient(&goredis.Options{Addr: s.Addr})
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+func counter(kind window.Kind, id byte, width time.Duration) wire.Counter {
+	return wire.Counter{ID: wire.ID{id}, Kind: uint8(kind), WidthMillis: uint64(width.Milliseconds())}
+}
+
+// key is a counter's in Redis, as the package documents it.
+func key(c wire.Counter) string {
+	k := fmt.Sprintf("weir:{ns}:counter:%x:%d:%d:%d", c.ID, c.Kind, c.Ordinal, c.WidthMillis)
+	if c.Precision != 0 {
+		k += fmt.Sprintf(":%d", c.Precision)
+	}
+	return k
+}
+
+func buckets(id byte, width, precision time.Duration) wire.Counter {
+	c := counter(window.SlidingBuckets, id, width)
+	c.Precision = uint64(precision)
+	return c
+}
+
+// pushOne pushes a hit in the window that now is in, for each counter.
+func pushOne(ctx context.Context, s store.Store, sequence uint64, now time.Time, counters ...wire.Counter) (store.Outcome, error) {
+	p := &wire.Push{Namespace: "ns", Sender: 0xab, Sequence: sequence, Floor: sequence}
+	for _, c := range counters {
+		it := wire.Item{Counter: c, Newest: uint64(now.UnixMilli()) / c.WidthMillis, Limit: 10, Hits: []int64{1}}
+		switch window.Kind(c.Kind) {
+		case window.FirstHitWindow, window.TokenBucket:
+			it.Newest = uint64(now.UnixNano())
+		case window.SlidingBuckets:
+			it.Newest, it.Ages = uint64(now.UnixNano())/c.Precision, []uint64{0}
+		}
+		p.Items = append(p.Items, it)
+	}
+	return s.Push(ctx, p, 1)
+}
+
+// sender is the key of the sender that pushOne is.
+const sender = "weir:{ns}:sender:00000000000000ab"
+
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func atEpoch() time.Time { return epoch }
+
+func TestKeysExpire(t *testing.T) {
+	server := redistest.Start(t)
+	counters, client := open(t, server.URL(), atEpoch), raw(t, server)
+	lives := map[wire.Counter]time.Duration{
+		counter(window.FixedWindow, 1, time.Minute):            time.Minute + store.Grace,
+		counter(window.SlidingWindow, 2, time.Hour):            2*time.Hour + store.Grace,
+		counter(window.FirstHitWindow, 3, time.Minute):         time.Minute + store.Grace,
+		counter(window.SlidingWindow, 4, time.Second):          3 * time.Second,
+		counter(window.SlidingWindow, 5, 366*24*time.Hour):     2*366*24*time.Hour + store.Grace,
+		counter(window.FixedWindow, 6, 100*366*24*time.Second): 100*366*24*time.Second + store.Grace,
+		buckets(7, time.Minute, 15*time.Second):                time.Minute + store.Grace + time.Millisecond,
+		buckets(8, time.Hour, 1):                               time.Hour + store.Grace + time.Millisecond,
+		counter(window.TokenBucket, 9, time.Hour):              6*time.Minute + store.Grace + time.Millisecond,
+	}
+	var sequence uint64
+	for c, life := range lives {
+		sequence++
+		if _, err := pushOne(t.Context(), counters, sequence, epoch, c); err != nil {
+			t.Fatal(err)
+		}
+		// A window that is aligned has begun before now, but only the life after now counts.
+		begun := time.Duration(0)
+		if kind := window.Kind(c.Kind); kind == window.FixedWindow || kind == window.SlidingWindow {
+			begun = time.Duration(uint64(epoch.UnixMilli())%c.WidthMillis) * time.Millisecond
+		}
+		wantTTL(t, client, key(c), life-begun)
+	}
+	if got := ttl(t, client, sender); got < 366*24*time.Hour {
+		t.Errorf("the sender is remembered for %v, want as long as its longest window", got)
+	}
+}
+
+// wantTTL wants a key to live as long as this, less the time that the test takes.
+func wantTTL(t *testing.T, client *goredis.Client, key string, want time.Duration) {
+	t.Helper()
+	if got := ttl(t, client, key); got > want || got < want/2 {
+		t.Errorf("%s lives for %v, want %v", key, got, want)
+	}
+}
+
+func ttl(t *testing.T, client *goredis.Client, key string) time.Duration {
+	t.Helper()
+	got, err := client.PTTL(t.Context(), key).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func TestHostileContents(t *testing.T) {
+	sliding, first := counter(window.SlidingWindow, 1, time.Minute), counter(window.FirstHitWindow, 2, time.Minute)
+	good := counter(window.FixedWindow, 3, time.Minute)
+	current := strconv.FormatInt(epoch.UnixMilli()/60_000, 10)
+	for name, test := range map[string]struct {
+		commands [][]any
+		repaired int64
+		sliding  uint64
+	}{
+		"nothing":          {sliding: 1},
+		"a string":         {commands: [][]any{{"set", key(sliding), "x"}, {"set", key(first), "x"}}, repaired: 2, sliding: 1},
+		"a list":           {commands: [][]any{{"rpush", key(sliding), "x"}}, repaired: 1, sliding: 1},
+		"a sender's":       {commands: [][]any{{"set", sender, "x"}}, repaired: 1, sliding: 1},
+		"no floor":         {commands: [][]any{{"zadd", sender, "inf", "floor"}}, repaired: 1, sliding: 1},
+		"half a floor":     {commands: [][]any{{"zadd", sender, "1.5", "floor"}}, repaired: 1, sliding: 1},
+		"no numbers":       {commands: [][]any{{"hset", key(sliding), current, "many", "now", "1"}}, repaired: 1, sliding: 1},
+		"no integers":      {commands: [][]any{{"hset", key(sliding), current, "1e3"}}, repaired: 1, sliding: 1},
+		"inf":              {commands: [][]any{{"hset", key(sliding), current, "inf"}}, repaired: 1, sliding: 1},
+		"too many":         {commands: [][]any{{"hset", key(sliding), current, "9007199254740992"}}, repaired: 1, sliding: 1},
+		"bad beside good":  {commands: [][]any{{"hset", key(sliding), current, "41", "x", "y"}}, repaired: 1, sliding: 42},
+		"far ahead":        {commands: [][]any{{"hset", key(sliding), current, "41", "9007199254740991", "1"}}, sliding: 42},
+		"no first hit":     {commands: [][]any{{"hset", key(first), "123", "5"}}, repaired: 1, sliding: 1},
+		"first hit, never": {commands: [][]any{{"hset", key(first), "99999999999999999999", "5"}}, sliding: 1},
+		"many stale":       {commands: [][]any{append([]any{"hset", key(sliding), current, "41"}, stale(20_000)...)}, sliding: 42},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Start(t)
+			counters, client := open(t, server.URL(), atEpoch), raw(t, server)
+			for _, command := range test.commands {
+				if err := client.Do(t.Context(), command...).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := counters.Counters(t.Context(), "ns", nil, func(store.Counter) error { return nil }); err != nil {
+				t.Errorf("counters: %v", err)
+			}
+			out, err := pushOne(t.Context(), counters, 1, epoch, good, sliding, first)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := []uint64{out.Answer.Totals[0].Hits[0], out.Answer.Totals[1].Hits[0], out.Answer.Totals[2].Hits[0]}
+			if want := []uint64{1, test.sliding, 1}; !slices.Equal(got, want) || out.Applied != 3 || out.Repaired != test.repaired {
+				t.Errorf("totals %v, outcome %+v; want %v, 3 applied, %d repaired", got, out, want, test.repaired)
+			}
+			fields, err := client.HGetAll(t.Context(), key(sliding)).Result()
+			if want := strconv.FormatUint(test.sliding, 10); err != nil || len(fields) != 1 || fields[current] != want {
+				t.Errorf("fields %v, error %v; want only %s: %s", fields, err, current, want)
+			}
+			wantTTL(t, client, key(sliding), 2*time.Minute+store.Grace)
+			if out, err = pushOne(t.Context(), counters, 1, epoch, good, sliding, first); err != nil || !out.Duplicate || out.Repaired != 0 {
+				t.Errorf("again: outcome %+v, error %v; want a duplicate", out, err)
+			}
+		})
+	}
+}
+
+// TestHostileBuckets is TestHostileContents for buckets of a precision and token buckets.
+func TestHostileBuckets(t *testing.T) {
+	coarse, log, bucket := buckets(1, time.Minute, 15*time.Second), buckets(2, time.Minute, 1), counter(window.TokenBucket, 3, time.Minute)
+	nanos, number := fmt.Sprintf("%020d", epoch.UnixNano()), fmt.Sprintf("%020d", epoch.Unix()/15)
+	for name, test := range map[string]struct {
+		commands [][]any
+		repaired int64
+		want     [3]uint64
+	}{
+		"nothing":            {want: [3]uint64{1, 1, 1}},
+		"what it writes":     {commands: [][]any{{"hset", key(coarse), number, 4}, {"hset", key(log), nanos, 5}, {"hset", key(bucket), nanos, 6, "limit", 10}, {"expire", key(log), 65}}, want: [3]uint64{5, 6, 7}},
+		"strings":            {commands: [][]any{{"set", key(coarse), 1}, {"set", key(log), 1}, {"set", key(bucket), 1}}, repaired: 3, want: [3]uint64{1, 1, 1}},
+		"short numbers":      {commands: [][]any{{"hset", key(coarse), number[10:], 4}, {"hset", key(log), nanos[1:], 5}, {"hset", key(bucket), nanos[1:], 6}}, repaired: 3, want: [3]uint64{1, 1, 1}},
+		"no hits":            {commands: [][]any{{"hset", key(coarse), number, "x"}, {"hset", key(log), nanos, "1e3"}, {"hset", key(bucket), nanos, "inf", "limit", "nan"}}, repaired: 3, want: [3]uint64{1, 1, 1}},
+		"bad beside good":    {commands: [][]any{{"hset", key(coarse), "x", 1, number, 4}, {"hset", key(log), nanos, 5, "limit", 1}, {"hset", key(bucket), "x", 1, nanos, 6}}, repaired: 3, want: [3]uint64{5, 6, 7}},
+		"far ahead":          {commands: [][]any{{"hset", key(coarse), strings.Repeat("9", 20), 4}, {"hset", key(log), strings.Repeat("9", 20), 5}, {"hset", key(bucket), strings.Repeat("9", 20), -6}}, want: [3]uint64{1, 1, 1}},
+		"long ago":           {commands: [][]any{{"hset", key(coarse), strings.Repeat("0", 20), 4}, {"hset", key(log), strings.Repeat("0", 20), 5}, {"hset", key(bucket), strings.Repeat("0", 20), 6}}, want: [3]uint64{1, 1, 1}},
+		"a negative limit":   {commands: [][]any{{"hset", key(bucket), nanos, 6, "limit", -1}}, repaired: 1, want: [3]uint64{1, 1, 7}},
+		"only a limit":       {commands: [][]any{{"hset", key(bucket), "limit", 5}}, want: [3]uint64{1, 1, 1}},
+		"many stale":         {commands: [][]any{append([]any{"hset", key(log), nanos, 5}, staleNanos(20_000)...)}, want: [3]uint64{1, 6, 1}},
+		"extremes of tokens": {commands: [][]any{{"hset", key(bucket), nanos, wire.MaxHits, "limit", 0}}, want: [3]uint64{1, 1, wire.MaxHits}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Start(t)
+			counters, client := open(t, server.URL(), atEpoch), raw(t, server)
+			for _, command := range test.commands {
+				if err := client.Do(t.Context(), command...).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := counters.Counters(t.Context(), "ns", nil, func(store.Counter) error { return nil }); err != nil {
+				t.Errorf("counters: %v", err)
+			}
+			out, err := pushOne(t.Context(), counters, 1, epoch, coarse, log, bucket)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got [3]uint64
+			for i, total := range out.Answer.Totals {
+				if len(total.Hits) != 1 {
+					t.Fatalf("outcome %+v, want a total of each", out)
+				}
+				got[i] = total.Hits[0]
+			}
+			if got != test.want || out.Applied != 3 || out.Repaired != test.repaired {
+				t.Errorf("totals %v, outcome %+v; want %v, 3 applied, %d repaired", got, out, test.want, test.repaired)
+			}
+			for _, want := range []struct {
+				key    string
+				fields map[string]string
+			}{
+				{key(coarse), map[string]string{number: strconv.FormatUint(test.want[0], 10)}},
+				{key(log), map[string]string{nanos: strconv.FormatUint(test.want[1], 10)}},
+				{key(bucket), map[string]string{nanos: strconv.FormatUint(test.want[2], 10), "limit": "10"}},
+			} {
+				if fields, err := client.HGetAll(t.Context(), want.key).Result(); err != nil || !maps.Equal(fields, want.fields) {
+					t.Errorf("%s: fields %v, error %v; want %v", want.key, fields, err, want.fields)
+				}
+			}
+			wantTTL(t, client, key(log), time.Minute+store.Grace+time.Millisecond)
+		})
+	}
+}
+
+// staleNanos is fields and values of buckets long gone.
+func staleNanos(n int) (fields []any) {
+	for i := range n {
+		fields = append(fields, fmt.Sprintf("%020d", i), 1)
+	}
+	return fields
+}
+
+func TestLikeMemory(t *testing.T) {
+	likeMemory(t, func(now func() time.Time) store.Store { return open(t, redistest.Start(t).URL(), now) }, 1)
+}
+
+// likeMemory pushes the same at random to a store and to the memory store, whose arithmetic is exact, and wants the same outcomes and
+// contents. The rooms of a take are of so many keys.
+func likeMemory(t *testing.T, open func(now func() time.Time) store.Store, ids byte) {
+	now := epoch
+	clock := func() time.Time { return now }
+	counters, exact := open(clock), memory.New(memory.Options{Now: clock})
+	random := rand.New(rand.NewPCG(3, 4))
+	// Redis expires keys by a clock of its own: widths are such that the test is over before.
+	widths := []uint64{59_999, 60_000, 600_000, 86_400_000, wire.MaxWidthMillis}
+	limits := []uint64{0, 1, 3, 7, 10, 64, 1000, 99_991}
+	// One counter has one limit: at another it would expire at another time.
+	anItem := func() wire.Item {
+		limit := random.IntN(len(limits))
+		it := randomItem(random, now, widths[random.IntN(len(widths))], limits[limit])
+		it.Ordinal = uint8(limit)
+		it.ID[0] = byte(random.UintN(uint(ids)))
+		return it
+	}
+	var granted, refused, leased int
+	var recent [16]*wire.Push
+	for seq := uint64(1); seq <= 5000; seq++ {
+		// Times of all sizes.
+		now = now.Add(time.Duration(random.Uint64N(1<<random.UintN(44))/1000) * time.Microsecond)
+		p := &wire.Push{Namespace: "ns", Sender: seq % 3, Sequence: seq, Floor: seq - min(seq, 5)}
+		for range random.IntN(4) {
+			p.Items = append(p.Items, anItem())
+		}
+		for range random.IntN(3) {
+			p.Takes = append(p.Takes, randomTake(random, anItem, ids > 1))
+		}
+		if ids > 1 && len(p.Takes) > 0 {
+			// What one part of a take has, until another has less, is seen by the rest of the push.
+			p.Items, p.Takes = nil, p.Takes[:1]
+		}
+		switch copied := random.IntN(8) == 0 && seq > 16; {
+		case copied && ids == 1:
+			p = recent[random.IntN(len(recent))]
+		case copied:
+			// What is below the floor of some partitions is not forgotten by others.
+			p = recent[(seq-1)%16]
+		}
+		recent[seq%16] = p
+		nodes := random.Uint64N(6)
+		got, err := counters.Push(t.Context(), p, nodes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := exact.Push(t.Context(), p, nodes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Fatalf("push %d at %d, %d nodes: %+v\n%+v\ngot  %+v\nwant %+v", seq, now.UnixNano(), nodes, p.Items, p.Takes, got, want)
+		}
+		if seq%500 == 0 {
+			// Hits that several partitions gave back leave windows of none.
+			if got, want := contents(t, counters, ids == 1), contents(t, exact, ids == 1); !reflect.DeepEqual(got, want) {
+				t.Fatalf("after push %d: counters\n%+v\nwant\n%+v", seq, got, want)
+			}
+		}
+		for i, g := range got.Answer.Grants {
+			switch {
+			case got.Duplicate:
+			case g.Units == 0:
+				refused++
+			case p.Takes[i].Lease:
+				leased++
+			default:
+				granted++
+			}
+		}
+	}
+	if granted < 300 || refused < 300 || leased < 300 {
+		t.Errorf("%d takes granted, %d leases, %d refused; want many of each", granted, leased, refused)
+	}
+}
+
+// randomTake has rooms of the counters of items. Where they may be in several partitions, none is a window that starts with its first
+// hit: one that was given back leaves it begun.
+func randomTake(random *rand.Rand, item func() wire.Item, apart bool) wire.Take {
+	take := wire.Take{Least: 1 + random.Uint64N(3), Lease: random.IntN(2) == 0}
+	take.Most = take.Least + random.Uint64N(1<<random.UintN(20))
+	for wanted := 1 + random.IntN(3); len(take.Rooms) < wanted; {
+		it := item()
+		r := wire.Room{Counter: it.Counter, Limit: it.Limit, CountRejected: random.IntN(2) == 0}
+		switch window.Kind(r.Kind) {
+		case window.TokenBucket:
+			r.Burst = 1 + random.Uint64N(2*r.Limit+1)
+		case window.FirstHitWindow:
+			if apart && wanted > 1 {
+				continue
+			}
+		}
+		if r.Cost = random.Uint64N(1<<random.UintN(uint(bits.Len64(r.Limit+1))) + 1); take.Lease {
+			r.Cost = max(r.Cost, 1)
+		}
+		if !slices.ContainsFunc(take.Rooms, func(other wire.Room) bool { return other.Counter == r.Counter }) {
+			take.Rooms = append(take.Rooms, r)
+		}
+	}
+	return take
+}
+
+// TestTakePrecision takes all that is left, at numbers for which doubles can't hold the products.
+func TestTakePrecision(t *testing.T) {
+	now := epoch
+	clock := func() time.Time { return now }
+	counters, exact := open(t, redistest.Start(t).URL(), clock), memory.New(memory.Options{Now: clock})
+	random := rand.New(rand.NewPCG(10, 11))
+	for seq := uint64(1); seq <= 1000; seq++ {
+		of := wire.Counter{ID: wire.ID{byte(seq >> 8), byte(seq)}, Kind: uint8(window.TokenBucket),
+			WidthMillis: []uint64{60_000, 3_600_000, 86_400_000, wire.MaxWidthMillis}[random.IntN(4)]}
+		limit := 1 + random.Uint64N(1<<(1+random.UintN(53)))
+		limit = min(limit, wire.MaxHits)
+		used := int64(1 + random.Uint64N(limit))
+		width := time.Duration(of.WidthMillis) * time.Millisecond
+		start := epoch.Add(time.Duration(random.Int64N(int64(time.Second))))
+		it := wire.Item{Counter: of, Limit: limit, Newest: uint64(start.UnixNano()), Hits: []int64{used}}
+		now = epoch.Add(time.Second + time.Duration(random.Int64N(int64(width))/1000*1000))
+		if random.IntN(2) == 0 {
+			it.Kind = uint8(window.SlidingWindow)
+			it.Newest = uint64(now.UnixNano())/uint64(width) - 1
+		}
+		p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: seq, Floor: seq, Items: []wire.Item{it}, Takes: []wire.Take{{
+			Least: 1, Most: wire.MaxHits, Rooms: []wire.Room{{Counter: it.Counter, Limit: limit, Burst: limit, Cost: 1}},
+		}}}
+		got, err := counters.Push(t.Context(), p, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := exact.Push(t.Context(), p, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := got.Answer.Grants[0].Units, want.Answer.Grants[0].Units; got != want {
+			t.Fatalf("%+v of %d at %v: %d units, want %d", it, limit, now, got, want)
+		}
+	}
+}
+
+// randomItem is of any kind; its times are around now, at the edges of windows often.
+func randomItem(random *rand.Rand, now time.Time, widthMillis, limit uint64) wire.Item {
+	kind := window.Kind(1 + random.UintN(5))
+	it := wire.Item{Counter: wire.Counter{Kind: uint8(kind), WidthMillis: widthMillis}, Limit: limit}
+	width := widthMillis * 1e6
+	at := uint64(now.UnixNano()) - random.Uint64N(3)*width - random.Uint64N(2)*random.Uint64N(width) + random.Uint64N(2)*random.Uint64N(1e9)
+	size := func() int64 { return random.Int64N(1<<random.UintN(1+uint(bits.Len64(limit)))+2) - 1 }
+	it.Newest, it.Hits = at, []int64{size()}
+	switch kind {
+	case window.FixedWindow, window.SlidingWindow:
+		it.Newest = at / width
+		it.Hits = append(it.Hits, size())
+	case window.SlidingBuckets:
+		it.Precision = []uint64{1, width / 64, width / 2, width}[random.IntN(4)]
+		it.Newest, it.Hits = at/it.Precision, nil
+		for age := uint64(0); age < 70*(width/it.Precision/64+1) && len(it.Hits) < 20; age += 1 + random.Uint64N(width/it.Precision/8+1) {
+			it.Ages, it.Hits = append(it.Ages, age), append(it.Hits, size())
+		}
+	}
+	return it
+}
+
+// contents are a store's counters, in order; windows without hits among them or not.
+func contents(t *testing.T, s store.Store, empty bool) (counters []store.Counter) {
+	t.Helper()
+	err := s.Counters(t.Context(), "ns", nil, func(c store.Counter) error {
+		if !empty {
+			c.Windows = slices.DeleteFunc(c.Windows, func(w store.Window) bool { return w.Hits == 0 })
+			if len(c.Windows) == 0 {
+				return nil
+			}
+		}
+		slices.SortFunc(c.Windows, func(a, b store.Window) int { return cmp.Compare(a.Number, b.Number) })
+		counters = append(counters, c)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.SortFunc(counters, func(a, b store.Counter) int { return cmp.Compare(key(a.Counter), key(b.Counter)) })
+	return counters
+}
+
+// stale is fields and values of windows long gone.
+func stale(n int) (fields []any) {
+	for i := range n {
+		fields = append(fields, i, 1)
+	}
+	return fields
+}
+
+func TestForeignKeysAreNotCounted(t *testing.T) {
+	server := redistest.Start(t)
+	counters, client := open(t, server.URL(), atEpoch), raw(t, server)
+	current := strconv.FormatInt(epoch.UnixMilli()/60_000, 10)
+	id := strings.Repeat("00", 16)
+	for _, k := range []string{"x", id + ":4:0:60000", id + ":4:0:60000:0", id + ":4:0:60000:7", id + ":4:0:1:5000", id + ":6:0:60000",
+		id + ":5:0:60000:1", id + ":4:0:60000:18446744073709551616", id + ":1:0:0", id + ":1:0:060000", id + ":1:0", id + ":256:0:60000", id + ":1:0:60000:1", "zz" + id[2:] + ":1:0:60000"} {
+		if err := client.HSet(t.Context(), "weir:{ns}:counter:"+k, current, 7).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := counters.Counters(t.Context(), "ns", nil, func(c store.Counter) error {
+		t.Errorf("visited %+v", c)
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestGrants looks at what is remembered of takes: as much as may be sent again, and what is there in its place is no harm.
+func TestGrants(t *testing.T) {
+	server := redistest.Start(t)
+	counters, client := open(t, server.URL(), atEpoch), raw(t, server)
+	push := func(sequence, floor uint64) store.Outcome {
+		t.Helper()
+		room := wire.Room{Counter: counter(window.FixedWindow, 1, time.Minute), Limit: 1000, Cost: 1}
+		out, err := counters.Push(t.Context(), &wire.Push{Namespace: "ns", Sender: 0xab, Sequence: sequence, Floor: floor,
+			Takes: []wire.Take{{Least: 1, Most: 3, Rooms: []wire.Room{room}}, {Least: 1, Most: 1, Rooms: []wire.Room{room}}}}, 1)
+		if err != nil || len(out.Answer.Grants) != 2 {
+			t.Fatalf("outcome %+v, error %v", out, err)
+		}
+		return out
+	}
+	for sequence := uint64(1); sequence <= 20; sequence++ {
+		push(sequence, sequence-min(sequence, 2))
+	}
+	grants := fmt.Sprintf("20:%020d:3,1", epoch.UnixNano())
+	if got, err := client.ZRange(t.Context(), sender, 0, -1).Result(); err != nil || len(got) != 7 || !slices.Contains(got, grants) {
+		t.Errorf("record %q, error %v; want the floor, and three sequences with their grants", got, err)
+	}
+	for name, test := range map[string]struct {
+		members []string
+		want    [2]uint64
+	}{
+		"as it was":       {[]string{grants}, [2]uint64{3, 1}},
+		"gone":            {nil, [2]uint64{0, 0}},
+		"of another push": {[]string{strings.Replace(grants, "20:", "19:", 1), strings.Replace(grants, "20:", "200:", 1)}, [2]uint64{0, 0}},
+		"too short":       {[]string{strings.TrimSuffix(grants, ",1")}, [2]uint64{3, 0}},
+		"too long":        {[]string{grants + ",7"}, [2]uint64{3, 1}},
+		"no numbers":      {[]string{strings.Replace(grants, "3,1", "x,-1", 1)}, [2]uint64{0, 0}},
+		"too large":       {[]string{strings.Replace(grants, "3,1", "9007199254740992,1", 1)}, [2]uint64{0, 1}},
+		"no time":         {[]string{"20:7:3,1"}, [2]uint64{0, 0}},
+		"empty":           {[]string{"", ":", "20:", "20::"}, [2]uint64{0, 0}},
+	} {
+		if err := client.ZRemRangeByScore(t.Context(), sender, "20", "20").Err(); err != nil {
+			t.Fatal(err)
+		}
+		for _, member := range append(test.members, "20") {
+			if err := client.ZAdd(t.Context(), sender, goredis.Z{Score: 20, Member: member}).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		out := push(20, 18)
+		if got := [2]uint64{out.Answer.Grants[0].Units, out.Answer.Grants[1].Units}; got != test.want || !out.Duplicate {
+			t.Errorf("%s: %v, outcome %+v; want %v of a duplicate", name, got, out, test.want)
+		}
+	}
+}
+
+func TestForeignNodes(t *testing.T) {
+	server := redistest.Start(t)
+	counters, client := open(t, server.URL(), atEpoch), raw(t, server)
+	const nodes = "weir:{ns}:nodes"
+	for name, command := range map[string][]any{
+		"string": {"set", nodes, 1}, "hash": {"hset", nodes, "x", 1}, "never": {"zadd", nodes, "inf", "x"},
+		"always": {"zadd", nodes, "-inf", "x"}, "far ahead": {"zadd", nodes, epoch.Add(time.Hour).UnixMicro(), "x"},
+	} {
+		if err := client.Do(t.Context(), "del", nodes).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if err := client.Do(t.Context(), command...).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := counters.Join(t.Context(), "ns", 1); err != nil || n != 1 {
+			t.Errorf("%s: %d nodes, error %v; want 1", name, n, err)
+		}
+		wantTTL(t, client, nodes, store.NodeLife)
+	}
+}
+
+func TestScriptIsLoadedAgain(t *testing.T) {
+	server := redistest.Start(t)
+	counters, client := open(t, server.URL(), atEpoch), raw(t, server)
+	c := counter(window.FixedWindow, 1, time.Minute)
+	for sequence := uint64(1); sequence <= 3; sequence++ {
+		out, err := pushOne(t.Context(), counters, sequence, epoch, c)
+		if err != nil || out.Answer.Totals[0].Hits[0] != sequence {
+			t.Fatalf("push %d: outcome %+v, error %v", sequence, out, err)
+		}
+		if err := client.ScriptFlush(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestRestart(t *testing.T) {
+	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+	counters := open(t, server.URL(), nil)
+	c := counter(window.SlidingWindow, 1, 24*time.Hour)
+	now := time.Now()
+	if _, err := pushOne(t.Context(), counters, 1, now, c); err != nil {
+		t.Fatal(err)
+	}
+	server.Stop()
+	if _, err := pushOne(t.Context(), counters, 2, now, c); err == nil {
+		t.Fatal("want an error while Redis is down")
+	}
+	if err := counters.Ping(t.Context()); err == nil {
+		t.Fatal("ping: want an error while Redis is down")
+	}
+	server.Restart()
+	// What was applied is still recorded as applied, and what was not is applied now.
+	out, err := pushOne(t.Context(), counters, 1, now, c)
+	if err != nil || !out.Duplicate || out.Answer.Totals[0].Hits[0] != 1 {
+		t.Errorf("outcome %+v, error %v; want a duplicate, total 1", out, err)
+	}
+	out, err = pushOne(t.Context(), counters, 2, now, c)
+	if err != nil || out.Duplicate || out.Answer.Totals[0].Hits[0] != 2 {
+		t.Errorf("outcome %+v, error %v; want total 2", out, err)
+	}
+}
+
+// TestFullRedis shows that a push that Redis has no memory for changes nothing.
+func TestFullRedis(t *testing.T) {
+	server := redistest.Start(t)
+	counters, client := open(t, server.URL(), atEpoch), raw(t, server)
+	c := counter(window.FixedWindow, 1, time.Minute)
+	if _, err := pushOne(t.Context(), counters, 1, epoch, c); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	d := counter(window.FixedWindow, 2, time.Minute)
+	if _, err := pushOne(t.Context(), counters, 2, epoch, c, d); err == nil || !strings.Contains(err.Error(), "OOM") {
+		t.Fatalf("error %v, want Redis's OOM", err)
+	}
+	if err := client.ConfigSet(t.Context(), "maxmemory", "0").Err(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := pushOne(t.Context(), counters, 2, epoch, c, d)
+	if err != nil || out.Duplicate || out.Answer.Totals[0].Hits[0] != 2 || out.Answer.Totals[1].Hits[0] != 1 {
+		t.Errorf("outcome %+v, error %v; want totals 2 and 1", out, err)
+	}
+}
+
+func TestRedisClock(t *testing.T) {
+	server := redistest.Start(t)
+	counters, client := open(t, server.URL(), nil), raw(t, server)
+	before, err := client.Time(t.Context()).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := pushOne(t.Context(), counters, 1, before, counter(window.FirstHitWindow, 1, time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := client.Time(t.Context()).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := out.Answer.NowNanos; got < uint64(before.UnixNano()) || got > uint64(after.UnixNano()) {
+		t.Errorf("answered at %d, want Redis's clock, %d to %d", got, before.UnixNano(), after.UnixNano())
+	}
+	var visited int
+	err = counters.Counters(t.Context(), "ns", nil, func(store.Counter) error { visited++; return nil })
+	if err != nil || visited != 1 {
+		t.Errorf("%d counters, error %v; want 1", visited, err)
+	}
+}
+
+func TestPasswordAndDatabase(t *testing.T) {
+	server := redistest.Start(t, "--requirepass", "s3cret/:@")
+	c := counter(window.FixedWindow, 1, time.Minute)
+	for number := range 2 {
+		url := fmt.Sprintf("redis://:s3cret%%2F%%3A%%40@%s/%d", server.Addr, number)
+		out, err := pushOne(t.Context(), open(t, url, atEpoch), 1, epoch, c)
+		if err != nil || out.Answer.Totals[0].Hits[0] != 1 {
+			t.Errorf("database %d: outcome %+v, error %v; want total 1", number, out, err)
+		}
+	}
+	_, err := pushOne(t.Context(), open(t, "redis://:hunter2@"+server.Addr, atEpoch), 1, epoch, c)
+	if err == nil || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("error %v, want one without the password", err)
+	}
+}
+
+func TestBadURL(t *testing.T) {
+	for _, url := range []string{
+		"redis://:hunter2/x@host:6379", "redis://user:hunter2 @host", "redis://host/hunter2", "redis://:%zzhunter2@host",
+		"http://hunter2@host", "redis://host?hunter2=1", "hunter2",
+	} {
+		if _, err := redis.Open(url, redis.Options{}); err == nil || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: error %v, want one that does not repeat it", url, err)
+		}
+	}
+}

@@ -1,0 +1,174 @@
+package redis
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+
+	"weir/internal/store"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// shared is a take whose rooms lie in several partitions. No step joins these, so they are asked one after the other, in an order that
+// all takes keep to, each for what those before have granted. When one refuses, or has less, the others are given back what they
+// granted too much. Each step has a record of its own, so that all of it can be done again, up to the same answer.
+//
+// Until then what was granted first is taken for everybody else. So there never passes too much; but a take may be refused for hits
+// that another one is about to give back.
+type shared struct {
+	take   *wire.Take
+	answer *wire.Grant
+	// parts are in the order of partitions. The first asked of them have answered.
+	parts []sharedPart
+	asked int
+	// units is what all of those asked have granted.
+	units uint64
+	// forgotten tells that the sender has had its answer long ago: then nothing is left to do.
+	forgotten bool
+}
+
+type sharedPart struct {
+	partition uint32
+	rooms     []int // indices of the take's
+	batch     *batch
+	grant     wire.Grant
+}
+
+// newShared divides a take into parts. It is shared if there are several.
+func newShared(keys keys, take *wire.Take, answer *wire.Grant) *shared {
+	t := &shared{take: take, answer: answer, units: take.Most}
+	for i := range take.Rooms {
+		partition := keys.partition(take.Rooms[i].ID)
+		at, known := slices.BinarySearchFunc(t.parts, partition, func(p sharedPart, partition uint32) int {
+			return cmp.Compare(p.partition, partition)
+		})
+		if !known {
+			t.parts = slices.Insert(t.parts, at, sharedPart{partition: partition})
+		}
+		t.parts[at].rooms = append(t.parts[at].rooms, i)
+	}
+	return t
+}
+
+// share does what the first round, in which the first part of each take was asked, has left to do.
+func (r *run) share(ctx context.Context, takes []*shared) error {
+	if len(takes) == 0 {
+		return nil
+	}
+	for n := 1; ; n++ {
+		next := r.round(":" + strconv.Itoa(n))
+		for _, t := range takes {
+			t.hear(n)
+			t.ask(next, n)
+		}
+		if len(next.batches) == 0 {
+			break
+		}
+		if err := next.do(ctx); err != nil {
+			return err
+		}
+	}
+	last := r.round(":last")
+	for _, t := range takes {
+		t.settle(last)
+	}
+	returned := r.out.Returned
+	if err := last.do(ctx); err != nil {
+		return err
+	}
+	// What takes did not get in the end was not applied.
+	r.out.Applied = max(0, r.out.Applied-(r.out.Returned-returned))
+	r.out.Returned = returned
+	for _, t := range takes {
+		t.finish()
+	}
+	return nil
+}
+
+// ask asks part n, if there is one and all before it have granted something.
+func (t *shared) ask(r *round, n int) {
+	if n == len(t.parts) || n != t.asked || t.units == 0 {
+		return
+	}
+	part := &t.parts[n]
+	part.batch = r.at(part.partition)
+	part.batch.take(t.take, t.units, modeOf(t.take), part.rooms, &part.grant)
+}
+
+// hear takes in the answer of the part before n, if it was asked.
+func (t *shared) hear(n int) {
+	if n > len(t.parts) || t.parts[n-1].batch == nil {
+		return
+	}
+	part := &t.parts[n-1]
+	t.asked, t.units = n, part.grant.Units
+	if part.batch.state == stateForgotten {
+		t.forgotten, t.units = true, 0
+	}
+	if t.take.Lease && t.apart(part) {
+		t.units = 0
+	}
+}
+
+// apart tells whether a part has counted its hits in windows that the answer, which has one time, would not name.
+func (t *shared) apart(part *sharedPart) bool {
+	here, named := store.Clock{NowNanos: part.grant.AtNanos}, store.Clock{NowNanos: t.parts[0].grant.AtNanos}
+	return slices.ContainsFunc(part.rooms, func(i int) bool {
+		room := &t.take.Rooms[i]
+		switch window.Kind(room.Kind) {
+		case window.FirstHitWindow, window.TokenBucket:
+			return false // named by their totals
+		}
+		return here.Taken(room, 0).Newest != named.Taken(room, 0).Newest
+	})
+}
+
+// settle gives back what parts have granted too much, and has those that were not asked count what was rejected.
+func (t *shared) settle(r *round) {
+	for n := range t.parts {
+		part := &t.parts[n]
+		switch {
+		case n < t.asked && part.grant.Units == t.units || t.forgotten && n < t.asked:
+		case n < t.asked:
+			t.giveBack(r, part)
+		case !t.forgotten && slices.ContainsFunc(part.rooms, func(i int) bool { return t.take.Rooms[i].CountRejected }):
+			r.at(part.partition).take(t.take, t.take.Most, modeRefused, part.rooms, &part.grant)
+		default:
+			part.grant = wire.Grant{AtNanos: t.parts[0].grant.AtNanos, Totals: make([]wire.Total, len(part.rooms))}
+			t.giveBack(r, part)
+		}
+	}
+}
+
+// giveBack gives back what a part has granted above what the take gets, and asks for what its rooms have then.
+func (t *shared) giveBack(r *round, part *sharedPart) {
+	b := r.at(part.partition)
+	for i, of := range part.rooms {
+		room, total := &t.take.Rooms[of], &part.grant.Totals[i]
+		item := store.Clock{NowNanos: part.grant.AtNanos}.Taken(room, 0)
+		hits := (max(part.grant.Units, t.units) - t.units) * room.Cost
+		switch window.Kind(room.Kind) {
+		case window.FirstHitWindow, window.TokenBucket:
+			// What began since, or is empty, does not have them any more.
+			if len(total.Hits) == 0 || total.Hits[0] == 0 || total.Newest > part.grant.AtNanos {
+				hits = 0
+			} else {
+				item.Newest = total.Newest
+			}
+		}
+		item.Hits[0] = -int64(hits)
+		b.item(&item, total)
+	}
+}
+
+// finish puts together the answer.
+func (t *shared) finish() {
+	*t.answer = wire.Grant{Units: t.units, AtNanos: t.parts[0].grant.AtNanos, Totals: make([]wire.Total, len(t.take.Rooms))}
+	for n := range t.parts {
+		for i, of := range t.parts[n].rooms {
+			t.answer.Totals[of] = t.parts[n].grant.Totals[i]
+		}
+	}
+}

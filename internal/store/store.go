@@ -1,0 +1,416 @@
+// Package store is the contract of what keeps the counters: what the plugins of many proxies push their hits to, and read totals
+// from.
+//
+// A [Store] keeps them; packages memory, redis and postgres have one each, and package storetest says, as a test suite, what every
+// store does. A [Clock] has the arithmetic that they share. Package server puts a store behind HTTP.
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// Store keeps counters. Its methods may be called from any number of goroutines.
+type Store interface {
+	// Push applies what a sender has counted and answers with the totals of the windows that the push names, after it;
+	// for buckets of a precision of all that [Clock.BucketTotal] names, and for token buckets as [Clock.TokenTotal]
+	// does.
+	//
+	// Then it decides the push's takes, one after the other, as [Clock.Decide] does: each has all of its rooms or none. Rooms
+	// are those at the store's time, and what seems to lie after it counts as if it were now. What is granted is counted as
+	// pushed hits are.
+	//
+	// A push is applied whole or not at all, and once: it is named by its namespace, sender and sequence, and recorded
+	// in the same atomic step that applies it, with what it was granted. It is not applied (but answered) if it is
+	// recorded already, with the grants of the first time and the totals of now; or if its sequence is below the
+	// greatest floor of the sender's pushes, with grants of nothing. Pushes of a sender may come in any order. Which
+	// windows take hits, and how long a counter lives, is what [Clock] says at the store's own time; the hits of other
+	// windows are dropped, and reported as such. A push without hits and takes is a read: it changes nothing, and is
+	// not recorded.
+	//
+	// Totals stay within wire.MaxHits of zero. Hits that are given back may overtake those that were taken: a store
+	// keeps a negative total, so that the order does not matter, and answers with zero. The error wraps [ErrInvalid] if
+	// the push breaks what [Check] asks for; nothing has changed then. After any other error the push may have been
+	// applied: send it again.
+	//
+	// nodes is how many nodes share the namespace's limits, which leases depend on.
+	Push(ctx context.Context, p *wire.Push, nodes uint64) (Outcome, error)
+
+	// Join records that a node is active in a namespace, and returns how many are, this one included: those that joined
+	// within the last NodeLife.
+	Join(ctx context.Context, namespace string, node uint64) (nodes uint64, err error)
+
+	// Counters calls visit, on the caller's goroutine, for each counter of a namespace that has a window which counts,
+	// in no order; if there are widths, in milliseconds, only for those of these. It is no snapshot: pushes go on
+	// meanwhile. It stops at the first error of visit, and returns it.
+	Counters(ctx context.Context, namespace string, widths []uint64, visit func(Counter) error) error
+
+	// Ping tells whether the store can be reached.
+	Ping(ctx context.Context) error
+}
+
+// Outcome is what became of a push.
+type Outcome struct {
+	Answer wire.Answer
+	// Duplicate tells that the push was not applied because it had been before, or is below its sender's floor.
+	Duplicate bool
+	// Applied and Returned are the hits added to totals and taken from them, Dropped those, of both sorts, for windows
+	// that no longer count or lie too far ahead, and tokens that are back. None is negative, and each stops at
+	// wire.MaxHits. What takes were granted is applied.
+	Applied, Returned, Dropped int64
+	// Repaired is the number of records that the store could not read and began anew.
+	Repaired int64
+}
+
+// Counter is a counter with its windows that count.
+type Counter struct {
+	wire.Counter
+	// Limit is how many tokens come back to a token bucket in a window, as the sender has it that took the last ones.
+	Limit uint64
+	// Windows has at least one, in no order.
+	Windows []Window
+}
+
+// Window is a window, a bucket of a precision, or a token bucket, and the hits of all senders in it.
+type Window struct {
+	// Number is the window's or bucket's number; or the start in nanoseconds of Unix time, if a window started with its
+	// first hit, or when a token bucket was full.
+	Number uint64
+	// Hits is negative while hits that were given back have overtaken those that were taken.
+	Hits int64
+}
+
+// NodeLife is how long a node counts as active after it has joined.
+const NodeLife = 2 * time.Minute
+
+// MaxAhead bounds what a store remembers of a sender: a push's sequence is less than MaxAhead above its floor.
+const MaxAhead = 4096
+
+// ErrInvalid is wrapped by the error of a push that no store takes.
+var ErrInvalid = errors.New("invalid push")
+
+// Check tells what is wrong with a push, beyond what wire.DecodePush has looked at and including it: a push made by
+// hand is as safe as a decoded one. The error wraps [ErrInvalid].
+func Check(p *wire.Push) error {
+	invalid := func(format string, args ...any) error {
+		return fmt.Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))
+	}
+	if !ValidNamespace(p.Namespace) {
+		return invalid("namespace: want 1 to %d of A-Za-z0-9._-, got %.80q", wire.MaxNamespace, p.Namespace)
+	}
+	if p.Sequence == 0 || p.Sequence > wire.MaxHits {
+		return invalid("sequence: want 1 to 2^53-1, got %d", p.Sequence)
+	}
+	if p.Floor > p.Sequence || p.Sequence-p.Floor >= MaxAhead {
+		return invalid("floor: want at most the sequence, %d, and more than %d below it, got %d", p.Sequence, MaxAhead, p.Floor)
+	}
+	answer, parts := 0, len(p.Items)
+	for i := range p.Takes {
+		if reason := checkTake(&p.Takes[i]); reason != "" {
+			return invalid("takes[%d].%s", i, reason)
+		}
+		answer += p.Takes[i].AnswerSize()
+		parts += len(p.Takes[i].Rooms)
+	}
+	if parts > wire.MaxItems {
+		return invalid("items: want at most %d with the rooms of takes, got %d", wire.MaxItems, parts)
+	}
+	for i := range p.Items {
+		if reason := checkItem(&p.Items[i]); reason != "" {
+			return invalid("items[%d].%s", i, reason)
+		}
+		answer += p.Items[i].AnswerSize()
+	}
+	if answer > wire.MaxAnswer {
+		return invalid("items: want an answer of at most %d bytes, got one of up to %d", wire.MaxAnswer, answer)
+	}
+	return nil
+}
+
+// ValidCounter tells whether a push may have items of a counter.
+func ValidCounter(c wire.Counter) bool { return checkCounter(c) == "" }
+
+func checkCounter(c wire.Counter) string {
+	if c.WidthMillis == 0 || c.WidthMillis > wire.MaxWidthMillis {
+		return fmt.Sprintf("width: want 1 ms to 366 days, got %d ms", c.WidthMillis)
+	}
+	switch window.Kind(c.Kind) {
+	case window.FixedWindow, window.FirstHitWindow, window.SlidingWindow, window.TokenBucket:
+		if c.Precision != 0 {
+			return fmt.Sprintf("precision: want none of kind %d, got %d", c.Kind, c.Precision)
+		}
+	case window.SlidingBuckets:
+		width := widthNanos(c)
+		if c.Precision == 0 || width%c.Precision != 0 || !IsLog(c) && width/c.Precision > window.MaxSubBuckets {
+			return fmt.Sprintf("precision: want 1 ns, or the width divided by at most %d, got %d ns", window.MaxSubBuckets, c.Precision)
+		}
+	default:
+		return fmt.Sprintf("kind: want 1 to 5, got %d", c.Kind)
+	}
+	return ""
+}
+
+func checkItem(item *wire.Item) string {
+	if reason := checkCounter(item.Counter); reason != "" {
+		return reason
+	}
+	if item.Limit > wire.MaxHits {
+		return fmt.Sprintf("limit: want at most 2^53-1, got %d", item.Limit)
+	}
+	fewest, most, aged := 1, wire.MaxWindows, 0
+	switch window.Kind(item.Kind) {
+	case window.FirstHitWindow, window.TokenBucket:
+		most = 1
+	case window.SlidingBuckets:
+		fewest, most, aged = 0, wire.MaxBuckets, len(item.Hits)
+	}
+	n := len(item.Hits)
+	if n < fewest || n > most {
+		return fmt.Sprintf("hits: want %d to %d windows of kind %d, got %d", fewest, most, item.Kind, n)
+	}
+	if len(item.Ages) != aged {
+		return fmt.Sprintf("ages: want %d, got %d", aged, len(item.Ages))
+	}
+	oldest := uint64(max(n-1, 0))
+	for i, age := range item.Ages {
+		if i > 0 && age <= oldest {
+			return fmt.Sprintf("ages: want them ascending, got %d after %d", age, oldest)
+		}
+		oldest = age
+	}
+	if item.Newest < oldest {
+		return fmt.Sprintf("newest: want at least the age of the oldest window, %d, got %d", oldest, item.Newest)
+	}
+	for _, h := range item.Hits {
+		if h > wire.MaxHits || h < -wire.MaxHits {
+			return fmt.Sprintf("hits: want -(2^53-1) to 2^53-1, got %d", h)
+		}
+	}
+	return ""
+}
+
+func checkTake(t *wire.Take) string {
+	if t.Least == 0 || t.Most < t.Least || t.Most > wire.MaxHits {
+		return fmt.Sprintf("least: want 1 to most, which is at most 2^53-1, got %d and %d", t.Least, t.Most)
+	}
+	if len(t.Rooms) == 0 {
+		return "rooms: want at least one"
+	}
+	for i := range t.Rooms {
+		r := &t.Rooms[i]
+		if reason := checkCounter(r.Counter); reason != "" {
+			return fmt.Sprintf("rooms[%d].%s", i, reason)
+		}
+		if r.Limit > wire.MaxHits || r.Burst > wire.MaxHits || r.Cost > wire.MaxHits {
+			return fmt.Sprintf("rooms[%d]: want a limit, a burst and a cost of at most 2^53-1, got %d, %d and %d", i, r.Limit, r.Burst, r.Cost)
+		}
+		if t.Lease && r.Cost == 0 {
+			return fmt.Sprintf("rooms[%d].cost: want at least 1 of a lease", i)
+		}
+	}
+	return checkTwice(t.Rooms)
+}
+
+// checkTwice wants each counter once: all rooms of a take are looked at before any of them gives, so two of one counter would
+// both find room for what only one of them has.
+func checkTwice(rooms []wire.Room) string {
+	if len(rooms) == 1 {
+		return ""
+	}
+	first := make(map[wire.Counter]int, len(rooms))
+	for i := range rooms {
+		if j, twice := first[rooms[i].Counter]; twice {
+			return fmt.Sprintf("rooms[%d]: want each counter once in a take, got that of rooms[%d] again", i, j)
+		}
+		first[rooms[i].Counter] = i
+	}
+	return ""
+}
+
+// ValidNamespace tells whether s is 1 to wire.MaxNamespace of A-Za-z0-9._-.
+func ValidNamespace(s string) bool {
+	for _, c := range []byte(s) {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '_', c == '-':
+		default:
+			return false
+		}
+	}
+	return s != "" && len(s) <= wire.MaxNamespace
+}
+
+// IsRead tells whether a push has neither hits nor takes.
+func IsRead(p *wire.Push) bool {
+	if len(p.Takes) > 0 {
+		return false
+	}
+	for i := range p.Items {
+		for _, h := range p.Items[i].Hits {
+			if h != 0 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Sum is a + b, but within wire.MaxHits of zero, as a and b must be.
+func Sum(a, b int64) int64 { return max(-wire.MaxHits, min(a+b, wire.MaxHits)) }
+
+// Count adds hits to what has been applied or returned, or to what was dropped.
+func (o *Outcome) Count(hits int64, applied bool) {
+	switch {
+	case !applied:
+		o.Dropped = Sum(o.Dropped, max(hits, -hits))
+	case hits < 0:
+		o.Returned = Sum(o.Returned, -hits)
+	default:
+		o.Applied = Sum(o.Applied, hits)
+	}
+}
+
+// Clock says, at a store's time, which windows of a counter matter. It is the one definition that all stores share;
+// what a store can't compute in Go, it computes alike.
+type Clock struct{ NowNanos uint64 }
+
+const (
+	// Grace is how long totals can still be read after their window has stopped counting, by proxies whose clock is
+	// behind; but not longer than the window's width.
+	Grace = 5 * time.Second
+	// Ahead is how far a proxy's clock may be ahead, see [Clock.Span].
+	Ahead = 10 * time.Minute
+	// WindowsAhead bounds Ahead for narrow windows, and with it the windows that a counter can have.
+	WindowsAhead = 64
+	// SenderLife is the least time that a sender's record outlives its last push.
+	SenderLife = 10 * time.Minute
+)
+
+// Span is the numbers of the windows of the clock, or of the buckets of a precision, that matter now. Hits go to
+// [Oldest, Newest]; totals can be read in [Kept, Newest], and stores drop others.
+type Span struct{ Kept, Oldest, Newest uint64 }
+
+// Span is for counters of kind fixed and sliding window and sliding buckets.
+//
+// A window counts until its end, in sliding windows until the next one's; a bucket until the window's width after its
+// start. One that begins later than now, as a proxy whose clock is ahead sees it, is accepted if it is at most 10
+// minutes, 64 widths or, where that is more, two widths away: hits that lie farther matter to nobody, and nobody shall
+// make a store keep them.
+func (c Clock) Span(of wire.Counter) Span {
+	length, counting := numbering(of)
+	current := c.NowNanos / length
+	ahead := max(2, min(WindowsAhead, uint64(Ahead.Milliseconds())/of.WidthMillis))
+	return Span{
+		Kept:   less(less(c.NowNanos, graceNanos(of))/length, counting-1),
+		Oldest: less(current, counting-1),
+		Newest: current + ahead*(widthNanos(of)/length),
+	}
+}
+
+// FirstHit is where a first-hit window that a proxy saw start at start belongs. It tells false if that window has
+// ended, or starts too far ahead (by more than 10 minutes and two widths) to believe it.
+//
+// A window that seems to start after now, as hits can't, starts now. So two windows that live overlap, and are one that
+// starts with the earlier of their hits, which is what a single node would have seen.
+func (c Clock) FirstHit(of wire.Counter, start uint64) (uint64, bool) {
+	if c.tooFar(of, start) {
+		return 0, false
+	}
+	start = min(start, c.NowNanos)
+	return start, start+widthNanos(of) > c.NowNanos
+}
+
+// tooFar tells whether a start lies too far ahead to believe it.
+func (c Clock) tooFar(of wire.Counter, start uint64) bool {
+	return start > c.NowNanos+max(uint64(Ahead), 2*widthNanos(of))
+}
+
+// Counting removes the windows of a counter that do not count, in place, and returns the others.
+func (c Clock) Counting(of Counter) []Window {
+	switch window.Kind(of.Kind) {
+	case window.FirstHitWindow:
+		return slices.DeleteFunc(of.Windows, func(w Window) bool {
+			_, ok := c.FirstHit(of.Counter, w.Number)
+			return !ok
+		})
+	case window.TokenBucket:
+		return slices.DeleteFunc(of.Windows, func(w Window) bool { return !c.missing(of.Counter, of.Limit, w, 0) })
+	}
+	span := c.Span(of.Counter)
+	return slices.DeleteFunc(of.Windows, func(w Window) bool { return w.Number < span.Oldest || w.Number > span.Newest })
+}
+
+// ExpiresNanos is the time from which on nobody can read of window or bucket number, or the first-hit window that
+// starts at number. It must be one that [Clock.Span] or [Clock.FirstHit] has accepted.
+func ExpiresNanos(of wire.Counter, number uint64) uint64 {
+	if window.Kind(of.Kind) == window.FirstHitWindow {
+		return number + widthNanos(of) + graceNanos(of)
+	}
+	length, counting := numbering(of)
+	return (number+counting)*length + graceNanos(of)
+}
+
+// Settled is the time from which on a copy of an item's hits finds no window that takes them. A sender must be
+// remembered until then.
+func (c Clock) Settled(item *wire.Item) uint64 {
+	switch window.Kind(item.Kind) {
+	case window.FirstHitWindow:
+		if _, ok := c.FirstHit(item.Counter, item.Newest); !ok {
+			return c.NowNanos
+		}
+		return ExpiresNanos(item.Counter, item.Newest)
+	case window.TokenBucket:
+		return c.tokensSettled(item)
+	}
+	return ExpiresNanos(item.Counter, min(item.Newest, c.Span(item.Counter).Newest))
+}
+
+// Remembered is how long a sender's record of a push is kept at least: it outlives every window that takes its hits, so that a
+// copy that comes when the record is gone finds none that counts. Takes are decided anew by a copy that is later than SenderLife.
+func (c Clock) Remembered(p *wire.Push) (until uint64) {
+	until = c.NowNanos + uint64(SenderLife)
+	for i := range p.Items {
+		if len(p.Items[i].Hits) > 0 {
+			until = max(until, c.Settled(&p.Items[i]))
+		}
+	}
+	return until
+}
+
+// numbering is the nanoseconds by which Unix time is divided to number a counter's windows, one where they are numbered
+// by their start, and how many of them count at a time.
+func numbering(of wire.Counter) (length, counting uint64) {
+	switch window.Kind(of.Kind) {
+	case window.FirstHitWindow, window.TokenBucket:
+		return 1, 1
+	case window.SlidingWindow:
+		return widthNanos(of), 2
+	case window.SlidingBuckets:
+		return of.Precision, widthNanos(of) / of.Precision
+	}
+	return widthNanos(of), 1
+}
+
+// NumberAt is the number of the window, or bucket, that a time in nanoseconds since the Unix epoch is in.
+func NumberAt(of wire.Counter, nanos uint64) uint64 {
+	length, _ := numbering(of)
+	return nanos / length
+}
+
+// StartNanos is the start of a counter's window, or bucket, of that number in nanoseconds since the Unix epoch.
+func StartNanos(of wire.Counter, number uint64) uint64 {
+	length, _ := numbering(of)
+	return number * length
+}
+
+func widthNanos(of wire.Counter) uint64 { return of.WidthMillis * 1e6 }
+
+func graceNanos(of wire.Counter) uint64 { return min(widthNanos(of), uint64(Grace)) }
+
+// less is a - b, but not below zero.
+func less(a, b uint64) uint64 { return a - min(a, b) }

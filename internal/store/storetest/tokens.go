@@ -1,0 +1,256 @@
+package storetest
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"weir/internal/store"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// tokenItem is one of a token bucket of a minute that is named after id: tokens taken since a time when it was full.
+func tokenItem(id byte, limit uint64, start time.Time, taken int64) wire.Item {
+	it := item(tokens, id, minute, start, taken)
+	it.Limit = limit
+	return it
+}
+
+// pushTokens pushes an item, and wants this start and what was taken since.
+func (b *bench) pushTokens(it wire.Item, start time.Time, taken uint64) store.Outcome {
+	b.t.Helper()
+	out := b.push(items(it), totals(taken))
+	b.wantStart(out.Answer.Totals[0], start)
+	return out
+}
+
+func (b *bench) readTokens(it wire.Item, start time.Time, taken uint64) {
+	b.t.Helper()
+	b.wantStart(b.read(it, taken), start)
+}
+
+func (b *bench) wantStart(got wire.Total, start time.Time) {
+	b.t.Helper()
+	if got.Newest != uint64(start.UnixNano()) {
+		b.t.Fatalf("start %v, want %v", time.Unix(0, int64(got.Newest)).UTC(), start)
+	}
+}
+
+func testTokens(t *testing.T, b *bench) {
+	// 10 a minute: one comes back every 6 seconds.
+	b.pushTokens(tokenItem(1, 10, epoch, 3), epoch, 3)
+	b.clock.advance(12 * time.Second)
+	b.pushTokens(tokenItem(1, 10, epoch, 2), epoch, 5)
+	if got := b.counters("ns"); len(got) != 1 || got[0].Limit != 10 ||
+		!slices.Equal(got[0].Windows, []store.Window{hits(uint64(epoch.UnixNano()), 5)}) {
+		t.Errorf("counters %+v, want one of 5 tokens", got)
+	}
+	b.clock.advance(18*time.Second - time.Microsecond)
+	b.readTokens(tokenItem(1, 10, b.clock.now(), 0), epoch, 5)
+	// A higher limit makes it full sooner.
+	b.readTokens(tokenItem(1, 11, b.clock.now(), 0), b.clock.now(), 0)
+	b.clock.advance(time.Microsecond)
+	b.readTokens(tokenItem(1, 10, b.clock.now(), 0), b.clock.now(), 0)
+	if got := b.counters("ns"); len(got) != 0 {
+		t.Errorf("counters %+v, want none as it is full", got)
+	}
+	// The next token starts anew, to the nanosecond.
+	next := b.clock.now().Add(-time.Nanosecond)
+	b.pushTokens(tokenItem(1, 10, b.clock.now(), 1), b.clock.now(), 1)
+	b.pushTokens(tokenItem(2, 7, next, 1), next, 1)
+	// What was taken in the future is taken now, unless nobody can believe it.
+	b.pushTokens(tokenItem(3, 10, b.clock.now().Add(10*time.Minute), 1), b.clock.now(), 1)
+	far := b.clock.now().Add(10*time.Minute + time.Nanosecond)
+	if out := b.pushTokens(tokenItem(4, 10, far, 1), far, 0); out.Dropped != 1 {
+		t.Errorf("outcome %+v, want 1 dropped", out)
+	}
+	// Twice in a batch.
+	now := b.clock.now()
+	b.push(items(tokenItem(5, 10, now, 1), tokenItem(5, 10, now.Add(-time.Second), 2)), totals(3), totals(3))
+}
+
+func testTokensMerge(t *testing.T, b *bench) {
+	at := func(seconds float64) time.Time { return epoch.Add(time.Duration(seconds * 1e9)) }
+	b.clock.set(at(60))
+	for id, test := range []struct {
+		name     string
+		pushes   []wire.Item
+		start    time.Time
+		taken    uint64
+		dropped  int64
+		returned int64
+	}{
+		{"a later start joins a bucket that is not full", []wire.Item{tokenItem(0, 10, at(1), 12), tokenItem(0, 10, at(50), 3)}, at(1), 15, 0, 0},
+		{"so does an earlier one", []wire.Item{tokenItem(0, 10, at(50), 3), tokenItem(0, 10, at(1), 12)}, at(1), 15, 0, 0},
+		{"whole windows are taken off", []wire.Item{tokenItem(0, 10, at(-70), 32)}, at(50), 12, 0, 0},
+		{"a bucket that was full by then is another", []wire.Item{tokenItem(0, 10, at(20), 6), tokenItem(0, 10, at(56), 3)}, at(56), 3, 0, 0},
+		{"an instant before it is not", []wire.Item{tokenItem(0, 10, at(20), 6), tokenItem(0, 10, at(55.999999), 3)}, at(20), 9, 0, 0},
+		{"and one that was full before another is forgotten", []wire.Item{tokenItem(0, 10, at(56), 3), tokenItem(0, 10, at(20), 6)}, at(56), 3, 6, 0},
+		{"full by now", []wire.Item{tokenItem(0, 10, at(0), 9)}, at(0), 0, 9, 0},
+		{"full, but not when the next was taken", []wire.Item{tokenItem(0, 10, at(26), 5), tokenItem(0, 10, at(55), 1)}, at(26), 6, 0, 0},
+		{"several", []wire.Item{tokenItem(0, 10, at(40), 3), tokenItem(0, 10, at(45), 4), tokenItem(0, 10, at(39), 5)}, at(39), 12, 0, 0},
+		{"given back", []wire.Item{tokenItem(0, 10, at(50), 5), tokenItem(0, 10, at(50), -2)}, at(50), 3, 0, 2},
+		{"given back before it was taken", []wire.Item{tokenItem(0, 10, at(50), -2), tokenItem(0, 10, at(50), 5)}, at(50), 3, 0, 2},
+		{"what is given back moves no start", []wire.Item{tokenItem(0, 10, at(55), 5), tokenItem(0, 10, at(50), -2)}, at(55), 3, 0, 2},
+		{"nor does it keep one", []wire.Item{tokenItem(0, 10, at(50), -2), tokenItem(0, 10, at(55), 5)}, at(55), 3, 0, 2},
+		{"all given back", []wire.Item{tokenItem(0, 10, at(50), 5), tokenItem(0, 10, at(50), -5)}, at(50), 0, 0, 5},
+		{"given back long ago", []wire.Item{tokenItem(0, 10, at(-6), -5)}, at(-6), 0, 5, 0},
+		{"a limit of 0 gives nothing back", []wire.Item{tokenItem(0, 0, at(5), 5), tokenItem(0, 0, at(59), 5)}, at(5), 10, 0, 0},
+		{"but forgets", []wire.Item{tokenItem(0, 0, at(-5), 5)}, at(-5), 0, 5, 0},
+	} {
+		var last wire.Total
+		var dropped, returned int64
+		for i, it := range test.pushes {
+			it.ID[0] = byte(id)
+			b.seq++
+			p := &wire.Push{Namespace: "ns", Sender: uint64(i), Sequence: b.seq, Floor: b.seq, Items: items(it)}
+			out, err := b.store.Push(t.Context(), p, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			last = out.Answer.Totals[0]
+			dropped, returned = dropped+out.Dropped, returned+out.Returned
+		}
+		if last.Newest != uint64(test.start.UnixNano()) || last.Hits[0] != test.taken || dropped != test.dropped || returned != test.returned {
+			t.Errorf("%s: %d since %v, %d dropped, %d returned; want %d since %v, %d dropped, %d returned", test.name, last.Hits[0],
+				time.Unix(0, int64(last.Newest)).UTC(), dropped, returned, test.taken, test.start, test.dropped, test.returned)
+		}
+	}
+}
+
+// testTokenSums has senders with starts of their own push in any order to a bucket that is never full.
+func testTokenSums(t *testing.T, b *bench) {
+	b.clock.advance(time.Minute)
+	random := rand.New(rand.NewPCG(5, 6))
+	for id := range byte(10) {
+		start, sum := b.clock.now(), uint64(0)
+		var pushes []*wire.Push
+		for sender := range uint64(5) {
+			since := b.clock.now().Add(-time.Duration(random.Int64N(30e9)))
+			if since.Before(start) {
+				start = since
+			}
+			for seq := uint64(1); seq <= 4; seq++ {
+				taken := 10 + random.Uint64N(10)
+				sum += taken
+				pushes = append(pushes, &wire.Push{Namespace: "ns", Sender: sender + 10*uint64(id), Sequence: seq, Floor: 1,
+					Items: items(tokenItem(id, 10, since, int64(taken)))})
+			}
+		}
+		random.Shuffle(len(pushes), func(i, j int) { pushes[i], pushes[j] = pushes[j], pushes[i] })
+		for _, p := range append(pushes, pushes...) {
+			if _, err := b.store.Push(t.Context(), p, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.readTokens(tokenItem(id, 10, b.clock.now(), 0), start, sum)
+	}
+}
+
+// testTokensOfOneNode has three nodes that know nothing of each other push what they take at once, and compares with
+// one node that takes it all.
+func testTokensOfOneNode(t *testing.T, b *bench) {
+	for id, limit := range []uint64{1, 7, 10, 1000} {
+		l := window.Limit{Shape: window.Shape{Kind: window.TokenBucket, Width: int64(time.Minute)}, Max: limit, Burst: wire.MaxHits}
+		random := rand.New(rand.NewPCG(limit, 0))
+		var one window.State
+		var nodes [3]window.State
+		for range 500 {
+			b.clock.advance(time.Duration(random.Int64N(6*int64(time.Minute)/int64(limit))/1000) * time.Microsecond)
+			now := b.clock.now()
+			node, cost := &nodes[random.IntN(len(nodes))], 1+random.Uint64N(2)
+			for _, s := range []*window.State{&one, node} {
+				l.Advance(s, now.UnixNano())
+				l.Take(s, cost)
+				// Nothing is pending: the store hears of it at once.
+				l.Claim(s)
+				s.Land()
+			}
+			b.seq++
+			p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: b.seq, Floor: b.seq,
+				Items: items(tokenItem(byte(id), limit, time.Unix(0, node.Start), int64(cost)))}
+			out, err := b.store.Push(t.Context(), p, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			total := out.Answer.Totals[0]
+			got := window.State{Newest: now.UnixNano(), Start: int64(total.Newest), Hits: [2]window.Hits{{Total: total.Hits[0]}}}
+			if l.Remaining(&got) != l.Remaining(&one) || out.Dropped != 0 {
+				t.Fatalf("limit %d, push %d: %d tokens left, outcome %+v; want %d left", limit, b.seq, l.Remaining(&got), out, l.Remaining(&one))
+			}
+		}
+	}
+}
+
+func testTokensEnd(t *testing.T, b *bench) {
+	b.pushTokens(tokenItem(1, 10, epoch, 1), epoch, 1)
+	b.pushTokens(tokenItem(2, 10, epoch, 1), epoch, 1)
+	b.clock.advance(6*time.Second + store.Grace - time.Millisecond)
+	// Full, but what was taken before it was may still come.
+	before := epoch.Add(6*time.Second - time.Nanosecond)
+	b.pushTokens(tokenItem(1, 10, before, 1), epoch, 2)
+	b.clock.advance(time.Millisecond)
+	b.pushTokens(tokenItem(2, 10, before, 1), before, 1)
+	b.clock.advance(time.Hour)
+	b.readTokens(tokenItem(1, 10, b.clock.now(), 0), b.clock.now(), 0)
+	// It is long since the bucket was full, and it is not full yet.
+	long := b.clock.now().Add(-time.Hour)
+	b.pushTokens(tokenItem(3, 10, long, 601), long.Add(time.Hour), 1)
+	if out := b.pushTokens(tokenItem(4, 10, long, 599), long, 0); out.Dropped != 599 {
+		t.Errorf("outcome %+v, want 599 dropped", out)
+	}
+}
+
+// testTokensOverYears takes as much as comes back, for longer than any sum of it could be kept.
+func testTokensOverYears(t *testing.T, b *bench) {
+	const limit = 1 << 47
+	b.pushTokens(tokenItem(1, limit, epoch, limit), epoch, limit)
+	since := epoch
+	for i := range int64(1000) {
+		b.clock.advance(30 * time.Second)
+		out := b.push(items(tokenItem(1, limit, since, limit/2)), totals(limit+limit/2*(uint64(i+1)%2)))
+		if out.Dropped != 0 {
+			t.Fatalf("outcome %+v, want none dropped", out)
+		}
+		since = b.clock.now().Truncate(time.Minute)
+		b.wantStart(out.Answer.Totals[0], since)
+	}
+	if got := b.counters("ns"); len(got) != 1 || got[0].Windows[0].Hits > 20*limit {
+		t.Errorf("counters %+v, want one with what was taken lately", got)
+	}
+}
+
+// testTokensOfASilentSender has a sender that pushes after so long a time that the bucket's start was written later
+// since.
+func testTokensOfASilentSender(t *testing.T, b *bench) {
+	b.pushTokens(tokenItem(1, 10, epoch, 20), epoch, 20)
+	for range 40 {
+		b.clock.advance(time.Minute)
+		b.seq++
+		p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: b.seq, Floor: b.seq, Items: items(tokenItem(1, 10, b.clock.now(), 10))}
+		if out, err := b.store.Push(t.Context(), p, 1); err != nil || out.Dropped != 0 {
+			t.Fatalf("outcome %+v, error %v", out, err)
+		}
+	}
+	b.readTokens(tokenItem(1, 10, b.clock.now(), 0), b.clock.now(), 20)
+	b.pushTokens(tokenItem(1, 10, epoch.Add(7*time.Minute+time.Second), 325), b.clock.now(), 345)
+}
+
+func testTokensZombie(t *testing.T, b *bench) {
+	p := &wire.Push{Namespace: "ns", Sender: 7, Sequence: 1, Floor: 1, Items: items(tokenItem(1, 10, epoch, 20))}
+	b.send(p, totals(20))
+	// The bucket goes on, and is never full.
+	for range 60 {
+		b.clock.advance(30 * time.Second)
+		b.seq++
+		keep := &wire.Push{Namespace: "ns", Sender: 8, Sequence: b.seq, Floor: b.seq, Items: items(tokenItem(1, 10, b.clock.now(), 5))}
+		if out, err := b.store.Push(t.Context(), keep, 1); err != nil || out.Dropped != 0 {
+			t.Fatalf("outcome %+v, error %v", out, err)
+		}
+		if out, err := b.store.Push(t.Context(), p, 1); err != nil || !out.Duplicate && out.Dropped != 20 {
+			t.Fatalf("%v: outcome %+v, error %v; want a duplicate, or 20 dropped", b.clock.now().Sub(epoch), out, err)
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package store
+
+import (
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// Taken is an item that counts hits of a room at the clock's time.
+func (c Clock) Taken(room *wire.Room, hits uint64) wire.Item {
+	item := wire.Item{Counter: room.Counter, Limit: room.Limit, Hits: []int64{int64(hits)}}
+	length, _ := numbering(room.Counter)
+	item.Newest = c.NowNanos / length
+	switch window.Kind(room.Kind) {
+	case window.SlidingWindow:
+		item.Hits = append(item.Hits, 0)
+	case window.SlidingBuckets:
+		item.Ages = []uint64{0}
+	}
+	return item
+}
+
+// Units is how many units of a take its rooms have, as their totals stand at the clock's time: what Taken's items of no hits are
+// answered with. It is 0, or from take.Least to take.Most.
+func (c Clock) Units(take *wire.Take, totals []wire.Total, nodes uint64) uint64 {
+	units := take.Most
+	for i := range take.Rooms {
+		units = min(units, c.unitsOf(take, &take.Rooms[i], &totals[i], nodes))
+	}
+	return units
+}
+
+// unitsOf is how many units a room has: 0, or take.Least at least.
+func (c Clock) unitsOf(take *wire.Take, room *wire.Room, total *wire.Total, nodes uint64) uint64 {
+	limit, state := c.state(room, total)
+	least, overflows := product(take.Least, room.Cost)
+	if overflows || !limit.Allows(&state, least) {
+		return 0
+	}
+	if room.Cost == 0 {
+		return take.Most
+	}
+	left := limit.Remaining(&state)
+	if !take.Lease {
+		return min(take.Most, left/room.Cost)
+	}
+	split := limit.Split(nodes)
+	most, _ := product(take.Most, room.Cost)
+	return split.Grant(left, least, most) / room.Cost
+}
+
+// product is a·b, or if that is above wire.MaxHits, that.
+func product(a, b uint64) (hits uint64, overflows bool) {
+	if a != 0 && b > wire.MaxHits/a {
+		return wire.MaxHits, true
+	}
+	return a * b, false
+}
+
+// Rejected is how many hits a room counts of a take that was not granted.
+func (c Clock) Rejected(take *wire.Take, room *wire.Room, total *wire.Total) uint64 {
+	hits, overflows := product(take.Least, room.Cost)
+	limit, state := c.state(room, total)
+	if !room.CountRejected || overflows || hits > limit.Quota() || limit.Allows(&state, hits) {
+		return 0
+	}
+	if limit.Kind == window.TokenBucket {
+		return min(hits, limit.Remaining(&state)) // a bucket stops at empty
+	}
+	return hits
+}
+
+// state is a room as package window decides it.
+func (c Clock) state(room *wire.Room, total *wire.Total) (window.Limit, window.State) {
+	limit := window.Limit{
+		Shape: window.Shape{
+			Kind: window.Kind(room.Kind), Ordinal: room.Ordinal, Width: int64(widthNanos(room.Counter)), Precision: int64(room.Precision),
+		},
+		Max: room.Limit, Burst: room.Burst,
+	}
+	state := window.State{Newest: int64(c.NowNanos)}
+	totals := window.Totals{Newest: total.Newest, Hits: total.Hits, Ages: total.Ages}
+	switch limit.Kind {
+	case window.FirstHitWindow:
+		totals.Newest = min(total.Newest, c.NowNanos)
+	case window.TokenBucket:
+		// A start is written later by milliseconds, see later, so it may lie ahead by less than one.
+		if ahead := less(total.Newest, c.NowNanos); ahead > 0 && ahead < 1e6 {
+			totals.Newest, totals.Hits = total.Newest-widthNanos(room.Counter), []uint64{total.Hits[0] + room.Limit}
+		}
+	}
+	limit.Learn(&state, true, &totals)
+	// Hits of a clock that is ahead, or of a time before this one was set back, count too, and push none out.
+	state.Newest = int64(c.NowNanos)
+	limit.Advance(&state, int64(c.NowNanos))
+	return limit, state
+}
+
+// Ledger is where Decide finds what rooms have, and counts what they give.
+type Ledger interface {
+	// Total answers an item from what is counted by now.
+	Total(item *wire.Item) wire.Total
+	// Add counts an item's hits.
+	Add(item *wire.Item)
+}
+
+// Decide decides a take at the clock's time, and counts what it gets. Stores that do not compute in Go do alike.
+func (c Clock) Decide(take *wire.Take, nodes uint64, in Ledger) wire.Grant {
+	totals := c.roomTotals(take, in)
+	grant := wire.Grant{Units: c.Units(take, totals, nodes), AtNanos: c.NowNanos}
+	for i := range take.Rooms {
+		room := &take.Rooms[i]
+		hits := grant.Units * room.Cost
+		if grant.Units == 0 {
+			hits = c.Rejected(take, room, &totals[i])
+		}
+		if hits != 0 {
+			item := c.Taken(room, hits)
+			in.Add(&item)
+		}
+	}
+	grant.Totals = c.roomTotals(take, in)
+	return grant
+}
+
+// Again is the answer to a take that was decided before.
+func (c Clock) Again(take *wire.Take, units, atNanos uint64, in Ledger) wire.Grant {
+	then := Clock{NowNanos: atNanos}
+	grant := wire.Grant{Units: units, AtNanos: atNanos, Totals: make([]wire.Total, len(take.Rooms))}
+	for i := range take.Rooms {
+		item := then.Taken(&take.Rooms[i], 0)
+		grant.Totals[i] = in.Total(&item)
+	}
+	return grant
+}
+
+func (c Clock) roomTotals(take *wire.Take, in Ledger) []wire.Total {
+	return c.Again(take, 0, c.NowNanos, in).Totals
+}

@@ -1,0 +1,112 @@
+package store_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/internal/store"
+	"weir/internal/store/storetest"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// What is wrong with a take is said with its place.
+func TestCheckTakes(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		change func(p *wire.Push)
+		want   string
+	}{
+		{func(p *wire.Push) { p.Takes[1].Least = 0 }, "takes[1].least: want 1 to most, which is at most 2^53-1, got 0 and 9"},
+		{func(p *wire.Push) { p.Takes[1].Least = 10 }, "takes[1].least: want 1 to most, which is at most 2^53-1, got 10 and 9"},
+		{func(p *wire.Push) { p.Takes[0].Most = 1 << 53 }, "takes[0].least: want 1 to most, which is at most 2^53-1, got 2 and 9007199254740992"},
+		{func(p *wire.Push) { p.Takes[2].Rooms = nil }, "takes[2].rooms: want at least one"},
+		{func(p *wire.Push) { p.Takes[0].Rooms[1].Kind = 9 }, "takes[0].rooms[1].kind: want 1 to 5, got 9"},
+		{func(p *wire.Push) { p.Takes[0].Rooms[1].Limit = 1 << 53 }, "takes[0].rooms[1]: want a limit, a burst and a cost of at most 2^53-1"},
+		{func(p *wire.Push) { p.Takes[1].Rooms[0].Burst = 1 << 53 }, "takes[1].rooms[0]: want a limit, a burst and a cost of at most 2^53-1"},
+		{func(p *wire.Push) { p.Takes[0].Rooms[1].Cost = 1 << 53 }, "takes[0].rooms[1]: want a limit, a burst and a cost of at most 2^53-1"},
+		{func(p *wire.Push) { p.Takes[1].Rooms[0].Cost = 0 }, "takes[1].rooms[0].cost: want at least 1 of a lease"},
+		{func(p *wire.Push) { p.Takes[0].Rooms[1] = p.Takes[0].Rooms[0] }, "takes[0].rooms[1]: want each counter once in a take, got that of rooms[0] again"},
+		{func(p *wire.Push) {
+			p.Takes = append(p.Takes, slices.Repeat(p.Takes[1:2], wire.MaxItems-3)...)
+		}, "items: want at most 1024 with the rooms of takes, got 1025"},
+		{func(p *wire.Push) {
+			large := p.Takes[0]
+			large.Rooms = []wire.Room{large.Rooms[1]}
+			large.Rooms[0].Precision, large.Rooms[0].Limit = 1, wire.MaxHits
+			p.Takes = slices.Repeat([]wire.Take{large}, 13)
+		}, "items: want an answer of at most 1048576 bytes, got one of up to"},
+	} {
+		p := &wire.Push{Namespace: "api", Sender: 1, Sequence: 1, Floor: 1, Takes: storetest.Takes()}
+		if err := store.Check(p); err != nil {
+			t.Fatal(err)
+		}
+		test.change(p)
+		if err := store.Check(p); !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("got %v, want %q", err, test.want)
+		}
+	}
+}
+
+// The largest answer to a push that Check lets pass is one that a sender reads.
+func TestLargestAnswer(t *testing.T) {
+	t.Parallel()
+	p := &wire.Push{Namespace: "api", Sender: 1, Sequence: 1, Floor: 1, Takes: storetest.Takes()[:1]}
+	room := p.Takes[0].Rooms[1]
+	p.Takes[0].Rooms, room.Precision = nil, 1
+	// Logs as long as they can be, small items, and one more log, as long as Check lets it be.
+	for id := range byte(12) {
+		room.ID[0], room.Limit = id, wire.MaxBuckets
+		p.Takes[0].Rooms = append(p.Takes[0].Rooms, room)
+	}
+	item := wire.Item{Counter: wire.Counter{Kind: uint8(window.FixedWindow), WidthMillis: 1}, Newest: 1, Hits: []int64{1}}
+	p.Items = slices.Repeat([]wire.Item{item}, 1000)
+	room.ID[0] = 99
+	p.Takes[0].Rooms = append(p.Takes[0].Rooms, room)
+	last := &p.Takes[0].Rooms[12]
+	for last.Limit = wire.MaxBuckets; store.Check(p) != nil && last.Limit > 0; {
+		last.Limit--
+	}
+	if err := store.Check(p); err != nil {
+		t.Fatal(err)
+	}
+	answer := &wire.Answer{NowNanos: 1<<64 - 1, Nodes: 1<<64 - 1, Grants: []wire.Grant{{Units: wire.MaxHits, AtNanos: 1<<64 - 1}}}
+	for range p.Items {
+		answer.Totals = append(answer.Totals, wire.Total{Newest: 1<<64 - 1, Hits: []uint64{wire.MaxHits}})
+	}
+	for _, room := range p.Takes[0].Rooms {
+		total := wire.Total{Newest: 1<<64 - 1}
+		for range min(room.Limit+1, wire.MaxBuckets) {
+			total.Hits, total.Ages = append(total.Hits, 1<<64-1), append(total.Ages, 1<<64-1)
+		}
+		answer.Grants[0].Totals = append(answer.Grants[0].Totals, total)
+	}
+	if size := len(wire.AppendAnswer(nil, answer)); size > wire.MaxAnswer || size < wire.MaxAnswer*99/100 {
+		t.Errorf("an answer of %d bytes, want at most %d, and hardly less", size, wire.MaxAnswer)
+	}
+}
+
+// A bucket's start is written later by a whole window in the millisecond that the window ends in, and maybe before it does: that
+// brings no token back early.
+func TestNoTokenComesBackEarly(t *testing.T) {
+	t.Parallel()
+	room := wire.Room{Counter: wire.Counter{Kind: uint8(window.TokenBucket), WidthMillis: 60_000}, Limit: 10, Burst: 10, Cost: 1}
+	take := &wire.Take{Least: 1, Most: 99, Rooms: []wire.Room{room}}
+	start := uint64(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()) + 466_289_000
+	bucket := []store.Window{{Number: start, Hits: 18}}
+	for _, test := range []struct {
+		after time.Duration
+		want  uint64
+	}{
+		{48 * time.Second, 0}, {54*time.Second - 1, 0}, {54 * time.Second, 1}, {time.Minute - 1, 1}, {time.Minute, 2},
+	} {
+		c := store.Clock{NowNanos: start + uint64(test.after)}
+		item := c.Taken(&room, 0)
+		if got := c.Units(take, []wire.Total{c.TokenTotal(&item, bucket)}, 1); got != test.want {
+			t.Errorf("%v later: %d units, want %d", test.after, got, test.want)
+		}
+	}
+}

@@ -1,0 +1,130 @@
+package store
+
+import (
+	"math"
+	"math/bits"
+
+	"weir/internal/wire"
+)
+
+// A token bucket is kept as in package window: when it was full (its start), and how many tokens were taken since. All
+// that stores ask of it is when those will be back: in a bucket that several nodes took from, as in one that a single
+// node saw, tokens add up from the earliest start on unless the bucket was full again before the next.
+
+// neverFull is later than any clock, and leaves room for what is added to it.
+const neverFull = math.MaxInt64
+
+// fullAt is the time from which on all tokens are back. Tokens that don't come back, as the limit is 0, and those given
+// back before they were taken, are forgotten after a window.
+func fullAt(of wire.Counter, limit uint64, w Window) uint64 {
+	if w.Hits <= 0 || limit == 0 {
+		return w.Number + widthNanos(of)
+	}
+	hi, lo := bits.Mul64(uint64(w.Hits), widthNanos(of))
+	if hi >= limit {
+		return neverFull
+	}
+	after, rest := bits.Div64(hi, lo, limit)
+	if rest != 0 {
+		after++
+	}
+	if after > neverFull-w.Number {
+		return neverFull
+	}
+	return w.Number + after
+}
+
+// later is the same bucket written with a start later by whole windows, as near to a time as can be: what came back in
+// them is not counted as taken.
+func later(of wire.Counter, limit uint64, w Window, millis uint64) Window {
+	if w.Hits <= 0 || limit == 0 {
+		return w
+	}
+	windows := min(less(millis, w.Number/1e6)/of.WidthMillis, uint64(w.Hits)/limit)
+	return Window{Number: w.Number + windows*widthNanos(of), Hits: w.Hits - int64(windows*limit)}
+}
+
+// rewritten is the time in milliseconds before which a bucket's start is written later, to keep numbers small. It is so
+// long ago that hardly a push comes with an older start; one that does finds a start that may have been written later.
+func (c Clock) rewritten(of wire.Counter) uint64 {
+	return less(c.NowNanos/1e6, 2*of.WidthMillis+uint64(Ahead.Milliseconds()))
+}
+
+// missing tells whether a bucket misses tokens, or did a while ago.
+func (c Clock) missing(of wire.Counter, limit uint64, w Window, ago uint64) bool {
+	return !c.tooFar(of, w.Number) && fullAt(of, limit, w)+ago > c.NowNanos
+}
+
+// kept tells whether a bucket is not full, or was not a grace ago: tokens that were taken before it was full may be on
+// their way.
+func (c Clock) kept(of wire.Counter, limit uint64, w Window) bool {
+	return c.missing(of, limit, w, graceNanos(of))
+}
+
+// TakeTokens is what becomes of a token bucket when an item's tokens are taken from it. There is at most one window,
+// before and after; none is a full bucket. It tells false if the tokens are dropped: their start lies too far ahead to
+// believe it (see [Clock.FirstHit]), or they are back, by now or by the start that the bucket has.
+//
+// A start that seems to lie after now is now, be it the item's, or the bucket's since the clock was set back.
+func (c Clock) TakeTokens(item *wire.Item, bucket []Window) ([]Window, bool) {
+	of, limit := item.Counter, item.Limit
+	if c.Settled(item) <= c.NowNanos {
+		return bucket, false
+	}
+	pushed := Window{Number: min(item.Newest, c.NowNanos), Hits: item.Hits[0]}
+	taken := pushed
+	var had Window
+	if len(bucket) > 0 {
+		had = Window{Number: min(bucket[0].Number, c.NowNanos), Hits: bucket[0].Hits}
+	}
+	switch {
+	case len(bucket) == 0 || !c.kept(of, limit, bucket[0]):
+		if !c.kept(of, limit, pushed) {
+			return bucket, false
+		}
+	case pushed.Number < had.Number:
+		if fullAt(of, limit, pushed) <= had.Number {
+			return bucket, false
+		}
+		taken.Hits = Sum(had.Hits, pushed.Hits)
+		// What is given back doesn't move a start; and one so long ago may have been written later, by more than the
+		// pushed one lies before it.
+		if pushed.Hits < 0 || had.Number/1e6 <= c.rewritten(of) {
+			taken.Number = had.Number
+		}
+	case fullAt(of, limit, had) > pushed.Number:
+		taken.Hits = Sum(had.Hits, pushed.Hits)
+		if had.Hits > 0 {
+			taken.Number = had.Number
+		}
+	}
+	if taken.Hits == 0 || !c.kept(of, limit, taken) {
+		return bucket[:0], true
+	}
+	return append(bucket[:0], later(of, limit, taken, c.rewritten(of))), true
+}
+
+// TokenTotal answers an item of a token bucket: with the item's start and nothing taken if the bucket is full, else
+// with a start less than a window ago, unless the limit is 0.
+func (c Clock) TokenTotal(item *wire.Item, bucket []Window) wire.Total {
+	if len(bucket) > 0 && bucket[0].Hits > 0 && c.missing(item.Counter, item.Limit, bucket[0], 0) {
+		w := later(item.Counter, item.Limit, bucket[0], c.NowNanos/1e6)
+		return wire.Total{Newest: w.Number, Hits: []uint64{uint64(w.Hits)}}
+	}
+	return wire.Total{Newest: item.Newest, Hits: []uint64{0}}
+}
+
+// TokensExpireNanos is the time from which on nobody can read of a token bucket.
+func TokensExpireNanos(of wire.Counter, limit uint64, bucket Window) uint64 {
+	return fullAt(of, limit, bucket) + graceNanos(of)
+}
+
+// tokensSettled is [Clock.Settled] for token buckets. A sender's bucket may miss a window's tokens besides those that
+// it pushes, and a push may be late, or a clock behind; what would be back even so is a copy.
+func (c Clock) tokensSettled(item *wire.Item) uint64 {
+	if c.tooFar(item.Counter, item.Newest) {
+		return c.NowNanos
+	}
+	full := fullAt(item.Counter, item.Limit, Window{Number: item.Newest, Hits: item.Hits[0]})
+	return full + widthNanos(item.Counter) + uint64(Ahead)
+}
