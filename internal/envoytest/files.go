@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -108,6 +109,10 @@ func (f *Files) update(ctx context.Context, e *Envoy, kind, prefix string, all [
 		return fmt.Errorf("%s: %w\n%s", kind, err, e.Log()[said:])
 	}
 	if after.rejected > before.rejected {
+		// What the process has written may still be on its way. This is the last that it says of an update.
+		if err := e.Wait(ctx, func() (bool, error) { return strings.Contains(e.Log()[said:], "config update rejected"), nil }); err != nil {
+			return fmt.Errorf("%s: refused, and does not say why: %w\n%s", kind, err, e.Log()[said:])
+		}
 		return &RefusedError{Log: e.Log()[said:]}
 	}
 	return nil
