@@ -762,38 +762,49 @@ func TestReferenceBackend(t *testing.T) {
 		t.Cleanup(backend.Close)
 		n := d.node(t, nodeConfig{clock: newClockNow(), backend: backend.Listener.Addr().String(), configuration: hourly("r", 1)})
 		for i, test := range []struct {
-			name, fields, heard string
-			steps               []step
+			name, configuration, heard string
+			steps                      []step
 		}{
 			{
-				name: "local counters, as nothing else is said", fields: `"backend": {"cluster": "weir"}`, heard: "POST weir/v1/push []",
-				steps: []step{{send: "GET /limited", status: 200, want: "x-ratelimit-remaining: 0"}, {send: "GET /limited", times: 4, status: 429}},
+				name: "local, which nobody has to ask for", configuration: asks(``, ``), heard: "POST weir/v1/push []",
+				steps: []step{
+					{send: "GET /limited x-user:ann", status: 200, want: "x-ratelimit-remaining: 1"},
+					{send: "GET /limited x-user:ann", status: 200, want: "x-ratelimit-remaining: 0"},
+					{send: "GET /limited x-user:ann", times: 4, status: 429, want: "x-ratelimit-remaining: 0"},
+				},
 			},
 			{
-				name: "local", fields: `"on_backend_failure": "local", "backend": {"cluster": "weir", "authority": "limits.example", "token": "secret"}`,
+				name: "authority and token", configuration: asks(`local`, `, "authority": "limits.example", "token": "secret"`),
 				heard: "POST limits.example/v1/push [Bearer secret]",
-				steps: []step{{send: "GET /limited", status: 200, want: "x-ratelimit-remaining: 0"}, {send: "GET /limited", status: 429}},
+				steps: []step{{send: "GET /limited", times: 2, status: 200, want: "x-ratelimit-remaining: 0"}, {send: "GET /limited", status: 429}},
 			},
 			{
-				name: "allow counts nothing", fields: `"on_backend_failure": "allow", "backend": {"cluster": "weir"}`, heard: "POST weir/v1/push []",
-				steps: []step{{send: "GET /limited", times: 5, status: 200, want: "x-ratelimit-remaining: 1"}},
+				name: "allow counts nothing, and tells each key's own numbers", configuration: asks(`local`, ``), heard: "POST weir/v1/push []",
+				steps: []step{
+					{send: "GET /limited x-user:ann", status: 200},
+					{send: "GET /limited x-user:bob", times: 2, status: 200},
+					{send: "GET /limited x-user:bob", times: 4, status: 429},
+					// By now nobody asks the backend any more.
+					{configure: asks(`allow`, ``), send: "GET /limited x-user:carl", times: 5, status: 200, want: "x-ratelimit-remaining: 2"},
+					{send: "GET /limited x-user:ann", times: 5, status: 200, want: "x-ratelimit-remaining: 1"},
+					{send: "GET /limited x-user:bob", times: 5, status: 200, want: "x-ratelimit-remaining: 0"},
+					{send: "GET /limited x-user:carl", status: 200, want: "x-ratelimit-remaining: 2"},
+				},
 			},
 			{
-				name: "deny", fields: `"on_backend_failure": "deny", "backend": {"cluster": "weir"}`, heard: "POST weir/v1/push []",
+				name: "deny", configuration: asks(`deny`, ``), heard: "POST weir/v1/push []",
 				steps: []step{
 					{send: "GET /limited", times: 5, status: 429, want: "x-ratelimit-remaining: 0\nx-envoy-ratelimited: true"},
 					{send: "GET /free", status: 200, want: nothing},
 				},
 			},
 			{
-				name: "timeout", fields: `"on_backend_failure": "allow", "backend": {"cluster": "weir", "authority": "silent", "timeout": "1ms"}`,
-				heard: "POST silent/v1/push []",
-				steps: []step{{send: "GET /limited", status: 200}},
+				name: "timeout", configuration: asks(`allow`, `, "authority": "silent", "timeout": "50ms"`), heard: "POST silent/v1/push []",
+				steps: []step{{send: "GET /limited", status: 200, want: "x-ratelimit-remaining: 2"}},
 			},
 		} {
 			t.Run(test.name, func(t *testing.T) {
-				r := reference{steps: test.steps, configuration: `{"sync_rate": 0, ` + test.fields + `, "rules": [{"name": "r", "match": {"path": {"exact": "/limited"}},
-					"limits": [{"limit": 1, "window": "1h", "algorithm": "fixed_window"}]}]}`}
+				r := reference{configuration: test.configuration, steps: test.steps}
 				r.run(t, n, newClockNow(), fmt.Sprint("backend-", i))
 				// What earlier configurations have left is sent again, as they sent it.
 				for deadline, got := time.After(hang), ""; got != test.heard; {
@@ -806,6 +817,15 @@ func TestReferenceBackend(t *testing.T) {
 			})
 		}
 	})
+}
+
+// asks is a configuration that asks the backend on each request, and what decides when that fails.
+func asks(otherwise, more string) string {
+	if otherwise != "" {
+		otherwise = `"on_backend_failure": "` + otherwise + `", `
+	}
+	return `{"sync_rate": 0, ` + otherwise + `"backend": {"cluster": "weir"` + more + `}, "rules": [{"name": "r", "match": {"path": {"exact": "/limited"}},
+		"key": [{"header": "x-user"}], "limits": [{"limit": 2, "window": "1h", "algorithm": "fixed_window"}]}]}`
 }
 
 // once is a rule that lets one request a minute of each key pass, with a field more.

@@ -108,23 +108,23 @@ func (s *stream) rest() types.Action {
 // decideAlone decides a request without the backend, which can't be reached, as the configuration says.
 func (p *plugin) decideAlone(matched []match, now int64) counter.Verdict {
 	p.metrics.alone.count()
+	verdict := counter.Rejected
 	switch p.config.OnBackendFailure {
 	case config.FailLocal:
 		p.alone = true
-		verdict := p.decide(matched, now)
+		verdict = p.decide(matched, now)
 		p.alone = false
 		return verdict
 	case config.FailAllow:
-		for i := range matched {
-			p.read(&matched[i], now) // for the headers
-		}
-		return counter.Allowed
+		verdict = counter.Allowed
 	}
 	for i := range matched {
-		p.read(&matched[i], now)
-		matched[i].verdict = counter.Rejected
+		m := &matched[i]
+		// Nobody may have looked for the entry yet, which the headers tell of.
+		m.address, m.verdict = p.table.Address(m.key), verdict
+		p.read(m, now)
 	}
-	return counter.Rejected
+	return verdict
 }
 
 // keepRequest remembers what it takes to decide the request later.

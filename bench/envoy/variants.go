@@ -80,12 +80,17 @@ var variants = []*variant{
 		route: object{"direct_response": object{"status": http.StatusTooManyRequests, "body": object{"inline_string": `{"title":"Rate limit exceeded","status":429}` + "\n"}}}},
 	{name: "weir-refuses", title: "Weir refuses", base: direct, status: http.StatusTooManyRequests, decorated: true,
 		wasm: pluginFile, filters: weir(object{"rules": []object{rule(1, object{"limits": []object{{"limit": 1, "window": "1d"}}})}}),
-		counted: "wasmcustom.weir." + namespace + "." + ruleName + ".rejected"},
+		counted: metric("rejected")},
 	{name: "local-refuses", title: "Envoy's local rate limit refuses", base: direct, status: http.StatusTooManyRequests,
 		filters: local(1, "86400s"), counted: "local.http_local_rate_limit.rate_limited"},
 }
 
-const allowed = "wasmcustom.weir." + namespace + "." + ruleName + ".allowed"
+var allowed = metric("allowed")
+
+// metric is the name that Envoy has for the requests of an outcome.
+func metric(outcome string) string {
+	return "wasmcustom.weir.weir_namespace=.=" + namespace + ";.;weir_rule=.=" + ruleName + ";.;weir_outcome=.=" + outcome + ";.;requests_total"
+}
 
 // A variant's module is one of these.
 func pluginFile(s *site) string  { return s.plugin }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -69,13 +70,21 @@ func Start(ctx context.Context, o Options) (*Envoy, error) {
 	if o.Clock != nil {
 		e.cmd.Env = o.Clock.environment()
 	}
-	if err := e.cmd.Start(); err != nil {
+	endWithParent(e.cmd)
+	started := make(chan error)
+	go func() {
+		// The thread that starts the process is the parent that it must not outlive.
+		runtime.LockOSThread()
+		err := e.cmd.Start()
+		started <- err
+		if err == nil {
+			e.err = e.cmd.Wait()
+			close(e.exited)
+		}
+	}()
+	if err := <-started; err != nil {
 		return nil, err
 	}
-	go func() {
-		e.err = e.cmd.Wait()
-		close(e.exited)
-	}()
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	err := e.Wait(ctx, func() (bool, error) {
