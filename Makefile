@@ -1,7 +1,7 @@
 # Everything that is not pinned in go.mod is pinned here.
 golangci_lint := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.6.2
 
-.PHONY: build run test test-fast check bench fuzz clean
+.PHONY: help build run test test-fast check fuzz bench clean
 
 # go.work has both modules: this one, and bench/, with what only benchmarks need.
 packages := ./... ./bench/...
@@ -13,7 +13,10 @@ plugin_sources := go.mod go.sum main.go \
 plugin_build = GOOS=wasip1 GOARCH=wasm GOEXPERIMENT=$(shell GOEXPERIMENT=nogreenteagc go env GOEXPERIMENT 2>/dev/null) \
 	go build -trimpath -buildmode=c-shared
 
-build: dist/weir.wasm dist/weir
+build: dist/weir.wasm dist/weir ## the plugin and the command, in dist/
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 # What is shipped has the versions of its own go.mod, whatever bench/ asks for.
 dist/weir.wasm dist/weir-names.wasm dist/weir: export GOWORK = off
@@ -36,20 +39,18 @@ dist/gofloor.wasm: go.mod bench/go.mod bench/v8/gofloor/gofloor.go $(wildcard in
 dist/weir:
 	go build -trimpath -o $@ ./cmd/weir
 
-# ARGS are flags of weir run, such as ARGS='--store redis://127.0.0.1:6379'.
-run: build
+run: build ## proxy nodes on this machine; ARGS are flags, such as ARGS='--store redis://127.0.0.1:6379'
 	dist/weir run $(ARGS)
 
-test: build
+test: build ## all tests, on real Envoys and stores; installs what they need and this machine lacks
 	./scripts/test-dependencies
 	go test -race -timeout 20m $(packages)
 
-# What a change shows in two minutes: no Envoy, no race detector, of the stores in e2e only the memory.
-test-fast: build
+test-fast: build ## what a change shows in two minutes: no Envoy, no race detector, of the stores in e2e only the memory
 	./scripts/test-dependencies
 	go test -short $(packages)
 
-check:
+check: ## formats, vets, lints, and verifies the modules
 	test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
 	go vet $(packages)
 	GOOS=wasip1 GOARCH=wasm go vet . ./internal/proxywasm ./bench/v8/...
@@ -58,8 +59,15 @@ check:
 	GOWORK=off go mod tidy -diff
 	GOWORK=off go -C bench mod tidy -diff
 
-# What counts comes first: what a request costs in Envoy. LONG=1 also drives ten million streams, and measures what a backend takes in.
-bench: build dist/gofloor.wasm bench/v8/node_modules
+fuzz: ## each fuzz target for TIME=10s
+	for file in $$(grep -rl --include='*_test.go' --exclude-dir=dist --exclude-dir=node_modules '^func Fuzz' .); do \
+		for target in $$(sed -n 's/^func \(Fuzz[A-Za-z]*\).*/\1/p' $$file); do \
+			go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(or $(TIME),10s) ./$$(dirname $$file) || exit; \
+		done; \
+	done
+
+# What counts comes first: what a request costs in Envoy.
+bench: build dist/gofloor.wasm bench/v8/node_modules ## all benchmarks; LONG=1 adds ten million streams, and what a backend takes in
 	./scripts/test-dependencies bench
 	go run ./bench/envoy
 	go test -run '^$$' -bench . -benchmem $(packages)
@@ -73,5 +81,5 @@ bench/v8/node_modules: bench/v8/package-lock.json
 	npm ci --prefix bench/v8
 	touch $@
 
-clean:
+clean: ## removes dist/, Envoys included
 	rm -rf dist
