@@ -54,7 +54,7 @@ check: ## formats, vets, lints, and verifies the modules
 	test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
 	go vet $(packages)
 	GOOS=wasip1 GOARCH=wasm go vet . ./internal/proxywasm ./bench/v8/...
-	go run $(golangci_lint) run $(packages)
+	go run $(golangci_lint) run --allow-serial-runners $(packages)
 	go mod verify
 	GOWORK=off go mod tidy -diff
 	GOWORK=off go -C bench mod tidy -diff
