@@ -1,0 +1,52 @@
+// Package docs has no code: its test keeps the pages true to the code that they name.
+package docs
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+)
+
+var (
+	reference = regexp.MustCompile("`((?:[a-z0-9]+/)*[a-z0-9_.]+\\.(?:go|lua|sql|json|txtar|yml|mod))(?::([A-Za-z]+))?`")
+	link      = regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
+)
+
+// TestReferences wants every `file.go` and `file.go:name` of the pages to be there, and every relative link.
+func TestReferences(t *testing.T) {
+	pages, err := filepath.Glob("*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked := 0
+	for _, page := range append(pages, "../CONTRIBUTING.md") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range reference.FindAllStringSubmatch(string(text), -1) {
+			file, name := found[1], found[2]
+			code, err := os.ReadFile(filepath.Join("..", file))
+			if err != nil {
+				t.Errorf("%s: %s: %v", page, found[0], err)
+			} else if name != "" && !defines(string(code), name) {
+				t.Errorf("%s: %s: the file has nothing of this name", page, found[0])
+			}
+			checked++
+		}
+		for _, found := range link.FindAllStringSubmatch(string(text), -1) {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(page), found[1])); err != nil {
+				t.Errorf("%s: link to %s: %v", page, found[1], err)
+			}
+		}
+	}
+	if checked < 50 {
+		t.Errorf("%d references found", checked)
+	}
+}
+
+// defines reports whether Go code has a function, method, type, variable or constant of a name.
+func defines(code, name string) bool {
+	return regexp.MustCompile(`(?m)^(?:func (?:\([^)]*\) )?|type |var |const |\t)` + name + `\b`).MatchString(code)
+}
