@@ -3,6 +3,9 @@ golangci_lint := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.6.2
 
 .PHONY: build run test test-fast check bench fuzz clean
 
+# go.work has both modules: this one, and bench/, with what only benchmarks need.
+packages := ./... ./bench/...
+
 plugin_sources := go.mod go.sum main.go \
 	$(filter-out %_test.go,$(wildcard $(addsuffix /*.go,filter window sharedata config internal/proxywasm internal/counter internal/wire)))
 
@@ -12,6 +15,9 @@ plugin_build = GOOS=wasip1 GOARCH=wasm GOEXPERIMENT=$(shell GOEXPERIMENT=nogreen
 
 build: dist/weir.wasm dist/weir
 
+# What is shipped has the versions of its own go.mod, whatever bench/ asks for.
+dist/weir.wasm dist/weir-names.wasm dist/weir: export GOWORK = off
+
 dist/weir.wasm: $(plugin_sources)
 	$(plugin_build) -ldflags='-s -w' -o $@ .
 
@@ -19,10 +25,10 @@ dist/weir.wasm: $(plugin_sources)
 dist/weir-names.wasm: $(plugin_sources)
 	$(plugin_build) -o $@ .
 
-dist/empty-names.wasm: go.mod bench/v8/empty/empty.go
+dist/empty-names.wasm: bench/go.mod bench/v8/empty/empty.go
 	$(plugin_build) -o $@ ./bench/v8/empty
 
-dist/gofloor.wasm: go.mod bench/v8/gofloor/gofloor.go $(wildcard internal/proxywasm/*.go)
+dist/gofloor.wasm: go.mod bench/go.mod bench/v8/gofloor/gofloor.go $(wildcard internal/proxywasm/*.go)
 	$(plugin_build) -ldflags='-s -w' -o $@ ./bench/v8/gofloor
 
 # The command is always handed to go, which knows best what has changed.
@@ -36,25 +42,27 @@ run: build
 
 test: build
 	./scripts/test-dependencies
-	go test -race -timeout 20m ./...
+	go test -race -timeout 20m $(packages)
 
 # What a change shows in two minutes: no Envoy, no race detector, of the stores in e2e only the memory.
 test-fast: build
 	./scripts/test-dependencies
-	go test -short ./...
+	go test -short $(packages)
 
 check:
 	test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
-	go vet ./...
+	go vet $(packages)
 	GOOS=wasip1 GOARCH=wasm go vet . ./internal/proxywasm ./bench/v8/...
-	go run $(golangci_lint) run ./...
+	go run $(golangci_lint) run $(packages)
 	go mod verify
+	GOWORK=off go mod tidy -diff
+	GOWORK=off go -C bench mod tidy -diff
 
 # What counts comes first: what a request costs in Envoy. LONG=1 also drives ten million streams, and measures what a backend takes in.
 bench: build dist/gofloor.wasm bench/v8/node_modules
 	./scripts/test-dependencies bench
 	go run ./bench/envoy
-	go test -run '^$$' -bench . -benchmem ./...
+	go test -run '^$$' -bench . -benchmem $(packages)
 	node --test bench/v8/host.test.js
 	node bench/v8/run.js $(if $(LONG),--long 10)
 	go run ./bench/native

@@ -2,8 +2,6 @@ package config_test
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strconv"
@@ -36,15 +34,19 @@ var fieldPaths = []string{
 	"rules.limits.precision", "rules.limits.burst",
 }
 
-// TestBad reads testdata/bad: FIELD--MISTAKE.json with all its errors in FIELD--MISTAKE.want.
+// TestBad reads testdata/bad.txtar: each FIELD--MISTAKE.json is followed by all its errors, FIELD--MISTAKE.want.
 func TestBad(t *testing.T) {
 	var names []string
-	for _, file := range glob(t, "testdata/bad/*.json") {
-		name := strings.TrimSuffix(filepath.Base(file), ".json")
+	files := config.ReadArchive(t, "bad.txtar")
+	for i := 0; i < len(files); i += 2 {
+		name, ok := strings.CutSuffix(files[i].Name, ".json")
+		if !ok || i+1 == len(files) || files[i+1].Name != name+".want" {
+			t.Fatalf("testdata/bad.txtar: %s is no document, or its errors don't follow", files[i].Name)
+		}
+		document, want := files[i].Content, string(files[i+1].Content)
 		names = append(names, name)
 		t.Run(name, func(t *testing.T) {
-			want := string(read(t, strings.TrimSuffix(file, ".json")+".want"))
-			c, err := config.Parse(read(t, file))
+			c, err := config.Parse(document)
 			if err == nil {
 				t.Fatal("accepted")
 			}
@@ -69,12 +71,9 @@ func TestBad(t *testing.T) {
 	for _, field := range fieldPaths {
 		for _, mistake := range []string{"value", "sibling", "type"} {
 			if name := field + "--" + mistake; !slices.Contains(names, name) {
-				t.Errorf("testdata/bad/%s.json is missing", name)
+				t.Errorf("testdata/bad.txtar lacks %s.json", name)
 			}
 		}
-	}
-	if wants := glob(t, "testdata/bad/*.want"); len(wants) != len(names) {
-		t.Errorf("%d .want files for %d documents", len(wants), len(names))
 	}
 }
 
@@ -216,14 +215,23 @@ func TestGood(t *testing.T) {
 			Response: config.Response{Status: 403, Body: "no", ContentType: "text/plain", GRPCMessage: "no"},
 		},
 	}
-	for name, want := range tests {
+	files := config.ReadArchive(t, "good.txtar")
+	if len(files) != len(tests) {
+		t.Errorf("%d documents for %d tests", len(files), len(tests))
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(file.Name, ".json")
+		want, ok := tests[name]
+		if !ok {
+			t.Errorf("testdata/good.txtar has %s, which no test knows", file.Name)
+		}
 		if name != "algorithms" {
 			for i := range want.Rules {
 				want.Rules[i].Cost = 1
 			}
 		}
 		t.Run(name, func(t *testing.T) {
-			got, err := config.Parse(read(t, "testdata/good/"+name+".json"))
+			got, err := config.Parse(file.Content)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -232,9 +240,6 @@ func TestGood(t *testing.T) {
 			}
 			checkInvariants(t, got)
 		})
-	}
-	if files := glob(t, "testdata/good/*.json"); len(files) != len(tests) {
-		t.Errorf("%d documents for %d tests", len(files), len(tests))
 	}
 }
 
@@ -323,8 +328,10 @@ func TestGRPCMessage(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, file := range slices.Concat(glob(f, "testdata/bad/*.json"), glob(f, "testdata/good/*.json")) {
-		f.Add(read(f, file))
+	for _, file := range slices.Concat(config.ReadArchive(f, "bad.txtar"), config.ReadArchive(f, "good.txtar")) {
+		if strings.HasSuffix(file.Name, ".json") {
+			f.Add(file.Content)
+		}
 	}
 	f.Fuzz(func(t *testing.T, document []byte) {
 		c, err := config.Parse(document)
@@ -403,24 +410,6 @@ func checkInvariants(t *testing.T, c *config.Config) {
 			check(config.Millisecond <= width && width <= 366*24*config.Hour && width%config.Millisecond == 0, "width")
 		}
 	}
-}
-
-func read(t testing.TB, file string) []byte {
-	t.Helper()
-	content, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return content
-}
-
-func glob(t testing.TB, pattern string) []string {
-	t.Helper()
-	files, err := filepath.Glob(pattern)
-	if err != nil || len(files) == 0 {
-		t.Fatalf("%s: %d files, error %v", pattern, len(files), err)
-	}
-	return files
 }
 
 func BenchmarkParse(b *testing.B) {

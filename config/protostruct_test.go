@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
-	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -39,29 +37,26 @@ func marshaled(t testing.TB, m proto.Message) []byte {
 
 // Every configuration says the same as JSON and as a Struct, and so do mistakes.
 func TestStruct(t *testing.T) {
-	files, err := filepath.Glob("testdata/*/*.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	read := 0
-	for _, file := range files {
-		document, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
+	documents, read := 0, 0
+	for _, file := range slices.Concat(ReadArchive(t, "bad.txtar"), ReadArchive(t, "good.txtar")) {
+		if !strings.HasSuffix(file.Name, ".json") {
+			continue
 		}
+		documents++
+		document := file.Content
 		serialized, ok := structOf(t, document)
-		if !ok || len(serialized) == 0 || filepath.Base(file) == "response.headers--many.json" {
+		if !ok || len(serialized) == 0 || file.Name == "response.headers--many.json" {
 			continue // which header is one too many depends on their order
 		}
 		read++
 		want, wantErr := Parse(document)
 		got, gotErr := Parse(serialized)
 		if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(paths(gotErr), paths(wantErr)) {
-			t.Errorf("%s:\ngot %+v, %v\nwant %+v, %v", file, got, gotErr, want, wantErr)
+			t.Errorf("%s:\ngot %+v, %v\nwant %+v, %v", file.Name, got, gotErr, want, wantErr)
 		}
 	}
-	if read < 100 || read < len(files)*9/10 {
-		t.Errorf("%d of %d files were read as Structs", read, len(files))
+	if read < 100 || read < documents*9/10 {
+		t.Errorf("%d of %d files were read as Structs", read, documents)
 	}
 }
 
@@ -160,16 +155,8 @@ func TestJSONIsNoStruct(t *testing.T) {
 // FuzzStruct compares with google.golang.org/protobuf, which takes what is stricter here: fields given twice, unknown ones, values that
 // are missing, and any depth.
 func FuzzStruct(f *testing.F) {
-	files, err := filepath.Glob("testdata/good/*.json")
-	if err != nil {
-		f.Fatal(err)
-	}
-	for _, file := range files {
-		document, err := os.ReadFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
-		if serialized, ok := structOf(f, document); ok {
+	for _, file := range ReadArchive(f, "good.txtar") {
+		if serialized, ok := structOf(f, file.Content); ok {
 			f.Add(serialized)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -27,6 +28,15 @@ PASS
 `
 
 const printedByLibrary = "BenchmarkHotKey-2 	     100	       1.100 8-goroutines/1\n"
+
+// The benchmarks are named by folders of the repository, which outlive no move by themselves.
+func TestBenchmarksExist(t *testing.T) {
+	for _, b := range benchmarks {
+		if files, err := filepath.Glob(filepath.Join("..", "..", b.pkg, "bench_test.go")); err != nil || len(files) == 0 {
+			t.Errorf("%s has no bench_test.go (%v)", b.pkg, err)
+		}
+	}
+}
 
 // added are the results of one round of everything.
 func added(t *testing.T, output string) results {

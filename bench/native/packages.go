@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -20,7 +21,7 @@ var benchmarks = []struct{ pkg, pattern string }{
 	{"filter", "^Benchmark(Table|HotKey|Capacity|Match)$"},
 	{"ratelimit", "^BenchmarkHotKey$"},
 	{"config", "^BenchmarkDocument$"},
-	{"wire", "^BenchmarkMessages$"},
+	{"internal/wire", "^BenchmarkMessages$"},
 }
 
 // ratios are what benchmarks have compared themselves, by their unit for it.
@@ -70,7 +71,7 @@ func measurePackages(ctx context.Context, o *options) (*packageFigures, error) {
 	defer func() { _ = os.RemoveAll(dir) }() // it is the system's to tidy up what stays
 	for _, b := range benchmarks {
 		say("compiling the benchmarks of %s", b.pkg)
-		command := exec.CommandContext(ctx, "go", "test", "-c", "-o", filepath.Join(dir, b.pkg), "./"+b.pkg)
+		command := exec.CommandContext(ctx, "go", "test", "-c", "-o", filepath.Join(dir, path.Base(b.pkg)), "./"+b.pkg)
 		if output, err := command.CombinedOutput(); err != nil {
 			return nil, fmt.Errorf("go test -c ./%s: %w\n%s", b.pkg, err, output)
 		}
@@ -79,14 +80,14 @@ func measurePackages(ctx context.Context, o *options) (*packageFigures, error) {
 	for round := range o.rounds {
 		say("packages, round %d of %d", round+1, o.rounds)
 		for _, b := range benchmarks {
-			command := exec.CommandContext(ctx, filepath.Join(dir, b.pkg), "-test.run", "^$", "-test.bench", b.pattern,
+			command := exec.CommandContext(ctx, filepath.Join(dir, path.Base(b.pkg)), "-test.run", "^$", "-test.bench", b.pattern,
 				"-test.benchtime", o.benchTime.String())
 			command.Dir = b.pkg
 			output, err := command.CombinedOutput()
 			if err != nil {
 				return nil, fmt.Errorf("benchmarks of %s: %w\n%s", b.pkg, err, output)
 			}
-			if err := all.add(b.pkg, string(output), runtime.GOMAXPROCS(0)); err != nil {
+			if err := all.add(path.Base(b.pkg), string(output), runtime.GOMAXPROCS(0)); err != nil {
 				return nil, err
 			}
 		}

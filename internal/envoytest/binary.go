@@ -28,7 +28,7 @@ var errNone = errors.New("no Envoy to run: scripts/test-dependencies installs wh
 func Binaries() ([]Binary, error) {
 	files := filepath.SplitList(os.Getenv("WEIR_ENVOY"))
 	if len(files) == 0 {
-		root, err := moduleRoot()
+		root, err := repositoryRoot()
 		if err != nil {
 			return nil, err
 		}
@@ -89,19 +89,19 @@ func compareVersions(a, b string) int {
 	return cmp.Compare(len(as), len(bs))
 }
 
-// moduleRoot is the folder of go.mod above the working directory.
-func moduleRoot() (string, error) {
+// repositoryRoot is the folder of go.work above the working directory: bench/ has a go.mod of its own.
+func repositoryRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", err
 	}
 	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+		if _, err := os.Stat(filepath.Join(dir, "go.work")); err == nil {
 			return dir, nil
 		}
 		parent := filepath.Dir(dir)
 		if parent == dir {
-			return "", errors.New("no go.mod above the working directory")
+			return "", errors.New("no go.work above the working directory")
 		}
 		dir = parent
 	}

@@ -1,4 +1,4 @@
-//go:build !wasip1 || tinygo
+//go:build !wasip1
 
 package proxywasm
 
@@ -124,7 +124,7 @@ func (m Metric) Add(n uint64) { host.AddMetric(m, n) }
 // Set sets a gauge.
 func (m Metric) Set(n uint64) { host.SetMetric(m, n) }
 
-// sdkHost forwards to the SDK: to proxytest's emulator natively, to the real host under TinyGo.
+// sdkHost forwards to the SDK, whose emulator of a proxy is proxytest.
 type sdkHost struct{}
 
 func (sdkHost) Log(level LogLevel, message string) {

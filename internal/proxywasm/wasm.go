@@ -1,4 +1,4 @@
-//go:build wasip1 && !tinygo
+//go:build wasip1
 
 package proxywasm
 

@@ -1,0 +1,43 @@
+package config
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+)
+
+// ArchiveFile is one document of an archive in testdata, or what is wanted of it.
+type ArchiveFile struct {
+	Name    string
+	Content []byte
+}
+
+// ReadArchive reads the files of an archive in the format of golang.org/x/tools/txtar, in their order: each begins with a
+// line "-- name --", and text before the first of them is a comment. That module is 15 MB, of which this is all that tests
+// of documents need.
+func ReadArchive(t testing.TB, name string) (files []ArchiveFile) {
+	t.Helper()
+	archive, err := os.ReadFile("testdata/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for line := range bytes.Lines(archive) {
+		if title, ok := strings.CutPrefix(string(line), "-- "); ok {
+			title, ok = strings.CutSuffix(title, " --\n")
+			if !ok || title == "" || seen[title] {
+				t.Fatalf("testdata/%s: the line %q is no title, or a second of its name", name, line)
+			}
+			seen[title] = true
+			files = append(files, ArchiveFile{Name: title})
+		} else if len(files) > 0 {
+			last := &files[len(files)-1]
+			last.Content = append(last.Content, line...)
+		}
+	}
+	if len(files) == 0 {
+		t.Fatalf("testdata/%s has no files", name)
+	}
+	return files
+}
