@@ -156,32 +156,6 @@ func (h *Hits) append(dst []byte, synced bool) []byte {
 
 func zigzag(v int64) uint64 { return uint64(v<<1) ^ uint64(v>>63) }
 
-func (l *Limit) appendBuckets(dst []byte, s *State, synced bool) []byte {
-	count := 0
-	for i := range s.Buckets {
-		if s.Buckets[i].Hits != (Hits{}) {
-			count++
-		}
-	}
-	dst = appendUvarint(dst, uint64(count))
-	last := s.Newest / l.Precision
-	for i := len(s.Buckets) - 1; i >= 0; i-- {
-		b := &s.Buckets[i]
-		if b.Hits == (Hits{}) {
-			continue // given back
-		}
-		age := uint64(last-b.Number) << 1
-		last = b.Number
-		if !synced && b.Sum() == 1 {
-			dst = appendUvarint(dst, age)
-			continue
-		}
-		dst = appendUvarint(dst, age|1)
-		dst = b.append(dst, synced)
-	}
-	return dst
-}
-
 // A reader of states passes on where it is: after what can't be right that is wrong, and stays it.
 const wrong = -1
 
@@ -317,30 +291,6 @@ func (l *Limit) decodeBody(b []byte, at int, synced bool, s *State) (next int) {
 	}
 	s.Hits[1] = Hits{}
 	return s.Hits[0].decode(b, at, synced)
-}
-
-func (l *Limit) decodeBuckets(b []byte, at int, synced bool, s *State) (next int) {
-	// Each takes a byte at least, so that what is allocated is bounded by what is there.
-	count, at := uvarint(b, at, uint64(min(maxBuckets, len(b))))
-	number := s.Newest / l.Precision
-	for i := range count {
-		var age uint64
-		age, at = uvarint(b, at, 1<<63-1)
-		number -= int64(age >> 1)
-		if at == wrong || number < 0 || i > 0 && age < 2 {
-			return wrong
-		}
-		hits := Hits{Total: 1}
-		if age&1 != 0 {
-			at = hits.decode(b, at, synced)
-		}
-		s.Buckets = append(s.Buckets, Bucket{Number: number, Hits: hits})
-	}
-	// The newest came first.
-	for i, j := 0, len(s.Buckets)-1; i < j; i, j = i+1, j-1 {
-		s.Buckets[i], s.Buckets[j] = s.Buckets[j], s.Buckets[i]
-	}
-	return at
 }
 
 // Codec reads and writes states of one limit, whose head it knows. It may be used by several goroutines.

@@ -110,19 +110,6 @@ func (l *Limit) Lease(s *State, hits uint64, at int64, newer bool, total *Totals
 // lateGrant is how long after its decision a grant of tokens is that of a push which was sent again.
 const lateGrant = int64(1e9)
 
-// leaseTokens takes in tokens that were taken from the backend's bucket at a time. They can be used at once, even if so few were missing
-// that all have come back while the answer was on its way: they are missing from now on then. Of a grant that was on its way for
-// longer what has come back is of no use.
-func (l *Limit) leaseTokens(s *State, hits uint64, at int64) {
-	if s.Newest-at > lateGrant {
-		hits -= min(hits, l.tokens(at, s.Newest))
-	}
-	h := &s.Hits[0]
-	if h.lease(hits); l.missing(s, s.Newest) < h.Lease {
-		s.Start, h.Total = s.Newest, h.Lease
-	}
-}
-
 // lease adds to the lease. A total that does not know of all of it yet comes from an answer that is older.
 func (h *Hits) lease(hits uint64) {
 	h.Lease = clamp(int64(h.Lease) + int64(min(hits, MaxHits)))

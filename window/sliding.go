@@ -71,21 +71,3 @@ func (l *Limit) elapsedWhenFits(previous, room uint64) int64 {
 	covered, _, _ := muldiv(room, uint64(l.Width), previous)
 	return l.Width - int64(covered)
 }
-
-// muldiv is a·b/c and what remains. It is false if that is above 64 bits, or c is 0; a or b not above c is enough to fit.
-func muldiv(a, b, c uint64) (quotient, remainder uint64, ok bool) {
-	hi, lo := bits.Mul64(a, b)
-	if hi != 0 || c == 0 {
-		return longMuldiv(hi, lo, c)
-	}
-	quotient = lo / c
-	return quotient, lo - quotient*c, true
-}
-
-func longMuldiv(hi, lo, c uint64) (quotient, remainder uint64, ok bool) {
-	if hi >= c {
-		return 0, 0, false
-	}
-	quotient, remainder = bits.Div64(hi, lo, c)
-	return quotient, remainder, true
-}

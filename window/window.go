@@ -168,11 +168,6 @@ func (l *Limit) Advance(s *State, now int64) {
 	l.advance(s, now)
 }
 
-// clocked tells that windows are those of the clock.
-func (l *Limit) clocked() bool {
-	return l.Kind|(FixedWindow^SlidingWindow) == FixedWindow|SlidingWindow
-}
-
 func (l *Limit) advance(s *State, now int64) {
 	now = max(0, min(now, maxTime))
 	if s.Newest-now > max(l.Width, maxBack) {
@@ -182,18 +177,9 @@ func (l *Limit) advance(s *State, now int64) {
 	s.ends = 0
 	switch l.Kind {
 	case FixedWindow, SlidingWindow:
-		switch turned := now/l.Width - s.Newest/l.Width; {
-		case turned == 0:
-		case turned == 1 && l.Kind == SlidingWindow:
-			s.Hits = [2]Hits{1: s.Hits[0]}
-			s.Hits[1].returnLease(0)
-		default:
-			s.Hits = [2]Hits{}
-		}
+		l.turn(s, now)
 	case FirstHitWindow:
-		if now-s.Start >= l.Width {
-			s.Start, s.Hits = 0, [2]Hits{}
-		}
+		l.expire(s, now)
 	case SlidingBuckets:
 		l.dropBuckets(s, now)
 	case TokenBucket:
@@ -414,15 +400,4 @@ func (l *Limit) Number(s *State) uint64 {
 		return uint64(s.Newest / l.Precision)
 	}
 	return uint64(s.Newest / l.Width)
-}
-
-// end is the end of the window that s is in.
-func (l *Limit) end(s *State) int64 {
-	if s.ends != 0 {
-		return s.ends
-	}
-	if l.Kind == FirstHitWindow {
-		return s.Start + l.Width
-	}
-	return int64((uint64(s.Newest)/uint64(l.Width) + 1) * uint64(l.Width))
 }

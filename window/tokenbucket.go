@@ -110,3 +110,46 @@ func (l *Limit) refill(s *State, now int64) {
 	s.Start += int64(windows) * l.Width
 	h.Total -= windows * l.Max
 }
+
+func (l *Limit) settleTokens(s *State, newest bool, start int64, taken uint64) {
+	h := &s.Hits[0]
+	if taken == 0 {
+		if newest && start == s.Start {
+			h.settle(true, 0)
+		}
+		return
+	}
+	switch apart := (start - s.Start) / l.Width; {
+	case h.idle() || (start-s.Start)%l.Width != 0:
+		s.Start = min(start, s.Newest)
+		h.settle(true, taken)
+	case apart >= 0: // the same, but written by some windows later
+		s.Start = start
+		h.settle(true, l.worn(h.Total, apart))
+		h.settle(newest, taken)
+	default:
+		h.settle(newest, l.worn(taken, -apart))
+	}
+	l.refill(s, s.Newest)
+}
+
+// worn is what is left of tokens taken when what came back in some windows is forgotten.
+func (l *Limit) worn(taken uint64, windows int64) uint64 {
+	if l.Max != 0 && uint64(windows) > taken/l.Max {
+		return 0
+	}
+	return taken - uint64(windows)*l.Max
+}
+
+// leaseTokens takes in tokens that were taken from the backend's bucket at a time. They can be used at once, even if so few were missing
+// that all have come back while the answer was on its way: they are missing from now on then. Of a grant that was on its way for
+// longer what has come back is of no use.
+func (l *Limit) leaseTokens(s *State, hits uint64, at int64) {
+	if s.Newest-at > lateGrant {
+		hits -= min(hits, l.tokens(at, s.Newest))
+	}
+	h := &s.Hits[0]
+	if h.lease(hits); l.missing(s, s.Newest) < h.Lease {
+		s.Start, h.Total = s.Newest, h.Lease
+	}
+}

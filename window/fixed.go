@@ -1,0 +1,65 @@
+package window
+
+// A fixed window counts the hits of one window at a time. FixedWindow's windows start at multiples of their width since the
+// Unix epoch, so that all nodes with a correct clock have the same ones. FirstHitWindow's start with the first hit after the
+// last one ended, so that no two keys need to have the same ones. SlidingWindow counts in windows of the clock too.
+
+// clocked tells that windows are those of the clock.
+func (l *Limit) clocked() bool {
+	return l.Kind|(FixedWindow^SlidingWindow) == FixedWindow|SlidingWindow
+}
+
+// end is the end of the window that s is in.
+func (l *Limit) end(s *State) int64 {
+	if s.ends != 0 {
+		return s.ends
+	}
+	if l.Kind == FirstHitWindow {
+		return s.Start + l.Width
+	}
+	return int64((uint64(s.Newest)/uint64(l.Width) + 1) * uint64(l.Width))
+}
+
+func (l *Limit) settleFirstHit(s *State, newest bool, start int64, hits uint64) {
+	h := &s.Hits[0]
+	switch {
+	case hits == 0:
+		if newest && start == s.Start {
+			h.settle(true, 0)
+		}
+	case h.idle():
+		if start <= s.Newest && s.Newest-start < l.Width {
+			s.Start, h.Total = start, hits
+		}
+	case start == s.Start:
+		h.settle(newest, hits)
+	case start > s.Start || s.Start-start >= l.Width:
+		// The backend speaks of another window than this one.
+	case s.Newest-start >= l.Width:
+		// Other nodes had the window's first hit, and it has ended by now. What was taken here since starts the next one.
+		s.Start, h.Total, h.Lease = s.Newest, 0, 0
+	default:
+		s.Start = start
+		h.settle(true, hits)
+	}
+}
+
+// turn forgets the windows of the clock that a window at now does not need: all but now's, and for SlidingWindow the one
+// before.
+func (l *Limit) turn(s *State, now int64) {
+	switch turned := now/l.Width - s.Newest/l.Width; {
+	case turned == 0:
+	case turned == 1 && l.Kind == SlidingWindow:
+		s.Hits = [2]Hits{1: s.Hits[0]}
+		s.Hits[1].returnLease(0)
+	default:
+		s.Hits = [2]Hits{}
+	}
+}
+
+// expire forgets a FirstHitWindow that has ended by now.
+func (l *Limit) expire(s *State, now int64) {
+	if now-s.Start >= l.Width {
+		s.Start, s.Hits = 0, [2]Hits{}
+	}
+}

@@ -1,0 +1,178 @@
+package window
+
+// SlidingBuckets keeps the hits of each bucket that has any, and looks at the Width/Precision newest buckets, the one that the
+// present is in among them. With a precision of one nanosecond these are the hits of (now − Width, now]: the sliding log, as
+// Redis's users keep it in a sorted set (https://redis.io/glossary/rate-limiting/), and `limits` calls it a moving window.
+
+// covered is the number of buckets that a window covers.
+func (l *Limit) covered() int64 { return l.Width / l.Precision }
+
+// dropBuckets forgets the buckets that a window ending at now does not cover.
+func (l *Limit) dropBuckets(s *State, now int64) {
+	oldest := now/l.Precision - l.covered() + 1
+	gone := 0
+	for gone < len(s.Buckets) && s.Buckets[gone].Number < oldest {
+		gone++
+	}
+	if gone > 0 {
+		s.Buckets = s.Buckets[:copy(s.Buckets, s.Buckets[gone:])]
+	}
+}
+
+func sumBuckets(s *State) (sum uint64) {
+	for i := range s.Buckets {
+		sum += s.Buckets[i].Sum()
+	}
+	return sum
+}
+
+// bucketsLeaveAt is the time when the oldest buckets with at least so many hits are no longer covered.
+func (l *Limit) bucketsLeaveAt(s *State, hits uint64) int64 {
+	if hits == 0 {
+		return s.Newest
+	}
+	left := uint64(0)
+	for i := range s.Buckets {
+		if left += s.Buckets[i].Sum(); left >= hits {
+			return (s.Buckets[i].Number + l.covered()) * l.Precision
+		}
+	}
+	return s.Newest
+}
+
+// lastLeavesAt is the time when no bucket with anything in it is covered any more.
+func (l *Limit) lastLeavesAt(s *State) int64 {
+	for i := len(s.Buckets) - 1; i >= 0; i-- {
+		if !s.Buckets[i].idle() {
+			return (s.Buckets[i].Number + l.covered()) * l.Precision
+		}
+	}
+	return s.Newest
+}
+
+// takeBucket counts hits in the present's bucket. A log is bounded: hits above the limit, which only rejected requests, costs of
+// responses and other nodes can bring, push out the oldest.
+func (l *Limit) takeBucket(s *State, cost uint64) {
+	number := s.Newest / l.Precision
+	if n := len(s.Buckets); n == 0 || s.Buckets[n-1].Number != number {
+		s.Buckets = append(s.Buckets, Bucket{Number: number})
+	}
+	s.Buckets[len(s.Buckets)-1].take(cost)
+	l.trimLog(s)
+}
+
+// trimLog forgets a log's oldest hits while what remains is above the limit.
+func (l *Limit) trimLog(s *State) {
+	if l.Precision != LogPrecision {
+		return
+	}
+	sum, gone := sumBuckets(s), 0
+	for gone < len(s.Buckets)-1 && sum-s.Buckets[gone].Sum() > l.Max {
+		sum -= s.Buckets[gone].Sum()
+		gone++
+	}
+	if gone > 0 {
+		s.Buckets = s.Buckets[:copy(s.Buckets, s.Buckets[gone:])]
+	}
+}
+
+func (l *Limit) settleBuckets(s *State, newest bool, total *Totals) {
+	oldest := max(0, s.Newest/l.Precision-l.covered()+1)
+	at, added := len(s.Buckets)-1, false
+	known := len(s.Buckets)
+	// unsaid sets the totals of buckets that the answer does not have.
+	unsaid := func(after int64) {
+		for ; at >= 0 && s.Buckets[at].Number > after; at-- {
+			if newest {
+				s.Buckets[at].settle(true, 0)
+			}
+		}
+	}
+	for i := range min(len(total.Hits), len(total.Ages)) {
+		number := int64(min(total.Newest, uint64(maxTime))) - int64(min(total.Ages[i], uint64(maxTime)))
+		if number < oldest || number > (s.Newest+l.Width)/l.Precision || total.Hits[i] == 0 {
+			continue
+		}
+		// Ages ascend, so numbers descend: one way through both lists is enough.
+		unsaid(number)
+		hits := min(total.Hits[i], MaxHits)
+		if at >= 0 && s.Buckets[at].Number == number {
+			s.Buckets[at].settle(newest, hits)
+			at--
+		} else {
+			s.Buckets = append(s.Buckets, Bucket{Number: number, Hits: Hits{Total: hits}})
+			added = true
+		}
+	}
+	unsaid(-1)
+	if !added {
+		return
+	}
+	sortBuckets(s.Buckets, known)
+	if last := s.Buckets[len(s.Buckets)-1].Number; last > s.Newest/l.Precision {
+		// Another node's clock is ahead: its hit is the newest.
+		s.Newest = last * l.Precision
+	}
+	if len(s.Buckets) > known {
+		l.trimLog(s)
+	}
+}
+
+// sortBuckets sorts buckets of which the first are sorted, and the others descend. Each takes its way through those that are newer.
+func sortBuckets(buckets []Bucket, sorted int) {
+	for i := sorted; i < len(buckets); i++ {
+		for j := i; j > 0 && buckets[j].Number < buckets[j-1].Number; j-- {
+			buckets[j], buckets[j-1] = buckets[j-1], buckets[j]
+		}
+	}
+}
+
+func (l *Limit) appendBuckets(dst []byte, s *State, synced bool) []byte {
+	count := 0
+	for i := range s.Buckets {
+		if s.Buckets[i].Hits != (Hits{}) {
+			count++
+		}
+	}
+	dst = appendUvarint(dst, uint64(count))
+	last := s.Newest / l.Precision
+	for i := len(s.Buckets) - 1; i >= 0; i-- {
+		b := &s.Buckets[i]
+		if b.Hits == (Hits{}) {
+			continue // given back
+		}
+		age := uint64(last-b.Number) << 1
+		last = b.Number
+		if !synced && b.Sum() == 1 {
+			dst = appendUvarint(dst, age)
+			continue
+		}
+		dst = appendUvarint(dst, age|1)
+		dst = b.append(dst, synced)
+	}
+	return dst
+}
+
+func (l *Limit) decodeBuckets(b []byte, at int, synced bool, s *State) (next int) {
+	// Each takes a byte at least, so that what is allocated is bounded by what is there.
+	count, at := uvarint(b, at, uint64(min(maxBuckets, len(b))))
+	number := s.Newest / l.Precision
+	for i := range count {
+		var age uint64
+		age, at = uvarint(b, at, 1<<63-1)
+		number -= int64(age >> 1)
+		if at == wrong || number < 0 || i > 0 && age < 2 {
+			return wrong
+		}
+		hits := Hits{Total: 1}
+		if age&1 != 0 {
+			at = hits.decode(b, at, synced)
+		}
+		s.Buckets = append(s.Buckets, Bucket{Number: number, Hits: hits})
+	}
+	// The newest came first.
+	for i, j := 0, len(s.Buckets)-1; i < j; i, j = i+1, j-1 {
+		s.Buckets[i], s.Buckets[j] = s.Buckets[j], s.Buckets[i]
+	}
+	return at
+}
