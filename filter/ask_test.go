@@ -359,7 +359,7 @@ func (v *fakeVM) still(streams []*stream) (n int) {
 	v.t.Helper()
 	for _, s := range streams {
 		switch {
-		case s.waiting:
+		case s.wait.waiting:
 			n++
 		case v.ended[s.id] != 1:
 			v.t.Errorf("stream %d was resumed or answered %d times", s.id, v.ended[s.id])
@@ -420,11 +420,11 @@ func TestStreamGoneWhileItWaits(t *testing.T) {
 		}
 		c := v.callouts[len(v.callouts)-2]
 		v.answer(c, 200, w.apply(c.body))
-		if !second.waiting || len(v.ended) != 0 {
+		if !second.wait.waiting || len(v.ended) != 0 {
 			t.Errorf("the answer of a stream that is gone decided another one: %v", v.ended)
 		}
 		w.deliver(v)
-		if second.waiting || v.ended[second.id] != 1 || v.ended[gone] != 0 {
+		if second.wait.waiting || v.ended[second.id] != 1 || v.ended[gone] != 0 {
 			t.Errorf("ended: %v", v.ended)
 		}
 		v.reset(second)
@@ -723,7 +723,7 @@ func TestCalloutsThatAreNotFullArrive(t *testing.T) {
 			v = w.vms[0]
 			w.quiet()
 			for _, s := range streams {
-				if s.waiting || v.ended[s.id] > 1 {
+				if s.wait.waiting || v.ended[s.id] > 1 {
 					t.Fatal("a request waits for ever, or goes on twice")
 				}
 				if s.decorate {

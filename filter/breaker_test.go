@@ -166,7 +166,7 @@ func TestBackendFailureModes(t *testing.T) {
 					w.pass(time.Second)
 					v.tick()
 				}
-				if s != nil && s.waiting {
+				if s != nil && s.wait.waiting {
 					t.Fatalf("%s: request %d waits", mode, i)
 				}
 				if v.reply == nil {

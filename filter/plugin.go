@@ -193,6 +193,7 @@ func (p *plugin) NewHttpContext(id uint32) types.HttpContext {
 		p.idle = p.idle[:n-1]
 	} else {
 		s = &stream{plugin: p}
+		s.wait.waiter = s
 	}
 	s.id = id
 	return s

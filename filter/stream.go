@@ -5,6 +5,7 @@ import (
 
 	"weir/config"
 	"weir/internal/counter"
+	"weir/internal/proxywasm"
 )
 
 // stream is one request.
@@ -20,14 +21,8 @@ type stream struct {
 	answered bool
 	// later are the rules that charge when the response is there.
 	later []charge
-	// waiting tells that the request is paused, until the backend has been asked, or the proxy's time is waitUntil. kept is what is
-	// needed to decide it then.
-	waiting   bool
-	entering  bool // it is not paused yet
-	waitUntil int64
-	rounds    int
-	asked     int // takes that it waits for
-	kept      []charge
+	// wait is the request's place among those that are paused until the backend has been asked.
+	wait Wait
 }
 
 // charge is what is needed to charge a rule once the request can't be read any more. Its memory is reused.
@@ -37,10 +32,16 @@ type charge struct {
 	cost uint64
 }
 
+// begin forgets the request before.
+func (s *stream) begin() {
+	s.decorate, s.answered, s.later = false, false, s.later[:0]
+	s.wait.Leave()
+}
+
 // OnHttpRequestHeaders implements types.HttpContext: it decides the request.
 func (s *stream) OnHttpRequestHeaders(int, bool) types.Action {
 	p := s.plugin
-	s.decorate, s.answered, s.waiting, s.later = false, false, false, s.later[:0]
+	s.begin()
 	if len(p.held) > 0 {
 		p.addHeld(p.now())
 	}
@@ -58,12 +59,21 @@ func (s *stream) OnHttpRequestHeaders(int, bool) types.Action {
 	}
 	verdict := p.decide(matched, now)
 	if verdict == counter.Unsure {
-		if p.sync.wait(s, matched) {
+		if p.sync.wait(&s.wait, matched) {
 			return types.ActionPause
 		}
 		verdict = p.decideAlone(matched, now)
 	}
 	return s.conclude(matched, now, verdict)
+}
+
+// Decided implements Waiter: it ends the pause of a request.
+func (s *stream) Decided(matched []match, now int64, verdict counter.Verdict) {
+	proxywasm.SetContext(s.id)
+	if s.conclude(matched, now, verdict) == types.ActionContinue {
+		proxywasm.ResumeRequest()
+	}
+	proxywasm.SetContext(s.plugin.id)
 }
 
 // conclude does what a verdict asks for.
@@ -99,7 +109,7 @@ func (s *stream) OnHttpRequestTrailers(int) types.Action { return s.rest() }
 
 // rest says what becomes of what follows a request's headers.
 func (s *stream) rest() types.Action {
-	if s.waiting || s.answered {
+	if s.wait.Waiting() || s.answered {
 		return types.ActionPause
 	}
 	return types.ActionContinue
@@ -125,30 +135,6 @@ func (p *plugin) decideAlone(matched []match, now int64) counter.Verdict {
 		p.read(m, now)
 	}
 	return verdict
-}
-
-// keepRequest remembers what it takes to decide the request later.
-func (s *stream) keepRequest(matched []match) {
-	s.kept = s.kept[:0]
-	for i := range matched {
-		m := &matched[i]
-		c := next(&s.kept)
-		c.rule, c.cost = m.index, m.cost
-		c.key = append(c.key[:0], m.key...)
-	}
-}
-
-// takeUpRequest gives the matches of a request that was kept.
-func (s *stream) takeUpRequest() []match {
-	p := s.plugin
-	for i := range s.kept {
-		c, m := &s.kept[i], &p.matches[i]
-		m.rule, m.index, m.cost = &p.rules[c.rule], c.rule, c.cost
-		m.key = append(m.key[:0], c.key...)
-		m.address = p.table.Address(m.key)
-		m.verdict, m.taken, m.held = counter.Allowed, false, false
-	}
-	return p.matches[:len(s.kept)]
 }
 
 // next makes a list one longer, with what memory the new last one has from before.
@@ -229,6 +215,6 @@ func (s *stream) charge() {
 
 // OnHttpStreamDone implements types.HttpContext.
 func (s *stream) OnHttpStreamDone() {
-	s.decorate, s.answered, s.waiting, s.later = false, false, false, s.later[:0]
+	s.begin()
 	s.plugin.idle = append(s.plugin.idle, s)
 }

@@ -42,10 +42,10 @@ type syncer struct {
 	spare   []*take
 	open    *batch // that wishes go into, and isn't sent before it is full or there are no more
 	asking  int    // callouts that somebody waits for
-	waiting []waiter
-	// released are streams that wait for nothing any more, and are to be decided without the backend.
-	released []waiter
-	// until is when the plugin's callback that is running is to be over, 0 in those of streams. As all deadlines it is by the proxy's
+	waiting []waiting
+	// released are requests that wait for nothing any more, and are to be decided without the backend.
+	released []waiting
+	// until is when the plugin's callback that is running is to be over, 0 in those of requests. As all deadlines it is by the proxy's
 	// clock, which no answer corrects.
 	until int64
 
