@@ -45,14 +45,14 @@ type take struct {
 // claimant is a key of a take.
 type claimant struct {
 	address sharedata.Address
-	rule    *rule
+	rule    *Rule
 	id      [16]byte
 	cost    uint64
 }
 
 func (t *take) rooms() (n int) {
 	for i := range t.parts {
-		n += len(t.parts[i].rule.counter.Limits)
+		n += len(t.parts[i].rule.Limits)
 	}
 	return n
 }
@@ -332,11 +332,11 @@ func (s *syncer) addTake(b *batch, t *take, now int64) {
 	s.rooms = s.rooms[:0]
 	for i := range t.parts {
 		part := &t.parts[i]
-		for j := range part.rule.counter.Limits {
-			l := &part.rule.counter.Limits[j]
+		for j := range part.rule.Limits {
+			l := &part.rule.Limits[j]
 			room := wire.Room{
 				Counter: counterOf(part.id, l), Limit: l.Max, Cost: part.cost,
-				CountRejected: !t.lease && part.rule.countRejected,
+				CountRejected: !t.lease && part.rule.CountRejected,
 			}
 			if l.Kind == window.TokenBucket {
 				room.Burst = l.Burst
@@ -382,7 +382,7 @@ func (s *syncer) takeGrant(b *batch, t *take) {
 	b.reader.NextGrant(&grant)
 	t.granted = grant.Units > 0
 	for i := range t.parts {
-		n := len(t.parts[i].rule.counter.Limits)
+		n := len(t.parts[i].rule.Limits)
 		for j := range n {
 			b.reader.NextRoom(&s.total)
 			total := &s.totals[j]
@@ -440,7 +440,7 @@ func (s *syncer) land(part *claimant, grant *wire.Grant, most uint64, answered i
 		}
 	}
 	p.metrics.givenUp.count()
-	for i := range part.rule.counter.Limits {
+	for i := range part.rule.Limits {
 		s.giveBack(part, i, units, at)
 	}
 }
@@ -450,7 +450,7 @@ func (s *syncer) giveBack(part *claimant, i int, hits uint64, at int64) {
 	if hits == 0 {
 		return
 	}
-	l := &part.rule.counter.Limits[i]
+	l := &part.rule.Limits[i]
 	push := &s.push
 	push.Newest = l.LeaseNumber(at, &s.totals[i])
 	push.Hits, push.Ages = append(push.Hits[:0], -int64(hits)), push.Ages[:0]

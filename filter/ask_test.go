@@ -46,20 +46,20 @@ func (w *world) quiet() {
 
 // leased is what a proxy has leased of a rule, for a user, or of a rule without a key.
 func (v *fakeVM) leased(rule int, user string) uint64 {
-	r := &v.plugin.rules[rule]
-	m := &match{rule: r, address: v.plugin.table.Address(counterKey(r, user))}
+	r := &v.plugin.counted[rule]
+	m := &match{rule: r, address: v.plugin.table.Address(v.key(rule, user))}
 	defer v.asHost()()
 	v.plugin.read(m, v.plugin.now())
 	var leased uint64
 	for i := range m.cell.States {
-		leased = max(leased, r.counter.Limits[i].Leased(&m.cell.States[i]))
+		leased = max(leased, r.Limits[i].Leased(&m.cell.States[i]))
 	}
 	return leased
 }
 
-// counterKey is a rule's key for a user, or of a rule without a key.
-func counterKey(r *rule, user string) []byte {
-	key := append([]byte(nil), r.keyPrefix...)
+// key is a rule's key for a user, or of a rule without a key.
+func (v *fakeVM) key(rule int, user string) []byte {
+	key := append([]byte(nil), v.plugin.rules[rule].keyPrefix...)
 	if user != "" {
 		key = counter.AppendPart(key, user)
 	}
@@ -746,10 +746,10 @@ func TestEagerWishesAreBounded(t *testing.T) {
 	v := w.vms[0]
 	w.advance(time.Second)
 	defer v.asHost()()
-	s, r := v.plugin.sync, &v.plugin.rules[0]
+	s, r := v.plugin.sync, &v.plugin.counted[0]
 	s.asking = maxAsking
 	for i := range maxEager + 100 {
-		key := counterKey(r, fmt.Sprint(i))
+		key := v.key(0, fmt.Sprint(i))
 		m := &match{rule: r, key: key, address: v.plugin.table.Address(key)}
 		v.plugin.read(m, w.now)
 		s.prefetch(m, w.now)

@@ -6,7 +6,6 @@ import (
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
 	"weir/config"
-	"weir/internal/counter"
 	"weir/internal/proxywasm"
 	"weir/sharedata"
 )
@@ -14,10 +13,11 @@ import (
 // plugin is a plugin context: one configuration, and the memory that its requests share one after the other.
 type plugin struct {
 	types.DefaultPluginContext
-	id     uint32
-	config *config.Config
-	rules  []rule
-	table  *sharedata.Table
+	id      uint32
+	config  *config.Config
+	rules   []rule // what they match, and whom they count
+	counted []Rule // the same, as they count
+	table   *sharedata.Table
 	// charging tells whether any rule charges when the response is there.
 	charging bool
 
@@ -88,15 +88,17 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 // compile makes what requests need from the configuration.
 func (p *plugin) compile() {
 	p.request.properties, p.request.shared, p.charging = p.request.properties[:0], false, false
-	p.rules = make([]rule, len(p.config.Rules))
+	p.rules, p.counted = make([]rule, len(p.config.Rules)), make([]Rule, len(p.config.Rules))
 	for i := range p.config.Rules {
-		p.rules[i] = p.request.compile(&p.config.Rules[i])
+		c, counted := &p.config.Rules[i], &p.counted[i]
+		p.rules[i] = p.request.compile(c)
 		p.charging = p.charging || p.rules[i].charged
+		counted.Limits, counted.CountRejected, counted.Index = c.Limits, c.CountRejected, i
 		if p.config.SyncRate >= 0 {
-			p.rules[i].counter.SyncRate = p.syncRate()
+			counted.SyncRate = p.syncRate()
 		}
-		p.rules[i].counter.Revocable = len(p.config.Rules) > 1
-		p.rules[i].counter.Compile()
+		counted.Revocable = len(p.config.Rules) > 1
+		counted.Compile()
 	}
 	p.matches = make([]match, len(p.rules))
 	p.answer.compile(p.config)
@@ -110,9 +112,9 @@ func (p *plugin) share(nodes uint64) {
 		return
 	}
 	p.nodes = nodes
-	for i := range p.rules {
-		p.rules[i].counter.Share(nodes)
-		p.metrics.rules[i].overshoot.set(p.rules[i].counter.Overshoot())
+	for i := range p.counted {
+		p.counted[i].Share(nodes)
+		p.metrics.rules[i].overshoot.set(p.counted[i].Overshoot())
 	}
 }
 
@@ -128,8 +130,8 @@ func (p *plugin) syncRate() int64 {
 // bytesPerCounter is what a counter of the largest rule takes.
 func (p *plugin) bytesPerCounter() int {
 	extra := 0
-	for i := range p.rules {
-		extra = max(extra, p.rules[i].counter.ExtraBytes())
+	for i := range p.counted {
+		extra = max(extra, p.counted[i].ExtraBytes())
 	}
 	return sharedata.BytesPerCounter + extra
 }
@@ -199,19 +201,14 @@ func (p *plugin) NewHttpContext(id uint32) types.HttpContext {
 	return s
 }
 
-// rule is a rule as requests need it.
+// rule is a rule as requests need it: whether it matches, and what it counts for which key.
 type rule struct {
-	name    string
-	match   matcher
-	key     []part
-	counter counter.Rule
-	cost    cost
+	match matcher
+	// keyPrefix begins the rule's keys: its name with its length before it.
+	keyPrefix []byte
+	key       []part
+	cost      cost
 	// onResponse is what is charged when the response is there, if charged says so.
 	charged    bool
 	onResponse cost
-	// countRejected tells whether what the rule rejects takes its hits too.
-	countRejected bool
-	number        uint32 // see dirtyKeys
-	// keyPrefix begins the rule's keys: its name with its length before it.
-	keyPrefix []byte
 }

@@ -82,7 +82,7 @@ func (s *stream) conclude(matched []match, now int64, verdict counter.Verdict) t
 	if verdict != counter.Allowed {
 		s.later = s.later[:0]
 		for i := range matched {
-			p.metrics.rules[matched[i].index].rejected.count()
+			p.metrics.rules[matched[i].rule.Index].rejected.count()
 		}
 		if !p.answer.reject(matched, now, &s.headers) {
 			// A proxy that takes no reply would leave the client waiting for ever.
@@ -92,7 +92,7 @@ func (s *stream) conclude(matched []match, now int64, verdict counter.Verdict) t
 		return types.ActionPause
 	}
 	for i := range matched {
-		p.metrics.rules[matched[i].index].allowed.count()
+		p.metrics.rules[matched[i].rule.Index].allowed.count()
 	}
 	if s.decorate = p.answer.describes; s.decorate {
 		p.answer.describe(matched, now, &s.headers)
@@ -157,7 +157,7 @@ func (p *plugin) match() []match {
 			continue
 		}
 		m := &p.matches[n]
-		m.rule, m.index, m.cost = r, i, p.cost(&r.cost)
+		m.rule, m.cost = &p.counted[i], p.cost(&r.cost)
 		m.key = p.request.appendKey(m.key[:0], r)
 		n++
 	}
@@ -179,14 +179,15 @@ func (s *stream) OnHttpResponseHeaders(int, bool) types.Action {
 func (s *stream) chargeLater(matched []match) {
 	for i := range matched {
 		m := &matched[i]
-		if !m.rule.charged {
+		r := &s.plugin.rules[m.rule.Index]
+		if !r.charged {
 			continue
 		}
 		c := next(&s.later)
-		c.rule, c.cost = m.index, 0
+		c.rule, c.cost = m.rule.Index, 0
 		c.key = append(c.key[:0], m.key...)
-		if m.rule.onResponse.selected {
-			c.cost = s.plugin.selectedCost(&m.rule.onResponse, 0)
+		if r.onResponse.selected {
+			c.cost = s.plugin.selectedCost(&r.onResponse, 0)
 		}
 	}
 }
@@ -198,8 +199,8 @@ func (s *stream) charge() {
 	m := &p.matches[0]
 	for i := range s.later {
 		l := &s.later[i]
-		m.rule, m.index, m.cost = &p.rules[l.rule], l.rule, l.cost
-		if name := m.rule.onResponse.responseHeader; name != "" {
+		m.rule, m.cost = &p.counted[l.rule], l.cost
+		if name := p.rules[l.rule].onResponse.responseHeader; name != "" {
 			m.cost = p.responseCost(name)
 		}
 		if m.cost == 0 {

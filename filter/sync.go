@@ -121,7 +121,7 @@ type batch struct {
 // pushed is where the answer to an item goes.
 type pushed struct {
 	address sharedata.Address
-	rule    *rule // nil for an orphan, whose counter is no longer in the table
+	rule    *Rule // nil for an orphan, whose counter is no longer in the table
 	limit   int32
 	claim   counter.Due
 }
@@ -300,7 +300,7 @@ func (s *syncer) waits(d *dirtyKey, now int64) (wake int64, waits bool) {
 	if s.leaving {
 		return 0, false
 	}
-	r := &s.dirty.rules[d.rule].counter
+	r := s.dirty.rules[d.rule]
 	if !d.due.Passed(now, r.LongestDue()) {
 		return now + d.due.In(now) - dueSlack, true
 	}
@@ -311,7 +311,7 @@ func (s *syncer) waits(d *dirtyKey, now int64) (wake int64, waits bool) {
 func (s *syncer) pushKey(b *batch, d dirtyKey, now int64) {
 	switch r := s.dirty.rules[d.rule]; s.claim(b, &d, r, now) {
 	case claimLater:
-		d.notBefore = now + r.counter.SyncRate
+		d.notBefore = now + r.SyncRate
 		s.dirty.keep(d, now, 0)
 	case claimReview:
 		s.dirty.keep(d, now, 0)
@@ -407,7 +407,7 @@ const (
 
 // claim moves a key's pending hits in flight and adds them to a batch, with a wish for a lease if the key is hit regularly. A lease that
 // is of no use any more is given back.
-func (s *syncer) claim(b *batch, d *dirtyKey, r *rule, now int64) claiming {
+func (s *syncer) claim(b *batch, d *dirtyKey, r *Rule, now int64) claiming {
 	p, m := s.plugin, &s.match
 	m.rule, m.address = r, d.address
 	for range p.table.Attempts() {
@@ -456,7 +456,7 @@ func (s *syncer) claim(b *batch, d *dirtyKey, r *rule, now int64) claiming {
 func (s *syncer) addClaimed(b *batch, m *match) {
 	for i := range m.cell.States {
 		m.cell.Outgoing(i, &s.push)
-		l := &m.rule.counter.Limits[i]
+		l := &m.rule.Limits[i]
 		if l.Kind != window.SlidingBuckets && s.push.Newest < uint64(len(s.push.Hits)-1) {
 			continue // a time that no clock had: the backend would refuse the batch
 		}

@@ -41,7 +41,7 @@ func (w *Wait) keep(matched []match) {
 	for i := range matched {
 		m := &matched[i]
 		c := next(&w.kept)
-		c.rule, c.cost = m.index, m.cost
+		c.rule, c.cost = m.rule.Index, m.cost
 		c.key = append(c.key[:0], m.key...)
 	}
 }
@@ -50,7 +50,7 @@ func (w *Wait) keep(matched []match) {
 func (p *plugin) takeUp(w *Wait) []match {
 	for i := range w.kept {
 		c, m := &w.kept[i], &p.matches[i]
-		m.rule, m.index, m.cost = &p.rules[c.rule], c.rule, c.cost
+		m.rule, m.cost = &p.counted[c.rule], c.cost
 		m.key = append(m.key[:0], c.key...)
 		m.address = p.table.Address(m.key)
 		m.verdict, m.taken, m.held = counter.Allowed, false, false
