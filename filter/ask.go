@@ -73,7 +73,7 @@ func (s *syncer) wait(r *Wait, matched []match) bool {
 		// A callout that the proxy does not take fails at once, before the caller knows that the request waits.
 		r.entering = true
 		s.waiting = append(s.waiting, r.place())
-		s.plugin.metrics.waited.count()
+		s.plugin.tallies.Waited++
 	}
 	w := r.place()
 	r.rounds++
@@ -439,7 +439,7 @@ func (s *syncer) land(part *claimant, grant *wire.Grant, most uint64, answered i
 			return
 		}
 	}
-	p.metrics.givenUp.count()
+	p.tallies.GivenUp++
 	for i := range part.rule.Limits {
 		s.giveBack(part, i, units, at)
 	}
@@ -481,7 +481,7 @@ func (s *syncer) learn(part *claimant, answered int64) {
 			return
 		}
 	}
-	p.metrics.givenUp.count()
+	p.tallies.GivenUp++
 }
 
 // nothing tells whether the first totals have no hits.

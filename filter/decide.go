@@ -157,12 +157,12 @@ func (p *plugin) fetch(m *match) { p.decode(m, p.table.Read(&m.slot, m.address))
 
 func (p *plugin) decode(m *match, found bool) {
 	if m.slot.Corrupt() {
-		p.metrics.corrupt.count()
+		p.tallies.Corrupt++
 	}
 	if !found {
 		m.cell.Load(&m.rule.Rule, nil)
 	} else if !m.cell.Load(&m.rule.Rule, m.slot.Payload()) {
-		p.metrics.corrupt.count()
+		p.tallies.Corrupt++
 	}
 }
 
@@ -277,7 +277,7 @@ func (p *plugin) write(m *match, now int64) (written bool) {
 		written = p.table.Write(&m.slot, p.entry, meta, now)
 	}
 	if !written {
-		p.metrics.lostRaces.count()
+		p.tallies.LostRaces++
 		return false
 	}
 	if m.slot.Crowded() {
@@ -288,10 +288,10 @@ func (p *plugin) write(m *match, now int64) (written bool) {
 
 // rescue keeps what an entry that had to make room has for the backend: its hits would be lost otherwise.
 func (p *plugin) rescue(payload []byte) {
-	p.metrics.evicted.count()
+	p.tallies.Evicted++
 	counter.Orphans(payload, func(id [16]byte, l *window.Limit, push *window.Push, ends int64) {
 		if p.sync == nil || !p.sync.rescue(id, l, push, ends) {
-			p.metrics.lost.add(push.Taken())
+			p.tallies.Lost += push.Taken()
 		}
 	})
 }
@@ -318,7 +318,7 @@ func (p *plugin) giveBack(m *match, now int64) {
 			return
 		}
 	}
-	p.metrics.givenUp.count()
+	p.tallies.GivenUp++
 }
 
 // heldHits are hits that lost every race to be written.
@@ -332,9 +332,9 @@ type heldHits struct {
 const maxHeld = 1024
 
 func (p *plugin) hold(m *match) {
-	p.metrics.givenUp.count()
+	p.tallies.GivenUp++
 	if len(p.held) == maxHeld {
-		p.metrics.lost.add(m.cost)
+		p.tallies.Lost += m.cost
 		return
 	}
 	m.held = true

@@ -28,6 +28,7 @@ type plugin struct {
 	sync    *syncer // nil if the configuration counts in this proxy only
 	alone   bool    // whether the request is decided without the backend
 	nodes   uint64  // that share the limits, 0 if that is not known
+	tallies Tallies
 	metrics metrics
 	answer  answer
 	idle    []*stream
@@ -145,7 +146,7 @@ func (p *plugin) OnTick() {
 	if p.sync != nil {
 		p.sync.tick()
 	}
-	p.metrics.publish()
+	p.metrics.publish(&p.tallies)
 	if p.leaving && (!p.sync.unfinished() || p.now() > p.leaveBy) {
 		p.leaving = false
 		proxywasm.PluginDone()
@@ -169,7 +170,7 @@ func (p *plugin) OnPluginDone() bool {
 	}
 	now := p.now()
 	p.addHeld(now)
-	p.metrics.publish()
+	p.metrics.publish(&p.tallies)
 	p.vm.remove(p)
 	if p.sync == nil {
 		return true

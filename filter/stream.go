@@ -82,7 +82,7 @@ func (s *stream) conclude(matched []match, now int64, verdict counter.Verdict) t
 	if verdict != counter.Allowed {
 		s.later = s.later[:0]
 		for i := range matched {
-			p.metrics.rules[matched[i].rule.Index].rejected.count()
+			p.metrics.rules[matched[i].rule.Index].rejected.count++
 		}
 		if !p.answer.reject(matched, now, &s.headers) {
 			// A proxy that takes no reply would leave the client waiting for ever.
@@ -92,7 +92,7 @@ func (s *stream) conclude(matched []match, now int64, verdict counter.Verdict) t
 		return types.ActionPause
 	}
 	for i := range matched {
-		p.metrics.rules[matched[i].rule.Index].allowed.count()
+		p.metrics.rules[matched[i].rule.Index].allowed.count++
 	}
 	if s.decorate = p.answer.describes; s.decorate {
 		p.answer.describe(matched, now, &s.headers)
@@ -117,7 +117,7 @@ func (s *stream) rest() types.Action {
 
 // decideAlone decides a request without the backend, which can't be reached, as the configuration says.
 func (p *plugin) decideAlone(matched []match, now int64) counter.Verdict {
-	p.metrics.alone.count()
+	p.tallies.Alone++
 	verdict := counter.Rejected
 	switch p.config.OnBackendFailure {
 	case config.FailLocal:

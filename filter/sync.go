@@ -368,7 +368,7 @@ func (s *syncer) oldest() *batch {
 
 // giveUp forgets a batch that the backend will never take.
 func (s *syncer) giveUp(b *batch) {
-	s.plugin.metrics.lost.add(b.hits)
+	s.plugin.tallies.Lost += b.hits
 	s.heard(b)
 	takes := b.takes
 	b.takes = nil
@@ -463,11 +463,11 @@ func (s *syncer) addClaimed(b *batch, m *match) {
 		wanted := item(m.cell.Sync().ID, l, &s.push)
 		b.add(&wanted, pushed{address: m.address, rule: m.rule, limit: int32(i), claim: m.cell.Sync().Claimed}, m.cell.PushEnds(i))
 		b.hits += s.push.Taken()
-		s.plugin.metrics.pushed.add(s.push.Taken())
+		s.plugin.tallies.Pushed += s.push.Taken()
 	}
 	m.cell.ClaimedOthers(func(id [16]byte, l *window.Limit, push *window.Push, ends int64) {
 		if !s.rescue(id, l, push, ends) {
-			s.plugin.metrics.lost.add(push.Taken())
+			s.plugin.tallies.Lost += push.Taken()
 		}
 	})
 }
@@ -600,7 +600,7 @@ func (b *batch) accept(body []byte, total *wire.Total) bool {
 
 // fail has a batch sent again after a pause. Nobody waits for it any more.
 func (s *syncer) fail(b *batch) {
-	s.plugin.metrics.failed.count()
+	s.plugin.tallies.Failed++
 	s.heard(b)
 	b.state = failed
 	now := proxywasm.Now()
@@ -711,7 +711,7 @@ func (s *syncer) settleKey(b *batch) {
 		}
 	}
 	// The hits stay in flight until they are abandoned: counted here, and in the backend.
-	p.metrics.givenUp.count()
+	p.tallies.GivenUp++
 }
 
 //go:noinline
