@@ -151,9 +151,9 @@ func (a *answer) describe(matches []match, now int64, h *headers) {
 	var tightest standing
 	for i := range matches {
 		m := &matches[i]
-		labels, withheld := a.rules[m.index].limits, m.withheld()
+		labels, withheld := a.rules[m.rule.Index].limits, m.withheld()
 		for j := range labels {
-			s := standing{Standing: m.rule.counter.Limits[j].Standing(&m.cell.States[j], now), labels: &labels[j]}
+			s := standing{Standing: m.rule.Limits[j].Standing(&m.cell.States[j], now), labels: &labels[j]}
 			if withheld {
 				s.Remaining, s.Next = 0, max(s.Next, m.cell.DryUntil(now)-now, 1)
 			}
@@ -184,14 +184,14 @@ func (a *answer) describe(matches []match, now int64, h *headers) {
 // policy is what never changes but for which rules match.
 func (a *answer) policy(matches []match, h *headers) {
 	if len(matches) == 1 {
-		h.fields = append(h.fields, field{name: "ratelimit-policy", value: a.rules[matches[0].index].policy})
+		h.fields = append(h.fields, field{name: "ratelimit-policy", value: a.rules[matches[0].rule.Index].policy})
 		return
 	}
 	for i := range matches {
 		if i > 0 {
 			h.values = append(h.values, ", "...)
 		}
-		h.values = append(h.values, a.rules[matches[i].index].policy...)
+		h.values = append(h.values, a.rules[matches[i].rule.Index].policy...)
 	}
 	h.add("ratelimit-policy")
 }
@@ -227,7 +227,7 @@ func retryAfter(matches []match, now int64) (seconds uint64, ok bool) {
 			at = max(at, m.cell.DryUntil(now))
 		}
 		for j := range m.cell.States {
-			l, s := &m.rule.counter.Limits[j], &m.cell.States[j]
+			l, s := &m.rule.Limits[j], &m.cell.States[j]
 			if l.Allows(s, m.cost) {
 				continue
 			}
@@ -272,10 +272,10 @@ func (a *answer) reject(matches []match, now int64, h *headers) (sent bool) {
 func rejecting(matches []match) (rule int) {
 	for i := range matches {
 		if matches[i].verdict == counter.Rejected {
-			return matches[i].index
+			return matches[i].rule.Index
 		}
 	}
-	return matches[0].index
+	return matches[0].rule.Index
 }
 
 // isGRPC tells whether the proxy answers the current request as gRPC wants it: then the reply's body goes into the header grpc-message.

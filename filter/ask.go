@@ -1,8 +1,6 @@
 package filter
 
 import (
-	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
-
 	"weir/internal/counter"
 	"weir/internal/proxywasm"
 	"weir/internal/wire"
@@ -37,7 +35,7 @@ type take struct {
 	most  uint64
 	// lease tells that the hits are for the key's entry.
 	lease   bool
-	waiters []waiter
+	waiters []waiting
 	// The answer's: whether it was taken in, with hits, and how many waiters have been told.
 	landed  bool
 	granted bool
@@ -47,47 +45,38 @@ type take struct {
 // claimant is a key of a take.
 type claimant struct {
 	address sharedata.Address
-	rule    *rule
+	rule    *Rule
 	id      [16]byte
 	cost    uint64
 }
 
-// waiter is a stream that waits. Streams are used again, so its number tells whether it still does.
-type waiter struct {
-	stream *stream
-	id     uint32
-}
-
-func (w waiter) waits() bool { return w.stream.waiting && w.stream.id == w.id }
-
 func (t *take) rooms() (n int) {
 	for i := range t.parts {
-		n += len(t.parts[i].rule.counter.Limits)
+		n += len(t.parts[i].rule.Limits)
 	}
 	return n
 }
 
-// wait pauses a stream until the backend has been asked for what its matches lack. It reports false if that can't be: then what is
+// wait has a request wait until the backend has been asked for what its matches lack. It reports false if that can't be: then what is
 // known here has to do.
-func (s *syncer) wait(st *stream, matched []match) bool {
+func (s *syncer) wait(r *Wait, matched []match) bool {
 	now := proxywasm.Now()
 	if len(s.waiting) >= maxWaiting || len(s.batches) >= maxUnanswered {
 		return false
 	}
-	w := waiter{stream: st, id: st.id}
-	if !st.waiting {
+	if !r.waiting {
 		if !s.link.connected(now) || s.link.shared.failures >= breakAfter && len(s.batches) > 0 || !s.link.enter(now, s.timeout()) {
 			return false // a push that has failed tells whether the backend is back
 		}
-		st.waiting, st.waitUntil, st.rounds, st.asked = true, now+s.timeout(), 0, 0
-		st.keepRequest(matched)
-		// A callout that the proxy does not take fails at once, before the stream is paused.
-		st.entering = true
-		defer func() { st.entering = false }()
-		s.waiting = append(s.waiting, w)
-		s.plugin.metrics.waited.count()
+		r.begin(now + s.timeout())
+		r.keep(matched)
+		// A callout that the proxy does not take fails at once, before the caller knows that the request waits.
+		r.entering = true
+		s.waiting = append(s.waiting, r.place())
+		s.plugin.tallies.Waited++
 	}
-	st.rounds++
+	w := r.place()
+	r.rounds++
 	if s.plugin.config.SyncRate == 0 {
 		s.addWish(s.wholeRequest(w, matched))
 	} else {
@@ -98,7 +87,9 @@ func (s *syncer) wait(st *stream, matched []match) bool {
 		}
 	}
 	s.askAll()
-	return st.waiting || !st.entering
+	waits := r.waiting || !r.entering
+	r.entering = false
+	return waits
 }
 
 // newTake makes a take of nothing yet.
@@ -138,7 +129,7 @@ func (s *syncer) recycle(t *take) {
 }
 
 // wholeRequest is a take for one request.
-func (s *syncer) wholeRequest(w waiter, matched []match) *take {
+func (s *syncer) wholeRequest(w waiting, matched []match) *take {
 	t := s.newTake(1, 1)
 	t.waiters = append(t.waiters, w)
 	for i := range matched {
@@ -149,14 +140,14 @@ func (s *syncer) wholeRequest(w waiter, matched []match) *take {
 }
 
 // join has a waiter, if there is one, wait for a take.
-func (t *take) join(w waiter) {
-	if w.stream != nil {
-		w.stream.asked++
+func (t *take) join(w waiting) {
+	if w.wait != nil {
+		w.wait.asked++
 		t.waiters = append(t.waiters, w)
 	}
 }
 
-// wanted tells whether a take that was not sent yet is still of use: it was not asked for by streams that have all gone.
+// wanted tells whether a take that was not sent yet is still of use: it was not asked for by requests that have all gone.
 func (t *take) wanted() bool {
 	for _, w := range t.waiters {
 		if w.waits() {
@@ -169,20 +160,20 @@ func (t *take) wanted() bool {
 // prefetch asks for more before the lease is used up.
 func (s *syncer) prefetch(m *match, now int64) {
 	if len(s.wishes) < maxEager && s.connected(now) {
-		s.wish(m, 1, waiter{})
+		s.wish(m, 1, waiting{})
 		s.askAll()
 	}
 }
 
 // wish asks for a lease that has at least so many hits.
-func (s *syncer) wish(m *match, least uint64, w waiter) {
+func (s *syncer) wish(m *match, least uint64, w waiting) {
 	most := m.cell.Want(least, s.plugin.now())
 	if t := s.wishFor(m); t != nil {
 		switch {
 		case !t.wanted():
 			// Those who have gone need nothing.
 			t.waiters, t.least, t.most = t.waiters[:0], least, most
-		case w.stream != nil:
+		case w.wait != nil:
 			// Each of those that wait needs its hits.
 			most = min(max(most, t.most+least), window.MaxHits)
 		}
@@ -245,7 +236,7 @@ func (s *syncer) unwish(t *take) {
 
 // askAll has callouts take the wishes along, if not too many are out that somebody waits for, for as long as that may take. A callout
 // that isn't full waits for the wishes that there was no time for: as there may be few of them, small ones would make all others wait. It
-// decides no stream, as one may be being decided: the ticks to come do so if a callout fails at once.
+// decides no request, as one may be being decided: the ticks to come do so if a callout fails at once.
 func (s *syncer) askAll() {
 	if len(s.wishes) > 0 {
 		start := proxywasm.Now()
@@ -341,11 +332,11 @@ func (s *syncer) addTake(b *batch, t *take, now int64) {
 	s.rooms = s.rooms[:0]
 	for i := range t.parts {
 		part := &t.parts[i]
-		for j := range part.rule.counter.Limits {
-			l := &part.rule.counter.Limits[j]
+		for j := range part.rule.Limits {
+			l := &part.rule.Limits[j]
 			room := wire.Room{
 				Counter: counterOf(part.id, l), Limit: l.Max, Cost: part.cost,
-				CountRejected: !t.lease && part.rule.countRejected,
+				CountRejected: !t.lease && part.rule.CountRejected,
 			}
 			if l.Kind == window.TokenBucket {
 				room.Burst = l.Burst
@@ -362,7 +353,7 @@ func (s *syncer) addTake(b *batch, t *take, now int64) {
 	b.takes = append(b.takes, t)
 }
 
-// settleTake takes in the grant of a batch's next take, or lets the next of the streams go on that wait for it: there may be many. It
+// settleTake takes in the grant of a batch's next take, or lets the next of the requests go on that wait for it: there may be many. It
 // tells whether that was all.
 func (s *syncer) settleTake(b *batch, t *take) (done bool) {
 	if !t.landed {
@@ -377,7 +368,7 @@ func (s *syncer) settleTake(b *batch, t *take) (done bool) {
 			continue
 		}
 		// A request of several rules goes on when it has heard of all, or one had no hits.
-		if w.stream.asked--; w.stream.asked <= 0 || !t.granted {
+		if w.wait.asked--; w.wait.asked <= 0 || !t.granted {
 			s.retry(w, t.granted)
 			break
 		}
@@ -391,7 +382,7 @@ func (s *syncer) takeGrant(b *batch, t *take) {
 	b.reader.NextGrant(&grant)
 	t.granted = grant.Units > 0
 	for i := range t.parts {
-		n := len(t.parts[i].rule.counter.Limits)
+		n := len(t.parts[i].rule.Limits)
 		for j := range n {
 			b.reader.NextRoom(&s.total)
 			total := &s.totals[j]
@@ -448,8 +439,8 @@ func (s *syncer) land(part *claimant, grant *wire.Grant, most uint64, answered i
 			return
 		}
 	}
-	p.metrics.givenUp.count()
-	for i := range part.rule.counter.Limits {
+	p.tallies.GivenUp++
+	for i := range part.rule.Limits {
 		s.giveBack(part, i, units, at)
 	}
 }
@@ -459,7 +450,7 @@ func (s *syncer) giveBack(part *claimant, i int, hits uint64, at int64) {
 	if hits == 0 {
 		return
 	}
-	l := &part.rule.counter.Limits[i]
+	l := &part.rule.Limits[i]
 	push := &s.push
 	push.Newest = l.LeaseNumber(at, &s.totals[i])
 	push.Hits, push.Ages = append(push.Hits[:0], -int64(hits)), push.Ages[:0]
@@ -490,7 +481,7 @@ func (s *syncer) learn(part *claimant, answered int64) {
 			return
 		}
 	}
-	p.metrics.givenUp.count()
+	p.tallies.GivenUp++
 }
 
 // nothing tells whether the first totals have no hits.
@@ -505,10 +496,10 @@ func (s *syncer) nothing(limits int) bool {
 	return true
 }
 
-// decideBy decides a waiting stream as the backend has.
-func (s *syncer) decideBy(w waiter, granted bool) {
+// decideBy decides a waiting request as the backend has.
+func (s *syncer) decideBy(w waiting, granted bool) {
 	p := s.plugin
-	matched := w.stream.takeUpRequest()
+	matched := s.plugin.takeUp(w.wait)
 	full := false
 	for i := range matched {
 		m := &matched[i]
@@ -528,14 +519,14 @@ func (s *syncer) decideBy(w waiter, granted bool) {
 	s.finishWaiting(w, matched, counter.Rejected)
 }
 
-// retry decides a waiting stream again, with what has been granted by now.
-func (s *syncer) retry(w waiter, granted bool) {
+// retry decides a waiting request again, with what has been granted by now.
+func (s *syncer) retry(w waiting, granted bool) {
 	p := s.plugin
-	matched := w.stream.takeUpRequest()
+	matched := s.plugin.takeUp(w.wait)
 	verdict := p.decide(matched, p.now())
 	if verdict == counter.Unsure {
-		w.stream.asked = 0
-		if granted && w.stream.rounds < maxRounds && proxywasm.Now() < w.stream.waitUntil && s.wait(w.stream, matched) {
+		w.wait.asked = 0
+		if granted && w.wait.rounds < maxRounds && proxywasm.Now() < w.wait.until && s.wait(w.wait, matched) {
 			return
 		}
 		verdict = p.refuse(matched, p.now())
@@ -551,13 +542,13 @@ func (s *syncer) heard(b *batch) {
 	}
 }
 
-// unanswered has the streams that wait for a take decided without the backend. Not at once, as another may be being decided: by
+// unanswered has the requests that wait for a take decided without the backend. Not at once, as another may be being decided: by
 // decideReleased.
 func (s *syncer) unanswered(t *take) {
 	for _, w := range t.waiters {
 		switch {
 		case !w.waits():
-		case w.stream.entering:
+		case w.wait.entering:
 			s.forget(w) // who makes it wait decides it
 		default:
 			s.released = append(s.released, w)
@@ -568,8 +559,8 @@ func (s *syncer) unanswered(t *take) {
 	}
 }
 
-// decideReleased decides, without the backend, the streams whose callouts have failed, for as long as that may take. Call it outside of a
-// stream's callbacks.
+// decideReleased decides, without the backend, the requests whose callouts have failed, for as long as that may take. Call it outside of a
+// request's callbacks.
 func (s *syncer) decideReleased(deadline int64) {
 	for handled := 0; len(s.released) > 0 && !s.late(handled, deadline); handled++ {
 		w := s.released[0]
@@ -582,7 +573,7 @@ func (s *syncer) decideReleased(deadline int64) {
 	}
 }
 
-// giveUpWaiting decides, without the backend, the streams that have waited long enough, and forgets those that are gone. It reports
+// giveUpWaiting decides, without the backend, the requests that have waited long enough, and forgets those that are gone. It reports
 // false if there are more.
 func (s *syncer) giveUpWaiting(deadline int64) (done bool) {
 	now := proxywasm.Now()
@@ -592,7 +583,7 @@ func (s *syncer) giveUpWaiting(deadline int64) (done bool) {
 			s.waiting = s.waiting[1:]
 		case s.late(handled, deadline):
 			return false
-		case now >= w.stream.waitUntil || w.stream.waitUntil-now > s.timeout():
+		case now >= w.wait.until || w.wait.until-now > s.timeout():
 			s.giveUpOn(w)
 		default:
 			return true
@@ -602,29 +593,24 @@ func (s *syncer) giveUpWaiting(deadline int64) (done bool) {
 	return true
 }
 
-// giveUpOn decides a waiting stream without the backend.
-func (s *syncer) giveUpOn(w waiter) {
+// giveUpOn decides a waiting request without the backend.
+func (s *syncer) giveUpOn(w waiting) {
 	p := s.plugin
-	matched := w.stream.takeUpRequest()
+	matched := s.plugin.takeUp(w.wait)
 	s.finishWaiting(w, matched, p.decideAlone(matched, p.now()))
 }
 
-// forget has a stream wait no more.
-func (s *syncer) forget(w waiter) {
-	w.stream.waiting = false
+// forget has a request wait no more.
+func (s *syncer) forget(w waiting) {
+	w.wait.waiting = false
 	// The others that are done leave when they are the first.
 	for len(s.waiting) > 0 && !s.waiting[0].waits() {
 		s.waiting = s.waiting[1:]
 	}
 }
 
-// finishWaiting ends a stream's waiting.
-func (s *syncer) finishWaiting(w waiter, matched []match, verdict counter.Verdict) {
+// finishWaiting ends a request's waiting.
+func (s *syncer) finishWaiting(w waiting, matched []match, verdict counter.Verdict) {
 	s.forget(w)
-	st := w.stream
-	proxywasm.SetContext(st.id)
-	if st.conclude(matched, s.plugin.now(), verdict) == types.ActionContinue {
-		proxywasm.ResumeRequest()
-	}
-	proxywasm.SetContext(s.plugin.id)
+	w.wait.waiter.Decided(matched, s.plugin.now(), verdict)
 }

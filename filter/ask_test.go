@@ -46,20 +46,20 @@ func (w *world) quiet() {
 
 // leased is what a proxy has leased of a rule, for a user, or of a rule without a key.
 func (v *fakeVM) leased(rule int, user string) uint64 {
-	r := &v.plugin.rules[rule]
-	m := &match{rule: r, address: v.plugin.table.Address(counterKey(r, user))}
+	r := &v.plugin.counted[rule]
+	m := &match{rule: r, address: v.plugin.table.Address(v.key(rule, user))}
 	defer v.asHost()()
 	v.plugin.read(m, v.plugin.now())
 	var leased uint64
 	for i := range m.cell.States {
-		leased = max(leased, r.counter.Limits[i].Leased(&m.cell.States[i]))
+		leased = max(leased, r.Limits[i].Leased(&m.cell.States[i]))
 	}
 	return leased
 }
 
-// counterKey is a rule's key for a user, or of a rule without a key.
-func counterKey(r *rule, user string) []byte {
-	key := append([]byte(nil), r.keyPrefix...)
+// key is a rule's key for a user, or of a rule without a key.
+func (v *fakeVM) key(rule int, user string) []byte {
+	key := append([]byte(nil), v.plugin.rules[rule].keyPrefix...)
 	if user != "" {
 		key = counter.AppendPart(key, user)
 	}
@@ -359,7 +359,7 @@ func (v *fakeVM) still(streams []*stream) (n int) {
 	v.t.Helper()
 	for _, s := range streams {
 		switch {
-		case s.waiting:
+		case s.wait.waiting:
 			n++
 		case v.ended[s.id] != 1:
 			v.t.Errorf("stream %d was resumed or answered %d times", s.id, v.ended[s.id])
@@ -420,11 +420,11 @@ func TestStreamGoneWhileItWaits(t *testing.T) {
 		}
 		c := v.callouts[len(v.callouts)-2]
 		v.answer(c, 200, w.apply(c.body))
-		if !second.waiting || len(v.ended) != 0 {
+		if !second.wait.waiting || len(v.ended) != 0 {
 			t.Errorf("the answer of a stream that is gone decided another one: %v", v.ended)
 		}
 		w.deliver(v)
-		if second.waiting || v.ended[second.id] != 1 || v.ended[gone] != 0 {
+		if second.wait.waiting || v.ended[second.id] != 1 || v.ended[gone] != 0 {
 			t.Errorf("ended: %v", v.ended)
 		}
 		v.reset(second)
@@ -723,7 +723,7 @@ func TestCalloutsThatAreNotFullArrive(t *testing.T) {
 			v = w.vms[0]
 			w.quiet()
 			for _, s := range streams {
-				if s.waiting || v.ended[s.id] > 1 {
+				if s.wait.waiting || v.ended[s.id] > 1 {
 					t.Fatal("a request waits for ever, or goes on twice")
 				}
 				if s.decorate {
@@ -746,10 +746,10 @@ func TestEagerWishesAreBounded(t *testing.T) {
 	v := w.vms[0]
 	w.advance(time.Second)
 	defer v.asHost()()
-	s, r := v.plugin.sync, &v.plugin.rules[0]
+	s, r := v.plugin.sync, &v.plugin.counted[0]
 	s.asking = maxAsking
 	for i := range maxEager + 100 {
-		key := counterKey(r, fmt.Sprint(i))
+		key := v.key(0, fmt.Sprint(i))
 		m := &match{rule: r, key: key, address: v.plugin.table.Address(key)}
 		v.plugin.read(m, w.now)
 		s.prefetch(m, w.now)

@@ -166,7 +166,7 @@ func TestBackendFailureModes(t *testing.T) {
 					w.pass(time.Second)
 					v.tick()
 				}
-				if s != nil && s.waiting {
+				if s != nil && s.wait.waiting {
 					t.Fatalf("%s: request %d waits", mode, i)
 				}
 				if v.reply == nil {
@@ -341,7 +341,7 @@ func TestAbsurdGrants(t *testing.T) {
 					}
 					answer := wire.Answer{NowNanos: number, Nodes: number}
 					total := wire.Total{Newest: number, Hits: []uint64{number, number}}
-					if len(algorithm) > 0 && v.plugin.rules[0].counter.Limits[0].Precision != 0 {
+					if len(algorithm) > 0 && v.plugin.counted[0].Limits[0].Precision != 0 {
 						total.Ages = []uint64{0, number | 1}
 					}
 					for range push.Items {
@@ -505,8 +505,8 @@ func TestRememberedRefusalEndsWithALease(t *testing.T) {
 	}
 	// The other node's hits go, and the neighbour gets a lease of the proxy's entry.
 	w.pass(100 * time.Millisecond)
-	m := &match{rule: &neighbour.plugin.rules[0]}
-	m.address = neighbour.plugin.table.Address(counterKey(m.rule, "ann"))
+	m := &match{rule: &neighbour.plugin.counted[0]}
+	m.address = neighbour.plugin.table.Address(neighbour.key(0, "ann"))
 	func() {
 		defer neighbour.asHost()()
 		neighbour.plugin.read(m, neighbour.plugin.now())

@@ -8,8 +8,7 @@ import (
 
 // match is a rule that applies to the request being decided, with what it has counted for the request's key.
 type match struct {
-	rule    *rule
-	index   int // of the rule
+	rule    *Rule
 	key     []byte
 	address sharedata.Address
 	slot    sharedata.Slot
@@ -75,7 +74,7 @@ func (m *match) uncount() {
 func (p *plugin) countRejected(matches []match, now int64) {
 	for i := range matches {
 		// A cost above the limit never passes: counted, it would only keep others of the key from passing.
-		if m := &matches[i]; m.verdict == counter.Rejected && m.rule.countRejected && m.cell.Possible(m.cost) {
+		if m := &matches[i]; m.verdict == counter.Rejected && m.rule.CountRejected && m.cell.Possible(m.cost) {
 			p.charge(m, now, rejected)
 		}
 	}
@@ -126,15 +125,15 @@ func (p *plugin) verdict(m *match, now int64) counter.Verdict {
 func (p *plugin) load(m *match, now int64) counter.Verdict {
 	m.inSlot, m.taken, m.held = false, false, false
 	m.address = p.table.Address(m.key)
-	if !m.rule.countRejected {
-		if payload := p.refusals.find(m.address, m.index, now); payload != nil && m.cell.Load(&m.rule.counter, payload) {
+	if !m.rule.CountRejected {
+		if payload := p.refusals.find(m.address, m.rule.Index, now); payload != nil && m.cell.Load(&m.rule.Rule, payload) {
 			if m.cell.Advance(now); p.verdict(m, now) == counter.Rejected {
 				return counter.Rejected
 			}
 		}
 	}
 	found := p.table.Read(&m.slot, m.address)
-	if found && m.cost != 0 && m.cell.Count(&m.rule.counter, m.slot.Payload(), now, m.cost) {
+	if found && m.cost != 0 && m.cell.Count(&m.rule.Rule, m.slot.Payload(), now, m.cost) {
 		m.inSlot = true
 		return counter.Allowed
 	}
@@ -158,19 +157,19 @@ func (p *plugin) fetch(m *match) { p.decode(m, p.table.Read(&m.slot, m.address))
 
 func (p *plugin) decode(m *match, found bool) {
 	if m.slot.Corrupt() {
-		p.metrics.corrupt.count()
+		p.tallies.Corrupt++
 	}
 	if !found {
-		m.cell.Load(&m.rule.counter, nil)
-	} else if !m.cell.Load(&m.rule.counter, m.slot.Payload()) {
-		p.metrics.corrupt.count()
+		m.cell.Load(&m.rule.Rule, nil)
+	} else if !m.cell.Load(&m.rule.Rule, m.slot.Payload()) {
+		p.tallies.Corrupt++
 	}
 }
 
 func (p *plugin) remember(m *match, now int64) {
 	p.entry = m.cell.Append(p.entry[:0], now)
 	// Of a synced rule other nodes' hits may go, and leases come.
-	p.refusals.add(m.address, m.index, p.entry, now, m.cell.Revocable() || m.rule.counter.Synced())
+	p.refusals.add(m.address, m.rule.Index, p.entry, now, m.cell.Revocable() || m.rule.Synced())
 }
 
 // charging says what becomes of hits that have no room.
@@ -206,7 +205,7 @@ func (p *plugin) take(m *match, now int64, how charging) (taken bool) {
 	if !p.write(m, now) {
 		return false
 	}
-	if m.taken = true; m.rule.counter.Revocable {
+	if m.taken = true; m.rule.Revocable {
 		m.numbers = m.cell.Numbers(m.numbers[:0])
 	}
 	if p.sync != nil {
@@ -278,7 +277,7 @@ func (p *plugin) write(m *match, now int64) (written bool) {
 		written = p.table.Write(&m.slot, p.entry, meta, now)
 	}
 	if !written {
-		p.metrics.lostRaces.count()
+		p.tallies.LostRaces++
 		return false
 	}
 	if m.slot.Crowded() {
@@ -289,10 +288,10 @@ func (p *plugin) write(m *match, now int64) (written bool) {
 
 // rescue keeps what an entry that had to make room has for the backend: its hits would be lost otherwise.
 func (p *plugin) rescue(payload []byte) {
-	p.metrics.evicted.count()
+	p.tallies.Evicted++
 	counter.Orphans(payload, func(id [16]byte, l *window.Limit, push *window.Push, ends int64) {
 		if p.sync == nil || !p.sync.rescue(id, l, push, ends) {
-			p.metrics.lost.add(push.Taken())
+			p.tallies.Lost += push.Taken()
 		}
 	})
 }
@@ -319,7 +318,7 @@ func (p *plugin) giveBack(m *match, now int64) {
 			return
 		}
 	}
-	p.metrics.givenUp.count()
+	p.tallies.GivenUp++
 }
 
 // heldHits are hits that lost every race to be written.
@@ -333,13 +332,13 @@ type heldHits struct {
 const maxHeld = 1024
 
 func (p *plugin) hold(m *match) {
-	p.metrics.givenUp.count()
+	p.tallies.GivenUp++
 	if len(p.held) == maxHeld {
-		p.metrics.lost.add(m.cost)
+		p.tallies.Lost += m.cost
 		return
 	}
 	m.held = true
-	p.held = append(p.held, heldHits{rule: m.index, key: append([]byte(nil), m.key...), cost: m.cost})
+	p.held = append(p.held, heldHits{rule: m.rule.Index, key: append([]byte(nil), m.key...), cost: m.cost})
 }
 
 // addHeld tries again to write the hits that lost their races. They count from now on.
@@ -351,7 +350,7 @@ func (p *plugin) addHeld(now int64) {
 	p.held = nil
 	m := &p.matches[0]
 	for _, h := range held {
-		m.rule, m.index, m.cost = &p.rules[h.rule], h.rule, h.cost
+		m.rule, m.cost = &p.counted[h.rule], h.cost
 		m.key = append(m.key[:0], h.key...)
 		m.address = p.table.Address(m.key)
 		p.read(m, now)

@@ -12,7 +12,7 @@ import (
 type dirtyKeys struct {
 	blocks []dirtyBlock
 	idle   []*[dirtyBlockKeys]dirtyKey
-	rules  []*rule // of the keys
+	rules  []*Rule // of the keys
 	count  int
 
 	// A visit of all keys goes on from at in blocks[block], and ends before blocks[end]: what comes meanwhile is for the next one, or keys
@@ -46,7 +46,7 @@ type dirtyBlock struct {
 const dueSlack = int64(1) << 21
 
 // add remembers a key, unless there are too many.
-func (k *dirtyKeys) add(address sharedata.Address, r *rule, due counter.Due) {
+func (k *dirtyKeys) add(address sharedata.Address, r *Rule, due counter.Due) {
 	if k.count >= maxDirty {
 		return
 	}
@@ -73,7 +73,7 @@ func (k *dirtyKeys) append(d dirtyKey) {
 }
 
 // number is a rule's place in the list of rules.
-func (k *dirtyKeys) number(r *rule) uint32 {
+func (k *dirtyKeys) number(r *Rule) uint32 {
 	if int(r.number) >= len(k.rules) || k.rules[r.number] != r {
 		r.number = uint32(len(k.rules))
 		k.rules = append(k.rules, r)

@@ -20,11 +20,11 @@ func TestDirtyKeysAreVisitedInOrder(t *testing.T) {
 	type key struct {
 		number int64 // in place of notBefore
 		due    int64
-		rule   *rule
+		rule   *Rule
 	}
 	for seed := range uint64(20) {
 		random := rand.New(rand.NewPCG(seed, 7))
-		rules := make([]rule, 5)
+		rules := make([]Rule, 5)
 		list := &dirtyKeys{}
 		var model []key
 		now, number := monday, int64(0)
@@ -104,7 +104,7 @@ func TestDirtyKeysAreVisitedInOrder(t *testing.T) {
 // Keys that come as fast as others are pushed have no key wait for ever, nor the list grow.
 func TestVisitsEndWhileKeysCome(t *testing.T) {
 	t.Parallel()
-	list, r := &dirtyKeys{}, &rule{}
+	list, r := &dirtyKeys{}, &Rule{}
 	const kept = counter.Due(7)
 	list.add(sharedata.Address{}, r, kept)
 	for range 20 * dirtyBlockKeys {
@@ -147,8 +147,7 @@ func TestFloodKeepsNoKeyBack(t *testing.T) {
 	w.advance(time.Second / 10)
 	w.advance(time.Second / 10)
 	v.send("x-user", "ann") // whose push is not due when the others' are
-	r := &v.plugin.rules[0]
-	m := &match{rule: r, address: v.plugin.table.Address(counterKey(r, "ann"))}
+	m := &match{rule: &v.plugin.counted[0], address: v.plugin.table.Address(v.key(0, "ann"))}
 	pending := func() bool {
 		defer v.asHost()()
 		v.plugin.fetch(m)
@@ -184,7 +183,7 @@ func TestFloodKeepsNoKeyBack(t *testing.T) {
 // More keys than maxDirty are remembered only if another list had them, whose blocks are not copied. When all are gone, so are their
 // rules, which may be those of a configuration that was replaced.
 func TestDirtyKeysAreBounded(t *testing.T) {
-	list, other, r := &dirtyKeys{}, &dirtyKeys{}, &rule{}
+	list, other, r := &dirtyKeys{}, &dirtyKeys{}, &Rule{}
 	for range maxDirty + 1000 {
 		list.add(sharedata.Address{}, r, 0)
 		other.add(sharedata.Address{}, r, 0)
@@ -211,7 +210,7 @@ func TestDirtyKeysAreBounded(t *testing.T) {
 // A block is calm neither for a time before it was looked at, when the clock has jumped back, nor later than its first key is due.
 func TestCalmIsBounded(t *testing.T) {
 	t.Parallel()
-	list, r := &dirtyKeys{}, &rule{}
+	list, r := &dirtyKeys{}, &Rule{}
 	list.add(sharedata.Address{}, r, counter.DueAt(monday+second))
 	list.add(sharedata.Address{}, r, counter.DueAt(monday+2*second))
 	for _, in := range []int64{second, 2 * second} {
@@ -263,7 +262,7 @@ func TestLooksAreShort(t *testing.T) {
 	defer v.asHost()()
 	s := v.plugin.sync
 	for range blocks * dirtyBlockKeys {
-		s.dirty.add(sharedata.Address{}, &v.plugin.rules[0], counter.DueAt(w.now+10*second))
+		s.dirty.add(sharedata.Address{}, &v.plugin.counted[0], counter.DueAt(w.now+10*second))
 	}
 	for call := 1; call <= blocks; call++ {
 		if done := s.pushDue(w.now, w.now); done != (call == blocks) || !done && s.dirty.block != call {

@@ -6,7 +6,6 @@ import (
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
 	"weir/config"
-	"weir/internal/counter"
 	"weir/internal/proxywasm"
 	"weir/sharedata"
 )
@@ -14,10 +13,11 @@ import (
 // plugin is a plugin context: one configuration, and the memory that its requests share one after the other.
 type plugin struct {
 	types.DefaultPluginContext
-	id     uint32
-	config *config.Config
-	rules  []rule
-	table  *sharedata.Table
+	id      uint32
+	config  *config.Config
+	rules   []rule // what they match, and whom they count
+	counted []Rule // the same, as they count
+	table   *sharedata.Table
 	// charging tells whether any rule charges when the response is there.
 	charging bool
 
@@ -28,6 +28,7 @@ type plugin struct {
 	sync    *syncer // nil if the configuration counts in this proxy only
 	alone   bool    // whether the request is decided without the backend
 	nodes   uint64  // that share the limits, 0 if that is not known
+	tallies Tallies
 	metrics metrics
 	answer  answer
 	idle    []*stream
@@ -88,15 +89,17 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 // compile makes what requests need from the configuration.
 func (p *plugin) compile() {
 	p.request.properties, p.request.shared, p.charging = p.request.properties[:0], false, false
-	p.rules = make([]rule, len(p.config.Rules))
+	p.rules, p.counted = make([]rule, len(p.config.Rules)), make([]Rule, len(p.config.Rules))
 	for i := range p.config.Rules {
-		p.rules[i] = p.request.compile(&p.config.Rules[i])
+		c, counted := &p.config.Rules[i], &p.counted[i]
+		p.rules[i] = p.request.compile(c)
 		p.charging = p.charging || p.rules[i].charged
+		counted.Limits, counted.CountRejected, counted.Index = c.Limits, c.CountRejected, i
 		if p.config.SyncRate >= 0 {
-			p.rules[i].counter.SyncRate = p.syncRate()
+			counted.SyncRate = p.syncRate()
 		}
-		p.rules[i].counter.Revocable = len(p.config.Rules) > 1
-		p.rules[i].counter.Compile()
+		counted.Revocable = len(p.config.Rules) > 1
+		counted.Compile()
 	}
 	p.matches = make([]match, len(p.rules))
 	p.answer.compile(p.config)
@@ -110,9 +113,9 @@ func (p *plugin) share(nodes uint64) {
 		return
 	}
 	p.nodes = nodes
-	for i := range p.rules {
-		p.rules[i].counter.Share(nodes)
-		p.metrics.rules[i].overshoot.set(p.rules[i].counter.Overshoot())
+	for i := range p.counted {
+		p.counted[i].Share(nodes)
+		p.metrics.rules[i].overshoot.set(p.counted[i].Overshoot())
 	}
 }
 
@@ -128,8 +131,8 @@ func (p *plugin) syncRate() int64 {
 // bytesPerCounter is what a counter of the largest rule takes.
 func (p *plugin) bytesPerCounter() int {
 	extra := 0
-	for i := range p.rules {
-		extra = max(extra, p.rules[i].counter.ExtraBytes())
+	for i := range p.counted {
+		extra = max(extra, p.counted[i].ExtraBytes())
 	}
 	return sharedata.BytesPerCounter + extra
 }
@@ -143,7 +146,7 @@ func (p *plugin) OnTick() {
 	if p.sync != nil {
 		p.sync.tick()
 	}
-	p.metrics.publish()
+	p.metrics.publish(&p.tallies)
 	if p.leaving && (!p.sync.unfinished() || p.now() > p.leaveBy) {
 		p.leaving = false
 		proxywasm.PluginDone()
@@ -167,7 +170,7 @@ func (p *plugin) OnPluginDone() bool {
 	}
 	now := p.now()
 	p.addHeld(now)
-	p.metrics.publish()
+	p.metrics.publish(&p.tallies)
 	p.vm.remove(p)
 	if p.sync == nil {
 		return true
@@ -193,24 +196,20 @@ func (p *plugin) NewHttpContext(id uint32) types.HttpContext {
 		p.idle = p.idle[:n-1]
 	} else {
 		s = &stream{plugin: p}
+		s.wait.waiter = s
 	}
 	s.id = id
 	return s
 }
 
-// rule is a rule as requests need it.
+// rule is a rule as requests need it: whether it matches, and what it counts for which key.
 type rule struct {
-	name    string
-	match   matcher
-	key     []part
-	counter counter.Rule
-	cost    cost
+	match matcher
+	// keyPrefix begins the rule's keys: its name with its length before it.
+	keyPrefix []byte
+	key       []part
+	cost      cost
 	// onResponse is what is charged when the response is there, if charged says so.
 	charged    bool
 	onResponse cost
-	// countRejected tells whether what the rule rejects takes its hits too.
-	countRejected bool
-	number        uint32 // see dirtyKeys
-	// keyPrefix begins the rule's keys: its name with its length before it.
-	keyPrefix []byte
 }

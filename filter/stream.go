@@ -5,6 +5,7 @@ import (
 
 	"weir/config"
 	"weir/internal/counter"
+	"weir/internal/proxywasm"
 )
 
 // stream is one request.
@@ -20,14 +21,8 @@ type stream struct {
 	answered bool
 	// later are the rules that charge when the response is there.
 	later []charge
-	// waiting tells that the request is paused, until the backend has been asked, or the proxy's time is waitUntil. kept is what is
-	// needed to decide it then.
-	waiting   bool
-	entering  bool // it is not paused yet
-	waitUntil int64
-	rounds    int
-	asked     int // takes that it waits for
-	kept      []charge
+	// wait is the request's place among those that are paused until the backend has been asked.
+	wait Wait
 }
 
 // charge is what is needed to charge a rule once the request can't be read any more. Its memory is reused.
@@ -37,10 +32,16 @@ type charge struct {
 	cost uint64
 }
 
+// begin forgets the request before.
+func (s *stream) begin() {
+	s.decorate, s.answered, s.later = false, false, s.later[:0]
+	s.wait.Leave()
+}
+
 // OnHttpRequestHeaders implements types.HttpContext: it decides the request.
 func (s *stream) OnHttpRequestHeaders(int, bool) types.Action {
 	p := s.plugin
-	s.decorate, s.answered, s.waiting, s.later = false, false, false, s.later[:0]
+	s.begin()
 	if len(p.held) > 0 {
 		p.addHeld(p.now())
 	}
@@ -58,12 +59,21 @@ func (s *stream) OnHttpRequestHeaders(int, bool) types.Action {
 	}
 	verdict := p.decide(matched, now)
 	if verdict == counter.Unsure {
-		if p.sync.wait(s, matched) {
+		if p.sync.wait(&s.wait, matched) {
 			return types.ActionPause
 		}
 		verdict = p.decideAlone(matched, now)
 	}
 	return s.conclude(matched, now, verdict)
+}
+
+// Decided implements Waiter: it ends the pause of a request.
+func (s *stream) Decided(matched []match, now int64, verdict counter.Verdict) {
+	proxywasm.SetContext(s.id)
+	if s.conclude(matched, now, verdict) == types.ActionContinue {
+		proxywasm.ResumeRequest()
+	}
+	proxywasm.SetContext(s.plugin.id)
 }
 
 // conclude does what a verdict asks for.
@@ -72,7 +82,7 @@ func (s *stream) conclude(matched []match, now int64, verdict counter.Verdict) t
 	if verdict != counter.Allowed {
 		s.later = s.later[:0]
 		for i := range matched {
-			p.metrics.rules[matched[i].index].rejected.count()
+			p.metrics.rules[matched[i].rule.Index].rejected.count++
 		}
 		if !p.answer.reject(matched, now, &s.headers) {
 			// A proxy that takes no reply would leave the client waiting for ever.
@@ -82,7 +92,7 @@ func (s *stream) conclude(matched []match, now int64, verdict counter.Verdict) t
 		return types.ActionPause
 	}
 	for i := range matched {
-		p.metrics.rules[matched[i].index].allowed.count()
+		p.metrics.rules[matched[i].rule.Index].allowed.count++
 	}
 	if s.decorate = p.answer.describes; s.decorate {
 		p.answer.describe(matched, now, &s.headers)
@@ -99,7 +109,7 @@ func (s *stream) OnHttpRequestTrailers(int) types.Action { return s.rest() }
 
 // rest says what becomes of what follows a request's headers.
 func (s *stream) rest() types.Action {
-	if s.waiting || s.answered {
+	if s.wait.Waiting() || s.answered {
 		return types.ActionPause
 	}
 	return types.ActionContinue
@@ -107,7 +117,7 @@ func (s *stream) rest() types.Action {
 
 // decideAlone decides a request without the backend, which can't be reached, as the configuration says.
 func (p *plugin) decideAlone(matched []match, now int64) counter.Verdict {
-	p.metrics.alone.count()
+	p.tallies.Alone++
 	verdict := counter.Rejected
 	switch p.config.OnBackendFailure {
 	case config.FailLocal:
@@ -125,30 +135,6 @@ func (p *plugin) decideAlone(matched []match, now int64) counter.Verdict {
 		p.read(m, now)
 	}
 	return verdict
-}
-
-// keepRequest remembers what it takes to decide the request later.
-func (s *stream) keepRequest(matched []match) {
-	s.kept = s.kept[:0]
-	for i := range matched {
-		m := &matched[i]
-		c := next(&s.kept)
-		c.rule, c.cost = m.index, m.cost
-		c.key = append(c.key[:0], m.key...)
-	}
-}
-
-// takeUpRequest gives the matches of a request that was kept.
-func (s *stream) takeUpRequest() []match {
-	p := s.plugin
-	for i := range s.kept {
-		c, m := &s.kept[i], &p.matches[i]
-		m.rule, m.index, m.cost = &p.rules[c.rule], c.rule, c.cost
-		m.key = append(m.key[:0], c.key...)
-		m.address = p.table.Address(m.key)
-		m.verdict, m.taken, m.held = counter.Allowed, false, false
-	}
-	return p.matches[:len(s.kept)]
 }
 
 // next makes a list one longer, with what memory the new last one has from before.
@@ -171,7 +157,7 @@ func (p *plugin) match() []match {
 			continue
 		}
 		m := &p.matches[n]
-		m.rule, m.index, m.cost = r, i, p.cost(&r.cost)
+		m.rule, m.cost = &p.counted[i], p.cost(&r.cost)
 		m.key = p.request.appendKey(m.key[:0], r)
 		n++
 	}
@@ -193,14 +179,15 @@ func (s *stream) OnHttpResponseHeaders(int, bool) types.Action {
 func (s *stream) chargeLater(matched []match) {
 	for i := range matched {
 		m := &matched[i]
-		if !m.rule.charged {
+		r := &s.plugin.rules[m.rule.Index]
+		if !r.charged {
 			continue
 		}
 		c := next(&s.later)
-		c.rule, c.cost = m.index, 0
+		c.rule, c.cost = m.rule.Index, 0
 		c.key = append(c.key[:0], m.key...)
-		if m.rule.onResponse.selected {
-			c.cost = s.plugin.selectedCost(&m.rule.onResponse, 0)
+		if r.onResponse.selected {
+			c.cost = s.plugin.selectedCost(&r.onResponse, 0)
 		}
 	}
 }
@@ -212,8 +199,8 @@ func (s *stream) charge() {
 	m := &p.matches[0]
 	for i := range s.later {
 		l := &s.later[i]
-		m.rule, m.index, m.cost = &p.rules[l.rule], l.rule, l.cost
-		if name := m.rule.onResponse.responseHeader; name != "" {
+		m.rule, m.cost = &p.counted[l.rule], l.cost
+		if name := p.rules[l.rule].onResponse.responseHeader; name != "" {
 			m.cost = p.responseCost(name)
 		}
 		if m.cost == 0 {
@@ -229,6 +216,6 @@ func (s *stream) charge() {
 
 // OnHttpStreamDone implements types.HttpContext.
 func (s *stream) OnHttpStreamDone() {
-	s.decorate, s.answered, s.waiting, s.later = false, false, false, s.later[:0]
+	s.begin()
 	s.plugin.idle = append(s.plugin.idle, s)
 }

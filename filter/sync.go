@@ -42,10 +42,10 @@ type syncer struct {
 	spare   []*take
 	open    *batch // that wishes go into, and isn't sent before it is full or there are no more
 	asking  int    // callouts that somebody waits for
-	waiting []waiter
-	// released are streams that wait for nothing any more, and are to be decided without the backend.
-	released []waiter
-	// until is when the plugin's callback that is running is to be over, 0 in those of streams. As all deadlines it is by the proxy's
+	waiting []waiting
+	// released are requests that wait for nothing any more, and are to be decided without the backend.
+	released []waiting
+	// until is when the plugin's callback that is running is to be over, 0 in those of requests. As all deadlines it is by the proxy's
 	// clock, which no answer corrects.
 	until int64
 
@@ -121,7 +121,7 @@ type batch struct {
 // pushed is where the answer to an item goes.
 type pushed struct {
 	address sharedata.Address
-	rule    *rule // nil for an orphan, whose counter is no longer in the table
+	rule    *Rule // nil for an orphan, whose counter is no longer in the table
 	limit   int32
 	claim   counter.Due
 }
@@ -300,7 +300,7 @@ func (s *syncer) waits(d *dirtyKey, now int64) (wake int64, waits bool) {
 	if s.leaving {
 		return 0, false
 	}
-	r := &s.dirty.rules[d.rule].counter
+	r := s.dirty.rules[d.rule]
 	if !d.due.Passed(now, r.LongestDue()) {
 		return now + d.due.In(now) - dueSlack, true
 	}
@@ -311,7 +311,7 @@ func (s *syncer) waits(d *dirtyKey, now int64) (wake int64, waits bool) {
 func (s *syncer) pushKey(b *batch, d dirtyKey, now int64) {
 	switch r := s.dirty.rules[d.rule]; s.claim(b, &d, r, now) {
 	case claimLater:
-		d.notBefore = now + r.counter.SyncRate
+		d.notBefore = now + r.SyncRate
 		s.dirty.keep(d, now, 0)
 	case claimReview:
 		s.dirty.keep(d, now, 0)
@@ -368,7 +368,7 @@ func (s *syncer) oldest() *batch {
 
 // giveUp forgets a batch that the backend will never take.
 func (s *syncer) giveUp(b *batch) {
-	s.plugin.metrics.lost.add(b.hits)
+	s.plugin.tallies.Lost += b.hits
 	s.heard(b)
 	takes := b.takes
 	b.takes = nil
@@ -407,7 +407,7 @@ const (
 
 // claim moves a key's pending hits in flight and adds them to a batch, with a wish for a lease if the key is hit regularly. A lease that
 // is of no use any more is given back.
-func (s *syncer) claim(b *batch, d *dirtyKey, r *rule, now int64) claiming {
+func (s *syncer) claim(b *batch, d *dirtyKey, r *Rule, now int64) claiming {
 	p, m := s.plugin, &s.match
 	m.rule, m.address = r, d.address
 	for range p.table.Attempts() {
@@ -456,18 +456,18 @@ func (s *syncer) claim(b *batch, d *dirtyKey, r *rule, now int64) claiming {
 func (s *syncer) addClaimed(b *batch, m *match) {
 	for i := range m.cell.States {
 		m.cell.Outgoing(i, &s.push)
-		l := &m.rule.counter.Limits[i]
+		l := &m.rule.Limits[i]
 		if l.Kind != window.SlidingBuckets && s.push.Newest < uint64(len(s.push.Hits)-1) {
 			continue // a time that no clock had: the backend would refuse the batch
 		}
 		wanted := item(m.cell.Sync().ID, l, &s.push)
 		b.add(&wanted, pushed{address: m.address, rule: m.rule, limit: int32(i), claim: m.cell.Sync().Claimed}, m.cell.PushEnds(i))
 		b.hits += s.push.Taken()
-		s.plugin.metrics.pushed.add(s.push.Taken())
+		s.plugin.tallies.Pushed += s.push.Taken()
 	}
 	m.cell.ClaimedOthers(func(id [16]byte, l *window.Limit, push *window.Push, ends int64) {
 		if !s.rescue(id, l, push, ends) {
-			s.plugin.metrics.lost.add(push.Taken())
+			s.plugin.tallies.Lost += push.Taken()
 		}
 	})
 }
@@ -600,7 +600,7 @@ func (b *batch) accept(body []byte, total *wire.Total) bool {
 
 // fail has a batch sent again after a pause. Nobody waits for it any more.
 func (s *syncer) fail(b *batch) {
-	s.plugin.metrics.failed.count()
+	s.plugin.tallies.Failed++
 	s.heard(b)
 	b.state = failed
 	now := proxywasm.Now()
@@ -711,7 +711,7 @@ func (s *syncer) settleKey(b *batch) {
 		}
 	}
 	// The hits stay in flight until they are abandoned: counted here, and in the backend.
-	p.metrics.givenUp.count()
+	p.tallies.GivenUp++
 }
 
 //go:noinline

@@ -1,0 +1,14 @@
+package filter
+
+import "weir/internal/counter"
+
+// Rule is a rule as it counts.
+type Rule struct {
+	counter.Rule
+	// CountRejected tells that what the rule rejects takes its hits too.
+	CountRejected bool
+	// Index is the rule's place among the rules.
+	Index int
+
+	number uint32 // see dirtyKeys
+}
