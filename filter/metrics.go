@@ -2,6 +2,7 @@ package filter
 
 import (
 	"weir/config"
+	"weir/internal/node"
 	"weir/internal/proxywasm"
 )
 
@@ -32,6 +33,7 @@ type metrics struct {
 	// namespace are those that are not of a rule, in the order of metricNames.
 	namespace [len(metricNames)]tally
 	badCosts  uint64 // costs that were no numbers
+	nodes     uint64 // that overshoot is of
 }
 
 type ruleMetrics struct {
@@ -79,8 +81,19 @@ var metricNames = [...]string{
 	"waited_requests", "decided_alone",
 }
 
+// bound has the proxy's metrics say by how much the nodes that share the limits can exceed them.
+func (m *metrics) bound(n *node.Node) {
+	if m.nodes == n.Nodes() {
+		return
+	}
+	m.nodes = n.Nodes()
+	for i := range m.rules {
+		m.rules[i].overshoot.set(n.Overshoot(i))
+	}
+}
+
 // publish has the proxy's metrics say what was counted, by the engine too.
-func (m *metrics) publish(t *Tallies) {
+func (m *metrics) publish(t *node.Tallies) {
 	for i := range m.rules {
 		m.rules[i].allowed.publish()
 		m.rules[i].rejected.publish()

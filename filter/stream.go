@@ -3,8 +3,8 @@ package filter
 import (
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
-	"weir/config"
 	"weir/internal/counter"
+	"weir/internal/node"
 	"weir/internal/proxywasm"
 )
 
@@ -22,7 +22,7 @@ type stream struct {
 	// later are the rules that charge when the response is there.
 	later []charge
 	// wait is the request's place among those that are paused until the backend has been asked.
-	wait Wait
+	wait node.Wait
 }
 
 // charge is what is needed to charge a rule once the request can't be read any more. Its memory is reused.
@@ -42,8 +42,8 @@ func (s *stream) begin() {
 func (s *stream) OnHttpRequestHeaders(int, bool) types.Action {
 	p := s.plugin
 	s.begin()
-	if len(p.held) > 0 {
-		p.addHeld(p.now())
+	if p.node != nil && p.node.HoldsHits() {
+		p.node.AddHeld(p.now())
 	}
 	p.request.begin()
 	matched := p.match()
@@ -54,21 +54,15 @@ func (s *stream) OnHttpRequestHeaders(int, bool) types.Action {
 		s.chargeLater(matched)
 	}
 	now := p.now()
-	if p.sync != nil && !p.sync.connected(now) {
-		return s.conclude(matched, now, p.decideAlone(matched, now))
-	}
-	verdict := p.decide(matched, now)
+	verdict := p.node.Decide(matched, now, &s.wait)
 	if verdict == counter.Unsure {
-		if p.sync.wait(&s.wait, matched) {
-			return types.ActionPause
-		}
-		verdict = p.decideAlone(matched, now)
+		return types.ActionPause // until Decided is called
 	}
 	return s.conclude(matched, now, verdict)
 }
 
-// Decided implements Waiter: it ends the pause of a request.
-func (s *stream) Decided(matched []match, now int64, verdict counter.Verdict) {
+// Decided implements node.Waiter: it ends the pause of a request.
+func (s *stream) Decided(matched []node.Demand, now int64, verdict counter.Verdict) {
 	proxywasm.SetContext(s.id)
 	if s.conclude(matched, now, verdict) == types.ActionContinue {
 		proxywasm.ResumeRequest()
@@ -77,12 +71,12 @@ func (s *stream) Decided(matched []match, now int64, verdict counter.Verdict) {
 }
 
 // conclude does what a verdict asks for.
-func (s *stream) conclude(matched []match, now int64, verdict counter.Verdict) types.Action {
+func (s *stream) conclude(matched []node.Demand, now int64, verdict counter.Verdict) types.Action {
 	p := s.plugin
 	if verdict != counter.Allowed {
 		s.later = s.later[:0]
 		for i := range matched {
-			p.metrics.rules[matched[i].rule.Index].rejected.count++
+			p.metrics.rules[matched[i].Rule.Index].rejected.count++
 		}
 		if !p.answer.reject(matched, now, &s.headers) {
 			// A proxy that takes no reply would leave the client waiting for ever.
@@ -92,7 +86,7 @@ func (s *stream) conclude(matched []match, now int64, verdict counter.Verdict) t
 		return types.ActionPause
 	}
 	for i := range matched {
-		p.metrics.rules[matched[i].rule.Index].allowed.count++
+		p.metrics.rules[matched[i].Rule.Index].allowed.count++
 	}
 	if s.decorate = p.answer.describes; s.decorate {
 		p.answer.describe(matched, now, &s.headers)
@@ -115,28 +109,6 @@ func (s *stream) rest() types.Action {
 	return types.ActionContinue
 }
 
-// decideAlone decides a request without the backend, which can't be reached, as the configuration says.
-func (p *plugin) decideAlone(matched []match, now int64) counter.Verdict {
-	p.tallies.Alone++
-	verdict := counter.Rejected
-	switch p.config.OnBackendFailure {
-	case config.FailLocal:
-		p.alone = true
-		verdict = p.decide(matched, now)
-		p.alone = false
-		return verdict
-	case config.FailAllow:
-		verdict = counter.Allowed
-	}
-	for i := range matched {
-		m := &matched[i]
-		// Nobody may have looked for the entry yet, which the headers tell of.
-		m.address, m.verdict = p.table.Address(m.key), verdict
-		p.read(m, now)
-	}
-	return verdict
-}
-
 // next makes a list one longer, with what memory the new last one has from before.
 func next(list *[]charge) *charge {
 	n := len(*list)
@@ -149,7 +121,7 @@ func next(list *[]charge) *charge {
 }
 
 // match finds the rules that apply to the current request, and the keys that it has for them.
-func (p *plugin) match() []match {
+func (p *plugin) match() []node.Demand {
 	n := 0
 	for i := range p.rules {
 		r := &p.rules[i]
@@ -157,8 +129,8 @@ func (p *plugin) match() []match {
 			continue
 		}
 		m := &p.matches[n]
-		m.rule, m.cost = &p.counted[i], p.cost(&r.cost)
-		m.key = p.request.appendKey(m.key[:0], r)
+		m.Rule, m.Cost = &p.limits[i], p.cost(&r.cost)
+		m.Key = p.request.appendKey(m.Key[:0], r)
 		n++
 	}
 	return p.matches[:n]
@@ -176,16 +148,16 @@ func (s *stream) OnHttpResponseHeaders(int, bool) types.Action {
 }
 
 // chargeLater remembers the rules that charge when the response is there. What the request says of it is read now.
-func (s *stream) chargeLater(matched []match) {
+func (s *stream) chargeLater(matched []node.Demand) {
 	for i := range matched {
 		m := &matched[i]
-		r := &s.plugin.rules[m.rule.Index]
+		r := &s.plugin.rules[m.Rule.Index]
 		if !r.charged {
 			continue
 		}
 		c := next(&s.later)
-		c.rule, c.cost = m.rule.Index, 0
-		c.key = append(c.key[:0], m.key...)
+		c.rule, c.cost = m.Rule.Index, 0
+		c.key = append(c.key[:0], m.Key...)
 		if r.onResponse.selected {
 			c.cost = s.plugin.selectedCost(&r.onResponse, 0)
 		}
@@ -199,17 +171,15 @@ func (s *stream) charge() {
 	m := &p.matches[0]
 	for i := range s.later {
 		l := &s.later[i]
-		m.rule, m.cost = &p.counted[l.rule], l.cost
+		m.Rule, m.Cost = &p.limits[l.rule], l.cost
 		if name := p.rules[l.rule].onResponse.responseHeader; name != "" {
-			m.cost = p.responseCost(name)
+			m.Cost = p.responseCost(name)
 		}
-		if m.cost == 0 {
+		if m.Cost == 0 {
 			continue
 		}
-		m.key = append(m.key[:0], l.key...)
-		m.address = p.table.Address(m.key)
-		p.read(m, now)
-		p.charge(m, now, forced)
+		m.Key = append(m.Key[:0], l.key...)
+		p.node.Force(m, now)
 	}
 	s.later = s.later[:0]
 }

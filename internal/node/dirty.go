@@ -1,11 +1,11 @@
-package filter
+package node
 
 import (
 	"weir/internal/counter"
 	"weir/sharedata"
 )
 
-// dirtyKeys are the keys of which a VM has hits to push, or leases to review, in the order in which they were remembered.
+// dirtyKeys are the keys of which a node has hits to push, or leases to review, in the order in which they were remembered.
 //
 // There may be very many, in a VM whose memory never shrinks, on the thread that serves requests. So they are in blocks that are used
 // again, and have no pointers; and of each block it is known until when it need not be looked at.
@@ -24,6 +24,9 @@ type dirtyKeys struct {
 
 // dirtyBlockKeys are as many as fill one of the runtime's size classes.
 const dirtyBlockKeys = 256
+
+// maxDirty bounds the keys that a list remembers. A key that finds no place is adopted by a later hit.
+const maxDirty = 1 << 17
 
 // dirtyKey is a key with hits to push, or to ask for.
 type dirtyKey struct {
