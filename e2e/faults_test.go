@@ -70,6 +70,20 @@ func (f *traffic) ask(client *http.Client, node int, user string) (status int, h
 	return response.StatusCode, response.Header, errors.Join(err, response.Body.Close())
 }
 
+// acquaint has nodes that have just joined hear of each other. The backend counts nodes once a second for each of them, and tells the number in
+// its answers: so each has new keys, and thus answers, for longer than that. Until then several may take themselves for one of few, and have
+// more free hits together than is kept for them.
+func (f *traffic) acquaint(t *testing.T, client *http.Client) {
+	t.Helper()
+	for round, until := 0, time.Now().Add(2500*time.Millisecond); time.Now().Before(until); round++ {
+		for node := range f.addresses {
+			if _, _, err := f.ask(client, node, fmt.Sprint("acquaintance ", round)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
 // total is how many hits were admitted.
 func (f *traffic) total() (hits int64) {
 	f.mu.Lock()

@@ -74,12 +74,7 @@ func manyNodesKeepOneLimit(t *testing.T, d driver) {
 			})
 			client, random := client(t), rand.New(rand.NewPCG(1, 10))
 			f := newTraffic(1, addresses...)
-			// The nodes hear of each other with their first answers.
-			for node := range n {
-				if _, _, err := f.ask(client, node, "nobody"); err != nil {
-					t.Fatal(err)
-				}
-			}
+			f.acquaint(t, client)
 			for _, skewed := range []bool{false, true} {
 				before, user := f.total(), fmt.Sprint("skewed ", skewed)
 				for request := range 10 * limit {

@@ -66,11 +66,7 @@ func onStore(t *testing.T, d driver, s store, rate int) {
 			{"name": "per-user", "key": [{"header": "x-user"}], "cost": {"header": "x-cost"}, "limits": [{"limit": %d, "window": "366d", "algorithm": "fixed_window"}]}]}`,
 		namespace, rate, limit)})
 	f, client, random := newTraffic(1, addresses...), client(t), rand.New(rand.NewPCG(2, 3))
-	for node := range addresses { // which hear of each other with their first answers
-		if _, _, err := f.ask(client, node, "nobody"); err != nil {
-			t.Fatal(err)
-		}
-	}
+	f.acquaint(t, client)
 	for range 3 * limit {
 		if _, _, err := f.ask(client, random.IntN(len(addresses)), "ann"); err != nil {
 			t.Fatal(err)

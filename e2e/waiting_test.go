@@ -71,7 +71,7 @@ func waitsWhole(t *testing.T, d driver, headersOnly bool) {
 					way.hold(true)
 					status := make(chan int, 1)
 					go func() {
-						r, err := do(client2(t, http2), request)
+						r, err := do(clientOf(t, http2), request)
 						if err != nil {
 							t.Error(user, err)
 						}
@@ -108,14 +108,12 @@ func waitsWhole(t *testing.T, d driver, headersOnly bool) {
 	})
 }
 
-// client2 is a client of HTTP/1.1, or of HTTP/2 without TLS.
-func client2(t *testing.T, http2 bool) *http.Client {
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(!http2)
-	protocols.SetUnencryptedHTTP2(http2)
-	transport := &http.Transport{Protocols: protocols}
-	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: hang}
+// clientOf speaks HTTP/1.1, or HTTP/2 without TLS.
+func clientOf(t *testing.T, http2 bool) *http.Client {
+	if http2 {
+		return http2Client(t)
+	}
+	return client(t)
 }
 
 // A client that leaves while its request waits takes nothing: what the backend grants it goes back, and another one passes in its place.
@@ -139,7 +137,7 @@ func clientLeaves(t *testing.T, d driver) {
 			way.hold(true)
 			left := make(chan error, 1)
 			go func() {
-				_, err := do(client2(t, http2), request)
+				_, err := do(clientOf(t, http2), request)
 				left <- err
 			}()
 			call := way.next(t)

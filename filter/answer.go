@@ -5,6 +5,7 @@ import (
 
 	"weir/config"
 	"weir/internal/counter"
+	"weir/internal/node"
 	"weir/internal/proxywasm"
 	"weir/window"
 )
@@ -140,7 +141,7 @@ func (s *standing) tighter(other *standing) bool {
 }
 
 // describe writes the headers of a decided request.
-func (a *answer) describe(matches []match, now int64, h *headers) {
+func (a *answer) describe(matches []node.Demand, now int64, h *headers) {
 	h.reset()
 	if !a.describes {
 		return
@@ -151,11 +152,11 @@ func (a *answer) describe(matches []match, now int64, h *headers) {
 	var tightest standing
 	for i := range matches {
 		m := &matches[i]
-		labels, withheld := a.rules[m.index].limits, m.withheld()
+		labels, withheld := a.rules[m.Rule.Index].limits, m.Withheld()
 		for j := range labels {
-			s := standing{Standing: m.rule.counter.Limits[j].Standing(&m.cell.States[j], now), labels: &labels[j]}
+			s := standing{Standing: m.Rule.Limits[j].Standing(&m.Cell.States[j], now), labels: &labels[j]}
 			if withheld {
-				s.Remaining, s.Next = 0, max(s.Next, m.cell.DryUntil(now)-now, 1)
+				s.Remaining, s.Next = 0, max(s.Next, m.Cell.DryUntil(now)-now, 1)
 			}
 			if tightest.labels == nil || s.tighter(&tightest) {
 				tightest = s
@@ -182,16 +183,16 @@ func (a *answer) describe(matches []match, now int64, h *headers) {
 }
 
 // policy is what never changes but for which rules match.
-func (a *answer) policy(matches []match, h *headers) {
+func (a *answer) policy(matches []node.Demand, h *headers) {
 	if len(matches) == 1 {
-		h.fields = append(h.fields, field{name: "ratelimit-policy", value: a.rules[matches[0].index].policy})
+		h.fields = append(h.fields, field{name: "ratelimit-policy", value: a.rules[matches[0].Rule.Index].policy})
 		return
 	}
 	for i := range matches {
 		if i > 0 {
 			h.values = append(h.values, ", "...)
 		}
-		h.values = append(h.values, a.rules[matches[i].index].policy...)
+		h.values = append(h.values, a.rules[matches[i].Rule.Index].policy...)
 	}
 	h.add("ratelimit-policy")
 }
@@ -219,19 +220,19 @@ func ceil(nanos, unit int64) uint64 {
 
 // retryAfter is the least number of seconds after which the same request passes if nothing else comes. It is false if no
 // waiting helps.
-func retryAfter(matches []match, now int64) (seconds uint64, ok bool) {
+func retryAfter(matches []node.Demand, now int64) (seconds uint64, ok bool) {
 	at := now
 	for i := range matches {
 		m := &matches[i]
-		if m.withheld() {
-			at = max(at, m.cell.DryUntil(now))
+		if m.Withheld() {
+			at = max(at, m.Cell.DryUntil(now))
 		}
-		for j := range m.cell.States {
-			l, s := &m.rule.counter.Limits[j], &m.cell.States[j]
-			if l.Allows(s, m.cost) {
+		for j := range m.Cell.States {
+			l, s := &m.Rule.Limits[j], &m.Cell.States[j]
+			if l.Allows(s, m.Cost) {
 				continue
 			}
-			fits, ok := l.FitsAt(s, m.cost)
+			fits, ok := l.FitsAt(s, m.Cost)
 			if !ok {
 				return 0, false
 			}
@@ -243,7 +244,7 @@ func retryAfter(matches []match, now int64) (seconds uint64, ok bool) {
 
 // reject answers a request that was rejected, and tells whether the proxy took the answer. The response phase of the same
 // stream follows, and has nothing to add.
-func (a *answer) reject(matches []match, now int64, h *headers) (sent bool) {
+func (a *answer) reject(matches []node.Demand, now int64, h *headers) (sent bool) {
 	a.describe(matches, now, h)
 	a.pairs.Reset()
 	for i := range h.fields {
@@ -269,13 +270,13 @@ func (a *answer) reject(matches []match, now int64, h *headers) (sent bool) {
 }
 
 // rejecting is the first rule that has rejected a request.
-func rejecting(matches []match) (rule int) {
+func rejecting(matches []node.Demand) (rule int) {
 	for i := range matches {
-		if matches[i].verdict == counter.Rejected {
-			return matches[i].index
+		if matches[i].Verdict == counter.Rejected {
+			return matches[i].Rule.Index
 		}
 	}
-	return matches[0].index
+	return matches[0].Rule.Index
 }
 
 // isGRPC tells whether the proxy answers the current request as gRPC wants it: then the reply's body goes into the header grpc-message.

@@ -10,7 +10,9 @@ import (
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
 	"weir/internal/counter"
+	"weir/internal/node"
 	"weir/internal/proxywasm"
+	"weir/sharedata"
 )
 
 const (
@@ -46,20 +48,45 @@ func (w *world) quiet() {
 
 // leased is what a proxy has leased of a rule, for a user, or of a rule without a key.
 func (v *fakeVM) leased(rule int, user string) uint64 {
-	r := &v.plugin.rules[rule]
-	m := &match{rule: r, address: v.plugin.table.Address(counterKey(r, user))}
-	defer v.asHost()()
-	v.plugin.read(m, v.plugin.now())
+	e := v.entry(rule, user)
 	var leased uint64
-	for i := range m.cell.States {
-		leased = max(leased, r.counter.Limits[i].Leased(&m.cell.States[i]))
+	for i := range e.cell.States {
+		leased = max(leased, e.rule.Limits[i].Leased(&e.cell.States[i]))
 	}
 	return leased
 }
 
-// counterKey is a rule's key for a user, or of a rule without a key.
-func counterKey(r *rule, user string) []byte {
-	key := append([]byte(nil), r.keyPrefix...)
+// entry is what a proxy has in its shared data for a rule's key.
+type entry struct {
+	rule  *counter.Rule
+	table *sharedata.Table
+	slot  sharedata.Slot
+	cell  counter.Cell
+}
+
+// entry is what the proxy has of a rule for a user, or of a rule without a key.
+func (v *fakeVM) entry(rule int, user string) *entry {
+	v.t.Helper()
+	defer v.asHost()()
+	table, err := sharedata.Open(&proxywasm.SharedData{}, sharedata.Options{
+		Namespace: v.plugin.config.Namespace, Capacity: v.plugin.config.Capacity,
+	}, rand.Uint64)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	e := &entry{rule: &v.plugin.limits[rule].Rule, table: table}
+	if table.Read(&e.slot, table.Address(v.key(rule, user))) {
+		e.cell.Load(e.rule, e.slot.Payload())
+	} else {
+		e.cell.Load(e.rule, nil)
+	}
+	e.cell.Advance(v.plugin.now())
+	return e
+}
+
+// key is a rule's key for a user, or of a rule without a key.
+func (v *fakeVM) key(rule int, user string) []byte {
+	key := append([]byte(nil), v.plugin.rules[rule].keyPrefix...)
 	if user != "" {
 		key = counter.AppendPart(key, user)
 	}
@@ -80,10 +107,8 @@ func (s *stream) sends() map[string]string {
 
 // left describes what a VM still has to do.
 func (v *fakeVM) left() string {
-	s := v.plugin.sync
-	if s.unfinished() || len(s.wishes)+len(s.waiting)+len(s.released)+s.asking != 0 {
-		return fmt.Sprintf("%d dirty, %d orphans, %d batches, %d wishes, %d waiting, %d released, %d asking",
-			s.dirty.count, len(s.orphans), len(s.batches), len(s.wishes), len(s.waiting), len(s.released), s.asking)
+	if left := v.plugin.node.Backlog(); left != (node.Backlog{}) || v.plugin.node.Unfinished() {
+		return fmt.Sprintf("%+v", left)
 	}
 	return ""
 }
@@ -359,7 +384,7 @@ func (v *fakeVM) still(streams []*stream) (n int) {
 	v.t.Helper()
 	for _, s := range streams {
 		switch {
-		case s.waiting:
+		case s.wait.Waiting():
 			n++
 		case v.ended[s.id] != 1:
 			v.t.Errorf("stream %d was resumed or answered %d times", s.id, v.ended[s.id])
@@ -420,11 +445,11 @@ func TestStreamGoneWhileItWaits(t *testing.T) {
 		}
 		c := v.callouts[len(v.callouts)-2]
 		v.answer(c, 200, w.apply(c.body))
-		if !second.waiting || len(v.ended) != 0 {
+		if !second.wait.Waiting() || len(v.ended) != 0 {
 			t.Errorf("the answer of a stream that is gone decided another one: %v", v.ended)
 		}
 		w.deliver(v)
-		if second.waiting || v.ended[second.id] != 1 || v.ended[gone] != 0 {
+		if second.wait.Waiting() || v.ended[second.id] != 1 || v.ended[gone] != 0 {
 			t.Errorf("ended: %v", v.ended)
 		}
 		v.reset(second)
@@ -473,8 +498,8 @@ func TestRequestOfSeveralRulesAsksOnce(t *testing.T) {
 	v := w.vms[0]
 	w.advance(time.Second)
 	before := w.pushes
-	if streams := v.paused(1, "x-user", "ann"); v.plugin.sync.asking != 1 {
-		t.Errorf("%d callouts", v.plugin.sync.asking)
+	if streams := v.paused(1, "x-user", "ann"); v.plugin.node.Backlog().Awaited != 1 {
+		t.Errorf("%d callouts", v.plugin.node.Backlog().Awaited)
 	} else if w.deliver(v); v.still(streams) != 0 || w.pushes-before != 1 || len(v.callouts) != 0 {
 		t.Errorf("%d wait after %d callouts, and %d are out", v.still(streams), w.pushes-before, len(v.callouts))
 	}
@@ -506,7 +531,7 @@ func TestCalloutsThatFailLeaveRoomForOthers(t *testing.T) {
 			for range 200 {
 				w.advance(100 * time.Millisecond)
 			}
-			if n := v.plugin.sync.asking; n != 0 {
+			if n := v.plugin.node.Backlog().Awaited; n != 0 {
 				t.Errorf("status %d: %d callouts are waited for", status, n)
 			}
 			before := w.sum()
@@ -592,7 +617,7 @@ func TestManyWaitersGoOnALittleAtATime(t *testing.T) {
 			}
 			busy(w)
 			from := w.now
-			for rounds := 0; len(v.plugin.sync.waiting) > 0; rounds++ {
+			for rounds := 0; v.plugin.node.Backlog().Waiting > 0; rounds++ {
 				callouts := v.callouts
 				v.callouts = nil
 				for _, c := range callouts {
@@ -603,7 +628,7 @@ func TestManyWaitersGoOnALittleAtATime(t *testing.T) {
 				w.pass(time.Millisecond)
 				w.shortly("a tick", v.tick)
 				if rounds > 1000 {
-					t.Fatalf("%d requests wait for ever", len(v.plugin.sync.waiting))
+					t.Fatalf("%d requests wait for ever", v.plugin.node.Backlog().Waiting)
 				}
 			}
 			for _, s := range streams {
@@ -612,7 +637,7 @@ func TestManyWaitersGoOnALittleAtATime(t *testing.T) {
 				}
 			}
 			// Each of them takes 10 µs or 20, which is from 30 to 60 ms of ticks that work for half of the time.
-			if took, most := time.Duration(w.now-from), time.Duration(v.plugin.sync.timeout())+150*time.Millisecond; took > most {
+			if took, most := time.Duration(w.now-from), time.Duration(v.plugin.config.Backend.Timeout)+150*time.Millisecond; took > most {
 				t.Errorf("all went on after %v, want %v at most", took, most)
 			}
 		})
@@ -639,9 +664,9 @@ func TestManyWishesShareCallouts(t *testing.T) {
 	}
 	var out []flying
 	callouts := 0
-	for len(v.plugin.sync.waiting) > 0 {
+	for v.plugin.node.Backlog().Waiting > 0 {
 		for _, c := range v.callouts {
-			out = append(out, flying{c, w.now + v.plugin.sync.timeout()/5})
+			out = append(out, flying{c, w.now + int64(v.plugin.config.Backend.Timeout)/5})
 			callouts++
 		}
 		v.callouts = nil
@@ -673,7 +698,7 @@ func TestCalloutsThatAreNotFullArrive(t *testing.T) {
 			for range 50 { // which takes less than the timeout
 				v.tick()
 			}
-			if n := len(v.plugin.sync.waiting); n > 0 {
+			if n := v.plugin.node.Backlog().Waiting; n > 0 {
 				t.Errorf("%d requests wait for a backend that is away", n)
 			}
 			return v
@@ -709,13 +734,10 @@ func TestCalloutsThatAreNotFullArrive(t *testing.T) {
 			callouts := v.callouts
 			v.callouts = nil
 			w.shortly("an answer", func() { v.answer(callouts[0], 200, w.apply(callouts[0].body)) })
-			if v.plugin.sync.open == nil || len(v.plugin.sync.open.items) == 0 {
+			if v.plugin.node.Backlog().Pushes <= len(callouts)-1+len(v.callouts) {
 				t.Fatal("no callout is being filled, and nothing is tested")
 			}
 			w.vms[0] = interrupt(v, callouts[1:])
-			if v.plugin.sync.open != nil {
-				t.Error("a callout is still being filled")
-			}
 			for _, c := range callouts[1:] {
 				v.answer(c, 200, w.apply(c.body))
 			}
@@ -723,7 +745,7 @@ func TestCalloutsThatAreNotFullArrive(t *testing.T) {
 			v = w.vms[0]
 			w.quiet()
 			for _, s := range streams {
-				if s.waiting || v.ended[s.id] > 1 {
+				if s.wait.Waiting() || v.ended[s.id] > 1 {
 					t.Fatal("a request waits for ever, or goes on twice")
 				}
 				if s.decorate {
@@ -737,53 +759,5 @@ func TestCalloutsThatAreNotFullArrive(t *testing.T) {
 				t.Error(left)
 			}
 		})
-	}
-}
-
-// Wishes that are made before a lease is used up are bounded.
-func TestEagerWishesAreBounded(t *testing.T) {
-	w := newWorld(t, 1, 1, synced("1", perUser))
-	v := w.vms[0]
-	w.advance(time.Second)
-	defer v.asHost()()
-	s, r := v.plugin.sync, &v.plugin.rules[0]
-	s.asking = maxAsking
-	for i := range maxEager + 100 {
-		key := counterKey(r, fmt.Sprint(i))
-		m := &match{rule: r, key: key, address: v.plugin.table.Address(key)}
-		v.plugin.read(m, w.now)
-		s.prefetch(m, w.now)
-	}
-	if len(s.wishes) != maxEager || len(s.wished) != maxEager {
-		t.Errorf("%d wishes, want %d", len(s.wishes), maxEager)
-	}
-}
-
-// Takes that are kept to be used again don't keep the room that each of them ever needed.
-func TestSpareTakesAreSmall(t *testing.T) {
-	w := newWorld(t, 1, 1, synced("1", `{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": 5, "window": "1h"}]}`))
-	v := w.vms[0]
-	v.settle = nil
-	w.advance(time.Second)
-	for round := range 10 {
-		for key := range 50 {
-			for waiter := 0; waiter == 0 || key == round && waiter < 10*maxIdleParts; waiter++ {
-				v.pause("x-user", fmt.Sprint(round, key))
-			}
-		}
-		for len(v.plugin.sync.waiting) > 0 {
-			w.deliver(v)
-			w.pass(time.Millisecond)
-			v.tick()
-		}
-		w.advance(time.Second)
-	}
-	if n := len(v.plugin.sync.spare); n < 40 {
-		t.Errorf("%d takes are kept", n)
-	}
-	for _, s := range v.plugin.sync.spare {
-		if n := max(cap(s.waiters), cap(s.parts)); n > maxIdleParts {
-			t.Fatalf("a take keeps room for %d keys or waiters", n)
-		}
 	}
 }

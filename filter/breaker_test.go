@@ -1,13 +1,14 @@
 package filter
 
 import (
+	"encoding/binary"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
-	"weir/internal/proxywasm"
 	"weir/internal/wire"
+	"weir/sharedata"
 )
 
 // failing has n callouts of a VM fail, by requests for keys that nobody knows.
@@ -56,7 +57,7 @@ func TestBreaker(t *testing.T) {
 			out := 0
 			for _, v := range failing {
 				v.tick()
-				if s := v.pause("x-user", "ann"); s != nil && v.link().shared.failures < breakAfter {
+				if s := v.pause("x-user", "ann"); s != nil && v.failures() < breakAfter {
 					t.Fatal("a request waits, and the breaker is not open")
 				}
 				out += len(v.callouts)
@@ -84,115 +85,6 @@ func TestBreaker(t *testing.T) {
 	}
 }
 
-func (v *fakeVM) link() *link { return &v.plugin.sync.link }
-
-// Pauses double up to a bound, and differ.
-func TestBreakerPauses(t *testing.T) {
-	w := newWorld(t, 1, 1, waits[0])
-	l := w.vms[0].link()
-	seen := map[int64]bool{}
-	defer w.vms[0].asHost()()
-	for failure := range 40 {
-		w.pass(time.Minute)
-		l.failed(w.now, w.now)
-		if failure < breakAfter-1 {
-			if l.open() {
-				t.Fatalf("open after %d failures", failure+1)
-			}
-			continue
-		}
-		pause := l.shared.retryAt - w.now
-		usual := min(shortestPause<<min(failure-breakAfter+1, 20), longestPause)
-		if pause < usual/2 || pause > 3*usual/2 {
-			t.Errorf("failure %d: a pause of %v, want about %v", failure+1, time.Duration(pause), time.Duration(usual))
-		}
-		seen[pause] = true
-	}
-	if len(seen) < 30 {
-		t.Errorf("of 38 pauses %d differ", len(seen))
-	}
-	l.answered(w.now, w.now+1, w.now, 1)
-	if l.open() || !l.connected(w.now) {
-		t.Error("open after an answer")
-	}
-}
-
-// Callouts that were sent before the breaker opened say nothing new, and a clock that went back holds nothing up.
-func TestBreakerAndOldNews(t *testing.T) {
-	w := newWorld(t, 1, 1, waits[0])
-	l := w.vms[0].link()
-	defer w.vms[0].asHost()()
-	sentAt := w.now
-	w.pass(time.Second)
-	for range 20 {
-		l.failed(w.now, sentAt)
-	}
-	if l.shared.failures != breakAfter {
-		t.Errorf("%d failures, want %d: the others are of callouts from before", l.shared.failures, breakAfter)
-	}
-	w.pass(-time.Hour)
-	if !l.connected(w.now) || !l.enter(w.now, 200e6) {
-		t.Error("a clock that went back by an hour keeps the breaker open")
-	}
-	if l.enter(w.now, 200e6) {
-		t.Error("two probes")
-	}
-	w.pass(201 * time.Millisecond)
-	if !l.enter(w.now, 200e6) {
-		t.Error("a probe that is not answered keeps others away")
-	}
-}
-
-// What decides without the backend is what the configuration says: when a callout fails, when it is late, and while the breaker is open.
-func TestBackendFailureModes(t *testing.T) {
-	for _, rate := range []string{"0", "1"} {
-		for mode, passes := range map[string]int{"local": 3, "allow": 12, "deny": 0} {
-			w := newWorld(t, 1, 1, `{"on_backend_failure": "`+mode+`", `+synced(rate, `{"name": "user", "key": [{"header": "x-user"}],
-				"limits": [{"limit": 3, "window": "1h", "algorithm": "fixed_window"}]}`)[1:])
-			v := w.vms[0]
-			v.settle = nil
-			passed := 0
-			for i := range 12 {
-				s := v.pause("x-user", "ann")
-				switch {
-				case s != nil && i%2 == 0:
-					callouts := v.callouts
-					v.callouts = nil
-					for _, c := range callouts {
-						v.answer(c, 504, nil)
-					}
-				case s != nil:
-					v.callouts = nil
-					w.pass(time.Second)
-					v.tick()
-				}
-				if s != nil && s.waiting {
-					t.Fatalf("%s: request %d waits", mode, i)
-				}
-				if v.reply == nil {
-					passed++
-				} else {
-					wantRetry := mode == "deny"
-					if got := v.reply.headers["retry-after"]; wantRetry && got != "1" || got == "" || got == "0" {
-						t.Errorf("%s: retry after %q", mode, got)
-					}
-				}
-				v.reset(v.last)
-			}
-			if passed != passes {
-				t.Errorf("sync_rate %s, %s: passed %d of 12, want %d", rate, mode, passed, passes)
-			}
-			w.quiet()
-			if mode != "local" && w.sum() != 0 || mode == "local" && w.sum() != 3 {
-				t.Errorf("sync_rate %s, %s: the backend has %d", rate, mode, w.sum())
-			}
-			if left := v.left(); left != "" {
-				t.Errorf("sync_rate %s, %s: %s", rate, mode, left)
-			}
-		}
-	}
-}
-
 // Wishes that nobody waits for any more are not sent when the backend is back, and don't keep the tick busy while it is away.
 func TestWishesOfAnOutage(t *testing.T) {
 	for _, configuration := range waits {
@@ -213,7 +105,7 @@ func TestWishesOfAnOutage(t *testing.T) {
 		if n := v.still(streams); n != 0 {
 			t.Errorf("%d requests wait while the breaker is open", n)
 		}
-		if n := len(v.plugin.sync.wishes); n != 0 {
+		if n := v.plugin.node.Backlog().Wishes; n != 0 {
 			t.Errorf("%d wishes are left", n)
 		}
 		v.tick()
@@ -244,31 +136,65 @@ func TestHangingCallouts(t *testing.T) {
 	}
 }
 
-// A batch that has begun is sent or forgotten, though another worker was faster to look whether the backend is back.
-func TestGreetingWhileTheBreakerIsOpen(t *testing.T) {
-	p := newProxy(t)
-	v, other := p.start(waits[0]), p.start(waits[0])
-	fail := func() {
-		defer other.asHost()()
-		other.link().failed(p.now, p.now)
-	}
-	fail()
-	fail()
-	gets := 0
-	p.before = func(me *fakeVM, op string) {
-		// Between this VM's look at the breaker and its callout another one finds the backend away.
-		if gets++; me == v && gets == 2 {
-			p.before = nil
-			fail()
-			proxywasm.Use(v)
+// What decides without the backend is what the configuration says: when a callout fails, when it is late, and while the breaker is open.
+func TestBackendFailureModes(t *testing.T) {
+	for _, rate := range []string{"0", "1"} {
+		for mode, passes := range map[string]int{"local": 3, "allow": 12, "deny": 0} {
+			w := newWorld(t, 1, 1, `{"on_backend_failure": "`+mode+`", `+synced(rate, `{"name": "user", "key": [{"header": "x-user"}],
+				"limits": [{"limit": 3, "window": "1h", "algorithm": "fixed_window"}]}`)[1:])
+			v := w.vms[0]
+			v.settle = nil
+			passed := 0
+			for i := range 12 {
+				s := v.pause("x-user", "ann")
+				switch {
+				case s != nil && i%2 == 0:
+					callouts := v.callouts
+					v.callouts = nil
+					for _, c := range callouts {
+						v.answer(c, 504, nil)
+					}
+				case s != nil:
+					v.callouts = nil
+					w.pass(time.Second)
+					v.tick()
+				}
+				if s != nil && s.wait.Waiting() {
+					t.Fatalf("%s: request %d waits", mode, i)
+				}
+				if v.reply == nil {
+					passed++
+				} else {
+					wantRetry := mode == "deny"
+					if got := v.reply.headers["retry-after"]; wantRetry && got != "1" || got == "" || got == "0" {
+						t.Errorf("%s: retry after %q", mode, got)
+					}
+				}
+				v.reset(v.last)
+			}
+			if passed != passes {
+				t.Errorf("sync_rate %s, %s: passed %d of 12, want %d", rate, mode, passed, passes)
+			}
+			w.quiet()
+			if mode != "local" && w.sum() != 0 || mode == "local" && w.sum() != 3 {
+				t.Errorf("sync_rate %s, %s: the backend has %d", rate, mode, w.sum())
+			}
+			if left := v.left(); left != "" {
+				t.Errorf("sync_rate %s, %s: %s", rate, mode, left)
+			}
 		}
 	}
-	v.tick()
-	for _, b := range v.plugin.sync.batches {
-		if b.state == filling {
-			t.Error("a batch was begun, and neither sent nor forgotten")
-		}
+}
+
+// breakAfter is how many failures in a row open the breaker.
+const breakAfter = 3
+
+// failures is how many callouts have failed in a row, as shared data has it.
+func (p *fakeProxy) failures() uint32 {
+	if value := p.values["weir:default:backend"]; value != nil {
+		return binary.LittleEndian.Uint32(value.data[12:])
 	}
+	return 0
 }
 
 // An answer with a grant for more than was asked, with another number of grants or of rooms, is none.
@@ -341,7 +267,7 @@ func TestAbsurdGrants(t *testing.T) {
 					}
 					answer := wire.Answer{NowNanos: number, Nodes: number}
 					total := wire.Total{Newest: number, Hits: []uint64{number, number}}
-					if len(algorithm) > 0 && v.plugin.rules[0].counter.Limits[0].Precision != 0 {
+					if len(algorithm) > 0 && v.plugin.limits[0].Limits[0].Precision != 0 {
 						total.Ages = []uint64{0, number | 1}
 					}
 					for range push.Items {
@@ -428,7 +354,7 @@ func TestTwoContextsWait(t *testing.T) {
 		if v.still(first) != 0 || second.still(other) != 0 {
 			t.Error("somebody waits for ever")
 		}
-		if v.done(); second.plugin.sync == nil {
+		if v.done(); second.plugin.node == nil {
 			t.Error("the second has no backend any more")
 		}
 		w.vms = w.vms[1:]
@@ -505,15 +431,14 @@ func TestRememberedRefusalEndsWithALease(t *testing.T) {
 	}
 	// The other node's hits go, and the neighbour gets a lease of the proxy's entry.
 	w.pass(100 * time.Millisecond)
-	m := &match{rule: &neighbour.plugin.rules[0]}
-	m.address = neighbour.plugin.table.Address(counterKey(m.rule, "ann"))
 	func() {
+		e := neighbour.entry(0, "ann")
 		defer neighbour.asHost()()
-		neighbour.plugin.read(m, neighbour.plugin.now())
-		for i := range m.cell.States {
-			m.cell.States[i].Hits[0].Lease = 3
+		for i := range e.cell.States {
+			e.cell.States[i].Hits[0].Lease = 3
 		}
-		if !neighbour.plugin.write(m, neighbour.plugin.now()) {
+		expires, use := e.cell.Worth()
+		if !e.table.Write(&e.slot, e.cell.Append(nil, w.now), sharedata.Meta{ExpiresNanos: expires, Use: use}, w.now) {
 			t.Fatal("not written")
 		}
 	}()

@@ -38,7 +38,7 @@ func (p *plugin) responseCost(header string) uint64 {
 func (p *plugin) number(value []byte, otherwise uint64) uint64 {
 	n, ok := parseHits(value)
 	if !ok {
-		p.metrics.badCosts.count()
+		p.metrics.badCosts++
 		return otherwise
 	}
 	return n

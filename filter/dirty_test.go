@@ -2,140 +2,12 @@ package filter
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"runtime"
-	"slices"
 	"testing"
 	"time"
 
-	"weir/internal/counter"
 	"weir/internal/wire"
-	"weir/sharedata"
 )
-
-// Whatever is added, dropped, put off, left half visited or inherited: keys come in the order in which they were added, and none that
-// is due is passed over because of a block that is thought to be calm.
-func TestDirtyKeysAreVisitedInOrder(t *testing.T) {
-	t.Parallel()
-	type key struct {
-		number int64 // in place of notBefore
-		due    int64
-		rule   *rule
-	}
-	for seed := range uint64(20) {
-		random := rand.New(rand.NewPCG(seed, 7))
-		rules := make([]rule, 5)
-		list := &dirtyKeys{}
-		var model []key
-		now, number := monday, int64(0)
-		add := func(to *dirtyKeys, n int) (added []key) {
-			for range n {
-				due := now + random.Int64N(8*second)
-				r := &rules[random.IntN(len(rules))]
-				number++
-				to.add(sharedata.Address{}, r, counter.DueAt(due))
-				last := &to.blocks[len(to.blocks)-1]
-				last.keys[last.length-1].notBefore = number
-				added = append(added, key{number, due >> 20 << 20, r})
-			}
-			return added
-		}
-		for range 300 {
-			now += random.Int64N(second / 2)
-			model = append(model, add(list, random.IntN(400))...)
-			if random.IntN(20) == 0 {
-				other := &dirtyKeys{}
-				inherited := add(other, random.IntN(1000))
-				list.inherit(other)
-				model = append(model, inherited...)
-			}
-			whole := list.block == 0 && list.at == 0
-			left := random.IntN(3000) // keys, after which the visit is left
-			var visited []int64
-			for ; left > 0 && list.more(); list.skip() {
-				if list.block == 0 && list.at == 0 {
-					visited = visited[:0] // another visit
-				}
-				if list.calm(now) {
-					continue
-				}
-				for {
-					d, ok := list.next()
-					if !ok {
-						break
-					}
-					if in := d.due.In(now); in > 0 {
-						list.keep(*d, now, now+in-dueSlack)
-						continue
-					}
-					if left--; left < 0 {
-						break
-					}
-					visited = append(visited, d.notBefore)
-					if i := slices.IndexFunc(model, func(k key) bool { return k.number == d.notBefore }); i < 0 || model[i].rule != list.rules[d.rule] {
-						t.Fatalf("seed %d: key %d is not there, or of another rule", seed, d.notBefore)
-					} else {
-						model = slices.Delete(model, i, i+1)
-					}
-					list.forget()
-				}
-				if left < 0 {
-					break
-				}
-			}
-			if list.count != len(model) {
-				t.Fatalf("seed %d: %d keys, want %d", seed, list.count, len(model))
-			}
-			if !slices.IsSorted(visited) {
-				t.Fatalf("seed %d: out of order: %v", seed, visited)
-			}
-			if list.block == len(list.blocks) {
-				list.rewind()
-				for _, k := range model {
-					if whole && k.due <= now {
-						t.Fatalf("seed %d: key %d was due %v ago and not visited", seed, k.number, time.Duration(now-k.due))
-					}
-				}
-			}
-		}
-	}
-}
-
-// Keys that come as fast as others are pushed have no key wait for ever, nor the list grow.
-func TestVisitsEndWhileKeysCome(t *testing.T) {
-	t.Parallel()
-	list, r := &dirtyKeys{}, &rule{}
-	const kept = counter.Due(7)
-	list.add(sharedata.Address{}, r, kept)
-	for range 20 * dirtyBlockKeys {
-		list.add(sharedata.Address{}, r, counter.DueAt(monday))
-	}
-	seen, most := 0, 0
-	for range 2000 {
-		for pushed := 0; pushed < dirtyBlockKeys; {
-			if list.block == len(list.blocks) {
-				list.rewind()
-			}
-			list.more()
-			d, ok := list.next()
-			switch {
-			case !ok:
-				list.skip()
-			case d.due == kept:
-				seen++
-				list.keep(*d, monday, 0)
-			default:
-				pushed++
-				list.forget()
-				list.add(sharedata.Address{}, r, counter.DueAt(monday))
-			}
-		}
-		most = max(most, len(list.blocks))
-	}
-	if seen < 50 || most > 60 || list.count != 20*dirtyBlockKeys+1 {
-		t.Errorf("a key that stayed was visited %d times; there were %d blocks, and %d keys are left", seen, most, list.count)
-	}
-}
 
 // A hit is pushed in time though a backend is slower than hits of other keys come.
 func TestFloodKeepsNoKeyBack(t *testing.T) {
@@ -147,13 +19,7 @@ func TestFloodKeepsNoKeyBack(t *testing.T) {
 	w.advance(time.Second / 10)
 	w.advance(time.Second / 10)
 	v.send("x-user", "ann") // whose push is not due when the others' are
-	r := &v.plugin.rules[0]
-	m := &match{rule: r, address: v.plugin.table.Address(counterKey(r, "ann"))}
-	pending := func() bool {
-		defer v.asHost()()
-		v.plugin.fetch(m)
-		return m.cell.Pending()
-	}
+	pending := func() bool { return v.entry(0, "ann").cell.Pending() }
 	if !pending() {
 		t.Fatal("the hit is not pending, and nothing is tested")
 	}
@@ -181,59 +47,9 @@ func TestFloodKeepsNoKeyBack(t *testing.T) {
 	}
 }
 
-// More keys than maxDirty are remembered only if another list had them, whose blocks are not copied. When all are gone, so are their
-// rules, which may be those of a configuration that was replaced.
-func TestDirtyKeysAreBounded(t *testing.T) {
-	list, other, r := &dirtyKeys{}, &dirtyKeys{}, &rule{}
-	for range maxDirty + 1000 {
-		list.add(sharedata.Address{}, r, 0)
-		other.add(sharedata.Address{}, r, 0)
-	}
-	if n := len(list.blocks); list.count != maxDirty || n != maxDirty/dirtyBlockKeys {
-		t.Errorf("%d keys in %d blocks, want %d", list.count, n, maxDirty)
-	}
-	inheriting := mallocs(func() { list.inherit(other) })
-	if list.add(sharedata.Address{}, r, 0); list.count != 2*maxDirty || other.count != 0 || inheriting > 10 {
-		t.Errorf("%d keys, and %d that were left, after %d allocations; want %d", list.count, other.count, inheriting, 2*maxDirty)
-	}
-	for visited := 0; list.block < len(list.blocks); visited++ {
-		if _, ok := list.next(); ok {
-			list.forget()
-		} else {
-			list.skip()
-		}
-	}
-	if list.rewind(); list.count != 0 || len(list.rules) != 0 || len(list.blocks) != 0 || list.rules[:1][0] != nil {
-		t.Errorf("%d keys in %d blocks, and %d rules are left", list.count, len(list.blocks), len(list.rules))
-	}
-}
-
-// A block is calm neither for a time before it was looked at, when the clock has jumped back, nor later than its first key is due.
-func TestCalmIsBounded(t *testing.T) {
-	t.Parallel()
-	list, r := &dirtyKeys{}, &rule{}
-	list.add(sharedata.Address{}, r, counter.DueAt(monday+second))
-	list.add(sharedata.Address{}, r, counter.DueAt(monday+2*second))
-	for _, in := range []int64{second, 2 * second} {
-		d, _ := list.next()
-		list.keep(*d, monday, monday+in-dueSlack)
-	}
-	list.skip()
-	list.rewind()
-	for at, calm := range map[int64]bool{-1: false, 0: true, second - dueSlack - 1: true, second - dueSlack: false} {
-		if list.calm(monday+at) != calm {
-			t.Errorf("%v after it was looked at: calm is %v", time.Duration(at), !calm)
-		}
-	}
-	heir := &dirtyKeys{}
-	if heir.inherit(list); heir.calm(monday) {
-		t.Error("calm by another's clock")
-	}
-}
-
 // A plugin context that goes pushes at once what isn't due yet, calm blocks too.
 func TestLeavingPushesCalmBlocks(t *testing.T) {
-	const keys = 2*dirtyBlockKeys + 50
+	const keys = 2*256 + 50 // in two blocks and a part
 	w := newWorld(t, 1, 1, synced("60", `{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": 1000000, "window": "1h"}]}`))
 	v := w.vms[0]
 	w.advance(time.Second)
@@ -244,9 +60,8 @@ func TestLeavingPushesCalmBlocks(t *testing.T) {
 		w.advance(time.Second)
 		w.advance(time.Second)
 	}
-	list := &v.plugin.sync.dirty
-	if list.count != keys || !list.calm(w.now) || w.sum() != keys {
-		t.Fatalf("%d keys wait, and the backend has %d hits: nothing is tested", list.count, w.sum())
+	if n := v.plugin.node.Backlog().Keys; n != keys || w.sum() != keys {
+		t.Fatalf("%d keys wait, and the backend has %d hits: nothing is tested", n, w.sum())
 	}
 	v.done()
 	w.deliver(v)
@@ -255,22 +70,12 @@ func TestLeavingPushesCalmBlocks(t *testing.T) {
 	}
 }
 
-// Looking at keys that are not due takes time too, and ends in time.
-func TestLooksAreShort(t *testing.T) {
-	const blocks = 5
-	w := newWorld(t, 1, 1, synced("60", `{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": 1000000, "window": "1h"}]}`))
-	v := w.vms[0]
-	defer v.asHost()()
-	s := v.plugin.sync
-	for range blocks * dirtyBlockKeys {
-		s.dirty.add(sharedata.Address{}, &v.plugin.rules[0], counter.DueAt(w.now+10*second))
-	}
-	for call := 1; call <= blocks; call++ {
-		if done := s.pushDue(w.now, w.now); done != (call == blocks) || !done && s.dirty.block != call {
-			t.Fatalf("call %d without time comes to block %d, and done is %v", call, s.dirty.block, done)
-		}
-	}
-}
+const (
+	// maxBatches are the pushes that may be out at once, beside those that requests wait for.
+	maxBatches = 8
+	// tickNanos is how long a tick may work.
+	tickNanos = int64(1e6)
+)
 
 // busy is a proxy whose clock goes on with each access to shared data, so that work takes time.
 func busy(w *world) {
@@ -298,7 +103,7 @@ func TestTicksAreShort(t *testing.T) {
 			longest = max(longest, time.Duration(w.now-start))
 		}
 		due := w.now
-		for ticks := 0; v.plugin.sync.unfinished(); ticks++ {
+		for ticks := 0; v.plugin.node.Unfinished(); ticks++ {
 			w.now += int64(v.tickMillis) * 1e6
 			v.now = w.now
 			timed(v.tick)
@@ -309,7 +114,7 @@ func TestTicksAreShort(t *testing.T) {
 				timed(func() { v.answer(c, 200, answer) })
 			}
 			if ticks > 1000 {
-				t.Fatalf("%d keys are left", v.plugin.sync.dirty.count)
+				t.Fatalf("%d keys are left", v.plugin.node.Backlog().Keys)
 			}
 		}
 		if longest > 5*time.Millisecond/4 {
@@ -337,11 +142,11 @@ func TestWishesAreSentALittleAtATime(t *testing.T) {
 			t.Fatal("a request does not wait")
 		}
 	}
-	if len(v.plugin.sync.wished) != len(v.plugin.sync.wishes) || len(v.plugin.sync.wishes) < 900 {
-		t.Fatalf("%d wishes, of which %d are found", len(v.plugin.sync.wishes), len(v.plugin.sync.wished))
+	if n := v.plugin.node.Backlog().Wishes; n < 900 {
+		t.Fatalf("%d wishes wait to be sent, and nothing is tested", n)
 	}
 	busy(w)
-	for rounds := 0; len(v.plugin.sync.waiting) > 0; rounds++ {
+	for rounds := 0; v.plugin.node.Backlog().Waiting > 0; rounds++ {
 		callouts := v.callouts
 		v.callouts = nil
 		for _, c := range callouts {
@@ -358,11 +163,8 @@ func TestWishesAreSentALittleAtATime(t *testing.T) {
 			t.Errorf("a tick took %v", took)
 		}
 		if rounds > 1000 {
-			t.Fatalf("%d requests wait for ever", len(v.plugin.sync.waiting))
+			t.Fatalf("%d requests wait for ever", v.plugin.node.Backlog().Waiting)
 		}
-	}
-	if n := len(v.plugin.sync.wished); n != 0 {
-		t.Errorf("%d wishes are found that nobody has", n)
 	}
 	if got := w.sum(); got != 1000 {
 		t.Errorf("the backend has %d hits, want 1000", got)

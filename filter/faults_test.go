@@ -206,7 +206,7 @@ func TestDirtyListDuringAnOutage(t *testing.T) {
 		w.advance(time.Second)
 	}
 	for i, v := range w.vms {
-		if n := v.plugin.sync.dirty.count; n > 40 {
+		if n := v.plugin.node.Backlog().Keys; n > 40 {
 			t.Errorf("VM %d remembers %d times 20 keys", i, n)
 		}
 	}
@@ -227,8 +227,8 @@ func TestHeldHitsLeaveOthersAlone(t *testing.T) {
 	}
 	v.send("x-user", "ann")
 	p.before = nil
-	if len(v.plugin.held) != 1 {
-		t.Fatalf("%d hits are held", len(v.plugin.held))
+	if !v.plugin.node.HoldsHits() {
+		t.Fatal("no hits are held")
 	}
 	for _, test := range []struct{ user, remaining string }{{"bob", "99"}, {"bob", "98"}, {"ann", "98"}} {
 		v.send("x-user", test.user)
@@ -286,23 +286,6 @@ func TestClockOfANewWorker(t *testing.T) {
 	}
 	if passed > 6 { // one before the first answer, in a window of the wrong clock
 		t.Errorf("passed %d, want 5 and one by the wrong clock", passed)
-	}
-}
-
-func TestClockCorrection(t *testing.T) {
-	var c link
-	for i, step := range []struct{ sent, received, backend, offset int64 }{
-		{0, 10e6, 5e6, 0},                  // agrees
-		{1e9, 1e9 + 10e6, 1e9 + 9e6, 0},    // within the round trip
-		{2e9, 2e9 + 10e6, 5e9, 3e9 - 5e6},  // 3 s behind the backend
-		{3e9, 3e9 + 500e6, 9e9, 3e9 - 5e6}, // a slow answer says less than the one before
-		{70e9, 70e9 + 500e6, 73e9, 2.75e9}, // but that is old by now
-		{80e9, 79e9, 73e9, 2.75e9},         // the clock was set meanwhile
-		{90e9, 90e9 + 10e6, 90e9 + 5e6, 0}, // agrees again
-	} {
-		if c.see(step.sent, step.received, step.backend); c.offset != step.offset {
-			t.Errorf("step %d: offset %d, want %d", i, c.offset, step.offset)
-		}
 	}
 }
 
@@ -385,7 +368,7 @@ func TestAnyInterleaving(t *testing.T) {
 					t.Errorf("%s, loss %v, seed %d: the backend has %d hits of two rules, want 2 × %d", algorithm, loss, seed, got, passed)
 				}
 				for _, v := range w.vms {
-					if v.plugin.sync.unfinished() {
+					if v.plugin.node.Unfinished() {
 						t.Errorf("%s, loss %v, seed %d: something is left when all is quiet", algorithm, loss, seed)
 					}
 				}

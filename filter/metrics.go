@@ -2,6 +2,7 @@ package filter
 
 import (
 	"weir/config"
+	"weir/internal/node"
 	"weir/internal/proxywasm"
 )
 
@@ -10,20 +11,18 @@ import (
 type tally struct {
 	metric  proxywasm.Metric
 	defined bool
-	pending uint64
+	// published is how much of the count the metric has.
+	count, published uint64
 }
-
-func (t *tally) count()       { t.pending++ }
-func (t *tally) add(n uint64) { t.pending += n }
 
 func (t *tally) define(name string) {
 	t.metric, t.defined = proxywasm.DefineCounter(name), true
 }
 
 func (t *tally) publish() {
-	if t.pending != 0 && t.defined {
-		t.metric.Add(t.pending)
-		t.pending = 0
+	if t.count != t.published && t.defined {
+		t.metric.Add(t.count - t.published)
+		t.published = t.count
 	}
 }
 
@@ -31,17 +30,10 @@ func (t *tally) publish() {
 // the rule, whatever dots the namespace has. With stats_tags, or Istio's extraStatTags, Envoy cuts the labels out of the name.
 type metrics struct {
 	rules []ruleMetrics
-
-	lostRaces tally // compare-and-sets that another worker was faster with
-	givenUp   tally // decisions whose hits lost every race, and were kept to be added later
-	lost      tally // hits that could not be kept
-	evicted   tally // counters that had to make room before they expired
-	corrupt   tally // pages or entries of a form that nobody writes
-	pushed    tally // hits that were sent to the backend
-	badCosts  tally // costs that were no numbers
-	failed    tally // pushes that the backend did not take, and that are sent again
-	waited    tally // requests that waited for the backend
-	alone     tally // requests decided without the backend, as it was away
+	// namespace are those that are not of a rule, in the order of metricNames.
+	namespace [len(metricNames)]tally
+	badCosts  uint64 // costs that were no numbers
+	nodes     uint64 // that overshoot is of
 }
 
 type ruleMetrics struct {
@@ -75,31 +67,40 @@ func (m *metrics) define(c *config.Config) {
 			m.rules[i].overshoot.define(rule + "overshoot_bound")
 		}
 	}
-	for i, t := range m.ofPlugin() {
-		t.define(namespace + metricNames[i] + "_total")
+	for i := range m.namespace {
+		m.namespace[i].define(namespace + metricNames[i] + "_total")
 	}
 }
 
 //go:noinline
 func label(name, value string) string { return name + "=.=" + value + ";.;" }
 
-// metricNames are in the order of ofPlugin.
+// metricNames are in the order in which publish counts.
 var metricNames = [...]string{
 	"lost_races", "given_up", "lost_hits", "evicted_counters", "corrupt_entries", "pushed_hits", "bad_costs", "failed_pushes",
 	"waited_requests", "decided_alone",
 }
 
-// ofPlugin are the metrics that are not of a rule.
-func (m *metrics) ofPlugin() [len(metricNames)]*tally {
-	return [...]*tally{&m.lostRaces, &m.givenUp, &m.lost, &m.evicted, &m.corrupt, &m.pushed, &m.badCosts, &m.failed, &m.waited, &m.alone}
+// bound has the proxy's metrics say by how much the nodes that share the limits can exceed them.
+func (m *metrics) bound(n *node.Node) {
+	if m.nodes == n.Nodes() {
+		return
+	}
+	m.nodes = n.Nodes()
+	for i := range m.rules {
+		m.rules[i].overshoot.set(n.Overshoot(i))
+	}
 }
 
-func (m *metrics) publish() {
+// publish has the proxy's metrics say what was counted, by the engine too.
+func (m *metrics) publish(t *node.Tallies) {
 	for i := range m.rules {
 		m.rules[i].allowed.publish()
 		m.rules[i].rejected.publish()
 	}
-	for _, t := range m.ofPlugin() {
-		t.publish()
+	counts := [...]uint64{t.LostRaces, t.GivenUp, t.Lost, t.Evicted, t.Corrupt, t.Pushed, m.badCosts, t.Failed, t.Waited, t.Alone}
+	for i := range m.namespace {
+		m.namespace[i].count = counts[i]
+		m.namespace[i].publish()
 	}
 }

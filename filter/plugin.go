@@ -6,9 +6,8 @@ import (
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
 	"weir/config"
-	"weir/internal/counter"
+	"weir/internal/node"
 	"weir/internal/proxywasm"
-	"weir/sharedata"
 )
 
 // plugin is a plugin context: one configuration, and the memory that its requests share one after the other.
@@ -16,36 +15,25 @@ type plugin struct {
 	types.DefaultPluginContext
 	id     uint32
 	config *config.Config
-	rules  []rule
-	table  *sharedata.Table
+	node   *node.Node // nil if the plugin has not started
+	rules  []rule     // what they match, and whom they count
+	limits []node.Rule
 	// charging tells whether any rule charges when the response is there.
 	charging bool
 
 	request request
-	matches []match // of the request being decided
-	entry   []byte  // an encoded cell
-	held    []heldHits
-	sync    *syncer // nil if the configuration counts in this proxy only
-	alone   bool    // whether the request is decided without the backend
-	nodes   uint64  // that share the limits, 0 if that is not known
+	matches []node.Demand // of the request being decided
+	backend backend
 	metrics metrics
 	answer  answer
 	idle    []*stream
 
 	vm      *VM
 	leaving bool
-	leaveBy int64
-
-	// Last, as it is large and has no pointers: the collector doesn't look behind the last pointer.
-	refusals refusals
 }
 
-const (
-	// idleTickMillis is how often metrics are published if there is no backend to synchronise with.
-	idleTickMillis = 1000
-	// leaveNanos is how long a plugin context that is no longer wanted waits for the backend's answers.
-	leaveNanos = int64(5e9)
-)
+// idleTickMillis is how often metrics are published if there is no backend to synchronise with.
+const idleTickMillis = 1000
 
 // OnPluginStart implements types.PluginContext. It refuses a configuration with mistakes, and logs all of them.
 func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
@@ -57,131 +45,106 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 	}
 	p.config = parsed
 	p.compile()
-	p.table, err = sharedata.Open(&proxywasm.SharedData{}, sharedata.Options{
-		Namespace:       parsed.Namespace,
-		Capacity:        parsed.Capacity,
-		BytesPerCounter: p.bytesPerCounter(),
-	}, p.vm.rand().Uint64)
-	if err != nil {
+	if p.node, err = node.New(p.options()); err != nil {
 		p.rules = nil // no request is decided
 		proxywasm.Log(proxywasm.LogError, "weir: open the table of counters: "+err.Error())
 		return types.OnPluginStartStatusFailed
 	}
-	if !p.table.Fits(parsed.Capacity) {
+	table := p.node.Table()
+	if !table.Fits(parsed.Capacity) {
 		proxywasm.Log(proxywasm.LogWarn, "weir: namespace "+parsed.Namespace+
 			": the changed capacity takes full effect when the proxy has restarted")
 	}
 	p.metrics.define(parsed)
 	tick := uint32(idleTickMillis)
-	if parsed.SyncRate >= 0 {
-		p.sync = newSyncer(p)
-		p.share(uint64(p.sync.link.shared.nodes))
+	if p.synchronises() {
+		p.backend.node = p.node
+		p.metrics.bound(p.node)
 		p.vm.plugins = append(p.vm.plugins, p)
-		tick = p.sync.tickMillis
+		tick = p.node.TickMillis()
 	}
 	proxywasm.SetTickPeriod(tick)
 	proxywasm.Log(proxywasm.LogInfo, "weir: namespace "+parsed.Namespace+": "+strconv.Itoa(len(p.rules))+" rules, "+
-		strconv.Itoa(p.table.Pages())+" pages of counters")
+		strconv.Itoa(table.Pages())+" pages of counters")
 	return types.OnPluginStartStatusOK
 }
 
 // compile makes what requests need from the configuration.
 func (p *plugin) compile() {
 	p.request.properties, p.request.shared, p.charging = p.request.properties[:0], false, false
-	p.rules = make([]rule, len(p.config.Rules))
+	p.rules, p.limits = make([]rule, len(p.config.Rules)), make([]node.Rule, len(p.config.Rules))
 	for i := range p.config.Rules {
-		p.rules[i] = p.request.compile(&p.config.Rules[i])
+		c := &p.config.Rules[i]
+		p.rules[i] = p.request.compile(c)
 		p.charging = p.charging || p.rules[i].charged
-		if p.config.SyncRate >= 0 {
-			p.rules[i].counter.SyncRate = p.syncRate()
-		}
-		p.rules[i].counter.Revocable = len(p.config.Rules) > 1
-		p.rules[i].counter.Compile()
+		p.limits[i].Limits, p.limits[i].CountRejected = c.Limits, c.CountRejected
 	}
-	p.matches = make([]match, len(p.rules))
+	p.matches = make([]node.Demand, len(p.rules))
 	p.answer.compile(p.config)
-	p.refusals = refusals{}
-	p.held = nil
+	p.backend = backend{plugin: p.id, config: &p.config.Backend, metrics: &p.metrics}
 }
 
-// share tells the rules how many nodes share their limits.
-func (p *plugin) share(nodes uint64) {
-	if p.nodes == nodes {
-		return
+// options are those of the node that counts what the configuration says.
+func (p *plugin) options() *node.Options {
+	c := p.config
+	o := &node.Options{
+		Namespace: c.Namespace, Data: &proxywasm.SharedData{}, Capacity: c.Capacity, Rules: p.limits, Random: p.vm.rand(),
+		SyncRate: int64(c.SyncRate), Host: &p.backend, Timeout: int64(c.Backend.Timeout),
 	}
-	p.nodes = nodes
-	for i := range p.rules {
-		p.rules[i].counter.Share(nodes)
-		p.metrics.rules[i].overshoot.set(p.rules[i].counter.Overshoot())
+	switch c.OnBackendFailure {
+	case config.FailAllow:
+		o.Fallback = node.AllowAll
+	case config.FailDeny:
+		o.Fallback = node.RejectAll
 	}
+	return o
 }
 
-// syncRate is the interval between two pushes of a key in nanoseconds. Where the backend decides every request there are pushes too: of
-// what was counted while it was away, and what responses cost.
-func (p *plugin) syncRate() int64 {
-	if p.config.SyncRate == 0 {
-		return second
-	}
-	return int64(p.config.SyncRate)
-}
-
-// bytesPerCounter is what a counter of the largest rule takes.
-func (p *plugin) bytesPerCounter() int {
-	extra := 0
-	for i := range p.rules {
-		extra = max(extra, p.rules[i].counter.ExtraBytes())
-	}
-	return sharedata.BytesPerCounter + extra
-}
+// synchronises reports whether the counters are those of other proxies too.
+func (p *plugin) synchronises() bool { return p.config.SyncRate >= 0 }
 
 // OnTick implements types.PluginContext.
 func (p *plugin) OnTick() {
-	if p.table == nil {
+	if p.node == nil {
 		return
 	}
-	p.addHeld(p.now())
-	if p.sync != nil {
-		p.sync.tick()
+	p.node.AddHeld(p.now())
+	if p.synchronises() {
+		p.node.Tick()
+		p.metrics.bound(p.node)
 	}
-	p.metrics.publish()
-	if p.leaving && (!p.sync.unfinished() || p.now() > p.leaveBy) {
+	p.metrics.publish(&p.node.Tallies)
+	if p.leaving && p.node.Left() {
 		p.leaving = false
 		proxywasm.PluginDone()
 	}
 }
 
 // now is the time by the backend's clock, as far as that is known.
-func (p *plugin) now() int64 {
-	now := proxywasm.Now()
-	if p.sync != nil {
-		now += p.sync.link.offset
-	}
-	return now
-}
+func (p *plugin) now() int64 { return p.node.Time(proxywasm.Now()) }
 
 // OnPluginDone implements types.PluginContext. What the backend has yet to hear of goes to the plugin context that has replaced
 // this one; if there is none, this one stays for a while to push it.
 func (p *plugin) OnPluginDone() bool {
-	if p.table == nil {
+	if p.node == nil {
 		return true
 	}
-	now := p.now()
-	p.addHeld(now)
-	p.metrics.publish()
+	p.node.AddHeld(p.now())
+	p.metrics.publish(&p.node.Tallies)
 	p.vm.remove(p)
-	if p.sync == nil {
+	if !p.synchronises() {
 		return true
 	}
-	p.sync.releaseAll()
-	if !p.sync.unfinished() {
+	p.node.Release()
+	if !p.node.Unfinished() {
 		return true
 	}
 	if heir := p.vm.heir(p); heir != nil {
-		heir.sync.inherit(p.sync)
+		heir.node.Inherit(p.node)
 		return true
 	}
-	p.leaving, p.leaveBy = true, now+leaveNanos
-	p.sync.pushAll()
+	p.leaving = true
+	p.node.Leave()
 	return false
 }
 
@@ -193,24 +156,20 @@ func (p *plugin) NewHttpContext(id uint32) types.HttpContext {
 		p.idle = p.idle[:n-1]
 	} else {
 		s = &stream{plugin: p}
+		s.wait.Waiter = s
 	}
 	s.id = id
 	return s
 }
 
-// rule is a rule as requests need it.
+// rule is a rule as requests need it: whether it matches, and what it counts for which key.
 type rule struct {
-	name    string
-	match   matcher
-	key     []part
-	counter counter.Rule
-	cost    cost
+	match matcher
+	// keyPrefix begins the rule's keys: its name with its length before it.
+	keyPrefix []byte
+	key       []part
+	cost      cost
 	// onResponse is what is charged when the response is there, if charged says so.
 	charged    bool
 	onResponse cost
-	// countRejected tells whether what the rule rejects takes its hits too.
-	countRejected bool
-	number        uint32 // see dirtyKeys
-	// keyPrefix begins the rule's keys: its name with its length before it.
-	keyPrefix []byte
 }

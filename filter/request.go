@@ -161,9 +161,7 @@ type part struct {
 
 // compile resolves what a rule asks of requests.
 func (r *request) compile(c *config.Rule) rule {
-	compiled := rule{name: c.Name, keyPrefix: counter.AppendPart(nil, c.Name)}
-	compiled.counter.Limits = c.Limits
-	compiled.countRejected = c.CountRejected
+	compiled := rule{keyPrefix: counter.AppendPart(nil, c.Name)}
 	compiled.cost = cost{fixed: c.Cost}
 	if c.CostFrom != nil {
 		compiled.cost = cost{selected: true, property: r.selected(c.CostFrom).property}

@@ -3,8 +3,9 @@ package filter
 import (
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
-	"weir/config"
 	"weir/internal/counter"
+	"weir/internal/node"
+	"weir/internal/proxywasm"
 )
 
 // stream is one request.
@@ -20,14 +21,8 @@ type stream struct {
 	answered bool
 	// later are the rules that charge when the response is there.
 	later []charge
-	// waiting tells that the request is paused, until the backend has been asked, or the proxy's time is waitUntil. kept is what is
-	// needed to decide it then.
-	waiting   bool
-	entering  bool // it is not paused yet
-	waitUntil int64
-	rounds    int
-	asked     int // takes that it waits for
-	kept      []charge
+	// wait is the request's place among those that are paused until the backend has been asked.
+	wait node.Wait
 }
 
 // charge is what is needed to charge a rule once the request can't be read any more. Its memory is reused.
@@ -37,12 +32,18 @@ type charge struct {
 	cost uint64
 }
 
+// begin forgets the request before.
+func (s *stream) begin() {
+	s.decorate, s.answered, s.later = false, false, s.later[:0]
+	s.wait.Leave()
+}
+
 // OnHttpRequestHeaders implements types.HttpContext: it decides the request.
 func (s *stream) OnHttpRequestHeaders(int, bool) types.Action {
 	p := s.plugin
-	s.decorate, s.answered, s.waiting, s.later = false, false, false, s.later[:0]
-	if len(p.held) > 0 {
-		p.addHeld(p.now())
+	s.begin()
+	if p.node != nil && p.node.HoldsHits() {
+		p.node.AddHeld(p.now())
 	}
 	p.request.begin()
 	matched := p.match()
@@ -53,26 +54,29 @@ func (s *stream) OnHttpRequestHeaders(int, bool) types.Action {
 		s.chargeLater(matched)
 	}
 	now := p.now()
-	if p.sync != nil && !p.sync.connected(now) {
-		return s.conclude(matched, now, p.decideAlone(matched, now))
-	}
-	verdict := p.decide(matched, now)
+	verdict := p.node.Decide(matched, now, &s.wait)
 	if verdict == counter.Unsure {
-		if p.sync.wait(s, matched) {
-			return types.ActionPause
-		}
-		verdict = p.decideAlone(matched, now)
+		return types.ActionPause // until Decided is called
 	}
 	return s.conclude(matched, now, verdict)
 }
 
+// Decided implements node.Waiter: it ends the pause of a request.
+func (s *stream) Decided(matched []node.Demand, now int64, verdict counter.Verdict) {
+	proxywasm.SetContext(s.id)
+	if s.conclude(matched, now, verdict) == types.ActionContinue {
+		proxywasm.ResumeRequest()
+	}
+	proxywasm.SetContext(s.plugin.id)
+}
+
 // conclude does what a verdict asks for.
-func (s *stream) conclude(matched []match, now int64, verdict counter.Verdict) types.Action {
+func (s *stream) conclude(matched []node.Demand, now int64, verdict counter.Verdict) types.Action {
 	p := s.plugin
 	if verdict != counter.Allowed {
 		s.later = s.later[:0]
 		for i := range matched {
-			p.metrics.rules[matched[i].index].rejected.count()
+			p.metrics.rules[matched[i].Rule.Index].rejected.count++
 		}
 		if !p.answer.reject(matched, now, &s.headers) {
 			// A proxy that takes no reply would leave the client waiting for ever.
@@ -82,7 +86,7 @@ func (s *stream) conclude(matched []match, now int64, verdict counter.Verdict) t
 		return types.ActionPause
 	}
 	for i := range matched {
-		p.metrics.rules[matched[i].index].allowed.count()
+		p.metrics.rules[matched[i].Rule.Index].allowed.count++
 	}
 	if s.decorate = p.answer.describes; s.decorate {
 		p.answer.describe(matched, now, &s.headers)
@@ -99,56 +103,10 @@ func (s *stream) OnHttpRequestTrailers(int) types.Action { return s.rest() }
 
 // rest says what becomes of what follows a request's headers.
 func (s *stream) rest() types.Action {
-	if s.waiting || s.answered {
+	if s.wait.Waiting() || s.answered {
 		return types.ActionPause
 	}
 	return types.ActionContinue
-}
-
-// decideAlone decides a request without the backend, which can't be reached, as the configuration says.
-func (p *plugin) decideAlone(matched []match, now int64) counter.Verdict {
-	p.metrics.alone.count()
-	verdict := counter.Rejected
-	switch p.config.OnBackendFailure {
-	case config.FailLocal:
-		p.alone = true
-		verdict = p.decide(matched, now)
-		p.alone = false
-		return verdict
-	case config.FailAllow:
-		verdict = counter.Allowed
-	}
-	for i := range matched {
-		m := &matched[i]
-		// Nobody may have looked for the entry yet, which the headers tell of.
-		m.address, m.verdict = p.table.Address(m.key), verdict
-		p.read(m, now)
-	}
-	return verdict
-}
-
-// keepRequest remembers what it takes to decide the request later.
-func (s *stream) keepRequest(matched []match) {
-	s.kept = s.kept[:0]
-	for i := range matched {
-		m := &matched[i]
-		c := next(&s.kept)
-		c.rule, c.cost = m.index, m.cost
-		c.key = append(c.key[:0], m.key...)
-	}
-}
-
-// takeUpRequest gives the matches of a request that was kept.
-func (s *stream) takeUpRequest() []match {
-	p := s.plugin
-	for i := range s.kept {
-		c, m := &s.kept[i], &p.matches[i]
-		m.rule, m.index, m.cost = &p.rules[c.rule], c.rule, c.cost
-		m.key = append(m.key[:0], c.key...)
-		m.address = p.table.Address(m.key)
-		m.verdict, m.taken, m.held = counter.Allowed, false, false
-	}
-	return p.matches[:len(s.kept)]
 }
 
 // next makes a list one longer, with what memory the new last one has from before.
@@ -163,7 +121,7 @@ func next(list *[]charge) *charge {
 }
 
 // match finds the rules that apply to the current request, and the keys that it has for them.
-func (p *plugin) match() []match {
+func (p *plugin) match() []node.Demand {
 	n := 0
 	for i := range p.rules {
 		r := &p.rules[i]
@@ -171,8 +129,8 @@ func (p *plugin) match() []match {
 			continue
 		}
 		m := &p.matches[n]
-		m.rule, m.index, m.cost = r, i, p.cost(&r.cost)
-		m.key = p.request.appendKey(m.key[:0], r)
+		m.Rule, m.Cost = &p.limits[i], p.cost(&r.cost)
+		m.Key = p.request.appendKey(m.Key[:0], r)
 		n++
 	}
 	return p.matches[:n]
@@ -190,17 +148,18 @@ func (s *stream) OnHttpResponseHeaders(int, bool) types.Action {
 }
 
 // chargeLater remembers the rules that charge when the response is there. What the request says of it is read now.
-func (s *stream) chargeLater(matched []match) {
+func (s *stream) chargeLater(matched []node.Demand) {
 	for i := range matched {
 		m := &matched[i]
-		if !m.rule.charged {
+		r := &s.plugin.rules[m.Rule.Index]
+		if !r.charged {
 			continue
 		}
 		c := next(&s.later)
-		c.rule, c.cost = m.index, 0
-		c.key = append(c.key[:0], m.key...)
-		if m.rule.onResponse.selected {
-			c.cost = s.plugin.selectedCost(&m.rule.onResponse, 0)
+		c.rule, c.cost = m.Rule.Index, 0
+		c.key = append(c.key[:0], m.Key...)
+		if r.onResponse.selected {
+			c.cost = s.plugin.selectedCost(&r.onResponse, 0)
 		}
 	}
 }
@@ -212,23 +171,21 @@ func (s *stream) charge() {
 	m := &p.matches[0]
 	for i := range s.later {
 		l := &s.later[i]
-		m.rule, m.index, m.cost = &p.rules[l.rule], l.rule, l.cost
-		if name := m.rule.onResponse.responseHeader; name != "" {
-			m.cost = p.responseCost(name)
+		m.Rule, m.Cost = &p.limits[l.rule], l.cost
+		if name := p.rules[l.rule].onResponse.responseHeader; name != "" {
+			m.Cost = p.responseCost(name)
 		}
-		if m.cost == 0 {
+		if m.Cost == 0 {
 			continue
 		}
-		m.key = append(m.key[:0], l.key...)
-		m.address = p.table.Address(m.key)
-		p.read(m, now)
-		p.charge(m, now, forced)
+		m.Key = append(m.Key[:0], l.key...)
+		p.node.Force(m, now)
 	}
 	s.later = s.later[:0]
 }
 
 // OnHttpStreamDone implements types.HttpContext.
 func (s *stream) OnHttpStreamDone() {
-	s.decorate, s.answered, s.waiting, s.later = false, false, false, s.later[:0]
+	s.begin()
 	s.plugin.idle = append(s.plugin.idle, s)
 }

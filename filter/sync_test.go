@@ -165,8 +165,8 @@ func TestHitsArriveExactlyOnce(t *testing.T) {
 		t.Errorf("the backend has %d hits of five limits, want 5 × %d", got, passed)
 	}
 	for _, v := range w.vms {
-		if n := len(v.plugin.sync.batches) + v.plugin.sync.dirty.count; n != 0 {
-			t.Errorf("%d batches and keys are left when all is quiet", n)
+		if left := v.left(); left != "" {
+			t.Errorf("left when all is quiet: %s", left)
 		}
 	}
 }
@@ -264,7 +264,7 @@ func TestOddAnswers(t *testing.T) {
 	v.callouts = nil
 	v.send()
 	want(t, v.response, `x-ratelimit-remaining: 48`)
-	if n := len(v.plugin.sync.batches); n != 0 {
+	if n := v.plugin.node.Backlog().Pushes; n != 0 {
 		t.Errorf("%d batches are left", n)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"weir/config"
 	"weir/internal/counter"
+	"weir/internal/node"
 	"weir/window"
 )
 
@@ -88,10 +89,10 @@ func TestVectors(t *testing.T) {
 			now := step.time(t)
 			cell.Advance(now)
 			got := vectorStep{At: step.At, Key: step.Key, Cost: step.Cost, Allowed: cell.Allows(step.Cost), RetryAfter: -1}
-			m := match{rule: &rule{counter: counter.Rule{Limits: c.Rules[0].Limits}}, cell: *cell, cost: step.Cost}
+			m := node.Demand{Rule: &node.Rule{Rule: counter.Rule{Limits: c.Rules[0].Limits}}, Cell: *cell, Cost: step.Cost}
 			if got.Allowed {
 				cell.Take(step.Cost)
-			} else if seconds, ok := retryAfter([]match{m}, now); ok {
+			} else if seconds, ok := retryAfter([]node.Demand{m}, now); ok {
 				got.RetryAfter = int64(seconds)
 			}
 			var tightest standing
@@ -154,7 +155,7 @@ func TestRetryAfterIsTrue(t *testing.T) {
 	random := rand.New(rand.NewPCG(4, 2))
 	widths := []int64{1e6, 50e6, second, 7 * second, minute, 3600 * second, 24 * 3600 * second}
 	for refusals := 0; refusals < 10_000; {
-		r := &rule{}
+		r := &node.Rule{}
 		for range random.IntN(3) + 1 {
 			width := widths[random.IntN(len(widths))]
 			l := window.Limit{Shape: window.Shape{Kind: window.Kind(random.IntN(5) + 1), Width: width}, Max: random.Uint64N(30) + 1}
@@ -164,40 +165,40 @@ func TestRetryAfterIsTrue(t *testing.T) {
 			case window.TokenBucket:
 				l.Burst = random.Uint64N(40) + 1
 			}
-			r.counter.Limits = append(r.counter.Limits, l)
+			r.Limits = append(r.Limits, l)
 		}
-		m := match{rule: r}
-		m.cell.Load(&r.counter, nil)
+		m := node.Demand{Rule: r}
+		m.Cell.Load(&r.Rule, nil)
 		now := monday + random.Int64N(24*3600*second)
 		for range 60 {
-			now += random.Int64N(r.counter.Limits[0].Width/4 + 1)
-			m.cost = random.Uint64N(6) + 1
-			m.cell.Advance(now)
-			if m.cell.Allows(m.cost) {
-				m.cell.Take(m.cost)
+			now += random.Int64N(r.Limits[0].Width/4 + 1)
+			m.Cost = random.Uint64N(6) + 1
+			m.Cell.Advance(now)
+			if m.Cell.Allows(m.Cost) {
+				m.Cell.Take(m.Cost)
 				continue
 			}
-			seconds, ok := retryAfter([]match{m}, now)
-			if ok != m.cell.Possible(m.cost) {
-				t.Fatalf("%+v, cost %d: retry after %d, %v", r.counter.Limits, m.cost, seconds, ok)
+			seconds, ok := retryAfter([]node.Demand{m}, now)
+			if ok != m.Cell.Possible(m.Cost) {
+				t.Fatalf("%+v, cost %d: retry after %d, %v", r.Limits, m.Cost, seconds, ok)
 			}
 			if !ok {
 				continue
 			}
 			refusals++
 			if !passesAt(&m, now+int64(seconds)*second) {
-				t.Fatalf("%+v, cost %d: refused again after %d s", r.counter.Limits, m.cost, seconds)
+				t.Fatalf("%+v, cost %d: refused again after %d s", r.Limits, m.Cost, seconds)
 			}
 			if seconds > 1 && passesAt(&m, now+int64(seconds-1)*second) {
-				t.Fatalf("%+v, cost %d: told to wait %d s, but passes a second earlier", r.counter.Limits, m.cost, seconds)
+				t.Fatalf("%+v, cost %d: told to wait %d s, but passes a second earlier", r.Limits, m.Cost, seconds)
 			}
 		}
 	}
 }
 
-func passesAt(m *match, at int64) bool {
+func passesAt(m *node.Demand, at int64) bool {
 	later := &counter.Cell{}
-	later.Load(&m.rule.counter, m.cell.Append(nil, 0))
+	later.Load(&m.Rule.Rule, m.Cell.Append(nil, 0))
 	later.Advance(at)
-	return later.Allows(m.cost)
+	return later.Allows(m.Cost)
 }

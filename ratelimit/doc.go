@@ -17,6 +17,9 @@
 // have synchronised, they know the same totals. Between two synchronisations each process sees its own hits only, and together
 // they can exceed a limit by what came meanwhile.
 //
+// Where the totals are: [Dial] asks weir serve, so that a program needs no access to the database. Open of package stores opens a
+// database itself.
+//
 // A counter's identity in the store is that of the plugin: a program and a proxy that have the same namespace, rule and store
 // count together.
 //

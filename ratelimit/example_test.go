@@ -69,7 +69,7 @@ func ExampleNamespace_Increment() {
 	// 45 <nil>
 }
 
-// Two processes keep one limit through a store: here one in memory, else package redis' or another [store.Store].
+// Two processes keep one limit through a store: here one in memory, else what [ratelimit.Dial] or package stores gives.
 func ExampleNamespace_Sync() {
 	ctx, clock := context.Background(), newClock()
 	store := memory.New(memory.Options{Now: clock.now})
@@ -104,4 +104,19 @@ func ExampleNamespace_Sync() {
 	// 7 <nil>
 	// <nil>
 	// 8 <nil>
+}
+
+// A program that has no access to the database asks the counter backend, as proxies do.
+func ExampleDial() {
+	backend, err := ratelimit.Dial("http://weir:9180", ratelimit.DialOptions{Token: "secret"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer backend.Close()
+	_, err = ratelimit.New(ratelimit.Options{}).NewNamespace(ratelimit.NamespaceOptions{
+		Name: "shop", Store: backend, WindowSizes: []time.Duration{time.Minute},
+	})
+	fmt.Println(err)
+	// Output: <nil>
 }

@@ -15,8 +15,8 @@ import (
 	"weir/window"
 )
 
-// Store is where processes bring their counts together. Every [store.Store] is one; its documentation says what the methods
-// promise.
+// Store is where processes bring their counts together: weir serve, by [Dial], or a database, by Open of package stores. Its methods
+// are the library's.
 type Store interface {
 	// Push applies a push once, however often it is called with it, and answers with the totals of its windows.
 	Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Outcome, error)

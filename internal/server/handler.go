@@ -133,47 +133,6 @@ func (h *handler) push(w http.ResponseWriter, r *http.Request) {
 	h.write(w, wire.AppendAnswer(nil, &out.Answer))
 }
 
-// counterLine is one line of GET /v1/counters.
-type counterLine struct {
-	ID          string       `json:"id"`
-	Kind        string       `json:"kind"`
-	Ordinal     uint8        `json:"ordinal"`
-	WidthMillis uint64       `json:"width_ms"`
-	Precision   uint64       `json:"precision_ns,omitempty"`
-	Windows     []windowLine `json:"windows"`
-}
-
-type windowLine struct {
-	Start time.Time `json:"start"`
-	Hits  int64     `json:"hits"`
-}
-
-var kindNames = map[window.Kind]string{
-	window.FixedWindow:    "fixed_window",
-	window.FirstHitWindow: "first_hit_window",
-	window.SlidingWindow:  "sliding_window",
-	window.SlidingBuckets: "sliding_buckets",
-	window.TokenBucket:    "token_bucket",
-}
-
-func kindName(of wire.Counter) string {
-	if store.IsLog(of) {
-		return "sliding_log"
-	}
-	return kindNames[window.Kind(of.Kind)]
-}
-
-func lineOf(c store.Counter) counterLine {
-	line := counterLine{
-		ID: fmt.Sprintf("%x", c.ID), Kind: kindName(c.Counter), Ordinal: c.Ordinal, WidthMillis: c.WidthMillis,
-		Precision: c.Precision, Windows: make([]windowLine, len(c.Windows)),
-	}
-	for i, w := range c.Windows {
-		line.Windows[i] = windowLine{Start: time.Unix(0, int64(store.StartNanos(c.Counter, w.Number))).UTC(), Hits: w.Hits}
-	}
-	return line
-}
-
 func (h *handler) counters(w http.ResponseWriter, r *http.Request) {
 	namespace, ok := h.namespace(w, r)
 	if !ok {
@@ -201,7 +160,7 @@ func (h *handler) counters(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 		written++
-		broken = lines.Encode(lineOf(c))
+		broken = lines.Encode(c.Line())
 		return broken
 	})
 	switch {
@@ -247,7 +206,7 @@ func (h *handler) window(w http.ResponseWriter, r *http.Request) {
 		h.problem(w, http.StatusServiceUnavailable, "the store failed")
 		return
 	}
-	line := windowLine{Start: time.Unix(0, int64(store.StartNanos(item.Counter, item.Newest))).UTC()}
+	line := store.WindowLine{Start: time.Unix(0, int64(store.StartNanos(item.Counter, item.Newest))).UTC()}
 	if total := &out.Answer.Totals[0]; len(total.Hits) > 0 {
 		line.Hits = int64(min(total.Hits[0], wire.MaxHits))
 	}
@@ -263,12 +222,10 @@ func windowAsked(query url.Values) (item wire.Item, problem string) {
 	if copy(item.ID[:], id); err != nil || len(id) != len(item.ID) {
 		return item, fmt.Sprintf("id: want %d hexadecimal digits, got %.80q", hex.EncodedLen(len(item.ID)), query.Get("id"))
 	}
-	for kind, name := range kindNames {
-		if name == query.Get("kind") && (kind == window.FixedWindow || kind == window.SlidingWindow) {
-			item.Kind = uint8(kind)
-		}
-	}
-	if item.Kind == 0 {
+	switch kind := store.KindNamed(query.Get("kind")); kind {
+	case window.FixedWindow, window.SlidingWindow:
+		item.Kind = uint8(kind)
+	default:
 		return item, fmt.Sprintf("kind: want fixed_window or sliding_window, got %.80q", query.Get("kind"))
 	}
 	width, errWidth := strconv.ParseUint(query.Get("width_ms"), 10, 64)

@@ -127,7 +127,7 @@ func TestPush(t *testing.T) {
 			`"precision_ns":15000000000,"windows":[{"start":"2026-01-01T00:00:00Z","hits":7}]}`,
 		`{"id":"0e000000000000000000000000000000","kind":"sliding_log","ordinal":0,"width_ms":60000,` +
 			`"precision_ns":1,"windows":[{"start":"2025-12-31T23:59:59.999999993Z","hits":8}]}`,
-		`{"id":"0f000000000000000000000000000000","kind":"token_bucket","ordinal":0,"width_ms":60000,` +
+		`{"id":"0f000000000000000000000000000000","kind":"token_bucket","ordinal":0,"width_ms":60000,"limit":10,` +
 			`"windows":[{"start":"2025-12-31T23:59:59.999999991Z","hits":9}]}`,
 		`{"id":"ab000000000000000000000000000000","kind":"fixed_window","ordinal":0,"width_ms":60000,` +
 			`"windows":[{"start":"2026-01-01T00:00:00Z","hits":5}]}`,

@@ -1,10 +1,9 @@
-package filter
+package node
 
 import (
 	"encoding/binary"
 	"math/rand/v2"
 
-	"weir/internal/proxywasm"
 	"weir/sharedata"
 )
 
@@ -15,6 +14,7 @@ type link struct {
 	offset int64 // what to add to the proxy's time
 	trip   int64 // round trip of the answer that the offset is from
 	seen   int64 // when that came; 0 if none has
+	data   sharedata.Data
 	key    []byte
 	random *rand.Rand
 	shared linkRecord // as it was read or written last
@@ -35,9 +35,9 @@ type linkRecord struct {
 
 const linkSize = 8 + 4 + 4 + 8 + 8
 
-func newLink(namespace string, random *rand.Rand) link {
+func newLink(data sharedata.Data, namespace string, random *rand.Rand) link {
 	// No page of the table has a name of this length.
-	return link{key: []byte("weir:" + namespace + ":backend"), random: random}
+	return link{data: data, key: []byte("weir:" + namespace + ":backend"), random: random}
 }
 
 const (
@@ -54,7 +54,7 @@ const (
 
 // read takes what other workers have left.
 func (l *link) read() (cas uint32) {
-	value, cas, found := (&proxywasm.SharedData{}).Get(l.key, nil)
+	value, cas, found := l.data.Get(l.key, nil)
 	if !found || len(value) != linkSize {
 		if !found {
 			cas = sharedata.CreateOnly
@@ -89,7 +89,7 @@ func (l *link) update(change func(r *linkRecord) bool) bool {
 		value = binary.LittleEndian.AppendUint32(value, next.failures)
 		value = binary.LittleEndian.AppendUint64(value, uint64(next.retryAt))
 		value = binary.LittleEndian.AppendUint64(value, uint64(next.countedAt))
-		if (&proxywasm.SharedData{}).Set(l.key, value, cas) {
+		if l.data.Set(l.key, value, cas) {
 			l.shared = next
 			return true
 		}

@@ -1,15 +1,15 @@
-package filter
+package node
 
 import (
 	"weir/sharedata"
 )
 
 const (
-	// refusalHold is how long a VM relies on a refusal that it remembers. Counters only grow, so that what has no room then
+	// refusalHold is how long a node relies on a refusal that it remembers. Counters only grow, so that what has no room then
 	// has none later either, until the time that the entry itself tells; but the answer's headers should not grow stale.
-	refusalHold = second
+	refusalHold = int64(1e9)
 	// revocableHold is the same where rules give hits back to each other, or nodes do.
-	revocableHold = second / 100
+	revocableHold = refusalHold / 100
 
 	refusalPlaces  = 512 // a power of two
 	refusalEntries = 192 // bytes; longer entries are not remembered

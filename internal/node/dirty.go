@@ -1,18 +1,18 @@
-package filter
+package node
 
 import (
 	"weir/internal/counter"
 	"weir/sharedata"
 )
 
-// dirtyKeys are the keys of which a VM has hits to push, or leases to review, in the order in which they were remembered.
+// dirtyKeys are the keys of which a node has hits to push, or leases to review, in the order in which they were remembered.
 //
 // There may be very many, in a VM whose memory never shrinks, on the thread that serves requests. So they are in blocks that are used
 // again, and have no pointers; and of each block it is known until when it need not be looked at.
 type dirtyKeys struct {
 	blocks []dirtyBlock
 	idle   []*[dirtyBlockKeys]dirtyKey
-	rules  []*rule // of the keys
+	rules  []*Rule // of the keys
 	count  int
 
 	// A visit of all keys goes on from at in blocks[block], and ends before blocks[end]: what comes meanwhile is for the next one, or keys
@@ -24,6 +24,9 @@ type dirtyKeys struct {
 
 // dirtyBlockKeys are as many as fill one of the runtime's size classes.
 const dirtyBlockKeys = 256
+
+// maxDirty bounds the keys that a list remembers. A key that finds no place is adopted by a later hit.
+const maxDirty = 1 << 17
 
 // dirtyKey is a key with hits to push, or to ask for.
 type dirtyKey struct {
@@ -46,7 +49,7 @@ type dirtyBlock struct {
 const dueSlack = int64(1) << 21
 
 // add remembers a key, unless there are too many.
-func (k *dirtyKeys) add(address sharedata.Address, r *rule, due counter.Due) {
+func (k *dirtyKeys) add(address sharedata.Address, r *Rule, due counter.Due) {
 	if k.count >= maxDirty {
 		return
 	}
@@ -73,7 +76,7 @@ func (k *dirtyKeys) append(d dirtyKey) {
 }
 
 // number is a rule's place in the list of rules.
-func (k *dirtyKeys) number(r *rule) uint32 {
+func (k *dirtyKeys) number(r *Rule) uint32 {
 	if int(r.number) >= len(k.rules) || k.rules[r.number] != r {
 		r.number = uint32(len(k.rules))
 		k.rules = append(k.rules, r)

@@ -1,0 +1,252 @@
+package node
+
+import (
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// takeIn keeps the answer to a batch, and tells whether it was one.
+func (n *Node) takeIn(b *batch, outcome Outcome, answer []byte) (taken bool) {
+	switch {
+	case outcome == Refused:
+		n.giveUp(b)
+		return false
+	case outcome == Failed || !b.accept(answer, &n.total):
+		n.fail(b)
+		return false
+	}
+	n.ended(b)
+	b.state = answered
+	n.link.answered(b.sentAt, n.host.Now(), int64(b.reader.NowNanos), b.reader.Nodes)
+	n.share(uint64(n.link.shared.nodes))
+	return true
+}
+
+// Outcome is what became of a push.
+type Outcome uint8
+
+const (
+	// Failed pushes may or may not have arrived.
+	Failed Outcome = iota
+	// Refused pushes are such as the backend will never take.
+	Refused
+	// Answered pushes have an answer.
+	Answered
+)
+
+// settle takes answers into the table. It reports false if there is more.
+func (n *Node) settle(deadline int64) (done bool) {
+	handled := 0
+	for i := 0; i < len(n.batches); {
+		b := n.batches[i]
+		if b.state != answered {
+			i++
+			continue
+		}
+		for b.settled < len(b.items) {
+			if n.late(handled, deadline) {
+				return false
+			}
+			n.settleKey(b)
+			handled++
+		}
+		for b.taken < len(b.takes) {
+			if n.late(handled, deadline) {
+				return false
+			}
+			if n.settleTake(b, b.takes[b.taken]) {
+				b.taken++
+			}
+			handled++
+		}
+		n.finish(b)
+	}
+	return true
+}
+
+// settleKey takes in the answers for all limits of the next key.
+func (n *Node) settleKey(b *batch) {
+	first := b.settled
+	key := &b.items[first]
+	last := first
+	for last < len(b.items) && last-first < maxLimits && b.items[last].address == key.address && b.items[last].rule == key.rule {
+		b.reader.Next(&n.total)
+		t := &n.totals[last-first]
+		t.Newest = n.total.Newest
+		t.Hits = append(t.Hits[:0], n.total.Hits...)
+		t.Ages = append(t.Ages[:0], n.total.Ages...)
+		last++
+	}
+	b.settled = last
+	if key.rule == nil {
+		return
+	}
+	d := &n.scratch
+	d.Rule, d.address = key.rule, key.address
+	for range n.table.Attempts() {
+		n.fetch(d)
+		if d.slot.Payload() == nil {
+			return
+		}
+		for i := first; i < last; i++ {
+			if limit := int(b.items[i].limit); limit < len(d.Cell.States) {
+				d.Cell.Settle(limit, b.items[i].claim, int64(b.reader.NowNanos), &n.totals[i-first])
+			}
+		}
+		d.Cell.Heard(int64(b.reader.NowNanos))
+		now := n.now()
+		d.Cell.RunDry(now, n.random.Float64())
+		again := d.Cell.Own(d.Cell.Pending(), now)
+		if n.write(d, now) {
+			if again {
+				n.enlist(d)
+			}
+			return
+		}
+	}
+	// The hits stay in flight until they are abandoned: counted here, and in the backend.
+	n.Tallies.GivenUp++
+}
+
+// settleTake takes in the grant of a batch's next take, or lets the next of the requests go on that wait for it: there may be many. It
+// tells whether that was all.
+func (n *Node) settleTake(b *batch, t *take) (done bool) {
+	if !t.landed {
+		t.landed = true
+		n.takeGrant(b, t)
+		return len(t.waiters) == 0 || !t.lease
+	}
+	for t.told < len(t.waiters) {
+		w := t.waiters[t.told]
+		t.told++
+		if !w.waits() {
+			continue
+		}
+		// A request of several rules goes on when it has heard of all, or one had no hits.
+		if w.wait.asked--; w.wait.asked <= 0 || !t.granted {
+			n.retry(w, t.granted)
+			break
+		}
+	}
+	return t.told == len(t.waiters)
+}
+
+// takeGrant takes in the grant of a batch's next take. One for a single request decides that.
+func (n *Node) takeGrant(b *batch, t *take) {
+	var grant wire.Grant
+	b.reader.NextGrant(&grant)
+	t.granted = grant.Units > 0
+	for i := range t.parts {
+		limits := len(t.parts[i].rule.Limits)
+		for j := range limits {
+			b.reader.NextRoom(&n.total)
+			total := &n.totals[j]
+			total.Newest = n.total.Newest
+			total.Hits = append(total.Hits[:0], n.total.Hits...)
+			total.Ages = append(total.Ages[:0], n.total.Ages...)
+		}
+		if t.lease {
+			n.takeLease(&t.parts[i], &grant, t.most, int64(b.reader.NowNanos))
+			continue
+		}
+		if !t.waiters[0].waits() {
+			// The request is gone, or was decided without the backend.
+			for j := range limits {
+				n.returnGrant(&t.parts[i], j, grant.Units*t.parts[i].cost, int64(grant.AtNanos))
+			}
+		}
+		n.learn(&t.parts[i], int64(b.reader.NowNanos))
+	}
+	if !t.lease {
+		if w := t.waiters[0]; w.waits() {
+			n.decideBy(w, t.granted)
+		}
+	}
+}
+
+// takeLease puts a grant into a key's entry.
+func (n *Node) takeLease(part *claimant, grant *wire.Grant, most uint64, answered int64) {
+	units, at := grant.Units, int64(grant.AtNanos)
+	d := &n.scratch
+	d.Rule, d.address = part.rule, part.address
+	var lost [maxLimits]bool
+	for range n.table.Attempts() {
+		now := n.now()
+		if n.read(d, now); !d.Cell.Identified() {
+			d.Cell.Identify(part.id)
+		}
+		owned := d.Cell.Pending()
+		for i := range d.Cell.States {
+			lost[i] = !d.Cell.Land(i, units, at, answered, &n.totals[i])
+		}
+		d.Cell.Landed(units, most, now, n.random.Float64())
+		d.Cell.Heard(answered)
+		again := d.Cell.Own(owned, now)
+		if n.write(d, now) {
+			if again {
+				n.enlist(d)
+			}
+			for i := range d.Cell.States {
+				if lost[i] && units > 0 {
+					n.returnGrant(part, i, units, at)
+				}
+			}
+			return
+		}
+	}
+	n.Tallies.GivenUp++
+	for i := range part.rule.Limits {
+		n.returnGrant(part, i, units, at)
+	}
+}
+
+// returnGrant pushes hits that were granted for limit i, and have no place here, back to where they were counted.
+func (n *Node) returnGrant(part *claimant, i int, hits uint64, at int64) {
+	if hits == 0 {
+		return
+	}
+	l := &part.rule.Limits[i]
+	push := &n.push
+	push.Newest = l.LeaseNumber(at, &n.totals[i])
+	push.Hits, push.Ages = append(push.Hits[:0], -int64(hits)), push.Ages[:0]
+	if l.Kind == window.SlidingBuckets {
+		push.Ages = append(push.Ages, 0)
+	}
+	n.orphan(part.id, l, push, n.now()+2*l.Width) // if there is no room, the hits stay unused until their window ends
+}
+
+// learn keeps the totals of an answer in a key's entry, for the headers, and for the time when the backend is away.
+func (n *Node) learn(part *claimant, answered int64) {
+	d := &n.scratch
+	d.Rule, d.address = part.rule, part.address
+	for range n.table.Attempts() {
+		now := n.now()
+		n.read(d, now)
+		if d.slot.Payload() == nil && n.nothing(len(d.Cell.States)) {
+			return
+		}
+		if !d.Cell.Identified() {
+			d.Cell.Identify(part.id)
+		}
+		for i := range d.Cell.States {
+			d.Cell.Learn(i, answered, &n.totals[i])
+		}
+		d.Cell.Heard(answered)
+		if n.write(d, now) {
+			return
+		}
+	}
+	n.Tallies.GivenUp++
+}
+
+// nothing tells whether the first totals have no hits.
+func (n *Node) nothing(limits int) bool {
+	for i := range limits {
+		for _, hits := range n.totals[i].Hits {
+			if hits != 0 {
+				return false
+			}
+		}
+	}
+	return true
+}

@@ -1,0 +1,136 @@
+package node
+
+import (
+	"slices"
+
+	"weir/internal/counter"
+	"weir/internal/wire"
+	"weir/sharedata"
+	"weir/window"
+)
+
+const (
+	// A batch is full when it has batchBytes, or its answer may take answerBytes; one more key still fits below wire's bounds.
+	batchBytes  = 64 << 10
+	answerBytes = wire.MaxAnswer / 2
+	// maxLimits bounds the limits of a rule.
+	maxLimits = 8
+)
+
+// batch is a push: what was sent, and what to do with the answer.
+type batch struct {
+	sender   uint64
+	sequence uint64
+	body     []byte // and once it is answered, the answer
+	head     int    // length of the body's header
+	items    []pushed
+	takes    []*take
+	rooms    int
+	hits     uint64
+	answers  int // bytes that the answer takes at most
+	state    batchState
+	sentAt   int64
+	// ends is the time from which no window of the batch counts any more.
+	ends int64
+	// failures in a row, and when to send it again.
+	failures int
+	retryAt  int64
+	asking   bool // somebody waits for it
+	reader   wire.AnswerReader
+	settled  int // items
+	taken    int // takes whose grants were taken in
+}
+
+// pushed is where the answer to an item goes.
+type pushed struct {
+	address sharedata.Address
+	rule    *Rule // nil for an orphan, whose counter is no longer in the table
+	limit   int32
+	claim   counter.Due
+}
+
+type batchState uint8
+
+const (
+	filling batchState = iota
+	sent
+	failed
+	answered
+)
+
+// orphan is what an evicted counter had for the backend.
+type orphan struct {
+	item wire.Item
+	ends int64
+}
+
+// item is a push on the wire. It shares the push's memory.
+func item(id [16]byte, l *window.Limit, push *window.Push) wire.Item {
+	return wire.Item{Counter: counterOf(id, l), Limit: l.Max, Newest: push.Newest, Hits: push.Hits, Ages: push.Ages}
+}
+
+func counterOf(id [16]byte, l *window.Limit) wire.Counter {
+	return wire.Counter{
+		ID: id, Kind: uint8(l.Kind), Ordinal: l.Ordinal, WidthMillis: uint64(l.Width / window.MinWidth), Precision: uint64(l.Precision),
+	}
+}
+
+// reserve makes room for a usual item or take: by doubling, which leaves less to the garbage collector than append does.
+func (b *batch) reserve() {
+	if cap(b.body)-len(b.body) < 128 {
+		b.body = slices.Grow(b.body, cap(b.body))
+	}
+}
+
+func (b *batch) add(item *wire.Item, p pushed, ends int64) {
+	b.reserve()
+	b.body = wire.AppendItem(b.body, item)
+	b.items = append(b.items, p)
+	b.answers += item.AnswerSize()
+	b.ends = max(b.ends, ends)
+}
+
+// full reports whether a batch has no room for one more key.
+func (b *batch) full() bool {
+	return len(b.body) >= batchBytes || b.answers >= answerBytes || len(b.items)+b.rooms > wire.MaxItems-2*maxLimits
+}
+
+// close ends the filling of a batch.
+func (b *batch) close() { wire.SetCount(b.body, b.head, len(b.items)+len(b.takes)) }
+
+// accept checks a whole answer before anything of it is believed, and keeps it in place of the push.
+func (b *batch) accept(body []byte, total *wire.Total) bool {
+	reader, err := wire.NewAnswerReader(body)
+	if err != nil || reader.Count != len(b.items) {
+		return false
+	}
+	for reader.Next(total) {
+	}
+	var grant wire.Grant
+	for i := 0; ; i++ {
+		rooms, ok := reader.NextGrant(&grant)
+		if !ok {
+			break
+		}
+		if i >= len(b.takes) || rooms != b.takes[i].rooms() || grant.Units > b.takes[i].most {
+			return false
+		}
+		for range rooms {
+			reader.NextRoom(total)
+		}
+	}
+	if reader.Err() != nil || reader.Grants != len(b.takes) {
+		return false
+	}
+	b.body = append(b.body[:0], body...)
+	b.reader, _ = wire.NewAnswerReader(b.body)
+	b.settled, b.taken = 0, 0
+	return true
+}
+
+// Ticket names a push that was sent.
+type Ticket struct {
+	batch *batch
+	// A batch's memory is used again, and it may be sent again before its callout ends.
+	sender, sequence uint64
+}

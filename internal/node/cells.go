@@ -1,0 +1,73 @@
+package node
+
+import (
+	"weir/internal/counter"
+	"weir/sharedata"
+	"weir/window"
+)
+
+// maxOrphans bounds the hits of evicted counters that wait to be pushed.
+const maxOrphans = 1 << 12
+
+// read gets a match's cell as it was written last, and brings it to the present.
+func (n *Node) read(d *Demand, now int64) {
+	n.fetch(d)
+	d.Cell.Advance(now)
+}
+
+// fetch gets a match's cell as it was written last.
+func (n *Node) fetch(d *Demand) { n.decode(d, n.table.Read(&d.slot, d.address)) }
+
+func (n *Node) decode(d *Demand, found bool) {
+	if d.slot.Corrupt() {
+		n.Tallies.Corrupt++
+	}
+	if !found {
+		d.Cell.Load(&d.Rule.Rule, nil)
+	} else if !d.Cell.Load(&d.Rule.Rule, d.slot.Payload()) {
+		n.Tallies.Corrupt++
+	}
+}
+
+// write writes a match's cell, unless another worker wrote its page since it was read.
+func (n *Node) write(d *Demand, now int64) (written bool) {
+	var meta sharedata.Meta
+	meta.ExpiresNanos, meta.Use = d.Cell.Worth()
+	if d.inSlot {
+		d.inSlot = false
+		written = n.table.Rewrite(&d.slot, meta, now)
+	} else {
+		n.entry = d.Cell.Append(n.entry[:0], now)
+		written = n.table.Write(&d.slot, n.entry, meta, now)
+	}
+	if !written {
+		n.Tallies.LostRaces++
+		return false
+	}
+	if d.slot.Crowded() {
+		d.slot.Evicted(n.rescueEvicted)
+	}
+	return true
+}
+
+// rescueEvicted keeps what an entry that had to make room has for the backend: its hits would be lost otherwise.
+func (n *Node) rescueEvicted(payload []byte) {
+	n.Tallies.Evicted++
+	counter.Orphans(payload, func(id [16]byte, l *window.Limit, push *window.Push, ends int64) {
+		if n.local || !n.orphan(id, l, push, ends) {
+			n.Tallies.Lost += push.Taken()
+		}
+	})
+}
+
+// orphan takes pending hits of a counter that left the table, and tells whether there was room for them.
+func (n *Node) orphan(id [16]byte, l *window.Limit, push *window.Push, ends int64) bool {
+	if len(n.orphans) == maxOrphans {
+		return false
+	}
+	o := orphan{item: item(id, l, push), ends: ends}
+	o.item.Hits = append([]int64(nil), o.item.Hits...)
+	o.item.Ages = append([]uint64(nil), o.item.Ages...)
+	n.orphans = append(n.orphans, o)
+	return true
+}

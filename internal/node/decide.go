@@ -1,0 +1,275 @@
+package node
+
+import (
+	"weir/internal/counter"
+)
+
+// decide takes a request's hits from all limits of all the rules that match it, or from none. The cells of the demands then
+// stand as they are after the decision. It is unsure if no rule has refused, but one has to ask the backend: nothing was taken then.
+//
+// First all entries are read: most refusals are found without a write. Then they are written one after the other, each by a
+// compare-and-set against what was decided on. Where another worker was faster the entry is decided again, and if it has no
+// room any more, the entries written before get their hits back.
+func (n *Node) decide(demands []Demand, now int64) counter.Verdict {
+	verdict := counter.Allowed
+	for i := range demands {
+		d := &demands[i]
+		d.Verdict = n.load(d, now)
+		verdict = worse(verdict, d.Verdict)
+	}
+	for i := 0; i < len(demands) && verdict == counter.Allowed; i++ {
+		d := &demands[i]
+		if d.Verdict = n.debit(d, now, counted); d.Verdict != counter.Allowed {
+			verdict = d.Verdict
+			if verdict == counter.Rejected {
+				n.rememberRefusal(d, now)
+			}
+			for j := range demands[:i] {
+				n.giveBack(&demands[j], now)
+			}
+		}
+	}
+	if verdict != counter.Allowed {
+		for i := range demands {
+			if d := &demands[i]; d.inSlot {
+				d.uncount()
+			}
+		}
+	}
+	if verdict == counter.Rejected {
+		n.countRejected(demands, now)
+	}
+	return verdict
+}
+
+// countRejected counts the hits of a rejected request where the rule that has rejected it wants that.
+func (n *Node) countRejected(demands []Demand, now int64) {
+	for i := range demands {
+		// A cost above the limit never passes: counted, it would only keep others of the key from passing.
+		if d := &demands[i]; d.Verdict == counter.Rejected && d.Rule.CountRejected && d.Cell.Possible(d.Cost) {
+			n.debit(d, now, rejected)
+		}
+	}
+}
+
+// refuse rejects a request that was unsure, as the backend did not give it hits.
+func (n *Node) refuse(demands []Demand, now int64) counter.Verdict {
+	for i := range demands {
+		if d := &demands[i]; d.Verdict == counter.Unsure {
+			d.Verdict = counter.Rejected
+		}
+	}
+	n.countRejected(demands, now)
+	return counter.Rejected
+}
+
+// worse is what becomes of a request that two rules have a say in.
+func worse(a, b counter.Verdict) counter.Verdict {
+	switch {
+	case a == counter.Rejected || b == counter.Rejected:
+		return counter.Rejected
+	case a == counter.Unsure || b == counter.Unsure:
+		return counter.Unsure
+	}
+	return counter.Allowed
+}
+
+// verdict is what a match's cell, at the time of now, says of its cost. A request that is decided without the backend goes by what is
+// known here.
+func (n *Node) verdict(d *Demand, now int64) counter.Verdict {
+	switch {
+	case n.local || n.alone:
+		if d.Cell.Allows(d.Cost) {
+			return counter.Allowed
+		}
+		return counter.Rejected
+	case n.exact:
+		if d.Cell.Possible(d.Cost) {
+			return counter.Unsure
+		}
+		return counter.Rejected
+	}
+	return d.Cell.Verdict(d.Cost, now)
+}
+
+// load reads what the match's rule has counted, and tells whether the match has room. A refusal that this VM remembers needs
+// no shared data.
+func (n *Node) load(d *Demand, now int64) counter.Verdict {
+	d.inSlot, d.taken, d.held = false, false, false
+	d.address = n.table.Address(d.Key)
+	if !d.Rule.CountRejected {
+		if payload := n.refusals.find(d.address, d.Rule.Index, now); payload != nil && d.Cell.Load(&d.Rule.Rule, payload) {
+			if d.Cell.Advance(now); n.verdict(d, now) == counter.Rejected {
+				return counter.Rejected
+			}
+		}
+	}
+	found := n.table.Read(&d.slot, d.address)
+	if found && d.Cost != 0 && d.Cell.Count(&d.Rule.Rule, d.slot.Payload(), now, d.Cost) {
+		d.inSlot = true
+		return counter.Allowed
+	}
+	n.decode(d, found)
+	d.Cell.Advance(now)
+	verdict := n.verdict(d, now)
+	if verdict == counter.Rejected {
+		n.rememberRefusal(d, now)
+	}
+	return verdict
+}
+
+func (n *Node) rememberRefusal(d *Demand, now int64) {
+	n.entry = d.Cell.Append(n.entry[:0], now)
+	// Of a synced rule other nodes' hits may go, and leases come.
+	n.refusals.add(d.address, d.Rule.Index, n.entry, now, d.Cell.Revocable() || d.Rule.Synced())
+}
+
+// debiting says what becomes of hits that have no room.
+type debiting uint8
+
+const (
+	// counted hits are those of a request that passes only if they have room.
+	counted debiting = iota
+	// forced hits are those of a request that has passed.
+	forced
+	// rejected hits are those of a request that doesn't pass, and are counted all the same.
+	rejected
+)
+
+// debit takes the hits of a match that was read, unless they have no room any more, and need it.
+func (n *Node) debit(d *Demand, now int64, how debiting) counter.Verdict {
+	if d.Cost == 0 || n.tryDebit(d, now, how) {
+		return counter.Allowed
+	}
+	return n.debitAgain(d, now, how)
+}
+
+// tryDebit tries to write a match's cell with its hits.
+func (n *Node) tryDebit(d *Demand, now int64, how debiting) (taken bool) {
+	adopted := !n.local && n.prepare(d, now)
+	switch {
+	case d.inSlot:
+	case how == rejected:
+		d.Cell.TakeRejected(d.Cost)
+	default:
+		d.Cell.Take(d.Cost)
+	}
+	if !n.write(d, now) {
+		return false
+	}
+	if d.taken = true; d.Rule.Revocable {
+		d.numbers = d.Cell.Numbers(d.numbers[:0])
+	}
+	if !n.local {
+		n.took(d, now, adopted)
+	}
+	return true
+}
+
+// debitAgain goes on where another worker was faster.
+//
+//go:noinline
+func (n *Node) debitAgain(d *Demand, now int64, how debiting) counter.Verdict {
+	for attempt := 1; ; attempt++ {
+		n.read(d, now)
+		if how == counted {
+			if verdict := n.verdict(d, now); verdict != counter.Allowed {
+				return verdict
+			}
+		}
+		if attempt == n.table.Attempts() {
+			// The decision stands; the hits are added as soon as shared data lets them.
+			n.hold(d)
+			d.Cell.Take(d.Cost)
+			return counter.Allowed
+		}
+		if n.tryDebit(d, now, how) {
+			return counter.Allowed
+		}
+	}
+}
+
+// prepare gets a cell ready for its match's hits, and tells whether this worker is to push them.
+//
+//go:noinline
+func (n *Node) prepare(d *Demand, now int64) (adopted bool) {
+	adopted = !d.Cell.Silent(d.Cost) && n.adopt(d, now)
+	if !d.Cell.Identified() {
+		d.Cell.Identify(counter.Identity(d.Key))
+	}
+	return adopted
+}
+
+// took does what is to be done for hits that were taken.
+//
+//go:noinline
+func (n *Node) took(d *Demand, now int64, adopted bool) {
+	if adopted {
+		n.enlist(d)
+	}
+	if d.Cell.Low(d.Cost) {
+		n.prefetch(d, now)
+	}
+}
+
+// giveBack returns a match's hits to the windows that they were taken from.
+func (n *Node) giveBack(d *Demand, now int64) {
+	if d.held {
+		// What this request holds is what was held last.
+		d.held = false
+		n.held = n.held[:len(n.held)-1]
+	}
+	if !d.taken {
+		return
+	}
+	d.taken = false
+	for range n.table.Attempts() {
+		n.read(d, now)
+		adopted := n.adopt(d, now)
+		d.Cell.GiveBack(d.numbers, d.Cost)
+		if d.slot.Payload() == nil || n.write(d, now) {
+			if adopted {
+				n.enlist(d)
+			}
+			return
+		}
+	}
+	n.Tallies.GivenUp++
+}
+
+// Force takes a demand's hits, whether or not they have room.
+func (n *Node) Force(d *Demand, now int64) {
+	d.address = n.table.Address(d.Key)
+	n.read(d, now)
+	n.debit(d, now, forced)
+}
+
+// maxHeld bounds how many held hits a node keeps.
+const maxHeld = 1024
+
+func (n *Node) hold(d *Demand) {
+	n.Tallies.GivenUp++
+	if len(n.held) == maxHeld {
+		n.Tallies.Lost += d.Cost
+		return
+	}
+	d.held = true
+	n.held = append(n.held, saved{rule: d.Rule.Index, key: append([]byte(nil), d.Key...), cost: d.Cost})
+}
+
+// AddHeld tries again to write the hits that lost their races. They count from now on.
+func (n *Node) AddHeld(now int64) {
+	if len(n.held) == 0 {
+		return
+	}
+	held := n.held
+	n.held = nil
+	d := &n.demands[0]
+	for _, h := range held {
+		d.Rule, d.Cost = &n.rules[h.rule], h.cost
+		d.Key = append(d.Key[:0], h.key...)
+		d.address = n.table.Address(d.Key)
+		n.read(d, now)
+		n.debit(d, now, forced)
+	}
+}

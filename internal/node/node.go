@@ -1,0 +1,221 @@
+package node
+
+import (
+	"math/rand/v2"
+
+	"weir/internal/wire"
+	"weir/sharedata"
+	"weir/window"
+)
+
+// Options say what a node counts, and with whom.
+type Options struct {
+	// Namespace names the counters: only nodes of the same namespace share them.
+	Namespace string
+	// Data is what joins the nodes of this process, and Capacity how many counters its table is made for.
+	Data     sharedata.Data
+	Capacity int
+	// Rules have their Limits and CountRejected. They are the node's from now on.
+	Rules []Rule
+	// Random is what nodes differ by.
+	Random *rand.Rand
+
+	// SyncRate is the interval between two pushes of a key in nanoseconds; 0 if the backend decides every request. If it is
+	// negative the counters stay in this process, and what follows is not used.
+	SyncRate int64
+	// Host sends pushes, each of which ends within Timeout, in nanoseconds.
+	Host    Host
+	Timeout int64
+	// Fallback is what becomes of requests while the backend can't be reached.
+	Fallback Fallback
+}
+
+// Host is what a node needs of the process that it is part of.
+type Host interface {
+	// Now is the process's time in nanoseconds since the Unix epoch. No answer corrects it.
+	Now() int64
+	// Send sends a push to the backend, and reports whether it is on its way: then it ends within the timeout, and the node's
+	// [Node.Answered] is called with the ticket, once, and not before Send has returned. The push is valid during the call.
+	Send(push []byte, ticket Ticket) (sent bool)
+	// TickEvery has [Node.Tick] called every so many milliseconds from now on.
+	TickEvery(millis uint32)
+}
+
+// Node is the engine of one worker. Make it with New.
+type Node struct {
+	table *sharedata.Table
+	rules []Rule
+	// Tallies are what the node has counted of its own doings.
+	Tallies Tallies
+	entry   []byte // an encoded cell
+	// local says that the counters stay in this process: there is no backend, and of what follows only held and demands are used.
+	local bool
+	// exact says that the backend decides every request, and alone that the one being decided is decided without it.
+	exact, alone bool
+	fallback     Fallback
+	held         []saved // hits that lost every race to be written
+	// demands are those of a request that has waited, or of hits that were held; scratch is what a push, an answer or a wish reads.
+	demands []Demand
+	scratch Demand
+
+	host      Host
+	random    *rand.Rand
+	namespace string
+	timeout   int64
+	link      link
+	nodes     uint64 // that share the limits, 0 if that is not known
+
+	// tickMillis is the time between ticks while there is no more to do than usual. hurried: they come every millisecond.
+	tickMillis uint32
+	hurried    bool
+	// until is when the host's callback that is running is to be over, 0 in those of requests. As all deadlines it is by the
+	// host's clock, which no answer corrects.
+	until int64
+
+	id       uint64 // of the table, and so of the process
+	sender   uint64
+	sequence uint64
+	batches  []*batch // that aren't done, in the order of their sequence
+	idle     []*batch
+	orphans  []orphan // pending hits of counters that had to make room
+	dirty    dirtyKeys
+	crowded  bool // whether keys that are due wait for an answer, as too many batches are out
+	greeted  bool // whether the backend was asked how many nodes there are
+	leaving  bool // whether everything is due, as the node is about to go
+	leaveBy  int64
+
+	wishes    []*take                     // that no callout has taken along yet
+	wished    map[sharedata.Address]*take // the leases of wishes
+	crowd     int                         // as many wishes as this are looked through for those that nobody wants
+	openBatch *batch                      // that wishes go into, and isn't sent before it is full or there are no more
+	spare     []*take
+	asking    int       // callouts that somebody waits for
+	waiting   []waiting // in the order in which they began
+	released  []waiting // that wait for nothing any more, and are to be decided without the backend
+
+	total  wire.Total
+	totals [maxLimits]window.Totals
+	push   window.Push
+	rooms  []wire.Room
+
+	// Last, as it is large and has no pointers: the collector doesn't look behind the last pointer.
+	refusals refusals
+}
+
+const (
+	second = int64(1e9)
+	// leaveNanos is how long a node that is no longer wanted waits for the backend's answers.
+	leaveNanos = 5 * second
+)
+
+// New makes a node. If it has a backend, it is to be ticked every [Node.TickMillis] from now on, until its host hears otherwise.
+// The error is [sharedata.ErrUnavailable].
+func New(o *Options) (*Node, error) {
+	n := &Node{}
+	n.local, n.rules, n.demands = o.SyncRate < 0, o.Rules, make([]Demand, len(o.Rules))
+	for i := range n.rules {
+		r := &n.rules[i]
+		r.Index = i
+		if !n.local {
+			r.SyncRate = pushRate(o.SyncRate)
+		}
+		r.Revocable = len(n.rules) > 1
+		r.Compile()
+	}
+	var err error
+	n.table, err = sharedata.Open(o.Data, sharedata.Options{
+		Namespace:       o.Namespace,
+		Capacity:        o.Capacity,
+		BytesPerCounter: bytesPerCounter(n.rules),
+	}, o.Random.Uint64)
+	if err != nil {
+		return nil, err
+	}
+	if !n.local {
+		n.connect(o)
+	}
+	return n, nil
+}
+
+// connect prepares a node for its backend.
+func (n *Node) connect(o *Options) {
+	n.host, n.random, n.namespace, n.timeout = o.Host, o.Random, o.Namespace, o.Timeout
+	n.exact, n.fallback = o.SyncRate == 0, o.Fallback
+	// Ten ticks an interval, so that a new key needn't wait long; spread, so that the workers of all processes don't tick at once.
+	tick := max(1, min(pushRate(o.SyncRate)/1e6/10, 100))
+	tick += n.random.Int64N(tick/4 + 1)
+	n.tickMillis = uint32(tick)
+	n.id, n.sender = n.table.ID(), n.random.Uint64()
+	n.wished = map[sharedata.Address]*take{}
+	n.link = newLink(o.Data, o.Namespace, o.Random)
+	n.link.read()
+	n.share(uint64(n.link.shared.nodes))
+}
+
+// pushRate is the interval between two pushes of a key. Where the backend decides every request there are pushes too: of what was
+// counted while it was away, and what responses cost.
+func pushRate(syncRate int64) int64 {
+	if syncRate == 0 {
+		return second
+	}
+	return syncRate
+}
+
+// bytesPerCounter is what a counter of the largest rule takes.
+func bytesPerCounter(rules []Rule) int {
+	extra := 0
+	for i := range rules {
+		extra = max(extra, rules[i].ExtraBytes())
+	}
+	return sharedata.BytesPerCounter + extra
+}
+
+// Table is where the node's counters are.
+func (n *Node) Table() *sharedata.Table { return n.table }
+
+// TickMillis is the time between two ticks while there is no more to do than usual.
+func (n *Node) TickMillis() uint32 { return n.tickMillis }
+
+// Nodes is how many processes share the limits, 0 if that is not known.
+func (n *Node) Nodes() uint64 { return n.nodes }
+
+// Overshoot is the most hits above a rule's limits that its nodes can admit together.
+func (n *Node) Overshoot(rule int) uint64 { return n.rules[rule].Overshoot() }
+
+// Time is the time by the backend's clock, as far as that is known, when the host's is hostNow.
+func (n *Node) Time(hostNow int64) int64 { return hostNow + n.link.offset }
+
+// HoldsHits reports whether there are hits to add with AddHeld.
+func (n *Node) HoldsHits() bool { return len(n.held) > 0 }
+
+// now is the time by the backend's clock, as far as that is known.
+func (n *Node) now() int64 { return n.host.Now() + n.link.offset }
+
+// share tells the rules how many nodes share their limits.
+func (n *Node) share(nodes uint64) {
+	if n.nodes == nodes {
+		return
+	}
+	n.nodes = nodes
+	for i := range n.rules {
+		n.rules[i].Share(nodes)
+	}
+}
+
+// Backlog is what a node has yet to do.
+type Backlog struct {
+	// Keys have hits to push, or a lease to review; Evicted are hits of counters that had to make room.
+	Keys, Evicted int
+	// Pushes are not done, of which requests wait for Awaited.
+	Pushes, Awaited int
+	// Wishes were not sent yet. Waiting requests are paused.
+	Wishes, Waiting int
+}
+
+// Backlog says what the node has yet to do.
+func (n *Node) Backlog() Backlog {
+	return Backlog{
+		Keys: n.dirty.count, Evicted: len(n.orphans), Pushes: len(n.batches), Awaited: n.asking,
+		Wishes: len(n.wishes), Waiting: max(len(n.waiting), len(n.released)),
+	}
+}

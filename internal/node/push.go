@@ -1,0 +1,194 @@
+package node
+
+import (
+	"weir/window"
+)
+
+// enlist has a key pushed when it is due.
+func (n *Node) enlist(d *Demand) { n.dirty.add(d.address, d.Rule, d.Cell.Sync().Due) }
+
+// greet asks the backend for its time and the number of nodes, once, unless another worker knows.
+func (n *Node) greet() {
+	if n.greeted || n.link.shared.nodes != 0 || len(n.batches) > 0 {
+		return
+	}
+	n.greeted = true
+	n.postEmpty()
+}
+
+// probe looks whether the backend is back, if there is something for it, and no batch to be sent again that would tell.
+func (n *Node) probe() {
+	if len(n.batches) == 0 && n.dirty.count+len(n.orphans) > 0 && n.link.enter(n.host.Now(), n.timeout) {
+		n.postEmpty()
+	}
+}
+
+// pushDue claims the keys that are due and sends them. It reports false if there are more; not if they have to wait because too
+// many batches are out, as there is nothing to hurry for until one of them is answered.
+func (n *Node) pushDue(now, deadline int64) (done bool) {
+	var b *batch
+	handled := 0
+	n.crowded = false
+	for ; len(n.orphans) > 0; handled++ {
+		if b = n.room(b); b == nil || n.late(handled, deadline) {
+			n.send(b)
+			n.crowded = b == nil
+			return b == nil
+		}
+		last := &n.orphans[len(n.orphans)-1]
+		b.add(&last.item, pushed{}, last.ends)
+		n.orphans = n.orphans[:len(n.orphans)-1]
+	}
+	keys := &n.dirty
+	for keys.more() {
+		if !n.leaving && keys.calm(now) {
+			keys.skip()
+			continue
+		}
+		for {
+			key, ok := keys.next()
+			if !ok {
+				break
+			}
+			if wake, waits := n.notDue(key, now); waits {
+				keys.keep(*key, now, wake)
+				continue
+			}
+			if b = n.room(b); b == nil || n.late(handled, deadline) {
+				n.send(b)
+				n.crowded = b == nil
+				return b == nil
+			}
+			handled++
+			n.pushKey(b, *key, now)
+		}
+		keys.skip()
+		if keys.block < len(keys.blocks) && n.host.Now() >= deadline {
+			n.send(b)
+			return false
+		}
+	}
+	keys.rewind()
+	n.send(b)
+	return true
+}
+
+// notDue tells whether a key is not due yet, and since when it may be.
+func (n *Node) notDue(key *dirtyKey, now int64) (wake int64, waits bool) {
+	if n.leaving {
+		return 0, false
+	}
+	r := n.dirty.rules[key.rule]
+	if !key.due.Passed(now, r.LongestDue()) {
+		return now + key.due.In(now) - dueSlack, true
+	}
+	return key.notBefore, key.notBefore > now && key.notBefore-now <= r.SyncRate
+}
+
+// pushKey claims the key that is being visited, and keeps it if there is more to do for it later.
+func (n *Node) pushKey(b *batch, key dirtyKey, now int64) {
+	switch r := n.dirty.rules[key.rule]; n.claim(b, &key, r, now) {
+	case claimLater:
+		key.notBefore = now + r.SyncRate
+		n.dirty.keep(key, now, 0)
+	case claimReview:
+		n.dirty.keep(key, now, 0)
+	case claimDone:
+		n.dirty.forget()
+	}
+}
+
+// room is a batch with room for one more key: b, or if that is full another one, after sending b. It is nil if too many
+// batches are out.
+func (n *Node) room(b *batch) *batch {
+	if b != nil && !b.full() {
+		return b
+	}
+	n.send(b)
+	if len(n.batches) >= maxBatches {
+		return nil
+	}
+	return n.newBatch()
+}
+
+// claiming says what becomes of a key that was due.
+type claiming uint8
+
+const (
+	// claimDone keys are forgotten.
+	claimDone claiming = iota
+	// claimReview keys have a lease that is reviewed at their new due time.
+	claimReview
+	// claimLater keys can't be claimed yet.
+	claimLater
+)
+
+// claim moves a key's pending hits in flight and adds them to a batch, with a wish for a lease if the key is hit regularly. A lease that
+// is of no use any more is given back.
+func (n *Node) claim(b *batch, key *dirtyKey, r *Rule, now int64) claiming {
+	d := &n.scratch
+	d.Rule, d.address = r, key.address
+	for range n.table.Attempts() {
+		n.fetch(d)
+		if d.slot.Payload() == nil || d.Cell.Sync().Due != key.due {
+			return claimDone // evicted, and its hits rescued; or another worker has it
+		}
+		d.Cell.Advance(now)
+		changed := d.Cell.Pending() // a lease that goes back may be as large as what is pending
+		again := d.Cell.Review(now) && !n.leaving
+		if n.leaving {
+			d.Cell.ReturnLeases()
+		}
+		pending := d.Cell.Pending()
+		if !pending {
+			if (again || changed) && !n.write(d, now) {
+				continue
+			}
+			if again {
+				key.due = d.Cell.Sync().Due
+				return claimReview
+			}
+			return claimDone
+		}
+		wish := !n.leaving && !again && d.Cell.Regular(now)
+		want := uint64(0)
+		if wish {
+			want = d.Cell.Want(1, now)
+		}
+		if !d.Cell.Claim(now) {
+			return claimLater
+		}
+		if !n.write(d, now) {
+			continue
+		}
+		n.addClaimed(b, d)
+		if wish {
+			n.addTake(b, n.newLease(d, d.Cell.Sync().ID, 1, want), now)
+		}
+		return claimDone
+	}
+	return claimLater
+}
+
+// addClaimed adds what a claimed key has in flight to a batch.
+func (n *Node) addClaimed(b *batch, d *Demand) {
+	for i := range d.Cell.States {
+		d.Cell.Outgoing(i, &n.push)
+		l := &d.Rule.Limits[i]
+		if l.Kind != window.SlidingBuckets && n.push.Newest < uint64(len(n.push.Hits)-1) {
+			continue // a time that no clock had: the backend would refuse the batch
+		}
+		wanted := item(d.Cell.Sync().ID, l, &n.push)
+		b.add(&wanted, pushed{address: d.address, rule: d.Rule, limit: int32(i), claim: d.Cell.Sync().Claimed}, d.Cell.PushEnds(i))
+		b.hits += n.push.Taken()
+		n.Tallies.Pushed += n.push.Taken()
+	}
+	d.Cell.ClaimedOthers(func(id [16]byte, l *window.Limit, push *window.Push, ends int64) {
+		if !n.orphan(id, l, push, ends) {
+			n.Tallies.Lost += push.Taken()
+		}
+	})
+}
+
+// Unfinished reports whether there is anything that the backend has yet to hear of.
+func (n *Node) Unfinished() bool { return n.dirty.count+len(n.orphans)+len(n.batches) > 0 }

@@ -1,0 +1,191 @@
+package node
+
+import (
+	"weir/internal/counter"
+)
+
+// Fallback is what becomes of requests while the backend can't be reached.
+type Fallback uint8
+
+const (
+	// CountHere decides from what is known here, and pushes the hits later.
+	CountHere Fallback = iota
+	// AllowAll lets every request pass, uncounted.
+	AllowAll
+	// RejectAll lets none pass.
+	RejectAll
+)
+
+const (
+	// maxUnanswered bounds the batches that are not done, those that failed among them: with so many nobody waits.
+	maxUnanswered = 64
+	// maxWaiting bounds the requests that wait.
+	maxWaiting = 1 << 14
+	// maxRounds is how often a request asks. Others may use up what it was waiting for.
+	maxRounds = 3
+)
+
+// Decide takes a request's hits from all limits of all the rules that match it, or from none. now is of [Node.Time]. It returns
+// [counter.Unsure] if the request has to wait: then its waiter is told, unless it calls [Wait.Leave] before. The demands are of
+// different rules.
+func (n *Node) Decide(demands []Demand, now int64, w *Wait) counter.Verdict {
+	if !n.local && !n.connected(now) {
+		return n.decideAlone(demands, now)
+	}
+	verdict := n.decide(demands, now)
+	if verdict == counter.Unsure && !n.wait(w, demands) {
+		verdict = n.decideAlone(demands, now)
+	}
+	return verdict
+}
+
+// wait has a request wait until the backend has been asked for what its demands lack. It reports false if that can't be: then what is
+// known here has to do.
+func (n *Node) wait(r *Wait, demands []Demand) bool {
+	now := n.host.Now()
+	if len(n.waiting) >= maxWaiting || len(n.batches) >= maxUnanswered {
+		return false
+	}
+	if !r.waiting {
+		if !n.link.connected(now) || n.link.shared.failures >= breakAfter && len(n.batches) > 0 || !n.link.enter(now, n.timeout) {
+			return false // a push that has failed tells whether the backend is back
+		}
+		r.begin(now + n.timeout)
+		r.keep(demands)
+		// A callout that the proxy does not take fails at once, before the caller knows that the request waits.
+		r.entering = true
+		n.waiting = append(n.waiting, r.place())
+		n.Tallies.Waited++
+	}
+	w := r.place()
+	r.rounds++
+	if n.exact {
+		n.addWish(n.wholeRequest(w, demands))
+	} else {
+		for i := range demands {
+			if d := &demands[i]; d.Verdict == counter.Unsure {
+				n.wish(d, d.Cost, w)
+			}
+		}
+	}
+	n.askAll()
+	waits := r.waiting || !r.entering
+	r.entering = false
+	return waits
+}
+
+// takeUp gives the demands of a request that was kept.
+func (n *Node) takeUp(w *Wait) []Demand {
+	for i := range w.kept {
+		c, d := &w.kept[i], &n.demands[i]
+		d.Rule, d.Cost = &n.rules[c.rule], c.cost
+		d.Key = append(d.Key[:0], c.key...)
+		d.address = n.table.Address(d.Key)
+		d.Verdict, d.taken, d.held = counter.Allowed, false, false
+	}
+	return n.demands[:len(w.kept)]
+}
+
+// decideAlone decides a request without the backend, which can't be reached, as the configuration says.
+func (n *Node) decideAlone(demands []Demand, now int64) counter.Verdict {
+	n.Tallies.Alone++
+	verdict := counter.Rejected
+	switch n.fallback {
+	case CountHere:
+		n.alone = true
+		verdict = n.decide(demands, now)
+		n.alone = false
+		return verdict
+	case AllowAll:
+		verdict = counter.Allowed
+	}
+	for i := range demands {
+		d := &demands[i]
+		// Nobody may have looked for the entry yet, which the headers tell of.
+		d.address, d.Verdict = n.table.Address(d.Key), verdict
+		n.read(d, now)
+	}
+	return verdict
+}
+
+// decideBy decides a waiting request as the backend has.
+func (n *Node) decideBy(w waiting, granted bool) {
+	demands := n.takeUp(w.wait)
+	full := false
+	for i := range demands {
+		d := &demands[i]
+		if n.read(d, n.now()); !granted && !d.Cell.Allows(d.Cost) {
+			d.Verdict, full = counter.Rejected, true
+		}
+	}
+	if granted {
+		n.finishWaiting(w, demands, counter.Allowed)
+		return
+	}
+	for i := range demands {
+		if !full {
+			demands[i].Verdict = counter.Rejected // which of them was full is not known here
+		}
+	}
+	n.finishWaiting(w, demands, counter.Rejected)
+}
+
+// retry decides a waiting request again, with what has been granted by now.
+func (n *Node) retry(w waiting, granted bool) {
+	demands := n.takeUp(w.wait)
+	verdict := n.decide(demands, n.now())
+	if verdict == counter.Unsure {
+		w.wait.asked = 0
+		if granted && w.wait.rounds < maxRounds && n.host.Now() < w.wait.until && n.wait(w.wait, demands) {
+			return
+		}
+		verdict = n.refuse(demands, n.now())
+	}
+	n.finishWaiting(w, demands, verdict)
+}
+
+// finishWaiting ends a request's waiting.
+func (n *Node) finishWaiting(w waiting, demands []Demand, verdict counter.Verdict) {
+	n.forget(w)
+	w.wait.Waiter.Decided(demands, n.now(), verdict)
+}
+
+// giveUpOn decides a waiting request without the backend.
+func (n *Node) giveUpOn(w waiting) {
+	demands := n.takeUp(w.wait)
+	n.finishWaiting(w, demands, n.decideAlone(demands, n.now()))
+}
+
+// giveUpWaiting decides, without the backend, the requests that have waited long enough, and forgets those that are gone. It reports
+// false if there are more.
+func (n *Node) giveUpWaiting(deadline int64) (done bool) {
+	now := n.host.Now()
+	for handled := 0; len(n.waiting) > 0; handled++ {
+		switch w := n.waiting[0]; {
+		case !w.waits():
+			n.waiting = n.waiting[1:]
+		case n.late(handled, deadline):
+			return false
+		case now >= w.wait.until || w.wait.until-now > n.timeout:
+			n.giveUpOn(w)
+		default:
+			return true
+		}
+	}
+	n.waiting = nil
+	return true
+}
+
+// decideReleased decides, without the backend, the requests whose callouts have failed, for as long as that may take. Call it outside of a
+// request's callbacks.
+func (n *Node) decideReleased(deadline int64) {
+	for handled := 0; len(n.released) > 0 && !n.late(handled, deadline); handled++ {
+		w := n.released[0]
+		if n.released = n.released[1:]; w.waits() {
+			n.giveUpOn(w)
+		}
+	}
+	if len(n.released) == 0 {
+		n.released = nil
+	}
+}

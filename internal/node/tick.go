@@ -1,0 +1,52 @@
+package node
+
+// leastNanos is what asking, and letting requests go, have of a tick in any case.
+const leastNanos = tickNanos / 4
+
+// Tick does what is due, for as long as a tick may take.
+func (n *Node) Tick() {
+	n.link.read()
+	n.share(uint64(n.link.shared.nodes))
+	start := n.host.Now()
+	deadline := start + tickNanos
+	n.until = deadline
+	done := n.settle(deadline)
+	n.resend(start + n.link.offset)
+	// Whoever waits for nothing comes before pushes, which could take all the time for as long as they like.
+	n.until = max(deadline, n.host.Now()+leastNanos)
+	done = n.giveUpWaiting(n.until) && done
+	n.decideReleased(n.until)
+	if n.link.open() {
+		n.dropWishes()
+		n.probe()
+	} else {
+		if done {
+			n.greet()
+			done = n.pushDue(start+n.link.offset, deadline)
+		}
+		n.until = max(deadline+askNanos, n.host.Now()+leastNanos)
+		n.askAll()
+	}
+	n.decideReleased(n.until)
+	n.until = 0
+	n.hurry(!done || len(n.wishes)+len(n.released) > 0)
+}
+
+// Answered takes in the end of a push: an answer, which is kept and settled as far as there is time, or a failure.
+func (n *Node) Answered(t Ticket, outcome Outcome, answer []byte) {
+	b := t.batch
+	if b.sender != t.sender || b.sequence != t.sequence || b.state != sent {
+		return
+	}
+	deadline := n.host.Now() + tickNanos
+	n.until = deadline
+	more := false
+	if n.takeIn(b, outcome, answer) {
+		more = !n.settle(deadline) || n.crowded
+		n.until = max(deadline, n.host.Now()+leastNanos)
+		n.askAll()
+	}
+	n.decideReleased(n.until)
+	n.until = 0
+	n.hurry(n.hurried || more || len(n.released) > 0)
+}

@@ -1,0 +1,62 @@
+package node
+
+import (
+	"slices"
+
+	"weir/internal/counter"
+)
+
+// Waiter is a request that may have to wait for the backend.
+type Waiter interface {
+	// Decided ends a wait: it is called once, unless the request has left before. The demands are those that the request waited
+	// with; they stand as they are after the decision, and are valid during the call.
+	Decided(demands []Demand, now int64, verdict counter.Verdict)
+}
+
+// Wait is what a node keeps of a request for as long as it waits. It is a part of the request's own memory, which may serve one
+// request after the other. Set Waiter before anything else.
+type Wait struct {
+	Waiter Waiter
+
+	waiting bool
+	// entering is set while the caller doesn't know yet that the request waits.
+	entering bool
+	turn     uint32 // counts the waits
+	until    int64  // by the host's clock
+	rounds   int
+	asked    int // takes that it waits for
+	kept     []saved
+}
+
+// Waiting reports whether the request waits.
+func (w *Wait) Waiting() bool { return w.waiting }
+
+// Leave has a request that has gone wait no more. Its waiter is not told.
+func (w *Wait) Leave() { w.waiting = false }
+
+func (w *Wait) begin(until int64) {
+	w.turn++
+	w.waiting, w.until, w.rounds, w.asked = true, until, 0, 0
+}
+
+// keep saves what it takes to decide the request later.
+func (w *Wait) keep(demands []Demand) {
+	w.kept = slices.Grow(w.kept[:0], len(demands))[:len(demands)]
+	for i := range demands {
+		d, k := &demands[i], &w.kept[i]
+		k.rule, k.cost = d.Rule.Index, d.Cost
+		k.key = append(k.key[:0], d.Key...)
+	}
+}
+
+// place is the current wait of a request.
+func (w *Wait) place() waiting { return waiting{wait: w, turn: w.turn} }
+
+// waiting is one wait of a request. A request's memory is used again, so the turn tells whether it
+// still waits.
+type waiting struct {
+	wait *Wait
+	turn uint32
+}
+
+func (w waiting) waits() bool { return w.wait.waiting && w.wait.turn == w.turn }

@@ -1,0 +1,196 @@
+package node
+
+import (
+	"weir/internal/counter"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+const (
+	// maxAsking bounds the callouts that requests wait for; more wishes join the next one.
+	maxAsking = 4
+	// maxEager bounds the wishes that are made before a lease is used up: of so many keys at once some wait.
+	maxEager = 4096
+	// leastWishes is how many wishes are kept without looking for those that nobody wants any more.
+	leastWishes = 64
+	// askNanos is how long wishes may be taken along after pushes: if these left them no time, requests would wait for them.
+	askNanos = tickNanos / 2
+)
+
+// wholeRequest is a take for one request.
+func (n *Node) wholeRequest(w waiting, demands []Demand) *take {
+	t := n.newTake(1, 1)
+	t.waiters = append(t.waiters, w)
+	for i := range demands {
+		d := &demands[i]
+		t.parts = append(t.parts, claimant{address: d.address, rule: d.Rule, id: counter.Identity(d.Key), cost: d.Cost})
+	}
+	return t
+}
+
+// prefetch asks for more before the lease is used up.
+func (n *Node) prefetch(d *Demand, now int64) {
+	if len(n.wishes) < maxEager && n.connected(now) {
+		n.wish(d, 1, waiting{})
+		n.askAll()
+	}
+}
+
+// wish asks for a lease that has at least so many hits.
+func (n *Node) wish(d *Demand, least uint64, w waiting) {
+	most := d.Cell.Want(least, n.now())
+	if t := n.wishFor(d); t != nil {
+		switch {
+		case !t.wanted():
+			// Those who have gone need nothing.
+			t.waiters, t.least, t.most = t.waiters[:0], least, most
+		case w.wait != nil:
+			// Each of those that wait needs its hits.
+			most = min(max(most, t.most+least), window.MaxHits)
+		}
+		t.least, t.most = min(t.least, least), max(t.most, most)
+		t.join(w)
+		return
+	}
+	id := d.Cell.Sync().ID
+	if !d.Cell.Identified() {
+		id = counter.Identity(d.Key)
+	}
+	t := n.newLease(d, id, least, most)
+	t.join(w)
+	n.addWish(t)
+	n.wished[d.address] = t
+}
+
+// addWish keeps a wish until it can be asked for. Where that takes long, others may have lost those who waited: they are looked for
+// whenever there are twice as many wishes as were wanted the last time.
+func (n *Node) addWish(t *take) {
+	if len(n.wishes) >= max(n.crowd, leastWishes) {
+		n.dropUnwanted()
+		n.crowd = 2 * len(n.wishes)
+	}
+	n.wishes = append(n.wishes, t)
+}
+
+// dropUnwanted forgets the wishes that nobody waits for any more.
+func (n *Node) dropUnwanted() {
+	kept := n.wishes[:0]
+	for _, t := range n.wishes {
+		if t.wanted() {
+			kept = append(kept, t)
+		} else {
+			n.unwish(t)
+			n.recycle(t)
+		}
+	}
+	clear(n.wishes[len(kept):])
+	n.wishes = kept
+}
+
+// wishFor is the wish for a match's key that no callout has taken along yet. There may be as many as requests that wait.
+func (n *Node) wishFor(d *Demand) *take {
+	if t := n.wished[d.address]; t != nil && t.parts[0].rule == d.Rule {
+		return t
+	}
+	return nil
+}
+
+// unwish notes that a take is no wish any more.
+func (n *Node) unwish(t *take) {
+	if t.lease && n.wished[t.parts[0].address] == t {
+		delete(n.wished, t.parts[0].address)
+	}
+}
+
+// askAll has callouts take the wishes along, if not too many are out that somebody waits for, for as long as that may take. A callout
+// that isn't full waits for the wishes that there was no time for: as there may be few of them, small ones would make all others wait. It
+// decides no request, as one may be being decided: the ticks to come do so if a callout fails at once.
+func (n *Node) askAll() {
+	if len(n.wishes) > 0 {
+		start := n.host.Now()
+		deadline := n.until
+		if deadline == 0 {
+			deadline = start + askNanos
+		}
+		handled := 0
+		for late := start >= deadline; handled < len(n.wishes) && n.asking < maxAsking && !late; late = n.late(handled, deadline) {
+			if t := n.wishes[handled]; !t.wanted() {
+				n.unwish(t)
+				n.recycle(t)
+			} else if !n.takeAlong(t, start+n.link.offset) {
+				n.ask()
+				continue
+			}
+			handled++
+		}
+		rest := copy(n.wishes, n.wishes[handled:])
+		clear(n.wishes[rest:])
+		n.wishes = n.wishes[:rest]
+	}
+	if len(n.wishes) == 0 {
+		n.ask()
+	}
+	n.hurry(n.hurried || len(n.wishes)+len(n.released) > 0)
+}
+
+// takeAlong has the open callout take a wish along. It reports false if that has no room for it.
+func (n *Node) takeAlong(t *take, now int64) bool {
+	b := n.openBatch
+	if b == nil {
+		b = n.newBatch()
+		n.openBatch = b
+	}
+	if len(b.takes) > 0 && (len(b.body) >= batchBytes || b.answers >= answerBytes || len(b.items)+b.rooms+2*t.rooms() > wire.MaxItems) {
+		return false
+	}
+	n.claimAlong(b, t, now)
+	n.addTake(b, t, now)
+	n.unwish(t)
+	return true
+}
+
+// claimAlong adds what a wish's key has pending to its batch, so that the backend decides with it, and no push of its own is needed.
+func (n *Node) claimAlong(b *batch, t *take, now int64) {
+	if !t.lease {
+		return
+	}
+	d := &n.scratch
+	d.Rule, d.address = t.parts[0].rule, t.parts[0].address
+	if n.read(d, now); d.slot.Payload() == nil || !d.Cell.Pending() || !d.Cell.Claim(now) || !n.write(d, now) {
+		return // then another worker has it, or it is pushed later
+	}
+	n.addClaimed(b, d)
+}
+
+// ask sends the open callout, if there is one.
+func (n *Node) ask() {
+	if b := n.openBatch; b != nil {
+		n.openBatch = nil
+		b.asking = true
+		n.asking++
+		n.post(b)
+	}
+}
+
+// putOff closes the open callout, if there is one, without sending it. Nobody waits for it any more.
+func (n *Node) putOff() {
+	if b := n.openBatch; b != nil {
+		n.openBatch = nil
+		b.close()
+		b.state, b.retryAt = failed, 0
+		for _, t := range b.takes {
+			n.release(t)
+		}
+	}
+}
+
+// dropWishes drops all wishes, as the backend can't be asked.
+func (n *Node) dropWishes() {
+	n.putOff()
+	clear(n.wished) // they all are wishes
+	for _, t := range n.wishes {
+		n.release(t)
+	}
+	clear(n.wishes)
+	n.wishes = n.wishes[:0]
+}

@@ -1,0 +1,111 @@
+package node
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+	"weir/internal/counter"
+	"weir/window"
+)
+
+// Wishes that are made before a lease is used up are bounded.
+func TestEagerWishesAreBounded(t *testing.T) {
+	n := newProcess(t).start(second, fixed(50))
+	n.advance(time.Second)
+	n.asking = maxAsking
+	for i := range maxEager + 100 {
+		d := n.demand(strconv.Itoa(i))
+		d.address = n.table.Address(d.Key)
+		n.read(&d, n.Now())
+		n.prefetch(&d, n.Now())
+	}
+	if len(n.wishes) != maxEager || len(n.wished) != maxEager {
+		t.Errorf("%d wishes, of which %d are found, want %d", len(n.wishes), len(n.wished), maxEager)
+	}
+}
+
+// Takes that are kept to be used again don't keep the room that each of them ever needed.
+func TestSpareTakesAreSmall(t *testing.T) {
+	n := newProcess(t).start(second, window.Limit{Shape: window.Shape{Kind: window.SlidingWindow, Width: 60 * minute}, Max: 5})
+	n.advance(time.Second)
+	for round := range 10 {
+		for key := range 50 {
+			for waiter := 0; waiter == 0 || key == round && waiter < 10*maxIdleParts; waiter++ {
+				n.request(fmt.Sprint(round, key))
+			}
+		}
+		for ticks := 0; n.Backlog().Waiting > 0; ticks++ {
+			n.deliver()
+			n.process.now += 1e6
+			if n.Tick(); ticks > 1000 {
+				t.Fatalf("requests wait for ever: %+v", n.Backlog())
+			}
+		}
+		n.advance(time.Second)
+	}
+	if spare := len(n.spare); spare < 40 {
+		t.Errorf("%d takes are kept", spare)
+	}
+	for _, s := range n.spare {
+		if room := max(cap(s.waiters), cap(s.parts)); room > maxIdleParts {
+			t.Fatalf("a take keeps room for %d keys or waiters", room)
+		}
+	}
+	if len(n.wished) != len(n.wishes) {
+		t.Errorf("%d wishes are found of %d", len(n.wished), len(n.wishes))
+	}
+}
+
+// What requests that have gone asked for is not asked for, and not kept without end, though all callouts that may be out are.
+func TestWishesOfRequestsThatHaveGone(t *testing.T) {
+	for _, rate := range []int64{0, second} {
+		n := newProcess(t).start(rate, fixed(5))
+		for i := range maxAsking {
+			n.paused("first " + strconv.Itoa(i))
+		}
+		for i := range 10 * leastWishes {
+			user := strconv.Itoa(i)
+			if i >= 10*leastWishes-3 {
+				user = "ann"
+			}
+			n.paused(user).Leave()
+			n.Tick()
+			if wishes := len(n.wishes); wishes > leastWishes {
+				t.Fatalf("rate %d: %d wishes that nobody waits for", rate, wishes)
+			}
+		}
+		n.paused("ann")
+		wished := 0
+		for _, take := range n.wishes {
+			if take.wanted() {
+				wished += int(take.most)
+			}
+		}
+		if wished != 1 {
+			t.Errorf("rate %d: one waits for one hit, but %d are wished for", rate, wished)
+		}
+	}
+}
+
+// A request that waits is told once what becomes of it; one that has left is not told.
+func TestWaitersAreToldOnce(t *testing.T) {
+	for _, rate := range []int64{0, second} {
+		n := newProcess(t).start(rate, fixed(1))
+		n.advance(time.Second)
+		first, gone := n.paused("ann"), n.paused("bob")
+		gone.Leave()
+		for range 10 {
+			n.advance(100 * time.Millisecond)
+		}
+		if len(first.verdicts) != 1 || first.verdicts[0] != counter.Allowed || first.Waiting() {
+			t.Errorf("rate %d: told %v", rate, first.verdicts)
+		}
+		if len(gone.verdicts) != 0 {
+			t.Errorf("rate %d: one that has gone was told %v", rate, gone.verdicts)
+		}
+		if n.Tallies.Waited != 2 {
+			t.Errorf("rate %d: %d requests have waited, want 2", rate, n.Tallies.Waited)
+		}
+	}
+}
