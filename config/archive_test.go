@@ -13,9 +13,9 @@ type ArchiveFile struct {
 	Content []byte
 }
 
-// ReadArchive reads the files of an archive in the format of golang.org/x/tools/txtar, in their order: each begins with a
-// line "-- name --", and text before the first of them is a comment. That module is 15 MB, of which this is all that tests
-// of documents need.
+// ReadArchive reads the files of an archive in the format of golang.org/x/tools/txtar, in their
+// order: each begins with a line "-- name --", and text before the first of them is a comment. That
+// module is 15 MB, of which this is all that tests of documents need.
 func ReadArchive(t testing.TB, name string) (files []ArchiveFile) {
 	t.Helper()
 	archive, err := os.ReadFile("testdata/" + name)

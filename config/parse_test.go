@@ -34,7 +34,8 @@ var fieldPaths = []string{
 	"rules.limits.precision", "rules.limits.burst",
 }
 
-// TestBad reads testdata/bad.txtar: each FIELD--MISTAKE.json is followed by all its errors, FIELD--MISTAKE.want.
+// TestBad reads testdata/bad.txtar: each FIELD--MISTAKE.json is followed by all its errors,
+// FIELD--MISTAKE.want.
 func TestBad(t *testing.T) {
 	var names []string
 	files := config.ReadArchive(t, "bad.txtar")

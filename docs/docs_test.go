@@ -13,7 +13,8 @@ var (
 	link      = regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
 )
 
-// TestReferences wants every `file.go` and `file.go:name` of the pages to be there, and every relative link.
+// TestReferences wants every `file.go` and `file.go:name` of the pages to be there, and every
+// relative link.
 func TestReferences(t *testing.T) {
 	pages, err := filepath.Glob("*.md")
 	if err != nil {

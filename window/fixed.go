@@ -1,8 +1,9 @@
 package window
 
-// A fixed window counts the hits of one window at a time. FixedWindow's windows start at multiples of their width since the
-// Unix epoch, so that all nodes with a correct clock have the same ones. FirstHitWindow's start with the first hit after the
-// last one ended, so that no two keys need to have the same ones. SlidingWindow counts in windows of the clock too.
+// A fixed window counts the hits of one window at a time. FixedWindow's windows start at multiples
+// of their width since the Unix epoch, so that all nodes with a correct clock have the same ones.
+// FirstHitWindow's start with the first hit after the last one ended, so that no two keys need to
+// have the same ones. SlidingWindow counts in windows of the clock too.
 
 // clocked tells that windows are those of the clock.
 func (l *Limit) clocked() bool {
@@ -44,8 +45,8 @@ func (l *Limit) settleFirstHit(s *State, newest bool, start int64, hits uint64) 
 	}
 }
 
-// turn forgets the windows of the clock that a window at now does not need: all but now's, and for SlidingWindow the one
-// before.
+// turn forgets the windows of the clock that a window at now does not need: all but now's, and for
+// SlidingWindow the one before.
 func (l *Limit) turn(s *State, now int64) {
 	switch turned := now/l.Width - s.Newest/l.Width; {
 	case turned == 0:

@@ -89,7 +89,8 @@ func compareVersions(a, b string) int {
 	return cmp.Compare(len(as), len(bs))
 }
 
-// repositoryRoot is the folder of go.work above the working directory: bench/ has a go.mod of its own.
+// repositoryRoot is the folder of go.work above the working directory: bench/ has a go.mod of its
+// own.
 func repositoryRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
