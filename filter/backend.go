@@ -9,7 +9,7 @@ import (
 
 // backend carries a node's pushes to the counter backend in the proxy's callouts. It is the node's host.
 type backend struct {
-	plugin  uint32 // the context that makes the callouts
+	context uint32 // the plugin context that makes the callouts
 	config  *config.Backend
 	node    *node.Node
 	metrics *metrics
@@ -35,13 +35,13 @@ func (b *backend) Send(push []byte, ticket node.Ticket) (sent bool) {
 		b.headers.Add("authorization", "Bearer "+b.config.Token)
 	}
 	return proxywasm.Dispatch(&proxywasm.Callout{
-		Plugin:        b.plugin,
+		Plugin:        b.context,
 		Cluster:       b.config.Cluster,
 		Headers:       &b.headers,
 		Body:          push,
 		TimeoutMillis: uint32(b.config.Timeout.Milliseconds()),
 		Done: func(ok bool) {
-			outcome, answer := node.Failed, []byte(nil)
+			outcome, answer := node.PushLost, []byte(nil)
 			if ok {
 				outcome, answer = received()
 			}
@@ -55,18 +55,18 @@ func (b *backend) Send(push []byte, ticket node.Ticket) (sent bool) {
 func received() (outcome node.Outcome, answer []byte) {
 	status, found := proxywasm.CalloutHeader(":status")
 	if !found || len(status) != 3 {
-		return node.Failed, nil
+		return node.PushLost, nil
 	}
 	if status[0] != '2' {
 		if (string(status) == "400" || string(status) == "413") && refusedByBackend() {
-			return node.Refused, nil
+			return node.PushRefused, nil
 		}
-		return node.Failed, nil
+		return node.PushLost, nil
 	}
 	if answer, found = proxywasm.CalloutBody(wire.MaxAnswer); !found {
-		return node.Failed, nil
+		return node.PushLost, nil
 	}
-	return node.Answered, answer
+	return node.PushAnswered, answer
 }
 
 // refusedByBackend tells whether a refusal is the backend's own, for what the push says, and not somebody's on the way, for

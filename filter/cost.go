@@ -17,28 +17,28 @@ type cost struct {
 }
 
 // cost is what the current request takes. What is no number counts as 1.
-func (p *plugin) cost(c *cost) uint64 {
+func (r *request) cost(c *cost) uint64 {
 	if !c.selected {
 		return c.fixed
 	}
-	return p.selectedCost(c, 1)
+	return r.selectedCost(c, 1)
 }
 
-func (p *plugin) selectedCost(c *cost, otherwise uint64) uint64 {
-	value, _ := p.request.value(c.property)
-	return p.number(value, otherwise)
+func (r *request) selectedCost(c *cost, otherwise uint64) uint64 {
+	value, _ := r.value(c.property)
+	return r.number(value, otherwise)
 }
 
 // responseCost is what a header of the response says; a response without it costs nothing.
-func (p *plugin) responseCost(header string) uint64 {
+func (r *request) responseCost(header string) uint64 {
 	value, _ := proxywasm.ResponseHeader(header)
-	return p.number(value, 0)
+	return r.number(value, 0)
 }
 
-func (p *plugin) number(value []byte, otherwise uint64) uint64 {
+func (r *request) number(value []byte, otherwise uint64) uint64 {
 	n, ok := parseHits(value)
 	if !ok {
-		p.metrics.badCosts++
+		r.badCosts++
 		return otherwise
 	}
 	return n

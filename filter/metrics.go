@@ -32,7 +32,6 @@ type metrics struct {
 	rules []ruleMetrics
 	// namespace are those that are not of a rule, in the order of metricNames.
 	namespace [len(metricNames)]tally
-	badCosts  uint64 // costs that were no numbers
 	nodes     uint64 // that overshoot is of
 }
 
@@ -50,6 +49,7 @@ type gauge struct {
 
 func (g *gauge) define(name string) { g.metric, g.defined = proxywasm.DefineGauge(name), true }
 
+//go:noinline
 func (g *gauge) set(n uint64) {
 	if g.defined {
 		g.metric.Set(n)
@@ -60,11 +60,11 @@ func (m *metrics) define(c *config.Config) {
 	namespace := "weir." + label("weir_namespace", c.Namespace)
 	m.rules = make([]ruleMetrics, len(c.Rules))
 	for i := range c.Rules {
-		rule := namespace + label("weir_rule", c.Rules[i].Name)
-		m.rules[i].allowed.define(rule + label("weir_outcome", "allowed") + "requests_total")
-		m.rules[i].rejected.define(rule + label("weir_outcome", "rejected") + "requests_total")
+		prefix := namespace + label("weir_rule", c.Rules[i].Name)
+		m.rules[i].allowed.define(prefix + label("weir_outcome", "allowed") + "requests_total")
+		m.rules[i].rejected.define(prefix + label("weir_outcome", "rejected") + "requests_total")
 		if c.SyncRate >= 0 {
-			m.rules[i].overshoot.define(rule + "overshoot_bound")
+			m.rules[i].overshoot.define(prefix + "overshoot_bound")
 		}
 	}
 	for i := range m.namespace {
@@ -93,12 +93,12 @@ func (m *metrics) bound(n *node.Node) {
 }
 
 // publish has the proxy's metrics say what was counted, by the engine too.
-func (m *metrics) publish(t *node.Tallies) {
+func (m *metrics) publish(t *node.Tallies, badCosts uint64) {
 	for i := range m.rules {
 		m.rules[i].allowed.publish()
 		m.rules[i].rejected.publish()
 	}
-	counts := [...]uint64{t.LostRaces, t.GivenUp, t.Lost, t.Evicted, t.Corrupt, t.Pushed, m.badCosts, t.Failed, t.Waited, t.Alone}
+	counts := [...]uint64{t.LostRaces, t.GivenUp, t.Lost, t.Evicted, t.Corrupt, t.Pushed, badCosts, t.Failed, t.Waited, t.Alone}
 	for i := range m.namespace {
 		m.namespace[i].count = counts[i]
 		m.namespace[i].publish()

@@ -15,8 +15,8 @@ type plugin struct {
 	types.DefaultPluginContext
 	id     uint32
 	config *config.Config
-	node   *node.Node // nil if the plugin has not started
-	rules  []rule     // what they match, and whom they count
+	node   *node.Node    // nil if the plugin has not started
+	rules  []requestRule // what they match, and whom they count
 	limits []node.Rule
 	// charging tells whether any rule charges when the response is there.
 	charging bool
@@ -72,7 +72,7 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 // compile makes what requests need from the configuration.
 func (p *plugin) compile() {
 	p.request.properties, p.request.shared, p.charging = p.request.properties[:0], false, false
-	p.rules, p.limits = make([]rule, len(p.config.Rules)), make([]node.Rule, len(p.config.Rules))
+	p.rules, p.limits = make([]requestRule, len(p.config.Rules)), make([]node.Rule, len(p.config.Rules))
 	for i := range p.config.Rules {
 		c := &p.config.Rules[i]
 		p.rules[i] = p.request.compile(c)
@@ -81,7 +81,7 @@ func (p *plugin) compile() {
 	}
 	p.matches = make([]node.Demand, len(p.rules))
 	p.answer.compile(p.config)
-	p.backend = backend{plugin: p.id, config: &p.config.Backend, metrics: &p.metrics}
+	p.backend = backend{context: p.id, config: &p.config.Backend, metrics: &p.metrics}
 }
 
 // options are those of the node that counts what the configuration says.
@@ -113,7 +113,7 @@ func (p *plugin) OnTick() {
 		p.node.Tick()
 		p.metrics.bound(p.node)
 	}
-	p.metrics.publish(&p.node.Tallies)
+	p.metrics.publish(&p.node.Tallies, p.request.badCosts)
 	if p.leaving && p.node.Left() {
 		p.leaving = false
 		proxywasm.PluginDone()
@@ -130,7 +130,7 @@ func (p *plugin) OnPluginDone() bool {
 		return true
 	}
 	p.node.AddHeld(p.now())
-	p.metrics.publish(&p.node.Tallies)
+	p.metrics.publish(&p.node.Tallies, p.request.badCosts)
 	p.vm.remove(p)
 	if !p.synchronises() {
 		return true
@@ -160,16 +160,4 @@ func (p *plugin) NewHttpContext(id uint32) types.HttpContext {
 	}
 	s.id = id
 	return s
-}
-
-// rule is a rule as requests need it: whether it matches, and what it counts for which key.
-type rule struct {
-	match matcher
-	// keyPrefix begins the rule's keys: its name with its length before it.
-	keyPrefix []byte
-	key       []part
-	cost      cost
-	// onResponse is what is charged when the response is there, if charged says so.
-	charged    bool
-	onResponse cost
 }

@@ -3,8 +3,6 @@ package filter
 import (
 	"bytes"
 
-	"weir/config"
-	"weir/internal/counter"
 	"weir/internal/proxywasm"
 )
 
@@ -13,6 +11,7 @@ type request struct {
 	properties []property
 	shared     bool   // whether any of them is
 	values     []byte // of the properties read so far
+	badCosts   uint64 // costs that were no numbers
 }
 
 // property is one thing that the host is asked for: a header, or a property.
@@ -101,155 +100,4 @@ func (r *request) keep(p *property) {
 	p.start = len(r.values)
 	r.values = append(r.values, value...)
 	p.end = len(r.values)
-}
-
-// matcher decides whether a rule applies to a request.
-type matcher struct {
-	all       bool // requests match
-	path      *config.StringMatch
-	pathAt    int
-	methods   []string
-	methodsAt int
-}
-
-func (r *request) matches(m *matcher) bool {
-	if len(m.methods) > 0 {
-		method, _ := r.value(m.methodsAt)
-		if !oneOf(m.methods, method) {
-			return false
-		}
-	}
-	if m.path != nil {
-		if value, ok := r.value(m.pathAt); !compare(m.path, value, ok) {
-			return false
-		}
-	}
-	return true
-}
-
-func oneOf(wanted []string, value []byte) bool {
-	for _, w := range wanted {
-		if string(value) == w {
-			return true
-		}
-	}
-	return false
-}
-
-func compare(m *config.StringMatch, value []byte, ok bool) bool {
-	switch n := len(m.Value); m.Op {
-	case config.Exact:
-		return ok && string(value) == m.Value
-	case config.Prefix:
-		return ok && len(value) >= n && string(value[:n]) == m.Value
-	case config.Suffix:
-		return ok && len(value) >= n && string(value[len(value)-n:]) == m.Value
-	case config.Present:
-		return ok
-	default:
-		return !ok
-	}
-}
-
-// part is one selector of a key.
-type part struct {
-	property int
-	// prefix4 and prefix6 are the bits of an address that count, if the part is one.
-	address          bool
-	prefix4, prefix6 int
-}
-
-// compile resolves what a rule asks of requests.
-func (r *request) compile(c *config.Rule) rule {
-	compiled := rule{keyPrefix: counter.AppendPart(nil, c.Name)}
-	compiled.cost = cost{fixed: c.Cost}
-	if c.CostFrom != nil {
-		compiled.cost = cost{selected: true, property: r.selected(c.CostFrom).property}
-	}
-	if s := c.CostOnResponse; s != nil && s.Kind == config.SelectResponseHeader {
-		compiled.charged, compiled.onResponse = true, cost{responseHeader: s.Name}
-	} else if s != nil {
-		compiled.charged, compiled.onResponse = true, cost{selected: true, property: r.selected(s).property}
-	}
-	compiled.match.all = c.Match.Path == nil && len(c.Match.Methods) == 0
-	if c.Match.Path != nil {
-		compiled.match.path = c.Match.Path
-		compiled.match.pathAt = r.use(pathProperty)
-	}
-	if len(c.Match.Methods) > 0 {
-		compiled.match.methods = c.Match.Methods
-		compiled.match.methodsAt = r.use(methodProperty)
-	}
-	for i := range c.Key {
-		compiled.key = append(compiled.key, r.selected(&c.Key[i]))
-	}
-	return compiled
-}
-
-// selected resolves a selector.
-func (r *request) selected(s *config.Selector) (p part) {
-	switch s.Kind {
-	case config.SelectHeader:
-		p.property = r.use(property{header: s.Name})
-	case config.SelectMethod:
-		p.property = r.use(methodProperty)
-	case config.SelectPath:
-		p.property = r.use(pathProperty)
-	case config.SelectClientIP:
-		p.property = r.use(sourceProperty)
-		p.address, p.prefix4, p.prefix6 = true, s.IPv4Prefix, s.IPv6Prefix
-	}
-	return p
-}
-
-// appendKey appends the key of a rule for the current request. Values have their length before them, so that no two lists
-// of values give the same key.
-func (r *request) appendKey(dst []byte, rule *rule) []byte {
-	dst = append(dst, rule.keyPrefix...)
-	for i := range rule.key {
-		p := &rule.key[i]
-		if value, _ := r.value(p.property); p.address {
-			dst = appendNetwork(dst, value, p.prefix4, p.prefix6)
-		} else {
-			dst = counter.AppendPart(dst, value)
-		}
-	}
-	return dst
-}
-
-// appendNetwork appends the network that an address of Envoy's, such as 10.0.0.1:1234 or [2001:db8::1]:1234, belongs to.
-// What is no IP address, such as the path of a Unix socket, counts as it stands.
-//
-//go:noinline
-func appendNetwork(dst, source []byte, prefix4, prefix6 int) []byte {
-	text := source
-	if i := bytes.LastIndexByte(text, ':'); i >= 0 && (text[0] == '[' || bytes.IndexByte(text, ':') == i) {
-		text = text[:i]
-	}
-	if n := len(text); n > 2 && text[0] == '[' && text[n-1] == ']' {
-		text = text[1 : n-1]
-	}
-	var address [16]byte
-	v4, ok := parseAddress(text, &address)
-	switch {
-	case !ok:
-		return counter.AppendPart(dst, source)
-	case v4:
-		mask(address[12:], prefix4)
-		return counter.AppendPart(dst, address[12:])
-	}
-	mask(address[:], prefix6)
-	return counter.AppendPart(dst, address[:])
-}
-
-// mask clears all but the first bits.
-func mask(address []byte, bits int) {
-	for i := range address {
-		switch left := bits - 8*i; {
-		case left <= 0:
-			address[i] = 0
-		case left < 8:
-			address[i] &= 0xff << (8 - left)
-		}
-	}
 }

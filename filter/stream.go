@@ -129,7 +129,7 @@ func (p *plugin) match() []node.Demand {
 			continue
 		}
 		m := &p.matches[n]
-		m.Rule, m.Cost = &p.limits[i], p.cost(&r.cost)
+		m.Rule, m.Cost = &p.limits[i], p.request.cost(&r.cost)
 		m.Key = p.request.appendKey(m.Key[:0], r)
 		n++
 	}
@@ -159,7 +159,7 @@ func (s *stream) chargeLater(matched []node.Demand) {
 		c.rule, c.cost = m.Rule.Index, 0
 		c.key = append(c.key[:0], m.Key...)
 		if r.onResponse.selected {
-			c.cost = s.plugin.selectedCost(&r.onResponse, 0)
+			c.cost = s.plugin.request.selectedCost(&r.onResponse, 0)
 		}
 	}
 }
@@ -173,7 +173,7 @@ func (s *stream) charge() {
 		l := &s.later[i]
 		m.Rule, m.Cost = &p.limits[l.rule], l.cost
 		if name := p.rules[l.rule].onResponse.responseHeader; name != "" {
-			m.Cost = p.responseCost(name)
+			m.Cost = p.request.responseCost(name)
 		}
 		if m.Cost == 0 {
 			continue

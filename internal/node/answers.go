@@ -8,31 +8,19 @@ import (
 // takeIn keeps the answer to a batch, and tells whether it was one.
 func (n *Node) takeIn(b *batch, outcome Outcome, answer []byte) (taken bool) {
 	switch {
-	case outcome == Refused:
+	case outcome == PushRefused:
 		n.giveUp(b)
 		return false
-	case outcome == Failed || !b.accept(answer, &n.total):
+	case outcome == PushLost || !b.accept(answer, &n.total):
 		n.fail(b)
 		return false
 	}
 	n.ended(b)
 	b.state = answered
-	n.link.answered(b.sentAt, n.host.Now(), int64(b.reader.NowNanos), b.reader.Nodes)
+	n.link.answered(b.sentAt, n.hostNow(), int64(b.reader.NowNanos), b.reader.Nodes)
 	n.share(uint64(n.link.shared.nodes))
 	return true
 }
-
-// Outcome is what became of a push.
-type Outcome uint8
-
-const (
-	// Failed pushes may or may not have arrived.
-	Failed Outcome = iota
-	// Refused pushes are such as the backend will never take.
-	Refused
-	// Answered pushes have an answer.
-	Answered
-)
 
 // settle takes answers into the table. It reports false if there is more.
 func (n *Node) settle(deadline int64) (done bool) {
@@ -95,7 +83,7 @@ func (n *Node) settleKey(b *batch) {
 		}
 		d.Cell.Heard(int64(b.reader.NowNanos))
 		now := n.now()
-		d.Cell.RunDry(now, n.random.Float64())
+		d.Cell.RunDry(now, n.options.Random.Float64())
 		again := d.Cell.Own(d.Cell.Pending(), now)
 		if n.write(d, now) {
 			if again {
@@ -179,7 +167,7 @@ func (n *Node) takeLease(part *claimant, grant *wire.Grant, most uint64, answere
 		for i := range d.Cell.States {
 			lost[i] = !d.Cell.Land(i, units, at, answered, &n.totals[i])
 		}
-		d.Cell.Landed(units, most, now, n.random.Float64())
+		d.Cell.Landed(units, most, now, n.options.Random.Float64())
 		d.Cell.Heard(answered)
 		again := d.Cell.Own(owned, now)
 		if n.write(d, now) {
@@ -212,7 +200,7 @@ func (n *Node) returnGrant(part *claimant, i int, hits uint64, at int64) {
 	if l.Kind == window.SlidingBuckets {
 		push.Ages = append(push.Ages, 0)
 	}
-	n.orphan(part.id, l, push, n.now()+2*l.Width) // if there is no room, the hits stay unused until their window ends
+	n.keepOrphan(part.id, l, push, n.now()+2*l.Width) // if there is no room, the hits stay unused until their window ends
 }
 
 // learn keeps the totals of an answer in a key's entry, for the headers, and for the time when the backend is away.

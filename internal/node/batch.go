@@ -134,3 +134,15 @@ type Ticket struct {
 	// A batch's memory is used again, and it may be sent again before its callout ends.
 	sender, sequence uint64
 }
+
+// Outcome is what became of a push.
+type Outcome uint8
+
+const (
+	// PushLost pushes may or may not have arrived.
+	PushLost Outcome = iota
+	// PushRefused pushes are such as the backend will never take.
+	PushRefused
+	// PushAnswered pushes have an answer.
+	PushAnswered
+)

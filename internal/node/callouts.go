@@ -33,8 +33,10 @@ func (n *Node) adopt(d *Demand, now int64) bool {
 }
 
 // late tells whether a tick's time is over, looking at the clock for some keys only.
+//
+//go:noinline
 func (n *Node) late(handled int, deadline int64) bool {
-	return handled%tickKeys == tickKeys-1 && n.host.Now() >= deadline
+	return handled%tickKeys == tickKeys-1 && n.hostNow() >= deadline
 }
 
 // hurry asks for ticks every millisecond while there is more to do than usual.
@@ -42,11 +44,11 @@ func (n *Node) hurry(more bool) {
 	if n.hurried == more {
 		return
 	}
+	millis := n.tickMillis
 	if n.hurried = more; more {
-		n.host.TickEvery(1)
-	} else {
-		n.host.TickEvery(n.tickMillis)
+		millis = 1
 	}
+	n.options.Host.TickEvery(millis)
 }
 
 // newBatch begins a batch.
@@ -66,7 +68,7 @@ func (n *Node) newBatch() (b *batch) {
 	if oldest := n.oldest(); oldest != nil {
 		floor = oldest.sequence
 	}
-	b.body = wire.AppendPushHeader(b.body[:0], n.namespace, n.id, n.sender, b.sequence, floor, 0)
+	b.body = wire.AppendPushHeader(b.body[:0], n.options.Namespace, n.id, n.sender, b.sequence, floor, 0)
 	b.head = len(b.body)
 	n.batches = append(n.batches, b)
 	return b
@@ -98,8 +100,8 @@ func (n *Node) post(b *batch) {
 	if b.state == filling {
 		b.close()
 	}
-	b.state, b.sentAt = sent, n.host.Now()
-	if !n.host.Send(b.body, Ticket{batch: b, sender: b.sender, sequence: b.sequence}) {
+	b.state, b.sentAt = sent, n.hostNow()
+	if !n.options.Host.Send(b.body, Ticket{batch: b, sender: b.sender, sequence: b.sequence}) {
 		n.fail(b)
 	}
 }
@@ -116,10 +118,10 @@ func (n *Node) fail(b *batch) {
 	n.Tallies.Failed++
 	n.ended(b)
 	b.state = failed
-	now := n.host.Now()
+	now := n.hostNow()
 	pause := min(shortestPause<<min(b.failures, 10), longestPause)
 	b.failures++
-	b.retryAt = n.now() + pause/2 + n.random.Int64N(pause)
+	b.retryAt = n.now() + pause/2 + n.options.Random.Int64N(pause)
 	n.link.failed(now, b.sentAt)
 	for _, t := range b.takes {
 		n.release(t)
@@ -164,9 +166,9 @@ func (n *Node) finish(b *batch) {
 // resend sends failed batches again once their pause is over, and forgets those that nobody can want any more. While the breaker is
 // open one batch tells whether the backend is back. A callout that has not ended long after its timeout has failed.
 func (n *Node) resend(now int64) {
-	clock := n.host.Now()
+	clock := n.hostNow()
 	for _, b := range n.batches {
-		if ago := clock - b.sentAt; b.state == sent && (ago > n.timeout+longestPause || ago < -longestPause) {
+		if ago := clock - b.sentAt; b.state == sent && (ago > n.options.Timeout+longestPause || ago < -longestPause) {
 			n.fail(b)
 		}
 	}
@@ -181,7 +183,7 @@ func (n *Node) resend(now int64) {
 		if b.state != failed || now < b.retryAt && b.retryAt-now <= 2*longestPause {
 			continue
 		}
-		if !n.link.enter(n.host.Now(), n.timeout) {
+		if !n.link.enter(n.hostNow(), n.options.Timeout) {
 			return
 		}
 		n.post(b)

@@ -54,14 +54,14 @@ func (n *Node) write(d *Demand, now int64) (written bool) {
 func (n *Node) rescueEvicted(payload []byte) {
 	n.Tallies.Evicted++
 	counter.Orphans(payload, func(id [16]byte, l *window.Limit, push *window.Push, ends int64) {
-		if n.local || !n.orphan(id, l, push, ends) {
+		if n.local || !n.keepOrphan(id, l, push, ends) {
 			n.Tallies.Lost += push.Taken()
 		}
 	})
 }
 
-// orphan takes pending hits of a counter that left the table, and tells whether there was room for them.
-func (n *Node) orphan(id [16]byte, l *window.Limit, push *window.Push, ends int64) bool {
+// keepOrphan takes pending hits of a counter that left the table, and tells whether there was room for them.
+func (n *Node) keepOrphan(id [16]byte, l *window.Limit, push *window.Push, ends int64) bool {
 	if len(n.orphans) == maxOrphans {
 		return false
 	}

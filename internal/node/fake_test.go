@@ -160,7 +160,7 @@ func (f *fakeNode) deliver() {
 	pushes := f.pushes
 	f.pushes = nil
 	for _, p := range pushes {
-		f.Answered(p.ticket, Answered, f.process.apply(p.body))
+		f.Answered(p.ticket, PushAnswered, f.process.apply(p.body))
 	}
 }
 

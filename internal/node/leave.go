@@ -17,8 +17,8 @@ func (n *Node) Release() {
 // the node has left.
 func (n *Node) Leave() {
 	n.leaving, n.leaveBy = true, n.now()+leaveNanos
-	start := n.host.Now()
-	for !n.pushDue(start+n.link.offset, start+tickNanos) && n.host.Now() < start+leaveNanos {
+	start := n.hostNow()
+	for !n.pushDue(start+n.link.offset, start+tickNanos) && n.hostNow() < start+leaveNanos {
 	}
 }
 

@@ -30,6 +30,18 @@ type Options struct {
 	Fallback Fallback
 }
 
+// Fallback is what becomes of requests while the backend can't be reached.
+type Fallback uint8
+
+const (
+	// CountHere decides from what is known here, and pushes the hits later.
+	CountHere Fallback = iota
+	// AllowAll lets every request pass, uncounted.
+	AllowAll
+	// RejectAll lets none pass.
+	RejectAll
+)
+
 // Host is what a node needs of the process that it is part of.
 type Host interface {
 	// Now is the process's time in nanoseconds since the Unix epoch. No answer corrects it.
@@ -43,8 +55,9 @@ type Host interface {
 
 // Node is the engine of one worker. Make it with New.
 type Node struct {
-	table *sharedata.Table
-	rules []Rule
+	options Options
+	table   *sharedata.Table
+	rules   []Rule
 	// Tallies are what the node has counted of its own doings.
 	Tallies Tallies
 	entry   []byte // an encoded cell
@@ -52,18 +65,13 @@ type Node struct {
 	local bool
 	// exact says that the backend decides every request, and alone that the one being decided is decided without it.
 	exact, alone bool
-	fallback     Fallback
 	held         []saved // hits that lost every race to be written
 	// demands are those of a request that has waited, or of hits that were held; scratch is what a push, an answer or a wish reads.
 	demands []Demand
 	scratch Demand
 
-	host      Host
-	random    *rand.Rand
-	namespace string
-	timeout   int64
-	link      link
-	nodes     uint64 // that share the limits, 0 if that is not known
+	link  link
+	nodes uint64 // that share the limits, 0 if that is not known
 
 	// tickMillis is the time between ticks while there is no more to do than usual. hurried: they come every millisecond.
 	tickMillis uint32
@@ -111,8 +119,7 @@ const (
 // New makes a node. If it has a backend, it is to be ticked every [Node.TickMillis] from now on, until its host hears otherwise.
 // The error is [sharedata.ErrUnavailable].
 func New(o *Options) (*Node, error) {
-	n := &Node{}
-	n.local, n.rules, n.demands = o.SyncRate < 0, o.Rules, make([]Demand, len(o.Rules))
+	n := &Node{options: *o, rules: o.Rules, local: o.SyncRate < 0, exact: o.SyncRate == 0, demands: make([]Demand, len(o.Rules))}
 	for i := range n.rules {
 		r := &n.rules[i]
 		r.Index = i
@@ -132,22 +139,20 @@ func New(o *Options) (*Node, error) {
 		return nil, err
 	}
 	if !n.local {
-		n.connect(o)
+		n.connect()
 	}
 	return n, nil
 }
 
 // connect prepares a node for its backend.
-func (n *Node) connect(o *Options) {
-	n.host, n.random, n.namespace, n.timeout = o.Host, o.Random, o.Namespace, o.Timeout
-	n.exact, n.fallback = o.SyncRate == 0, o.Fallback
+func (n *Node) connect() {
 	// Ten ticks an interval, so that a new key needn't wait long; spread, so that the workers of all processes don't tick at once.
-	tick := max(1, min(pushRate(o.SyncRate)/1e6/10, 100))
-	tick += n.random.Int64N(tick/4 + 1)
+	tick := max(1, min(pushRate(n.options.SyncRate)/1e6/10, 100))
+	tick += n.options.Random.Int64N(tick/4 + 1)
 	n.tickMillis = uint32(tick)
-	n.id, n.sender = n.table.ID(), n.random.Uint64()
+	n.id, n.sender = n.table.ID(), n.options.Random.Uint64()
 	n.wished = map[sharedata.Address]*take{}
-	n.link = newLink(o.Data, o.Namespace, o.Random)
+	n.link = newLink(n.options.Data, n.options.Namespace, n.options.Random)
 	n.link.read()
 	n.share(uint64(n.link.shared.nodes))
 }
@@ -180,6 +185,8 @@ func (n *Node) TickMillis() uint32 { return n.tickMillis }
 func (n *Node) Nodes() uint64 { return n.nodes }
 
 // Overshoot is the most hits above a rule's limits that its nodes can admit together.
+//
+//go:noinline
 func (n *Node) Overshoot(rule int) uint64 { return n.rules[rule].Overshoot() }
 
 // Time is the time by the backend's clock, as far as that is known, when the host's is hostNow.
@@ -189,7 +196,14 @@ func (n *Node) Time(hostNow int64) int64 { return hostNow + n.link.offset }
 func (n *Node) HoldsHits() bool { return len(n.held) > 0 }
 
 // now is the time by the backend's clock, as far as that is known.
-func (n *Node) now() int64 { return n.host.Now() + n.link.offset }
+//
+//go:noinline
+func (n *Node) now() int64 { return n.hostNow() + n.link.offset }
+
+// hostNow is the time by the host's clock.
+//
+//go:noinline
+func (n *Node) hostNow() int64 { return n.options.Host.Now() }
 
 // share tells the rules how many nodes share their limits.
 func (n *Node) share(nodes uint64) {

@@ -18,7 +18,7 @@ func (n *Node) greet() {
 
 // probe looks whether the backend is back, if there is something for it, and no batch to be sent again that would tell.
 func (n *Node) probe() {
-	if len(n.batches) == 0 && n.dirty.count+len(n.orphans) > 0 && n.link.enter(n.host.Now(), n.timeout) {
+	if len(n.batches) == 0 && n.dirty.count+len(n.orphans) > 0 && n.link.enter(n.hostNow(), n.options.Timeout) {
 		n.postEmpty()
 	}
 }
@@ -63,7 +63,7 @@ func (n *Node) pushDue(now, deadline int64) (done bool) {
 			n.pushKey(b, *key, now)
 		}
 		keys.skip()
-		if keys.block < len(keys.blocks) && n.host.Now() >= deadline {
+		if keys.block < len(keys.blocks) && n.hostNow() >= deadline {
 			n.send(b)
 			return false
 		}
@@ -184,7 +184,7 @@ func (n *Node) addClaimed(b *batch, d *Demand) {
 		n.Tallies.Pushed += n.push.Taken()
 	}
 	d.Cell.ClaimedOthers(func(id [16]byte, l *window.Limit, push *window.Push, ends int64) {
-		if !n.orphan(id, l, push, ends) {
+		if !n.keepOrphan(id, l, push, ends) {
 			n.Tallies.Lost += push.Taken()
 		}
 	})

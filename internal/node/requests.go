@@ -4,18 +4,6 @@ import (
 	"weir/internal/counter"
 )
 
-// Fallback is what becomes of requests while the backend can't be reached.
-type Fallback uint8
-
-const (
-	// CountHere decides from what is known here, and pushes the hits later.
-	CountHere Fallback = iota
-	// AllowAll lets every request pass, uncounted.
-	AllowAll
-	// RejectAll lets none pass.
-	RejectAll
-)
-
 const (
 	// maxUnanswered bounds the batches that are not done, those that failed among them: with so many nobody waits.
 	maxUnanswered = 64
@@ -42,15 +30,15 @@ func (n *Node) Decide(demands []Demand, now int64, w *Wait) counter.Verdict {
 // wait has a request wait until the backend has been asked for what its demands lack. It reports false if that can't be: then what is
 // known here has to do.
 func (n *Node) wait(r *Wait, demands []Demand) bool {
-	now := n.host.Now()
+	now := n.hostNow()
 	if len(n.waiting) >= maxWaiting || len(n.batches) >= maxUnanswered {
 		return false
 	}
 	if !r.waiting {
-		if !n.link.connected(now) || n.link.shared.failures >= breakAfter && len(n.batches) > 0 || !n.link.enter(now, n.timeout) {
+		if !n.link.connected(now) || n.link.shared.failures >= breakAfter && len(n.batches) > 0 || !n.link.enter(now, n.options.Timeout) {
 			return false // a push that has failed tells whether the backend is back
 		}
-		r.begin(now + n.timeout)
+		r.begin(now + n.options.Timeout)
 		r.keep(demands)
 		// A callout that the proxy does not take fails at once, before the caller knows that the request waits.
 		r.entering = true
@@ -90,7 +78,7 @@ func (n *Node) takeUp(w *Wait) []Demand {
 func (n *Node) decideAlone(demands []Demand, now int64) counter.Verdict {
 	n.Tallies.Alone++
 	verdict := counter.Rejected
-	switch n.fallback {
+	switch n.options.Fallback {
 	case CountHere:
 		n.alone = true
 		verdict = n.decide(demands, now)
@@ -136,7 +124,7 @@ func (n *Node) retry(w waiting, granted bool) {
 	verdict := n.decide(demands, n.now())
 	if verdict == counter.Unsure {
 		w.wait.asked = 0
-		if granted && w.wait.rounds < maxRounds && n.host.Now() < w.wait.until && n.wait(w.wait, demands) {
+		if granted && w.wait.rounds < maxRounds && n.hostNow() < w.wait.until && n.wait(w.wait, demands) {
 			return
 		}
 		verdict = n.refuse(demands, n.now())
@@ -159,14 +147,14 @@ func (n *Node) giveUpOn(w waiting) {
 // giveUpWaiting decides, without the backend, the requests that have waited long enough, and forgets those that are gone. It reports
 // false if there are more.
 func (n *Node) giveUpWaiting(deadline int64) (done bool) {
-	now := n.host.Now()
+	now := n.hostNow()
 	for handled := 0; len(n.waiting) > 0; handled++ {
 		switch w := n.waiting[0]; {
 		case !w.waits():
 			n.waiting = n.waiting[1:]
 		case n.late(handled, deadline):
 			return false
-		case now >= w.wait.until || w.wait.until-now > n.timeout:
+		case now >= w.wait.until || w.wait.until-now > n.options.Timeout:
 			n.giveUpOn(w)
 		default:
 			return true

@@ -7,13 +7,13 @@ const leastNanos = tickNanos / 4
 func (n *Node) Tick() {
 	n.link.read()
 	n.share(uint64(n.link.shared.nodes))
-	start := n.host.Now()
+	start := n.hostNow()
 	deadline := start + tickNanos
 	n.until = deadline
 	done := n.settle(deadline)
 	n.resend(start + n.link.offset)
 	// Whoever waits for nothing comes before pushes, which could take all the time for as long as they like.
-	n.until = max(deadline, n.host.Now()+leastNanos)
+	n.until = max(deadline, n.hostNow()+leastNanos)
 	done = n.giveUpWaiting(n.until) && done
 	n.decideReleased(n.until)
 	if n.link.open() {
@@ -24,7 +24,7 @@ func (n *Node) Tick() {
 			n.greet()
 			done = n.pushDue(start+n.link.offset, deadline)
 		}
-		n.until = max(deadline+askNanos, n.host.Now()+leastNanos)
+		n.until = max(deadline+askNanos, n.hostNow()+leastNanos)
 		n.askAll()
 	}
 	n.decideReleased(n.until)
@@ -38,12 +38,12 @@ func (n *Node) Answered(t Ticket, outcome Outcome, answer []byte) {
 	if b.sender != t.sender || b.sequence != t.sequence || b.state != sent {
 		return
 	}
-	deadline := n.host.Now() + tickNanos
+	deadline := n.hostNow() + tickNanos
 	n.until = deadline
 	more := false
 	if n.takeIn(b, outcome, answer) {
 		more = !n.settle(deadline) || n.crowded
-		n.until = max(deadline, n.host.Now()+leastNanos)
+		n.until = max(deadline, n.hostNow()+leastNanos)
 		n.askAll()
 	}
 	n.decideReleased(n.until)

@@ -107,7 +107,7 @@ func (n *Node) unwish(t *take) {
 // decides no request, as one may be being decided: the ticks to come do so if a callout fails at once.
 func (n *Node) askAll() {
 	if len(n.wishes) > 0 {
-		start := n.host.Now()
+		start := n.hostNow()
 		deadline := n.until
 		if deadline == 0 {
 			deadline = start + askNanos

@@ -1,0 +1,54 @@
+package filter
+
+import (
+	"math/rand/v2"
+
+	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
+)
+
+// VM makes a plugin context for each configuration.
+type VM struct {
+	types.DefaultVMContext
+	random *rand.Rand // nil until it is wanted
+	// plugins are the contexts that synchronise.
+	plugins []*plugin
+}
+
+// SetRandom has what is random come from source in place of math/rand/v2, which a simulation wants that comes out the same every
+// time. Call it before a plugin context is made.
+func (vm *VM) SetRandom(source func() uint64) { vm.random = rand.New(randomSource(source)) }
+
+//go:noinline
+func (vm *VM) rand() *rand.Rand {
+	if vm.random == nil {
+		vm.SetRandom(rand.Uint64)
+	}
+	return vm.random
+}
+
+type randomSource func() uint64
+
+// Uint64 implements rand.Source.
+func (s randomSource) Uint64() uint64 { return s() }
+
+// NewPluginContext implements types.VMContext.
+func (vm *VM) NewPluginContext(id uint32) types.PluginContext { return &plugin{vm: vm, id: id} }
+
+// heir is a plugin context that can push what p has counted.
+func (vm *VM) heir(p *plugin) *plugin {
+	for _, other := range vm.plugins {
+		if other != p && other.config.Namespace == p.config.Namespace && other.config.Backend.Cluster == p.config.Backend.Cluster {
+			return other
+		}
+	}
+	return nil
+}
+
+func (vm *VM) remove(p *plugin) {
+	for i, other := range vm.plugins {
+		if other == p {
+			vm.plugins = append(vm.plugins[:i], vm.plugins[i+1:]...)
+			return
+		}
+	}
+}
