@@ -7,7 +7,8 @@ import (
 	"weir/internal/wire"
 )
 
-// backend carries a node's pushes to the counter backend in the proxy's callouts. It is the node's host.
+// backend carries a node's pushes to the counter backend in the proxy's callouts. It is the node's
+// host.
 type backend struct {
 	context uint32 // the plugin context that makes the callouts
 	config  *config.Backend
@@ -69,8 +70,8 @@ func received() (outcome node.Outcome, answer []byte) {
 	return node.PushAnswered, answer
 }
 
-// refusedByBackend tells whether a refusal is the backend's own, for what the push says, and not somebody's on the way, for
-// how it was sent.
+// refusedByBackend tells whether a refusal is the backend's own, for what the push says, and not
+// somebody's on the way, for how it was sent.
 func refusedByBackend() bool {
 	contentType, _ := proxywasm.CalloutHeader("content-type")
 	return string(contentType) == "application/problem+json"

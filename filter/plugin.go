@@ -10,7 +10,8 @@ import (
 	"weir/internal/proxywasm"
 )
 
-// plugin is a plugin context: one configuration, and the memory that its requests share one after the other.
+// plugin is a plugin context: one configuration, and the memory that its requests share one after
+// the other.
 type plugin struct {
 	types.DefaultPluginContext
 	id     uint32
@@ -35,7 +36,8 @@ type plugin struct {
 // idleTickMillis is how often metrics are published if there is no backend to synchronise with.
 const idleTickMillis = 1000
 
-// OnPluginStart implements types.PluginContext. It refuses a configuration with mistakes, and logs all of them.
+// OnPluginStart implements types.PluginContext. It refuses a configuration with mistakes, and logs
+// all of them.
 func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 	document, _ := proxywasm.PluginConfiguration()
 	parsed, err := config.Parse(document)
@@ -123,8 +125,9 @@ func (p *plugin) OnTick() {
 // now is the time by the backend's clock, as far as that is known.
 func (p *plugin) now() int64 { return p.node.Time(proxywasm.Now()) }
 
-// OnPluginDone implements types.PluginContext. What the backend has yet to hear of goes to the plugin context that has replaced
-// this one; if there is none, this one stays for a while to push it.
+// OnPluginDone implements types.PluginContext. What the backend has yet to hear of goes to the
+// plugin context that has replaced this one; if there is none, this one stays for a while to push
+// it.
 func (p *plugin) OnPluginDone() bool {
 	if p.node == nil {
 		return true
@@ -148,7 +151,8 @@ func (p *plugin) OnPluginDone() bool {
 	return false
 }
 
-// NewHttpContext implements types.PluginContext. Streams are used again, so that a stream allocates nothing.
+// NewHttpContext implements types.PluginContext. Streams are used again, so that a stream allocates
+// nothing.
 func (p *plugin) NewHttpContext(id uint32) types.HttpContext {
 	var s *stream
 	if n := len(p.idle); n > 0 {

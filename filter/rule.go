@@ -118,8 +118,8 @@ func (r *request) selected(s *config.Selector) (p part) {
 	return p
 }
 
-// appendKey appends the key of a rule for the current request. Values have their length before them, so that no two lists
-// of values give the same key.
+// appendKey appends the key of a rule for the current request. Values have their length before
+// them, so that no two lists of values give the same key.
 func (r *request) appendKey(dst []byte, rule *requestRule) []byte {
 	dst = append(dst, rule.keyPrefix...)
 	for i := range rule.key {
@@ -133,8 +133,9 @@ func (r *request) appendKey(dst []byte, rule *requestRule) []byte {
 	return dst
 }
 
-// appendNetwork appends the network that an address of Envoy's, such as 10.0.0.1:1234 or [2001:db8::1]:1234, belongs to.
-// What is no IP address, such as the path of a Unix socket, counts as it stands.
+// appendNetwork appends the network that an address of Envoy's, such as 10.0.0.1:1234 or
+// [2001:db8::1]:1234, belongs to. What is no IP address, such as the path of a Unix socket, counts
+// as it stands.
 //
 //go:noinline
 func appendNetwork(dst, source []byte, prefix4, prefix6 int) []byte {

@@ -14,8 +14,8 @@ type VM struct {
 	plugins []*plugin
 }
 
-// SetRandom has what is random come from source in place of math/rand/v2, which a simulation wants that comes out the same every
-// time. Call it before a plugin context is made.
+// SetRandom has what is random come from source in place of math/rand/v2, which a simulation wants
+// that comes out the same every time. Call it before a plugin context is made.
 func (vm *VM) SetRandom(source func() uint64) { vm.random = rand.New(randomSource(source)) }
 
 //go:noinline

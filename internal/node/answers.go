@@ -5,7 +5,7 @@ import (
 	"weir/window"
 )
 
-// takeIn keeps the answer to a batch, and tells whether it was one.
+// takeIn keeps the answer to a batch, and reports whether it was one.
 func (n *Node) takeIn(b *batch, outcome Outcome, answer []byte) (taken bool) {
 	switch {
 	case outcome == PushRefused:
@@ -59,18 +59,14 @@ func (n *Node) settleKey(b *batch) {
 	last := first
 	for last < len(b.items) && last-first < maxLimits && b.items[last].address == key.address && b.items[last].rule == key.rule {
 		b.reader.Next(&n.total)
-		t := &n.totals[last-first]
-		t.Newest = n.total.Newest
-		t.Hits = append(t.Hits[:0], n.total.Hits...)
-		t.Ages = append(t.Ages[:0], n.total.Ages...)
+		n.keepTotal(last - first)
 		last++
 	}
 	b.settled = last
 	if key.rule == nil {
 		return
 	}
-	d := &n.scratch
-	d.Rule, d.address = key.rule, key.address
+	d := n.at(key.rule, key.address)
 	for range n.table.Attempts() {
 		n.fetch(d)
 		if d.slot.Payload() == nil {
@@ -96,8 +92,18 @@ func (n *Node) settleKey(b *batch) {
 	n.Tallies.GivenUp++
 }
 
-// settleTake takes in the grant of a batch's next take, or lets the next of the requests go on that wait for it: there may be many. It
-// tells whether that was all.
+// keepTotal keeps the total that was read last as that of limit i.
+//
+//go:noinline
+func (n *Node) keepTotal(i int) {
+	t := &n.totals[i]
+	t.Newest = n.total.Newest
+	t.Hits = append(t.Hits[:0], n.total.Hits...)
+	t.Ages = append(t.Ages[:0], n.total.Ages...)
+}
+
+// settleTake takes in the grant of a batch's next take, or lets the next of the requests go on that
+// wait for it: there may be many. It reports whether that was all.
 func (n *Node) settleTake(b *batch, t *take) (done bool) {
 	if !t.landed {
 		t.landed = true
@@ -128,10 +134,7 @@ func (n *Node) takeGrant(b *batch, t *take) {
 		limits := len(t.parts[i].rule.Limits)
 		for j := range limits {
 			b.reader.NextRoom(&n.total)
-			total := &n.totals[j]
-			total.Newest = n.total.Newest
-			total.Hits = append(total.Hits[:0], n.total.Hits...)
-			total.Ages = append(total.Ages[:0], n.total.Ages...)
+			n.keepTotal(j)
 		}
 		if t.lease {
 			n.takeLease(&t.parts[i], &grant, t.most, int64(b.reader.NowNanos))
@@ -155,8 +158,7 @@ func (n *Node) takeGrant(b *batch, t *take) {
 // takeLease puts a grant into a key's entry.
 func (n *Node) takeLease(part *claimant, grant *wire.Grant, most uint64, answered int64) {
 	units, at := grant.Units, int64(grant.AtNanos)
-	d := &n.scratch
-	d.Rule, d.address = part.rule, part.address
+	d := n.at(part.rule, part.address)
 	var lost [maxLimits]bool
 	for range n.table.Attempts() {
 		now := n.now()
@@ -188,7 +190,8 @@ func (n *Node) takeLease(part *claimant, grant *wire.Grant, most uint64, answere
 	}
 }
 
-// returnGrant pushes hits that were granted for limit i, and have no place here, back to where they were counted.
+// returnGrant pushes hits that were granted for limit i, and have no place here, back to where they
+// were counted.
 func (n *Node) returnGrant(part *claimant, i int, hits uint64, at int64) {
 	if hits == 0 {
 		return
@@ -203,10 +206,10 @@ func (n *Node) returnGrant(part *claimant, i int, hits uint64, at int64) {
 	n.keepOrphan(part.id, l, push, n.now()+2*l.Width) // if there is no room, the hits stay unused until their window ends
 }
 
-// learn keeps the totals of an answer in a key's entry, for the headers, and for the time when the backend is away.
+// learn keeps the totals of an answer in a key's entry, for the headers, and for the time when the
+// backend is away.
 func (n *Node) learn(part *claimant, answered int64) {
-	d := &n.scratch
-	d.Rule, d.address = part.rule, part.address
+	d := n.at(part.rule, part.address)
 	for range n.table.Attempts() {
 		now := n.now()
 		n.read(d, now)
@@ -227,7 +230,7 @@ func (n *Node) learn(part *claimant, answered int64) {
 	n.Tallies.GivenUp++
 }
 
-// nothing tells whether the first totals have no hits.
+// nothing reports whether the first totals have no hits.
 func (n *Node) nothing(limits int) bool {
 	for i := range limits {
 		for _, hits := range n.totals[i].Hits {

@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	// A batch is full when it has batchBytes, or its answer may take answerBytes; one more key still fits below wire's bounds.
+	// A batch is full when it has batchBytes, or its answer may take answerBytes; one more key
+	// still fits below wire's bounds.
 	batchBytes  = 64 << 10
 	answerBytes = wire.MaxAnswer / 2
 	// maxLimits bounds the limits of a rule.
@@ -75,7 +76,8 @@ func counterOf(id [16]byte, l *window.Limit) wire.Counter {
 	}
 }
 
-// reserve makes room for a usual item or take: by doubling, which leaves less to the garbage collector than append does.
+// reserve makes room for a usual item or take: by doubling, which leaves less to the garbage
+// collector than append does.
 func (b *batch) reserve() {
 	if cap(b.body)-len(b.body) < 128 {
 		b.body = slices.Grow(b.body, cap(b.body))
@@ -98,7 +100,8 @@ func (b *batch) full() bool {
 // close ends the filling of a batch.
 func (b *batch) close() { wire.SetCount(b.body, b.head, len(b.items)+len(b.takes)) }
 
-// accept checks a whole answer before anything of it is believed, and keeps it in place of the push.
+// accept checks a whole answer before anything of it is believed, and keeps it in place of the
+// push.
 func (b *batch) accept(body []byte, total *wire.Total) bool {
 	reader, err := wire.NewAnswerReader(body)
 	if err != nil || reader.Count != len(b.items) {

@@ -6,33 +6,35 @@ import (
 )
 
 const (
-	// maxBatches bounds the pushes that have no answer yet. While the backend is away hits pile up in the table instead,
-	// where there is one number for all hits of a key.
+	// maxBatches bounds the pushes that have no answer yet. While the backend is away hits pile up
+	// in the table instead, where there is one number for all hits of a key.
 	maxBatches = 8
-	// maxBehind is how many later pushes may be answered before one that the backend refuses is given up: a backend remembers
-	// so many of a sender's sequences, and more.
+	// maxBehind is how many later pushes may be answered before one that the backend refuses is
+	// given up: a backend remembers so many of a sender's sequences, and more.
 	maxBehind = 2048
-	// usualBytes and usualItems are what a batch has that a tick fills. The runtime keeps a word for itself in front of items, and they
-	// should fill a size class all the same.
+	// usualBytes and usualItems are what a batch has that a tick fills. The runtime keeps a word
+	// for itself in front of items, and they should fill a size class all the same.
 	usualBytes = 16 << 10
 	usualItems = 511
-	// maxIdleTakes bounds the takes that are kept to be used again, and maxIdleParts the keys and waiters that each keeps room for.
+	// maxIdleTakes bounds the takes that are kept to be used again, and maxIdleParts the keys and
+	// waiters that each keeps room for.
 	maxIdleTakes = 2048
 	maxIdleParts = 16
-	// tickNanos is how long a tick may work, and tickKeys how many keys or requests it handles between two looks at the clock.
+	// tickNanos is how long a tick may work, and tickKeys how many keys or requests it handles
+	// between two looks at the clock.
 	tickNanos = int64(1e6)
 	tickKeys  = 16
 )
 
-// connected tells whether the backend can be reached, as far as is known.
+// connected reports whether the backend can be reached, as far as is known.
 func (n *Node) connected(now int64) bool { return n.link.connected(now - n.link.offset) }
 
-// adopt tells whether this worker is to push what the match's cell is about to take or give back.
+// adopt reports whether this worker is to push what a demand's cell is about to take or give back.
 func (n *Node) adopt(d *Demand, now int64) bool {
 	return !n.local && d.Cell.Adopt(now, !n.link.open())
 }
 
-// late tells whether a tick's time is over, looking at the clock for some keys only.
+// late reports whether a tick's time is over, looking at the clock for some keys only.
 //
 //go:noinline
 func (n *Node) late(handled int, deadline int64) bool {
@@ -74,7 +76,8 @@ func (n *Node) newBatch() (b *batch) {
 	return b
 }
 
-// oldest is the first of this sender's batches that aren't done. There may be others, which were inherited.
+// oldest is the first of this sender's batches that aren't done. There may be others, which were
+// inherited.
 func (n *Node) oldest() *batch {
 	for _, b := range n.batches {
 		if b.sender == n.sender {
@@ -163,8 +166,9 @@ func (n *Node) finish(b *batch) {
 	n.idle = append(n.idle, b)
 }
 
-// resend sends failed batches again once their pause is over, and forgets those that nobody can want any more. While the breaker is
-// open one batch tells whether the backend is back. A callout that has not ended long after its timeout has failed.
+// resend sends failed batches again once their pause is over, and forgets those that nobody can
+// want any more. While the breaker is open one batch reports whether the backend is back. A callout
+// that has not ended long after its timeout has failed.
 func (n *Node) resend(now int64) {
 	clock := n.hostNow()
 	for _, b := range n.batches {
@@ -202,7 +206,7 @@ func (n *Node) newTake(least, most uint64) *take {
 	return t
 }
 
-// newLease makes a take of a lease for a match's key.
+// newLease makes a take of a lease for a demand's key.
 func (n *Node) newLease(d *Demand, id [16]byte, least, most uint64) *take {
 	t := n.newTake(least, most)
 	t.lease = true
@@ -261,8 +265,8 @@ func (n *Node) forget(w waiting) {
 	}
 }
 
-// release has the requests that wait for a take decided without the backend. Not at once, as another may be being decided: when
-// released are.
+// release has the requests that wait for a take decided without the backend. Not at once, as
+// another may be being decided: when released are.
 func (n *Node) release(t *take) {
 	for _, w := range t.waiters {
 		switch {

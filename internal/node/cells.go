@@ -9,13 +9,31 @@ import (
 // maxOrphans bounds the hits of evicted counters that wait to be pushed.
 const maxOrphans = 1 << 12
 
-// read gets a match's cell as it was written last, and brings it to the present.
+// at is a demand of a rule at an address, for nobody's request. It is valid until the next call.
+//
+//go:noinline
+func (n *Node) at(r *Rule, a sharedata.Address) *Demand {
+	n.scratch.Rule, n.scratch.address = r, a
+	return &n.scratch
+}
+
+// restore makes a demand of what was saved of it.
+//
+//go:noinline
+func (n *Node) restore(d *Demand, s *saved) {
+	d.Rule, d.Cost = &n.rules[s.rule], s.cost
+	d.Key = append(d.Key[:0], s.key...)
+	d.address = n.table.Address(d.Key)
+	d.Verdict, d.taken, d.held = counter.Allowed, false, false
+}
+
+// read gets a demand's cell as it was written last, and brings it to the present.
 func (n *Node) read(d *Demand, now int64) {
 	n.fetch(d)
 	d.Cell.Advance(now)
 }
 
-// fetch gets a match's cell as it was written last.
+// fetch gets a demand's cell as it was written last.
 func (n *Node) fetch(d *Demand) { n.decode(d, n.table.Read(&d.slot, d.address)) }
 
 func (n *Node) decode(d *Demand, found bool) {
@@ -29,7 +47,7 @@ func (n *Node) decode(d *Demand, found bool) {
 	}
 }
 
-// write writes a match's cell, unless another worker wrote its page since it was read.
+// write writes a demand's cell, unless another worker wrote its page since it was read.
 func (n *Node) write(d *Demand, now int64) (written bool) {
 	var meta sharedata.Meta
 	meta.ExpiresNanos, meta.Use = d.Cell.Worth()
@@ -50,7 +68,8 @@ func (n *Node) write(d *Demand, now int64) (written bool) {
 	return true
 }
 
-// rescueEvicted keeps what an entry that had to make room has for the backend: its hits would be lost otherwise.
+// rescueEvicted keeps what an entry that had to make room has for the backend: its hits would be
+// lost otherwise.
 func (n *Node) rescueEvicted(payload []byte) {
 	n.Tallies.Evicted++
 	counter.Orphans(payload, func(id [16]byte, l *window.Limit, push *window.Push, ends int64) {
@@ -60,7 +79,8 @@ func (n *Node) rescueEvicted(payload []byte) {
 	})
 }
 
-// keepOrphan takes pending hits of a counter that left the table, and tells whether there was room for them.
+// keepOrphan takes pending hits of a counter that left the table, and reports whether there was
+// room for them.
 func (n *Node) keepOrphan(id [16]byte, l *window.Limit, push *window.Push, ends int64) bool {
 	if len(n.orphans) == maxOrphans {
 		return false

@@ -4,12 +4,14 @@ import (
 	"weir/internal/counter"
 )
 
-// decide takes a request's hits from all limits of all the rules that match it, or from none. The cells of the demands then
-// stand as they are after the decision. It is unsure if no rule has refused, but one has to ask the backend: nothing was taken then.
+// decide takes a request's hits from all limits of all the rules that match it, or from none. The
+// cells of the demands then stand as they are after the decision. It is unsure if no rule has
+// refused, but one has to ask the backend: nothing was taken then.
 //
-// First all entries are read: most refusals are found without a write. Then they are written one after the other, each by a
-// compare-and-set against what was decided on. Where another worker was faster the entry is decided again, and if it has no
-// room any more, the entries written before get their hits back.
+// First all entries are read: most refusals are found without a write. Then they are written one
+// after the other, each by a compare-and-set against what was decided on. Where another worker was
+// faster the entry is decided again, and if it has no room any more, the entries written before get
+// their hits back.
 func (n *Node) decide(demands []Demand, now int64) counter.Verdict {
 	verdict := counter.Allowed
 	for i := range demands {
@@ -42,10 +44,12 @@ func (n *Node) decide(demands []Demand, now int64) counter.Verdict {
 	return verdict
 }
 
-// countRejected counts the hits of a rejected request where the rule that has rejected it wants that.
+// countRejected counts the hits of a rejected request where the rule that has rejected it wants
+// that.
 func (n *Node) countRejected(demands []Demand, now int64) {
 	for i := range demands {
-		// A cost above the limit never passes: counted, it would only keep others of the key from passing.
+		// A cost above the limit never passes: counted, it would only keep others of the key from
+		// passing.
 		if d := &demands[i]; d.Verdict == counter.Rejected && d.Rule.CountRejected && d.Cell.Possible(d.Cost) {
 			n.debit(d, now, rejected)
 		}
@@ -74,8 +78,8 @@ func worse(a, b counter.Verdict) counter.Verdict {
 	return counter.Allowed
 }
 
-// verdict is what a match's cell, at the time of now, says of its cost. A request that is decided without the backend goes by what is
-// known here.
+// verdict is what a demand's cell, at the time of now, says of its cost. A request that is decided
+// without the backend goes by what is known here.
 func (n *Node) verdict(d *Demand, now int64) counter.Verdict {
 	switch {
 	case n.local || n.alone:
@@ -92,8 +96,8 @@ func (n *Node) verdict(d *Demand, now int64) counter.Verdict {
 	return d.Cell.Verdict(d.Cost, now)
 }
 
-// load reads what the match's rule has counted, and tells whether the match has room. A refusal that this VM remembers needs
-// no shared data.
+// load reads what a demand's key has, and reports whether there is room. A refusal that the node
+// remembers needs no shared data.
 func (n *Node) load(d *Demand, now int64) counter.Verdict {
 	d.inSlot, d.taken, d.held = false, false, false
 	d.address = n.table.Address(d.Key)
@@ -136,7 +140,7 @@ const (
 	rejected
 )
 
-// debit takes the hits of a match that was read, unless they have no room any more, and need it.
+// debit takes the hits of a demand that was read, unless they have no room any more, and need it.
 func (n *Node) debit(d *Demand, now int64, how debiting) counter.Verdict {
 	if d.Cost == 0 || n.tryDebit(d, now, how) {
 		return counter.Allowed
@@ -144,7 +148,7 @@ func (n *Node) debit(d *Demand, now int64, how debiting) counter.Verdict {
 	return n.debitAgain(d, now, how)
 }
 
-// tryDebit tries to write a match's cell with its hits.
+// tryDebit tries to write a demand's cell with its hits.
 func (n *Node) tryDebit(d *Demand, now int64, how debiting) (taken bool) {
 	adopted := !n.local && n.prepare(d, now)
 	switch {
@@ -189,7 +193,7 @@ func (n *Node) debitAgain(d *Demand, now int64, how debiting) counter.Verdict {
 	}
 }
 
-// prepare gets a cell ready for its match's hits, and tells whether this worker is to push them.
+// prepare gets a cell ready for its demand's hits, and reports whether this worker is to push them.
 //
 //go:noinline
 func (n *Node) prepare(d *Demand, now int64) (adopted bool) {
@@ -212,7 +216,7 @@ func (n *Node) took(d *Demand, now int64, adopted bool) {
 	}
 }
 
-// giveBack returns a match's hits to the windows that they were taken from.
+// giveBack returns a demand's hits to the windows that they were taken from.
 func (n *Node) giveBack(d *Demand, now int64) {
 	if d.held {
 		// What this request holds is what was held last.
@@ -265,10 +269,8 @@ func (n *Node) AddHeld(now int64) {
 	held := n.held
 	n.held = nil
 	d := &n.demands[0]
-	for _, h := range held {
-		d.Rule, d.Cost = &n.rules[h.rule], h.cost
-		d.Key = append(d.Key[:0], h.key...)
-		d.address = n.table.Address(d.Key)
+	for i := range held {
+		n.restore(d, &held[i])
 		n.read(d, now)
 		n.debit(d, now, forced)
 	}

@@ -5,19 +5,22 @@ import (
 	"weir/sharedata"
 )
 
-// dirtyKeys are the keys of which a node has hits to push, or leases to review, in the order in which they were remembered.
+// dirtyKeys are the keys of which a node has hits to push, or leases to review, in the order in
+// which they were remembered.
 //
-// There may be very many, in a VM whose memory never shrinks, on the thread that serves requests. So they are in blocks that are used
-// again, and have no pointers; and of each block it is known until when it need not be looked at.
+// There may be very many, in memory that never shrinks, on the thread that serves requests. So they
+// are in blocks that are used again, and have no pointers; and of each block it is known until when
+// it need not be looked at.
 type dirtyKeys struct {
 	blocks []dirtyBlock
 	idle   []*[dirtyBlockKeys]dirtyKey
 	rules  []*Rule // of the keys
 	count  int
 
-	// A visit of all keys goes on from at in blocks[block], and ends before blocks[end]: what comes meanwhile is for the next one, or keys
-	// that are kept would never be visited again while others come as fast as they are pushed. What was visited and is kept is
-	// before kept in blocks[block], and before keptBlocks in the list of blocks.
+	// A visit of all keys goes on from at in blocks[block], and ends before blocks[end]: what comes
+	// meanwhile is for the next one, or keys that are kept would never be visited again while
+	// others come as fast as they are pushed. What was visited and is kept is before kept in
+	// blocks[block], and before keptBlocks in the list of blocks.
 	block, keptBlocks, end int
 	at, kept               int
 }
@@ -25,7 +28,8 @@ type dirtyKeys struct {
 // dirtyBlockKeys are as many as fill one of the runtime's size classes.
 const dirtyBlockKeys = 256
 
-// maxDirty bounds the keys that a list remembers. A key that finds no place is adopted by a later hit.
+// maxDirty bounds the keys that a list remembers. A key that finds no place is adopted by a later
+// hit.
 const maxDirty = 1 << 17
 
 // dirtyKey is a key with hits to push, or to ask for.
@@ -84,7 +88,7 @@ func (k *dirtyKeys) number(r *Rule) uint32 {
 	return r.number
 }
 
-// more tells whether there is a block to visit. It begins the next visit if only that has one.
+// more reports whether there is a block to visit. It begins the next visit if only that has one.
 func (k *dirtyKeys) more() bool {
 	if k.block >= k.end && k.block < len(k.blocks) {
 		k.rewind()
@@ -92,7 +96,8 @@ func (k *dirtyKeys) more() bool {
 	return k.block < len(k.blocks)
 }
 
-// next is the key to visit next, if the visit has not come to the end of its block. Call keep with it, or forget.
+// next is the key to visit next, if the visit has not come to the end of its block. Call keep with
+// it, or forget.
 func (k *dirtyKeys) next() (d *dirtyKey, ok bool) {
 	if k.block == len(k.blocks) || k.at == k.blocks[k.block].length {
 		return nil, false
@@ -100,7 +105,8 @@ func (k *dirtyKeys) next() (d *dirtyKey, ok bool) {
 	return &k.blocks[k.block].keys[k.at], true
 }
 
-// keep has the visit go on behind a key, which stays, for a reason that holds until the time wake, seen from now.
+// keep has the visit go on behind a key, which stays, for a reason that holds until the time wake,
+// seen from now.
 func (k *dirtyKeys) keep(d dirtyKey, now, wake int64) {
 	b := &k.blocks[k.block]
 	if k.kept == 0 {
@@ -119,7 +125,7 @@ func (k *dirtyKeys) forget() {
 	k.count--
 }
 
-// calm tells whether the visit is at the start of a block that has no key that is due.
+// calm reports whether the visit is at the start of a block that has no key that is due.
 func (k *dirtyKeys) calm(now int64) bool {
 	b := &k.blocks[k.block]
 	return k.at == 0 && b.calmFrom <= now && now < b.calmUntil
@@ -165,7 +171,8 @@ func (k *dirtyKeys) rewind() {
 	}
 }
 
-// inherit moves all keys of another list behind those of this one, even if that makes more than maxDirty: nobody else remembers them.
+// inherit moves all keys of another list behind those of this one, even if that makes more than
+// maxDirty: nobody else remembers them.
 func (k *dirtyKeys) inherit(from *dirtyKeys) {
 	k.rewind()
 	from.rewind()

@@ -11,8 +11,9 @@ import (
 	"weir/sharedata"
 )
 
-// Whatever is added, dropped, put off, left half visited or inherited: keys come in the order in which they were added, and none that
-// is due is passed over because of a block that is thought to be calm.
+// Whatever is added, dropped, put off, left half visited or inherited: keys come in the order in
+// which they were added, and none that is due is passed over because of a block that is thought to
+// be calm.
 func TestDirtyKeysAreVisitedInOrder(t *testing.T) {
 	t.Parallel()
 	type key struct {
@@ -135,8 +136,9 @@ func TestVisitsEndWhileKeysCome(t *testing.T) {
 	}
 }
 
-// More keys than maxDirty are remembered only if another list had them, whose blocks are not copied. When all are gone, so are their
-// rules, which may be those of a configuration that was replaced.
+// More keys than maxDirty are remembered only if another list had them, whose blocks are not
+// copied. When all are gone, so are their rules, which may be those of a configuration that was
+// replaced.
 func TestDirtyKeysAreBounded(t *testing.T) {
 	list, other, r := &dirtyKeys{}, &dirtyKeys{}, &Rule{}
 	for range maxDirty + 1000 {
@@ -162,7 +164,8 @@ func TestDirtyKeysAreBounded(t *testing.T) {
 	}
 }
 
-// A block is calm neither for a time before it was looked at, when the clock has jumped back, nor later than its first key is due.
+// A block is calm neither for a time before it was looked at, when the clock has jumped back, nor
+// later than its first key is due.
 func TestCalmIsBounded(t *testing.T) {
 	t.Parallel()
 	list, r := &dirtyKeys{}, &Rule{}

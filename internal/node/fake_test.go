@@ -18,7 +18,8 @@ const (
 	monday = 1_767_571_200 * second
 )
 
-// fakeProcess is a process with several nodes: what they share, a clock, and a backend. Its shared data behaves as Envoy's.
+// fakeProcess is a process with several nodes: what they share, a clock, and a backend. Its shared
+// data behaves as Envoy's.
 type fakeProcess struct {
 	t      testing.TB
 	now    int64

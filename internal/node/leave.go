@@ -13,8 +13,8 @@ func (n *Node) Release() {
 	n.released = nil
 }
 
-// Leave has everything pushed, whether or not it is due: now, as far as that is possible at once, and at the ticks to come, until
-// the node has left.
+// Leave has everything pushed, whether or not it is due: now, as far as that is possible at once,
+// and at the ticks to come, until the node has left.
 func (n *Node) Leave() {
 	n.leaving, n.leaveBy = true, n.now()+leaveNanos
 	start := n.hostNow()
@@ -22,11 +22,12 @@ func (n *Node) Leave() {
 	}
 }
 
-// Left reports whether a node that leaves has nothing left to push, or has waited long enough for the backend.
+// Left reports whether a node that leaves has nothing left to push, or has waited long enough for
+// the backend.
 func (n *Node) Left() bool { return !n.Unfinished() || n.now() > n.leaveBy }
 
-// Inherit takes over what a node of the same namespace and backend leaves. Its callouts may never be answered, so its batches are
-// sent again, as they are.
+// Inherit takes over what a node of the same namespace and backend leaves. Its callouts may never
+// be answered, so its batches are sent again, as they are.
 func (n *Node) Inherit(from *Node) {
 	for _, b := range from.batches {
 		if b.state == sent {

@@ -7,11 +7,12 @@ import (
 	"weir/sharedata"
 )
 
-// link is what a proxy knows of its backend: its time, how many nodes it serves, and whether it can be reached. Workers share that in
-// shared data. Workers that disagree about the time would each take the other's counters for out of date; and whether the
-// backend is away should cost one worker's timeout, not one for each.
+// link is what a process knows of its backend: its time, how many nodes it serves, and whether it
+// can be reached. Workers share that in shared data. Workers that disagree about the time would
+// each take the other's counters for out of date; and whether the backend is away should cost one
+// worker's timeout, not one for each.
 type link struct {
-	offset int64 // what to add to the proxy's time
+	offset int64 // what to add to the host's time
 	trip   int64 // round trip of the answer that the offset is from
 	seen   int64 // when that came; 0 if none has
 	data   sharedata.Data
@@ -20,16 +21,16 @@ type link struct {
 	shared linkRecord // as it was read or written last
 }
 
-// linkRecord is what shared data has of a link. Times are the proxy's.
+// linkRecord is what shared data has of a link. Times are the host's.
 type linkRecord struct {
 	offset int64
 	nodes  uint32 // 0 if that is not known yet
-	// failures counts callouts that failed since one has succeeded. From so many on as breakAfter says the breaker is open: nobody
-	// waits for the backend, and until retryAt nobody calls it.
+	// failures counts callouts that failed since one has succeeded. From so many on as breakAfter
+	// says the breaker is open: nobody waits for the backend, and until retryAt nobody calls it.
 	failures uint32
 	retryAt  int64
-	// countedAt is when the last failure was counted, or the last try began. While the breaker is open, callouts sent before are old
-	// news.
+	// countedAt is when the last failure was counted, or the last try began. While the breaker is
+	// open, callouts sent before are old news.
 	countedAt int64
 }
 
@@ -41,9 +42,11 @@ func newLink(data sharedata.Data, namespace string, random *rand.Rand) link {
 }
 
 const (
-	// clockDrift is by how much an offset has to differ from the one in shared data to be written there.
+	// clockDrift is by how much an offset has to differ from the one in shared data to be written
+	// there.
 	clockDrift = int64(10e6)
-	// patience is for how long an answer with a short round trip is believed more than one with a longer.
+	// patience is for how long an answer with a short round trip is believed more than one with a
+	// longer.
 	patience = int64(60e9)
 	// breakAfter is how many callouts fail in a row before the breaker opens.
 	breakAfter = 3
@@ -74,7 +77,8 @@ func (l *link) read() (cas uint32) {
 	return cas
 }
 
-// update changes what workers share, and tells whether change has changed anything, and this worker was the one to write it.
+// update changes what workers share, and reports whether change has changed anything, and this
+// worker was the one to write it.
 func (l *link) update(change func(r *linkRecord) bool) bool {
 	const attempts = 8 // another worker's news is as good
 	for range attempts {
@@ -97,19 +101,20 @@ func (l *link) update(change func(r *linkRecord) bool) bool {
 	return false
 }
 
-// open tells whether the breaker is.
+// open reports whether the breaker is.
 func (l *link) open() bool { return l.shared.failures >= breakAfter }
 
-// connected tells whether the backend can be reached, as far as is known: callouts are worth waiting for.
+// connected reports whether the backend can be reached, as far as is known: callouts are worth
+// waiting for.
 func (l *link) connected(now int64) bool { return !l.open() || l.retryable(now) }
 
-// retryable tells whether the last pause is over, or comes from a clock that was wrong.
+// retryable reports whether the last pause is over, or comes from a clock that was wrong.
 func (l *link) retryable(now int64) bool {
 	return now >= l.shared.retryAt || l.shared.retryAt-now > 2*longestPause
 }
 
-// enter tells whether a callout may be made now. While the breaker is open, one at a time is made after each pause, for timeout at
-// most, to see whether the backend is back.
+// enter reports whether a callout may be made now. While the breaker is open, one at a time is made
+// after each pause, for timeout at most, to see whether the backend is back.
 func (l *link) enter(now, timeout int64) bool {
 	if l.read(); !l.open() {
 		return true
@@ -155,8 +160,8 @@ func (l *link) answered(sent, received, backend int64, nodes uint64) {
 	})
 }
 
-// see takes in an answer's time. The backend read it somewhere in the round trip, so that an offset of less than half of that
-// says nothing.
+// see takes in an answer's time. The backend read it somewhere in the round trip, so that an offset
+// of less than half of that says nothing.
 func (l *link) see(sent, received, backend int64) {
 	trip := received - sent
 	if trip < 0 || trip > l.trip && l.seen != 0 && received-l.seen < patience && received >= l.seen {

@@ -35,7 +35,8 @@ func TestBreakerPauses(t *testing.T) {
 	}
 }
 
-// Callouts that were sent before the breaker opened say nothing new, and a clock that went back holds nothing up.
+// Callouts that were sent before the breaker opened say nothing new, and a clock that went back
+// holds nothing up.
 func TestBreakerAndOldNews(t *testing.T) {
 	p := newProcess(t)
 	l := newLink(p, "default", p.random)
@@ -77,7 +78,8 @@ func TestClockCorrection(t *testing.T) {
 	}
 }
 
-// A batch that has begun is sent or forgotten, though another worker was faster to look whether the backend is back.
+// A batch that has begun is sent or forgotten, though another worker was faster to look whether the
+// backend is back.
 func TestGreetingWhileTheBreakerIsOpen(t *testing.T) {
 	p := newProcess(t)
 	n, other := p.start(0, fixed(5)), p.start(0, fixed(5))

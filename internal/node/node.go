@@ -12,7 +12,8 @@ import (
 type Options struct {
 	// Namespace names the counters: only nodes of the same namespace share them.
 	Namespace string
-	// Data is what joins the nodes of this process, and Capacity how many counters its table is made for.
+	// Data is what joins the nodes of this process, and Capacity how many counters its table is
+	// made for.
 	Data     sharedata.Data
 	Capacity int
 	// Rules have their Limits and CountRejected. They are the node's from now on.
@@ -20,8 +21,9 @@ type Options struct {
 	// Random is what nodes differ by.
 	Random *rand.Rand
 
-	// SyncRate is the interval between two pushes of a key in nanoseconds; 0 if the backend decides every request. If it is
-	// negative the counters stay in this process, and what follows is not used.
+	// SyncRate is the interval between two pushes of a key in nanoseconds; 0 if the backend decides
+	// every request. If it is negative the counters stay in this process, and what follows is not
+	// used.
 	SyncRate int64
 	// Host sends pushes, each of which ends within Timeout, in nanoseconds.
 	Host    Host
@@ -46,8 +48,9 @@ const (
 type Host interface {
 	// Now is the process's time in nanoseconds since the Unix epoch. No answer corrects it.
 	Now() int64
-	// Send sends a push to the backend, and reports whether it is on its way: then it ends within the timeout, and the node's
-	// [Node.Answered] is called with the ticket, once, and not before Send has returned. The push is valid during the call.
+	// Send sends a push to the backend, and reports whether it is on its way: then it ends within
+	// the timeout, and the node's [Node.Answered] is called with the ticket, once, and not before
+	// Send has returned. The push is valid during the call.
 	Send(push []byte, ticket Ticket) (sent bool)
 	// TickEvery has [Node.Tick] called every so many milliseconds from now on.
 	TickEvery(millis uint32)
@@ -61,23 +64,27 @@ type Node struct {
 	// Tallies are what the node has counted of its own doings.
 	Tallies Tallies
 	entry   []byte // an encoded cell
-	// local says that the counters stay in this process: there is no backend, and of what follows only held and demands are used.
+	// local says that the counters stay in this process: there is no backend, and of what follows
+	// only held and demands are used.
 	local bool
-	// exact says that the backend decides every request, and alone that the one being decided is decided without it.
+	// exact says that the backend decides every request, and alone that the one being decided is
+	// decided without it.
 	exact, alone bool
 	held         []saved // hits that lost every race to be written
-	// demands are those of a request that has waited, or of hits that were held; scratch is what a push, an answer or a wish reads.
+	// demands are those of a request that has waited, or of hits that were held; scratch is what a
+	// push, an answer or a wish reads.
 	demands []Demand
 	scratch Demand
 
 	link  link
 	nodes uint64 // that share the limits, 0 if that is not known
 
-	// tickMillis is the time between ticks while there is no more to do than usual. hurried: they come every millisecond.
+	// tickMillis is the time between ticks while there is no more to do than usual. hurried: they
+	// come every millisecond.
 	tickMillis uint32
 	hurried    bool
-	// until is when the host's callback that is running is to be over, 0 in those of requests. As all deadlines it is by the
-	// host's clock, which no answer corrects.
+	// until is when the host's callback that is running is to be over, 0 in those of requests. As
+	// all deadlines it is by the host's clock, which no answer corrects.
 	until int64
 
 	id       uint64 // of the table, and so of the process
@@ -116,8 +123,8 @@ const (
 	leaveNanos = 5 * second
 )
 
-// New makes a node. If it has a backend, it is to be ticked every [Node.TickMillis] from now on, until its host hears otherwise.
-// The error is [sharedata.ErrUnavailable].
+// New makes a node. If it has a backend, it is to be ticked every [Node.TickMillis] from now on,
+// until its host hears otherwise. The error is [sharedata.ErrUnavailable].
 func New(o *Options) (*Node, error) {
 	n := &Node{options: *o, rules: o.Rules, local: o.SyncRate < 0, exact: o.SyncRate == 0, demands: make([]Demand, len(o.Rules))}
 	for i := range n.rules {
@@ -146,7 +153,8 @@ func New(o *Options) (*Node, error) {
 
 // connect prepares a node for its backend.
 func (n *Node) connect() {
-	// Ten ticks an interval, so that a new key needn't wait long; spread, so that the workers of all processes don't tick at once.
+	// Ten ticks an interval, so that a new key needn't wait long; spread, so that the workers of
+	// all processes don't tick at once.
 	tick := max(1, min(pushRate(n.options.SyncRate)/1e6/10, 100))
 	tick += n.options.Random.Int64N(tick/4 + 1)
 	n.tickMillis = uint32(tick)
@@ -157,8 +165,8 @@ func (n *Node) connect() {
 	n.share(uint64(n.link.shared.nodes))
 }
 
-// pushRate is the interval between two pushes of a key. Where the backend decides every request there are pushes too: of what was
-// counted while it was away, and what responses cost.
+// pushRate is the interval between two pushes of a key. Where the backend decides every request
+// there are pushes too: of what was counted while it was away, and what responses cost.
 func pushRate(syncRate int64) int64 {
 	if syncRate == 0 {
 		return second
@@ -218,7 +226,8 @@ func (n *Node) share(nodes uint64) {
 
 // Backlog is what a node has yet to do.
 type Backlog struct {
-	// Keys have hits to push, or a lease to review; Evicted are hits of counters that had to make room.
+	// Keys have hits to push, or a lease to review; Evicted are hits of counters that had to make
+	// room.
 	Keys, Evicted int
 	// Pushes are not done, of which requests wait for Awaited.
 	Pushes, Awaited int

@@ -16,15 +16,17 @@ func (n *Node) greet() {
 	n.postEmpty()
 }
 
-// probe looks whether the backend is back, if there is something for it, and no batch to be sent again that would tell.
+// probe looks whether the backend is back, if there is something for it, and no batch to be sent
+// again that would tell.
 func (n *Node) probe() {
 	if len(n.batches) == 0 && n.dirty.count+len(n.orphans) > 0 && n.link.enter(n.hostNow(), n.options.Timeout) {
 		n.postEmpty()
 	}
 }
 
-// pushDue claims the keys that are due and sends them. It reports false if there are more; not if they have to wait because too
-// many batches are out, as there is nothing to hurry for until one of them is answered.
+// pushDue claims the keys that are due and sends them. It reports false if there are more; not if
+// they have to wait because too many batches are out, as there is nothing to hurry for until one of
+// them is answered.
 func (n *Node) pushDue(now, deadline int64) (done bool) {
 	var b *batch
 	handled := 0
@@ -73,7 +75,7 @@ func (n *Node) pushDue(now, deadline int64) (done bool) {
 	return true
 }
 
-// notDue tells whether a key is not due yet, and since when it may be.
+// notDue reports whether a key is not due yet, and since when it may be.
 func (n *Node) notDue(key *dirtyKey, now int64) (wake int64, waits bool) {
 	if n.leaving {
 		return 0, false
@@ -98,8 +100,8 @@ func (n *Node) pushKey(b *batch, key dirtyKey, now int64) {
 	}
 }
 
-// room is a batch with room for one more key: b, or if that is full another one, after sending b. It is nil if too many
-// batches are out.
+// room is a batch with room for one more key: b, or if that is full another one, after sending b.
+// It is nil if too many batches are out.
 func (n *Node) room(b *batch) *batch {
 	if b != nil && !b.full() {
 		return b
@@ -123,11 +125,10 @@ const (
 	claimLater
 )
 
-// claim moves a key's pending hits in flight and adds them to a batch, with a wish for a lease if the key is hit regularly. A lease that
-// is of no use any more is given back.
+// claim moves a key's pending hits in flight and adds them to a batch, with a wish for a lease if
+// the key is hit regularly. A lease that is of no use any more is given back.
 func (n *Node) claim(b *batch, key *dirtyKey, r *Rule, now int64) claiming {
-	d := &n.scratch
-	d.Rule, d.address = r, key.address
+	d := n.at(r, key.address)
 	for range n.table.Attempts() {
 		n.fetch(d)
 		if d.slot.Payload() == nil || d.Cell.Sync().Due != key.due {

@@ -5,8 +5,9 @@ import (
 )
 
 const (
-	// refusalHold is how long a node relies on a refusal that it remembers. Counters only grow, so that what has no room then
-	// has none later either, until the time that the entry itself tells; but the answer's headers should not grow stale.
+	// refusalHold is how long a node relies on a refusal that it remembers. Counters only grow, so
+	// that what has no room then has none later either, until the time that the entry itself tells;
+	// but the answer's headers should not grow stale.
 	refusalHold = int64(1e9)
 	// revocableHold is the same where rules give hits back to each other, or nodes do.
 	revocableHold = refusalHold / 100
@@ -15,8 +16,9 @@ const (
 	refusalEntries = 192 // bytes; longer entries are not remembered
 )
 
-// refusals remembers entries that had no room for a request. Somebody who goes on asking is refused from here, at no cost of
-// shared data, and of the table's other users. The memory decides as shared data would: from the entry, by the algorithm.
+// refusals remembers entries that had no room for a request. Somebody who goes on asking is refused
+// from here, at no cost of shared data, and of the table's other users. The memory decides as
+// shared data would: from the entry, by the algorithm.
 type refusals struct {
 	places [refusalPlaces]refusal
 }

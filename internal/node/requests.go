@@ -5,7 +5,8 @@ import (
 )
 
 const (
-	// maxUnanswered bounds the batches that are not done, those that failed among them: with so many nobody waits.
+	// maxUnanswered bounds the batches that are not done, those that failed among them: with so
+	// many nobody waits.
 	maxUnanswered = 64
 	// maxWaiting bounds the requests that wait.
 	maxWaiting = 1 << 14
@@ -13,9 +14,9 @@ const (
 	maxRounds = 3
 )
 
-// Decide takes a request's hits from all limits of all the rules that match it, or from none. now is of [Node.Time]. It returns
-// [counter.Unsure] if the request has to wait: then its waiter is told, unless it calls [Wait.Leave] before. The demands are of
-// different rules.
+// Decide takes a request's hits from all limits of all the rules that match it, or from none. now
+// is of [Node.Time]. It returns [counter.Unsure] if the request has to wait: then its waiter is
+// told, unless it calls [Wait.Leave] before. The demands are of different rules.
 func (n *Node) Decide(demands []Demand, now int64, w *Wait) counter.Verdict {
 	if !n.local && !n.connected(now) {
 		return n.decideAlone(demands, now)
@@ -27,8 +28,8 @@ func (n *Node) Decide(demands []Demand, now int64, w *Wait) counter.Verdict {
 	return verdict
 }
 
-// wait has a request wait until the backend has been asked for what its demands lack. It reports false if that can't be: then what is
-// known here has to do.
+// wait has a request wait until the backend has been asked for what its demands lack. It reports
+// false if that can't be: then what is known here has to do.
 func (n *Node) wait(r *Wait, demands []Demand) bool {
 	now := n.hostNow()
 	if len(n.waiting) >= maxWaiting || len(n.batches) >= maxUnanswered {
@@ -40,7 +41,8 @@ func (n *Node) wait(r *Wait, demands []Demand) bool {
 		}
 		r.begin(now + n.options.Timeout)
 		r.keep(demands)
-		// A callout that the proxy does not take fails at once, before the caller knows that the request waits.
+		// A push that the host does not take fails at once, before the caller knows that the
+		// request waits.
 		r.entering = true
 		n.waiting = append(n.waiting, r.place())
 		n.Tallies.Waited++
@@ -65,16 +67,13 @@ func (n *Node) wait(r *Wait, demands []Demand) bool {
 // takeUp gives the demands of a request that was kept.
 func (n *Node) takeUp(w *Wait) []Demand {
 	for i := range w.kept {
-		c, d := &w.kept[i], &n.demands[i]
-		d.Rule, d.Cost = &n.rules[c.rule], c.cost
-		d.Key = append(d.Key[:0], c.key...)
-		d.address = n.table.Address(d.Key)
-		d.Verdict, d.taken, d.held = counter.Allowed, false, false
+		n.restore(&n.demands[i], &w.kept[i])
 	}
 	return n.demands[:len(w.kept)]
 }
 
-// decideAlone decides a request without the backend, which can't be reached, as the configuration says.
+// decideAlone decides a request without the backend, which can't be reached, as the configuration
+// says.
 func (n *Node) decideAlone(demands []Demand, now int64) counter.Verdict {
 	n.Tallies.Alone++
 	verdict := counter.Rejected
@@ -144,8 +143,8 @@ func (n *Node) giveUpOn(w waiting) {
 	n.finishWaiting(w, demands, n.decideAlone(demands, n.now()))
 }
 
-// giveUpWaiting decides, without the backend, the requests that have waited long enough, and forgets those that are gone. It reports
-// false if there are more.
+// giveUpWaiting decides, without the backend, the requests that have waited long enough, and
+// forgets those that are gone. It reports false if there are more.
 func (n *Node) giveUpWaiting(deadline int64) (done bool) {
 	now := n.hostNow()
 	for handled := 0; len(n.waiting) > 0; handled++ {
@@ -164,8 +163,8 @@ func (n *Node) giveUpWaiting(deadline int64) (done bool) {
 	return true
 }
 
-// decideReleased decides, without the backend, the requests whose callouts have failed, for as long as that may take. Call it outside of a
-// request's callbacks.
+// decideReleased decides, without the backend, the requests whose callouts have failed, for as long
+// as that may take. Call it outside of a request's callbacks.
 func (n *Node) decideReleased(deadline int64) {
 	for handled := 0; len(n.released) > 0 && !n.late(handled, deadline); handled++ {
 		w := n.released[0]

@@ -9,7 +9,7 @@ type take struct {
 	parts []claimant
 	least uint64
 	most  uint64
-	// lease tells that the hits are for the key's entry.
+	// lease says that the hits are for the key's entry.
 	lease   bool
 	waiters []waiting
 	// The answer's: whether it was taken in, with hits, and how many waiters have been told.
@@ -41,7 +41,8 @@ func (t *take) join(w waiting) {
 	}
 }
 
-// wanted tells whether a take that was not sent yet is still of use: it was not asked for by requests that have all gone.
+// wanted reports whether a take that was not sent yet is still of use: it was not asked for by
+// requests that have all gone.
 func (t *take) wanted() bool {
 	for _, w := range t.waiters {
 		if w.waits() {

@@ -12,7 +12,8 @@ func (n *Node) Tick() {
 	n.until = deadline
 	done := n.settle(deadline)
 	n.resend(start + n.link.offset)
-	// Whoever waits for nothing comes before pushes, which could take all the time for as long as they like.
+	// Whoever waits for nothing comes before pushes, which could take all the time for as long as
+	// they like.
 	n.until = max(deadline, n.hostNow()+leastNanos)
 	done = n.giveUpWaiting(n.until) && done
 	n.decideReleased(n.until)
@@ -32,7 +33,8 @@ func (n *Node) Tick() {
 	n.hurry(!done || len(n.wishes)+len(n.released) > 0)
 }
 
-// Answered takes in the end of a push: an answer, which is kept and settled as far as there is time, or a failure.
+// Answered takes in the end of a push: an answer, which is kept and settled as far as there is
+// time, or a failure.
 func (n *Node) Answered(t Ticket, outcome Outcome, answer []byte) {
 	b := t.batch
 	if b.sender != t.sender || b.sequence != t.sequence || b.state != sent {

@@ -8,13 +8,14 @@ import (
 
 // Waiter is a request that may have to wait for the backend.
 type Waiter interface {
-	// Decided ends a wait: it is called once, unless the request has left before. The demands are those that the request waited
-	// with; they stand as they are after the decision, and are valid during the call.
+	// Decided ends a wait: it is called once, unless the request has left before. The demands are
+	// those that the request waited with; they stand as they are after the decision, and are valid
+	// during the call.
 	Decided(demands []Demand, now int64, verdict counter.Verdict)
 }
 
-// Wait is what a node keeps of a request for as long as it waits. It is a part of the request's own memory, which may serve one
-// request after the other. Set Waiter before anything else.
+// Wait is what a node keeps of a request for as long as it waits. It is a part of the request's own
+// memory, which may serve one request after the other. Set Waiter before anything else.
 type Wait struct {
 	Waiter Waiter
 
@@ -52,8 +53,8 @@ func (w *Wait) keep(demands []Demand) {
 // place is the current wait of a request.
 func (w *Wait) place() waiting { return waiting{wait: w, turn: w.turn} }
 
-// waiting is one wait of a request. A request's memory is used again, so the turn tells whether it
-// still waits.
+// waiting is one wait of a request. A request's memory is used again, so the turn tells whether
+// it still waits.
 type waiting struct {
 	wait *Wait
 	turn uint32

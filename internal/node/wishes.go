@@ -9,11 +9,13 @@ import (
 const (
 	// maxAsking bounds the callouts that requests wait for; more wishes join the next one.
 	maxAsking = 4
-	// maxEager bounds the wishes that are made before a lease is used up: of so many keys at once some wait.
+	// maxEager bounds the wishes that are made before a lease is used up: of so many keys at once
+	// some wait.
 	maxEager = 4096
 	// leastWishes is how many wishes are kept without looking for those that nobody wants any more.
 	leastWishes = 64
-	// askNanos is how long wishes may be taken along after pushes: if these left them no time, requests would wait for them.
+	// askNanos is how long wishes may be taken along after pushes: if these left them no time,
+	// requests would wait for them.
 	askNanos = tickNanos / 2
 )
 
@@ -62,8 +64,9 @@ func (n *Node) wish(d *Demand, least uint64, w waiting) {
 	n.wished[d.address] = t
 }
 
-// addWish keeps a wish until it can be asked for. Where that takes long, others may have lost those who waited: they are looked for
-// whenever there are twice as many wishes as were wanted the last time.
+// addWish keeps a wish until it can be asked for. Where that takes long, others may have lost those
+// who waited: they are looked for whenever there are twice as many wishes as were wanted the last
+// time.
 func (n *Node) addWish(t *take) {
 	if len(n.wishes) >= max(n.crowd, leastWishes) {
 		n.dropUnwanted()
@@ -87,7 +90,8 @@ func (n *Node) dropUnwanted() {
 	n.wishes = kept
 }
 
-// wishFor is the wish for a match's key that no callout has taken along yet. There may be as many as requests that wait.
+// wishFor is the wish for a demand's key that no callout has taken along yet. There may be as many
+// as requests that wait.
 func (n *Node) wishFor(d *Demand) *take {
 	if t := n.wished[d.address]; t != nil && t.parts[0].rule == d.Rule {
 		return t
@@ -102,9 +106,10 @@ func (n *Node) unwish(t *take) {
 	}
 }
 
-// askAll has callouts take the wishes along, if not too many are out that somebody waits for, for as long as that may take. A callout
-// that isn't full waits for the wishes that there was no time for: as there may be few of them, small ones would make all others wait. It
-// decides no request, as one may be being decided: the ticks to come do so if a callout fails at once.
+// askAll has callouts take the wishes along, if not too many are out that somebody waits for, for
+// as long as that may take. A callout that isn't full waits for the wishes that there was no time
+// for: as there may be few of them, small ones would make all others wait. It decides no request,
+// as one may be being decided: the ticks to come do so if a callout fails at once.
 func (n *Node) askAll() {
 	if len(n.wishes) > 0 {
 		start := n.hostNow()
@@ -133,7 +138,7 @@ func (n *Node) askAll() {
 	n.hurry(n.hurried || len(n.wishes)+len(n.released) > 0)
 }
 
-// takeAlong has the open callout take a wish along. It reports false if that has no room for it.
+// takeAlong has the open batch take a wish along. It reports false if that has no room for it.
 func (n *Node) takeAlong(t *take, now int64) bool {
 	b := n.openBatch
 	if b == nil {
@@ -149,20 +154,20 @@ func (n *Node) takeAlong(t *take, now int64) bool {
 	return true
 }
 
-// claimAlong adds what a wish's key has pending to its batch, so that the backend decides with it, and no push of its own is needed.
+// claimAlong adds what a wish's key has pending to its batch, so that the backend decides with it,
+// and no push of its own is needed.
 func (n *Node) claimAlong(b *batch, t *take, now int64) {
 	if !t.lease {
 		return
 	}
-	d := &n.scratch
-	d.Rule, d.address = t.parts[0].rule, t.parts[0].address
+	d := n.at(t.parts[0].rule, t.parts[0].address)
 	if n.read(d, now); d.slot.Payload() == nil || !d.Cell.Pending() || !d.Cell.Claim(now) || !n.write(d, now) {
 		return // then another worker has it, or it is pushed later
 	}
 	n.addClaimed(b, d)
 }
 
-// ask sends the open callout, if there is one.
+// ask sends the open batch, if there is one.
 func (n *Node) ask() {
 	if b := n.openBatch; b != nil {
 		n.openBatch = nil
@@ -172,7 +177,7 @@ func (n *Node) ask() {
 	}
 }
 
-// putOff closes the open callout, if there is one, without sending it. Nobody waits for it any more.
+// putOff closes the open batch, if there is one, without sending it. Nobody waits for it any more.
 func (n *Node) putOff() {
 	if b := n.openBatch; b != nil {
 		n.openBatch = nil

@@ -57,7 +57,8 @@ func TestSpareTakesAreSmall(t *testing.T) {
 	}
 }
 
-// What requests that have gone asked for is not asked for, and not kept without end, though all callouts that may be out are.
+// What requests that have gone asked for is not asked for, and not kept without end, though all
+// callouts that may be out are.
 func TestWishesOfRequestsThatHaveGone(t *testing.T) {
 	for _, rate := range []int64{0, second} {
 		n := newProcess(t).start(rate, fixed(5))
