@@ -33,6 +33,9 @@ import (
 // onEachEnvoy runs a test on every Envoy that there is.
 func onEachEnvoy(t *testing.T, test func(t *testing.T, on envoytest.Binary)) {
 	t.Helper()
+	if testing.Short() {
+		return // make test-fast
+	}
 	binaries, err := envoytest.Binaries()
 	if err != nil {
 		t.Fatal(err)

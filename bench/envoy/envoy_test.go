@@ -16,6 +16,9 @@ import (
 
 // Envoys with nothing, with a filter of their own and with the plugin are started, asked and measured, and end.
 func TestQuick(t *testing.T) {
+	if testing.Short() {
+		return // make test-fast
+	}
 	o := &options{
 		dir: "..", plugin: filepath.Join("..", "..", "dist", "weir.wasm"), connections: 4, requests: 40, rounds: 2, processes: 1,
 	}
