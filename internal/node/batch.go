@@ -78,6 +78,8 @@ func counterOf(id [16]byte, l *window.Limit) wire.Counter {
 
 // reserve makes room for a usual item or take: by doubling, which leaves less to the garbage
 // collector than append does.
+//
+//go:noinline
 func (b *batch) reserve() {
 	if cap(b.body)-len(b.body) < 128 {
 		b.body = slices.Grow(b.body, cap(b.body))

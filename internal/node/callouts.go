@@ -215,6 +215,8 @@ func (n *Node) newLease(d *Demand, id [16]byte, least, most uint64) *take {
 }
 
 // recycle has a take used again that nothing refers to any more.
+//
+//go:noinline
 func (n *Node) recycle(t *take) {
 	if len(n.spare) < maxIdleTakes {
 		clear(t.parts)
@@ -257,6 +259,8 @@ func (n *Node) addTake(b *batch, t *take, now int64) {
 }
 
 // forget has a request wait no more.
+//
+//go:noinline
 func (n *Node) forget(w waiting) {
 	w.wait.waiting = false
 	// The others that are done leave when they are the first.

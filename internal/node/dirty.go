@@ -80,6 +80,8 @@ func (k *dirtyKeys) append(d dirtyKey) {
 }
 
 // number is a rule's place in the list of rules.
+//
+//go:noinline
 func (k *dirtyKeys) number(r *Rule) uint32 {
 	if int(r.number) >= len(k.rules) || k.rules[r.number] != r {
 		r.number = uint32(len(k.rules))

@@ -99,13 +99,18 @@ func (r *fakeRequest) Decided(_ []Demand, _ int64, verdict counter.Verdict) {
 	r.verdicts = append(r.verdicts, verdict)
 }
 
-// start makes a node with one rule.
+// start makes a node with one rule, in the namespace default.
 func (p *fakeProcess) start(syncRate int64, limits ...window.Limit) *fakeNode {
+	p.t.Helper()
+	return p.startIn("default", syncRate, limits...)
+}
+
+func (p *fakeProcess) startIn(namespace string, syncRate int64, limits ...window.Limit) *fakeNode {
 	p.t.Helper()
 	f := &fakeNode{process: p}
 	var err error
 	f.Node, err = New(&Options{
-		Namespace: "default", Data: p, Capacity: 10_000, Rules: []Rule{{Rule: counter.Rule{Limits: limits}}}, Random: p.random,
+		Namespace: namespace, Data: p, Capacity: 10_000, Rules: []Rule{{Rule: counter.Rule{Limits: limits}}}, Random: p.random,
 		SyncRate: syncRate, Host: f, Timeout: second / 5,
 	})
 	if err != nil {

@@ -5,6 +5,8 @@ import (
 )
 
 // enlist has a key pushed when it is due.
+//
+//go:noinline
 func (n *Node) enlist(d *Demand) { n.dirty.add(d.address, d.Rule, d.Cell.Sync().Due) }
 
 // greet asks the backend for its time and the number of nodes, once, unless another worker knows.

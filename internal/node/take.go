@@ -34,6 +34,8 @@ func (t *take) rooms() (n int) {
 }
 
 // join has a waiter, if there is one, wait for a take.
+//
+//go:noinline
 func (t *take) join(w waiting) {
 	if w.wait != nil {
 		w.wait.asked++

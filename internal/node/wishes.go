@@ -100,6 +100,8 @@ func (n *Node) wishFor(d *Demand) *take {
 }
 
 // unwish notes that a take is no wish any more.
+//
+//go:noinline
 func (n *Node) unwish(t *take) {
 	if t.lease && n.wished[t.parts[0].address] == t {
 		delete(n.wished, t.parts[0].address)

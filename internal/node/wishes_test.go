@@ -110,3 +110,27 @@ func TestWaitersAreToldOnce(t *testing.T) {
 		}
 	}
 }
+
+// Nodes of one process and namespace keep one limit, and nodes of another namespace have nothing to do with it.
+func TestNodesOfOneProcess(t *testing.T) {
+	for _, rate := range []int64{0, second} {
+		p := newProcess(t)
+		a, b, other := p.start(rate, fixed(10)), p.start(rate, fixed(10)), p.startIn("other", rate, fixed(10))
+		passed := map[*fakeNode]int{}
+		for range 20 {
+			for _, n := range []*fakeNode{a, b, other} {
+				r, verdict := n.request("ann")
+				if verdict == counter.Unsure {
+					n.advance(time.Millisecond)
+					verdict = r.verdicts[0]
+				}
+				if verdict == counter.Allowed {
+					passed[n]++
+				}
+			}
+		}
+		if passed[a] == 0 || passed[b] == 0 || passed[a]+passed[b] != 10 || passed[other] != 10 {
+			t.Errorf("rate %d: passed %d and %d of 10, and %d of 10 in another namespace", rate, passed[a], passed[b], passed[other])
+		}
+	}
+}
