@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -75,8 +76,8 @@ func TestDial(t *testing.T) {
 func TestDialFails(t *testing.T) {
 	t.Parallel()
 	clock, counters := newFakeClock(), memory.New(memory.Options{})
-	var answer http.HandlerFunc
-	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { answer(w, r) }))
+	var answer atomic.Pointer[http.HandlerFunc]
+	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*answer.Load())(w, r) }))
 	t.Cleanup(backend.Close)
 	n := define(t, clock, NamespaceOptions{Store: dial(t, backend.URL, DialOptions{Token: "wrong"}), WindowSizes: []time.Duration{time.Hour}})
 	clock.advance(time.Since(clock.now()))
@@ -99,15 +100,16 @@ func TestDialFails(t *testing.T) {
 		}, "want 1 totals"},
 		{"a proxy's 400", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadRequest) }, "400 Bad Request"},
 	} {
-		answer = test.answer
+		answer.Store(&test.answer)
 		if err := n.Sync(t.Context()); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: got %v, want %q", test.name, err, test.want)
 		}
 	}
-	answer = func(w http.ResponseWriter, r *http.Request) {
+	trusted := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Header.Set("Authorization", "Bearer s3cret")
 		genuine.ServeHTTP(w, r)
-	}
+	})
+	answer.Store(&trusted)
 	syncAll(t, n)
 	if got := sums(t, dial(t, backend.URL, DialOptions{}), "test"); len(got) != 1 || only(got) != 7 {
 		t.Errorf("the backend has %v, want 7 hits", got)
