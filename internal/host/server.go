@@ -116,6 +116,8 @@ func (x *exchange) serve(w http.ResponseWriter, r *http.Request) {
 	if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
 		x.proxy.config.Logger.Debug("full duplex", slog.Any("error", err))
 	}
+	// A copy, made before anything reads the body: its end writes the client's trailers into the request.
+	forwarded := r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
 	body, err := x.request(r)
 	if x.ahead != nil {
 		defer close(x.ahead.done) // the server ends a read that waits
@@ -124,11 +126,10 @@ func (x *exchange) serve(w http.ResponseWriter, r *http.Request) {
 		x.reply(w, r, err)
 		return
 	}
-	r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
 	if body != nil {
-		r.Body, r.ContentLength = body, -1
+		forwarded.Body, forwarded.ContentLength, forwarded.Trailer = body, -1, nil
 	}
-	x.proxy.reverse.ServeHTTP(w, r)
+	x.proxy.reverse.ServeHTTP(w, forwarded)
 }
 
 // request runs the request phase, and waits while the plugin pauses. body is the rest of the request as
