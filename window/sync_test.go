@@ -10,7 +10,7 @@ import (
 )
 
 // backend is the model of one: totals by window or bucket, and for windows and buckets that start with a hit the merge that
-// package backend describes.
+// package store describes.
 type backend struct {
 	limit  Limit
 	totals map[uint64]int64

@@ -120,7 +120,7 @@ func (b *counterBackend) refuse(err error) ([]byte, bool) {
 	return nil, false
 }
 
-// nodes is how many nodes are active, as the handler of package backend counts them: it asks the store once a second for each.
+// nodes is how many nodes are active, as package server counts them: it asks the store once a second for each.
 func (b *counterBackend) nodes(p *wire.Push) (nodes uint64, err error) {
 	known, ok := b.joined[p.Node]
 	if ok && b.clock.now-known.at < joinEvery {
