@@ -18,16 +18,11 @@ const oncePerUser = `{"backend": {"cluster": "weir", "timeout": "60s"}, "sync_ra
 // A request with a body that waits for the backend is held back whole, also where the proxy stops headers only and the body comes
 // meanwhile. Rejected, it never reaches the upstream; allowed, it does with its body and its trailers.
 func TestRequestWaitsWhole(t *testing.T) {
-	scenario := func(t *testing.T, d driver) {
+	onEvery(t, 2, func(t *testing.T, d driver) {
 		for _, headersOnly := range []bool{false, true} {
 			waitsWhole(t, d, headersOnly)
 		}
-	}
-	t.Run("wazero", func(t *testing.T) {
-		t.Parallel()
-		scenario(t, wazero{})
 	})
-	onEnvoy(t, 2, all, scenario)
 }
 
 func waitsWhole(t *testing.T, d driver, headersOnly bool) {
