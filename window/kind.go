@@ -19,9 +19,6 @@ const (
 	SlidingBuckets Kind = 4
 	// TokenBucket starts full, and gets its tokens back one at a time from the moment that it is taken from.
 	TokenBucket Kind = 5
-
-	// Default is the kind of a limit whose configuration names no algorithm.
-	Default = SlidingWindow
 )
 
 // kinds is the table of kinds, by their numbers, from 1.
@@ -29,19 +26,21 @@ var kinds = [...]kind{
 	FixedWindow:    {name: "fixed_window"},
 	FirstHitWindow: {name: "first_hit_window", of: FixedWindow},
 	SlidingWindow:  {name: "sliding_window"},
-	SlidingBuckets: {name: "sliding_buckets", of: SlidingWindow, log: "sliding_log"},
+	SlidingBuckets: {name: "sliding_buckets", log: "sliding_log", of: SlidingWindow},
 	TokenBucket:    {name: "token_bucket"},
 }
 
 // kind is an entry of the table.
 type kind struct {
-	// name is the kind's in what the backend lists. If of is 0, it is also the algorithm's in a configuration. Else the
-	// algorithm is that of kind of, and one more option makes it this one.
 	name string
-	of   Kind
-	// log is the name, in both, that a bucketed kind has with LogPrecision.
+	// log is the name that a bucketed kind has with LogPrecision.
 	log string
+	// of is the kind that an option makes this one of; see [Kind.With].
+	of Kind
 }
+
+// Algorithms are the names that a configuration may have, that of the default first. [Named] tells their shapes.
+var Algorithms = []string{"sliding_window", "fixed_window", "sliding_log", "token_bucket"}
 
 // Known reports whether there is such a kind.
 func (k Kind) Known() bool { return k != 0 && int(k) < len(kinds) }
@@ -78,16 +77,26 @@ func (k Kind) Refills() bool { return k == TokenBucket }
 // Bursts reports whether the quota of a limit is its burst.
 func (k Kind) Bursts() bool { return k == TokenBucket }
 
-// WithStart is the kind that this one is if its windows start with a hit, 0 if there is none.
-func (k Kind) WithStart() Kind { return k.variant(Kind.Started) }
+// Option is a field of a limit's configuration that some algorithms have.
+type Option uint8
 
-// WithPrecision is the kind that this one is if it has a precision, 0 if there is none.
-func (k Kind) WithPrecision() Kind { return k.variant(Kind.Bucketed) }
+const (
+	// WithStart has windows start with a hit.
+	WithStart Option = iota
+	// WithPrecision has hits counted in buckets of a precision.
+	WithPrecision
+	// WithBurst gives the quota.
+	WithBurst
+)
 
-func (k Kind) variant(has func(Kind) bool) Kind {
-	for v := range kinds {
-		if kinds[v].of == k && has(Kind(v)) {
-			return Kind(v)
+// With is the kind that an algorithm of this kind is with an option; 0 if it does not have that.
+func (k Kind) With(o Option) Kind {
+	if o == WithBurst && k.Bursts() {
+		return k
+	}
+	for i := range kinds {
+		if v := Kind(i); kinds[v].of == k && (o == WithStart && v.Started() || o == WithPrecision && v.Bucketed()) {
+			return v
 		}
 	}
 	return 0
@@ -116,20 +125,6 @@ func Named(name string) (s Shape) {
 		}
 	}
 	return s
-}
-
-// Algorithms are the names that a configuration may have, that of the default first. [Named] tells their shapes.
-func Algorithms() []string {
-	names := []string{kinds[Default].name}
-	for k := range kinds {
-		if kinds[k].of == 0 && Kind(k) != Default && k != 0 {
-			names = append(names, kinds[k].name)
-		}
-		if kinds[k].log != "" {
-			names = append(names, kinds[k].log)
-		}
-	}
-	return names
 }
 
 // IsLog reports whether the shape is that of a sliding log.
