@@ -219,9 +219,12 @@ func (l *Limit) decodeHead(b []byte) (next int) {
 	l.Width = int64(width) * MinWidth
 	if l.Kind.Bucketed() {
 		var buckets uint64
-		if buckets, at = uvarint(b, at, MaxSubBuckets); buckets == 0 {
+		switch buckets, at = uvarint(b, at, MaxSubBuckets); {
+		case buckets == 0:
 			l.Precision, l.Max = LogPrecision, mostLogged
-		} else {
+		case buckets < MinSubBuckets:
+			return wrong
+		default:
 			l.Precision = l.Width / int64(buckets)
 		}
 	}

@@ -103,7 +103,7 @@ func (k Kind) With(o Option) Kind {
 }
 
 // Name is the name of the shape's kind in what the backend lists, or if the kind is unknown "".
-func (s *Shape) Name() string {
+func (s Shape) Name() string {
 	switch {
 	case !s.Kind.Known():
 		return ""
@@ -128,7 +128,7 @@ func Named(name string) (s Shape) {
 }
 
 // IsLog reports whether the shape is that of a sliding log.
-func (s *Shape) IsLog() bool { return s.Precision == LogPrecision }
+func (s Shape) IsLog() bool { return s.Precision == LogPrecision }
 
 // Fault is what is wrong with a limit. Who reads limits says it in words of its own.
 type Fault uint8
@@ -142,7 +142,7 @@ const (
 	UnknownKind
 	// NeedlessPrecision is of a kind that has none.
 	NeedlessPrecision
-	// WrongPrecision is not LogPrecision, and does not divide the width into MinSubBuckets to MaxSubBuckets.
+	// WrongPrecision is not LogPrecision, and does not divide the width into so many buckets.
 	WrongPrecision
 	// WrongMax is above MaxLimit.
 	WrongMax
@@ -154,8 +154,9 @@ const (
 	WrongBurst
 )
 
-// Fault is the first fault of a shape. States and pushes may have any ordinal that they have room for.
-func (s *Shape) Fault() Fault {
+// Fault is the first fault of a shape. Stores count in a single bucket too, which nobody configures; and ordinals are as large
+// as there is room for.
+func (s Shape) Fault() Fault {
 	switch {
 	case s.Width < MinWidth || s.Width > MaxWidth || s.Width%MinWidth != 0:
 		return WrongWidth
@@ -167,7 +168,7 @@ func (s *Shape) Fault() Fault {
 		}
 	case s.Precision <= 0 || s.Width%s.Precision != 0:
 		return WrongPrecision
-	case !s.IsLog() && (s.Width/s.Precision < MinSubBuckets || s.Width/s.Precision > MaxSubBuckets):
+	case !s.IsLog() && s.Width/s.Precision > MaxSubBuckets:
 		return WrongPrecision
 	}
 	return Sound
@@ -179,6 +180,8 @@ func (l *Limit) Fault() Fault {
 		return fault
 	}
 	switch {
+	case l.Kind.Bucketed() && l.Width/l.Precision < MinSubBuckets:
+		return WrongPrecision
 	case l.Max > MaxLimit:
 		return WrongMax
 	case l.IsLog() && l.Max > l.LargestLog():
