@@ -7,25 +7,13 @@ import (
 )
 
 const (
-	// maxHits is the largest number of hits, and of structured fields (RFC 9651, 3.3.1).
-	maxHits   = 999_999_999_999_999
-	minWindow = Millisecond
-	maxWindow = 366 * day
-
-	minSubBuckets = 2
-	maxSubBuckets = 64
-)
-
-// Indexes of algorithms.
-const (
-	slidingWindow = iota
-	fixedWindow
-	slidingLog
-	tokenBucket
+	// maxHits is the largest number of hits.
+	maxHits   = window.MaxLimit
+	minWindow = Duration(window.MinWidth)
+	maxWindow = Duration(window.MaxWidth)
 )
 
 var (
-	algorithms  = []string{"sliding_window", "fixed_window", "sliding_log", "token_bucket"}
 	starts      = []string{"clock", "first_hit"}
 	limitFields = []field{
 		{"limit", required}, {"window", required}, {"algorithm", optional}, {"start", optional}, {"precision", optional}, {"burst", optional},
@@ -34,7 +22,7 @@ var (
 
 func readLimit(v *value) (limit window.Limit) {
 	var (
-		algorithm                     = slidingWindow
+		algorithm                     int
 		firstHit                      bool
 		width, subWidth               Duration
 		hits, start, precision, burst *value
@@ -47,7 +35,7 @@ func readLimit(v *value) (limit window.Limit) {
 		case "window":
 			width = v.duration(minWindow, maxWindow)
 		case "algorithm":
-			algorithm = v.choice(algorithms)
+			algorithm = v.choice(window.Algorithms)
 		case "start":
 			start = v
 			firstHit = v.choice(starts) == 1
@@ -59,44 +47,47 @@ func readLimit(v *value) (limit window.Limit) {
 			limit.Burst = uint64(v.integer(1, maxHits))
 		}
 	})
-	belongs(start, algorithm, fixedWindow)
-	belongs(burst, algorithm, tokenBucket)
-	if belongs(precision, algorithm, slidingWindow) && width > 0 && subWidth > 0 {
-		if n := width / subWidth; width%subWidth != 0 || n < minSubBuckets || n > maxSubBuckets {
-			precision.wrong("a duration that divides the window into 2 to 64 equal parts")
-			subWidth = 0
-		}
-	}
+	limit.Shape = window.Named(window.Algorithms[max(algorithm, 0)])
 	limit.Width = int64(width)
-	if limit.Kind = window.FixedWindow; algorithm != tokenBucket {
-		limit.Burst = 0
+	kind := limit.Kind
+	if belongs(start, algorithm, window.WithStart) && firstHit {
+		limit.Kind = kind.With(window.WithStart)
 	}
-	switch {
-	case algorithm == slidingWindow && subWidth > 0:
-		limit.Kind, limit.Precision = window.SlidingBuckets, int64(subWidth)
-	case algorithm == slidingWindow:
-		limit.Kind = window.SlidingWindow
-	case algorithm == slidingLog:
-		limit.Kind, limit.Precision = window.SlidingBuckets, window.LogPrecision
-		if most := limit.LargestLog(); width > 0 && limit.Max > most {
-			hits.wrong("at most " + strconv.FormatUint(most, 10) + " for a sliding_log of this window, which would take more memory than " +
-				"a counter may")
-		}
-	case algorithm == tokenBucket:
-		limit.Kind = window.TokenBucket
-		if !burst.given() {
+	if belongs(precision, algorithm, window.WithPrecision) && subWidth > 0 {
+		limit.Kind, limit.Precision = kind.With(window.WithPrecision), int64(subWidth)
+	}
+	if !belongs(burst, algorithm, window.WithBurst) {
+		if limit.Burst = 0; kind.Bursts() {
 			limit.Burst = max(limit.Max, 1)
 		}
-	case firstHit:
-		limit.Kind = window.FirstHitWindow
+	}
+	switch limit.Fault() {
+	case window.WrongPrecision:
+		precision.wrong("a duration that divides the window into 2 to 64 equal parts")
+	case window.LargeLog:
+		hits.wrong("at most " + strconv.FormatUint(limit.LargestLog(), 10) + " for a sliding_log of this window, which would take more memory " +
+			"than a counter may")
 	}
 	return limit
 }
 
-// belongs says whether an option is given to the algorithm that has it, and refuses it with another.
-func belongs(option *value, algorithm, owner int) bool {
-	if option.given() && algorithm >= 0 && algorithm != owner {
-		option.fail(`field of "` + algorithms[owner] + `" only, got algorithm "` + algorithms[algorithm] + `"`)
+// belongs reports whether an option is given to an algorithm that has it, and refuses it with another.
+func belongs(given *value, algorithm int, option window.Option) bool {
+	if !given.given() || algorithm < 0 {
+		return false
 	}
-	return option.given() && algorithm == owner
+	owner := ""
+	for i, name := range window.Algorithms {
+		switch {
+		case window.Named(name).Kind.With(option) == 0:
+		case i == algorithm:
+			return true
+		case owner == "":
+			owner = name
+		default:
+			owner += `" and "` + name
+		}
+	}
+	given.fail(`field of "` + owner + `" only, got algorithm "` + window.Algorithms[algorithm] + `"`)
+	return false
 }

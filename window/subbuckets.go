@@ -63,7 +63,7 @@ func (l *Limit) takeBucket(s *State, cost uint64) {
 
 // trimLog forgets a log's oldest hits while what remains is above the limit.
 func (l *Limit) trimLog(s *State) {
-	if l.Precision != LogPrecision {
+	if !l.IsLog() {
 		return
 	}
 	sum, gone := sumBuckets(s), 0

@@ -60,14 +60,14 @@ func (l *Limit) returnedAt(s *State, tokens uint64) int64 {
 
 // fillTime is how long an empty bucket takes to be full, if that is a whole number of nanoseconds.
 func (l *Limit) fillTime() (nanos int64, whole bool) {
-	time, remainder, ok := muldiv(l.Burst, uint64(l.Width), l.Max)
+	time, remainder, ok := muldiv(l.Quota(), uint64(l.Width), l.Max)
 	return int64(time), ok && remainder == 0 && time <= uint64(maxTime)
 }
 
-// Adapt makes a state that was counted for another limit of the same shape one of l. Only a TokenBucket notices: as many
+// Adapt makes a state that was counted for another limit of the same shape one of l. Only a kind that refills notices: as many
 // tokens are missing as before, and come back at the new rate.
 func (l *Limit) Adapt(s *State, other *Limit) {
-	if l.Kind == TokenBucket && l.Max != other.Max {
+	if l.Kind.Refills() && l.Max != other.Max {
 		h := &s.Hits[0]
 		h.Total -= min(other.returned(s, s.Newest), h.Total)
 		s.Start = s.Newest

@@ -1,0 +1,299 @@
+package window
+
+// This file is the one place that says what kinds of limits there are. Its table has what code
+// elsewhere asks of a kind, and the functions below the table call the algorithm that a kind is:
+// each algorithm has a file of its own. Nothing else tells one kind from another.
+
+// Kind names an algorithm. Its numbers are part of the formats of shared data and of the wire; they are never reused.
+type Kind uint8
+
+const (
+	// FixedWindow counts in windows that start at multiples of their width since the Unix epoch.
+	FixedWindow Kind = 1
+	// FirstHitWindow counts in windows that start with the first hit after the last one ended.
+	FirstHitWindow Kind = 2
+	// SlidingWindow weighs the previous window's hits by the share of it that a window ending now still covers.
+	SlidingWindow Kind = 3
+	// SlidingBuckets counts in buckets of a precision, and looks at those that a window ending now covers. With a precision
+	// of one nanosecond that is a sliding log: each hit has its own time, equal ones are counted together.
+	SlidingBuckets Kind = 4
+	// TokenBucket starts full, and gets its tokens back one at a time from the moment that it is taken from.
+	TokenBucket Kind = 5
+)
+
+// kinds is the table of kinds, by their numbers, from 1.
+var kinds = [...]kind{
+	FixedWindow:    {name: "fixed_window"},
+	FirstHitWindow: {name: "first_hit_window", of: FixedWindow},
+	SlidingWindow:  {name: "sliding_window"},
+	SlidingBuckets: {name: "sliding_buckets", log: "sliding_log", of: SlidingWindow},
+	TokenBucket:    {name: "token_bucket"},
+}
+
+// kind is an entry of the table.
+type kind struct {
+	name string
+	// log is the name that a bucketed kind has with LogPrecision.
+	log string
+	// of is the kind that an option makes this one of; see [Kind.With].
+	of Kind
+}
+
+// Algorithms are the names that a configuration may have, that of the default first. [Named] tells their shapes.
+var Algorithms = []string{"sliding_window", "fixed_window", "sliding_log", "token_bucket"}
+
+// Known reports whether there is such a kind.
+func (k Kind) Known() bool { return k != 0 && int(k) < len(kinds) }
+
+// Clocked reports whether windows are those of the clock, which start at multiples of their width since the Unix epoch. A
+// window is named by its start divided by the width.
+func (k Kind) Clocked() bool { return k == FixedWindow || k == SlidingWindow }
+
+// Started reports whether there is one window, which a hit starts. It is named by that start.
+func (k Kind) Started() bool { return k == FirstHitWindow || k == TokenBucket }
+
+// Bucketed reports whether hits are counted in buckets of a precision. A bucket is named by its start divided by the precision.
+func (k Kind) Bucketed() bool { return k == SlidingBuckets }
+
+// Windows is how many windows of a counter count at a time. It is 0 for a bucketed kind, where the precision says it, and for
+// an unknown one.
+func (k Kind) Windows() int {
+	switch k {
+	case FixedWindow, FirstHitWindow, TokenBucket:
+		return 1
+	case SlidingWindow:
+		return 2
+	}
+	return 0
+}
+
+// AtOnce reports whether all hits of a window come back at once: when it ends.
+func (k Kind) AtOnce() bool { return k == FixedWindow || k == FirstHitWindow }
+
+// Refills reports whether hits come back one at a time, by the rate of the limit. That is why states and pushes of such a kind
+// have the limit with them.
+func (k Kind) Refills() bool { return k == TokenBucket }
+
+// Bursts reports whether the quota of a limit is its burst.
+func (k Kind) Bursts() bool { return k == TokenBucket }
+
+// Option is a field of a limit's configuration that some algorithms have.
+type Option uint8
+
+const (
+	// WithStart has windows start with a hit.
+	WithStart Option = iota
+	// WithPrecision has hits counted in buckets of a precision.
+	WithPrecision
+	// WithBurst gives the quota.
+	WithBurst
+)
+
+// With is the kind that an algorithm of this kind is with an option; 0 if it does not have that.
+func (k Kind) With(o Option) Kind {
+	if o == WithBurst && k.Bursts() {
+		return k
+	}
+	for i := range kinds {
+		if v := Kind(i); kinds[v].of == k && (o == WithStart && v.Started() || o == WithPrecision && v.Bucketed()) {
+			return v
+		}
+	}
+	return 0
+}
+
+// Name is the name of the shape's kind in what the backend lists, or if the kind is unknown "".
+func (s Shape) Name() string {
+	switch {
+	case !s.Kind.Known():
+		return ""
+	case s.IsLog():
+		return kinds[s.Kind].log
+	}
+	return kinds[s.Kind].name
+}
+
+// Named is the shape of that name, whose width is to be set, and for some kinds the precision. It is the zero Shape if there is none.
+func Named(name string) (s Shape) {
+	for k := range kinds {
+		switch name {
+		case "":
+		case kinds[k].name:
+			s.Kind = Kind(k)
+		case kinds[k].log:
+			s.Kind, s.Precision = Kind(k), LogPrecision
+		}
+	}
+	return s
+}
+
+// IsLog reports whether the shape is that of a sliding log.
+func (s Shape) IsLog() bool { return s.Precision == LogPrecision }
+
+// Fault is what is wrong with a limit. Who reads limits says it in words of its own.
+type Fault uint8
+
+const (
+	// Sound is of a limit that has no fault.
+	Sound Fault = iota
+	// WrongWidth is not in whole milliseconds from MinWidth to MaxWidth.
+	WrongWidth
+	// UnknownKind is none of the table.
+	UnknownKind
+	// NeedlessPrecision is of a kind that has none.
+	NeedlessPrecision
+	// WrongPrecision is not LogPrecision, and does not divide the width into so many buckets.
+	WrongPrecision
+	// WrongMax is above MaxLimit.
+	WrongMax
+	// LargeLog is of a log with a limit above [Limit.LargestLog].
+	LargeLog
+	// NeedlessBurst is of a kind that has none.
+	NeedlessBurst
+	// WrongBurst is not from 1 to MaxLimit.
+	WrongBurst
+)
+
+// Fault is the first fault of a shape. Stores count in a single bucket too, which nobody configures; and ordinals are as large
+// as there is room for.
+func (s Shape) Fault() Fault {
+	switch {
+	case s.Width < MinWidth || s.Width > MaxWidth || s.Width%MinWidth != 0:
+		return WrongWidth
+	case !s.Kind.Known():
+		return UnknownKind
+	case !s.Kind.Bucketed():
+		if s.Precision != 0 {
+			return NeedlessPrecision
+		}
+	case s.Precision <= 0 || s.Width%s.Precision != 0:
+		return WrongPrecision
+	case !s.IsLog() && s.Width/s.Precision > MaxSubBuckets:
+		return WrongPrecision
+	}
+	return Sound
+}
+
+// Fault is the first fault of a limit that somebody configures.
+func (l *Limit) Fault() Fault {
+	if fault := l.Shape.Fault(); fault != Sound {
+		return fault
+	}
+	switch {
+	case l.Kind.Bucketed() && l.Width/l.Precision < MinSubBuckets:
+		return WrongPrecision
+	case l.Max > MaxLimit:
+		return WrongMax
+	case l.IsLog() && l.Max > l.LargestLog():
+		return LargeLog
+	case !l.Kind.Bursts():
+		if l.Burst != 0 {
+			return NeedlessBurst
+		}
+	case l.Burst < 1 || l.Burst > MaxLimit:
+		return WrongBurst
+	}
+	return Sound
+}
+
+// What follows is what algorithms decide for themselves. All else is made of it, and of traits.
+
+// advance brings s to the present: it forgets what does not count any more.
+func (l *Limit) advance(s *State, now int64) {
+	now = l.present(s, now)
+	switch l.Kind {
+	case FixedWindow, SlidingWindow:
+		l.turn(s, now)
+	case FirstHitWindow:
+		l.expire(s, now)
+	case SlidingBuckets:
+		l.dropBuckets(s, now)
+	case TokenBucket:
+		l.refill(s, now)
+	}
+	s.Newest = now
+}
+
+// used is how many of the quota's hits are taken, rounded up.
+func (l *Limit) used(s *State) uint64 {
+	switch l.Kind {
+	case SlidingWindow:
+		return s.Hits[0].Sum() + l.weighed(s)
+	case SlidingBuckets:
+		return sumBuckets(s)
+	case TokenBucket:
+		return s.Hits[0].Sum() - l.returned(s, s.Newest)
+	}
+	return s.Hits[0].Sum()
+}
+
+// moreAt is FitsAt of a cost that does not fit now, but can.
+func (l *Limit) moreAt(s *State, cost uint64) int64 {
+	switch l.Kind {
+	case SlidingWindow:
+		return l.fitsSlidingAt(s, cost)
+	case SlidingBuckets:
+		return l.bucketsLeaveAt(s, l.used(s)-(l.Max-cost))
+	case TokenBucket:
+		return l.returnedAt(s, s.Hits[0].Sum()-(l.Burst-cost))
+	}
+	return l.end(s)
+}
+
+// ResetAt is the time when the window of s ends, the newest hit has left a sliding log, or the bucket is full. It is false if
+// nothing runs: there were no hits, and it isn't a window of the clock.
+func (l *Limit) ResetAt(s *State) (at int64, ok bool) {
+	switch l.Kind {
+	case FixedWindow, SlidingWindow:
+		return l.end(s), true
+	case TokenBucket: // what is leased is there
+		at = max(l.returnedAt(s, s.Hits[0].Sum()), s.Newest)
+		return at, at > s.Newest
+	}
+	at = l.ForgetAt(s)
+	return at, at > s.Newest
+}
+
+// ForgetAt is the time from which s tells no more than a state that has seen no hit.
+func (l *Limit) ForgetAt(s *State) int64 {
+	switch {
+	case l.Kind == SlidingBuckets:
+		return l.lastLeavesAt(s)
+	case s.Hits[0].idle() && s.Hits[1].idle():
+		return s.Newest
+	case l.Kind == TokenBucket:
+		return max(l.returnedAt(s, s.Hits[0].Sum()+s.Hits[0].Lease), s.Newest)
+	case l.Kind == SlidingWindow && !s.Hits[0].idle():
+		return l.end(s) + l.Width
+	}
+	return l.end(s)
+}
+
+// holds reports whether s still has the window of a started kind in it that hits were counted in, by its number then.
+func (l *Limit) holds(s *State, number uint64) bool {
+	// Whatever start a token bucket has by now, it lacks these tokens. A first-hit window may start earlier by now, as another
+	// node may have had its first hit.
+	return l.Kind == TokenBucket || number-uint64(s.Start) < uint64(l.Width)
+}
+
+// settleStarted is settle for a started kind: the backend has so many hits since start.
+func (l *Limit) settleStarted(s *State, newest bool, start int64, hits uint64) {
+	if l.Kind == TokenBucket {
+		l.settleTokens(s, newest, start, hits)
+	} else {
+		l.settleFirstHit(s, newest, start, hits)
+	}
+}
+
+// leaseStarted is Lease for a started kind, once the totals are taken in.
+func (l *Limit) leaseStarted(s *State, hits uint64, at int64, total *Totals) (kept bool) {
+	switch {
+	case l.Kind == TokenBucket:
+		l.leaseTokens(s, hits, at)
+	case len(total.Hits) == 0 || s.Hits[0].Total == 0 || uint64(s.Start) != total.Newest:
+		return false
+	default:
+		s.Hits[0].lease(hits)
+	}
+	return true
+}
