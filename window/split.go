@@ -32,18 +32,9 @@ const (
 // Split is how so many nodes divide the limit. Of 0, an unknown number, nothing is free.
 func (l *Limit) Split(nodes uint64) Split {
 	quota := l.Quota()
-	s := Split{Quantum: max(1, quota/quantumShare), Parts: leaseParts}
-	switch nodes {
-	case 0:
-		return s
-	case 1:
-		s.Parts = 1
-	}
-	if quota/freeShare >= nodes {
-		s.Free = max(1, quota/reserveShare/nodes)
-		if nodes > 1 {
-			s.Reserve = min(nodes*s.Free, quota/reserveShare)
-		}
+	s := Split{Quantum: 1, Parts: 2 * max(2, nodes)}
+	if quota <= 100 {
+		s.Parts = MaxHits // none
 	}
 	return s
 }
