@@ -10,6 +10,7 @@ import (
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
 	"weir/internal/counter"
+	"weir/internal/fields"
 	"weir/internal/node"
 	"weir/internal/proxywasm"
 	"weir/sharedata"
@@ -97,10 +98,12 @@ func (v *fakeVM) key(rule int, user string) []byte {
 func (v *fakeVM) asHost() (restore func()) { return proxywasm.Use(v) }
 
 // sends are the headers that a stream adds to its response.
-func (s *stream) sends() map[string]string {
+func (s *stream) sends() map[string]string { return sent(&s.headers) }
+
+func sent(h *fields.List) map[string]string {
 	got := map[string]string{}
-	for _, f := range s.headers.fields {
-		got[f.name] = string(f.value)
+	for _, f := range h.Fields() {
+		got[f.Name] = string(f.Value)
 	}
 	return got
 }

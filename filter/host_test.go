@@ -30,6 +30,7 @@ type fakeValue struct {
 }
 
 const (
+	second = int64(1e9)
 	minute = 60 * second
 	monday = 1_767_571_200 * second
 )
