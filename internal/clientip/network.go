@@ -21,6 +21,9 @@ func Network(source []byte, prefix4, prefix6 int, memory *[16]byte) []byte {
 	if n := len(text); n > 2 && text[0] == '[' && text[n-1] == ']' {
 		text = text[1 : n-1]
 	}
+	if i := bytes.IndexByte(text, '%'); i >= 0 {
+		text = text[:i] // a zone
+	}
 	v4, ok := parseAddress(text, memory)
 	if !ok {
 		return source
