@@ -19,40 +19,20 @@ import (
 
 // envoyData is shared data as Envoy has it: a map under one mutex, values copied in and out, and one number for each write.
 type envoyData struct {
-	mutex  sync.Mutex
-	values map[string]*fakeValue
-	number uint32
-	bytes  int
+	mutex sync.Mutex
+	sharedata.Map
 }
-
-func newEnvoyData() *envoyData { return &envoyData{values: map[string]*fakeValue{}} }
 
 func (d *envoyData) Get(key, buffer []byte) (value []byte, cas uint32, found bool) {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
-	v := d.values[string(key)]
-	if v == nil {
-		return nil, 0, false
-	}
-	return append(buffer[:0], v.data...), v.cas, true
+	return d.Map.Get(key, buffer)
 }
 
 func (d *envoyData) Set(key, value []byte, cas uint32) (written bool) {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
-	v := d.values[string(key)]
-	switch {
-	case v == nil:
-		v = &fakeValue{}
-		d.values[string(key)] = v
-		d.bytes += len(key)
-	case cas != 0 && cas != v.cas:
-		return false
-	}
-	d.bytes += len(value) - len(v.data)
-	d.number++
-	v.data, v.cas = append(v.data[:0], value...), d.number
-	return true
+	return d.Map.Set(key, value, cas)
 }
 
 // decider is what a worker's VM has for decisions on one rule.
@@ -189,7 +169,7 @@ type hotKey struct {
 
 func newHotKey(b *testing.B, workers int, decide func(d *decider)) *hotKey {
 	k := &hotKey{decide: decide}
-	data := newEnvoyData()
+	data := &envoyData{}
 	for range workers {
 		k.workers = append(k.workers, newDecider(b, data, 65536, 0))
 	}
@@ -259,7 +239,7 @@ func benchmarkTable(b *testing.B, used int) {
 	percents := [2]int{10, 90}
 	var decides, floors [2]func(i int)
 	for at, percent := range percents {
-		data := newEnvoyData()
+		data := &envoyData{}
 		d := newDecider(b, data, capacity, 0)
 		keys := benchKeys(capacity * percent / 100)
 		for _, key := range keys {
@@ -333,13 +313,13 @@ func BenchmarkCapacity(b *testing.B) {
 			var data *envoyData
 			var d *decider
 			for b.Loop() {
-				data = newEnvoyData()
+				data = &envoyData{}
 				d = newDecider(b, data, capacity, syncRate)
 				for _, key := range keys {
 					d.decide(key, monday)
 				}
 			}
-			b.ReportMetric(float64(data.bytes)/capacity, "B/counter")
+			b.ReportMetric(float64(data.Bytes())/capacity, "B/counter")
 			b.ReportMetric(100*float64(d.evicted)/capacity, "%evicted")
 		})
 	}

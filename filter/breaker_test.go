@@ -191,8 +191,8 @@ const breakAfter = 3
 
 // failures is how many callouts have failed in a row, as shared data has it.
 func (p *fakeProxy) failures() uint32 {
-	if value := p.values["weir:default:backend"]; value != nil {
-		return binary.LittleEndian.Uint32(value.data[12:])
+	if value, _, found := p.shared.Get([]byte("weir:default:backend"), nil); found {
+		return binary.LittleEndian.Uint32(value[12:])
 	}
 	return 0
 }

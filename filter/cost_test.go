@@ -194,11 +194,7 @@ func TestGreatestLog(t *testing.T) {
 	if v.send("x-user", "ann") {
 		t.Error("passed above the limit")
 	}
-	size := 0
-	for key, value := range p.values {
-		size += len(key) + len(value.data)
-	}
-	if bound := 10*(4096+96) + 40; size > bound {
-		t.Errorf("shared data has %d bytes, want at most %d", size, bound)
+	if bound := 10*(4096+96) + 40; p.shared.Bytes() > bound {
+		t.Errorf("shared data has %d bytes, want at most %d", p.shared.Bytes(), bound)
 	}
 }

@@ -219,10 +219,7 @@ func TestHeldHitsLeaveOthersAlone(t *testing.T) {
 	v.send("x-user", "zed")
 	p.before = func(_ *fakeVM, op string) {
 		if op == "set" {
-			for _, value := range p.values {
-				p.number++
-				value.cas = p.number
-			}
+			p.race()
 		}
 	}
 	v.send("x-user", "ann")
@@ -323,8 +320,7 @@ func TestNoTable(t *testing.T) {
 	p := newProxy(t)
 	p.before = func(_ *fakeVM, op string) {
 		if op == "set" {
-			p.number++
-			p.values["weir:default"] = &fakeValue{data: []byte("x"), cas: p.number}
+			p.shared.Set([]byte("weir:default"), []byte("x"), 0)
 		}
 	}
 	v := p.vm(oneRule(`{"limit": 5, "window": "1s"}`))

@@ -319,10 +319,7 @@ func TestHitThatLosesEveryRace(t *testing.T) {
 	busy := true
 	p.before = func(v *fakeVM, op string) {
 		if v == mine && op == "set" && busy {
-			for _, value := range p.values {
-				p.number++
-				value.cas = p.number
-			}
+			p.race()
 		}
 	}
 	other.send("x-user", "ann")
@@ -415,12 +412,8 @@ func TestSpray(t *testing.T) {
 	for i := range 50_000 {
 		v.send("x-user", fmt.Sprint("random", i))
 	}
-	size := 0
-	for key, value := range p.values {
-		size += len(key) + len(value.data)
-	}
-	if bound := 1000*96 + 40; size > bound {
-		t.Errorf("shared data has %d bytes, want at most %d", size, bound)
+	if bound := 1000*96 + 40; p.shared.Bytes() > bound {
+		t.Errorf("shared data has %d bytes, want at most %d", p.shared.Bytes(), bound)
 	}
 	if p.now += 2 * second; v.send("x-user", "ann") {
 		t.Error("a flood bought a fresh quota")

@@ -8,25 +8,22 @@ import (
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
 	"weir/internal/proxywasm"
+	"weir/sharedata"
 )
 
 // fakeProxy is a proxy process with several workers: what their VMs share, and a clock. It behaves as Envoy does, and allocates
 // nothing where the filter must not either.
 type fakeProxy struct {
 	t       testing.TB
-	values  map[string]*fakeValue
-	number  uint32
+	shared  sharedata.Map
+	value   []byte // that was got last
+	setting []byte // the key that is to be set
 	now     int64
 	metrics map[string]proxywasm.Metric
 	counts  []uint64
 	// before runs ahead of each access to shared data, with the VM that makes it.
 	before func(v *fakeVM, op string)
 	calls  map[string]int
-}
-
-type fakeValue struct {
-	data []byte
-	cas  uint32
 }
 
 const (
@@ -36,7 +33,7 @@ const (
 )
 
 func newProxy(t testing.TB) *fakeProxy {
-	return &fakeProxy{t: t, values: map[string]*fakeValue{}, now: monday, metrics: map[string]proxywasm.Metric{}, calls: map[string]int{}}
+	return &fakeProxy{t: t, now: monday, metrics: map[string]proxywasm.Metric{}, calls: map[string]int{}}
 }
 
 // fakeVM is one worker's VM with one plugin context.
@@ -303,29 +300,26 @@ func (v *fakeVM) GetSharedData(key []byte) ([]byte, uint32, bool) {
 	if v.before != nil {
 		v.before(v, "get")
 	}
-	value := v.values[string(key)]
-	if value == nil {
-		return nil, 0, false
-	}
-	return value.data, value.cas, true
+	var cas uint32
+	var found bool
+	v.value, cas, found = v.shared.Get(key, v.value)
+	return v.value, cas, found
 }
 
 func (v *fakeVM) SetSharedData(key, data []byte, cas uint32) bool {
 	v.called("set")
+	v.setting = key
 	if v.before != nil {
 		v.before(v, "set")
 	}
-	value := v.values[string(key)]
-	if value == nil {
-		value = &fakeValue{cas: cas}
-		v.values[string(key)] = value
+	return v.shared.Set(key, data, cas)
+}
+
+// race has another worker write what is to be set, if it is there, so that its compare-and-set fails.
+func (p *fakeProxy) race() {
+	if value, _, found := p.shared.Get(p.setting, nil); found {
+		p.shared.Set(p.setting, value, 0)
 	}
-	if cas != 0 && value.cas != cas {
-		return false
-	}
-	v.number++
-	value.data, value.cas = append(value.data[:0], data...), v.number
-	return true
 }
 
 func (v *fakeVM) SetContext(id uint32) { v.context = id }

@@ -6,6 +6,8 @@
 // may be, so that one get finds it and one set writes it. When a page is full, entries that expired make room first, then
 // the one with the least use: nobody buys a fresh quota by flooding the table with keys.
 //
+// Where there is no proxy, a [Map] is the shared data.
+//
 // The table knows nothing of what its entries mean. A write is a compare-and-set of the page that was read: whoever loses a
 // race reads and decides again. A [Table] may be used by several goroutines, a [Slot] by one.
 package sharedata

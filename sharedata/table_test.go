@@ -44,7 +44,7 @@ func has(table *Table, key string) bool {
 
 func TestEntriesKeepTheirPayload(t *testing.T) {
 	t.Parallel()
-	table := open(t, newFakeData(), 1000)
+	table := open(t, &fakeData{}, 1000)
 	var s Slot
 	want := map[string][]byte{}
 	generator := rand.New(rand.NewPCG(2, 0))
@@ -66,7 +66,7 @@ func TestEntriesKeepTheirPayload(t *testing.T) {
 // All workers that open a table at once agree on one, whoever was first.
 func TestOpenTogether(t *testing.T) {
 	t.Parallel()
-	data := newFakeData()
+	data := &fakeData{}
 	tables := make([]*Table, 8)
 	var workers sync.WaitGroup
 	for i := range tables {
@@ -88,7 +88,7 @@ func TestOpenTogether(t *testing.T) {
 
 func TestOpenLater(t *testing.T) {
 	t.Parallel()
-	data := newFakeData()
+	data := &fakeData{}
 	var s Slot
 	small := open(t, data, 100)
 	put(small, &s, "k", []byte("kept"), Meta{ExpiresNanos: now + second}, now)
@@ -99,16 +99,16 @@ func TestOpenLater(t *testing.T) {
 	if large.Pages() != small.Pages() || large.pageBytes != largestPage-len(large.name)-numberSize || large.Fits(10_000) || !small.Fits(100) {
 		t.Errorf("got %d pages of %d bytes, after %d of %d", large.Pages(), large.pageBytes, small.Pages(), small.pageBytes)
 	}
-	data.values["weir:test"] = fakeValue{data: []byte("garbage"), cas: 1}
+	data.Map.Set([]byte("weir:test"), []byte("garbage"), 0)
 	if table, err := Open(data, Options{Namespace: "test", Capacity: 100}, random(3)); err != nil || table.Pages() != 100/countersPerPage {
 		t.Errorf("after a header of another form: got %v, %v", table, err)
 	}
 	data.before = func(op string) {
 		if op == "set" {
-			data.values["weir:test"] = fakeValue{data: []byte("garbage"), cas: data.values["weir:test"].cas + 1}
+			data.Map.Set([]byte("weir:test"), []byte("garbage"), 0)
 		}
 	}
-	data.values["weir:test"] = fakeValue{data: []byte("garbage"), cas: 1}
+	data.Map.Set([]byte("weir:test"), []byte("garbage"), 0)
 	if _, err := Open(data, Options{Namespace: "test", Capacity: 100}, random(3)); err == nil {
 		t.Error("opened a table that can't be written")
 	}
@@ -118,7 +118,7 @@ func TestOpenLater(t *testing.T) {
 func TestFlood(t *testing.T) {
 	t.Parallel()
 	for _, capacity := range []int{1, 7, 10, 100, 10_000} {
-		data := newFakeData()
+		data := &fakeData{}
 		table := open(t, data, capacity)
 		var s Slot
 		payload := make([]byte, 40)
@@ -126,20 +126,20 @@ func TestFlood(t *testing.T) {
 		bound := capacity*BytesPerCounter + len("weir:test") + headerSize
 		for i := range 20_000 + 4*capacity {
 			put(table, &s, fmt.Sprint("spray", i), payload, Meta{ExpiresNanos: now + 7200*second, Use: 0x3c00}, now)
-			if i%10_000 == 0 && data.bytes() > bound {
-				t.Fatalf("capacity %d: %d bytes after %d keys, want at most %d", capacity, data.bytes(), i, bound)
+			if i%10_000 == 0 && data.Bytes() > bound {
+				t.Fatalf("capacity %d: %d bytes after %d keys, want at most %d", capacity, data.Bytes(), i, bound)
 			}
 		}
 		if !has(table, "heavy") && capacity > 1 {
 			t.Errorf("capacity %d: a flood of keys pushed out the one at its limit", capacity)
 		}
-		t.Logf("capacity %d: %d bytes of shared data, %.1f a counter", capacity, data.bytes(), float64(data.bytes())/float64(capacity))
+		t.Logf("capacity %d: %d bytes of shared data, %.1f a counter", capacity, data.Bytes(), float64(data.Bytes())/float64(capacity))
 	}
 }
 
 func TestWhoMakesRoom(t *testing.T) {
 	t.Parallel()
-	data := newFakeData()
+	data := &fakeData{}
 	table := open(t, data, 10) // one page
 	var s Slot
 	payload := make([]byte, 250)
@@ -169,8 +169,8 @@ func TestWhoMakesRoom(t *testing.T) {
 	if has(table, "heavy") || has(table, "older") || !has(table, "later") {
 		t.Error("expired entries should have gone first")
 	}
-	if s.Evicted(func([]byte) { t.Error("an expired entry counts as evicted") }); len(data.values) != 2 {
-		t.Errorf("got %d keys of shared data", len(data.values))
+	if s.Evicted(func([]byte) { t.Error("an expired entry counts as evicted") }); data.Len() != 2 {
+		t.Errorf("got %d keys of shared data", data.Len())
 	}
 	put(table, &s, "later", make([]byte, 600), live, now+20*second)
 	put(table, &s, "huge", make([]byte, 5000), live, now+20*second)
@@ -182,7 +182,7 @@ func TestWhoMakesRoom(t *testing.T) {
 // Between every get and every set another worker writes the same page. Nobody's write is lost.
 func TestEveryRaceIsLostOnce(t *testing.T) {
 	t.Parallel()
-	data := newFakeData()
+	data := &fakeData{}
 	table := open(t, data, 10)
 	other := open(t, data, 10)
 	count := func(table *Table, s *Slot, key string) bool {
@@ -217,7 +217,7 @@ func TestEveryRaceIsLostOnce(t *testing.T) {
 
 func TestHammer(t *testing.T) {
 	t.Parallel()
-	data := newFakeData()
+	data := &fakeData{}
 	const workers, hits, keys = 8, 5000, 20
 	var group sync.WaitGroup
 	for w := range workers {
@@ -252,7 +252,7 @@ func TestHammer(t *testing.T) {
 
 // Whatever shared data holds, reading and writing neither panics nor loses what is written then.
 func FuzzPage(f *testing.F) {
-	data := newFakeData()
+	data := &fakeData{}
 	table := open(f, data, 10)
 	var s Slot
 	for i := range 5 {
@@ -263,11 +263,11 @@ func FuzzPage(f *testing.F) {
 	f.Add([]byte{}, uint16(0))
 	f.Add([]byte{pageFormat, 1, 2, 3}, uint16(2000))
 	f.Fuzz(func(t *testing.T, page []byte, size uint16) {
-		data := newFakeData()
+		data := &fakeData{}
 		table := open(t, data, 10)
 		var s Slot
 		name := append(append([]byte(nil), table.name...), 0, 0, 0)
-		data.values[string(name)] = fakeValue{data: page, cas: 7}
+		data.Map.Set(name, page, 0)
 		for _, key := range []string{"k3", "new"} {
 			payload := make([]byte, size)
 			found := table.Read(&s, table.Address([]byte(key)))
@@ -291,14 +291,14 @@ func FuzzPage(f *testing.F) {
 func TestPagesShrink(t *testing.T) {
 	t.Parallel()
 	for _, in := range []string{"place", "full"} {
-		data := newFakeData()
+		data := &fakeData{}
 		large, small := open(t, data, 1000), open(t, data, 300)
 		var s Slot
 		meta := Meta{ExpiresNanos: now + second}
 		for i := range 1000 {
 			put(large, &s, fmt.Sprint(i), make([]byte, 40), meta, now)
 		}
-		before := data.bytes()
+		before := data.Bytes()
 		for i := range 1000 {
 			if !small.Read(&s, small.Address([]byte(fmt.Sprint(i)))) {
 				continue
@@ -320,8 +320,8 @@ func TestPagesShrink(t *testing.T) {
 				t.Fatalf("%s: the page has %d bytes, want at most %d, with %v", in, len(s.page), small.pageBytes, s.Payload())
 			}
 		}
-		if bound := 300*BytesPerCounter + 100; before <= bound || data.bytes() > bound {
-			t.Errorf("%s: from %d to %d bytes, want at most %d", in, before, data.bytes(), bound)
+		if bound := 300*BytesPerCounter + 100; before <= bound || data.Bytes() > bound {
+			t.Errorf("%s: from %d to %d bytes, want at most %d", in, before, data.Bytes(), bound)
 		}
 	}
 }
@@ -329,7 +329,7 @@ func TestPagesShrink(t *testing.T) {
 // A slot that served one table serves another one, and one that had a page of no use an empty one.
 func TestSlotIsUsedAgain(t *testing.T) {
 	t.Parallel()
-	data := newFakeData()
+	data := &fakeData{}
 	table := open(t, data, 10)
 	other, err := Open(data, Options{Namespace: "another", Capacity: 10}, random(2))
 	if err != nil {
@@ -344,7 +344,7 @@ func TestSlotIsUsedAgain(t *testing.T) {
 			t.Errorf("got %q, want %q", fresh.Payload(), want)
 		}
 	}
-	data.values[string(s.name)] = fakeValue{data: []byte{pageFormat + 1}, cas: 1000}
+	data.Map.Set(s.name, []byte{pageFormat + 1}, 0)
 	table, s = s.table, Slot{}
 	if table.Read(&s, table.Address([]byte("k"))) || !s.Corrupt() {
 		t.Error("a page of another format is not told")
@@ -364,14 +364,13 @@ func (d *proxyData) Get(key, buffer []byte) ([]byte, uint32, bool) {
 	if cap(buffer) > 0 {
 		return d.fakeData.Get(key, buffer)
 	}
-	value, cas, found := d.fakeData.Get(key, d.returned)
-	return value, cas, found
+	return d.fakeData.Get(key, d.returned)
 }
 
 // Slots that were never used before keep what they have read apart.
 func TestNewSlotsAreApart(t *testing.T) {
 	t.Parallel()
-	data := newFakeData()
+	data := &fakeData{}
 	table := open(t, data, 100)
 	var s Slot
 	keys := []string{"a", "b", "c", "d", "e", "f"}

@@ -592,7 +592,7 @@ func (vm *VM) proxyGetSharedData(a args) Status {
 	}
 	var cas uint32
 	var status Status
-	vm.scratch, cas, status = sharedGet(vm.data, vm.scratch[:0], key)
+	vm.scratch, cas, status = vm.data.get(vm.scratch, key)
 	if status != StatusOK {
 		return status
 	}
@@ -614,7 +614,7 @@ func (vm *VM) proxySetSharedData(a args) Status {
 	if hook := vm.process.hook.Load(); hook != nil {
 		(*hook)(SharedDataAccess{VM: vm, Set: true, Key: string(key)})
 	}
-	return sharedSet(vm.data, key, value, a.u32(4))
+	return vm.data.set(key, value, a.u32(4))
 }
 
 func (vm *VM) proxyRegisterSharedQueue(a args) Status {

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"weir/sharedata"
 )
 
 // Clock tells Unix time in nanoseconds. It serves the guest's wall clock and its monotonic clock; all VMs of a
@@ -31,15 +33,14 @@ type Process struct {
 	mu       sync.Mutex
 	clusters map[string]string
 	spaces   map[string]*space
-	nextCas  uint32
-	queues   []*queue // the queue with token t is queues[t-1]
+	numbers  sharedata.Numbers // of the writes to all spaces
+	queues   []*queue          // the queue with token t is queues[t-1]
 }
 
 // A space is what the VMs with one vm_id have in common. It goes with the last of them.
 type space struct {
 	users  int
-	data   map[string]*sharedValue
-	bytes  int
+	data   sharedata.Map
 	queues map[string]uint32 // name to token
 }
 
@@ -50,7 +51,6 @@ func NewProcess(config ProcessConfig) *Process {
 		clock:    config.Clock,
 		clusters: maps.Clone(config.Clusters),
 		spaces:   map[string]*space{},
-		nextCas:  1,
 	}
 	if p.clock == nil {
 		p.clock = func() int64 { return time.Now().UnixMicro() * 1000 } // Envoy's has no more
@@ -85,7 +85,7 @@ func (p *Process) acquire(vmID string) (release func()) {
 	defer p.mu.Unlock()
 	s := p.spaces[vmID]
 	if s == nil {
-		s = &space{data: map[string]*sharedValue{}, queues: map[string]uint32{}}
+		s = &space{data: sharedata.Map{Numbers: &p.numbers}, queues: map[string]uint32{}}
 		p.spaces[vmID] = s
 	}
 	s.users++

@@ -17,11 +17,6 @@ type SharedDataAccess struct {
 // may run other VMs, but not the one that is calling.
 type SharedDataHook func(SharedDataAccess)
 
-type sharedValue struct {
-	value []byte
-	cas   uint32
-}
-
 // SharedData gives the shared data of a vm_id.
 func (p *Process) SharedData(vmID string) SharedData { return SharedData{p, vmID} }
 
@@ -36,13 +31,13 @@ func (p *Process) SetSharedDataHook(hook SharedDataHook) {
 
 // Get copies a value out, with the number of the write that made it; NotFound if there is none.
 func (d SharedData) Get(key string) (value []byte, cas uint32, status Status) {
-	return sharedGet(d, nil, key)
+	return d.get(nil, []byte(key))
 }
 
-// Set writes a value. A cas of 0 always writes; another one must be the number of an existing key's last write, else
-// the answer is CasMismatch; a missing key is created whatever the cas. BadArgument if no VM has this vm_id.
+// Set writes a value, by the rules of [sharedata.Map]: a wrong cas gets CasMismatch. BadArgument if
+// no VM has this vm_id.
 func (d SharedData) Set(key string, value []byte, cas uint32) Status {
-	return sharedSet(d, key, value, cas)
+	return d.set([]byte(key), value, cas)
 }
 
 // Len is the number of keys.
@@ -50,7 +45,7 @@ func (d SharedData) Len() int {
 	d.process.mu.Lock()
 	defer d.process.mu.Unlock()
 	if s := d.process.spaces[d.vmID]; s != nil {
-		return len(s.data)
+		return s.data.Len()
 	}
 	return 0
 }
@@ -60,53 +55,35 @@ func (d SharedData) Bytes() int {
 	d.process.mu.Lock()
 	defer d.process.mu.Unlock()
 	if s := d.process.spaces[d.vmID]; s != nil {
-		return s.bytes
+		return s.data.Bytes()
 	}
 	return 0
 }
 
-// sharedGet appends the value to dst: the copy is made under the lock, into memory that the caller reuses.
-func sharedGet[K ~string | ~[]byte](d SharedData, dst []byte, key K) ([]byte, uint32, Status) {
+// get copies the value to buffer under the lock, into memory that the caller reuses.
+func (d SharedData) get(buffer, key []byte) ([]byte, uint32, Status) {
 	d.process.mu.Lock()
 	defer d.process.mu.Unlock()
 	s := d.process.spaces[d.vmID]
 	if s == nil {
-		return dst, 0, StatusNotFound
+		return buffer, 0, StatusNotFound
 	}
-	v := s.data[string(key)]
-	if v == nil {
-		return dst, 0, StatusNotFound
+	value, cas, found := s.data.Get(key, buffer)
+	if !found {
+		return value, 0, StatusNotFound
 	}
-	return append(dst, v.value...), v.cas, StatusOK
+	return value, cas, StatusOK
 }
 
-func sharedSet[K ~string | ~[]byte](d SharedData, key K, value []byte, cas uint32) Status {
+func (d SharedData) set(key, value []byte, cas uint32) Status {
 	d.process.mu.Lock()
 	defer d.process.mu.Unlock()
 	s := d.process.spaces[d.vmID]
 	if s == nil {
 		return StatusBadArgument
 	}
-	v := s.data[string(key)]
-	switch {
-	case v == nil:
-		v = &sharedValue{}
-		s.data[string(key)] = v
-		s.bytes += len(key)
-	case cas != 0 && cas != v.cas:
+	if !s.data.Set(key, value, cas) {
 		return StatusCasMismatch
 	}
-	s.bytes += len(value) - len(v.value)
-	v.value = append(v.value[:0], value...)
-	v.cas = d.process.takeCas()
 	return StatusOK
-}
-
-// takeCas takes the next number of the process. 0 means "whatever is there", so it is never given out.
-func (p *Process) takeCas() uint32 {
-	cas := p.nextCas
-	if p.nextCas++; p.nextCas == 0 {
-		p.nextCas = 1
-	}
-	return cas
 }

@@ -10,6 +10,7 @@ import (
 	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/internal/wire"
+	"weir/sharedata"
 	"weir/window"
 )
 
@@ -18,26 +19,19 @@ const (
 	monday = 1_767_571_200 * second
 )
 
-// fakeProcess is a process with several nodes: what they share, a clock, and a backend. Its shared
-// data behaves as Envoy's.
+// fakeProcess is a process with several nodes: what they share, a clock, and a backend.
 type fakeProcess struct {
-	t      testing.TB
-	now    int64
-	values map[string]*fakeValue
-	number uint32
+	t   testing.TB
+	now int64
+	sharedata.Map
 	// before runs ahead of each access to shared data.
 	before func(op string)
 	store  store.Store
 	random *rand.Rand
 }
 
-type fakeValue struct {
-	data []byte
-	cas  uint32
-}
-
 func newProcess(t testing.TB) *fakeProcess {
-	p := &fakeProcess{t: t, now: monday, values: map[string]*fakeValue{}, random: rand.New(rand.NewPCG(7, 3))}
+	p := &fakeProcess{t: t, now: monday, random: rand.New(rand.NewPCG(7, 3))}
 	p.store = memory.New(memory.Options{Now: func() time.Time { return time.Unix(0, p.now) }})
 	return p
 }
@@ -51,27 +45,13 @@ func (p *fakeProcess) run(op string) {
 // Get implements sharedata.Data.
 func (p *fakeProcess) Get(key, buffer []byte) ([]byte, uint32, bool) {
 	p.run("get")
-	value := p.values[string(key)]
-	if value == nil {
-		return nil, 0, false
-	}
-	return append(buffer[:0], value.data...), value.cas, true
+	return p.Map.Get(key, buffer)
 }
 
 // Set implements sharedata.Data.
 func (p *fakeProcess) Set(key, data []byte, cas uint32) bool {
 	p.run("set")
-	value := p.values[string(key)]
-	if value == nil {
-		value = &fakeValue{cas: cas}
-		p.values[string(key)] = value
-	}
-	if cas != 0 && value.cas != cas {
-		return false
-	}
-	p.number++
-	value.data, value.cas = append(value.data[:0], data...), p.number
-	return true
+	return p.Map.Set(key, data, cas)
 }
 
 // fakeNode is a node and its host. Pushes stay with it until they are delivered.

@@ -159,7 +159,7 @@ func TestRefused(t *testing.T) {
 		status             int
 		detail             string
 	}{
-		{"no body", "POST", "/v1/push", nil, nil, 400, "body: malformed message at byte 0"},
+		{"no body", "POST", "/v1/push", nil, nil, 400, "body: invalid push: malformed message at byte 0"},
 		{"cut", "POST", "/v1/push", push[:30], nil, 400, "ends too early"},
 		{"more", "POST", "/v1/push", append(slices.Clone(push), 0), nil, 400, "after the end"},
 		{"invalid", "POST", "/v1/push", wire.AppendPush(nil, invalid), nil, 400, "kind"},

@@ -1,0 +1,74 @@
+package sharedata
+
+// Map is shared data within one process, by Envoy's rules of compare-and-set. An empty Map is ready
+// to use. It allocates nothing to get or set a key that it has. It is not safe for concurrent use.
+type Map struct {
+	// Numbers is where its writes get their numbers from. Several maps may have the same, as those
+	// of one Envoy do. If it is nil, the map makes its own.
+	Numbers *Numbers
+
+	values map[string]*versioned
+	bytes  int
+}
+
+type versioned struct {
+	value []byte
+	cas   uint32
+}
+
+// Numbers is the last number that a write was given. The next one gets the next. After the greatest
+// they start again, which nobody sees unless there are 2^32 writes between a get and its set.
+type Numbers uint32
+
+// next leaves out 0, which would overwrite, and CreateOnly, which Envoy does not know.
+func (n *Numbers) next() uint32 {
+	*n++
+	if *n == 0 || *n == CreateOnly {
+		*n++
+	}
+	return uint32(*n)
+}
+
+// Get implements Data: it appends the value to buffer[:0].
+func (m *Map) Get(key, buffer []byte) (value []byte, cas uint32, found bool) {
+	v := m.values[string(key)]
+	if v == nil {
+		return buffer[:0], 0, false
+	}
+	return append(buffer[:0], v.value...), v.cas, true
+}
+
+// Set implements Data. A cas of 0 always writes; another one must be the number of an existing
+// key's last write; a missing key is created whatever the cas. The map keeps a copy of the value.
+func (m *Map) Set(key, value []byte, cas uint32) (written bool) {
+	v := m.values[string(key)]
+	switch {
+	case v == nil:
+		v = m.add(key)
+	case cas != 0 && cas != v.cas:
+		return false
+	}
+	m.bytes += len(value) - len(v.value)
+	v.value = append(v.value[:0], value...)
+	v.cas = m.Numbers.next()
+	return true
+}
+
+func (m *Map) add(key []byte) *versioned {
+	if m.values == nil {
+		m.values = map[string]*versioned{}
+	}
+	if m.Numbers == nil {
+		m.Numbers = new(Numbers)
+	}
+	v := &versioned{}
+	m.values[string(key)] = v
+	m.bytes += len(key)
+	return v
+}
+
+// Len is the number of keys.
+func (m *Map) Len() int { return len(m.values) }
+
+// Bytes is the sum of the lengths of all keys and values.
+func (m *Map) Bytes() int { return m.bytes }

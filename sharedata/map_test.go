@@ -1,0 +1,82 @@
+package sharedata
+
+import "testing"
+
+// wants fails unless a key has a value, and returns its number.
+func wants(t *testing.T, m *Map, key, value string) (cas uint32) {
+	t.Helper()
+	got, cas, found := m.Get([]byte(key), make([]byte, 8))
+	if !found || string(got) != value {
+		t.Errorf("%s: got %q, %v, want %q", key, got, found, value)
+	}
+	return cas
+}
+
+func TestMap(t *testing.T) {
+	t.Parallel()
+	var m Map
+	a, b := []byte("a"), []byte("b")
+	buffer := []byte("of the caller")
+	if value, cas, found := m.Get(a, buffer); found || cas != 0 || len(value) != 0 || cap(value) != cap(buffer) {
+		t.Errorf("a key that was never set: got %q, %d, %v", value, cas, found)
+	}
+	for key, cas := range map[string]uint32{"a": CreateOnly, "b": 0, "c": 7} {
+		if !m.Set([]byte(key), []byte("one"), cas) {
+			t.Errorf("%d does not create", cas)
+		}
+	}
+	first := wants(t, &m, "a", "one")
+	if m.Set(a, []byte("two"), CreateOnly) || m.Set(a, []byte("two"), first+1) || m.Set(a, []byte("two"), wants(t, &m, "b", "one")) {
+		t.Error("a wrong number writes")
+	}
+	wants(t, &m, "a", "one")
+	if !m.Set(a, []byte("longer than the first"), first) || m.Set(a, []byte("two"), first) {
+		t.Error("a number writes once, if it is that of the last write")
+	}
+	if second := wants(t, &m, "a", "longer than the first"); second != 4 {
+		t.Errorf("the fourth write has the number %d", second)
+	}
+	if !m.Set(b, nil, 0) {
+		t.Error("0 does not write")
+	}
+	wants(t, &m, "b", "")
+	if m.Len() != 3 || m.Bytes() != len("abc"+"longer than the first"+"one") {
+		t.Errorf("got %d keys of %d bytes", m.Len(), m.Bytes())
+	}
+	value := []byte("mine")
+	m.Set(a, value, 0)
+	got, _, _ := m.Get(a, nil)
+	value[0], got[1] = 'x', 'x'
+	wants(t, &m, "a", "mine")
+}
+
+// Numbers come round without ever being 0, or the one that creates.
+func TestNumbers(t *testing.T) {
+	t.Parallel()
+	for last, want := range map[Numbers]uint32{0: 1, 1: 2, CreateOnly - 1: CreateOnly + 1, 1<<32 - 1: 1} {
+		if got := last.next(); got != want {
+			t.Errorf("after %d: got %d, want %d", last, got, want)
+		}
+	}
+	numbers := new(Numbers)
+	one, two := Map{Numbers: numbers}, Map{Numbers: numbers}
+	one.Set([]byte("k"), nil, 0)
+	two.Set([]byte("k"), nil, 0)
+	if got := wants(t, &two, "k", ""); got != 2 {
+		t.Errorf("the second of two maps with the same numbers: got %d, want 2", got)
+	}
+}
+
+func TestMapAllocatesNothing(t *testing.T) {
+	var m Map
+	key, value, buffer := []byte("k"), make([]byte, 100), make([]byte, 0, 100)
+	m.Set(key, value, 0)
+	if n := testing.AllocsPerRun(100, func() {
+		var cas uint32
+		if buffer, cas, _ = m.Get(key, buffer); !m.Set(key, buffer, cas) {
+			t.Error("not written")
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
