@@ -45,54 +45,25 @@ func (a *answer) compile(c *config.Config) {
 
 // describe writes the headers of a decided request.
 func (a *answer) describe(matches []node.Demand, now int64, h *fields.List) {
-	h.Begin(a.headers, a.unit)
+	h.Begin(a.headers, a.unit, now)
 	if !a.describes {
 		return
 	}
 	for i := range matches {
 		m := &matches[i]
 		h.Rule(&a.rules[m.Rule.Index].fields)
-		withheld := m.Withheld()
 		for j := range m.Cell.States {
-			s := m.Rule.Limits[j].Standing(&m.Cell.States[j], now)
-			if withheld {
-				s.Remaining, s.Next = 0, max(s.Next, m.Cell.DryUntil(now)-now, 1)
-			}
-			h.Limit(s)
+			h.Limit(m.Standing(j, now))
 		}
 	}
-	h.End(now)
-}
-
-// retryAfter is how many nanoseconds it takes until the same request passes if nothing else comes, or
-// never if no waiting helps.
-func retryAfter(matches []node.Demand, now int64) (wait int64, never bool) {
-	at := now
-	for i := range matches {
-		m := &matches[i]
-		if m.Withheld() {
-			at = max(at, m.Cell.DryUntil(now))
-		}
-		for j := range m.Cell.States {
-			l, s := &m.Rule.Limits[j], &m.Cell.States[j]
-			if l.Allows(s, m.Cost) {
-				continue
-			}
-			fits, ok := l.FitsAt(s, m.Cost)
-			if !ok {
-				return 0, true
-			}
-			at = max(at, fits)
-		}
-	}
-	return at - now, false
+	h.End()
 }
 
 // reject answers a request that was rejected, and tells whether the proxy took the answer. The response phase of the same
 // stream follows, and has nothing to add.
 func (a *answer) reject(matches []node.Demand, now int64, h *fields.List) (sent bool) {
 	a.describe(matches, now, h)
-	h.Refuse(retryAfter(matches, now))
+	h.Refuse(node.RetryAt(matches, now))
 	a.pairs.Reset()
 	list := h.Fields()
 	for i := range list {

@@ -103,7 +103,7 @@ func TestVectors(t *testing.T) {
 			m.Cell = *cell
 			a.describe([]node.Demand{m}, now, &headers)
 			if !allowed {
-				headers.Refuse(retryAfter([]node.Demand{m}, now))
+				headers.Refuse(node.RetryAt([]node.Demand{m}, now))
 			}
 			want(t, sent(&headers), step.headers())
 		}
@@ -176,15 +176,15 @@ func TestRetryAfterIsTrue(t *testing.T) {
 				m.Cell.Take(m.Cost)
 				continue
 			}
-			wait, never := retryAfter([]node.Demand{m}, now)
-			if never == m.Cell.Possible(m.Cost) {
-				t.Fatalf("%+v, cost %d: retry after %d, %v", r.Limits, m.Cost, wait, never)
+			at, ok := node.RetryAt([]node.Demand{m}, now)
+			if ok != m.Cell.Possible(m.Cost) {
+				t.Fatalf("%+v, cost %d: retry in %d, %v", r.Limits, m.Cost, at-now, ok)
 			}
-			if never {
+			if !ok {
 				continue
 			}
 			refusals++
-			seconds := max((wait+second-1)/second, 1)
+			seconds := max((at-now+second-1)/second, 1)
 			if !passesAt(&m, now+seconds*second) {
 				t.Fatalf("%+v, cost %d: refused again after %d s", r.Limits, m.Cost, seconds)
 			}

@@ -94,6 +94,7 @@ type List struct {
 	count  int
 	set    Set
 	unit   ResetUnit
+	now    int64
 	policy []byte  // of the rules so far
 	joined []byte  // memory for the policy of several rules
 	rules  int     // so far
@@ -112,9 +113,9 @@ const maxFields = 7
 // Fields returns the fields in the order in which they are sent. They are valid until [List.Begin].
 func (l *List) Fields() []Field { return l.fields[:l.count] }
 
-// Begin forgets the response before.
-func (l *List) Begin(set Set, unit ResetUnit) {
-	l.set, l.unit = set, unit
+// Begin forgets the response before. Times of this one are from now on, in Unix nanoseconds.
+func (l *List) Begin(set Set, unit ResetUnit, now int64) {
+	l.set, l.unit, l.now = set, unit, now
 	l.values, l.start = l.values[:0], 0
 	l.count, l.rules, l.quota = 0, 0, nil
 }
@@ -166,8 +167,8 @@ func (l *List) tighter(s *window.Standing) bool {
 	return ceil(s.Next, second) > ceil(l.next, second)
 }
 
-// End makes fields of the limits, at a time in Unix nanoseconds.
-func (l *List) End(now int64) {
+// End makes fields of the limits.
+func (l *List) End() {
 	if l.set&RateLimit != 0 {
 		l.put("ratelimit-policy", l.policy)
 		l.add("ratelimit")
@@ -175,16 +176,16 @@ func (l *List) End(now int64) {
 	if l.set&XRateLimit != 0 {
 		l.put("x-ratelimit-limit", l.quota)
 		l.number("x-ratelimit-remaining", l.remaining)
-		l.number("x-ratelimit-reset", l.resetIn(now))
+		l.number("x-ratelimit-reset", l.resetIn())
 	}
 }
 
 // resetIn is the tightest limit's reset in the unit. No window counts as one that ends now.
-func (l *List) resetIn(now int64) uint64 {
+func (l *List) resetIn() uint64 {
 	reset := max(l.reset, 0)
 	switch l.unit {
 	case Epoch:
-		return ceil(now+reset, second)
+		return ceil(l.now+reset, second)
 	case Milliseconds:
 		return ceil(reset, 1e6)
 	default:
@@ -194,11 +195,11 @@ func (l *List) resetIn(now int64) uint64 {
 
 var yes = []byte("true")
 
-// Refuse adds what only refusals have. The same request passes after wait nanoseconds if nothing
-// else comes, or never.
-func (l *List) Refuse(wait int64, never bool) {
-	if l.set&RetryAfter != 0 && !never {
-		l.number("retry-after", max(ceil(wait, second), 1))
+// Refuse adds what only refusals have. The same request passes at a time in Unix nanoseconds if
+// nothing else comes; it never does if ok is false.
+func (l *List) Refuse(at int64, ok bool) {
+	if l.set&RetryAfter != 0 && ok {
+		l.number("retry-after", max(ceil(at-l.now, second), 1))
 	}
 	l.put("x-envoy-ratelimited", yes)
 }
