@@ -26,6 +26,7 @@ import (
 
 	"weir/internal/backend"
 	"weir/internal/store"
+	"weir/internal/store/memory"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -56,6 +57,9 @@ type Options struct {
 func Handler(counters store.Store, o Options) http.Handler {
 	if o.Registry == nil {
 		o.Registry = prometheus.NewRegistry()
+	}
+	if m, ok := counters.(*memory.Store); ok {
+		o.Registry.MustRegister(memorySize{m})
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()

@@ -603,3 +603,21 @@ func FuzzPush(f *testing.F) {
 		}
 	})
 }
+
+// A store in memory tells how much it keeps.
+func TestMemoryMetrics(t *testing.T) {
+	counters := memory.New(memory.Options{MaxCounters: 3, Now: func() time.Time { return epoch }})
+	backend := start(t, counters, server.Options{})
+	body := wire.AppendPush(nil, examplePush())
+	if answer, text := do(t, backend.Client(), request(t, "POST", backend.URL+wire.PushPath, body)); answer.StatusCode != 200 {
+		t.Fatalf("got %s: %s", answer.Status, text)
+	}
+	_, text := do(t, backend.Client(), request(t, "GET", backend.URL+"/metrics", nil))
+	for _, line := range []string{
+		"weir_memory_counters 3", "weir_memory_senders 1", `weir_memory_evicted_total{record="counter"} 2`, `weir_memory_evicted_total{record="sender"} 0`,
+	} {
+		if !strings.Contains(text, line+"\n") {
+			t.Errorf("want %s in\n%s", line, text)
+		}
+	}
+}
