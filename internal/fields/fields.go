@@ -101,7 +101,8 @@ type List struct {
 	limits []limit // of the rule, that are still to come
 	values []byte  // what the fields' values are in that aren't constant
 	start  int     // of the next field's value in values
-	// The tightest limit so far: its quota, which is nil if there is none, and how it stands.
+	// The tightest limit so far: its quota, which is nil if there is none, and how it stands. reset
+	// is negative if no window runs, which counts as one that ends now.
 	quota       []byte
 	remaining   uint64
 	next, reset int64
@@ -125,13 +126,16 @@ func (l *List) Rule(r *Rule) {
 	l.limits = r.limits
 	if l.rules++; l.rules == 1 {
 		l.policy = r.policy
-	} else if l.set&RateLimit != 0 {
+	} else {
 		l.join(r)
 	}
 }
 
 //go:noinline
 func (l *List) join(r *Rule) {
+	if l.set&RateLimit == 0 {
+		return
+	}
 	if l.rules == 2 {
 		l.joined = append(l.joined[:0], l.policy...)
 	}
@@ -176,16 +180,15 @@ func (l *List) End() {
 	if l.set&XRateLimit != 0 {
 		l.put("x-ratelimit-limit", l.quota)
 		l.number("x-ratelimit-remaining", l.remaining)
-		l.number("x-ratelimit-reset", l.resetIn())
+		l.number("x-ratelimit-reset", resetIn(l.unit, max(l.reset, 0), l.now))
 	}
 }
 
-// resetIn is the tightest limit's reset in the unit. No window counts as one that ends now.
-func (l *List) resetIn() uint64 {
-	reset := max(l.reset, 0)
-	switch l.unit {
+// resetIn is a reset, in nanoseconds from now, in a unit.
+func resetIn(unit ResetUnit, reset, now int64) uint64 {
+	switch unit {
 	case Epoch:
-		return ceil(l.now+reset, second)
+		return ceil(now+reset, second)
 	case Milliseconds:
 		return ceil(reset, 1e6)
 	default:
