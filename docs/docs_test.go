@@ -1,4 +1,5 @@
-// Package docs has no code: its test keeps the pages true to the code that they name.
+// Package docs has no code: its tests keep the pages true to the code that they name, and the code to
+// the order that they speak of.
 package docs
 
 import (

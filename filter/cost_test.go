@@ -1,6 +1,9 @@
 package filter
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 func TestParseHits(t *testing.T) {
 	for _, test := range []struct {
@@ -196,5 +199,31 @@ func TestGreatestLog(t *testing.T) {
 	}
 	if bound := 10*(4096+96) + 40; p.shared.Bytes() > bound {
 		t.Errorf("shared data has %d bytes, want at most %d", p.shared.Bytes(), bound)
+	}
+}
+
+// What the response costs is charged besides leases, and pushed.
+func TestCostOnResponseBesidesLeases(t *testing.T) {
+	for _, rate := range []string{"0", "0.1"} {
+		w := newWorld(t, 2, 2, synced(rate, `{"name": "all", "cost_on_response": {"response_header": "x-tokens"},
+			"limits": [{"limit": 100000, "window": "1h", "algorithm": "fixed_window"}, {"limit": 90000, "window": "1s"}]}`))
+		w.pass(time.Second)
+		sent := int64(0)
+		for i := range 400 {
+			v := w.any()
+			v.upstream = map[string]string{"x-tokens": "4"}
+			if v.send() {
+				sent++
+			}
+			if i%4 == 0 {
+				w.advance(time.Millisecond)
+			}
+		}
+		for range 100 {
+			w.advance(100 * time.Millisecond)
+		}
+		if got := w.sum(); sent != 400 || got != 5*400 {
+			t.Errorf("sync_rate %s: passed %d, the backend has %d hits of the long window, want 2000", rate, sent, got)
+		}
 	}
 }

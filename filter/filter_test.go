@@ -2,7 +2,6 @@ package filter
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -217,100 +216,6 @@ func TestRefusedConfiguration(t *testing.T) {
 	}
 }
 
-// TestAdversary lets another worker handle requests between every get and every set, as deep as there are workers: nothing is
-// lost, and nothing passes too much.
-func TestAdversary(t *testing.T) {
-	for _, algorithm := range []string{
-		`"algorithm": "sliding_window"`, `"algorithm": "fixed_window"`, `"algorithm": "fixed_window", "start": "first_hit"`,
-	} {
-		p := newProxy(t)
-		const limit = 300
-		configuration := oneRule(fmt.Sprintf(`{"limit": %d, "window": "1h", %s}`, limit, algorithm))
-		workers := []*fakeVM{p.start(configuration), p.start(configuration), p.start(configuration)}
-		passed, sent, depth := 0, 0, 0
-		random := rand.New(rand.NewPCG(7, 7))
-		send := func(v *fakeVM) {
-			sent++
-			if v.send("x-user", "ann") {
-				passed++
-			}
-		}
-		p.before = func(v *fakeVM, _ string) {
-			if depth == len(workers)-1 {
-				return
-			}
-			depth++
-			for i, other := range workers {
-				if other != v && i > depth-1 && random.IntN(2) == 0 {
-					send(other)
-				}
-			}
-			depth--
-		}
-		for sent < 3*limit {
-			depth = 0
-			send(workers[0])
-		}
-		if passed != limit {
-			t.Errorf("%s: passed %d of %d, want %d", algorithm, passed, sent, limit)
-		}
-		if lost := workers[0].count("lost_races_total"); lost == 0 {
-			t.Errorf("%s: no race was lost, so none was tested", algorithm)
-		}
-	}
-}
-
-// The same with two rules, of which the second refuses what the first has taken: what was given back is there again, for good, so that
-// the users' quotas add up to all.
-func TestAdversaryOfSeveralRules(t *testing.T) {
-	configuration := `{"rules": [
-		{"name": "all", "limits": [{"limit": 100, "window": "1h"}]},
-		{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": 25, "window": "1h"}]}
-	]}`
-	for seed := range uint64(50) {
-		p := newProxy(t)
-		workers := []*fakeVM{p.start(configuration), p.start(configuration)}
-		random := rand.New(rand.NewPCG(seed, 1))
-		users := []string{"ann", "bob", "cid", "dan"}
-		passed := map[string]int{}
-		send := func(v *fakeVM, user string) {
-			if v.send("x-user", user) {
-				passed[user]++
-				passed["all"]++
-			}
-		}
-		nested := false
-		p.before = func(v *fakeVM, op string) {
-			if v == workers[0] && !nested && op == "set" && random.IntN(3) > 0 {
-				nested = true
-				for range random.IntN(3) + 1 {
-					send(workers[1], users[random.IntN(len(users))])
-				}
-				nested = false
-			}
-		}
-		for range 150 {
-			p.now += 20e6 // past what the workers remember of refusals
-			send(workers[0], users[random.IntN(len(users))])
-		}
-		p.before = nil
-		for range 60 {
-			for _, user := range users {
-				p.now += 20e6
-				send(workers[0], user)
-			}
-		}
-		if passed["all"] != 100 {
-			t.Fatalf("seed %d: passed %v, want 100 in all", seed, passed)
-		}
-		for _, user := range users {
-			if passed[user] > 25 {
-				t.Fatalf("seed %d: %s passed %d, want at most 25", seed, user, passed[user])
-			}
-		}
-	}
-}
-
 // When every race is lost the request is decided all the same, and its hit is added when that is possible.
 func TestHitThatLosesEveryRace(t *testing.T) {
 	p := newProxy(t)
@@ -403,23 +308,6 @@ func TestRefusedAgain(t *testing.T) {
 	}
 }
 
-// A flood of keys neither moves shared data beyond its bound nor frees who was at the limit.
-func TestSpray(t *testing.T) {
-	p := newProxy(t)
-	v := p.start(`{"capacity": 1000, "rules": [{"name": "r", "key": [{"header": "x-user"}], "limits": [{"limit": 10, "window": "1h"}]}]}`)
-	for v.send("x-user", "ann") {
-	}
-	for i := range 50_000 {
-		v.send("x-user", fmt.Sprint("random", i))
-	}
-	if bound := 1000*96 + 40; p.shared.Bytes() > bound {
-		t.Errorf("shared data has %d bytes, want at most %d", p.shared.Bytes(), bound)
-	}
-	if p.now += 2 * second; v.send("x-user", "ann") {
-		t.Error("a flood bought a fresh quota")
-	}
-}
-
 func TestHostCalls(t *testing.T) {
 	p := newProxy(t)
 	v := p.start(oneRule(`{"limit": 1000000, "window": "1h"}`))
@@ -507,4 +395,54 @@ func BenchmarkRequest(b *testing.B) {
 			}
 		})
 	}
+}
+
+// A node that the backend has refused says so until it asks again: nothing remains, and a client is told to wait.
+func TestRefusedByADryLease(t *testing.T) {
+	w := newWorld(t, 2, 1, synced("1", `{"name": "user", "limits": [{"limit": 5, "window": "1m", "algorithm": "fixed_window"}]}, {"name": "other", "key": [{"header": "x-user"}], "limits": [{"limit": 6, "window": "1h"}]}`))
+	a, b := w.vms[0], w.vms[1]
+	w.advance(time.Second)
+	for range 5 {
+		a.send()
+	}
+	for _, user := range []string{"bob", "sue", "zoe"} {
+		if b.send("x-user", user) {
+			t.Fatal("more than the limit")
+		}
+		if got := b.reply.headers["retry-after"]; got == "" || got == "0" {
+			t.Errorf("retry after %q", got)
+		}
+		want(t, b.reply.headers, `x-ratelimit-remaining: 0`)
+	}
+	// A rule that has room, and was not asked, says so.
+	want(t, b.reply.headers, `ratelimit: "user";r=0;t=59, "other";r=6;t=0`)
+}
+
+// Limits that have room say nothing about when to try again, though a clock that went back makes them wait for nothing.
+func TestRetryAfterWhenTheClockWentBack(t *testing.T) {
+	p := newProxy(t)
+	v := p.start(`{"rules": [
+		{"name": "day", "limits": [{"limit": 1000, "window": "1d", "algorithm": "fixed_window"}]},
+		{"name": "sec", "key": [{"header": "x-user"}], "limits": [{"limit": 1, "window": "1s", "algorithm": "fixed_window"}]}]}`)
+	v.send("x-user", "ann")
+	p.now -= 3600 * second
+	v.send("x-user", "bob")
+	v.send("x-user", "bob")
+	want(t, v.reply.headers, `retry-after: 1`)
+}
+
+func TestTightestAmongEquals(t *testing.T) {
+	p := newProxy(t)
+	v := p.start(oneRule(`{"limit": 5, "window": "1s", "algorithm": "fixed_window"}, {"limit": 5, "window": "700ms", "algorithm": "fixed_window"}`))
+	p.now = monday + 650e6 // the first window ends in 350 ms, the second in 750, both in a second if rounded up
+	v.send("x-user", "ann")
+	want(t, v.response, `
+		ratelimit: "per-user";r=4;t=1, "per-user.2";r=4;t=1
+		x-ratelimit-reset: 1
+	`)
+	p.now = monday + 500e6
+	v.send("x-user", "bob")
+	p.now = monday + 500e6 + 550e6
+	v.send("x-user", "bob")
+	want(t, v.response, `x-ratelimit-remaining: 3`)
 }

@@ -14,22 +14,21 @@ type VM struct {
 	plugins []*plugin
 }
 
-// SetRandom has what is random come from source in place of math/rand/v2, which a simulation wants
-// that comes out the same every time. Call it before a plugin context is made.
-func (vm *VM) SetRandom(source func() uint64) { vm.random = rand.New(randomSource(source)) }
-
+// rand is what plugin contexts differ by.
+//
 //go:noinline
 func (vm *VM) rand() *rand.Rand {
 	if vm.random == nil {
-		vm.SetRandom(rand.Uint64)
+		vm.random = rand.New(processRandom{})
 	}
 	return vm.random
 }
 
-type randomSource func() uint64
+// processRandom is the generator of math/rand/v2.
+type processRandom struct{}
 
 // Uint64 implements rand.Source.
-func (s randomSource) Uint64() uint64 { return s() }
+func (processRandom) Uint64() uint64 { return rand.Uint64() }
 
 // NewPluginContext implements types.VMContext.
 func (vm *VM) NewPluginContext(id uint32) types.PluginContext { return &plugin{vm: vm, id: id} }

@@ -41,6 +41,30 @@ func (c *clock) advance(until int64) {
 	c.now = until
 }
 
+// timer has something done every so often.
+type timer struct {
+	clock  *clock
+	do     func()
+	period int64
+	turn   int // of start and stop: what was started before the last one is over
+}
+
+// start has it done after a time, and from then on every period.
+func (t *timer) start(after int64) {
+	t.turn++
+	turn := t.turn
+	var tick func()
+	tick = func() {
+		if t.turn == turn {
+			t.do()
+			t.clock.at(t.clock.now+t.period, tick)
+		}
+	}
+	t.clock.at(t.clock.now+after, tick)
+}
+
+func (t *timer) stop() { t.turn++ }
+
 // events is a heap by time.
 type events []event
 

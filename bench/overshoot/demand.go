@@ -1,13 +1,14 @@
 package main
 
 import (
-	"fmt"
 	"hash/crc32"
 	"math/rand/v2"
 	"slices"
 	"strconv"
 
+	"weir/internal/counter"
 	"weir/internal/wire"
+	"weir/window"
 )
 
 // population is many keys, far from their limits or not, that come to many nodes alike.
@@ -15,7 +16,7 @@ type population struct {
 	nodes, keys int
 	perNode     float64 // requests per second
 	rate        int64   // sync_rate
-	limit       int
+	limit       uint64
 	window      int64
 	// warm is not measured, span is.
 	warm, span int64
@@ -77,12 +78,10 @@ func (l load) minus(before load) load {
 func (p population) measure() (demand, error) {
 	d := demand{population: p}
 	w, err := newWorld(worldOptions{
-		seed: p.seed, nodes: p.nodes, workers: workers, network: near, counters: 8 * p.keys,
-		configuration: fmt.Sprintf(`{"sync_rate": %g, "backend": {"cluster": "weir"}, "capacity": %d, "headers": [],
-			"rules": [{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": %d, "window": "%ds"}]}]}`,
-			seconds(p.rate), max(1024, min(4*p.keys, 65536)), p.limit, p.window/second),
+		seed: p.seed, places: p.nodes, workers: workers, network: near, counters: 8 * p.keys,
+		limit:    window.Limit{Shape: window.Shape{Kind: window.SlidingWindow, Width: p.window}, Max: p.limit},
+		capacity: max(1024, min(4*p.keys, 65536)), syncRate: p.rate,
 	})
-	defer w.close()
 	if err != nil {
 		return d, err
 	}
@@ -115,10 +114,11 @@ func (p population) measure() (demand, error) {
 			d.passed++
 		}
 	}
-	var key []byte
+	var user, key []byte
 	for at := monday + int64(random.ExpFloat64()*gap); at < end; at += int64(random.ExpFloat64() * gap) {
 		w.advance(at)
-		key = strconv.AppendUint(key[:0], zipf.Uint64(), 10)
+		user = strconv.AppendUint(user[:0], zipf.Uint64(), 10)
+		key = counter.AppendPart(counter.AppendPart(key[:0], "user"), user)
 		w.request(random.IntN(p.nodes), random.IntN(workers), key)
 	}
 	w.advance(end)
@@ -129,9 +129,7 @@ func (p population) measure() (demand, error) {
 		d.split[i].busiest = slices.Max(touched[i][:])
 	}
 	for _, n := range w.nodes {
-		for name, value := range n.shared {
-			d.sharedBytes += float64(len(name)+len(value.data)) / float64(p.nodes)
-		}
+		d.sharedBytes += float64(n.shared.Bytes()) / float64(p.nodes)
 	}
 	if p.idle > 0 {
 		before := w.sent

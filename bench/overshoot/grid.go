@@ -16,9 +16,7 @@ const (
 // algorithm is one that a trial is about, and its limit.
 type algorithm struct {
 	name string
-	// limit is as in a configuration, but for the window.
-	limit string
-	of    window.Limit
+	of   window.Limit // but for the window
 	// buckets divides the window.
 	buckets int64
 }
@@ -26,14 +24,14 @@ type algorithm struct {
 // algorithms are those of the grid; extra those that are looked at with a smaller limit besides.
 var (
 	algorithms = []algorithm{
-		{name: "sliding_window", limit: `"limit": 1000`, of: window.Limit{Shape: window.Shape{Kind: window.SlidingWindow}, Max: 1000}},
-		{name: "fixed_window", limit: `"limit": 1000, "algorithm": "fixed_window"`, of: window.Limit{Shape: window.Shape{Kind: window.FixedWindow}, Max: 1000}},
-		{name: "token_bucket", limit: `"limit": 1000, "algorithm": "token_bucket"`, of: window.Limit{Shape: window.Shape{Kind: window.TokenBucket}, Max: 1000, Burst: 1000}},
+		{name: "sliding_window", of: window.Limit{Shape: window.Shape{Kind: window.SlidingWindow}, Max: 1000}},
+		{name: "fixed_window", of: window.Limit{Shape: window.Shape{Kind: window.FixedWindow}, Max: 1000}},
+		{name: "token_bucket", of: window.Limit{Shape: window.Shape{Kind: window.TokenBucket}, Max: 1000, Burst: 1000}},
 	}
 	extra = []algorithm{
-		{name: "sub_buckets", limit: `"limit": 100`, of: window.Limit{Shape: window.Shape{Kind: window.SlidingBuckets}, Max: 100}, buckets: 10},
-		{name: "sliding_log", limit: `"limit": 100, "algorithm": "sliding_log"`, of: window.Limit{Shape: window.Shape{Kind: window.SlidingBuckets, Precision: window.LogPrecision}, Max: 100}},
-		{name: "first_hit", limit: `"limit": 100, "algorithm": "fixed_window", "start": "first_hit"`, of: window.Limit{Shape: window.Shape{Kind: window.FirstHitWindow}, Max: 100}},
+		{name: "sub_buckets", of: window.Limit{Shape: window.Shape{Kind: window.SlidingBuckets}, Max: 100}, buckets: 10},
+		{name: "sliding_log", of: window.Limit{Shape: window.Shape{Kind: window.SlidingBuckets, Precision: window.LogPrecision}, Max: 100}},
+		{name: "first_hit", of: window.Limit{Shape: window.Shape{Kind: window.FirstHitWindow}, Max: 100}},
 	}
 )
 
@@ -88,16 +86,6 @@ func (t *trial) limit() window.Limit {
 		l.Precision = t.width / t.algorithm.buckets
 	}
 	return l
-}
-
-func (t *trial) configuration() string {
-	precision := ""
-	if t.algorithm.buckets > 0 {
-		precision = fmt.Sprintf(`, "precision": "%dms"`, t.width/t.algorithm.buckets/millisecond)
-	}
-	return fmt.Sprintf(`{"sync_rate": %g, "backend": {"cluster": "weir"}, "capacity": 1024, "headers": [],
-		"rules": [{"name": "all", "limits": [{%s, "window": "%dms"%s}]}]}`,
-		seconds(t.rate), t.algorithm.limit, t.width/millisecond, precision)
 }
 
 func (t *trial) flow() *flow {

@@ -1,4 +1,4 @@
-// Command overshoot measures how much of a limit many nodes admit together. It runs the plugin's own code on simulated nodes, and the
+// Command overshoot measures how much of a limit many nodes admit together. It runs the plugin's own engine on simulated nodes, and the
 // backend's own code behind a simulated network, under a virtual clock; beside it periodic synchronisation as others do it, a fixed
 // share for each node, and one limiter that sees every request. It prints tables, and keeps README.md, the plots, the list of all
 // trials and the tests' tables beside it up to date. With -check it writes nothing, and fails if these aren't what it would have

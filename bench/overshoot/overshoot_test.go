@@ -192,18 +192,17 @@ func TestNothingIsLost(t *testing.T) {
 	trial := quickTrial("fixed_window", kinds[0], 5)
 	trial.width = minute
 	trial.condition = hard[1]
-	w, err := newWorld(worldOptions{seed: 1, nodes: nodes, workers: workers, configuration: trial.configuration(), network: trial.condition.network})
+	w, err := trial.world()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.close()
 	passed := int64(0)
 	w.passed = func() { passed++ }
 	f := trial.flow()
 	f.end = monday + 20*second
 	for a := range f.arrivals() {
 		w.advance(a.at)
-		w.request(a.place, a.worker, nil)
+		w.request(a.place, a.worker, onlyKey)
 	}
 	w.advance(monday + 45*second)
 	sum, err := w.backend.sum("default")

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"weir/internal/counter"
 	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/internal/wire"
@@ -53,12 +54,20 @@ func (j *judge) admitted(at int64) {
 // patience is how long a request may wait at most: several callouts, one after the other.
 const patience = 2 * second
 
-// weir runs the real plugin and the real backend.
-func (t *trial) weir() (outcome, error) {
-	w, err := newWorld(worldOptions{
-		seed: t.seed, nodes: nodes, workers: workers, configuration: t.configuration(), network: t.condition.network, clocksOff: t.condition.clocksOff,
+// world is that of a trial.
+func (t *trial) world() (*world, error) {
+	return newWorld(worldOptions{
+		seed: t.seed, places: nodes, workers: workers, network: t.condition.network, clocksOff: t.condition.clocksOff,
+		limit: t.limit(), capacity: 1024, syncRate: t.rate,
 	})
-	defer w.close()
+}
+
+// onlyKey is the key of all requests of a trial.
+var onlyKey = counter.AppendPart(nil, "all")
+
+// weir runs the real engine and the real backend.
+func (t *trial) weir() (outcome, error) {
+	w, err := t.world()
 	if err != nil {
 		return outcome{}, err
 	}
@@ -84,7 +93,7 @@ func (t *trial) weir() (outcome, error) {
 	for a := range t.flow().arrivals() {
 		w.advance(a.at)
 		j.came(a.at)
-		w.request(a.place, a.worker, nil)
+		w.request(a.place, a.worker, onlyKey)
 	}
 	w.advance(t.flow().end)
 	j.out.callouts, j.out.roundTrips, j.out.waits = w.sent-before.callouts, w.backend.roundTrips()-before.roundTrips, w.waits

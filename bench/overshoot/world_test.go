@@ -6,195 +6,156 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 
-	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
-
-	"weir/internal/proxywasm"
-	"weir/internal/wire"
+	"weir/internal/counter"
 	"weir/window"
 )
-
-// waiter is a plugin that pauses every request, and asks its backend. It lets a request with an even key pass when that answers, and
-// rejects the others at the next tick.
-type waiter struct {
-	types.DefaultVMContext
-	types.DefaultPluginContext
-	t *testing.T
-	// log is what happened in all VMs, with the time.
-	log     *[]string
-	since   int64
-	pending []uint32
-	ids     map[uint32]bool
-}
-
-func (p *waiter) NewPluginContext(uint32) types.PluginContext { return p }
-
-func (p *waiter) note(format string, args ...any) {
-	*p.log = append(*p.log, fmt.Sprintf("%g ", float64(proxywasm.Now()-p.since)/1e6)+fmt.Sprintf(format, args...))
-}
-
-func (p *waiter) OnPluginStart(int) types.OnPluginStartStatus {
-	proxywasm.SetTickPeriod(100)
-	return types.OnPluginStartStatusOK
-}
-
-func (p *waiter) OnTick() {
-	for _, id := range p.pending {
-		proxywasm.SetContext(id)
-		key, _ := proxywasm.RequestHeader("x-user")
-		p.note("reject %s", key)
-		proxywasm.SendLocalResponse(&proxywasm.LocalResponse{Status: 429})
-		proxywasm.ResumeRequest() // too late
-	}
-	p.pending = nil
-}
-
-func (p *waiter) NewHttpContext(id uint32) types.HttpContext {
-	if p.ids[id] {
-		p.t.Errorf("two streams have the id %d", id)
-	}
-	p.ids[id] = true
-	return &paused{plugin: p, id: id}
-}
-
-type paused struct {
-	types.DefaultHttpContext
-	plugin *waiter
-	id     uint32
-	ended  bool
-}
-
-func (s *paused) OnHttpRequestHeaders(int, bool) types.Action {
-	p := s.plugin
-	header, _ := proxywasm.RequestHeader("x-user")
-	key := string(header)
-	p.note("came %s", key)
-	switch key {
-	case "pass":
-		return types.ActionContinue
-	case "refuse":
-		proxywasm.SendLocalResponse(&proxywasm.LocalResponse{Status: 429})
-		return types.ActionPause
-	}
-	var headers proxywasm.Pairs
-	headers.Add(":method", "POST")
-	body := wire.AppendPush(nil, &wire.Push{Namespace: "n", Sender: 1, Sequence: uint64(s.id), Floor: 1})
-	proxywasm.Dispatch(&proxywasm.Callout{Cluster: "weir", Headers: &headers, Body: body, TimeoutMillis: 200, Done: func(ok bool) {
-		status, _ := proxywasm.CalloutHeader(":status")
-		answer, _ := proxywasm.CalloutBody(wire.MaxAnswer)
-		if _, err := wire.DecodeAnswer(answer); (err == nil) != (string(status) == "200") || !ok {
-			p.t.Errorf("answer %s %q: %v", status, answer, err)
-		}
-		if strings.TrimLeft(key, "02468") == "" {
-			proxywasm.SetContext(s.id)
-			p.note("resume %s", key)
-			proxywasm.ResumeRequest()
-			p.note("resumed %s: ended is %v", key, s.ended)
-		} else {
-			p.pending = append(p.pending, s.id)
-		}
-	}})
-	return types.ActionPause
-}
-
-func (s *paused) OnHttpStreamDone() { s.ended = true }
 
 // fixedTrip is a network whose ways take 2 ms each.
 var fixedTrip = network{trip: 2 * millisecond}
 
-func newWaiters(t *testing.T, n network) (w *world, log *[]string) {
+// asking is a world whose engines ask the backend for every request. It admits two of each key.
+func asking(t *testing.T) *world {
 	t.Helper()
-	log = &[]string{}
-	w, err := newWorld(worldOptions{nodes: 2, workers: 2, network: n, newVM: func(*rand.Rand) types.VMContext {
-		return &waiter{t: t, log: log, since: monday, ids: map[uint32]bool{}}
-	}})
+	w, err := newWorld(worldOptions{
+		places: 2, workers: 2, network: fixedTrip, capacity: 100,
+		limit: window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: minute}, Max: 2},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { w.close() })
-	return w, log
+	w.advance(monday + second) // all have ticked
+	return w
 }
 
-// A paused request waits until its plugin resumes or rejects it, in a callout's answer or in a tick, and its stream ends only
-// when that callback is over.
+// A request waits until its engine decides it, when the answer is there.
 func TestRequestsWait(t *testing.T) {
-	w, log := newWaiters(t, fixedTrip)
+	w := asking(t)
 	var passed []int64
-	w.passed = func() { passed = append(passed, w.now-monday) }
-	w.advance(monday + second) // all have ticked
-	*log = nil
-	w.request(0, 0, []byte("pass"))
-	w.request(0, 0, []byte("2"))
+	w.passed = func() { passed = append(passed, w.now-monday-second) }
+	sent := w.sent
+	w.request(0, 0, []byte("ann"))
 	w.advance(w.now + millisecond)
-	w.request(0, 0, []byte("3"))
-	w.request(0, 0, []byte("refuse"))
+	w.request(0, 1, []byte("ann"))
+	w.request(1, 0, []byte("bob"))
+	if waiting := w.nodes[0].workers[0].waiting + w.nodes[0].workers[1].waiting; waiting != 2 || len(passed) != 0 {
+		t.Errorf("%d requests wait at the first node, %d have passed", waiting, len(passed))
+	}
+	w.advance(w.now + millisecond)
+	w.request(1, 1, []byte("ann")) // the third
 	w.advance(w.now + second)
-	want := []string{
-		"1000 came pass", "1000 came 2", "1001 came 3", "1001 came refuse",
-		"1004 resume 2", "1004 resumed 2: ended is false",
-	}
-	last := (*log)[len(*log)-1]
-	if !slices.Equal((*log)[:len(*log)-1], want) || !strings.HasSuffix(last, " reject 3") {
-		t.Errorf("got %q, want %q and that 3 is rejected", *log, want)
-	}
-	if !slices.Equal(passed, []int64{1000 * millisecond, 1004 * millisecond}) {
+	if !slices.Equal(passed, []int64{4 * millisecond, 5 * millisecond, 5 * millisecond}) {
 		t.Errorf("requests passed at %d", passed)
 	}
-	if w.requests != 4 || w.waits.requests != 2 || w.waits.longest < 4*millisecond || w.waits.longest > 105*millisecond || w.sent != 2 {
-		t.Errorf("got %d requests, %+v, %d callouts", w.requests, w.waits, w.sent)
+	if w.requests != 4 || w.waits.requests != 4 || w.waits.longest != 4*millisecond || w.sent-sent < 4 {
+		t.Errorf("got %d requests, %+v, %d callouts", w.requests, w.waits, w.sent-sent)
 	}
-	if len(w.nodes[0].vms[0].waiting) != 0 {
-		t.Error("there is a request that waits still")
-	}
-	if err := w.failure(); err != nil {
+	if err := errors.Join(w.nobodyWaits(), w.failure()); err != nil {
 		t.Error(err)
 	}
 }
 
 // Requests of a process that ends are gone, and its callouts are answered to nobody.
 func TestCrash(t *testing.T) {
-	w, log := newWaiters(t, fixedTrip)
-	w.request(0, 0, []byte("2"))
+	w := asking(t)
+	var passed []int64
+	w.passed = func() { passed = append(passed, w.now-monday-second) }
+	w.request(0, 0, []byte("ann"))
+	pushes := w.backend.pushes
 	w.kill(0)
+	w.request(0, 0, []byte("ann")) // to nobody
 	w.start(0)
-	w.request(0, 0, []byte("4"))
-	w.advance(w.now + second)
-	if got := strings.Join(*log, ", "); got != "0 came 2, 0 came 4, 4 resume 4, 4 resumed 4: ended is false" {
-		t.Error(got)
+	w.advance(w.now + millisecond)
+	w.request(0, 0, []byte("ann"))
+	w.advance(w.now + 10*millisecond)
+	if !slices.Equal(passed, []int64{5 * millisecond}) || w.requests != 2 || w.waits.requests != 1 {
+		t.Errorf("%d requests came, %d have waited; they passed at %d", w.requests, w.waits.requests, passed)
 	}
-	if w.waits.requests != 1 || w.backend.pushes != 2 {
-		t.Errorf("%d requests have waited, and the backend got %d pushes", w.waits.requests, w.backend.pushes)
+	if w.backend.pushes < pushes+2 {
+		t.Error("the push of the process that has ended did not come")
+	}
+	w.advance(w.now + second)
+	passed = nil
+	w.request(1, 0, []byte("ann")) // the third
+	w.advance(w.now + second)
+	if err := errors.Join(w.nobodyWaits(), w.failure()); err != nil || len(passed) != 0 {
+		t.Errorf("%d have passed (%v)", len(passed), err)
+	}
+	w.kill(0)
+	w.kill(1)
+	w.advance(w.now + second)
+	if len(w.queue) != 0 {
+		t.Errorf("%d things are to happen in a world without nodes", len(w.queue))
 	}
 }
 
-// Requests that wait for ever are noticed, and so is a plugin that leaves them behind.
+// Requests that wait for ever are noticed, and so is an engine that leaves them behind.
 func TestForgottenRequests(t *testing.T) {
-	w, _ := newWaiters(t, fixedTrip)
-	w.request(0, 0, []byte("2"))
+	w := asking(t)
+	w.request(0, 0, []byte("ann"))
 	if w.nobodyWaits() == nil {
 		t.Error("nobody noticed a request that waits")
 	}
+	w.drain(0) // decides it
 	w.advance(w.now + second)
-	if err := errors.Join(w.nobodyWaits(), w.failure()); err != nil {
-		t.Error(err)
+	if err := errors.Join(w.nobodyWaits(), w.failure()); err != nil || w.waits.requests != 1 {
+		t.Errorf("%d requests have waited (%v)", w.waits.requests, err)
 	}
-	w.request(0, 0, []byte("2"))
-	w.drain(0)
+	w.nodes[1].workers[0].waiting++
+	w.drain(1)
 	if w.failure() == nil {
-		t.Error("nobody noticed that a plugin was done while a request waited")
+		t.Error("nobody noticed that an engine has left while a request waited")
 	}
 }
 
-// To name a stream that does not wait is a fault.
-func TestUnknownStream(t *testing.T) {
-	w, _ := newWaiters(t, fixedTrip)
-	w.enter(w.nodes[0].vms[0])
-	proxywasm.SetContext(12345)
-	w.leave()
-	if w.failure() == nil {
+// To decide a request that does not wait is a fault.
+func TestDecidedTwice(t *testing.T) {
+	w := asking(t)
+	w.request(0, 0, []byte("ann"))
+	w.advance(w.now + second)
+	if err := w.failure(); err != nil {
+		t.Fatal(err)
+	}
+	w.nodes[0].workers[0].idle[0].Decided(nil, 0, counter.Allowed)
+	if w.failure() == nil || w.waits.requests != 1 {
 		t.Error("nobody noticed")
+	}
+}
+
+// Workers of a node have a table in common, those of two nodes have none.
+func TestSharedData(t *testing.T) {
+	w := asking(t)
+	id := func(place, worker int) uint64 { return w.nodes[place].workers[worker].node.Table().ID() }
+	if id(0, 0) != id(0, 1) || id(0, 0) == id(1, 0) {
+		t.Errorf("got tables %x and %x in one node, %x in another", id(0, 0), id(0, 1), id(1, 0))
+	}
+}
+
+// A node that drains gets no more requests, and is gone when all that it has counted is pushed.
+func TestDrain(t *testing.T) {
+	w, err := newWorld(worldOptions{
+		places: 1, workers: 1, network: fixedTrip, capacity: 100, syncRate: 100 * second,
+		limit: window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: minute}, Max: 1000},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.advance(monday + second)
+	v := w.nodes[0].workers[0]
+	w.request(0, 0, []byte("ann"))
+	w.advance(w.now + 10*millisecond)
+	w.drain(0)
+	w.request(0, 0, []byte("ann"))
+	if v.dead || w.requests != 1 {
+		t.Errorf("it has ended: %v; %d requests", v.dead, w.requests)
+	}
+	w.advance(w.now + second)
+	if hits, err := w.backend.sum("default"); !v.dead || hits != 1 || err != nil {
+		t.Errorf("it has ended: %v; the backend has %d hits (%v)", v.dead, hits, err)
+	}
+	if err := w.failure(); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -232,81 +193,37 @@ func TestNetwork(t *testing.T) {
 	}
 }
 
-// Timers tick at the period that was asked for last, from when it was asked for.
-func TestTicks(t *testing.T) {
+// A timer keeps to the period that it had last, from when it was started last.
+func TestTimer(t *testing.T) {
+	c := &clock{now: monday}
 	var ticks []int64
-	plugin := &ticker{}
-	plugin.tick = func() {
-		ticks = append(ticks, (proxywasm.Now()-monday)/millisecond)
-		if len(ticks) == 2 {
-			proxywasm.SetTickPeriod(10)
+	timer := &timer{clock: c, period: 100}
+	timer.do = func() {
+		if ticks = append(ticks, c.now-monday); len(ticks) == 2 {
+			timer.period = 10
+			timer.start(10)
 		}
 	}
-	w, err := newWorld(worldOptions{nodes: 1, workers: 1, network: fixedTrip, newVM: func(*rand.Rand) types.VMContext { return plugin }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.close()
-	w.advance(monday + 228*millisecond)
-	if len(ticks) < 5 || ticks[1]-ticks[0] != 100 || ticks[2]-ticks[1] != 10 || ticks[4]-ticks[2] != 20 {
-		t.Errorf("ticks at %d ms", ticks)
-	}
-	ticks = nil
-	w.enter(w.nodes[0].vms[0])
-	proxywasm.SetTickPeriod(7) // not in a tick
-	w.leave()
-	w.advance(monday + 245*millisecond)
-	if !slices.Equal(ticks, []int64{235, 242}) {
-		t.Errorf("ticks at %d ms, want them at 235 and 242", ticks)
+	timer.start(70)
+	c.advance(monday + 198)
+	timer.period = 7
+	timer.start(7)
+	c.advance(monday + 215)
+	timer.stop()
+	c.advance(monday + 1000)
+	if !slices.Equal(ticks, []int64{70, 170, 180, 190, 205, 212}) {
+		t.Errorf("ticks at %d", ticks)
 	}
 }
 
-type ticker struct {
-	types.DefaultVMContext
-	types.DefaultPluginContext
-	tick func()
-}
-
-func (p *ticker) NewPluginContext(uint32) types.PluginContext { return p }
-
-func (p *ticker) OnPluginStart(int) types.OnPluginStartStatus {
-	proxywasm.SetTickPeriod(100)
-	return types.OnPluginStartStatusOK
-}
-
-func (p *ticker) OnTick() { p.tick() }
-
-// Shared data is a node's, and behaves as Envoy's.
-func TestSharedData(t *testing.T) {
-	w, _ := newWaiters(t, fixedTrip)
-	on := func(place, worker int) { w.enter(w.nodes[place].vms[worker]) }
-	set := func(key, value string, cas uint32, want bool) {
-		t.Helper()
-		if (&proxywasm.SharedData{}).Set([]byte(key), []byte(value), cas) != want {
-			t.Errorf("setting %s to %s with %d gave %v", key, value, cas, !want)
-		}
+// An engine has the ticks that it asks for.
+func TestTickEvery(t *testing.T) {
+	w := asking(t)
+	v := w.nodes[0].workers[0]
+	v.TickEvery(25)
+	if v.timer.period != 25*millisecond || !slices.ContainsFunc(w.queue, func(e event) bool { return e.at == w.now+25*millisecond }) {
+		t.Errorf("it ticks every %d ns", v.timer.period)
 	}
-	get := func(key, want string, number uint32) {
-		t.Helper()
-		if value, cas, found := (&proxywasm.SharedData{}).Get([]byte(key), nil); string(value) != want || cas != number || found != (number != 0) {
-			t.Errorf("%s is %q, %d, %v; want %q, %d", key, value, cas, found, want, number)
-		}
-	}
-	on(0, 0)
-	get("a", "", 0)
-	set("a", "1", 0x7fffffff, true) // any number creates
-	set("a", "2", 0x7fffffff, false)
-	get("a", "1", 1)
-	set("b", "x", 0, true)
-	on(0, 1)
-	get("b", "x", 2)
-	set("a", "3", 1, true)
-	get("a", "3", 3) // numbers are the process's
-	set("a", "", 0, true)
-	get("a", "", 4)
-	on(1, 0)
-	get("a", "", 0)
-	w.leave()
 }
 
 // The worst that was ever in use, of streams of hits whose worst is known.

@@ -7,8 +7,11 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
 	"weir/internal/counter"
+	"weir/internal/wire"
 	"weir/sharedata"
+	"weir/window"
 )
 
 // Whatever is added, dropped, put off, left half visited or inherited: keys come in the order in
@@ -227,6 +230,9 @@ func TestLeavingPushesCalmBlocks(t *testing.T) {
 	if n.deliver(); !n.Left() {
 		t.Errorf("left with everything answered: %+v", n.Backlog())
 	}
+	if got := n.process.sum(); got != 2*keys {
+		t.Errorf("the backend has %d hits, want %d", got, 2*keys)
+	}
 }
 
 // mallocs is how often a function allocates.
@@ -236,4 +242,186 @@ func mallocs(f func()) int {
 	f()
 	runtime.ReadMemStats(&after)
 	return int(after.Mallocs - before.Mallocs)
+}
+
+// A hit is pushed in time though a backend is slower than hits of other keys come.
+func TestFloodKeepsNoKeyBack(t *testing.T) {
+	w := newWorld(t, 1, 1, Options{Capacity: 200_000, SyncRate: second}, users(sliding(1_000_000)))
+	f := w.nodes[0]
+	f.settle = nil
+	w.advance(time.Second)
+	f.send("ann")
+	w.advance(time.Second / 10)
+	w.advance(time.Second / 10)
+	f.send("ann") // whose push is not due when the others' are
+	pending := func() bool { return f.entry(0, "ann").Cell.Pending() }
+	if !pending() {
+		t.Fatal("the hit is not pending, and nothing is tested")
+	}
+	sent := 0
+	flood := func(n int) {
+		for range n {
+			f.send(strconv.Itoa(sent))
+			sent++
+		}
+	}
+	flood(maxBatches * wire.MaxItems)
+	ticks := 0
+	for ; pending() && ticks < 200; ticks++ {
+		flood(wire.MaxItems)
+		w.pass(time.Second / 10)
+		f.tick()
+		if len(f.pushes) > 0 {
+			p := f.pushes[0]
+			f.pushes = f.pushes[1:]
+			f.answer(p)
+		}
+	}
+	if ticks > 50 {
+		t.Errorf("pushed after %d ticks", ticks)
+	}
+}
+
+// busy is a process whose clock goes on with each access to shared data, so that work takes time.
+func busy(w *world) {
+	w.processes[0].before = func(*fakeNode, string) { w.now += 5_000 }
+}
+
+// No callback works for much longer than a tick may, however many keys are due, and all of them are
+// pushed as soon as ticks come.
+func TestTicksAreShort(t *testing.T) {
+	const keys = 5000
+	w := newWorld(t, 1, 1, Options{SyncRate: second}, users(limit(window.SlidingWindow, 1000, 4*second)))
+	f := w.nodes[0]
+	w.advance(time.Second)
+	for range 2 {
+		for i := range keys {
+			f.send(strconv.Itoa(i))
+		}
+		busy(w)
+		longest := time.Duration(0)
+		timed := func(call func()) {
+			start := w.now
+			call()
+			longest = max(longest, time.Duration(w.now-start))
+		}
+		due := w.now
+		for ticks := 0; f.Unfinished(); ticks++ {
+			w.now += int64(f.tickMillis) * 1e6
+			timed(f.tick)
+			for _, p := range f.taken() {
+				timed(func() { f.answer(p) })
+			}
+			if ticks > 1000 {
+				t.Fatalf("%d keys are left", f.Backlog().Keys)
+			}
+		}
+		if longest > 5*time.Millisecond/4 {
+			t.Errorf("a callback took %v", longest)
+		}
+		if took := time.Duration(w.now - due); took > time.Second {
+			t.Errorf("%d keys took %v", keys, took)
+		}
+		w.processes[0].before = nil
+		w.advance(2 * time.Second)
+	}
+	if got := w.sum(); got != 2*keys {
+		t.Errorf("the backend has %d hits, want %d", got, 2*keys)
+	}
+}
+
+// Many requests may wait at once. What they ask for is sent a little at a time too.
+func TestWishesAreSentALittleAtATime(t *testing.T) {
+	w := newWorld(t, 1, 1, Options{SyncRate: second}, users(sliding(3)))
+	f := w.nodes[0]
+	w.advance(time.Second)
+	for i := range 1000 {
+		f.paused(strconv.Itoa(i))
+	}
+	if n := f.Backlog().Wishes; n < 900 {
+		t.Fatalf("%d wishes wait to be sent, and nothing is tested", n)
+	}
+	busy(w)
+	timed := func(what string, call func()) {
+		start := w.now
+		call()
+		if took := time.Duration(w.now - start); took > 2*time.Duration(tickNanos) {
+			t.Errorf("%s took %v", what, took)
+		}
+	}
+	for rounds := 0; f.Backlog().Waiting > 0; rounds++ {
+		for _, p := range f.taken() {
+			timed("an answer", func() { f.answer(p) })
+		}
+		timed("a tick", f.tick)
+		if rounds > 1000 {
+			t.Fatalf("%d requests wait for ever", f.Backlog().Waiting)
+		}
+	}
+	if got := w.sum(); got != 1000 {
+		t.Errorf("the backend has %d hits, want 1000", got)
+	}
+}
+
+// While keys wait for a place among the batches, the next answer brings the next tick.
+func TestAnswersHurryTheNextTick(t *testing.T) {
+	w := newWorld(t, 1, 1, Options{SyncRate: second}, users(limit(window.SlidingWindow, 1000, 4*second)))
+	f := w.nodes[0]
+	w.advance(time.Second)
+	const keys = (maxBatches + 1) * wire.MaxItems
+	for i := range keys {
+		f.send(strconv.Itoa(i))
+	}
+	f.tick()
+	if n := len(f.pushes); n != maxBatches || f.tickMillis == 1 {
+		t.Fatalf("%d callouts, ticks each %d ms; want %d, and no hurry while none is answered", n, f.tickMillis, maxBatches)
+	}
+	first := f.pushes[0]
+	f.pushes = f.pushes[1:]
+	f.answer(first)
+	if f.tickMillis != 1 {
+		t.Errorf("ticks each %d ms after an answer, want 1", f.tickMillis)
+	}
+}
+
+// What a push takes for each key is memory of pushes before, once there were some; with leases too.
+func TestPushesAllocateNothingForAKey(t *testing.T) {
+	for name, ticks := range map[string][]int{"pushes": {20, 20}, "pushes with wishes": {9, 80}} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 1, 1, Options{SyncRate: second}, users(limit(window.SlidingWindow, 1_000_000, 4*second)))
+			f := w.nodes[0]
+			w.advance(time.Second)
+			const keys = 1500
+			items, takes := 0, 0
+			for round := range 40 {
+				warm := round >= 20
+				for i := range keys {
+					f.send(strconv.Itoa(i))
+				}
+				for range ticks[round%2] {
+					w.now += second / 10
+					pushing := mallocs(f.tick)
+					pushes := f.taken()
+					// A few for each push are the fake's.
+					if most := 20*len(pushes) + 20; warm && pushing > most {
+						t.Errorf("round %d: a tick with %d pushes allocates %d times", round, len(pushes), pushing)
+					}
+					for _, p := range pushes {
+						if push, err := wire.DecodePush(p.body); err == nil && warm {
+							items += len(push.Items)
+							takes += len(push.Takes)
+						}
+						answer := w.apply(p.body)
+						settling := mallocs(func() { f.Answered(p.ticket, PushAnswered, answer) })
+						if warm && settling > 20 {
+							t.Errorf("round %d: an answer allocates %d times", round, settling)
+						}
+					}
+				}
+			}
+			if items < 10*keys || takes < keys && ticks[0] != ticks[1] {
+				t.Errorf("%d items and %d takes were pushed of %d keys", items, takes, keys)
+			}
+		})
+	}
 }

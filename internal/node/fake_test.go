@@ -2,7 +2,9 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,51 +18,222 @@ import (
 
 const (
 	minute = 60 * second
+	hour   = 60 * minute
+	day    = 24 * hour
 	monday = 1_767_571_200 * second
 )
 
-// fakeProcess is a process with several nodes: what they share, a clock, and a backend.
+// limit is one of so many hits in a window. A bucket holds as many tokens.
+func limit(kind window.Kind, hits uint64, width int64) window.Limit {
+	l := window.Limit{Shape: window.Shape{Kind: kind, Width: width}, Max: hits}
+	if kind == window.TokenBucket {
+		l.Burst = hits
+	}
+	return l
+}
+
+// fixed is so many hits in an hour of the clock.
+func fixed(hits uint64) window.Limit { return limit(window.FixedWindow, hits, hour) }
+
+// sliding is so many hits in an hour.
+func sliding(hits uint64) window.Limit { return limit(window.SlidingWindow, hits, hour) }
+
+// longest has windows so long that none ends, and so that a token needs longer to come back than a
+// test lasts, of every algorithm.
+var longest = []window.Shape{
+	{Kind: window.FixedWindow, Width: 300 * day},
+	{Kind: window.SlidingWindow, Width: 300 * day},
+	{Kind: window.FirstHitWindow, Width: 300 * day},
+	{Kind: window.SlidingBuckets, Width: 300 * day, Precision: 150 * day},
+	{Kind: window.SlidingBuckets, Width: 300 * day, Precision: window.LogPrecision},
+	{Kind: window.TokenBucket, Width: 300 * day},
+}
+
+// of is a limit of a shape.
+func of(s window.Shape, hits uint64) window.Limit {
+	l := limit(s.Kind, hits, s.Width)
+	l.Precision = s.Precision
+	return l
+}
+
+// fakeRule is a rule, and whom it counts: each user, or all together.
+type fakeRule struct {
+	limits        []window.Limit
+	together      bool
+	countRejected bool
+}
+
+func users(limits ...window.Limit) fakeRule { return fakeRule{limits: limits} }
+
+func all(limits ...window.Limit) fakeRule { return fakeRule{limits: limits, together: true} }
+
+// world is some processes and a backend, on one clock.
+type world struct {
+	t         testing.TB
+	now       int64
+	store     store.Store
+	processes []*fakeProcess
+	nodes     []*fakeNode // of all processes
+	random    *rand.Rand
+	// lossBefore and lossAfter are the shares of pushes that are lost before or after they were
+	// applied.
+	lossBefore, lossAfter float64
+	pushes                int
+	zombies               [][]byte // pushes whose senders gave up on them
+}
+
+// fakeProcess is a process with several nodes, and what they share.
 type fakeProcess struct {
-	t   testing.TB
-	now int64
+	*world
 	sharedata.Map
-	// before runs ahead of each access to shared data.
-	before func(op string)
-	store  store.Store
+	off    int64 // its clock, from the world's
 	random *rand.Rand
+	// before runs ahead of each access to shared data, with the node that makes it.
+	before func(f *fakeNode, op string)
 }
 
-func newProcess(t testing.TB) *fakeProcess {
-	p := &fakeProcess{t: t, now: monday, random: rand.New(rand.NewPCG(7, 3))}
-	p.store = memory.New(memory.Options{Now: func() time.Time { return time.Unix(0, p.now) }})
-	return p
+// newWorld has processes with so many nodes each.
+func newWorld(t testing.TB, processes, nodes int, options Options, rules ...fakeRule) *world {
+	t.Helper()
+	w := &world{t: t, now: monday, random: rand.New(rand.NewPCG(11, 3))}
+	w.store = memory.New(memory.Options{Now: func() time.Time { return time.Unix(0, w.now) }})
+	for i := range processes {
+		p := &fakeProcess{world: w, random: rand.New(rand.NewPCG(7, uint64(i)+3))}
+		w.processes = append(w.processes, p)
+		for range nodes {
+			p.startOf(options, rules...)
+		}
+	}
+	return w
 }
 
-func (p *fakeProcess) run(op string) {
-	if p.before != nil {
-		p.before(op)
+// newProcess is the only one of its world.
+func newProcess(t testing.TB) *fakeProcess { return newWorld(t, 1, 0, Options{}).processes[0] }
+
+// start makes a node with one rule, in the namespace default.
+func (p *fakeProcess) start(syncRate int64, limits ...window.Limit) *fakeNode {
+	p.t.Helper()
+	return p.startOf(Options{SyncRate: syncRate}, users(limits...))
+}
+
+func (p *fakeProcess) startOf(options Options, rules ...fakeRule) *fakeNode {
+	p.t.Helper()
+	f := &fakeNode{process: p, settle: p.deliver, counts: rules, demands: make([]Demand, len(rules))}
+	options.Data, options.Random, options.Host, options.Timeout = f, p.random, f, second/5
+	if options.Namespace == "" {
+		options.Namespace = "default"
+	}
+	if options.Capacity == 0 {
+		options.Capacity = 1 << 16
+	}
+	options.Rules = nil
+	for _, r := range rules {
+		options.Rules = append(options.Rules, Rule{Rule: counter.Rule{Limits: slices.Clone(r.limits)}, CountRejected: r.countRejected})
+	}
+	var err error
+	if f.Node, err = New(&options); err != nil {
+		p.t.Fatal(err)
+	}
+	f.tickMillis = f.TickMillis()
+	p.nodes = append(p.nodes, f)
+	return f
+}
+
+// pass lets time pass.
+func (w *world) pass(d time.Duration) { w.now += int64(d) }
+
+// advance lets time pass, ticks every node, and carries pushes to the backend and answers back.
+func (w *world) advance(d time.Duration) {
+	w.pass(d)
+	for _, i := range w.random.Perm(len(w.nodes)) {
+		w.nodes[i].tick()
+	}
+	for _, i := range w.random.Perm(len(w.nodes)) {
+		w.deliver(w.nodes[i])
 	}
 }
 
-// Get implements sharedata.Data.
-func (p *fakeProcess) Get(key, buffer []byte) ([]byte, uint32, bool) {
-	p.run("get")
-	return p.Map.Get(key, buffer)
+// quiet waits until there is nothing to do any more.
+func (w *world) quiet() {
+	w.lossBefore, w.lossAfter = 0, 0
+	for range 400 {
+		w.advance(500 * time.Millisecond)
+	}
 }
 
-// Set implements sharedata.Data.
-func (p *fakeProcess) Set(key, data []byte, cas uint32) bool {
-	p.run("set")
-	return p.Map.Set(key, data, cas)
+// deliver brings a node's pushes to the backend, and their answers back.
+func (w *world) deliver(f *fakeNode) {
+	pushes := f.taken()
+	w.random.Shuffle(len(pushes), func(i, j int) { pushes[i], pushes[j] = pushes[j], pushes[i] })
+	for _, p := range pushes {
+		w.pushes++
+		if w.random.Float64() < w.lossBefore {
+			w.zombies = append(w.zombies, p.body)
+			f.Answered(p.ticket, PushLost, nil)
+			continue
+		}
+		answer := w.apply(p.body)
+		if w.random.Float64() < w.lossAfter {
+			f.Answered(p.ticket, PushLost, nil)
+			continue
+		}
+		f.Answered(p.ticket, PushAnswered, answer)
+	}
+}
+
+func (w *world) apply(body []byte) (answer []byte) {
+	w.t.Helper()
+	push, err := wire.DecodePush(body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	nodes, err := w.store.Join(context.Background(), push.Namespace, push.Node)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	outcome, err := w.store.Push(context.Background(), push, nodes)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return wire.AppendAnswer(nil, &outcome.Answer)
+}
+
+// sum is all hits that the backend has of the namespace default.
+func (w *world) sum() (sum int64) {
+	w.t.Helper()
+	err := w.store.Counters(context.Background(), "default", nil, func(c store.Counter) error {
+		for _, window := range c.Windows {
+			sum += window.Hits
+		}
+		return nil
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return sum
+}
+
+func (w *world) any() *fakeNode { return w.nodes[w.random.IntN(len(w.nodes))] }
+
+// tallied is what all nodes have counted of something.
+func (w *world) tallied(of func(t *Tallies) uint64) (sum uint64) {
+	for _, f := range w.nodes {
+		sum += of(&f.Tallies)
+	}
+	return sum
 }
 
 // fakeNode is a node and its host. Pushes stay with it until they are delivered.
 type fakeNode struct {
 	*Node
 	process    *fakeProcess
+	counts     []fakeRule
+	demands    []Demand // of one request after the other
 	tickMillis uint32
 	pushes     []fakePush
 	refuse     bool // whether no push is taken
+	// settle delivers the answers that a request waits for.
+	settle func(f *fakeNode)
 }
 
 type fakePush struct {
@@ -68,44 +241,24 @@ type fakePush struct {
 	ticket Ticket
 }
 
-// fakeRequest is a request that may wait.
-type fakeRequest struct {
-	Wait
-	verdicts []counter.Verdict // that its waiter was told
-}
-
-// Decided implements Waiter.
-func (r *fakeRequest) Decided(_ []Demand, _ int64, verdict counter.Verdict) {
-	r.verdicts = append(r.verdicts, verdict)
-}
-
-// start makes a node with one rule, in the namespace default.
-func (p *fakeProcess) start(syncRate int64, limits ...window.Limit) *fakeNode {
-	p.t.Helper()
-	return p.startIn("default", syncRate, limits...)
-}
-
-func (p *fakeProcess) startIn(namespace string, syncRate int64, limits ...window.Limit) *fakeNode {
-	p.t.Helper()
-	f := &fakeNode{process: p}
-	var err error
-	f.Node, err = New(&Options{
-		Namespace: namespace, Data: p, Capacity: 10_000, Rules: []Rule{{Rule: counter.Rule{Limits: limits}}}, Random: p.random,
-		SyncRate: syncRate, Host: f, Timeout: second / 5,
-	})
-	if err != nil {
-		p.t.Fatal(err)
+// Get implements sharedata.Data.
+func (f *fakeNode) Get(key, buffer []byte) ([]byte, uint32, bool) {
+	if p := f.process; p.before != nil {
+		p.before(f, "get")
 	}
-	return f
+	return f.process.Get(key, buffer)
 }
 
-// fixed is so many hits in an hour of the clock.
-func fixed(limit uint64) window.Limit {
-	return window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: 60 * minute}, Max: limit}
+// Set implements sharedata.Data.
+func (f *fakeNode) Set(key, value []byte, cas uint32) bool {
+	if p := f.process; p.before != nil {
+		p.before(f, "set")
+	}
+	return f.process.Set(key, value, cas)
 }
 
 // Now implements Host.
-func (f *fakeNode) Now() int64 { return f.process.now }
+func (f *fakeNode) Now() int64 { return f.process.now + f.process.off }
 
 // TickEvery implements Host.
 func (f *fakeNode) TickEvery(millis uint32) { f.tickMillis = millis }
@@ -119,16 +272,91 @@ func (f *fakeNode) Send(push []byte, ticket Ticket) bool {
 	return true
 }
 
-// demand asks one hit of the rule for a user.
-func (f *fakeNode) demand(user string) Demand {
-	return Demand{Rule: &f.rules[0], Key: counter.AppendPart(counter.AppendPart(nil, "user"), user), Cost: 1}
+// taken are the pushes that are out, which are the caller's from now on.
+func (f *fakeNode) taken() (pushes []fakePush) {
+	pushes, f.pushes = f.pushes, nil
+	return pushes
 }
 
-// request brings a request of one hit.
+// answer has the backend answer a push.
+func (f *fakeNode) answer(p fakePush) { f.Answered(p.ticket, PushAnswered, f.process.apply(p.body)) }
+
+// lose ends a push without an answer.
+func (f *fakeNode) lose(p fakePush) { f.Answered(p.ticket, PushLost, nil) }
+
+// tick is what a host does at a tick.
+func (f *fakeNode) tick() {
+	f.AddHeld(f.now())
+	f.Tick()
+}
+
+// advance lets time pass, ticks the node alone, and has its pushes answered.
+func (f *fakeNode) advance(d time.Duration) {
+	f.process.pass(d)
+	f.tick()
+	f.deliver()
+}
+
+func (f *fakeNode) deliver() { f.process.deliver(f) }
+
+// key is a rule's for a user.
+func (f *fakeNode) key(rule int, user string) []byte {
+	key := counter.AppendPart(nil, fmt.Sprint("rule ", rule))
+	if f.counts[rule].together {
+		return key
+	}
+	return counter.AppendPart(key, user)
+}
+
+// demand asks a rule for hits for a user.
+func (f *fakeNode) demand(rule int, user string, cost uint64) Demand {
+	return Demand{Rule: &f.rules[rule], Key: f.key(rule, user), Cost: cost}
+}
+
+// fakeRequest is a request that may wait.
+type fakeRequest struct {
+	Wait
+	verdicts []counter.Verdict // that its waiter was told
+}
+
+// Decided implements Waiter.
+func (r *fakeRequest) Decided(_ []Demand, _ int64, verdict counter.Verdict) {
+	r.verdicts = append(r.verdicts, verdict)
+}
+
+// request brings a request of one hit of each rule.
 func (f *fakeNode) request(user string) (r *fakeRequest, verdict counter.Verdict) {
+	return f.requestOf(user, 1)
+}
+
+func (f *fakeNode) requestOf(user string, cost uint64) (r *fakeRequest, verdict counter.Verdict) {
 	r = &fakeRequest{}
 	r.Waiter = r
-	return r, f.Decide([]Demand{f.demand(user)}, f.Time(f.Now()), &r.Wait)
+	if f.HoldsHits() {
+		f.AddHeld(f.now())
+	}
+	for i := range f.demands {
+		d := &f.demands[i]
+		d.Rule, d.Key, d.Cost = &f.rules[i], f.key(i, user), cost
+	}
+	return r, f.Decide(f.demands, f.Time(f.Now()), &r.Wait)
+}
+
+// send brings a request, has what it waits for settled, and reports whether it passed.
+func (f *fakeNode) send(user string) (passed bool) { return f.sendOf(user, 1) }
+
+func (f *fakeNode) sendOf(user string, cost uint64) (passed bool) {
+	f.process.t.Helper()
+	r, verdict := f.requestOf(user, cost)
+	for rounds := 0; verdict == counter.Unsure; rounds++ {
+		if rounds == 100 || f.settle == nil {
+			f.process.t.Fatal("a request waits for nothing")
+		}
+		if f.settle(f); len(r.verdicts) > 0 {
+			verdict = r.verdicts[0]
+		}
+	}
+	return verdict == counter.Allowed
 }
 
 // paused brings a request that has to wait.
@@ -141,35 +369,61 @@ func (f *fakeNode) paused(user string) *fakeRequest {
 	return r
 }
 
-// deliver brings the pushes that are out to the backend, and their answers back.
-func (f *fakeNode) deliver() {
-	pushes := f.pushes
-	f.pushes = nil
-	for _, p := range pushes {
-		f.Answered(p.ticket, PushAnswered, f.process.apply(p.body))
+// pausedOften brings n requests that have to wait.
+func (f *fakeNode) pausedOften(n int, user string) (requests []*fakeRequest) {
+	f.process.t.Helper()
+	for range n {
+		requests = append(requests, f.paused(user))
 	}
+	return requests
 }
 
-func (p *fakeProcess) apply(body []byte) (answer []byte) {
-	p.t.Helper()
-	push, err := wire.DecodePush(body)
-	if err != nil {
-		p.t.Fatal(err)
+// still is how many of the requests wait. It fails unless the others were told once what became of
+// them.
+func (f *fakeNode) still(requests []*fakeRequest) (n int) {
+	f.process.t.Helper()
+	for i, r := range requests {
+		switch {
+		case r.Waiting():
+			n++
+		case len(r.verdicts) != 1:
+			f.process.t.Errorf("request %d was told %v", i, r.verdicts)
+		}
 	}
-	nodes, err := p.store.Join(context.Background(), push.Namespace, push.Node)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	outcome, err := p.store.Push(context.Background(), push, nodes)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	return wire.AppendAnswer(nil, &outcome.Answer)
+	return n
 }
 
-// advance lets time pass, ticks the node, and has its pushes answered.
-func (f *fakeNode) advance(d time.Duration) {
-	f.process.now += int64(d)
-	f.Tick()
-	f.deliver()
+// allowed is how many of the requests have passed.
+func allowed(requests []*fakeRequest) (n int) {
+	for _, r := range requests {
+		if len(r.verdicts) > 0 && r.verdicts[0] == counter.Allowed {
+			n++
+		}
+	}
+	return n
+}
+
+// entry is what the process has of a rule for a user.
+func (f *fakeNode) entry(rule int, user string) *Demand {
+	d := f.demand(rule, user, 1)
+	d.address = f.table.Address(d.Key)
+	f.read(&d, f.now())
+	return &d
+}
+
+// leased is what the process has leased of a rule for a user.
+func (f *fakeNode) leased(rule int, user string) (leased uint64) {
+	d := f.entry(rule, user)
+	for i := range d.Cell.States {
+		leased = max(leased, d.Rule.Limits[i].Leased(&d.Cell.States[i]))
+	}
+	return leased
+}
+
+// left describes what a node still has to do.
+func (f *fakeNode) left() string {
+	if left := f.Backlog(); left != (Backlog{}) || f.Unfinished() {
+		return fmt.Sprintf("%+v", left)
+	}
+	return ""
 }

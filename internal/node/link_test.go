@@ -87,7 +87,7 @@ func TestGreetingWhileTheBreakerIsOpen(t *testing.T) {
 	fail()
 	fail()
 	gets := 0
-	p.before = func(string) {
+	p.before = func(*fakeNode, string) {
 		// Between this node's look at the breaker and its push another one finds the backend away.
 		if gets++; gets == 2 {
 			p.before = nil

@@ -5,8 +5,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
 	"weir/internal/counter"
-	"weir/window"
 )
 
 // Wishes that are made before a lease is used up are bounded.
@@ -15,7 +15,7 @@ func TestEagerWishesAreBounded(t *testing.T) {
 	n.advance(time.Second)
 	n.asking = maxAsking
 	for i := range maxEager + 100 {
-		d := n.demand(strconv.Itoa(i))
+		d := n.demand(0, strconv.Itoa(i), 1)
 		d.address = n.table.Address(d.Key)
 		n.read(&d, n.Now())
 		n.prefetch(&d, n.Now())
@@ -27,7 +27,7 @@ func TestEagerWishesAreBounded(t *testing.T) {
 
 // Takes that are kept to be used again don't keep the room that each of them ever needed.
 func TestSpareTakesAreSmall(t *testing.T) {
-	n := newProcess(t).start(second, window.Limit{Shape: window.Shape{Kind: window.SlidingWindow, Width: 60 * minute}, Max: 5})
+	n := newProcess(t).start(second, sliding(5))
 	n.advance(time.Second)
 	for round := range 10 {
 		for key := range 50 {
@@ -115,7 +115,8 @@ func TestWaitersAreToldOnce(t *testing.T) {
 func TestNodesOfOneProcess(t *testing.T) {
 	for _, rate := range []int64{0, second} {
 		p := newProcess(t)
-		a, b, other := p.start(rate, fixed(10)), p.start(rate, fixed(10)), p.startIn("other", rate, fixed(10))
+		a, b := p.start(rate, fixed(10)), p.start(rate, fixed(10))
+		other := p.startOf(Options{Namespace: "other", SyncRate: rate}, users(fixed(10)))
 		passed := map[*fakeNode]int{}
 		for range 20 {
 			for _, n := range []*fakeNode{a, b, other} {

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"weir/internal/counter"
+	"weir/internal/node"
+)
+
+// worker is an engine with its host, which does with it as package filter does.
+type worker struct {
+	world   *world
+	process *process
+	node    *node.Node
+	timer   timer
+	leaving bool
+	dead    bool // whether its process has ended
+	rules   [1]node.Rule
+	demands [1]node.Demand
+	waiting int        // requests
+	idle    []*request // to be used again
+}
+
+var _ node.Host = (*worker)(nil)
+
+// Now implements node.Host.
+func (v *worker) Now() int64 { return v.world.now + v.process.off }
+
+// TickEvery implements node.Host.
+func (v *worker) TickEvery(millis uint32) {
+	v.timer.period = int64(millis) * millisecond
+	v.timer.start(v.timer.period)
+}
+
+// callout is one that is on its way.
+type callout struct {
+	body, answer []byte
+}
+
+// Send implements node.Host.
+func (v *worker) Send(push []byte, ticket node.Ticket) (sent bool) {
+	w := v.world
+	var c *callout
+	if last := len(w.callouts) - 1; last >= 0 {
+		c, w.callouts = w.callouts[last], w.callouts[:last]
+	} else {
+		c = &callout{}
+	}
+	c.body, c.answer = append(c.body[:0], push...), c.answer[:0]
+	w.sent++
+	w.network.carry(&w.clock, w.random, timeout,
+		func() { c.answer, _ = w.backend.apply(c.body, c.answer[:0]) },
+		func(ok bool) {
+			if !ok {
+				v.answered(ticket, node.PushLost, nil)
+				return // the backend may get it yet
+			}
+			v.answered(ticket, node.PushAnswered, c.answer)
+			w.callouts = append(w.callouts, c)
+		})
+	return true
+}
+
+func (v *worker) answered(ticket node.Ticket, outcome node.Outcome, answer []byte) {
+	if !v.dead {
+		v.node.Answered(ticket, outcome, answer)
+	}
+}
+
+// now is the time by the backend's clock, as far as the engine knows that.
+func (v *worker) now() int64 { return v.node.Time(v.Now()) }
+
+func (v *worker) tick() {
+	v.node.AddHeld(v.now())
+	v.node.Tick()
+	if v.leaving && v.node.Left() {
+		v.left()
+	}
+}
+
+// leave has the engine push what it has. The worker ends when that is done.
+func (v *worker) leave() {
+	v.node.AddHeld(v.now())
+	v.node.Release()
+	if !v.node.Unfinished() {
+		v.left()
+		return
+	}
+	v.leaving = true
+	v.node.Leave()
+}
+
+// left ends a worker in good order: nobody may wait for it any more.
+func (v *worker) left() {
+	if v.waiting > 0 {
+		v.world.fail(fmt.Errorf("an engine has left though %d requests wait", v.waiting))
+	}
+	v.end()
+}
+
+func (v *worker) end() {
+	v.dead = true
+	v.timer.stop()
+}
+
+// request is one that may wait.
+type request struct {
+	worker *worker
+	wait   node.Wait
+	came   int64
+	waits  bool
+}
+
+func (v *worker) request(key []byte) {
+	var r *request
+	if last := len(v.idle) - 1; last >= 0 {
+		r, v.idle = v.idle[last], v.idle[:last]
+	} else {
+		r = &request{worker: v}
+		r.wait.Waiter = r
+	}
+	r.came = v.world.now
+	if v.node.HoldsHits() {
+		v.node.AddHeld(v.now())
+	}
+	d := &v.demands[0]
+	d.Rule, d.Key, d.Cost = &v.rules[0], key, 1
+	verdict := v.node.Decide(v.demands[:], v.now(), &r.wait)
+	if verdict == counter.Unsure {
+		r.waits = true
+		v.waiting++
+		return
+	}
+	r.done(verdict)
+}
+
+// Decided implements node.Waiter.
+func (r *request) Decided(_ []node.Demand, _ int64, verdict counter.Verdict) {
+	w := r.worker.world
+	if !r.waits {
+		w.fail(errors.New("a request was decided that does not wait"))
+		return
+	}
+	r.waits = false
+	r.worker.waiting--
+	w.waits.requests++
+	w.waits.longest = max(w.waits.longest, w.now-r.came)
+	r.done(verdict)
+}
+
+// done lets a request through or not.
+func (r *request) done(verdict counter.Verdict) {
+	if verdict == counter.Allowed {
+		r.worker.world.passed()
+	}
+	r.worker.idle = append(r.worker.idle, r)
+}

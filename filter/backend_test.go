@@ -1,0 +1,185 @@
+package filter
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"weir/internal/wire"
+)
+
+func TestPushRequest(t *testing.T) {
+	p := newProxy(t)
+	v := p.start(`{"namespace": "shop", "backend": {"cluster": "c", "authority": "weir.example", "token": "s3cret"},
+		"rules": [{"name": "all", "limits": [{"limit": 50, "window": "1m"}]}]}`)
+	v.tick() // it asks how many nodes there are
+	if len(v.callouts) != 1 {
+		t.Fatalf("got %d callouts", len(v.callouts))
+	}
+	v.answer(v.callouts[0], 200, wire.AppendAnswer(nil, &wire.Answer{NowNanos: uint64(monday), Nodes: 1}))
+	v.callouts = nil
+	p.now++
+	v.send()
+	v.tick()
+	if len(v.callouts) != 1 {
+		t.Fatalf("got %d callouts", len(v.callouts))
+	}
+	c := v.callouts[0]
+	want(t, c.headers, `
+		:method: POST
+		:path: /v1/push
+		:authority: weir.example
+		content-type: application/x-weir
+		authorization: Bearer s3cret
+	`)
+	push, err := wire.DecodePush(c.body)
+	if err != nil || c.cluster != "c" || push.Namespace != "shop" || push.Sequence != 2 || push.Floor != 2 || len(push.Items) != 1 {
+		t.Fatalf("got %s %+v, %v", c.cluster, push, err)
+	}
+	item := push.Items[0]
+	if item.WidthMillis != 60_000 || item.Newest != uint64(monday/minute) || len(item.Hits) != 2 || item.Hits[0] != 1 {
+		t.Errorf("got %+v", item)
+	}
+	if v.tickMillis == 0 || v.tickMillis > 125 {
+		t.Errorf("ticks every %d ms", v.tickMillis)
+	}
+}
+
+// A cluster that does not exist is a backend that is away.
+func TestMissingCluster(t *testing.T) {
+	p := newProxy(t)
+	v := p.start(`{"backend": {"cluster": "missing"}, "rules": [{"name": "all", "limits": [{"limit": 5, "window": "1m"}]}]}`)
+	for range 6 {
+		v.send()
+		p.now += second
+		v.tick()
+	}
+	if v.reply == nil || v.count("failed_pushes_total") == 0 {
+		t.Errorf("got reply %v, and %d failed pushes", v.reply, v.count("failed_pushes_total"))
+	}
+}
+
+// Answers that no backend gives are failures: the push is sent again, and nothing of the answer is believed.
+func TestOddAnswers(t *testing.T) {
+	w := newWorld(t, 1, 1, synced("0.05", `{"name": "all", "limits": [{"limit": 50, "window": "1h"}]}`))
+	v := w.vms[0]
+	v.foreign = true
+	w.advance(time.Second)
+	v.send()
+	v.tick()
+	good := w.apply(v.callouts[0].body)
+	for i, odd := range []struct {
+		status int
+		body   []byte
+	}{
+		{200, nil}, {200, good[:len(good)-1]}, {200, append(good[:len(good):len(good)], 0)}, {200, []byte("<html>")}, {204, good[:1]}, {302, good}, {400, good},
+		{401, good}, {500, good}, {0, nil}, {200, wire.AppendAnswer(nil, &wire.Answer{NowNanos: 1})},
+	} {
+		if len(v.callouts) != 1 {
+			t.Fatalf("answer %d: %d callouts are out", i, len(v.callouts))
+		}
+		c := v.callouts[0]
+		v.callouts = nil
+		v.answer(c, odd.status, odd.body)
+		v.answer(c, 200, good) // a second end of the same callout does nothing
+		for n := 0; n < 100 && len(v.callouts) == 0; n++ {
+			w.now += 100e6
+			w.proxies[0].now = w.now
+			v.tick()
+		}
+		if len(v.callouts) == 1 && string(v.callouts[0].body) != string(c.body) {
+			t.Fatalf("answer %d: the push was changed", i)
+		}
+	}
+	v.answer(v.callouts[0], 200, good)
+	v.callouts = nil
+	v.send()
+	want(t, v.response, `x-ratelimit-remaining: 48`)
+	if n := v.plugin.node.Backlog().Pushes; n != 0 {
+		t.Errorf("%d batches are left", n)
+	}
+}
+
+// A batch that the backend refuses is given up, and holds up nothing else. What somebody else refuses on the way is sent again.
+func TestRefusedBatch(t *testing.T) {
+	for _, test := range []struct {
+		status  int
+		foreign bool
+	}{{400, false}, {413, false}, {400, true}, {413, true}} {
+		foreign := test.foreign
+		w := newWorld(t, 1, 1, synced("0.1", `{"name": "user", "key": [{"header": "x-user"}], `+long+`}`))
+		v := w.vms[0]
+		v.foreign = foreign
+		for i := range 600 {
+			v.send("x-user", fmt.Sprint(i))
+			w.now += 100e6
+			w.proxies[0].now = w.now
+			v.tick()
+			callouts := v.callouts
+			v.callouts = nil
+			for _, c := range callouts {
+				if push, err := wire.DecodePush(c.body); err == nil && push.Sequence == 2 && (!foreign || i < 300) {
+					v.answer(c, test.status, []byte(`{"title": "bad request"}`))
+				} else {
+					v.answer(c, 200, w.apply(c.body))
+				}
+			}
+		}
+		if got, want := w.sum(), map[bool]int64{false: 599, true: 600}[foreign]; got != want {
+			t.Errorf("%+v: the backend has %d of 600, want %d", test, got, want)
+		}
+		if got, want := v.count("lost_hits_total"), map[bool]uint64{false: 1, true: 0}[foreign]; got != want {
+			t.Errorf("%+v: %d lost hits, want %d", test, got, want)
+		}
+	}
+}
+
+// What decides without the backend is what the configuration says: when a callout fails, when it is late, and while the breaker is open.
+func TestBackendFailureModes(t *testing.T) {
+	for _, rate := range []string{"0", "1"} {
+		for mode, passes := range map[string]int{"local": 3, "allow": 12, "deny": 0} {
+			w := newWorld(t, 1, 1, `{"on_backend_failure": "`+mode+`", `+synced(rate, `{"name": "user", "key": [{"header": "x-user"}],
+				"limits": [{"limit": 3, "window": "1h", "algorithm": "fixed_window"}]}`)[1:])
+			v := w.vms[0]
+			v.settle = nil
+			passed := 0
+			for i := range 12 {
+				s := v.pause("x-user", "ann")
+				switch {
+				case s != nil && i%2 == 0:
+					callouts := v.callouts
+					v.callouts = nil
+					for _, c := range callouts {
+						v.answer(c, 504, nil)
+					}
+				case s != nil:
+					v.callouts = nil
+					w.pass(time.Second)
+					v.tick()
+				}
+				if s != nil && s.wait.Waiting() {
+					t.Fatalf("%s: request %d waits", mode, i)
+				}
+				if v.reply == nil {
+					passed++
+				} else {
+					wantRetry := mode == "deny"
+					if got := v.reply.headers["retry-after"]; wantRetry && got != "1" || got == "" || got == "0" {
+						t.Errorf("%s: retry after %q", mode, got)
+					}
+				}
+				v.reset(v.last)
+			}
+			if passed != passes {
+				t.Errorf("sync_rate %s, %s: passed %d of 12, want %d", rate, mode, passed, passes)
+			}
+			w.quiet()
+			if mode != "local" && w.sum() != 0 || mode == "local" && w.sum() != 3 {
+				t.Errorf("sync_rate %s, %s: the backend has %d", rate, mode, w.sum())
+			}
+			if left := v.left(); left != "" {
+				t.Errorf("sync_rate %s, %s: %s", rate, mode, left)
+			}
+		}
+	}
+}

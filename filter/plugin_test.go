@@ -1,0 +1,299 @@
+package filter
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A table that can't be opened refuses the configuration, and no request of that context is limited.
+func TestNoTable(t *testing.T) {
+	p := newProxy(t)
+	p.before = func(_ *fakeVM, op string) {
+		if op == "set" {
+			p.shared.Set([]byte("weir:default"), []byte("x"), 0)
+		}
+	}
+	v := p.vm(oneRule(`{"limit": 5, "window": "1s"}`))
+	if v.configure() {
+		t.Error("started without a table")
+	}
+	if !v.send("x-user", "ann") || !v.done() {
+		t.Error("a context that was refused limits requests, or stays")
+	}
+}
+
+// A configuration update loses nothing: what the old context has for the backend goes to the new one, whatever its interval was,
+// or is pushed before the old one goes.
+func TestConfigurationUpdate(t *testing.T) {
+	rule := `{"name": "user", "key": [{"header": "x-user"}], ` + long + `}`
+	for _, test := range []struct{ before, after string }{
+		{synced("1", rule), synced("1", rule)},
+		{synced("3600", rule), synced("0.1", rule)},
+		{synced("1", rule), synced("1", `{"name": "other", "limits": [{"limit": 5, "window": "1m"}]}`)},
+	} {
+		w := newWorld(t, 1, 1, test.before)
+		old := w.vms[0]
+		for i := range 100 {
+			old.send("x-user", fmt.Sprint(i))
+		}
+		w.advance(150 * time.Millisecond)
+		for i := range 100 {
+			old.send("x-user", fmt.Sprint(i))
+		}
+		old.tick() // what this sends is not answered any more
+		next, gone := old.replace(test.after)
+		if !gone {
+			t.Error("the old context stays though there is another one")
+		}
+		w.vms = []*fakeVM{next}
+		for range 100 {
+			w.advance(time.Second)
+		}
+		if got := w.sum(); test.before[:60] == test.after[:60] && got != 200 {
+			t.Errorf("%.50s … to %.50s …: the backend has %d of 200 hits", test.before, test.after, got)
+		}
+	}
+}
+
+func TestPluginContextLeaves(t *testing.T) {
+	for _, reachable := range []bool{true, false} {
+		w := newWorld(t, 1, 1, synced("3600", `{"name": "user", "key": [{"header": "x-user"}], `+long+`}`))
+		v := w.vms[0]
+		for i := range 3000 {
+			v.send("x-user", fmt.Sprint(i))
+		}
+		if v.done() {
+			t.Fatal("gone with hits that were not pushed")
+		}
+		if !reachable {
+			w.away = true
+		}
+		ticks := 0
+		for ; v.calls["done"] == 0 && ticks < 1000; ticks++ {
+			w.advance(10 * time.Millisecond)
+		}
+		if got := w.sum(); reachable && got != 3000 {
+			t.Errorf("the backend has %d of 3000 hits", got)
+		}
+		if v.calls["done"] != 1 || !reachable && ticks < 500 {
+			t.Errorf("reachable %v: %d times done after %d ticks", reachable, v.calls["done"], ticks)
+		}
+	}
+}
+
+// A configuration that is replaced, or goes, lets those that wait go on; what is on its way arrives or goes back.
+func TestConfigurationUpdateWhileRequestsWait(t *testing.T) {
+	for _, configuration := range waits {
+		for _, replaced := range []bool{true, false} {
+			for _, answered := range []bool{true, false} {
+				w := newWorld(t, 1, 1, configuration)
+				v := w.vms[0]
+				w.advance(time.Second)
+				streams := v.paused(20, "x-user", "ann")
+				callouts := v.callouts
+				v.callouts = nil
+				last := v
+				if replaced {
+					last, _ = v.replace(configuration)
+					w.vms = append(w.vms, last)
+				} else if v.done() {
+					t.Error("gone with callouts out")
+				}
+				if n := v.still(streams); n != 0 {
+					t.Errorf("%d requests of a configuration that is gone wait", n)
+				}
+				last.tick()
+				for _, c := range callouts {
+					if body := w.apply(c.body); answered {
+						v.answer(c, 200, body)
+					}
+				}
+				passed := 0
+				for _, s := range streams {
+					if s.decorate {
+						passed++
+					}
+					v.reset(s)
+				}
+				w.quiet()
+				if got, left := w.sum(), last.left(); got != int64(passed) || left != "" {
+					t.Errorf("replaced %v, answered %v: passed %d, and the backend has %d; %s", replaced, answered, passed, got, left)
+				}
+			}
+		}
+	}
+}
+
+// Two configurations in one VM, of the same namespace or not, wait and are answered side by side.
+func TestTwoContextsWait(t *testing.T) {
+	for _, namespace := range []string{"default", "other"} {
+		w := newWorld(t, 1, 1, waits[0])
+		v := w.vms[0]
+		second := v.vm(`{"namespace": "` + namespace + `", ` + waits[1][1:])
+		second.filter, second.streams = v.filter, 1000
+		if !second.configure() {
+			t.Fatal(second.log)
+		}
+		w.vms = append(w.vms, second)
+		w.advance(time.Second)
+		first, other := v.paused(20, "x-user", "ann"), second.paused(5, "x-user", "ann")
+		for range 10 {
+			w.deliver(second)
+			w.deliver(v)
+		}
+		if v.still(first) != 0 || second.still(other) != 0 {
+			t.Error("somebody waits for ever")
+		}
+		if v.done(); second.plugin.node == nil {
+			t.Error("the second has no backend any more")
+		}
+		w.vms = w.vms[1:]
+		w.quiet()
+		if left := second.left(); left != "" {
+			t.Error(left)
+		}
+	}
+}
+
+// A callout that is still being filled when the breaker opens, or the plugin context goes, is sent later, once.
+func TestCalloutsThatAreNotFullArrive(t *testing.T) {
+	configuration := synced("1", `{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": 1000, "window": "1h"}]}`)
+	for name, interrupt := range map[string]func(v *fakeVM, out []callout) *fakeVM{
+		"breaker": func(v *fakeVM, out []callout) *fakeVM {
+			for _, c := range out[:breakAfter] {
+				v.answer(c, 503, nil)
+			}
+			for range 50 { // which takes less than the timeout
+				v.tick()
+			}
+			if n := v.plugin.node.Backlog().Waiting; n > 0 {
+				t.Errorf("%d requests wait for a backend that is away", n)
+			}
+			return v
+		},
+		"another configuration": func(v *fakeVM, _ []callout) *fakeVM {
+			next, _ := v.replace(strings.Replace(configuration, "1000", "1001", 1))
+			return next
+		},
+		"no configuration": func(v *fakeVM, _ []callout) *fakeVM {
+			v.done()
+			return v
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const keys = 1000
+			w := newWorld(t, 1, 1, configuration)
+			v := w.vms[0]
+			w.advance(time.Second)
+			w.advance(time.Second)
+			v.settle = nil
+			var streams []*stream
+			passed := 0
+			for len(streams) < keys {
+				for i := range keys {
+					if s := v.pause("x-user", fmt.Sprint(i)); s != nil {
+						streams = append(streams, s)
+					} else {
+						passed++
+					}
+				}
+			}
+			busy(w)
+			callouts := v.callouts
+			v.callouts = nil
+			w.shortly("an answer", func() { v.answer(callouts[0], 200, w.apply(callouts[0].body)) })
+			if v.plugin.node.Backlog().Pushes <= len(callouts)-1+len(v.callouts) {
+				t.Fatal("no callout is being filled, and nothing is tested")
+			}
+			w.vms[0] = interrupt(v, callouts[1:])
+			for _, c := range callouts[1:] {
+				v.answer(c, 200, w.apply(c.body))
+			}
+			w.proxies[0].before = nil
+			v = w.vms[0]
+			w.quiet()
+			for _, s := range streams {
+				if s.wait.Waiting() || v.ended[s.id] > 1 {
+					t.Fatal("a request waits for ever, or goes on twice")
+				}
+				if s.decorate {
+					passed++
+				}
+			}
+			if got := w.sum(); got != int64(passed) {
+				t.Errorf("the backend has %d hits, want %d", got, passed)
+			}
+			if left := v.left(); left != "" {
+				t.Error(left)
+			}
+		})
+	}
+}
+
+// breakAfter is how many failures in a row open the breaker.
+const breakAfter = 3
+
+// A rule whose limits change while hits are pending loses none of them: neither of the limits that go, nor of those that stay.
+func TestChangedLimitsWithPendingHits(t *testing.T) {
+	limits := func(l string) string { return synced("1", `{"name": "all", "limits": [`+l+`]}`) }
+	for _, test := range []struct {
+		before, after string
+		want          int64
+	}{
+		{`{"limit": 100, "window": "1h", "algorithm": "fixed_window"}`, `{"limit": 100, "window": "1h"}`, 3 + 5},
+		{`{"limit": 100, "window": "1h", "algorithm": "fixed_window"}`, `{"limit": 1, "window": "1d", "burst": 100, "algorithm": "token_bucket"}`, 3 + 5},
+		{`{"limit": 100, "window": "1h", "algorithm": "fixed_window"}`, `{"limit": 100, "window": "1h", "algorithm": "fixed_window"}, {"limit": 10, "window": "1d"}`, 8 + 5},
+		{`{"limit": 2, "window": "1d", "burst": 100, "algorithm": "token_bucket"}`, `{"limit": 3, "window": "1d", "burst": 100, "algorithm": "token_bucket"}`, 8},
+	} {
+		w := newWorld(t, 1, 1, limits(test.before))
+		w.vms[0].send()
+		w.advance(300 * time.Millisecond)
+		w.advance(1500 * time.Millisecond)
+		w.vms[0].send()
+		w.advance(300 * time.Millisecond)
+		w.vms[0].send()
+		w.vms[0], _ = w.vms[0].replace(limits(test.after))
+		for range 5 {
+			w.vms[0].send()
+		}
+		for range 300 {
+			w.advance(100 * time.Millisecond)
+		}
+		if got := w.sum(); got != test.want {
+			t.Errorf("%s\nto %s:\nthe backend has %d hits, want %d", test.before, test.after, got, test.want)
+		}
+	}
+}
+
+// A rule that changes while its hits are leased gives the leases of limits that it had back.
+func TestChangedLimitsWithLeases(t *testing.T) {
+	limits := func(l string) string { return synced("1", `{"name": "all", "limits": [`+l+`]}`) }
+	for _, after := range []string{
+		`{"limit": 1000, "window": "1h"}`,
+		`{"limit": 1000, "window": "1h", "algorithm": "fixed_window"}, {"limit": 1000, "window": "1d"}`,
+		`{"limit": 500, "window": "1h", "algorithm": "fixed_window"}`,
+	} {
+		w := newWorld(t, 1, 2, limits(`{"limit": 1000, "window": "1h", "algorithm": "fixed_window"}`))
+		w.advance(time.Second)
+		passed := int64(0)
+		for range 100 {
+			if w.any().send() {
+				passed++
+			}
+			w.advance(time.Millisecond)
+		}
+		if w.vms[0].leased() == 0 {
+			t.Fatal("nothing is leased")
+		}
+		for i, v := range w.vms {
+			w.vms[i], _ = v.replace(limits(after))
+			w.vms[i].settle = w.deliver
+		}
+		w.quiet()
+		if got := w.sum(); got != passed {
+			t.Errorf("to %s: the backend has %d hits, want %d", after, got, passed)
+		}
+	}
+}

@@ -1,0 +1,207 @@
+package filter
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/internal/fields"
+
+	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
+)
+
+// paused begins n requests that wait, and fails if one doesn't.
+func (v *fakeVM) paused(n int, headers ...string) (streams []*stream) {
+	v.t.Helper()
+	for i := range n {
+		s := v.pause(headers...)
+		if s == nil {
+			v.t.Fatalf("request %d does not wait", i)
+		}
+		streams = append(streams, s)
+	}
+	return streams
+}
+
+// still is how many of the streams wait, and checks that the others were answered once.
+func (v *fakeVM) still(streams []*stream) (n int) {
+	v.t.Helper()
+	for _, s := range streams {
+		switch {
+		case s.wait.Waiting():
+			n++
+		case v.ended[s.id] != 1:
+			v.t.Errorf("stream %d was resumed or answered %d times", s.id, v.ended[s.id])
+		}
+	}
+	return n
+}
+
+// sends are the headers that a stream adds to its response.
+func (s *stream) sends() map[string]string { return sent(&s.headers) }
+
+func sent(h *fields.List) map[string]string {
+	got := map[string]string{}
+	for _, f := range h.Fields() {
+		got[f.Name] = string(f.Value)
+	}
+	return got
+}
+
+// A request that waits for the backend, or was refused, does not go on with its body, where the proxy stops headers only.
+func TestBodyWaitsForTheBackend(t *testing.T) {
+	for _, headersOnly := range []bool{false, true} {
+		for _, configuration := range []string{synced("0", scarce), synced("1", scarce)} {
+			w := newWorld(t, 2, 1, configuration)
+			w.advance(time.Second)
+			for i, want := range []int{5, 0} {
+				w.vms[i].headersOnly = headersOnly
+				passed := 0
+				for range 6 {
+					if w.vms[i].send("x-user", "ann") {
+						passed++
+					}
+				}
+				if passed != want || w.sum() != 5 {
+					t.Errorf("headers only %v: node %d passed %d, and the backend has %d hits, want %d and 5", headersOnly, i, passed, w.sum(), want)
+				}
+			}
+			v := w.vms[1]
+			s := v.paused(1, "x-user", "bob")[0]
+			for callback, action := range map[string]types.Action{"body": s.OnHttpRequestBody(1, true), "trailers": s.OnHttpRequestTrailers(1)} {
+				if action != types.ActionPause {
+					t.Errorf("%s of a request that waits: got %v", callback, action)
+				}
+			}
+			w.deliver(v)
+			for callback, action := range map[string]types.Action{"body": s.OnHttpRequestBody(1, true), "trailers": s.OnHttpRequestTrailers(1)} {
+				if action != types.ActionContinue {
+					t.Errorf("%s of a request that was let go: got %v", callback, action)
+				}
+			}
+		}
+	}
+}
+
+// A stream that goes while it waits is never touched again, though its memory serves another one. What it was granted goes back.
+func TestStreamGoneWhileItWaits(t *testing.T) {
+	for _, configuration := range waits {
+		w := newWorld(t, 1, 1, configuration)
+		v := w.vms[0]
+		first := v.paused(1, "x-user", "ann")[0]
+		gone := first.id
+		v.reset(first)
+		second := v.paused(1, "x-user", "bob")[0]
+		if first != second {
+			t.Fatal("the stream's memory is not used again, and nothing is tested")
+		}
+		c := v.callouts[len(v.callouts)-2]
+		v.answer(c, 200, w.apply(c.body))
+		if !second.wait.Waiting() || len(v.ended) != 0 {
+			t.Errorf("the answer of a stream that is gone decided another one: %v", v.ended)
+		}
+		w.deliver(v)
+		if second.wait.Waiting() || v.ended[second.id] != 1 || v.ended[gone] != 0 {
+			t.Errorf("ended: %v", v.ended)
+		}
+		v.reset(second)
+		w.quiet()
+		if got := w.sum(); got != 1 {
+			t.Errorf("the backend has %d hits, want 1", got)
+		}
+	}
+}
+
+// A callout that the proxy does not take fails at once. The streams that wait for it with the one that is being decided are decided
+// soon, each by its own rules and in its own context.
+func TestCalloutRefusedWhileOthersWait(t *testing.T) {
+	w := newWorld(t, 1, 1, synced("1", scarce+`, {"name": "other", "key": [{"header": "x-user"}], "limits": [{"limit": 4000, "window": "1h"}]}`))
+	v := w.vms[0]
+	w.advance(time.Second)
+	w.advance(time.Second)
+	streams := v.paused(10, "x-user", "ann") // four callouts, and a wish that waits for its turn
+	callouts := v.callouts
+	v.callouts = nil
+	v.refuse = true
+	// One callout ends. The next request takes the wish along, and fails.
+	v.answer(callouts[0], 503, nil)
+	if s := v.pause("x-user", "bob"); s != nil {
+		t.Error("a request waits for a callout that nobody has taken")
+	}
+	if got := v.reply; got != nil {
+		t.Errorf("bob was answered %+v", got)
+	}
+	if waiting := v.still(streams); waiting != 9 {
+		t.Errorf("%d streams wait, want 9: others were decided within a stream's callback", waiting)
+	}
+	want(t, v.last.sends(), `x-ratelimit-remaining: 4`)
+	v.answer(callouts[1], 200, w.apply(callouts[1].body))
+	v.answer(callouts[2], 200, w.apply(callouts[2].body))
+	v.answer(callouts[3], 200, w.apply(callouts[3].body))
+	w.pass(time.Millisecond)
+	v.tick()
+	if n := v.still(streams); n != 0 {
+		t.Errorf("%d of 10 wait for nothing", n)
+	}
+}
+
+// A hit that lost every race and is added later changes nothing for the request that comes then.
+func TestHeldHitsLeaveOthersAlone(t *testing.T) {
+	p := newProxy(t)
+	v := p.start(`{"capacity": 10, ` + oneRule(`{"limit": 100, "window": "1h"}`)[1:]) // one page
+	v.send("x-user", "zed")
+	p.before = func(_ *fakeVM, op string) {
+		if op == "set" {
+			p.race()
+		}
+	}
+	v.send("x-user", "ann")
+	p.before = nil
+	if !v.plugin.node.HoldsHits() {
+		t.Fatal("no hits are held")
+	}
+	for _, test := range []struct{ user, remaining string }{{"bob", "99"}, {"bob", "98"}, {"ann", "98"}} {
+		v.send("x-user", test.user)
+		want(t, v.response, `x-ratelimit-remaining: `+test.remaining)
+	}
+}
+
+// algorithms are windows so long that none ends, and so that a token needs longer to come back than a test lasts.
+var algorithms = []string{
+	`"window": "300d", "algorithm": "fixed_window"`,
+	`"window": "300d"`,
+	`"window": "300d", "algorithm": "fixed_window", "start": "first_hit"`,
+	`"window": "300d", "precision": "150d"`,
+	`"window": "300d", "algorithm": "sliding_log"`,
+	`"window": "300d", "algorithm": "token_bucket"`,
+}
+
+// A request that takes from a lease allocates nothing.
+func TestLeasedHitsAllocateNothing(t *testing.T) {
+	for _, algorithm := range algorithms {
+		limit := 20_000
+		if strings.Contains(algorithm, "log") {
+			limit = 360
+		}
+		w := newWorld(t, 2, 1, synced("60", fmt.Sprintf(`{"name": "user", "limits": [{"limit": %d, %s}]}`, limit, algorithm)))
+		v := w.vms[0]
+		w.advance(time.Second)
+		for range 150 {
+			v.send()
+			w.advance(time.Millisecond)
+		}
+		leased := v.leased()
+		if leased < 16 {
+			t.Errorf("%s: %d hits are leased, which is too few to test", algorithm, leased)
+			continue
+		}
+		v.settle, v.calls, v.response, v.ended = nil, nil, nil, nil
+		if n := testing.AllocsPerRun(int(min(leased/8, 50)), func() { v.stream() }); n != 0 {
+			t.Errorf("%s: %v allocations", algorithm, n)
+		}
+		if v.leased() >= leased {
+			t.Errorf("%s: nothing was taken from the lease", algorithm)
+		}
+	}
+}

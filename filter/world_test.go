@@ -1,0 +1,174 @@
+package filter
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"weir/internal/counter"
+	"weir/internal/node"
+	"weir/internal/proxywasm"
+	"weir/internal/store"
+	"weir/internal/store/memory"
+	"weir/internal/wire"
+	"weir/sharedata"
+)
+
+const (
+	perUser = `{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": 50, "window": "1h", "algorithm": "fixed_window"}]}`
+	// scarce has a limit so small that nodes ask before each hit.
+	scarce = `{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": 5, "window": "1h", "algorithm": "fixed_window"}]}`
+	// long has room for all hits of a test, in a window that outlasts it.
+	long = `"limits": [{"limit": 100000, "window": "30d", "algorithm": "fixed_window"}]`
+)
+
+// synced is a configuration with a backend.
+func synced(rate string, rule string) string {
+	return `{"backend": {"cluster": "weir"}, "sync_rate": ` + rate + `, "rules": [` + rule + `]}`
+}
+
+// waits are configurations by which requests wait.
+var waits = []string{synced("0", perUser), synced("1", scarce)}
+
+// world is some proxies and a backend, on one clock.
+type world struct {
+	t       testing.TB
+	now     int64
+	store   store.Store
+	proxies []*fakeProxy
+	vms     []*fakeVM
+	random  *rand.Rand
+	away    bool // whether no callout reaches the backend
+}
+
+func newWorld(t testing.TB, nodes, workers int, configuration string) *world {
+	w := &world{t: t, now: monday, random: rand.New(rand.NewPCG(11, 3))}
+	w.store = memory.New(memory.Options{Now: func() time.Time { return time.Unix(0, w.now) }})
+	for range nodes {
+		p := newProxy(t)
+		w.proxies = append(w.proxies, p)
+		for range workers {
+			w.vms = append(w.vms, p.start(configuration))
+			w.vms[len(w.vms)-1].settle = w.deliver
+		}
+	}
+	return w
+}
+
+// advance lets time pass, ticks every VM, and carries callouts to the backend and answers back.
+func (w *world) advance(d time.Duration) {
+	w.pass(d)
+	for _, i := range w.random.Perm(len(w.vms)) {
+		w.vms[i].tick()
+	}
+	for _, i := range w.random.Perm(len(w.vms)) {
+		w.deliver(w.vms[i])
+	}
+}
+
+func (w *world) pass(d time.Duration) {
+	w.now += int64(d)
+	for _, p := range w.proxies {
+		p.now = w.now
+	}
+}
+
+// quiet waits until there is nothing to do any more.
+func (w *world) quiet() {
+	for range 400 {
+		w.advance(500 * time.Millisecond)
+	}
+}
+
+func (w *world) deliver(v *fakeVM) {
+	callouts := v.callouts
+	v.callouts = nil
+	w.random.Shuffle(len(callouts), func(i, j int) { callouts[i], callouts[j] = callouts[j], callouts[i] })
+	for _, c := range callouts {
+		if w.away {
+			v.answer(c, []int{0, 503, 504}[w.random.IntN(3)], []byte("upstream connect error"))
+			continue
+		}
+		v.answer(c, 200, w.apply(c.body))
+	}
+}
+
+func (w *world) apply(body []byte) []byte {
+	push, err := wire.DecodePush(body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	nodes, err := w.store.Join(context.Background(), push.Namespace, push.Node)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	outcome, err := w.store.Push(context.Background(), push, nodes)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return wire.AppendAnswer(nil, &outcome.Answer)
+}
+
+// sum is all hits that the backend has of the namespace.
+func (w *world) sum() (sum int64) {
+	err := w.store.Counters(context.Background(), "default", nil, func(c store.Counter) error {
+		for _, window := range c.Windows {
+			sum += window.Hits
+		}
+		return nil
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return sum
+}
+
+func (w *world) any() *fakeVM { return w.vms[w.random.IntN(len(w.vms))] }
+
+// busy is a proxy whose clock goes on with each access to shared data, so that work takes time.
+func busy(w *world) {
+	w.proxies[0].before = func(v *fakeVM, _ string) {
+		v.now += 5_000
+		w.now = v.now
+	}
+}
+
+// shortly has a callback run that must not take much longer than a tick may.
+func (w *world) shortly(what string, callback func()) {
+	w.t.Helper()
+	start := w.now
+	callback()
+	if took := time.Duration(w.now - start); took > 7*time.Millisecond/4 {
+		w.t.Errorf("%s took %v", what, took)
+	}
+}
+
+// leased is what the proxy has leased of the plugin's only rule, which has no key.
+func (v *fakeVM) leased() (leased uint64) {
+	v.t.Helper()
+	defer proxywasm.Use(v)()
+	table, err := sharedata.Open(&proxywasm.SharedData{}, sharedata.Options{Namespace: v.plugin.config.Namespace, Capacity: 1}, rand.Uint64)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	var slot sharedata.Slot
+	var cell counter.Cell
+	rule := &v.plugin.limits[0].Rule
+	table.Read(&slot, table.Address(v.plugin.rules[0].keyPrefix))
+	cell.Load(rule, slot.Payload())
+	cell.Advance(v.plugin.now())
+	for i := range cell.States {
+		leased = max(leased, rule.Limits[i].Leased(&cell.States[i]))
+	}
+	return leased
+}
+
+// left describes what a VM still has to do.
+func (v *fakeVM) left() string {
+	if left := v.plugin.node.Backlog(); left != (node.Backlog{}) || v.plugin.node.Unfinished() {
+		return fmt.Sprintf("%+v", left)
+	}
+	return ""
+}

@@ -1,0 +1,408 @@
+package node
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// failing has n callouts of a node fail, by requests for keys that nobody knows.
+func (f *fakeNode) failing(n int) {
+	f.process.t.Helper()
+	for range n {
+		r := f.paused(fmt.Sprint("failing", f.process.random.Uint64()))
+		last := len(f.pushes) - 1
+		p := f.pushes[last]
+		f.pushes = f.pushes[:last]
+		f.lose(p)
+		f.still([]*fakeRequest{r})
+		r.Leave()
+	}
+}
+
+// broken reports whether the breaker is open, as shared data has it.
+func (p *fakeProcess) broken() bool {
+	l := newLink(&p.Map, "default", p.random)
+	l.read()
+	return l.open()
+}
+
+// The breaker opens for all workers of a process when some callouts have failed in a row. Then
+// nobody waits, and one callout at a time tells whether the backend is back.
+func TestBreaker(t *testing.T) {
+	for _, how := range asking {
+		w := newWorld(t, 2, 3, Options{SyncRate: how.rate}, users(fixed(how.limit)))
+		for range 5 {
+			w.advance(time.Second)
+		}
+		failing := w.nodes[:3]
+		failing[0].failing(1)
+		failing[1].failing(1)
+		failing[2].paused("sue").Leave() // still closed
+		failing[2].pushes = nil
+		failing[0].failing(1)
+		for i, f := range failing {
+			if r, _ := f.request("ann"); r.Waiting() {
+				t.Errorf("worker %d of the process has a request wait though the breaker is open", i)
+			}
+		}
+		if r, _ := w.nodes[3].request("ann"); !r.Waiting() {
+			t.Error("the breaker of another process is open")
+		} else {
+			w.deliver(w.nodes[3])
+			r.Leave()
+		}
+		// One probe at a time, whoever it is, and none while it is out.
+		probes := 0
+		for range 400 {
+			w.pass(5 * time.Millisecond)
+			out := 0
+			for _, f := range failing {
+				f.tick()
+				if r, _ := f.request("ann"); r.Waiting() && !w.processes[0].broken() {
+					t.Fatal("a request waits, and the breaker is not open")
+				}
+				out += len(f.pushes)
+			}
+			if probes += out; out > 1 {
+				t.Fatalf("%d probes at a time", out)
+			}
+			for _, f := range failing {
+				w.lossBefore = 1
+				w.deliver(f)
+			}
+		}
+		if probes < 2 || probes > 20 {
+			t.Errorf("%d probes in two seconds", probes)
+		}
+		w.lossBefore = 0
+		for range 200 {
+			w.advance(50 * time.Millisecond)
+		}
+		for i, f := range failing {
+			if r, _ := f.request(fmt.Sprint("new", i)); !r.Waiting() {
+				t.Errorf("worker %d asks nobody though the backend is back", i)
+			}
+		}
+	}
+}
+
+// Wishes that nobody waits for any more are not sent when the backend is back, and don't keep the
+// tick busy while it is away.
+func TestWishesOfAnOutage(t *testing.T) {
+	for _, how := range asking {
+		w := newWorld(t, 1, 1, Options{SyncRate: how.rate}, users(fixed(how.limit)))
+		f := w.nodes[0]
+		for range 5 {
+			w.advance(time.Second)
+		}
+		usual := f.tickMillis
+		requests := f.pausedOften(40, "ann")
+		for _, p := range f.taken() {
+			f.lose(p)
+		}
+		w.pass(time.Millisecond)
+		f.tick()
+		if n := f.still(requests); n != 0 {
+			t.Errorf("%d requests wait while the breaker is open", n)
+		}
+		if n := f.Backlog().Wishes; n != 0 {
+			t.Errorf("%d wishes are left", n)
+		}
+		f.tick()
+		if f.tickMillis != usual {
+			t.Errorf("ticks come every %d ms during an outage", f.tickMillis)
+		}
+	}
+}
+
+// Callouts that are never answered, as many as may be out, hold nothing up for long.
+func TestHangingCallouts(t *testing.T) {
+	w := newWorld(t, 1, 1, Options{SyncRate: second / 10}, users(long))
+	f := w.nodes[0]
+	w.advance(time.Second)
+	for i := range 300 {
+		r, _ := f.request(strconv.Itoa(i))
+		r.Leave()
+		w.pass(100 * time.Millisecond)
+		f.tick()
+		f.pushes = nil
+	}
+	w.quiet()
+	if got, left := w.sum(), f.left(); got != 300 || left != "" {
+		t.Errorf("the backend has %d of 300 hits; %s", got, left)
+	}
+}
+
+// An answer with a grant for more than was asked, with another number of grants or of rooms, is
+// none.
+func TestOddGrants(t *testing.T) {
+	for _, how := range asking {
+		w := newWorld(t, 1, 1, Options{SyncRate: how.rate, Fallback: RejectAll}, users(fixed(how.limit)))
+		f := w.nodes[0]
+		w.advance(time.Second)
+		requests := f.pausedOften(1, "ann")
+		p := f.taken()[0]
+		good, err := wire.DecodeAnswer(w.apply(p.body))
+		if err != nil || len(good.Grants) != 1 {
+			t.Fatalf("got %+v, %v", good, err)
+		}
+		total := good.Grants[0].Totals[0]
+		many := func(n int) (totals []wire.Total) {
+			for range n {
+				totals = append(totals, total)
+			}
+			return totals
+		}
+		odd := []wire.Answer{
+			{Nodes: 1},
+			{Nodes: 1, Grants: []wire.Grant{good.Grants[0], good.Grants[0]}},
+			{Nodes: 1, Grants: []wire.Grant{{Units: 1}}},
+			{Nodes: 1, Grants: []wire.Grant{{Units: 1, Totals: many(9)}}},
+			{Nodes: 1, Grants: []wire.Grant{{Units: 1 << 63, AtNanos: uint64(w.now), Totals: many(1)}}},
+			{Nodes: 1, Totals: many(3), Grants: good.Grants},
+		}
+		for i := range odd {
+			odd[i].NowNanos = uint64(w.now)
+			f.Answered(p.ticket, PushAnswered, wire.AppendAnswer(nil, &odd[i]))
+			if n := f.still(requests); n != 0 {
+				t.Errorf("answer %d: %d wait", i, n)
+			}
+			for n := 0; n < 100 && len(f.pushes) == 0; n++ {
+				w.pass(100 * time.Millisecond)
+				f.tick()
+			}
+			again := f.taken()
+			if len(again) != 1 || string(again[0].body) != string(p.body) {
+				t.Fatalf("answer %d: the push was not sent again as it is", i)
+			}
+			p = again[0]
+		}
+		f.answer(p)
+		requests[0].Leave()
+		w.quiet()
+		if left := f.left(); w.sum() != 0 || left != "" {
+			t.Errorf("the backend has %d hits, of requests that were refused; %s", w.sum(), left)
+		}
+	}
+}
+
+// A totals' content that no backend has, a time or a window far off, or numbers beyond all bounds,
+// neither panic nor keep anybody waiting.
+func TestAbsurdGrants(t *testing.T) {
+	for _, shape := range longest {
+		for _, rate := range []int64{0, second} {
+			w := newWorld(t, 1, 1, Options{SyncRate: rate}, all(of(shape, 5)))
+			f := w.nodes[0]
+			w.advance(time.Second)
+			for i, number := range []uint64{0, 1, 1<<63 - 1, 1 << 63, 1<<64 - 1, uint64(w.now), uint64(w.now) + 1e15} {
+				r, _ := f.request("")
+				waited := r.Waiting()
+				for _, p := range f.taken() {
+					push, err := wire.DecodePush(p.body)
+					if err != nil {
+						t.Fatal(err)
+					}
+					answer := wire.Answer{NowNanos: number, Nodes: number}
+					total := wire.Total{Newest: number, Hits: []uint64{number, number}}
+					if shape.Precision != 0 {
+						total.Ages = []uint64{0, number | 1}
+					}
+					for range push.Items {
+						answer.Totals = append(answer.Totals, total)
+					}
+					for _, take := range push.Takes {
+						answer.Grants = append(answer.Grants, wire.Grant{Units: take.Most, AtNanos: number, Totals: []wire.Total{total}})
+					}
+					f.Answered(p.ticket, PushAnswered, wire.AppendAnswer(nil, &answer))
+				}
+				w.pass(time.Second)
+				f.tick()
+				if waited && f.still([]*fakeRequest{r}) != 0 {
+					t.Errorf("%+v, number %d: a request waits for ever", shape, i)
+				}
+				r.Leave()
+			}
+		}
+	}
+}
+
+// An answer too long for one tick is settled in the next, which comes soon.
+func TestLongAnswersAreSettledSoon(t *testing.T) {
+	w := newWorld(t, 1, 1, Options{}, users(fixed(50)))
+	f := w.nodes[0]
+	w.advance(time.Second)
+	f.pausedOften(4, "first")
+	var requests []*fakeRequest
+	for i := range 400 {
+		requests = append(requests, f.paused(strconv.Itoa(i)))
+	}
+	w.deliver(f)
+	f.tick()
+	if f.tickMillis == 1 {
+		t.Fatal("ticks come fast already, and nothing is tested")
+	}
+	w.processes[0].before = func(*fakeNode, string) { w.now += 10_000 }
+	w.deliver(f)
+	if n := f.still(requests); n == 0 {
+		t.Fatal("all are settled at once, and nothing is tested")
+	}
+	if f.tickMillis != 1 {
+		t.Errorf("the next tick comes after %d ms", f.tickMillis)
+	}
+	for range 100 {
+		f.tick()
+		w.deliver(f)
+	}
+	if n := f.still(requests); n != 0 {
+		t.Errorf("%d wait", n)
+	}
+}
+
+// A refusal that a node remembers ends when another worker's lease has landed.
+func TestRememberedRefusalEndsWithALease(t *testing.T) {
+	w := newWorld(t, 2, 2, Options{SyncRate: second}, users(fixed(5)))
+	other, mine, neighbour := w.nodes[0], w.nodes[2], w.nodes[3]
+	w.advance(time.Second)
+	for range 5 {
+		other.send("ann")
+	}
+	if mine.send("ann") {
+		t.Fatal("more than the limit")
+	}
+	// The other node's hits go, and the neighbour gets a lease of the process's entry.
+	w.pass(100 * time.Millisecond)
+	d := neighbour.entry(0, "ann")
+	for i := range d.Cell.States {
+		d.Cell.States[i].Hits[0].Lease = 3
+	}
+	if !neighbour.write(d, w.now) {
+		t.Fatal("not written")
+	}
+	w.pass(11 * time.Millisecond)
+	if !mine.send("ann") {
+		t.Error("refused from memory though the entry has a lease by now")
+	}
+}
+
+// Limits of a second and of an hour together: leases of both end each with its window, and nothing
+// is lost.
+func TestLeasesOfDifferentWindows(t *testing.T) {
+	w := newWorld(t, 3, 2, Options{SyncRate: second / 2}, all(limit(window.FixedWindow, 300, second), fixed(2000)))
+	passed, inSecond := 0, map[int64]int{}
+	for range 12_000 {
+		if w.any().send("") {
+			passed++
+			inSecond[w.now/second]++
+		}
+		w.advance(time.Millisecond)
+	}
+	for at, n := range inSecond {
+		if n > 300 {
+			t.Errorf("%d passed in second %d", n, at-monday/second)
+		}
+	}
+	if passed > 2000 || passed < 1960 {
+		t.Errorf("passed %d of 2000", passed)
+	}
+	w.quiet()
+	if got := w.sum(); got != int64(passed) {
+		t.Errorf("the backend has %d in the long window, want %d", got, passed)
+	}
+}
+
+// A counter with a lease that has to make room gives the lease back.
+func TestEvictedLeasesGoBack(t *testing.T) {
+	for _, shape := range longest {
+		capacity := 40
+		if shape.Precision == window.LogPrecision {
+			capacity = 4 // of large entries
+		}
+		w := newWorld(t, 1, 2, Options{Capacity: capacity, SyncRate: 5 * second}, users(of(shape, 300)))
+		w.advance(time.Second)
+		passed := int64(0)
+		for i := range 3000 {
+			if w.any().send(strconv.Itoa(i % 150)) {
+				passed++
+			}
+			w.advance(time.Millisecond)
+		}
+		if w.tallied(func(t *Tallies) uint64 { return t.Evicted }) == 0 {
+			t.Errorf("%+v: nothing was evicted", shape)
+		}
+		w.quiet()
+		if got := w.sum(); got != passed {
+			t.Errorf("%+v: the backend has %d hits, want %d", shape, got, passed)
+		}
+		if n := w.tallied(func(t *Tallies) uint64 { return t.Lost }); n != 0 {
+			t.Errorf("%+v: %d lost hits", shape, n)
+		}
+	}
+}
+
+// A bucket that is used steadily, and then by all nodes at once, gives no more than it holds.
+func TestTokenBucketBurstAfterSteadyUse(t *testing.T) {
+	for _, test := range []struct {
+		width int64
+		burst uint64
+	}{{5 * second, 1000}, {minute, 1000}, {minute, 100}} {
+		for _, part := range []float64{0.3, 0.9} {
+			bucket := window.Limit{Shape: window.Shape{Kind: window.TokenBucket, Width: test.width}, Max: 1000, Burst: test.burst}
+			w := newWorld(t, 10, 1, Options{SyncRate: second}, all(bucket))
+			missing, most, last := 0.0, 0.0, w.now
+			send := func() {
+				if w.any().send("") {
+					missing = max(0, missing-float64(w.now-last)*1000/float64(test.width)) + 1
+					last, most = w.now, max(most, missing)
+				}
+			}
+			for next := w.now; w.now < monday+60*second; w.advance(time.Millisecond) {
+				for ; w.now >= next; next += int64(float64(test.width) / 1000 / part) {
+					send()
+				}
+			}
+			for i := range 3000 {
+				send()
+				if i%20 == 0 {
+					w.advance(time.Millisecond)
+				}
+			}
+			if burst := float64(test.burst); most > burst+1 || most < burst/2 {
+				t.Errorf("window %v, burst %v, used to %v of the rate before: %v tokens were missing at most",
+					time.Duration(test.width), burst, part, most)
+			}
+		}
+	}
+}
+
+// A bucket whose tokens come back faster than an answer needs lets requests pass all the same.
+func TestTokensThatComeBackBeforeTheAnswer(t *testing.T) {
+	w := newWorld(t, 2, 1, Options{SyncRate: second},
+		all(window.Limit{Shape: window.Shape{Kind: window.TokenBucket, Width: second}, Max: 1000, Burst: 15}))
+	w.advance(time.Second)
+	f := w.nodes[0]
+	f.settle = func(f *fakeNode) {
+		pushes := f.taken()
+		var answers [][]byte
+		for _, p := range pushes {
+			answers = append(answers, w.apply(p.body))
+		}
+		w.pass(20 * time.Millisecond)
+		for i, p := range pushes {
+			f.Answered(p.ticket, PushAnswered, answers[i])
+		}
+	}
+	for i := range 300 {
+		if !f.send("") {
+			t.Fatalf("request %d was refused by a bucket that is full", i)
+		}
+		w.pass(30 * time.Millisecond)
+		if i%10 == 0 {
+			f.tick()
+		}
+	}
+}
