@@ -51,7 +51,7 @@ func decideTogether(b *testing.B, l *Limiter, goroutines int) (perSecond float64
 		group.Go(func() {
 			for begun.Add(batch) <= enough {
 				for range batch {
-					if !l.Decide(1, "key").Allowed {
+					if d, err := l.Decide(b.Context(), 1, "key"); err != nil || !d.Allowed {
 						b.Error("refused below the limit")
 					}
 				}

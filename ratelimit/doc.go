@@ -1,28 +1,30 @@
 // Package ratelimit is Weir as a library, for programs that limit without Envoy.
 //
-// It decides by the plugin's own code (packages window, counter and sharedata), in the memory of the process, and uses the words
-// of Kong's rate-limiting library: an [Instance] has namespaces, each defined once by [Instance.NewNamespace]; a [Namespace] has
-// counters in a bounded table of its own, and is synchronised with the other processes' through a [Store], if it has one.
+// A program is a node like a proxy: it decides with the plugin's own engine, in its own memory, and
+// proxies and programs that have the same namespace, rules and backend keep to one limit together.
 //
-// Which type to use:
+// An [Instance] has namespaces, each defined once by [Instance.NewNamespace]. A [Namespace] has
+// counters in a bounded table of its own, and keeps them in step with the other nodes' through a
+// [Backend], if it has one: weir serve by [Dial], or a database by Open of package stores.
 //
-//   - A [Limiter], from [Namespace.Limiter], decides: all of a rule's limits have room and are taken from, or none is. It has all
-//     of Weir's algorithms.
-//   - [Namespace.Increment] and [Namespace.SlidingWindow] count and tell rates, and leave the decision to the caller, as Kong's
-//     increment and sliding_window do.
+// Two ways to use a namespace:
 //
-// What is promised: Decisions are exact for the hits that this process knows of, whatever the number of goroutines. Memory is
-// bounded by [NamespaceOptions.Capacity], whatever the keys; counters far from their limit make room first. Each hit reaches the
-// store exactly once, however often a push has to be repeated ([Namespace.Lost] counts the exceptions), and once all processes
-// have synchronised, they know the same totals. Between two synchronisations each process sees its own hits only, and together
-// they can exceed a limit by what came meanwhile.
+//   - A [Limiter], from [Namespace.Limiter], decides by a rule's limits: all of them have room and
+//     are taken from, or none is. [Namespace.Decide] does so for several rules at once. These have
+//     all of Weir's algorithms.
+//   - [Namespace.Increment] and [Namespace.SlidingWindow] count and tell rates, and leave the
+//     decision to the caller, as increment and sliding_window of Kong's rate-limiting library do.
 //
-// Where the totals are: [Dial] asks weir serve, so that a program needs no access to the database. Open of package stores opens a
-// database itself.
+// What is promised of decisions is what the plugin promises. They are exact for one node, whatever
+// the number of goroutines. With a backend all nodes together never admit more than a limit, but
+// for what [Limiter.Overshoot] says; with [NamespaceOptions.Exact] not even that. A request whose
+// hits only the backend can allow waits for it, for [NamespaceOptions.Timeout] at most. While the
+// backend can't be reached, [NamespaceOptions.OnBackendFailure] decides. Each hit reaches the
+// backend exactly once, however often a push has to be repeated. Memory is bounded by
+// [NamespaceOptions.Capacity], whatever the keys.
 //
-// A counter's identity in the store is that of the plugin: a program and a proxy that have the same namespace, rule and store
-// count together.
+// Middleware for net/http and interceptors for gRPC are in packages limithttp and limitgrpc.
 //
-// Nothing here starts a goroutine or reads a clock other than [Options.Now], but for [Namespace.Run]'s ticker. All methods may
-// be called from any number of goroutines.
+// A namespace with a backend has goroutines of its own until [Namespace.Close]. One without has
+// none, and needs no Close. All methods may be called from any number of goroutines.
 package ratelimit

@@ -1,11 +1,14 @@
 package ratelimit
 
 import (
+	"context"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"weir/internal/counter"
+	"weir/internal/node"
 	"weir/window"
 )
 
@@ -15,7 +18,8 @@ type Rule struct {
 	Name string
 	// Limits are 1 to 8, made by [SlidingWindow] and its like.
 	Limits []window.Limit
-	// CountRejected tells whether rejected requests take their hits too. A window may then go over its limit.
+	// CountRejected says that what the rule rejects takes its hits too. A window may then go over
+	// its limit.
 	CountRejected bool
 }
 
@@ -34,12 +38,14 @@ func validRule(name string) bool {
 
 // Limiter decides by the limits of one rule.
 type Limiter struct {
-	namespace     *Namespace
-	rule          *rule
-	countRejected bool
+	namespace *Namespace
+	name      string
+	prefix    []byte // of the rule's keys
+	rule      *node.Rule
 }
 
-// Limiter is the limiter of a rule. The error wraps [ErrNotDefined] if the namespace has no rule of that name.
+// Limiter is the limiter of a rule. The error wraps [ErrNotDefined] if the namespace has no rule of
+// that name.
 func (n *Namespace) Limiter(rule string) (*Limiter, error) {
 	l := n.limiters[rule]
 	if l == nil {
@@ -48,80 +54,230 @@ func (n *Namespace) Limiter(rule string) (*Limiter, error) {
 	return l, nil
 }
 
-// Never is a [Decision.RetryAfter] that no waiting reaches: the cost is above a limit, or a limit is 0.
+// Name is the rule's.
+func (l *Limiter) Name() string { return l.name }
+
+// Limits are the rule's.
+func (l *Limiter) Limits() []window.Limit { return slices.Clone(l.rule.Limits) }
+
+// Overshoot is the most hits above a limit of the rule that all nodes can admit together, as the
+// number of nodes is known now: those that each may take before it has asked the backend.
+func (l *Limiter) Overshoot() uint64 {
+	l.namespace.mu.Lock()
+	defer l.namespace.mu.Unlock()
+	return l.namespace.node.Overshoot(l.rule.Index)
+}
+
+// Demand is what a request asks of one rule.
+type Demand struct {
+	// Limiter is the rule's.
+	Limiter *Limiter
+	// Cost is how many hits the request takes. 0 asks whether the limits are kept as they stand,
+	// and takes nothing.
+	Cost uint64
+	// Key has the values of the key's selectors in a plugin's configuration: none for a rule with
+	// one counter for all. Different lists of parts are different keys.
+	Key []string
+}
+
+// Never is a [Decision.RetryAfter] that no waiting reaches: the cost is above a limit, or a limit
+// is 0.
 const Never = time.Duration(math.MaxInt64)
 
 // Decision is the answer to a request, and how its limits stand after it.
 type Decision struct {
-	// Allowed tells whether every limit had room. Then hits were taken from all of them, else from none.
+	// Allowed reports whether every limit had room. Then hits were taken from all of them, else
+	// from none.
 	Allowed bool
-	// Limit is the index of the tightest of the rule's limits: the one with the least remaining; among equals the one that
-	// takes longest until one more hit fits, then the first.
-	Limit int
-	// Remaining is how many hits the tightest limit would still take now.
-	Remaining uint64
-	// RetryAfter is 0 if the request was allowed. Else the same request passes after this time, and not before, if nothing else
-	// comes, or it is [Never].
+	// RetryAfter is 0 if the request was allowed. Else the same request passes after this time, and
+	// not before, if nothing else comes, or it is [Never].
 	RetryAfter time.Duration
-	// ResetAfter is the time until the tightest limit's window ends, its newest hit has left it, or its bucket is full.
+	// Now is when the request was decided, by the backend's clock as far as that is known.
+	Now time.Time
+	// Standing is that of the tightest limit: the one with the least remaining; among equals the
+	// one that takes longest until one more hit has room, then the first.
+	Standing
+	// Limits are how all limits of all demands stand, in their order. [Limiter.Decide] leaves them
+	// out.
+	Limits []Standing
+}
+
+// Standing is how a limit stands after a decision.
+type Standing struct {
+	// Limiter is the rule's, and Limit the index of the limit among the rule's.
+	Limiter *Limiter
+	Limit   int
+	// Remaining is how many hits the limit would still take now.
+	Remaining uint64
+	// RoomIn is the time until one more hit has room; 0 while nothing is used.
+	RoomIn time.Duration
+	// ResetAfter is the time until the limit's window ends, its newest hit has left it, or its
+	// bucket is full; 0 if none of these runs.
 	ResetAfter time.Duration
 }
 
-// Decide asks for cost hits of a key, and takes them if every limit of the rule has room. The key has one or more parts, the
-// values of the key's selectors in a plugin's configuration; different lists of parts are different keys. A cost of 0 asks
-// whether the limits are kept as they stand, and takes nothing.
-func (l *Limiter) Decide(cost uint64, key ...string) Decision {
-	n := l.namespace
-	h := n.hand(l.rule)
-	defer n.hands.Put(h)
-	n.aim(h, key...)
-	now := n.now().UnixNano()
-	for {
-		n.read(h, now)
-		allowed := h.cell.Allows(cost)
-		// A cost above the limit never passes: counted, it would only keep others of the key from passing.
-		if cost != 0 && (allowed || l.countRejected && h.cell.Possible(cost)) {
-			adopted := n.charge(h, now)
-			if allowed {
-				h.cell.Take(cost)
-			} else {
-				h.cell.TakeRejected(cost)
-			}
-			if !n.commit(h, now, adopted) {
-				continue
-			}
-		}
-		return describe(&l.rule.counter, &h.cell, cost, allowed, now)
-	}
+// Decide asks for cost hits of a key, and takes them if every limit of the rule has room. It is
+// [Namespace.Decide] of one demand, without Decision.Limits, and allocates nothing unless it waits.
+func (l *Limiter) Decide(ctx context.Context, cost uint64, key ...string) (Decision, error) {
+	c := l.namespace.call()
+	c.add(l, cost, key)
+	return l.namespace.decide(ctx, c)
 }
 
-func describe(r *counter.Rule, c *counter.Cell, cost uint64, allowed bool, now int64) Decision {
-	d := Decision{Allowed: allowed}
-	longest := int64(0)
-	for i := range c.States {
-		l, s := &r.Limits[i], &c.States[i]
-		remaining, next := l.Remaining(s), int64(0)
-		// Where everything remains, one more is above the limit and never fits.
-		if at, ok := l.FitsAt(s, remaining+1); ok {
-			next = at - now
+// Decide takes the hits of all demands if every limit of every rule has room, and else of none. The
+// demands are of different rules of this namespace.
+//
+// A request that only the backend can allow waits for it, for NamespaceOptions.Timeout at most. If
+// ctx ends meanwhile, the error is ctx's: what the request had taken is given back. After
+// [Namespace.Close] the error is [ErrClosed]. There are no others but for demands that are none.
+func (n *Namespace) Decide(ctx context.Context, demands ...Demand) (Decision, error) {
+	c := n.call()
+	for i := range demands {
+		d := &demands[i]
+		if d.Limiter == nil || d.Limiter.namespace != n {
+			n.calls.Put(c)
+			return Decision{}, fmt.Errorf("ratelimit: namespace %q: demands[%d]: want a limiter of this namespace", n.name, i)
 		}
-		if i == 0 || remaining < d.Remaining || remaining == d.Remaining && next > longest {
-			d.Limit, d.Remaining, d.ResetAfter, longest = i, remaining, 0, next
-			if at, ok := l.ResetAt(s); ok {
-				d.ResetAfter = time.Duration(at - now)
-			}
+		if c.has(d.Limiter) {
+			n.calls.Put(c)
+			return Decision{}, fmt.Errorf("ratelimit: namespace %q: demands[%d]: want one demand of rule %q", n.name, i, d.Limiter.name)
 		}
-		if !allowed {
-			d.RetryAfter = max(d.RetryAfter, retryAfter(l, s, cost, now))
-		}
+		c.add(d.Limiter, d.Cost, d.Key)
 	}
+	if len(demands) == 0 {
+		n.calls.Put(c)
+		return Decision{Allowed: true}, nil
+	}
+	c.all = true
+	return n.decide(ctx, c)
+}
+
+// call is one call of a namespace's, which may have to wait. Its memory serves one after the other.
+type call struct {
+	namespace *Namespace
+	demands   []node.Demand
+	limiters  []*Limiter // of the demands
+	all       bool       // whether the decision has all limits
+	asking    bool       // whether nothing is to be decided, and totals are waited for
+	wait      node.Wait
+	told      chan struct{}
+	decision  Decision
+}
+
+// call is a call to use.
+func (n *Namespace) call() *call {
+	c, ok := n.calls.Get().(*call)
+	if !ok {
+		c = &call{namespace: n, told: make(chan struct{}, 1)}
+		c.wait.Waiter = c
+	}
+	c.demands, c.limiters, c.all, c.asking = c.demands[:0], c.limiters[:0], false, false
+	return c
+}
+
+// add adds a demand.
+func (c *call) add(l *Limiter, cost uint64, key []string) {
+	d := c.demand(l.rule, l.prefix)
+	d.Cost = cost
+	for _, part := range key {
+		d.Key = counter.AppendPart(d.Key, part)
+	}
+	c.limiters = append(c.limiters, l)
+}
+
+// demand adds a demand of no hits for the key of a prefix. The memory of the demands before serves
+// again.
+func (c *call) demand(r *node.Rule, prefix []byte) *node.Demand {
+	if len(c.demands) < cap(c.demands) {
+		c.demands = c.demands[:len(c.demands)+1]
+	} else {
+		c.demands = append(c.demands, node.Demand{})
+	}
+	d := &c.demands[len(c.demands)-1]
+	d.Rule, d.Cost, d.Key = r, 0, append(d.Key[:0], prefix...)
 	return d
 }
 
-func retryAfter(l *window.Limit, s *window.State, cost uint64, now int64) time.Duration {
-	at, ok := l.FitsAt(s, cost)
-	if !ok {
-		return Never
+// has reports whether there is a demand of a rule.
+func (c *call) has(l *Limiter) bool { return slices.Contains(c.limiters, l) }
+
+// decide decides a call, which is not the caller's any more.
+func (n *Namespace) decide(ctx context.Context, c *call) (Decision, error) {
+	defer n.calls.Put(c)
+	n.mu.Lock()
+	if n.closed {
+		n.mu.Unlock()
+		return Decision{}, fmt.Errorf("ratelimit: namespace %q: %w", n.name, ErrClosed)
 	}
-	return time.Duration(at - now)
+	now := n.now()
+	verdict := n.node.Decide(c.demands, now, &c.wait)
+	if verdict != counter.Unsure {
+		c.conclude(c.demands, now, verdict)
+	}
+	n.mu.Unlock()
+	if verdict == counter.Unsure {
+		if err := c.await(ctx); err != nil {
+			return Decision{}, err
+		}
+	}
+	return c.decision, nil
+}
+
+// Decided implements node.Waiter. The namespace's lock is held.
+func (c *call) Decided(demands []node.Demand, now int64, verdict counter.Verdict) {
+	if !c.asking {
+		c.conclude(demands, now, verdict)
+	}
+	c.told <- struct{}{}
+}
+
+// await waits until Decided was called. The error is that of ctx, if this ends before.
+func (c *call) await(ctx context.Context) error {
+	select {
+	case <-c.told:
+		return nil
+	case <-ctx.Done():
+	}
+	n := c.namespace
+	n.mu.Lock()
+	waits := c.wait.Waiting()
+	c.wait.Leave()
+	n.mu.Unlock()
+	if waits {
+		return fmt.Errorf("ratelimit: namespace %q: wait for the backend: %w", n.name, ctx.Err())
+	}
+	<-c.told
+	return nil
+}
+
+// conclude describes what was decided.
+func (c *call) conclude(demands []node.Demand, now int64, verdict counter.Verdict) {
+	d := &c.decision
+	*d = Decision{Allowed: verdict == counter.Allowed, Now: time.Unix(0, now)}
+	if !d.Allowed {
+		d.RetryAfter = Never
+		if at, ok := node.RetryAt(demands, now); ok {
+			d.RetryAfter = time.Duration(max(at-now, 1))
+		}
+	}
+	for i := range demands {
+		for j := range demands[i].Rule.Limits {
+			s := demands[i].Standing(j, now)
+			standing := Standing{
+				Limiter: c.limiters[i], Limit: j, Remaining: s.Remaining,
+				RoomIn: time.Duration(s.Next), ResetAfter: time.Duration(max(s.Reset, 0)),
+			}
+			if d.Limiter == nil || standing.tighter(&d.Standing) {
+				d.Standing = standing
+			}
+			if c.all {
+				d.Limits = append(d.Limits, standing)
+			}
+		}
+	}
+}
+
+// tighter reports whether s is to be told of rather than other, which comes before it.
+func (s *Standing) tighter(other *Standing) bool {
+	return s.Remaining < other.Remaining || s.Remaining == other.Remaining && s.RoomIn > other.RoomIn
 }

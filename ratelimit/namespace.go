@@ -1,184 +1,255 @@
 package ratelimit
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"weir/internal/counter"
-	"weir/internal/wire"
+	"weir/internal/node"
 	"weir/sharedata"
-	"weir/window"
 )
 
-// Namespace is a set of counters: sliding windows of keys without a limit, and those of rules. Use [Instance.NewNamespace] to
-// make one.
+// Namespace is a set of counters: those of rules, and sliding windows of keys without a limit. Use
+// [Instance.NewNamespace] to make one.
 type Namespace struct {
+	instance *Instance
 	name     string
-	now      func() time.Time
-	table    *sharedata.Table
-	windows  *rule // of Increment and SlidingWindow
-	rules    []*rule
+	rules    []node.Rule
 	limiters map[string]*Limiter
-	hands    sync.Pool // of *hand
+	windows  []sized
+	calls    sync.Pool // of *call
 
-	store       Store
-	syncRate    time.Duration
-	onSyncError func(error)
-	capacity    int
-	lost        atomic.Uint64
+	backend     Backend
+	timeout     time.Duration
+	onPushError func(error)
+	ticker      *time.Ticker
+	stop        context.CancelFunc // of the ticks
+	stopped     chan struct{}
 
-	syncing  sync.Mutex // held while the store is talked to
-	sender   uint64
-	sequence uint64
-	batch    batch
-
-	mu      sync.Mutex
-	known   map[wire.ID]place // counters to synchronise
-	orphans []orphan
-	fetched map[wire.ID][]fetched
-	// waiting is len(fetched), for those who need not know more.
-	waiting atomic.Int64
+	// mu is held while the node works. Nothing is waited for meanwhile.
+	mu     sync.Mutex
+	data   sharedata.Map
+	node   *node.Node
+	closed bool
+	// pushes are out, by number, of which there were sent in all; pushed is closed, and made anew,
+	// when one ends. failed counts those that have, and failure is what happened to the last.
+	pushes  map[uint64]struct{}
+	sent    uint64
+	pushed  chan struct{}
+	failed  uint64
+	failure error
 }
 
-// hand is what one goroutine needs to work on one key.
-type hand struct {
-	rule    *rule
-	key     []byte
-	address sharedata.Address
-	slot    sharedata.Slot
-	cell    counter.Cell
-	entry   []byte
+// host is the process that a namespace's node is part of.
+type host struct{ namespace *Namespace }
+
+var _ node.Host = (*host)(nil)
+
+// Now implements node.Host.
+func (h *host) Now() int64 { return h.namespace.instance.now().UnixNano() }
+
+// TickEvery implements node.Host.
+func (h *host) TickEvery(millis uint32) {
+	h.namespace.ticker.Reset(time.Duration(millis) * time.Millisecond)
 }
 
-func (n *Namespace) hand(r *rule) *hand {
-	h, ok := n.hands.Get().(*hand)
-	if !ok {
-		h = &hand{}
-	}
-	h.rule = r
-	return h
-}
-
-// aim points a hand at the key made of those parts.
-func (n *Namespace) aim(h *hand, parts ...string) {
-	h.key = append(h.key[:0], h.rule.prefix...)
-	for _, part := range parts {
-		h.key = counter.AppendPart(h.key, part)
-	}
-	h.address = n.table.Address(h.key)
-}
-
-// fetch reads a hand's cell as it was written last, and tells whether there is one.
-func (n *Namespace) fetch(h *hand) (found bool) {
-	found = n.table.Read(&h.slot, h.address)
-	return h.cell.Load(&h.rule.counter, h.slot.Payload()) && found
-}
-
-// read reads a hand's cell and brings it to the present.
-func (n *Namespace) read(h *hand, now int64) {
-	found := n.fetch(h)
-	h.cell.Advance(now)
-	if !found && n.waiting.Load() > 0 {
-		n.welcome(h)
-	}
-}
-
-// charge readies a cell that was read for taking hits, and tells whether it has to be remembered once it is written.
-func (n *Namespace) charge(h *hand, now int64) (adopted bool) {
-	adopted = h.cell.Adopt(now, true)
-	if !h.cell.Identified() {
-		h.cell.Identify(counter.Identity(h.key))
-	}
-	return adopted
-}
-
-// write writes a hand's cell, unless its page was written since it was read. Then another goroutine got ahead: callers may try
-// again for as long as it takes, as one of them always does.
-func (n *Namespace) write(h *hand, now int64) (written bool) {
-	h.entry = h.cell.Append(h.entry[:0], now)
-	var meta sharedata.Meta
-	meta.ExpiresNanos, meta.Use = h.cell.Worth()
-	if !n.table.Write(&h.slot, h.entry, meta, now) {
-		return false
-	}
-	if n.store != nil {
-		h.slot.Evicted(n.rescue)
-	}
+// Send implements node.Host.
+func (h *host) Send(push []byte, ticket node.Ticket) (sent bool) {
+	n := h.namespace
+	n.sent++
+	n.pushes[n.sent] = struct{}{}
+	go n.push(n.sent, append([]byte(nil), push...), ticket)
 	return true
 }
 
-// commit writes hits that were taken, and sees to it that they are synchronised.
-func (n *Namespace) commit(h *hand, now int64, adopted bool) (written bool) {
-	if !n.write(h, now) {
-		return false
+// push brings a push to the backend, and its answer back.
+func (n *Namespace) push(number uint64, push []byte, ticket node.Ticket) {
+	ctx, cancel := context.WithTimeout(context.Background(), n.timeout)
+	answer, err := n.backend.Push(ctx, push)
+	cancel()
+	outcome := node.PushAnswered
+	switch {
+	case errors.Is(err, ErrRefused):
+		outcome = node.PushRefused
+	case err != nil:
+		outcome = node.PushLost
 	}
-	if adopted {
-		n.remember(h.cell.Sync().ID, place{address: h.address, rule: h.rule})
+	n.mu.Lock()
+	failures := n.node.Tallies.Failed
+	n.node.Answered(ticket, outcome, answer)
+	if err == nil && n.node.Tallies.Failed != failures {
+		err = errors.New("want the push's answer, got another one")
 	}
-	return true
-}
-
-// Increment counts hits of a key in the window of a size, and returns the key's rate after them: the window's hits, plus those
-// of the window before by the share of it that a window ending now still covers. Windows start at multiples of their size since
-// the Unix epoch. The error wraps [ErrNotDefined] if the namespace has no such window; nothing is counted then.
-func (n *Namespace) Increment(key string, size time.Duration, hits uint64) (rate float64, err error) {
-	i, err := n.find(size)
 	if err != nil {
-		return 0, err
+		err = fmt.Errorf("ratelimit: namespace %q: push: %w", n.name, err)
+		n.failed++
+		n.failure = err
 	}
-	h := n.hand(n.windows)
-	defer n.hands.Put(h)
-	n.aim(h, key)
-	now := n.now().UnixNano()
-	for {
-		n.read(h, now)
-		l, s := &n.windows.counter.Limits[i], &h.cell.States[i]
-		adopted := hits != 0 && n.charge(h, now)
-		l.Take(s, hits)
-		if hits == 0 || n.commit(h, now, adopted) {
-			return l.Rate(s), nil
+	delete(n.pushes, number)
+	close(n.pushed)
+	n.pushed = make(chan struct{})
+	n.mu.Unlock()
+	if err != nil && n.onPushError != nil {
+		n.onPushError(err)
+	}
+}
+
+// start has the node tick.
+func (n *Namespace) start() {
+	ctx, stop := context.WithCancel(context.Background())
+	n.pushes, n.stop, n.stopped = map[uint64]struct{}{}, stop, make(chan struct{})
+	n.ticker = time.NewTicker(time.Duration(n.node.TickMillis()) * time.Millisecond)
+	go func() {
+		defer close(n.stopped)
+		defer n.ticker.Stop()
+		for left := false; !left; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-n.ticker.C:
+				left = n.tick()
+			}
+		}
+	}()
+}
+
+// tick does what is due, and reports whether the node has left.
+func (n *Namespace) tick() (left bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.node.AddHeld(n.now())
+	n.node.Tick()
+	return n.closed && n.node.Left()
+}
+
+// now is the time by the backend's clock, as far as that is known, in nanoseconds. Call it with the
+// lock held.
+func (n *Namespace) now() int64 { return n.node.Time(n.instance.now().UnixNano()) }
+
+// Sync pushes what was counted before, whether or not it is due, and waits for the answers, so that
+// the backend has all of it, and the totals of what was pushed are those of all nodes. No program
+// needs to: a namespace pushes by itself.
+//
+// The error is that of a push that has failed meanwhile, or of ctx. Nothing is lost: the hits go on
+// to count here, and are pushed again. Without a backend, Sync does nothing.
+func (n *Namespace) Sync(ctx context.Context) error {
+	if n.backend == nil {
+		return nil
+	}
+	n.mu.Lock()
+	failed := n.failed
+	n.mu.Unlock()
+	// Of a key whose hits are on their way, later ones can't be pushed yet.
+	if err := n.wait(ctx, failed); err != nil {
+		return err
+	}
+	for done := false; !done; {
+		n.mu.Lock()
+		done = n.node.PushAll()
+		n.mu.Unlock()
+		if err := n.wait(ctx, failed); err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
-// SlidingWindow is the rate of a key in the window of a size, as [Namespace.Increment] tells it, without a hit.
-func (n *Namespace) SlidingWindow(key string, size time.Duration) (rate float64, err error) {
-	return n.slidingWindow(key, size, func(*window.Hits) {})
-}
-
-// SlidingWindowWith is what [Namespace.SlidingWindow] would be if the current window's hits that were not pushed yet were diff
-// in number. Without a store these are all of them.
-func (n *Namespace) SlidingWindowWith(key string, size time.Duration, diff uint64) (rate float64, err error) {
-	return n.slidingWindow(key, size, func(current *window.Hits) {
-		if n.store == nil {
-			current.Total = 0
+// wait waits until the pushes that are out have ended. It fails if more have failed than so many.
+func (n *Namespace) wait(ctx context.Context, failed uint64) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for last := n.sent; n.out(last); {
+		pushed := n.pushed
+		n.mu.Unlock()
+		var err error
+		select {
+		case <-pushed:
+		case <-ctx.Done():
+			err = fmt.Errorf("ratelimit: namespace %q: sync: %w", n.name, ctx.Err())
 		}
-		current.Diff = int64(min(diff, window.MaxHits))
-	})
-}
-
-func (n *Namespace) slidingWindow(key string, size time.Duration, change func(current *window.Hits)) (float64, error) {
-	i, err := n.find(size)
-	if err != nil {
-		return 0, err
-	}
-	h := n.hand(n.windows)
-	defer n.hands.Put(h)
-	n.aim(h, key)
-	n.read(h, n.now().UnixNano())
-	s := &h.cell.States[i]
-	change(&s.Hits[0])
-	return n.windows.counter.Limits[i].Rate(s), nil
-}
-
-// find is the place of a window size.
-func (n *Namespace) find(size time.Duration) (int, error) {
-	for i := range n.windows.counter.Limits {
-		if n.windows.counter.Limits[i].Width == int64(size) {
-			return i, nil
+		n.mu.Lock()
+		if err != nil {
+			return err
 		}
 	}
-	return 0, fmt.Errorf("ratelimit: namespace %q: window %v: %w", n.name, size, ErrNotDefined)
+	if n.failed != failed {
+		return n.failure
+	}
+	return nil
+}
+
+// out reports whether any of the pushes up to last is out.
+func (n *Namespace) out(last uint64) bool {
+	for number := range n.pushes {
+		if number <= last {
+			return true
+		}
+	}
+	return false
+}
+
+// Close pushes what was counted, gives back what was leased, and ends the namespace's goroutines.
+// Requests that wait are decided without the backend; later ones fail. It waits until the backend
+// has all, for five seconds at most, and fails if ctx ends before, or the backend can't be reached.
+// Its name may be defined again then. Only the first Close does anything.
+func (n *Namespace) Close(ctx context.Context) error {
+	n.mu.Lock()
+	if n.closed {
+		n.mu.Unlock()
+		return nil
+	}
+	n.closed = true
+	if n.backend != nil {
+		n.node.Release()
+		n.node.Leave()
+	}
+	n.mu.Unlock()
+	var err error
+	if n.backend != nil {
+		select {
+		case <-n.stopped:
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+		n.stop()
+		n.mu.Lock()
+		if n.node.Unfinished() {
+			err = fmt.Errorf("ratelimit: namespace %q: close: not all hits were pushed: %w", n.name, errors.Join(err, n.failure))
+		} else {
+			err = nil
+		}
+		n.mu.Unlock()
+	}
+	n.instance.mu.Lock()
+	delete(n.instance.namespaces, n.name)
+	n.instance.mu.Unlock()
+	return err
+}
+
+// Stats are what a namespace has counted of its own doings since it was defined.
+type Stats struct {
+	// Nodes is how many nodes share the limits, as the backend has it; 0 if that is not known.
+	Nodes uint64
+	// Waited requests have waited for the backend. Alone were decided without it, as it was away.
+	Waited, Alone uint64
+	// Pushed hits were sent to the backend. Failed pushes were not taken, and are sent again.
+	Pushed, Failed uint64
+	// Evicted counters had to make room before they expired.
+	Evicted uint64
+	// Lost hits will never reach the backend: there were more evicted counters than can wait to be
+	// pushed, or pushes that the backend has refused for good.
+	Lost uint64
+}
+
+// Stats says what the namespace has counted of its own doings.
+func (n *Namespace) Stats() Stats {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	t := &n.node.Tallies
+	return Stats{
+		Nodes: n.node.Nodes(), Waited: t.Waited, Alone: t.Alone, Pushed: t.Pushed, Failed: t.Failed,
+		Evicted: t.Evicted, Lost: t.Lost,
+	}
 }

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
 	"weir/internal/counter"
+	"weir/internal/node"
 	"weir/internal/store"
 	"weir/internal/wire"
 	"weir/sharedata"
@@ -20,6 +22,8 @@ var (
 	ErrDefined = errors.New("already defined")
 	// ErrNotDefined is wrapped by errors of windows and rules that a namespace was not defined with.
 	ErrNotDefined = errors.New("not defined")
+	// ErrClosed is wrapped by the error of a decision or a count after [Namespace.Close].
+	ErrClosed = errors.New("closed")
 )
 
 // Options has what an instance can be told. The zero value is good.
@@ -28,11 +32,10 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Instance is a set of namespaces with shared data of its own: two instances share nothing but what they synchronise with one
-// store. Use [New] to make one.
+// Instance is a set of namespaces. Two instances share nothing but what they count in one backend.
+// Use [New] to make one.
 type Instance struct {
-	now  func() time.Time
-	data *data
+	now func() time.Time
 
 	mu         sync.Mutex
 	namespaces map[string]*Namespace
@@ -43,40 +46,67 @@ func New(o Options) *Instance {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Instance{now: o.Now, data: newData(), namespaces: map[string]*Namespace{}}
+	return &Instance{now: o.Now, namespaces: map[string]*Namespace{}}
 }
+
+// FailureMode is what becomes of requests while the backend can't be reached.
+type FailureMode uint8
+
+const (
+	// CountHere decides from what is known here, and pushes the hits later.
+	CountHere FailureMode = iota
+	// AllowAll lets every request pass, uncounted.
+	AllowAll
+	// RejectAll lets none pass.
+	RejectAll
+)
 
 // NamespaceOptions define a namespace.
 type NamespaceOptions struct {
-	// Name isolates the namespace's counters, in the instance and in the store: 1 to 64 of A-Za-z0-9._-.
+	// Name isolates the namespace's counters, in the instance and in the backend: 1 to 64 of
+	// A-Za-z0-9._-.
 	Name string
-	// WindowSizes are the windows of [Namespace.Increment] and [Namespace.SlidingWindow], at most 8.
+	// WindowSizes are the windows of [Namespace.Increment] and [Namespace.SlidingWindow].
 	WindowSizes []time.Duration
-	// Rules are the rules of [Namespace.Limiter].
+	// Rules are the rules of [Namespace.Limiter]. There are at most 256 rules and window sizes.
 	Rules []Rule
-	// Capacity is how many counters (keys of a rule) the namespace is made for, 65,536 if 0. It takes about 96 bytes for each,
-	// 48 more for each further limit of the rule with most, and more for logs and sub-buckets. Where there are more, those with
-	// the least share of their limit are forgotten; a counter without a limit ranks as if that was 1,000.
+	// Capacity is how many counters (keys of a rule, or of a window size) the namespace is made
+	// for, 65,536 if 0. It takes about 96 bytes for each, 48 more for each further limit of the
+	// rule with most, and more for logs and sub-buckets. Where there are more, those with the least
+	// share of their limit are forgotten, but their hits are not lost; a counter without a limit
+	// ranks as if that was 1,000.
 	Capacity int
-	// Store has the totals of all processes. Without one the namespace counts in this process only.
-	Store Store
-	// SyncRate is how often [Namespace.Run] synchronises, 1 s if 0.
+
+	// Backend has the totals of all nodes. Without one the namespace counts in this process only,
+	// and what follows is to be left out.
+	Backend Backend
+	// SyncRate is the interval between two pushes of a key, a millisecond or more; 1 s if 0.
 	SyncRate time.Duration
-	// OnSyncError is told what went wrong in [Namespace.Run], unless nil. Nothing needs to be done: the next round tries again.
-	OnSyncError func(error)
+	// Exact has the backend decide every request. SyncRate is to be left out then.
+	Exact bool
+	// Timeout is how long a push may take, and so a request that waits for it, a millisecond or
+	// more; 200 ms if 0.
+	Timeout time.Duration
+	// OnBackendFailure is what becomes of requests while the backend can't be reached.
+	OnBackendFailure FailureMode
+	// OnPushError is told why a push has failed, unless nil. Nothing needs to be done: the hits are
+	// pushed again. It is called by goroutines of the namespace.
+	OnPushError func(error)
 }
 
 const (
 	defaultCapacity = 1 << 16
 	defaultSyncRate = time.Second
-	// knownPerCounter bounds the counters to synchronise: entries smaller than usual let a table have more than its capacity.
-	knownPerCounter = 2
+	defaultTimeout  = 200 * time.Millisecond
 	// rankedLimit stands in for the limit of counters that have none.
 	rankedLimit = 1000
+	// maxRules bounds a namespace's rules, as in the plugin's configuration.
+	maxRules = 256
 )
 
-// NewNamespace defines a namespace. A name is defined once: the error of a second definition wraps [ErrDefined], and leaves the
-// first one as it is. Other errors name the option and the value.
+// NewNamespace defines a namespace. A name is defined once, until the namespace is closed: the
+// error of a second definition wraps [ErrDefined], and leaves the first one as it is. Other errors
+// name the option and the value. A namespace with a backend is to be closed.
 func (in *Instance) NewNamespace(o NamespaceOptions) (*Namespace, error) {
 	n, err := in.define(o)
 	if err != nil {
@@ -86,28 +116,12 @@ func (in *Instance) NewNamespace(o NamespaceOptions) (*Namespace, error) {
 }
 
 func (in *Instance) define(o NamespaceOptions) (*Namespace, error) {
-	switch {
-	case !store.ValidNamespace(o.Name):
-		return nil, fmt.Errorf("name: want 1 to %d of A-Za-z0-9._-", wire.MaxNamespace)
-	case o.Capacity < 0 || o.Capacity > sharedata.MaxCapacity:
-		return nil, fmt.Errorf("capacity: want 1 to %d, or 0 for %d, got %d", sharedata.MaxCapacity, defaultCapacity, o.Capacity)
-	case o.SyncRate < 0:
-		return nil, fmt.Errorf("sync rate: want more than 0, or 0 for %v, got %v", defaultSyncRate, o.SyncRate)
-	case o.SyncRate > 0 && o.Store == nil:
-		return nil, fmt.Errorf("sync rate: want none without a store, got %v", o.SyncRate)
-	case len(o.WindowSizes) > maxLimits:
-		return nil, fmt.Errorf("window sizes: want at most %d, got %d", maxLimits, len(o.WindowSizes))
-	}
-	if o.Capacity == 0 {
-		o.Capacity = defaultCapacity
-	}
-	if o.SyncRate == 0 {
-		o.SyncRate = defaultSyncRate
+	if err := o.complete(); err != nil {
+		return nil, err
 	}
 	n := &Namespace{
-		name: o.Name, now: in.now, store: o.Store, syncRate: o.SyncRate, onSyncError: o.OnSyncError,
-		limiters: map[string]*Limiter{}, capacity: o.Capacity,
-		sender: rand.Uint64(), known: map[wire.ID]place{},
+		instance: in, name: o.Name, backend: o.Backend, timeout: o.Timeout, onPushError: o.OnPushError,
+		limiters: map[string]*Limiter{}, pushed: make(chan struct{}),
 	}
 	if err := n.compile(&o); err != nil {
 		return nil, err
@@ -117,31 +131,60 @@ func (in *Instance) define(o NamespaceOptions) (*Namespace, error) {
 	if in.namespaces[o.Name] != nil {
 		return nil, ErrDefined
 	}
+	options := &node.Options{
+		Namespace: o.Name, Data: &n.data, Capacity: o.Capacity, Rules: n.rules,
+		Random:   rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
+		SyncRate: -1, Host: &host{n}, Timeout: int64(o.Timeout), Fallback: node.Fallback(o.OnBackendFailure),
+	}
+	if o.Backend != nil {
+		options.SyncRate = int64(o.SyncRate)
+	}
 	var err error
-	n.table, err = sharedata.Open(in.data, sharedata.Options{
-		Namespace: o.Name, Capacity: o.Capacity, BytesPerCounter: n.bytesPerCounter(),
-	}, rand.Uint64)
-	if err != nil {
+	if n.node, err = node.New(options); err != nil {
 		return nil, err
 	}
 	in.namespaces[o.Name] = n
+	if o.Backend != nil {
+		n.start()
+	}
 	return n, nil
+}
+
+// complete checks the options, and puts the defaults in.
+func (o *NamespaceOptions) complete() error {
+	switch {
+	case !store.ValidNamespace(o.Name):
+		return fmt.Errorf("name: want 1 to %d of A-Za-z0-9._-", wire.MaxNamespace)
+	case o.Capacity < 0 || o.Capacity > sharedata.MaxCapacity:
+		return fmt.Errorf("capacity: want 1 to %d, or 0 for %d, got %d", sharedata.MaxCapacity, defaultCapacity, o.Capacity)
+	case o.SyncRate != 0 && (o.SyncRate < time.Millisecond || o.SyncRate > time.Duration(window.MaxWidth)):
+		return fmt.Errorf("sync rate: want 1ms to %v, or 0 for %v, got %v", time.Duration(window.MaxWidth), defaultSyncRate, o.SyncRate)
+	case o.Timeout != 0 && (o.Timeout < time.Millisecond || o.Timeout > time.Hour):
+		return fmt.Errorf("timeout: want 1ms to %v, or 0 for %v, got %v", time.Hour, defaultTimeout, o.Timeout)
+	case o.Exact && o.SyncRate != 0:
+		return fmt.Errorf("sync rate: want none where the backend decides every request, got %v", o.SyncRate)
+	case o.OnBackendFailure > RejectAll:
+		return fmt.Errorf("on backend failure: want CountHere, AllowAll or RejectAll, got %d", o.OnBackendFailure)
+	case o.Backend == nil && (o.SyncRate != 0 || o.Exact || o.Timeout != 0 || o.OnBackendFailure != CountHere):
+		return errors.New("backend: want one, as options say how it is used")
+	case len(o.Rules)+len(o.WindowSizes) > maxRules:
+		return fmt.Errorf("rules: want at most %d with the window sizes, got %d", maxRules, len(o.Rules)+len(o.WindowSizes))
+	}
+	if o.Capacity == 0 {
+		o.Capacity = defaultCapacity
+	}
+	if o.SyncRate == 0 && !o.Exact {
+		o.SyncRate = defaultSyncRate
+	}
+	if o.Timeout == 0 {
+		o.Timeout = defaultTimeout
+	}
+	return nil
 }
 
 // compile checks and prepares what the namespace counts.
 func (n *Namespace) compile(o *NamespaceOptions) error {
-	windows := make([]window.Limit, len(o.WindowSizes))
-	for i, size := range o.WindowSizes {
-		if slices.Contains(o.WindowSizes[:i], size) {
-			return fmt.Errorf("window sizes[%d]: want unique sizes, got %v again", i, size)
-		}
-		windows[i] = SlidingWindow(rankedLimit, size)
-		if err := check(&windows[i]); err != nil {
-			return fmt.Errorf("window sizes[%d]: %w", i, err)
-		}
-	}
-	// A rule's name has a byte at least, so that the counters without a rule have keys of their own.
-	n.windows = n.newRule("", windows)
+	n.rules = make([]node.Rule, 0, len(o.Rules)+len(o.WindowSizes))
 	for i := range o.Rules {
 		r := &o.Rules[i]
 		if !validRule(r.Name) {
@@ -160,32 +203,32 @@ func (n *Namespace) compile(o *NamespaceOptions) error {
 			}
 		}
 		window.SetOrdinals(limits)
-		n.limiters[r.Name] = &Limiter{namespace: n, rule: n.newRule(r.Name, limits), countRejected: r.CountRejected}
+		n.limiters[r.Name] = &Limiter{
+			namespace: n, name: r.Name, prefix: counter.AppendPart(nil, r.Name),
+			rule: n.add(node.Rule{Rule: counter.Rule{Limits: limits}, CountRejected: r.CountRejected}),
+		}
+	}
+	for i, size := range o.WindowSizes {
+		if slices.Contains(o.WindowSizes[:i], size) {
+			return fmt.Errorf("window sizes[%d]: want unique sizes, got %v again", i, size)
+		}
+		limit := SlidingWindow(rankedLimit, size)
+		if err := check(&limit); err != nil {
+			return fmt.Errorf("window sizes[%d]: %w", i, err)
+		}
+		// A rule's name has a byte at least, so that the counters without a rule have keys of their
+		// own.
+		prefix := counter.AppendPart(counter.AppendPart(nil, ""), strconv.FormatInt(int64(size), 10))
+		n.windows = append(n.windows, sized{
+			size: size, prefix: prefix,
+			rule: n.add(node.Rule{Rule: counter.Rule{Limits: []window.Limit{limit}}, Watched: true}),
+		})
 	}
 	return nil
 }
 
-// rule is what is counted together for a key.
-type rule struct {
-	counter counter.Rule
-	prefix  []byte // of its keys
-}
-
-func (n *Namespace) newRule(name string, limits []window.Limit) *rule {
-	r := &rule{counter: counter.Rule{Limits: limits}, prefix: counter.AppendPart(nil, name)}
-	if n.store != nil {
-		r.counter.SyncRate = int64(n.syncRate)
-	}
-	r.counter.Compile()
+// add gives the node a rule. There is room for all.
+func (n *Namespace) add(r node.Rule) *node.Rule {
 	n.rules = append(n.rules, r)
-	return r
-}
-
-// bytesPerCounter is what a counter of the largest rule takes.
-func (n *Namespace) bytesPerCounter() int {
-	extra := 0
-	for _, r := range n.rules {
-		extra = max(extra, r.counter.ExtraBytes())
-	}
-	return sharedata.BytesPerCounter + extra
+	return &n.rules[len(n.rules)-1]
 }

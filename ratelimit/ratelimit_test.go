@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -11,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"weir/internal/store/memory"
 	"weir/window"
 )
 
@@ -48,9 +48,18 @@ func limiter(t *testing.T, n *Namespace, rule string) *Limiter {
 	return l
 }
 
+func decide(t *testing.T, l *Limiter, cost uint64, key ...string) Decision {
+	t.Helper()
+	d, err := l.Decide(t.Context(), cost, key...)
+	if err != nil {
+		t.Error(err)
+	}
+	return d
+}
+
 func increment(t *testing.T, n *Namespace, key string, size time.Duration, hits uint64) float64 {
 	t.Helper()
-	rate, err := n.Increment(key, size, hits)
+	rate, err := n.Increment(t.Context(), key, size, hits)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +68,7 @@ func increment(t *testing.T, n *Namespace, key string, size time.Duration, hits 
 
 func rate(t *testing.T, n *Namespace, key string, size time.Duration) float64 {
 	t.Helper()
-	rate, err := n.SlidingWindow(key, size)
+	rate, err := n.SlidingWindow(t.Context(), key, size)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +88,7 @@ func TestNamespacesAreDefinedOnce(t *testing.T) {
 	if !errors.Is(err, ErrDefined) || second != nil || !strings.Contains(err.Error(), `"shop"`) {
 		t.Errorf("second definition: got %v, %v", second, err)
 	}
-	if _, err := n.Increment("k", time.Minute, 1); err != nil {
+	if _, err := n.Increment(t.Context(), "k", time.Minute, 1); err != nil {
 		t.Errorf("the first definition has suffered: %v", err)
 	}
 	// Other instances and other names are others.
@@ -90,10 +99,10 @@ func TestNamespacesAreDefinedOnce(t *testing.T) {
 	if _, err := in.NewNamespace(options); err != nil {
 		t.Error(err)
 	}
-	if _, err := n.Increment("k", time.Hour, 1); !errors.Is(err, ErrNotDefined) {
+	if _, err := n.Increment(t.Context(), "k", time.Hour, 1); !errors.Is(err, ErrNotDefined) {
 		t.Errorf("a window that the namespace does not have: got %v", err)
 	}
-	if _, err := n.SlidingWindow("k", time.Hour); !errors.Is(err, ErrNotDefined) {
+	if _, err := n.SlidingWindow(t.Context(), "k", time.Hour); !errors.Is(err, ErrNotDefined) {
 		t.Errorf("a window that the namespace does not have: got %v", err)
 	}
 	if _, err := n.Limiter("none"); !errors.Is(err, ErrNotDefined) {
@@ -116,9 +125,13 @@ func TestOptionsAreChecked(t *testing.T) {
 		{"no name", func(o *NamespaceOptions) { o.Name = "" }, "want 1 to 64 of A-Za-z0-9._-"},
 		{"odd name", func(o *NamespaceOptions) { o.Name = "a b" }, `"a b": name`},
 		{"capacity", func(o *NamespaceOptions) { o.Capacity = -1 }, "capacity: want 1 to 16777216, or 0 for 65536, got -1"},
-		{"sync rate", func(o *NamespaceOptions) { o.SyncRate = -1 }, "sync rate: want more than 0"},
-		{"sync rate alone", func(o *NamespaceOptions) { o.SyncRate = time.Second }, "want none without a store, got 1s"},
-		{"many windows", func(o *NamespaceOptions) { o.WindowSizes = make([]time.Duration, 9) }, "window sizes: want at most 8, got 9"},
+		{"sync rate", func(o *NamespaceOptions) { o.SyncRate = -1 }, "sync rate: want 1ms to 8784h0m0s, or 0 for 1s, got -1ns"},
+		{"timeout", func(o *NamespaceOptions) { o.Timeout = 1 }, "timeout: want 1ms to 1h0m0s, or 0 for 200ms, got 1ns"},
+		{"exact, at intervals", func(o *NamespaceOptions) { o.Exact, o.SyncRate = true, time.Second }, "sync rate: want none where the backend decides"},
+		{"failure mode", func(o *NamespaceOptions) { o.OnBackendFailure = 3 }, "on backend failure: want CountHere, AllowAll or RejectAll, got 3"},
+		{"sync rate alone", func(o *NamespaceOptions) { o.SyncRate = time.Second }, "backend: want one"},
+		{"exact alone", func(o *NamespaceOptions) { o.Exact = true }, "backend: want one"},
+		{"many rules", func(o *NamespaceOptions) { o.WindowSizes = make([]time.Duration, 257) }, "rules: want at most 256 with the window sizes, got 257"},
 		{"two windows alike", func(o *NamespaceOptions) {
 			o.WindowSizes = []time.Duration{time.Second, time.Second}
 		}, "window sizes[1]: want unique sizes, got 1s again"},
@@ -163,7 +176,7 @@ func TestSlidingWindow(t *testing.T) {
 		diff uint64
 		want float64
 	}{{0, 20}, {10, 30}, {17, 37}} {
-		if got, err := n.SlidingWindowWith("k", time.Minute, test.diff); err != nil || got != test.want {
+		if got, err := n.SlidingWindowWith(t.Context(), "k", time.Minute, test.diff); err != nil || got != test.want {
 			t.Errorf("with a diff of %d: got %v, %v, want %v", test.diff, got, err, test.want)
 		}
 	}
@@ -245,7 +258,7 @@ func TestDecide(t *testing.T) {
 			l := limiter(t, n, "r")
 			for i, step := range test.steps {
 				clock.advance(step.pause)
-				d := l.Decide(step.cost, "k")
+				d := decide(t, l, step.cost, "k")
 				got := []any{d.Allowed, d.Remaining, d.RetryAfter, d.ResetAfter}
 				want := []any{step.allowed, step.remaining, step.retry, step.reset}
 				if fmt.Sprint(got) != fmt.Sprint(want) {
@@ -264,10 +277,10 @@ func TestKeysAndRulesCountApart(t *testing.T) {
 	})
 	a, b := limiter(t, n, "a"), limiter(t, n, "b")
 	for _, key := range [][]string{nil, {""}, {"a", "bc"}, {"ab", "c"}, {"abc"}, {"a", "b", "c"}, {"a\x00bc"}} {
-		if !a.Decide(1, key...).Allowed || !b.Decide(1, key...).Allowed {
+		if !decide(t, a, 1, key...).Allowed || !decide(t, b, 1, key...).Allowed {
 			t.Errorf("key %q: refused at its first hit", key)
 		}
-		if a.Decide(1, key...).Allowed {
+		if decide(t, a, 1, key...).Allowed {
 			t.Errorf("key %q: allowed twice", key)
 		}
 	}
@@ -292,7 +305,7 @@ func TestConcurrentDecisions_hammer(t *testing.T) {
 			random := rand.New(rand.NewPCG(1, uint64(worker)))
 			for range asks * keys {
 				key := random.IntN(keys)
-				if l.Decide(1, strconv.Itoa(key)).Allowed {
+				if decide(t, l, 1, strconv.Itoa(key)).Allowed {
 					allowed[key].Add(1)
 				}
 			}
@@ -315,7 +328,7 @@ func TestConcurrentIncrements_hammer(t *testing.T) {
 		group.Go(func() {
 			for i := range hits {
 				size := []time.Duration{time.Minute, time.Hour}[i%2]
-				if _, err := n.Increment("k", size, 1); err != nil {
+				if _, err := n.Increment(t.Context(), "k", size, 1); err != nil {
 					t.Error(err)
 				}
 			}
@@ -327,92 +340,114 @@ func TestConcurrentIncrements_hammer(t *testing.T) {
 	}
 }
 
-// Keys that nobody asks for again, and nobody synchronises, are not remembered without end.
-func TestForgottenKeysAreBounded(t *testing.T) {
-	t.Parallel()
-	const capacity = 100
-	clock := newFakeClock()
-	n := define(t, clock, NamespaceOptions{
-		Capacity: capacity, WindowSizes: []time.Duration{time.Millisecond}, Store: memory.New(memory.Options{Now: clock.now}),
-	})
-	for i := range 10 * capacity {
-		increment(t, n, strconv.Itoa(i), time.Millisecond, 1)
-		clock.advance(3 * time.Second)
-	}
-	if len(n.known) != knownPerCounter*capacity {
-		t.Errorf("%d counters to synchronise, want %d", len(n.known), knownPerCounter*capacity)
-	}
-	if syncAll(t, n); len(n.known) != 0 {
-		t.Errorf("%d counters to synchronise, though all have expired", len(n.known))
-	}
-}
-
 // A flood of keys neither grows memory nor buys a fresh quota.
 func TestMemoryIsBounded(t *testing.T) {
 	t.Parallel()
 	const capacity, spray = 1000, 30_000
-	clock := newFakeClock()
-	in := New(Options{Now: clock.now})
-	n, err := in.NewNamespace(NamespaceOptions{
-		Name: "test", Capacity: capacity, Store: memory.New(memory.Options{Now: clock.now}),
-		Rules: []Rule{{Name: "r", Limits: []window.Limit{FixedWindow(10, time.Hour)}}},
+	n := define(t, newFakeClock(), NamespaceOptions{
+		Capacity: capacity, Rules: []Rule{{Name: "r", Limits: []window.Limit{FixedWindow(10, time.Hour)}}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	l := limiter(t, n, "r")
-	l.Decide(10, "heavy")
+	decide(t, l, 10, "heavy")
 	for i := range spray {
-		l.Decide(1, "k", strconv.Itoa(i))
+		decide(t, l, 1, "k", strconv.Itoa(i))
 	}
-	if l.Decide(1, "heavy").Allowed {
+	if decide(t, l, 1, "heavy").Allowed {
 		t.Error("the flood bought a fresh quota")
 	}
-	bytes := 0
-	for name, v := range in.data.values {
-		bytes += len(name) + len(v.value)
+	if most := 96*capacity + 100; n.data.Bytes() > most {
+		t.Errorf("%d bytes of shared data, want at most %d", n.data.Bytes(), most)
 	}
-	if most := 96*capacity + 100; bytes > most {
-		t.Errorf("%d bytes of shared data, want at most %d", bytes, most)
-	}
-	t.Logf("%d bytes of shared data for %d counters", bytes, capacity)
-	if len(n.known) > knownPerCounter*capacity || len(n.orphans) > capacity {
-		t.Errorf("%d counters to synchronise and %d orphans for %d counters", len(n.known), len(n.orphans), capacity)
-	}
-	pending := uint64(len(n.orphans)) + uint64(len(n.known)-1)
-	if pending+n.Lost() != spray {
-		t.Errorf("%d hits pending and %d lost of %d", pending, n.Lost(), spray)
+	if got := n.Stats().Evicted; got < spray-3*capacity || got > spray {
+		t.Errorf("%d counters of %d had to make room", got, spray)
 	}
 }
 
-func TestData(t *testing.T) {
+// Demands of several rules are decided together, and each limit is told of.
+func TestDecideTogether(t *testing.T) {
 	t.Parallel()
-	d := newData()
-	key := []byte("k")
-	if _, _, found := d.Get(key, nil); found {
-		t.Fatal("found what was never set")
+	n := define(t, newFakeClock(), NamespaceOptions{Rules: []Rule{
+		{Name: "user", Limits: []window.Limit{FixedWindow(3, time.Minute), FixedWindow(9, time.Hour)}},
+		{Name: "all", Limits: []window.Limit{TokenBucket(1, time.Second, 4)}},
+	}})
+	user, all := limiter(t, n, "user"), limiter(t, n, "all")
+	ask := func(name string, cost uint64) Decision {
+		d, err := n.Decide(t.Context(), Demand{Limiter: user, Cost: 1, Key: []string{name}}, Demand{Limiter: all, Cost: cost})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
 	}
-	if !d.Set(key, []byte("one"), 0x7fffffff) {
-		t.Fatal("any number creates a missing key")
+	d := ask("ann", 2)
+	want := []Standing{
+		{user, 0, 2, time.Minute, time.Minute}, {user, 1, 8, time.Hour, time.Hour}, {all, 0, 2, time.Second, 2 * time.Second},
 	}
-	value, first, _ := d.Get(key, nil)
-	if d.Set(key, []byte("two"), 0x7fffffff) || d.Set(key, []byte("two"), first+1) {
-		t.Error("a wrong number wrote")
+	if !d.Allowed || !slices.Equal(d.Limits, want) || d.Standing != want[0] {
+		t.Errorf("got %+v, want %+v and the first of them", d, want)
 	}
-	if !d.Set(key, []byte("two"), first) || string(value) != "one" {
-		t.Errorf("the right number did not write, or changed what was read: %q", value)
+	if d = ask("ann", 3); d.Allowed || d.RetryAfter != time.Second || d.Limits[0].Remaining != 2 {
+		t.Errorf("one rule has no room, and the other was taken from: %+v", d)
 	}
-	if d.Set(key, []byte("three"), first) {
-		t.Error("an old number wrote")
+	if d = ask("bob", 2); !d.Allowed || d.Limiter != all || d.Remaining != 0 {
+		t.Errorf("got %+v, want the bucket as the tightest", d)
 	}
-	if !d.Set(key, []byte("three"), 0) {
-		t.Error("0 overwrites")
+	if got := decide(t, user, 0, "ann"); got.Remaining != 2 || got.Limits != nil {
+		t.Errorf("got %+v", got)
 	}
-	// Numbers come round without ever being 0, or the one that creates.
-	d.values["k"] = versioned{cas: maxNumber}
-	d.Set(key, nil, maxNumber)
-	if _, cas, _ := d.Get(key, nil); cas != 1 {
-		t.Errorf("after the greatest number: got %d, want 1", cas)
+	other := limiter(t, define(t, newFakeClock(), NamespaceOptions{Name: "other", Rules: []Rule{{Name: "r", Limits: []window.Limit{FixedWindow(1, time.Second)}}}}), "r")
+	for name, demands := range map[string][]Demand{
+		"demands[1]: want a limiter of this namespace": {{Limiter: all}, {Limiter: other}},
+		"demands[0]: want a limiter of this namespace": {{}},
+		`demands[1]: want one demand of rule "all"`:    {{Limiter: all}, {Limiter: all}},
+	} {
+		if _, err := n.Decide(t.Context(), demands...); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("got %v, want an error with %q", err, name)
+		}
+	}
+	if d, err := n.Decide(t.Context()); err != nil || !d.Allowed {
+		t.Errorf("nothing asked: got %+v, %v", d, err)
+	}
+}
+
+// A decision allocates nothing.
+func TestNothingIsAllocated(t *testing.T) {
+	n := define(t, newFakeClock(), NamespaceOptions{Rules: []Rule{{Name: "r", Limits: []window.Limit{SlidingWindow(1000, time.Hour), TokenBucket(1, time.Hour, 500)}}}})
+	l := limiter(t, n, "r")
+	if got := testing.AllocsPerRun(1500, func() { decide(t, l, 1, "ann", "7") }); got != 0 {
+		t.Errorf("%v allocations a decision", got)
+	}
+	if decide(t, l, 1, "ann", "7").Allowed {
+		t.Error("nothing was refused")
+	}
+}
+
+// After Close nothing is counted, and the name is free.
+func TestClose(t *testing.T) {
+	t.Parallel()
+	in := New(Options{})
+	options := NamespaceOptions{
+		Name: "shop", WindowSizes: []time.Duration{time.Minute}, Rules: []Rule{{Name: "r", Limits: []window.Limit{FixedWindow(1, time.Second)}}},
+	}
+	n, err := in.NewNamespace(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := n.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := limiter(t, n, "r").Decide(t.Context(), 1); !errors.Is(err, ErrClosed) {
+		t.Errorf("decide: got %v", err)
+	}
+	if _, err := n.Increment(t.Context(), "k", time.Minute, 1); !errors.Is(err, ErrClosed) {
+		t.Errorf("increment: got %v", err)
+	}
+	if err := n.Sync(t.Context()); err != nil {
+		t.Errorf("sync: got %v", err)
+	}
+	if _, err := in.NewNamespace(options); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -426,7 +461,9 @@ func BenchmarkDecide(b *testing.B) {
 			keys[i] = strconv.Itoa(i)
 		}
 		for pb.Next() {
-			l.Decide(1, keys[random.IntN(len(keys))])
+			if _, err := l.Decide(b.Context(), 1, keys[random.IntN(len(keys))]); err != nil {
+				b.Error(err)
+			}
 		}
 	})
 }

@@ -42,9 +42,6 @@ func serveBackend(ctx context.Context, l net.Listener, storeName, token string, 
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	if c, ok := store.(prometheus.Collector); ok {
-		registry.MustRegister(c)
-	}
 	handler := server.Handler(store, server.Options{Token: token, Registry: registry, Logger: log})
 	log.Info("the counter backend listens", "address", l.Addr().String(), "token_required", token != "")
 	if token == "" && !isLoopback(l.Addr()) {

@@ -223,7 +223,11 @@ func (n *Node) learn(part *claimant, answered int64) {
 			d.Cell.Learn(i, answered, &n.totals[i])
 		}
 		d.Cell.Heard(answered)
+		watch := part.rule.Watched && n.adopt(d, now)
 		if n.write(d, now) {
+			if watch {
+				n.enlist(d)
+			}
 			return
 		}
 	}

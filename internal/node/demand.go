@@ -3,6 +3,7 @@ package node
 import (
 	"weir/internal/counter"
 	"weir/sharedata"
+	"weir/window"
 )
 
 // Demand is what a request asks of one rule: so many hits for a key. Its memory serves one request
@@ -28,6 +29,39 @@ type Demand struct {
 // Withheld reports whether a demand was refused though its limits have room as far as is known
 // here: the backend had no more for this node, or decides everything and can't be reached.
 func (d *Demand) Withheld() bool { return d.Verdict == counter.Rejected && d.Cell.Allows(d.Cost) }
+
+// Standing is how limit i of a decided demand stands, for the time of the decision.
+func (d *Demand) Standing(i int, now int64) window.Standing {
+	s := d.Rule.Limits[i].Standing(&d.Cell.States[i], now)
+	if d.Withheld() {
+		s.Remaining, s.Next = 0, max(s.Next, d.Cell.DryUntil(now)-now, 1)
+	}
+	return s
+}
+
+// RetryAt is the time at which refused demands fit, if nothing else comes. It is false if no
+// waiting helps.
+func RetryAt(demands []Demand, now int64) (at int64, ok bool) {
+	at = now
+	for i := range demands {
+		d := &demands[i]
+		if d.Withheld() {
+			at = max(at, d.Cell.DryUntil(now))
+		}
+		for j := range d.Cell.States {
+			l, s := &d.Rule.Limits[j], &d.Cell.States[j]
+			if l.Allows(s, d.Cost) {
+				continue
+			}
+			fits, ok := l.FitsAt(s, d.Cost)
+			if !ok {
+				return 0, false
+			}
+			at = max(at, fits)
+		}
+	}
+	return at, true
+}
 
 // uncount takes hits back that are in the slot only. The slot still has them: it has to be read
 // again before it is written.

@@ -17,9 +17,7 @@ func (n *Node) Release() {
 // and at the ticks to come, until the node has left.
 func (n *Node) Leave() {
 	n.leaving, n.leaveBy = true, n.now()+leaveNanos
-	start := n.hostNow()
-	for !n.pushDue(start+n.link.offset, start+tickNanos) && n.hostNow() < start+leaveNanos {
-	}
+	n.PushAll()
 }
 
 // Left reports whether a node that leaves has nothing left to push, or has waited long enough for

@@ -96,7 +96,8 @@ type Node struct {
 	dirty    dirtyKeys
 	crowded  bool // whether keys that are due wait for an answer, as too many batches are out
 	greeted  bool // whether the backend was asked how many nodes there are
-	leaving  bool // whether everything is due, as the node is about to go
+	all      bool // whether everything is due
+	leaving  bool // whether the node is about to go
 	leaveBy  int64
 
 	wishes    []*take                     // that no callout has taken along yet

@@ -45,7 +45,7 @@ func (n *Node) pushDue(now, deadline int64) (done bool) {
 	}
 	keys := &n.dirty
 	for keys.more() {
-		if !n.leaving && keys.calm(now) {
+		if !n.all && keys.calm(now) {
 			keys.skip()
 			continue
 		}
@@ -77,9 +77,25 @@ func (n *Node) pushDue(now, deadline int64) (done bool) {
 	return true
 }
 
+// PushAll pushes what was counted, whether or not it is due, and sends again what has failed,
+// without a pause. It reports false if there is more, for which pushes have to be answered first.
+func (n *Node) PushAll() (done bool) {
+	for _, b := range n.batches {
+		if b.state == failed {
+			n.post(b)
+		}
+	}
+	n.all = true // in this visit
+	start := n.hostNow()
+	for !n.pushDue(start+n.link.offset, start+tickNanos) && n.hostNow() < start+leaveNanos {
+	}
+	n.all = n.leaving
+	return !n.crowded && len(n.orphans) == 0
+}
+
 // notDue reports whether a key is not due yet, and since when it may be.
 func (n *Node) notDue(key *dirtyKey, now int64) (wake int64, waits bool) {
-	if n.leaving {
+	if n.all {
 		return 0, false
 	}
 	r := n.dirty.rules[key.rule]
@@ -121,7 +137,7 @@ type claiming uint8
 const (
 	// claimDone keys are forgotten.
 	claimDone claiming = iota
-	// claimReview keys have a lease that is reviewed at their new due time.
+	// claimReview keys are looked at again at their new due time: they have a lease, or are watched.
 	claimReview
 	// claimLater keys can't be claimed yet.
 	claimLater
@@ -143,7 +159,8 @@ func (n *Node) claim(b *batch, key *dirtyKey, r *Rule, now int64) claiming {
 			d.Cell.ReturnLeases()
 		}
 		pending := d.Cell.Pending()
-		if !pending {
+		watched := r.Watched && !n.leaving && d.Cell.ForgetAt() > now
+		if !pending && !watched {
 			if (again || changed) && !n.write(d, now) {
 				continue
 			}
@@ -153,7 +170,7 @@ func (n *Node) claim(b *batch, key *dirtyKey, r *Rule, now int64) claiming {
 			}
 			return claimDone
 		}
-		wish := !n.leaving && !again && d.Cell.Regular(now)
+		wish := !n.leaving && !again && !r.Watched && d.Cell.Regular(now)
 		want := uint64(0)
 		if wish {
 			want = d.Cell.Want(1, now)
@@ -167,6 +184,10 @@ func (n *Node) claim(b *batch, key *dirtyKey, r *Rule, now int64) claiming {
 		n.addClaimed(b, d)
 		if wish {
 			n.addTake(b, n.newLease(d, d.Cell.Sync().ID, 1, want), now)
+		}
+		if watched {
+			key.due = d.Cell.Sync().Due
+			return claimReview
 		}
 		return claimDone
 	}

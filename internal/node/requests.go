@@ -22,15 +22,35 @@ func (n *Node) Decide(demands []Demand, now int64, w *Wait) counter.Verdict {
 		return n.decideAlone(demands, now)
 	}
 	verdict := n.decide(demands, now)
-	if verdict == counter.Unsure && !n.wait(w, demands) {
+	if verdict == counter.Unsure && !n.wait(w, demands, n.exact) {
 		verdict = n.decideAlone(demands, now)
 	}
 	return verdict
 }
 
-// wait has a request wait until the backend has been asked for what its demands lack. It reports
-// false if that can't be: then what is known here has to do.
-func (n *Node) wait(r *Wait, demands []Demand) bool {
+// Look reads what a demand's key has, and reports whether anything is known of it.
+func (n *Node) Look(d *Demand, now int64) (known bool) {
+	d.address = n.table.Address(d.Key)
+	known = n.table.Read(&d.slot, d.address)
+	n.decode(d, known)
+	d.Cell.Advance(now)
+	return known
+}
+
+// Ask has the backend asked for the totals of demands that cost nothing, of different rules. It
+// reports whether the request waits for them: its waiter is told as soon as they are known here, or
+// can't be had.
+func (n *Node) Ask(demands []Demand, w *Wait) bool {
+	for i := range demands {
+		demands[i].address = n.table.Address(demands[i].Key)
+	}
+	return !n.local && n.wait(w, demands, true)
+}
+
+// wait has a request wait until the backend has been asked: for all that it costs, if the backend
+// is to decide, else for what its demands lack. It reports false if that can't be: then what is
+// known here has to do.
+func (n *Node) wait(r *Wait, demands []Demand, whole bool) bool {
 	now := n.hostNow()
 	if len(n.waiting) >= maxWaiting || len(n.batches) >= maxUnanswered {
 		return false
@@ -49,7 +69,7 @@ func (n *Node) wait(r *Wait, demands []Demand) bool {
 	}
 	w := r.place()
 	r.rounds++
-	if n.exact {
+	if whole {
 		n.addWish(n.wholeRequest(w, demands))
 	} else {
 		for i := range demands {
@@ -123,7 +143,7 @@ func (n *Node) retry(w waiting, granted bool) {
 	verdict := n.decide(demands, n.now())
 	if verdict == counter.Unsure {
 		w.wait.asked = 0
-		if granted && w.wait.rounds < maxRounds && n.hostNow() < w.wait.until && n.wait(w.wait, demands) {
+		if granted && w.wait.rounds < maxRounds && n.hostNow() < w.wait.until && n.wait(w.wait, demands, n.exact) {
 			return
 		}
 		verdict = n.refuse(demands, n.now())

@@ -9,6 +9,9 @@ type Rule struct {
 	counter.Rule
 	// CountRejected says that what the rule rejects takes its hits too.
 	CountRejected bool
+	// Watched keys are counted, and never decided: nothing is leased for them. The backend is asked
+	// for their totals at every interval for as long as they have a window that counts.
+	Watched bool
 	// Index is the rule's place among the node's. New sets it, and what else of counter.Rule is the
 	// same for all rules.
 	Index int

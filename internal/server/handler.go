@@ -24,7 +24,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"weir/internal/backend"
 	"weir/internal/store"
+	"weir/internal/store/memory"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -38,9 +40,6 @@ type Options struct {
 	// Logger is told when the store begins to fail, and when it is back. slog.Default if nil.
 	Logger *slog.Logger
 }
-
-// storeTimeout bounds a call of the store. Senders give up sooner, and send again.
-const storeTimeout = 5 * time.Second
 
 // Handler serves a store:
 //
@@ -59,10 +58,13 @@ func Handler(counters store.Store, o Options) http.Handler {
 	if o.Registry == nil {
 		o.Registry = prometheus.NewRegistry()
 	}
+	if m, ok := counters.(*memory.Store); ok {
+		o.Registry.MustRegister(memorySize{m})
+	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	h := &handler{store: counters, metrics: newMetrics(o.Registry), log: o.Logger, nodes: membership{now: time.Now}}
+	h := &handler{store: counters, metrics: newMetrics(o.Registry), log: o.Logger, backend: backend.New(counters)}
 	authorized := func(next http.HandlerFunc) http.Handler { return next }
 	if o.Token != "" {
 		want := sha256.Sum256([]byte(o.Token))
@@ -87,7 +89,7 @@ type handler struct {
 	metrics *metrics
 	log     *slog.Logger
 	failing atomic.Bool
-	nodes   membership
+	backend *backend.Backend
 }
 
 func (h *handler) push(w http.ResponseWriter, r *http.Request) {
@@ -106,19 +108,8 @@ func (h *handler) push(w http.ResponseWriter, r *http.Request) {
 		h.problem(w, http.StatusBadRequest, "body: it ends too early")
 		return
 	}
-	p, err := wire.DecodePush(body)
-	if err != nil {
-		h.problem(w, http.StatusBadRequest, "body: "+err.Error())
-		return
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
-	defer cancel()
 	start := time.Now()
-	nodes, err := h.nodes.count(ctx, h.store, p)
-	var out store.Outcome
-	if err == nil {
-		out, err = h.store.Push(ctx, p, nodes)
-	}
+	reply, err := h.backend.Push(r.Context(), body)
 	h.metrics.duration.Observe(time.Since(start).Seconds())
 	if errors.Is(err, store.ErrInvalid) {
 		h.problem(w, http.StatusBadRequest, "body: "+err.Error())
@@ -128,9 +119,9 @@ func (h *handler) push(w http.ResponseWriter, r *http.Request) {
 		h.problem(w, http.StatusServiceUnavailable, "the store failed")
 		return
 	}
-	h.metrics.push(len(p.Items), &out)
+	h.metrics.push(&reply)
 	w.Header().Set("Content-Type", wire.ContentType)
-	h.write(w, wire.AppendAnswer(nil, &out.Answer))
+	h.write(w, reply.Body)
 }
 
 func (h *handler) counters(w http.ResponseWriter, r *http.Request) {
@@ -198,7 +189,7 @@ func (h *handler) window(w http.ResponseWriter, r *http.Request) {
 		h.problem(w, http.StatusBadRequest, problem)
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
+	ctx, cancel := context.WithTimeout(r.Context(), backend.Timeout)
 	defer cancel()
 	// A push without hits is a read, and needs no sender of its own.
 	out, err := h.store.Push(ctx, &wire.Push{Namespace: namespace, Sequence: 1, Floor: 1, Items: []wire.Item{item}}, 1)
@@ -248,7 +239,7 @@ func windowAsked(query url.Values) (item wire.Item, problem string) {
 }
 
 func (h *handler) healthz(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
+	ctx, cancel := context.WithTimeout(r.Context(), backend.Timeout)
 	defer cancel()
 	if !h.succeeded(r, h.store.Ping(ctx)) {
 		h.problem(w, http.StatusServiceUnavailable, "the store can't be reached")

@@ -159,7 +159,7 @@ func TestRefused(t *testing.T) {
 		status             int
 		detail             string
 	}{
-		{"no body", "POST", "/v1/push", nil, nil, 400, "body: malformed message at byte 0"},
+		{"no body", "POST", "/v1/push", nil, nil, 400, "body: invalid push: malformed message at byte 0"},
 		{"cut", "POST", "/v1/push", push[:30], nil, 400, "ends too early"},
 		{"more", "POST", "/v1/push", append(slices.Clone(push), 0), nil, 400, "after the end"},
 		{"invalid", "POST", "/v1/push", wire.AppendPush(nil, invalid), nil, 400, "kind"},
@@ -602,4 +602,22 @@ func FuzzPush(f *testing.F) {
 			t.Fatalf("status %d: %s", w.Code, w.Body)
 		}
 	})
+}
+
+// A store in memory tells how much it keeps.
+func TestMemoryMetrics(t *testing.T) {
+	counters := memory.New(memory.Options{MaxCounters: 3, Now: func() time.Time { return epoch }})
+	backend := start(t, counters, server.Options{})
+	body := wire.AppendPush(nil, examplePush())
+	if answer, text := do(t, backend.Client(), request(t, "POST", backend.URL+wire.PushPath, body)); answer.StatusCode != 200 {
+		t.Fatalf("got %s: %s", answer.Status, text)
+	}
+	_, text := do(t, backend.Client(), request(t, "GET", backend.URL+"/metrics", nil))
+	for _, line := range []string{
+		"weir_memory_counters 3", "weir_memory_senders 1", `weir_memory_evicted_total{record="counter"} 2`, `weir_memory_evicted_total{record="sender"} 0`,
+	} {
+		if !strings.Contains(text, line+"\n") {
+			t.Errorf("want %s in\n%s", line, text)
+		}
+	}
 }

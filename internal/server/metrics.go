@@ -5,7 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"weir/internal/store"
+	"weir/internal/backend"
 )
 
 // metrics are the handler's. No label's values come from requests.
@@ -49,8 +49,8 @@ func (m *metrics) request(endpoint string, code int) {
 	m.requests.WithLabelValues(endpoint, strconv.Itoa(code)).Inc()
 }
 
-func (m *metrics) push(items int, out *store.Outcome) {
-	m.items.Add(float64(items))
+func (m *metrics) push(out *backend.Reply) {
+	m.items.Add(float64(out.Items))
 	m.applied.Add(float64(out.Applied))
 	m.returned.Add(float64(out.Returned))
 	m.dropped.Add(float64(out.Dropped))

@@ -1,33 +1,48 @@
-// Package stores opens the databases that programs of package ratelimit may keep their totals in. It is apart, as it brings their
-// clients along; a program that asks weir serve by ratelimit.Dial needs none of them.
+// Package stores opens the databases that programs of package ratelimit may keep their totals in.
+// It is apart, as it brings their clients along; a program that asks weir serve by ratelimit.Dial
+// needs none of them.
 package stores
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 
+	"weir/internal/backend"
+	"weir/internal/store"
 	"weir/internal/store/open"
 	"weir/ratelimit"
 )
 
-// Store is a ratelimit.Store that the caller closes.
-type Store interface {
-	ratelimit.Store
-	io.Closer
+// Store is a [ratelimit.Backend] in a database. It may be used by any number of goroutines, and
+// namespaces.
+type Store struct {
+	backend *backend.Backend
+	closer  io.Closer
 }
 
-type opened struct {
-	ratelimit.Store
-	io.Closer
-}
+var _ ratelimit.Backend = (*Store)(nil)
 
-// Open opens the store of a name, as weir serve --store has them: memory, which is this process's own, redis://…, rediss://…,
-// redis+cluster://…, rediss+cluster://… or postgres://…. It does not wait for the database to be there. Errors do not repeat
-// what may hold a password.
-func Open(name string) (Store, error) {
+// Open opens the store of a name, as weir serve --store has them: memory, which is this process's
+// own, redis://…, rediss://…, redis+cluster://…, rediss+cluster://… or postgres://…. It does not
+// wait for the database to be there. Errors do not repeat what may hold a password.
+func Open(name string) (*Store, error) {
 	s, closer, err := open.Store(name)
 	if err != nil {
 		return nil, fmt.Errorf("ratelimit: store: %w", err)
 	}
-	return opened{s, closer}, nil
+	return &Store{backend: backend.New(s), closer: closer}, nil
 }
+
+// Push implements [ratelimit.Backend].
+func (s *Store) Push(ctx context.Context, push []byte) (answer []byte, err error) {
+	reply, err := s.backend.Push(ctx, push)
+	if errors.Is(err, store.ErrInvalid) {
+		err = fmt.Errorf("%w: %w", ratelimit.ErrRefused, err)
+	}
+	return reply.Body, err
+}
+
+// Close closes the connections to the database.
+func (s *Store) Close() error { return s.closer.Close() }

@@ -1,6 +1,8 @@
 package stores_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -9,6 +11,7 @@ import (
 	"weir/internal/store/redis/redistest"
 	"weir/ratelimit"
 	"weir/ratelimit/stores"
+	"weir/window"
 )
 
 // Two processes keep their totals in one Redis.
@@ -20,33 +23,41 @@ func TestOpen(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() {
-			if err := store.Close(); err != nil {
-				t.Error(err)
-			}
-		})
 		n, err := ratelimit.New(ratelimit.Options{}).NewNamespace(ratelimit.NamespaceOptions{
-			Name: "shop", Store: store, WindowSizes: []time.Duration{24 * time.Hour},
+			Name: "shop", Backend: store, Timeout: time.Minute, WindowSizes: []time.Duration{24 * time.Hour},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
+		t.Cleanup(func() {
+			if err := errors.Join(n.Close(context.Background()), store.Close()); err != nil {
+				t.Error(err)
+			}
+		})
 		return n
 	}
 	one, two := start(), start()
-	if _, err := one.Increment("ann", 24*time.Hour, 3); err != nil {
+	if _, err := one.Increment(t.Context(), "ann", 24*time.Hour, 3); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := two.Increment("ann", 24*time.Hour, 4); err != nil {
+	if err := one.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for _, n := range []*ratelimit.Namespace{one, two, one} {
-		if err := n.Sync(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if rate, err := one.SlidingWindow("ann", 24*time.Hour); err != nil || rate < 6 || rate > 7 {
+	if rate, err := two.Increment(t.Context(), "ann", 24*time.Hour, 4); err != nil || rate < 6 || rate > 7 {
 		t.Errorf("got a rate of %v, %v, want 7, or less if a day has ended meanwhile", rate, err)
+	}
+}
+
+// A push that no store takes is refused.
+func TestPushRefused(t *testing.T) {
+	t.Parallel()
+	store, err := stores.Open("memory")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	if _, err := store.Push(t.Context(), []byte("?")); !errors.Is(err, ratelimit.ErrRefused) {
+		t.Errorf("got %v, want %v", err, ratelimit.ErrRefused)
 	}
 }
 
@@ -62,15 +73,28 @@ func TestOpenBadName(t *testing.T) {
 
 // A program opens the database itself; with ratelimit.Dial it asks weir serve.
 func ExampleOpen() {
+	ctx := context.Background()
 	store, err := stores.Open("memory") // or redis://127.0.0.1:6379, postgres://…
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer store.Close()
-	_, err = ratelimit.New(ratelimit.Options{}).NewNamespace(ratelimit.NamespaceOptions{
-		Name: "shop", Store: store, WindowSizes: []time.Duration{time.Minute},
+	shop, err := ratelimit.New(ratelimit.Options{}).NewNamespace(ratelimit.NamespaceOptions{
+		Name: "shop", Backend: store, Timeout: time.Minute,
+		Rules: []ratelimit.Rule{{Name: "per-user", Limits: []window.Limit{ratelimit.SlidingWindow(100, 24*time.Hour)}}},
 	})
-	fmt.Println(err)
-	// Output: <nil>
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer shop.Close(ctx)
+	perUser, err := shop.Limiter("per-user")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	d, err := perUser.Decide(ctx, 1, "ann")
+	fmt.Println(d.Allowed, d.Remaining, err)
+	// Output: true 99 <nil>
 }

@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"weir/internal/store"
 	"weir/internal/wire"
 )
@@ -22,7 +20,7 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Store is a [store.Store], and a [prometheus.Collector] of its size. Use [New] to make one.
+// Store is a [store.Store]. Use [New] to make one.
 type Store struct {
 	now func() time.Time
 
@@ -32,10 +30,7 @@ type Store struct {
 	nodes    *nodes
 }
 
-var (
-	_ store.Store          = (*Store)(nil)
-	_ prometheus.Collector = (*Store)(nil)
-)
+var _ store.Store = (*Store)(nil)
 
 type counterKey struct {
 	namespace string
@@ -217,28 +212,17 @@ func (s *Store) live(namespace string, keys []wire.Counter) []store.Counter {
 // Ping implements [store.Store]. There is nothing that could be out of reach.
 func (s *Store) Ping(ctx context.Context) error { return ctx.Err() }
 
-var (
-	countersDesc = prometheus.NewDesc("weir_memory_counters", "Counters in memory, those not yet swept included.", nil, nil)
-	sendersDesc  = prometheus.NewDesc("weir_memory_senders", "Senders remembered, those not yet swept included.", nil, nil)
-	evictedDesc  = prometheus.NewDesc("weir_memory_evicted_total",
-		"Records that made room for others before they expired.", []string{"record"}, nil)
-)
-
-// Describe implements [prometheus.Collector].
-func (s *Store) Describe(ch chan<- *prometheus.Desc) {
-	ch <- countersDesc
-	ch <- sendersDesc
-	ch <- evictedDesc
+// Size is how much a store keeps.
+type Size struct {
+	// Counters and Senders are in memory, those not yet swept included.
+	Counters, Senders int
+	// CountersEvicted and SendersEvicted made room for others before they expired.
+	CountersEvicted, SendersEvicted uint64
 }
 
-// Collect implements [prometheus.Collector].
-func (s *Store) Collect(ch chan<- prometheus.Metric) {
+// Size says how much the store keeps.
+func (s *Store) Size() Size {
 	s.mu.Lock()
-	counters, senders := len(s.counters.queue), len(s.senders.queue)
-	countersEvicted, sendersEvicted := s.counters.evicted, s.senders.evicted
-	s.mu.Unlock()
-	ch <- prometheus.MustNewConstMetric(countersDesc, prometheus.GaugeValue, float64(counters))
-	ch <- prometheus.MustNewConstMetric(sendersDesc, prometheus.GaugeValue, float64(senders))
-	ch <- prometheus.MustNewConstMetric(evictedDesc, prometheus.CounterValue, float64(countersEvicted), "counter")
-	ch <- prometheus.MustNewConstMetric(evictedDesc, prometheus.CounterValue, float64(sendersEvicted), "sender")
+	defer s.mu.Unlock()
+	return Size{len(s.counters.queue), len(s.senders.queue), s.counters.evicted, s.senders.evicted}
 }

@@ -1,13 +1,8 @@
 package memory_test
 
 import (
-	"net/http/httptest"
-	"strings"
 	"testing"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"weir/internal/store"
 	"weir/internal/store/memory"
@@ -44,7 +39,7 @@ func TestFullStoreForgetsWhatExpiresSoonest(t *testing.T) {
 	for i, width := range []time.Duration{time.Hour, time.Second, time.Minute, 2 * time.Hour} {
 		pushOne(t, s, uint64(i+1), byte(i), now, width)
 	}
-	wantMetrics(t, s, `weir_memory_counters 3`, `weir_memory_evicted_total{record="counter"} 1`)
+	wantSize(t, s, memory.Size{Counters: 3, Senders: 1, CountersEvicted: 1})
 	if got := pushOne(t, s, 5, 0, now, time.Hour); got != 2 {
 		t.Errorf("the counter of an hour has %d hits, want 2", got)
 	}
@@ -59,13 +54,12 @@ func TestExpiredCountersAreSwept(t *testing.T) {
 	for i := range 30 {
 		pushOne(t, s, uint64(i+1), byte(i), now, time.Second)
 	}
-	wantMetrics(t, s, `weir_memory_counters 30`, `weir_memory_senders 1`)
+	wantSize(t, s, memory.Size{Counters: 30, Senders: 1})
 	now = now.Add(time.Hour)
 	for i := range 3 {
 		pushOne(t, s, uint64(i+1), byte(i), now, time.Second)
 	}
-	wantMetrics(t, s, `weir_memory_counters 3`, `weir_memory_senders 1`,
-		`weir_memory_evicted_total{record="counter"} 0`, `weir_memory_evicted_total{record="sender"} 0`)
+	wantSize(t, s, memory.Size{Counters: 3, Senders: 1})
 }
 
 // Counters that only takes have hits of are swept like others.
@@ -83,21 +77,15 @@ func TestTakenCountersAreSwept(t *testing.T) {
 		if out, err := s.Push(t.Context(), p, 1); err != nil || out.Answer.Grants[0].Units != 1 {
 			t.Fatalf("outcome %+v, error %v", out, err)
 		}
-		wantMetrics(t, s, `weir_memory_counters 100`)
+		wantSize(t, s, memory.Size{Counters: 100, Senders: 1})
 		now = now.Add(time.Minute)
 	}
 }
 
-// wantMetrics wants lines of the store's metrics.
-func wantMetrics(t *testing.T, s *memory.Store, lines ...string) {
+// wantSize wants a store to keep so much.
+func wantSize(t *testing.T, s *memory.Store, want memory.Size) {
 	t.Helper()
-	registry := prometheus.NewPedanticRegistry()
-	registry.MustRegister(s)
-	w := httptest.NewRecorder()
-	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
-	for _, line := range lines {
-		if !strings.Contains(w.Body.String(), line+"\n") {
-			t.Errorf("want %s in\n%s", line, w.Body)
-		}
+	if got := s.Size(); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

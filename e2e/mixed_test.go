@@ -1,0 +1,128 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"weir/ratelimit"
+	"weir/window"
+)
+
+// program runs a program that decides with the Go library by the rule of perUser, and gives its
+// address. It asks the backend that the proxies ask.
+func program(t *testing.T, backend string, exact bool, limit window.Limit) (address string, limiter *ratelimit.Limiter) {
+	t.Helper()
+	server, err := ratelimit.Dial("http://"+backend, ratelimit.DialOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := ratelimit.New(ratelimit.Options{}).NewNamespace(ratelimit.NamespaceOptions{
+		Name: "default", Backend: server, Exact: exact, Timeout: time.Minute,
+		Rules: []ratelimit.Rule{{Name: "per-user", Limits: []window.Limit{limit}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if limiter, err = n.Limiter("per-user"); err != nil {
+		t.Fatal(err)
+	}
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch d, err := limiter.Decide(r.Context(), 1, r.Header.Get("x-user")); {
+		case err != nil:
+			w.WriteHeader(http.StatusInternalServerError)
+		case !d.Allowed:
+			w.WriteHeader(http.StatusTooManyRequests)
+		}
+	}))
+	t.Cleanup(func() {
+		front.Close()
+		if err := n.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return front.URL, limiter
+}
+
+// Proxies with the plugin and programs with the library keep one limit together, however fast they
+// are asked: they never admit more than it and the bound; where the backend decides every request,
+// exactly the limit.
+func TestProxiesAndPrograms(t *testing.T) {
+	onEach(t, 2, proxiesAndPrograms)
+}
+
+func proxiesAndPrograms(t *testing.T, d driver) {
+	const limit = 1000
+	for _, each := range []int{1, 2} {
+		for _, exact := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d and %d exact %v", each, each, exact), func(t *testing.T) {
+				d.beside(t)
+				backend := serve(t, "memory")
+				rate := 1
+				if exact {
+					rate = 0
+				}
+				_, addresses := nodes(t, d, each, nodeConfig{backend: backend, configuration: fmt.Sprintf(
+					`{"backend": {"cluster": "weir", "timeout": "60s"}, "sync_rate": %d, `, rate) +
+					perUser(`{"limit": 1000, "window": "366d", "algorithm": "fixed_window"}`)[1:]})
+				bound := uint64(0)
+				var programs []*ratelimit.Limiter
+				for range each {
+					address, limiter := program(t, backend, exact, ratelimit.FixedWindow(limit, 366*24*time.Hour))
+					addresses, programs = append(addresses, address), append(programs, limiter)
+				}
+				f := newTraffic(1, addresses...)
+				f.acquaint(t, client(t))
+				for _, program := range programs {
+					bound = max(bound, program.Overshoot())
+				}
+				for _, rate := range []int{150, 300, 700, 1500, 3000, 7000, 15_000} {
+					before := f.total()
+					f.rush(t, strconv.Itoa(rate), rate, limit)
+					got := f.total() - before
+					t.Logf("%d requests a second each: %d of %d admitted", rate, got, limit)
+					if got > limit+int64(bound) || exact && got != limit {
+						t.Errorf("%d requests a second each: %d admitted, want at most %d and %d", rate, got, limit, bound)
+					}
+				}
+				settle(t, backend, "default", f.total())
+			})
+		}
+	}
+}
+
+// rush sends so many requests to each node at once, at a rate, or as fast as they are answered.
+func (f *traffic) rush(t *testing.T, user string, rate, requests int) {
+	t.Helper()
+	var clients sync.WaitGroup
+	for node := range f.addresses {
+		due := make(chan struct{}, requests)
+		clients.Go(func() {
+			defer close(due)
+			start := time.Now()
+			for i := range requests {
+				if early := time.Until(start.Add(time.Duration(i) * time.Second / time.Duration(rate))); early > 0 {
+					<-time.After(early)
+				}
+				due <- struct{}{}
+			}
+		})
+		for range 16 {
+			client := client(t)
+			clients.Go(func() {
+				for range due {
+					if _, _, err := f.ask(client, node, user); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+	}
+	clients.Wait()
+}

@@ -1,0 +1,56 @@
+// Package backend answers the pushes of nodes from a store. It counts the nodes, which no push
+// tells. It serves nothing: package server puts it behind HTTP, and programs that open a store of
+// their own call it.
+package backend
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"weir/internal/store"
+	"weir/internal/wire"
+)
+
+// Timeout bounds a call of a store. Nodes give up sooner, and push again.
+const Timeout = 5 * time.Second
+
+// Backend answers pushes. Make it with New. It may be used by any number of goroutines.
+type Backend struct {
+	store store.Store
+	nodes membership
+}
+
+// New makes a backend of a store.
+func New(counters store.Store) *Backend {
+	return &Backend{store: counters, nodes: membership{now: time.Now}}
+}
+
+// Reply is what becomes of a push.
+type Reply struct {
+	store.Outcome
+	// Body is the answer on the wire, and Items how many totals it has.
+	Body  []byte
+	Items int
+}
+
+// Push applies a push on the wire, once, however often it comes. The error wraps [store.ErrInvalid]
+// if it is none, or none that the store will ever take; nothing has changed then. After any other
+// error it may have been applied: it is to be sent again.
+func (b *Backend) Push(ctx context.Context, body []byte) (Reply, error) {
+	p, err := wire.DecodePush(body)
+	if err != nil {
+		return Reply{}, fmt.Errorf("%w: %w", store.ErrInvalid, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	nodes, err := b.nodes.count(ctx, b.store, p)
+	if err != nil {
+		return Reply{}, err
+	}
+	outcome, err := b.store.Push(ctx, p, nodes)
+	if err != nil {
+		return Reply{}, err
+	}
+	return Reply{Outcome: outcome, Body: wire.AppendAnswer(nil, &outcome.Answer), Items: len(p.Items)}, nil
+}

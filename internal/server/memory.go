@@ -1,0 +1,33 @@
+package server
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"weir/internal/store/memory"
+)
+
+// memorySize collects how much a store in memory keeps.
+type memorySize struct{ store *memory.Store }
+
+var (
+	countersDesc = prometheus.NewDesc("weir_memory_counters", "Counters in memory, those not yet swept included.", nil, nil)
+	sendersDesc  = prometheus.NewDesc("weir_memory_senders", "Senders remembered, those not yet swept included.", nil, nil)
+	evictedDesc  = prometheus.NewDesc("weir_memory_evicted_total",
+		"Records that made room for others before they expired.", []string{"record"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (m memorySize) Describe(ch chan<- *prometheus.Desc) {
+	ch <- countersDesc
+	ch <- sendersDesc
+	ch <- evictedDesc
+}
+
+// Collect implements prometheus.Collector.
+func (m memorySize) Collect(ch chan<- prometheus.Metric) {
+	size := m.store.Size()
+	ch <- prometheus.MustNewConstMetric(countersDesc, prometheus.GaugeValue, float64(size.Counters))
+	ch <- prometheus.MustNewConstMetric(sendersDesc, prometheus.GaugeValue, float64(size.Senders))
+	ch <- prometheus.MustNewConstMetric(evictedDesc, prometheus.CounterValue, float64(size.CountersEvicted), "counter")
+	ch <- prometheus.MustNewConstMetric(evictedDesc, prometheus.CounterValue, float64(size.SendersEvicted), "sender")
+}

@@ -1,0 +1,511 @@
+package ratelimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"weir/internal/backend"
+	"weir/internal/counter"
+	"weir/internal/store"
+	"weir/internal/store/memory"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// world is a backend in memory, behind a network that takes its time, and loses some pushes on the
+// way and some answers.
+type world struct {
+	store   store.Store
+	backend *backend.Backend
+	trip    time.Duration // there, and back again
+
+	mu    sync.Mutex
+	away  bool // whether nothing comes through
+	slow  bool // whether no answer comes before the push is given up
+	loses func() (push, answer bool)
+}
+
+var errLost = errors.New("lost on the way")
+
+func newWorld() *world {
+	s := memory.New(memory.Options{})
+	return &world{store: s, backend: backend.New(s), trip: 5 * time.Millisecond}
+}
+
+// loseOneOf loses each so many a push, and an answer.
+func (w *world) loseOneOf(n int) {
+	random := rand.New(rand.NewPCG(5, uint64(n)))
+	w.set(func() { w.loses = func() (push, answer bool) { return random.IntN(n) == 0, random.IntN(n) == 0 } })
+}
+
+// Push implements Backend.
+func (w *world) Push(ctx context.Context, push []byte) ([]byte, error) {
+	w.mu.Lock()
+	lost, unanswered, slow := w.away, w.away, w.slow
+	if !w.away && w.loses != nil {
+		lost, unanswered = w.loses()
+	}
+	w.mu.Unlock()
+	<-time.After(w.trip)
+	if lost {
+		return nil, errLost
+	}
+	reply, err := w.backend.Push(context.WithoutCancel(ctx), push)
+	<-time.After(w.trip)
+	if slow {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	if unanswered {
+		return nil, errLost
+	}
+	return reply.Body, err
+}
+
+func (w *world) set(change func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change()
+}
+
+// node defines a namespace of the world. It is closed when the test ends.
+func (w *world) node(t *testing.T, o NamespaceOptions) *Namespace {
+	t.Helper()
+	o.Name, o.Backend = "test", w
+	n, err := New(Options{}).NewNamespace(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { n.Close(context.Background()) })
+	return n
+}
+
+// sum is what the backend has of the first limits of all keys.
+func (w *world) sum(t *testing.T) (hits int64) {
+	t.Helper()
+	err := w.store.Counters(t.Context(), "test", nil, func(c store.Counter) error {
+		for _, window := range c.Windows {
+			hits += window.Hits
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return hits
+}
+
+// pause lets time pass, and what happens in it come to an end.
+func pause(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+func rule(limits ...window.Limit) []Rule { return []Rule{{Name: "r", Limits: limits}} }
+
+// kinds are a limit of each kind that lasts longer than a test.
+func kinds(limit uint64) map[string]window.Limit {
+	return map[string]window.Limit{
+		"fixed": FixedWindow(limit, time.Hour), "first hit": FirstHitWindow(limit, time.Hour), "sliding": SlidingWindow(limit, time.Hour),
+		"buckets": SlidingBuckets(limit, time.Hour, time.Minute), "log": SlidingLog(limit, time.Hour), "tokens": TokenBucket(1, 24*time.Hour, limit),
+	}
+}
+
+// Nodes that are asked all at once never admit more together than a limit of any kind, but for what
+// the bound says, and use up what there is. With a backend that decides every request they admit
+// that exactly.
+func TestNodesKeepOneLimit(t *testing.T) {
+	t.Parallel()
+	const limit, asks, nodes = 400, 1500, 3
+	for name, l := range kinds(limit) {
+		for _, exact := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/exact=%v", name, exact), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					w := newWorld()
+					var passed, bound uint64
+					var mu sync.Mutex
+					var clients sync.WaitGroup
+					for i := range nodes {
+						n := w.node(t, NamespaceOptions{Rules: rule(l), Exact: exact})
+						clients.Go(func() {
+							random := rand.New(rand.NewPCG(1, uint64(i)))
+							var requests sync.WaitGroup
+							for range asks {
+								requests.Go(func() {
+									d := decide(t, limiter(t, n, "r"), 1, "ann")
+									if mu.Lock(); d.Allowed {
+										passed++
+									}
+									mu.Unlock()
+								})
+								<-time.After(time.Duration(random.IntN(4)) * time.Millisecond)
+							}
+							requests.Wait()
+							mu.Lock()
+							bound = max(bound, limiter(t, n, "r").Overshoot())
+							mu.Unlock()
+						})
+					}
+					clients.Wait()
+					if passed > limit+bound || passed < limit*97/100 || exact && passed != limit {
+						t.Errorf("%d passed of a limit of %d, bound %d", passed, limit, bound)
+					}
+				})
+			})
+		}
+	}
+}
+
+// Whatever gets lost on the way, each hit reaches the backend once, and what is leased and not used
+// comes back.
+func TestExactlyOnce(t *testing.T) {
+	t.Parallel()
+	for name, exact := range map[string]bool{"leases": false, "exact": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				random := rand.New(rand.NewPCG(3, 4))
+				w.loseOneOf(4)
+				var failures int
+				options := NamespaceOptions{
+					Rules: rule(FixedWindow(1e9, 240*time.Hour)), Exact: exact, Capacity: 32, // so that counters make room
+					OnPushError: func(err error) {
+						w.set(func() { failures++ })
+						if !errors.Is(err, errLost) || !strings.Contains(err.Error(), `namespace "test": push`) {
+							t.Error(err)
+						}
+					},
+				}
+				nodes := []*Namespace{w.node(t, options), w.node(t, options)}
+				total := int64(0)
+				for range 3000 {
+					cost := uint64(random.IntN(3))
+					if !decide(t, limiter(t, nodes[random.IntN(2)], "r"), cost, strconv.Itoa(random.IntN(60))).Allowed {
+						t.Fatal("refused far below the limit")
+					}
+					total += int64(cost)
+					<-time.After(time.Duration(random.IntN(30)) * time.Millisecond)
+				}
+				w.set(func() { w.loses = nil })
+				lost := int64(0)
+				for _, n := range nodes {
+					pause(10 * time.Second)
+					if err := n.Close(t.Context()); err != nil {
+						t.Error(err)
+					}
+					lost += int64(n.Stats().Lost)
+				}
+				if got := w.sum(t); got != total || lost != 0 {
+					t.Errorf("the backend has %d, and %d were lost, want %d", got, lost, total)
+				}
+				if failures < 50 {
+					t.Errorf("only %d failures: this test shows nothing", failures)
+				}
+			})
+		})
+	}
+}
+
+// While the backend is away, the mode decides; when it is back, it hears of what was counted.
+func TestBackendFailure(t *testing.T) {
+	t.Parallel()
+	for mode, want := range map[FailureMode]struct{ passed, counted int }{CountHere: {10, 10}, AllowAll: {30, 0}, RejectAll: {0, 0}} {
+		for _, exact := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d/exact=%v", mode, exact), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					w := newWorld()
+					n := w.node(t, NamespaceOptions{Rules: rule(FixedWindow(10, 240*time.Hour)), Exact: exact, OnBackendFailure: mode})
+					w.set(func() { w.away = true })
+					passed := 0
+					for range 30 {
+						if decide(t, limiter(t, n, "r"), 1, "ann").Allowed {
+							passed++
+						}
+					}
+					if passed != want.passed || n.Stats().Alone == 0 {
+						t.Errorf("%d passed, want %d; %+v", passed, want.passed, n.Stats())
+					}
+					w.set(func() { w.away = false })
+					pause(20 * time.Second)
+					if err := n.Close(t.Context()); err != nil {
+						t.Error(err)
+					}
+					if got := w.sum(t); got != int64(want.counted) {
+						t.Errorf("the backend has %d, want %d", got, want.counted)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A request that waits is decided when its push has timed out, and given up when its context ends;
+// then its hits go back.
+func TestWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.slow = true
+		n := w.node(t, NamespaceOptions{Rules: rule(FixedWindow(10, 240*time.Hour)), Exact: true, Timeout: 300 * time.Millisecond})
+		l := limiter(t, n, "r")
+		start := time.Now()
+		ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer stop()
+		if _, err := l.Decide(ctx, 3, "ann"); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 100*time.Millisecond {
+			t.Errorf("got %v after %v", err, time.Since(start))
+		}
+		start = time.Now()
+		if d := decide(t, l, 2, "bob"); !d.Allowed || time.Since(start) < 300*time.Millisecond || time.Since(start) > 500*time.Millisecond {
+			t.Errorf("got %+v after %v", d, time.Since(start))
+		}
+		w.set(func() { w.slow = false })
+		pause(20 * time.Second)
+		if d := decide(t, l, 10, "ann"); !d.Allowed {
+			t.Errorf("the hits of a request that has gone were not given back: %+v", d)
+		}
+		if err := n.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if got := w.sum(t); got != 12 {
+			t.Errorf("the backend has %d hits, want 12", got)
+		}
+	})
+}
+
+// Close has requests that wait decided without the backend, and fails if that does not take what
+// was counted.
+func TestCloseWithoutBackend(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.slow = true
+		n := w.node(t, NamespaceOptions{Rules: rule(FixedWindow(10, time.Hour)), Exact: true})
+		decided := make(chan Decision)
+		go func() { decided <- decide(t, limiter(t, n, "r"), 3, "ann") }()
+		pause(50 * time.Millisecond)
+		closed := make(chan error)
+		go func() { closed <- n.Close(t.Context()) }()
+		if d := <-decided; !d.Allowed || d.Remaining != 7 {
+			t.Errorf("got %+v", d)
+		}
+		if err := <-closed; err == nil || !strings.Contains(err.Error(), "close: not all hits were pushed") || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// A node whose clock is wrong goes by the backend's.
+func TestClock(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		late := New(Options{Now: func() time.Time { return time.Now().Add(-40 * time.Second) }})
+		n, err := late.NewNamespace(NamespaceOptions{Name: "test", Backend: w, Rules: rule(FixedWindow(10, time.Minute))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer n.Close(context.Background())
+		on := w.node(t, NamespaceOptions{Rules: rule(FixedWindow(10, time.Minute))})
+		pause(time.Second)
+		passed := 0
+		for range 20 {
+			for _, n := range []*Namespace{n, on} {
+				d := decide(t, limiter(t, n, "r"), 1, "ann")
+				if d.Allowed {
+					passed++
+				}
+				if off := time.Since(d.Now); off > 50*time.Millisecond || off < -50*time.Millisecond {
+					t.Fatalf("decided %v ago", off)
+				}
+			}
+			pause(time.Second)
+		}
+		if passed != 10 {
+			t.Errorf("%d passed, want 10", passed)
+		}
+	})
+}
+
+// Nodes know each other's rates: of a key that is new here at its first look, and of others as of
+// the last push. Hits of the window before count with the backend's total for it, and a key that
+// only others hit is followed while it has hits.
+func TestRatesConverge(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		options := NamespaceOptions{WindowSizes: []time.Duration{time.Minute}}
+		one, two := w.node(t, options), w.node(t, options)
+		increment(t, one, "k", time.Minute, 10)
+		if err := one.Sync(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := increment(t, two, "k", time.Minute, 30); got != 40 {
+			t.Errorf("the first hit of another node's key: rate %v, want 40", got)
+		}
+		pause(90*time.Second - time.Since(time.Now().Truncate(time.Minute)))
+		increment(t, two, "k", time.Minute, 10)
+		pause(2 * time.Second)
+		// What is left of the minute before: 40 hits, by the share of it that counts.
+		left := 40 * (1 - time.Since(time.Now().Truncate(time.Minute)).Minutes())
+		if got := rate(t, one, "k", time.Minute); got != left+10 {
+			t.Errorf("previous 40, current 10: got %v, want %v", got, left+10)
+		}
+		if got, err := one.SlidingWindowWith(t.Context(), "k", time.Minute, 5); err != nil || got != left+15 {
+			t.Errorf("with another diff, which comes on top of what was pushed: got %v, %v, want %v", got, err, left+15)
+		}
+		// Once nothing is left of a key, nobody asks for it any more.
+		pause(4 * time.Minute)
+		for i, n := range []*Namespace{one, two} {
+			n.mu.Lock()
+			got := n.node.Backlog().Keys
+			n.mu.Unlock()
+			if got != 0 {
+				t.Errorf("node %d still asks for %d keys", i, got)
+			}
+		}
+	})
+}
+
+// Whatever nodes count of many keys, and however often, in the end all know the same.
+func TestCountsConverge(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		random := rand.New(rand.NewPCG(1, 2))
+		w.loseOneOf(8)
+		options := NamespaceOptions{WindowSizes: []time.Duration{240 * time.Hour}, Timeout: time.Second}
+		nodes := []*Namespace{w.node(t, options), w.node(t, options), w.node(t, options)}
+		want := map[string]float64{}
+		for range 2000 {
+			key, hits := "k"+strconv.Itoa(random.IntN(300)), uint64(random.IntN(5))
+			increment(t, nodes[random.IntN(3)], key, 240*time.Hour, hits)
+			want[key] += float64(hits)
+			<-time.After(time.Duration(random.IntN(20)) * time.Millisecond)
+		}
+		w.set(func() { w.loses = nil })
+		pause(20 * time.Second)
+		for i, n := range nodes {
+			for key := range want {
+				if got := rate(t, n, key, 240*time.Hour); got != want[key] {
+					t.Errorf("node %d, %s: rate %v, want %v", i, key, got, want[key])
+				}
+			}
+		}
+	})
+}
+
+func TestIdentityIsThePlugins(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		// BLAKE2s-256 of the rule's name and the key's values, each with its length before it, cut
+		// to 16 bytes.
+		want := counter.Identity([]byte("\x08per-user\x03ann"))
+		w := newWorld()
+		n := w.node(t, NamespaceOptions{Rules: []Rule{{Name: "per-user", Limits: []window.Limit{SlidingWindow(10, time.Minute)}}}})
+		decide(t, limiter(t, n, "per-user"), 1, "ann")
+		if err := n.Sync(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var got []wire.ID
+		err := w.store.Counters(t.Context(), "test", nil, func(c store.Counter) error {
+			got = append(got, c.ID)
+			return nil
+		})
+		if err != nil || len(got) != 1 || got[0] != want {
+			t.Errorf("got %x, %v, want %x", got, err, want)
+		}
+	})
+}
+
+// A push that the backend refuses for good is given up, and told of; an answer to another push
+// counts as none.
+func TestABackendThatDisagrees(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		answer func(push []byte) ([]byte, error)
+		lost   uint64
+		want   string
+	}{
+		"refused": {func([]byte) ([]byte, error) { return nil, fmt.Errorf("%w: too odd", ErrRefused) }, 3, "push refused: too odd"},
+		"another answer": {func([]byte) ([]byte, error) {
+			return wire.AppendAnswer(nil, &wire.Answer{}), nil
+		}, 0, "want the push's answer, got another one"},
+		"no answer": {func([]byte) ([]byte, error) { return []byte("<html>"), nil }, 0, "want the push's answer, got another one"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				n, err := New(Options{}).NewNamespace(NamespaceOptions{Name: "test", Backend: answers(test.answer), WindowSizes: []time.Duration{time.Hour}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := increment(t, n, "k", time.Hour, 3); got != 3 {
+					t.Errorf("rate %v, want 3", got)
+				}
+				if err := n.Sync(t.Context()); err == nil || !strings.Contains(err.Error(), test.want) {
+					t.Errorf("got %v, want %q", err, test.want)
+				}
+				if got := n.Stats().Lost; got != test.lost {
+					t.Errorf("%d hits lost, want %d", got, test.lost)
+				}
+				n.Close(context.Background())
+			})
+		})
+	}
+}
+
+// answers is a backend that answers as it likes.
+type answers func(push []byte) ([]byte, error)
+
+func (a answers) Push(_ context.Context, push []byte) ([]byte, error) { return a(push) }
+
+// Decisions, increments, looks and pushes at once: every hit arrives once.
+func TestEverythingAtOnce_hammer(t *testing.T) {
+	t.Parallel()
+	const workers, hits = 6, 600
+	w := newWorld()
+	w.trip = 0
+	n := w.node(t, NamespaceOptions{
+		Capacity: 32, WindowSizes: []time.Duration{240 * time.Hour}, SyncRate: time.Millisecond, Timeout: time.Minute,
+		Rules: rule(FixedWindow(1e9, 240*time.Hour)),
+	})
+	l := limiter(t, n, "r")
+	var group sync.WaitGroup
+	for worker := range workers {
+		group.Go(func() {
+			random := rand.New(rand.NewPCG(5, uint64(worker)))
+			for i := range hits {
+				key := strconv.Itoa(random.IntN(100))
+				if !decide(t, l, 1, key).Allowed {
+					t.Error("refused far below the limit")
+				}
+				if _, err := n.Increment(t.Context(), key, 240*time.Hour, 1); err != nil {
+					t.Error(err)
+				}
+				if i%200 == 0 {
+					if err := n.Sync(t.Context()); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	group.Wait()
+	if err := n.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if got, lost := w.sum(t), int64(n.Stats().Lost); got+lost != 2*workers*hits || lost != 0 {
+		t.Errorf("the backend has %d hits, %d are lost, want %d in all", got, lost, 2*workers*hits)
+	}
+}

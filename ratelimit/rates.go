@@ -1,0 +1,92 @@
+package ratelimit
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"weir/internal/counter"
+	"weir/internal/node"
+	"weir/window"
+)
+
+// sized is one of a namespace's window sizes.
+type sized struct {
+	size   time.Duration
+	prefix []byte // of its keys
+	rule   *node.Rule
+}
+
+// Increment counts hits of a key in the window of a size, and returns the key's rate after them:
+// the window's hits, plus those of the window before by the share of it that a window ending now
+// still covers. Windows start at multiples of their size since the Unix epoch.
+//
+// With a backend the rate is that of all nodes, as of the last push. A key that is not known here
+// is asked for, for which Increment waits; if the backend can't be reached, the rate is that of
+// this node. The error wraps [ErrNotDefined] if the namespace has no such window, [ErrClosed], or
+// what ctx says if it ends meanwhile; nothing is counted then.
+func (n *Namespace) Increment(ctx context.Context, key string, size time.Duration, hits uint64) (rate float64, err error) {
+	return n.look(ctx, key, size, func(d *node.Demand, now int64) {
+		if d.Cost = hits; hits > 0 {
+			n.node.Force(d, now)
+		}
+	})
+}
+
+// SlidingWindow is the rate of a key in the window of a size, as [Namespace.Increment] tells it,
+// without a hit.
+func (n *Namespace) SlidingWindow(ctx context.Context, key string, size time.Duration) (rate float64, err error) {
+	return n.look(ctx, key, size, func(*node.Demand, int64) {})
+}
+
+// SlidingWindowWith is what [Namespace.SlidingWindow] would be if the current window's hits that
+// were not pushed yet were diff in number. Without a backend these are all of them.
+func (n *Namespace) SlidingWindowWith(ctx context.Context, key string, size time.Duration, diff uint64) (rate float64, err error) {
+	return n.look(ctx, key, size, func(d *node.Demand, _ int64) {
+		current := &d.Cell.States[0].Hits[0]
+		if n.backend == nil {
+			current.Total = 0
+		}
+		current.Diff = int64(min(diff, window.MaxHits))
+	})
+}
+
+// look reads what a key has in the window of a size, changes it, and tells its rate.
+func (n *Namespace) look(ctx context.Context, key string, size time.Duration, change func(d *node.Demand, now int64)) (float64, error) {
+	w, err := n.find(size)
+	if err != nil {
+		return 0, err
+	}
+	c := n.call()
+	defer n.calls.Put(c)
+	c.asking = true
+	d := c.demand(w.rule, w.prefix)
+	d.Key = counter.AppendPart(d.Key, key)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return 0, fmt.Errorf("ratelimit: namespace %q: %w", n.name, ErrClosed)
+	}
+	if known := n.node.Look(d, n.now()); !known && n.node.Ask(c.demands, &c.wait) {
+		n.mu.Unlock()
+		err := c.await(ctx)
+		n.mu.Lock()
+		if err != nil {
+			return 0, err
+		}
+	}
+	now := n.now()
+	n.node.Look(d, now)
+	change(d, now)
+	return d.Rule.Limits[0].Rate(&d.Cell.States[0]), nil
+}
+
+// find is the window of a size.
+func (n *Namespace) find(size time.Duration) (*sized, error) {
+	for i := range n.windows {
+		if n.windows[i].size == size {
+			return &n.windows[i], nil
+		}
+	}
+	return nil, fmt.Errorf("ratelimit: namespace %q: window %v: %w", n.name, size, ErrNotDefined)
+}
