@@ -6,6 +6,7 @@
 package config
 
 import (
+	"weir/internal/fields"
 	"weir/window"
 )
 
@@ -26,9 +27,9 @@ type Config struct {
 	Rules    []Rule
 	Response Response
 	// Headers are the sets of response headers to send.
-	Headers HeaderSet
+	Headers fields.Set
 	// ResetUnit is the unit of X-RateLimit-Reset.
-	ResetUnit ResetUnit
+	ResetUnit fields.ResetUnit
 }
 
 // Backend says how to reach the counter backend.
@@ -53,30 +54,6 @@ const (
 	FailAllow
 	// FailDeny rejects every request that a rule matches.
 	FailDeny
-)
-
-// HeaderSet is a set of response headers, as bits.
-type HeaderSet uint8
-
-const (
-	// HeaderRateLimit stands for RateLimit-Policy and RateLimit.
-	HeaderRateLimit HeaderSet = 1 << iota
-	// HeaderXRateLimit stands for X-RateLimit-Limit, -Remaining and -Reset.
-	HeaderXRateLimit
-	// HeaderRetryAfter stands for Retry-After, on rejected requests.
-	HeaderRetryAfter
-)
-
-// ResetUnit is the unit of X-RateLimit-Reset.
-type ResetUnit uint8
-
-const (
-	// ResetSeconds counts seconds from now.
-	ResetSeconds ResetUnit = iota
-	// ResetEpoch is Unix time in seconds.
-	ResetEpoch
-	// ResetMilliseconds counts milliseconds from now.
-	ResetMilliseconds
 )
 
 // Response is what a rejected request gets.

@@ -3,6 +3,8 @@ package config
 import (
 	"strconv"
 	"strings"
+
+	"weir/internal/fields"
 )
 
 // Bounds that the configuration reference leaves open.
@@ -70,7 +72,7 @@ var (
 	backendFields = []field{{"cluster", optional}, {"authority", optional}, {"token", optional}, {"timeout", optional}}
 )
 
-// Names of values, in the order of their constants; of a HeaderSet's, of its bits.
+// Names of values, in the order of their constants; of a fields.Set's, of its bits.
 var (
 	failures   = []string{"local", "allow", "deny"}
 	headerSets = []string{"ratelimit", "x-ratelimit", "retry-after"}
@@ -82,7 +84,7 @@ func readConfig(v *value) *Config {
 		Namespace: "default",
 		Capacity:  defaultCapacity,
 		Response:  defaultResponse(),
-		Headers:   HeaderRateLimit | HeaderXRateLimit | HeaderRetryAfter,
+		Headers:   fields.All,
 	}
 	var rate, backend, cluster *value
 	v.object(like, configFields, func(name string, v *value) {
@@ -106,7 +108,7 @@ func readConfig(v *value) *Config {
 		case "headers":
 			c.Headers = readHeaderSet(v)
 		case "x_ratelimit_reset":
-			c.ResetUnit = ResetUnit(max(0, v.choice(resetUnits)))
+			c.ResetUnit = fields.ResetUnit(max(0, v.choice(resetUnits)))
 		}
 	})
 	switch {
@@ -179,7 +181,7 @@ func readBackend(v *value, b *Backend) (cluster *value) {
 	return cluster
 }
 
-func readHeaderSet(v *value) (set HeaderSet) {
+func readHeaderSet(v *value) (set fields.Set) {
 	v.array("names of header sets", 0, 3, func(v *value) {
 		i := v.choice(headerSets)
 		switch {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"weir/config"
+	"weir/internal/fields"
 	"weir/window"
 )
 
@@ -103,7 +104,7 @@ func TestGood(t *testing.T) {
 				GRPCStatus:  8,
 				GRPCMessage: "Rate limit exceeded",
 			},
-			Headers: config.HeaderRateLimit | config.HeaderXRateLimit | config.HeaderRetryAfter,
+			Headers: fields.All,
 		}
 	}
 	noBody := smallest()
@@ -195,8 +196,8 @@ func TestGood(t *testing.T) {
 				GRPCStatus:  14,
 				GRPCMessage: "slow down ä\n",
 			},
-			Headers:   config.HeaderRateLimit | config.HeaderRetryAfter,
-			ResetUnit: config.ResetMilliseconds,
+			Headers:   fields.RateLimit | fields.RetryAfter,
+			ResetUnit: fields.Milliseconds,
 		},
 		"algorithms": algorithms,
 		// As Envoy prints a Struct: any order, numbers as doubles.
@@ -377,7 +378,7 @@ func checkInvariants(t *testing.T, c *config.Config) {
 	}
 	check(c.OnBackendFailure <= config.FailDeny, "failure")
 	check(1 <= c.Capacity && c.Capacity <= 1<<24, "capacity")
-	check(c.Headers < 8 && c.ResetUnit <= config.ResetMilliseconds, "headers")
+	check(c.Headers < 8 && c.ResetUnit <= fields.Milliseconds, "headers")
 	r := c.Response
 	check(200 <= r.Status && r.Status <= 599 && r.ContentType != "" && 0 <= r.GRPCStatus && r.GRPCStatus <= 16, "response")
 	check(slices.IsSortedFunc(r.Headers, func(a, b config.Header) int { return strings.Compare(a.Name, b.Name) }), "order")

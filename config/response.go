@@ -1,6 +1,10 @@
 package config
 
-import "strconv"
+import (
+	"strconv"
+
+	"weir/internal/fields"
+)
 
 const (
 	maxBody            = 64 << 10
@@ -10,18 +14,10 @@ const (
 	maxGRPCMessage = 1024
 )
 
-// exceeded is what a person reads.
-const exceeded = "Rate limit exceeded"
-
 func defaultResponse() Response {
-	return Response{Status: 429, Body: problem(429), ContentType: "application/problem+json", GRPCStatus: 8, GRPCMessage: exceeded}
-}
-
-// problem returns a problem document (RFC 9457).
-//
-//go:noinline
-func problem(status int) string {
-	return `{"title":"` + exceeded + `","status":` + strconv.Itoa(status) + `}`
+	return Response{
+		Status: 429, Body: fields.Problem(429), ContentType: fields.ProblemType, GRPCStatus: 8, GRPCMessage: fields.Exceeded,
+	}
 }
 
 var responseFields = []field{
@@ -48,7 +44,7 @@ func readResponse(v *value, r *Response) {
 		}
 	})
 	if !body.given() {
-		r.Body = problem(r.Status)
+		r.Body = fields.Problem(r.Status)
 	}
 	if noBody := r.Status == 204 || r.Status == 205 || r.Status == 304; noBody && body.given() && r.Body != "" {
 		body.fail("want none, a response of status " + strconv.Itoa(r.Status) + " has no body")

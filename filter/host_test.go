@@ -27,6 +27,7 @@ type fakeProxy struct {
 }
 
 const (
+	second = int64(1e9)
 	minute = 60 * second
 	monday = 1_767_571_200 * second
 )

@@ -12,6 +12,7 @@ type request struct {
 	shared     bool   // whether any of them is
 	values     []byte // of the properties read so far
 	badCosts   uint64 // costs that were no numbers
+	network    [16]byte
 }
 
 // property is one thing that the host is asked for: a header, or a property.

@@ -1,9 +1,8 @@
 package filter
 
 import (
-	"bytes"
-
 	"weir/config"
+	"weir/internal/clientip"
 	"weir/internal/counter"
 )
 
@@ -124,49 +123,11 @@ func (r *request) appendKey(dst []byte, rule *requestRule) []byte {
 	dst = append(dst, rule.keyPrefix...)
 	for i := range rule.key {
 		p := &rule.key[i]
-		if value, _ := r.value(p.property); p.address {
-			dst = appendNetwork(dst, value, p.prefix4, p.prefix6)
-		} else {
-			dst = counter.AppendPart(dst, value)
+		value, _ := r.value(p.property)
+		if p.address {
+			value = clientip.Network(value, p.prefix4, p.prefix6, &r.network)
 		}
+		dst = counter.AppendPart(dst, value)
 	}
 	return dst
-}
-
-// appendNetwork appends the network that an address of Envoy's, such as 10.0.0.1:1234 or
-// [2001:db8::1]:1234, belongs to. What is no IP address, such as the path of a Unix socket, counts
-// as it stands.
-//
-//go:noinline
-func appendNetwork(dst, source []byte, prefix4, prefix6 int) []byte {
-	text := source
-	if i := bytes.LastIndexByte(text, ':'); i >= 0 && (text[0] == '[' || bytes.IndexByte(text, ':') == i) {
-		text = text[:i]
-	}
-	if n := len(text); n > 2 && text[0] == '[' && text[n-1] == ']' {
-		text = text[1 : n-1]
-	}
-	var address [16]byte
-	v4, ok := parseAddress(text, &address)
-	switch {
-	case !ok:
-		return counter.AppendPart(dst, source)
-	case v4:
-		mask(address[12:], prefix4)
-		return counter.AppendPart(dst, address[12:])
-	}
-	mask(address[:], prefix6)
-	return counter.AppendPart(dst, address[:])
-}
-
-// mask clears all but the first bits.
-func mask(address []byte, bits int) {
-	for i := range address {
-		switch left := bits - 8*i; {
-		case left <= 0:
-			address[i] = 0
-		case left < 8:
-			address[i] &= 0xff << (8 - left)
-		}
-	}
 }

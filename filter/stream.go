@@ -4,6 +4,7 @@ import (
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
 	"weir/internal/counter"
+	"weir/internal/fields"
 	"weir/internal/node"
 	"weir/internal/proxywasm"
 )
@@ -16,7 +17,7 @@ type stream struct {
 	// decorate tells whether the response gets the headers, which the request phase has written: a local reply has them
 	// already.
 	decorate bool
-	headers  headers
+	headers  fields.List
 	// answered says whether the proxy has taken a reply in the upstream's place.
 	answered bool
 	// later are the rules that charge when the response is there.
@@ -142,7 +143,10 @@ func (s *stream) OnHttpResponseHeaders(int, bool) types.Action {
 		s.charge()
 	}
 	if s.decorate {
-		s.headers.replace()
+		list := s.headers.Fields()
+		for i := range list {
+			proxywasm.ReplaceResponseHeader(list[i].Name, list[i].Value)
+		}
 	}
 	return types.ActionContinue
 }

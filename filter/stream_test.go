@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/fields"
+
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 )
 
@@ -37,10 +39,12 @@ func (v *fakeVM) still(streams []*stream) (n int) {
 }
 
 // sends are the headers that a stream adds to its response.
-func (s *stream) sends() map[string]string {
+func (s *stream) sends() map[string]string { return sent(&s.headers) }
+
+func sent(h *fields.List) map[string]string {
 	got := map[string]string{}
-	for _, f := range s.headers.fields {
-		got[f.name] = string(f.value)
+	for _, f := range h.Fields() {
+		got[f.Name] = string(f.Value)
 	}
 	return got
 }

@@ -156,7 +156,7 @@ func (v *fakeVM) leased() (leased uint64) {
 	var slot sharedata.Slot
 	var cell counter.Cell
 	rule := &v.plugin.limits[0].Rule
-	table.Read(&slot, table.Address([]byte(v.plugin.rules[0].keyPrefix)))
+	table.Read(&slot, table.Address(v.plugin.rules[0].keyPrefix))
 	cell.Load(rule, slot.Payload())
 	cell.Advance(v.plugin.now())
 	for i := range cell.States {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -88,8 +89,7 @@ type fakeProcess struct {
 	off    int64 // its clock, from the world's
 	random *rand.Rand
 	// before runs ahead of each access to shared data, with the node that makes it.
-	before  func(f *fakeNode, op string)
-	setting []byte // the key that is to be set
+	before func(f *fakeNode, op string)
 }
 
 // newWorld has processes with so many nodes each.
@@ -128,7 +128,7 @@ func (p *fakeProcess) startOf(options Options, rules ...fakeRule) *fakeNode {
 	}
 	options.Rules = nil
 	for _, r := range rules {
-		options.Rules = append(options.Rules, Rule{Rule: counter.Rule{Limits: r.limits}, CountRejected: r.countRejected})
+		options.Rules = append(options.Rules, Rule{Rule: counter.Rule{Limits: slices.Clone(r.limits)}, CountRejected: r.countRejected})
 	}
 	var err error
 	if f.Node, err = New(&options); err != nil {
@@ -137,14 +137,6 @@ func (p *fakeProcess) startOf(options Options, rules ...fakeRule) *fakeNode {
 	f.tickMillis = f.TickMillis()
 	p.nodes = append(p.nodes, f)
 	return f
-}
-
-// race has another worker write what is to be set, if it is there, so that its compare-and-set
-// fails.
-func (p *fakeProcess) race() {
-	if value, _, found := p.Map.Get(p.setting, nil); found {
-		p.Map.Set(p.setting, value, 0)
-	}
 }
 
 // pass lets time pass.
@@ -254,16 +246,15 @@ func (f *fakeNode) Get(key, buffer []byte) ([]byte, uint32, bool) {
 	if p := f.process; p.before != nil {
 		p.before(f, "get")
 	}
-	return f.process.Map.Get(key, buffer)
+	return f.process.Get(key, buffer)
 }
 
 // Set implements sharedata.Data.
 func (f *fakeNode) Set(key, value []byte, cas uint32) bool {
 	if p := f.process; p.before != nil {
-		p.setting = key
 		p.before(f, "set")
 	}
-	return f.process.Map.Set(key, value, cas)
+	return f.process.Set(key, value, cas)
 }
 
 // Now implements Host.

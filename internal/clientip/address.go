@@ -1,6 +1,4 @@
-package filter
-
-// Addresses are read here, and not by net/netip, because that would make the plugin larger by a tenth of a megabyte.
+package clientip
 
 // parseAddress reads an IPv4 or IPv6 address, without a zone, into the last four bytes of address or into all of it. IPv4 addresses in
 // IPv6, such as ::ffff:10.0.0.1, are IPv4.

@@ -1,4 +1,4 @@
-package filter
+package clientip
 
 import (
 	"net/netip"

@@ -1,0 +1,253 @@
+// Package fields writes what clients read of a rate limit: the header fields of a response, and
+// the text of a refusal. The plugin and the library's middleware send the same, as both have it
+// from here.
+//
+// RateLimit-Policy and RateLimit follow draft-ietf-httpapi-ratelimit-headers-10. The package is
+// part of the plugin and allocates nothing while a response is written, once a [List] has grown.
+package fields
+
+import (
+	"strconv"
+
+	"weir/window"
+)
+
+// Set is a set of header fields, as bits.
+type Set uint8
+
+const (
+	// RateLimit stands for RateLimit-Policy and RateLimit.
+	RateLimit Set = 1 << iota
+	// XRateLimit stands for X-RateLimit-Limit, -Remaining and -Reset.
+	XRateLimit
+	// RetryAfter stands for Retry-After, on refusals.
+	RetryAfter
+
+	// All is what is sent by default.
+	All = RateLimit | XRateLimit | RetryAfter
+)
+
+// Describes reports whether allowed requests get any of the fields.
+func (s Set) Describes() bool { return s&(RateLimit|XRateLimit) != 0 }
+
+// ResetUnit is the unit of X-RateLimit-Reset.
+type ResetUnit uint8
+
+const (
+	// Seconds counts seconds from now.
+	Seconds ResetUnit = iota
+	// Epoch is Unix time in seconds.
+	Epoch
+	// Milliseconds counts milliseconds from now.
+	Milliseconds
+)
+
+// Rule has what never changes in the fields of a rule. It is not modified after [NewRule], and may
+// be read concurrently.
+type Rule struct {
+	policy []byte // of all limits
+	limits []limit
+}
+
+// limit is what never changes in the fields of a limit.
+type limit struct {
+	state []byte // "name";r=
+	quota []byte
+}
+
+// NewRule returns what a rule has in its fields. The first limit has the rule's name, the next ones
+// name.2, name.3 and so on. A name is of A-Za-z0-9_-: nothing that a String of structured fields
+// would have to escape.
+func NewRule(name string, limits []window.Limit) Rule {
+	var r Rule
+	policy := ""
+	for i := range limits {
+		l := &limits[i]
+		quoted, quota := `"`+name+`"`, strconv.FormatUint(l.Quota(), 10)
+		if i > 0 {
+			quoted = `"` + name + "." + strconv.Itoa(i+1) + `"`
+			policy += ", "
+		}
+		policy += quoted + ";q=" + quota
+		if span, whole := l.Span(); whole && span%second == 0 {
+			policy += ";w=" + strconv.FormatInt(span/second, 10)
+		}
+		r.limits = append(r.limits, limit{state: []byte(quoted + ";r="), quota: []byte(quota)})
+	}
+	r.policy = []byte(policy)
+	return r
+}
+
+// Field is a header field. The name is in lower case.
+type Field struct {
+	Name  string
+	Value []byte
+}
+
+// List is the fields of one response. Its memory serves one response after the other. It is not
+// safe for concurrent use.
+//
+// The calls are [List.Begin]; for each rule, in the order of the configuration, [List.Rule], and for
+// each of its limits [List.Limit]; [List.End]; and of a refusal [List.Refuse].
+type List struct {
+	fields [maxFields]Field
+	count  int
+	set    Set
+	unit   ResetUnit
+	now    int64
+	policy []byte  // of the rules so far
+	joined []byte  // memory for the policy of several rules
+	rules  int     // so far
+	limits []limit // of the rule, that are still to come
+	values []byte  // what the fields' values are in that aren't constant
+	start  int     // of the next field's value in values
+	// The tightest limit so far: its quota, which is nil if there is none, and how it stands. reset
+	// is negative if no window runs, which counts as one that ends now.
+	quota       []byte
+	remaining   uint64
+	next, reset int64
+}
+
+// maxFields is the fields of all sets.
+const maxFields = 7
+
+// Fields returns the fields in the order in which they are sent. They are valid until [List.Begin].
+func (l *List) Fields() []Field { return l.fields[:l.count] }
+
+// Begin forgets the response before. Times of this one are from now on, in Unix nanoseconds.
+func (l *List) Begin(set Set, unit ResetUnit, now int64) {
+	l.set, l.unit, l.now = set, unit, now
+	l.values, l.start = l.values[:0], 0
+	l.count, l.rules, l.quota = 0, 0, nil
+}
+
+// Rule begins the fields of the next rule.
+func (l *List) Rule(r *Rule) {
+	l.limits = r.limits
+	if l.rules++; l.rules == 1 {
+		l.policy = r.policy
+	} else {
+		l.join(r)
+	}
+}
+
+//go:noinline
+func (l *List) join(r *Rule) {
+	if l.set&RateLimit == 0 {
+		return
+	}
+	if l.rules == 2 {
+		l.joined = append(l.joined[:0], l.policy...)
+	}
+	l.joined = append(append(l.joined, ", "...), r.policy...)
+	l.policy = l.joined
+}
+
+// Limit adds the next limit of the rule, as it stands after the decision.
+func (l *List) Limit(s window.Standing) {
+	labels := &l.limits[0]
+	l.limits = l.limits[1:]
+	if l.quota == nil || l.tighter(&s) {
+		l.quota, l.remaining, l.next, l.reset = labels.quota, s.Remaining, s.Next, s.Reset
+	}
+	if l.set&RateLimit == 0 {
+		return
+	}
+	v := l.values
+	if len(v) > 0 {
+		v = append(v, ", "...)
+	}
+	v = append(v, labels.state...)
+	v = appendNumber(v, s.Remaining)
+	v = append(v, ';', 't', '=')
+	l.values = appendNumber(v, ceil(s.Next, second))
+}
+
+// tighter reports whether s is to be shown rather than the tightest limit before it.
+func (l *List) tighter(s *window.Standing) bool {
+	if s.Remaining != l.remaining {
+		return s.Remaining < l.remaining
+	}
+	return ceil(s.Next, second) > ceil(l.next, second)
+}
+
+// End makes fields of the limits.
+func (l *List) End() {
+	if l.set&RateLimit != 0 {
+		l.put("ratelimit-policy", l.policy)
+		l.add("ratelimit")
+	}
+	if l.set&XRateLimit != 0 {
+		l.put("x-ratelimit-limit", l.quota)
+		l.number("x-ratelimit-remaining", l.remaining)
+		l.number("x-ratelimit-reset", resetIn(l.unit, max(l.reset, 0), l.now))
+	}
+}
+
+// resetIn is a reset, in nanoseconds from now, in a unit.
+func resetIn(unit ResetUnit, reset, now int64) uint64 {
+	switch unit {
+	case Epoch:
+		return ceil(now+reset, second)
+	case Milliseconds:
+		return ceil(reset, 1e6)
+	default:
+		return ceil(reset, second)
+	}
+}
+
+var yes = []byte("true")
+
+// Refuse adds what only refusals have. The same request passes at a time in Unix nanoseconds if
+// nothing else comes; it never does if ok is false.
+func (l *List) Refuse(at int64, ok bool) {
+	if l.set&RetryAfter != 0 && ok {
+		l.number("retry-after", max(ceil(at-l.now, second), 1))
+	}
+	l.put("x-envoy-ratelimited", yes)
+}
+
+func (l *List) put(name string, value []byte) {
+	l.fields[l.count] = Field{name, value}
+	l.count++
+}
+
+// add makes what was appended to values since the last field a field.
+func (l *List) add(name string) {
+	l.put(name, l.values[l.start:])
+	l.start = len(l.values)
+}
+
+func (l *List) number(name string, n uint64) {
+	l.values = appendNumber(l.values, n)
+	l.add(name)
+}
+
+const second = int64(1e9)
+
+// ceil is a time in a unit, rounded up; 0 if it has passed.
+func ceil(nanos, unit int64) uint64 {
+	if nanos <= 0 {
+		return 0
+	}
+	return uint64(nanos-1)/uint64(unit) + 1
+}
+
+// appendNumber appends a number in decimal. Up to four digits, which nearly all have, divide
+// nothing that isn't constant and 32 bits wide, and copy nothing.
+func appendNumber(dst []byte, n uint64) []byte {
+	if n >= 10_000 {
+		return strconv.AppendUint(dst, n, 10)
+	}
+	v := uint32(n)
+	if v >= 1000 {
+		return append(dst, '0'+byte(v/1000), '0'+byte(v/100%10), '0'+byte(v/10%10), '0'+byte(v%10))
+	}
+	if v >= 100 {
+		return append(dst, '0'+byte(v/100), '0'+byte(v/10%10), '0'+byte(v%10))
+	}
+	if v >= 10 {
+		return append(dst, '0'+byte(v/10), '0'+byte(v%10))
+	}
+	return append(dst, '0'+byte(v))
+}

@@ -1,0 +1,163 @@
+package fields_test
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+
+	"weir/internal/fields"
+	"weir/window"
+)
+
+const (
+	second = int64(1e9)
+	minute = 60 * second
+	now    = 1_767_571_200 * second
+)
+
+var (
+	perUser = fields.NewRule("per-user", []window.Limit{
+		{Shape: window.Shape{Kind: window.SlidingWindow, Width: minute}, Max: 100},
+		{Shape: window.Shape{Kind: window.FixedWindow, Width: second}, Max: 10},
+	})
+	bucket = fields.NewRule("bucket", []window.Limit{
+		// A bucket that fills in 7.5 s has no w.
+		{Shape: window.Shape{Kind: window.TokenBucket, Width: minute}, Max: 40, Burst: 5},
+	})
+	none = fields.NewRule("none", []window.Limit{{Shape: window.Shape{Kind: window.FixedWindow, Width: minute}}})
+)
+
+// write has a list write a response, and returns it a field to a line.
+func write(l *fields.List, set fields.Set, unit fields.ResetUnit, rules []*fields.Rule, standings [][]window.Standing) string {
+	l.Begin(set, unit, now)
+	for i, r := range rules {
+		l.Rule(r)
+		for _, s := range standings[i] {
+			l.Limit(s)
+		}
+	}
+	l.End()
+	return lines(l)
+}
+
+func lines(l *fields.List) string {
+	var text strings.Builder
+	for _, f := range l.Fields() {
+		text.WriteString(f.Name + ": " + string(f.Value) + "\n")
+	}
+	return text.String()
+}
+
+func TestList(t *testing.T) {
+	var l fields.List
+	for _, test := range []struct {
+		name      string
+		set       fields.Set
+		unit      fields.ResetUnit
+		rules     []*fields.Rule
+		standings [][]window.Standing
+		want      string
+	}{
+		{"the contract's example", fields.All, fields.Seconds, []*fields.Rule{&perUser},
+			[][]window.Standing{{{Remaining: 50, Next: 30 * second, Reset: 30 * second}, {Remaining: 9, Next: second, Reset: second}}}, `
+ratelimit-policy: "per-user";q=100;w=60, "per-user.2";q=10;w=1
+ratelimit: "per-user";r=50;t=30, "per-user.2";r=9;t=1
+x-ratelimit-limit: 10
+x-ratelimit-remaining: 9
+x-ratelimit-reset: 1
+`},
+		{"several rules", fields.RateLimit, fields.Seconds, []*fields.Rule{&bucket, &perUser, &none},
+			[][]window.Standing{{{Remaining: 5}}, {{Remaining: 1234, Next: 1}, {Remaining: 12345}}, {{Reset: -1}}}, `
+ratelimit-policy: "bucket";q=5, "per-user";q=100;w=60, "per-user.2";q=10;w=1, "none";q=0
+ratelimit: "bucket";r=5;t=0, "per-user";r=1234;t=1, "per-user.2";r=12345;t=0, "none";r=0;t=0
+`},
+		{"one rule after several", fields.RateLimit, fields.Seconds, []*fields.Rule{&none}, [][]window.Standing{{{}}}, `
+ratelimit-policy: "none";q=0
+ratelimit: "none";r=0;t=0
+`},
+		{"among equals the longest t", fields.XRateLimit, fields.Seconds, []*fields.Rule{&bucket, &perUser},
+			[][]window.Standing{{{Remaining: 3, Next: second, Reset: 1}}, {{Remaining: 4, Next: minute}, {Remaining: 3, Next: second + 1, Reset: 2 * second}}}, `
+x-ratelimit-limit: 10
+x-ratelimit-remaining: 3
+x-ratelimit-reset: 2
+`},
+		{"t counts in seconds, then the first", fields.XRateLimit, fields.Seconds, []*fields.Rule{&bucket, &perUser},
+			[][]window.Standing{{{Remaining: 3, Next: 1, Reset: 1}}, {{Remaining: 3, Next: second, Reset: minute}, {Remaining: 3}}}, `
+x-ratelimit-limit: 5
+x-ratelimit-remaining: 3
+x-ratelimit-reset: 1
+`},
+		{"milliseconds", fields.XRateLimit, fields.Milliseconds, []*fields.Rule{&none}, [][]window.Standing{{{Reset: second + 1}}}, `
+x-ratelimit-limit: 0
+x-ratelimit-remaining: 0
+x-ratelimit-reset: 1001
+`},
+		{"epoch", fields.XRateLimit, fields.Epoch, []*fields.Rule{&none}, [][]window.Standing{{{Reset: second + 1}}}, `
+x-ratelimit-limit: 0
+x-ratelimit-remaining: 0
+x-ratelimit-reset: 1767571202
+`},
+		{"nothing runs", fields.XRateLimit, fields.Epoch, []*fields.Rule{&none}, [][]window.Standing{{{Reset: -minute}}}, `
+x-ratelimit-limit: 0
+x-ratelimit-remaining: 0
+x-ratelimit-reset: 1767571200
+`},
+	} {
+		// The memory of a list is reused, whatever it had before.
+		if got := write(&l, test.set, test.unit, test.rules, test.standings); got != test.want[1:] {
+			t.Errorf("%s: got\n%swant%s", test.name, got, test.want)
+		}
+	}
+}
+
+func TestRefusal(t *testing.T) {
+	for _, test := range []struct {
+		set   fields.Set
+		wait  int64
+		never bool
+		want  string
+	}{
+		{fields.All, 3*second + 1, false, "retry-after: 4\nx-envoy-ratelimited: true\n"},
+		{fields.All, 0, false, "retry-after: 1\nx-envoy-ratelimited: true\n"},
+		{fields.All, 0, true, "x-envoy-ratelimited: true\n"},
+		{fields.RateLimit, second, false, "x-envoy-ratelimited: true\n"},
+	} {
+		var l fields.List
+		l.Begin(test.set, fields.Seconds, now)
+		l.Refuse(now+test.wait, !test.never)
+		if got := lines(&l); got != test.want {
+			t.Errorf("%+v: got %s", test, got)
+		}
+	}
+}
+
+// Numbers of each length are what they say.
+func TestNumbers(t *testing.T) {
+	var l fields.List
+	for _, n := range []uint64{0, 9, 10, 99, 100, 999, 1000, 9999, 10_000, 1<<64 - 1} {
+		got := write(&l, fields.XRateLimit, fields.Seconds, []*fields.Rule{&none}, [][]window.Standing{{{Remaining: n}}})
+		if want := "x-ratelimit-remaining: " + strconv.FormatUint(n, 10) + "\n"; !strings.Contains(got, want) {
+			t.Errorf("got\n%swant %s", got, want)
+		}
+	}
+}
+
+func TestNothingIsAllocated(t *testing.T) {
+	var l fields.List
+	rules, standings := []*fields.Rule{&bucket, &perUser}, [][]window.Standing{{{}}, {{Remaining: 1}, {Remaining: 123456}}}
+	respond := func() {
+		l.Begin(fields.All, fields.Seconds, now)
+		for i, r := range rules {
+			l.Rule(r)
+			for _, s := range standings[i] {
+				l.Limit(s)
+			}
+		}
+		l.End()
+		l.Refuse(now+second, true)
+	}
+	respond()
+	if n := testing.AllocsPerRun(100, respond); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

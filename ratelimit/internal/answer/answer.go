@@ -1,0 +1,59 @@
+// Package answer says of a program's decisions what the plugin says of a proxy's: the same header
+// fields, whatever protocol they are sent by.
+package answer
+
+import (
+	"sync"
+
+	"weir/internal/fields"
+	"weir/ratelimit"
+	"weir/window"
+)
+
+// Writer writes the fields of answers. It may be used concurrently.
+type Writer struct {
+	set   fields.Set
+	unit  fields.ResetUnit
+	rules sync.Map  // from *ratelimit.Limiter to *fields.Rule
+	lists sync.Pool // of *fields.List
+}
+
+// NewWriter returns a writer of all fields but those of omit.
+func NewWriter(omit fields.Set, unit fields.ResetUnit) *Writer {
+	return &Writer{set: fields.All &^ omit, unit: unit, lists: sync.Pool{New: func() any { return new(fields.List) }}}
+}
+
+// Write calls add with each field of the answer to a decision of [ratelimit.Namespace.Decide], in
+// the order in which they are sent. Names are in lower case. The value's memory is the writer's.
+func (w *Writer) Write(d *ratelimit.Decision, add func(name string, value []byte)) {
+	l := w.lists.Get().(*fields.List)
+	defer w.lists.Put(l)
+	now := d.Now.UnixNano()
+	l.Begin(w.set, w.unit, now)
+	if len(d.Limits) > 0 && w.set.Describes() {
+		for i := range d.Limits {
+			s := &d.Limits[i]
+			if s.Limit == 0 {
+				l.Rule(w.rule(s.Limiter))
+			}
+			l.Limit(window.Standing{Remaining: s.Remaining, Next: int64(s.RoomIn), Reset: int64(s.ResetAfter)})
+		}
+		l.End()
+	}
+	if !d.Allowed {
+		l.Refuse(now+int64(d.RetryAfter), d.RetryAfter != ratelimit.Never)
+	}
+	for _, f := range l.Fields() {
+		add(f.Name, f.Value)
+	}
+}
+
+// rule has what never changes of a limiter's rule.
+func (w *Writer) rule(l *ratelimit.Limiter) *fields.Rule {
+	if r, ok := w.rules.Load(l); ok {
+		return r.(*fields.Rule)
+	}
+	r := fields.NewRule(l.Name(), l.Limits())
+	w.rules.Store(l, &r)
+	return &r
+}

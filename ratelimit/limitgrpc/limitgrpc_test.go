@@ -1,0 +1,221 @@
+package limitgrpc_test
+
+import (
+	"context"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"weir/ratelimit"
+	"weir/ratelimit/limitgrpc"
+	"weir/window"
+)
+
+// day is the beginning of one.
+var day = time.Unix(1_767_571_200, 0)
+
+// health is a service that has a call and a stream.
+type health struct {
+	grpc_health_v1.UnimplementedHealthServer
+	served atomic.Int64
+}
+
+func (h *health) Check(context.Context, *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
+	h.served.Add(1)
+	return &grpc_health_v1.HealthCheckResponse{}, nil
+}
+
+func (h *health) Watch(_ *grpc_health_v1.HealthCheckRequest, stream grpc.ServerStreamingServer[grpc_health_v1.HealthCheckResponse]) error {
+	h.served.Add(1)
+	for range 3 {
+		if err := stream.Send(&grpc_health_v1.HealthCheckResponse{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// world is a server that limits, and a client of its.
+type world struct {
+	namespace *ratelimit.Namespace
+	health
+	client grpc_health_v1.HealthClient
+}
+
+// newWorld starts a server with a limit of two calls a minute to a method, and of none to others.
+func newWorld(t *testing.T, o limitgrpc.Options) *world {
+	t.Helper()
+	w := &world{}
+	var err error
+	w.namespace, err = ratelimit.New(ratelimit.Options{Now: func() time.Time { return day.Add(15 * time.Second) }}).
+		NewNamespace(ratelimit.NamespaceOptions{Name: "shop", Rules: []ratelimit.Rule{
+			{Name: "per-method", Limits: []window.Limit{ratelimit.FixedWindow(2, time.Minute)}},
+			{Name: "closed", Limits: []window.Limit{ratelimit.FixedWindow(0, time.Minute)}},
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	limiter := func(rule string) *ratelimit.Limiter {
+		l, err := w.namespace.Limiter(rule)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	perMethod, closed := limiter("per-method"), limiter("closed")
+	demands := func(ctx context.Context, method string) []ratelimit.Demand {
+		md, _ := metadata.FromIncomingContext(ctx)
+		switch {
+		case len(md.Get("x-free")) > 0:
+			return nil
+		case len(md.Get("x-never")) > 0:
+			return []ratelimit.Demand{{Limiter: closed, Cost: 1}}
+		}
+		return []ratelimit.Demand{{Limiter: perMethod, Cost: 1, Key: []string{method}}}
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer(
+		grpc.UnaryInterceptor(limitgrpc.UnaryServerInterceptor(w.namespace, demands, o)),
+		grpc.StreamInterceptor(limitgrpc.StreamServerInterceptor(w.namespace, demands, o)),
+	)
+	grpc_health_v1.RegisterHealthServer(server, &w.health)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		server.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	w.client = grpc_health_v1.NewHealthClient(conn)
+	return w
+}
+
+// check makes a call, with metadata.
+func (w *world) check(t *testing.T, kv ...string) (metadata.MD, error) {
+	t.Helper()
+	var header metadata.MD
+	_, err := w.client.Check(metadata.AppendToOutgoingContext(t.Context(), kv...), &grpc_health_v1.HealthCheckRequest{}, grpc.Header(&header))
+	return header, err
+}
+
+// watch makes a stream, with metadata, and reads it to its end.
+func (w *world) watch(t *testing.T, kv ...string) (metadata.MD, error) {
+	t.Helper()
+	stream, err := w.client.Watch(metadata.AppendToOutgoingContext(t.Context(), kv...), &grpc_health_v1.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for received := 0; ; received++ {
+		if _, err := stream.Recv(); err != nil {
+			header, _ := stream.Header()
+			if received == 3 {
+				err = nil
+			}
+			return header, err
+		}
+	}
+}
+
+// want checks metadata. Values that are empty are to be missing.
+func want(t *testing.T, what string, got metadata.MD, kv ...string) {
+	t.Helper()
+	for i := 0; i < len(kv); i += 2 {
+		name, value := kv[i], kv[i+1]
+		values := got.Get(name)
+		if value == "" && len(values) == 0 || len(values) == 1 && values[0] == value {
+			continue
+		}
+		t.Errorf("%s: %s: got %q, want %q", what, name, values, value)
+	}
+}
+
+func TestCalls(t *testing.T) {
+	for name, call := range map[string]func(*world, *testing.T, ...string) (metadata.MD, error){
+		"unary": (*world).check, "stream": (*world).watch,
+	} {
+		w := newWorld(t, limitgrpc.Options{})
+		policy := []string{"ratelimit-policy", `"per-method";q=2;w=60`, "x-ratelimit-limit", "2", "x-ratelimit-reset", "45"}
+		for i, remaining := range []string{"1", "0"} {
+			header, err := call(w, t)
+			if err != nil {
+				t.Errorf("%s %d: %v", name, i, err)
+			}
+			want(t, name, header, append(policy, "ratelimit", `"per-method";r=`+remaining+`;t=45`, "x-ratelimit-remaining", remaining,
+				"retry-after", "", "x-envoy-ratelimited", "")...)
+		}
+		header, err := call(w, t)
+		if s := status.Convert(err); s.Code() != codes.ResourceExhausted || s.Message() != "Rate limit exceeded" {
+			t.Errorf("%s: refused: %v", name, err)
+		} else if details := s.Details(); len(details) != 1 || details[0].(*errdetails.RetryInfo).GetRetryDelay().AsDuration() != 45*time.Second {
+			t.Errorf("%s: refused: %v", name, details)
+		}
+		want(t, name, header, append(policy, "ratelimit", `"per-method";r=0;t=45`, "x-ratelimit-remaining", "0",
+			"retry-after", "45", "x-envoy-ratelimited", "true")...)
+
+		header, err = call(w, t, "x-never", "1")
+		if s := status.Convert(err); s.Code() != codes.ResourceExhausted || len(s.Details()) != 0 {
+			t.Errorf("%s: never: %v, %v", name, err, s.Details())
+		}
+		want(t, name, header, "retry-after", "", "x-envoy-ratelimited", "true", "ratelimit-policy", `"closed";q=0`)
+
+		header, err = call(w, t, "x-free", "1")
+		if err != nil {
+			t.Errorf("%s: no rule: %v", name, err)
+		}
+		want(t, name, header, "ratelimit", "", "ratelimit-policy", "", "x-ratelimit-limit", "")
+		if served := w.served.Load(); served != 3 {
+			t.Errorf("%s: served %d, want 3", name, served)
+		}
+	}
+}
+
+func TestOptions(t *testing.T) {
+	w := newWorld(t, limitgrpc.Options{Omit: limitgrpc.RateLimit, Reset: limitgrpc.Epoch})
+	header, err := w.check(t)
+	if err != nil {
+		t.Error(err)
+	}
+	want(t, "allowed", header, "ratelimit", "", "ratelimit-policy", "", "x-ratelimit-limit", "2", "x-ratelimit-reset", "1767571260")
+}
+
+// A call that was not decided is not served.
+func TestClosed(t *testing.T) {
+	w := newWorld(t, limitgrpc.Options{})
+	if err := w.namespace.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	header, err := w.check(t)
+	if status.Code(err) != codes.Unavailable || w.served.Load() != 0 {
+		t.Errorf("got %v, served %d", err, w.served.Load())
+	}
+	want(t, "closed", header, "ratelimit", "", "x-envoy-ratelimited", "")
+}
+
+func TestClientIP(t *testing.T) {
+	ctx := peer.NewContext(context.Background(), &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 77), Port: 1234}})
+	if got := limitgrpc.ClientIP(ctx, 24, 64); got != "\xc0\x00\x02\x00" {
+		t.Errorf("got %x", got)
+	}
+	if got := limitgrpc.ClientIP(context.Background(), 32, 64); got != "" {
+		t.Errorf("no peer: got %x", got)
+	}
+}

@@ -1,0 +1,499 @@
+package limithttp_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"net/http/httputil"
+	"net/textproto"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"weir/config"
+	"weir/ratelimit"
+	"weir/ratelimit/limithttp"
+	"weir/window"
+)
+
+// day is the beginning of one, and of a week.
+var day = time.Unix(1_767_571_200, 0)
+
+// program is one that limits what it serves.
+type program struct {
+	*ratelimit.Namespace
+	nanos atomic.Int64 // of the clock
+}
+
+func newProgram(t *testing.T, rules ...ratelimit.Rule) *program {
+	t.Helper()
+	p := &program{}
+	p.set(day)
+	var err error
+	p.Namespace, err = ratelimit.New(ratelimit.Options{Now: func() time.Time { return time.Unix(0, p.nanos.Load()) }}).
+		NewNamespace(ratelimit.NamespaceOptions{Name: "shop", Rules: rules})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func (p *program) set(now time.Time) { p.nanos.Store(now.UnixNano()) }
+
+func (p *program) limiter(t *testing.T, rule string) *ratelimit.Limiter {
+	t.Helper()
+	l, err := p.Limiter(rule)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// each demands a hit of every request, of a rule without a key.
+func (p *program) each(t *testing.T, rule string) limithttp.Demands {
+	l := p.limiter(t, rule)
+	return func(*http.Request) []ratelimit.Demand { return []ratelimit.Demand{{Limiter: l, Cost: 1}} }
+}
+
+func twoASecond() ratelimit.Rule {
+	return ratelimit.Rule{Name: "all", Limits: []window.Limit{ratelimit.FixedWindow(2, time.Second)}}
+}
+
+var ok = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "served") })
+
+// want checks the headers of lines like "retry-after: 1"; those without a value are to be missing.
+func want(t *testing.T, what string, got http.Header, lines string) {
+	t.Helper()
+	for line := range strings.Lines(lines) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		value = strings.TrimSpace(value)
+		values := got.Values(name)
+		switch {
+		case name == "", value == "" && len(values) == 0, len(values) == 1 && values[0] == value:
+		default:
+			t.Errorf("%s: %s: got %q, want %q", what, name, values, value)
+		}
+	}
+}
+
+// The vectors are decisions of the plugin's, with its headers. Through the middleware they are the
+// same.
+func TestVectors(t *testing.T) {
+	var vectors []struct {
+		Name   string
+		Limits json.RawMessage
+		Steps  []struct {
+			At, Key      string
+			Cost         uint64
+			Allowed      bool
+			Remaining, T []uint64
+			Reset        uint64
+			RetryAfter   int64 `json:"retry_after"`
+		}
+	}
+	file, err := os.ReadFile("../../window/testdata/vectors.json")
+	if err == nil {
+		err = json.Unmarshal(file, &vectors)
+	}
+	if err != nil || len(vectors) == 0 {
+		t.Fatalf("%d vectors, %v", len(vectors), err)
+	}
+	for _, vector := range vectors {
+		c, err := config.Parse(fmt.Appendf(nil, `{"rules": [{"name": "r", "limits": %s}]}`, vector.Limits))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := newProgram(t, ratelimit.Rule{Name: "r", Limits: c.Rules[0].Limits})
+		rule := p.limiter(t, "r")
+		handler := limithttp.Middleware(p.Namespace, func(r *http.Request) []ratelimit.Demand {
+			cost, err := strconv.ParseUint(r.Header.Get("x-cost"), 10, 64)
+			if err != nil {
+				t.Error(err)
+			}
+			return []ratelimit.Demand{{Limiter: rule, Cost: cost, Key: []string{r.Header.Get("x-key")}}}
+		}, limithttp.Options{})(ok)
+		for i, step := range vector.Steps {
+			at, err := time.ParseDuration(step.At)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.set(day.Add(at))
+			what := fmt.Sprintf("%s, step %d", vector.Name, i)
+			r := httptest.NewRequest(http.MethodGet, "/", nil)
+			r.Header.Set("x-key", step.Key)
+			r.Header.Set("x-cost", strconv.FormatUint(step.Cost, 10))
+			w := httptest.NewRecorder()
+			handler.ServeHTTP(w, r)
+			status, state, retry, refused := http.StatusOK, "", "", ""
+			if !step.Allowed {
+				status, refused = http.StatusTooManyRequests, "true"
+			}
+			if step.RetryAfter >= 0 {
+				retry = strconv.FormatInt(step.RetryAfter, 10)
+			}
+			for j := range step.Remaining {
+				name := `"r"`
+				if j > 0 {
+					name = fmt.Sprintf(`, "r.%d"`, j+1)
+				}
+				state += fmt.Sprintf("%s;r=%d;t=%d", name, step.Remaining[j], step.T[j])
+			}
+			if w.Code != status {
+				t.Errorf("%s: status %d, want %d", what, w.Code, status)
+			}
+			want(t, what, w.Header(), fmt.Sprintf("ratelimit: %s\nx-ratelimit-reset: %d\nretry-after: %s\nx-envoy-ratelimited: %s\n",
+				state, step.Reset, retry, refused))
+		}
+	}
+}
+
+// The answers are those of the plugin's TestHeadersOfTheContract and TestRejection.
+func TestAnswers(t *testing.T) {
+	p := newProgram(t, twoASecond(), ratelimit.Rule{
+		Name: "per-user", Limits: []window.Limit{ratelimit.SlidingWindow(100, time.Minute), ratelimit.TokenBucket(40, time.Minute, 5)},
+	})
+	all, perUser := p.limiter(t, "all"), p.limiter(t, "per-user")
+	server := httptest.NewServer(limithttp.Middleware(p.Namespace, func(r *http.Request) []ratelimit.Demand {
+		if r.URL.Path == "/free" {
+			return nil
+		}
+		return []ratelimit.Demand{
+			{Limiter: perUser, Cost: 1, Key: []string{r.Header.Get("x-user")}},
+			{Limiter: all, Cost: 1},
+		}
+	}, limithttp.Options{})(ok))
+	defer server.Close()
+	p.set(day.Add(250 * time.Millisecond))
+
+	for range 2 {
+		get(t, server.Client(), server.URL)
+	}
+	refused, body := get(t, server.Client(), server.URL)
+	if refused.StatusCode != 429 || body != `{"title":"Rate limit exceeded","status":429}` {
+		t.Errorf("got %d, %s", refused.StatusCode, body)
+	}
+	const policy = `ratelimit-policy: "per-user";q=100;w=60, "per-user.2";q=5, "all";q=2;w=1`
+	want(t, "refused", refused.Header, policy+`
+		ratelimit: "per-user";r=98;t=90, "per-user.2";r=3;t=2, "all";r=0;t=1
+		x-ratelimit-limit: 2
+		x-ratelimit-remaining: 0
+		x-ratelimit-reset: 1
+		retry-after: 1
+		x-envoy-ratelimited: true
+		content-type: application/problem+json
+	`)
+	free, _ := get(t, server.Client(), server.URL+"/free")
+	want(t, "no rule", free.Header, "ratelimit-policy:\nratelimit:\nx-ratelimit-limit:\nx-ratelimit-remaining:\nx-ratelimit-reset:\nretry-after:\n")
+
+	p.set(day.Add(time.Second))
+	allowed, body := get(t, server.Client(), server.URL)
+	if allowed.StatusCode != 200 || body != "served" {
+		t.Errorf("got %d, %s", allowed.StatusCode, body)
+	}
+	want(t, "allowed", allowed.Header, policy+`
+		ratelimit: "per-user";r=97;t=79, "per-user.2";r=2;t=1, "all";r=1;t=1
+		x-ratelimit-limit: 2
+		x-ratelimit-remaining: 1
+		x-ratelimit-reset: 1
+		retry-after:
+		x-envoy-ratelimited:
+	`)
+}
+
+func get(t *testing.T, client *http.Client, address string) (*http.Response, string) {
+	t.Helper()
+	r, err := client.Get(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, string(body)
+}
+
+func TestOptions(t *testing.T) {
+	for _, test := range []struct {
+		o                limithttp.Options
+		allowed, refused string
+	}{
+		{limithttp.Options{Omit: limithttp.RateLimit | limithttp.XRateLimit | limithttp.RetryAfter},
+			"ratelimit:\nratelimit-policy:\nx-ratelimit-limit:\n", "ratelimit:\nx-ratelimit-limit:\nretry-after:\nx-envoy-ratelimited: true"},
+		{limithttp.Options{Omit: limithttp.XRateLimit},
+			"ratelimit-policy: \"all\";q=2;w=1\nx-ratelimit-limit:\nx-ratelimit-remaining:\nx-ratelimit-reset:", "x-ratelimit-limit:\nretry-after: 1"},
+		{limithttp.Options{Omit: limithttp.RateLimit, Reset: limithttp.Milliseconds},
+			"ratelimit-policy:\nratelimit:\nx-ratelimit-reset: 750", "x-ratelimit-reset: 750\nretry-after: 1"},
+		{limithttp.Options{Reset: limithttp.Epoch}, "x-ratelimit-reset: 1767571201", "x-ratelimit-reset: 1767571201"},
+		{limithttp.Options{Refused: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("retry-after", "later")
+			http.Error(w, "slower", http.StatusServiceUnavailable)
+		})}, "ratelimit: \"all\";r=1;t=1", "ratelimit: \"all\";r=0;t=1\nretry-after: 1\ncontent-type: text/plain; charset=utf-8"},
+	} {
+		p := newProgram(t, twoASecond())
+		p.set(day.Add(250 * time.Millisecond))
+		handler := limithttp.Middleware(p.Namespace, p.each(t, "all"), test.o)(ok)
+		for i, lines := range []string{test.allowed, "", test.refused} {
+			w := httptest.NewRecorder()
+			handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+			want(t, fmt.Sprintf("%+v, request %d", test.o, i), w.Result().Header, lines)
+		}
+	}
+}
+
+// A request that was not decided is not served.
+func TestFailures(t *testing.T) {
+	p := newProgram(t, twoASecond())
+	if err := p.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	request := httptest.NewRequest(http.MethodGet, "/", nil)
+	never := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("served") })
+	w := httptest.NewRecorder()
+	limithttp.Middleware(p.Namespace, p.each(t, "all"), limithttp.Options{})(never).ServeHTTP(w, request)
+	if w.Code != http.StatusServiceUnavailable {
+		t.Errorf("got %d", w.Code)
+	}
+	want(t, "closed", w.Header(), "ratelimit:\nx-envoy-ratelimited:\n")
+
+	var failed error
+	o := limithttp.Options{Failed: func(_ http.ResponseWriter, _ *http.Request, err error) { failed = err }}
+	limithttp.Middleware(p.Namespace, p.each(t, "all"), o)(never).ServeHTTP(httptest.NewRecorder(), request)
+	if !errors.Is(failed, ratelimit.ErrClosed) {
+		t.Errorf("got %v", failed)
+	}
+}
+
+// unwrapped has what a response writer can do behind Unwrap only.
+type unwrapped struct{ w http.ResponseWriter }
+
+func (u unwrapped) Header() http.Header         { return u.w.Header() }
+func (u unwrapped) Write(b []byte) (int, error) { return u.w.Write(b) }
+func (u unwrapped) WriteHeader(status int)      { u.w.WriteHeader(status) }
+func (u unwrapped) Unwrap() http.ResponseWriter { return u.w }
+
+// However a handler sends its header, it has the limit's fields, and not those of the same names
+// that the handler has set.
+func TestHeadersReplace(t *testing.T) {
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("RateLimit", `"upstream";r=1`)
+		w.Header().Set("X-RateLimit-Limit", "1")
+		w.WriteHeader(http.StatusEarlyHints)
+		w.WriteHeader(http.StatusTeapot)
+	}))
+	defer upstream.Close()
+	target, err := url.Parse(upstream.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := func(w http.ResponseWriter) {
+		w.Header().Set("RateLimit", `"handler";r=1`)
+		w.Header().Add("X-Ratelimit-Limit", "1")
+		w.Header().Add("X-Ratelimit-Limit", "2")
+		w.Header().Del("X-Ratelimit-Remaining")
+	}
+	fails := func(err error) {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	for name, handler := range map[string]http.HandlerFunc{
+		"nothing":      func(http.ResponseWriter, *http.Request) {},
+		"headers only": func(w http.ResponseWriter, _ *http.Request) { set(w) },
+		"status":       func(w http.ResponseWriter, _ *http.Request) { set(w); w.WriteHeader(http.StatusNoContent) },
+		"write":        func(w http.ResponseWriter, _ *http.Request) { set(w); w.Write([]byte("body")) },
+		"write string": func(w http.ResponseWriter, _ *http.Request) { set(w); io.WriteString(w, "body") },
+		"copy": func(w http.ResponseWriter, _ *http.Request) {
+			set(w)
+			io.Copy(w, io.LimitReader(strings.NewReader("body"), 3))
+		},
+		"flush": func(w http.ResponseWriter, _ *http.Request) {
+			set(w)
+			w.(http.Flusher).Flush()
+			set(w) // too late
+			io.WriteString(w, "body")
+		},
+		"flush by controller": func(w http.ResponseWriter, _ *http.Request) {
+			set(w)
+			fails(http.NewResponseController(w).Flush())
+			io.WriteString(w, "body")
+		},
+		"deadlines": func(w http.ResponseWriter, _ *http.Request) {
+			set(w)
+			fails(http.NewResponseController(w).SetWriteDeadline(time.Now().Add(time.Minute)))
+		},
+		"early hints": func(w http.ResponseWriter, _ *http.Request) {
+			set(w)
+			w.WriteHeader(http.StatusEarlyHints)
+			set(w)
+			w.WriteHeader(http.StatusOK)
+		},
+		"proxy": httputil.NewSingleHostReverseProxy(target).ServeHTTP,
+	} {
+		for _, version := range []int{1, 2} {
+			p := newProgram(t, ratelimit.Rule{Name: "all", Limits: []window.Limit{ratelimit.FixedWindow(9, time.Minute)}})
+			server := httptest.NewUnstartedServer(limithttp.Middleware(p.Namespace, p.each(t, "all"), limithttp.Options{})(handler))
+			server.EnableHTTP2 = version == 2
+			server.StartTLS()
+			r, _ := get(t, server.Client(), server.URL)
+			if r.ProtoMajor != version {
+				t.Errorf("HTTP/%d, want %d", r.ProtoMajor, version)
+			}
+			want(t, fmt.Sprintf("%s, HTTP/%d", name, version), r.Header, `
+				ratelimit-policy: "all";q=9;w=60
+				ratelimit: "all";r=8;t=60
+				x-ratelimit-limit: 9
+				x-ratelimit-remaining: 8
+				x-ratelimit-reset: 60
+			`)
+			server.Close()
+		}
+	}
+}
+
+// Headers that only a writer behind the middleware's can send have the limit's fields all the same.
+func TestUnwrap(t *testing.T) {
+	p := newProgram(t, twoASecond())
+	limited := limithttp.Middleware(p.Namespace, p.each(t, "all"), limithttp.Options{})(http.HandlerFunc(
+		func(w http.ResponseWriter, _ *http.Request) {
+			if err := http.NewResponseController(w).Flush(); err != nil {
+				t.Error(err)
+			}
+		}))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { limited.ServeHTTP(unwrapped{w}, r) }))
+	defer server.Close()
+	r, _ := get(t, server.Client(), server.URL)
+	want(t, "unwrapped", r.Header, "ratelimit: \"all\";r=1;t=1\nx-ratelimit-limit: 2")
+}
+
+// What comes before a response has no fields of the handler's that the response doesn't have.
+func TestEarlyHints(t *testing.T) {
+	p := newProgram(t, twoASecond())
+	server := httptest.NewServer(limithttp.Middleware(p.Namespace, p.each(t, "all"), limithttp.Options{})(http.HandlerFunc(
+		func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Link", "</style.css>")
+			w.WriteHeader(http.StatusEarlyHints)
+		})))
+	defer server.Close()
+	hints := 0
+	trace := &httptrace.ClientTrace{Got1xxResponse: func(status int, h textproto.MIMEHeader) error {
+		hints++
+		want(t, "hints", http.Header(h), "link: </style.css>")
+		return nil
+	}}
+	request, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), http.MethodGet, server.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := server.Client().Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Body.Close()
+	want(t, "response", r.Header, "link: </style.css>\nratelimit: \"all\";r=1;t=1")
+	if hints != 1 {
+		t.Errorf("%d hints", hints)
+	}
+}
+
+// A handler that answers by itself can, with the limit's fields.
+func TestHijack(t *testing.T) {
+	p := newProgram(t, twoASecond())
+	server := httptest.NewServer(limithttp.Middleware(p.Namespace, p.each(t, "all"), limithttp.Options{})(http.HandlerFunc(
+		func(w http.ResponseWriter, _ *http.Request) {
+			header := w.Header().Clone()
+			conn, buffered, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			buffered.WriteString("HTTP/1.1 200 OK\r\nConnection: close\r\n")
+			header.Write(buffered)
+			buffered.WriteString("\r\nhijacked")
+			buffered.Flush()
+		})))
+	defer server.Close()
+	r, body := get(t, server.Client(), server.URL)
+	if body != "hijacked" {
+		t.Errorf("got %q", body)
+	}
+	want(t, "hijacked", r.Header, "ratelimit: \"all\";r=1;t=1\nx-ratelimit-remaining: 1")
+}
+
+// A switch of protocols is a response.
+func TestSwitchingProtocols(t *testing.T) {
+	p := newProgram(t, twoASecond())
+	server := httptest.NewServer(limithttp.Middleware(p.Namespace, p.each(t, "all"), limithttp.Options{})(http.HandlerFunc(
+		func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Connection", "Upgrade")
+			w.Header().Set("Upgrade", "echo")
+			w.Header().Set("RateLimit", "handler")
+			w.WriteHeader(http.StatusSwitchingProtocols)
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			conn.Close()
+		})))
+	defer server.Close()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Connection", "Upgrade")
+	request.Header.Set("Upgrade", "echo")
+	r, err := server.Client().Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Body.Close()
+	if r.StatusCode != http.StatusSwitchingProtocols {
+		t.Errorf("got %d", r.StatusCode)
+	}
+	want(t, "switched", r.Header, "ratelimit: \"all\";r=1;t=1")
+}
+
+// The writer that a handler gets can do what the server's can.
+func TestWriterIsWhole(t *testing.T) {
+	p := newProgram(t, twoASecond())
+	server := httptest.NewServer(limithttp.Middleware(p.Namespace, p.each(t, "all"), limithttp.Options{})(http.HandlerFunc(
+		func(w http.ResponseWriter, _ *http.Request) {
+			_, reads := w.(io.ReaderFrom)
+			_, writes := w.(io.StringWriter)
+			_, hijacks := w.(http.Hijacker)
+			_, flushes := w.(http.Flusher)
+			fmt.Fprint(w, reads, writes, hijacks, flushes)
+		})))
+	defer server.Close()
+	if _, body := get(t, server.Client(), server.URL); body != "true true true true" {
+		t.Errorf("got %s", body)
+	}
+}
+
+func TestClientIP(t *testing.T) {
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	for _, test := range []struct {
+		address, want string
+	}{
+		{"192.0.2.77:1234", "\xc0\x00\x02\x00"},
+		{"[2001:db8::1]:1234", "\x20\x01\x0d\xb8\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"},
+		{"@", "@"},
+	} {
+		r.RemoteAddr = test.address
+		if got := limithttp.ClientIP(r, 24, 64); got != test.want {
+			t.Errorf("%s: %x, want %x", test.address, got, test.want)
+		}
+	}
+}
