@@ -99,10 +99,10 @@ type Node struct {
 	leaving  bool // whether everything is due, as the node is about to go
 	leaveBy  int64
 
-	wishes    []*take                     // that no callout has taken along yet
-	wished    map[sharedata.Address]*take // the leases of wishes
-	crowd     int                         // as many wishes as this are looked through for those that nobody wants
-	openBatch *batch                      // that wishes go into, and isn't sent before it is full or there are no more
+	wishes    []*take // that no callout has taken along yet
+	wished    *leaseWishes
+	crowd     int    // as many wishes as this are looked through for those that nobody wants
+	openBatch *batch // that wishes go into, and isn't sent before it is full or there are no more
 	spare     []*take
 	asking    int       // callouts that somebody waits for
 	waiting   []waiting // in the order in which they began
@@ -159,7 +159,7 @@ func (n *Node) connect() {
 	tick += n.options.Random.Int64N(tick/4 + 1)
 	n.tickMillis = uint32(tick)
 	n.id, n.sender = n.table.ID(), n.options.Random.Uint64()
-	n.wished = map[sharedata.Address]*take{}
+	n.wished = new(leaseWishes)
 	n.link = newLink(n.options.Data, n.options.Namespace, n.options.Random)
 	n.link.read()
 	n.share(uint64(n.link.shared.nodes))
