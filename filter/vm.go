@@ -9,27 +9,21 @@ import (
 // VM makes a plugin context for each configuration.
 type VM struct {
 	types.DefaultVMContext
-	random *rand.Rand // nil until it is wanted
+	random func() uint64 // nil if it is math/rand/v2's
 	// plugins are the contexts that synchronise.
 	plugins []*plugin
 }
 
 // SetRandom has what is random come from source in place of math/rand/v2, which a simulation wants
 // that comes out the same every time. Call it before a plugin context is made.
-func (vm *VM) SetRandom(source func() uint64) { vm.random = rand.New(randomSource(source)) }
+func (vm *VM) SetRandom(source func() uint64) { vm.random = source }
 
-//go:noinline
-func (vm *VM) rand() *rand.Rand {
+func (vm *VM) rand() func() uint64 {
 	if vm.random == nil {
-		vm.SetRandom(rand.Uint64)
+		return rand.Uint64
 	}
 	return vm.random
 }
-
-type randomSource func() uint64
-
-// Uint64 implements rand.Source.
-func (s randomSource) Uint64() uint64 { return s() }
 
 // NewPluginContext implements types.VMContext.
 func (vm *VM) NewPluginContext(id uint32) types.PluginContext { return &plugin{vm: vm, id: id} }

@@ -110,7 +110,7 @@ func (p *fakeProcess) startIn(namespace string, syncRate int64, limits ...window
 	f := &fakeNode{process: p}
 	var err error
 	f.Node, err = New(&Options{
-		Namespace: namespace, Data: p, Capacity: 10_000, Rules: []Rule{{Rule: counter.Rule{Limits: limits}}}, Random: p.random,
+		Namespace: namespace, Data: p, Capacity: 10_000, Rules: []Rule{{Rule: counter.Rule{Limits: limits}}}, Random: p.random.Uint64,
 		SyncRate: syncRate, Host: f, Timeout: second / 5,
 	})
 	if err != nil {
