@@ -68,7 +68,7 @@ func (a *answer) compile(c *config.Config) {
 // character that they would have to escape. A policy is "name";q=100;w=60.
 func (r *ruleLabels) add(name string, l *window.Limit) {
 	quoted, quota := `"`+name+`"`, strconv.FormatUint(l.Quota(), 10)
-	r.limits = append(r.limits, labels{state: []byte(quoted + ";r="), quota: []byte(quota)})
+	r.limits = append(r.limits, labels{state: append([]byte(quoted), ";r="...), quota: []byte(quota)})
 	r.policy = append(append(append(r.policy, quoted...), ";q="...), quota...)
 	if span, whole := l.Span(); whole && span%second == 0 {
 		r.policy = strconv.AppendInt(append(r.policy, ";w="...), span/second, 10)

@@ -37,7 +37,8 @@ const linkSize = 8 + 4 + 4 + 8 + 8
 
 func newLink(data sharedata.Data, namespace string, random Random) link {
 	// No page of the table has a name of this length.
-	return link{data: data, key: []byte("weir:" + namespace + ":backend"), random: random}
+	key := append(append([]byte("weir:"), namespace...), ":backend"...)
+	return link{data: data, key: key, random: random}
 }
 
 const (
