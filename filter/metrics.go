@@ -9,6 +9,8 @@ import (
 // tally counts in the VM, and adds to the proxy's metric when it is published: a host call for each
 // count would cost more than the decision that it counts.
 type tally struct {
+	_ [0]func() // or else Go makes a function that compares values
+
 	metric  proxywasm.Metric
 	defined bool
 	// published is how much of the count the metric has.
@@ -44,6 +46,8 @@ type ruleMetrics struct {
 
 // gauge is a number of the proxy.
 type gauge struct {
+	_ [0]func() // or else Go makes a function that compares values
+
 	metric  proxywasm.Metric
 	defined bool
 }

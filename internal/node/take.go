@@ -11,6 +11,7 @@ type take struct {
 	most  uint64
 	// lease says that the hits are for the key's entry.
 	lease   bool
+	next    *take // in a list of leaseWishes
 	waiters []waiting
 	// The answer's: whether it was taken in, with hits, and how many waiters have been told.
 	landed  bool

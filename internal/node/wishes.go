@@ -3,6 +3,7 @@ package node
 import (
 	"weir/internal/counter"
 	"weir/internal/wire"
+	"weir/sharedata"
 	"weir/window"
 )
 
@@ -18,6 +19,40 @@ const (
 	// requests would wait for them.
 	askNanos = tickNanos / 2
 )
+
+// leaseWishes finds the wishes for leases by the addresses of their keys, in short lists: there may
+// be as many as requests that wait. No other type of the plugin is a map of Go's, whose code would
+// make the module 15 KB larger.
+type leaseWishes [1024]*take
+
+// list is where the list for an address begins.
+func (w *leaseWishes) list(address sharedata.Address) **take {
+	return &w[address.Hash()%uint64(len(w))]
+}
+
+// find is nil if there is no wish for the key and the rule.
+func (w *leaseWishes) find(address sharedata.Address, rule *Rule) *take {
+	for t := *w.list(address); t != nil; t = t.next {
+		if part := &t.parts[0]; part.address == address && part.rule == rule {
+			return t
+		}
+	}
+	return nil
+}
+
+func (w *leaseWishes) add(t *take) {
+	first := w.list(t.parts[0].address)
+	t.next, *first = *first, t
+}
+
+func (w *leaseWishes) remove(t *take) {
+	for at := w.list(t.parts[0].address); *at != nil; at = &(*at).next {
+		if *at == t {
+			*at = t.next
+			return
+		}
+	}
+}
 
 // wholeRequest is a take for one request.
 func (n *Node) wholeRequest(w waiting, demands []Demand) *take {
@@ -41,7 +76,7 @@ func (n *Node) prefetch(d *Demand, now int64) {
 // wish asks for a lease that has at least so many hits.
 func (n *Node) wish(d *Demand, least uint64, w waiting) {
 	most := d.Cell.Want(least, n.now())
-	if t := n.wishFor(d); t != nil {
+	if t := n.wished.find(d.address, d.Rule); t != nil {
 		switch {
 		case !t.wanted():
 			// Those who have gone need nothing.
@@ -61,7 +96,7 @@ func (n *Node) wish(d *Demand, least uint64, w waiting) {
 	t := n.newLease(d, id, least, most)
 	t.join(w)
 	n.addWish(t)
-	n.wished[d.address] = t
+	n.wished.add(t)
 }
 
 // addWish keeps a wish until it can be asked for. Where that takes long, others may have lost those
@@ -90,21 +125,12 @@ func (n *Node) dropUnwanted() {
 	n.wishes = kept
 }
 
-// wishFor is the wish for a demand's key that no callout has taken along yet. There may be as many
-// as requests that wait.
-func (n *Node) wishFor(d *Demand) *take {
-	if t := n.wished[d.address]; t != nil && t.parts[0].rule == d.Rule {
-		return t
-	}
-	return nil
-}
-
 // unwish notes that a take is no wish any more.
 //
 //go:noinline
 func (n *Node) unwish(t *take) {
-	if t.lease && n.wished[t.parts[0].address] == t {
-		delete(n.wished, t.parts[0].address)
+	if t.lease {
+		n.wished.remove(t)
 	}
 }
 
@@ -194,7 +220,7 @@ func (n *Node) putOff() {
 // dropWishes drops all wishes, as the backend can't be asked.
 func (n *Node) dropWishes() {
 	n.putOff()
-	clear(n.wished) // they all are wishes
+	clear(n.wished[:])
 	for _, t := range n.wishes {
 		n.release(t)
 	}
