@@ -25,8 +25,9 @@ type Namespace struct {
 	timeout     time.Duration
 	onPushError func(error)
 	ticker      *time.Ticker
-	stop        context.CancelFunc // of the ticks
-	stopped     chan struct{}
+	running     context.Context // of the ticks and the pushes, until stop is called
+	stop        context.CancelFunc
+	stopped     chan struct{} // closed when there are no more ticks
 
 	// mu is held while the node works. Nothing is waited for meanwhile.
 	mu     sync.Mutex
@@ -66,7 +67,7 @@ func (h *host) Send(push []byte, ticket node.Ticket) (sent bool) {
 
 // push brings a push to the backend, and its answer back.
 func (n *Namespace) push(number uint64, push []byte, ticket node.Ticket) {
-	ctx, cancel := context.WithTimeout(context.Background(), n.timeout)
+	ctx, cancel := context.WithTimeout(n.running, n.timeout)
 	answer, err := n.backend.Push(ctx, push)
 	cancel()
 	outcome := node.PushAnswered
@@ -98,15 +99,15 @@ func (n *Namespace) push(number uint64, push []byte, ticket node.Ticket) {
 
 // start has the node tick.
 func (n *Namespace) start() {
-	ctx, stop := context.WithCancel(context.Background())
-	n.pushes, n.stop, n.stopped = map[uint64]struct{}{}, stop, make(chan struct{})
+	n.running, n.stop = context.WithCancel(context.Background())
+	n.pushes, n.stopped = map[uint64]struct{}{}, make(chan struct{})
 	n.ticker = time.NewTicker(time.Duration(n.node.TickMillis()) * time.Millisecond)
 	go func() {
 		defer close(n.stopped)
 		defer n.ticker.Stop()
 		for left := false; !left; {
 			select {
-			case <-ctx.Done():
+			case <-n.running.Done():
 				return
 			case <-n.ticker.C:
 				left = n.tick()
@@ -160,22 +161,29 @@ func (n *Namespace) Sync(ctx context.Context) error {
 func (n *Namespace) wait(ctx context.Context, failed uint64) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for last := n.sent; n.out(last); {
-		pushed := n.pushed
-		n.mu.Unlock()
-		var err error
-		select {
-		case <-pushed:
-		case <-ctx.Done():
-			err = fmt.Errorf("ratelimit: namespace %q: sync: %w", n.name, ctx.Err())
-		}
-		n.mu.Lock()
-		if err != nil {
-			return err
-		}
+	if err := n.drain(ctx); err != nil {
+		return fmt.Errorf("ratelimit: namespace %q: sync: %w", n.name, err)
 	}
 	if n.failed != failed {
 		return n.failure
+	}
+	return nil
+}
+
+// drain waits until the pushes that are out have ended, or ctx has. The lock is held before and
+// after.
+func (n *Namespace) drain(ctx context.Context) error {
+	for last := n.sent; n.out(last); {
+		pushed := n.pushed
+		n.mu.Unlock()
+		select {
+		case <-pushed:
+		case <-ctx.Done():
+		}
+		n.mu.Lock()
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -215,10 +223,9 @@ func (n *Namespace) Close(ctx context.Context) error {
 		}
 		n.stop()
 		n.mu.Lock()
+		err = errors.Join(err, n.drain(ctx))
 		if n.node.Unfinished() {
 			err = fmt.Errorf("ratelimit: namespace %q: close: not all hits were pushed: %w", n.name, errors.Join(err, n.failure))
-		} else {
-			err = nil
 		}
 		n.mu.Unlock()
 	}
