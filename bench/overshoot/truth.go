@@ -30,6 +30,9 @@ type truths struct {
 	least, most                          float64 // that passed of the limit in a window
 }
 
+var debug bool
+var falseAt = map[int64]int{}
+
 const truthWindows = 4
 
 func (t *truth) name() string {
@@ -77,6 +80,10 @@ func (t *truth) measure() (out truths, err error) {
 		l, s := &t.limit, &o.state
 		if l.Advance(s, w.now); l.Allows(s, 1) {
 			out.falsely++
+			if debug {
+				k := (w.now - monday) / (second / 10)
+				falseAt[k]++
+			}
 		}
 		at, ok := l.FitsAt(s, 1)
 		switch {

@@ -22,7 +22,6 @@ type Rule struct {
 	Revocable bool
 
 	nodes  uint64
-	splits []window.Split // of the limits
 	codecs []window.Codec // of the limits, once the rule is compiled
 }
 

@@ -2,7 +2,6 @@ package counter
 
 import (
 	"math"
-	"math/bits"
 
 	"weir/window"
 )
@@ -20,16 +19,16 @@ const (
 )
 
 const (
-	// horizonShare is the part of the shortest window that a lease is asked to last for, as a divisor, and longestHorizon bounds it
-	// in intervals.
+	// horizonShare is the part of the shortest window that a lease is to last for, as a divisor, and
+	// longestHorizon bounds it in intervals.
 	horizonShare   = 4
-	longestHorizon = 16
-	// reviewShare is how often within a horizon a lease is reviewed, as a divisor.
-	reviewShare = 4
+	longestHorizon = 4
 	// leastHorizon is the part of a horizon that a lease lasts for at least, as a divisor.
 	leastHorizon = 8
 	// lowShare is the part of a lease at which more is asked for, as a divisor.
 	lowShare = 4
+	// longestPauses is how many horizons the longest pause between questions has.
+	longestPauses = 4
 )
 
 // Lease is what an entry knows of its dealings with the backend, beyond its hits.
@@ -41,37 +40,25 @@ type Lease struct {
 	Granted uint64
 	// Pace is how many hits this node has used in a horizon of late.
 	Pace uint64
-	// Scarce says how far there is less than is asked for: how often that was so lately, less how often it was not.
-	Scarce uint8
+	// Refused is how often in a row the backend had less than requests have asked for.
+	Refused uint8
 }
 
 // none tells that nothing is known.
 func (l *Lease) none() bool {
-	return l.Dry|l.Since == 0 && l.Granted|l.Pace == 0 && l.Scarce == 0
+	return l.Dry|l.Since == 0 && l.Granted|l.Pace == 0 && l.Refused == 0
 }
 
-// maxScarce bounds Scarce: pauses between wishes, and what these ask for, double that often at most.
-const maxScarce = 4
+// maxRefused bounds Refused: pauses double that often at most. After so many as doubtful says, others
+// have given back what they don't use.
+const (
+	maxRefused = 5
+	doubtful   = 2
+)
 
-// Share tells the rule how many nodes keep its limits together, 0 for an unknown number. Rules start with 0.
-func (r *Rule) Share(nodes uint64) {
-	if r.nodes == nodes && len(r.splits) == len(r.Limits) {
-		return
-	}
-	r.nodes = nodes
-	r.splits = make([]window.Split, len(r.Limits))
-	for i := range r.Limits {
-		r.splits[i] = r.Limits[i].Split(nodes)
-	}
-}
-
-// Overshoot is the most hits above a limit of the rule that its nodes can admit together.
-func (r *Rule) Overshoot() (hits uint64) {
-	for i := range r.splits {
-		hits = max(hits, r.splits[i].Overshoot(r.nodes))
-	}
-	return hits
-}
+// Share tells the rule how many nodes keep its limits together, 0 for an unknown number. Rules
+// start with 0.
+func (r *Rule) Share(nodes uint64) { r.nodes = nodes }
 
 // horizon is how long a lease should last, in nanoseconds.
 //
@@ -84,15 +71,25 @@ func (r *Rule) horizon() int64 {
 	return max(dueUnit, min(shortest/horizonShare, longestHorizon*r.SyncRate))
 }
 
-// LongestDue is how far ahead the rule's keys are due at most, in nanoseconds.
-func (r *Rule) LongestDue() int64 { return max(r.SyncRate, r.horizon()/reviewShare) }
+// longest is how long nobody asks for more of a key that stays full, in nanoseconds.
+func (r *Rule) longest() int64 { return longestPauses * r.horizon() }
 
-// Verdict tells whether cost hits may be taken at the time that the cell was brought to. They come out of the lease, or are few
-// enough to be free; else the backend has to be asked, unless it was just now, and had no more.
+// leases reports whether hits of the rule's keys may be leased ahead.
+func (r *Rule) leases() bool {
+	for i := range r.Limits {
+		if r.Limits[i].Parts(r.nodes) == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// Verdict tells whether cost hits may be taken at the time that the cell was brought to. They come
+// out of the lease; else the backend has to be asked, unless it was just now, and had no more.
 func (c *Cell) Verdict(cost uint64, now int64) Verdict {
 	allows := c.Allows(cost)
 	switch {
-	case allows && (cost == 0 || c.Leased() >= cost || c.free(cost, now)):
+	case allows && (cost == 0 || c.Leased() >= cost):
 		return Allowed
 	case cost == 0 || !c.Possible(cost) || c.dryFor(now) > 0:
 		return Rejected
@@ -111,20 +108,6 @@ func (c *Cell) Leased() uint64 {
 	return leased
 }
 
-// free tells whether so many hits may be taken without a lease. A key that had one lately gets another.
-func (c *Cell) free(cost uint64, now int64) bool {
-	if len(c.rule.splits) == 0 || c.lease.Since != 0 && -c.lease.Since.In(now) < 2*c.rule.horizon() {
-		return false
-	}
-	for i := range c.States {
-		split, s := &c.rule.splits[i], &c.States[i]
-		if s.Unheard()+cost > split.Free || !c.rule.Limits[i].Allows(s, cost+split.Reserve) {
-			return false
-		}
-	}
-	return true
-}
-
 // dryFor is for how many nanoseconds the backend is not to be asked.
 //
 //go:noinline
@@ -132,7 +115,7 @@ func (c *Cell) dryFor(now int64) int64 {
 	if c.lease.Dry == 0 {
 		return 0
 	}
-	if in := c.lease.Dry.In(now); in > 0 && in <= 2*c.rule.horizon() {
+	if in := c.lease.Dry.In(now); in > 0 && in <= 2*c.rule.longest() {
 		return in
 	}
 	return 0 // it has passed, or comes from a clock that was wrong
@@ -162,24 +145,35 @@ func (c *Cell) Low(cost uint64) bool {
 	return leased < c.lease.Granted/lowShare && leased+cost >= c.lease.Granted/lowShare
 }
 
-// Want is how many hits a lease should have: those of the next horizon at the rate of late, and the least that are asked for now. Of a key
-// that nothing is known of it is the least.
-func (c *Cell) Want(least uint64, now int64) (most uint64) {
+// Ahead is how many hits are worth leasing for requests to come, beyond those of the lease: those of
+// the next horizon at the rate of late, but no more than a node's part of what is left. It is 0 for a
+// key that nothing is known of.
+func (c *Cell) Ahead(now int64) uint64 {
 	used, from := c.used()
-	if from == 0 && used == 0 {
-		return least
-	}
-	want := max(c.pace(used+least, from, now), float64(c.lease.Pace))
+	want := max(c.pace(used, from, now), float64(c.lease.Pace))
 	// A lease ends with its window.
 	horizon := float64(c.rule.horizon())
 	want *= max(1.0/leastHorizon, min(1, float64(c.endsIn(now))/horizon))
-	want = min(want, max(2*float64(c.left())/float64(max(c.rule.nodes, 1)), float64(uint64(1)<<c.lease.Scarce)))
-	return max(least, uint64(min(want, float64(window.MaxHits))))
+	leased := c.Leased()
+	return sub(min(uint64(min(want, float64(window.MaxHits))), c.most(leased)), leased)
 }
+
+// most is the most that a lease should have which has so many hits.
+func (c *Cell) most(leased uint64) (hits uint64) {
+	hits = math.MaxUint64
+	for i := range c.States {
+		l := &c.rule.Limits[i]
+		hits = min(hits, l.Ahead(l.Remaining(&c.States[i])+leased, c.rule.nodes))
+	}
+	return hits
+}
+
+// sub is a − b, or 0.
+func sub(a, b uint64) uint64 { return a - min(a, b) }
 
 // endsIn is for how many nanoseconds leases can be used.
 func (c *Cell) endsIn(now int64) int64 {
-	in := c.rule.horizon() * reviewShare
+	in := c.rule.horizon()
 	for i := range c.States {
 		l := &c.rule.Limits[i]
 		if l.Kind.Clocked() {
@@ -194,7 +188,7 @@ func (c *Cell) endsIn(now int64) int64 {
 }
 
 // reviewIn is when the lease is to be reviewed: some times within a horizon, and when it has ended.
-func (c *Cell) reviewIn(now int64) int64 { return min(c.rule.LongestDue(), c.endsIn(now)+dueUnit) }
+func (c *Cell) reviewIn(now int64) int64 { return min(c.rule.SyncRate, c.endsIn(now)+dueUnit) }
 
 // used is how many hits were taken from a time on, as far as is known.
 func (c *Cell) used() (hits uint64, from Due) {
@@ -213,27 +207,6 @@ func (c *Cell) pace(hits uint64, from Due, now int64) float64 {
 	return float64(hits) * float64(c.rule.horizon()) / float64(since)
 }
 
-// left is how many hits are left for leases, as far as is known.
-func (c *Cell) left() uint64 {
-	left := uint64(math.MaxUint64)
-	for i := range c.States {
-		remaining := c.rule.Limits[i].Remaining(&c.States[i])
-		if len(c.rule.splits) > 0 {
-			remaining -= min(remaining, c.rule.splits[i].Reserve)
-		}
-		left = min(left, remaining)
-	}
-	return left
-}
-
-// Regular tells whether a key is hit so often that it is worth a lease, though its hits could be pushed as they come.
-func (c *Cell) Regular(now int64) bool {
-	if c.sync.Claimed == 0 || -c.sync.Claimed.In(now) > c.rule.horizon() {
-		return false
-	}
-	return c.unheard() > 0 && c.Want(1, now) >= 2
-}
-
 // unheard is how many hits the backend has not heard of, in the limit with the most.
 func (c *Cell) unheard() (hits uint64) {
 	for i := range c.States {
@@ -248,9 +221,9 @@ func (c *Cell) Land(i int, units uint64, at, answered int64, total *window.Total
 	return c.rule.Limits[i].Lease(&c.States[i], units, at, c.newer(answered), total)
 }
 
-// Landed ends the taking in of a grant of units where most were asked for. spread, from 0 to 1, keeps nodes from asking all at once
-// if there is less than they want.
-func (c *Cell) Landed(units, most uint64, now int64, spread float64) {
+// Landed ends the taking in of a grant of units where most were asked for, ahead of requests or by
+// them. spread, from 0 to 1, keeps nodes from asking all at once if there is less than they want.
+func (c *Cell) Landed(units, most uint64, ahead bool, now int64, spread float64) {
 	// The lease was as large as this before the grant.
 	leased := c.Leased()
 	before := leased - min(units, leased)
@@ -264,29 +237,20 @@ func (c *Cell) Landed(units, most uint64, now int64, spread float64) {
 		weight := min(1, float64(elapsed)/float64(c.rule.horizon()))
 		pace = float64(c.lease.Pace)*(1-weight) + pace*weight
 	}
+	if ahead {
+		// Another worker has asked at the same time.
+		leased = min(leased, max(c.most(leased), before))
+	}
 	c.trimLease(leased)
-	next := Lease{Since: DueAt(now), Granted: leased, Pace: uint64(min(pace+0.5, window.MaxHits)), Scarce: c.lease.Scarce}
-	left, part := c.left(), max(c.rule.nodes, 1)<<next.Scarce
+	c.lease = Lease{Since: DueAt(now), Granted: leased, Pace: uint64(min(pace+0.5, window.MaxHits)), Refused: c.lease.Refused}
 	switch {
-	case left < part || units < most:
-		next.Scarce = min(next.Scarce+1, c.mostScarce())
-	case next.Scarce > 0 && left >= 4*part:
-		next.Scarce--
-	}
-	c.lease = next
-	// While there is a hit for each node, less than was asked for is but a share.
-	if units < most && (units == 0 || left < part) {
+	case ahead:
+	case units < most:
+		c.lease.Refused = min(c.lease.Refused+1, maxRefused)
 		c.dry(now, spread)
+	default:
+		c.lease.Refused = 0
 	}
-}
-
-// mostScarce bounds Scarce, so that no lease takes much of a limit.
-func (c *Cell) mostScarce() uint8 {
-	most := maxScarce
-	for i := range c.rule.splits {
-		most = min(most, bits.Len64(c.rule.splits[i].Quantum*3/2)-1)
-	}
-	return uint8(max(most, 0))
 }
 
 //go:noinline
@@ -309,44 +273,28 @@ func (c *Cell) RunDry(now int64, spread float64) {
 	}
 }
 
-// dry decides when to ask again: when something has come back, but later the more often there was too little, and the smaller this
-// node's part of what comes is. Others may give back leases meanwhile, so it is asked again after about a horizon.
+// dry decides when to ask again: when a hit comes back; or when others may have given back what they
+// leased, which is the less likely the longer the key is full.
 func (c *Cell) dry(now int64, spread float64) {
-	horizon := float64(c.rule.horizon())
-	longest := horizon * (0.5 + spread)
-	wait := 0.0
+	wait := int64(float64(min(c.rule.SyncRate<<c.lease.Refused, c.rule.longest())) * (0.5 + spread))
+	fits := int64(0)
 	for i := range c.States {
 		l, s := &c.rule.Limits[i], &c.States[i]
-		reserve := uint64(0)
-		if len(c.rule.splits) > 0 {
-			reserve = c.rule.splits[i].Reserve
-		}
-		fits, ok := l.FitsAt(s, max(1, min(reserve+1, l.Quota())))
-		if !ok {
-			wait = longest
-			break
-		}
-		in := float64(max(fits-now, 0))
-		if l.Kind.AtOnce() {
-			if in > 0 {
-				longest = min(longest, max(in, wait)) // all of it is there again
-			} else {
-				in = longest / reviewShare // by what is known here there is room: others have leased it
-			}
+		if at, ok := l.FitsAt(s, 1); ok {
+			fits = max(fits, at-now)
 		} else {
-			// A hit comes back each so often, and this node's share of them is what it has used of late.
-			each := float64(l.Width) / float64(max(l.Max, 1))
-			supply := horizon / each
-			nodes := max(1, min(float64(c.rule.nodes), supply/max(1, float64(c.lease.Pace))))
-			if pause := each * nodes * float64(uint(1)<<c.lease.Scarce) * (0.5 + spread); supply >= 1 {
-				in = max(in, pause)
-			} else {
-				in = max(in, longest/reviewShare) // what others give back comes sooner
-			}
+			fits = wait
 		}
-		wait = max(wait, in)
 	}
-	c.lease.Dry = DueAt(now+int64(min(wait, longest))) + 1
+	if fits > 0 {
+		wait = min(wait, fits)
+	}
+	c.lease.Dry = DueAt(now+wait) + 1
+}
+
+// Doubtful reports whether others may still give back what they have leased of a key that is full.
+func (c *Cell) Doubtful(now int64) bool {
+	return c.rule.leases() && c.lease.Refused <= doubtful && c.dryFor(now) > 0
 }
 
 // Review looks whether the lease is still of use, some times within a horizon, and gives back what isn't. It tells whether there is a
@@ -360,13 +308,13 @@ func (c *Cell) Review(now int64) (again bool) {
 	if c.sync.Due.In(now) > 0 {
 		return true
 	}
-	if young := c.reviewIn(now) + c.lease.Since.In(now); c.lease.Since != 0 && young > 0 && young <= c.rule.LongestDue() {
+	if young := c.reviewIn(now) + c.lease.Since.In(now); c.lease.Since != 0 && young > 0 && young <= c.rule.SyncRate {
 		c.sync.Due = DueAt(now + young) // the key is due for its hits, and the lease has only come
 		return true
 	}
 	granted := max(c.lease.Granted, leased)
-	if used := granted - leased; used < (granted+2*reviewShare-1)/(2*reviewShare) {
-		leased = min(leased, used*reviewShare)
+	if used := granted - leased; used < (granted+2*longestHorizon-1)/(2*longestHorizon) {
+		leased = min(leased, used*longestHorizon)
 		c.trimLease(leased)
 		c.lease.Dry = 0 // there is something to have again
 	}

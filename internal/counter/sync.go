@@ -73,14 +73,14 @@ const leaseSize = 4 + 4 + 1 + 2*10
 func (l *Lease) append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(l.Dry))
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(l.Since))
-	dst = append(dst, l.Scarce)
+	dst = append(dst, l.Refused)
 	return binary.AppendUvarint(binary.AppendUvarint(dst, l.Granted), l.Pace)
 }
 
 // decode returns the length of what it has read; 0 if that makes no sense.
 func (l *Lease) decode(b []byte) (length int) {
 	const fixed = 4 + 4 + 1
-	if len(b) < fixed || b[8] > maxScarce {
+	if len(b) < fixed || b[8] > maxRefused {
 		return 0
 	}
 	granted, n := binary.Uvarint(b[fixed:])
@@ -91,7 +91,7 @@ func (l *Lease) decode(b []byte) (length int) {
 	if m <= 0 || pace > window.MaxHits {
 		return 0
 	}
-	*l = Lease{Dry: Due(binary.LittleEndian.Uint32(b)), Since: Due(binary.LittleEndian.Uint32(b[4:])), Scarce: b[8], Granted: granted, Pace: pace}
+	*l = Lease{Dry: Due(binary.LittleEndian.Uint32(b)), Since: Due(binary.LittleEndian.Uint32(b[4:])), Refused: b[8], Granted: granted, Pace: pace}
 	return fixed + n + m
 }
 

@@ -136,7 +136,7 @@ func (n *Node) takeGrant(b *batch, t *take) {
 			n.keepTotal(j)
 		}
 		if t.lease {
-			n.takeLease(&t.parts[i], &grant, t.most, int64(b.reader.NowNanos))
+			n.takeLease(t, &grant, int64(b.reader.NowNanos))
 			continue
 		}
 		if !t.waiters[0].waits() {
@@ -155,8 +155,8 @@ func (n *Node) takeGrant(b *batch, t *take) {
 }
 
 // takeLease puts a grant into a key's entry.
-func (n *Node) takeLease(part *claimant, grant *wire.Grant, most uint64, answered int64) {
-	units, at := grant.Units, int64(grant.AtNanos)
+func (n *Node) takeLease(t *take, grant *wire.Grant, answered int64) {
+	part, units, at := &t.parts[0], grant.Units, int64(grant.AtNanos)
 	d := n.at(part.rule, part.address)
 	var lost [maxLimits]bool
 	for range n.table.Attempts() {
@@ -168,7 +168,7 @@ func (n *Node) takeLease(part *claimant, grant *wire.Grant, most uint64, answere
 		for i := range d.Cell.States {
 			lost[i] = !d.Cell.Land(i, units, at, answered, &n.totals[i])
 		}
-		d.Cell.Landed(units, most, now, n.options.Random.fraction())
+		d.Cell.Landed(units, t.most, t.ahead, now, n.options.Random.fraction())
 		d.Cell.Heard(answered)
 		again := d.Cell.Own(owned, now)
 		if n.write(d, now) {

@@ -1,6 +1,9 @@
 package node
 
-import "weir/internal/wire"
+import (
+	"weir/internal/counter"
+	"weir/internal/wire"
+)
 
 const (
 	// maxBatches bounds the pushes that have no answer yet. While the backend is away hits pile up
@@ -204,7 +207,11 @@ func (n *Node) newTake(least, most uint64) *take {
 }
 
 // newLease makes a take of a lease for a demand's key.
-func (n *Node) newLease(d *Demand, id [16]byte, least, most uint64) *take {
+func (n *Node) newLease(d *Demand, least, most uint64) *take {
+	id := d.Cell.Sync().ID
+	if !d.Cell.Identified() {
+		id = counter.Identity(d.Key)
+	}
 	t := n.newTake(least, most)
 	t.lease = true
 	t.parts = append(t.parts, claimant{address: d.address, rule: d.Rule, id: id, cost: 1})
@@ -244,7 +251,7 @@ func (n *Node) addTake(b *batch, t *take, now int64) {
 			b.ends = max(b.ends, now+2*l.Width)
 		}
 	}
-	wanted := wire.Take{Least: t.least, Most: t.most, Lease: t.lease, Rooms: n.rooms}
+	wanted := wire.Take{Least: t.least, Most: t.most, Lease: t.ahead, Rooms: n.rooms}
 	b.reserve()
 	b.body = wire.AppendTake(b.body, &wanted)
 	b.answers += wanted.AnswerSize()

@@ -191,10 +191,22 @@ func (n *Node) TickMillis() uint32 { return n.tickMillis }
 // Nodes is how many processes share the limits, 0 if that is not known.
 func (n *Node) Nodes() uint64 { return n.nodes }
 
-// Overshoot is the most hits above a rule's limits that its nodes can admit together.
+// Overshoot is the most hits above a rule's limits that its nodes can admit together as things
+// stand: none while the backend can be reached.
 //
 //go:noinline
-func (n *Node) Overshoot(rule int) uint64 { return n.rules[rule].Overshoot() }
+func (n *Node) Overshoot(rule int) (hits uint64) {
+	if !n.link.open() || n.options.Fallback == RejectAll {
+		return 0
+	}
+	if n.options.Fallback == AllowAll {
+		return window.MaxHits
+	}
+	for i := range n.rules[rule].Limits {
+		hits = max(hits, n.rules[rule].Limits[i].Quota())
+	}
+	return min(hits*max(n.nodes, 1)-hits, window.MaxHits)
+}
 
 // Time is the time by the backend's clock, as far as that is known, when the host's is hostNow.
 func (n *Node) Time(hostNow int64) int64 { return hostNow + n.link.offset }

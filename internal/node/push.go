@@ -99,7 +99,7 @@ func (n *Node) notDue(key *dirtyKey, now int64) (wake int64, waits bool) {
 		return 0, false
 	}
 	r := n.dirty.rules[key.rule]
-	if !key.due.Passed(now, r.LongestDue()) {
+	if !key.due.Passed(now, r.SyncRate) {
 		return now + key.due.In(now) - dueSlack, true
 	}
 	return key.notBefore, key.notBefore > now && key.notBefore-now <= r.SyncRate
@@ -170,11 +170,6 @@ func (n *Node) claim(b *batch, key *dirtyKey, r *Rule, now int64) claiming {
 			}
 			return claimDone
 		}
-		wish := !n.leaving && !again && !r.Watched && d.Cell.Regular(now)
-		want := uint64(0)
-		if wish {
-			want = d.Cell.Want(1, now)
-		}
 		if !d.Cell.Claim(now) {
 			return claimLater
 		}
@@ -182,9 +177,6 @@ func (n *Node) claim(b *batch, key *dirtyKey, r *Rule, now int64) claiming {
 			continue
 		}
 		n.addClaimed(b, d)
-		if wish {
-			n.addTake(b, n.newLease(d, d.Cell.Sync().ID, 1, want), now)
-		}
 		if watched {
 			key.due = d.Cell.Sync().Due
 			return claimReview

@@ -10,7 +10,9 @@ type take struct {
 	least uint64
 	most  uint64
 	// lease says that the hits are for the key's entry.
-	lease   bool
+	lease bool
+	// ahead says that they are for requests to come, and not for those that wait.
+	ahead   bool
 	next    *take // in a list of leaseWishes
 	waiters []waiting
 	// The answer's: whether it was taken in, with hits, and how many waiters have been told.

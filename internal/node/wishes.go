@@ -30,10 +30,10 @@ func (w *leaseWishes) list(address sharedata.Address) **take {
 	return &w[address.Hash()%uint64(len(w))]
 }
 
-// find is nil if there is no wish for the key and the rule.
-func (w *leaseWishes) find(address sharedata.Address, rule *Rule) *take {
-	for t := *w.list(address); t != nil; t = t.next {
-		if part := &t.parts[0]; part.address == address && part.rule == rule {
+// find is nil if there is no wish for a demand's key, ahead of requests or by them.
+func (w *leaseWishes) find(d *Demand, ahead bool) *take {
+	for t := *w.list(d.address); t != nil; t = t.next {
+		if part := &t.parts[0]; part.address == d.address && part.rule == d.Rule && t.ahead == ahead {
 			return t
 		}
 	}
@@ -68,35 +68,38 @@ func (n *Node) wholeRequest(w waiting, demands []Demand) *take {
 // prefetch asks for more before the lease is used up.
 func (n *Node) prefetch(d *Demand, now int64) {
 	if len(n.wishes) < maxEager && n.connected(now) {
-		n.wish(d, 1, waiting{})
+		n.wishAhead(d)
 		n.askAll()
 	}
 }
 
-// wish asks for a lease that has at least so many hits.
-func (n *Node) wish(d *Demand, least uint64, w waiting) {
-	most := d.Cell.Want(least, n.now())
-	if t := n.wished.find(d.address, d.Rule); t != nil {
-		switch {
-		case !t.wanted():
-			// Those who have gone need nothing.
-			t.waiters, t.least, t.most = t.waiters[:0], least, most
-		case w.wait != nil:
-			// Each of those that wait needs its hits.
-			most = min(max(most, t.most+least), window.MaxHits)
-		}
-		t.least, t.most = min(t.least, least), max(t.most, most)
-		t.join(w)
-		return
+// wish asks for the hits of a request that waits, and for more ahead of others.
+func (n *Node) wish(d *Demand, w waiting) {
+	t := n.wished.find(d, false)
+	switch {
+	case t == nil:
+		t = n.newLease(d, d.Cost, d.Cost)
+		n.wished.add(t)
+		n.addWish(t)
+		n.wishAhead(d)
+	case !t.wanted():
+		// Those who have gone need nothing.
+		t.waiters, t.least, t.most = t.waiters[:0], d.Cost, d.Cost
+	default:
+		// Each of those that wait needs its hits.
+		t.least, t.most = min(t.least, d.Cost), min(t.most+d.Cost, window.MaxHits)
 	}
-	id := d.Cell.Sync().ID
-	if !d.Cell.Identified() {
-		id = counter.Identity(d.Key)
-	}
-	t := n.newLease(d, id, least, most)
 	t.join(w)
-	n.addWish(t)
-	n.wished.add(t)
+}
+
+// wishAhead asks for a lease for requests to come, if the key is worth it.
+func (n *Node) wishAhead(d *Demand) {
+	if most := d.Cell.Ahead(n.now()); most > 0 && n.wished.find(d, true) == nil {
+		t := n.newLease(d, 1, most)
+		t.ahead = true
+		n.wished.add(t)
+		n.addWish(t)
+	}
 }
 
 // addWish keeps a wish until it can be asked for. Where that takes long, others may have lost those

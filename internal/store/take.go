@@ -41,9 +41,11 @@ func (c Clock) unitsOf(take *wire.Take, room *wire.Room, total *wire.Total, node
 	if !take.Lease {
 		return min(take.Most, left/room.Cost)
 	}
-	split := limit.Split(nodes)
-	most, _ := product(take.Most, room.Cost)
-	return split.Grant(left, least, most) / room.Cost
+	units := min(take.Most, limit.Ahead(left, nodes)/room.Cost)
+	if units < take.Least {
+		return 0
+	}
+	return units
 }
 
 // product is a·b, or if that is above wire.MaxHits, that.

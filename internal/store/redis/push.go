@@ -286,8 +286,7 @@ func (s *Store) arguments(p *wire.Push, nodes uint64, b *batch) (keys []string, 
 			}
 			args = append(args, r.Kind, r.WidthMillis, bucketsOf(r.Counter), r.Limit, limit.Quota(), r.Cost, counts)
 			if t.mode == modeLease {
-				split := limit.Split(nodes)
-				args = append(args, split.Reserve, split.Quantum, split.Parts)
+				args = append(args, limit.Parts(nodes))
 			}
 		}
 	}

@@ -11,7 +11,7 @@
 --            then for each item: kind, width in ms, buckets of a width (kind 4; 0 for a log), limit, newest (20 digits for
 --            kinds 2 and 5), count n, n hits; for kind 4 each before its bucket's number (20 digits);
 --            then for each take: least and most units, mode (TAKE, LEASE or REFUSED), count n, n rooms: kind, width, buckets
---            and limit as above, quota, cost, '1' if rejected hits count; for leases reserve, quantum and parts
+--            and limit as above, quota, cost, '1' if rejected hits count; for leases the parts of what is left, 0 for none
 -- Returns    time in nanoseconds, 0 if applied or a read, 1 if applied before or 2 if below the floor, hits applied, returned,
 --            dropped, records repaired;
 --            then for each item: newest, count n, n totals; for kind 4 newest, count n, n times a total, its bucket's number;
@@ -611,8 +611,8 @@ for i = 1, tonumber(ARGV[11]) do
     room.quota, room.cost, room.countRejected = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), ARGV[at + 2] == '1'
     at = at + 3
     if take.mode == LEASE then
-      room.reserve, room.quantum, room.parts = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
-      at = at + 3
+      room.parts = tonumber(ARGV[at])
+      at = at + 1
     end
     for w = 1, kinds[room.kind].windows or 1 do
       room.hits[w] = 0
@@ -644,8 +644,7 @@ local function unitsOf(take, room)
     return take.most
   end
   if take.mode == LEASE then
-    left = left - math.min(left, room.reserve)
-    left = math.min(left, math.max(least, quotient(left, room.parts), room.quantum))
+    left = room.parts > 0 and quotient(left, room.parts) or 0
   end
   return math.min(take.most, quotient(left, room.cost))
 end
