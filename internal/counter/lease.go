@@ -27,6 +27,8 @@ const (
 	leastHorizon = 8
 	// lowShare is the part of a lease at which more is asked for, as a divisor.
 	lowShare = 4
+	// leastPace is the part of an interval that a pace is measured for at least, as a divisor.
+	leastPace = 4
 	// longestPauses is how many horizons the longest pause between questions has.
 	longestPauses = 4
 )
@@ -202,7 +204,7 @@ func (c *Cell) used() (hits uint64, from Due) {
 func (c *Cell) pace(hits uint64, from Due, now int64) float64 {
 	since := c.rule.SyncRate
 	if ago := -from.In(now); from != 0 && ago >= 0 && ago < longestPause {
-		since = max(ago, dueUnit)
+		since = max(ago, dueUnit, c.rule.SyncRate/leastPace) // two hits may come at once by chance
 	}
 	return float64(hits) * float64(c.rule.horizon()) / float64(since)
 }
@@ -313,14 +315,23 @@ func (c *Cell) Review(now int64) (again bool) {
 		return true
 	}
 	granted := max(c.lease.Granted, leased)
-	if used := granted - leased; used < (granted+2*longestHorizon-1)/(2*longestHorizon) {
-		leased = min(leased, used*longestHorizon)
+	if used := granted - leased; used*longestHorizon < leased {
+		leased = used * longestHorizon
 		c.trimLease(leased)
 		c.lease.Dry = 0 // there is something to have again
 	}
 	c.lease.Granted, c.lease.Since = leased, DueAt(now)
 	c.sync.Due = DueAt(now + c.reviewIn(now))
 	return leased > 0
+}
+
+// Trim gives back what is more than this node's part of what is left, by totals that have just come.
+func (c *Cell) Trim() {
+	leased := c.Leased()
+	if most := c.most(leased); leased > most && c.rule.leases() {
+		c.trimLease(most)
+		c.lease.Granted = min(c.lease.Granted, most)
+	}
 }
 
 // ReturnLeases gives back all that is leased.

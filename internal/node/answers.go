@@ -78,8 +78,10 @@ func (n *Node) settleKey(b *batch) {
 		}
 		d.Cell.Heard(int64(b.reader.NowNanos))
 		now := n.now()
+		pending := d.Cell.Pending()
+		d.Cell.Trim()
 		d.Cell.RunDry(now, n.options.Random.fraction())
-		again := d.Cell.Own(d.Cell.Pending(), now)
+		again := d.Cell.Own(pending, now)
 		if n.write(d, now) {
 			if again {
 				n.enlist(d)

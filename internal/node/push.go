@@ -160,13 +160,9 @@ func (n *Node) claim(b *batch, key *dirtyKey, r *Rule, now int64) claiming {
 		}
 		pending := d.Cell.Pending()
 		watched := r.Watched && !n.leaving && d.Cell.ForgetAt() > now
-		if !pending && !watched {
-			if (again || changed) && !n.write(d, now) {
+		if !pending && !watched && !again {
+			if changed && !n.write(d, now) {
 				continue
-			}
-			if again {
-				key.due = d.Cell.Sync().Due
-				return claimReview
 			}
 			return claimDone
 		}
@@ -177,7 +173,7 @@ func (n *Node) claim(b *batch, key *dirtyKey, r *Rule, now int64) claiming {
 			continue
 		}
 		n.addClaimed(b, d)
-		if watched {
+		if watched || again {
 			key.due = d.Cell.Sync().Due
 			return claimReview
 		}
