@@ -1,6 +1,7 @@
 package limithttp_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -68,7 +69,7 @@ func twoASecond() ratelimit.Rule {
 	return ratelimit.Rule{Name: "all", Limits: []window.Limit{ratelimit.FixedWindow(2, time.Second)}}
 }
 
-var ok = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "served") })
+var ok = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "served") })
 
 // want checks the headers of lines like "retry-after: 1"; those without a value are to be missing.
 func want(t *testing.T, what string, got http.Header, lines string) {
@@ -274,6 +275,37 @@ func TestFailures(t *testing.T) {
 	}
 }
 
+// silent is a backend that never answers.
+type silent struct{}
+
+func (silent) Push(ctx context.Context, _ []byte) ([]byte, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// A client that goes away while its request waits for the backend is not served.
+func TestClientGone(t *testing.T) {
+	n, err := ratelimit.New(ratelimit.Options{}).NewNamespace(ratelimit.NamespaceOptions{
+		Name: "shop", Rules: []ratelimit.Rule{twoASecond()}, Backend: silent{}, Exact: true, Timeout: time.Hour,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := program{Namespace: n}
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	// What was not answered can't be pushed any more, so there is nothing to wait for.
+	t.Cleanup(func() { n.Close(ctx) })
+	var failed error
+	handler := limithttp.Middleware(n, p.each(t, "all"), limithttp.Options{
+		Failed: func(_ http.ResponseWriter, _ *http.Request, err error) { failed = err },
+	})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("served") }))
+	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
+	if !errors.Is(failed, context.Canceled) {
+		t.Errorf("got %v", failed)
+	}
+}
+
 // unwrapped has what a response writer can do behind Unwrap only.
 type unwrapped struct{ w http.ResponseWriter }
 
@@ -307,26 +339,28 @@ func TestHeadersReplace(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	wrote := func(_ int, err error) { fails(err) }
 	for name, handler := range map[string]http.HandlerFunc{
 		"nothing":      func(http.ResponseWriter, *http.Request) {},
 		"headers only": func(w http.ResponseWriter, _ *http.Request) { set(w) },
 		"status":       func(w http.ResponseWriter, _ *http.Request) { set(w); w.WriteHeader(http.StatusNoContent) },
-		"write":        func(w http.ResponseWriter, _ *http.Request) { set(w); w.Write([]byte("body")) },
-		"write string": func(w http.ResponseWriter, _ *http.Request) { set(w); io.WriteString(w, "body") },
+		"write":        func(w http.ResponseWriter, _ *http.Request) { set(w); fmt.Fprint(w, "body") },
+		"write string": func(w http.ResponseWriter, _ *http.Request) { set(w); wrote(io.WriteString(w, "body")) },
 		"copy": func(w http.ResponseWriter, _ *http.Request) {
 			set(w)
-			io.Copy(w, io.LimitReader(strings.NewReader("body"), 3))
+			_, err := io.Copy(w, io.LimitReader(strings.NewReader("body"), 3))
+			fails(err)
 		},
 		"flush": func(w http.ResponseWriter, _ *http.Request) {
 			set(w)
 			w.(http.Flusher).Flush()
 			set(w) // too late
-			io.WriteString(w, "body")
+			fmt.Fprint(w, "body")
 		},
 		"flush by controller": func(w http.ResponseWriter, _ *http.Request) {
 			set(w)
 			fails(http.NewResponseController(w).Flush())
-			io.WriteString(w, "body")
+			fmt.Fprint(w, "body")
 		},
 		"deadlines": func(w http.ResponseWriter, _ *http.Request) {
 			set(w)
@@ -411,17 +445,17 @@ func TestHijack(t *testing.T) {
 	p := newProgram(t, twoASecond())
 	server := httptest.NewServer(limithttp.Middleware(p.Namespace, p.each(t, "all"), limithttp.Options{})(http.HandlerFunc(
 		func(w http.ResponseWriter, _ *http.Request) {
-			header := w.Header().Clone()
-			conn, buffered, err := http.NewResponseController(w).Hijack()
+			var header bytes.Buffer
+			if err := w.Header().Write(&header); err != nil {
+				t.Error(err)
+			}
+			conn, _, err := http.NewResponseController(w).Hijack()
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			defer conn.Close()
-			buffered.WriteString("HTTP/1.1 200 OK\r\nConnection: close\r\n")
-			header.Write(buffered)
-			buffered.WriteString("\r\nhijacked")
-			buffered.Flush()
+			fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nConnection: close\r\n%s\r\nhijacked", &header)
 		})))
 	defer server.Close()
 	r, body := get(t, server.Client(), server.URL)
