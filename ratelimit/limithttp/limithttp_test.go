@@ -35,7 +35,7 @@ type program struct {
 	nanos atomic.Int64 // of the clock
 }
 
-func newProgram(t *testing.T, rules ...ratelimit.Rule) *program {
+func newProgram(t testing.TB, rules ...ratelimit.Rule) *program {
 	t.Helper()
 	p := &program{}
 	p.set(day)
@@ -50,7 +50,7 @@ func newProgram(t *testing.T, rules ...ratelimit.Rule) *program {
 
 func (p *program) set(now time.Time) { p.nanos.Store(now.UnixNano()) }
 
-func (p *program) limiter(t *testing.T, rule string) *ratelimit.Limiter {
+func (p *program) limiter(t testing.TB, rule string) *ratelimit.Limiter {
 	t.Helper()
 	l, err := p.Limiter(rule)
 	if err != nil {
@@ -60,7 +60,7 @@ func (p *program) limiter(t *testing.T, rule string) *ratelimit.Limiter {
 }
 
 // each demands a hit of every request, of a rule without a key.
-func (p *program) each(t *testing.T, rule string) limithttp.Demands {
+func (p *program) each(t testing.TB, rule string) limithttp.Demands {
 	l := p.limiter(t, rule)
 	return func(*http.Request) []ratelimit.Demand { return []ratelimit.Demand{{Limiter: l, Cost: 1}} }
 }
@@ -529,5 +529,35 @@ func TestClientIP(t *testing.T) {
 		if got := limithttp.ClientIP(r, 24, 64); got != test.want {
 			t.Errorf("%s: %x, want %x", test.address, got, test.want)
 		}
+	}
+}
+
+// nowhere is a response writer that keeps the header.
+type nowhere http.Header
+
+func (n nowhere) Header() http.Header       { return http.Header(n) }
+func (nowhere) Write(b []byte) (int, error) { return len(b), nil }
+func (nowhere) WriteHeader(int)             {}
+
+func BenchmarkMiddleware(b *testing.B) {
+	for _, bench := range []struct {
+		name  string
+		limit uint64
+		omit  limithttp.Headers
+	}{
+		{"allowed", 1e15 - 1, 0},
+		{"allowed, no header", 1e15 - 1, limithttp.RateLimit | limithttp.XRateLimit},
+		{"refused", 0, 0},
+	} {
+		b.Run(bench.name, func(b *testing.B) {
+			p := newProgram(b, ratelimit.Rule{Name: "all", Limits: []window.Limit{ratelimit.SlidingWindow(bench.limit, time.Minute)}})
+			handler := limithttp.Middleware(p.Namespace, p.each(b, "all"), limithttp.Options{Omit: bench.omit})(
+				http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+			request, w := httptest.NewRequest(http.MethodGet, "/", nil), nowhere{}
+			b.ReportAllocs()
+			for b.Loop() {
+				handler.ServeHTTP(w, request)
+			}
+		})
 	}
 }
