@@ -125,7 +125,7 @@ type headers struct {
 }
 
 type header struct {
-	name  string // canonical
+	name  string   // canonical
 	value []string // one, without room for another
 }
 
