@@ -47,17 +47,16 @@ func readLimit(v *value) (limit window.Limit) {
 			limit.Burst = uint64(v.integer(1, maxHits))
 		}
 	})
-	limit.Shape = window.Named(window.Algorithms[max(algorithm, 0)])
+	limit.Shape = shapeOf(max(algorithm, 0))
 	limit.Width = int64(width)
-	kind := limit.Kind
-	if belongs(start, algorithm, window.WithStart) && firstHit {
-		limit.Kind = kind.With(window.WithStart)
+	if kind := belongs(start, algorithm, window.WithStart); kind != 0 && firstHit {
+		limit.Kind = kind
 	}
-	if belongs(precision, algorithm, window.WithPrecision) && subWidth > 0 {
-		limit.Kind, limit.Precision = kind.With(window.WithPrecision), int64(subWidth)
+	if kind := belongs(precision, algorithm, window.WithPrecision); kind != 0 && subWidth > 0 {
+		limit.Kind, limit.Precision = kind, int64(subWidth)
 	}
-	if !belongs(burst, algorithm, window.WithBurst) {
-		if limit.Burst = 0; kind.Bursts() {
+	if belongs(burst, algorithm, window.WithBurst) == 0 {
+		if limit.Burst = 0; limit.Kind.Bursts() {
 			limit.Burst = max(limit.Max, 1)
 		}
 	}
@@ -71,23 +70,20 @@ func readLimit(v *value) (limit window.Limit) {
 	return limit
 }
 
-// belongs reports whether an option is given to an algorithm that has it, and refuses it with another.
-func belongs(given *value, algorithm int, option window.Option) bool {
+// belongs is the kind that an algorithm is with an option; 0 if it is not given. It refuses an option of another algorithm.
+func belongs(given *value, algorithm int, option window.Option) window.Kind {
 	if !given.given() || algorithm < 0 {
-		return false
+		return 0
 	}
-	owner := ""
-	for i, name := range window.Algorithms {
-		switch {
-		case window.Named(name).Kind.With(option) == 0:
-		case i == algorithm:
-			return true
-		case owner == "":
-			owner = name
-		default:
-			owner += `" and "` + name
-		}
+	if kind := shapeOf(algorithm).Kind.With(option); kind != 0 {
+		return kind
 	}
-	given.fail(`field of "` + owner + `" only, got algorithm "` + window.Algorithms[algorithm] + `"`)
-	return false
+	owner := 0
+	for shapeOf(owner).Kind.With(option) == 0 {
+		owner++
+	}
+	given.fail(`field of "` + window.Algorithms[owner] + `" only, got algorithm "` + window.Algorithms[algorithm] + `"`)
+	return 0
 }
+
+func shapeOf(algorithm int) window.Shape { return window.Named(window.Algorithms[algorithm]) }

@@ -58,14 +58,17 @@ func (k Kind) Bucketed() bool { return k == SlidingBuckets }
 // Windows is how many windows of a counter count at a time. It is 0 for a bucketed kind, where the precision says it, and for
 // an unknown one.
 func (k Kind) Windows() int {
-	switch k {
-	case FixedWindow, FirstHitWindow, TokenBucket:
-		return 1
-	case SlidingWindow:
+	switch {
+	case k.looksBack():
 		return 2
+	case k.Clocked() || k.Started():
+		return 1
 	}
 	return 0
 }
+
+// looksBack reports whether the window of the clock before counts too.
+func (k Kind) looksBack() bool { return k == SlidingWindow }
 
 // AtOnce reports whether all hits of a window come back at once: when it ends.
 func (k Kind) AtOnce() bool { return k == FixedWindow || k == FirstHitWindow }
@@ -90,6 +93,8 @@ const (
 )
 
 // With is the kind that an algorithm of this kind is with an option; 0 if it does not have that.
+//
+//go:noinline
 func (k Kind) With(o Option) Kind {
 	if o == WithBurst && k.Bursts() {
 		return k
@@ -103,7 +108,7 @@ func (k Kind) With(o Option) Kind {
 }
 
 // Name is the name of the shape's kind in what the backend lists, or if the kind is unknown "".
-func (s Shape) Name() string {
+func (s *Shape) Name() string {
 	switch {
 	case !s.Kind.Known():
 		return ""
@@ -114,6 +119,8 @@ func (s Shape) Name() string {
 }
 
 // Named is the shape of that name, whose width is to be set, and for some kinds the precision. It is the zero Shape if there is none.
+//
+//go:noinline
 func Named(name string) (s Shape) {
 	for k := range kinds {
 		switch name {
@@ -128,7 +135,7 @@ func Named(name string) (s Shape) {
 }
 
 // IsLog reports whether the shape is that of a sliding log.
-func (s Shape) IsLog() bool { return s.Precision == LogPrecision }
+func (s *Shape) IsLog() bool { return s.Precision == LogPrecision }
 
 // Fault is what is wrong with a limit. Who reads limits says it in words of its own.
 type Fault uint8
@@ -156,42 +163,44 @@ const (
 
 // Fault is the first fault of a shape. Stores count in a single bucket too, which nobody configures; and ordinals are as large
 // as there is room for.
-func (s Shape) Fault() Fault {
+func (s *Shape) Fault() Fault { return s.fault(1) }
+
+// fault wants at least so many buckets, if the shape is bucketed and not a log.
+func (s *Shape) fault(least uint64) Fault {
+	width, precision := uint64(s.Width), uint64(s.Precision)
 	switch {
 	case s.Width < MinWidth || s.Width > MaxWidth || s.Width%MinWidth != 0:
 		return WrongWidth
 	case !s.Kind.Known():
 		return UnknownKind
 	case !s.Kind.Bucketed():
-		if s.Precision != 0 {
+		if precision != 0 {
 			return NeedlessPrecision
 		}
-	case s.Precision <= 0 || s.Width%s.Precision != 0:
+	case precision == 0:
 		return WrongPrecision
-	case !s.IsLog() && s.Width/s.Precision > MaxSubBuckets:
-		return WrongPrecision
+	case !s.IsLog():
+		if buckets := width / precision; buckets*precision != width || buckets < least || buckets > MaxSubBuckets {
+			return WrongPrecision
+		}
 	}
 	return Sound
 }
 
 // Fault is the first fault of a limit that somebody configures.
 func (l *Limit) Fault() Fault {
-	if fault := l.Shape.Fault(); fault != Sound {
+	if fault := l.fault(MinSubBuckets); fault != Sound {
 		return fault
 	}
 	switch {
-	case l.Kind.Bucketed() && l.Width/l.Precision < MinSubBuckets:
-		return WrongPrecision
 	case l.Max > MaxLimit:
 		return WrongMax
 	case l.IsLog() && l.Max > l.LargestLog():
 		return LargeLog
-	case !l.Kind.Bursts():
-		if l.Burst != 0 {
-			return NeedlessBurst
-		}
-	case l.Burst < 1 || l.Burst > MaxLimit:
+	case l.Kind.Bursts() && (l.Burst == 0 || l.Burst > MaxLimit):
 		return WrongBurst
+	case !l.Kind.Bursts() && l.Burst != 0:
+		return NeedlessBurst
 	}
 	return Sound
 }
@@ -216,15 +225,16 @@ func (l *Limit) advance(s *State, now int64) {
 
 // used is how many of the quota's hits are taken, rounded up.
 func (l *Limit) used(s *State) uint64 {
+	used := s.Hits[0].Sum()
 	switch l.Kind {
 	case SlidingWindow:
-		return s.Hits[0].Sum() + l.weighed(s)
+		used += l.weighed(s)
 	case SlidingBuckets:
-		return sumBuckets(s)
+		used = sumBuckets(s)
 	case TokenBucket:
-		return s.Hits[0].Sum() - l.returned(s, s.Newest)
+		used -= l.returned(s, s.Newest)
 	}
-	return s.Hits[0].Sum()
+	return used
 }
 
 // moreAt is FitsAt of a cost that does not fit now, but can.
@@ -267,33 +277,4 @@ func (l *Limit) ForgetAt(s *State) int64 {
 		return l.end(s) + l.Width
 	}
 	return l.end(s)
-}
-
-// holds reports whether s still has the window of a started kind in it that hits were counted in, by its number then.
-func (l *Limit) holds(s *State, number uint64) bool {
-	// Whatever start a token bucket has by now, it lacks these tokens. A first-hit window may start earlier by now, as another
-	// node may have had its first hit.
-	return l.Kind == TokenBucket || number-uint64(s.Start) < uint64(l.Width)
-}
-
-// settleStarted is settle for a started kind: the backend has so many hits since start.
-func (l *Limit) settleStarted(s *State, newest bool, start int64, hits uint64) {
-	if l.Kind == TokenBucket {
-		l.settleTokens(s, newest, start, hits)
-	} else {
-		l.settleFirstHit(s, newest, start, hits)
-	}
-}
-
-// leaseStarted is Lease for a started kind, once the totals are taken in.
-func (l *Limit) leaseStarted(s *State, hits uint64, at int64, total *Totals) (kept bool) {
-	switch {
-	case l.Kind == TokenBucket:
-		l.leaseTokens(s, hits, at)
-	case len(total.Hits) == 0 || s.Hits[0].Total == 0 || uint64(s.Start) != total.Newest:
-		return false
-	default:
-		s.Hits[0].lease(hits)
-	}
-	return true
 }

@@ -125,8 +125,10 @@ func (l *Limit) settle(s *State, newest bool, total *Totals) {
 	case l.Kind.Bucketed():
 		l.settleBuckets(s, newest, total)
 	case len(total.Hits) == 0 || total.Newest > uint64(maxTime):
+	case l.Kind.Refills():
+		l.settleTokens(s, newest, int64(total.Newest), clamp(int64(min(total.Hits[0], MaxHits))))
 	case l.Kind.Started():
-		l.settleStarted(s, newest, int64(total.Newest), clamp(int64(min(total.Hits[0], MaxHits))))
+		l.settleFirstHit(s, newest, int64(total.Newest), clamp(int64(min(total.Hits[0], MaxHits))))
 	default:
 		for i, hits := range total.Hits {
 			// This wraps for a window that is newer than s, and is then as far out of range as for one that is too old.
