@@ -68,11 +68,10 @@ const (
 )
 
 // LargestLog is the largest limit whose log, of the window of l, keeps to MaxLogSize.
-func (l *Limit) LargestLog() (most uint64) {
-	log := *l
-	for log.Max = 1; log.Max <= MaxLogSize; log.Max++ {
-		if log.MaxStateSize(true) <= MaxLogSize {
-			most = log.Max
+func (l Limit) LargestLog() (most uint64) {
+	for l.Max = 1; l.Max <= MaxLogSize; l.Max++ {
+		if l.MaxStateSize(true) <= MaxLogSize {
+			most = l.Max
 		}
 	}
 	return most

@@ -1,8 +1,9 @@
 package window
 
-// This file is the one place that says what kinds of limits there are. Its table has what code
-// elsewhere asks of a kind, and the functions below the table call the algorithm that a kind is:
-// each algorithm has a file of its own. Nothing else tells one kind from another.
+// This file is the one place that says what kinds of limits there are: what users write and read,
+// what a kind has in common with others, what is a fault of a limit, and in the end what each
+// algorithm decides for itself. An algorithm has a file of its own. Nothing but these files tells
+// one kind from another.
 
 // Kind names an algorithm. Its numbers are part of the formats of shared data and of the wire; they are never reused.
 type Kind uint8
@@ -21,29 +22,50 @@ const (
 	TokenBucket Kind = 5
 )
 
-// kinds is the table of kinds, by their numbers, from 1.
-var kinds = [...]kind{
-	FixedWindow:    {name: "fixed_window"},
-	FirstHitWindow: {name: "first_hit_window", of: FixedWindow},
-	SlidingWindow:  {name: "sliding_window"},
-	SlidingBuckets: {name: "sliding_buckets", log: "sliding_log", of: SlidingWindow},
-	TokenBucket:    {name: "token_bucket"},
+// Algorithm is what a configuration may name as the algorithm of a limit.
+type Algorithm struct {
+	Name string
+	// Kind and Precision are the limit's if it has no option.
+	Kind      Kind
+	Precision int64
+	// With is the kind that each option makes of it; 0 if it does not have that.
+	With [3]Kind
 }
 
-// kind is an entry of the table.
-type kind struct {
-	name string
-	// log is the name that a bucketed kind has with LogPrecision.
-	log string
-	// of is the kind that an option makes this one of; see [Kind.With].
-	of Kind
+// Option is a field of a limit's configuration that some algorithms have.
+type Option uint8
+
+const (
+	// Start says that windows start with a hit.
+	Start Option = iota
+	// Precision gives the width of buckets.
+	Precision
+	// Burst gives the quota.
+	Burst
+)
+
+// Algorithms are what users write. The first is the default.
+var Algorithms = []Algorithm{
+	{Name: "sliding_window", Kind: SlidingWindow, With: [3]Kind{Precision: SlidingBuckets}},
+	{Name: "fixed_window", Kind: FixedWindow, With: [3]Kind{Start: FirstHitWindow}},
+	{Name: "sliding_log", Kind: SlidingBuckets, Precision: LogPrecision},
+	{Name: "token_bucket", Kind: TokenBucket, With: [3]Kind{Burst: TokenBucket}},
 }
 
-// Algorithms are the names that a configuration may have, that of the default first. [Named] tells their shapes.
-var Algorithms = []string{"sliding_window", "fixed_window", "sliding_log", "token_bucket"}
+// names are what users read: the backend lists counters by them.
+var names = [...]string{
+	FixedWindow:    "fixed_window",
+	FirstHitWindow: "first_hit_window",
+	SlidingWindow:  "sliding_window",
+	SlidingBuckets: "sliding_buckets",
+	TokenBucket:    "token_bucket",
+}
+
+// logName is the name of SlidingBuckets with LogPrecision.
+const logName = "sliding_log"
 
 // Known reports whether there is such a kind.
-func (k Kind) Known() bool { return k != 0 && int(k) < len(kinds) }
+func (k Kind) Known() bool { return k != 0 && int(k) < len(names) }
 
 // Clocked reports whether windows are those of the clock, which start at multiples of their width since the Unix epoch. A
 // window is named by its start divided by the width.
@@ -80,62 +102,32 @@ func (k Kind) Refills() bool { return k == TokenBucket }
 // Bursts reports whether the quota of a limit is its burst.
 func (k Kind) Bursts() bool { return k == TokenBucket }
 
-// Option is a field of a limit's configuration that some algorithms have.
-type Option uint8
-
-const (
-	// WithStart has windows start with a hit.
-	WithStart Option = iota
-	// WithPrecision has hits counted in buckets of a precision.
-	WithPrecision
-	// WithBurst gives the quota.
-	WithBurst
-)
-
-// With is the kind that an algorithm of this kind is with an option; 0 if it does not have that.
-//
-//go:noinline
-func (k Kind) With(o Option) Kind {
-	if o == WithBurst && k.Bursts() {
-		return k
+// Name is what users read of the shape's kind; "" if it is unknown.
+func (s Shape) Name() string {
+	switch {
+	case !s.Kind.Known():
+		return ""
+	case s.IsLog():
+		return logName
 	}
-	for i := range kinds {
-		if v := Kind(i); kinds[v].of == k && (o == WithStart && v.Started() || o == WithPrecision && v.Bucketed()) {
-			return v
+	return names[s.Kind]
+}
+
+// Named is the kind that users know by this name, 0 if there is none.
+func Named(name string) Kind {
+	if name == logName {
+		return SlidingBuckets
+	}
+	for k := Kind(1); k.Known(); k++ {
+		if names[k] == name {
+			return k
 		}
 	}
 	return 0
 }
 
-// Name is the name of the shape's kind in what the backend lists, or if the kind is unknown "".
-func (s *Shape) Name() string {
-	switch {
-	case !s.Kind.Known():
-		return ""
-	case s.IsLog():
-		return kinds[s.Kind].log
-	}
-	return kinds[s.Kind].name
-}
-
-// Named is the shape of that name, whose width is to be set, and for some kinds the precision. It is the zero Shape if there is none.
-//
-//go:noinline
-func Named(name string) (s Shape) {
-	for k := range kinds {
-		switch name {
-		case "":
-		case kinds[k].name:
-			s.Kind = Kind(k)
-		case kinds[k].log:
-			s.Kind, s.Precision = Kind(k), LogPrecision
-		}
-	}
-	return s
-}
-
 // IsLog reports whether the shape is that of a sliding log.
-func (s *Shape) IsLog() bool { return s.Precision == LogPrecision }
+func (s Shape) IsLog() bool { return s.Precision == LogPrecision }
 
 // Fault is what is wrong with a limit. Who reads limits says it in words of its own.
 type Fault uint8
@@ -163,7 +155,7 @@ const (
 
 // Fault is the first fault of a shape. Stores count in a single bucket too, which nobody configures; and ordinals are as large
 // as there is room for.
-func (s *Shape) Fault() Fault { return s.fault(1) }
+func (s Shape) Fault() Fault { return s.fault(1) }
 
 // fault wants at least so many buckets, if the shape is bucketed and not a log.
 func (s *Shape) fault(least uint64) Fault {

@@ -121,6 +121,8 @@ func (l *Limit) LeaseNumber(at int64, total *Totals) uint64 {
 }
 
 // numberAt is the number of the window of the clock, or bucket, that a time is in; 0 for kinds that have none.
+//
+//go:noinline
 func (l *Limit) numberAt(at int64) uint64 {
 	switch {
 	case l.Kind.Bucketed():

@@ -136,7 +136,7 @@ func (h *Hits) Sum() uint64 {
 }
 
 // idle tells that there is nothing: not even hits that were given back, of which the backend does not know yet.
-func (h *Hits) idle() bool { return *h == Hits{} }
+func (h *Hits) idle() bool { return h.Total|uint64(h.Diff|h.Flight)|h.Lease == 0 }
 
 func (h *Hits) take(cost uint64) { h.Diff = min(h.Diff+int64(min(cost, MaxHits)), MaxHits) }
 

@@ -232,7 +232,7 @@ func windowAsked(query url.Values) (item wire.Item, problem string) {
 	if copy(item.ID[:], id); err != nil || len(id) != len(item.ID) {
 		return item, fmt.Sprintf("id: want %d hexadecimal digits, got %.80q", hex.EncodedLen(len(item.ID)), query.Get("id"))
 	}
-	kind := window.Named(query.Get("kind")).Kind
+	kind := window.Named(query.Get("kind"))
 	if !kind.Clocked() {
 		return item, fmt.Sprintf("kind: want %s, got %.80q", strings.Join(clocked(), " or "), query.Get("kind"))
 	}
