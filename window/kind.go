@@ -61,11 +61,14 @@ var names = [...]string{
 	TokenBucket:    "token_bucket",
 }
 
+// LastKind is the last of the table. Numbers begin with 1, and none is left out.
+const LastKind = Kind(len(names) - 1)
+
 // logName is the name of SlidingBuckets with LogPrecision.
 const logName = "sliding_log"
 
 // Known reports whether there is such a kind.
-func (k Kind) Known() bool { return k != 0 && int(k) < len(names) }
+func (k Kind) Known() bool { return k != 0 && k <= LastKind }
 
 // Clocked reports whether windows are those of the clock, which start at multiples of their width since the Unix epoch. A
 // window is named by its start divided by the width.
@@ -118,7 +121,7 @@ func Named(name string) Kind {
 	if name == logName {
 		return SlidingBuckets
 	}
-	for k := Kind(1); k.Known(); k++ {
+	for k := Kind(1); k <= LastKind; k++ {
 		if names[k] == name {
 			return k
 		}

@@ -218,7 +218,7 @@ func (h *handler) window(w http.ResponseWriter, r *http.Request) {
 
 // clocked are the names of the kinds with windows of the clock.
 func clocked() (names []string) {
-	for k := window.Kind(1); k.Known(); k++ {
+	for k := window.Kind(1); k <= window.LastKind; k++ {
 		if k.Clocked() {
 			names = append(names, window.Shape{Kind: k}.Name())
 		}
