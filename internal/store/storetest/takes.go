@@ -203,8 +203,8 @@ func testTakes(t *testing.T, b *bench) {
 			}
 		}
 	}
-	if got := b.sum("ns"); got != 2*6*12 {
-		t.Errorf("sum of counters %d, want %d", got, 2*6*12)
+	if got, want := b.sum("ns"), int64(2*12*len(algorithms(12, 1))); got != want {
+		t.Errorf("sum of counters %d, want %d", got, want)
 	}
 	// At least so many, at most so many, and all that is there in between.
 	r := room(fixed, 9, 10, 2)
@@ -220,9 +220,9 @@ func testTakes(t *testing.T, b *bench) {
 
 // testTakesOfOneNode compares with one node that decides alone, and wants room again exactly when that has some.
 func testTakesOfOneNode(t *testing.T, b *bench) {
-	rooms := append(algorithms(10, 1), room(tokens, 7, 7, 1), room(buckets, 8, 100, 1), room(sliding, 9, 1, 1), room(sliding, 10, 1000, 1))
-	rooms[6].Burst = 20
-	rooms[7].Precision = minute * 1e6 / 64
+	burst, fine := room(tokens, 11, 7, 1), room(buckets, 12, 100, 1)
+	burst.Burst, fine.Precision = 20, minute*1e6/64
+	rooms := append(algorithms(10, 1), burst, fine, room(sliding, 13, 1, 1), room(sliding, 14, 1000, 1))
 	for i, r := range rooms {
 		alone, random := nodeOf(r), rand.New(rand.NewPCG(uint64(i), 1))
 		wants := func(asked wire.Take) uint64 {
