@@ -7,25 +7,13 @@ import (
 )
 
 const (
-	// maxHits is the largest number of hits, and of structured fields (RFC 9651, 3.3.1).
-	maxHits   = 999_999_999_999_999
-	minWindow = Millisecond
-	maxWindow = 366 * day
-
-	minSubBuckets = 2
-	maxSubBuckets = 64
-)
-
-// Indexes of algorithms.
-const (
-	slidingWindow = iota
-	fixedWindow
-	slidingLog
-	tokenBucket
+	// maxHits is the largest number of hits.
+	maxHits   = window.MaxLimit
+	minWindow = Duration(window.MinWidth)
+	maxWindow = Duration(window.MaxWidth)
 )
 
 var (
-	algorithms  = []string{"sliding_window", "fixed_window", "sliding_log", "token_bucket"}
 	starts      = []string{"clock", "first_hit"}
 	limitFields = []field{
 		{"limit", required}, {"window", required}, {"algorithm", optional}, {"start", optional}, {"precision", optional}, {"burst", optional},
@@ -33,70 +21,82 @@ var (
 )
 
 func readLimit(v *value) (limit window.Limit) {
-	var (
-		algorithm                     = slidingWindow
+	var given struct {
+		algorithm                     int
 		firstHit                      bool
-		width, subWidth               Duration
 		hits, start, precision, burst *value
-	)
+	}
 	v.object(`{"limit": 100, "window": "1m"}`, limitFields, func(name string, v *value) {
 		switch name {
 		case "limit":
-			hits = v
+			given.hits = v
 			limit.Max = uint64(v.integer(0, maxHits))
 		case "window":
-			width = v.duration(minWindow, maxWindow)
+			limit.Width = int64(v.duration(minWindow, maxWindow))
 		case "algorithm":
-			algorithm = v.choice(algorithms)
+			given.algorithm = v.choice(algorithms())
 		case "start":
-			start = v
-			firstHit = v.choice(starts) == 1
+			given.start = v
+			given.firstHit = v.choice(starts) == 1
 		case "precision":
-			precision = v
-			subWidth = v.duration(minWindow, maxWindow)
+			given.precision = v
+			limit.Precision = int64(v.duration(minWindow, maxWindow))
 		case "burst":
-			burst = v
+			given.burst = v
 			limit.Burst = uint64(v.integer(1, maxHits))
 		}
 	})
-	belongs(start, algorithm, fixedWindow)
-	belongs(burst, algorithm, tokenBucket)
-	if belongs(precision, algorithm, slidingWindow) && width > 0 && subWidth > 0 {
-		if n := width / subWidth; width%subWidth != 0 || n < minSubBuckets || n > maxSubBuckets {
-			precision.wrong("a duration that divides the window into 2 to 64 equal parts")
-			subWidth = 0
-		}
+	chosen := &window.Algorithms[max(given.algorithm, 0)]
+	limit.Kind = chosen.Kind
+	if belongs(given.start, given.algorithm, window.Start) && given.firstHit {
+		limit.Kind = chosen.With[window.Start]
 	}
-	limit.Width = int64(width)
-	if limit.Kind = window.FixedWindow; algorithm != tokenBucket {
-		limit.Burst = 0
+	if belongs(given.precision, given.algorithm, window.Precision) && limit.Precision > 0 {
+		limit.Kind = chosen.With[window.Precision]
+	} else {
+		limit.Precision = chosen.Precision
 	}
-	switch {
-	case algorithm == slidingWindow && subWidth > 0:
-		limit.Kind, limit.Precision = window.SlidingBuckets, int64(subWidth)
-	case algorithm == slidingWindow:
-		limit.Kind = window.SlidingWindow
-	case algorithm == slidingLog:
-		limit.Kind, limit.Precision = window.SlidingBuckets, window.LogPrecision
-		if most := limit.LargestLog(); width > 0 && limit.Max > most {
-			hits.wrong("at most " + strconv.FormatUint(most, 10) + " for a sliding_log of this window, which would take more memory than " +
-				"a counter may")
-		}
-	case algorithm == tokenBucket:
-		limit.Kind = window.TokenBucket
-		if !burst.given() {
-			limit.Burst = max(limit.Max, 1)
-		}
-	case firstHit:
-		limit.Kind = window.FirstHitWindow
+	if belongs(given.burst, given.algorithm, window.Burst) {
+		limit.Kind = chosen.With[window.Burst]
+	} else if limit.Burst = 0; limit.Kind.Bursts() {
+		limit.Burst = max(limit.Max, 1)
+	}
+	switch limit.Fault() {
+	case window.WrongPrecision:
+		given.precision.wrong("a duration that divides the window into 2 to 64 equal parts")
+	case window.LargeLog:
+		given.hits.wrong("at most " + strconv.FormatUint(limit.LargestLog(), 10) + " for a sliding_log of this window, which would take more memory " +
+			"than a counter may")
 	}
 	return limit
 }
 
-// belongs says whether an option is given to the algorithm that has it, and refuses it with another.
-func belongs(option *value, algorithm, owner int) bool {
-	if option.given() && algorithm >= 0 && algorithm != owner {
-		option.fail(`field of "` + algorithms[owner] + `" only, got algorithm "` + algorithms[algorithm] + `"`)
+// belongs reports whether an option is given to an algorithm that has it, and refuses it with another.
+func belongs(field *value, algorithm int, option window.Option) bool {
+	if !field.given() || algorithm < 0 {
+		return false
 	}
-	return option.given() && algorithm == owner
+	var owners string
+	for i := range window.Algorithms {
+		a := &window.Algorithms[i]
+		switch {
+		case a.With[option] == 0:
+			continue
+		case i == algorithm:
+			return true
+		case owners != "":
+			owners += `" and "`
+		}
+		owners += a.Name
+	}
+	field.fail(`field of "` + owners + `" only, got algorithm "` + window.Algorithms[algorithm].Name + `"`)
+	return false
+}
+
+func algorithms() []string {
+	names := make([]string, len(window.Algorithms))
+	for i := range names {
+		names[i] = window.Algorithms[i].Name
+	}
+	return names
 }

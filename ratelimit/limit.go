@@ -41,45 +41,30 @@ func TokenBucket(limit uint64, size time.Duration, burst uint64) window.Limit {
 	return window.Limit{Shape: window.Shape{Kind: window.TokenBucket, Width: int64(size)}, Max: limit, Burst: burst}
 }
 
-const (
-	// maxLimits is the most limits of a rule.
-	maxLimits = 8
-	// maxLimit is the largest limit, as in the plugin's configuration.
-	maxLimit = 999_999_999_999_999
-)
+// maxLimits is the most limits of a rule.
+const maxLimits = 8
 
 // check tells what is wrong with a limit of a namespace.
 func check(l *window.Limit) error {
-	size := time.Duration(l.Width)
-	if l.Width < window.MinWidth || l.Width > window.MaxWidth || l.Width%window.MinWidth != 0 {
+	size, precision := time.Duration(l.Width), time.Duration(l.Precision)
+	switch l.Fault() {
+	case window.Sound:
+		return nil
+	case window.WrongWidth:
 		return fmt.Errorf("window: want 1ms to 366 days in whole milliseconds, got %v", size)
-	}
-	if l.Max > maxLimit {
-		return fmt.Errorf("limit: want 0 to %d, got %d", uint64(maxLimit), l.Max)
-	}
-	switch {
-	case l.Kind != window.SlidingBuckets && l.Precision != 0:
-		return fmt.Errorf("precision: want none for this algorithm, got %v", time.Duration(l.Precision))
-	case l.Kind != window.TokenBucket && l.Burst != 0:
+	case window.NeedlessPrecision:
+		return fmt.Errorf("precision: want none for this algorithm, got %v", precision)
+	case window.WrongPrecision:
+		return fmt.Errorf("precision: want one that divides %v into %d to %d equal parts, got %v",
+			size, window.MinSubBuckets, window.MaxSubBuckets, precision)
+	case window.WrongMax:
+		return fmt.Errorf("limit: want 0 to %d, got %d", uint64(window.MaxLimit), l.Max)
+	case window.LargeLog:
+		return fmt.Errorf("limit: want at most %d for a log of %v, got %d", l.LargestLog(), size, l.Max)
+	case window.NeedlessBurst:
 		return fmt.Errorf("burst: want none for this algorithm, got %d", l.Burst)
+	case window.WrongBurst:
+		return fmt.Errorf("burst: want 1 to %d, got %d", uint64(window.MaxLimit), l.Burst)
 	}
-	switch l.Kind {
-	case window.FixedWindow, window.FirstHitWindow, window.SlidingWindow:
-	case window.SlidingBuckets:
-		if l.Precision == window.LogPrecision {
-			if most := l.LargestLog(); l.Max > most {
-				return fmt.Errorf("limit: want at most %d for a log of %v, got %d", most, size, l.Max)
-			}
-		} else if l.Precision <= 0 || l.Width%l.Precision != 0 || l.Width/l.Precision < 2 || l.Width/l.Precision > window.MaxSubBuckets {
-			return fmt.Errorf("precision: want one that divides %v into 2 to %d equal parts, got %v",
-				size, window.MaxSubBuckets, time.Duration(l.Precision))
-		}
-	case window.TokenBucket:
-		if l.Burst < 1 || l.Burst > maxLimit {
-			return fmt.Errorf("burst: want 1 to %d, got %d", uint64(maxLimit), l.Burst)
-		}
-	default:
-		return fmt.Errorf("kind: want one of package window's, got %d", l.Kind)
-	}
-	return nil
+	return fmt.Errorf("kind: want one of package window's, got %d", l.Kind)
 }

@@ -7,11 +7,11 @@ import "encoding/binary"
 //
 //	kind and flags  1 byte   kind in bits 0-3, synced in bit 4, ordinal in bits 5-7
 //	width           uvarint  milliseconds
-//	buckets         uvarint  that a window has; SlidingBuckets only, 0 for a log
-//	limit           uvarint  TokenBucket only
+//	buckets         uvarint  that a window has; bucketed kinds only, 0 for a log
+//	limit           uvarint  kinds that refill only
 //	newest          8 bytes  nanoseconds, little endian
-//	start           uvarint  nanoseconds before newest; FirstHitWindow and TokenBucket only
-//	hits            of each window, or for SlidingBuckets a list of buckets
+//	start           uvarint  nanoseconds before newest; started kinds only
+//	hits            of each window, or for bucketed kinds a list of buckets
 //
 // Hits are the sum, a uvarint, or if synced total, diff and flight, the latter two zigzag varints; flight is doubled, plus one if
 // the lease, a uvarint, follows. A list of buckets is their
@@ -33,27 +33,16 @@ const (
 	maxBuckets = 1 << 13
 )
 
-// windows is the number of windows whose hits a state of this kind has in State.Hits; 0 for an unknown kind.
-func (k Kind) windows() int {
-	switch k {
-	case FixedWindow, FirstHitWindow, TokenBucket:
-		return 1
-	case SlidingWindow:
-		return 2
-	}
-	return 0
-}
-
 // MaxStateSize is the most bytes that an encoded state of the limit takes.
 func (l *Limit) MaxStateSize(synced bool) int {
-	if l.Kind != SlidingBuckets {
-		return maxHeadSize + l.Kind.windows()*maxHitsSize
+	if !l.Kind.Bucketed() {
+		return maxHeadSize + l.Kind.Windows()*maxHitsSize
 	}
 	hits := 8
 	if synced {
 		hits = maxHitsSize
 	}
-	if l.Precision != LogPrecision {
+	if !l.IsLog() {
 		return maxHeadSize + 1 + int(l.covered())*(2+hits)
 	}
 	// The ages of a log's buckets sum to the window, so that they take the most bytes if they are even. At a limit below a
@@ -101,14 +90,14 @@ func (l *Limit) appendHead(dst []byte, synced bool) []byte {
 	}
 	dst = append(dst, head)
 	dst = appendLong(dst, uint64(l.Width/MinWidth))
-	switch l.Kind {
-	case SlidingBuckets:
+	if l.Kind.Bucketed() {
 		buckets := uint64(0)
-		if l.Precision != LogPrecision {
+		if !l.IsLog() {
 			buckets = uint64(l.covered())
 		}
 		dst = appendLong(dst, buckets)
-	case TokenBucket:
+	}
+	if l.Kind.Refills() {
 		dst = appendLong(dst, l.Max)
 	}
 	return dst
@@ -116,16 +105,16 @@ func (l *Limit) appendHead(dst []byte, synced bool) []byte {
 
 func (l *Limit) appendBody(dst []byte, s *State, synced bool) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(s.Newest))
-	switch l.Kind {
-	case SlidingBuckets:
+	switch {
+	case l.Kind.Bucketed():
 		return l.appendBuckets(dst, s, synced)
-	case FirstHitWindow, TokenBucket:
+	case l.Kind.Started():
 		dst = appendUvarint(dst, uint64(s.Newest-s.Start))
-	case SlidingWindow:
-		dst = s.Hits[0].append(dst, synced)
-		return s.Hits[1].append(dst, synced)
 	}
-	return s.Hits[0].append(dst, synced)
+	if dst = s.Hits[0].append(dst, synced); l.Kind.looksBack() {
+		dst = s.Hits[1].append(dst, synced)
+	}
+	return dst
 }
 
 // appendUvarint is binary.AppendUvarint, but faster for what most states have.
@@ -228,24 +217,22 @@ func (l *Limit) decodeHead(b []byte) (next int) {
 	l.Ordinal = b[0] >> ordinalShift
 	width, at := uvarint(b, 1, uint64(MaxWidth/MinWidth))
 	l.Width = int64(width) * MinWidth
-	switch {
-	case width == 0:
-		return wrong
-	case l.Kind == SlidingBuckets:
-		var count uint64
-		count, at = uvarint(b, at, MaxSubBuckets)
-		switch buckets := int64(count); {
+	if l.Kind.Bucketed() {
+		var buckets uint64
+		switch buckets, at = uvarint(b, at, MaxSubBuckets); {
 		case buckets == 0:
 			l.Precision, l.Max = LogPrecision, mostLogged
-		case buckets == 1 || l.Width%buckets != 0:
-			return wrong
 		default:
-			l.Precision = l.Width / buckets
+			l.Precision = l.Width / int64(buckets)
 		}
-	case l.Kind == TokenBucket:
+	}
+	if l.Kind.Refills() {
 		l.Max, at = uvarint(b, at, MaxHits)
+	}
+	if l.Kind.Bursts() {
 		l.Burst = l.Max
-	case l.Kind.windows() == 0:
+	}
+	if l.fault(MinSubBuckets) != Sound {
 		return wrong
 	}
 	return at
@@ -277,20 +264,20 @@ func (l *Limit) decodeBody(b []byte, at int, synced bool, s *State) (next int) {
 	}
 	at += 8
 	s.Newest, s.Start, s.ends, s.Buckets = int64(newest), 0, 0, s.Buckets[:0]
-	switch l.Kind {
-	case SlidingWindow:
-		at = s.Hits[0].decode(b, at, synced)
-		return s.Hits[1].decode(b, at, synced)
-	case FirstHitWindow, TokenBucket:
+	switch {
+	case l.Kind.Bucketed():
+		s.Hits = [2]Hits{}
+		return l.decodeBuckets(b, at, synced, s)
+	case l.Kind.Started():
 		var since uint64
 		since, at = uvarint(b, at, newest)
 		s.Start = s.Newest - int64(since)
-	case SlidingBuckets:
-		s.Hits = [2]Hits{}
-		return l.decodeBuckets(b, at, synced, s)
+	}
+	if at = s.Hits[0].decode(b, at, synced); l.Kind.looksBack() {
+		return s.Hits[1].decode(b, at, synced)
 	}
 	s.Hits[1] = Hits{}
-	return s.Hits[0].decode(b, at, synced)
+	return at
 }
 
 // Codec reads and writes states of one limit, whose head it knows. It may be used by several goroutines.
@@ -301,14 +288,15 @@ type Codec struct {
 	length int
 	synced bool
 	plain  bool // states are a time and the sum of each window's hits
+	two    bool // there are two windows
 }
 
 // Codec makes a codec of states that are synced, or not. The limit may not change from then on.
 func (l *Limit) Codec(synced bool) Codec {
-	c := Codec{limit: l, synced: synced}
+	c := Codec{limit: l, synced: synced, two: l.Kind.looksBack()}
 	var head [16]byte
 	c.length = len(l.appendHead(head[:0], synced))
-	c.plain = l.clocked() && !synced
+	c.plain = l.Kind.Clocked() && !synced
 	for i := range c.head {
 		c.head[i] = binary.LittleEndian.Uint64(head[8*i:])
 		c.mask[i] = 1<<(8*min(max(c.length-8*i, 0), 8)) - 1
@@ -328,7 +316,7 @@ func (c *Codec) Append(dst []byte, s *State) []byte {
 	}
 	dst = binary.LittleEndian.AppendUint64(dst[:end], uint64(s.Newest))
 	dst = appendUvarint(dst, min(s.Hits[0].Sum(), MaxHits))
-	if c.limit.Kind == SlidingWindow {
+	if c.two {
 		dst = appendUvarint(dst, min(s.Hits[1].Sum(), MaxHits))
 	}
 	return dst
@@ -351,7 +339,7 @@ func (c *Codec) Decode(b []byte, s *State) (length int) {
 	s.Newest, s.Start, s.ends, s.Buckets = int64(newest), 0, 0, s.Buckets[:0]
 	s.Hits[0], s.Hits[1] = Hits{}, Hits{}
 	s.Hits[0].Total, length = sum(b, c.length+8)
-	if c.limit.Kind == SlidingWindow {
+	if c.two {
 		s.Hits[1].Total, length = sum(b, length)
 	}
 	return max(length, 0)
@@ -373,7 +361,7 @@ func (c *Codec) Count(b []byte, last bool, s *State, now int64, cost uint64) (le
 	}
 	current, at := sum(body, 8)
 	previous, end := uint64(0), at
-	if c.limit.Kind == SlidingWindow {
+	if c.two {
 		previous, end = sum(body, at)
 	}
 	if end == wrong || last && end != len(body) {

@@ -5,17 +5,12 @@ package window
 // FirstHitWindow's start with the first hit after the last one ended, so that no two keys need to
 // have the same ones. SlidingWindow counts in windows of the clock too.
 
-// clocked tells that windows are those of the clock.
-func (l *Limit) clocked() bool {
-	return l.Kind|(FixedWindow^SlidingWindow) == FixedWindow|SlidingWindow
-}
-
 // end is the end of the window that s is in.
 func (l *Limit) end(s *State) int64 {
 	if s.ends != 0 {
 		return s.ends
 	}
-	if l.Kind == FirstHitWindow {
+	if l.Kind.Started() {
 		return s.Start + l.Width
 	}
 	return int64((uint64(s.Newest)/uint64(l.Width) + 1) * uint64(l.Width))

@@ -6,7 +6,7 @@ package window
 
 // Leased is how many hits may be used without asking.
 func (l *Limit) Leased(s *State) (hits uint64) {
-	if l.Kind != SlidingBuckets {
+	if !l.Kind.Bucketed() {
 		return s.Hits[0].Lease
 	}
 	for i := range s.Buckets {
@@ -27,7 +27,7 @@ func (l *Limit) MovesLease(s *State) bool {
 
 // TakeLeased counts cost hits at the time of s that come out of its lease, which must have them.
 func (l *Limit) TakeLeased(s *State, cost uint64) {
-	if l.Kind != SlidingBuckets {
+	if !l.Kind.Bucketed() {
 		s.Hits[0].Lease -= min(cost, s.Hits[0].Lease)
 		return
 	}
@@ -43,7 +43,7 @@ func (l *Limit) TakeLeased(s *State, cost uint64) {
 
 // ReturnLease gives back what is leased above keep: other nodes may have it once it is pushed.
 func (l *Limit) ReturnLease(s *State, keep uint64) {
-	if l.Kind != SlidingBuckets {
+	if !l.Kind.Bucketed() {
 		s.Hits[0].returnLease(keep)
 		return
 	}
@@ -75,8 +75,8 @@ func (l *Limit) Lease(s *State, hits uint64, at int64, newer bool, total *Totals
 		l.Advance(s, at) // the backend's clock is a little ahead
 	}
 	l.Learn(s, newer, total)
-	switch l.Kind {
-	case SlidingBuckets:
+	switch {
+	case l.Kind.Bucketed():
 		for i := range s.Buckets {
 			if uint64(s.Buckets[i].Number) == l.numberAt(at) {
 				s.Buckets[i].lease(hits)
@@ -84,26 +84,22 @@ func (l *Limit) Lease(s *State, hits uint64, at int64, newer bool, total *Totals
 			}
 		}
 		return false
-	case FirstHitWindow:
+	case l.Kind.Refills():
+		l.leaseTokens(s, hits, at)
+		return true
+	case l.Kind.Started():
 		if len(total.Hits) == 0 || s.Hits[0].Total == 0 || uint64(s.Start) != total.Newest {
 			return false
 		}
-	case TokenBucket:
-		l.leaseTokens(s, hits, at)
+		s.Hits[0].lease(hits)
 		return true
-	default:
-		switch l.numberAt(s.Newest) - l.numberAt(at) {
-		case 0:
-		case 1:
-			if l.Kind == SlidingWindow {
-				s.Hits[1].giveUp(hits)
-			}
-			return true
-		default:
-			return true
-		}
 	}
-	s.Hits[0].lease(hits)
+	switch ago := l.numberAt(s.Newest) - l.numberAt(at); {
+	case ago == 0:
+		s.Hits[0].lease(hits)
+	case ago < uint64(l.Kind.Windows()):
+		s.Hits[ago].giveUp(hits)
+	}
 	return true
 }
 
@@ -118,22 +114,23 @@ func (h *Hits) lease(hits uint64) {
 
 // LeaseNumber names the window or bucket that the backend has counted a lease in, as [Limit.Number] does.
 func (l *Limit) LeaseNumber(at int64, total *Totals) uint64 {
-	switch l.Kind {
-	case FirstHitWindow, TokenBucket:
+	if l.Kind.Started() {
 		return total.Newest
 	}
 	return l.numberAt(at)
 }
 
 // numberAt is the number of the window of the clock, or bucket, that a time is in; 0 for kinds that have none.
+//
+//go:noinline
 func (l *Limit) numberAt(at int64) uint64 {
-	switch l.Kind {
-	case FixedWindow, SlidingWindow:
-		return uint64(at / l.Width)
-	case SlidingBuckets:
+	switch {
+	case l.Kind.Bucketed():
 		return uint64(at / l.Precision)
+	case l.Kind.Started():
+		return 0
 	}
-	return 0
+	return uint64(at / l.Width)
 }
 
 // Unheard is how many hits were taken here without a lease that the backend is not known to have counted.

@@ -18,7 +18,7 @@ func granted(l *Limit, start, at int64, hits uint64) *Totals {
 	case SlidingBuckets:
 		return &Totals{Newest: l.numberAt(at), Hits: []uint64{hits}, Ages: []uint64{0}}
 	}
-	return &Totals{Newest: l.numberAt(at), Hits: []uint64{hits, 0}[:l.Kind.windows()]}
+	return &Totals{Newest: l.numberAt(at), Hits: []uint64{hits, 0}[:l.Kind.Windows()]}
 }
 
 // pending is what a state has to push, in all windows.

@@ -1,7 +1,5 @@
 package window
 
-import "math/bits"
-
 // The sliding window counter estimates the hits of the last Width nanoseconds from two windows of the clock:
 //
 //	rate = current + previous·(Width − elapsed)/Width
@@ -17,38 +15,17 @@ func (l *Limit) Rate(s *State) float64 {
 	return float64(s.Hits[0].Sum()) + float64(s.Hits[1].Sum())*float64(covered)/float64(l.Width)
 }
 
-func (l *Limit) allowsSliding(s *State, cost uint64) bool {
-	current := s.Hits[0].Sum()
-	if current > l.Max-cost {
-		return false
-	}
+// weighed is how many of the previous window's hits count at the time of s, rounded up.
+func (l *Limit) weighed(s *State) uint64 {
 	previous := s.Hits[1].Sum()
 	if previous == 0 {
-		return true
-	}
-	covered := l.end(s) - s.Newest
-	hi, lo := bits.Mul64(previous, uint64(covered))
-	roomHi, roomLo := bits.Mul64(l.Max-cost-current, uint64(l.Width))
-	return hi < roomHi || hi == roomHi && lo <= roomLo
-}
-
-func (l *Limit) remainingSliding(s *State) uint64 {
-	current := s.Hits[0].Sum()
-	if current >= l.Max {
 		return 0
 	}
-	left := l.Max - current
-	if previous := s.Hits[1].Sum(); previous != 0 {
-		weighed, remainder, _ := muldiv(previous, uint64(l.end(s)-s.Newest), uint64(l.Width))
-		if remainder != 0 {
-			weighed++
-		}
-		if weighed >= left {
-			return 0
-		}
-		left -= weighed
+	weighed, remainder, _ := muldiv(previous, uint64(l.end(s)-s.Newest), uint64(l.Width))
+	if remainder != 0 {
+		weighed++
 	}
-	return left
+	return weighed
 }
 
 // fitsSlidingAt wants 0 < cost ≤ Max or a state over the limit, and hits that don't fit now.

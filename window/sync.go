@@ -16,7 +16,7 @@ type Push struct {
 	// Hits are to be added to the backend's totals: Hits[i] to those of the window i before the newest, or Ages[i] before it
 	// where there are ages. They are negative where more was given back than taken.
 	Hits []int64
-	// Ages are there for SlidingBuckets only, ascending.
+	// Ages are there for bucketed kinds only, ascending.
 	Ages []uint64
 }
 
@@ -57,6 +57,8 @@ func (s *State) Pending() (pending bool) {
 }
 
 // InFlight tells whether s has hits that were pushed and not answered yet.
+//
+//go:noinline
 func (s *State) InFlight() (flying bool) {
 	s.each(func(h *Hits) { flying = flying || h.Flight != 0 })
 	return flying
@@ -78,8 +80,8 @@ func (l *Limit) Claim(s *State) {
 // Outgoing describes what is in flight, for the backend.
 func (l *Limit) Outgoing(s *State, p *Push) {
 	p.Newest, p.Hits, p.Ages = l.Number(s), p.Hits[:0], p.Ages[:0]
-	if l.Kind != SlidingBuckets {
-		for i := range l.Kind.windows() {
+	if !l.Kind.Bucketed() {
+		for i := range l.Kind.Windows() {
 			p.Hits = append(p.Hits, s.Hits[i].Flight)
 		}
 		return
@@ -96,9 +98,9 @@ func (l *Limit) Outgoing(s *State, p *Push) {
 // that is full here may lack all of its tokens in the backend.
 func (l *Limit) PushEnds(s *State) int64 {
 	at := l.ForgetAt(s)
-	if h := &s.Hits[0]; l.Kind == TokenBucket && (h.Diff != 0 || h.Flight != 0) {
+	if h := &s.Hits[0]; l.Kind.Refills() && (h.Diff != 0 || h.Flight != 0) {
 		there := State{Start: s.Newest}
-		at = max(at, l.returnedAt(&there, clamp(h.Diff+h.Flight)+l.Burst))
+		at = max(at, l.returnedAt(&there, clamp(h.Diff+h.Flight)+l.Quota()))
 	}
 	return max(at, s.Newest+1)
 }
@@ -122,17 +124,20 @@ func (l *Limit) Learn(s *State, newer bool, total *Totals) {
 
 func (l *Limit) settle(s *State, newest bool, total *Totals) {
 	switch {
-	case l.Kind == SlidingBuckets:
+	case l.Kind.Bucketed():
 		l.settleBuckets(s, newest, total)
 	case len(total.Hits) == 0 || total.Newest > uint64(maxTime):
-	case l.Kind == FirstHitWindow:
-		l.settleFirstHit(s, newest, int64(total.Newest), clamp(int64(min(total.Hits[0], MaxHits))))
-	case l.Kind == TokenBucket:
-		l.settleTokens(s, newest, int64(total.Newest), clamp(int64(min(total.Hits[0], MaxHits))))
+	case l.Kind.Started():
+		hits := min(total.Hits[0], MaxHits)
+		if l.Kind.Refills() {
+			l.settleTokens(s, newest, int64(total.Newest), hits)
+		} else {
+			l.settleFirstHit(s, newest, int64(total.Newest), hits)
+		}
 	default:
 		for i, hits := range total.Hits {
 			// This wraps for a window that is newer than s, and is then as far out of range as for one that is too old.
-			if at := l.Number(s) - total.Newest + uint64(i); at < uint64(l.Kind.windows()) {
+			if at := l.Number(s) - total.Newest + uint64(i); at < uint64(l.Kind.Windows()) {
 				s.Hits[at].settle(newest, min(hits, MaxHits))
 			}
 		}

@@ -112,7 +112,7 @@ func TestNodesMerge(t *testing.T) {
 						l.Settle(s, true, true, b.exchange(s))
 					}
 				}
-				oldest := now/l.Width - int64(l.Kind.windows()) + 1
+				oldest := now/l.Width - int64(l.Kind.Windows()) + 1
 				if l.Kind == SlidingBuckets {
 					oldest = now/l.Precision - l.covered() + 1
 				}

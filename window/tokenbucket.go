@@ -64,10 +64,10 @@ func (l *Limit) fillTime() (nanos int64, whole bool) {
 	return int64(time), ok && remainder == 0 && time <= uint64(maxTime)
 }
 
-// Adapt makes a state that was counted for another limit of the same shape one of l. Only a TokenBucket notices: as many
+// Adapt makes a state that was counted for another limit of the same shape one of l. Only a kind that refills notices: as many
 // tokens are missing as before, and come back at the new rate.
 func (l *Limit) Adapt(s *State, other *Limit) {
-	if l.Kind == TokenBucket && l.Max != other.Max {
+	if l.Kind.Refills() && l.Max != other.Max {
 		h := &s.Hits[0]
 		h.Total -= min(other.returned(s, s.Newest), h.Total)
 		s.Start = s.Newest

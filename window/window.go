@@ -10,23 +10,6 @@ package window
 
 import "math"
 
-// Kind names an algorithm. Its numbers are part of the formats of shared data and of the wire; they are never reused.
-type Kind uint8
-
-const (
-	// FixedWindow counts in windows that start at multiples of their width since the Unix epoch.
-	FixedWindow Kind = 1
-	// FirstHitWindow counts in windows that start with the first hit after the last one ended.
-	FirstHitWindow Kind = 2
-	// SlidingWindow weighs the previous window's hits by the share of it that a window ending now still covers.
-	SlidingWindow Kind = 3
-	// SlidingBuckets counts in buckets of a precision, and looks at those that a window ending now covers. With a precision
-	// of one nanosecond that is a sliding log: each hit has its own time, equal ones are counted together.
-	SlidingBuckets Kind = 4
-	// TokenBucket starts full, and gets its tokens back one at a time from the moment that it is taken from.
-	TokenBucket Kind = 5
-)
-
 const (
 	// MaxHits is the most hits that one window counts; more are counted as this many. It is the greatest integer that a
 	// double holds exactly, so that every store can keep it, and far above the greatest limit.
@@ -35,6 +18,11 @@ const (
 	MinWidth = int64(1e6)
 	// MaxWidth is the longest window, 366 days in nanoseconds.
 	MaxWidth = int64(366 * 24 * 3600 * 1e9)
+	// MaxLimit is the largest limit, and burst, that can be configured: the largest integer of a structured field (RFC 9651,
+	// 3.3.1).
+	MaxLimit = 999_999_999_999_999
+	// MinSubBuckets is the fewest buckets of a window with a precision above a nanosecond.
+	MinSubBuckets = 2
 	// MaxSubBuckets is the most buckets of a window with a precision above a nanosecond.
 	MaxSubBuckets = 64
 	// LogPrecision makes SlidingBuckets a sliding log.
@@ -54,7 +42,8 @@ type Shape struct {
 	Ordinal uint8
 	// Width is the window in nanoseconds, in whole milliseconds, from MinWidth to MaxWidth.
 	Width int64
-	// Precision is the width of SlidingBuckets' buckets in nanoseconds: LogPrecision, or Width divided by 2 to MaxSubBuckets.
+	// Precision is the width of a bucketed kind's buckets in nanoseconds: LogPrecision, or Width divided by MinSubBuckets to
+	// MaxSubBuckets.
 	Precision int64
 }
 
@@ -81,13 +70,13 @@ type Limit struct {
 	Shape
 	// Max is the most hits that a window may hold, or the tokens that come back in one; 0 rejects everything.
 	Max uint64
-	// Burst is how many tokens a full TokenBucket has, at least 1; other kinds don't have it.
+	// Burst is how many tokens a full bucket has, at least 1, of a kind that bursts; others don't have it.
 	Burst uint64
 }
 
 // Quota is the most hits that pass at once.
 func (l *Limit) Quota() uint64 {
-	if l.Kind == TokenBucket && l.Max != 0 {
+	if l.Kind.Bursts() && l.Max != 0 {
 		return l.Burst
 	}
 	return l.Max
@@ -99,7 +88,7 @@ func (l *Limit) Span() (nanos int64, whole bool) {
 	switch {
 	case l.Max == 0:
 		return 0, false
-	case l.Kind == TokenBucket:
+	case l.Kind.Bursts():
 		return l.fillTime()
 	}
 	return l.Width, true
@@ -147,7 +136,7 @@ func (h *Hits) Sum() uint64 {
 }
 
 // idle tells that there is nothing: not even hits that were given back, of which the backend does not know yet.
-func (h *Hits) idle() bool { return *h == Hits{} }
+func (h *Hits) idle() bool { return h.Total|uint64(h.Diff|h.Flight)|h.Lease == 0 }
 
 func (h *Hits) take(cost uint64) { h.Diff = min(h.Diff+int64(min(cost, MaxHits)), MaxHits) }
 
@@ -159,7 +148,7 @@ func (s *State) Reset() { *s = State{Buckets: s.Buckets[:0]} }
 // Advance brings s to the present: windows that ended are turned. A state never goes back: a time before its newest hit
 // counts as the time of that hit, unless it lies before by more than a window, and by more than any clock is corrected.
 func (l *Limit) Advance(s *State, now int64) {
-	if l.clocked() && s.Newest <= now && now <= maxTime {
+	if l.Kind.Clocked() && s.Newest <= now && now <= maxTime {
 		if ends := l.end(s); now < ends {
 			s.Newest, s.ends = now, ends
 			return
@@ -168,60 +157,33 @@ func (l *Limit) Advance(s *State, now int64) {
 	l.advance(s, now)
 }
 
-func (l *Limit) advance(s *State, now int64) {
+// present is the time that s is to be brought to. A state from a clock that was wrong has seen no hit from then on.
+func (l *Limit) present(s *State, now int64) int64 {
 	now = max(0, min(now, maxTime))
 	if s.Newest-now > max(l.Width, maxBack) {
 		s.Reset()
 	}
-	now = max(s.Newest, now)
 	s.ends = 0
-	switch l.Kind {
-	case FixedWindow, SlidingWindow:
-		l.turn(s, now)
-	case FirstHitWindow:
-		l.expire(s, now)
-	case SlidingBuckets:
-		l.dropBuckets(s, now)
-	case TokenBucket:
-		l.refill(s, now)
-	}
-	s.Newest = now
+	return max(s.Newest, now)
 }
 
 // Allows tells whether cost hits fit at the time of s. A cost of 0 asks whether the limit is kept as it stands.
 func (l *Limit) Allows(s *State, cost uint64) bool {
 	// Whatever wears off of a window before, or has come back to a bucket, leaves more room than this.
-	if all := s.Hits[0].Sum() + s.Hits[1].Sum(); l.Kind != SlidingBuckets && l.Max != 0 && cost <= MaxHits && all+cost <= l.Quota() {
+	if all := s.Hits[0].Sum() + s.Hits[1].Sum(); !l.Kind.Bucketed() && l.Max != 0 && cost <= MaxHits && all+cost <= l.Quota() {
 		return true
 	}
 	return l.allows(s, cost)
 }
 
 func (l *Limit) allows(s *State, cost uint64) bool {
-	if l.Max == 0 || cost > l.Quota() {
-		return false
-	}
-	if l.Kind == SlidingWindow {
-		return l.allowsSliding(s, cost)
-	}
-	return l.used(s) <= l.Quota()-cost
-}
-
-// used is how many of the quota's hits are taken, for kinds where that is a whole number.
-func (l *Limit) used(s *State) uint64 {
-	switch l.Kind {
-	case SlidingBuckets:
-		return sumBuckets(s)
-	case TokenBucket:
-		return s.Hits[0].Sum() - l.returned(s, s.Newest)
-	}
-	return s.Hits[0].Sum()
+	return l.Max != 0 && cost <= l.Quota() && l.used(s) <= l.Quota()-cost
 }
 
 // Share is how near s is to the limit: what its hits take of the quota. It only serves to compare.
 func (l *Limit) Share(s *State) float32 {
 	used := s.Hits[0].Sum() + s.Hits[1].Sum()
-	if l.Kind == SlidingBuckets || l.Kind == TokenBucket {
+	if !l.Kind.Clocked() {
 		used = l.used(s)
 	}
 	return float32(used) / float32(max(l.Quota(), 1))
@@ -229,9 +191,6 @@ func (l *Limit) Share(s *State) float32 {
 
 // Remaining is the most hits that would still pass at the time of s.
 func (l *Limit) Remaining(s *State) uint64 {
-	if l.Kind == SlidingWindow {
-		return l.remainingSliding(s)
-	}
 	if used, quota := l.used(s), l.Quota(); used < quota {
 		return quota - used
 	}
@@ -250,20 +209,6 @@ func (l *Limit) FitsAt(s *State, cost uint64) (at int64, ok bool) {
 	return l.moreAt(s, cost), true
 }
 
-// ResetAt is the time when the window of s ends, the newest hit has left a sliding log, or the bucket is full. It is false if
-// nothing runs: there were no hits, and it isn't a window of the clock.
-func (l *Limit) ResetAt(s *State) (at int64, ok bool) {
-	switch l.Kind {
-	case FixedWindow, SlidingWindow:
-		return l.end(s), true
-	case TokenBucket: // what is leased is there
-		at = max(l.returnedAt(s, s.Hits[0].Sum()), s.Newest)
-		return at, at > s.Newest
-	}
-	at = l.ForgetAt(s)
-	return at, at > s.Newest
-}
-
 // Standing is what a client is told of a limit at the time of s.
 type Standing struct {
 	// Remaining is as [Limit.Remaining] says.
@@ -277,7 +222,7 @@ type Standing struct {
 // Standing sums up how the limit stands, for a clock that is at now.
 func (l *Limit) Standing(s *State, now int64) Standing {
 	out := Standing{Remaining: l.Remaining(s), Reset: -1}
-	if l.clocked() {
+	if l.Kind.Clocked() {
 		out.Reset = l.end(s) - now
 		// Where everything remains, one more is above the limit and never fits.
 		if out.Remaining < l.Max {
@@ -294,39 +239,10 @@ func (l *Limit) Standing(s *State, now int64) Standing {
 	return out
 }
 
-// moreAt is FitsAt of a cost that does not fit now, but can.
-func (l *Limit) moreAt(s *State, cost uint64) int64 {
-	switch l.Kind {
-	case SlidingWindow:
-		return l.fitsSlidingAt(s, cost)
-	case SlidingBuckets:
-		return l.bucketsLeaveAt(s, l.used(s)-(l.Max-cost))
-	case TokenBucket:
-		return l.returnedAt(s, s.Hits[0].Sum()-(l.Burst-cost))
-	}
-	return l.end(s)
-}
-
-// ForgetAt is the time from which s tells no more than a state that has seen no hit.
-func (l *Limit) ForgetAt(s *State) int64 {
-	switch {
-	case l.Kind == SlidingBuckets:
-		return l.lastLeavesAt(s)
-	case s.Hits[0].idle() && s.Hits[1].idle():
-		return s.Newest
-	case l.Kind == TokenBucket:
-		return max(l.returnedAt(s, s.Hits[0].Sum()+s.Hits[0].Lease), s.Newest)
-	case l.Kind == SlidingWindow && !s.Hits[0].idle():
-		return l.end(s) + l.Width
-	}
-	return l.end(s)
-}
-
 // Worth is ForgetAt and Share of s.
 func (l *Limit) Worth(s *State) (forgetAt int64, share float32) {
-	if current := s.Hits[0].Sum(); l.clocked() && current != 0 {
-		forgetAt = l.end(s)
-		if l.Kind == SlidingWindow {
+	if current := s.Hits[0].Sum(); l.Kind.Clocked() && current != 0 {
+		if forgetAt = l.end(s); l.Kind.looksBack() {
 			forgetAt += l.Width
 		}
 		return forgetAt, float32(current+s.Hits[1].Sum()) / float32(max(l.Max, 1))
@@ -336,7 +252,7 @@ func (l *Limit) Worth(s *State) (forgetAt int64, share float32) {
 
 // Take counts cost hits at the time of s, whether or not they fit. A cost of 0 changes nothing, and starts no window.
 func (l *Limit) Take(s *State, cost uint64) {
-	if l.clocked() {
+	if l.Kind.Clocked() {
 		s.Hits[0].take(cost)
 	} else {
 		l.takeUnclocked(s, cost)
@@ -347,7 +263,7 @@ func (l *Limit) takeUnclocked(s *State, cost uint64) {
 	switch {
 	case cost == 0:
 		return
-	case l.Kind == SlidingBuckets:
+	case l.Kind.Bucketed():
 		l.takeBucket(s, cost)
 		return
 	case s.Hits[0].idle():
@@ -356,29 +272,32 @@ func (l *Limit) takeUnclocked(s *State, cost uint64) {
 	s.Hits[0].take(cost)
 }
 
-// TakeRejected counts the hits of a request that was rejected. A window may go over its limit by that, but a bucket stops at
+// TakeRejected counts the hits of a request that was rejected.
+func (l *Limit) TakeRejected(s *State, cost uint64) { l.Take(s, l.Rejected(s, cost)) }
+
+// Rejected is how many of a rejected request's hits are counted. A window may go over its limit by that, but a bucket stops at
 // empty.
-func (l *Limit) TakeRejected(s *State, cost uint64) {
-	if l.Kind == TokenBucket {
-		cost = min(cost, l.Remaining(s))
+func (l *Limit) Rejected(s *State, cost uint64) uint64 {
+	if l.Kind.Refills() {
+		return min(cost, l.Remaining(s))
 	}
-	l.Take(s, cost)
+	return cost
 }
 
 // GiveBack takes cost hits back out of the window that they were counted in, as [Limit.Number] named it after they were
 // taken. Of a window that has gone there is nothing to give back.
 func (l *Limit) GiveBack(s *State, number, cost uint64) {
-	switch l.Kind {
-	case SlidingBuckets:
+	switch {
+	case l.Kind.Bucketed():
 		for i := range s.Buckets {
 			if uint64(s.Buckets[i].Number) == number {
 				s.Buckets[i].giveBack(cost)
 			}
 		}
-	case TokenBucket:
+	case l.Kind.Refills():
 		// Whatever start the bucket has by now, it lacks these tokens.
 		s.Hits[0].giveBack(cost)
-	case FirstHitWindow:
+	case l.Kind.Started():
 		// Another node may have had the window's first hit, as an answer has told since: then it starts earlier.
 		if within := number - uint64(s.Start); within < uint64(l.Width) {
 			s.Hits[0].giveBack(cost)
@@ -393,10 +312,10 @@ func (l *Limit) GiveBack(s *State, number, cost uint64) {
 
 // Number identifies the window, or bucket, that s is in: its number, or for kinds that start with a hit the start.
 func (l *Limit) Number(s *State) uint64 {
-	switch l.Kind {
-	case FirstHitWindow, TokenBucket:
+	switch {
+	case l.Kind.Started():
 		return uint64(s.Start)
-	case SlidingBuckets:
+	case l.Kind.Bucketed():
 		return uint64(s.Newest / l.Precision)
 	}
 	return uint64(s.Newest / l.Width)

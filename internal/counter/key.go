@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 
 	"golang.org/x/crypto/blake2s"
-
-	"weir/window"
 )
 
 // AppendPart appends a part of a key: the rule's name, then the value of each selector. It has its length before it, so that no
@@ -37,7 +35,7 @@ const bytesPerLimit = 48
 func (r *Rule) ExtraBytes() int {
 	size := (len(r.Limits) - 1) * bytesPerLimit
 	for i := range r.Limits {
-		if r.Limits[i].Kind == window.SlidingBuckets {
+		if r.Limits[i].Kind.Bucketed() {
 			size += r.Limits[i].MaxStateSize(r.Synced())
 		}
 	}

@@ -181,10 +181,10 @@ func (c *Cell) Want(least uint64, now int64) (most uint64) {
 func (c *Cell) endsIn(now int64) int64 {
 	in := c.rule.horizon() * reviewShare
 	for i := range c.States {
-		switch l := &c.rule.Limits[i]; l.Kind {
-		case window.FixedWindow, window.SlidingWindow:
+		l := &c.rule.Limits[i]
+		if l.Kind.Clocked() {
 			in = min(in, l.Width-now%l.Width)
-		case window.FirstHitWindow:
+		} else if l.Kind.AtOnce() {
 			if at, runs := l.ResetAt(&c.States[i]); runs {
 				in = min(in, at-now)
 			}
@@ -327,7 +327,7 @@ func (c *Cell) dry(now int64, spread float64) {
 			break
 		}
 		in := float64(max(fits-now, 0))
-		if l.Kind == window.FixedWindow || l.Kind == window.FirstHitWindow {
+		if l.Kind.AtOnce() {
 			if in > 0 {
 				longest = min(longest, max(in, wait)) // all of it is there again
 			} else {

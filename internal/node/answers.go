@@ -2,7 +2,6 @@ package node
 
 import (
 	"weir/internal/wire"
-	"weir/window"
 )
 
 // takeIn keeps the answer to a batch, and reports whether it was one.
@@ -200,7 +199,7 @@ func (n *Node) returnGrant(part *claimant, i int, hits uint64, at int64) {
 	push := &n.push
 	push.Newest = l.LeaseNumber(at, &n.totals[i])
 	push.Hits, push.Ages = append(push.Hits[:0], -int64(hits)), push.Ages[:0]
-	if l.Kind == window.SlidingBuckets {
+	if l.Kind.Bucketed() {
 		push.Ages = append(push.Ages, 0)
 	}
 	n.keepOrphan(part.id, l, push, n.now()+2*l.Width) // if there is no room, the hits stay unused until their window ends

@@ -1,9 +1,6 @@
 package node
 
-import (
-	"weir/internal/wire"
-	"weir/window"
-)
+import "weir/internal/wire"
 
 const (
 	// maxBatches bounds the pushes that have no answer yet. While the backend is away hits pile up
@@ -240,11 +237,8 @@ func (n *Node) addTake(b *batch, t *take, now int64) {
 		for j := range part.rule.Limits {
 			l := &part.rule.Limits[j]
 			room := wire.Room{
-				Counter: counterOf(part.id, l), Limit: l.Max, Cost: part.cost,
+				Counter: counterOf(part.id, l), Limit: l.Max, Burst: l.Burst, Cost: part.cost,
 				CountRejected: !t.lease && part.rule.CountRejected,
-			}
-			if l.Kind == window.TokenBucket {
-				room.Burst = l.Burst
 			}
 			n.rooms = append(n.rooms, room)
 			b.ends = max(b.ends, now+2*l.Width)

@@ -199,7 +199,7 @@ func (n *Node) addClaimed(b *batch, d *Demand) {
 	for i := range d.Cell.States {
 		d.Cell.Outgoing(i, &n.push)
 		l := &d.Rule.Limits[i]
-		if l.Kind != window.SlidingBuckets && n.push.Newest < uint64(len(n.push.Hits)-1) {
+		if !l.Kind.Bucketed() && n.push.Newest < uint64(len(n.push.Hits)-1) {
 			continue // a time that no clock had: the backend would refuse the batch
 		}
 		wanted := item(d.Cell.Sync().ID, l, &n.push)

@@ -207,18 +207,27 @@ func (h *handler) window(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// clocked are the names of the kinds with windows of the clock.
+func clocked() (names []string) {
+	for k := window.Kind(1); k <= window.LastKind; k++ {
+		if k.Clocked() {
+			names = append(names, window.Shape{Kind: k}.Name())
+		}
+	}
+	return names
+}
+
 // windowAsked reads the query of GET /v1/window.
 func windowAsked(query url.Values) (item wire.Item, problem string) {
 	id, err := hex.DecodeString(query.Get("id"))
 	if copy(item.ID[:], id); err != nil || len(id) != len(item.ID) {
 		return item, fmt.Sprintf("id: want %d hexadecimal digits, got %.80q", hex.EncodedLen(len(item.ID)), query.Get("id"))
 	}
-	switch kind := store.KindNamed(query.Get("kind")); kind {
-	case window.FixedWindow, window.SlidingWindow:
-		item.Kind = uint8(kind)
-	default:
-		return item, fmt.Sprintf("kind: want fixed_window or sliding_window, got %.80q", query.Get("kind"))
+	kind := window.Named(query.Get("kind"))
+	if !kind.Clocked() {
+		return item, fmt.Sprintf("kind: want %s, got %.80q", strings.Join(clocked(), " or "), query.Get("kind"))
 	}
+	item.Kind = uint8(kind)
 	width, errWidth := strconv.ParseUint(query.Get("width_ms"), 10, 64)
 	start, errStart := time.Parse(time.RFC3339Nano, query.Get("start"))
 	if item.WidthMillis = width; errWidth != nil || !store.ValidCounter(item.Counter) {

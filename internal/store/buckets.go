@@ -2,18 +2,17 @@ package store
 
 import (
 	"weir/internal/wire"
-	"weir/window"
 )
 
-// IsLog reports whether a counter of sliding buckets is a sliding log.
-func IsLog(of wire.Counter) bool { return of.Precision == uint64(window.LogPrecision) }
+// subBuckets is the algorithm of buckets of a precision. They count, and end, as windows of the clock do.
+type subBuckets struct{ clockWindows }
 
 // KeptBuckets is which of a counter's buckets, newest first, are kept for a sender with this limit. Of sub-buckets
 // [Clock.Span] is all there is to say. A log is bounded: its newest buckets are kept, as many as it takes for their
 // hits to exceed the limit, as older ones can't change what a log of that limit decides; and wire.MaxBuckets at most.
 // Hits that are forgotten by that were applied, not dropped.
 func KeptBuckets(of wire.Counter, limit uint64, buckets []Window) []Window {
-	if !IsLog(of) {
+	if !of.Shape().IsLog() {
 		return buckets
 	}
 	var sum uint64
@@ -43,7 +42,7 @@ func (c Clock) BucketTotal(item *wire.Item, buckets []Window) wire.Total {
 			live = append(live, b)
 		}
 	}
-	if IsLog(item.Counter) {
+	if item.Shape().IsLog() {
 		live = KeptBuckets(item.Counter, item.Limit, live)
 	} else {
 		live = live[max(0, len(live)-wire.MaxWindows):]
@@ -57,4 +56,51 @@ func (c Clock) BucketTotal(item *wire.Item, buckets []Window) wire.Total {
 		t.Hits = append(t.Hits, uint64(b.Hits))
 	}
 	return t
+}
+
+func (subBuckets) add(c Clock, r *Record, item *wire.Item, out *Outcome) (expires uint64, changed bool) {
+	span := c.Span(item.Counter)
+	var pushed []Window
+	for i, hits := range item.Hits {
+		number := item.Newest - item.Ages[i]
+		if hits == 0 {
+			continue
+		}
+		w := Window{Number: number, Hits: hits}
+		ok := span.counts(w)
+		out.Count(hits, ok)
+		if ok {
+			pushed = append(pushed, w)
+		}
+	}
+	if len(pushed) == 0 {
+		return 0, false
+	}
+	r.Windows = KeptBuckets(item.Counter, item.Limit, mergeBuckets(span.readable(r.Windows), pushed))
+	return ExpiresNanos(item.Counter, pushed[0].Number), true
+}
+
+// mergeBuckets adds the hits of two lists of buckets, newest first, and leaves out buckets without any.
+func mergeBuckets(a, b []Window) []Window {
+	merged := make([]Window, 0, len(a)+len(b))
+	for len(a) > 0 || len(b) > 0 {
+		var next Window
+		switch {
+		case len(b) == 0 || len(a) > 0 && a[0].Number > b[0].Number:
+			next, a = a[0], a[1:]
+		case len(a) == 0 || b[0].Number > a[0].Number:
+			next, b = b[0], b[1:]
+		default:
+			next = Window{Number: a[0].Number, Hits: Sum(a[0].Hits, b[0].Hits)}
+			a, b = a[1:], b[1:]
+		}
+		if next.Hits != 0 {
+			merged = append(merged, next)
+		}
+	}
+	return merged
+}
+
+func (subBuckets) total(c Clock, r *Record, item *wire.Item) wire.Total {
+	return c.BucketTotal(item, r.Windows)
 }

@@ -26,37 +26,11 @@ type WindowLine struct {
 	Hits  int64     `json:"hits"`
 }
 
-const logName = "sliding_log"
-
-var kindNames = map[window.Kind]string{
-	window.FixedWindow:    "fixed_window",
-	window.FirstHitWindow: "first_hit_window",
-	window.SlidingWindow:  "sliding_window",
-	window.SlidingBuckets: "sliding_buckets",
-	window.TokenBucket:    "token_bucket",
-}
-
-// KindNamed is the kind of a name, 0 if there is none.
-func KindNamed(name string) window.Kind {
-	if name == logName {
-		return window.SlidingBuckets
-	}
-	for kind, n := range kindNames {
-		if n == name {
-			return kind
-		}
-	}
-	return 0
-}
-
 // Line is the counter's.
 func (c *Counter) Line() CounterLine {
 	line := CounterLine{
-		ID: hex.EncodeToString(c.ID[:]), Kind: kindNames[window.Kind(c.Kind)], Ordinal: c.Ordinal, WidthMillis: c.WidthMillis,
+		ID: hex.EncodeToString(c.ID[:]), Kind: c.Shape().Name(), Ordinal: c.Ordinal, WidthMillis: c.WidthMillis,
 		Precision: c.Precision, Limit: c.Limit, Windows: make([]WindowLine, len(c.Windows)),
-	}
-	if IsLog(c.Counter) {
-		line.Kind = logName
 	}
 	for i, w := range c.Windows {
 		line.Windows[i] = WindowLine{Start: time.Unix(0, int64(StartNanos(c.Counter, w.Number))).UTC(), Hits: w.Hits}
@@ -67,7 +41,7 @@ func (c *Counter) Line() CounterLine {
 // Counter is the line's. The error says what no store has.
 func (l *CounterLine) Counter() (Counter, error) {
 	c := Counter{
-		Counter: wire.Counter{Kind: uint8(KindNamed(l.Kind)), Ordinal: l.Ordinal, WidthMillis: l.WidthMillis, Precision: l.Precision},
+		Counter: wire.Counter{Kind: uint8(window.Named(l.Kind)), Ordinal: l.Ordinal, WidthMillis: l.WidthMillis, Precision: l.Precision},
 		Limit:   l.Limit, Windows: make([]Window, len(l.Windows)),
 	}
 	id, err := hex.DecodeString(l.ID)

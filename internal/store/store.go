@@ -137,23 +137,17 @@ func Check(p *wire.Push) error {
 func ValidCounter(c wire.Counter) bool { return checkCounter(c) == "" }
 
 func checkCounter(c wire.Counter) string {
-	if c.WidthMillis == 0 || c.WidthMillis > wire.MaxWidthMillis {
+	switch c.Shape().Fault() {
+	case window.Sound:
+		return ""
+	case window.WrongWidth:
 		return fmt.Sprintf("width: want 1 ms to 366 days, got %d ms", c.WidthMillis)
+	case window.NeedlessPrecision:
+		return fmt.Sprintf("precision: want none of kind %d, got %d", c.Kind, c.Precision)
+	case window.WrongPrecision:
+		return fmt.Sprintf("precision: want 1 ns, or the width divided by at most %d, got %d ns", window.MaxSubBuckets, c.Precision)
 	}
-	switch window.Kind(c.Kind) {
-	case window.FixedWindow, window.FirstHitWindow, window.SlidingWindow, window.TokenBucket:
-		if c.Precision != 0 {
-			return fmt.Sprintf("precision: want none of kind %d, got %d", c.Kind, c.Precision)
-		}
-	case window.SlidingBuckets:
-		width := widthNanos(c)
-		if c.Precision == 0 || width%c.Precision != 0 || !IsLog(c) && width/c.Precision > window.MaxSubBuckets {
-			return fmt.Sprintf("precision: want 1 ns, or the width divided by at most %d, got %d ns", window.MaxSubBuckets, c.Precision)
-		}
-	default:
-		return fmt.Sprintf("kind: want 1 to 5, got %d", c.Kind)
-	}
-	return ""
+	return fmt.Sprintf("kind: want 1 to %d, got %d", window.LastKind, c.Kind)
 }
 
 func checkItem(item *wire.Item) string {
@@ -164,10 +158,10 @@ func checkItem(item *wire.Item) string {
 		return fmt.Sprintf("limit: want at most 2^53-1, got %d", item.Limit)
 	}
 	fewest, most, aged := 1, wire.MaxWindows, 0
-	switch window.Kind(item.Kind) {
-	case window.FirstHitWindow, window.TokenBucket:
+	switch kind := window.Kind(item.Kind); {
+	case kind.Started():
 		most = 1
-	case window.SlidingBuckets:
+	case kind.Bucketed():
 		fewest, most, aged = 0, wire.MaxBuckets, len(item.Hits)
 	}
 	n := len(item.Hits)
@@ -291,40 +285,6 @@ const (
 	SenderLife = 10 * time.Minute
 )
 
-// Span is the numbers of the windows of the clock, or of the buckets of a precision, that matter now. Hits go to
-// [Oldest, Newest]; totals can be read in [Kept, Newest], and stores drop others.
-type Span struct{ Kept, Oldest, Newest uint64 }
-
-// Span is for counters of kind fixed and sliding window and sliding buckets.
-//
-// A window counts until its end, in sliding windows until the next one's; a bucket until the window's width after its
-// start. One that begins later than now, as a proxy whose clock is ahead sees it, is accepted if it is at most 10
-// minutes, 64 widths or, where that is more, two widths away: hits that lie farther matter to nobody, and nobody shall
-// make a store keep them.
-func (c Clock) Span(of wire.Counter) Span {
-	length, counting := numbering(of)
-	current := c.NowNanos / length
-	ahead := max(2, min(WindowsAhead, uint64(Ahead.Milliseconds())/of.WidthMillis))
-	return Span{
-		Kept:   less(less(c.NowNanos, graceNanos(of))/length, counting-1),
-		Oldest: less(current, counting-1),
-		Newest: current + ahead*(widthNanos(of)/length),
-	}
-}
-
-// FirstHit is where a first-hit window that a proxy saw start at start belongs. It tells false if that window has
-// ended, or starts too far ahead (by more than 10 minutes and two widths) to believe it.
-//
-// A window that seems to start after now, as hits can't, starts now. So two windows that live overlap, and are one that
-// starts with the earlier of their hits, which is what a single node would have seen.
-func (c Clock) FirstHit(of wire.Counter, start uint64) (uint64, bool) {
-	if c.tooFar(of, start) {
-		return 0, false
-	}
-	start = min(start, c.NowNanos)
-	return start, start+widthNanos(of) > c.NowNanos
-}
-
 // tooFar tells whether a start lies too far ahead to believe it.
 func (c Clock) tooFar(of wire.Counter, start uint64) bool {
 	return start > c.NowNanos+max(uint64(Ahead), 2*widthNanos(of))
@@ -332,43 +292,20 @@ func (c Clock) tooFar(of wire.Counter, start uint64) bool {
 
 // Counting removes the windows of a counter that do not count, in place, and returns the others.
 func (c Clock) Counting(of Counter) []Window {
-	switch window.Kind(of.Kind) {
-	case window.FirstHitWindow:
-		return slices.DeleteFunc(of.Windows, func(w Window) bool {
-			_, ok := c.FirstHit(of.Counter, w.Number)
-			return !ok
-		})
-	case window.TokenBucket:
-		return slices.DeleteFunc(of.Windows, func(w Window) bool { return !c.missing(of.Counter, of.Limit, w, 0) })
-	}
-	span := c.Span(of.Counter)
-	return slices.DeleteFunc(of.Windows, func(w Window) bool { return w.Number < span.Oldest || w.Number > span.Newest })
+	kind := algorithmOf(of.Kind)
+	return slices.DeleteFunc(of.Windows, func(w Window) bool { return !kind.counts(c, &of, w) })
 }
 
 // ExpiresNanos is the time from which on nobody can read of window or bucket number, or the first-hit window that
 // starts at number. It must be one that [Clock.Span] or [Clock.FirstHit] has accepted.
 func ExpiresNanos(of wire.Counter, number uint64) uint64 {
-	if window.Kind(of.Kind) == window.FirstHitWindow {
-		return number + widthNanos(of) + graceNanos(of)
-	}
 	length, counting := numbering(of)
 	return (number+counting)*length + graceNanos(of)
 }
 
 // Settled is the time from which on a copy of an item's hits finds no window that takes them. A sender must be
 // remembered until then.
-func (c Clock) Settled(item *wire.Item) uint64 {
-	switch window.Kind(item.Kind) {
-	case window.FirstHitWindow:
-		if _, ok := c.FirstHit(item.Counter, item.Newest); !ok {
-			return c.NowNanos
-		}
-		return ExpiresNanos(item.Counter, item.Newest)
-	case window.TokenBucket:
-		return c.tokensSettled(item)
-	}
-	return ExpiresNanos(item.Counter, min(item.Newest, c.Span(item.Counter).Newest))
-}
+func (c Clock) Settled(item *wire.Item) uint64 { return algorithmOf(item.Kind).settled(c, item) }
 
 // Remembered is how long a sender's record of a push is kept at least: it outlives every window that takes its hits, so that a
 // copy that comes when the record is gone finds none that counts. Takes are decided anew by a copy that is later than SenderLife.
@@ -382,18 +319,17 @@ func (c Clock) Remembered(p *wire.Push) (until uint64) {
 	return until
 }
 
-// numbering is the nanoseconds by which Unix time is divided to number a counter's windows, one where they are numbered
-// by their start, and how many of them count at a time.
+// numbering is the nanoseconds by which Unix time is divided to number a counter's windows, and how many numbers a window
+// counts for.
 func numbering(of wire.Counter) (length, counting uint64) {
-	switch window.Kind(of.Kind) {
-	case window.FirstHitWindow, window.TokenBucket:
-		return 1, 1
-	case window.SlidingWindow:
-		return widthNanos(of), 2
-	case window.SlidingBuckets:
+	switch kind := window.Kind(of.Kind); {
+	case kind.Started():
+		return 1, widthNanos(of)
+	case kind.Bucketed():
 		return of.Precision, widthNanos(of) / of.Precision
+	default:
+		return widthNanos(of), uint64(kind.Windows())
 	}
-	return widthNanos(of), 1
 }
 
 // NumberAt is the number of the window, or bucket, that a time in nanoseconds since the Unix epoch is in.

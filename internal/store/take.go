@@ -7,13 +7,11 @@ import (
 
 // Taken is an item that counts hits of a room at the clock's time.
 func (c Clock) Taken(room *wire.Room, hits uint64) wire.Item {
-	item := wire.Item{Counter: room.Counter, Limit: room.Limit, Hits: []int64{int64(hits)}}
-	length, _ := numbering(room.Counter)
-	item.Newest = c.NowNanos / length
-	switch window.Kind(room.Kind) {
-	case window.SlidingWindow:
-		item.Hits = append(item.Hits, 0)
-	case window.SlidingBuckets:
+	kind := window.Kind(room.Kind)
+	item := wire.Item{Counter: room.Counter, Limit: room.Limit, Hits: make([]int64, max(1, kind.Windows()))}
+	item.Hits[0] = int64(hits)
+	item.Newest = NumberAt(room.Counter, c.NowNanos)
+	if kind.Bucketed() {
 		item.Ages = []uint64{0}
 	}
 	return item
@@ -63,31 +61,15 @@ func (c Clock) Rejected(take *wire.Take, room *wire.Room, total *wire.Total) uin
 	if !room.CountRejected || overflows || hits > limit.Quota() || limit.Allows(&state, hits) {
 		return 0
 	}
-	if limit.Kind == window.TokenBucket {
-		return min(hits, limit.Remaining(&state)) // a bucket stops at empty
-	}
-	return hits
+	return limit.Rejected(&state, hits)
 }
 
 // state is a room as package window decides it.
 func (c Clock) state(room *wire.Room, total *wire.Total) (window.Limit, window.State) {
-	limit := window.Limit{
-		Shape: window.Shape{
-			Kind: window.Kind(room.Kind), Ordinal: room.Ordinal, Width: int64(widthNanos(room.Counter)), Precision: int64(room.Precision),
-		},
-		Max: room.Limit, Burst: room.Burst,
-	}
+	limit := window.Limit{Shape: room.Shape(), Max: room.Limit, Burst: room.Burst}
 	state := window.State{Newest: int64(c.NowNanos)}
-	totals := window.Totals{Newest: total.Newest, Hits: total.Hits, Ages: total.Ages}
-	switch limit.Kind {
-	case window.FirstHitWindow:
-		totals.Newest = min(total.Newest, c.NowNanos)
-	case window.TokenBucket:
-		// A start is written later by milliseconds, see later, so it may lie ahead by less than one.
-		if ahead := less(total.Newest, c.NowNanos); ahead > 0 && ahead < 1e6 {
-			totals.Newest, totals.Hits = total.Newest-widthNanos(room.Counter), []uint64{total.Hits[0] + room.Limit}
-		}
-	}
+	now := algorithmOf(room.Kind).present(c, room, total)
+	totals := window.Totals{Newest: now.Newest, Hits: now.Hits, Ages: now.Ages}
 	limit.Learn(&state, true, &totals)
 	// Hits of a clock that is ahead, or of a time before this one was set back, count too, and push none out.
 	state.Newest = int64(c.NowNanos)

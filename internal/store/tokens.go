@@ -11,6 +11,9 @@ import (
 // that stores ask of it is when those will be back: in a bucket that several nodes took from, as in one that a single
 // node saw, tokens add up from the earliest start on unless the bucket was full again before the next.
 
+// tokenBucket is the algorithm of kinds that refill.
+type tokenBucket struct{}
+
 // neverFull is later than any clock, and leaves room for what is added to it.
 const neverFull = math.MaxInt64
 
@@ -119,12 +122,46 @@ func TokensExpireNanos(of wire.Counter, limit uint64, bucket Window) uint64 {
 	return fullAt(of, limit, bucket) + graceNanos(of)
 }
 
-// tokensSettled is [Clock.Settled] for token buckets. A sender's bucket may miss a window's tokens besides those that
-// it pushes, and a push may be late, or a clock behind; what would be back even so is a copy.
-func (c Clock) tokensSettled(item *wire.Item) uint64 {
+// A sender's bucket may miss a window's tokens besides those that it pushes, and a push may be late, or a clock behind;
+// what would be back even so is a copy.
+func (tokenBucket) settled(c Clock, item *wire.Item) uint64 {
 	if c.tooFar(item.Counter, item.Newest) {
 		return c.NowNanos
 	}
 	full := fullAt(item.Counter, item.Limit, Window{Number: item.Newest, Hits: item.Hits[0]})
 	return full + widthNanos(item.Counter) + uint64(Ahead)
+}
+
+func (tokenBucket) add(c Clock, r *Record, item *wire.Item, out *Outcome) (expires uint64, changed bool) {
+	hits := item.Hits[0]
+	if hits == 0 {
+		return 0, false
+	}
+	bucket, ok := c.TakeTokens(item, r.Windows)
+	out.Count(hits, ok)
+	if !ok {
+		return 0, false
+	}
+	expires = c.NowNanos
+	if len(bucket) > 0 {
+		expires = TokensExpireNanos(item.Counter, item.Limit, bucket[0])
+	}
+	r.Limit, r.Windows = item.Limit, bucket
+	return expires, true
+}
+
+func (tokenBucket) total(c Clock, r *Record, item *wire.Item) wire.Total {
+	return c.TokenTotal(item, r.Windows)
+}
+
+func (tokenBucket) counts(c Clock, of *Counter, w Window) bool {
+	return c.missing(of.Counter, of.Limit, w, 0)
+}
+
+// A start is written later by milliseconds, see later, so it may lie ahead by less than one.
+func (tokenBucket) present(c Clock, room *wire.Room, total *wire.Total) wire.Total {
+	if ahead := less(total.Newest, c.NowNanos); ahead > 0 && ahead < 1e6 {
+		return wire.Total{Newest: total.Newest - widthNanos(room.Counter), Hits: []uint64{total.Hits[0] + room.Limit}}
+	}
+	return *total
 }

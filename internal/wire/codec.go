@@ -58,10 +58,10 @@ func SetCount(message []byte, head, count int) {
 // AppendItem appends one item of a push.
 func AppendItem(dst []byte, item *Item) []byte {
 	dst = appendCounter(append(dst, isItem), &item.Counter)
-	if item.Kind == kindBuckets || item.Kind == kindTokens {
+	if item.hasLimit() {
 		dst = appendUvarint(dst, item.Limit)
 	}
-	aged := item.Kind == kindBuckets
+	aged := item.kind().Bucketed()
 	dst = appendWindows(dst, item.Newest, len(item.Hits), aged)
 	for i, h := range item.Hits {
 		if aged {
@@ -72,6 +72,9 @@ func AppendItem(dst []byte, item *Item) []byte {
 	return dst
 }
 
+// hasLimit reports whether the limit is sent with an item.
+func (i *Item) hasLimit() bool { return i.kind().Bucketed() || i.kind().Refills() }
+
 // appendUvarint is binary.AppendUvarint, out of line: inlined, it would be most of the package.
 //
 //go:noinline
@@ -81,7 +84,7 @@ func appendCounter(dst []byte, c *Counter) []byte {
 	dst = append(dst, c.ID[:]...)
 	dst = append(dst, c.Kind, c.Ordinal)
 	dst = appendUvarint(dst, c.WidthMillis)
-	if c.Kind == kindBuckets {
+	if c.kind().Bucketed() {
 		dst = appendUvarint(dst, c.Precision)
 	}
 	return dst
@@ -101,7 +104,7 @@ func AppendTake(dst []byte, t *Take) []byte {
 		r := &t.Rooms[i]
 		dst = appendCounter(dst, &r.Counter)
 		dst = appendUvarint(dst, r.Limit)
-		if r.Kind == kindTokens {
+		if r.kind().Bursts() {
 			dst = appendUvarint(dst, r.Burst)
 		}
 		dst = appendUvarint(dst, r.Cost)
@@ -427,7 +430,7 @@ func (r *reader) counter() (c Counter) {
 	if r.err == nil && (c.WidthMillis == 0 || c.WidthMillis > MaxWidthMillis) {
 		r.fail("want a window of 1 ms to 366 days")
 	}
-	if c.Kind == kindBuckets {
+	if c.kind().Bucketed() {
 		c.Precision = r.uvarint()
 		if r.err == nil && (c.Precision == 0 || c.Precision > c.WidthMillis*1e6 || c.WidthMillis*1e6%c.Precision != 0) {
 			r.fail("want a precision that divides the window")
@@ -459,7 +462,7 @@ func (r *reader) take() (t Take) {
 			break
 		}
 		room := Room{Counter: r.counter(), Limit: r.limit()}
-		if room.Kind == kindTokens {
+		if room.kind().Bursts() {
 			room.Burst = r.limit()
 		}
 		// A cost too large to represent is above every limit.
@@ -476,13 +479,13 @@ func (r *reader) take() (t Take) {
 
 func (r *reader) item() (item Item) {
 	item.Counter = r.counter()
-	if item.Kind == kindBuckets || item.Kind == kindTokens {
+	if item.hasLimit() {
 		item.Limit = r.limit()
 	}
 	item.Newest = r.uvarint()
 	count, aged := r.windows()
-	if r.err == nil && aged != (item.Kind == kindBuckets) {
-		r.fail("want ages for kind 4, and for no other")
+	if r.err == nil && aged != item.kind().Bucketed() {
+		r.fail("want ages of a kind with a precision, and of no other")
 	}
 	if r.err == nil && count == 0 && !aged {
 		r.fail("want at least one window")

@@ -5,6 +5,8 @@
 // 16-byte identities in place of keys, so that no key of a user's leaves the proxy, and no message grows with what a client sends.
 package wire
 
+import "weir/window"
+
 // ContentType is the media type of both messages.
 const ContentType = "application/x-weir"
 
@@ -22,7 +24,7 @@ const (
 	// MaxNamespace is the length of the longest namespace.
 	MaxNamespace = 64
 	// MaxHits is the most hits that one window counts, and one diff carries: the greatest integer that a double holds exactly.
-	MaxHits = 1<<53 - 1
+	MaxHits = window.MaxHits
 	// MaxWidthMillis is the longest window: 366 days.
 	MaxWidthMillis = 366 * 24 * 60 * 60 * 1000
 	// MaxBody bounds a push's size in bytes: what MaxItems items of two windows take at most, with room for items of more,
@@ -30,12 +32,6 @@ const (
 	MaxBody = 128 << 10
 	// MaxAnswer bounds an answer's size in bytes. A sender makes pushes whose answers keep to it: see [Item.AnswerSize].
 	MaxAnswer = 1 << 20
-)
-
-// The kinds whose items have more than the others, as package window numbers them.
-const (
-	kindBuckets = 4
-	kindTokens  = 5
 )
 
 // ID is the identity of a counter: a 128-bit cryptographic hash of the rule's name and the key's values. It is the same in
@@ -51,16 +47,27 @@ type Counter struct {
 	Ordinal uint8
 	// WidthMillis is the window's width in milliseconds.
 	WidthMillis uint64
-	// Precision is the width of buckets in nanoseconds, for kind 4; 0 for others.
+	// Precision is the width of buckets in nanoseconds, for bucketed kinds; 0 for others.
 	Precision uint64
+}
+
+// kind is the one of the table that says which fields there are. Of an unknown kind there are those that all have.
+func (c *Counter) kind() window.Kind { return window.Kind(c.Kind) }
+
+// Shape is the counter's as a limit has it. It is at fault if the counter is.
+func (c *Counter) Shape() window.Shape {
+	return window.Shape{
+		Kind: c.kind(), Ordinal: c.Ordinal, Width: int64(min(c.WidthMillis, MaxWidthMillis+1)) * 1e6,
+		Precision: int64(min(c.Precision, MaxWidthMillis*1e6)),
+	}
 }
 
 // Item is a counter and the hits to add to its newest windows.
 //
 // For windows of the clock (fixed and sliding) Newest is the number of the newest window, Unix time divided by the width,
 // and Hits[i] belongs to window Newest-i. For windows that start with their first hit, Newest is that start in nanoseconds
-// of Unix time, and there is one window. For token buckets (kind 5) Newest is the time in nanoseconds since when Hits[0] tokens
-// were taken from a bucket that was full then. For buckets of a precision (kind 4) Newest is the number of the newest bucket,
+// of Unix time, and there is one window. For token buckets Newest is the time in nanoseconds since when Hits[0] tokens
+// were taken from a bucket that was full then. For buckets of a precision Newest is the number of the newest bucket,
 // Unix time divided by the precision, and Hits[i] belongs to bucket Newest-Ages[i]; ages are ascending, and only buckets with
 // hits are there.
 //
@@ -68,12 +75,12 @@ type Counter struct {
 // below 0 for it.
 type Item struct {
 	Counter
-	// Limit is the limit that the sender has, for kinds 4 and 5: so many hits of a log need be kept, and so many tokens come
-	// back in a window.
+	// Limit is the limit that the sender has, for kinds that are bucketed or refill: so many hits of a log need be kept, and so
+	// many tokens come back in a window.
 	Limit  uint64
 	Newest uint64
 	Hits   []int64
-	// Ages are there for kind 4 only, one for each of Hits.
+	// Ages are there for bucketed kinds only, one for each of Hits.
 	Ages []uint64
 }
 
@@ -107,7 +114,7 @@ type Take struct {
 // Room is what a take asks of one counter. Windows are those of the backend's time.
 type Room struct {
 	Counter
-	// Limit and Burst are the limit's that the sender has; Burst for kind 5 only.
+	// Limit and Burst are the limit's that the sender has; Burst for kinds that burst only.
 	Limit, Burst uint64
 	// Cost is how many hits a unit takes here; 0 only asks whether the limit is kept as it stands.
 	Cost uint64
@@ -147,7 +154,7 @@ type Grant struct {
 type Total struct {
 	Newest uint64
 	Hits   []uint64
-	// Ages are there for kind 4 only, one for each of Hits.
+	// Ages are there for bucketed kinds only, one for each of Hits.
 	Ages []uint64
 }
 
@@ -168,9 +175,9 @@ func (t *Take) AnswerSize() int {
 
 func totalSize(of Counter, limit uint64, windows int) int {
 	switch {
-	case of.Kind != kindBuckets:
+	case !of.kind().Bucketed():
 		return number + 2 + number*windows
-	case of.Precision == 1:
+	case of.Precision == uint64(window.LogPrecision):
 		return number + 4 + 2*number*int(min(limit+1, MaxBuckets))
 	}
 	return number + 4 + 2*number*MaxWindows

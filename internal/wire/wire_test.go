@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"weir/window"
 )
 
 func examplePush() *Push {
@@ -68,7 +70,7 @@ func TestAgesOfTheWrongKind(t *testing.T) {
 		{4, 0, 60, 1, 9, 5, 1 << 1, 2},
 	} {
 		message := append(append(head[:len(head):len(head)], make([]byte, 17)...), item...)
-		if _, err := DecodePush(message); !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), "ages for kind 4") {
+		if _, err := DecodePush(message); !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), "ages of a kind with a precision") {
 			t.Errorf("%v: got %v", item, err)
 		}
 	}
@@ -164,9 +166,9 @@ func TestLargestPushOfTakes(t *testing.T) {
 	for kind := range byte(5) {
 		room := Room{Counter: Counter{Kind: kind + 1, Ordinal: 255, WidthMillis: MaxWidthMillis}, Limit: MaxHits, Cost: MaxHits, CountRejected: true}
 		switch room.Kind {
-		case kindBuckets:
+		case uint8(window.SlidingBuckets):
 			room.Precision = MaxWidthMillis * 1e6
-		case kindTokens:
+		case uint8(window.TokenBucket):
 			room.Burst = MaxHits
 		}
 		one := Take{Least: MaxHits, Most: MaxHits, Lease: true}
@@ -200,12 +202,12 @@ func TestAnswerSizeOfTakes(t *testing.T) {
 	for range 3000 {
 		take, grant := Take{}, Grant{Units: number(MaxHits), AtNanos: random.Uint64()}
 		for range 1 + random.IntN(5) {
-			room := Room{Counter: Counter{Kind: uint8(1 + random.IntN(5)), WidthMillis: 60_000}, Limit: number(MaxHits)}
+			room := Room{Counter: Counter{Kind: uint8(1 + random.IntN(int(window.LastKind))), WidthMillis: 60_000}, Limit: number(MaxHits)}
 			total, windows := Total{Newest: random.Uint64()}, uint64(1)
 			switch room.Kind {
 			case 3:
 				windows = 2
-			case kindBuckets:
+			case uint8(window.SlidingBuckets):
 				if windows = number(MaxWindows); random.IntN(2) == 0 {
 					room.Precision, windows = 1, number(min(room.Limit+1, MaxBuckets))
 				} else {
@@ -214,7 +216,7 @@ func TestAnswerSizeOfTakes(t *testing.T) {
 			}
 			for range windows {
 				total.Hits = append(total.Hits, number(MaxHits))
-				if room.Kind == kindBuckets {
+				if room.Kind == uint8(window.SlidingBuckets) {
 					total.Ages = append(total.Ages, random.Uint64())
 				}
 			}

@@ -69,7 +69,8 @@ FROM unnest($2::uuid[], $3::smallint[], $4::smallint[], $5::bigint[], $6::bigint
       = ($1, k.id, k.kind, k.ordinal, k.width_ms, k.precision_ns) LIMIT 1) c`
 	readTime = `SELECT clock_timestamp()`
 
-	// Windows of all counters come in two arrays, of which each counter has a part.
+	// Windows of all counters come in two arrays, of which each counter has a part. The kinds named last are those where the
+	// last expiry counts.
 	writeCounters = `
 INSERT INTO weir.counters AS c (namespace, id, kind, ordinal, width_ms, precision_ns, refill, numbers, hits, expires_at)
 SELECT $1, k.id, k.kind, k.ordinal, k.width_ms, k.precision_ns, k.refill,
@@ -79,7 +80,7 @@ FROM unnest($2::uuid[], $3::smallint[], $4::smallint[], $5::bigint[], $6::bigint
   k (id, kind, ordinal, width_ms, precision_ns, refill, first, last, expires_at)
 ON CONFLICT (namespace, id, kind, ordinal, width_ms, precision_ns) DO UPDATE
 SET refill = excluded.refill, numbers = excluded.numbers, hits = excluded.hits,
-  expires_at = CASE excluded.kind WHEN 5 THEN excluded.expires_at ELSE greatest(c.expires_at, excluded.expires_at) END`
+  expires_at = CASE WHEN excluded.kind = ANY ($13::smallint[]) THEN excluded.expires_at ELSE greatest(c.expires_at, excluded.expires_at) END`
 	writeSender = `
 UPDATE weir.senders SET floor = $3, sequences = $4, grant_sequences = $5, grant_units = $6, grant_nanos = $7,
   expires_at = greatest(expires_at, $8)
@@ -289,7 +290,7 @@ func (t *transaction) Add(item *wire.Item) {
 		return
 	}
 	c.changed = true
-	if window.Kind(c.Kind) != window.TokenBucket {
+	if !window.Kind(c.Kind).Refills() {
 		expires = max(expires, c.expires)
 	}
 	c.expires = expires
@@ -344,6 +345,16 @@ func keys(namespace string, counters []*counter) []any {
 	return []any{namespace, ids, kinds, ordinals, widths, precisions}
 }
 
+// refilling are the kinds that refill.
+var refilling = func() (kinds []int16) {
+	for k := window.Kind(1); k <= window.LastKind; k++ {
+		if k.Refills() {
+			kinds = append(kinds, int16(k))
+		}
+	}
+	return kinds
+}()
+
 // records are the arguments that follow keys where counters are written.
 func records(counters []*counter) []any {
 	refills, expires := make([]int64, len(counters)), make([]time.Time, len(counters))
@@ -358,7 +369,7 @@ func records(counters []*counter) []any {
 		}
 		lasts[i] = int32(len(numbers))
 	}
-	return []any{refills, firsts, lasts, numbers, hits, expires}
+	return []any{refills, firsts, lasts, numbers, hits, expires, refilling}
 }
 
 // senderColumns are the arguments that follow the key where the sender is written.

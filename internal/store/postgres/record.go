@@ -41,8 +41,7 @@ func (r *counterRow) record(of wire.Counter) (store.Record, bool) {
 	if !ok || !okHits || len(numbers) != len(hits) || !r.refill.Valid || r.refill.Int64 < 0 || r.refill.Int64 > wire.MaxHits {
 		return store.Record{}, false
 	}
-	kind := window.Kind(of.Kind)
-	if single := kind == window.FirstHitWindow || kind == window.TokenBucket; single && len(numbers) > 1 {
+	if window.Kind(of.Kind).Started() && len(numbers) > 1 {
 		return store.Record{}, false
 	}
 	record := store.Record{Limit: uint64(r.refill.Int64), Windows: make([]store.Window, len(numbers))}

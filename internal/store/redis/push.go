@@ -263,13 +263,13 @@ func (s *Store) arguments(p *wire.Push, nodes uint64, b *batch) (keys []string, 
 	for _, item := range b.items {
 		keys = append(keys, s.keys.counter(p.Namespace, item.Counter))
 		var newest any = item.Newest
-		if kind := window.Kind(item.Kind); kind == window.FirstHitWindow || kind == window.TokenBucket {
+		if window.Kind(item.Kind).Started() {
 			newest = fmt.Sprintf(nanosFormat, item.Newest)
 		}
 		args = append(args, item.Kind, item.WidthMillis, bucketsOf(item.Counter), item.Limit, newest, len(item.Hits))
 		for j, h := range item.Hits {
 			args = append(args, h)
-			if window.Kind(item.Kind) == window.SlidingBuckets {
+			if window.Kind(item.Kind).Bucketed() {
 				args = append(args, fmt.Sprintf(nanosFormat, item.Newest-item.Ages[j]))
 			}
 		}
@@ -279,7 +279,7 @@ func (s *Store) arguments(p *wire.Push, nodes uint64, b *batch) (keys []string, 
 		args = append(args, t.least, t.most, t.mode, len(t.rooms))
 		for _, r := range t.rooms {
 			keys = append(keys, s.keys.counter(p.Namespace, r.Counter))
-			limit := window.Limit{Shape: window.Shape{Kind: window.Kind(r.Kind)}, Max: r.Limit, Burst: r.Burst}
+			limit := window.Limit{Shape: r.Shape(), Max: r.Limit, Burst: r.Burst}
 			counts := "0"
 			if r.CountRejected {
 				counts = "1"
@@ -296,7 +296,7 @@ func (s *Store) arguments(p *wire.Push, nodes uint64, b *batch) (keys []string, 
 
 // bucketsOf is how many buckets of a precision a window has, or 0.
 func bucketsOf(c wire.Counter) uint64 {
-	if window.Kind(c.Kind) != window.SlidingBuckets || c.Precision == uint64(window.LogPrecision) {
+	if !window.Kind(c.Kind).Bucketed() || c.Shape().IsLog() {
 		return 0
 	}
 	return c.WidthMillis * 1e6 / c.Precision
@@ -356,7 +356,7 @@ func (r *reader) total(clock store.Clock, item *wire.Item) wire.Total {
 		r.err = cmp.Or(r.err, errors.New("too short"))
 		return t
 	}
-	if window.Kind(item.Kind) == window.SlidingBuckets {
+	if window.Kind(item.Kind).Bucketed() {
 		buckets := make([]store.Window, n)
 		for i := range buckets {
 			hits := int64(r.number())

@@ -107,7 +107,11 @@ local apply = recorded and state == '0'
 --   stale, broken          fields to remove; or the whole is to be written anew
 --   touched, changed       whether it is to be written, and fields to write
 --   expires, renewed       the time in ms from which on nobody can read of it; whether the key's life is to be set
--- and what its kind needs. A kind has these functions:
+-- and what its kind needs. A kind says
+--   windows                how many of them count at a time, if there are several that an item names by their place
+--   aged                   whether an item names each of its windows
+--   empties                whether it stops at empty, so that rejected hits never exceed the quota
+-- and has these functions:
 --   open(c)                prepares c for reading
 --   read(c, field, hits)   tells whether what is there lives; nil if it was not written by this script
 --   add(c, item)           adds the item's hits
@@ -138,7 +142,7 @@ local function total(hits) return digits(math.max(0, hits or 0)) end
 
 -- Windows of the clock, of which so many count at a time.
 local function clock(counting)
-  local kind = {}
+  local kind = {windows = counting}
 
   local function expires(c, number) return (number + counting) * c.width + c.grace end
 
@@ -264,7 +268,7 @@ function firstHit.number(_, us) return nanos(us) end
 function firstHit.left(c, room) return room.quota - math.max(0, c.windows[c.start or ''] or 0) end
 
 -- Buckets of a precision. Those without hits are not kept.
-local buckets = {}
+local buckets = {aged = true}
 kinds['4'] = buckets
 
 -- bucketAt is the number of the bucket at a time in microseconds. Neither of the products exceeds 2^53, as a width has
@@ -382,7 +386,7 @@ function buckets.left(c, room)
 end
 
 -- A token bucket, c.start, when it was full, to the tokens taken since; as backend.Clock.TakeTokens has it.
-local tokens = {}
+local tokens = {empties = true}
 kinds['5'] = tokens
 local LIMIT = 'limit'
 
@@ -589,7 +593,7 @@ for i = 1, tonumber(ARGV[10]) do
   for j = 1, n do
     item.hits[j] = tonumber(ARGV[at])
     at = at + 1
-    if item.kind == '4' then
+    if kinds[item.kind].aged then
       item.fields[j] = ARGV[at]
       at = at + 1
     end
@@ -610,7 +614,9 @@ for i = 1, tonumber(ARGV[11]) do
       room.reserve, room.quantum, room.parts = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
       at = at + 3
     end
-    room.hits = room.kind == '3' and {0, 0} or {0}
+    for w = 1, kinds[room.kind].windows or 1 do
+      room.hits[w] = 0
+    end
     take.rooms[j] = room
   end
   takes[i] = take
@@ -649,7 +655,7 @@ local function rejected(take, room)
   if not room.countRejected or hits > room.quota or room.left >= hits then
     return 0
   end
-  return room.kind == '5' and math.min(hits, math.max(0, room.left)) or hits
+  return kinds[room.kind].empties and math.min(hits, math.max(0, room.left)) or hits
 end
 
 local function decide(take)

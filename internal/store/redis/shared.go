@@ -117,11 +117,8 @@ func (t *shared) apart(part *sharedPart) bool {
 	here, named := store.Clock{NowNanos: part.grant.AtNanos}, store.Clock{NowNanos: t.parts[0].grant.AtNanos}
 	return slices.ContainsFunc(part.rooms, func(i int) bool {
 		room := &t.take.Rooms[i]
-		switch window.Kind(room.Kind) {
-		case window.FirstHitWindow, window.TokenBucket:
-			return false // named by their totals
-		}
-		return here.Taken(room, 0).Newest != named.Taken(room, 0).Newest
+		// What started with a hit is named by its total.
+		return !window.Kind(room.Kind).Started() && here.Taken(room, 0).Newest != named.Taken(room, 0).Newest
 	})
 }
 
@@ -149,8 +146,7 @@ func (t *shared) giveBack(r *round, part *sharedPart) {
 		room, total := &t.take.Rooms[of], &part.grant.Totals[i]
 		item := store.Clock{NowNanos: part.grant.AtNanos}.Taken(room, 0)
 		hits := (max(part.grant.Units, t.units) - t.units) * room.Cost
-		switch window.Kind(room.Kind) {
-		case window.FirstHitWindow, window.TokenBucket:
+		if window.Kind(room.Kind).Started() {
 			// What began since, or is empty, does not have them any more.
 			if len(total.Hits) == 0 || total.Hits[0] == 0 || total.Newest > part.grant.AtNanos {
 				hits = 0

@@ -1,0 +1,82 @@
+package store
+
+import (
+	"slices"
+
+	"weir/internal/wire"
+)
+
+// clockWindows is the algorithm of windows of the clock.
+type clockWindows struct{}
+
+// Span is the numbers of the windows of the clock, or of the buckets of a precision, that matter now. Hits go to
+// [Oldest, Newest]; totals can be read in [Kept, Newest], and stores drop others.
+type Span struct{ Kept, Oldest, Newest uint64 }
+
+// Span is for counters with windows of the clock, or with buckets of a precision.
+//
+// A window counts until its end, in sliding windows until the next one's; a bucket until the window's width after its
+// start. One that begins later than now, as a proxy whose clock is ahead sees it, is accepted if it is at most 10
+// minutes, 64 widths or, where that is more, two widths away: hits that lie farther matter to nobody, and nobody shall
+// make a store keep them.
+func (c Clock) Span(of wire.Counter) Span {
+	length, counting := numbering(of)
+	current := c.NowNanos / length
+	ahead := max(2, min(WindowsAhead, uint64(Ahead.Milliseconds())/of.WidthMillis))
+	return Span{
+		Kept:   less(less(c.NowNanos, graceNanos(of))/length, counting-1),
+		Oldest: less(current, counting-1),
+		Newest: current + ahead*(widthNanos(of)/length),
+	}
+}
+
+func (clockWindows) add(c Clock, r *Record, item *wire.Item, out *Outcome) (expires uint64, changed bool) {
+	span := c.Span(item.Counter)
+	for age, hits := range item.Hits {
+		number := item.Newest - uint64(age)
+		if hits == 0 {
+			continue
+		}
+		ok := span.counts(Window{Number: number})
+		out.Count(hits, ok)
+		if !ok {
+			continue
+		}
+		expires, changed = max(expires, ExpiresNanos(item.Counter, number)), true
+		at := slices.IndexFunc(r.Windows, func(w Window) bool { return w.Number == number })
+		if at < 0 {
+			r.Windows = append(span.readable(r.Windows), Window{Number: number})
+			at = len(r.Windows) - 1
+		}
+		r.Windows[at].Hits = Sum(r.Windows[at].Hits, hits)
+	}
+	return expires, changed
+}
+
+// readable removes the windows that can't be read any more, in place.
+func (s Span) readable(windows []Window) []Window {
+	return slices.DeleteFunc(windows, func(w Window) bool { return w.Number < s.Kept || w.Number > s.Newest })
+}
+
+func (clockWindows) total(c Clock, r *Record, item *wire.Item) wire.Total {
+	t := wire.Total{Newest: item.Newest, Hits: make([]uint64, len(item.Hits))}
+	span := c.Span(item.Counter)
+	for _, w := range r.Windows {
+		age := item.Newest - w.Number
+		if w.Number <= item.Newest && age < uint64(len(t.Hits)) && w.Number >= span.Kept && w.Number <= span.Newest {
+			t.Hits[age] = uint64(max(0, w.Hits))
+		}
+	}
+	return t
+}
+
+func (clockWindows) counts(c Clock, of *Counter, w Window) bool { return c.Span(of.Counter).counts(w) }
+
+// counts reports whether a window takes hits.
+func (s Span) counts(w Window) bool { return w.Number >= s.Oldest && w.Number <= s.Newest }
+
+func (clockWindows) settled(c Clock, item *wire.Item) uint64 {
+	return ExpiresNanos(item.Counter, min(item.Newest, c.Span(item.Counter).Newest))
+}
+
+func (clockWindows) present(_ Clock, _ *wire.Room, total *wire.Total) wire.Total { return *total }
