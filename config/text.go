@@ -41,6 +41,8 @@ const maxHeaderName = 256
 func isToken(text string) bool { return made(text, 1, maxHeaderName, isTokenByte) }
 
 // isRequestHeader accepts the names by which Envoy's filters read request headers: fields and pseudo-headers.
+//
+//go:noinline
 func isRequestHeader(name string) bool {
 	switch name {
 	case ":authority", ":method", ":path", ":scheme":

@@ -69,10 +69,11 @@ func (a *answer) compile(c *config.Config) {
 func (r *ruleLabels) add(name string, l *window.Limit) {
 	quoted, quota := `"`+name+`"`, strconv.FormatUint(l.Quota(), 10)
 	r.limits = append(r.limits, labels{state: append([]byte(quoted), ";r="...), quota: []byte(quota)})
-	r.policy = append(append(append(r.policy, quoted...), ";q="...), quota...)
+	policy := quoted + ";q=" + quota
 	if span, whole := l.Span(); whole && span%second == 0 {
-		r.policy = strconv.AppendInt(append(r.policy, ";w="...), span/second, 10)
+		policy += ";w=" + strconv.FormatInt(span/second, 10)
 	}
+	r.policy = append(r.policy, policy...)
 }
 
 // headers are the rate limit headers of one response, in the order in which they are sent.

@@ -150,15 +150,15 @@ func appendNetwork(dst, source []byte, prefix4, prefix6 int) []byte {
 	}
 	var address [16]byte
 	v4, ok := parseAddress(text, &address)
-	switch {
-	case !ok:
+	if !ok {
 		return counter.AppendPart(dst, source)
-	case v4:
-		mask(address[12:], prefix4)
-		return counter.AppendPart(dst, address[12:])
 	}
-	mask(address[:], prefix6)
-	return counter.AppendPart(dst, address[:])
+	network, prefix := address[:], prefix6
+	if v4 {
+		network, prefix = address[12:], prefix4
+	}
+	mask(network, prefix)
+	return counter.AppendPart(dst, network)
 }
 
 // mask clears all but the first bits.
