@@ -17,7 +17,6 @@ func isVisible(c byte) bool { return ' ' < c && c < 0x7f }
 // isFieldByte says whether a byte may stand in a header's value. Tabs may in HTTP; here they can only be mistakes.
 func isFieldByte(c byte) bool { return c >= ' ' && c != 0x7f }
 
-//go:noinline
 func all(text string, ok func(byte) bool) bool {
 	for i := range len(text) {
 		if !ok(text[i]) {

@@ -191,8 +191,6 @@ func (n *Node) TickMillis() uint32 { return n.tickMillis }
 func (n *Node) Nodes() uint64 { return n.nodes }
 
 // Overshoot is the most hits above a rule's limits that its nodes can admit together.
-//
-//go:noinline
 func (n *Node) Overshoot(rule int) uint64 { return n.rules[rule].Overshoot() }
 
 // Time is the time by the backend's clock, as far as that is known, when the host's is hostNow.

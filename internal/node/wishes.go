@@ -189,7 +189,7 @@ func (n *Node) claimAlong(b *batch, t *take, now int64) {
 		return
 	}
 	d := n.at(t.parts[0].rule, t.parts[0].address)
-	if n.read(d, now); d.slot.Payload() == nil || !d.Cell.Pending() || !d.Cell.Claim(now) || !n.write(d, now) {
+	if n.read(d, now); !d.slot.Found() || !d.Cell.Pending() || !d.Cell.Claim(now) || !n.write(d, now) {
 		return // then another worker has it, or it is pushed later
 	}
 	n.addClaimed(b, d)

@@ -225,6 +225,7 @@ func DefineCounter(name string) Metric { return define(metricCounter, name) }
 // DefineGauge finds or makes a gauge.
 func DefineGauge(name string) Metric { return define(metricGauge, name) }
 
+//go:noinline
 func define(kind uint32, name string) Metric {
 	if proxyDefineMetric(kind, name, &vm.number) != statusOK {
 		return 0
