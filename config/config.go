@@ -104,6 +104,8 @@ type Match struct {
 
 // StringMatch compares one string.
 type StringMatch struct {
+	_ [0]func() // or else Go makes a function that compares values
+
 	Op MatchOp
 	// Value is what to compare with; unused by Present and Absent.
 	Value string
@@ -127,6 +129,8 @@ const (
 
 // Selector selects one part of a request.
 type Selector struct {
+	_ [0]func() // or else Go makes a function that compares values
+
 	Kind SelectorKind
 	// Name is the header's, in lower case; one of :authority, :method, :path and :scheme for a pseudo-header.
 	Name string

@@ -51,6 +51,8 @@ type report struct {
 
 // finding is a mistake and the offset in the document that it belongs to.
 type finding struct {
+	_ [0]func() // or else Go makes a function that compares values
+
 	Error
 	at int
 }
@@ -60,7 +62,7 @@ func (r *report) add(at int, path, problem string) {
 		r.more = true
 		return
 	}
-	r.found = append(r.found, &finding{Error{path, problem}, at})
+	r.found = append(r.found, &finding{Error: Error{path, problem}, at: at})
 }
 
 // errors returns what was found in document order: checks that span several fields run after these were read.

@@ -27,10 +27,12 @@ const like = `{"rules": [{"name": "all", "limits": [{"limit": 100, "window": "1m
 // The caller may reuse the document's bytes.
 func Parse(document []byte) (*Config, error) {
 	r := report{document: string(document)}
+	var c *Config
 	if problem := r.checkDocument(); problem != "" {
-		return nil, Errors{{Problem: problem}}
+		r.add(0, "", problem)
+	} else {
+		c = readConfig(parse(&r))
 	}
-	c := readConfig(parse(&r))
 	if errs := r.errors(); len(errs) > 0 {
 		return nil, errs
 	}

@@ -8,6 +8,8 @@ import (
 
 // cost is where the number of hits comes from that a request, or its response, takes.
 type cost struct {
+	_ [0]func() // or else Go makes a function that compares values
+
 	fixed uint64
 	// selected takes the number from a property of the request.
 	selected bool

@@ -9,6 +9,8 @@ import (
 // tally counts in the VM, and adds to the proxy's metric when it is published: a host call for each
 // count would cost more than the decision that it counts.
 type tally struct {
+	_ [0]func() // or else Go makes a function that compares values
+
 	metric  proxywasm.Metric
 	defined bool
 	// published is how much of the count the metric has.
@@ -44,13 +46,14 @@ type ruleMetrics struct {
 
 // gauge is a number of the proxy.
 type gauge struct {
+	_ [0]func() // or else Go makes a function that compares values
+
 	metric  proxywasm.Metric
 	defined bool
 }
 
 func (g *gauge) define(name string) { g.metric, g.defined = proxywasm.DefineGauge(name), true }
 
-//go:noinline
 func (g *gauge) set(n uint64) {
 	if g.defined {
 		g.metric.Set(n)
@@ -73,7 +76,6 @@ func (m *metrics) define(c *config.Config) {
 	}
 }
 
-//go:noinline
 func label(name, value string) string { return name + "=.=" + value + ";.;" }
 
 // metricNames are in the order in which publish counts.

@@ -1,6 +1,7 @@
 package filter
 
 import (
+	"math/rand/v2"
 	"strconv"
 
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
@@ -90,7 +91,7 @@ func (p *plugin) compile() {
 func (p *plugin) options() *node.Options {
 	c := p.config
 	o := &node.Options{
-		Namespace: c.Namespace, Data: &proxywasm.SharedData{}, Capacity: c.Capacity, Rules: p.limits, Random: p.vm.rand(),
+		Namespace: c.Namespace, Data: &proxywasm.SharedData{}, Capacity: c.Capacity, Rules: p.limits, Random: rand.Uint64,
 		SyncRate: int64(c.SyncRate), Host: &p.backend, Timeout: int64(c.Backend.Timeout),
 	}
 	switch c.OnBackendFailure {

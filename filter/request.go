@@ -17,6 +17,8 @@ type request struct {
 
 // property is one thing that the host is asked for: a header, or a property.
 type property struct {
+	_ [0]func() // or else Go makes a function that compares values
+
 	header string // or empty
 	path   string // of an Envoy attribute, with zero bytes between its parts
 	cut    byte   // the value ends before this byte, if not 0

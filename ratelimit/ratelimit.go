@@ -133,7 +133,7 @@ func (in *Instance) define(o NamespaceOptions) (*Namespace, error) {
 	}
 	options := &node.Options{
 		Namespace: o.Name, Data: &n.data, Capacity: o.Capacity, Rules: n.rules,
-		Random:   rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
+		Random:   rand.Uint64,
 		SyncRate: -1, Host: &host{n}, Timeout: int64(o.Timeout), Fallback: node.Fallback(o.OnBackendFailure),
 	}
 	if o.Backend != nil {

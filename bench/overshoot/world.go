@@ -108,7 +108,7 @@ func (w *world) start(place int) {
 		v.rules[0].Limits = []window.Limit{w.limit}
 		var err error
 		v.node, err = node.New(&node.Options{
-			Namespace: "default", Data: &n.shared, Capacity: w.capacity, Rules: v.rules[:], Random: w.engines,
+			Namespace: "default", Data: &n.shared, Capacity: w.capacity, Rules: v.rules[:], Random: w.engines.Uint64,
 			SyncRate: w.syncRate, Host: v, Timeout: timeout,
 		})
 		if err != nil {

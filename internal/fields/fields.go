@@ -72,7 +72,7 @@ func NewRule(name string, limits []window.Limit) Rule {
 		if span, whole := l.Span(); whole && span%second == 0 {
 			policy += ";w=" + strconv.FormatInt(span/second, 10)
 		}
-		r.limits = append(r.limits, limit{state: []byte(quoted + ";r="), quota: []byte(quota)})
+		r.limits = append(r.limits, limit{state: append([]byte(quoted), ";r="...), quota: []byte(quota)})
 	}
 	r.policy = []byte(policy)
 	return r

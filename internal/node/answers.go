@@ -68,7 +68,7 @@ func (n *Node) settleKey(b *batch) {
 	d := n.at(key.rule, key.address)
 	for range n.table.Attempts() {
 		n.fetch(d)
-		if d.slot.Payload() == nil {
+		if !d.slot.Found() {
 			return
 		}
 		for i := first; i < last; i++ {
@@ -78,7 +78,7 @@ func (n *Node) settleKey(b *batch) {
 		}
 		d.Cell.Heard(int64(b.reader.NowNanos))
 		now := n.now()
-		d.Cell.RunDry(now, n.options.Random.Float64())
+		d.Cell.RunDry(now, n.options.Random.fraction())
 		again := d.Cell.Own(d.Cell.Pending(), now)
 		if n.write(d, now) {
 			if again {
@@ -168,7 +168,7 @@ func (n *Node) takeLease(part *claimant, grant *wire.Grant, most uint64, answere
 		for i := range d.Cell.States {
 			lost[i] = !d.Cell.Land(i, units, at, answered, &n.totals[i])
 		}
-		d.Cell.Landed(units, most, now, n.options.Random.Float64())
+		d.Cell.Landed(units, most, now, n.options.Random.fraction())
 		d.Cell.Heard(answered)
 		again := d.Cell.Own(owned, now)
 		if n.write(d, now) {
@@ -212,7 +212,7 @@ func (n *Node) learn(part *claimant, answered int64) {
 	for range n.table.Attempts() {
 		now := n.now()
 		n.read(d, now)
-		if d.slot.Payload() == nil && n.nothing(len(d.Cell.States)) {
+		if !d.slot.Found() && n.nothing(len(d.Cell.States)) {
 			return
 		}
 		if !d.Cell.Identified() {

@@ -26,7 +26,7 @@ func (f *fakeNode) failing(n int) {
 
 // broken reports whether the breaker is open, as shared data has it.
 func (p *fakeProcess) broken() bool {
-	l := newLink(&p.Map, "default", p.random)
+	l := newLink(&p.Map, "default", p.random.Uint64)
 	l.read()
 	return l.open()
 }

@@ -121,7 +121,7 @@ func (n *Node) fail(b *batch) {
 	now := n.hostNow()
 	pause := min(shortestPause<<min(b.failures, 10), longestPause)
 	b.failures++
-	b.retryAt = n.now() + pause/2 + n.options.Random.Int64N(pause)
+	b.retryAt = n.now() + n.options.Random.around(pause)
 	n.link.failed(now, b.sentAt)
 	for _, t := range b.takes {
 		n.release(t)

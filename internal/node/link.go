@@ -2,7 +2,6 @@ package node
 
 import (
 	"encoding/binary"
-	"math/rand/v2"
 
 	"weir/sharedata"
 )
@@ -17,7 +16,7 @@ type link struct {
 	seen   int64 // when that came; 0 if none has
 	data   sharedata.Data
 	key    []byte
-	random *rand.Rand
+	random Random
 	shared linkRecord // as it was read or written last
 }
 
@@ -36,9 +35,10 @@ type linkRecord struct {
 
 const linkSize = 8 + 4 + 4 + 8 + 8
 
-func newLink(data sharedata.Data, namespace string, random *rand.Rand) link {
+func newLink(data sharedata.Data, namespace string, random Random) link {
 	// No page of the table has a name of this length.
-	return link{data: data, key: []byte("weir:" + namespace + ":backend"), random: random}
+	key := append(append([]byte("weir:"), namespace...), ":backend"...)
+	return link{data: data, key: key, random: random}
 }
 
 const (
@@ -137,7 +137,7 @@ func (l *link) failed(now, sentAt int64) {
 		r.failures++
 		if r.countedAt = now; r.failures >= breakAfter {
 			pause := min(shortestPause<<min(r.failures-breakAfter, 10), longestPause)
-			r.retryAt = now + pause/2 + l.random.Int64N(pause)
+			r.retryAt = now + l.random.around(pause)
 		}
 		return true
 	})

@@ -8,7 +8,7 @@ import (
 // Pauses double up to a bound, and differ.
 func TestBreakerPauses(t *testing.T) {
 	p := newProcess(t)
-	l := newLink(p, "default", p.random)
+	l := newLink(p, "default", p.random.Uint64)
 	seen := map[int64]bool{}
 	for failure := range 40 {
 		p.now += minute
@@ -39,7 +39,7 @@ func TestBreakerPauses(t *testing.T) {
 // holds nothing up.
 func TestBreakerAndOldNews(t *testing.T) {
 	p := newProcess(t)
-	l := newLink(p, "default", p.random)
+	l := newLink(p, "default", p.random.Uint64)
 	sentAt := p.now
 	p.now += second
 	for range 20 {

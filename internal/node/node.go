@@ -1,8 +1,6 @@
 package node
 
 import (
-	"math/rand/v2"
-
 	"weir/internal/wire"
 	"weir/sharedata"
 	"weir/window"
@@ -19,7 +17,7 @@ type Options struct {
 	// Rules have their Limits and CountRejected. They are the node's from now on.
 	Rules []Rule
 	// Random is what nodes differ by.
-	Random *rand.Rand
+	Random Random
 
 	// SyncRate is the interval between two pushes of a key in nanoseconds; 0 if the backend decides
 	// every request. If it is negative the counters stay in this process, and what follows is not
@@ -100,10 +98,10 @@ type Node struct {
 	leaving  bool // whether the node is about to go
 	leaveBy  int64
 
-	wishes    []*take                     // that no callout has taken along yet
-	wished    map[sharedata.Address]*take // the leases of wishes
-	crowd     int                         // as many wishes as this are looked through for those that nobody wants
-	openBatch *batch                      // that wishes go into, and isn't sent before it is full or there are no more
+	wishes    []*take // that no callout has taken along yet
+	wished    *leaseWishes
+	crowd     int    // as many wishes as this are looked through for those that nobody wants
+	openBatch *batch // that wishes go into, and isn't sent before it is full or there are no more
 	spare     []*take
 	asking    int       // callouts that somebody waits for
 	waiting   []waiting // in the order in which they began
@@ -142,7 +140,7 @@ func New(o *Options) (*Node, error) {
 		Namespace:       o.Namespace,
 		Capacity:        o.Capacity,
 		BytesPerCounter: bytesPerCounter(n.rules),
-	}, o.Random.Uint64)
+	}, o.Random)
 	if err != nil {
 		return nil, err
 	}
@@ -157,10 +155,10 @@ func (n *Node) connect() {
 	// Ten ticks an interval, so that a new key needn't wait long; spread, so that the workers of
 	// all processes don't tick at once.
 	tick := max(1, min(pushRate(n.options.SyncRate)/1e6/10, 100))
-	tick += n.options.Random.Int64N(tick/4 + 1)
+	tick += n.options.Random.below(tick/4 + 1)
 	n.tickMillis = uint32(tick)
-	n.id, n.sender = n.table.ID(), n.options.Random.Uint64()
-	n.wished = map[sharedata.Address]*take{}
+	n.id, n.sender = n.table.ID(), n.options.Random()
+	n.wished = new(leaseWishes)
 	n.link = newLink(n.options.Data, n.options.Namespace, n.options.Random)
 	n.link.read()
 	n.share(uint64(n.link.shared.nodes))
@@ -194,8 +192,6 @@ func (n *Node) TickMillis() uint32 { return n.tickMillis }
 func (n *Node) Nodes() uint64 { return n.nodes }
 
 // Overshoot is the most hits above a rule's limits that its nodes can admit together.
-//
-//go:noinline
 func (n *Node) Overshoot(rule int) uint64 { return n.rules[rule].Overshoot() }
 
 // Time is the time by the backend's clock, as far as that is known, when the host's is hostNow.

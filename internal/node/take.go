@@ -11,6 +11,7 @@ type take struct {
 	most  uint64
 	// lease says that the hits are for the key's entry.
 	lease   bool
+	next    *take // in a list of leaseWishes
 	waiters []waiting
 	// The answer's: whether it was taken in, with hits, and how many waiters have been told.
 	landed  bool
@@ -52,4 +53,38 @@ func (t *take) wanted() bool {
 		}
 	}
 	return len(t.waiters) == 0
+}
+
+// leaseWishes finds the wishes for leases by the addresses of their keys, in short lists: there may
+// be as many as requests that wait. No other type of the plugin is a map of Go's, whose code would
+// make the module 15 KB larger.
+type leaseWishes [1024]*take
+
+// list is where the list for an address begins.
+func (w *leaseWishes) list(address sharedata.Address) **take {
+	return &w[address.Hash()%uint64(len(w))]
+}
+
+// find is nil if there is no wish for the key and the rule.
+func (w *leaseWishes) find(address sharedata.Address, rule *Rule) *take {
+	for t := *w.list(address); t != nil; t = t.next {
+		if part := &t.parts[0]; part.address == address && part.rule == rule {
+			return t
+		}
+	}
+	return nil
+}
+
+func (w *leaseWishes) add(t *take) {
+	first := w.list(t.parts[0].address)
+	t.next, *first = *first, t
+}
+
+func (w *leaseWishes) remove(t *take) {
+	for at := w.list(t.parts[0].address); *at != nil; at = &(*at).next {
+		if *at == t {
+			*at = t.next
+			return
+		}
+	}
 }

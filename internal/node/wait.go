@@ -56,6 +56,8 @@ func (w *Wait) place() waiting { return waiting{wait: w, turn: w.turn} }
 // waiting is one wait of a request. A request's memory is used again, so the turn tells whether
 // it still waits.
 type waiting struct {
+	_ [0]func() // or else Go makes a function that compares values
+
 	wait *Wait
 	turn uint32
 }

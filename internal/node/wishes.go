@@ -41,7 +41,7 @@ func (n *Node) prefetch(d *Demand, now int64) {
 // wish asks for a lease that has at least so many hits.
 func (n *Node) wish(d *Demand, least uint64, w waiting) {
 	most := d.Cell.Want(least, n.now())
-	if t := n.wishFor(d); t != nil {
+	if t := n.wished.find(d.address, d.Rule); t != nil {
 		switch {
 		case !t.wanted():
 			// Those who have gone need nothing.
@@ -61,7 +61,7 @@ func (n *Node) wish(d *Demand, least uint64, w waiting) {
 	t := n.newLease(d, id, least, most)
 	t.join(w)
 	n.addWish(t)
-	n.wished[d.address] = t
+	n.wished.add(t)
 }
 
 // addWish keeps a wish until it can be asked for. Where that takes long, others may have lost those
@@ -90,21 +90,12 @@ func (n *Node) dropUnwanted() {
 	n.wishes = kept
 }
 
-// wishFor is the wish for a demand's key that no callout has taken along yet. There may be as many
-// as requests that wait.
-func (n *Node) wishFor(d *Demand) *take {
-	if t := n.wished[d.address]; t != nil && t.parts[0].rule == d.Rule {
-		return t
-	}
-	return nil
-}
-
 // unwish notes that a take is no wish any more.
 //
 //go:noinline
 func (n *Node) unwish(t *take) {
-	if t.lease && n.wished[t.parts[0].address] == t {
-		delete(n.wished, t.parts[0].address)
+	if t.lease {
+		n.wished.remove(t)
 	}
 }
 
@@ -163,7 +154,7 @@ func (n *Node) claimAlong(b *batch, t *take, now int64) {
 		return
 	}
 	d := n.at(t.parts[0].rule, t.parts[0].address)
-	if n.read(d, now); d.slot.Payload() == nil || !d.Cell.Pending() || !d.Cell.Claim(now) || !n.write(d, now) {
+	if n.read(d, now); !d.slot.Found() || !d.Cell.Pending() || !d.Cell.Claim(now) || !n.write(d, now) {
 		return // then another worker has it, or it is pushed later
 	}
 	n.addClaimed(b, d)
@@ -194,7 +185,7 @@ func (n *Node) putOff() {
 // dropWishes drops all wishes, as the backend can't be asked.
 func (n *Node) dropWishes() {
 	n.putOff()
-	clear(n.wished) // they all are wishes
+	clear(n.wished[:])
 	for _, t := range n.wishes {
 		n.release(t)
 	}

@@ -20,8 +20,39 @@ func TestEagerWishesAreBounded(t *testing.T) {
 		n.read(&d, n.Now())
 		n.prefetch(&d, n.Now())
 	}
-	if len(n.wishes) != maxEager || len(n.wished) != maxEager {
-		t.Errorf("%d wishes, of which %d are found, want %d", len(n.wishes), len(n.wished), maxEager)
+	if len(n.wishes) != maxEager {
+		t.Errorf("%d wishes, want %d", len(n.wishes), maxEager)
+	}
+	checkWished(t, n.Node)
+	// Those that are removed are found no more, and hide no others.
+	for i, wish := range n.wishes {
+		if i%3 == 0 {
+			n.unwish(wish)
+		}
+	}
+	for i, wish := range n.wishes {
+		if found := n.wished.find(wish.parts[0].address, wish.parts[0].rule); (found == wish) == (i%3 == 0) {
+			t.Fatalf("wish %d: found %p, not %p", i, found, wish)
+		}
+	}
+}
+
+// checkWished sees whether just the wishes of a node are found by their keys.
+func checkWished(t *testing.T, n *Node) {
+	t.Helper()
+	listed := 0
+	for _, wish := range n.wished {
+		for ; wish != nil; wish = wish.next {
+			listed++
+		}
+	}
+	for _, wish := range n.wishes {
+		if n.wished.find(wish.parts[0].address, wish.parts[0].rule) != wish {
+			t.Fatal("a wish is not found by its key")
+		}
+	}
+	if listed != len(n.wishes) {
+		t.Errorf("%d wishes can be found, want %d", listed, len(n.wishes))
 	}
 }
 
@@ -52,9 +83,7 @@ func TestSpareTakesAreSmall(t *testing.T) {
 			t.Fatalf("a take keeps room for %d keys or waiters", room)
 		}
 	}
-	if len(n.wished) != len(n.wishes) {
-		t.Errorf("%d wishes are found of %d", len(n.wished), len(n.wishes))
-	}
+	checkWished(t, n.Node)
 }
 
 // What requests that have gone asked for is not asked for, and not kept without end, though all

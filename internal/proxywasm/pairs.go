@@ -16,9 +16,7 @@ func (p *Pairs) Reset() { p.sizes, p.data = p.sizes[:0], p.data[:0] }
 //
 //go:noinline
 func (p *Pairs) Add(name, value string) {
-	p.sizes = binary.LittleEndian.AppendUint32(p.sizes, uint32(len(name)))
-	p.sizes = binary.LittleEndian.AppendUint32(p.sizes, uint32(len(value)))
-	p.data = append(append(p.data, name...), 0)
+	p.begin(name, len(value))
 	p.data = append(append(p.data, value...), 0)
 }
 
@@ -26,10 +24,17 @@ func (p *Pairs) Add(name, value string) {
 //
 //go:noinline
 func (p *Pairs) AddBytes(name string, value []byte) {
-	p.sizes = binary.LittleEndian.AppendUint32(p.sizes, uint32(len(name)))
-	p.sizes = binary.LittleEndian.AppendUint32(p.sizes, uint32(len(value)))
-	p.data = append(append(p.data, name...), 0)
+	p.begin(name, len(value))
 	p.data = append(append(p.data, value...), 0)
+}
+
+// begin appends what comes before a header's value.
+//
+//go:noinline
+func (p *Pairs) begin(name string, valueLength int) {
+	p.sizes = binary.LittleEndian.AppendUint32(p.sizes, uint32(len(name)))
+	p.sizes = binary.LittleEndian.AppendUint32(p.sizes, uint32(valueLength))
+	p.data = append(append(p.data, name...), 0)
 }
 
 // Len is the number of headers.

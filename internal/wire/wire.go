@@ -113,6 +113,8 @@ type Take struct {
 
 // Room is what a take asks of one counter. Windows are those of the backend's time.
 type Room struct {
+	_ [0]func() // or else Go makes a function that compares values
+
 	Counter
 	// Limit and Burst are the limit's that the sender has; Burst for kinds that burst only.
 	Limit, Burst uint64
