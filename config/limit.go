@@ -21,73 +21,82 @@ var (
 )
 
 func readLimit(v *value) (limit window.Limit) {
-	var (
+	var given struct {
 		algorithm                     int
 		firstHit                      bool
-		width, subWidth               Duration
 		hits, start, precision, burst *value
-	)
+	}
 	v.object(`{"limit": 100, "window": "1m"}`, limitFields, func(name string, v *value) {
 		switch name {
 		case "limit":
-			hits = v
+			given.hits = v
 			limit.Max = uint64(v.integer(0, maxHits))
 		case "window":
-			width = v.duration(minWindow, maxWindow)
+			limit.Width = int64(v.duration(minWindow, maxWindow))
 		case "algorithm":
-			algorithm = v.choice(window.Algorithms)
+			given.algorithm = v.choice(algorithms())
 		case "start":
-			start = v
-			firstHit = v.choice(starts) == 1
+			given.start = v
+			given.firstHit = v.choice(starts) == 1
 		case "precision":
-			precision = v
-			subWidth = v.duration(minWindow, maxWindow)
+			given.precision = v
+			limit.Precision = int64(v.duration(minWindow, maxWindow))
 		case "burst":
-			burst = v
+			given.burst = v
 			limit.Burst = uint64(v.integer(1, maxHits))
 		}
 	})
-	limit.Shape = window.Named(window.Algorithms[max(algorithm, 0)])
-	limit.Width = int64(width)
-	kind := limit.Kind
-	if belongs(start, algorithm, window.WithStart) && firstHit {
-		limit.Kind = kind.With(window.WithStart)
+	chosen := &window.Algorithms[max(given.algorithm, 0)]
+	limit.Kind = chosen.Kind
+	if belongs(given.start, given.algorithm, window.Start) && given.firstHit {
+		limit.Kind = chosen.With[window.Start]
 	}
-	if belongs(precision, algorithm, window.WithPrecision) && subWidth > 0 {
-		limit.Kind, limit.Precision = kind.With(window.WithPrecision), int64(subWidth)
+	if belongs(given.precision, given.algorithm, window.Precision) && limit.Precision > 0 {
+		limit.Kind = chosen.With[window.Precision]
+	} else {
+		limit.Precision = chosen.Precision
 	}
-	if !belongs(burst, algorithm, window.WithBurst) {
-		if limit.Burst = 0; kind.Bursts() {
-			limit.Burst = max(limit.Max, 1)
-		}
+	if belongs(given.burst, given.algorithm, window.Burst) {
+		limit.Kind = chosen.With[window.Burst]
+	} else if limit.Burst = 0; limit.Kind.Bursts() {
+		limit.Burst = max(limit.Max, 1)
 	}
 	switch limit.Fault() {
 	case window.WrongPrecision:
-		precision.wrong("a duration that divides the window into 2 to 64 equal parts")
+		given.precision.wrong("a duration that divides the window into 2 to 64 equal parts")
 	case window.LargeLog:
-		hits.wrong("at most " + strconv.FormatUint(limit.LargestLog(), 10) + " for a sliding_log of this window, which would take more memory " +
+		given.hits.wrong("at most " + strconv.FormatUint(limit.LargestLog(), 10) + " for a sliding_log of this window, which would take more memory " +
 			"than a counter may")
 	}
 	return limit
 }
 
 // belongs reports whether an option is given to an algorithm that has it, and refuses it with another.
-func belongs(given *value, algorithm int, option window.Option) bool {
-	if !given.given() || algorithm < 0 {
+func belongs(field *value, algorithm int, option window.Option) bool {
+	if !field.given() || algorithm < 0 {
 		return false
 	}
-	owner := ""
-	for i, name := range window.Algorithms {
+	var owners string
+	for i := range window.Algorithms {
+		a := &window.Algorithms[i]
 		switch {
-		case window.Named(name).Kind.With(option) == 0:
+		case a.With[option] == 0:
+			continue
 		case i == algorithm:
 			return true
-		case owner == "":
-			owner = name
-		default:
-			owner += `" and "` + name
+		case owners != "":
+			owners += `" and "`
 		}
+		owners += a.Name
 	}
-	given.fail(`field of "` + owner + `" only, got algorithm "` + window.Algorithms[algorithm] + `"`)
+	field.fail(`field of "` + owners + `" only, got algorithm "` + window.Algorithms[algorithm].Name + `"`)
 	return false
+}
+
+func algorithms() []string {
+	names := make([]string, len(window.Algorithms))
+	for i := range names {
+		names[i] = window.Algorithms[i].Name
+	}
+	return names
 }

@@ -58,6 +58,8 @@ func (s *scanner) want(what string) bool {
 }
 
 // peek returns the next byte, or 0 at the end; a NUL is a mistake wherever it stands.
+//
+//go:noinline
 func (s *scanner) peek() byte {
 	if s.pos == len(s.text) {
 		return 0

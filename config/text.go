@@ -17,7 +17,6 @@ func isVisible(c byte) bool { return ' ' < c && c < 0x7f }
 // isFieldByte says whether a byte may stand in a header's value. Tabs may in HTTP; here they can only be mistakes.
 func isFieldByte(c byte) bool { return c >= ' ' && c != 0x7f }
 
-//go:noinline
 func all(text string, ok func(byte) bool) bool {
 	for i := range len(text) {
 		if !ok(text[i]) {
@@ -41,6 +40,8 @@ const maxHeaderName = 256
 func isToken(text string) bool { return made(text, 1, maxHeaderName, isTokenByte) }
 
 // isRequestHeader accepts the names by which Envoy's filters read request headers: fields and pseudo-headers.
+//
+//go:noinline
 func isRequestHeader(name string) bool {
 	switch name {
 	case ":authority", ":method", ":path", ":scheme":

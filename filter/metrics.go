@@ -54,7 +54,6 @@ type gauge struct {
 
 func (g *gauge) define(name string) { g.metric, g.defined = proxywasm.DefineGauge(name), true }
 
-//go:noinline
 func (g *gauge) set(n uint64) {
 	if g.defined {
 		g.metric.Set(n)
@@ -77,7 +76,6 @@ func (m *metrics) define(c *config.Config) {
 	}
 }
 
-//go:noinline
 func label(name, value string) string { return name + "=.=" + value + ";.;" }
 
 // metricNames are in the order in which publish counts.

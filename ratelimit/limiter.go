@@ -95,7 +95,7 @@ type Decision struct {
 	// Now is when the request was decided, by the backend's clock as far as that is known.
 	Now time.Time
 	// Standing is that of the tightest limit: the one with the least remaining; among equals the
-	// one that takes longest until one more hit has room, then the first.
+	// one that takes longest, in whole seconds, until one more hit has room; then the first.
 	Standing
 	// Limits are how all limits of all demands stand, in their order. [Limiter.Decide] leaves them
 	// out.
@@ -279,5 +279,6 @@ func (c *call) conclude(demands []node.Demand, now int64, verdict counter.Verdic
 
 // tighter reports whether s is to be told of rather than other, which comes before it.
 func (s *Standing) tighter(other *Standing) bool {
-	return s.Remaining < other.Remaining || s.Remaining == other.Remaining && s.RoomIn > other.RoomIn
+	seconds := func(d time.Duration) time.Duration { return (d + time.Second - 1) / time.Second }
+	return s.Remaining < other.Remaining || s.Remaining == other.Remaining && seconds(s.RoomIn) > seconds(other.RoomIn)
 }

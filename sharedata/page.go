@@ -102,6 +102,9 @@ func (s *Slot) find() bool {
 // Corrupt tells whether the page that was read had a form that no table writes.
 func (s *Slot) Corrupt() bool { return s.corrupt }
 
+// Found reports whether Read found an entry, or a write has made one since.
+func (s *Slot) Found() bool { return s.at != 0 }
+
 // Payload is the payload of the entry that Read found; nil if it found none. It is valid until the slot is written, and may
 // be changed in its place: see [Table.Rewrite].
 func (s *Slot) Payload() []byte {
@@ -239,6 +242,7 @@ func (s *Slot) evict(now int64) bool {
 	return true
 }
 
+//go:noinline
 func (s *Slot) remove(at int) {
 	length := s.length(at)
 	s.page = append(s.page[:at], s.page[at+length:]...)

@@ -93,10 +93,11 @@ func Open(data Data, options Options, random func() uint64) (*Table, error) {
 		if !found {
 			cas = CreateOnly
 		}
-		header := []byte{tableFormat}
-		header = binary.LittleEndian.AppendUint64(header, random())
-		header = binary.LittleEndian.AppendUint64(header, random())
-		header = binary.LittleEndian.AppendUint32(header, uint32(max(1, capacity/perPage)))
+		header := make([]byte, headerSize)
+		header[0] = tableFormat
+		binary.LittleEndian.PutUint64(header[1:], random())
+		binary.LittleEndian.PutUint64(header[9:], random())
+		binary.LittleEndian.PutUint32(header[17:], uint32(max(1, capacity/perPage)))
 		// If another worker was faster, the next round finds its table.
 		data.Set(key, header, cas)
 	}

@@ -63,6 +63,21 @@ func TestEntriesKeepTheirPayload(t *testing.T) {
 	}
 }
 
+// A slot has an entry once it was read or written.
+func TestFound(t *testing.T) {
+	t.Parallel()
+	table := open(t, &fakeData{}, 1000)
+	var s Slot
+	for _, found := range []bool{false, true} {
+		if read := table.Read(&s, table.Address([]byte("k"))); read != found || s.Found() != found {
+			t.Errorf("read %v and found %v, want %v", read, s.Found(), found)
+		}
+		if table.Write(&s, []byte("payload"), Meta{}, now); !s.Found() {
+			t.Error("what was written is not found")
+		}
+	}
+}
+
 // All workers that open a table at once agree on one, whoever was first.
 func TestOpenTogether(t *testing.T) {
 	t.Parallel()

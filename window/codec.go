@@ -111,7 +111,7 @@ func (l *Limit) appendBody(dst []byte, s *State, synced bool) []byte {
 	case l.Kind.Started():
 		dst = appendUvarint(dst, uint64(s.Newest-s.Start))
 	}
-	if dst = s.Hits[0].append(dst, synced); l.Kind.Windows() == 2 {
+	if dst = s.Hits[0].append(dst, synced); l.Kind.looksBack() {
 		dst = s.Hits[1].append(dst, synced)
 	}
 	return dst
@@ -222,8 +222,6 @@ func (l *Limit) decodeHead(b []byte) (next int) {
 		switch buckets, at = uvarint(b, at, MaxSubBuckets); {
 		case buckets == 0:
 			l.Precision, l.Max = LogPrecision, mostLogged
-		case buckets < MinSubBuckets:
-			return wrong
 		default:
 			l.Precision = l.Width / int64(buckets)
 		}
@@ -234,7 +232,7 @@ func (l *Limit) decodeHead(b []byte) (next int) {
 	if l.Kind.Bursts() {
 		l.Burst = l.Max
 	}
-	if l.Shape.Fault() != Sound {
+	if l.fault(MinSubBuckets) != Sound {
 		return wrong
 	}
 	return at
@@ -275,7 +273,7 @@ func (l *Limit) decodeBody(b []byte, at int, synced bool, s *State) (next int) {
 		since, at = uvarint(b, at, newest)
 		s.Start = s.Newest - int64(since)
 	}
-	if at = s.Hits[0].decode(b, at, synced); l.Kind.Windows() == 2 {
+	if at = s.Hits[0].decode(b, at, synced); l.Kind.looksBack() {
 		return s.Hits[1].decode(b, at, synced)
 	}
 	s.Hits[1] = Hits{}
@@ -297,7 +295,7 @@ type Codec struct {
 
 // Codec makes a codec of states that are synced, or not. The limit may not change from then on.
 func (l *Limit) Codec(synced bool) Codec {
-	c := Codec{limit: l, synced: synced, two: l.Kind.Windows() == 2}
+	c := Codec{limit: l, synced: synced, two: l.Kind.looksBack()}
 	var head [16]byte
 	c.length = len(l.appendHead(head[:0], synced))
 	c.plain = l.Kind.Clocked() && !synced

@@ -1,8 +1,9 @@
 package window
 
-// This file is the one place that says what kinds of limits there are. Its table has what code
-// elsewhere asks of a kind, and the functions below the table call the algorithm that a kind is:
-// each algorithm has a file of its own. Nothing else tells one kind from another.
+// This file is the one place that says what kinds of limits there are: what users write and read,
+// what a kind has in common with others, what is a fault of a limit, and in the end what each
+// algorithm decides for itself. An algorithm has a file of its own. Nothing but these files tells
+// one kind from another.
 
 // Kind names an algorithm. Its numbers are part of the formats of shared data and of the wire; they are never reused.
 type Kind uint8
@@ -21,29 +22,53 @@ const (
 	TokenBucket Kind = 5
 )
 
-// kinds is the table of kinds, by their numbers, from 1.
-var kinds = [...]kind{
-	FixedWindow:    {name: "fixed_window"},
-	FirstHitWindow: {name: "first_hit_window", of: FixedWindow},
-	SlidingWindow:  {name: "sliding_window"},
-	SlidingBuckets: {name: "sliding_buckets", log: "sliding_log", of: SlidingWindow},
-	TokenBucket:    {name: "token_bucket"},
+// Algorithm is what a configuration may name as the algorithm of a limit.
+type Algorithm struct {
+	Name string
+	// Kind and Precision are the limit's if it has no option.
+	Kind      Kind
+	Precision int64
+	// With is the kind that each option makes of it; 0 if it does not have that.
+	With [3]Kind
 }
 
-// kind is an entry of the table.
-type kind struct {
-	name string
-	// log is the name that a bucketed kind has with LogPrecision.
-	log string
-	// of is the kind that an option makes this one of; see [Kind.With].
-	of Kind
+// Option is a field of a limit's configuration that some algorithms have.
+type Option uint8
+
+const (
+	// Start says that windows start with a hit.
+	Start Option = iota
+	// Precision gives the width of buckets.
+	Precision
+	// Burst gives the quota.
+	Burst
+)
+
+// Algorithms are what users write. The first is the default.
+var Algorithms = []Algorithm{
+	{Name: "sliding_window", Kind: SlidingWindow, With: [3]Kind{Precision: SlidingBuckets}},
+	{Name: "fixed_window", Kind: FixedWindow, With: [3]Kind{Start: FirstHitWindow}},
+	{Name: "sliding_log", Kind: SlidingBuckets, Precision: LogPrecision},
+	{Name: "token_bucket", Kind: TokenBucket, With: [3]Kind{Burst: TokenBucket}},
 }
 
-// Algorithms are the names that a configuration may have, that of the default first. [Named] tells their shapes.
-var Algorithms = []string{"sliding_window", "fixed_window", "sliding_log", "token_bucket"}
+// names are what users read: the backend lists counters by them.
+var names = [...]string{
+	FixedWindow:    "fixed_window",
+	FirstHitWindow: "first_hit_window",
+	SlidingWindow:  "sliding_window",
+	SlidingBuckets: "sliding_buckets",
+	TokenBucket:    "token_bucket",
+}
+
+// LastKind is the last of the table. Numbers begin with 1, and none is left out.
+const LastKind = Kind(len(names) - 1)
+
+// logName is the name of SlidingBuckets with LogPrecision.
+const logName = "sliding_log"
 
 // Known reports whether there is such a kind.
-func (k Kind) Known() bool { return k != 0 && int(k) < len(kinds) }
+func (k Kind) Known() bool { return k != 0 && k <= LastKind }
 
 // Clocked reports whether windows are those of the clock, which start at multiples of their width since the Unix epoch. A
 // window is named by its start divided by the width.
@@ -58,14 +83,17 @@ func (k Kind) Bucketed() bool { return k == SlidingBuckets }
 // Windows is how many windows of a counter count at a time. It is 0 for a bucketed kind, where the precision says it, and for
 // an unknown one.
 func (k Kind) Windows() int {
-	switch k {
-	case FixedWindow, FirstHitWindow, TokenBucket:
-		return 1
-	case SlidingWindow:
+	switch {
+	case k.looksBack():
 		return 2
+	case k.Clocked() || k.Started():
+		return 1
 	}
 	return 0
 }
+
+// looksBack reports whether the window of the clock before counts too.
+func (k Kind) looksBack() bool { return k == SlidingWindow }
 
 // AtOnce reports whether all hits of a window come back at once: when it ends.
 func (k Kind) AtOnce() bool { return k == FixedWindow || k == FirstHitWindow }
@@ -77,54 +105,28 @@ func (k Kind) Refills() bool { return k == TokenBucket }
 // Bursts reports whether the quota of a limit is its burst.
 func (k Kind) Bursts() bool { return k == TokenBucket }
 
-// Option is a field of a limit's configuration that some algorithms have.
-type Option uint8
-
-const (
-	// WithStart has windows start with a hit.
-	WithStart Option = iota
-	// WithPrecision has hits counted in buckets of a precision.
-	WithPrecision
-	// WithBurst gives the quota.
-	WithBurst
-)
-
-// With is the kind that an algorithm of this kind is with an option; 0 if it does not have that.
-func (k Kind) With(o Option) Kind {
-	if o == WithBurst && k.Bursts() {
-		return k
-	}
-	for i := range kinds {
-		if v := Kind(i); kinds[v].of == k && (o == WithStart && v.Started() || o == WithPrecision && v.Bucketed()) {
-			return v
-		}
-	}
-	return 0
-}
-
-// Name is the name of the shape's kind in what the backend lists, or if the kind is unknown "".
+// Name is what users read of the shape's kind; "" if it is unknown.
 func (s Shape) Name() string {
 	switch {
 	case !s.Kind.Known():
 		return ""
 	case s.IsLog():
-		return kinds[s.Kind].log
+		return logName
 	}
-	return kinds[s.Kind].name
+	return names[s.Kind]
 }
 
-// Named is the shape of that name, whose width is to be set, and for some kinds the precision. It is the zero Shape if there is none.
-func Named(name string) (s Shape) {
-	for k := range kinds {
-		switch name {
-		case "":
-		case kinds[k].name:
-			s.Kind = Kind(k)
-		case kinds[k].log:
-			s.Kind, s.Precision = Kind(k), LogPrecision
+// Named is the kind that users know by this name, 0 if there is none.
+func Named(name string) Kind {
+	if name == logName {
+		return SlidingBuckets
+	}
+	for k := Kind(1); k <= LastKind; k++ {
+		if names[k] == name {
+			return k
 		}
 	}
-	return s
+	return 0
 }
 
 // IsLog reports whether the shape is that of a sliding log.
@@ -156,42 +158,44 @@ const (
 
 // Fault is the first fault of a shape. Stores count in a single bucket too, which nobody configures; and ordinals are as large
 // as there is room for.
-func (s Shape) Fault() Fault {
+func (s Shape) Fault() Fault { return s.fault(1) }
+
+// fault wants at least so many buckets, if the shape is bucketed and not a log.
+func (s *Shape) fault(least uint64) Fault {
+	width, precision := uint64(s.Width), uint64(s.Precision)
 	switch {
 	case s.Width < MinWidth || s.Width > MaxWidth || s.Width%MinWidth != 0:
 		return WrongWidth
 	case !s.Kind.Known():
 		return UnknownKind
 	case !s.Kind.Bucketed():
-		if s.Precision != 0 {
+		if precision != 0 {
 			return NeedlessPrecision
 		}
-	case s.Precision <= 0 || s.Width%s.Precision != 0:
+	case precision == 0:
 		return WrongPrecision
-	case !s.IsLog() && s.Width/s.Precision > MaxSubBuckets:
-		return WrongPrecision
+	case !s.IsLog():
+		if buckets := width / precision; buckets*precision != width || buckets < least || buckets > MaxSubBuckets {
+			return WrongPrecision
+		}
 	}
 	return Sound
 }
 
 // Fault is the first fault of a limit that somebody configures.
 func (l *Limit) Fault() Fault {
-	if fault := l.Shape.Fault(); fault != Sound {
+	if fault := l.fault(MinSubBuckets); fault != Sound {
 		return fault
 	}
 	switch {
-	case l.Kind.Bucketed() && l.Width/l.Precision < MinSubBuckets:
-		return WrongPrecision
 	case l.Max > MaxLimit:
 		return WrongMax
 	case l.IsLog() && l.Max > l.LargestLog():
 		return LargeLog
-	case !l.Kind.Bursts():
-		if l.Burst != 0 {
-			return NeedlessBurst
-		}
-	case l.Burst < 1 || l.Burst > MaxLimit:
+	case l.Kind.Bursts() && (l.Burst == 0 || l.Burst > MaxLimit):
 		return WrongBurst
+	case !l.Kind.Bursts() && l.Burst != 0:
+		return NeedlessBurst
 	}
 	return Sound
 }
@@ -216,15 +220,16 @@ func (l *Limit) advance(s *State, now int64) {
 
 // used is how many of the quota's hits are taken, rounded up.
 func (l *Limit) used(s *State) uint64 {
+	used := s.Hits[0].Sum()
 	switch l.Kind {
 	case SlidingWindow:
-		return s.Hits[0].Sum() + l.weighed(s)
+		used += l.weighed(s)
 	case SlidingBuckets:
-		return sumBuckets(s)
+		used = sumBuckets(s)
 	case TokenBucket:
-		return s.Hits[0].Sum() - l.returned(s, s.Newest)
+		used -= l.returned(s, s.Newest)
 	}
-	return s.Hits[0].Sum()
+	return used
 }
 
 // moreAt is FitsAt of a cost that does not fit now, but can.
@@ -267,33 +272,4 @@ func (l *Limit) ForgetAt(s *State) int64 {
 		return l.end(s) + l.Width
 	}
 	return l.end(s)
-}
-
-// holds reports whether s still has the window of a started kind in it that hits were counted in, by its number then.
-func (l *Limit) holds(s *State, number uint64) bool {
-	// Whatever start a token bucket has by now, it lacks these tokens. A first-hit window may start earlier by now, as another
-	// node may have had its first hit.
-	return l.Kind == TokenBucket || number-uint64(s.Start) < uint64(l.Width)
-}
-
-// settleStarted is settle for a started kind: the backend has so many hits since start.
-func (l *Limit) settleStarted(s *State, newest bool, start int64, hits uint64) {
-	if l.Kind == TokenBucket {
-		l.settleTokens(s, newest, start, hits)
-	} else {
-		l.settleFirstHit(s, newest, start, hits)
-	}
-}
-
-// leaseStarted is Lease for a started kind, once the totals are taken in.
-func (l *Limit) leaseStarted(s *State, hits uint64, at int64, total *Totals) (kept bool) {
-	switch {
-	case l.Kind == TokenBucket:
-		l.leaseTokens(s, hits, at)
-	case len(total.Hits) == 0 || s.Hits[0].Total == 0 || uint64(s.Start) != total.Newest:
-		return false
-	default:
-		s.Hits[0].lease(hits)
-	}
-	return true
 }

@@ -84,8 +84,15 @@ func (l *Limit) Lease(s *State, hits uint64, at int64, newer bool, total *Totals
 			}
 		}
 		return false
+	case l.Kind.Refills():
+		l.leaseTokens(s, hits, at)
+		return true
 	case l.Kind.Started():
-		return l.leaseStarted(s, hits, at, total)
+		if len(total.Hits) == 0 || s.Hits[0].Total == 0 || uint64(s.Start) != total.Newest {
+			return false
+		}
+		s.Hits[0].lease(hits)
+		return true
 	}
 	switch ago := l.numberAt(s.Newest) - l.numberAt(at); {
 	case ago == 0:
@@ -114,6 +121,8 @@ func (l *Limit) LeaseNumber(at int64, total *Totals) uint64 {
 }
 
 // numberAt is the number of the window of the clock, or bucket, that a time is in; 0 for kinds that have none.
+//
+//go:noinline
 func (l *Limit) numberAt(at int64) uint64 {
 	switch {
 	case l.Kind.Bucketed():

@@ -130,7 +130,7 @@ func sortBuckets(buckets []Bucket, sorted int) {
 func (l *Limit) appendBuckets(dst []byte, s *State, synced bool) []byte {
 	count := 0
 	for i := range s.Buckets {
-		if s.Buckets[i].Hits != (Hits{}) {
+		if !s.Buckets[i].idle() {
 			count++
 		}
 	}
@@ -138,7 +138,7 @@ func (l *Limit) appendBuckets(dst []byte, s *State, synced bool) []byte {
 	last := s.Newest / l.Precision
 	for i := len(s.Buckets) - 1; i >= 0; i-- {
 		b := &s.Buckets[i]
-		if b.Hits == (Hits{}) {
+		if b.idle() {
 			continue // given back
 		}
 		age := uint64(last-b.Number) << 1

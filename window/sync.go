@@ -57,6 +57,8 @@ func (s *State) Pending() (pending bool) {
 }
 
 // InFlight tells whether s has hits that were pushed and not answered yet.
+//
+//go:noinline
 func (s *State) InFlight() (flying bool) {
 	s.each(func(h *Hits) { flying = flying || h.Flight != 0 })
 	return flying
@@ -126,7 +128,12 @@ func (l *Limit) settle(s *State, newest bool, total *Totals) {
 		l.settleBuckets(s, newest, total)
 	case len(total.Hits) == 0 || total.Newest > uint64(maxTime):
 	case l.Kind.Started():
-		l.settleStarted(s, newest, int64(total.Newest), clamp(int64(min(total.Hits[0], MaxHits))))
+		hits := min(total.Hits[0], MaxHits)
+		if l.Kind.Refills() {
+			l.settleTokens(s, newest, int64(total.Newest), hits)
+		} else {
+			l.settleFirstHit(s, newest, int64(total.Newest), hits)
+		}
 	default:
 		for i, hits := range total.Hits {
 			// This wraps for a window that is newer than s, and is then as far out of range as for one that is too old.

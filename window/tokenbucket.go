@@ -60,7 +60,7 @@ func (l *Limit) returnedAt(s *State, tokens uint64) int64 {
 
 // fillTime is how long an empty bucket takes to be full, if that is a whole number of nanoseconds.
 func (l *Limit) fillTime() (nanos int64, whole bool) {
-	time, remainder, ok := muldiv(l.Quota(), uint64(l.Width), l.Max)
+	time, remainder, ok := muldiv(l.Burst, uint64(l.Width), l.Max)
 	return int64(time), ok && remainder == 0 && time <= uint64(maxTime)
 }
 

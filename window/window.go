@@ -88,7 +88,7 @@ func (l *Limit) Span() (nanos int64, whole bool) {
 	switch {
 	case l.Max == 0:
 		return 0, false
-	case l.Kind.Refills():
+	case l.Kind.Bursts():
 		return l.fillTime()
 	}
 	return l.Width, true
@@ -136,7 +136,7 @@ func (h *Hits) Sum() uint64 {
 }
 
 // idle tells that there is nothing: not even hits that were given back, of which the backend does not know yet.
-func (h *Hits) idle() bool { return *h == Hits{} }
+func (h *Hits) idle() bool { return h.Total|uint64(h.Diff|h.Flight)|h.Lease == 0 }
 
 func (h *Hits) take(cost uint64) { h.Diff = min(h.Diff+int64(min(cost, MaxHits)), MaxHits) }
 
@@ -242,7 +242,9 @@ func (l *Limit) Standing(s *State, now int64) Standing {
 // Worth is ForgetAt and Share of s.
 func (l *Limit) Worth(s *State) (forgetAt int64, share float32) {
 	if current := s.Hits[0].Sum(); l.Kind.Clocked() && current != 0 {
-		forgetAt = l.end(s) + int64(l.Kind.Windows()-1)*l.Width
+		if forgetAt = l.end(s); l.Kind.looksBack() {
+			forgetAt += l.Width
+		}
 		return forgetAt, float32(current+s.Hits[1].Sum()) / float32(max(l.Max, 1))
 	}
 	return l.ForgetAt(s), l.Share(s)
@@ -292,8 +294,12 @@ func (l *Limit) GiveBack(s *State, number, cost uint64) {
 				s.Buckets[i].giveBack(cost)
 			}
 		}
+	case l.Kind.Refills():
+		// Whatever start the bucket has by now, it lacks these tokens.
+		s.Hits[0].giveBack(cost)
 	case l.Kind.Started():
-		if l.holds(s, number) {
+		// Another node may have had the window's first hit, as an answer has told since: then it starts earlier.
+		if within := number - uint64(s.Start); within < uint64(l.Width) {
 			s.Hits[0].giveBack(cost)
 		}
 	default:

@@ -68,7 +68,7 @@ func (n *Node) settleKey(b *batch) {
 	d := n.at(key.rule, key.address)
 	for range n.table.Attempts() {
 		n.fetch(d)
-		if d.slot.Payload() == nil {
+		if !d.slot.Found() {
 			return
 		}
 		for i := first; i < last; i++ {
@@ -214,7 +214,7 @@ func (n *Node) learn(part *claimant, answered int64) {
 	for range n.table.Attempts() {
 		now := n.now()
 		n.read(d, now)
-		if d.slot.Payload() == nil && n.nothing(len(d.Cell.States)) {
+		if !d.slot.Found() && n.nothing(len(d.Cell.States)) {
 			return
 		}
 		if !d.Cell.Identified() {

@@ -231,7 +231,7 @@ func (n *Node) giveBack(d *Demand, now int64) {
 		n.read(d, now)
 		adopted := n.adopt(d, now)
 		d.Cell.GiveBack(d.numbers, d.Cost)
-		if d.slot.Payload() == nil || n.write(d, now) {
+		if !d.slot.Found() || n.write(d, now) {
 			if adopted {
 				n.enlist(d)
 			}

@@ -149,7 +149,7 @@ func (n *Node) claim(b *batch, key *dirtyKey, r *Rule, now int64) claiming {
 	d := n.at(r, key.address)
 	for range n.table.Attempts() {
 		n.fetch(d)
-		if d.slot.Payload() == nil || d.Cell.Sync().Due != key.due {
+		if !d.slot.Found() || d.Cell.Sync().Due != key.due {
 			return claimDone // evicted, and its hits rescued; or another worker has it
 		}
 		d.Cell.Advance(now)

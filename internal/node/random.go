@@ -13,6 +13,8 @@ func (r Random) below(n int64) int64 {
 }
 
 // around is a random time that is as long as the one given on average, and at least half as long.
+//
+//go:noinline
 func (r Random) around(nanos int64) int64 { return nanos/2 + r.below(nanos) }
 
 // fraction is a random number from 0 up to, but not, 1.

@@ -56,3 +56,37 @@ func (t *take) wanted() bool {
 	}
 	return len(t.waiters) == 0
 }
+
+// leaseWishes finds the wishes for leases by the addresses of their keys, in short lists: there may
+// be as many as requests that wait. No other type of the plugin is a map of Go's, whose code would
+// make the module 15 KB larger.
+type leaseWishes [1024]*take
+
+// list is where the list for an address begins.
+func (w *leaseWishes) list(address sharedata.Address) **take {
+	return &w[address.Hash()%uint64(len(w))]
+}
+
+// find is nil if there is no wish for a demand's key, ahead of requests or by them.
+func (w *leaseWishes) find(d *Demand, ahead bool) *take {
+	for t := *w.list(d.address); t != nil; t = t.next {
+		if part := &t.parts[0]; part.address == d.address && part.rule == d.Rule && t.ahead == ahead {
+			return t
+		}
+	}
+	return nil
+}
+
+func (w *leaseWishes) add(t *take) {
+	first := w.list(t.parts[0].address)
+	t.next, *first = *first, t
+}
+
+func (w *leaseWishes) remove(t *take) {
+	for at := w.list(t.parts[0].address); *at != nil; at = &(*at).next {
+		if *at == t {
+			*at = t.next
+			return
+		}
+	}
+}

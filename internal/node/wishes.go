@@ -3,7 +3,6 @@ package node
 import (
 	"weir/internal/counter"
 	"weir/internal/wire"
-	"weir/sharedata"
 	"weir/window"
 )
 
@@ -19,40 +18,6 @@ const (
 	// requests would wait for them.
 	askNanos = tickNanos / 2
 )
-
-// leaseWishes finds the wishes for leases by the addresses of their keys, in short lists: there may
-// be as many as requests that wait. No other type of the plugin is a map of Go's, whose code would
-// make the module 15 KB larger.
-type leaseWishes [1024]*take
-
-// list is where the list for an address begins.
-func (w *leaseWishes) list(address sharedata.Address) **take {
-	return &w[address.Hash()%uint64(len(w))]
-}
-
-// find is nil if there is no wish for a demand's key, ahead of requests or by them.
-func (w *leaseWishes) find(d *Demand, ahead bool) *take {
-	for t := *w.list(d.address); t != nil; t = t.next {
-		if part := &t.parts[0]; part.address == d.address && part.rule == d.Rule && t.ahead == ahead {
-			return t
-		}
-	}
-	return nil
-}
-
-func (w *leaseWishes) add(t *take) {
-	first := w.list(t.parts[0].address)
-	t.next, *first = *first, t
-}
-
-func (w *leaseWishes) remove(t *take) {
-	for at := w.list(t.parts[0].address); *at != nil; at = &(*at).next {
-		if *at == t {
-			*at = t.next
-			return
-		}
-	}
-}
 
 // wholeRequest is a take for one request.
 func (n *Node) wholeRequest(w waiting, demands []Demand) *take {
@@ -192,7 +157,7 @@ func (n *Node) claimAlong(b *batch, t *take, now int64) {
 		return
 	}
 	d := n.at(t.parts[0].rule, t.parts[0].address)
-	if n.read(d, now); d.slot.Payload() == nil || !d.Cell.Pending() || !d.Cell.Claim(now) || !n.write(d, now) {
+	if n.read(d, now); !d.slot.Found() || !d.Cell.Pending() || !d.Cell.Claim(now) || !n.write(d, now) {
 		return // then another worker has it, or it is pushed later
 	}
 	n.addClaimed(b, d)

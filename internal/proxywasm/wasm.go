@@ -3,7 +3,6 @@
 package proxywasm
 
 import (
-	"slices"
 	"unsafe"
 
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
@@ -226,6 +225,7 @@ func DefineCounter(name string) Metric { return define(metricCounter, name) }
 // DefineGauge finds or makes a gauge.
 func DefineGauge(name string) Metric { return define(metricGauge, name) }
 
+//go:noinline
 func define(kind uint32, name string) Metric {
 	if proxyDefineMetric(kind, name, &vm.number) != statusOK {
 		return 0
@@ -382,7 +382,12 @@ func onDelete(id uint32) {
 //
 //go:noinline
 func removePlugin(id uint32) {
-	vm.plugins = slices.DeleteFunc(vm.plugins, func(p pluginContext) bool { return p.id == id })
+	for i := range vm.plugins {
+		if vm.plugins[i].id == id {
+			vm.plugins = append(vm.plugins[:i], vm.plugins[i+1:]...)
+			break
+		}
+	}
 	for i := len(vm.callouts) - 1; i >= 0; i-- {
 		if vm.callouts[i].plugin == id {
 			dropCallout(i)

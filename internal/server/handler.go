@@ -209,7 +209,7 @@ func (h *handler) window(w http.ResponseWriter, r *http.Request) {
 
 // clocked are the names of the kinds with windows of the clock.
 func clocked() (names []string) {
-	for k := window.Kind(1); k.Known(); k++ {
+	for k := window.Kind(1); k <= window.LastKind; k++ {
 		if k.Clocked() {
 			names = append(names, window.Shape{Kind: k}.Name())
 		}
@@ -223,7 +223,7 @@ func windowAsked(query url.Values) (item wire.Item, problem string) {
 	if copy(item.ID[:], id); err != nil || len(id) != len(item.ID) {
 		return item, fmt.Sprintf("id: want %d hexadecimal digits, got %.80q", hex.EncodedLen(len(item.ID)), query.Get("id"))
 	}
-	kind := window.Named(query.Get("kind")).Kind
+	kind := window.Named(query.Get("kind"))
 	if !kind.Clocked() {
 		return item, fmt.Sprintf("kind: want %s, got %.80q", strings.Join(clocked(), " or "), query.Get("kind"))
 	}

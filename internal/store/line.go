@@ -41,7 +41,7 @@ func (c *Counter) Line() CounterLine {
 // Counter is the line's. The error says what no store has.
 func (l *CounterLine) Counter() (Counter, error) {
 	c := Counter{
-		Counter: wire.Counter{Kind: uint8(window.Named(l.Kind).Kind), Ordinal: l.Ordinal, WidthMillis: l.WidthMillis, Precision: l.Precision},
+		Counter: wire.Counter{Kind: uint8(window.Named(l.Kind)), Ordinal: l.Ordinal, WidthMillis: l.WidthMillis, Precision: l.Precision},
 		Limit:   l.Limit, Windows: make([]Window, len(l.Windows)),
 	}
 	id, err := hex.DecodeString(l.ID)

@@ -202,7 +202,7 @@ func TestAnswerSizeOfTakes(t *testing.T) {
 	for range 3000 {
 		take, grant := Take{}, Grant{Units: number(MaxHits), AtNanos: random.Uint64()}
 		for range 1 + random.IntN(5) {
-			room := Room{Counter: Counter{Kind: uint8(1 + random.IntN(5)), WidthMillis: 60_000}, Limit: number(MaxHits)}
+			room := Room{Counter: Counter{Kind: uint8(1 + random.IntN(int(window.LastKind))), WidthMillis: 60_000}, Limit: number(MaxHits)}
 			total, windows := Total{Newest: random.Uint64()}, uint64(1)
 			switch room.Kind {
 			case 3:

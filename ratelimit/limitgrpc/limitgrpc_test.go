@@ -210,6 +210,50 @@ func TestClosed(t *testing.T) {
 	want(t, "closed", header, "ratelimit", "", "x-envoy-ratelimited", "")
 }
 
+// silent is a backend that never answers.
+type silent struct{}
+
+func (silent) Push(ctx context.Context, _ []byte) ([]byte, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// A call that ends while it waits for the backend ends as its context does.
+func TestCallEnds(t *testing.T) {
+	n, err := ratelimit.New(ratelimit.Options{}).NewNamespace(ratelimit.NamespaceOptions{
+		Name: "shop", Rules: []ratelimit.Rule{{Name: "all", Limits: []window.Limit{ratelimit.FixedWindow(2, time.Minute)}}},
+		Backend: silent{}, Exact: true, Timeout: time.Hour,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := n.Limiter("all")
+	if err != nil {
+		t.Fatal(err)
+	}
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	late, cancelLate := context.WithDeadline(t.Context(), day)
+	defer cancelLate()
+	// What was not answered can't be pushed any more, so there is nothing to wait for.
+	t.Cleanup(func() { n.Close(canceled) })
+	intercept := limitgrpc.UnaryServerInterceptor(n, func(context.Context, string) []ratelimit.Demand {
+		return []ratelimit.Demand{{Limiter: all, Cost: 1}}
+	}, limitgrpc.Options{})
+	for _, test := range []struct {
+		ctx  context.Context
+		want codes.Code
+	}{{canceled, codes.Canceled}, {late, codes.DeadlineExceeded}} {
+		_, err := intercept(test.ctx, nil, &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) {
+			t.Error("served")
+			return nil, nil
+		})
+		if status.Code(err) != test.want {
+			t.Errorf("got %v, want %v", err, test.want)
+		}
+	}
+}
+
 func TestClientIP(t *testing.T) {
 	ctx := peer.NewContext(context.Background(), &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 77), Port: 1234}})
 	if got := limitgrpc.ClientIP(ctx, 24, 64); got != "\xc0\x00\x02\x00" {

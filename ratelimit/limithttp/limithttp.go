@@ -124,15 +124,18 @@ type headers struct {
 	sent bool // with all that the response has
 }
 
-type header struct{ name, value string }
+type header struct {
+	name  string   // canonical
+	value []string // one, without room for another
+}
 
 func (h *headers) add(name string, value []byte) {
-	h.list = append(h.list, header{name, string(value)})
+	h.list = append(h.list, header{http.CanonicalHeaderKey(name), []string{string(value)}})
 }
 
 func (h *headers) set() {
 	for i := range h.list {
-		h.to.Set(h.list[i].name, h.list[i].value)
+		h.to[h.list[i].name] = h.list[i].value
 	}
 }
 

@@ -1,6 +1,7 @@
 package limithttp_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -34,7 +35,7 @@ type program struct {
 	nanos atomic.Int64 // of the clock
 }
 
-func newProgram(t *testing.T, rules ...ratelimit.Rule) *program {
+func newProgram(t testing.TB, rules ...ratelimit.Rule) *program {
 	t.Helper()
 	p := &program{}
 	p.set(day)
@@ -49,7 +50,7 @@ func newProgram(t *testing.T, rules ...ratelimit.Rule) *program {
 
 func (p *program) set(now time.Time) { p.nanos.Store(now.UnixNano()) }
 
-func (p *program) limiter(t *testing.T, rule string) *ratelimit.Limiter {
+func (p *program) limiter(t testing.TB, rule string) *ratelimit.Limiter {
 	t.Helper()
 	l, err := p.Limiter(rule)
 	if err != nil {
@@ -59,7 +60,7 @@ func (p *program) limiter(t *testing.T, rule string) *ratelimit.Limiter {
 }
 
 // each demands a hit of every request, of a rule without a key.
-func (p *program) each(t *testing.T, rule string) limithttp.Demands {
+func (p *program) each(t testing.TB, rule string) limithttp.Demands {
 	l := p.limiter(t, rule)
 	return func(*http.Request) []ratelimit.Demand { return []ratelimit.Demand{{Limiter: l, Cost: 1}} }
 }
@@ -68,7 +69,7 @@ func twoASecond() ratelimit.Rule {
 	return ratelimit.Rule{Name: "all", Limits: []window.Limit{ratelimit.FixedWindow(2, time.Second)}}
 }
 
-var ok = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "served") })
+var ok = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "served") })
 
 // want checks the headers of lines like "retry-after: 1"; those without a value are to be missing.
 func want(t *testing.T, what string, got http.Header, lines string) {
@@ -274,6 +275,37 @@ func TestFailures(t *testing.T) {
 	}
 }
 
+// silent is a backend that never answers.
+type silent struct{}
+
+func (silent) Push(ctx context.Context, _ []byte) ([]byte, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// A client that goes away while its request waits for the backend is not served.
+func TestClientGone(t *testing.T) {
+	n, err := ratelimit.New(ratelimit.Options{}).NewNamespace(ratelimit.NamespaceOptions{
+		Name: "shop", Rules: []ratelimit.Rule{twoASecond()}, Backend: silent{}, Exact: true, Timeout: time.Hour,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := program{Namespace: n}
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	// What was not answered can't be pushed any more, so there is nothing to wait for.
+	t.Cleanup(func() { n.Close(ctx) })
+	var failed error
+	handler := limithttp.Middleware(n, p.each(t, "all"), limithttp.Options{
+		Failed: func(_ http.ResponseWriter, _ *http.Request, err error) { failed = err },
+	})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("served") }))
+	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
+	if !errors.Is(failed, context.Canceled) {
+		t.Errorf("got %v", failed)
+	}
+}
+
 // unwrapped has what a response writer can do behind Unwrap only.
 type unwrapped struct{ w http.ResponseWriter }
 
@@ -307,26 +339,28 @@ func TestHeadersReplace(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	wrote := func(_ int, err error) { fails(err) }
 	for name, handler := range map[string]http.HandlerFunc{
 		"nothing":      func(http.ResponseWriter, *http.Request) {},
 		"headers only": func(w http.ResponseWriter, _ *http.Request) { set(w) },
 		"status":       func(w http.ResponseWriter, _ *http.Request) { set(w); w.WriteHeader(http.StatusNoContent) },
-		"write":        func(w http.ResponseWriter, _ *http.Request) { set(w); w.Write([]byte("body")) },
-		"write string": func(w http.ResponseWriter, _ *http.Request) { set(w); io.WriteString(w, "body") },
+		"write":        func(w http.ResponseWriter, _ *http.Request) { set(w); fmt.Fprint(w, "body") },
+		"write string": func(w http.ResponseWriter, _ *http.Request) { set(w); wrote(io.WriteString(w, "body")) },
 		"copy": func(w http.ResponseWriter, _ *http.Request) {
 			set(w)
-			io.Copy(w, io.LimitReader(strings.NewReader("body"), 3))
+			_, err := io.Copy(w, io.LimitReader(strings.NewReader("body"), 3))
+			fails(err)
 		},
 		"flush": func(w http.ResponseWriter, _ *http.Request) {
 			set(w)
 			w.(http.Flusher).Flush()
 			set(w) // too late
-			io.WriteString(w, "body")
+			fmt.Fprint(w, "body")
 		},
 		"flush by controller": func(w http.ResponseWriter, _ *http.Request) {
 			set(w)
 			fails(http.NewResponseController(w).Flush())
-			io.WriteString(w, "body")
+			fmt.Fprint(w, "body")
 		},
 		"deadlines": func(w http.ResponseWriter, _ *http.Request) {
 			set(w)
@@ -411,17 +445,17 @@ func TestHijack(t *testing.T) {
 	p := newProgram(t, twoASecond())
 	server := httptest.NewServer(limithttp.Middleware(p.Namespace, p.each(t, "all"), limithttp.Options{})(http.HandlerFunc(
 		func(w http.ResponseWriter, _ *http.Request) {
-			header := w.Header().Clone()
-			conn, buffered, err := http.NewResponseController(w).Hijack()
+			var header bytes.Buffer
+			if err := w.Header().Write(&header); err != nil {
+				t.Error(err)
+			}
+			conn, _, err := http.NewResponseController(w).Hijack()
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			defer conn.Close()
-			buffered.WriteString("HTTP/1.1 200 OK\r\nConnection: close\r\n")
-			header.Write(buffered)
-			buffered.WriteString("\r\nhijacked")
-			buffered.Flush()
+			fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nConnection: close\r\n%s\r\nhijacked", &header)
 		})))
 	defer server.Close()
 	r, body := get(t, server.Client(), server.URL)
@@ -495,5 +529,35 @@ func TestClientIP(t *testing.T) {
 		if got := limithttp.ClientIP(r, 24, 64); got != test.want {
 			t.Errorf("%s: %x, want %x", test.address, got, test.want)
 		}
+	}
+}
+
+// nowhere is a response writer that keeps the header.
+type nowhere http.Header
+
+func (n nowhere) Header() http.Header       { return http.Header(n) }
+func (nowhere) Write(b []byte) (int, error) { return len(b), nil }
+func (nowhere) WriteHeader(int)             {}
+
+func BenchmarkMiddleware(b *testing.B) {
+	for _, bench := range []struct {
+		name  string
+		limit uint64
+		omit  limithttp.Headers
+	}{
+		{"allowed", 1e15 - 1, 0},
+		{"allowed, no header", 1e15 - 1, limithttp.RateLimit | limithttp.XRateLimit},
+		{"refused", 0, 0},
+	} {
+		b.Run(bench.name, func(b *testing.B) {
+			p := newProgram(b, ratelimit.Rule{Name: "all", Limits: []window.Limit{ratelimit.SlidingWindow(bench.limit, time.Minute)}})
+			handler := limithttp.Middleware(p.Namespace, p.each(b, "all"), limithttp.Options{Omit: bench.omit})(
+				http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+			request, w := httptest.NewRequest(http.MethodGet, "/", nil), nowhere{}
+			b.ReportAllocs()
+			for b.Loop() {
+				handler.ServeHTTP(w, request)
+			}
+		})
 	}
 }

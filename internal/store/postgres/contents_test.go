@@ -112,17 +112,17 @@ func TestLikeMemory(t *testing.T) {
 
 // randomItem is of any kind; its times are around now, at the edges of windows often.
 func randomItem(random *rand.Rand, now time.Time, widthMillis, limit uint64) wire.Item {
-	kind := window.Kind(1 + random.UintN(5))
+	kind := window.Kind(1 + random.UintN(uint(window.LastKind)))
 	it := wire.Item{Counter: wire.Counter{Kind: uint8(kind), WidthMillis: widthMillis}, Limit: limit}
 	width := widthMillis * 1e6
 	at := uint64(now.UnixNano()) - random.Uint64N(3)*width - random.Uint64N(2)*random.Uint64N(width) + random.Uint64N(2)*random.Uint64N(1e9)
 	size := func() int64 { return random.Int64N(1<<random.UintN(1+uint(bits.Len64(limit)))+2) - 1 }
 	it.Newest, it.Hits = at, []int64{size()}
-	switch kind {
-	case window.FixedWindow, window.SlidingWindow:
+	switch {
+	case kind.Clocked():
 		it.Newest = at / width
 		it.Hits = append(it.Hits, size())
-	case window.SlidingBuckets:
+	case kind.Bucketed():
 		it.Precision = []uint64{1, width / 64, width / 2, width}[random.IntN(4)]
 		it.Newest, it.Hits = at/it.Precision, nil
 		for age := uint64(0); age < 70*(width/it.Precision/64+1) && len(it.Hits) < 20; age += 1 + random.Uint64N(width/it.Precision/8+1) {

@@ -98,10 +98,10 @@ func pushOne(ctx context.Context, s store.Store, sequence uint64, now time.Time,
 	p := &wire.Push{Namespace: "ns", Sender: 1<<64 - 2, Sequence: sequence, Floor: sequence}
 	for _, c := range counters {
 		it := wire.Item{Counter: c, Newest: uint64(now.UnixMilli()) / c.WidthMillis, Limit: 10, Hits: []int64{1}}
-		switch window.Kind(c.Kind) {
-		case window.FirstHitWindow, window.TokenBucket:
+		switch kind := window.Kind(c.Kind); {
+		case kind.Started():
 			it.Newest = uint64(now.UnixNano())
-		case window.SlidingBuckets:
+		case kind.Bucketed():
 			it.Newest, it.Ages = uint64(now.UnixNano())/c.Precision, []uint64{0}
 		}
 		p.Items = append(p.Items, it)

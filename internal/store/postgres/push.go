@@ -347,7 +347,7 @@ func keys(namespace string, counters []*counter) []any {
 
 // refilling are the kinds that refill.
 var refilling = func() (kinds []int16) {
-	for k := window.Kind(1); k.Known(); k++ {
+	for k := window.Kind(1); k <= window.LastKind; k++ {
 		if k.Refills() {
 			kinds = append(kinds, int16(k))
 		}

@@ -82,10 +82,10 @@ func pushOne(ctx context.Context, s store.Store, sequence uint64, now time.Time,
 	p := &wire.Push{Namespace: "ns", Sender: 0xab, Sequence: sequence, Floor: sequence}
 	for _, c := range counters {
 		it := wire.Item{Counter: c, Newest: uint64(now.UnixMilli()) / c.WidthMillis, Limit: 10, Hits: []int64{1}}
-		switch window.Kind(c.Kind) {
-		case window.FirstHitWindow, window.TokenBucket:
+		switch kind := window.Kind(c.Kind); {
+		case kind.Started():
 			it.Newest = uint64(now.UnixNano())
-		case window.SlidingBuckets:
+		case kind.Bucketed():
 			it.Newest, it.Ages = uint64(now.UnixNano())/c.Precision, []uint64{0}
 		}
 		p.Items = append(p.Items, it)
@@ -366,10 +366,10 @@ func randomTake(random *rand.Rand, item func() wire.Item, apart bool) wire.Take 
 	for wanted := 1 + random.IntN(3); len(take.Rooms) < wanted; {
 		it := item()
 		r := wire.Room{Counter: it.Counter, Limit: it.Limit, CountRejected: random.IntN(2) == 0}
-		switch window.Kind(r.Kind) {
-		case window.TokenBucket:
+		switch kind := window.Kind(r.Kind); {
+		case kind.Bursts():
 			r.Burst = 1 + random.Uint64N(2*r.Limit+1)
-		case window.FirstHitWindow:
+		case kind.Started() && kind.AtOnce():
 			if apart && wanted > 1 {
 				continue
 			}
@@ -423,17 +423,17 @@ func TestTakePrecision(t *testing.T) {
 
 // randomItem is of any kind; its times are around now, at the edges of windows often.
 func randomItem(random *rand.Rand, now time.Time, widthMillis, limit uint64) wire.Item {
-	kind := window.Kind(1 + random.UintN(5))
+	kind := window.Kind(1 + random.UintN(uint(window.LastKind)))
 	it := wire.Item{Counter: wire.Counter{Kind: uint8(kind), WidthMillis: widthMillis}, Limit: limit}
 	width := widthMillis * 1e6
 	at := uint64(now.UnixNano()) - random.Uint64N(3)*width - random.Uint64N(2)*random.Uint64N(width) + random.Uint64N(2)*random.Uint64N(1e9)
 	size := func() int64 { return random.Int64N(1<<random.UintN(1+uint(bits.Len64(limit)))+2) - 1 }
 	it.Newest, it.Hits = at, []int64{size()}
-	switch kind {
-	case window.FixedWindow, window.SlidingWindow:
+	switch {
+	case kind.Clocked():
 		it.Newest = at / width
 		it.Hits = append(it.Hits, size())
-	case window.SlidingBuckets:
+	case kind.Bucketed():
 		it.Precision = []uint64{1, width / 64, width / 2, width}[random.IntN(4)]
 		it.Newest, it.Hits = at/it.Precision, nil
 		for age := uint64(0); age < 70*(width/it.Precision/64+1) && len(it.Hits) < 20; age += 1 + random.Uint64N(width/it.Precision/8+1) {

@@ -184,10 +184,20 @@ func hitsOf(out store.Outcome) (hits [][]uint64) {
 	return hits
 }
 
+// unbucketed are all kinds but those with buckets of a precision.
+var unbucketed = func() (kinds []uint8) {
+	for k := window.Kind(1); k <= window.LastKind; k++ {
+		if !k.Bucketed() {
+			kinds = append(kinds, uint8(k))
+		}
+	}
+	return kinds
+}()
+
 // item is one of a counter named after id, at the window that t is in. A token bucket's limit is 0: nothing comes back.
 func item(kind uint8, id byte, widthMillis uint64, t time.Time, hits ...int64) wire.Item {
 	newest := uint64(t.UnixNano())
-	if kind != firstHit && kind != tokens {
+	if !window.Kind(kind).Started() {
 		newest /= widthMillis * 1e6
 	}
 	c := wire.Counter{ID: wire.ID{0: id}, Kind: kind, WidthMillis: widthMillis}
@@ -361,7 +371,7 @@ func testLate(t *testing.T, b *bench) {
 }
 
 func testReturned(t *testing.T, b *bench) {
-	for _, kind := range []uint8{fixed, firstHit, sliding, tokens} {
+	for _, kind := range unbucketed {
 		taken, back := item(kind, 1, minute, epoch, 5), item(kind, 1, minute, epoch, -7)
 		b.push(items(taken), totals(5))
 		out := b.push(items(back), totals(0))
@@ -524,7 +534,7 @@ func testIsolation(t *testing.T, b *bench) {
 }
 
 func testReads(t *testing.T, b *bench) {
-	for _, kind := range []uint8{fixed, firstHit, sliding, tokens} {
+	for _, kind := range unbucketed {
 		if got := b.read(item(kind, 1, minute, epoch), 0); got.Newest != item(kind, 1, minute, epoch).Newest {
 			t.Errorf("kind %d: newest %d, want the one asked for", kind, got.Newest)
 		}
@@ -549,7 +559,7 @@ func testReads(t *testing.T, b *bench) {
 }
 
 func testSaturation(t *testing.T, b *bench) {
-	for _, kind := range []uint8{fixed, firstHit, sliding, tokens} {
+	for _, kind := range unbucketed {
 		b.push(items(item(kind, 1, minute, epoch, wire.MaxHits-1)), totals(wire.MaxHits-1))
 		b.push(items(item(kind, 1, minute, epoch, 1)), totals(wire.MaxHits))
 		b.push(items(item(kind, 1, minute, epoch, 1)), totals(wire.MaxHits))
@@ -568,7 +578,7 @@ func testLarge(t *testing.T, b *bench) {
 	want := make([][]uint64, wire.MaxItems)
 	for round := uint64(1); round <= 3; round++ {
 		for i := range batch {
-			batch[i] = item([]uint8{fixed, firstHit, sliding, tokens}[i%4], 0, minute, epoch, int64(i+1))
+			batch[i] = item(unbucketed[i%len(unbucketed)], 0, minute, epoch, int64(i+1))
 			binary.BigEndian.PutUint32(batch[i].ID[4:], uint32(i))
 			want[i] = totals(round * uint64(i+1))
 		}
@@ -666,7 +676,7 @@ func testInvalid(t *testing.T, b *bench) {
 
 func testExtremes(t *testing.T, b *bench) {
 	for _, newest := range []uint64{0, 1, 1<<53 - 1, 1 << 53, math.MaxInt64, math.MaxUint64} {
-		for _, kind := range []uint8{fixed, firstHit, sliding, tokens} {
+		for _, kind := range unbucketed {
 			for _, width := range []uint64{1, wire.MaxWidthMillis} {
 				it := item(kind, 1, width, epoch, 1)
 				it.Newest = newest
@@ -738,7 +748,7 @@ func testHammer(t *testing.T, b *bench) {
 				for seq := uint64(1); seq <= batches; seq++ {
 					p := &wire.Push{Namespace: "ns", Sender: sender, Sequence: seq, Floor: seq - min(seq, 3)}
 					for id := range byte(counters) {
-						p.Items = append(p.Items, item([]uint8{fixed, firstHit, sliding, tokens}[id%4], id, minute, epoch, int64(seq)))
+						p.Items = append(p.Items, item(unbucketed[int(id)%len(unbucketed)], id, minute, epoch, int64(seq)))
 					}
 					p.Items = append(p.Items, log(counters, wire.MaxHits, hits(uint64(epoch.UnixNano())-sender, int64(seq))))
 					if _, err := b.store.Push(t.Context(), p, 1); err != nil {

@@ -19,10 +19,10 @@ import (
 // room is one of a counter named after id, of a minute, where a unit costs so many hits. A token bucket holds its limit.
 func room(kind uint8, id byte, limit, cost uint64) wire.Room {
 	r := wire.Room{Counter: item(kind, id, minute, epoch).Counter, Limit: limit, Cost: cost}
-	switch kind {
-	case buckets:
+	if window.Kind(kind).Bucketed() {
 		r.Precision = 15e9
-	case tokens:
+	}
+	if window.Kind(kind).Bursts() {
 		r.Burst = limit
 	}
 	return r
@@ -35,9 +35,14 @@ func logRoom(id byte, limit, cost uint64) wire.Room {
 }
 
 // algorithms is a room of each algorithm, with counters of their own.
-func algorithms(limit, cost uint64) []wire.Room {
-	return []wire.Room{room(fixed, 1, limit, cost), room(firstHit, 2, limit, cost), room(sliding, 3, limit, cost),
-		room(buckets, 4, limit, cost), logRoom(5, limit, cost), room(tokens, 6, limit, cost)}
+func algorithms(limit, cost uint64) (rooms []wire.Room) {
+	for kind := range uint8(window.LastKind) {
+		rooms = append(rooms, room(kind+1, byte(len(rooms)+1), limit, cost))
+		if kind+1 == buckets {
+			rooms = append(rooms, logRoom(byte(len(rooms)+1), limit, cost))
+		}
+	}
+	return rooms
 }
 
 func take(least, most uint64, rooms ...wire.Room) wire.Take {
@@ -142,7 +147,7 @@ func sumOf(t wire.Total) (sum uint64) {
 // grant's total says.
 func givenBack(r wire.Room, g wire.Grant, total wire.Total, hits int64) wire.Item {
 	it := store.Clock{NowNanos: g.AtNanos}.Taken(&r, 0)
-	if r.Kind == firstHit || r.Kind == tokens {
+	if window.Kind(r.Kind).Started() {
 		it.Newest = total.Newest
 	}
 	it.Hits[0] = -hits
@@ -198,8 +203,8 @@ func testTakes(t *testing.T, b *bench) {
 			}
 		}
 	}
-	if got := b.sum("ns"); got != 2*6*12 {
-		t.Errorf("sum of counters %d, want %d", got, 2*6*12)
+	if got, want := b.sum("ns"), int64(2*12*len(algorithms(12, 1))); got != want {
+		t.Errorf("sum of counters %d, want %d", got, want)
 	}
 	// At least so many, at most so many, and all that is there in between.
 	r := room(fixed, 9, 10, 2)
@@ -215,9 +220,9 @@ func testTakes(t *testing.T, b *bench) {
 
 // testTakesOfOneNode compares with one node that decides alone, and wants room again exactly when that has some.
 func testTakesOfOneNode(t *testing.T, b *bench) {
-	rooms := append(algorithms(10, 1), room(tokens, 7, 7, 1), room(buckets, 8, 100, 1), room(sliding, 9, 1, 1), room(sliding, 10, 1000, 1))
-	rooms[6].Burst = 20
-	rooms[7].Precision = minute * 1e6 / 64
+	burst, fine := room(tokens, 11, 7, 1), room(buckets, 12, 100, 1)
+	burst.Burst, fine.Precision = 20, minute*1e6/64
+	rooms := append(algorithms(10, 1), burst, fine, room(sliding, 13, 1, 1), room(sliding, 14, 1000, 1))
 	for i, r := range rooms {
 		alone, random := nodeOf(r), rand.New(rand.NewPCG(uint64(i), 1))
 		wants := func(asked wire.Take) uint64 {
@@ -338,7 +343,7 @@ func testTakesRejected(t *testing.T, b *bench) {
 		// The least that was asked for is counted; a bucket stops at empty.
 		g := b.take(take(2, 5, r), 0)
 		want := uint64(12)
-		if r.Kind == tokens {
+		if window.Kind(r.Kind).Refills() {
 			want = 10
 		}
 		if got := sumOf(g.Totals[0]); got != want {
@@ -355,7 +360,7 @@ func testTakesRejected(t *testing.T, b *bench) {
 		b.take(take(1, 1, r), 0)
 		b.used(r, want)
 		r.CountRejected = true
-		if g := b.take(take(1, 1, r), 0); r.Kind != tokens {
+		if g := b.take(take(1, 1, r), 0); !window.Kind(r.Kind).Refills() {
 			if want++; sumOf(g.Totals[0]) != want {
 				t.Errorf("kind %d: totals %+v, want %d", r.Kind, g.Totals, want)
 			}
@@ -678,7 +683,7 @@ func testTakesAndItems(t *testing.T, b *bench) {
 	for i := range rooms {
 		rooms[i].WidthMillis = day
 		switch {
-		case rooms[i].Kind == tokens:
+		case window.Kind(rooms[i].Kind).Refills():
 			rooms[i].Limit = 1 // comes back in a day
 		case rooms[i].Precision == 1:
 			rooms[i].Limit = wire.MaxHits // above it hits are forgotten
@@ -777,7 +782,7 @@ func testTakesInvalid(t *testing.T, b *bench) {
 		"most":             func(p *wire.Push) { p.Takes[1].Most = wire.MaxHits + 1 },
 		"no rooms":         func(p *wire.Push) { p.Takes[1].Rooms = nil },
 		"too many rooms":   func(p *wire.Push) { p.Takes[1].Rooms = many(wire.MaxItems - 1) },
-		"kind":             func(p *wire.Push) { p.Takes[1].Rooms[1].Kind = 6 },
+		"kind":             func(p *wire.Push) { p.Takes[1].Rooms[1].Kind = uint8(window.LastKind) + 1 },
 		"width":            func(p *wire.Push) { p.Takes[1].Rooms[1].WidthMillis = 0 },
 		"precision":        func(p *wire.Push) { p.Takes[1].Rooms[1].Precision = 1 },
 		"odd precision":    func(p *wire.Push) { p.Takes[1].Rooms[1] = room(buckets, 3, 9, 1); p.Takes[1].Rooms[1].Precision = 7e9 },
@@ -810,7 +815,7 @@ func testTakesInvalid(t *testing.T, b *bench) {
 // many is rooms of so many counters, of all kinds but buckets.
 func many(n int) (rooms []wire.Room) {
 	for i := range n {
-		r := room([]uint8{fixed, firstHit, sliding, tokens}[i%4], 0, 2, 1)
+		r := room(unbucketed[i%len(unbucketed)], 0, 2, 1)
 		binary.BigEndian.PutUint32(r.ID[4:], uint32(i))
 		rooms = append(rooms, r)
 	}
