@@ -143,8 +143,11 @@ func (c *Cell) Silent(cost uint64) bool {
 // Low tells whether taking cost hits has brought the lease below the part of it at which more is asked for, so that nobody has to
 // wait.
 func (c *Cell) Low(cost uint64) bool {
-	leased := c.Leased()
-	return leased < c.lease.Granted/lowShare && leased+cost >= c.lease.Granted/lowShare
+	leased, low := c.Leased(), c.lease.Granted/lowShare
+	if low == 0 && c.lease.Pace >= longestHorizon {
+		low = 1 // a hit in each interval is worth the next one
+	}
+	return leased < low && leased+cost >= low
 }
 
 // Ahead is how many hits are worth leasing for requests to come, beyond those of the lease: those of
@@ -315,8 +318,10 @@ func (c *Cell) Review(now int64) (again bool) {
 		return true
 	}
 	granted := max(c.lease.Granted, leased)
-	if used := granted - leased; used*longestHorizon < leased {
-		leased = used * longestHorizon
+	used := granted - leased
+	c.lease.Pace = (c.lease.Pace + used*longestHorizon) / 2
+	if keep := max(c.lease.Pace, used*longestHorizon); keep < leased {
+		leased = keep
 		c.trimLease(leased)
 		c.lease.Dry = 0 // there is something to have again
 	}
