@@ -292,6 +292,9 @@ func (c *Cell) dry(now int64, spread float64) {
 		}
 	}
 	if fits > 0 {
+		if c.rule.leases() {
+			fits = max(fits, int64(float64(c.rule.SyncRate/4)*(0.5+spread)))
+		}
 		wait = min(wait, fits)
 	}
 	c.lease.Dry = DueAt(now+wait) + 1

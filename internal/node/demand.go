@@ -39,26 +39,41 @@ func (d *Demand) Standing(i int, now int64) window.Standing {
 	return s
 }
 
-// RetryAt is the time at which refused demands fit, if nothing else comes. It is false if no
-// waiting helps.
+// RetryAt is the time at which refused demands fit, if nothing else comes: at the latest, as others
+// may give back before what they have leased. It is false if no waiting helps.
 func RetryAt(demands []Demand, now int64) (at int64, ok bool) {
 	at = now
 	for i := range demands {
-		d := &demands[i]
-		if d.Withheld() {
-			at = max(at, d.Cell.DryUntil(now))
+		fits, ok := demands[i].fitsAt(now)
+		if !ok {
+			return 0, false
 		}
-		for j := range d.Cell.States {
-			l, s := &d.Rule.Limits[j], &d.Cell.States[j]
-			if l.Allows(s, d.Cost) {
-				continue
-			}
-			fits, ok := l.FitsAt(s, d.Cost)
-			if !ok {
-				return 0, false
-			}
-			at = max(at, fits)
+		at = max(at, fits)
+	}
+	return at, true
+}
+
+// fitsAt is RetryAt of one demand.
+func (d *Demand) fitsAt(now int64) (at int64, ok bool) {
+	at = now
+	full := false
+	for i := range d.Cell.States {
+		l, s := &d.Rule.Limits[i], &d.Cell.States[i]
+		if l.Allows(s, d.Cost) {
+			continue
 		}
+		fits, ok := l.FitsAt(s, d.Cost)
+		if !ok {
+			return 0, false
+		}
+		at, full = max(at, fits), true
+	}
+	switch dry := d.Cell.DryUntil(now); {
+	case d.Verdict != counter.Rejected:
+	case !full:
+		at = dry // withheld
+	case d.Cell.Doubtful(now):
+		at = min(at, dry)
 	}
 	return at, true
 }
