@@ -91,15 +91,15 @@ func (l *Limit) Lease(s *State, hits uint64, at int64, newer bool, total *Totals
 		if len(total.Hits) == 0 || s.Hits[0].Total == 0 || uint64(s.Start) != total.Newest {
 			return false
 		}
-		s.Hits[0].lease(hits)
-		return true
+	default:
+		if ago := l.numberAt(s.Newest) - l.numberAt(at); ago != 0 {
+			if ago < uint64(l.Kind.Windows()) {
+				s.Hits[ago].giveUp(hits)
+			}
+			return true
+		}
 	}
-	switch ago := l.numberAt(s.Newest) - l.numberAt(at); {
-	case ago == 0:
-		s.Hits[0].lease(hits)
-	case ago < uint64(l.Kind.Windows()):
-		s.Hits[ago].giveUp(hits)
-	}
+	s.Hits[0].lease(hits)
 	return true
 }
 

@@ -294,12 +294,10 @@ func (l *Limit) GiveBack(s *State, number, cost uint64) {
 				s.Buckets[i].giveBack(cost)
 			}
 		}
-	case l.Kind.Refills():
-		// Whatever start the bucket has by now, it lacks these tokens.
-		s.Hits[0].giveBack(cost)
 	case l.Kind.Started():
-		// Another node may have had the window's first hit, as an answer has told since: then it starts earlier.
-		if within := number - uint64(s.Start); within < uint64(l.Width) {
+		// Another node may have had the window's first hit, as an answer has told since: then it starts earlier. Whatever start a
+		// bucket has by now, it lacks these tokens.
+		if within := number - uint64(s.Start); within < uint64(l.Width) || l.Kind.Refills() {
 			s.Hits[0].giveBack(cost)
 		}
 	default:
