@@ -86,10 +86,10 @@ func (k Kind) Windows() int {
 	switch {
 	case k.looksBack():
 		return 2
-	case k.Clocked() || k.Started():
-		return 1
+	case k.Bucketed() || !k.Known():
+		return 0
 	}
-	return 0
+	return 1
 }
 
 // looksBack reports whether the window of the clock before counts too.

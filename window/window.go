@@ -177,13 +177,16 @@ func (l *Limit) Allows(s *State, cost uint64) bool {
 }
 
 func (l *Limit) allows(s *State, cost uint64) bool {
-	return l.Max != 0 && cost <= l.Quota() && l.used(s) <= l.Quota()-cost
+	quota := l.Quota()
+	return l.Max != 0 && cost <= quota && l.used(s) <= quota-cost
 }
 
 // Share is how near s is to the limit: what its hits take of the quota. It only serves to compare.
 func (l *Limit) Share(s *State) float32 {
-	used := s.Hits[0].Sum() + s.Hits[1].Sum()
-	if !l.Kind.Clocked() {
+	var used uint64
+	if l.Kind.Clocked() {
+		used = s.Hits[0].Sum() + s.Hits[1].Sum()
+	} else {
 		used = l.used(s)
 	}
 	return float32(used) / float32(max(l.Quota(), 1))
