@@ -4,9 +4,8 @@ package window
 //
 //	rate = current + previous·(Width − elapsed)/Width
 //
-// as Cloudflare (https://blog.cloudflare.com/counting-things-a-lot-of-different-things/) and Kong do it. Everything below
-// keeps to integers by multiplying with Width: hits fit if previous·(Width − elapsed) ≤ room·Width, where room is what the
-// current window's hits and the cost leave of the limit.
+// as Cloudflare (https://blog.cloudflare.com/counting-things-a-lot-of-different-things/) and Kong do it. Decisions are in
+// integers: what counts of the previous window is rounded up, which decides alike, as the limit and the cost are whole.
 
 // Rate is the rate of a sliding window at the time of s, in hits per window. It is for people to look at: decisions are made in
 // integers.
