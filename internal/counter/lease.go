@@ -160,15 +160,15 @@ func (c *Cell) Ahead(now int64) uint64 {
 	horizon := float64(c.rule.horizon())
 	want *= max(1.0/leastHorizon, min(1, float64(c.endsIn(now))/horizon))
 	leased := c.Leased()
-	return sub(min(uint64(min(want, float64(window.MaxHits))), c.most(leased)), leased)
+	return sub(min(uint64(min(want, float64(window.MaxHits))), c.most()), leased)
 }
 
-// most is the most that a lease should have which has so many hits.
-func (c *Cell) most(leased uint64) (hits uint64) {
+// most is the most hits that a lease should have. Those that it has are left of the limits, too.
+func (c *Cell) most() (hits uint64) {
 	hits = math.MaxUint64
 	for i := range c.States {
 		l := &c.rule.Limits[i]
-		hits = min(hits, l.Ahead(l.Remaining(&c.States[i])+leased, c.rule.nodes))
+		hits = min(hits, l.Ahead(l.Remaining(&c.States[i]), c.rule.nodes))
 	}
 	return hits
 }
@@ -244,7 +244,7 @@ func (c *Cell) Landed(units, most uint64, ahead bool, now int64, spread float64)
 	}
 	if ahead {
 		// Another worker has asked at the same time.
-		leased = min(leased, max(c.most(leased), before))
+		leased = min(leased, max(c.most(), before))
 	}
 	c.trimLease(leased)
 	c.lease = Lease{Since: DueAt(now), Granted: leased, Pace: uint64(min(pace+0.5, window.MaxHits)), Refused: c.lease.Refused}
@@ -336,7 +336,7 @@ func (c *Cell) Review(now int64) (again bool) {
 // Trim gives back what is more than this node's part of what is left, by totals that have just come.
 func (c *Cell) Trim() {
 	leased := c.Leased()
-	if most := c.most(leased); leased > most && c.rule.leases() {
+	if most := c.most(); leased > most && c.rule.leases() {
 		c.trimLease(most)
 		c.lease.Granted = min(c.lease.Granted, most)
 	}

@@ -23,7 +23,7 @@ func grant(c *Cell, hits uint64, now int64) {
 		number := c.rule.Limits[i].Number(&c.States[i])
 		c.Land(i, hits, now, now, &window.Totals{Newest: number, Hits: []uint64{c.States[i].Hits[0].Total + hits, 0}})
 	}
-	c.Landed(hits, hits, now, 0.5)
+	c.Landed(hits, hits, false, now, 0.5)
 	c.Heard(now)
 }
 
@@ -67,7 +67,7 @@ func TestLeaseIsTaken(t *testing.T) {
 func TestReview(t *testing.T) {
 	t.Parallel()
 	rule := shared(2, second, perMinute(1000))
-	review := rule.LongestDue()
+	review := rule.SyncRate
 	c := leased(t, rule, 100)
 	if !c.Own(false, monday) || c.Sync().Due.In(monday) <= 0 {
 		t.Fatal("nobody reviews the lease")
@@ -85,9 +85,15 @@ func TestReview(t *testing.T) {
 	if c.Take(40); !c.Review(now) || c.Leased() != 59 || c.Pending() {
 		t.Errorf("a lease that was used: %d are left", c.Leased())
 	}
-	now += review + 2*dueUnit
-	if c.Review(now) || c.Leased() != 0 || !c.Pending() {
-		t.Errorf("a lease that was not used: %d are left", c.Leased())
+	// What nobody uses goes back by halves, as a client may only pause.
+	kept := c.Leased()
+	for reviews := 0; kept > 0; reviews++ {
+		now += review + 2*dueUnit
+		again := c.Review(now)
+		if c.Leased() > (kept+1)/2 && reviews > 0 || again != (c.Leased() > 0) || !c.Pending() || reviews > 8 {
+			t.Fatalf("review %d of a lease that is not used: %d of %d are left", reviews, c.Leased(), kept)
+		}
+		kept = c.Leased()
 	}
 }
 
@@ -105,8 +111,8 @@ func TestUnevenLeases(t *testing.T) {
 	}
 }
 
-// A backend that gave less than was asked for is not asked again for a while, unless that was only a share; nor for ever, however
-// wrong the clock was.
+// A backend that gave less than requests have asked for is not asked again for a while, and longer
+// each time; nor for ever, however wrong the clock was. What it does not lease ahead says nothing.
 func TestDry(t *testing.T) {
 	t.Parallel()
 	for _, nodes := range []uint64{0, 1, 2, 10, 1000, 1 << 32, math.MaxUint64} {
@@ -118,31 +124,74 @@ func TestDry(t *testing.T) {
 			rule := shared(nodes, second, limit)
 			c := load(t, rule, nil)
 			c.Advance(monday)
-			c.Landed(0, 10, monday, 0.99)
+			c.Landed(0, 10, false, monday, 0.99)
 			if limit.Max != 0 && c.dryFor(monday) <= 0 {
 				t.Errorf("%d nodes, %+v: not dry after a refusal", nodes, limit)
 			}
-			if in := c.dryFor(monday); in > 2*rule.horizon() {
+			if in := c.dryFor(monday); in > 2*rule.longest() {
 				t.Errorf("%d nodes, %+v: dry for %d ns", nodes, limit, in)
 			}
-			for _, now := range []int64{monday - 3600*second, monday + 3*rule.horizon()} {
+			for _, now := range []int64{monday - 3600*second, monday + 3*rule.longest()} {
 				if c.dryFor(now) != 0 {
 					t.Errorf("%d nodes, %+v: dry %d s from then", nodes, limit, (now-monday)/second)
 				}
 			}
 		}
 	}
-	rule := shared(2, second, perMinute(5))
+	rule := shared(2, second, perHour(1000))
 	c := leased(t, rule, 1)
-	c.Landed(1, 3, monday, 0.5)
+	c.Landed(1, 300, true, monday, 0.5)
 	if c.dryFor(monday) != 0 {
-		t.Error("dry though the backend has more")
+		t.Error("dry though requests have got what they have asked for")
+	}
+	last := int64(0)
+	for refusal := range maxRefused + 2 {
+		c.Landed(0, 1, false, monday, 0.5)
+		in := c.dryFor(monday)
+		if in < last || refusal < 2 && in <= last || in > rule.longest()+2*dueUnit {
+			t.Errorf("refusal %d: dry for %d ns, and before for %d", refusal, in, last)
+		}
+		if doubts := c.Doubtful(monday); doubts != (refusal < doubtful) {
+			t.Errorf("refusal %d: doubtful %v", refusal, doubts)
+		}
+		last = in
+	}
+	if grant(c, 1, monday); c.lease.Refused != 0 {
+		t.Error("refusals before a grant still count")
+	}
+}
+
+// Nothing is leased ahead of what is hit once, or of small limits; of the others a node's part of
+// what is left, less what it has.
+func TestAhead(t *testing.T) {
+	t.Parallel()
+	rule := shared(10, second, perMinute(1000))
+	c := leased(t, rule, 1)
+	c.Take(1)
+	c.Advance(monday + 10*second)
+	if got := c.Ahead(monday + 10*second); got != 0 {
+		t.Errorf("a key that is hit each ten seconds: %d ahead", got)
+	}
+	c = leased(t, rule, 40)
+	c.Take(40)
+	if got := c.Ahead(monday + second); got != 48 {
+		t.Errorf("a key that is hit 40 times a second: %d ahead, want a twentieth of 960", got)
+	}
+	c = leased(t, rule, 40)
+	c.Take(20)
+	if got := c.Ahead(monday + second); got != 29 {
+		t.Errorf("with 20 leased: %d ahead, want a twentieth of 980 less 20", got)
+	}
+	c = leased(t, shared(2, second, perMinute(100)), 40)
+	c.Take(40)
+	if got := c.Ahead(monday + second); got != 0 {
+		t.Errorf("a small limit: %d ahead", got)
 	}
 }
 
 // A lease is written and read as it is, and anything else is none.
 func FuzzLeaseCodec(f *testing.F) {
-	l := Lease{Dry: 1, Since: math.MaxUint32, Granted: window.MaxHits, Pace: 7, Scarce: maxScarce}
+	l := Lease{Dry: 1, Since: math.MaxUint32, Granted: window.MaxHits, Pace: 7, Refused: maxRefused}
 	f.Add(l.append(nil))
 	f.Add([]byte{})
 	f.Add(bytes.Repeat([]byte{0xff}, 40))
@@ -186,7 +235,7 @@ func FuzzWishes(f *testing.F) {
 						for i := range c.States {
 							c.Land(i, units, now, now, &window.Totals{Newest: hits, Hits: []uint64{hits, units}, Ages: []uint64{0, 1}})
 						}
-						c.Landed(units, most, now, 0.999)
+						c.Landed(units, most, what%2 == 0, now, 0.999)
 					case 1:
 						c.Take(min(hits, c.Leased()))
 					case 2:
@@ -198,15 +247,15 @@ func FuzzWishes(f *testing.F) {
 					case 5:
 						c.RunDry(now, 0)
 					}
-					least := min(max(most, 1), window.MaxHits)
-					if want := c.Want(least, now); want < least || want > window.MaxHits {
-						t.Fatalf("at least %d: wants %d", least, want)
+					if ahead := c.Ahead(now); ahead > window.MaxHits {
+						t.Fatalf("wants %d", ahead)
 					}
 					c.Verdict(hits, now)
 					c.Low(hits)
-					c.Regular(now)
+					c.Doubtful(now)
+					c.Trim()
 					c.Own(false, now)
-					if in := c.DryUntil(now) - now; in < 0 || in > 2*rule.horizon() {
+					if in := c.DryUntil(now) - now; in < 0 || in > 2*rule.longest() {
 						t.Fatalf("dry for %d", in)
 					}
 					again, written := &Cell{}, c.Append(nil, 0)

@@ -206,7 +206,7 @@ func (n *Node) newTake(least, most uint64) *take {
 	return t
 }
 
-// newLease makes a take of a lease for a demand's key.
+// newLease makes a take of hits for the entry of a demand's key.
 func (n *Node) newLease(d *Demand, least, most uint64) *take {
 	id := d.Cell.Sync().ID
 	if !d.Cell.Identified() {

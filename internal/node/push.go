@@ -143,8 +143,9 @@ const (
 	claimLater
 )
 
-// claim moves a key's pending hits in flight and adds them to a batch, with a wish for a lease if
-// the key is hit regularly. A lease that is of no use any more is given back.
+// claim moves a key's pending hits in flight and adds them to a batch. Of a lease, what is of no use
+// any more is given back. If it stays, the backend is asked for the key's totals, as what others have
+// taken may make it too large.
 func (n *Node) claim(b *batch, key *dirtyKey, r *Rule, now int64) claiming {
 	d := n.at(r, key.address)
 	for range n.table.Attempts() {
@@ -154,13 +155,13 @@ func (n *Node) claim(b *batch, key *dirtyKey, r *Rule, now int64) claiming {
 		}
 		d.Cell.Advance(now)
 		changed := d.Cell.Pending() // a lease that goes back may be as large as what is pending
-		again := d.Cell.Review(now) && !n.leaving
+		leases := d.Cell.Review(now) && !n.leaving
 		if n.leaving {
 			d.Cell.ReturnLeases()
 		}
 		pending := d.Cell.Pending()
 		watched := r.Watched && !n.leaving && d.Cell.ForgetAt() > now
-		if !pending && !watched && !again {
+		if !pending && !watched && !leases {
 			if changed && !n.write(d, now) {
 				continue
 			}
@@ -173,7 +174,7 @@ func (n *Node) claim(b *batch, key *dirtyKey, r *Rule, now int64) claiming {
 			continue
 		}
 		n.addClaimed(b, d)
-		if watched || again {
+		if watched || leases {
 			key.due = d.Cell.Sync().Due
 			return claimReview
 		}

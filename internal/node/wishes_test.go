@@ -31,10 +31,15 @@ func TestEagerWishesAreBounded(t *testing.T) {
 		}
 	}
 	for i, wish := range n.wishes {
-		if found := n.wished.find(wish.parts[0].address, wish.parts[0].rule); (found == wish) == (i%3 == 0) {
+		if found := n.findWish(wish); (found == wish) == (i%3 == 0) {
 			t.Fatalf("wish %d: found %p, not %p", i, found, wish)
 		}
 	}
+}
+
+// findWish finds a wish by its key.
+func (n *Node) findWish(t *take) *take {
+	return n.wished.find(&Demand{Rule: t.parts[0].rule, address: t.parts[0].address}, t.ahead)
 }
 
 // checkWished sees whether just the wishes of a node are found by their keys.
@@ -47,7 +52,7 @@ func checkWished(t *testing.T, n *Node) {
 		}
 	}
 	for _, wish := range n.wishes {
-		if n.wished.find(wish.parts[0].address, wish.parts[0].rule) != wish {
+		if n.findWish(wish) != wish {
 			t.Fatal("a wish is not found by its key")
 		}
 	}

@@ -1,0 +1,50 @@
+package window
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+func TestAhead(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name        string
+		limit       Limit
+		left, nodes uint64
+		want        uint64
+	}{
+		{"half of an even part", fixed(1000, minute), 1000, 10, 50},
+		{"less when less is left", sliding(1000, minute), 100, 10, 5},
+		{"a hit for each", fixed(1000, minute), 20, 10, 1},
+		{"not two for each", fixed(1000, minute), 19, 10, 0},
+		{"alone, as of two", fixed(1000, minute), 1000, 1, 250},
+		{"an unknown number, as of two", fixed(1000, minute), 1000, 0, 250},
+		{"a small limit", fixed(100, minute), 100, 1, 0},
+		{"the smallest that is not", log(101, minute), 101, 2, 25},
+		{"a bucket is what it holds", tokens(10, 1000, minute), 1000, 10, 50},
+		{"a bucket that holds little", tokens(1000, 10, minute), 10, 2, 0},
+		{"nothing", fixed(0, minute), 0, 10, 0},
+		{"more nodes than can be", fixed(MaxHits, minute), MaxHits, math.MaxUint64, MaxHits >> 33},
+	} {
+		if got := test.limit.Ahead(test.left, test.nodes); got != test.want {
+			t.Errorf("%s: %d, want %d", test.name, got, test.want)
+		}
+	}
+}
+
+// If each node leases what it may, one after the other, half of what was left stays.
+func TestAheadLeavesHalf(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 20_000 {
+		l, nodes := fixed(random.Uint64()>>(11+random.IntN(53)), minute), 1+random.Uint64N(200)
+		left := l.Max
+		for range nodes {
+			left -= l.Ahead(left, nodes)
+		}
+		if left < l.Max/2 {
+			t.Fatalf("limit %d, %d nodes: %d left", l.Max, nodes, left)
+		}
+	}
+}
