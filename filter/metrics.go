@@ -35,12 +35,11 @@ type metrics struct {
 	rules []ruleMetrics
 	// namespace are those that are not of a rule, in the order of metricNames.
 	namespace [len(metricNames)]tally
-	nodes     uint64 // that overshoot is of
 }
 
 type ruleMetrics struct {
 	allowed, rejected tally
-	// overshoot is the most hits above a limit that nodes can admit together.
+	// overshoot is the most hits above a limit that nodes can admit together as things stand.
 	overshoot gauge
 }
 
@@ -50,12 +49,14 @@ type gauge struct {
 
 	metric  proxywasm.Metric
 	defined bool
+	value   uint64 // that was set last
 }
 
 func (g *gauge) define(name string) { g.metric, g.defined = proxywasm.DefineGauge(name), true }
 
 func (g *gauge) set(n uint64) {
-	if g.defined {
+	if g.defined && n != g.value {
+		g.value = n
 		g.metric.Set(n)
 	}
 }
@@ -86,10 +87,6 @@ var metricNames = [...]string{
 
 // bound has the proxy's metrics say by how much the nodes that share the limits can exceed them.
 func (m *metrics) bound(n *node.Node) {
-	if m.nodes == n.Nodes() {
-		return
-	}
-	m.nodes = n.Nodes()
 	for i := range m.rules {
 		m.rules[i].overshoot.set(n.Overshoot(i))
 	}

@@ -59,8 +59,9 @@ func TestConfigurationUpdate(t *testing.T) {
 
 func TestPluginContextLeaves(t *testing.T) {
 	for _, reachable := range []bool{true, false} {
-		w := newWorld(t, 1, 1, synced("3600", `{"name": "user", "key": [{"header": "x-user"}], `+long+`}`))
+		w := newWorld(t, 1, 1, synced("3600", charged))
 		v := w.vms[0]
+		v.upstream = map[string]string{"x-cost": "1"}
 		for i := range 3000 {
 			v.send("x-user", fmt.Sprint(i))
 		}

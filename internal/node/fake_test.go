@@ -342,6 +342,14 @@ func (f *fakeNode) requestOf(user string, cost uint64) (r *fakeRequest, verdict 
 	return r, f.Decide(f.demands, f.Time(f.Now()), &r.Wait)
 }
 
+// charge counts a hit of each rule for a user, whether or not there is room. It has to be pushed.
+func (f *fakeNode) charge(user string) {
+	for i := range f.rules {
+		d := f.demand(i, user, 1)
+		f.Force(&d, f.now())
+	}
+}
+
 // send brings a request, has what it waits for settled, and reports whether it passed.
 func (f *fakeNode) send(user string) (passed bool) { return f.sendOf(user, 1) }
 

@@ -11,11 +11,14 @@ import (
 
 // Wishes that are made before a lease is used up are bounded.
 func TestEagerWishesAreBounded(t *testing.T) {
-	n := newProcess(t).start(second, fixed(50))
+	n := newProcess(t).start(second, fixed(5000))
 	n.advance(time.Second)
 	n.asking = maxAsking
 	for i := range maxEager + 100 {
 		d := n.demand(0, strconv.Itoa(i), 1)
+		for range 10 {
+			n.Force(&d, n.Now())
+		}
 		d.address = n.table.Address(d.Key)
 		n.read(&d, n.Now())
 		n.prefetch(&d, n.Now())
