@@ -322,7 +322,7 @@ func TestTakes(t *testing.T) {
 	at := uint64(epoch.UnixNano())
 	want := []wire.Grant{
 		{Units: 3, AtNanos: at, Totals: []wire.Total{{Newest: at / 60e9, Hits: []uint64{3}}, {Newest: at / 15e9, Hits: []uint64{9}, Ages: []uint64{0}}}},
-		{Units: 2, AtNanos: at, Totals: []wire.Total{{Newest: at, Hits: []uint64{4}}}},
+		{Units: 8, AtNanos: at, Totals: []wire.Total{{Newest: at, Hits: []uint64{24}}}},
 		{AtNanos: at, Totals: []wire.Total{{Newest: at, Hits: []uint64{0}}}},
 	}
 	for range 2 {
@@ -331,8 +331,8 @@ func TestTakes(t *testing.T) {
 		}
 	}
 	// The answer counts the nodes of all pushes; each is counted once, whatever it pushes.
-	if a := push(2, 1); a.Nodes != 2 || a.Grants[0].Units != 0 || a.Grants[1].Units != 0 {
-		t.Errorf("answer %+v, want two nodes, and nothing left", a)
+	if a := push(2, 1); a.Nodes != 2 || a.Grants[0].Units != 0 || a.Grants[1].Units != 6 {
+		t.Errorf("answer %+v, want two nodes, nothing left of the first, and a lease of 6 units", a)
 	}
 	if a := push(2, 2); a.Nodes != 2 {
 		t.Errorf("%d nodes, want 2", a.Nodes)

@@ -39,7 +39,8 @@ type Store interface {
 	// the push breaks what [Check] asks for; nothing has changed then. After any other error the push may have been
 	// applied: send it again.
 	//
-	// nodes is how many nodes share the namespace's limits, which leases depend on.
+	// nodes is how many nodes share the namespace's limits, 0 for an unknown number. What leases get
+	// depends on it; see [window.Limit.Ahead].
 	Push(ctx context.Context, p *wire.Push, nodes uint64) (Outcome, error)
 
 	// Join records that a node is active in a namespace, and returns how many are, this one included: those that joined

@@ -18,7 +18,8 @@ func (c Clock) Taken(room *wire.Room, hits uint64) wire.Item {
 }
 
 // Units is how many units of a take its rooms have, as their totals stand at the clock's time: what Taken's items of no hits are
-// answered with. It is 0, or from take.Least to take.Most.
+// answered with. It is 0, or from take.Least to take.Most. What a lease gets depends on how many
+// nodes there are, 0 for an unknown number; see [window.Limit.Ahead].
 func (c Clock) Units(take *wire.Take, totals []wire.Total, nodes uint64) uint64 {
 	units := take.Most
 	for i := range take.Rooms {

@@ -105,8 +105,8 @@ type Push struct {
 type Take struct {
 	// Least is the fewest units that are of use, from 1; Most the most that are, from Least.
 	Least, Most uint64
-	// Lease tells that the units are for hits to come: then others are left their share, as package window splits a limit.
-	// Without it, all that is there is given.
+	// Lease tells that the units are for hits to come: then no more is given of a room than
+	// [window.Limit.Ahead] says. Without it, all that is there is given.
 	Lease bool
 	Rooms []Room
 }

@@ -40,9 +40,9 @@ func TestLikeMemory(t *testing.T) {
 	counters, exact := open(t, postgrestest.Database(t), clock), memory.New(memory.Options{Now: clock})
 	random := rand.New(rand.NewPCG(3, 4))
 	widths := []uint64{1, 1000, 60_000, 86_400_000, wire.MaxWidthMillis}
-	limits := []uint64{0, 1, 3, 7, 10, 64, 1000, 99_991}
+	limits := []uint64{0, 1, 7, 100, 101, 1000, 20_011, 99_991}
 	var sent []*wire.Push
-	var applied, granted, refused, duplicates int
+	var applied, granted, leased, refused, duplicates int
 	for seq := uint64(1); seq <= 1500; seq++ {
 		// Times of all sizes, to the nanosecond.
 		now = now.Add(time.Duration(random.Uint64N(1 << random.UintN(40))))
@@ -86,12 +86,14 @@ func TestLikeMemory(t *testing.T) {
 		if !reflect.DeepEqual(got, want) {
 			t.Fatalf("push %d at %d: %+v\ngot  %+v\nwant %+v", seq, now.UnixNano(), p, got, want)
 		}
-		for _, g := range got.Answer.Grants {
+		for i, g := range got.Answer.Grants {
 			switch {
-			case g.Units > 0:
-				granted++
-			default:
+			case g.Units == 0:
 				refused++
+			case p.Takes[i].Lease:
+				leased++
+			default:
+				granted++
 			}
 		}
 		if got.Duplicate {
@@ -105,8 +107,8 @@ func TestLikeMemory(t *testing.T) {
 			}
 		}
 	}
-	if applied < 100 || granted < 100 || refused < 100 || duplicates < 100 {
-		t.Errorf("%d applied, %d granted, %d refused, %d duplicates; want 100 of each at least", applied, granted, refused, duplicates)
+	if applied < 100 || granted < 100 || leased < 100 || refused < 100 || duplicates < 100 {
+		t.Errorf("%d applied, %d granted, %d leased, %d refused, %d duplicates; want 100 of each at least", applied, granted, leased, refused, duplicates)
 	}
 }
 

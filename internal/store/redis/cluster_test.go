@@ -509,7 +509,7 @@ func testClocksApart(t *testing.T, cluster *redistest.Cluster) {
 		step = test.step
 		asked.Store(0)
 		p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: uint64(seq + 1), Floor: 1, Takes: []wire.Take{{Least: 1, Most: 2, Lease: test.lease,
-			Rooms: []wire.Room{fixedRoom(first, 20), fixedRoom(second, 20)}}}}
+			Rooms: []wire.Room{fixedRoom(first, 200), fixedRoom(second, 200)}}}}
 		for range 2 {
 			out, err := store.Push(t.Context(), p, 1)
 			if err != nil {

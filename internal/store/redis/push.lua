@@ -11,7 +11,7 @@
 --            then for each item: kind, width in ms, buckets of a width (kind 4; 0 for a log), limit, newest (20 digits for
 --            kinds 2 and 5), count n, n hits; for kind 4 each before its bucket's number (20 digits);
 --            then for each take: least and most units, mode (TAKE, LEASE or REFUSED), count n, n rooms: kind, width, buckets
---            and limit as above, quota, cost, '1' if rejected hits count; for leases the parts of what is left, 0 for none
+--            and limit as above, quota, cost, '1' if rejected hits count; for leases what window.Limit.Parts says
 -- Returns    time in nanoseconds, 0 if applied or a read, 1 if applied before or 2 if below the floor, hits applied, returned,
 --            dropped, records repaired;
 --            then for each item: newest, count n, n totals; for kind 4 newest, count n, n times a total, its bucket's number;
@@ -633,7 +633,7 @@ if apply then
   end
 end
 
--- Takes, as backend.Clock.Decide.
+-- Takes, as store.Clock.Decide.
 
 local function unitsOf(take, room)
   local least, left = take.least * room.cost, room.left

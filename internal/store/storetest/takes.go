@@ -3,6 +3,7 @@ package storetest
 import (
 	"encoding/binary"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -385,46 +386,67 @@ func testTakesRejected(t *testing.T, b *bench) {
 	b.takeAmong(10, take(1, 99, r), 10)
 	b.takeAmong(10, lease(1, 1, r), 0)
 	b.used(r, 1001)
+	// Nor that nothing of a small limit is leased.
+	r = counting(room(fixed, 12, 100, 1))[0]
+	b.takeAmong(10, lease(1, 1, r), 0)
+	b.used(r, 0)
 }
 
 func testLeases(t *testing.T, b *bench) {
 	for _, r := range algorithms(640, 1) {
-		// 6 of the limit are reserved. Of what is left a lease takes a quarter, but 10 at least.
-		for _, want := range []uint64{158, 119, 89, 67, 50, 37, 28, 21, 16, 12, 10, 10, 10, 7, 0} {
+		// Of two nodes each leases a quarter of what is left, until that is less than a hit.
+		for _, want := range []uint64{160, 120, 90, 67, 50, 38, 28, 21, 16, 12, 9, 7, 5, 4, 3, 2, 2, 1, 1, 1, 0, 0} {
 			b.takeAmong(2, lease(1, 640, r), want)
 		}
-		b.used(r, 634)
-		// What is reserved is there for those who ask for a request.
-		b.takeAmong(2, take(1, 640, r), 6)
-		// Alone, a node gets all.
-		r.Ordinal = 1
-		b.takeAmong(1, lease(1, 600, r), 600)
-		b.takeAmong(1, lease(1, 600, r), 40)
-		// As much as it needs at least.
-		r.Ordinal = 2
-		b.takeAmong(2, lease(200, 640, r), 200)
-		b.takeAmong(2, lease(435, 640, r), 0)
-		b.takeAmong(2, lease(434, 640, r), 434)
+		b.used(r, 637)
+		// What leases leave is there for those who ask for a request.
+		b.takeAmong(2, take(1, 640, r), 3)
+		b.takeAmong(2, lease(1, 640, r), 0)
+		// A node that is alone, or of an unknown number, gets as much as one of two.
+		for i, of := range []struct{ nodes, want uint64 }{
+			{0, 160}, {1, 160}, {3, 106}, {10, 32}, {320, 1}, {321, 0}, {math.MaxUint64, 0},
+		} {
+			r.Ordinal = uint8(1 + i)
+			b.takeAmong(of.nodes, lease(1, 640, r), of.want)
+			b.used(r, of.want)
+		}
+		// No more than is of use, and nothing if it is less.
+		r.Ordinal = 10
+		b.takeAmong(2, lease(1, 50, r), 50)
+		b.takeAmong(2, lease(148, 640, r), 0)
+		b.takeAmong(2, lease(147, 640, r), 147)
+		b.used(r, 197)
 		// Whole units, of all rooms.
-		r.Ordinal, r.Cost = 3, 3
-		b.takeAmong(2, lease(1, 100, r), 52)
-		b.used(r, 156)
+		r.Ordinal, r.Cost = 11, 3
+		b.takeAmong(2, lease(54, 640, r), 0)
+		b.takeAmong(2, lease(1, 640, r), 53)
+		b.used(r, 159)
 		less := r
-		less.Limit, less.Burst, less.Ordinal = 64, 64, 4
-		b.takeAmong(2, lease(1, 100, r, less), 5)
-		// Many nodes, and few hits for each: nothing is reserved but 1 %.
-		r.Ordinal, r.Cost = 5, 1
-		b.takeAmong(60, take(600, 600, r), 600)
-		b.takeAmong(60, lease(1, 640, r), 10)
-		r.Ordinal = 6
-		b.takeAmong(65, lease(1, 640, r), 160)
-		r.Ordinal = 7
-		b.takeAmong(0, lease(1, 640, r), 160)
+		less.Limit, less.Burst, less.Ordinal = 128, 128, 12
+		b.takeAmong(2, lease(1, 640, r, less), 10)
+		b.used(r, 189)
+		b.used(less, 30)
+		// Nothing of a limit of a hundred, nor of what is taken with it; all of it for requests.
+		small := r
+		small.Limit, small.Burst, small.Ordinal = 100, 100, 13
+		b.takeAmong(2, lease(1, 640, small), 0)
+		b.takeAmong(2, lease(1, 640, r, small), 0)
+		b.used(r, 189)
+		b.takeAmong(2, take(1, 640, small), 33)
+		small.Limit, small.Burst, small.Ordinal = 101, 101, 14
+		b.takeAmong(2, lease(1, 640, small), 8)
 	}
+	// A bucket's quota is what it holds, however fast it fills.
+	holds := room(tokens, 9, 10, 1)
+	holds.Burst = 640
+	b.takeAmong(2, lease(1, 640, holds), 160)
+	holds = room(tokens, 10, 640, 1)
+	holds.Burst = 100
+	b.takeAmong(2, lease(1, 640, holds), 0)
 	// What others have taken in the same push is not there any more.
 	r := room(fixed, 9, 640, 1)
 	out := b.decide(b.next(items(item(fixed, 9, minute, epoch, 28)), lease(1, 640, r), take(1, 1, r), lease(1, 640, r)), 2)
-	for i, want := range []uint64{151, 1, 113} {
+	for i, want := range []uint64{153, 1, 114} {
 		if got := out.Answer.Grants[i].Units; got != want {
 			t.Errorf("take %d: %d units, want %d", i, got, want)
 		}
@@ -433,27 +455,27 @@ func testLeases(t *testing.T, b *bench) {
 
 // testTakesReturned gives back what was granted, as nodes do with what they have leased and not used.
 func testTakesReturned(t *testing.T, b *bench) {
-	for _, r := range algorithms(12, 2) {
+	for _, r := range algorithms(120, 2) {
 		b.clock.set(epoch.Add(7 * time.Second))
 		b.take(take(1, 1, r), 1)
-		b.clock.advance(time.Second)
-		g := b.take(lease(1, 99, r), 5)
-		b.clock.advance(time.Second)
-		back := givenBack(r, g, g.Totals[0], 6)
-		if out := b.decide(b.next(items(back)), 1); out.Returned != 6 || out.Dropped != 0 {
-			t.Errorf("kind %d: outcome %+v, want 6 returned", r.Kind, out)
+		b.clock.advance(100 * time.Millisecond) // twice this is too short for a token to come back
+		g := b.take(lease(1, 99, r), 14)
+		b.clock.advance(100 * time.Millisecond)
+		back := givenBack(r, g, g.Totals[0], 18)
+		if out := b.decide(b.next(items(back)), 1); out.Returned != 18 || out.Dropped != 0 {
+			t.Errorf("kind %d: outcome %+v, want 18 returned", r.Kind, out)
 		}
-		b.used(r, 6)
-		b.take(take(4, 4, r), 0)
-		b.take(take(3, 3, r), 3)
+		b.used(r, 12)
+		b.take(take(55, 55, r), 0)
+		b.take(take(54, 54, r), 54)
 		b.take(take(1, 1, r), 0)
 		// What comes back when the window has gone makes no room in another.
 		b.clock.advance(2*time.Minute + time.Second)
 		b.take(take(1, 1, r), 1)
-		if out := b.decide(b.next(items(back)), 1); out.Dropped != 6 {
-			t.Errorf("kind %d: outcome %+v, want 6 dropped", r.Kind, out)
+		if out := b.decide(b.next(items(back)), 1); out.Dropped != 18 {
+			t.Errorf("kind %d: outcome %+v, want 18 dropped", r.Kind, out)
 		}
-		b.take(take(1, 99, r), 5)
+		b.take(take(1, 99, r), 59)
 	}
 	// What has overtaken the hits that it gives back makes no more room than the limit.
 	b.clock.set(epoch)
@@ -645,34 +667,44 @@ func testTakesHammer(t *testing.T, b *bench) {
 	}
 }
 
-// testLeasesHammer has ten nodes lease what they can get, each with a free hit that it tells of at some time.
+// testLeasesHammer has ten nodes lease what they can get, and then take the rest for requests. What
+// leases get in all depends on no order: once one is refused, all are.
 func testLeasesHammer(t *testing.T, b *bench) {
-	const limit, nodes, free = 1000, 10, 1
-	for _, r := range []wire.Room{room(fixed, 1, limit, 1), room(tokens, 2, limit, 1), room(sliding, 3, limit, 3)} {
-		var leased, told atomic.Uint64
+	const limit, nodes = 1000, 10
+	for _, test := range []struct {
+		room          wire.Room
+		leased, taken uint64
+	}{
+		{room(fixed, 1, limit, 1), 981, 19},
+		{room(tokens, 2, limit, 1), 981, 19},
+		{room(sliding, 3, limit, 3), 314, 19},
+	} {
+		r := test.room
+		var leased, taken atomic.Uint64
 		var work sync.WaitGroup
 		for node := range uint64(nodes) {
 			work.Go(func() {
-				for seq := uint64(1); ; seq++ {
-					p := &wire.Push{Namespace: "ns", Sender: 100*uint64(r.ID[0]) + node, Sequence: seq, Floor: seq, Takes: []wire.Take{lease(1, 100, r)}}
-					if seq == node {
-						it := store.Clock{NowNanos: uint64(b.clock.now().UnixNano())}.Taken(&r, free)
-						p.Items = items(it)
-						told.Add(free)
-					}
+				asked, got := lease(1, 100, r), &leased
+				for seq := uint64(1); seq <= 2*limit; seq++ {
+					p := &wire.Push{Namespace: "ns", Sender: 100*uint64(r.ID[0]) + node, Sequence: seq, Floor: seq, Takes: []wire.Take{asked}}
 					units := b.decide(p, nodes).Answer.Grants[0].Units
-					if units == 0 {
+					got.Add(units)
+					switch {
+					case units > 0:
+					case asked.Lease:
+						asked, got = take(1, 1, r), &taken
+					default:
 						return
 					}
-					leased.Add(units * r.Cost)
 				}
+				t.Errorf("kind %d: node %d is never refused", r.Kind, node)
 			})
 		}
 		work.Wait()
-		if got := leased.Load(); got > limit-nodes*free || got+told.Load() < limit-nodes*free-r.Cost+1 {
-			t.Errorf("kind %d: %d leased, and %d free hits; want %d or a little less leased, so that free hits have room", r.Kind, got, told.Load(), limit-nodes*free)
+		if leased.Load() != test.leased || taken.Load() != test.taken {
+			t.Errorf("kind %d: %d units leased and %d taken, want %d and %d", r.Kind, leased.Load(), taken.Load(), test.leased, test.taken)
 		}
-		b.used(r, leased.Load()+told.Load())
+		b.used(r, (test.leased+test.taken)*r.Cost)
 	}
 }
 
@@ -869,11 +901,15 @@ func testTakesExtremes(t *testing.T, b *bench) {
 		b.take(take(most, most, r), most)
 		b.take(take(1, 1, r), 0)
 		r.Ordinal = 2
-		b.takeAmong(2, lease(1, most, r), (most-most/100/2*2)/4)
-		r.Ordinal, r.Cost = 3, most/2
+		b.takeAmong(2, lease(1, most, r), most/4)
+		r.Ordinal, r.Cost = 3, most/4+1
+		b.takeAmong(1, lease(1, most, r), 0)
+		r.Cost = most / 8
 		b.takeAmong(1, lease(1, most, r), 2)
 		r.Ordinal, r.Cost = 6, 1<<31
-		b.takeAmong(1, lease(1, 1<<33, r), most>>31)
+		b.takeAmong(1, lease(1, 1<<33, r), most>>33)
+		r.Ordinal, r.Cost = 8, 1
+		b.takeAmong(math.MaxUint64, lease(1, most, r), most>>33)
 		// Nor is it counted where it has no room.
 		r.Ordinal, r.Cost = 7, 1
 		b.take(take(1, 1, r), 1)
@@ -993,7 +1029,7 @@ func Takes() []wire.Take {
 			{Counter: wire.Counter{ID: wire.ID{0xaa}, Kind: uint8(window.SlidingBuckets), WidthMillis: 60_000, Precision: 15e9}, Limit: 10, Cost: 3},
 		}},
 		{Least: 1, Most: 9, Lease: true, Rooms: []wire.Room{
-			{Counter: wire.Counter{ID: wire.ID{0xbb}, Kind: uint8(window.TokenBucket), WidthMillis: 60_000}, Limit: 10, Burst: 4, Cost: 2},
+			{Counter: wire.Counter{ID: wire.ID{0xbb}, Kind: uint8(window.TokenBucket), WidthMillis: 60_000}, Limit: 10, Burst: 101, Cost: 3},
 		}},
 		{Least: 11, Most: 11, Rooms: []wire.Room{
 			{Counter: wire.Counter{ID: wire.ID{0xcc}, Kind: uint8(window.FirstHitWindow), WidthMillis: 60_000}, Limit: 10, Cost: 1, CountRejected: true},
