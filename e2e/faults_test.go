@@ -25,6 +25,7 @@ const hang = 2 * time.Minute
 type traffic struct {
 	addresses []string
 	cost      int64
+	charged   bool // whether the cost is that of responses
 
 	mu       sync.Mutex
 	admitted map[string]int64 // hits, by user
@@ -49,7 +50,12 @@ func (f *traffic) ask(client *http.Client, node int, user string) (status int, h
 		return 0, nil, err
 	}
 	request.Header.Set("x-user", user)
-	request.Header.Set("x-cost", fmt.Sprint(f.cost))
+	if f.charged {
+		request.Header.Set("x-cost", "0")
+		request.Header.Set("x-charge", fmt.Sprint(f.cost))
+	} else {
+		request.Header.Set("x-cost", fmt.Sprint(f.cost))
+	}
 	response, err := client.Do(request)
 	if err != nil {
 		return 0, nil, err

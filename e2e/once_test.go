@@ -96,9 +96,9 @@ func (h *heldCallout) deliver(t *testing.T) {
 
 func (h *heldCallout) lose() { h.answer <- nil }
 
-// thousand has room for hits that nodes admit without having asked.
+// thousand is charged by what responses cost, which nodes tell of later.
 const thousand = `{"backend": {"cluster": "weir", "timeout": "60s"}, "sync_rate": 1, "rules": [{"name": "per-user", "key": [{"header": "x-user"}],
-	"cost": {"header": "x-cost"}, "limits": [{"limit": 1000, "window": "366d", "algorithm": "fixed_window"}, {"limit": 1000, "window": "366d"}]}]}`
+	"cost": {"header": "x-cost"}, "cost_on_response": {"header": "x-charge"}, "limits": [{"limit": 1000, "window": "366d", "algorithm": "fixed_window"}, {"limit": 1000, "window": "366d"}]}]}`
 
 // stage is a backend, and a node with two workers whose time and whose callouts are the test's. Client i is worker i's.
 type stage struct {
@@ -125,6 +125,7 @@ func (s *stage) startNode() {
 		host.ProxyConfig{CalloutTransport: s.customs, ManualTicks: true, FailurePolicy: host.FailReload})
 	before := s.traffic
 	s.proxy, s.traffic = proxy, newTraffic(1, proxy.url())
+	s.traffic.charged = true
 	if before != nil {
 		s.traffic.admitted = before.admitted
 	}
@@ -265,7 +266,7 @@ func (s *stage) paused(ctx context.Context) (answers [2]chan error, calls []*hel
 			s.t.Fatal(err)
 		}
 		request.Header.Set("x-user", fmt.Sprint("carol", i))
-		request.Header.Set("x-cost", "500") // more than is free
+		request.Header.Set("x-cost", "500") // which only the backend can allow
 		go func() {
 			response, err := s.clients[i].Do(request)
 			if err == nil {
