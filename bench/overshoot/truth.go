@@ -10,95 +10,85 @@ import (
 	"weir/window"
 )
 
-// truth is a trial of refusals: whether what was refused had room, by all that was admitted.
+// truth is a trial of refusals: of two limits' requests in each window, those that were refused had
+// no room, if the refusals are true. A refusal is false if all that was admitted by then, and the
+// request, fit the limit.
 type truth struct {
-	algorithm string
-	limit     window.Limit
-	nodes     int
-	rate      int64 // sync_rate
-	traffic   string
-	load      float64 // in limits
-	seed      uint64
+	limit   window.Limit
+	nodes   int
+	rate    int64 // sync_rate
+	traffic string
 }
 
-// truths is what came of it.
+// truths is what came of trials.
 type truths struct {
-	requests, admitted, refused, falsely int
-	late                                 int64 // the most that a time to come again was too late
-	callouts                             int
-	waits                                waits
-	least, most                          float64 // that passed of the limit in a window
+	requests, admitted, falsely, callouts, waits int
+	// worst is the greatest share of a trial's requests that was refused falsely, and late by how much
+	// the time to come again, in nanoseconds, was after the one when the request would have passed.
+	worst float64
+	late  int64
+	// least and most are what of the limit was in use at most, in the windows where it was least and
+	// most.
+	least, most float64
 }
 
-var debug bool
-var falseAt = map[int64]int{}
+const (
+	truthWindows = 4
+	truthLoad    = 2.0
+)
 
-const truthWindows = 4
-
-func (t *truth) name() string {
-	return fmt.Sprintf("%s limit %d nodes %d sync %g %s", t.algorithm, t.limit.Quota(), t.nodes, seconds(t.rate), t.traffic)
-}
-
-// next is when the next request comes, and to whom.
+// next is when the request after the one at a time comes, and to which node.
 func (t *truth) next(random *rand.Rand, at int64, i int) (next int64, place int) {
-	mean := float64(t.limit.Width) / (t.load * float64(t.limit.Quota()))
-	gap := int64(random.ExpFloat64() * mean)
+	width := t.limit.Width
+	mean := float64(width) / (truthLoad * float64(t.limit.Quota()))
+	gap, since := int64(random.ExpFloat64()*mean), (at-monday)%width
 	place = random.IntN(t.nodes)
-	phase := float64((at-monday)%t.limit.Width) / float64(t.limit.Width)
 	switch t.traffic {
 	case "in turn":
 		return at + int64(mean), i % t.nodes
-	case "bursts": // all comes in a tenth of each window
-		if gap = int64(random.ExpFloat64() * mean / 10); phase > 0.1 {
-			gap += t.limit.Width - (at-monday)%t.limit.Width
+	case "bursts": // all comes in a tenth of a window
+		if gap = int64(random.ExpFloat64() * mean / 10); since > width/10 {
+			gap += width - since
 		}
-	case "one falls silent": // a tenth into each window
-		if phase > 0.1 && t.nodes > 1 && place == 0 {
-			place = 1 + random.IntN(t.nodes-1)
+	case "one falls silent":
+		if since > width/10 && place == 0 {
+			place = t.nodes - 1
 		}
 	case "one dies":
-		if at-monday > t.limit.Width*3/10 && t.nodes > 1 && place == 0 {
-			place = 1 + random.IntN(t.nodes-1)
+		if at-monday > width*3/10 && place == 0 {
+			place = t.nodes - 1
 		}
 	}
 	return at + max(gap, 1), place
 }
 
 func (t *truth) measure() (out truths, err error) {
-	w, err := newWorld(worldOptions{seed: t.seed, places: t.nodes, workers: workers, network: near, limit: t.limit, capacity: 1024, syncRate: t.rate})
+	w, err := newWorld(worldOptions{seed: seed, places: t.nodes, workers: workers, network: near, limit: t.limit, capacity: 1024, syncRate: t.rate})
 	if err != nil {
 		return out, err
 	}
 	o := newOracle(t.limit)
-	perWindow := map[int64]float64{}
+	var used [truthWindows + 1]float64
 	w.passed = func() {
 		out.admitted++
-		perWindow[(w.now-monday)/t.limit.Width] = max(perWindow[(w.now-monday)/t.limit.Width], o.admit(w.now))
+		now := &used[(w.now-monday)/t.limit.Width]
+		*now = max(*now, o.admit(w.now))
 	}
 	w.refused = func(retryAt int64) {
-		out.refused++
 		l, s := &t.limit, &o.state
 		if l.Advance(s, w.now); l.Allows(s, 1) {
 			out.falsely++
-			if debug {
-				k := (w.now - monday) / (second / 10)
-				falseAt[k]++
-			}
 		}
-		at, ok := l.FitsAt(s, 1)
-		switch {
-		case retryAt == 0 && ok:
-			out.late = math.MaxInt64
-		case ok:
+		if at, ok := l.FitsAt(s, 1); ok {
 			out.late = max(out.late, retryAt-max(at, w.now))
 		}
 	}
-	if t.traffic == "one dies" && t.nodes > 1 {
+	if t.traffic == "one dies" {
 		w.at(monday+t.limit.Width*3/10, func() { w.kill(0) })
 	}
-	random := rand.New(rand.NewPCG(t.seed, 9))
+	random := rand.New(rand.NewPCG(seed, 9))
 	end := monday + truthWindows*t.limit.Width
-	for at, place, i := monday, 0, 0; ; i++ {
+	for at, place, i := monday+1, 0, 0; ; i++ {
 		if at, place = t.next(random, at, i); at >= end {
 			break
 		}
@@ -107,45 +97,68 @@ func (t *truth) measure() (out truths, err error) {
 		w.request(place, random.IntN(workers), onlyKey)
 	}
 	w.advance(end)
-	out.callouts, out.waits = w.sent, w.waits
+	out.callouts, out.waits = w.sent, w.waits.requests
+	out.worst = float64(out.falsely) / float64(out.requests)
 	w.advance(w.now + patience)
 	out.least = math.Inf(1)
-	for i := range int64(truthWindows) {
-		out.least, out.most = min(out.least, perWindow[i]), max(out.most, perWindow[i])
+	for _, share := range used[:truthWindows] {
+		out.least, out.most = min(out.least, share), max(out.most, share)
 	}
 	return out, errors.Join(w.failure(), w.nobodyWaits())
 }
 
-func truthTable(some func(*truth) bool) (string, error) {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%-60s %8s %8s %8s %9s %9s %9s %6s %6s\n", "", "requests", "admitted", "false", "per 1,000", "late, s", "callouts", "waits", "window")
-	algorithms := map[string]func(limit uint64, width int64) window.Limit{
-		"fixed": func(n uint64, w int64) window.Limit { return window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: w}, Max: n} },
-		"sliding": func(n uint64, w int64) window.Limit { return window.Limit{Shape: window.Shape{Kind: window.SlidingWindow, Width: w}, Max: n} },
-		"tokens": func(n uint64, w int64) window.Limit { return window.Limit{Shape: window.Shape{Kind: window.TokenBucket, Width: w}, Max: n, Burst: n} },
-		"log": func(n uint64, w int64) window.Limit { return window.Limit{Shape: window.Shape{Kind: window.SlidingBuckets, Width: w, Precision: 1}, Max: n} },
-		"first hit": func(n uint64, w int64) window.Limit { return window.Limit{Shape: window.Shape{Kind: window.FirstHitWindow, Width: w}, Max: n} },
+// add sums trials up.
+func (s *truths) add(t *truths) {
+	if s.requests == 0 {
+		s.least = math.Inf(1)
 	}
-	for _, name := range []string{"fixed", "sliding", "tokens", "log", "first hit"} {
-		for _, limit := range []uint64{1, 2, 5, 10, 20, 100, 1000, 10_000, 100_000} {
-			if name == "log" && limit > 1000 {
+	s.requests, s.admitted, s.falsely = s.requests+t.requests, s.admitted+t.admitted, s.falsely+t.falsely
+	s.callouts, s.waits = s.callouts+t.callouts, s.waits+t.waits
+	s.worst, s.late = max(s.worst, t.worst), max(s.late, t.late)
+	s.least, s.most = min(s.least, t.least), max(s.most, t.most)
+}
+
+// truthTable is a row for each algorithm, limit and number of nodes, of all traffic but where a node
+// dies, which has rows of its own, and of two intervals.
+func truthTable() (string, error) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%-16s %7s %5s %9s %7s %7s %8s %9s %8s %17s\n", "", "limit", "nodes", "requests",
+		"false", "worst", "late, s", "callouts", "waited", "of the limit used")
+	for _, a := range append(append([]algorithm{}, algorithms...), extra...) {
+		for _, limit := range []uint64{1, 5, 10, 100, 1000, 10_000} {
+			if a.name == "sub_buckets" && limit > 1000 || a.name == "sliding_log" && limit > 1000 {
 				continue
 			}
-			for _, nodes := range []int{1, 2, 3, 10, 50} {
-				for _, traffic := range []string{"in turn", "at random", "bursts", "one falls silent", "one dies"} {
-					for _, rate := range []int64{second, second/20} {
-						t := &truth{algorithm: name, limit: algorithms[name](limit, minute), nodes: nodes, rate: rate, traffic: traffic, load: 2, seed: 1}
-						if !some(t) {
-							continue
-						}
-						r, err := t.measure()
-						if err != nil {
-							return "", fmt.Errorf("%s: %w", t.name(), err)
-						}
-						fmt.Fprintf(&b, "%-60s %8d %8d %8d %9.1f %9.2f %9.1f %6.1f %.3f to %.3f\n", t.name(), r.requests, r.admitted, r.falsely,
-							1000*float64(r.falsely)/float64(r.requests), seconds(r.late), 1000*float64(r.callouts)/float64(r.requests),
-							1000*float64(r.waits.requests)/float64(r.requests), r.least, r.most)
+			for _, nodes := range []int{2, 10, 50} {
+				for _, traffics := range [][]string{{"in turn", "at random", "bursts", "one falls silent"}, {"one dies"}} {
+					if traffics[0] == "one dies" && (nodes != 10 || limit < 100) {
+						continue
 					}
+					var all truths
+					for _, rate := range []int64{second, second / 20} {
+						for _, traffic := range traffics {
+							t := &truth{limit: a.of, nodes: nodes, rate: rate, traffic: traffic}
+							t.limit.Max, t.limit.Width = limit, minute
+							if t.limit.Burst > 0 {
+								t.limit.Burst = limit
+							}
+							if a.buckets > 0 {
+								t.limit.Precision = minute / a.buckets
+							}
+							one, err := t.measure()
+							if err != nil {
+								return "", fmt.Errorf("%s, limit %d, %d nodes, %s: %w", a.name, limit, nodes, traffic, err)
+							}
+							all.add(&one)
+						}
+					}
+					name := a.name
+					if len(traffics) == 1 {
+						name += ", dies"
+					}
+					per := func(n int) float64 { return 1000 * float64(n) / float64(all.requests) }
+					fmt.Fprintf(&b, "%-20s %5d %5d %9d %7.1f %7.1f %8.1f %9.1f %8.1f %7.3f to %.3f\n", name, limit, nodes, all.requests,
+						per(all.falsely), 1000*all.worst, seconds(all.late), per(all.callouts), per(all.waits), all.least, all.most)
 				}
 			}
 		}
