@@ -41,8 +41,8 @@ type decider struct {
 	table   *sharedata.Table
 	rule    counter.Rule
 	slot    sharedata.Slot
-	cell    counter.Cell
-	entry   []byte
+	counter counter.Counter
+	scratch []byte
 	page    []byte // of the floor
 	lost    int    // races
 	evicted int
@@ -69,18 +69,18 @@ func (d *decider) decide(key []byte, now int64) {
 		d.table.Read(&d.slot, address)
 		var meta sharedata.Meta
 		var written bool
-		if d.cell.Count(&d.rule, d.slot.Payload(), now, 1) {
-			meta.ExpiresNanos, meta.Use = d.cell.Worth()
+		if d.counter.CountInPlace(&d.rule, d.slot.Payload(), now, 1) {
+			meta.ExpiresNanos, meta.Use = d.counter.Worth()
 			written = d.table.Rewrite(&d.slot, meta, now)
 		} else {
-			d.cell.Load(&d.rule, d.slot.Payload())
-			if d.cell.Advance(now); !d.cell.Allows(1) {
+			d.counter.Load(&d.rule, d.slot.Payload())
+			if d.counter.Advance(now); !d.counter.Allows(1) {
 				return
 			}
-			d.cell.Take(1)
-			d.entry = d.cell.Append(d.entry[:0], now)
-			meta.ExpiresNanos, meta.Use = d.cell.Worth()
-			written = d.table.Write(&d.slot, d.entry, meta, now)
+			d.counter.Count(1)
+			d.scratch = d.counter.Append(d.scratch[:0], now)
+			meta.ExpiresNanos, meta.Use = d.counter.Worth()
+			written = d.table.Write(&d.slot, d.scratch, meta, now)
 		}
 		if written {
 			d.slot.Evicted(func([]byte) { d.evicted++ })
@@ -91,14 +91,14 @@ func (d *decider) decide(key []byte, now int64) {
 
 // getAndSet gets a page of one entry and sets it again, until no other worker was faster.
 func (d *decider) getAndSet() {
-	d.entry = append(d.entry[:0], "weir:bench:page"...)
+	d.scratch = append(d.scratch[:0], "weir:bench:page"...)
 	for ; ; d.lost++ {
-		page, cas, found := d.data.Get(d.entry, d.page)
+		page, cas, found := d.data.Get(d.scratch, d.page)
 		if !found {
 			page, cas = make([]byte, 41), sharedata.CreateOnly
 		}
 		d.page = page
-		if d.data.Set(d.entry, page, cas) {
+		if d.data.Set(d.scratch, page, cas) {
 			return
 		}
 	}
@@ -211,8 +211,8 @@ func (k *hotKey) lost() (races int) {
 func (k *hotKey) check(b *testing.B, key []byte) {
 	d := k.workers[0]
 	d.table.Read(&d.slot, d.table.Address(key))
-	d.cell.Load(&d.rule, d.slot.Payload())
-	if hits := d.cell.States[0].Hits[0].Sum(); hits != uint64(k.decided) {
+	d.counter.Load(&d.rule, d.slot.Payload())
+	if hits := d.counter.States[0].Hits[0].Sum(); hits != uint64(k.decided) {
 		b.Fatalf("%d hits were counted of %d decisions", hits, k.decided)
 	}
 }
@@ -359,7 +359,7 @@ func BenchmarkMatch(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				v.plugin.request.begin()
-				if n := len(v.plugin.match()); n != test.matches {
+				if n := len(v.plugin.findDemands()); n != test.matches {
 					b.Fatalf("%d rules match, want %d", n, test.matches)
 				}
 			}

@@ -202,7 +202,7 @@ func TestGreatestLog(t *testing.T) {
 	}
 }
 
-// What the response costs is charged besides leases, and pushed.
+// What the response costs is counted besides leases, and pushed.
 func TestCostOnResponseBesidesLeases(t *testing.T) {
 	for _, rate := range []string{"0", "0.1"} {
 		w := newWorld(t, 2, 2, synced(rate, `{"name": "all", "cost_on_response": {"response_header": "x-tokens"},

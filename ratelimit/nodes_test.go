@@ -91,7 +91,7 @@ func (w *world) node(t *testing.T, o NamespaceOptions) *Namespace {
 // sum is what the backend has of the first limits of all keys.
 func (w *world) sum(t *testing.T) (hits int64) {
 	t.Helper()
-	err := w.store.Counters(t.Context(), "test", nil, func(c store.Counter) error {
+	err := w.store.Counters(t.Context(), "test", nil, func(c store.LimitCounter) error {
 		for _, window := range c.Windows {
 			hits += window.Hits
 		}
@@ -418,7 +418,7 @@ func TestIdentityIsThePlugins(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got []wire.ID
-		err := w.store.Counters(t.Context(), "test", nil, func(c store.Counter) error {
+		err := w.store.Counters(t.Context(), "test", nil, func(c store.LimitCounter) error {
 			got = append(got, c.ID)
 			return nil
 		})

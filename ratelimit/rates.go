@@ -43,7 +43,7 @@ func (n *Namespace) SlidingWindow(ctx context.Context, key string, size time.Dur
 // were not pushed yet were diff in number. Without a backend these are all of them.
 func (n *Namespace) SlidingWindowWith(ctx context.Context, key string, size time.Duration, diff uint64) (rate float64, err error) {
 	return n.look(ctx, key, size, func(d *node.Demand, _ int64) {
-		current := &d.Cell.States[0].Hits[0]
+		current := &d.Counter.States[0].Hits[0]
 		if n.backend == nil {
 			current.Total = 0
 		}
@@ -78,7 +78,7 @@ func (n *Namespace) look(ctx context.Context, key string, size time.Duration, ch
 	now := n.now()
 	n.node.Look(d, now)
 	change(d, now)
-	return d.Rule.Limits[0].Rate(&d.Cell.States[0]), nil
+	return d.Rule.Limits[0].Rate(&d.Counter.States[0]), nil
 }
 
 // find is the window of a size.

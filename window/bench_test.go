@@ -31,7 +31,7 @@ func BenchmarkState(b *testing.B) {
 					b.Fatal("the state can't be read")
 				}
 				if l.Advance(&s, now); l.Allows(&s, 1) {
-					l.Take(&s, 1)
+					l.Count(&s, 1)
 				}
 				return codec.Append(encoded[:0], &s)
 			}

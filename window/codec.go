@@ -347,11 +347,11 @@ func (c *Codec) Decode(b []byte, s *State) (length int) {
 	return max(length, 0)
 }
 
-// Count counts cost hits in the state at the beginning of b, in place, if that is as simple as it is for nearly every request: a plain
+// CountInPlace counts cost hits in the state at the beginning of b, in place, if that is as simple as it is for nearly every request: a plain
 // window of the clock that goes on at now, where the hits have room and take no more bytes. Then b is what [Codec.Decode],
-// [Limit.Advance], [Limit.Take] and [Codec.Append] would have made of it, and s tells the same. It returns the state's length, and in all
+// [Limit.Advance], [Limit.Count] and [Codec.Append] would have made of it, and s tells the same. It returns the state's length, and in all
 // other cases 0: b is as it was, and s of no use. Of the last state of several nothing may follow.
-func (c *Codec) Count(b []byte, last bool, s *State, now int64, cost uint64) (length int) {
+func (c *Codec) CountInPlace(b []byte, last bool, s *State, now int64, cost uint64) (length int) {
 	if !c.plain || len(b) < c.length+9 || (binary.LittleEndian.Uint64(b)^c.head[0])&c.mask[0] != 0 {
 		return 0
 	}

@@ -25,7 +25,7 @@ func TestCodecsAreTheirLimits(t *testing.T) {
 			for range 500 {
 				now += pause(random, now, l.Width)
 				l.Advance(&s, now)
-				if l.Take(&s, cost(random, 100)); synced && random.IntN(3) == 0 && !s.InFlight() {
+				if l.Count(&s, cost(random, 100)); synced && random.IntN(3) == 0 && !s.InFlight() {
 					l.Claim(&s)
 				}
 				want := l.AppendState([]byte("before"), &s, synced)
@@ -110,14 +110,14 @@ func TestCountInPlace(t *testing.T) {
 
 		c := l.Codec(synced)
 		b, got := bytes.Clone(before), State{Buckets: make([]Bucket, 1), Hits: [2]Hits{{Lease: 3}, {Diff: 2}}}
-		if c.Count(b, true, &got, now, hits) == 0 {
+		if c.CountInPlace(b, true, &got, now, hits) == 0 {
 			if !bytes.Equal(b, before) {
 				t.Fatalf("%+v: %x is not counted in, but is %x now", l, before, b)
 			}
 			continue
 		}
 		for _, last := range []bool{false, true} {
-			if more := append(bytes.Clone(before), 0); c.Count(more, last, &State{}, now, hits) == len(before) == last {
+			if more := append(bytes.Clone(before), 0); c.CountInPlace(more, last, &State{}, now, hits) == len(before) == last {
 				t.Fatalf("%+v: %x is counted in %v, though something follows the state", l, more, !last)
 			}
 		}
@@ -127,7 +127,7 @@ func TestCountInPlace(t *testing.T) {
 		if !l.Allows(&want, hits) {
 			t.Fatalf("%+v %+v: %d hits are counted, though they have no room", l, want, hits)
 		}
-		l.Take(&want, hits)
+		l.Count(&want, hits)
 		if encoded := c.Append(nil, &want); !bytes.Equal(encoded, b) {
 			t.Fatalf("%+v: %x becomes %x, want %x", l, before, b, encoded)
 		}
@@ -157,7 +157,7 @@ func FuzzCount(f *testing.F) {
 			c := l.Codec(false)
 			var got, want State
 			b := bytes.Clone(before)
-			if c.Count(b, true, &got, now, hits) == 0 {
+			if c.CountInPlace(b, true, &got, now, hits) == 0 {
 				if !bytes.Equal(b, before) {
 					t.Fatalf("%x is not counted in, but is %x now", before, b)
 				}

@@ -25,8 +25,8 @@ func (l *Limit) MovesLease(s *State) bool {
 	return false
 }
 
-// TakeLeased counts cost hits at the time of s that come out of its lease, which must have them.
-func (l *Limit) TakeLeased(s *State, cost uint64) {
+// CountLeased counts cost hits at the time of s that come out of its lease, which must have them.
+func (l *Limit) CountLeased(s *State, cost uint64) {
 	if !l.Kind.Bucketed() {
 		s.Hits[0].Lease -= min(cost, s.Hits[0].Lease)
 		return
@@ -38,7 +38,7 @@ func (l *Limit) TakeLeased(s *State, cost uint64) {
 		b.returnLease(b.Lease - used)
 		left -= used
 	}
-	l.Take(s, cost)
+	l.Count(s, cost)
 }
 
 // ReturnLease gives back what is leased above keep: other nodes may have it once it is pushed.

@@ -40,7 +40,7 @@ func TestLeaseIsUsedAndReturned(t *testing.T) {
 		if l.Leased(&s) != 30 || l.Remaining(&s) != 80 || s.Pending() {
 			t.Errorf("%+v: leased %d, %d remain, want 30 and 80: 20 of others count", l, l.Leased(&s), l.Remaining(&s))
 		}
-		l.TakeLeased(&s, 10)
+		l.CountLeased(&s, 10)
 		if l.Leased(&s) != 20 || l.Remaining(&s) != 70 || s.Pending() {
 			t.Errorf("%+v: leased %d, %d remain after 10 were used, want 20 and 70", l, l.Leased(&s), l.Remaining(&s))
 		}
@@ -72,7 +72,7 @@ func TestLeasedHitsMoveToTheirBucket(t *testing.T) {
 	if l.MovesLease(&s) {
 		t.Error("the present's bucket is another one")
 	}
-	l.TakeLeased(&s, 4)
+	l.CountLeased(&s, 4)
 	if s.Pending() {
 		t.Error("hits that stay where they were counted are pushed")
 	}
@@ -80,7 +80,7 @@ func TestLeasedHitsMoveToTheirBucket(t *testing.T) {
 	if !l.MovesLease(&s) {
 		t.Error("hits of another bucket stay there")
 	}
-	l.TakeLeased(&s, 4)
+	l.CountLeased(&s, 4)
 	if s.Buckets[0].Diff != -4 || s.Buckets[1].Diff != 4 || l.Leased(&s) != 22 {
 		t.Errorf("got %+v", s.Buckets)
 	}
@@ -101,11 +101,11 @@ func TestLeaseEndsWithItsWindow(t *testing.T) {
 		var s State
 		l.Advance(&s, monday)
 		l.Lease(&s, 30, monday, true, granted(&l, monday, monday, 30))
-		l.TakeLeased(&s, 10)
+		l.CountLeased(&s, 10)
 		if l.Kind == SlidingBuckets {
 			l.ReturnLease(&s, 0)
 			l.Claim(&s)
-			s.Land()
+			s.EndFlight()
 		}
 		l.Advance(&s, monday+minute)
 		if l.Leased(&s) != 0 || pending(&s) != test.pending {
@@ -114,7 +114,7 @@ func TestLeaseEndsWithItsWindow(t *testing.T) {
 	}
 }
 
-// A grant that lands when its window has gone is given back where that still matters, or refused so that the caller does.
+// A grant that arrives when its window has gone is given back where that still matters, or refused so that the caller does.
 func TestLateLeases(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -151,11 +151,11 @@ func TestLeaseOfALaterWindow(t *testing.T) {
 	l := fixed(100, minute)
 	var s State
 	l.Advance(&s, monday-second)
-	l.Take(&s, 3)
+	l.Count(&s, 3)
 	if !l.Lease(&s, 30, monday+second, true, granted(&l, 0, monday+second, 30)) || l.Leased(&s) != 30 || s.Newest != monday+second {
 		t.Errorf("got %+v", s)
 	}
-	l.Take(&s, 3)
+	l.Count(&s, 3)
 	if l.Lease(&s, 30, monday+3600*second, true, granted(&l, 0, monday+3600*second, 30)) || pending(&s) != 3 || l.Leased(&s) != 30 {
 		t.Errorf("an hour ahead: got %+v", s)
 	}
@@ -252,7 +252,7 @@ func FuzzLease(f *testing.F) {
 				case 1:
 					l.Lease(&s, hits, now, true, totals)
 				case 2:
-					l.TakeLeased(&s, min(hits, l.Leased(&s)))
+					l.CountLeased(&s, min(hits, l.Leased(&s)))
 				case 3:
 					l.ReturnLease(&s, total)
 				case 4:
@@ -267,7 +267,7 @@ func FuzzLease(f *testing.F) {
 				case 7:
 					l.GiveBack(&s, l.Number(&s), hits)
 				case 8:
-					l.Take(&s, hits)
+					l.Count(&s, hits)
 				}
 				l.Allows(&s, hits)
 				l.FitsAt(&s, 1)

@@ -50,14 +50,14 @@ func (l *Limit) lastLeavesAt(s *State) int64 {
 	return s.Newest
 }
 
-// takeBucket counts hits in the present's bucket. A log is bounded: hits above the limit, which only rejected requests, costs of
+// countBucket counts hits in the present's bucket. A log is bounded: hits above the limit, which only rejected requests, costs of
 // responses and other nodes can bring, push out the oldest.
-func (l *Limit) takeBucket(s *State, cost uint64) {
+func (l *Limit) countBucket(s *State, cost uint64) {
 	number := s.Newest / l.Precision
 	if n := len(s.Buckets); n == 0 || s.Buckets[n-1].Number != number {
 		s.Buckets = append(s.Buckets, Bucket{Number: number})
 	}
-	s.Buckets[len(s.Buckets)-1].take(cost)
+	s.Buckets[len(s.Buckets)-1].count(cost)
 	l.trimLog(s)
 }
 

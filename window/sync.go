@@ -20,8 +20,8 @@ type Push struct {
 	Ages []uint64
 }
 
-// Taken is how many hits a push adds.
-func (p *Push) Taken() uint64 {
+// Added is how many hits a push adds.
+func (p *Push) Added() uint64 {
 	sum := int64(0)
 	for _, h := range p.Hits {
 		sum += h
@@ -64,11 +64,11 @@ func (s *State) InFlight() (flying bool) {
 	return flying
 }
 
-// Land counts hits in flight as arrived: they were answered, or nobody waits for their answer any more. Those that were given back are
+// EndFlight counts hits in flight as arrived: they were answered, or nobody waits for their answer any more. Those that were given back are
 // left to what the backend says.
 //
 //go:noinline
-func (s *State) Land() {
+func (s *State) EndFlight() {
 	s.each(func(h *Hits) { h.Total, h.Flight = clamp(int64(h.Total)+max(h.Flight, 0)), 0 })
 }
 
@@ -105,16 +105,16 @@ func (l *Limit) PushEnds(s *State) int64 {
 	return max(at, s.Newest+1)
 }
 
-// Settle takes in the backend's answer to a push; landed tells that it is the one that is in flight. The state may have moved
+// Settle takes in the backend's answer to a push; inFlight tells that it is the one that is in flight. The state may have moved
 // on since: what the answer says of windows that s has left is of no use any more.
 //
-// What the answer says replaces the totals, as other nodes may have given hits back; but if it has not landed, or is not newer than
+// What the answer says replaces the totals, as other nodes may have given hits back; but if it is not in flight, or is not newer than
 // what s knows already, it only raises them.
-func (l *Limit) Settle(s *State, landed, newer bool, total *Totals) {
-	if landed {
-		s.Land()
+func (l *Limit) Settle(s *State, inFlight, newer bool, total *Totals) {
+	if inFlight {
+		s.EndFlight()
 	}
-	l.settle(s, landed && newer, total)
+	l.settle(s, inFlight && newer, total)
 }
 
 // Learn takes in totals of the backend that come with no push.

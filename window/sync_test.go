@@ -83,7 +83,7 @@ func TestNodesMerge(t *testing.T) {
 					case 0, 1:
 						l.Advance(s, now)
 						cost := random.Uint64N(5) + 1
-						l.Take(s, cost)
+						l.Count(s, cost)
 						counted[l.Number(s)] += int64(cost)
 						if random.IntN(6) == 0 {
 							l.GiveBack(s, l.Number(s), 1)
@@ -133,7 +133,7 @@ func TestNodesMerge(t *testing.T) {
 						at = int64(number) * l.Precision
 					}
 					l.Advance(&one, at)
-					l.Take(&one, uint64(counted[number]))
+					l.Count(&one, uint64(counted[number]))
 				}
 				l.Advance(&one, now)
 				if got, want := sums(&l, &nodes[0]), sums(&l, &one); got != want {
@@ -158,12 +158,12 @@ func TestFirstHitWindowsMerge(t *testing.T) {
 	b := backend{limit: l}
 	early, late := State{}, State{}
 	l.Advance(&early, monday)
-	l.Take(&early, 2)
+	l.Count(&early, 2)
 	l.Advance(&late, monday+5*second)
-	l.Take(&late, 3)
+	l.Count(&late, 3)
 	l.Settle(&late, true, true, b.exchange(&late))
 	l.Settle(&early, true, true, b.exchange(&early))
-	l.Take(&late, 1)
+	l.Count(&late, 1)
 	l.Settle(&late, true, true, b.exchange(&late))
 	if late.Start != monday || late.Hits[0] != (Hits{Total: 6}) {
 		t.Errorf("late node: got %+v, want the window of %d", late, monday)
@@ -219,7 +219,7 @@ func TestGiveBackAfterAnAnswer(t *testing.T) {
 	for _, l := range []Limit{firstHit(10, minute), tokens(1, 10, minute)} {
 		var s State
 		l.Advance(&s, monday+5*second)
-		l.Take(&s, 3)
+		l.Count(&s, 3)
 		number := l.Number(&s)
 		l.Claim(&s)
 		l.Settle(&s, true, true, &Totals{Newest: uint64(monday), Hits: []uint64{7}})
@@ -320,16 +320,16 @@ func FuzzSettle(f *testing.F) {
 		for _, l := range []Limit{fixed(10, minute), sliding(10, minute), firstHit(10, minute), subBuckets(10, minute, second), log(10, minute), tokens(6, 10, minute)} {
 			var s, again State
 			l.Advance(&s, monday)
-			l.Take(&s, 3)
+			l.Count(&s, 3)
 			l.Claim(&s)
-			l.Take(&s, 2)
+			l.Count(&s, 2)
 			l.Settle(&s, landed, true, &Totals{Newest: newest, Hits: []uint64{hits, more}, Ages: []uint64{age, age + 1}})
 			encoded := l.AppendState(nil, &s, true)
 			if length := DecodeState(encoded, &again); length != len(encoded) || l.ForgetAt(&s) < s.Newest {
 				t.Fatalf("%+v: %+v was written as %x, read as %+v", l, s, encoded, again)
 			}
 			l.Advance(&s, monday+second)
-			l.Take(&s, 1)
+			l.Count(&s, 1)
 		}
 	})
 }
@@ -380,7 +380,7 @@ func BenchmarkDecide(b *testing.B) {
 			for b.Loop() {
 				now += minute / 400
 				if l.Advance(&s, now); l.Allows(&s, 1) {
-					l.Take(&s, 1)
+					l.Count(&s, 1)
 				}
 			}
 		})

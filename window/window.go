@@ -5,7 +5,7 @@
 // Arithmetic is in integers and exact: where a product exceeds 64 bits it is taken in 128.
 //
 // The use is always the same: [Limit.Advance] brings a state to the present, the questions ([Limit.Allows],
-// [Limit.Remaining], [Limit.FitsAt], [Limit.ResetAt]) are answered for that moment, and [Limit.Take] counts hits in it.
+// [Limit.Remaining], [Limit.FitsAt], [Limit.ResetAt]) are answered for that moment, and [Limit.Count] counts hits in it.
 package window
 
 import "math"
@@ -138,7 +138,7 @@ func (h *Hits) Sum() uint64 {
 // idle tells that there is nothing: not even hits that were given back, of which the backend does not know yet.
 func (h *Hits) idle() bool { return h.Total|uint64(h.Diff|h.Flight)|h.Lease == 0 }
 
-func (h *Hits) take(cost uint64) { h.Diff = min(h.Diff+int64(min(cost, MaxHits)), MaxHits) }
+func (h *Hits) count(cost uint64) { h.Diff = min(h.Diff+int64(min(cost, MaxHits)), MaxHits) }
 
 func (h *Hits) giveBack(cost uint64) { h.giveUp(min(cost, h.Sum())) }
 
@@ -250,30 +250,30 @@ func (l *Limit) Worth(s *State) (forgetAt int64, share float32) {
 	return l.ForgetAt(s), l.Share(s)
 }
 
-// Take counts cost hits at the time of s, whether or not they fit. A cost of 0 changes nothing, and starts no window.
-func (l *Limit) Take(s *State, cost uint64) {
+// Count counts cost hits at the time of s, whether or not they fit. A cost of 0 changes nothing, and starts no window.
+func (l *Limit) Count(s *State, cost uint64) {
 	if l.Kind.Clocked() {
-		s.Hits[0].take(cost)
+		s.Hits[0].count(cost)
 	} else {
-		l.takeUnclocked(s, cost)
+		l.countUnclocked(s, cost)
 	}
 }
 
-func (l *Limit) takeUnclocked(s *State, cost uint64) {
+func (l *Limit) countUnclocked(s *State, cost uint64) {
 	switch {
 	case cost == 0:
 		return
 	case l.Kind.Bucketed():
-		l.takeBucket(s, cost)
+		l.countBucket(s, cost)
 		return
 	case s.Hits[0].idle():
 		s.Start = s.Newest
 	}
-	s.Hits[0].take(cost)
+	s.Hits[0].count(cost)
 }
 
-// TakeRejected counts the hits of a request that was rejected.
-func (l *Limit) TakeRejected(s *State, cost uint64) { l.Take(s, l.Rejected(s, cost)) }
+// CountRejected counts the hits of a request that was rejected.
+func (l *Limit) CountRejected(s *State, cost uint64) { l.Count(s, l.Rejected(s, cost)) }
 
 // Rejected is how many of a rejected request's hits are counted. A window may go over its limit by that, but a bucket stops at
 // empty.

@@ -199,7 +199,7 @@ func TestTimelines(t *testing.T) {
 					fits = -1
 				}
 				if got {
-					test.limit.Take(&s, step.cost)
+					test.limit.Count(&s, step.cost)
 				}
 				at, ok = test.limit.ResetAt(&s)
 				reset := at - now
@@ -360,7 +360,7 @@ func TestAgainstModel(t *testing.T) {
 					}
 					checkAnswers(t, limit, state, cost, got)
 					if got && cost > 0 {
-						limit.Take(&state, cost)
+						limit.Count(&state, cost)
 						state.each(func(h *Hits) { *h = Hits{Total: h.Sum()} }) // as it is read again, without a backend
 					} else {
 						state = read // what takes nothing is not written
@@ -477,7 +477,7 @@ func TestClockJumps(t *testing.T) {
 		now := monday + random.Int64N(width)
 		for range random.IntN(20) {
 			if l.Advance(&s, now); l.Allows(&s, 1) {
-				l.Take(&s, 1)
+				l.Count(&s, 1)
 			}
 			now += random.Int64N(width/8 + 1)
 		}
@@ -488,7 +488,7 @@ func TestClockJumps(t *testing.T) {
 		passed := 0
 		for range 30 {
 			if l.Advance(&s, jumped); l.Allows(&s, 1) {
-				l.Take(&s, 1)
+				l.Count(&s, 1)
 				passed++
 			}
 		}

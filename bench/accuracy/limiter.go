@@ -45,7 +45,7 @@ func (c *counter) rate() float64 {
 	return float64(hits)
 }
 
-func (c *counter) take() { c.unbounded.Take(&c.state, 1) }
+func (c *counter) take() { c.unbounded.Count(&c.state, 1) }
 
 // weighed is what sub-buckets would be that weigh the oldest of them by the share of it that the window still covers, as the
 // sliding window counter weighs the window before. Weir doesn't have it; the study says what it would bring.

@@ -7,7 +7,7 @@ import (
 	"weir/window"
 )
 
-// Verdict is what a cell says of a cost.
+// Verdict is what a counter says of a cost.
 type Verdict uint8
 
 const (
@@ -87,9 +87,9 @@ func (r *Rule) horizon() int64 {
 // LongestDue is how far ahead the rule's keys are due at most, in nanoseconds.
 func (r *Rule) LongestDue() int64 { return max(r.SyncRate, r.horizon()/reviewShare) }
 
-// Verdict tells whether cost hits may be taken at the time that the cell was brought to. They come out of the lease, or are few
+// Verdict tells whether cost hits may be taken at the time that the counter was brought to. They come out of the lease, or are few
 // enough to be free; else the backend has to be asked, unless it was just now, and had no more.
-func (c *Cell) Verdict(cost uint64, now int64) Verdict {
+func (c *Counter) Verdict(cost uint64, now int64) Verdict {
 	allows := c.Allows(cost)
 	switch {
 	case allows && (cost == 0 || c.Leased() >= cost || c.free(cost, now)):
@@ -103,7 +103,7 @@ func (c *Cell) Verdict(cost uint64, now int64) Verdict {
 // Leased is how many hits may be taken without asking.
 //
 //go:noinline
-func (c *Cell) Leased() uint64 {
+func (c *Counter) Leased() uint64 {
 	leased := uint64(math.MaxUint64)
 	for i := range c.States {
 		leased = min(leased, c.rule.Limits[i].Leased(&c.States[i]))
@@ -112,7 +112,7 @@ func (c *Cell) Leased() uint64 {
 }
 
 // free tells whether so many hits may be taken without a lease. A key that had one lately gets another.
-func (c *Cell) free(cost uint64, now int64) bool {
+func (c *Counter) free(cost uint64, now int64) bool {
 	if len(c.rule.splits) == 0 || c.lease.Since != 0 && -c.lease.Since.In(now) < 2*c.rule.horizon() {
 		return false
 	}
@@ -128,7 +128,7 @@ func (c *Cell) free(cost uint64, now int64) bool {
 // dryFor is for how many nanoseconds the backend is not to be asked.
 //
 //go:noinline
-func (c *Cell) dryFor(now int64) int64 {
+func (c *Counter) dryFor(now int64) int64 {
 	if c.lease.Dry == 0 {
 		return 0
 	}
@@ -140,10 +140,10 @@ func (c *Cell) dryFor(now int64) int64 {
 
 // DryUntil is the time until which a cost that the limits would allow is refused, as the backend had no more to give. It is now if
 // there is no such time.
-func (c *Cell) DryUntil(now int64) int64 { return now + c.dryFor(now) }
+func (c *Counter) DryUntil(now int64) int64 { return now + c.dryFor(now) }
 
 // Silent tells whether taking cost hits leaves nothing to push.
-func (c *Cell) Silent(cost uint64) bool {
+func (c *Counter) Silent(cost uint64) bool {
 	if !c.synced || c.Leased() < cost {
 		return false
 	}
@@ -157,14 +157,14 @@ func (c *Cell) Silent(cost uint64) bool {
 
 // Low tells whether taking cost hits has brought the lease below the part of it at which more is asked for, so that nobody has to
 // wait.
-func (c *Cell) Low(cost uint64) bool {
+func (c *Counter) Low(cost uint64) bool {
 	leased := c.Leased()
 	return leased < c.lease.Granted/lowShare && leased+cost >= c.lease.Granted/lowShare
 }
 
 // Want is how many hits a lease should have: those of the next horizon at the rate of late, and the least that are asked for now. Of a key
 // that nothing is known of it is the least.
-func (c *Cell) Want(least uint64, now int64) (most uint64) {
+func (c *Counter) Want(least uint64, now int64) (most uint64) {
 	used, from := c.used()
 	if from == 0 && used == 0 {
 		return least
@@ -178,7 +178,7 @@ func (c *Cell) Want(least uint64, now int64) (most uint64) {
 }
 
 // endsIn is for how many nanoseconds leases can be used.
-func (c *Cell) endsIn(now int64) int64 {
+func (c *Counter) endsIn(now int64) int64 {
 	in := c.rule.horizon() * reviewShare
 	for i := range c.States {
 		l := &c.rule.Limits[i]
@@ -194,10 +194,10 @@ func (c *Cell) endsIn(now int64) int64 {
 }
 
 // reviewIn is when the lease is to be reviewed: some times within a horizon, and when it has ended.
-func (c *Cell) reviewIn(now int64) int64 { return min(c.rule.LongestDue(), c.endsIn(now)+dueUnit) }
+func (c *Counter) reviewIn(now int64) int64 { return min(c.rule.LongestDue(), c.endsIn(now)+dueUnit) }
 
 // used is how many hits were taken from a time on, as far as is known.
-func (c *Cell) used() (hits uint64, from Due) {
+func (c *Counter) used() (hits uint64, from Due) {
 	if c.lease.Since != 0 {
 		return c.unheard() + c.lease.Granted - min(c.Leased(), c.lease.Granted), c.lease.Since
 	}
@@ -205,7 +205,7 @@ func (c *Cell) used() (hits uint64, from Due) {
 }
 
 // pace is how many hits a horizon has at the rate of those since a time; or within an interval, if that is unknown.
-func (c *Cell) pace(hits uint64, from Due, now int64) float64 {
+func (c *Counter) pace(hits uint64, from Due, now int64) float64 {
 	since := c.rule.SyncRate
 	if ago := -from.In(now); from != 0 && ago >= 0 && ago < longestPause {
 		since = max(ago, dueUnit)
@@ -214,7 +214,7 @@ func (c *Cell) pace(hits uint64, from Due, now int64) float64 {
 }
 
 // left is how many hits are left for leases, as far as is known.
-func (c *Cell) left() uint64 {
+func (c *Counter) left() uint64 {
 	left := uint64(math.MaxUint64)
 	for i := range c.States {
 		remaining := c.rule.Limits[i].Remaining(&c.States[i])
@@ -227,7 +227,7 @@ func (c *Cell) left() uint64 {
 }
 
 // Regular tells whether a key is hit so often that it is worth a lease, though its hits could be pushed as they come.
-func (c *Cell) Regular(now int64) bool {
+func (c *Counter) Regular(now int64) bool {
 	if c.sync.Claimed == 0 || -c.sync.Claimed.In(now) > c.rule.horizon() {
 		return false
 	}
@@ -235,22 +235,22 @@ func (c *Cell) Regular(now int64) bool {
 }
 
 // unheard is how many hits the backend has not heard of, in the limit with the most.
-func (c *Cell) unheard() (hits uint64) {
+func (c *Counter) unheard() (hits uint64) {
 	for i := range c.States {
 		hits = max(hits, c.States[i].Unheard())
 	}
 	return hits
 }
 
-// Land takes in a grant for limit i, decided at one time of the backend's clock and answered at another, which are the same unless the
-// push was sent again; see [window.Limit.Lease]. After the last limit call Landed and Heard.
-func (c *Cell) Land(i int, units uint64, at, answered int64, total *window.Totals) (kept bool) {
+// Grant takes in a grant for limit i, decided at one time of the backend's clock and answered at another, which are the same unless the
+// push was sent again; see [window.Limit.Lease]. After the last limit call Granted and Heard.
+func (c *Counter) Grant(i int, units uint64, at, answered int64, total *window.Totals) (kept bool) {
 	return c.rule.Limits[i].Lease(&c.States[i], units, at, c.newer(answered), total)
 }
 
-// Landed ends the taking in of a grant of units where most were asked for. spread, from 0 to 1, keeps nodes from asking all at once
+// Granted ends the taking in of a grant of units where most were asked for. spread, from 0 to 1, keeps nodes from asking all at once
 // if there is less than they want.
-func (c *Cell) Landed(units, most uint64, now int64, spread float64) {
+func (c *Counter) Granted(units, most uint64, now int64, spread float64) {
 	// The lease was as large as this before the grant.
 	leased := c.Leased()
 	before := leased - min(units, leased)
@@ -281,7 +281,7 @@ func (c *Cell) Landed(units, most uint64, now int64, spread float64) {
 }
 
 // mostScarce bounds Scarce, so that no lease takes much of a limit.
-func (c *Cell) mostScarce() uint8 {
+func (c *Counter) mostScarce() uint8 {
 	most := maxScarce
 	for i := range c.rule.splits {
 		most = min(most, bits.Len64(c.rule.splits[i].Quantum*3/2)-1)
@@ -290,14 +290,14 @@ func (c *Cell) mostScarce() uint8 {
 }
 
 //go:noinline
-func (c *Cell) trimLease(keep uint64) {
+func (c *Counter) trimLease(keep uint64) {
 	for i := range c.States {
 		c.rule.Limits[i].ReturnLease(&c.States[i], keep)
 	}
 }
 
 // RunDry has nobody ask for more of a key that is known to be full.
-func (c *Cell) RunDry(now int64, spread float64) {
+func (c *Counter) RunDry(now int64, spread float64) {
 	if c.dryFor(now) > 0 || c.Leased() > 0 || c.lease.none() {
 		return
 	}
@@ -311,7 +311,7 @@ func (c *Cell) RunDry(now int64, spread float64) {
 
 // dry decides when to ask again: when something has come back, but later the more often there was too little, and the smaller this
 // node's part of what comes is. Others may give back leases meanwhile, so it is asked again after about a horizon.
-func (c *Cell) dry(now int64, spread float64) {
+func (c *Counter) dry(now int64, spread float64) {
 	horizon := float64(c.rule.horizon())
 	longest := horizon * (0.5 + spread)
 	wait := 0.0
@@ -351,7 +351,7 @@ func (c *Cell) dry(now int64, spread float64) {
 
 // Review looks whether the lease is still of use, some times within a horizon, and gives back what isn't. It tells whether there is a
 // lease to review again.
-func (c *Cell) Review(now int64) (again bool) {
+func (c *Counter) Review(now int64) (again bool) {
 	leased := c.Leased()
 	c.trimLease(leased) // what one limit has leased, and others not, is of no use
 	if leased == 0 {
@@ -376,11 +376,11 @@ func (c *Cell) Review(now int64) (again bool) {
 }
 
 // ReturnLeases gives back all that is leased.
-func (c *Cell) ReturnLeases() { c.trimLease(0) }
+func (c *Counter) ReturnLeases() { c.trimLease(0) }
 
-// Own tells whether the worker that has changed the cell is to come back to it: to push what it has given back, if nothing was pending
+// Own tells whether the worker that has changed the counter is to come back to it: to push what it has given back, if nothing was pending
 // before and so nobody else does, or to review the lease.
-func (c *Cell) Own(wasPending bool, now int64) bool {
+func (c *Counter) Own(wasPending bool, now int64) bool {
 	switch {
 	case wasPending:
 		return false
@@ -395,6 +395,6 @@ func (c *Cell) Own(wasPending bool, now int64) bool {
 }
 
 // Learn takes in totals of the backend for limit i that come with no push, answered at a time of its clock.
-func (c *Cell) Learn(i int, answered int64, total *window.Totals) {
+func (c *Counter) Learn(i int, answered int64, total *window.Totals) {
 	c.rule.Limits[i].Learn(&c.States[i], c.newer(answered), total)
 }

@@ -95,17 +95,17 @@ func (l *Lease) decode(b []byte) (length int) {
 	return fixed + n + m
 }
 
-// Identify gives a cell that has none yet its identity in the backend.
-func (c *Cell) Identify(id [16]byte) { c.sync.ID = id }
+// Identify gives a counter that has none yet its identity in the backend.
+func (c *Counter) Identify(id [16]byte) { c.sync.ID = id }
 
-// Identified tells whether the cell needs no Identify: it has an identity, or its rule isn't synced.
-func (c *Cell) Identified() bool { return !c.synced || c.sync.ID != [16]byte{} }
+// Identified tells whether the counter needs no Identify: it has an identity, or its rule isn't synced.
+func (c *Counter) Identified() bool { return !c.synced || c.sync.ID != [16]byte{} }
 
-// Sync is what the cell knows of its synchronisation.
-func (c *Cell) Sync() Sync { return c.sync }
+// Sync is what the counter knows of its synchronisation.
+func (c *Counter) Sync() Sync { return c.sync }
 
 // Pending tells whether there are hits that were not pushed yet.
-func (c *Cell) Pending() bool {
+func (c *Counter) Pending() bool {
 	for i := range c.States {
 		if c.States[i].Pending() {
 			return true
@@ -122,8 +122,8 @@ func (c *Cell) Pending() bool {
 
 // Adopt tells whether the worker that is about to take hits has to remember the key and push it: no other worker does, as
 // nothing was pending, or, if it is known that the backend can be reached, the one that should have is long overdue. Call it
-// before Take, with the hits' time.
-func (c *Cell) Adopt(now int64, reachable bool) bool {
+// before Count, with the hits' time.
+func (c *Counter) Adopt(now int64, reachable bool) bool {
 	if !c.synced || !c.rule.Synced() {
 		return false
 	}
@@ -141,8 +141,8 @@ func (c *Cell) Adopt(now int64, reachable bool) bool {
 }
 
 // Claim moves what is pending in flight, and tells whether it may: not while an earlier push is out. The caller pushes what
-// [Cell.Outgoing] says if it wins the race to write the cell.
-func (c *Cell) Claim(now int64) (claimed bool) {
+// [Counter.Outgoing] says if it wins the race to write the counter.
+func (c *Counter) Claim(now int64) (claimed bool) {
 	for i := range c.States {
 		if !c.States[i].InFlight() {
 			continue
@@ -150,36 +150,36 @@ func (c *Cell) Claim(now int64) (claimed bool) {
 		if ago := -c.sync.Claimed.In(now); ago >= 0 && ago < abandonAfter {
 			return false
 		}
-		c.States[i].Land()
+		c.States[i].EndFlight()
 	}
 	for i := range c.States {
 		c.rule.Limits[i].Claim(&c.States[i])
 	}
-	c.landOthers()
+	c.claimOthers()
 	c.sync.Claimed = DueAt(now)
 	c.sync.Due = DueAt(now + c.rule.SyncRate)
 	return true
 }
 
 // Outgoing describes what limit i has in flight.
-func (c *Cell) Outgoing(i int, p *window.Push) { c.rule.Limits[i].Outgoing(&c.States[i], p) }
+func (c *Counter) Outgoing(i int, p *window.Push) { c.rule.Limits[i].Outgoing(&c.States[i], p) }
 
 // PushEnds is the time from which nobody wants what limit i has in flight any more.
-func (c *Cell) PushEnds(i int) int64 { return c.rule.Limits[i].PushEnds(&c.States[i]) }
+func (c *Counter) PushEnds(i int) int64 { return c.rule.Limits[i].PushEnds(&c.States[i]) }
 
-// Settle takes in the backend's answer for limit i to a push with this claim, answered at a time of its clock. If the cell has been
-// claimed again since, or was made anew, nothing lands, and totals are raised only. After the last limit call Heard.
-func (c *Cell) Settle(i int, claim Due, answered int64, total *window.Totals) {
+// Settle takes in the backend's answer for limit i to a push with this claim, answered at a time of its clock. If the counter has been
+// claimed again since, or was made anew, no flight ends, and totals are raised only. After the last limit call Heard.
+func (c *Counter) Settle(i int, claim Due, answered int64, total *window.Totals) {
 	c.rule.Limits[i].Settle(&c.States[i], c.sync.Claimed == claim, c.newer(answered), total)
 }
 
 // newer tells whether an answer is newer than all that were taken in.
-func (c *Cell) newer(answered int64) bool {
+func (c *Counter) newer(answered int64) bool {
 	return c.sync.Heard == 0 || c.sync.Heard.In(answered) < 0
 }
 
 // Heard remembers when the backend gave an answer that was taken in.
-func (c *Cell) Heard(answered int64) {
+func (c *Counter) Heard(answered int64) {
 	if c.newer(answered) {
 		c.sync.Heard = DueAt(answered)
 	}
@@ -200,8 +200,8 @@ func Orphans(payload []byte, visit func(id [16]byte, l *window.Limit, push *wind
 	orphans([16]byte(payload[1:]), states, visit)
 }
 
-// landOthers counts pending hits of limits that the rule doesn't have as pushed: ClaimedOthers names them.
-func (c *Cell) landOthers() {
+// claimOthers counts pending hits of limits that the rule doesn't have as pushed: ClaimedOthers names them.
+func (c *Counter) claimOthers() {
 	c.claimed = append(c.claimed[:0], c.others...)
 	c.others = c.others[:0]
 	for rest := c.claimed; len(rest) > 0; {
@@ -209,13 +209,13 @@ func (c *Cell) landOthers() {
 		rest = rest[window.DecodeState(rest, &c.other):]
 		limit.ReturnLease(&c.other, 0)
 		limit.Claim(&c.other)
-		c.other.Land()
+		c.other.EndFlight()
 		c.others = limit.AppendState(c.others, &c.other, c.synced)
 	}
 }
 
 // ClaimedOthers calls visit as Orphans does, with what the last Claim found pending of limits that the rule doesn't have.
-func (c *Cell) ClaimedOthers(visit func(id [16]byte, l *window.Limit, push *window.Push, ends int64)) {
+func (c *Counter) ClaimedOthers(visit func(id [16]byte, l *window.Limit, push *window.Push, ends int64)) {
 	if len(c.claimed) > 0 {
 		orphans(c.sync.ID, c.claimed, visit)
 	}
@@ -231,7 +231,7 @@ func orphans(id [16]byte, states []byte, visit func(id [16]byte, l *window.Limit
 			return
 		}
 		if limit.ReturnLease(&state, 0); state.Pending() {
-			state.Land() // what is in flight is somebody else's
+			state.EndFlight() // what is in flight is somebody else's
 			limit.Claim(&state)
 			limit.Outgoing(&state, &push)
 			visit(id, &limit, &push, limit.PushEnds(&state))

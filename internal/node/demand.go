@@ -14,27 +14,27 @@ type Demand struct {
 	Rule *Rule
 	Key  []byte
 	Cost uint64
-	// Cell is what the key has after the decision, and Verdict the rule's part in that.
-	Cell    counter.Cell
+	// Counter is what the key has after the decision, and Verdict the rule's part in that.
+	Counter counter.Counter
 	Verdict counter.Verdict
 
 	address sharedata.Address
 	slot    sharedata.Slot
 	numbers []uint64 // of the windows that were debited
 	inSlot  bool     // the hits are in the slot already, and have to be written
-	taken   bool
+	debited bool
 	held    bool
 }
 
 // Withheld reports whether a demand was refused though its limits have room as far as is known
 // here: the backend had no more for this node, or decides everything and can't be reached.
-func (d *Demand) Withheld() bool { return d.Verdict == counter.Rejected && d.Cell.Allows(d.Cost) }
+func (d *Demand) Withheld() bool { return d.Verdict == counter.Rejected && d.Counter.Allows(d.Cost) }
 
 // Standing is how limit i of a decided demand stands, for the time of the decision.
 func (d *Demand) Standing(i int, now int64) window.Standing {
-	s := d.Rule.Limits[i].Standing(&d.Cell.States[i], now)
+	s := d.Rule.Limits[i].Standing(&d.Counter.States[i], now)
 	if d.Withheld() {
-		s.Remaining, s.Next = 0, max(s.Next, d.Cell.DryUntil(now)-now, 1)
+		s.Remaining, s.Next = 0, max(s.Next, d.Counter.DryUntil(now)-now, 1)
 	}
 	return s
 }
@@ -46,10 +46,10 @@ func RetryAt(demands []Demand, now int64) (at int64, ok bool) {
 	for i := range demands {
 		d := &demands[i]
 		if d.Withheld() {
-			at = max(at, d.Cell.DryUntil(now))
+			at = max(at, d.Counter.DryUntil(now))
 		}
-		for j := range d.Cell.States {
-			l, s := &d.Rule.Limits[j], &d.Cell.States[j]
+		for j := range d.Counter.States {
+			l, s := &d.Rule.Limits[j], &d.Counter.States[j]
 			if l.Allows(s, d.Cost) {
 				continue
 			}
@@ -67,8 +67,8 @@ func RetryAt(demands []Demand, now int64) (at int64, ok bool) {
 // again before it is written.
 func (d *Demand) uncount() {
 	d.inSlot = false
-	d.numbers = d.Cell.Numbers(d.numbers[:0])
-	d.Cell.GiveBack(d.numbers, d.Cost)
+	d.numbers = d.Counter.Numbers(d.numbers[:0])
+	d.Counter.GiveBack(d.numbers, d.Cost)
 }
 
 // saved is what it takes to decide or count a demand later. Its memory is reused.

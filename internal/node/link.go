@@ -17,11 +17,11 @@ type link struct {
 	data   sharedata.Data
 	key    []byte
 	random Random
-	shared linkRecord // as it was read or written last
+	shared sharedLink // as it was read or written last
 }
 
-// linkRecord is what shared data has of a link. Times are the host's.
-type linkRecord struct {
+// sharedLink is what shared data has of a link. Times are the host's.
+type sharedLink struct {
 	offset int64
 	nodes  uint32 // 0 if that is not known yet
 	// failures counts callouts that failed since one has succeeded. From so many on as breakAfter
@@ -64,7 +64,7 @@ func (l *link) read() (cas uint32) {
 		}
 		return cas
 	}
-	l.shared = linkRecord{
+	l.shared = sharedLink{
 		offset:    int64(binary.LittleEndian.Uint64(value)),
 		nodes:     binary.LittleEndian.Uint32(value[8:]),
 		failures:  binary.LittleEndian.Uint32(value[12:]),
@@ -79,7 +79,7 @@ func (l *link) read() (cas uint32) {
 
 // update changes what workers share, and reports whether change has changed anything, and this
 // worker was the one to write it.
-func (l *link) update(change func(r *linkRecord) bool) bool {
+func (l *link) update(change func(r *sharedLink) bool) bool {
 	const attempts = 8 // another worker's news is as good
 	for range attempts {
 		cas := l.read()
@@ -119,7 +119,7 @@ func (l *link) enter(now, timeout int64) bool {
 	if l.read(); !l.open() {
 		return true
 	}
-	return l.update(func(r *linkRecord) bool {
+	return l.update(func(r *sharedLink) bool {
 		if r.failures >= breakAfter && !l.retryable(now) {
 			return false
 		}
@@ -130,7 +130,7 @@ func (l *link) enter(now, timeout int64) bool {
 
 // failed counts a callout that has failed.
 func (l *link) failed(now, sentAt int64) {
-	l.update(func(r *linkRecord) bool {
+	l.update(func(r *sharedLink) bool {
 		if r.failures >= breakAfter && sentAt < r.countedAt {
 			return false
 		}
@@ -151,7 +151,7 @@ func (l *link) answered(sent, received, backend int64, nodes uint64) {
 	if l.shared.failures == 0 && l.shared.nodes == count && drift < clockDrift && -drift < clockDrift {
 		return
 	}
-	l.update(func(r *linkRecord) bool {
+	l.update(func(r *sharedLink) bool {
 		if drift := l.offset - r.offset; drift >= clockDrift || -drift >= clockDrift {
 			r.offset = l.offset
 		}

@@ -61,7 +61,7 @@ type Node struct {
 	rules   []Rule
 	// Tallies are what the node has counted of its own doings.
 	Tallies Tallies
-	entry   []byte // an encoded cell
+	payload []byte // an encoded counter
 	// local says that the counters stay in this process: there is no backend, and of what follows
 	// only held and demands are used.
 	local bool

@@ -12,8 +12,8 @@ const (
 	// revocableHold is the same where rules give hits back to each other, or nodes do.
 	revocableHold = refusalHold / 100
 
-	refusalPlaces  = 512 // a power of two
-	refusalEntries = 192 // bytes; longer entries are not remembered
+	refusalPlaces = 512 // a power of two
+	refusalSize   = 192 // bytes; longer entries are not remembered
 )
 
 // refusals remembers entries that had no room for a request. Somebody who goes on asking is refused
@@ -29,7 +29,7 @@ type refusal struct {
 	length  int32
 	at      int64
 	hold    int64
-	entry   [refusalEntries]byte
+	payload [refusalSize]byte
 }
 
 // find is the entry that was remembered for an address; nil if there is none, or it is too old.
@@ -38,16 +38,16 @@ func (r *refusals) find(a sharedata.Address, rule int, now int64) []byte {
 	if p.length == 0 || p.address != a || int(p.rule) != rule || now < p.at || now-p.at > p.hold {
 		return nil
 	}
-	return p.entry[:p.length]
+	return p.payload[:p.length]
 }
 
-func (r *refusals) add(a sharedata.Address, rule int, entry []byte, now int64, revocable bool) {
-	if len(entry) > refusalEntries {
+func (r *refusals) add(a sharedata.Address, rule int, payload []byte, now int64, revocable bool) {
+	if len(payload) > refusalSize {
 		return
 	}
 	p := &r.places[a.Hash()%refusalPlaces]
-	p.address, p.rule, p.length, p.at = a, int32(rule), int32(len(entry)), now
-	copy(p.entry[:], entry)
+	p.address, p.rule, p.length, p.at = a, int32(rule), int32(len(payload)), now
+	copy(p.payload[:], payload)
 	if p.hold = refusalHold; revocable {
 		p.hold = revocableHold
 	}

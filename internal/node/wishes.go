@@ -40,7 +40,7 @@ func (n *Node) prefetch(d *Demand, now int64) {
 
 // wish asks for a lease that has at least so many hits.
 func (n *Node) wish(d *Demand, least uint64, w waiting) {
-	most := d.Cell.Want(least, n.now())
+	most := d.Counter.Want(least, n.now())
 	if t := n.wished.find(d.address, d.Rule); t != nil {
 		switch {
 		case !t.wanted():
@@ -54,8 +54,8 @@ func (n *Node) wish(d *Demand, least uint64, w waiting) {
 		t.join(w)
 		return
 	}
-	id := d.Cell.Sync().ID
-	if !d.Cell.Identified() {
+	id := d.Counter.Sync().ID
+	if !d.Counter.Identified() {
 		id = counter.Identity(d.Key)
 	}
 	t := n.newLease(d, id, least, most)
@@ -154,7 +154,7 @@ func (n *Node) claimAlong(b *batch, t *take, now int64) {
 		return
 	}
 	d := n.at(t.parts[0].rule, t.parts[0].address)
-	if n.read(d, now); !d.slot.Found() || !d.Cell.Pending() || !d.Cell.Claim(now) || !n.write(d, now) {
+	if n.read(d, now); !d.slot.Found() || !d.Counter.Pending() || !d.Counter.Claim(now) || !n.write(d, now) {
 		return // then another worker has it, or it is pushed later
 	}
 	n.addClaimed(b, d)

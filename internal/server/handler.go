@@ -143,7 +143,7 @@ func (h *handler) counters(w http.ResponseWriter, r *http.Request) {
 	lines := json.NewEncoder(w)
 	written := 0
 	var broken error
-	err := h.store.Counters(r.Context(), namespace, widths, func(c store.Counter) error {
+	err := h.store.Counters(r.Context(), namespace, widths, func(c store.LimitCounter) error {
 		if written%1024 == 0 {
 			// A long list takes longer than one answer may, but none of its parts does.
 			if broken = out.SetWriteDeadline(time.Now().Add(writeTimeout)); broken != nil {
@@ -197,7 +197,7 @@ func (h *handler) window(w http.ResponseWriter, r *http.Request) {
 		h.problem(w, http.StatusServiceUnavailable, "the store failed")
 		return
 	}
-	line := store.WindowLine{Start: time.Unix(0, int64(store.StartNanos(item.Counter, item.Newest))).UTC()}
+	line := store.WindowLine{Start: time.Unix(0, int64(store.StartNanos(item.LimitCounter, item.Newest))).UTC()}
 	if total := &out.Answer.Totals[0]; len(total.Hits) > 0 {
 		line.Hits = int64(min(total.Hits[0], wire.MaxHits))
 	}
@@ -230,7 +230,7 @@ func windowAsked(query url.Values) (item wire.Item, problem string) {
 	item.Kind = uint8(kind)
 	width, errWidth := strconv.ParseUint(query.Get("width_ms"), 10, 64)
 	start, errStart := time.Parse(time.RFC3339Nano, query.Get("start"))
-	if item.WidthMillis = width; errWidth != nil || !store.ValidCounter(item.Counter) {
+	if item.WidthMillis = width; errWidth != nil || !store.ValidCounter(item.LimitCounter) {
 		return item, fmt.Sprintf("width_ms: want 1 to %d, got %.80q", wire.MaxWidthMillis, query.Get("width_ms"))
 	}
 	if errStart != nil || start.Unix() < 0 || start.Year() > 2200 {
@@ -243,7 +243,7 @@ func windowAsked(query url.Values) (item wire.Item, problem string) {
 		}
 		item.Ordinal = uint8(ordinal)
 	}
-	item.Newest, item.Hits = store.NumberAt(item.Counter, uint64(start.UnixNano())), []int64{0}
+	item.Newest, item.Hits = store.NumberAt(item.LimitCounter, uint64(start.UnixNano())), []int64{0}
 	return item, ""
 }
 

@@ -19,7 +19,7 @@ type Span struct{ Kept, Oldest, Newest uint64 }
 // start. One that begins later than now, as a proxy whose clock is ahead sees it, is accepted if it is at most 10
 // minutes, 64 widths or, where that is more, two widths away: hits that lie farther matter to nobody, and nobody shall
 // make a store keep them.
-func (c Clock) Span(of wire.Counter) Span {
+func (c Calendar) Span(of wire.LimitCounter) Span {
 	length, counting := numbering(of)
 	current := c.NowNanos / length
 	ahead := max(2, min(WindowsAhead, uint64(Ahead.Milliseconds())/of.WidthMillis))
@@ -30,8 +30,8 @@ func (c Clock) Span(of wire.Counter) Span {
 	}
 }
 
-func (clockWindows) add(c Clock, r *Record, item *wire.Item, out *Outcome) (expires uint64, changed bool) {
-	span := c.Span(item.Counter)
+func (clockWindows) add(c Calendar, r *Contents, item *wire.Item, out *Outcome) (expires uint64, changed bool) {
+	span := c.Span(item.LimitCounter)
 	for age, hits := range item.Hits {
 		number := item.Newest - uint64(age)
 		if hits == 0 {
@@ -42,7 +42,7 @@ func (clockWindows) add(c Clock, r *Record, item *wire.Item, out *Outcome) (expi
 		if !ok {
 			continue
 		}
-		expires, changed = max(expires, ExpiresNanos(item.Counter, number)), true
+		expires, changed = max(expires, ExpiresNanos(item.LimitCounter, number)), true
 		at := slices.IndexFunc(r.Windows, func(w Window) bool { return w.Number == number })
 		if at < 0 {
 			r.Windows = append(span.readable(r.Windows), Window{Number: number})
@@ -58,9 +58,9 @@ func (s Span) readable(windows []Window) []Window {
 	return slices.DeleteFunc(windows, func(w Window) bool { return w.Number < s.Kept || w.Number > s.Newest })
 }
 
-func (clockWindows) total(c Clock, r *Record, item *wire.Item) wire.Total {
+func (clockWindows) total(c Calendar, r *Contents, item *wire.Item) wire.Total {
 	t := wire.Total{Newest: item.Newest, Hits: make([]uint64, len(item.Hits))}
-	span := c.Span(item.Counter)
+	span := c.Span(item.LimitCounter)
 	for _, w := range r.Windows {
 		age := item.Newest - w.Number
 		if w.Number <= item.Newest && age < uint64(len(t.Hits)) && w.Number >= span.Kept && w.Number <= span.Newest {
@@ -70,13 +70,15 @@ func (clockWindows) total(c Clock, r *Record, item *wire.Item) wire.Total {
 	return t
 }
 
-func (clockWindows) counts(c Clock, of *Counter, w Window) bool { return c.Span(of.Counter).counts(w) }
+func (clockWindows) counts(c Calendar, of *LimitCounter, w Window) bool {
+	return c.Span(of.LimitCounter).counts(w)
+}
 
 // counts reports whether a window takes hits.
 func (s Span) counts(w Window) bool { return w.Number >= s.Oldest && w.Number <= s.Newest }
 
-func (clockWindows) settled(c Clock, item *wire.Item) uint64 {
-	return ExpiresNanos(item.Counter, min(item.Newest, c.Span(item.Counter).Newest))
+func (clockWindows) settled(c Calendar, item *wire.Item) uint64 {
+	return ExpiresNanos(item.LimitCounter, min(item.Newest, c.Span(item.LimitCounter).Newest))
 }
 
-func (clockWindows) present(_ Clock, _ *wire.Room, total *wire.Total) wire.Total { return *total }
+func (clockWindows) present(_ Calendar, _ *wire.Room, total *wire.Total) wire.Total { return *total }

@@ -2,7 +2,7 @@
 // from.
 //
 // A [Store] keeps them; packages memory, redis and postgres have one each, and package storetest says, as a test suite, what every
-// store does. A [Clock] has the arithmetic that they share. Package server puts a store behind HTTP.
+// store does. A [Calendar] has the arithmetic that they share. Package server puts a store behind HTTP.
 package store
 
 import (
@@ -49,7 +49,7 @@ type Store interface {
 	// Counters calls visit, on the caller's goroutine, for each counter of a namespace that has a window which counts,
 	// in no order; if there are widths, in milliseconds, only for those of these. It is no snapshot: pushes go on
 	// meanwhile. It stops at the first error of visit, and returns it.
-	Counters(ctx context.Context, namespace string, widths []uint64, visit func(Counter) error) error
+	Counters(ctx context.Context, namespace string, widths []uint64, visit func(LimitCounter) error) error
 
 	// Ping tells whether the store can be reached.
 	Ping(ctx context.Context) error
@@ -68,9 +68,9 @@ type Outcome struct {
 	Repaired int64
 }
 
-// Counter is a counter with its windows that count.
-type Counter struct {
-	wire.Counter
+// LimitCounter is a counter with its windows that count.
+type LimitCounter struct {
+	wire.LimitCounter
 	// Limit is how many tokens come back to a token bucket in a window, as the sender has it that took the last ones.
 	Limit uint64
 	// Windows has at least one, in no order.
@@ -134,9 +134,9 @@ func Check(p *wire.Push) error {
 }
 
 // ValidCounter tells whether a push may have items of a counter.
-func ValidCounter(c wire.Counter) bool { return checkCounter(c) == "" }
+func ValidCounter(c wire.LimitCounter) bool { return checkCounter(c) == "" }
 
-func checkCounter(c wire.Counter) string {
+func checkCounter(c wire.LimitCounter) string {
 	switch c.Shape().Fault() {
 	case window.Sound:
 		return ""
@@ -151,7 +151,7 @@ func checkCounter(c wire.Counter) string {
 }
 
 func checkItem(item *wire.Item) string {
-	if reason := checkCounter(item.Counter); reason != "" {
+	if reason := checkCounter(item.LimitCounter); reason != "" {
 		return reason
 	}
 	if item.Limit > wire.MaxHits {
@@ -198,7 +198,7 @@ func checkTake(t *wire.Take) string {
 	}
 	for i := range t.Rooms {
 		r := &t.Rooms[i]
-		if reason := checkCounter(r.Counter); reason != "" {
+		if reason := checkCounter(r.LimitCounter); reason != "" {
 			return fmt.Sprintf("rooms[%d].%s", i, reason)
 		}
 		if r.Limit > wire.MaxHits || r.Burst > wire.MaxHits || r.Cost > wire.MaxHits {
@@ -217,12 +217,12 @@ func checkTwice(rooms []wire.Room) string {
 	if len(rooms) == 1 {
 		return ""
 	}
-	first := make(map[wire.Counter]int, len(rooms))
+	first := make(map[wire.LimitCounter]int, len(rooms))
 	for i := range rooms {
-		if j, twice := first[rooms[i].Counter]; twice {
+		if j, twice := first[rooms[i].LimitCounter]; twice {
 			return fmt.Sprintf("rooms[%d]: want each counter once in a take, got that of rooms[%d] again", i, j)
 		}
-		first[rooms[i].Counter] = i
+		first[rooms[i].LimitCounter] = i
 	}
 	return ""
 }
@@ -269,9 +269,9 @@ func (o *Outcome) Count(hits int64, applied bool) {
 	}
 }
 
-// Clock says, at a store's time, which windows of a counter matter. It is the one definition that all stores share;
+// Calendar says, at a store's time, which windows of a counter matter. It is the one definition that all stores share;
 // what a store can't compute in Go, it computes alike.
-type Clock struct{ NowNanos uint64 }
+type Calendar struct{ NowNanos uint64 }
 
 const (
 	// Grace is how long totals can still be read after their window has stopped counting, by proxies whose clock is
@@ -286,30 +286,30 @@ const (
 )
 
 // tooFar tells whether a start lies too far ahead to believe it.
-func (c Clock) tooFar(of wire.Counter, start uint64) bool {
+func (c Calendar) tooFar(of wire.LimitCounter, start uint64) bool {
 	return start > c.NowNanos+max(uint64(Ahead), 2*widthNanos(of))
 }
 
 // Counting removes the windows of a counter that do not count, in place, and returns the others.
-func (c Clock) Counting(of Counter) []Window {
+func (c Calendar) Counting(of LimitCounter) []Window {
 	kind := algorithmOf(of.Kind)
 	return slices.DeleteFunc(of.Windows, func(w Window) bool { return !kind.counts(c, &of, w) })
 }
 
 // ExpiresNanos is the time from which on nobody can read of window or bucket number, or the first-hit window that
-// starts at number. It must be one that [Clock.Span] or [Clock.FirstHit] has accepted.
-func ExpiresNanos(of wire.Counter, number uint64) uint64 {
+// starts at number. It must be one that [Calendar.Span] or [Calendar.FirstHit] has accepted.
+func ExpiresNanos(of wire.LimitCounter, number uint64) uint64 {
 	length, counting := numbering(of)
 	return (number+counting)*length + graceNanos(of)
 }
 
 // Settled is the time from which on a copy of an item's hits finds no window that takes them. A sender must be
 // remembered until then.
-func (c Clock) Settled(item *wire.Item) uint64 { return algorithmOf(item.Kind).settled(c, item) }
+func (c Calendar) Settled(item *wire.Item) uint64 { return algorithmOf(item.Kind).settled(c, item) }
 
-// Remembered is how long a sender's record of a push is kept at least: it outlives every window that takes its hits, so that a
+// NotedUntil is how long a sender's record of a push is kept at least: it outlives every window that takes its hits, so that a
 // copy that comes when the record is gone finds none that counts. Takes are decided anew by a copy that is later than SenderLife.
-func (c Clock) Remembered(p *wire.Push) (until uint64) {
+func (c Calendar) NotedUntil(p *wire.Push) (until uint64) {
 	until = c.NowNanos + uint64(SenderLife)
 	for i := range p.Items {
 		if len(p.Items[i].Hits) > 0 {
@@ -321,7 +321,7 @@ func (c Clock) Remembered(p *wire.Push) (until uint64) {
 
 // numbering is the nanoseconds by which Unix time is divided to number a counter's windows, and how many numbers a window
 // counts for.
-func numbering(of wire.Counter) (length, counting uint64) {
+func numbering(of wire.LimitCounter) (length, counting uint64) {
 	switch kind := window.Kind(of.Kind); {
 	case kind.Started():
 		return 1, widthNanos(of)
@@ -333,20 +333,20 @@ func numbering(of wire.Counter) (length, counting uint64) {
 }
 
 // NumberAt is the number of the window, or bucket, that a time in nanoseconds since the Unix epoch is in.
-func NumberAt(of wire.Counter, nanos uint64) uint64 {
+func NumberAt(of wire.LimitCounter, nanos uint64) uint64 {
 	length, _ := numbering(of)
 	return nanos / length
 }
 
 // StartNanos is the start of a counter's window, or bucket, of that number in nanoseconds since the Unix epoch.
-func StartNanos(of wire.Counter, number uint64) uint64 {
+func StartNanos(of wire.LimitCounter, number uint64) uint64 {
 	length, _ := numbering(of)
 	return number * length
 }
 
-func widthNanos(of wire.Counter) uint64 { return of.WidthMillis * 1e6 }
+func widthNanos(of wire.LimitCounter) uint64 { return of.WidthMillis * 1e6 }
 
-func graceNanos(of wire.Counter) uint64 { return min(widthNanos(of), uint64(Grace)) }
+func graceNanos(of wire.LimitCounter) uint64 { return min(widthNanos(of), uint64(Grace)) }
 
 // less is a - b, but not below zero.
 func less(a, b uint64) uint64 { return a - min(a, b) }

@@ -19,7 +19,7 @@ const neverFull = math.MaxInt64
 
 // fullAt is the time from which on all tokens are back. Tokens that don't come back, as the limit is 0, and those given
 // back before they were taken, are forgotten after a window.
-func fullAt(of wire.Counter, limit uint64, w Window) uint64 {
+func fullAt(of wire.LimitCounter, limit uint64, w Window) uint64 {
 	if w.Hits <= 0 || limit == 0 {
 		return w.Number + widthNanos(of)
 	}
@@ -39,7 +39,7 @@ func fullAt(of wire.Counter, limit uint64, w Window) uint64 {
 
 // later is the same bucket written with a start later by whole windows, as near to a time as can be: what came back in
 // them is not counted as taken.
-func later(of wire.Counter, limit uint64, w Window, millis uint64) Window {
+func later(of wire.LimitCounter, limit uint64, w Window, millis uint64) Window {
 	if w.Hits <= 0 || limit == 0 {
 		return w
 	}
@@ -49,28 +49,28 @@ func later(of wire.Counter, limit uint64, w Window, millis uint64) Window {
 
 // rewritten is the time in milliseconds before which a bucket's start is written later, to keep numbers small. It is so
 // long ago that hardly a push comes with an older start; one that does finds a start that may have been written later.
-func (c Clock) rewritten(of wire.Counter) uint64 {
+func (c Calendar) rewritten(of wire.LimitCounter) uint64 {
 	return less(c.NowNanos/1e6, 2*of.WidthMillis+uint64(Ahead.Milliseconds()))
 }
 
 // missing tells whether a bucket misses tokens, or did a while ago.
-func (c Clock) missing(of wire.Counter, limit uint64, w Window, ago uint64) bool {
+func (c Calendar) missing(of wire.LimitCounter, limit uint64, w Window, ago uint64) bool {
 	return !c.tooFar(of, w.Number) && fullAt(of, limit, w)+ago > c.NowNanos
 }
 
 // kept tells whether a bucket is not full, or was not a grace ago: tokens that were taken before it was full may be on
 // their way.
-func (c Clock) kept(of wire.Counter, limit uint64, w Window) bool {
+func (c Calendar) kept(of wire.LimitCounter, limit uint64, w Window) bool {
 	return c.missing(of, limit, w, graceNanos(of))
 }
 
-// TakeTokens is what becomes of a token bucket when an item's tokens are taken from it. There is at most one window,
+// CountTokens is what becomes of a token bucket when an item's tokens are taken from it. There is at most one window,
 // before and after; none is a full bucket. It tells false if the tokens are dropped: their start lies too far ahead to
-// believe it (see [Clock.FirstHit]), or they are back, by now or by the start that the bucket has.
+// believe it (see [Calendar.FirstHit]), or they are back, by now or by the start that the bucket has.
 //
 // A start that seems to lie after now is now, be it the item's, or the bucket's since the clock was set back.
-func (c Clock) TakeTokens(item *wire.Item, bucket []Window) ([]Window, bool) {
-	of, limit := item.Counter, item.Limit
+func (c Calendar) CountTokens(item *wire.Item, bucket []Window) ([]Window, bool) {
+	of, limit := item.LimitCounter, item.Limit
 	if c.Settled(item) <= c.NowNanos {
 		return bucket, false
 	}
@@ -109,59 +109,59 @@ func (c Clock) TakeTokens(item *wire.Item, bucket []Window) ([]Window, bool) {
 
 // TokenTotal answers an item of a token bucket: with the item's start and nothing taken if the bucket is full, else
 // with a start less than a window ago, unless the limit is 0.
-func (c Clock) TokenTotal(item *wire.Item, bucket []Window) wire.Total {
-	if len(bucket) > 0 && bucket[0].Hits > 0 && c.missing(item.Counter, item.Limit, bucket[0], 0) {
-		w := later(item.Counter, item.Limit, bucket[0], c.NowNanos/1e6)
+func (c Calendar) TokenTotal(item *wire.Item, bucket []Window) wire.Total {
+	if len(bucket) > 0 && bucket[0].Hits > 0 && c.missing(item.LimitCounter, item.Limit, bucket[0], 0) {
+		w := later(item.LimitCounter, item.Limit, bucket[0], c.NowNanos/1e6)
 		return wire.Total{Newest: w.Number, Hits: []uint64{uint64(w.Hits)}}
 	}
 	return wire.Total{Newest: item.Newest, Hits: []uint64{0}}
 }
 
 // TokensExpireNanos is the time from which on nobody can read of a token bucket.
-func TokensExpireNanos(of wire.Counter, limit uint64, bucket Window) uint64 {
+func TokensExpireNanos(of wire.LimitCounter, limit uint64, bucket Window) uint64 {
 	return fullAt(of, limit, bucket) + graceNanos(of)
 }
 
 // A sender's bucket may miss a window's tokens besides those that it pushes, and a push may be late, or a clock behind;
 // what would be back even so is a copy.
-func (tokenBucket) settled(c Clock, item *wire.Item) uint64 {
-	if c.tooFar(item.Counter, item.Newest) {
+func (tokenBucket) settled(c Calendar, item *wire.Item) uint64 {
+	if c.tooFar(item.LimitCounter, item.Newest) {
 		return c.NowNanos
 	}
-	full := fullAt(item.Counter, item.Limit, Window{Number: item.Newest, Hits: item.Hits[0]})
-	return full + widthNanos(item.Counter) + uint64(Ahead)
+	full := fullAt(item.LimitCounter, item.Limit, Window{Number: item.Newest, Hits: item.Hits[0]})
+	return full + widthNanos(item.LimitCounter) + uint64(Ahead)
 }
 
-func (tokenBucket) add(c Clock, r *Record, item *wire.Item, out *Outcome) (expires uint64, changed bool) {
+func (tokenBucket) add(c Calendar, r *Contents, item *wire.Item, out *Outcome) (expires uint64, changed bool) {
 	hits := item.Hits[0]
 	if hits == 0 {
 		return 0, false
 	}
-	bucket, ok := c.TakeTokens(item, r.Windows)
+	bucket, ok := c.CountTokens(item, r.Windows)
 	out.Count(hits, ok)
 	if !ok {
 		return 0, false
 	}
 	expires = c.NowNanos
 	if len(bucket) > 0 {
-		expires = TokensExpireNanos(item.Counter, item.Limit, bucket[0])
+		expires = TokensExpireNanos(item.LimitCounter, item.Limit, bucket[0])
 	}
 	r.Limit, r.Windows = item.Limit, bucket
 	return expires, true
 }
 
-func (tokenBucket) total(c Clock, r *Record, item *wire.Item) wire.Total {
+func (tokenBucket) total(c Calendar, r *Contents, item *wire.Item) wire.Total {
 	return c.TokenTotal(item, r.Windows)
 }
 
-func (tokenBucket) counts(c Clock, of *Counter, w Window) bool {
-	return c.missing(of.Counter, of.Limit, w, 0)
+func (tokenBucket) counts(c Calendar, of *LimitCounter, w Window) bool {
+	return c.missing(of.LimitCounter, of.Limit, w, 0)
 }
 
 // A start is written later by milliseconds, see later, so it may lie ahead by less than one.
-func (tokenBucket) present(c Clock, room *wire.Room, total *wire.Total) wire.Total {
+func (tokenBucket) present(c Calendar, room *wire.Room, total *wire.Total) wire.Total {
 	if ahead := less(total.Newest, c.NowNanos); ahead > 0 && ahead < 1e6 {
-		return wire.Total{Newest: total.Newest - widthNanos(room.Counter), Hits: []uint64{total.Hits[0] + room.Limit}}
+		return wire.Total{Newest: total.Newest - widthNanos(room.LimitCounter), Hits: []uint64{total.Hits[0] + room.Limit}}
 	}
 	return *total
 }

@@ -9,7 +9,7 @@ import (
 // as many bytes, counter by counter.
 func BenchmarkMessages(b *testing.B) {
 	const items = 100
-	item := Item{Counter: Counter{Kind: 3, WidthMillis: 60_000}, Newest: 29_000_000, Hits: []int64{4, 1}}
+	item := Item{LimitCounter: LimitCounter{Kind: 3, WidthMillis: 60_000}, Newest: 29_000_000, Hits: []int64{4, 1}}
 	var push []byte
 	write := func() {
 		push = AppendPushHeader(push[:0], "bench", 1, 2, 3, 3, items)

@@ -59,7 +59,7 @@ func SetCount(message []byte, head, count int) {
 
 // AppendItem appends one item of a push.
 func AppendItem(dst []byte, item *Item) []byte {
-	dst = appendCounter(append(dst, isItem), &item.Counter)
+	dst = appendCounter(append(dst, isItem), &item.LimitCounter)
 	if item.hasLimit() {
 		dst = appendUvarint(dst, item.Limit)
 	}
@@ -82,7 +82,7 @@ func (i *Item) hasLimit() bool { return i.kind().Bucketed() || i.kind().Refills(
 //go:noinline
 func appendUvarint(dst []byte, v uint64) []byte { return binary.AppendUvarint(dst, v) }
 
-func appendCounter(dst []byte, c *Counter) []byte {
+func appendCounter(dst []byte, c *LimitCounter) []byte {
 	dst = append(dst, c.ID[:]...)
 	dst = append(dst, c.Kind, c.Ordinal)
 	dst = appendUvarint(dst, c.WidthMillis)
@@ -104,7 +104,7 @@ func AppendTake(dst []byte, t *Take) []byte {
 	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(t.Rooms)))
 	for i := range t.Rooms {
 		r := &t.Rooms[i]
-		dst = appendCounter(dst, &r.Counter)
+		dst = appendCounter(dst, &r.LimitCounter)
 		dst = appendUvarint(dst, r.Limit)
 		if r.kind().Bursts() {
 			dst = appendUvarint(dst, r.Burst)
@@ -424,7 +424,7 @@ func (r *reader) total(t *Total) bool {
 	return r.err == nil
 }
 
-func (r *reader) counter() (c Counter) {
+func (r *reader) counter() (c LimitCounter) {
 	copy(c.ID[:], r.bytes(len(c.ID)))
 	c.Kind = r.byte()
 	c.Ordinal = r.byte()
@@ -463,7 +463,7 @@ func (r *reader) take() (t Take) {
 		if r.err != nil {
 			break
 		}
-		room := Room{Counter: r.counter(), Limit: r.limit()}
+		room := Room{LimitCounter: r.counter(), Limit: r.limit()}
 		if room.kind().Bursts() {
 			room.Burst = r.limit()
 		}
@@ -480,7 +480,7 @@ func (r *reader) take() (t Take) {
 }
 
 func (r *reader) item() (item Item) {
-	item.Counter = r.counter()
+	item.LimitCounter = r.counter()
 	if item.hasLimit() {
 		item.Limit = r.limit()
 	}

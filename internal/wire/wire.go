@@ -38,8 +38,8 @@ const (
 // every proxy.
 type ID [16]byte
 
-// Counter names what is counted: the windows of one limit for one key.
-type Counter struct {
+// LimitCounter names what is counted: the windows of one limit for one key.
+type LimitCounter struct {
 	ID ID
 	// Kind is the algorithm, as package window numbers it.
 	Kind uint8
@@ -52,10 +52,10 @@ type Counter struct {
 }
 
 // kind is the one of the table that says which fields there are. Of an unknown kind there are those that all have.
-func (c *Counter) kind() window.Kind { return window.Kind(c.Kind) }
+func (c *LimitCounter) kind() window.Kind { return window.Kind(c.Kind) }
 
 // Shape is the counter's as a limit has it. It is at fault if the counter is.
-func (c *Counter) Shape() window.Shape {
+func (c *LimitCounter) Shape() window.Shape {
 	return window.Shape{
 		Kind: c.kind(), Ordinal: c.Ordinal, Width: int64(min(c.WidthMillis, MaxWidthMillis+1)) * 1e6,
 		Precision: int64(min(c.Precision, MaxWidthMillis*1e6)),
@@ -74,7 +74,7 @@ func (c *Counter) Shape() window.Shape {
 // Hits are negative, down to -MaxHits, where a sender gives back more than it took since its last push; a total never goes
 // below 0 for it.
 type Item struct {
-	Counter
+	LimitCounter
 	// Limit is the limit that the sender has, for kinds that are bucketed or refill: so many hits of a log need be kept, and so
 	// many tokens come back in a window.
 	Limit  uint64
@@ -115,7 +115,7 @@ type Take struct {
 type Room struct {
 	_ [0]func() // or else Go makes a function that compares values
 
-	Counter
+	LimitCounter
 	// Limit and Burst are the limit's that the sender has; Burst for kinds that burst only.
 	Limit, Burst uint64
 	// Cost is how many hits a unit takes here; 0 only asks whether the limit is kept as it stands.
@@ -164,18 +164,18 @@ type Total struct {
 const number = 10
 
 // AnswerSize is the most bytes that the item's part of an answer takes.
-func (i *Item) AnswerSize() int { return totalSize(i.Counter, i.Limit, len(i.Hits)) }
+func (i *Item) AnswerSize() int { return totalSize(i.LimitCounter, i.Limit, len(i.Hits)) }
 
 // AnswerSize is the most bytes that the take's part of an answer takes.
 func (t *Take) AnswerSize() int {
 	size := number + 8
 	for i := range t.Rooms {
-		size += totalSize(t.Rooms[i].Counter, t.Rooms[i].Limit, 2)
+		size += totalSize(t.Rooms[i].LimitCounter, t.Rooms[i].Limit, 2)
 	}
 	return size
 }
 
-func totalSize(of Counter, limit uint64, windows int) int {
+func totalSize(of LimitCounter, limit uint64, windows int) int {
 	switch {
 	case !of.kind().Bucketed():
 		return number + 2 + number*windows

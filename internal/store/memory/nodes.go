@@ -25,7 +25,7 @@ func (n *nodes) join(key nodeKey, now uint64) uint64 {
 	for len(n.joined.queue) > 0 && n.joined.queue[0].expires <= now {
 		n.leave()
 	}
-	if n.joined.entries[key] == nil {
+	if n.joined.rows[key] == nil {
 		if len(n.joined.queue) >= n.joined.max {
 			n.leave()
 		}

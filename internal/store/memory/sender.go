@@ -13,9 +13,9 @@ type sender struct {
 // granted is what a take was given.
 type granted struct{ units, at uint64 }
 
-// record remembers a push, and tells whether it was known: applied before, or below the floor. grants is where what its takes
+// note remembers a push, and tells whether it was known: applied before, or below the floor. grants is where what its takes
 // were given is remembered. store.Check has bounded its sequence by its floor.
-func (s *sender) record(sequence, floor uint64, takes bool) (grants *[]granted, known bool) {
+func (s *sender) note(sequence, floor uint64, takes bool) (grants *[]granted, known bool) {
 	if sequence < s.floor {
 		return &[]granted{}, true
 	}

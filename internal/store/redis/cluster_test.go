@@ -62,17 +62,17 @@ func BenchmarkCluster(b *testing.B) {
 
 func fixedItem(id byte, hits int64) wire.Item {
 	c := counter(window.FixedWindow, id, 24*time.Hour)
-	return wire.Item{Counter: c, Newest: uint64(epoch.UnixMilli()) / c.WidthMillis, Hits: []int64{hits}}
+	return wire.Item{LimitCounter: c, Newest: uint64(epoch.UnixMilli()) / c.WidthMillis, Hits: []int64{hits}}
 }
 
 func fixedRoom(id byte, limit uint64) wire.Room {
-	return wire.Room{Counter: counter(window.FixedWindow, id, 24*time.Hour), Limit: limit, Cost: 1}
+	return wire.Room{LimitCounter: counter(window.FixedWindow, id, 24*time.Hour), Limit: limit, Cost: 1}
 }
 
 // sum is the hits of all counters, and of one.
 func sum(t *testing.T, s store.Store, id byte) (all, one int64) {
 	t.Helper()
-	err := s.Counters(t.Context(), "ns", nil, func(c store.Counter) error {
+	err := s.Counters(t.Context(), "ns", nil, func(c store.LimitCounter) error {
 		for _, w := range c.Windows {
 			all += w.Hits
 			if c.ID == (wire.ID{id}) {
@@ -463,13 +463,13 @@ func testSharedTakesLater(t *testing.T, cluster *redistest.Cluster) {
 	for _, kind := range []window.Kind{window.FixedWindow, window.FirstHitWindow, window.TokenBucket} {
 		now := epoch
 		store := open(t, cluster.URL(), func() time.Time { return now })
-		ofFirst := wire.Room{Counter: counter(kind, first, time.Minute), Limit: 10, Burst: 10, Cost: 1}
+		ofFirst := wire.Room{LimitCounter: counter(kind, first, time.Minute), Limit: 10, Burst: 10, Cost: 1}
 		ofSecond := fixedRoom(second, 0)
 		ofSecond.Ordinal = uint8(kind)
 		p := &wire.Push{Namespace: "ns", Sender: uint64(kind), Sequence: 1, Floor: 1, Takes: []wire.Take{{Least: 1, Most: 9, Rooms: []wire.Room{ofFirst, ofSecond}}}}
 		if kind != window.TokenBucket {
 			// The window has begun before the take, and ends less than a window after it.
-			if _, err := pushOne(t.Context(), store, uint64(kind), now, ofFirst.Counter); err != nil {
+			if _, err := pushOne(t.Context(), store, uint64(kind), now, ofFirst.LimitCounter); err != nil {
 				t.Fatal(err)
 			}
 			now = epoch.Add(30 * time.Second)

@@ -46,7 +46,7 @@ func (k keys) counters(namespace string) string {
 	return "weir:{" + namespace + "/*}:" + counterPart + "*"
 }
 
-func (k keys) counter(namespace string, c wire.Counter) string {
+func (k keys) counter(namespace string, c wire.LimitCounter) string {
 	key := make([]byte, 0, 160)
 	key = append(key, k.prefix(namespace, k.partition(c.ID))...)
 	key = append(key, counterPart...)
@@ -58,7 +58,7 @@ func (k keys) counter(namespace string, c wire.Counter) string {
 }
 
 // numbers is how many numbers a counter's key has.
-func numbers(c wire.Counter) int {
+func numbers(c wire.LimitCounter) int {
 	if c.Precision == 0 {
 		return 3
 	}
@@ -74,7 +74,7 @@ func (k keys) sender(namespace string, partition uint32, sender uint64, round st
 func (k keys) nodes(namespace string) string { return "weir:{" + namespace + "}:nodes" }
 
 // parse takes apart what counter has made, and nothing else.
-func (k keys) parse(namespace, key string) (c wire.Counter, ok bool) {
+func (k keys) parse(namespace, key string) (c wire.LimitCounter, ok bool) {
 	_, name, _ := strings.Cut(key, "}:"+counterPart)
 	parts := strings.Split(name, ":")
 	if len(parts) < 4 || len(parts) > 5 || len(parts[0]) != hex.EncodedLen(len(c.ID)) {

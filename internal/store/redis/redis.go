@@ -160,14 +160,14 @@ func (s *Store) reload(ctx context.Context) {
 
 // Counters implements [store.Store]. It walks all keys of the database, or of all masters of a cluster one after the other, and
 // remembers which counters it has visited. One that moves to another master meanwhile may be missed.
-func (s *Store) Counters(ctx context.Context, namespace string, widths []uint64, visit func(store.Counter) error) error {
+func (s *Store) Counters(ctx context.Context, namespace string, widths []uint64, visit func(store.LimitCounter) error) error {
 	servers, err := s.servers(ctx)
 	if err != nil {
 		return fmt.Errorf("redis: %w", err)
 	}
-	visited := make(map[wire.Counter]struct{})
+	visited := make(map[wire.LimitCounter]struct{})
 	for _, server := range servers {
-		if err := s.scan(ctx, server, namespace, func(c wire.Counter) bool {
+		if err := s.scan(ctx, server, namespace, func(c wire.LimitCounter) bool {
 			_, twice := visited[c]
 			visited[c] = struct{}{}
 			return !twice && (len(widths) == 0 || slices.Contains(widths, c.WidthMillis))
@@ -196,8 +196,8 @@ func (s *Store) servers(ctx context.Context) (servers []*goredis.Client, err err
 }
 
 // scan visits those counters of a namespace on a server that are wanted.
-func (s *Store) scan(ctx context.Context, server *goredis.Client, namespace string, wanted func(wire.Counter) bool,
-	visit func(store.Counter) error) error {
+func (s *Store) scan(ctx context.Context, server *goredis.Client, namespace string, wanted func(wire.LimitCounter) bool,
+	visit func(store.LimitCounter) error) error {
 	var cursor uint64
 	for {
 		found, next, err := server.Scan(ctx, cursor, s.keys.counters(namespace), 1000).Result()
@@ -205,7 +205,7 @@ func (s *Store) scan(ctx context.Context, server *goredis.Client, namespace stri
 			s.reload(ctx)
 			return fmt.Errorf("redis: scan: %w", err)
 		}
-		var counters []wire.Counter
+		var counters []wire.LimitCounter
 		for _, key := range found {
 			if c, ok := s.keys.parse(namespace, key); ok && wanted(c) {
 				counters = append(counters, c)
@@ -227,7 +227,7 @@ func (s *Store) scan(ctx context.Context, server *goredis.Client, namespace stri
 }
 
 // live reads counters that a server has, and returns those that have a window that counts.
-func (s *Store) live(ctx context.Context, server *goredis.Client, namespace string, counters []wire.Counter) ([]store.Counter, error) {
+func (s *Store) live(ctx context.Context, server *goredis.Client, namespace string, counters []wire.LimitCounter) ([]store.LimitCounter, error) {
 	if len(counters) == 0 {
 		return nil, nil
 	}
@@ -247,8 +247,8 @@ func (s *Store) live(ctx context.Context, server *goredis.Client, namespace stri
 	if s.now != nil {
 		now = s.now()
 	}
-	clock := store.Clock{NowNanos: uint64(now.UnixNano())}
-	var live []store.Counter
+	calendar := store.Calendar{NowNanos: uint64(now.UnixNano())}
+	var live []store.LimitCounter
 	for i, c := range counters {
 		fields, err := hashes[i].Result()
 		if wrongType(err) {
@@ -257,11 +257,11 @@ func (s *Store) live(ctx context.Context, server *goredis.Client, namespace stri
 		if err != nil {
 			return nil, err
 		}
-		found := store.Counter{Counter: c, Windows: parseWindows(fields)}
+		found := store.LimitCounter{LimitCounter: c, Windows: parseWindows(fields)}
 		if limit, err := strconv.ParseUint(fields["limit"], 10, 64); err == nil {
 			found.Limit = limit
 		}
-		if found.Windows = clock.Counting(found); len(found.Windows) > 0 {
+		if found.Windows = calendar.Counting(found); len(found.Windows) > 0 {
 			live = append(live, found)
 		}
 	}

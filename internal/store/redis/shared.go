@@ -114,11 +114,11 @@ func (t *shared) hear(n int) {
 
 // apart tells whether a part has counted its hits in windows that the answer, which has one time, would not name.
 func (t *shared) apart(part *sharedPart) bool {
-	here, named := store.Clock{NowNanos: part.grant.AtNanos}, store.Clock{NowNanos: t.parts[0].grant.AtNanos}
+	here, named := store.Calendar{NowNanos: part.grant.AtNanos}, store.Calendar{NowNanos: t.parts[0].grant.AtNanos}
 	return slices.ContainsFunc(part.rooms, func(i int) bool {
 		room := &t.take.Rooms[i]
 		// What started with a hit is named by its total.
-		return !window.Kind(room.Kind).Started() && here.Taken(room, 0).Newest != named.Taken(room, 0).Newest
+		return !window.Kind(room.Kind).Started() && here.RoomItem(room, 0).Newest != named.RoomItem(room, 0).Newest
 	})
 }
 
@@ -144,7 +144,7 @@ func (t *shared) giveBack(r *round, part *sharedPart) {
 	b := r.at(part.partition)
 	for i, of := range part.rooms {
 		room, total := &t.take.Rooms[of], &part.grant.Totals[i]
-		item := store.Clock{NowNanos: part.grant.AtNanos}.Taken(room, 0)
+		item := store.Calendar{NowNanos: part.grant.AtNanos}.RoomItem(room, 0)
 		hits := (max(part.grant.Units, t.units) - t.units) * room.Cost
 		if window.Kind(room.Kind).Started() {
 			// What began since, or is empty, does not have them any more.

@@ -13,8 +13,8 @@ import (
 
 // bucketItem is one of a counter of buckets that is named after id, with hits of buckets, newest first.
 func bucketItem(id byte, widthMillis, precision, limit uint64, pushed ...store.Window) wire.Item {
-	c := wire.Counter{ID: wire.ID{0: id}, Kind: buckets, WidthMillis: widthMillis, Precision: precision}
-	it := wire.Item{Counter: c, Limit: limit}
+	c := wire.LimitCounter{ID: wire.ID{0: id}, Kind: buckets, WidthMillis: widthMillis, Precision: precision}
+	it := wire.Item{LimitCounter: c, Limit: limit}
 	for i, w := range pushed {
 		if i == 0 {
 			it.Newest = w.Number
@@ -92,7 +92,7 @@ func testBuckets(t *testing.T, b *bench) {
 		t.Errorf("newest %d, want that of the newest bucket, %d", got.Newest, quarter+1)
 	}
 	counters := b.counters("ns")
-	if len(counters) != 1 || counters[0].Counter != quarters(1).Counter {
+	if len(counters) != 1 || counters[0].LimitCounter != quarters(1).LimitCounter {
 		t.Fatalf("counters %+v, want one", counters)
 	}
 	slices.SortFunc(counters[0].Windows, func(a, b store.Window) int { return cmp.Compare(b.Number, a.Number) })

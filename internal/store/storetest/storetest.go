@@ -165,9 +165,9 @@ func (b *bench) sum(namespace string) (sum int64) {
 	return sum
 }
 
-func (b *bench) counters(namespace string) (counters []store.Counter) {
+func (b *bench) counters(namespace string) (counters []store.LimitCounter) {
 	b.t.Helper()
-	err := b.store.Counters(b.t.Context(), namespace, nil, func(c store.Counter) error {
+	err := b.store.Counters(b.t.Context(), namespace, nil, func(c store.LimitCounter) error {
 		counters = append(counters, c)
 		return nil
 	})
@@ -200,8 +200,8 @@ func item(kind uint8, id byte, widthMillis uint64, t time.Time, hits ...int64) w
 	if !window.Kind(kind).Started() {
 		newest /= widthMillis * 1e6
 	}
-	c := wire.Counter{ID: wire.ID{0: id}, Kind: kind, WidthMillis: widthMillis}
-	return wire.Item{Counter: c, Newest: newest, Hits: hits}
+	c := wire.LimitCounter{ID: wire.ID{0: id}, Kind: kind, WidthMillis: widthMillis}
+	return wire.Item{LimitCounter: c, Newest: newest, Hits: hits}
 }
 
 func items(i ...wire.Item) []wire.Item { return i }
@@ -384,7 +384,7 @@ func testReturned(t *testing.T, b *bench) {
 		// Nor when it comes first of all.
 		late := item(kind, 2, minute, epoch, -1)
 		b.push(items(late), totals(0))
-		if c := b.counters("ns"); !slices.ContainsFunc(c, func(c store.Counter) bool { return c.Windows[0].Hits == -1 }) {
+		if c := b.counters("ns"); !slices.ContainsFunc(c, func(c store.LimitCounter) bool { return c.Windows[0].Hits == -1 }) {
 			t.Errorf("kind %d: counters %+v, want one of -1", kind, c)
 		}
 		b.push(items(item(kind, 2, minute, epoch, 2)), totals(1))
@@ -711,7 +711,7 @@ func testCancelled(t *testing.T, b *bench) {
 	if err := b.store.Ping(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("ping: error %v, want cancelled", err)
 	}
-	visit := func(store.Counter) error { return nil }
+	visit := func(store.LimitCounter) error { return nil }
 	if err := b.store.Counters(ctx, "ns", nil, visit); !errors.Is(err, context.Canceled) {
 		t.Errorf("counters: error %v, want cancelled", err)
 	}
@@ -729,7 +729,7 @@ func testCancelled(t *testing.T, b *bench) {
 func testVisitsEnd(t *testing.T, b *bench) {
 	b.push(items(item(fixed, 1, minute, epoch, 1), item(fixed, 2, minute, epoch, 1)), totals(1), totals(1))
 	enough, visits := errors.New("enough"), 0
-	err := b.store.Counters(t.Context(), "ns", nil, func(store.Counter) error {
+	err := b.store.Counters(t.Context(), "ns", nil, func(store.LimitCounter) error {
 		visits++
 		return enough
 	})
@@ -758,7 +758,7 @@ func testHammer(t *testing.T, b *bench) {
 			})
 		}
 		pushes.Go(func() {
-			if err := b.store.Counters(t.Context(), "ns", nil, func(store.Counter) error { return nil }); err != nil {
+			if err := b.store.Counters(t.Context(), "ns", nil, func(store.LimitCounter) error { return nil }); err != nil {
 				t.Error(err)
 			}
 		})

@@ -163,10 +163,10 @@ func testTokensOfOneNode(t *testing.T, b *bench) {
 			node, cost := &nodes[random.IntN(len(nodes))], 1+random.Uint64N(2)
 			for _, s := range []*window.State{&one, node} {
 				l.Advance(s, now.UnixNano())
-				l.Take(s, cost)
+				l.Count(s, cost)
 				// Nothing is pending: the store hears of it at once.
 				l.Claim(s)
-				s.Land()
+				s.EndFlight()
 			}
 			b.seq++
 			p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: b.seq, Floor: b.seq,

@@ -5,9 +5,9 @@ import (
 	"weir/window"
 )
 
-// Record is what a store keeps of a counter. Stores that compute in Go change it with [Clock.Add] and read it with
-// [Clock.Total]; others do alike.
-type Record struct {
+// Contents is what a store keeps of a counter. Stores that compute in Go change it with [Calendar.Add] and read it with
+// [Calendar.Total]; others do alike.
+type Contents struct {
 	// Limit is how many tokens come back to a token bucket in a window, as the sender has it that took the last ones.
 	Limit uint64
 	// Windows are the windows of the clock, one that started with its first hit, buckets of a precision, newest first,
@@ -18,15 +18,15 @@ type Record struct {
 // algorithm is what stores that compute in Go do with the counters of a kind. Each has a file of its own.
 type algorithm interface {
 	// add is [Clock.Add].
-	add(c Clock, r *Record, item *wire.Item, out *Outcome) (expires uint64, changed bool)
+	add(c Calendar, r *Contents, item *wire.Item, out *Outcome) (expires uint64, changed bool)
 	// total is [Clock.Total].
-	total(c Clock, r *Record, item *wire.Item) wire.Total
+	total(c Calendar, r *Contents, item *wire.Item) wire.Total
 	// counts reports whether a window of the counter counts.
-	counts(c Clock, of *Counter, w Window) bool
+	counts(c Calendar, of *LimitCounter, w Window) bool
 	// settled is [Clock.Settled].
-	settled(c Clock, item *wire.Item) uint64
+	settled(c Calendar, item *wire.Item) uint64
 	// present is the total of a room as package window may be told it: it has no start that lies ahead.
-	present(c Clock, room *wire.Room, total *wire.Total) wire.Total
+	present(c Calendar, room *wire.Room, total *wire.Total) wire.Total
 }
 
 // algorithmOf is that of a kind. Kinds whose hits are kept and added alike share one.
@@ -45,11 +45,11 @@ func algorithmOf(kind uint8) algorithm {
 // Add adds an item's hits to the record of its counter, and tells in out what became of them. changed is false if none
 // was added; else the record can be read until expires, or longer if another window of it says so: a store keeps the
 // latest of its expiries, but for kinds that refill, where the last one counts.
-func (c Clock) Add(r *Record, item *wire.Item, out *Outcome) (expires uint64, changed bool) {
+func (c Calendar) Add(r *Contents, item *wire.Item, out *Outcome) (expires uint64, changed bool) {
 	return algorithmOf(item.Kind).add(c, r, item, out)
 }
 
 // Total is what an item is answered with from the record of its counter.
-func (c Clock) Total(r *Record, item *wire.Item) wire.Total {
+func (c Calendar) Total(r *Contents, item *wire.Item) wire.Total {
 	return algorithmOf(item.Kind).total(c, r, item)
 }

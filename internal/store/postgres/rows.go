@@ -34,24 +34,24 @@ type counterRow struct {
 	numbers, hits []pgtype.Int8
 }
 
-// record is what the row of a counter says, unless the store has not written it.
-func (r *counterRow) record(of wire.Counter) (store.Record, bool) {
+// contents is what the row of a counter says, unless the store has not written it.
+func (r *counterRow) contents(of wire.LimitCounter) (store.Contents, bool) {
 	numbers, ok := integers(r.numbers, 0)
 	hits, okHits := integers(r.hits, -wire.MaxHits)
 	if !ok || !okHits || len(numbers) != len(hits) || !r.refill.Valid || r.refill.Int64 < 0 || r.refill.Int64 > wire.MaxHits {
-		return store.Record{}, false
+		return store.Contents{}, false
 	}
 	if window.Kind(of.Kind).Started() && len(numbers) > 1 {
-		return store.Record{}, false
+		return store.Contents{}, false
 	}
-	record := store.Record{Limit: uint64(r.refill.Int64), Windows: make([]store.Window, len(numbers))}
+	contents := store.Contents{Limit: uint64(r.refill.Int64), Windows: make([]store.Window, len(numbers))}
 	for i, number := range numbers {
 		if hits[i] > wire.MaxHits || i > 0 && number >= numbers[i-1] {
-			return store.Record{}, false
+			return store.Contents{}, false
 		}
-		record.Windows[i] = store.Window{Number: uint64(number), Hits: hits[i]}
+		contents.Windows[i] = store.Window{Number: uint64(number), Hits: hits[i]}
 	}
-	return record, true
+	return contents, true
 }
 
 // newestFirst is the order in which windows are written, and which tells that they were.
@@ -100,9 +100,9 @@ func (r *senderRow) sender() (sender, bool) {
 	return s, true
 }
 
-// record remembers a push, and tells whether it was known: applied before, or below the floor. store.Check has bounded its
+// note remembers a push, and tells whether it was known: applied before, or below the floor. store.Check has bounded its
 // sequence by its floor.
-func (s *sender) record(p *wire.Push) (known bool) {
+func (s *sender) note(p *wire.Push) (known bool) {
 	if p.Sequence < s.floor {
 		return true
 	}
