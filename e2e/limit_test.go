@@ -7,9 +7,10 @@ import (
 	"time"
 )
 
-// Whoever asks often enough gets all of a limit, of whichever node: what one node has leased and does not use comes back to the others. Of
-// several nodes a hundredth may stay, which is kept for free hits. And nobody gets more, however long they ask, but for a hundredth: the nodes have just joined, and the first of them may still take
-// itself for the only one.
+// Whoever asks often enough gets all of a limit, of whichever node: what one node has leased and
+// does not use comes back to the others. Of several nodes a hundredth may stay, which is kept for
+// free hits. And nobody gets more, however long they ask, but for a hundredth: the nodes have just
+// joined, and the first of them may still take itself for the only one.
 func TestAllOfTheLimit(t *testing.T) {
 	onEach(t, 2, allOfTheLimit)
 }
@@ -53,8 +54,9 @@ func allOfTheLimit(t *testing.T, d driver) {
 	}
 }
 
-// Ten nodes (three Envoys) keep to one limit, whether traffic is even or one of them gets 91 %, at up to ten times the limit: at no moment do
-// they pass more than it. bench/overshoot has the same in simulated time, with windows that end.
+// Ten nodes (three Envoys) keep to one limit, whether traffic is even or one of them gets 91 %, at
+// up to ten times the limit: at no moment do they pass more than it. bench/overshoot has the same
+// in simulated time, with windows that end.
 func TestTenNodesKeepOneLimit(t *testing.T) {
 	onEach(t, 10, manyNodesKeepOneLimit)
 }

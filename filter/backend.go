@@ -70,7 +70,7 @@ func received() (outcome node.Outcome, answer []byte) {
 	return node.PushAnswered, answer
 }
 
-// refusedByBackend tells whether a refusal is the backend's own, for what the push says, and not
+// refusedByBackend reports whether a refusal is the backend's own, for what the push says, and not
 // somebody's on the way, for how it was sent.
 func refusedByBackend() bool {
 	contentType, _ := proxywasm.CalloutHeader("content-type")

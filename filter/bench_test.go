@@ -17,7 +17,8 @@ import (
 	"weir/window"
 )
 
-// envoyData is shared data as Envoy has it: a map under one mutex, values copied in and out, and one number for each write.
+// envoyData is shared data as Envoy has it: a map under one mutex, values copied in and out, and
+// one number for each write.
 type envoyData struct {
 	mutex sync.Mutex
 	sharedata.Map
@@ -112,9 +113,10 @@ func benchKeys(n int) [][]byte {
 	return keys
 }
 
-// BenchmarkHotKey is what workers decide that all have requests of one key: one worker, and eight, take turns of some ten milliseconds.
-// So do the floors, which get a page and set it, and decide nothing. The metrics are medians of the turns, and of their ratios. On a
-// machine that has less than two processors to spare the eight don't race, and the ratio says nothing.
+// BenchmarkHotKey is what workers decide that all have requests of one key: one worker, and eight,
+// take turns of some ten milliseconds. So do the floors, which get a page and set it, and decide
+// nothing. The metrics are medians of the turns, and of their ratios. On a machine that has less
+// than two processors to spare the eight don't race, and the ratio says nothing.
 func BenchmarkHotKey(b *testing.B) {
 	key := benchKeys(1)[0]
 	decide := func(d *decider) { d.decide(key, monday) }
@@ -137,7 +139,8 @@ func BenchmarkHotKey(b *testing.B) {
 	b.ReportMetric(median(spare), "processors-to-spare")
 }
 
-// spareProcessors is how many times as much is done by as many goroutines as may run at the same time as by one.
+// spareProcessors is how many times as much is done by as many goroutines as may run at the same
+// time as by one.
 func spareProcessors() float64 {
 	var sum atomic.Int64 // so that nothing is optimized away
 	spin := func() {
@@ -178,7 +181,8 @@ func newHotKey(b *testing.B, workers int, decide func(d *decider)) *hotKey {
 
 // turn decides some more, and tells how many decisions a second that was.
 func (k *hotKey) turn() (perSecond float64) {
-	// Until all have made enough together: the last one of a fixed share each would have nobody to race with.
+	// Until all have made enough together: the last one of a fixed share each would have nobody to
+	// race with.
 	const enough, batch = 200_000, 50
 	var begun, ended atomic.Int64
 	var group sync.WaitGroup
@@ -222,12 +226,13 @@ func median(of []float64) float64 {
 	return sorted[len(sorted)/2]
 }
 
-// BenchmarkTable is get, decide and set of some keys of many, in random order, in tables that are differently full. The floor gets and sets
-// the same pages, and decides nothing. All four take turns of about a millisecond, as whatever else a machine does would be taken for a
-// difference otherwise; the metrics are medians of the turns, and of their ratios.
+// BenchmarkTable is get, decide and set of some keys of many, in random order, in tables that are
+// differently full. The floor gets and sets the same pages, and decides nothing. All four take
+// turns of about a millisecond, as whatever else a machine does would be taken for a difference
+// otherwise; the metrics are medians of the turns, and of their ratios.
 //
-// The pages of a few keys stay in a processor's own cache whether the table is full or not. Those of many do as long as it is not, and
-// the ratio is also one of caches then.
+// The pages of a few keys stay in a processor's own cache whether the table is full or not. Those
+// of many do as long as it is not, and the ratio is also one of caches then.
 func BenchmarkTable(b *testing.B) {
 	for _, used := range []int{512, 4096} {
 		b.Run(fmt.Sprint(used, " keys"), func(b *testing.B) { benchmarkTable(b, used) })
@@ -304,7 +309,8 @@ func (w *watchedData) Get(key, buffer []byte) (value []byte, cas uint32, found b
 	return w.envoyData.Get(key, buffer)
 }
 
-// BenchmarkCapacity fills a table with as many keys as its capacity, and says how much memory that takes.
+// BenchmarkCapacity fills a table with as many keys as its capacity, and says how much memory that
+// takes.
 func BenchmarkCapacity(b *testing.B) {
 	const capacity = 65536
 	keys := benchKeys(capacity)
@@ -325,7 +331,8 @@ func BenchmarkCapacity(b *testing.B) {
 	}
 }
 
-// BenchmarkMatch is what it takes to find the rules of a request and their keys. The floor reads one header of the same fake host.
+// BenchmarkMatch is what it takes to find the rules of a request and their keys. The floor reads
+// one header of the same fake host.
 func BenchmarkMatch(b *testing.B) {
 	rules := func(n int, match func(i int) string) string {
 		document := `{"rules": [`

@@ -102,7 +102,8 @@ func TestCountRejected(t *testing.T) {
 		want(t, plain.reply.headers, `retry-after: `+test.retryPlain)
 		want(t, counting.reply.headers, `retry-after: `+test.retryCounting)
 	}
-	// Refused by another rule, a request takes nothing here; and no cost that never passes is counted.
+	// Refused by another rule, a request takes nothing here; and no cost that never passes is
+	// counted.
 	p := newProxy(t)
 	v := p.start(`{"rules": [
 		{"name": "first", "limits": [{"limit": 5, "window": "1h"}]},

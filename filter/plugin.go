@@ -20,7 +20,7 @@ type plugin struct {
 	node   *node.Node    // nil if the plugin has not started
 	rules  []requestRule // what they match, and whom they count
 	limits []node.Rule
-	// costsLater tells whether any rule counts what the response costs.
+	// costsLater reports whether any rule counts what the response costs.
 	costsLater bool
 
 	request request

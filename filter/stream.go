@@ -14,8 +14,8 @@ type stream struct {
 	types.DefaultHttpContext
 	plugin *plugin
 	id     uint32
-	// decorate tells whether the response gets the headers, which the request phase has written: a local reply has them
-	// already.
+	// decorate reports whether the response gets the headers, which the request phase has written:
+	// a local reply has them already.
 	decorate bool
 	headers  fields.List
 	// answered says whether the proxy has taken a reply in the upstream's place.
@@ -26,7 +26,8 @@ type stream struct {
 	wait node.Wait
 }
 
-// laterCost is what is needed to count what a response costs once the request can't be read any more. Its memory is reused.
+// laterCost is what is needed to count what a response costs once the request can't be read any
+// more. Its memory is reused.
 type laterCost struct {
 	rule int
 	key  []byte
@@ -151,7 +152,8 @@ func (s *stream) OnHttpResponseHeaders(int, bool) types.Action {
 	return types.ActionContinue
 }
 
-// deferCosts notes the rules that count what the response costs. What the request says of it is read now.
+// deferCosts notes the rules that count what the response costs. What the request says of it is
+// read now.
 func (s *stream) deferCosts(demands []node.Demand) {
 	for i := range demands {
 		d := &demands[i]

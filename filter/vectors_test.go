@@ -15,8 +15,8 @@ import (
 	"weir/window"
 )
 
-// vector is one of window/testdata/vectors.json: what a rule with these limits decides, step by step. The same file is run
-// against the compiled plugin in package e2e.
+// vector is one of window/testdata/vectors.json: what a rule with these limits decides, step by
+// step. The same file is run against the compiled plugin in package e2e.
 type vector struct {
 	Name   string            `json:"name"`
 	Limits []json.RawMessage `json:"limits"`
@@ -147,8 +147,8 @@ func (s *vectorStep) headers() string {
 	return fmt.Sprintf("ratelimit: %s\nx-ratelimit-reset: %d\nretry-after: %s\n", state, s.Reset, retry)
 }
 
-// TestRetryAfterIsTrue holds 10,000 rejections of random rules to their word: after so many seconds the same request passes, and
-// a second earlier, where there is one, it does not.
+// TestRetryAfterIsTrue holds 10,000 rejections of random rules to their word: after so many seconds
+// the same request passes, and a second earlier, where there is one, it does not.
 func TestRetryAfterIsTrue(t *testing.T) {
 	random := rand.New(rand.NewPCG(4, 2))
 	widths := []int64{1e6, 50e6, second, 7 * second, minute, 3600 * second, 24 * 3600 * second}

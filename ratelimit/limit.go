@@ -7,13 +7,14 @@ import (
 	"weir/window"
 )
 
-// SlidingWindow is a limit of so many hits per window, where the previous window's hits count by the share of it that a window
-// ending now still covers.
+// SlidingWindow is a limit of so many hits per window, where the previous window's hits count by
+// the share of it that a window ending now still covers.
 func SlidingWindow(limit uint64, width time.Duration) window.Limit {
 	return window.Limit{Shape: window.Shape{Kind: window.SlidingWindow, Width: int64(width)}, Max: limit}
 }
 
-// SlidingBuckets is a sliding window of whole sub-buckets of a precision, which must divide the window into 2 to 64 of them.
+// SlidingBuckets is a sliding window of whole sub-buckets of a precision, which must divide the
+// window into 2 to 64 of them.
 func SlidingBuckets(limit uint64, width, precision time.Duration) window.Limit {
 	return window.Limit{
 		Shape: window.Shape{Kind: window.SlidingBuckets, Width: int64(width), Precision: int64(precision)},
@@ -36,7 +37,8 @@ func FirstHitWindow(limit uint64, width time.Duration) window.Limit {
 	return window.Limit{Shape: window.Shape{Kind: window.FirstHitWindow, Width: int64(width)}, Max: limit}
 }
 
-// TokenBucket is a bucket of burst tokens, at least 1, that gets limit tokens back in each window, one at a time.
+// TokenBucket is a bucket of burst tokens, at least 1, that gets limit tokens back in each window,
+// one at a time.
 func TokenBucket(limit uint64, width time.Duration, burst uint64) window.Limit {
 	return window.Limit{Shape: window.Shape{Kind: window.TokenBucket, Width: int64(width)}, Max: limit, Burst: burst}
 }

@@ -20,7 +20,8 @@ import (
 var (
 	// ErrDefined is wrapped by the error of a second definition of a namespace.
 	ErrDefined = errors.New("already defined")
-	// ErrNotDefined is wrapped by errors of windows and rules that a namespace was not defined with.
+	// ErrNotDefined is wrapped by errors of windows and rules that a namespace was not defined
+	// with.
 	ErrNotDefined = errors.New("not defined")
 	// ErrClosed is wrapped by the error of a decision or a count after [Namespace.Close].
 	ErrClosed = errors.New("closed")

@@ -146,7 +146,8 @@ func near(random *rand.Rand, limit uint64) uint64 {
 	return []uint64{0, 1, limit / 2, limit - min(limit, 1), limit, 126, 127, 128, 1<<14 - 2, 1<<14 - 1, 1 << 14}[random.IntN(11)]
 }
 
-// Whatever is in a page, counting in it neither panics nor changes it unless it is a state with room.
+// Whatever is in a page, counting in it neither panics nor changes it unless it is a state with
+// room.
 func FuzzCount(f *testing.F) {
 	for _, l := range codecLimits {
 		s := State{Newest: monday, Start: monday, Hits: [2]Hits{{Total: 127}, {Total: 3}}}

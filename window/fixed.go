@@ -32,7 +32,8 @@ func (l *Limit) settleFirstHit(s *State, newest bool, start int64, hits uint64) 
 	case start > s.Start || s.Start-start >= l.Width:
 		// The backend speaks of another window than this one.
 	case s.Newest-start >= l.Width:
-		// Other nodes had the window's first hit, and it has ended by now. What was taken here since starts the next one.
+		// Other nodes had the window's first hit, and it has ended by now. What was taken here
+		// since starts the next one.
 		s.Start, h.Total, h.Lease = s.Newest, 0, 0
 	default:
 		s.Start = start

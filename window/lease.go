@@ -1,8 +1,9 @@
 package window
 
-// A lease is hits that the backend has granted to this node and counted already: the node may use them without asking. It is kept
-// in the window, or bucket, that the backend counted it in, and ends with it. Hits that are used from a lease need no push, but
-// for buckets: there a hit moves to the bucket of its own time, as it would leave the window too early otherwise.
+// A lease is hits that the backend has granted to this node and counted already: the node may use
+// them without asking. It is kept in the window, or bucket, that the backend counted it in, and
+// ends with it. Hits that are used from a lease need no push, but for buckets: there a hit moves to
+// the bucket of its own time, as it would leave the window too early otherwise.
 
 // Leased is how many hits may be used without asking.
 func (l *Limit) Leased(s *State) (hits uint64) {
@@ -15,7 +16,8 @@ func (l *Limit) Leased(s *State) (hits uint64) {
 	return hits
 }
 
-// MovesLease tells whether hits that are used from the lease leave something to push: they move to another bucket.
+// MovesLease reports whether hits that are used from the lease leave something to push: they move
+// to another bucket.
 func (l *Limit) MovesLease(s *State) bool {
 	for i := range s.Buckets {
 		if b := &s.Buckets[i]; b.Lease > 0 && b.Number != s.Newest/l.Precision {
@@ -64,9 +66,10 @@ func (h *Hits) returnLease(keep uint64) {
 // giveUp gives back hits that the backend has counted and nobody has used.
 func (h *Hits) giveUp(hits uint64) { h.Diff = max(h.Diff-int64(min(hits, MaxHits)), -MaxHits) }
 
-// Lease takes in hits that the backend has granted at a time of its clock, with the totals that it had then, which have them. If s
-// has left the window that they were counted in, they are given back if that still counts. It reports false if nothing of s can
-// give them back: then the caller does, in the window that [Limit.LeaseNumber] names. Of newer see [Limit.Settle].
+// Lease takes in hits that the backend has granted at a time of its clock, with the totals that it
+// had then, which have them. If s has left the window that they were counted in, they are given
+// back if that still counts. It reports false if nothing of s can give them back: then the caller
+// does, in the window that [Limit.LeaseNumber] names. Of newer see [Limit.Settle].
 func (l *Limit) Lease(s *State, hits uint64, at int64, newer bool, total *Totals) (kept bool) {
 	if at > s.Newest && l.numberAt(at) != l.numberAt(s.Newest) {
 		if at-s.Newest > maxBack {
@@ -103,16 +106,19 @@ func (l *Limit) Lease(s *State, hits uint64, at int64, newer bool, total *Totals
 	return true
 }
 
-// lateGrant is how long after its decision a grant of tokens is that of a push which was sent again.
+// lateGrant is how long after its decision a grant of tokens is that of a push which was sent
+// again.
 const lateGrant = int64(1e9)
 
-// lease adds to the lease. A total that does not know of all of it yet comes from an answer that is older.
+// lease adds to the lease. A total that does not know of all of it yet comes from an answer that is
+// older.
 func (h *Hits) lease(hits uint64) {
 	h.Lease = clamp(int64(h.Lease) + int64(min(hits, MaxHits)))
 	h.Total = max(h.Total, h.Lease)
 }
 
-// LeaseNumber names the window or bucket that the backend has counted a lease in, as [Limit.Number] does.
+// LeaseNumber names the window or bucket that the backend has counted a lease in, as [Limit.Number]
+// does.
 func (l *Limit) LeaseNumber(at int64, total *Totals) uint64 {
 	if l.Kind.Started() {
 		return total.Newest
@@ -120,7 +126,8 @@ func (l *Limit) LeaseNumber(at int64, total *Totals) uint64 {
 	return l.numberAt(at)
 }
 
-// numberAt is the number of the window of the clock, or bucket, that a time is in; 0 for kinds that have none.
+// numberAt is the number of the window of the clock, or bucket, that a time is in; 0 for kinds that
+// have none.
 //
 //go:noinline
 func (l *Limit) numberAt(at int64) uint64 {
@@ -133,7 +140,8 @@ func (l *Limit) numberAt(at int64) uint64 {
 	return uint64(at / l.Width)
 }
 
-// Unheard is how many hits were taken here without a lease that the backend is not known to have counted.
+// Unheard is how many hits were taken here without a lease that the backend is not known to have
+// counted.
 func (s *State) Unheard() uint64 {
 	sum := int64(0)
 	s.each(func(h *Hits) { sum += h.Diff + max(h.Flight, 0) })

@@ -9,8 +9,8 @@ import (
 // leasing are limits of all kinds, of 100 hits a minute.
 var leasing = []Limit{fixed(100, minute), sliding(100, minute), firstHit(100, minute), subBuckets(100, minute, 10*second), log(100, minute), tokens(100, 100, minute)}
 
-// granted is what the backend says of a grant of so many hits at a time, where it had others already: the total of the window that they
-// were counted in.
+// granted is what the backend says of a grant of so many hits at a time, where it had others
+// already: the total of the window that they were counted in.
 func granted(l *Limit, start, at int64, hits uint64) *Totals {
 	switch l.Kind {
 	case FirstHitWindow, TokenBucket:
@@ -27,7 +27,8 @@ func pending(s *State) (hits int64) {
 	return hits
 }
 
-// Hits of a grant are used without a trace for the backend, count here when they are used, and go back if they aren't.
+// Hits of a grant are used without a trace for the backend, count here when they are used, and go
+// back if they aren't.
 func TestLeaseIsUsedAndReturned(t *testing.T) {
 	t.Parallel()
 	for _, l := range leasing {
@@ -90,7 +91,8 @@ func TestLeasedHitsMoveToTheirBucket(t *testing.T) {
 	}
 }
 
-// A lease ends with its window. Of a sliding window, what was not used goes back, as it counts in the next.
+// A lease ends with its window. Of a sliding window, what was not used goes back, as it counts in
+// the next.
 func TestLeaseEndsWithItsWindow(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -114,7 +116,8 @@ func TestLeaseEndsWithItsWindow(t *testing.T) {
 	}
 }
 
-// A grant that arrives when its window has gone is given back where that still matters, or refused so that the caller does.
+// A grant that arrives when its window has gone is given back where that still matters, or refused
+// so that the caller does.
 func TestLateLeases(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -145,7 +148,8 @@ func TestLateLeases(t *testing.T) {
 	}
 }
 
-// The backend's clock may be a little ahead, so that its window is the next; much ahead, its grant is refused, and nothing is forgotten.
+// The backend's clock may be a little ahead, so that its window is the next; much ahead, its grant
+// is refused, and nothing is forgotten.
 func TestLeaseOfALaterWindow(t *testing.T) {
 	t.Parallel()
 	l := fixed(100, minute)
@@ -161,7 +165,8 @@ func TestLeaseOfALaterWindow(t *testing.T) {
 	}
 }
 
-// Answers in any order leave the sum right: a total that does not know of a lease yet is older than that.
+// Answers in any order leave the sum right: a total that does not know of a lease yet is older than
+// that.
 func TestLeasesOutOfOrder(t *testing.T) {
 	t.Parallel()
 	for _, l := range leasing {
@@ -226,8 +231,8 @@ func TestMostLogged(t *testing.T) {
 	}
 }
 
-// Whatever is asked of a state with leases, in any order and with any numbers, it can be written and read again, and no count leaves its
-// bounds.
+// Whatever is asked of a state with leases, in any order and with any numbers, it can be written
+// and read again, and no count leaves its bounds.
 func FuzzLease(f *testing.F) {
 	f.Add(uint64(1), uint64(30), uint64(50), int64(0), uint64(7))
 	f.Add(uint64(2), uint64(math.MaxUint64), uint64(math.MaxUint64), int64(math.MaxInt64), uint64(math.MaxUint64))

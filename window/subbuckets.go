@@ -1,8 +1,9 @@
 package window
 
-// SlidingBuckets keeps the hits of each bucket that has any, and looks at the Width/Precision newest buckets, the one that the
-// present is in among them. With a precision of one nanosecond these are the hits of (now − Width, now]: the sliding log, as
-// Redis's users keep it in a sorted set (https://redis.io/glossary/rate-limiting/), and `limits` calls it a moving window.
+// SlidingBuckets keeps the hits of each bucket that has any, and looks at the Width/Precision
+// newest buckets, the one that the present is in among them. With a precision of one nanosecond
+// these are the hits of (now − Width, now]: the sliding log, as Redis's users keep it in a sorted
+// set (https://redis.io/glossary/rate-limiting/), and `limits` calls it a moving window.
 
 // covered is the number of buckets that a window covers.
 func (l *Limit) covered() int64 { return l.Width / l.Precision }
@@ -26,7 +27,8 @@ func sumBuckets(s *State) (sum uint64) {
 	return sum
 }
 
-// bucketsLeaveAt is the time when the oldest buckets with at least so many hits are no longer covered.
+// bucketsLeaveAt is the time when the oldest buckets with at least so many hits are no longer
+// covered.
 func (l *Limit) bucketsLeaveAt(s *State, hits uint64) int64 {
 	if hits == 0 {
 		return s.Newest
@@ -50,8 +52,8 @@ func (l *Limit) lastLeavesAt(s *State) int64 {
 	return s.Newest
 }
 
-// countBucket counts hits in the present's bucket. A log is bounded: hits above the limit, which only rejected requests, costs of
-// responses and other nodes can bring, push out the oldest.
+// countBucket counts hits in the present's bucket. A log is bounded: hits above the limit, which
+// only rejected requests, costs of responses and other nodes can bring, push out the oldest.
 func (l *Limit) countBucket(s *State, cost uint64) {
 	number := s.Newest / l.Precision
 	if n := len(s.Buckets); n == 0 || s.Buckets[n-1].Number != number {
@@ -118,7 +120,8 @@ func (l *Limit) settleBuckets(s *State, newest bool, total *Totals) {
 	}
 }
 
-// sortBuckets sorts buckets of which the first are sorted, and the others descend. Each takes its way through those that are newer.
+// sortBuckets sorts buckets of which the first are sorted, and the others descend. Each takes its
+// way through those that are newer.
 func sortBuckets(buckets []Bucket, sorted int) {
 	for i := sorted; i < len(buckets); i++ {
 		for j := i; j > 0 && buckets[j].Number < buckets[j-1].Number; j-- {

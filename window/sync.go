@@ -3,18 +3,21 @@ package window
 // What several nodes have counted merges to what one node would have counted:
 //
 //   - of windows of the clock, and of buckets of a precision, the sum for each, whatever the order;
-//   - of windows that start with their first hit, the sum from the earliest start of windows that overlap;
-//   - of token buckets, the sum of what was taken since the bucket was full, by the clock of the node that was first.
+//   - of windows that start with their first hit, the sum from the earliest start of windows that
+//     overlap;
+//   - of token buckets, the sum of what was taken since the bucket was full, by the clock of the
+//     node that was first.
 //
-// A node pushes what it took ([Limit.Outgoing]) after moving it in flight ([Limit.Claim]), and takes in the totals that come
-// back ([Limit.Settle]).
+// A node pushes what it took ([Limit.Outgoing]) after moving it in flight ([Limit.Claim]), and
+// takes in the totals that come back ([Limit.Settle]).
 
 // Push is what a state has for the backend. Its memory is reused.
 type Push struct {
 	// Newest identifies the newest window, as [Limit.Number] does.
 	Newest uint64
-	// Hits are to be added to the backend's totals: Hits[i] to those of the window i before the newest, or Ages[i] before it
-	// where there are ages. They are negative where more was given back than taken.
+	// Hits are to be added to the backend's totals: Hits[i] to those of the window i before the
+	// newest, or Ages[i] before it where there are ages. They are negative where more was given
+	// back than taken.
 	Hits []int64
 	// Ages are there for bucketed kinds only, ascending.
 	Ages []uint64
@@ -48,7 +51,7 @@ func (s *State) each(f func(h *Hits)) {
 	}
 }
 
-// Pending tells whether s has hits that were not pushed yet.
+// Pending reports whether s has hits that were not pushed yet.
 //
 //go:noinline
 func (s *State) Pending() (pending bool) {
@@ -56,7 +59,7 @@ func (s *State) Pending() (pending bool) {
 	return pending
 }
 
-// InFlight tells whether s has hits that were pushed and not answered yet.
+// InFlight reports whether s has hits that were pushed and not answered yet.
 //
 //go:noinline
 func (s *State) InFlight() (flying bool) {
@@ -64,8 +67,8 @@ func (s *State) InFlight() (flying bool) {
 	return flying
 }
 
-// EndFlight counts hits in flight as arrived: they were answered, or nobody waits for their answer any more. Those that were given back are
-// left to what the backend says.
+// EndFlight counts hits in flight as arrived: they were answered, or nobody waits for their answer
+// any more. Those that were given back are left to what the backend says.
 //
 //go:noinline
 func (s *State) EndFlight() {
@@ -94,8 +97,8 @@ func (l *Limit) Outgoing(s *State, p *Push) {
 	}
 }
 
-// PushEnds is the time from which nobody wants what s has for the backend any more, as none of its windows counts. A token bucket
-// that is full here may lack all of its tokens in the backend.
+// PushEnds is the time from which nobody wants what s has for the backend any more, as none of its
+// windows counts. A token bucket that is full here may lack all of its tokens in the backend.
 func (l *Limit) PushEnds(s *State) int64 {
 	at := l.ForgetAt(s)
 	if h := &s.Hits[0]; l.Kind.Refills() && (h.Diff != 0 || h.Flight != 0) {
@@ -105,11 +108,12 @@ func (l *Limit) PushEnds(s *State) int64 {
 	return max(at, s.Newest+1)
 }
 
-// Settle takes in the backend's answer to a push; inFlight tells that it is the one that is in flight. The state may have moved
-// on since: what the answer says of windows that s has left is of no use any more.
+// Settle takes in the backend's answer to a push; inFlight says that it is the one that is in
+// flight. The state may have moved on since: what the answer says of windows that s has left is of
+// no use any more.
 //
-// What the answer says replaces the totals, as other nodes may have given hits back; but if it is not in flight, or is not newer than
-// what s knows already, it only raises them.
+// What the answer says replaces the totals, as other nodes may have given hits back; but if it is
+// not in flight, or is not newer than what s knows already, it only raises them.
 func (l *Limit) Settle(s *State, inFlight, newer bool, total *Totals) {
 	if inFlight {
 		s.EndFlight()
@@ -136,7 +140,8 @@ func (l *Limit) settle(s *State, newest bool, total *Totals) {
 		}
 	default:
 		for i, hits := range total.Hits {
-			// This wraps for a window that is newer than s, and is then as far out of range as for one that is too old.
+			// This wraps for a window that is newer than s, and is then as far out of range as for
+			// one that is too old.
 			if at := l.Number(s) - total.Newest + uint64(i); at < uint64(l.Kind.Windows()) {
 				s.Hits[at].settle(newest, min(hits, MaxHits))
 			}

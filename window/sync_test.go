@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// backend is the model of one: totals by window or bucket, and for windows and buckets that start with a hit the merge that
-// package store describes.
+// backend is the model of one: totals by window or bucket, and for windows and buckets that start
+// with a hit the merge that package store describes.
 type backend struct {
 	limit  Limit
 	totals map[uint64]int64
@@ -61,8 +61,8 @@ func (b *backend) exchange(s *State) *Totals {
 	return b.push(&p)
 }
 
-// TestNodesMerge lets nodes count, push and take in answers in any order, some late: the backend's totals are what was counted,
-// and after a last round every node knows them.
+// TestNodesMerge lets nodes count, push and take in answers in any order, some late: the backend's
+// totals are what was counted, and after a last round every node knows them.
 func TestNodesMerge(t *testing.T) {
 	t.Parallel()
 	for _, l := range []Limit{fixed(1000, minute), sliding(1000, minute), subBuckets(1000, minute, 5*second), log(1000, minute)} {
@@ -100,7 +100,8 @@ func TestNodesMerge(t *testing.T) {
 						}
 					}
 				}
-				// Quiet: all answers arrive, all that is left is pushed, and everybody hears the totals.
+				// Quiet: all answers arrive, all that is left is pushed, and everybody hears the
+				// totals.
 				for range 2 {
 					for i := range nodes {
 						s := &nodes[i]
@@ -151,7 +152,8 @@ func sums(l *Limit, s *State) uint64 {
 	return s.Hits[0].Sum() + s.Hits[1].Sum()
 }
 
-// Two nodes whose windows began a little apart keep to the one that began first, as one node would have.
+// Two nodes whose windows began a little apart keep to the one that began first, as one node would
+// have.
 func TestFirstHitWindowsMerge(t *testing.T) {
 	t.Parallel()
 	l := firstHit(10, minute)
@@ -213,7 +215,8 @@ func TestFirstHitWindowsMerge(t *testing.T) {
 	}
 }
 
-// Hits go back into the window that they came from also if an answer has moved its start since, and not into a later one.
+// Hits go back into the window that they came from also if an answer has moved its start since, and
+// not into a later one.
 func TestGiveBackAfterAnAnswer(t *testing.T) {
 	t.Parallel()
 	for _, l := range []Limit{firstHit(10, minute), tokens(1, 10, minute)} {
@@ -387,7 +390,8 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// A clock that starts at the epoch, and an answer that names buckets before it, leave a state that can be read again.
+// A clock that starts at the epoch, and an answer that names buckets before it, leave a state that
+// can be read again.
 func TestBucketsBeforeTheEpoch(t *testing.T) {
 	t.Parallel()
 	for _, l := range []Limit{subBuckets(10, minute, second), log(10, minute)} {

@@ -2,13 +2,15 @@ package window
 
 import "math"
 
-// A token bucket holds Burst tokens and gets Max back in each Width: one every Width/Max, from the moment (Start) that it was
-// taken from while it was full. It is kept as what was taken since then, so that there is nothing to round: at time t
+// A token bucket holds Burst tokens and gets Max back in each Width: one every Width/Max, from the
+// moment (Start) that it was taken from while it was full. It is kept as what was taken since then,
+// so that there is nothing to round: at time t
 //
 //	taken − floor((t − Start)·Max/Width)
 //
-// tokens are missing, and nothing drifts however long the bucket is never full. The generic cell rate algorithm
-// (https://en.wikipedia.org/wiki/Generic_cell_rate_algorithm) decides alike, but would have to round Width/Max.
+// tokens are missing, and nothing drifts however long the bucket is never full. The generic cell
+// rate algorithm (https://en.wikipedia.org/wiki/Generic_cell_rate_algorithm) decides alike, but
+// would have to round Width/Max.
 
 // returned is how many tokens have come back since Start at a time, but not more than were taken.
 func (l *Limit) returned(s *State, now int64) uint64 {
@@ -24,16 +26,18 @@ func (l *Limit) tokens(from, to int64) uint64 {
 	return tokens
 }
 
-// missing is how many tokens the backend's bucket lacks at a time, as far as is known: those that are leased among them.
+// missing is how many tokens the backend's bucket lacks at a time, as far as is known: those that
+// are leased among them.
 func (l *Limit) missing(s *State, now int64) uint64 {
 	h := &s.Hits[0]
 	taken := clamp(int64(h.Total) + max(h.Flight, 0))
 	return taken - min(taken, l.tokens(s.Start, now))
 }
 
-// wear takes from a lease, and from what is on its way back, what the backend's bucket does not lack any more: its tokens come back
-// whether or not they were used here, and beside those a lease would be more than the bucket holds. Other nodes may have taken more
-// since, so that this is rather too much.
+// wear takes from a lease, and from what is on its way back, what the backend's bucket does not
+// lack any more: its tokens come back whether or not they were used here, and beside those a lease
+// would be more than the bucket holds. Other nodes may have taken more since, so that this is
+// rather too much.
 func (l *Limit) wear(s *State, now int64) {
 	h := &s.Hits[0]
 	missing := l.missing(s, now)
@@ -64,8 +68,8 @@ func (l *Limit) fillTime() (nanos int64, whole bool) {
 	return int64(time), ok && remainder == 0 && time <= uint64(maxTime)
 }
 
-// Adapt makes a state that was counted for another limit of the same shape one of l. Only a kind that refills notices: as many
-// tokens are missing as before, and come back at the new rate.
+// Adapt makes a state that was counted for another limit of the same shape one of l. Only a kind
+// that refills notices: as many tokens are missing as before, and come back at the new rate.
 func (l *Limit) Adapt(s *State, other *Limit) {
 	if l.Kind.Refills() && l.Max != other.Max {
 		h := &s.Hits[0]
@@ -74,8 +78,8 @@ func (l *Limit) Adapt(s *State, other *Limit) {
 	}
 }
 
-// fill makes a bucket full whose tokens are all back. Those that the backend has yet to hear of are kept, as taken so long ago that
-// they are back by now: other nodes' tokens may not be.
+// fill makes a bucket full whose tokens are all back. Those that the backend has yet to hear of are
+// kept, as taken so long ago that they are back by now: other nodes' tokens may not be.
 func (l *Limit) fill(s *State, now int64) {
 	h := &s.Hits[0]
 	if h.Diff == 0 && h.Flight == 0 {
@@ -89,8 +93,8 @@ func (l *Limit) fill(s *State, now int64) {
 	}
 }
 
-// refill makes the bucket full if it is by now. Else it forgets what was taken, and has come back, in whole windows since
-// Start: numbers stay small, and the state tells the same.
+// refill makes the bucket full if it is by now. Else it forgets what was taken, and has come back,
+// in whole windows since Start: numbers stay small, and the state tells the same.
 func (l *Limit) refill(s *State, now int64) {
 	h := &s.Hits[0]
 	if h.idle() || l.Max == 0 {
@@ -141,9 +145,10 @@ func (l *Limit) worn(taken uint64, windows int64) uint64 {
 	return taken - uint64(windows)*l.Max
 }
 
-// leaseTokens takes in tokens that were taken from the backend's bucket at a time. They can be used at once, even if so few were missing
-// that all have come back while the answer was on its way: they are missing from now on then. Of a grant that was on its way for
-// longer what has come back is of no use.
+// leaseTokens takes in tokens that were taken from the backend's bucket at a time. They can be used
+// at once, even if so few were missing that all have come back while the answer was on its way:
+// they are missing from now on then. Of a grant that was on its way for longer what has come back
+// is of no use.
 func (l *Limit) leaseTokens(s *State, hits uint64, at int64) {
 	if s.Newest-at > lateGrant {
 		hits -= min(hits, l.tokens(at, s.Newest))

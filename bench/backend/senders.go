@@ -25,10 +25,11 @@ import (
 // workload is what senders push, one push after the other.
 type workload struct {
 	name string
-	// items and takes are how many there are in a push. Each names another counter, and counts a hit.
+	// items and takes are how many there are in a push. Each names another counter, and counts a
+	// hit.
 	items, takes int
 	lease        bool
-	// shared tells that all senders name the same counters, in every push.
+	// shared says that all senders name the same counters, in every push.
 	shared bool
 }
 
@@ -229,7 +230,8 @@ func ownCPU() time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// applied is how many hits the backend has applied, and how many pushes it has found to be duplicates.
+// applied is how many hits the backend has applied, and how many pushes it has found to be
+// duplicates.
 func (s *service) applied() (hits, duplicates float64, err error) {
 	families, err := s.metrics.Gather()
 	for _, f := range families {

@@ -9,7 +9,8 @@ import (
 	"weir/internal/wire"
 )
 
-// joinEvery is how often a node that pushes joins its namespace in the store. In between a handler knows by itself.
+// joinEvery is how often a node that pushes joins its namespace in the store. In between a handler
+// knows by itself.
 const joinEvery = time.Second
 
 // membership counts the nodes of namespaces, without asking the store each time.

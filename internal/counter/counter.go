@@ -1,8 +1,8 @@
-// Package counter holds what a rule has counted for one key: the states of all its limits, decided together, in the form
-// that shared data keeps, with what synchronisation needs.
+// Package counter holds what a rule has counted for one key: the states of all its limits, decided
+// together, in the form that shared data keeps, with what synchronisation needs.
 //
-// All limits live in one entry, so that one compare-and-set takes from all of them or from none. A [Counter] is the decoded
-// entry; its memory is reused from key to key.
+// All limits live in one entry, so that one compare-and-set takes from all of them or from none. A
+// [Counter] is the decoded entry; its memory is reused from key to key.
 package counter
 
 import (
@@ -16,9 +16,11 @@ import (
 type Rule struct {
 	// Limits are all of the rule's.
 	Limits []window.Limit
-	// SyncRate is the interval between two pushes of a key in nanoseconds; 0 if the rule's counters stay in this proxy.
+	// SyncRate is the interval between two pushes of a key in nanoseconds; 0 if the rule's counters
+	// stay in this proxy.
 	SyncRate int64
-	// Revocable tells that hits may be given back, as other rules refuse the request that brought them.
+	// Revocable reports whether hits may be given back, as other rules refuse the request that
+	// brought them.
 	Revocable bool
 
 	nodes  uint64
@@ -26,7 +28,8 @@ type Rule struct {
 	codecs []window.Codec // of the limits, once the rule is compiled
 }
 
-// Compile works out what makes reading and writing the rule's counters faster. Limits and SyncRate may not change from then on.
+// Compile works out what makes reading and writing the rule's counters faster. Limits and SyncRate
+// may not change from then on.
 func (r *Rule) Compile() {
 	r.codecs = make([]window.Codec, len(r.Limits))
 	for i := range r.Limits {
@@ -34,13 +37,13 @@ func (r *Rule) Compile() {
 	}
 }
 
-// Synced tells whether the rule's counters are pushed to a backend.
+// Synced reports whether the rule's counters are pushed to a backend.
 func (r *Rule) Synced() bool { return r.SyncRate > 0 }
 
 // Counter is the decoded entry of one key: a state for each of the rule's limits.
 //
-// Call Load with what shared data has, then Advance; then ask, Count, and write what Append gives. The zero Counter is ready for
-// Load.
+// Call Load with what shared data has, then Advance; then ask, Count, and write what Append gives.
+// The zero Counter is ready for Load.
 type Counter struct {
 	rule *Rule
 	// States are in the order of the rule's limits.
@@ -50,8 +53,8 @@ type Counter struct {
 	synced bool
 	// revocable is as the rule's, or as another configuration's that writes the entry too.
 	revocable bool
-	// others are the encoded states of limits that this rule does not have: another filter's, or an older configuration's,
-	// of the same name.
+	// others are the encoded states of limits that this rule does not have: another filter's, or an
+	// older configuration's, of the same name.
 	others []byte
 	// claimed are the others as they were before Claim.
 	claimed []byte
@@ -65,13 +68,14 @@ const (
 	syncedFlag = 1 << iota
 	// revocableFlag: a configuration with several rules writes the entry, which may give hits back.
 	revocableFlag
-	// leaseFlag: what there is to know of leases comes before the states, and after what syncedFlag stands for.
+	// leaseFlag: what there is to know of leases comes before the states, and after what syncedFlag
+	// stands for.
 	leaseFlag
 	knownFlags = syncedFlag | revocableFlag | leaseFlag
 )
 
-// Load decodes an entry of shared data for a rule. An entry that makes no sense is treated as a key that was never seen,
-// and reported as false. A nil payload is such a key.
+// Load decodes an entry of shared data for a rule. An entry that makes no sense is treated as a key
+// that was never seen, and reported as false. A nil payload is such a key.
 func (c *Counter) Load(rule *Rule, payload []byte) (valid bool) {
 	if len(payload) > 0 && c.rule == rule && len(c.States) == len(rule.codecs) && payload[0]&^knownFlags == 0 && c.loadOwn(payload) {
 		return true
@@ -79,8 +83,8 @@ func (c *Counter) Load(rule *Rule, payload []byte) (valid bool) {
 	return c.loadAny(rule, payload)
 }
 
-// loadOwn is Load of an entry that has the limits of the counter's rule, in its order, and nothing else, as nearly all have. If it reports
-// false, the counter is of no use yet.
+// loadOwn is Load of an entry that has the limits of the counter's rule, in its order, and nothing
+// else, as nearly all have. If it reports false, the counter is of no use yet.
 func (c *Counter) loadOwn(payload []byte) (loaded bool) {
 	rule, flags, at := c.rule, payload[0], 1
 	if c.synced = flags&syncedFlag != 0; c.synced {
@@ -103,9 +107,11 @@ func (c *Counter) loadOwn(payload []byte) (loaded bool) {
 	return at == len(payload)
 }
 
-// CountInPlace takes cost hits in the payload, in place, and reports true, if it is the entry of a rule that does not synchronise, and all of its
-// limits are as simple as [window.Codec.CountInPlace] wants them. The counter is then as it would be after Load, Advance and Count, and the payload as
-// Append would have written it. Else the payload is as it was, and the counter of no use.
+// CountInPlace takes cost hits in the payload, in place, and reports true, if it is the entry of a
+// rule that does not synchronise, and all of its limits are as simple as
+// [window.Codec.CountInPlace] wants them. The counter is then as it would be after Load, Advance
+// and Count, and the payload as Append would have written it. Else the payload is as it was, and
+// the counter of no use.
 func (c *Counter) CountInPlace(rule *Rule, payload []byte, now int64, cost uint64) (counted bool) {
 	if c.rule != rule || len(c.States) != len(rule.codecs) || len(payload) == 0 || rule.Synced() || payload[0] != 0 != rule.Revocable ||
 		payload[0]&^revocableFlag != 0 {
@@ -136,7 +142,8 @@ func (c *Counter) countAll(payload []byte, now int64, cost uint64) (counted bool
 	return true
 }
 
-// loadSync decodes what comes before the states of a synced entry, and returns its length; 0 if that makes no sense.
+// loadSync decodes what comes before the states of a synced entry, and returns its length; 0 if
+// that makes no sense.
 func (c *Counter) loadSync(payload []byte) (length int) {
 	if len(payload) < 1+syncSize {
 		return 0
@@ -214,7 +221,7 @@ func (r *Rule) find(shape window.Shape) int {
 	return -1
 }
 
-// Revocable tells whether hits of the counter may be given back.
+// Revocable reports whether hits of the counter may be given back.
 func (c *Counter) Revocable() bool { return c.revocable }
 
 // Advance brings all states to the present.
@@ -238,7 +245,7 @@ func (c *Counter) advanceLeased(now int64) {
 	c.lease.Granted -= min(before-min(before, c.Leased()), c.lease.Granted)
 }
 
-// Allows tells whether cost hits fit every limit.
+// Allows reports whether cost hits fit every limit.
 func (c *Counter) Allows(cost uint64) bool {
 	for i := range c.States {
 		if !c.rule.Limits[i].Allows(&c.States[i], cost) {
@@ -248,7 +255,7 @@ func (c *Counter) Allows(cost uint64) bool {
 	return true
 }
 
-// Possible tells whether cost hits would fit every limit of a key that has none.
+// Possible reports whether cost hits would fit every limit of a key that has none.
 func (c *Counter) Possible(cost uint64) bool {
 	for i := range c.rule.Limits {
 		if cost > c.rule.Limits[i].Quota() {
@@ -298,8 +305,8 @@ func (c *Counter) CountRejected(cost uint64) {
 	}
 }
 
-// Append encodes the counter in the form that Load reads. States of other limits are carried along until they tell nothing any
-// more at the time now.
+// Append encodes the counter in the form that Load reads. States of other limits are carried along
+// until they tell nothing any more at the time now.
 func (c *Counter) Append(dst []byte, now int64) []byte {
 	flags := byte(0)
 	if c.revocable {
@@ -333,7 +340,8 @@ func (c *Counter) appendSync(dst []byte) []byte {
 	return c.lease.append(c.sync.append(dst))
 }
 
-// appendStates writes the states of a rule that is not compiled, or as another configuration wants them.
+// appendStates writes the states of a rule that is not compiled, or as another configuration wants
+// them.
 //
 //go:noinline
 func (c *Counter) appendStates(dst []byte) []byte {
@@ -360,7 +368,8 @@ func (c *Counter) appendOthers(dst []byte, now int64) []byte {
 // maxOthers bounds how many states of other limits an entry carries along.
 const maxOthers = 8
 
-// forgetOther is the time from which the first of the other limits' states tells nothing, and its length.
+// forgetOther is the time from which the first of the other limits' states tells nothing, and its
+// length.
 func (c *Counter) forgetOther(states []byte) (at int64, length int) {
 	limit, _ := window.DecodeLimit(states)
 	length = window.DecodeState(states, &c.other)
@@ -385,8 +394,8 @@ func (c *Counter) ForgetAt() int64 {
 	return at
 }
 
-// Worth is ForgetAt, and how near the counter is to a limit: the upper half of the float32 of the greatest used share, which compares
-// as the share does. It only serves to choose whom to forget.
+// Worth is ForgetAt, and how near the counter is to a limit: the upper half of the float32 of the
+// greatest used share, which compares as the share does. It only serves to choose whom to forget.
 func (c *Counter) Worth() (forgetAt int64, use uint16) {
 	most := uint32(0)
 	for i := range c.States {

@@ -74,8 +74,8 @@ func TestAllLimitsOrNone(t *testing.T) {
 	}
 }
 
-// Hits go back into the window that they came from, also when that has become the previous one; of an older one there is
-// nothing to give back.
+// Hits go back into the window that they came from, also when that has become the previous one; of
+// an older one there is nothing to give back.
 func TestGiveBackIntoTheWindowOfTheHit(t *testing.T) {
 	t.Parallel()
 	rule := &Rule{Limits: []window.Limit{perMinute(10)}}
@@ -96,7 +96,8 @@ func TestGiveBackIntoTheWindowOfTheHit(t *testing.T) {
 	}
 }
 
-// A counter survives a configuration that changes its limits: of those that stay in shape it keeps the hits.
+// A counter survives a configuration that changes its limits: of those that stay in shape it keeps
+// the hits.
 func TestChangedLimits(t *testing.T) {
 	t.Parallel()
 	before := &Rule{Limits: []window.Limit{perMinute(10), perHour(100)}}
@@ -112,7 +113,8 @@ func TestChangedLimits(t *testing.T) {
 		t.Errorf("reordered and changed: counted %v", sums(c))
 	}
 	c.Count(1)
-	// What this configuration does not have is carried along for the one that has it, until it tells nothing any more.
+	// What this configuration does not have is carried along for the one that has it, until it
+	// tells nothing any more.
 	payload = c.Append(nil, monday+second)
 	if c = load(t, before, payload); !equal(sums(c), 7, 8) {
 		t.Errorf("back in the first configuration: counted %v", sums(c))
@@ -197,7 +199,8 @@ func TestClaimAndSettle(t *testing.T) {
 	if got := c.States[0].Hits; got != [2]window.Hits{{Total: 8, Diff: 2}, {Total: 1}} {
 		t.Errorf("settled: got %+v", got)
 	}
-	// An answer that never comes does not stop the key for ever; if it comes after all, nothing is counted twice.
+	// An answer that never comes does not stop the key for ever; if it comes after all, nothing is
+	// counted twice.
 	c.Claim(monday + 2*second)
 	lost := c.Sync().Claimed
 	c.Count(1)
@@ -249,7 +252,8 @@ func TestOrphans(t *testing.T) {
 	})
 }
 
-// Whatever an entry holds, it is either understood, and then written again as it was meant, or counts as never seen.
+// Whatever an entry holds, it is either understood, and then written again as it was meant, or
+// counts as never seen.
 func FuzzCounter(f *testing.F) {
 	rules := []*Rule{
 		{Limits: []window.Limit{perMinute(10), perHour(100)}, SyncRate: second},
@@ -305,7 +309,8 @@ func FuzzCounter(f *testing.F) {
 	})
 }
 
-// Hits are only counted in place where nothing else has to be known, and then as they are elsewhere.
+// Hits are only counted in place where nothing else has to be known, and then as they are
+// elsewhere.
 func TestCountInPlace(t *testing.T) {
 	t.Parallel()
 	one, two := []window.Limit{perMinute(10)}, []window.Limit{perMinute(10), perHour(7)}
@@ -389,8 +394,8 @@ func TestCounterIsUsedAgain(t *testing.T) {
 	}
 }
 
-// An entry that claims to be of a configuration that does not synchronise, but has states of one that does, is synchronised by a rule
-// that does, and tells nothing of the entry before.
+// An entry that claims to be of a configuration that does not synchronise, but has states of one
+// that does, is synchronised by a rule that does, and tells nothing of the entry before.
 func TestUnsyncedEntryOfSyncedStates(t *testing.T) {
 	t.Parallel()
 	rule := &Rule{Limits: []window.Limit{perMinute(10)}, SyncRate: second}

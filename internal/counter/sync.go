@@ -7,19 +7,21 @@ import (
 )
 
 const (
-	// adoptAfter is how long after its push was due a key's hits are adopted by the next worker that hits it: the one that
-	// remembered the key seems to be gone.
+	// adoptAfter is how long after its push was due a key's hits are adopted by the next worker
+	// that hits it: the one that remembered the key seems to be gone.
 	adoptAfter = int64(5e9)
-	// abandonAfter is how long hits stay in flight without an answer before more of the key are pushed: the worker
-	// that pushed them seems to be gone. If it isn't, nothing is lost: its answer is taken in all the same.
+	// abandonAfter is how long hits stay in flight without an answer before more of the key are
+	// pushed: the worker that pushed them seems to be gone. If it isn't, nothing is lost: its
+	// answer is taken in all the same.
 	abandonAfter = int64(59e9)
 	// longestPause bounds how far ahead the next push of a key can be due.
 	longestPause = int64(60e9)
 )
 
-// Due is when a key's next push is due, and at the same time names whose push that is: the worker that remembers the key
-// with the due time that the entry has. It counts units of 2^20 ns (1.05 ms) and wraps every 52 days, so that it takes four
-// bytes; what seems to lie too far ahead comes from a clock that was wrong, or from long ago, and is overdue.
+// Due is when a key's next push is due, and at the same time names whose push that is: the worker
+// that remembers the key with the due time that the entry has. It counts units of 2^20 ns (1.05 ms)
+// and wraps every 52 days, so that it takes four bytes; what seems to lie too far ahead comes from
+// a clock that was wrong, or from long ago, and is overdue.
 type Due uint32
 
 const (
@@ -33,7 +35,7 @@ func DueAt(nanos int64) Due { return Due(nanos >> dueShift) }
 // In is how many nanoseconds lie between now and d; negative if d has passed.
 func (d Due) In(now int64) int64 { return int64(int32(d-DueAt(now))) << dueShift }
 
-// Passed tells whether a push is due, for a rule with this interval.
+// Passed reports whether a push is due, for a rule with this interval.
 func (d Due) Passed(now, rate int64) bool {
 	in := d.In(now)
 	return in <= 0 || in > max(rate, longestPause)
@@ -98,13 +100,14 @@ func (l *Lease) decode(b []byte) (length int) {
 // Identify gives a counter that has none yet its identity in the backend.
 func (c *Counter) Identify(id [16]byte) { c.sync.ID = id }
 
-// Identified tells whether the counter needs no Identify: it has an identity, or its rule isn't synced.
+// Identified reports whether the counter needs no Identify: it has an identity, or its rule isn't
+// synced.
 func (c *Counter) Identified() bool { return !c.synced || c.sync.ID != [16]byte{} }
 
 // Sync is what the counter knows of its synchronisation.
 func (c *Counter) Sync() Sync { return c.sync }
 
-// Pending tells whether there are hits that were not pushed yet.
+// Pending reports whether there are hits that were not pushed yet.
 func (c *Counter) Pending() bool {
 	for i := range c.States {
 		if c.States[i].Pending() {
@@ -120,9 +123,9 @@ func (c *Counter) Pending() bool {
 	return false
 }
 
-// Adopt tells whether the worker that is about to take hits has to remember the key and push it: no other worker does, as
-// nothing was pending, or, if it is known that the backend can be reached, the one that should have is long overdue. Call it
-// before Count, with the hits' time.
+// Adopt reports whether the worker that is about to take hits has to remember the key and push it:
+// no other worker does, as nothing was pending, or, if it is known that the backend can be reached,
+// the one that should have is long overdue. Call it before Count, with the hits' time.
 func (c *Counter) Adopt(now int64, reachable bool) bool {
 	if !c.synced || !c.rule.Synced() {
 		return false
@@ -140,8 +143,8 @@ func (c *Counter) Adopt(now int64, reachable bool) bool {
 	return true
 }
 
-// Claim moves what is pending in flight, and tells whether it may: not while an earlier push is out. The caller pushes what
-// [Counter.Outgoing] says if it wins the race to write the counter.
+// Claim moves what is pending in flight, and reports whether it may: not while an earlier push is
+// out. The caller pushes what [Counter.Outgoing] says if it wins the race to write the counter.
 func (c *Counter) Claim(now int64) (claimed bool) {
 	for i := range c.States {
 		if !c.States[i].InFlight() {
@@ -167,13 +170,14 @@ func (c *Counter) Outgoing(i int, p *window.Push) { c.rule.Limits[i].Outgoing(&c
 // PushEnds is the time from which nobody wants what limit i has in flight any more.
 func (c *Counter) PushEnds(i int) int64 { return c.rule.Limits[i].PushEnds(&c.States[i]) }
 
-// Settle takes in the backend's answer for limit i to a push with this claim, answered at a time of its clock. If the counter has been
-// claimed again since, or was made anew, no flight ends, and totals are raised only. After the last limit call Heard.
+// Settle takes in the backend's answer for limit i to a push with this claim, answered at a time of
+// its clock. If the counter has been claimed again since, or was made anew, no flight ends, and
+// totals are raised only. After the last limit call Heard.
 func (c *Counter) Settle(i int, claim Due, answered int64, total *window.Totals) {
 	c.rule.Limits[i].Settle(&c.States[i], c.sync.Claimed == claim, c.newer(answered), total)
 }
 
-// newer tells whether an answer is newer than all that were taken in.
+// newer reports whether an answer is newer than all that were taken in.
 func (c *Counter) newer(answered int64) bool {
 	return c.sync.Heard == 0 || c.sync.Heard.In(answered) < 0
 }
@@ -185,9 +189,10 @@ func (c *Counter) Heard(answered int64) {
 	}
 }
 
-// Orphans calls visit with what an entry that is leaving the table has for the backend: for each limit with pending hits,
-// the counter's identity, what to push, and until when anybody wants it. Of the limit only the shape and a token bucket's rate
-// are known. The push is valid during the call.
+// Orphans calls visit with what an entry that is leaving the table has for the backend: for each
+// limit with pending hits, the counter's identity, what to push, and until when anybody wants it.
+// Of the limit only the shape and a token bucket's rate are known. The push is valid during the
+// call.
 func Orphans(payload []byte, visit func(id [16]byte, l *window.Limit, push *window.Push, ends int64)) {
 	if len(payload) < 1+syncSize || payload[0]&syncedFlag == 0 {
 		return
@@ -200,7 +205,8 @@ func Orphans(payload []byte, visit func(id [16]byte, l *window.Limit, push *wind
 	orphans([16]byte(payload[1:]), states, visit)
 }
 
-// claimOthers counts pending hits of limits that the rule doesn't have as pushed: ClaimedOthers names them.
+// claimOthers counts pending hits of limits that the rule doesn't have as pushed: ClaimedOthers
+// names them.
 func (c *Counter) claimOthers() {
 	c.claimed = append(c.claimed[:0], c.others...)
 	c.others = c.others[:0]
@@ -214,7 +220,8 @@ func (c *Counter) claimOthers() {
 	}
 }
 
-// ClaimedOthers calls visit as Orphans does, with what the last Claim found pending of limits that the rule doesn't have.
+// ClaimedOthers calls visit as Orphans does, with what the last Claim found pending of limits that
+// the rule doesn't have.
 func (c *Counter) ClaimedOthers(visit func(id [16]byte, l *window.Limit, push *window.Push, ends int64)) {
 	if len(c.claimed) > 0 {
 		orphans(c.sync.ID, c.claimed, visit)

@@ -87,8 +87,8 @@ type Field struct {
 // List is the fields of one response. Its memory serves one response after the other. It is not
 // safe for concurrent use.
 //
-// The calls are [List.Begin]; for each rule, in the order of the configuration, [List.Rule], and for
-// each of its limits [List.Limit]; [List.End]; and of a refusal [List.Refuse].
+// The calls are [List.Begin]; for each rule, in the order of the configuration, [List.Rule], and
+// for each of its limits [List.Limit]; [List.End]; and of a refusal [List.Refuse].
 type List struct {
 	fields [maxFields]Field
 	count  int

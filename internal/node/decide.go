@@ -78,8 +78,8 @@ func worse(a, b counter.Verdict) counter.Verdict {
 	return counter.Allowed
 }
 
-// verdict is what a demand's counter, at the time of now, says of its cost. A request that is decided
-// without the backend goes by what is known here.
+// verdict is what a demand's counter, at the time of now, says of its cost. A request that is
+// decided without the backend goes by what is known here.
 func (n *Node) verdict(d *Demand, now int64) counter.Verdict {
 	switch {
 	case n.local || n.alone:
@@ -193,7 +193,8 @@ func (n *Node) debitAgain(d *Demand, now int64, how debiting) counter.Verdict {
 	}
 }
 
-// prepare gets a counter ready for its demand's hits, and reports whether this worker is to push them.
+// prepare gets a counter ready for its demand's hits, and reports whether this worker is to push
+// them.
 //
 //go:noinline
 func (n *Node) prepare(d *Demand, now int64) (adopted bool) {

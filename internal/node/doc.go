@@ -7,6 +7,6 @@
 // all calls come one after the other, its host's too.
 //
 // The files are layers, and calls go down only: tick and leave; answers; requests, which wait;
-// decide; wishes, for leases; push, of keys that are due; callouts; counters, which are what keys have
-// in the table; and the node's own parts.
+// decide; wishes, for leases; push, of keys that are due; callouts; counters, which are what keys
+// have in the table; and the node's own parts.
 package node

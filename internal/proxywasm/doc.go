@@ -41,8 +41,9 @@ type Callout struct {
 	Headers       *Pairs
 	Body          []byte
 	TimeoutMillis uint32
-	// Done is called once with the answer, or with ok false if there is none. While it runs, [CalloutHeader] and
-	// [CalloutBody] read the answer. A failure usually arrives as an answer of status 503 or 504.
+	// Done is called once with the answer, or with ok false if there is none. While it runs,
+	// [CalloutHeader] and [CalloutBody] read the answer. A failure usually arrives as an answer of
+	// status 503 or 504.
 	Done func(ok bool)
 }
 

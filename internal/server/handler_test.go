@@ -530,7 +530,8 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// FuzzPush posts any body: it is a push, or refused without a change. Nothing is the server's fault.
+// FuzzPush posts any body: it is a push, or refused without a change. Nothing is the server's
+// fault.
 func FuzzPush(f *testing.F) {
 	push := wire.AppendPush(nil, examplePush())
 	f.Add(push)

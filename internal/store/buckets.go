@@ -4,13 +4,15 @@ import (
 	"weir/internal/wire"
 )
 
-// subBuckets is the algorithm of buckets of a precision. They count, and end, as windows of the clock do.
+// subBuckets is the algorithm of buckets of a precision. They count, and end, as windows of the
+// clock do.
 type subBuckets struct{ clockWindows }
 
-// KeptBuckets is which of a counter's buckets, newest first, are kept for a sender with this limit. Of sub-buckets
-// [Calendar.Span] is all there is to say. A log is bounded: its newest buckets are kept, as many as it takes for their
-// hits to exceed the limit, as older ones can't change what a log of that limit decides; and wire.MaxBuckets at most.
-// Hits that are forgotten by that were applied, not dropped.
+// KeptBuckets is which of a counter's buckets, newest first, are kept for a sender with this limit.
+// Of sub-buckets [Calendar.Span] is all there is to say. A log is bounded: its newest buckets are
+// kept, as many as it takes for their hits to exceed the limit, as older ones can't change what a
+// log of that limit decides; and wire.MaxBuckets at most. Hits that are forgotten by that were
+// applied, not dropped.
 func KeptBuckets(of wire.LimitCounter, limit uint64, buckets []Window) []Window {
 	if !of.Shape().IsLog() {
 		return buckets
@@ -26,13 +28,13 @@ func KeptBuckets(of wire.LimitCounter, limit uint64, buckets []Window) []Window 
 	return buckets
 }
 
-// BucketTotal answers an item of sliding buckets, from all buckets of its counter, newest first: with those that have
-// hits, can be read, and are not too old for a window that ends with the item's newest. The answer's Newest is that of
-// the item, or of a bucket that is newer.
+// BucketTotal answers an item of sliding buckets, from all buckets of its counter, newest first:
+// with those that have hits, can be read, and are not too old for a window that ends with the
+// item's newest. The answer's Newest is that of the item, or of a bucket that is newer.
 //
-// The answer has at most the buckets that wire.Item.AnswerSize has room for: in a log the newest, as [KeptBuckets]
-// says. Of sub-buckets there are more only if clocks disagree; then those farthest ahead are left out, which are the
-// ones that the asker does not count yet.
+// The answer has at most the buckets that wire.Item.AnswerSize has room for: in a log the newest,
+// as [KeptBuckets] says. Of sub-buckets there are more only if clocks disagree; then those farthest
+// ahead are left out, which are the ones that the asker does not count yet.
 func (c Calendar) BucketTotal(item *wire.Item, buckets []Window) wire.Total {
 	span := c.Span(item.LimitCounter)
 	_, counting := numbering(item.LimitCounter)
@@ -80,7 +82,8 @@ func (subBuckets) add(c Calendar, r *Contents, item *wire.Item, out *Outcome) (e
 	return ExpiresNanos(item.LimitCounter, pushed[0].Number), true
 }
 
-// mergeBuckets adds the hits of two lists of buckets, newest first, and leaves out buckets without any.
+// mergeBuckets adds the hits of two lists of buckets, newest first, and leaves out buckets without
+// any.
 func mergeBuckets(a, b []Window) []Window {
 	merged := make([]Window, 0, len(a)+len(b))
 	for len(a) > 0 || len(b) > 0 {

@@ -9,16 +9,16 @@ import (
 // clockWindows is the algorithm of windows of the clock.
 type clockWindows struct{}
 
-// Span is the numbers of the windows of the clock, or of the buckets of a precision, that matter now. Hits go to
-// [Oldest, Newest]; totals can be read in [Kept, Newest], and stores drop others.
+// Span is the numbers of the windows of the clock, or of the buckets of a precision, that matter
+// now. Hits go to [Oldest, Newest]; totals can be read in [Kept, Newest], and stores drop others.
 type Span struct{ Kept, Oldest, Newest uint64 }
 
 // Span is for counters with windows of the clock, or with buckets of a precision.
 //
-// A window counts until its end, in sliding windows until the next one's; a bucket until the window's width after its
-// start. One that begins later than now, as a proxy whose clock is ahead sees it, is accepted if it is at most 10
-// minutes, 64 widths or, where that is more, two widths away: hits that lie farther matter to nobody, and nobody shall
-// make a store keep them.
+// A window counts until its end, in sliding windows until the next one's; a bucket until the
+// window's width after its start. One that begins later than now, as a proxy whose clock is ahead
+// sees it, is accepted if it is at most 10 minutes, 64 widths or, where that is more, two widths
+// away: hits that lie farther matter to nobody, and nobody shall make a store keep them.
 func (c Calendar) Span(of wire.LimitCounter) Span {
 	length, counting := numbering(of)
 	current := c.NowNanos / length

@@ -5,17 +5,19 @@ import (
 	"weir/window"
 )
 
-// Contents is what a store keeps of a counter. Stores that compute in Go change it with [Calendar.Add] and read it with
-// [Calendar.Total]; others do alike.
+// Contents is what a store keeps of a counter. Stores that compute in Go change it with
+// [Calendar.Add] and read it with [Calendar.Total]; others do alike.
 type Contents struct {
-	// Limit is how many tokens come back to a token bucket in a window, as the sender has it that took the last ones.
+	// Limit is how many tokens come back to a token bucket in a window, as the sender has it that
+	// took the last ones.
 	Limit uint64
-	// Windows are the windows of the clock, one that started with its first hit, buckets of a precision, newest first,
-	// or a token bucket that is not full.
+	// Windows are the windows of the clock, one that started with its first hit, buckets of a
+	// precision, newest first, or a token bucket that is not full.
 	Windows []Window
 }
 
-// algorithm is what stores that compute in Go do with the counters of a kind. Each has a file of its own.
+// algorithm is what stores that compute in Go do with the counters of a kind. Each has a file of
+// its own.
 type algorithm interface {
 	// add is [Clock.Add].
 	add(c Calendar, r *Contents, item *wire.Item, out *Outcome) (expires uint64, changed bool)
@@ -25,7 +27,8 @@ type algorithm interface {
 	counts(c Calendar, of *LimitCounter, w Window) bool
 	// settled is [Clock.Settled].
 	settled(c Calendar, item *wire.Item) uint64
-	// present is the total of a room as package window may be told it: it has no start that lies ahead.
+	// present is the total of a room as package window may be told it: it has no start that lies
+	// ahead.
 	present(c Calendar, room *wire.Room, total *wire.Total) wire.Total
 }
 
@@ -42,9 +45,10 @@ func algorithmOf(kind uint8) algorithm {
 	return clockWindows{}
 }
 
-// Add adds an item's hits to the record of its counter, and tells in out what became of them. changed is false if none
-// was added; else the record can be read until expires, or longer if another window of it says so: a store keeps the
-// latest of its expiries, but for kinds that refill, where the last one counts.
+// Add adds an item's hits to the record of its counter, and says in out what became of them.
+// changed is false if none was added; else the record can be read until expires, or longer if
+// another window of it says so: a store keeps the latest of its expiries, but for kinds that
+// refill, where the last one counts.
 func (c Calendar) Add(r *Contents, item *wire.Item, out *Outcome) (expires uint64, changed bool) {
 	return algorithmOf(item.Kind).add(c, r, item, out)
 }

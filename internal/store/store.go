@@ -1,8 +1,9 @@
-// Package store is the contract of what keeps the counters: what the plugins of many proxies push their hits to, and read totals
-// from.
+// Package store is the contract of what keeps the counters: what the plugins of many proxies push
+// their hits to, and read totals from.
 //
-// A [Store] keeps them; packages memory, redis and postgres have one each, and package storetest says, as a test suite, what every
-// store does. A [Calendar] has the arithmetic that they share. Package server puts a store behind HTTP.
+// A [Store] keeps them; packages memory, redis and postgres have one each, and package storetest
+// says, as a test suite, what every store does. A [Calendar] has the arithmetic that they share.
+// Package server puts a store behind HTTP.
 package store
 
 import (
@@ -18,51 +19,54 @@ import (
 
 // Store keeps counters. Its methods may be called from any number of goroutines.
 type Store interface {
-	// Push applies what a sender has counted and answers with the totals of the windows that the push names, after it;
-	// for buckets of a precision of all that [Clock.BucketTotal] names, and for token buckets as [Clock.TokenTotal]
-	// does.
+	// Push applies what a sender has counted and answers with the totals of the windows that the
+	// push names, after it; for buckets of a precision of all that [Clock.BucketTotal] names, and
+	// for token buckets as [Clock.TokenTotal] does.
 	//
-	// Then it decides the push's takes, one after the other, as [Clock.Decide] does: each has all of its rooms or none. Rooms
-	// are those at the store's time, and what seems to lie after it counts as if it were now. What is granted is counted as
-	// pushed hits are.
+	// Then it decides the push's takes, one after the other, as [Clock.Decide] does: each has all
+	// of its rooms or none. Rooms are those at the store's time, and what seems to lie after it
+	// counts as if it were now. What is granted is counted as pushed hits are.
 	//
-	// A push is applied whole or not at all, and once: it is named by its namespace, sender and sequence, and recorded
-	// in the same atomic step that applies it, with what it was granted. It is not applied (but answered) if it is
-	// recorded already, with the grants of the first time and the totals of now; or if its sequence is below the
-	// greatest floor of the sender's pushes, with grants of nothing. Pushes of a sender may come in any order. Which
-	// windows take hits, and how long a counter lives, is what [Clock] says at the store's own time; the hits of other
-	// windows are dropped, and reported as such. A push without hits and takes is a read: it changes nothing, and is
-	// not recorded.
+	// A push is applied whole or not at all, and once: it is named by its namespace, sender and
+	// sequence, and recorded in the same atomic step that applies it, with what it was granted. It
+	// is not applied (but answered) if it is recorded already, with the grants of the first time
+	// and the totals of now; or if its sequence is below the greatest floor of the sender's pushes,
+	// with grants of nothing. Pushes of a sender may come in any order. Which windows take hits,
+	// and how long a counter lives, is what [Clock] says at the store's own time; the hits of other
+	// windows are dropped, and reported as such. A push without hits and takes is a read: it
+	// changes nothing, and is not recorded.
 	//
-	// Totals stay within wire.MaxHits of zero. Hits that are given back may overtake those that were taken: a store
-	// keeps a negative total, so that the order does not matter, and answers with zero. The error wraps [ErrInvalid] if
-	// the push breaks what [Check] asks for; nothing has changed then. After any other error the push may have been
-	// applied: send it again.
+	// Totals stay within wire.MaxHits of zero. Hits that are given back may overtake those that
+	// were taken: a store keeps a negative total, so that the order does not matter, and answers
+	// with zero. The error wraps [ErrInvalid] if the push breaks what [Check] asks for; nothing has
+	// changed then. After any other error the push may have been applied: send it again.
 	//
 	// nodes is how many nodes share the namespace's limits, which leases depend on.
 	Push(ctx context.Context, p *wire.Push, nodes uint64) (Outcome, error)
 
-	// Join records that a node is active in a namespace, and returns how many are, this one included: those that joined
-	// within the last NodeLife.
+	// Join records that a node is active in a namespace, and returns how many are, this one
+	// included: those that joined within the last NodeLife.
 	Join(ctx context.Context, namespace string, node uint64) (nodes uint64, err error)
 
-	// Counters calls visit, on the caller's goroutine, for each counter of a namespace that has a window which counts,
-	// in no order; if there are widths, in milliseconds, only for those of these. It is no snapshot: pushes go on
-	// meanwhile. It stops at the first error of visit, and returns it.
+	// Counters calls visit, on the caller's goroutine, for each counter of a namespace that has a
+	// window which counts, in no order; if there are widths, in milliseconds, only for those of
+	// these. It is no snapshot: pushes go on meanwhile. It stops at the first error of visit, and
+	// returns it.
 	Counters(ctx context.Context, namespace string, widths []uint64, visit func(LimitCounter) error) error
 
-	// Ping tells whether the store can be reached.
+	// Ping reports whether the store can be reached.
 	Ping(ctx context.Context) error
 }
 
 // Outcome is what became of a push.
 type Outcome struct {
 	Answer wire.Answer
-	// Duplicate tells that the push was not applied because it had been before, or is below its sender's floor.
+	// Duplicate says that the push was not applied because it had been before, or is below its
+	// sender's floor.
 	Duplicate bool
-	// Applied and Returned are the hits added to totals and taken from them, Dropped those, of both sorts, for windows
-	// that no longer count or lie too far ahead, and tokens that are back. None is negative, and each stops at
-	// wire.MaxHits. What takes were granted is applied.
+	// Applied and Returned are the hits added to totals and taken from them, Dropped those, of both
+	// sorts, for windows that no longer count or lie too far ahead, and tokens that are back. None
+	// is negative, and each stops at wire.MaxHits. What takes were granted is applied.
 	Applied, Returned, Dropped int64
 	// Repaired is the number of records that the store could not read and began anew.
 	Repaired int64
@@ -71,16 +75,18 @@ type Outcome struct {
 // LimitCounter is a counter with its windows that count.
 type LimitCounter struct {
 	wire.LimitCounter
-	// Limit is how many tokens come back to a token bucket in a window, as the sender has it that took the last ones.
+	// Limit is how many tokens come back to a token bucket in a window, as the sender has it that
+	// took the last ones.
 	Limit uint64
 	// Windows has at least one, in no order.
 	Windows []Window
 }
 
-// Window is a window, a bucket of a precision, or a token bucket, and the hits of all senders in it.
+// Window is a window, a bucket of a precision, or a token bucket, and the hits of all senders in
+// it.
 type Window struct {
-	// Number is the window's or bucket's number; or the start in nanoseconds of Unix time, if a window started with its
-	// first hit, or when a token bucket was full.
+	// Number is the window's or bucket's number; or the start in nanoseconds of Unix time, if a
+	// window started with its first hit, or when a token bucket was full.
 	Number uint64
 	// Hits is negative while hits that were given back have overtaken those that were taken.
 	Hits int64
@@ -89,14 +95,15 @@ type Window struct {
 // NodeLife is how long a node counts as active after it has joined.
 const NodeLife = 2 * time.Minute
 
-// MaxAhead bounds what a store remembers of a sender: a push's sequence is less than MaxAhead above its floor.
+// MaxAhead bounds what a store remembers of a sender: a push's sequence is less than MaxAhead above
+// its floor.
 const MaxAhead = 4096
 
 // ErrInvalid is wrapped by the error of a push that no store takes.
 var ErrInvalid = errors.New("invalid push")
 
-// Check tells what is wrong with a push, beyond what wire.DecodePush has looked at and including it: a push made by
-// hand is as safe as a decoded one. The error wraps [ErrInvalid].
+// Check tells what is wrong with a push, beyond what wire.DecodePush has looked at and including
+// it: a push made by hand is as safe as a decoded one. The error wraps [ErrInvalid].
 func Check(p *wire.Push) error {
 	invalid := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))
@@ -133,7 +140,7 @@ func Check(p *wire.Push) error {
 	return nil
 }
 
-// ValidCounter tells whether a push may have items of a counter.
+// ValidCounter reports whether a push may have items of a counter.
 func ValidCounter(c wire.LimitCounter) bool { return checkCounter(c) == "" }
 
 func checkCounter(c wire.LimitCounter) string {
@@ -211,8 +218,8 @@ func checkTake(t *wire.Take) string {
 	return checkTwice(t.Rooms)
 }
 
-// checkTwice wants each counter once: all rooms of a take are looked at before any of them gives, so two of one counter would
-// both find room for what only one of them has.
+// checkTwice wants each counter once: all rooms of a take are looked at before any of them gives,
+// so two of one counter would both find room for what only one of them has.
 func checkTwice(rooms []wire.Room) string {
 	if len(rooms) == 1 {
 		return ""
@@ -227,7 +234,7 @@ func checkTwice(rooms []wire.Room) string {
 	return ""
 }
 
-// ValidNamespace tells whether s is 1 to wire.MaxNamespace of A-Za-z0-9._-.
+// ValidNamespace reports whether s is 1 to wire.MaxNamespace of A-Za-z0-9._-.
 func ValidNamespace(s string) bool {
 	for _, c := range []byte(s) {
 		switch {
@@ -239,7 +246,7 @@ func ValidNamespace(s string) bool {
 	return s != "" && len(s) <= wire.MaxNamespace
 }
 
-// IsRead tells whether a push has neither hits nor takes.
+// IsRead reports whether a push has neither hits nor takes.
 func IsRead(p *wire.Push) bool {
 	if len(p.Takes) > 0 {
 		return false
@@ -269,23 +276,24 @@ func (o *Outcome) Count(hits int64, applied bool) {
 	}
 }
 
-// Calendar says, at a store's time, which windows of a counter matter. It is the one definition that all stores share;
-// what a store can't compute in Go, it computes alike.
+// Calendar says, at a store's time, which windows of a counter matter. It is the one definition
+// that all stores share; what a store can't compute in Go, it computes alike.
 type Calendar struct{ NowNanos uint64 }
 
 const (
-	// Grace is how long totals can still be read after their window has stopped counting, by proxies whose clock is
-	// behind; but not longer than the window's width.
+	// Grace is how long totals can still be read after their window has stopped counting, by
+	// proxies whose clock is behind; but not longer than the window's width.
 	Grace = 5 * time.Second
 	// Ahead is how far a proxy's clock may be ahead, see [Clock.Span].
 	Ahead = 10 * time.Minute
-	// WindowsAhead bounds Ahead for narrow windows, and with it the windows that a counter can have.
+	// WindowsAhead bounds Ahead for narrow windows, and with it the windows that a counter can
+	// have.
 	WindowsAhead = 64
 	// SenderLife is the least time that a sender's record outlives its last push.
 	SenderLife = 10 * time.Minute
 )
 
-// tooFar tells whether a start lies too far ahead to believe it.
+// tooFar reports whether a start lies too far ahead to believe it.
 func (c Calendar) tooFar(of wire.LimitCounter, start uint64) bool {
 	return start > c.NowNanos+max(uint64(Ahead), 2*widthNanos(of))
 }
@@ -296,19 +304,21 @@ func (c Calendar) Counting(of LimitCounter) []Window {
 	return slices.DeleteFunc(of.Windows, func(w Window) bool { return !kind.counts(c, &of, w) })
 }
 
-// ExpiresNanos is the time from which on nobody can read of window or bucket number, or the first-hit window that
-// starts at number. It must be one that [Calendar.Span] or [Calendar.FirstHit] has accepted.
+// ExpiresNanos is the time from which on nobody can read of window or bucket number, or the
+// first-hit window that starts at number. It must be one that [Calendar.Span] or
+// [Calendar.FirstHit] has accepted.
 func ExpiresNanos(of wire.LimitCounter, number uint64) uint64 {
 	length, counting := numbering(of)
 	return (number+counting)*length + graceNanos(of)
 }
 
-// Settled is the time from which on a copy of an item's hits finds no window that takes them. A sender must be
-// remembered until then.
+// Settled is the time from which on a copy of an item's hits finds no window that takes them. A
+// sender must be remembered until then.
 func (c Calendar) Settled(item *wire.Item) uint64 { return algorithmOf(item.Kind).settled(c, item) }
 
-// NotedUntil is how long a sender's record of a push is kept at least: it outlives every window that takes its hits, so that a
-// copy that comes when the record is gone finds none that counts. Takes are decided anew by a copy that is later than SenderLife.
+// NotedUntil is how long a sender's record of a push is kept at least: it outlives every window
+// that takes its hits, so that a copy that comes when the record is gone finds none that counts.
+// Takes are decided anew by a copy that is later than SenderLife.
 func (c Calendar) NotedUntil(p *wire.Push) (until uint64) {
 	until = c.NowNanos + uint64(SenderLife)
 	for i := range p.Items {
@@ -319,8 +329,8 @@ func (c Calendar) NotedUntil(p *wire.Push) (until uint64) {
 	return until
 }
 
-// numbering is the nanoseconds by which Unix time is divided to number a counter's windows, and how many numbers a window
-// counts for.
+// numbering is the nanoseconds by which Unix time is divided to number a counter's windows, and how
+// many numbers a window counts for.
 func numbering(of wire.LimitCounter) (length, counting uint64) {
 	switch kind := window.Kind(of.Kind); {
 	case kind.Started():
@@ -332,13 +342,15 @@ func numbering(of wire.LimitCounter) (length, counting uint64) {
 	}
 }
 
-// NumberAt is the number of the window, or bucket, that a time in nanoseconds since the Unix epoch is in.
+// NumberAt is the number of the window, or bucket, that a time in nanoseconds since the Unix epoch
+// is in.
 func NumberAt(of wire.LimitCounter, nanos uint64) uint64 {
 	length, _ := numbering(of)
 	return nanos / length
 }
 
-// StartNanos is the start of a counter's window, or bucket, of that number in nanoseconds since the Unix epoch.
+// StartNanos is the start of a counter's window, or bucket, of that number in nanoseconds since the
+// Unix epoch.
 func StartNanos(of wire.LimitCounter, number uint64) uint64 {
 	length, _ := numbering(of)
 	return number * length

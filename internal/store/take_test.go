@@ -89,8 +89,8 @@ func TestLargestAnswer(t *testing.T) {
 	}
 }
 
-// A bucket's start is written later by a whole window in the millisecond that the window ends in, and maybe before it does: that
-// brings no token back early.
+// A bucket's start is written later by a whole window in the millisecond that the window ends in,
+// and maybe before it does: that brings no token back early.
 func TestNoTokenComesBackEarly(t *testing.T) {
 	t.Parallel()
 	room := wire.Room{LimitCounter: wire.LimitCounter{Kind: uint8(window.TokenBucket), WidthMillis: 60_000}, Limit: 10, Burst: 10, Cost: 1}

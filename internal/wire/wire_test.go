@@ -76,7 +76,8 @@ func TestAgesOfTheWrongKind(t *testing.T) {
 	}
 }
 
-// Every prefix of a message, and a message with something behind it, is malformed: nothing of it may be applied.
+// Every prefix of a message, and a message with something behind it, is malformed: nothing of it
+// may be applied.
 func TestTruncatedAndExtended(t *testing.T) {
 	t.Parallel()
 	push, answer := AppendPush(nil, examplePush()), AppendAnswer(nil, exampleAnswer())
@@ -269,7 +270,8 @@ func TestReadingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// What is read in another order than it was written in is none of the answer, and no mistake goes unnoticed.
+// What is read in another order than it was written in is none of the answer, and no mistake goes
+// unnoticed.
 func TestReadingInTheWrongOrder(t *testing.T) {
 	t.Parallel()
 	var total Total

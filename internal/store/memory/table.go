@@ -2,8 +2,8 @@ package memory
 
 import "container/heap"
 
-// table is a map whose entries expire (but stay until they are swept), and that never holds more than max: the entry that
-// expires first makes room.
+// table is a map whose entries expire (but stay until they are swept), and that never holds more
+// than max: the entry that expires first makes room.
 type table[K comparable, V any] struct {
 	max     int
 	rows    map[K]*row[K, V]

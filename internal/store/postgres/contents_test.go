@@ -35,7 +35,8 @@ func contents(t *testing.T, s store.Store) (counters []store.LimitCounter) {
 	return counters
 }
 
-// TestLikeMemory pushes the same at random to PostgreSQL and to the memory store, and wants the same outcomes and contents.
+// TestLikeMemory pushes the same at random to PostgreSQL and to the memory store, and wants the
+// same outcomes and contents.
 func TestLikeMemory(t *testing.T) {
 	now := epoch
 	clock := func() time.Time { return now }
@@ -191,7 +192,8 @@ func TestExpired(t *testing.T) {
 	if nodes, err := counters.Join(t.Context(), "ns", 3); err != nil || nodes != 1 || rows("nodes") != 1 {
 		t.Errorf("%d nodes, error %v, %d rows; want one", nodes, err, rows("nodes"))
 	}
-	// Those that add counters remove more than they add, and leave nothing of what they did not need.
+	// Those that add counters remove more than they add, and leave nothing of what they did not
+	// need.
 	exec(t, raw, "INSERT INTO weir.counters SELECT 'ns', gen_random_uuid(), 1, 0, 1000, 0, 0, '{1}', '{1}', '2020-01-01' FROM generate_series(1, 1000)")
 	now = now.Add(-time.Second)
 	p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: 1, Floor: 1}
@@ -208,7 +210,8 @@ func TestExpired(t *testing.T) {
 	}
 }
 
-// TestSenderOutlivesItsWindows has a sender's last push be one that needs not be remembered for long.
+// TestSenderOutlivesItsWindows has a sender's last push be one that needs not be remembered for
+// long.
 func TestSenderOutlivesItsWindows(t *testing.T) {
 	now := epoch
 	counters := open(t, postgrestest.Database(t), func() time.Time { return now })

@@ -40,8 +40,9 @@ func (p *place) counter() (c wire.LimitCounter, ok bool) {
 	return c, store.ValidCounter(c)
 }
 
-// Counters implements [store.Store]. It reads pages of a few hundred counters, each in a transaction of its own: one that went
-// on for as long as the visits do would keep the server from reusing the room of rows' old versions.
+// Counters implements [store.Store]. It reads pages of a few hundred counters, each in a
+// transaction of its own: one that went on for as long as the visits do would keep the server from
+// reusing the room of rows' old versions.
 func (s *Store) Counters(ctx context.Context, namespace string, widths []uint64, visit func(store.LimitCounter) error) error {
 	wanted := make([]int64, len(widths))
 	for i, w := range widths {
@@ -88,7 +89,8 @@ func (s *Store) Counters(ctx context.Context, namespace string, widths []uint64,
 	}
 }
 
-// live reads a row of readPage and its place, and tells whether the counter has a window that counts.
+// live reads a row of readPage and its place, and reports whether the counter has a window that
+// counts.
 func (s *Store) live(rows pgx.Rows, at *place) (found store.LimitCounter, ok bool, err error) {
 	var row counterRow
 	var now time.Time

@@ -119,8 +119,9 @@ func wantTotal(t *testing.T, s store.Store, sequence uint64, now time.Time, c wi
 	return out
 }
 
-// TestManyStores has several stores take and push at once, each push twice, some of them to counters that nobody has yet, in
-// any order: what is granted is the limit, and every hit counts once.
+// TestManyStores has several stores take and push at once, each push twice, some of them to
+// counters that nobody has yet, in any order: what is granted is the limit, and every hit counts
+// once.
 func TestManyStores(t *testing.T) {
 	url := postgrestest.Database(t)
 	const limit, pushes = 1000, 80
@@ -220,7 +221,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestRestartUnderWay stops the server while senders push; each sends again what failed until it is answered.
+// TestRestartUnderWay stops the server while senders push; each sends again what failed until it is
+// answered.
 func TestRestartUnderWay(t *testing.T) {
 	server := postgrestest.Start(t)
 	const pushes = 100
@@ -411,8 +413,8 @@ func TestPostgresClock(t *testing.T) {
 	}
 }
 
-// TestTimeAfterLocks has a push wait for another that holds its counter: it is answered with a time after that one's end, so that
-// a counter's time does not go back.
+// TestTimeAfterLocks has a push wait for another that holds its counter: it is answered with a time
+// after that one's end, so that a counter's time does not go back.
 func TestTimeAfterLocks(t *testing.T) {
 	url := postgrestest.Database(t)
 	counters, raw := open(t, url, nil), connect(t, url)
@@ -443,7 +445,8 @@ func TestTimeAfterLocks(t *testing.T) {
 	}
 }
 
-// TestDeadlock has the server give up a push twice, as it does where somebody else locks in another order.
+// TestDeadlock has the server give up a push twice, as it does where somebody else locks in another
+// order.
 func TestDeadlock(t *testing.T) {
 	for _, code := range []string{"deadlock_detected", "serialization_failure"} {
 		t.Run(code, func(t *testing.T) {

@@ -43,12 +43,14 @@ const (
 	beginRead = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY"
 	commit    = "COMMIT"
 
-	// settings are a transaction's. Plans are kept for long, and one that was made when a table was small must still do when it
-	// has grown: each is by an index. And a backend that is cut off must not keep its locks until TCP notices.
+	// settings are a transaction's. Plans are kept for long, and one that was made when a table was
+	// small must still do when it has grown: each is by an index. And a backend that is cut off
+	// must not keep its locks until TCP notices.
 	settings = `SELECT set_config('enable_seqscan', 'off', true), set_config('idle_in_transaction_session_timeout', '10s', true)`
 
-	// A row that is there is locked, but not written, as the condition comes after the lock; one that is not is made, and thereby
-	// locked. So all locks are taken in one pass, in the order of the arrays, and none of the rows can be removed meanwhile.
+	// A row that is there is locked, but not written, as the condition comes after the lock; one
+	// that is not is made, and thereby locked. So all locks are taken in one pass, in the order of
+	// the arrays, and none of the rows can be removed meanwhile.
 	lockSender = `
 INSERT INTO weir.senders (namespace, sender) VALUES ($1, $2)
 ON CONFLICT (namespace, sender) DO UPDATE SET floor = excluded.floor WHERE false`
@@ -69,8 +71,8 @@ FROM unnest($2::uuid[], $3::smallint[], $4::smallint[], $5::bigint[], $6::bigint
       = ($1, k.id, k.kind, k.ordinal, k.width_ms, k.precision_ns) LIMIT 1) c`
 	readTime = `SELECT clock_timestamp()`
 
-	// Windows of all counters come in two arrays, of which each counter has a part. The kinds named last are those where the
-	// last expiry counts.
+	// Windows of all counters come in two arrays, of which each counter has a part. The kinds named
+	// last are those where the last expiry counts.
 	writeCounters = `
 INSERT INTO weir.counters AS c (namespace, id, kind, ordinal, width_ms, precision_ns, refill, numbers, hits, expires_at)
 SELECT $1, k.id, k.kind, k.ordinal, k.width_ms, k.precision_ns, k.refill,
@@ -86,8 +88,8 @@ UPDATE weir.senders SET floor = $3, sequences = $4, grant_sequences = $5, grant_
   expires_at = greatest(expires_at, $8)
 WHERE namespace = $1 AND sender = $2`
 
-	// Rows that somebody has locked are about to be renewed. One that was renewed since the statement began is not as old any
-	// more when its lock is taken.
+	// Rows that somebody has locked are about to be renewed. One that was renewed since the
+	// statement began is not as old any more when its lock is taken.
 	sweepCounters = `
 DELETE FROM weir.counters WHERE ctid = ANY (ARRAY(
   SELECT ctid FROM weir.counters WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED))`
@@ -103,7 +105,8 @@ type transaction struct {
 	push  *wire.Push
 	nodes uint64
 
-	// counters are those of the push, in the order of their locks; those that nothing is added to, which need none, come last.
+	// counters are those of the push, in the order of their locks; those that nothing is added to,
+	// which need none, come last.
 	counters []*counter
 	locked   int
 	named    map[wire.LimitCounter]*counter
@@ -303,7 +306,8 @@ func (t *transaction) write(ctx context.Context) error {
 		batch.Queue(writeCounters, append(keys(t.push.Namespace, changed), records(changed)...)...)
 	}
 	batch.Queue(writeSender, append([]any{t.push.Namespace, int64(t.push.Sender)}, t.senderColumns()...)...)
-	// More than the push adds, so that what has expired does not pile up; rows that it has made in vain come first.
+	// More than the push adds, so that what has expired does not pile up; rows that it has made in
+	// vain come first.
 	counters, senders := 2*t.newCounters, 2*t.newSenders
 	if due(&t.store.swept, t.calendar.NowNanos) {
 		counters, senders = max(counters, sweepStep), max(senders, sweepStep)
@@ -319,7 +323,8 @@ func (t *transaction) write(ctx context.Context) error {
 	return t.conn.SendBatch(ctx, &batch).Close()
 }
 
-// sweepStep is how many rows that have expired are removed at a time where none were added, and sweepEvery how often.
+// sweepStep is how many rows that have expired are removed at a time where none were added, and
+// sweepEvery how often.
 const (
 	sweepStep  = 64
 	sweepEvery = time.Second

@@ -87,7 +87,8 @@ func sum(t *testing.T, s store.Store, id byte) (all, one int64) {
 	return all, one
 }
 
-// places tells for the IDs from 0 which partition they are in, as keys name it, and on which master.
+// places tells for the IDs from 0 which partition they are in, as keys name it, and on which
+// master.
 func places(t *testing.T, cluster *redistest.Cluster) (partition []string, master []int) {
 	t.Helper()
 	store := open(t, cluster.URL(), atEpoch)
@@ -251,7 +252,8 @@ func testKeys(t *testing.T, cluster *redistest.Cluster) {
 	}
 }
 
-// hammer has several backends take hits of one key, each with many requests at a time: exactly the limit passes.
+// hammer has several backends take hits of one key, each with many requests at a time: exactly the
+// limit passes.
 func hammer(t *testing.T, url string) {
 	const limit, backends, requests, each = 500, 4, 5, 40
 	var granted atomic.Uint64
@@ -298,7 +300,8 @@ func apart(t *testing.T, cluster *redistest.Cluster) (first, second byte, master
 	return
 }
 
-// testSharedTakes has many requests take from two partitions at a time: as much as the fuller has, and nothing is left behind in the other.
+// testSharedTakes has many requests take from two partitions at a time: as much as the fuller has,
+// and nothing is left behind in the other.
 func testSharedTakes(t *testing.T, cluster *redistest.Cluster) {
 	first, second, _, _ := apart(t, cluster)
 	for name, limits := range map[string][2]uint64{"the first is full": {40, 400}, "the second is full": {400, 40}} {
@@ -337,7 +340,8 @@ func testSharedTakes(t *testing.T, cluster *redistest.Cluster) {
 	}
 }
 
-// full makes a master refuse writes, as one does that has no memory left, or lets it take them again.
+// full makes a master refuse writes, as one does that has no memory left, or lets it take them
+// again.
 func full(t *testing.T, cluster *redistest.Cluster, master int, is bool) {
 	t.Helper()
 	memory := "0"
@@ -445,8 +449,8 @@ func testSharedTakesLate(t *testing.T, cluster *redistest.Cluster) {
 		}
 	}
 	take(1, ids[1], ids[2], ids[3])
-	// Only the partition in the middle is told of a new floor. That it has forgotten the copy is no refusal, for which the first would
-	// give back what it granted.
+	// Only the partition in the middle is told of a new floor. That it has forgotten the copy is no
+	// refusal, for which the first would give back what it granted.
 	take(2, ids[0], ids[2])
 	take(1, ids[1], ids[2], ids[3])
 	for i, want := range []int64{3, 3, 6, 3} {
@@ -456,8 +460,8 @@ func testSharedTakesLate(t *testing.T, cluster *redistest.Cluster) {
 	}
 }
 
-// testSharedTakesLater sends a take again when the window has ended that its first partition has counted it in. What that gives back
-// is not missing in the next one.
+// testSharedTakesLater sends a take again when the window has ended that its first partition has
+// counted it in. What that gives back is not missing in the next one.
 func testSharedTakesLater(t *testing.T, cluster *redistest.Cluster) {
 	first, second, _, masterOfSecond := apart(t, cluster)
 	for _, kind := range []window.Kind{window.FixedWindow, window.FirstHitWindow, window.TokenBucket} {
@@ -653,8 +657,9 @@ func testMovedSlots(t *testing.T, cluster *redistest.Cluster) {
 	}
 }
 
-// testKilledMaster kills a master while pushes go on. What Redis has answered is lost with it unless a replica had it by then:
-// wait_replicas makes sure of that. So nothing is pushed to the partitions of the new master until it has a replica.
+// testKilledMaster kills a master while pushes go on. What Redis has answered is lost with it
+// unless a replica had it by then: wait_replicas makes sure of that. So nothing is pushed to the
+// partitions of the new master until it has a replica.
 func testKilledMaster(t *testing.T, cluster *redistest.Cluster) {
 	tr := startTraffic(t, cluster, "?wait_replicas=1", 4)
 	tr.wait(50)

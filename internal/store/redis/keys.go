@@ -12,8 +12,9 @@ import (
 	"weir/internal/wire"
 )
 
-// clusterPartitions is how many partitions a namespace has in a cluster, a power of 2 up to 64. It is part of the names of keys: all
-// backends must agree on it, for ever. With more, larger clusters share a namespace evenly; with fewer, a batch costs fewer scripts.
+// clusterPartitions is how many partitions a namespace has in a cluster, a power of 2 up to 64. It
+// is part of the names of keys: all backends must agree on it, for ever. With more, larger clusters
+// share a namespace evenly; with fewer, a batch costs fewer scripts.
 const clusterPartitions = 32
 
 // keys names what a store keeps, in so many partitions of each namespace.
@@ -27,8 +28,9 @@ func (k keys) partition(id wire.ID) uint32 {
 	return crc32.ChecksumIEEE(id[:]) % k.partitions
 }
 
-// prefix is what all keys of a partition begin with. Its hash tag tells where in a cluster it is: a namespace, and three digits to
-// base 4. As CRC-16 is linear, these put the partitions of every namespace at even distances among the slots.
+// prefix is what all keys of a partition begin with. Its hash tag tells where in a cluster it is: a
+// namespace, and three digits to base 4. As CRC-16 is linear, these put the partitions of every
+// namespace at even distances among the slots.
 func (k keys) prefix(namespace string, partition uint32) string {
 	if k.partitions == 1 {
 		return "weir:{" + namespace + "}:"
@@ -65,8 +67,8 @@ func numbers(c wire.LimitCounter) int {
 	return 4
 }
 
-// sender is the key of what a partition remembers of a sender. A push that a take brings to a partition several times has a record
-// for each time, told apart by round.
+// sender is the key of what a partition remembers of a sender. A push that a take brings to a
+// partition several times has a record for each time, told apart by round.
 func (k keys) sender(namespace string, partition uint32, sender uint64, round string) string {
 	return fmt.Sprintf("%ssender:%016x%s", k.prefix(namespace, partition), sender, round)
 }

@@ -120,8 +120,8 @@ func (r *round) at(partition uint32) *batch {
 	return b
 }
 
-// do runs the round's scripts, and takes in their answers. After an error some of them may have been applied; sent again, each is
-// applied once.
+// do runs the round's scripts, and takes in their answers. After an error some of them may have
+// been applied; sent again, each is applied once.
 func (r *round) do(ctx context.Context) error {
 	run := r.run
 	replies, err := run.store.scripts(ctx, run.p, run.nodes, r.batches)
@@ -180,7 +180,8 @@ func (b *batch) take(t *wire.Take, most uint64, mode string, rooms []int, grant 
 const (
 	modeTake  = "0"
 	modeLease = "1"
-	// modeRefused is for a take that another partition has refused: what is left to do is counting rejected hits.
+	// modeRefused is for a take that another partition has refused: what is left to do is counting
+	// rejected hits.
 	modeRefused = "2"
 )
 
@@ -192,7 +193,7 @@ const (
 	stateForgotten = "2"
 )
 
-// noted tells whether a batch is more than a read.
+// noted reports whether a batch is more than a read.
 func (b *batch) noted() bool {
 	return len(b.takes) > 0 || slices.ContainsFunc(b.items, func(item *wire.Item) bool {
 		return slices.ContainsFunc(item.Hits, func(h int64) bool { return h != 0 })

@@ -281,8 +281,8 @@ func TestLikeMemory(t *testing.T) {
 	likeMemory(t, func(now func() time.Time) store.Store { return open(t, redistest.Start(t).URL(), now) }, 1)
 }
 
-// likeMemory pushes the same at random to a store and to the memory store, whose arithmetic is exact, and wants the same outcomes and
-// contents. The rooms of a take are of so many keys.
+// likeMemory pushes the same at random to a store and to the memory store, whose arithmetic is
+// exact, and wants the same outcomes and contents. The rooms of a take are of so many keys.
 func likeMemory(t *testing.T, open func(now func() time.Time) store.Store, ids byte) {
 	now := epoch
 	clock := func() time.Time { return now }
@@ -358,8 +358,8 @@ func likeMemory(t *testing.T, open func(now func() time.Time) store.Store, ids b
 	}
 }
 
-// randomTake has rooms of the counters of items. Where they may be in several partitions, none is a window that starts with its first
-// hit: one that was given back leaves it begun.
+// randomTake has rooms of the counters of items. Where they may be in several partitions, none is a
+// window that starts with its first hit: one that was given back leaves it begun.
 func randomTake(random *rand.Rand, item func() wire.Item, apart bool) wire.Take {
 	take := wire.Take{Least: 1 + random.Uint64N(3), Lease: random.IntN(2) == 0}
 	take.Most = take.Least + random.Uint64N(1<<random.UintN(20))
@@ -492,7 +492,8 @@ func TestForeignKeysAreNotCounted(t *testing.T) {
 	}
 }
 
-// TestGrants looks at what is remembered of takes: as much as may be sent again, and what is there in its place is no harm.
+// TestGrants looks at what is remembered of takes: as much as may be sent again, and what is there
+// in its place is no harm.
 func TestGrants(t *testing.T) {
 	server := redistest.Start(t)
 	counters, client := open(t, server.URL(), atEpoch), raw(t, server)

@@ -1,4 +1,5 @@
-// Package storetest is the conformance suite of [store.Store]: what every store does, in tests that any store can run.
+// Package storetest is the conformance suite of [store.Store]: what every store does, in tests that
+// any store can run.
 package storetest
 
 import (
@@ -19,7 +20,8 @@ import (
 	"weir/window"
 )
 
-// Open opens an empty store that goes by the clock now, or by its own if now is nil. The store ends with the test.
+// Open opens an empty store that goes by the clock now, or by its own if now is nil. The store ends
+// with the test.
 type Open func(t testing.TB, now func() time.Time) store.Store
 
 const (
@@ -124,7 +126,8 @@ type bench struct {
 	seq   uint64
 }
 
-// push pushes items as the next batch of one sender, and wants these totals, one list for each item.
+// push pushes items as the next batch of one sender, and wants these totals, one list for each
+// item.
 func (b *bench) push(items []wire.Item, want ...[]uint64) store.Outcome {
 	b.t.Helper()
 	b.seq++
@@ -194,7 +197,8 @@ var unbucketed = func() (kinds []uint8) {
 	return kinds
 }()
 
-// item is one of a counter named after id, at the window that t is in. A token bucket's limit is 0: nothing comes back.
+// item is one of a counter named after id, at the window that t is in. A token bucket's limit is 0:
+// nothing comes back.
 func item(kind uint8, id byte, widthMillis uint64, t time.Time, hits ...int64) wire.Item {
 	newest := uint64(t.UnixNano())
 	if !window.Kind(kind).Started() {
@@ -418,8 +422,8 @@ func testOnce(t *testing.T, b *bench) {
 func testOrder(t *testing.T, b *bench) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var want uint64
-	// Batches of a window of 32 in flight, each sent up to 3 times in any order, with the floor that was known when it
-	// was made.
+	// Batches of a window of 32 in flight, each sent up to 3 times in any order, with the floor
+	// that was known when it was made.
 	for first := uint64(1); first < 200; first += 32 {
 		var pushes []*wire.Push
 		for seq := first; seq < first+32; seq++ {
@@ -769,7 +773,8 @@ func testHammer(t *testing.T, b *bench) {
 	}
 }
 
-// Bench measures batches of 100 items, pushed in parallel by a sender per goroutine to 10,000 counters.
+// Bench measures batches of 100 items, pushed in parallel by a sender per goroutine to 10,000
+// counters.
 func Bench(b *testing.B, open Open) {
 	store := open(b, nil)
 	var senders atomic.Uint64

@@ -16,7 +16,8 @@ import (
 	"weir/window"
 )
 
-// room is one of a counter named after id, of a minute, where a unit costs so many hits. A token bucket holds its limit.
+// room is one of a counter named after id, of a minute, where a unit costs so many hits. A token
+// bucket holds its limit.
 func room(kind uint8, id byte, limit, cost uint64) wire.Room {
 	r := wire.Room{LimitCounter: item(kind, id, minute, epoch).LimitCounter, Limit: limit, Cost: cost}
 	if window.Kind(kind).Bucketed() {
@@ -110,7 +111,8 @@ func nothing(p *wire.Push) (out store.Outcome) {
 	return out
 }
 
-// take pushes one take as the next push, for a namespace of one node, and wants so many units of it.
+// take pushes one take as the next push, for a namespace of one node, and wants so many units of
+// it.
 func (b *bench) take(t wire.Take, want uint64) wire.Grant {
 	b.t.Helper()
 	return b.takeAmong(1, t, want)
@@ -143,8 +145,8 @@ func sumOf(t wire.Total) (sum uint64) {
 	return sum
 }
 
-// givenBack is an item that gives back hits of a grant's room: to the windows of the grant's time, or to what began as the
-// grant's total says.
+// givenBack is an item that gives back hits of a grant's room: to the windows of the grant's time,
+// or to what began as the grant's total says.
 func givenBack(r wire.Room, g wire.Grant, total wire.Total, hits int64) wire.Item {
 	it := store.Calendar{NowNanos: g.AtNanos}.RoomItem(&r, 0)
 	if window.Kind(r.Kind).Started() {
@@ -218,7 +220,8 @@ func testTakes(t *testing.T, b *bench) {
 	}
 }
 
-// testTakesOfOneNode compares with one node that decides alone, and wants room again exactly when that has some.
+// testTakesOfOneNode compares with one node that decides alone, and wants room again exactly when
+// that has some.
 func testTakesOfOneNode(t *testing.T, b *bench) {
 	burst, fine := room(tokens, 11, 7, 1), room(buckets, 12, 100, 1)
 	burst.Burst, fine.Precision = 20, minute*1e6/64
@@ -288,7 +291,8 @@ func testTakesRooms(t *testing.T, b *bench) {
 	b.used(a, 100)
 	b.used(c, 70)
 
-	// Takes see the items of their push, and the takes before them; the totals of items see them all.
+	// Takes see the items of their push, and the takes before them; the totals of items see them
+	// all.
 	r := room(fixed, 9, 10, 1)
 	it := item(fixed, 9, minute, epoch, 5)
 	out := b.decide(b.next(items(it), take(1, 1, r), take(5, 9, r), take(3, 9, r), take(1, 1, r)), 1)
@@ -431,7 +435,8 @@ func testLeases(t *testing.T, b *bench) {
 	}
 }
 
-// testTakesReturned gives back what was granted, as nodes do with what they have leased and not used.
+// testTakesReturned gives back what was granted, as nodes do with what they have leased and not
+// used.
 func testTakesReturned(t *testing.T, b *bench) {
 	for _, r := range algorithms(12, 2) {
 		b.clock.set(epoch.Add(7 * time.Second))
@@ -523,7 +528,8 @@ func testTakesOnce(t *testing.T, b *bench) {
 		b.used(r, 18)
 		b.clock.advance(-store.SenderLife)
 	}
-	// A take that was refused is not tried again, even if there is room by then, and counts what was rejected once.
+	// A take that was refused is not tried again, even if there is room by then, and counts what
+	// was rejected once.
 	r := counting(room(fixed, 7, 4, 1))[0]
 	refused := b.next(nil, take(5, 5, r), take(1, 9, r), take(1, 1, r))
 	for range 3 {
@@ -565,7 +571,8 @@ func testTakesTurned(t *testing.T, b *bench) {
 	}
 }
 
-// testTakesInAnyOrder has a sender's pushes come in any order, several times, and some of them at once.
+// testTakesInAnyOrder has a sender's pushes come in any order, several times, and some of them at
+// once.
 func testTakesInAnyOrder(t *testing.T, b *bench) {
 	const limit, sequences = 30, 24
 	random := rand.New(rand.NewPCG(8, 9))
@@ -645,7 +652,8 @@ func testTakesHammer(t *testing.T, b *bench) {
 	}
 }
 
-// testLeasesHammer has ten nodes lease what they can get, each with a free hit that it tells of at some time.
+// testLeasesHammer has ten nodes lease what they can get, each with a free hit that it tells of at
+// some time.
 func testLeasesHammer(t *testing.T, b *bench) {
 	const limit, nodes, free = 1000, 10, 1
 	for _, r := range []wire.Room{room(fixed, 1, limit, 1), room(tokens, 2, limit, 1), room(sliding, 3, limit, 3)} {
@@ -739,7 +747,8 @@ func testTakesAndItems(t *testing.T, b *bench) {
 	}
 }
 
-// testTakesSkew has hits of proxies whose clock is ahead, and a store's clock that is set back: neither makes room.
+// testTakesSkew has hits of proxies whose clock is ahead, and a store's clock that is set back:
+// neither makes room.
 func testTakesSkew(t *testing.T, b *bench) {
 	for _, r := range algorithms(12, 1) {
 		b.clock.set(epoch.Add(10 * time.Second))
@@ -985,7 +994,8 @@ func testWidths(t *testing.T, b *bench) {
 	}
 }
 
-// Takes are three that are valid: of two limits, of a lease, and of a rule that counts what it rejects.
+// Takes are three that are valid: of two limits, of a lease, and of a rule that counts what it
+// rejects.
 func Takes() []wire.Take {
 	return []wire.Take{
 		{Least: 2, Most: 5, Rooms: []wire.Room{
