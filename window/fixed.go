@@ -41,8 +41,8 @@ func (l *Limit) settleFirstHit(s *State, newest bool, start int64, hits uint64) 
 	}
 }
 
-// turn forgets the windows of the clock that a window at now does not need: all but now's, and for
-// SlidingWindow the one before.
+// turn forgets all windows of the clock but the one that now is in, and for SlidingWindow the one
+// before.
 func (l *Limit) turn(s *State, now int64) {
 	switch turned := now/l.Width - s.Newest/l.Width; {
 	case turned == 0:

@@ -6,12 +6,12 @@ package window
 //	rate = current + previous·(Width − elapsed)/Width
 //
 // as Cloudflare (https://blog.cloudflare.com/counting-things-a-lot-of-different-things/) and Kong
-// do it. Everything below keeps to integers by multiplying with Width: hits fit if previous·(Width
-// − elapsed) ≤ room·Width, where room is what the current window's hits and the cost leave of the
-// limit.
+// do it. Everything below keeps to integers by multiplying with Width. Room is what the current
+// window's hits and the cost leave of the limit. Hits fit if previous·(Width − elapsed) ≤
+// room·Width.
 
-// Rate is the rate of a sliding window at the time of s, in hits per window. It is for people to
-// look at: decisions are made in integers.
+// Rate is the rate of a sliding window at the time of s, in hits per window. It is for people:
+// decisions are made in integers.
 func (l *Limit) Rate(s *State) float64 {
 	covered := l.Width - s.Newest%l.Width
 	return float64(s.Hits[0].Sum()) + float64(s.Hits[1].Sum())*float64(covered)/float64(l.Width)
@@ -30,7 +30,7 @@ func (l *Limit) weighed(s *State) uint64 {
 	return weighed
 }
 
-// fitsSlidingAt wants 0 < cost ≤ Max or a state over the limit, and hits that don't fit now.
+// fitsSlidingAt is for 0 < cost ≤ Max, or a state over the limit. The hits must not fit now.
 func (l *Limit) fitsSlidingAt(s *State, cost uint64) int64 {
 	current := s.Hits[0].Sum()
 	start := l.end(s) - l.Width
