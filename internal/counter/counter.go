@@ -1,8 +1,8 @@
-// Package counter holds what a rule has counted for one key: the states of all its limits, decided
-// together, in the form that shared data keeps, with what synchronisation needs.
+// Package counter holds what a rule has counted for one key: the states of all its limits, which
+// are decided together, and what synchronisation needs. It has the form that shared data keeps.
 //
 // All limits live in one entry, so that one compare-and-set takes from all of them or from none. A
-// [Counter] is the decoded entry; its memory is reused from key to key.
+// [Counter] is the decoded entry. Its memory is reused from key to key.
 package counter
 
 import (
@@ -16,11 +16,10 @@ import (
 type Rule struct {
 	// Limits are all of the rule's.
 	Limits []window.Limit
-	// SyncRate is the interval between two pushes of a key in nanoseconds; 0 if the rule's counters
-	// stay in this proxy.
+	// SyncRate is the interval between two pushes of a key in nanoseconds. It is 0 if the rule's
+	// counters stay in this proxy.
 	SyncRate int64
-	// Revocable reports whether hits may be given back, as other rules refuse the request that
-	// brought them.
+	// Revocable reports whether hits may be given back because another rule refuses the request.
 	Revocable bool
 
 	nodes  uint64
@@ -42,7 +41,7 @@ func (r *Rule) Synced() bool { return r.SyncRate > 0 }
 
 // Counter is the decoded entry of one key: a state for each of the rule's limits.
 //
-// Call Load with what shared data has, then Advance; then ask, Count, and write what Append gives.
+// Call Load with what shared data has, then Advance. Then ask, Count, and write what Append gives.
 // The zero Counter is ready for Load.
 type Counter struct {
 	rule *Rule
@@ -53,8 +52,8 @@ type Counter struct {
 	synced bool
 	// revocable is as the rule's, or as another configuration's that writes the entry too.
 	revocable bool
-	// others are the encoded states of limits that this rule does not have: another filter's, or an
-	// older configuration's, of the same name.
+	// others are the encoded states of limits that this rule does not have. They are those of
+	// another filter's rule of the same name, or of an older configuration's.
 	others []byte
 	// claimed are the others as they were before Claim.
 	claimed []byte
@@ -74,8 +73,8 @@ const (
 	knownFlags = syncedFlag | revocableFlag | leaseFlag
 )
 
-// Load decodes an entry of shared data for a rule. An entry that makes no sense is treated as a key
-// that was never seen, and reported as false. A nil payload is such a key.
+// Load decodes an entry of shared data for a rule. If an entry makes no sense, valid is false, and
+// the counter is that of a key that was never seen. A nil payload is such a key, and valid.
 func (c *Counter) Load(rule *Rule, payload []byte) (valid bool) {
 	if len(payload) > 0 && c.rule == rule && len(c.States) == len(rule.codecs) && payload[0]&^knownFlags == 0 && c.loadOwn(payload) {
 		return true
@@ -84,7 +83,7 @@ func (c *Counter) Load(rule *Rule, payload []byte) (valid bool) {
 }
 
 // loadOwn is Load of an entry that has the limits of the counter's rule, in its order, and nothing
-// else, as nearly all have. If it reports false, the counter is of no use yet.
+// else. Nearly all entries are such. If loaded is false, the counter is of no use yet.
 func (c *Counter) loadOwn(payload []byte) (loaded bool) {
 	rule, flags, at := c.rule, payload[0], 1
 	if c.synced = flags&syncedFlag != 0; c.synced {
@@ -107,11 +106,10 @@ func (c *Counter) loadOwn(payload []byte) (loaded bool) {
 	return at == len(payload)
 }
 
-// CountInPlace takes cost hits in the payload, in place, and reports true, if it is the entry of a
-// rule that does not synchronise, and all of its limits are as simple as
-// [window.Codec.CountInPlace] wants them. The counter is then as it would be after Load, Advance
-// and Count, and the payload as Append would have written it. Else the payload is as it was, and
-// the counter of no use.
+// CountInPlace counts cost hits in the payload, in place, and reports whether it did. It does if
+// the rule does not synchronise, and all states are as simple as [window.Codec.CountInPlace] wants
+// them. Then the counter is as after Load, Advance and Count, and the payload is what Append would
+// have written. Otherwise the payload is as it was, and the counter is of no use.
 func (c *Counter) CountInPlace(rule *Rule, payload []byte, now int64, cost uint64) (counted bool) {
 	if c.rule != rule || len(c.States) != len(rule.codecs) || len(payload) == 0 || rule.Synced() || payload[0] != 0 != rule.Revocable ||
 		payload[0]&^revocableFlag != 0 {
@@ -127,7 +125,7 @@ func (c *Counter) CountInPlace(rule *Rule, payload []byte, now int64, cost uint6
 	return c.countAll(payload, now, cost)
 }
 
-// countAll is Count of several limits, which are all counted or none.
+// countAll is CountInPlace for several limits: it counts in all of them or in none.
 func (c *Counter) countAll(payload []byte, now int64, cost uint64) (counted bool) {
 	c.before = append(c.before[:0], payload...)
 	at, last := 1, len(c.rule.codecs)-1
@@ -142,8 +140,8 @@ func (c *Counter) countAll(payload []byte, now int64, cost uint64) (counted bool
 	return true
 }
 
-// loadSync decodes what comes before the states of a synced entry, and returns its length; 0 if
-// that makes no sense.
+// loadSync decodes what comes before the states of a synced entry, and returns its length. If that
+// makes no sense, the length is 0.
 func (c *Counter) loadSync(payload []byte) (length int) {
 	if len(payload) < 1+syncSize {
 		return 0
@@ -241,7 +239,7 @@ func (c *Counter) advanceLeased(now int64) {
 	for i := range c.States {
 		c.rule.Limits[i].Advance(&c.States[i], now)
 	}
-	// What has gone unused is not used.
+	// Leased hits whose window has ended were not used: they don't count for the pace.
 	c.lease.Granted -= min(before-min(before, c.Leased()), c.lease.Granted)
 }
 
@@ -305,8 +303,8 @@ func (c *Counter) CountRejected(cost uint64) {
 	}
 }
 
-// Append encodes the counter in the form that Load reads. States of other limits are carried along
-// until they tell nothing any more at the time now.
+// Append encodes the counter in the form that Load reads. It carries states of other limits along,
+// unless they mean nothing any more at now.
 func (c *Counter) Append(dst []byte, now int64) []byte {
 	flags := byte(0)
 	if c.revocable {
@@ -388,14 +386,14 @@ func (r *Rule) MaxSize() int {
 	return size
 }
 
-// ForgetAt is the time from which the counter tells no more than a key that was never seen.
+// ForgetAt is the time from which the counter means no more than a key that was never seen.
 func (c *Counter) ForgetAt() int64 {
 	at, _ := c.Worth()
 	return at
 }
 
-// Worth is ForgetAt, and how near the counter is to a limit: the upper half of the float32 of the
-// greatest used share, which compares as the share does. It only serves to choose whom to forget.
+// Worth is ForgetAt, and how near the counter is to a limit: the upper half of the float32 of its
+// greatest share, which compares as the share does. It only serves to choose what to evict.
 func (c *Counter) Worth() (forgetAt int64, use uint16) {
 	most := uint32(0)
 	for i := range c.States {
@@ -408,7 +406,7 @@ func (c *Counter) Worth() (forgetAt int64, use uint16) {
 	return forgetAt, uint16(most >> 16)
 }
 
-// wantedUntil is until when the backend, or another rule, wants something of the counter.
+// wantedUntil is the time until which the backend, or another rule, needs the counter.
 func (c *Counter) wantedUntil() (at int64) {
 	for i := range c.States {
 		if l, s := &c.rule.Limits[i], &c.States[i]; c.synced && (s.Pending() || s.InFlight()) {

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/crypto/blake2s"
 )
 
-// AppendPart appends a part of a key: the rule's name, then the value of each selector. It has its
-// length before it, so that no two lists of parts give the same key.
+// AppendPart appends a part of a key: the rule's name, then the value of each selector. The part's
+// length comes before it, so that no two lists of parts give the same key.
 func AppendPart[P ~string | ~[]byte](key []byte, part P) []byte {
 	if len(part) < 1<<7 {
 		key = append(key, byte(len(part)))

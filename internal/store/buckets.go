@@ -9,10 +9,9 @@ import (
 type subBuckets struct{ clockWindows }
 
 // KeptBuckets is which of a counter's buckets, newest first, are kept for a sender with this limit.
-// Of sub-buckets [Calendar.Span] is all there is to say. A log is bounded: its newest buckets are
-// kept, as many as it takes for their hits to exceed the limit, as older ones can't change what a
-// log of that limit decides; and wire.MaxBuckets at most. Hits that are forgotten by that were
-// applied, not dropped.
+// Sub-buckets are all kept: [Calendar.Span] bounds them. A log keeps its newest buckets, until
+// their hits exceed the limit: older ones can't change what a log of that limit decides. It keeps
+// wire.MaxBuckets at most. The hits that it forgets were applied, not dropped.
 func KeptBuckets(of wire.LimitCounter, limit uint64, buckets []Window) []Window {
 	if !of.Shape().IsLog() {
 		return buckets
@@ -28,13 +27,13 @@ func KeptBuckets(of wire.LimitCounter, limit uint64, buckets []Window) []Window 
 	return buckets
 }
 
-// BucketTotal answers an item of sliding buckets, from all buckets of its counter, newest first:
-// with those that have hits, can be read, and are not too old for a window that ends with the
-// item's newest. The answer's Newest is that of the item, or of a bucket that is newer.
+// BucketTotal answers an item of sliding buckets from all buckets of its counter, newest first. The
+// answer has the buckets that have hits, can be read, and are not too old for a window that ends
+// with the item's newest. Its Newest is the item's, or the number of a bucket that is newer.
 //
-// The answer has at most the buckets that wire.Item.AnswerSize has room for: in a log the newest,
-// as [KeptBuckets] says. Of sub-buckets there are more only if clocks disagree; then those farthest
-// ahead are left out, which are the ones that the asker does not count yet.
+// The answer has no more buckets than wire.Item.AnswerSize has room for. Of a log they are the
+// newest, as [KeptBuckets] says. There are more sub-buckets only if clocks disagree. Then those
+// farthest ahead are left out, which the asker does not count yet.
 func (c Calendar) BucketTotal(item *wire.Item, buckets []Window) wire.Total {
 	span := c.Span(item.LimitCounter)
 	_, counting := numbering(item.LimitCounter)

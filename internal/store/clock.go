@@ -10,15 +10,16 @@ import (
 type clockWindows struct{}
 
 // Span is the numbers of the windows of the clock, or of the buckets of a precision, that matter
-// now. Hits go to [Oldest, Newest]; totals can be read in [Kept, Newest], and stores drop others.
+// now. Hits are counted in [Oldest, Newest]. Totals can be read in [Kept, Newest]. Stores drop
+// others.
 type Span struct{ Kept, Oldest, Newest uint64 }
 
 // Span is for counters with windows of the clock, or with buckets of a precision.
 //
-// A window counts until its end, in sliding windows until the next one's; a bucket until the
-// window's width after its start. One that begins later than now, as a proxy whose clock is ahead
-// sees it, is accepted if it is at most 10 minutes, 64 widths or, where that is more, two widths
-// away: hits that lie farther matter to nobody, and nobody shall make a store keep them.
+// A fixed window counts until its end, and a sliding one until the next one's end. A bucket counts
+// until the window's width after its start. A proxy whose clock is ahead sends hits of windows that
+// begin later than now. They are accepted up to 10 minutes and 64 widths ahead, but two widths
+// always. Hits that lie farther matter to nobody, and nobody shall make a store keep them.
 func (c Calendar) Span(of wire.LimitCounter) Span {
 	length, counting := numbering(of)
 	current := c.NowNanos / length

@@ -5,13 +5,13 @@ import "weir/internal/wire"
 // firstHit is the algorithm of a window that starts with its first hit.
 type firstHit struct{}
 
-// FirstHit is where a first-hit window that a proxy saw start at start belongs. It reports false if
-// that window has ended, or starts too far ahead (by more than 10 minutes and two widths) to
-// believe it.
+// FirstHit is the start of the first-hit window that a proxy saw start at start. It reports false
+// if that window has ended, or starts so far ahead that it can't be believed: by more than 10
+// minutes and two widths.
 //
-// A window that seems to start after now, as hits can't, starts now. So two windows that live
-// overlap, and are one that starts with the earlier of their hits, which is what a single node
-// would have seen.
+// No hit can come after now. So a window that seems to start after now starts now. Two windows that
+// live then overlap, and are one that starts with the earlier of their hits. A single node would
+// have seen the same.
 func (c Calendar) FirstHit(of wire.LimitCounter, start uint64) (uint64, bool) {
 	if c.tooFar(of, start) {
 		return 0, false

@@ -41,7 +41,7 @@ const (
 const countRejected = 1
 
 // AppendPushHeader appends the part of a push that comes before its items and takes. The caller
-// appends count of them with [AppendItem] and [AppendTake], in any order; together they make a
+// appends count of them with [AppendItem] and [AppendTake], in any order. Together they make a
 // message that [DecodePush] reads.
 func AppendPushHeader(dst []byte, namespace string, node, sender, sequence, floor uint64, count int) []byte {
 	dst = append(dst, pushVersion, byte(len(namespace)))
@@ -54,8 +54,8 @@ func AppendPushHeader(dst []byte, namespace string, node, sender, sequence, floo
 	return binary.LittleEndian.AppendUint16(dst, uint16(count))
 }
 
-// SetCount corrects the number of items and takes in a push whose header, alone in message when it
-// was appended, is head bytes long.
+// SetCount corrects the number of items and takes in a push. Its header begins the message and is
+// head bytes long.
 func SetCount(message []byte, head, count int) {
 	binary.LittleEndian.PutUint16(message[head-2:], uint16(count))
 }
@@ -301,9 +301,9 @@ func (a *AnswerReader) Next(t *Total) bool {
 	return a.r.total(t)
 }
 
-// NextGrant reads the next grant into g, without its totals, and reports whether there was one, and
-// how many rooms follow. All totals of items, and of the grant before, must have been read: if not,
-// there is none, and Err says so.
+// NextGrant reads the next grant into g, without its totals. It reports whether there was one, and
+// how many rooms follow. All totals of items, and of the grant before, must have been read. If not,
+// there is no grant, and Err says so.
 func (a *AnswerReader) NextGrant(g *Grant) (rooms int, ok bool) {
 	if a.left > 0 || a.rooms > 0 {
 		a.r.fail("totals were left out by the reader")

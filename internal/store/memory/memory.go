@@ -1,5 +1,5 @@
-// Package memory is a [store.Store] in the memory of one process, for one backend that needs not
-// outlive its counters.
+// Package memory is a [store.Store] in the memory of one process. It is for a single backend whose
+// counters need not outlive it.
 package memory
 
 import (
@@ -14,9 +14,8 @@ import (
 
 // Options has what a store can be told. The zero value is good.
 type Options struct {
-	// MaxCounters is the most counters that are kept, 1,048,576 if 0. When there are more, those
-	// that expire soonest make room. As many senders are remembered as fit in a sixteenth of that,
-	// but 1,024 at least.
+	// MaxCounters is the most counters that are kept, 1,048,576 if 0. If there are more, those that
+	// expire soonest make room. The store keeps a sixteenth as many senders, but 1,024 at least.
 	MaxCounters int
 	// Now is the store's clock, time.Now if nil.
 	Now func() time.Time
@@ -115,11 +114,9 @@ func parts(p *wire.Push) int {
 	return n
 }
 
-// note remembers a push, and returns where its grants are remembered; known reports whether it was
-// applied before, or is below its sender's floor.
+// note notes a push, and returns where its grants are kept. known reports whether it was applied
+// before, or is below its sender's floor.
 func (s *Store) note(p *wire.Push, calendar store.Calendar) (grants *[]granted, known bool) {
-	// The record outlives every window that takes hits of this push, so that a copy that comes when
-	// it is gone finds no window that counts.
 	expires := calendar.NotedUntil(p)
 	return s.senders.add(senderKey{p.Namespace, p.Sender}, calendar.NowNanos, expires).value.note(p.Sequence, p.Floor, len(p.Takes) > 0)
 }

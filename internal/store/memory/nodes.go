@@ -2,8 +2,8 @@ package memory
 
 import "weir/internal/store"
 
-// maxNodes bounds the nodes that are remembered, of all namespaces. Beyond it those that joined
-// longest ago make room.
+// maxNodes bounds the nodes of all namespaces that are kept. Beyond it those that joined longest
+// ago make room.
 const maxNodes = 1 << 16
 
 type nodeKey struct {

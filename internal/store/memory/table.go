@@ -2,8 +2,8 @@ package memory
 
 import "container/heap"
 
-// table is a map whose entries expire (but stay until they are swept), and that never holds more
-// than max: the entry that expires first makes room.
+// table is a map whose rows expire. They stay until they are swept. It never has more than max
+// rows: the one that expires first makes room.
 type table[K comparable, V any] struct {
 	max     int
 	rows    map[K]*row[K, V]
@@ -22,7 +22,7 @@ func newTable[K comparable, V any](most int) *table[K, V] {
 	return &table[K, V]{max: most, rows: make(map[K]*row[K, V])}
 }
 
-// add returns the entry of key, a new one if there is none, that lives until expires at least.
+// add returns the row of key, a new one if there is none. It lives until expires at least.
 func (t *table[K, V]) add(key K, now, expires uint64) *row[K, V] {
 	e := t.rows[key]
 	switch {
