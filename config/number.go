@@ -68,8 +68,8 @@ func (d decimal) scaled(shift int) (n int64, whole bool) {
 	return n, true
 }
 
-// natural reads one or more digits, and nothing else: the largest int64 if what they say is larger.
-// It does for strconv's functions, whose errors would make the plugin larger by some 30 KB.
+// natural reads one or more digits, and nothing else. If the number is too large, it is the largest
+// int64. strconv's functions, with their errors, would make the plugin some 30 KB larger.
 func natural(text string, base int64) (n int64, ok bool) {
 	for i := range len(text) {
 		digit := int64(text[i])

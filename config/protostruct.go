@@ -6,16 +6,16 @@ import (
 )
 
 // Envoy hands a configuration of type google.protobuf.StringValue or BytesValue over as the bytes
-// in it, and one of any other type as the bytes of its message: a Struct arrives in protobuf's wire
-// format. It is made JSON, which is read as always, rather than read by itself: so both have the
-// same errors. This package does it, and not the plugin, so that whoever checks a configuration
-// accepts the same.
+// in it. One of any other type it hands over as the bytes of its message. So a Struct arrives in
+// protobuf's wire format. It is made JSON, and then read as JSON is, so that both have the same
+// errors. This package does it, and not the plugin, so that whoever checks a configuration accepts
+// the same.
 
-// kindOf says what a document looks like. The first byte of a Struct with a field is 0x0a, which
-// may begin JSON as well, as it is a line feed. But each field has a value, whose tag is the byte
-// 0x12, and JSON has no such byte: in strings it must be escaped, and outside of them no other
-// control characters than tab, line feed and carriage return may stand. Messages of other types
-// have some of these too; but a document that begins as JSON does is JSON, which lacks an escape.
+// kindOf says what a document looks like. The first byte of a Struct with a field is 0x0a. JSON may
+// begin with it too, as it is a line feed. But each field has a value, whose tag is the byte 0x12,
+// and JSON has no such byte. In its strings it must be escaped. Outside of them the only control
+// characters are tab, line feed and carriage return. Messages of other types may have both bytes
+// too. If a document begins as JSON does, it is JSON that lacks an escape.
 //
 //go:noinline
 func kindOf(document string) documentKind {

@@ -62,7 +62,7 @@ func readResponse(v *value, r *Response) {
 
 func isBody(text string) bool { return len(text) <= maxBody }
 
-// isMediaType accepts type/subtype, with parameters or without (RFC 9110, 8.3.1); it doesn't look
+// isMediaType accepts type/subtype, with parameters or without (RFC 9110, 8.3.1). It doesn't look
 // into the parameters.
 func isMediaType(text string) bool {
 	kind, subtype, _ := split(essence(text), '/')

@@ -15,7 +15,7 @@ func isTokenByte(c byte) bool {
 // isVisible says whether a byte is printable ASCII and no space.
 func isVisible(c byte) bool { return ' ' < c && c < 0x7f }
 
-// isFieldByte says whether a byte may stand in a header's value. Tabs may in HTTP; here they can
+// isFieldByte reports whether a byte may stand in a header's value. HTTP allows tabs; here they can
 // only be mistakes.
 func isFieldByte(c byte) bool { return c >= ' ' && c != 0x7f }
 
@@ -54,7 +54,8 @@ func isRequestHeader(name string) bool {
 }
 
 // What follows does for the ASCII of a configuration what the standard library does for all of
-// Unicode, or fast for long texts, which would make the plugin larger by some 40 KB.
+// Unicode, and fast for long texts. The library's functions would make the plugin some 40 KB
+// larger.
 
 // lower is a text in lower case, if it is ASCII.
 //

@@ -60,7 +60,7 @@ func (a *answer) describe(demands []node.Demand, now int64, h *fields.List) {
 }
 
 // reject answers a request that was rejected, and reports whether the proxy took the answer. The
-// response phase of the same stream follows, and has nothing to add.
+// stream's response phase follows, and has nothing to add.
 func (a *answer) reject(demands []node.Demand, now int64, h *fields.List) (sent bool) {
 	a.describe(demands, now, h)
 	h.Refuse(node.RetryAt(demands, now))
@@ -91,7 +91,7 @@ func rejecting(demands []node.Demand) (rule int) {
 	return demands[0].Rule.Index
 }
 
-// isGRPC reports whether the proxy answers the current request as gRPC wants it: then the reply's
+// isGRPC reports whether the proxy answers the current request as gRPC wants it. Then the reply's
 // body goes into the header grpc-message.
 func isGRPC() bool {
 	const grpc = "application/grpc"

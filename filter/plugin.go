@@ -127,7 +127,7 @@ func (p *plugin) OnTick() {
 func (p *plugin) now() int64 { return p.node.Time(proxywasm.Now()) }
 
 // OnPluginDone implements types.PluginContext. What the backend has yet to hear of goes to the
-// plugin context that has replaced this one; if there is none, this one stays for a while to push
+// plugin context that has replaced this one. If there is none, this one stays for a while to push
 // it.
 func (p *plugin) OnPluginDone() bool {
 	if p.node == nil {

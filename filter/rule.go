@@ -119,8 +119,8 @@ func (r *request) selected(s *config.Selector) (p part) {
 	return p
 }
 
-// appendKey appends the key of a rule for the current request. Values have their length before
-// them, so that no two lists of values give the same key.
+// appendKey appends the key of a rule for the current request. Each value's length comes before it,
+// so that no two lists of values give the same key.
 func (r *request) appendKey(dst []byte, rule *requestRule) []byte {
 	dst = append(dst, rule.keyPrefix...)
 	for i := range rule.key {

@@ -14,8 +14,8 @@ type stream struct {
 	types.DefaultHttpContext
 	plugin *plugin
 	id     uint32
-	// decorate reports whether the response gets the headers, which the request phase has written:
-	// a local reply has them already.
+	// decorate reports whether the response gets the headers that the request phase has written. A
+	// local reply has them already.
 	decorate bool
 	headers  fields.List
 	// answered says whether the proxy has taken a reply in the upstream's place.
@@ -96,8 +96,8 @@ func (s *stream) conclude(demands []node.Demand, now int64, verdict counter.Verd
 	return types.ActionContinue
 }
 
-// OnHttpRequestBody implements types.HttpContext. Where the proxy stops headers only, the body of a
-// request that is not decided yet comes here: whoever lets it go on lets the headers go on too.
+// OnHttpRequestBody implements types.HttpContext. If the proxy stops headers only, the body of a
+// request that is not decided yet comes here. Whoever lets it go on lets the headers go on too.
 func (s *stream) OnHttpRequestBody(int, bool) types.Action { return s.rest() }
 
 // OnHttpRequestTrailers implements types.HttpContext.
