@@ -145,8 +145,8 @@ func (p *Proxy) canary(plugin Plugin) error {
 	return errors.Join(err, vm.Kill())
 }
 
-// Configure gives the plugin a new configuration, all or nothing: a canary tries it, then each
-// worker makes a new root context in its VM; if all accept, new requests go there, and the old
+// Configure gives the plugin a new configuration, all or nothing. A canary tries it, and then each
+// worker makes a new root context in its VM. If all accept, new requests go there, and the old
 // contexts end with their last streams.
 func (p *Proxy) Configure(configuration []byte) error {
 	p.configure.Lock()
@@ -217,9 +217,9 @@ func (p *Proxy) Tick() error {
 	return errors.Join(errs...)
 }
 
-// Close ends the proxy: no new connections, requests in flight end, or are cut when the context
-// ends; then callouts are dropped, all contexts end (done, delete), and the VMs are freed. The
-// Module stays open.
+// Close ends the proxy. It takes no new connections. Requests in flight end, or are cut when the
+// context ends. Then callouts are dropped, all contexts end (done, delete), and the VMs are freed.
+// The Module stays open.
 func (p *Proxy) Close(ctx context.Context) error {
 	p.configure.Lock()
 	defer p.configure.Unlock()

@@ -15,9 +15,8 @@ type Plugin struct {
 	// Configuration is what proxy_on_configure reads.
 	Configuration []byte
 	// AllowOnHeadersStopIteration is the field of this name in Envoy's PluginConfig. Without it a
-	// headers callback that pauses stops all of its direction. With it headers alone wait, while
-	// the body and trailers go to their callbacks, of which one that answers Continue lets all go
-	// on.
+	// headers callback that pauses stops all of its direction. With it headers alone wait. The body
+	// and trailers go to their callbacks. If one of these answers Continue, all of it goes on.
 	AllowOnHeadersStopIteration bool
 }
 

@@ -96,8 +96,8 @@ type exchange struct {
 	changed chan struct{}
 	headers *Headers
 	bodies  [2]bool // by Direction: whether the plugin wants to see the body
-	// ahead reads the body of a request whose headers may wait while the rest of it comes. nil if
-	// nothing else comes then.
+	// ahead reads the body of a request whose headers may wait while the rest of it comes. It is
+	// nil if nothing else comes then.
 	ahead *ahead
 	// incoming has the client's trailers when its body has ended, trailers are what the upstream
 	// gets.
@@ -338,7 +338,7 @@ func (x *exchange) response(r *http.Response) error {
 }
 
 // upstreamFailed answers for an upstream that did not, and runs the response phase on that answer,
-// as on every local reply; or it ends an exchange whose response phase failed.
+// as on every local reply. If the response phase failed, it ends the exchange.
 func (x *exchange) upstreamFailed(w http.ResponseWriter, r *http.Request, err error) {
 	if x.client.Err() != nil || errors.Is(err, errReset) {
 		panic(http.ErrAbortHandler)

@@ -26,9 +26,9 @@ type StreamInfo struct {
 // RequestHeaders, RequestBody, RequestTrailers, the same for the response, and Close, which must
 // come in the end, whatever happened.
 //
-// After [Pause] the owner waits: until the plugin continues ([Stream.Paused] is false), answers
-// ([Stream.LocalReply]) or resets ([Stream.Reset]) the stream in another callback, which OnChange
-// tells.
+// After [Pause] the owner waits until the plugin continues ([Stream.Paused] is false), answers
+// ([Stream.LocalReply]) or resets ([Stream.Reset]) the stream in another callback. OnChange tells
+// when it does.
 type Stream struct {
 	root    *Root
 	id      uint32
@@ -119,10 +119,10 @@ func (s *Stream) RequestHeaders(h *Headers, end bool) (Action, error) {
 	return s.headers(Request, onRequestHeaders, h, end)
 }
 
-// RequestBody hands the next part of the body to the plugin. It answers what may go on to the
-// upstream: nothing while the plugin pauses, and later all that it kept back. With an error comes
-// all that the VM held, for owners that let traffic pass a failed plugin. While headers that stop
-// everything wait, the error is [ErrStopped].
+// RequestBody hands the next part of the body to the plugin. It returns what may go on to the
+// upstream: nothing while the plugin pauses, and later all that it kept back. With an error it
+// returns all that the VM held, for owners that let traffic pass a failed plugin. While headers
+// that stop everything wait, the error is [ErrStopped].
 func (s *Stream) RequestBody(chunk []byte, end bool) ([]byte, Action, error) {
 	return s.data(Request, onRequestBody, chunk, end)
 }
@@ -296,8 +296,8 @@ func (s *Stream) close() {
 	s.changed()
 }
 
-// reply answers the request, once; Envoy ignores further replies. The response phase runs when the
-// callback has returned; if it is running already, the reply takes the place of the upstream's
+// reply answers the request, once: Envoy ignores further replies. The response phase runs when the
+// callback has returned. If it is running already, the reply takes the place of the upstream's
 // response.
 func (s *Stream) reply(l *LocalReply) {
 	if s.replied || s.phase >= logPhase {

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// A batch is full when it has batchBytes, or its answer may take answerBytes; one more key
-	// still fits below wire's bounds.
+	// A batch is full when it has batchBytes, or its answer may take answerBytes. Below wire's
+	// bounds there is room for one more key.
 	batchBytes  = 64 << 10
 	answerBytes = wire.MaxAnswer / 2
 	// maxLimits bounds the limits of a rule.

@@ -4,13 +4,13 @@ import (
 	"weir/internal/counter"
 )
 
-// decide takes a request's hits from all limits of all the rules that match it, or from none. The
-// counters of the demands then stand as they are after the decision. It is unsure if no rule has
-// refused, but one has to ask the backend: nothing was taken then.
+// decide counts a request's hits in all limits of all the rules that match it, or in none. After it
+// the counters of the demands are those after the decision. The verdict is unsure if no rule has
+// refused, but one has to ask the backend. Then nothing was counted.
 //
-// First all entries are read: most refusals are found without a write. Then they are written one
-// after the other, each by a compare-and-set against what was decided on. Where another worker was
-// faster the entry is decided again, and if it has no room any more, the entries written before get
+// First all entries are read: most refusals are found without a write. Then the entries are written
+// one after the other, each by a compare-and-set against what was decided on. If another worker was
+// faster, the entry is decided again. If it has no room any more, the entries written before get
 // their hits back.
 func (n *Node) decide(demands []Demand, now int64) counter.Verdict {
 	verdict := counter.Allowed
@@ -78,8 +78,8 @@ func worse(a, b counter.Verdict) counter.Verdict {
 	return counter.Allowed
 }
 
-// verdict is what a demand's counter, at the time of now, says of its cost. A request that is
-// decided without the backend goes by what is known here.
+// verdict is what a demand's counter, at the time of now, says of its cost. If a request is decided
+// without the backend, what is known here decides.
 func (n *Node) verdict(d *Demand, now int64) counter.Verdict {
 	switch {
 	case n.local || n.alone:

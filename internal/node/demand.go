@@ -9,8 +9,8 @@ import (
 // Demand is what a request asks of one rule: so many hits for a key. Its memory serves one request
 // after the other.
 type Demand struct {
-	// Rule, Key and Cost are the request's. The key is one of the rule's name and of what it counts
-	// for; see [counter.AppendPart].
+	// Rule, Key and Cost are the request's. The key has the rule's name and what the request is
+	// counted for: see [counter.AppendPart].
 	Rule *Rule
 	Key  []byte
 	Cost uint64
@@ -27,7 +27,7 @@ type Demand struct {
 }
 
 // Withheld reports whether a demand was refused though its limits have room as far as is known
-// here: the backend had no more for this node, or decides everything and can't be reached.
+// here. Then the backend had no more for this node, or it decides everything and can't be reached.
 func (d *Demand) Withheld() bool { return d.Verdict == counter.Rejected && d.Counter.Allows(d.Cost) }
 
 // Standing is how limit i of a decided demand stands, for the time of the decision.
@@ -63,7 +63,7 @@ func RetryAt(demands []Demand, now int64) (at int64, ok bool) {
 	return at, true
 }
 
-// uncount takes hits back that are in the slot only. The slot still has them: it has to be read
+// uncount takes hits back that are in the slot only. The slot still has them, so it has to be read
 // again before it is written.
 func (d *Demand) uncount() {
 	d.inSlot = false

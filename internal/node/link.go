@@ -7,9 +7,9 @@ import (
 )
 
 // link is what a process knows of its backend: its time, how many nodes it serves, and whether it
-// can be reached. Workers share that in shared data. Workers that disagree about the time would
-// each take the other's counters for out of date; and whether the backend is away should cost one
-// worker's timeout, not one for each.
+// can be reached. Workers share that in shared data. If they disagreed about the time, each would
+// take the other's counters for out of date. To find that the backend is away should cost one
+// worker's timeout, and not one for each.
 type link struct {
 	offset int64 // what to add to the host's time
 	trip   int64 // round trip of the answer that the offset is from
@@ -24,12 +24,12 @@ type link struct {
 type sharedLink struct {
 	offset int64
 	nodes  uint32 // 0 if that is not known yet
-	// failures counts callouts that failed since one has succeeded. From so many on as breakAfter
-	// says the breaker is open: nobody waits for the backend, and until retryAt nobody calls it.
+	// failures counts callouts that failed since one has succeeded. From breakAfter on the breaker
+	// is open: nobody waits for the backend, and until retryAt nobody calls it.
 	failures uint32
 	retryAt  int64
 	// countedAt is when the last failure was counted, or the last try began. While the breaker is
-	// open, callouts sent before are old news.
+	// open, callouts that were sent before then don't count.
 	countedAt int64
 }
 
@@ -113,8 +113,9 @@ func (l *link) retryable(now int64) bool {
 	return now >= l.shared.retryAt || l.shared.retryAt-now > 2*longestPause
 }
 
-// enter reports whether a callout may be made now. While the breaker is open, one at a time is made
-// after each pause, for timeout at most, to see whether the backend is back.
+// enter reports whether a callout may be made now. While the breaker is open, one callout is made
+// after each pause, to see whether the backend is back. It has timeout at most, and no other is
+// made meanwhile.
 func (l *link) enter(now, timeout int64) bool {
 	if l.read(); !l.open() {
 		return true
@@ -160,8 +161,8 @@ func (l *link) answered(sent, received, backend int64, nodes uint64) {
 	})
 }
 
-// see takes in an answer's time. The backend read it somewhere in the round trip, so that an offset
-// of less than half of that says nothing.
+// see takes in an answer's time. The backend read it at some moment of the round trip. So an offset
+// of less than half of the trip says nothing.
 func (l *link) see(sent, received, backend int64) {
 	trip := received - sent
 	if trip < 0 || trip > l.trip && l.seen != 0 && received-l.seen < patience && received >= l.seen {

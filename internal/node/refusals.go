@@ -5,9 +5,9 @@ import (
 )
 
 const (
-	// refusalHold is how long a node relies on a refusal that it remembers. Counters only grow, so
-	// that what has no room then has none later either, until the time that the entry itself tells;
-	// but the answer's headers should not grow stale.
+	// refusalHold is how long a node relies on a refusal that it remembers. Counters only grow:
+	// hits that have no room then have none later, until the time that the entry itself tells. But
+	// the answer's headers should not grow stale.
 	refusalHold = int64(1e9)
 	// revocableHold is the same where rules give hits back to each other, or nodes do.
 	revocableHold = refusalHold / 100
@@ -16,9 +16,9 @@ const (
 	refusalSize   = 192 // bytes; longer entries are not remembered
 )
 
-// refusals remembers entries that had no room for a request. Somebody who goes on asking is refused
-// from here, at no cost of shared data, and of the table's other users. The memory decides as
-// shared data would: from the entry, by the algorithm.
+// refusals remembers payloads that had no room for a request. Whoever goes on asking is refused
+// from here, at no cost to shared data and the table's other users. The decision is that of shared
+// data: the algorithm makes it from the payload.
 type refusals struct {
 	places [refusalPlaces]refusal
 }
@@ -32,7 +32,8 @@ type refusal struct {
 	payload [refusalSize]byte
 }
 
-// find is the entry that was remembered for an address; nil if there is none, or it is too old.
+// find is the payload that is remembered for an address. It is nil if there is none, or it is too
+// old.
 func (r *refusals) find(a sharedata.Address, rule int, now int64) []byte {
 	p := &r.places[a.Hash()%refusalPlaces]
 	if p.length == 0 || p.address != a || int(p.rule) != rule || now < p.at || now-p.at > p.hold {

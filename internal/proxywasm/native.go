@@ -76,8 +76,8 @@ func ReplaceResponseHeader(name string, value []byte) { host.ReplaceResponseHead
 // SendLocalResponse answers the current stream. It reports whether the proxy accepted that.
 func SendLocalResponse(r *LocalResponse) (sent bool) { return host.SendLocalResponse(r) }
 
-// Property is an attribute of the current stream or of the proxy; the parts of its path are
-// separated by zero bytes.
+// Property is an attribute of the current stream or of the proxy. Zero bytes separate the parts of
+// its path.
 func Property(path string) (property []byte, ok bool) { return host.Property(path) }
 
 // Get implements sharedata.Data.
@@ -104,8 +104,8 @@ func SetContext(id uint32) { host.SetContext(id) }
 // ResumeRequest lets the current stream's request, which was paused, go on.
 func ResumeRequest() { host.ResumeRequest() }
 
-// Dispatch makes a callout on behalf of a plugin context. It reports whether the proxy accepted it;
-// if not, Done is not called.
+// Dispatch makes a callout on behalf of a plugin context. It reports whether the proxy accepted it.
+// If not, Done is not called.
 func Dispatch(c *Callout) (accepted bool) { return host.Dispatch(c) }
 
 // CalloutHeader is the first value of a header of the answer that is being delivered.

@@ -172,8 +172,8 @@ func SendLocalResponse(r *LocalResponse) (sent bool) {
 		unsafe.Pointer(unsafe.SliceData(headers)), uint32(len(headers)), r.GRPCStatus) == statusOK
 }
 
-// Property is an attribute of the current stream or of the proxy; the parts of its path are
-// separated by zero bytes.
+// Property is an attribute of the current stream or of the proxy. Zero bytes separate the parts of
+// its path.
 func Property(path string) (property []byte, ok bool) {
 	return value(proxyGetProperty(path, &vm.address, &vm.length))
 }
@@ -202,8 +202,8 @@ func SetContext(id uint32) { proxySetEffectiveContext(id) }
 // ResumeRequest lets the current stream's request, which was paused, go on.
 func ResumeRequest() { proxyContinueStream(streamRequest) }
 
-// Dispatch makes a callout on behalf of a plugin context. It reports whether the proxy accepted it;
-// if not, Done is not called.
+// Dispatch makes a callout on behalf of a plugin context. It reports whether the proxy accepted it.
+// If not, Done is not called.
 func Dispatch(c *Callout) (accepted bool) {
 	headers := c.Headers.encode()
 	if proxyHTTPCall(c.Cluster, unsafe.Pointer(unsafe.SliceData(headers)), uint32(len(headers)),
@@ -264,9 +264,9 @@ func value(status uint32) (data []byte, ok bool) {
 	return vm.returned[:vm.length], true
 }
 
-// The module's callbacks. Every one answers for contexts that it doesn't know, so that no host can
-// make it panic. Callbacks that the plugin has no use for are not exported, which saves the host
-// the calls.
+// The module's callbacks. Each answers for contexts that it doesn't know, so that no host can make
+// it panic. Callbacks that the plugin has no use for are not exported, which saves the host the
+// calls.
 
 //go:wasmexport proxy_abi_version_0_2_1
 func abiVersion() {}

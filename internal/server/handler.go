@@ -1,4 +1,4 @@
-// Package server is the counter backend: it puts a store behind HTTP, for proxies that push and for
+// Package server is the counter backend. It puts a store behind HTTP, for proxies that push and for
 // people who look.
 //
 // [Handler] answers requests, [Serve] runs it until its context ends.
@@ -261,8 +261,8 @@ func (h *handler) healthz(w http.ResponseWriter, r *http.Request) {
 	h.write(w, []byte("ok\n"))
 }
 
-// succeeded reports whether a call of the store did, counts if not, and logs the first failure and
-// the first success after it.
+// succeeded reports whether a call of the store succeeded. It counts failures, and logs the first
+// one and the first success after it.
 func (h *handler) succeeded(r *http.Request, err error) bool {
 	if err == nil {
 		if h.failing.CompareAndSwap(true, false) {
@@ -302,8 +302,8 @@ func (h *handler) problem(w http.ResponseWriter, code int, detail string) {
 	}
 }
 
-// requireToken lets requests pass that carry the token with this hash. Hashes are compared, as they
-// tell nothing of its length.
+// requireToken lets requests pass that carry the token with this hash. It compares hashes, which
+// tell nothing of the token's length.
 func (h *handler) requireToken(want [sha256.Size]byte, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
@@ -325,7 +325,7 @@ func endpoint(pattern string) string {
 	return "other"
 }
 
-// statusWriter remembers an answer's status.
+// statusWriter keeps an answer's status.
 type statusWriter struct {
 	http.ResponseWriter
 	code int

@@ -41,8 +41,8 @@ func (p *place) counter() (c wire.LimitCounter, ok bool) {
 }
 
 // Counters implements [store.Store]. It reads pages of a few hundred counters, each in a
-// transaction of its own: one that went on for as long as the visits do would keep the server from
-// reusing the room of rows' old versions.
+// transaction of its own. A transaction as long as all visits would keep the server from reusing
+// the room of rows' old versions.
 func (s *Store) Counters(ctx context.Context, namespace string, widths []uint64, visit func(store.LimitCounter) error) error {
 	wanted := make([]int64, len(widths))
 	for i, w := range widths {

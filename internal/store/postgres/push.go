@@ -43,14 +43,14 @@ const (
 	beginRead = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY"
 	commit    = "COMMIT"
 
-	// settings are a transaction's. Plans are kept for long, and one that was made when a table was
-	// small must still do when it has grown: each is by an index. And a backend that is cut off
+	// settings are a transaction's. Plans are kept for long. One that was made when a table was
+	// small must still do when it has grown, so each is by an index. If a backend is cut off, it
 	// must not keep its locks until TCP notices.
 	settings = `SELECT set_config('enable_seqscan', 'off', true), set_config('idle_in_transaction_session_timeout', '10s', true)`
 
-	// A row that is there is locked, but not written, as the condition comes after the lock; one
-	// that is not is made, and thereby locked. So all locks are taken in one pass, in the order of
-	// the arrays, and none of the rows can be removed meanwhile.
+	// If a row is there, it is locked but not written, as the condition comes after the lock. If it
+	// is not, it is made, and thereby locked. So all locks are taken in one pass, in the order of
+	// the arrays. None of the rows can be removed meanwhile.
 	lockSender = `
 INSERT INTO weir.senders (namespace, sender) VALUES ($1, $2)
 ON CONFLICT (namespace, sender) DO UPDATE SET floor = excluded.floor WHERE false`
@@ -105,8 +105,8 @@ type transaction struct {
 	push  *wire.Push
 	nodes uint64
 
-	// counters are those of the push, in the order of their locks; those that nothing is added to,
-	// which need none, come last.
+	// counters are those of the push, in the order of their locks. Those that nothing is added to
+	// need no lock, and come last.
 	counters []*counter
 	locked   int
 	named    map[wire.LimitCounter]*counter

@@ -11,11 +11,11 @@ import (
 	"weir/window"
 )
 
-// What a column has may come from somebody else: arrays are read with the NULLs that they may have,
+// Somebody else may have written a column. So arrays are read with the NULLs that they may have,
 // and taken apart here.
 
-// integers are the elements of a column's array, if there is one, all are there, and none is below
-// least.
+// integers are the elements of a column's array. ok is false if there is no array, or an element is
+// NULL or below least.
 func integers(column []pgtype.Int8, least int64) (elements []int64, ok bool) {
 	if column == nil {
 		return nil, false
@@ -59,8 +59,8 @@ func (r *counterRow) contents(of wire.LimitCounter) (store.Contents, bool) {
 // newestFirst is the order in which windows are written, and which tells that they were.
 func newestFirst(a, b store.Window) int { return cmp.Compare(b.Number, a.Number) }
 
-// sender is what is remembered of one: its floor, the sequences from there on that were applied,
-// and what their takes were granted. store.MaxAhead bounds both.
+// sender is a sender's record: its floor, the sequences from there on that were applied, and what
+// their takes were granted. store.MaxAhead bounds both lists.
 type sender struct {
 	floor   uint64
 	applied []uint64 // ascending
@@ -102,7 +102,7 @@ func (r *senderRow) sender() (sender, bool) {
 	return s, true
 }
 
-// note remembers a push, and reports whether it was known: applied before, or below the floor.
+// note notes a push, and reports whether it was known: applied before, or below the floor.
 // store.Check has bounded its sequence by its floor.
 func (s *sender) note(p *wire.Push) (known bool) {
 	if p.Sequence < s.floor {

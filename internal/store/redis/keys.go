@@ -13,8 +13,8 @@ import (
 )
 
 // clusterPartitions is how many partitions a namespace has in a cluster, a power of 2 up to 64. It
-// is part of the names of keys: all backends must agree on it, for ever. With more, larger clusters
-// share a namespace evenly; with fewer, a batch costs fewer scripts.
+// is part of the names of keys: all backends must agree on it, for ever. With more partitions,
+// larger clusters share a namespace evenly. With fewer, a batch costs fewer scripts.
 const clusterPartitions = 32
 
 // keys names what a store keeps, in so many partitions of each namespace.
@@ -67,8 +67,8 @@ func numbers(c wire.LimitCounter) int {
 	return 4
 }
 
-// sender is the key of what a partition remembers of a sender. A push that a take brings to a
-// partition several times has a record for each time, told apart by round.
+// sender is the key of a sender's record in a partition. If a take brings a push to a partition
+// several times, there is a record for each time. round tells them apart.
 func (k keys) sender(namespace string, partition uint32, sender uint64, round string) string {
 	return fmt.Sprintf("%ssender:%016x%s", k.prefix(namespace, partition), sender, round)
 }

@@ -121,7 +121,7 @@ func (r *round) at(partition uint32) *batch {
 }
 
 // do runs the round's scripts, and takes in their answers. After an error some of them may have
-// been applied; sent again, each is applied once.
+// been applied. If they are sent again, each is applied once.
 func (r *round) do(ctx context.Context) error {
 	run := r.run
 	replies, err := run.store.scripts(ctx, run.p, run.nodes, r.batches)

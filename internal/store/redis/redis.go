@@ -1,6 +1,6 @@
 // Package redis is a [store.Store] in Redis 6 or later, or a server that speaks and scripts like
-// it, or in a Redis Cluster. Any number of backends may share one, and they agree on the time,
-// which is Redis's.
+// it, or in a Redis Cluster. Any number of backends may share one. They agree on the time: it is
+// Redis's.
 //
 // A namespace N has these keys:
 //
@@ -11,41 +11,41 @@
 // Counters of kind 4 have :<precision in ns> behind them. A token bucket's hash has its limit
 // besides.
 //
-// They expire by themselves. A push is one round trip and one script, push.lua; it is sent again
-// when the connection breaks, as it can't be applied twice. Redis must not evict keys that have not
-// expired (maxmemory-policy noeviction or volatile-ttl), or hits are forgotten. A key or a field
-// under these names that the store has not written does no harm: it is not counted, and replaced
-// when its counter is next written.
+// They expire by themselves. A push is one round trip and one script, push.lua. If the connection
+// breaks, the push is sent again, as it can't be applied twice. Redis must not evict keys that have
+// not expired (maxmemory-policy noeviction or volatile-ttl), or hits are forgotten. A key or a
+// field under these names that the store has not written does no harm. It is not counted, and is
+// replaced when its counter is next written.
 //
 // # Redis Cluster
 //
 // In a cluster the counters and senders of a namespace are in 32 partitions, with hash tags {N/000}
 // to {N/332}, which lie evenly among the slots. A key's identity, and with it all of its limits, is
-// in one partition. A push costs one script for each partition that it touches, which are sent
-// together. Each partition has a record of the sender of its own: a push of which some partitions
-// have failed, for instance while a replica takes over or a slot moves, is an error; it is sent
-// again whole, and each partition applies it once.
+// in one partition. A push costs one script for each partition that it touches. The scripts are
+// sent together. Each partition has its own record of the sender. If some partitions fail, for
+// instance while a replica takes over or a slot moves, the push is an error. It is sent again
+// whole, and each partition applies it once.
 //
-// A take whose rooms are in one partition is one step, as on one server. One whose rooms are in
-// several takes a step, and a round trip, for each, and another one if it gives back what the first
-// have granted and a later one has not; each step has its record of the sender, with :1, :2 and so
-// on, or :last behind its key. It never passes more than the limits, gets all of its rooms or none
-// in the end, and can be sent again from wherever it broke off, to the same answer. But until then
-// its hits are missing for others, whose takes may be refused for them, and are seen in totals; if
-// its sender is gone for ever half-way, they are missing until their window ends. A window that
-// starts with its first hit has begun even if that is given back.
+// If a take's rooms are in one partition, it is one step, as on one server. If they are in several,
+// there is a step, and a round trip, for each. If a later partition has not granted what the first
+// have, another step gives that back. Each step has its own record of the sender, with :1, :2 and
+// so on, or :last, behind its key. Such a take never passes more than the limits, and gets all of
+// its rooms or none in the end. If it breaks off, it can be sent again, to the same answer. Until
+// it ends, totals have its hits, and takes of others may be refused for them. If its sender is gone
+// for ever half-way, that lasts until their window ends. A window that starts with its first hit
+// has begun even if that hit is given back.
 //
 // A counter goes by the clock of the server that has it. The time of an answer is the earliest of
-// the servers that were asked. A lease over several partitions is refused while their servers'
-// clocks are in different windows, or if it has a room of a sliding log, as the grant's one time
-// would name none of their windows.
+// the servers that were asked. A grant has one time, which names windows. So a lease over several
+// partitions is refused while their servers' clocks are in different windows, and always if it has
+// a room of a sliding log.
 //
 // # Replicas
 //
-// Redis answers before its replicas have a write: what it has answered is lost if the server is,
-// and a replica takes over. With wait_replicas=n in the URL a push is answered when n replicas of
-// each of its servers have it, or else fails after a second. Then it is sent again, so that hits
-// survive the server; but while it has fewer replicas nothing is counted on it.
+// Redis answers before its replicas have a write. If the server is lost then, and a replica takes
+// over, the write is lost. With wait_replicas=n in the URL a push is answered when n replicas of
+// each of its servers have it. If they don't have it within a second, it fails and is sent again.
+// So hits survive the server. But while a server has fewer replicas, nothing is counted on it.
 package redis
 
 import (
@@ -68,8 +68,8 @@ import (
 
 // Options has what a store can be told. The zero value is good.
 type Options struct {
-	// Now is the clock that the store goes by in place of Redis's if it is not nil. It is for
-	// tests: keys expire in Redis when their time has passed there, too.
+	// Now is the store's clock in place of Redis's, if it is not nil. It is for tests: in Redis
+	// keys still expire by Redis's own time.
 	Now func() time.Time
 	// RootCAs are who may have signed the certificates of servers; the system's if nil.
 	RootCAs *x509.CertPool
@@ -160,8 +160,8 @@ func (s *Store) Join(ctx context.Context, namespace string, node uint64) (nodes 
 	return nodes, nil
 }
 
-// reload has a cluster's client ask soon who has which keys, as it does by itself only after a
-// while or a redirection.
+// reload has a cluster's client ask soon which server has which keys. By itself it asks only after
+// a while or a redirection.
 func (s *Store) reload(ctx context.Context) {
 	if cluster, ok := s.client.(*goredis.ClusterClient); ok {
 		cluster.ReloadState(ctx)
@@ -169,7 +169,7 @@ func (s *Store) reload(ctx context.Context) {
 }
 
 // Counters implements [store.Store]. It walks all keys of the database, or of all masters of a
-// cluster one after the other, and remembers which counters it has visited. One that moves to
+// cluster one after the other, and keeps the counters that it has visited. A counter that moves to
 // another master meanwhile may be missed.
 func (s *Store) Counters(ctx context.Context, namespace string, widths []uint64, visit func(store.LimitCounter) error) error {
 	servers, err := s.servers(ctx)

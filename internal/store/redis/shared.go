@@ -11,13 +11,13 @@ import (
 	"weir/window"
 )
 
-// shared is a take whose rooms lie in several partitions. No step joins these, so they are asked
-// one after the other, in an order that all takes keep to, each for what those before have granted.
-// When one refuses, or has less, the others are given back what they granted too much. Each step
-// has a record of its own, so that all of it can be done again, up to the same answer.
+// shared is a take whose rooms lie in several partitions. No step joins these. So they are asked
+// one after the other, in an order that all takes keep to. Each is asked for what those before have
+// granted. If one refuses, or has less, the others get back what they granted too much. Each step
+// has a record of its own, so that all of it can be done again, with the same answer.
 //
-// Until then what was granted first is taken for everybody else. So there never passes too much;
-// but a take may be refused for hits that another one is about to give back.
+// Until that is done, nobody else can have what was granted first. So never too much passes. But a
+// take may be refused for hits that another one is about to give back.
 type shared struct {
 	take   *wire.Take
 	answer *wire.Grant
@@ -113,8 +113,8 @@ func (t *shared) hear(n int) {
 	}
 }
 
-// apart reports whether a part has counted its hits in windows that the answer, which has one time,
-// would not name.
+// apart reports whether a part has counted its hits in windows that the answer's one time does not
+// name.
 func (t *shared) apart(part *sharedPart) bool {
 	here, named := store.Calendar{NowNanos: part.grant.AtNanos}, store.Calendar{NowNanos: t.parts[0].grant.AtNanos}
 	return slices.ContainsFunc(part.rooms, func(i int) bool {

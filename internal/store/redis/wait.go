@@ -38,7 +38,7 @@ func (a *acks) has(cmd goredis.Cmder) bool {
 }
 
 // waitHook appends WAIT to pipelines that have acks in their context. A cluster's client divides a
-// pipeline among the servers, several times if there are redirections: only a hook of each server's
+// pipeline among the servers, and again if there are redirections. Only a hook of each server's
 // client sees what goes over one connection.
 type waitHook struct{ replicas int }
 
