@@ -1,11 +1,11 @@
 // Package ratelimit is Weir as a library, for programs that limit without Envoy.
 //
-// A program is a node like a proxy: it decides with the plugin's own engine, in its own memory, and
-// proxies and programs that have the same namespace, rules and backend keep to one limit together.
+// A program is a node like a proxy. It decides with the plugin's own engine, in its own memory.
+// Proxies and programs that have the same namespace, rules and backend keep to one limit together.
 //
 // An [Instance] has namespaces, each defined once by [Instance.NewNamespace]. A [Namespace] has
-// counters in a bounded table of its own, and keeps them in step with the other nodes' through a
-// [Backend], if it has one: weir serve by [Dial], or a database by Open of package stores.
+// counters in a bounded table of its own. If it has a [Backend], that keeps them in step with the
+// other nodes'. A backend is weir serve, by [Dial], or a database, by Open of package stores.
 //
 // Two ways to use a namespace:
 //

@@ -7,8 +7,8 @@ import (
 	"weir/window"
 )
 
-// SlidingWindow is a limit of so many hits per window, where the previous window's hits count by
-// the share of it that a window ending now still covers.
+// SlidingWindow is a limit of so many hits per window. The previous window's hits count too, by the
+// share of it that a window ending now still covers.
 func SlidingWindow(limit uint64, width time.Duration) window.Limit {
 	return window.Limit{Shape: window.Shape{Kind: window.SlidingWindow, Width: int64(width)}, Max: limit}
 }
