@@ -65,8 +65,8 @@ func readLimit(v *value) (limit window.Limit) {
 	case window.WrongPrecision:
 		given.precision.wrong("a duration that divides the window into 2 to 64 equal parts")
 	case window.LargeLog:
-		given.hits.wrong("at most " + strconv.FormatUint(limit.LargestLog(), 10) + " for a sliding_log of this window, which would take more memory " +
-			"than a counter may")
+		given.hits.wrong("at most " + strconv.FormatUint(limit.LargestLog(), 10) +
+			" for a sliding_log of this window, which would take more memory than a counter may")
 	}
 	return limit
 }

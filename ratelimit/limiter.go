@@ -121,9 +121,11 @@ type Standing struct {
 // Decide asks for cost hits of a key, and counts them if every limit of the rule has room. It is
 // [Namespace.Decide] of one demand, without Decision.Limits. Unless it waits, it allocates nothing.
 func (l *Limiter) Decide(ctx context.Context, cost uint64, key ...string) (Decision, error) {
-	c := l.namespace.call()
+	n := l.namespace
+	n.mu.Lock()
+	c := n.call()
 	c.add(l, cost, key)
-	return l.namespace.decide(ctx, c)
+	return n.decide(ctx, c)
 }
 
 // Decide counts the hits of all demands if every limit of every rule has room, and otherwise of
@@ -133,22 +135,23 @@ func (l *Limiter) Decide(ctx context.Context, cost uint64, key ...string) (Decis
 // ctx ends meanwhile, the error is ctx's, and the request's hits are given back. After
 // [Namespace.Close] the error is [ErrClosed]. The only other errors are of demands that are none.
 func (n *Namespace) Decide(ctx context.Context, demands ...Demand) (Decision, error) {
-	c := n.call()
 	for i := range demands {
-		d := &demands[i]
-		if d.Limiter == nil || d.Limiter.namespace != n {
-			n.calls.Put(c)
+		if l := demands[i].Limiter; l == nil || l.namespace != n {
 			return Decision{}, fmt.Errorf("ratelimit: namespace %q: demands[%d]: want a limiter of this namespace", n.name, i)
 		}
-		if c.has(d.Limiter) {
-			n.calls.Put(c)
-			return Decision{}, fmt.Errorf("ratelimit: namespace %q: demands[%d]: want one demand of rule %q", n.name, i, d.Limiter.name)
+		for _, before := range demands[:i] {
+			if l := demands[i].Limiter; before.Limiter == l {
+				return Decision{}, fmt.Errorf("ratelimit: namespace %q: demands[%d]: want one demand of rule %q", n.name, i, l.name)
+			}
 		}
-		c.add(d.Limiter, d.Cost, d.Key)
 	}
 	if len(demands) == 0 {
-		n.calls.Put(c)
 		return Decision{Allowed: true}, nil
+	}
+	n.mu.Lock()
+	c := n.call()
+	for i := range demands {
+		c.add(demands[i].Limiter, demands[i].Cost, demands[i].Key)
 	}
 	c.all = true
 	return n.decide(ctx, c)
@@ -166,16 +169,19 @@ type call struct {
 	decision  Decision
 }
 
-// call is a call to use.
-func (n *Namespace) call() *call {
-	c, ok := n.calls.Get().(*call)
-	if !ok {
+// call is a call to use. The lock is held, as it is to release it.
+func (n *Namespace) call() (c *call) {
+	if last := len(n.calls) - 1; last >= 0 {
+		c, n.calls = n.calls[last], n.calls[:last]
+	} else {
 		c = &call{namespace: n, told: make(chan struct{}, 1)}
 		c.wait.Waiter = c
 	}
 	c.demands, c.limiters, c.all, c.asking = c.demands[:0], c.limiters[:0], false, false
 	return c
 }
+
+func (n *Namespace) release(c *call) { n.calls = append(n.calls, c) }
 
 // add adds a demand.
 func (c *call) add(l *Limiter, cost uint64, key []string) {
@@ -200,27 +206,19 @@ func (c *call) demand(r *node.Rule, prefix []byte) *node.Demand {
 	return d
 }
 
-// has reports whether there is a demand of a rule.
-func (c *call) has(l *Limiter) bool { return slices.Contains(c.limiters, l) }
-
-// decide decides a call, which is not the caller's any more.
-func (n *Namespace) decide(ctx context.Context, c *call) (Decision, error) {
-	defer n.calls.Put(c)
-	n.mu.Lock()
+// decide decides a call, and releases it. The lock is held before, and not after.
+func (n *Namespace) decide(ctx context.Context, c *call) (decision Decision, err error) {
+	defer n.mu.Unlock()
+	defer n.release(c)
 	if n.closed {
-		n.mu.Unlock()
 		return Decision{}, fmt.Errorf("ratelimit: namespace %q: %w", n.name, ErrClosed)
 	}
 	now := n.now()
 	verdict := n.node.Decide(c.demands, now, &c.wait)
 	if verdict != counter.Unsure {
 		c.conclude(c.demands, now, verdict)
-	}
-	n.mu.Unlock()
-	if verdict == counter.Unsure {
-		if err := c.await(ctx); err != nil {
-			return Decision{}, err
-		}
+	} else if err := c.await(ctx); err != nil {
+		return Decision{}, err
 	}
 	return c.decision, nil
 }
@@ -233,22 +231,26 @@ func (c *call) Decided(demands []node.Demand, now int64, verdict counter.Verdict
 	c.told <- struct{}{}
 }
 
-// await waits until Decided was called. The error is that of ctx, if this ends before.
+// await waits until Decided was called. The error is that of ctx, if this ends before. The lock is
+// held before and after.
 func (c *call) await(ctx context.Context) error {
+	n := c.namespace
+	n.mu.Unlock()
+	told := false
 	select {
 	case <-c.told:
-		return nil
+		told = true
 	case <-ctx.Done():
 	}
-	n := c.namespace
 	n.mu.Lock()
-	waits := c.wait.Waiting()
-	c.wait.Leave()
-	n.mu.Unlock()
-	if waits {
+	switch {
+	case told:
+	case c.wait.Waiting():
+		c.wait.Leave()
 		return fmt.Errorf("ratelimit: namespace %q: wait for the backend: %w", n.name, ctx.Err())
+	default:
+		<-c.told
 	}
-	<-c.told
 	return nil
 }
 

@@ -19,7 +19,6 @@ type Namespace struct {
 	rules    []node.Rule
 	limiters map[string]*Limiter
 	windows  []sized
-	calls    sync.Pool // of *call
 
 	backend     Backend
 	timeout     time.Duration
@@ -34,6 +33,7 @@ type Namespace struct {
 	data   sharedata.Map
 	node   *node.Node
 	closed bool
+	calls  []*call // to be used again
 	// pushes are out, by number. sent is how many there were in all. When one ends, pushed is
 	// closed and made anew. failed counts those that have failed, and failure is what happened to
 	// the last.

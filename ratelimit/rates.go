@@ -57,21 +57,18 @@ func (n *Namespace) look(ctx context.Context, key string, size time.Duration, ch
 	if err != nil {
 		return 0, err
 	}
-	c := n.call()
-	defer n.calls.Put(c)
-	c.asking = true
-	d := c.demand(w.rule, w.prefix)
-	d.Key = counter.AppendPart(d.Key, key)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
 		return 0, fmt.Errorf("ratelimit: namespace %q: %w", n.name, ErrClosed)
 	}
+	c := n.call()
+	defer n.release(c)
+	c.asking = true
+	d := c.demand(w.rule, w.prefix)
+	d.Key = counter.AppendPart(d.Key, key)
 	if known := n.node.Look(d, n.now()); !known && n.node.Ask(c.demands, &c.wait) {
-		n.mu.Unlock()
-		err := c.await(ctx)
-		n.mu.Lock()
-		if err != nil {
+		if err := c.await(ctx); err != nil {
 			return 0, err
 		}
 	}

@@ -227,10 +227,9 @@ func (l *Limit) decodeHead(b []byte) (next int) {
 	l.Width = int64(width) * MinWidth
 	if l.Kind.Bucketed() {
 		var buckets uint64
-		switch buckets, at = uvarint(b, at, MaxSubBuckets); {
-		case buckets == 0:
+		if buckets, at = uvarint(b, at, MaxSubBuckets); buckets == 0 {
 			l.Precision, l.Max = LogPrecision, mostLogged
-		default:
+		} else {
 			l.Precision = l.Width / int64(buckets)
 		}
 	}

@@ -10,7 +10,7 @@ func (l *Limit) end(s *State) int64 {
 	if s.ends != 0 {
 		return s.ends
 	}
-	if l.Kind.Started() {
+	if l.Kind == FirstHitWindow {
 		return s.Start + l.Width
 	}
 	return int64((uint64(s.Newest)/uint64(l.Width) + 1) * uint64(l.Width))

@@ -91,10 +91,10 @@ func (k Kind) Windows() int {
 	switch {
 	case k.looksBack():
 		return 2
-	case k.Clocked() || k.Started():
-		return 1
+	case k.Bucketed() || !k.Known():
+		return 0
 	}
-	return 0
+	return 1
 }
 
 // looksBack reports whether the window of the clock before counts too.
@@ -189,18 +189,19 @@ func (s *Shape) fault(least uint64) Fault {
 
 // Fault is the first fault of a limit that somebody configures.
 func (l *Limit) Fault() Fault {
-	if fault := l.fault(MinSubBuckets); fault != Sound {
+	switch fault := l.fault(MinSubBuckets); {
+	case fault != Sound:
 		return fault
-	}
-	switch {
 	case l.Max > MaxLimit:
 		return WrongMax
 	case l.IsLog() && l.Max > l.LargestLog():
 		return LargeLog
-	case l.Kind.Bursts() && (l.Burst == 0 || l.Burst > MaxLimit):
+	case !l.Kind.Bursts():
+		if l.Burst != 0 {
+			return NeedlessBurst
+		}
+	case l.Burst == 0 || l.Burst > MaxLimit:
 		return WrongBurst
-	case !l.Kind.Bursts() && l.Burst != 0:
-		return NeedlessBurst
 	}
 	return Sound
 }
@@ -258,11 +259,11 @@ func (l *Limit) ResetAt(s *State) (at int64, ok bool) {
 	case FixedWindow, SlidingWindow:
 		return l.end(s), true
 	case TokenBucket: // what is leased is there
-		at = max(l.returnedAt(s, s.Hits[0].Sum()), s.Newest)
-		return at, at > s.Newest
+		at = l.returnedAt(s, s.Hits[0].Sum())
+	default:
+		at = l.ForgetAt(s)
 	}
-	at = l.ForgetAt(s)
-	return at, at > s.Newest
+	return max(at, s.Newest), at > s.Newest
 }
 
 // ForgetAt is the time from which s tells no more than a state that has seen no hit.
@@ -270,11 +271,13 @@ func (l *Limit) ForgetAt(s *State) int64 {
 	switch {
 	case l.Kind == SlidingBuckets:
 		return l.lastLeavesAt(s)
-	case s.Hits[0].idle() && s.Hits[1].idle():
-		return s.Newest
+	case s.Hits[0].idle():
+		if s.Hits[1].idle() {
+			return s.Newest
+		}
 	case l.Kind == TokenBucket:
 		return max(l.returnedAt(s, s.Hits[0].Sum()+s.Hits[0].Lease), s.Newest)
-	case l.Kind == SlidingWindow && !s.Hits[0].idle():
+	case l.Kind == SlidingWindow:
 		return l.end(s) + l.Width
 	}
 	return l.end(s)

@@ -71,7 +71,8 @@ func (h *Hits) giveUp(hits uint64) { h.Diff = max(h.Diff-int64(min(hits, MaxHits
 // given back, as long as that window counts. kept is false if nothing of s can give them back. Then
 // the caller does, in the window that [Limit.LeaseNumber] names. newer is as in [Limit.Settle].
 func (l *Limit) Lease(s *State, hits uint64, at int64, newer bool, total *Totals) (kept bool) {
-	if at > s.Newest && l.numberAt(at) != l.numberAt(s.Newest) {
+	number := l.numberAt(at)
+	if at > s.Newest && number != l.numberAt(s.Newest) {
 		if at-s.Newest > maxBack {
 			return false
 		}
@@ -81,7 +82,7 @@ func (l *Limit) Lease(s *State, hits uint64, at int64, newer bool, total *Totals
 	switch {
 	case l.Kind.Bucketed():
 		for i := range s.Buckets {
-			if uint64(s.Buckets[i].Number) == l.numberAt(at) {
+			if uint64(s.Buckets[i].Number) == number {
 				s.Buckets[i].lease(hits)
 				return true
 			}
@@ -94,15 +95,15 @@ func (l *Limit) Lease(s *State, hits uint64, at int64, newer bool, total *Totals
 		if len(total.Hits) == 0 || s.Hits[0].Total == 0 || uint64(s.Start) != total.Newest {
 			return false
 		}
-		s.Hits[0].lease(hits)
-		return true
+	default:
+		if ago := l.numberAt(s.Newest) - number; ago != 0 {
+			if ago < uint64(l.Kind.Windows()) {
+				s.Hits[ago].giveUp(hits)
+			}
+			return true
+		}
 	}
-	switch ago := l.numberAt(s.Newest) - l.numberAt(at); {
-	case ago == 0:
-		s.Hits[0].lease(hits)
-	case ago < uint64(l.Kind.Windows()):
-		s.Hits[ago].giveUp(hits)
-	}
+	s.Hits[0].lease(hits)
 	return true
 }
 

@@ -6,9 +6,8 @@ package window
 //	rate = current + previous·(Width − elapsed)/Width
 //
 // as Cloudflare (https://blog.cloudflare.com/counting-things-a-lot-of-different-things/) and Kong
-// do it. Everything below keeps to integers by multiplying with Width. Room is what the current
-// window's hits and the cost leave of the limit. Hits fit if previous·(Width − elapsed) ≤
-// room·Width.
+// do it. Decisions are in integers: what counts of the previous window is rounded up. That decides
+// alike, as the limit and the cost are whole.
 
 // Rate is the rate of a sliding window at the time of s, in hits per window. It is for people:
 // decisions are made in integers.

@@ -194,13 +194,16 @@ func (l *Limit) Allows(s *State, cost uint64) bool {
 }
 
 func (l *Limit) allows(s *State, cost uint64) bool {
-	return l.Max != 0 && cost <= l.Quota() && l.used(s) <= l.Quota()-cost
+	quota := l.Quota()
+	return l.Max != 0 && cost <= quota && l.used(s) <= quota-cost
 }
 
 // Share is the part of the quota that is used. It only serves to compare.
 func (l *Limit) Share(s *State) float32 {
-	used := s.Hits[0].Sum() + s.Hits[1].Sum()
-	if !l.Kind.Clocked() {
+	var used uint64
+	if l.Kind.Clocked() {
+		used = s.Hits[0].Sum() + s.Hits[1].Sum()
+	} else {
 		used = l.used(s)
 	}
 	return float32(used) / float32(max(l.Quota(), 1))
@@ -313,13 +316,10 @@ func (l *Limit) GiveBack(s *State, number, cost uint64) {
 				s.Buckets[i].giveBack(cost)
 			}
 		}
-	case l.Kind.Refills():
-		// Whatever start the bucket has by now, it lacks these tokens.
-		s.Hits[0].giveBack(cost)
 	case l.Kind.Started():
 		// An answer may have told since that another node had the window's first hit. Then the
-		// window starts earlier.
-		if within := number - uint64(s.Start); within < uint64(l.Width) {
+		// window starts earlier. A token bucket lacks these tokens, whatever start it has by now.
+		if within := number - uint64(s.Start); within < uint64(l.Width) || l.Kind.Refills() {
 			s.Hits[0].giveBack(cost)
 		}
 	default:
