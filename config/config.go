@@ -1,8 +1,8 @@
 // Package config turns the plugin's JSON configuration into what the filter runs on.
 //
-// [Parse] checks a whole document and reports every mistake in it, each with the path of the value and what would be
-// right; a [Config] that it returns needs no further checking. The package is part of the plugin, so it does without fmt,
-// encoding/json, regexp and net/netip, for the module's size.
+// [Parse] checks a whole document and reports every mistake in it, each with the path of the value
+// and what would be right. A [Config] that it returns needs no further checks. The package is part
+// of the plugin. For the module's size it does without fmt, encoding/json, regexp and net/netip.
 package config
 
 import (
@@ -14,8 +14,9 @@ import (
 type Config struct {
 	// Namespace isolates counters, in the proxy and in the backend: 1 to 64 of A-Za-z0-9._-.
 	Namespace string
-	// SyncRate is the interval of synchronisation with the backend: positive, periodic, in whole milliseconds up to a
-	// day; 0, the backend decides on every request; negative, this proxy counts alone.
+	// SyncRate is the interval of synchronisation with the backend, in whole milliseconds up to a
+	// day. If it is 0, the backend decides every request. If it is negative, this proxy counts
+	// alone.
 	SyncRate Duration
 	// Backend is the zero value if SyncRate is negative.
 	Backend Backend
@@ -34,9 +35,11 @@ type Config struct {
 
 // Backend says how to reach the counter backend.
 type Backend struct {
-	// Cluster is the name of Envoy's cluster: 1 to 512 visible ASCII characters, as are the next two.
+	// Cluster is the name of Envoy's cluster: 1 to 512 visible ASCII characters, as are the next
+	// two.
 	Cluster string
-	// Authority is the :authority of callouts: by default the cluster, or of Istio's names the host in them.
+	// Authority is the :authority of callouts: by default the cluster, or of Istio's names the host
+	// in them.
 	Authority string
 	// Token is sent as a bearer token; empty for none; up to 8192 characters.
 	Token string
@@ -60,14 +63,14 @@ const (
 type Response struct {
 	// Status is the HTTP status, 200 to 599.
 	Status int
-	// Body may be empty, and is for a status that has none (204, 205, 304); ContentType, which is never empty, is sent
-	// only with a body.
+	// Body may be empty, and is if the status has none (204, 205, 304). ContentType is never empty,
+	// and sent only with a body.
 	Body        string
 	ContentType string
 	// Headers are up to 32 further headers, sorted by name, names in lower case and unique.
 	Headers []Header
-	// GRPCStatus, 0 to 16, and GRPCMessage, which may be empty, go to requests of content type
-	// application/grpc in place of Status and Body.
+	// GRPCStatus and GRPCMessage go to requests of content type application/grpc, in place of
+	// Status and Body. GRPCStatus is 0 to 16. GRPCMessage may be empty.
 	GRPCStatus  int
 	GRPCMessage string
 }
@@ -80,17 +83,19 @@ type Rule struct {
 	// Name is unique in the configuration: 1 to 64 of A-Za-z0-9_-.
 	Name  string
 	Match Match
-	// Key selects the parts of a request that tell counters apart; empty for one counter for all. At most 16.
+	// Key selects the parts of a request that tell counters apart; empty for one counter for all.
+	// At most 16.
 	Key []Selector
 	// Limits must all have room for a request to pass; 1 to 8, no two of the same shape.
 	Limits []window.Limit
-	// Cost is how many hits a request takes, unless CostFrom is set: then that part of the request says it.
+	// Cost is how many hits a request takes, unless CostFrom is set: then that part of the request
+	// says it.
 	Cost     uint64
 	CostFrom *Selector
-	// CostOnResponse is the part of the response, or of the request, that says how many hits are charged when the response is
-	// there; nil for none.
+	// CostOnResponse is the part of the response, or of the request, that says how many hits are
+	// counted when the response is there. It is nil for none.
 	CostOnResponse *Selector
-	// CountRejected tells whether requests that the rule rejects take their hits too.
+	// CountRejected reports whether the hits of requests that the rule rejects are counted too.
 	CountRejected bool
 }
 
@@ -132,7 +137,8 @@ type Selector struct {
 	_ [0]func() // or else Go makes a function that compares values
 
 	Kind SelectorKind
-	// Name is the header's, in lower case; one of :authority, :method, :path and :scheme for a pseudo-header.
+	// Name is the header's, in lower case; one of :authority, :method, :path and :scheme for a
+	// pseudo-header.
 	Name string
 	// IPv4Prefix and IPv6Prefix are the bits of a client address that count.
 	IPv4Prefix, IPv6Prefix int

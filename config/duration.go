@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// Duration is a time in nanoseconds. It is as time.Duration, without that package, which would make the plugin larger by a tenth of a
-// megabyte.
+// Duration is a time in nanoseconds, as time.Duration is. Package time would make the plugin a
+// tenth of a megabyte larger.
 type Duration int64
 
 // Durations to count in.
@@ -33,8 +33,9 @@ var units = []struct {
 	{"ms", 1},
 }
 
-// parseDuration reads one or more whole numbers with units, such as 1h30m, in any order and with units repeated as
-// time.ParseDuration allows it, and returns their sum in milliseconds; the largest int64 if that is too small for it.
+// parseDuration reads one or more whole numbers with units, such as 1h30m. As in
+// time.ParseDuration, units may come in any order, and be repeated. It returns the sum in
+// milliseconds. If an int64 is too small for that, it returns the largest one.
 func parseDuration(text string) (millis int64, ok bool) {
 	for rest := text; rest != ""; {
 		digits := leading(rest, isDigit)

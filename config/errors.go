@@ -18,8 +18,8 @@ func (e Error) Error() string {
 	return e.Path + ": " + e.Problem
 }
 
-// Errors are all mistakes of a document, in its order; what is missing comes before what else is wrong in the object
-// that lacks it.
+// Errors are all mistakes of a document, in its order; what is missing comes before what else is
+// wrong in the object that lacks it.
 type Errors []Error
 
 // Error returns one line for each mistake.
@@ -65,7 +65,8 @@ func (r *report) add(at int, path, problem string) {
 	r.found = append(r.found, &finding{Error: Error{path, problem}, at: at})
 }
 
-// errors returns what was found in document order: checks that span several fields run after these were read.
+// errors returns what was found in document order: checks that span several fields run after these
+// were read.
 func (r *report) errors() Errors {
 	found := r.found
 	for i := range found {

@@ -173,7 +173,8 @@ func FuzzDecimal(f *testing.F) {
 	})
 }
 
-// FuzzSyntax compares with encoding/json, which lets lone surrogates, invalid UTF-8 and more depth pass.
+// FuzzSyntax compares with encoding/json, which lets lone surrogates, invalid UTF-8 and more depth
+// pass.
 func FuzzSyntax(f *testing.F) {
 	for _, seed := range []string{
 		`{}`, `[]`, `[1, 2.5e-3, -0, "a\n\u00e4\ud83d\ude00", true, false, null, {"a": [{}], "b": ""}]`, ` "x" `,

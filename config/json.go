@@ -47,7 +47,8 @@ func (s *scanner) read(v *value) {
 	}
 }
 
-// elements walks over an array's elements, or over an object's fields; there are none in another value.
+// elements walks over an array's elements, or over an object's fields; there are none in another
+// value.
 type elements struct {
 	in      *value
 	scanner scanner

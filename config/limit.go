@@ -71,7 +71,8 @@ func readLimit(v *value) (limit window.Limit) {
 	return limit
 }
 
-// belongs reports whether an option is given to an algorithm that has it, and refuses it with another.
+// belongs reports whether an option is given to an algorithm that has it, and refuses it with
+// another.
 func belongs(field *value, algorithm int, option window.Option) bool {
 	if !field.given() || algorithm < 0 {
 		return false

@@ -2,8 +2,8 @@ package config
 
 import "strings"
 
-// isNetwork accepts an address of either family and its prefix length, 10.0.0.0/8; bits behind the prefix don't matter,
-// as in Envoy's CidrRange. net/netip would do, and add 140 KB to the plugin.
+// isNetwork accepts an address of either family and its prefix length, 10.0.0.0/8; bits behind the
+// prefix don't matter, as in Envoy's CidrRange. net/netip would do, and add 140 KB to the plugin.
 func isNetwork(text string) bool {
 	address, prefix, _ := split(text, '/')
 	switch {
@@ -51,7 +51,8 @@ func isIPv6(text string) bool {
 	return text != "" && groupCount(text) == groups
 }
 
-// groupCount returns how many groups of hexadecimal digits the text has, and -8 if it has anything else.
+// groupCount returns how many groups of hexadecimal digits the text has, and -8 if it has anything
+// else.
 func groupCount(text string) int {
 	if text == "" {
 		return 0

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// decimal is a JSON number without rounding: digits × 10^exponent. Its digits have no zeros at either end; 0 has none.
+// decimal is a JSON number without rounding: digits × 10^exponent. Its digits have no zeros at
+// either end; 0 has none.
 type decimal struct {
 	negative bool
 	digits   string
@@ -21,7 +22,8 @@ func parseDecimal(raw string) decimal {
 		if negative || exponent[0] == '+' {
 			exponent = exponent[1:]
 		}
-		// At most 32 bits: sums with the length of the digits don't overflow. Beyond them the sign alone matters.
+		// At most 32 bits: sums with the length of the digits don't overflow. Beyond them the sign
+		// alone matters.
 		n, _ := natural(exponent, 10)
 		d.exponent = int(min(n, math.MaxInt32))
 		if negative {
@@ -66,8 +68,8 @@ func (d decimal) scaled(shift int) (n int64, whole bool) {
 	return n, true
 }
 
-// natural reads one or more digits, and nothing else: the largest int64 if what they say is larger. It does for strconv's functions,
-// whose errors would make the plugin larger by some 30 KB.
+// natural reads one or more digits, and nothing else. If the number is too large, it is the largest
+// int64. strconv's functions, with their errors, would make the plugin some 30 KB larger.
 func natural(text string, base int64) (n int64, ok bool) {
 	for i := range len(text) {
 		digit := int64(text[i])

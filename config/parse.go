@@ -22,9 +22,10 @@ const (
 // like is a small configuration.
 const like = `{"rules": [{"name": "all", "limits": [{"limit": 100, "window": "1m"}]}]}`
 
-// Parse reads and checks a configuration as Envoy hands it to the plugin: a JSON document, or a serialized
-// google.protobuf.Struct, of at most 1 MiB. Its error, if any, is of type [Errors] and has every mistake; for what is neither, that one.
-// The caller may reuse the document's bytes.
+// Parse reads and checks a configuration as Envoy hands it to the plugin: a JSON document, or a
+// serialized google.protobuf.Struct, of at most 1 MiB. Its error, if any, is of type [Errors] and
+// has every mistake. If the document is neither, that is the only one. The caller may reuse the
+// document's bytes.
 func Parse(document []byte) (*Config, error) {
 	r := report{document: string(document)}
 	var c *Config
@@ -174,7 +175,8 @@ func readBackend(v *value, b *Backend) (cluster *value) {
 		}
 	})
 	if b.Authority == "" {
-		// Istio's names, such as outbound|9180||weir.default.svc.cluster.local, are no authority that a server accepts.
+		// Istio's names, such as outbound|9180||weir.default.svc.cluster.local, are no authority
+		// that a server accepts.
 		b.Authority = b.Cluster[strings.LastIndexByte(b.Cluster, '|')+1:]
 	}
 	if b.Authority == "" {

@@ -13,8 +13,9 @@ import (
 	"weir/window"
 )
 
-// fieldPaths are all fields of the configuration; NAME stands for a name of the user's, and key.method for the selector
-// that is a string. Each has a document with a wrong value, one with an unknown sibling and one with a wrong type.
+// fieldPaths are all fields of the configuration; NAME stands for a name of the user's, and
+// key.method for the selector that is a string. Each has a document with a wrong value, one with an
+// unknown sibling and one with a wrong type.
 var fieldPaths = []string{
 	"namespace", "sync_rate", "backend", "backend.cluster", "backend.authority", "backend.token", "backend.timeout",
 	"on_backend_failure", "capacity", "rules", "response", "response.status", "response.body", "response.content_type",
@@ -303,7 +304,8 @@ func TestParseCopies(t *testing.T) {
 	}
 }
 
-// gRPC clients get the operator's own body if it is a text that a header can take, and else a sentence.
+// gRPC clients get the operator's own body if it is a text that a header can take, and else a
+// sentence.
 func TestGRPCMessage(t *testing.T) {
 	const sentence = "Rate limit exceeded"
 	long := strings.Repeat("x", 1024)

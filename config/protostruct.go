@@ -5,16 +5,17 @@ import (
 	"strconv"
 )
 
-// Envoy hands a configuration of type google.protobuf.StringValue or BytesValue over as the bytes in
-// it, and one of any other type as the bytes of its message: a Struct arrives in protobuf's wire format.
-// It is made JSON, which is read as always, rather than read by itself: so both have the same errors. This
-// package does it, and not the plugin, so that whoever checks a configuration accepts the same.
+// Envoy hands a configuration of type google.protobuf.StringValue or BytesValue over as the bytes
+// in it. One of any other type it hands over as the bytes of its message. So a Struct arrives in
+// protobuf's wire format. It is made JSON, and then read as JSON is, so that both have the same
+// errors. This package does it, and not the plugin, so that whoever checks a configuration accepts
+// the same.
 
-// kindOf says what a document looks like. The first byte of a Struct with a field is 0x0a, which may
-// begin JSON as well, as it is a line feed. But each field has a value, whose tag is the byte 0x12, and
-// JSON has no such byte: in strings it must be escaped, and outside of them no other control characters
-// than tab, line feed and carriage return may stand. Messages of other types have some of these too;
-// but a document that begins as JSON does is JSON, which lacks an escape.
+// kindOf says what a document looks like. The first byte of a Struct with a field is 0x0a. JSON may
+// begin with it too, as it is a line feed. But each field has a value, whose tag is the byte 0x12,
+// and JSON has no such byte. In its strings it must be escaped. Outside of them the only control
+// characters are tab, line feed and carriage return. Messages of other types may have both bytes
+// too. If a document begins as JSON does, it is JSON that lacks an escape.
 //
 //go:noinline
 func kindOf(document string) documentKind {
@@ -41,7 +42,8 @@ const (
 	documentStruct
 )
 
-// Tags of google/protobuf/struct.proto: a field's number, and in the last three bits how it is written.
+// Tags of google/protobuf/struct.proto: a field's number, and in the last three bits how it is
+// written.
 const (
 	tagPart = 1<<3 | 2 // of a Struct, a field's name and value; of a ListValue, a Value
 
@@ -56,16 +58,16 @@ const (
 	tagList   = 6<<3 | 2
 )
 
-// structJSON returns the JSON of a Struct, or what is wrong with that. Strings are not checked to be
-// UTF-8.
+// structJSON returns the JSON of a Struct, or what is wrong with that. Strings are not checked to
+// be UTF-8.
 func structJSON(document string) (text, problem string) {
 	r := structReader{in: document}
 	r.list(len(document), "{}")
 	return string(r.out), r.problem
 }
 
-// structReader walks over a Struct. Its methods take the end of what they read. After the first mistake
-// nothing more is read.
+// structReader walks over a Struct. Its methods take the end of what they read. After the first
+// mistake nothing more is read.
 //
 // Few of them are inlined, and they are few: functions and calls of wasm are large.
 type structReader struct {
@@ -180,7 +182,8 @@ func (r *structReader) value(end int) {
 	}
 }
 
-// number walks over a double. Whole numbers come out as such, but for those that are much too large.
+// number walks over a double. Whole numbers come out as such, but for those that are much too
+// large.
 func (r *structReader) number(end int) {
 	var bits uint64
 	for range 8 {

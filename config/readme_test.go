@@ -8,7 +8,8 @@ import (
 	"weir/config"
 )
 
-// The configuration that the README shows is right. The one inside Envoy's runs in the tests of envoy/.
+// The configuration that the README shows is right. The one inside Envoy's runs in the tests of
+// envoy/.
 func TestReadme(t *testing.T) {
 	t.Parallel()
 	readme, err := os.ReadFile("../README.md")

@@ -62,7 +62,8 @@ func readResponse(v *value, r *Response) {
 
 func isBody(text string) bool { return len(text) <= maxBody }
 
-// isMediaType accepts type/subtype, with parameters or without (RFC 9110, 8.3.1); it doesn't look into the parameters.
+// isMediaType accepts type/subtype, with parameters or without (RFC 9110, 8.3.1). It doesn't look
+// into the parameters.
 func isMediaType(text string) bool {
 	kind, subtype, _ := split(essence(text), '/')
 	return isToken(kind) && isToken(subtype) && isFieldValue(text) && len(text) <= maxHeaderName
@@ -82,7 +83,8 @@ func isFieldValue(text string) bool {
 	return text == "" || made(text, 1, maxHeaderValue, isFieldByte) && text[0] != ' ' && text[len(text)-1] != ' '
 }
 
-// ownHeaders are those that a response's headers can't set: fields of their own do, or the proxy does.
+// ownHeaders are those that a response's headers can't set: fields of their own do, or the proxy
+// does.
 var ownHeaders = []string{
 	"connection", "content-length", "content-type", "grpc-status", "keep-alive", "proxy-connection", "te", "trailer",
 	"transfer-encoding", "upgrade",

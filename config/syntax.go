@@ -9,8 +9,8 @@ import (
 // maxDepth bounds the nesting of a document. The grammar needs 7.
 const maxDepth = 64
 
-// checkSyntax returns why the text is not one JSON value (RFC 8259), or "". Strings must be well-formed Unicode, escapes included, so
-// that equal strings are equal bytes.
+// checkSyntax returns why the text is not one JSON value (RFC 8259), or "". Strings must be
+// well-formed Unicode, escapes included, so that equal strings are equal bytes.
 func checkSyntax(text string) string {
 	s := scanner{text: text}
 	if s.value() {
@@ -32,7 +32,8 @@ func checkSyntax(text string) string {
 	return "not JSON at line " + strconv.Itoa(line) + ", column " + strconv.Itoa(column) + ": " + s.problem
 }
 
-// scanner walks over JSON. Its methods return false at the first mistake, with pos on it and problem set.
+// scanner walks over JSON. Its methods return false at the first mistake, with pos on it and
+// problem set.
 type scanner struct {
 	text    string
 	pos     int
@@ -217,7 +218,8 @@ func (s *scanner) escape() bool {
 	return true
 }
 
-// codeUnit returns the UTF-16 code unit that the text begins with, written as \u and four hexadecimal digits, or -1.
+// codeUnit returns the UTF-16 code unit that the text begins with, written as \u and four
+// hexadecimal digits, or -1.
 func codeUnit(text string) rune {
 	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
 		return -1

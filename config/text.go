@@ -6,7 +6,8 @@ func isAlphanumeric(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
 }
 
-// isTokenByte says whether a byte may stand in a token of HTTP (RFC 9110, 5.6.2), such as a field's name.
+// isTokenByte says whether a byte may stand in a token of HTTP (RFC 9110, 5.6.2), such as a field's
+// name.
 func isTokenByte(c byte) bool {
 	return isAlphanumeric(c) || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
 }
@@ -14,7 +15,8 @@ func isTokenByte(c byte) bool {
 // isVisible says whether a byte is printable ASCII and no space.
 func isVisible(c byte) bool { return ' ' < c && c < 0x7f }
 
-// isFieldByte says whether a byte may stand in a header's value. Tabs may in HTTP; here they can only be mistakes.
+// isFieldByte reports whether a byte may stand in a header's value. HTTP allows tabs; here they can
+// only be mistakes.
 func isFieldByte(c byte) bool { return c >= ' ' && c != 0x7f }
 
 func all(text string, ok func(byte) bool) bool {
@@ -39,7 +41,8 @@ const maxHeaderName = 256
 //go:noinline
 func isToken(text string) bool { return made(text, 1, maxHeaderName, isTokenByte) }
 
-// isRequestHeader accepts the names by which Envoy's filters read request headers: fields and pseudo-headers.
+// isRequestHeader accepts the names by which Envoy's filters read request headers: fields and
+// pseudo-headers.
 //
 //go:noinline
 func isRequestHeader(name string) bool {
@@ -50,8 +53,9 @@ func isRequestHeader(name string) bool {
 	return isToken(name)
 }
 
-// What follows does for the ASCII of a configuration what the standard library does for all of Unicode, or fast for long texts, which
-// would make the plugin larger by some 40 KB.
+// What follows does for the ASCII of a configuration what the standard library does for all of
+// Unicode, and fast for long texts. The library's functions would make the plugin some 40 KB
+// larger.
 
 // lower is a text in lower case, if it is ASCII.
 //

@@ -6,14 +6,15 @@ import (
 	"unicode/utf8"
 )
 
-// value is a JSON value and the way that leads to it. Its methods read it as one type; if it isn't of that type they report
-// what would be right and return the zero value. They are also those of a nil value, which is a field that nobody gave.
+// value is a JSON value and the way that leads to it. Its methods read it as one type. If it isn't
+// of that type, they report what would be right and return the zero value. A nil value is a field
+// that nobody gave; its methods work too.
 type value struct {
 	_ [0]func() // or else Go makes a function that compares values
 
 	report *report
-	// parent is the object or array that the value is in. There it has a name, which rawName is as it is written, or
-	// without one an index.
+	// parent is the object or array that the value is in. In an object the value has a name, and
+	// rawName is the name as it is written. In an array it has an index.
 	parent        *value
 	name, rawName string
 	index         int
@@ -36,10 +37,10 @@ type presence uint8
 
 const (
 	optional presence = iota
-	// A field that is required is read even if it is missing: what its reader reports then says what should be there.
+	// A required field is read even if it is missing. Then its reader reports what should be there.
 	required
-	// A field that is notYet carried out is refused when its reader finds nothing wrong with it, unless it is empty and so
-	// asks for nothing.
+	// A notYet field is not carried out. If its reader finds nothing wrong with it, it is refused,
+	// unless it is empty and so asks for nothing.
 	notYet
 	// A field is excluded by the object's first field.
 	excluded
@@ -84,7 +85,8 @@ func (v *value) givenTwice() { v.fail("given twice") }
 // notYet refuses a value that is right, but not carried out by this version.
 func (v *value) notYet() { v.fail(notSupported) }
 
-// notYetFrom refuses a value of which these findings, and those behind them, are what its reader found.
+// notYetFrom refuses a value of which these findings, and those behind them, are what its reader
+// found.
 func (v *value) notYetFrom(before int) {
 	if v.length() == 0 {
 		return
@@ -187,8 +189,8 @@ func find(fields []field, name string) int {
 	return -1
 }
 
-// oneOf reads an object that is one of several variants, which are told apart by their first fields. Where several fit,
-// the last is taken: a variant may have an earlier one's first field as well.
+// oneOf reads an object that is one of several variants. Their first fields tell them apart. If
+// several fit, the last is taken: a variant may have an earlier one's first field as well.
 func (v *value) oneOf(like string, variants [][]field, read func(name string, v *value)) {
 	var chosen []field
 	for _, fields := range variants {
@@ -300,7 +302,8 @@ func (v *value) choice(names []string) int {
 	return -1
 }
 
-// integer reads a number without a fraction, however it is written: 100, 100.0 and 1e+02 are the same.
+// integer reads a number without a fraction, however it is written: 100, 100.0 and 1e+02 are the
+// same.
 func (v *value) integer(least, most int64) int64 {
 	if v.kind == kindNumber {
 		n, whole := parseDecimal(v.raw).scaled(0)
@@ -319,7 +322,7 @@ func (v *value) boolean() bool {
 	return v.raw == "true"
 }
 
-// composite tells whether the value has others in it.
+// composite reports whether the value has others in it.
 func (v *value) composite() bool { return v.kind == kindArray || v.kind == kindObject }
 
 // suggest says which name was meant, or which there are.

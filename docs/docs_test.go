@@ -1,5 +1,5 @@
-// Package docs has no code: its tests keep the pages true to the code that they name, and the code to
-// the order that they speak of.
+// Package docs has no code: its tests keep the pages true to the code that they name, and the code
+// to the order that they speak of.
 package docs
 
 import (

@@ -13,9 +13,9 @@ import (
 	"testing"
 )
 
-// TestFilesAreLayers wants the files of a package to need each other one way: a file uses nothing of
-// one that uses something of it, through others or not. A method counts where it stands, whatever
-// file has its type.
+// TestFilesAreLayers wants the files of a package to need each other one way: a file uses nothing
+// of one that uses something of it, through others or not. A method counts where it stands,
+// whatever file has its type.
 func TestFilesAreLayers(t *testing.T) {
 	t.Parallel()
 	for dir, together := range map[string][]string{

@@ -16,7 +16,8 @@ type reply struct {
 	body    string
 }
 
-// ask sends a GET. Headers are name, value, name, value …; the names :method, :path and :body stand for those.
+// ask sends a GET. Headers are name, value, name, value …; the names :method, :path and :body stand
+// for those.
 func ask(t *testing.T, client *http.Client, address string, headers ...string) reply {
 	t.Helper()
 	r, err := send(t, client, address, headers...)

@@ -14,8 +14,8 @@ const asksAlways = `{"backend": {"cluster": "weir", "timeout": "60s"}, "sync_rat
 	{"name": "per-user", "key": [{"header": "x-user"}], "limits": [{"limit": 60, "window": "366d", "algorithm": "fixed_window"}]},
 	{"name": "all", "limits": [{"limit": 100, "window": "366d"}, {"limit": 1, "window": "366d", "algorithm": "token_bucket", "burst": 500}]}]}`
 
-// With a sync_rate of 0, ten nodes that hammer the same keys admit exactly the limit: 60 of ann's and bob's each, 100 in all. Requests
-// that one rule refuses take nothing from the other.
+// With a sync_rate of 0, ten nodes that hammer the same keys admit exactly the limit: 60 of ann's
+// and bob's each, 100 in all. Requests that one rule refuses take nothing from the other.
 func TestCentral(t *testing.T) {
 	onEach(t, 10, central)
 }
@@ -94,7 +94,8 @@ func centralHeaders(t *testing.T, d driver) {
 	}
 }
 
-// While the backend is away, on_backend_failure decides, in both modes of synchronisation; with the headers of what is known here.
+// While the backend is away, on_backend_failure decides, in both modes of synchronisation; with the
+// headers of what is known here.
 func TestBackendAway(t *testing.T) {
 	onEach(t, 1, backendAway)
 }

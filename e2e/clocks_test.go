@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Nodes whose clocks are off by twenty minutes keep to the windows of a quarter of an hour that the others and the backend have: they
-// count together, and tell clients the same end.
+// Nodes whose clocks are off by twenty minutes keep to the windows of a quarter of an hour that the
+// others and the backend have: they count together, and tell clients the same end.
 func TestClocksThatAreOff(t *testing.T) {
 	onEach(t, 3, clocksThatAreOff)
 }
@@ -31,7 +31,7 @@ func clocksThatAreOff(t *testing.T, d driver) {
 	}
 }
 
-// inOneWindow tells whether no window has ended meanwhile.
+// inOneWindow reports whether no window has ended meanwhile.
 func inOneWindow(t *testing.T, d driver, rate string) bool {
 	const width, limit, requests = 15 * time.Minute, 12, 36
 	backend, offsets := serve(t, "memory"), []time.Duration{0, 20 * time.Minute, -20 * time.Minute}

@@ -85,8 +85,8 @@ func TestRefusedConfiguration(t *testing.T) {
 	}
 }
 
-// A configuration update makes a new context in the same VM. Counters of the rule stay, and the changed limit holds at once;
-// streams of the old context end in peace.
+// A configuration update makes a new context in the same VM. Counters of the rule stay, and the
+// changed limit holds at once; streams of the old context end in peace.
 func TestReconfigured(t *testing.T) {
 	t.Parallel()
 	process := host.NewProcess(host.ProcessConfig{Clock: newClock().now})
@@ -116,8 +116,8 @@ func TestReconfigured(t *testing.T) {
 	old.Close()
 }
 
-// TestAnotherWorkerBetweenGetAndSet lets another worker handle a request between every get and every set: nothing is lost, and
-// nothing passes too much.
+// TestAnotherWorkerBetweenGetAndSet lets another worker handle a request between every get and
+// every set: nothing is lost, and nothing passes too much.
 func TestAnotherWorkerBetweenGetAndSet(t *testing.T) {
 	onWazeroAlone(t)
 	for _, limit := range []string{
@@ -150,7 +150,8 @@ func TestAnotherWorkerBetweenGetAndSet(t *testing.T) {
 	}
 }
 
-// A million keys neither move shared data beyond its bound, nor the VM's memory, nor free a key that was at its limit.
+// A million keys neither move shared data beyond its bound, nor the VM's memory, nor free a key
+// that was at its limit.
 func TestSpray(t *testing.T) {
 	onWazeroAlone(t)
 	const capacity = 10_000

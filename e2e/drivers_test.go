@@ -14,8 +14,9 @@ import (
 	"weir/internal/envoytest"
 )
 
-// A driver runs proxy nodes with the built plugin. A scenario that is written against it runs on each: on the wazero host, which
-// is fast and lets a test hold every thread of it in its hands, and on Envoy, which is the truth.
+// A driver runs proxy nodes with the built plugin. A scenario that is written against it runs on
+// each: on the wazero host, which is fast and lets a test hold every thread of it in its hands, and
+// on Envoy, which is the truth.
 type driver interface {
 	// node starts a node of a process of its own, until the test ends.
 	node(t *testing.T, config nodeConfig) node
@@ -47,13 +48,15 @@ type nodeConfig struct {
 	stopsHeadersOnly bool
 }
 
-// node is a proxy with the plugin. Its methods may be called by several goroutines at once, but for configure.
+// node is a proxy with the plugin. Its methods may be called by several goroutines at once, but for
+// configure.
 type node interface {
 	url() string
-	// configure replaces the plugin's configuration. The error has what the proxy and the plugin say against it.
+	// configure replaces the plugin's configuration. The error has what the proxy and the plugin
+	// say against it.
 	configure(configuration string) error
-	// wantMetric waits until a metric that the plugin has of its namespace has a value, and fails if it does not come to that. The plugin
-	// publishes at ticks.
+	// wantMetric waits until a metric that the plugin has of its namespace has a value, and fails
+	// if it does not come to that. The plugin publishes at ticks.
 	wantMetric(t *testing.T, name string, want int64)
 	// metric is a value as it was published last.
 	metric(t *testing.T, name string) int64
@@ -235,7 +238,8 @@ func (n *nodeConfig) serveUpstream(t *testing.T) *httptest.Server {
 	return upstream
 }
 
-// through is a backend's address that leads there through a transport, which may lose, delay or double callouts.
+// through is a backend's address that leads there through a transport, which may lose, delay or
+// double callouts.
 func through(t *testing.T, transport http.RoundTripper, backend string) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -252,7 +256,8 @@ func forward(w http.ResponseWriter, r *http.Request, backend string, transport h
 	if err != nil {
 		return err
 	}
-	// A proxy that gives a callout up closes the connection; whether the backend then applies it is left to chance.
+	// A proxy that gives a callout up closes the connection; whether the backend then applies it is
+	// left to chance.
 	out, err := http.NewRequestWithContext(r.Context(), r.Method, "http://"+backend+r.URL.RequestURI(), bytes.NewReader(body))
 	if err != nil {
 		return err

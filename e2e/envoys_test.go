@@ -19,8 +19,9 @@ import (
 	"weir/internal/envoytest"
 )
 
-// maxEnvoys bounds the processes that run at once. Each takes some seconds of a processor at its start, until it has compiled the plugin;
-// so a scenario gets one that another has used, with another vm_id.
+// maxEnvoys bounds the processes that run at once. Each takes some seconds of a processor at its
+// start, until it has compiled the plugin; so a scenario gets one that another has used, with
+// another vm_id.
 const maxEnvoys = 6
 
 // pool has the Envoys that no scenario uses at the moment.
@@ -126,8 +127,9 @@ func (d envoys) start(ctx context.Context) (*envoyProcess, error) {
 	}
 	p.Envoy, err = envoytest.Start(ctx, envoytest.Options{
 		Binary: d.binary, Dir: dir, Bootstrap: bootstrap, Clock: p.clock, Workers: envoyWorkers,
-		// A connection of a listener that was replaced is told at its next response, and not cut in a request when the second is over.
-		// Access logs are written at once, and not every ten seconds.
+		// A connection of a listener that was replaced is told at its next response, and not cut in
+		// a request when the second is over. Access logs are written at once, and not every ten
+		// seconds.
 		Args: []string{"--drain-strategy", "immediate", "--file-flush-interval-msec", "10"},
 	})
 	if err != nil {
@@ -177,10 +179,11 @@ type envoyNode struct {
 	address string
 	started int              // length of the log then
 	before  map[string]int64 // metrics, then
-	// routes and hcm are for the scenarios of Envoy alone: what the connection manager routes, and what else it has.
+	// routes and hcm are for the scenarios of Envoy alone: what the connection manager routes, and
+	// what else it has.
 	routes []envoytest.Object
 	hcm    envoytest.Object
-	// discovered tells that the plugin's configuration is delivered by itself, as Istio does.
+	// discovered says that the plugin's configuration is delivered by itself, as Istio does.
 	discovered bool
 }
 
@@ -194,7 +197,8 @@ func (d envoys) node(t *testing.T, config nodeConfig) node {
 	return n
 }
 
-// prepare gives a node that does not listen yet. Its clusters are there: weir, and app for the upstream.
+// prepare gives a node that does not listen yet. Its clusters are there: weir, and app for the
+// upstream.
 func (d envoys) prepare(t *testing.T, config nodeConfig) *envoyNode {
 	t.Helper()
 	if *d.left--; *d.left < 0 {
@@ -380,7 +384,8 @@ func (n *envoyNode) plugin() (envoytest.Object, error) {
 	return envoytest.Object{"name": "weir", "typed_config": typed}, err
 }
 
-// typedPlugin is the filter's configuration. The vm_id is the node's own, as processes are used again.
+// typedPlugin is the filter's configuration. The vm_id is the node's own, as processes are used
+// again.
 func (n *envoyNode) typedPlugin() (envoytest.Object, error) {
 	file, err := filepath.Abs(pluginFile)
 	if err != nil {
@@ -412,7 +417,8 @@ func cluster(t *testing.T, name, address string) envoytest.Object {
 	}
 	return envoytest.Object{
 		"name": name, "connect_timeout": "5s", "type": "STATIC",
-		// A kept connection that its server closes at this moment fails a request that nobody repeats.
+		// A kept connection that its server closes at this moment fails a request that nobody
+		// repeats.
 		"typed_extension_protocol_options": envoytest.Object{
 			"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": envoytest.Typed("envoy.extensions.upstreams.http.v3.HttpProtocolOptions", envoytest.Object{
 				"common_http_protocol_options": envoytest.Object{"idle_timeout": "60s"},

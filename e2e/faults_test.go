@@ -76,20 +76,6 @@ func (f *traffic) ask(client *http.Client, node int, user string) (status int, h
 	return response.StatusCode, response.Header, errors.Join(err, response.Body.Close())
 }
 
-// acquaint has nodes that have just joined hear of each other. The backend counts nodes once a second for each of them, and tells the number in
-// its answers: so each has new keys, and thus answers, for longer than that. Until then several may take themselves for one of few, and have
-// more free hits together than is kept for them.
-func (f *traffic) acquaint(t *testing.T, client *http.Client) {
-	t.Helper()
-	for round, until := 0, time.Now().Add(2500*time.Millisecond); time.Now().Before(until); round++ {
-		for node := range f.addresses {
-			if _, _, err := f.ask(client, node, fmt.Sprint("acquaintance ", round)); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-}
-
 // total is how many hits were admitted.
 func (f *traffic) total() (hits int64) {
 	f.mu.Lock()
@@ -118,8 +104,9 @@ func (f *traffic) run(t *testing.T, clients, users int, prefix string, more func
 	group.Wait()
 }
 
-// unlucky is the way between nodes and backends: it chooses one of several backends for each callout, loses some callouts before or after
-// they were applied, delivers some twice, and lets answers arrive out of order.
+// unlucky is the way between nodes and backends: it chooses one of several backends for each
+// callout, loses some callouts before or after they were applied, delivers some twice, and lets
+// answers arrive out of order.
 type unlucky struct {
 	faults
 	backends []string
@@ -170,8 +157,8 @@ func (u *unlucky) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// counters has the hits that a backend has counted of each key and limit: a sorted list for each limit. The backend does not know whose
-// the keys are. It is nil if the store can't be reached.
+// counters has the hits that a backend has counted of each key and limit: a sorted list for each
+// limit. The backend does not know whose the keys are. It is nil if the store can't be reached.
 func counters(t *testing.T, backend, namespace string) map[string][]int64 {
 	t.Helper()
 	response, err := http.Get("http://" + backend + "/v1/counters?namespace=" + namespace)
@@ -211,8 +198,8 @@ func counters(t *testing.T, backend, namespace string) map[string][]int64 {
 	}
 }
 
-// agree waits until a backend has, of each limit, exactly the hits of each user that were admitted. What nodes have leased comes back by
-// and by.
+// agree waits until a backend has, of each limit, exactly the hits of each user that were admitted.
+// What nodes have leased comes back by and by.
 func agree(t *testing.T, backend, namespace string, limits int, admitted map[string]int64) {
 	t.Helper()
 	want := slices.Sorted(maps.Values(admitted))
@@ -248,7 +235,8 @@ func sum(hits []int64) (total int64) {
 const costly = `{"backend": {"cluster": "weir", "timeout": "500ms"}, "sync_rate": 0.02, "rules": [{"name": "per-user", "key": [{"header": "x-user"}],
 	"cost": {"header": "x-cost"}, "limits": [` + syncedLimits + `]}]}`
 
-// metricName is what Weir calls a metric of the namespace default, or, with rule and outcome, of one of its rules.
+// metricName is what Weir calls a metric of the namespace default, or, with rule and outcome, of
+// one of its rules.
 func metricName(name string, ruleAndOutcome ...string) string {
 	full := "weir.weir_namespace=.=default;.;"
 	for i, value := range ruleAndOutcome {
@@ -266,9 +254,10 @@ func metric(t *testing.T, nodes []node, name string) (n int64) {
 	return n
 }
 
-// Nodes admit 100,000 hits, 5,000 requests of 20 each (a fifth of that on Envoy), while three of ten callouts are lost, before or after the backend
-// has applied them, answers come out of order, and the store goes down and comes back. Once all is quiet the backend has of each user
-// exactly what was admitted, in the counters of all algorithms. There are two backends behind one address.
+// Nodes admit 100,000 hits, 5,000 requests of 20 each (a fifth of that on Envoy), while three of
+// ten callouts are lost, before or after the backend has applied them, answers come out of order,
+// and the store goes down and comes back. Once all is quiet the backend has of each user exactly
+// what was admitted, in the counters of all algorithms. There are two backends behind one address.
 func TestFaults(t *testing.T) {
 	onEach(t, 2, faultsOfAll)
 }
@@ -343,8 +332,9 @@ func (s *silence) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, cmp.Or(r.Context().Err(), errLost)
 }
 
-// A backend that never answers costs three requests backend.timeout, once each; then the breaker is open: nobody waits, and no callout
-// is made until its pause is over. The clock stands still, so that it isn't.
+// A backend that never answers costs three requests backend.timeout, once each; then the breaker is
+// open: nobody waits, and no callout is made until its pause is over. The clock stands still, so
+// that it isn't.
 func TestDeadBackend(t *testing.T) {
 	onWazeroAlone(t)
 	const breakAfter = 3
@@ -394,7 +384,8 @@ func TestDeadBackend(t *testing.T) {
 					t.Fatal(err)
 				}
 				ask(20)
-				// The next pause begins when the proxy has lost patience; each round is a request that doesn't wait.
+				// The next pause begins when the proxy has lost patience; each round is a request
+				// that doesn't wait.
 				for deadline := time.Now().Add(hang); metric(t, proxies, "failed_pushes") < breakAfter+n; ask(1) {
 					if time.Now().After(deadline) {
 						t.Fatalf("%d callouts were given up, want %d", way.expired.Load(), breakAfter+n)

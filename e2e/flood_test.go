@@ -21,7 +21,8 @@ func TestFlood(t *testing.T) {
 	onEnvoyAlone(t, 1, newest, flood)
 }
 
-// rulesOfFlood is how many keys a request of the flood has, one for each rule, as a million requests would take minutes.
+// rulesOfFlood is how many keys a request of the flood has, one for each rule, as a million
+// requests would take minutes.
 const rulesOfFlood = 16
 
 func flood(t *testing.T, d envoys) {
@@ -75,7 +76,8 @@ func flood(t *testing.T, d envoys) {
 	}
 }
 
-// sprayFrom sends the requests from, from+step … below to over one connection, each with keys of its own. All are to pass.
+// sprayFrom sends the requests from, from+step … below to over one connection, each with keys of
+// its own. All are to pass.
 func sprayFrom(ctx context.Context, url string, from, to, step int) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", strings.TrimPrefix(url, "http://"))
 	if err != nil {

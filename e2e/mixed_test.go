@@ -16,7 +16,7 @@ import (
 
 // program runs a program that decides with the Go library by the rule of perUser, and gives its
 // address. It asks the backend that the proxies ask.
-func program(t *testing.T, backend string, exact bool, limit window.Limit) (address string, limiter *ratelimit.Limiter) {
+func program(t *testing.T, backend string, exact bool, limit window.Limit) (address string) {
 	t.Helper()
 	server, err := ratelimit.Dial("http://"+backend, ratelimit.DialOptions{})
 	if err != nil {
@@ -29,7 +29,8 @@ func program(t *testing.T, backend string, exact bool, limit window.Limit) (addr
 	if err != nil {
 		t.Fatal(err)
 	}
-	if limiter, err = n.Limiter("per-user"); err != nil {
+	limiter, err := n.Limiter("per-user")
+	if err != nil {
 		t.Fatal(err)
 	}
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -46,11 +47,11 @@ func program(t *testing.T, backend string, exact bool, limit window.Limit) (addr
 			t.Error(err)
 		}
 	})
-	return front.URL, limiter
+	return front.URL
 }
 
 // Proxies with the plugin and programs with the library keep one limit together, however fast they
-// are asked: they never admit more than it and the bound; where the backend decides every request,
+// are asked: they never admit more than it, and all but a few hits of it; where the backend decides every request,
 // exactly the limit.
 func TestProxiesAndPrograms(t *testing.T) {
 	onEach(t, 2, proxiesAndPrograms)
@@ -70,24 +71,17 @@ func proxiesAndPrograms(t *testing.T, d driver) {
 				_, addresses := nodes(t, d, each, nodeConfig{backend: backend, configuration: fmt.Sprintf(
 					`{"backend": {"cluster": "weir", "timeout": "60s"}, "sync_rate": %d, `, rate) +
 					perUser(`{"limit": 1000, "window": "366d", "algorithm": "fixed_window"}`)[1:]})
-				bound := uint64(0)
-				var programs []*ratelimit.Limiter
 				for range each {
-					address, limiter := program(t, backend, exact, ratelimit.FixedWindow(limit, 366*24*time.Hour))
-					addresses, programs = append(addresses, address), append(programs, limiter)
+					addresses = append(addresses, program(t, backend, exact, ratelimit.FixedWindow(limit, 366*24*time.Hour)))
 				}
 				f := newTraffic(1, addresses...)
-				f.acquaint(t, client(t))
-				for _, program := range programs {
-					bound = max(bound, program.Overshoot())
-				}
 				for _, rate := range []int{150, 300, 700, 1500, 3000, 7000, 15_000} {
 					before := f.total()
 					f.rush(t, strconv.Itoa(rate), rate, limit)
 					got := f.total() - before
 					t.Logf("%d requests a second each: %d of %d admitted", rate, got, limit)
-					if got > limit+int64(bound) || exact && got != limit {
-						t.Errorf("%d requests a second each: %d admitted, want at most %d and %d", rate, got, limit, bound)
+					if got > limit || got < limit*97/100 || exact && got != limit {
+						t.Errorf("%d requests a second each: %d admitted, want %d", rate, got, limit)
 					}
 				}
 				settle(t, backend, "default", f.total())

@@ -100,7 +100,8 @@ func (h *heldCallout) lose() { h.answer <- nil }
 const thousand = `{"backend": {"cluster": "weir", "timeout": "60s"}, "sync_rate": 1, "rules": [{"name": "per-user", "key": [{"header": "x-user"}],
 	"cost": {"header": "x-cost"}, "cost_on_response": {"header": "x-charge"}, "limits": [{"limit": 1000, "window": "366d", "algorithm": "fixed_window"}, {"limit": 1000, "window": "366d"}]}]}`
 
-// stage is a backend, and a node with two workers whose time and whose callouts are the test's. Client i is worker i's.
+// stage is a backend, and a node with two workers whose time and whose callouts are the test's.
+// Client i is worker i's.
 type stage struct {
 	t       *testing.T
 	backend string
@@ -153,8 +154,8 @@ func (s *stage) tick(d time.Duration) {
 	}
 }
 
-// settle lets time pass until the backend has counted as many hits as were admitted, less some that are gone; and longer than anybody
-// waits for anything, so that it stays so.
+// settle lets time pass until the backend has counted as many hits as were admitted, less some that
+// are gone; and longer than anybody waits for anything, so that it stays so.
 func (s *stage) settle(gone int64) {
 	s.t.Helper()
 	want := 2 * (s.traffic.total() - gone)
@@ -175,7 +176,8 @@ func (s *stage) settle(gone int64) {
 	}
 }
 
-// push has worker 0 admit three hits of bob's, which the backend is told of in a callout that is held up.
+// push has worker 0 admit three hits of bob's, which the backend is told of in a callout that is
+// held up.
 func (s *stage) push() *heldCallout {
 	s.t.Helper()
 	s.settle(0)
@@ -187,7 +189,8 @@ func (s *stage) push() *heldCallout {
 	return call
 }
 
-// trap ends the VM of worker 0 as a trap does: it hears of nothing any more. The next request makes a new one.
+// trap ends the VM of worker 0 as a trap does: it hears of nothing any more. The next request makes
+// a new one.
 func (s *stage) trap() {
 	s.t.Helper()
 	s.proxy.Do(0, func(vm *host.VM, _ *host.Root) {
@@ -197,8 +200,9 @@ func (s *stage) trap() {
 	})
 }
 
-// What a worker has pushed when its VM traps counts once if it has reached the backend, also if it does so later, and twice; it is gone
-// if it hasn't. Other hits of the key, of both workers, are counted as ever.
+// What a worker has pushed when its VM traps counts once if it has reached the backend, also if it
+// does so later, and twice; it is gone if it hasn't. Other hits of the key, of both workers, are
+// counted as ever.
 func TestTrappedInFlight(t *testing.T) {
 	onWazeroAlone(t)
 	for _, applied := range []bool{true, false} {
@@ -294,8 +298,9 @@ func ended(t *testing.T, answer chan error) error {
 	}
 }
 
-// Requests that wait for the backend all end: whether it answers, the callout is lost, the worker's VM traps (then with the client, who
-// leaves), the configuration is replaced, or the node is closed.
+// Requests that wait for the backend all end: whether it answers, the callout is lost, the worker's
+// VM traps (then with the client, who leaves), the configuration is replaced, or the node is
+// closed.
 func TestPausedRequestsEnd(t *testing.T) {
 	onWazeroAlone(t)
 	for name, end := range map[string]func(t *testing.T, s *stage, calls []*heldCallout, leave func()) (wants [2]string){
@@ -361,7 +366,8 @@ func TestPausedRequestsEnd(t *testing.T) {
 	}
 }
 
-// Configurations are replaced while requests wait and callouts are lost: nothing is lost with them, nothing counts twice, and nobody hangs.
+// Configurations are replaced while requests wait and callouts are lost: nothing is lost with them,
+// nothing counts twice, and nobody hangs.
 func TestReconfiguredUnderFaults(t *testing.T) {
 	onEach(t, 2, reconfiguredUnderFaults)
 }

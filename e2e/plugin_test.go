@@ -1,5 +1,6 @@
-// Package e2e tests the built plugin and the built command as a user would meet them: dist/weir.wasm in a proxy-wasm host,
-// dist/weir as a process, HTTP in between. It knows nothing of their insides.
+// Package e2e tests the built plugin and the built command as a user would meet them:
+// dist/weir.wasm in a proxy-wasm host, dist/weir as a process, HTTP in between. It knows nothing of
+// their insides.
 package e2e
 
 import (
@@ -16,7 +17,8 @@ import (
 const (
 	pluginFile  = "../dist/weir.wasm"
 	commandFile = "../dist/weir"
-	// cacheDir keeps compiled code from run to run: compiling under the race detector takes some 20 s.
+	// cacheDir keeps compiled code from run to run: compiling under the race detector takes some 20
+	// s.
 	cacheDir = "../dist/cache"
 	vmID     = "weir"
 )

@@ -106,7 +106,8 @@ func serveAt(t *testing.T, listen, store string) (p *process, address string) {
 	return p, p.wait(t, `address=(\S+)`)
 }
 
-// counted is the sum of all hits that a backend has in a namespace, or -1 if its store can't be reached.
+// counted is the sum of all hits that a backend has in a namespace, or -1 if its store can't be
+// reached.
 func counted(t *testing.T, backend, namespace string) (sum int64) {
 	t.Helper()
 	response, err := http.Get("http://" + backend + "/v1/counters?namespace=" + namespace)

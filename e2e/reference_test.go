@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// A reference is a part of README's reference, as a client sees it. The numbers that it wants follow from the README, by hand.
+// A reference is a part of README's reference, as a client sees it. The numbers that it wants
+// follow from the README, by hand.
 type reference struct {
 	name          string
 	configuration string
@@ -19,16 +20,20 @@ type reference struct {
 	metrics map[string]int64
 }
 
-// A step is one request, or a change of the configuration, which comes before the request if there are both.
+// A step is one request, or a change of the configuration, which comes before the request if there
+// are both.
 type step struct {
 	// at is the time since monday; 0 is the time of the step before.
 	at time.Duration
-	// configure replaces the configuration. If refused has parts of the complaint, the node must refuse it.
+	// configure replaces the configuration. If refused has parts of the complaint, the node must
+	// refuse it.
 	configure string
 	refused   []string
-	// send is "METHOD /path name:value …". The upstream answers the headers answer-name:value with name:value.
+	// send is "METHOD /path name:value …". The upstream answers the headers answer-name:value with
+	// name:value.
 	send string
-	// times is how often the request is sent, each with this status. Headers and body are those of the last answer.
+	// times is how often the request is sent, each with this status. Headers and body are those of
+	// the last answer.
 	times  int
 	status int
 	want   string
@@ -148,7 +153,8 @@ var references = []reference{
 		name:          "what is there without being asked for",
 		configuration: perUser(`{"limit": 2, "window": "1m"}`),
 		steps: []step{
-			// One hit of two: two more have room when the next window, which weighs this one, is over.
+			// One hit of two: two more have room when the next window, which weighs this one, is
+			// over.
 			{at: 30 * time.Second, send: "GET /a?b=c x-user:ann", status: 200, body: "GET /a?b=c", want: `
 				ratelimit-policy: "per-user";q=2;w=60
 				ratelimit: "per-user";r=1;t=90
@@ -349,7 +355,8 @@ var references = []reference{
 			{send: "GET / answer-x-tokens:many", status: 200, want: "x-ratelimit-remaining: 3"},
 			{send: "GET / answer-x-tokens:0", status: 200, want: "x-ratelimit-remaining: 2"},
 			{send: "GET / answer-x-tokens:12", status: 200, want: "x-ratelimit-remaining: 1"},
-			// 21 hits weigh 9 when 9/21 of the next window are left: 34.3 s into it. A rejection costs nothing, whatever its headers.
+			// 21 hits weigh 9 when 9/21 of the next window are left: 34.3 s into it. A rejection
+			// costs nothing, whatever its headers.
 			{send: "GET /", times: 3, status: 429, want: "x-ratelimit-remaining: 0\nretry-after: 95\nx-tokens: 9"},
 			{at: 94 * time.Second, send: "GET /", status: 429, want: "retry-after: 1"},
 			{at: 95 * time.Second, send: "GET /", status: 200},
@@ -640,7 +647,8 @@ var references = []reference{
 			{send: "GET / x-cost:40", status: 200, want: "ratelimit: \"r\";r=60;t=62\nx-ratelimit-reset: 60"},
 			{at: 90 * time.Second, send: "GET / x-cost:80", status: 200, want: "ratelimit: \"r\";r=0;t=2\nx-ratelimit-reset: 30"},
 			{send: "GET / x-cost:1", status: 429, want: "retry-after: 2"},
-			// The rate is 80 + 40/3, so that 6.67 remain; it falls by one in 1.5 s, of which a third has passed when the hit has been counted.
+			// The rate is 80 + 40/3, so that 6.67 remain; it falls by one in 1.5 s, of which a
+			// third has passed when the hit has been counted.
 			{at: 100 * time.Second, send: "GET / x-cost:1", status: 200, want: "ratelimit: \"r\";r=5;t=1\nx-ratelimit-reset: 20"},
 		},
 	},
@@ -745,7 +753,8 @@ var references = []reference{
 	},
 }
 
-// TestReferenceBackend has the fields of the configuration that are about a backend, with one that fails or does not answer.
+// TestReferenceBackend has the fields of the configuration that are about a backend, with one that
+// fails or does not answer.
 func TestReferenceBackend(t *testing.T) {
 	onEach(t, 1, func(t *testing.T, d driver) {
 		heard := make(chan string, 1000)

@@ -73,7 +73,8 @@ func http2Client(t *testing.T) *http.Client {
 	return c
 }
 
-// inTurn lets so many requests an hour pass, of all together. Each namespace has counters of its own.
+// inTurn lets so many requests an hour pass, of all together. Each namespace has counters of its
+// own.
 func inTurn(namespace string, limit int) string {
 	return `{"namespace": "` + namespace + `", ` + hourly("r", limit)[1:]
 }
@@ -214,7 +215,8 @@ func upgradeRequests(t *testing.T, n node) {
 	}
 }
 
-// upgrade sends a request on a connection of its own. What is read from the connection comes after the answer's header.
+// upgrade sends a request on a connection of its own. What is read from the connection comes after
+// the answer's header.
 func upgrade(t *testing.T, n node) (io.ReadWriter, *http.Response) {
 	t.Helper()
 	address := strings.TrimPrefix(n.url(), "http://")
@@ -283,7 +285,8 @@ func countUnexpected(w http.ResponseWriter, r *http.Request) {
 	countBody(w, r)
 }
 
-// The proxy says that the body may come before the plugin has decided, and tells the upstream nothing of it.
+// The proxy says that the body may come before the plugin has decided, and tells the upstream
+// nothing of it.
 func expectContinue(t *testing.T, n node) {
 	if continued, status, body := postExpecting(t, n); !continued || status != 200 || body != "100000 map[]" {
 		t.Errorf("allowed: continued %v, status %d, %s bytes", continued, status, body)
@@ -354,7 +357,8 @@ func toApp(prefix string, more envoytest.Object) envoytest.Object {
 	return envoytest.Object{"match": envoytest.Object{"prefix": prefix}, "route": route}
 }
 
-// TestRouting has what Envoy does around the plugin: a request takes its hits once for each time that it comes to the filters.
+// TestRouting has what Envoy does around the plugin: a request takes its hits once for each time
+// that it comes to the filters.
 func TestRouting(t *testing.T) {
 	onEnvoyAlone(t, 1, all, func(t *testing.T, d envoys) {
 		r := &routing{app: newApp(t), mirror: newApp(t)}
@@ -391,7 +395,8 @@ func http2Cluster(t *testing.T, name, address string) envoytest.Object {
 	delete(c, "common_http_protocol_options")
 	c["typed_extension_protocol_options"] = envoytest.Object{
 		"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": envoytest.Typed("envoy.extensions.upstreams.http.v3.HttpProtocolOptions", envoytest.Object{
-			// Go's server sends a window update for each read, so that Envoy's bound, 10 for each frame of data, takes it for a flood.
+			// Go's server sends a window update for each read, so that Envoy's bound, 10 for each
+			// frame of data, takes it for a flood.
 			"explicit_http_config": envoytest.Object{"http2_protocol_options": envoytest.Object{"max_inbound_window_update_frames_per_data_frame_sent": 1000}},
 		}),
 	}
@@ -418,7 +423,8 @@ func retries(t *testing.T, r *routing) {
 	}
 }
 
-// An internal redirect begins a new stream: the request comes to the filters again, and takes its hits again.
+// An internal redirect begins a new stream: the request comes to the filters again, and takes its
+// hits again.
 func internalRedirect(t *testing.T, r *routing) {
 	r.set(t, 3, toApp("/", envoytest.Object{"internal_redirect_policy": envoytest.Object{}}))
 	r.app.does(func(w http.ResponseWriter, request *http.Request) {

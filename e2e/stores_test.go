@@ -10,7 +10,8 @@ import (
 	"weir/internal/store/redis/redistest"
 )
 
-// store is where a backend keeps its counters. Those that outlive a crash can be taken down and brought back.
+// store is where a backend keeps its counters. Those that outlive a crash can be taken down and
+// brought back.
 type store struct {
 	url        string
 	down, back func()
@@ -44,8 +45,9 @@ func eachStore(t *testing.T, part func(t *testing.T, start func(t *testing.T) st
 	}
 }
 
-// Three nodes keep one limit on each kind of store, whether they synchronise or ask about every request. Then the backend is killed and
-// started again, and the store, under traffic: once all is quiet the backend has exactly what was admitted.
+// Three nodes keep one limit on each kind of store, whether they synchronise or ask about every
+// request. Then the backend is killed and started again, and the store, under traffic: once all is
+// quiet the backend has exactly what was admitted.
 func TestStores(t *testing.T) {
 	eachStore(t, func(t *testing.T, start func(t *testing.T) store) {
 		onEach(t, 3, func(t *testing.T, d driver) {
@@ -66,7 +68,6 @@ func onStore(t *testing.T, d driver, s store, rate int) {
 			{"name": "per-user", "key": [{"header": "x-user"}], "cost": {"header": "x-cost"}, "limits": [{"limit": %d, "window": "366d", "algorithm": "fixed_window"}]}]}`,
 		namespace, rate, limit)})
 	f, client, random := newTraffic(1, addresses...), client(t), rand.New(rand.NewPCG(2, 3))
-	f.acquaint(t, client)
 	for range 3 * limit {
 		if _, _, err := f.ask(client, random.IntN(len(addresses)), "ann"); err != nil {
 			t.Fatal(err)

@@ -113,8 +113,8 @@ func settle(t *testing.T, backend, namespace string, want int64) {
 	}
 }
 
-// Two nodes and a backend, hits at random, callouts lost before or after they were applied: once all is quiet the backend's sum
-// is exactly what was admitted.
+// Two nodes and a backend, hits at random, callouts lost before or after they were applied: once
+// all is quiet the backend's sum is exactly what was admitted.
 func TestBackendHasWhatWasAdmitted(t *testing.T) {
 	onEach(t, 2, backendHasWhatWasAdmitted)
 }
@@ -138,8 +138,9 @@ func backendHasWhatWasAdmitted(t *testing.T, d driver) {
 	settle(t, backend, "default", limitsPerHit*admitted)
 }
 
-// syncedLimits are of every algorithm, 100 a year, which no test's hour can end. A log keeps no more than its limit, which two
-// nodes that are on their own may exceed together, so its limit is higher.
+// syncedLimits are of every algorithm, 100 a year, which no test's hour can end. A log keeps no
+// more than its limit, which two nodes that are on their own may exceed together, so its limit is
+// higher.
 const syncedLimits = `
 	{"limit": 100, "window": "366d", "algorithm": "fixed_window"},
 	{"limit": 100, "window": "366d"},
@@ -203,7 +204,8 @@ func redisRestarted(t *testing.T, d driver) {
 	settle(t, backend, "default", limitsPerHit*admitted)
 }
 
-// TestRun is what a newcomer does: two nodes with two workers each keep one limit of 10, asked in turns.
+// TestRun is what a newcomer does: two nodes with two workers each keep one limit of 10, asked in
+// turns.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	// The example's window is a minute, which may end meanwhile; a year's won't.
@@ -228,7 +230,8 @@ func TestRun(t *testing.T) {
 			nodes := []string{p.wait(t, `^node 0 +(http://\S+)`), p.wait(t, `^node 1 +(http://\S+)`)}
 			backend := strings.TrimPrefix(p.wait(t, `^backend +(http://\S+)`), "http://")
 			admitted, counted := int64(0), int64(0)
-			// A node may have to wait for what the other one has asked for; but then all 10 are there, and no more.
+			// A node may have to wait for what the other one has asked for; but then all 10 are
+			// there, and no more.
 			deadline := time.Now().Add(hang)
 			for i, after := 0, 0; after < 20; i++ {
 				status, header, err := get(http.DefaultClient, nodes[i%2], "ann")
@@ -255,9 +258,9 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// synchronise waits until nodes have heard of what others admitted. A new key is pushed at a node's next tick, of which there
-// are at most ten in a sync_rate of 100 ms: when a dozen new keys have arrived one after the other, every other key has been
-// synchronised in between.
+// synchronise waits until nodes have heard of what others admitted. A new key is pushed at a node's
+// next tick, of which there are at most ten in a sync_rate of 100 ms: when a dozen new keys have
+// arrived one after the other, every other key has been synchronised in between.
 func synchronise(t *testing.T, backend, namespace string, nodes []string, counted *int64) {
 	t.Helper()
 	for range 12 {

@@ -13,8 +13,9 @@ import (
 	"testing"
 )
 
-// More than a hundred configurations follow each other under load, as listeners and as the filter's configuration alone, which is how Istio
-// delivers a WasmPlugin. No request fails, the backend has each hit of each that passed, and what the configurations took is given back.
+// More than a hundred configurations follow each other under load, as listeners and as the filter's
+// configuration alone, which is how Istio delivers a WasmPlugin. No request fails, the backend has
+// each hit of each that passed, and what the configurations took is given back.
 func TestUpdates(t *testing.T) {
 	for _, discovered := range []bool{false, true} {
 		t.Run(map[bool]string{false: "listeners", true: "filters"}[discovered], func(t *testing.T) {
@@ -24,7 +25,8 @@ func TestUpdates(t *testing.T) {
 }
 
 func updates(t *testing.T, d envoys, discovered bool) {
-	// A VM's heap takes some two hundred updates to grow to what it needs. A hundred more would take 40 MiB if they were kept.
+	// A VM's heap takes some two hundred updates to grow to what it needs. A hundred more would
+	// take 40 MiB if they were kept.
 	const rounds, grown, clients = 350, 250, 4
 	configuration := func(i int) string {
 		return fmt.Sprintf(`{"backend": {"cluster": "weir", "timeout": "10s"}, "sync_rate": 0.05, "rules": [

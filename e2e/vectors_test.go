@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestVectors runs window/testdata/vectors.json, which the algorithms are tested with alone too, through the plugin in a proxy:
-// over two connections in turns, on a clock of the test's.
+// TestVectors runs window/testdata/vectors.json, which the algorithms are tested with alone too,
+// through the plugin in a proxy: over two connections in turns, on a clock of the test's.
 func TestVectors(t *testing.T) {
 	onEach(t, 1, runVectors)
 }
@@ -19,7 +19,7 @@ func runVectors(t *testing.T, d driver) {
 	var vectors []struct {
 		Name   string            `json:"name"`
 		Limits []json.RawMessage `json:"limits"`
-		// Nanoseconds tells that a decision depends on parts of a microsecond.
+		// Nanoseconds says that a decision depends on parts of a microsecond.
 		Nanoseconds bool `json:"nanoseconds"`
 		Steps       []struct {
 			At         string   `json:"at"`

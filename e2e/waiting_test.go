@@ -15,8 +15,9 @@ import (
 const oncePerUser = `{"backend": {"cluster": "weir", "timeout": "60s"}, "sync_rate": 0, "rules": [
 	{"name": "per-user", "key": [{"header": "x-user"}], "limits": [{"limit": 1, "window": "366d", "algorithm": "fixed_window"}]}]}`
 
-// A request with a body that waits for the backend is held back whole, also where the proxy stops headers only and the body comes
-// meanwhile. Rejected, it never reaches the upstream; allowed, it does with its body and its trailers.
+// A request with a body that waits for the backend is held back whole, also where the proxy stops
+// headers only and the body comes meanwhile. Rejected, it never reaches the upstream; allowed, it
+// does with its body and its trailers.
 func TestRequestWaitsWhole(t *testing.T) {
 	onEvery(t, 2, func(t *testing.T, d driver) {
 		for _, headersOnly := range []bool{false, true} {
@@ -73,7 +74,8 @@ func waitsWhole(t *testing.T, d driver, headersOnly bool) {
 						status <- r.status
 					}()
 					call := way.next(t)
-					// More than the first part of a large body is not read before the request goes on.
+					// More than the first part of a large body is not read before the request goes
+					// on.
 					sent += int64(min(size, 10_000))
 					proxy.received(t, sent)
 					if reached.Load() != 0 {
@@ -111,7 +113,8 @@ func clientOf(t *testing.T, http2 bool) *http.Client {
 	return client(t)
 }
 
-// A client that leaves while its request waits takes nothing: what the backend grants it goes back, and another one passes in its place.
+// A client that leaves while its request waits takes nothing: what the backend grants it goes back,
+// and another one passes in its place.
 func TestClientLeavesWhileItWaits(t *testing.T) {
 	onEach(t, 2, clientLeaves)
 }

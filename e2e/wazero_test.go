@@ -76,7 +76,8 @@ func startProxy(t *testing.T, config nodeConfig, more host.ProxyConfig) *proxyNo
 	return &proxyNode{Proxy: proxy, address: "http://" + l.Addr().String()}
 }
 
-// received waits for nothing: what this host reads, it hands to the plugin at once, and the plugin can't be paused without having seen it.
+// received waits for nothing: what this host reads, it hands to the plugin at once, and the plugin
+// can't be paused without having seen it.
 func (p *proxyNode) received(*testing.T, int64) {}
 
 func (p *proxyNode) idle(t *testing.T) {

@@ -83,7 +83,8 @@ func logged(t *testing.T, p *proxy, pattern string) {
 	p.until(t, "a line of the access log like "+pattern, func() (bool, error) { return line.MatchString(p.Log()), nil })
 }
 
-// limitsAddresses shows what the listener addresses does with a client that asks too often, whatever it says of itself.
+// limitsAddresses shows what the listener addresses does with a client that asks too often,
+// whatever it says of itself.
 func limitsAddresses(t *testing.T, p *proxy) {
 	refusal := bursts(t, 20, func(i int) (int, answer) {
 		return p.at(fmt.Sprint("127.0.1.", i), "addresses").untilRefused(t, "GET", "/", "x-forwarded-for: 127.0.0.3")

@@ -1,5 +1,5 @@
-// Package envoy_test runs the configurations of this folder, and the README's excerpt, on real Envoys. It also reads them, for
-// what Envoy, Istio and the plugin take and should not be there.
+// Package envoy_test runs the configurations of this folder, and the README's excerpt, on real
+// Envoys. It also reads them, for what Envoy, Istio and the plugin take and should not be there.
 package envoy_test
 
 import (
@@ -97,7 +97,8 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// unmarshal reads YAML into a message. It refuses unknown fields, of messages in Anys too, and fields given twice.
+// unmarshal reads YAML into a message. It refuses unknown fields, of messages in Anys too, and
+// fields given twice.
 func unmarshal(text []byte, into proto.Message) error {
 	document, err := yaml.YAMLToJSONStrict(text)
 	if err != nil {
@@ -231,7 +232,8 @@ func checkBackend(b config.Backend, clusters map[string]bool) error {
 	return nil
 }
 
-// checkTogether checks what two plugins of one VM and one namespace need; its errors speak of the second.
+// checkTogether checks what two plugins of one VM and one namespace need; its errors speak of the
+// second.
 func checkTogether(first, second plugin) error {
 	as := "as in listener " + first.listener
 	switch {

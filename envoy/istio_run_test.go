@@ -24,9 +24,10 @@ import (
 	"weir/internal/envoytest"
 )
 
-// What Istio makes of a WasmPlugin is read in its sources of 1.27 to 1.31: pilot/pkg/model/extensions.go has the plugin's
-// message and pilot/pkg/networking/core/listener_builder.go the connection manager; pkg/wasm/convert.go is the agent in the
-// proxy's pod, which fetches the image and puts a local file in its place.
+// What Istio makes of a WasmPlugin is read in its sources of 1.27 to 1.31:
+// pilot/pkg/model/extensions.go has the plugin's message and
+// pilot/pkg/networking/core/listener_builder.go the connection manager; pkg/wasm/convert.go is the
+// agent in the proxy's pod, which fetches the image and puts a local file in its place.
 
 func TestIstioYAMLRuns(t *testing.T) {
 	t.Parallel()
@@ -138,7 +139,8 @@ func (m *mesh) backendHost() string {
 	return m.service.Metadata.Name + "." + m.service.Metadata.Namespace + ".svc.cluster.local"
 }
 
-// deliver writes a filter's resource into a file, from which an Envoy takes it as from a control plane.
+// deliver writes a filter's resource into a file, from which an Envoy takes it as from a control
+// plane.
 func deliver(t *testing.T, name string, filter *wasmfilterv3.Wasm) (file string) {
 	t.Helper()
 	resource, err := protojson.Marshal(packed(t, &corev3.TypedExtensionConfig{Name: name, TypedConfig: packed(t, filter)}))
@@ -156,8 +158,9 @@ func deliver(t *testing.T, name string, filter *wasmfilterv3.Wasm) (file string)
 	return file
 }
 
-// gateway is an Envoy like that of Istio's ingress gateway, with the filter that a file delivers. Its listener default is as
-// Istio makes it by itself, normalizing with pathNormalization DECODE_AND_MERGE_SLASHES.
+// gateway is an Envoy like that of Istio's ingress gateway, with the filter that a file delivers.
+// Its listener default is as Istio makes it by itself, normalizing with pathNormalization
+// DECODE_AND_MERGE_SLASHES.
 func gateway(t *testing.T, around surroundings, m *mesh, resource, file string) []byte {
 	t.Helper()
 	listener := func(name string, more envoytest.Object) envoytest.Object {
@@ -201,7 +204,8 @@ func gateway(t *testing.T, around surroundings, m *mesh, resource, file string) 
 	return bootstrap
 }
 
-// statistics are Istio's, from tools/packaging/common/envoy_bootstrap.json, with the tags that the README has a proxy list.
+// statistics are Istio's, from tools/packaging/common/envoy_bootstrap.json, with the tags that the
+// README has a proxy list.
 func statistics(t *testing.T) envoytest.Object {
 	t.Helper()
 	match := regexp.MustCompile(`extraStatTags: \[([a-z_, ]+)\]`).FindStringSubmatch(read(t, "README.md"))

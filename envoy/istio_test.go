@@ -55,8 +55,9 @@ func TestIstioMistakes(t *testing.T) {
 	})
 }
 
-// object is a Kubernetes object, and what follows are the specs in istio.yaml: with these few fields they cost the build
-// nothing. [decode] wants every field that may not be omitted, and no other.
+// object is a Kubernetes object, and what follows are the specs in istio.yaml: with these few
+// fields they cost the build nothing. [decode] wants every field that may not be omitted, and no
+// other.
 type object[Spec any] struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -189,8 +190,8 @@ func decode(document []byte, into any) error {
 	return sameFields(document, written)
 }
 
-// sameFields refuses a document that differs from what was understood of it: Go's decoders are content with another case,
-// or with the names that fields have in protobuf; Kubernetes isn't.
+// sameFields refuses a document that differs from what was understood of it: Go's decoders are
+// content with another case, or with the names that fields have in protobuf; Kubernetes isn't.
 func sameFields(document, understood []byte) error {
 	var got, want any
 	if err := errors.Join(json.Unmarshal(document, &got), json.Unmarshal(understood, &want)); err != nil {
@@ -241,7 +242,7 @@ func (m *mesh) checkWorkload() error {
 	return nil
 }
 
-// selects tells whether a selector that is not empty selects what has these labels.
+// selects reports whether a selector that is not empty selects what has these labels.
 func selects(selector, labels map[string]string) bool {
 	for name, value := range selector {
 		if labels[name] != value {

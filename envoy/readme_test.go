@@ -13,10 +13,12 @@ import (
 	"weir/internal/envoytest"
 )
 
-// pathSettings are those of the README's excerpt that have one path for what a rule should take for one.
+// pathSettings are those of the README's excerpt that have one path for what a rule should take for
+// one.
 var pathSettings = []string{"normalize_path", "merge_slashes", "path_with_escaped_slashes_action"}
 
-// The README's excerpt runs as it is. Without its settings of paths it lets pass what the README says, and with them it does not.
+// The README's excerpt runs as it is. Without its settings of paths it lets pass what the README
+// says, and with them it does not.
 func TestREADMERuns(t *testing.T) {
 	t.Parallel()
 	onEachEnvoy(t, func(t *testing.T, on envoytest.Binary) {
@@ -60,7 +62,8 @@ func TestREADMERuns(t *testing.T) {
 	})
 }
 
-// excerptBootstrap has a listener with the README's excerpt as it is, and one without its settings of paths.
+// excerptBootstrap has a listener with the README's excerpt as it is, and one without its settings
+// of paths.
 func excerptBootstrap(t *testing.T, around surroundings) []byte {
 	t.Helper()
 	text, err := os.ReadFile("../README.md")

@@ -28,7 +28,8 @@ import (
 	"weir/internal/envoytest"
 )
 
-// What follows runs this folder's files, and the README's excerpt, on real Envoys, and sends requests through.
+// What follows runs this folder's files, and the README's excerpt, on real Envoys, and sends
+// requests through.
 
 // onEachEnvoy runs a test on every Envoy that there is.
 func onEachEnvoy(t *testing.T, test func(t *testing.T, on envoytest.Binary)) {
@@ -76,8 +77,8 @@ type surroundings struct {
 	upstream string // the address of one that answers everything, and tells what it saw
 }
 
-// proxy is an Envoy in its surroundings. Its plugins go by the backend's clock, which is the machine's: tests ask for what is
-// so however long a request takes.
+// proxy is an Envoy in its surroundings. Its plugins go by the backend's clock, which is the
+// machine's: tests ask for what is so however long a request takes.
 type proxy struct {
 	*envoytest.Envoy
 	surroundings
@@ -241,7 +242,8 @@ type answer struct {
 	body   string
 }
 
-// send sends a request whose target stays as it is, which net/http's own client would tidy up. Headers are "name: value".
+// send sends a request whose target stays as it is, which net/http's own client would tidy up.
+// Headers are "name: value".
 func (c client) send(t *testing.T, method, target string, headers ...string) answer {
 	t.Helper()
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(c.from)}, Timeout: 10 * time.Second}
@@ -270,8 +272,9 @@ func (c client) send(t *testing.T, method, target string, headers ...string) ans
 	return a
 }
 
-// bursts has one client after another, or one user, send until it is refused, until one was allowed what a limit of a second
-// allows. One that meets the end of a second may get less, where hits leased for that second were left.
+// bursts has one client after another, or one user, send until it is refused, until one was allowed
+// what a limit of a second allows. One that meets the end of a second may get less, where hits
+// leased for that second were left.
 func bursts(t *testing.T, want int, burst func(i int) (allowed int, refusal answer)) (refusal answer) {
 	t.Helper()
 	var got []int
@@ -330,7 +333,8 @@ func (p *proxy) measures(t *testing.T, namespace string) {
 	}
 }
 
-// untilRefused sends a request again and again, and returns how many were allowed before the first that was not.
+// untilRefused sends a request again and again, and returns how many were allowed before the first
+// that was not.
 func (c client) untilRefused(t *testing.T, method, target string, headers ...string) (allowed int, refusal answer) {
 	t.Helper()
 	const most = 300 // sent in less time than windows of a second take to let so many pass
@@ -366,7 +370,8 @@ func (a answer) remaining(rule string) int {
 	return n
 }
 
-// matches compares an answer's headers with patterns; the empty one is of a header that must not be there.
+// matches compares an answer's headers with patterns; the empty one is of a header that must not be
+// there.
 func (a answer) matches(t *testing.T, patterns map[string]string) {
 	t.Helper()
 	for name, pattern := range patterns {
@@ -397,7 +402,8 @@ func cluster(t *testing.T, name, address string) envoytest.Object {
 	}}
 }
 
-// httpListener is one on a free port whose only filter is an HTTP connection manager; all requests go to the cluster shop.
+// httpListener is one on a free port whose only filter is an HTTP connection manager; all requests
+// go to the cluster shop.
 func httpListener(name string, manager envoytest.Object) envoytest.Object {
 	manager["stat_prefix"] = name
 	manager["route_config"] = envoytest.Object{"virtual_hosts": []envoytest.Object{{

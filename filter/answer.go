@@ -44,26 +44,26 @@ func (a *answer) compile(c *config.Config) {
 }
 
 // describe writes the headers of a decided request.
-func (a *answer) describe(matches []node.Demand, now int64, h *fields.List) {
+func (a *answer) describe(demands []node.Demand, now int64, h *fields.List) {
 	h.Begin(a.headers, a.unit, now)
 	if !a.describes {
 		return
 	}
-	for i := range matches {
-		m := &matches[i]
-		h.Rule(&a.rules[m.Rule.Index].fields)
-		for j := range m.Cell.States {
-			h.Limit(m.Standing(j, now))
+	for i := range demands {
+		d := &demands[i]
+		h.Rule(&a.rules[d.Rule.Index].fields)
+		for j := range d.Counter.States {
+			h.Limit(d.Standing(j, now))
 		}
 	}
 	h.End()
 }
 
-// reject answers a request that was rejected, and tells whether the proxy took the answer. The response phase of the same
-// stream follows, and has nothing to add.
-func (a *answer) reject(matches []node.Demand, now int64, h *fields.List) (sent bool) {
-	a.describe(matches, now, h)
-	h.Refuse(node.RetryAt(matches, now))
+// reject answers a request that was rejected, and reports whether the proxy took the answer. The
+// stream's response phase follows, and has nothing to add.
+func (a *answer) reject(demands []node.Demand, now int64, h *fields.List) (sent bool) {
+	a.describe(demands, now, h)
+	h.Refuse(node.RetryAt(demands, now))
 	a.pairs.Reset()
 	list := h.Fields()
 	for i := range list {
@@ -77,21 +77,22 @@ func (a *answer) reject(matches []node.Demand, now int64, h *fields.List) (sent 
 	for i := range a.body.Headers {
 		a.pairs.Add(a.body.Headers[i].Name, a.body.Headers[i].Value)
 	}
-	a.reply.Details = a.rules[rejecting(matches)].details
+	a.reply.Details = a.rules[rejecting(demands)].details
 	return proxywasm.SendLocalResponse(&a.reply)
 }
 
 // rejecting is the first rule that has rejected a request.
-func rejecting(matches []node.Demand) (rule int) {
-	for i := range matches {
-		if matches[i].Verdict == counter.Rejected {
-			return matches[i].Rule.Index
+func rejecting(demands []node.Demand) (rule int) {
+	for i := range demands {
+		if demands[i].Verdict == counter.Rejected {
+			return demands[i].Rule.Index
 		}
 	}
-	return matches[0].Rule.Index
+	return demands[0].Rule.Index
 }
 
-// isGRPC tells whether the proxy answers the current request as gRPC wants it: then the reply's body goes into the header grpc-message.
+// isGRPC reports whether the proxy answers the current request as gRPC wants it. Then the reply's
+// body goes into the header grpc-message.
 func isGRPC() bool {
 	const grpc = "application/grpc"
 	contentType, _ := proxywasm.RequestHeader("content-type")

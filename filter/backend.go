@@ -70,8 +70,8 @@ func received() (outcome node.Outcome, answer []byte) {
 	return node.PushAnswered, answer
 }
 
-// refusedByBackend tells whether a refusal is the backend's own, for what the push says, and not
-// somebody's on the way, for how it was sent.
+// refusedByBackend reports whether a refusal is the backend's own, for what the push says. Somebody
+// on the way may refuse a push for how it was sent.
 func refusedByBackend() bool {
 	contentType, _ := proxywasm.CalloutHeader("content-type")
 	return string(contentType) == "application/problem+json"

@@ -60,7 +60,8 @@ func TestMissingCluster(t *testing.T) {
 	}
 }
 
-// Answers that no backend gives are failures: the push is sent again, and nothing of the answer is believed.
+// Answers that no backend gives are failures: the push is sent again, and nothing of the answer is
+// believed.
 func TestOddAnswers(t *testing.T) {
 	w := newWorld(t, 1, 1, synced("0.05", `{"name": "all", "cost": 0, "cost_on_response": {"response_header": "x-cost"},
 		"limits": [{"limit": 50, "window": "1h"}]}`))
@@ -141,7 +142,8 @@ func TestRefusedBatch(t *testing.T) {
 	}
 }
 
-// What decides without the backend is what the configuration says: when a callout fails, when it is late, and while the breaker is open.
+// What decides without the backend is what the configuration says: when a callout fails, when it is
+// late, and while the breaker is open.
 func TestBackendFailureModes(t *testing.T) {
 	for _, rate := range []string{"0", "1"} {
 		for mode, passes := range map[string]int{"local": 3, "allow": 12, "deny": 0} {

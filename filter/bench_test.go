@@ -17,7 +17,8 @@ import (
 	"weir/window"
 )
 
-// envoyData is shared data as Envoy has it: a map under one mutex, values copied in and out, and one number for each write.
+// envoyData is shared data as Envoy has it: a map under one mutex, values copied in and out, and
+// one number for each write.
 type envoyData struct {
 	mutex sync.Mutex
 	sharedata.Map
@@ -41,8 +42,8 @@ type decider struct {
 	table   *sharedata.Table
 	rule    counter.Rule
 	slot    sharedata.Slot
-	cell    counter.Cell
-	entry   []byte
+	counter counter.Counter
+	scratch []byte
 	page    []byte // of the floor
 	lost    int    // races
 	evicted int
@@ -69,18 +70,18 @@ func (d *decider) decide(key []byte, now int64) {
 		d.table.Read(&d.slot, address)
 		var meta sharedata.Meta
 		var written bool
-		if d.cell.Count(&d.rule, d.slot.Payload(), now, 1) {
-			meta.ExpiresNanos, meta.Use = d.cell.Worth()
+		if d.counter.CountInPlace(&d.rule, d.slot.Payload(), now, 1) {
+			meta.ExpiresNanos, meta.Use = d.counter.Worth()
 			written = d.table.Rewrite(&d.slot, meta, now)
 		} else {
-			d.cell.Load(&d.rule, d.slot.Payload())
-			if d.cell.Advance(now); !d.cell.Allows(1) {
+			d.counter.Load(&d.rule, d.slot.Payload())
+			if d.counter.Advance(now); !d.counter.Allows(1) {
 				return
 			}
-			d.cell.Take(1)
-			d.entry = d.cell.Append(d.entry[:0], now)
-			meta.ExpiresNanos, meta.Use = d.cell.Worth()
-			written = d.table.Write(&d.slot, d.entry, meta, now)
+			d.counter.Count(1)
+			d.scratch = d.counter.Append(d.scratch[:0], now)
+			meta.ExpiresNanos, meta.Use = d.counter.Worth()
+			written = d.table.Write(&d.slot, d.scratch, meta, now)
 		}
 		if written {
 			d.slot.Evicted(func([]byte) { d.evicted++ })
@@ -91,14 +92,14 @@ func (d *decider) decide(key []byte, now int64) {
 
 // getAndSet gets a page of one entry and sets it again, until no other worker was faster.
 func (d *decider) getAndSet() {
-	d.entry = append(d.entry[:0], "weir:bench:page"...)
+	d.scratch = append(d.scratch[:0], "weir:bench:page"...)
 	for ; ; d.lost++ {
-		page, cas, found := d.data.Get(d.entry, d.page)
+		page, cas, found := d.data.Get(d.scratch, d.page)
 		if !found {
 			page, cas = make([]byte, 41), sharedata.CreateOnly
 		}
 		d.page = page
-		if d.data.Set(d.entry, page, cas) {
+		if d.data.Set(d.scratch, page, cas) {
 			return
 		}
 	}
@@ -112,9 +113,10 @@ func benchKeys(n int) [][]byte {
 	return keys
 }
 
-// BenchmarkHotKey is what workers decide that all have requests of one key: one worker, and eight, take turns of some ten milliseconds.
-// So do the floors, which get a page and set it, and decide nothing. The metrics are medians of the turns, and of their ratios. On a
-// machine that has less than two processors to spare the eight don't race, and the ratio says nothing.
+// BenchmarkHotKey is what workers decide that all have requests of one key: one worker, and eight,
+// take turns of some ten milliseconds. So do the floors, which get a page and set it, and decide
+// nothing. The metrics are medians of the turns, and of their ratios. On a machine that has less
+// than two processors to spare the eight don't race, and the ratio says nothing.
 func BenchmarkHotKey(b *testing.B) {
 	key := benchKeys(1)[0]
 	decide := func(d *decider) { d.decide(key, monday) }
@@ -137,7 +139,8 @@ func BenchmarkHotKey(b *testing.B) {
 	b.ReportMetric(median(spare), "processors-to-spare")
 }
 
-// spareProcessors is how many times as much is done by as many goroutines as may run at the same time as by one.
+// spareProcessors is how many times as much is done by as many goroutines as may run at the same
+// time as by one.
 func spareProcessors() float64 {
 	var sum atomic.Int64 // so that nothing is optimized away
 	spin := func() {
@@ -178,7 +181,8 @@ func newHotKey(b *testing.B, workers int, decide func(d *decider)) *hotKey {
 
 // turn decides some more, and tells how many decisions a second that was.
 func (k *hotKey) turn() (perSecond float64) {
-	// Until all have made enough together: the last one of a fixed share each would have nobody to race with.
+	// Until all have made enough together: the last one of a fixed share each would have nobody to
+	// race with.
 	const enough, batch = 200_000, 50
 	var begun, ended atomic.Int64
 	var group sync.WaitGroup
@@ -211,8 +215,8 @@ func (k *hotKey) lost() (races int) {
 func (k *hotKey) check(b *testing.B, key []byte) {
 	d := k.workers[0]
 	d.table.Read(&d.slot, d.table.Address(key))
-	d.cell.Load(&d.rule, d.slot.Payload())
-	if hits := d.cell.States[0].Hits[0].Sum(); hits != uint64(k.decided) {
+	d.counter.Load(&d.rule, d.slot.Payload())
+	if hits := d.counter.States[0].Hits[0].Sum(); hits != uint64(k.decided) {
 		b.Fatalf("%d hits were counted of %d decisions", hits, k.decided)
 	}
 }
@@ -222,12 +226,13 @@ func median(of []float64) float64 {
 	return sorted[len(sorted)/2]
 }
 
-// BenchmarkTable is get, decide and set of some keys of many, in random order, in tables that are differently full. The floor gets and sets
-// the same pages, and decides nothing. All four take turns of about a millisecond, as whatever else a machine does would be taken for a
-// difference otherwise; the metrics are medians of the turns, and of their ratios.
+// BenchmarkTable is get, decide and set of some keys of many, in random order, in tables that are
+// differently full. The floor gets and sets the same pages, and decides nothing. All four take
+// turns of about a millisecond, as whatever else a machine does would be taken for a difference
+// otherwise; the metrics are medians of the turns, and of their ratios.
 //
-// The pages of a few keys stay in a processor's own cache whether the table is full or not. Those of many do as long as it is not, and
-// the ratio is also one of caches then.
+// The pages of a few keys stay in a processor's own cache whether the table is full or not. Those
+// of many do as long as it is not, and the ratio is also one of caches then.
 func BenchmarkTable(b *testing.B) {
 	for _, used := range []int{512, 4096} {
 		b.Run(fmt.Sprint(used, " keys"), func(b *testing.B) { benchmarkTable(b, used) })
@@ -304,7 +309,8 @@ func (w *watchedData) Get(key, buffer []byte) (value []byte, cas uint32, found b
 	return w.envoyData.Get(key, buffer)
 }
 
-// BenchmarkCapacity fills a table with as many keys as its capacity, and says how much memory that takes.
+// BenchmarkCapacity fills a table with as many keys as its capacity, and says how much memory that
+// takes.
 func BenchmarkCapacity(b *testing.B) {
 	const capacity = 65536
 	keys := benchKeys(capacity)
@@ -325,7 +331,8 @@ func BenchmarkCapacity(b *testing.B) {
 	}
 }
 
-// BenchmarkMatch is what it takes to find the rules of a request and their keys. The floor reads one header of the same fake host.
+// BenchmarkMatch is what it takes to find the rules of a request and their keys. The floor reads
+// one header of the same fake host.
 func BenchmarkMatch(b *testing.B) {
 	rules := func(n int, match func(i int) string) string {
 		document := `{"rules": [`
@@ -359,7 +366,7 @@ func BenchmarkMatch(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				v.plugin.request.begin()
-				if n := len(v.plugin.match()); n != test.matches {
+				if n := len(v.plugin.findDemands()); n != test.matches {
 					b.Fatalf("%d rules match, want %d", n, test.matches)
 				}
 			}

@@ -46,7 +46,8 @@ func (r *request) number(value []byte, otherwise uint64) uint64 {
 	return n
 }
 
-// parseHits reads ASCII digits. A number that is too large to represent is above every limit, so it may be any such.
+// parseHits reads ASCII digits. If a number is too large to represent, any other that is above
+// every limit does as well.
 func parseHits(digits []byte) (hits uint64, ok bool) {
 	for _, d := range digits {
 		switch d -= '0'; {

@@ -102,7 +102,8 @@ func TestCountRejected(t *testing.T) {
 		want(t, plain.reply.headers, `retry-after: `+test.retryPlain)
 		want(t, counting.reply.headers, `retry-after: `+test.retryCounting)
 	}
-	// Refused by another rule, a request takes nothing here; and no cost that never passes is counted.
+	// Refused by another rule, a request takes nothing here; and no cost that never passes is
+	// counted.
 	p := newProxy(t)
 	v := p.start(`{"rules": [
 		{"name": "first", "limits": [{"limit": 5, "window": "1h"}]},
@@ -202,7 +203,7 @@ func TestGreatestLog(t *testing.T) {
 	}
 }
 
-// What the response costs is charged besides leases, and pushed.
+// What the response costs is counted besides leases, and pushed.
 func TestCostOnResponseBesidesLeases(t *testing.T) {
 	for _, rate := range []string{"0", "0.1"} {
 		w := newWorld(t, 2, 2, synced(rate, `{"name": "all", "cost_on_response": {"response_header": "x-tokens"},

@@ -167,7 +167,8 @@ func TestMatchAndKey(t *testing.T) {
 	}
 }
 
-// All rules or none: what one rule refuses, the others get back, also when another worker's request comes between.
+// All rules or none: what one rule refuses, the others get back, also when another worker's request
+// comes between.
 func TestSeveralRules(t *testing.T) {
 	configuration := `{"rules": [
 		{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": 5, "window": "1h"}]},
@@ -216,7 +217,8 @@ func TestRefusedConfiguration(t *testing.T) {
 	}
 }
 
-// When every race is lost the request is decided all the same, and its hit is added when that is possible.
+// When every race is lost the request is decided all the same, and its hit is added when that is
+// possible.
 func TestHitThatLosesEveryRace(t *testing.T) {
 	p := newProxy(t)
 	configuration := oneRule(`{"limit": 10, "window": "1h"}`)
@@ -379,7 +381,8 @@ func TestNothingIsAllocated(t *testing.T) {
 	}
 }
 
-// BenchmarkRequest is what a whole stream costs natively, the host's part excepted: shared data is a map here.
+// BenchmarkRequest is what a whole stream costs natively, the host's part excepted: shared data is
+// a map here.
 func BenchmarkRequest(b *testing.B) {
 	for name, configuration := range map[string]string{
 		"allowed":            oneRule(`{"limit": 1000000000, "window": "1h"}`),
@@ -403,7 +406,8 @@ func BenchmarkRequest(b *testing.B) {
 	}
 }
 
-// A node that the backend has refused says so until it asks again: nothing remains, and a client is told to wait.
+// A node that the backend has refused says so until it asks again: nothing remains, and a client is
+// told to wait.
 func TestRefusedByADryLease(t *testing.T) {
 	w := newWorld(t, 2, 1, synced("1", `{"name": "user", "limits": [{"limit": 5, "window": "1m", "algorithm": "fixed_window"}]}, {"name": "other", "key": [{"header": "x-user"}], "limits": [{"limit": 6, "window": "1h"}]}`))
 	a, b := w.vms[0], w.vms[1]
@@ -424,7 +428,8 @@ func TestRefusedByADryLease(t *testing.T) {
 	want(t, b.reply.headers, `ratelimit: "user";r=0;t=59, "other";r=6;t=0`)
 }
 
-// Limits that have room say nothing about when to try again, though a clock that went back makes them wait for nothing.
+// Limits that have room say nothing about when to try again, though a clock that went back makes
+// them wait for nothing.
 func TestRetryAfterWhenTheClockWentBack(t *testing.T) {
 	p := newProxy(t)
 	v := p.start(`{"rules": [

@@ -11,8 +11,8 @@ import (
 	"weir/sharedata"
 )
 
-// fakeProxy is a proxy process with several workers: what their VMs share, and a clock. It behaves as Envoy does, and allocates
-// nothing where the filter must not either.
+// fakeProxy is a proxy process with several workers: what their VMs share, and a clock. It behaves
+// as Envoy does, and allocates nothing where the filter must not either.
 type fakeProxy struct {
 	t       testing.TB
 	shared  sharedata.Map
@@ -50,8 +50,8 @@ type fakeVM struct {
 	response map[string]string
 	reply    *fakeReply
 	log      []string
-	// headersOnly is Envoy's allow_on_headers_stop_iteration: the rest of a request whose headers are paused comes to its callbacks, and
-	// one that lets it go on lets all go on.
+	// headersOnly is Envoy's allow_on_headers_stop_iteration: the rest of a request whose headers
+	// are paused comes to its callbacks, and one that lets it go on lets all go on.
 	headersOnly bool
 
 	streams uint32
@@ -98,8 +98,8 @@ func (p *fakeProxy) vm(configuration string) *fakeVM {
 	return &fakeVM{fakeProxy: p, configuration: []byte(configuration), source: []byte("10.0.0.1:1234")}
 }
 
-// replace makes a plugin context with a new configuration in the same VM, and is done with the old one. It tells whether that
-// is gone, or stays for a while.
+// replace makes a plugin context with a new configuration in the same VM, and is done with the old
+// one. It reports whether that is gone, or stays for a while.
 func (v *fakeVM) replace(configuration string) (next *fakeVM, gone bool) {
 	v.t.Helper()
 	next = v.vm(configuration)
@@ -124,7 +124,8 @@ func (v *fakeVM) configure() types.OnPluginStartStatus {
 	return v.plugin.OnPluginStart(len(v.configuration))
 }
 
-// send sends a request through a whole stream, and tells whether it passed. Headers are name, value, name, value …
+// send sends a request through a whole stream, and reports whether it passed. Headers are name,
+// value, name, value …
 func (v *fakeVM) send(headers ...string) (passed bool) {
 	v.request = map[string][]byte{":method": []byte("GET"), ":path": []byte("/"), ":authority": []byte("shop.example")}
 	for i := 0; i < len(headers); i += 2 {
@@ -162,7 +163,7 @@ func (v *fakeVM) stream() (passed bool) {
 	return passed
 }
 
-// rest brings a request's body and trailers, and tells whether one of them went on.
+// rest brings a request's body and trailers, and reports whether one of them went on.
 func (v *fakeVM) rest(s types.HttpContext) (passed bool) {
 	for _, action := range []types.Action{s.OnHttpRequestBody(1000, false), s.OnHttpRequestBody(10, false), s.OnHttpRequestTrailers(1)} {
 		passed = passed || action == types.ActionContinue
@@ -315,7 +316,8 @@ func (v *fakeVM) SetSharedData(key, data []byte, cas uint32) bool {
 	return v.shared.Set(key, data, cas)
 }
 
-// race has another worker write what is to be set, if it is there, so that its compare-and-set fails.
+// race has another worker write what is to be set, if it is there, so that its compare-and-set
+// fails.
 func (p *fakeProxy) race() {
 	if value, _, found := p.shared.Get(p.setting, nil); found {
 		p.shared.Set(p.setting, value, 0)

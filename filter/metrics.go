@@ -6,8 +6,8 @@ import (
 	"weir/internal/proxywasm"
 )
 
-// tally counts in the VM, and adds to the proxy's metric when it is published: a host call for each
-// count would cost more than the decision that it counts.
+// tally counts in the VM, and is added to the proxy's metric when it is published. A host call for
+// each count would cost more than the decision that it counts.
 type tally struct {
 	_ [0]func() // or else Go makes a function that compares values
 
@@ -28,9 +28,9 @@ func (t *tally) publish() {
 	}
 }
 
-// metrics are those of a plugin context. Their names have the labels in them, as Istio's have: what
-// lies between weir_rule=.= and ;.; is the rule, whatever dots the namespace has. With stats_tags,
-// or Istio's extraStatTags, Envoy cuts the labels out of the name.
+// metrics are those of a plugin context. Their names have the labels in them, as Istio's have. What
+// lies between weir_rule=.= and ;.; is the rule, whatever dots the namespace has. Envoy cuts the
+// labels out of the name if it has stats_tags, or Istio's extraStatTags.
 type metrics struct {
 	rules []ruleMetrics
 	// namespace are those that are not of a rule, in the order of metricNames.

@@ -20,11 +20,11 @@ type plugin struct {
 	node   *node.Node    // nil if the plugin has not started
 	rules  []requestRule // what they match, and whom they count
 	limits []node.Rule
-	// charging tells whether any rule charges when the response is there.
-	charging bool
+	// costsLater reports whether any rule counts what the response costs.
+	costsLater bool
 
 	request request
-	matches []node.Demand // of the request being decided
+	demands []node.Demand // of the request being decided
 	backend backend
 	metrics metrics
 	answer  answer
@@ -74,15 +74,15 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 
 // compile makes what requests need from the configuration.
 func (p *plugin) compile() {
-	p.request.properties, p.request.shared, p.charging = p.request.properties[:0], false, false
+	p.request.properties, p.request.shared, p.costsLater = p.request.properties[:0], false, false
 	p.rules, p.limits = make([]requestRule, len(p.config.Rules)), make([]node.Rule, len(p.config.Rules))
 	for i := range p.config.Rules {
 		c := &p.config.Rules[i]
 		p.rules[i] = p.request.compile(c)
-		p.charging = p.charging || p.rules[i].charged
+		p.costsLater = p.costsLater || p.rules[i].costsLater
 		p.limits[i].Limits, p.limits[i].CountRejected = c.Limits, c.CountRejected
 	}
-	p.matches = make([]node.Demand, len(p.rules))
+	p.demands = make([]node.Demand, len(p.rules))
 	p.answer.compile(p.config)
 	p.backend = backend{context: p.id, config: &p.config.Backend, metrics: &p.metrics}
 }
@@ -127,7 +127,7 @@ func (p *plugin) OnTick() {
 func (p *plugin) now() int64 { return p.node.Time(proxywasm.Now()) }
 
 // OnPluginDone implements types.PluginContext. What the backend has yet to hear of goes to the
-// plugin context that has replaced this one; if there is none, this one stays for a while to push
+// plugin context that has replaced this one. If there is none, this one stays for a while to push
 // it.
 func (p *plugin) OnPluginDone() bool {
 	if p.node == nil {

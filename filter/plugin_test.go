@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// A table that can't be opened refuses the configuration, and no request of that context is limited.
+// A table that can't be opened refuses the configuration, and no request of that context is
+// limited.
 func TestNoTable(t *testing.T) {
 	p := newProxy(t)
 	p.before = func(_ *fakeVM, op string) {
@@ -24,8 +25,8 @@ func TestNoTable(t *testing.T) {
 	}
 }
 
-// A configuration update loses nothing: what the old context has for the backend goes to the new one, whatever its interval was,
-// or is pushed before the old one goes.
+// A configuration update loses nothing: what the old context has for the backend goes to the new
+// one, whatever its interval was, or is pushed before the old one goes.
 func TestConfigurationUpdate(t *testing.T) {
 	rule := `{"name": "user", "key": [{"header": "x-user"}], ` + long + `}`
 	for _, test := range []struct{ before, after string }{
@@ -84,7 +85,8 @@ func TestPluginContextLeaves(t *testing.T) {
 	}
 }
 
-// A configuration that is replaced, or goes, lets those that wait go on; what is on its way arrives or goes back.
+// A configuration that is replaced, or goes, lets those that wait go on; what is on its way arrives
+// or goes back.
 func TestConfigurationUpdateWhileRequestsWait(t *testing.T) {
 	for _, configuration := range waits {
 		for _, replaced := range []bool{true, false} {
@@ -158,7 +160,8 @@ func TestTwoContextsWait(t *testing.T) {
 	}
 }
 
-// A callout that is still being filled when the breaker opens, or the plugin context goes, is sent later, once.
+// A callout that is still being filled when the breaker opens, or the plugin context goes, is sent
+// later, once.
 func TestCalloutsThatAreNotFullArrive(t *testing.T) {
 	configuration := synced("1", `{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": 1000, "window": "1h"}]}`)
 	for name, interrupt := range map[string]func(v *fakeVM, out []callout) *fakeVM{
@@ -236,7 +239,8 @@ func TestCalloutsThatAreNotFullArrive(t *testing.T) {
 // breakAfter is how many failures in a row open the breaker.
 const breakAfter = 3
 
-// A rule whose limits change while hits are pending loses none of them: neither of the limits that go, nor of those that stay.
+// A rule whose limits change while hits are pending loses none of them: neither of the limits that
+// go, nor of those that stay.
 func TestChangedLimitsWithPendingHits(t *testing.T) {
 	limits := func(l string) string { return synced("1", `{"name": "all", "limits": [`+l+`]}`) }
 	for _, test := range []struct {

@@ -7,7 +7,8 @@ import (
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 )
 
-// The SDK's emulator drives the same filter as Envoy does: the native face of package proxywasm forwards to it.
+// The SDK's emulator drives the same filter as Envoy does: the native face of package proxywasm
+// forwards to it.
 func TestUnderProxytest(t *testing.T) {
 	emulator, reset := proxytest.NewHostEmulator(proxytest.NewEmulatorOption().
 		WithVMContext(&VM{}).

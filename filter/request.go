@@ -67,7 +67,8 @@ func (r *request) begin() {
 	}
 }
 
-// value is a property of the current request. It is valid until the next call of this, or of the host.
+// value is a property of the current request. It is valid until the next call of this, or of the
+// host.
 func (r *request) value(i int) (value []byte, ok bool) {
 	p := &r.properties[i]
 	if !p.shared {

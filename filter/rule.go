@@ -13,8 +13,8 @@ type requestRule struct {
 	keyPrefix []byte
 	key       []part
 	cost      cost
-	// onResponse is what is charged when the response is there, if charged says so.
-	charged    bool
+	// onResponse is what is counted when the response is there, if costsLater says so.
+	costsLater bool
 	onResponse cost
 }
 
@@ -84,9 +84,9 @@ func (r *request) compile(c *config.Rule) requestRule {
 		compiled.cost = cost{selected: true, property: r.selected(c.CostFrom).property}
 	}
 	if s := c.CostOnResponse; s != nil && s.Kind == config.SelectResponseHeader {
-		compiled.charged, compiled.onResponse = true, cost{responseHeader: s.Name}
+		compiled.costsLater, compiled.onResponse = true, cost{responseHeader: s.Name}
 	} else if s != nil {
-		compiled.charged, compiled.onResponse = true, cost{selected: true, property: r.selected(s).property}
+		compiled.costsLater, compiled.onResponse = true, cost{selected: true, property: r.selected(s).property}
 	}
 	compiled.match.all = c.Match.Path == nil && len(c.Match.Methods) == 0
 	if c.Match.Path != nil {
@@ -119,8 +119,8 @@ func (r *request) selected(s *config.Selector) (p part) {
 	return p
 }
 
-// appendKey appends the key of a rule for the current request. Values have their length before
-// them, so that no two lists of values give the same key.
+// appendKey appends the key of a rule for the current request. Each value's length comes before it,
+// so that no two lists of values give the same key.
 func (r *request) appendKey(dst []byte, rule *requestRule) []byte {
 	dst = append(dst, rule.keyPrefix...)
 	for i := range rule.key {

@@ -14,20 +14,21 @@ type stream struct {
 	types.DefaultHttpContext
 	plugin *plugin
 	id     uint32
-	// decorate tells whether the response gets the headers, which the request phase has written: a local reply has them
-	// already.
+	// decorate reports whether the response gets the headers that the request phase has written. A
+	// local reply has them already.
 	decorate bool
 	headers  fields.List
 	// answered says whether the proxy has taken a reply in the upstream's place.
 	answered bool
-	// later are the rules that charge when the response is there.
-	later []charge
+	// later are the costs that are counted when the response is there.
+	later []laterCost
 	// wait is the request's place among those that are paused until the backend has been asked.
 	wait node.Wait
 }
 
-// charge is what is needed to charge a rule once the request can't be read any more. Its memory is reused.
-type charge struct {
+// laterCost is what is needed to count what a response costs once the request can't be read any
+// more. Its memory is reused.
+type laterCost struct {
 	rule int
 	key  []byte
 	cost uint64
@@ -47,56 +48,56 @@ func (s *stream) OnHttpRequestHeaders(int, bool) types.Action {
 		p.node.AddHeld(p.now())
 	}
 	p.request.begin()
-	matched := p.match()
-	if len(matched) == 0 {
+	demands := p.findDemands()
+	if len(demands) == 0 {
 		return types.ActionContinue
 	}
-	if p.charging {
-		s.chargeLater(matched)
+	if p.costsLater {
+		s.deferCosts(demands)
 	}
 	now := p.now()
-	verdict := p.node.Decide(matched, now, &s.wait)
+	verdict := p.node.Decide(demands, now, &s.wait)
 	if verdict == counter.Unsure {
 		return types.ActionPause // until Decided is called
 	}
-	return s.conclude(matched, now, verdict)
+	return s.conclude(demands, now, verdict)
 }
 
 // Decided implements node.Waiter: it ends the pause of a request.
-func (s *stream) Decided(matched []node.Demand, now int64, verdict counter.Verdict) {
+func (s *stream) Decided(demands []node.Demand, now int64, verdict counter.Verdict) {
 	proxywasm.SetContext(s.id)
-	if s.conclude(matched, now, verdict) == types.ActionContinue {
+	if s.conclude(demands, now, verdict) == types.ActionContinue {
 		proxywasm.ResumeRequest()
 	}
 	proxywasm.SetContext(s.plugin.id)
 }
 
 // conclude does what a verdict asks for.
-func (s *stream) conclude(matched []node.Demand, now int64, verdict counter.Verdict) types.Action {
+func (s *stream) conclude(demands []node.Demand, now int64, verdict counter.Verdict) types.Action {
 	p := s.plugin
 	if verdict != counter.Allowed {
 		s.later = s.later[:0]
-		for i := range matched {
-			p.metrics.rules[matched[i].Rule.Index].rejected.count++
+		for i := range demands {
+			p.metrics.rules[demands[i].Rule.Index].rejected.count++
 		}
-		if !p.answer.reject(matched, now, &s.headers) {
+		if !p.answer.reject(demands, now, &s.headers) {
 			// A proxy that takes no reply would leave the client waiting for ever.
 			return types.ActionContinue
 		}
 		s.answered = true
 		return types.ActionPause
 	}
-	for i := range matched {
-		p.metrics.rules[matched[i].Rule.Index].allowed.count++
+	for i := range demands {
+		p.metrics.rules[demands[i].Rule.Index].allowed.count++
 	}
 	if s.decorate = p.answer.describes; s.decorate {
-		p.answer.describe(matched, now, &s.headers)
+		p.answer.describe(demands, now, &s.headers)
 	}
 	return types.ActionContinue
 }
 
-// OnHttpRequestBody implements types.HttpContext. Where the proxy stops headers only, the body of a
-// request that is not decided yet comes here: whoever lets it go on lets the headers go on too.
+// OnHttpRequestBody implements types.HttpContext. If the proxy stops headers only, the body of a
+// request that is not decided yet comes here. Whoever lets it go on lets the headers go on too.
 func (s *stream) OnHttpRequestBody(int, bool) types.Action { return s.rest() }
 
 // OnHttpRequestTrailers implements types.HttpContext.
@@ -111,36 +112,36 @@ func (s *stream) rest() types.Action {
 }
 
 // next makes a list one longer, with what memory the new last one has from before.
-func next(list *[]charge) *charge {
+func next(list *[]laterCost) *laterCost {
 	n := len(*list)
 	if n < cap(*list) {
 		*list = (*list)[:n+1]
 	} else {
-		*list = append(*list, charge{})
+		*list = append(*list, laterCost{})
 	}
 	return &(*list)[n]
 }
 
-// match finds the rules that apply to the current request, and the keys that it has for them.
-func (p *plugin) match() []node.Demand {
+// findDemands finds the rules that apply to the current request, and the keys that it has for them.
+func (p *plugin) findDemands() []node.Demand {
 	n := 0
 	for i := range p.rules {
 		r := &p.rules[i]
 		if !r.match.all && !p.request.matches(&r.match) {
 			continue
 		}
-		m := &p.matches[n]
-		m.Rule, m.Cost = &p.limits[i], p.request.cost(&r.cost)
-		m.Key = p.request.appendKey(m.Key[:0], r)
+		d := &p.demands[n]
+		d.Rule, d.Cost = &p.limits[i], p.request.cost(&r.cost)
+		d.Key = p.request.appendKey(d.Key[:0], r)
 		n++
 	}
-	return p.matches[:n]
+	return p.demands[:n]
 }
 
 // OnHttpResponseHeaders implements types.HttpContext.
 func (s *stream) OnHttpResponseHeaders(int, bool) types.Action {
 	if len(s.later) > 0 {
-		s.charge()
+		s.countResponse()
 	}
 	if s.decorate {
 		list := s.headers.Fields()
@@ -151,39 +152,40 @@ func (s *stream) OnHttpResponseHeaders(int, bool) types.Action {
 	return types.ActionContinue
 }
 
-// chargeLater remembers the rules that charge when the response is there. What the request says of it is read now.
-func (s *stream) chargeLater(matched []node.Demand) {
-	for i := range matched {
-		m := &matched[i]
-		r := &s.plugin.rules[m.Rule.Index]
-		if !r.charged {
+// deferCosts notes the rules that count what the response costs. What the request says of it is
+// read now.
+func (s *stream) deferCosts(demands []node.Demand) {
+	for i := range demands {
+		d := &demands[i]
+		r := &s.plugin.rules[d.Rule.Index]
+		if !r.costsLater {
 			continue
 		}
 		c := next(&s.later)
-		c.rule, c.cost = m.Rule.Index, 0
-		c.key = append(c.key[:0], m.Key...)
+		c.rule, c.cost = d.Rule.Index, 0
+		c.key = append(c.key[:0], d.Key...)
 		if r.onResponse.selected {
 			c.cost = s.plugin.request.selectedCost(&r.onResponse, 0)
 		}
 	}
 }
 
-// charge takes what the response costs, whether or not there is room.
-func (s *stream) charge() {
+// countResponse counts what the response costs, whether or not there is room.
+func (s *stream) countResponse() {
 	p := s.plugin
 	now := p.now()
-	m := &p.matches[0]
+	d := &p.demands[0]
 	for i := range s.later {
 		l := &s.later[i]
-		m.Rule, m.Cost = &p.limits[l.rule], l.cost
+		d.Rule, d.Cost = &p.limits[l.rule], l.cost
 		if name := p.rules[l.rule].onResponse.responseHeader; name != "" {
-			m.Cost = p.request.responseCost(name)
+			d.Cost = p.request.responseCost(name)
 		}
-		if m.Cost == 0 {
+		if d.Cost == 0 {
 			continue
 		}
-		m.Key = append(m.Key[:0], l.key...)
-		p.node.Force(m, now)
+		d.Key = append(d.Key[:0], l.key...)
+		p.node.Force(d, now)
 	}
 	s.later = s.later[:0]
 }

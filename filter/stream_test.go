@@ -49,7 +49,8 @@ func sent(h *fields.List) map[string]string {
 	return got
 }
 
-// A request that waits for the backend, or was refused, does not go on with its body, where the proxy stops headers only.
+// A request that waits for the backend, or was refused, does not go on with its body, where the
+// proxy stops headers only.
 func TestBodyWaitsForTheBackend(t *testing.T) {
 	for _, headersOnly := range []bool{false, true} {
 		for _, configuration := range []string{synced("0", scarce), synced("1", scarce)} {
@@ -84,7 +85,8 @@ func TestBodyWaitsForTheBackend(t *testing.T) {
 	}
 }
 
-// A stream that goes while it waits is never touched again, though its memory serves another one. What it was granted goes back.
+// A stream that goes while it waits is never touched again, though its memory serves another one.
+// What it was granted goes back.
 func TestStreamGoneWhileItWaits(t *testing.T) {
 	for _, configuration := range waits {
 		w := newWorld(t, 1, 1, configuration)
@@ -113,8 +115,8 @@ func TestStreamGoneWhileItWaits(t *testing.T) {
 	}
 }
 
-// A callout that the proxy does not take fails at once. The streams that wait for it with the one that is being decided are decided
-// soon, each by its own rules and in its own context.
+// A callout that the proxy does not take fails at once. The streams that wait for it with the one
+// that is being decided are decided soon, each by its own rules and in its own context.
 func TestCalloutRefusedWhileOthersWait(t *testing.T) {
 	w := newWorld(t, 1, 1, synced("1", scarce+`, {"name": "other", "key": [{"header": "x-user"}], "limits": [{"limit": 4000, "window": "1h"}]}`))
 	v := w.vms[0]
@@ -167,7 +169,8 @@ func TestHeldHitsLeaveOthersAlone(t *testing.T) {
 	}
 }
 
-// algorithms are windows so long that none ends, and so that a token needs longer to come back than a test lasts.
+// algorithms are windows so long that none ends, and so that a token needs longer to come back than
+// a test lasts.
 var algorithms = []string{
 	`"window": "300d", "algorithm": "fixed_window"`,
 	`"window": "300d"`,

@@ -15,8 +15,8 @@ import (
 	"weir/window"
 )
 
-// vector is one of window/testdata/vectors.json: what a rule with these limits decides, step by step. The same file is run
-// against the compiled plugin in package e2e.
+// vector is one of window/testdata/vectors.json: what a rule with these limits decides, step by
+// step. The same file is run against the compiled plugin in package e2e.
 type vector struct {
 	Name   string            `json:"name"`
 	Limits []json.RawMessage `json:"limits"`
@@ -70,7 +70,7 @@ func (s *vectorStep) time(t *testing.T) int64 {
 	return monday + int64(d)
 }
 
-// TestVectors runs the vectors against the algorithms alone, with a cell for each key.
+// TestVectors runs the vectors against the algorithms alone, with a counter for each key.
 func TestVectors(t *testing.T) {
 	for _, vector := range readVectors(t) {
 		c, err := config.Parse([]byte(vector.configuration(t)))
@@ -80,30 +80,30 @@ func TestVectors(t *testing.T) {
 		var a answer
 		a.compile(c)
 		var headers fields.List
-		cells := map[string]*counter.Cell{}
+		counters := map[string]*counter.Counter{}
 		for i, step := range vector.Steps {
-			cell := cells[step.Key]
-			if cell == nil {
-				cell = &counter.Cell{}
-				cell.Load(&counter.Rule{Limits: c.Rules[0].Limits}, nil)
-				cells[step.Key] = cell
+			kept := counters[step.Key]
+			if kept == nil {
+				kept = &counter.Counter{}
+				kept.Load(&counter.Rule{Limits: c.Rules[0].Limits}, nil)
+				counters[step.Key] = kept
 			}
 			now := step.time(t)
-			cell.Advance(now)
-			m := node.Demand{Rule: &node.Rule{Rule: counter.Rule{Limits: c.Rules[0].Limits}}, Cost: step.Cost}
-			allowed := cell.Allows(step.Cost)
-			m.Verdict = counter.Rejected
+			kept.Advance(now)
+			d := node.Demand{Rule: &node.Rule{Rule: counter.Rule{Limits: c.Rules[0].Limits}}, Cost: step.Cost}
+			allowed := kept.Allows(step.Cost)
+			d.Verdict = counter.Rejected
 			if allowed {
-				m.Verdict = counter.Allowed
-				cell.Take(step.Cost)
+				d.Verdict = counter.Allowed
+				kept.Count(step.Cost)
 			}
 			if allowed != step.Allowed {
 				t.Errorf("%s\nstep %d: allowed %v", vector.Name, i, allowed)
 			}
-			m.Cell = *cell
-			a.describe([]node.Demand{m}, now, &headers)
+			d.Counter = *kept
+			a.describe([]node.Demand{d}, now, &headers)
 			if !allowed {
-				headers.Refuse(node.RetryAt([]node.Demand{m}, now))
+				headers.Refuse(node.RetryAt([]node.Demand{d}, now))
 			}
 			want(t, sent(&headers), step.headers())
 		}
@@ -147,8 +147,8 @@ func (s *vectorStep) headers() string {
 	return fmt.Sprintf("ratelimit: %s\nx-ratelimit-reset: %d\nretry-after: %s\n", state, s.Reset, retry)
 }
 
-// TestRetryAfterIsTrue holds 10,000 rejections of random rules to their word: after so many seconds the same request passes, and
-// a second earlier, where there is one, it does not.
+// TestRetryAfterIsTrue holds 10,000 rejections of random rules to their word: after so many seconds
+// the same request passes, and a second earlier, where there is one, it does not.
 func TestRetryAfterIsTrue(t *testing.T) {
 	random := rand.New(rand.NewPCG(4, 2))
 	widths := []int64{1e6, 50e6, second, 7 * second, minute, 3600 * second, 24 * 3600 * second}
@@ -165,39 +165,39 @@ func TestRetryAfterIsTrue(t *testing.T) {
 			}
 			r.Limits = append(r.Limits, l)
 		}
-		m := node.Demand{Rule: r}
-		m.Cell.Load(&r.Rule, nil)
+		d := node.Demand{Rule: r}
+		d.Counter.Load(&r.Rule, nil)
 		now := monday + random.Int64N(24*3600*second)
 		for range 60 {
 			now += random.Int64N(r.Limits[0].Width/4 + 1)
-			m.Cost = random.Uint64N(6) + 1
-			m.Cell.Advance(now)
-			if m.Cell.Allows(m.Cost) {
-				m.Cell.Take(m.Cost)
+			d.Cost = random.Uint64N(6) + 1
+			d.Counter.Advance(now)
+			if d.Counter.Allows(d.Cost) {
+				d.Counter.Count(d.Cost)
 				continue
 			}
-			at, ok := node.RetryAt([]node.Demand{m}, now)
-			if ok != m.Cell.Possible(m.Cost) {
-				t.Fatalf("%+v, cost %d: retry in %d, %v", r.Limits, m.Cost, at-now, ok)
+			at, ok := node.RetryAt([]node.Demand{d}, now)
+			if ok != d.Counter.Possible(d.Cost) {
+				t.Fatalf("%+v, cost %d: retry in %d, %v", r.Limits, d.Cost, at-now, ok)
 			}
 			if !ok {
 				continue
 			}
 			refusals++
 			seconds := max((at-now+second-1)/second, 1)
-			if !passesAt(&m, now+seconds*second) {
-				t.Fatalf("%+v, cost %d: refused again after %d s", r.Limits, m.Cost, seconds)
+			if !passesAt(&d, now+seconds*second) {
+				t.Fatalf("%+v, cost %d: refused again after %d s", r.Limits, d.Cost, seconds)
 			}
-			if seconds > 1 && passesAt(&m, now+(seconds-1)*second) {
-				t.Fatalf("%+v, cost %d: told to wait %d s, but passes a second earlier", r.Limits, m.Cost, seconds)
+			if seconds > 1 && passesAt(&d, now+(seconds-1)*second) {
+				t.Fatalf("%+v, cost %d: told to wait %d s, but passes a second earlier", r.Limits, d.Cost, seconds)
 			}
 		}
 	}
 }
 
-func passesAt(m *node.Demand, at int64) bool {
-	later := &counter.Cell{}
-	later.Load(&m.Rule.Rule, m.Cell.Append(nil, 0))
+func passesAt(d *node.Demand, at int64) bool {
+	later := &counter.Counter{}
+	later.Load(&d.Rule.Rule, d.Counter.Append(nil, 0))
 	later.Advance(at)
-	return later.Allows(m.Cost)
+	return later.Allows(d.Cost)
 }

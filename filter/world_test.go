@@ -113,7 +113,7 @@ func (w *world) apply(body []byte) []byte {
 
 // sum is all hits that the backend has of the namespace.
 func (w *world) sum() (sum int64) {
-	err := w.store.Counters(context.Background(), "default", nil, func(c store.Counter) error {
+	err := w.store.Counters(context.Background(), "default", nil, func(c store.LimitCounter) error {
 		for _, window := range c.Windows {
 			sum += window.Hits
 		}
@@ -154,13 +154,13 @@ func (v *fakeVM) leased() (leased uint64) {
 		v.t.Fatal(err)
 	}
 	var slot sharedata.Slot
-	var cell counter.Cell
+	var kept counter.Counter
 	rule := &v.plugin.limits[0].Rule
 	table.Read(&slot, table.Address(v.plugin.rules[0].keyPrefix))
-	cell.Load(rule, slot.Payload())
-	cell.Advance(v.plugin.now())
-	for i := range cell.States {
-		leased = max(leased, rule.Limits[i].Leased(&cell.States[i]))
+	kept.Load(rule, slot.Payload())
+	kept.Advance(v.plugin.now())
+	for i := range kept.States {
+		leased = max(leased, rule.Limits[i].Leased(&kept.States[i]))
 	}
 	return leased
 }

@@ -8,15 +8,15 @@ import (
 // Backend is where nodes bring their counts together: weir serve, by [Dial], or a database, by Open
 // of package stores.
 type Backend interface {
-	// Push brings a push to where the counts are, and returns the answer. Both are on the wire of
-	// the plugin. The push is the caller's again once Push has returned. The error wraps
-	// [ErrRefused] if the push will never be taken; after another one it may or may not have
-	// arrived, and is sent again.
+	// Push brings a push to where the counts are, and returns the answer. Both are in the plugin's
+	// wire format. The push is the caller's again once Push has returned. If the backend will never
+	// take the push, the error wraps [ErrRefused]. After any other error the push may have arrived,
+	// and is sent again.
 	//
 	// Push may be called from any number of goroutines.
 	Push(ctx context.Context, push []byte) (answer []byte, err error)
 }
 
-// ErrRefused is wrapped by the error of a push that a backend will never take. That takes a backend
-// that disagrees about the form of a push.
+// ErrRefused is wrapped by the error of a push that a backend will never take. It happens only if
+// the backend disagrees about the form of a push.
 var ErrRefused = errors.New("push refused")

@@ -10,8 +10,8 @@ import (
 	"weir/window"
 )
 
-// BenchmarkHotKey is what goroutines decide that all ask for one key: one of them, and eight, take turns of some fifty milliseconds. The
-// metrics are the medians of the turns, and of their ratios.
+// BenchmarkHotKey is what goroutines decide that all ask for one key: one of them, and eight, take
+// turns of some fifty milliseconds. The metrics are the medians of the turns, and of their ratios.
 func BenchmarkHotKey(b *testing.B) {
 	l := benchLimiter(b)
 	var one, eight, ratios []float64
@@ -41,7 +41,8 @@ func benchLimiter(b *testing.B) *Limiter {
 	return l
 }
 
-// decideTogether has goroutines make enough decisions together, and tells how many a second that was.
+// decideTogether has goroutines make enough decisions together, and tells how many a second that
+// was.
 func decideTogether(b *testing.B, l *Limiter, goroutines int) (perSecond float64) {
 	const enough, batch = 100_000, 50
 	var begun atomic.Int64

@@ -1,11 +1,11 @@
 // Package ratelimit is Weir as a library, for programs that limit without Envoy.
 //
-// A program is a node like a proxy: it decides with the plugin's own engine, in its own memory, and
-// proxies and programs that have the same namespace, rules and backend keep to one limit together.
+// A program is a node like a proxy. It decides with the plugin's own engine, in its own memory.
+// Proxies and programs that have the same namespace, rules and backend keep to one limit together.
 //
 // An [Instance] has namespaces, each defined once by [Instance.NewNamespace]. A [Namespace] has
-// counters in a bounded table of its own, and keeps them in step with the other nodes' through a
-// [Backend], if it has one: weir serve by [Dial], or a database by Open of package stores.
+// counters in a bounded table of its own. If it has a [Backend], that keeps them in step with the
+// other nodes'. A backend is weir serve, by [Dial], or a database, by Open of package stores.
 //
 // Two ways to use a namespace:
 //
@@ -16,11 +16,10 @@
 //     decision to the caller, as increment and sliding_window of Kong's rate-limiting library do.
 //
 // What is promised of decisions is what the plugin promises. They are exact for one node, whatever
-// the number of goroutines. With a backend all nodes together never admit more than a limit, but
-// for what [Limiter.Overshoot] says; with [NamespaceOptions.Exact] not even that. A request whose
-// hits only the backend can allow waits for it, for [NamespaceOptions.Timeout] at most. While the
-// backend can't be reached, [NamespaceOptions.OnBackendFailure] decides. Each hit reaches the
-// backend exactly once, however often a push has to be repeated. Memory is bounded by
+// the number of goroutines. With a backend all nodes together never admit more than a limit, while it
+// can be reached. A request whose hits only the backend can allow waits for it, for
+// [NamespaceOptions.Timeout] at most. While the backend can't be reached,
+// [NamespaceOptions.OnBackendFailure] decides. Each hit reaches the backend exactly once, however often a push has to be repeated. Memory is bounded by
 // [NamespaceOptions.Capacity], whatever the keys.
 //
 // Middleware for net/http and interceptors for gRPC are in packages limithttp and limitgrpc.

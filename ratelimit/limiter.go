@@ -60,8 +60,9 @@ func (l *Limiter) Name() string { return l.name }
 // Limits are the rule's.
 func (l *Limiter) Limits() []window.Limit { return slices.Clone(l.rule.Limits) }
 
-// Overshoot is the most hits above a limit of the rule that all nodes can admit together, as the
-// number of nodes is known now: those that each may take before it has asked the backend.
+// Overshoot is the most hits above a limit of the rule that all nodes can admit together as things
+// stand: none while the backend can be reached, and what [NamespaceOptions.OnBackendFailure] lets
+// the other nodes admit while it can't. More than 2^53-1 is told as that.
 func (l *Limiter) Overshoot() uint64 {
 	l.namespace.mu.Lock()
 	defer l.namespace.mu.Unlock()
@@ -89,13 +90,14 @@ type Decision struct {
 	// Allowed reports whether every limit had room. Then hits were taken from all of them, else
 	// from none.
 	Allowed bool
-	// RetryAfter is 0 if the request was allowed. Else the same request passes after this time, and
-	// not before, if nothing else comes, or it is [Never].
+	// RetryAfter is 0 if the request was allowed. Otherwise the same request passes after this
+	// time, and not before, if nothing else comes. If no waiting helps, it is [Never].
 	RetryAfter time.Duration
 	// Now is when the request was decided, by the backend's clock as far as that is known.
 	Now time.Time
-	// Standing is that of the tightest limit: the one with the least remaining; among equals the
-	// one that takes longest, in whole seconds, until one more hit has room; then the first.
+	// Standing is that of the tightest limit: the one with the least remaining. Among equals it is
+	// the one that takes longest, in whole seconds, until one more hit has room, and then the
+	// first.
 	Standing
 	// Limits are how all limits of all demands stand, in their order. [Limiter.Decide] leaves them
 	// out.
@@ -112,12 +114,12 @@ type Standing struct {
 	// RoomIn is the time until one more hit has room; 0 while nothing is used.
 	RoomIn time.Duration
 	// ResetAfter is the time until the limit's window ends, its newest hit has left it, or its
-	// bucket is full; 0 if none of these runs.
+	// bucket is full. It is 0 if nothing runs.
 	ResetAfter time.Duration
 }
 
-// Decide asks for cost hits of a key, and takes them if every limit of the rule has room. It is
-// [Namespace.Decide] of one demand, without Decision.Limits, and allocates nothing unless it waits.
+// Decide asks for cost hits of a key, and counts them if every limit of the rule has room. It is
+// [Namespace.Decide] of one demand, without Decision.Limits. Unless it waits, it allocates nothing.
 func (l *Limiter) Decide(ctx context.Context, cost uint64, key ...string) (Decision, error) {
 	n := l.namespace
 	n.mu.Lock()
@@ -126,12 +128,12 @@ func (l *Limiter) Decide(ctx context.Context, cost uint64, key ...string) (Decis
 	return n.decide(ctx, c)
 }
 
-// Decide takes the hits of all demands if every limit of every rule has room, and else of none. The
-// demands are of different rules of this namespace.
+// Decide counts the hits of all demands if every limit of every rule has room, and otherwise of
+// none. The demands are of different rules of this namespace.
 //
 // A request that only the backend can allow waits for it, for NamespaceOptions.Timeout at most. If
-// ctx ends meanwhile, the error is ctx's: what the request had taken is given back. After
-// [Namespace.Close] the error is [ErrClosed]. There are no others but for demands that are none.
+// ctx ends meanwhile, the error is ctx's, and the request's hits are given back. After
+// [Namespace.Close] the error is [ErrClosed]. The only other errors are of demands that are none.
 func (n *Namespace) Decide(ctx context.Context, demands ...Demand) (Decision, error) {
 	for i := range demands {
 		if l := demands[i].Limiter; l == nil || l.namespace != n {

@@ -34,8 +34,9 @@ type Namespace struct {
 	node   *node.Node
 	closed bool
 	calls  []*call // to be used again
-	// pushes are out, by number, of which there were sent in all; pushed is closed, and made anew,
-	// when one ends. failed counts those that have, and failure is what happened to the last.
+	// pushes are out, by number. sent is how many there were in all. When one ends, pushed is
+	// closed and made anew. failed counts those that have failed, and failure is what happened to
+	// the last.
 	pushes  map[uint64]struct{}
 	sent    uint64
 	pushed  chan struct{}
@@ -86,7 +87,9 @@ func (n *Namespace) push(number uint64, push []byte, ticket node.Ticket) {
 	if err != nil {
 		err = fmt.Errorf("ratelimit: namespace %q: push: %w", n.name, err)
 		n.failed++
-		n.failure = err
+		if n.running.Err() == nil { // else Close has ended it
+			n.failure = err
+		}
 	}
 	delete(n.pushes, number)
 	close(n.pushed)
@@ -129,9 +132,9 @@ func (n *Namespace) tick() (left bool) {
 // lock held.
 func (n *Namespace) now() int64 { return n.node.Time(n.instance.now().UnixNano()) }
 
-// Sync pushes what was counted before, whether or not it is due, and waits for the answers, so that
+// Sync pushes what was counted before, whether or not it is due, and waits for the answers. Then
 // the backend has all of it, and the totals of what was pushed are those of all nodes. No program
-// needs to: a namespace pushes by itself.
+// needs Sync: a namespace pushes by itself.
 //
 // The error is that of a push that has failed meanwhile, or of ctx. Nothing is lost: the hits go on
 // to count here, and are pushed again. Without a backend, Sync does nothing.
@@ -199,9 +202,9 @@ func (n *Namespace) out(last uint64) bool {
 }
 
 // Close pushes what was counted, gives back what was leased, and ends the namespace's goroutines.
-// Requests that wait are decided without the backend; later ones fail. It waits until the backend
-// has all, for five seconds at most, and fails if ctx ends before, or the backend can't be reached.
-// Its name may be defined again then. Only the first Close does anything.
+// Requests that wait are decided without the backend. Later ones fail. Close waits until the
+// backend has all, for five seconds at most. It fails if ctx ends before, or the backend can't be
+// reached. Then the name may be defined again. Only the first Close does anything.
 func (n *Namespace) Close(ctx context.Context) error {
 	n.mu.Lock()
 	if n.closed {
@@ -245,8 +248,8 @@ type Stats struct {
 	Pushed, Failed uint64
 	// Evicted counters had to make room before they expired.
 	Evicted uint64
-	// Lost hits will never reach the backend: there were more evicted counters than can wait to be
-	// pushed, or pushes that the backend has refused for good.
+	// Lost is the hits that will never reach the backend. There were more evicted counters than can
+	// wait to be pushed, or the backend has refused pushes for good.
 	Lost uint64
 }
 

@@ -20,7 +20,8 @@ import (
 var (
 	// ErrDefined is wrapped by the error of a second definition of a namespace.
 	ErrDefined = errors.New("already defined")
-	// ErrNotDefined is wrapped by errors of windows and rules that a namespace was not defined with.
+	// ErrNotDefined is wrapped by errors of windows and rules that a namespace was not defined
+	// with.
 	ErrNotDefined = errors.New("not defined")
 	// ErrClosed is wrapped by the error of a decision or a count after [Namespace.Close].
 	ErrClosed = errors.New("closed")
@@ -72,13 +73,13 @@ type NamespaceOptions struct {
 	Rules []Rule
 	// Capacity is how many counters (keys of a rule, or of a window size) the namespace is made
 	// for, 65,536 if 0. It takes about 96 bytes for each, 48 more for each further limit of the
-	// rule with most, and more for logs and sub-buckets. Where there are more, those with the least
-	// share of their limit are forgotten, but their hits are not lost; a counter without a limit
-	// ranks as if that was 1,000.
+	// rule with most, and more for logs and sub-buckets. If there are more, those with the least
+	// share of their limit are forgotten, but their hits are not lost. A counter without a limit
+	// ranks as if it had one of 1,000.
 	Capacity int
 
 	// Backend has the totals of all nodes. Without one the namespace counts in this process only,
-	// and what follows is to be left out.
+	// and the fields that follow are left out.
 	Backend Backend
 	// SyncRate is the interval between two pushes of a key, a millisecond or more; 1 s if 0.
 	SyncRate time.Duration
@@ -89,8 +90,8 @@ type NamespaceOptions struct {
 	Timeout time.Duration
 	// OnBackendFailure is what becomes of requests while the backend can't be reached.
 	OnBackendFailure FailureMode
-	// OnPushError is told why a push has failed, unless nil. Nothing needs to be done: the hits are
-	// pushed again. It is called by goroutines of the namespace.
+	// If OnPushError is not nil, it is told why a push has failed. Nothing needs to be done: the
+	// hits are pushed again. Goroutines of the namespace call it.
 	OnPushError func(error)
 }
 

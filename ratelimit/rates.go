@@ -17,14 +17,14 @@ type sized struct {
 	rule   *node.Rule
 }
 
-// Increment counts hits of a key in the window of a size, and returns the key's rate after them:
-// the window's hits, plus those of the window before by the share of it that a window ending now
-// still covers. Windows start at multiples of their size since the Unix epoch.
+// Increment counts hits of a key in the window of a size, and returns the key's rate after them.
+// The rate is the window's hits, plus those of the window before by the share of it that a window
+// ending now still covers. Windows start at multiples of their size since the Unix epoch.
 //
-// With a backend the rate is that of all nodes, as of the last push. A key that is not known here
-// is asked for, for which Increment waits; if the backend can't be reached, the rate is that of
-// this node. The error wraps [ErrNotDefined] if the namespace has no such window, [ErrClosed], or
-// what ctx says if it ends meanwhile; nothing is counted then.
+// With a backend the rate is that of all nodes, as of the last push. If a key is not known here,
+// Increment asks for it and waits. If the backend can't be reached, the rate is that of this node.
+// If the namespace has no such window, the error wraps [ErrNotDefined]. After [Namespace.Close] it
+// wraps [ErrClosed]. If ctx ends meanwhile, it is what ctx says. Then nothing is counted.
 func (n *Namespace) Increment(ctx context.Context, key string, size time.Duration, hits uint64) (rate float64, err error) {
 	return n.look(ctx, key, size, func(d *node.Demand, now int64) {
 		if d.Cost = hits; hits > 0 {
@@ -39,11 +39,11 @@ func (n *Namespace) SlidingWindow(ctx context.Context, key string, size time.Dur
 	return n.look(ctx, key, size, func(*node.Demand, int64) {})
 }
 
-// SlidingWindowWith is what [Namespace.SlidingWindow] would be if the current window's hits that
-// were not pushed yet were diff in number. Without a backend these are all of them.
+// SlidingWindowWith is what [Namespace.SlidingWindow] would be if diff were the number of the
+// current window's hits that were not pushed yet. Without a backend these are all of them.
 func (n *Namespace) SlidingWindowWith(ctx context.Context, key string, size time.Duration, diff uint64) (rate float64, err error) {
 	return n.look(ctx, key, size, func(d *node.Demand, _ int64) {
-		current := &d.Cell.States[0].Hits[0]
+		current := &d.Counter.States[0].Hits[0]
 		if n.backend == nil {
 			current.Total = 0
 		}
@@ -75,7 +75,7 @@ func (n *Namespace) look(ctx context.Context, key string, size time.Duration, ch
 	now := n.now()
 	n.node.Look(d, now)
 	change(d, now)
-	return d.Rule.Limits[0].Rate(&d.Cell.States[0]), nil
+	return d.Rule.Limits[0].Rate(&d.Counter.States[0]), nil
 }
 
 // find is the window of a size.

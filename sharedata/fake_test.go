@@ -2,7 +2,8 @@ package sharedata
 
 import "sync"
 
-// fakeData is shared data of several workers. Before each call it runs what a test wants to happen just then.
+// fakeData is shared data of several workers. Before each call it runs what a test wants to happen
+// just then.
 type fakeData struct {
 	mutex sync.Mutex
 	Map

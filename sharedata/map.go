@@ -3,8 +3,8 @@ package sharedata
 // Map is shared data within one process, by Envoy's rules of compare-and-set. An empty Map is ready
 // to use. It allocates nothing to get or set a key that it has. It is not safe for concurrent use.
 type Map struct {
-	// Numbers is where its writes get their numbers from. Several maps may have the same, as those
-	// of one Envoy do. If it is nil, the map makes its own.
+	// Numbers is where the map's writes get their numbers from. Several maps may have the same
+	// Numbers, as those of one Envoy do. If it is nil, the map makes its own.
 	Numbers *Numbers
 
 	values map[string]*versioned
@@ -16,8 +16,9 @@ type versioned struct {
 	cas   uint32
 }
 
-// Numbers is the last number that a write was given. The next one gets the next. After the greatest
-// they start again, which nobody sees unless there are 2^32 writes between a get and its set.
+// Numbers is the last number that a write was given. The next write gets the next number. After the
+// greatest they start again. Nobody sees that, unless there are 2^32 writes between a get and its
+// set.
 type Numbers uint32
 
 // next leaves out 0, which would overwrite, and CreateOnly, which Envoy does not know.
@@ -38,8 +39,8 @@ func (m *Map) Get(key, buffer []byte) (value []byte, cas uint32, found bool) {
 	return append(buffer[:0], v.value...), v.cas, true
 }
 
-// Set implements Data. A cas of 0 always writes; another one must be the number of an existing
-// key's last write; a missing key is created whatever the cas. The map keeps a copy of the value.
+// Set implements Data. A cas of 0 always writes. Any other cas must be the number of the key's last
+// write. If the key is missing, it is created whatever the cas. The map keeps a copy of the value.
 func (m *Map) Set(key, value []byte, cas uint32) (written bool) {
 	v := m.values[string(key)]
 	switch {

@@ -33,7 +33,8 @@ type Meta struct {
 	Use uint16
 }
 
-// Slot is a place to read an entry to, decide, and write it from. Its memory is reused from key to key.
+// Slot is a place to read an entry to, decide, and write it from. Its memory is reused from key to
+// key.
 type Slot struct {
 	table   *Table // that name is of
 	address Address
@@ -45,7 +46,7 @@ type Slot struct {
 	corrupt bool
 }
 
-// Read gets the page of an address, and tells whether it has an entry for it.
+// Read gets the page of an address, and reports whether it has an entry for it.
 func (t *Table) Read(s *Slot, a Address) (found bool) {
 	s.address = a
 	if s.table != t {
@@ -99,14 +100,14 @@ func (s *Slot) find() bool {
 	return false
 }
 
-// Corrupt tells whether the page that was read had a form that no table writes.
+// Corrupt reports whether the page that was read had a form that no table writes.
 func (s *Slot) Corrupt() bool { return s.corrupt }
 
 // Found reports whether Read found an entry, or a write has made one since.
 func (s *Slot) Found() bool { return s.at != 0 }
 
-// Payload is the payload of the entry that Read found; nil if it found none. It is valid until the slot is written, and may
-// be changed in its place: see [Table.Rewrite].
+// Payload is the payload of the entry that Read found, nil if it found none. It is valid until the
+// slot is written. It may be changed in place: see [Table.Rewrite].
 func (s *Slot) Payload() []byte {
 	if s.at == 0 {
 		return nil
@@ -116,9 +117,9 @@ func (s *Slot) Payload() []byte {
 
 func (s *Slot) length(at int) int { return int(binary.LittleEndian.Uint16(s.page[at:])) }
 
-// Write replaces the entry that was read, or adds one, unless the page was written since it was read: then it reports
-// false, and what was decided has to be read and decided again. Payloads of unexpired entries that had to go are in
-// [Slot.Evicted] after a write.
+// Write replaces the entry that was read, or adds one. If the page was written since it was read,
+// it reports false: then the caller reads and decides again. After a write [Slot.Evicted] has the
+// payloads of unexpired entries that had to go.
 //
 // A payload longer than MaxPayload is not written, and reported as a lost race.
 func (t *Table) Write(s *Slot, payload []byte, meta Meta, now int64) (written bool) {
@@ -154,7 +155,8 @@ func (t *Table) Rewrite(s *Slot, meta Meta, now int64) (written bool) {
 	return t.data.Set(s.name, s.page, s.cas)
 }
 
-// makeRoom makes the slot's entry, old bytes long or 0 if it is yet to be added, length bytes long, at the cost of others if it has to.
+// makeRoom makes the slot's entry length bytes long, at the cost of others if it has to. old is how
+// long the entry is, 0 if it is yet to be added.
 //
 //go:noinline
 func (t *Table) makeRoom(s *Slot, old, length int, now int64) {
@@ -190,7 +192,8 @@ func (s *Slot) place(old, length int) {
 	copy(s.page[s.at+length:], tail)
 }
 
-// trim cuts the page where its form stops making sense. Read did not look behind the entry that it found.
+// trim cuts the page where its form stops making sense. Read did not look behind the entry that it
+// found.
 func (s *Slot) trim() {
 	for at := max(1, s.at); at < len(s.page); at += s.length(at) {
 		if rest := len(s.page) - at; rest < payloadAt || s.length(at) < payloadAt || s.length(at) > rest {
@@ -217,7 +220,8 @@ func (s *Slot) drop(gone func(at int) bool) {
 	s.page = s.page[:kept]
 }
 
-// evict removes the entry that is least worth keeping, other than the slot's own, and tells whether there was one.
+// evict removes the victim: the entry that is least worth keeping, other than the slot's own. It
+// reports whether there was one.
 func (s *Slot) evict(now int64) bool {
 	victim, least, expired := 0, uint16(0), expiry(now)
 	for at := 1; at < len(s.page); at += s.length(at) {
@@ -251,10 +255,11 @@ func (s *Slot) remove(at int) {
 	}
 }
 
-// Crowded tells whether the last write removed entries that had not expired.
+// Crowded reports whether the last write removed entries that had not expired.
 func (s *Slot) Crowded() bool { return len(s.evicted) > 0 }
 
-// Evicted calls visit with the payload of each entry that the last write removed though it had not expired.
+// Evicted calls visit with the payload of each entry that the last write removed though it had not
+// expired.
 func (s *Slot) Evicted(visit func(payload []byte)) {
 	for rest := s.evicted; len(rest) > 0; {
 		end := 2 + int(binary.LittleEndian.Uint16(rest))

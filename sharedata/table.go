@@ -1,15 +1,18 @@
-// Package sharedata keeps counters in the proxy's shared data, in a table that cannot grow and cannot lose.
+// Package sharedata keeps counters in the proxy's shared data, in a table that cannot grow and
+// cannot lose.
 //
-// Shared data is all that joins the workers of a proxy: a map with get and compare-and-set, without delete and without
-// listing. The table therefore has a fixed number of pages under fixed names, made from its capacity. A key is hashed with
-// a secret that the first worker made, so that nobody can aim at a page; the hash names the one page where the key's entry
-// may be, so that one get finds it and one set writes it. When a page is full, entries that expired make room first, then
-// the one with the least use: nobody buys a fresh quota by flooding the table with keys.
+// Shared data is all that joins the workers of a proxy. It is a map with get and compare-and-set,
+// without delete and without listing. So the table has a fixed number of pages under fixed names,
+// which its capacity decides. A key is hashed with a secret that the first worker made, so that
+// nobody can aim at a page. The hash names the one page where the key's entry may be: one get finds
+// it, and one set writes it. If a page is full, expired entries make room first, and then the entry
+// with the least use. So nobody buys a fresh quota by flooding the table with keys.
 //
 // Where there is no proxy, a [Map] is the shared data.
 //
-// The table knows nothing of what its entries mean. A write is a compare-and-set of the page that was read: whoever loses a
-// race reads and decides again. A [Table] may be used by several goroutines, a [Slot] by one.
+// The table knows nothing of what its entries mean. A write is a compare-and-set of the page that
+// was read. Whoever loses a race reads and decides again. A [Table] may be used by several
+// goroutines, a [Slot] by one.
 package sharedata
 
 import (
@@ -19,25 +22,28 @@ import (
 	"github.com/dchest/siphash"
 )
 
-// Data is the proxy's shared data. Get returns a value in the memory of buffer, or if that is too small in memory that becomes the
-// caller's in its place; without a buffer the value is valid until the next call.
+// Data is the proxy's shared data. Get returns a value in the memory of buffer. If that is too
+// small, the value is in other memory, which becomes the caller's in its place. Without a buffer
+// the value is valid until the next call.
 //
-// Set writes value if the key's number is still cas, and tells whether it did. Where the key is missing, any number
-// creates it; 0 overwrites blindly and is never used here.
+// Set writes value if the key's number is still cas, and reports whether it did. If the key is
+// missing, any number creates it. 0 overwrites blindly, and is never used here.
 type Data interface {
 	Get(key, buffer []byte) (value []byte, cas uint32, found bool)
 	Set(key, value []byte, cas uint32) (written bool)
 }
 
-// CreateOnly is a number that no key has: it creates a missing key and is refused by an existing one.
+// CreateOnly is a number that no key has: it creates a missing key and is refused by an existing
+// one.
 const CreateOnly = 0x7fffffff
 
 const (
-	// BytesPerCounter is the shared data that a table takes for each counter of its capacity, names included, if entries
-	// have no more than the usual size.
+	// BytesPerCounter is how many bytes of shared data a table takes for each counter of its
+	// capacity, names included, if entries have the usual size.
 	BytesPerCounter = 96
-	// countersPerPage is a compromise: a smaller page is cheaper to get and set, a larger one evens out how many keys
-	// happen to fall on it. Of large counters fewer share a page, so that it stays below largePage.
+	// countersPerPage is a compromise. A smaller page is cheaper to get and set. A larger one evens
+	// out how many keys fall on it. Fewer large counters share a page, so that it stays below
+	// largePage.
 	countersPerPage = 16
 	largePage       = 8192
 	largestPage     = 2 * largePage
@@ -51,7 +57,8 @@ type Options struct {
 	Namespace string
 	// Capacity is how many counters the table is made for, from 1 to MaxCapacity.
 	Capacity int
-	// BytesPerCounter is how much memory each may take on average; at least the constant of that name.
+	// BytesPerCounter is how much memory each may take on average; at least the constant of that
+	// name.
 	BytesPerCounter int
 }
 
@@ -74,8 +81,9 @@ const (
 // ErrUnavailable says that shared data takes no writes.
 var ErrUnavailable = errors.New("shared data can't be written")
 
-// Open finds the namespace's table or makes it. The first one to open a table decides its number of pages and its secret,
-// which comes from random; a later one with another capacity has larger or smaller pages.
+// Open finds the namespace's table or makes it. The first one to open a table decides its number of
+// pages, and its secret, which comes from random. A later one with another capacity has larger or
+// smaller pages.
 func Open(data Data, options Options, random func() uint64) (*Table, error) {
 	key := append([]byte(prefix), options.Namespace...)
 	t := &Table{data: data, name: append(append([]byte(nil), key...), ':')}
@@ -85,8 +93,8 @@ func Open(data Data, options Options, random func() uint64) (*Table, error) {
 	for range maxAttempts {
 		value, cas, found := data.Get(key, nil)
 		if found && t.readHeader(value) {
-			// Rounded down, so that all pages together keep to the bound. A page that a get copies should not be huge, even
-			// if the table was made for far fewer.
+			// Rounded down, so that all pages together keep to the bound. A page that a get copies
+			// should not be huge, even if the table was made for far fewer.
 			t.pageBytes = max(1, min(capacity*perCounter/int(t.pages), max(largestPage, 4*perCounter))-len(t.name)-numberSize)
 			return t, nil
 		}
@@ -114,8 +122,9 @@ func (t *Table) readHeader(value []byte) bool {
 	return t.pages >= 1 && t.pages <= MaxCapacity
 }
 
-// Fits tells whether the table, which may have been made for another capacity, has pages for this one: neither so few that they
-// would be huge, nor so many that an entry in each is too much.
+// Fits reports whether the table's number of pages suits this capacity. The table may have been
+// made for another one. Too few pages would be huge. Too many would be too much with an entry in
+// each.
 func (t *Table) Fits(capacity int) bool {
 	return int(t.pages) <= capacity && capacity*BytesPerCounter <= int(t.pages)*largestPage
 }
@@ -129,8 +138,8 @@ func (t *Table) ID() uint64 { return siphash.Hash(t.k0, t.k1, nil) }
 // Address is where a key's entry is: its fingerprint, from which its page follows.
 type Address struct{ lo, hi uint64 }
 
-// Address hashes a key. Different keys have different addresses but for a chance of 2^-128, and without the table's secret
-// nobody can tell which share a page.
+// Address hashes a key. Two keys have the same address with a chance of 2^-128. Without the table's
+// secret nobody can tell which keys share a page.
 func (t *Table) Address(key []byte) Address {
 	lo, hi := siphash.Hash128(t.k0, t.k1, key)
 	return Address{lo: lo, hi: hi}
@@ -144,9 +153,10 @@ func (t *Table) page(a Address) uint32 {
 	return uint32((a.hi >> 32) * uint64(t.pages) >> 32)
 }
 
-// maxAttempts bounds loops of compare-and-set, which would hang the worker otherwise: some 10 ms if each attempt fails. With
-// four workers on one key at most 40 % do, so that nobody ever comes near; but a worker that is preempted at each of its
-// writes, as a test may have it, should still get the decision right.
+// maxAttempts bounds loops of compare-and-set, which would hang the worker otherwise. So many
+// failed attempts take some 10 ms. With four workers on one key at most 40 % of them fail, so
+// nobody ever comes near. But a worker that is preempted at each of its writes, as a test may have
+// it, should still get the decision right.
 const maxAttempts = 10_000
 
 // Attempts is how often to read, decide and write before giving up.

@@ -27,7 +27,7 @@ func open(t testing.TB, data Data, capacity int) *Table {
 	return table
 }
 
-// put writes an entry until it wins, and tells whether it was there before.
+// put writes an entry until it wins, and reports whether it was there before.
 func put(table *Table, s *Slot, key string, payload []byte, meta Meta, now int64) (found bool) {
 	for {
 		found = table.Read(s, table.Address([]byte(key)))
@@ -302,7 +302,8 @@ func FuzzPage(f *testing.F) {
 	})
 }
 
-// Pages that are too large, as the table was made for more, shrink when they are written, whatever is written.
+// Pages that are too large, as the table was made for more, shrink when they are written, whatever
+// is written.
 func TestPagesShrink(t *testing.T) {
 	t.Parallel()
 	for _, in := range []string{"place", "full"} {

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// BenchmarkState is all that a decision does with one limit: the state is read from the form of shared data, a hit is taken, and the
-// state is written again. The floor counts a hit in a map under a mutex, which is all that the simplest limiter in a program does.
+// BenchmarkState is all that a decision does with one limit: the state is read from the form of
+// shared data, a hit is taken, and the state is written again. The floor counts a hit in a map
+// under a mutex, which is all that the simplest limiter in a program does.
 func BenchmarkState(b *testing.B) {
 	for _, test := range []struct {
 		name  string
@@ -31,7 +32,7 @@ func BenchmarkState(b *testing.B) {
 					b.Fatal("the state can't be read")
 				}
 				if l.Advance(&s, now); l.Allows(&s, 1) {
-					l.Take(&s, 1)
+					l.Count(&s, 1)
 				}
 				return codec.Append(encoded[:0], &s)
 			}

@@ -2,8 +2,8 @@ package window
 
 import "encoding/binary"
 
-// A state in shared data describes itself, so that every proxy can read, carry along, expire and push the states of limits
-// that it isn't configured with:
+// A state in shared data describes itself, so that every proxy can read, carry along, expire and
+// push the states of limits that it isn't configured with:
 //
 //	kind and flags  1 byte   kind in bits 0-3, synced in bit 4, ordinal in bits 5-7
 //	width           uvarint  milliseconds
@@ -13,10 +13,12 @@ import "encoding/binary"
 //	start           uvarint  nanoseconds before newest; started kinds only
 //	hits            of each window, or for bucketed kinds a list of buckets
 //
-// Hits are the sum, a uvarint, or if synced total, diff and flight, the latter two zigzag varints; flight is doubled, plus one if
-// the lease, a uvarint, follows. A list of buckets is their
-// number, a uvarint, and for each, the newest first, how many buckets it lies before the one before (the first, before
-// newest's), times two; plus one where hits follow, as there is more than one hit, or they are synced.
+// Hits are the sum, a uvarint. If they are synced, they are total, diff and flight instead. Diff
+// and flight are zigzag varints. Flight is doubled; one is added if the lease, a uvarint, follows.
+// A list of buckets is their number, a uvarint, and then the buckets, the newest first. Each begins
+// with its distance, in buckets, from the one before it in the list, and the first from newest's.
+// The distance is doubled; one is added if hits follow. They do if they are synced or more than
+// one.
 const (
 	kindMask     = 0x0f
 	syncedBit    = 0x10
@@ -45,8 +47,9 @@ func (l *Limit) MaxStateSize(synced bool) int {
 	if !l.IsLog() {
 		return maxHeadSize + 1 + int(l.covered())*(2+hits)
 	}
-	// The ages of a log's buckets sum to the window, so that they take the most bytes if they are even. At a limit below a
-	// hundred or so one hit is worth several; then the sum of hits bounds the bytes for them.
+	// The ages of a log's buckets sum to the window, so that they take the most bytes if they are
+	// even. At a limit below a hundred or so one hit is worth several; then the sum of hits bounds
+	// the bytes for them.
 	count := int64(min(l.Max, maxBuckets)) + 1
 	age := 1
 	for each := 2 * (l.Width/count + 1); each >= 0x80; each >>= 7 {
@@ -56,14 +59,17 @@ func (l *Limit) MaxStateSize(synced bool) int {
 	if hits = 0; synced {
 		hits = 3
 	}
-	// An uneven log can take a byte more for each age, if these lie just above the numbers that take one less.
+	// An uneven log can take a byte more for each age, if the ages lie just above the numbers that
+	// take one byte less.
 	return maxHeadSize + 2 + int(count)*(age+1+hits) + maxVarint
 }
 
 const (
-	// MaxLogSize bounds the log of one key. Every request that finds it gets and sets it, and decodes it.
+	// MaxLogSize bounds the log of one key. Every request that finds it gets and sets it, and
+	// decodes it.
 	MaxLogSize = 4096
-	// mostLogged is above the limit of every log, as each hit takes 5 bytes. Nobody forgets hits of a log that says it has this limit.
+	// mostLogged is above the limit of every log, as each hit takes 5 bytes. A log with this limit
+	// forgets no hits.
 	mostLogged = MaxLogSize / 5
 )
 
@@ -145,7 +151,8 @@ func (h *Hits) append(dst []byte, synced bool) []byte {
 
 func zigzag(v int64) uint64 { return uint64(v<<1) ^ uint64(v>>63) }
 
-// A reader of states passes on where it is: after what can't be right that is wrong, and stays it.
+// Readers of states return where they are. wrong is where they are after bytes that can't be right.
+// Whoever begins there ends there.
 const wrong = -1
 
 // uvarint reads a number of at most most.
@@ -201,8 +208,9 @@ func (h *Hits) decode(b []byte, at int, synced bool) (next int) {
 	return at
 }
 
-// DecodeLimit reads what the state at the beginning of b says of its limit: the shape, and of the rest only what it takes to
-// tell when the state can be forgotten, and to push it. It is false if b begins with no valid state.
+// DecodeLimit reads what the state at the beginning of b says of its limit: the shape, and what it
+// takes to push the state and to know when it can be forgotten. ok is false if b does not begin
+// with a valid state.
 func DecodeLimit(b []byte) (l Limit, ok bool) {
 	at := l.decodeHead(b)
 	return l, at != wrong
@@ -237,8 +245,8 @@ func (l *Limit) decodeHead(b []byte) (next int) {
 	return at
 }
 
-// DecodeState reads the state at the beginning of b into s, and returns its length. The length is 0 if b begins with no valid
-// state; s has seen no hit then.
+// DecodeState reads the state at the beginning of b into s, and returns its length. If b does not
+// begin with a valid state, the length is 0 and s has seen no hit.
 func DecodeState(b []byte, s *State) (length int) {
 	var l Limit
 	at := l.decodeHead(b)
@@ -279,7 +287,8 @@ func (l *Limit) decodeBody(b []byte, at int, synced bool, s *State) (next int) {
 	return at
 }
 
-// Codec reads and writes states of one limit, whose head it knows. It may be used by several goroutines.
+// Codec reads and writes states of one limit, whose head it knows. It may be used by several
+// goroutines.
 type Codec struct {
 	_ [0]func() // or else Go makes a function that compares values
 
@@ -323,7 +332,8 @@ func (c *Codec) Append(dst []byte, s *State) []byte {
 	return dst
 }
 
-// Decode is [DecodeState] of a state of the limit. The length is 0 if b begins with anything else; s is of no use then.
+// Decode is [DecodeState] of a state of the limit. If b begins with anything else, the length is 0
+// and s is of no use.
 func (c *Codec) Decode(b []byte, s *State) (length int) {
 	// The body has more than eight bytes.
 	if len(b) < c.length+8 || (binary.LittleEndian.Uint64(b)^c.head[0])&c.mask[0] != 0 ||
@@ -346,11 +356,13 @@ func (c *Codec) Decode(b []byte, s *State) (length int) {
 	return max(length, 0)
 }
 
-// Count counts cost hits in the state at the beginning of b, in place, if that is as simple as it is for nearly every request: a plain
-// window of the clock that goes on at now, where the hits have room and take no more bytes. Then b is what [Codec.Decode],
-// [Limit.Advance], [Limit.Take] and [Codec.Append] would have made of it, and s tells the same. It returns the state's length, and in all
-// other cases 0: b is as it was, and s of no use. Of the last state of several nothing may follow.
-func (c *Codec) Count(b []byte, last bool, s *State, now int64, cost uint64) (length int) {
+// CountInPlace counts cost hits in the state at the beginning of b, in place. It does so if the
+// state is a plain window of the clock that goes on at now, and the hits have room and take no more
+// bytes. Nearly every request finds such a state. Then b is what [Codec.Decode], [Limit.Advance],
+// [Limit.Count] and [Codec.Append] would have made of it, and s has the same state. It returns the
+// state's length. In all other cases it returns 0, b is as it was, and s is of no use. If last is
+// set, the state must end the payload.
+func (c *Codec) CountInPlace(b []byte, last bool, s *State, now int64, cost uint64) (length int) {
 	if !c.plain || len(b) < c.length+9 || (binary.LittleEndian.Uint64(b)^c.head[0])&c.mask[0] != 0 {
 		return 0
 	}

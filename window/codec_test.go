@@ -25,7 +25,7 @@ func TestCodecsAreTheirLimits(t *testing.T) {
 			for range 500 {
 				now += pause(random, now, l.Width)
 				l.Advance(&s, now)
-				if l.Take(&s, cost(random, 100)); synced && random.IntN(3) == 0 && !s.InFlight() {
+				if l.Count(&s, cost(random, 100)); synced && random.IntN(3) == 0 && !s.InFlight() {
 					l.Claim(&s)
 				}
 				want := l.AppendState([]byte("before"), &s, synced)
@@ -110,14 +110,14 @@ func TestCountInPlace(t *testing.T) {
 
 		c := l.Codec(synced)
 		b, got := bytes.Clone(before), State{Buckets: make([]Bucket, 1), Hits: [2]Hits{{Lease: 3}, {Diff: 2}}}
-		if c.Count(b, true, &got, now, hits) == 0 {
+		if c.CountInPlace(b, true, &got, now, hits) == 0 {
 			if !bytes.Equal(b, before) {
 				t.Fatalf("%+v: %x is not counted in, but is %x now", l, before, b)
 			}
 			continue
 		}
 		for _, last := range []bool{false, true} {
-			if more := append(bytes.Clone(before), 0); c.Count(more, last, &State{}, now, hits) == len(before) == last {
+			if more := append(bytes.Clone(before), 0); c.CountInPlace(more, last, &State{}, now, hits) == len(before) == last {
 				t.Fatalf("%+v: %x is counted in %v, though something follows the state", l, more, !last)
 			}
 		}
@@ -127,7 +127,7 @@ func TestCountInPlace(t *testing.T) {
 		if !l.Allows(&want, hits) {
 			t.Fatalf("%+v %+v: %d hits are counted, though they have no room", l, want, hits)
 		}
-		l.Take(&want, hits)
+		l.Count(&want, hits)
 		if encoded := c.Append(nil, &want); !bytes.Equal(encoded, b) {
 			t.Fatalf("%+v: %x becomes %x, want %x", l, before, b, encoded)
 		}
@@ -146,7 +146,8 @@ func near(random *rand.Rand, limit uint64) uint64 {
 	return []uint64{0, 1, limit / 2, limit - min(limit, 1), limit, 126, 127, 128, 1<<14 - 2, 1<<14 - 1, 1 << 14}[random.IntN(11)]
 }
 
-// Whatever is in a page, counting in it neither panics nor changes it unless it is a state with room.
+// Whatever is in a page, counting in it neither panics nor changes it unless it is a state with
+// room.
 func FuzzCount(f *testing.F) {
 	for _, l := range codecLimits {
 		s := State{Newest: monday, Start: monday, Hits: [2]Hits{{Total: 127}, {Total: 3}}}
@@ -157,7 +158,7 @@ func FuzzCount(f *testing.F) {
 			c := l.Codec(false)
 			var got, want State
 			b := bytes.Clone(before)
-			if c.Count(b, true, &got, now, hits) == 0 {
+			if c.CountInPlace(b, true, &got, now, hits) == 0 {
 				if !bytes.Equal(b, before) {
 					t.Fatalf("%x is not counted in, but is %x now", before, b)
 				}

@@ -32,7 +32,8 @@ func (l *Limit) settleFirstHit(s *State, newest bool, start int64, hits uint64) 
 	case start > s.Start || s.Start-start >= l.Width:
 		// The backend speaks of another window than this one.
 	case s.Newest-start >= l.Width:
-		// Other nodes had the window's first hit, and it has ended by now. What was taken here since starts the next one.
+		// Other nodes had the window's first hit, and it has ended by now. What was taken here
+		// since starts the next one.
 		s.Start, h.Total, h.Lease = s.Newest, 0, 0
 	default:
 		s.Start = start
@@ -40,8 +41,8 @@ func (l *Limit) settleFirstHit(s *State, newest bool, start int64, hits uint64) 
 	}
 }
 
-// turn forgets the windows of the clock that a window at now does not need: all but now's, and for
-// SlidingWindow the one before.
+// turn forgets all windows of the clock but the one that now is in, and for SlidingWindow the one
+// before.
 func (l *Limit) turn(s *State, now int64) {
 	switch turned := now/l.Width - s.Newest/l.Width; {
 	case turned == 0:

@@ -5,7 +5,8 @@ package window
 // algorithm decides for itself. An algorithm has a file of its own. Nothing but these files tells
 // one kind from another.
 
-// Kind names an algorithm. Its numbers are part of the formats of shared data and of the wire; they are never reused.
+// Kind names an algorithm. Its numbers are part of the formats of shared data and of the wire; they
+// are never reused.
 type Kind uint8
 
 const (
@@ -13,12 +14,15 @@ const (
 	FixedWindow Kind = 1
 	// FirstHitWindow counts in windows that start with the first hit after the last one ended.
 	FirstHitWindow Kind = 2
-	// SlidingWindow weighs the previous window's hits by the share of it that a window ending now still covers.
+	// SlidingWindow weighs the previous window's hits by the share of it that a window ending now
+	// still covers.
 	SlidingWindow Kind = 3
-	// SlidingBuckets counts in buckets of a precision, and looks at those that a window ending now covers. With a precision
-	// of one nanosecond that is a sliding log: each hit has its own time, equal ones are counted together.
+	// SlidingBuckets counts in buckets of a precision, and looks at those that a window ending now
+	// covers. With a precision of one nanosecond that is a sliding log: each hit has its own time,
+	// equal ones are counted together.
 	SlidingBuckets Kind = 4
-	// TokenBucket starts full, and gets its tokens back one at a time from the moment that it is taken from.
+	// TokenBucket starts full, and gets its tokens back one at a time from the moment that it is
+	// taken from.
 	TokenBucket Kind = 5
 )
 
@@ -70,18 +74,19 @@ const logName = "sliding_log"
 // Known reports whether there is such a kind.
 func (k Kind) Known() bool { return k != 0 && k <= LastKind }
 
-// Clocked reports whether windows are those of the clock, which start at multiples of their width since the Unix epoch. A
-// window is named by its start divided by the width.
+// Clocked reports whether windows are those of the clock, which start at multiples of their width
+// since the Unix epoch. A window is named by its start divided by the width.
 func (k Kind) Clocked() bool { return k == FixedWindow || k == SlidingWindow }
 
 // Started reports whether there is one window, which a hit starts. It is named by that start.
 func (k Kind) Started() bool { return k == FirstHitWindow || k == TokenBucket }
 
-// Bucketed reports whether hits are counted in buckets of a precision. A bucket is named by its start divided by the precision.
+// Bucketed reports whether hits are counted in buckets of a precision. A bucket is named by its
+// start divided by the precision.
 func (k Kind) Bucketed() bool { return k == SlidingBuckets }
 
-// Windows is how many windows of a counter count at a time. It is 0 for a bucketed kind, where the precision says it, and for
-// an unknown one.
+// Windows is how many windows of a counter count at a time. It is 0 for a bucketed kind, where the
+// precision says it, and for an unknown one.
 func (k Kind) Windows() int {
 	switch {
 	case k.looksBack():
@@ -98,8 +103,8 @@ func (k Kind) looksBack() bool { return k == SlidingWindow }
 // AtOnce reports whether all hits of a window come back at once: when it ends.
 func (k Kind) AtOnce() bool { return k == FixedWindow || k == FirstHitWindow }
 
-// Refills reports whether hits come back one at a time, by the rate of the limit. That is why states and pushes of such a kind
-// have the limit with them.
+// Refills reports whether hits come back one at a time, by the rate of the limit. That is why
+// states and pushes of such a kind have the limit with them.
 func (k Kind) Refills() bool { return k == TokenBucket }
 
 // Bursts reports whether the quota of a limit is its burst.
@@ -156,8 +161,8 @@ const (
 	WrongBurst
 )
 
-// Fault is the first fault of a shape. Stores count in a single bucket too, which nobody configures; and ordinals are as large
-// as there is room for.
+// Fault is the first fault of a shape. Stores count in a single bucket too, which nobody
+// configures; and ordinals are as large as there is room for.
 func (s Shape) Fault() Fault { return s.fault(1) }
 
 // fault wants at least so many buckets, if the shape is bucketed and not a log.
@@ -246,8 +251,9 @@ func (l *Limit) moreAt(s *State, cost uint64) int64 {
 	return l.end(s)
 }
 
-// ResetAt is the time when the window of s ends, the newest hit has left a sliding log, or the bucket is full. It is false if
-// nothing runs: there were no hits, and it isn't a window of the clock.
+// ResetAt is the time when the window of s ends, the newest hit has left a sliding log, or the
+// bucket is full. It is false if nothing runs: there were no hits, and it isn't a window of the
+// clock.
 func (l *Limit) ResetAt(s *State) (at int64, ok bool) {
 	switch l.Kind {
 	case FixedWindow, SlidingWindow:

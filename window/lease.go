@@ -1,8 +1,9 @@
 package window
 
-// A lease is hits that the backend has granted to this node and counted already: the node may use them without asking. It is kept
-// in the window, or bucket, that the backend counted it in, and ends with it. Hits that are used from a lease need no push, but
-// for buckets: there a hit moves to the bucket of its own time, as it would leave the window too early otherwise.
+// A lease is hits that the backend has granted to this node and counted already. The node may use
+// them without asking. A lease is kept in the window, or bucket, that the backend counted it in,
+// and ends with it. Hits that are used from a lease need no push. Buckets are the exception: there
+// a hit moves to the bucket of its own time, or it would leave the window too early.
 
 // Leased is how many hits may be used without asking.
 func (l *Limit) Leased(s *State) (hits uint64) {
@@ -15,7 +16,8 @@ func (l *Limit) Leased(s *State) (hits uint64) {
 	return hits
 }
 
-// MovesLease tells whether hits that are used from the lease leave something to push: they move to another bucket.
+// MovesLease reports whether hits that are used from the lease move to another bucket, which leaves
+// something to push.
 func (l *Limit) MovesLease(s *State) bool {
 	for i := range s.Buckets {
 		if b := &s.Buckets[i]; b.Lease > 0 && b.Number != s.Newest/l.Precision {
@@ -25,8 +27,8 @@ func (l *Limit) MovesLease(s *State) bool {
 	return false
 }
 
-// TakeLeased counts cost hits at the time of s that come out of its lease, which must have them.
-func (l *Limit) TakeLeased(s *State, cost uint64) {
+// CountLeased counts cost hits at the time of s, out of its lease. The lease must have them.
+func (l *Limit) CountLeased(s *State, cost uint64) {
 	if !l.Kind.Bucketed() {
 		s.Hits[0].Lease -= min(cost, s.Hits[0].Lease)
 		return
@@ -38,10 +40,10 @@ func (l *Limit) TakeLeased(s *State, cost uint64) {
 		b.returnLease(b.Lease - used)
 		left -= used
 	}
-	l.Take(s, cost)
+	l.Count(s, cost)
 }
 
-// ReturnLease gives back what is leased above keep: other nodes may have it once it is pushed.
+// ReturnLease gives back what is leased above keep. Once that is pushed, other nodes may have it.
 func (l *Limit) ReturnLease(s *State, keep uint64) {
 	if !l.Kind.Bucketed() {
 		s.Hits[0].returnLease(keep)
@@ -64,9 +66,10 @@ func (h *Hits) returnLease(keep uint64) {
 // giveUp gives back hits that the backend has counted and nobody has used.
 func (h *Hits) giveUp(hits uint64) { h.Diff = max(h.Diff-int64(min(hits, MaxHits)), -MaxHits) }
 
-// Lease takes in hits that the backend has granted at a time of its clock, with the totals that it had then, which have them. If s
-// has left the window that they were counted in, they are given back if that still counts. It reports false if nothing of s can
-// give them back: then the caller does, in the window that [Limit.LeaseNumber] names. Of newer see [Limit.Settle].
+// Lease takes in hits that the backend has granted at a time of its clock. total is what the
+// backend had after the grant. If s has left the window that the hits were counted in, they are
+// given back, as long as that window counts. kept is false if nothing of s can give them back. Then
+// the caller does, in the window that [Limit.LeaseNumber] names. newer is as in [Limit.Settle].
 func (l *Limit) Lease(s *State, hits uint64, at int64, newer bool, total *Totals) (kept bool) {
 	number := l.numberAt(at)
 	if at > s.Newest && number != l.numberAt(s.Newest) {
@@ -104,16 +107,18 @@ func (l *Limit) Lease(s *State, hits uint64, at int64, newer bool, total *Totals
 	return true
 }
 
-// lateGrant is how long after its decision a grant of tokens is that of a push which was sent again.
+// lateGrant is how old a grant of tokens is at least if its push was sent again.
 const lateGrant = int64(1e9)
 
-// lease adds to the lease. A total that does not know of all of it yet comes from an answer that is older.
+// lease adds to the lease. A total that does not know of all of it yet comes from an answer that is
+// older.
 func (h *Hits) lease(hits uint64) {
 	h.Lease = clamp(int64(h.Lease) + int64(min(hits, MaxHits)))
 	h.Total = max(h.Total, h.Lease)
 }
 
-// LeaseNumber names the window or bucket that the backend has counted a lease in, as [Limit.Number] does.
+// LeaseNumber names the window or bucket that the backend has counted a lease in, as [Limit.Number]
+// does.
 func (l *Limit) LeaseNumber(at int64, total *Totals) uint64 {
 	if l.Kind.Started() {
 		return total.Newest
@@ -121,7 +126,8 @@ func (l *Limit) LeaseNumber(at int64, total *Totals) uint64 {
 	return l.numberAt(at)
 }
 
-// numberAt is the number of the window of the clock, or bucket, that a time is in; 0 for kinds that have none.
+// numberAt is the number of the window of the clock, or bucket, that a time is in; 0 for kinds that
+// have none.
 //
 //go:noinline
 func (l *Limit) numberAt(at int64) uint64 {
@@ -134,7 +140,8 @@ func (l *Limit) numberAt(at int64) uint64 {
 	return uint64(at / l.Width)
 }
 
-// Unheard is how many hits were taken here without a lease that the backend is not known to have counted.
+// Unheard is how many hits were counted here without a lease, and are not known to be counted in
+// the backend.
 func (s *State) Unheard() uint64 {
 	sum := int64(0)
 	s.each(func(h *Hits) { sum += h.Diff + max(h.Flight, 0) })

@@ -9,8 +9,8 @@ import (
 // leasing are limits of all kinds, of 100 hits a minute.
 var leasing = []Limit{fixed(100, minute), sliding(100, minute), firstHit(100, minute), subBuckets(100, minute, 10*second), log(100, minute), tokens(100, 100, minute)}
 
-// granted is what the backend says of a grant of so many hits at a time, where it had others already: the total of the window that they
-// were counted in.
+// granted is what the backend says of a grant of so many hits at a time, where it had others
+// already: the total of the window that they were counted in.
 func granted(l *Limit, start, at int64, hits uint64) *Totals {
 	switch l.Kind {
 	case FirstHitWindow, TokenBucket:
@@ -27,7 +27,8 @@ func pending(s *State) (hits int64) {
 	return hits
 }
 
-// Hits of a grant are used without a trace for the backend, count here when they are used, and go back if they aren't.
+// Hits of a grant are used without a trace for the backend, count here when they are used, and go
+// back if they aren't.
 func TestLeaseIsUsedAndReturned(t *testing.T) {
 	t.Parallel()
 	for _, l := range leasing {
@@ -40,7 +41,7 @@ func TestLeaseIsUsedAndReturned(t *testing.T) {
 		if l.Leased(&s) != 30 || l.Remaining(&s) != 80 || s.Pending() {
 			t.Errorf("%+v: leased %d, %d remain, want 30 and 80: 20 of others count", l, l.Leased(&s), l.Remaining(&s))
 		}
-		l.TakeLeased(&s, 10)
+		l.CountLeased(&s, 10)
 		if l.Leased(&s) != 20 || l.Remaining(&s) != 70 || s.Pending() {
 			t.Errorf("%+v: leased %d, %d remain after 10 were used, want 20 and 70", l, l.Leased(&s), l.Remaining(&s))
 		}
@@ -72,7 +73,7 @@ func TestLeasedHitsMoveToTheirBucket(t *testing.T) {
 	if l.MovesLease(&s) {
 		t.Error("the present's bucket is another one")
 	}
-	l.TakeLeased(&s, 4)
+	l.CountLeased(&s, 4)
 	if s.Pending() {
 		t.Error("hits that stay where they were counted are pushed")
 	}
@@ -80,7 +81,7 @@ func TestLeasedHitsMoveToTheirBucket(t *testing.T) {
 	if !l.MovesLease(&s) {
 		t.Error("hits of another bucket stay there")
 	}
-	l.TakeLeased(&s, 4)
+	l.CountLeased(&s, 4)
 	if s.Buckets[0].Diff != -4 || s.Buckets[1].Diff != 4 || l.Leased(&s) != 22 {
 		t.Errorf("got %+v", s.Buckets)
 	}
@@ -90,7 +91,8 @@ func TestLeasedHitsMoveToTheirBucket(t *testing.T) {
 	}
 }
 
-// A lease ends with its window. Of a sliding window, what was not used goes back, as it counts in the next.
+// A lease ends with its window. Of a sliding window, what was not used goes back, as it counts in
+// the next.
 func TestLeaseEndsWithItsWindow(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -101,11 +103,11 @@ func TestLeaseEndsWithItsWindow(t *testing.T) {
 		var s State
 		l.Advance(&s, monday)
 		l.Lease(&s, 30, monday, true, granted(&l, monday, monday, 30))
-		l.TakeLeased(&s, 10)
+		l.CountLeased(&s, 10)
 		if l.Kind == SlidingBuckets {
 			l.ReturnLease(&s, 0)
 			l.Claim(&s)
-			s.Land()
+			s.EndFlight()
 		}
 		l.Advance(&s, monday+minute)
 		if l.Leased(&s) != 0 || pending(&s) != test.pending {
@@ -114,7 +116,8 @@ func TestLeaseEndsWithItsWindow(t *testing.T) {
 	}
 }
 
-// A grant that lands when its window has gone is given back where that still matters, or refused so that the caller does.
+// A grant that arrives when its window has gone is given back where that still matters, or refused
+// so that the caller does.
 func TestLateLeases(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -145,23 +148,25 @@ func TestLateLeases(t *testing.T) {
 	}
 }
 
-// The backend's clock may be a little ahead, so that its window is the next; much ahead, its grant is refused, and nothing is forgotten.
+// The backend's clock may be a little ahead, so that its window is the next; much ahead, its grant
+// is refused, and nothing is forgotten.
 func TestLeaseOfALaterWindow(t *testing.T) {
 	t.Parallel()
 	l := fixed(100, minute)
 	var s State
 	l.Advance(&s, monday-second)
-	l.Take(&s, 3)
+	l.Count(&s, 3)
 	if !l.Lease(&s, 30, monday+second, true, granted(&l, 0, monday+second, 30)) || l.Leased(&s) != 30 || s.Newest != monday+second {
 		t.Errorf("got %+v", s)
 	}
-	l.Take(&s, 3)
+	l.Count(&s, 3)
 	if l.Lease(&s, 30, monday+3600*second, true, granted(&l, 0, monday+3600*second, 30)) || pending(&s) != 3 || l.Leased(&s) != 30 {
 		t.Errorf("an hour ahead: got %+v", s)
 	}
 }
 
-// Answers in any order leave the sum right: a total that does not know of a lease yet is older than that.
+// Answers in any order leave the sum right: a total that does not know of a lease yet is older than
+// that.
 func TestLeasesOutOfOrder(t *testing.T) {
 	t.Parallel()
 	for _, l := range leasing {
@@ -226,8 +231,8 @@ func TestMostLogged(t *testing.T) {
 	}
 }
 
-// Whatever is asked of a state with leases, in any order and with any numbers, it can be written and read again, and no count leaves its
-// bounds.
+// Whatever is asked of a state with leases, in any order and with any numbers, it can be written
+// and read again, and no count leaves its bounds.
 func FuzzLease(f *testing.F) {
 	f.Add(uint64(1), uint64(30), uint64(50), int64(0), uint64(7))
 	f.Add(uint64(2), uint64(math.MaxUint64), uint64(math.MaxUint64), int64(math.MaxInt64), uint64(math.MaxUint64))
@@ -252,7 +257,7 @@ func FuzzLease(f *testing.F) {
 				case 1:
 					l.Lease(&s, hits, now, true, totals)
 				case 2:
-					l.TakeLeased(&s, min(hits, l.Leased(&s)))
+					l.CountLeased(&s, min(hits, l.Leased(&s)))
 				case 3:
 					l.ReturnLease(&s, total)
 				case 4:
@@ -267,7 +272,7 @@ func FuzzLease(f *testing.F) {
 				case 7:
 					l.GiveBack(&s, l.Number(&s), hits)
 				case 8:
-					l.Take(&s, hits)
+					l.Count(&s, hits)
 				}
 				l.Allows(&s, hits)
 				l.FitsAt(&s, 1)

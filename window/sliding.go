@@ -1,14 +1,16 @@
 package window
 
-// The sliding window counter estimates the hits of the last Width nanoseconds from two windows of the clock:
+// The sliding window counter estimates the hits of the last Width nanoseconds from two windows of
+// the clock:
 //
 //	rate = current + previous·(Width − elapsed)/Width
 //
-// as Cloudflare (https://blog.cloudflare.com/counting-things-a-lot-of-different-things/) and Kong do it. Decisions are in
-// integers: what counts of the previous window is rounded up, which decides alike, as the limit and the cost are whole.
+// as Cloudflare (https://blog.cloudflare.com/counting-things-a-lot-of-different-things/) and Kong
+// do it. Decisions are in integers: what counts of the previous window is rounded up. That decides
+// alike, as the limit and the cost are whole.
 
-// Rate is the rate of a sliding window at the time of s, in hits per window. It is for people to look at: decisions are made in
-// integers.
+// Rate is the rate of a sliding window at the time of s, in hits per window. It is for people:
+// decisions are made in integers.
 func (l *Limit) Rate(s *State) float64 {
 	covered := l.Width - s.Newest%l.Width
 	return float64(s.Hits[0].Sum()) + float64(s.Hits[1].Sum())*float64(covered)/float64(l.Width)
@@ -27,7 +29,7 @@ func (l *Limit) weighed(s *State) uint64 {
 	return weighed
 }
 
-// fitsSlidingAt wants 0 < cost ≤ Max or a state over the limit, and hits that don't fit now.
+// fitsSlidingAt is for 0 < cost ≤ Max, or a state over the limit. The hits must not fit now.
 func (l *Limit) fitsSlidingAt(s *State, cost uint64) int64 {
 	current := s.Hits[0].Sum()
 	start := l.end(s) - l.Width
@@ -38,8 +40,8 @@ func (l *Limit) fitsSlidingAt(s *State, cost uint64) int64 {
 	return start + l.Width + l.elapsedWhenFits(current, l.Max-cost)
 }
 
-// elapsedWhenFits is how far into a window previous hits of the window before have worn off to room: the least elapsed with
-// previous·(Width − elapsed) ≤ room·Width.
+// elapsedWhenFits is how far into a window previous hits of the window before have worn off to
+// room: the least elapsed with previous·(Width − elapsed) ≤ room·Width.
 func (l *Limit) elapsedWhenFits(previous, room uint64) int64 {
 	if previous <= room {
 		return 0

@@ -1,8 +1,9 @@
 package window
 
-// SlidingBuckets keeps the hits of each bucket that has any, and looks at the Width/Precision newest buckets, the one that the
-// present is in among them. With a precision of one nanosecond these are the hits of (now − Width, now]: the sliding log, as
-// Redis's users keep it in a sorted set (https://redis.io/glossary/rate-limiting/), and `limits` calls it a moving window.
+// SlidingBuckets keeps the hits of each bucket that has any. It looks at the Width/Precision newest
+// buckets, up to the one that the present is in. With a precision of one nanosecond these are the
+// hits of (now − Width, now]. That is the sliding log, which Redis's users keep in a sorted set
+// (https://redis.io/glossary/rate-limiting/), and which `limits` calls a moving window.
 
 // covered is the number of buckets that a window covers.
 func (l *Limit) covered() int64 { return l.Width / l.Precision }
@@ -26,7 +27,8 @@ func sumBuckets(s *State) (sum uint64) {
 	return sum
 }
 
-// bucketsLeaveAt is the time when the oldest buckets with at least so many hits are no longer covered.
+// bucketsLeaveAt is the time when the oldest buckets with at least so many hits are no longer
+// covered.
 func (l *Limit) bucketsLeaveAt(s *State, hits uint64) int64 {
 	if hits == 0 {
 		return s.Newest
@@ -50,14 +52,14 @@ func (l *Limit) lastLeavesAt(s *State) int64 {
 	return s.Newest
 }
 
-// takeBucket counts hits in the present's bucket. A log is bounded: hits above the limit, which only rejected requests, costs of
-// responses and other nodes can bring, push out the oldest.
-func (l *Limit) takeBucket(s *State, cost uint64) {
+// countBucket counts hits in the present's bucket. A log is bounded: hits above the limit push out
+// the oldest. Only rejected requests, costs of responses and other nodes bring such hits.
+func (l *Limit) countBucket(s *State, cost uint64) {
 	number := s.Newest / l.Precision
 	if n := len(s.Buckets); n == 0 || s.Buckets[n-1].Number != number {
 		s.Buckets = append(s.Buckets, Bucket{Number: number})
 	}
-	s.Buckets[len(s.Buckets)-1].take(cost)
+	s.Buckets[len(s.Buckets)-1].count(cost)
 	l.trimLog(s)
 }
 
@@ -80,7 +82,7 @@ func (l *Limit) settleBuckets(s *State, newest bool, total *Totals) {
 	oldest := max(0, s.Newest/l.Precision-l.covered()+1)
 	at, added := len(s.Buckets)-1, false
 	known := len(s.Buckets)
-	// unsaid sets the totals of buckets that the answer does not have.
+	// unsaid sets the totals of buckets, newer than after, that the answer does not have.
 	unsaid := func(after int64) {
 		for ; at >= 0 && s.Buckets[at].Number > after; at-- {
 			if newest {
@@ -118,7 +120,8 @@ func (l *Limit) settleBuckets(s *State, newest bool, total *Totals) {
 	}
 }
 
-// sortBuckets sorts buckets of which the first are sorted, and the others descend. Each takes its way through those that are newer.
+// sortBuckets sorts buckets of which the first are sorted, and the others descend. It moves each of
+// the others past those that are newer.
 func sortBuckets(buckets []Bucket, sorted int) {
 	for i := sorted; i < len(buckets); i++ {
 		for j := i; j > 0 && buckets[j].Number < buckets[j-1].Number; j-- {
@@ -154,7 +157,7 @@ func (l *Limit) appendBuckets(dst []byte, s *State, synced bool) []byte {
 }
 
 func (l *Limit) decodeBuckets(b []byte, at int, synced bool, s *State) (next int) {
-	// Each takes a byte at least, so that what is allocated is bounded by what is there.
+	// Each bucket takes a byte at least. So the length of b bounds what is allocated.
 	count, at := uvarint(b, at, uint64(min(maxBuckets, len(b))))
 	number := s.Newest / l.Precision
 	for i := range count {

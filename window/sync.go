@@ -3,25 +3,28 @@ package window
 // What several nodes have counted merges to what one node would have counted:
 //
 //   - of windows of the clock, and of buckets of a precision, the sum for each, whatever the order;
-//   - of windows that start with their first hit, the sum from the earliest start of windows that overlap;
-//   - of token buckets, the sum of what was taken since the bucket was full, by the clock of the node that was first.
+//   - of windows that start with their first hit, the sum from the earliest start of windows that
+//     overlap;
+//   - of token buckets, the sum of what was taken since the bucket was full, by the clock of the
+//     node that was first.
 //
-// A node pushes what it took ([Limit.Outgoing]) after moving it in flight ([Limit.Claim]), and takes in the totals that come
-// back ([Limit.Settle]).
+// A node moves what it has counted in flight ([Limit.Claim]), pushes it ([Limit.Outgoing]), and
+// takes in the totals that come back ([Limit.Settle]).
 
 // Push is what a state has for the backend. Its memory is reused.
 type Push struct {
-	// Newest identifies the newest window, as [Limit.Number] does.
+	// Newest names the newest window, as [Limit.Number] does.
 	Newest uint64
-	// Hits are to be added to the backend's totals: Hits[i] to those of the window i before the newest, or Ages[i] before it
-	// where there are ages. They are negative where more was given back than taken.
+	// Hits are to be added to the backend's totals. Hits[i] are those of the window i before the
+	// newest, or where there are ages, of the bucket Ages[i] before it. They are negative where
+	// more was given back than counted.
 	Hits []int64
 	// Ages are there for bucketed kinds only, ascending.
 	Ages []uint64
 }
 
-// Taken is how many hits a push adds.
-func (p *Push) Taken() uint64 {
+// Added is how many hits a push adds: 0 if it gives back more.
+func (p *Push) Added() uint64 {
 	sum := int64(0)
 	for _, h := range p.Hits {
 		sum += h
@@ -31,7 +34,7 @@ func (p *Push) Taken() uint64 {
 
 // Totals are what the backend answers. Their memory is reused.
 type Totals struct {
-	// Newest is the push's, or the start or newest bucket that the backend knows.
+	// Newest is as in a push. It may be another start, or a newer bucket, that the backend knows.
 	Newest uint64
 	// Hits are the backend's, named as in a Push.
 	Hits []uint64
@@ -48,7 +51,7 @@ func (s *State) each(f func(h *Hits)) {
 	}
 }
 
-// Pending tells whether s has hits that were not pushed yet.
+// Pending reports whether s has hits that were not pushed yet.
 //
 //go:noinline
 func (s *State) Pending() (pending bool) {
@@ -56,7 +59,7 @@ func (s *State) Pending() (pending bool) {
 	return pending
 }
 
-// InFlight tells whether s has hits that were pushed and not answered yet.
+// InFlight reports whether s has hits that were pushed and not answered yet.
 //
 //go:noinline
 func (s *State) InFlight() (flying bool) {
@@ -64,15 +67,16 @@ func (s *State) InFlight() (flying bool) {
 	return flying
 }
 
-// Land counts hits in flight as arrived: they were answered, or nobody waits for their answer any more. Those that were given back are
-// left to what the backend says.
+// EndFlight adds the hits in flight to the totals: they were answered, or nobody waits for their
+// answer any more. Hits that were given back are not subtracted: only the backend's answer does
+// that.
 //
 //go:noinline
-func (s *State) Land() {
+func (s *State) EndFlight() {
 	s.each(func(h *Hits) { h.Total, h.Flight = clamp(int64(h.Total)+max(h.Flight, 0)), 0 })
 }
 
-// Claim moves the hits not yet pushed in flight. Call it only while nothing is in flight.
+// Claim moves hits that were not pushed yet in flight. Call it only while nothing is in flight.
 func (l *Limit) Claim(s *State) {
 	s.each(func(h *Hits) { h.Diff, h.Flight = 0, h.Flight+h.Diff })
 }
@@ -94,8 +98,8 @@ func (l *Limit) Outgoing(s *State, p *Push) {
 	}
 }
 
-// PushEnds is the time from which nobody wants what s has for the backend any more, as none of its windows counts. A token bucket
-// that is full here may lack all of its tokens in the backend.
+// PushEnds is the time from which the backend needs no hits of s any more, as none of its windows
+// counts there. A token bucket that is full here may lack all of its tokens in the backend.
 func (l *Limit) PushEnds(s *State) int64 {
 	at := l.ForgetAt(s)
 	if h := &s.Hits[0]; l.Kind.Refills() && (h.Diff != 0 || h.Flight != 0) {
@@ -105,19 +109,20 @@ func (l *Limit) PushEnds(s *State) int64 {
 	return max(at, s.Newest+1)
 }
 
-// Settle takes in the backend's answer to a push; landed tells that it is the one that is in flight. The state may have moved
-// on since: what the answer says of windows that s has left is of no use any more.
+// Settle takes in the backend's answer to a push. inFlight says that this push is the one in
+// flight. newer says that no newer answer was taken in. If s has left a window since, what the
+// answer says of that is not used.
 //
-// What the answer says replaces the totals, as other nodes may have given hits back; but if it has not landed, or is not newer than
-// what s knows already, it only raises them.
-func (l *Limit) Settle(s *State, landed, newer bool, total *Totals) {
-	if landed {
-		s.Land()
+// The answer's totals replace those of s, as other nodes may have given hits back. If inFlight or
+// newer is false, they only raise them.
+func (l *Limit) Settle(s *State, inFlight, newer bool, total *Totals) {
+	if inFlight {
+		s.EndFlight()
 	}
-	l.settle(s, landed && newer, total)
+	l.settle(s, inFlight && newer, total)
 }
 
-// Learn takes in totals of the backend that come with no push.
+// Learn takes in totals of the backend that answer no push.
 func (l *Limit) Learn(s *State, newer bool, total *Totals) {
 	l.settle(s, newer && !s.InFlight(), total)
 }
@@ -136,7 +141,8 @@ func (l *Limit) settle(s *State, newest bool, total *Totals) {
 		}
 	default:
 		for i, hits := range total.Hits {
-			// This wraps for a window that is newer than s, and is then as far out of range as for one that is too old.
+			// If the window is newer than s, this wraps, and is out of range as it is for one that
+			// is too old.
 			if at := l.Number(s) - total.Newest + uint64(i); at < uint64(l.Kind.Windows()) {
 				s.Hits[at].settle(newest, min(hits, MaxHits))
 			}
@@ -144,7 +150,8 @@ func (l *Limit) settle(s *State, newest bool, total *Totals) {
 	}
 }
 
-// settle sets or raises the total. An answer that does not know of a lease yet is older than that.
+// settle sets or raises the total. A total below the lease comes from an answer that is older than
+// the lease.
 func (h *Hits) settle(newest bool, total uint64) {
 	if newest || total > h.Total {
 		h.Total = max(total, h.Lease)

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// backend is the model of one: totals by window or bucket, and for windows and buckets that start with a hit the merge that
-// package store describes.
+// backend is the model of one: totals by window or bucket, and for windows and buckets that start
+// with a hit the merge that package store describes.
 type backend struct {
 	limit  Limit
 	totals map[uint64]int64
@@ -61,8 +61,8 @@ func (b *backend) exchange(s *State) *Totals {
 	return b.push(&p)
 }
 
-// TestNodesMerge lets nodes count, push and take in answers in any order, some late: the backend's totals are what was counted,
-// and after a last round every node knows them.
+// TestNodesMerge lets nodes count, push and take in answers in any order, some late: the backend's
+// totals are what was counted, and after a last round every node knows them.
 func TestNodesMerge(t *testing.T) {
 	t.Parallel()
 	for _, l := range []Limit{fixed(1000, minute), sliding(1000, minute), subBuckets(1000, minute, 5*second), log(1000, minute)} {
@@ -83,7 +83,7 @@ func TestNodesMerge(t *testing.T) {
 					case 0, 1:
 						l.Advance(s, now)
 						cost := random.Uint64N(5) + 1
-						l.Take(s, cost)
+						l.Count(s, cost)
 						counted[l.Number(s)] += int64(cost)
 						if random.IntN(6) == 0 {
 							l.GiveBack(s, l.Number(s), 1)
@@ -100,7 +100,8 @@ func TestNodesMerge(t *testing.T) {
 						}
 					}
 				}
-				// Quiet: all answers arrive, all that is left is pushed, and everybody hears the totals.
+				// Quiet: all answers arrive, all that is left is pushed, and everybody hears the
+				// totals.
 				for range 2 {
 					for i := range nodes {
 						s := &nodes[i]
@@ -133,7 +134,7 @@ func TestNodesMerge(t *testing.T) {
 						at = int64(number) * l.Precision
 					}
 					l.Advance(&one, at)
-					l.Take(&one, uint64(counted[number]))
+					l.Count(&one, uint64(counted[number]))
 				}
 				l.Advance(&one, now)
 				if got, want := sums(&l, &nodes[0]), sums(&l, &one); got != want {
@@ -151,19 +152,20 @@ func sums(l *Limit, s *State) uint64 {
 	return s.Hits[0].Sum() + s.Hits[1].Sum()
 }
 
-// Two nodes whose windows began a little apart keep to the one that began first, as one node would have.
+// Two nodes whose windows began a little apart keep to the one that began first, as one node would
+// have.
 func TestFirstHitWindowsMerge(t *testing.T) {
 	t.Parallel()
 	l := firstHit(10, minute)
 	b := backend{limit: l}
 	early, late := State{}, State{}
 	l.Advance(&early, monday)
-	l.Take(&early, 2)
+	l.Count(&early, 2)
 	l.Advance(&late, monday+5*second)
-	l.Take(&late, 3)
+	l.Count(&late, 3)
 	l.Settle(&late, true, true, b.exchange(&late))
 	l.Settle(&early, true, true, b.exchange(&early))
-	l.Take(&late, 1)
+	l.Count(&late, 1)
 	l.Settle(&late, true, true, b.exchange(&late))
 	if late.Start != monday || late.Hits[0] != (Hits{Total: 6}) {
 		t.Errorf("late node: got %+v, want the window of %d", late, monday)
@@ -213,13 +215,14 @@ func TestFirstHitWindowsMerge(t *testing.T) {
 	}
 }
 
-// Hits go back into the window that they came from also if an answer has moved its start since, and not into a later one.
+// Hits go back into the window that they came from also if an answer has moved its start since, and
+// not into a later one.
 func TestGiveBackAfterAnAnswer(t *testing.T) {
 	t.Parallel()
 	for _, l := range []Limit{firstHit(10, minute), tokens(1, 10, minute)} {
 		var s State
 		l.Advance(&s, monday+5*second)
-		l.Take(&s, 3)
+		l.Count(&s, 3)
 		number := l.Number(&s)
 		l.Claim(&s)
 		l.Settle(&s, true, true, &Totals{Newest: uint64(monday), Hits: []uint64{7}})
@@ -320,16 +323,16 @@ func FuzzSettle(f *testing.F) {
 		for _, l := range []Limit{fixed(10, minute), sliding(10, minute), firstHit(10, minute), subBuckets(10, minute, second), log(10, minute), tokens(6, 10, minute)} {
 			var s, again State
 			l.Advance(&s, monday)
-			l.Take(&s, 3)
+			l.Count(&s, 3)
 			l.Claim(&s)
-			l.Take(&s, 2)
+			l.Count(&s, 2)
 			l.Settle(&s, landed, true, &Totals{Newest: newest, Hits: []uint64{hits, more}, Ages: []uint64{age, age + 1}})
 			encoded := l.AppendState(nil, &s, true)
 			if length := DecodeState(encoded, &again); length != len(encoded) || l.ForgetAt(&s) < s.Newest {
 				t.Fatalf("%+v: %+v was written as %x, read as %+v", l, s, encoded, again)
 			}
 			l.Advance(&s, monday+second)
-			l.Take(&s, 1)
+			l.Count(&s, 1)
 		}
 	})
 }
@@ -380,14 +383,15 @@ func BenchmarkDecide(b *testing.B) {
 			for b.Loop() {
 				now += minute / 400
 				if l.Advance(&s, now); l.Allows(&s, 1) {
-					l.Take(&s, 1)
+					l.Count(&s, 1)
 				}
 			}
 		})
 	}
 }
 
-// A clock that starts at the epoch, and an answer that names buckets before it, leave a state that can be read again.
+// A clock that starts at the epoch, and an answer that names buckets before it, leave a state that
+// can be read again.
 func TestBucketsBeforeTheEpoch(t *testing.T) {
 	t.Parallel()
 	for _, l := range []Limit{subBuckets(10, minute, second), log(10, minute)} {

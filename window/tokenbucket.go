@@ -2,20 +2,22 @@ package window
 
 import "math"
 
-// A token bucket holds Burst tokens and gets Max back in each Width: one every Width/Max, from the moment (Start) that it was
-// taken from while it was full. It is kept as what was taken since then, so that there is nothing to round: at time t
+// A token bucket holds Burst tokens and gets Max back in each Width: one every Width/Max. That
+// begins at Start, when a token was taken from a full bucket. The state has what was taken since
+// then, so that there is nothing to round: at time t
 //
 //	taken − floor((t − Start)·Max/Width)
 //
-// tokens are missing, and nothing drifts however long the bucket is never full. The generic cell rate algorithm
-// (https://en.wikipedia.org/wiki/Generic_cell_rate_algorithm) decides alike, but would have to round Width/Max.
+// tokens are missing. Nothing drifts, however long the bucket is not full. The generic cell rate
+// algorithm (https://en.wikipedia.org/wiki/Generic_cell_rate_algorithm) decides alike, but would
+// have to round Width/Max.
 
-// returned is how many tokens have come back since Start at a time, but not more than were taken.
+// returned is how many tokens have come back from Start to now, and at most what was taken.
 func (l *Limit) returned(s *State, now int64) uint64 {
 	return min(l.tokens(s.Start, now), s.Hits[0].Sum())
 }
 
-// tokens is how many come back from a time to another.
+// tokens is how many tokens come back between two times.
 func (l *Limit) tokens(from, to int64) uint64 {
 	tokens, _, ok := muldiv(uint64(max(to-from, 0)), l.Max, uint64(l.Width))
 	if !ok {
@@ -24,16 +26,18 @@ func (l *Limit) tokens(from, to int64) uint64 {
 	return tokens
 }
 
-// missing is how many tokens the backend's bucket lacks at a time, as far as is known: those that are leased among them.
+// missing is how many tokens the backend's bucket lacks at now, as far as is known. Leased tokens
+// are among them.
 func (l *Limit) missing(s *State, now int64) uint64 {
 	h := &s.Hits[0]
 	taken := clamp(int64(h.Total) + max(h.Flight, 0))
 	return taken - min(taken, l.tokens(s.Start, now))
 }
 
-// wear takes from a lease, and from what is on its way back, what the backend's bucket does not lack any more: its tokens come back
-// whether or not they were used here, and beside those a lease would be more than the bucket holds. Other nodes may have taken more
-// since, so that this is rather too much.
+// wear takes from the lease, and from what is on its way back, the tokens that the backend's bucket
+// does not lack any more. Tokens come back there whether or not they were used here. A lease beside
+// them would be more than the bucket holds. Other nodes may have taken tokens since, so wear may
+// take too many.
 func (l *Limit) wear(s *State, now int64) {
 	h := &s.Hits[0]
 	missing := l.missing(s, now)
@@ -64,8 +68,8 @@ func (l *Limit) fillTime() (nanos int64, whole bool) {
 	return int64(time), ok && remainder == 0 && time <= uint64(maxTime)
 }
 
-// Adapt makes a state that was counted for another limit of the same shape one of l. Only a kind that refills notices: as many
-// tokens are missing as before, and come back at the new rate.
+// Adapt makes a state that was counted for another limit of the same shape one of l. Only a kind
+// that refills notices: as many tokens are missing as before, and come back at the new rate.
 func (l *Limit) Adapt(s *State, other *Limit) {
 	if l.Kind.Refills() && l.Max != other.Max {
 		h := &s.Hits[0]
@@ -74,8 +78,8 @@ func (l *Limit) Adapt(s *State, other *Limit) {
 	}
 }
 
-// fill makes a bucket full whose tokens are all back. Those that the backend has yet to hear of are kept, as taken so long ago that
-// they are back by now: other nodes' tokens may not be.
+// fill makes a bucket full whose tokens are all back. Tokens that the backend has yet to hear of
+// are kept, with a start so long ago that they are back by now: other nodes' tokens may not be.
 func (l *Limit) fill(s *State, now int64) {
 	h := &s.Hits[0]
 	if h.Diff == 0 && h.Flight == 0 {
@@ -89,8 +93,8 @@ func (l *Limit) fill(s *State, now int64) {
 	}
 }
 
-// refill makes the bucket full if it is by now. Else it forgets what was taken, and has come back, in whole windows since
-// Start: numbers stay small, and the state tells the same.
+// refill makes the bucket full if it is by now. Otherwise it moves Start on by whole windows, and
+// forgets the tokens that came back in them. So numbers stay small, and the state means the same.
 func (l *Limit) refill(s *State, now int64) {
 	h := &s.Hits[0]
 	if h.idle() || l.Max == 0 {
@@ -133,7 +137,7 @@ func (l *Limit) settleTokens(s *State, newest bool, start int64, taken uint64) {
 	l.refill(s, s.Newest)
 }
 
-// worn is what is left of tokens taken when what came back in some windows is forgotten.
+// worn is taken without the tokens that come back in so many windows.
 func (l *Limit) worn(taken uint64, windows int64) uint64 {
 	if l.Max != 0 && uint64(windows) > taken/l.Max {
 		return 0
@@ -141,9 +145,10 @@ func (l *Limit) worn(taken uint64, windows int64) uint64 {
 	return taken - uint64(windows)*l.Max
 }
 
-// leaseTokens takes in tokens that were taken from the backend's bucket at a time. They can be used at once, even if so few were missing
-// that all have come back while the answer was on its way: they are missing from now on then. Of a grant that was on its way for
-// longer what has come back is of no use.
+// leaseTokens takes in tokens that were taken from the backend's bucket at a time. They can be used
+// at once. If all of them have come back while the answer was on its way, they are missing from now
+// on. If a grant was on its way for longer than lateGrant, the tokens that have come back are of no
+// use.
 func (l *Limit) leaseTokens(s *State, hits uint64, at int64) {
 	if s.Newest-at > lateGrant {
 		hits -= min(hits, l.tokens(at, s.Newest))

@@ -1,25 +1,28 @@
 // Package window decides whether hits fit a limit.
 //
-// It holds the algorithms alone: values in, values out. Time is an argument, in nanoseconds since the Unix epoch; nothing
-// here reads a clock, does I/O or allocates. A [Limit] is configuration, a [State] is what a limit remembers of one key.
-// Arithmetic is in integers and exact: where a product exceeds 64 bits it is taken in 128.
+// It holds the algorithms alone: values in, values out. Time is an argument, in nanoseconds since
+// the Unix epoch. Nothing here reads a clock, does I/O or allocates. A [Limit] is configuration, a
+// [State] is what a limit knows of one key. Arithmetic is in integers and exact. A product that can
+// exceed 64 bits is taken in 128.
 //
-// The use is always the same: [Limit.Advance] brings a state to the present, the questions ([Limit.Allows],
-// [Limit.Remaining], [Limit.FitsAt], [Limit.ResetAt]) are answered for that moment, and [Limit.Take] counts hits in it.
+// The use is always the same. [Limit.Advance] brings a state to the present. Then [Limit.Allows],
+// [Limit.Remaining], [Limit.FitsAt] and [Limit.ResetAt] answer for that moment, and [Limit.Count]
+// counts hits in it.
 package window
 
 import "math"
 
 const (
-	// MaxHits is the most hits that one window counts; more are counted as this many. It is the greatest integer that a
-	// double holds exactly, so that every store can keep it, and far above the greatest limit.
+	// MaxHits is the most hits that one window counts. If there are more, it counts this many. It
+	// is far above the greatest limit, and the greatest integer that a double holds exactly, so
+	// that every store can keep it.
 	MaxHits = 1<<53 - 1
 	// MinWidth is the shortest window, 1 ms in nanoseconds.
 	MinWidth = int64(1e6)
 	// MaxWidth is the longest window, 366 days in nanoseconds.
 	MaxWidth = int64(366 * 24 * 3600 * 1e9)
-	// MaxLimit is the largest limit, and burst, that can be configured: the largest integer of a structured field (RFC 9651,
-	// 3.3.1).
+	// MaxLimit is the largest limit, and burst, that can be configured: the largest integer of a
+	// structured field (RFC 9651, 3.3.1).
 	MaxLimit = 999_999_999_999_999
 	// MinSubBuckets is the fewest buckets of a window with a precision above a nanosecond.
 	MinSubBuckets = 2
@@ -27,27 +30,30 @@ const (
 	MaxSubBuckets = 64
 	// LogPrecision makes SlidingBuckets a sliding log.
 	LogPrecision = int64(1)
-	// maxTime bounds the clock, in the year 2259, so that the end of the window after the next can always be represented.
+	// maxTime bounds the clock. It is in the year 2259, so that the end of the window after the
+	// next always fits an int64.
 	maxTime = math.MaxInt64 - 3*MaxWidth
-	// maxBack is how far the clock may go back for a state to wait for it; or one window, if that is longer. A state that is
-	// farther ahead comes from a clock that was wrong, and is forgotten: it would lock its key out.
+	// maxBack is how far the clock may go back; or one window, if that is longer. Until the clock
+	// has caught up, the state waits. If a state is farther ahead, it comes from a clock that was
+	// wrong. It is forgotten, as it would lock its key out.
 	maxBack = int64(10e9)
 )
 
-// Shape says what a limit counts and for how long, but not how much it allows: two limits of the same shape read each
-// other's counters, which is how a counter outlives a changed limit.
+// Shape says what a limit counts and for how long, but not how much it allows. Limits of the same
+// shape read each other's states. So a state outlives a change of its limit's number.
 type Shape struct {
 	Kind Kind
-	// Ordinal tells limits of one rule apart that would have the same shape otherwise: 0 for the first, at most 7.
+	// Ordinal tells limits of one rule apart that would have the same shape otherwise: 0 for the
+	// first, at most 7.
 	Ordinal uint8
 	// Width is the window in nanoseconds, in whole milliseconds, from MinWidth to MaxWidth.
 	Width int64
-	// Precision is the width of a bucketed kind's buckets in nanoseconds: LogPrecision, or Width divided by MinSubBuckets to
-	// MaxSubBuckets.
+	// Precision is the width of a bucketed kind's buckets in nanoseconds: LogPrecision, or Width
+	// divided by MinSubBuckets to MaxSubBuckets.
 	Precision int64
 }
 
-// SetOrdinals tells limits of one rule apart that are alike otherwise.
+// SetOrdinals sets the ordinals of one rule's limits, so that no two have the same shape.
 func SetOrdinals(limits []Limit) {
 	for i := range limits {
 		limits[i].Ordinal = 0
@@ -59,7 +65,7 @@ func SetOrdinals(limits []Limit) {
 	}
 }
 
-// Alike tells whether the shapes are the same but for their ordinals.
+// Alike reports whether the shapes are the same but for their ordinals.
 func (s Shape) Alike(other Shape) bool {
 	s.Ordinal = other.Ordinal
 	return s == other
@@ -68,9 +74,10 @@ func (s Shape) Alike(other Shape) bool {
 // Limit is one limit of a rule.
 type Limit struct {
 	Shape
-	// Max is the most hits that a window may hold, or the tokens that come back in one; 0 rejects everything.
+	// Max is the most hits that a window may hold, or the tokens that come back in one; 0 rejects
+	// everything.
 	Max uint64
-	// Burst is how many tokens a full bucket has, at least 1, of a kind that bursts; others don't have it.
+	// Burst is how many tokens a full bucket has, at least 1. It is 0 for a kind that has no burst.
 	Burst uint64
 }
 
@@ -82,8 +89,8 @@ func (l *Limit) Quota() uint64 {
 	return l.Max
 }
 
-// Span is the time that the quota is for: the window, or the time that fills the bucket. It is false if that is no whole number
-// of nanoseconds, or the limit is 0.
+// Span is the time that the quota is for: the window, or the time that fills the bucket. whole is
+// false if that is no whole number of nanoseconds, or the limit is 0.
 func (l *Limit) Span() (nanos int64, whole bool) {
 	switch {
 	case l.Max == 0:
@@ -94,19 +101,22 @@ func (l *Limit) Span() (nanos int64, whole bool) {
 	return l.Width, true
 }
 
-// State is what a limit remembers of one key. The zero value has seen no hit.
+// State is what a limit knows of one key. The zero value has seen no hit.
 type State struct {
-	// Newest is the time of the newest hit, and the present once [Limit.Advance] was called.
+	// Newest is the time of the newest hit. After [Limit.Advance] it is the present.
 	Newest int64
-	// Start is when the window began, for FirstHitWindow while it has hits, or when the bucket was taken from that was full,
-	// for TokenBucket until it is full again; there by a whole number of windows later, as hits worn off are forgotten.
+	// Start is for kinds that start with a hit. A FirstHitWindow with hits began then. A
+	// TokenBucket that is not full was full until then; its start moves on by whole windows, as
+	// hits that have worn off are forgotten.
 	Start int64
-	// Hits are those of the window that Newest is in, and for SlidingWindow those of the window before.
+	// Hits are those of the window that Newest is in, and for SlidingWindow those of the window
+	// before.
 	Hits [2]Hits
 	// Buckets are SlidingBuckets' buckets that have hits, oldest first.
 	Buckets []Bucket
 
-	// ends is when the window of the clock ends that Newest is in, once Advance has worked it out: divisions are slow.
+	// ends is the end of the window of the clock that Newest is in. It is 0 until Advance has
+	// worked it out. It is kept because divisions are slow.
 	ends int64
 }
 
@@ -117,36 +127,41 @@ type Bucket struct {
 	Hits
 }
 
-// Hits counts the hits of one window, divided by how far the backend knows of them. A decision looks at the sum.
+// Hits are the hits of one window, in parts: by how much of them the backend knows. A decision
+// looks at the sum.
 type Hits struct {
-	// Total is what the backend is known to have, of all nodes; without a backend, all hits.
+	// Total is what the backend is known to have, of all nodes. Without a backend it is all hits.
 	Total uint64
-	// Diff is what was taken here and not pushed yet. It is negative if more was given back than taken since the last push.
+	// Diff is what was counted here and not pushed yet. If more was given back than counted since
+	// the last push, it is negative.
 	Diff int64
 	// Flight is what was pushed and not answered yet, with a sign like Diff's.
 	Flight int64
-	// Lease is what of Total was granted to this node and is not used yet.
+	// Lease is the part of Total that was granted to this node and is not used yet.
 	Lease uint64
 }
 
-// Sum is the hits of the window as far as this node knows, rather too many than too few: what is on its way back to the backend counts
-// until that has said so, as its total may have been told without it already. What is leased is not used, and not among them.
+// Sum is the hits of the window as far as this node knows. In doubt it is too many. So hits that
+// are on their way back to the backend count until it has answered: its total may be without them
+// already. Leased hits are not used yet, and are not in the sum.
 func (h *Hits) Sum() uint64 {
 	return uint64(max(int64(h.Total)+h.Diff+max(h.Flight, 0)-int64(h.Lease), 0))
 }
 
-// idle tells that there is nothing: not even hits that were given back, of which the backend does not know yet.
+// idle reports whether all parts are 0. Hits that were given back make a part negative until the
+// backend knows of them.
 func (h *Hits) idle() bool { return h.Total|uint64(h.Diff|h.Flight)|h.Lease == 0 }
 
-func (h *Hits) take(cost uint64) { h.Diff = min(h.Diff+int64(min(cost, MaxHits)), MaxHits) }
+func (h *Hits) count(cost uint64) { h.Diff = min(h.Diff+int64(min(cost, MaxHits)), MaxHits) }
 
 func (h *Hits) giveBack(cost uint64) { h.giveUp(min(cost, h.Sum())) }
 
 // Reset makes s a state that has seen no hit, and keeps its memory.
 func (s *State) Reset() { *s = State{Buckets: s.Buckets[:0]} }
 
-// Advance brings s to the present: windows that ended are turned. A state never goes back: a time before its newest hit
-// counts as the time of that hit, unless it lies before by more than a window, and by more than any clock is corrected.
+// Advance brings s to the present, and turns the windows that have ended. A state never goes back:
+// if now is before its newest hit, the time of that hit counts as the present. If now is before it
+// by more than the window and more than 10 seconds, the state is forgotten.
 func (l *Limit) Advance(s *State, now int64) {
 	if l.Kind.Clocked() && s.Newest <= now && now <= maxTime {
 		if ends := l.end(s); now < ends {
@@ -157,7 +172,7 @@ func (l *Limit) Advance(s *State, now int64) {
 	l.advance(s, now)
 }
 
-// present is the time that s is to be brought to. A state from a clock that was wrong has seen no hit from then on.
+// present is the time that s is to be brought to. A state from a clock that was wrong is reset.
 func (l *Limit) present(s *State, now int64) int64 {
 	now = max(0, min(now, maxTime))
 	if s.Newest-now > max(l.Width, maxBack) {
@@ -167,9 +182,11 @@ func (l *Limit) present(s *State, now int64) int64 {
 	return max(s.Newest, now)
 }
 
-// Allows tells whether cost hits fit at the time of s. A cost of 0 asks whether the limit is kept as it stands.
+// Allows reports whether cost hits fit at the time of s. Cost 0 asks whether the limit is kept as
+// it stands.
 func (l *Limit) Allows(s *State, cost uint64) bool {
-	// Whatever wears off of a window before, or has come back to a bucket, leaves more room than this.
+	// This sum leaves out what has worn off of the window before, and what has come back to a
+	// bucket. With that there is only more room.
 	if all := s.Hits[0].Sum() + s.Hits[1].Sum(); !l.Kind.Bucketed() && l.Max != 0 && cost <= MaxHits && all+cost <= l.Quota() {
 		return true
 	}
@@ -181,7 +198,7 @@ func (l *Limit) allows(s *State, cost uint64) bool {
 	return l.Max != 0 && cost <= quota && l.used(s) <= quota-cost
 }
 
-// Share is how near s is to the limit: what its hits take of the quota. It only serves to compare.
+// Share is the part of the quota that is used. It only serves to compare.
 func (l *Limit) Share(s *State) float32 {
 	var used uint64
 	if l.Kind.Clocked() {
@@ -200,8 +217,8 @@ func (l *Limit) Remaining(s *State) uint64 {
 	return 0
 }
 
-// FitsAt is the time, at or after that of s, from which cost hits fit if nothing else comes. It is false if no waiting
-// helps: the cost is above the limit, or the limit is 0.
+// FitsAt is the time from which cost hits fit if no others come. It is not before the time of s. ok
+// is false if no waiting helps: the cost is above the quota, or the limit is 0.
 func (l *Limit) FitsAt(s *State, cost uint64) (at int64, ok bool) {
 	if l.Max == 0 || cost > l.Quota() {
 		return 0, false
@@ -216,9 +233,9 @@ func (l *Limit) FitsAt(s *State, cost uint64) (at int64, ok bool) {
 type Standing struct {
 	// Remaining is as [Limit.Remaining] says.
 	Remaining uint64
-	// Next is how many nanoseconds it takes until one more hit has room; 0 while nothing is used.
+	// Next is in how many nanoseconds one more hit has room. It is 0 while nothing is used.
 	Next int64
-	// Reset is how many nanoseconds it takes until the time of [Limit.ResetAt]; negative if nothing runs.
+	// Reset is in how many nanoseconds [Limit.ResetAt] is. It is negative if nothing runs.
 	Reset int64
 }
 
@@ -227,7 +244,7 @@ func (l *Limit) Standing(s *State, now int64) Standing {
 	out := Standing{Remaining: l.Remaining(s), Reset: -1}
 	if l.Kind.Clocked() {
 		out.Reset = l.end(s) - now
-		// Where everything remains, one more is above the limit and never fits.
+		// If everything remains, one more is above the limit and never fits.
 		if out.Remaining < l.Max {
 			out.Next = l.moreAt(s, out.Remaining+1) - now
 		}
@@ -253,33 +270,34 @@ func (l *Limit) Worth(s *State) (forgetAt int64, share float32) {
 	return l.ForgetAt(s), l.Share(s)
 }
 
-// Take counts cost hits at the time of s, whether or not they fit. A cost of 0 changes nothing, and starts no window.
-func (l *Limit) Take(s *State, cost uint64) {
+// Count counts cost hits at the time of s, whether or not they fit. A cost of 0 changes nothing,
+// and starts no window.
+func (l *Limit) Count(s *State, cost uint64) {
 	if l.Kind.Clocked() {
-		s.Hits[0].take(cost)
+		s.Hits[0].count(cost)
 	} else {
-		l.takeUnclocked(s, cost)
+		l.countUnclocked(s, cost)
 	}
 }
 
-func (l *Limit) takeUnclocked(s *State, cost uint64) {
+func (l *Limit) countUnclocked(s *State, cost uint64) {
 	switch {
 	case cost == 0:
 		return
 	case l.Kind.Bucketed():
-		l.takeBucket(s, cost)
+		l.countBucket(s, cost)
 		return
 	case s.Hits[0].idle():
 		s.Start = s.Newest
 	}
-	s.Hits[0].take(cost)
+	s.Hits[0].count(cost)
 }
 
-// TakeRejected counts the hits of a request that was rejected.
-func (l *Limit) TakeRejected(s *State, cost uint64) { l.Take(s, l.Rejected(s, cost)) }
+// CountRejected counts the hits of a request that was rejected.
+func (l *Limit) CountRejected(s *State, cost uint64) { l.Count(s, l.Rejected(s, cost)) }
 
-// Rejected is how many of a rejected request's hits are counted. A window may go over its limit by that, but a bucket stops at
-// empty.
+// Rejected is how many of a rejected request's hits are counted. A window may exceed its limit by
+// that. A token bucket stops at empty.
 func (l *Limit) Rejected(s *State, cost uint64) uint64 {
 	if l.Kind.Refills() {
 		return min(cost, l.Remaining(s))
@@ -287,8 +305,9 @@ func (l *Limit) Rejected(s *State, cost uint64) uint64 {
 	return cost
 }
 
-// GiveBack takes cost hits back out of the window that they were counted in, as [Limit.Number] named it after they were
-// taken. Of a window that has gone there is nothing to give back.
+// GiveBack takes cost hits back out of the window that they were counted in. number is what
+// [Limit.Number] was after they were counted. If the window has gone, there is nothing to give
+// back.
 func (l *Limit) GiveBack(s *State, number, cost uint64) {
 	switch {
 	case l.Kind.Bucketed():
@@ -298,20 +317,20 @@ func (l *Limit) GiveBack(s *State, number, cost uint64) {
 			}
 		}
 	case l.Kind.Started():
-		// Another node may have had the window's first hit, as an answer has told since: then it starts earlier. Whatever start a
-		// bucket has by now, it lacks these tokens.
+		// An answer may have told since that another node had the window's first hit. Then the
+		// window starts earlier. A token bucket lacks these tokens, whatever start it has by now.
 		if within := number - uint64(s.Start); within < uint64(l.Width) || l.Kind.Refills() {
 			s.Hits[0].giveBack(cost)
 		}
 	default:
-		// turned wraps for a window that is newer than s, and is then out of range too.
+		// If the window is newer than s, turned wraps, and is out of range too.
 		if turned := l.Number(s) - number; turned < uint64(len(s.Hits)) {
 			s.Hits[turned].giveBack(cost)
 		}
 	}
 }
 
-// Number identifies the window, or bucket, that s is in: its number, or for kinds that start with a hit the start.
+// Number names the window or bucket that s is in. For kinds that start with a hit it is the start.
 func (l *Limit) Number(s *State) uint64 {
 	switch {
 	case l.Kind.Started():

@@ -41,8 +41,8 @@ func firstHit(limit uint64, width int64) Limit {
 	return Limit{Shape: Shape{Kind: FirstHitWindow, Width: width}, Max: limit}
 }
 
-// A step asks for hits at a time after monday and says what must come of it. What waits and resets is in nanoseconds from
-// that time; -1 stands for never, or for no window.
+// A step asks for hits at a time after monday and says what must come of it. What waits and resets
+// is in nanoseconds from that time; -1 stands for never, or for no window.
 type step struct {
 	at        int64
 	cost      uint64
@@ -199,7 +199,7 @@ func TestTimelines(t *testing.T) {
 					fits = -1
 				}
 				if got {
-					test.limit.Take(&s, step.cost)
+					test.limit.Count(&s, step.cost)
 				}
 				at, ok = test.limit.ResetAt(&s)
 				reset := at - now
@@ -242,7 +242,8 @@ func (h *history) between(from, until int64) *big.Int {
 	return sum
 }
 
-// missing is the tokens that a bucket lacks: each hit's since it was full, less what came back since then.
+// missing is the tokens that a bucket lacks: each hit's since it was full, less what came back
+// since then.
 func (h *history) missing(now int64) *big.Rat {
 	taken := h.between(h.start, now+1)
 	back := new(big.Int).Mul(big.NewInt(now-h.start), new(big.Int).SetUint64(h.limit.Max))
@@ -323,8 +324,8 @@ func (h *history) forget(now int64) {
 	h.hits = kept
 }
 
-// TestAgainstModel compares every decision with the model's, at times chosen to hurt: window edges to the nanosecond,
-// bursts, long idle, a clock that goes back some seconds.
+// TestAgainstModel compares every decision with the model's, at times chosen to hurt: window edges
+// to the nanosecond, bursts, long idle, a clock that goes back some seconds.
 func TestAgainstModel(t *testing.T) {
 	t.Parallel()
 	widths := []int64{MinWidth, 7 * MinWidth, second, minute, 3600 * second, 24 * 3600 * second, MaxWidth}
@@ -360,7 +361,7 @@ func TestAgainstModel(t *testing.T) {
 					}
 					checkAnswers(t, limit, state, cost, got)
 					if got && cost > 0 {
-						limit.Take(&state, cost)
+						limit.Count(&state, cost)
 						state.each(func(h *Hits) { *h = Hits{Total: h.Sum()} }) // as it is read again, without a backend
 					} else {
 						state = read // what takes nothing is not written
@@ -462,8 +463,9 @@ func checkStanding(t *testing.T, l Limit, s State, remaining uint64) {
 	}
 }
 
-// A clock that jumps, by anything and both ways, neither panics nor locks a key out for longer than its window (or the 10 s
-// that a clock may go back unseen), nor hands out more than one more window.
+// A clock that jumps, by anything and both ways, neither panics nor locks a key out for longer than
+// its window (or the 10 s that a clock may go back unseen), nor hands out more than one more
+// window.
 func TestClockJumps(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(8, 8))
@@ -477,7 +479,7 @@ func TestClockJumps(t *testing.T) {
 		now := monday + random.Int64N(width)
 		for range random.IntN(20) {
 			if l.Advance(&s, now); l.Allows(&s, 1) {
-				l.Take(&s, 1)
+				l.Count(&s, 1)
 			}
 			now += random.Int64N(width/8 + 1)
 		}
@@ -488,14 +490,15 @@ func TestClockJumps(t *testing.T) {
 		passed := 0
 		for range 30 {
 			if l.Advance(&s, jumped); l.Allows(&s, 1) {
-				l.Take(&s, 1)
+				l.Count(&s, 1)
 				passed++
 			}
 		}
 		if passed > 10 {
 			t.Fatalf("%+v: passed %d at once after a jump from %d to %d", l, passed, now, jumped)
 		}
-		// However late it is by the state, two windows on (one for what ended, one to wear off) there is room again.
+		// However late it is by the state, two windows on (one for what ended, one to wear off)
+		// there is room again.
 		if clock := min(max(jumped, 0), maxTime); clock < maxTime-4*width {
 			if l.Advance(&s, clock+max(width, maxBack)+2*width); !l.Allows(&s, 1) {
 				t.Fatalf("%+v: locked out after a jump from %d to %d: %+v", l, now, jumped, s)

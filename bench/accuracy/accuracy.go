@@ -1,6 +1,7 @@
-// Command accuracy measures how far the sliding window counter and sub-buckets are from a true sliding log, on generated
-// traffic. It prints tables, and keeps README.md, the plots and the tests' table beside it up to date with them. With -check
-// it writes nothing, and fails if these aren't what it would have written.
+// Command accuracy measures how far the sliding window counter and sub-buckets are from a true
+// sliding log, on generated traffic. It prints tables, and keeps README.md, the plots and the
+// tests' table beside it up to date with them. With -check it writes nothing, and fails if these
+// aren't what it would have written.
 package main
 
 import (

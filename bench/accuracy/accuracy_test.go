@@ -11,8 +11,8 @@ import (
 	"weir/window"
 )
 
-// The tables and the plots of a study are the same every time, and those of the quick one are the ones that were kept: what
-// changes them must come with new figures in README.md.
+// The tables and the plots of a study are the same every time, and those of the quick one are the
+// ones that were kept: what changes them must come with new figures in README.md.
 func TestStudyIsDeterministic(t *testing.T) {
 	t.Parallel()
 	first, second := measure(quick()), measure(quick())
@@ -66,8 +66,8 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// A log judged by the log is never wrong; and weighed sub-buckets are the log if there are as many as nanoseconds, the sliding
-// window counter if there is one.
+// A log judged by the log is never wrong; and weighed sub-buckets are the log if there are as many
+// as nanoseconds, the sliding window counter if there is one.
 func TestErrorIsZeroForTheLog(t *testing.T) {
 	t.Parallel()
 	s := quick()
@@ -107,7 +107,8 @@ func TestOneWeighedBucketIsTheSlidingCounter(t *testing.T) {
 	}
 }
 
-// A tally of decisions that were made by hand: limit 10 a minute, 10 hits at the end of a window, then one each 15 s.
+// A tally of decisions that were made by hand: limit 10 a minute, 10 hits at the end of a window,
+// then one each 15 s.
 func TestTallyByHand(t *testing.T) {
 	t.Parallel()
 	out := outcome{trial: trial{limit: 10}, tallies: make([][histories]tally, 2)}
@@ -118,8 +119,8 @@ func TestTallyByHand(t *testing.T) {
 	}
 	times = append(times, begin+15*second, begin+30*second, begin+59*second)
 	out.addKey([]algorithm{slidingCounter(), subBuckets(2)}, times)
-	// The true rates are 0 to 9, then 10, 11 and 2. The counter believes in 7.5, 1 + 5 and 2 + 1/6 then, half-window buckets in
-	// 10, 1 and 2.
+	// The true rates are 0 to 9, then 10, 11 and 2. The counter believes in 7.5, 1 + 5 and 2 + 1/6
+	// then, half-window buckets in 10, 1 and 2.
 	for a, want := range []tally{
 		{wronglyAllowed: 2, admits: 13, rates: 12, errors: 2.5/10 + 5.0/11 + (1.0/6)/2},
 		{wronglyAllowed: 1, admits: 12, rates: 12, errors: 10.0 / 11},
@@ -180,8 +181,8 @@ func TestDurationHasItsMean(t *testing.T) {
 	}
 }
 
-// The shapes are what they are called: counts of Poisson traffic vary as their mean, bursts by the square of their sizes, and a
-// day has its peak.
+// The shapes are what they are called: counts of Poisson traffic vary as their mean, bursts by the
+// square of their sizes, and a day has its peak.
 func TestTrafficHasItsShape(t *testing.T) {
 	t.Parallel()
 	const rate, windows = 20, 8000

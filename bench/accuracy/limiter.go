@@ -4,7 +4,8 @@ import "weir/window"
 
 // limiter is what decides, and believes in a rate.
 type limiter interface {
-	// allows brings the limiter to a time, no earlier than the last one, and tells whether one more hit passes.
+	// allows brings the limiter to a time, no earlier than the last one, and reports whether one
+	// more hit passes.
 	allows(at int64) bool
 	// rate is what the limiter believes the hits of the window to be that ends at that time.
 	rate() float64
@@ -12,13 +13,15 @@ type limiter interface {
 	take()
 }
 
-// epoch is where the study's time begins: a start of a window, so that nothing depends on the first window being cut.
+// epoch is where the study's time begins: a start of a window, so that nothing depends on the first
+// window being cut.
 const epoch = 1000 * width
 
 // counter is a limiter that window/ decides for.
 type counter struct {
 	limit window.Limit
-	// unbounded counts for limit. A log would forget the oldest of more hits than its limit, and no longer know the rate.
+	// unbounded counts for limit. A log would forget the oldest of more hits than its limit, and no
+	// longer know the rate.
 	unbounded window.Limit
 	state     window.State
 }
@@ -45,10 +48,11 @@ func (c *counter) rate() float64 {
 	return float64(hits)
 }
 
-func (c *counter) take() { c.unbounded.Take(&c.state, 1) }
+func (c *counter) take() { c.unbounded.Count(&c.state, 1) }
 
-// weighed is what sub-buckets would be that weigh the oldest of them by the share of it that the window still covers, as the
-// sliding window counter weighs the window before. Weir doesn't have it; the study says what it would bring.
+// weighed is what sub-buckets would be that weigh the oldest of them by the share of it that the
+// window still covers, as the sliding window counter weighs the window before. Weir doesn't have
+// it; the study says what it would bring.
 type weighed struct {
 	// counter keeps one bucket more than the window has, for the one that is partly covered.
 	counter
@@ -72,8 +76,8 @@ func (w *weighed) rate() float64 {
 	return float64(newer) + float64(oldest)*float64(covered)/float64(w.limit.Precision)
 }
 
-// hits are those of the sub-buckets that the window covers whole, those of the one that it covers in part, and how much of that
-// is covered, in nanoseconds.
+// hits are those of the sub-buckets that the window covers whole, those of the one that it covers
+// in part, and how much of that is covered, in nanoseconds.
 func (w *weighed) hits() (newer, oldest, covered int64) {
 	now, precision := w.state.Newest, w.limit.Precision
 	for i := range w.state.Buckets {

@@ -65,8 +65,8 @@ func measure(studies ...*study) report {
 	return r
 }
 
-// mean is the mean of a figure over all trials of a kind of traffic, or over those with one limit if it isn't 0: each trial
-// counts the same, however many requests it has.
+// mean is the mean of a figure over all trials of a kind of traffic, or over those with one limit
+// if it isn't 0: each trial counts the same, however many requests it has.
 func (r *results) mean(f figure, algorithm int, kind string, limit uint64) float64 {
 	sum, trials := 0.0, 0
 	for i := range r.outcomes {
@@ -98,8 +98,8 @@ func (r *results) byAlgorithm(b *strings.Builder, f figure) {
 // heading is the width of a column under a name.
 func heading(name string) int { return max(len(name), 7) }
 
-// needed is how many sub-buckets it takes for a tenth of what the sliding counter, the first algorithm, has: the least number
-// from which on all of the study keep to that.
+// needed is how many sub-buckets it takes for a tenth of what the sliding counter, the first
+// algorithm, has: the least number from which on all of the study keep to that.
 func (r *results) needed(f figure, weighed bool, kind string, limit uint64) string {
 	target := r.mean(f, 0, kind, limit) / 10
 	if target == 0 {

@@ -17,13 +17,14 @@ const seed = 20260101
 type history int
 
 const (
-	// offered: all limiters count every request, rejected ones too. No decision changes what the next one sees. This is what
-	// Cloudflare measured, and what count_rejected does.
+	// offered: all limiters count every request, rejected ones too. No decision changes what the
+	// next one sees. This is what Cloudflare measured, and what count_rejected does.
 	offered history = iota
-	// admitted: all limiters count the requests that the log admits. Each decision is judged for itself, at the limit.
+	// admitted: all limiters count the requests that the log admits. Each decision is judged for
+	// itself, at the limit.
 	admitted
-	// own: each limiter counts the requests that it admits itself, as it does in service. A decision that differs changes what
-	// the limiter sees from then on.
+	// own: each limiter counts the requests that it admits itself, as it does in service. A
+	// decision that differs changes what the limiter sees from then on.
 	own
 	histories
 )
@@ -33,7 +34,7 @@ type algorithm struct {
 	name string
 	// buckets is the number of sub-buckets; counterBuckets for the sliding window counter.
 	buckets int
-	// weighed tells whether the oldest sub-bucket is weighed.
+	// weighed reports whether the oldest sub-bucket is weighed.
 	weighed bool
 	// new makes a limiter that has seen no hit.
 	new func(limit uint64) limiter
@@ -68,7 +69,8 @@ type study struct {
 	kinds      []traffic
 	limits     []uint64
 	ratios     []float64
-	// requests is about how many a trial has over all its keys, as far as the least and the most number of cycles let it.
+	// requests is about how many a trial has over all its keys, as far as the least and the most
+	// number of cycles let it.
 	requests    float64
 	least, most int
 }
@@ -76,7 +78,8 @@ type study struct {
 var (
 	limits = []uint64{10, 100, 1000}
 	ratios = []float64{0.5, 0.9, 1, 1.1, 2, 5}
-	// plainNumbers are those of sub-buckets that the study looks at; a configuration may have 64 of them at most.
+	// plainNumbers are those of sub-buckets that the study looks at; a configuration may have 64 of
+	// them at most.
 	plainNumbers   = []int{2, 3, 4, 5, 6, 8, 10, 12, 15, 16, 20, 24, 30, 32, 40, 48, 60, 64, 128, 256, 512}
 	weighedNumbers = []int{2, 4, 8, 16, 32, 64}
 )
@@ -93,7 +96,8 @@ func algorithms(plain, weighed []int) []algorithm {
 	return all
 }
 
-// full is the study: every kind of traffic, and the clients of an edge, whose hottest is at most near its limit.
+// full is the study: every kind of traffic, and the clients of an edge, whose hottest is at most
+// near its limit.
 func full() []*study {
 	all := algorithms(plainNumbers, weighedNumbers)
 	return []*study{
@@ -126,7 +130,8 @@ type outcome struct {
 	tallies [][histories]tally
 	// admits is how many requests the log admits of which it counts those.
 	admits int
-	// keys is how many keys sent anything; near, how many had a rate within a tenth of the limit at a request of theirs.
+	// keys is how many keys sent anything; near, how many had a rate within a tenth of the limit at
+	// a request of theirs.
 	keys, near int
 }
 
@@ -136,9 +141,11 @@ type tally struct {
 	wronglyAllowed, wronglyRejected int
 	// admits are the requests that the limiter allowed.
 	admits int
-	// most is the most hits that the limiter allowed within any window, those of the warm-up among them.
+	// most is the most hits that the limiter allowed within any window, those of the warm-up among
+	// them.
 	most int
-	// rates is at how many requests the true rate was above zero; errors is the sum of |its own − true| / true over them.
+	// rates is at how many requests the true rate was above zero; errors is the sum of |its own −
+	// true| / true over them.
 	rates  int
 	errors float64
 }
@@ -162,7 +169,8 @@ func (t *tally) believed(rate, want float64) {
 	}
 }
 
-// warmUp is what of a trial isn't measured: after it every limiter has seen the windows that it looks at.
+// warmUp is what of a trial isn't measured: after it every limiter has seen the windows that it
+// looks at.
 const warmUp = 2 * width
 
 // measure tries the algorithms.
@@ -236,7 +244,8 @@ func (o *outcome) addKey(algorithms []algorithm, times []int64) {
 // recent is the times of the last window, in order.
 type recent []int64
 
-// add adds a time, no earlier than the last one, and returns how many there are in the window that ends with it.
+// add adds a time, no earlier than the last one, and returns how many there are in the window that
+// ends with it.
 func (r *recent) add(at int64) int {
 	gone := 0
 	for gone < len(*r) && (*r)[gone] <= at-width {
@@ -264,7 +273,8 @@ func (s *study) trials() []trial {
 	return trials
 }
 
-// outcomes measures all trials, on all processors. What comes of it does not depend on how many there are.
+// outcomes measures all trials, on all processors. What comes of it does not depend on how many
+// there are.
 func (s *study) outcomes() []outcome {
 	trials := s.trials()
 	outcomes := make([]outcome, len(trials))

@@ -10,7 +10,8 @@ const (
 	second = int64(1e9)
 	// width is the window of every limit of the study.
 	width = 60 * second
-	// cycle is a day, scaled so that several fit: the rate changes 180 times as fast within a window as it would in a real one.
+	// cycle is a day, scaled so that several fit: the rate changes 180 times as fast within a
+	// window as it would in a real one.
 	cycle = 8 * width
 	// swing is how far the rate of diurnal traffic leaves its mean, as a share of it.
 	swing = 0.9
@@ -18,17 +19,19 @@ const (
 	spacing = 0.2 * float64(second)
 )
 
-// traffic describes requests as Poisson arrivals that an envelope thins, each of which may bring a burst with it. They come
-// from keys whose mean rates follow Zipf's law.
+// traffic describes requests as Poisson arrivals that an envelope thins, each of which may bring a
+// burst with it. They come from keys whose mean rates follow Zipf's law.
 type traffic struct {
 	name string
 	// on and off are how long a key sends and how long it is silent; nil for a key that never is.
 	on, off duration
 	// diurnal lets the rate follow a sine of one cycle.
 	diurnal bool
-	// burst is the mean number of requests of an arrival, which is distributed geometrically; 1 for no bursts.
+	// burst is the mean number of requests of an arrival, which is distributed geometrically; 1 for
+	// no bursts.
 	burst float64
-	// keys is how many keys there are. The first is the hottest; the one of rank k has k^-zipf of its rate.
+	// keys is how many keys there are. The first is the hottest; the one of rank k has k^-zipf of
+	// its rate.
 	keys int
 }
 
@@ -46,7 +49,8 @@ var kinds = []traffic{
 	{name: "zipf diurnal bursts", diurnal: true, burst: 5, keys: 1000},
 }
 
-// clients is traffic as an operator's edge sees it, and Cloudflare described it: very many sources, hardly one near its limit.
+// clients is traffic as an operator's edge sees it, and Cloudflare described it: very many sources,
+// hardly one near its limit.
 var clients = traffic{name: "clients", diurnal: true, burst: 5, keys: 20_000}
 
 // duration draws times whose mean is known, in nanoseconds.
@@ -61,8 +65,9 @@ type exponential float64
 func (e exponential) mean() float64             { return float64(e) * float64(second) }
 func (e exponential) draw(r *rand.Rand) float64 { return r.ExpFloat64() * e.mean() }
 
-// pareto is a duration with a heavy tail, by its least value in seconds: sums of such on/off sources are self-similar, as the
-// traffic of the web is (https://doi.org/10.1109/90.650143). It is bounded, as a study has an end.
+// pareto is a duration with a heavy tail, by its least value in seconds: sums of such on/off
+// sources are self-similar, as the traffic of the web is (https://doi.org/10.1109/90.650143). It is
+// bounded, as a study has an end.
 type pareto float64
 
 const (
@@ -90,8 +95,8 @@ func (t *traffic) weights() []float64 {
 	return weights
 }
 
-// requests returns the times at which a key sends in [0, span), in order, in nanoseconds. The rate is its mean, in requests per
-// window.
+// requests returns the times at which a key sends in [0, span), in order, in nanoseconds. The rate
+// is its mean, in requests per window.
 func (t *traffic) requests(r *rand.Rand, rate float64, span int64) []int64 {
 	peak := rate / float64(width) / t.burst
 	if t.diurnal {

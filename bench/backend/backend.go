@@ -1,6 +1,7 @@
-// Command backend measures how many hits a second the counter backend takes in, through its HTTP handler, with each store; and in
-// the same run, in turns with it, what the store's own benchmark gets out of the same server. It prints tables, and keeps README.md
-// and figures.json beside it up to date. It starts the servers itself, on free ports.
+// Command backend measures how many hits a second the counter backend takes in, through its HTTP
+// handler, with each store; and in the same run, in turns with it, what the store's own benchmark
+// gets out of the same server. It prints tables, and keeps README.md and figures.json beside it up
+// to date. It starts the servers itself, on free ports.
 package main
 
 import (

@@ -22,7 +22,8 @@ type ceiling struct {
 	name string
 	// of is the workload that it is the ceiling of; of all if empty.
 	of string
-	// ops is how many operations one of rounds has. run does so many rounds at the least, and tells how many operations a second.
+	// ops is how many operations one of rounds has. run does so many rounds at the least, and tells
+	// how many operations a second.
 	ops int
 	run func(ctx context.Context, rounds int) (perSecond float64, err error)
 }
@@ -55,7 +56,8 @@ const pipelined = 64
 // master is a Redis server, and what keys must begin with to be its own.
 type master struct{ addr, prefix string }
 
-// redisBenchmark has redis-benchmark send a command to all masters, for keys that it makes up. KEY is replaced by the key.
+// redisBenchmark has redis-benchmark send a command to all masters, for keys that it makes up. KEY
+// is replaced by the key.
 func redisBenchmark(program string, masters []master, senders, keys int, command ...string) func(context.Context, int) (float64, error) {
 	return func(ctx context.Context, rounds int) (perSecond float64, err error) {
 		found, errs := make([]float64, len(masters)), make([]error, len(masters))
@@ -73,7 +75,8 @@ func redisBenchmark(program string, masters []master, senders, keys int, command
 	}
 }
 
-// benchmark is of one server. Not redis-benchmark --cluster, which looks only four times a second whether it is done.
+// benchmark is of one server. Not redis-benchmark --cluster, which looks only four times a second
+// whether it is done.
 func (m *master) benchmark(ctx context.Context, program string, clients, rounds, keys int, command []string) (perSecond float64, err error) {
 	host, port, err := net.SplitHostPort(m.addr)
 	if err != nil {
@@ -146,8 +149,8 @@ func (c *ceiling) timed(ctx context.Context, long time.Duration, pace float64) (
 	return perSecond * float64(c.ops), nil
 }
 
-// pace finds how fast the ceiling is, by ever longer runs, until these are no faster. What does many operations at once is likely to
-// be fast.
+// pace finds how fast the ceiling is, by ever longer runs, until these are no faster. What does
+// many operations at once is likely to be fast.
 func (c *ceiling) pace(ctx context.Context, long time.Duration) (perSecond float64, err error) {
 	for last := 1e4 * float64(max(1, c.ops/10)); ; last = perSecond {
 		if perSecond, err = c.timed(ctx, long, last); err != nil || perSecond < 1.5*last {

@@ -13,8 +13,8 @@ import (
 // tick is what Linux counts processors' time in for programs (USER_HZ).
 const tick = 10 * time.Millisecond
 
-// serverCPU is the time that processes and their children, those that have ended included, have used of all processors; 0 where
-// there is no /proc.
+// serverCPU is the time that processes and their children, those that have ended included, have
+// used of all processors; 0 where there is no /proc.
 func serverCPU(pids []int) (used time.Duration) {
 	paths, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
@@ -38,7 +38,8 @@ func serverCPU(pids []int) (used time.Duration) {
 	return used
 }
 
-// processStat is a process's parent, the time that it has used of all processors, and that of its children that have ended.
+// processStat is a process's parent, the time that it has used of all processors, and that of its
+// children that have ended.
 func processStat(pid int) (parent int, own, ended time.Duration, err error) {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {

@@ -39,7 +39,8 @@ type workloadFigures struct {
 	Name          string    `json:"name"`
 	HitsPerPush   int       `json:"hits_per_push"`
 	HitsPerSecond []float64 `json:"hits_per_second"`
-	// ServerMicros and OwnMicros are CPU time for a hit: the server's, and that of senders and handler.
+	// ServerMicros and OwnMicros are CPU time for a hit: the server's, and that of senders and
+	// handler.
 	ServerMicros []float64 `json:"server_cpu_us"`
 	OwnMicros    []float64 `json:"own_cpu_us"`
 	P50Millis    float64   `json:"p50_ms"`

@@ -25,10 +25,11 @@ import (
 // workload is what senders push, one push after the other.
 type workload struct {
 	name string
-	// items and takes are how many there are in a push. Each names another counter, and counts a hit.
+	// items and takes are how many there are in a push. Each names another counter, and counts a
+	// hit.
 	items, takes int
 	lease        bool
-	// shared tells that all senders name the same counters, in every push.
+	// shared says that all senders name the same counters, in every push.
 	shared bool
 }
 
@@ -68,8 +69,8 @@ var ids = func() []wire.ID {
 	return ids
 }()
 
-func counterOf(i int) wire.Counter {
-	return wire.Counter{ID: ids[i%counters], Kind: uint8(window.SlidingWindow), WidthMillis: uint64(width.Milliseconds())}
+func counterOf(i int) wire.LimitCounter {
+	return wire.LimitCounter{ID: ids[i%counters], Kind: uint8(window.SlidingWindow), WidthMillis: uint64(width.Milliseconds())}
 }
 
 // sender pushes as a worker of a proxy does.
@@ -91,10 +92,10 @@ func (s *sender) next(w *workload) *wire.Push {
 	p := &wire.Push{Namespace: namespace, Sender: s.id, Sequence: s.sequence, Floor: s.sequence, Node: s.node}
 	newest := uint64(time.Now().UnixMilli() / width.Milliseconds())
 	for i := range w.items {
-		p.Items = append(p.Items, wire.Item{Counter: counterOf(first + i*step), Newest: newest, Hits: []int64{1, 0}})
+		p.Items = append(p.Items, wire.Item{LimitCounter: counterOf(first + i*step), Newest: newest, Hits: []int64{1, 0}})
 	}
 	for i := range w.takes {
-		take := wire.Take{Least: 1, Most: 1, Rooms: []wire.Room{{Counter: counterOf(first + i*step), Limit: limit, Cost: 1}}}
+		take := wire.Take{Least: 1, Most: 1, Rooms: []wire.Room{{LimitCounter: counterOf(first + i*step), Limit: limit, Cost: 1}}}
 		if w.lease {
 			take.Most, take.Lease = leased, true
 		}
@@ -165,7 +166,7 @@ func (s *service) fill(ctx context.Context) error {
 		p := &wire.Push{Namespace: namespace, Sender: filler.id, Sequence: filler.sequence, Floor: filler.sequence}
 		newest := uint64(time.Now().UnixMilli() / width.Milliseconds())
 		for i := first; i < min(first+wire.MaxItems, counters); i++ {
-			p.Items = append(p.Items, wire.Item{Counter: counterOf(i), Newest: newest, Hits: []int64{1, 0}})
+			p.Items = append(p.Items, wire.Item{LimitCounter: counterOf(i), Newest: newest, Hits: []int64{1, 0}})
 		}
 		if _, err := s.store.Push(ctx, p, 1); err != nil {
 			return err
@@ -229,7 +230,8 @@ func ownCPU() time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// applied is how many hits the backend has applied, and how many pushes it has found to be duplicates.
+// applied is how many hits the backend has applied, and how many pushes it has found to be
+// duplicates.
 func (s *service) applied() (hits, duplicates float64, err error) {
 	families, err := s.metrics.Gather()
 	for _, f := range families {

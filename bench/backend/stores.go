@@ -33,10 +33,11 @@ type subject struct {
 	server string // its name and version
 	store  store.Store
 	pids   []int
-	// ceilings are those of all workloads; if there are none, each has one of its own: the store without HTTP.
+	// ceilings are those of all workloads; if there are none, each has one of its own: the store
+	// without HTTP.
 	ceilings []ceiling
-	// counted is a store whose calls are counted, if there is something to count: how many commands or statements the servers have
-	// run by now, and how many scripts.
+	// counted is a store whose calls are counted, if there is something to count: how many commands
+	// or statements the servers have run by now, and how many scripts.
 	counted store.Store
 	count   func(ctx context.Context) (calls, scripts float64, err error)
 }
@@ -106,7 +107,8 @@ func own(ctx context.Context, client *goredis.Client) (prefix string, err error)
 	return prefix, err
 }
 
-// redisSubject is of the servers at addresses, of which the first are masters, so many, and the others replicas.
+// redisSubject is of the servers at addresses, of which the first are masters, so many, and the
+// others replicas.
 func redisSubject(ctx context.Context, t testing.TB, o *options, url string, addrs []string, count int) (*subject, error) {
 	program, err := find("redis-benchmark", "", "apt-get install redis-tools")
 	if err != nil {
@@ -164,7 +166,8 @@ func redisSubject(ctx context.Context, t testing.TB, o *options, url string, add
 	return s, nil
 }
 
-// redisCommands is how many commands scripts have called on servers, and how many scripts there were.
+// redisCommands is how many commands scripts have called on servers, and how many scripts there
+// were.
 func redisCommands(ctx context.Context, clients []*goredis.Client) (calls, scripts float64, err error) {
 	for _, client := range clients {
 		info, err := client.InfoMap(ctx, "commandstats").Result()
@@ -205,7 +208,8 @@ INSERT INTO ceiling SELECT g, 1 FROM generate_series(:k::integer, :k::integer + 
 `, counters-bulk, bulk-1),
 }
 
-// openPostgres opens a store in a server that waits for its disk, as servers do unless they are told not to.
+// openPostgres opens a store in a server that waits for its disk, as servers do unless they are
+// told not to.
 func openPostgres(ctx context.Context, t testing.TB, o *options, parameters string) (*subject, error) {
 	program, err := find("pgbench", "/usr/lib/postgresql/*/bin", "apt-get install postgresql, or postgresql-contrib where it is apart")
 	if err != nil {
@@ -259,8 +263,8 @@ func openPostgres(ctx context.Context, t testing.TB, o *options, parameters stri
 		{name: fmt.Sprintf("upsert of %d", bulk), ops: bulk, run: pgbench(program, at, paths[1], o.senders)},
 	}
 
-	// What counts statements costs time: it has a server of its own. Of statements that are prepared it counts BEGIN and COMMIT only
-	// once, so they are left out.
+	// What counts statements costs time: it has a server of its own. Of statements that are
+	// prepared it counts BEGIN and COMMIT only once, so they are left out.
 	counting := postgrestest.Start(t, "shared_preload_libraries=pg_stat_statements")
 	counted, conn, err := open(counting)
 	if err != nil {
@@ -354,7 +358,8 @@ func (k *kind) measure(ctx context.Context, t testing.TB, o *options) (*storeFig
 	return found, nil
 }
 
-// checked is push for a time, with the time that the servers used. It fails unless all hits have arrived, once.
+// checked is push for a time, with the time that the servers used. It fails unless all hits have
+// arrived, once.
 func (s *service) checked(ctx context.Context, w *workload, long time.Duration, pids []int) (b block, used time.Duration, err error) {
 	before, _, err := s.applied()
 	if err != nil {

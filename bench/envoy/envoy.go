@@ -1,9 +1,10 @@
-// Command envoy measures what a request costs in a real Envoy: its CPU time without a filter, with the plugin, with filters that do
-// less, and with Envoy's own rate limit filters, all in turns. It also measures what Envoy's start takes with each plugin. It prints
-// tables, and keeps envoy.json, envoy.svg and its part of README.md, in the folder bench, up to date.
+// Command envoy measures what a request costs in a real Envoy: its CPU time without a filter, with
+// the plugin, with filters that do less, and with Envoy's own rate limit filters, all in turns. It
+// also measures what Envoy's start takes with each plugin. It prints tables, and keeps envoy.json,
+// envoy.svg and its part of README.md, in the folder bench, up to date.
 //
-// It is run at the top of the repository, after make build and scripts/test-dependencies bench, on Linux with two processors or
-// more. It needs Node for the assembler of the floor filters.
+// It is run at the top of the repository, after make build and scripts/test-dependencies bench, on
+// Linux with two processors or more. It needs Node for the assembler of the floor filters.
 package main
 
 import (
@@ -97,7 +98,8 @@ func (f *figures) keep(dir string) error {
 	return page.Keep(dir, files, false, "")
 }
 
-// choose finds the variants whose names match a regular expression, and those that they are compared with.
+// choose finds the variants whose names match a regular expression, and those that they are
+// compared with.
 func choose(only string) ([]*variant, error) {
 	pattern, err := regexp.Compile(only)
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"weir/bench/page"
 )
 
-// Envoys with nothing, with a filter of their own and with the plugin are started, asked and measured, and end.
+// Envoys with nothing, with a filter of their own and with the plugin are started, asked and
+// measured, and end.
 func TestQuick(t *testing.T) {
 	if testing.Short() {
 		return // make test-fast
@@ -158,7 +159,8 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// What is measured is chosen with what it is compared with, and what is none of the variants is an error that names them.
+// What is measured is chosen with what it is compared with, and what is none of the variants is an
+// error that names them.
 func TestChoose(t *testing.T) {
 	all, err := choose("")
 	if err != nil || len(all) != len(variants) {
@@ -199,7 +201,8 @@ func TestParseLoad(t *testing.T) {
 	}
 }
 
-// Processor time is that of all threads in nanoseconds, that of a start has threads that ended, and memory is in MiB.
+// Processor time is that of all threads in nanoseconds, that of a start has threads that ended, and
+// memory is in MiB.
 func TestProcess(t *testing.T) {
 	const pid = 70
 	dir := t.TempDir()

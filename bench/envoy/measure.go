@@ -178,8 +178,9 @@ func (p *proxy) get(ctx context.Context) (*http.Response, error) {
 	return answer, answer.Body.Close()
 }
 
-// leadIn is one of how many requests are sent ahead of those that are measured: while others were asked, the processor's caches
-// were filled with other things, and the plugin has given back what hits it had leased.
+// leadIn is one of how many requests are sent ahead of those that are measured: while others were
+// asked, the processor's caches were filled with other things, and the plugin has given back what
+// hits it had leased.
 const leadIn = 8
 
 // ask has requests sent, and measures what they took.
@@ -231,7 +232,7 @@ func (p *proxy) used() ([]time.Duration, error) {
 // countTimeout is more than plugins take to publish their counters.
 const countTimeout = 10 * time.Second
 
-// check tells whether the requests went the way that the variant is for.
+// check reports whether the requests went the way that the variant is for.
 func (p *proxy) check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()

@@ -14,8 +14,9 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// ran is what the threads of a process have run on processors so far. It is from schedstat, which counts nanoseconds; stat counts
-// hundredths of a second, and has threads that have ended beside it, of which Envoy has none once it is ready.
+// ran is what the threads of a process have run on processors so far. It is from schedstat, which
+// counts nanoseconds; stat counts hundredths of a second, and has threads that have ended beside
+// it, of which Envoy has none once it is ready.
 func ran(fs procfs.FS, pid int) (sum time.Duration, err error) {
 	threads, err := fs.AllThreads(pid)
 	if err != nil {
@@ -44,8 +45,8 @@ func started(fs procfs.FS, pid int) (seconds float64, err error) {
 	return s.CPUTime(), err
 }
 
-// memory is a process's, in MiB. Own are pages that it has written, which no other process has: those of its program and its
-// libraries that it has only read count in resident alone.
+// memory is a process's, in MiB. Own are pages that it has written, which no other process has:
+// those of its program and its libraries that it has only read count in resident alone.
 type memory struct{ resident, own float64 }
 
 func memoryOf(fs procfs.FS, pid int) (m memory, err error) {
@@ -58,8 +59,8 @@ func memoryOf(fs procfs.FS, pid int) (m memory, err error) {
 	return memory{resident: float64(s.Rss) / mebibyte, own: float64(s.PrivateDirty) / mebibyte}, err
 }
 
-// pin gives one processor to Envoy and the others to this process, to what it starts, and so to what asks and answers Envoy. It
-// returns Envoy's for taskset.
+// pin gives one processor to Envoy and the others to this process, to what it starts, and so to
+// what asks and answers Envoy. It returns Envoy's for taskset.
 func pin(ctx context.Context, fs procfs.FS) (envoy string, err error) {
 	self, err := fs.Self()
 	if err != nil {
@@ -94,8 +95,9 @@ var requestHeaders = [][2]string{
 
 const requestPath = "/api/items?page=2&sort=name"
 
-// load sends requests over connections that are kept open, each its next one when the last was answered, and returns how long
-// that took. It is an error if one is answered with another class of status.
+// load sends requests over connections that are kept open, each its next one when the last was
+// answered, and returns how long that took. It is an error if one is answered with another class of
+// status.
 func load(ctx context.Context, url string, requests, connections, status int) (time.Duration, error) {
 	args := []string{"--h1", "-t", "1", "-c", strconv.Itoa(connections), "-n", strconv.Itoa(requests)}
 	for _, h := range requestHeaders {

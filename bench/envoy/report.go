@@ -55,8 +55,8 @@ type measured struct {
 	Title string `json:"title"`
 	// Base is the name of the variant that it is compared with.
 	Base string `json:"base,omitempty"`
-	// Micros is Envoy's processor time for a request, More what it is beyond the base's in the same round of the same turn, and
-	// Share that in times of the base's.
+	// Micros is Envoy's processor time for a request, More what it is beyond the base's in the same
+	// round of the same turn, and Share that in times of the base's.
 	Micros page.Spread  `json:"us"`
 	More   *page.Spread `json:"more_us,omitempty"`
 	Share  *page.Spread `json:"share,omitempty"`
@@ -77,7 +77,8 @@ type measured struct {
 	loaded   []memory // after all requests
 }
 
-// serviceTime is a service's processor time for a request, the mean of all: what a service does once a second is in few rounds.
+// serviceTime is a service's processor time for a request, the mean of all: what a service does
+// once a second is in few rounds.
 type serviceTime struct {
 	Name string  `json:"name"`
 	Mean float64 `json:"mean_us"`
@@ -87,7 +88,8 @@ type serviceTime struct {
 type start struct {
 	CPUSeconds  page.Spread `json:"cpu_s"`
 	WallSeconds page.Spread `json:"wall_s"`
-	// Memory is in MiB: when the process is ready, and after all requests. Own is what the process has written.
+	// Memory is in MiB: when the process is ready, and after all requests. Own is what the process
+	// has written.
 	Resident       page.Spread `json:"resident_mib"`
 	Own            page.Spread `json:"own_mib"`
 	LoadedResident page.Spread `json:"loaded_resident_mib"`

@@ -106,7 +106,8 @@ func (s *site) modules(ctx context.Context, o *options, chosen []*variant) (err 
 	if err != nil {
 		return err
 	}
-	// The floor does what the plugin was seen to do with the scenario's configuration, which is to be the one here.
+	// The floor does what the plugin was seen to do with the scenario's configuration, which is to
+	// be the one here.
 	ours, err := json.Marshal(weirConfiguration(nil))
 	if err != nil {
 		return err

@@ -16,7 +16,7 @@ type variant struct {
 	base string
 	// status is what all requests are answered with.
 	status int
-	// decorated tells that answers say how much of the limit is left.
+	// decorated says that answers say how much of the limit is left.
 	decorated bool
 	// filters are those before the router.
 	filters func(*site) []object
@@ -26,7 +26,8 @@ type variant struct {
 	route object
 	// services are processes that work for Envoy, and whose time is told beside Envoy's.
 	services []string
-	// counted is a counter that every request but one is in. called is one that is not 0 in the end.
+	// counted is a counter that every request but one is in. called is one that is not 0 in the
+	// end.
 	counted, called string
 }
 
@@ -141,7 +142,8 @@ func local(tokens int, fill string) func(*site) []object {
 	}
 }
 
-// global fails requests that the service does not answer, so that none of them is taken for a decision.
+// global fails requests that the service does not answer, so that none of them is taken for a
+// decision.
 func global(*site) []object {
 	return []object{{"name": "global", "typed_config": envoytest.Typed("envoy.extensions.filters.http.ratelimit.v3.RateLimit", object{
 		"domain": namespace, "timeout": "5s", "failure_mode_deny": true,

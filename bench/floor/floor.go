@@ -1,5 +1,5 @@
-// Package floor has the filters that benchmarks put beside the plugin: one that makes the host calls of a decision and decides
-// nothing, and one that does nothing.
+// Package floor has the filters that benchmarks put beside the plugin: one that makes the host
+// calls of a decision and decides nothing, and one that does nothing.
 package floor
 
 import (
@@ -32,8 +32,8 @@ type Scenario struct {
 	PageSize int    `json:"page_size"`
 }
 
-// Export has Node assemble the filters, and work out what the floor does in the scenarios of these names. The folder is
-// bench, the plugin a file.
+// Export has Node assemble the filters, and work out what the floor does in the scenarios of these
+// names. The folder is bench, the plugin a file.
 func Export(ctx context.Context, dir, plugin string, names ...string) (*Filters, error) {
 	if _, err := os.Stat(filepath.Join(dir, "v8", "node_modules")); err != nil {
 		return nil, fmt.Errorf("floor filters, which Node assembles: %w: run make bench/v8/node_modules", err)

@@ -1,8 +1,10 @@
-// Command native measures what does not run on V8: the Go benchmarks of the plugin's packages, whole streams of the compiled plugin on
-// wazero, and requests through weir run. Each is measured in turns with its floor, the least that could be done in its place. It
-// prints tables, and keeps native.json, native.svg and its part of README.md, in the folder bench, up to date.
+// Command native measures what does not run on V8: the Go benchmarks of the plugin's packages,
+// whole streams of the compiled plugin on wazero, and requests through weir run. Each is measured
+// in turns with its floor, the least that could be done in its place. It prints tables, and keeps
+// native.json, native.svg and its part of README.md, in the folder bench, up to date.
 //
-// It is run at the top of the repository, after make build, and needs Node for the assembler of the floor filters.
+// It is run at the top of the repository, after make build, and needs Node for the assembler of the
+// floor filters.
 package main
 
 import (

@@ -15,7 +15,8 @@ import (
 	"weir/bench/page"
 )
 
-// benchmarks are those that have a floor beside them, or something else to be compared with, by package.
+// benchmarks are those that have a floor beside them, or something else to be compared with, by
+// package.
 var benchmarks = []struct{ pkg, pattern string }{
 	{"window", "^BenchmarkState$"},
 	{"filter", "^Benchmark(Table|HotKey|Capacity|Match)$"},
@@ -95,8 +96,8 @@ func measurePackages(ctx context.Context, o *options) (*packageFigures, error) {
 	return all.figures()
 }
 
-// add takes the lines of benchmarks from what a test binary has printed. Their names end with the number of processors, if
-// there are several.
+// add takes the lines of benchmarks from what a test binary has printed. Their names end with the
+// number of processors, if there are several.
 func (r results) add(pkg, output string, processors int) error {
 	found := false
 	for line := range strings.Lines(output) {
@@ -143,7 +144,7 @@ func (r results) floorOf(name string) (floor string, ok bool) {
 	return "", false
 }
 
-// compared tells whether a metric is one of the ratios.
+// compared reports whether a metric is one of the ratios.
 func compared(name, unit string) bool {
 	for _, c := range ratios {
 		if c.of == name && c.unit == unit {

@@ -20,13 +20,16 @@ import (
 	"weir/bench/page"
 )
 
-// proxyFigures are of requests over connections that are kept open, from clients on this machine to an upstream on this machine.
+// proxyFigures are of requests over connections that are kept open, from clients on this machine to
+// an upstream on this machine.
 type proxyFigures struct {
 	Clients int `json:"clients"`
-	// Targets are the upstream itself, and weir run before it with a filter that does nothing, and with the plugin.
+	// Targets are the upstream itself, and weir run before it with a filter that does nothing, and
+	// with the plugin.
 	Targets []targetFigures `json:"targets"`
-	// ToNothing is how many requests a second pass with the plugin, as a share of those that pass with a filter that does nothing;
-	// ToNone as a share of those that the upstream answers without a proxy.
+	// ToNothing is how many requests a second pass with the plugin, as a share of those that pass
+	// with a filter that does nothing; ToNone as a share of those that the upstream answers without
+	// a proxy.
 	ToNothing page.Spread `json:"to_nothing"`
 	ToNone    page.Spread `json:"to_none"`
 }
@@ -146,7 +149,8 @@ func startWeir(ctx context.Context, name string, args ...string) (url string, en
 	return "", nil, errors.Join(errors.New("weir run ended before it served"), lines.Err(), end())
 }
 
-// ask has all clients send requests, each its next one when the last was answered, for a block's time.
+// ask has all clients send requests, each its next one when the last was answered, for a block's
+// time.
 func ask(ctx context.Context, client *http.Client, url string, o *options) (perSecond, millis float64, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

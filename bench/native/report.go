@@ -149,8 +149,8 @@ func number(n float64) string {
 	return fmt.Sprintf("%.2f", n)
 }
 
-// plot is the ratios as bars. Those of the packages are of different floors, and what takes many times as long as another thing would hide
-// the rest: they are in the table.
+// plot is the ratios as bars. Those of the packages are of different floors, and what takes many
+// times as long as another thing would hide the rest: they are in the table.
 func (f *figures) plot() ([]byte, error) {
 	bars := page.Bars{Title: "Time in times of the floor's", X: "median of rounds; lines: 10 % to 90 % of them", Bound: 1}
 	for _, w := range f.Wazero {

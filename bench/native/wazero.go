@@ -167,8 +167,8 @@ func (s *scenario) start(ctx context.Context, module *host.Module, configuration
 	return d, nil
 }
 
-// drive drives so many streams to their ends. They share the response's headers: what the filter sets there is already there, which
-// saves the host time.
+// drive drives so many streams to their ends. They share the response's headers: what the filter
+// sets there is already there, which saves the host time.
 func (d *driver) drive(count int) error {
 	for range count {
 		d.now += d.step

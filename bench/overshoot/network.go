@@ -136,7 +136,7 @@ func (b *counterBackend) nodes(p *wire.Push) (nodes uint64, err error) {
 
 // sum is what the backend has of a namespace's counters at the clock's time, all windows together.
 func (b *counterBackend) sum(namespace string) (hits int64, err error) {
-	err = b.store.Counters(context.Background(), namespace, nil, func(c store.Counter) error {
+	err = b.store.Counters(context.Background(), namespace, nil, func(c store.LimitCounter) error {
 		for _, w := range c.Windows {
 			hits += w.Hits
 		}

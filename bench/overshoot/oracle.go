@@ -24,7 +24,7 @@ func newOracle(l window.Limit) *oracle {
 func (o *oracle) admit(at int64) (used float64) {
 	l, s := &o.limit, &o.state
 	l.Advance(s, at)
-	l.Take(s, 1)
+	l.Count(s, 1)
 	hits := uint64(0)
 	switch l.Kind {
 	case window.SlidingWindow:

@@ -240,10 +240,10 @@ func TestDemand(t *testing.T) {
 
 // A push touches each partition once, and its takes' rooms count.
 func TestTouch(t *testing.T) {
-	counter := func(first byte) wire.Counter { return wire.Counter{ID: wire.ID{first, 1}} }
+	counter := func(first byte) wire.LimitCounter { return wire.LimitCounter{ID: wire.ID{first, 1}} }
 	push := &wire.Push{
-		Items: []wire.Item{{Counter: counter(7)}, {Counter: counter(7)}, {Counter: counter(8)}},
-		Takes: []wire.Take{{Rooms: []wire.Room{{Counter: counter(8)}, {Counter: counter(9)}}}},
+		Items: []wire.Item{{LimitCounter: counter(7)}, {LimitCounter: counter(7)}, {LimitCounter: counter(8)}},
+		Takes: []wire.Take{{Rooms: []wire.Room{{LimitCounter: counter(8)}, {LimitCounter: counter(9)}}}},
 	}
 	var touched [mostPartitions]int
 	if n := touch(&touched, 256, push); n != 3 || slices.Max(touched[:]) != 1 {
@@ -259,7 +259,7 @@ func TestRepeats(t *testing.T) {
 	push := func(node uint64, keys ...byte) *wire.Push {
 		p := &wire.Push{Node: node}
 		for _, k := range keys {
-			p.Items = append(p.Items, wire.Item{Counter: wire.Counter{ID: wire.ID{k}}})
+			p.Items = append(p.Items, wire.Item{LimitCounter: wire.LimitCounter{ID: wire.ID{k}}})
 		}
 		return p
 	}

@@ -109,7 +109,7 @@ func (t *trial) central() (outcome, error) {
 	for a := range t.flow().arrivals() {
 		j.came(a.at)
 		if l.Advance(&s, a.at); l.Allows(&s, 1) {
-			l.Take(&s, 1)
+			l.Count(&s, 1)
 			j.admitted(a.at)
 		}
 	}
@@ -132,7 +132,7 @@ func (t *trial) fixed() (outcome, error) {
 			for i := range states {
 				// There is no backend: what was taken is all that there is to know.
 				before.Claim(&states[i])
-				states[i].Land()
+				states[i].EndFlight()
 				before.Advance(&states[i], a.at)
 				l.Adapt(&states[i], &before)
 			}
@@ -140,7 +140,7 @@ func (t *trial) fixed() (outcome, error) {
 		j.came(a.at)
 		s := &states[a.place]
 		if l.Advance(s, a.at); l.Allows(s, 1) {
-			l.Take(s, 1)
+			l.Count(s, 1)
 			j.admitted(a.at)
 		}
 	}
@@ -179,7 +179,7 @@ func (t *trial) periodic() (outcome, error) {
 		j.came(a.at)
 		s := &p.nodes[a.place].state
 		if p.limit.Advance(s, a.at); p.limit.Allows(s, 1) {
-			p.limit.Take(s, 1)
+			p.limit.Count(s, 1)
 			j.admitted(a.at)
 		}
 	}
@@ -232,8 +232,8 @@ func (p *periodic) sync(n *periodicNode) {
 	p.limit.Outgoing(&n.state, &push)
 	shape := p.limit.Shape
 	message := &wire.Push{Namespace: "kong", Sender: n.sender, Sequence: n.sequence, Floor: n.sequence, Items: []wire.Item{{
-		Counter: wire.Counter{Kind: uint8(shape.Kind), WidthMillis: uint64(shape.Width / millisecond), Precision: uint64(shape.Precision)},
-		Limit:   p.limit.Max, Newest: push.Newest, Hits: push.Hits, Ages: push.Ages,
+		LimitCounter: wire.LimitCounter{Kind: uint8(shape.Kind), WidthMillis: uint64(shape.Width / millisecond), Precision: uint64(shape.Precision)},
+		Limit:        p.limit.Max, Newest: push.Newest, Hits: push.Hits, Ages: push.Ages,
 	}}}
 	var answer store.Outcome
 	reliable := network{trip: p.trial.condition.network.trip, jitter: p.trial.condition.network.jitter}

@@ -13,7 +13,8 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// Bars is a plot of horizontal bars, the first at the top, with a line over each for where most of its values lie.
+// Bars is a plot of horizontal bars, the first at the top, with a line over each for where most of
+// its values lie.
 type Bars struct {
 	Title, X string
 	Bars     []Bar

@@ -12,7 +12,8 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// colors are Okabe and Ito's, which the colour-blind can tell apart (https://jfly.uni-koeln.de/color/).
+// colors are Okabe and Ito's, which the colour-blind can tell apart
+// (https://jfly.uni-koeln.de/color/).
 var colors = []color.Color{
 	color.RGBA{R: 0, G: 0, B: 0, A: 255},
 	color.RGBA{R: 230, G: 159, B: 0, A: 255},
@@ -35,11 +36,13 @@ const (
 	margin                = 4 * vg.Millimeter
 )
 
-// sans is what the text is measured with. Readers who don't have it get one whose letters are as wide.
+// sans is what the text is measured with. Readers who don't have it get one whose letters are as
+// wide.
 var sans = font.Font{Typeface: "Liberation", Variant: "Sans"}
 
-// Chart is a plot of lines over linear axes. The axes of what is better seen by its logarithm are of logarithms, with ticks of
-// their own: the library takes the middle of a logarithmic axis for its arithmetic mean.
+// Chart is a plot of lines over linear axes. The axes of what is better seen by its logarithm are
+// of logarithms, with ticks of their own: the library takes the middle of a logarithmic axis for
+// its arithmetic mean.
 type Chart struct {
 	Title, X, Y string
 	Lines       []Line

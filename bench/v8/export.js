@@ -1,5 +1,6 @@
-// Prints what bench/native and bench/envoy need to drive scenarios of one key on other hosts, as JSON: the floor filters' modules and
-// configurations, with what they need in shared data. What is not text is in base 64.
+// Prints what bench/native and bench/envoy need to drive scenarios of one key on other hosts, as
+// JSON: the floor filters' modules and configurations, with what they need in shared data. What is
+// not text is in base 64.
 //
 //   node export.js PLUGIN.wasm NAME…
 

@@ -1,12 +1,13 @@
-// A proxy-wasm host (ABI 0.2.1) for benchmarks: it behaves as Envoy's does, and does as little as it can meanwhile, so that
-// what is measured is the filter. Everything is bytes; nothing on the path of a stream makes strings, and next to nothing
-// makes garbage.
+// A proxy-wasm host (ABI 0.2.1) for benchmarks: it behaves as Envoy's does, and does as little as
+// it can meanwhile, so that what is measured is the filter. Everything is bytes; nothing on the
+// path of a stream makes strings, and next to nothing makes garbage.
 //
-// What Envoy has and this host has not: bodies and trailers, queues, gRPC callouts, foreign functions, several root
-// contexts in a VM, several VMs in a process. Header names are compared as they are, so filters use lower case.
+// What Envoy has and this host has not: bodies and trailers, queues, gRPC callouts, foreign
+// functions, several root contexts in a VM, several VMs in a process. Header names are compared as
+// they are, so filters use lower case.
 //
-// Import this module under a name of its own (host.js?weir) for each filter: then V8 keeps what it learns of one filter's
-// calls apart from the others'.
+// Import this module under a name of its own (host.js?weir) for each filter: then V8 keeps what it
+// learns of one filter's calls apart from the others'.
 
 const OK = 0, NOT_FOUND = 1, BAD_ARGUMENT = 2, CAS_MISMATCH = 8, UNIMPLEMENTED = 12;
 const CONTINUE = 0;
@@ -83,8 +84,8 @@ export class RealClock {
 /**
  * Shared data: a map under compare-and-set. Keys and values are copied in and out.
  *
- * Everything is in one buffer, as objects of many keys would be all over the machine's memory, and finding them would take
- * longer than anything that is measured.
+ * Everything is in one buffer, as objects of many keys would be all over the machine's memory, and
+ * finding them would take longer than anything that is measured.
  */
 export class SharedData {
   constructor() {
@@ -116,7 +117,10 @@ export class SharedData {
     }
   }
 
-  /** The address of a key's entry; 0 if there is none. The entry's fields are in words from there on. */
+  /**
+   * The address of a key's entry; 0 if there is none. The entry's fields are in words from there
+   * on.
+   */
   get(key, at, length) {
     return this.places[this.find(key, at, length)];
   }
@@ -295,7 +299,8 @@ const upstreamHeaders = [[':status', '200'], ['content-type', 'application/json'
   ['date', 'Sat, 21 Nov 2026 12:00:00 GMT'], ['server', 'upstream']].map(([n, v]) => ({name: bytes(n), value: bytes(v)}));
 
 /**
- * Makes a VM of a compiled module, with one root context that has the configuration. It throws if the plugin refuses it.
+ * Makes a VM of a compiled module, with one root context that has the configuration. It throws if
+ * the plugin refuses it.
  *
  * @param {WebAssembly.Module} module
  * @param {{configuration: Uint8Array, clock: FakeClock | RealClock, sharedData?: SharedData, count?: boolean, quiet?: boolean,
@@ -588,8 +593,8 @@ export function newVM(module, options) {
   }
 
   /**
-   * The calls of a stream as a host has them that makes strings and objects of everything, which most do, and Envoy in C++. Shared
-   * data is its own.
+   * The calls of a stream as a host has them that makes strings and objects of everything, which
+   * most do, and Envoy in C++. Shared data is its own.
    */
   function plainCalls() {
     const map = new Map();
@@ -753,7 +758,7 @@ export function newVM(module, options) {
       x.proxy_on_tick?.(rootID);
       drain();
     },
-    /** Ends the root context, and tells whether it is done at once. If not it goes on to tick. */
+    /** Ends the root context, and reports whether it is done at once. If not it goes on to tick. */
     done() {
       current = null;
       return Boolean(onDone(rootID));
@@ -772,7 +777,10 @@ export function newVM(module, options) {
     get waiting() { return paused.size; },
     get tickMillis() { return tickMillis; },
     get memoryBytes() { return memory.buffer.byteLength; },
-    /** What the last stream that ended got: headers that the filter added to the upstream's, and its reply, or null. */
+    /**
+     * What the last stream that ended got: headers that the filter added to the upstream's, and its
+     * reply, or null.
+     */
     last() {
       const r = last.reply;
       return {

@@ -104,7 +104,8 @@ test('the floor replies', async () => {
   assert.deepEqual([reply.status, text(reply.details), text(reply.body), reply.pairs], [429, 'why', 'no', pairs]);
 });
 
-// Pauses each stream; a tick lets the first one go on. Reads a request header in the response phase, and traps if that works.
+// Pauses each stream; a tick lets the first one go on. Reads a request header in the response
+// phase, and traps if that works.
 const pausing = `(module
   (import "env" "proxy_set_effective_context" (func $context (param i32) (result i32)))
   (import "env" "proxy_continue_stream" (func $continue (param i32) (result i32)))

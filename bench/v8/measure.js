@@ -32,8 +32,8 @@ for (const s of everything) {
   const each = Math.min(...Array.from({length: 9}, () => time(s, 500) / 500));
   s.block = Math.max(1, Math.round(blockNanos / each));
 }
-// Rounds in which the machine gave the processor to something else say little. They are made again, though not for ever, and count
-// only if there are hardly any others.
+// Rounds in which the machine gave the processor to something else say little. They are made again,
+// though not for ever, and count only if there are hardly any others.
 const preemptions = () => process.resourceUsage().involuntaryContextSwitches;
 const fewest = 9;
 const clean = [], disturbed = [];

@@ -1,4 +1,5 @@
-// Profiles the plugin in one scenario, and prints what takes the time: the functions of the module, and those of the host.
+// Profiles the plugin in one scenario, and prints what takes the time: the functions of the module,
+// and those of the host.
 //
 //   node profile.js PLUGIN.wasm SCENARIO [SECONDS] [--cpuprofile FILE]
 //

@@ -1,5 +1,5 @@
-// Runs all measurements, each in a process of its own, and writes the figures: bench/v8.json, the table in bench/README.md, and
-// the plot bench/v8.svg.
+// Runs all measurements, each in a process of its own, and writes the figures: bench/v8.json, the
+// table in bench/README.md, and the plot bench/v8.svg.
 //
 //   node run.js [--plugin FILE] [--weir FILE] [--rounds N] [--only NAME] [--long MILLIONS] [--dry]
 //

@@ -1,4 +1,5 @@
-// What is measured: requests, the plugin's configurations, and what the floor filter does for the same.
+// What is measured: requests, the plugin's configurations, and what the floor filter does for the
+// same.
 
 import {bytes} from './host.js';
 
@@ -103,7 +104,10 @@ export const requestHeaders = [
 /** The values of x-user. */
 export const users = count => Array.from({length: count}, (_, i) => bytes(`user-${String(i).padStart(6, '0')}`));
 
-/** Numbers below count in random order, the same in each run: each once, or as many of them as are used. */
+/**
+ * Numbers below count in random order, the same in each run: each once, or as many of them as are
+ * used.
+ */
 export function shuffled(count, used = count) {
   const order = Uint32Array.from({length: count}, (_, i) => i);
   let seed = 88172645;

@@ -1,5 +1,5 @@
-// Says which packages make up the plugin: the sizes of their functions, by the names of a module that has them, and what is more
-// of each than in an empty plugin.
+// Says which packages make up the plugin: the sizes of their functions, by the names of a module
+// that has them, and what is more of each than in an empty plugin.
 //
 //   node size.js [NAMED.wasm]
 //
@@ -90,12 +90,12 @@ function dissect(module) {
 }
 
 /**
- * The parts of Go's data: the table of functions, which tracebacks, growing stacks and the collector read, types, and variables.
- * It is null if they can't be found.
+ * The parts of Go's data: the table of functions, which tracebacks, growing stacks and the
+ * collector read, types, and variables. It is null if they can't be found.
  */
 function dataParts(memory) {
-  // runtime.pcHeader of Go 1.20 and later, on a machine with instructions of one byte and pointers of eight. runtime.moduledata
-  // begins with its address, and goes on with slices.
+  // runtime.pcHeader of Go 1.20 and later, on a machine with instructions of one byte and pointers
+  // of eight. runtime.moduledata begins with its address, and goes on with slices.
   const header = memory.indexOf(Buffer.from([0xf1, 0xff, 0xff, 0xff, 0, 0, 1, 8]));
   if (header < 0) return null;
   const word = at => Number(memory.readBigUInt64LE(at));

@@ -1,9 +1,10 @@
-// Starts the plugin once in this process, and prints as JSON how long it took and how much memory it has.
+// Starts the plugin once in this process, and prints as JSON how long it took and how much memory
+// it has.
 //
 //   node startup.js PLUGIN.wasm [STREAMS]
 //
-// With STREAMS it then drives so many, of 10,000 keys, and prints a line of JSON for each million: the time of a stream, and the
-// memory at the end.
+// With STREAMS it then drives so many, of 10,000 keys, and prints a line of JSON for each million:
+// the time of a stream, and the memory at the end.
 
 import {readFileSync} from 'node:fs';
 import {FakeClock, newVM} from './host.js';

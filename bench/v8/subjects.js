@@ -1,4 +1,5 @@
-// The filters that are compared: the plugin, the floor that makes the same decision's least host calls, and one that does nothing.
+// The filters that are compared: the plugin, the floor that makes the same decision's least host
+// calls, and one that does nothing.
 
 import {bytes} from './host.js';
 import {assemble, floorConfiguration} from './floor.js';
@@ -9,7 +10,8 @@ const sample = 2000; // streams whose host calls are counted
 const key = requestHeaders.length - 1;
 const pages = 4096; // as the plugin's table has by default
 
-// Each VM has a module of the host of its own, so that V8 keeps what it learns of each filter apart.
+// Each VM has a module of the host of its own, so that V8 keeps what it learns of each filter
+// apart.
 let hosts = 0;
 const freshHost = () => import(`./host.js?${hosts++}`);
 
@@ -42,7 +44,8 @@ export async function startPlugin(module, scenario, options) {
 }
 
 /**
- * What the plugin was seen to do in a scenario, and how the floor is started that does the least for it.
+ * What the plugin was seen to do in a scenario, and how the floor is started that does the least
+ * for it.
  *
  * @param {WebAssembly.Module} module the plugin
  */
@@ -92,7 +95,10 @@ async function startVM(module, scenario, {configuration, prepare, page, count, p
   return {vm, run, streams: vm.streams, replies: vm.replies};
 }
 
-/** Host calls of an average stream by name, and how large the values are that it gets from shared data. */
+/**
+ * Host calls of an average stream by name, and how large the values are that it gets from shared
+ * data.
+ */
 function count({vm, run}) {
   for (const name in vm.counts) vm.counts[name] = 0;
   for (const name in vm.sizes) vm.sizes[name] = 0;

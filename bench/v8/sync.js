@@ -1,19 +1,22 @@
-// Measures what synchronising costs the thread that serves requests, against a real backend in real time, and prints the figures
-// as JSON.
+// Measures what synchronising costs the thread that serves requests, against a real backend in real
+// time, and prints the figures as JSON.
 //
 //   node sync.js PLUGIN.wasm WEIR KEYS|batches [CYCLES] [--leases] [--delay MILLIS]
 //
-// A cycle has one request for each of so many keys, as fast as they go, and then waits until the plugin is quiet. With "batches"
-// there are as many keys as fill 64 callouts.
+// A cycle has one request for each of so many keys, as fast as they go, and then waits until the
+// plugin is quiet. With "batches" there are as many keys as fill 64 callouts.
 //
-// The backend counts leases too, before they are used. So the limits have a window so short that a key's last push is long ago when it
-// is hit again: then no key gets a lease, each hit is pushed, and the backend's sum must grow by one for each request. With --leases
-// keys keep coming back within a long window: in the first cycle they push, in the next they ask for a lease as well, and then they
-// use it, review it and give it back. The backend's sum must then never be less than the requests.
+// The backend counts leases too, before they are used. So the limits have a window so short that a
+// key's last push is long ago when it is hit again: then no key gets a lease, each hit is pushed,
+// and the backend's sum must grow by one for each request. With --leases keys keep coming back
+// within a long window: in the first cycle they push, in the next they ask for a lease as well, and
+// then they use it, review it and give it back. The backend's sum must then never be less than the
+// requests.
 //
 // --delay has each answer take so much longer, as one from another machine does.
 //
-// At the end the plugin context goes, and gives back what is leased: what the backend has then is what the requests took, exactly.
+// At the end the plugin context goes, and gives back what is leased: what the backend has then is
+// what the requests took, exactly.
 
 import {spawn} from 'node:child_process';
 import {readFileSync} from 'node:fs';
@@ -52,7 +55,10 @@ const backend = await startBackend();
 const [hostname, port] = backend.address.split(':');
 const agent = new http.Agent({keepAlive: true});
 
-/** What the backend has counted since it began: hits, without those that were given back, and items of pushes. */
+/**
+ * What the backend has counted since it began: hits, without those that were given back, and items
+ * of pushes.
+ */
 function counted() {
   return new Promise((resolve, reject) => {
     http.get({hostname, port, agent, path: '/metrics'}, answer => {
@@ -80,7 +86,10 @@ function worked() {
   return (user + system) / 1000;
 }
 
-/** Notes how long a callback takes; where the machine has taken the processor away meanwhile, a bound of that. */
+/**
+ * Notes how long a callback takes; where the machine has taken the processor away meanwhile, a
+ * bound of that.
+ */
 function timed(kind, callback) {
   const preempted = preemptions();
   const before = worked();
@@ -93,7 +102,10 @@ function timed(kind, callback) {
 
 const longest = all => all.reduce((a, b) => b.millis > a.millis ? b : a, {kind: 'none', millis: 0});
 
-/** Takes a callout. What it costs Node to make the request must not count as the plugin's, so that comes later. */
+/**
+ * Takes a callout. What it costs Node to make the request must not count as the plugin's, so that
+ * comes later.
+ */
 function onCallout(callout) {
   callouts++;
   calloutBytes += callout.body.length;
@@ -205,7 +217,8 @@ async function cycle(keys) {
   };
 }
 
-// A proxy that has just started asks before it lets anything pass: it must have heard how many nodes there are.
+// A proxy that has just started asks before it lets anything pass: it must have heard how many
+// nodes there are.
 const startMemoryBytes = vm.memoryBytes;
 await quiet();
 let count = Number(what);

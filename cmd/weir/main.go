@@ -55,7 +55,8 @@ var commands = map[string]func(ctx context.Context, args []string, env environme
 	"check": check,
 }
 
-// run executes a command line, and returns the exit code: 0, 1 after a failure, 2 if the command line is wrong.
+// run executes a command line, and returns the exit code: 0, 1 after a failure, 2 if the command
+// line is wrong.
 func run(ctx context.Context, args []string, env environment) int {
 	if len(args) == 0 {
 		fmt.Fprint(env.stderr, usage)
@@ -84,7 +85,8 @@ func run(ctx context.Context, args []string, env environment) int {
 	return 1
 }
 
-// parseFlags parses a command's arguments. Other arguments than flags are an error unless operands names them.
+// parseFlags parses a command's arguments. Other arguments than flags are an error unless operands
+// names them.
 func parseFlags(flags *flag.FlagSet, args []string, env environment, operands ...string) error {
 	// What is wrong is printed once, by run.
 	flags.SetOutput(io.Discard)

@@ -97,7 +97,7 @@ func TestServeProcess(t *testing.T) {
 			}
 
 			push := wire.AppendPush(nil, &wire.Push{Namespace: "ns", Sender: 1, Sequence: 1, Floor: 1, Items: []wire.Item{
-				{Counter: wire.Counter{Kind: uint8(window.FirstHitWindow), WidthMillis: 1000}, Hits: []int64{0}},
+				{LimitCounter: wire.LimitCounter{Kind: uint8(window.FirstHitWindow), WidthMillis: 1000}, Hits: []int64{0}},
 			}})
 			for _, request := range []struct {
 				method, path, token string

@@ -37,7 +37,8 @@ type runFlags struct {
 // closeTimeout is what requests in flight get to finish in.
 const closeTimeout = 5 * time.Second
 
-// runNodes is weir run: proxy nodes with the plugin, a counter backend and an upstream in this process.
+// runNodes is weir run: proxy nodes with the plugin, a counter backend and an upstream in this
+// process.
 func runNodes(ctx context.Context, args []string, env environment) error {
 	var f runFlags
 	flags := flag.NewFlagSet("run", flag.ContinueOnError)

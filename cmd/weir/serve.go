@@ -34,7 +34,8 @@ func serve(ctx context.Context, args []string, env environment) error {
 	return serveBackend(ctx, l, *store, *token, log)
 }
 
-// serveBackend serves a store, named as by --store, on a listener until ctx ends. It closes the listener.
+// serveBackend serves a store, named as by --store, on a listener until ctx ends. It closes the
+// listener.
 func serveBackend(ctx context.Context, l net.Listener, storeName, token string, log *slog.Logger) error {
 	store, closer, err := openStore(storeName)
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 
 // openStore opens the store that a --store flag names. Errors wrap [errUsage].
 func openStore(name string) (store.Store, io.Closer, error) {
-	// go-redis would report each failed connection, where the backend tells once that its store fails.
+	// go-redis would report each failed connection, where the backend tells once that its store
+	// fails.
 	logging.Disable()
 	s, closer, err := open.Store(name)
 	if err != nil {

@@ -34,9 +34,9 @@ type Reply struct {
 	Items int
 }
 
-// Push applies a push on the wire, once, however often it comes. The error wraps [store.ErrInvalid]
-// if it is none, or none that the store will ever take; nothing has changed then. After any other
-// error it may have been applied: it is to be sent again.
+// Push applies a push on the wire, once, however often it comes. If the bytes are no push, or none
+// that the store will ever take, the error wraps [store.ErrInvalid], and nothing has changed. After
+// any other error the push may have been applied: it is to be sent again.
 func (b *Backend) Push(ctx context.Context, body []byte) (Reply, error) {
 	p, err := wire.DecodePush(body)
 	if err != nil {

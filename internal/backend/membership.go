@@ -9,7 +9,8 @@ import (
 	"weir/internal/wire"
 )
 
-// joinEvery is how often a node that pushes joins its namespace in the store. In between a handler knows by itself.
+// joinEvery is how often a node that pushes joins its namespace in the store. In between a handler
+// knows by itself.
 const joinEvery = time.Second
 
 // membership counts the nodes of namespaces, without asking the store each time.
@@ -31,7 +32,7 @@ type joining struct {
 	nodes uint64
 }
 
-// maxMembers bounds what a handler remembers; beyond it each push asks the store.
+// maxMembers bounds the nodes that a handler keeps. Beyond it each push asks the store.
 const maxMembers = 1 << 16
 
 // count is how many nodes are active in the namespace of a push, its own included.

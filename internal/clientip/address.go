@@ -1,7 +1,7 @@
 package clientip
 
-// parseAddress reads an IPv4 or IPv6 address, without a zone, into the last four bytes of address or into all of it. IPv4 addresses in
-// IPv6, such as ::ffff:10.0.0.1, are IPv4.
+// parseAddress reads an IPv4 or IPv6 address, without a zone, into the last four bytes of address
+// or into all of it. IPv4 addresses in IPv6, such as ::ffff:10.0.0.1, are IPv4.
 func parseAddress(text []byte, address *[16]byte) (v4, ok bool) {
 	*address = [16]byte{}
 	if parseIPv4(text, address[12:]) {

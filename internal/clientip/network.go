@@ -1,5 +1,5 @@
-// Package clientip reads clients' addresses, and says which network counts: a program's keys are to
-// be those of the plugin.
+// Package clientip reads clients' addresses, and says which network counts. It is apart so that a
+// program's keys are those of the plugin.
 //
 // Addresses are read here, and not by net/netip, because that would make the plugin larger by a
 // tenth of a megabyte.
@@ -9,8 +9,8 @@ import "bytes"
 
 // Network returns the part of a key that an address such as 10.0.0.1:1234, 10.0.0.1 or
 // [2001:db8::1]:1234 gives: the 4 or 16 bytes of the address, all but its first prefix4 or prefix6
-// bits cleared. They are in memory. What is no IP address, such as the path of a Unix socket, counts
-// as it stands.
+// bits cleared. They are in memory. If the text is no IP address, such as the path of a Unix
+// socket, the part is the text as it stands.
 //
 //go:noinline
 func Network(source []byte, prefix4, prefix6 int, memory *[16]byte) []byte {

@@ -7,7 +7,8 @@ import (
 	"github.com/dchest/siphash"
 )
 
-// Parts that could be confused if they were only joined give different keys, and keys different identities.
+// Parts that could be confused if they were only joined give different keys, and keys different
+// identities.
 func TestKeysAreTold(t *testing.T) {
 	t.Parallel()
 	seen := map[string]string{}

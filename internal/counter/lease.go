@@ -6,7 +6,7 @@ import (
 	"weir/window"
 )
 
-// Verdict is what a cell says of a cost.
+// Verdict is what a counter says of a cost.
 type Verdict uint8
 
 const (
@@ -88,7 +88,7 @@ func (r *Rule) leases() bool {
 
 // Verdict tells whether cost hits may be taken at the time that the cell was brought to. They come
 // out of the lease; else the backend has to be asked, unless it was just now, and had no more.
-func (c *Cell) Verdict(cost uint64, now int64) Verdict {
+func (c *Counter) Verdict(cost uint64, now int64) Verdict {
 	allows := c.Allows(cost)
 	switch {
 	case allows && (cost == 0 || c.Leased() >= cost):
@@ -102,7 +102,7 @@ func (c *Cell) Verdict(cost uint64, now int64) Verdict {
 // Leased is how many hits may be taken without asking.
 //
 //go:noinline
-func (c *Cell) Leased() uint64 {
+func (c *Counter) Leased() uint64 {
 	leased := uint64(math.MaxUint64)
 	for i := range c.States {
 		leased = min(leased, c.rule.Limits[i].Leased(&c.States[i]))
@@ -113,7 +113,7 @@ func (c *Cell) Leased() uint64 {
 // dryFor is for how many nanoseconds the backend is not to be asked.
 //
 //go:noinline
-func (c *Cell) dryFor(now int64) int64 {
+func (c *Counter) dryFor(now int64) int64 {
 	if c.lease.Dry == 0 {
 		return 0
 	}
@@ -125,10 +125,10 @@ func (c *Cell) dryFor(now int64) int64 {
 
 // DryUntil is the time until which a cost that the limits would allow is refused, as the backend had no more to give. It is now if
 // there is no such time.
-func (c *Cell) DryUntil(now int64) int64 { return now + c.dryFor(now) }
+func (c *Counter) DryUntil(now int64) int64 { return now + c.dryFor(now) }
 
 // Silent tells whether taking cost hits leaves nothing to push.
-func (c *Cell) Silent(cost uint64) bool {
+func (c *Counter) Silent(cost uint64) bool {
 	if !c.synced || c.Leased() < cost {
 		return false
 	}
@@ -142,7 +142,7 @@ func (c *Cell) Silent(cost uint64) bool {
 
 // Low tells whether taking cost hits has brought the lease below the part of it at which more is asked for, so that nobody has to
 // wait.
-func (c *Cell) Low(cost uint64) bool {
+func (c *Counter) Low(cost uint64) bool {
 	leased, low := c.Leased(), c.lease.Granted/lowShare
 	if low == 0 && c.lease.Pace >= longestHorizon {
 		low = 1 // a hit in each interval is worth the next one
@@ -153,7 +153,7 @@ func (c *Cell) Low(cost uint64) bool {
 // Ahead is how many hits are worth leasing for requests to come, beyond those of the lease: those of
 // the next horizon at the rate of late, but no more than a node's part of what is left. It is 0 for a
 // key that nothing is known of.
-func (c *Cell) Ahead(now int64) uint64 {
+func (c *Counter) Ahead(now int64) uint64 {
 	used, from := c.used()
 	want := max(c.pace(used, from, now), float64(c.lease.Pace))
 	// A lease ends with its window.
@@ -164,7 +164,7 @@ func (c *Cell) Ahead(now int64) uint64 {
 }
 
 // most is the most hits that a lease should have. Those that it has are left of the limits, too.
-func (c *Cell) most() (hits uint64) {
+func (c *Counter) most() (hits uint64) {
 	hits = math.MaxUint64
 	for i := range c.States {
 		l := &c.rule.Limits[i]
@@ -177,7 +177,7 @@ func (c *Cell) most() (hits uint64) {
 func sub(a, b uint64) uint64 { return a - min(a, b) }
 
 // endsIn is for how many nanoseconds leases can be used.
-func (c *Cell) endsIn(now int64) int64 {
+func (c *Counter) endsIn(now int64) int64 {
 	in := c.rule.horizon()
 	for i := range c.States {
 		l := &c.rule.Limits[i]
@@ -193,10 +193,10 @@ func (c *Cell) endsIn(now int64) int64 {
 }
 
 // reviewIn is when the lease is to be reviewed: some times within a horizon, and when it has ended.
-func (c *Cell) reviewIn(now int64) int64 { return min(c.rule.SyncRate, c.endsIn(now)+dueUnit) }
+func (c *Counter) reviewIn(now int64) int64 { return min(c.rule.SyncRate, c.endsIn(now)+dueUnit) }
 
 // used is how many hits were taken from a time on, as far as is known.
-func (c *Cell) used() (hits uint64, from Due) {
+func (c *Counter) used() (hits uint64, from Due) {
 	if c.lease.Since != 0 {
 		return c.unheard() + c.lease.Granted - min(c.Leased(), c.lease.Granted), c.lease.Since
 	}
@@ -204,7 +204,7 @@ func (c *Cell) used() (hits uint64, from Due) {
 }
 
 // pace is how many hits a horizon has at the rate of those since a time; or within an interval, if that is unknown.
-func (c *Cell) pace(hits uint64, from Due, now int64) float64 {
+func (c *Counter) pace(hits uint64, from Due, now int64) float64 {
 	since := c.rule.SyncRate
 	if ago := -from.In(now); from != 0 && ago >= 0 && ago < longestPause {
 		since = max(ago, dueUnit, c.rule.SyncRate/leastPace) // two hits may come at once by chance
@@ -213,22 +213,22 @@ func (c *Cell) pace(hits uint64, from Due, now int64) float64 {
 }
 
 // unheard is how many hits the backend has not heard of, in the limit with the most.
-func (c *Cell) unheard() (hits uint64) {
+func (c *Counter) unheard() (hits uint64) {
 	for i := range c.States {
 		hits = max(hits, c.States[i].Unheard())
 	}
 	return hits
 }
 
-// Land takes in a grant for limit i, decided at one time of the backend's clock and answered at another, which are the same unless the
-// push was sent again; see [window.Limit.Lease]. After the last limit call Landed and Heard.
-func (c *Cell) Land(i int, units uint64, at, answered int64, total *window.Totals) (kept bool) {
+// Grant takes in a grant for limit i, decided at one time of the backend's clock and answered at another, which are the same unless the
+// push was sent again; see [window.Limit.Lease]. After the last limit call Granted and Heard.
+func (c *Counter) Grant(i int, units uint64, at, answered int64, total *window.Totals) (kept bool) {
 	return c.rule.Limits[i].Lease(&c.States[i], units, at, c.newer(answered), total)
 }
 
 // Landed ends the taking in of a grant of units where most were asked for, ahead of requests or by
 // them. spread, from 0 to 1, keeps nodes from asking all at once if there is less than they want.
-func (c *Cell) Landed(units, most uint64, ahead bool, now int64, spread float64) {
+func (c *Counter) Granted(units, most uint64, ahead bool, now int64, spread float64) {
 	// The lease was as large as this before the grant.
 	leased := c.Leased()
 	before := leased - min(units, leased)
@@ -259,14 +259,14 @@ func (c *Cell) Landed(units, most uint64, ahead bool, now int64, spread float64)
 }
 
 //go:noinline
-func (c *Cell) trimLease(keep uint64) {
+func (c *Counter) trimLease(keep uint64) {
 	for i := range c.States {
 		c.rule.Limits[i].ReturnLease(&c.States[i], keep)
 	}
 }
 
 // RunDry has nobody ask for more of a key that is known to be full.
-func (c *Cell) RunDry(now int64, spread float64) {
+func (c *Counter) RunDry(now int64, spread float64) {
 	if c.dryFor(now) > 0 || c.Leased() > 0 || c.lease.none() {
 		return
 	}
@@ -280,7 +280,7 @@ func (c *Cell) RunDry(now int64, spread float64) {
 
 // dry decides when to ask again: when a hit comes back; or when others may have given back what they
 // leased, which is the less likely the longer the key is full.
-func (c *Cell) dry(now int64, spread float64) {
+func (c *Counter) dry(now int64, spread float64) {
 	wait := int64(float64(min(c.rule.SyncRate<<c.lease.Refused, c.rule.longest())) * (0.5 + spread))
 	fits := int64(0)
 	for i := range c.States {
@@ -301,13 +301,13 @@ func (c *Cell) dry(now int64, spread float64) {
 }
 
 // Doubtful reports whether others may still give back what they have leased of a key that is full.
-func (c *Cell) Doubtful(now int64) bool {
+func (c *Counter) Doubtful(now int64) bool {
 	return c.rule.leases() && c.lease.Refused <= doubtful && c.dryFor(now) > 0
 }
 
 // Review looks whether the lease is still of use, some times within a horizon, and gives back what isn't. It tells whether there is a
 // lease to review again.
-func (c *Cell) Review(now int64) (again bool) {
+func (c *Counter) Review(now int64) (again bool) {
 	leased := c.Leased()
 	c.trimLease(leased) // what one limit has leased, and others not, is of no use
 	if leased == 0 {
@@ -334,7 +334,7 @@ func (c *Cell) Review(now int64) (again bool) {
 }
 
 // Trim gives back what is more than this node's part of what is left, by totals that have just come.
-func (c *Cell) Trim() {
+func (c *Counter) Trim() {
 	leased := c.Leased()
 	if most := c.most(); leased > most && c.rule.leases() {
 		c.trimLease(most)
@@ -343,11 +343,11 @@ func (c *Cell) Trim() {
 }
 
 // ReturnLeases gives back all that is leased.
-func (c *Cell) ReturnLeases() { c.trimLease(0) }
+func (c *Counter) ReturnLeases() { c.trimLease(0) }
 
-// Own tells whether the worker that has changed the cell is to come back to it: to push what it has given back, if nothing was pending
+// Own tells whether the worker that has changed the counter is to come back to it: to push what it has given back, if nothing was pending
 // before and so nobody else does, or to review the lease.
-func (c *Cell) Own(wasPending bool, now int64) bool {
+func (c *Counter) Own(wasPending bool, now int64) bool {
 	switch {
 	case wasPending:
 		return false
@@ -362,6 +362,6 @@ func (c *Cell) Own(wasPending bool, now int64) bool {
 }
 
 // Learn takes in totals of the backend for limit i that come with no push, answered at a time of its clock.
-func (c *Cell) Learn(i int, answered int64, total *window.Totals) {
+func (c *Counter) Learn(i int, answered int64, total *window.Totals) {
 	c.rule.Limits[i].Learn(&c.States[i], c.newer(answered), total)
 }

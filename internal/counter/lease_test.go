@@ -8,7 +8,7 @@ import (
 	"weir/window"
 )
 
-func leased(t *testing.T, rule *Rule, hits uint64) *Cell {
+func leased(t *testing.T, rule *Rule, hits uint64) *Counter {
 	t.Helper()
 	c := load(t, rule, nil)
 	c.Advance(monday)
@@ -17,13 +17,13 @@ func leased(t *testing.T, rule *Rule, hits uint64) *Cell {
 	return c
 }
 
-// grant lands hits as all that was asked for.
-func grant(c *Cell, hits uint64, now int64) {
+// grant grants hits as all that was asked for.
+func grant(c *Counter, hits uint64, now int64) {
 	for i := range c.States {
 		number := c.rule.Limits[i].Number(&c.States[i])
-		c.Land(i, hits, now, now, &window.Totals{Newest: number, Hits: []uint64{c.States[i].Hits[0].Total + hits, 0}})
+		c.Grant(i, hits, now, now, &window.Totals{Newest: number, Hits: []uint64{c.States[i].Hits[0].Total + hits, 0}})
 	}
-	c.Landed(hits, hits, false, now, 0.5)
+	c.Granted(hits, hits, false, now, 0.5)
 	c.Heard(now)
 }
 
@@ -43,7 +43,7 @@ func TestLeaseIsTaken(t *testing.T) {
 		if got := c.Verdict(1, monday); got != Allowed || !c.Silent(1) {
 			t.Fatalf("hit %d: got %v", i, got)
 		}
-		if c.Take(1); c.Low(1) {
+		if c.Count(1); c.Low(1) {
 			low++
 		}
 		c = load(t, rule, c.Append(nil, monday))
@@ -74,7 +74,7 @@ func TestReview(t *testing.T) {
 	}
 	// A hit that has to be pushed makes the key due at once.
 	c.sync.Due = DueAt(monday)
-	c.Take(1)
+	c.Count(1)
 	if !c.Review(monday+dueUnit) || c.Leased() != 99 || c.Pending() {
 		t.Errorf("a lease that has just come: %d are left", c.Leased())
 	}
@@ -82,7 +82,7 @@ func TestReview(t *testing.T) {
 		t.Errorf("it is reviewed in %d ns", in)
 	}
 	now := monday + review + 2*dueUnit
-	if c.Take(40); !c.Review(now) || c.Leased() != 59 || c.Pending() {
+	if c.Count(40); !c.Review(now) || c.Leased() != 59 || c.Pending() {
 		t.Errorf("a lease that was used: %d are left", c.Leased())
 	}
 	// What nobody uses goes back by halves, as a client may only pause.
@@ -124,7 +124,7 @@ func TestDry(t *testing.T) {
 			rule := shared(nodes, second, limit)
 			c := load(t, rule, nil)
 			c.Advance(monday)
-			c.Landed(0, 10, false, monday, 0.99)
+			c.Granted(0, 10, false, monday, 0.99)
 			if limit.Max != 0 && c.dryFor(monday) <= 0 {
 				t.Errorf("%d nodes, %+v: not dry after a refusal", nodes, limit)
 			}
@@ -140,13 +140,13 @@ func TestDry(t *testing.T) {
 	}
 	rule := shared(2, second, perHour(1000))
 	c := leased(t, rule, 1)
-	c.Landed(1, 300, true, monday, 0.5)
+	c.Granted(1, 300, true, monday, 0.5)
 	if c.dryFor(monday) != 0 {
 		t.Error("dry though requests have got what they have asked for")
 	}
 	last := int64(0)
 	for refusal := range maxRefused + 2 {
-		c.Landed(0, 1, false, monday, 0.5)
+		c.Granted(0, 1, false, monday, 0.5)
 		in := c.dryFor(monday)
 		if in < last || refusal < 2 && in <= last || in > rule.longest()+2*dueUnit {
 			t.Errorf("refusal %d: dry for %d ns, and before for %d", refusal, in, last)
@@ -167,23 +167,23 @@ func TestAhead(t *testing.T) {
 	t.Parallel()
 	rule := shared(10, second, perMinute(1000))
 	c := leased(t, rule, 1)
-	c.Take(1)
+	c.Count(1)
 	c.Advance(monday + 10*second)
 	if got := c.Ahead(monday + 10*second); got != 0 {
 		t.Errorf("a key that is hit each ten seconds: %d ahead", got)
 	}
 	c = leased(t, rule, 40)
-	c.Take(40)
+	c.Count(40)
 	if got := c.Ahead(monday + second); got != 48 {
 		t.Errorf("a key that is hit 40 times a second: %d ahead, want a twentieth of 960", got)
 	}
 	c = leased(t, rule, 40)
-	c.Take(20)
+	c.Count(20)
 	if got := c.Ahead(monday + second); got != 29 {
 		t.Errorf("with 20 leased: %d ahead, want a twentieth of 980 less 20", got)
 	}
 	c = leased(t, shared(2, second, perMinute(100)), 40)
-	c.Take(40)
+	c.Count(40)
 	if got := c.Ahead(monday + second); got != 0 {
 		t.Errorf("a small limit: %d ahead", got)
 	}
@@ -211,7 +211,7 @@ func FuzzLeaseCodec(f *testing.F) {
 	})
 }
 
-// Whatever a cell has seen, and however many nodes there are, what it asks for can be asked, and nothing overflows.
+// Whatever a counter has seen, and however many nodes there are, what it asks for can be asked, and nothing overflows.
 func FuzzWishes(f *testing.F) {
 	f.Add(uint64(3), uint64(10), uint64(20), int64(5), uint64(1), uint8(2))
 	f.Add(uint64(1<<32), uint64(window.MaxHits), uint64(window.MaxHits), int64(math.MaxInt64), uint64(math.MaxUint64), uint8(255))
@@ -226,20 +226,20 @@ func FuzzWishes(f *testing.F) {
 		for _, l := range limits {
 			for _, rate := range []int64{1e6, second, math.MaxInt64 / 64} {
 				rule := shared(nodes, rate, l...)
-				c := &Cell{}
+				c := &Counter{}
 				c.Load(rule, nil)
 				for step := range 8 {
 					c.Advance(now)
 					switch (int(what) + step) % 6 {
 					case 0:
 						for i := range c.States {
-							c.Land(i, units, now, now, &window.Totals{Newest: hits, Hits: []uint64{hits, units}, Ages: []uint64{0, 1}})
+							c.Grant(i, units, now, now, &window.Totals{Newest: hits, Hits: []uint64{hits, units}, Ages: []uint64{0, 1}})
 						}
-						c.Landed(units, most, what%2 == 0, now, 0.999)
+						c.Granted(units, most, what%2 == 0, now, 0.999)
 					case 1:
-						c.Take(min(hits, c.Leased()))
+						c.Count(min(hits, c.Leased()))
 					case 2:
-						c.Take(hits)
+						c.Count(hits)
 					case 3:
 						c.Review(now)
 					case 4:
@@ -258,7 +258,7 @@ func FuzzWishes(f *testing.F) {
 					if in := c.DryUntil(now) - now; in < 0 || in > 2*rule.longest() {
 						t.Fatalf("dry for %d", in)
 					}
-					again, written := &Cell{}, c.Append(nil, 0)
+					again, written := &Counter{}, c.Append(nil, 0)
 					if !again.Load(rule, written) || !bytes.Equal(again.Append(nil, 0), written) {
 						t.Fatalf("%+v was written as %x", c.lease, written)
 					}

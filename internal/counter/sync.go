@@ -7,19 +7,21 @@ import (
 )
 
 const (
-	// adoptAfter is how long after its push was due a key's hits are adopted by the next worker that hits it: the one that
-	// remembered the key seems to be gone.
+	// adoptAfter is how long a key's push is overdue before the next worker that hits the key
+	// adopts it: the worker that has the key in its list seems to be gone.
 	adoptAfter = int64(5e9)
-	// abandonAfter is how long hits stay in flight without an answer before more of the key are pushed: the worker
-	// that pushed them seems to be gone. If it isn't, nothing is lost: its answer is taken in all the same.
+	// abandonAfter is how long hits are in flight without an answer before more of the key are
+	// pushed: the worker that pushed them seems to be gone. If it isn't, nothing is lost: its
+	// answer is taken in all the same.
 	abandonAfter = int64(59e9)
 	// longestPause bounds how far ahead the next push of a key can be due.
 	longestPause = int64(60e9)
 )
 
-// Due is when a key's next push is due, and at the same time names whose push that is: the worker that remembers the key
-// with the due time that the entry has. It counts units of 2^20 ns (1.05 ms) and wraps every 52 days, so that it takes four
-// bytes; what seems to lie too far ahead comes from a clock that was wrong, or from long ago, and is overdue.
+// Due is when a key's next push is due. It also says whose push that is: that of the worker whose
+// list has the key with the entry's due time. It counts units of 2^20 ns (1.05 ms) and wraps every
+// 52 days, so that it takes four bytes. A time too far ahead comes from a clock that was wrong, or
+// from long ago, and is overdue.
 type Due uint32
 
 const (
@@ -33,7 +35,7 @@ func DueAt(nanos int64) Due { return Due(nanos >> dueShift) }
 // In is how many nanoseconds lie between now and d; negative if d has passed.
 func (d Due) In(now int64) int64 { return int64(int32(d-DueAt(now))) << dueShift }
 
-// Passed tells whether a push is due, for a rule with this interval.
+// Passed reports whether a push is due, for a rule with this interval.
 func (d Due) Passed(now, rate int64) bool {
 	in := d.In(now)
 	return in <= 0 || in > max(rate, longestPause)
@@ -95,17 +97,18 @@ func (l *Lease) decode(b []byte) (length int) {
 	return fixed + n + m
 }
 
-// Identify gives a cell that has none yet its identity in the backend.
-func (c *Cell) Identify(id [16]byte) { c.sync.ID = id }
+// Identify gives a counter that has none yet its identity in the backend.
+func (c *Counter) Identify(id [16]byte) { c.sync.ID = id }
 
-// Identified tells whether the cell needs no Identify: it has an identity, or its rule isn't synced.
-func (c *Cell) Identified() bool { return !c.synced || c.sync.ID != [16]byte{} }
+// Identified reports whether the counter needs no Identify: it has an identity, or its rule isn't
+// synced.
+func (c *Counter) Identified() bool { return !c.synced || c.sync.ID != [16]byte{} }
 
-// Sync is what the cell knows of its synchronisation.
-func (c *Cell) Sync() Sync { return c.sync }
+// Sync is what the counter knows of its synchronisation.
+func (c *Counter) Sync() Sync { return c.sync }
 
-// Pending tells whether there are hits that were not pushed yet.
-func (c *Cell) Pending() bool {
+// Pending reports whether there are hits that were not pushed yet.
+func (c *Counter) Pending() bool {
 	for i := range c.States {
 		if c.States[i].Pending() {
 			return true
@@ -120,10 +123,10 @@ func (c *Cell) Pending() bool {
 	return false
 }
 
-// Adopt tells whether the worker that is about to take hits has to remember the key and push it: no other worker does, as
-// nothing was pending, or, if it is known that the backend can be reached, the one that should have is long overdue. Call it
-// before Take, with the hits' time.
-func (c *Cell) Adopt(now int64, reachable bool) bool {
+// Adopt reports whether the worker that is about to count hits has to list the key and push it. It
+// has to if nothing is pending, as no other worker has the key then. It also has to if the push is
+// long overdue though the backend can be reached. Call Adopt before Count, with the hits' time.
+func (c *Counter) Adopt(now int64, reachable bool) bool {
 	if !c.synced || !c.rule.Synced() {
 		return false
 	}
@@ -134,15 +137,16 @@ func (c *Cell) Adopt(now int64, reachable bool) bool {
 		}
 	}
 	if passed || in > c.rule.SyncRate+dueUnit {
-		// A key that was not synchronised for an interval is due at once.
+		// If a key was not synchronised for an interval, it is due at once.
 		c.sync.Due = DueAt(now)
 	}
 	return true
 }
 
-// Claim moves what is pending in flight, and tells whether it may: not while an earlier push is out. The caller pushes what
-// [Cell.Outgoing] says if it wins the race to write the cell.
-func (c *Cell) Claim(now int64) (claimed bool) {
+// Claim moves what is pending in flight, and reports whether it may. It may not while an earlier
+// push is out. If the caller wins the race to write the counter, it pushes what [Counter.Outgoing]
+// says.
+func (c *Counter) Claim(now int64) (claimed bool) {
 	for i := range c.States {
 		if !c.States[i].InFlight() {
 			continue
@@ -150,44 +154,46 @@ func (c *Cell) Claim(now int64) (claimed bool) {
 		if ago := -c.sync.Claimed.In(now); ago >= 0 && ago < abandonAfter {
 			return false
 		}
-		c.States[i].Land()
+		c.States[i].EndFlight()
 	}
 	for i := range c.States {
 		c.rule.Limits[i].Claim(&c.States[i])
 	}
-	c.landOthers()
+	c.claimOthers()
 	c.sync.Claimed = DueAt(now)
 	c.sync.Due = DueAt(now + c.rule.SyncRate)
 	return true
 }
 
 // Outgoing describes what limit i has in flight.
-func (c *Cell) Outgoing(i int, p *window.Push) { c.rule.Limits[i].Outgoing(&c.States[i], p) }
+func (c *Counter) Outgoing(i int, p *window.Push) { c.rule.Limits[i].Outgoing(&c.States[i], p) }
 
 // PushEnds is the time from which nobody wants what limit i has in flight any more.
-func (c *Cell) PushEnds(i int) int64 { return c.rule.Limits[i].PushEnds(&c.States[i]) }
+func (c *Counter) PushEnds(i int) int64 { return c.rule.Limits[i].PushEnds(&c.States[i]) }
 
-// Settle takes in the backend's answer for limit i to a push with this claim, answered at a time of its clock. If the cell has been
-// claimed again since, or was made anew, nothing lands, and totals are raised only. After the last limit call Heard.
-func (c *Cell) Settle(i int, claim Due, answered int64, total *window.Totals) {
+// Settle takes in the backend's answer for limit i to a push with this claim. answered is the
+// answer's time, of the backend's clock. If the counter was claimed again since, or made anew,
+// nothing in flight is answered: then totals are only raised. After the last limit call Heard.
+func (c *Counter) Settle(i int, claim Due, answered int64, total *window.Totals) {
 	c.rule.Limits[i].Settle(&c.States[i], c.sync.Claimed == claim, c.newer(answered), total)
 }
 
-// newer tells whether an answer is newer than all that were taken in.
-func (c *Cell) newer(answered int64) bool {
+// newer reports whether an answer is newer than all that were taken in.
+func (c *Counter) newer(answered int64) bool {
 	return c.sync.Heard == 0 || c.sync.Heard.In(answered) < 0
 }
 
-// Heard remembers when the backend gave an answer that was taken in.
-func (c *Cell) Heard(answered int64) {
+// Heard notes when the backend gave an answer that was taken in.
+func (c *Counter) Heard(answered int64) {
 	if c.newer(answered) {
 		c.sync.Heard = DueAt(answered)
 	}
 }
 
-// Orphans calls visit with what an entry that is leaving the table has for the backend: for each limit with pending hits,
-// the counter's identity, what to push, and until when anybody wants it. Of the limit only the shape and a token bucket's rate
-// are known. The push is valid during the call.
+// Orphans calls visit with what an entry that leaves the table has for the backend. It calls it for
+// each limit with pending hits, with the counter's identity, what to push, and the time until which
+// the backend needs it. Of the limit it knows only the shape and a token bucket's rate. The push is
+// valid during the call.
 func Orphans(payload []byte, visit func(id [16]byte, l *window.Limit, push *window.Push, ends int64)) {
 	if len(payload) < 1+syncSize || payload[0]&syncedFlag == 0 {
 		return
@@ -200,8 +206,9 @@ func Orphans(payload []byte, visit func(id [16]byte, l *window.Limit, push *wind
 	orphans([16]byte(payload[1:]), states, visit)
 }
 
-// landOthers counts pending hits of limits that the rule doesn't have as pushed: ClaimedOthers names them.
-func (c *Cell) landOthers() {
+// claimOthers makes the pending hits of limits that the rule doesn't have part of their totals.
+// ClaimedOthers tells what they were, so that they are pushed.
+func (c *Counter) claimOthers() {
 	c.claimed = append(c.claimed[:0], c.others...)
 	c.others = c.others[:0]
 	for rest := c.claimed; len(rest) > 0; {
@@ -209,13 +216,14 @@ func (c *Cell) landOthers() {
 		rest = rest[window.DecodeState(rest, &c.other):]
 		limit.ReturnLease(&c.other, 0)
 		limit.Claim(&c.other)
-		c.other.Land()
+		c.other.EndFlight()
 		c.others = limit.AppendState(c.others, &c.other, c.synced)
 	}
 }
 
-// ClaimedOthers calls visit as Orphans does, with what the last Claim found pending of limits that the rule doesn't have.
-func (c *Cell) ClaimedOthers(visit func(id [16]byte, l *window.Limit, push *window.Push, ends int64)) {
+// ClaimedOthers calls visit as Orphans does, with what the last Claim found pending of limits that
+// the rule doesn't have.
+func (c *Counter) ClaimedOthers(visit func(id [16]byte, l *window.Limit, push *window.Push, ends int64)) {
 	if len(c.claimed) > 0 {
 		orphans(c.sync.ID, c.claimed, visit)
 	}
@@ -231,7 +239,7 @@ func orphans(id [16]byte, states []byte, visit func(id [16]byte, l *window.Limit
 			return
 		}
 		if limit.ReturnLease(&state, 0); state.Pending() {
-			state.Land() // what is in flight is somebody else's
+			state.EndFlight() // what is in flight is somebody else's
 			limit.Claim(&state)
 			limit.Outgoing(&state, &push)
 			visit(id, &limit, &push, limit.PushEnds(&state))

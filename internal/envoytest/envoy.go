@@ -25,11 +25,13 @@ type Options struct {
 	Binary Binary
 	// Dir is an existing folder for the process's own files.
 	Dir string
-	// Bootstrap is the configuration, JSON or YAML. Its admin address must have a port, 0 for any that is free.
+	// Bootstrap is the configuration, JSON or YAML. Its admin address must have a port, 0 for any
+	// that is free.
 	Bootstrap []byte
 	// Workers is the number of worker threads; 1 if 0.
 	Workers int
-	// DrainSeconds is how long listeners and configurations that were replaced live on; 1 if 0. Envoy's own default is 600.
+	// DrainSeconds is how long listeners and configurations that were replaced live on; 1 if 0.
+	// Envoy's own default is 600.
 	DrainSeconds int
 	// Args are further ones of the command line.
 	Args []string
@@ -51,8 +53,9 @@ type Envoy struct {
 // startTimeout bounds how long a process may take until it is ready.
 const startTimeout = 2 * time.Minute
 
-// Start starts an Envoy, and returns when it is ready to serve: all its static configuration is in force, plugins are
-// compiled. Its error has what the process said. Close must be called in the end.
+// Start starts an Envoy, and returns when it is ready to serve: all its static configuration is in
+// force, plugins are compiled. Its error has what the process said. Close must be called in the
+// end.
 func Start(ctx context.Context, o Options) (*Envoy, error) {
 	bootstrap, adminFile := filepath.Join(o.Dir, "bootstrap.yaml"), filepath.Join(o.Dir, "admin")
 	if err := os.WriteFile(bootstrap, o.Bootstrap, 0o600); err != nil {
@@ -110,7 +113,8 @@ func (e *Envoy) PID() int { return e.cmd.Process.Pid }
 // Log is what the process has written so far, access logs among it.
 func (e *Envoy) Log() string { return e.output.String() }
 
-// Close ends the process, and waits for its end. It returns an error if the process had ended by itself.
+// Close ends the process, and waits for its end. It returns an error if the process had ended by
+// itself.
 func (e *Envoy) Close() error {
 	select {
 	case <-e.exited:

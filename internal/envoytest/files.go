@@ -23,8 +23,8 @@ func Typed(name string, fields Object) Object {
 	return m
 }
 
-// Files are the resources of an Envoy that reads them from files, as a control plane would deliver them. Methods are not for
-// several goroutines at once.
+// Files are the resources of an Envoy that reads them from files, as a control plane would deliver
+// them. Methods are not for several goroutines at once.
 type Files struct {
 	dir     string
 	version int
@@ -41,7 +41,8 @@ func NewFiles(dir string) (*Files, error) {
 	return f, nil
 }
 
-// Bootstrap is that of an Envoy whose clusters and listeners are the files'. More is merged into it, field by field.
+// Bootstrap is that of an Envoy whose clusters and listeners are the files'. More is merged into
+// it, field by field.
 func (f *Files) Bootstrap(more Object) ([]byte, error) {
 	bootstrap := Object{
 		"node":              Object{"id": "envoytest", "cluster": "envoytest"},
@@ -66,12 +67,14 @@ func Address(host string, port int) Object {
 // updateTimeout bounds how long a process may take to read its files.
 const updateTimeout = time.Minute
 
-// SetClusters has the process take new clusters in place of the ones before, and waits until it has.
+// SetClusters has the process take new clusters in place of the ones before, and waits until it
+// has.
 func (f *Files) SetClusters(ctx context.Context, e *Envoy, clusters []Object) error {
 	return f.update(ctx, e, "cds", `^cluster_manager\.cds\.update_(success|rejected)$`, resources("envoy.config.cluster.v3.Cluster", clusters))
 }
 
-// SetListeners does the same with listeners. The error is [*RefusedError] if the process has refused some.
+// SetListeners does the same with listeners. The error is [*RefusedError] if the process has
+// refused some.
 func (f *Files) SetListeners(ctx context.Context, e *Envoy, listeners []Object) error {
 	return f.update(ctx, e, "lds", `^listener_manager\.lds\.update_(success|rejected)$`, resources("envoy.config.listener.v3.Listener", listeners))
 }
@@ -91,8 +94,8 @@ type RefusedError struct {
 
 func (e *RefusedError) Error() string { return "envoy has refused the update:\n" + e.Log }
 
-// SetFilter has the process take an HTTP filter's configuration, which listeners ask for by [Files.Discovery]. A first one, which
-// no listener has asked for yet, is only written.
+// SetFilter has the process take an HTTP filter's configuration, which listeners ask for by
+// [Files.Discovery]. A first one, which no listener has asked for yet, is only written.
 func (f *Files) SetFilter(ctx context.Context, e *Envoy, name string, config Object) error {
 	kind, resource := "ecds-"+name, Typed("envoy.config.core.v3.TypedExtensionConfig", Object{"name": name, "typed_config": config})
 	asked, err := e.Stats(filterStats(name))
@@ -109,7 +112,8 @@ func filterStats(name string) string {
 	return `extension_config_discovery\.http_filter\.` + escape(name) + `\.(config_reload|config_fail|update_rejected)$`
 }
 
-// Discovery is an HTTP filter of a connection manager whose configuration is what [Files.SetFilter] says.
+// Discovery is an HTTP filter of a connection manager whose configuration is what [Files.SetFilter]
+// says.
 func (f *Files) Discovery(name string, types ...string) Object {
 	for i := range types {
 		types[i] = "type.googleapis.com/" + types[i]
@@ -162,7 +166,8 @@ func outcome(e *Envoy, counters string) (u updates, err error) {
 
 func (f *Files) path(kind string) string { return filepath.Join(f.dir, kind+".json") }
 
-// write writes a file of resources, which a process that watches it reads at once. Its name is without the ending.
+// write writes a file of resources, which a process that watches it reads at once. Its name is
+// without the ending.
 func (f *Files) write(name string, all []Object) error {
 	f.version++
 	if all == nil {

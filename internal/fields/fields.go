@@ -87,8 +87,8 @@ type Field struct {
 // List is the fields of one response. Its memory serves one response after the other. It is not
 // safe for concurrent use.
 //
-// The calls are [List.Begin]; for each rule, in the order of the configuration, [List.Rule], and for
-// each of its limits [List.Limit]; [List.End]; and of a refusal [List.Refuse].
+// Call [List.Begin] first. Call [List.Rule] for each rule, in the configuration's order, and after
+// it [List.Limit] for each of its limits. Then call [List.End], and for a refusal [List.Refuse].
 type List struct {
 	fields [maxFields]Field
 	count  int
@@ -198,8 +198,8 @@ func resetIn(unit ResetUnit, reset, now int64) uint64 {
 
 var yes = []byte("true")
 
-// Refuse adds what only refusals have. The same request passes at a time in Unix nanoseconds if
-// nothing else comes; it never does if ok is false.
+// Refuse adds what only refusals have. at is the time, in Unix nanoseconds, from which the same
+// request passes if nothing else comes. If ok is false, it never passes.
 func (l *List) Refuse(at int64, ok bool) {
 	if l.set&RetryAfter != 0 && ok {
 		l.number("retry-after", max(ceil(at-l.now, second), 1))

@@ -32,20 +32,20 @@ const (
 // Action is a stream callback's answer.
 type Action uint32
 
-// The actions of the ABI. A body callback that answers Pause has the host keep the body and show all
-// of it to the next one; what is above the host's buffer then is answered with 413.
+// The actions of the ABI. A body callback that answers Pause has the host keep the body and show
+// all of it to the next one; what is above the host's buffer then is answered with 413.
 const (
 	Continue Action = iota
 	Pause
-	// PauseWatermark, of a body callback, keeps the body too, and reads no more of it while the buffer
-	// is full. The next callback sees what has come since.
+	// PauseWatermark, of a body callback, keeps the body too, and reads no more of it while the
+	// buffer is full. The next callback sees what has come since.
 	PauseWatermark
 	// PauseNoBuffer, of a body callback, drops what it has seen. So does any larger number.
 	PauseNoBuffer
 )
 
-// bufferLimit is how much of a body the host keeps: per_connection_buffer_limit_bytes of an Envoy that
-// sets none.
+// bufferLimit is how much of a body the host keeps: per_connection_buffer_limit_bytes of an Envoy
+// that sets none.
 const bufferLimit = 1 << 20
 
 // Direction names one half of a stream: proxy-wasm's stream type.
@@ -85,18 +85,19 @@ const (
 	bufferTypes
 )
 
-// A hostcall is one function of the module env. Its parameters are given as a string: i is an i32, I an i64; all
-// answer a Status as i32.
+// A hostcall is one function of the module env. Its parameters are given as a string: i is an i32,
+// I an i64; all answer a Status as i32.
 type hostcall struct {
 	name   string
 	params string
 	call   func(vm *VM, a args) Status
-	// early calls may happen inside _initialize, main and the guest's allocation; all others trap there.
+	// early calls may happen inside _initialize, main and the guest's allocation; all others trap
+	// there.
 	early bool
 }
 
-// hostcalls is the ABI: what a guest can import from env. A suffix _ptr in a comment is an address that the answer is
-// written to; name, key, value … are (address, size) pairs.
+// hostcalls is the ABI: what a guest can import from env. A suffix _ptr in a comment is an address
+// that the answer is written to; name, key, value … are (address, size) pairs.
 var hostcalls = []hostcall{
 	{"proxy_log", "iii", (*VM).proxyLog, true},                                    // level, message
 	{"proxy_get_log_level", "i", (*VM).proxyGetLogLevel, false},                   // level_ptr
@@ -156,7 +157,8 @@ type args []uint64
 
 func (a args) u32(i int) uint32 { return uint32(a[i]) }
 
-// instantiateEnv links the table to the module env of a runtime. The VM comes with the context of the call.
+// instantiateEnv links the table to the module env of a runtime. The VM comes with the context of
+// the call.
 func instantiateEnv(ctx context.Context, r wazero.Runtime) error {
 	b := r.NewHostModuleBuilder("env")
 	for i, h := range hostcalls {
@@ -230,8 +232,8 @@ var callbacks = [callbackCount]struct {
 	onDelete:           {"proxy_on_delete", 1, 0},             // context
 }
 
-// checkCallback says whether an export can be called as the callback: headers callbacks of ABI 0.1.0 have one
-// parameter less.
+// checkCallback says whether an export can be called as the callback: headers callbacks of ABI
+// 0.1.0 have one parameter less.
 func checkCallback(cb callback, f api.FunctionDefinition) error {
 	got, want := len(f.ParamTypes()), callbacks[cb].params
 	short := cb == onRequestHeaders || cb == onResponseHeaders

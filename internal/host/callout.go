@@ -21,15 +21,16 @@ type Callout struct {
 	Timeout time.Duration
 }
 
-// CalloutResponse is the answer to a callout. The zero value is a callout that failed without an answer, which the
-// plugin sees as zero headers, an empty body and zero trailers.
+// CalloutResponse is the answer to a callout. The zero value is a callout that failed without an
+// answer, which the plugin sees as zero headers, an empty body and zero trailers.
 type CalloutResponse struct {
 	Headers  *Headers
 	Body     []byte
 	Trailers *Headers
 }
 
-// ErrNoCallout says that a callout is not under way: it has been answered, or its root context is gone.
+// ErrNoCallout says that a callout is not under way: it has been answered, or its root context is
+// gone.
 var ErrNoCallout = errors.New("no such callout")
 
 // HTTPCallResponse delivers the answer to a callout to the root context that asked.

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// maxCalloutBody bounds what is kept of a callout's answer; a longer one is a failure without an answer.
+// maxCalloutBody bounds what is kept of a callout's answer; a longer one is a failure without an
+// answer.
 const maxCalloutBody = 64 << 20
 
 // callout makes a plugin's HTTP call, and posts the answer to the worker that asked.
@@ -35,8 +36,8 @@ func (p *Proxy) callout(w *worker, c Callout) {
 	}()
 }
 
-// fetch makes the call. As with Envoy, what fails before there is an answer arrives as 503 or 504; what fails after
-// that arrives as no answer at all.
+// fetch makes the call. As with Envoy, what fails before there is an answer arrives as 503 or 504;
+// what fails after that arrives as no answer at all.
 func (p *Proxy) fetch(c Callout) CalloutResponse {
 	ctx := p.ctx
 	if c.Timeout > 0 {

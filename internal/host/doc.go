@@ -1,24 +1,28 @@
 // Package host runs proxy-wasm plugins as Envoy does, without Envoy, on wazero.
 //
-// It has two layers. Both behave like proxy-wasm-cpp-host, the library inside Envoy, not like the emulator of an
-// SDK: compare-and-set rules, phases, what can be read when, and what a failure does.
+// It has two layers. Both behave like proxy-wasm-cpp-host, the library inside Envoy, not like the
+// emulator of an SDK: compare-and-set rules, phases, what can be read when, and what a failure
+// does.
 //
-//   - The VM layer is single-threaded and deterministic: [Compile] a [Module] once, make a [Process] (what the VMs
-//     of one Envoy process share: shared data, queues, metrics, clusters, the clock), start VMs with [Process.NewVM],
-//     give them configurations with [VM.NewRoot], and drive requests by hand with [Root.NewStream]. It starts no
-//     goroutine and reads no clock but the one it was given. Use it for tests that decide who runs when; the hook of
+//   - The VM layer is single-threaded and deterministic: [Compile] a [Module] once, make a
+//     [Process] (what the VMs of one Envoy process share: shared data, queues, metrics, clusters,
+//     the clock), start VMs with [Process.NewVM], give them configurations with [VM.NewRoot], and
+//     drive requests by hand with [Root.NewStream]. It starts no goroutine and reads no clock but
+//     the one it was given. Use it for tests that decide who runs when; the hook of
 //     [Process.SetSharedDataHook] lets another VM run between a plugin's get and its set.
-//   - The proxy layer, [Proxy], is one Envoy process with real traffic: a canary, then one VM and one goroutine for
-//     each worker, an HTTP server in front (HTTP/1.1 and HTTP/2 without TLS), an upstream behind, real timers, HTTP
-//     callouts, a failure policy. Use it to try a plugin with curl, or for black-box tests.
+//   - The proxy layer, [Proxy], is one Envoy process with real traffic: a canary, then one VM and
+//     one goroutine for each worker, an HTTP server in front (HTTP/1.1 and HTTP/2 without TLS), an
+//     upstream behind, real timers, HTTP callouts, a failure policy. Use it to try a plugin with
+//     curl, or for black-box tests.
 //
 // # What is promised
 //
-// Callbacks of a VM never overlap. A VM and everything reached through it ([Root], [Stream]) belongs to one goroutine
-// at a time; [Module], [Process], [Metrics] and [Proxy] may be used by many. A panic or trap of the guest marks its
-// VM failed for good: every later call answers an error that wraps [ErrFailed] and says which callback it was. The
-// guest's pointers are checked; the host keeps none of them after a host call.
+// Callbacks of a VM never overlap. A VM and everything reached through it ([Root], [Stream])
+// belongs to one goroutine at a time; [Module], [Process], [Metrics] and [Proxy] may be used by
+// many. A panic or trap of the guest marks its VM failed for good: every later call answers an
+// error that wraps [ErrFailed] and says which callback it was. The guest's pointers are checked;
+// the host keeps none of them after a host call.
 //
-// What Envoy has and this host has not: gRPC callouts (they answer Unimplemented), foreign functions (NotFound),
-// network filters, and TLS.
+// What Envoy has and this host has not: gRPC callouts (they answer Unimplemented), foreign
+// functions (NotFound), network filters, and TLS.
 package host

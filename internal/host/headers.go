@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Headers are header fields in their order. Names are lower case, whatever they are given as; pseudo headers such as
-// ":path" are fields like others. The zero value is empty and ready to use.
+// Headers are header fields in their order. Names are lower case, whatever they are given as;
+// pseudo headers such as ":path" are fields like others. The zero value is empty and ready to use.
 type Headers struct{ fields []field }
 
 type field struct{ name, value string }
@@ -116,8 +116,8 @@ func sameName[N ~string | ~[]byte](lower string, name N) bool {
 	return true
 }
 
-// appendPairs appends the ABI's form of a header map: the number of fields, the sizes of each name and value, then
-// the names and values, each ended by a zero byte. An empty map is empty.
+// appendPairs appends the ABI's form of a header map: the number of fields, the sizes of each name
+// and value, then the names and values, each ended by a zero byte. An empty map is empty.
 func appendPairs(b []byte, h *Headers) []byte {
 	if h.Len() == 0 {
 		return b

@@ -125,9 +125,10 @@ func ask(t testing.TB, r *Root, commands string) (*Stream, string) {
 	return s, h.Value("x-result")
 }
 
-// assemble makes a module by hand: what stock Go can't make. It imports proxy_set_tick_period_milliseconds (function
-// 0), proxy_continue_request (1) and proxy_get_configuration (2), and exports functions, given by name, of one of the
-// types below, with a body in bytecode.
+// assemble makes a module by hand: what stock Go can't make. It imports
+// proxy_set_tick_period_milliseconds (function 0), proxy_continue_request (1) and
+// proxy_get_configuration (2), and exports functions, given by name, of one of the types below,
+// with a body in bytecode.
 func assemble(functions ...function) []byte {
 	text := func(s string) []byte { return append([]byte{byte(len(s))}, s...) }
 	imported := func(name string, kind byte) []byte {

@@ -27,7 +27,8 @@ func (vm *VM) writeU64(ptr uint32, v uint64) Status {
 	return StatusOK
 }
 
-// give copies a value into memory that the guest allocates, and tells where. An empty value needs no memory.
+// give copies a value into memory that the guest allocates, and tells where. An empty value needs
+// no memory.
 func give[V ~string | ~[]byte](vm *VM, value V, ptrPtr, sizePtr uint32) Status {
 	var ptr uint32
 	if len(value) > 0 {
@@ -44,7 +45,8 @@ func give[V ~string | ~[]byte](vm *VM, value V, ptrPtr, sizePtr uint32) Status {
 	return vm.writeU32(sizePtr, uint32(len(value)))
 }
 
-// allocate asks the guest for memory. A trap in there goes through the host call into the callback that is running.
+// allocate asks the guest for memory. A trap in there goes through the host call into the callback
+// that is running.
 func (vm *VM) allocate(size uint32) uint32 {
 	outer := vm.restricted
 	vm.restricted = true
@@ -103,7 +105,8 @@ func (vm *VM) proxySetTickPeriod(a args) Status {
 	return StatusOK
 }
 
-// proxySetEffectiveContext lets the rest of the running callback act on another context; 0 is its own.
+// proxySetEffectiveContext lets the rest of the running callback act on another context; 0 is its
+// own.
 func (vm *VM) proxySetEffectiveContext(a args) Status {
 	if a.u32(0) == 0 {
 		vm.scope = vm.caller
@@ -171,7 +174,8 @@ func (vm *VM) proxySetProperty(a args) Status {
 	return StatusOK
 }
 
-// dotted is a path of the ABI, whose parts are separated by zero bytes, in the form that users write.
+// dotted is a path of the ABI, whose parts are separated by zero bytes, in the form that users
+// write.
 func dotted(path []byte) string {
 	return strings.ReplaceAll(strings.TrimSuffix(string(path), "\x00"), "\x00", ".")
 }

@@ -17,11 +17,13 @@ type Options struct {
 	CacheDir string
 	// Interpreter trades speed for a start without compilation.
 	Interpreter bool
-	// MemoryLimitPages bounds each VM's memory, in pages of 64 KiB; 0 is WebAssembly's own bound, 4 GiB.
+	// MemoryLimitPages bounds each VM's memory, in pages of 64 KiB; 0 is WebAssembly's own bound, 4
+	// GiB.
 	MemoryLimitPages uint32
 }
 
-// Module is a compiled plugin. Any number of VMs, of any number of processes, may be made from it, concurrently.
+// Module is a compiled plugin. Any number of VMs, of any number of processes, may be made from it,
+// concurrently.
 type Module struct {
 	abi      string
 	runtime  wazero.Runtime
@@ -33,8 +35,8 @@ const abiPrefix = "proxy_abi_version_"
 
 var abiVersions = []string{"0_1_0", "0_2_0", "0_2_1"}
 
-// Compile compiles a plugin. It refuses modules that export none of the ABI versions 0.1.0, 0.2.0 and 0.2.1, have no
-// way to allocate memory, or import what the host does not have.
+// Compile compiles a plugin. It refuses modules that export none of the ABI versions 0.1.0, 0.2.0
+// and 0.2.1, have no way to allocate memory, or import what the host does not have.
 func Compile(ctx context.Context, wasm []byte, options Options) (_ *Module, err error) {
 	config := wazero.NewRuntimeConfigCompiler()
 	if options.Interpreter {
@@ -107,7 +109,8 @@ func (m *Module) Close(ctx context.Context) error {
 	return err
 }
 
-// instantiateWASI provides wazero's WASI, except that proc_exit returns: Envoy lets a plugin go on after it.
+// instantiateWASI provides wazero's WASI, except that proc_exit returns: Envoy lets a plugin go on
+// after it.
 func instantiateWASI(ctx context.Context, r wazero.Runtime) error {
 	b := r.NewHostModuleBuilder(wasi.ModuleName)
 	wasi.NewFunctionExporter().ExportFunctions(b)

@@ -9,8 +9,8 @@ import (
 	"weir/sharedata"
 )
 
-// Clock tells Unix time in nanoseconds. It serves the guest's wall clock and its monotonic clock; all VMs of a
-// process share it, so it must be safe for concurrent use.
+// Clock tells Unix time in nanoseconds. It serves the guest's wall clock and its monotonic clock;
+// all VMs of a process share it, so it must be safe for concurrent use.
 type Clock func() int64
 
 // ProcessConfig configures [NewProcess].

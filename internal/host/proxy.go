@@ -46,11 +46,13 @@ type ProxyConfig struct {
 	Upstream *url.URL
 	// UpstreamTransport makes requests to the upstream. nil is a transport of the proxy's own.
 	UpstreamTransport http.RoundTripper
-	// CalloutTransport makes HTTP callouts: the place to interpose faults. nil is a transport of the proxy's own.
+	// CalloutTransport makes HTTP callouts: the place to interpose faults. nil is a transport of
+	// the proxy's own.
 	CalloutTransport http.RoundTripper
 	FailurePolicy    FailurePolicy
-	// TrustedHops is Envoy's xff_num_trusted_hops with use_remote_address: source.address is the address that many
-	// places from the end of X-Forwarded-For. With 0, or too short a list, it is the connection's.
+	// TrustedHops is Envoy's xff_num_trusted_hops with use_remote_address: source.address is the
+	// address that many places from the end of X-Forwarded-For. With 0, or too short a list, it is
+	// the connection's.
 	TrustedHops int
 	// RouteName and Properties are given to all streams; see [StreamInfo].
 	RouteName  string
@@ -78,8 +80,8 @@ type Proxy struct {
 	closed    bool
 }
 
-// NewProxy starts a canary VM with the configuration, then the workers. If the plugin refuses, the error is a
-// [*StartError]. What the canary wrote to shared data and metrics stays.
+// NewProxy starts a canary VM with the configuration, then the workers. If the plugin refuses, the
+// error is a [*StartError]. What the canary wrote to shared data and metrics stays.
 func NewProxy(ctx context.Context, config ProxyConfig) (_ *Proxy, err error) {
 	if config.Module == nil || config.Upstream == nil {
 		return nil, errors.New("proxy: module and upstream are required")
@@ -128,7 +130,8 @@ func (p *Proxy) transport(own http.RoundTripper) http.RoundTripper {
 // Process is the process that the proxy's VMs belong to.
 func (p *Proxy) Process() *Process { return p.process }
 
-// canary tries a configuration in a VM of its own, on the caller's goroutine, which is Envoy's main thread here.
+// canary tries a configuration in a VM of its own, on the caller's goroutine, which is Envoy's main
+// thread here.
 func (p *Proxy) canary(plugin Plugin) error {
 	vm, err := p.process.NewVM(p.ctx, p.config.Module, VMConfig{
 		ID:            p.config.VMID,
@@ -142,8 +145,9 @@ func (p *Proxy) canary(plugin Plugin) error {
 	return errors.Join(err, vm.Kill())
 }
 
-// Configure gives the plugin a new configuration, all or nothing: a canary tries it, then each worker makes a new
-// root context in its VM; if all accept, new requests go there, and the old contexts end with their last streams.
+// Configure gives the plugin a new configuration, all or nothing. A canary tries it, and then each
+// worker makes a new root context in its VM. If all accept, new requests go there, and the old
+// contexts end with their last streams.
 func (p *Proxy) Configure(configuration []byte) error {
 	p.configure.Lock()
 	defer p.configure.Unlock()
@@ -191,8 +195,8 @@ func (p *Proxy) Configure(configuration []byte) error {
 // Workers is the number of workers.
 func (p *Proxy) Workers() int { return len(p.workers) }
 
-// Do runs a function on a worker's goroutine, with its VM and current root context, and waits for it: to read a VM's
-// figures, or to hold the worker up. The function must not keep them.
+// Do runs a function on a worker's goroutine, with its VM and current root context, and waits for
+// it: to read a VM's figures, or to hold the worker up. The function must not keep them.
 func (p *Proxy) Do(worker int, f func(vm *VM, root *Root)) {
 	w := p.workers[worker]
 	w.do(func() { f(w.vm, w.root) })
@@ -213,8 +217,9 @@ func (p *Proxy) Tick() error {
 	return errors.Join(errs...)
 }
 
-// Close ends the proxy: no new connections, requests in flight end, or are cut when the context ends; then callouts
-// are dropped, all contexts end (done, delete), and the VMs are freed. The Module stays open.
+// Close ends the proxy. It takes no new connections. Requests in flight end, or are cut when the
+// context ends. Then callouts are dropped, all contexts end (done, delete), and the VMs are freed.
+// The Module stays open.
 func (p *Proxy) Close(ctx context.Context) error {
 	p.configure.Lock()
 	defer p.configure.Unlock()

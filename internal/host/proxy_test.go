@@ -204,7 +204,8 @@ func TestProxyLocalReplyWithoutBody(t *testing.T) {
 	}
 }
 
-// The plugin sees the headers of an upgrade's answer, and may refuse it. Then both sides talk past it.
+// The plugin sees the headers of an upgrade's answer, and may refuse it. Then both sides talk past
+// it.
 func TestProxyUpgrades(t *testing.T) {
 	echo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, buffered, err := http.NewResponseController(w).Hijack()
@@ -328,8 +329,8 @@ func TestProxyStreams(t *testing.T) {
 	}
 }
 
-// A proxy that stops headers only reads the body meanwhile: the plugin may let it go on, or answer a client that has not sent all of
-// it, and perhaps never will.
+// A proxy that stops headers only reads the body meanwhile: the plugin may let it go on, or answer
+// a client that has not sent all of it, and perhaps never will.
 func TestProxyReadsBodyWhileHeadersWait(t *testing.T) {
 	for command, want := range map[string]result{"reply 503 busy": {status: 503, body: "busy"}, "continue 0": {status: 202, body: "wait for the rest"}} {
 		var conn net.Conn
@@ -734,8 +735,8 @@ func TestProxyClose(t *testing.T) {
 	until(func() bool { return runtime.NumGoroutine() <= before })
 }
 
-// BenchmarkProxy is a request from client to upstream and back, through a plugin that does little; the tests'
-// plugin is interpreted, so the figure is of use only for comparisons.
+// BenchmarkProxy is a request from client to upstream and back, through a plugin that does little;
+// the tests' plugin is interpreted, so the figure is of use only for comparisons.
 func BenchmarkProxy(b *testing.B) {
 	_, base := serve(b, ProxyConfig{Workers: 2})
 	b.ReportAllocs()

@@ -2,7 +2,8 @@ package host
 
 import "slices"
 
-// A queue is a shared queue. Only the context that registered it last is told that something has come.
+// A queue is a shared queue. Only the context that registered it last is told that something has
+// come.
 type queue struct {
 	values  [][]byte
 	vm      *VM

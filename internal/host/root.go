@@ -14,13 +14,14 @@ type Plugin struct {
 	Name, RootID string
 	// Configuration is what proxy_on_configure reads.
 	Configuration []byte
-	// AllowOnHeadersStopIteration is the field of this name in Envoy's PluginConfig. Without it a headers
-	// callback that pauses stops all of its direction. With it headers alone wait, while the body and
-	// trailers go to their callbacks, of which one that answers Continue lets all go on.
+	// AllowOnHeadersStopIteration is the field of this name in Envoy's PluginConfig. Without it a
+	// headers callback that pauses stops all of its direction. With it headers alone wait. The body
+	// and trailers go to their callbacks. If one of these answers Continue, all of it goes on.
 	AllowOnHeadersStopIteration bool
 }
 
-// Root is a root context: one plugin configuration inside a VM. A VM may have several, whose streams run side by side.
+// Root is a root context: one plugin configuration inside a VM. A VM may have several, whose
+// streams run side by side.
 type Root struct {
 	vm      *VM
 	id      uint32
@@ -62,8 +63,9 @@ func (e *StartError) Error() string {
 
 func (e *StartError) Unwrap() error { return e.Err }
 
-// NewRoot makes a root context for a plugin configuration: proxy_on_context_create, proxy_on_vm_start,
-// proxy_on_configure. Other root contexts of the VM and their streams go on. The error is a [*StartError].
+// NewRoot makes a root context for a plugin configuration: proxy_on_context_create,
+// proxy_on_vm_start, proxy_on_configure. Other root contexts of the VM and their streams go on. The
+// error is a [*StartError].
 func (vm *VM) NewRoot(plugin Plugin) (*Root, error) {
 	if vm.failure != nil {
 		return nil, &StartError{Step: "context_create", Err: vm.failure}
@@ -118,8 +120,8 @@ func (r *Root) Closed() bool { return r.state == rootDeleted }
 // Streams is the number of streams that have not ended.
 func (r *Root) Streams() int { return r.streams }
 
-// Close ends the context once its last stream has ended: proxy_on_done, then proxy_on_delete; if done answers false,
-// the context lives until the plugin calls proxy_done.
+// Close ends the context once its last stream has ended: proxy_on_done, then proxy_on_delete; if
+// done answers false, the context lives until the plugin calls proxy_done.
 func (r *Root) Close() {
 	if r.state == rootRunning {
 		r.state = rootClosing

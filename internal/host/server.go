@@ -54,8 +54,8 @@ func (p *Proxy) nextWorker() *worker {
 	return p.workers[(p.next.Add(1)-1)%uint64(len(p.workers))]
 }
 
-// Serve accepts connections, HTTP/1.1 and HTTP/2 without TLS, until Close; then it returns nil. Connections are
-// spread over the workers in turns.
+// Serve accepts connections, HTTP/1.1 and HTTP/2 without TLS, until Close; then it returns nil.
+// Connections are spread over the workers in turns.
 func (p *Proxy) Serve(l net.Listener) error {
 	if err := p.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return err
@@ -63,7 +63,8 @@ func (p *Proxy) Serve(l net.Listener) error {
 	return nil
 }
 
-// ServeHTTP serves one request. Under a server that is not the proxy's own, each request goes to the next worker.
+// ServeHTTP serves one request. Under a server that is not the proxy's own, each request goes to
+// the next worker.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !p.inFlight.enter() {
 		p.write(w, r, NewHeaders(":status", "503"), nil)
@@ -84,7 +85,8 @@ var (
 	errLocalReply  = errors.New("local reply")
 )
 
-// exchange is one request on its way. Its stream belongs to the worker; all else to the handler's goroutine.
+// exchange is one request on its way. Its stream belongs to the worker; all else to the handler's
+// goroutine.
 type exchange struct {
 	proxy  *Proxy
 	worker *worker
@@ -94,10 +96,11 @@ type exchange struct {
 	changed chan struct{}
 	headers *Headers
 	bodies  [2]bool // by Direction: whether the plugin wants to see the body
-	// ahead reads the body of a request whose headers may wait while the rest of it comes. nil if nothing
-	// else comes then.
+	// ahead reads the body of a request whose headers may wait while the rest of it comes. It is
+	// nil if nothing else comes then.
 	ahead *ahead
-	// incoming has the client's trailers when its body has ended, trailers are what the upstream gets.
+	// incoming has the client's trailers when its body has ended, trailers are what the upstream
+	// gets.
 	incoming *http.Request
 	trailers http.Header
 }
@@ -112,11 +115,13 @@ func (x *exchange) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	x.headers = requestHeaders(r)
 	defer x.close()
-	// The upstream may answer before it has read the whole request. Not all of other servers' writers can do it.
+	// The upstream may answer before it has read the whole request. Not all of other servers'
+	// writers can do it.
 	if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
 		x.proxy.config.Logger.Debug("full duplex", slog.Any("error", err))
 	}
-	// A copy, made before anything reads the body: its end writes the client's trailers into the request.
+	// A copy, made before anything reads the body: its end writes the client's trailers into the
+	// request.
 	forwarded := r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
 	body, err := x.request(r)
 	if x.ahead != nil {
@@ -132,8 +137,8 @@ func (x *exchange) serve(w http.ResponseWriter, r *http.Request) {
 	x.proxy.reverse.ServeHTTP(w, forwarded)
 }
 
-// request runs the request phase, and waits while the plugin pauses. body is the rest of the request as
-// the plugin leaves it; nil if it doesn't look at that.
+// request runs the request phase, and waits while the plugin pauses. body is the rest of the
+// request as the plugin leaves it; nil if it doesn't look at that.
 func (x *exchange) request(r *http.Request) (body io.ReadCloser, err error) {
 	info := StreamInfo{
 		Source:     x.proxy.source(r),
@@ -175,10 +180,10 @@ func (x *exchange) request(r *http.Request) (body io.ReadCloser, err error) {
 	return filtered, err
 }
 
-// phase runs a callback on the worker, and waits until the plugin lets the direction go on. Its error is errLocalReply,
-// errReset, errUnavailable, or the client's leaving. A VM that fails meanwhile never continues: as in Envoy, the
-// stream then hangs until the client leaves. body, if any, gets what was kept back, and takes in what comes behind
-// headers that alone wait.
+// phase runs a callback on the worker, and waits until the plugin lets the direction go on. Its
+// error is errLocalReply, errReset, errUnavailable, or the client's leaving. A VM that fails
+// meanwhile never continues: as in Envoy, the stream then hangs until the client leaves. body, if
+// any, gets what was kept back, and takes in what comes behind headers that alone wait.
 func (x *exchange) phase(d Direction, body *filteredBody, callback func() (Action, error)) error {
 	for {
 		var err error
@@ -208,7 +213,8 @@ func (x *exchange) phase(d Direction, body *filteredBody, callback func() (Actio
 	}
 }
 
-// wait waits until the plugin lets a direction go on, or for the next part of a body that the plugin sees meanwhile.
+// wait waits until the plugin lets a direction go on, or for the next part of a body that the
+// plugin sees meanwhile.
 func (x *exchange) wait(d Direction, body *filteredBody) (next *chunk, err error) {
 	for {
 		var state struct{ reset, replied, paused, full bool }
@@ -331,8 +337,8 @@ func (x *exchange) response(r *http.Response) error {
 	return nil
 }
 
-// upstreamFailed answers for an upstream that did not, and runs the response phase on that answer, as on every local
-// reply; or it ends an exchange whose response phase failed.
+// upstreamFailed answers for an upstream that did not, and runs the response phase on that answer,
+// as on every local reply. If the response phase failed, it ends the exchange.
 func (x *exchange) upstreamFailed(w http.ResponseWriter, r *http.Request, err error) {
 	if x.client.Err() != nil || errors.Is(err, errReset) {
 		panic(http.ErrAbortHandler)
@@ -449,7 +455,8 @@ func (b *filteredBody) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// pass runs the callbacks for the next part of the body, and keeps what may go on. The last part goes on with the trailers.
+// pass runs the callbacks for the next part of the body, and keeps what may go on. The last part
+// goes on with the trailers.
 func (b *filteredBody) pass(c chunk) (Action, error) {
 	x := b.exchange
 	b.err = c.err

@@ -13,8 +13,8 @@ type SharedDataAccess struct {
 	Key string
 }
 
-// SharedDataHook runs before each access of a plugin to shared data, on that VM's goroutine and without a lock: it
-// may run other VMs, but not the one that is calling.
+// SharedDataHook runs before each access of a plugin to shared data, on that VM's goroutine and
+// without a lock. It may run other VMs, but not the one that is calling.
 type SharedDataHook func(SharedDataAccess)
 
 // SharedData gives the shared data of a vm_id.

@@ -7,7 +7,8 @@ import (
 
 // StreamInfo is what Envoy knows of a request beside its headers.
 type StreamInfo struct {
-	// Source and Destination are addresses with a port, such as "10.0.0.1:1234" and "[2001:db8::1]:443".
+	// Source and Destination are addresses with a port, such as "10.0.0.1:1234" and
+	// "[2001:db8::1]:443".
 	Source, Destination string
 	// Protocol is "HTTP/1.1", "HTTP/2" …
 	Protocol string
@@ -15,16 +16,19 @@ type StreamInfo struct {
 	RouteName string
 	// Properties are further ones, by path with dots: "metadata.filter_metadata.tenant".
 	Properties map[string]string
-	// OnChange is called when a stream that was paused, or idle between two callbacks, has been continued, answered
-	// or reset by the plugin; on the VM's goroutine, after the callback in which that happened.
+	// OnChange is called when a stream that was paused, or idle between two callbacks, has been
+	// continued, answered or reset by the plugin; on the VM's goroutine, after the callback in
+	// which that happened.
 	OnChange func()
 }
 
-// Stream is one request and its response. Its methods follow the order in which Envoy calls: RequestHeaders,
-// RequestBody, RequestTrailers, the same for the response, and Close, which must come in the end, whatever happened.
+// Stream is one request and its response. Its methods follow the order in which Envoy calls:
+// RequestHeaders, RequestBody, RequestTrailers, the same for the response, and Close, which must
+// come in the end, whatever happened.
 //
-// After [Pause] the owner waits: until the plugin continues ([Stream.Paused] is false), answers ([Stream.LocalReply])
-// or resets ([Stream.Reset]) the stream in another callback, which OnChange tells.
+// After [Pause] the owner waits until the plugin continues ([Stream.Paused] is false), answers
+// ([Stream.LocalReply]) or resets ([Stream.Reset]) the stream in another callback. OnChange tells
+// when it does.
 type Stream struct {
 	root    *Root
 	id      uint32
@@ -63,8 +67,8 @@ type half struct {
 	resumed           bool // continued inside its own callback
 }
 
-// A part is a set of what a direction consists of. Host calls reach what the running callback is about; while the
-// plugin pauses there, callbacks of other contexts reach it, too.
+// A part is a set of what a direction consists of. Host calls reach what the running callback is
+// about; while the plugin pauses there, callbacks of other contexts reach it, too.
 type part uint8
 
 const (
@@ -81,8 +85,9 @@ type LocalReply struct {
 	Body    []byte
 	// GRPCStatus is what the plugin gave; -1 is none.
 	GRPCStatus int32
-	// Headers are the whole response's: with :status, and with what the response phase did to them. Requests of
-	// type application/grpc get :status 200 with grpc-status and grpc-message, and no body.
+	// Headers are the whole response's: with :status, and with what the response phase did to them.
+	// Requests of type application/grpc get :status 200 with grpc-status and grpc-message, and no
+	// body.
 	Headers *Headers
 }
 
@@ -114,9 +119,10 @@ func (s *Stream) RequestHeaders(h *Headers, end bool) (Action, error) {
 	return s.headers(Request, onRequestHeaders, h, end)
 }
 
-// RequestBody hands the next part of the body to the plugin. It answers what may go on to the upstream: nothing
-// while the plugin pauses, and later all that it kept back. With an error comes all that the VM held, for owners that
-// let traffic pass a failed plugin. While headers that stop everything wait, the error is [ErrStopped].
+// RequestBody hands the next part of the body to the plugin. It returns what may go on to the
+// upstream: nothing while the plugin pauses, and later all that it kept back. With an error it
+// returns all that the VM held, for owners that let traffic pass a failed plugin. While headers
+// that stop everything wait, the error is [ErrStopped].
 func (s *Stream) RequestBody(chunk []byte, end bool) ([]byte, Action, error) {
 	return s.data(Request, onRequestBody, chunk, end)
 }
@@ -145,7 +151,8 @@ func (s *Stream) ResponseTrailers(h *Headers) (Action, error) {
 // Paused says whether the plugin holds a direction back.
 func (s *Stream) Paused(d Direction) bool { return s.half[d].paused }
 
-// Stopped says whether the plugin's headers callback has stopped all of a direction, until it is continued.
+// Stopped says whether the plugin's headers callback has stopped all of a direction, until it is
+// continued.
 func (s *Stream) Stopped(d Direction) bool { return s.half[d].stopped }
 
 // Full says whether so much of a body waits that its peer must send no more.
@@ -154,7 +161,8 @@ func (s *Stream) Full(d Direction) bool {
 	return h.paused && len(h.kept) > bufferLimit
 }
 
-// LocalReply is the plugin's own answer, or nil. While the response is paused it is not ready to go out.
+// LocalReply is the plugin's own answer, or nil. While the response is paused it is not ready to go
+// out.
 func (s *Stream) LocalReply() *LocalReply { return s.local }
 
 // Reset says whether the plugin closed the stream.
@@ -171,7 +179,8 @@ func (s *Stream) TakeBody(d Direction) []byte {
 	return body
 }
 
-// Close ends the stream, complete or not: proxy_on_log, proxy_on_done, proxy_on_delete. The second call does nothing.
+// Close ends the stream, complete or not: proxy_on_log, proxy_on_done, proxy_on_delete. The second
+// call does nothing.
 func (s *Stream) Close() {
 	if s.phase >= logPhase {
 		return
@@ -240,8 +249,8 @@ func flag(b bool) uint64 {
 	return 0
 }
 
-// run runs one callback of a direction, and what it left behind: a local reply's response phase is over, or paused,
-// when run returns.
+// run runs one callback of a direction, and what it left behind: a local reply's response phase is
+// over, or paused, when run returns.
 func (s *Stream) run(d Direction, cb callback, p part, args ...uint64) (Action, error) {
 	if s.phase >= logPhase {
 		return Pause, ErrClosed
@@ -287,8 +296,9 @@ func (s *Stream) close() {
 	s.changed()
 }
 
-// reply answers the request, once; Envoy ignores further replies. The response phase runs when the callback has
-// returned; if it is running already, the reply takes the place of the upstream's response.
+// reply answers the request, once: Envoy ignores further replies. The response phase runs when the
+// callback has returned. If it is running already, the reply takes the place of the upstream's
+// response.
 func (s *Stream) reply(l *LocalReply) {
 	if s.replied || s.phase >= logPhase {
 		return
@@ -344,7 +354,8 @@ func (s *Stream) headerMap(d Direction, p part) (*Headers, Status) {
 	return nil, StatusBadArgument
 }
 
-// isGRPC says whether a request of this type is gRPC. Letters of the other case make another type, and so do parameters.
+// isGRPC says whether a request of this type is gRPC. Letters of the other case make another type,
+// and so do parameters.
 func isGRPC(contentType string) bool {
 	rest, ok := strings.CutPrefix(contentType, "application/grpc")
 	return ok && (rest == "" || rest[0] == '+')

@@ -20,29 +20,31 @@ var (
 	ErrFailed = errors.New("vm has failed")
 	// ErrClosed says that a root context or a stream has ended.
 	ErrClosed = errors.New("context is closed")
-	// ErrStopped says that the rest of a message came while its headers had stopped everything: Envoy keeps
-	// that itself until the plugin continues the stream.
+	// ErrStopped says that the rest of a message came while its headers had stopped everything:
+	// Envoy keeps that itself until the plugin continues the stream.
 	ErrStopped = errors.New("stopped by the headers callback")
 )
 
-// VMConfig configures [Process.NewVM]. The functions are called on the VM's goroutine, except OnQueueReady, and
-// must not call into the VM.
+// VMConfig configures [Process.NewVM]. The functions are called on the VM's goroutine, except
+// OnQueueReady, and must not call into the VM.
 type VMConfig struct {
 	// ID is the vm_id: VMs of a process with equal ids share data and queues.
 	ID string
 	// Configuration is the VM configuration, which the plugin may read in proxy_on_vm_start.
 	Configuration []byte
-	// Logger gets what the guest logs or writes to its standard output (info) and error (error). nil logs nothing.
+	// Logger gets what the guest logs or writes to its standard output (info) and error (error).
+	// nil logs nothing.
 	Logger *slog.Logger
 	// Rand is the guest's source of random bytes; crypto/rand if nil.
 	Rand io.Reader
-	// OnCallout gets HTTP callouts. Its owner delivers each answer with [VM.HTTPCallResponse]. Without it, callouts
-	// wait for ever.
+	// OnCallout gets HTTP callouts. Its owner delivers each answer with [VM.HTTPCallResponse].
+	// Without it, callouts wait for ever.
 	OnCallout func(Callout)
 	// OnTickPeriod is told the tick period of a root context when it changes; 0 is no ticks.
 	OnTickPeriod func(root *Root, period time.Duration)
-	// OnQueueReady is told that a shared queue which this VM registered has something; the owner then calls
-	// [VM.QueueReady]. It runs on the goroutine of the VM that wrote, so it must be safe for concurrent use.
+	// OnQueueReady is told that a shared queue which this VM registered has something; the owner
+	// then calls [VM.QueueReady]. It runs on the goroutine of the VM that wrote, so it must be safe
+	// for concurrent use.
 	OnQueueReady func(root, queue uint32)
 }
 
@@ -116,8 +118,9 @@ func (c vmContext) Value(key any) any {
 
 func vmOf(ctx context.Context) *VM { return ctx.Value(vmKey{}).(*VM) }
 
-// NewVM instantiates a module: it runs _initialize, and main if that is exported (or _start, for a module that has no
-// _initialize). Most host calls trap in there. The context is kept for the VM's life; its end ends nothing.
+// NewVM instantiates a module: it runs _initialize, and main if that is exported (or _start, for a
+// module that has no _initialize). Most host calls trap in there. The context is kept for the VM's
+// life; its end ends nothing.
 func (p *Process) NewVM(ctx context.Context, m *Module, config VMConfig) (_ *VM, err error) {
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
@@ -213,7 +216,8 @@ func (vm *VM) Err() error { return vm.failure }
 // MemorySize is the size of the guest's memory in bytes. It never shrinks.
 func (vm *VM) MemorySize() int64 { return int64(vm.memory.Size()) }
 
-// HostCalls counts the host calls that the guest has made, by name. Those that it never made are not there.
+// HostCalls counts the host calls that the guest has made, by name. Those that it never made are
+// not there.
 func (vm *VM) HostCalls() map[string]uint64 {
 	counts := map[string]uint64{}
 	for i, n := range vm.calls {
@@ -224,8 +228,8 @@ func (vm *VM) HostCalls() map[string]uint64 {
 	return counts
 }
 
-// Callbacks counts the calls of the guest's callbacks, by the names of their exports. Those that were never called, or that the guest
-// does not export, are not there.
+// Callbacks counts the calls of the guest's callbacks, by the names of their exports. Those that
+// were never called, or that the guest does not export, are not there.
 func (vm *VM) Callbacks() map[string]uint64 {
 	counts := map[string]uint64{}
 	for cb, n := range vm.entered {
@@ -245,7 +249,8 @@ func (vm *VM) Tick(root *Root) error {
 	return err
 }
 
-// QueueReady tells a root context that a shared queue has something. A context that is gone is not an error.
+// QueueReady tells a root context that a shared queue has something. A context that is gone is not
+// an error.
 func (vm *VM) QueueReady(root, queue uint32) error {
 	s, ok := vm.contexts[root]
 	if !ok {
@@ -316,7 +321,8 @@ func (vm *VM) invoke(cb callback, in scope, args ...uint64) (uint64, error) {
 	return result, err
 }
 
-// after runs a function when the running callback has returned, as Envoy does with what would call the guest again.
+// after runs a function when the running callback has returned, as Envoy does with what would call
+// the guest again.
 func (vm *VM) after(f func()) { vm.deferred = append(vm.deferred, f) }
 
 func (vm *VM) drain() {

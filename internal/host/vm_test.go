@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Each command runs in the request phase of a fresh stream of a VM whose shared data has been written once. The
-// results are values and statuses as the guest saw them.
+// Each command runs in the request phase of a fresh stream of a VM whose shared data has been
+// written once. The results are values and statuses as the guest saw them.
 func TestHostCalls(t *testing.T) {
 	for _, test := range []struct{ name, commands, want string }{
 		{"first value", "get 0 X-TWO", "1 0"},
@@ -126,7 +126,8 @@ func TestSharedDataSizesAndEnd(t *testing.T) {
 	}
 }
 
-// Another VM counts between every get and set of the first: its compare-and-set must fail and be tried again.
+// Another VM counts between every get and set of the first: its compare-and-set must fail and be
+// tried again.
 func TestSharedDataHookInterleaves(t *testing.T) {
 	p := NewProcess(ProcessConfig{})
 	first, second := newVM(t, p, VMConfig{ID: "vm"}), newVM(t, p, VMConfig{ID: "vm"})
@@ -410,7 +411,8 @@ func TestLocalReplyForGRPC(t *testing.T) {
 	}
 }
 
-// As Envoy's: a HEAD request gets no message and no body, and what a plugin makes of the request's type changes nothing.
+// As Envoy's: a HEAD request gets no message and no body, and what a plugin makes of the request's
+// type changes nothing.
 func TestLocalReplyOf(t *testing.T) {
 	r := newRoot(t, newVM(t, NewProcess(ProcessConfig{}), VMConfig{}), "")
 	for _, test := range []struct {
@@ -657,7 +659,8 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// pausedWith is a stream whose headers are paused, in a plugin with the option or without; a tick continues it.
+// pausedWith is a stream whose headers are paused, in a plugin with the option or without; a tick
+// continues it.
 func pausedWith(t *testing.T, vm *VM, headersOnly bool) (*Root, *Stream) {
 	t.Helper()
 	r, err := vm.NewRoot(Plugin{AllowOnHeadersStopIteration: headersOnly})
@@ -689,8 +692,8 @@ func TestHeadersStopEverything(t *testing.T) {
 	}
 }
 
-// With the option headers alone wait. A callback of the rest that answers Continue lets them go on, what else it answers says what is
-// kept, and the plugin's continuing lets all of that go on.
+// With the option headers alone wait. A callback of the rest that answers Continue lets them go on,
+// what else it answers says what is kept, and the plugin's continuing lets all of that go on.
 func TestHeadersStopAlone(t *testing.T) {
 	vm := newVM(t, NewProcess(ProcessConfig{}), VMConfig{})
 	for _, test := range []struct {
@@ -730,7 +733,8 @@ func TestHeadersStopAlone(t *testing.T) {
 	}
 }
 
-// The host keeps a part of a body only. Then it answers 413, or reads no more, whichever the plugin chose.
+// The host keeps a part of a body only. Then it answers 413, or reads no more, whichever the plugin
+// chose.
 func TestBodyAboveTheBuffer(t *testing.T) {
 	vm := newVM(t, NewProcess(ProcessConfig{}), VMConfig{})
 	half := strings.Repeat(".", bufferLimit/2)

@@ -89,7 +89,8 @@ func (w *worker) report(err error) {
 	}
 }
 
-// setTimer sets a root context's tick timer; 0 stops it. As in Envoy, the next period starts when a tick is over.
+// setTimer sets a root context's tick timer; 0 stops it. As in Envoy, the next period starts when a
+// tick is over.
 func (w *worker) setTimer(root *Root, period time.Duration) {
 	if w.proxy.config.ManualTicks {
 		return
@@ -198,7 +199,8 @@ func (b *inbox) signal() {
 	}
 }
 
-// take waits for functions. What it gave the last time is reused; open is false when no more will come.
+// take waits for functions. What it gave the last time is reused; open is false when no more will
+// come.
 func (b *inbox) take() (fs []func(), open bool) {
 	for {
 		b.mu.Lock()

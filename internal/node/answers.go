@@ -72,16 +72,16 @@ func (n *Node) settleKey(b *batch) {
 			return
 		}
 		for i := first; i < last; i++ {
-			if limit := int(b.items[i].limit); limit < len(d.Cell.States) {
-				d.Cell.Settle(limit, b.items[i].claim, int64(b.reader.NowNanos), &n.totals[i-first])
+			if limit := int(b.items[i].limit); limit < len(d.Counter.States) {
+				d.Counter.Settle(limit, b.items[i].claim, int64(b.reader.NowNanos), &n.totals[i-first])
 			}
 		}
-		d.Cell.Heard(int64(b.reader.NowNanos))
+		d.Counter.Heard(int64(b.reader.NowNanos))
 		now := n.now()
-		pending := d.Cell.Pending()
-		d.Cell.Trim()
-		d.Cell.RunDry(now, n.options.Random.fraction())
-		again := d.Cell.Own(pending, now)
+		pending := d.Counter.Pending()
+		d.Counter.Trim()
+		d.Counter.RunDry(now, n.options.Random.fraction())
+		again := d.Counter.Own(pending, now)
 		if n.write(d, now) {
 			if again {
 				n.enlist(d)
@@ -106,9 +106,9 @@ func (n *Node) keepTotal(i int) {
 // settleTake takes in the grant of a batch's next take, or lets the next of the requests go on that
 // wait for it: there may be many. It reports whether that was all.
 func (n *Node) settleTake(b *batch, t *take) (done bool) {
-	if !t.landed {
-		t.landed = true
-		n.takeGrant(b, t)
+	if !t.settled {
+		t.settled = true
+		n.settleGrant(b, t)
 		return len(t.waiters) == 0 || !t.lease
 	}
 	for t.told < len(t.waiters) {
@@ -126,8 +126,8 @@ func (n *Node) settleTake(b *batch, t *take) (done bool) {
 	return t.told == len(t.waiters)
 }
 
-// takeGrant takes in the grant of a batch's next take. One for a single request decides that.
-func (n *Node) takeGrant(b *batch, t *take) {
+// settleGrant takes in the grant of a batch's next take. One for a single request decides that.
+func (n *Node) settleGrant(b *batch, t *take) {
 	var grant wire.Grant
 	b.reader.NextGrant(&grant)
 	t.granted = grant.Units > 0
@@ -138,7 +138,7 @@ func (n *Node) takeGrant(b *batch, t *take) {
 			n.keepTotal(j)
 		}
 		if t.lease {
-			n.takeLease(t, &grant, int64(b.reader.NowNanos))
+			n.keepLease(t, &grant, int64(b.reader.NowNanos))
 			continue
 		}
 		if !t.waiters[0].waits() {
@@ -156,28 +156,28 @@ func (n *Node) takeGrant(b *batch, t *take) {
 	}
 }
 
-// takeLease puts a grant into a key's entry.
-func (n *Node) takeLease(t *take, grant *wire.Grant, answered int64) {
+// keepLease puts a grant into a key's entry.
+func (n *Node) keepLease(t *take, grant *wire.Grant, answered int64) {
 	part, units, at := &t.parts[0], grant.Units, int64(grant.AtNanos)
 	d := n.at(part.rule, part.address)
 	var lost [maxLimits]bool
 	for range n.table.Attempts() {
 		now := n.now()
-		if n.read(d, now); !d.Cell.Identified() {
-			d.Cell.Identify(part.id)
+		if n.read(d, now); !d.Counter.Identified() {
+			d.Counter.Identify(part.id)
 		}
-		owned := d.Cell.Pending()
-		for i := range d.Cell.States {
-			lost[i] = !d.Cell.Land(i, units, at, answered, &n.totals[i])
+		owned := d.Counter.Pending()
+		for i := range d.Counter.States {
+			lost[i] = !d.Counter.Grant(i, units, at, answered, &n.totals[i])
 		}
-		d.Cell.Landed(units, t.most, t.ahead, now, n.options.Random.fraction())
-		d.Cell.Heard(answered)
-		again := d.Cell.Own(owned, now)
+		d.Counter.Granted(units, t.most, t.ahead, now, n.options.Random.fraction())
+		d.Counter.Heard(answered)
+		again := d.Counter.Own(owned, now)
 		if n.write(d, now) {
 			if again {
 				n.enlist(d)
 			}
-			for i := range d.Cell.States {
+			for i := range d.Counter.States {
 				if lost[i] && units > 0 {
 					n.returnGrant(part, i, units, at)
 				}
@@ -214,16 +214,16 @@ func (n *Node) learn(part *claimant, answered int64) {
 	for range n.table.Attempts() {
 		now := n.now()
 		n.read(d, now)
-		if !d.slot.Found() && n.nothing(len(d.Cell.States)) {
+		if !d.slot.Found() && n.nothing(len(d.Counter.States)) {
 			return
 		}
-		if !d.Cell.Identified() {
-			d.Cell.Identify(part.id)
+		if !d.Counter.Identified() {
+			d.Counter.Identify(part.id)
 		}
-		for i := range d.Cell.States {
-			d.Cell.Learn(i, answered, &n.totals[i])
+		for i := range d.Counter.States {
+			d.Counter.Learn(i, answered, &n.totals[i])
 		}
-		d.Cell.Heard(answered)
+		d.Counter.Heard(answered)
 		watch := part.rule.Watched && n.adopt(d, now)
 		if n.write(d, now) {
 			if watch {

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// A batch is full when it has batchBytes, or its answer may take answerBytes; one more key
-	// still fits below wire's bounds.
+	// A batch is full when it has batchBytes, or its answer may take answerBytes. Below wire's
+	// bounds there is room for one more key.
 	batchBytes  = 64 << 10
 	answerBytes = wire.MaxAnswer / 2
 	// maxLimits bounds the limits of a rule.
@@ -67,11 +67,11 @@ type orphan struct {
 
 // item is a push on the wire. It shares the push's memory.
 func item(id [16]byte, l *window.Limit, push *window.Push) wire.Item {
-	return wire.Item{Counter: counterOf(id, l), Limit: l.Max, Newest: push.Newest, Hits: push.Hits, Ages: push.Ages}
+	return wire.Item{LimitCounter: counterOf(id, l), Limit: l.Max, Newest: push.Newest, Hits: push.Hits, Ages: push.Ages}
 }
 
-func counterOf(id [16]byte, l *window.Limit) wire.Counter {
-	return wire.Counter{
+func counterOf(id [16]byte, l *window.Limit) wire.LimitCounter {
+	return wire.LimitCounter{
 		ID: id, Kind: uint8(l.Kind), Ordinal: l.Ordinal, WidthMillis: uint64(l.Width / window.MinWidth), Precision: uint64(l.Precision),
 	}
 }

@@ -262,7 +262,7 @@ func TestLongAnswersAreSettledSoon(t *testing.T) {
 	}
 }
 
-// A refusal that a node remembers ends when another worker's lease has landed.
+// A refusal that a node remembers ends when another worker's lease has arrived.
 func TestRememberedRefusalEndsWithALease(t *testing.T) {
 	w := newWorld(t, 2, 2, Options{SyncRate: second}, users(fixed(5)))
 	other, mine, neighbour := w.nodes[0], w.nodes[2], w.nodes[3]
@@ -275,9 +275,9 @@ func TestRememberedRefusalEndsWithALease(t *testing.T) {
 	}
 	// The other node's hits go, and the neighbour gets a lease of the process's entry.
 	w.pass(100 * time.Millisecond)
-	d := neighbour.entry(0, "ann")
-	for i := range d.Cell.States {
-		d.Cell.States[i].Hits[0].Lease = 3
+	d := neighbour.stored(0, "ann")
+	for i := range d.Counter.States {
+		d.Counter.States[i].Hits[0].Lease = 3
 	}
 	if !neighbour.write(d, w.now) {
 		t.Fatal("not written")

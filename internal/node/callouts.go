@@ -29,9 +29,9 @@ const (
 // connected reports whether the backend can be reached, as far as is known.
 func (n *Node) connected(now int64) bool { return n.link.connected(now - n.link.offset) }
 
-// adopt reports whether this worker is to push what a demand's cell is about to take or give back.
+// adopt reports whether this worker is to push what a demand's counter is about to take or give back.
 func (n *Node) adopt(d *Demand, now int64) bool {
-	return !n.local && d.Cell.Adopt(now, !n.link.open())
+	return !n.local && d.Counter.Adopt(now, !n.link.open())
 }
 
 // late reports whether a tick's time is over, looking at the clock for some keys only.
@@ -208,8 +208,8 @@ func (n *Node) newTake(least, most uint64) *take {
 
 // newLease makes a take of hits for the entry of a demand's key.
 func (n *Node) newLease(d *Demand, least, most uint64) *take {
-	id := d.Cell.Sync().ID
-	if !d.Cell.Identified() {
+	id := d.Counter.Sync().ID
+	if !d.Counter.Identified() {
 		id = counter.Identity(d.Key)
 	}
 	t := n.newTake(least, most)
@@ -244,7 +244,7 @@ func (n *Node) addTake(b *batch, t *take, now int64) {
 		for j := range part.rule.Limits {
 			l := &part.rule.Limits[j]
 			room := wire.Room{
-				Counter: counterOf(part.id, l), Limit: l.Max, Burst: l.Burst, Cost: part.cost,
+				LimitCounter: counterOf(part.id, l), Limit: l.Max, Burst: l.Burst, Cost: part.cost,
 				CountRejected: !t.lease && part.rule.CountRejected,
 			}
 			n.rooms = append(n.rooms, room)

@@ -4,13 +4,13 @@ import (
 	"weir/internal/counter"
 )
 
-// decide takes a request's hits from all limits of all the rules that match it, or from none. The
-// cells of the demands then stand as they are after the decision. It is unsure if no rule has
-// refused, but one has to ask the backend: nothing was taken then.
+// decide counts a request's hits in all limits of all the rules that match it, or in none. After it
+// the counters of the demands are those after the decision. The verdict is unsure if no rule has
+// refused, but one has to ask the backend. Then nothing was counted.
 //
-// First all entries are read: most refusals are found without a write. Then they are written one
-// after the other, each by a compare-and-set against what was decided on. Where another worker was
-// faster the entry is decided again, and if it has no room any more, the entries written before get
+// First all entries are read: most refusals are found without a write. Then the entries are written
+// one after the other, each by a compare-and-set against what was decided on. If another worker was
+// faster, the entry is decided again. If it has no room any more, the entries written before get
 // their hits back.
 func (n *Node) decide(demands []Demand, now int64) counter.Verdict {
 	verdict := counter.Allowed
@@ -50,7 +50,7 @@ func (n *Node) countRejected(demands []Demand, now int64) {
 	for i := range demands {
 		// A cost above the limit never passes: counted, it would only keep others of the key from
 		// passing.
-		if d := &demands[i]; d.Verdict == counter.Rejected && d.Rule.CountRejected && d.Cell.Possible(d.Cost) {
+		if d := &demands[i]; d.Verdict == counter.Rejected && d.Rule.CountRejected && d.Counter.Possible(d.Cost) {
 			n.debit(d, now, rejected)
 		}
 	}
@@ -78,43 +78,43 @@ func worse(a, b counter.Verdict) counter.Verdict {
 	return counter.Allowed
 }
 
-// verdict is what a demand's cell, at the time of now, says of its cost. A request that is decided
-// without the backend goes by what is known here.
+// verdict is what a demand's counter, at the time of now, says of its cost. If a request is decided
+// without the backend, what is known here decides.
 func (n *Node) verdict(d *Demand, now int64) counter.Verdict {
 	switch {
 	case n.local || n.alone:
-		if d.Cell.Allows(d.Cost) {
+		if d.Counter.Allows(d.Cost) {
 			return counter.Allowed
 		}
 		return counter.Rejected
 	case n.exact:
-		if d.Cell.Possible(d.Cost) {
+		if d.Counter.Possible(d.Cost) {
 			return counter.Unsure
 		}
 		return counter.Rejected
 	}
-	return d.Cell.Verdict(d.Cost, now)
+	return d.Counter.Verdict(d.Cost, now)
 }
 
 // load reads what a demand's key has, and reports whether there is room. A refusal that the node
 // remembers needs no shared data.
 func (n *Node) load(d *Demand, now int64) counter.Verdict {
-	d.inSlot, d.taken, d.held = false, false, false
+	d.inSlot, d.debited, d.held = false, false, false
 	d.address = n.table.Address(d.Key)
 	if !d.Rule.CountRejected {
-		if payload := n.refusals.find(d.address, d.Rule.Index, now); payload != nil && d.Cell.Load(&d.Rule.Rule, payload) {
-			if d.Cell.Advance(now); n.verdict(d, now) == counter.Rejected {
+		if payload := n.refusals.find(d.address, d.Rule.Index, now); payload != nil && d.Counter.Load(&d.Rule.Rule, payload) {
+			if d.Counter.Advance(now); n.verdict(d, now) == counter.Rejected {
 				return counter.Rejected
 			}
 		}
 	}
 	found := n.table.Read(&d.slot, d.address)
-	if found && d.Cost != 0 && d.Cell.Count(&d.Rule.Rule, d.slot.Payload(), now, d.Cost) {
+	if found && d.Cost != 0 && d.Counter.CountInPlace(&d.Rule.Rule, d.slot.Payload(), now, d.Cost) {
 		d.inSlot = true
 		return counter.Allowed
 	}
 	n.decode(d, found)
-	d.Cell.Advance(now)
+	d.Counter.Advance(now)
 	verdict := n.verdict(d, now)
 	if verdict == counter.Rejected {
 		n.rememberRefusal(d, now)
@@ -123,9 +123,9 @@ func (n *Node) load(d *Demand, now int64) counter.Verdict {
 }
 
 func (n *Node) rememberRefusal(d *Demand, now int64) {
-	n.entry = d.Cell.Append(n.entry[:0], now)
+	n.payload = d.Counter.Append(n.payload[:0], now)
 	// Of a synced rule other nodes' hits may go, and leases come.
-	n.refusals.add(d.address, d.Rule.Index, n.entry, now, d.Cell.Revocable() || d.Rule.Synced())
+	n.refusals.add(d.address, d.Rule.Index, n.payload, now, d.Counter.Revocable() || d.Rule.Synced())
 }
 
 // debiting says what becomes of hits that have no room.
@@ -148,24 +148,24 @@ func (n *Node) debit(d *Demand, now int64, how debiting) counter.Verdict {
 	return n.debitAgain(d, now, how)
 }
 
-// tryDebit tries to write a demand's cell with its hits.
+// tryDebit tries to write a demand's counter with its hits.
 func (n *Node) tryDebit(d *Demand, now int64, how debiting) (taken bool) {
 	adopted := !n.local && n.prepare(d, now)
 	switch {
 	case d.inSlot:
 	case how == rejected:
-		d.Cell.TakeRejected(d.Cost)
+		d.Counter.CountRejected(d.Cost)
 	default:
-		d.Cell.Take(d.Cost)
+		d.Counter.Count(d.Cost)
 	}
 	if !n.write(d, now) {
 		return false
 	}
-	if d.taken = true; d.Rule.Revocable {
-		d.numbers = d.Cell.Numbers(d.numbers[:0])
+	if d.debited = true; d.Rule.Revocable {
+		d.numbers = d.Counter.Numbers(d.numbers[:0])
 	}
 	if !n.local {
-		n.took(d, now, adopted)
+		n.afterDebit(d, now, adopted)
 	}
 	return true
 }
@@ -184,7 +184,7 @@ func (n *Node) debitAgain(d *Demand, now int64, how debiting) counter.Verdict {
 		if attempt == n.table.Attempts() {
 			// The decision stands; the hits are added as soon as shared data lets them.
 			n.hold(d)
-			d.Cell.Take(d.Cost)
+			d.Counter.Count(d.Cost)
 			return counter.Allowed
 		}
 		if n.tryDebit(d, now, how) {
@@ -193,25 +193,26 @@ func (n *Node) debitAgain(d *Demand, now int64, how debiting) counter.Verdict {
 	}
 }
 
-// prepare gets a cell ready for its demand's hits, and reports whether this worker is to push them.
+// prepare gets a counter ready for its demand's hits, and reports whether this worker is to push
+// them.
 //
 //go:noinline
 func (n *Node) prepare(d *Demand, now int64) (adopted bool) {
-	adopted = !d.Cell.Silent(d.Cost) && n.adopt(d, now)
-	if !d.Cell.Identified() {
-		d.Cell.Identify(counter.Identity(d.Key))
+	adopted = !d.Counter.Silent(d.Cost) && n.adopt(d, now)
+	if !d.Counter.Identified() {
+		d.Counter.Identify(counter.Identity(d.Key))
 	}
 	return adopted
 }
 
-// took does what is to be done for hits that were taken.
+// afterDebit does what is to be done for hits that were taken.
 //
 //go:noinline
-func (n *Node) took(d *Demand, now int64, adopted bool) {
+func (n *Node) afterDebit(d *Demand, now int64, adopted bool) {
 	if adopted {
 		n.enlist(d)
 	}
-	if d.Cell.Low(d.Cost) {
+	if d.Counter.Low(d.Cost) {
 		n.prefetch(d, now)
 	}
 }
@@ -223,14 +224,14 @@ func (n *Node) giveBack(d *Demand, now int64) {
 		d.held = false
 		n.held = n.held[:len(n.held)-1]
 	}
-	if !d.taken {
+	if !d.debited {
 		return
 	}
-	d.taken = false
+	d.debited = false
 	for range n.table.Attempts() {
 		n.read(d, now)
 		adopted := n.adopt(d, now)
-		d.Cell.GiveBack(d.numbers, d.Cost)
+		d.Counter.GiveBack(d.numbers, d.Cost)
 		if !d.slot.Found() || n.write(d, now) {
 			if adopted {
 				n.enlist(d)

@@ -9,32 +9,32 @@ import (
 // Demand is what a request asks of one rule: so many hits for a key. Its memory serves one request
 // after the other.
 type Demand struct {
-	// Rule, Key and Cost are the request's. The key is one of the rule's name and of what it counts
-	// for; see [counter.AppendPart].
+	// Rule, Key and Cost are the request's. The key has the rule's name and what the request is
+	// counted for: see [counter.AppendPart].
 	Rule *Rule
 	Key  []byte
 	Cost uint64
-	// Cell is what the key has after the decision, and Verdict the rule's part in that.
-	Cell    counter.Cell
+	// Counter is what the key has after the decision, and Verdict the rule's part in that.
+	Counter counter.Counter
 	Verdict counter.Verdict
 
 	address sharedata.Address
 	slot    sharedata.Slot
 	numbers []uint64 // of the windows that were debited
 	inSlot  bool     // the hits are in the slot already, and have to be written
-	taken   bool
+	debited bool
 	held    bool
 }
 
 // Withheld reports whether a demand was refused though its limits have room as far as is known
-// here: the backend had no more for this node, or decides everything and can't be reached.
-func (d *Demand) Withheld() bool { return d.Verdict == counter.Rejected && d.Cell.Allows(d.Cost) }
+// here. Then the backend had no more for this node, or it decides everything and can't be reached.
+func (d *Demand) Withheld() bool { return d.Verdict == counter.Rejected && d.Counter.Allows(d.Cost) }
 
 // Standing is how limit i of a decided demand stands, for the time of the decision.
 func (d *Demand) Standing(i int, now int64) window.Standing {
-	s := d.Rule.Limits[i].Standing(&d.Cell.States[i], now)
+	s := d.Rule.Limits[i].Standing(&d.Counter.States[i], now)
 	if d.Withheld() {
-		s.Remaining, s.Next = 0, max(s.Next, d.Cell.DryUntil(now)-now, 1)
+		s.Remaining, s.Next = 0, max(s.Next, d.Counter.DryUntil(now)-now, 1)
 	}
 	return s
 }
@@ -57,8 +57,8 @@ func RetryAt(demands []Demand, now int64) (at int64, ok bool) {
 func (d *Demand) fitsAt(now int64) (at int64, ok bool) {
 	at = now
 	full := false
-	for i := range d.Cell.States {
-		l, s := &d.Rule.Limits[i], &d.Cell.States[i]
+	for i := range d.Counter.States {
+		l, s := &d.Rule.Limits[i], &d.Counter.States[i]
 		if l.Allows(s, d.Cost) {
 			continue
 		}
@@ -68,22 +68,22 @@ func (d *Demand) fitsAt(now int64) (at int64, ok bool) {
 		}
 		at, full = max(at, fits), true
 	}
-	switch dry := d.Cell.DryUntil(now); {
+	switch dry := d.Counter.DryUntil(now); {
 	case d.Verdict != counter.Rejected:
 	case !full:
 		at = dry // withheld
-	case d.Cell.Doubtful(now):
+	case d.Counter.Doubtful(now):
 		at = min(at, dry)
 	}
 	return at, true
 }
 
-// uncount takes hits back that are in the slot only. The slot still has them: it has to be read
+// uncount takes hits back that are in the slot only. The slot still has them, so it has to be read
 // again before it is written.
 func (d *Demand) uncount() {
 	d.inSlot = false
-	d.numbers = d.Cell.Numbers(d.numbers[:0])
-	d.Cell.GiveBack(d.numbers, d.Cost)
+	d.numbers = d.Counter.Numbers(d.numbers[:0])
+	d.Counter.GiveBack(d.numbers, d.Cost)
 }
 
 // saved is what it takes to decide or count a demand later. Its memory is reused.

@@ -6,20 +6,20 @@ import (
 )
 
 // dirtyKeys are the keys of which a node has hits to push, or leases to review, in the order in
-// which they were remembered.
+// which they were added.
 //
 // There may be very many, in memory that never shrinks, on the thread that serves requests. So they
-// are in blocks that are used again, and have no pointers; and of each block it is known until when
-// it need not be looked at.
+// are in blocks without pointers, which are used again. A block knows until when nobody needs to
+// look at it.
 type dirtyKeys struct {
 	blocks []dirtyBlock
 	idle   []*[dirtyBlockKeys]dirtyKey
 	rules  []*Rule // of the keys
 	count  int
 
-	// A visit of all keys goes on from at in blocks[block], and ends before blocks[end]: what comes
-	// meanwhile is for the next one, or keys that are kept would never be visited again while
-	// others come as fast as they are pushed. What was visited and is kept is before kept in
+	// A visit of all keys goes on from at in blocks[block], and ends before blocks[end]. What comes
+	// meanwhile is for the next visit: otherwise kept keys would never be visited again while
+	// others come as fast as they are pushed. Keys that were visited and kept are before kept in
 	// blocks[block], and before keptBlocks in the list of blocks.
 	block, keptBlocks, end int
 	at, kept               int
@@ -52,7 +52,7 @@ type dirtyBlock struct {
 // dueSlack is more than what a due time is rounded by.
 const dueSlack = int64(1) << 21
 
-// add remembers a key, unless there are too many.
+// add adds a key, unless there are too many.
 func (k *dirtyKeys) add(address sharedata.Address, r *Rule, due counter.Due) {
 	if k.count >= maxDirty {
 		return
@@ -107,8 +107,8 @@ func (k *dirtyKeys) next() (d *dirtyKey, ok bool) {
 	return &k.blocks[k.block].keys[k.at], true
 }
 
-// keep has the visit go on behind a key, which stays, for a reason that holds until the time wake,
-// seen from now.
+// keep keeps a key, and has the visit go on behind it. The reason to keep it holds until the time
+// wake, seen from now.
 func (k *dirtyKeys) keep(d dirtyKey, now, wake int64) {
 	b := &k.blocks[k.block]
 	if k.kept == 0 {
@@ -173,8 +173,8 @@ func (k *dirtyKeys) rewind() {
 	}
 }
 
-// inherit moves all keys of another list behind those of this one, even if that makes more than
-// maxDirty: nobody else remembers them.
+// inherit moves all keys of another list behind those of this one. It does so even if that makes
+// more than maxDirty: nobody else has them.
 func (k *dirtyKeys) inherit(from *dirtyKeys) {
 	k.rewind()
 	from.rewind()

@@ -201,7 +201,7 @@ func (w *world) apply(body []byte) (answer []byte) {
 // sum is all hits that the backend has of the namespace default.
 func (w *world) sum() (sum int64) {
 	w.t.Helper()
-	err := w.store.Counters(context.Background(), "default", nil, func(c store.Counter) error {
+	err := w.store.Counters(context.Background(), "default", nil, func(c store.LimitCounter) error {
 		for _, window := range c.Windows {
 			sum += window.Hits
 		}
@@ -411,8 +411,8 @@ func allowed(requests []*fakeRequest) (n int) {
 	return n
 }
 
-// entry is what the process has of a rule for a user.
-func (f *fakeNode) entry(rule int, user string) *Demand {
+// stored is what the process has of a rule for a user.
+func (f *fakeNode) stored(rule int, user string) *Demand {
 	d := f.demand(rule, user, 1)
 	d.address = f.table.Address(d.Key)
 	f.read(&d, f.now())
@@ -421,9 +421,9 @@ func (f *fakeNode) entry(rule int, user string) *Demand {
 
 // leased is what the process has leased of a rule for a user.
 func (f *fakeNode) leased(rule int, user string) (leased uint64) {
-	d := f.entry(rule, user)
-	for i := range d.Cell.States {
-		leased = max(leased, d.Rule.Limits[i].Leased(&d.Cell.States[i]))
+	d := f.stored(rule, user)
+	for i := range d.Counter.States {
+		leased = max(leased, d.Rule.Limits[i].Leased(&d.Counter.States[i]))
 	}
 	return leased
 }

@@ -13,8 +13,8 @@ func (n *Node) Release() {
 	n.released = nil
 }
 
-// Leave has everything pushed, whether or not it is due: now, as far as that is possible at once,
-// and at the ticks to come, until the node has left.
+// Leave has everything pushed, whether or not it is due. It begins now; what is not possible at
+// once is pushed at the ticks to come, until the node has left.
 func (n *Node) Leave() {
 	n.leaving, n.leaveBy = true, n.now()+leaveNanos
 	n.PushAll()

@@ -7,9 +7,9 @@ import (
 )
 
 // link is what a process knows of its backend: its time, how many nodes it serves, and whether it
-// can be reached. Workers share that in shared data. Workers that disagree about the time would
-// each take the other's counters for out of date; and whether the backend is away should cost one
-// worker's timeout, not one for each.
+// can be reached. Workers share that in shared data. If they disagreed about the time, each would
+// take the other's counters for out of date. To find that the backend is away should cost one
+// worker's timeout, and not one for each.
 type link struct {
 	offset int64 // what to add to the host's time
 	trip   int64 // round trip of the answer that the offset is from
@@ -17,19 +17,19 @@ type link struct {
 	data   sharedata.Data
 	key    []byte
 	random Random
-	shared linkRecord // as it was read or written last
+	shared sharedLink // as it was read or written last
 }
 
-// linkRecord is what shared data has of a link. Times are the host's.
-type linkRecord struct {
+// sharedLink is what shared data has of a link. Times are the host's.
+type sharedLink struct {
 	offset int64
 	nodes  uint32 // 0 if that is not known yet
-	// failures counts callouts that failed since one has succeeded. From so many on as breakAfter
-	// says the breaker is open: nobody waits for the backend, and until retryAt nobody calls it.
+	// failures counts callouts that failed since one has succeeded. From breakAfter on the breaker
+	// is open: nobody waits for the backend, and until retryAt nobody calls it.
 	failures uint32
 	retryAt  int64
 	// countedAt is when the last failure was counted, or the last try began. While the breaker is
-	// open, callouts sent before are old news.
+	// open, callouts that were sent before then don't count.
 	countedAt int64
 }
 
@@ -64,7 +64,7 @@ func (l *link) read() (cas uint32) {
 		}
 		return cas
 	}
-	l.shared = linkRecord{
+	l.shared = sharedLink{
 		offset:    int64(binary.LittleEndian.Uint64(value)),
 		nodes:     binary.LittleEndian.Uint32(value[8:]),
 		failures:  binary.LittleEndian.Uint32(value[12:]),
@@ -79,7 +79,7 @@ func (l *link) read() (cas uint32) {
 
 // update changes what workers share, and reports whether change has changed anything, and this
 // worker was the one to write it.
-func (l *link) update(change func(r *linkRecord) bool) bool {
+func (l *link) update(change func(r *sharedLink) bool) bool {
 	const attempts = 8 // another worker's news is as good
 	for range attempts {
 		cas := l.read()
@@ -113,13 +113,14 @@ func (l *link) retryable(now int64) bool {
 	return now >= l.shared.retryAt || l.shared.retryAt-now > 2*longestPause
 }
 
-// enter reports whether a callout may be made now. While the breaker is open, one at a time is made
-// after each pause, for timeout at most, to see whether the backend is back.
+// enter reports whether a callout may be made now. While the breaker is open, one callout is made
+// after each pause, to see whether the backend is back. It has timeout at most, and no other is
+// made meanwhile.
 func (l *link) enter(now, timeout int64) bool {
 	if l.read(); !l.open() {
 		return true
 	}
-	return l.update(func(r *linkRecord) bool {
+	return l.update(func(r *sharedLink) bool {
 		if r.failures >= breakAfter && !l.retryable(now) {
 			return false
 		}
@@ -130,7 +131,7 @@ func (l *link) enter(now, timeout int64) bool {
 
 // failed counts a callout that has failed.
 func (l *link) failed(now, sentAt int64) {
-	l.update(func(r *linkRecord) bool {
+	l.update(func(r *sharedLink) bool {
 		if r.failures >= breakAfter && sentAt < r.countedAt {
 			return false
 		}
@@ -151,7 +152,7 @@ func (l *link) answered(sent, received, backend int64, nodes uint64) {
 	if l.shared.failures == 0 && l.shared.nodes == count && drift < clockDrift && -drift < clockDrift {
 		return
 	}
-	l.update(func(r *linkRecord) bool {
+	l.update(func(r *sharedLink) bool {
 		if drift := l.offset - r.offset; drift >= clockDrift || -drift >= clockDrift {
 			r.offset = l.offset
 		}
@@ -160,8 +161,8 @@ func (l *link) answered(sent, received, backend int64, nodes uint64) {
 	})
 }
 
-// see takes in an answer's time. The backend read it somewhere in the round trip, so that an offset
-// of less than half of that says nothing.
+// see takes in an answer's time. The backend read it at some moment of the round trip. So an offset
+// of less than half of the trip says nothing.
 func (l *link) see(sent, received, backend int64) {
 	trip := received - sent
 	if trip < 0 || trip > l.trip && l.seen != 0 && received-l.seen < patience && received >= l.seen {

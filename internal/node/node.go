@@ -19,9 +19,9 @@ type Options struct {
 	// Random is what nodes differ by.
 	Random Random
 
-	// SyncRate is the interval between two pushes of a key in nanoseconds; 0 if the backend decides
-	// every request. If it is negative the counters stay in this process, and what follows is not
-	// used.
+	// SyncRate is the interval between two pushes of a key in nanoseconds. If it is 0, the backend
+	// decides every request. If it is negative, the counters stay in this process, and the fields
+	// that follow are not used.
 	SyncRate int64
 	// Host sends pushes, each of which ends within Timeout, in nanoseconds.
 	Host    Host
@@ -46,9 +46,9 @@ const (
 type Host interface {
 	// Now is the process's time in nanoseconds since the Unix epoch. No answer corrects it.
 	Now() int64
-	// Send sends a push to the backend, and reports whether it is on its way: then it ends within
-	// the timeout, and the node's [Node.Answered] is called with the ticket, once, and not before
-	// Send has returned. The push is valid during the call.
+	// Send sends a push to the backend, and reports whether it is on its way. If it is, it ends
+	// within the timeout: then [Node.Answered] is called with the ticket, once, and not before Send
+	// has returned. The push is valid during the call.
 	Send(push []byte, ticket Ticket) (sent bool)
 	// TickEvery has [Node.Tick] called every so many milliseconds from now on.
 	TickEvery(millis uint32)
@@ -61,9 +61,9 @@ type Node struct {
 	rules   []Rule
 	// Tallies are what the node has counted of its own doings.
 	Tallies Tallies
-	entry   []byte // an encoded cell
-	// local says that the counters stay in this process: there is no backend, and of what follows
-	// only held and demands are used.
+	payload []byte // an encoded counter
+	// local says that the counters stay in this process. Then there is no backend, and of the
+	// fields that follow only held and demands are used.
 	local bool
 	// exact says that the backend decides every request, and alone that the one being decided is
 	// decided without it.
@@ -77,12 +77,12 @@ type Node struct {
 	link  link
 	nodes uint64 // that share the limits, 0 if that is not known
 
-	// tickMillis is the time between ticks while there is no more to do than usual. hurried: they
-	// come every millisecond.
+	// tickMillis is the time between ticks while there is no more to do than usual. hurried says
+	// that they come every millisecond.
 	tickMillis uint32
 	hurried    bool
-	// until is when the host's callback that is running is to be over, 0 in those of requests. As
-	// all deadlines it is by the host's clock, which no answer corrects.
+	// until is when the host's callback that is running is to be over. It is 0 in those of
+	// requests. As all deadlines it is by the host's clock, which no answer corrects.
 	until int64
 
 	id       uint64 // of the table, and so of the process
@@ -122,8 +122,8 @@ const (
 	leaveNanos = 5 * second
 )
 
-// New makes a node. If it has a backend, it is to be ticked every [Node.TickMillis] from now on,
-// until its host hears otherwise. The error is [sharedata.ErrUnavailable].
+// New makes a node. If it has a backend, its host ticks it every [Node.TickMillis] from now on,
+// until it hears otherwise. The error is [sharedata.ErrUnavailable].
 func New(o *Options) (*Node, error) {
 	n := &Node{options: *o, rules: o.Rules, local: o.SyncRate < 0, exact: o.SyncRate == 0, demands: make([]Demand, len(o.Rules))}
 	for i := range n.rules {
@@ -152,8 +152,8 @@ func New(o *Options) (*Node, error) {
 
 // connect prepares a node for its backend.
 func (n *Node) connect() {
-	// Ten ticks an interval, so that a new key needn't wait long; spread, so that the workers of
-	// all processes don't tick at once.
+	// An interval has ten ticks, so that a new key needn't wait long. They are spread, so that the
+	// workers of all processes don't tick at once.
 	tick := max(1, min(pushRate(n.options.SyncRate)/1e6/10, 100))
 	tick += n.options.Random.below(tick/4 + 1)
 	n.tickMillis = uint32(tick)
@@ -164,8 +164,8 @@ func (n *Node) connect() {
 	n.share(uint64(n.link.shared.nodes))
 }
 
-// pushRate is the interval between two pushes of a key. Where the backend decides every request
-// there are pushes too: of what was counted while it was away, and what responses cost.
+// pushRate is the interval between two pushes of a key. If the backend decides every request, there
+// are pushes too: of what was counted while it was away, and of what responses cost.
 func pushRate(syncRate int64) int64 {
 	if syncRate == 0 {
 		return second

@@ -7,7 +7,7 @@ import (
 // enlist has a key pushed when it is due.
 //
 //go:noinline
-func (n *Node) enlist(d *Demand) { n.dirty.add(d.address, d.Rule, d.Cell.Sync().Due) }
+func (n *Node) enlist(d *Demand) { n.dirty.add(d.address, d.Rule, d.Counter.Sync().Due) }
 
 // greet asks the backend for its time and the number of nodes, once, unless another worker knows.
 func (n *Node) greet() {
@@ -150,24 +150,24 @@ func (n *Node) claim(b *batch, key *dirtyKey, r *Rule, now int64) claiming {
 	d := n.at(r, key.address)
 	for range n.table.Attempts() {
 		n.fetch(d)
-		if !d.slot.Found() || d.Cell.Sync().Due != key.due {
+		if !d.slot.Found() || d.Counter.Sync().Due != key.due {
 			return claimDone // evicted, and its hits rescued; or another worker has it
 		}
-		d.Cell.Advance(now)
-		changed := d.Cell.Pending() // a lease that goes back may be as large as what is pending
-		leases := d.Cell.Review(now) && !n.leaving
+		d.Counter.Advance(now)
+		changed := d.Counter.Pending() // a lease that goes back may be as large as what is pending
+		leases := d.Counter.Review(now) && !n.leaving
 		if n.leaving {
-			d.Cell.ReturnLeases()
+			d.Counter.ReturnLeases()
 		}
-		pending := d.Cell.Pending()
-		watched := r.Watched && !n.leaving && d.Cell.ForgetAt() > now
+		pending := d.Counter.Pending()
+		watched := r.Watched && !n.leaving && d.Counter.ForgetAt() > now
 		if !pending && !watched && !leases {
 			if changed && !n.write(d, now) {
 				continue
 			}
 			return claimDone
 		}
-		if !d.Cell.Claim(now) {
+		if !d.Counter.Claim(now) {
 			return claimLater
 		}
 		if !n.write(d, now) {
@@ -175,7 +175,7 @@ func (n *Node) claim(b *batch, key *dirtyKey, r *Rule, now int64) claiming {
 		}
 		n.addClaimed(b, d)
 		if watched || leases {
-			key.due = d.Cell.Sync().Due
+			key.due = d.Counter.Sync().Due
 			return claimReview
 		}
 		return claimDone
@@ -185,20 +185,20 @@ func (n *Node) claim(b *batch, key *dirtyKey, r *Rule, now int64) claiming {
 
 // addClaimed adds what a claimed key has in flight to a batch.
 func (n *Node) addClaimed(b *batch, d *Demand) {
-	for i := range d.Cell.States {
-		d.Cell.Outgoing(i, &n.push)
+	for i := range d.Counter.States {
+		d.Counter.Outgoing(i, &n.push)
 		l := &d.Rule.Limits[i]
 		if !l.Kind.Bucketed() && n.push.Newest < uint64(len(n.push.Hits)-1) {
 			continue // a time that no clock had: the backend would refuse the batch
 		}
-		wanted := item(d.Cell.Sync().ID, l, &n.push)
-		b.add(&wanted, pushed{address: d.address, rule: d.Rule, limit: int32(i), claim: d.Cell.Sync().Claimed}, d.Cell.PushEnds(i))
-		b.hits += n.push.Taken()
-		n.Tallies.Pushed += n.push.Taken()
+		wanted := item(d.Counter.Sync().ID, l, &n.push)
+		b.add(&wanted, pushed{address: d.address, rule: d.Rule, limit: int32(i), claim: d.Counter.Sync().Claimed}, d.Counter.PushEnds(i))
+		b.hits += n.push.Added()
+		n.Tallies.Pushed += n.push.Added()
 	}
-	d.Cell.ClaimedOthers(func(id [16]byte, l *window.Limit, push *window.Push, ends int64) {
+	d.Counter.ClaimedOthers(func(id [16]byte, l *window.Limit, push *window.Push, ends int64) {
 		if !n.keepOrphan(id, l, push, ends) {
-			n.Tallies.Lost += push.Taken()
+			n.Tallies.Lost += push.Added()
 		}
 	})
 }

@@ -5,8 +5,8 @@ import "math/bits"
 // Random gives 64 random bits with each call.
 type Random func() uint64
 
-// below is a random number from 0 to n-1. n is so far below 2^64 that all of them are equally
-// likely, as near as makes no difference.
+// below is a random number from 0 to n-1. n is so far below 2^64 that all of them are as good as
+// equally likely.
 func (r Random) below(n int64) int64 {
 	below, _ := bits.Mul64(r(), uint64(n))
 	return int64(below)

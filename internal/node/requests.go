@@ -33,7 +33,7 @@ func (n *Node) Look(d *Demand, now int64) (known bool) {
 	d.address = n.table.Address(d.Key)
 	known = n.table.Read(&d.slot, d.address)
 	n.decode(d, known)
-	d.Cell.Advance(now)
+	d.Counter.Advance(now)
 	return known
 }
 
@@ -121,7 +121,7 @@ func (n *Node) decideBy(w waiting, granted bool) {
 	full := false
 	for i := range demands {
 		d := &demands[i]
-		if n.read(d, n.now()); !granted && !d.Cell.Allows(d.Cost) {
+		if n.read(d, n.now()); !granted && !d.Counter.Allows(d.Cost) {
 			d.Verdict, full = counter.Rejected, true
 		}
 	}
@@ -155,7 +155,7 @@ func (n *Node) retry(w waiting, granted bool) {
 // backend was asked.
 func (n *Node) hasRoom(demands []Demand) bool {
 	for i := range demands {
-		if d := &demands[i]; d.Verdict == counter.Unsure && !d.Cell.Allows(d.Cost) {
+		if d := &demands[i]; d.Verdict == counter.Unsure && !d.Counter.Allows(d.Cost) {
 			return false
 		}
 	}

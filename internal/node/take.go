@@ -16,7 +16,7 @@ type take struct {
 	next    *take // in a list of leaseWishes
 	waiters []waiting
 	// The answer's: whether it was taken in, with hits, and how many waiters have been told.
-	landed  bool
+	settled bool
 	granted bool
 	told    int
 }

@@ -33,8 +33,8 @@ func (n *Node) Tick() {
 	n.hurry(!done || len(n.wishes)+len(n.released) > 0)
 }
 
-// Answered takes in the end of a push: an answer, which is kept and settled as far as there is
-// time, or a failure.
+// Answered takes in the end of a push: an answer or a failure. An answer is kept, and settled as
+// far as there is time.
 func (n *Node) Answered(t Ticket, outcome Outcome, answer []byte) {
 	b := t.batch
 	if b.sender != t.sender || b.sequence != t.sequence || b.state != sent {

@@ -8,14 +8,13 @@ import (
 
 // Waiter is a request that may have to wait for the backend.
 type Waiter interface {
-	// Decided ends a wait: it is called once, unless the request has left before. The demands are
-	// those that the request waited with; they stand as they are after the decision, and are valid
-	// during the call.
+	// Decided ends a wait. It is called once, unless the request has left before. The demands are
+	// those that the request waited with, after the decision. They are valid during the call.
 	Decided(demands []Demand, now int64, verdict counter.Verdict)
 }
 
-// Wait is what a node keeps of a request for as long as it waits. It is a part of the request's own
-// memory, which may serve one request after the other. Set Waiter before anything else.
+// Wait is what a node keeps of a request while it waits. It is a part of the request's own memory,
+// which may serve one request after the other. Set Waiter before anything else.
 type Wait struct {
 	Waiter Waiter
 

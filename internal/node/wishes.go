@@ -59,7 +59,7 @@ func (n *Node) wish(d *Demand, w waiting) {
 
 // wishAhead asks for a lease for requests to come, if the key is worth it.
 func (n *Node) wishAhead(d *Demand) {
-	if most := d.Cell.Ahead(n.now()); most > 0 && n.wished.find(d, true) == nil {
+	if most := d.Counter.Ahead(n.now()); most > 0 && n.wished.find(d, true) == nil {
 		t := n.newLease(d, 1, most)
 		t.ahead = true
 		n.wished.add(t)
@@ -157,7 +157,7 @@ func (n *Node) claimAlong(b *batch, t *take, now int64) {
 		return
 	}
 	d := n.at(t.parts[0].rule, t.parts[0].address)
-	if n.read(d, now); !d.slot.Found() || !d.Cell.Pending() || !d.Cell.Claim(now) || !n.write(d, now) {
+	if n.read(d, now); !d.slot.Found() || !d.Counter.Pending() || !d.Counter.Claim(now) || !n.write(d, now) {
 		return // then another worker has it, or it is pushed later
 	}
 	n.addClaimed(b, d)

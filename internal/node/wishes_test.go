@@ -148,7 +148,8 @@ func TestWaitersAreToldOnce(t *testing.T) {
 	}
 }
 
-// Nodes of one process and namespace keep one limit, and nodes of another namespace have nothing to do with it.
+// Nodes of one process and namespace keep one limit, and nodes of another namespace have nothing to
+// do with it.
 func TestNodesOfOneProcess(t *testing.T) {
 	for _, rate := range []int64{0, second} {
 		p := newProcess(t)

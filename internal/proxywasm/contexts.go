@@ -2,11 +2,11 @@ package proxywasm
 
 import "github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
-// contexts finds streams by the ids that the host gives them. Ids count upwards, so that an open-addressed table without
-// hashing finds nearly each of them at its own place.
+// contexts finds streams by the ids that the host gives them. Ids count upwards, so that an
+// open-addressed table without hashing finds nearly each of them at its own place.
 //
-// The newest is kept apart: from the creation of a stream to its request phase no other is created, and most end before another begins
-// where there is little to do.
+// The newest is kept apart. From the creation of a stream to its request phase no other is created.
+// Where there is little to do, most streams end before another begins.
 type contexts struct {
 	newestID uint32 // 0 if there is none
 	newest   types.HttpContext

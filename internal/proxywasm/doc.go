@@ -1,10 +1,9 @@
 // Package proxywasm is the plugin's side of the proxy-wasm ABI, and the only package that knows it.
 //
-// It has two faces of the same functions. For wasip1, which is what ships, it binds the host's
-// functions directly and allocates nothing on the path of a request. Natively it forwards to the
-// SDK (github.com/tetratelabs/proxy-wasm-go-sdk), whose proxytest then drives the very same filter
-// in plain go test, or to a [Host] of the caller's. RATIONALE.md says why the binding is not the
-// SDK's.
+// It has the same functions twice. For wasip1, which is what ships, it binds the host's functions
+// directly, and allocates nothing on the path of a request. Natively it forwards to a [Host] of the
+// caller's, or to the SDK (github.com/tetratelabs/proxy-wasm-go-sdk), whose proxytest then drives
+// the very same filter in plain go test. RATIONALE.md says why the binding is not the SDK's.
 //
 // Bytes that a function returns belong to the package and are valid until its next call. Bytes that
 // are passed in are not kept. All calls come from the one thread that runs the VM.
@@ -41,8 +40,9 @@ type Callout struct {
 	Headers       *Pairs
 	Body          []byte
 	TimeoutMillis uint32
-	// Done is called once with the answer, or with ok false if there is none. While it runs, [CalloutHeader] and
-	// [CalloutBody] read the answer. A failure usually arrives as an answer of status 503 or 504.
+	// Done is called once with the answer, or with ok false if there is none. While it runs,
+	// [CalloutHeader] and [CalloutBody] read the answer. A failure usually arrives as an answer of
+	// status 503 or 504.
 	Done func(ok bool)
 }
 

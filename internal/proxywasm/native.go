@@ -10,8 +10,8 @@ import (
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 )
 
-// Host is what runs the plugin when it isn't built for wasip1. Its methods are the package's functions of the same names,
-// with their contracts. It is as wide as the ABI that it stands for.
+// Host is what runs the plugin when it isn't built for wasip1. Its methods are the package's
+// functions of the same names, with their contracts. It is as wide as the ABI that it stands for.
 type Host interface {
 	Log(level LogLevel, message string)
 	Now() int64
@@ -37,8 +37,9 @@ type Host interface {
 
 var host Host = sdkHost{}
 
-// Use makes h the host of all calls that follow, in place of the SDK, until restore is called. As in a VM, calls come from
-// one goroutine; a caller that runs several hosts in turn names the one before each callback.
+// Use makes h the host of all calls that follow, in place of the SDK, until restore is called. As
+// in a VM, calls come from one goroutine; a caller that runs several hosts in turn names the one
+// before each callback.
 func Use(h Host) (restore func()) {
 	before := host
 	host = h
@@ -60,19 +61,23 @@ func SetTickPeriod(milliseconds uint32) { host.SetTickPeriod(milliseconds) }
 // PluginConfiguration is the current plugin context's configuration.
 func PluginConfiguration() (configuration []byte, ok bool) { return host.PluginConfiguration() }
 
-// RequestHeader is the first value of a header of the current stream's request, in its request phase only.
+// RequestHeader is the first value of a header of the current stream's request, in its request
+// phase only.
 func RequestHeader(name string) (header []byte, ok bool) { return host.RequestHeader(name) }
 
-// ResponseHeader is the first value of a header of the current stream's response, in its response phase only.
+// ResponseHeader is the first value of a header of the current stream's response, in its response
+// phase only.
 func ResponseHeader(name string) (header []byte, ok bool) { return host.ResponseHeader(name) }
 
-// ReplaceResponseHeader sets a header of the current stream's response and removes all other values of it.
+// ReplaceResponseHeader sets a header of the current stream's response and removes all other values
+// of it.
 func ReplaceResponseHeader(name string, value []byte) { host.ReplaceResponseHeader(name, value) }
 
 // SendLocalResponse answers the current stream. It reports whether the proxy accepted that.
 func SendLocalResponse(r *LocalResponse) (sent bool) { return host.SendLocalResponse(r) }
 
-// Property is an attribute of the current stream or of the proxy; the parts of its path are separated by zero bytes.
+// Property is an attribute of the current stream or of the proxy. Zero bytes separate the parts of
+// its path.
 func Property(path string) (property []byte, ok bool) { return host.Property(path) }
 
 // Get implements sharedata.Data.
@@ -99,8 +104,8 @@ func SetContext(id uint32) { host.SetContext(id) }
 // ResumeRequest lets the current stream's request, which was paused, go on.
 func ResumeRequest() { host.ResumeRequest() }
 
-// Dispatch makes a callout on behalf of a plugin context. It reports whether the proxy accepted it; if not, Done
-// is not called.
+// Dispatch makes a callout on behalf of a plugin context. It reports whether the proxy accepted it.
+// If not, Done is not called.
 func Dispatch(c *Callout) (accepted bool) { return host.Dispatch(c) }
 
 // CalloutHeader is the first value of a header of the answer that is being delivered.
@@ -109,7 +114,8 @@ func CalloutHeader(name string) (header []byte, ok bool) { return host.CalloutHe
 // CalloutBody is the body of the answer that is being delivered, at most limit bytes of it.
 func CalloutBody(limit int) (body []byte, ok bool) { return host.CalloutBody(limit) }
 
-// PluginDone tells the proxy that the current plugin context, which asked to stay when it was done, is done now.
+// PluginDone tells the proxy that the current plugin context, which asked to stay when it was done,
+// is done now.
 func PluginDone() { host.PluginDone() }
 
 // DefineCounter finds or makes a counter.

@@ -2,7 +2,8 @@ package proxywasm
 
 import "encoding/binary"
 
-// Pairs is a list of headers in the form that the ABI passes them in. Its memory is reused after Reset.
+// Pairs is a list of headers in the form that the ABI passes them in. Its memory is reused after
+// Reset.
 type Pairs struct {
 	sizes   []byte
 	data    []byte
@@ -40,8 +41,8 @@ func (p *Pairs) begin(name string, valueLength int) {
 // Len is the number of headers.
 func (p *Pairs) Len() int { return len(p.sizes) / 8 }
 
-// encode gives the list as the ABI wants it: the number of pairs, the sizes of all names and values, then these, each with a
-// zero byte behind it; all numbers 32 bits, little endian.
+// encode gives the list as the ABI wants it: the number of pairs, the sizes of all names and
+// values, then these, each with a zero byte behind it; all numbers 32 bits, little endian.
 //
 //go:noinline
 func (p *Pairs) encode() []byte {

@@ -14,7 +14,8 @@ type fakeStream struct {
 	id uint32
 }
 
-// The table does what a map does, for ids as a host gives them: upwards, with some that stay for long.
+// The table does what a map does, for ids as a host gives them: upwards, with some that stay for
+// long.
 func TestContextsAreAMap(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 1))

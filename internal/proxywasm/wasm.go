@@ -8,7 +8,8 @@ import (
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 )
 
-// The ABI's functions. Sizes and addresses are 32 bits wide, though int is 64 on wasip1; a string is an address and a size.
+// The ABI's functions. Sizes and addresses are 32 bits wide, though int is 64 on wasip1; a string
+// is an address and a size.
 
 //go:wasmimport env proxy_log
 func proxyLog(level uint32, message string) uint32
@@ -84,8 +85,8 @@ const (
 	dataStopAndWatermark = 2
 )
 
-// vm is the state of this VM: what the host knows by number, and where it writes what it returns. There is one VM in a
-// module, so this, and nothing of a plugin's, is global.
+// vm is the state of this VM: what the host knows by number, and where it writes what it returns.
+// There is one VM in a module, so this, and nothing of a plugin's, is global.
 var vm struct {
 	context  types.VMContext
 	plugins  []pluginContext // in a list, as there is one but for a moment
@@ -93,7 +94,8 @@ var vm struct {
 	callouts []callout // that wait for their answers
 
 	returned []byte // where the host writes values
-	// Out-parameters are global because a pointer that the host gets would move a local variable to the heap.
+	// Out-parameters are global because a pointer that the host gets would move a local variable to
+	// the heap.
 	address, length, number uint32
 	time                    int64
 }
@@ -145,17 +147,20 @@ func PluginConfiguration() (configuration []byte, ok bool) {
 	return value(proxyGetBufferBytes(bufferPluginConfiguration, 0, 1<<31-1, &vm.address, &vm.length))
 }
 
-// RequestHeader is the first value of a header of the current stream's request, in its request phase only.
+// RequestHeader is the first value of a header of the current stream's request, in its request
+// phase only.
 func RequestHeader(name string) (header []byte, ok bool) {
 	return value(proxyGetHeaderMapValue(mapRequestHeaders, name, &vm.address, &vm.length))
 }
 
-// ResponseHeader is the first value of a header of the current stream's response, in its response phase only.
+// ResponseHeader is the first value of a header of the current stream's response, in its response
+// phase only.
 func ResponseHeader(name string) (header []byte, ok bool) {
 	return value(proxyGetHeaderMapValue(mapResponseHeaders, name, &vm.address, &vm.length))
 }
 
-// ReplaceResponseHeader sets a header of the current stream's response and removes all other values of it.
+// ReplaceResponseHeader sets a header of the current stream's response and removes all other values
+// of it.
 func ReplaceResponseHeader(name string, value []byte) {
 	proxyReplaceHeaderMapValue(mapResponseHeaders, name, unsafe.Pointer(unsafe.SliceData(value)), uint32(len(value)))
 }
@@ -167,7 +172,8 @@ func SendLocalResponse(r *LocalResponse) (sent bool) {
 		unsafe.Pointer(unsafe.SliceData(headers)), uint32(len(headers)), r.GRPCStatus) == statusOK
 }
 
-// Property is an attribute of the current stream or of the proxy; the parts of its path are separated by zero bytes.
+// Property is an attribute of the current stream or of the proxy. Zero bytes separate the parts of
+// its path.
 func Property(path string) (property []byte, ok bool) {
 	return value(proxyGetProperty(path, &vm.address, &vm.length))
 }
@@ -196,8 +202,8 @@ func SetContext(id uint32) { proxySetEffectiveContext(id) }
 // ResumeRequest lets the current stream's request, which was paused, go on.
 func ResumeRequest() { proxyContinueStream(streamRequest) }
 
-// Dispatch makes a callout on behalf of a plugin context. It reports whether the proxy accepted it; if not, Done
-// is not called.
+// Dispatch makes a callout on behalf of a plugin context. It reports whether the proxy accepted it.
+// If not, Done is not called.
 func Dispatch(c *Callout) (accepted bool) {
 	headers := c.Headers.encode()
 	if proxyHTTPCall(c.Cluster, unsafe.Pointer(unsafe.SliceData(headers)), uint32(len(headers)),
@@ -239,7 +245,8 @@ func (m Metric) Add(n uint64) { proxyIncrementMetric(uint32(m), int64(n)) }
 // Set sets a gauge.
 func (m Metric) Set(n uint64) { proxyRecordMetric(uint32(m), n) }
 
-// PluginDone tells the proxy that the current plugin context, which asked to stay when it was done, is done now.
+// PluginDone tells the proxy that the current plugin context, which asked to stay when it was done,
+// is done now.
 func PluginDone() { proxyDone() }
 
 // value is what a host call returned in memory that it asked the module for.
@@ -257,8 +264,9 @@ func value(status uint32) (data []byte, ok bool) {
 	return vm.returned[:vm.length], true
 }
 
-// The module's callbacks. Every one answers for contexts that it doesn't know, so that no host can make it panic. Callbacks
-// that the plugin has no use for are not exported, which saves the host the calls.
+// The module's callbacks. Each answers for contexts that it doesn't know, so that no host can make
+// it panic. Callbacks that the plugin has no use for are not exported, which saves the host the
+// calls.
 
 //go:wasmexport proxy_abi_version_0_2_1
 func abiVersion() {}

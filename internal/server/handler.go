@@ -1,4 +1,5 @@
-// Package server is the counter backend: it puts a store behind HTTP, for proxies that push and for people who look.
+// Package server is the counter backend. It puts a store behind HTTP, for proxies that push and for
+// people who look.
 //
 // [Handler] answers requests, [Serve] runs it until its context ends.
 package server
@@ -43,13 +44,15 @@ type Options struct {
 
 // Handler serves a store:
 //
-//   - POST /v1/push takes a wire.Push and answers with a wire.Answer. 400 with a reason for a body that is none, 413 above
-//     wire.MaxBody, 415 for another Content-Type, 503 if the store fails. Nothing has changed after a 4xx; after a 503 the push
-//     may have been applied, and is to be sent again.
-//   - GET /v1/counters?namespace=N streams the counters that count, one JSON object a line; with &width_ms=W, once or more, those of
-//     these widths. If the store fails half-way, the connection breaks, so that what came does not pass for all.
-//   - GET /v1/window?namespace=N&id=I&kind=K&width_ms=W&start=T is one window of the clock: its start and hits; &ordinal=O for one of
-//     several limits that are alike.
+//   - POST /v1/push takes a wire.Push and answers with a wire.Answer. 400 with a reason for a body
+//     that is none, 413 above wire.MaxBody, 415 for another Content-Type, 503 if the store fails.
+//     Nothing has changed after a 4xx; after a 503 the push may have been applied, and is to be
+//     sent again.
+//   - GET /v1/counters?namespace=N streams the counters that count, one JSON object a line; with
+//     &width_ms=W, once or more, those of these widths. If the store fails half-way, the connection
+//     breaks, so that what came does not pass for all.
+//   - GET /v1/window?namespace=N&id=I&kind=K&width_ms=W&start=T is one window of the clock: its
+//     start and hits; &ordinal=O for one of several limits that are alike.
 //   - GET /healthz is 200 if the store can be reached, else 503.
 //   - GET /metrics is for Prometheus.
 //
@@ -143,7 +146,7 @@ func (h *handler) counters(w http.ResponseWriter, r *http.Request) {
 	lines := json.NewEncoder(w)
 	written := 0
 	var broken error
-	err := h.store.Counters(r.Context(), namespace, widths, func(c store.Counter) error {
+	err := h.store.Counters(r.Context(), namespace, widths, func(c store.LimitCounter) error {
 		if written%1024 == 0 {
 			// A long list takes longer than one answer may, but none of its parts does.
 			if broken = out.SetWriteDeadline(time.Now().Add(writeTimeout)); broken != nil {
@@ -197,7 +200,7 @@ func (h *handler) window(w http.ResponseWriter, r *http.Request) {
 		h.problem(w, http.StatusServiceUnavailable, "the store failed")
 		return
 	}
-	line := store.WindowLine{Start: time.Unix(0, int64(store.StartNanos(item.Counter, item.Newest))).UTC()}
+	line := store.WindowLine{Start: time.Unix(0, int64(store.StartNanos(item.LimitCounter, item.Newest))).UTC()}
 	if total := &out.Answer.Totals[0]; len(total.Hits) > 0 {
 		line.Hits = int64(min(total.Hits[0], wire.MaxHits))
 	}
@@ -230,7 +233,7 @@ func windowAsked(query url.Values) (item wire.Item, problem string) {
 	item.Kind = uint8(kind)
 	width, errWidth := strconv.ParseUint(query.Get("width_ms"), 10, 64)
 	start, errStart := time.Parse(time.RFC3339Nano, query.Get("start"))
-	if item.WidthMillis = width; errWidth != nil || !store.ValidCounter(item.Counter) {
+	if item.WidthMillis = width; errWidth != nil || !store.ValidCounter(item.LimitCounter) {
 		return item, fmt.Sprintf("width_ms: want 1 to %d, got %.80q", wire.MaxWidthMillis, query.Get("width_ms"))
 	}
 	if errStart != nil || start.Unix() < 0 || start.Year() > 2200 {
@@ -243,7 +246,7 @@ func windowAsked(query url.Values) (item wire.Item, problem string) {
 		}
 		item.Ordinal = uint8(ordinal)
 	}
-	item.Newest, item.Hits = store.NumberAt(item.Counter, uint64(start.UnixNano())), []int64{0}
+	item.Newest, item.Hits = store.NumberAt(item.LimitCounter, uint64(start.UnixNano())), []int64{0}
 	return item, ""
 }
 
@@ -258,8 +261,8 @@ func (h *handler) healthz(w http.ResponseWriter, r *http.Request) {
 	h.write(w, []byte("ok\n"))
 }
 
-// succeeded tells whether a call of the store did, counts if not, and logs the first failure and the first success
-// after it.
+// succeeded reports whether a call of the store succeeded. It counts failures, and logs the first
+// one and the first success after it.
 func (h *handler) succeeded(r *http.Request, err error) bool {
 	if err == nil {
 		if h.failing.CompareAndSwap(true, false) {
@@ -299,8 +302,8 @@ func (h *handler) problem(w http.ResponseWriter, code int, detail string) {
 	}
 }
 
-// requireToken lets requests pass that carry the token with this hash. Hashes are compared, as they tell nothing of its
-// length.
+// requireToken lets requests pass that carry the token with this hash. It compares hashes, which
+// tell nothing of the token's length.
 func (h *handler) requireToken(want [sha256.Size]byte, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
@@ -322,7 +325,7 @@ func endpoint(pattern string) string {
 	return "other"
 }
 
-// statusWriter remembers an answer's status.
+// statusWriter keeps an answer's status.
 type statusWriter struct {
 	http.ResponseWriter
 	code int

@@ -37,24 +37,24 @@ func open() *memory.Store {
 func examplePush() *wire.Push {
 	return &wire.Push{Namespace: "api", Sender: 1, Sequence: 1, Floor: 1, Items: []wire.Item{
 		{
-			Counter: wire.Counter{ID: wire.ID{0xab}, Kind: uint8(window.FixedWindow), WidthMillis: 60_000},
-			Newest:  uint64(epoch.UnixMilli()) / 60_000, Hits: []int64{5, 2},
+			LimitCounter: wire.LimitCounter{ID: wire.ID{0xab}, Kind: uint8(window.FixedWindow), WidthMillis: 60_000},
+			Newest:       uint64(epoch.UnixMilli()) / 60_000, Hits: []int64{5, 2},
 		},
 		{
-			Counter: wire.Counter{ID: wire.ID{0xcd}, Kind: uint8(window.FirstHitWindow), Ordinal: 1, WidthMillis: 1000},
-			Newest:  uint64(epoch.UnixNano()) - 5, Hits: []int64{-3},
+			LimitCounter: wire.LimitCounter{ID: wire.ID{0xcd}, Kind: uint8(window.FirstHitWindow), Ordinal: 1, WidthMillis: 1000},
+			Newest:       uint64(epoch.UnixNano()) - 5, Hits: []int64{-3},
 		},
 		{
-			Counter: wire.Counter{ID: wire.ID{0x0d}, Kind: uint8(window.SlidingBuckets), WidthMillis: 60_000, Precision: 15e9},
-			Newest:  uint64(epoch.Unix()) / 15, Hits: []int64{7, 1}, Ages: []uint64{0, 4},
+			LimitCounter: wire.LimitCounter{ID: wire.ID{0x0d}, Kind: uint8(window.SlidingBuckets), WidthMillis: 60_000, Precision: 15e9},
+			Newest:       uint64(epoch.Unix()) / 15, Hits: []int64{7, 1}, Ages: []uint64{0, 4},
 		},
 		{
-			Counter: wire.Counter{ID: wire.ID{0x0e}, Kind: uint8(window.SlidingBuckets), WidthMillis: 60_000, Precision: 1},
-			Limit:   10, Newest: uint64(epoch.UnixNano()) - 7, Hits: []int64{8}, Ages: []uint64{0},
+			LimitCounter: wire.LimitCounter{ID: wire.ID{0x0e}, Kind: uint8(window.SlidingBuckets), WidthMillis: 60_000, Precision: 1},
+			Limit:        10, Newest: uint64(epoch.UnixNano()) - 7, Hits: []int64{8}, Ages: []uint64{0},
 		},
 		{
-			Counter: wire.Counter{ID: wire.ID{0x0f}, Kind: uint8(window.TokenBucket), WidthMillis: 60_000},
-			Limit:   10, Newest: uint64(epoch.UnixNano()) - 9, Hits: []int64{9},
+			LimitCounter: wire.LimitCounter{ID: wire.ID{0x0f}, Kind: uint8(window.TokenBucket), WidthMillis: 60_000},
+			Limit:        10, Newest: uint64(epoch.UnixNano()) - 9, Hits: []int64{9},
 		},
 	}}
 }
@@ -258,8 +258,8 @@ func TestWindow(t *testing.T) {
 	s := start(t, memory.New(memory.Options{Now: func() time.Time { return now }}), server.Options{})
 	p := examplePush()
 	p.Items[2] = wire.Item{
-		Counter: wire.Counter{ID: wire.ID{0xab}, Kind: uint8(window.SlidingWindow), Ordinal: 3, WidthMillis: 1000},
-		Newest:  uint64(epoch.Unix()), Hits: []int64{7, 4},
+		LimitCounter: wire.LimitCounter{ID: wire.ID{0xab}, Kind: uint8(window.SlidingWindow), Ordinal: 3, WidthMillis: 1000},
+		Newest:       uint64(epoch.Unix()), Hits: []int64{7, 4},
 	}
 	if answer, body := do(t, s.Client(), request(t, "POST", s.URL+wire.PushPath, wire.AppendPush(nil, p))); answer.StatusCode != 200 {
 		t.Fatalf("status %d: %s", answer.StatusCode, body)
@@ -356,7 +356,7 @@ func wantProblem(t *testing.T, answer *http.Response, body, detail string) {
 
 func wantUnchanged(t *testing.T, counters store.Store) {
 	t.Helper()
-	err := counters.Counters(context.WithoutCancel(t.Context()), "api", nil, func(c store.Counter) error {
+	err := counters.Counters(context.WithoutCancel(t.Context()), "api", nil, func(c store.LimitCounter) error {
 		t.Errorf("counter %+v, want none", c)
 		return nil
 	})
@@ -396,7 +396,7 @@ func (s *brokenStore) Join(ctx context.Context, namespace string, node uint64) (
 
 func (s *brokenStore) Ping(context.Context) error { return s.err }
 
-func (s *brokenStore) Counters(ctx context.Context, namespace string, widths []uint64, visit func(store.Counter) error) error {
+func (s *brokenStore) Counters(ctx context.Context, namespace string, widths []uint64, visit func(store.LimitCounter) error) error {
 	return errors.Join(s.Store.Counters(ctx, namespace, widths, visit), s.err)
 }
 
@@ -530,7 +530,8 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// FuzzPush posts any body: it is a push, or refused without a change. Nothing is the server's fault.
+// FuzzPush posts any body: it is a push, or refused without a change. Nothing is the server's
+// fault.
 func FuzzPush(f *testing.F) {
 	push := wire.AppendPush(nil, examplePush())
 	f.Add(push)

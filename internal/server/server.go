@@ -17,8 +17,9 @@ const (
 	shutdownTimeout = 10 * time.Second
 )
 
-// Serve serves HTTP/1.1 and HTTP/2 without TLS on a listener until ctx ends, then lets requests finish for up to 10
-// seconds. It closes the listener. The error is nil if it ended because ctx did, and nothing was cut off.
+// Serve serves HTTP/1.1 and HTTP/2 without TLS on a listener until ctx ends. Then it lets requests
+// finish for up to 10 seconds. It closes the listener. The error is nil if ctx has ended, and no
+// request was cut off.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)

@@ -4,14 +4,15 @@ import (
 	"weir/internal/wire"
 )
 
-// subBuckets is the algorithm of buckets of a precision. They count, and end, as windows of the clock do.
+// subBuckets is the algorithm of buckets of a precision. They count, and end, as windows of the
+// clock do.
 type subBuckets struct{ clockWindows }
 
-// KeptBuckets is which of a counter's buckets, newest first, are kept for a sender with this limit. Of sub-buckets
-// [Clock.Span] is all there is to say. A log is bounded: its newest buckets are kept, as many as it takes for their
-// hits to exceed the limit, as older ones can't change what a log of that limit decides; and wire.MaxBuckets at most.
-// Hits that are forgotten by that were applied, not dropped.
-func KeptBuckets(of wire.Counter, limit uint64, buckets []Window) []Window {
+// KeptBuckets is which of a counter's buckets, newest first, are kept for a sender with this limit.
+// Sub-buckets are all kept: [Calendar.Span] bounds them. A log keeps its newest buckets, until
+// their hits exceed the limit: older ones can't change what a log of that limit decides. It keeps
+// wire.MaxBuckets at most. The hits that it forgets were applied, not dropped.
+func KeptBuckets(of wire.LimitCounter, limit uint64, buckets []Window) []Window {
 	if !of.Shape().IsLog() {
 		return buckets
 	}
@@ -26,16 +27,16 @@ func KeptBuckets(of wire.Counter, limit uint64, buckets []Window) []Window {
 	return buckets
 }
 
-// BucketTotal answers an item of sliding buckets, from all buckets of its counter, newest first: with those that have
-// hits, can be read, and are not too old for a window that ends with the item's newest. The answer's Newest is that of
-// the item, or of a bucket that is newer.
+// BucketTotal answers an item of sliding buckets from all buckets of its counter, newest first. The
+// answer has the buckets that have hits, can be read, and are not too old for a window that ends
+// with the item's newest. Its Newest is the item's, or the number of a bucket that is newer.
 //
-// The answer has at most the buckets that wire.Item.AnswerSize has room for: in a log the newest, as [KeptBuckets]
-// says. Of sub-buckets there are more only if clocks disagree; then those farthest ahead are left out, which are the
-// ones that the asker does not count yet.
-func (c Clock) BucketTotal(item *wire.Item, buckets []Window) wire.Total {
-	span := c.Span(item.Counter)
-	_, counting := numbering(item.Counter)
+// The answer has no more buckets than wire.Item.AnswerSize has room for. Of a log they are the
+// newest, as [KeptBuckets] says. There are more sub-buckets only if clocks disagree. Then those
+// farthest ahead are left out, which the asker does not count yet.
+func (c Calendar) BucketTotal(item *wire.Item, buckets []Window) wire.Total {
+	span := c.Span(item.LimitCounter)
+	_, counting := numbering(item.LimitCounter)
 	live := make([]Window, 0, len(buckets))
 	for _, b := range buckets {
 		if b.Hits > 0 && b.Number >= span.Kept && b.Number <= span.Newest && b.Number+counting > item.Newest {
@@ -43,7 +44,7 @@ func (c Clock) BucketTotal(item *wire.Item, buckets []Window) wire.Total {
 		}
 	}
 	if item.Shape().IsLog() {
-		live = KeptBuckets(item.Counter, item.Limit, live)
+		live = KeptBuckets(item.LimitCounter, item.Limit, live)
 	} else {
 		live = live[max(0, len(live)-wire.MaxWindows):]
 	}
@@ -58,8 +59,8 @@ func (c Clock) BucketTotal(item *wire.Item, buckets []Window) wire.Total {
 	return t
 }
 
-func (subBuckets) add(c Clock, r *Record, item *wire.Item, out *Outcome) (expires uint64, changed bool) {
-	span := c.Span(item.Counter)
+func (subBuckets) add(c Calendar, r *Contents, item *wire.Item, out *Outcome) (expires uint64, changed bool) {
+	span := c.Span(item.LimitCounter)
 	var pushed []Window
 	for i, hits := range item.Hits {
 		number := item.Newest - item.Ages[i]
@@ -76,11 +77,12 @@ func (subBuckets) add(c Clock, r *Record, item *wire.Item, out *Outcome) (expire
 	if len(pushed) == 0 {
 		return 0, false
 	}
-	r.Windows = KeptBuckets(item.Counter, item.Limit, mergeBuckets(span.readable(r.Windows), pushed))
-	return ExpiresNanos(item.Counter, pushed[0].Number), true
+	r.Windows = KeptBuckets(item.LimitCounter, item.Limit, mergeBuckets(span.readable(r.Windows), pushed))
+	return ExpiresNanos(item.LimitCounter, pushed[0].Number), true
 }
 
-// mergeBuckets adds the hits of two lists of buckets, newest first, and leaves out buckets without any.
+// mergeBuckets adds the hits of two lists of buckets, newest first, and leaves out buckets without
+// any.
 func mergeBuckets(a, b []Window) []Window {
 	merged := make([]Window, 0, len(a)+len(b))
 	for len(a) > 0 || len(b) > 0 {
@@ -101,6 +103,6 @@ func mergeBuckets(a, b []Window) []Window {
 	return merged
 }
 
-func (subBuckets) total(c Clock, r *Record, item *wire.Item) wire.Total {
+func (subBuckets) total(c Calendar, r *Contents, item *wire.Item) wire.Total {
 	return c.BucketTotal(item, r.Windows)
 }

@@ -9,17 +9,18 @@ import (
 // clockWindows is the algorithm of windows of the clock.
 type clockWindows struct{}
 
-// Span is the numbers of the windows of the clock, or of the buckets of a precision, that matter now. Hits go to
-// [Oldest, Newest]; totals can be read in [Kept, Newest], and stores drop others.
+// Span is the numbers of the windows of the clock, or of the buckets of a precision, that matter
+// now. Hits are counted in [Oldest, Newest]. Totals can be read in [Kept, Newest]. Stores drop
+// others.
 type Span struct{ Kept, Oldest, Newest uint64 }
 
 // Span is for counters with windows of the clock, or with buckets of a precision.
 //
-// A window counts until its end, in sliding windows until the next one's; a bucket until the window's width after its
-// start. One that begins later than now, as a proxy whose clock is ahead sees it, is accepted if it is at most 10
-// minutes, 64 widths or, where that is more, two widths away: hits that lie farther matter to nobody, and nobody shall
-// make a store keep them.
-func (c Clock) Span(of wire.Counter) Span {
+// A fixed window counts until its end, and a sliding one until the next one's end. A bucket counts
+// until the window's width after its start. A proxy whose clock is ahead sends hits of windows that
+// begin later than now. They are accepted up to 10 minutes and 64 widths ahead, but two widths
+// always. Hits that lie farther matter to nobody, and nobody shall make a store keep them.
+func (c Calendar) Span(of wire.LimitCounter) Span {
 	length, counting := numbering(of)
 	current := c.NowNanos / length
 	ahead := max(2, min(WindowsAhead, uint64(Ahead.Milliseconds())/of.WidthMillis))
@@ -30,8 +31,8 @@ func (c Clock) Span(of wire.Counter) Span {
 	}
 }
 
-func (clockWindows) add(c Clock, r *Record, item *wire.Item, out *Outcome) (expires uint64, changed bool) {
-	span := c.Span(item.Counter)
+func (clockWindows) add(c Calendar, r *Contents, item *wire.Item, out *Outcome) (expires uint64, changed bool) {
+	span := c.Span(item.LimitCounter)
 	for age, hits := range item.Hits {
 		number := item.Newest - uint64(age)
 		if hits == 0 {
@@ -42,7 +43,7 @@ func (clockWindows) add(c Clock, r *Record, item *wire.Item, out *Outcome) (expi
 		if !ok {
 			continue
 		}
-		expires, changed = max(expires, ExpiresNanos(item.Counter, number)), true
+		expires, changed = max(expires, ExpiresNanos(item.LimitCounter, number)), true
 		at := slices.IndexFunc(r.Windows, func(w Window) bool { return w.Number == number })
 		if at < 0 {
 			r.Windows = append(span.readable(r.Windows), Window{Number: number})
@@ -58,9 +59,9 @@ func (s Span) readable(windows []Window) []Window {
 	return slices.DeleteFunc(windows, func(w Window) bool { return w.Number < s.Kept || w.Number > s.Newest })
 }
 
-func (clockWindows) total(c Clock, r *Record, item *wire.Item) wire.Total {
+func (clockWindows) total(c Calendar, r *Contents, item *wire.Item) wire.Total {
 	t := wire.Total{Newest: item.Newest, Hits: make([]uint64, len(item.Hits))}
-	span := c.Span(item.Counter)
+	span := c.Span(item.LimitCounter)
 	for _, w := range r.Windows {
 		age := item.Newest - w.Number
 		if w.Number <= item.Newest && age < uint64(len(t.Hits)) && w.Number >= span.Kept && w.Number <= span.Newest {
@@ -70,13 +71,15 @@ func (clockWindows) total(c Clock, r *Record, item *wire.Item) wire.Total {
 	return t
 }
 
-func (clockWindows) counts(c Clock, of *Counter, w Window) bool { return c.Span(of.Counter).counts(w) }
+func (clockWindows) counts(c Calendar, of *LimitCounter, w Window) bool {
+	return c.Span(of.LimitCounter).counts(w)
+}
 
 // counts reports whether a window takes hits.
 func (s Span) counts(w Window) bool { return w.Number >= s.Oldest && w.Number <= s.Newest }
 
-func (clockWindows) settled(c Clock, item *wire.Item) uint64 {
-	return ExpiresNanos(item.Counter, min(item.Newest, c.Span(item.Counter).Newest))
+func (clockWindows) settled(c Calendar, item *wire.Item) uint64 {
+	return ExpiresNanos(item.LimitCounter, min(item.Newest, c.Span(item.LimitCounter).Newest))
 }
 
-func (clockWindows) present(_ Clock, _ *wire.Room, total *wire.Total) wire.Total { return *total }
+func (clockWindows) present(_ Calendar, _ *wire.Room, total *wire.Total) wire.Total { return *total }

@@ -5,12 +5,14 @@ import "weir/internal/wire"
 // firstHit is the algorithm of a window that starts with its first hit.
 type firstHit struct{}
 
-// FirstHit is where a first-hit window that a proxy saw start at start belongs. It tells false if that window has
-// ended, or starts too far ahead (by more than 10 minutes and two widths) to believe it.
+// FirstHit is the start of the first-hit window that a proxy saw start at start. It reports false
+// if that window has ended, or starts so far ahead that it can't be believed: by more than 10
+// minutes and two widths.
 //
-// A window that seems to start after now, as hits can't, starts now. So two windows that live overlap, and are one that
-// starts with the earlier of their hits, which is what a single node would have seen.
-func (c Clock) FirstHit(of wire.Counter, start uint64) (uint64, bool) {
+// No hit can come after now. So a window that seems to start after now starts now. Two windows that
+// live then overlap, and are one that starts with the earlier of their hits. A single node would
+// have seen the same.
+func (c Calendar) FirstHit(of wire.LimitCounter, start uint64) (uint64, bool) {
 	if c.tooFar(of, start) {
 		return 0, false
 	}
@@ -18,18 +20,18 @@ func (c Clock) FirstHit(of wire.Counter, start uint64) (uint64, bool) {
 	return start, start+widthNanos(of) > c.NowNanos
 }
 
-func (firstHit) add(c Clock, r *Record, item *wire.Item, out *Outcome) (expires uint64, changed bool) {
+func (firstHit) add(c Calendar, r *Contents, item *wire.Item, out *Outcome) (expires uint64, changed bool) {
 	hits := item.Hits[0]
 	if hits == 0 {
 		return 0, false
 	}
-	start, ok := c.FirstHit(item.Counter, item.Newest)
+	start, ok := c.FirstHit(item.LimitCounter, item.Newest)
 	out.Count(hits, ok)
 	if !ok {
 		return 0, false
 	}
-	expires = ExpiresNanos(item.Counter, start)
-	if live, ok := c.firstHit(r.Windows, item.Counter); ok {
+	expires = ExpiresNanos(item.LimitCounter, start)
+	if live, ok := c.firstHit(r.Windows, item.LimitCounter); ok {
 		start, hits = min(start, live.Number), Sum(hits, live.Hits)
 	}
 	r.Windows = append(r.Windows[:0], Window{Number: start, Hits: hits})
@@ -37,7 +39,7 @@ func (firstHit) add(c Clock, r *Record, item *wire.Item, out *Outcome) (expires 
 }
 
 // firstHit is the window among a counter's that lives.
-func (c Clock) firstHit(windows []Window, of wire.Counter) (Window, bool) {
+func (c Calendar) firstHit(windows []Window, of wire.LimitCounter) (Window, bool) {
 	if len(windows) == 0 {
 		return Window{}, false
 	}
@@ -45,26 +47,26 @@ func (c Clock) firstHit(windows []Window, of wire.Counter) (Window, bool) {
 	return windows[0], ok
 }
 
-func (firstHit) total(c Clock, r *Record, item *wire.Item) wire.Total {
+func (firstHit) total(c Calendar, r *Contents, item *wire.Item) wire.Total {
 	t := wire.Total{Newest: item.Newest, Hits: []uint64{0}}
-	if live, ok := c.firstHit(r.Windows, item.Counter); ok {
+	if live, ok := c.firstHit(r.Windows, item.LimitCounter); ok {
 		t.Newest, t.Hits[0] = live.Number, uint64(max(0, live.Hits))
 	}
 	return t
 }
 
-func (firstHit) counts(c Clock, of *Counter, w Window) bool {
-	_, ok := c.FirstHit(of.Counter, w.Number)
+func (firstHit) counts(c Calendar, of *LimitCounter, w Window) bool {
+	_, ok := c.FirstHit(of.LimitCounter, w.Number)
 	return ok
 }
 
-func (firstHit) settled(c Clock, item *wire.Item) uint64 {
-	if _, ok := c.FirstHit(item.Counter, item.Newest); !ok {
+func (firstHit) settled(c Calendar, item *wire.Item) uint64 {
+	if _, ok := c.FirstHit(item.LimitCounter, item.Newest); !ok {
 		return c.NowNanos
 	}
-	return ExpiresNanos(item.Counter, item.Newest)
+	return ExpiresNanos(item.LimitCounter, item.Newest)
 }
 
-func (firstHit) present(c Clock, _ *wire.Room, total *wire.Total) wire.Total {
+func (firstHit) present(c Calendar, _ *wire.Room, total *wire.Total) wire.Total {
 	return wire.Total{Newest: min(total.Newest, c.NowNanos), Hits: total.Hits}
 }

@@ -1,8 +1,9 @@
-// Package store is the contract of what keeps the counters: what the plugins of many proxies push their hits to, and read totals
-// from.
+// Package store is the contract of what keeps the counters. The plugins of many proxies push their
+// hits to it, and read totals from it.
 //
-// A [Store] keeps them; packages memory, redis and postgres have one each, and package storetest says, as a test suite, what every
-// store does. A [Clock] has the arithmetic that they share. Package server puts a store behind HTTP.
+// A [Store] keeps them. Packages memory, redis and postgres have one each. Package storetest is a
+// test suite that says what every store does. A [Calendar] has the arithmetic that they share.
+// Package server puts a store behind HTTP.
 package store
 
 import (
@@ -18,70 +19,75 @@ import (
 
 // Store keeps counters. Its methods may be called from any number of goroutines.
 type Store interface {
-	// Push applies what a sender has counted and answers with the totals of the windows that the push names, after it;
-	// for buckets of a precision of all that [Clock.BucketTotal] names, and for token buckets as [Clock.TokenTotal]
-	// does.
+	// Push applies what a sender has counted, and answers with the totals after it of the windows
+	// that the push names. For buckets of a precision these are all that [Calendar.BucketTotal]
+	// names. For token buckets they are what [Calendar.TokenTotal] says.
 	//
-	// Then it decides the push's takes, one after the other, as [Clock.Decide] does: each has all of its rooms or none. Rooms
-	// are those at the store's time, and what seems to lie after it counts as if it were now. What is granted is counted as
-	// pushed hits are.
+	// Then it decides the push's takes, one after the other, as [Calendar.Decide] does: each gets
+	// hits in all of its rooms or in none. Rooms are those at the store's time. What seems to lie
+	// after that time counts as if it were now. What is granted is counted as pushed hits are.
 	//
-	// A push is applied whole or not at all, and once: it is named by its namespace, sender and sequence, and recorded
-	// in the same atomic step that applies it, with what it was granted. It is not applied (but answered) if it is
-	// recorded already, with the grants of the first time and the totals of now; or if its sequence is below the
-	// greatest floor of the sender's pushes, with grants of nothing. Pushes of a sender may come in any order. Which
-	// windows take hits, and how long a counter lives, is what [Clock] says at the store's own time; the hits of other
-	// windows are dropped, and reported as such. A push without hits and takes is a read: it changes nothing, and is
-	// not recorded.
+	// A push is applied whole or not at all, and once. Its namespace, sender and sequence name it.
+	// The atomic step that applies it also notes it, with what it was granted. If it is noted
+	// already, it is not applied, but answered with the grants of the first time and the totals of
+	// now. If its sequence is below the greatest floor of the sender's pushes, it is not applied
+	// either, and its grants are of nothing. Pushes of a sender may come in any order. [Calendar]
+	// says, at the store's own time, which windows take hits and how long a counter lives. The hits
+	// of other windows are dropped, and reported as such. A push without hits and takes is a read:
+	// it changes nothing, and is not noted.
 	//
-	// Totals stay within wire.MaxHits of zero. Hits that are given back may overtake those that were taken: a store
-	// keeps a negative total, so that the order does not matter, and answers with zero. The error wraps [ErrInvalid] if
-	// the push breaks what [Check] asks for; nothing has changed then. After any other error the push may have been
-	// applied: send it again.
+	// Totals stay within wire.MaxHits of zero. Hits that are given back may come before those that
+	// were counted. A store keeps a negative total, so that the order does not matter, and answers
+	// with zero. If the push breaks what [Check] asks for, the error wraps [ErrInvalid], and
+	// nothing has changed. After any other error the push may have been applied: send it again.
 	//
 	// nodes is how many nodes share the namespace's limits, 0 for an unknown number. What leases get
 	// depends on it; see [window.Limit.Ahead].
 	Push(ctx context.Context, p *wire.Push, nodes uint64) (Outcome, error)
 
-	// Join records that a node is active in a namespace, and returns how many are, this one included: those that joined
-	// within the last NodeLife.
+	// Join notes that a node is active in a namespace. It returns how many are, this one included:
+	// those that joined within the last NodeLife.
 	Join(ctx context.Context, namespace string, node uint64) (nodes uint64, err error)
 
-	// Counters calls visit, on the caller's goroutine, for each counter of a namespace that has a window which counts,
-	// in no order; if there are widths, in milliseconds, only for those of these. It is no snapshot: pushes go on
-	// meanwhile. It stops at the first error of visit, and returns it.
-	Counters(ctx context.Context, namespace string, widths []uint64, visit func(Counter) error) error
+	// Counters calls visit for each counter of a namespace that has a window which counts, in no
+	// order, on the caller's goroutine. If there are widths, in milliseconds, it visits only
+	// counters of these. It is no snapshot: pushes go on meanwhile. It stops at the first error of
+	// visit, and returns it.
+	Counters(ctx context.Context, namespace string, widths []uint64, visit func(LimitCounter) error) error
 
-	// Ping tells whether the store can be reached.
+	// Ping reports whether the store can be reached.
 	Ping(ctx context.Context) error
 }
 
 // Outcome is what became of a push.
 type Outcome struct {
 	Answer wire.Answer
-	// Duplicate tells that the push was not applied because it had been before, or is below its sender's floor.
+	// Duplicate says that the push was not applied because it had been before, or is below its
+	// sender's floor.
 	Duplicate bool
-	// Applied and Returned are the hits added to totals and taken from them, Dropped those, of both sorts, for windows
-	// that no longer count or lie too far ahead, and tokens that are back. None is negative, and each stops at
-	// wire.MaxHits. What takes were granted is applied.
+	// Applied and Returned are the hits added to totals and subtracted from them. Dropped are the
+	// hits of both sorts for windows that no longer count or lie too far ahead, and tokens that are
+	// back. None is negative, and each stops at wire.MaxHits. What takes were granted is applied.
 	Applied, Returned, Dropped int64
 	// Repaired is the number of records that the store could not read and began anew.
 	Repaired int64
 }
 
-// Counter is a counter with its windows that count.
-type Counter struct {
-	wire.Counter
-	// Limit is how many tokens come back to a token bucket in a window, as the sender has it that took the last ones.
+// LimitCounter is a counter with its windows that count.
+type LimitCounter struct {
+	wire.LimitCounter
+	// Limit is how many tokens come back to a token bucket in a window. It is that of the last
+	// sender that took tokens.
 	Limit uint64
 	// Windows has at least one, in no order.
 	Windows []Window
 }
 
-// Window is a window, a bucket of a precision, or a token bucket, and the hits of all senders in it.
+// Window is a window, a bucket of a precision, or a token bucket, and the hits of all senders in
+// it.
 type Window struct {
-	// Number is the window's or bucket's number; or the start in nanoseconds of Unix time, if a window started with its
-	// first hit, or when a token bucket was full.
+	// Number is the window's or bucket's number. For kinds that start with a hit it is the start in
+	// nanoseconds of Unix time: a token bucket's is when it was full.
 	Number uint64
 	// Hits is negative while hits that were given back have overtaken those that were taken.
 	Hits int64
@@ -90,13 +96,14 @@ type Window struct {
 // NodeLife is how long a node counts as active after it has joined.
 const NodeLife = 2 * time.Minute
 
-// MaxAhead bounds what a store remembers of a sender: a push's sequence is less than MaxAhead above its floor.
+// MaxAhead bounds what a store remembers of a sender: a push's sequence is less than MaxAhead above
+// its floor.
 const MaxAhead = 4096
 
 // ErrInvalid is wrapped by the error of a push that no store takes.
 var ErrInvalid = errors.New("invalid push")
 
-// Check tells what is wrong with a push, beyond what wire.DecodePush has looked at and including it: a push made by
+// Check tells what is wrong with a push. It includes what wire.DecodePush looks at: a push made by
 // hand is as safe as a decoded one. The error wraps [ErrInvalid].
 func Check(p *wire.Push) error {
 	invalid := func(format string, args ...any) error {
@@ -134,10 +141,10 @@ func Check(p *wire.Push) error {
 	return nil
 }
 
-// ValidCounter tells whether a push may have items of a counter.
-func ValidCounter(c wire.Counter) bool { return checkCounter(c) == "" }
+// ValidCounter reports whether a push may have items of a counter.
+func ValidCounter(c wire.LimitCounter) bool { return checkCounter(c) == "" }
 
-func checkCounter(c wire.Counter) string {
+func checkCounter(c wire.LimitCounter) string {
 	switch c.Shape().Fault() {
 	case window.Sound:
 		return ""
@@ -152,7 +159,7 @@ func checkCounter(c wire.Counter) string {
 }
 
 func checkItem(item *wire.Item) string {
-	if reason := checkCounter(item.Counter); reason != "" {
+	if reason := checkCounter(item.LimitCounter); reason != "" {
 		return reason
 	}
 	if item.Limit > wire.MaxHits {
@@ -199,7 +206,7 @@ func checkTake(t *wire.Take) string {
 	}
 	for i := range t.Rooms {
 		r := &t.Rooms[i]
-		if reason := checkCounter(r.Counter); reason != "" {
+		if reason := checkCounter(r.LimitCounter); reason != "" {
 			return fmt.Sprintf("rooms[%d].%s", i, reason)
 		}
 		if r.Limit > wire.MaxHits || r.Burst > wire.MaxHits || r.Cost > wire.MaxHits {
@@ -212,23 +219,23 @@ func checkTake(t *wire.Take) string {
 	return checkTwice(t.Rooms)
 }
 
-// checkTwice wants each counter once: all rooms of a take are looked at before any of them gives, so two of one counter would
-// both find room for what only one of them has.
+// checkTwice wants each counter once. All rooms of a take are looked at before any of them gives:
+// two of one counter would both find the room that only one of them has.
 func checkTwice(rooms []wire.Room) string {
 	if len(rooms) == 1 {
 		return ""
 	}
-	first := make(map[wire.Counter]int, len(rooms))
+	first := make(map[wire.LimitCounter]int, len(rooms))
 	for i := range rooms {
-		if j, twice := first[rooms[i].Counter]; twice {
+		if j, twice := first[rooms[i].LimitCounter]; twice {
 			return fmt.Sprintf("rooms[%d]: want each counter once in a take, got that of rooms[%d] again", i, j)
 		}
-		first[rooms[i].Counter] = i
+		first[rooms[i].LimitCounter] = i
 	}
 	return ""
 }
 
-// ValidNamespace tells whether s is 1 to wire.MaxNamespace of A-Za-z0-9._-.
+// ValidNamespace reports whether s is 1 to wire.MaxNamespace of A-Za-z0-9._-.
 func ValidNamespace(s string) bool {
 	for _, c := range []byte(s) {
 		switch {
@@ -240,7 +247,7 @@ func ValidNamespace(s string) bool {
 	return s != "" && len(s) <= wire.MaxNamespace
 }
 
-// IsRead tells whether a push has neither hits nor takes.
+// IsRead reports whether a push has neither hits nor takes.
 func IsRead(p *wire.Push) bool {
 	if len(p.Takes) > 0 {
 		return false
@@ -270,47 +277,49 @@ func (o *Outcome) Count(hits int64, applied bool) {
 	}
 }
 
-// Clock says, at a store's time, which windows of a counter matter. It is the one definition that all stores share;
-// what a store can't compute in Go, it computes alike.
-type Clock struct{ NowNanos uint64 }
+// Calendar says, at a store's time, which windows of a counter matter. It is the one definition
+// that all stores share. If a store can't compute in Go, it computes alike.
+type Calendar struct{ NowNanos uint64 }
 
 const (
-	// Grace is how long totals can still be read after their window has stopped counting, by proxies whose clock is
-	// behind; but not longer than the window's width.
+	// Grace is how long totals can still be read after their window has stopped counting, by
+	// proxies whose clock is behind. It is at most the window's width.
 	Grace = 5 * time.Second
-	// Ahead is how far a proxy's clock may be ahead, see [Clock.Span].
+	// Ahead is how far a proxy's clock may be ahead, see [Calendar.Span].
 	Ahead = 10 * time.Minute
-	// WindowsAhead bounds Ahead for narrow windows, and with it the windows that a counter can have.
+	// WindowsAhead bounds Ahead for narrow windows, and with it the windows that a counter can
+	// have.
 	WindowsAhead = 64
 	// SenderLife is the least time that a sender's record outlives its last push.
 	SenderLife = 10 * time.Minute
 )
 
-// tooFar tells whether a start lies too far ahead to believe it.
-func (c Clock) tooFar(of wire.Counter, start uint64) bool {
+// tooFar reports whether a start lies too far ahead to believe it.
+func (c Calendar) tooFar(of wire.LimitCounter, start uint64) bool {
 	return start > c.NowNanos+max(uint64(Ahead), 2*widthNanos(of))
 }
 
 // Counting removes the windows of a counter that do not count, in place, and returns the others.
-func (c Clock) Counting(of Counter) []Window {
+func (c Calendar) Counting(of LimitCounter) []Window {
 	kind := algorithmOf(of.Kind)
 	return slices.DeleteFunc(of.Windows, func(w Window) bool { return !kind.counts(c, &of, w) })
 }
 
-// ExpiresNanos is the time from which on nobody can read of window or bucket number, or the first-hit window that
-// starts at number. It must be one that [Clock.Span] or [Clock.FirstHit] has accepted.
-func ExpiresNanos(of wire.Counter, number uint64) uint64 {
+// ExpiresNanos is the time from which nobody can read the window or bucket number, or the first-hit
+// window that starts at number. [Calendar.Span] or [Calendar.FirstHit] must have accepted it.
+func ExpiresNanos(of wire.LimitCounter, number uint64) uint64 {
 	length, counting := numbering(of)
 	return (number+counting)*length + graceNanos(of)
 }
 
-// Settled is the time from which on a copy of an item's hits finds no window that takes them. A sender must be
-// remembered until then.
-func (c Clock) Settled(item *wire.Item) uint64 { return algorithmOf(item.Kind).settled(c, item) }
+// Settled is the time from which a copy of an item's hits finds no window that takes them. A store
+// must keep the sender's record until then.
+func (c Calendar) Settled(item *wire.Item) uint64 { return algorithmOf(item.Kind).settled(c, item) }
 
-// Remembered is how long a sender's record of a push is kept at least: it outlives every window that takes its hits, so that a
-// copy that comes when the record is gone finds none that counts. Takes are decided anew by a copy that is later than SenderLife.
-func (c Clock) Remembered(p *wire.Push) (until uint64) {
+// NotedUntil is the time until which a sender's record of a push is kept at least. The record
+// outlives every window that takes the push's hits. So a copy that comes when the record is gone
+// finds no window that counts. If a copy is later than SenderLife, its takes are decided anew.
+func (c Calendar) NotedUntil(p *wire.Push) (until uint64) {
 	until = c.NowNanos + uint64(SenderLife)
 	for i := range p.Items {
 		if len(p.Items[i].Hits) > 0 {
@@ -320,9 +329,9 @@ func (c Clock) Remembered(p *wire.Push) (until uint64) {
 	return until
 }
 
-// numbering is the nanoseconds by which Unix time is divided to number a counter's windows, and how many numbers a window
-// counts for.
-func numbering(of wire.Counter) (length, counting uint64) {
+// numbering is the nanoseconds by which Unix time is divided to number a counter's windows, and for
+// how many numbers a window counts.
+func numbering(of wire.LimitCounter) (length, counting uint64) {
 	switch kind := window.Kind(of.Kind); {
 	case kind.Started():
 		return 1, widthNanos(of)
@@ -333,21 +342,23 @@ func numbering(of wire.Counter) (length, counting uint64) {
 	}
 }
 
-// NumberAt is the number of the window, or bucket, that a time in nanoseconds since the Unix epoch is in.
-func NumberAt(of wire.Counter, nanos uint64) uint64 {
+// NumberAt is the number of the window, or bucket, that a time in nanoseconds since the Unix epoch
+// is in.
+func NumberAt(of wire.LimitCounter, nanos uint64) uint64 {
 	length, _ := numbering(of)
 	return nanos / length
 }
 
-// StartNanos is the start of a counter's window, or bucket, of that number in nanoseconds since the Unix epoch.
-func StartNanos(of wire.Counter, number uint64) uint64 {
+// StartNanos is the start of a counter's window, or bucket, of that number in nanoseconds since the
+// Unix epoch.
+func StartNanos(of wire.LimitCounter, number uint64) uint64 {
 	length, _ := numbering(of)
 	return number * length
 }
 
-func widthNanos(of wire.Counter) uint64 { return of.WidthMillis * 1e6 }
+func widthNanos(of wire.LimitCounter) uint64 { return of.WidthMillis * 1e6 }
 
-func graceNanos(of wire.Counter) uint64 { return min(widthNanos(of), uint64(Grace)) }
+func graceNanos(of wire.LimitCounter) uint64 { return min(widthNanos(of), uint64(Grace)) }
 
 // less is a - b, but not below zero.
 func less(a, b uint64) uint64 { return a - min(a, b) }

@@ -5,22 +5,21 @@ import (
 	"weir/window"
 )
 
-// Taken is an item that counts hits of a room at the clock's time.
-func (c Clock) Taken(room *wire.Room, hits uint64) wire.Item {
+// RoomItem is an item that counts hits of a room at the clock's time.
+func (c Calendar) RoomItem(room *wire.Room, hits uint64) wire.Item {
 	kind := window.Kind(room.Kind)
-	item := wire.Item{Counter: room.Counter, Limit: room.Limit, Hits: make([]int64, max(1, kind.Windows()))}
+	item := wire.Item{LimitCounter: room.LimitCounter, Limit: room.Limit, Hits: make([]int64, max(1, kind.Windows()))}
 	item.Hits[0] = int64(hits)
-	item.Newest = NumberAt(room.Counter, c.NowNanos)
+	item.Newest = NumberAt(room.LimitCounter, c.NowNanos)
 	if kind.Bucketed() {
 		item.Ages = []uint64{0}
 	}
 	return item
 }
 
-// Units is how many units of a take its rooms have, as their totals stand at the clock's time: what Taken's items of no hits are
-// answered with. It is 0, or from take.Least to take.Most. What a lease gets depends on how many
-// nodes there are, 0 for an unknown number; see [window.Limit.Ahead].
-func (c Clock) Units(take *wire.Take, totals []wire.Total, nodes uint64) uint64 {
+// Units is how many units of a take its rooms have, as their totals stand at the clock's time: what RoomItem's items of no hits are
+// answered with. It is 0, or from take.Least to take.Most.
+func (c Calendar) Units(take *wire.Take, totals []wire.Total, nodes uint64) uint64 {
 	units := take.Most
 	for i := range take.Rooms {
 		units = min(units, c.unitsOf(take, &take.Rooms[i], &totals[i], nodes))
@@ -29,7 +28,7 @@ func (c Clock) Units(take *wire.Take, totals []wire.Total, nodes uint64) uint64 
 }
 
 // unitsOf is how many units a room has: 0, or take.Least at least.
-func (c Clock) unitsOf(take *wire.Take, room *wire.Room, total *wire.Total, nodes uint64) uint64 {
+func (c Calendar) unitsOf(take *wire.Take, room *wire.Room, total *wire.Total, nodes uint64) uint64 {
 	limit, state := c.state(room, total)
 	least, overflows := product(take.Least, room.Cost)
 	if overflows || !limit.Allows(&state, least) {
@@ -58,7 +57,7 @@ func product(a, b uint64) (hits uint64, overflows bool) {
 }
 
 // Rejected is how many hits a room counts of a take that was not granted.
-func (c Clock) Rejected(take *wire.Take, room *wire.Room, total *wire.Total) uint64 {
+func (c Calendar) Rejected(take *wire.Take, room *wire.Room, total *wire.Total) uint64 {
 	hits, overflows := product(take.Least, room.Cost)
 	limit, state := c.state(room, total)
 	if !room.CountRejected || overflows || hits > limit.Quota() || limit.Allows(&state, hits) {
@@ -68,7 +67,7 @@ func (c Clock) Rejected(take *wire.Take, room *wire.Room, total *wire.Total) uin
 }
 
 // state is a room as package window decides it.
-func (c Clock) state(room *wire.Room, total *wire.Total) (window.Limit, window.State) {
+func (c Calendar) state(room *wire.Room, total *wire.Total) (window.Limit, window.State) {
 	limit := window.Limit{Shape: room.Shape(), Max: room.Limit, Burst: room.Burst}
 	state := window.State{Newest: int64(c.NowNanos)}
 	now := algorithmOf(room.Kind).present(c, room, total)
@@ -89,7 +88,7 @@ type Ledger interface {
 }
 
 // Decide decides a take at the clock's time, and counts what it gets. Stores that do not compute in Go do alike.
-func (c Clock) Decide(take *wire.Take, nodes uint64, in Ledger) wire.Grant {
+func (c Calendar) Decide(take *wire.Take, nodes uint64, in Ledger) wire.Grant {
 	totals := c.roomTotals(take, in)
 	grant := wire.Grant{Units: c.Units(take, totals, nodes), AtNanos: c.NowNanos}
 	for i := range take.Rooms {
@@ -99,7 +98,7 @@ func (c Clock) Decide(take *wire.Take, nodes uint64, in Ledger) wire.Grant {
 			hits = c.Rejected(take, room, &totals[i])
 		}
 		if hits != 0 {
-			item := c.Taken(room, hits)
+			item := c.RoomItem(room, hits)
 			in.Add(&item)
 		}
 	}
@@ -108,16 +107,16 @@ func (c Clock) Decide(take *wire.Take, nodes uint64, in Ledger) wire.Grant {
 }
 
 // Again is the answer to a take that was decided before.
-func (c Clock) Again(take *wire.Take, units, atNanos uint64, in Ledger) wire.Grant {
-	then := Clock{NowNanos: atNanos}
+func (c Calendar) Again(take *wire.Take, units, atNanos uint64, in Ledger) wire.Grant {
+	then := Calendar{NowNanos: atNanos}
 	grant := wire.Grant{Units: units, AtNanos: atNanos, Totals: make([]wire.Total, len(take.Rooms))}
 	for i := range take.Rooms {
-		item := then.Taken(&take.Rooms[i], 0)
+		item := then.RoomItem(&take.Rooms[i], 0)
 		grant.Totals[i] = in.Total(&item)
 	}
 	return grant
 }
 
-func (c Clock) roomTotals(take *wire.Take, in Ledger) []wire.Total {
+func (c Calendar) roomTotals(take *wire.Take, in Ledger) []wire.Total {
 	return c.Again(take, 0, c.NowNanos, in).Totals
 }

@@ -62,7 +62,7 @@ func TestLargestAnswer(t *testing.T) {
 		room.ID[0], room.Limit = id, wire.MaxBuckets
 		p.Takes[0].Rooms = append(p.Takes[0].Rooms, room)
 	}
-	item := wire.Item{Counter: wire.Counter{Kind: uint8(window.FixedWindow), WidthMillis: 1}, Newest: 1, Hits: []int64{1}}
+	item := wire.Item{LimitCounter: wire.LimitCounter{Kind: uint8(window.FixedWindow), WidthMillis: 1}, Newest: 1, Hits: []int64{1}}
 	p.Items = slices.Repeat([]wire.Item{item}, 1000)
 	room.ID[0] = 99
 	p.Takes[0].Rooms = append(p.Takes[0].Rooms, room)
@@ -89,11 +89,11 @@ func TestLargestAnswer(t *testing.T) {
 	}
 }
 
-// A bucket's start is written later by a whole window in the millisecond that the window ends in, and maybe before it does: that
-// brings no token back early.
+// A bucket's start is written later by a whole window in the millisecond that the window ends in,
+// and maybe before it does: that brings no token back early.
 func TestNoTokenComesBackEarly(t *testing.T) {
 	t.Parallel()
-	room := wire.Room{Counter: wire.Counter{Kind: uint8(window.TokenBucket), WidthMillis: 60_000}, Limit: 10, Burst: 10, Cost: 1}
+	room := wire.Room{LimitCounter: wire.LimitCounter{Kind: uint8(window.TokenBucket), WidthMillis: 60_000}, Limit: 10, Burst: 10, Cost: 1}
 	take := &wire.Take{Least: 1, Most: 99, Rooms: []wire.Room{room}}
 	start := uint64(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()) + 466_289_000
 	bucket := []store.Window{{Number: start, Hits: 18}}
@@ -103,8 +103,8 @@ func TestNoTokenComesBackEarly(t *testing.T) {
 	}{
 		{48 * time.Second, 0}, {54*time.Second - 1, 0}, {54 * time.Second, 1}, {time.Minute - 1, 1}, {time.Minute, 2},
 	} {
-		c := store.Clock{NowNanos: start + uint64(test.after)}
-		item := c.Taken(&room, 0)
+		c := store.Calendar{NowNanos: start + uint64(test.after)}
+		item := c.RoomItem(&room, 0)
 		if got := c.Units(take, []wire.Total{c.TokenTotal(&item, bucket)}, 1); got != test.want {
 			t.Errorf("%v later: %d units, want %d", test.after, got, test.want)
 		}

@@ -7,9 +7,10 @@ import (
 	"weir/internal/wire"
 )
 
-// A token bucket is kept as in package window: when it was full (its start), and how many tokens were taken since. All
-// that stores ask of it is when those will be back: in a bucket that several nodes took from, as in one that a single
-// node saw, tokens add up from the earliest start on unless the bucket was full again before the next.
+// A token bucket is kept as in package window: its start, when it was full, and how many tokens
+// were taken since. Stores only ask when those will be back. Several nodes may have taken from a
+// bucket. Their tokens add up from the earliest start, unless the bucket was full again before the
+// next start, as in a bucket that a single node saw.
 
 // tokenBucket is the algorithm of kinds that refill.
 type tokenBucket struct{}
@@ -17,9 +18,9 @@ type tokenBucket struct{}
 // neverFull is later than any clock, and leaves room for what is added to it.
 const neverFull = math.MaxInt64
 
-// fullAt is the time from which on all tokens are back. Tokens that don't come back, as the limit is 0, and those given
-// back before they were taken, are forgotten after a window.
-func fullAt(of wire.Counter, limit uint64, w Window) uint64 {
+// fullAt is the time from which all tokens are back. With a limit of 0 tokens don't come back:
+// then, and if more were given back than taken, it is a window after the start.
+func fullAt(of wire.LimitCounter, limit uint64, w Window) uint64 {
 	if w.Hits <= 0 || limit == 0 {
 		return w.Number + widthNanos(of)
 	}
@@ -37,9 +38,9 @@ func fullAt(of wire.Counter, limit uint64, w Window) uint64 {
 	return w.Number + after
 }
 
-// later is the same bucket written with a start later by whole windows, as near to a time as can be: what came back in
-// them is not counted as taken.
-func later(of wire.Counter, limit uint64, w Window, millis uint64) Window {
+// later is the same bucket with a start that is later by whole windows, as near to a time as can
+// be. The tokens that came back in them are not counted as taken any more.
+func later(of wire.LimitCounter, limit uint64, w Window, millis uint64) Window {
 	if w.Hits <= 0 || limit == 0 {
 		return w
 	}
@@ -47,30 +48,33 @@ func later(of wire.Counter, limit uint64, w Window, millis uint64) Window {
 	return Window{Number: w.Number + windows*widthNanos(of), Hits: w.Hits - int64(windows*limit)}
 }
 
-// rewritten is the time in milliseconds before which a bucket's start is written later, to keep numbers small. It is so
-// long ago that hardly a push comes with an older start; one that does finds a start that may have been written later.
-func (c Clock) rewritten(of wire.Counter) uint64 {
+// rewritten is the time in milliseconds before which a bucket's start is written later, to keep
+// numbers small. It is so long ago that hardly a push comes with an older start. If one does, it
+// may find a start that was written later.
+func (c Calendar) rewritten(of wire.LimitCounter) uint64 {
 	return less(c.NowNanos/1e6, 2*of.WidthMillis+uint64(Ahead.Milliseconds()))
 }
 
-// missing tells whether a bucket misses tokens, or did a while ago.
-func (c Clock) missing(of wire.Counter, limit uint64, w Window, ago uint64) bool {
+// missing reports whether a bucket misses tokens, or did a while ago.
+func (c Calendar) missing(of wire.LimitCounter, limit uint64, w Window, ago uint64) bool {
 	return !c.tooFar(of, w.Number) && fullAt(of, limit, w)+ago > c.NowNanos
 }
 
-// kept tells whether a bucket is not full, or was not a grace ago: tokens that were taken before it was full may be on
-// their way.
-func (c Clock) kept(of wire.Counter, limit uint64, w Window) bool {
+// kept reports whether a bucket is not full, or was not full a grace ago: tokens that were taken
+// before it was full may be on their way.
+func (c Calendar) kept(of wire.LimitCounter, limit uint64, w Window) bool {
 	return c.missing(of, limit, w, graceNanos(of))
 }
 
-// TakeTokens is what becomes of a token bucket when an item's tokens are taken from it. There is at most one window,
-// before and after; none is a full bucket. It tells false if the tokens are dropped: their start lies too far ahead to
-// believe it (see [Clock.FirstHit]), or they are back, by now or by the start that the bucket has.
+// CountTokens is what becomes of a token bucket when an item's tokens are taken from it. There is
+// at most one window, before and after; a full bucket has none. It reports false if the tokens are
+// dropped. They are if their start lies too far ahead to believe it (see [Calendar.FirstHit]), or
+// if they are back, by now or by the bucket's start.
 //
-// A start that seems to lie after now is now, be it the item's, or the bucket's since the clock was set back.
-func (c Clock) TakeTokens(item *wire.Item, bucket []Window) ([]Window, bool) {
-	of, limit := item.Counter, item.Limit
+// If a start seems to lie after now, it is now. It may be the item's, or after the clock was set
+// back the bucket's.
+func (c Calendar) CountTokens(item *wire.Item, bucket []Window) ([]Window, bool) {
+	of, limit := item.LimitCounter, item.Limit
 	if c.Settled(item) <= c.NowNanos {
 		return bucket, false
 	}
@@ -90,8 +94,8 @@ func (c Clock) TakeTokens(item *wire.Item, bucket []Window) ([]Window, bool) {
 			return bucket, false
 		}
 		taken.Hits = Sum(had.Hits, pushed.Hits)
-		// What is given back doesn't move a start; and one so long ago may have been written later, by more than the
-		// pushed one lies before it.
+		// What is given back doesn't move a start. A start that is so long ago may have been
+		// written later, by more than the pushed one lies before it.
 		if pushed.Hits < 0 || had.Number/1e6 <= c.rewritten(of) {
 			taken.Number = had.Number
 		}
@@ -107,61 +111,61 @@ func (c Clock) TakeTokens(item *wire.Item, bucket []Window) ([]Window, bool) {
 	return append(bucket[:0], later(of, limit, taken, c.rewritten(of))), true
 }
 
-// TokenTotal answers an item of a token bucket: with the item's start and nothing taken if the bucket is full, else
-// with a start less than a window ago, unless the limit is 0.
-func (c Clock) TokenTotal(item *wire.Item, bucket []Window) wire.Total {
-	if len(bucket) > 0 && bucket[0].Hits > 0 && c.missing(item.Counter, item.Limit, bucket[0], 0) {
-		w := later(item.Counter, item.Limit, bucket[0], c.NowNanos/1e6)
+// TokenTotal answers an item of a token bucket. If the bucket is full, the answer has the item's
+// start and nothing taken. Otherwise its start is less than a window ago, unless the limit is 0.
+func (c Calendar) TokenTotal(item *wire.Item, bucket []Window) wire.Total {
+	if len(bucket) > 0 && bucket[0].Hits > 0 && c.missing(item.LimitCounter, item.Limit, bucket[0], 0) {
+		w := later(item.LimitCounter, item.Limit, bucket[0], c.NowNanos/1e6)
 		return wire.Total{Newest: w.Number, Hits: []uint64{uint64(w.Hits)}}
 	}
 	return wire.Total{Newest: item.Newest, Hits: []uint64{0}}
 }
 
 // TokensExpireNanos is the time from which on nobody can read of a token bucket.
-func TokensExpireNanos(of wire.Counter, limit uint64, bucket Window) uint64 {
+func TokensExpireNanos(of wire.LimitCounter, limit uint64, bucket Window) uint64 {
 	return fullAt(of, limit, bucket) + graceNanos(of)
 }
 
-// A sender's bucket may miss a window's tokens besides those that it pushes, and a push may be late, or a clock behind;
-// what would be back even so is a copy.
-func (tokenBucket) settled(c Clock, item *wire.Item) uint64 {
-	if c.tooFar(item.Counter, item.Newest) {
+// A sender's bucket may lack a window's tokens besides those that it pushes. A push may be late, or
+// a clock behind. If the tokens would be back even so, the push is a copy.
+func (tokenBucket) settled(c Calendar, item *wire.Item) uint64 {
+	if c.tooFar(item.LimitCounter, item.Newest) {
 		return c.NowNanos
 	}
-	full := fullAt(item.Counter, item.Limit, Window{Number: item.Newest, Hits: item.Hits[0]})
-	return full + widthNanos(item.Counter) + uint64(Ahead)
+	full := fullAt(item.LimitCounter, item.Limit, Window{Number: item.Newest, Hits: item.Hits[0]})
+	return full + widthNanos(item.LimitCounter) + uint64(Ahead)
 }
 
-func (tokenBucket) add(c Clock, r *Record, item *wire.Item, out *Outcome) (expires uint64, changed bool) {
+func (tokenBucket) add(c Calendar, r *Contents, item *wire.Item, out *Outcome) (expires uint64, changed bool) {
 	hits := item.Hits[0]
 	if hits == 0 {
 		return 0, false
 	}
-	bucket, ok := c.TakeTokens(item, r.Windows)
+	bucket, ok := c.CountTokens(item, r.Windows)
 	out.Count(hits, ok)
 	if !ok {
 		return 0, false
 	}
 	expires = c.NowNanos
 	if len(bucket) > 0 {
-		expires = TokensExpireNanos(item.Counter, item.Limit, bucket[0])
+		expires = TokensExpireNanos(item.LimitCounter, item.Limit, bucket[0])
 	}
 	r.Limit, r.Windows = item.Limit, bucket
 	return expires, true
 }
 
-func (tokenBucket) total(c Clock, r *Record, item *wire.Item) wire.Total {
+func (tokenBucket) total(c Calendar, r *Contents, item *wire.Item) wire.Total {
 	return c.TokenTotal(item, r.Windows)
 }
 
-func (tokenBucket) counts(c Clock, of *Counter, w Window) bool {
-	return c.missing(of.Counter, of.Limit, w, 0)
+func (tokenBucket) counts(c Calendar, of *LimitCounter, w Window) bool {
+	return c.missing(of.LimitCounter, of.Limit, w, 0)
 }
 
 // A start is written later by milliseconds, see later, so it may lie ahead by less than one.
-func (tokenBucket) present(c Clock, room *wire.Room, total *wire.Total) wire.Total {
+func (tokenBucket) present(c Calendar, room *wire.Room, total *wire.Total) wire.Total {
 	if ahead := less(total.Newest, c.NowNanos); ahead > 0 && ahead < 1e6 {
-		return wire.Total{Newest: total.Newest - widthNanos(room.Counter), Hits: []uint64{total.Hits[0] + room.Limit}}
+		return wire.Total{Newest: total.Newest - widthNanos(room.LimitCounter), Hits: []uint64{total.Hits[0] + room.Limit}}
 	}
 	return *total
 }

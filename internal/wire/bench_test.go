@@ -5,11 +5,11 @@ import (
 	"testing"
 )
 
-// BenchmarkMessages is what the plugin does with a push of 100 counters, and with the answer; ns/op is for all of them. The floors copy
-// as many bytes, counter by counter.
+// BenchmarkMessages is what the plugin does with a push of 100 counters, and with the answer; ns/op
+// is for all of them. The floors copy as many bytes, counter by counter.
 func BenchmarkMessages(b *testing.B) {
 	const items = 100
-	item := Item{Counter: Counter{Kind: 3, WidthMillis: 60_000}, Newest: 29_000_000, Hits: []int64{4, 1}}
+	item := Item{LimitCounter: LimitCounter{Kind: 3, WidthMillis: 60_000}, Newest: 29_000_000, Hits: []int64{4, 1}}
 	var push []byte
 	write := func() {
 		push = AppendPushHeader(push[:0], "bench", 1, 2, 3, 3, items)

@@ -6,7 +6,8 @@ import (
 	"strconv"
 )
 
-// The first byte of a message says what it is and in which version; a change of the format takes new ones.
+// The first byte of a message says what it is and in which version; a change of the format takes
+// new ones.
 const (
 	pushVersion   = 0x50 // 'P'
 	answerVersion = 0x41 // 'A'
@@ -39,8 +40,9 @@ const (
 // countRejected is a room's flag.
 const countRejected = 1
 
-// AppendPushHeader appends the part of a push that comes before its items and takes. The caller appends count of them with
-// [AppendItem] and [AppendTake], in any order; together they make a message that [DecodePush] reads.
+// AppendPushHeader appends the part of a push that comes before its items and takes. The caller
+// appends count of them with [AppendItem] and [AppendTake], in any order. Together they make a
+// message that [DecodePush] reads.
 func AppendPushHeader(dst []byte, namespace string, node, sender, sequence, floor uint64, count int) []byte {
 	dst = append(dst, pushVersion, byte(len(namespace)))
 	dst = append(dst, namespace...)
@@ -52,14 +54,15 @@ func AppendPushHeader(dst []byte, namespace string, node, sender, sequence, floo
 	return binary.LittleEndian.AppendUint16(dst, uint16(count))
 }
 
-// SetCount corrects the number of items and takes in a push whose header, alone in message when it was appended, is head bytes long.
+// SetCount corrects the number of items and takes in a push. Its header begins the message and is
+// head bytes long.
 func SetCount(message []byte, head, count int) {
 	binary.LittleEndian.PutUint16(message[head-2:], uint16(count))
 }
 
 // AppendItem appends one item of a push.
 func AppendItem(dst []byte, item *Item) []byte {
-	dst = appendCounter(append(dst, isItem), &item.Counter)
+	dst = appendCounter(append(dst, isItem), &item.LimitCounter)
 	if item.hasLimit() {
 		dst = appendUvarint(dst, item.Limit)
 	}
@@ -82,7 +85,7 @@ func (i *Item) hasLimit() bool { return i.kind().Bucketed() || i.kind().Refills(
 //go:noinline
 func appendUvarint(dst []byte, v uint64) []byte { return binary.AppendUvarint(dst, v) }
 
-func appendCounter(dst []byte, c *Counter) []byte {
+func appendCounter(dst []byte, c *LimitCounter) []byte {
 	dst = append(dst, c.ID[:]...)
 	dst = append(dst, c.Kind, c.Ordinal)
 	dst = appendUvarint(dst, c.WidthMillis)
@@ -104,7 +107,7 @@ func AppendTake(dst []byte, t *Take) []byte {
 	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(t.Rooms)))
 	for i := range t.Rooms {
 		r := &t.Rooms[i]
-		dst = appendCounter(dst, &r.Counter)
+		dst = appendCounter(dst, &r.LimitCounter)
 		dst = appendUvarint(dst, r.Limit)
 		if r.kind().Bursts() {
 			dst = appendUvarint(dst, r.Burst)
@@ -175,7 +178,8 @@ func appendTotal(dst []byte, t *Total) []byte {
 	return dst
 }
 
-// DecodePush reads a push and checks it against the package's bounds. The result shares no memory with b.
+// DecodePush reads a push and checks it against the package's bounds. The result shares no memory
+// with b.
 func DecodePush(b []byte) (*Push, error) {
 	r := reader{data: b}
 	if r.byte() != pushVersion {
@@ -255,9 +259,9 @@ func (t *Total) clone() Total {
 	return Total{Newest: t.Newest, Hits: append([]uint64(nil), t.Hits...), Ages: append([]uint64(nil), t.Ages...)}
 }
 
-// AnswerReader reads an answer without allocating: its totals with Next, then its grants with NextGrant, each followed by the
-// totals of its rooms with NextRoom. Read a message to its end, and see what [AnswerReader.Err] says, before acting on any of
-// it.
+// AnswerReader reads an answer without allocating: its totals with Next, then its grants with
+// NextGrant, each followed by the totals of its rooms with NextRoom. Read a message to its end, and
+// see what [AnswerReader.Err] says, before acting on any of it.
 type AnswerReader struct {
 	// NowNanos is the backend's time.
 	NowNanos uint64
@@ -288,7 +292,7 @@ func NewAnswerReader(b []byte) (AnswerReader, error) {
 	return a, a.r.err
 }
 
-// Next reads the next item's total into t, reusing its memory, and tells whether there was one.
+// Next reads the next item's total into t, reusing its memory, and reports whether there was one.
 func (a *AnswerReader) Next(t *Total) bool {
 	if a.left == 0 || a.r.err != nil {
 		return false
@@ -297,8 +301,9 @@ func (a *AnswerReader) Next(t *Total) bool {
 	return a.r.total(t)
 }
 
-// NextGrant reads the next grant into g, without its totals, and tells whether there was one, and how many rooms follow. All totals
-// of items, and of the grant before, must have been read: if not, there is none, and Err says so.
+// NextGrant reads the next grant into g, without its totals. It reports whether there was one, and
+// how many rooms follow. All totals of items, and of the grant before, must have been read. If not,
+// there is no grant, and Err says so.
 func (a *AnswerReader) NextGrant(g *Grant) (rooms int, ok bool) {
 	if a.left > 0 || a.rooms > 0 {
 		a.r.fail("totals were left out by the reader")
@@ -424,7 +429,7 @@ func (r *reader) total(t *Total) bool {
 	return r.err == nil
 }
 
-func (r *reader) counter() (c Counter) {
+func (r *reader) counter() (c LimitCounter) {
 	copy(c.ID[:], r.bytes(len(c.ID)))
 	c.Kind = r.byte()
 	c.Ordinal = r.byte()
@@ -463,7 +468,7 @@ func (r *reader) take() (t Take) {
 		if r.err != nil {
 			break
 		}
-		room := Room{Counter: r.counter(), Limit: r.limit()}
+		room := Room{LimitCounter: r.counter(), Limit: r.limit()}
 		if room.kind().Bursts() {
 			room.Burst = r.limit()
 		}
@@ -480,7 +485,7 @@ func (r *reader) take() (t Take) {
 }
 
 func (r *reader) item() (item Item) {
-	item.Counter = r.counter()
+	item.LimitCounter = r.counter()
 	if item.hasLimit() {
 		item.Limit = r.limit()
 	}

@@ -1,8 +1,9 @@
 // Package wire is the format of the messages between the plugin and the counter backend.
 //
-// A [Push] carries what one sender has counted since its last one, and what it asks for; an [Answer] the totals of the same
-// windows, and what was granted. Both are binary, versioned and bounded: integers are varints (encoding/binary), counters are
-// 16-byte identities in place of keys, so that no key of a user's leaves the proxy, and no message grows with what a client sends.
+// A [Push] carries what one sender has counted since its last one, and what it asks for. An
+// [Answer] carries the totals of the same windows, and what was granted. Both are binary, versioned
+// and bounded. Integers are varints (encoding/binary). Counters have 16-byte identities in place of
+// keys. So no user's key leaves the proxy, and no message grows with what a client sends.
 package wire
 
 import "weir/window"
@@ -23,23 +24,25 @@ const (
 	MaxBuckets = 4096
 	// MaxNamespace is the length of the longest namespace.
 	MaxNamespace = 64
-	// MaxHits is the most hits that one window counts, and one diff carries: the greatest integer that a double holds exactly.
+	// MaxHits is the most hits that one window counts, and that one diff carries. It is the
+	// greatest integer that a double holds exactly.
 	MaxHits = window.MaxHits
 	// MaxWidthMillis is the longest window: 366 days.
 	MaxWidthMillis = 366 * 24 * 60 * 60 * 1000
-	// MaxBody bounds a push's size in bytes: what MaxItems items of two windows take at most, with room for items of more,
-	// of which a push then carries fewer.
+	// MaxBody bounds a push's size in bytes. It is more than MaxItems items of two windows take. If
+	// items have more windows, a push carries fewer of them.
 	MaxBody = 128 << 10
-	// MaxAnswer bounds an answer's size in bytes. A sender makes pushes whose answers keep to it: see [Item.AnswerSize].
+	// MaxAnswer bounds an answer's size in bytes. A sender makes no push whose answer may exceed
+	// it: see [Item.AnswerSize].
 	MaxAnswer = 1 << 20
 )
 
-// ID is the identity of a counter: a 128-bit cryptographic hash of the rule's name and the key's values. It is the same in
-// every proxy.
+// ID is the identity of a counter: a 128-bit cryptographic hash of the rule's name and the key's
+// values. It is the same in every proxy.
 type ID [16]byte
 
-// Counter names what is counted: the windows of one limit for one key.
-type Counter struct {
+// LimitCounter names what is counted: the windows of one limit for one key.
+type LimitCounter struct {
 	ID ID
 	// Kind is the algorithm, as package window numbers it.
 	Kind uint8
@@ -51,11 +54,11 @@ type Counter struct {
 	Precision uint64
 }
 
-// kind is the one of the table that says which fields there are. Of an unknown kind there are those that all have.
-func (c *Counter) kind() window.Kind { return window.Kind(c.Kind) }
+// kind says which fields there are. An unknown kind has those that all have.
+func (c *LimitCounter) kind() window.Kind { return window.Kind(c.Kind) }
 
 // Shape is the counter's as a limit has it. It is at fault if the counter is.
-func (c *Counter) Shape() window.Shape {
+func (c *LimitCounter) Shape() window.Shape {
 	return window.Shape{
 		Kind: c.kind(), Ordinal: c.Ordinal, Width: int64(min(c.WidthMillis, MaxWidthMillis+1)) * 1e6,
 		Precision: int64(min(c.Precision, MaxWidthMillis*1e6)),
@@ -64,19 +67,20 @@ func (c *Counter) Shape() window.Shape {
 
 // Item is a counter and the hits to add to its newest windows.
 //
-// For windows of the clock (fixed and sliding) Newest is the number of the newest window, Unix time divided by the width,
-// and Hits[i] belongs to window Newest-i. For windows that start with their first hit, Newest is that start in nanoseconds
-// of Unix time, and there is one window. For token buckets Newest is the time in nanoseconds since when Hits[0] tokens
-// were taken from a bucket that was full then. For buckets of a precision Newest is the number of the newest bucket,
-// Unix time divided by the precision, and Hits[i] belongs to bucket Newest-Ages[i]; ages are ascending, and only buckets with
+// For windows of the clock (fixed and sliding) Newest is the number of the newest window, Unix time
+// divided by the width. Hits[i] belongs to window Newest-i. A window that starts with its first hit
+// is the only one, and Newest is its start in nanoseconds of Unix time. For token buckets Newest is
+// the time in nanoseconds when the bucket was full, and Hits[0] tokens were taken since. For
+// buckets of a precision Newest is the number of the newest bucket, Unix time divided by the
+// precision. Hits[i] belongs to bucket Newest-Ages[i]. Ages are ascending, and only buckets with
 // hits are there.
 //
-// Hits are negative, down to -MaxHits, where a sender gives back more than it took since its last push; a total never goes
-// below 0 for it.
+// Hits are negative, down to -MaxHits, where a sender gives back more than it counted since its
+// last push. A total does not go below 0 for that.
 type Item struct {
-	Counter
-	// Limit is the limit that the sender has, for kinds that are bucketed or refill: so many hits of a log need be kept, and so
-	// many tokens come back in a window.
+	LimitCounter
+	// Limit is the limit that the sender has, for kinds that are bucketed or refill. It is how many
+	// hits of a log need to be kept, or how many tokens come back in a window.
 	Limit  uint64
 	Newest uint64
 	Hits   []int64
@@ -84,15 +88,16 @@ type Item struct {
 	Ages []uint64
 }
 
-// Push is what one sender has counted. A push is applied once, however often it arrives: Sender and Sequence name it.
+// Push is what one sender has counted. A push is applied once, however often it arrives: Sender and
+// Sequence name it.
 type Push struct {
 	Namespace string
 	// Sender is a random number that the sender keeps for its life.
 	Sender uint64
 	// Sequence numbers the sender's pushes, from 1.
 	Sequence uint64
-	// Floor is the lowest sequence that the sender has no answer to yet; it will never resend one below. The backend may
-	// forget those, and ignores the hits of pushes below it.
+	// Floor is the lowest sequence that the sender has no answer to yet. It never sends a lower one
+	// again. The backend may forget lower ones, and ignores the hits of such pushes.
 	Floor uint64
 	// Node is a random number of the process that the sender is part of.
 	Node  uint64
@@ -103,7 +108,8 @@ type Push struct {
 
 // Take asks for units of hits, and gets them from all of its rooms or from none.
 type Take struct {
-	// Least is the fewest units that are of use, from 1; Most the most that are, from Least.
+	// Least is the fewest units that are of use, at least 1. Most is the most that are, at least
+	// Least.
 	Least, Most uint64
 	// Lease tells that the units are for hits to come: then no more is given of a room than
 	// [window.Limit.Ahead] says. Without it, all that is there is given.
@@ -115,21 +121,24 @@ type Take struct {
 type Room struct {
 	_ [0]func() // or else Go makes a function that compares values
 
-	Counter
+	LimitCounter
 	// Limit and Burst are the limit's that the sender has; Burst for kinds that burst only.
 	Limit, Burst uint64
 	// Cost is how many hits a unit takes here; 0 only asks whether the limit is kept as it stands.
 	Cost uint64
-	// CountRejected tells that the cost of the least units is counted here too if it has no room here.
+	// CountRejected says that the cost of the least units is counted here even if it has no room
+	// here.
 	CountRejected bool
 }
 
-// Answer has, for each item of a push and in its order, the totals of the item's windows after the push.
+// Answer has, for each item of a push and in its order, the totals of the item's windows after the
+// push.
 //
-// Items carry the same Newest as asked for, with totals of all senders; where the backend has another start for a window
-// that began with its first hit, or for a token bucket, Newest is that start; a token bucket's may also be written as of some
-// whole windows later, with fewer tokens. For buckets of a precision all buckets that count are there, whether or not the push
-// had hits of them; Newest is later than asked for if one of them is.
+// Totals are those of all senders, with the Newest of the item. If the backend has another start
+// for a first-hit window or a token bucket, Newest is that start. A token bucket's start may also
+// be some whole windows later, with fewer tokens. For buckets of a precision all buckets that count
+// are there, whether or not the push had hits of them. If one of them is newer than the item's
+// newest, Newest is its number.
 type Answer struct {
 	// NowNanos is the backend's Unix time in nanoseconds.
 	NowNanos uint64
@@ -145,10 +154,12 @@ type Answer struct {
 type Grant struct {
 	// Units is 0 if there was too little in one of the rooms.
 	Units uint64
-	// AtNanos is the backend's time when it was decided: windows of the clock and buckets of a precision that hits were counted
-	// in are those of this time. A push that is sent again gets the grant of the first time.
+	// AtNanos is the backend's time of the decision. Hits were counted in the windows of the clock,
+	// or the buckets of a precision, of this time. A push that is sent again gets the grant of the
+	// first time.
 	AtNanos uint64
-	// Totals are in the order of the take's rooms, after it, as an Item would get them that names the windows of AtNanos.
+	// Totals are in the order of the take's rooms. They are those after the take, as an Item that
+	// names the windows of AtNanos would get them.
 	Totals []Total
 }
 
@@ -164,18 +175,18 @@ type Total struct {
 const number = 10
 
 // AnswerSize is the most bytes that the item's part of an answer takes.
-func (i *Item) AnswerSize() int { return totalSize(i.Counter, i.Limit, len(i.Hits)) }
+func (i *Item) AnswerSize() int { return totalSize(i.LimitCounter, i.Limit, len(i.Hits)) }
 
 // AnswerSize is the most bytes that the take's part of an answer takes.
 func (t *Take) AnswerSize() int {
 	size := number + 8
 	for i := range t.Rooms {
-		size += totalSize(t.Rooms[i].Counter, t.Rooms[i].Limit, 2)
+		size += totalSize(t.Rooms[i].LimitCounter, t.Rooms[i].Limit, 2)
 	}
 	return size
 }
 
-func totalSize(of Counter, limit uint64, windows int) int {
+func totalSize(of LimitCounter, limit uint64, windows int) int {
 	switch {
 	case !of.kind().Bucketed():
 		return number + 2 + number*windows

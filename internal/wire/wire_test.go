@@ -16,20 +16,20 @@ func examplePush() *Push {
 	return &Push{
 		Namespace: "shop.v1", Sender: 0xfedcba9876543210, Sequence: 7, Floor: 5,
 		Items: []Item{
-			{Counter: Counter{ID: ID{1, 2, 3}, Kind: 3, WidthMillis: 60_000}, Newest: 29_000_000, Hits: []int64{4, -1}},
-			{Counter: Counter{ID: ID{1}, Kind: 4, WidthMillis: 60_000, Precision: 1}, Limit: 700, Newest: 1 << 60, Hits: []int64{1, 300}, Ages: []uint64{0, 59e9}},
-			{Counter: Counter{ID: ID{1}, Kind: 4, WidthMillis: 60_000, Precision: 15e9}, Limit: 7, Newest: 1 << 40, Hits: nil, Ages: nil},
-			{Counter: Counter{ID: ID{1}, Kind: 5, WidthMillis: 60_000}, Limit: 10, Newest: 1 << 60, Hits: []int64{25}},
-			{Counter: Counter{ID: ID{0xff, 15: 0xff}, Kind: 2, Ordinal: 1, WidthMillis: MaxWidthMillis}, Newest: 1 << 62, Hits: []int64{MaxHits}},
+			{LimitCounter: LimitCounter{ID: ID{1, 2, 3}, Kind: 3, WidthMillis: 60_000}, Newest: 29_000_000, Hits: []int64{4, -1}},
+			{LimitCounter: LimitCounter{ID: ID{1}, Kind: 4, WidthMillis: 60_000, Precision: 1}, Limit: 700, Newest: 1 << 60, Hits: []int64{1, 300}, Ages: []uint64{0, 59e9}},
+			{LimitCounter: LimitCounter{ID: ID{1}, Kind: 4, WidthMillis: 60_000, Precision: 15e9}, Limit: 7, Newest: 1 << 40, Hits: nil, Ages: nil},
+			{LimitCounter: LimitCounter{ID: ID{1}, Kind: 5, WidthMillis: 60_000}, Limit: 10, Newest: 1 << 60, Hits: []int64{25}},
+			{LimitCounter: LimitCounter{ID: ID{0xff, 15: 0xff}, Kind: 2, Ordinal: 1, WidthMillis: MaxWidthMillis}, Newest: 1 << 62, Hits: []int64{MaxHits}},
 		},
 		Node: 0x0123456789abcdef,
 		Takes: []Take{
 			{Least: 1, Most: 1, Rooms: []Room{
-				{Counter: Counter{ID: ID{1, 2, 3}, Kind: 3, WidthMillis: 60_000}, Limit: 100, Cost: 0, CountRejected: true},
-				{Counter: Counter{ID: ID{1}, Kind: 4, WidthMillis: 60_000, Precision: 15e9}, Limit: MaxHits, Cost: 300},
+				{LimitCounter: LimitCounter{ID: ID{1, 2, 3}, Kind: 3, WidthMillis: 60_000}, Limit: 100, Cost: 0, CountRejected: true},
+				{LimitCounter: LimitCounter{ID: ID{1}, Kind: 4, WidthMillis: 60_000, Precision: 15e9}, Limit: MaxHits, Cost: 300},
 			}},
 			{Least: 7, Most: MaxHits, Lease: true, Rooms: []Room{
-				{Counter: Counter{ID: ID{15: 1}, Kind: 5, Ordinal: 2, WidthMillis: 1}, Limit: 10, Burst: 200, Cost: MaxHits},
+				{LimitCounter: LimitCounter{ID: ID{15: 1}, Kind: 5, Ordinal: 2, WidthMillis: 1}, Limit: 10, Burst: 200, Cost: MaxHits},
 			}},
 		},
 	}
@@ -76,7 +76,8 @@ func TestAgesOfTheWrongKind(t *testing.T) {
 	}
 }
 
-// Every prefix of a message, and a message with something behind it, is malformed: nothing of it may be applied.
+// Every prefix of a message, and a message with something behind it, is malformed: nothing of it
+// may be applied.
 func TestTruncatedAndExtended(t *testing.T) {
 	t.Parallel()
 	push, answer := AppendPush(nil, examplePush()), AppendAnswer(nil, exampleAnswer())
@@ -164,7 +165,7 @@ func TestUnknownPartsAndFlags(t *testing.T) {
 func TestLargestPushOfTakes(t *testing.T) {
 	t.Parallel()
 	for kind := range byte(5) {
-		room := Room{Counter: Counter{Kind: kind + 1, Ordinal: 255, WidthMillis: MaxWidthMillis}, Limit: MaxHits, Cost: MaxHits, CountRejected: true}
+		room := Room{LimitCounter: LimitCounter{Kind: kind + 1, Ordinal: 255, WidthMillis: MaxWidthMillis}, Limit: MaxHits, Cost: MaxHits, CountRejected: true}
 		switch room.Kind {
 		case uint8(window.SlidingBuckets):
 			room.Precision = MaxWidthMillis * 1e6
@@ -202,7 +203,7 @@ func TestAnswerSizeOfTakes(t *testing.T) {
 	for range 3000 {
 		take, grant := Take{}, Grant{Units: number(MaxHits), AtNanos: random.Uint64()}
 		for range 1 + random.IntN(5) {
-			room := Room{Counter: Counter{Kind: uint8(1 + random.IntN(int(window.LastKind))), WidthMillis: 60_000}, Limit: number(MaxHits)}
+			room := Room{LimitCounter: LimitCounter{Kind: uint8(1 + random.IntN(int(window.LastKind))), WidthMillis: 60_000}, Limit: number(MaxHits)}
 			total, windows := Total{Newest: random.Uint64()}, uint64(1)
 			switch room.Kind {
 			case 3:
@@ -232,7 +233,7 @@ func TestAnswerSizeOfTakes(t *testing.T) {
 		t.Errorf("the longest grant takes %.2f of what it may: nothing was tried", longest)
 	}
 	// The longest there is, of the kind that leaves the least over.
-	take := Take{Rooms: []Room{{Counter: Counter{Kind: 3}}}}
+	take := Take{Rooms: []Room{{LimitCounter: LimitCounter{Kind: 3}}}}
 	grant := Grant{Units: MaxHits, AtNanos: 1<<64 - 1, Totals: []Total{{Newest: 1<<64 - 1, Hits: []uint64{1<<64 - 1, 1<<64 - 1}}}}
 	if size := len(AppendAnswer(nil, &Answer{Grants: []Grant{grant}})) - empty; size > take.AnswerSize() {
 		t.Errorf("a grant of %d bytes, want at most %d", size, take.AnswerSize())
@@ -269,7 +270,8 @@ func TestReadingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// What is read in another order than it was written in is none of the answer, and no mistake goes unnoticed.
+// What is read in another order than it was written in is none of the answer, and no mistake goes
+// unnoticed.
 func TestReadingInTheWrongOrder(t *testing.T) {
 	t.Parallel()
 	var total Total
@@ -380,7 +382,7 @@ func usual() (push *Push, answer *Answer) {
 	push, answer = &Push{Namespace: "default", Node: 1, Sender: 2, Sequence: 300, Floor: 295}, &Answer{NowNanos: 1_767_225_600_000_000_000, Nodes: 10}
 	for i := range 300 {
 		push.Items = append(push.Items, Item{
-			Counter: Counter{ID: ID{byte(i), byte(i >> 8)}, Kind: 3, WidthMillis: 60_000}, Newest: 29_453_760, Hits: []int64{int64(i%7 + 1), 0},
+			LimitCounter: LimitCounter{ID: ID{byte(i), byte(i >> 8)}, Kind: 3, WidthMillis: 60_000}, Newest: 29_453_760, Hits: []int64{int64(i%7 + 1), 0},
 		})
 		answer.Totals = append(answer.Totals, Total{Newest: 29_453_760, Hits: []uint64{uint64(i), uint64(10 * i)}})
 	}

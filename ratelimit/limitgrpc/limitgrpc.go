@@ -139,8 +139,8 @@ func refusal(d *ratelimit.Decision) error {
 }
 
 // ClientIP returns a part of a key: the network of the peer's address, as the selector client_ip of
-// the plugin's configuration gives it, with so many bits of an IPv4 or of an IPv6 address. The usual
-// is 32 and 64. It is the bytes of an address, and no text.
+// the plugin's configuration gives it, with so many bits of an IPv4 or of an IPv6 address. 32 and
+// 64 are usual. The part is the bytes of an address, and no text.
 func ClientIP(ctx context.Context, ipv4Prefix, ipv6Prefix int) string {
 	p, ok := peer.FromContext(ctx)
 	if !ok || p.Addr == nil {

@@ -178,8 +178,8 @@ func (h *headers) hook(w http.ResponseWriter) http.ResponseWriter {
 }
 
 // ClientIP returns a part of a key: the network of the client's address, as the selector client_ip
-// of the plugin's configuration gives it, with so many bits of an IPv4 or of an IPv6 address. The
-// usual is 32 and 64. It is the bytes of an address, and no text.
+// of the plugin's configuration gives it, with so many bits of an IPv4 or of an IPv6 address. 32
+// and 64 are usual. The part is the bytes of an address, and no text.
 //
 // The address is the request's RemoteAddr. Behind a proxy that is the proxy's, unless something
 // before has set it to the address that a trusted header tells.

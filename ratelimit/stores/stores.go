@@ -1,5 +1,5 @@
 // Package stores opens the databases that programs of package ratelimit may keep their totals in.
-// It is apart, as it brings their clients along; a program that asks weir serve by ratelimit.Dial
+// It is apart, as it brings their clients along. A program that asks weir serve by ratelimit.Dial
 // needs none of them.
 package stores
 

@@ -1,7 +1,8 @@
 //go:build wasip1
 
-// Gofloor is floor.wat in stock Go, with the plugin's own binding: what the language takes for the same host calls. It reads floor.wat's
-// configuration, and knows all of it but replies and headers that only tell whether a request matches.
+// Gofloor is floor.wat in stock Go, with the plugin's own binding: what the language takes for the
+// same host calls. It reads floor.wat's configuration, and knows all of it but replies and headers
+// that only tell whether a request matches.
 package main
 
 import (

@@ -1,4 +1,5 @@
-// Package memory is a [store.Store] in the memory of one process, for one backend that needs not outlive its counters.
+// Package memory is a [store.Store] in the memory of one process. It is for a single backend whose
+// counters need not outlive it.
 package memory
 
 import (
@@ -13,8 +14,8 @@ import (
 
 // Options has what a store can be told. The zero value is good.
 type Options struct {
-	// MaxCounters is the most counters that are kept, 1,048,576 if 0. When there are more, those that expire soonest make
-	// room. As many senders are remembered as fit in a sixteenth of that, but 1,024 at least.
+	// MaxCounters is the most counters that are kept, 1,048,576 if 0. If there are more, those that
+	// expire soonest make room. The store keeps a sixteenth as many senders, but 1,024 at least.
 	MaxCounters int
 	// Now is the store's clock, time.Now if nil.
 	Now func() time.Time
@@ -25,7 +26,7 @@ type Store struct {
 	now func() time.Time
 
 	mu       sync.Mutex
-	counters *table[counterKey, store.Record]
+	counters *table[counterKey, store.Contents]
 	senders  *table[senderKey, sender]
 	nodes    *nodes
 }
@@ -34,7 +35,7 @@ var _ store.Store = (*Store)(nil)
 
 type counterKey struct {
 	namespace string
-	wire.Counter
+	wire.LimitCounter
 }
 
 type senderKey struct {
@@ -52,7 +53,7 @@ func New(o Options) *Store {
 	}
 	return &Store{
 		now:      o.Now,
-		counters: newTable[counterKey, store.Record](max(1, o.MaxCounters)),
+		counters: newTable[counterKey, store.Contents](max(1, o.MaxCounters)),
 		senders:  newTable[senderKey, sender](max(1024, o.MaxCounters/16)),
 		nodes:    newNodes(maxNodes),
 	}
@@ -69,15 +70,15 @@ func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Out
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := uint64(s.now().UnixNano())
-	clock := store.Clock{NowNanos: now}
+	calendar := store.Calendar{NowNanos: now}
 	// More than a push can add, so that what has expired does not pile up.
 	s.counters.sweep(now, 2*parts(p)+8)
 	s.senders.sweep(now, 2)
 
 	out := store.Outcome{Answer: wire.Answer{NowNanos: now, Nodes: nodes, Totals: make([]wire.Total, len(p.Items))}}
-	counters := &ledger{store: s, namespace: p.Namespace, clock: clock, out: &out}
+	counters := &ledger{store: s, namespace: p.Namespace, calendar: calendar, out: &out}
 	if !store.IsRead(p) {
-		grants, known := s.record(p, clock)
+		grants, known := s.note(p, calendar)
 		if out.Duplicate = known; known {
 			// What was granted then, or nothing if that is forgotten.
 			for i := range p.Takes {
@@ -85,14 +86,14 @@ func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Out
 				if i < len(*grants) {
 					g = (*grants)[i]
 				}
-				out.Answer.Grants = append(out.Answer.Grants, clock.Again(&p.Takes[i], g.units, g.at, counters))
+				out.Answer.Grants = append(out.Answer.Grants, calendar.Again(&p.Takes[i], g.units, g.at, counters))
 			}
 		} else {
 			for i := range p.Items {
 				counters.Add(&p.Items[i])
 			}
 			for i := range p.Takes {
-				g := clock.Decide(&p.Takes[i], nodes, counters)
+				g := calendar.Decide(&p.Takes[i], nodes, counters)
 				out.Answer.Grants = append(out.Answer.Grants, g)
 				*grants = append(*grants, granted{units: g.Units, at: g.AtNanos})
 			}
@@ -113,43 +114,41 @@ func parts(p *wire.Push) int {
 	return n
 }
 
-// record remembers a push, and returns where its grants are remembered; known tells that it was applied before, or is below its
-// sender's floor.
-func (s *Store) record(p *wire.Push, clock store.Clock) (grants *[]granted, known bool) {
-	// The record outlives every window that takes hits of this push, so that a copy that comes when it is gone finds no
-	// window that counts.
-	expires := clock.Remembered(p)
-	return s.senders.add(senderKey{p.Namespace, p.Sender}, clock.NowNanos, expires).value.record(p.Sequence, p.Floor, len(p.Takes) > 0)
+// note notes a push, and returns where its grants are kept. known reports whether it was applied
+// before, or is below its sender's floor.
+func (s *Store) note(p *wire.Push, calendar store.Calendar) (grants *[]granted, known bool) {
+	expires := calendar.NotedUntil(p)
+	return s.senders.add(senderKey{p.Namespace, p.Sender}, calendar.NowNanos, expires).value.note(p.Sequence, p.Floor, len(p.Takes) > 0)
 }
 
 // ledger is the store's counters of a namespace at a time. The store is locked.
 type ledger struct {
 	store     *Store
 	namespace string
-	clock     store.Clock
+	calendar  store.Calendar
 	out       *store.Outcome
 }
 
 // Total implements [store.Ledger].
 func (l *ledger) Total(item *wire.Item) wire.Total {
-	record := &store.Record{}
-	if e := l.store.counters.entries[counterKey{l.namespace, item.Counter}]; e != nil {
-		record = &e.value
+	contents := &store.Contents{}
+	if e := l.store.counters.rows[counterKey{l.namespace, item.LimitCounter}]; e != nil {
+		contents = &e.value
 	}
-	return l.clock.Total(record, item)
+	return l.calendar.Total(contents, item)
 }
 
 // Add implements [store.Ledger].
 func (l *ledger) Add(item *wire.Item) {
-	key := counterKey{l.namespace, item.Counter}
-	record := &store.Record{}
-	e := l.store.counters.entries[key]
+	key := counterKey{l.namespace, item.LimitCounter}
+	contents := &store.Contents{}
+	e := l.store.counters.rows[key]
 	if e != nil {
-		record = &e.value
+		contents = &e.value
 	}
-	expires, changed := l.clock.Add(record, item, l.out)
+	expires, changed := l.calendar.Add(contents, item, l.out)
 	if changed {
-		l.store.counters.add(key, l.clock.NowNanos, expires).value = *record
+		l.store.counters.add(key, l.calendar.NowNanos, expires).value = *contents
 	}
 }
 
@@ -164,7 +163,7 @@ func (s *Store) Join(ctx context.Context, namespace string, node uint64) (nodes 
 }
 
 // Counters implements [store.Store].
-func (s *Store) Counters(ctx context.Context, namespace string, widths []uint64, visit func(store.Counter) error) error {
+func (s *Store) Counters(ctx context.Context, namespace string, widths []uint64, visit func(store.LimitCounter) error) error {
 	for chunk := range slices.Chunk(s.keys(namespace, widths), 256) {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -178,31 +177,31 @@ func (s *Store) Counters(ctx context.Context, namespace string, widths []uint64,
 	return ctx.Err()
 }
 
-func (s *Store) keys(namespace string, widths []uint64) []wire.Counter {
+func (s *Store) keys(namespace string, widths []uint64) []wire.LimitCounter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var keys []wire.Counter
-	for key := range s.counters.entries {
+	var keys []wire.LimitCounter
+	for key := range s.counters.rows {
 		if key.namespace == namespace && (len(widths) == 0 || slices.Contains(widths, key.WidthMillis)) {
-			keys = append(keys, key.Counter)
+			keys = append(keys, key.LimitCounter)
 		}
 	}
 	return keys
 }
 
 // live copies those of the counters that have a window that counts.
-func (s *Store) live(namespace string, keys []wire.Counter) []store.Counter {
+func (s *Store) live(namespace string, keys []wire.LimitCounter) []store.LimitCounter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	clock := store.Clock{NowNanos: uint64(s.now().UnixNano())}
-	var live []store.Counter
+	calendar := store.Calendar{NowNanos: uint64(s.now().UnixNano())}
+	var live []store.LimitCounter
 	for _, c := range keys {
-		e := s.counters.entries[counterKey{namespace, c}]
+		e := s.counters.rows[counterKey{namespace, c}]
 		if e == nil {
 			continue
 		}
-		found := store.Counter{Counter: c, Limit: e.value.Limit, Windows: slices.Clone(e.value.Windows)}
-		if found.Windows = clock.Counting(found); len(found.Windows) > 0 {
+		found := store.LimitCounter{LimitCounter: c, Limit: e.value.Limit, Windows: slices.Clone(e.value.Windows)}
+		if found.Windows = calendar.Counting(found); len(found.Windows) > 0 {
 			live = append(live, found)
 		}
 	}

@@ -23,9 +23,9 @@ func pushOne(t *testing.T, s *memory.Store, sequence uint64, id byte, now time.T
 	t.Helper()
 	out, err := s.Push(t.Context(), &wire.Push{Namespace: "ns", Sender: 1, Sequence: sequence, Floor: sequence,
 		Items: []wire.Item{{
-			Counter: wire.Counter{ID: wire.ID{id}, Kind: uint8(window.FixedWindow), WidthMillis: uint64(width.Milliseconds())},
-			Newest:  uint64(now.UnixNano()) / uint64(width),
-			Hits:    []int64{1},
+			LimitCounter: wire.LimitCounter{ID: wire.ID{id}, Kind: uint8(window.FixedWindow), WidthMillis: uint64(width.Milliseconds())},
+			Newest:       uint64(now.UnixNano()) / uint64(width),
+			Hits:         []int64{1},
 		}}}, 1)
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +69,7 @@ func TestTakenCountersAreSwept(t *testing.T) {
 	for sequence := range uint64(5) {
 		take := wire.Take{Least: 1, Most: 1}
 		for i := range 100 {
-			take.Rooms = append(take.Rooms, wire.Room{Limit: 1, Cost: 1, Counter: wire.Counter{
+			take.Rooms = append(take.Rooms, wire.Room{Limit: 1, Cost: 1, LimitCounter: wire.LimitCounter{
 				ID: wire.ID{byte(sequence), byte(i)}, Kind: uint8(window.FixedWindow), WidthMillis: 1000,
 			}})
 		}

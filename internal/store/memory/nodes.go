@@ -2,7 +2,8 @@ package memory
 
 import "weir/internal/store"
 
-// maxNodes bounds the nodes that are remembered, of all namespaces. Beyond it those that joined longest ago make room.
+// maxNodes bounds the nodes of all namespaces that are kept. Beyond it those that joined longest
+// ago make room.
 const maxNodes = 1 << 16
 
 type nodeKey struct {
@@ -25,7 +26,7 @@ func (n *nodes) join(key nodeKey, now uint64) uint64 {
 	for len(n.joined.queue) > 0 && n.joined.queue[0].expires <= now {
 		n.leave()
 	}
-	if n.joined.entries[key] == nil {
+	if n.joined.rows[key] == nil {
 		if len(n.joined.queue) >= n.joined.max {
 			n.leave()
 		}

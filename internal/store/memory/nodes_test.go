@@ -25,7 +25,7 @@ func TestNodesAreBoundedAndForgotten(t *testing.T) {
 	}
 	// Of a namespace without nodes nothing stays.
 	n.join(nodeKey{"c", 2}, 15+uint64(store.NodeLife))
-	if len(n.active) != 1 || n.active["c"] != 2 || len(n.joined.entries) != 2 {
-		t.Errorf("namespaces %v, %d nodes; want c alone, with two", n.active, len(n.joined.entries))
+	if len(n.active) != 1 || n.active["c"] != 2 || len(n.joined.rows) != 2 {
+		t.Errorf("namespaces %v, %d nodes; want c alone, with two", n.active, len(n.joined.rows))
 	}
 }

@@ -2,8 +2,8 @@ package memory
 
 import "weir/internal/store"
 
-// sender remembers which pushes of a sender were applied: all that count are in [floor, floor+MaxAhead), so a ring of
-// bits has them. No sender takes more, whatever it sends.
+// sender is a sender's record: which of its pushes were applied. All that matter are in [floor,
+// floor+MaxAhead), so a ring of bits has them. No sender takes more, whatever it sends.
 type sender struct {
 	floor   uint64
 	applied [store.MaxAhead / 64]uint64
@@ -13,9 +13,9 @@ type sender struct {
 // granted is what a take was given.
 type granted struct{ units, at uint64 }
 
-// record remembers a push, and tells whether it was known: applied before, or below the floor. grants is where what its takes
-// were given is remembered. store.Check has bounded its sequence by its floor.
-func (s *sender) record(sequence, floor uint64, takes bool) (grants *[]granted, known bool) {
+// note notes a push, and reports whether it was known: applied before, or below the floor. grants
+// is where its takes' grants are kept. store.Check has bounded its sequence by its floor.
+func (s *sender) note(sequence, floor uint64, takes bool) (grants *[]granted, known bool) {
 	if sequence < s.floor {
 		return &[]granted{}, true
 	}

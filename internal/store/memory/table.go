@@ -2,16 +2,16 @@ package memory
 
 import "container/heap"
 
-// table is a map whose entries expire (but stay until they are swept), and that never holds more than max: the entry that
-// expires first makes room.
+// table is a map whose rows expire. They stay until they are swept. It never has more than max
+// rows: the one that expires first makes room.
 type table[K comparable, V any] struct {
 	max     int
-	entries map[K]*entry[K, V]
+	rows    map[K]*row[K, V]
 	queue   queue[K, V]
 	evicted uint64
 }
 
-type entry[K comparable, V any] struct {
+type row[K comparable, V any] struct {
 	key     K
 	value   V
 	expires uint64
@@ -19,12 +19,12 @@ type entry[K comparable, V any] struct {
 }
 
 func newTable[K comparable, V any](most int) *table[K, V] {
-	return &table[K, V]{max: most, entries: make(map[K]*entry[K, V])}
+	return &table[K, V]{max: most, rows: make(map[K]*row[K, V])}
 }
 
-// add returns the entry of key, a new one if there is none, that lives until expires at least.
-func (t *table[K, V]) add(key K, now, expires uint64) *entry[K, V] {
-	e := t.entries[key]
+// add returns the row of key, a new one if there is none. It lives until expires at least.
+func (t *table[K, V]) add(key K, now, expires uint64) *row[K, V] {
+	e := t.rows[key]
 	switch {
 	case e == nil:
 		if len(t.queue) >= t.max {
@@ -33,8 +33,8 @@ func (t *table[K, V]) add(key K, now, expires uint64) *entry[K, V] {
 			}
 			t.removeFirst()
 		}
-		e = &entry[K, V]{key: key, expires: expires}
-		t.entries[key] = e
+		e = &row[K, V]{key: key, expires: expires}
+		t.rows[key] = e
 		heap.Push(&t.queue, e)
 	case e.expires < expires:
 		e.expires = expires
@@ -51,12 +51,12 @@ func (t *table[K, V]) sweep(now uint64, n int) {
 }
 
 func (t *table[K, V]) removeFirst() {
-	delete(t.entries, t.queue[0].key)
+	delete(t.rows, t.queue[0].key)
 	heap.Pop(&t.queue)
 }
 
 // queue is a heap by expiry.
-type queue[K comparable, V any] []*entry[K, V]
+type queue[K comparable, V any] []*row[K, V]
 
 func (q queue[K, V]) Len() int           { return len(q) }
 func (q queue[K, V]) Less(i, j int) bool { return q[i].expires < q[j].expires }
@@ -67,7 +67,7 @@ func (q queue[K, V]) Swap(i, j int) {
 
 // Push is heap.Interface's.
 func (q *queue[K, V]) Push(x any) {
-	e := x.(*entry[K, V])
+	e := x.(*row[K, V])
 	e.index = len(*q)
 	*q = append(*q, e)
 }

@@ -13,8 +13,9 @@ import (
 	"weir/internal/store/redis"
 )
 
-// Store opens the store of a name: memory, or the URL of a Redis, a Redis Cluster or a PostgreSQL. It does not wait for the store to be
-// there. The caller closes it. Errors do not repeat what may hold a password.
+// Store opens the store of a name: memory, or the URL of a Redis, a Redis Cluster or a PostgreSQL.
+// It does not wait for the store to be there. The caller closes it. Errors do not repeat what may
+// hold a password.
 func Store(name string) (store.Store, io.Closer, error) {
 	if name == "memory" {
 		return memory.New(memory.Options{}), io.NopCloser(nil), nil

@@ -19,9 +19,9 @@ import (
 )
 
 // contents are a store's counters, in order.
-func contents(t *testing.T, s store.Store) (counters []store.Counter) {
+func contents(t *testing.T, s store.Store) (counters []store.LimitCounter) {
 	t.Helper()
-	err := s.Counters(t.Context(), "ns", nil, func(c store.Counter) error {
+	err := s.Counters(t.Context(), "ns", nil, func(c store.LimitCounter) error {
 		slices.SortFunc(c.Windows, func(a, b store.Window) int { return cmp.Compare(a.Number, b.Number) })
 		counters = append(counters, c)
 		return nil
@@ -29,11 +29,14 @@ func contents(t *testing.T, s store.Store) (counters []store.Counter) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	slices.SortFunc(counters, func(a, b store.Counter) int { return strings.Compare(fmt.Sprint(a.Counter), fmt.Sprint(b.Counter)) })
+	slices.SortFunc(counters, func(a, b store.LimitCounter) int {
+		return strings.Compare(fmt.Sprint(a.LimitCounter), fmt.Sprint(b.LimitCounter))
+	})
 	return counters
 }
 
-// TestLikeMemory pushes the same at random to PostgreSQL and to the memory store, and wants the same outcomes and contents.
+// TestLikeMemory pushes the same at random to PostgreSQL and to the memory store, and wants the
+// same outcomes and contents.
 func TestLikeMemory(t *testing.T) {
 	now := epoch
 	clock := func() time.Time { return now }
@@ -61,8 +64,8 @@ func TestLikeMemory(t *testing.T) {
 				limit := random.IntN(len(limits))
 				it := randomItem(random, now, widths[random.IntN(len(widths))], limits[limit])
 				it.Ordinal = uint8(limit)
-				room := wire.Room{Counter: it.Counter, Limit: limits[limit], Burst: limits[limit], Cost: 1 + random.Uint64N(3), CountRejected: random.IntN(2) == 0}
-				if !slices.ContainsFunc(take.Rooms, func(r wire.Room) bool { return r.Counter == room.Counter }) {
+				room := wire.Room{LimitCounter: it.LimitCounter, Limit: limits[limit], Burst: limits[limit], Cost: 1 + random.Uint64N(3), CountRejected: random.IntN(2) == 0}
+				if !slices.ContainsFunc(take.Rooms, func(r wire.Room) bool { return r.LimitCounter == room.LimitCounter }) {
 					take.Rooms = append(take.Rooms, room)
 				}
 			}
@@ -115,7 +118,7 @@ func TestLikeMemory(t *testing.T) {
 // randomItem is of any kind; its times are around now, at the edges of windows often.
 func randomItem(random *rand.Rand, now time.Time, widthMillis, limit uint64) wire.Item {
 	kind := window.Kind(1 + random.UintN(uint(window.LastKind)))
-	it := wire.Item{Counter: wire.Counter{Kind: uint8(kind), WidthMillis: widthMillis}, Limit: limit}
+	it := wire.Item{LimitCounter: wire.LimitCounter{Kind: uint8(kind), WidthMillis: widthMillis}, Limit: limit}
 	width := widthMillis * 1e6
 	at := uint64(now.UnixNano()) - random.Uint64N(3)*width - random.Uint64N(2)*random.Uint64N(width) + random.Uint64N(2)*random.Uint64N(1e9)
 	size := func() int64 { return random.Int64N(1<<random.UintN(1+uint(bits.Len64(limit)))+2) - 1 }
@@ -144,7 +147,7 @@ func TestExpired(t *testing.T) {
 		for i := range 100 {
 			c := counter(window.FixedWindow, byte(i), time.Minute)
 			c.ID[1] = byte(sender)
-			p.Items = append(p.Items, wire.Item{Counter: c, Newest: uint64(now.UnixMilli()) / c.WidthMillis, Hits: []int64{1}})
+			p.Items = append(p.Items, wire.Item{LimitCounter: c, Newest: uint64(now.UnixMilli()) / c.WidthMillis, Hits: []int64{1}})
 		}
 		if _, err := counters.Push(t.Context(), p, 1); err != nil {
 			t.Fatal(err)
@@ -191,15 +194,16 @@ func TestExpired(t *testing.T) {
 	if nodes, err := counters.Join(t.Context(), "ns", 3); err != nil || nodes != 1 || rows("nodes") != 1 {
 		t.Errorf("%d nodes, error %v, %d rows; want one", nodes, err, rows("nodes"))
 	}
-	// Those that add counters remove more than they add, and leave nothing of what they did not need.
+	// Those that add counters remove more than they add, and leave nothing of what they did not
+	// need.
 	exec(t, raw, "INSERT INTO weir.counters SELECT 'ns', gen_random_uuid(), 1, 0, 1000, 0, 0, '{1}', '{1}', '2020-01-01' FROM generate_series(1, 1000)")
 	now = now.Add(-time.Second)
 	p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: 1, Floor: 1}
 	for i := range 100 {
 		c := counter(window.FixedWindow, byte(i), 25*time.Hour)
-		p.Items = append(p.Items, wire.Item{Counter: c, Newest: uint64(now.UnixMilli()) / c.WidthMillis, Hits: []int64{1}})
+		p.Items = append(p.Items, wire.Item{LimitCounter: c, Newest: uint64(now.UnixMilli()) / c.WidthMillis, Hits: []int64{1}})
 	}
-	p.Items = append(p.Items, wire.Item{Counter: counter(window.FixedWindow, 1, time.Second), Newest: 1, Hits: []int64{1}})
+	p.Items = append(p.Items, wire.Item{LimitCounter: counter(window.FixedWindow, 1, time.Second), Newest: 1, Hits: []int64{1}})
 	if out, err := counters.Push(t.Context(), p, 1); err != nil || out.Applied != 100 || out.Dropped != 1 {
 		t.Fatalf("outcome %+v, error %v; want 100 applied, 1 dropped", out, err)
 	}
@@ -208,14 +212,15 @@ func TestExpired(t *testing.T) {
 	}
 }
 
-// TestSenderOutlivesItsWindows has a sender's last push be one that needs not be remembered for long.
+// TestSenderOutlivesItsWindows has a sender's last push be one that needs not be remembered for
+// long.
 func TestSenderOutlivesItsWindows(t *testing.T) {
 	now := epoch
 	counters := open(t, postgrestest.Database(t), func() time.Time { return now })
-	push := func(sender, sequence uint64, c wire.Counter) store.Outcome {
+	push := func(sender, sequence uint64, c wire.LimitCounter) store.Outcome {
 		t.Helper()
 		out, err := counters.Push(t.Context(), &wire.Push{Namespace: "ns", Sender: sender, Sequence: sequence, Floor: 1,
-			Items: []wire.Item{{Counter: c, Newest: uint64(epoch.UnixMilli()) / c.WidthMillis, Hits: []int64{1}}}}, 1)
+			Items: []wire.Item{{LimitCounter: c, Newest: uint64(epoch.UnixMilli()) / c.WidthMillis, Hits: []int64{1}}}}, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -250,7 +255,7 @@ func TestHostileContents(t *testing.T) {
 	url := postgrestest.Database(t)
 	raw := connect(t, url)
 	sliding, bucket := counter(window.SlidingWindow, 1, time.Minute), counter(window.TokenBucket, 2, time.Minute)
-	log := wire.Counter{ID: wire.ID{3}, Kind: uint8(window.SlidingBuckets), WidthMillis: 60_000, Precision: 1}
+	log := wire.LimitCounter{ID: wire.ID{3}, Kind: uint8(window.SlidingBuckets), WidthMillis: 60_000, Precision: 1}
 	good := counter(window.FixedWindow, 4, time.Minute)
 	current, nanos := epoch.UnixMilli()/60_000, epoch.UnixNano()
 	if err := open(t, url, atEpoch).Ping(t.Context()); err != nil {
@@ -264,7 +269,7 @@ func TestHostileContents(t *testing.T) {
 			exec(t, raw, fmt.Sprintf("ALTER TABLE weir.%s ALTER %s DROP NOT NULL", table, column))
 		}
 	}
-	put := func(c wire.Counter, refill, numbers, hits string) string {
+	put := func(c wire.LimitCounter, refill, numbers, hits string) string {
 		return fmt.Sprintf("INSERT INTO weir.counters VALUES ('ns', '%x', %d, %d, %d, %d, %s, %s, %s, '2026-01-02')",
 			c.ID, c.Kind, c.Ordinal, c.WidthMillis, c.Precision, refill, numbers, hits)
 	}
@@ -349,15 +354,15 @@ func TestForeignRowsAreNotCounted(t *testing.T) {
 	// More than are read at a time come in one visit each.
 	exec(t, raw, fmt.Sprintf(`INSERT INTO weir.counters
 		SELECT 'ns', gen_random_uuid(), 1, 0, 60000 + n %% 2, 0, 0, array[%d / (60000 + n %% 2)], '{5}', 'infinity' FROM generate_series(1, 2500) n`, epoch.UnixMilli()))
-	visited := make(map[wire.Counter]bool)
+	visited := make(map[wire.LimitCounter]bool)
 	for _, c := range contents(t, counters) {
-		visited[c.Counter] = true
+		visited[c.LimitCounter] = true
 	}
 	if len(visited) != 2501 {
 		t.Errorf("%d counters, want 2501", len(visited))
 	}
 	visits := 0
-	err := counters.Counters(t.Context(), "ns", []uint64{5, 60_001}, func(c store.Counter) error {
+	err := counters.Counters(t.Context(), "ns", []uint64{5, 60_001}, func(c store.LimitCounter) error {
 		visits++
 		if c.WidthMillis != 60_001 {
 			t.Errorf("visited %+v", c)

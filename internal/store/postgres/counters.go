@@ -30,26 +30,27 @@ type place struct {
 }
 
 // counter is the one of this key, if a store can have it.
-func (p *place) counter() (c wire.Counter, ok bool) {
+func (p *place) counter() (c wire.LimitCounter, ok bool) {
 	if p.kind < 0 || p.kind > math.MaxUint8 || p.ordinal < 0 || p.ordinal > math.MaxUint8 || p.width < 0 || p.precision < 0 {
 		return c, false
 	}
-	c = wire.Counter{
+	c = wire.LimitCounter{
 		ID: p.id.Bytes, Kind: uint8(p.kind), Ordinal: uint8(p.ordinal), WidthMillis: uint64(p.width), Precision: uint64(p.precision),
 	}
 	return c, store.ValidCounter(c)
 }
 
-// Counters implements [store.Store]. It reads pages of a few hundred counters, each in a transaction of its own: one that went
-// on for as long as the visits do would keep the server from reusing the room of rows' old versions.
-func (s *Store) Counters(ctx context.Context, namespace string, widths []uint64, visit func(store.Counter) error) error {
+// Counters implements [store.Store]. It reads pages of a few hundred counters, each in a
+// transaction of its own. A transaction as long as all visits would keep the server from reusing
+// the room of rows' old versions.
+func (s *Store) Counters(ctx context.Context, namespace string, widths []uint64, visit func(store.LimitCounter) error) error {
 	wanted := make([]int64, len(widths))
 	for i, w := range widths {
 		wanted[i] = int64(w)
 	}
 	next := place{id: pgtype.UUID{Valid: true}, kind: math.MinInt16} // before all others
 	for {
-		var page []store.Counter
+		var page []store.LimitCounter
 		var read int
 		after := next
 		err := s.try(ctx, func(c *pgx.Conn) error {
@@ -88,26 +89,27 @@ func (s *Store) Counters(ctx context.Context, namespace string, widths []uint64,
 	}
 }
 
-// live reads a row of readPage and its place, and tells whether the counter has a window that counts.
-func (s *Store) live(rows pgx.Rows, at *place) (found store.Counter, ok bool, err error) {
+// live reads a row of readPage and its place, and reports whether the counter has a window that
+// counts.
+func (s *Store) live(rows pgx.Rows, at *place) (found store.LimitCounter, ok bool, err error) {
 	var row counterRow
 	var now time.Time
 	err = rows.Scan(&at.id, &at.kind, &at.ordinal, &at.width, &at.precision, &row.refill, &row.numbers, &row.hits, &now)
 	if err != nil {
 		return found, false, err
 	}
-	if found.Counter, ok = at.counter(); !ok {
+	if found.LimitCounter, ok = at.counter(); !ok {
 		return found, false, nil
 	}
-	record, ok := row.record(found.Counter)
+	contents, ok := row.contents(found.LimitCounter)
 	if !ok {
 		return found, false, nil
 	}
 	if s.now != nil {
 		now = s.now()
 	}
-	clock := store.Clock{NowNanos: uint64(now.UnixNano())}
-	found.Limit, found.Windows = record.Limit, record.Windows
-	found.Windows = clock.Counting(found)
+	calendar := store.Calendar{NowNanos: uint64(now.UnixNano())}
+	found.Limit, found.Windows = contents.Limit, contents.Windows
+	found.Windows = calendar.Counting(found)
 	return found, len(found.Windows) > 0, nil
 }

@@ -1,8 +1,9 @@
-// Package postgres is a [store.Store] in PostgreSQL 14 or later. Any number of backends may share a database, and they agree
-// on the time, which is PostgreSQL's.
+// Package postgres is a [store.Store] in PostgreSQL 14 or later. Any number of backends may share a
+// database. They agree on the time: it is PostgreSQL's.
 //
-// The tables are in a schema of their own, weir, which the first use creates, and whichever use finds it gone; a user that may
-// not create schemas needs one that it owns, as of CREATE SCHEMA weir AUTHORIZATION …:
+// The tables are in a schema of their own, weir. The first use creates it, and so does any use that
+// finds it gone. A user that may not create schemas needs one that it owns, by CREATE SCHEMA weir
+// AUTHORIZATION …:
 //
 //	weir.counters  a row for each counter: numbers of windows, newest first, and the hits of each in the array beside it;
 //	               of a token bucket also refill, the tokens that come back in a window
@@ -12,15 +13,17 @@
 //
 // Senders and nodes are unsigned; the tables have the signed number of the same 64 bits.
 //
-// A push is one transaction of two round trips, a read a single one. The transaction locks the sender's row and then those of
-// the counters, in one order that is the same for all, and only then asks for the time. READ COMMITTED is enough for that: what
-// is read after its lock was taken stays as it is until the transaction ends, and a push depends on nothing else. The push is
-// sent again when a connection breaks, as it can't be applied twice.
+// A push is one transaction of two round trips. A read takes a single one. The transaction locks
+// the sender's row, then the counters' rows in one order for all, and only then asks for the time.
+// READ COMMITTED is enough for that: what is read after its lock was taken stays as it is until the
+// transaction ends, and a push depends on nothing else. If a connection breaks, the push is sent
+// again, as it can't be applied twice.
 //
-// Hits are as durable as PostgreSQL's transactions are. Who can do without the last ones when the server's machine fails spares
-// each push its wait for the disk with synchronous_commit=off in the URL. Rows that have expired are removed by pushes, each
-// twice as many as it adds, or 64 once a second; PostgreSQL's autovacuum does the rest. A row that the store has not written does
-// no harm: it counts as nothing, and is begun anew by the next push that writes it.
+// Hits are as durable as PostgreSQL's transactions are. synchronous_commit=off in the URL spares
+// each push its wait for the disk, at the risk of the last hits if the server's machine fails.
+// Pushes remove rows that have expired: each twice as many as it adds, or 64 once a second.
+// PostgreSQL's autovacuum does the rest. A row that the store has not written does no harm: it
+// counts as nothing, and the next push that writes it begins it anew.
 package postgres
 
 import (
@@ -42,7 +45,8 @@ import (
 
 // Options has what a store can be told. The zero value is good.
 type Options struct {
-	// Now is the clock that the store goes by in place of PostgreSQL's if it is not nil. It is for tests.
+	// Now is the clock that the store goes by in place of PostgreSQL's if it is not nil. It is for
+	// tests.
 	Now func() time.Time
 }
 
@@ -50,7 +54,7 @@ type Options struct {
 type Store struct {
 	pool *pgxpool.Pool
 	now  func() time.Time
-	// checked tells that the schema is one that this version knows.
+	// checked says that the schema is one that this version knows.
 	checked atomic.Bool
 	// Times in nanoseconds, of the store's clock, when rows that have expired were last looked for.
 	swept, sweptNodes atomic.Uint64
@@ -58,10 +62,11 @@ type Store struct {
 
 var _ store.Store = (*Store)(nil)
 
-// Open returns a store in the database at a URL such as postgres://user:password@host:5432/database?sslmode=verify-full. It does
-// not connect yet. Parameters of the URL's query are those of pgx: libpq's, pool_max_conns and the like, default_query_exec_mode
-// for poolers that know no prepared statements, and settings of the server's. Errors do not repeat the URL, which may hold a
-// password.
+// Open returns a store in the database at a URL such as
+// postgres://user:password@host:5432/database?sslmode=verify-full. It does not connect yet.
+// Parameters of the URL's query are those of pgx: libpq's, pool_max_conns and the like,
+// default_query_exec_mode for poolers that know no prepared statements, and settings of the
+// server's. Errors do not repeat the URL, which may hold a password.
 func Open(url string, o Options) (*Store, error) {
 	scheme, _, _ := strings.Cut(url, "://")
 	config, err := pgxpool.ParseConfig(url)
@@ -97,8 +102,9 @@ func (s *Store) Ping(ctx context.Context) error {
 // attempts bounds how often one call is tried.
 const attempts = 5
 
-// try gives run a connection to a database that has the schema, and does so again after an error that another attempt can mend.
-// An attempt that has failed has changed nothing, unless the connection broke.
+// try gives run a connection to a database that has the schema. It does so again after an error
+// that another attempt can mend. An attempt that has failed has changed nothing, unless the
+// connection broke.
 func (s *Store) try(ctx context.Context, run func(*pgx.Conn) error) error {
 	missing := false
 	for attempt := 1; ; attempt++ {
@@ -111,7 +117,7 @@ func (s *Store) try(ctx context.Context, run func(*pgx.Conn) error) error {
 	}
 }
 
-// attempt tells whether a connection that it had broke.
+// attempt reports whether a connection that it had broke.
 func (s *Store) attempt(ctx context.Context, missing bool, run func(*pgx.Conn) error) (lost bool, err error) {
 	pooled, err := s.pool.Acquire(ctx)
 	if err != nil {
@@ -137,7 +143,7 @@ func (s *Store) attempt(ctx context.Context, missing bool, run func(*pgx.Conn) e
 	return false, err
 }
 
-// hasCode tells whether the server has reported an error of one of these codes.
+// hasCode reports whether the server has reported an error of one of these codes.
 func hasCode(err error, codes ...string) bool {
 	var reported *pgconn.PgError
 	return errors.As(err, &reported) && slices.Contains(codes, reported.Code)

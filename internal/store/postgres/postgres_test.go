@@ -89,15 +89,15 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func atEpoch() time.Time { return epoch }
 
-func counter(kind window.Kind, id byte, width time.Duration) wire.Counter {
-	return wire.Counter{ID: wire.ID{id}, Kind: uint8(kind), WidthMillis: uint64(width.Milliseconds())}
+func counter(kind window.Kind, id byte, width time.Duration) wire.LimitCounter {
+	return wire.LimitCounter{ID: wire.ID{id}, Kind: uint8(kind), WidthMillis: uint64(width.Milliseconds())}
 }
 
 // pushOne pushes a hit in the window that now is in, for each counter.
-func pushOne(ctx context.Context, s store.Store, sequence uint64, now time.Time, counters ...wire.Counter) (store.Outcome, error) {
+func pushOne(ctx context.Context, s store.Store, sequence uint64, now time.Time, counters ...wire.LimitCounter) (store.Outcome, error) {
 	p := &wire.Push{Namespace: "ns", Sender: 1<<64 - 2, Sequence: sequence, Floor: sequence}
 	for _, c := range counters {
-		it := wire.Item{Counter: c, Newest: uint64(now.UnixMilli()) / c.WidthMillis, Limit: 10, Hits: []int64{1}}
+		it := wire.Item{LimitCounter: c, Newest: uint64(now.UnixMilli()) / c.WidthMillis, Limit: 10, Hits: []int64{1}}
 		switch kind := window.Kind(c.Kind); {
 		case kind.Started():
 			it.Newest = uint64(now.UnixNano())
@@ -110,7 +110,7 @@ func pushOne(ctx context.Context, s store.Store, sequence uint64, now time.Time,
 }
 
 // wantTotal pushes a hit to a counter of one item, and wants this total.
-func wantTotal(t *testing.T, s store.Store, sequence uint64, now time.Time, c wire.Counter, want uint64) store.Outcome {
+func wantTotal(t *testing.T, s store.Store, sequence uint64, now time.Time, c wire.LimitCounter, want uint64) store.Outcome {
 	t.Helper()
 	out, err := pushOne(t.Context(), s, sequence, now, c)
 	if err != nil || out.Answer.Totals[0].Hits[0] != want {
@@ -119,12 +119,13 @@ func wantTotal(t *testing.T, s store.Store, sequence uint64, now time.Time, c wi
 	return out
 }
 
-// TestManyStores has several stores take and push at once, each push twice, some of them to counters that nobody has yet, in
-// any order: what is granted is the limit, and every hit counts once.
+// TestManyStores has several stores take and push at once, each push twice, some of them to
+// counters that nobody has yet, in any order: what is granted is the limit, and every hit counts
+// once.
 func TestManyStores(t *testing.T) {
 	url := postgrestest.Database(t)
 	const limit, pushes = 1000, 80
-	shared := wire.Room{Counter: counter(window.FixedWindow, 1, 24*time.Hour), Limit: limit, Cost: 1}
+	shared := wire.Room{LimitCounter: counter(window.FixedWindow, 1, 24*time.Hour), Limit: limit, Cost: 1}
 	var granted, applied atomic.Int64
 	var senders sync.WaitGroup
 	var stores []*postgres.Store
@@ -138,7 +139,7 @@ func TestManyStores(t *testing.T) {
 						Takes: []wire.Take{{Least: 1, Most: 2, Rooms: []wire.Room{shared}}, {Least: 1, Most: 1, Rooms: []wire.Room{shared}}}}
 					for id := range byte(5) {
 						c := counter(window.FixedWindow, 10+id, time.Duration(sequence)*24*time.Hour)
-						p.Items = append(p.Items, wire.Item{Counter: c, Newest: uint64(epoch.UnixMilli()) / c.WidthMillis, Hits: []int64{1}})
+						p.Items = append(p.Items, wire.Item{LimitCounter: c, Newest: uint64(epoch.UnixMilli()) / c.WidthMillis, Hits: []int64{1}})
 					}
 					if sender%2 == 0 {
 						slices.Reverse(p.Items)
@@ -220,7 +221,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestRestartUnderWay stops the server while senders push; each sends again what failed until it is answered.
+// TestRestartUnderWay stops the server while senders push; each sends again what failed until it is
+// answered.
 func TestRestartUnderWay(t *testing.T) {
 	server := postgrestest.Start(t)
 	const pushes = 100
@@ -232,7 +234,7 @@ func TestRestartUnderWay(t *testing.T) {
 		senders.Go(func() {
 			for sequence := uint64(1); sequence <= pushes; sequence++ {
 				p := &wire.Push{Namespace: "ns", Sender: sender, Sequence: sequence, Floor: sequence,
-					Items: []wire.Item{{Counter: c, Newest: uint64(now.UnixMilli()) / c.WidthMillis, Hits: []int64{1}}}}
+					Items: []wire.Item{{LimitCounter: c, Newest: uint64(now.UnixMilli()) / c.WidthMillis, Hits: []int64{1}}}}
 				for t.Context().Err() == nil {
 					if _, err := counters.Push(t.Context(), p, 1); err == nil {
 						break
@@ -279,7 +281,7 @@ func TestSchemaVanishes(t *testing.T) {
 		"join": join,
 		"push": func(ctx context.Context) error { _, err := pushOne(ctx, counters, 1, epoch, c); return err },
 		"counters": func(ctx context.Context) error {
-			return counters.Counters(ctx, "ns", nil, func(store.Counter) error { return nil })
+			return counters.Counters(ctx, "ns", nil, func(store.LimitCounter) error { return nil })
 		},
 	} {
 		// Twice, so that the second time its statements are known to the server.
@@ -356,10 +358,10 @@ func TestURL(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			counters := open(t, fmt.Sprintf("%s&pool_max_conns=1&synchronous_commit=off&application_name=%s&default_query_exec_mode=%s", postgresql, mode, mode), atEpoch)
 			raw := connect(t, address)
-			log := wire.Counter{ID: wire.ID{1}, Kind: uint8(window.SlidingBuckets), WidthMillis: 60_000, Precision: 1}
-			room := wire.Room{Counter: counter(window.FixedWindow, 2, time.Minute), Limit: 3, Cost: 2}
+			log := wire.LimitCounter{ID: wire.ID{1}, Kind: uint8(window.SlidingBuckets), WidthMillis: 60_000, Precision: 1}
+			room := wire.Room{LimitCounter: counter(window.FixedWindow, 2, time.Minute), Limit: 3, Cost: 2}
 			p := &wire.Push{Namespace: mode, Sender: 1, Sequence: 1, Floor: 1, Takes: []wire.Take{{Least: 1, Most: 2, Rooms: []wire.Room{room}}},
-				Items: []wire.Item{{Counter: log, Limit: 5, Newest: uint64(epoch.UnixNano()), Hits: []int64{2, 1}, Ages: []uint64{0, 5}}}}
+				Items: []wire.Item{{LimitCounter: log, Limit: 5, Newest: uint64(epoch.UnixNano()), Hits: []int64{2, 1}, Ages: []uint64{0, 5}}}}
 			for i := range 2 {
 				out, err := counters.Push(t.Context(), p, 1)
 				if err != nil || out.Answer.Grants[0].Units != 1 || !slices.Equal(out.Answer.Totals[0].Hits, []uint64{2, 1}) || out.Duplicate != (i == 1) {
@@ -370,7 +372,7 @@ func TestURL(t *testing.T) {
 				t.Errorf("%d nodes, error %v; want one", nodes, err)
 			}
 			visits := 0
-			err := counters.Counters(t.Context(), mode, []uint64{60_000}, func(store.Counter) error { visits++; return nil })
+			err := counters.Counters(t.Context(), mode, []uint64{60_000}, func(store.LimitCounter) error { visits++; return nil })
 			if err != nil || visits != 2 {
 				t.Errorf("%d counters, error %v; want 2", visits, err)
 			}
@@ -411,8 +413,8 @@ func TestPostgresClock(t *testing.T) {
 	}
 }
 
-// TestTimeAfterLocks has a push wait for another that holds its counter: it is answered with a time after that one's end, so that
-// a counter's time does not go back.
+// TestTimeAfterLocks has a push wait for another that holds its counter: it is answered with a time
+// after that one's end, so that a counter's time does not go back.
 func TestTimeAfterLocks(t *testing.T) {
 	url := postgrestest.Database(t)
 	counters, raw := open(t, url, nil), connect(t, url)
@@ -443,7 +445,8 @@ func TestTimeAfterLocks(t *testing.T) {
 	}
 }
 
-// TestDeadlock has the server give up a push twice, as it does where somebody else locks in another order.
+// TestDeadlock has the server give up a push twice, as it does where somebody else locks in another
+// order.
 func TestDeadlock(t *testing.T) {
 	for _, code := range []string{"deadlock_detected", "serialization_failure"} {
 		t.Run(code, func(t *testing.T) {

@@ -43,12 +43,14 @@ const (
 	beginRead = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY"
 	commit    = "COMMIT"
 
-	// settings are a transaction's. Plans are kept for long, and one that was made when a table was small must still do when it
-	// has grown: each is by an index. And a backend that is cut off must not keep its locks until TCP notices.
+	// settings are a transaction's. Plans are kept for long. One that was made when a table was
+	// small must still do when it has grown, so each is by an index. If a backend is cut off, it
+	// must not keep its locks until TCP notices.
 	settings = `SELECT set_config('enable_seqscan', 'off', true), set_config('idle_in_transaction_session_timeout', '10s', true)`
 
-	// A row that is there is locked, but not written, as the condition comes after the lock; one that is not is made, and thereby
-	// locked. So all locks are taken in one pass, in the order of the arrays, and none of the rows can be removed meanwhile.
+	// If a row is there, it is locked but not written, as the condition comes after the lock. If it
+	// is not, it is made, and thereby locked. So all locks are taken in one pass, in the order of
+	// the arrays. None of the rows can be removed meanwhile.
 	lockSender = `
 INSERT INTO weir.senders (namespace, sender) VALUES ($1, $2)
 ON CONFLICT (namespace, sender) DO UPDATE SET floor = excluded.floor WHERE false`
@@ -69,8 +71,8 @@ FROM unnest($2::uuid[], $3::smallint[], $4::smallint[], $5::bigint[], $6::bigint
       = ($1, k.id, k.kind, k.ordinal, k.width_ms, k.precision_ns) LIMIT 1) c`
 	readTime = `SELECT clock_timestamp()`
 
-	// Windows of all counters come in two arrays, of which each counter has a part. The kinds named last are those where the
-	// last expiry counts.
+	// Windows of all counters come in two arrays, of which each counter has a part. The kinds named
+	// last are those where the last expiry counts.
 	writeCounters = `
 INSERT INTO weir.counters AS c (namespace, id, kind, ordinal, width_ms, precision_ns, refill, numbers, hits, expires_at)
 SELECT $1, k.id, k.kind, k.ordinal, k.width_ms, k.precision_ns, k.refill,
@@ -86,8 +88,8 @@ UPDATE weir.senders SET floor = $3, sequences = $4, grant_sequences = $5, grant_
   expires_at = greatest(expires_at, $8)
 WHERE namespace = $1 AND sender = $2`
 
-	// Rows that somebody has locked are about to be renewed. One that was renewed since the statement began is not as old any
-	// more when its lock is taken.
+	// Rows that somebody has locked are about to be renewed. One that was renewed since the
+	// statement began is not as old any more when its lock is taken.
 	sweepCounters = `
 DELETE FROM weir.counters WHERE ctid = ANY (ARRAY(
   SELECT ctid FROM weir.counters WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED))`
@@ -103,22 +105,23 @@ type transaction struct {
 	push  *wire.Push
 	nodes uint64
 
-	// counters are those of the push, in the order of their locks; those that nothing is added to, which need none, come last.
+	// counters are those of the push, in the order of their locks. Those that nothing is added to
+	// need no lock, and come last.
 	counters []*counter
 	locked   int
-	named    map[wire.Counter]*counter
+	named    map[wire.LimitCounter]*counter
 	sender   sender
 	// Rows that the locks have made.
 	newCounters, newSenders int64
 
-	clock store.Clock
-	out   store.Outcome
+	calendar store.Calendar
+	out      store.Outcome
 }
 
 // counter is one of a push's.
 type counter struct {
-	wire.Counter
-	record     store.Record
+	wire.LimitCounter
+	contents   store.Contents
 	changed    bool
 	expires    uint64
 	unreadable bool
@@ -130,7 +133,7 @@ func (t *transaction) run(ctx context.Context) (store.Outcome, error) {
 	if err := t.read(ctx, isRead); err != nil {
 		return t.out, err
 	}
-	t.out.Answer.NowNanos, t.out.Answer.Nodes = t.clock.NowNanos, t.nodes
+	t.out.Answer.NowNanos, t.out.Answer.Nodes = t.calendar.NowNanos, t.nodes
 	if !isRead {
 		t.apply()
 		if err := t.write(ctx); err != nil {
@@ -146,29 +149,29 @@ func (t *transaction) run(ctx context.Context) (store.Outcome, error) {
 
 // name finds the counters of the push.
 func (t *transaction) name() {
-	written := make(map[wire.Counter]bool)
+	written := make(map[wire.LimitCounter]bool)
 	for i := range t.push.Items {
 		item := &t.push.Items[i]
 		hits := slices.ContainsFunc(item.Hits, func(h int64) bool { return h != 0 })
-		written[item.Counter] = written[item.Counter] || hits
+		written[item.LimitCounter] = written[item.LimitCounter] || hits
 	}
 	for i := range t.push.Takes {
 		for j := range t.push.Takes[i].Rooms {
-			written[t.push.Takes[i].Rooms[j].Counter] = true
+			written[t.push.Takes[i].Rooms[j].LimitCounter] = true
 		}
 	}
-	t.named = make(map[wire.Counter]*counter, len(written))
+	t.named = make(map[wire.LimitCounter]*counter, len(written))
 	t.counters = make([]*counter, 0, len(written))
 	for c, w := range written {
-		t.named[c] = &counter{Counter: c}
+		t.named[c] = &counter{LimitCounter: c}
 		t.counters = append(t.counters, t.named[c])
 		if w {
 			t.locked++
 		}
 	}
 	slices.SortFunc(t.counters, func(a, b *counter) int {
-		if written[a.Counter] != written[b.Counter] {
-			if written[a.Counter] {
+		if written[a.LimitCounter] != written[b.LimitCounter] {
+			if written[a.LimitCounter] {
 				return -1
 			}
 			return 1
@@ -214,7 +217,7 @@ func (t *transaction) read(ctx context.Context, isRead bool) error {
 	for _, c := range t.counters[:t.locked] {
 		if c.unreadable {
 			t.out.Repaired++
-			c.changed, c.expires = true, t.clock.NowNanos
+			c.changed, c.expires = true, t.calendar.NowNanos
 		}
 	}
 	return nil
@@ -235,8 +238,8 @@ func (t *transaction) readRows(rows pgx.Rows) error {
 			return err
 		}
 		c := t.counters[place-1]
-		record, ok := row.record(c.Counter)
-		c.record, c.unreadable = record, !ok
+		contents, ok := row.contents(c.LimitCounter)
+		c.contents, c.unreadable = contents, !ok
 	}
 	return rows.Err()
 }
@@ -249,21 +252,21 @@ func (t *transaction) readClock(row pgx.Row) error {
 	if t.store.now != nil {
 		now = t.store.now()
 	}
-	t.clock.NowNanos = uint64(now.UnixNano())
+	t.calendar.NowNanos = uint64(now.UnixNano())
 	return nil
 }
 
 // apply decides what becomes of the push.
 func (t *transaction) apply() {
-	if t.out.Duplicate = t.sender.record(t.push); t.out.Duplicate {
+	if t.out.Duplicate = t.sender.note(t.push); t.out.Duplicate {
 		// What was granted then, or nothing if that is forgotten.
 		grants := t.sender.granted(t.push.Sequence)
 		for i := range t.push.Takes {
-			g := grant{nanos: t.clock.NowNanos}
+			g := grant{nanos: t.calendar.NowNanos}
 			if i < len(grants) {
 				g = grants[i]
 			}
-			t.out.Answer.Grants = append(t.out.Answer.Grants, t.clock.Again(&t.push.Takes[i], g.units, g.nanos, t))
+			t.out.Answer.Grants = append(t.out.Answer.Grants, t.calendar.Again(&t.push.Takes[i], g.units, g.nanos, t))
 		}
 		return
 	}
@@ -271,7 +274,7 @@ func (t *transaction) apply() {
 		t.Add(&t.push.Items[i])
 	}
 	for i := range t.push.Takes {
-		g := t.clock.Decide(&t.push.Takes[i], t.nodes, t)
+		g := t.calendar.Decide(&t.push.Takes[i], t.nodes, t)
 		t.out.Answer.Grants = append(t.out.Answer.Grants, g)
 		t.sender.grants = append(t.sender.grants, grant{t.push.Sequence, g.Units, g.AtNanos})
 	}
@@ -279,13 +282,13 @@ func (t *transaction) apply() {
 
 // Total implements [store.Ledger].
 func (t *transaction) Total(item *wire.Item) wire.Total {
-	return t.clock.Total(&t.named[item.Counter].record, item)
+	return t.calendar.Total(&t.named[item.LimitCounter].contents, item)
 }
 
 // Add implements [store.Ledger].
 func (t *transaction) Add(item *wire.Item) {
-	c := t.named[item.Counter]
-	expires, changed := t.clock.Add(&c.record, item, &t.out)
+	c := t.named[item.LimitCounter]
+	expires, changed := t.calendar.Add(&c.contents, item, &t.out)
 	if !changed {
 		return
 	}
@@ -303,12 +306,13 @@ func (t *transaction) write(ctx context.Context) error {
 		batch.Queue(writeCounters, append(keys(t.push.Namespace, changed), records(changed)...)...)
 	}
 	batch.Queue(writeSender, append([]any{t.push.Namespace, int64(t.push.Sender)}, t.senderColumns()...)...)
-	// More than the push adds, so that what has expired does not pile up; rows that it has made in vain come first.
+	// More than the push adds, so that what has expired does not pile up; rows that it has made in
+	// vain come first.
 	counters, senders := 2*t.newCounters, 2*t.newSenders
-	if due(&t.store.swept, t.clock.NowNanos) {
+	if due(&t.store.swept, t.calendar.NowNanos) {
 		counters, senders = max(counters, sweepStep), max(senders, sweepStep)
 	}
-	now := time.Unix(0, int64(t.clock.NowNanos))
+	now := time.Unix(0, int64(t.calendar.NowNanos))
 	if counters > 0 {
 		batch.Queue(sweepCounters, now, counters)
 	}
@@ -319,7 +323,8 @@ func (t *transaction) write(ctx context.Context) error {
 	return t.conn.SendBatch(ctx, &batch).Close()
 }
 
-// sweepStep is how many rows that have expired are removed at a time where none were added, and sweepEvery how often.
+// sweepStep is how many rows that have expired are removed at a time where none were added, and
+// sweepEvery how often.
 const (
 	sweepStep  = 64
 	sweepEvery = time.Second
@@ -361,10 +366,10 @@ func records(counters []*counter) []any {
 	firsts, lasts := make([]int32, len(counters)), make([]int32, len(counters))
 	numbers, hits := make([]int64, 0, len(counters)), make([]int64, 0, len(counters))
 	for i, c := range counters {
-		refills[i], expires[i] = int64(c.record.Limit), expiry(c.expires)
+		refills[i], expires[i] = int64(c.contents.Limit), expiry(c.expires)
 		firsts[i] = int32(len(numbers) + 1)
-		slices.SortFunc(c.record.Windows, newestFirst)
-		for _, w := range c.record.Windows {
+		slices.SortFunc(c.contents.Windows, newestFirst)
+		for _, w := range c.contents.Windows {
 			numbers, hits = append(numbers, int64(w.Number)), append(hits, w.Hits)
 		}
 		lasts[i] = int32(len(numbers))
@@ -382,7 +387,7 @@ func (t *transaction) senderColumns() []any {
 	for i, g := range t.sender.grants {
 		granted[i], units[i], nanos[i] = int64(g.sequence), int64(g.units), int64(g.nanos)
 	}
-	return []any{int64(t.sender.floor), sequences, granted, units, nanos, expiry(t.clock.Remembered(t.push))}
+	return []any{int64(t.sender.floor), sequences, granted, units, nanos, expiry(t.calendar.NotedUntil(t.push))}
 }
 
 // expiry rounds a time up to a minute: then most pushes leave it as it is, and with it the index.

@@ -62,17 +62,17 @@ func BenchmarkCluster(b *testing.B) {
 
 func fixedItem(id byte, hits int64) wire.Item {
 	c := counter(window.FixedWindow, id, 24*time.Hour)
-	return wire.Item{Counter: c, Newest: uint64(epoch.UnixMilli()) / c.WidthMillis, Hits: []int64{hits}}
+	return wire.Item{LimitCounter: c, Newest: uint64(epoch.UnixMilli()) / c.WidthMillis, Hits: []int64{hits}}
 }
 
 func fixedRoom(id byte, limit uint64) wire.Room {
-	return wire.Room{Counter: counter(window.FixedWindow, id, 24*time.Hour), Limit: limit, Cost: 1}
+	return wire.Room{LimitCounter: counter(window.FixedWindow, id, 24*time.Hour), Limit: limit, Cost: 1}
 }
 
 // sum is the hits of all counters, and of one.
 func sum(t *testing.T, s store.Store, id byte) (all, one int64) {
 	t.Helper()
-	err := s.Counters(t.Context(), "ns", nil, func(c store.Counter) error {
+	err := s.Counters(t.Context(), "ns", nil, func(c store.LimitCounter) error {
 		for _, w := range c.Windows {
 			all += w.Hits
 			if c.ID == (wire.ID{id}) {
@@ -87,7 +87,8 @@ func sum(t *testing.T, s store.Store, id byte) (all, one int64) {
 	return all, one
 }
 
-// places tells for the IDs from 0 which partition they are in, as keys name it, and on which master.
+// places tells for the IDs from 0 which partition they are in, as keys name it, and on which
+// master.
 func places(t *testing.T, cluster *redistest.Cluster) (partition []string, master []int) {
 	t.Helper()
 	store := open(t, cluster.URL(), atEpoch)
@@ -251,7 +252,8 @@ func testKeys(t *testing.T, cluster *redistest.Cluster) {
 	}
 }
 
-// hammer has several backends take hits of one key, each with many requests at a time: exactly the limit passes.
+// hammer has several backends take hits of one key, each with many requests at a time: exactly the
+// limit passes.
 func hammer(t *testing.T, url string) {
 	const limit, backends, requests, each = 500, 4, 5, 40
 	var granted atomic.Uint64
@@ -298,7 +300,8 @@ func apart(t *testing.T, cluster *redistest.Cluster) (first, second byte, master
 	return
 }
 
-// testSharedTakes has many requests take from two partitions at a time: as much as the fuller has, and nothing is left behind in the other.
+// testSharedTakes has many requests take from two partitions at a time: as much as the fuller has,
+// and nothing is left behind in the other.
 func testSharedTakes(t *testing.T, cluster *redistest.Cluster) {
 	first, second, _, _ := apart(t, cluster)
 	for name, limits := range map[string][2]uint64{"the first is full": {40, 400}, "the second is full": {400, 40}} {
@@ -337,7 +340,8 @@ func testSharedTakes(t *testing.T, cluster *redistest.Cluster) {
 	}
 }
 
-// full makes a master refuse writes, as one does that has no memory left, or lets it take them again.
+// full makes a master refuse writes, as one does that has no memory left, or lets it take them
+// again.
 func full(t *testing.T, cluster *redistest.Cluster, master int, is bool) {
 	t.Helper()
 	memory := "0"
@@ -445,8 +449,8 @@ func testSharedTakesLate(t *testing.T, cluster *redistest.Cluster) {
 		}
 	}
 	take(1, ids[1], ids[2], ids[3])
-	// Only the partition in the middle is told of a new floor. That it has forgotten the copy is no refusal, for which the first would
-	// give back what it granted.
+	// Only the partition in the middle is told of a new floor. That it has forgotten the copy is no
+	// refusal, for which the first would give back what it granted.
 	take(2, ids[0], ids[2])
 	take(1, ids[1], ids[2], ids[3])
 	for i, want := range []int64{3, 3, 6, 3} {
@@ -456,20 +460,20 @@ func testSharedTakesLate(t *testing.T, cluster *redistest.Cluster) {
 	}
 }
 
-// testSharedTakesLater sends a take again when the window has ended that its first partition has counted it in. What that gives back
-// is not missing in the next one.
+// testSharedTakesLater sends a take again when the window has ended that its first partition has
+// counted it in. What that gives back is not missing in the next one.
 func testSharedTakesLater(t *testing.T, cluster *redistest.Cluster) {
 	first, second, _, masterOfSecond := apart(t, cluster)
 	for _, kind := range []window.Kind{window.FixedWindow, window.FirstHitWindow, window.TokenBucket} {
 		now := epoch
 		store := open(t, cluster.URL(), func() time.Time { return now })
-		ofFirst := wire.Room{Counter: counter(kind, first, time.Minute), Limit: 10, Burst: 10, Cost: 1}
+		ofFirst := wire.Room{LimitCounter: counter(kind, first, time.Minute), Limit: 10, Burst: 10, Cost: 1}
 		ofSecond := fixedRoom(second, 0)
 		ofSecond.Ordinal = uint8(kind)
 		p := &wire.Push{Namespace: "ns", Sender: uint64(kind), Sequence: 1, Floor: 1, Takes: []wire.Take{{Least: 1, Most: 9, Rooms: []wire.Room{ofFirst, ofSecond}}}}
 		if kind != window.TokenBucket {
 			// The window has begun before the take, and ends less than a window after it.
-			if _, err := pushOne(t.Context(), store, uint64(kind), now, ofFirst.Counter); err != nil {
+			if _, err := pushOne(t.Context(), store, uint64(kind), now, ofFirst.LimitCounter); err != nil {
 				t.Fatal(err)
 			}
 			now = epoch.Add(30 * time.Second)
@@ -653,8 +657,9 @@ func testMovedSlots(t *testing.T, cluster *redistest.Cluster) {
 	}
 }
 
-// testKilledMaster kills a master while pushes go on. What Redis has answered is lost with it unless a replica had it by then:
-// wait_replicas makes sure of that. So nothing is pushed to the partitions of the new master until it has a replica.
+// testKilledMaster kills a master while pushes go on. What Redis has answered is lost with it
+// unless a replica had it by then: wait_replicas makes sure of that. So nothing is pushed to the
+// partitions of the new master until it has a replica.
 func testKilledMaster(t *testing.T, cluster *redistest.Cluster) {
 	tr := startTraffic(t, cluster, "?wait_replicas=1", 4)
 	tr.wait(50)

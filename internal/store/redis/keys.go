@@ -12,8 +12,9 @@ import (
 	"weir/internal/wire"
 )
 
-// clusterPartitions is how many partitions a namespace has in a cluster, a power of 2 up to 64. It is part of the names of keys: all
-// backends must agree on it, for ever. With more, larger clusters share a namespace evenly; with fewer, a batch costs fewer scripts.
+// clusterPartitions is how many partitions a namespace has in a cluster, a power of 2 up to 64. It
+// is part of the names of keys: all backends must agree on it, for ever. With more partitions,
+// larger clusters share a namespace evenly. With fewer, a batch costs fewer scripts.
 const clusterPartitions = 32
 
 // keys names what a store keeps, in so many partitions of each namespace.
@@ -27,8 +28,9 @@ func (k keys) partition(id wire.ID) uint32 {
 	return crc32.ChecksumIEEE(id[:]) % k.partitions
 }
 
-// prefix is what all keys of a partition begin with. Its hash tag tells where in a cluster it is: a namespace, and three digits to
-// base 4. As CRC-16 is linear, these put the partitions of every namespace at even distances among the slots.
+// prefix is what all keys of a partition begin with. Its hash tag tells where in a cluster it is: a
+// namespace, and three digits to base 4. As CRC-16 is linear, these put the partitions of every
+// namespace at even distances among the slots.
 func (k keys) prefix(namespace string, partition uint32) string {
 	if k.partitions == 1 {
 		return "weir:{" + namespace + "}:"
@@ -46,7 +48,7 @@ func (k keys) counters(namespace string) string {
 	return "weir:{" + namespace + "/*}:" + counterPart + "*"
 }
 
-func (k keys) counter(namespace string, c wire.Counter) string {
+func (k keys) counter(namespace string, c wire.LimitCounter) string {
 	key := make([]byte, 0, 160)
 	key = append(key, k.prefix(namespace, k.partition(c.ID))...)
 	key = append(key, counterPart...)
@@ -58,15 +60,15 @@ func (k keys) counter(namespace string, c wire.Counter) string {
 }
 
 // numbers is how many numbers a counter's key has.
-func numbers(c wire.Counter) int {
+func numbers(c wire.LimitCounter) int {
 	if c.Precision == 0 {
 		return 3
 	}
 	return 4
 }
 
-// sender is the key of what a partition remembers of a sender. A push that a take brings to a partition several times has a record
-// for each time, told apart by round.
+// sender is the key of a sender's record in a partition. If a take brings a push to a partition
+// several times, there is a record for each time. round tells them apart.
 func (k keys) sender(namespace string, partition uint32, sender uint64, round string) string {
 	return fmt.Sprintf("%ssender:%016x%s", k.prefix(namespace, partition), sender, round)
 }
@@ -74,7 +76,7 @@ func (k keys) sender(namespace string, partition uint32, sender uint64, round st
 func (k keys) nodes(namespace string) string { return "weir:{" + namespace + "}:nodes" }
 
 // parse takes apart what counter has made, and nothing else.
-func (k keys) parse(namespace, key string) (c wire.Counter, ok bool) {
+func (k keys) parse(namespace, key string) (c wire.LimitCounter, ok bool) {
 	_, name, _ := strings.Cut(key, "}:"+counterPart)
 	parts := strings.Split(name, ":")
 	if len(parts) < 4 || len(parts) > 5 || len(parts[0]) != hex.EncodedLen(len(c.ID)) {

@@ -8,7 +8,8 @@ import (
 	"weir/internal/wire"
 )
 
-// slot is what the cluster specification says: https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/
+// slot is what the cluster specification says:
+// https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/
 func slot(key string) int {
 	_, tag, _ := strings.Cut(key, "{")
 	tag, _, _ = strings.Cut(tag, "}")
@@ -26,7 +27,8 @@ func slot(key string) int {
 	return int(crc) % 16384
 }
 
-// TestPartitions wants each partition in a part of the slots of its own, whatever the namespace, and counters in all of them.
+// TestPartitions wants each partition in a part of the slots of its own, whatever the namespace,
+// and counters in all of them.
 func TestPartitions(t *testing.T) {
 	if got := slot("x{123456789}y"); got != 0x31c3 {
 		t.Fatalf("slot %#x, want the specification's", got)

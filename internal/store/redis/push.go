@@ -114,14 +114,14 @@ func (r *round) at(partition uint32) *batch {
 	if r.by == nil {
 		r.by = make(map[uint32]*batch)
 	}
-	b := &batch{record: r.run.store.keys.sender(r.run.p.Namespace, partition, r.run.p.Sender, r.name)}
+	b := &batch{sender: r.run.store.keys.sender(r.run.p.Namespace, partition, r.run.p.Sender, r.name)}
 	r.by[partition] = b
 	r.batches = append(r.batches, b)
 	return b
 }
 
-// do runs the round's scripts, and takes in their answers. After an error some of them may have been applied; sent again, each is
-// applied once.
+// do runs the round's scripts, and takes in their answers. After an error some of them may have
+// been applied. If they are sent again, each is applied once.
 func (r *round) do(ctx context.Context) error {
 	run := r.run
 	replies, err := run.store.scripts(ctx, run.p, run.nodes, r.batches)
@@ -135,7 +135,7 @@ func (r *round) do(ctx context.Context) error {
 			return fmt.Errorf("answer of the script: %w", reply.err)
 		}
 		switch {
-		case !b.recorded():
+		case !b.noted():
 		case b.state == stateApplied:
 			run.applied++
 		default:
@@ -147,7 +147,7 @@ func (r *round) do(ctx context.Context) error {
 
 // batch is what a round has for one partition: one script.
 type batch struct {
-	record string
+	sender string
 	items  []*wire.Item
 	totals []*wire.Total // of items
 	takes  []part
@@ -180,7 +180,8 @@ func (b *batch) take(t *wire.Take, most uint64, mode string, rooms []int, grant 
 const (
 	modeTake  = "0"
 	modeLease = "1"
-	// modeRefused is for a take that another partition has refused: what is left to do is counting rejected hits.
+	// modeRefused is for a take that another partition has refused: what is left to do is counting
+	// rejected hits.
 	modeRefused = "2"
 )
 
@@ -192,8 +193,8 @@ const (
 	stateForgotten = "2"
 )
 
-// recorded tells whether a batch is more than a read.
-func (b *batch) recorded() bool {
+// noted reports whether a batch is more than a read.
+func (b *batch) noted() bool {
 	return len(b.takes) > 0 || slices.ContainsFunc(b.items, func(item *wire.Item) bool {
 		return slices.ContainsFunc(item.Hits, func(h int64) bool { return h != 0 })
 	})
@@ -215,7 +216,7 @@ func (s *Store) scripts(ctx context.Context, p *wire.Push, nodes uint64, batches
 		if replies[i], err = cmd.StringSlice(); err != nil {
 			return nil, err
 		}
-		if s.replicas > 0 && batches[i].recorded() && !acks.has(cmd) {
+		if s.replicas > 0 && batches[i].noted() && !acks.has(cmd) {
 			return nil, fmt.Errorf("it was not on %d replicas within %v", s.replicas, replicaTimeout)
 		}
 	}
@@ -251,22 +252,22 @@ func (s *Store) arguments(p *wire.Push, nodes uint64, b *batch) (keys []string, 
 	if s.now != nil {
 		now = strconv.FormatInt(s.now().UnixMicro(), 10)
 	}
-	if b.recorded() {
+	if b.noted() {
 		recorded = "1"
 	}
 	keys = make([]string, 0, 1+len(b.items)+len(b.takes))
-	keys = append(keys, b.record)
+	keys = append(keys, b.sender)
 	args = make([]any, 0, 11+8*len(b.items)+16*len(b.takes))
 	args = append(args, now, p.Sequence, p.Floor, recorded,
 		store.SenderLife.Milliseconds(), store.Grace.Milliseconds(), store.Ahead.Milliseconds(), store.WindowsAhead,
 		wire.MaxBuckets, len(b.items), len(b.takes))
 	for _, item := range b.items {
-		keys = append(keys, s.keys.counter(p.Namespace, item.Counter))
+		keys = append(keys, s.keys.counter(p.Namespace, item.LimitCounter))
 		var newest any = item.Newest
 		if window.Kind(item.Kind).Started() {
 			newest = fmt.Sprintf(nanosFormat, item.Newest)
 		}
-		args = append(args, item.Kind, item.WidthMillis, bucketsOf(item.Counter), item.Limit, newest, len(item.Hits))
+		args = append(args, item.Kind, item.WidthMillis, bucketsOf(item.LimitCounter), item.Limit, newest, len(item.Hits))
 		for j, h := range item.Hits {
 			args = append(args, h)
 			if window.Kind(item.Kind).Bucketed() {
@@ -278,13 +279,13 @@ func (s *Store) arguments(p *wire.Push, nodes uint64, b *batch) (keys []string, 
 		t := &b.takes[i]
 		args = append(args, t.least, t.most, t.mode, len(t.rooms))
 		for _, r := range t.rooms {
-			keys = append(keys, s.keys.counter(p.Namespace, r.Counter))
+			keys = append(keys, s.keys.counter(p.Namespace, r.LimitCounter))
 			limit := window.Limit{Shape: r.Shape(), Max: r.Limit, Burst: r.Burst}
 			counts := "0"
 			if r.CountRejected {
 				counts = "1"
 			}
-			args = append(args, r.Kind, r.WidthMillis, bucketsOf(r.Counter), r.Limit, limit.Quota(), r.Cost, counts)
+			args = append(args, r.Kind, r.WidthMillis, bucketsOf(r.LimitCounter), r.Limit, limit.Quota(), r.Cost, counts)
 			if t.mode == modeLease {
 				args = append(args, limit.Parts(nodes))
 			}
@@ -294,7 +295,7 @@ func (s *Store) arguments(p *wire.Push, nodes uint64, b *batch) (keys []string, 
 }
 
 // bucketsOf is how many buckets of a precision a window has, or 0.
-func bucketsOf(c wire.Counter) uint64 {
+func bucketsOf(c wire.LimitCounter) uint64 {
 	if !window.Kind(c.Kind).Bucketed() || c.Shape().IsLog() {
 		return 0
 	}
@@ -329,26 +330,26 @@ func (r *reader) number() uint64 {
 
 // batch reads what became of a batch.
 func (r *reader) batch(b *batch, out *store.Outcome) {
-	clock := store.Clock{NowNanos: r.number()}
-	out.Answer.NowNanos = min(out.Answer.NowNanos, clock.NowNanos)
+	calendar := store.Calendar{NowNanos: r.number()}
+	out.Answer.NowNanos = min(out.Answer.NowNanos, calendar.NowNanos)
 	b.state = r.text()
 	for _, sum := range []*int64{&out.Applied, &out.Returned, &out.Dropped, &out.Repaired} {
 		*sum = store.Sum(*sum, int64(r.number()))
 	}
 	for i, item := range b.items {
-		*b.totals[i] = r.total(clock, item)
+		*b.totals[i] = r.total(calendar, item)
 	}
 	for i := range b.takes {
 		t := &b.takes[i]
 		*t.grant = wire.Grant{Units: r.number(), AtNanos: r.number(), Totals: make([]wire.Total, len(t.rooms))}
 		for j, room := range t.rooms {
-			item := store.Clock{NowNanos: t.grant.AtNanos}.Taken(room, 0)
-			t.grant.Totals[j] = r.total(clock, &item)
+			item := store.Calendar{NowNanos: t.grant.AtNanos}.RoomItem(room, 0)
+			t.grant.Totals[j] = r.total(calendar, &item)
 		}
 	}
 }
 
-func (r *reader) total(clock store.Clock, item *wire.Item) wire.Total {
+func (r *reader) total(calendar store.Calendar, item *wire.Item) wire.Total {
 	t := wire.Total{Newest: r.number()}
 	n := r.number()
 	if n > uint64(len(r.left)) {
@@ -362,7 +363,7 @@ func (r *reader) total(clock store.Clock, item *wire.Item) wire.Total {
 			buckets[i] = store.Window{Number: r.number(), Hits: hits}
 		}
 		slices.SortFunc(buckets, func(a, b store.Window) int { return cmp.Compare(b.Number, a.Number) })
-		return clock.BucketTotal(item, buckets)
+		return calendar.BucketTotal(item, buckets)
 	}
 	t.Hits = make([]uint64, n)
 	for i := range t.Hits {

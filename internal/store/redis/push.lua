@@ -1,5 +1,5 @@
 -- Applies a push to one partition, once, and answers with the totals of its windows and what its takes were granted. What
--- windows take hits, and how long they live, is as in backend.Clock, and so is what takes are granted. All that is there is
+-- windows take hits, and how long they live, is as in store.Calendar, and so is what takes are granted. All that is there is
 -- read and understood before the first write, so that the script never stops half-way.
 --
 -- KEYS[1]    the sender's record, a sorted set: the sequences that were applied, each with itself as score and, if it had
@@ -385,7 +385,7 @@ function buckets.left(c, room)
   return left
 end
 
--- A token bucket, c.start, when it was full, to the tokens taken since; as backend.Clock.TakeTokens has it.
+-- A token bucket, c.start, when it was full, to the tokens taken since; as store.Calendar.CountTokens has it.
 local tokens = {empties = true}
 kinds['5'] = tokens
 local LIMIT = 'limit'
@@ -633,7 +633,7 @@ if apply then
   end
 end
 
--- Takes, as store.Clock.Decide.
+-- Takes, as store.Calendar.Decide.
 
 local function unitsOf(take, room)
   local least, left = take.least * room.cost, room.left

@@ -1,5 +1,6 @@
-// Package redis is a [store.Store] in Redis 6 or later, or a server that speaks and scripts like it, or in a Redis Cluster. Any
-// number of backends may share one, and they agree on the time, which is Redis's.
+// Package redis is a [store.Store] in Redis 6 or later, or a server that speaks and scripts like
+// it, or in a Redis Cluster. Any number of backends may share one. They agree on the time: it is
+// Redis's.
 //
 // A namespace N has these keys:
 //
@@ -7,37 +8,44 @@
 //	weir:{N}:sender:<sender in hex>                                     sorted set: sequences applied, their grants, and the floor
 //	weir:{N}:nodes                                                      sorted set: nodes, and when they joined
 //
-// Counters of kind 4 have :<precision in ns> behind them. A token bucket's hash has its limit besides.
+// Counters of kind 4 have :<precision in ns> behind them. A token bucket's hash has its limit
+// besides.
 //
-// They expire by themselves. A push is one round trip and one script, push.lua; it is sent again when the connection
-// breaks, as it can't be applied twice. Redis must not evict keys that have not expired (maxmemory-policy noeviction or
-// volatile-ttl), or hits are forgotten. A key or a field under these names that the store has not written does no harm:
-// it is not counted, and replaced when its counter is next written.
+// They expire by themselves. A push is one round trip and one script, push.lua. If the connection
+// breaks, the push is sent again, as it can't be applied twice. Redis must not evict keys that have
+// not expired (maxmemory-policy noeviction or volatile-ttl), or hits are forgotten. A key or a
+// field under these names that the store has not written does no harm. It is not counted, and is
+// replaced when its counter is next written.
 //
 // # Redis Cluster
 //
-// In a cluster the counters and senders of a namespace are in 32 partitions, with hash tags {N/000} to {N/332}, which lie evenly
-// among the slots. A key's identity, and with it all of its limits, is in one partition. A push costs one script for each partition
-// that it touches, which are sent together. Each partition has a record of the sender of its own: a push of which some partitions
-// have failed, for instance while a replica takes over or a slot moves, is an error; it is sent again whole, and each partition
-// applies it once.
+// In a cluster the counters and senders of a namespace are in 32 partitions, with hash tags {N/000}
+// to {N/332}, which lie evenly among the slots. A key's identity, and with it all of its limits, is
+// in one partition. A push costs one script for each partition that it touches. The scripts are
+// sent together. Each partition has its own record of the sender. If some partitions fail, for
+// instance while a replica takes over or a slot moves, the push is an error. It is sent again
+// whole, and each partition applies it once.
 //
-// A take whose rooms are in one partition is one step, as on one server. One whose rooms are in several takes a step, and a round
-// trip, for each, and another one if it gives back what the first have granted and a later one has not; each step has its record of the
-// sender, with :1, :2 and so on, or :last behind its key. It never passes more than the
-// limits, gets all of its rooms or none in the end, and can be sent again from wherever it broke off, to the same answer. But until
-// then its hits are missing for others, whose takes may be refused for them, and are seen in totals; if its sender is gone for ever
-// half-way, they are missing until their window ends. A window that starts with its first hit has begun even if that is given back.
+// If a take's rooms are in one partition, it is one step, as on one server. If they are in several,
+// there is a step, and a round trip, for each. If a later partition has not granted what the first
+// have, another step gives that back. Each step has its own record of the sender, with :1, :2 and
+// so on, or :last, behind its key. Such a take never passes more than the limits, and gets all of
+// its rooms or none in the end. If it breaks off, it can be sent again, to the same answer. Until
+// it ends, totals have its hits, and takes of others may be refused for them. If its sender is gone
+// for ever half-way, that lasts until their window ends. A window that starts with its first hit
+// has begun even if that hit is given back.
 //
-// A counter goes by the clock of the server that has it. The time of an answer is the earliest of the servers that were asked. A
-// lease over several partitions is refused while their servers' clocks are in different windows, or if it has a room of a
-// sliding log, as the grant's one time would name none of their windows.
+// A counter goes by the clock of the server that has it. The time of an answer is the earliest of
+// the servers that were asked. A grant has one time, which names windows. So a lease over several
+// partitions is refused while their servers' clocks are in different windows, and always if it has
+// a room of a sliding log.
 //
 // # Replicas
 //
-// Redis answers before its replicas have a write: what it has answered is lost if the server is, and a replica takes over. With
-// wait_replicas=n in the URL a push is answered when n replicas of each of its servers have it, or else fails after a second. Then
-// it is sent again, so that hits survive the server; but while it has fewer replicas nothing is counted on it.
+// Redis answers before its replicas have a write. If the server is lost then, and a replica takes
+// over, the write is lost. With wait_replicas=n in the URL a push is answered when n replicas of
+// each of its servers have it. If they don't have it within a second, it fails and is sent again.
+// So hits survive the server. But while a server has fewer replicas, nothing is counted on it.
 package redis
 
 import (
@@ -60,8 +68,8 @@ import (
 
 // Options has what a store can be told. The zero value is good.
 type Options struct {
-	// Now is the clock that the store goes by in place of Redis's if it is not nil. It is for tests: keys expire in
-	// Redis when their time has passed there, too.
+	// Now is the store's clock in place of Redis's, if it is not nil. It is for tests: in Redis
+	// keys still expire by Redis's own time.
 	Now func() time.Time
 	// RootCAs are who may have signed the certificates of servers; the system's if nil.
 	RootCAs *x509.CertPool
@@ -78,10 +86,11 @@ type Store struct {
 
 var _ store.Store = (*Store)(nil)
 
-// Open returns a store in the Redis at a URL such as rediss://user:password@host:6379/0, or in the Redis Cluster of which
-// redis+cluster://user:password@host:6379,host:6379 names some nodes (rediss+cluster:// with TLS). It does not connect yet.
-// Parameters of the URL's query are those of go-redis, read_timeout among them, and wait_replicas, which is 0 by default. Errors
-// do not repeat the URL, which may hold a password.
+// Open returns a store in the Redis at a URL such as rediss://user:password@host:6379/0, or in the
+// Redis Cluster of which redis+cluster://user:password@host:6379,host:6379 names some nodes
+// (rediss+cluster:// with TLS). It does not connect yet. Parameters of the URL's query are those of
+// go-redis, read_timeout among them, and wait_replicas, which is 0 by default. Errors do not repeat
+// the URL, which may hold a password.
 func Open(url string, o Options) (*Store, error) {
 	at, err := parseURL(url)
 	if err != nil {
@@ -89,8 +98,8 @@ func Open(url string, o Options) (*Store, error) {
 	}
 	s := &Store{now: o.Now, replicas: at.replicas}
 	hook := waitHook{replicas: at.replicas}
-	// Commands are tried again, and more often than senders wait for; each of these tries needs not dial more than once. Pipelines
-	// and single commands need no pools of their own.
+	// Commands are tried again, and more often than senders wait for; each of these tries needs not
+	// dial more than once. Pipelines and single commands need no pools of their own.
 	if at.server != nil {
 		options := at.server
 		options.ContextTimeoutEnabled, options.DialerRetries = true, 1
@@ -151,23 +160,25 @@ func (s *Store) Join(ctx context.Context, namespace string, node uint64) (nodes 
 	return nodes, nil
 }
 
-// reload has a cluster's client ask soon who has which keys, as it does by itself only after a while or a redirection.
+// reload has a cluster's client ask soon which server has which keys. By itself it asks only after
+// a while or a redirection.
 func (s *Store) reload(ctx context.Context) {
 	if cluster, ok := s.client.(*goredis.ClusterClient); ok {
 		cluster.ReloadState(ctx)
 	}
 }
 
-// Counters implements [store.Store]. It walks all keys of the database, or of all masters of a cluster one after the other, and
-// remembers which counters it has visited. One that moves to another master meanwhile may be missed.
-func (s *Store) Counters(ctx context.Context, namespace string, widths []uint64, visit func(store.Counter) error) error {
+// Counters implements [store.Store]. It walks all keys of the database, or of all masters of a
+// cluster one after the other, and keeps the counters that it has visited. A counter that moves to
+// another master meanwhile may be missed.
+func (s *Store) Counters(ctx context.Context, namespace string, widths []uint64, visit func(store.LimitCounter) error) error {
 	servers, err := s.servers(ctx)
 	if err != nil {
 		return fmt.Errorf("redis: %w", err)
 	}
-	visited := make(map[wire.Counter]struct{})
+	visited := make(map[wire.LimitCounter]struct{})
 	for _, server := range servers {
-		if err := s.scan(ctx, server, namespace, func(c wire.Counter) bool {
+		if err := s.scan(ctx, server, namespace, func(c wire.LimitCounter) bool {
 			_, twice := visited[c]
 			visited[c] = struct{}{}
 			return !twice && (len(widths) == 0 || slices.Contains(widths, c.WidthMillis))
@@ -196,8 +207,8 @@ func (s *Store) servers(ctx context.Context) (servers []*goredis.Client, err err
 }
 
 // scan visits those counters of a namespace on a server that are wanted.
-func (s *Store) scan(ctx context.Context, server *goredis.Client, namespace string, wanted func(wire.Counter) bool,
-	visit func(store.Counter) error) error {
+func (s *Store) scan(ctx context.Context, server *goredis.Client, namespace string, wanted func(wire.LimitCounter) bool,
+	visit func(store.LimitCounter) error) error {
 	var cursor uint64
 	for {
 		found, next, err := server.Scan(ctx, cursor, s.keys.counters(namespace), 1000).Result()
@@ -205,7 +216,7 @@ func (s *Store) scan(ctx context.Context, server *goredis.Client, namespace stri
 			s.reload(ctx)
 			return fmt.Errorf("redis: scan: %w", err)
 		}
-		var counters []wire.Counter
+		var counters []wire.LimitCounter
 		for _, key := range found {
 			if c, ok := s.keys.parse(namespace, key); ok && wanted(c) {
 				counters = append(counters, c)
@@ -227,7 +238,7 @@ func (s *Store) scan(ctx context.Context, server *goredis.Client, namespace stri
 }
 
 // live reads counters that a server has, and returns those that have a window that counts.
-func (s *Store) live(ctx context.Context, server *goredis.Client, namespace string, counters []wire.Counter) ([]store.Counter, error) {
+func (s *Store) live(ctx context.Context, server *goredis.Client, namespace string, counters []wire.LimitCounter) ([]store.LimitCounter, error) {
 	if len(counters) == 0 {
 		return nil, nil
 	}
@@ -247,8 +258,8 @@ func (s *Store) live(ctx context.Context, server *goredis.Client, namespace stri
 	if s.now != nil {
 		now = s.now()
 	}
-	clock := store.Clock{NowNanos: uint64(now.UnixNano())}
-	var live []store.Counter
+	calendar := store.Calendar{NowNanos: uint64(now.UnixNano())}
+	var live []store.LimitCounter
 	for i, c := range counters {
 		fields, err := hashes[i].Result()
 		if wrongType(err) {
@@ -257,11 +268,11 @@ func (s *Store) live(ctx context.Context, server *goredis.Client, namespace stri
 		if err != nil {
 			return nil, err
 		}
-		found := store.Counter{Counter: c, Windows: parseWindows(fields)}
+		found := store.LimitCounter{LimitCounter: c, Windows: parseWindows(fields)}
 		if limit, err := strconv.ParseUint(fields["limit"], 10, 64); err == nil {
 			found.Limit = limit
 		}
-		if found.Windows = clock.Counting(found); len(found.Windows) > 0 {
+		if found.Windows = calendar.Counting(found); len(found.Windows) > 0 {
 			live = append(live, found)
 		}
 	}

@@ -58,12 +58,12 @@ func raw(t *testing.T, s *redistest.Server) *goredis.Client {
 	return c
 }
 
-func counter(kind window.Kind, id byte, width time.Duration) wire.Counter {
-	return wire.Counter{ID: wire.ID{id}, Kind: uint8(kind), WidthMillis: uint64(width.Milliseconds())}
+func counter(kind window.Kind, id byte, width time.Duration) wire.LimitCounter {
+	return wire.LimitCounter{ID: wire.ID{id}, Kind: uint8(kind), WidthMillis: uint64(width.Milliseconds())}
 }
 
 // key is a counter's in Redis, as the package documents it.
-func key(c wire.Counter) string {
+func key(c wire.LimitCounter) string {
 	k := fmt.Sprintf("weir:{ns}:counter:%x:%d:%d:%d", c.ID, c.Kind, c.Ordinal, c.WidthMillis)
 	if c.Precision != 0 {
 		k += fmt.Sprintf(":%d", c.Precision)
@@ -71,17 +71,17 @@ func key(c wire.Counter) string {
 	return k
 }
 
-func buckets(id byte, width, precision time.Duration) wire.Counter {
+func buckets(id byte, width, precision time.Duration) wire.LimitCounter {
 	c := counter(window.SlidingBuckets, id, width)
 	c.Precision = uint64(precision)
 	return c
 }
 
 // pushOne pushes a hit in the window that now is in, for each counter.
-func pushOne(ctx context.Context, s store.Store, sequence uint64, now time.Time, counters ...wire.Counter) (store.Outcome, error) {
+func pushOne(ctx context.Context, s store.Store, sequence uint64, now time.Time, counters ...wire.LimitCounter) (store.Outcome, error) {
 	p := &wire.Push{Namespace: "ns", Sender: 0xab, Sequence: sequence, Floor: sequence}
 	for _, c := range counters {
-		it := wire.Item{Counter: c, Newest: uint64(now.UnixMilli()) / c.WidthMillis, Limit: 10, Hits: []int64{1}}
+		it := wire.Item{LimitCounter: c, Newest: uint64(now.UnixMilli()) / c.WidthMillis, Limit: 10, Hits: []int64{1}}
 		switch kind := window.Kind(c.Kind); {
 		case kind.Started():
 			it.Newest = uint64(now.UnixNano())
@@ -103,7 +103,7 @@ func atEpoch() time.Time { return epoch }
 func TestKeysExpire(t *testing.T) {
 	server := redistest.Start(t)
 	counters, client := open(t, server.URL(), atEpoch), raw(t, server)
-	lives := map[wire.Counter]time.Duration{
+	lives := map[wire.LimitCounter]time.Duration{
 		counter(window.FixedWindow, 1, time.Minute):            time.Minute + store.Grace,
 		counter(window.SlidingWindow, 2, time.Hour):            2*time.Hour + store.Grace,
 		counter(window.FirstHitWindow, 3, time.Minute):         time.Minute + store.Grace,
@@ -182,7 +182,7 @@ func TestHostileContents(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := counters.Counters(t.Context(), "ns", nil, func(store.Counter) error { return nil }); err != nil {
+			if err := counters.Counters(t.Context(), "ns", nil, func(store.LimitCounter) error { return nil }); err != nil {
 				t.Errorf("counters: %v", err)
 			}
 			out, err := pushOne(t.Context(), counters, 1, epoch, good, sliding, first)
@@ -235,7 +235,7 @@ func TestHostileBuckets(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := counters.Counters(t.Context(), "ns", nil, func(store.Counter) error { return nil }); err != nil {
+			if err := counters.Counters(t.Context(), "ns", nil, func(store.LimitCounter) error { return nil }); err != nil {
 				t.Errorf("counters: %v", err)
 			}
 			out, err := pushOne(t.Context(), counters, 1, epoch, coarse, log, bucket)
@@ -281,8 +281,8 @@ func TestLikeMemory(t *testing.T) {
 	likeMemory(t, func(now func() time.Time) store.Store { return open(t, redistest.Start(t).URL(), now) }, 1)
 }
 
-// likeMemory pushes the same at random to a store and to the memory store, whose arithmetic is exact, and wants the same outcomes and
-// contents. The rooms of a take are of so many keys.
+// likeMemory pushes the same at random to a store and to the memory store, whose arithmetic is
+// exact, and wants the same outcomes and contents. The rooms of a take are of so many keys.
 func likeMemory(t *testing.T, open func(now func() time.Time) store.Store, ids byte) {
 	now := epoch
 	clock := func() time.Time { return now }
@@ -359,14 +359,14 @@ func likeMemory(t *testing.T, open func(now func() time.Time) store.Store, ids b
 	}
 }
 
-// randomTake has rooms of the counters of items. Where they may be in several partitions, none is a window that starts with its first
-// hit: one that was given back leaves it begun.
+// randomTake has rooms of the counters of items. Where they may be in several partitions, none is a
+// window that starts with its first hit: one that was given back leaves it begun.
 func randomTake(random *rand.Rand, item func() wire.Item, apart bool) wire.Take {
 	take := wire.Take{Least: 1 + random.Uint64N(3), Lease: random.IntN(2) == 0}
 	take.Most = take.Least + random.Uint64N(1<<random.UintN(20))
 	for wanted := 1 + random.IntN(3); len(take.Rooms) < wanted; {
 		it := item()
-		r := wire.Room{Counter: it.Counter, Limit: it.Limit, CountRejected: random.IntN(2) == 0}
+		r := wire.Room{LimitCounter: it.LimitCounter, Limit: it.Limit, CountRejected: random.IntN(2) == 0}
 		switch kind := window.Kind(r.Kind); {
 		case kind.Bursts():
 			r.Burst = 1 + random.Uint64N(2*r.Limit+1)
@@ -378,7 +378,7 @@ func randomTake(random *rand.Rand, item func() wire.Item, apart bool) wire.Take 
 		if r.Cost = random.Uint64N(1<<random.UintN(uint(bits.Len64(r.Limit+1))) + 1); take.Lease {
 			r.Cost = max(r.Cost, 1)
 		}
-		if !slices.ContainsFunc(take.Rooms, func(other wire.Room) bool { return other.Counter == r.Counter }) {
+		if !slices.ContainsFunc(take.Rooms, func(other wire.Room) bool { return other.LimitCounter == r.LimitCounter }) {
 			take.Rooms = append(take.Rooms, r)
 		}
 	}
@@ -392,21 +392,21 @@ func TestTakePrecision(t *testing.T) {
 	counters, exact := open(t, redistest.Start(t).URL(), clock), memory.New(memory.Options{Now: clock})
 	random := rand.New(rand.NewPCG(10, 11))
 	for seq := uint64(1); seq <= 1000; seq++ {
-		of := wire.Counter{ID: wire.ID{byte(seq >> 8), byte(seq)}, Kind: uint8(window.TokenBucket),
+		of := wire.LimitCounter{ID: wire.ID{byte(seq >> 8), byte(seq)}, Kind: uint8(window.TokenBucket),
 			WidthMillis: []uint64{60_000, 3_600_000, 86_400_000, wire.MaxWidthMillis}[random.IntN(4)]}
 		limit := 1 + random.Uint64N(1<<(1+random.UintN(53)))
 		limit = min(limit, wire.MaxHits)
 		used := int64(1 + random.Uint64N(limit))
 		width := time.Duration(of.WidthMillis) * time.Millisecond
 		start := epoch.Add(time.Duration(random.Int64N(int64(time.Second))))
-		it := wire.Item{Counter: of, Limit: limit, Newest: uint64(start.UnixNano()), Hits: []int64{used}}
+		it := wire.Item{LimitCounter: of, Limit: limit, Newest: uint64(start.UnixNano()), Hits: []int64{used}}
 		now = epoch.Add(time.Second + time.Duration(random.Int64N(int64(width))/1000*1000))
 		if random.IntN(2) == 0 {
 			it.Kind = uint8(window.SlidingWindow)
 			it.Newest = uint64(now.UnixNano())/uint64(width) - 1
 		}
 		p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: seq, Floor: seq, Items: []wire.Item{it}, Takes: []wire.Take{{
-			Least: 1, Most: wire.MaxHits, Rooms: []wire.Room{{Counter: it.Counter, Limit: limit, Burst: limit, Cost: 1}},
+			Least: 1, Most: wire.MaxHits, Rooms: []wire.Room{{LimitCounter: it.LimitCounter, Limit: limit, Burst: limit, Cost: 1}},
 		}}}
 		got, err := counters.Push(t.Context(), p, 1)
 		if err != nil {
@@ -425,7 +425,7 @@ func TestTakePrecision(t *testing.T) {
 // randomItem is of any kind; its times are around now, at the edges of windows often.
 func randomItem(random *rand.Rand, now time.Time, widthMillis, limit uint64) wire.Item {
 	kind := window.Kind(1 + random.UintN(uint(window.LastKind)))
-	it := wire.Item{Counter: wire.Counter{Kind: uint8(kind), WidthMillis: widthMillis}, Limit: limit}
+	it := wire.Item{LimitCounter: wire.LimitCounter{Kind: uint8(kind), WidthMillis: widthMillis}, Limit: limit}
 	width := widthMillis * 1e6
 	at := uint64(now.UnixNano()) - random.Uint64N(3)*width - random.Uint64N(2)*random.Uint64N(width) + random.Uint64N(2)*random.Uint64N(1e9)
 	size := func() int64 { return random.Int64N(1<<random.UintN(1+uint(bits.Len64(limit)))+2) - 1 }
@@ -445,9 +445,9 @@ func randomItem(random *rand.Rand, now time.Time, widthMillis, limit uint64) wir
 }
 
 // contents are a store's counters, in order; windows without hits among them or not.
-func contents(t *testing.T, s store.Store, empty bool) (counters []store.Counter) {
+func contents(t *testing.T, s store.Store, empty bool) (counters []store.LimitCounter) {
 	t.Helper()
-	err := s.Counters(t.Context(), "ns", nil, func(c store.Counter) error {
+	err := s.Counters(t.Context(), "ns", nil, func(c store.LimitCounter) error {
 		if !empty {
 			moves := window.Kind(c.Kind).Refills()
 			c.Windows = slices.DeleteFunc(c.Windows, func(w store.Window) bool { return w.Hits == 0 || moves && w.Hits < 0 })
@@ -462,7 +462,7 @@ func contents(t *testing.T, s store.Store, empty bool) (counters []store.Counter
 	if err != nil {
 		t.Fatal(err)
 	}
-	slices.SortFunc(counters, func(a, b store.Counter) int { return cmp.Compare(key(a.Counter), key(b.Counter)) })
+	slices.SortFunc(counters, func(a, b store.LimitCounter) int { return cmp.Compare(key(a.LimitCounter), key(b.LimitCounter)) })
 	return counters
 }
 
@@ -485,7 +485,7 @@ func TestForeignKeysAreNotCounted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	err := counters.Counters(t.Context(), "ns", nil, func(c store.Counter) error {
+	err := counters.Counters(t.Context(), "ns", nil, func(c store.LimitCounter) error {
 		t.Errorf("visited %+v", c)
 		return nil
 	})
@@ -494,13 +494,14 @@ func TestForeignKeysAreNotCounted(t *testing.T) {
 	}
 }
 
-// TestGrants looks at what is remembered of takes: as much as may be sent again, and what is there in its place is no harm.
+// TestGrants looks at what is remembered of takes: as much as may be sent again, and what is there
+// in its place is no harm.
 func TestGrants(t *testing.T) {
 	server := redistest.Start(t)
 	counters, client := open(t, server.URL(), atEpoch), raw(t, server)
 	push := func(sequence, floor uint64) store.Outcome {
 		t.Helper()
-		room := wire.Room{Counter: counter(window.FixedWindow, 1, time.Minute), Limit: 1000, Cost: 1}
+		room := wire.Room{LimitCounter: counter(window.FixedWindow, 1, time.Minute), Limit: 1000, Cost: 1}
 		out, err := counters.Push(t.Context(), &wire.Push{Namespace: "ns", Sender: 0xab, Sequence: sequence, Floor: floor,
 			Takes: []wire.Take{{Least: 1, Most: 3, Rooms: []wire.Room{room}}, {Least: 1, Most: 1, Rooms: []wire.Room{room}}}}, 1)
 		if err != nil || len(out.Answer.Grants) != 2 {
@@ -650,7 +651,7 @@ func TestRedisClock(t *testing.T) {
 		t.Errorf("answered at %d, want Redis's clock, %d to %d", got, before.UnixNano(), after.UnixNano())
 	}
 	var visited int
-	err = counters.Counters(t.Context(), "ns", nil, func(store.Counter) error { visited++; return nil })
+	err = counters.Counters(t.Context(), "ns", nil, func(store.LimitCounter) error { visited++; return nil })
 	if err != nil || visited != 1 {
 		t.Errorf("%d counters, error %v; want 1", visited, err)
 	}

@@ -11,12 +11,13 @@ import (
 	"weir/window"
 )
 
-// shared is a take whose rooms lie in several partitions. No step joins these, so they are asked one after the other, in an order that
-// all takes keep to, each for what those before have granted. When one refuses, or has less, the others are given back what they
-// granted too much. Each step has a record of its own, so that all of it can be done again, up to the same answer.
+// shared is a take whose rooms lie in several partitions. No step joins these. So they are asked
+// one after the other, in an order that all takes keep to. Each is asked for what those before have
+// granted. If one refuses, or has less, the others get back what they granted too much. Each step
+// has a record of its own, so that all of it can be done again, with the same answer.
 //
-// Until then what was granted first is taken for everybody else. So there never passes too much; but a take may be refused for hits
-// that another one is about to give back.
+// Until that is done, nobody else can have what was granted first. So never too much passes. But a
+// take may be refused for hits that another one is about to give back.
 type shared struct {
 	take   *wire.Take
 	answer *wire.Grant
@@ -25,7 +26,7 @@ type shared struct {
 	asked int
 	// units is what all of those asked have granted.
 	units uint64
-	// forgotten tells that the sender has had its answer long ago: then nothing is left to do.
+	// forgotten says that the sender has had its answer long ago: then nothing is left to do.
 	forgotten bool
 }
 
@@ -112,17 +113,19 @@ func (t *shared) hear(n int) {
 	}
 }
 
-// apart tells whether a part has counted its hits in windows that the answer, which has one time, would not name.
+// apart reports whether a part has counted its hits in windows that the answer's one time does not
+// name.
 func (t *shared) apart(part *sharedPart) bool {
-	here, named := store.Clock{NowNanos: part.grant.AtNanos}, store.Clock{NowNanos: t.parts[0].grant.AtNanos}
+	here, named := store.Calendar{NowNanos: part.grant.AtNanos}, store.Calendar{NowNanos: t.parts[0].grant.AtNanos}
 	return slices.ContainsFunc(part.rooms, func(i int) bool {
 		room := &t.take.Rooms[i]
 		// What started with a hit is named by its total.
-		return !window.Kind(room.Kind).Started() && here.Taken(room, 0).Newest != named.Taken(room, 0).Newest
+		return !window.Kind(room.Kind).Started() && here.RoomItem(room, 0).Newest != named.RoomItem(room, 0).Newest
 	})
 }
 
-// settle gives back what parts have granted too much, and has those that were not asked count what was rejected.
+// settle gives back what parts have granted too much, and has those that were not asked count what
+// was rejected.
 func (t *shared) settle(r *round) {
 	for n := range t.parts {
 		part := &t.parts[n]
@@ -139,12 +142,13 @@ func (t *shared) settle(r *round) {
 	}
 }
 
-// giveBack gives back what a part has granted above what the take gets, and asks for what its rooms have then.
+// giveBack gives back what a part has granted above what the take gets, and asks for what its rooms
+// have then.
 func (t *shared) giveBack(r *round, part *sharedPart) {
 	b := r.at(part.partition)
 	for i, of := range part.rooms {
 		room, total := &t.take.Rooms[of], &part.grant.Totals[i]
-		item := store.Clock{NowNanos: part.grant.AtNanos}.Taken(room, 0)
+		item := store.Calendar{NowNanos: part.grant.AtNanos}.RoomItem(room, 0)
 		hits := (max(part.grant.Units, t.units) - t.units) * room.Cost
 		if window.Kind(room.Kind).Started() {
 			// What began since, or is empty, does not have them any more.

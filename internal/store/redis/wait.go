@@ -11,7 +11,8 @@ import (
 // replicaTimeout is how long a push waits for replicas to have it.
 const replicaTimeout = time.Second
 
-// acks are the commands whose last answer was followed, on the same connection, by that of enough replicas.
+// acks are the commands whose last answer was followed, on the same connection, by that of enough
+// replicas.
 type acks struct {
 	mu   sync.Mutex
 	cmds map[goredis.Cmder]bool
@@ -36,8 +37,9 @@ func (a *acks) has(cmd goredis.Cmder) bool {
 	return a.cmds[cmd]
 }
 
-// waitHook appends WAIT to pipelines that have acks in their context. A cluster's client divides a pipeline among the servers,
-// several times if there are redirections: only a hook of each server's client sees what goes over one connection.
+// waitHook appends WAIT to pipelines that have acks in their context. A cluster's client divides a
+// pipeline among the servers, and again if there are redirections. Only a hook of each server's
+// client sees what goes over one connection.
 type waitHook struct{ replicas int }
 
 var _ goredis.Hook = waitHook{}

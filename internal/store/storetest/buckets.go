@@ -11,10 +11,11 @@ import (
 	"weir/internal/wire"
 )
 
-// bucketItem is one of a counter of buckets that is named after id, with hits of buckets, newest first.
+// bucketItem is one of a counter of buckets that is named after id, with hits of buckets, newest
+// first.
 func bucketItem(id byte, widthMillis, precision, limit uint64, pushed ...store.Window) wire.Item {
-	c := wire.Counter{ID: wire.ID{0: id}, Kind: buckets, WidthMillis: widthMillis, Precision: precision}
-	it := wire.Item{Counter: c, Limit: limit}
+	c := wire.LimitCounter{ID: wire.ID{0: id}, Kind: buckets, WidthMillis: widthMillis, Precision: precision}
+	it := wire.Item{LimitCounter: c, Limit: limit}
 	for i, w := range pushed {
 		if i == 0 {
 			it.Newest = w.Number
@@ -83,7 +84,8 @@ func testBuckets(t *testing.T, b *bench) {
 	if out.Applied != 7 || out.Dropped != 5 {
 		t.Errorf("outcome %+v, want 7 applied, and 5 dropped of a bucket that the window has left", out)
 	}
-	// All that count are answered, whether or not there were hits of them, and those of the newest the item names.
+	// All that count are answered, whether or not there were hits of them, and those of the newest
+	// the item names.
 	b.pushBuckets(quarters(1, hits(quarter, 1)), hits(quarter+1, 3), hits(quarter, 1), hits(quarter-2, 4))
 	if got := b.readBuckets(quarters(1, hits(quarter+2, 0)), hits(quarter+1, 3), hits(quarter, 1)); got.Newest != quarter+2 {
 		t.Errorf("newest %d, want the one asked for, %d", got.Newest, quarter+2)
@@ -92,7 +94,7 @@ func testBuckets(t *testing.T, b *bench) {
 		t.Errorf("newest %d, want that of the newest bucket, %d", got.Newest, quarter+1)
 	}
 	counters := b.counters("ns")
-	if len(counters) != 1 || counters[0].Counter != quarters(1).Counter {
+	if len(counters) != 1 || counters[0].LimitCounter != quarters(1).LimitCounter {
 		t.Fatalf("counters %+v, want one", counters)
 	}
 	slices.SortFunc(counters[0].Windows, func(a, b store.Window) int { return cmp.Compare(b.Number, a.Number) })

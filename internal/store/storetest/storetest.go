@@ -1,4 +1,5 @@
-// Package storetest is the conformance suite of [store.Store]: what every store does, in tests that any store can run.
+// Package storetest is the conformance suite of [store.Store]: what every store does, in tests that
+// any store can run.
 package storetest
 
 import (
@@ -19,7 +20,8 @@ import (
 	"weir/window"
 )
 
-// Open opens an empty store that goes by the clock now, or by its own if now is nil. The store ends with the test.
+// Open opens an empty store that goes by the clock now, or by its own if now is nil. The store ends
+// with the test.
 type Open func(t testing.TB, now func() time.Time) store.Store
 
 const (
@@ -124,7 +126,8 @@ type bench struct {
 	seq   uint64
 }
 
-// push pushes items as the next batch of one sender, and wants these totals, one list for each item.
+// push pushes items as the next batch of one sender, and wants these totals, one list for each
+// item.
 func (b *bench) push(items []wire.Item, want ...[]uint64) store.Outcome {
 	b.t.Helper()
 	b.seq++
@@ -165,9 +168,9 @@ func (b *bench) sum(namespace string) (sum int64) {
 	return sum
 }
 
-func (b *bench) counters(namespace string) (counters []store.Counter) {
+func (b *bench) counters(namespace string) (counters []store.LimitCounter) {
 	b.t.Helper()
-	err := b.store.Counters(b.t.Context(), namespace, nil, func(c store.Counter) error {
+	err := b.store.Counters(b.t.Context(), namespace, nil, func(c store.LimitCounter) error {
 		counters = append(counters, c)
 		return nil
 	})
@@ -194,14 +197,15 @@ var unbucketed = func() (kinds []uint8) {
 	return kinds
 }()
 
-// item is one of a counter named after id, at the window that t is in. A token bucket's limit is 0: nothing comes back.
+// item is one of a counter named after id, at the window that t is in. A token bucket's limit is 0:
+// nothing comes back.
 func item(kind uint8, id byte, widthMillis uint64, t time.Time, hits ...int64) wire.Item {
 	newest := uint64(t.UnixNano())
 	if !window.Kind(kind).Started() {
 		newest /= widthMillis * 1e6
 	}
-	c := wire.Counter{ID: wire.ID{0: id}, Kind: kind, WidthMillis: widthMillis}
-	return wire.Item{Counter: c, Newest: newest, Hits: hits}
+	c := wire.LimitCounter{ID: wire.ID{0: id}, Kind: kind, WidthMillis: widthMillis}
+	return wire.Item{LimitCounter: c, Newest: newest, Hits: hits}
 }
 
 func items(i ...wire.Item) []wire.Item { return i }
@@ -384,7 +388,7 @@ func testReturned(t *testing.T, b *bench) {
 		// Nor when it comes first of all.
 		late := item(kind, 2, minute, epoch, -1)
 		b.push(items(late), totals(0))
-		if c := b.counters("ns"); !slices.ContainsFunc(c, func(c store.Counter) bool { return c.Windows[0].Hits == -1 }) {
+		if c := b.counters("ns"); !slices.ContainsFunc(c, func(c store.LimitCounter) bool { return c.Windows[0].Hits == -1 }) {
 			t.Errorf("kind %d: counters %+v, want one of -1", kind, c)
 		}
 		b.push(items(item(kind, 2, minute, epoch, 2)), totals(1))
@@ -418,8 +422,8 @@ func testOnce(t *testing.T, b *bench) {
 func testOrder(t *testing.T, b *bench) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var want uint64
-	// Batches of a window of 32 in flight, each sent up to 3 times in any order, with the floor that was known when it
-	// was made.
+	// Batches of a window of 32 in flight, each sent up to 3 times in any order, with the floor
+	// that was known when it was made.
 	for first := uint64(1); first < 200; first += 32 {
 		var pushes []*wire.Push
 		for seq := first; seq < first+32; seq++ {
@@ -711,7 +715,7 @@ func testCancelled(t *testing.T, b *bench) {
 	if err := b.store.Ping(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("ping: error %v, want cancelled", err)
 	}
-	visit := func(store.Counter) error { return nil }
+	visit := func(store.LimitCounter) error { return nil }
 	if err := b.store.Counters(ctx, "ns", nil, visit); !errors.Is(err, context.Canceled) {
 		t.Errorf("counters: error %v, want cancelled", err)
 	}
@@ -729,7 +733,7 @@ func testCancelled(t *testing.T, b *bench) {
 func testVisitsEnd(t *testing.T, b *bench) {
 	b.push(items(item(fixed, 1, minute, epoch, 1), item(fixed, 2, minute, epoch, 1)), totals(1), totals(1))
 	enough, visits := errors.New("enough"), 0
-	err := b.store.Counters(t.Context(), "ns", nil, func(store.Counter) error {
+	err := b.store.Counters(t.Context(), "ns", nil, func(store.LimitCounter) error {
 		visits++
 		return enough
 	})
@@ -758,7 +762,7 @@ func testHammer(t *testing.T, b *bench) {
 			})
 		}
 		pushes.Go(func() {
-			if err := b.store.Counters(t.Context(), "ns", nil, func(store.Counter) error { return nil }); err != nil {
+			if err := b.store.Counters(t.Context(), "ns", nil, func(store.LimitCounter) error { return nil }); err != nil {
 				t.Error(err)
 			}
 		})
@@ -769,7 +773,8 @@ func testHammer(t *testing.T, b *bench) {
 	}
 }
 
-// Bench measures batches of 100 items, pushed in parallel by a sender per goroutine to 10,000 counters.
+// Bench measures batches of 100 items, pushed in parallel by a sender per goroutine to 10,000
+// counters.
 func Bench(b *testing.B, open Open) {
 	store := open(b, nil)
 	var senders atomic.Uint64

@@ -17,9 +17,10 @@ import (
 	"weir/window"
 )
 
-// room is one of a counter named after id, of a minute, where a unit costs so many hits. A token bucket holds its limit.
+// room is one of a counter named after id, of a minute, where a unit costs so many hits. A token
+// bucket holds its limit.
 func room(kind uint8, id byte, limit, cost uint64) wire.Room {
-	r := wire.Room{Counter: item(kind, id, minute, epoch).Counter, Limit: limit, Cost: cost}
+	r := wire.Room{LimitCounter: item(kind, id, minute, epoch).LimitCounter, Limit: limit, Cost: cost}
 	if window.Kind(kind).Bucketed() {
 		r.Precision = 15e9
 	}
@@ -111,7 +112,8 @@ func nothing(p *wire.Push) (out store.Outcome) {
 	return out
 }
 
-// take pushes one take as the next push, for a namespace of one node, and wants so many units of it.
+// take pushes one take as the next push, for a namespace of one node, and wants so many units of
+// it.
 func (b *bench) take(t wire.Take, want uint64) wire.Grant {
 	b.t.Helper()
 	return b.takeAmong(1, t, want)
@@ -130,7 +132,7 @@ func (b *bench) takeAmong(nodes uint64, t wire.Take, want uint64) wire.Grant {
 // used wants so many hits in a room's counter, as a read tells them.
 func (b *bench) used(r wire.Room, want uint64) {
 	b.t.Helper()
-	asked := store.Clock{NowNanos: uint64(b.clock.now().UnixNano())}.Taken(&r, 0)
+	asked := store.Calendar{NowNanos: uint64(b.clock.now().UnixNano())}.RoomItem(&r, 0)
 	out := b.decide(&wire.Push{Namespace: "ns", Sender: 99, Sequence: 1, Floor: 1, Items: items(asked)}, 1)
 	if got := sumOf(out.Answer.Totals[0]); got != want {
 		b.t.Fatalf("kind %d: %d hits, want %d", r.Kind, got, want)
@@ -144,10 +146,10 @@ func sumOf(t wire.Total) (sum uint64) {
 	return sum
 }
 
-// givenBack is an item that gives back hits of a grant's room: to the windows of the grant's time, or to what began as the
-// grant's total says.
+// givenBack is an item that gives back hits of a grant's room: to the windows of the grant's time,
+// or to what began as the grant's total says.
 func givenBack(r wire.Room, g wire.Grant, total wire.Total, hits int64) wire.Item {
-	it := store.Clock{NowNanos: g.AtNanos}.Taken(&r, 0)
+	it := store.Calendar{NowNanos: g.AtNanos}.RoomItem(&r, 0)
 	if window.Kind(r.Kind).Started() {
 		it.Newest = total.Newest
 	}
@@ -175,10 +177,10 @@ func (n *node) take(now time.Time, t wire.Take) (units uint64) {
 		return 0
 	}
 	units = min(t.Most, n.limit.Remaining(&n.state)/cost)
-	n.limit.Take(&n.state, units*cost)
+	n.limit.Count(&n.state, units*cost)
 	// Nothing is pending: the store hears of it at once.
 	n.limit.Claim(&n.state)
-	n.state.Land()
+	n.state.EndFlight()
 	return units
 }
 
@@ -219,7 +221,8 @@ func testTakes(t *testing.T, b *bench) {
 	}
 }
 
-// testTakesOfOneNode compares with one node that decides alone, and wants room again exactly when that has some.
+// testTakesOfOneNode compares with one node that decides alone, and wants room again exactly when
+// that has some.
 func testTakesOfOneNode(t *testing.T, b *bench) {
 	burst, fine := room(tokens, 11, 7, 1), room(buckets, 12, 100, 1)
 	burst.Burst, fine.Precision = 20, minute*1e6/64
@@ -289,7 +292,8 @@ func testTakesRooms(t *testing.T, b *bench) {
 	b.used(a, 100)
 	b.used(c, 70)
 
-	// Takes see the items of their push, and the takes before them; the totals of items see them all.
+	// Takes see the items of their push, and the takes before them; the totals of items see them
+	// all.
 	r := room(fixed, 9, 10, 1)
 	it := item(fixed, 9, minute, epoch, 5)
 	out := b.decide(b.next(items(it), take(1, 1, r), take(5, 9, r), take(3, 9, r), take(1, 1, r)), 1)
@@ -314,7 +318,7 @@ func testTakesOfNothing(t *testing.T, b *bench) {
 		if g := b.take(take(1, 3, r), 3); sumOf(g.Totals[0]) != 0 {
 			t.Errorf("kind %d: totals %+v, want nothing counted", r.Kind, g.Totals)
 		}
-		if got := b.counters("ns"); slices.ContainsFunc(got, func(c store.Counter) bool { return c.Counter == r.Counter }) {
+		if got := b.counters("ns"); slices.ContainsFunc(got, func(c store.LimitCounter) bool { return c.LimitCounter == r.LimitCounter }) {
 			t.Fatalf("kind %d: counters %+v, want none of it", r.Kind, got)
 		}
 		free, none := r, r
@@ -323,7 +327,7 @@ func testTakesOfNothing(t *testing.T, b *bench) {
 		b.take(take(5, 5, free), 5)
 		// A window that is just full keeps its limit; one that is over it does not.
 		b.take(take(1, 3, r), 3)
-		over := store.Clock{NowNanos: uint64(b.clock.now().UnixNano())}.Taken(&r, 1)
+		over := store.Calendar{NowNanos: uint64(b.clock.now().UnixNano())}.RoomItem(&r, 1)
 		b.decide(b.next(items(over)), 1)
 		b.take(take(1, 3, r), 0)
 		b.used(r, 6)
@@ -453,7 +457,8 @@ func testLeases(t *testing.T, b *bench) {
 	}
 }
 
-// testTakesReturned gives back what was granted, as nodes do with what they have leased and not used.
+// testTakesReturned gives back what was granted, as nodes do with what they have leased and not
+// used.
 func testTakesReturned(t *testing.T, b *bench) {
 	for _, r := range algorithms(120, 2) {
 		b.clock.set(epoch.Add(7 * time.Second))
@@ -481,7 +486,7 @@ func testTakesReturned(t *testing.T, b *bench) {
 	b.clock.set(epoch)
 	for _, r := range algorithms(12, 1) {
 		r.Ordinal = 1
-		early := store.Clock{NowNanos: uint64(b.clock.now().UnixNano())}.Taken(&r, 0)
+		early := store.Calendar{NowNanos: uint64(b.clock.now().UnixNano())}.RoomItem(&r, 0)
 		early.Hits[0] = -4
 		b.decide(b.next(items(early)), 1)
 		b.take(take(1, 99, r), 12)
@@ -545,7 +550,8 @@ func testTakesOnce(t *testing.T, b *bench) {
 		b.used(r, 18)
 		b.clock.advance(-store.SenderLife)
 	}
-	// A take that was refused is not tried again, even if there is room by then, and counts what was rejected once.
+	// A take that was refused is not tried again, even if there is room by then, and counts what
+	// was rejected once.
 	r := counting(room(fixed, 7, 4, 1))[0]
 	refused := b.next(nil, take(5, 5, r), take(1, 9, r), take(1, 1, r))
 	for range 3 {
@@ -587,7 +593,8 @@ func testTakesTurned(t *testing.T, b *bench) {
 	}
 }
 
-// testTakesInAnyOrder has a sender's pushes come in any order, several times, and some of them at once.
+// testTakesInAnyOrder has a sender's pushes come in any order, several times, and some of them at
+// once.
 func testTakesInAnyOrder(t *testing.T, b *bench) {
 	const limit, sequences = 30, 24
 	random := rand.New(rand.NewPCG(8, 9))
@@ -726,13 +733,13 @@ func testTakesAndItems(t *testing.T, b *bench) {
 	sums := make([]uint64, len(rooms))
 	for range 60 {
 		b.clock.advance(time.Duration(random.Int64N(int64(time.Second)/1000)) * time.Microsecond)
-		clock := store.Clock{NowNanos: uint64(b.clock.now().UnixNano())}
+		calendar := store.Calendar{NowNanos: uint64(b.clock.now().UnixNano())}
 		p := b.next(nil)
 		var of [][]int
 		for range random.IntN(4) {
 			i := random.IntN(len(rooms))
 			pushed := random.Uint64N(5)
-			p.Items = append(p.Items, clock.Taken(&rooms[i], pushed))
+			p.Items = append(p.Items, calendar.RoomItem(&rooms[i], pushed))
 			sums[i] += pushed
 		}
 		for range random.IntN(4) {
@@ -771,7 +778,8 @@ func testTakesAndItems(t *testing.T, b *bench) {
 	}
 }
 
-// testTakesSkew has hits of proxies whose clock is ahead, and a store's clock that is set back: neither makes room.
+// testTakesSkew has hits of proxies whose clock is ahead, and a store's clock that is set back:
+// neither makes room.
 func testTakesSkew(t *testing.T, b *bench) {
 	for _, r := range algorithms(12, 1) {
 		b.clock.set(epoch.Add(10 * time.Second))
@@ -822,7 +830,7 @@ func testTakesInvalid(t *testing.T, b *bench) {
 		"burst":            func(p *wire.Push) { p.Takes[1].Rooms[1].Burst = wire.MaxHits + 1 },
 		"cost":             func(p *wire.Push) { p.Takes[1].Rooms[1].Cost = wire.MaxHits + 1 },
 		"lease of nothing": func(p *wire.Push) { p.Takes[1].Lease, p.Takes[1].Rooms[1].Cost = true, 0 },
-		"counter twice":    func(p *wire.Push) { p.Takes[1].Rooms[1].Counter = p.Takes[1].Rooms[0].Counter },
+		"counter twice":    func(p *wire.Push) { p.Takes[1].Rooms[1].LimitCounter = p.Takes[1].Rooms[0].LimitCounter },
 		"large answer":     func(p *wire.Push) { p.Takes[1].Rooms = manyLogs(13) },
 		"an item":          func(p *wire.Push) { p.Items[0].Hits = nil },
 		"items and rooms":  func(p *wire.Push) { p.Items = slices.Repeat(p.Items, wire.MaxItems-2) },
@@ -992,24 +1000,24 @@ func testNodes(t *testing.T, b *bench) {
 }
 
 func testWidths(t *testing.T, b *bench) {
-	var all []wire.Counter
+	var all []wire.LimitCounter
 	var p []wire.Item
 	for i, width := range []uint64{1000, 10_000, minute, 2 * minute, day} {
 		for _, it := range []wire.Item{item(fixed, byte(i), width, epoch, 1), bucketItem(byte(i), width, width*1e6/2, 9, hits(uint64(epoch.UnixMilli())/width*2, 1))} {
-			p, all = append(p, it), append(all, it.Counter)
+			p, all = append(p, it), append(all, it.LimitCounter)
 		}
 	}
 	b.decide(b.next(p), 1)
 	for _, widths := range [][]uint64{nil, {minute}, {1000}, {day, 10_000}, {100}, {7}, {minute, minute}, {1000, 10_000, minute, 2 * minute, day}} {
-		var got []wire.Counter
-		err := b.store.Counters(t.Context(), "ns", widths, func(c store.Counter) error {
-			got = append(got, c.Counter)
+		var got []wire.LimitCounter
+		err := b.store.Counters(t.Context(), "ns", widths, func(c store.LimitCounter) error {
+			got = append(got, c.LimitCounter)
 			return nil
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := slices.DeleteFunc(slices.Clone(all), func(c wire.Counter) bool { return len(widths) > 0 && !slices.Contains(widths, c.WidthMillis) })
+		want := slices.DeleteFunc(slices.Clone(all), func(c wire.LimitCounter) bool { return len(widths) > 0 && !slices.Contains(widths, c.WidthMillis) })
 		for _, c := range want {
 			if !slices.Contains(got, c) {
 				t.Errorf("widths %v: no counter %+v", widths, c)
@@ -1021,18 +1029,19 @@ func testWidths(t *testing.T, b *bench) {
 	}
 }
 
-// Takes are three that are valid: of two limits, of a lease, and of a rule that counts what it rejects.
+// Takes are three that are valid: of two limits, of a lease, and of a rule that counts what it
+// rejects.
 func Takes() []wire.Take {
 	return []wire.Take{
 		{Least: 2, Most: 5, Rooms: []wire.Room{
-			{Counter: wire.Counter{ID: wire.ID{0xaa}, Kind: uint8(window.FixedWindow), WidthMillis: 60_000}, Limit: 10, Cost: 1},
-			{Counter: wire.Counter{ID: wire.ID{0xaa}, Kind: uint8(window.SlidingBuckets), WidthMillis: 60_000, Precision: 15e9}, Limit: 10, Cost: 3},
+			{LimitCounter: wire.LimitCounter{ID: wire.ID{0xaa}, Kind: uint8(window.FixedWindow), WidthMillis: 60_000}, Limit: 10, Cost: 1},
+			{LimitCounter: wire.LimitCounter{ID: wire.ID{0xaa}, Kind: uint8(window.SlidingBuckets), WidthMillis: 60_000, Precision: 15e9}, Limit: 10, Cost: 3},
 		}},
 		{Least: 1, Most: 9, Lease: true, Rooms: []wire.Room{
-			{Counter: wire.Counter{ID: wire.ID{0xbb}, Kind: uint8(window.TokenBucket), WidthMillis: 60_000}, Limit: 10, Burst: 101, Cost: 3},
+			{LimitCounter: wire.LimitCounter{ID: wire.ID{0xbb}, Kind: uint8(window.TokenBucket), WidthMillis: 60_000}, Limit: 10, Burst: 101, Cost: 3},
 		}},
 		{Least: 11, Most: 11, Rooms: []wire.Room{
-			{Counter: wire.Counter{ID: wire.ID{0xcc}, Kind: uint8(window.FirstHitWindow), WidthMillis: 60_000}, Limit: 10, Cost: 1, CountRejected: true},
+			{LimitCounter: wire.LimitCounter{ID: wire.ID{0xcc}, Kind: uint8(window.FirstHitWindow), WidthMillis: 60_000}, Limit: 10, Cost: 1, CountRejected: true},
 		}},
 	}
 }

@@ -11,7 +11,8 @@ import (
 	"weir/window"
 )
 
-// tokenItem is one of a token bucket of a minute that is named after id: tokens taken since a time when it was full.
+// tokenItem is one of a token bucket of a minute that is named after id: tokens taken since a time
+// when it was full.
 func tokenItem(id byte, limit uint64, start time.Time, taken int64) wire.Item {
 	it := item(tokens, id, minute, start, taken)
 	it.Limit = limit
@@ -120,7 +121,8 @@ func testTokensMerge(t *testing.T, b *bench) {
 	}
 }
 
-// testTokenSums has senders with starts of their own push in any order to a bucket that is never full.
+// testTokenSums has senders with starts of their own push in any order to a bucket that is never
+// full.
 func testTokenSums(t *testing.T, b *bench) {
 	b.clock.advance(time.Minute)
 	random := rand.New(rand.NewPCG(5, 6))
@@ -149,8 +151,8 @@ func testTokenSums(t *testing.T, b *bench) {
 	}
 }
 
-// testTokensOfOneNode has three nodes that know nothing of each other push what they take at once, and compares with
-// one node that takes it all.
+// testTokensOfOneNode has three nodes that know nothing of each other push what they take at once,
+// and compares with one node that takes it all.
 func testTokensOfOneNode(t *testing.T, b *bench) {
 	for id, limit := range []uint64{1, 7, 10, 1000} {
 		l := window.Limit{Shape: window.Shape{Kind: window.TokenBucket, Width: int64(time.Minute)}, Max: limit, Burst: wire.MaxHits}
@@ -163,10 +165,10 @@ func testTokensOfOneNode(t *testing.T, b *bench) {
 			node, cost := &nodes[random.IntN(len(nodes))], 1+random.Uint64N(2)
 			for _, s := range []*window.State{&one, node} {
 				l.Advance(s, now.UnixNano())
-				l.Take(s, cost)
+				l.Count(s, cost)
 				// Nothing is pending: the store hears of it at once.
 				l.Claim(s)
-				s.Land()
+				s.EndFlight()
 			}
 			b.seq++
 			p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: b.seq, Floor: b.seq,
@@ -222,8 +224,8 @@ func testTokensOverYears(t *testing.T, b *bench) {
 	}
 }
 
-// testTokensOfASilentSender has a sender that pushes after so long a time that the bucket's start was written later
-// since.
+// testTokensOfASilentSender has a sender that pushes after so long a time that the bucket's start
+// was written later since.
 func testTokensOfASilentSender(t *testing.T, b *bench) {
 	b.pushTokens(tokenItem(1, 10, epoch, 20), epoch, 20)
 	for range 40 {

@@ -1,5 +1,6 @@
-// Command plugin is the plugin of this package's tests, in stock Go. A request says in the header x-do what to do, as
-// commands separated by semicolons; each answers a line in the header x-result. Its configuration is such a list, too.
+// Command plugin is the plugin of this package's tests, in stock Go. A request says in the header
+// x-do what to do, as commands separated by semicolons; each answers a line in the header x-result.
+// Its configuration is such a list, too.
 package main
 
 import (
@@ -111,8 +112,8 @@ func onResponseBody(id, size, end uint32) uint32 {
 	return body(1, size, end)
 }
 
-// body marks what passes; what starts with "hold" is kept until the end of the stream, a request's with "wait" until somebody
-// continues it, and one's with "drop" not at all.
+// body marks what passes; what starts with "hold" is kept until the end of the stream, a request's
+// with "wait" until somebody continues it, and one's with "drop" not at all.
 func body(kind, size, end uint32) uint32 {
 	b, _ := buffer(kind, 0, size)
 	if strings.HasPrefix(b, "hold") && end == 0 {

@@ -23,7 +23,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Server is a PostgreSQL server of a test, on a port of 127.0.0.1 of its own. It is not for several goroutines.
+// Server is a PostgreSQL server of a test, on a port of 127.0.0.1 of its own. It is not for several
+// goroutines.
 type Server struct {
 	// Addr is host and port. They stay the same when the server is started again.
 	Addr string
@@ -43,10 +44,12 @@ const (
 	password  = "s3cret/:@"
 )
 
-// Start starts a server with an empty database, and returns when it answers. It ends with the test, with all that it has.
-// Settings are like "max_connections=10". It does not wait for disks: its data outlive [Server.Restart], but not the machine.
+// Start starts a server with an empty database, and returns when it answers. It ends with the test,
+// with all that it has. Settings are like "max_connections=10". It does not wait for disks: its
+// data outlive [Server.Restart], but not the machine.
 //
-// As PostgreSQL refuses to run as root, it runs as nobody then. The test fails if there is no PostgreSQL to start.
+// As PostgreSQL refuses to run as root, it runs as nobody then. The test fails if there is no
+// PostgreSQL to start.
 func Start(t testing.TB, settings ...string) *Server {
 	t.Helper()
 	s, err := start(settings...)
@@ -116,7 +119,8 @@ var shared struct {
 	server *Server
 }
 
-// Main is for TestMain of a package whose tests use [Database]: it runs the tests, and returns the exit code.
+// Main is for TestMain of a package whose tests use [Database]: it runs the tests, and returns the
+// exit code.
 func Main(m *testing.M) (code int) {
 	shared.Lock()
 	shared.run = true
@@ -131,8 +135,8 @@ func Main(m *testing.M) (code int) {
 	return code
 }
 
-// Database makes an empty database in a server that the tests of a package share, and returns its URL. The package's TestMain
-// must call [Main]. It may be called from several goroutines.
+// Database makes an empty database in a server that the tests of a package share, and returns its
+// URL. The package's TestMain must call [Main]. It may be called from several goroutines.
 func Database(t testing.TB) (url string) {
 	t.Helper()
 	shared.Lock()
@@ -293,9 +297,10 @@ func (s *Server) launch() error {
 	}
 }
 
-// keeper is a shell that ends the server when its input ends: when the test says so, or is gone without having said anything.
-// It is an immediate shutdown, in which processes end where they are, and the next start recovers from the log; a killed server
-// would leave some of its processes for a while, and these the data in use.
+// keeper is a shell that ends the server when its input ends: when the test says so, or is gone
+// without having said anything. It is an immediate shutdown, in which processes end where they are,
+// and the next start recovers from the log; a killed server would leave some of its processes for a
+// while, and these the data in use.
 const keeper = `"$@" & exec 2>/dev/null; read -r _; kill -QUIT $!; wait $!`
 
 func (s *Server) stop() error {

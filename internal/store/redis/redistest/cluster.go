@@ -18,8 +18,8 @@ const masters = 3
 // slots is how many there are in every Redis Cluster.
 const slots = 16384
 
-// Cluster is a Redis Cluster of a test: three masters with a third of the slots each, and a replica of each. It is not for several
-// goroutines.
+// Cluster is a Redis Cluster of a test: three masters with a third of the slots each, and a replica
+// of each. It is not for several goroutines.
 type Cluster struct {
 	// Servers are the masters and then their replicas, as they were when the cluster began.
 	Servers []*Server
@@ -29,7 +29,8 @@ type Cluster struct {
 	ids     []string
 }
 
-// StartCluster starts a cluster, and returns when all of its servers agree on it. It ends with the test.
+// StartCluster starts a cluster, and returns when all of its servers agree on it. It ends with the
+// test.
 func StartCluster(t testing.TB) *Cluster {
 	t.Helper()
 	c := &Cluster{t: t}
@@ -84,8 +85,8 @@ func StartCluster(t testing.TB) *Cluster {
 	return c
 }
 
-// How long servers wait for one another, in milliseconds. The shorter, the sooner they agree; but a machine that is busy with other
-// tests is no reason for a failover.
+// How long servers wait for one another, in milliseconds. The shorter, the sooner they agree; but a
+// machine that is busy with other tests is no reason for a failover.
 const (
 	hasty   = "1000"
 	patient = "15000"
@@ -118,7 +119,8 @@ func (c *Cluster) Flush() {
 	}
 }
 
-// KillMaster kills master i of those that the cluster began with, and returns when its replica has taken over for all others.
+// KillMaster kills master i of those that the cluster began with, and returns when its replica has
+// taken over for all others.
 func (c *Cluster) KillMaster(i int) {
 	c.t.Helper()
 	c.nodeTimeout(hasty)
@@ -144,7 +146,8 @@ func (c *Cluster) KillMaster(i int) {
 	})
 }
 
-// ReturnMaster starts a master again that was killed, and returns when it is a replica of the one that has taken over.
+// ReturnMaster starts a master again that was killed, and returns when it is a replica of the one
+// that has taken over.
 func (c *Cluster) ReturnMaster(i int) {
 	c.t.Helper()
 	c.Servers[i].Restart()
@@ -154,8 +157,8 @@ func (c *Cluster) ReturnMaster(i int) {
 	c.nodeTimeout(patient)
 }
 
-// MoveSlot moves a slot with all its keys from one master to another, one key after the other, in the steps that operators' tools
-// take. It calls between before each.
+// MoveSlot moves a slot with all its keys from one master to another, one key after the other, in
+// the steps that operators' tools take. It calls between before each.
 func (c *Cluster) MoveSlot(slot, from, to int, between func()) {
 	c.t.Helper()
 	source, target := c.clients[from], c.clients[to]
@@ -201,7 +204,8 @@ func (c *Cluster) until(what string, done func() bool) {
 	c.t.Fatalf("redis cluster: not in time: %s", what)
 }
 
-// Pause returns a little later. No command tells when a cluster's state changes; but one waits, for more replicas than there are.
+// Pause returns a little later. No command tells when a cluster's state changes; but one waits, for
+// more replicas than there are.
 func (c *Cluster) Pause(ctx context.Context) {
 	for _, client := range c.clients {
 		if client.Wait(ctx, 100, 20*time.Millisecond).Err() == nil {

@@ -13,7 +13,8 @@ import (
 	"testing"
 )
 
-// Server is a redis-server process of a test, on a port of 127.0.0.1 of its own. It is not for several goroutines.
+// Server is a redis-server process of a test, on a port of 127.0.0.1 of its own. It is not for
+// several goroutines.
 type Server struct {
 	// Addr is host and port. They stay the same when the server is started again.
 	Addr string
@@ -27,9 +28,9 @@ type Server struct {
 	drained chan error
 }
 
-// Start starts a server that keeps nothing when it stops, and returns when it answers. It ends with the test. Options
-// are appended to its command line: "--appendonly", "yes", "--appendfsync", "always" lets it keep its data over
-// [Server.Restart].
+// Start starts a server that keeps nothing when it stops, and returns when it answers. It ends with
+// the test. Options are appended to its command line: "--appendonly", "yes", "--appendfsync",
+// "always" lets it keep its data over [Server.Restart].
 //
 // The test fails if there is no redis-server to start.
 func Start(t testing.TB, options ...string) *Server {
@@ -37,7 +38,8 @@ func Start(t testing.TB, options ...string) *Server {
 	return launch(t, func(port string) []string { return []string{"--port", port} }, func() []string { return options })
 }
 
-// launch starts a server. Where it does not start, as another process has taken its port, options are asked for again.
+// launch starts a server. Where it does not start, as another process has taken its port, options
+// are asked for again.
 func launch(t testing.TB, listen func(port string) []string, options func() []string) *Server {
 	t.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {
@@ -89,7 +91,7 @@ func (s *Server) Restart() {
 	}
 }
 
-// start tells whether the server came to be ready, and what it said before.
+// start reports whether the server came to be ready, and what it said before.
 func (s *Server) start() (log string, ready bool) {
 	host, port, err := net.SplitHostPort(s.Addr)
 	if err != nil {

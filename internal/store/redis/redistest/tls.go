@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// StartTLS starts a server that speaks only TLS, with a certificate for 127.0.0.1 that clients can tell by the pool.
+// StartTLS starts a server that speaks only TLS, with a certificate for 127.0.0.1 that clients can
+// tell by the pool.
 func StartTLS(t testing.TB, options ...string) (*Server, *x509.CertPool) {
 	t.Helper()
 	certificate, key, pool := certify(t)

@@ -24,16 +24,16 @@ func (n *Node) restore(d *Demand, s *saved) {
 	d.Rule, d.Cost = &n.rules[s.rule], s.cost
 	d.Key = append(d.Key[:0], s.key...)
 	d.address = n.table.Address(d.Key)
-	d.Verdict, d.taken, d.held = counter.Allowed, false, false
+	d.Verdict, d.debited, d.held = counter.Allowed, false, false
 }
 
-// read gets a demand's cell as it was written last, and brings it to the present.
+// read gets a demand's counter as it was written last, and brings it to the present.
 func (n *Node) read(d *Demand, now int64) {
 	n.fetch(d)
-	d.Cell.Advance(now)
+	d.Counter.Advance(now)
 }
 
-// fetch gets a demand's cell as it was written last.
+// fetch gets a demand's counter as it was written last.
 func (n *Node) fetch(d *Demand) { n.decode(d, n.table.Read(&d.slot, d.address)) }
 
 func (n *Node) decode(d *Demand, found bool) {
@@ -41,22 +41,22 @@ func (n *Node) decode(d *Demand, found bool) {
 		n.Tallies.Corrupt++
 	}
 	if !found {
-		d.Cell.Load(&d.Rule.Rule, nil)
-	} else if !d.Cell.Load(&d.Rule.Rule, d.slot.Payload()) {
+		d.Counter.Load(&d.Rule.Rule, nil)
+	} else if !d.Counter.Load(&d.Rule.Rule, d.slot.Payload()) {
 		n.Tallies.Corrupt++
 	}
 }
 
-// write writes a demand's cell, unless another worker wrote its page since it was read.
+// write writes a demand's counter, unless another worker wrote its page since it was read.
 func (n *Node) write(d *Demand, now int64) (written bool) {
 	var meta sharedata.Meta
-	meta.ExpiresNanos, meta.Use = d.Cell.Worth()
+	meta.ExpiresNanos, meta.Use = d.Counter.Worth()
 	if d.inSlot {
 		d.inSlot = false
 		written = n.table.Rewrite(&d.slot, meta, now)
 	} else {
-		n.entry = d.Cell.Append(n.entry[:0], now)
-		written = n.table.Write(&d.slot, n.entry, meta, now)
+		n.payload = d.Counter.Append(n.payload[:0], now)
+		written = n.table.Write(&d.slot, n.payload, meta, now)
 	}
 	if !written {
 		n.Tallies.LostRaces++
@@ -74,7 +74,7 @@ func (n *Node) rescueEvicted(payload []byte) {
 	n.Tallies.Evicted++
 	counter.Orphans(payload, func(id [16]byte, l *window.Limit, push *window.Push, ends int64) {
 		if n.local || !n.keepOrphan(id, l, push, ends) {
-			n.Tallies.Lost += push.Taken()
+			n.Tallies.Lost += push.Added()
 		}
 	})
 }

@@ -23,16 +23,16 @@ func perHour(limit uint64) window.Limit {
 	return window.Limit{Shape: shape(window.FixedWindow, 60*minute), Max: limit}
 }
 
-func load(t *testing.T, rule *Rule, payload []byte) *Cell {
+func load(t *testing.T, rule *Rule, payload []byte) *Counter {
 	t.Helper()
-	c := &Cell{}
+	c := &Counter{}
 	if !c.Load(rule, payload) {
 		t.Fatalf("%x does not decode", payload)
 	}
 	return c
 }
 
-func sums(c *Cell) []uint64 {
+func sums(c *Counter) []uint64 {
 	var out []uint64
 	for i := range c.States {
 		out = append(out, c.States[i].Hits[0].Sum())
@@ -61,7 +61,7 @@ func TestAllLimitsOrNone(t *testing.T) {
 		if !c.Allows(1) {
 			t.Fatal("refused within both limits")
 		}
-		c.Take(1)
+		c.Count(1)
 		c = load(t, rule, c.Append(nil, monday))
 		c.Advance(monday)
 	}
@@ -74,19 +74,19 @@ func TestAllLimitsOrNone(t *testing.T) {
 	}
 }
 
-// Hits go back into the window that they came from, also when that has become the previous one; of an older one there is
-// nothing to give back.
+// Hits go back into the window that they came from, also when that has become the previous one; of
+// an older one there is nothing to give back.
 func TestGiveBackIntoTheWindowOfTheHit(t *testing.T) {
 	t.Parallel()
 	rule := &Rule{Limits: []window.Limit{perMinute(10)}}
 	for _, test := range []struct{ later, current, previous int64 }{{0, 4, 0}, {minute, 2, 4}, {2 * minute, 2, 0}} {
 		c := load(t, rule, nil)
 		c.Advance(monday)
-		c.Take(5)
+		c.Count(5)
 		numbers := c.Numbers(nil)
 		c.Advance(monday + test.later)
 		if test.later > 0 {
-			c.Take(2)
+			c.Count(2)
 		}
 		c.GiveBack(numbers, 1)
 		h := c.States[0].Hits
@@ -96,13 +96,14 @@ func TestGiveBackIntoTheWindowOfTheHit(t *testing.T) {
 	}
 }
 
-// A counter survives a configuration that changes its limits: of those that stay in shape it keeps the hits.
+// A counter survives a configuration that changes its limits: of those that stay in shape it keeps
+// the hits.
 func TestChangedLimits(t *testing.T) {
 	t.Parallel()
 	before := &Rule{Limits: []window.Limit{perMinute(10), perHour(100)}}
 	c := load(t, before, nil)
 	c.Advance(monday)
-	c.Take(7)
+	c.Count(7)
 	payload := c.Append(nil, monday)
 
 	after := &Rule{Limits: []window.Limit{perHour(5), {Shape: shape(window.FixedWindow, second), Max: 9}}}
@@ -111,8 +112,9 @@ func TestChangedLimits(t *testing.T) {
 	if !equal(sums(c), 7, 0) {
 		t.Errorf("reordered and changed: counted %v", sums(c))
 	}
-	c.Take(1)
-	// What this configuration does not have is carried along for the one that has it, until it tells nothing any more.
+	c.Count(1)
+	// What this configuration does not have is carried along for the one that has it, until it
+	// tells nothing any more.
 	payload = c.Append(nil, monday+second)
 	if c = load(t, before, payload); !equal(sums(c), 7, 8) {
 		t.Errorf("back in the first configuration: counted %v", sums(c))
@@ -129,20 +131,20 @@ func TestForgetAndUse(t *testing.T) {
 	rule := &Rule{Limits: []window.Limit{perMinute(10), perHour(100)}}
 	c := load(t, rule, nil)
 	c.Advance(monday + second)
-	c.Take(5)
+	c.Count(5)
 	if got := c.ForgetAt(); got != monday+60*minute {
 		t.Errorf("forget after %d s", (got-monday)/second)
 	}
 	_, light := c.Worth()
-	c.Take(1)
+	c.Count(1)
 	if _, heavy := c.Worth(); heavy <= light {
 		t.Errorf("a use of 6 ranks %d, one of 5 %d", heavy, light)
 	}
 	huge := load(t, &Rule{Limits: []window.Limit{perMinute(1e9)}}, nil)
 	huge.Advance(monday)
-	huge.Take(1)
+	huge.Count(1)
 	_, one := huge.Worth()
-	huge.Take(1)
+	huge.Count(1)
 	if _, two := huge.Worth(); two <= one || two >= light {
 		t.Errorf("of a large limit one hit ranks %d and two %d", one, two)
 	}
@@ -154,13 +156,13 @@ func TestClaimAndSettle(t *testing.T) {
 	c := load(t, rule, nil)
 	c.Advance(monday)
 	if c.Identified() {
-		t.Error("a new cell has an identity")
+		t.Error("a new counter has an identity")
 	}
 	c.Identify([16]byte{1})
 	if !c.Adopt(monday, true) || !c.Sync().Due.Passed(monday, second) {
 		t.Errorf("the first hit's worker does not push at once, but in %d ns", c.Sync().Due.In(monday))
 	}
-	c.Take(3)
+	c.Count(3)
 	c = load(t, rule, c.Append(nil, monday))
 	if c.Adopt(monday+second, true) {
 		t.Error("two workers want to push")
@@ -189,7 +191,7 @@ func TestClaimAndSettle(t *testing.T) {
 	if !c.Adopt(monday+1, true) {
 		t.Error("nobody pushes the hit after a claim")
 	}
-	c.Take(2)
+	c.Count(2)
 	if c.Claim(monday + second) {
 		t.Error("claimed while a push is out")
 	}
@@ -197,10 +199,11 @@ func TestClaimAndSettle(t *testing.T) {
 	if got := c.States[0].Hits; got != [2]window.Hits{{Total: 8, Diff: 2}, {Total: 1}} {
 		t.Errorf("settled: got %+v", got)
 	}
-	// An answer that never comes does not stop the key for ever; if it comes after all, nothing is counted twice.
+	// An answer that never comes does not stop the key for ever; if it comes after all, nothing is
+	// counted twice.
 	c.Claim(monday + 2*second)
 	lost := c.Sync().Claimed
-	c.Take(1)
+	c.Count(1)
 	if !c.Claim(monday + 70*second) {
 		t.Error("a push without an answer stops the key")
 	}
@@ -233,7 +236,7 @@ func TestOrphans(t *testing.T) {
 	c := load(t, rule, nil)
 	c.Advance(monday)
 	c.Identify([16]byte{9})
-	c.Take(4)
+	c.Count(4)
 	visited := 0
 	Orphans(c.Append(nil, monday), func(id [16]byte, l *window.Limit, p *window.Push, ends int64) {
 		if id != [16]byte{9} || p.Hits[0] != 4 || l.Shape != rule.Limits[visited].Shape || p.Newest != l.Number(&c.States[visited]) || ends <= monday {
@@ -249,8 +252,9 @@ func TestOrphans(t *testing.T) {
 	})
 }
 
-// Whatever an entry holds, it is either understood, and then written again as it was meant, or counts as never seen.
-func FuzzCell(f *testing.F) {
+// Whatever an entry holds, it is either understood, and then written again as it was meant, or
+// counts as never seen.
+func FuzzCounter(f *testing.F) {
 	rules := []*Rule{
 		{Limits: []window.Limit{perMinute(10), perHour(100)}, SyncRate: second},
 		{Limits: []window.Limit{
@@ -260,10 +264,10 @@ func FuzzCell(f *testing.F) {
 		}},
 	}
 	for _, rule := range rules {
-		c := &Cell{}
+		c := &Counter{}
 		c.Load(rule, nil)
 		c.Advance(monday)
-		c.Take(4)
+		c.Count(4)
 		f.Add(c.Append(nil, monday), monday)
 		f.Add(c.Append(nil, monday)[:10], int64(-1))
 	}
@@ -275,7 +279,7 @@ func FuzzCell(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, payload []byte, now int64) {
 		for i, rule := range rules {
-			c, again, used := &Cell{}, &Cell{}, &Cell{}
+			c, again, used := &Counter{}, &Counter{}, &Counter{}
 			valid := c.Load(rule, payload)
 			written := c.Append(nil, 0)
 			used.Load(&compiled[i], nil)
@@ -289,7 +293,7 @@ func FuzzCell(f *testing.F) {
 				t.Fatalf("%x became %x, and then %x", payload, written, again.Append(nil, 0))
 			}
 			c.Advance(now)
-			c.Take(1)
+			c.Count(1)
 			c.GiveBack(c.Numbers(nil), 1)
 			c.Claim(now)
 			var push window.Push
@@ -305,7 +309,8 @@ func FuzzCell(f *testing.F) {
 	})
 }
 
-// Hits are only counted in place where nothing else has to be known, and then as they are elsewhere.
+// Hits are only counted in place where nothing else has to be known, and then as they are
+// elsewhere.
 func TestCountInPlace(t *testing.T) {
 	t.Parallel()
 	one, two := []window.Limit{perMinute(10)}, []window.Limit{perMinute(10), perHour(7)}
@@ -322,13 +327,13 @@ func TestCountInPlace(t *testing.T) {
 		"another kind behind": {&Rule{Limits: []window.Limit{perMinute(10), firstHit}}, false},
 	} {
 		test.rule.Compile()
-		c, want := load(t, test.rule, nil), &Cell{}
+		c, want := load(t, test.rule, nil), &Counter{}
 		c.Advance(monday)
-		c.Take(2)
+		c.Count(2)
 		payload := c.Append(nil, monday)
 		unchanged := func(payload []byte, rule *Rule, cost uint64, what string) {
 			before := bytes.Clone(payload)
-			if c.Count(rule, payload, monday+second, cost) || !bytes.Equal(payload, before) {
+			if c.CountInPlace(rule, payload, monday+second, cost) || !bytes.Equal(payload, before) {
 				t.Errorf("%s: counted in %x %s, which is %x now", name, before, what, payload)
 			}
 		}
@@ -346,14 +351,14 @@ func TestCountInPlace(t *testing.T) {
 		}
 		unchanged(payload, test.rule, 9, "without room")
 		before := bytes.Clone(payload)
-		if got := c.Count(test.rule, payload, monday+second, 3); got != test.want {
+		if got := c.CountInPlace(test.rule, payload, monday+second, 3); got != test.want {
 			t.Errorf("%s: counted %v", name, got)
 		} else if !got {
 			continue
 		}
 		want.Load(test.rule, before)
 		want.Advance(monday + second)
-		want.Take(3)
+		want.Count(3)
 		if encoded := want.Append(nil, monday+second); !bytes.Equal(payload, encoded) || !equal(sums(c), sums(want)...) {
 			t.Errorf("%s: got %x and %v, want %x", name, payload, sums(c), encoded)
 		}
@@ -364,8 +369,8 @@ func TestCountInPlace(t *testing.T) {
 	}
 }
 
-// A cell keeps nothing of the entry that it had before.
-func TestCellIsUsedAgain(t *testing.T) {
+// A counter keeps nothing of the entry that it had before.
+func TestCounterIsUsedAgain(t *testing.T) {
 	t.Parallel()
 	rule := &Rule{Limits: []window.Limit{perMinute(10)}}
 	rule.Compile()
@@ -383,14 +388,14 @@ func TestCellIsUsedAgain(t *testing.T) {
 	c.States[0].Newest = monday
 	hit := load(t, rule, nil)
 	hit.Advance(monday)
-	hit.Take(1)
-	if payload := hit.Append(nil, monday); !c.Count(rule, payload, monday, 1) || c.synced || !c.lease.none() {
+	hit.Count(1)
+	if payload := hit.Append(nil, monday); !c.CountInPlace(rule, payload, monday, 1) || c.synced || !c.lease.none() {
 		t.Errorf("counted in %x: synced %v, %+v", payload, c.synced, c.lease)
 	}
 }
 
-// An entry that claims to be of a configuration that does not synchronise, but has states of one that does, is synchronised by a rule
-// that does, and tells nothing of the entry before.
+// An entry that claims to be of a configuration that does not synchronise, but has states of one
+// that does, is synchronised by a rule that does, and tells nothing of the entry before.
 func TestUnsyncedEntryOfSyncedStates(t *testing.T) {
 	t.Parallel()
 	rule := &Rule{Limits: []window.Limit{perMinute(10)}, SyncRate: second}
@@ -398,7 +403,7 @@ func TestUnsyncedEntryOfSyncedStates(t *testing.T) {
 	c := load(t, rule, nil)
 	c.Identify([16]byte{1})
 	c.Advance(monday)
-	c.Take(1)
+	c.Count(1)
 	other := append([]byte{0}, c.Append(nil, monday)[1+syncSize:]...)
 	if !c.Load(rule, other) || !c.synced || c.Sync() != (Sync{}) {
 		t.Errorf("synced %v, %+v", c.synced, c.Sync())

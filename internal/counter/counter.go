@@ -1,8 +1,8 @@
-// Package counter holds what a rule has counted for one key: the states of all its limits, decided together, in the form
-// that shared data keeps, with what synchronisation needs.
+// Package counter holds what a rule has counted for one key: the states of all its limits, which
+// are decided together, and what synchronisation needs. It has the form that shared data keeps.
 //
-// All limits live in one entry, so that one compare-and-set takes from all of them or from none. A [Cell] is the decoded
-// entry; its memory is reused from key to key.
+// All limits live in one entry, so that one compare-and-set takes from all of them or from none. A
+// [Counter] is the decoded entry. Its memory is reused from key to key.
 package counter
 
 import (
@@ -12,20 +12,22 @@ import (
 	"weir/window"
 )
 
-// Rule is what a cell needs to know of a rule.
+// Rule is what a counter needs to know of a rule.
 type Rule struct {
 	// Limits are all of the rule's.
 	Limits []window.Limit
-	// SyncRate is the interval between two pushes of a key in nanoseconds; 0 if the rule's counters stay in this proxy.
+	// SyncRate is the interval between two pushes of a key in nanoseconds. It is 0 if the rule's
+	// counters stay in this proxy.
 	SyncRate int64
-	// Revocable tells that hits may be given back, as other rules refuse the request that brought them.
+	// Revocable reports whether hits may be given back because another rule refuses the request.
 	Revocable bool
 
 	nodes  uint64
 	codecs []window.Codec // of the limits, once the rule is compiled
 }
 
-// Compile works out what makes reading and writing the rule's cells faster. Limits and SyncRate may not change from then on.
+// Compile works out what makes reading and writing the rule's counters faster. Limits and SyncRate
+// may not change from then on.
 func (r *Rule) Compile() {
 	r.codecs = make([]window.Codec, len(r.Limits))
 	for i := range r.Limits {
@@ -33,14 +35,14 @@ func (r *Rule) Compile() {
 	}
 }
 
-// Synced tells whether the rule's counters are pushed to a backend.
+// Synced reports whether the rule's counters are pushed to a backend.
 func (r *Rule) Synced() bool { return r.SyncRate > 0 }
 
-// Cell is the decoded entry of one key: a state for each of the rule's limits.
+// Counter is the decoded entry of one key: a state for each of the rule's limits.
 //
-// Call Load with what shared data has, then Advance; then ask, Take, and write what Append gives. The zero Cell is ready for
-// Load.
-type Cell struct {
+// Call Load with what shared data has, then Advance. Then ask, Count, and write what Append gives.
+// The zero Counter is ready for Load.
+type Counter struct {
 	rule *Rule
 	// States are in the order of the rule's limits.
 	States []window.State
@@ -49,8 +51,8 @@ type Cell struct {
 	synced bool
 	// revocable is as the rule's, or as another configuration's that writes the entry too.
 	revocable bool
-	// others are the encoded states of limits that this rule does not have: another filter's, or an older configuration's,
-	// of the same name.
+	// others are the encoded states of limits that this rule does not have. They are those of
+	// another filter's rule of the same name, or of an older configuration's.
 	others []byte
 	// claimed are the others as they were before Claim.
 	claimed []byte
@@ -64,23 +66,24 @@ const (
 	syncedFlag = 1 << iota
 	// revocableFlag: a configuration with several rules writes the entry, which may give hits back.
 	revocableFlag
-	// leaseFlag: what there is to know of leases comes before the states, and after what syncedFlag stands for.
+	// leaseFlag: what there is to know of leases comes before the states, and after what syncedFlag
+	// stands for.
 	leaseFlag
 	knownFlags = syncedFlag | revocableFlag | leaseFlag
 )
 
-// Load decodes an entry of shared data for a rule. An entry that makes no sense is treated as a key that was never seen,
-// and reported as false. A nil payload is such a key.
-func (c *Cell) Load(rule *Rule, payload []byte) (valid bool) {
+// Load decodes an entry of shared data for a rule. If an entry makes no sense, valid is false, and
+// the counter is that of a key that was never seen. A nil payload is such a key, and valid.
+func (c *Counter) Load(rule *Rule, payload []byte) (valid bool) {
 	if len(payload) > 0 && c.rule == rule && len(c.States) == len(rule.codecs) && payload[0]&^knownFlags == 0 && c.loadOwn(payload) {
 		return true
 	}
 	return c.loadAny(rule, payload)
 }
 
-// loadOwn is Load of an entry that has the limits of the cell's rule, in its order, and nothing else, as nearly all have. If it reports
-// false, the cell is of no use yet.
-func (c *Cell) loadOwn(payload []byte) (loaded bool) {
+// loadOwn is Load of an entry that has the limits of the counter's rule, in its order, and nothing
+// else. Nearly all entries are such. If loaded is false, the counter is of no use yet.
+func (c *Counter) loadOwn(payload []byte) (loaded bool) {
 	rule, flags, at := c.rule, payload[0], 1
 	if c.synced = flags&syncedFlag != 0; c.synced {
 		if at = c.loadSync(payload); at == 0 {
@@ -102,10 +105,11 @@ func (c *Cell) loadOwn(payload []byte) (loaded bool) {
 	return at == len(payload)
 }
 
-// Count takes cost hits in the payload, in place, and reports true, if it is the entry of a rule that does not synchronise, and all of its
-// limits are as simple as [window.Codec.Count] wants them. The cell is then as it would be after Load, Advance and Take, and the payload as
-// Append would have written it. Else the payload is as it was, and the cell of no use.
-func (c *Cell) Count(rule *Rule, payload []byte, now int64, cost uint64) (counted bool) {
+// CountInPlace counts cost hits in the payload, in place, and reports whether it did. It does if
+// the rule does not synchronise, and all states are as simple as [window.Codec.CountInPlace] wants
+// them. Then the counter is as after Load, Advance and Count, and the payload is what Append would
+// have written. Otherwise the payload is as it was, and the counter is of no use.
+func (c *Counter) CountInPlace(rule *Rule, payload []byte, now int64, cost uint64) (counted bool) {
 	if c.rule != rule || len(c.States) != len(rule.codecs) || len(payload) == 0 || rule.Synced() || payload[0] != 0 != rule.Revocable ||
 		payload[0]&^revocableFlag != 0 {
 		return false
@@ -115,17 +119,17 @@ func (c *Cell) Count(rule *Rule, payload []byte, now int64, cost uint64) (counte
 		c.lease = Lease{}
 	}
 	if len(rule.codecs) == 1 {
-		return rule.codecs[0].Count(payload[1:], true, &c.States[0], now, cost) != 0
+		return rule.codecs[0].CountInPlace(payload[1:], true, &c.States[0], now, cost) != 0
 	}
 	return c.countAll(payload, now, cost)
 }
 
-// countAll is Count of several limits, which are all counted or none.
-func (c *Cell) countAll(payload []byte, now int64, cost uint64) (counted bool) {
+// countAll is CountInPlace for several limits: it counts in all of them or in none.
+func (c *Counter) countAll(payload []byte, now int64, cost uint64) (counted bool) {
 	c.before = append(c.before[:0], payload...)
 	at, last := 1, len(c.rule.codecs)-1
 	for i := range c.rule.codecs {
-		length := c.rule.codecs[i].Count(payload[at:], i == last, &c.States[i], now, cost)
+		length := c.rule.codecs[i].CountInPlace(payload[at:], i == last, &c.States[i], now, cost)
 		if length == 0 {
 			copy(payload, c.before)
 			return false
@@ -135,8 +139,9 @@ func (c *Cell) countAll(payload []byte, now int64, cost uint64) (counted bool) {
 	return true
 }
 
-// loadSync decodes what comes before the states of a synced entry, and returns its length; 0 if that makes no sense.
-func (c *Cell) loadSync(payload []byte) (length int) {
+// loadSync decodes what comes before the states of a synced entry, and returns its length. If that
+// makes no sense, the length is 0.
+func (c *Counter) loadSync(payload []byte) (length int) {
 	if len(payload) < 1+syncSize {
 		return 0
 	}
@@ -151,7 +156,7 @@ func (c *Cell) loadSync(payload []byte) (length int) {
 	return 1 + syncSize + length
 }
 
-func (c *Cell) loadAny(rule *Rule, payload []byte) (valid bool) {
+func (c *Counter) loadAny(rule *Rule, payload []byte) (valid bool) {
 	c.reset(rule)
 	if len(payload) == 0 {
 		return payload == nil
@@ -194,7 +199,7 @@ func (c *Cell) loadAny(rule *Rule, payload []byte) (valid bool) {
 	return true
 }
 
-func (c *Cell) reset(rule *Rule) {
+func (c *Counter) reset(rule *Rule) {
 	c.rule = rule
 	c.States = slices.Grow(c.States[:0], len(rule.Limits))[:len(rule.Limits)]
 	for i := range c.States {
@@ -213,11 +218,11 @@ func (r *Rule) find(shape window.Shape) int {
 	return -1
 }
 
-// Revocable tells whether hits of the cell may be given back.
-func (c *Cell) Revocable() bool { return c.revocable }
+// Revocable reports whether hits of the counter may be given back.
+func (c *Counter) Revocable() bool { return c.revocable }
 
 // Advance brings all states to the present.
-func (c *Cell) Advance(now int64) {
+func (c *Counter) Advance(now int64) {
 	if c.lease.Granted != 0 {
 		c.advanceLeased(now)
 		return
@@ -228,17 +233,17 @@ func (c *Cell) Advance(now int64) {
 }
 
 //go:noinline
-func (c *Cell) advanceLeased(now int64) {
+func (c *Counter) advanceLeased(now int64) {
 	before := c.Leased()
 	for i := range c.States {
 		c.rule.Limits[i].Advance(&c.States[i], now)
 	}
-	// What has gone unused is not used.
+	// Leased hits whose window has ended were not used: they don't count for the pace.
 	c.lease.Granted -= min(before-min(before, c.Leased()), c.lease.Granted)
 }
 
-// Allows tells whether cost hits fit every limit.
-func (c *Cell) Allows(cost uint64) bool {
+// Allows reports whether cost hits fit every limit.
+func (c *Counter) Allows(cost uint64) bool {
 	for i := range c.States {
 		if !c.rule.Limits[i].Allows(&c.States[i], cost) {
 			return false
@@ -247,8 +252,8 @@ func (c *Cell) Allows(cost uint64) bool {
 	return true
 }
 
-// Possible tells whether cost hits would fit every limit of a key that has none.
-func (c *Cell) Possible(cost uint64) bool {
+// Possible reports whether cost hits would fit every limit of a key that has none.
+func (c *Counter) Possible(cost uint64) bool {
 	for i := range c.rule.Limits {
 		if cost > c.rule.Limits[i].Quota() {
 			return false
@@ -257,26 +262,26 @@ func (c *Cell) Possible(cost uint64) bool {
 	return true
 }
 
-// Take counts cost hits in every limit. They come out of the lease if that has them.
-func (c *Cell) Take(cost uint64) {
+// Count counts cost hits in every limit. They come out of the lease if that has them.
+func (c *Counter) Count(cost uint64) {
 	if c.synced && cost > 0 && c.Leased() >= cost {
-		c.takeLeased(cost)
+		c.countLeased(cost)
 		return
 	}
 	for i := range c.States {
-		c.rule.Limits[i].Take(&c.States[i], cost)
+		c.rule.Limits[i].Count(&c.States[i], cost)
 	}
 }
 
 //go:noinline
-func (c *Cell) takeLeased(cost uint64) {
+func (c *Counter) countLeased(cost uint64) {
 	for i := range c.States {
-		c.rule.Limits[i].TakeLeased(&c.States[i], cost)
+		c.rule.Limits[i].CountLeased(&c.States[i], cost)
 	}
 }
 
-// Numbers appends the numbers of the windows that the cell is in, for GiveBack.
-func (c *Cell) Numbers(dst []uint64) []uint64 {
+// Numbers appends the numbers of the windows that the counter is in, for GiveBack.
+func (c *Counter) Numbers(dst []uint64) []uint64 {
 	for i := range c.States {
 		dst = append(dst, c.rule.Limits[i].Number(&c.States[i]))
 	}
@@ -284,22 +289,22 @@ func (c *Cell) Numbers(dst []uint64) []uint64 {
 }
 
 // GiveBack takes cost hits back out of the windows of those numbers.
-func (c *Cell) GiveBack(numbers []uint64, cost uint64) {
+func (c *Counter) GiveBack(numbers []uint64, cost uint64) {
 	for i := range c.States {
 		c.rule.Limits[i].GiveBack(&c.States[i], numbers[i], cost)
 	}
 }
 
-// TakeRejected counts cost hits of a request that was rejected.
-func (c *Cell) TakeRejected(cost uint64) {
+// CountRejected counts cost hits of a request that was rejected.
+func (c *Counter) CountRejected(cost uint64) {
 	for i := range c.States {
-		c.rule.Limits[i].TakeRejected(&c.States[i], cost)
+		c.rule.Limits[i].CountRejected(&c.States[i], cost)
 	}
 }
 
-// Append encodes the cell in the form that Load reads. States of other limits are carried along until they tell nothing any
-// more at the time now.
-func (c *Cell) Append(dst []byte, now int64) []byte {
+// Append encodes the counter in the form that Load reads. It carries states of other limits along,
+// unless they mean nothing any more at now.
+func (c *Counter) Append(dst []byte, now int64) []byte {
 	flags := byte(0)
 	if c.revocable {
 		flags = revocableFlag
@@ -323,7 +328,7 @@ func (c *Cell) Append(dst []byte, now int64) []byte {
 // appendSync completes the flags, which dst ends with.
 //
 //go:noinline
-func (c *Cell) appendSync(dst []byte) []byte {
+func (c *Counter) appendSync(dst []byte) []byte {
 	flags := &dst[len(dst)-1]
 	if *flags |= syncedFlag; c.lease.none() {
 		return c.sync.append(dst)
@@ -332,10 +337,11 @@ func (c *Cell) appendSync(dst []byte) []byte {
 	return c.lease.append(c.sync.append(dst))
 }
 
-// appendStates writes the states of a rule that is not compiled, or as another configuration wants them.
+// appendStates writes the states of a rule that is not compiled, or as another configuration wants
+// them.
 //
 //go:noinline
-func (c *Cell) appendStates(dst []byte) []byte {
+func (c *Counter) appendStates(dst []byte) []byte {
 	for i := range c.States {
 		dst = c.rule.Limits[i].AppendState(dst, &c.States[i], c.synced)
 	}
@@ -343,7 +349,7 @@ func (c *Cell) appendStates(dst []byte) []byte {
 }
 
 //go:noinline
-func (c *Cell) appendOthers(dst []byte, now int64) []byte {
+func (c *Counter) appendOthers(dst []byte, now int64) []byte {
 	room := maxOthers
 	for rest := c.others; len(rest) > 0 && room > 0; {
 		forget, length := c.forgetOther(rest)
@@ -359,8 +365,9 @@ func (c *Cell) appendOthers(dst []byte, now int64) []byte {
 // maxOthers bounds how many states of other limits an entry carries along.
 const maxOthers = 8
 
-// forgetOther is the time from which the first of the other limits' states tells nothing, and its length.
-func (c *Cell) forgetOther(states []byte) (at int64, length int) {
+// forgetOther is the time from which the first of the other limits' states tells nothing, and its
+// length.
+func (c *Counter) forgetOther(states []byte) (at int64, length int) {
 	limit, _ := window.DecodeLimit(states)
 	length = window.DecodeState(states, &c.other)
 	return limit.ForgetAt(&c.other), length
@@ -378,15 +385,15 @@ func (r *Rule) MaxSize() int {
 	return size
 }
 
-// ForgetAt is the time from which the cell tells no more than a key that was never seen.
-func (c *Cell) ForgetAt() int64 {
+// ForgetAt is the time from which the counter means no more than a key that was never seen.
+func (c *Counter) ForgetAt() int64 {
 	at, _ := c.Worth()
 	return at
 }
 
-// Worth is ForgetAt, and how near the cell is to a limit: the upper half of the float32 of the greatest used share, which compares
-// as the share does. It only serves to choose whom to forget.
-func (c *Cell) Worth() (forgetAt int64, use uint16) {
+// Worth is ForgetAt, and how near the counter is to a limit: the upper half of the float32 of its
+// greatest share, which compares as the share does. It only serves to choose what to evict.
+func (c *Counter) Worth() (forgetAt int64, use uint16) {
 	most := uint32(0)
 	for i := range c.States {
 		at, share := c.rule.Limits[i].Worth(&c.States[i])
@@ -398,8 +405,8 @@ func (c *Cell) Worth() (forgetAt int64, use uint16) {
 	return forgetAt, uint16(most >> 16)
 }
 
-// wantedUntil is until when the backend, or another rule, wants something of the cell.
-func (c *Cell) wantedUntil() (at int64) {
+// wantedUntil is the time until which the backend, or another rule, needs the counter.
+func (c *Counter) wantedUntil() (at int64) {
 	for i := range c.States {
 		if l, s := &c.rule.Limits[i], &c.States[i]; c.synced && (s.Pending() || s.InFlight()) {
 			at = max(at, l.PushEnds(s))

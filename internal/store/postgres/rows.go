@@ -11,9 +11,11 @@ import (
 	"weir/window"
 )
 
-// What a column has may come from somebody else: arrays are read with the NULLs that they may have, and taken apart here.
+// Somebody else may have written a column. So arrays are read with the NULLs that they may have,
+// and taken apart here.
 
-// integers are the elements of a column's array, if there is one, all are there, and none is below least.
+// integers are the elements of a column's array. ok is false if there is no array, or an element is
+// NULL or below least.
 func integers(column []pgtype.Int8, least int64) (elements []int64, ok bool) {
 	if column == nil {
 		return nil, false
@@ -34,31 +36,31 @@ type counterRow struct {
 	numbers, hits []pgtype.Int8
 }
 
-// record is what the row of a counter says, unless the store has not written it.
-func (r *counterRow) record(of wire.Counter) (store.Record, bool) {
+// contents is what the row of a counter says, unless the store has not written it.
+func (r *counterRow) contents(of wire.LimitCounter) (store.Contents, bool) {
 	numbers, ok := integers(r.numbers, 0)
 	hits, okHits := integers(r.hits, -wire.MaxHits)
 	if !ok || !okHits || len(numbers) != len(hits) || !r.refill.Valid || r.refill.Int64 < 0 || r.refill.Int64 > wire.MaxHits {
-		return store.Record{}, false
+		return store.Contents{}, false
 	}
 	if window.Kind(of.Kind).Started() && len(numbers) > 1 {
-		return store.Record{}, false
+		return store.Contents{}, false
 	}
-	record := store.Record{Limit: uint64(r.refill.Int64), Windows: make([]store.Window, len(numbers))}
+	contents := store.Contents{Limit: uint64(r.refill.Int64), Windows: make([]store.Window, len(numbers))}
 	for i, number := range numbers {
 		if hits[i] > wire.MaxHits || i > 0 && number >= numbers[i-1] {
-			return store.Record{}, false
+			return store.Contents{}, false
 		}
-		record.Windows[i] = store.Window{Number: uint64(number), Hits: hits[i]}
+		contents.Windows[i] = store.Window{Number: uint64(number), Hits: hits[i]}
 	}
-	return record, true
+	return contents, true
 }
 
 // newestFirst is the order in which windows are written, and which tells that they were.
 func newestFirst(a, b store.Window) int { return cmp.Compare(b.Number, a.Number) }
 
-// sender is what is remembered of one: its floor, the sequences from there on that were applied, and what their takes were
-// granted. store.MaxAhead bounds both.
+// sender is a sender's record: its floor, the sequences from there on that were applied, and what
+// their takes were granted. store.MaxAhead bounds both lists.
 type sender struct {
 	floor   uint64
 	applied []uint64 // ascending
@@ -100,9 +102,9 @@ func (r *senderRow) sender() (sender, bool) {
 	return s, true
 }
 
-// record remembers a push, and tells whether it was known: applied before, or below the floor. store.Check has bounded its
-// sequence by its floor.
-func (s *sender) record(p *wire.Push) (known bool) {
+// note notes a push, and reports whether it was known: applied before, or below the floor.
+// store.Check has bounded its sequence by its floor.
+func (s *sender) note(p *wire.Push) (known bool) {
 	if p.Sequence < s.floor {
 		return true
 	}
