@@ -3,9 +3,56 @@ package e2e
 import (
 	"fmt"
 	"math/rand/v2"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 )
+
+// Of a small limit each request is answered truly, from the first second, whichever node it comes to:
+// as many pass as there may, one after the other, and then none.
+func TestSmallLimits(t *testing.T) {
+	onEach(t, 2, smallLimits)
+}
+
+func smallLimits(t *testing.T, d driver) {
+	backend := serve(t, "memory")
+	var rules []string
+	limits := []int{1, 2, 3, 5, 10, 20, 100}
+	for _, limit := range limits {
+		rules = append(rules, fmt.Sprintf(`{"name": "of-%d", "key": [{"header": "x-user"}], "match": {"path": {"exact": "/%d"}},
+			"limits": [{"limit": %d, "window": "366d"}]}`, limit, limit, limit))
+	}
+	_, addresses := nodes(t, d, 2, nodeConfig{backend: backend, configuration: `{"backend": {"cluster": "weir", "timeout": "60s"}, "rules": [` +
+		strings.Join(rules, ", ") + `]}`})
+	client := client(t)
+	for _, limit := range limits {
+		for round := range 3 {
+			for request := range limit + 8 {
+				url := fmt.Sprintf("%s/%d", addresses[(request+round)%2], limit)
+				r, err := http.NewRequest(http.MethodGet, url, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Header.Set("x-user", fmt.Sprint("ann", round))
+				response, err := client.Do(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := response.Body.Close(); err != nil {
+					t.Fatal(err)
+				}
+				want := http.StatusOK
+				if request >= limit {
+					want = http.StatusTooManyRequests
+				}
+				if response.StatusCode != want {
+					t.Errorf("request %d of a limit of %d: got %s, want %d", request+1, limit, response.Status, want)
+				}
+			}
+		}
+	}
+}
 
 // Whoever asks often enough gets all of a limit, of whichever node: what one node has leased and
 // does not use comes back to the others. Of several nodes a hundredth may stay, which is kept for

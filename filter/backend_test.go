@@ -11,7 +11,8 @@ import (
 func TestPushRequest(t *testing.T) {
 	p := newProxy(t)
 	v := p.start(`{"namespace": "shop", "backend": {"cluster": "c", "authority": "weir.example", "token": "s3cret"},
-		"rules": [{"name": "all", "limits": [{"limit": 50, "window": "1m"}]}]}`)
+		"rules": [{"name": "all", "cost": 0, "cost_on_response": {"response_header": "x-cost"}, "limits": [{"limit": 50, "window": "1m"}]}]}`)
+	v.upstream = map[string]string{"x-cost": "1"}
 	v.tick() // it asks how many nodes there are
 	if len(v.callouts) != 1 {
 		t.Fatalf("got %d callouts", len(v.callouts))
@@ -62,8 +63,10 @@ func TestMissingCluster(t *testing.T) {
 // Answers that no backend gives are failures: the push is sent again, and nothing of the answer is
 // believed.
 func TestOddAnswers(t *testing.T) {
-	w := newWorld(t, 1, 1, synced("0.05", `{"name": "all", "limits": [{"limit": 50, "window": "1h"}]}`))
+	w := newWorld(t, 1, 1, synced("0.05", `{"name": "all", "cost": 0, "cost_on_response": {"response_header": "x-cost"},
+		"limits": [{"limit": 50, "window": "1h"}]}`))
 	v := w.vms[0]
+	v.upstream = map[string]string{"x-cost": "1"}
 	v.foreign = true
 	w.advance(time.Second)
 	v.send()
@@ -95,7 +98,7 @@ func TestOddAnswers(t *testing.T) {
 	v.answer(v.callouts[0], 200, good)
 	v.callouts = nil
 	v.send()
-	want(t, v.response, `x-ratelimit-remaining: 48`)
+	want(t, v.response, `x-ratelimit-remaining: 49`)
 	if n := v.plugin.node.Backlog().Pushes; n != 0 {
 		t.Errorf("%d batches are left", n)
 	}

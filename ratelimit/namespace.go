@@ -87,7 +87,9 @@ func (n *Namespace) push(number uint64, push []byte, ticket node.Ticket) {
 	if err != nil {
 		err = fmt.Errorf("ratelimit: namespace %q: push: %w", n.name, err)
 		n.failed++
-		n.failure = err
+		if n.running.Err() == nil { // else Close has ended it
+			n.failure = err
+		}
 	}
 	delete(n.pushes, number)
 	close(n.pushed)

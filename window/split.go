@@ -10,6 +10,7 @@ package window
 //	limit ≥ 100·nodes           Free = limit/(100·nodes), and all of it is reserved: 1 % of the limit
 //	limit from 10 to 100·nodes  Free = 1, and 1 % is reserved: in the worst case free hits exceed the limit by up to 9 % and a hit
 //	limit below 10·nodes        Free = 0: a node asks before it admits
+//	limit up to 100             Free = 0, and nothing is leased either: see Leases
 type Split struct {
 	// Free is the most hits of a key that a node has admitted without asking and not heard of yet from the backend.
 	Free uint64
@@ -29,6 +30,14 @@ const (
 	leaseParts   = 4
 )
 
+// smallQuota is the largest quota of which nothing is leased ahead, and no hit is free.
+const smallQuota = 100
+
+// Leases reports whether nodes lease hits of the limit ahead of the requests that take them. Few
+// requests come for a key of a small limit, and each answer matters: there a hit is granted when it is
+// asked for, so that what is refused has no room.
+func (l *Limit) Leases() bool { return l.Quota() > smallQuota }
+
 // Split is how so many nodes divide the limit. Of 0, an unknown number, nothing is free.
 func (l *Limit) Split(nodes uint64) Split {
 	quota := l.Quota()
@@ -39,7 +48,7 @@ func (l *Limit) Split(nodes uint64) Split {
 	case 1:
 		s.Parts = 1
 	}
-	if quota/freeShare >= nodes {
+	if l.Leases() && quota/freeShare >= nodes {
 		s.Free = max(1, quota/reserveShare/nodes)
 		if nodes > 1 {
 			s.Reserve = min(nodes*s.Free, quota/reserveShare)

@@ -20,7 +20,9 @@ func TestSplit(t *testing.T) {
 		{"one too few for one each", sliding(999, minute), 10, Split{Free: 1, Reserve: 9, Quantum: 15, Parts: 4}, 1},
 		{"a free hit each exceeds 1 %", log(200, minute), 10, Split{Free: 1, Reserve: 2, Quantum: 3, Parts: 4}, 8},
 		{"by up to 9 % and a hit", log(149, minute), 14, Split{Free: 1, Reserve: 1, Quantum: 2, Parts: 4}, 13},
-		{"ten for each node", fixed(100, minute), 10, Split{Free: 1, Reserve: 1, Quantum: 1, Parts: 4}, 9},
+		{"ten for each node", fixed(110, minute), 11, Split{Free: 1, Reserve: 1, Quantum: 1, Parts: 4}, 10},
+		{"a small limit", fixed(100, minute), 10, Split{Quantum: 1, Parts: 4}, 0},
+		{"the least that is not small", fixed(101, minute), 10, Split{Free: 1, Reserve: 1, Quantum: 1, Parts: 4}, 9},
 		{"less than ten for each", fixed(99, minute), 10, Split{Quantum: 1, Parts: 4}, 0},
 		{"fewer than nodes", fixed(3, minute), 10, Split{Quantum: 1, Parts: 4}, 0},
 		{"nothing", fixed(0, minute), 10, Split{Quantum: 1, Parts: 4}, 0},
@@ -29,7 +31,7 @@ func TestSplit(t *testing.T) {
 		{"an unknown number of nodes", fixed(1000, minute), 0, Split{Quantum: 15, Parts: 4}, 0},
 		{"two nodes", fixed(1000, minute), 2, Split{Free: 5, Reserve: 10, Quantum: 15, Parts: 4}, 0},
 		{"alone, all at once", fixed(1000, minute), 1, Split{Free: 10, Quantum: 15, Parts: 1}, 0},
-		{"alone, with a small limit", fixed(10, minute), 1, Split{Free: 1, Quantum: 1, Parts: 1}, 0},
+		{"alone, with a small limit", fixed(10, minute), 1, Split{Quantum: 1, Parts: 1}, 0},
 		{"alone, with a smaller one", fixed(9, minute), 1, Split{Quantum: 1, Parts: 1}, 0},
 		{"as much as there may be", fixed(MaxHits, minute), 1 << 20, Split{Free: 85899345, Reserve: 85899345 << 20, Quantum: 1<<47 - 1, Parts: 4}, 0},
 	} {
@@ -50,9 +52,11 @@ func TestSplitKeepsItsWord(t *testing.T) {
 		switch over := s.Overshoot(nodes); {
 		case s.Quantum == 0 || s.Parts != leaseParts || s.Reserve > l.Max/100:
 			t.Fatalf("limit %d, %d nodes: %+v", l.Max, nodes, s)
-		case l.Max/100 >= nodes && (s.Free != l.Max/100/nodes || s.Reserve != s.Free*nodes || over != 0):
+		case l.Leases() && l.Max/100 >= nodes && (s.Free != l.Max/100/nodes || s.Reserve != s.Free*nodes || over != 0):
 			t.Fatalf("limit %d, %d nodes: %+v, want all that is free reserved", l.Max, nodes, s)
-		case l.Max/100 < nodes && l.Max/10 >= nodes && (s.Free != 1 || s.Reserve != l.Max/100 || over > l.Max*9/100+1):
+		case l.Leases() != (l.Max > 100) || !l.Leases() && (s.Free != 0 || s.Reserve != 0 || over != 0):
+			t.Fatalf("limit %d, %d nodes: %+v, want nothing free of a small limit", l.Max, nodes, s)
+		case l.Leases() && l.Max/100 < nodes && l.Max/10 >= nodes && (s.Free != 1 || s.Reserve != l.Max/100 || over > l.Max*9/100+1):
 			t.Fatalf("limit %d, %d nodes: %+v, want one free hit, and 9 %% at most above the limit", l.Max, nodes, s)
 		case l.Max/10 < nodes && (s.Free != 0 || s.Reserve != 0 || over != 0):
 			t.Fatalf("limit %d, %d nodes: %+v, want nothing free", l.Max, nodes, s)

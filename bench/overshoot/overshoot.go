@@ -64,8 +64,12 @@ func run(dir string, check, few bool, only string) error {
 	if err != nil {
 		return err
 	}
+	refusals, err := truthTable()
+	if err != nil {
+		return err
+	}
 	blocks := []string{summary(grid), groups(grid), byOne("by algorithm and load", extras, byLoad),
-		byOne("by algorithm, condition", append(alike(grid), conditions...), byCondition), costTable(cost), provisionTable(provision)}
+		byOne("by algorithm, condition", append(alike(grid), conditions...), byCondition), costTable(cost), provisionTable(provision), refusals}
 	for _, block := range blocks {
 		fmt.Println(block)
 	}

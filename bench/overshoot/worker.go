@@ -132,11 +132,11 @@ func (v *worker) request(key []byte) {
 		v.waiting++
 		return
 	}
-	r.done(verdict)
+	r.done(v.demands[:], v.now(), verdict)
 }
 
 // Decided implements node.Waiter.
-func (r *request) Decided(_ []node.Demand, _ int64, verdict counter.Verdict) {
+func (r *request) Decided(demands []node.Demand, now int64, verdict counter.Verdict) {
 	w := r.worker.world
 	if !r.waits {
 		w.fail(errors.New("a request was decided that does not wait"))
@@ -146,13 +146,19 @@ func (r *request) Decided(_ []node.Demand, _ int64, verdict counter.Verdict) {
 	r.worker.waiting--
 	w.waits.requests++
 	w.waits.longest = max(w.waits.longest, w.now-r.came)
-	r.done(verdict)
+	r.done(demands, now, verdict)
 }
 
 // done lets a request through or not.
-func (r *request) done(verdict counter.Verdict) {
-	if verdict == counter.Allowed {
-		r.worker.world.passed()
+func (r *request) done(demands []node.Demand, now int64, verdict counter.Verdict) {
+	if w := r.worker.world; verdict == counter.Allowed {
+		w.passed()
+	} else {
+		at, ok := node.RetryAt(demands, now)
+		if !ok {
+			at = 0
+		}
+		w.refused(at)
 	}
 	r.worker.idle = append(r.worker.idle, r)
 }

@@ -23,8 +23,10 @@ type world struct {
 	nodes    []*process // by their place; nil where none runs
 	callouts []*callout // to be used again
 
-	// passed is called when a request is let through.
-	passed func()
+	// passed is called when a request is let through, and refused when it isn't, with the time at
+	// which it is told to come again; 0 if that is never.
+	passed  func()
+	refused func(retryAt int64)
 	// requests are the ones that came, and waits tells of those that waited.
 	requests int
 	waits    waits
@@ -74,6 +76,7 @@ func newWorld(o worldOptions) (*world, error) {
 		random:       rand.New(rand.NewPCG(o.seed, 0)),
 		engines:      rand.New(rand.NewPCG(o.seed, 1)),
 		passed:       func() {},
+		refused:      func(int64) {},
 	}
 	w.backend = newBackend(&w.clock, o.counters)
 	for place := range o.places {

@@ -73,6 +73,19 @@ func (r *Rule) Overshoot() (hits uint64) {
 	return hits
 }
 
+// Leases reports whether hits of the rule's keys are leased ahead of the requests that take them.
+// Else each is granted when it is asked for.
+//
+//go:noinline
+func (r *Rule) Leases() bool {
+	for i := range r.Limits {
+		if !r.Limits[i].Leases() {
+			return false
+		}
+	}
+	return true
+}
+
 // horizon is how long a lease should last, in nanoseconds.
 //
 //go:noinline
@@ -159,14 +172,14 @@ func (c *Counter) Silent(cost uint64) bool {
 // wait.
 func (c *Counter) Low(cost uint64) bool {
 	leased := c.Leased()
-	return leased < c.lease.Granted/lowShare && leased+cost >= c.lease.Granted/lowShare
+	return leased < c.lease.Granted/lowShare && leased+cost >= c.lease.Granted/lowShare && c.rule.Leases()
 }
 
 // Want is how many hits a lease should have: those of the next horizon at the rate of late, and the least that are asked for now. Of a key
 // that nothing is known of it is the least.
 func (c *Counter) Want(least uint64, now int64) (most uint64) {
 	used, from := c.used()
-	if from == 0 && used == 0 {
+	if from == 0 && used == 0 || !c.rule.Leases() {
 		return least
 	}
 	want := max(c.pace(used+least, from, now), float64(c.lease.Pace))
@@ -228,7 +241,7 @@ func (c *Counter) left() uint64 {
 
 // Regular tells whether a key is hit so often that it is worth a lease, though its hits could be pushed as they come.
 func (c *Counter) Regular(now int64) bool {
-	if c.sync.Claimed == 0 || -c.sync.Claimed.In(now) > c.rule.horizon() {
+	if !c.rule.Leases() || c.sync.Claimed == 0 || -c.sync.Claimed.In(now) > c.rule.horizon() {
 		return false
 	}
 	return c.unheard() > 0 && c.Want(1, now) >= 2
@@ -253,6 +266,13 @@ func (c *Counter) Grant(i int, units uint64, at, answered int64, total *window.T
 func (c *Counter) Granted(units, most uint64, now int64, spread float64) {
 	// The lease was as large as this before the grant.
 	leased := c.Leased()
+	if !c.rule.Leases() {
+		c.trimLease(leased)
+		if c.lease = (Lease{Since: DueAt(now), Granted: leased}); units < most {
+			c.dry(now, spread)
+		}
+		return
+	}
 	before := leased - min(units, leased)
 	used := c.unheard() + c.lease.Granted - min(before, c.lease.Granted)
 	from := c.lease.Since
@@ -327,7 +347,9 @@ func (c *Counter) dry(now int64, spread float64) {
 			break
 		}
 		in := float64(max(fits-now, 0))
-		if l.Kind.AtOnce() {
+		if !c.rule.Leases() && in > 0 {
+			longest = min(longest, max(in, wait)) // nobody has what could be given back
+		} else if l.Kind.AtOnce() {
 			if in > 0 {
 				longest = min(longest, max(in, wait)) // all of it is there again
 			} else {

@@ -132,11 +132,40 @@ func TestDry(t *testing.T) {
 			}
 		}
 	}
-	rule := shared(2, second, perMinute(5))
+	rule := shared(2, second, perMinute(500))
 	c := leased(t, rule, 1)
 	c.Granted(1, 3, monday, 0.5)
 	if c.dryFor(monday) != 0 {
 		t.Error("dry though the backend has more")
+	}
+}
+
+// Of a small limit nothing is asked for ahead. Where the backend had less than was asked for, the key
+// is full, and nobody asks before a hit comes back.
+func TestSmallLimits(t *testing.T) {
+	t.Parallel()
+	small, mixed, large := shared(2, second, perMinute(100)), shared(2, second, perMinute(1000), perHour(100)), shared(2, second, perMinute(101))
+	for i, test := range []struct {
+		rule   *Rule
+		leases bool
+	}{{small, false}, {mixed, false}, {large, true}} {
+		c := leased(t, test.rule, 40)
+		c.Claim(monday)
+		low := false
+		for range 40 {
+			c.Count(1)
+			low = low || c.Low(1)
+		}
+		if got := c.Want(1, monday+second) > 1; got != test.leases || low != test.leases || test.rule.Leases() != test.leases {
+			t.Errorf("rule %d: leases %v and is low %v, want %v", i, got, low, test.leases)
+		}
+	}
+	c := leased(t, small, 100)
+	c.Count(100)
+	c.Granted(0, 1, monday+second, 0)
+	ends := minute - (monday+second)%minute
+	if in := c.dryFor(monday + second); in <= 0 || in > min(ends, small.horizon())+2*dueUnit {
+		t.Errorf("asks again after %d ns", in)
 	}
 }
 

@@ -244,7 +244,7 @@ func (n *Node) addTake(b *batch, t *take, now int64) {
 			b.ends = max(b.ends, now+2*l.Width)
 		}
 	}
-	wanted := wire.Take{Least: t.least, Most: t.most, Lease: t.lease, Rooms: n.rooms}
+	wanted := wire.Take{Least: t.least, Most: t.most, Lease: t.lease && t.parts[0].rule.Leases(), Rooms: n.rooms}
 	b.reserve()
 	b.body = wire.AppendTake(b.body, &wanted)
 	b.answers += wanted.AnswerSize()

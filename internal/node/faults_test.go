@@ -165,7 +165,6 @@ func TestClockOfANewWorker(t *testing.T) {
 		exchange()
 	}
 	fresh := p.startOf(Options{SyncRate: second / 10}, first.counts...)
-	fresh.settle = nil // nothing of its waits
 	for range 10 {
 		for _, f := range []*fakeNode{fresh, first} {
 			if f.send("") {

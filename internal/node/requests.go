@@ -143,12 +143,23 @@ func (n *Node) retry(w waiting, granted bool) {
 	verdict := n.decide(demands, n.now())
 	if verdict == counter.Unsure {
 		w.wait.asked = 0
-		if granted && w.wait.rounds < maxRounds && n.hostNow() < w.wait.until && n.wait(w.wait, demands, n.exact) {
+		if (granted || n.hasRoom(demands)) && w.wait.rounds < maxRounds && n.hostNow() < w.wait.until && n.wait(w.wait, demands, n.exact) {
 			return
 		}
 		verdict = n.refuse(demands, n.now())
 	}
 	n.finishWaiting(w, demands, verdict)
+}
+
+// hasRoom reports whether what is unsure has room, as far as is known: a window has ended while the
+// backend was asked.
+func (n *Node) hasRoom(demands []Demand) bool {
+	for i := range demands {
+		if d := &demands[i]; d.Verdict == counter.Unsure && !d.Counter.Allows(d.Cost) {
+			return false
+		}
+	}
+	return true
 }
 
 // finishWaiting ends a request's waiting.
