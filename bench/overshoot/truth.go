@@ -88,8 +88,9 @@ func (t *truth) measure() (out truths, err error) {
 	}
 	random := rand.New(rand.NewPCG(seed, 9))
 	end := monday + truthWindows*t.limit.Width
-	for at, place, i := monday+1, 0, 0; ; i++ {
-		if at, place = t.next(random, at, i); at >= end {
+	for at, i := monday+1, 0; ; i++ {
+		next, place := t.next(random, at, i)
+		if at = next; at >= end {
 			break
 		}
 		w.advance(at)
