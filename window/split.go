@@ -10,7 +10,7 @@ package window
 //	limit ≥ 100·nodes           Free = limit/(100·nodes), and all of it is reserved: 1 % of the limit
 //	limit from 10 to 100·nodes  Free = 1, and 1 % is reserved: in the worst case free hits exceed the limit by up to 9 % and a hit
 //	limit below 10·nodes        Free = 0: a node asks before it admits
-//	limit up to 100             Free = 0, and nothing is leased either: see Leases
+//	limit up to 100             Free = 0, and nothing is leased either; see [Limit.Leases]
 type Split struct {
 	// Free is the most hits of a key that a node has admitted without asking and not heard of yet from the backend.
 	Free uint64
