@@ -42,7 +42,8 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// What is free and not reserved is never more than the regimes promise, whatever the limit and the nodes.
+// What is free and not reserved is never more than the regimes promise, whatever the limit and the
+// nodes.
 func TestSplitKeepsItsWord(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))

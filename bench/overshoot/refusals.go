@@ -10,8 +10,8 @@ import (
 	"weir/window"
 )
 
-// refusalTrial brings twice a limit's requests in each window, and looks at what is refused. A refusal
-// is false if all that was admitted by then, and the request, fit the limit.
+// refusalTrial brings twice a limit's requests in each window, and looks at what is refused. A
+// refusal is false if all that was admitted by then, and the request, fit the limit.
 type refusalTrial struct {
 	limit   window.Limit
 	nodes   int
@@ -22,12 +22,13 @@ type refusalTrial struct {
 // refusals is what came of trials.
 type refusals struct {
 	requests, admitted, falsely, callouts, waits int
-	// worst is the greatest share of a trial's requests that was refused falsely, and late by how much
-	// the time to come again, in nanoseconds, was after the one when the request would have passed.
+	// worst is the greatest share of a trial's requests that was refused falsely, and late by how
+	// much the time to come again, in nanoseconds, was after the one when the request would have
+	// passed.
 	worst float64
 	late  int64
-	// least and most are what of the limit was in use at most, in the windows where it was least and
-	// most.
+	// least and most are what of the limit was in use at most, in the windows where it was least
+	// and most.
 	least, most float64
 }
 
@@ -118,8 +119,8 @@ func (s *refusals) add(t *refusals) {
 	s.least, s.most = min(s.least, t.least), max(s.most, t.most)
 }
 
-// refusalTable is a row for each algorithm, limit and number of nodes, of all traffic but where a node
-// dies, which has rows of its own.
+// refusalTable is a row for each algorithm, limit and number of nodes, of all traffic but where a
+// node dies, which has rows of its own.
 func refusalTable() (string, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-21s %6s %5s %8s %7s %7s %7s %8s %7s  %s\n", "", "limit", "nodes", "requests",

@@ -20,8 +20,8 @@ const (
 )
 
 const (
-	// horizonShare is the part of the shortest window that a lease is asked to last for, as a divisor, and longestHorizon bounds it
-	// in intervals.
+	// horizonShare is the part of the shortest window that a lease is asked to last for, as a
+	// divisor, and longestHorizon bounds it in intervals.
 	horizonShare   = 4
 	longestHorizon = 16
 	// reviewShare is how often within a horizon a lease is reviewed, as a divisor.
@@ -41,7 +41,8 @@ type Lease struct {
 	Granted uint64
 	// Pace is how many hits this node has used in a horizon of late.
 	Pace uint64
-	// Scarce says how far there is less than is asked for: how often that was so lately, less how often it was not.
+	// Scarce says how far there is less than is asked for: how often that was so lately, less how
+	// often it was not.
 	Scarce uint8
 }
 
@@ -50,10 +51,12 @@ func (l *Lease) none() bool {
 	return l.Dry|l.Since == 0 && l.Granted|l.Pace == 0 && l.Scarce == 0
 }
 
-// maxScarce bounds Scarce: pauses between wishes, and what these ask for, double that often at most.
+// maxScarce bounds Scarce: pauses between wishes, and what these ask for, double that often at
+// most.
 const maxScarce = 4
 
-// Share tells the rule how many nodes keep its limits together, 0 for an unknown number. Rules start with 0.
+// Share tells the rule how many nodes keep its limits together, 0 for an unknown number. Rules
+// start with 0.
 func (r *Rule) Share(nodes uint64) {
 	if r.nodes == nodes && len(r.splits) == len(r.Limits) {
 		return
@@ -100,8 +103,9 @@ func (r *Rule) horizon() int64 {
 // LongestDue is how far ahead the rule's keys are due at most, in nanoseconds.
 func (r *Rule) LongestDue() int64 { return max(r.SyncRate, r.horizon()/reviewShare) }
 
-// Verdict tells whether cost hits may be taken at the time that the counter was brought to. They come out of the lease, or are few
-// enough to be free; else the backend has to be asked, unless it was just now, and had no more.
+// Verdict says whether cost hits may be taken at the time that the counter was brought to. They
+// come out of the lease, or are few enough to be free; else the backend has to be asked, unless it
+// was just now, and had no more.
 func (c *Counter) Verdict(cost uint64, now int64) Verdict {
 	allows := c.Allows(cost)
 	switch {
@@ -124,7 +128,8 @@ func (c *Counter) Leased() uint64 {
 	return leased
 }
 
-// free tells whether so many hits may be taken without a lease. A key that had one lately gets another.
+// free reports whether so many hits may be taken without a lease. A key that had one lately gets
+// another.
 func (c *Counter) free(cost uint64, now int64) bool {
 	if len(c.rule.splits) == 0 || c.lease.Since != 0 && -c.lease.Since.In(now) < 2*c.rule.horizon() {
 		return false
@@ -151,11 +156,11 @@ func (c *Counter) dryFor(now int64) int64 {
 	return 0 // it has passed, or comes from a clock that was wrong
 }
 
-// DryUntil is the time until which a cost that the limits would allow is refused, as the backend had no more to give. It is now if
-// there is no such time.
+// DryUntil is the time until which a cost that the limits would allow is refused, as the backend
+// had no more to give. It is now if there is no such time.
 func (c *Counter) DryUntil(now int64) int64 { return now + c.dryFor(now) }
 
-// Silent tells whether taking cost hits leaves nothing to push.
+// Silent reports whether taking cost hits leaves nothing to push.
 func (c *Counter) Silent(cost uint64) bool {
 	if !c.synced || c.Leased() < cost {
 		return false
@@ -168,15 +173,15 @@ func (c *Counter) Silent(cost uint64) bool {
 	return true
 }
 
-// Low tells whether taking cost hits has brought the lease below the part of it at which more is asked for, so that nobody has to
-// wait.
+// Low reports whether taking cost hits has brought the lease below the part of it at which more is
+// asked for, so that nobody has to wait.
 func (c *Counter) Low(cost uint64) bool {
 	leased := c.Leased()
 	return leased < c.lease.Granted/lowShare && leased+cost >= c.lease.Granted/lowShare && c.rule.Leases()
 }
 
-// Want is how many hits a lease should have: those of the next horizon at the rate of late, and the least that are asked for now. Of a key
-// that nothing is known of it is the least.
+// Want is how many hits a lease should have: those of the next horizon at the rate of late, and the
+// least that are asked for now. Of a key that nothing is known of it is the least.
 func (c *Counter) Want(least uint64, now int64) (most uint64) {
 	used, from := c.used()
 	if from == 0 && used == 0 || !c.rule.Leases() {
@@ -217,7 +222,8 @@ func (c *Counter) used() (hits uint64, from Due) {
 	return c.unheard(), c.sync.Claimed
 }
 
-// pace is how many hits a horizon has at the rate of those since a time; or within an interval, if that is unknown.
+// pace is how many hits a horizon has at the rate of those since a time; or within an interval, if
+// that is unknown.
 func (c *Counter) pace(hits uint64, from Due, now int64) float64 {
 	since := c.rule.SyncRate
 	if ago := -from.In(now); from != 0 && ago >= 0 && ago < longestPause {
@@ -239,7 +245,8 @@ func (c *Counter) left() uint64 {
 	return left
 }
 
-// Regular tells whether a key is hit so often that it is worth a lease, though its hits could be pushed as they come.
+// Regular reports whether a key is hit so often that it is worth a lease, though its hits could be
+// pushed as they come.
 func (c *Counter) Regular(now int64) bool {
 	if !c.rule.Leases() || c.sync.Claimed == 0 || -c.sync.Claimed.In(now) > c.rule.horizon() {
 		return false
@@ -255,14 +262,15 @@ func (c *Counter) unheard() (hits uint64) {
 	return hits
 }
 
-// Grant takes in a grant for limit i, decided at one time of the backend's clock and answered at another, which are the same unless the
-// push was sent again; see [window.Limit.Lease]. After the last limit call Granted and Heard.
+// Grant takes in a grant for limit i, decided at one time of the backend's clock and answered at
+// another, which are the same unless the push was sent again; see [window.Limit.Lease]. After the
+// last limit call Granted and Heard.
 func (c *Counter) Grant(i int, units uint64, at, answered int64, total *window.Totals) (kept bool) {
 	return c.rule.Limits[i].Lease(&c.States[i], units, at, c.newer(answered), total)
 }
 
-// Granted ends the taking in of a grant of units where most were asked for. spread, from 0 to 1, keeps nodes from asking all at once
-// if there is less than they want.
+// Granted ends the taking in of a grant of units where most were asked for. spread, from 0 to 1,
+// keeps nodes from asking all at once if there is less than they want.
 func (c *Counter) Granted(units, most uint64, now int64, spread float64) {
 	// The lease was as large as this before the grant.
 	leased := c.Leased()
@@ -329,8 +337,9 @@ func (c *Counter) RunDry(now int64, spread float64) {
 	}
 }
 
-// dry decides when to ask again: when something has come back, but later the more often there was too little, and the smaller this
-// node's part of what comes is. Others may give back leases meanwhile, so it is asked again after about a horizon.
+// dry decides when to ask again: when something has come back, but later the more often there was
+// too little, and the smaller this node's part of what comes is. Others may give back leases
+// meanwhile, so it is asked again after about a horizon.
 func (c *Counter) dry(now int64, spread float64) {
 	horizon := float64(c.rule.horizon())
 	longest := horizon * (0.5 + spread)
@@ -356,7 +365,8 @@ func (c *Counter) dry(now int64, spread float64) {
 				in = longest / reviewShare // by what is known here there is room: others have leased it
 			}
 		} else {
-			// A hit comes back each so often, and this node's share of them is what it has used of late.
+			// A hit comes back each so often, and this node's share of them is what it has used of
+			// late.
 			each := float64(l.Width) / float64(max(l.Max, 1))
 			supply := horizon / each
 			nodes := max(1, min(float64(c.rule.nodes), supply/max(1, float64(c.lease.Pace))))
@@ -371,8 +381,8 @@ func (c *Counter) dry(now int64, spread float64) {
 	c.lease.Dry = DueAt(now+int64(min(wait, longest))) + 1
 }
 
-// Review looks whether the lease is still of use, some times within a horizon, and gives back what isn't. It tells whether there is a
-// lease to review again.
+// Review looks whether the lease is still of use, some times within a horizon, and gives back what
+// isn't. It reports whether there is a lease to review again.
 func (c *Counter) Review(now int64) (again bool) {
 	leased := c.Leased()
 	c.trimLease(leased) // what one limit has leased, and others not, is of no use
@@ -400,8 +410,8 @@ func (c *Counter) Review(now int64) (again bool) {
 // ReturnLeases gives back all that is leased.
 func (c *Counter) ReturnLeases() { c.trimLease(0) }
 
-// Own tells whether the worker that has changed the counter is to come back to it: to push what it has given back, if nothing was pending
-// before and so nobody else does, or to review the lease.
+// Own reports whether the worker that has changed the counter is to come back to it: to push what it
+// has given back, if nothing was pending before and so nobody else does, or to review the lease.
 func (c *Counter) Own(wasPending bool, now int64) bool {
 	switch {
 	case wasPending:
@@ -416,7 +426,8 @@ func (c *Counter) Own(wasPending bool, now int64) bool {
 	return true
 }
 
-// Learn takes in totals of the backend for limit i that come with no push, answered at a time of its clock.
+// Learn takes in totals of the backend for limit i that come with no push, answered at a time of
+// its clock.
 func (c *Counter) Learn(i int, answered int64, total *window.Totals) {
 	c.rule.Limits[i].Learn(&c.States[i], c.newer(answered), total)
 }

@@ -33,7 +33,8 @@ func shared(nodes uint64, rate int64, limits ...window.Limit) *Rule {
 	return r
 }
 
-// Hits come out of the lease, of all limits alike, and leave nothing to push; when it is low more is asked for, once.
+// Hits come out of the lease, of all limits alike, and leave nothing to push; when it is low more
+// is asked for, once.
 func TestLeaseIsTaken(t *testing.T) {
 	t.Parallel()
 	rule := shared(2, second, perMinute(1000), perHour(2000))
@@ -63,7 +64,8 @@ func TestLeaseIsTaken(t *testing.T) {
 	}
 }
 
-// A lease that is not used goes back when it is due, not because the key is due for something else; one that is used stays.
+// A lease that is not used goes back when it is due, not because the key is due for something else;
+// one that is used stays.
 func TestReview(t *testing.T) {
 	t.Parallel()
 	rule := shared(2, second, perMinute(1000))
@@ -105,8 +107,8 @@ func TestUnevenLeases(t *testing.T) {
 	}
 }
 
-// A backend that gave less than was asked for is not asked again for a while, unless that was only a share; nor for ever, however
-// wrong the clock was.
+// A backend that gave less than was asked for is not asked again for a while, unless that was only
+// a share; nor for ever, however wrong the clock was.
 func TestDry(t *testing.T) {
 	t.Parallel()
 	for _, nodes := range []uint64{0, 1, 2, 10, 1000, 1 << 32, math.MaxUint64} {
@@ -140,8 +142,8 @@ func TestDry(t *testing.T) {
 	}
 }
 
-// Of a small limit nothing is asked for ahead. Where the backend had less than was asked for, the key
-// is full, and nobody asks before a hit comes back.
+// Of a small limit nothing is asked for ahead. Where the backend had less than was asked for, the
+// key is full, and nobody asks before a hit comes back.
 func TestSmallLimits(t *testing.T) {
 	t.Parallel()
 	small, mixed, large := shared(2, second, perMinute(100)), shared(2, second, perMinute(1000), perHour(100)), shared(2, second, perMinute(101))
@@ -191,7 +193,8 @@ func FuzzLeaseCodec(f *testing.F) {
 	})
 }
 
-// Whatever a counter has seen, and however many nodes there are, what it asks for can be asked, and nothing overflows.
+// Whatever a counter has seen, and however many nodes there are, what it asks for can be asked, and
+// nothing overflows.
 func FuzzWishes(f *testing.F) {
 	f.Add(uint64(3), uint64(10), uint64(20), int64(5), uint64(1), uint8(2))
 	f.Add(uint64(1<<32), uint64(window.MaxHits), uint64(window.MaxHits), int64(math.MaxInt64), uint64(math.MaxUint64), uint8(255))

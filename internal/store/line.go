@@ -3,7 +3,6 @@ package store
 import (
 	"encoding/hex"
 	"time"
-
 )
 
 // CounterLine is a counter as GET /v1/counters lists it: one JSON object a line.
