@@ -34,7 +34,7 @@ func waitsWhole(t *testing.T, d driver, headersOnly bool) {
 			trailer string
 		}
 		var reached atomic.Int64
-		arrived := make(chan message, 1)
+		arrived := make(chan message, 100) // also of what should not arrive
 		backend, way := serve(t, "memory"), newCustoms()
 		elsewhere := d.node(t, nodeConfig{configuration: oncePerUser, backend: backend})
 		proxy := d.node(t, nodeConfig{

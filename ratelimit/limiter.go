@@ -136,13 +136,12 @@ func (l *Limiter) Decide(ctx context.Context, cost uint64, key ...string) (Decis
 // [Namespace.Close] the error is [ErrClosed]. The only other errors are of demands that are none.
 func (n *Namespace) Decide(ctx context.Context, demands ...Demand) (Decision, error) {
 	for i := range demands {
-		if l := demands[i].Limiter; l == nil || l.namespace != n {
+		l := demands[i].Limiter
+		if l == nil || l.namespace != n {
 			return Decision{}, fmt.Errorf("ratelimit: namespace %q: demands[%d]: want a limiter of this namespace", n.name, i)
 		}
-		for _, before := range demands[:i] {
-			if l := demands[i].Limiter; before.Limiter == l {
-				return Decision{}, fmt.Errorf("ratelimit: namespace %q: demands[%d]: want one demand of rule %q", n.name, i, l.name)
-			}
+		if slices.ContainsFunc(demands[:i], func(d Demand) bool { return d.Limiter == l }) {
+			return Decision{}, fmt.Errorf("ratelimit: namespace %q: demands[%d]: want one demand of rule %q", n.name, i, l.name)
 		}
 	}
 	if len(demands) == 0 {

@@ -64,7 +64,7 @@ func run(dir string, check, few bool, only string) error {
 	if err != nil {
 		return err
 	}
-	refusals, err := truthTable()
+	refusals, err := refusalTable()
 	if err != nil {
 		return err
 	}

@@ -76,8 +76,11 @@ func (r *Rule) horizon() int64 {
 // longest is how long nobody asks for more of a key that stays full, in nanoseconds.
 func (r *Rule) longest() int64 { return longestPauses * r.horizon() }
 
-// leases reports whether hits of the rule's keys may be leased ahead.
-func (r *Rule) leases() bool {
+// Leases reports whether hits of the rule's keys are leased ahead of the requests that take them.
+// Else each is granted when it is asked for.
+//
+//go:noinline
+func (r *Rule) Leases() bool {
 	for i := range r.Limits {
 		if r.Limits[i].Parts(r.nodes) == 0 {
 			return false
@@ -123,11 +126,11 @@ func (c *Counter) dryFor(now int64) int64 {
 	return 0 // it has passed, or comes from a clock that was wrong
 }
 
-// DryUntil is the time until which a cost that the limits would allow is refused, as the backend had no more to give. It is now if
-// there is no such time.
+// DryUntil is the time until which a cost that the limits would allow is refused, as the backend
+// had no more to give. It is now if there is no such time.
 func (c *Counter) DryUntil(now int64) int64 { return now + c.dryFor(now) }
 
-// Silent tells whether taking cost hits leaves nothing to push.
+// Silent reports whether taking cost hits leaves nothing to push.
 func (c *Counter) Silent(cost uint64) bool {
 	if !c.synced || c.Leased() < cost {
 		return false
@@ -140,8 +143,8 @@ func (c *Counter) Silent(cost uint64) bool {
 	return true
 }
 
-// Low tells whether taking cost hits has brought the lease below the part of it at which more is asked for, so that nobody has to
-// wait.
+// Low reports whether taking cost hits has brought the lease below the part of it at which more is
+// asked for, so that nobody has to wait.
 func (c *Counter) Low(cost uint64) bool {
 	leased, low := c.Leased(), c.lease.Granted/lowShare
 	if low == 0 && c.lease.Pace >= longestHorizon {
@@ -203,7 +206,8 @@ func (c *Counter) used() (hits uint64, from Due) {
 	return c.unheard(), c.sync.Claimed
 }
 
-// pace is how many hits a horizon has at the rate of those since a time; or within an interval, if that is unknown.
+// pace is how many hits a horizon has at the rate of those since a time; or within an interval, if
+// that is unknown.
 func (c *Counter) pace(hits uint64, from Due, now int64) float64 {
 	since := c.rule.SyncRate
 	if ago := -from.In(now); from != 0 && ago >= 0 && ago < longestPause {
@@ -220,8 +224,9 @@ func (c *Counter) unheard() (hits uint64) {
 	return hits
 }
 
-// Grant takes in a grant for limit i, decided at one time of the backend's clock and answered at another, which are the same unless the
-// push was sent again; see [window.Limit.Lease]. After the last limit call Granted and Heard.
+// Grant takes in a grant for limit i, decided at one time of the backend's clock and answered at
+// another, which are the same unless the push was sent again; see [window.Limit.Lease]. After the
+// last limit call Granted and Heard.
 func (c *Counter) Grant(i int, units uint64, at, answered int64, total *window.Totals) (kept bool) {
 	return c.rule.Limits[i].Lease(&c.States[i], units, at, c.newer(answered), total)
 }
@@ -231,6 +236,13 @@ func (c *Counter) Grant(i int, units uint64, at, answered int64, total *window.T
 func (c *Counter) Granted(units, most uint64, ahead bool, now int64, spread float64) {
 	// The lease was as large as this before the grant.
 	leased := c.Leased()
+	if !c.rule.Leases() {
+		c.trimLease(leased)
+		if c.lease = (Lease{Since: DueAt(now), Granted: leased}); units < most {
+			c.dry(now, spread)
+		}
+		return
+	}
 	before := leased - min(units, leased)
 	used := c.unheard() + c.lease.Granted - min(before, c.lease.Granted)
 	from := c.lease.Since
@@ -292,7 +304,7 @@ func (c *Counter) dry(now int64, spread float64) {
 		}
 	}
 	if fits > 0 {
-		if c.rule.leases() {
+		if c.rule.Leases() {
 			fits = max(fits, int64(float64(c.rule.SyncRate/4)*(0.5+spread)))
 		}
 		wait = min(wait, fits)
@@ -302,11 +314,11 @@ func (c *Counter) dry(now int64, spread float64) {
 
 // Doubtful reports whether others may still give back what they have leased of a key that is full.
 func (c *Counter) Doubtful(now int64) bool {
-	return c.rule.leases() && c.lease.Refused <= doubtful && c.dryFor(now) > 0
+	return c.rule.Leases() && c.lease.Refused <= doubtful && c.dryFor(now) > 0
 }
 
-// Review looks whether the lease is still of use, some times within a horizon, and gives back what isn't. It tells whether there is a
-// lease to review again.
+// Review looks whether the lease is still of use, some times within a horizon, and gives back what
+// isn't. It reports whether there is a lease to review again.
 func (c *Counter) Review(now int64) (again bool) {
 	leased := c.Leased()
 	c.trimLease(leased) // what one limit has leased, and others not, is of no use
@@ -336,7 +348,7 @@ func (c *Counter) Review(now int64) (again bool) {
 // Trim gives back what is more than this node's part of what is left, by totals that have just come.
 func (c *Counter) Trim() {
 	leased := c.Leased()
-	if most := c.most(); leased > most && c.rule.leases() {
+	if most := c.most(); leased > most && c.rule.Leases() {
 		c.trimLease(most)
 		c.lease.Granted = min(c.lease.Granted, most)
 	}
@@ -345,8 +357,8 @@ func (c *Counter) Trim() {
 // ReturnLeases gives back all that is leased.
 func (c *Counter) ReturnLeases() { c.trimLease(0) }
 
-// Own tells whether the worker that has changed the counter is to come back to it: to push what it has given back, if nothing was pending
-// before and so nobody else does, or to review the lease.
+// Own reports whether the worker that has changed the counter is to come back to it: to push what it
+// has given back, if nothing was pending before and so nobody else does, or to review the lease.
 func (c *Counter) Own(wasPending bool, now int64) bool {
 	switch {
 	case wasPending:
@@ -361,7 +373,8 @@ func (c *Counter) Own(wasPending bool, now int64) bool {
 	return true
 }
 
-// Learn takes in totals of the backend for limit i that come with no push, answered at a time of its clock.
+// Learn takes in totals of the backend for limit i that come with no push, answered at a time of
+// its clock.
 func (c *Counter) Learn(i int, answered int64, total *window.Totals) {
 	c.rule.Limits[i].Learn(&c.States[i], c.newer(answered), total)
 }

@@ -33,7 +33,8 @@ func shared(nodes uint64, rate int64, limits ...window.Limit) *Rule {
 	return r
 }
 
-// Hits come out of the lease, of all limits alike, and leave nothing to push; when it is low more is asked for, once.
+// Hits come out of the lease, of all limits alike, and leave nothing to push; when it is low more
+// is asked for, once.
 func TestLeaseIsTaken(t *testing.T) {
 	t.Parallel()
 	rule := shared(2, second, perMinute(1000), perHour(2000))
@@ -63,7 +64,8 @@ func TestLeaseIsTaken(t *testing.T) {
 	}
 }
 
-// A lease that is not used goes back when it is due, not because the key is due for something else; one that is used stays.
+// A lease that is not used goes back when it is due, not because the key is due for something else;
+// one that is used stays.
 func TestReview(t *testing.T) {
 	t.Parallel()
 	rule := shared(2, second, perMinute(1000))
@@ -189,6 +191,35 @@ func TestAhead(t *testing.T) {
 	}
 }
 
+// Of a small limit nothing is asked for ahead. Where the backend had less than was asked for, the
+// key is full, and nobody asks before a hit comes back.
+func TestSmallLimits(t *testing.T) {
+	t.Parallel()
+	small, mixed, large := shared(2, second, perMinute(100)), shared(2, second, perMinute(1000), perHour(100)), shared(2, second, perMinute(101))
+	for i, test := range []struct {
+		rule   *Rule
+		leases bool
+	}{{small, false}, {mixed, false}, {large, true}} {
+		c := leased(t, test.rule, 40)
+		c.Claim(monday)
+		low := false
+		for range 40 {
+			c.Count(1)
+			low = low || c.Low(1)
+		}
+		if got := c.Want(1, monday+second) > 1; got != test.leases || low != test.leases || test.rule.Leases() != test.leases {
+			t.Errorf("rule %d: leases %v and is low %v, want %v", i, got, low, test.leases)
+		}
+	}
+	c := leased(t, small, 100)
+	c.Count(100)
+	c.Granted(0, 1, monday+second, 0)
+	ends := minute - (monday+second)%minute
+	if in := c.dryFor(monday + second); in <= 0 || in > min(ends, small.horizon())+2*dueUnit {
+		t.Errorf("asks again after %d ns", in)
+	}
+}
+
 // A lease is written and read as it is, and anything else is none.
 func FuzzLeaseCodec(f *testing.F) {
 	l := Lease{Dry: 1, Since: math.MaxUint32, Granted: window.MaxHits, Pace: 7, Refused: maxRefused}
@@ -211,7 +242,8 @@ func FuzzLeaseCodec(f *testing.F) {
 	})
 }
 
-// Whatever a counter has seen, and however many nodes there are, what it asks for can be asked, and nothing overflows.
+// Whatever a counter has seen, and however many nodes there are, what it asks for can be asked, and
+// nothing overflows.
 func FuzzWishes(f *testing.F) {
 	f.Add(uint64(3), uint64(10), uint64(20), int64(5), uint64(1), uint8(2))
 	f.Add(uint64(1<<32), uint64(window.MaxHits), uint64(window.MaxHits), int64(math.MaxInt64), uint64(math.MaxUint64), uint8(255))

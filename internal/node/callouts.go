@@ -29,7 +29,8 @@ const (
 // connected reports whether the backend can be reached, as far as is known.
 func (n *Node) connected(now int64) bool { return n.link.connected(now - n.link.offset) }
 
-// adopt reports whether this worker is to push what a demand's counter is about to take or give back.
+// adopt reports whether this worker is to push what a demand's counter is about to take or give
+// back.
 func (n *Node) adopt(d *Demand, now int64) bool {
 	return !n.local && d.Counter.Adopt(now, !n.link.open())
 }

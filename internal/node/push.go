@@ -137,7 +137,8 @@ type claiming uint8
 const (
 	// claimDone keys are forgotten.
 	claimDone claiming = iota
-	// claimReview keys are looked at again at their new due time: they have a lease, or are watched.
+	// claimReview keys are looked at again at their new due time: they have a lease, or are
+	// watched.
 	claimReview
 	// claimLater keys can't be claimed yet.
 	claimLater

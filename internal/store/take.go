@@ -17,8 +17,8 @@ func (c Calendar) RoomItem(room *wire.Room, hits uint64) wire.Item {
 	return item
 }
 
-// Units is how many units of a take its rooms have, as their totals stand at the clock's time: what RoomItem's items of no hits are
-// answered with. It is 0, or from take.Least to take.Most.
+// Units is how many units of a take its rooms have, as their totals stand at the clock's time: what
+// RoomItem's items of no hits are answered with. It is 0, or from take.Least to take.Most.
 func (c Calendar) Units(take *wire.Take, totals []wire.Total, nodes uint64) uint64 {
 	units := take.Most
 	for i := range take.Rooms {
@@ -73,7 +73,8 @@ func (c Calendar) state(room *wire.Room, total *wire.Total) (window.Limit, windo
 	now := algorithmOf(room.Kind).present(c, room, total)
 	totals := window.Totals{Newest: now.Newest, Hits: now.Hits, Ages: now.Ages}
 	limit.Learn(&state, true, &totals)
-	// Hits of a clock that is ahead, or of a time before this one was set back, count too, and push none out.
+	// Hits of a clock that is ahead, or of a time before this one was set back, count too, and push
+	// none out.
 	state.Newest = int64(c.NowNanos)
 	limit.Advance(&state, int64(c.NowNanos))
 	return limit, state
@@ -87,7 +88,8 @@ type Ledger interface {
 	Add(item *wire.Item)
 }
 
-// Decide decides a take at the clock's time, and counts what it gets. Stores that do not compute in Go do alike.
+// Decide decides a take at the clock's time, and counts what it gets. Stores that do not compute in
+// Go do alike.
 func (c Calendar) Decide(take *wire.Take, nodes uint64, in Ledger) wire.Grant {
 	totals := c.roomTotals(take, in)
 	grant := wire.Grant{Units: c.Units(take, totals, nodes), AtNanos: c.NowNanos}

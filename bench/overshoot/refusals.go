@@ -10,37 +10,37 @@ import (
 	"weir/window"
 )
 
-// truth is a trial of refusals: of two limits' requests in each window, those that were refused had
-// no room, if the refusals are true. A refusal is false if all that was admitted by then, and the
-// request, fit the limit.
-type truth struct {
+// refusalTrial brings twice a limit's requests in each window, and looks at what is refused. A
+// refusal is false if all that was admitted by then, and the request, fit the limit.
+type refusalTrial struct {
 	limit   window.Limit
 	nodes   int
 	rate    int64 // sync_rate
 	traffic string
 }
 
-// truths is what came of trials.
-type truths struct {
+// refusals is what came of trials.
+type refusals struct {
 	requests, admitted, falsely, callouts, waits int
-	// worst is the greatest share of a trial's requests that was refused falsely, and late by how much
-	// the time to come again, in nanoseconds, was after the one when the request would have passed.
+	// worst is the greatest share of a trial's requests that was refused falsely, and late by how
+	// much the time to come again, in nanoseconds, was after the one when the request would have
+	// passed.
 	worst float64
 	late  int64
-	// least and most are what of the limit was in use at most, in the windows where it was least and
-	// most.
+	// least and most are what of the limit was in use at most, in the windows where it was least
+	// and most.
 	least, most float64
 }
 
 const (
-	truthWindows = 4
-	truthLoad    = 2.0
+	refusalWindows = 4
+	refusalLoad    = 2.0
 )
 
 // next is when the request after the one at a time comes, and to which node.
-func (t *truth) next(random *rand.Rand, at int64, i int) (next int64, place int) {
+func (t *refusalTrial) next(random *rand.Rand, at int64, i int) (next int64, place int) {
 	width := t.limit.Width
-	mean := float64(width) / (truthLoad * float64(t.limit.Quota()))
+	mean := float64(width) / (refusalLoad * float64(t.limit.Quota()))
 	gap, since := int64(random.ExpFloat64()*mean), (at-monday)%width
 	place = random.IntN(t.nodes)
 	switch t.traffic {
@@ -62,13 +62,13 @@ func (t *truth) next(random *rand.Rand, at int64, i int) (next int64, place int)
 	return at + max(gap, 1), place
 }
 
-func (t *truth) measure() (out truths, err error) {
+func (t *refusalTrial) measure() (out refusals, err error) {
 	w, err := newWorld(worldOptions{seed: seed, places: t.nodes, workers: workers, network: near, limit: t.limit, capacity: 1024, syncRate: t.rate})
 	if err != nil {
 		return out, err
 	}
 	o := newOracle(t.limit)
-	var used [truthWindows + 1]float64
+	var used [refusalWindows + 1]float64
 	w.passed = func() {
 		out.admitted++
 		now := &used[(w.now-monday)/t.limit.Width]
@@ -87,9 +87,10 @@ func (t *truth) measure() (out truths, err error) {
 		w.at(monday+t.limit.Width*3/10, func() { w.kill(0) })
 	}
 	random := rand.New(rand.NewPCG(seed, 9))
-	end := monday + truthWindows*t.limit.Width
-	for at, place, i := monday+1, 0, 0; ; i++ {
-		if at, place = t.next(random, at, i); at >= end {
+	end := monday + refusalWindows*t.limit.Width
+	for at, i := monday+1, 0; ; i++ {
+		next, place := t.next(random, at, i)
+		if at = next; at >= end {
 			break
 		}
 		w.advance(at)
@@ -101,14 +102,14 @@ func (t *truth) measure() (out truths, err error) {
 	out.worst = float64(out.falsely) / float64(out.requests)
 	w.advance(w.now + patience)
 	out.least = math.Inf(1)
-	for _, share := range used[:truthWindows] {
+	for _, share := range used[:refusalWindows] {
 		out.least, out.most = min(out.least, share), max(out.most, share)
 	}
 	return out, errors.Join(w.failure(), w.nobodyWaits())
 }
 
 // add sums trials up.
-func (s *truths) add(t *truths) {
+func (s *refusals) add(t *refusals) {
 	if s.requests == 0 {
 		s.least = math.Inf(1)
 	}
@@ -118,9 +119,9 @@ func (s *truths) add(t *truths) {
 	s.least, s.most = min(s.least, t.least), max(s.most, t.most)
 }
 
-// truthTable is a row for each algorithm, limit and number of nodes, of all traffic but where a node
-// dies, which has rows of its own.
-func truthTable() (string, error) {
+// refusalTable is a row for each algorithm, limit and number of nodes, of all traffic but where a
+// node dies, which has rows of its own.
+func refusalTable() (string, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-21s %6s %5s %8s %7s %7s %7s %8s %7s  %s\n", "", "limit", "nodes", "requests",
 		"false", "worst", "late, s", "callouts", "waited", "of the limit in use")
@@ -131,11 +132,11 @@ func truthTable() (string, error) {
 				continue // what all have admitted takes long to look through
 			}
 			for _, nodes := range []int{2, 10} {
-				if err := truthRow(&b, a, a.name, limit, nodes, all); err != nil {
+				if err := refusalRow(&b, a, a.name, limit, nodes, all); err != nil {
 					return "", err
 				}
 				if limit >= 100 && nodes > 2 {
-					if err := truthRow(&b, a, a.name+", dies", limit, nodes, []string{"one dies"}); err != nil {
+					if err := refusalRow(&b, a, a.name+", dies", limit, nodes, []string{"one dies"}); err != nil {
 						return "", err
 					}
 				}
@@ -145,11 +146,11 @@ func truthTable() (string, error) {
 	return b.String(), nil
 }
 
-// truthRow is the sum of the trials of some traffic.
-func truthRow(b *strings.Builder, a algorithm, name string, limit uint64, nodes int, traffic []string) error {
-	var all truths
+// refusalRow is the sum of the trials of some traffic.
+func refusalRow(b *strings.Builder, a algorithm, name string, limit uint64, nodes int, traffic []string) error {
+	var all refusals
 	for _, kind := range traffic {
-		t := &truth{limit: a.of, nodes: nodes, rate: second, traffic: kind}
+		t := &refusalTrial{limit: a.of, nodes: nodes, rate: second, traffic: kind}
 		t.limit.Max, t.limit.Width = limit, minute
 		if t.limit.Burst > 0 {
 			t.limit.Burst = limit
