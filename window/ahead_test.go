@@ -48,3 +48,33 @@ func TestAheadLeavesHalf(t *testing.T) {
 		}
 	}
 }
+
+// Where hits come back one by one and fast, a part of the limit is asked for at once.
+func TestQuantum(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name  string
+		limit Limit
+		back  int64
+		want  uint64
+	}{
+		{"all hits at once", fixed(1_000_000, minute), 0, 1},
+		{"all hits at once, after the first", firstHit(1_000_000, minute), 0, 1},
+		{"some hits at once", subBuckets(100_000, minute, second), 0, 1},
+		{"slowly", sliding(1000, minute), 60_000_000, 1},
+		{"each 50 ms", sliding(1200, minute), 50_000_000, 1},
+		{"a little faster", sliding(1201, minute), 49_958_368, 18},
+		{"fast", tokens(10_000, 64, minute), 6_000_000, 1},
+		{"fast, of a large bucket", tokens(10_000, 6400, minute), 6_000_000, 100},
+		{"a log", log(1280, second), 781_250, 20},
+		{"faster than a nanosecond", sliding(MaxHits, minute), 1, MaxHits / 64},
+		{"never", sliding(0, minute), 0, 1},
+	} {
+		if got := test.limit.Return(); got != test.back {
+			t.Errorf("%s: a hit each %d ns, want %d", test.name, got, test.back)
+		}
+		if got := test.limit.Quantum(); got != test.want {
+			t.Errorf("%s: %d, want %d", test.name, got, test.want)
+		}
+	}
+}

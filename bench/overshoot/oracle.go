@@ -34,7 +34,9 @@ func (o *oracle) admit(at int64) (used float64) {
 			hits += s.Buckets[i].Sum()
 		}
 	case window.TokenBucket:
-		return float64(l.Share(s))
+		// Parts of a token count, or jitter would seem to overdraw a bucket by a token.
+		back := float64(at-s.Start) * float64(l.Max) / float64(l.Width)
+		return max(0, float64(s.Hits[0].Sum())-back) / o.quota
 	default:
 		hits = s.Hits[0].Sum()
 	}

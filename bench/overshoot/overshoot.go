@@ -6,6 +6,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -40,9 +41,11 @@ func run(dir string, check, few bool, only string) error {
 		if !few {
 			trials = append(append(full().trials(all), others().trials(all)...), harder().trials(all)...)
 		}
-		tables, err := tables(trials)
-		fmt.Print(tables)
-		return err
+		rows := refusalRows(all)
+		if few {
+			rows = nil
+		}
+		return printed(trials, rows)
 	}
 	grid, err := measure(full().trials(all))
 	if err != nil {
@@ -64,7 +67,7 @@ func run(dir string, check, few bool, only string) error {
 	if err != nil {
 		return err
 	}
-	refusals, err := refusalTable()
+	refusals, err := refusalTable(refusalRows(all))
 	if err != nil {
 		return err
 	}
@@ -110,11 +113,28 @@ func alike(trials []results) (alike []results) {
 	return alike
 }
 
+// printed prints the tables of some trials.
+func printed(trials []trial, rows []refusalRow) error {
+	if len(trials)+len(rows) == 0 {
+		return errors.New("no trial has such a name")
+	}
+	if len(trials) > 0 {
+		text, err := tables(trials)
+		fmt.Print(text)
+		if err != nil {
+			return err
+		}
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	text, err := refusalTable(rows)
+	fmt.Print(text)
+	return err
+}
+
 // tables are what it comes to in some trials, and each of them.
 func tables(trials []trial) (string, error) {
-	if len(trials) == 0 {
-		return "", fmt.Errorf("no trial has such a name")
-	}
 	all, err := measure(trials)
 	if err != nil {
 		return "", err

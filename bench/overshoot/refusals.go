@@ -5,17 +5,24 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
+	"regexp"
 	"strings"
 
 	"weir/window"
 )
 
-// refusalTrial brings twice a limit's requests in each window, and looks at what is refused. A
+// refusalTrial brings more than a limit's requests in each window, and looks at what is refused. A
 // refusal is false if all that was admitted by then, and the request, fit the limit.
 type refusalTrial struct {
-	limit   window.Limit
-	nodes   int
-	rate    int64 // sync_rate
+	name  string
+	limit window.Limit
+	nodes int
+	// programs are how many of the nodes are programs.
+	programs int
+	rate     int64 // sync_rate
+	// load is what is offered, in limits.
+	load    float64
 	traffic string
 }
 
@@ -32,15 +39,16 @@ type refusals struct {
 	least, most float64
 }
 
-const (
-	refusalWindows = 4
-	refusalLoad    = 2.0
-)
+const refusalWindows = 4
+
+// even is a network that takes the same time always. All admitted hits are as much later here than
+// they were granted, so that windows and buckets that begin with a hit are the backend's.
+var even = network{trip: near.trip}
 
 // next is when the request after the one at a time comes, and to which node.
 func (t *refusalTrial) next(random *rand.Rand, at int64, i int) (next int64, place int) {
 	width := t.limit.Width
-	mean := float64(width) / (refusalLoad * float64(t.limit.Quota()))
+	mean := float64(width) / (t.load * float64(t.limit.Quota()))
 	gap, since := int64(random.ExpFloat64()*mean), (at-monday)%width
 	place = random.IntN(t.nodes)
 	switch t.traffic {
@@ -63,7 +71,7 @@ func (t *refusalTrial) next(random *rand.Rand, at int64, i int) (next int64, pla
 }
 
 func (t *refusalTrial) measure() (out refusals, err error) {
-	w, err := newWorld(worldOptions{seed: seed, places: t.nodes, workers: workers, network: near, limit: t.limit, capacity: 1024, syncRate: t.rate})
+	w, err := newWorld(worldOptions{seed: seed, places: t.nodes, workers: workers, programs: t.programs, network: even, limit: t.limit, capacity: 1024, syncRate: t.rate})
 	if err != nil {
 		return out, err
 	}
@@ -78,6 +86,10 @@ func (t *refusalTrial) measure() (out refusals, err error) {
 		l, s := &t.limit, &o.state
 		if l.Advance(s, w.now); l.Allows(s, 1) {
 			out.falsely++
+			if os.Getenv("DEBUG") != "" && w.now > monday+0*second {
+				fmt.Print("room ", l.Remaining(s), " ")
+				w.debugLine()
+			}
 		}
 		if at, ok := l.FitsAt(s, 1); ok {
 			out.late = max(out.late, retryAt-max(at, w.now))
@@ -95,6 +107,7 @@ func (t *refusalTrial) measure() (out refusals, err error) {
 		}
 		w.advance(at)
 		out.requests++
+		debugPlace = place
 		w.request(place, random.IntN(workers), onlyKey)
 	}
 	w.advance(end)
@@ -119,53 +132,96 @@ func (s *refusals) add(t *refusals) {
 	s.least, s.most = min(s.least, t.least), max(s.most, t.most)
 }
 
-// refusalTable is a row for each algorithm, limit and number of nodes, of all traffic but where a
-// node dies, which has rows of its own.
-func refusalTable() (string, error) {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%-21s %6s %5s %8s %7s %7s %7s %8s %7s  %s\n", "", "limit", "nodes", "requests",
-		"false", "worst", "late, s", "callouts", "waited", "of the limit in use")
-	all := []string{"in turn", "at random", "bursts", "one falls silent"}
-	for _, a := range append(append([]algorithm{}, algorithms...), extra...) {
-		for _, limit := range []uint64{1, 5, 10, 100, 1000, 10_000} {
-			if limit > 1000 && a.of.Kind != window.FixedWindow || limit > 100 && a.of.IsLog() {
-				continue // what all have admitted takes long to look through
-			}
-			for _, nodes := range []int{2, 10} {
-				if err := refusalRow(&b, a, a.name, limit, nodes, all); err != nil {
-					return "", err
+// refusalRow is trials that make one row of the table.
+type refusalRow struct {
+	name   string
+	trials []refusalTrial
+}
+
+// refusalTraffic is what most rows are the sum of.
+var refusalTraffic = []string{"in turn", "at random", "bursts", "one falls silent"}
+
+// refusalGrid is rows that differ by algorithm, limit and number of nodes.
+type refusalGrid struct {
+	algorithms []algorithm
+	limits     []uint64
+	nodes      []int
+	variation  string
+	as         refusalTrial // but for these
+	traffic    []string
+}
+
+// refusalGrids are all rows of the table.
+func refusalGrids() []refusalGrid {
+	every, two := append(append([]algorithm{}, algorithms...), extra...), algorithms[:2]
+	usual := refusalTrial{rate: second, load: 2}
+	often, seldom, programs, five := usual, usual, usual, usual
+	often.rate, seldom.rate, programs.programs, five.load = second/20, 5*second, 2, 5
+	return []refusalGrid{
+		{every, []uint64{1, 5, 10, 20, 100, 1000, 10_000}, []int{2, 10}, "", usual, refusalTraffic},
+		{algorithms, []uint64{100_000}, []int{2, 10}, "", usual, refusalTraffic[1:2]},
+		{two, []uint64{10, 100, 1000, 10_000}, []int{1, 3, 50}, "", usual, refusalTraffic},
+		{two, []uint64{10, 100, 1000}, []int{3}, ", programs", programs, refusalTraffic},
+		{two, []uint64{10, 100, 1000}, []int{3}, ", sync 0.05", often, refusalTraffic},
+		{two, []uint64{10, 100, 1000}, []int{3}, ", sync 5", seldom, refusalTraffic},
+		{algorithms, []uint64{100, 1000}, []int{10}, ", 5x", five, refusalTraffic},
+		{every, []uint64{100, 1000}, []int{2, 10}, ", dies", usual, []string{"one dies"}},
+	}
+}
+
+// refusalRows are the rows of the table with trials whose names match.
+func refusalRows(only *regexp.Regexp) (rows []refusalRow) {
+	for _, g := range refusalGrids() {
+		for _, a := range g.algorithms {
+			for _, limit := range g.limits {
+				if limit > 100 && a.of.IsLog() {
+					continue // what all have admitted takes long to look through
 				}
-				if limit >= 100 && nodes > 2 {
-					if err := refusalRow(&b, a, a.name+", dies", limit, nodes, []string{"one dies"}); err != nil {
-						return "", err
+				for _, nodes := range g.nodes {
+					row := refusalRow{name: a.name + g.variation}
+					for _, kind := range g.traffic {
+						t := g.as
+						t.limit, t.nodes, t.traffic = a.of, nodes, kind
+						t.limit.Max, t.limit.Width = limit, minute
+						if t.limit.Burst > 0 {
+							t.limit.Burst = limit
+						}
+						if a.buckets > 0 {
+							t.limit.Precision = minute / a.buckets
+						}
+						t.name = fmt.Sprintf("refusals/%s/%d/%d/%s", row.name, limit, nodes, kind)
+						if only.MatchString(t.name) {
+							row.trials = append(row.trials, t)
+						}
+					}
+					if len(row.trials) > 0 {
+						rows = append(rows, row)
 					}
 				}
 			}
 		}
 	}
-	return b.String(), nil
+	return rows
 }
 
-// refusalRow is the sum of the trials of some traffic.
-func refusalRow(b *strings.Builder, a algorithm, name string, limit uint64, nodes int, traffic []string) error {
-	var all refusals
-	for _, kind := range traffic {
-		t := &refusalTrial{limit: a.of, nodes: nodes, rate: second, traffic: kind}
-		t.limit.Max, t.limit.Width = limit, minute
-		if t.limit.Burst > 0 {
-			t.limit.Burst = limit
+// refusalTable measures rows.
+func refusalTable(rows []refusalRow) (string, error) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%-21s %6s %5s %8s %7s %7s %7s %8s %7s  %s\n", "", "limit", "nodes", "requests",
+		"false", "worst", "late, s", "callouts", "waited", "of the limit in use")
+	for i := range rows {
+		row := &rows[i]
+		var all refusals
+		for j := range row.trials {
+			one, err := row.trials[j].measure()
+			if err != nil {
+				return "", fmt.Errorf("%s: %w", row.trials[j].name, err)
+			}
+			all.add(&one)
 		}
-		if a.buckets > 0 {
-			t.limit.Precision = minute / a.buckets
-		}
-		one, err := t.measure()
-		if err != nil {
-			return fmt.Errorf("%s, limit %d, %d nodes, %s: %w", name, limit, nodes, kind, err)
-		}
-		all.add(&one)
+		per := func(n int) float64 { return 1000 * float64(n) / float64(all.requests) }
+		fmt.Fprintf(&b, "%-21s %6d %5d %8d %7.1f %7.1f %7.1f %8.1f %7.1f  %.3f to %.3f\n", row.name, row.trials[0].limit.Max, row.trials[0].nodes, all.requests,
+			per(all.falsely), 1000*all.worst, seconds(all.late), per(all.callouts), per(all.waits), all.least, all.most)
 	}
-	per := func(n int) float64 { return 1000 * float64(n) / float64(all.requests) }
-	fmt.Fprintf(b, "%-21s %6d %5d %8d %7.1f %7.1f %7.1f %8.1f %7.1f  %.3f to %.3f\n", name, limit, nodes, all.requests,
-		per(all.falsely), 1000*all.worst, seconds(all.late), per(all.callouts), per(all.waits), all.least, all.most)
-	return nil
+	return b.String(), nil
 }

@@ -45,7 +45,9 @@ type worldOptions struct {
 	seed    uint64
 	places  int // of nodes
 	workers int // of each
-	network network
+	// programs are how many of the nodes, the last ones, are programs, which have one worker.
+	programs int
+	network  network
 	// clocksOff bounds how far a node's clock is from the backend's, either way.
 	clocksOff int64
 	// counters is the most that the backend keeps; its default if 0.
@@ -105,7 +107,11 @@ func (w *world) start(place int) {
 		n.off = w.random.Int64N(2*w.clocksOff+1) - w.clocksOff
 	}
 	w.nodes[place] = n
-	for range w.workers {
+	workers := w.workers
+	if place >= w.places-w.programs {
+		workers = 1
+	}
+	for range workers {
 		v := &worker{world: w, process: n}
 		v.timer = timer{clock: &w.clock, do: v.tick}
 		v.rules[0].Limits = []window.Limit{w.limit}
@@ -155,10 +161,10 @@ func (w *world) nobodyWaits() error {
 	return nil
 }
 
-// request brings a request of one hit to a worker of a node.
+// request brings a request of one hit to a worker of a node, or of a program to its only one.
 func (w *world) request(place, worker int, key []byte) {
 	if n := w.nodes[place]; n != nil {
 		w.requests++
-		n.workers[worker].request(key)
+		n.workers[worker%len(n.workers)].request(key)
 	}
 }

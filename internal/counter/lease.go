@@ -22,7 +22,7 @@ const (
 	// horizonShare is the part of the shortest window that a lease is to last for, as a divisor, and
 	// longestHorizon bounds it in intervals.
 	horizonShare   = 4
-	longestHorizon = 4
+	longestHorizon = 2
 	// leastHorizon is the part of a horizon that a lease lasts for at least, as a divisor.
 	leastHorizon = 8
 	// lowShare is the part of a lease at which more is asked for, as a divisor.
@@ -55,7 +55,7 @@ func (l *Lease) none() bool {
 // have given back what they don't use.
 const (
 	maxRefused = 5
-	doubtful   = 2
+	doubtful   = 3
 )
 
 // Share tells the rule how many nodes keep its limits together, 0 for an unknown number. Rules
@@ -96,7 +96,7 @@ func (c *Counter) Verdict(cost uint64, now int64) Verdict {
 	switch {
 	case allows && (cost == 0 || c.Leased() >= cost):
 		return Allowed
-	case cost == 0 || !c.Possible(cost) || c.dryFor(now) > 0:
+	case cost == 0 || !c.Possible(cost) || c.dryFor(now) > 0 && (!allows || c.quantum() > 1):
 		return Rejected
 	}
 	return Unsure
@@ -254,14 +254,16 @@ func (c *Counter) Granted(units, most uint64, ahead bool, now int64, spread floa
 		weight := min(1, float64(elapsed)/float64(c.rule.horizon()))
 		pace = float64(c.lease.Pace)*(1-weight) + pace*weight
 	}
-	if ahead {
-		// Another worker has asked at the same time.
-		leased = min(leased, max(c.most(), before))
+	if most := c.most(); ahead {
+		leased = min(leased, most)
+	} else {
+		leased -= before - min(before, most) // requests wait for the rest
 	}
 	c.trimLease(leased)
-	c.lease = Lease{Since: DueAt(now), Granted: leased, Pace: uint64(min(pace+0.5, window.MaxHits)), Refused: c.lease.Refused}
+	c.lease.Since, c.lease.Granted, c.lease.Pace = DueAt(now), leased, uint64(min(pace+0.5, window.MaxHits))
 	switch {
 	case ahead:
+	case units < most && c.dryFor(now) > 0: // another worker has asked at the same time
 	case units < most:
 		c.lease.Refused = min(c.lease.Refused+1, maxRefused)
 		c.dry(now, spread)
@@ -293,24 +295,34 @@ func (c *Counter) RunDry(now int64, spread float64) {
 // dry decides when to ask again: when a hit comes back; or when others may have given back what they
 // leased, which is the less likely the longer the key is full.
 func (c *Counter) dry(now int64, spread float64) {
-	wait := int64(float64(min(c.rule.SyncRate<<c.lease.Refused, c.rule.longest())) * (0.5 + spread))
-	fits := int64(0)
+	doubt := int64(float64(min(c.rule.SyncRate<<max(c.lease.Refused, 1)>>1, c.rule.longest())) * (0.5 + spread))
+	wait := int64(0)
 	for i := range c.States {
-		l, s := &c.rule.Limits[i], &c.States[i]
-		if at, ok := l.FitsAt(s, 1); ok {
-			fits = max(fits, at-now)
+		l := &c.rule.Limits[i]
+		if at, ok := l.FitsAt(&c.States[i], 1); ok {
+			wait = max(wait, at-now)
 		} else {
-			fits = wait
+			wait = doubt
+		}
+		if quantum := l.Quantum(); quantum > 1 {
+			wait = max(wait, int64(float64(l.Return())*float64(quantum)*float64(max(1, c.rule.nodes))*(0.5+spread)))
 		}
 	}
-	if fits > 0 {
-		if c.rule.Leases() {
-			fits = max(fits, int64(float64(c.rule.SyncRate/4)*(0.5+spread)))
-		}
-		wait = min(wait, fits)
-	}
-	c.lease.Dry = DueAt(now+wait) + 1
+	c.lease.Dry = DueAt(now + min(wait, doubt))
 }
+
+// quantum is how many hits are worth asking for at once when the limits are full all the time.
+func (c *Counter) quantum() uint64 {
+	hits := uint64(1)
+	for i := range c.rule.Limits {
+		hits = max(hits, c.rule.Limits[i].Quantum())
+	}
+	return hits
+}
+
+// Asks is how many hits a request of cost hits asks for. It is more than that where a limit is
+// full all the time, and hits come back too fast to ask for each.
+func (c *Counter) Asks(cost uint64) uint64 { return max(cost, min(c.quantum(), c.lease.Pace)) }
 
 // Doubtful reports whether others may still give back what they have leased of a key that is full.
 func (c *Counter) Doubtful(now int64) bool {

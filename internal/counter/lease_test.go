@@ -126,6 +126,7 @@ func TestDry(t *testing.T) {
 			rule := shared(nodes, second, limit)
 			c := load(t, rule, nil)
 			c.Advance(monday)
+			c.Count(limit.Quota())
 			c.Granted(0, 10, false, monday, 0.99)
 			if limit.Max != 0 && c.dryFor(monday) <= 0 {
 				t.Errorf("%d nodes, %+v: not dry after a refusal", nodes, limit)
@@ -142,24 +143,64 @@ func TestDry(t *testing.T) {
 	}
 	rule := shared(2, second, perHour(1000))
 	c := leased(t, rule, 1)
+	c.Count(1000)
 	c.Granted(1, 300, true, monday, 0.5)
 	if c.dryFor(monday) != 0 {
 		t.Error("dry though requests have got what they have asked for")
 	}
-	last := int64(0)
+	now, last := monday, int64(0)
 	for refusal := range maxRefused + 2 {
-		c.Granted(0, 1, false, monday, 0.5)
-		in := c.dryFor(monday)
+		c.Advance(now)
+		c.Granted(0, 1, false, now, 0.5)
+		in := c.dryFor(now)
 		if in < last || refusal < 2 && in <= last || in > rule.longest()+2*dueUnit {
 			t.Errorf("refusal %d: dry for %d ns, and before for %d", refusal, in, last)
 		}
-		if doubts := c.Doubtful(monday); doubts != (refusal < doubtful) {
+		if doubts := c.Doubtful(now); doubts != (refusal < doubtful) {
 			t.Errorf("refusal %d: doubtful %v", refusal, doubts)
 		}
-		last = in
+		// Other workers have asked before they could know.
+		before := c.lease
+		if c.Granted(0, 1, false, now, 0.9); c.lease != before {
+			t.Errorf("refusal %d: another one of the same moment makes %+v of %+v", refusal, c.lease, before)
+		}
+		now, last = now+in, in
 	}
-	if grant(c, 1, monday); c.lease.Refused != 0 {
+	if grant(c, 1, now); c.lease.Refused != 0 {
 		t.Error("refusals before a grant still count")
+	}
+}
+
+// What is known to have room is asked for, whatever was refused before; unless hits come back so
+// fast that there would be a question for each.
+func TestRoomAfterRefusal(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		limit window.Limit
+		back  int64 // when a hit is back
+		want  Verdict
+	}{
+		{perMinute(1000), minute, Unsure},
+		{window.Limit{Shape: shape(window.TokenBucket, minute), Max: 1000, Burst: 1000}, 60_000_000, Unsure},
+		{window.Limit{Shape: shape(window.TokenBucket, minute), Max: 10_000, Burst: 10_000}, 6_000_000, Rejected},
+	} {
+		rule := shared(2, second, test.limit)
+		c := leased(t, rule, test.limit.Quota())
+		c.Count(test.limit.Quota())
+		c.Granted(0, 1, false, monday, 0.5)
+		if got := c.Verdict(1, monday); got != Rejected {
+			t.Errorf("%+v: %v right after a refusal", test.limit, got)
+		}
+		now := monday + test.back
+		if c.Advance(now); c.Verdict(1, now) != test.want {
+			t.Errorf("%+v: %v when a hit is back, want %v", test.limit, c.Verdict(1, now), test.want)
+		}
+		// Others have given some back.
+		c.Advance(monday)
+		c.Learn(0, monday+second, &window.Totals{Newest: test.limit.Number(&c.States[0]), Hits: []uint64{10, 0}})
+		if c.Verdict(1, monday) != test.want {
+			t.Errorf("%+v: %v when others have given hits back, want %v", test.limit, c.Verdict(1, monday), test.want)
+		}
 	}
 }
 
@@ -191,8 +232,8 @@ func TestAhead(t *testing.T) {
 	}
 }
 
-// Of a small limit nothing is asked for ahead. Where the backend had less than was asked for, the
-// key is full, and nobody asks before a hit comes back.
+// Of a rule that has a small limit nothing is leased ahead. Where the backend had less than was
+// asked for, the key is full, and nobody asks before a hit comes back.
 func TestSmallLimits(t *testing.T) {
 	t.Parallel()
 	small, mixed, large := shared(2, second, perMinute(100)), shared(2, second, perMinute(1000), perHour(100)), shared(2, second, perMinute(101))
@@ -202,18 +243,14 @@ func TestSmallLimits(t *testing.T) {
 	}{{small, false}, {mixed, false}, {large, true}} {
 		c := leased(t, test.rule, 40)
 		c.Claim(monday)
-		low := false
-		for range 40 {
-			c.Count(1)
-			low = low || c.Low(1)
-		}
-		if got := c.Want(1, monday+second) > 1; got != test.leases || low != test.leases || test.rule.Leases() != test.leases {
-			t.Errorf("rule %d: leases %v and is low %v, want %v", i, got, low, test.leases)
+		c.Count(40)
+		if got := c.Ahead(monday+second) > 0; got != test.leases || test.rule.Leases() != test.leases {
+			t.Errorf("rule %d: leases %v, want %v", i, got, test.leases)
 		}
 	}
 	c := leased(t, small, 100)
 	c.Count(100)
-	c.Granted(0, 1, monday+second, 0)
+	c.Granted(0, 1, false, monday+second, 0)
 	ends := minute - (monday+second)%minute
 	if in := c.dryFor(monday + second); in <= 0 || in > min(ends, small.horizon())+2*dueUnit {
 		t.Errorf("asks again after %d ns", in)

@@ -43,7 +43,7 @@ func (n *Node) wish(d *Demand, w waiting) {
 	t := n.wished.find(d, false)
 	switch {
 	case t == nil:
-		t = n.newLease(d, d.Cost, d.Cost)
+		t = n.newLease(d, d.Cost, d.Counter.Asks(d.Cost))
 		n.wished.add(t)
 		n.addWish(t)
 		n.wishAhead(d)
