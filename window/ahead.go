@@ -28,15 +28,14 @@ const (
 	// slowReturn is in how many nanoseconds a hit comes back at least where each can be asked for by
 	// itself: so long that answers are not late, and that backends have little to do.
 	slowReturn = int64(50e6)
-	// quantumShare is the part of a limit that is worth asking for where hits come back faster, as a
+	// quantumShare is the part of a limit that is worth a question where hits come back faster, as a
 	// divisor.
 	quantumShare = 64
 )
 
-// Quantum is how many hits of a limit that is full all the time are worth asking for at once. It is
-// 1 where they come back together, or so slowly that each can be asked for when it is back. Where
-// they come back faster than that and one by one, there would be a question for each request, and
-// an answer would be late.
+// Quantum is how many hits are worth asking for at once while a limit is full. It is 1 where they
+// come back together, or so slowly that each can be asked for when it is back. Where they come back
+// one by one and faster, there would be a question for each request, and its answer would be late.
 func (l *Limit) Quantum() uint64 {
 	each := l.Return()
 	if each == 0 || each >= slowReturn {
@@ -45,8 +44,8 @@ func (l *Limit) Quantum() uint64 {
 	return max(1, l.Quota()/quantumShare)
 }
 
-// Return is in how many nanoseconds a hit comes back after the one before while a limit is full all
-// the time, and hits come back one by one. It is 0 if they don't.
+// Return is how many nanoseconds lie between two hits that come back, while a limit is full. It is 0
+// if they don't come back one by one.
 func (l *Limit) Return() int64 {
 	if l.Kind.AtOnce() || l.Kind.Bucketed() && !l.IsLog() || l.Max == 0 {
 		return 0

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"regexp"
 	"strings"
 
@@ -86,10 +85,6 @@ func (t *refusalTrial) measure() (out refusals, err error) {
 		l, s := &t.limit, &o.state
 		if l.Advance(s, w.now); l.Allows(s, 1) {
 			out.falsely++
-			if os.Getenv("DEBUG") != "" && w.now > monday+0*second {
-				fmt.Print("room ", l.Remaining(s), " ")
-				w.debugLine()
-			}
 		}
 		if at, ok := l.FitsAt(s, 1); ok {
 			out.late = max(out.late, retryAt-max(at, w.now))
@@ -107,7 +102,6 @@ func (t *refusalTrial) measure() (out refusals, err error) {
 		}
 		w.advance(at)
 		out.requests++
-		debugPlace = place
 		w.request(place, random.IntN(workers), onlyKey)
 	}
 	w.advance(end)

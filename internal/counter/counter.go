@@ -235,8 +235,13 @@ func (c *Counter) Advance(now int64) {
 //go:noinline
 func (c *Counter) advanceLeased(now int64) {
 	before := c.Leased()
+	since, until := now+c.lease.Worn.In(now), now
 	for i := range c.States {
 		c.rule.Limits[i].Advance(&c.States[i], now)
+		until = min(until, c.rule.Limits[i].WearLease(&c.States[i], c.rule.nodes, since))
+	}
+	if until >= since+dueUnit {
+		c.lease.Worn = DueAt(until)
 	}
 	// Leased hits whose window has ended were not used: they don't count for the pace.
 	c.lease.Granted -= min(before-min(before, c.Leased()), c.lease.Granted)

@@ -29,6 +29,13 @@ const (
 	lowShare = 4
 	// leastPace is the part of an interval that a pace is measured for at least, as a divisor.
 	leastPace = 4
+	// mostStanding bounds a lease that stands for a key which is hit seldom, and standingShare is the
+	// part of the largest lease that it has at most, as a divisor. After standsFor times standingPause,
+	// or as many intervals if these are longer, it goes back if nobody has used it.
+	mostStanding  = 8
+	standingShare = 4
+	standsFor     = 4
+	standingPause = int64(4e9)
 	// longestPauses is how many horizons the longest pause between questions has.
 	longestPauses = 4
 )
@@ -42,20 +49,23 @@ type Lease struct {
 	Granted uint64
 	// Pace is how many hits this node has used in a horizon of late.
 	Pace uint64
+	// Worn is until when a lease of tokens has worn, by what has come back.
+	Worn Due
 	// Refused is how often in a row the backend had less than requests have asked for.
 	Refused uint8
 }
 
-// none tells that nothing is known.
+// none reports whether nothing is known.
 func (l *Lease) none() bool {
-	return l.Dry|l.Since == 0 && l.Granted|l.Pace == 0 && l.Refused == 0
+	return l.Dry|l.Since|l.Worn == 0 && l.Granted|l.Pace == 0 && l.Refused == 0
 }
 
-// maxRefused bounds Refused: pauses double that often at most. After so many as doubtful says, others
-// have given back what they don't use.
 const (
+	// maxRefused bounds Refused: pauses double that often at most.
 	maxRefused = 5
-	doubtful   = 3
+	// doubtful is how many refusals in a row may be due to hits that others have leased and not used.
+	// After these and their pauses they have given them back.
+	doubtful = 3
 )
 
 // Share tells the rule how many nodes keep its limits together, 0 for an unknown number. Rules
@@ -66,11 +76,14 @@ func (r *Rule) Share(nodes uint64) { r.nodes = nodes }
 //
 //go:noinline
 func (r *Rule) horizon() int64 {
-	shortest := int64(math.MaxInt64)
+	shortest, intervals := int64(math.MaxInt64), int64(longestHorizon)
 	for i := range r.Limits {
 		shortest = min(shortest, r.Limits[i].Width)
+		if r.Limits[i].Kind.Refills() {
+			intervals = 1 // tokens that come back before they were used are lost
+		}
 	}
-	return max(dueUnit, min(shortest/horizonShare, longestHorizon*r.SyncRate))
+	return max(dueUnit, min(shortest/horizonShare, intervals*r.SyncRate))
 }
 
 // longest is how long nobody asks for more of a key that stays full, in nanoseconds.
@@ -89,8 +102,9 @@ func (r *Rule) Leases() bool {
 	return true
 }
 
-// Verdict tells whether cost hits may be taken at the time that the cell was brought to. They come
-// out of the lease; else the backend has to be asked, unless it was just now, and had no more.
+// Verdict says whether cost hits may be taken at the time that the counter was brought to. They come
+// out of the lease. Else the backend has to be asked, unless it has just refused: then it is asked
+// again when hits have come back, or after a pause where they come back too fast for that.
 func (c *Counter) Verdict(cost uint64, now int64) Verdict {
 	allows := c.Allows(cost)
 	switch {
@@ -147,23 +161,36 @@ func (c *Counter) Silent(cost uint64) bool {
 // asked for, so that nobody has to wait.
 func (c *Counter) Low(cost uint64) bool {
 	leased, low := c.Leased(), c.lease.Granted/lowShare
-	if low == 0 && c.lease.Pace >= longestHorizon {
-		low = 1 // a hit in each interval is worth the next one
+	if low == 0 && (c.lease.Granted > 1 || c.lease.Pace > 0) {
+		low = 1 // the key is hit again and again
 	}
 	return leased < low && leased+cost >= low
 }
 
 // Ahead is how many hits are worth leasing for requests to come, beyond those of the lease: those of
-// the next horizon at the rate of late, but no more than a node's part of what is left. It is 0 for a
-// key that nothing is known of.
+// the next horizon at the rate of late, or a few of a key that is hit seldom, but no more than a
+// node's part of what is left. It is 0 for a key that nothing is known of.
 func (c *Counter) Ahead(now int64) uint64 {
 	used, from := c.used()
-	want := max(c.pace(used, from, now), float64(c.lease.Pace))
+	if used == 0 && from == 0 {
+		return 0
+	}
+	pace, horizon := max(c.pace(used, from, now), float64(c.lease.Pace)), c.rule.horizon()
 	// A lease ends with its window.
-	horizon := float64(c.rule.horizon())
-	want *= max(1.0/leastHorizon, min(1, float64(c.endsIn(now))/horizon))
-	leased := c.Leased()
-	return sub(min(uint64(min(want, float64(window.MaxHits))), c.most()), leased)
+	pace *= max(1.0/leastHorizon, float64(c.endsIn(now, horizon))/float64(horizon))
+	want := max(uint64(min(pace, window.MaxHits)), c.standing())
+	return sub(min(want, c.most()), c.Leased())
+}
+
+// standing is how many hits a lease may have that is kept for a key which is hit seldom. It is 0 if
+// tokens would come back meanwhile, which makes leases worthless.
+func (c *Counter) standing() uint64 {
+	for i := range c.rule.Limits {
+		if c.rule.Limits[i].Kind.Refills() {
+			return 0
+		}
+	}
+	return min(mostStanding, c.most()/standingShare)
 }
 
 // most is the most hits that a lease should have. Those that it has are left of the limits, too.
@@ -179,9 +206,8 @@ func (c *Counter) most() (hits uint64) {
 // sub is a − b, or 0.
 func sub(a, b uint64) uint64 { return a - min(a, b) }
 
-// endsIn is for how many nanoseconds leases can be used.
-func (c *Counter) endsIn(now int64) int64 {
-	in := c.rule.horizon()
+// endsIn is for how many nanoseconds leases can be used, but no more than in.
+func (c *Counter) endsIn(now, in int64) int64 {
 	for i := range c.States {
 		l := &c.rule.Limits[i]
 		if l.Kind.Clocked() {
@@ -195,8 +221,8 @@ func (c *Counter) endsIn(now int64) int64 {
 	return in
 }
 
-// reviewIn is when the lease is to be reviewed: some times within a horizon, and when it has ended.
-func (c *Counter) reviewIn(now int64) int64 { return min(c.rule.SyncRate, c.endsIn(now)+dueUnit) }
+// reviewIn is when a lease that is used is to be reviewed: in an interval, or when it has ended.
+func (c *Counter) reviewIn(now int64) int64 { return c.endsIn(now, c.rule.SyncRate-dueUnit) + dueUnit }
 
 // used is how many hits were taken from a time on, as far as is known.
 func (c *Counter) used() (hits uint64, from Due) {
@@ -231,14 +257,14 @@ func (c *Counter) Grant(i int, units uint64, at, answered int64, total *window.T
 	return c.rule.Limits[i].Lease(&c.States[i], units, at, c.newer(answered), total)
 }
 
-// Landed ends the taking in of a grant of units where most were asked for, ahead of requests or by
+// Granted ends the taking in of a grant of units where most were asked for, ahead of requests or by
 // them. spread, from 0 to 1, keeps nodes from asking all at once if there is less than they want.
 func (c *Counter) Granted(units, most uint64, ahead bool, now int64, spread float64) {
 	// The lease was as large as this before the grant.
 	leased := c.Leased()
 	if !c.rule.Leases() {
 		c.trimLease(leased)
-		if c.lease = (Lease{Since: DueAt(now), Granted: leased}); units < most {
+		if c.lease = (Lease{Since: DueAt(now), Worn: DueAt(now) + 1, Granted: leased}); units < most {
 			c.dry(now, spread)
 		}
 		return
@@ -260,7 +286,8 @@ func (c *Counter) Granted(units, most uint64, ahead bool, now int64, spread floa
 		leased -= before - min(before, most) // requests wait for the rest
 	}
 	c.trimLease(leased)
-	c.lease.Since, c.lease.Granted, c.lease.Pace = DueAt(now), leased, uint64(min(pace+0.5, window.MaxHits))
+	c.lease.Since, c.lease.Worn, c.lease.Granted = DueAt(now), DueAt(now)+1, leased
+	c.lease.Pace = uint64(min(math.Ceil(pace), window.MaxHits))
 	switch {
 	case ahead:
 	case units < most && c.dryFor(now) > 0: // another worker has asked at the same time
@@ -292,26 +319,28 @@ func (c *Counter) RunDry(now int64, spread float64) {
 	}
 }
 
-// dry decides when to ask again: when a hit comes back; or when others may have given back what they
-// leased, which is the less likely the longer the key is full.
+// dry decides when to ask again: when a hit comes back, or when others may have given back what they
+// leased, which is the less likely the longer the key is full. Where hits come back too fast to ask
+// for each, all nodes together ask as often as a quantum comes back.
 func (c *Counter) dry(now int64, spread float64) {
-	doubt := int64(float64(min(c.rule.SyncRate<<max(c.lease.Refused, 1)>>1, c.rule.longest())) * (0.5 + spread))
-	wait := int64(0)
+	doubts := min(c.rule.SyncRate<<max(c.lease.Refused, 1)>>1, c.rule.longest())
+	longest := float64(doubts) * (0.5 + spread)
+	wait := 0.0
 	for i := range c.States {
 		l := &c.rule.Limits[i]
-		if at, ok := l.FitsAt(&c.States[i], 1); ok {
-			wait = max(wait, at-now)
-		} else {
-			wait = doubt
+		at, ok := l.FitsAt(&c.States[i], 1)
+		if wait = max(wait, float64(at-now)); !ok {
+			wait = longest
 		}
 		if quantum := l.Quantum(); quantum > 1 {
-			wait = max(wait, int64(float64(l.Return())*float64(quantum)*float64(max(1, c.rule.nodes))*(0.5+spread)))
+			nodes := float64(max(1, c.rule.nodes))
+			wait = max(wait, float64(l.Return())*float64(quantum)*nodes*(0.5+spread))
 		}
 	}
-	c.lease.Dry = DueAt(now + min(wait, doubt))
+	c.lease.Dry = DueAt(now + int64(min(wait, longest)))
 }
 
-// quantum is how many hits are worth asking for at once when the limits are full all the time.
+// quantum is how many hits are worth asking for at once while the limits are full.
 func (c *Counter) quantum() uint64 {
 	hits := uint64(1)
 	for i := range c.rule.Limits {
@@ -320,8 +349,8 @@ func (c *Counter) quantum() uint64 {
 	return hits
 }
 
-// Asks is how many hits a request of cost hits asks for. It is more than that where a limit is
-// full all the time, and hits come back too fast to ask for each.
+// Asks is how many hits a request of cost hits asks for. It is more than that where hits of a full
+// limit come back too fast to ask for each.
 func (c *Counter) Asks(cost uint64) uint64 { return max(cost, min(c.quantum(), c.lease.Pace)) }
 
 // Doubtful reports whether others may still give back what they have leased of a key that is full.
@@ -329,8 +358,9 @@ func (c *Counter) Doubtful(now int64) bool {
 	return c.rule.Leases() && c.lease.Refused <= doubtful && c.dryFor(now) > 0
 }
 
-// Review looks whether the lease is still of use, some times within a horizon, and gives back what
-// isn't. It reports whether there is a lease to review again.
+// Review looks whether the lease is still of use, and gives back what isn't: by halves, but for the
+// few hits that stand for a key which is hit seldom. It reports whether there is a lease to review
+// again.
 func (c *Counter) Review(now int64) (again bool) {
 	leased := c.Leased()
 	c.trimLease(leased) // what one limit has leased, and others not, is of no use
@@ -344,22 +374,28 @@ func (c *Counter) Review(now int64) (again bool) {
 		c.sync.Due = DueAt(now + young) // the key is due for its hits, and the lease has only come
 		return true
 	}
-	granted := max(c.lease.Granted, leased)
-	used := granted - leased
-	c.lease.Pace = (c.lease.Pace + used*longestHorizon) / 2
-	if keep := max(c.lease.Pace, used*longestHorizon); keep < leased {
-		leased = keep
-		c.trimLease(leased)
+	used, stands := max(c.lease.Granted, leased)-leased, c.standing()
+	keep := uint64(0)
+	if idle := -c.lease.Since.In(now); used > 0 || leased > stands {
+		c.lease.Pace = (c.lease.Pace + used*longestHorizon + min(used, 1)) / 2
+		keep = min(leased, max(c.lease.Pace, used*longestHorizon, stands))
+	} else if pause := max(c.rule.SyncRate, standingPause); idle >= 0 && idle < standsFor*pause {
+		c.sync.Due = DueAt(now + c.endsIn(now, min(max(idle, c.rule.SyncRate), pause)) + dueUnit)
+		return true
+	}
+	if keep < leased {
+		c.trimLease(keep)
 		c.lease.Dry = 0 // there is something to have again
 	}
-	c.lease.Granted, c.lease.Since = leased, DueAt(now)
+	c.lease.Granted, c.lease.Since = keep, DueAt(now)
 	c.sync.Due = DueAt(now + c.reviewIn(now))
-	return leased > 0
+	return keep > 0
 }
 
 // Trim gives back what is more than this node's part of what is left, by totals that have just come.
-func (c *Counter) Trim() {
+func (c *Counter) Trim(now int64) {
 	leased := c.Leased()
+	c.lease.Worn = DueAt(now) + 1
 	if most := c.most(); leased > most && c.rule.Leases() {
 		c.trimLease(most)
 		c.lease.Granted = min(c.lease.Granted, most)

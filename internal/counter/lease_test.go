@@ -3,6 +3,7 @@ package counter
 import (
 	"bytes"
 	"math"
+	"slices"
 	"testing"
 
 	"weir/window"
@@ -87,15 +88,41 @@ func TestReview(t *testing.T) {
 	if c.Count(40); !c.Review(now) || c.Leased() != 59 || c.Pending() {
 		t.Errorf("a lease that was used: %d are left", c.Leased())
 	}
-	// What nobody uses goes back by halves, as a client may only pause.
-	kept := c.Leased()
-	for reviews := 0; kept > 0; reviews++ {
+	// What nobody uses goes back by halves, as a client may only pause. A few hits stand: they are
+	// looked at less and less often, and go back together.
+	kept, pauses := c.Leased(), []int64{}
+	for kept > mostStanding {
 		now += review + 2*dueUnit
-		again := c.Review(now)
-		if c.Leased() > (kept+1)/2 && reviews > 0 || again != (c.Leased() > 0) || !c.Pending() || reviews > 8 {
-			t.Fatalf("review %d of a lease that is not used: %d of %d are left", reviews, c.Leased(), kept)
+		if !c.Review(now) || c.Leased() > max((kept+1)/2, mostStanding) || !c.Pending() {
+			t.Fatalf("a lease that is not used: %d of %d are left", c.Leased(), kept)
 		}
 		kept = c.Leased()
+		c.Claim(now)
+		c.Settle(0, c.Sync().Claimed, now, &window.Totals{Newest: uint64(now / minute), Hits: []uint64{41 + kept}})
+	}
+	for begin := now; c.Leased() > 0; {
+		in := c.Sync().Due.In(now)
+		if now += in + 2*dueUnit; in <= 0 || now > begin+20*second {
+			t.Fatalf("%d hits stand %d s from then, and are looked at in %d ns", c.Leased(), (now-begin)/second, in)
+		}
+		pauses = append(pauses, (in+dueUnit)/second)
+		if again := c.Review(now); again != (c.Leased() > 0) || c.Leased() != kept && c.Leased() != 0 || again == c.Pending() {
+			t.Fatalf("%d of %d hits stand", c.Leased(), kept)
+		}
+	}
+	if want := []int64{1, 1, 2, 4, 4, 4}; !slices.Equal(pauses, want) {
+		t.Errorf("it was looked at after %v s, want %v", pauses, want)
+	}
+}
+
+// Tokens don't stand: they would come back meanwhile.
+func TestTokensDontStand(t *testing.T) {
+	t.Parallel()
+	bucket := window.Limit{Shape: shape(window.TokenBucket, minute), Max: 1000, Burst: 1000}
+	rule := shared(2, second, perMinute(1000), bucket)
+	c := load(t, rule, nil)
+	if c.Advance(monday); c.standing() != 0 || load(t, shared(2, second, perMinute(1000)), nil).standing() != mostStanding {
+		t.Errorf("%d hits stand", c.standing())
 	}
 }
 
@@ -212,8 +239,11 @@ func TestAhead(t *testing.T) {
 	c := leased(t, rule, 1)
 	c.Count(1)
 	c.Advance(monday + 10*second)
-	if got := c.Ahead(monday + 10*second); got != 0 {
-		t.Errorf("a key that is hit each ten seconds: %d ahead", got)
+	if got := c.Ahead(monday + 10*second); got != mostStanding {
+		t.Errorf("a key that is hit each ten seconds: %d ahead, want %d", got, mostStanding)
+	}
+	if got := load(t, rule, nil).Ahead(monday); got != 0 {
+		t.Errorf("a key that nothing is known of: %d ahead", got)
 	}
 	c = leased(t, rule, 40)
 	c.Count(40)
@@ -221,9 +251,9 @@ func TestAhead(t *testing.T) {
 		t.Errorf("a key that is hit 40 times a second: %d ahead, want a twentieth of 960", got)
 	}
 	c = leased(t, rule, 40)
-	c.Count(20)
-	if got := c.Ahead(monday + second); got != 29 {
-		t.Errorf("with 20 leased: %d ahead, want a twentieth of 980 less 20", got)
+	c.Count(30)
+	if got := c.Ahead(monday + second); got != 38 {
+		t.Errorf("with 10 leased: %d ahead, want a twentieth of 970 less 10", got)
 	}
 	c = leased(t, shared(2, second, perMinute(100)), 40)
 	c.Count(40)
@@ -322,7 +352,7 @@ func FuzzWishes(f *testing.F) {
 					c.Verdict(hits, now)
 					c.Low(hits)
 					c.Doubtful(now)
-					c.Trim()
+					c.Trim(now)
 					c.Own(false, now)
 					if in := c.DryUntil(now) - now; in < 0 || in > 2*rule.longest() {
 						t.Fatalf("dry for %d", in)

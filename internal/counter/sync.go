@@ -70,19 +70,20 @@ func (s *Sync) decode(b []byte) {
 }
 
 // leaseSize is the most bytes that an encoded Lease takes.
-const leaseSize = 4 + 4 + 1 + 2*10
+const leaseSize = 3*4 + 1 + 2*10
 
 func (l *Lease) append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(l.Dry))
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(l.Since))
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(l.Worn))
 	dst = append(dst, l.Refused)
 	return binary.AppendUvarint(binary.AppendUvarint(dst, l.Granted), l.Pace)
 }
 
 // decode returns the length of what it has read; 0 if that makes no sense.
 func (l *Lease) decode(b []byte) (length int) {
-	const fixed = 4 + 4 + 1
-	if len(b) < fixed || b[8] > maxRefused {
+	const fixed = 3*4 + 1
+	if len(b) < fixed || b[12] > maxRefused {
 		return 0
 	}
 	granted, n := binary.Uvarint(b[fixed:])
@@ -93,7 +94,10 @@ func (l *Lease) decode(b []byte) (length int) {
 	if m <= 0 || pace > window.MaxHits {
 		return 0
 	}
-	*l = Lease{Dry: Due(binary.LittleEndian.Uint32(b)), Since: Due(binary.LittleEndian.Uint32(b[4:])), Refused: b[8], Granted: granted, Pace: pace}
+	*l = Lease{
+		Dry: Due(binary.LittleEndian.Uint32(b)), Since: Due(binary.LittleEndian.Uint32(b[4:])), Worn: Due(binary.LittleEndian.Uint32(b[8:])),
+		Refused: b[12], Granted: granted, Pace: pace,
+	}
 	return fixed + n + m
 }
 
@@ -161,7 +165,9 @@ func (c *Counter) Claim(now int64) (claimed bool) {
 	}
 	c.claimOthers()
 	c.sync.Claimed = DueAt(now)
-	c.sync.Due = DueAt(now + c.rule.SyncRate)
+	if c.sync.Due.Passed(now, c.rule.SyncRate) {
+		c.sync.Due = DueAt(now + c.rule.SyncRate)
+	}
 	return true
 }
 

@@ -79,9 +79,9 @@ func (n *Node) settleKey(b *batch) {
 		d.Counter.Heard(int64(b.reader.NowNanos))
 		now := n.now()
 		pending := d.Counter.Pending()
-		d.Counter.Trim()
+		d.Counter.Trim(now)
 		d.Counter.RunDry(now, n.options.Random.fraction())
-		again := d.Counter.Own(pending, now)
+		again := d.Counter.Pending() && d.Counter.Own(pending, now)
 		if n.write(d, now) {
 			if again {
 				n.enlist(d)

@@ -163,7 +163,7 @@ func TestTickIsShort(t *testing.T) {
 }
 
 // A key that nobody hits costs nothing, and one that is hit all the time one push for each
-// interval, and one for each lease, which lasts for some.
+// interval, and one for each lease, which lasts for two.
 func TestPushesPerInterval(t *testing.T) {
 	w := newWorld(t, 1, 4, Options{SyncRate: second}, users(sliding(100_000)))
 	for i := range 10_000 { // ten seconds
@@ -173,10 +173,10 @@ func TestPushesPerInterval(t *testing.T) {
 	for range 5 {
 		w.advance(time.Second)
 	}
-	if w.pushes > 10+10/2+4 {
+	if w.pushes > 10+10*2/3+5 {
 		t.Errorf("%d pushes of one key by four workers in ten intervals", w.pushes)
 	}
-	for range 20 { // its lease goes back
+	for range 40 { // its lease goes back
 		w.advance(time.Second)
 	}
 	before := w.pushes
