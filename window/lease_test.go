@@ -288,3 +288,48 @@ func FuzzLease(f *testing.F) {
 		}
 	})
 }
+
+// A lease of tokens stays while it is no more than the node's even part of what the backend's bucket
+// lacks. What is more wears as tokens come back, to the token, however often it is looked at.
+func TestLeaseOfTokensWears(t *testing.T) {
+	t.Parallel()
+	l := tokens(60, 100, minute) // one a second
+	for _, test := range []struct {
+		name                 string
+		taken, leased, nodes uint64
+		after                int64
+		want                 uint64
+	}{
+		{"an even part", 50, 10, 5, 0, 10},
+		{"an even part, not any more", 50, 10, 5, 2 * second, 9},
+		{"far from full", 90, 10, 5, 40 * second, 10},
+		{"nearly full", 10, 10, 5, 3 * second, 7},
+		{"nearly full for longer", 10, 10, 5, 8 * second, 2},
+		{"the even part of what is missing stays", 10, 10, 5, 5 * second, 5},
+		{"the even part is more than what has not worn", 30, 10, 5, 15 * second, 3},
+		{"full", 10, 10, 5, 10 * second, 0},
+		{"alone", 10, 10, 1, 4 * second, 6},
+		{"an unknown number", 20, 10, 0, 4 * second, 10},
+	} {
+		for _, each := range []int64{second / 8, second, 7 * second / 3, minute} {
+			s := State{Newest: monday, Start: monday, Hits: [2]Hits{{Total: test.taken, Lease: test.leased}}}
+			worn := monday
+			for now := monday; ; now = min(now+each, monday+test.after) {
+				leased := l.Leased(&s)
+				l.Advance(&s, now)
+				if worn = l.WearLease(&s, leased, test.nodes, worn); worn > now {
+					t.Fatalf("%s: it has worn up to %d ns from then", test.name, worn-now)
+				}
+				if now == monday+test.after {
+					break
+				}
+			}
+			if each > second && test.want > 0 && l.Leased(&s) >= test.want {
+				continue // it was not looked at in between, when it was an even part
+			}
+			if got := l.Leased(&s); got != test.want {
+				t.Errorf("%s, each %v s: %d are left, want %d", test.name, float64(each)/float64(second), got, test.want)
+			}
+		}
+	}
+}

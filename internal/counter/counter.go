@@ -237,8 +237,10 @@ func (c *Counter) advanceLeased(now int64) {
 	before := c.Leased()
 	since, until := now+c.lease.Worn.In(now), now
 	for i := range c.States {
-		c.rule.Limits[i].Advance(&c.States[i], now)
-		until = min(until, c.rule.Limits[i].WearLease(&c.States[i], c.rule.nodes, since))
+		l, s := &c.rule.Limits[i], &c.States[i]
+		leased := l.Leased(s)
+		l.Advance(s, now)
+		until = min(until, l.WearLease(s, leased, c.rule.nodes, since))
 	}
 	if until >= since+dueUnit {
 		c.lease.Worn = DueAt(until)
