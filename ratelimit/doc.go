@@ -16,11 +16,12 @@
 //     decision to the caller, as increment and sliding_window of Kong's rate-limiting library do.
 //
 // What is promised of decisions is what the plugin promises. They are exact for one node, whatever
-// the number of goroutines. With a backend all nodes together never admit more than a limit, while it
-// can be reached. A request whose hits only the backend can allow waits for it, for
+// the number of goroutines. With a backend all nodes together never admit more than a limit, while
+// it can be reached. A request whose hits only the backend can allow waits for it, for
 // [NamespaceOptions.Timeout] at most. While the backend can't be reached,
-// [NamespaceOptions.OnBackendFailure] decides. Each hit reaches the backend exactly once, however often a push has to be repeated. Memory is bounded by
-// [NamespaceOptions.Capacity], whatever the keys.
+// [NamespaceOptions.OnBackendFailure] decides. Each hit reaches the backend exactly once, however
+// often a push has to be repeated. Memory is bounded by [NamespaceOptions.Capacity], whatever the
+// keys.
 //
 // Middleware for net/http and interceptors for gRPC are in packages limithttp and limitgrpc.
 //

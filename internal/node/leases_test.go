@@ -1,0 +1,188 @@
+package node
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"weir/window"
+)
+
+// Of a key that nobody knows yet all of the first hits pass that fit its limit, whichever nodes they
+// come to, and none more.
+func TestBurstOnAFreshKey(t *testing.T) {
+	for _, hits := range []uint64{1, 5, 20, 100, 101, 250, 1000} {
+		for _, nodes := range []int{1, 2, 10} {
+			for _, shape := range longest {
+				w := newWorld(t, nodes, 1, Options{SyncRate: second}, all(of(shape, hits)))
+				w.advance(time.Second)
+				passed := uint64(0)
+				for i := range 2 * hits {
+					if w.any().send("") {
+						passed++
+					}
+					if i%20 == 0 {
+						w.advance(time.Millisecond)
+					}
+				}
+				// What others have leased comes back meanwhile.
+				for range 40 {
+					w.advance(500 * time.Millisecond)
+					for range hits / 10 {
+						if w.any().send("") {
+							passed++
+						}
+					}
+				}
+				if passed != hits {
+					t.Errorf("%+v, limit %d, %d nodes: %d passed", shape, hits, nodes, passed)
+				}
+			}
+		}
+	}
+}
+
+// A key that the table forgets again and again, as there are too many others, passes no more than its
+// limit: it has leases, which go back, and no other credit.
+func TestLimitUnderChurn(t *testing.T) {
+	for _, hits := range []uint64{20, 200} {
+		for _, nodes := range []int{1, 3} {
+			w := newWorld(t, nodes, 2, Options{Capacity: 64, SyncRate: second / 10}, users(limit(window.FixedWindow, hits, 30*day)))
+			w.advance(time.Second)
+			passed := uint64(0)
+			for i := range 5 * int(hits) {
+				for j := range 50 {
+					w.any().send(strconv.Itoa(i*50 + j))
+				}
+				if w.any().send("ann") {
+					passed++
+				}
+				w.advance(time.Millisecond)
+			}
+			if w.tallied(func(t *Tallies) uint64 { return t.Evicted }) == 0 {
+				t.Error("nothing was evicted")
+			}
+			if passed > hits || passed < hits*9/10 {
+				t.Errorf("limit %d, %d nodes: %d passed", hits, nodes, passed)
+			}
+		}
+	}
+}
+
+// Limits of a second and of an hour together: leases of both end each with its window, and nothing
+// is lost.
+func TestLeasesOfDifferentWindows(t *testing.T) {
+	w := newWorld(t, 3, 2, Options{SyncRate: second / 2}, all(limit(window.FixedWindow, 300, second), fixed(2000)))
+	passed, inSecond := 0, map[int64]int{}
+	for range 12_000 {
+		if w.any().send("") {
+			passed++
+			inSecond[w.now/second]++
+		}
+		w.advance(time.Millisecond)
+	}
+	for at, n := range inSecond {
+		if n > 300 {
+			t.Errorf("%d passed in second %d", n, at-monday/second)
+		}
+	}
+	if passed > 2000 || passed < 1960 {
+		t.Errorf("passed %d of 2000", passed)
+	}
+	w.quiet()
+	if got := w.sum(); got != int64(passed) {
+		t.Errorf("the backend has %d in the long window, want %d", got, passed)
+	}
+}
+
+// A counter with a lease that has to make room gives the lease back.
+func TestEvictedLeasesGoBack(t *testing.T) {
+	for _, shape := range longest {
+		capacity := 40
+		if shape.Precision == window.LogPrecision {
+			capacity = 4 // of large entries
+		}
+		w := newWorld(t, 1, 2, Options{Capacity: capacity, SyncRate: 5 * second}, users(of(shape, 300)))
+		w.advance(time.Second)
+		passed := int64(0)
+		for i := range 3000 {
+			if w.any().send(strconv.Itoa(i % 150)) {
+				passed++
+			}
+			w.advance(time.Millisecond)
+		}
+		if w.tallied(func(t *Tallies) uint64 { return t.Evicted }) == 0 {
+			t.Errorf("%+v: nothing was evicted", shape)
+		}
+		w.quiet()
+		if got := w.sum(); got != passed {
+			t.Errorf("%+v: the backend has %d hits, want %d", shape, got, passed)
+		}
+		if n := w.tallied(func(t *Tallies) uint64 { return t.Lost }); n != 0 {
+			t.Errorf("%+v: %d lost hits", shape, n)
+		}
+	}
+}
+
+// A bucket that is used steadily, and then by all nodes at once, gives no more than it holds.
+func TestTokenBucketBurstAfterSteadyUse(t *testing.T) {
+	for _, test := range []struct {
+		width int64
+		burst uint64
+	}{{5 * second, 1000}, {minute, 1000}, {minute, 100}} {
+		for _, part := range []float64{0.3, 0.9} {
+			bucket := window.Limit{Shape: window.Shape{Kind: window.TokenBucket, Width: test.width}, Max: 1000, Burst: test.burst}
+			w := newWorld(t, 10, 1, Options{SyncRate: second}, all(bucket))
+			missing, most, last := 0.0, 0.0, w.now
+			send := func() {
+				if w.any().send("") {
+					missing = max(0, missing-float64(w.now-last)*1000/float64(test.width)) + 1
+					last, most = w.now, max(most, missing)
+				}
+			}
+			for next := w.now; w.now < monday+60*second; w.advance(time.Millisecond) {
+				for ; w.now >= next; next += int64(float64(test.width) / 1000 / part) {
+					send()
+				}
+			}
+			for i := range 3000 {
+				send()
+				if i%20 == 0 {
+					w.advance(time.Millisecond)
+				}
+			}
+			if burst := float64(test.burst); most > burst+1 || most < burst/2 {
+				t.Errorf("window %v, burst %v, used to %v of the rate before: %v tokens were missing at most",
+					time.Duration(test.width), burst, part, most)
+			}
+		}
+	}
+}
+
+// A bucket whose tokens come back faster than an answer needs lets requests pass all the same.
+func TestTokensThatComeBackBeforeTheAnswer(t *testing.T) {
+	w := newWorld(t, 2, 1, Options{SyncRate: second},
+		all(window.Limit{Shape: window.Shape{Kind: window.TokenBucket, Width: second}, Max: 1000, Burst: 15}))
+	w.advance(time.Second)
+	f := w.nodes[0]
+	f.settle = func(f *fakeNode) {
+		pushes := f.taken()
+		var answers [][]byte
+		for _, p := range pushes {
+			answers = append(answers, w.apply(p.body))
+		}
+		w.pass(20 * time.Millisecond)
+		for i, p := range pushes {
+			f.Answered(p.ticket, PushAnswered, answers[i])
+		}
+	}
+	for i := range 300 {
+		if !f.send("") {
+			t.Fatalf("request %d was refused by a bucket that is full", i)
+		}
+		w.pass(30 * time.Millisecond)
+		if i%10 == 0 {
+			f.tick()
+		}
+	}
+}
