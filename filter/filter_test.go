@@ -430,7 +430,9 @@ func TestNothingIsAllocated(t *testing.T) {
 			{"limit": 1000000, "window": "1m", "precision": "20s"}, {"limit": 400, "window": "1ms", "algorithm": "sliding_log"},
 			{"limit": 1000000, "window": "1m", "algorithm": "token_bucket"}`)[1:]),
 		"rejected": p.start(oneRule(`{"limit": 0, "window": "1h"}`)),
-		"synced":   knowing.vms[0],
+		// A refusal that is not remembered is read each time.
+		"read and rejected": p.start(`{"namespace": "r", ` + costly(`"cost": 1, "cost_on_response": {"header": "x-cost"}`, `{"limit": 1, "window": "1h"}`)[1:]),
+		"synced":            knowing.vms[0],
 	} {
 		v.request = map[string][]byte{":method": []byte("GET"), ":path": []byte("/x?y"), "x-user": []byte("ann"), "x-cost": []byte("2")}
 		v.response, v.calls = nil, nil
@@ -442,7 +444,7 @@ func TestNothingIsAllocated(t *testing.T) {
 		}
 		run()
 		// The fake allocates for each reply.
-		if allocated, fake := testing.AllocsPerRun(200, run), map[string]float64{"rejected": 1}[name]; allocated > fake {
+		if allocated, fake := testing.AllocsPerRun(200, run), map[string]float64{"rejected": 1, "read and rejected": 1}[name]; allocated > fake {
 			t.Errorf("%s: %v allocations for each request", name, allocated)
 		}
 	}
