@@ -70,7 +70,7 @@ func (d *decider) decide(key []byte, now int64) {
 		d.table.Read(&d.slot, address)
 		var meta sharedata.Meta
 		var written bool
-		if d.counter.CountInPlace(&d.rule, d.slot.Payload(), now, 1) {
+		if d.counter.CountInPlace(&d.rule, d.slot.Payload(), now, 1, false) {
 			meta.ExpiresNanos, meta.Use = d.counter.Worth()
 			written = d.table.Rewrite(&d.slot, meta, now)
 		} else {

@@ -120,18 +120,29 @@ func names(headers map[string]string) string {
 }
 
 func TestLimitZero(t *testing.T) {
-	v := newProxy(t).start(oneRule(`{"limit": 0, "window": "1m"}`))
-	if v.send() {
-		t.Fatal("passed")
-	}
-	want(t, v.reply.headers, `
-		ratelimit-policy: "per-user";q=0
-		ratelimit: "per-user";r=0;t=0
-		x-ratelimit-limit: 0
-		retry-after:
-	`)
-	if _, ok := v.reply.headers["retry-after"]; ok {
-		t.Error("no waiting helps, but there is a retry-after")
+	for algorithm, reset := range map[string]string{
+		`"sliding_window"`:                     "60",
+		`"sliding_window", "precision": "10s"`: "0",
+		`"fixed_window"`:                       "60",
+		`"fixed_window", "start": "first_hit"`: "0",
+		`"sliding_log"`:                        "0",
+		`"token_bucket"`:                       "0",
+		`"token_bucket", "burst": 5`:           "0",
+	} {
+		v := newProxy(t).start(oneRule(`{"limit": 0, "window": "1m", "algorithm": ` + algorithm + `}`))
+		for range 2 { // from shared data, and from the VM's memory
+			if v.send() {
+				t.Fatalf("%s: passed", algorithm)
+			}
+			want(t, v.reply.headers, `
+				ratelimit-policy: "per-user";q=0
+				ratelimit: "per-user";r=0;t=0
+				x-ratelimit-limit: 0
+				x-ratelimit-reset: `+reset)
+			if _, ok := v.reply.headers["retry-after"]; ok {
+				t.Errorf("%s: no waiting helps, but there is a retry-after", algorithm)
+			}
+		}
 	}
 }
 
@@ -310,6 +321,68 @@ func TestRefusedAgain(t *testing.T) {
 	}
 }
 
+// A refusal is only remembered if nothing can change what the next one says. Where another rule
+// matches too, its page is got each time.
+func TestRefusalsThatAreRemembered(t *testing.T) {
+	const ten, two = `"limits": [{"limit": 10, "window": "1h"}]`, `"limits": [{"limit": 2, "window": "1h"}]`
+	for _, test := range []struct {
+		name, rules string
+		gets        int
+	}{
+		{"one rule", `{"name": "a", ` + two + `}`, 0},
+		{"beside a rule that does not match", `{"name": "a", ` + two + `}, {"name": "b", "match": {"path": {"exact": "/b"}}, ` + two + `}`, 0},
+		{"the later of two rules", `{"name": "a", ` + ten + `}, {"name": "b", ` + two + `}`, 100},
+		{"the earlier of two rules, as the later may refuse", `{"name": "a", ` + two + `}, {"name": "b", ` + ten + `}`, 200},
+		{"refused hits count", `{"name": "a", "count_rejected": true, ` + two + `}`, 100},
+		{"responses cost", `{"name": "a", "cost_on_response": {"response_header": "x-tokens"}, ` + two + `}`, 100},
+		{"one hit more has room", `{"name": "a", "cost": 3, "limits": [{"limit": 4, "window": "1h"}]}`, 100},
+	} {
+		p := newProxy(t)
+		v := p.start(`{"rules": [` + test.rules + `]}`)
+		for v.send() {
+		}
+		clear(p.calls)
+		for range 100 {
+			p.now += 1e6
+			if v.send() {
+				t.Errorf("%s: passed", test.name)
+			}
+		}
+		if got := p.calls["get"]; got != test.gets {
+			t.Errorf("%s: got %d pages for 100 requests, want %d", test.name, got, test.gets)
+		}
+	}
+}
+
+// A request is refused as things stand, whatever other workers have taken since it was refused
+// before.
+func TestRefusedByWhatIsThere(t *testing.T) {
+	p := newProxy(t)
+	configuration := costly(`"cost": {"header": "x-cost"}, "cost_on_response": {"response_header": "x-tokens"}`, `{"limit": 10, "window": "1m"}`)
+	mine, other := p.start(configuration), p.start(configuration)
+	refused := func(cost, lines string) {
+		t.Helper()
+		if mine.send("x-cost", cost) {
+			t.Fatal("passed")
+		}
+		want(t, mine.reply.headers, lines)
+	}
+	other.send("x-cost", "8")
+	// Eight hits weigh five when three eighths of the next window have passed.
+	refused("5", "x-ratelimit-remaining: 2\nretry-after: 83")
+	other.send("x-cost", "2")
+	refused("5", "x-ratelimit-remaining: 0\nretry-after: 90")
+	// What responses cost is taken from what is full.
+	p.now = monday + 2*minute
+	other.pause("x-cost", "10")
+	refused("1", "x-ratelimit-remaining: 0\nretry-after: 66")
+	other.upstream = map[string]string{"x-tokens": "10"}
+	restore := proxywasm.Use(other)
+	other.last.OnHttpResponseHeaders(1, true)
+	restore()
+	refused("1", "x-ratelimit-remaining: 0\nretry-after: 93")
+}
+
 func TestHostCalls(t *testing.T) {
 	p := newProxy(t)
 	v := p.start(oneRule(`{"limit": 1000000, "window": "1h"}`))
@@ -357,7 +430,9 @@ func TestNothingIsAllocated(t *testing.T) {
 			{"limit": 1000000, "window": "1m", "precision": "20s"}, {"limit": 400, "window": "1ms", "algorithm": "sliding_log"},
 			{"limit": 1000000, "window": "1m", "algorithm": "token_bucket"}`)[1:]),
 		"rejected": p.start(oneRule(`{"limit": 0, "window": "1h"}`)),
-		"synced":   knowing.vms[0],
+		// A refusal that is not remembered is read each time.
+		"read and rejected": p.start(`{"namespace": "r", ` + costly(`"cost": 1, "cost_on_response": {"header": "x-cost"}`, `{"limit": 1, "window": "1h"}`)[1:]),
+		"synced":            knowing.vms[0],
 	} {
 		v.request = map[string][]byte{":method": []byte("GET"), ":path": []byte("/x?y"), "x-user": []byte("ann"), "x-cost": []byte("2")}
 		v.response, v.calls = nil, nil
@@ -375,7 +450,7 @@ func TestNothingIsAllocated(t *testing.T) {
 			knowing.advance(time.Second / 10)
 		}
 		// The fake allocates for each reply.
-		if allocated, fake := testing.AllocsPerRun(200, run), map[string]float64{"rejected": 1}[name]; allocated > fake {
+		if allocated, fake := testing.AllocsPerRun(200, run), map[string]float64{"rejected": 1, "read and rejected": 1}[name]; allocated > fake {
 			t.Errorf("%s: %v allocations for each request", name, allocated)
 		}
 	}

@@ -80,7 +80,8 @@ func (p *plugin) compile() {
 		c := &p.config.Rules[i]
 		p.rules[i] = p.request.compile(c)
 		p.costsLater = p.costsLater || p.rules[i].costsLater
-		p.limits[i].Limits, p.limits[i].CountRejected = c.Limits, c.CountRejected
+		l := &p.limits[i]
+		l.Limits, l.CountRejected, l.CostsLater = c.Limits, c.CountRejected, p.rules[i].costsLater
 	}
 	p.demands = make([]node.Demand, len(p.rules))
 	p.answer.compile(p.config)

@@ -259,6 +259,9 @@ func (l *Limit) ResetAt(s *State) (at int64, ok bool) {
 	case FixedWindow, SlidingWindow:
 		return l.end(s), true
 	case TokenBucket: // what is leased is there
+		if l.Max == 0 { // none ever comes back
+			return s.Newest, false
+		}
 		at = l.returnedAt(s, s.Hits[0].Sum())
 	default:
 		at = l.ForgetAt(s)

@@ -4,10 +4,11 @@ import (
 	"flag"
 	"fmt"
 	"math"
-	"math/big"
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"weir/internal/model"
 )
 
 const (
@@ -219,109 +220,15 @@ func TestTimelines(t *testing.T) {
 // decisionsPerKind is what a test run under the race detector has the time for; a million in all.
 var decisionsPerKind = flag.Int("decisions", 220_000, "decisions of each algorithm to compare with the model's")
 
-// history is the model: it keeps every hit, and computes with rationals.
-type history struct {
-	limit Limit
-	hits  []hit
-	last  int64
-	start int64 // of the window, for FirstHitWindow; since when the bucket was never full, for TokenBucket
-}
-
-type hit struct {
-	at   int64
-	cost uint64
-}
-
-func (h *history) between(from, until int64) *big.Int {
-	sum := new(big.Int)
-	for _, hit := range h.hits {
-		if hit.at >= from && hit.at < until {
-			sum.Add(sum, new(big.Int).SetUint64(hit.cost))
-		}
+// modelOf is the model of a limit.
+func modelOf(l *Limit) *model.Counter {
+	algorithms := map[Kind]model.Algorithm{
+		FixedWindow: model.FixedWindow, FirstHitWindow: model.FirstHit, SlidingWindow: model.SlidingWindow,
+		SlidingBuckets: model.SubBuckets, TokenBucket: model.TokenBucket,
 	}
-	return sum
-}
-
-// missing is the tokens that a bucket lacks: each hit's since it was full, less what came back
-// since then.
-func (h *history) missing(now int64) *big.Rat {
-	taken := h.between(h.start, now+1)
-	back := new(big.Int).Mul(big.NewInt(now-h.start), new(big.Int).SetUint64(h.limit.Max))
-	back.Div(back, big.NewInt(h.limit.Width))
-	if back.Cmp(taken) >= 0 {
-		return new(big.Rat)
-	}
-	return new(big.Rat).SetInt(taken.Sub(taken, back))
-}
-
-func (h *history) rate(now int64) *big.Rat {
-	switch h.limit.Kind {
-	case TokenBucket:
-		return h.missing(now)
-	case SlidingBuckets:
-		p := h.limit.Precision
-		return new(big.Rat).SetInt(h.between((now/p-h.limit.Width/p+1)*p, now+1))
-	}
-	if h.limit.Kind == FirstHitWindow {
-		if now >= h.start+h.limit.Width {
-			return new(big.Rat)
-		}
-		return new(big.Rat).SetInt(h.between(h.start, now+1))
-	}
-	start := now / h.limit.Width * h.limit.Width
-	rate := new(big.Rat).SetInt(h.between(start, now+1))
-	if h.limit.Kind == SlidingWindow {
-		previous := new(big.Rat).SetInt(h.between(start-h.limit.Width, start))
-		share := big.NewRat(h.limit.Width-(now-start), h.limit.Width)
-		rate.Add(rate, previous.Mul(previous, share))
-	}
-	return rate
-}
-
-func (h *history) allow(now int64, cost uint64) bool {
-	if h.last-now > max(h.limit.Width, maxBack) {
-		// A clock that was far ahead is not believed. Only what takes something is remembered.
-		fresh := history{limit: h.limit, start: -h.limit.Width}
-		if !fresh.allow(now, cost) {
-			return false
-		}
-		if cost > 0 {
-			*h = fresh
-		}
-		return true
-	}
-	now = max(now, h.last)
-	if h.limit.Max == 0 {
-		return false
-	}
-	asked := new(big.Rat).SetInt(new(big.Int).SetUint64(cost))
-	if asked.Add(asked, h.rate(now)).Cmp(new(big.Rat).SetInt(new(big.Int).SetUint64(h.limit.Quota()))) > 0 {
-		return false
-	}
-	if cost == 0 {
-		return true
-	}
-	h.last = now
-	if h.limit.Kind == FirstHitWindow && now >= h.start+h.limit.Width ||
-		h.limit.Kind == TokenBucket && h.missing(now).Sign() == 0 {
-		h.start, h.hits = now, h.hits[:0]
-	}
-	h.hits = append(h.hits, hit{at: now, cost: cost})
-	if len(h.hits) > 512 && h.limit.Kind != TokenBucket {
-		h.forget(now)
-	}
-	return true
-}
-
-// forget drops hits that no window can reach any more.
-func (h *history) forget(now int64) {
-	kept := h.hits[:0]
-	for _, hit := range h.hits {
-		if hit.at >= now-2*h.limit.Width {
-			kept = append(kept, hit)
-		}
-	}
-	h.hits = kept
+	return &model.Counter{Limit: model.Limit{
+		Algorithm: algorithms[l.Kind], Max: l.Max, Burst: l.Burst, Window: l.Width, Precision: l.Precision,
+	}}
 }
 
 // TestAgainstModel compares every decision with the model's, at times chosen to hurt: window edges
@@ -343,7 +250,7 @@ func TestAgainstModel(t *testing.T) {
 				case TokenBucket:
 					limit.Burst = max(1, []uint64{limit.Max, 1, 2, 1000}[random.IntN(4)])
 				}
-				model := history{limit: limit, start: -limit.Width}
+				model := modelOf(&limit)
 				state := State{}
 				now := monday + random.Int64N(limit.Width)
 				for range 400 {
@@ -355,7 +262,10 @@ func TestAgainstModel(t *testing.T) {
 					read := clone(state)
 					limit.Advance(&state, now)
 					got := limit.Allows(&state, cost)
-					want := model.allow(now, cost)
+					want := model.Fits(now, cost)
+					if want {
+						model.Take(now, cost)
+					}
 					if got != want {
 						t.Fatalf("%+v at %d, cost %d, state %+v: got %v, want %v", limit, now, cost, state, got, want)
 					}

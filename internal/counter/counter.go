@@ -19,8 +19,6 @@ type Rule struct {
 	// SyncRate is the interval between two pushes of a key in nanoseconds. It is 0 if the rule's
 	// counters stay in this proxy.
 	SyncRate int64
-	// Revocable reports whether hits may be given back because another rule refuses the request.
-	Revocable bool
 
 	nodes  uint64
 	codecs []window.Codec // of the limits, once the rule is compiled
@@ -45,11 +43,10 @@ func (r *Rule) Synced() bool { return r.SyncRate > 0 }
 type Counter struct {
 	rule *Rule
 	// States are in the order of the rule's limits.
-	States []window.State
-	sync   Sync
-	lease  Lease
-	synced bool
-	// revocable is as the rule's, or as another configuration's that writes the entry too.
+	States    []window.State
+	sync      Sync
+	lease     Lease
+	synced    bool
 	revocable bool
 	// others are the encoded states of limits that this rule does not have. They are those of
 	// another filter's rule of the same name, or of an older configuration's.
@@ -64,7 +61,7 @@ type Counter struct {
 const (
 	// syncedFlag: what synchronisation needs comes before the states.
 	syncedFlag = 1 << iota
-	// revocableFlag: a configuration with several rules writes the entry, which may give hits back.
+	// revocableFlag: hits were counted for requests that another rule could still refuse.
 	revocableFlag
 	// leaseFlag: what there is to know of leases comes before the states, and after what syncedFlag
 	// stands for.
@@ -94,7 +91,7 @@ func (c *Counter) loadOwn(payload []byte) (loaded bool) {
 	} else if !c.lease.none() {
 		c.lease = Lease{}
 	}
-	c.revocable, c.others = rule.Revocable || flags&revocableFlag != 0, c.others[:0]
+	c.revocable, c.others = flags&revocableFlag != 0, c.others[:0]
 	for i := range rule.codecs {
 		length := rule.codecs[i].Decode(payload[at:], &c.States[i])
 		if length == 0 {
@@ -107,21 +104,26 @@ func (c *Counter) loadOwn(payload []byte) (loaded bool) {
 
 // CountInPlace counts cost hits in the payload, in place, and reports whether it did. It does if
 // the rule does not synchronise, and all states are as simple as [window.Codec.CountInPlace] wants
-// them. Then the counter is as after Load, Advance and Count, and the payload is what Append would
-// have written. Otherwise the payload is as it was, and the counter is of no use.
-func (c *Counter) CountInPlace(rule *Rule, payload []byte, now int64, cost uint64) (counted bool) {
-	if c.rule != rule || len(c.States) != len(rule.codecs) || len(payload) == 0 || rule.Synced() || payload[0] != 0 != rule.Revocable ||
-		payload[0]&^revocableFlag != 0 {
+// them. Then the counter is as after Load, Advance and Count, or CountRevocable if the hits are
+// revocable, and the payload is what Append would have written. Otherwise the payload is as it was,
+// and the counter is of no use.
+func (c *Counter) CountInPlace(rule *Rule, payload []byte, now int64, cost uint64, revocable bool) (counted bool) {
+	if c.rule != rule || len(c.States) != len(rule.codecs) || len(payload) == 0 || rule.Synced() || payload[0]&^revocableFlag != 0 {
 		return false
 	}
-	c.synced, c.revocable, c.others = false, rule.Revocable, c.others[:0]
+	c.synced, c.revocable, c.others = false, revocable || payload[0] != 0, c.others[:0]
 	if !c.lease.none() {
 		c.lease = Lease{}
 	}
 	if len(rule.codecs) == 1 {
-		return rule.codecs[0].CountInPlace(payload[1:], true, &c.States[0], now, cost) != 0
+		counted = rule.codecs[0].CountInPlace(payload[1:], true, &c.States[0], now, cost) != 0
+	} else {
+		counted = c.countAll(payload, now, cost)
 	}
-	return c.countAll(payload, now, cost)
+	if counted && revocable {
+		payload[0] = revocableFlag
+	}
+	return counted
 }
 
 // countAll is CountInPlace for several limits: it counts in all of them or in none.
@@ -205,7 +207,7 @@ func (c *Counter) reset(rule *Rule) {
 	for i := range c.States {
 		c.States[i].Reset()
 	}
-	c.sync, c.lease, c.synced, c.revocable = Sync{}, Lease{}, rule.Synced(), rule.Revocable
+	c.sync, c.lease, c.synced, c.revocable = Sync{}, Lease{}, rule.Synced(), false
 	c.others = c.others[:0]
 }
 
@@ -218,7 +220,8 @@ func (r *Rule) find(shape window.Shape) int {
 	return -1
 }
 
-// Revocable reports whether hits of the counter may be given back.
+// Revocable reports whether hits of the counter may be given back: CountRevocable was called since
+// it told nothing.
 func (c *Counter) Revocable() bool { return c.revocable }
 
 // Advance brings all states to the present.
@@ -278,6 +281,12 @@ func (c *Counter) Count(cost uint64) {
 	for i := range c.States {
 		c.rule.Limits[i].Count(&c.States[i], cost)
 	}
+}
+
+// CountRevocable is Count of hits that GiveBack may take back.
+func (c *Counter) CountRevocable(cost uint64) {
+	c.revocable = true
+	c.Count(cost)
 }
 
 //go:noinline

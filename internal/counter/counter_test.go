@@ -316,15 +316,18 @@ func TestCountInPlace(t *testing.T) {
 	one, two := []window.Limit{perMinute(10)}, []window.Limit{perMinute(10), perHour(7)}
 	firstHit := window.Limit{Shape: shape(window.FirstHitWindow, minute), Max: 10}
 	for name, test := range map[string]struct {
-		rule *Rule
-		want bool
+		rule      *Rule
+		revocable bool
+		want      bool
 	}{
-		"one limit":           {&Rule{Limits: one}, true},
-		"two limits":          {&Rule{Limits: two}, true},
-		"several rules":       {&Rule{Limits: two, Revocable: true}, true},
-		"synchronised":        {&Rule{Limits: one, SyncRate: second}, false},
-		"another kind":        {&Rule{Limits: []window.Limit{firstHit}}, false},
-		"another kind behind": {&Rule{Limits: []window.Limit{perMinute(10), firstHit}}, false},
+		"one limit":           {&Rule{Limits: one}, false, true},
+		"one, revocable":      {&Rule{Limits: one}, true, true},
+		"two limits":          {&Rule{Limits: two}, false, true},
+		"two, revocable":      {&Rule{Limits: two}, true, true},
+		"synchronised":        {&Rule{Limits: one, SyncRate: second}, false, false},
+		"another kind":        {&Rule{Limits: []window.Limit{firstHit}}, false, false},
+		"another kind behind": {&Rule{Limits: []window.Limit{perMinute(10), firstHit}}, false, false},
+		"another, revocable":  {&Rule{Limits: []window.Limit{perMinute(10), firstHit}}, true, false},
 	} {
 		test.rule.Compile()
 		c, want := load(t, test.rule, nil), &Counter{}
@@ -333,12 +336,12 @@ func TestCountInPlace(t *testing.T) {
 		payload := c.Append(nil, monday)
 		unchanged := func(payload []byte, rule *Rule, cost uint64, what string) {
 			before := bytes.Clone(payload)
-			if c.CountInPlace(rule, payload, monday+second, cost) || !bytes.Equal(payload, before) {
+			if c.CountInPlace(rule, payload, monday+second, cost, test.revocable) || !bytes.Equal(payload, before) {
 				t.Errorf("%s: counted in %x %s, which is %x now", name, before, what, payload)
 			}
 		}
 		for flags := range 256 {
-			if byte(flags) != payload[0] || !test.want {
+			if flags&^revocableFlag != 0 || !test.want {
 				unchanged(append([]byte{byte(flags)}, payload[1:]...), test.rule, 3, "of other flags")
 			}
 		}
@@ -350,21 +353,32 @@ func TestCountInPlace(t *testing.T) {
 			unchanged(payload, test.rule, 6, "without room in the second limit")
 		}
 		unchanged(payload, test.rule, 9, "without room")
-		before := bytes.Clone(payload)
-		if got := c.CountInPlace(test.rule, payload, monday+second, 3); got != test.want {
-			t.Errorf("%s: counted %v", name, got)
-		} else if !got {
+		if !test.want {
 			continue
 		}
-		want.Load(test.rule, before)
-		want.Advance(monday + second)
-		want.Count(3)
-		if encoded := want.Append(nil, monday+second); !bytes.Equal(payload, encoded) || !equal(sums(c), sums(want)...) {
-			t.Errorf("%s: got %x and %v, want %x", name, payload, sums(c), encoded)
-		}
-		c.GiveBack(c.Numbers(nil), 3)
-		if again := load(t, test.rule, before); !equal(sums(c), sums(again)...) {
-			t.Errorf("%s: given back to %v, want %v", name, sums(c), sums(again))
+		for _, flags := range []byte{0, revocableFlag} {
+			payload := append([]byte{flags}, payload[1:]...)
+			before := bytes.Clone(payload)
+			if !c.CountInPlace(test.rule, payload, monday+second, 3, test.revocable) {
+				t.Errorf("%s: not counted", name)
+			}
+			want.Load(test.rule, before)
+			want.Advance(monday + second)
+			if test.revocable {
+				want.CountRevocable(3)
+			} else {
+				want.Count(3)
+			}
+			if encoded := want.Append(nil, monday+second); !bytes.Equal(payload, encoded) || !equal(sums(c), sums(want)...) {
+				t.Errorf("%s: got %x and %v, want %x", name, payload, sums(c), encoded)
+			}
+			if revocable := test.revocable || flags != 0; c.Revocable() != revocable || load(t, test.rule, payload).Revocable() != revocable {
+				t.Errorf("%s: revocable is %v after flags %x", name, c.Revocable(), flags)
+			}
+			c.GiveBack(c.Numbers(nil), 3)
+			if again := load(t, test.rule, before); !equal(sums(c), sums(again)...) {
+				t.Errorf("%s: given back to %v, want %v", name, sums(c), sums(again))
+			}
 		}
 	}
 }
@@ -389,7 +403,7 @@ func TestCounterIsUsedAgain(t *testing.T) {
 	hit := load(t, rule, nil)
 	hit.Advance(monday)
 	hit.Count(1)
-	if payload := hit.Append(nil, monday); !c.CountInPlace(rule, payload, monday, 1) || c.synced || !c.lease.none() {
+	if payload := hit.Append(nil, monday); !c.CountInPlace(rule, payload, monday, 1, false) || c.synced || !c.lease.none() {
 		t.Errorf("counted in %x: synced %v, %+v", payload, c.synced, c.lease)
 	}
 }

@@ -16,12 +16,12 @@ func (n *Node) decide(demands []Demand, now int64) counter.Verdict {
 	verdict := counter.Allowed
 	for i := range demands {
 		d := &demands[i]
-		d.Verdict = n.load(d, now)
+		d.Verdict = n.load(d, now, howOf(i, demands))
 		verdict = worse(verdict, d.Verdict)
 	}
 	for i := 0; i < len(demands) && verdict == counter.Allowed; i++ {
 		d := &demands[i]
-		if d.Verdict = n.debit(d, now, counted); d.Verdict != counter.Allowed {
+		if d.Verdict = n.debit(d, now, howOf(i, demands)); d.Verdict != counter.Allowed {
 			verdict = d.Verdict
 			if verdict == counter.Rejected {
 				n.rememberRefusal(d, now)
@@ -78,54 +78,62 @@ func worse(a, b counter.Verdict) counter.Verdict {
 	return counter.Allowed
 }
 
-// verdict is what a demand's counter, at the time of now, says of its cost. If a request is decided
+// verdict is what a demand's counter, at the time of now, says of a cost. If a request is decided
 // without the backend, what is known here decides.
-func (n *Node) verdict(d *Demand, now int64) counter.Verdict {
+func (n *Node) verdict(d *Demand, cost uint64, now int64) counter.Verdict {
 	switch {
 	case n.local || n.alone:
-		if d.Counter.Allows(d.Cost) {
+		if d.Counter.Allows(cost) {
 			return counter.Allowed
 		}
 		return counter.Rejected
 	case n.exact:
-		if d.Counter.Possible(d.Cost) {
+		if d.Counter.Possible(cost) {
 			return counter.Unsure
 		}
 		return counter.Rejected
 	}
-	return d.Counter.Verdict(d.Cost, now)
+	return d.Counter.Verdict(cost, now)
 }
 
 // load reads what a demand's key has, and reports whether there is room. A refusal that the node
-// remembers needs no shared data.
-func (n *Node) load(d *Demand, now int64) counter.Verdict {
+// remembers needs no shared data, as long as not even one hit has room.
+func (n *Node) load(d *Demand, now int64, how debiting) counter.Verdict {
 	d.inSlot, d.debited, d.held = false, false, false
 	d.address = n.table.Address(d.Key)
-	if !d.Rule.CountRejected {
+	if d.Cost != 0 {
 		if payload := n.refusals.find(d.address, d.Rule.Index, now); payload != nil && d.Counter.Load(&d.Rule.Rule, payload) {
-			if d.Counter.Advance(now); n.verdict(d, now) == counter.Rejected {
+			if d.Counter.Advance(now); n.verdict(d, 1, now) == counter.Rejected {
 				return counter.Rejected
 			}
 		}
 	}
 	found := n.table.Read(&d.slot, d.address)
-	if found && d.Cost != 0 && d.Counter.CountInPlace(&d.Rule.Rule, d.slot.Payload(), now, d.Cost) {
+	if found && d.Cost != 0 && d.Counter.CountInPlace(&d.Rule.Rule, d.slot.Payload(), now, d.Cost, how == revocable) {
 		d.inSlot = true
 		return counter.Allowed
 	}
 	n.decode(d, found)
 	d.Counter.Advance(now)
-	verdict := n.verdict(d, now)
+	verdict := n.verdict(d, d.Cost, now)
 	if verdict == counter.Rejected {
 		n.rememberRefusal(d, now)
 	}
 	return verdict
 }
 
+// rememberRefusal remembers that a demand was refused, if its entry stays as it is while it has no
+// room: requests add nothing to it then, and none gives hits back.
 func (n *Node) rememberRefusal(d *Demand, now int64) {
+	if d.Rule.CountRejected || d.Rule.CostsLater || d.Counter.Revocable() || n.verdict(d, 1, now) != counter.Rejected {
+		return
+	}
+	hold := refusalHold
+	if d.Rule.Synced() {
+		hold = syncedHold
+	}
 	n.payload = d.Counter.Append(n.payload[:0], now)
-	// Of a synced rule other nodes' hits may go, and leases come.
-	n.refusals.add(d.address, d.Rule.Index, n.payload, now, d.Counter.Revocable() || d.Rule.Synced())
+	n.refusals.add(d.address, d.Rule.Index, n.payload, now, hold)
 }
 
 // debiting says what becomes of hits that have no room.
@@ -134,11 +142,21 @@ type debiting uint8
 const (
 	// counted hits are those of a request that passes only if they have room.
 	counted debiting = iota
+	// revocable hits are counted hits of a request that a later demand may still refuse.
+	revocable
 	// forced hits are those of a request that has passed.
 	forced
 	// rejected hits are those of a request that doesn't pass, and are counted all the same.
 	rejected
 )
+
+// howOf says how a request takes the hits of one of its demands.
+func howOf(i int, demands []Demand) debiting {
+	if i+1 < len(demands) {
+		return revocable
+	}
+	return counted
+}
 
 // debit takes the hits of a demand that was read, unless they have no room any more, and need it.
 func (n *Node) debit(d *Demand, now int64, how debiting) counter.Verdict {
@@ -155,13 +173,15 @@ func (n *Node) tryDebit(d *Demand, now int64, how debiting) (taken bool) {
 	case d.inSlot:
 	case how == rejected:
 		d.Counter.CountRejected(d.Cost)
+	case how == revocable:
+		d.Counter.CountRevocable(d.Cost)
 	default:
 		d.Counter.Count(d.Cost)
 	}
 	if !n.write(d, now) {
 		return false
 	}
-	if d.debited = true; d.Rule.Revocable {
+	if d.debited = true; how == revocable {
 		d.numbers = d.Counter.Numbers(d.numbers[:0])
 	}
 	if !n.local {
@@ -176,8 +196,8 @@ func (n *Node) tryDebit(d *Demand, now int64, how debiting) (taken bool) {
 func (n *Node) debitAgain(d *Demand, now int64, how debiting) counter.Verdict {
 	for attempt := 1; ; attempt++ {
 		n.read(d, now)
-		if how == counted {
-			if verdict := n.verdict(d, now); verdict != counter.Allowed {
+		if how == counted || how == revocable {
+			if verdict := n.verdict(d, d.Cost, now); verdict != counter.Allowed {
 				return verdict
 			}
 		}

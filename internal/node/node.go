@@ -14,7 +14,7 @@ type Options struct {
 	// made for.
 	Data     sharedata.Data
 	Capacity int
-	// Rules have their Limits and CountRejected. They are the node's from now on.
+	// Rules have their Limits, CountRejected and CostsLater. They are the node's from now on.
 	Rules []Rule
 	// Random is what nodes differ by.
 	Random Random
@@ -132,7 +132,6 @@ func New(o *Options) (*Node, error) {
 		if !n.local {
 			r.SyncRate = pushRate(o.SyncRate)
 		}
-		r.Revocable = len(n.rules) > 1
 		r.Compile()
 	}
 	var err error

@@ -75,13 +75,11 @@ func TestAdversaryOfSeveralRules(t *testing.T) {
 			}
 		}
 		for range 150 {
-			w.now += 20e6 // past what the workers remember of refusals
 			send(w.nodes[0], names[random.IntN(len(names))])
 		}
 		w.processes[0].before = nil
 		for range 60 {
 			for _, user := range names {
-				w.now += 20e6
 				send(w.nodes[0], user)
 			}
 		}
@@ -93,6 +91,38 @@ func TestAdversaryOfSeveralRules(t *testing.T) {
 				t.Fatalf("seed %d: %s passed %d, want at most 25", seed, user, passed[user])
 			}
 		}
+	}
+}
+
+// A worker finds all quota taken, by a request that another rule refuses at this moment. What comes
+// back is there for the worker's next request, whenever that is.
+func TestRefusalOfHitsThatComeBack(t *testing.T) {
+	w := newWorld(t, 1, 2, alone, all(sliding(2)), users(sliding(1)))
+	mine, other := w.nodes[0], w.nodes[1]
+	sets := 0
+	w.processes[0].before = func(f *fakeNode, op string) {
+		if f != mine || op != "set" {
+			return
+		}
+		switch sets++; sets {
+		case 1: // of what all share: the other worker is faster, and takes ann's quota
+			if !other.send("ann") {
+				t.Error("the first request does not pass")
+			}
+		case 3: // of ann's own, after what all share was taken at the second attempt
+			if other.send("bob") {
+				t.Error("passed though nothing is left")
+			}
+		}
+	}
+	if mine.send("ann") {
+		t.Error("more than ann's quota")
+	}
+	if sets != 4 {
+		t.Fatalf("%d sets, want two of what all share, one of ann's and one that gives back", sets)
+	}
+	if !other.send("bob") {
+		t.Error("refused for hits that are back")
 	}
 }
 

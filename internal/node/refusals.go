@@ -5,20 +5,26 @@ import (
 )
 
 const (
-	// refusalHold is how long a node relies on a refusal that it remembers. Counters only grow:
-	// hits that have no room then have none later, until the time that the entry itself tells. But
-	// the answer's headers should not grow stale.
+	// refusalHold is how long a node relies on a refusal that it remembers.
 	refusalHold = int64(1e9)
-	// revocableHold is the same where rules give hits back to each other, or nodes do.
-	revocableHold = refusalHold / 100
+	// syncedHold is the same of a rule that synchronises. Another worker may have had an answer of
+	// the backend's meanwhile: it is as if that had taken so much longer.
+	syncedHold = refusalHold / 100
 
 	refusalPlaces = 512 // a power of two
 	refusalSize   = 192 // bytes; longer entries are not remembered
 )
 
-// refusals remembers payloads that had no room for a request. Whoever goes on asking is refused
+// refusals remembers payloads that have no room for a single hit. Whoever goes on asking is refused
 // from here, at no cost to shared data and the table's other users. The decision is that of shared
-// data: the algorithm makes it from the payload.
+// data, and so is what clients are told: the algorithm makes it from the payload.
+//
+// For that the payload has to be what shared data has. Nothing is taken from an entry while not
+// even one hit has room, and time makes room only where the payload tells so too. What else changes
+// entries is not remembered: see [Node.rememberRefusal]. There are three exceptions, which
+// refusalHold bounds. A configuration of the same namespace may have other limits, or count what it
+// rejects, or what responses cost. Hits that lost every race may be added to a full entry. And an
+// entry may be evicted, which loses what the payload still tells.
 type refusals struct {
 	places [refusalPlaces]refusal
 }
@@ -42,14 +48,11 @@ func (r *refusals) find(a sharedata.Address, rule int, now int64) []byte {
 	return p.payload[:p.length]
 }
 
-func (r *refusals) add(a sharedata.Address, rule int, payload []byte, now int64, revocable bool) {
+func (r *refusals) add(a sharedata.Address, rule int, payload []byte, now, hold int64) {
 	if len(payload) > refusalSize {
 		return
 	}
 	p := &r.places[a.Hash()%refusalPlaces]
-	p.address, p.rule, p.length, p.at = a, int32(rule), int32(len(payload)), now
+	p.address, p.rule, p.length, p.at, p.hold = a, int32(rule), int32(len(payload)), now, hold
 	copy(p.payload[:], payload)
-	if p.hold = refusalHold; revocable {
-		p.hold = revocableHold
-	}
 }

@@ -9,6 +9,9 @@ type Rule struct {
 	counter.Rule
 	// CountRejected says that what the rule rejects takes its hits too.
 	CountRejected bool
+	// CostsLater says that requests which have passed take more hits with [Node.Force], whether or
+	// not they have room.
+	CostsLater bool
 	// Watched keys are counted, and never decided: nothing is leased for them. The backend is asked
 	// for their totals at every interval for as long as they have a window that counts.
 	Watched bool
