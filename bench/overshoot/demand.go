@@ -41,7 +41,7 @@ type split struct{ commands, busiest int }
 const keySkew = 1.1
 
 // settles is how long, beside two intervals, nodes have to push what they have counted, and to give back what they don't need.
-const settles = 15 * second
+const settles = 30 * second
 
 // demand is what a population asks of a backend.
 type demand struct {
@@ -167,12 +167,14 @@ type pushedKey struct {
 	id   wire.ID
 }
 
-// repeats counts the keys that a push has again though the node's last push of them is less than an interval ago.
+// repeats counts the keys that a push has again though the node's last push of them is less than an
+// interval ago, unless it gives hits back, which is done at once.
 func repeats(last map[pushedKey]int64, push *wire.Push, now, rate int64) (n int) {
 	for i := range push.Items {
 		key := pushedKey{push.Node, push.Items[i].ID}
 		// The way of one may have been shorter than the other's.
-		if before, ok := last[key]; ok && now-before < rate-2*near.jitter-2*millisecond {
+		soon := now-last[key] < rate-2*near.jitter-2*millisecond
+		if item := &push.Items[i]; soon && slices.Min(append(item.Hits, 0)) >= 0 {
 			n++
 		}
 		last[key] = now

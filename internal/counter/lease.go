@@ -371,7 +371,7 @@ func (c *Counter) Review(now int64) (again bool) {
 		return true
 	}
 	if young := c.reviewIn(now) + c.lease.Since.In(now); c.lease.Since != 0 && young > 0 && young <= c.rule.SyncRate {
-		c.sync.Due = DueAt(now + young) // the key is due for its hits, and the lease has only come
+		c.sync.Due = DueAt(now + c.reviewIn(now)) // the key is due for its hits, and the lease has only come
 		return true
 	}
 	used, stands := max(c.lease.Granted, leased)-leased, c.standing()

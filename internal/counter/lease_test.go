@@ -81,7 +81,7 @@ func TestReview(t *testing.T) {
 	if !c.Review(monday+dueUnit) || c.Leased() != 99 || c.Pending() {
 		t.Errorf("a lease that has just come: %d are left", c.Leased())
 	}
-	if in := c.Sync().Due.In(monday); in <= 0 || in > review+dueUnit {
+	if in := c.Sync().Due.In(monday); in <= 0 || in > review+2*dueUnit {
 		t.Errorf("it is reviewed in %d ns", in)
 	}
 	now := monday + review + 2*dueUnit
