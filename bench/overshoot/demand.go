@@ -174,7 +174,7 @@ func repeats(last map[pushedKey]int64, push *wire.Push, now, rate int64) (n int)
 		key := pushedKey{push.Node, push.Items[i].ID}
 		// The way of one may have been shorter than the other's.
 		soon := now-last[key] < rate-2*near.jitter-2*millisecond
-		if item := &push.Items[i]; soon && slices.Min(append(item.Hits, 0)) >= 0 {
+		if soon && !slices.ContainsFunc(push.Items[i].Hits, func(hits int64) bool { return hits < 0 }) {
 			n++
 		}
 		last[key] = now
