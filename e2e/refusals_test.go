@@ -1,0 +1,87 @@
+package e2e
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"testing"
+)
+
+// Three nodes get one and a half times a limit at once. Of a limit of 100 no refusal is false; of larger
+// ones few are, which the log tells: a lease lies idle for as long as its node's next requests need.
+func TestRefusalsAreTrue(t *testing.T) {
+	onEach(t, 3, refusalsAreTrue)
+}
+
+func refusalsAreTrue(t *testing.T, d driver) {
+	for _, limit := range []int64{100, 1000, 10_000} {
+		for _, algorithm := range []string{"fixed_window", "sliding_window", "token_bucket"} {
+			if limit == 10_000 && algorithm != "fixed_window" {
+				continue // it takes long
+			}
+			t.Run(fmt.Sprint(limit, " ", algorithm), func(t *testing.T) {
+				d.beside(t)
+				backend := serve(t, "memory")
+				_, addresses := nodes(t, d, 3, nodeConfig{backend: backend, configuration: `{"backend": {"cluster": "weir", "timeout": "60s"}, ` +
+					perUser(fmt.Sprintf(`{"limit": %d, "window": "366d", "algorithm": %q}`, limit, algorithm))[1:]})
+				for round := range 3 {
+					var r refusals
+					r.rush(t, newTraffic(1, addresses...), fmt.Sprint("ann", round), limit, uint64(round))
+					t.Logf("%d of %d requests admitted, %d refused, %d of these falsely", r.admitted, limit*3/2, r.refused, r.falsely)
+					if r.admitted > limit || limit == 100 && (r.falsely > 0 || r.admitted < limit) || r.falsely > limit/4 {
+						t.Errorf("round %d: of a limit of %d %d requests were admitted, %d refused falsely", round, limit, r.admitted, r.falsely)
+					}
+				}
+			})
+		}
+	}
+}
+
+// refusals counts answers as they come. A refusal is false if all that was admitted before, and all
+// that was on its way then, and the request, fit the limit.
+type refusals struct {
+	sync.Mutex
+	sent, onItsWay, admitted, refused, falsely int64
+}
+
+func (r *refusals) rush(t *testing.T, f *traffic, user string, limit int64, seed uint64) {
+	t.Helper()
+	var clients sync.WaitGroup
+	for k := range uint64(6) {
+		client, random := client(t), rand.New(rand.NewPCG(seed, k))
+		clients.Go(func() {
+			for r.next(limit * 3 / 2) {
+				status, _, err := f.ask(client, random.IntN(len(f.addresses)), user)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				r.answered(status, limit)
+			}
+		})
+	}
+	clients.Wait()
+}
+
+func (r *refusals) next(requests int64) bool {
+	r.Lock()
+	defer r.Unlock()
+	if r.sent == requests {
+		return false
+	}
+	r.sent++
+	r.onItsWay++
+	return true
+}
+
+func (r *refusals) answered(status int, limit int64) {
+	r.Lock()
+	defer r.Unlock()
+	if status == http.StatusOK {
+		r.admitted++
+	} else if r.refused++; r.admitted+r.onItsWay <= limit {
+		r.falsely++
+	}
+	r.onItsWay--
+}
