@@ -18,7 +18,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	_ "embed"
@@ -213,10 +212,7 @@ func (t *test) run(atMost time.Duration, flags ...string) (passed bool, output [
 	command := exec.CommandContext(ctx, "sh", arguments...)
 	output, err = command.CombinedOutput()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		if bytes.Contains(output, []byte("[build failed]")) || bytes.Contains(output, []byte("[setup failed]")) {
-			return false, output, errors.New("it does not build")
-		}
-		return false, output, nil
+		return false, output, nil // or they do not build: the change does
 	}
 	return err == nil, output, err
 }
