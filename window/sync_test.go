@@ -390,7 +390,6 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-
 // The backend may need hits that are to be pushed for longer than this node does: what comes back
 // here may be missing from a bucket that was empty there.
 func TestPushEnds(t *testing.T) {
