@@ -65,7 +65,7 @@ func TestFaults(t *testing.T) {
 		{"less than that", fixed(1, MinWidth-1), WrongWidth, WrongWidth},
 		{"no window", fixed(1, 0), WrongWidth, WrongWidth},
 		{"a nanosecond more than a millisecond", fixed(1, MinWidth+1), WrongWidth, WrongWidth},
-		{"the longest window", fixed(1, MaxWidth), Sound, Sound},
+		{"the longest window, of 366 days", fixed(1, 366*24*3600*second), Sound, Sound},
 		{"a longer one", fixed(1, MaxWidth+MinWidth), WrongWidth, WrongWidth},
 		{"no kind", limit(0, minute, 0, 1, 0), UnknownKind, UnknownKind},
 		{"the last kind", limit(LastKind, minute, 0, 1, 1), Sound, Sound},
@@ -128,6 +128,8 @@ func TestSpan(t *testing.T) {
 		{tokens(0, 10, minute), 0, false},
 		{tokens(1, MaxLimit, MaxWidth), 0, false}, // beyond all times
 		{tokens(1, 100, MaxWidth), 100 * MaxWidth, true},
+		{tokens(1e6, uint64(maxTime), MinWidth), maxTime, true},
+		{tokens(1e6, uint64(maxTime)+1, MinWidth), 0, false},
 	} {
 		if nanos, whole := test.limit.Span(); whole != test.whole || whole && nanos != test.nanos {
 			t.Errorf("%+v: %d ns, whole %v", test.limit, nanos, whole)

@@ -63,13 +63,14 @@ func (l *Limit) countBucket(s *State, cost uint64) {
 	l.trimLog(s)
 }
 
-// trimLog forgets a log's oldest hits while what remains is above the limit.
+// trimLog forgets a log's oldest hits while what remains is above the limit. s must have buckets.
 func (l *Limit) trimLog(s *State) {
 	if !l.IsLog() {
 		return
 	}
 	sum, gone := sumBuckets(s), 0
-	for gone < len(s.Buckets)-1 && sum-s.Buckets[gone].Sum() > l.Max {
+	// That ends with the newest: without it nothing remains.
+	for sum-s.Buckets[gone].Sum() > l.Max {
 		sum -= s.Buckets[gone].Sum()
 		gone++
 	}
@@ -80,8 +81,8 @@ func (l *Limit) trimLog(s *State) {
 
 func (l *Limit) settleBuckets(s *State, newest bool, total *Totals) {
 	oldest := max(0, s.Newest/l.Precision-l.covered()+1)
-	at, added := len(s.Buckets)-1, false
 	known := len(s.Buckets)
+	at := known - 1
 	// unsaid sets the totals of buckets, newer than after, that the answer does not have.
 	unsaid := func(after int64) {
 		for ; at >= 0 && s.Buckets[at].Number > after; at-- {
@@ -103,11 +104,10 @@ func (l *Limit) settleBuckets(s *State, newest bool, total *Totals) {
 			at--
 		} else {
 			s.Buckets = append(s.Buckets, Bucket{Number: number, Hits: Hits{Total: hits}})
-			added = true
 		}
 	}
 	unsaid(-1)
-	if !added {
+	if len(s.Buckets) == known {
 		return
 	}
 	sortBuckets(s.Buckets, known)
@@ -115,9 +115,7 @@ func (l *Limit) settleBuckets(s *State, newest bool, total *Totals) {
 		// Another node's clock is ahead: its hit is the newest.
 		s.Newest = last * l.Precision
 	}
-	if len(s.Buckets) > known {
-		l.trimLog(s)
-	}
+	l.trimLog(s)
 }
 
 // sortBuckets sorts buckets of which the first are sorted, and the others descend. It moves each of

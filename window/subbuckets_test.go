@@ -17,6 +17,12 @@ func TestBucketsBeforeTheEpoch(t *testing.T) {
 		if encoded := l.AppendState(nil, &s, true); DecodeState(encoded, &again) != len(encoded) {
 			t.Errorf("%+v was written as %x", s, encoded)
 		}
+		if got := sumBuckets(&again); got != 3 {
+			t.Errorf("%+v: the first bucket has %d hits, want 3", l, got)
+		}
+		if l.Settle(&s, true, true, &Totals{}); sumBuckets(&s) != 0 {
+			t.Errorf("%+v: %+v is left of what others have given back", l, s)
+		}
 	}
 }
 

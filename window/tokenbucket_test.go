@@ -24,6 +24,8 @@ func TestBucketIsFullAgain(t *testing.T) {
 		{"one is in flight", Hits{Total: 9, Flight: 1}, monday, Hits{Flight: 1}, now - second},
 		{"some are, and some to push", Hits{Total: 3, Flight: 3, Diff: 4}, monday, Hits{Flight: 3, Diff: 4}, now - 7*second},
 		{"one of them goes back", Hits{Total: 11, Diff: -1}, monday, Hits{Total: 1, Diff: -1}, now},
+		{"some that go back are back there", Hits{Total: 20, Diff: -10}, monday - 2*second, Hits{Total: 8, Diff: -8}, now},
+		{"a lease that is back there", Hits{Total: 10, Lease: 1}, monday, Hits{}, 0},
 		{"a nanosecond later", Hits{Total: 10}, monday - 1, Hits{}, 0},
 		{"a nanosecond too early", Hits{Total: 10}, monday + 1, Hits{Total: 10}, monday + 1},
 		{"a nanosecond too early, to be pushed", Hits{Total: 9, Diff: 1}, monday + 1, Hits{Total: 9, Diff: 1}, monday + 1},
@@ -58,6 +60,7 @@ func TestWindowsOfTokensAreForgotten(t *testing.T) {
 		{"as many as the total has", Hits{Total: 130, Diff: 500}, 5 * minute, 2},
 		{"none of what is in flight", Hits{Flight: 500}, 5 * minute, 0},
 		{"none of what is leased", Hits{Total: 500, Lease: 400, Diff: 100}, minute, 1},
+		{"none of what is leased, while others are in flight", Hits{Total: 100, Flight: 400, Lease: 90}, minute, 0},
 		{"none of what is leased, however long ago", Hits{Total: 400, Lease: 60, Diff: 500}, 5*minute + minute/2, 5},
 	} {
 		s := State{Newest: monday, Start: monday, Hits: [2]Hits{test.hits}}
@@ -67,6 +70,18 @@ func TestWindowsOfTokensAreForgotten(t *testing.T) {
 		want.Total -= uint64(test.windows) * l.Max
 		if s.Hits[0] != want || s.Start != monday+test.windows*minute || l.Remaining(&s) != remaining {
 			t.Errorf("%s: got %+v from %d s on, %d remain, want %+v and %d", test.name, s.Hits[0], (s.Start-monday)/second, l.Remaining(&s), want, remaining)
+		}
+	}
+}
+
+// A bucket that gets no tokens back lacks for ever what was taken from it.
+func TestBucketThatGetsNothing(t *testing.T) {
+	t.Parallel()
+	l := tokens(0, 10, minute)
+	for _, hits := range []Hits{{}, {Total: 3}, {Diff: 3}, {Total: 3, Lease: 1}, {Total: 3, Diff: -1}} {
+		s := State{Newest: monday, Start: monday, Hits: [2]Hits{hits}}
+		if l.Advance(&s, monday+3*minute); s.Hits[0] != hits || l.Allows(&s, 0) {
+			t.Errorf("%+v became %+v", hits, s.Hits[0])
 		}
 	}
 }
@@ -211,6 +226,72 @@ func TestLateTokens(t *testing.T) {
 		l.Advance(&s, monday+test.later)
 		if kept := l.Lease(&s, test.hits, monday, true, granted(&l, monday, monday, 60)); !kept || l.Leased(&s) != test.leased {
 			t.Errorf("%d ns late: kept %v, leased %d, want %d", test.later, kept, l.Leased(&s), test.leased)
+		}
+	}
+}
+
+// An answer may be of the same bucket, of one that was written some windows later, here or there,
+// or of another bucket. An older answer only raises what is taken.
+func TestTokensSettle(t *testing.T) {
+	t.Parallel()
+	const start = monday + 7*second
+	l := tokens(6, 100, minute)
+	for _, test := range []struct {
+		name  string
+		limit Limit
+		hits  Hits
+		later int64 // the answer's bucket began
+		taken uint64
+		older bool
+		start int64 // after start
+		total uint64
+	}{
+		{"the same, with less", l, Hits{Total: 20}, 0, 15, false, 0, 15},
+		{"the same, with less, older", l, Hits{Total: 20}, 0, 15, true, 0, 20},
+		{"the same, with more, older", l, Hits{Total: 20}, 0, 25, true, 0, 25},
+		{"the same, all given back", l, Hits{Total: 20}, 0, 0, false, 0, 0},
+		{"the same, all given back, older", l, Hits{Total: 20}, 0, 0, true, 0, 20},
+		{"another, all given back", l, Hits{Total: 20}, second, 0, false, 0, 20},
+		{"later there, with less", l, Hits{Total: 20}, minute, 10, false, minute, 10},
+		{"later there, with less, older", l, Hits{Total: 20}, minute, 10, true, minute, 14},
+		{"later there, with more, older", l, Hits{Total: 20}, minute, 15, true, minute, 15},
+		{"later there, when all was back here", l, Hits{Total: 11, Diff: 30}, 2 * minute, 3, true, 2 * minute, 3},
+		{"later here, with less", l, Hits{Total: 20}, -minute, 20, false, 0, 14},
+		{"later here, with less, older", l, Hits{Total: 20}, -minute, 20, true, 0, 20},
+		{"later here, with more, older", l, Hits{Total: 20}, -minute, 30, true, 0, 24},
+		{"later here, when all is back there", l, Hits{Total: 20, Diff: 30}, -2 * minute, 11, false, 0, 0},
+		{"later here, when just all is back there", l, Hits{Total: 20, Diff: 30}, -2 * minute, 12, false, 0, 0},
+		{"later here, when one is left there", l, Hits{Total: 20, Diff: 30}, -2 * minute, 13, false, 0, 1},
+		{"another, of one token", l, Hits{Total: 20}, second, 1, false, second, 1},
+		{"another, older", l, Hits{Total: 20}, -second, 9, true, -second, 9},
+		{"none yet", l, Hits{}, -2 * minute, 30, true, -2 * minute, 30},
+		{"that gets nothing back, later here", tokens(0, 100, minute), Hits{Total: 20}, -minute, 30, false, 0, 30},
+		{"that gets one back, later here", tokens(1, 100, minute), Hits{Total: 20}, -minute, 30, false, 0, 29},
+	} {
+		s := State{Newest: start + 2*minute, Start: start, Hits: [2]Hits{test.hits}}
+		test.limit.settleTokens(&s, !test.older, start+test.later, test.taken)
+		// What has come back since is forgotten in whole windows.
+		test.limit.refill(&s, s.Newest)
+		want := State{Newest: s.Newest, Start: start + test.start, Hits: [2]Hits{test.hits}}
+		want.Hits[0].Total = test.total
+		test.limit.refill(&want, want.Newest)
+		if s.Hits[0] != want.Hits[0] || s.Start != want.Start {
+			t.Errorf("%s: got %+v from %d s on, want %+v from %d s on", test.name, s.Hits[0], (s.Start-start)/second, want.Hits[0], (want.Start-start)/second)
+		}
+	}
+}
+
+// A grant of all that the bucket lacks leaves the times of its tokens as they are.
+func TestLeaseKeepsTimes(t *testing.T) {
+	t.Parallel()
+	l := tokens(60, 100, minute) // one a second
+	now := monday + 10*second + second/2
+	for _, test := range []struct{ hits, fits uint64 }{{29, uint64(second / 2)}, {30, uint64(second / 2)}, {31, uint64(second)}} {
+		s := State{Newest: now, Start: monday, Hits: [2]Hits{{Total: 40}}}
+		l.leaseTokens(&s, test.hits, now)
+		l.CountLeased(&s, test.hits)
+		if at, _ := l.FitsAt(&s, l.Remaining(&s)+1); uint64(at-now) != test.fits {
+			t.Errorf("a lease of %d of 30: a token comes back in %d ns, want %d", test.hits, at-now, test.fits)
 		}
 	}
 }
