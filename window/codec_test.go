@@ -314,6 +314,9 @@ func TestStateBounds(t *testing.T) {
 		{"two buckets that are one", body(head(SlidingBuckets, 10, 0), 7, 2, 3<<1, 0), false},
 		{"two buckets that are one, with hits", body(head(SlidingBuckets, 10, 0), 7, 2, 3<<1, 1, 2), false},
 		{"fewer buckets than it says", body(head(SlidingBuckets, 10, 0), 7, 3, 0, 2), false},
+		{"as many buckets as there may be", append(body(head(SlidingBuckets, 10, 0), monday, maxBuckets, 0), bytes.Repeat([]byte{2}, maxBuckets-1)...), true},
+		{"more of them", append(body(head(SlidingBuckets, 10, 0), monday, maxBuckets+1, 0), bytes.Repeat([]byte{2}, maxBuckets)...), false},
+		{"a bucket as far from the next as can be said", body(head(SlidingBuckets, 10, 0), maxTime, 2, 0, math.MaxUint64, 1), false},
 		{"a token bucket", body(head(TokenBucket, 1, MaxHits), monday, 0, 5), true},
 		{"a larger one", body(head(TokenBucket, 1, MaxHits+1), monday, 0, 5), false},
 	} {

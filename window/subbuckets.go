@@ -1,5 +1,10 @@
 package window
 
+import (
+	"math"
+	"slices"
+)
+
 // SlidingBuckets keeps the hits of each bucket that has any. It looks at the Width/Precision newest
 // buckets, up to the one that the present is in. With a precision of one nanosecond these are the
 // hits of (now − Width, now]. That is the sliding log, which Redis's users keep in a sorted set
@@ -156,11 +161,11 @@ func (l *Limit) appendBuckets(dst []byte, s *State, synced bool) []byte {
 
 func (l *Limit) decodeBuckets(b []byte, at int, synced bool, s *State) (next int) {
 	// Each bucket takes a byte at least. So the length of b bounds what is allocated.
-	count, at := uvarint(b, at, uint64(min(maxBuckets, len(b))))
+	count, at := uvarint(b, at, maxBuckets)
 	number := s.Newest / l.Precision
 	for i := range count {
 		var age uint64
-		age, at = uvarint(b, at, 1<<63-1)
+		age, at = uvarint(b, at, math.MaxUint64)
 		number -= int64(age >> 1)
 		if at == wrong || number < 0 || i > 0 && age < 2 {
 			return wrong
@@ -171,9 +176,6 @@ func (l *Limit) decodeBuckets(b []byte, at int, synced bool, s *State) (next int
 		}
 		s.Buckets = append(s.Buckets, Bucket{Number: number, Hits: hits})
 	}
-	// The newest came first.
-	for i, j := 0, len(s.Buckets)-1; i < j; i, j = i+1, j-1 {
-		s.Buckets[i], s.Buckets[j] = s.Buckets[j], s.Buckets[i]
-	}
+	slices.Reverse(s.Buckets) // the newest came first
 	return at
 }
