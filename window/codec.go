@@ -309,7 +309,7 @@ func (l *Limit) Codec(synced bool) Codec {
 	c.plain = l.Kind.Clocked() && !synced
 	for i := range c.head {
 		c.head[i] = binary.LittleEndian.Uint64(head[8*i:])
-		c.mask[i] = 1<<(8*min(max(c.length-8*i, 0), 8)) - 1
+		c.mask[i] = 1<<(8*max(c.length-8*i, 0)) - 1
 	}
 	return c
 }

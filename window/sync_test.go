@@ -429,3 +429,60 @@ func TestAdded(t *testing.T) {
 		}
 	}
 }
+
+// Hits of any window or bucket are pending, then in flight, then counted.
+func TestPendingAndInFlight(t *testing.T) {
+	t.Parallel()
+	l := subBuckets(10, minute, 10*second)
+	for _, diff := range []int64{1, 2, -1, -5} {
+		for name, at := range map[string]func(s *State) *Hits{
+			"the window":       func(s *State) *Hits { return &s.Hits[0] },
+			"the one before":   func(s *State) *Hits { return &s.Hits[1] },
+			"the first bucket": func(s *State) *Hits { return &s.Buckets[0].Hits },
+			"the last":         func(s *State) *Hits { return &s.Buckets[1].Hits },
+		} {
+			s := State{Newest: monday, Buckets: []Bucket{{Number: 1}, {Number: 2}}}
+			h := at(&s)
+			h.Total = 7
+			if s.Pending() || s.InFlight() {
+				t.Errorf("%s: pending %v, in flight %v, with nothing to push", name, s.Pending(), s.InFlight())
+			}
+			if h.Diff = diff; !s.Pending() || s.InFlight() {
+				t.Errorf("%s: pending %v, in flight %v, with %d to push", name, s.Pending(), s.InFlight(), diff)
+			}
+			if l.Claim(&s); s.Pending() || !s.InFlight() || *h != (Hits{Total: 7, Flight: diff}) {
+				t.Errorf("%s: pending %v, in flight %v, once claimed: %+v", name, s.Pending(), s.InFlight(), *h)
+			}
+			if s.EndFlight(); s.InFlight() || *h != (Hits{Total: uint64(7 + max(diff, 0))}) {
+				t.Errorf("%s: in flight %v, once answered: %+v", name, s.InFlight(), *h)
+			}
+		}
+	}
+}
+
+// Totals that answer no push replace those that are known, but only raise them while hits are in
+// flight, which they may lack, or if they are older.
+func TestLearn(t *testing.T) {
+	t.Parallel()
+	l := fixed(100, minute)
+	for _, test := range []struct {
+		hits  Hits
+		newer bool
+		total uint64
+		want  Hits
+	}{
+		{Hits{Total: 9, Diff: 1}, true, 4, Hits{Total: 4, Diff: 1}},
+		{Hits{Total: 9, Diff: 1}, false, 4, Hits{Total: 9, Diff: 1}},
+		{Hits{Total: 9, Flight: 1}, true, 4, Hits{Total: 9, Flight: 1}},
+		{Hits{Total: 9, Flight: 1}, true, 12, Hits{Total: 12, Flight: 1}},
+		{Hits{Total: 9, Flight: -1}, true, 4, Hits{Total: 9, Flight: -1}},
+		{Hits{Total: 9, Diff: 1}, false, 12, Hits{Total: 12, Diff: 1}},
+		{Hits{Total: 9, Lease: 6}, true, 4, Hits{Total: 6, Lease: 6}},
+	} {
+		s := State{Newest: monday, Hits: [2]Hits{test.hits}}
+		l.Learn(&s, test.newer, &Totals{Newest: uint64(monday / minute), Hits: []uint64{test.total}})
+		if s.Hits[0] != test.want {
+			t.Errorf("%+v learns of %d, newer %v: got %+v, want %+v", test.hits, test.total, test.newer, s.Hits[0], test.want)
+		}
+	}
+}

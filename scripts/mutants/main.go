@@ -18,6 +18,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	_ "embed"
@@ -242,11 +243,13 @@ func (r *run) try(i int, ownOnly bool) (catcher string, err error) {
 			if isOwn := strings.HasSuffix("/"+t.path, "/"+filepath.ToSlash(filepath.Dir(m.file))); isOwn != own || !own && (ownOnly || !t.depends(m)) {
 				continue
 			}
-			passed, output, err := t.run(max(10*time.Second, 5*t.took), "-overlay="+overlay)
-			if err != nil {
+			passed, output, err := t.run(max(30*time.Second, 5*t.took), "-overlay="+overlay)
+			switch {
+			case err != nil:
 				return "", fmt.Errorf("%s: %w\n%s", m.name, err, output)
-			}
-			if !passed {
+			case bytes.Contains(output, []byte("panic: test timed out")):
+				return t.path + ", which did not end", nil
+			case !passed:
 				return t.path, nil
 			}
 		}
