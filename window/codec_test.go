@@ -15,6 +15,8 @@ var codecLimits = []Limit{
 	fixed(1000, minute), sliding(1000, minute), sliding(MaxHits, MaxWidth), firstHit(1000, minute), subBuckets(1000, minute, second),
 	log(100, minute), tokens(6, 1000, minute), tokens(MaxHits, MaxHits, MaxWidth), tokens(MaxHits>>1, MaxHits, MaxWidth),
 	{Shape: Shape{Kind: SlidingWindow, Ordinal: 3, Width: minute}, Max: 1000},
+	// Their heads have 7, 8 and 9 bytes.
+	tokens(1<<13, 1<<13, 3600*second), tokens(1<<20, 1<<20, 3600*second), tokens(1<<27, 1<<27, 3600*second),
 }
 
 // A codec writes what its limit writes, and reads that and nothing else.
@@ -121,8 +123,12 @@ func TestCountInPlace(t *testing.T) {
 			continue
 		}
 		for _, last := range []bool{false, true} {
-			if more := append(bytes.Clone(before), 0); c.CountInPlace(more, last, &State{}, now, hits) == len(before) == last {
-				t.Fatalf("%+v: %x is counted in %v, though something follows the state", l, more, !last)
+			want := len(before)
+			if last {
+				want = 0
+			}
+			if more := append(bytes.Clone(before), 0); c.CountInPlace(more, last, &State{}, now, hits) != want {
+				t.Fatalf("%+v: %x is counted in %v, though something follows the state", l, more, last)
 			}
 		}
 		var want State
@@ -303,6 +309,12 @@ func TestStateBounds(t *testing.T) {
 		{"before the epoch", body(head(FixedWindow, 1), -1, 5), false},
 		{"started at the epoch", body(head(FirstHitWindow, 1), 7, 7, 5), true},
 		{"started before that", body(head(FirstHitWindow, 1), 7, 8, 5), false},
+		{"all hits that there may be", body(head(FixedWindow|syncedBit, 1), monday, MaxHits, zigzag(-MaxHits), zigzag(2*MaxHits)), true},
+		{"and a lease", body(head(FixedWindow|syncedBit, 1), monday, MaxHits, zigzag(MaxHits), zigzag(2*MaxHits+1), MaxHits), true},
+		{"more hits", body(head(FixedWindow|syncedBit, 1), monday, MaxHits+1, 0, 0), false},
+		{"more to push", body(head(FixedWindow|syncedBit, 1), monday, 0, zigzag(MaxHits+1), 0), false},
+		{"more in flight", body(head(FixedWindow|syncedBit, 1), monday, 0, 0, zigzag(2*MaxHits+2)), false},
+		{"more leased", body(head(FixedWindow|syncedBit, 1), monday, 0, 0, 2, MaxHits+1), false},
 		{"two buckets", body(head(SlidingBuckets, 10, 2), monday, 0), true},
 		{"one bucket", body(head(SlidingBuckets, 10, 1), monday, 0), false},
 		{"64 buckets", body(head(SlidingBuckets, 64, 64), monday, 0), true},
@@ -330,9 +342,9 @@ func TestStateBounds(t *testing.T) {
 			continue
 		}
 		// A codec of its limit reads the same, and counts in nothing else.
-		c := limit.Codec(false)
+		c := limit.Codec(test.b[0]&syncedBit != 0)
 		got := State{Buckets: make([]Bucket, 3)}
-		if length := c.Decode(test.b, &got); length == len(test.b) != test.want {
+		if length := c.Decode(test.b, &got); length == len(test.b) != test.want || !test.want && length != 0 {
 			t.Errorf("%s: the limit's codec reads %d bytes of %d", test.name, length, len(test.b))
 		}
 		if limit.Max = 1000; !test.want && c.CountInPlace(test.b, true, &got, maxTime, 1) != 0 {
@@ -419,12 +431,19 @@ func TestMaxStateSize(t *testing.T) {
 		{"log, synced", log(100, minute), even(log(100, minute)), true, 952},
 		{"log of a second", log(500, second), even(log(500, second)), true, 4051},
 		{"short log", log(1, MinWidth), even(log(1, MinWidth)), false, 51},
+		{"log whose hits are just so far apart that their ages take three bytes", log(121, MinWidth), even(log(121, MinWidth)), false, 531},
+		{"log whose ages just take two bytes", log(1220, 10*MinWidth), even(log(1220, 10*MinWidth)), false, 3706},
+		{"log whose ages just take three", log(1464, 12*MinWidth), even(log(1464, 12*MinWidth)), false, 5903},
 		{"long log", log(367, MaxWidth), even(log(367, MaxWidth)), true, 4091},
 	} {
 		length := len(test.limit.AppendState(nil, &test.state, test.synced))
 		if got := test.limit.MaxStateSize(test.synced); got != test.want || length > got {
 			t.Errorf("%s: at most %d bytes, want %d; a state takes %d", test.name, got, test.want, length)
 		}
+	}
+	// 579 hits, seven bytes each, take just as much as there may be.
+	if got := log(0, 100*MinWidth).LargestLog(); got != 578 {
+		t.Errorf("the largest log of 100 ms has %d hits, want 578", got)
 	}
 	// So the README says.
 	if got, year := log(0, minute).LargestLog(), log(0, MaxWidth).LargestLog(); got != 505 || year != 367 {

@@ -346,6 +346,7 @@ func TestStateRoundTrip(t *testing.T) {
 		most   int
 	}{
 		{sliding(10, minute), State{Newest: monday, Hits: [2]Hits{{7, -2, 3, 0}, {MaxHits, MaxHits, -MaxHits, 12}}}, true, 64},
+		{sliding(10, minute), State{Newest: monday, Hits: [2]Hits{{MaxHits, -MaxHits, MaxHits, MaxHits}, {1, -1, -1, 1}}}, true, 64},
 		{tokens(10, 10, minute), State{Newest: monday, Start: monday - second, Hits: [2]Hits{{Total: 9}}}, false, 20},
 		{log(10, minute), State{Newest: monday, Buckets: []Bucket{{Number: monday - second, Hits: Hits{Total: 1}}, {Number: monday, Hits: Hits{Total: 300}}}}, false, 24},
 		{subBuckets(10, minute, second), State{Newest: monday + 7, Buckets: []Bucket{
@@ -363,9 +364,11 @@ func TestStateRoundTrip(t *testing.T) {
 		if !ok || limit.Shape != test.limit.Shape || length != len(encoded) || !reflect.DeepEqual(got, test.state) || length > test.most {
 			t.Errorf("%+v: got %+v %+v of %d bytes", test, limit, got, length)
 		}
+		codec := test.limit.Codec(test.synced)
 		for n := range encoded {
-			if length := DecodeState(encoded[:n], &got); length != 0 {
-				t.Errorf("%+v cut to %d bytes decodes", test, n)
+			if length := DecodeState(encoded[:n:n], &got); length != 0 || codec.Decode(encoded[:n:n], &got) != 0 ||
+				codec.CountInPlace(encoded[:n:n], true, &got, maxTime, 1) != 0 {
+				t.Errorf("%+v cut to %d bytes is read, or counted in", test, n)
 			}
 		}
 	}

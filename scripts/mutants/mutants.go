@@ -103,12 +103,13 @@ func (s *source) visit(n ast.Node, above []ast.Node) {
 	}
 }
 
-// constant reports whether a number is that of a constant. Such a number is a choice: another one
-// need not be wrong.
+// constant reports whether a number is that of a constant, or of an array. Such a number is a
+// choice: another one need not be wrong.
 func constant(above []ast.Node) bool {
 	return slices.ContainsFunc(above, func(n ast.Node) bool {
 		decl, ok := n.(*ast.GenDecl)
-		return ok && decl.Tok == token.CONST
+		_, array := n.(*ast.ArrayType)
+		return ok && decl.Tok == token.CONST || array
 	})
 }
 

@@ -12,7 +12,10 @@ const code = `package p
 
 const most = 3 + 4
 
-type T struct{ a []int }
+type T struct {
+	a []int
+	b [4]int
+}
 
 func (t *T) f(n int, ok bool) bool {
 	t.a[0]++
