@@ -394,6 +394,23 @@ func TestCountedInPlace(t *testing.T) {
 	}
 }
 
+// A sum in more bytes than it needs is not counted in: it would be written in fewer.
+func TestLongSumIsNotCountedIn(t *testing.T) {
+	t.Parallel()
+	for _, l := range []Limit{fixed(1000, minute), sliding(1000, minute)} {
+		b := l.AppendState(nil, &State{Newest: monday}, false)
+		sum := len(b) - l.Kind.Windows()
+		for _, hits := range []byte{0, 5, 100, 126} {
+			long := append(bytes.Clone(b[:sum]), hits|0x80)
+			c := l.Codec(false)
+			var s State
+			if long = append(long, b[sum:]...); c.Decode(long, &s) != len(long) || s.Hits[0].Total != uint64(hits) || c.CountInPlace(long, true, &s, monday, 1) != 0 {
+				t.Errorf("%+v: %x is counted in, or not read: %+v", l, long, s.Hits)
+			}
+		}
+	}
+}
+
 // A table is made for these sizes, and no state is longer.
 func TestMaxStateSize(t *testing.T) {
 	t.Parallel()

@@ -299,7 +299,7 @@ func TestLeaseOfBuckets(t *testing.T) {
 			{Number: number - 2, Hits: Hits{Total: 9, Lease: 4}}, {Number: number - 1, Hits: Hits{Total: 9}}, {Number: number, Hits: Hits{Total: 9, Lease: 3}},
 		}}
 	}
-	for _, test := range []struct{ hits, old, newest uint64 }{{0, 4, 3}, {1, 3, 3}, {4, 0, 3}, {5, 0, 2}, {7, 0, 0}} {
+	for _, test := range []struct{ hits, old, newest uint64 }{{0, 4, 3}, {1, 3, 3}, {3, 1, 3}, {4, 0, 3}, {5, 0, 2}, {7, 0, 0}} {
 		s := state()
 		l.CountLeased(&s, test.hits)
 		if s.Buckets[0].Lease != test.old || s.Buckets[2].Lease != test.newest || pending(&s) != 0 || sumBuckets(&s) != 20+test.hits {
