@@ -122,7 +122,7 @@ func (r *run) all(by []string) (err error) {
 	if r.temp, err = os.MkdirTemp("", "mutants"); err != nil {
 		return err
 	}
-	defer os.RemoveAll(r.temp)
+	defer func() { err = errors.Join(err, os.RemoveAll(r.temp)) }()
 	if err := r.findTests(by); err != nil {
 		return err
 	}
