@@ -1,7 +1,7 @@
 # Everything that is not pinned in go.mod is pinned here.
 golangci_lint := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.6.2
 
-.PHONY: help build run test test-fast check fuzz bench clean
+.PHONY: help build run test test-fast check fuzz mutants bench clean
 
 # go.work has both modules: this one, and bench/, with what only benchmarks need.
 packages := ./... ./bench/...
@@ -65,6 +65,9 @@ fuzz: ## each fuzz target for TIME=10s
 			go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(or $(TIME),10s) ./$$(dirname $$file) || exit; \
 		done; \
 	done
+
+mutants: ## N=100 changes of what decides, chosen by SEED=1: tests have to notice each
+	go run ./scripts/mutants -seed $(or $(SEED),1) -n $(or $(N),100) ./window ./sharedata ./internal/counter
 
 # What counts comes first: what a request costs in Envoy.
 bench: build dist/gofloor.wasm bench/v8/node_modules ## all benchmarks; LONG=1 adds ten million streams, and what a backend takes in

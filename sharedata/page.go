@@ -1,6 +1,9 @@
 package sharedata
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"math"
+)
 
 // A page is a version byte and entries, oldest first:
 //
@@ -62,9 +65,7 @@ func (t *Table) Read(s *Slot, a Address) (found bool) {
 	} else {
 		s.page, s.cas = s.page[:0], CreateOnly
 	}
-	if len(s.evicted) > 0 {
-		s.evicted = s.evicted[:0]
-	}
+	s.evicted = s.evicted[:0]
 	return s.find()
 }
 
@@ -195,7 +196,7 @@ func (s *Slot) place(old, length int) {
 // trim cuts the page where its form stops making sense. Read did not look behind the entry that it
 // found.
 func (s *Slot) trim() {
-	for at := max(1, s.at); at < len(s.page); at += s.length(at) {
+	for at := max(1, s.at); ; at += s.length(at) {
 		if rest := len(s.page) - at; rest < payloadAt || s.length(at) < payloadAt || s.length(at) > rest {
 			s.page = s.page[:at]
 			return
@@ -223,7 +224,7 @@ func (s *Slot) drop(gone func(at int) bool) {
 // evict removes the victim: the entry that is least worth keeping, other than the slot's own. It
 // reports whether there was one.
 func (s *Slot) evict(now int64) bool {
-	victim, least, expired := 0, uint16(0), expiry(now)
+	victim, least, expired := 0, uint16(math.MaxUint16), expiry(now)
 	for at := 1; at < len(s.page); at += s.length(at) {
 		if at == s.at {
 			continue
@@ -232,7 +233,7 @@ func (s *Slot) evict(now int64) bool {
 			s.remove(at)
 			return true
 		}
-		if use := binary.LittleEndian.Uint16(s.page[at+useAt:]); victim == 0 || use <= least {
+		if use := binary.LittleEndian.Uint16(s.page[at+useAt:]); use <= least {
 			victim, least = at, use
 		}
 	}

@@ -69,8 +69,8 @@ func TestFound(t *testing.T) {
 	table := open(t, &fakeData{}, 1000)
 	var s Slot
 	for _, found := range []bool{false, true} {
-		if read := table.Read(&s, table.Address([]byte("k"))); read != found || s.Found() != found {
-			t.Errorf("read %v and found %v, want %v", read, s.Found(), found)
+		if read := table.Read(&s, table.Address([]byte("k"))); read != found || s.Found() != found || s.Corrupt() {
+			t.Errorf("read %v and found %v, corrupt %v, want %v", read, s.Found(), s.Corrupt(), found)
 		}
 		if table.Write(&s, []byte("payload"), Meta{}, now); !s.Found() {
 			t.Error("what was written is not found")

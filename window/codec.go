@@ -155,19 +155,19 @@ func zigzag(v int64) uint64 { return uint64(v<<1) ^ uint64(v>>63) }
 // Whoever begins there ends there.
 const wrong = -1
 
-// uvarint reads a number of at most most.
+// uvarint reads a number of at most most. Where it is wrong, the number means nothing.
 func uvarint(b []byte, at int, most uint64) (v uint64, next int) {
 	if uint(at) >= uint(len(b)) {
-		return 0, wrong
+		return v, wrong
 	}
 	v, n := uint64(b[at]), 1
 	if v >= 1<<7 {
 		if v, n = binary.Uvarint(b[at:]); n <= 0 {
-			return 0, wrong
+			return v, wrong
 		}
 	}
 	if v > most {
-		return 0, wrong
+		return v, wrong
 	}
 	return v, at + n
 }
@@ -309,7 +309,7 @@ func (l *Limit) Codec(synced bool) Codec {
 	c.plain = l.Kind.Clocked() && !synced
 	for i := range c.head {
 		c.head[i] = binary.LittleEndian.Uint64(head[8*i:])
-		c.mask[i] = 1<<(8*min(max(c.length-8*i, 0), 8)) - 1
+		c.mask[i] = 1<<(8*max(c.length-8*i, 0)) - 1
 	}
 	return c
 }

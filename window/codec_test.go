@@ -2,8 +2,12 @@ package window
 
 import (
 	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"math"
 	"math/rand/v2"
 	"reflect"
+	"strings"
 	"testing"
 )
 
@@ -11,6 +15,8 @@ var codecLimits = []Limit{
 	fixed(1000, minute), sliding(1000, minute), sliding(MaxHits, MaxWidth), firstHit(1000, minute), subBuckets(1000, minute, second),
 	log(100, minute), tokens(6, 1000, minute), tokens(MaxHits, MaxHits, MaxWidth), tokens(MaxHits>>1, MaxHits, MaxWidth),
 	{Shape: Shape{Kind: SlidingWindow, Ordinal: 3, Width: minute}, Max: 1000},
+	// Their heads have 7, 8 and 9 bytes.
+	tokens(1<<13, 1<<13, 3600*second), tokens(1<<20, 1<<20, 3600*second), tokens(1<<27, 1<<27, 3600*second),
 }
 
 // A codec writes what its limit writes, and reads that and nothing else.
@@ -117,8 +123,12 @@ func TestCountInPlace(t *testing.T) {
 			continue
 		}
 		for _, last := range []bool{false, true} {
-			if more := append(bytes.Clone(before), 0); c.CountInPlace(more, last, &State{}, now, hits) == len(before) == last {
-				t.Fatalf("%+v: %x is counted in %v, though something follows the state", l, more, !last)
+			want := len(before)
+			if last {
+				want = 0
+			}
+			if more := append(bytes.Clone(before), 0); c.CountInPlace(more, last, &State{}, now, hits) != want {
+				t.Fatalf("%+v: %x is counted in %v, though something follows the state", l, more, last)
 			}
 		}
 		var want State
@@ -173,4 +183,287 @@ func FuzzCount(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Other versions and programs read these bytes: they stay what they are.
+func TestFormat(t *testing.T) {
+	t.Parallel()
+	const at = 0x0706050403020100
+	ordinal := fixed(9, minute)
+	ordinal.Ordinal = 7
+	hits := Hits{Total: 300, Diff: -2, Flight: 3, Lease: 130}
+	for _, test := range []struct {
+		name   string
+		limit  Limit
+		state  State
+		synced bool
+		want   string
+	}{
+		{"fixed window", fixed(9, second), State{Newest: at, Hits: [2]Hits{{Total: 5}}}, false, "01 e807 0001020304050607 05"},
+		{"with an ordinal", ordinal, State{Newest: at, Hits: [2]Hits{{Total: 128}}}, false, "e1 e0d403 0001020304050607 8001"},
+		{"sliding window", sliding(9, second), State{Newest: at, Hits: [2]Hits{{Total: 5}, {Total: 1 << 14}}}, false, "03 e807 0001020304050607 05 808001"},
+		{"synced", fixed(9, second), State{Newest: at, Hits: [2]Hits{hits}}, true, "11 e807 0001020304050607 ac02 03 0e 8201"},
+		{"without a lease", fixed(9, second), State{Newest: at, Hits: [2]Hits{{Total: 1, Diff: 1, Flight: -1}}}, true, "11 e807 0001020304050607 01 02 03"},
+		{"first hit", firstHit(9, second), State{Newest: at, Start: at - 200, Hits: [2]Hits{{Total: 5}}}, false, "02 e807 0001020304050607 c801 05"},
+		{"token bucket", tokens(300, 9, second), State{Newest: at, Start: at - 1, Hits: [2]Hits{{Total: 5}}}, false, "05 e807 ac02 0001020304050607 01 05"},
+		{"sub-buckets", subBuckets(9, minute, second), State{Newest: 100 * second, Buckets: []Bucket{{Number: 97, Hits: Hits{Total: 1}}, {Number: 99, Hits: Hits{Total: 2}}}}, false,
+			"04 e0d403 3c 00e8764817000000 02 03 02 04"},
+		{"log, synced", log(9, second), State{Newest: 100, Buckets: []Bucket{{Number: 100, Hits: Hits{Diff: 1}}}}, true, "14 e807 00 6400000000000000 01 01 00 02 00"},
+	} {
+		got := test.limit.AppendState(nil, &test.state, test.synced)
+		if want := strings.ReplaceAll(test.want, " ", ""); hex.EncodeToString(got) != want {
+			t.Errorf("%s: got %x, want %s", test.name, got, test.want)
+		}
+	}
+}
+
+// Numbers are written as in encoding/binary, and read up to a bound; what is cut or has no end is
+// wrong, and so is what begins where nothing is.
+func TestNumbers(t *testing.T) {
+	t.Parallel()
+	for _, v := range []uint64{0, 1, 1<<7 - 1, 1 << 7, 1<<7 + 1, 1<<14 - 1, 1 << 14, 1<<14 + 1, 1<<21 - 1, 1 << 21, MaxHits, math.MaxUint64} {
+		encoded := appendUvarint([]byte{9}, v)
+		if want := binary.AppendUvarint([]byte{9}, v); !bytes.Equal(encoded, want) {
+			t.Errorf("%d is written as %x, want %x", v, encoded, want)
+		}
+		end := len(encoded)
+		for name, test := range map[string]struct {
+			b    []byte
+			at   int
+			most uint64
+			want int
+		}{
+			"at the end":  {encoded, 1, v, end},
+			"before more": {append(bytes.Clone(encoded), 1, 2), 1, v, end},
+			"below most":  {encoded, 1, v | 1, end},
+			"cut":         {encoded[: end-1 : end-1], 1, v, wrong},
+			"behind":      {encoded, end, v, wrong},
+			"after wrong": {encoded, wrong, v, wrong},
+			"without end": {bytes.Repeat([]byte{0xff}, 20), 0, math.MaxUint64, wrong},
+			"larger":      {append(encoded[:end-1:end-1], encoded[end-1]|0x80, 0x7f), 1, v, wrong},
+		} {
+			if got, next := uvarint(test.b, test.at, test.most); next != test.want || next == end && got != v {
+				t.Errorf("%d, %s: read as %d until %d", v, name, got, next)
+			}
+			if v > MaxHits || name == "larger" {
+				continue
+			}
+			if got, next := sum(test.b, test.at); next != test.want || next == end && got != v {
+				t.Errorf("%d, %s: the sum is read as %d until %d", v, name, got, next)
+			}
+		}
+		if v > 0 {
+			if _, next := uvarint(encoded, 1, v-1); next != wrong {
+				t.Errorf("%d is read, though it is above the most", v)
+			}
+		}
+	}
+	if _, next := sum(binary.AppendUvarint(nil, MaxHits+1), 0); next != wrong {
+		t.Error("more than the most hits are read")
+	}
+	for _, v := range []int64{0, 1, -1, 63, 64, -64, -65, MaxHits, -MaxHits, 2*MaxHits + 1, -2*MaxHits - 1} {
+		encoded := binary.AppendVarint(nil, v)
+		if got := binary.AppendUvarint(nil, zigzag(v)); !bytes.Equal(got, encoded) {
+			t.Errorf("%d is %x, want %x", v, got, encoded)
+		}
+		for most, want := range map[int64]int{max(v, -v): len(encoded), max(v, -v) - 1: wrong} {
+			if got, next := varint(encoded, 0, most); most >= 0 && (next != want || next != wrong && got != v) {
+				t.Errorf("%d of at most %d: read as %d until %d", v, most, got, next)
+			}
+		}
+	}
+}
+
+// A state is of no use beyond the bounds of what it says, to whomever reads it.
+func TestStateBounds(t *testing.T) {
+	t.Parallel()
+	head := func(kind Kind, numbers ...uint64) []byte {
+		b := []byte{byte(kind)}
+		for _, v := range numbers {
+			b = binary.AppendUvarint(b, v)
+		}
+		return b
+	}
+	body := func(head []byte, newest int64, hits ...uint64) []byte {
+		b := binary.LittleEndian.AppendUint64(head, uint64(newest))
+		for _, v := range hits {
+			b = binary.AppendUvarint(b, v)
+		}
+		return b
+	}
+	longest := uint64(MaxWidth / MinWidth)
+	for _, test := range []struct {
+		name string
+		b    []byte
+		want bool
+	}{
+		{"nothing", nil, false},
+		{"a window", body(head(FixedWindow, 1), monday, 5), true},
+		{"no width", body(head(FixedWindow, 0), monday, 5), false},
+		{"the longest", body(head(FixedWindow, longest), monday, 5), true},
+		{"a longer one", body(head(FixedWindow, longest+1), monday, 5), false},
+		{"no kind", body(head(0, 1), monday, 5), false},
+		{"an unknown kind", body(head(LastKind+1, 1), monday, 5), false},
+		{"the end of time", body(head(FixedWindow, 1), maxTime, 5), true},
+		{"after that", body(head(FixedWindow, 1), maxTime+1, 5), false},
+		{"before the epoch", body(head(FixedWindow, 1), -1, 5), false},
+		{"started at the epoch", body(head(FirstHitWindow, 1), 7, 7, 5), true},
+		{"started before that", body(head(FirstHitWindow, 1), 7, 8, 5), false},
+		{"all hits that there may be", body(head(FixedWindow|syncedBit, 1), monday, MaxHits, zigzag(-MaxHits), zigzag(2*MaxHits)), true},
+		{"and a lease", body(head(FixedWindow|syncedBit, 1), monday, MaxHits, zigzag(MaxHits), zigzag(2*MaxHits+1), MaxHits), true},
+		{"more hits", body(head(FixedWindow|syncedBit, 1), monday, MaxHits+1, 0, 0), false},
+		{"more to push", body(head(FixedWindow|syncedBit, 1), monday, 0, zigzag(MaxHits+1), 0), false},
+		{"more in flight", body(head(FixedWindow|syncedBit, 1), monday, 0, 0, zigzag(2*MaxHits+2)), false},
+		{"more leased", body(head(FixedWindow|syncedBit, 1), monday, 0, 0, 2, MaxHits+1), false},
+		{"two buckets", body(head(SlidingBuckets, 10, 2), monday, 0), true},
+		{"one bucket", body(head(SlidingBuckets, 10, 1), monday, 0), false},
+		{"64 buckets", body(head(SlidingBuckets, 64, 64), monday, 0), true},
+		{"65 buckets", body(head(SlidingBuckets, 65, 65), monday, 0), false},
+		{"a log", body(head(SlidingBuckets, 10, 0), monday, 0), true},
+		{"the first bucket", body(head(SlidingBuckets, 10, 0), 7, 1, 7<<1), true},
+		{"one before that", body(head(SlidingBuckets, 10, 0), 7, 1, 8<<1), false},
+		{"two hits in the second bucket of two", body(head(SlidingBuckets, 10, 0), 7, 2, 3<<1, 4<<1|1, 2), true},
+		{"two buckets that are one", body(head(SlidingBuckets, 10, 0), 7, 2, 3<<1, 0), false},
+		{"two buckets that are one, with hits", body(head(SlidingBuckets, 10, 0), 7, 2, 3<<1, 1, 2), false},
+		{"fewer buckets than it says", body(head(SlidingBuckets, 10, 0), 7, 3, 0, 2), false},
+		{"as many buckets as there may be", append(body(head(SlidingBuckets, 10, 0), monday, maxBuckets, 0), bytes.Repeat([]byte{2}, maxBuckets-1)...), true},
+		{"more of them", append(body(head(SlidingBuckets, 10, 0), monday, maxBuckets+1, 0), bytes.Repeat([]byte{2}, maxBuckets)...), false},
+		{"a bucket as far from the next as can be said", body(head(SlidingBuckets, 10, 0), maxTime, 2, 0, math.MaxUint64, 1), false},
+		{"a token bucket", body(head(TokenBucket, 1, MaxHits), monday, 0, 5), true},
+		{"a larger one", body(head(TokenBucket, 1, MaxHits+1), monday, 0, 5), false},
+	} {
+		s := State{Newest: 7, Start: 8, Hits: [2]Hits{{Total: 1}, {Total: 2}}, Buckets: make([]Bucket, 1), ends: 3}
+		length := DecodeState(test.b, &s)
+		limit, ok := DecodeLimit(test.b)
+		if (length == len(test.b) && length > 0) != test.want || !test.want && (length != 0 || !reflect.DeepEqual(s, State{Buckets: []Bucket{}})) || test.want && !ok {
+			t.Errorf("%s: %d bytes of %d are read as %+v of %+v", test.name, length, len(test.b), s, limit)
+		}
+		if !ok {
+			continue
+		}
+		// A codec of its limit reads the same, and counts in nothing else.
+		c := limit.Codec(test.b[0]&syncedBit != 0)
+		got := State{Buckets: make([]Bucket, 3)}
+		if length := c.Decode(test.b, &got); length == len(test.b) != test.want || !test.want && length != 0 {
+			t.Errorf("%s: the limit's codec reads %d bytes of %d", test.name, length, len(test.b))
+		}
+		if limit.Max = 1000; !test.want && c.CountInPlace(test.b, true, &got, maxTime, 1) != 0 {
+			t.Errorf("%s: counted in", test.name)
+		}
+	}
+}
+
+// Of a window of the clock hits are counted in place as long as they take no more bytes, up to two,
+// and their time and window are the state's.
+func TestCountedInPlace(t *testing.T) {
+	t.Parallel()
+	const start = monday
+	for _, test := range []struct {
+		name        string
+		total, cost uint64
+		at, now     int64
+		want        bool
+	}{
+		{"the first hit", 0, 1, start, start, true},
+		{"nothing", 5, 0, start, start, true},
+		{"all that a byte takes", 100, 27, start, start, true},
+		{"one more", 100, 28, start, start, false},
+		{"the least that takes two", 1 << 7, 0, start, start, true},
+		{"all that two take", 1 << 13, 1<<13 - 1, start, start, true},
+		{"one more than that", 1 << 13, 1 << 13, start, start, false},
+		{"what takes three", 1 << 14, 1, start, start, false},
+		{"the window's last nanosecond", 5, 1, start, start + minute - 1, true},
+		{"the next window", 5, 1, start, start + minute, false},
+		{"a clock that went back", 5, 1, start + 1, start, false},
+		{"the end of time", 5, 1, maxTime, maxTime, true},
+		{"after that", 5, 1, maxTime, maxTime + 1, false},
+		{"more than there may be", 0, MaxHits + 1, start, start, false},
+		{"all that there may be, which take eight", 0, MaxHits, start, start, false},
+	} {
+		for _, l := range []Limit{fixed(1<<60, minute), sliding(1<<60, minute)} {
+			c := l.Codec(false)
+			var got State
+			b := l.AppendState(nil, &State{Newest: test.at, Hits: [2]Hits{{Total: test.total}}}, false)
+			for _, last := range []bool{true, false} {
+				counted := c.CountInPlace(bytes.Clone(b), last, &got, test.now, test.cost)
+				if counted == len(b) != test.want || !test.want && counted != 0 {
+					t.Errorf("%s, kind %d: counted in %d bytes of %d", test.name, l.Kind, counted, len(b))
+				}
+			}
+		}
+	}
+}
+
+// A sum in more bytes than it needs is not counted in: it would be written in fewer.
+func TestLongSumIsNotCountedIn(t *testing.T) {
+	t.Parallel()
+	for _, l := range []Limit{fixed(1000, minute), sliding(1000, minute)} {
+		b := l.AppendState(nil, &State{Newest: monday}, false)
+		sum := len(b) - l.Kind.Windows()
+		for _, hits := range []byte{0, 5, 100, 126} {
+			long := append(bytes.Clone(b[:sum]), hits|0x80)
+			c := l.Codec(false)
+			var s State
+			if long = append(long, b[sum:]...); c.Decode(long, &s) != len(long) || s.Hits[0].Total != uint64(hits) || c.CountInPlace(long, true, &s, monday, 1) != 0 {
+				t.Errorf("%+v: %x is counted in, or not read: %+v", l, long, s.Hits)
+			}
+		}
+	}
+}
+
+// A table is made for these sizes, and no state is longer.
+func TestMaxStateSize(t *testing.T) {
+	t.Parallel()
+	most := Hits{MaxHits, MaxHits, MaxHits, MaxHits}
+	full := func(l Limit, hits Hits) State {
+		s := State{Newest: maxTime}
+		for i := range l.covered() {
+			s.Buckets = append(s.Buckets, Bucket{Number: maxTime/l.Precision - l.covered() + 1 + i, Hits: hits})
+		}
+		return s
+	}
+	// even is a log whose hits are as far from each other as may be.
+	even := func(l Limit) State {
+		s := State{Newest: maxTime}
+		for i := range int64(l.Max) + 1 {
+			s.Buckets = append(s.Buckets, Bucket{Number: maxTime - l.Width + 1 + i*(l.Width/int64(l.Max+1)), Hits: Hits{Total: 1}})
+		}
+		return s
+	}
+	large, small := subBuckets(1000, 64*minute, minute), subBuckets(10, minute, minute/2)
+	for _, test := range []struct {
+		name   string
+		limit  Limit
+		state  State
+		synced bool
+		want   int
+	}{
+		{"fixed window", fixed(9, MaxWidth), State{Newest: maxTime, Hits: [2]Hits{most}}, true, 63},
+		{"sliding window", sliding(9, MaxWidth), State{Newest: maxTime, Hits: [2]Hits{most, most}}, true, 95},
+		{"token bucket", tokens(MaxHits, 9, MaxWidth), State{Newest: maxTime, Hits: [2]Hits{most}}, true, 63},
+		{"sub-buckets", large, full(large, Hits{Total: MaxHits}), false, 672},
+		{"sub-buckets, synced", large, full(large, most), true, 2208},
+		{"two sub-buckets", small, full(small, Hits{Total: MaxHits}), false, 52},
+		{"log", log(100, minute), even(log(100, minute)), false, 649},
+		{"log, synced", log(100, minute), even(log(100, minute)), true, 952},
+		{"log of a second", log(500, second), even(log(500, second)), true, 4051},
+		{"short log", log(1, MinWidth), even(log(1, MinWidth)), false, 51},
+		{"log whose hits are just so far apart that their ages take three bytes", log(121, MinWidth), even(log(121, MinWidth)), false, 531},
+		{"log whose ages just take two bytes", log(1220, 10*MinWidth), even(log(1220, 10*MinWidth)), false, 3706},
+		{"log whose ages just take three", log(1464, 12*MinWidth), even(log(1464, 12*MinWidth)), false, 5903},
+		{"long log", log(367, MaxWidth), even(log(367, MaxWidth)), true, 4091},
+	} {
+		length := len(test.limit.AppendState(nil, &test.state, test.synced))
+		if got := test.limit.MaxStateSize(test.synced); got != test.want || length > got {
+			t.Errorf("%s: at most %d bytes, want %d; a state takes %d", test.name, got, test.want, length)
+		}
+	}
+	// 579 hits, seven bytes each, take just as much as there may be.
+	if got := log(0, 100*MinWidth).LargestLog(); got != 578 {
+		t.Errorf("the largest log of 100 ms has %d hits, want 578", got)
+	}
+	// So the README says.
+	if got, year := log(0, minute).LargestLog(), log(0, MaxWidth).LargestLog(); got != 505 || year != 367 {
+		t.Errorf("the largest log of a minute has %d hits, of 366 days %d, want 505 and 367", got, year)
+	}
 }

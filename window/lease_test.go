@@ -289,6 +289,153 @@ func FuzzLease(f *testing.F) {
 	})
 }
 
+// What is leased is used from the oldest bucket on, and kept in the newest.
+func TestLeaseOfBuckets(t *testing.T) {
+	t.Parallel()
+	l := subBuckets(100, minute, 10*second)
+	number := monday / l.Precision
+	state := func() State {
+		return State{Newest: monday, Buckets: []Bucket{
+			{Number: number - 2, Hits: Hits{Total: 9, Lease: 4}}, {Number: number - 1, Hits: Hits{Total: 9}}, {Number: number, Hits: Hits{Total: 9, Lease: 3}},
+		}}
+	}
+	for _, test := range []struct{ hits, old, newest uint64 }{{0, 4, 3}, {1, 3, 3}, {3, 1, 3}, {4, 0, 3}, {5, 0, 2}, {7, 0, 0}} {
+		s := state()
+		l.CountLeased(&s, test.hits)
+		if s.Buckets[0].Lease != test.old || s.Buckets[2].Lease != test.newest || pending(&s) != 0 || sumBuckets(&s) != 20+test.hits {
+			t.Errorf("%d are used: got %+v", test.hits, s.Buckets)
+		}
+		if got := l.MovesLease(&s); got != (test.old > 0) {
+			t.Errorf("%d are used: moves %v", test.hits, got)
+		}
+	}
+	for _, test := range []struct{ keep, old, newest uint64 }{{0, 0, 0}, {1, 0, 1}, {3, 0, 3}, {4, 1, 3}, {7, 4, 3}, {9, 4, 3}} {
+		s := state()
+		l.ReturnLease(&s, test.keep)
+		if s.Buckets[0].Lease != test.old || s.Buckets[2].Lease != test.newest || pending(&s) != int64(test.old+test.newest)-7 {
+			t.Errorf("%d are kept: got %+v", test.keep, s.Buckets)
+		}
+	}
+}
+
+// Only as much as is leased is used, and a lease of one is one.
+func TestLeaseIsUsedUp(t *testing.T) {
+	t.Parallel()
+	for _, l := range leasing {
+		for _, hits := range []uint64{1, 2, 30} {
+			var s State
+			l.Advance(&s, monday)
+			l.Lease(&s, hits, monday, true, granted(&l, monday, monday, hits))
+			if l.CountLeased(&s, hits); l.Leased(&s) != 0 || l.Remaining(&s) != 100-hits || s.Pending() {
+				t.Errorf("%+v: of %d, %d are leased and %d remain", l, hits, l.Leased(&s), l.Remaining(&s))
+			}
+			if l.ReturnLease(&s, 0); s.Pending() {
+				t.Errorf("%+v: %d go back of a lease that is used up", l, -pending(&s))
+			}
+			if !l.Kind.Bucketed() {
+				if l.CountLeased(&s, 1); s.Hits[0].Lease != 0 {
+					t.Errorf("%+v: a lease of nothing is %d", l, s.Hits[0].Lease)
+				}
+			}
+		}
+	}
+}
+
+// A clock of the backend's may be 10 s ahead, and any bit more within a window.
+func TestLeaseAhead(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		limit Limit
+		ahead int64
+		want  bool
+	}{
+		{fixed(100, minute), maxBack, true}, {fixed(100, minute), maxBack + 1, false},
+		{fixed(100, 3600*second), minute, true},
+		{subBuckets(100, minute, second), maxBack, true}, {subBuckets(100, minute, second), maxBack + 1, false},
+	} {
+		l, now := test.limit, monday+55*second
+		var s State
+		l.Advance(&s, now)
+		at := now + test.ahead
+		if got := l.Lease(&s, 30, at, true, granted(&l, 0, at, 30)); got != test.want || l.Leased(&s) > 0 != test.want {
+			t.Errorf("%+v, ahead by %d ns: kept %v, leased %d", l, test.ahead, got, l.Leased(&s))
+		}
+	}
+}
+
+// A grant whose answer does not name the window here is none of it.
+func TestLeaseOfAnotherWindow(t *testing.T) {
+	t.Parallel()
+	l := firstHit(100, minute)
+	for name, test := range map[string]struct {
+		hits  Hits
+		total Totals
+		want  bool
+	}{
+		"the same window":     {Hits{Total: 5}, Totals{Newest: uint64(monday), Hits: []uint64{30}}, true},
+		"with nothing else":   {Hits{}, Totals{Newest: uint64(monday), Hits: []uint64{1}}, true},
+		"a later one":         {Hits{Total: 5}, Totals{Newest: uint64(monday + 1), Hits: []uint64{30}}, false},
+		"no totals":           {Hits{Total: 5}, Totals{Newest: uint64(monday)}, false},
+		"no hits in a window": {Hits{}, Totals{Newest: uint64(monday), Hits: []uint64{0}}, false},
+	} {
+		s := State{Newest: monday + second, Start: monday, Hits: [2]Hits{test.hits}}
+		if got := l.Lease(&s, 1, monday+second, true, &test.total); got != test.want || l.Leased(&s) > 0 != test.want {
+			t.Errorf("%s: kept %v, leased %d", name, got, l.Leased(&s))
+		}
+		if got := l.LeaseNumber(monday+second, &test.total); got != test.total.Newest {
+			t.Errorf("%s: the number is %d, want the answer's", name, got)
+		}
+	}
+	f, b := fixed(100, minute), subBuckets(100, minute, second)
+	total := Totals{Newest: 7}
+	if at := monday + second; f.LeaseNumber(at, &total) != uint64(at/minute) || b.LeaseNumber(at, &total) != uint64(at/second) {
+		t.Error("a window or bucket of the clock is not that of the grant's time")
+	}
+}
+
+// Numbers of leases, and of what goes back, stay within their bounds.
+func TestLeaseIsBounded(t *testing.T) {
+	t.Parallel()
+	var h Hits
+	for range 2 {
+		if h.lease(math.MaxUint64); h.Lease != MaxHits || h.Total != MaxHits {
+			t.Errorf("got %+v", h)
+		}
+	}
+	for range 2 {
+		if h.giveUp(math.MaxUint64); h.Diff != -MaxHits {
+			t.Errorf("got %+v", h)
+		}
+	}
+	h = Hits{Total: 3, Lease: 2}
+	if h.lease(2); h != (Hits{Total: 4, Lease: 4}) {
+		t.Errorf("got %+v", h)
+	}
+}
+
+// Hits that the backend has not heard of for sure are those that were counted here, in all windows,
+// but for what goes back.
+func TestUnheard(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		hits [2]Hits
+		want uint64
+	}{
+		{[2]Hits{}, 0},
+		{[2]Hits{{Total: 9}}, 0},
+		{[2]Hits{{Diff: 1}}, 1},
+		{[2]Hits{{Diff: 5, Flight: 3}}, 8},
+		{[2]Hits{{Diff: 5, Flight: -3}}, 5},
+		{[2]Hits{{Diff: 5}, {Flight: 3}}, 8},
+		{[2]Hits{{Diff: -5, Flight: 3}}, 0},
+	} {
+		s := State{Hits: test.hits}
+		if got := s.Unheard(); got != test.want {
+			t.Errorf("%+v: got %d, want %d", test.hits, got, test.want)
+		}
+	}
+}
+
 // A lease of tokens stays while it is no more than the node's even part of what the backend's bucket
 // lacks. What is more wears as tokens come back, to the token, however often it is looked at.
 func TestLeaseOfTokensWears(t *testing.T) {

@@ -15,7 +15,7 @@ func muldiv(a, b, c uint64) (quotient, remainder uint64, ok bool) {
 
 func longMuldiv(hi, lo, c uint64) (quotient, remainder uint64, ok bool) {
 	if hi >= c {
-		return 0, 0, false
+		return quotient, remainder, false
 	}
 	quotient, remainder = bits.Div64(hi, lo, c)
 	return quotient, remainder, true

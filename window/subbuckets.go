@@ -1,5 +1,10 @@
 package window
 
+import (
+	"math"
+	"slices"
+)
+
 // SlidingBuckets keeps the hits of each bucket that has any. It looks at the Width/Precision newest
 // buckets, up to the one that the present is in. With a precision of one nanosecond these are the
 // hits of (now − Width, now]. That is the sliding log, which Redis's users keep in a sorted set
@@ -63,13 +68,14 @@ func (l *Limit) countBucket(s *State, cost uint64) {
 	l.trimLog(s)
 }
 
-// trimLog forgets a log's oldest hits while what remains is above the limit.
+// trimLog forgets a log's oldest hits while what remains is above the limit. s must have buckets.
 func (l *Limit) trimLog(s *State) {
 	if !l.IsLog() {
 		return
 	}
 	sum, gone := sumBuckets(s), 0
-	for gone < len(s.Buckets)-1 && sum-s.Buckets[gone].Sum() > l.Max {
+	// That ends with the newest: without it nothing remains.
+	for sum-s.Buckets[gone].Sum() > l.Max {
 		sum -= s.Buckets[gone].Sum()
 		gone++
 	}
@@ -80,8 +86,8 @@ func (l *Limit) trimLog(s *State) {
 
 func (l *Limit) settleBuckets(s *State, newest bool, total *Totals) {
 	oldest := max(0, s.Newest/l.Precision-l.covered()+1)
-	at, added := len(s.Buckets)-1, false
 	known := len(s.Buckets)
+	at := known - 1
 	// unsaid sets the totals of buckets, newer than after, that the answer does not have.
 	unsaid := func(after int64) {
 		for ; at >= 0 && s.Buckets[at].Number > after; at-- {
@@ -103,11 +109,10 @@ func (l *Limit) settleBuckets(s *State, newest bool, total *Totals) {
 			at--
 		} else {
 			s.Buckets = append(s.Buckets, Bucket{Number: number, Hits: Hits{Total: hits}})
-			added = true
 		}
 	}
 	unsaid(-1)
-	if !added {
+	if len(s.Buckets) == known {
 		return
 	}
 	sortBuckets(s.Buckets, known)
@@ -115,9 +120,7 @@ func (l *Limit) settleBuckets(s *State, newest bool, total *Totals) {
 		// Another node's clock is ahead: its hit is the newest.
 		s.Newest = last * l.Precision
 	}
-	if len(s.Buckets) > known {
-		l.trimLog(s)
-	}
+	l.trimLog(s)
 }
 
 // sortBuckets sorts buckets of which the first are sorted, and the others descend. It moves each of
@@ -158,11 +161,11 @@ func (l *Limit) appendBuckets(dst []byte, s *State, synced bool) []byte {
 
 func (l *Limit) decodeBuckets(b []byte, at int, synced bool, s *State) (next int) {
 	// Each bucket takes a byte at least. So the length of b bounds what is allocated.
-	count, at := uvarint(b, at, uint64(min(maxBuckets, len(b))))
+	count, at := uvarint(b, at, maxBuckets)
 	number := s.Newest / l.Precision
 	for i := range count {
 		var age uint64
-		age, at = uvarint(b, at, 1<<63-1)
+		age, at = uvarint(b, at, math.MaxUint64)
 		number -= int64(age >> 1)
 		if at == wrong || number < 0 || i > 0 && age < 2 {
 			return wrong
@@ -173,9 +176,6 @@ func (l *Limit) decodeBuckets(b []byte, at int, synced bool, s *State) (next int
 		}
 		s.Buckets = append(s.Buckets, Bucket{Number: number, Hits: hits})
 	}
-	// The newest came first.
-	for i, j := 0, len(s.Buckets)-1; i < j; i, j = i+1, j-1 {
-		s.Buckets[i], s.Buckets[j] = s.Buckets[j], s.Buckets[i]
-	}
+	slices.Reverse(s.Buckets) // the newest came first
 	return at
 }

@@ -346,6 +346,7 @@ func TestStateRoundTrip(t *testing.T) {
 		most   int
 	}{
 		{sliding(10, minute), State{Newest: monday, Hits: [2]Hits{{7, -2, 3, 0}, {MaxHits, MaxHits, -MaxHits, 12}}}, true, 64},
+		{sliding(10, minute), State{Newest: monday, Hits: [2]Hits{{MaxHits, -MaxHits, MaxHits, MaxHits}, {1, -1, -1, 1}}}, true, 64},
 		{tokens(10, 10, minute), State{Newest: monday, Start: monday - second, Hits: [2]Hits{{Total: 9}}}, false, 20},
 		{log(10, minute), State{Newest: monday, Buckets: []Bucket{{Number: monday - second, Hits: Hits{Total: 1}}, {Number: monday, Hits: Hits{Total: 300}}}}, false, 24},
 		{subBuckets(10, minute, second), State{Newest: monday + 7, Buckets: []Bucket{
@@ -363,9 +364,11 @@ func TestStateRoundTrip(t *testing.T) {
 		if !ok || limit.Shape != test.limit.Shape || length != len(encoded) || !reflect.DeepEqual(got, test.state) || length > test.most {
 			t.Errorf("%+v: got %+v %+v of %d bytes", test, limit, got, length)
 		}
+		codec := test.limit.Codec(test.synced)
 		for n := range encoded {
-			if length := DecodeState(encoded[:n], &got); length != 0 {
-				t.Errorf("%+v cut to %d bytes decodes", test, n)
+			if length := DecodeState(encoded[:n:n], &got); length != 0 || codec.Decode(encoded[:n:n], &got) != 0 ||
+				codec.CountInPlace(encoded[:n:n], true, &got, maxTime, 1) != 0 {
+				t.Errorf("%+v cut to %d bytes is read, or counted in", test, n)
 			}
 		}
 	}
@@ -390,16 +393,99 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// A clock that starts at the epoch, and an answer that names buckets before it, leave a state that
-// can be read again.
-func TestBucketsBeforeTheEpoch(t *testing.T) {
+// The backend may need hits that are to be pushed for longer than this node does: what comes back
+// here may be missing from a bucket that was empty there.
+func TestPushEnds(t *testing.T) {
 	t.Parallel()
-	for _, l := range []Limit{subBuckets(10, minute, second), log(10, minute)} {
-		var s, again State
-		l.Advance(&s, 0)
-		l.Settle(&s, true, true, &Totals{Newest: 0, Hits: []uint64{3, 5}, Ages: []uint64{0, 1}})
-		if encoded := l.AppendState(nil, &s, true); DecodeState(encoded, &again) != len(encoded) {
-			t.Errorf("%+v was written as %x", s, encoded)
+	for _, test := range []struct {
+		name  string
+		limit Limit
+		state State
+		want  int64 // from monday on
+	}{
+		{"no hits", fixed(10, minute), State{Newest: monday}, 1},
+		{"a window", fixed(10, minute), State{Newest: monday + second, Hits: [2]Hits{{Diff: 1}}}, minute},
+		{"a window with the one before", sliding(10, minute), State{Newest: monday + second, Hits: [2]Hits{{Diff: 1}}}, 2 * minute},
+		{"the one before", sliding(10, minute), State{Newest: monday + second, Hits: [2]Hits{1: {Diff: 1}}}, minute},
+		{"a first-hit window", firstHit(10, minute), State{Newest: monday + second, Start: monday, Hits: [2]Hits{{Diff: 1}}}, minute},
+		{"a token that was pushed", tokens(60, 100, minute), State{Newest: monday, Start: monday, Hits: [2]Hits{{Total: 1}}}, second},
+		{"a token to push", tokens(60, 100, minute), State{Newest: monday, Start: monday, Hits: [2]Hits{{Diff: 1}}}, 101 * second},
+		{"a token in flight", tokens(60, 100, minute), State{Newest: monday, Start: monday, Hits: [2]Hits{{Flight: 1}}}, 101 * second},
+		{"both", tokens(60, 100, minute), State{Newest: monday, Start: monday, Hits: [2]Hits{{Diff: 1, Flight: 2}}}, 103 * second},
+		{"a token to give back", tokens(60, 100, minute), State{Newest: monday, Start: monday, Hits: [2]Hits{{Total: 1, Diff: -1}}}, 100 * second},
+	} {
+		if got := test.limit.PushEnds(&test.state) - monday; got != test.want {
+			t.Errorf("%s: ends after %d ns, want %d", test.name, got, test.want)
+		}
+	}
+}
+
+// What a push adds is the sum of its hits, and nothing if more goes back.
+func TestAdded(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		hits []int64
+		want uint64
+	}{{nil, 0}, {[]int64{0}, 0}, {[]int64{3, 4}, 7}, {[]int64{3, -1}, 2}, {[]int64{3, -4}, 0}} {
+		if got := (&Push{Hits: test.hits}).Added(); got != test.want {
+			t.Errorf("%v: got %d, want %d", test.hits, got, test.want)
+		}
+	}
+}
+
+// Hits of any window or bucket are pending, then in flight, then counted.
+func TestPendingAndInFlight(t *testing.T) {
+	t.Parallel()
+	l := subBuckets(10, minute, 10*second)
+	for _, diff := range []int64{1, 2, -1, -5} {
+		for name, at := range map[string]func(s *State) *Hits{
+			"the window":       func(s *State) *Hits { return &s.Hits[0] },
+			"the one before":   func(s *State) *Hits { return &s.Hits[1] },
+			"the first bucket": func(s *State) *Hits { return &s.Buckets[0].Hits },
+			"the last":         func(s *State) *Hits { return &s.Buckets[1].Hits },
+		} {
+			s := State{Newest: monday, Buckets: []Bucket{{Number: 1}, {Number: 2}}}
+			h := at(&s)
+			h.Total = 7
+			if s.Pending() || s.InFlight() {
+				t.Errorf("%s: pending %v, in flight %v, with nothing to push", name, s.Pending(), s.InFlight())
+			}
+			if h.Diff = diff; !s.Pending() || s.InFlight() {
+				t.Errorf("%s: pending %v, in flight %v, with %d to push", name, s.Pending(), s.InFlight(), diff)
+			}
+			if l.Claim(&s); s.Pending() || !s.InFlight() || *h != (Hits{Total: 7, Flight: diff}) {
+				t.Errorf("%s: pending %v, in flight %v, once claimed: %+v", name, s.Pending(), s.InFlight(), *h)
+			}
+			if s.EndFlight(); s.InFlight() || *h != (Hits{Total: uint64(7 + max(diff, 0))}) {
+				t.Errorf("%s: in flight %v, once answered: %+v", name, s.InFlight(), *h)
+			}
+		}
+	}
+}
+
+// Totals that answer no push replace those that are known, but only raise them while hits are in
+// flight, which they may lack, or if they are older.
+func TestLearn(t *testing.T) {
+	t.Parallel()
+	l := fixed(100, minute)
+	for _, test := range []struct {
+		hits  Hits
+		newer bool
+		total uint64
+		want  Hits
+	}{
+		{Hits{Total: 9, Diff: 1}, true, 4, Hits{Total: 4, Diff: 1}},
+		{Hits{Total: 9, Diff: 1}, false, 4, Hits{Total: 9, Diff: 1}},
+		{Hits{Total: 9, Flight: 1}, true, 4, Hits{Total: 9, Flight: 1}},
+		{Hits{Total: 9, Flight: 1}, true, 12, Hits{Total: 12, Flight: 1}},
+		{Hits{Total: 9, Flight: -1}, true, 4, Hits{Total: 9, Flight: -1}},
+		{Hits{Total: 9, Diff: 1}, false, 12, Hits{Total: 12, Diff: 1}},
+		{Hits{Total: 9, Lease: 6}, true, 4, Hits{Total: 6, Lease: 6}},
+	} {
+		s := State{Newest: monday, Hits: [2]Hits{test.hits}}
+		l.Learn(&s, test.newer, &Totals{Newest: uint64(monday / minute), Hits: []uint64{test.total}})
+		if s.Hits[0] != test.want {
+			t.Errorf("%+v learns of %d, newer %v: got %+v, want %+v", test.hits, test.total, test.newer, s.Hits[0], test.want)
 		}
 	}
 }

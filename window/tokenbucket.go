@@ -42,9 +42,7 @@ func (l *Limit) wear(s *State, now int64) {
 	h := &s.Hits[0]
 	missing := l.missing(s, now)
 	h.Lease = min(h.Lease, missing)
-	if h.Diff < 0 {
-		h.Diff = -int64(min(uint64(-h.Diff), missing-h.Lease))
-	}
+	h.Diff = max(h.Diff, -int64(missing-h.Lease))
 }
 
 // WearLease takes from a lease, which had so many tokens before Advance, those that have come back
@@ -103,9 +101,7 @@ func (l *Limit) fill(s *State, now int64) {
 	}
 	pending := h.Diff + h.Flight
 	h.Total, s.Start = clamp(-pending), 0
-	if ago := l.returnedAt(s, clamp(pending)); ago <= now {
-		s.Start = now - ago
-	}
+	s.Start = now - l.returnedAt(s, clamp(pending))
 }
 
 // refill makes the bucket full if it is by now. Otherwise it moves Start on by whole windows, and

@@ -72,18 +72,18 @@ const (
 // Load decodes an entry of shared data for a rule. If an entry makes no sense, valid is false, and
 // the counter is that of a key that was never seen. A nil payload is such a key, and valid.
 func (c *Counter) Load(rule *Rule, payload []byte) (valid bool) {
-	if len(payload) > 0 && c.rule == rule && len(c.States) == len(rule.codecs) && payload[0]&^knownFlags == 0 && c.loadOwn(payload) {
-		return true
-	}
-	return c.loadAny(rule, payload)
+	return c.loadOwn(rule, payload) || c.loadAny(rule, payload)
 }
 
 // loadOwn is Load of an entry that has the limits of the counter's rule, in its order, and nothing
 // else. Nearly all entries are such. If loaded is false, the counter is of no use yet.
-func (c *Counter) loadOwn(payload []byte) (loaded bool) {
-	rule, flags, at := c.rule, payload[0], 1
+func (c *Counter) loadOwn(rule *Rule, payload []byte) (loaded bool) {
+	if len(payload) == 0 || c.rule != rule || len(c.States) != len(rule.codecs) || payload[0]&^knownFlags != 0 {
+		return false
+	}
+	flags, rest := payload[0], payload[1:]
 	if c.synced = flags&syncedFlag != 0; c.synced {
-		if at = c.loadSync(payload); at == 0 {
+		if rest, loaded = c.loadSync(payload); !loaded {
 			return false
 		}
 	} else if rule.Synced() {
@@ -93,13 +93,13 @@ func (c *Counter) loadOwn(payload []byte) (loaded bool) {
 	}
 	c.revocable, c.others = flags&revocableFlag != 0, c.others[:0]
 	for i := range rule.codecs {
-		length := rule.codecs[i].Decode(payload[at:], &c.States[i])
+		length := rule.codecs[i].Decode(rest, &c.States[i])
 		if length == 0 {
 			return false
 		}
-		at += length
+		rest = rest[length:]
 	}
-	return at == len(payload)
+	return len(rest) == 0
 }
 
 // CountInPlace counts cost hits in the payload, in place, and reports whether it did. It does if
@@ -141,21 +141,20 @@ func (c *Counter) countAll(payload []byte, now int64, cost uint64) (counted bool
 	return true
 }
 
-// loadSync decodes what comes before the states of a synced entry, and returns its length. If that
-// makes no sense, the length is 0.
-func (c *Counter) loadSync(payload []byte) (length int) {
+// loadSync decodes what comes before the states of a synced entry. It is not ok if that makes no
+// sense.
+func (c *Counter) loadSync(payload []byte) (states []byte, ok bool) {
 	if len(payload) < 1+syncSize {
-		return 0
+		return nil, false
 	}
 	c.sync.decode(payload[1:])
+	states = payload[1+syncSize:]
 	if payload[0]&leaseFlag == 0 {
 		c.lease = Lease{}
-		return 1 + syncSize
+		return states, true
 	}
-	if length = c.lease.decode(payload[1+syncSize:]); length == 0 {
-		return 0
-	}
-	return 1 + syncSize + length
+	length := c.lease.decode(states)
+	return states[length:], length != 0
 }
 
 func (c *Counter) loadAny(rule *Rule, payload []byte) (valid bool) {
@@ -168,12 +167,11 @@ func (c *Counter) loadAny(rule *Rule, payload []byte) (valid bool) {
 	}
 	rest := payload[1:]
 	if payload[0]&syncedFlag != 0 {
-		length := c.loadSync(payload)
-		if length == 0 {
+		if rest, valid = c.loadSync(payload); !valid {
 			c.reset(rule)
 			return false
 		}
-		c.synced, rest = true, payload[length:]
+		c.synced = true
 	}
 	c.revocable = c.revocable || payload[0]&revocableFlag != 0
 	// Usually the states are the rule's, in its order.
@@ -274,7 +272,7 @@ func (c *Counter) Possible(cost uint64) bool {
 
 // Count counts cost hits in every limit. They come out of the lease if that has them.
 func (c *Counter) Count(cost uint64) {
-	if c.synced && cost > 0 && c.Leased() >= cost {
+	if c.synced && c.Leased() >= cost {
 		c.countLeased(cost)
 		return
 	}
@@ -389,18 +387,6 @@ func (c *Counter) forgetOther(states []byte) (at int64, length int) {
 	return limit.ForgetAt(&c.other), length
 }
 
-// MaxSize is the most bytes that an entry of the rule takes, without states of other limits.
-func (r *Rule) MaxSize() int {
-	size := 1
-	if r.Synced() {
-		size += syncSize + leaseSize
-	}
-	for i := range r.Limits {
-		size += r.Limits[i].MaxStateSize(r.Synced())
-	}
-	return size
-}
-
 // ForgetAt is the time from which the counter means no more than a key that was never seen.
 func (c *Counter) ForgetAt() int64 {
 	at, _ := c.Worth()
@@ -410,7 +396,7 @@ func (c *Counter) ForgetAt() int64 {
 // Worth is ForgetAt, and how near the counter is to a limit: the upper half of the float32 of its
 // greatest share, which compares as the share does. It only serves to choose what to evict.
 func (c *Counter) Worth() (forgetAt int64, use uint16) {
-	most := uint32(0)
+	var most uint32
 	for i := range c.States {
 		at, share := c.rule.Limits[i].Worth(&c.States[i])
 		forgetAt, most = max(forgetAt, at), max(most, math.Float32bits(share))

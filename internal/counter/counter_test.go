@@ -2,6 +2,7 @@ package counter
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 
 	"weir/window"
@@ -57,6 +58,14 @@ func TestAllLimitsOrNone(t *testing.T) {
 	rule := &Rule{Limits: []window.Limit{perMinute(10), perHour(3)}}
 	c := load(t, rule, nil)
 	c.Advance(monday)
+	for _, test := range []struct {
+		cost uint64
+		want bool
+	}{{0, true}, {3, true}, {4, false}, {10, false}, {11, false}} {
+		if got := c.Possible(test.cost); got != test.want {
+			t.Errorf("a cost of %d is possible: %v", test.cost, got)
+		}
+	}
 	for range 3 {
 		if !c.Allows(1) {
 			t.Fatal("refused within both limits")
@@ -100,29 +109,103 @@ func TestGiveBackIntoTheWindowOfTheHit(t *testing.T) {
 // the hits.
 func TestChangedLimits(t *testing.T) {
 	t.Parallel()
-	before := &Rule{Limits: []window.Limit{perMinute(10), perHour(100)}}
-	c := load(t, before, nil)
-	c.Advance(monday)
-	c.Count(7)
-	payload := c.Append(nil, monday)
+	for _, compiled := range []bool{false, true} {
+		before := &Rule{Limits: []window.Limit{perMinute(10), perHour(100)}}
+		after := &Rule{Limits: []window.Limit{perHour(5), {Shape: shape(window.FixedWindow, second), Max: 9}}}
+		if compiled {
+			before.Compile()
+			after.Compile()
+		}
+		c := load(t, before, nil)
+		c.Advance(monday)
+		c.Count(7)
+		payload := c.Append(nil, monday)
 
-	after := &Rule{Limits: []window.Limit{perHour(5), {Shape: shape(window.FixedWindow, second), Max: 9}}}
-	c = load(t, after, payload)
-	c.Advance(monday + second)
-	if !equal(sums(c), 7, 0) {
-		t.Errorf("reordered and changed: counted %v", sums(c))
+		c = load(t, after, payload)
+		c.Advance(monday + second)
+		if !equal(sums(c), 7, 0) {
+			t.Errorf("reordered and changed: counted %v", sums(c))
+		}
+		c.Count(1)
+		// What this configuration does not have is carried along for the one that has it, by a
+		// counter that has had the entry before too, until it tells nothing any more.
+		payload = c.Append(nil, monday+second)
+		if !c.Load(after, payload) || !bytes.Equal(c.Append(nil, monday+second), payload) {
+			t.Errorf("read and written again, %x is %x", payload, c.Append(nil, monday+second))
+		}
+		if c = load(t, before, payload); !equal(sums(c), 7, 8) {
+			t.Errorf("back in the first configuration: counted %v", sums(c))
+		}
+		c = load(t, after, payload)
+		c.Advance(monday + 2*minute)
+		if c = load(t, before, c.Append(nil, monday+2*minute)); !equal(sums(c), 0, 8) {
+			t.Errorf("after the window has passed: counted %v", sums(c))
+		}
 	}
-	c.Count(1)
-	// What this configuration does not have is carried along for the one that has it, until it
-	// tells nothing any more.
-	payload = c.Append(nil, monday+second)
-	if c = load(t, before, payload); !equal(sums(c), 7, 8) {
-		t.Errorf("back in the first configuration: counted %v", sums(c))
+}
+
+// An entry carries the states of so many other limits along, and is worth something until the last
+// of them tells nothing.
+func TestOtherLimitsAreBounded(t *testing.T) {
+	t.Parallel()
+	var many []window.Limit
+	for i := range int64(maxOthers) + 2 {
+		many = append(many, window.Limit{Shape: shape(window.FixedWindow, (i+1)*minute), Max: 9})
 	}
-	c = load(t, after, payload)
-	c.Advance(monday + 2*minute)
-	if c = load(t, before, c.Append(nil, monday+2*minute)); !equal(sums(c), 0, 8) {
-		t.Errorf("after the window has passed: counted %v", sums(c))
+	c := load(t, &Rule{Limits: many}, nil)
+	c.Advance(monday)
+	c.Count(3)
+	one := &Rule{Limits: many[:1]}
+	c = load(t, one, c.Append(nil, monday))
+	if got := c.ForgetAt(); got < monday+int64(len(many))*minute {
+		t.Errorf("forgotten after %d s", (got-monday)/second)
+	}
+	c = load(t, &Rule{Limits: many}, c.Append(nil, monday))
+	for i, got := range sums(c) {
+		want := uint64(0)
+		if i <= maxOthers {
+			want = 3
+		}
+		if got != want {
+			t.Errorf("limit %d: counted %d, want %d", i, got, want)
+		}
+	}
+}
+
+// An entry that ends early, or has flags that nobody writes, is that of a key that was never seen.
+func TestEntriesThatMakeNoSense(t *testing.T) {
+	t.Parallel()
+	rule := &Rule{Limits: []window.Limit{perMinute(10), perHour(100)}, SyncRate: second}
+	rule.Compile()
+	c := load(t, rule, nil)
+	c.Advance(monday)
+	c.Identify([16]byte{1})
+	c.Count(4)
+	var payload []byte
+	for _, lease := range []Lease{{}, {Granted: 300, Since: 7}} {
+		c.lease = lease
+		payload = c.Append(nil, monday)
+		var whole []int // lengths of entries that have no state, or that of one limit
+		for i, rest := 1, len(payload); i >= 0; i-- {
+			rest -= len(rule.Limits[i].AppendState(nil, &c.States[i], true))
+			whole = append(whole, rest)
+		}
+		read := load(t, rule, nil)
+		for n := range payload {
+			got, want := read.Load(rule, payload[:n:n]), slices.Contains(whole, n)
+			if got != want || !want && (read.Pending() || !read.lease.none() || read.Sync() != (Sync{})) {
+				t.Errorf("%d bytes of %d: valid %v, pending %v, %+v, %+v", n, len(payload), got, read.Pending(), read.lease, read.Sync())
+			}
+		}
+	}
+	for bit := range 8 {
+		flags := append([]byte{payload[0] | 1<<bit}, payload[1:]...)
+		if got := c.Load(rule, flags); got != (1<<bit <= knownFlags) {
+			t.Errorf("flags %x: valid %v", flags[0], got)
+		}
+	}
+	if !c.Load(rule, nil) || c.Load(rule, []byte{}) {
+		t.Error("a key that was never seen has no entry, rather than an empty one")
 	}
 }
 
@@ -136,6 +219,10 @@ func TestForgetAndUse(t *testing.T) {
 		t.Errorf("forget after %d s", (got-monday)/second)
 	}
 	_, light := c.Worth()
+	// 0x3f80 is a full limit. Half of that is 1 less in its exponent.
+	if light != 0x3f00 {
+		t.Errorf("half of a limit ranks %x", light)
+	}
 	c.Count(1)
 	if _, heavy := c.Worth(); heavy <= light {
 		t.Errorf("a use of 6 ranks %d, one of 5 %d", heavy, light)
@@ -148,108 +235,6 @@ func TestForgetAndUse(t *testing.T) {
 	if _, two := huge.Worth(); two <= one || two >= light {
 		t.Errorf("of a large limit one hit ranks %d and two %d", one, two)
 	}
-}
-
-func TestClaimAndSettle(t *testing.T) {
-	t.Parallel()
-	rule := &Rule{Limits: []window.Limit{perMinute(10)}, SyncRate: second}
-	c := load(t, rule, nil)
-	c.Advance(monday)
-	if c.Identified() {
-		t.Error("a new counter has an identity")
-	}
-	c.Identify([16]byte{1})
-	if !c.Adopt(monday, true) || !c.Sync().Due.Passed(monday, second) {
-		t.Errorf("the first hit's worker does not push at once, but in %d ns", c.Sync().Due.In(monday))
-	}
-	c.Count(3)
-	c = load(t, rule, c.Append(nil, monday))
-	if c.Adopt(monday+second, true) {
-		t.Error("two workers want to push")
-	}
-	if c.Adopt(monday+10*second, false) {
-		t.Error("while the backend is away a key changes hands")
-	}
-	if !c.Adopt(monday+10*second, true) {
-		t.Error("nobody adopts a key whose worker has gone")
-	}
-	if !c.Adopt(monday-3600*second, true) {
-		t.Error("nobody adopts a key that is due in an hour, as the clock went back")
-	}
-	var push window.Push
-	number := uint64(monday / minute)
-	if !c.Claim(monday) {
-		t.Fatal("not claimed")
-	}
-	first := c.Sync().Claimed
-	if c.Outgoing(0, &push); push.Newest != number || len(push.Hits) != 2 || push.Hits[0] != 3 || c.Sync().Due != DueAt(monday+second) {
-		t.Fatalf("claimed %+v, due in %d", push, c.Sync().Due.In(monday))
-	}
-	if c = load(t, rule, c.Append(nil, monday)); c.Pending() || c.Sync().ID != [16]byte{1} {
-		t.Errorf("after a claim: pending %v, identity %x", c.Pending(), c.Sync().ID)
-	}
-	if !c.Adopt(monday+1, true) {
-		t.Error("nobody pushes the hit after a claim")
-	}
-	c.Count(2)
-	if c.Claim(monday + second) {
-		t.Error("claimed while a push is out")
-	}
-	c.Settle(0, first, monday+second, &window.Totals{Newest: number, Hits: []uint64{8, 1}})
-	if got := c.States[0].Hits; got != [2]window.Hits{{Total: 8, Diff: 2}, {Total: 1}} {
-		t.Errorf("settled: got %+v", got)
-	}
-	// An answer that never comes does not stop the key for ever; if it comes after all, nothing is
-	// counted twice.
-	c.Claim(monday + 2*second)
-	lost := c.Sync().Claimed
-	c.Count(1)
-	if !c.Claim(monday + 70*second) {
-		t.Error("a push without an answer stops the key")
-	}
-	c.Settle(0, lost, monday+2*second, &window.Totals{Newest: number, Hits: []uint64{10, 1}})
-	if got := c.States[0].Hits[0]; got != (window.Hits{Total: 10, Flight: 1}) {
-		t.Errorf("settled late: got %+v", got)
-	}
-	c.Settle(0, c.Sync().Claimed, monday+71*second, &window.Totals{Newest: number, Hits: []uint64{11, 1}})
-	if got := c.States[0].Hits; got != [2]window.Hits{{Total: 11}, {Total: 1}} {
-		t.Errorf("settled: got %+v", got)
-	}
-}
-
-func TestDue(t *testing.T) {
-	t.Parallel()
-	const day = 24 * 3600 * second
-	for _, test := range []struct {
-		in   int64
-		want bool
-	}{{0, true}, {-second, true}, {2 * second / 1000, false}, {second, false}, {59 * second, false}, {3600 * second, true}, {-20 * day, true}, {-40 * day, true}} {
-		if got := DueAt(monday+test.in).Passed(monday, second); got != test.want {
-			t.Errorf("due in %d ns: passed %v", test.in, got)
-		}
-	}
-}
-
-func TestOrphans(t *testing.T) {
-	t.Parallel()
-	rule := &Rule{Limits: []window.Limit{perMinute(10), perHour(100)}, SyncRate: second}
-	c := load(t, rule, nil)
-	c.Advance(monday)
-	c.Identify([16]byte{9})
-	c.Count(4)
-	visited := 0
-	Orphans(c.Append(nil, monday), func(id [16]byte, l *window.Limit, p *window.Push, ends int64) {
-		if id != [16]byte{9} || p.Hits[0] != 4 || l.Shape != rule.Limits[visited].Shape || p.Newest != l.Number(&c.States[visited]) || ends <= monday {
-			t.Errorf("got %x %+v %+v", id, l, p)
-		}
-		visited++
-	})
-	if visited != 2 {
-		t.Errorf("got %d orphans, want 2", visited)
-	}
-	Orphans(load(t, &Rule{Limits: rule.Limits}, nil).Append(nil, monday), func([16]byte, *window.Limit, *window.Push, int64) {
-		t.Error("an entry without a backend has something for it")
-	})
 }
 
 // Whatever an entry holds, it is either understood, and then written again as it was meant, or
@@ -301,12 +286,90 @@ func FuzzCounter(f *testing.F) {
 				c.Outgoing(i, &push)
 				c.Settle(i, c.Sync().Claimed, now, &window.Totals{Newest: push.Newest, Hits: []uint64{3, 5}, Ages: []uint64{1, 4}})
 			}
-			if c.ForgetAt() < 0 || len(c.Append(nil, now)) > rule.MaxSize()+maxOthers*3000 {
+			most := 1 + syncSize + leaseSize + maxOthers*3000
+			for i := range rule.Limits {
+				most += rule.Limits[i].MaxStateSize(rule.Synced())
+			}
+			if c.ForgetAt() < 0 || len(c.Append(nil, now)) > most {
 				t.Fatalf("%x: forget at %d, %d bytes", payload, c.ForgetAt(), len(c.Append(nil, now)))
 			}
 		}
 		Orphans(payload, func([16]byte, *window.Limit, *window.Push, int64) {})
 	})
+}
+
+// The entries that nearly all requests find are read the short way, and others never are.
+func TestShortWay(t *testing.T) {
+	t.Parallel()
+	one, two := []window.Limit{perMinute(10)}, []window.Limit{perMinute(10), perHour(7)}
+	for name, rule := range map[string]*Rule{
+		"one limit":    {Limits: one},
+		"two limits":   {Limits: two},
+		"revocable":    {Limits: two},
+		"synchronised": {Limits: two, SyncRate: 1},
+		"leased":       {Limits: two, SyncRate: second},
+	} {
+		rule.Compile()
+		c := load(t, rule, nil)
+		c.Advance(monday)
+		switch c.Count(2); name {
+		case "leased":
+			c.lease = Lease{Granted: 7, Since: 1}
+		case "revocable":
+			c.CountRevocable(1)
+		}
+		payload := c.Append(nil, monday)
+		if synced := payload[0]&syncedFlag != 0; synced != (rule.SyncRate > 0) || synced != rule.Synced() {
+			t.Errorf("%s: synchronised %v", name, synced)
+		}
+		if read := load(t, rule, nil); !read.loadOwn(rule, payload) || !bytes.Equal(read.Append(nil, monday), payload) {
+			t.Errorf("%s: %x is read as %x", name, payload, read.Append(nil, monday))
+		}
+		last := rule.Limits[len(rule.Limits)-1].AppendState(nil, &c.States[len(rule.Limits)-1], rule.Synced())
+		first := rule.Limits[0].AppendState(nil, &c.States[0], rule.Synced())
+		if head := len(payload) - len(last) - len(first); len(rule.Limits) == 2 && load(t, rule, nil).loadOwn(rule, append(bytes.Clone(payload[:head]), last...)) {
+			t.Errorf("%s: with the second limit alone", name)
+		}
+		if load(t, rule, nil).loadOwn(rule, append(bytes.Clone(payload), last...)) {
+			t.Errorf("%s: with more limits", name)
+		}
+		if load(t, &Rule{Limits: rule.Limits}, nil).loadOwn(rule, payload) {
+			t.Errorf("%s: in a counter of another rule", name)
+		}
+		if plain := (&Rule{Limits: rule.Limits, SyncRate: rule.SyncRate}); load(t, plain, nil).loadOwn(plain, payload) {
+			t.Errorf("%s: by a rule that is not compiled", name)
+		}
+		if read := load(t, rule, nil); read.loadOwn(rule, nil) || read.loadOwn(rule, append([]byte{payload[0] | 0x80}, payload[1:]...)) {
+			t.Errorf("%s: no entry, or one with a flag that nobody writes", name)
+		}
+	}
+}
+
+// Hits that may be given back stay so while others are counted, whatever way the entry is read.
+func TestRevocable(t *testing.T) {
+	t.Parallel()
+	limits := []window.Limit{perMinute(10)}
+	for _, test := range []struct{ writer, reader, want bool }{{false, false, false}, {false, true, true}, {true, false, true}, {true, true, true}} {
+		for _, compiled := range []bool{false, true} {
+			rule := &Rule{Limits: limits}
+			if compiled {
+				rule.Compile()
+			}
+			count := func(c *Counter, revocable bool) []byte {
+				if c.Advance(monday); revocable {
+					c.CountRevocable(1)
+				} else {
+					c.Count(1)
+				}
+				return c.Append(nil, monday)
+			}
+			payload := count(load(t, rule, nil), test.writer)
+			c := load(t, rule, nil)
+			if !c.Load(rule, payload) || count(c, test.reader)[0]&revocableFlag != 0 != test.want || c.Revocable() != test.want {
+				t.Errorf("%+v, compiled %v: got %v", test, compiled, c.Revocable())
+			}
+		}
+	}
 }
 
 // Hits are only counted in place where nothing else has to be known, and then as they are
@@ -348,7 +411,10 @@ func TestCountInPlace(t *testing.T) {
 		unchanged(append(bytes.Clone(payload), payload[1:]...), test.rule, 3, "with more limits")
 		unchanged(payload[:len(payload)-1], test.rule, 3, "that ends early")
 		unchanged(nil, test.rule, 3, "that isn't there")
-		unchanged(payload, &Rule{Limits: test.rule.Limits}, 3, "of another rule")
+		other := &Rule{Limits: test.rule.Limits}
+		unchanged(payload, other, 3, "of another rule")
+		other.Compile()
+		unchanged(payload, other, 3, "of another rule, which is compiled")
 		if len(test.rule.Limits) == 2 {
 			unchanged(payload, test.rule, 6, "without room in the second limit")
 		}

@@ -69,9 +69,6 @@ func (s *Sync) decode(b []byte) {
 	s.Heard = Due(binary.LittleEndian.Uint32(b[24:]))
 }
 
-// leaseSize is the most bytes that an encoded Lease takes.
-const leaseSize = 3*4 + 1 + 2*10
-
 func (l *Lease) append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(l.Dry))
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(l.Since))
@@ -238,11 +235,11 @@ func (c *Counter) ClaimedOthers(visit func(id [16]byte, l *window.Limit, push *w
 func orphans(id [16]byte, states []byte, visit func(id [16]byte, l *window.Limit, push *window.Push, ends int64)) {
 	var state window.State
 	var push window.Push
-	for rest := states; len(rest) > 0; {
+	for rest := states; ; {
 		limit, _ := window.DecodeLimit(rest)
 		length := window.DecodeState(rest, &state)
 		if length == 0 {
-			return
+			return // at the end, or where nothing makes sense
 		}
 		if limit.ReturnLease(&state, 0); state.Pending() {
 			state.EndFlight() // what is in flight is somebody else's

@@ -1,0 +1,461 @@
+package counter
+
+import (
+	"bytes"
+	"encoding/hex"
+	"math"
+	"testing"
+
+	"weir/window"
+)
+
+// leaseSize is the most bytes that an encoded Lease takes.
+const leaseSize = 4 + 4 + 1 + 2*10
+
+func TestClaimAndSettle(t *testing.T) {
+	t.Parallel()
+	rule := &Rule{Limits: []window.Limit{perMinute(10)}, SyncRate: second}
+	c := load(t, rule, nil)
+	c.Advance(monday)
+	if c.Identified() {
+		t.Error("a new counter has an identity")
+	}
+	c.Identify([16]byte{1})
+	if !c.Adopt(monday, true) || !c.Sync().Due.Passed(monday, second) {
+		t.Errorf("the first hit's worker does not push at once, but in %d ns", c.Sync().Due.In(monday))
+	}
+	c.Count(3)
+	c = load(t, rule, c.Append(nil, monday))
+	if c.Adopt(monday+second, true) {
+		t.Error("two workers want to push")
+	}
+	if c.Adopt(monday+10*second, false) {
+		t.Error("while the backend is away a key changes hands")
+	}
+	if !c.Adopt(monday+10*second, true) {
+		t.Error("nobody adopts a key whose worker has gone")
+	}
+	if !c.Adopt(monday-3600*second, true) {
+		t.Error("nobody adopts a key that is due in an hour, as the clock went back")
+	}
+	var push window.Push
+	number := uint64(monday / minute)
+	if !c.Claim(monday) {
+		t.Fatal("not claimed")
+	}
+	first := c.Sync().Claimed
+	if c.Outgoing(0, &push); push.Newest != number || len(push.Hits) != 2 || push.Hits[0] != 3 || c.Sync().Due != DueAt(monday+second) {
+		t.Fatalf("claimed %+v, due in %d", push, c.Sync().Due.In(monday))
+	}
+	if c = load(t, rule, c.Append(nil, monday)); c.Pending() || c.Sync().ID != [16]byte{1} {
+		t.Errorf("after a claim: pending %v, identity %x", c.Pending(), c.Sync().ID)
+	}
+	if !c.Adopt(monday+1, true) {
+		t.Error("nobody pushes the hit after a claim")
+	}
+	c.Count(2)
+	if c.Claim(monday + second) {
+		t.Error("claimed while a push is out")
+	}
+	c.Settle(0, first, monday+second, &window.Totals{Newest: number, Hits: []uint64{8, 1}})
+	if got := c.States[0].Hits; got != [2]window.Hits{{Total: 8, Diff: 2}, {Total: 1}} {
+		t.Errorf("settled: got %+v", got)
+	}
+	// An answer that never comes does not stop the key for ever; if it comes after all, nothing is
+	// counted twice.
+	c.Claim(monday + 2*second)
+	lost := c.Sync().Claimed
+	c.Count(1)
+	if !c.Claim(monday + 70*second) {
+		t.Error("a push without an answer stops the key")
+	}
+	c.Settle(0, lost, monday+2*second, &window.Totals{Newest: number, Hits: []uint64{10, 1}})
+	if got := c.States[0].Hits[0]; got != (window.Hits{Total: 10, Flight: 1}) {
+		t.Errorf("settled late: got %+v", got)
+	}
+	c.Settle(0, c.Sync().Claimed, monday+71*second, &window.Totals{Newest: number, Hits: []uint64{11, 1}})
+	if got := c.States[0].Hits; got != [2]window.Hits{{Total: 11}, {Total: 1}} {
+		t.Errorf("settled: got %+v", got)
+	}
+}
+
+func TestDue(t *testing.T) {
+	t.Parallel()
+	const day = 24 * 3600 * second
+	for _, test := range []struct {
+		in   int64
+		want bool
+	}{{0, true}, {-second, true}, {2 * second / 1000, false}, {second, false}, {59 * second, false}, {3600 * second, true}, {-20 * day, true}, {-40 * day, true}} {
+		if got := DueAt(monday+test.in).Passed(monday, second); got != test.want {
+			t.Errorf("due in %d ns: passed %v", test.in, got)
+		}
+	}
+}
+
+func TestOrphans(t *testing.T) {
+	t.Parallel()
+	rule := &Rule{Limits: []window.Limit{perMinute(10), perHour(100)}, SyncRate: second}
+	// At some of these times the bytes of a state look like a lease.
+	for now := monday; now < monday+1<<40; now += 1 << 32 {
+		c := load(t, rule, nil)
+		c.Advance(now)
+		c.Identify([16]byte{8})
+		c.Count(4)
+		visited := 0
+		payload := c.Append(nil, now)
+		Orphans(payload, func(id [16]byte, l *window.Limit, p *window.Push, ends int64) {
+			if id != [16]byte{8} || p.Hits[0] != 4 || l.Shape != rule.Limits[visited].Shape || p.Newest != l.Number(&c.States[visited]) || ends <= now {
+				t.Errorf("got %x %+v %+v", id, l, p)
+			}
+			visited++
+		})
+		if visited != 2 {
+			t.Errorf("got %d orphans, want 2", visited)
+		}
+		payload[0] &^= syncedFlag
+		Orphans(payload, func([16]byte, *window.Limit, *window.Push, int64) {
+			t.Error("an entry without a backend has something for it")
+		})
+	}
+}
+
+// Hits that the backend has to hear of keep an entry for as long as the backend has a use for them.
+func TestForgetAtWithHitsToPush(t *testing.T) {
+	t.Parallel()
+	// One token a second. What was taken here may be missing from a bucket that was empty there.
+	bucket := window.Limit{Shape: shape(window.TokenBucket, minute), Max: 60, Burst: 100}
+	for _, test := range []struct {
+		name string
+		hits window.Hits
+		want int64 // in seconds
+	}{
+		{"nothing", window.Hits{Total: 10}, 10},
+		{"pending", window.Hits{Diff: 10}, 110},
+		{"in flight", window.Hits{Flight: 10}, 110},
+		{"both", window.Hits{Diff: 5, Flight: 5}, 110},
+		{"one", window.Hits{Diff: 1}, 101},
+		{"one in flight", window.Hits{Flight: 1}, 101},
+	} {
+		for _, synced := range []int64{0, second} {
+			c := load(t, &Rule{Limits: []window.Limit{perMinute(10), bucket}, SyncRate: synced}, nil)
+			c.Advance(monday)
+			c.States[1] = window.State{Newest: monday, Start: monday, Hits: [2]window.Hits{test.hits}}
+			want := test.want
+			if synced == 0 {
+				want = int64(test.hits.Sum())
+				aSecond := window.Limit{Shape: shape(window.FixedWindow, second), Max: 9}
+				c.others = aSecond.AppendState(nil, &window.State{Newest: monday, Hits: [2]window.Hits{{Total: 1}}}, false)
+			}
+			if got := (c.ForgetAt() - monday) / second; got != want {
+				t.Errorf("%s, synchronised every %d ns: forgotten after %d s, want %d", test.name, synced, got, want)
+			}
+		}
+	}
+}
+
+// Leased hits whose window has ended were not used: they are no part of what was granted any more.
+func TestLeaseOfAWindowThatHasEnded(t *testing.T) {
+	t.Parallel()
+	for _, hits := range []uint64{1, 2, 50} {
+		c := leased(t, &Rule{Limits: []window.Limit{perHour(1000)}, SyncRate: second}, hits)
+		if c.Advance(monday + 60*minute); c.Leased() != 0 || c.lease.Granted != 0 {
+			t.Errorf("of %d, %d are leased and %d granted", hits, c.Leased(), c.lease.Granted)
+		}
+	}
+}
+
+// When a key is due is told in units, in the future and in the past, where the numbers wrap too.
+func TestDueIn(t *testing.T) {
+	t.Parallel()
+	for _, now := range []int64{monday, 0, 1<<52 - dueUnit} {
+		now = now >> dueShift << dueShift
+		for _, units := range []int64{0, 1, -1, 1000, -1000, 1<<31 - 1, -1 << 31} {
+			in := units * dueUnit
+			if got := DueAt(now + in).In(now); got != in {
+				t.Errorf("%d units from %d: %d", units, now, got)
+			}
+			// Within a unit, times are the unit's start.
+			if got := DueAt(now + in + dueUnit - 1).In(now); got != in {
+				t.Errorf("at the end of %d units from %d: %d", units, now, got)
+			}
+		}
+	}
+}
+
+// A push is not due before its time, unless that is farther ahead than any push of the rule can be.
+func TestPassed(t *testing.T) {
+	t.Parallel()
+	const long = 60_000 * dueUnit // more than longestPause
+	const pause = longestPause >> dueShift << dueShift
+	for _, test := range []struct {
+		in, rate int64
+		want     bool
+	}{
+		{0, second, true}, {dueUnit, second, false}, {pause, second, false}, {pause + dueUnit, second, true},
+		{pause + dueUnit, long, false}, {long, long, false}, {long + dueUnit, long, true},
+	} {
+		if got := DueAt(monday+test.in).Passed(monday, test.rate); got != test.want {
+			t.Errorf("due in %d ns, at a rate of %d: passed %v", test.in, test.rate, got)
+		}
+	}
+}
+
+// Who counts hits pushes them if nobody else seems to: after 5 s and two intervals, or if the time
+// is none that the interval explains.
+func TestAdopt(t *testing.T) {
+	t.Parallel()
+	const rate = 1000 * dueUnit
+	const patience = (adoptAfter + dueUnit - 1) >> dueShift << dueShift
+	for _, test := range []struct {
+		name        string
+		pending     bool
+		unreachable bool
+		in          int64 // when the key is due
+		want        bool
+		now         bool // it is due at once
+	}{
+		{"a key that waits for its interval", false, false, rate, true, false},
+		{"whose clock has gone on by the rounding", false, false, rate - dueUnit, true, false},
+		{"whose clock has gone back by the rounding", false, false, rate + dueUnit, true, false},
+		{"whose clock has gone back", false, false, rate + 2*dueUnit, true, true},
+		{"whose interval has passed", false, false, 0, true, true},
+		{"whose interval has not quite passed", false, false, dueUnit, true, false},
+		{"whose interval has long passed", false, true, -1000 * rate, true, true},
+		{"another worker's, soon", true, false, rate, false, false},
+		{"another worker's, now", true, false, 0, false, false},
+		{"another worker's, for one interval", true, false, -patience - rate, false, false},
+		{"another worker's, for two", true, false, -patience - 2*rate + dueUnit, false, false},
+		{"another worker's, for longer", true, false, -patience - 2*rate, true, true},
+		{"the same without a backend", true, true, -patience - 2*rate, false, false},
+		{"another worker's, in a minute", true, false, longestPause, false, false},
+		{"another worker's, in more than that", true, false, longestPause + dueUnit, true, true},
+		{"the same without a backend", true, true, longestPause + dueUnit, false, false},
+	} {
+		c := load(t, &Rule{Limits: []window.Limit{perHour(10)}, SyncRate: rate}, nil)
+		if c.Advance(monday); test.pending {
+			c.Count(1)
+		}
+		due := DueAt(monday + test.in)
+		c.sync.Due = due
+		if got := c.Adopt(monday, !test.unreachable); got != test.want {
+			t.Errorf("%s: adopted %v", test.name, got)
+		}
+		if test.now {
+			due = DueAt(monday)
+		}
+		if c.sync.Due != due {
+			t.Errorf("%s: due in %d units", test.name, c.sync.Due.In(monday)/dueUnit)
+		}
+	}
+}
+
+// A key is adopted after 5 s and two intervals, to the unit.
+func TestAdoptAfter(t *testing.T) {
+	t.Parallel()
+	const patience = 7000 * dueUnit
+	const rate = (patience - adoptAfter) / 2
+	for in, want := range map[int64]bool{-patience + dueUnit: false, -patience: false, -patience - dueUnit: true} {
+		c := load(t, &Rule{Limits: []window.Limit{perHour(10)}, SyncRate: rate}, nil)
+		c.Advance(monday)
+		c.Count(1)
+		c.sync.Due = DueAt(monday + in)
+		if got := c.Adopt(monday, true); got != want {
+			t.Errorf("due in %d units: adopted %v", in/dueUnit, got)
+		}
+	}
+}
+
+// Nobody pushes what no backend counts, even if another configuration did.
+func TestNothingToAdopt(t *testing.T) {
+	t.Parallel()
+	limits := []window.Limit{perHour(10)}
+	synced := load(t, &Rule{Limits: limits, SyncRate: second}, nil)
+	synced.Advance(monday)
+	synced.Count(1)
+	alone := &Rule{Limits: limits}
+	for name, c := range map[string]*Counter{"a new one": load(t, alone, nil), "one that was pushed": load(t, alone, synced.Append(nil, monday))} {
+		if c.Adopt(monday+3600*second, true) {
+			t.Errorf("%s is adopted", name)
+		}
+	}
+	if c := load(t, alone, nil); !c.Identified() {
+		t.Error("a counter that nobody pushes needs an identity")
+	}
+}
+
+// While a push is out, nobody makes another one of the key, however short the time; until it seems
+// to be lost, or the clock went back.
+func TestClaimWhileAPushIsOut(t *testing.T) {
+	t.Parallel()
+	const patience = abandonAfter >> dueShift << dueShift
+	for later, want := range map[int64]bool{0: false, dueUnit: false, patience: false, patience + dueUnit: true, -dueUnit: true} {
+		c := load(t, &Rule{Limits: []window.Limit{perHour(10), perMinute(10)}, SyncRate: second}, nil)
+		now := monday + 5*second
+		c.Advance(now)
+		c.Count(2)
+		c.Claim(now)
+		c.Count(1)
+		if got := c.Claim(now + later); got != want || c.Pending() == want {
+			t.Errorf("claimed again after %d units: %v, pending %v", later/dueUnit, got, c.Pending())
+		}
+		if got := c.Sync().Claimed == DueAt(now+later); got != (want || later == 0) {
+			t.Errorf("after %d units the time of the claim is %d units away", later/dueUnit, c.Sync().Claimed.In(now)/dueUnit)
+		}
+	}
+}
+
+// The totals of an answer that is not newer than another one never lower what is known.
+func TestAnswersOutOfOrder(t *testing.T) {
+	t.Parallel()
+	for later, want := range map[int64]uint64{-dueUnit: 8, 0: 8, dueUnit: 3} {
+		c := load(t, &Rule{Limits: []window.Limit{perHour(10)}, SyncRate: second}, nil)
+		c.Advance(monday)
+		total := window.Totals{Newest: c.Numbers(nil)[0], Hits: []uint64{8}}
+		for wrap := range int64(4) {
+			if !c.newer(monday + wrap<<(dueShift+30)) {
+				t.Error("the first answer is not the newest")
+			}
+		}
+		c.Learn(0, monday, &total)
+		c.Heard(monday)
+		total.Hits[0] = 3
+		c.Learn(0, monday+later, &total)
+		c.Heard(monday + later)
+		if got := sums(c); !equal(got, want) || c.Sync().Heard != DueAt(monday+max(later, 0)) {
+			t.Errorf("an answer %d units later: got %d, want %d", later/dueUnit, got, want)
+		}
+	}
+}
+
+// What synchronisation needs has a place of its own in an entry, which stays.
+func TestFormat(t *testing.T) {
+	t.Parallel()
+	rule := &Rule{Limits: []window.Limit{perHour(10)}, SyncRate: second}
+	c := load(t, rule, nil)
+	c.CountRevocable(0)
+	c.Identify([16]byte{0x10, 0x11, 15: 0x1f})
+	c.sync.Due, c.sync.Claimed, c.sync.Heard = 0x23222120, 0x33323130, 0x43424140
+	c.lease = Lease{Dry: 0x53525150, Since: 0x63626160, Worn: 0x73727170, Granted: 0x7f, Pace: 300, Refused: 2}
+	const want = "07 101100000000000000000000000000 1f 20212223 30313233 40414243 50515253 60616263 70717273 02 7f ac02"
+	got := c.Append(nil, 0)
+	if decoded, err := hex.DecodeString(string(bytes.ReplaceAll([]byte(want), []byte(" "), nil))); err != nil || !bytes.HasPrefix(got, decoded) {
+		t.Errorf("got %x, want %s", got, want)
+	}
+	if again := load(t, rule, got); again.Sync() != c.Sync() || again.lease != c.lease || !again.Revocable() {
+		t.Errorf("%x is read as %+v, %+v", got, again.Sync(), again.lease)
+	}
+}
+
+// A lease is read as it was written, with each of its numbers as large as it may be; a larger one
+// makes no sense.
+func TestLeaseBounds(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		lease Lease
+		want  bool
+	}{
+		{Lease{Granted: window.MaxHits, Pace: window.MaxHits, Refused: maxRefused, Dry: math.MaxUint32, Since: math.MaxUint32, Worn: math.MaxUint32}, true},
+		{Lease{Granted: window.MaxHits + 1}, false},
+		{Lease{Pace: window.MaxHits + 1}, false},
+		{Lease{Refused: maxRefused + 1}, false},
+		{Lease{Granted: math.MaxUint64}, false},
+	} {
+		var got Lease
+		encoded := test.lease.append(nil)
+		if length := got.decode(append(encoded, 0xff)); length == len(encoded) != test.want || test.want && got != test.lease || !test.want && length != 0 {
+			t.Errorf("%+v is read as %+v, in %d bytes of %d", test.lease, got, length, len(encoded))
+		}
+		for n := range encoded {
+			if length := got.decode(encoded[:n:n]); length != 0 {
+				t.Errorf("%d bytes of %d are read", n, len(encoded))
+			}
+		}
+	}
+	for _, part := range []Lease{{Dry: 1}, {Since: 1}, {Worn: 1}, {Granted: 1}, {Pace: 1}, {Refused: 1}} {
+		if part.none() {
+			t.Errorf("%+v is nothing", part)
+		}
+	}
+}
+
+// What another configuration's limits have to push is pushed by whoever claims, once, and kept.
+func TestOthersArePushed(t *testing.T) {
+	t.Parallel()
+	both := &Rule{Limits: []window.Limit{perMinute(10), perHour(100)}, SyncRate: second}
+	one := &Rule{Limits: both.Limits[:1], SyncRate: second}
+	c := load(t, both, nil)
+	c.Advance(monday)
+	c.Identify([16]byte{9})
+	c.Count(4)
+	c.States[0] = window.State{Newest: monday} // only the other has something to push
+	c = load(t, one, c.Append(nil, monday))
+	if !c.Pending() {
+		t.Error("nobody has to push the other limit's hits")
+	}
+	if got := c.ForgetAt(); got < monday+60*minute {
+		t.Errorf("forgotten after %d s, with hits to push", (got-monday)/second)
+	}
+	for round, want := range []int{1, 0} {
+		if !c.Claim(monday + int64(round)*second) {
+			t.Fatal("not claimed")
+		}
+		visited := 0
+		c.ClaimedOthers(func(id [16]byte, l *window.Limit, p *window.Push, ends int64) {
+			if visited++; id != [16]byte{9} || l.Shape != both.Limits[1].Shape || p.Hits[0] != 4 || ends != monday+60*minute {
+				t.Errorf("got %x, %+v, %+v, until %d s", id, l, p, (ends-monday)/second)
+			}
+		})
+		if visited != want || c.Pending() {
+			t.Errorf("round %d: %d are pushed, want %d; pending %v", round, visited, want, c.Pending())
+		}
+		c = load(t, one, c.Append(nil, monday))
+	}
+	if c = load(t, both, c.Append(nil, monday)); !equal(sums(c), 0, 4) {
+		t.Errorf("kept %v", sums(c))
+	}
+}
+
+// A lease of another configuration's limit goes back when the key is pushed.
+func TestLeaseOfAnotherLimit(t *testing.T) {
+	t.Parallel()
+	both := &Rule{Limits: []window.Limit{perMinute(1000), perHour(1000)}, SyncRate: second}
+	one := &Rule{Limits: both.Limits[:1], SyncRate: second}
+	c := load(t, one, leased(t, both, 20).Append(nil, monday))
+	c.Claim(monday)
+	c.ClaimedOthers(func(_ [16]byte, _ *window.Limit, p *window.Push, _ int64) {
+		if p.Hits[0] != -20 {
+			t.Errorf("got %+v, want 20 to go back", p)
+		}
+	})
+	if c = load(t, both, c.Append(nil, monday)); c.States[1].Hits[0].Lease != 0 {
+		t.Errorf("%d are still leased", c.States[1].Hits[0].Lease)
+	}
+}
+
+// An entry that leaves the table gives its lease back, and nothing of what is in flight: an answer
+// has that.
+func TestOrphansOfALease(t *testing.T) {
+	t.Parallel()
+	rule := &Rule{Limits: []window.Limit{perHour(1000)}, SyncRate: second}
+	c := leased(t, rule, 50)
+	c.Count(20)
+	payload := c.Append(nil, monday)
+	var got []int64
+	visit := func(_ [16]byte, _ *window.Limit, p *window.Push, _ int64) { got = append(got, p.Hits...) }
+	Orphans(payload, visit)
+	if len(got) != 1 || got[0] != -30 {
+		t.Errorf("got %v, want the 30 of 50 that are left", got)
+	}
+	got = nil
+	c.ReturnLeases()
+	c.Claim(monday)
+	Orphans(c.Append(nil, monday), visit)
+	for n := range payload[:len(payload)-1] {
+		if n != 1+syncSize {
+			Orphans(payload[:n:n], visit)
+		}
+	}
+	if len(got) > 0 {
+		t.Errorf("what is in flight, or makes no sense, has %v to push", got)
+	}
+}

@@ -1,0 +1,403 @@
+package sharedata
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/dchest/siphash"
+)
+
+// one is a table of a single page, for which addresses may be chosen: they need not be hashes.
+func one(t *testing.T, data Data) *Table {
+	t.Helper()
+	return open(t, data, 10)
+}
+
+// putAt writes an entry at an address.
+func putAt(t *testing.T, table *Table, s *Slot, a Address, payload []byte, meta Meta, now int64) {
+	t.Helper()
+	table.Read(s, a)
+	if !table.Write(s, payload, meta, now) {
+		t.Fatalf("%d bytes are not written at %x", len(payload), a)
+	}
+}
+
+// hasAt reports whether there is an entry at an address.
+func hasAt(table *Table, a Address) bool {
+	var s Slot
+	return table.Read(&s, a)
+}
+
+// Workers with a plugin of another version read the same table: its bytes stay what they are.
+func TestFormat(t *testing.T) {
+	t.Parallel()
+	data := &fakeData{}
+	secret := []uint64{0x1716151413121110, 0x2726252423222120}
+	drawn := 0
+	table, err := Open(data, Options{Namespace: "n", Capacity: 40}, func() uint64 {
+		drawn++
+		return secret[drawn-1]
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lo, hi := siphash.Hash128(secret[0], secret[1], []byte("key"))
+	if got := table.Address([]byte("key")); got != (Address{lo, hi}) {
+		t.Errorf("a key is at %x, want its hash", got)
+	}
+	var s Slot
+	a := Address{lo: 0x3736353433323130, hi: 0xc746454443424140}
+	putAt(t, table, &s, a, []byte("payload"), Meta{ExpiresNanos: 3<<30 + 1, Use: 0x5150}, 0)
+	putAt(t, table, &s, Address{lo: 1, hi: a.hi}, nil, Meta{}, 0)
+	table.Read(&s, a)
+	table.Rewrite(&s, Meta{ExpiresNanos: 4 << 30, Use: 0x6160}, 0)
+	for name, want := range map[string]string{
+		"weir:n":              "01 1011121314151617 2021222324252627 02000000",
+		"weir:n:\x00\x00\x01": "01 1f00 6061 05000000 3031323334353637 40414243444546c7 7061796c6f6164 1800 0000 01000000 0100000000000000 40414243444546c7",
+	} {
+		if got, _, _ := data.Get([]byte(name), nil); hex.EncodeToString(got) != strings.ReplaceAll(want, " ", "") {
+			t.Errorf("%q: got %x, want %s", name, got, want)
+		}
+	}
+}
+
+// A header that no table writes is no table's.
+func TestHeader(t *testing.T) {
+	t.Parallel()
+	pages := func(pages uint32) []byte {
+		header := make([]byte, headerSize)
+		header[0] = tableFormat
+		for i := range 4 {
+			header[17+i] = byte(pages >> (8 * i))
+		}
+		return header
+	}
+	format := pages(1)
+	format[0] = tableFormat + 1
+	for _, test := range []struct {
+		name   string
+		header []byte
+		want   int
+	}{
+		{"a page", pages(1), 1},
+		{"as many as there may be", pages(MaxCapacity), MaxCapacity},
+		{"no page", pages(0), 100 / countersPerPage},
+		{"too many", pages(MaxCapacity + 1), 100 / countersPerPage},
+		{"another format", format, 100 / countersPerPage},
+		{"longer", append(pages(1), 0), 100 / countersPerPage},
+	} {
+		data := &fakeData{}
+		data.Set([]byte("weir:test"), test.header, 0)
+		if got := open(t, data, 100).Pages(); got != test.want {
+			t.Errorf("%s: got %d pages, want %d", test.name, got, test.want)
+		}
+	}
+}
+
+// All pages of a table have a name of their own, and are used evenly.
+func TestPagesAreApart(t *testing.T) {
+	t.Parallel()
+	data := &fakeData{}
+	table := open(t, data, MaxCapacity)
+	table.pages = MaxCapacity
+	var s Slot
+	names := map[string]uint64{}
+	for bit := range 24 {
+		for _, number := range []uint64{1 << bit, 1<<bit - 1} {
+			// The page of a number is that of the hashes which are this part of all.
+			a := Address{hi: number << 40}
+			if got := table.page(a); uint64(got) != number {
+				t.Fatalf("got page %d of %x, want %d", got, a.hi, number)
+			}
+			table.Read(&s, a)
+			if other, ok := names[string(s.name)]; ok && other != number {
+				t.Errorf("pages %d and %d are both called %x", number, other, s.name)
+			}
+			names[string(s.name)] = number
+		}
+	}
+	if got := table.page(Address{hi: math.MaxUint64}); got != MaxCapacity-1 {
+		t.Errorf("the greatest hash is in page %d", got)
+	}
+}
+
+// An entry is found by all of its fingerprint: half of it is not enough.
+func TestFingerprints(t *testing.T) {
+	t.Parallel()
+	table := one(t, &fakeData{})
+	var s Slot
+	all := []Address{{1, 1}, {1, 2}, {2, 1}, {2, 2}}
+	for i, a := range all {
+		if hasAt(table, a) {
+			t.Errorf("%v is found before it is written", a)
+		}
+		putAt(t, table, &s, a, []byte{byte(i)}, Meta{ExpiresNanos: now + second}, now)
+	}
+	for i, a := range all {
+		if !table.Read(&s, a) || !bytes.Equal(s.Payload(), []byte{byte(i)}) {
+			t.Errorf("%v has %v, want %d", a, s.Payload(), i)
+		}
+	}
+}
+
+// An entry stays until it expires, and makes room within a unit of time after that.
+func TestExpiry(t *testing.T) {
+	t.Parallel()
+	const unit = int64(1 << 30)
+	for _, test := range []struct {
+		name            string
+		expires, before int64 // it is there until then
+		after           int64 // it has gone by then, -1 if it stays
+	}{
+		{"at a unit's start", 5 * unit, 5 * unit, 6 * unit},
+		{"within a unit", 5*unit + 7, 5*unit + 7, 6 * unit},
+		{"at a unit's end", 6*unit - 1, 6*unit - 1, 6 * unit},
+		{"before the epoch", -unit, 0, unit},
+		{"after what four bytes can say", math.MaxInt64, now, -1},
+		{"at that time", math.MaxInt64, math.MaxInt64, -1},
+		{"a unit after what they can say", (1 << 32) * unit, now, -1},
+		{"at the end of what they can say", (1<<32 - 2) * unit, math.MaxInt64, -1},
+		{"just before that", (1<<32 - 3) * unit, (1<<32 - 3) * unit, (1<<32 - 2) * unit},
+	} {
+		for _, way := range []string{"written", "written again"} {
+			var s Slot
+			table := one(t, &fakeData{})
+			if way == "written" {
+				putAt(t, table, &s, Address{1, 1}, []byte("old"), Meta{ExpiresNanos: test.expires}, 0)
+			} else {
+				putAt(t, table, &s, Address{1, 1}, []byte("old"), Meta{ExpiresNanos: 100 * unit}, 0)
+				table.Read(&s, Address{1, 1})
+				table.Rewrite(&s, Meta{ExpiresNanos: test.expires}, 0)
+			}
+			if putAt(t, table, &s, Address{2, 2}, nil, Meta{}, test.before); !hasAt(table, Address{1, 1}) {
+				t.Errorf("%s, %s: gone by %d", test.name, way, test.before)
+			}
+			if test.after < 0 {
+				continue
+			}
+			if putAt(t, table, &s, Address{3, 3}, nil, Meta{}, test.after); hasAt(table, Address{1, 1}) {
+				t.Errorf("%s, %s: still there at %d", test.name, way, test.after)
+			}
+		}
+	}
+}
+
+// A page takes what it has room for, to the byte, and then gives up no more than it has to.
+func TestFullPage(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name    string
+		more    int  // bytes than there is room for
+		grows   bool // an entry that is there already
+		evicted int
+	}{
+		{"a new entry fits", 0, false, 0},
+		{"a new entry is a byte too long", 1, false, 1},
+		{"a new entry takes the room of one, to the byte", 100, false, 1},
+		{"a new entry takes the room of one and a byte", 101, false, 2},
+		{"an entry grows as far as it can", 0, true, 0},
+		{"an entry grows by a byte too many", 1, true, 1},
+	} {
+		table := one(t, &fakeData{})
+		var s Slot
+		live := Meta{ExpiresNanos: now + second, Use: 1}
+		for i := range uint64(5) {
+			putAt(t, table, &s, Address{i, 0}, make([]byte, 100-payloadAt), live, now)
+		}
+		left, at := table.pageBytes-len(s.page), Address{9, 0}
+		if test.grows {
+			left, at = left+100, Address{0, 0}
+		}
+		putAt(t, table, &s, at, make([]byte, left+test.more-payloadAt), live, now)
+		evicted := 0
+		s.Evicted(func([]byte) { evicted++ })
+		if evicted != test.evicted || s.Crowded() != (evicted > 0) || len(s.page) > table.pageBytes || !hasAt(table, at) {
+			t.Errorf("%s: %d have gone, want %d; the page has %d bytes of %d", test.name, evicted, test.evicted, len(s.page), table.pageBytes)
+		}
+	}
+}
+
+// Where an entry grows, expired ones go first, and are not told of.
+func TestGrowsIntoExpired(t *testing.T) {
+	t.Parallel()
+	const unit = int64(1 << 30)
+	table := one(t, &fakeData{})
+	var s Slot
+	for i := range uint64(4) {
+		putAt(t, table, &s, Address{i, 0}, make([]byte, 100), Meta{ExpiresNanos: 5 * unit}, 0)
+	}
+	putAt(t, table, &s, Address{2, 0}, make([]byte, table.pageBytes-1-payloadAt), Meta{ExpiresNanos: 9 * unit}, 6*unit)
+	if s.Crowded() || len(s.page) != table.pageBytes {
+		t.Errorf("crowded %v, with %d bytes of %d", s.Crowded(), len(s.page), table.pageBytes)
+	}
+}
+
+// An entry that takes more or less room than before leaves those around it as they are.
+func TestEntriesGrowAndShrink(t *testing.T) {
+	t.Parallel()
+	for _, length := range []int{0, 1, 49, 50, 51, 400} {
+		for changed := range uint64(3) {
+			table := one(t, &fakeData{})
+			var s Slot
+			for i := range uint64(3) {
+				putAt(t, table, &s, Address{i, 0}, bytes.Repeat([]byte{byte(i)}, 50), Meta{ExpiresNanos: now + second}, now)
+			}
+			putAt(t, table, &s, Address{changed, 0}, bytes.Repeat([]byte{9}, length), Meta{ExpiresNanos: now + second}, now)
+			for i := range uint64(3) {
+				want := bytes.Repeat([]byte{byte(i)}, 50)
+				if i == changed {
+					want = bytes.Repeat([]byte{9}, length)
+				}
+				if !table.Read(&s, Address{i, 0}) || !bytes.Equal(s.Payload(), want) {
+					t.Errorf("entry %d of %d bytes: entry %d is %v", changed, length, i, s.Payload())
+				}
+			}
+		}
+	}
+}
+
+// The longest payload is written, and a longer one is not.
+func TestLongestPayload(t *testing.T) {
+	t.Parallel()
+	table := one(t, &fakeData{})
+	var s Slot
+	longest := bytes.Repeat([]byte{7}, MaxPayload)
+	putAt(t, table, &s, Address{1, 1}, longest, Meta{}, now)
+	if !table.Read(&s, Address{1, 1}) || !bytes.Equal(s.Payload(), longest) {
+		t.Errorf("got %d bytes, want %d", len(s.Payload()), MaxPayload)
+	}
+	if table.Write(&s, make([]byte, MaxPayload+1), Meta{}, now) {
+		t.Error("a payload is written whose length has no room")
+	}
+}
+
+// Of a page that makes no sense from somewhere on, what comes before stays of use.
+func TestDamagedPages(t *testing.T) {
+	t.Parallel()
+	data := &fakeData{}
+	table := one(t, data)
+	var s Slot
+	for i := range uint64(3) {
+		putAt(t, table, &s, Address{i, 0}, make([]byte, 100), Meta{ExpiresNanos: now + second}, now)
+	}
+	name, whole := bytes.Clone(s.name), bytes.Clone(s.page)
+	for _, test := range []struct {
+		name   string
+		at     int // what is damaged, of a page with entries of 124 bytes
+		length int
+		cut    int // bytes from the end
+		found  int // so many entries from the first on
+	}{
+		{name: "nothing", at: 249, length: 124, found: 3},
+		{name: "the last entry is too short to be one", at: 249, length: payloadAt - 1, found: 2},
+		{name: "the last entry has nothing but its head", at: 249, length: payloadAt, found: 3},
+		{name: "the page ends with a head", at: 249, length: payloadAt, cut: 100, found: 3},
+		{name: "the last entry reaches a byte too far", at: 249, length: 125, found: 2},
+		{name: "the page ends a byte early", at: 249, length: 124, cut: 1, found: 2},
+		{name: "the page ends within the last entry's head", at: 249, length: 124, cut: 101, found: 2},
+		{name: "the second entry is empty", at: 125, length: 0, found: 1},
+		{name: "the second entry has the third in it", at: 125, length: 248, found: 2},
+	} {
+		damage := func() {
+			page := bytes.Clone(whole[:len(whole)-test.cut])
+			page[test.at], page[test.at+1] = byte(test.length), byte(test.length>>8)
+			data.Set(name, page, 0)
+		}
+		for i := range 3 {
+			if damage(); table.Read(&s, Address{uint64(i), 0}) != (i < test.found) {
+				t.Errorf("%s: entry %d is found %v", test.name, i, i >= test.found)
+			}
+			if s.Corrupt() != (i >= test.found && test.name != "the second entry has the third in it") {
+				t.Errorf("%s: entry %d: corrupt %v", test.name, i, s.Corrupt())
+			}
+		}
+		// An entry that needs all of the page has the others evicted. None that makes no sense is
+		// among them.
+		damage()
+		putAt(t, table, &s, Address{0, 0}, make([]byte, table.pageBytes-1-payloadAt), Meta{}, now)
+		evicted := 0
+		s.Evicted(func(payload []byte) { evicted++ })
+		if evicted != test.found-1 || len(s.page) != table.pageBytes {
+			t.Errorf("%s: %d are evicted, want %d; the page has %d bytes", test.name, evicted, test.found-1, len(s.page))
+		}
+	}
+}
+
+// Capacity and memory say how many pages there are, and how long.
+func TestSizes(t *testing.T) {
+	t.Parallel()
+	const long = "a namespace of so many characters that its name alone is longer than all the memory of one counter"
+	for _, test := range []struct {
+		capacity, each int
+		namespace      string
+		pages, bytes   int // with the page's name
+	}{
+		{100, 96, "n", 6, 1600},
+		{100, 10, "n", 6, 1600}, // the least that a counter may take
+		{0, 96, "n", 1, 96},
+		{-5, 96, "n", 1, 96},
+		{1, 96, "n", 1, 96},
+		{31, 96, "n", 1, 2976},
+		{32, 96, "n", 2, 1536},
+		{1000, 1000, "n", 125, 8000},  // of larger counters fewer share a page
+		{1000, 5000, "n", 500, 10000}, // at least two
+		{1000, 10000, "n", 500, 20000},
+		{1 << 26, 96, "n", 1 << 20, 1536},
+		{1, 96, long, 1, 1 + len("weir:") + len(long) + len(":123")}, // a page has a byte at least
+	} {
+		table, err := Open(&fakeData{}, Options{Namespace: test.namespace, Capacity: test.capacity, BytesPerCounter: test.each}, random(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := table.pageBytes + len(table.name) + numberSize; table.Pages() != test.pages || got != test.bytes {
+			t.Errorf("%d counters of %d bytes: %d pages of %d bytes, want %d of %d", test.capacity, test.each, table.Pages(), got, test.pages, test.bytes)
+		}
+	}
+}
+
+// A table that was made for another capacity has pages as large as that needs, up to a bound.
+func TestSizesLater(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		capacity, each, bytes int
+		fits                  bool
+	}{
+		{6, 96, 96, true}, {5, 96, 80, false}, {100, 96, 1600, true},
+		{1024, 96, largestPage, true}, {1025, 96, largestPage, false},
+		{1024, 5000, 4 * 5000, true}, // so that some of the largest have room
+	} {
+		data := &fakeData{}
+		open(t, data, 100)
+		table, err := Open(data, Options{Namespace: "test", Capacity: test.capacity, BytesPerCounter: test.each}, random(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := table.pageBytes + len(table.name) + numberSize; table.Pages() != 6 || got != test.bytes || table.Fits(test.capacity) != test.fits {
+			t.Errorf("capacity %d: pages of %d bytes, want %d; fits %v", test.capacity, got, test.bytes, table.Fits(test.capacity))
+		}
+	}
+}
+
+// Numbers of a table tell it from others, and an address from others, for tables of the caller's.
+func TestNumbersOfATable(t *testing.T) {
+	t.Parallel()
+	data, seen := &fakeData{}, map[uint64]string{}
+	for i := range 4 {
+		name := fmt.Sprint("table ", i/2)
+		table, err := Open(data, Options{Namespace: name, Capacity: 10}, random(uint64(i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if other, ok := seen[table.ID()]; ok && other != name || !ok && i%2 == 1 {
+			t.Errorf("%s and %q have the number %x", name, other, table.ID())
+		}
+		seen[table.ID()] = name
+	}
+	if a, b := (Address{1, 2}), (Address{2, 2}); a.Hash() == b.Hash() {
+		t.Error("two addresses have the same hash")
+	}
+}

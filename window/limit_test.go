@@ -1,0 +1,245 @@
+package window
+
+import (
+	"math"
+	"testing"
+)
+
+// In doubt the sum is too large: what goes back counts until the backend has said so.
+func TestSum(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		hits Hits
+		want uint64
+		idle bool
+	}{
+		{Hits{}, 0, true},
+		{Hits{Total: 5}, 5, false},
+		{Hits{Diff: 5}, 5, false},
+		{Hits{Flight: 5}, 5, false},
+		{Hits{Total: 5, Diff: 6, Flight: 7}, 18, false},
+		{Hits{Total: 5, Diff: -2}, 3, false},
+		{Hits{Total: 5, Flight: -2}, 5, false},
+		{Hits{Total: 5, Diff: -9}, 0, false},
+		{Hits{Total: 5, Lease: 5}, 0, false},
+		{Hits{Total: 5, Lease: 2, Diff: 1}, 4, false},
+		{Hits{Diff: 2, Flight: -2}, 2, false},
+		{Hits{Diff: -2, Flight: 2}, 0, false},
+		{Hits{Lease: 1}, 0, false},
+	} {
+		if got := test.hits.Sum(); got != test.want || test.hits.idle() != test.idle {
+			t.Errorf("%+v: the sum is %d, idle %v", test.hits, got, test.hits.idle())
+		}
+	}
+}
+
+// No number of hits leaves its bounds, however many are counted or given back.
+func TestHitsAreBounded(t *testing.T) {
+	t.Parallel()
+	for _, l := range leasing {
+		if l.IsLog() {
+			continue // which keeps what its limit allows for
+		}
+		for _, cost := range []uint64{MaxHits - 1, MaxHits, MaxHits + 1, math.MaxUint64} {
+			var s State
+			l.Advance(&s, monday)
+			l.Count(&s, cost)
+			if got := pending(&s); got != int64(min(cost, MaxHits)) {
+				t.Errorf("%+v: %d hits count as %d", l, cost, got)
+			}
+			if l.Count(&s, 5); pending(&s) != min(int64(min(cost, MaxHits))+5, MaxHits) {
+				t.Errorf("%+v: %d hits and 5 count as %d", l, cost, pending(&s))
+			}
+			l.Claim(&s)
+			s.EndFlight()
+			l.GiveBack(&s, l.Number(&s), cost)
+			l.GiveBack(&s, l.Number(&s), math.MaxUint64)
+			if got := pending(&s); got != -MaxHits || l.used(&s) != 0 {
+				t.Errorf("%+v: given back %d hits, %d are used", l, got, l.used(&s))
+			}
+		}
+	}
+}
+
+// Hits are given back to the window that they were counted in, and to no other one.
+func TestGiveBack(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name  string
+		limit Limit
+		later int64
+		want  [2]int64 // what is pending in the window, and in the one before
+	}{
+		{"fixed", fixed(100, minute), 0, [2]int64{2, 0}},
+		{"fixed, a window later", fixed(100, minute), minute, [2]int64{4, 0}},
+		{"sliding", sliding(100, minute), 59 * second, [2]int64{6, 0}},
+		{"sliding, a window later", sliding(100, minute), minute, [2]int64{4, 2}},
+		{"sliding, two windows later", sliding(100, minute), 2 * minute, [2]int64{4, 0}},
+		{"first hit", firstHit(100, minute), minute - 1, [2]int64{6, 0}},
+		{"first hit, a window later", firstHit(100, minute), minute, [2]int64{4, 0}},
+		{"sub-buckets", subBuckets(100, minute, 10*second), 59 * second, [2]int64{6, 0}},
+		{"sub-buckets, a window later", subBuckets(100, minute, 10*second), minute, [2]int64{4, 0}},
+		{"tokens", tokens(1, 100, minute), 59 * second, [2]int64{6, 0}},
+		{"tokens, a window later", tokens(1, 100, minute), minute, [2]int64{6, 0}},
+	} {
+		l := test.limit
+		var s State
+		l.Advance(&s, monday)
+		l.Count(&s, 5)
+		number := l.Number(&s)
+		if l.Advance(&s, monday+test.later); test.later > 0 {
+			l.Count(&s, 4)
+		}
+		l.GiveBack(&s, number, 3)
+		got := [2]int64{s.Hits[0].Diff, s.Hits[1].Diff}
+		for i := range s.Buckets {
+			got[0] += s.Buckets[i].Diff
+		}
+		if got != test.want {
+			t.Errorf("%s: got %d, want %d", test.name, got, test.want)
+		}
+	}
+}
+
+// What is more than anything is refused, also if something is used already.
+func TestHugeCosts(t *testing.T) {
+	t.Parallel()
+	for _, l := range leasing {
+		var s State
+		l.Advance(&s, monday)
+		l.Count(&s, 5)
+		for _, cost := range []uint64{96, 101, MaxHits, MaxHits + 1, math.MaxUint64 - 4, math.MaxUint64} {
+			if l.Allows(&s, cost) {
+				t.Errorf("%+v: %d hits have room", l, cost)
+			}
+		}
+		if !l.Allows(&s, 95) {
+			t.Errorf("%+v: the rest has no room", l)
+		}
+	}
+}
+
+// Rejected hits count in windows, and empty a token bucket at most.
+func TestRejected(t *testing.T) {
+	t.Parallel()
+	for _, l := range leasing {
+		var s State
+		l.Advance(&s, monday)
+		l.Count(&s, 99)
+		for _, test := range []struct{ cost, tokens uint64 }{{0, 0}, {1, 1}, {2, 1}, {50, 1}} {
+			want := test.cost
+			if l.Kind == TokenBucket {
+				want = test.tokens
+			}
+			if got := l.Rejected(&s, test.cost); got != want {
+				t.Errorf("%+v: of %d rejected hits %d count, want %d", l, test.cost, got, want)
+			}
+		}
+	}
+}
+
+// A state is kept until it means no more than one that has seen no hit.
+func TestForgetAt(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name  string
+		limit Limit
+		state State
+		want  int64 // from monday on
+	}{
+		{"fixed, no hits", fixed(10, minute), State{}, 0},
+		{"fixed", fixed(10, minute), State{Hits: [2]Hits{{Total: 1}}}, minute},
+		{"sliding, no hits", sliding(10, minute), State{}, 0},
+		{"sliding", sliding(10, minute), State{Hits: [2]Hits{{Total: 1}}}, 2 * minute},
+		{"sliding, the window before", sliding(10, minute), State{Hits: [2]Hits{1: {Total: 1}}}, minute},
+		{"sliding, both", sliding(10, minute), State{Hits: [2]Hits{{Total: 1}, {Total: 1}}}, 2 * minute},
+		{"sliding, what goes back", sliding(10, minute), State{Hits: [2]Hits{{Diff: -1}}}, 2 * minute},
+		{"first hit", firstHit(10, minute), State{Start: monday - second, Hits: [2]Hits{{Total: 1}}}, minute - second},
+		{"tokens, none taken", tokens(60, 60, minute), State{}, 0},
+		{"tokens", tokens(60, 60, minute), State{Start: monday, Hits: [2]Hits{{Total: 10}}}, 10 * second},
+		{"tokens, some leased", tokens(60, 60, minute), State{Start: monday, Hits: [2]Hits{{Total: 30, Lease: 20}}}, 30 * second},
+		{"tokens that are back", tokens(60, 60, minute), State{Start: monday - minute, Hits: [2]Hits{{Diff: 10}}}, 0},
+		{"sub-buckets", subBuckets(60, minute, 10*second), State{Buckets: []Bucket{{Number: monday/(10*second) - 2, Hits: Hits{Total: 1}}}}, 40 * second},
+		{"sub-buckets, an idle one last", subBuckets(60, minute, 10*second), State{Buckets: []Bucket{
+			{Number: monday/(10*second) - 2, Hits: Hits{Total: 1}}, {Number: monday / (10 * second)},
+		}}, 40 * second},
+		{"log", log(60, minute), State{Buckets: []Bucket{{Number: monday - second, Hits: Hits{Total: 1}}}}, 59 * second},
+	} {
+		s := test.state
+		s.Newest = monday
+		if got := test.limit.ForgetAt(&s) - monday; got != test.want {
+			t.Errorf("%s: forgotten after %d ns, want %d", test.name, got, test.want)
+		}
+	}
+}
+
+// A clock outside of all times is taken for the nearest one.
+func TestTimesAreBounded(t *testing.T) {
+	t.Parallel()
+	for _, l := range leasing {
+		for now, want := range map[int64]int64{math.MinInt64: 0, -1: 0, 0: 0, 1: 1, maxTime: maxTime, maxTime + 1: maxTime, math.MaxInt64: maxTime} {
+			var s State
+			if l.Advance(&s, now); s.Newest != want {
+				t.Errorf("%+v: %d is taken for %d", l, now, s.Newest)
+			}
+		}
+	}
+}
+
+// A clock may go back by a window, and by 10 s: until it has caught up the state waits. If it was
+// farther ahead the state is forgotten.
+func TestClockGoesBack(t *testing.T) {
+	t.Parallel()
+	for _, l := range []Limit{fixed(9, second), fixed(9, minute), sliding(9, minute), firstHit(9, minute), log(9, second), tokens(9, 9, second), tokens(9, 9, minute)} {
+		for _, test := range []struct {
+			back int64
+			want bool // it is forgotten
+		}{{second, false}, {maxBack, false}, {maxBack + 1, l.Width < maxBack}, {minute, l.Width < maxBack}, {minute + 1, true}} {
+			s := State{Newest: monday, Start: monday, Hits: [2]Hits{{Total: 9}}}
+			if l.IsLog() {
+				s = State{Newest: monday, Buckets: []Bucket{{Number: monday, Hits: Hits{Total: 9}}}}
+			}
+			if l.Advance(&s, monday-test.back); (l.used(&s) == 0) != test.want || (s.Newest == monday) == test.want {
+				t.Errorf("%+v: back by %d ns, %d are used, and it is %d ns later", l, test.back, l.used(&s), s.Newest-monday)
+			}
+		}
+	}
+}
+
+// The rate of the contract: 80 hits, and 40 in the window before.
+func TestRate(t *testing.T) {
+	t.Parallel()
+	l := sliding(100, minute)
+	for at, want := range map[int64]float64{0: 120, 30 * second: 100, 45 * second: 90, 57 * second: 82} {
+		if got := l.Rate(&State{Newest: monday + at, Hits: [2]Hits{{Total: 80}, {Total: 40}}}); got != want {
+			t.Errorf("after %d s the rate is %v, want %v", at/second, got, want)
+		}
+	}
+}
+
+// The share tells which of two states is nearer to its limit.
+func TestShare(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name  string
+		limit Limit
+		state State
+		want  float32
+	}{
+		{"nothing", fixed(100, minute), State{}, 0},
+		{"half", fixed(100, minute), State{Hits: [2]Hits{{Total: 50}}}, 0.5},
+		{"both windows, unweighed", sliding(100, minute), State{Hits: [2]Hits{{Total: 50}, {Total: 25}}}, 0.75},
+		{"the window before", sliding(100, minute), State{Hits: [2]Hits{1: {Total: 25}}}, 0.25},
+		{"of a bucket's burst", tokens(1, 100, minute), State{Start: monday, Hits: [2]Hits{{Total: 50}}}, 0.5},
+		{"of limit 0", fixed(0, minute), State{Hits: [2]Hits{{Total: 3}}}, 3},
+	} {
+		s := test.state
+		s.Newest = monday
+		if got := test.limit.Share(&s); got != test.want {
+			t.Errorf("%s: got %v, want %v", test.name, got, test.want)
+		}
+		if _, got := test.limit.Worth(&s); got != test.want {
+			t.Errorf("%s: worth %v, want %v", test.name, got, test.want)
+		}
+	}
+}

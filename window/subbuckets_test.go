@@ -1,0 +1,111 @@
+package window
+
+import (
+	"maps"
+	"slices"
+	"testing"
+)
+
+// A clock that starts at the epoch, and an answer that names buckets before it, leave a state that
+// can be read again.
+func TestBucketsBeforeTheEpoch(t *testing.T) {
+	t.Parallel()
+	for _, l := range []Limit{subBuckets(10, minute, second), log(10, minute)} {
+		var s, again State
+		l.Advance(&s, 0)
+		l.Settle(&s, true, true, &Totals{Newest: 0, Hits: []uint64{3, 5}, Ages: []uint64{0, 1}})
+		if encoded := l.AppendState(nil, &s, true); DecodeState(encoded, &again) != len(encoded) {
+			t.Errorf("%+v was written as %x", s, encoded)
+		}
+		if got := sumBuckets(&again); got != 3 {
+			t.Errorf("%+v: the first bucket has %d hits, want 3", l, got)
+		}
+		if l.Settle(&s, true, true, &Totals{}); sumBuckets(&s) != 0 {
+			t.Errorf("%+v: %+v is left of what others have given back", l, s)
+		}
+	}
+}
+
+// A log forgets its oldest hits as long as those that remain are above the limit without them.
+func TestTrimmedLog(t *testing.T) {
+	t.Parallel()
+	const newest = 100
+	for _, test := range []struct {
+		name   string
+		before []uint64 // hits of the buckets before the newest
+		cost   uint64
+		want   []uint64
+	}{
+		{"room", []uint64{3, 4}, 3, []uint64{3, 4, 3}},
+		{"above the limit, but not without the oldest", []uint64{3, 4}, 6, []uint64{3, 4, 6}},
+		{"above it without the oldest too", []uint64{3, 4}, 7, []uint64{4, 7}},
+		{"and without the two oldest", []uint64{3, 4, 1}, 10, []uint64{1, 10}},
+		{"the newest stays, however many it has", []uint64{3, 4}, 50, []uint64{50}},
+	} {
+		logged, buckets := log(10, minute), subBuckets(10, minute, second)
+		for _, l := range []Limit{logged, buckets} {
+			s := State{Newest: newest * l.Precision}
+			for i, hits := range test.before {
+				s.Buckets = append(s.Buckets, Bucket{Number: newest - int64(len(test.before)-i), Hits: Hits{Total: hits}})
+			}
+			want := test.want
+			if l == buckets {
+				want = append(slices.Clone(test.before), test.cost) // which are few enough
+			}
+			var got []uint64
+			l.Count(&s, test.cost)
+			for i := range s.Buckets {
+				got = append(got, s.Buckets[i].Sum())
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s, precision %d: got %v, want %v", test.name, l.Precision, got, want)
+			}
+		}
+	}
+}
+
+// Buckets that an answer has, and those that it does not have, become what the backend knows; those
+// that the window does not cover any more, or is far from, are left out.
+func TestBucketsSettle(t *testing.T) {
+	t.Parallel()
+	l := subBuckets(100, minute, 10*second) // six of them
+	now := monday + 55*second
+	present := uint64(now / l.Precision)
+	for _, test := range []struct {
+		name  string
+		total Totals
+		older bool // than an answer that was taken in
+		want  map[int64]Hits
+		moved int64 // by so much the state's time goes on
+	}{
+		{"the same", Totals{present, []uint64{5, 3}, []uint64{0, 2}}, false, map[int64]Hits{0: {Total: 5, Diff: 1}, -2: {Total: 3}}, 0},
+		{"more", Totals{present, []uint64{7, 9}, []uint64{0, 2}}, false, map[int64]Hits{0: {Total: 7, Diff: 1}, -2: {Total: 9}}, 0},
+		{"less", Totals{present, []uint64{4}, []uint64{0}}, false, map[int64]Hits{0: {Total: 4, Diff: 1}, -2: {}}, 0},
+		{"less, of an older answer", Totals{present, []uint64{4}, []uint64{0}}, true, map[int64]Hits{0: {Total: 5, Diff: 1}, -2: {Total: 3}}, 0},
+		{"nothing", Totals{}, false, map[int64]Hits{0: {Diff: 1}, -2: {}}, 0},
+		{"others' buckets", Totals{present, []uint64{5, 6, 3, 2}, []uint64{0, 1, 2, 5}}, false, map[int64]Hits{0: {Total: 5, Diff: 1}, -1: {Total: 6}, -2: {Total: 3}, -5: {Total: 2}}, 0},
+		{"one that has left", Totals{present, []uint64{5, 3, 2}, []uint64{0, 2, 6}}, false, map[int64]Hits{0: {Total: 5, Diff: 1}, -2: {Total: 3}}, 0},
+		{"empty ones", Totals{present, []uint64{5, 0, 3}, []uint64{0, 1, 2}}, false, map[int64]Hits{0: {Total: 5, Diff: 1}, -2: {Total: 3}}, 0},
+		{"a later one", Totals{present + 1, []uint64{8, 5, 3}, []uint64{0, 1, 3}}, false, map[int64]Hits{1: {Total: 8}, 0: {Total: 5, Diff: 1}, -2: {Total: 3}}, 5 * second},
+		{"one a window later", Totals{present + 6, []uint64{8, 5, 3}, []uint64{0, 6, 8}}, false, map[int64]Hits{6: {Total: 8}, 0: {Total: 5, Diff: 1}, -2: {Total: 3}}, 55 * second},
+		{"one later than that", Totals{present + 7, []uint64{8, 5, 3}, []uint64{0, 7, 9}}, false, map[int64]Hits{0: {Total: 5, Diff: 1}, -2: {Total: 3}}, 0},
+		{"hits without ages", Totals{present, []uint64{5, 3}, []uint64{0}}, false, map[int64]Hits{0: {Total: 5, Diff: 1}, -2: {}}, 0},
+		{"more than there may be", Totals{present, []uint64{1 << 60, 3}, []uint64{0, 2}}, false, map[int64]Hits{0: {Total: MaxHits, Diff: 1}, -2: {Total: 3}}, 0},
+		{"beyond all numbers", Totals{1 << 63, []uint64{5}, []uint64{1<<63 - present}}, false, map[int64]Hits{0: {Diff: 1}, -2: {}}, 0},
+	} {
+		s := State{Newest: now, Buckets: []Bucket{
+			{Number: int64(present) - 2, Hits: Hits{Total: 1, Flight: 2}}, {Number: int64(present), Hits: Hits{Total: 5, Diff: 1}},
+		}}
+		l.Settle(&s, true, !test.older, &test.total)
+		got := map[int64]Hits{}
+		for i, b := range s.Buckets {
+			got[b.Number-int64(present)] = b.Hits
+			if i > 0 && b.Number <= s.Buckets[i-1].Number {
+				t.Errorf("%s: buckets are not sorted: %+v", test.name, s.Buckets)
+			}
+		}
+		if !maps.Equal(got, test.want) || s.Newest != now+test.moved {
+			t.Errorf("%s: got %+v, %d s later, want %+v", test.name, got, (s.Newest-now)/second, test.want)
+		}
+	}
+}

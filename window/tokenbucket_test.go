@@ -1,0 +1,297 @@
+package window
+
+import (
+	"math"
+	"testing"
+)
+
+// A bucket that is full again is one that has seen no hit; but what the backend has yet to hear of
+// is pushed all the same, and its tokens are back here.
+func TestBucketIsFullAgain(t *testing.T) {
+	t.Parallel()
+	l := tokens(60, 100, minute) // one a second
+	now := monday + 10*second
+	for _, test := range []struct {
+		name  string
+		hits  Hits
+		start int64
+		want  Hits
+		began int64 // the bucket's new start; 0 if it has none
+	}{
+		{"pushed", Hits{Total: 10}, monday, Hits{}, 0},
+		{"one is yet to be pushed", Hits{Total: 9, Diff: 1}, monday, Hits{Diff: 1}, now - second},
+		{"all are", Hits{Diff: 10}, monday, Hits{Diff: 10}, monday},
+		{"one is in flight", Hits{Total: 9, Flight: 1}, monday, Hits{Flight: 1}, now - second},
+		{"some are, and some to push", Hits{Total: 3, Flight: 3, Diff: 4}, monday, Hits{Flight: 3, Diff: 4}, now - 7*second},
+		{"one of them goes back", Hits{Total: 11, Diff: -1}, monday, Hits{Total: 1, Diff: -1}, now},
+		{"some that go back are back there", Hits{Total: 20, Diff: -10}, monday - 2*second, Hits{Total: 8, Diff: -8}, now},
+		{"a lease that is back there", Hits{Total: 10, Lease: 1}, monday, Hits{}, 0},
+		{"a nanosecond later", Hits{Total: 10}, monday - 1, Hits{}, 0},
+		{"a nanosecond too early", Hits{Total: 10}, monday + 1, Hits{Total: 10}, monday + 1},
+		{"a nanosecond too early, to be pushed", Hits{Total: 9, Diff: 1}, monday + 1, Hits{Total: 9, Diff: 1}, monday + 1},
+	} {
+		s := State{Newest: monday + second, Start: test.start, Hits: [2]Hits{test.hits}}
+		l.Advance(&s, now)
+		if s.Hits[0] != test.want || s.Start != test.began {
+			t.Errorf("%s: got %+v from %d on, want %+v from %d on", test.name, s.Hits[0], s.Start-now, test.want, test.began-now)
+		}
+	}
+	// At a time before the tokens could have come back, the bucket begins with the epoch.
+	s := State{Hits: [2]Hits{{Diff: 50, Total: 10}}, Newest: 60 * second}
+	if l.Advance(&s, 60*second); s.Hits[0] != (Hits{Diff: 50}) || s.Start != 10*second {
+		t.Errorf("near the epoch: got %+v from %d on", s.Hits[0], s.Start)
+	}
+}
+
+// Whole windows of tokens that came back are forgotten, and the bucket means the same; what is
+// leased, or the backend has yet to hear of, is not forgotten.
+func TestWindowsOfTokensAreForgotten(t *testing.T) {
+	t.Parallel()
+	l := tokens(60, 1000, minute)
+	for _, test := range []struct {
+		name    string
+		hits    Hits
+		later   int64
+		windows int64
+	}{
+		{"none yet", Hits{Total: 500}, minute - 1, 0},
+		{"one", Hits{Total: 500}, minute, 1},
+		{"some", Hits{Total: 500}, 5*minute + second, 5},
+		{"as many as the total has", Hits{Total: 130, Diff: 500}, 5 * minute, 2},
+		{"none of what is in flight", Hits{Flight: 500}, 5 * minute, 0},
+		{"none of what is leased", Hits{Total: 500, Lease: 400, Diff: 100}, minute, 1},
+		{"none of what is leased, while others are in flight", Hits{Total: 100, Flight: 400, Lease: 90}, minute, 0},
+		{"none of what is leased, however long ago", Hits{Total: 400, Lease: 60, Diff: 500}, 5*minute + minute/2, 5},
+	} {
+		s := State{Newest: monday, Start: monday, Hits: [2]Hits{test.hits}}
+		remaining := l.Quota() - (test.hits.Sum() - uint64(test.later/second))
+		l.Advance(&s, monday+test.later)
+		want := test.hits
+		want.Total -= uint64(test.windows) * l.Max
+		if s.Hits[0] != want || s.Start != monday+test.windows*minute || l.Remaining(&s) != remaining {
+			t.Errorf("%s: got %+v from %d s on, %d remain, want %+v and %d", test.name, s.Hits[0], (s.Start-monday)/second, l.Remaining(&s), want, remaining)
+		}
+	}
+}
+
+// A bucket that gets no tokens back lacks for ever what was taken from it.
+func TestBucketThatGetsNothing(t *testing.T) {
+	t.Parallel()
+	l := tokens(0, 10, minute)
+	for _, hits := range []Hits{{}, {Total: 3}, {Diff: 3}, {Total: 3, Lease: 1}, {Total: 3, Diff: -1}} {
+		s := State{Newest: monday, Start: monday, Hits: [2]Hits{hits}}
+		if l.Advance(&s, monday+3*minute); s.Hits[0] != hits || l.Allows(&s, 0) {
+			t.Errorf("%+v became %+v", hits, s.Hits[0])
+		}
+	}
+}
+
+// After a change of the rate as many tokens are missing as before, and come back as fast as they do
+// now.
+func TestAdapt(t *testing.T) {
+	t.Parallel()
+	before, now := tokens(60, 100, minute), monday+10*second
+	for _, test := range []struct {
+		name  string
+		limit Limit
+		start int64
+		total uint64
+		fits  int64 // when there is one more
+	}{
+		{"the same", tokens(60, 100, minute), monday, 30, now + second},
+		{"another burst", tokens(60, 50, minute), monday, 30, now + second},
+		{"twice as fast", tokens(120, 100, minute), now, 20, now + second/2},
+		{"another kind", fixed(100, minute), monday, 30, 0},
+	} {
+		s := State{Newest: now, Start: monday, Hits: [2]Hits{{Total: 30}}}
+		test.limit.Adapt(&s, &before)
+		if s.Start != test.start || s.Hits[0] != (Hits{Total: test.total}) {
+			t.Errorf("%s: got %+v from %d s on", test.name, s.Hits[0], (s.Start-monday)/second)
+		}
+		if at, _ := test.limit.FitsAt(&s, test.limit.Remaining(&s)+1); test.fits != 0 && at != test.fits {
+			t.Errorf("%s: one more fits in %d ns, want %d", test.name, at-now, test.fits-now)
+		}
+	}
+	s := State{Newest: now, Start: monday, Hits: [2]Hits{{Total: 3, Diff: 30}}}
+	limit := tokens(120, 100, minute)
+	if limit.Adapt(&s, &before); s.Hits[0] != (Hits{Diff: 30}) {
+		t.Errorf("what is to be pushed is %+v", s.Hits[0])
+	}
+}
+
+// The times of tokens are exact, up to the end of time.
+func TestTimesOfTokens(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		limit  Limit
+		start  int64
+		tokens uint64
+		want   int64
+	}{
+		{tokens(60, 100, minute), monday, 0, monday},
+		{tokens(60, 100, minute), monday, 1, monday + second},
+		{tokens(7, 100, second), monday, 1, monday + 142857143},
+		{tokens(7, 100, second), monday, 7, monday + second},
+		{tokens(1, 100, second), maxTime - 3*second, 3, maxTime},
+		{tokens(1, 100, second), maxTime - 3*second, 4, maxTime},
+		{tokens(1, 100, second), maxTime - 3*second, 2, maxTime - second},
+		{tokens(1, MaxLimit, MaxWidth), monday, MaxLimit, maxTime}, // more than 64 bits
+		{tokens(0, 100, second), monday, 1, maxTime},
+		{tokens(0, 100, second), monday, 0, maxTime},
+	} {
+		s := State{Start: test.start}
+		if got := test.limit.returnedAt(&s, test.tokens); got != test.want {
+			t.Errorf("%+v: %d tokens are back %d ns from the start, want %d", test.limit, test.tokens, got-test.start, test.want-test.start)
+		}
+		if back := test.limit.tokens(test.start, test.want); test.limit.Max > 0 && test.want < maxTime && back < test.tokens {
+			t.Errorf("%+v: %d tokens are back when %d should be", test.limit, back, test.tokens)
+		}
+	}
+	l := tokens(MaxLimit, MaxLimit, MinWidth)
+	if got := l.tokens(0, maxTime); got != math.MaxUint64 {
+		t.Errorf("%d tokens are back after all times", got)
+	}
+	if got := l.tokens(1, 0); got != 0 {
+		t.Errorf("%d tokens are back before they were taken", got)
+	}
+}
+
+// Products of more than 64 bits are divided exactly.
+func TestMuldiv(t *testing.T) {
+	t.Parallel()
+	const most = math.MaxUint64
+	for _, test := range []struct {
+		a, b, c, quotient, remainder uint64
+		ok                           bool
+	}{
+		{7, 6, 5, 8, 2, true},
+		{7, 6, 1, 42, 0, true},
+		{7, 0, 5, 0, 0, true},
+		{7, 6, 0, 0, 0, false},
+		{0, 0, 0, 0, 0, false},
+		{1 << 32, 1 << 32, 3, 6148914691236517205, 1, true},
+		{1 << 33, 1 << 32, 2, 0, 0, false},
+		{1 << 33, 1 << 32, 3, 12297829382473034410, 2, true},
+		{1 << 32, 1 << 32, 1, 0, 0, false},
+		{most, most, most, most, 0, true},
+		{most, most, most - 1, 0, 0, false},
+		{most, 1, 1, most, 0, true},
+		{1 << 63, 2, 0, 0, 0, false},
+	} {
+		if q, r, ok := muldiv(test.a, test.b, test.c); ok != test.ok || ok && (q != test.quotient || r != test.remainder) {
+			t.Errorf("%d·%d/%d: got %d, %d, %v", test.a, test.b, test.c, q, r, ok)
+		}
+	}
+}
+
+// Of a lease, and of what goes back, there is never more than the backend's bucket lacks.
+func TestLeaseWears(t *testing.T) {
+	t.Parallel()
+	l := tokens(60, 100, minute) // one a second
+	for _, test := range []struct {
+		name  string
+		hits  Hits
+		later int64
+		want  Hits
+	}{
+		{"it lacks more", Hits{Total: 50, Lease: 30, Diff: -10}, 10 * second, Hits{Total: 50, Lease: 30, Diff: -10}},
+		{"it lacks just as much", Hits{Total: 50, Lease: 30, Diff: -10}, 10*second + second - 1, Hits{Total: 50, Lease: 30, Diff: -10}},
+		{"one less than goes back", Hits{Total: 50, Lease: 30, Diff: -10}, 11 * second, Hits{Total: 50, Lease: 30, Diff: -9}},
+		{"only the lease", Hits{Total: 50, Lease: 30, Diff: -10}, 20 * second, Hits{Total: 50, Lease: 30}},
+		{"one less than the lease", Hits{Total: 50, Lease: 30, Diff: -10}, 21 * second, Hits{Total: 50, Lease: 29}},
+		{"what is in flight is taken there", Hits{Total: 10, Flight: 40, Lease: 10}, 45 * second, Hits{Total: 10, Flight: 40, Lease: 5}},
+		{"what goes back in flight is not known yet", Hits{Total: 50, Flight: -40, Lease: 30}, 10 * second, Hits{Total: 50, Flight: -40, Lease: 30}},
+		{"hits to push do not wear", Hits{Total: 50, Lease: 30, Diff: 10}, 25 * second, Hits{Total: 50, Lease: 25, Diff: 10}},
+		{"without a lease", Hits{Total: 20, Diff: -10}, 9 * second, Hits{Total: 20, Diff: -10}},
+	} {
+		s := State{Newest: monday, Start: monday, Hits: [2]Hits{test.hits}}
+		if l.Advance(&s, monday+test.later); s.Hits[0] != test.want || s.Start != monday {
+			t.Errorf("%s: got %+v from %d s on, want %+v", test.name, s.Hits[0], (s.Start-monday)/second, test.want)
+		}
+	}
+}
+
+// A grant of tokens that arrives late is of use, less what has come back if its push was sent again.
+func TestLateTokens(t *testing.T) {
+	t.Parallel()
+	l := tokens(600, 100, minute) // ten a second
+	for _, test := range []struct {
+		later  int64
+		hits   uint64
+		leased uint64
+	}{
+		{0, 30, 30}, {lateGrant, 30, 30}, {lateGrant + 1, 30, 20}, {2 * second, 30, 10}, {3 * second, 30, 0}, {4 * second, 30, 0},
+	} {
+		var s State
+		l.Advance(&s, monday+test.later)
+		if kept := l.Lease(&s, test.hits, monday, true, granted(&l, monday, monday, 60)); !kept || l.Leased(&s) != test.leased {
+			t.Errorf("%d ns late: kept %v, leased %d, want %d", test.later, kept, l.Leased(&s), test.leased)
+		}
+	}
+}
+
+// An answer may be of the same bucket, of one that was written some windows later, here or there,
+// or of another bucket. An older answer only raises what is taken.
+func TestTokensSettle(t *testing.T) {
+	t.Parallel()
+	const start = monday + 7*second
+	l := tokens(6, 100, minute)
+	for _, test := range []struct {
+		name  string
+		limit Limit
+		hits  Hits
+		later int64 // the answer's bucket began
+		taken uint64
+		older bool
+		start int64 // after start
+		total uint64
+	}{
+		{"the same, with less", l, Hits{Total: 20}, 0, 15, false, 0, 15},
+		{"the same, with less, older", l, Hits{Total: 20}, 0, 15, true, 0, 20},
+		{"the same, with more, older", l, Hits{Total: 20}, 0, 25, true, 0, 25},
+		{"the same, all given back", l, Hits{Total: 20}, 0, 0, false, 0, 0},
+		{"the same, all given back, older", l, Hits{Total: 20}, 0, 0, true, 0, 20},
+		{"another, all given back", l, Hits{Total: 20}, second, 0, false, 0, 20},
+		{"later there, with less", l, Hits{Total: 20}, minute, 10, false, minute, 10},
+		{"later there, with less, older", l, Hits{Total: 20}, minute, 10, true, minute, 14},
+		{"later there, with more, older", l, Hits{Total: 20}, minute, 15, true, minute, 15},
+		{"later there, when all was back here", l, Hits{Total: 11, Diff: 30}, 2 * minute, 3, true, 2 * minute, 3},
+		{"later here, with less", l, Hits{Total: 20}, -minute, 20, false, 0, 14},
+		{"later here, with less, older", l, Hits{Total: 20}, -minute, 20, true, 0, 20},
+		{"later here, with more, older", l, Hits{Total: 20}, -minute, 30, true, 0, 24},
+		{"later here, when all is back there", l, Hits{Total: 20, Diff: 30}, -2 * minute, 11, false, 0, 0},
+		{"later here, when just all is back there", l, Hits{Total: 20, Diff: 30}, -2 * minute, 12, false, 0, 0},
+		{"later here, when one is left there", l, Hits{Total: 20, Diff: 30}, -2 * minute, 13, false, 0, 1},
+		{"another, of one token", l, Hits{Total: 20}, second, 1, false, second, 1},
+		{"another, older", l, Hits{Total: 20}, -second, 9, true, -second, 9},
+		{"none yet", l, Hits{}, -2 * minute, 30, true, -2 * minute, 30},
+		{"that gets nothing back, later here", tokens(0, 100, minute), Hits{Total: 20}, -minute, 30, false, 0, 30},
+		{"that gets one back, later here", tokens(1, 100, minute), Hits{Total: 20}, -minute, 30, false, 0, 29},
+	} {
+		s := State{Newest: start + 2*minute, Start: start, Hits: [2]Hits{test.hits}}
+		test.limit.settleTokens(&s, !test.older, start+test.later, test.taken)
+		// What has come back since is forgotten in whole windows.
+		test.limit.refill(&s, s.Newest)
+		want := State{Newest: s.Newest, Start: start + test.start, Hits: [2]Hits{test.hits}}
+		want.Hits[0].Total = test.total
+		test.limit.refill(&want, want.Newest)
+		if s.Hits[0] != want.Hits[0] || s.Start != want.Start {
+			t.Errorf("%s: got %+v from %d s on, want %+v from %d s on", test.name, s.Hits[0], (s.Start-start)/second, want.Hits[0], (want.Start-start)/second)
+		}
+	}
+}
+
+// A grant of all that the bucket lacks leaves the times of its tokens as they are.
+func TestLeaseKeepsTimes(t *testing.T) {
+	t.Parallel()
+	l := tokens(60, 100, minute) // one a second
+	now := monday + 10*second + second/2
+	for _, test := range []struct{ hits, fits uint64 }{{29, uint64(second / 2)}, {30, uint64(second / 2)}, {31, uint64(second)}} {
+		s := State{Newest: now, Start: monday, Hits: [2]Hits{{Total: 40}}}
+		l.leaseTokens(&s, test.hits, now)
+		l.CountLeased(&s, test.hits)
+		if at, _ := l.FitsAt(&s, l.Remaining(&s)+1); uint64(at-now) != test.fits {
+			t.Errorf("a lease of %d of 30: a token comes back in %d ns, want %d", test.hits, at-now, test.fits)
+		}
+	}
+}
