@@ -47,3 +47,18 @@ func TestFirstHitSettles(t *testing.T) {
 		}
 	}
 }
+
+// A window that has ended leaves a state that has seen no hit.
+func TestFirstHitWindowEnds(t *testing.T) {
+	t.Parallel()
+	l := firstHit(100, minute)
+	for later, want := range map[int64]State{
+		minute - 1: {Newest: monday + minute - 1, Start: monday, Hits: [2]Hits{{Total: 5}}},
+		minute:     {Newest: monday + minute},
+	} {
+		s := State{Newest: monday, Start: monday, Hits: [2]Hits{{Total: 5}}}
+		if l.Advance(&s, monday+later); s.Newest != want.Newest || s.Start != want.Start || s.Hits != want.Hits {
+			t.Errorf("after %d ns: got %+v, want %+v", later, s, want)
+		}
+	}
+}
