@@ -161,6 +161,88 @@ func TestNodesKeepOneLimit(t *testing.T) {
 	}
 }
 
+// asked asks a node so often, a pause apart, and returns how often it passed.
+func asked(t *testing.T, n *Namespace, times int, apart time.Duration) (passed int) {
+	t.Helper()
+	for range times {
+		if decide(t, limiter(t, n, "r"), 1, "ann").Allowed {
+			passed++
+		}
+		<-time.After(apart)
+	}
+	return passed
+}
+
+// A token bucket whose limit is lowered, first on one node and later on the other, is full when it
+// was to be, and requests pass at the new rate from then on.
+func TestLimitIsLowered(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		high, low := NamespaceOptions{Rules: rule(TokenBucket(1000, time.Minute, 1000))}, NamespaceOptions{Rules: rule(TokenBucket(10, time.Minute, 10))}
+		change := func(n *Namespace) *Namespace {
+			if err := n.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			return w.node(t, low)
+		}
+		one, two := w.node(t, high), w.node(t, high)
+		start := time.Now()
+		passed := 0
+		for range 50 {
+			passed += asked(t, one, 5, 0) + asked(t, two, 5, 0)
+		}
+		if passed < 490 {
+			t.Fatalf("%d of 500 passed of a limit of 1000", passed)
+		}
+		full := start.Add(time.Duration(passed) * time.Minute / 1000)
+		one = change(one)
+		// A bucket that lacks half a minute, and maybe some more that was leased, has some tokens.
+		early := asked(t, one, 10, 0)
+		if early < 3 || early > 5 {
+			t.Errorf("%d passed of a bucket that lacks %v, want 3 to 5", early, time.Until(full))
+		}
+		full = full.Add(time.Duration(early) * time.Minute / 10)
+		pause(5 * time.Second)
+		two = change(two)
+		pause(time.Until(full) + 100*time.Millisecond)
+		if got := asked(t, one, 7, 0) + asked(t, two, 7, 0); got != 10 {
+			t.Errorf("%d passed when the bucket was to be full, want 10", got)
+		}
+		got := 0
+		for range 300 {
+			got += asked(t, one, 1, 500*time.Millisecond) + asked(t, two, 1, 500*time.Millisecond)
+		}
+		if got < 49 || got > 50 {
+			t.Errorf("%d passed in 5 minutes, want 50", got)
+		}
+	})
+}
+
+// Nodes with an old and a new limit beside each other take from one bucket: a request costs the time
+// that its node's limit gives a token.
+func TestTwoLimitsBesideEachOther(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		one := w.node(t, NamespaceOptions{Rules: rule(TokenBucket(1000, time.Minute, 1000))})
+		two := w.node(t, NamespaceOptions{Rules: rule(TokenBucket(10, time.Minute, 10))})
+		const lasts = 10 * time.Minute
+		start := time.Now()
+		var high, low time.Duration // that their tokens take
+		for i := 0; time.Since(start) < lasts; i++ {
+			high += time.Duration(asked(t, one, 1, 50*time.Millisecond)) * time.Minute / 1000
+			if i%100 == 0 {
+				low += time.Duration(asked(t, two, 1, 0)) * time.Minute / 10
+			}
+		}
+		// A full bucket lasts for a minute.
+		if used := high + low; used > lasts+time.Minute || used < lasts*9/10 {
+			t.Errorf("tokens of %v passed in %v: %v of the higher limit, %v of the lower", used, lasts, high, low)
+		}
+	})
+}
+
 // Whatever gets lost on the way, each hit reaches the backend once, and what is leased and not used
 // comes back.
 func TestExactlyOnce(t *testing.T) {

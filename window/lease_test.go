@@ -251,7 +251,16 @@ func FuzzLease(f *testing.F) {
 				case 1:
 					totals = &Totals{Newest: newest, Hits: []uint64{total, hits}, Ages: []uint64{0, hits}}
 				}
-				switch random.IntN(9) {
+				switch random.IntN(10) {
+				case 9:
+					other := l
+					other.Max = total % (MaxLimit + 1)
+					other.Adapt(&s, &l)
+					if random.IntN(2) == 0 {
+						other.Advance(&s, now)
+						other.CountLeased(&s, min(hits, other.Leased(&s)))
+					}
+					l.Adapt(&s, &other)
 				case 0:
 					l.Lease(&s, hits, at, random.IntN(2) == 0, totals)
 				case 1:

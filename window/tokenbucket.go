@@ -82,13 +82,57 @@ func (l *Limit) fillTime() (nanos int64, whole bool) {
 }
 
 // Adapt makes a state that was counted for another limit of the same shape one of l. Only a kind
-// that refills notices: as many tokens are missing as before, and come back at the new rate.
+// that refills notices. The bucket is full at the same time as before, and until then its tokens
+// come back at the new rate. So a state that two limits take turns with neither loses tokens nor
+// gets them back sooner. What is leased, and what was given back at a higher rate, is worth as much
+// time as before. What is pending is as it was, for the backend: if it is more than what is missing
+// now, the start lies so long ago that the rest is back. With a limit of 0 nothing comes back, so
+// that tokens have no time, and as many are missing as before.
 func (l *Limit) Adapt(s *State, other *Limit) {
-	if l.Kind.Refills() && l.Max != other.Max {
-		h := &s.Hits[0]
+	h := &s.Hits[0]
+	if !l.Kind.Refills() || l.Max == other.Max || h.idle() {
+		return
+	}
+	if l.Max == 0 || other.Max == 0 {
 		h.Total -= min(other.returned(s, s.Newest), h.Total)
 		s.Start = s.Newest
+		h.Lease = min(h.Lease, l.missing(s, s.Newest))
+		return
 	}
+	full := max(other.returnedAt(s, h.Sum()), s.Newest)
+	missing := int64(roundedUp(uint64(full-s.Newest), l.Max, uint64(l.Width)))
+	h.Lease = roundedDown(h.Lease, l.Max, other.Max)
+	if h.Diff < 0 && l.Max < other.Max {
+		h.Diff = -int64(roundedDown(uint64(-h.Diff), l.Max, other.Max))
+	}
+	if pending := h.Diff + max(h.Flight, 0); pending <= missing {
+		h.Total = clamp(missing - pending + int64(h.Lease))
+	} else {
+		h.Total, h.Lease = 0, 0
+	}
+	s.Start = 0
+	s.Start = max(0, min(full-l.returnedAt(s, h.Sum()), s.Newest))
+}
+
+// roundedDown is a·b/c, but at most MaxHits.
+func roundedDown(a, b, c uint64) uint64 {
+	quotient, _, ok := muldiv(a, b, c)
+	if !ok {
+		return MaxHits
+	}
+	return min(quotient, MaxHits)
+}
+
+// roundedUp is a·b/c, but at most MaxHits.
+func roundedUp(a, b, c uint64) uint64 {
+	quotient, remainder, ok := muldiv(a, b, c)
+	if !ok || quotient >= MaxHits {
+		return MaxHits
+	}
+	if remainder != 0 {
+		quotient++
+	}
+	return quotient
 }
 
 // fill makes a bucket full whose tokens are all back. Tokens that the backend has yet to hear of

@@ -86,39 +86,6 @@ func TestBucketThatGetsNothing(t *testing.T) {
 	}
 }
 
-// After a change of the rate as many tokens are missing as before, and come back as fast as they do
-// now.
-func TestAdapt(t *testing.T) {
-	t.Parallel()
-	before, now := tokens(60, 100, minute), monday+10*second
-	for _, test := range []struct {
-		name  string
-		limit Limit
-		start int64
-		total uint64
-		fits  int64 // when there is one more
-	}{
-		{"the same", tokens(60, 100, minute), monday, 30, now + second},
-		{"another burst", tokens(60, 50, minute), monday, 30, now + second},
-		{"twice as fast", tokens(120, 100, minute), now, 20, now + second/2},
-		{"another kind", fixed(100, minute), monday, 30, 0},
-	} {
-		s := State{Newest: now, Start: monday, Hits: [2]Hits{{Total: 30}}}
-		test.limit.Adapt(&s, &before)
-		if s.Start != test.start || s.Hits[0] != (Hits{Total: test.total}) {
-			t.Errorf("%s: got %+v from %d s on", test.name, s.Hits[0], (s.Start-monday)/second)
-		}
-		if at, _ := test.limit.FitsAt(&s, test.limit.Remaining(&s)+1); test.fits != 0 && at != test.fits {
-			t.Errorf("%s: one more fits in %d ns, want %d", test.name, at-now, test.fits-now)
-		}
-	}
-	s := State{Newest: now, Start: monday, Hits: [2]Hits{{Total: 3, Diff: 30}}}
-	limit := tokens(120, 100, minute)
-	if limit.Adapt(&s, &before); s.Hits[0] != (Hits{Diff: 30}) {
-		t.Errorf("what is to be pushed is %+v", s.Hits[0])
-	}
-}
-
 // The times of tokens are exact, up to the end of time.
 func TestTimesOfTokens(t *testing.T) {
 	t.Parallel()

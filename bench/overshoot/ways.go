@@ -134,7 +134,10 @@ func (t *trial) fixed() (outcome, error) {
 				before.Claim(&states[i])
 				states[i].EndFlight()
 				before.Advance(&states[i], a.at)
-				l.Adapt(&states[i], &before)
+				if l.Kind.Refills() { // as many tokens are missing as before
+					s := &states[i]
+					s.Start, s.Hits[0].Total = s.Newest, before.Quota()-before.Remaining(s)
+				}
 			}
 		}
 		j.came(a.at)

@@ -174,6 +174,7 @@ func (c *Counter) loadAny(rule *Rule, payload []byte) (valid bool) {
 		c.synced = true
 	}
 	c.revocable = c.revocable || payload[0]&revocableFlag != 0
+	leased := uint64(window.MaxHits)
 	// Usually the states are the rule's, in its order.
 	for next := 0; len(rest) > 0; next++ {
 		stored, ok := window.DecodeLimit(rest)
@@ -190,11 +191,16 @@ func (c *Counter) loadAny(rule *Rule, payload []byte) (valid bool) {
 			return false
 		}
 		if i >= 0 {
+			leased = min(leased, rule.Limits[i].Leased(state))
 			rule.Limits[i].Adapt(state, &stored)
 		} else {
 			c.others = append(c.others, rest[:length]...)
 		}
 		rest = rest[length:]
+	}
+	// What another limit makes of a lease was not used, or asked for: it doesn't count for the pace.
+	if c.lease.Granted != 0 {
+		c.lease.Granted = min(sub(c.lease.Granted+min(c.Leased(), window.MaxHits), leased), window.MaxHits)
 	}
 	return true
 }

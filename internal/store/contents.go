@@ -9,7 +9,7 @@ import (
 // [Calendar.Add] and read them with [Calendar.Total]. Others do alike.
 type Contents struct {
 	// Limit is how many tokens come back to a token bucket in a window. It is that of the last
-	// sender that took tokens.
+	// sender that took tokens. Others have the bucket converted to theirs.
 	Limit uint64
 	// Windows are windows of the clock, or buckets of a precision, newest first, or the one window
 	// that started with its first hit, or the token bucket if it is not full.

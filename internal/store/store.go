@@ -21,7 +21,8 @@ import (
 type Store interface {
 	// Push applies what a sender has counted, and answers with the totals after it of the windows
 	// that the push names. For buckets of a precision these are all that [Calendar.BucketTotal]
-	// names. For token buckets they are what [Calendar.TokenTotal] says.
+	// names. For token buckets they are what [Calendar.TokenTotal] says. A token bucket of another
+	// limit than an item's, or a room's, is converted to that: it is full at the same time.
 	//
 	// Then it decides the push's takes, one after the other, as [Calendar.Decide] does: each gets
 	// hits in all of its rooms or in none. Rooms are those at the store's time. What seems to lie

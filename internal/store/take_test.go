@@ -96,7 +96,7 @@ func TestNoTokenComesBackEarly(t *testing.T) {
 	room := wire.Room{LimitCounter: wire.LimitCounter{Kind: uint8(window.TokenBucket), WidthMillis: 60_000}, Limit: 10, Burst: 10, Cost: 1}
 	take := &wire.Take{Least: 1, Most: 99, Rooms: []wire.Room{room}}
 	start := uint64(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()) + 466_289_000
-	bucket := []store.Window{{Number: start, Hits: 18}}
+	bucket := &store.Contents{Limit: 10, Windows: []store.Window{{Number: start, Hits: 18}}}
 	for _, test := range []struct {
 		after time.Duration
 		want  uint64

@@ -11,6 +11,9 @@ import (
 // were taken since. Stores only ask when those will be back. Several nodes may have taken from a
 // bucket. Their tokens add up from the earliest start, unless the bucket was full again before the
 // next start, as in a bucket that a single node saw.
+//
+// Nodes may come with another limit than the bucket was counted for. Then it is read, and added to,
+// as a bucket of their limit that is full at the same time.
 
 // tokenBucket is the algorithm of kinds that refill.
 type tokenBucket struct{}
@@ -21,21 +24,74 @@ const neverFull = math.MaxInt64
 // fullAt is the time from which all tokens are back. With a limit of 0 tokens don't come back:
 // then, and if more were given back than taken, it is a window after the start.
 func fullAt(of wire.LimitCounter, limit uint64, w Window) uint64 {
-	if w.Hits <= 0 || limit == 0 {
-		return w.Number + widthNanos(of)
-	}
-	hi, lo := bits.Mul64(uint64(w.Hits), widthNanos(of))
-	if hi >= limit {
-		return neverFull
-	}
-	after, rest := bits.Div64(hi, lo, limit)
-	if rest != 0 {
-		after++
+	after := widthNanos(of)
+	if w.Hits > 0 && limit > 0 {
+		after = roundedUp(uint64(w.Hits), widthNanos(of), limit, neverFull)
 	}
 	if after > neverFull-w.Number {
 		return neverFull
 	}
 	return w.Number + after
+}
+
+// roundedUp is a·b/c, but at most most. c is not 0.
+func roundedUp(a, b, c, most uint64) uint64 {
+	hi, lo := bits.Mul64(a, b)
+	if hi >= c {
+		return most
+	}
+	quotient, rest := bits.Div64(hi, lo, c)
+	if quotient >= most {
+		return most
+	}
+	if rest != 0 {
+		quotient++
+	}
+	return quotient
+}
+
+// converted is a bucket of one limit as one of another that is full at the same time, to the
+// nanosecond. So however often nodes with both limits take turns, the bucket neither loses tokens
+// nor gets them back sooner. Its start is the same, or earlier by less than a token takes to come
+// back.
+//
+// A bucket that is to be written has early set: it starts a token earlier. Nodes push what they have
+// taken with the start that they have read. The time at which the bucket is full may have moved
+// since by less than a token, and the start with it. It may not be later than theirs even so, or
+// their tokens would seem to be those of an older bucket.
+//
+// With a limit of 0 nothing comes back, so that tokens have no time: as many are missing as before.
+func (c Calendar) converted(of wire.LimitCounter, from, to uint64, w Window, early uint64) Window {
+	switch {
+	case from == to || w.Hits <= 0:
+		return w
+	case from == 0 && fullAt(of, 0, w) <= c.NowNanos:
+		return Window{Number: w.Number}
+	case from == 0:
+		return Window{Number: max(w.Number, c.NowNanos), Hits: w.Hits}
+	}
+	full := fullAt(of, from, w)
+	if to == 0 {
+		returned := back(of, from, less(c.NowNanos, w.Number))
+		if returned >= uint64(w.Hits) {
+			return Window{Number: w.Number}
+		}
+		return Window{Number: max(w.Number, c.NowNanos), Hits: w.Hits - int64(returned)}
+	}
+	taken := min(roundedUp(full-w.Number, to, widthNanos(of), wire.MaxHits)+early, wire.MaxHits)
+	start := less(full, roundedUp(taken, widthNanos(of), to, neverFull))
+	// A bucket that would lack more than can be counted is full sooner.
+	return Window{Number: min(start, max(w.Number, c.NowNanos)), Hits: int64(taken)}
+}
+
+// back is how many tokens come back in so many nanoseconds, rounded down.
+func back(of wire.LimitCounter, limit, nanos uint64) uint64 {
+	hi, lo := bits.Mul64(nanos, limit)
+	if hi >= widthNanos(of) {
+		return math.MaxUint64
+	}
+	tokens, _ := bits.Div64(hi, lo, widthNanos(of))
+	return tokens
 }
 
 // later is the same bucket with a start that is later by whole windows, as near to a time as can
@@ -66,32 +122,39 @@ func (c Calendar) kept(of wire.LimitCounter, limit uint64, w Window) bool {
 	return c.missing(of, limit, w, graceNanos(of))
 }
 
-// CountTokens is what becomes of a token bucket when an item's tokens are taken from it. There is
-// at most one window, before and after; a full bucket has none. It reports false if the tokens are
+// bucket is the token bucket of a counter's contents as one of a limit; see converted.
+func (c Calendar) bucket(of wire.LimitCounter, limit uint64, r *Contents, early uint64) (w Window, ok bool) {
+	if len(r.Windows) == 0 {
+		return Window{}, false
+	}
+	return c.converted(of, r.Limit, limit, r.Windows[0], early), true
+}
+
+// CountTokens takes an item's tokens from the token bucket of a counter's contents. There is at
+// most one window, before and after; a full bucket has none. It reports false if the tokens are
 // dropped. They are if their start lies too far ahead to believe it (see [Calendar.FirstHit]), or
 // if they are back, by now or by the bucket's start.
 //
 // If a start seems to lie after now, it is now. It may be the item's, or after the clock was set
 // back the bucket's.
-func (c Calendar) CountTokens(item *wire.Item, bucket []Window) ([]Window, bool) {
+func (c Calendar) CountTokens(item *wire.Item, r *Contents) (counted bool) {
 	of, limit := item.LimitCounter, item.Limit
 	if c.Settled(item) <= c.NowNanos {
-		return bucket, false
+		return false
 	}
 	pushed := Window{Number: min(item.Newest, c.NowNanos), Hits: item.Hits[0]}
 	taken := pushed
-	var had Window
-	if len(bucket) > 0 {
-		had = Window{Number: min(bucket[0].Number, c.NowNanos), Hits: bucket[0].Hits}
-	}
+	had, ok := c.bucket(of, limit, r, 1)
+	kept := ok && c.kept(of, limit, had)
+	had.Number = min(had.Number, c.NowNanos)
 	switch {
-	case len(bucket) == 0 || !c.kept(of, limit, bucket[0]):
+	case !kept:
 		if !c.kept(of, limit, pushed) {
-			return bucket, false
+			return false
 		}
 	case pushed.Number < had.Number:
 		if fullAt(of, limit, pushed) <= had.Number {
-			return bucket, false
+			return false
 		}
 		taken.Hits = Sum(had.Hits, pushed.Hits)
 		// What is given back doesn't move a start. A start that is so long ago may have been
@@ -105,17 +168,18 @@ func (c Calendar) CountTokens(item *wire.Item, bucket []Window) ([]Window, bool)
 			taken.Number = had.Number
 		}
 	}
-	if taken.Hits == 0 || !c.kept(of, limit, taken) {
-		return bucket[:0], true
+	r.Limit, r.Windows = limit, r.Windows[:0]
+	if taken.Hits != 0 && c.kept(of, limit, taken) {
+		r.Windows = append(r.Windows, later(of, limit, taken, c.rewritten(of)))
 	}
-	return append(bucket[:0], later(of, limit, taken, c.rewritten(of))), true
+	return true
 }
 
 // TokenTotal answers an item of a token bucket. If the bucket is full, the answer has the item's
 // start and nothing taken. Otherwise its start is less than a window ago, unless the limit is 0.
-func (c Calendar) TokenTotal(item *wire.Item, bucket []Window) wire.Total {
-	if len(bucket) > 0 && bucket[0].Hits > 0 && c.missing(item.LimitCounter, item.Limit, bucket[0], 0) {
-		w := later(item.LimitCounter, item.Limit, bucket[0], c.NowNanos/1e6)
+func (c Calendar) TokenTotal(item *wire.Item, r *Contents) wire.Total {
+	if w, ok := c.bucket(item.LimitCounter, item.Limit, r, 0); ok && w.Hits > 0 && c.missing(item.LimitCounter, item.Limit, w, 0) {
+		w = later(item.LimitCounter, item.Limit, w, c.NowNanos/1e6)
 		return wire.Total{Newest: w.Number, Hits: []uint64{uint64(w.Hits)}}
 	}
 	return wire.Total{Newest: item.Newest, Hits: []uint64{0}}
@@ -141,21 +205,20 @@ func (tokenBucket) add(c Calendar, r *Contents, item *wire.Item, out *Outcome) (
 	if hits == 0 {
 		return 0, false
 	}
-	bucket, ok := c.CountTokens(item, r.Windows)
-	out.Count(hits, ok)
-	if !ok {
+	counted := c.CountTokens(item, r)
+	out.Count(hits, counted)
+	if !counted {
 		return 0, false
 	}
 	expires = c.NowNanos
-	if len(bucket) > 0 {
-		expires = TokensExpireNanos(item.LimitCounter, item.Limit, bucket[0])
+	if len(r.Windows) > 0 {
+		expires = TokensExpireNanos(item.LimitCounter, item.Limit, r.Windows[0])
 	}
-	r.Limit, r.Windows = item.Limit, bucket
 	return expires, true
 }
 
 func (tokenBucket) total(c Calendar, r *Contents, item *wire.Item) wire.Total {
-	return c.TokenTotal(item, r.Windows)
+	return c.TokenTotal(item, r)
 }
 
 func (tokenBucket) counts(c Calendar, of *LimitCounter, w Window) bool {

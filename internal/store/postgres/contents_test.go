@@ -44,6 +44,17 @@ func TestLikeMemory(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	widths := []uint64{1, 1000, 60_000, 86_400_000, wire.MaxWidthMillis}
 	limits := []uint64{0, 1, 7, 100, 101, 1000, 20_011, 99_991}
+	// A token bucket has several limits. Of others one counter has one limit: at another a log would
+	// forget other hits.
+	anItem := func() wire.Item {
+		limit := random.IntN(len(limits))
+		it := randomItem(random, now, widths[random.IntN(len(widths))], limits[limit])
+		it.Ordinal = uint8(limit)
+		if window.Kind(it.Kind).Refills() {
+			it.Ordinal = uint8(limit % 2)
+		}
+		return it
+	}
 	var sent []*wire.Push
 	var applied, granted, leased, refused, duplicates int
 	for seq := uint64(1); seq <= 1500; seq++ {
@@ -51,20 +62,14 @@ func TestLikeMemory(t *testing.T) {
 		now = now.Add(time.Duration(random.Uint64N(1 << random.UintN(40))))
 		p := &wire.Push{Namespace: "ns", Sender: seq % 3, Sequence: seq, Floor: seq - min(seq, 5)}
 		for range random.IntN(4) {
-			// One counter has one limit: at another it would expire at another time.
-			limit := random.IntN(len(limits))
-			it := randomItem(random, now, widths[random.IntN(len(widths))], limits[limit])
-			it.Ordinal = uint8(limit)
-			p.Items = append(p.Items, it)
+			p.Items = append(p.Items, anItem())
 		}
 		for range random.IntN(3) {
 			take := wire.Take{Least: 1 + random.Uint64N(5), Lease: random.IntN(2) == 0}
 			take.Most = take.Least + random.Uint64N(1<<random.UintN(10))
 			for range 1 + random.IntN(2) {
-				limit := random.IntN(len(limits))
-				it := randomItem(random, now, widths[random.IntN(len(widths))], limits[limit])
-				it.Ordinal = uint8(limit)
-				room := wire.Room{LimitCounter: it.LimitCounter, Limit: limits[limit], Burst: limits[limit], Cost: 1 + random.Uint64N(3), CountRejected: random.IntN(2) == 0}
+				it := anItem()
+				room := wire.Room{LimitCounter: it.LimitCounter, Limit: it.Limit, Burst: it.Limit, Cost: 1 + random.Uint64N(3), CountRejected: random.IntN(2) == 0}
 				if !slices.ContainsFunc(take.Rooms, func(r wire.Room) bool { return r.LimitCounter == room.LimitCounter }) {
 					take.Rooms = append(take.Rooms, room)
 				}

@@ -20,7 +20,7 @@
 -- Numbers are doubles here, and exact: hits, sequences and times in microseconds stay below 2^53. Nanoseconds do not, so
 -- these are strings of 20 digits, which compare as numbers do.
 local MAX_HITS = 9007199254740991
-local NEVER = string.rep('9', 20)
+local NEVER = '09223372036854775807' -- as store has it
 local LEASE, REFUSED = '1', '2'
 
 local function digits(n) return string.format('%.0f', n) end
@@ -29,19 +29,21 @@ local function isNanos(s) return #s == 20 and string.find(s, '^%d+$') end
 local function sum(a, b) return math.max(-MAX_HITS, math.min(a + b, MAX_HITS)) end
 local function quotient(a, b) return (a - math.fmod(a, b)) / b end
 
--- scaled is floor(a * b / c) and the rest, exact while a is at most 2^53, b and c at most 2^45, and the result at most 2^53.
+-- scaled is floor(a * b / c) and the rest, exact while a is at most 2^53, b and c at most 2^51, and the result at most 2^53.
+-- It divides digit by digit, to a base for which no step exceeds 2^53.
 local function scaled(a, b, c)
+  local base = math.max(b, c) <= 2 ^ 45 and 128 or 2
   local unit = 1
-  while unit * 128 <= a do
-    unit = unit * 128
+  while unit * base <= a do
+    unit = unit * base
   end
   local result, rest = 0, 0
   while unit >= 1 do
     local digit = quotient(a, unit)
-    a, unit = a - digit * unit, unit / 128
-    local part = rest * 128 + digit * b
+    a, unit = a - digit * unit, unit / base
+    local part = rest * base + digit * b
     rest = math.fmod(part, c)
-    result = result * 128 + (part - rest) / c
+    result = result * base + (part - rest) / c
   end
   return result, rest
 end
@@ -390,31 +392,92 @@ local tokens = {empties = true}
 kinds['5'] = tokens
 local LIMIT = 'limit'
 
--- plus is a time in nanoseconds, later by milliseconds.
-local function plus(time, ms)
-  ms = tonumber(string.sub(time, 1, 14)) + ms
-  return ms < 1e14 and string.format('%014.0f', ms) .. string.sub(time, 15) or NEVER
+local function millis(time) return tonumber(string.sub(time, 1, 14)) end
+local function below(time) return tonumber(string.sub(time, 15)) end
+
+-- plus is a time in nanoseconds, later by milliseconds and nanoseconds; or earlier, if these are negative.
+local function plus(time, ms, ns)
+  ms, ns = millis(time) + ms, below(time) + (ns or 0)
+  local over = math.floor(ns / 1000000)
+  ms, ns = ms + over, ns - over * 1000000
+  if ms < 0 then
+    return nanos(0)
+  elseif ms >= 1e14 then
+    return NEVER
+  end
+  time = string.format('%014.0f%06.0f', ms, ns)
+  return time < NEVER and time or NEVER
 end
 
-local function millis(time) return tonumber(string.sub(time, 1, 14)) end
+-- since is the time from an earlier one on, in milliseconds and nanoseconds.
+local function since(time, earlier)
+  local ms, ns = millis(time) - millis(earlier), below(time) - below(earlier)
+  if ns < 0 then
+    ms, ns = ms - 1, ns + 1000000
+  end
+  return ms, ns
+end
 
--- fullAt is the time from which on all tokens are back, start + taken * width / limit, rounded up to a nanosecond. It is
--- exact while limit * width (in ms) and limit * 10^6 are below 2^53, and otherwise late, never early, by less than 2^-49
--- of the width and 2 ns: 60 ns in a year.
+-- back is how many tokens come back in milliseconds and nanoseconds, rounded down, and whether there is a rest.
+local function back(c, limit, ms, ns)
+  local tokens, rest = scaled(limit, ms, c.width)
+  local more, bit = scaled(limit, ns, 1000000)
+  local part = math.fmod(more, c.width)
+  local over = quotient(part + rest, c.width)
+  return tokens + (more - part) / c.width + over, bit > 0 or part + rest > over * c.width
+end
+
+-- duration is how long so many tokens take to come back, taken * width / limit, in milliseconds and nanoseconds, rounded up.
+-- It is exact, but for a limit above 2^51, which nobody can configure.
+local function duration(c, taken, limit)
+  local part = math.fmod(taken, limit)
+  local product, windows = part * c.width, (taken - part) / limit
+  if product <= MAX_HITS and limit * 1000000 <= MAX_HITS then
+    local rest = math.fmod(product, limit)
+    return windows * c.width + math.floor((product - rest) / limit + 0.5), math.ceil(rest * 1000000 / limit)
+  end
+  local ms, rest = scaled(part, c.width, limit)
+  local ns, bit = scaled(1000000, rest, limit)
+  return windows * c.width + ms, ns + (bit > 0 and 1 or 0)
+end
+
+-- fullAt is the time from which on all tokens are back.
 local function fullAt(c, start, taken, limit)
   if taken <= 0 or limit == 0 then
     return plus(start, c.width)
   end
-  local part = math.fmod(taken, limit)
-  local product = part * c.width
-  local rest = math.fmod(product, limit)
-  local ms = (taken - part) / limit * c.width + math.floor((product - rest) / limit + 0.5)
-  local ns = tonumber(string.sub(start, 15)) + math.ceil(rest * 1000000 / limit)
-  if product > MAX_HITS or limit * 1000000 > MAX_HITS then
-    ns = ns + math.ceil(c.width * 1000000 / 2 ^ 50) + 1
+  return plus(start, duration(c, taken, limit))
+end
+
+-- converted is the bucket as one of a limit that is full at the same time, as store.Calendar has it. If it is to be written,
+-- early is 1.
+local function converted(c, limit, early)
+  local start, taken, from = c.start, c.windows[c.start or ''] or 0, c.windows[LIMIT] or limit
+  if taken <= 0 or limit == from then
+    return start, taken
   end
-  local over = math.floor(ns / 1000000)
-  return plus(string.sub(start, 1, 14) .. string.format('%06.0f', ns - over * 1000000), ms + over)
+  local latest = start > nowNs and start or nowNs
+  if from == 0 then
+    if fullAt(c, start, taken, 0) <= nowNs then
+      return start, 0
+    end
+    return latest, taken
+  end
+  if limit == 0 then
+    local returned = start < nowNs and back(c, from, since(nowNs, start)) or 0
+    if returned >= taken then
+      return start, 0
+    end
+    return latest, taken - returned
+  end
+  local full = fullAt(c, start, taken, from)
+  local rest
+  taken, rest = back(c, limit, since(full, start))
+  taken = math.min(taken + (rest and 1 or 0) + early, MAX_HITS)
+  local ms, ns = duration(c, taken, limit)
+  start = plus(full, -ms, -ns)
+  -- A bucket that would lack more than can be counted is full sooner.
+  return start < latest and start or latest, taken
 end
 
 -- later is the start and what was taken since, written as if it had been later by whole windows.
@@ -465,10 +528,10 @@ function tokens.add(c, item)
     full = fullAt(c, start, hits, limit)
   end
   local field = c.start
-  local hadTaken = field and c.windows[field]
-  local kept = field and fullAt(c, field, hadTaken, limit) > c.gone
+  local had, hadTaken = converted(c, limit, 1)
+  local kept = field and fullAt(c, had, hadTaken, limit) > c.gone
   -- Since a clock was set back, the start may seem to lie after now.
-  local had = field and field > nowNs and nowNs or field
+  had = had and had > nowNs and nowNs or had
   local taken = hits
   if not kept then
     if full <= c.gone then
@@ -508,8 +571,8 @@ function tokens.add(c, item)
 end
 
 function tokens.answer(c, item, reply)
-  local start, taken = c.start, c.windows[c.start or '']
-  if start and taken > 0 and fullAt(c, start, taken, item.limit) > nowNs then
+  local start, taken = converted(c, item.limit, 0)
+  if taken > 0 and fullAt(c, start, taken, item.limit) > nowNs then
     start, taken = later(c, start, taken, item.limit, nowMs)
   else
     start, taken = item.newest, 0
@@ -521,20 +584,12 @@ end
 
 tokens.number = firstHit.number
 
--- What has come back is (now - start) * limit / width, rounded down.
 function tokens.left(c, room)
-  local taken = c.windows[c.start or ''] or 0
-  if taken <= 0 or c.start >= nowNs then
+  local start, taken = converted(c, room.limit, 0)
+  if taken <= 0 or start >= nowNs then
     return room.quota - math.max(0, taken)
   end
-  local ms, ns = nowMs - millis(c.start), math.fmod(now, 1000) * 1000 - tonumber(string.sub(c.start, 15))
-  if ns < 0 then
-    ms, ns = ms - 1, ns + 1000000
-  end
-  local returned, rest = scaled(room.limit, ms, c.width)
-  local more = scaled(room.limit, ns, 1000000)
-  local part = math.fmod(more, c.width)
-  returned = returned + (more - part) / c.width + quotient(part + rest, c.width)
+  local returned = back(c, room.limit, since(nowNs, start))
   return room.quota - math.max(0, taken - returned)
 end
 

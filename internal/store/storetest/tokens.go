@@ -2,11 +2,13 @@ package storetest
 
 import (
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
 
 	"weir/internal/store"
+	"weir/internal/store/memory"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -50,8 +52,8 @@ func testTokens(t *testing.T, b *bench) {
 	}
 	b.clock.advance(18*time.Second - time.Microsecond)
 	b.readTokens(tokenItem(1, 10, b.clock.now(), 0), epoch, 5)
-	// A higher limit makes it full sooner.
-	b.readTokens(tokenItem(1, 11, b.clock.now(), 0), b.clock.now(), 0)
+	// With a higher limit it is full at the same time.
+	b.readTokens(tokenItem(1, 20, b.clock.now(), 0), epoch, 10)
 	b.clock.advance(time.Microsecond)
 	b.readTokens(tokenItem(1, 10, b.clock.now(), 0), b.clock.now(), 0)
 	if got := b.counters("ns"); len(got) != 0 {
@@ -117,6 +119,186 @@ func testTokensMerge(t *testing.T, b *bench) {
 		if last.Newest != uint64(test.start.UnixNano()) || last.Hits[0] != test.taken || dropped != test.dropped || returned != test.returned {
 			t.Errorf("%s: %d since %v, %d dropped, %d returned; want %d since %v, %d dropped, %d returned", test.name, last.Hits[0],
 				time.Unix(0, int64(last.Newest)).UTC(), dropped, returned, test.taken, test.start, test.dropped, test.returned)
+		}
+	}
+}
+
+// testTokensOfAnotherLimit changes the limit of a bucket of 1000 a minute that lacks 500 tokens: it
+// is full half a minute later, whatever the limit.
+func testTokensOfAnotherLimit(t *testing.T, b *bench) {
+	at := func(nanos int64) time.Time { return epoch.Add(time.Duration(nanos)) }
+	const second = int64(time.Second)
+	b.clock.set(at(10 * second))
+	for id, test := range []struct {
+		name          string
+		start, missed int64 // when it was full, and what it lacks now at 1000 a minute
+		limit         uint64
+		taken, added  int64 // what it lacks at the limit, and what is taken then
+		wantStart     int64
+		want          uint64
+	}{
+		{"as it was", 10 * second, 500, 1000, 500, 0, 10 * second, 500},
+		{"lower", 10 * second, 500, 10, 5, 0, 10 * second, 5},
+		{"lower, and taken from", 10 * second, 500, 10, 5, 3, 4 * second, 9},
+		{"lower, between two tokens", 10 * second, 501, 10, 6, 0, 4*second + 60e6, 6},
+		{"lower, and taken from between two tokens", 10 * second, 501, 10, 6, 1, -2*second + 60e6, 8},
+		{"lower, since a while ago", 4 * second, 400, 10, 4, 0, 4 * second, 5},
+		{"to one", 10 * second, 500, 1, 1, 0, -20 * second, 1},
+		{"higher", 10 * second, 500, 2000, 1000, 0, 10 * second, 1000},
+		{"higher, and given back", 10 * second, 500, 2000, 1000, -400, 10*second - 30e6, 601},
+		{"of no divisor", 10 * second, 500, 7, 4, 0, 10*second - 4_285_714_286, 4},
+		{"several in a nanosecond", 10 * second, 500, window.MaxLimit, 500_000_000_000_000 - 16_666, 0, 10*second - 1, 500_000_000_000_000},
+		{"to nothing", 4 * second, 400, 0, 400, 0, 10 * second, 400},
+		{"to nothing, and taken from", 4 * second, 400, 0, 400, 9, 10 * second, 409},
+	} {
+		returned := (10*second - test.start) * 1000 / (60 * second)
+		b.pushTokens(tokenItem(byte(id), 1000, at(test.start), test.missed+returned), at(test.start), uint64(test.missed+returned))
+		it := tokenItem(byte(id), test.limit, b.clock.now(), test.added)
+		out := b.decide(b.next(items(it)), 1)
+		total := out.Answer.Totals[0]
+		if start := time.Unix(0, int64(total.Newest)); !start.Equal(at(test.wantStart)) || total.Hits[0] != test.want || out.Dropped != 0 {
+			t.Errorf("%s: %d since %v, outcome %+v; want %d since %v", test.name, total.Hits[0], start.Sub(epoch), out, test.want, time.Duration(test.wantStart))
+		}
+		// A take sees the same, and a read has written nothing.
+		r := room(tokens, byte(id), test.limit, 1)
+		r.Burst = wire.MaxHits
+		if test.limit > 0 {
+			left := uint64(wire.MaxHits - test.taken - test.added)
+			b.take(take(left+1, left+1, r), 0)
+			if test.limit != window.MaxLimit { // a bucket that is written may lack some more until the next nanosecond
+				b.take(take(1, 1, r), 1)
+				b.take(take(left, left, r), 0)
+				b.take(take(left-1, left-1, r), left-1)
+			}
+		}
+	}
+	for _, c := range b.counters("ns") {
+		if id := c.ID[0]; id <= 1 && c.Limit != []uint64{1000, 10}[id] {
+			t.Errorf("counter %+v, want the limit of the last that took tokens", c)
+		}
+	}
+}
+
+// testTokensOfTwoLimits has nodes of two limits push, take and read in turns. The bucket is full at
+// the same time as if one limit had come with all, to the nanosecond.
+func testTokensOfTwoLimits(t *testing.T, b *bench) {
+	for id, limits := range [][2]uint64{{1000, 10}, {7, 11}, {1, 999_983}, {window.MaxLimit, 3}} {
+		start := b.clock.now()
+		for turn := range 200 {
+			it := tokenItem(byte(id), limits[turn%2], start, 0)
+			if turn == 0 {
+				it.Hits[0] = int64(limits[0] * 2)
+			}
+			// What is taken and given back changes nothing, but is written.
+			back := it
+			back.Hits = []int64{-1}
+			it.Hits[0]++
+			out := b.decide(b.next(items(it, back)), 1)
+			if out.Dropped != 0 {
+				t.Fatalf("limits %v, turn %d: outcome %+v, want none dropped", limits, turn, out)
+			}
+			l := window.Limit{Shape: it.Shape(), Max: it.Limit, Burst: wire.MaxHits}
+			now, total := b.clock.now(), out.Answer.Totals[1]
+			s := window.State{Newest: now.UnixNano(), Start: int64(total.Newest), Hits: [2]window.Hits{{Total: total.Hits[0]}}}
+			if full, _ := l.ResetAt(&s); full != start.Add(2*time.Minute).UnixNano() {
+				t.Fatalf("limits %v, turn %d: full %v after it was taken from, want 2 minutes", limits, turn, time.Unix(0, full).Sub(start))
+			}
+			b.clock.advance(599_999 * time.Microsecond)
+		}
+		b.clock.set(start.Add(2*time.Minute - time.Microsecond))
+		for _, limit := range limits {
+			r := room(tokens, byte(id), limit, 1)
+			r.Burst = 1
+			b.take(take(1, 1, r), 0)
+		}
+		b.clock.advance(time.Microsecond)
+		for _, limit := range limits {
+			r := room(tokens, byte(id), limit, 0)
+			r.Burst = wire.MaxHits
+			b.used(r, 0)
+		}
+	}
+}
+
+// testTokensOfTwoLimitsAtOnce has nodes with an old and a new limit push what they take, in any
+// order, each with the start that it has read last. A token costs the time that it takes to come
+// back, neither more nor less.
+func testTokensOfTwoLimitsAtOnce(t *testing.T, b *bench) {
+	random := rand.New(rand.NewPCG(14, 15))
+	for id, limits := range [][]uint64{{1000, 10, 1000, 10}, {10, 10, 9, 9}, {60, 40, 30, 2}} {
+		full := b.clock.now()
+		starts := make([]time.Time, len(limits))
+		push := func(node int, taken int64) {
+			t.Helper()
+			it := tokenItem(byte(id), limits[node], starts[node], taken)
+			out := b.decide(b.next(items(it)), 1)
+			full = full.Add(time.Duration(taken * int64(time.Minute) / int64(it.Limit)))
+			total := out.Answer.Totals[0]
+			l := window.Limit{Shape: it.Shape(), Max: it.Limit, Burst: wire.MaxHits}
+			s := window.State{Newest: b.clock.now().UnixNano(), Start: int64(total.Newest), Hits: [2]window.Hits{{Total: total.Hits[0]}}}
+			// A minute has no whole number of ninths, in nanoseconds.
+			at, _ := l.ResetAt(&s)
+			if early := full.UnixNano() - at; early > 0 || early < -1000 || out.Dropped != 0 {
+				t.Fatalf("limits %v: full %v too early, outcome %+v", limits, time.Duration(early), out)
+			}
+			starts[node] = time.Unix(0, int64(total.Newest))
+		}
+		starts[0] = b.clock.now()
+		push(0, int64(limits[0]))
+		for node := range limits {
+			starts[node] = b.clock.now()
+			push(node, 0)
+		}
+		for range 400 {
+			b.clock.advance(time.Duration(random.IntN(500_000)) * time.Microsecond)
+			push(random.IntN(len(limits)), random.Int64N(3))
+		}
+	}
+}
+
+// testTokensOfRandomLimits has pushes, takes and reads of any limit, and compares with the memory
+// store, whose arithmetic is exact.
+func testTokensOfRandomLimits(t *testing.T, b *bench) {
+	model := memory.New(memory.Options{Now: b.clock.now})
+	random := rand.New(rand.NewPCG(12, 13))
+	limits := []uint64{0, 1, 2, 7, 10, 60, 999, 1000, 1001, 1 << 20, 1<<31 - 1, 1e9 + 7, 1 << 40, 1<<45 + 1, 1e14 + 31, window.MaxLimit}
+	// A store may forget narrower windows by a clock of its own.
+	widths := []uint64{minute, 7 * minute, day, wire.MaxWidthMillis}
+	for step := range 3000 {
+		b.clock.advance(time.Duration(random.Int64N(1<<random.Int64N(26))) * time.Microsecond)
+		now := b.clock.now().UnixNano()
+		c := tokenItem(byte(random.IntN(3)), 0, epoch, 0).LimitCounter
+		c.WidthMillis = widths[random.IntN(len(widths))]
+		limit := limits[random.IntN(len(limits))]
+		if random.IntN(3) > 0 {
+			limit = limits[(int(c.ID[0])*5+step%2)%len(limits)]
+		}
+		p := b.next(nil)
+		if random.IntN(2) == 0 {
+			it := wire.Item{LimitCounter: c, Limit: limit, Newest: uint64(now), Hits: []int64{random.Int64N(1 + int64(min(2*limit, wire.MaxHits)))}}
+			switch random.IntN(8) {
+			case 0:
+				it.Hits[0] = -it.Hits[0] / 2
+			case 1:
+				it.Hits[0] = random.Int64N(wire.MaxHits)
+			case 2:
+				it.Hits[0] = 0
+			}
+			if random.IntN(3) == 0 {
+				it.Newest -= random.Uint64N(c.WidthMillis * 1e6)
+			}
+			p.Items = items(it)
+		} else {
+			r := wire.Room{LimitCounter: c, Limit: limit, Burst: 1 + random.Uint64N(1+2*limit), Cost: 1, CountRejected: random.IntN(4) == 0}
+			least := 1 + random.Uint64N(1+limit/2)
+			p.Takes = []wire.Take{{Least: least, Most: least + random.Uint64N(1+limit), Lease: random.IntN(3) == 0, Rooms: []wire.Room{r}}}
+		}
+		want, err := model.Push(t.Context(), p, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := b.decide(p, 2); !reflect.DeepEqual(got, want) {
+			t.Fatalf("step %d, push %+v: outcome %+v, want %+v", step, p, got, want)
 		}
 	}
 }
