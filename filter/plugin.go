@@ -120,7 +120,7 @@ func (p *plugin) OnTick() {
 	p.metrics.publish(&p.node.Tallies, p.request.badCosts)
 	if p.leaving && p.node.Left() {
 		p.leaving = false
-		proxywasm.PluginDone()
+		proxywasm.PluginDone(p.id)
 	}
 }
 

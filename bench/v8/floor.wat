@@ -33,7 +33,6 @@
   (func (export "proxy_on_tick") (param i32))
   (func (export "proxy_on_http_call_response") (param i32 i32 i32 i32 i32))
   (func (export "proxy_on_done") (param i32) (result i32) (i32.const 1))
-  (func (export "proxy_on_delete") (param i32))
 
   (func (export "proxy_on_request_headers") (param i32 i32 i32) (result i32)
     (local $hash i32) (local $at i32) (local $end i32) (local $pages i32)

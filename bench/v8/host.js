@@ -733,7 +733,7 @@ export function newVM(module, options) {
     s.phase = 0;
     if (onLog !== undefined) onLog(s.id);
     onDone(s.id);
-    onDelete(s.id);
+    if (onDelete !== undefined) onDelete(s.id);
     own = current = null;
     idle.push(s);
     last = s;

@@ -114,9 +114,9 @@ func CalloutHeader(name string) (header []byte, ok bool) { return host.CalloutHe
 // CalloutBody is the body of the answer that is being delivered, at most limit bytes of it.
 func CalloutBody(limit int) (body []byte, ok bool) { return host.CalloutBody(limit) }
 
-// PluginDone tells the proxy that the current plugin context, which asked to stay when it was done,
-// is done now.
-func PluginDone() { host.PluginDone() }
+// PluginDone tells the proxy that the current plugin context, which has this id and asked to stay
+// when it was done, is done now.
+func PluginDone(uint32) { host.PluginDone() }
 
 // DefineCounter finds or makes a counter.
 func DefineCounter(name string) Metric { return host.DefineMetric(name, false) }

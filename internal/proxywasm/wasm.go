@@ -245,9 +245,12 @@ func (m Metric) Add(n uint64) { proxyIncrementMetric(uint32(m), int64(n)) }
 // Set sets a gauge.
 func (m Metric) Set(n uint64) { proxyRecordMetric(uint32(m), n) }
 
-// PluginDone tells the proxy that the current plugin context, which asked to stay when it was done,
-// is done now.
-func PluginDone() { proxyDone() }
+// PluginDone tells the proxy that the current plugin context, which has this id and asked to stay
+// when it was done, is done now.
+func PluginDone(id uint32) {
+	removePlugin(id)
+	proxyDone()
+}
 
 // value is what a host call returned in memory that it asked the module for.
 func value(status uint32) (data []byte, ok bool) {
@@ -368,22 +371,20 @@ func onResponseHeaders(id, headers, endOfStream uint32) uint32 {
 	return uint32(types.ActionContinue)
 }
 
+// There is no proxy_on_delete. It follows proxy_on_done, for streams at once, and would cost each
+// request another call; for plugin contexts that stay, it follows [PluginDone].
+//
 //go:wasmexport proxy_on_done
 func onDone(id uint32) uint32 {
-	if p := plugin(id); p != nil {
-		return truth(p.OnPluginDone())
-	}
-	return truth(true)
-}
-
-//go:wasmexport proxy_on_delete
-func onDelete(id uint32) {
 	if s := vm.streams.get(id); s != nil {
 		s.OnHttpStreamDone()
 		vm.streams.remove(id)
-		return
+	} else if p := plugin(id); p != nil && !p.OnPluginDone() {
+		return truth(false)
+	} else {
+		removePlugin(id)
 	}
-	removePlugin(id)
+	return truth(true)
 }
 
 // removePlugin forgets a plugin context, and its callouts.
