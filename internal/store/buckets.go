@@ -189,13 +189,3 @@ func mergeBuckets(a, b []Window) []Window {
 func (subBuckets) total(c Calendar, r *Contents, item *wire.Item) wire.Total {
 	return c.BucketTotal(item, r.Windows)
 }
-
-// A store that is told another's totals may be behind that one's clock.
-func (subBuckets) present(c Calendar, room *wire.Room, total *wire.Total) wire.Total {
-	item := c.RoomItem(room, 0)
-	buckets := make([]Window, len(total.Hits))
-	for i, hits := range total.Hits {
-		buckets[i] = Window{Number: total.Newest - total.Ages[i], Hits: int64(hits)}
-	}
-	return c.BucketTotal(&item, buckets)
-}
