@@ -1,6 +1,8 @@
 package store
 
 import (
+	"slices"
+
 	"weir/internal/wire"
 )
 
@@ -27,19 +29,42 @@ func KeptBuckets(of wire.LimitCounter, limit uint64, buckets []Window) []Window 
 	return buckets
 }
 
+// keptOfLog is which buckets of a log are kept: of those ahead and of the others what [KeptBuckets]
+// says, so that those ahead push no others out.
+func (c Calendar) keptOfLog(item *wire.Item, buckets []Window) []Window {
+	today := slices.IndexFunc(buckets, func(b Window) bool { return b.Number <= NumberAt(item.LimitCounter, c.NowNanos) })
+	if today < 0 {
+		today = len(buckets)
+	}
+	ahead := KeptBuckets(item.LimitCounter, item.Limit, buckets[:today])
+	return append(ahead, KeptBuckets(item.LimitCounter, item.Limit, buckets[today:])...)
+}
+
 // BucketTotal answers an item of sliding buckets from all buckets of its counter, newest first. The
 // answer has the buckets that have hits, can be read, and are not too old for a window that ends
-// with the item's newest. Its Newest is the item's, or the number of a bucket that is newer.
+// with the item's newest. No hit can come after now: those of buckets ahead are answered as hits of
+// the bucket that now is in. The answer's Newest is the item's, or the number of a bucket that is
+// newer.
 //
 // The answer has no more buckets than wire.Item.AnswerSize has room for. Of a log they are the
-// newest, as [KeptBuckets] says. There are more sub-buckets only if clocks disagree. Then those
-// farthest ahead are left out, which the asker does not count yet.
+// newest, as [KeptBuckets] says. There are more sub-buckets only if the asker's clock is behind.
+// Then the newest are left out, which the asker does not count yet.
 func (c Calendar) BucketTotal(item *wire.Item, buckets []Window) wire.Total {
 	span := c.Span(item.LimitCounter)
 	_, counting := numbering(item.LimitCounter)
+	current := NumberAt(item.LimitCounter, c.NowNanos)
 	live := make([]Window, 0, len(buckets))
 	for _, b := range buckets {
-		if b.Hits > 0 && b.Number >= span.Kept && b.Number <= span.Newest && b.Number+counting > item.Newest {
+		if b.Hits <= 0 || b.Number > span.Newest {
+			continue
+		}
+		b.Number = min(b.Number, current)
+		if b.Number < span.Kept || b.Number+counting <= item.Newest {
+			continue
+		}
+		if last := len(live) - 1; last >= 0 && live[last].Number == b.Number {
+			live[last].Hits = Sum(live[last].Hits, b.Hits)
+		} else {
 			live = append(live, b)
 		}
 	}
@@ -59,26 +84,84 @@ func (c Calendar) BucketTotal(item *wire.Item, buckets []Window) wire.Total {
 	return t
 }
 
+// Pushed hits of a bucket ahead are counted in one of two ways. Up to a window ahead they are
+// counted where they are, so that those who give some back find them. Farther ahead the sender's
+// clock is wrong. Its hits are counted now, and leave when those of now do: by the time that their
+// number would come, they are gone.
+//
+// What is given back of a bucket ahead is taken from that bucket. If it has too few, the hits were
+// counted at an earlier now: they are taken from the newest buckets that are not ahead. What even
+// those do not have has overtaken its hits, and is kept in the bucket ahead until they come.
 func (subBuckets) add(c Calendar, r *Contents, item *wire.Item, out *Outcome) (expires uint64, changed bool) {
 	span := c.Span(item.LimitCounter)
-	var pushed []Window
+	_, counting := numbering(item.LimitCounter)
+	current := NumberAt(item.LimitCounter, c.NowNanos)
+	var buckets, pushed []Window
+	var now int64 // hits of senders far ahead
 	for i, hits := range item.Hits {
-		number := item.Newest - item.Ages[i]
+		w := Window{Number: item.Newest - item.Ages[i], Hits: hits}
 		if hits == 0 {
 			continue
 		}
-		w := Window{Number: number, Hits: hits}
 		ok := span.counts(w)
 		out.Count(hits, ok)
-		if ok {
-			pushed = append(pushed, w)
+		if !ok {
+			continue
 		}
+		if !changed {
+			buckets, changed = span.readable(r.Windows), true
+		}
+		switch {
+		case w.Number > current && hits < 0:
+			if now != 0 {
+				buckets, now = mergeBuckets(buckets, []Window{{Number: current, Hits: now}}), 0
+			}
+			if w.Hits = takeBack(buckets, w, current, span.Oldest); w.Hits == 0 {
+				continue
+			}
+		case w.Number > current+counting:
+			now = Sum(now, w.Hits-fill(buckets, w))
+			expires = max(expires, ExpiresNanos(item.LimitCounter, current))
+			continue
+		}
+		pushed = append(pushed, w)
+		expires = max(expires, ExpiresNanos(item.LimitCounter, w.Number))
 	}
-	if len(pushed) == 0 {
+	if !changed {
 		return 0, false
 	}
-	r.Windows = KeptBuckets(item.LimitCounter, item.Limit, mergeBuckets(span.readable(r.Windows), pushed))
-	return ExpiresNanos(item.LimitCounter, pushed[0].Number), true
+	r.Windows = mergeBuckets(mergeBuckets(buckets, []Window{{Number: current, Hits: now}}), pushed)
+	if item.Shape().IsLog() {
+		r.Windows = c.keptOfLog(item, r.Windows)
+	}
+	return max(expires, c.NowNanos), true
+}
+
+// fill adds hits to their bucket, where hits that were given back have overtaken them, and returns
+// how many it has added.
+func fill(buckets []Window, w Window) (added int64) {
+	at := slices.IndexFunc(buckets, func(b Window) bool { return b.Number == w.Number })
+	if at < 0 {
+		return 0
+	}
+	added = min(w.Hits, max(0, -buckets[at].Hits))
+	buckets[at].Hits += added
+	return added
+}
+
+// takeBack takes the hits of w, which are given back, from their bucket, and then from the newest
+// up to current and back to oldest. It returns what is left of them.
+func takeBack(buckets []Window, w Window, current, oldest uint64) (left int64) {
+	left = w.Hits
+	for i := range buckets {
+		b := &buckets[i]
+		if b.Number == w.Number || b.Number <= current && b.Number >= oldest {
+			taken := min(-left, max(0, b.Hits))
+			b.Hits -= taken
+			left += taken
+		}
+	}
+	return left
 }
 
 // mergeBuckets adds the hits of two lists of buckets, newest first, and leaves out buckets without

@@ -19,7 +19,8 @@ type Span struct{ Kept, Oldest, Newest uint64 }
 // A fixed window counts until its end, and a sliding one until the next one's end. A bucket counts
 // until the window's width after its start. A proxy whose clock is ahead sends hits of windows that
 // begin later than now. They are accepted up to 10 minutes and 64 widths ahead, but two widths
-// always. Hits that lie farther matter to nobody, and nobody shall make a store keep them.
+// always. Hits that lie farther matter to nobody, and nobody shall make a store keep them. Those of
+// buckets that are accepted count at once, as hits of now.
 func (c Calendar) Span(of wire.LimitCounter) Span {
 	length, counting := numbering(of)
 	current := c.NowNanos / length

@@ -26,7 +26,8 @@ type Store interface {
 	//
 	// Then it decides the push's takes, one after the other, as [Calendar.Decide] does: each gets
 	// hits in all of its rooms or in none. Rooms are those at the store's time. What seems to lie
-	// after that time counts as if it were now. What is granted is counted as pushed hits are.
+	// after that time counts as if it were now: hits of buckets do so in answers too, and where a
+	// log is bounded. What is granted is counted as pushed hits are.
 	//
 	// A push is applied whole or not at all, and once. Its namespace, sender and sequence name it.
 	// The atomic step that applies it also notes it, with what it was granted. If it is noted

@@ -73,9 +73,6 @@ func (c Calendar) state(room *wire.Room, total *wire.Total) (window.Limit, windo
 	now := algorithmOf(room.Kind).present(c, room, total)
 	totals := window.Totals{Newest: now.Newest, Hits: now.Hits, Ages: now.Ages}
 	limit.Learn(&state, true, &totals)
-	// Hits of a clock that is ahead, or of a time before this one was set back, count too, and push
-	// none out.
-	state.Newest = int64(c.NowNanos)
 	limit.Advance(&state, int64(c.NowNanos))
 	return limit, state
 }

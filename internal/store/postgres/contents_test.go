@@ -120,12 +120,16 @@ func TestLikeMemory(t *testing.T) {
 	}
 }
 
-// randomItem is of any kind; its times are around now, at the edges of windows often.
+// randomItem is of any kind; its times are around now, at the edges of windows often, or windows
+// ahead.
 func randomItem(random *rand.Rand, now time.Time, widthMillis, limit uint64) wire.Item {
 	kind := window.Kind(1 + random.UintN(uint(window.LastKind)))
 	it := wire.Item{LimitCounter: wire.LimitCounter{Kind: uint8(kind), WidthMillis: widthMillis}, Limit: limit}
 	width := widthMillis * 1e6
 	at := uint64(now.UnixNano()) - random.Uint64N(3)*width - random.Uint64N(2)*random.Uint64N(width) + random.Uint64N(2)*random.Uint64N(1e9)
+	if random.IntN(8) == 0 {
+		at += random.Uint64N(5 * width)
+	}
 	size := func() int64 { return random.Int64N(1<<random.UintN(1+uint(bits.Len64(limit)))+2) - 1 }
 	it.Newest, it.Hits = at, []int64{size()}
 	switch {

@@ -300,6 +300,8 @@ function buckets.open(c)
   c.ended = bucketAt(c, now - c.width * 1000)
   c.gone = bucketAt(c, now - (c.grace + c.width) * 1000)
   c.farthest = bucketAt(c, now + c.ahead * c.width * 1000)
+  c.current = bucketAt(c, now)
+  c.believed = bucketAt(c, now + c.width * 1000)
 end
 
 function buckets.read(c, field)
@@ -313,7 +315,8 @@ function buckets.read(c, field)
   return true
 end
 
--- bound forgets the oldest buckets of a log that its limit doesn't need, as backend.KeptBuckets.
+-- bound forgets the oldest buckets of a log that its limit doesn't need, of those ahead and of the others, as
+-- store.Calendar's keptOfLog.
 local function bound(c, limit)
   local fields, hits = {}, 0
   for field, n in pairs(c.windows) do
@@ -324,19 +327,77 @@ local function bound(c, limit)
     return
   end
   table.sort(fields)
+  local kept, ahead = 0, true
   hits = 0
   for i = #fields, 1, -1 do
     local field = fields[i]
-    if hits > limit or #fields - i >= MAX_BUCKETS then
+    if ahead and field <= c.current then
+      kept, hits, ahead = 0, 0, false
+    end
+    if hits > limit or kept >= MAX_BUCKETS then
       remove(c, field)
     else
       hits = hits + math.max(0, c.windows[field])
+      kept = kept + 1
     end
   end
 end
 
+local function addTo(c, field, hits)
+  hits = sum(c.windows[field] or 0, hits)
+  if hits == 0 then
+    remove(c, field)
+  else
+    put(c, field, hits)
+  end
+end
+
+-- takeBack takes hits, negative, from a bucket up to what it has, and returns what is left of them.
+local function takeBack(c, field, hits)
+  local taken = math.min(-hits, math.max(0, c.windows[field] or 0))
+  if taken > 0 then
+    addTo(c, field, -taken)
+  end
+  return hits + taken
+end
+
+-- ahead is where hits of a bucket ahead are counted, and how many remain to be counted there, as store's subBuckets says.
+-- earlier is the buckets before this one that count, oldest first, with those that may be empty by now; or nil.
+local function ahead(c, field, hits, earlier)
+  if hits > 0 then
+    if field <= c.believed then
+      return field, hits, earlier
+    end
+    local filled = math.min(hits, math.max(0, -(c.windows[field] or 0)))
+    if filled > 0 then
+      addTo(c, field, filled)
+    end
+    return c.current, hits - filled, earlier
+  end
+  hits = takeBack(c, field, hits)
+  if hits < 0 then
+    hits = takeBack(c, c.current, hits)
+  end
+  if hits < 0 and not earlier then
+    earlier = {}
+    for other in pairs(c.windows) do
+      if other > c.ended and other < c.current then
+        earlier[#earlier + 1] = other
+      end
+    end
+    table.sort(earlier)
+  end
+  while hits < 0 and #earlier > 0 do
+    hits = takeBack(c, earlier[#earlier], hits)
+    if hits < 0 then
+      earlier[#earlier] = nil
+    end
+  end
+  return field, hits, earlier
+end
+
 function buckets.add(c, item)
-  local added = false
+  local added, earlier = false, nil
   for j, hits in ipairs(item.hits) do
     local field = item.fields[j]
     if hits == 0 then
@@ -345,13 +406,14 @@ function buckets.add(c, item)
       drop(hits)
     else
       count(hits)
-      hits = sum(c.windows[field] or 0, hits)
-      if hits == 0 then
-        remove(c, field)
-      else
-        put(c, field, hits)
+      senderExpires = math.max(senderExpires, bucketExpires(c, field))
+      if field > c.current then
+        field, hits, earlier = ahead(c, field, hits, earlier)
       end
-      live(c, bucketExpires(c, field))
+      if hits ~= 0 then
+        addTo(c, field, hits)
+        live(c, bucketExpires(c, field))
+      end
       added = true
     end
   end

@@ -132,6 +132,28 @@ func TestKeysExpire(t *testing.T) {
 	}
 }
 
+// TestKeysOfHitsAheadExpire has hits of a clock that is 5 minutes ahead: the key lives as long as if
+// they were of now, and the sender's record as long as a copy of them would count.
+func TestKeysOfHitsAheadExpire(t *testing.T) {
+	const ahead = 5 * time.Minute
+	server := redistest.Start(t)
+	counters, client := open(t, server.URL(), atEpoch), raw(t, server)
+	for sequence, c := range []wire.LimitCounter{buckets(1, 10*time.Second, 1), buckets(2, 10*time.Second, 2500*time.Millisecond)} {
+		if _, err := pushOne(t.Context(), counters, uint64(sequence+1), epoch.Add(ahead), c); err != nil {
+			t.Fatal(err)
+		}
+		wantTTL(t, client, key(c), 10*time.Second+store.Grace+time.Millisecond)
+	}
+	day := buckets(3, 24*time.Hour, time.Hour)
+	if _, err := pushOne(t.Context(), counters, 3, epoch.Add(26*time.Hour), day); err != nil {
+		t.Fatal(err)
+	}
+	wantTTL(t, client, key(day), 24*time.Hour+store.Grace+time.Millisecond)
+	if got := ttl(t, client, sender); got < 49*time.Hour {
+		t.Errorf("the sender is remembered for %v, want as long as the number of its hits counts", got)
+	}
+}
+
 // wantTTL wants a key to live as long as this, less the time that the test takes.
 func wantTTL(t *testing.T, client *goredis.Client, key string, want time.Duration) {
 	t.Helper()
@@ -427,12 +449,16 @@ func TestTakePrecision(t *testing.T) {
 	}
 }
 
-// randomItem is of any kind; its times are around now, at the edges of windows often.
+// randomItem is of any kind; its times are around now, at the edges of windows often, or windows
+// ahead.
 func randomItem(random *rand.Rand, now time.Time, widthMillis, limit uint64) wire.Item {
 	kind := window.Kind(1 + random.UintN(uint(window.LastKind)))
 	it := wire.Item{LimitCounter: wire.LimitCounter{Kind: uint8(kind), WidthMillis: widthMillis}, Limit: limit}
 	width := widthMillis * 1e6
 	at := uint64(now.UnixNano()) - random.Uint64N(3)*width - random.Uint64N(2)*random.Uint64N(width) + random.Uint64N(2)*random.Uint64N(1e9)
+	if random.IntN(8) == 0 {
+		at += random.Uint64N(5 * width)
+	}
 	size := func() int64 { return random.Int64N(1<<random.UintN(1+uint(bits.Len64(limit)))+2) - 1 }
 	it.Newest, it.Hits = at, []int64{size()}
 	switch {

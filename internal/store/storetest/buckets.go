@@ -197,9 +197,13 @@ func testBucketsAhead(t *testing.T, b *bench) {
 			}
 			continue
 		}
-		if out := b.pushBuckets(it, hits(number, 5)); out.Applied != 5 {
+		if out := b.decide(b.next(items(it)), 1); out.Applied != 5 {
 			t.Errorf("%s: outcome %+v, want 5 applied", test.name, out)
 		}
+		// As hits of now.
+		now := uint64(epoch.UnixNano()) / test.precision
+		it.Newest = now
+		b.readBuckets(it, hits(now, 5))
 	}
 	// A clock far ahead fills no answer at the cost of the present.
 	var ahead, present []store.Window
@@ -208,14 +212,18 @@ func testBucketsAhead(t *testing.T, b *bench) {
 		ahead = append(ahead, hits(base+1000-i, 1))
 		present = append(present, hits(base-i, 2))
 	}
-	b.pushBuckets(bucketItem(99, 1000, 1e9/64, 10, ahead...), ahead...)
-	b.pushBuckets(bucketItem(99, 1000, 1e9/64, 10, present...), present...)
+	b.pushBuckets(bucketItem(99, 1000, 1e9/64, 10, ahead...))
+	b.readBuckets(bucketItem(99, 1000, 1e9/64, 10, hits(base, 0)), hits(base, 64))
+	answered := slices.Clone(present)
+	answered[0].Hits += 64
+	b.pushBuckets(bucketItem(99, 1000, 1e9/64, 10, present...), answered...)
 	// A clock that is set back loses nothing that still counts.
 	now := hits(uint64(epoch.UnixNano()), 1)
 	b.pushBuckets(log(98, 10, now), now)
 	b.clock.advance(-time.Second)
-	if got := b.readBuckets(log(98, 10, hits(now.Number-1e9, 0)), now); got.Newest != now.Number {
-		t.Errorf("newest %d, want that of the newest bucket, %d", got.Newest, now.Number)
+	before := now.Number - 1e9
+	if got := b.readBuckets(log(98, 10, hits(before, 0)), hits(before, 1)); got.Newest != before {
+		t.Errorf("newest %d, want the one asked for, %d", got.Newest, before)
 	}
 }
 
@@ -265,8 +273,8 @@ func testLog(t *testing.T, b *bench) {
 		t.Errorf("outcome %+v, want 5 applied, 4 dropped", out)
 	}
 	// The answer is for a window that ends with the item's newest.
-	b.pushBuckets(log(1, 9, hits(now+1, 1)), hits(now+1, 1), hits(now, 2))
-	b.pushBuckets(log(1, 9, hits(now, 1)), hits(now+1, 1), hits(now, 3), hits(now-width+1, 3))
+	b.pushBuckets(log(1, 9, hits(now+1, 1)), hits(now, 3))
+	b.pushBuckets(log(1, 9, hits(now, 1)), hits(now, 4), hits(now-width+1, 3))
 	b.clock.advance(time.Minute)
 	if got := b.sum("ns"); got != 1 {
 		t.Errorf("sum %d, want the hit that came a nanosecond later", got)
