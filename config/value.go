@@ -190,8 +190,9 @@ func find(fields []field, name string) int {
 }
 
 // oneOf reads an object that is one of several variants. Their first fields tell them apart. If
-// several fit, the last is taken: a variant may have an earlier one's first field as well.
-func (v *value) oneOf(like string, variants [][]field, read func(name string, v *value)) {
+// several fit, the last is taken: a variant may have an earlier one's first field as well. All
+// variants have the further fields besides.
+func (v *value) oneOf(like string, variants [][]field, further []field, read func(name string, v *value)) {
 	var chosen []field
 	for _, fields := range variants {
 		if v.has(fields[0].name) {
@@ -207,11 +208,21 @@ func (v *value) oneOf(like string, variants [][]field, read func(name string, v 
 			all = append(all, field{tag, excluded})
 		}
 	}
-	if chosen == nil && v.length() == 0 {
-		v.fail("want one of " + list(tags) + ", got an empty object")
+	others := 0
+	for _, f := range further {
+		if v.has(f.name) {
+			others++
+		}
+	}
+	if chosen == nil && v.length() == others {
+		got := ", got an empty object"
+		if others > 0 {
+			got = ", got none of them"
+		}
+		v.fail("want one of " + list(tags) + got)
 		return
 	}
-	v.object(like, all, read)
+	v.object(like, append(all, further...), read)
 }
 
 // array reads an array of least to most elements.
