@@ -24,9 +24,9 @@ const (
 const like = `{"rules": [{"name": "all", "limits": [{"limit": 100, "window": "1m"}]}]}`
 
 // Parse reads and checks a configuration as Envoy hands it to the plugin: a JSON document, or a
-// serialized google.protobuf.Struct, of at most 1 MiB. Its error, if any, is of type [Errors] and
-// has every mistake. If the document is neither, that is the only one. The caller may reuse the
-// document's bytes.
+// serialized google.protobuf.Struct, of at most 1 MiB, as JSON too. Its error, if any, is of type
+// [Errors] and has every mistake. If the document is neither, that is the only one. The caller may
+// reuse the document's bytes.
 func Parse(document []byte) (*Config, error) {
 	r := report{document: string(document)}
 	var c *Config
