@@ -89,9 +89,11 @@ type Rule struct {
 	// Limits must all have room for a request to pass; 1 to 8, no two of the same shape.
 	Limits []window.Limit
 	// Cost is how many hits a request takes, unless CostFrom is set: then that part of the request
-	// says it.
-	Cost     uint64
-	CostFrom *Selector
+	// says it. What it says counts as CostLeast at least and as CostMost at most, which is 1 or
+	// more, and the largest uint64 for no bound. Without CostFrom both are 0.
+	Cost                uint64
+	CostFrom            *Selector
+	CostLeast, CostMost uint64
 	// CostOnResponse is the part of the response, or of the request, that says how many hits are
 	// counted when the response is there. It is nil for none.
 	CostOnResponse *Selector

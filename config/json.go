@@ -48,54 +48,80 @@ func (s *scanner) read(v *value) {
 }
 
 // elements walks over an array's elements, or over an object's fields; there are none in another
-// value.
+// value. A hostile document has half a million of them: only what is read becomes a value.
 type elements struct {
 	in      *value
 	scanner scanner
 	count   int
+	// rawName is the name of the field that the walk is at, as it is written.
+	rawName string
+	// ahead reports whether the scanner has yet to walk over that field's value, or the element.
+	ahead bool
 }
 
 func (v *value) elements() elements {
 	return elements{in: v, scanner: scanner{text: v.report.document, pos: v.at + 1}}
 }
 
-// next returns the next one, or nil.
-func (e *elements) next() *value {
+// next walks to the next one, and reports whether there is one.
+func (e *elements) next() bool {
 	if !e.in.composite() {
-		return nil
+		return false
 	}
 	s := &e.scanner
+	if e.ahead {
+		s.value()
+	}
 	s.space()
 	switch s.peek() {
 	case ']', '}':
-		return nil
+		return false
 	case ',':
 		s.pos++
 	}
-	v := &value{report: e.in.report, parent: e.in, index: e.count}
 	if e.in.kind == kindObject {
 		s.space()
 		start := s.pos
 		s.string()
-		v.rawName = s.text[start:s.pos]
-		v.name = unescaped(v.rawName)
+		e.rawName = s.text[start:s.pos]
 		s.space()
 		s.pos++ // the colon
 	}
-	s.read(v)
+	e.ahead = true
 	e.count++
-	return v
+	return true
+}
+
+// read makes v the value that the walk is at. It is called once for each.
+func (e *elements) read(v *value) {
+	*v = value{report: e.in.report, parent: e.in, index: e.count - 1, rawName: e.rawName}
+	if e.rawName != "" {
+		v.name = unescaped(e.rawName)
+	}
+	e.scanner.read(v)
+	e.ahead = false
+}
+
+// named reports whether the walk is at a field of this name, of at most 40 bytes.
+func (e *elements) named(name string) bool {
+	var memory [6 * 40]byte // of one byte an escape has six
+	raw := e.rawName
+	return len(raw) <= len(memory)+2 && len(raw) >= len(name)+2 && string(memory[:unescape(memory[:], raw)]) == name
 }
 
 // unescaped is what a string means, which stands in its quotes.
 func unescaped(text string) string {
-	text = text[1 : len(text)-1]
 	if strings.IndexByte(text, '\\') < 0 {
-		return text
+		return text[1 : len(text)-1]
 	}
-	// No escape means more bytes than it has.
-	b := make([]byte, len(text))
-	n := 0
+	b := make([]byte, len(text)-2)
+	return string(b[:unescape(b, text)])
+}
+
+// unescape writes what a string means, which stands in its quotes, and returns how many bytes that
+// has. No escape means more bytes than it has.
+func unescape(b []byte, text string) (n int) {
+	text = text[1 : len(text)-1]
 	for i := 0; i < len(text); n++ {
 		b[n] = text[i]
 		i++
@@ -116,5 +142,5 @@ func unescaped(text string) string {
 		}
 		n += copy(b[n:], string(r)) - 1
 	}
-	return string(b[:n])
+	return n
 }

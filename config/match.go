@@ -83,7 +83,7 @@ var variantsOfMatch = [][]field{
 
 func readStringMatch(v *value, valid part) *StringMatch {
 	m := &StringMatch{}
-	v.oneOf(`{"prefix": "/api/"}`, variantsOfMatch, func(name string, v *value) {
+	v.oneOf(`{"prefix": "/api/"}`, variantsOfMatch, nil, func(name string, v *value) {
 		switch name {
 		case "regex":
 			v.string("a regular expression of 1 to 4096 bytes", isPattern)

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"weir/internal/fields"
+	"weir/internal/wire"
 )
 
 // Bounds that the configuration reference leaves open.
@@ -23,9 +24,9 @@ const (
 const like = `{"rules": [{"name": "all", "limits": [{"limit": 100, "window": "1m"}]}]}`
 
 // Parse reads and checks a configuration as Envoy hands it to the plugin: a JSON document, or a
-// serialized google.protobuf.Struct, of at most 1 MiB. Its error, if any, is of type [Errors] and
-// has every mistake. If the document is neither, that is the only one. The caller may reuse the
-// document's bytes.
+// serialized google.protobuf.Struct, of at most 1 MiB, as JSON too. Its error, if any, is of type
+// [Errors] and has every mistake. If the document is neither, that is the only one. The caller may
+// reuse the document's bytes.
 func Parse(document []byte) (*Config, error) {
 	r := report{document: string(document)}
 	var c *Config
@@ -89,7 +90,7 @@ func readConfig(v *value) *Config {
 		Response:  defaultResponse(),
 		Headers:   fields.All,
 	}
-	var rate, backend, cluster *value
+	var rate, backend, cluster, rules *value
 	v.object(like, configFields, func(name string, v *value) {
 		switch name {
 		case "namespace":
@@ -105,6 +106,7 @@ func readConfig(v *value) *Config {
 		case "capacity":
 			c.Capacity = int(v.integer(1, maxCapacity))
 		case "rules":
+			rules = v
 			c.Rules = readRules(v)
 		case "response":
 			readResponse(v, &c.Response)
@@ -131,7 +133,32 @@ func readConfig(v *value) *Config {
 		}
 		backend.missing("cluster").fail("missing, want the name of an Envoy cluster since sync_rate is not below 0")
 	}
+	if c.SyncRate == 0 {
+		checkTake(rules, c.Rules)
+	}
 	return c
+}
+
+// checkTake refuses rules that the backend can't be asked for at once: where it decides every
+// request, it is asked for all limits of all rules that match one, which may be all rules. It would
+// refuse each such question, and each proxy would decide alone. At intervals it is asked for one
+// rule at a time, which always fits.
+func checkTake(v *value, rules []Rule) {
+	limits, answer := 0, wire.GrantSize
+	for i := range rules {
+		limits += len(rules[i].Limits)
+		for j := range rules[i].Limits {
+			answer += wire.RoomSize(&rules[i].Limits[j])
+		}
+	}
+	const all = " where sync_rate is 0, as one request may match all rules, got "
+	switch {
+	case limits > wire.MaxItems:
+		v.fail("want at most " + strconv.Itoa(wire.MaxItems) + " limits of all rules together" + all + strconv.Itoa(limits))
+	case answer > wire.MaxAnswer:
+		v.fail("want fewer or smaller logs and sub-buckets, of which the backend's answer has at most " + strconv.Itoa(wire.MaxAnswer) +
+			" bytes" + all + "up to " + strconv.Itoa(answer))
+	}
 }
 
 func isNamespaceByte(c byte) bool { return isPlain(c) || c == '.' }

@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"errors"
+	"math"
 	"reflect"
 	"slices"
 	"strconv"
@@ -24,7 +25,7 @@ var fieldPaths = []string{
 	"rules.name", "rules.match", "rules.match.path", "rules.match.path.exact", "rules.match.path.prefix",
 	"rules.match.path.suffix", "rules.match.path.regex", "rules.match.path.present", "rules.match.host",
 	"rules.match.headers", "rules.match.headers.NAME", "rules.match.methods", "rules.except", "rules.except.client_ip",
-	"rules.except.path", "rules.key", "rules.limits", "rules.cost", "rules.cost_on_response", "rules.mode",
+	"rules.except.path", "rules.key", "rules.limits", "rules.cost", "rules.cost.least", "rules.cost.most", "rules.cost_on_response", "rules.mode",
 	"rules.count_rejected",
 
 	"rules.key.header", "rules.key.query", "rules.key.cookie", "rules.key.path_segment", "rules.key.method",
@@ -116,7 +117,7 @@ func TestGood(t *testing.T) {
 	algorithms := smallest()
 	algorithms.Rules = []config.Rule{
 		{
-			Name: "tokens", Cost: 1, CostFrom: &config.Selector{Kind: config.SelectHeader, Name: "x-cost"},
+			Name: "tokens", Cost: 1, CostFrom: &config.Selector{Kind: config.SelectHeader, Name: "x-cost"}, CostLeast: 1, CostMost: math.MaxUint64,
 			CostOnResponse: &config.Selector{Kind: config.SelectResponseHeader, Name: "x-tokens"}, CountRejected: true,
 			Limits: []window.Limit{
 				{Shape: window.Shape{Kind: window.TokenBucket, Width: minute}, Max: 10, Burst: 10},
@@ -131,6 +132,12 @@ func TestGood(t *testing.T) {
 				{Shape: window.Shape{Kind: window.SlidingBuckets, Width: minute, Precision: 30 * second}, Max: 10},
 				{Shape: window.Shape{Kind: window.SlidingBuckets, Width: minute, Precision: window.LogPrecision}, Max: 500},
 			},
+		},
+		{Name: "bounded", Cost: 1, CostFrom: &config.Selector{Kind: config.SelectHeader, Name: "x-cost"}, CostMost: 100, Limits: one},
+		{Name: "method", Cost: 1, CostFrom: &config.Selector{Kind: config.SelectMethod}, CostLeast: 1, CostMost: math.MaxUint64, Limits: one},
+		{
+			Name: "equal", Cost: 1, CostFrom: &config.Selector{Kind: config.SelectClientIP, IPv4Prefix: 32, IPv6Prefix: 64},
+			CostLeast: 999_999_999_999_999, CostMost: 999_999_999_999_999, Limits: one,
 		},
 	}
 	eachRequest := func(failure config.Failure) config.Config {
@@ -396,6 +403,11 @@ func checkInvariants(t *testing.T, c *config.Config) {
 		check(len(rule.Key) <= 16 && 1 <= len(rule.Limits) && len(rule.Limits) <= 8, "rule "+rule.Name)
 		if p := rule.Match.Path; p != nil {
 			check((p.Op >= config.Present) == (p.Value == "") && !strings.Contains(p.Value, "?"), "path")
+		}
+		if rule.CostFrom == nil {
+			check(rule.CostLeast == 0 && rule.CostMost == 0 && rule.Cost <= 999_999_999_999_999, "cost")
+		} else {
+			check(rule.CostLeast <= rule.CostMost && rule.CostMost > 0 && rule.CostLeast <= 999_999_999_999_999, "bounds of a cost")
 		}
 		for _, s := range rule.Key {
 			check((s.Kind == config.SelectHeader) == (s.Name != "") && s.Name == strings.ToLower(s.Name), "selector")

@@ -61,7 +61,7 @@ const (
 // structJSON returns the JSON of a Struct, or what is wrong with that. Strings are not checked to
 // be UTF-8.
 func structJSON(document string) (text, problem string) {
-	r := structReader{in: document}
+	r := structReader{in: document, out: make([]byte, 0, len(document))}
 	r.list(len(document), "{}")
 	return string(r.out), r.problem
 }
@@ -86,7 +86,13 @@ func (r *structReader) fail(problem string) {
 }
 
 //go:noinline
-func (r *structReader) put(text string) { r.out = append(r.out, text...) }
+func (r *structReader) put(text string) {
+	if len(r.out) > maxDocument {
+		r.fail("has more than " + strconv.Itoa(maxDocument) + " bytes as JSON")
+		return
+	}
+	r.out = append(r.out, text...)
+}
 
 //go:noinline
 func (r *structReader) more(end int) bool { return r.problem == "" && r.pos < end }

@@ -111,6 +111,7 @@ func TestStructMistakes(t *testing.T) {
 		"too deep":           {field(nested(64)), remedy + "has too many levels"},
 		"deep enough":        {field(nested(63)), "a: unknown field"},
 		"surplus":            {good + "x", remedy + "has an unknown field"},
+		"too long as JSON":   {field(structpb.NewStringValue(strings.Repeat("\x01", 3<<16))), remedy + "has more than 1048576 bytes as JSON"},
 		"truncated":          {good[:len(good)-1], remedy + "is shorter than it says"},
 		"value of two kinds": {"\x0a\x09\x0a\x01a\x12\x04\x08\x00\x08\x00", remedy + "has a field twice"},
 		"value of no kind":   {"\x0a\x05\x0a\x01a\x12\x00", remedy + "is shorter than it says"},

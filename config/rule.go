@@ -1,6 +1,7 @@
 package config
 
 import (
+	"math"
 	"strconv"
 
 	"weir/window"
@@ -48,7 +49,7 @@ func readRule(v *value, rules []Rule) {
 		case "except":
 			v.array("exceptions", 0, maxExceptions, readException)
 		case "key":
-			v.array("selectors", 0, maxKey, func(v *value) { rule.Key = append(rule.Key, readSelector(v, wantSelector)) })
+			v.array("selectors", 0, maxKey, func(v *value) { rule.Key = append(rule.Key, readSelector(v, wantSelector, nil, nil)) })
 		case "limits":
 			v.array("limits", 1, maxLimits, func(v *value) { rule.Limits = append(rule.Limits, readLimit(v)) })
 			window.SetOrdinals(rule.Limits)
@@ -56,8 +57,7 @@ func readRule(v *value, rules []Rule) {
 			if v.kind == kindNumber {
 				rule.Cost = uint64(v.integer(0, maxHits))
 			} else {
-				s := readSelector(v, "an integer from 0, "+wantSelector)
-				rule.CostFrom = &s
+				readCost(v, rule)
 			}
 		case "cost_on_response":
 			s := readResponseSelector(v)
@@ -70,4 +70,26 @@ func readRule(v *value, rules []Rule) {
 			rule.CountRejected = v.boolean()
 		}
 	})
+}
+
+// boundFields are those that the selector of a cost has besides its own.
+var boundFields = []field{{"least", optional}, {"most", optional}}
+
+// readCost reads a selector of a cost, with its bounds. A client may write what it selects: unless
+// the configuration says so, no request is free.
+func readCost(v *value, rule *Rule) {
+	rule.CostLeast, rule.CostMost = 1, math.MaxUint64
+	var least *value
+	s := readSelector(v, "an integer from 0, "+wantSelector, boundFields, func(name string, v *value) {
+		if name == "most" {
+			rule.CostMost = uint64(v.integer(1, maxHits))
+			return
+		}
+		least = v
+		rule.CostLeast = uint64(v.integer(0, maxHits))
+	})
+	rule.CostFrom = &s
+	if rule.CostMost != 0 && rule.CostLeast > rule.CostMost {
+		least.wrong("at most " + strconv.FormatUint(rule.CostMost, 10) + ", which is most")
+	}
 }

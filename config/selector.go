@@ -31,9 +31,16 @@ var variantsOfSelector = [...][]field{
 const responseSelectors = 1
 
 // readSelector reads what selects a part of a request; want says what else may stand in its place.
-func readSelector(v *value, want string) (s Selector) {
+// If it is an object, it may have further fields, which readFurther reads.
+func readSelector(v *value, want string, further []field, readFurther func(name string, v *value)) (s Selector) {
 	if v.composite() {
-		v.oneOf(likeSelector, variantsOfSelector[:len(variantsOfSelector)-responseSelectors], s.read)
+		v.oneOf(likeSelector, variantsOfSelector[:len(variantsOfSelector)-responseSelectors], further, func(name string, v *value) {
+			if find(further, name) >= 0 {
+				readFurther(name, v)
+			} else {
+				s.read(name, v)
+			}
+		})
 		return s
 	}
 	switch v.text {
@@ -54,9 +61,9 @@ func readSelector(v *value, want string) (s Selector) {
 // readResponseSelector reads what selects a part of a request or of its response.
 func readResponseSelector(v *value) (s Selector) {
 	if !v.composite() {
-		return readSelector(v, wantSelector+` or {"response_header": "x-tokens"}`)
+		return readSelector(v, wantSelector+` or {"response_header": "x-tokens"}`, nil, nil)
 	}
-	v.oneOf(`{"response_header": "x-tokens"}`, variantsOfSelector[:], s.read)
+	v.oneOf(`{"response_header": "x-tokens"}`, variantsOfSelector[:], nil, s.read)
 	return s
 }
 

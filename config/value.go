@@ -137,22 +137,20 @@ func (v *value) object(like string, fields []field, read func(name string, v *va
 	if !v.isObject(like) {
 		return
 	}
-	seen := make([]bool, len(fields))
-	for e := v.elements(); ; {
-		child := e.next()
-		if child == nil || v.report.more {
-			break
-		}
+	var seen uint64 // a bit for each field
+	for e := v.elements(); !v.report.more && e.next(); {
+		child := &value{}
+		e.read(child)
 		i := find(fields, child.name)
 		switch {
 		case i < 0:
 			child.fail("unknown field, " + suggest(child.name, fields))
 			continue
-		case seen[i]:
+		case seen>>i&1 != 0:
 			child.givenTwice()
 			continue
 		}
-		seen[i] = true
+		seen |= 1 << i
 		if fields[i].presence == excluded {
 			child.fail("want either " + fields[0].name + " or " + child.name + ", got both")
 			continue
@@ -164,7 +162,7 @@ func (v *value) object(like string, fields []field, read func(name string, v *va
 		}
 	}
 	for i, f := range fields {
-		if f.presence == required && !seen[i] {
+		if f.presence == required && seen>>i&1 == 0 {
 			read(f.name, v.missing(f.name))
 		}
 	}
@@ -190,28 +188,49 @@ func find(fields []field, name string) int {
 }
 
 // oneOf reads an object that is one of several variants. Their first fields tell them apart. If
-// several fit, the last is taken: a variant may have an earlier one's first field as well.
-func (v *value) oneOf(like string, variants [][]field, read func(name string, v *value)) {
-	var chosen []field
-	for _, fields := range variants {
-		if v.has(fields[0].name) {
-			chosen = fields
+// several fit, the last is taken: a variant may have an earlier one's first field as well. All
+// variants have the further fields besides.
+func (v *value) oneOf(like string, variants [][]field, further []field, read func(name string, v *value)) {
+	last, others := -1, 0
+	e := v.elements()
+	for v.kind == kindObject && e.next() {
+		for i := len(variants) - 1; i > last; i-- {
+			if e.named(variants[i][0].name) {
+				last = i
+			}
+		}
+		for i := range further {
+			if e.named(further[i].name) {
+				others++
+			}
 		}
 	}
-	var tags []string
-	all := append([]field(nil), chosen...)
+	var chosen []field
+	if last >= 0 {
+		chosen = variants[last]
+	} else if e.count == others && v.kind == kindObject {
+		v.wantOneOf(variants, others > 0)
+		return
+	}
+	all := append(make([]field, 0, len(variants)+len(chosen)+len(further)), chosen...)
 	for _, fields := range variants {
-		tag := fields[0].name
-		tags = append(tags, tag)
-		if find(chosen, tag) < 0 {
+		if tag := fields[0].name; find(chosen, tag) < 0 {
 			all = append(all, field{tag, excluded})
 		}
 	}
-	if chosen == nil && v.length() == 0 {
-		v.fail("want one of " + list(tags) + ", got an empty object")
-		return
+	v.object(like, append(all, further...), read)
+}
+
+func (v *value) wantOneOf(variants [][]field, others bool) {
+	var tags []string
+	for _, fields := range variants {
+		tags = append(tags, fields[0].name)
 	}
-	v.object(like, all, read)
+	got := ", got an empty object"
+	if others {
+		got = ", got none of them"
+	}
+	v.fail("want one of " + list(tags) + got)
 }
 
 // array reads an array of least to most elements.
@@ -223,11 +242,13 @@ func (v *value) array(what string, least, most int, each func(element *value)) {
 	v.each(what, least, most, each)
 }
 
-// each reads up to most elements, or fields whose names are the user's, and counts all of them.
+// each reads up to most elements, or fields whose names are the user's, and counts all of them. An
+// element is valid until each returns.
 func (v *value) each(what string, least, most int, each func(element *value)) {
 	e := v.elements()
-	for element := e.next(); element != nil; element = e.next() {
-		if element.index < most {
+	for element := (&value{}); e.next(); {
+		if e.count <= most {
+			e.read(element)
 			each(element)
 		}
 	}
@@ -249,24 +270,10 @@ func (v *value) length() int {
 		return -1
 	}
 	e := v.elements()
-	for e.next() != nil {
+	for e.next() {
 		continue
 	}
 	return e.count
-}
-
-// has says whether an object has a field.
-func (v *value) has(name string) bool {
-	if v.kind != kindObject {
-		return false
-	}
-	e := v.elements()
-	for element := e.next(); element != nil; element = e.next() {
-		if element.name == name {
-			return true
-		}
-	}
-	return false
 }
 
 // string reads a string that ok accepts.

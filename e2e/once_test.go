@@ -98,7 +98,7 @@ func (h *heldCallout) lose() { h.answer <- nil }
 
 // thousand is charged by what responses cost, which nodes tell of later.
 const thousand = `{"backend": {"cluster": "weir", "timeout": "60s"}, "sync_rate": 1, "rules": [{"name": "per-user", "key": [{"header": "x-user"}],
-	"cost": {"header": "x-cost"}, "cost_on_response": {"header": "x-charge"}, "limits": [{"limit": 1000, "window": "366d", "algorithm": "fixed_window"}, {"limit": 1000, "window": "366d"}]}]}`
+	"cost": {"header": "x-cost", "least": 0}, "cost_on_response": {"header": "x-charge"}, "limits": [{"limit": 1000, "window": "366d", "algorithm": "fixed_window"}, {"limit": 1000, "window": "366d"}]}]}`
 
 // stage is a backend, and a node with two workers whose time and whose callouts are the test's.
 // Client i is worker i's.

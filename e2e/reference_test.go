@@ -320,7 +320,7 @@ var references = []reference{
 	},
 	{
 		name:          "cost: a header",
-		configuration: `{"rules": [{"name": "r", "cost": {"header": "x-cost"}, "limits": [{"limit": 10, "window": "1m", "algorithm": "fixed_window"}]}]}`,
+		configuration: `{"rules": [{"name": "r", "cost": {"header": "x-cost", "least": 0}, "limits": [{"limit": 10, "window": "1m", "algorithm": "fixed_window"}]}]}`,
 		steps: []step{
 			{send: "GET / x-cost:0", status: 200, want: `ratelimit: "r";r=10;t=0`},
 			{send: "GET / x-cost:2", status: 200, want: `ratelimit: "r";r=8;t=60`},
@@ -343,6 +343,29 @@ var references = []reference{
 		metrics: map[string]int64{
 			metricName("bad_costs_total"): 6, metricName("requests_total", "r", "allowed"): 12, metricName("requests_total", "r", "rejected"): 4,
 		},
+	},
+	{
+		name:          "cost: a header, which is no free pass",
+		configuration: `{"rules": [{"name": "r", "cost": {"header": "x-cost"}, "limits": [{"limit": 2, "window": "1m", "algorithm": "fixed_window"}]}]}`,
+		steps: []step{
+			{send: "GET / x-cost:0", times: 2, status: 200, want: `ratelimit: "r";r=0;t=60`},
+			{send: "GET / x-cost:0", status: 429, want: "ratelimit: \"r\";r=0;t=60\nretry-after: 60"},
+		},
+		metrics: map[string]int64{metricName("requests_total", "r", "allowed"): 2, metricName("requests_total", "r", "rejected"): 1},
+	},
+	{
+		name: "cost: a header, with bounds",
+		configuration: `{"rules": [{"name": "r", "cost": {"header": "x-cost", "least": 2, "most": 5},
+			"limits": [{"limit": 20, "window": "1m", "algorithm": "fixed_window"}]}]}`,
+		steps: []step{
+			{send: "GET / x-cost:0", status: 200, want: `ratelimit: "r";r=18;t=60`},
+			{send: "GET / x-cost:3", status: 200, want: `ratelimit: "r";r=15;t=60`},
+			{send: "GET / x-cost:6", status: 200, want: `ratelimit: "r";r=10;t=60`},
+			{send: "GET / x-cost:18446744073709551617", status: 200, want: `ratelimit: "r";r=5;t=60`},
+			{send: "GET / x-cost:many", status: 200, want: `ratelimit: "r";r=3;t=60`},
+			{send: "GET / x-cost:5", status: 429, want: "ratelimit: \"r\";r=3;t=60\nretry-after: 60"},
+		},
+		metrics: map[string]int64{metricName("bad_costs_total"): 1},
 	},
 	{
 		name: "cost_on_response: a header of the response",
@@ -375,7 +398,7 @@ var references = []reference{
 	},
 	{
 		name:          "count_rejected: rejections take their hits too",
-		configuration: `{"rules": [{"name": "r", "count_rejected": true, "cost": {"header": "x-cost"}, "limits": [{"limit": 2, "window": "1m"}]}]}`,
+		configuration: `{"rules": [{"name": "r", "count_rejected": true, "cost": {"header": "x-cost", "least": 0}, "limits": [{"limit": 2, "window": "1m"}]}]}`,
 		steps: []step{
 			{send: "GET / x-cost:1", times: 2, status: 200},
 			// 3 hits weigh 1 when a third of the next window is left, 4 when a quarter is.
@@ -561,7 +584,7 @@ var references = []reference{
 			},
 			// A log's newest hit leaves when it is a minute old; where nothing is used it is now.
 			{
-				configure: `{"x_ratelimit_reset": "epoch", "rules": [{"name": "log", "cost": {"header": "x-cost"}, "limits": [
+				configure: `{"x_ratelimit_reset": "epoch", "rules": [{"name": "log", "cost": {"header": "x-cost", "least": 0}, "limits": [
 					{"limit": 9, "window": "1m", "algorithm": "sliding_log"}]}]}`,
 				send: "GET / x-cost:0", status: 200, want: fmt.Sprint("x-ratelimit-reset: ", monday.Unix()+31),
 			},
@@ -591,7 +614,7 @@ var references = []reference{
 	// Limits.
 	{
 		name:          "limit 0 rejects everything, cost 0 too",
-		configuration: `{"rules": [{"name": "r", "cost": {"header": "x-cost"}, "limits": [{"limit": 0, "window": "1m"}]}]}`,
+		configuration: `{"rules": [{"name": "r", "cost": {"header": "x-cost", "least": 0}, "limits": [{"limit": 0, "window": "1m"}]}]}`,
 		steps: []step{
 			{send: "GET / x-cost:0", status: 429},
 			{send: "GET / x-cost:1", status: 429, want: `
@@ -629,7 +652,7 @@ var references = []reference{
 	},
 	{
 		name: "fixed_window of the first hit, which cost 0 is none",
-		configuration: `{"rules": [{"name": "r", "cost": {"header": "x-cost"}, "limits": [
+		configuration: `{"rules": [{"name": "r", "cost": {"header": "x-cost", "least": 0}, "limits": [
 			{"limit": 2, "window": "1m", "algorithm": "fixed_window", "start": "first_hit"}]}]}`,
 		steps: []step{
 			{at: 40 * time.Second, send: "GET / x-cost:0", status: 200, want: "ratelimit: \"r\";r=2;t=0\nx-ratelimit-reset: 0"},
@@ -676,7 +699,7 @@ var references = []reference{
 	},
 	{
 		name: "token_bucket gives tokens back one at a time",
-		configuration: `{"rules": [{"name": "r", "cost": {"header": "x-cost"}, "limits": [
+		configuration: `{"rules": [{"name": "r", "cost": {"header": "x-cost", "least": 0}, "limits": [
 			{"limit": 6, "window": "1m", "algorithm": "token_bucket", "burst": 3}, {"limit": 3, "window": "7s", "algorithm": "token_bucket"},
 			{"limit": 3, "window": "1m", "algorithm": "token_bucket", "burst": 1000}]}]}`,
 		steps: []step{

@@ -51,7 +51,7 @@ func runVectors(t *testing.T, d driver) {
 				t.Fatal(err)
 			}
 			// Each has counters of its own.
-			if err := proxy.configure(fmt.Sprintf(`{"namespace": "v%d", "rules": [{"name": "r", "key": [{"header": "x-key"}], "cost": {"header": "x-cost"}, "limits": %s}]}`,
+			if err := proxy.configure(fmt.Sprintf(`{"namespace": "v%d", "rules": [{"name": "r", "key": [{"header": "x-key"}], "cost": {"header": "x-cost", "least": 0}, "limits": %s}]}`,
 				i, limits)); err != nil {
 				t.Fatal(err)
 			}

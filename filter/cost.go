@@ -11,9 +11,11 @@ type cost struct {
 	_ [0]func() // or else Go makes a function that compares values
 
 	fixed uint64
-	// selected takes the number from a property of the request.
-	selected bool
-	property int
+	// selected takes the number from a property of the request. A request's cost is within least
+	// and most.
+	selected    bool
+	property    int
+	least, most uint64
 	// responseHeader takes it from a header of the response.
 	responseHeader string
 }
@@ -23,7 +25,7 @@ func (r *request) cost(c *cost) uint64 {
 	if !c.selected {
 		return c.fixed
 	}
-	return r.selectedCost(c, 1)
+	return min(max(r.selectedCost(c, 1), c.least), c.most)
 }
 
 func (r *request) selectedCost(c *cost, otherwise uint64) uint64 {

@@ -1,6 +1,7 @@
 package filter
 
 import (
+	"fmt"
 	"testing"
 	"time"
 )
@@ -27,7 +28,7 @@ func costly(options, limits string) string {
 
 func TestCosts(t *testing.T) {
 	p := newProxy(t)
-	v := p.start(costly(`"cost": {"header": "x-cost"}`, `{"limit": 10, "window": "1h"}`))
+	v := p.start(costly(`"cost": {"header": "x-cost", "least": 0}`, `{"limit": 10, "window": "1h"}`))
 	for i, test := range []struct {
 		cost      string
 		passed    bool
@@ -67,10 +68,64 @@ func TestCosts(t *testing.T) {
 	}
 }
 
+// A client that writes its own cost does not pass for nothing, nor takes all at once, unless the
+// configuration says so.
+func TestBoundsOfCosts(t *testing.T) {
+	const huge = "99999999999999999999"
+	for _, test := range []struct {
+		cost, asked string
+		takes       int // of 100; more than that is refused
+		bad         uint64
+	}{
+		{`{"header": "x-cost"}`, "0", 1, 0},
+		{`{"header": "x-cost"}`, "000", 1, 0},
+		{`{"header": "x-cost"}`, "1", 1, 0},
+		{`{"header": "x-cost"}`, "100", 100, 0},
+		{`{"header": "x-cost"}`, "101", 101, 0},
+		{`{"header": "x-cost"}`, huge, 101, 0},
+		{`{"header": "x-cost"}`, "", 1, 1},
+		{`{"header": "x-cost"}`, "-5", 1, 1},
+		{`{"header": "x-cost", "least": 0}`, "0", 0, 0},
+		{`{"header": "x-cost", "least": 0}`, "no", 1, 1},
+		{`{"header": "x-cost", "least": 0, "most": 1}`, "2", 1, 0},
+		{`{"header": "x-cost", "least": 3}`, "0", 3, 0},
+		{`{"header": "x-cost", "least": 3}`, "2", 3, 0},
+		{`{"header": "x-cost", "least": 3}`, "4", 4, 0},
+		{`{"header": "x-cost", "least": 3}`, "many", 3, 1},
+		{`{"header": "x-cost", "least": 3}`, "", 3, 1},
+		{`{"header": "x-cost", "most": 20}`, "0", 1, 0},
+		{`{"header": "x-cost", "most": 20}`, "20", 20, 0},
+		{`{"header": "x-cost", "most": 20}`, "21", 20, 0},
+		{`{"header": "x-cost", "most": 20}`, huge, 20, 0},
+		{`{"header": "x-cost", "most": 20}`, "1e3", 1, 1},
+		{`{"most": 5, "least": 5, "header": "x-cost"}`, "1", 5, 0},
+		{`{"most": 5, "least": 5, "header": "x-cost"}`, "9", 5, 0},
+		{`{"header": "x-cost", "least": 101}`, "1", 101, 0},
+		{`"method"`, "0", 1, 1},
+	} {
+		v := newProxy(t).start(costly(`"cost": `+test.cost, `{"limit": 100, "window": "1h", "algorithm": "fixed_window"}`))
+		request := []string{"x-user", "ann"}
+		if test.asked != "" {
+			request = append(request, "x-cost", test.asked)
+		}
+		passed := v.send(request...)
+		if passed != (test.takes <= 100) {
+			t.Errorf("%s of %q: passed %v", test.cost, test.asked, passed)
+			continue
+		}
+		if passed {
+			want(t, v.response, fmt.Sprint("x-ratelimit-remaining: ", 100-test.takes))
+		}
+		if got := v.count("bad_costs_total"); got != test.bad {
+			t.Errorf("%s of %q: counted %d bad costs, want %d", test.cost, test.asked, got, test.bad)
+		}
+	}
+}
+
 // A cost of 0 starts no window.
 func TestCostOfNothingStartsNoWindow(t *testing.T) {
 	p := newProxy(t)
-	v := p.start(costly(`"cost": {"header": "x-cost"}`, `{"limit": 2, "window": "1m", "algorithm": "fixed_window", "start": "first_hit"}`))
+	v := p.start(costly(`"cost": {"header": "x-cost", "least": 0}`, `{"limit": 2, "window": "1m", "algorithm": "fixed_window", "start": "first_hit"}`))
 	v.send("x-user", "ann", "x-cost", "0")
 	want(t, v.response, `x-ratelimit-reset: 0`)
 	p.now += 30 * second

@@ -58,6 +58,7 @@ type modelRule struct {
 	prefix        string // of the paths that it is for
 	keyed         bool
 	cost          int // -1 if the request says it
+	least, most   uint64
 	countRejected bool
 	costsLater    bool
 	limits        []model.Limit
@@ -119,7 +120,18 @@ func (w *modelWorld) newRule(name string) (r modelRule, text string) {
 		r.cost = w.random.IntN(4)
 		text += fmt.Sprint(`, "cost": `, r.cost)
 	} else {
-		text += `, "cost": {"header": "x-cost"}`
+		r.least, r.most = 1, math.MaxUint64
+		switch w.random.IntN(3) {
+		case 0:
+			r.least = 0
+			text += `, "cost": {"header": "x-cost", "least": 0}`
+		case 1:
+			r.least = w.random.Uint64N(3)
+			r.most = max(1, r.least) + w.random.Uint64N(5)
+			text += fmt.Sprintf(`, "cost": {"most": %d, "least": %d, "header": "x-cost"}`, r.most, r.least)
+		default:
+			text += `, "cost": {"header": "x-cost"}`
+		}
 	}
 	if r.countRejected = w.random.IntN(5) == 0; r.countRejected {
 		text += `, "count_rejected": true`
@@ -281,7 +293,7 @@ func (w *modelWorld) decide(user, path string, asked uint64) (matched []int, a m
 			continue
 		}
 		matched = append(matched, i)
-		if costs[i] = asked; r.cost >= 0 {
+		if costs[i] = min(max(asked, r.least), r.most); r.cost >= 0 {
 			costs[i] = uint64(r.cost)
 		}
 		for _, c := range r.countersOf(user) {

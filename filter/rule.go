@@ -81,7 +81,7 @@ func (r *request) compile(c *config.Rule) requestRule {
 	compiled := requestRule{keyPrefix: counter.AppendPart(nil, c.Name)}
 	compiled.cost = cost{fixed: c.Cost}
 	if c.CostFrom != nil {
-		compiled.cost = cost{selected: true, property: r.selected(c.CostFrom).property}
+		compiled.cost = cost{selected: true, property: r.selected(c.CostFrom).property, least: c.CostLeast, most: c.CostMost}
 	}
 	if s := c.CostOnResponse; s != nil && s.Kind == config.SelectResponseHeader {
 		compiled.costsLater, compiled.onResponse = true, cost{responseHeader: s.Name}

@@ -58,7 +58,7 @@ func (v *vector) configuration(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fmt.Sprintf(`{"rules": [{"name": "r", "key": [{"header": "x-key"}], "cost": {"header": "x-cost"}, "limits": %s}]}`, limits)
+	return fmt.Sprintf(`{"rules": [{"name": "r", "key": [{"header": "x-key"}], "cost": {"header": "x-cost", "least": 0}, "limits": %s}]}`, limits)
 }
 
 func (s *vectorStep) time(t *testing.T) int64 {

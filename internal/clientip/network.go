@@ -9,8 +9,9 @@ import "bytes"
 
 // Network returns the part of a key that an address such as 10.0.0.1:1234, 10.0.0.1 or
 // [2001:db8::1]:1234 gives: the 4 or 16 bytes of the address, all but its first prefix4 or prefix6
-// bits cleared. They are in memory. If the text is no IP address, such as the path of a Unix
-// socket, the part is the text as it stands.
+// bits cleared. They are in memory. A zone, as in [fe80::1%eth0]:1234, does not count: it is the
+// proxy's name for a link, and may differ from proxy to proxy. If the text is no IP address, such as
+// the path of a Unix socket, the part is the text as it stands.
 //
 //go:noinline
 func Network(source []byte, prefix4, prefix6 int, memory *[16]byte) []byte {

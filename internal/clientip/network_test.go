@@ -44,6 +44,54 @@ func TestNetwork(t *testing.T) {
 	}
 }
 
+// A client is one, whatever its connection's port, and whatever name a proxy has for the link.
+func TestConnectionsOfOneClient(t *testing.T) {
+	for client, sources := range map[string][]string{
+		"10.1.2.3":    {"10.1.2.3", "10.1.2.3:1", "10.1.2.3:65535", "[::ffff:10.1.2.3]:2", "::ffff:10.1.2.3", "[::ffff:10.1.2.3%2]:3"},
+		"2001:db8::1": {"2001:db8::1", "[2001:db8::1]", "[2001:db8::1]:1", "[2001:DB8:0::1]:65535"},
+		"fe80::1": {
+			"fe80::1", "[fe80::1]:1", "fe80::1%eth0", "[fe80::1%eth0]:1234", "[fe80::1%eth0]:1235", "[fe80::1%2]:1", "[fe80::1%25eth0]:1",
+			"[fe80::1%eth0:1]:1", "fe80::1%eth0:1", "[fe80::1%a]b]:1",
+		},
+	} {
+		want := netip.MustParseAddr(client).AsSlice()
+		for _, source := range sources {
+			var memory [16]byte
+			if got := Network([]byte(source), 32, 128, &memory); string(got) != string(want) {
+				t.Errorf("%s is the client %q, want %s", source, got, client)
+			}
+		}
+	}
+}
+
+// What package net/netip takes for an address and a port is the address alone.
+func FuzzNetwork(f *testing.F) {
+	for _, seed := range []string{"10.0.0.1:1", "[::1]:1", "[fe80::1%eth0]:1234", "[::ffff:10.0.0.1]:1", "[fe80::1%a:b]:1", "[fe80::1%]]:1", "@"} {
+		f.Add(seed, 24, 56)
+	}
+	f.Fuzz(func(t *testing.T, source string, prefix4, prefix6 int) {
+		prefix4, prefix6 = prefix4&31, prefix6&127
+		var memory [16]byte
+		got := Network([]byte(source), prefix4, prefix6, &memory)
+		parsed, err := netip.ParseAddrPort(source)
+		if err != nil {
+			return
+		}
+		address := parsed.Addr().WithZone("").Unmap()
+		prefix := prefix6
+		if address.Is4() {
+			prefix = prefix4
+		}
+		want, err := address.Prefix(prefix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(got) != string(want.Addr().AsSlice()) {
+			t.Errorf("%q: got %x, want %v", source, got, want)
+		}
+	})
+}
+
 func TestNothingIsAllocated(t *testing.T) {
 	var memory [16]byte
 	source := []byte(strings.Repeat("1:", 7) + "1")

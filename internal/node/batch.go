@@ -99,6 +99,13 @@ func (b *batch) full() bool {
 	return len(b.body) >= batchBytes || b.answers >= answerBytes || len(b.items)+b.rooms > wire.MaxItems-2*maxLimits
 }
 
+// fits reports whether a batch that has takes has room for one more, and for what its key has
+// pending. The first one always fits: who configures rules sees to that.
+func (b *batch) fits(t *take) bool {
+	return len(b.body) < batchBytes && b.answers < answerBytes &&
+		len(b.items)+b.rooms+2*t.rooms() <= wire.MaxItems && b.answers+2*t.answerSize() <= wire.MaxAnswer
+}
+
 // close ends the filling of a batch.
 func (b *batch) close() { wire.SetCount(b.body, b.head, len(b.items)+len(b.takes)) }
 

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"weir/internal/wire"
 	"weir/sharedata"
 )
 
@@ -34,6 +35,18 @@ func (t *take) rooms() (n int) {
 		n += len(t.parts[i].rule.Limits)
 	}
 	return n
+}
+
+// answerSize is the most bytes that the answer to a take takes.
+func (t *take) answerSize() int {
+	size := wire.GrantSize
+	for i := range t.parts {
+		limits := t.parts[i].rule.Limits
+		for j := range limits {
+			size += wire.RoomSize(&limits[j])
+		}
+	}
+	return size
 }
 
 // join has a waiter, if there is one, wait for a take.

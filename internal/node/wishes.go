@@ -2,7 +2,6 @@ package node
 
 import (
 	"weir/internal/counter"
-	"weir/internal/wire"
 	"weir/window"
 )
 
@@ -141,7 +140,7 @@ func (n *Node) takeAlong(t *take, now int64) bool {
 		b = n.newBatch()
 		n.openBatch = b
 	}
-	if len(b.takes) > 0 && (len(b.body) >= batchBytes || b.answers >= answerBytes || len(b.items)+b.rooms+2*t.rooms() > wire.MaxItems) {
+	if len(b.takes) > 0 && !b.fits(t) {
 		return false
 	}
 	n.claimAlong(b, t, now)

@@ -16,7 +16,8 @@ const PushPath = "/v1/push"
 
 // Bounds that both sides keep to. A message beyond them is malformed.
 const (
-	// MaxItems is the most items of one push, rooms of takes included.
+	// MaxItems is the most items of one push, rooms of takes included. A take has at most as many
+	// rooms.
 	MaxItems = 1024
 	// MaxWindows is the most windows of one item that are named by their place.
 	MaxWindows = 64
@@ -175,22 +176,36 @@ type Total struct {
 const number = 10
 
 // AnswerSize is the most bytes that the item's part of an answer takes.
-func (i *Item) AnswerSize() int { return totalSize(i.LimitCounter, i.Limit, len(i.Hits)) }
+func (i *Item) AnswerSize() int { return totalSize(i.kind(), i.Precision, i.Limit, len(i.Hits)) }
 
 // AnswerSize is the most bytes that the take's part of an answer takes.
 func (t *Take) AnswerSize() int {
-	size := number + 8
+	size := GrantSize
 	for i := range t.Rooms {
-		size += totalSize(t.Rooms[i].LimitCounter, t.Rooms[i].Limit, 2)
+		r := &t.Rooms[i]
+		size += totalSize(r.kind(), r.Precision, r.Limit, roomWindows)
 	}
 	return size
 }
 
-func totalSize(of LimitCounter, limit uint64, windows int) int {
+const (
+	// GrantSize is the part of [Take.AnswerSize] that is not its rooms'.
+	GrantSize = number + 8
+	// roomWindows is the most windows that a room is answered with.
+	roomWindows = 2
+)
+
+// RoomSize is the part of [Take.AnswerSize] of a room for a limit. It is known before there is a
+// take.
+func RoomSize(l *window.Limit) int {
+	return totalSize(l.Kind, uint64(l.Precision), l.Max, roomWindows)
+}
+
+func totalSize(kind window.Kind, precision, limit uint64, windows int) int {
 	switch {
-	case !of.kind().Bucketed():
+	case !kind.Bucketed():
 		return number + 2 + number*windows
-	case of.Precision == uint64(window.LogPrecision):
+	case precision == uint64(window.LogPrecision):
 		return number + 4 + 2*number*int(min(limit+1, MaxBuckets))
 	}
 	return number + 4 + 2*number*MaxWindows

@@ -240,6 +240,27 @@ func TestAnswerSizeOfTakes(t *testing.T) {
 	}
 }
 
+// What a limit's room takes of an answer is known before there is a take.
+func TestRoomSize(t *testing.T) {
+	t.Parallel()
+	take, size := Take{}, GrantSize
+	for kind := window.Kind(1); kind <= window.LastKind; kind++ {
+		for _, precision := range []int64{0, window.LogPrecision, 15e9} {
+			if kind.Bucketed() == (precision == 0) {
+				continue
+			}
+			for _, limit := range []uint64{0, 5, 505, MaxHits} {
+				l := window.Limit{Shape: window.Shape{Kind: kind, Width: 60e9, Precision: precision}, Max: limit}
+				room := Room{LimitCounter: LimitCounter{Kind: uint8(kind), WidthMillis: 60_000, Precision: uint64(precision)}, Limit: limit}
+				take.Rooms = append(take.Rooms, room)
+				if size += RoomSize(&l); size != take.AnswerSize() {
+					t.Fatalf("%+v: %d bytes, want %d", l, size, take.AnswerSize())
+				}
+			}
+		}
+	}
+}
+
 func TestReadingAllocatesNothing(t *testing.T) {
 	message := AppendAnswer(nil, exampleAnswer())
 	total, grant := Total{Hits: make([]uint64, 0, 9), Ages: make([]uint64, 0, 9)}, Grant{}

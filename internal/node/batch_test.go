@@ -1,0 +1,70 @@
+package node
+
+import (
+	"testing"
+
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// log is a rule of eight logs, as large as they may be.
+func log(width int64) *Rule {
+	limit := window.Limit{Shape: window.Shape{Kind: window.SlidingBuckets, Width: width, Precision: window.LogPrecision}}
+	limit.Max = limit.LargestLog()
+	r := &Rule{}
+	for range maxLimits {
+		r.Limits = append(r.Limits, limit)
+	}
+	return r
+}
+
+// A batch has room for one more key of any rule, with what it has pending and what it asks for,
+// unless it is full.
+func TestAnyRuleFitsABatch(t *testing.T) {
+	for _, width := range []int64{window.MinWidth, 1e9, 60e9, 86_400e9, window.MaxWidth} {
+		rule := log(width)
+		lease := &take{lease: true, parts: []claimant{{rule: rule}}}
+		answers := lease.answerSize()
+		for i := range rule.Limits {
+			pending := wire.Item{LimitCounter: counterOf([16]byte{}, &rule.Limits[i]), Limit: rule.Limits[i].Max}
+			answers += pending.AnswerSize()
+		}
+		if answerBytes+answers > wire.MaxAnswer {
+			t.Errorf("a window of %d ns: %d bytes more than an answer may have", width, answerBytes+answers-wire.MaxAnswer)
+		}
+	}
+}
+
+// Takes of requests that wait together share a batch only if its answer has room for all of them.
+func TestLargeTakesShareNoBatch(t *testing.T) {
+	rule := log(60e9)
+	takeOf := func(rules int) *take {
+		t := &take{}
+		for range rules {
+			t.parts = append(t.parts, claimant{rule: rule})
+		}
+		return t
+	}
+	shared := 0
+	for first := 1; first <= 12; first++ {
+		for rules := 1; rules <= 12; rules++ {
+			n := newProcess(t).start(second, fixed(5))
+			b, more := n.newBatch(), takeOf(rules)
+			n.addTake(b, takeOf(first), n.Now())
+			for b.fits(more) {
+				before := b.answers
+				n.addTake(b, more, n.Now())
+				if b.answers-before != more.answerSize() {
+					t.Fatalf("%d rules: an answer of %d bytes, want %d", rules, more.answerSize(), b.answers-before)
+				}
+				shared++
+			}
+			if b.answers > wire.MaxAnswer || b.rooms > wire.MaxItems || len(b.body) > wire.MaxBody {
+				t.Errorf("of %d and %d rules %d takes, whose answer has %d bytes, want at most %d", first, rules, len(b.takes), b.answers, wire.MaxAnswer)
+			}
+		}
+	}
+	if shared == 0 {
+		t.Error("no take shared a batch")
+	}
+}
