@@ -12,10 +12,13 @@ import (
 	"weir/internal/wire"
 )
 
+// DefaultMaxCounters is how many counters a store keeps unless it is told otherwise.
+const DefaultMaxCounters = 1 << 20
+
 // Options has what a store can be told. The zero value is good.
 type Options struct {
-	// MaxCounters is the most counters that are kept, 1,048,576 if 0. If there are more, those that
-	// expire soonest make room. The store keeps a sixteenth as many senders, but 1,024 at least.
+	// MaxCounters is the most counters that are kept, DefaultMaxCounters if 0. If there are more,
+	// those that expire soonest make room. The store keeps a sixteenth as many senders, but 1,024 at least.
 	MaxCounters int
 	// Now is the store's clock, time.Now if nil.
 	Now func() time.Time
@@ -46,7 +49,7 @@ type senderKey struct {
 // New returns an empty store.
 func New(o Options) *Store {
 	if o.MaxCounters == 0 {
-		o.MaxCounters = 1 << 20
+		o.MaxCounters = DefaultMaxCounters
 	}
 	if o.Now == nil {
 		o.Now = time.Now
