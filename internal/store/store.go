@@ -51,8 +51,9 @@ type Store interface {
 
 	// Counters calls visit for each counter of a namespace that has a window which counts, in no
 	// order, on the caller's goroutine. If there are widths, in milliseconds, it visits only
-	// counters of these. It is no snapshot: pushes go on meanwhile. It stops at the first error of
-	// visit, and returns it.
+	// counters of these. It is no snapshot: pushes go on meanwhile. Each counter is shown as it was
+	// at some moment of the reading, and none twice. Those that were there all the time are all
+	// shown, unless a cluster moves them. It stops at the first error of visit, and returns it.
 	Counters(ctx context.Context, namespace string, widths []uint64, visit func(LimitCounter) error) error
 
 	// Ping reports whether the store can be reached.

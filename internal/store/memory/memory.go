@@ -4,7 +4,6 @@ package memory
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -29,7 +28,7 @@ type Store struct {
 	now func() time.Time
 
 	mu       sync.Mutex
-	counters *table[counterKey, store.Contents]
+	counters *counters
 	senders  *table[senderKey, sender]
 	nodes    *nodes
 }
@@ -56,7 +55,7 @@ func New(o Options) *Store {
 	}
 	return &Store{
 		now:      o.Now,
-		counters: newTable[counterKey, store.Contents](max(1, o.MaxCounters)),
+		counters: newCounters(max(1, o.MaxCounters)),
 		senders:  newTable[senderKey, sender](max(1024, o.MaxCounters/16)),
 		nodes:    newNodes(maxNodes),
 	}
@@ -136,7 +135,7 @@ type ledger struct {
 func (l *ledger) Total(item *wire.Item) wire.Total {
 	contents := &store.Contents{}
 	if e := l.store.counters.rows[counterKey{l.namespace, item.LimitCounter}]; e != nil {
-		contents = &e.value
+		contents = &e.value.Contents
 	}
 	return l.calendar.Total(contents, item)
 }
@@ -147,11 +146,11 @@ func (l *ledger) Add(item *wire.Item) {
 	contents := &store.Contents{}
 	e := l.store.counters.rows[key]
 	if e != nil {
-		contents = &e.value
+		contents = &e.value.Contents
 	}
 	expires, changed := l.calendar.Add(contents, item, l.out)
 	if changed {
-		l.store.counters.add(key, l.calendar.NowNanos, expires).value = *contents
+		l.store.counters.add(key, l.calendar.NowNanos, expires).value.Contents = *contents
 	}
 }
 
@@ -163,52 +162,6 @@ func (s *Store) Join(ctx context.Context, namespace string, node uint64) (nodes 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.nodes.join(nodeKey{namespace, node}, uint64(s.now().UnixNano())), nil
-}
-
-// Counters implements [store.Store].
-func (s *Store) Counters(ctx context.Context, namespace string, widths []uint64, visit func(store.LimitCounter) error) error {
-	for chunk := range slices.Chunk(s.keys(namespace, widths), 256) {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		for _, c := range s.live(namespace, chunk) {
-			if err := visit(c); err != nil {
-				return err
-			}
-		}
-	}
-	return ctx.Err()
-}
-
-func (s *Store) keys(namespace string, widths []uint64) []wire.LimitCounter {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var keys []wire.LimitCounter
-	for key := range s.counters.rows {
-		if key.namespace == namespace && (len(widths) == 0 || slices.Contains(widths, key.WidthMillis)) {
-			keys = append(keys, key.LimitCounter)
-		}
-	}
-	return keys
-}
-
-// live copies those of the counters that have a window that counts.
-func (s *Store) live(namespace string, keys []wire.LimitCounter) []store.LimitCounter {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	calendar := store.Calendar{NowNanos: uint64(s.now().UnixNano())}
-	var live []store.LimitCounter
-	for _, c := range keys {
-		e := s.counters.rows[counterKey{namespace, c}]
-		if e == nil {
-			continue
-		}
-		found := store.LimitCounter{LimitCounter: c, Limit: e.value.Limit, Windows: slices.Clone(e.value.Windows)}
-		if found.Windows = calendar.Counting(found); len(found.Windows) > 0 {
-			live = append(live, found)
-		}
-	}
-	return live
 }
 
 // Ping implements [store.Store]. There is nothing that could be out of reach.

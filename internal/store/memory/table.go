@@ -9,6 +9,8 @@ type table[K comparable, V any] struct {
 	rows    map[K]*row[K, V]
 	queue   queue[K, V]
 	evicted uint64
+	// added and removed, if they are not nil, are told of each row that comes and goes.
+	added, removed func(*row[K, V])
 }
 
 type row[K comparable, V any] struct {
@@ -36,6 +38,9 @@ func (t *table[K, V]) add(key K, now, expires uint64) *row[K, V] {
 		e = &row[K, V]{key: key, expires: expires}
 		t.rows[key] = e
 		heap.Push(&t.queue, e)
+		if t.added != nil {
+			t.added(e)
+		}
 	case e.expires < expires:
 		e.expires = expires
 		heap.Fix(&t.queue, e.index)
@@ -50,9 +55,14 @@ func (t *table[K, V]) sweep(now uint64, n int) {
 	}
 }
 
-func (t *table[K, V]) removeFirst() {
-	delete(t.rows, t.queue[0].key)
-	heap.Pop(&t.queue)
+func (t *table[K, V]) removeFirst() { t.remove(t.queue[0]) }
+
+func (t *table[K, V]) remove(e *row[K, V]) {
+	delete(t.rows, e.key)
+	heap.Remove(&t.queue, e.index)
+	if t.removed != nil {
+		t.removed(e)
+	}
 }
 
 // queue is a heap by expiry.
