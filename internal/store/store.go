@@ -31,7 +31,8 @@ type Store interface {
 	// The atomic step that applies it also notes it, with what it was granted. If it is noted
 	// already, it is not applied, but answered with the grants of the first time and the totals of
 	// now. If its sequence is below the greatest floor of the sender's pushes, it is not applied
-	// either, and its grants are of nothing. Pushes of a sender may come in any order. [Calendar]
+	// either, and its grants are of nothing. A store may bound what it remembers of grants: a push
+	// whose grants are forgotten is not applied again, and its grants are of nothing. Pushes of a sender may come in any order. [Calendar]
 	// says, at the store's own time, which windows take hits and how long a counter lives. The hits
 	// of other windows are dropped, and reported as such. A push without hits and takes is a read:
 	// it changes nothing, and is not noted.

@@ -30,6 +30,7 @@ type Store struct {
 	mu       sync.Mutex
 	counters *counters
 	senders  *table[senderKey, sender]
+	grants   grants
 	nodes    *nodes
 }
 
@@ -53,12 +54,15 @@ func New(o Options) *Store {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Store{
+	s := &Store{
 		now:      o.Now,
 		counters: newCounters(max(1, o.MaxCounters)),
 		senders:  newTable[senderKey, sender](max(1024, o.MaxCounters/16)),
 		nodes:    newNodes(maxNodes),
+		grants:   grants{max: max(leastGrantBytes, counterGrantBytes*o.MaxCounters)},
 	}
+	s.senders.removed = func(e *row[senderKey, sender]) { s.grants.forgetSender(&e.value) }
+	return s
 }
 
 // Push implements [store.Store].
@@ -80,25 +84,11 @@ func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Out
 	out := store.Outcome{Answer: wire.Answer{NowNanos: now, Nodes: nodes, Totals: make([]wire.Total, len(p.Items))}}
 	counters := &ledger{store: s, namespace: p.Namespace, calendar: calendar, out: &out}
 	if !store.IsRead(p) {
-		grants, known := s.note(p, calendar)
-		if out.Duplicate = known; known {
-			// What was granted then, or nothing if that is forgotten.
-			for i := range p.Takes {
-				g := granted{at: now}
-				if i < len(*grants) {
-					g = (*grants)[i]
-				}
-				out.Answer.Grants = append(out.Answer.Grants, calendar.Again(&p.Takes[i], g.units, g.at, counters))
-			}
+		sender := &s.senders.add(senderKey{p.Namespace, p.Sender}, now, calendar.NotedUntil(p)).value
+		if out.Duplicate = sender.note(p.Sequence, p.Floor, &s.grants); out.Duplicate {
+			s.again(p, sender, counters)
 		} else {
-			for i := range p.Items {
-				counters.Add(&p.Items[i])
-			}
-			for i := range p.Takes {
-				g := calendar.Decide(&p.Takes[i], nodes, counters)
-				out.Answer.Grants = append(out.Answer.Grants, g)
-				*grants = append(*grants, granted{units: g.Units, at: g.AtNanos})
-			}
+			s.apply(p, sender, nodes, counters)
 		}
 	}
 	for i := range p.Items {
@@ -116,11 +106,34 @@ func parts(p *wire.Push) int {
 	return n
 }
 
-// note notes a push, and returns where its grants are kept. known reports whether it was applied
-// before, or is below its sender's floor.
-func (s *Store) note(p *wire.Push, calendar store.Calendar) (grants *[]granted, known bool) {
-	expires := calendar.NotedUntil(p)
-	return s.senders.add(senderKey{p.Namespace, p.Sender}, calendar.NowNanos, expires).value.note(p.Sequence, p.Floor, len(p.Takes) > 0)
+// apply applies a push, and remembers what its takes are granted.
+func (s *Store) apply(p *wire.Push, sender *sender, nodes uint64, counters *ledger) {
+	for i := range p.Items {
+		counters.Add(&p.Items[i])
+	}
+	if len(p.Takes) == 0 {
+		return
+	}
+	granted := &pushGrants{sender: sender, sequence: p.Sequence, at: counters.calendar.NowNanos}
+	for i := range p.Takes {
+		g := counters.calendar.Decide(&p.Takes[i], nodes, counters)
+		counters.out.Answer.Grants = append(counters.out.Answer.Grants, g)
+		granted.add(g.Units)
+	}
+	s.grants.keep(granted)
+}
+
+// again answers the takes of a push that is known with what they were granted then, or with nothing
+// if that is forgotten.
+func (s *Store) again(p *wire.Push, sender *sender, counters *ledger) {
+	granted := sender.grants.of(p.Sequence)
+	if granted == nil {
+		granted = &pushGrants{at: counters.calendar.NowNanos}
+	}
+	granted.each(len(p.Takes), func(i int, units uint64) {
+		g := counters.calendar.Again(&p.Takes[i], units, granted.at, counters)
+		counters.out.Answer.Grants = append(counters.out.Answer.Grants, g)
+	})
 }
 
 // ledger is the store's counters of a namespace at a time. The store is locked.
@@ -173,11 +186,20 @@ type Size struct {
 	Counters, Senders int
 	// CountersEvicted and SendersEvicted made room for others before they expired.
 	CountersEvicted, SendersEvicted uint64
+	// GrantBytes are about what the memory of the senders' grants takes.
+	GrantBytes int
+	// GrantsDropped are pushes whose grants made room for those of others. A sender that still has
+	// no answer to such a push gets nothing.
+	GrantsDropped uint64
 }
 
 // Size says how much the store keeps.
 func (s *Store) Size() Size {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Size{len(s.counters.queue), len(s.senders.queue), s.counters.evicted, s.senders.evicted}
+	return Size{
+		Counters: len(s.counters.queue), CountersEvicted: s.counters.evicted,
+		Senders: len(s.senders.queue), SendersEvicted: s.senders.evicted,
+		GrantBytes: s.grants.bytes, GrantsDropped: s.grants.dropped,
+	}
 }
