@@ -26,7 +26,7 @@ const mostCounters = 1 << 30
 
 // boundFlag adds --max-counters.
 func (f *storeFlags) boundFlag(flags *flag.FlagSet) {
-	usage := fmt.Sprintf("keep `N` counters at most, in --store memory only (default %d)", memory.DefaultMaxCounters)
+	usage := fmt.Sprintf("keep `N` counters at most, in --store memory only; when it is full, those make room that used the least of their limits (default %d)", memory.DefaultMaxCounters)
 	flags.Func("max-counters", usage, func(text string) error {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 || n > mostCounters {

@@ -7,9 +7,10 @@ import (
 	"weir/internal/store"
 )
 
-// counters is a table of counters that can be read in parts.
+// counters is a table of counters that can be read in parts. Those of the least worth make room.
 type counters struct {
 	table[counterKey, counter]
+	ranks ranks
 	// places has each row in one place for as long as it is there. Those that are free are nil.
 	places []*counterRow
 	free   []int
@@ -22,6 +23,7 @@ type counterRow = row[counterKey, counter]
 // counter is what is kept of one.
 type counter struct {
 	store.Contents
+	standing
 	place int
 	// born numbers the rows in the order in which they came.
 	born uint64
@@ -29,7 +31,7 @@ type counter struct {
 
 func newCounters(most int) *counters {
 	c := &counters{table: *newTable[counterKey, counter](most)}
-	c.added, c.removed = c.settle, c.leave
+	c.added, c.removed, c.victim = c.settle, c.leave, c.ranks.lowest
 	return c
 }
 
@@ -37,6 +39,7 @@ func newCounters(most int) *counters {
 func (c *counters) settle(e *counterRow) {
 	c.born++
 	e.value.born = c.born
+	c.ranks.add(e)
 	if last := len(c.free) - 1; last >= 0 {
 		e.value.place = c.free[last]
 		c.free = c.free[:last]
@@ -49,6 +52,7 @@ func (c *counters) settle(e *counterRow) {
 
 // leave frees the place of a row that is gone.
 func (c *counters) leave(e *counterRow) {
+	c.ranks.remove(e)
 	c.places[e.value.place] = nil
 	c.free = append(c.free, e.value.place)
 }

@@ -9,6 +9,7 @@ import (
 
 	"weir/internal/store"
 	"weir/internal/wire"
+	"weir/window"
 )
 
 // DefaultMaxCounters is how many counters a store keeps unless it is told otherwise.
@@ -17,7 +18,8 @@ const DefaultMaxCounters = 1 << 20
 // Options has what a store can be told. The zero value is good.
 type Options struct {
 	// MaxCounters is the most counters that are kept, DefaultMaxCounters if 0. If there are more,
-	// those that expire soonest make room. The store keeps a sixteenth as many senders, but 1,024 at least.
+	// those make room that use the least of their limits. The store keeps a sixteenth as many
+	// senders, but 1,024 at least.
 	MaxCounters int
 	// Now is the store's clock, time.Now if nil.
 	Now func() time.Time
@@ -116,6 +118,7 @@ func (s *Store) apply(p *wire.Push, sender *sender, nodes uint64, counters *ledg
 	}
 	granted := &pushGrants{sender: sender, sequence: p.Sequence, at: counters.calendar.NowNanos}
 	for i := range p.Takes {
+		counters.take, counters.room = &p.Takes[i], 0
 		g := counters.calendar.Decide(&p.Takes[i], nodes, counters)
 		counters.out.Answer.Grants = append(counters.out.Answer.Grants, g)
 		granted.add(g.Units)
@@ -142,6 +145,9 @@ type ledger struct {
 	namespace string
 	calendar  store.Calendar
 	out       *store.Outcome
+	// take is the one that is being decided, if any, and room the next of its rooms to add hits.
+	take *wire.Take
+	room int
 }
 
 // Total implements [store.Ledger].
@@ -162,9 +168,36 @@ func (l *ledger) Add(item *wire.Item) {
 		contents = &e.value.Contents
 	}
 	expires, changed := l.calendar.Add(contents, item, l.out)
-	if changed {
-		l.store.counters.add(key, l.calendar.NowNanos, expires).value.Contents = *contents
+	if !changed {
+		return
 	}
+	if e == nil {
+		e = l.store.counters.insert(key, l.calendar.NowNanos, expires)
+		e.value.Contents = *contents
+	} else {
+		l.store.counters.prolong(e, expires)
+	}
+	e.value.quota = l.quota(item, e.value.quota)
+	l.store.counters.ranks.move(e, rankOf(l.calendar.Used(contents, item.LimitCounter), e.value.quota))
+}
+
+// quota is how many hits fit the limit of an item at once, as far as that is known.
+func (l *ledger) quota(item *wire.Item, known uint64) uint64 {
+	bursts := window.Kind(item.Kind).Bursts()
+	// Rooms add their hits in their order.
+	for ; l.take != nil && l.room < len(l.take.Rooms); l.room++ {
+		if room := &l.take.Rooms[l.room]; room.LimitCounter == item.LimitCounter {
+			if bursts {
+				return room.Burst
+			}
+			return room.Limit
+		}
+	}
+	// Items have no burst, which is the limit as a rule; and not all have a limit.
+	if item.Limit == 0 || bursts && known != 0 {
+		return known
+	}
+	return item.Limit
 }
 
 // Join implements [store.Store].
