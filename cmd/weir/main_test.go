@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"weir/internal/store/memory"
 	"weir/internal/store/redis/redistest"
 	"weir/internal/wire"
 	"weir/window"
@@ -40,6 +41,13 @@ func TestCommandLine(t *testing.T) {
 		{"dance", 2, "", `unknown command "dance"`},
 		{"serve -h", 0, "-listen address", ""},
 		{"serve --color", 2, "", "not defined: -color"},
+		{"serve -h", 0, "-max-counters N", ""},
+		{"serve --listen nowhere --max-counters 1", 1, "", "nowhere"},
+		{"serve --max-counters 0", 2, "", "want 1 to 1073741824"},
+		{"serve --max-counters many", 2, "", "want 1 to 1073741824"},
+		{"serve --listen 127.0.0.1:0 --max-counters 5 --store redis://:hunter2@host", 2, "", "--max-counters: want it with --store memory only"},
+		{"serve --listen 127.0.0.1:0 --max-counters 5 --store postgres://weir:hunter2@host/db", 2, "", "--max-counters: want it with --store memory only"},
+		{"run --max-counters 5", 2, "", "not defined: -max-counters"},
 		{"serve hunter2", 2, "", "want flags only"},
 		{"serve --listen nowhere", 1, "", "nowhere"},
 		{"serve --listen 127.0.0.1:0 --store redis+cluster://:hunter2@host/3", 2, "", "want no database of a cluster"},
@@ -64,6 +72,29 @@ func TestCommandLine(t *testing.T) {
 				t.Errorf("stderr has a password:\n%s", &stderr)
 			}
 		})
+	}
+}
+
+// The bound reaches the store.
+func TestMaxCounters(t *testing.T) {
+	counters, closer, err := storeFlags{name: "memory", maxCounters: 2}.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: 1, Floor: 1, Takes: []wire.Take{{Least: 1, Most: 1}}}
+	for id := range byte(3) {
+		p.Takes[0].Rooms = append(p.Takes[0].Rooms, wire.Room{Limit: 5, Cost: 1, LimitCounter: wire.LimitCounter{
+			ID: wire.ID{id}, Kind: uint8(window.FixedWindow), WidthMillis: 60_000,
+		}})
+	}
+	if _, err := counters.Push(t.Context(), p, 1); err != nil {
+		t.Fatal(err)
+	}
+	if got := counters.(*memory.Store).Size().Counters; got != 2 {
+		t.Errorf("%d counters, want 2", got)
+	}
+	if err := closer.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

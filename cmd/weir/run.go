@@ -111,7 +111,7 @@ func (r *runner) run(ctx context.Context) error {
 		backendAddress = l.Addr().String()
 		clusters[cluster] = backendAddress
 		start(func(ctx context.Context) error {
-			return serveBackend(ctx, l, r.flags.store, r.config.Backend.Token, r.log)
+			return serveBackend(ctx, l, storeFlags{name: r.flags.store}, r.config.Backend.Token, r.log)
 		})
 	}
 	nodes, err := r.nodes(ctx, upstream, clusters, start)

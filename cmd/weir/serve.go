@@ -18,8 +18,10 @@ import (
 func serve(ctx context.Context, args []string, env environment) error {
 	flags := flag.NewFlagSet("serve", flag.ContinueOnError)
 	listen := flags.String("listen", "127.0.0.1:9180", "`address` to listen on")
-	store := flags.String("store", "memory", "where the counters are kept: `memory`, or the URL of a store: redis://…, rediss://…, redis+cluster://… or postgres://…")
+	var store storeFlags
+	flags.StringVar(&store.name, "store", "memory", "where the counters are kept: `memory`, or the URL of a store: redis://…, rediss://…, redis+cluster://… or postgres://…")
 	token := flags.String("token", "", "bearer `token` that proxies must show; better given as WEIR_TOKEN, which other users can't see")
+	store.boundFlag(flags)
 	if err := parseFlags(flags, args, env); err != nil {
 		return err
 	}
@@ -31,13 +33,12 @@ func serve(ctx context.Context, args []string, env environment) error {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(env.stderr, nil))
-	return serveBackend(ctx, l, *store, *token, log)
+	return serveBackend(ctx, l, store, *token, log)
 }
 
-// serveBackend serves a store, named as by --store, on a listener until ctx ends. It closes the
-// listener.
-func serveBackend(ctx context.Context, l net.Listener, storeName, token string, log *slog.Logger) error {
-	store, closer, err := openStore(storeName)
+// serveBackend serves a store on a listener until ctx ends. It closes the listener.
+func serveBackend(ctx context.Context, l net.Listener, flags storeFlags, token string, log *slog.Logger) error {
+	store, closer, err := flags.open()
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}

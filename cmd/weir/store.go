@@ -1,22 +1,52 @@
 package main
 
 import (
+	"errors"
+	"flag"
 	"fmt"
 	"io"
+	"strconv"
 
 	"github.com/redis/go-redis/v9/logging"
 
 	"weir/internal/store"
+	"weir/internal/store/memory"
 	"weir/internal/store/open"
 )
 
-// openStore opens the store that a --store flag names. Errors wrap [errUsage].
-func openStore(name string) (store.Store, io.Closer, error) {
+// storeFlags say which store to open.
+type storeFlags struct {
+	name string
+	// maxCounters bounds a store in memory, which has its own bound if it is 0.
+	maxCounters int
+}
+
+// mostCounters is more than a machine has memory for.
+const mostCounters = 1 << 30
+
+// boundFlag adds --max-counters.
+func (f *storeFlags) boundFlag(flags *flag.FlagSet) {
+	usage := fmt.Sprintf("keep `N` counters at most, in --store memory only; when it is full, those make room that used the least of their limits (default %d)", memory.DefaultMaxCounters)
+	flags.Func("max-counters", usage, func(text string) error {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > mostCounters {
+			return fmt.Errorf("want 1 to %d", mostCounters)
+		}
+		f.maxCounters = n
+		return nil
+	})
+}
+
+// open opens the store. Errors wrap [errUsage].
+func (f storeFlags) open() (store.Store, io.Closer, error) {
 	// go-redis would report each failed connection, where the backend tells once that its store
 	// fails.
 	logging.Disable()
-	s, closer, err := open.Store(name)
-	if err != nil {
+	s, closer, err := open.Store(f.name, open.Options{MaxCounters: f.maxCounters})
+	switch {
+	case errors.Is(err, open.ErrUnbounded):
+		return nil, nil, fmt.Errorf("%w: --max-counters: want it with --store memory only", errUsage)
+	case err != nil:
 		return nil, nil, fmt.Errorf("%w: --store: %w", errUsage, err)
 	}
 	return s, closer, nil

@@ -12,6 +12,7 @@ type memorySize struct{ store *memory.Store }
 var (
 	countersDesc = prometheus.NewDesc("weir_memory_counters", "Counters in memory, those not yet swept included.", nil, nil)
 	sendersDesc  = prometheus.NewDesc("weir_memory_senders", "Senders remembered, those not yet swept included.", nil, nil)
+	grantsDesc   = prometheus.NewDesc("weir_memory_grant_bytes", "What is remembered of grants, for pushes that come again.", nil, nil)
 	evictedDesc  = prometheus.NewDesc("weir_memory_evicted_total",
 		"Records that made room for others before they expired.", []string{"record"}, nil)
 )
@@ -20,6 +21,7 @@ var (
 func (m memorySize) Describe(ch chan<- *prometheus.Desc) {
 	ch <- countersDesc
 	ch <- sendersDesc
+	ch <- grantsDesc
 	ch <- evictedDesc
 }
 
@@ -28,6 +30,8 @@ func (m memorySize) Collect(ch chan<- prometheus.Metric) {
 	size := m.store.Size()
 	ch <- prometheus.MustNewConstMetric(countersDesc, prometheus.GaugeValue, float64(size.Counters))
 	ch <- prometheus.MustNewConstMetric(sendersDesc, prometheus.GaugeValue, float64(size.Senders))
+	ch <- prometheus.MustNewConstMetric(grantsDesc, prometheus.GaugeValue, float64(size.GrantBytes))
 	ch <- prometheus.MustNewConstMetric(evictedDesc, prometheus.CounterValue, float64(size.CountersEvicted), "counter")
+	ch <- prometheus.MustNewConstMetric(evictedDesc, prometheus.CounterValue, float64(size.GrantsDropped), "grants")
 	ch <- prometheus.MustNewConstMetric(evictedDesc, prometheus.CounterValue, float64(size.SendersEvicted), "sender")
 }

@@ -76,6 +76,16 @@ func (clockWindows) counts(c Calendar, of *LimitCounter, w Window) bool {
 	return c.Span(of.LimitCounter).counts(w)
 }
 
+func (clockWindows) used(c Calendar, r *Contents, of wire.LimitCounter) (hits uint64) {
+	span := c.Span(of)
+	for _, w := range r.Windows {
+		if span.counts(w) {
+			hits = min(hits+uint64(max(0, w.Hits)), wire.MaxHits)
+		}
+	}
+	return hits
+}
+
 // counts reports whether a window takes hits.
 func (s Span) counts(w Window) bool { return w.Number >= s.Oldest && w.Number <= s.Newest }
 

@@ -25,6 +25,8 @@ type algorithm interface {
 	total(c Calendar, r *Contents, item *wire.Item) wire.Total
 	// counts reports whether a window of the counter counts.
 	counts(c Calendar, of *LimitCounter, w Window) bool
+	// used is [Calendar.Used].
+	used(c Calendar, r *Contents, of wire.LimitCounter) uint64
 	// settled is [Calendar.Settled].
 	settled(c Calendar, item *wire.Item) uint64
 	// present is the total of a room as package window may be told it: it has no start that lies
@@ -51,6 +53,12 @@ func algorithmOf(kind uint8) algorithm {
 // for kinds that refill the last one.
 func (c Calendar) Add(r *Contents, item *wire.Item, out *Outcome) (expires uint64, changed bool) {
 	return algorithmOf(item.Kind).add(c, r, item, out)
+}
+
+// Used is about how many hits of a limit the contents of a counter take. It only serves to choose
+// what to evict. As in the plugin's table, hits of the window before count in full.
+func (c Calendar) Used(r *Contents, of wire.LimitCounter) uint64 {
+	return algorithmOf(of.Kind).used(c, r, of)
 }
 
 // Total is what an item is answered with from the contents of its counter.

@@ -60,6 +60,14 @@ func (firstHit) counts(c Calendar, of *LimitCounter, w Window) bool {
 	return ok
 }
 
+func (firstHit) used(c Calendar, r *Contents, of wire.LimitCounter) uint64 {
+	live, ok := c.firstHit(r.Windows, of)
+	if !ok {
+		return 0
+	}
+	return uint64(max(0, live.Hits))
+}
+
 func (firstHit) settled(c Calendar, item *wire.Item) uint64 {
 	if _, ok := c.FirstHit(item.LimitCounter, item.Newest); !ok {
 		return c.NowNanos

@@ -33,7 +33,8 @@ type Store interface {
 	// The atomic step that applies it also notes it, with what it was granted. If it is noted
 	// already, it is not applied, but answered with the grants of the first time and the totals of
 	// now. If its sequence is below the greatest floor of the sender's pushes, it is not applied
-	// either, and its grants are of nothing. Pushes of a sender may come in any order. [Calendar]
+	// either, and its grants are of nothing. A store may bound what it remembers of grants: a push
+	// whose grants are forgotten is not applied again, and its grants are of nothing. Pushes of a sender may come in any order. [Calendar]
 	// says, at the store's own time, which windows take hits and how long a counter lives. The hits
 	// of other windows are dropped, and reported as such. A push without hits and takes is a read:
 	// it changes nothing, and is not noted.
@@ -53,8 +54,9 @@ type Store interface {
 
 	// Counters calls visit for each counter of a namespace that has a window which counts, in no
 	// order, on the caller's goroutine. If there are widths, in milliseconds, it visits only
-	// counters of these. It is no snapshot: pushes go on meanwhile. It stops at the first error of
-	// visit, and returns it.
+	// counters of these. It is no snapshot: pushes go on meanwhile. Each counter is shown as it was
+	// at some moment of the reading, and none twice. Those that were there all the time are all
+	// shown, unless a cluster moves them. It stops at the first error of visit, and returns it.
 	Counters(ctx context.Context, namespace string, widths []uint64, visit func(LimitCounter) error) error
 
 	// Ping reports whether the store can be reached.

@@ -221,6 +221,16 @@ func (tokenBucket) total(c Calendar, r *Contents, item *wire.Item) wire.Total {
 	return c.TokenTotal(item, r)
 }
 
+// used leaves out the tokens that are back. An exact division is for decisions.
+func (tokenBucket) used(c Calendar, r *Contents, of wire.LimitCounter) uint64 {
+	if len(r.Windows) == 0 {
+		return 0
+	}
+	w := r.Windows[0]
+	back := float64(less(c.NowNanos, w.Number)) / float64(widthNanos(of)) * float64(r.Limit)
+	return uint64(max(0, float64(w.Hits)-back))
+}
+
 func (tokenBucket) counts(c Calendar, of *LimitCounter, w Window) bool {
 	return c.missing(of.LimitCounter, of.Limit, w, 0)
 }

@@ -28,7 +28,7 @@ var _ ratelimit.Backend = (*Store)(nil)
 // own, redis://…, rediss://…, redis+cluster://…, rediss+cluster://… or postgres://…. It does not
 // wait for the database to be there. Errors do not repeat what may hold a password.
 func Open(name string) (*Store, error) {
-	s, closer, err := open.Store(name)
+	s, closer, err := open.Store(name, open.Options{})
 	if err != nil {
 		return nil, fmt.Errorf("ratelimit: store: %w", err)
 	}

@@ -4,18 +4,22 @@ package memory
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
 	"weir/internal/store"
 	"weir/internal/wire"
+	"weir/window"
 )
+
+// DefaultMaxCounters is how many counters a store keeps unless it is told otherwise.
+const DefaultMaxCounters = 1 << 20
 
 // Options has what a store can be told. The zero value is good.
 type Options struct {
-	// MaxCounters is the most counters that are kept, 1,048,576 if 0. If there are more, those that
-	// expire soonest make room. The store keeps a sixteenth as many senders, but 1,024 at least.
+	// MaxCounters is the most counters that are kept, DefaultMaxCounters if 0. If there are more,
+	// those make room that use the least of their limits. The store keeps a sixteenth as many
+	// senders, but 1,024 at least.
 	MaxCounters int
 	// Now is the store's clock, time.Now if nil.
 	Now func() time.Time
@@ -26,8 +30,9 @@ type Store struct {
 	now func() time.Time
 
 	mu       sync.Mutex
-	counters *table[counterKey, store.Contents]
+	counters *counters
 	senders  *table[senderKey, sender]
+	grants   grants
 	nodes    *nodes
 }
 
@@ -46,17 +51,20 @@ type senderKey struct {
 // New returns an empty store.
 func New(o Options) *Store {
 	if o.MaxCounters == 0 {
-		o.MaxCounters = 1 << 20
+		o.MaxCounters = DefaultMaxCounters
 	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Store{
+	s := &Store{
 		now:      o.Now,
-		counters: newTable[counterKey, store.Contents](max(1, o.MaxCounters)),
+		counters: newCounters(max(1, o.MaxCounters)),
 		senders:  newTable[senderKey, sender](max(1024, o.MaxCounters/16)),
 		nodes:    newNodes(maxNodes),
+		grants:   grants{max: max(leastGrantBytes, counterGrantBytes*o.MaxCounters)},
 	}
+	s.senders.removed = func(e *row[senderKey, sender]) { s.grants.forgetSender(&e.value) }
+	return s
 }
 
 // Push implements [store.Store].
@@ -78,25 +86,11 @@ func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Out
 	out := store.Outcome{Answer: wire.Answer{NowNanos: now, Nodes: nodes, Totals: make([]wire.Total, len(p.Items))}}
 	counters := &ledger{store: s, namespace: p.Namespace, calendar: calendar, out: &out}
 	if !store.IsRead(p) {
-		grants, known := s.note(p, calendar)
-		if out.Duplicate = known; known {
-			// What was granted then, or nothing if that is forgotten.
-			for i := range p.Takes {
-				g := granted{at: now}
-				if i < len(*grants) {
-					g = (*grants)[i]
-				}
-				out.Answer.Grants = append(out.Answer.Grants, calendar.Again(&p.Takes[i], g.units, g.at, counters))
-			}
+		sender := &s.senders.add(senderKey{p.Namespace, p.Sender}, now, calendar.NotedUntil(p)).value
+		if out.Duplicate = sender.note(p.Sequence, p.Floor, &s.grants); out.Duplicate {
+			s.again(p, sender, counters)
 		} else {
-			for i := range p.Items {
-				counters.Add(&p.Items[i])
-			}
-			for i := range p.Takes {
-				g := calendar.Decide(&p.Takes[i], nodes, counters)
-				out.Answer.Grants = append(out.Answer.Grants, g)
-				*grants = append(*grants, granted{units: g.Units, at: g.AtNanos})
-			}
+			s.apply(p, sender, nodes, counters)
 		}
 	}
 	for i := range p.Items {
@@ -114,11 +108,35 @@ func parts(p *wire.Push) int {
 	return n
 }
 
-// note notes a push, and returns where its grants are kept. known reports whether it was applied
-// before, or is below its sender's floor.
-func (s *Store) note(p *wire.Push, calendar store.Calendar) (grants *[]granted, known bool) {
-	expires := calendar.NotedUntil(p)
-	return s.senders.add(senderKey{p.Namespace, p.Sender}, calendar.NowNanos, expires).value.note(p.Sequence, p.Floor, len(p.Takes) > 0)
+// apply applies a push, and remembers what its takes are granted.
+func (s *Store) apply(p *wire.Push, sender *sender, nodes uint64, counters *ledger) {
+	for i := range p.Items {
+		counters.Add(&p.Items[i])
+	}
+	if len(p.Takes) == 0 {
+		return
+	}
+	granted := &pushGrants{sender: sender, sequence: p.Sequence, at: counters.calendar.NowNanos}
+	for i := range p.Takes {
+		counters.take, counters.room = &p.Takes[i], 0
+		g := counters.calendar.Decide(&p.Takes[i], nodes, counters)
+		counters.out.Answer.Grants = append(counters.out.Answer.Grants, g)
+		granted.add(g.Units)
+	}
+	s.grants.keep(granted)
+}
+
+// again answers the takes of a push that is known with what they were granted then, or with nothing
+// if that is forgotten.
+func (s *Store) again(p *wire.Push, sender *sender, counters *ledger) {
+	granted := sender.grants.of(p.Sequence)
+	if granted == nil {
+		granted = &pushGrants{at: counters.calendar.NowNanos}
+	}
+	granted.each(len(p.Takes), func(i int, units uint64) {
+		g := counters.calendar.Again(&p.Takes[i], units, granted.at, counters)
+		counters.out.Answer.Grants = append(counters.out.Answer.Grants, g)
+	})
 }
 
 // ledger is the store's counters of a namespace at a time. The store is locked.
@@ -127,13 +145,16 @@ type ledger struct {
 	namespace string
 	calendar  store.Calendar
 	out       *store.Outcome
+	// take is the one that is being decided, if any, and room the next of its rooms to add hits.
+	take *wire.Take
+	room int
 }
 
 // Total implements [store.Ledger].
 func (l *ledger) Total(item *wire.Item) wire.Total {
 	contents := &store.Contents{}
 	if e := l.store.counters.rows[counterKey{l.namespace, item.LimitCounter}]; e != nil {
-		contents = &e.value
+		contents = &e.value.Contents
 	}
 	return l.calendar.Total(contents, item)
 }
@@ -144,12 +165,39 @@ func (l *ledger) Add(item *wire.Item) {
 	contents := &store.Contents{}
 	e := l.store.counters.rows[key]
 	if e != nil {
-		contents = &e.value
+		contents = &e.value.Contents
 	}
 	expires, changed := l.calendar.Add(contents, item, l.out)
-	if changed {
-		l.store.counters.add(key, l.calendar.NowNanos, expires).value = *contents
+	if !changed {
+		return
 	}
+	if e == nil {
+		e = l.store.counters.insert(key, l.calendar.NowNanos, expires)
+		e.value.Contents = *contents
+	} else {
+		l.store.counters.prolong(e, expires)
+	}
+	e.value.quota = l.quota(item, e.value.quota)
+	l.store.counters.ranks.move(e, rankOf(l.calendar.Used(contents, item.LimitCounter), e.value.quota))
+}
+
+// quota is how many hits fit the limit of an item at once, as far as that is known.
+func (l *ledger) quota(item *wire.Item, known uint64) uint64 {
+	bursts := window.Kind(item.Kind).Bursts()
+	// Rooms add their hits in their order.
+	for ; l.take != nil && l.room < len(l.take.Rooms); l.room++ {
+		if room := &l.take.Rooms[l.room]; room.LimitCounter == item.LimitCounter {
+			if bursts {
+				return room.Burst
+			}
+			return room.Limit
+		}
+	}
+	// Items have no burst, which is the limit as a rule; and not all have a limit.
+	if item.Limit == 0 || bursts && known != 0 {
+		return known
+	}
+	return item.Limit
 }
 
 // Join implements [store.Store].
@@ -162,52 +210,6 @@ func (s *Store) Join(ctx context.Context, namespace string, node uint64) (nodes 
 	return s.nodes.join(nodeKey{namespace, node}, uint64(s.now().UnixNano())), nil
 }
 
-// Counters implements [store.Store].
-func (s *Store) Counters(ctx context.Context, namespace string, widths []uint64, visit func(store.LimitCounter) error) error {
-	for chunk := range slices.Chunk(s.keys(namespace, widths), 256) {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		for _, c := range s.live(namespace, chunk) {
-			if err := visit(c); err != nil {
-				return err
-			}
-		}
-	}
-	return ctx.Err()
-}
-
-func (s *Store) keys(namespace string, widths []uint64) []wire.LimitCounter {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var keys []wire.LimitCounter
-	for key := range s.counters.rows {
-		if key.namespace == namespace && (len(widths) == 0 || slices.Contains(widths, key.WidthMillis)) {
-			keys = append(keys, key.LimitCounter)
-		}
-	}
-	return keys
-}
-
-// live copies those of the counters that have a window that counts.
-func (s *Store) live(namespace string, keys []wire.LimitCounter) []store.LimitCounter {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	calendar := store.Calendar{NowNanos: uint64(s.now().UnixNano())}
-	var live []store.LimitCounter
-	for _, c := range keys {
-		e := s.counters.rows[counterKey{namespace, c}]
-		if e == nil {
-			continue
-		}
-		found := store.LimitCounter{LimitCounter: c, Limit: e.value.Limit, Windows: slices.Clone(e.value.Windows)}
-		if found.Windows = calendar.Counting(found); len(found.Windows) > 0 {
-			live = append(live, found)
-		}
-	}
-	return live
-}
-
 // Ping implements [store.Store]. There is nothing that could be out of reach.
 func (s *Store) Ping(ctx context.Context) error { return ctx.Err() }
 
@@ -217,11 +219,20 @@ type Size struct {
 	Counters, Senders int
 	// CountersEvicted and SendersEvicted made room for others before they expired.
 	CountersEvicted, SendersEvicted uint64
+	// GrantBytes are about what the memory of the senders' grants takes.
+	GrantBytes int
+	// GrantsDropped are pushes whose grants made room for those of others. A sender that still has
+	// no answer to such a push gets nothing.
+	GrantsDropped uint64
 }
 
 // Size says how much the store keeps.
 func (s *Store) Size() Size {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Size{len(s.counters.queue), len(s.senders.queue), s.counters.evicted, s.senders.evicted}
+	return Size{
+		Counters: len(s.counters.queue), CountersEvicted: s.counters.evicted,
+		Senders: len(s.senders.queue), SendersEvicted: s.senders.evicted,
+		GrantBytes: s.grants.bytes, GrantsDropped: s.grants.dropped,
+	}
 }

@@ -33,18 +33,19 @@ func pushOne(t *testing.T, s *memory.Store, sequence uint64, id byte, now time.T
 	return out.Answer.Totals[0].Hits[0]
 }
 
-func TestFullStoreForgetsWhatExpiresSoonest(t *testing.T) {
+// While their limits are unknown and their hits equal, what was hit least recently makes room.
+func TestFullStoreForgetsWhatWasHitLeastRecently(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	s := memory.New(memory.Options{MaxCounters: 3, Now: func() time.Time { return now }})
 	for i, width := range []time.Duration{time.Hour, time.Second, time.Minute, 2 * time.Hour} {
 		pushOne(t, s, uint64(i+1), byte(i), now, width)
 	}
 	wantSize(t, s, memory.Size{Counters: 3, Senders: 1, CountersEvicted: 1})
-	if got := pushOne(t, s, 5, 0, now, time.Hour); got != 2 {
-		t.Errorf("the counter of an hour has %d hits, want 2", got)
+	if got := pushOne(t, s, 5, 1, now, time.Second); got != 2 {
+		t.Errorf("the counter of a second has %d hits, want 2", got)
 	}
-	if got := pushOne(t, s, 6, 1, now, time.Second); got != 1 {
-		t.Errorf("the counter of a second has %d hits, want to begin again with 1", got)
+	if got := pushOne(t, s, 6, 0, now, time.Hour); got != 1 {
+		t.Errorf("the counter of an hour has %d hits, want to begin again with 1", got)
 	}
 }
 
@@ -77,7 +78,8 @@ func TestTakenCountersAreSwept(t *testing.T) {
 		if out, err := s.Push(t.Context(), p, 1); err != nil || out.Answer.Grants[0].Units != 1 {
 			t.Fatalf("outcome %+v, error %v", out, err)
 		}
-		wantSize(t, s, memory.Size{Counters: 100, Senders: 1})
+		// Only the latest push's grants are remembered.
+		wantSize(t, s, memory.Size{Counters: 100, Senders: 1, GrantBytes: 257})
 		now = now.Add(time.Minute)
 	}
 }

@@ -2,6 +2,7 @@
 package open
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -13,15 +14,26 @@ import (
 	"weir/internal/store/redis"
 )
 
+// Options has what a store can be told beside its name. The zero value is good.
+type Options struct {
+	// MaxCounters is that of [memory.Options]. No other store has it.
+	MaxCounters int
+}
+
+// ErrUnbounded is the error for a MaxCounters of a store that has none.
+var ErrUnbounded = errors.New("only a store in memory has a most number of counters")
+
 // Store opens the store of a name: memory, or the URL of a Redis, a Redis Cluster or a PostgreSQL.
 // It does not wait for the store to be there. The caller closes it. Errors do not repeat what may
 // hold a password.
-func Store(name string) (store.Store, io.Closer, error) {
+func Store(name string, o Options) (store.Store, io.Closer, error) {
 	if name == "memory" {
-		return memory.New(memory.Options{}), io.NopCloser(nil), nil
+		return memory.New(memory.Options{MaxCounters: o.MaxCounters}), io.NopCloser(nil), nil
 	}
 	scheme, _, isURL := strings.Cut(name, "://")
 	switch {
+	case isURL && o.MaxCounters != 0:
+		return nil, nil, ErrUnbounded
 	case isURL && slices.Contains([]string{"redis", "rediss", "redis+cluster", "rediss+cluster"}, scheme):
 		store, err := redis.Open(name, redis.Options{})
 		if err != nil {

@@ -1,0 +1,85 @@
+package memory_test
+
+import (
+	"encoding/binary"
+	"testing"
+	"time"
+
+	"weir/internal/store"
+	"weir/internal/store/memory"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// grown is a store in memory with so many counters of an hour, one hit in each.
+func grown(b *testing.B, s *memory.Store, counters int) {
+	b.Helper()
+	for first := 0; first < counters; first += wire.MaxItems {
+		if _, err := s.Push(b.Context(), hourly(uint64(first/wire.MaxItems+1), first, min(wire.MaxItems, counters-first)), 1); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// hourly is a push of a hit in each of n counters of an hour.
+func hourly(sequence uint64, first, n int) *wire.Push {
+	hour := uint64(time.Hour)
+	p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: sequence, Floor: sequence, Items: make([]wire.Item, n)}
+	for i := range p.Items {
+		p.Items[i] = wire.Item{
+			LimitCounter: wire.LimitCounter{Kind: uint8(window.FixedWindow), WidthMillis: hour / 1e6},
+			Newest:       uint64(time.Now().UnixNano()) / hour, Hits: []int64{1},
+		}
+		binary.BigEndian.PutUint64(p.Items[i].ID[:], uint64(first+i))
+	}
+	return p
+}
+
+// BenchmarkPushFull measures pushes of 100 new counters each to a full store.
+func BenchmarkPushFull(b *testing.B) {
+	const most = 1 << 17
+	s := memory.New(memory.Options{MaxCounters: most})
+	grown(b, s, most)
+	b.ReportAllocs()
+	for i := uint64(1); b.Loop(); i++ {
+		if _, err := s.Push(b.Context(), hourly(1<<20+i, most+int(i)*100, 100), 1); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkPushWhileListed measures pushes of one counter while a million are listed, and how long
+// the slowest takes.
+func BenchmarkPushWhileListed(b *testing.B) {
+	s := memory.New(memory.Options{})
+	grown(b, s, 1<<20)
+	listed := make(chan error)
+	done := make(chan struct{})
+	go func() {
+		for {
+			if err := s.Counters(b.Context(), "ns", nil, func(store.LimitCounter) error { return nil }); err != nil {
+				listed <- err
+				return
+			}
+			select {
+			case <-done:
+				listed <- nil
+				return
+			default:
+			}
+		}
+	}()
+	var slowest time.Duration
+	for i := uint64(1); b.Loop(); i++ {
+		start := time.Now()
+		if _, err := s.Push(b.Context(), hourly(1<<20+i, 0, 1), 1); err != nil {
+			b.Fatal(err)
+		}
+		slowest = max(slowest, time.Since(start))
+	}
+	b.ReportMetric(float64(slowest.Microseconds())/1e3, "slowest-ms/push")
+	close(done)
+	if err := <-listed; err != nil {
+		b.Fatal(err)
+	}
+}

@@ -1,0 +1,131 @@
+package memory
+
+import (
+	"context"
+	"slices"
+
+	"weir/internal/store"
+)
+
+// counters is a table of counters that can be read in parts. Those of the least worth make room.
+type counters struct {
+	table[counterKey, counter]
+	ranks ranks
+	// places has each row in one place for as long as it is there. Those that are free are nil.
+	places []*counterRow
+	free   []int
+	// born is how many rows there ever were.
+	born uint64
+}
+
+type counterRow = row[counterKey, counter]
+
+// counter is what is kept of one.
+type counter struct {
+	store.Contents
+	standing
+	place int
+	// born numbers the rows in the order in which they came.
+	born uint64
+}
+
+func newCounters(most int) *counters {
+	c := &counters{table: *newTable[counterKey, counter](most)}
+	c.added, c.removed, c.victim = c.settle, c.leave, c.ranks.lowest
+	return c
+}
+
+// settle gives a new row its place.
+func (c *counters) settle(e *counterRow) {
+	c.born++
+	e.value.born = c.born
+	c.ranks.add(e)
+	if last := len(c.free) - 1; last >= 0 {
+		e.value.place = c.free[last]
+		c.free = c.free[:last]
+		c.places[e.value.place] = e
+		return
+	}
+	e.value.place = len(c.places)
+	c.places = append(c.places, e)
+}
+
+// leave frees the place of a row that is gone.
+func (c *counters) leave(e *counterRow) {
+	c.ranks.remove(e)
+	c.places[e.value.place] = nil
+	c.free = append(c.free, e.value.place)
+}
+
+const (
+	// partPlaces bounds the places that are looked at while the store is locked.
+	partPlaces = 1024
+	// partWindows is how many windows are copied at least before a part ends early.
+	partWindows = 4096
+)
+
+// reading is a walk through the counters of a namespace, in parts. It leaves out rows that came
+// after it began. A counter that goes and comes back is such a row, so none is read twice. What was
+// there all the time kept its place, so none of it is missed.
+type reading struct {
+	store     *Store
+	namespace string
+	widths    []uint64
+	born      uint64
+	next      int // place
+	part      []store.LimitCounter
+}
+
+// Counters implements [store.Store].
+func (s *Store) Counters(ctx context.Context, namespace string, widths []uint64, visit func(store.LimitCounter) error) error {
+	r := s.read(namespace, widths)
+	for more := true; more; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		more = r.readPart()
+		for _, c := range r.part {
+			if err := visit(c); err != nil {
+				return err
+			}
+		}
+	}
+	return ctx.Err()
+}
+
+func (s *Store) read(namespace string, widths []uint64) *reading {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &reading{store: s, namespace: namespace, widths: widths, born: s.counters.born}
+}
+
+// readPart copies the next part's counters that have a window which counts, and reports whether
+// there may be more. The store is locked meanwhile, and only then.
+func (r *reading) readPart() (more bool) {
+	s := r.store
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	calendar := store.Calendar{NowNanos: uint64(s.now().UnixNano())}
+	r.part = r.part[:0]
+	places := s.counters.places
+	end := min(r.next+partPlaces, len(places))
+	var windows []store.Window // of all counters of the part
+	for ; r.next < end && len(windows) < partWindows; r.next++ {
+		e := places[r.next]
+		if e == nil || !r.wants(e) {
+			continue
+		}
+		first := len(windows)
+		windows = append(windows, e.value.Windows...)
+		found := store.LimitCounter{LimitCounter: e.key.LimitCounter, Limit: e.value.Limit, Windows: windows[first:len(windows):len(windows)]}
+		if found.Windows = calendar.Counting(found); len(found.Windows) > 0 {
+			r.part = append(r.part, found)
+		}
+	}
+	return r.next < len(places)
+}
+
+func (r *reading) wants(e *counterRow) bool {
+	return e.value.born <= r.born && e.key.namespace == r.namespace &&
+		(len(r.widths) == 0 || slices.Contains(r.widths, e.key.WidthMillis))
+}

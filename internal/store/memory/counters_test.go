@@ -1,0 +1,131 @@
+package memory
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"weir/internal/store"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// hit is an item of a hit in a fixed window.
+func hit(id uint64, now time.Time, width time.Duration) wire.Item {
+	item := wire.Item{
+		LimitCounter: wire.LimitCounter{Kind: uint8(window.FixedWindow), WidthMillis: uint64(width.Milliseconds())},
+		Newest:       uint64(now.UnixNano()) / uint64(width), Hits: []int64{1},
+	}
+	binary.BigEndian.PutUint64(item.ID[:], id)
+	return item
+}
+
+// pusher pushes as one sender.
+type pusher struct {
+	*testing.T
+	store    *Store
+	sequence uint64
+}
+
+func (p *pusher) push(items ...wire.Item) {
+	p.Helper()
+	p.sequence++
+	_, err := p.store.Push(p.Context(), &wire.Push{Namespace: "ns", Sender: 1, Sequence: p.sequence, Floor: p.sequence, Items: items}, 1)
+	if err != nil {
+		p.Fatal(err)
+	}
+}
+
+// Between any two counters that a reader is shown, others expire, make room, and come again. It is
+// shown none twice, and all that were there from its beginning to its end.
+func TestCountersAreReadWhilePushesGoOn(t *testing.T) {
+	for seed := range uint64(20) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			const stay, churn = 3000, 5000
+			random := rand.New(rand.NewPCG(seed, 0))
+			now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+			s := New(Options{MaxCounters: stay + churn/2, Now: func() time.Time { return now }})
+			p := &pusher{T: t, store: s}
+			brief := func() wire.Item { return hit(stay+random.Uint64N(churn), now, time.Second) }
+			for _, id := range random.Perm(stay) {
+				long := hit(uint64(id), now, time.Hour)
+				long.Hits[0] = 100
+				p.push(long, brief())
+			}
+			shown := make(map[wire.ID]bool)
+			visits := 0
+			err := s.Counters(t.Context(), "ns", nil, func(c store.LimitCounter) error {
+				if shown[c.ID] {
+					t.Fatalf("%x is shown twice", c.ID)
+				}
+				shown[c.ID] = true
+				if visits++; visits%16 == 0 {
+					now = now.Add(time.Duration(random.IntN(int(100 * time.Millisecond))))
+					items := make([]wire.Item, random.IntN(64))
+					for i := range items {
+						items[i] = brief()
+					}
+					p.push(items...)
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for id := range uint64(stay) {
+				if !shown[hit(id, now, time.Hour).ID] {
+					t.Fatalf("counter %d is missing", id)
+				}
+			}
+		})
+	}
+}
+
+// However many counters there are, a part looks at some, and the store is free between parts.
+func TestCountersAreReadInParts(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	s := New(Options{Now: func() time.Time { return now }})
+	p := &pusher{T: t, store: s}
+	for id := range uint64(5 * partPlaces) {
+		p.push(hit(id, now, time.Hour))
+	}
+	// Another namespace has none, which takes as many parts to find out.
+	for _, namespace := range []string{"ns", "none"} {
+		r := s.read(namespace, nil)
+		for part := 1; r.readPart(); part++ {
+			if r.next != part*partPlaces || len(r.part) > partPlaces || !s.mu.TryLock() {
+				t.Fatalf("part %d has %d counters and ends at %d, or the store is locked", part, len(r.part), r.next)
+			}
+			s.mu.Unlock()
+		}
+	}
+}
+
+// Counters of many windows make a part end sooner.
+func TestPartsOfManyWindows(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	s := New(Options{Now: func() time.Time { return now }})
+	p := &pusher{T: t, store: s}
+	const hits = 500
+	for id := range uint64(100) {
+		item := hit(id, now, time.Hour)
+		item.Kind, item.Precision, item.Limit, item.Newest = uint8(window.SlidingBuckets), 1, hits, uint64(now.UnixNano())
+		item.Hits, item.Ages = make([]int64, hits), make([]uint64, hits)
+		for i := range item.Hits {
+			item.Hits[i], item.Ages[i] = 1, uint64(i)
+		}
+		p.push(item)
+	}
+	r := s.read("ns", nil)
+	for more, read := true, 0; more; {
+		if more = r.readPart(); len(r.part) > partWindows/hits+1 {
+			t.Fatalf("a part has %d counters of %d windows", len(r.part), hits)
+		}
+		if read += len(r.part); !more && read != 100 {
+			t.Errorf("%d counters were read, want 100", read)
+		}
+	}
+}

@@ -1,0 +1,114 @@
+package memory
+
+import (
+	"container/list"
+	"encoding/binary"
+)
+
+// What pushes were granted is for those that come again: a sender that got no answer. It never has
+// more than a few unanswered. But a store cannot tell which, but for the one at the floor. So it
+// remembers all from the floor on, within bounds. A push whose grants are forgotten is still known
+// by its sender's bits: it is not applied again, and its grants are of nothing. What it was granted
+// stays counted.
+const (
+	// senderGrantBytes bounds what is remembered of one sender. The plugin has eight batches out at
+	// most. With the largest numbers in each of their takes they need a quarter of it.
+	senderGrantBytes = 256 << 10
+	// counterGrantBytes is what is remembered of all senders, for each counter that the store may
+	// have. leastGrantBytes is what is remembered by a store of few counters.
+	counterGrantBytes = 64
+	leastGrantBytes   = 1 << 20
+	// grantOverhead is about what a push's grants take beside their units.
+	grantOverhead = 256
+)
+
+// pushGrants are what a push's takes were given.
+type pushGrants struct {
+	sender       *sender
+	sequence, at uint64
+	units        []byte        // a varint for each take
+	inSender     *list.Element // of its sender's
+	inAll        *list.Element
+}
+
+func (g *pushGrants) size() int { return grantOverhead + len(g.units) }
+
+// add adds the next take's units.
+func (g *pushGrants) add(units uint64) { g.units = binary.AppendUvarint(g.units, units) }
+
+// each yields the units of n takes, zeros beyond those that were added.
+func (g *pushGrants) each(n int, yield func(i int, units uint64)) {
+	rest := g.units
+	for i := range n {
+		units, length := binary.Uvarint(rest)
+		rest = rest[max(0, length):]
+		yield(i, units)
+	}
+}
+
+// senderGrants are those of a sender's pushes.
+type senderGrants struct {
+	bySequence map[uint64]*pushGrants
+	oldest     list.List // as they were noted
+	bytes      int
+}
+
+// of is a push's, nil if there are none.
+func (s *senderGrants) of(sequence uint64) *pushGrants { return s.bySequence[sequence] }
+
+// grants are those of all senders.
+type grants struct {
+	max     int
+	oldest  list.List // as they were noted
+	bytes   int
+	dropped uint64 // before their sender's floor had passed them
+}
+
+// keep remembers a push's. If there is too much of its sender, those that were noted first make
+// room, but not those of the push at its floor, which has no answer. If there is too much of all,
+// those that were noted first make room, whosoever they are.
+func (a *grants) keep(g *pushGrants) {
+	own := &g.sender.grants
+	if own.bySequence == nil {
+		own.bySequence = make(map[uint64]*pushGrants)
+	}
+	own.bySequence[g.sequence] = g
+	g.inSender, g.inAll = own.oldest.PushBack(g), a.oldest.PushBack(g)
+	own.bytes += g.size()
+	a.bytes += g.size()
+	for own.bytes > senderGrantBytes {
+		first := own.oldest.Front()
+		if next := first.Next(); next != nil && first.Value.(*pushGrants).sequence == g.sender.floor {
+			first = next
+		}
+		a.drop(first)
+	}
+	for a.bytes > a.max {
+		a.drop(a.oldest.Front())
+	}
+}
+
+func (a *grants) drop(e *list.Element) {
+	a.dropped++
+	a.forget(e.Value.(*pushGrants))
+}
+
+// forget forgets a push's, if there are any.
+func (a *grants) forget(g *pushGrants) {
+	if g == nil {
+		return
+	}
+	own := &g.sender.grants
+	delete(own.bySequence, g.sequence)
+	own.oldest.Remove(g.inSender)
+	a.oldest.Remove(g.inAll)
+	own.bytes -= g.size()
+	a.bytes -= g.size()
+}
+
+// forgetSender forgets all of a sender's.
+func (a *grants) forgetSender(s *sender) {
+	for e := s.grants.oldest.Front(); e != nil; e = s.grants.oldest.Front() {
+		a.forget(e.Value.(*pushGrants))
+	}
+}

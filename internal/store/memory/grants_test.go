@@ -1,0 +1,144 @@
+package memory
+
+import (
+	"testing"
+	"time"
+
+	"weir/internal/store"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// taking is a push of so many takes of a hit.
+func taking(sender, sequence, floor uint64, takes int) *wire.Push {
+	p := &wire.Push{Namespace: "ns", Sender: sender, Sequence: sequence, Floor: floor, Takes: make([]wire.Take, takes)}
+	for i := range p.Takes {
+		p.Takes[i] = wire.Take{Least: 1, Most: 1, Rooms: []wire.Room{{Limit: 1e12, Cost: 1, LimitCounter: wire.LimitCounter{
+			Kind: uint8(window.FixedWindow), WidthMillis: 60_000,
+		}}}}
+	}
+	return p
+}
+
+func push(t *testing.T, s *Store, p *wire.Push) store.Outcome {
+	t.Helper()
+	out, err := s.Push(t.Context(), p, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// What pushes were granted is remembered until the floor has passed them, and no longer.
+func TestGrantsAreForgottenBelowTheFloor(t *testing.T) {
+	s := New(Options{})
+	for seq := uint64(1); seq <= 2*store.MaxAhead; seq++ {
+		floor := seq - min(seq, 9)
+		if out := push(t, s, taking(1, seq, floor, 1)); out.Duplicate || out.Applied != 1 {
+			t.Fatalf("sequence %d: %+v", seq, out)
+		}
+		for back := range min(seq, 9) {
+			if out := push(t, s, taking(1, seq-back, floor, 1)); !out.Duplicate || out.Answer.Grants[0].Units != 1 {
+				t.Fatalf("sequence %d at %d: %+v", seq-back, seq, out)
+			}
+		}
+		if s.grants.oldest.Len() > 10 || s.grants.bytes > 10*(grantOverhead+1) {
+			t.Fatalf("%d grants remembered, want those from the floor on", s.grants.oldest.Len())
+		}
+	}
+	if got := s.Size().GrantsDropped; got != 0 {
+		t.Errorf("%d grants dropped, want none", got)
+	}
+}
+
+// A sender whose floor stays takes no more than its part. No push of it is applied twice, and the
+// grants of its first push, which has no answer, and of the latest ones are remembered.
+func TestGrantsOfASenderAreBounded(t *testing.T) {
+	s := New(Options{})
+	const pushes, takes, latest = 2000, 200, 8
+	for seq := uint64(1); seq <= pushes; seq++ {
+		push(t, s, taking(1, seq, 1, takes))
+		if size := s.Size(); size.GrantBytes > senderGrantBytes {
+			t.Fatalf("after %d pushes %d bytes are remembered, want at most %d", seq, size.GrantBytes, senderGrantBytes)
+		}
+	}
+	total := uint64(pushes * takes)
+	for seq := uint64(1); seq <= pushes; seq++ {
+		out := push(t, s, taking(1, seq, 1, takes))
+		if !out.Duplicate || out.Applied != 0 || out.Answer.Grants[0].Totals[0].Hits[0] != total {
+			t.Fatalf("sequence %d comes again: duplicate %v, %d applied, %v", seq, out.Duplicate, out.Applied, out.Answer.Grants[0])
+		}
+		if units := out.Answer.Grants[takes-1].Units; units != 1 && (seq == 1 || seq > pushes-latest) || units > 1 {
+			t.Errorf("sequence %d has %d units when it comes again", seq, units)
+		}
+	}
+	if size := s.Size(); size.GrantsDropped == 0 || int(size.GrantsDropped)+s.grants.oldest.Len() != pushes {
+		t.Errorf("%+v, %d grants remembered", size, s.grants.oldest.Len())
+	}
+}
+
+// Eight pushes with the largest grants are remembered, as many as the plugin has out.
+func TestLargestGrantsAreRemembered(t *testing.T) {
+	s := New(Options{})
+	large := func(seq uint64) *wire.Push {
+		p := taking(1, seq, 1, wire.MaxItems)
+		for i := range p.Takes {
+			id := uint64(i)<<8 | seq
+			room := &p.Takes[i].Rooms[0]
+			room.ID, room.Limit = wire.ID{byte(id), byte(id >> 8), byte(id >> 16)}, wire.MaxHits
+			p.Takes[i].Least, p.Takes[i].Most = wire.MaxHits, wire.MaxHits
+		}
+		return p
+	}
+	for range 2 {
+		for seq := uint64(1); seq <= 8; seq++ {
+			for i, g := range push(t, s, large(seq)).Answer.Grants {
+				if g.Units != wire.MaxHits {
+					t.Fatalf("sequence %d, take %d: %d units", seq, i, g.Units)
+				}
+			}
+		}
+	}
+	if size := s.Size(); size.GrantsDropped != 0 || size.GrantBytes > senderGrantBytes/3 {
+		t.Errorf("%+v", size)
+	}
+}
+
+// Many senders together take no more than what the store has for all. Those that were noted first
+// are forgotten, though not that they were applied.
+func TestGrantsOfAllSendersAreBounded(t *testing.T) {
+	s := New(Options{MaxCounters: 1})
+	const senders, takes = 1000, 1000
+	for id := range uint64(senders) {
+		if push(t, s, taking(id, 1, 1, takes)).Duplicate {
+			t.Fatalf("the push of sender %d is a duplicate", id)
+		}
+		if size := s.Size(); size.GrantBytes > leastGrantBytes {
+			t.Fatalf("%d bytes are remembered, want at most %d", size.GrantBytes, leastGrantBytes)
+		}
+	}
+	for id, units := range map[uint64]uint64{0: 0, senders - 1: 1} {
+		if out := push(t, s, taking(id, 1, 1, takes)); !out.Duplicate || out.Applied != 0 || out.Answer.Grants[0].Units != units {
+			t.Errorf("the push of sender %d comes again: duplicate %v, %v; want %d units", id, out.Duplicate, out.Answer.Grants[0], units)
+		}
+	}
+}
+
+// With a sender's record goes what it was granted.
+func TestGrantsGoWithTheirSender(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	s := New(Options{MaxCounters: 1, Now: func() time.Time { return now }})
+	for id := range uint64(3000) { // of which 1,024 are kept
+		push(t, s, taking(id, 1, 1, 1))
+	}
+	if size := s.Size(); size.Senders != 1024 || size.GrantBytes != 1024*(grantOverhead+1) || size.GrantsDropped != 0 {
+		t.Errorf("%+v", size)
+	}
+	now = now.Add(time.Hour)
+	for seq := range uint64(1024) {
+		push(t, s, &wire.Push{Namespace: "ns", Sender: 1 << 40, Sequence: seq + 1, Floor: seq + 1, Items: []wire.Item{hit(1, now, time.Hour)}})
+	}
+	if size := s.Size(); size.Senders != 1 || size.GrantBytes != 0 || s.grants.oldest.Len() != 0 {
+		t.Errorf("%+v", size)
+	}
+}

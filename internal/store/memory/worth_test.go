@@ -1,0 +1,179 @@
+package memory
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// rooms are limits of 5 a minute, of each algorithm.
+func rooms() []wire.Room {
+	var rooms []wire.Room
+	for kind := window.Kind(1); kind <= window.LastKind; kind++ {
+		room := wire.Room{LimitCounter: wire.LimitCounter{Kind: uint8(kind), WidthMillis: 60_000}, Limit: 5, Cost: 1}
+		switch {
+		case kind.Bursts():
+			room.Burst = 5
+		case kind.Bucketed():
+			room.Precision = uint64(window.LogPrecision)
+			rooms = append(rooms, room)
+			room.Precision = 10e9
+		}
+		rooms = append(rooms, room)
+	}
+	return rooms
+}
+
+// sent is a push as a store behind HTTP gets it, without what does not go over the wire.
+func sent(t *testing.T, p *wire.Push) *wire.Push {
+	t.Helper()
+	p.Namespace, p.Floor = "ns", p.Sequence
+	got, err := wire.DecodePush(wire.AppendPush(nil, p))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// A flood of keys of an hourly rule, with a hit each, does not reset counters that are at their
+// limit, whatever their algorithms, nor one that is more than half used.
+func TestFullCountersOutliveAFlood(t *testing.T) {
+	for _, full := range rooms() {
+		for _, flood := range rooms() {
+			t.Run(fmt.Sprintf("%s under %s", full.Shape().Name(), flood.Shape().Name()), func(t *testing.T) {
+				const most = 64
+				now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+				s := New(Options{MaxCounters: most, Now: func() time.Time { return now }})
+				var sequence uint64
+				take := func(room wire.Room, units uint64) (got uint64) {
+					sequence++
+					take := wire.Take{Least: 1, Most: units, Rooms: []wire.Room{room}}
+					return push(t, s, sent(t, &wire.Push{Sender: 1, Sequence: sequence, Takes: []wire.Take{take}})).Answer.Grants[0].Units
+				}
+				flood.WidthMillis, flood.Limit, flood.Burst = 3_600_000, 100, flood.Burst*20
+				if flood.Precision > 1 {
+					flood.Precision *= 60
+				}
+				floods := func(n uint64) {
+					for range n {
+						binary.BigEndian.PutUint64(flood.ID[:], 1000+sequence)
+						if take(flood, 1) != 1 {
+							t.Fatal("the flood is refused")
+						}
+					}
+				}
+				floods(most)
+				full.ID, full.Ordinal = wire.ID{1}, 1
+				half := full
+				half.ID = wire.ID{2}
+				if take(full, 5) != 5 || take(half, 3) != 3 {
+					t.Fatal("an idle key has no room")
+				}
+				floods(8 * most)
+				if got := take(full, 1); got != 0 {
+					t.Error("the flood has reset a full counter")
+				}
+				if got := take(half, 5); got != 2 {
+					t.Errorf("a counter that has room for 2 gives %d", got)
+				}
+				if size := s.Size(); size.Counters != most || size.CountersEvicted != 8*most+2 {
+					t.Errorf("%+v", size)
+				}
+			})
+		}
+	}
+}
+
+// Of counters that only items have hits of, the limit is not known. Those of many hits stay.
+func TestCountersOfUnknownLimits(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	const most = 64
+	s := New(Options{MaxCounters: most, Now: func() time.Time { return now }})
+	many := hit(1, now, time.Minute)
+	many.Hits[0] = 5
+	push(t, s, sent(t, &wire.Push{Sender: 1, Sequence: 1, Items: []wire.Item{many}}))
+	for id := range uint64(8 * most) {
+		push(t, s, sent(t, &wire.Push{Sender: 1, Sequence: 2 + id, Items: []wire.Item{hit(100+id, now, time.Hour)}}))
+	}
+	out := push(t, s, sent(t, &wire.Push{Sender: 1, Sequence: 1000, Items: []wire.Item{many}}))
+	if got := out.Answer.Totals[0].Hits[0]; got != 10 {
+		t.Errorf("%d hits, want 10", got)
+	}
+}
+
+// Ranks ascend with what is used, and a full counter has the highest.
+func TestRanks(t *testing.T) {
+	for _, quota := range []uint64{0, 1, 2, 3, 5, 10, 1000, 1e9, wire.MaxHits} {
+		last := uint8(0)
+		for _, used := range []uint64{0, 1, 2, 3, 5, 9, 10, 100, 500, 999, 1000, 1e6, 1e9, wire.MaxHits} {
+			rank := rankOf(used, quota)
+			if rank < last || rank > lastRank || quota != 0 && (used >= quota) != (rank == lastRank) && used < 1e9 {
+				t.Errorf("%d of %d: rank %d after %d", used, quota, rank, last)
+			}
+			last = rank
+		}
+	}
+	order := []uint8{rankOf(0, 10), rankOf(1, 1000), rankOf(1, 100), rankOf(1, 0), rankOf(1, 5), rankOf(5, 0), rankOf(4, 5), rankOf(5, 5)}
+	if !slices.IsSorted(order) || len(slices.Compact(order)) != 8 {
+		t.Errorf("ranks %v, want them to ascend", order)
+	}
+}
+
+// Whatever comes and goes, each row is in the list of its rank once, in the order of the latest
+// hits, and the lowest rank has the victim.
+func TestRanksHoldEachCounterOnce(t *testing.T) {
+	for seed := range uint64(20) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+		s := New(Options{MaxCounters: 40, Now: func() time.Time { return now }})
+		p := &pusher{T: t, store: s}
+		hitAt := make(map[wire.ID]uint64)
+		widths := []time.Duration{time.Second, time.Minute, time.Hour}
+		for range 500 {
+			now = now.Add(time.Duration(random.IntN(int(time.Second / 4))))
+			id := random.Uint64N(80)
+			item := hit(id, now, widths[id%3])
+			item.Limit, item.Hits[0] = random.Uint64N(50), random.Int64N(20)-5
+			p.push(item)
+			if item.Hits[0] != 0 {
+				hitAt[item.ID] = p.sequence
+			}
+			checkRanks(t, &s.counters.ranks, hitAt, len(s.counters.queue))
+		}
+	}
+}
+
+func checkRanks(t *testing.T, r *ranks, hitAt map[wire.ID]uint64, want int) {
+	t.Helper()
+	found := 0
+	for rank := range r.lists {
+		list := &r.lists[rank]
+		if occupied := r.occupied>>rank&1 != 0; occupied != (list.first != nil) {
+			t.Fatalf("rank %d: occupied %v", rank, occupied)
+		}
+		var before *counterRow
+		for e := list.first; e != nil; before, e = e, e.value.next {
+			if found++; e.value.before != before || int(e.value.rank) != rank {
+				t.Fatalf("a counter of rank %d is in the list of %d, or behind another", e.value.rank, rank)
+			}
+			if before != nil && hitAt[before.key.ID] >= hitAt[e.key.ID] {
+				t.Fatalf("rank %d is out of order", rank)
+			}
+		}
+		if list.last != before {
+			t.Fatalf("rank %d has another end", rank)
+		}
+	}
+	if found != want {
+		t.Fatalf("%d counters have ranks, want %d", found, want)
+	}
+	if want > 0 && r.lowest() == nil {
+		t.Fatal("no victim")
+	}
+}
