@@ -12,7 +12,7 @@ import (
 // stays counted.
 const (
 	// senderGrantBytes bounds what is remembered of one sender. The plugin has eight batches out at
-	// most. With the largest numbers in each of their takes they need a quarter of it.
+	// most. With the largest numbers in all of their takes these need a quarter of it.
 	senderGrantBytes = 256 << 10
 	// counterGrantBytes is what is remembered of all senders, for each counter that the store may
 	// have. leastGrantBytes is what is remembered by a store of few counters.

@@ -9,6 +9,9 @@ import (
 	"weir/window"
 )
 
+// noon is a clock that stands.
+func noon() time.Time { return time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC) }
+
 // taking is a push of so many takes of a hit.
 func taking(sender, sequence, floor uint64, takes int) *wire.Push {
 	p := &wire.Push{Namespace: "ns", Sender: sender, Sequence: sequence, Floor: floor, Takes: make([]wire.Take, takes)}
@@ -31,7 +34,7 @@ func push(t *testing.T, s *Store, p *wire.Push) store.Outcome {
 
 // What pushes were granted is remembered until the floor has passed them, and no longer.
 func TestGrantsAreForgottenBelowTheFloor(t *testing.T) {
-	s := New(Options{})
+	s := New(Options{Now: noon})
 	for seq := uint64(1); seq <= 2*store.MaxAhead; seq++ {
 		floor := seq - min(seq, 9)
 		if out := push(t, s, taking(1, seq, floor, 1)); out.Duplicate || out.Applied != 1 {
@@ -54,8 +57,8 @@ func TestGrantsAreForgottenBelowTheFloor(t *testing.T) {
 // A sender whose floor stays takes no more than its part. No push of it is applied twice, and the
 // grants of its first push, which has no answer, and of the latest ones are remembered.
 func TestGrantsOfASenderAreBounded(t *testing.T) {
-	s := New(Options{})
-	const pushes, takes, latest = 2000, 200, 8
+	s := New(Options{Now: noon})
+	const pushes, takes, latest = 2000, 20, 8
 	for seq := uint64(1); seq <= pushes; seq++ {
 		push(t, s, taking(1, seq, 1, takes))
 		if size := s.Size(); size.GrantBytes > senderGrantBytes {
@@ -79,7 +82,7 @@ func TestGrantsOfASenderAreBounded(t *testing.T) {
 
 // Eight pushes with the largest grants are remembered, as many as the plugin has out.
 func TestLargestGrantsAreRemembered(t *testing.T) {
-	s := New(Options{})
+	s := New(Options{Now: noon})
 	large := func(seq uint64) *wire.Push {
 		p := taking(1, seq, 1, wire.MaxItems)
 		for i := range p.Takes {
@@ -107,14 +110,20 @@ func TestLargestGrantsAreRemembered(t *testing.T) {
 // Many senders together take no more than what the store has for all. Those that were noted first
 // are forgotten, though not that they were applied.
 func TestGrantsOfAllSendersAreBounded(t *testing.T) {
-	s := New(Options{MaxCounters: 1})
-	const senders, takes = 1000, 1000
+	for counters, want := range map[int]int{0: 64 << 20, 1: 1 << 20, 1 << 24: 1 << 30} {
+		if got := New(Options{MaxCounters: counters}).grants.max; got != want {
+			t.Errorf("a store of %d counters remembers %d bytes, want %d", counters, got, want)
+		}
+	}
+	s := New(Options{Now: noon})
+	const senders, takes, most = 200, 200, 64 << 10
+	s.grants.max = most
 	for id := range uint64(senders) {
 		if push(t, s, taking(id, 1, 1, takes)).Duplicate {
 			t.Fatalf("the push of sender %d is a duplicate", id)
 		}
-		if size := s.Size(); size.GrantBytes > leastGrantBytes {
-			t.Fatalf("%d bytes are remembered, want at most %d", size.GrantBytes, leastGrantBytes)
+		if size := s.Size(); size.GrantBytes > most {
+			t.Fatalf("%d bytes are remembered, want at most %d", size.GrantBytes, most)
 		}
 	}
 	for id, units := range map[uint64]uint64{0: 0, senders - 1: 1} {
