@@ -65,6 +65,7 @@ func TestQuantum(t *testing.T) {
 		{"each 50 ms", sliding(1200, minute), 50_000_000, 1},
 		{"a little faster", sliding(1201, minute), 49_958_368, 18},
 		{"fast", tokens(10_000, 64, minute), 6_000_000, 1},
+		{"fast, of a small bucket", tokens(10_000, 63, minute), 6_000_000, 1},
 		{"fast, of a large bucket", tokens(10_000, 6400, minute), 6_000_000, 100},
 		{"a log", log(1280, second), 781_250, 20},
 		{"faster than a nanosecond", sliding(MaxHits, minute), 1, MaxHits / 64},

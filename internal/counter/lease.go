@@ -341,8 +341,7 @@ func (c *Counter) dry(now int64, spread float64) {
 }
 
 // quantum is how many hits are worth asking for at once while the limits are full.
-func (c *Counter) quantum() uint64 {
-	hits := uint64(1)
+func (c *Counter) quantum() (hits uint64) {
 	for i := range c.rule.Limits {
 		hits = max(hits, c.rule.Limits[i].Quantum())
 	}
@@ -370,17 +369,18 @@ func (c *Counter) Review(now int64) (again bool) {
 	if c.sync.Due.In(now) > 0 {
 		return true
 	}
-	if young := c.reviewIn(now) + c.lease.Since.In(now); c.lease.Since != 0 && young > 0 && young <= c.rule.SyncRate {
+	age := -c.lease.Since.In(now)
+	if age >= 0 && age < c.reviewIn(now) {
 		c.sync.Due = DueAt(now + c.reviewIn(now)) // the key is due for its hits, and the lease has only come
 		return true
 	}
 	used, stands := max(c.lease.Granted, leased)-leased, c.standing()
 	keep := uint64(0)
-	if idle := -c.lease.Since.In(now); used > 0 || leased > stands {
+	if used > 0 || leased > stands {
 		c.lease.Pace = (c.lease.Pace + used*longestHorizon + min(used, 1)) / 2
 		keep = min(leased, max(c.lease.Pace, used*longestHorizon, stands))
-	} else if pause := max(c.rule.SyncRate, standingPause); idle >= 0 && idle < standsFor*pause {
-		c.sync.Due = DueAt(now + c.endsIn(now, min(max(idle, c.rule.SyncRate), pause)) + dueUnit)
+	} else if pause := max(c.rule.SyncRate, standingPause); age >= 0 && age < standsFor*pause {
+		c.sync.Due = DueAt(now + c.endsIn(now, min(max(age, c.rule.SyncRate), pause)) + dueUnit)
 		return true
 	}
 	if keep < leased {

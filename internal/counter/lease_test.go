@@ -3,7 +3,6 @@ package counter
 import (
 	"bytes"
 	"math"
-	"slices"
 	"testing"
 
 	"weir/window"
@@ -65,225 +64,189 @@ func TestLeaseIsTaken(t *testing.T) {
 	}
 }
 
-// A lease that is not used goes back when it is due, not because the key is due for something else;
-// one that is used stays.
-func TestReview(t *testing.T) {
-	t.Parallel()
-	rule := shared(2, second, perMinute(1000))
-	review := rule.SyncRate
-	c := leased(t, rule, 100)
-	if !c.Own(false, monday) || c.Sync().Due.In(monday) <= 0 {
-		t.Fatal("nobody reviews the lease")
-	}
-	// A hit that has to be pushed makes the key due at once.
-	c.sync.Due = DueAt(monday)
-	c.Count(1)
-	if !c.Review(monday+dueUnit) || c.Leased() != 99 || c.Pending() {
-		t.Errorf("a lease that has just come: %d are left", c.Leased())
-	}
-	if in := c.Sync().Due.In(monday); in <= 0 || in > review+2*dueUnit {
-		t.Errorf("it is reviewed in %d ns", in)
-	}
-	now := monday + review + 2*dueUnit
-	if c.Count(40); !c.Review(now) || c.Leased() != 59 || c.Pending() {
-		t.Errorf("a lease that was used: %d are left", c.Leased())
-	}
-	// What nobody uses goes back by halves, as a client may only pause. A few hits stand: they are
-	// looked at less and less often, and go back together.
-	kept, pauses := c.Leased(), []int64{}
-	for kept > mostStanding {
-		now += review + 2*dueUnit
-		if !c.Review(now) || c.Leased() > max((kept+1)/2, mostStanding) || !c.Pending() {
-			t.Fatalf("a lease that is not used: %d of %d are left", c.Leased(), kept)
-		}
-		kept = c.Leased()
-		c.Claim(now)
-		c.Settle(0, c.Sync().Claimed, now, &window.Totals{Newest: uint64(now / minute), Hits: []uint64{41 + kept}})
-	}
-	for begin := now; c.Leased() > 0; {
-		in := c.Sync().Due.In(now)
-		if now += in + 2*dueUnit; in <= 0 || now > begin+20*second {
-			t.Fatalf("%d hits stand %d s from then, and are looked at in %d ns", c.Leased(), (now-begin)/second, in)
-		}
-		pauses = append(pauses, (in+dueUnit)/second)
-		if again := c.Review(now); again != (c.Leased() > 0) || c.Leased() != kept && c.Leased() != 0 || again == c.Pending() {
-			t.Fatalf("%d of %d hits stand", c.Leased(), kept)
-		}
-	}
-	if want := []int64{1, 1, 2, 4, 4, 4}; !slices.Equal(pauses, want) {
-		t.Errorf("it was looked at after %v s, want %v", pauses, want)
-	}
-}
+// An interval and a time of whole units, so that nothing is rounded.
+const (
+	interval = 1000 * dueUnit
+	start    = (monday + 90*second) >> dueShift << dueShift
+)
 
-// Tokens don't stand: they would come back meanwhile.
-func TestTokensDontStand(t *testing.T) {
-	t.Parallel()
-	bucket := window.Limit{Shape: shape(window.TokenBucket, minute), Max: 1000, Burst: 1000}
-	rule := shared(2, second, perMinute(1000), bucket)
+// has is a counter at a time that knows this of its lease, and has these hits in the present window of
+// each of its limits.
+func has(t *testing.T, rule *Rule, now int64, lease Lease, hits ...window.Hits) *Counter {
+	t.Helper()
 	c := load(t, rule, nil)
-	if c.Advance(monday); c.standing() != 0 || load(t, shared(2, second, perMinute(1000)), nil).standing() != mostStanding {
-		t.Errorf("%d hits stand", c.standing())
+	c.Advance(now)
+	for i := range hits {
+		c.States[i].Start, c.States[i].Hits[0] = now, hits[i]
+	}
+	c.lease = lease
+	return c
+}
+
+// More is asked for once, by the hit with which less than a quarter of a lease is left. Of a small
+// lease that is the last hit; of a lease of one only if the key was hit before.
+func TestLow(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		granted, pace, left, cost uint64
+		want                      bool
+	}{
+		{100, 0, 25, 1, false}, {100, 0, 24, 1, true}, {100, 0, 23, 1, false}, {100, 0, 24, 0, false},
+		{100, 0, 20, 5, true}, {100, 0, 20, 4, false}, {100, 0, 0, 25, true}, {100, 0, 0, 24, false},
+		{4, 0, 1, 1, false}, {4, 0, 0, 1, true}, {3, 0, 1, 1, false}, {3, 0, 0, 1, true}, {2, 0, 1, 1, false}, {2, 0, 0, 1, true},
+		{1, 0, 0, 1, false}, {1, 1, 0, 1, true}, {0, 0, 0, 1, false},
+	} {
+		c := has(t, shared(2, interval, perHour(1000)), start, Lease{Granted: test.granted, Pace: test.pace}, window.Hits{Total: test.left, Lease: test.left})
+		if got := c.Low(test.cost); got != test.want {
+			t.Errorf("%+v: low %v", test, got)
+		}
 	}
 }
 
-// What one limit has leased and others have not is of no use.
-func TestUnevenLeases(t *testing.T) {
+// Hits leave nothing to push if a lease has all of them, in the sub-bucket where they are counted.
+func TestSilent(t *testing.T) {
 	t.Parallel()
-	rule := shared(2, second, perMinute(1000), perHour(1000))
-	c := leased(t, rule, 50)
-	c.Advance(monday + minute) // the lease of the minute ends
-	if c.Leased() != 0 || c.lease.Granted != 0 {
-		t.Errorf("leased %d of %d", c.Leased(), c.lease.Granted)
-	}
-	if again := c.Review(monday + minute); again || !c.Pending() {
-		t.Error("the hour's lease is kept for ever")
+	buckets := window.Limit{Shape: window.Shape{Kind: window.SlidingBuckets, Width: minute, Precision: second}, Max: 1000}
+	for name, test := range map[string]struct {
+		rule  *Rule
+		later int64
+		cost  uint64
+		want  bool
+	}{
+		"all of a lease":            {shared(2, second, perHour(1000)), 0, 5, true},
+		"more than a lease":         {shared(2, second, perHour(1000)), 0, 6, false},
+		"a lease that has ended":    {shared(2, second, perHour(1000)), 60 * minute, 1, false},
+		"of one of two limits":      {shared(2, second, perMinute(1000), perHour(1000)), minute, 1, false},
+		"in the same sub-bucket":    {shared(2, second, buckets), 0, 5, true},
+		"in another sub-bucket":     {shared(2, second, buckets), second, 5, false},
+		"of one limit of two moves": {shared(2, second, perHour(1000), buckets), second, 5, false},
+	} {
+		c := load(t, test.rule, nil)
+		c.Advance(monday)
+		for i := range c.States {
+			total := window.Totals{Newest: test.rule.Limits[i].Number(&c.States[i]), Hits: []uint64{5, 0}, Ages: []uint64{0}}
+			if test.rule.Limits[i].Kind.Bucketed() {
+				total.Hits = total.Hits[:1]
+			}
+			c.Grant(i, 5, monday, monday, &total)
+		}
+		c.Granted(5, 5, false, monday, 0.5)
+		if c.Advance(monday + test.later); c.Silent(test.cost) != test.want {
+			t.Errorf("%s: silent %v", name, c.Silent(test.cost))
+		}
 	}
 }
 
-// A backend that gave less than requests have asked for is not asked again for a while, and longer
-// each time; nor for ever, however wrong the clock was. What it does not lease ahead says nothing.
-func TestDry(t *testing.T) {
+// A grant that was asked for ahead of requests leaves no more leased than the node's part of what is
+// left. Of one that requests wait for they get all, whatever that part is.
+func TestGrantAndPart(t *testing.T) {
 	t.Parallel()
-	for _, nodes := range []uint64{0, 1, 2, 10, 1000, 1 << 32, math.MaxUint64} {
-		for _, limit := range []window.Limit{
-			perMinute(5), perMinute(1000), {Shape: shape(window.SlidingWindow, minute), Max: 1000},
-			{Shape: shape(window.TokenBucket, minute), Max: 1000, Burst: 3}, {Shape: shape(window.FirstHitWindow, 366*24*3600*second), Max: 1},
-			{Shape: shape(window.FixedWindow, window.MinWidth), Max: 1}, perMinute(0),
-		} {
-			rule := shared(nodes, second, limit)
-			c := load(t, rule, nil)
-			c.Advance(monday)
-			c.Count(limit.Quota())
-			c.Granted(0, 10, false, monday, 0.99)
-			if limit.Max != 0 && c.dryFor(monday) <= 0 {
-				t.Errorf("%d nodes, %+v: not dry after a refusal", nodes, limit)
-			}
-			if in := c.dryFor(monday); in > 2*rule.longest() {
-				t.Errorf("%d nodes, %+v: dry for %d ns", nodes, limit, in)
-			}
-			for _, now := range []int64{monday - 3600*second, monday + 3*rule.longest()} {
-				if c.dryFor(now) != 0 {
-					t.Errorf("%d nodes, %+v: dry %d s from then", nodes, limit, (now-monday)/second)
+	for _, test := range []struct {
+		ahead               bool
+		before, units, want uint64
+	}{
+		{true, 100, 20, 120}, {true, 100, 50, 150}, {true, 100, 100, 150}, {true, 200, 0, 150},
+		{false, 0, 300, 300}, {false, 100, 100, 200}, {false, 150, 100, 250}, {false, 200, 100, 250}, {false, 200, 0, 150},
+	} {
+		leased := test.before + test.units
+		c := has(t, shared(2, interval, perHour(1000)), start, Lease{Granted: test.before, Since: DueAt(start)}, window.Hits{Total: 400 + leased, Lease: leased})
+		c.Granted(test.units, test.units, test.ahead, start, 0.5)
+		if back := -c.States[0].Hits[0].Diff; c.Leased() != test.want || c.lease.Granted != test.want || uint64(back) != leased-test.want {
+			t.Errorf("%+v: %d are leased, %d granted, %d go back", test, c.Leased(), c.lease.Granted, back)
+		}
+		if c.lease.Since != DueAt(start) {
+			t.Errorf("%+v: since %d units", test, c.lease.Since.In(start)/dueUnit)
+		}
+	}
+}
+
+// The pace is what was used since the last grant, and the more of what it was before the shorter ago
+// that is.
+func TestPace(t *testing.T) {
+	t.Parallel()
+	const longAgo = 1 << 52 // a due time of 0 is a time then
+	for _, test := range []struct {
+		name    string
+		now     int64
+		lease   Lease // Since is seen from now
+		claimed Due   // seen from now, 0 for unknown
+		hits    window.Hits
+		want    uint64
+	}{
+		{"the first hit", start, Lease{}, 0, window.Hits{}, 0},
+		{"for half a horizon", start, Lease{Since: -1000 & math.MaxUint32, Granted: 100, Pace: 20}, 0, window.Hits{Lease: 60}, 50},
+		{"for a horizon", start, Lease{Since: -2000 & math.MaxUint32, Granted: 100, Pace: 20}, 0, window.Hits{Lease: 60}, 40},
+		{"for two", start, Lease{Since: -4000 & math.MaxUint32, Granted: 100, Pace: 20}, 0, window.Hits{Lease: 60}, 20},
+		{"for an eighth, rounded up", start, Lease{Since: -250 & math.MaxUint32, Granted: 100, Pace: 20}, 0, window.Hits{Lease: 60}, 58},
+		{"by a clock that has gone back", start, Lease{Since: 1, Granted: 100, Pace: 20}, 0, window.Hits{Lease: 60}, 80},
+		{"with hits beside the lease", start, Lease{Since: -1000 & math.MaxUint32, Granted: 100, Pace: 20}, 0, window.Hits{Lease: 60, Diff: 10}, 60},
+		{"with hits that have gone back", start, Lease{Since: -1000 & math.MaxUint32, Granted: 100, Pace: 20}, 0, window.Hits{Lease: 60, Diff: -10}, 50},
+		{"since the last push", start, Lease{}, -1000 & math.MaxUint32, window.Hits{Diff: 40}, 40},
+		{"since the last grant, not the last push", start, Lease{Since: -2000 & math.MaxUint32}, -1000 & math.MaxUint32, window.Hits{Diff: 40}, 40},
+		{"since nobody knows when", start, Lease{}, 0, window.Hits{Diff: 40}, 80},
+		{"long ago, since nobody knows when", longAgo + 10*dueUnit, Lease{}, 0, window.Hits{Diff: 40}, 80},
+		{"long ago, since then", longAgo + 11*dueUnit, Lease{Since: -10 & math.MaxUint32, Pace: 40}, 0, window.Hits{Diff: 40}, 42},
+		{"long ago, since a push then", longAgo + 11*dueUnit, Lease{Pace: 40}, -10 & math.MaxUint32, window.Hits{Diff: 40}, 42},
+	} {
+		if test.lease.Since != 0 {
+			test.lease.Since += DueAt(test.now)
+		}
+		test.hits.Lease++ // the grant
+		test.hits.Total = test.hits.Lease
+		c := has(t, shared(2, interval, perHour(1_000_000)), test.now, test.lease, test.hits)
+		if test.claimed != 0 {
+			c.sync.Claimed = DueAt(test.now) + test.claimed
+		}
+		if c.Granted(1, 1, false, test.now, 0.5); c.lease.Pace != test.want {
+			t.Errorf("%s: %d, want %d", test.name, c.lease.Pace, test.want)
+		}
+	}
+}
+
+// Tokens wear from when a lease was heard of, to the unit, and never by what has come back before.
+func TestWearBegins(t *testing.T) {
+	t.Parallel()
+	small, large := uint64(100), uint64(1000)
+	for name, test := range map[string]struct {
+		burst uint64
+		hear  func(c *Counter, now int64)
+	}{
+		"a grant":                   {large, func(c *Counter, now int64) { c.Granted(30, 30, false, now, 0.5) }},
+		"a grant of a small bucket": {small, func(c *Counter, now int64) { c.Granted(30, 30, false, now, 0.5) }},
+		"totals":                    {small, func(c *Counter, now int64) { c.lease.Granted = 30; c.Trim(now) }},
+	} {
+		// A token comes back in each unit, and the node's part of what is missing is none.
+		bucket := window.Limit{Shape: shape(window.TokenBucket, 1000*dueUnit), Max: 1000, Burst: test.burst}
+		for _, begin := range []int64{start, start + 1, start + dueUnit - 1} {
+			for _, fraction := range []int64{0, 1, dueUnit - 1} {
+				c := has(t, shared(1<<32, interval, bucket), begin, Lease{}, window.Hits{Total: 100, Lease: 30})
+				test.hear(c, begin)
+				now := start + 8*dueUnit + fraction
+				c.Advance(now)
+				worn := int64(30-c.Leased()) * dueUnit
+				if since := now - begin; c.Leased() > 30 || worn > since || worn <= since-2*dueUnit {
+					t.Errorf("%s: %d units of %d ns have worn", name, worn/dueUnit, since)
 				}
 			}
 		}
 	}
-	rule := shared(2, second, perHour(1000))
-	c := leased(t, rule, 1)
-	c.Count(1000)
-	c.Granted(1, 300, true, monday, 0.5)
-	if c.dryFor(monday) != 0 {
-		t.Error("dry though requests have got what they have asked for")
-	}
-	now, last := monday, int64(0)
-	for refusal := range maxRefused + 2 {
-		c.Advance(now)
-		c.Granted(0, 1, false, now, 0.5)
-		in := c.dryFor(now)
-		if in < last || refusal < 2 && in <= last || in > rule.longest()+2*dueUnit {
-			t.Errorf("refusal %d: dry for %d ns, and before for %d", refusal, in, last)
-		}
-		if doubts := c.Doubtful(now); doubts != (refusal < doubtful) {
-			t.Errorf("refusal %d: doubtful %v", refusal, doubts)
-		}
-		// Other workers have asked before they could know.
-		before := c.lease
-		if c.Granted(0, 1, false, now, 0.9); c.lease != before {
-			t.Errorf("refusal %d: another one of the same moment makes %+v of %+v", refusal, c.lease, before)
-		}
-		now, last = now+in, in
-	}
-	if grant(c, 1, now); c.lease.Refused != 0 {
-		t.Error("refusals before a grant still count")
-	}
 }
 
-// What is known to have room is asked for, whatever was refused before; unless hits come back so
-// fast that there would be a question for each.
-func TestRoomAfterRefusal(t *testing.T) {
+// What is more than the node's part of what is left goes back when totals come; what was used of the
+// rest is known still. Of a rule that leases nothing ahead nothing goes back.
+func TestTrim(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		limit window.Limit
-		back  int64 // when a hit is back
-		want  Verdict
+		limit, used, granted, leased, want, wantGranted uint64
 	}{
-		{perMinute(1000), minute, Unsure},
-		{window.Limit{Shape: shape(window.TokenBucket, minute), Max: 1000, Burst: 1000}, 60_000_000, Unsure},
-		{window.Limit{Shape: shape(window.TokenBucket, minute), Max: 10_000, Burst: 10_000}, 6_000_000, Rejected},
+		{1000, 400, 300, 200, 150, 150}, {1000, 400, 300, 151, 150, 150}, {1000, 400, 300, 150, 150, 300},
+		{1000, 400, 300, 149, 149, 300}, {1000, 400, 140, 100, 100, 140}, {1000, 1000, 3, 1, 0, 0}, {1000, 1000, 3, 0, 0, 3},
+		{100, 40, 30, 20, 20, 30},
 	} {
-		rule := shared(2, second, test.limit)
-		c := leased(t, rule, test.limit.Quota())
-		c.Count(test.limit.Quota())
-		c.Granted(0, 1, false, monday, 0.5)
-		if got := c.Verdict(1, monday); got != Rejected {
-			t.Errorf("%+v: %v right after a refusal", test.limit, got)
+		c := has(t, shared(2, interval, perHour(test.limit)), start, Lease{Granted: test.granted}, window.Hits{Total: test.used + test.leased, Lease: test.leased})
+		if c.Trim(start); c.Leased() != test.want || c.lease.Granted != test.wantGranted {
+			t.Errorf("%+v: %d of %d are leased", test, c.Leased(), c.lease.Granted)
 		}
-		now := monday + test.back
-		if c.Advance(now); c.Verdict(1, now) != test.want {
-			t.Errorf("%+v: %v when a hit is back, want %v", test.limit, c.Verdict(1, now), test.want)
-		}
-		// Others have given some back.
-		c.Advance(monday)
-		c.Learn(0, monday+second, &window.Totals{Newest: test.limit.Number(&c.States[0]), Hits: []uint64{10, 0}})
-		if c.Verdict(1, monday) != test.want {
-			t.Errorf("%+v: %v when others have given hits back, want %v", test.limit, c.Verdict(1, monday), test.want)
-		}
-	}
-}
-
-// Nothing is leased ahead of what is hit once, or of small limits; of the others a node's part of
-// what is left, less what it has.
-func TestAhead(t *testing.T) {
-	t.Parallel()
-	rule := shared(10, second, perMinute(1000))
-	c := leased(t, rule, 1)
-	c.Count(1)
-	c.Advance(monday + 10*second)
-	if got := c.Ahead(monday + 10*second); got != mostStanding {
-		t.Errorf("a key that is hit each ten seconds: %d ahead, want %d", got, mostStanding)
-	}
-	if got := load(t, rule, nil).Ahead(monday); got != 0 {
-		t.Errorf("a key that nothing is known of: %d ahead", got)
-	}
-	c = leased(t, rule, 40)
-	c.Count(40)
-	if got := c.Ahead(monday + second); got != 48 {
-		t.Errorf("a key that is hit 40 times a second: %d ahead, want a twentieth of 960", got)
-	}
-	c = leased(t, rule, 40)
-	c.Count(30)
-	if got := c.Ahead(monday + second); got != 38 {
-		t.Errorf("with 10 leased: %d ahead, want a twentieth of 970 less 10", got)
-	}
-	c = leased(t, shared(2, second, perMinute(100)), 40)
-	c.Count(40)
-	if got := c.Ahead(monday + second); got != 0 {
-		t.Errorf("a small limit: %d ahead", got)
-	}
-}
-
-// Of a rule that has a small limit nothing is leased ahead. Where the backend had less than was
-// asked for, the key is full, and nobody asks before a hit comes back.
-func TestSmallLimits(t *testing.T) {
-	t.Parallel()
-	small, mixed, large := shared(2, second, perMinute(100)), shared(2, second, perMinute(1000), perHour(100)), shared(2, second, perMinute(101))
-	for i, test := range []struct {
-		rule   *Rule
-		leases bool
-	}{{small, false}, {mixed, false}, {large, true}} {
-		c := leased(t, test.rule, 40)
-		c.Claim(monday)
-		c.Count(40)
-		if got := c.Ahead(monday+second) > 0; got != test.leases || test.rule.Leases() != test.leases {
-			t.Errorf("rule %d: leases %v, want %v", i, got, test.leases)
-		}
-	}
-	c := leased(t, small, 100)
-	c.Count(100)
-	c.Granted(0, 1, false, monday+second, 0)
-	ends := minute - (monday+second)%minute
-	if in := c.dryFor(monday + second); in <= 0 || in > min(ends, small.horizon())+2*dueUnit {
-		t.Errorf("asks again after %d ns", in)
 	}
 }
 

@@ -1,0 +1,243 @@
+package counter
+
+import (
+	"math"
+	"testing"
+
+	"weir/window"
+)
+
+// A backend that gave less than requests have asked for is not asked again for a while, and longer
+// each time; nor for ever, however wrong the clock was. What it does not lease ahead says nothing.
+func TestDry(t *testing.T) {
+	t.Parallel()
+	for _, nodes := range []uint64{0, 1, 2, 10, 1000, 1 << 32, math.MaxUint64} {
+		for _, limit := range []window.Limit{
+			perMinute(5), perMinute(1000), {Shape: shape(window.SlidingWindow, minute), Max: 1000},
+			{Shape: shape(window.TokenBucket, minute), Max: 1000, Burst: 3}, {Shape: shape(window.FirstHitWindow, 366*24*3600*second), Max: 1},
+			{Shape: shape(window.FixedWindow, window.MinWidth), Max: 1}, perMinute(0),
+		} {
+			rule := shared(nodes, second, limit)
+			c := load(t, rule, nil)
+			c.Advance(monday)
+			c.Count(limit.Quota())
+			c.Granted(0, 10, false, monday, 0.99)
+			if limit.Max != 0 && c.dryFor(monday) <= 0 {
+				t.Errorf("%d nodes, %+v: not dry after a refusal", nodes, limit)
+			}
+			if in := c.dryFor(monday); in > 2*rule.longest() {
+				t.Errorf("%d nodes, %+v: dry for %d ns", nodes, limit, in)
+			}
+			for _, now := range []int64{monday - 3600*second, monday + 3*rule.longest()} {
+				if c.dryFor(now) != 0 {
+					t.Errorf("%d nodes, %+v: dry %d s from then", nodes, limit, (now-monday)/second)
+				}
+			}
+		}
+	}
+	rule := shared(2, second, perHour(1000))
+	c := leased(t, rule, 1)
+	c.Count(1000)
+	c.Granted(1, 300, true, monday, 0.5)
+	if c.dryFor(monday) != 0 {
+		t.Error("dry though requests have got what they have asked for")
+	}
+	now, last := monday, int64(0)
+	for refusal := range maxRefused + 2 {
+		c.Advance(now)
+		c.Granted(0, 1, false, now, 0.5)
+		in := c.dryFor(now)
+		if in < last || refusal < 2 && in <= last || in > rule.longest()+2*dueUnit {
+			t.Errorf("refusal %d: dry for %d ns, and before for %d", refusal, in, last)
+		}
+		if doubts := c.Doubtful(now); doubts != (refusal < doubtful) {
+			t.Errorf("refusal %d: doubtful %v", refusal, doubts)
+		}
+		// Other workers have asked before they could know.
+		before := c.lease
+		if c.Granted(0, 1, false, now, 0.9); c.lease != before {
+			t.Errorf("refusal %d: another one of the same moment makes %+v of %+v", refusal, c.lease, before)
+		}
+		now, last = now+in, in
+	}
+	if grant(c, 1, now); c.lease.Refused != 0 {
+		t.Error("refusals before a grant still count")
+	}
+}
+
+// What is known to have room is asked for, whatever was refused before; unless hits come back so
+// fast that there would be a question for each.
+func TestRoomAfterRefusal(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		limit window.Limit
+		back  int64 // when a hit is back
+		want  Verdict
+	}{
+		{perMinute(1000), minute, Unsure},
+		{window.Limit{Shape: shape(window.TokenBucket, minute), Max: 1000, Burst: 1000}, 60_000_000, Unsure},
+		{window.Limit{Shape: shape(window.TokenBucket, second), Max: 128, Burst: 128}, 8_000_000, Rejected},
+		{window.Limit{Shape: shape(window.TokenBucket, minute), Max: 10_000, Burst: 10_000}, 6_000_000, Rejected},
+	} {
+		rule := shared(2, second, test.limit)
+		c := leased(t, rule, test.limit.Quota())
+		c.Count(test.limit.Quota())
+		c.Granted(0, 1, false, monday, 0.5)
+		if got := c.Verdict(1, monday); got != Rejected {
+			t.Errorf("%+v: %v right after a refusal", test.limit, got)
+		}
+		now := monday + test.back
+		if c.Advance(now); c.Verdict(1, now) != test.want {
+			t.Errorf("%+v: %v when a hit is back, want %v", test.limit, c.Verdict(1, now), test.want)
+		}
+		// Others have given some back.
+		c.Advance(monday)
+		c.Learn(0, monday+second, &window.Totals{Newest: test.limit.Number(&c.States[0]), Hits: []uint64{10, 0}})
+		if c.Verdict(1, monday) != test.want {
+			t.Errorf("%+v: %v when others have given hits back, want %v", test.limit, c.Verdict(1, monday), test.want)
+		}
+	}
+}
+
+// While a key is full it is asked for after one, two, four and eight intervals, times 0.5 to 1.5.
+func TestPauses(t *testing.T) {
+	t.Parallel()
+	for spread, part := range map[float64]int64{0: 500, 0.5: 1000, 1: 1500} {
+		c := has(t, shared(2, interval, perHour(1000)), start, Lease{}, window.Hits{Total: 1000})
+		now := start
+		for i, pauses := range []int64{1, 2, 4, 8, 8, 8, 8} {
+			c.Granted(0, 1, false, now, spread)
+			in := c.dryFor(now)
+			if want := pauses * part * dueUnit; in != want {
+				t.Errorf("refusal %d, spread %v: asks again after %d units, want %d", i+1, spread, in/dueUnit, want/dueUnit)
+			}
+			now += in
+		}
+	}
+	// What totals say, or what a rule with a small limit hears, is no refusal yet.
+	c := has(t, shared(2, interval, perHour(1000)), start, Lease{Pace: 1}, window.Hits{Total: 1000})
+	c.RunDry(start, 0.5)
+	small := has(t, shared(2, interval, perHour(100)), start, Lease{Pace: 1}, window.Hits{Total: 100})
+	small.Granted(0, 1, false, start, 0.5)
+	if a, b := c.dryFor(start), small.dryFor(start); a != interval || b != interval {
+		t.Errorf("asks again after %d and %d units, want an interval", a/dueUnit, b/dueUnit)
+	}
+}
+
+// A full key is asked for when a hit is back, if that is sooner; where hits come back fast, by all
+// nodes together as often as a quantum is back.
+func TestPauseUntilHitsAreBack(t *testing.T) {
+	t.Parallel()
+	bucket := func(tokens, units uint64) window.Limit {
+		return window.Limit{Shape: shape(window.TokenBucket, int64(tokens*units)*dueUnit), Max: tokens, Burst: tokens}
+	}
+	ends := window.Limit{Shape: shape(window.FixedWindow, 64*interval), Max: 1000}
+	for _, test := range []struct {
+		name   string
+		limits []window.Limit
+		nodes  uint64
+		spread float64
+		want   int64 // in units
+	}{
+		{"a window that ends soon", []window.Limit{ends}, 2, 0.5, 300},
+		{"it and one that does not", []window.Limit{ends, perHour(1000)}, 2, 0.5, 1000},
+		{"a token", []window.Limit{bucket(1000, 60)}, 10, 0.5, 60},
+		{"a token, whatever the spread", []window.Limit{bucket(1000, 60)}, 10, 1, 60},
+		{"a quantum of two for each of ten", []window.Limit{bucket(128, 10)}, 10, 0.5, 200},
+		{"a quantum", []window.Limit{bucket(640, 10)}, 1, 0.5, 100},
+		{"a quantum of two nodes", []window.Limit{bucket(640, 10)}, 2, 0.5, 200},
+		{"of an unknown number", []window.Limit{bucket(640, 10)}, 0, 0.5, 100},
+		{"at least half of it", []window.Limit{bucket(640, 10)}, 4, 0, 200},
+		{"at most half as much again", []window.Limit{bucket(640, 10)}, 4, 1, 600},
+		{"no longer than others pause", []window.Limit{bucket(640, 10)}, 20, 0.5, 1000},
+		{"nothing ever comes back", []window.Limit{perHour(0)}, 2, 0.5, 1000},
+	} {
+		const now = start/(64*interval)*(64*interval) + 64*interval - 300*dueUnit
+		c := has(t, shared(test.nodes, interval, test.limits...), now, Lease{})
+		for i := range c.States {
+			c.States[i].Start, c.States[i].Hits[0] = now, window.Hits{Total: test.limits[i].Quota()}
+		}
+		if c.Granted(0, 1, false, now, test.spread); c.dryFor(now) != test.want*dueUnit {
+			t.Errorf("%s: asks again after %d units, want %d", test.name, c.dryFor(now)/dueUnit, test.want)
+		}
+	}
+}
+
+// A pause is believed up to twice the longest, which is more than any is; a longer one is that of a
+// clock that was wrong. No pause is one, whatever the time.
+func TestDryFor(t *testing.T) {
+	t.Parallel()
+	const longAgo = 1 << 52 // a due time of 0 is a time then
+	rule := shared(2, interval, perHour(1000))
+	for _, test := range []struct {
+		now      int64
+		dry      Due
+		want     int64 // in units
+		doubtful bool
+	}{
+		{start, DueAt(start), 0, false}, {start, DueAt(start) - 1, 0, false}, {start, DueAt(start) + 1, 1, true},
+		{start, DueAt(start) + 12_000, 12_000, true}, {start, DueAt(start) + 16_000, 16_000, true}, {start, DueAt(start) + 16_001, 0, false},
+		{longAgo - 10*dueUnit, 0, 0, false}, {longAgo - 10*dueUnit, 1, 11, true},
+	} {
+		c := has(t, rule, test.now, Lease{Dry: test.dry})
+		want := test.want * dueUnit
+		if got := c.dryFor(test.now); got != want || c.DryUntil(test.now) != test.now+want {
+			t.Errorf("%+v: dry for %d units", test, got/dueUnit)
+		}
+		if got := c.Doubtful(test.now); got != test.doubtful {
+			t.Errorf("%+v: doubtful %v", test, got)
+		}
+	}
+}
+
+// Totals that say that a key is full have nobody ask for a while, unless hits are leased here, or
+// nobody has ever asked.
+func TestRunDry(t *testing.T) {
+	t.Parallel()
+	known := DueAt(start) - 100
+	for _, test := range []struct {
+		name  string
+		lease Lease
+		hits  [2]window.Hits // of 1000 in a minute, and of 2000 in an hour
+		want  int64          // in units
+	}{
+		{"full", Lease{Since: known}, [2]window.Hits{{Total: 1000}, {Total: 1000}}, 1000},
+		{"full for an hour", Lease{Since: known}, [2]window.Hits{{Total: 10}, {Total: 2000}}, 1000},
+		{"room for a hit", Lease{Since: known}, [2]window.Hits{{Total: 999}, {Total: 1999}}, 0},
+		{"a hit is leased", Lease{Since: known, Granted: 1}, [2]window.Hits{{Total: 1000, Lease: 1}, {Total: 2000, Lease: 1}}, 0},
+		{"full, with a hit leased", Lease{Since: known, Granted: 1}, [2]window.Hits{{Total: 1001, Lease: 1}, {Total: 2001, Lease: 1}}, 0},
+		{"nobody has asked", Lease{}, [2]window.Hits{{Total: 1000}, {Total: 1000}}, 0},
+		{"somebody has heard of it already", Lease{Since: known, Dry: DueAt(start) + 1}, [2]window.Hits{{Total: 1000}, {Total: 1000}}, 1},
+		{"somebody had heard of it", Lease{Since: known, Dry: DueAt(start)}, [2]window.Hits{{Total: 1000}, {Total: 1000}}, 1000},
+	} {
+		c := has(t, shared(2, interval, perMinute(1000), perHour(2000)), start, test.lease, test.hits[:]...)
+		if c.RunDry(start, 0.5); c.dryFor(start) != test.want*dueUnit {
+			t.Errorf("%s: asks again after %d units, want %d", test.name, c.dryFor(start)/dueUnit, test.want)
+		}
+	}
+	// One token is room, too, even if one is back each millisecond.
+	fast := window.Limit{Shape: shape(window.TokenBucket, second), Max: 1000, Burst: 1000}
+	for taken, dry := range map[uint64]bool{999: false, 1000: true} {
+		c := has(t, shared(2, interval, fast), start, Lease{Since: known}, window.Hits{Total: taken})
+		if c.RunDry(start, 0.5); c.dryFor(start) > 0 != dry {
+			t.Errorf("%d of 1000 tokens are taken: dry for %d units", taken, c.dryFor(start)/dueUnit)
+		}
+	}
+}
+
+// Who gets all that requests have asked for has been refused nothing, whatever was refused before.
+func TestGrantEndsRefusals(t *testing.T) {
+	t.Parallel()
+	c := has(t, shared(2, interval, perHour(1000)), start, Lease{}, window.Hits{Total: 1000})
+	c.Granted(0, 1, false, start, 0.5)
+	if c.Granted(3, 3, false, start, 0.5); c.lease.Refused != 0 {
+		t.Errorf("%d refusals count after a grant", c.lease.Refused)
+	}
+	small := has(t, shared(2, interval, perHour(100)), start, Lease{}, window.Hits{Total: 100})
+	if small.Granted(3, 3, false, start, 0.5); small.dryFor(start) != 0 {
+		t.Error("a small limit is dry after a grant")
+	}
+	if small.Granted(2, 3, false, start, 0.5); small.dryFor(start) == 0 {
+		t.Error("a small limit that has less than was asked for is not dry")
+	}
+}
