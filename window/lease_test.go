@@ -464,9 +464,8 @@ func TestLeaseOfTokensWears(t *testing.T) {
 			for now := monday; ; now = min(now+each, monday+test.after) {
 				leased := l.Leased(&s)
 				l.Advance(&s, now)
-				if worn = l.WearLease(&s, leased, test.nodes, worn); worn > now {
-					t.Fatalf("%s: it has worn up to %d ns from then", test.name, worn-now)
-				}
+				l.WearLease(&s, leased, test.nodes, worn, now)
+				worn = now
 				if now == monday+test.after {
 					break
 				}
@@ -476,6 +475,45 @@ func TestLeaseOfTokensWears(t *testing.T) {
 			}
 			if got := l.Leased(&s); got != test.want {
 				t.Errorf("%s, each %v s: %d are left, want %d", test.name, float64(each)/float64(second), got, test.want)
+			}
+		}
+	}
+}
+
+// However fast tokens come back, and however often one looks, a lease wears by as many as have come
+// back. What does not refill does not wear.
+func TestLeaseWearsToTheToken(t *testing.T) {
+	t.Parallel()
+	const lease = 500_000
+	for _, perSecond := range []uint64{1, 3, 700, 9999} {
+		l := tokens(perSecond, 1_000_000, second)
+		for _, each := range []int64{1e6, 7e6 + 1, 3e8, second} {
+			s := State{Newest: monday, Start: monday - 10*second, Hits: [2]Hits{{Total: 1_000_000, Lease: lease}}}
+			last := monday
+			for now := monday; now <= monday+3*second; now += each {
+				leased := l.Leased(&s)
+				l.Advance(&s, now)
+				l.WearLease(&s, leased, 1<<40, last, now)
+				last = now
+			}
+			back := l.tokens(monday-10*second, last) - 10*perSecond
+			if got := lease - l.Leased(&s); got != back {
+				t.Errorf("%d tokens a second, looked at each %d ns: %d have worn, want %d", perSecond, each, got, back)
+			}
+		}
+	}
+	fast := tokens(MaxHits/8, MaxHits, MinWidth)
+	s := State{Newest: monday, Start: monday, Hits: [2]Hits{{Total: MaxHits, Lease: MaxHits / 2}}}
+	now := monday + MinWidth*3/2
+	fast.Advance(&s, now)
+	if fast.WearLease(&s, MaxHits/2, 1<<40, monday, now); s.Start <= monday || MaxHits/2-s.Hits[0].Lease != fast.tokens(monday, now) {
+		t.Errorf("of %d a millisecond %d have worn in 1.5 ms", MaxHits/8, MaxHits/2-s.Hits[0].Lease)
+	}
+	for _, l := range leasing {
+		if !l.Kind.Refills() && !l.Kind.Bucketed() {
+			s := State{Newest: monday + second, Start: monday, Hits: [2]Hits{{Total: 30, Lease: 30}}}
+			if l.WearLease(&s, 30, 100, monday, monday+second); l.Leased(&s) != 30 {
+				t.Errorf("%+v: %d of 30 are left", l, l.Leased(&s))
 			}
 		}
 	}

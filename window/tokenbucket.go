@@ -46,18 +46,22 @@ func (l *Limit) wear(s *State, now int64) {
 }
 
 // WearLease takes from a lease, which had so many tokens before Advance, those that have come back
-// since a time up to which it has worn, while it is more than the node's even part of what the
-// backend's bucket lacks. So the leases of all nodes are never more than that, though each node knows
-// of its own only. It returns the time up to which the lease has worn now.
-func (l *Limit) WearLease(s *State, leased, nodes uint64, since int64) (until int64) {
-	part := l.missing(s, s.Newest) / max(nodes, 1)
-	if !l.Kind.Refills() || leased <= part {
-		return s.Newest
+// between two times, while it is more than the node's even part of what the backend's bucket lacks. So
+// the leases of all nodes are never more than that, though each node knows of its own only.
+func (l *Limit) WearLease(s *State, leased, nodes uint64, from, to int64) {
+	if !l.Kind.Refills() {
+		return
 	}
-	h, back := &s.Hits[0], l.tokens(since, s.Newest)
-	h.Lease = min(h.Lease, max(part, leased-min(back, leased)))
-	after, _, _ := muldiv(back, uint64(l.Width), max(l.Max, 1))
-	return min(since+int64(min(after, uint64(maxBack))), s.Newest)
+	if part := l.missing(s, s.Newest) / max(nodes, 1); leased > part {
+		// The tokens up to both times are counted from one time on, at which one came back: so from one
+		// call to the next none is left out or counted twice.
+		start := s.Start
+		if from < start {
+			start -= ((start-from)/l.Width + 1) * l.Width
+		}
+		h, back := &s.Hits[0], l.tokens(start, to)-l.tokens(start, from)
+		h.Lease = min(h.Lease, max(part, leased-min(back, leased)))
+	}
 }
 
 // returnedAt is the time when so many tokens will have come back.

@@ -236,15 +236,16 @@ func (c *Counter) Advance(now int64) {
 //go:noinline
 func (c *Counter) advanceLeased(now int64) {
 	before := c.Leased()
-	since, until := now+c.lease.Worn.In(now), now
+	to := now >> dueShift << dueShift
+	from := min(to+c.lease.Worn.In(now), to)
 	for i := range c.States {
 		l, s := &c.rule.Limits[i], &c.States[i]
 		leased := l.Leased(s)
 		l.Advance(s, now)
-		until = min(until, l.WearLease(s, leased, c.rule.nodes, since))
+		l.WearLease(s, leased, c.rule.nodes, from, to)
 	}
-	if until >= since+dueUnit {
-		c.lease.Worn = DueAt(until)
+	if from < to {
+		c.lease.Worn = DueAt(to)
 	}
 	// Leased hits whose window has ended were not used: they don't count for the pace.
 	c.lease.Granted -= min(before-min(before, c.Leased()), c.lease.Granted)

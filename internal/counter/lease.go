@@ -370,7 +370,7 @@ func (c *Counter) Review(now int64) (again bool) {
 		return true
 	}
 	age := -c.lease.Since.In(now)
-	if age >= 0 && age < c.reviewIn(now) {
+	if age >= 0 && age < max(dueUnit, c.reviewIn(now)>>dueShift<<dueShift) {
 		c.sync.Due = DueAt(now + c.reviewIn(now)) // the key is due for its hits, and the lease has only come
 		return true
 	}

@@ -232,6 +232,36 @@ func TestWearBegins(t *testing.T) {
 	}
 }
 
+// A lease wears by as many tokens as come back, however fast they do, and however often it is looked
+// at.
+func TestWearIsCountedOnce(t *testing.T) {
+	t.Parallel()
+	for _, perSecond := range []uint64{10, 1000, 10_000} {
+		bucket := window.Limit{Shape: shape(window.TokenBucket, second), Max: perSecond, Burst: 1_000_000}
+		rule := shared(1<<40, second, bucket, perHour(1_000_000))
+		for _, each := range []int64{dueUnit / 5, dueUnit, dueUnit * 7 / 3, 100 * dueUnit} {
+			c := has(t, rule, start, Lease{Granted: 500_000, Worn: DueAt(start)}, window.Hits{Total: 900_000, Lease: 500_000}, window.Hits{Total: 500_000, Lease: 500_000})
+			const end = start + 1000*dueUnit
+			for now := start; now < end; now += each {
+				c = load(t, rule, c.Append(nil, now))
+				c.Advance(now)
+			}
+			c.Advance(end)
+			if worn, want := 500_000-c.Leased(), perSecond*uint64(end-start)/uint64(second); worn != want || c.lease.Granted != c.Leased() {
+				t.Errorf("%d tokens a second, looked at each %d ns: %d have worn, want %d", perSecond, each, worn, want)
+			}
+		}
+	}
+	// A clock that has gone back wears nothing, and nothing twice.
+	bucket := window.Limit{Shape: shape(window.TokenBucket, interval), Max: 1000, Burst: 1_000_000}
+	c := has(t, shared(1<<40, interval, bucket), start, Lease{Granted: 5000, Worn: DueAt(start)}, window.Hits{Total: 900_000, Lease: 5000})
+	for _, now := range []int64{start + 100*dueUnit, start + 50*dueUnit, start + 100*dueUnit} {
+		if c.Advance(now); c.Leased() != 4900 {
+			t.Errorf("%d units from then %d are leased, want 4900", (now-start)/dueUnit, c.Leased())
+		}
+	}
+}
+
 // What is more than the node's part of what is left goes back when totals come; what was used of the
 // rest is known still. Of a rule that leases nothing ahead nothing goes back.
 func TestTrim(t *testing.T) {

@@ -112,6 +112,28 @@ func TestReviewWhenDue(t *testing.T) {
 	}
 }
 
+// Times of reviews are rounded: a lease that is looked at right then is reviewed, not put off.
+func TestReviewOnTime(t *testing.T) {
+	t.Parallel()
+	for _, rate := range []int64{1e6, second / 2, second, interval} {
+		for _, fraction := range []int64{0, 1, dueUnit / 2, dueUnit - 1} {
+			now := start + fraction
+			c := has(t, shared(2, rate, perHour(10_000)), now, Lease{Since: DueAt(now), Granted: 1024, Pace: 1024}, window.Hits{Total: 1024, Lease: 1024})
+			c.Own(false, now)
+			for want := uint64(512); want >= mostStanding; want /= 2 {
+				now = (now + max(c.Sync().Due.In(now), dueUnit)) >> dueShift << dueShift // as soon as it is due
+				if c.Review(now); c.Leased() != want {
+					t.Fatalf("each %d ns: %d are leased, want %d", rate, c.Leased(), want)
+				}
+				// At the same time it has only come.
+				if c.sync.Due = DueAt(now); !c.Review(now) || c.Leased() != want {
+					t.Fatalf("each %d ns: %d are leased, and it is reviewed again", rate, c.Leased())
+				}
+			}
+		}
+	}
+}
+
 // What is kept of a lease is what was used in the last interval, twice, or more if the pace was that
 // before. The pace becomes the mean of both, rounded up, and falls by halves if nothing is used.
 func TestReviewKeepsThePace(t *testing.T) {
