@@ -235,6 +235,13 @@ func TestGiveBackAfterAnAnswer(t *testing.T) {
 	if l.GiveBack(&s, uint64(monday), 2); s.Hits[0].Diff != 3 {
 		t.Errorf("given back into a later window: %+v", s.Hits[0])
 	}
+	// The last nanosecond of a window is in it, and the next window's first one is not.
+	for within, want := range map[int64]int64{minute - 1: 1, minute: 3} {
+		s.Hits[0].Diff = 3
+		if l.GiveBack(&s, uint64(s.Start+within), 2); s.Hits[0].Diff != want {
+			t.Errorf("%d ns after the start: %+v", within, s.Hits[0])
+		}
+	}
 }
 
 func TestTokenBucketsMerge(t *testing.T) {
