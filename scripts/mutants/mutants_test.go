@@ -91,9 +91,6 @@ func TestEqual(t *testing.T) {
 
 // In a module with tests in two packages, each of them notices its part.
 func TestRun(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it builds and tests for many seconds")
-	}
 	folder := t.TempDir()
 	for name, content := range map[string]string{
 		"go.mod":      "module m\n\ngo 1.26\n",
