@@ -45,14 +45,14 @@ func TestBurstOnAFreshKey(t *testing.T) {
 // A key that the table forgets again and again, as there are too many others, passes no more than its
 // limit: it has leases, which go back, and no other credit.
 func TestLimitUnderChurn(t *testing.T) {
-	for _, hits := range []uint64{20, 200} {
+	for _, hits := range []uint64{20, 120} {
 		for _, nodes := range []int{1, 2} {
 			w := newWorld(t, nodes, 2, Options{Capacity: 64, SyncRate: second / 10}, users(limit(window.FixedWindow, hits, 30*day)))
 			w.advance(time.Second)
 			passed := uint64(0)
 			for i := range 2 * int(hits) {
-				for j := range 400 { // two hits each, or the key with more would stay
-					w.any().send(strconv.Itoa(i*200 + j/2))
+				for j := range 240 { // two hits each, or the key with more would stay
+					w.any().send(strconv.Itoa(i*120 + j/2))
 				}
 				w.advance(time.Millisecond)
 				// Others come before anybody has told the backend of it.
