@@ -13,9 +13,11 @@ import (
 	"time"
 
 	"weir/internal/host"
+	"weir/internal/wire"
 )
 
-// customs holds callouts up until the test says what becomes of each.
+// customs holds the callouts that carry hits or wishes up until the test says what becomes of each.
+// Those of nothing pass: a worker greets the backend at its first tick, whenever that is.
 type customs struct {
 	mu      sync.Mutex
 	closed  bool
@@ -39,15 +41,20 @@ func (c *customs) hold(on bool) {
 }
 
 func (c *customs) RoundTrip(r *http.Request) (*http.Response, error) {
-	c.mu.Lock()
-	closed := c.closed
-	c.mu.Unlock()
-	if !closed {
-		return http.DefaultTransport.RoundTrip(r)
-	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return nil, err
+	}
+	push, err := wire.DecodePush(body)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	closed := c.closed
+	c.mu.Unlock()
+	if !closed || len(push.Items)+len(push.Takes) == 0 {
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		return http.DefaultTransport.RoundTrip(r)
 	}
 	call := &heldCallout{request: r, body: body, answer: make(chan *http.Response, 1)}
 	c.arrived <- call
