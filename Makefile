@@ -6,12 +6,19 @@ golangci_lint := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.6.2
 # go.work has both modules: this one, and bench/, with what only benchmarks need.
 packages := ./... ./bench/...
 
-plugin_sources := go.mod go.sum main.go \
+plugin_sources := go.mod go.sum main.go $(filter-out %_test.go,$(wildcard scripts/straighten/*.go)) \
 	$(filter-out %_test.go,$(wildcard $(addsuffix /*.go,filter window sharedata config internal/proxywasm internal/node internal/counter internal/wire internal/fields internal/clientip)))
 
+# Builds a plugin from a package, and straightens its jumps; with the flags of the command that does.
 # The collector that was Go's before 1.26 is 45 KB smaller. A Go that no longer has it builds the plugin with its own.
-plugin_build = GOOS=wasip1 GOARCH=wasm GOEXPERIMENT=$(shell GOEXPERIMENT=nogreenteagc go env GOEXPERIMENT 2>/dev/null) \
-	go build -trimpath -buildmode=c-shared
+define build_plugin
+	GOOS=wasip1 GOARCH=wasm GOEXPERIMENT=$(shell GOEXPERIMENT=nogreenteagc go env GOEXPERIMENT 2>/dev/null) \
+		go build -trimpath -buildmode=c-shared -ldflags=-w -o $@ $(1)
+	go run ./scripts/straighten $(2) $@
+endef
+
+# A file that was not straightened is none.
+.DELETE_ON_ERROR:
 
 build: dist/weir.wasm dist/weir ## the plugin and the command, in dist/
 
@@ -22,17 +29,17 @@ help: ## this list
 dist/weir.wasm dist/weir-names.wasm dist/weir: export GOWORK = off
 
 dist/weir.wasm: $(plugin_sources)
-	$(plugin_build) -ldflags='-s -w' -o $@ .
+	$(call build_plugin,.)
 
 # With names, for bench/v8/profile.js and bench/v8/size.js.
 dist/weir-names.wasm: $(plugin_sources)
-	$(plugin_build) -o $@ .
+	$(call build_plugin,.,-names)
 
 dist/empty-names.wasm: bench/go.mod bench/v8/empty/empty.go
-	$(plugin_build) -o $@ ./bench/v8/empty
+	$(call build_plugin,./bench/v8/empty,-names)
 
 dist/gofloor.wasm: go.mod bench/go.mod bench/v8/gofloor/gofloor.go $(wildcard internal/proxywasm/*.go)
-	$(plugin_build) -ldflags='-s -w' -o $@ ./bench/v8/gofloor
+	$(call build_plugin,./bench/v8/gofloor)
 
 # The command is always handed to go, which knows best what has changed.
 .PHONY: dist/weir

@@ -1,0 +1,254 @@
+package main
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// Sections of a module, as the specification of WebAssembly numbers them.
+const (
+	customSection = 0
+	importSection = 2
+	codeSection   = 10
+)
+
+const (
+	magic = "\x00asm\x01\x00\x00\x00"
+	// hintSection says which branches are seldom taken. It is of the proposal for branch hinting.
+	hintSection = "metadata.code.branch_hint"
+	nameSection = "name"
+	// functionNames is the part of the name section that names functions.
+	functionNames = 1
+	// deferReturn is what a function calls that the runtime may make return after a panic: not
+	// only behind a call, but just before this one.
+	deferReturn = "runtime.deferreturn"
+)
+
+var errMalformed = errors.New("malformed module")
+
+// straighten makes a module's jumps direct. A module without names is refused, as it takes them to
+// know which functions recover from panics.
+func straighten(module []byte, names bool) ([]byte, error) {
+	if len(module) < len(magic) || string(module[:len(magic)]) != magic {
+		return nil, fmt.Errorf("%w: want a module of WebAssembly 1.0", errMalformed)
+	}
+	recovers, err := findFunction(module, deferReturn)
+	if err != nil {
+		return nil, err
+	}
+	imported, err := imports(module)
+	if err != nil {
+		return nil, err
+	}
+	out := []byte(magic)
+	err = eachSection(module, func(id byte, body []byte) error {
+		switch id {
+		case customSection:
+			if name := customName(body); !names && name == nameSection || name == hintSection {
+				return nil
+			}
+		case codeSection:
+			code, hints, err := straightenCode(body, imported, recovers)
+			if err != nil {
+				return err
+			}
+			out = appendSection(out, customSection, hints)
+			body = code
+		}
+		out = appendSection(out, id, body)
+		return nil
+	})
+	return out, err
+}
+
+func appendSection(dst []byte, id byte, body []byte) []byte {
+	dst = binary.AppendUvarint(append(dst, id), uint64(len(body)))
+	return append(dst, body...)
+}
+
+// eachSection visits the sections in their order.
+func eachSection(module []byte, visit func(id byte, body []byte) error) error {
+	r := reader{b: module, at: len(magic)}
+	for r.more() {
+		id := r.byte()
+		body := r.bytes(r.u32())
+		if r.bad {
+			return fmt.Errorf("%w: section %d", errMalformed, id)
+		}
+		if err := visit(id, body); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func customName(body []byte) string {
+	r := reader{b: body}
+	return string(r.bytes(r.u32()))
+}
+
+// findFunction is the number of the function of a name. It is beyond all functions if the module
+// has names, but not this one.
+func findFunction(module []byte, name string) (number uint32, err error) {
+	named := false
+	number = 1<<32 - 1
+	err = eachSection(module, func(id byte, body []byte) error {
+		if id != customSection || customName(body) != nameSection {
+			return nil
+		}
+		r := reader{b: body}
+		r.bytes(r.u32())
+		for r.more() {
+			part := r.byte()
+			names := reader{b: r.bytes(r.u32())}
+			if part != functionNames {
+				continue
+			}
+			named = true
+			for n := names.u32(); n > 0 && !names.bad; n-- {
+				i := names.u32()
+				if string(names.bytes(names.u32())) == name {
+					number = i
+				}
+			}
+			r.bad = r.bad || names.bad
+		}
+		if r.bad {
+			return fmt.Errorf("%w: section of names", errMalformed)
+		}
+		return nil
+	})
+	if err == nil && !named {
+		err = errors.New("no names: build the module without -ldflags=-s")
+	}
+	return number, err
+}
+
+// imports counts the functions that a module imports, which are numbered before its own.
+func imports(module []byte) (count uint32, err error) {
+	err = eachSection(module, func(id byte, body []byte) error {
+		if id != importSection {
+			return nil
+		}
+		r := reader{b: body}
+		for n := r.u32(); n > 0 && !r.bad; n-- {
+			r.bytes(r.u32())
+			r.bytes(r.u32())
+			switch r.byte() {
+			case 0: // a function, and its type
+				r.u32()
+				count++
+			case 1: // a table: the type of its elements, and its limits
+				r.byte()
+				r.limits()
+			case 2: // a memory
+				r.limits()
+			case 3: // a global: its type, and whether it changes
+				r.byte()
+				r.byte()
+			default:
+				r.bad = true
+			}
+		}
+		if r.bad {
+			return fmt.Errorf("%w: section of imports", errMalformed)
+		}
+		return nil
+	})
+	return count, err
+}
+
+// straightenCode makes the jumps of all functions direct, and the section that has the hints.
+func straightenCode(code []byte, imported, recovers uint32) (straight, hints []byte, err error) {
+	r := reader{b: code}
+	count := r.u32()
+	straight = binary.AppendUvarint(nil, uint64(count))
+	hinted := uint64(0)
+	var each []byte
+	for i := range count {
+		body := r.bytes(r.u32())
+		if r.bad {
+			return nil, nil, fmt.Errorf("%w: section of code", errMalformed)
+		}
+		f, err := decode(body)
+		if err != nil {
+			return nil, nil, fmt.Errorf("function %d of the module's own: %w", i, err)
+		}
+		f.straighten(recovers)
+		body, seldom := f.encode()
+		straight = binary.AppendUvarint(straight, uint64(len(body)))
+		straight = append(straight, body...)
+		if len(seldom) > 0 {
+			hinted++
+			each = binary.AppendUvarint(each, uint64(imported+i))
+			each = appendHints(each, seldom)
+		}
+	}
+	hints = append(binary.AppendUvarint(nil, uint64(len(hintSection))), hintSection...)
+	hints = binary.AppendUvarint(hints, hinted)
+	return straight, append(hints, each...), nil
+}
+
+// reader reads what the format is made of. Once it is bad, all that it gives is nothing.
+type reader struct {
+	b   []byte
+	at  int
+	bad bool
+}
+
+func (r *reader) more() bool { return !r.bad && r.at < len(r.b) }
+
+func (r *reader) byte() (b byte) {
+	if r.bad = !r.more(); r.bad {
+		return 0
+	}
+	b = r.b[r.at]
+	r.at++
+	return b
+}
+
+func (r *reader) bytes(n uint32) (b []byte) {
+	if r.bad = r.bad || uint64(n) > uint64(len(r.b)-r.at); r.bad {
+		return nil
+	}
+	b = r.b[r.at : r.at+int(n)]
+	r.at += int(n)
+	return b
+}
+
+func (r *reader) u32() uint32 {
+	if r.bad {
+		return 0
+	}
+	v, n := binary.Uvarint(r.b[r.at:])
+	if r.bad = n <= 0 || v > 1<<32-1; r.bad {
+		return 0
+	}
+	r.at += n
+	return uint32(v)
+}
+
+// signed reads a signed number of at most 64 bits.
+func (r *reader) signed() (v int64) {
+	for shift := 0; shift < 70; shift += 7 {
+		b := r.byte()
+		v |= int64(b&0x7f) << shift
+		if b&0x80 == 0 {
+			if b&0x40 != 0 && shift+7 < 64 {
+				v |= -1 << (shift + 7)
+			}
+			return v
+		}
+	}
+	r.bad = true
+	return 0
+}
+
+func (r *reader) limits() {
+	bounded := r.byte()
+	r.u32()
+	if bounded&1 != 0 {
+		r.u32()
+	}
+}

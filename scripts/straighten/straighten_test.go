@@ -1,0 +1,165 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
+	"github.com/tetratelabs/wazero/sys"
+)
+
+// build builds the program in testdata, with its names.
+func build(t testing.TB, flags ...string) []byte {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "program.wasm")
+	command := exec.Command("go", append(append([]string{"build", "-o", file}, flags...), "./testdata/program")...)
+	command.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
+	if output, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	module, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return module
+}
+
+// run runs a program, and returns what it prints. It ends with 7.
+func run(t *testing.T, module []byte) string {
+	t.Helper()
+	ctx := context.Background()
+	runtime := wazero.NewRuntime(ctx)
+	defer runtime.Close(ctx)
+	wasi_snapshot_preview1.MustInstantiate(ctx, runtime)
+	var output bytes.Buffer
+	_, err := runtime.InstantiateWithConfig(ctx, module, wazero.NewModuleConfig().WithStdout(&output).WithStderr(&output).WithSysWalltime())
+	var exit *sys.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 7 {
+		t.Errorf("got %v, want exit code 7: %s", err, output.String())
+	}
+	return output.String()
+}
+
+// A program does the same, however its functions are left and resumed.
+func TestProgram(t *testing.T) {
+	before := build(t, "-ldflags=-w")
+	want := run(t, before)
+	if !strings.Contains(want, "integer divide by zero") || !strings.Contains(want, "second") || strings.Contains(want, "never") {
+		t.Fatalf("the program: got %s", want)
+	}
+	for _, names := range []bool{false, true} {
+		after, err := straighten(before, names)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := run(t, after); got != want {
+			t.Errorf("names %v: got\n%swant\n%s", names, got, want)
+		}
+	}
+}
+
+// No jump forward goes through a function's table any more, and the table has the places only that
+// calls return to.
+func TestJumps(t *testing.T) {
+	module, err := straighten(build(t, "-ldflags=-w"), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tables, back := 0, 0
+	eachFunction(t, module, func(f *function) {
+		for i := range f.code {
+			switch in := &f.code[i]; in.op {
+			case opBrTable:
+				tables++
+			case opBr:
+				if i >= 2 && f.code[i-1].op == opLocalSet && f.code[i-1].value == 0 && f.code[i-2].op == opI32Const {
+					back++
+				}
+			}
+		}
+	})
+	if tables < 500 || back == 0 || back > 3*tables {
+		t.Errorf("got %d tables, and %d jumps through them", tables, back)
+	}
+}
+
+func eachFunction(t *testing.T, module []byte, visit func(*function)) {
+	t.Helper()
+	err := eachSection(module, func(id byte, body []byte) error {
+		if id != codeSection {
+			return nil
+		}
+		r := reader{b: body}
+		for n := r.u32(); n > 0; n-- {
+			f, err := decode(r.bytes(r.u32()))
+			if err != nil {
+				return err
+			}
+			visit(f)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRefused(t *testing.T) {
+	module := build(t, "-ldflags=-w")
+	for _, test := range []struct {
+		name   string
+		module []byte
+		want   string
+	}{
+		{"empty", nil, "want a module of WebAssembly 1.0"},
+		{"text", []byte("(module)"), "want a module of WebAssembly 1.0"},
+		{"cut off", module[:len(module)/2], "malformed module: section 10"},
+		{"without names", build(t, "-ldflags=-s"), "build the module without -ldflags=-s"},
+	} {
+		if _, err := straighten(test.module, false); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: got %v, want %q", test.name, err, test.want)
+		}
+	}
+}
+
+// Whatever a function is made of, it is refused, or stays one that can be read.
+func FuzzFunction(f *testing.F) {
+	module := build(f, "-ldflags=-w")
+	if err := eachSection(module, func(id byte, body []byte) error {
+		if id != codeSection {
+			return nil
+		}
+		r := reader{b: body}
+		for n := r.u32(); n > 0; n-- {
+			if b := r.bytes(r.u32()); len(b) < 400 && n%16 == 0 {
+				f.Add(b)
+			}
+		}
+		return nil
+	}); err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		function, err := decode(b)
+		if err != nil {
+			return
+		}
+		function.straighten(7)
+		again, hints := function.encode()
+		for _, h := range hints {
+			if op := again[h.offset]; op != opIf && op != opBrIf {
+				t.Errorf("a hint at %d, of instruction %#x", h.offset, op)
+			}
+		}
+		if _, err := decode(again); err != nil {
+			t.Errorf("got %x: %v", again, err)
+		}
+	})
+}
