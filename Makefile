@@ -6,19 +6,12 @@ golangci_lint := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.6.2
 # go.work has both modules: this one, and bench/, with what only benchmarks need.
 packages := ./... ./bench/...
 
-plugin_sources := go.mod go.sum main.go $(filter-out %_test.go,$(wildcard scripts/straighten/*.go)) \
+plugin_sources := go.mod go.sum main.go \
 	$(filter-out %_test.go,$(wildcard $(addsuffix /*.go,filter window sharedata config internal/proxywasm internal/node internal/counter internal/wire internal/fields internal/clientip)))
 
-# Builds a plugin from a package, and straightens its jumps; with the flags of the command that does.
 # The collector that was Go's before 1.26 is 45 KB smaller. A Go that no longer has it builds the plugin with its own.
-define build_plugin
-	GOOS=wasip1 GOARCH=wasm GOEXPERIMENT=$(shell GOEXPERIMENT=nogreenteagc go env GOEXPERIMENT 2>/dev/null) \
-		go build -trimpath -buildmode=c-shared -ldflags=-w -o $@ $(1)
-	go run ./scripts/straighten $(2) $@
-endef
-
-# A file that was not straightened is none.
-.DELETE_ON_ERROR:
+plugin_build = GOOS=wasip1 GOARCH=wasm GOEXPERIMENT=$(shell GOEXPERIMENT=nogreenteagc go env GOEXPERIMENT 2>/dev/null) \
+	go build -trimpath -buildmode=c-shared -ldflags=-w
 
 build: dist/weir.wasm dist/weir ## the plugin and the command, in dist/
 
@@ -26,20 +19,25 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 # What is shipped has the versions of its own go.mod, whatever bench/ asks for.
-dist/weir.wasm dist/weir-names.wasm dist/weir: export GOWORK = off
+dist/weir-go.wasm dist/weir: export GOWORK = off
 
-dist/weir.wasm: $(plugin_sources)
-	$(call build_plugin,.)
+# What Go makes of the plugin, what is shipped, and the same with names, for bench/v8/profile.js and bench/v8/size.js.
+dist/weir-go.wasm: $(plugin_sources)
+	$(plugin_build) -o $@ .
 
-# With names, for bench/v8/profile.js and bench/v8/size.js.
-dist/weir-names.wasm: $(plugin_sources)
-	$(call build_plugin,.,-names)
+straighten = scripts/straighten/main.go scripts/straighten/module.go scripts/straighten/function.go
 
-dist/empty-names.wasm: bench/go.mod bench/v8/empty/empty.go
-	$(call build_plugin,./bench/v8/empty,-names)
+dist/%.wasm: dist/%-go.wasm $(straighten)
+	go run ./scripts/straighten $< $@
 
-dist/gofloor.wasm: go.mod bench/go.mod bench/v8/gofloor/gofloor.go $(wildcard internal/proxywasm/*.go)
-	$(call build_plugin,./bench/v8/gofloor)
+dist/%-names.wasm: dist/%-go.wasm $(straighten)
+	go run ./scripts/straighten -names $< $@
+
+dist/empty-go.wasm: bench/go.mod bench/v8/empty/empty.go
+	$(plugin_build) -o $@ ./bench/v8/empty
+
+dist/gofloor-go.wasm: go.mod bench/go.mod bench/v8/gofloor/gofloor.go $(wildcard internal/proxywasm/*.go)
+	$(plugin_build) -o $@ ./bench/v8/gofloor
 
 # The command is always handed to go, which knows best what has changed.
 .PHONY: dist/weir

@@ -1,6 +1,6 @@
 // Command straighten makes the jumps of a WebAssembly module direct that Go's compiler has made.
 //
-//	go run ./scripts/straighten [-names] MODULE.wasm
+//	go run ./scripts/straighten [-names] GO.wasm STRAIGHT.wasm
 //
 // A goroutine may be resumed anywhere behind a call. So each function of Go's is a loop around a
 // table of places to go on, and all other jumps go through that table, too: a place is written to a
@@ -21,32 +21,27 @@ import (
 func main() {
 	names := flag.Bool("names", false, "keep the names of functions")
 	flag.Usage = func() {
-		fmt.Fprintln(flag.CommandLine.Output(), "usage: straighten [-names] MODULE.wasm")
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: straighten [-names] GO.wasm STRAIGHT.wasm")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
-	if flag.NArg() != 1 {
+	if flag.NArg() != 2 {
 		flag.Usage()
 		os.Exit(2)
 	}
-	if err := rewrite(flag.Arg(0), *names); err != nil {
+	if err := rewrite(flag.Arg(0), flag.Arg(1), *names); err != nil {
 		fmt.Fprintf(os.Stderr, "straighten %s: %v\n", flag.Arg(0), err)
 		os.Exit(1)
 	}
 }
 
-// rewrite puts a straightened module in the place of a file's. The file is as it was, or new.
-func rewrite(file string, names bool) error {
-	module, err := os.ReadFile(file)
+func rewrite(from, to string, names bool) error {
+	module, err := os.ReadFile(from)
 	if err != nil {
 		return err
 	}
 	if module, err = straighten(module, names); err != nil {
 		return err
 	}
-	scratch := file + ".straight"
-	if err := os.WriteFile(scratch, module, 0o644); err != nil {
-		return err
-	}
-	return os.Rename(scratch, file)
+	return os.WriteFile(to, module, 0o644)
 }
