@@ -90,7 +90,8 @@ var _ store.Store = (*Store)(nil)
 // Redis Cluster of which redis+cluster://user:password@host:6379,host:6379 names some nodes
 // (rediss+cluster:// with TLS). It does not connect yet. Parameters of the URL's query are those of
 // go-redis, read_timeout among them, and wait_replicas, which is 0 by default. Errors do not repeat
-// the URL, which may hold a password.
+// the URL, which may hold a password. Nothing is logged, and go-redis's logger, which all clients of
+// a process share, stays as it is.
 func Open(url string, o Options) (*Store, error) {
 	at, err := parseURL(url)
 	if err != nil {
@@ -99,7 +100,8 @@ func Open(url string, o Options) (*Store, error) {
 	s := &Store{now: o.Now, replicas: at.replicas}
 	hook := waitHook{replicas: at.replicas}
 	// Commands are tried again, and more often than senders wait for; each of these tries needs not
-	// dial more than once. Pipelines and single commands need no pools of their own.
+	// dial more than once. Pipelines and single commands need no pools of their own. No server has
+	// anything to tell that it was not asked for, as it could by RESP3.
 	if at.server != nil {
 		options := at.server
 		options.ContextTimeoutEnabled, options.DialerRetries = true, 1
@@ -108,6 +110,8 @@ func Open(url string, o Options) (*Store, error) {
 		if options.TLSConfig != nil {
 			options.TLSConfig.RootCAs = o.RootCAs
 		}
+		options.Protocol = cmp.Or(options.Protocol, 2)
+		options.Dialer = quietly(cmp.Or(options.DialTimeout, dialTimeout), options.TLSConfig)
 		client := goredis.NewClient(options)
 		client.AddHook(hook)
 		s.client, s.keys = client, keys{partitions: 1}
@@ -120,6 +124,8 @@ func Open(url string, o Options) (*Store, error) {
 	if options.TLSConfig != nil {
 		options.TLSConfig.RootCAs = o.RootCAs
 	}
+	options.Protocol = cmp.Or(options.Protocol, 2)
+	options.Dialer = quietly(cmp.Or(options.DialTimeout, dialTimeout), options.TLSConfig)
 	client := goredis.NewClusterClient(options)
 	client.OnNewNode(func(node *goredis.Client) { node.AddHook(hook) })
 	s.client, s.keys = client, keys{partitions: clusterPartitions}
