@@ -59,7 +59,8 @@ type Store interface {
 	// shown, unless a cluster moves them. It stops at the first error of visit, and returns it.
 	Counters(ctx context.Context, namespace string, widths []uint64, visit func(LimitCounter) error) error
 
-	// Ping reports whether the store can be reached.
+	// Ping reports whether the store takes hits. It pushes one of a [Trial], as a store that can be
+	// reached may still be out of memory, or only let itself be read.
 	Ping(ctx context.Context) error
 }
 

@@ -91,6 +91,7 @@ func Run(t *testing.T, open Open) {
 		{"invalid pushes", testInvalid},
 		{"extremes", testExtremes},
 		{"cancelled", testCancelled},
+		{"pings", testPings},
 		{"visits end", testVisitsEnd},
 		{"hammer", testHammer},
 		{"takes", testTakes},
@@ -737,6 +738,23 @@ func testCancelled(t *testing.T, b *bench) {
 	}
 	if got := b.sum("ns"); got != 0 {
 		t.Errorf("sum %d, want 0", got)
+	}
+}
+
+// A ping leaves nothing where others count, and little where it counts.
+func testPings(t *testing.T, b *bench) {
+	b.push(items(item(fixed, 1, minute, epoch, 1)), totals(1))
+	for range 100 {
+		if err := b.store.Ping(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := b.sum("ns"); got != 1 {
+		t.Errorf("sum %d, want 1", got)
+	}
+	b.clock.set(time.Now().Add(time.Minute))
+	if got := b.counters(store.TrialNamespace); len(got) > 0 {
+		t.Errorf("counters %+v a minute after, want none", got)
 	}
 }
 
