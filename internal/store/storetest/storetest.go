@@ -665,7 +665,7 @@ func testInvalid(t *testing.T, b *bench) {
 		"ages before 1970":     func(p *wire.Push) { p.Items[1] = log(1, 1, hits(5, 1)); p.Items[1].Ages[0] = 6 },
 		"limit":                func(p *wire.Push) { p.Items[1] = log(1, wire.MaxHits+1, hits(5, 1)) },
 		"two token buckets":    func(p *wire.Push) { p.Items[1].Kind, p.Items[1].Hits = tokens, []int64{1, 1} },
-		"large answer":         func(p *wire.Push) { p.Items = slices.Repeat(items(log(1, wire.MaxHits)), 13) },
+		"large answer":         func(p *wire.Push) { p.Items = slices.Repeat(items(log(1, wire.MaxHits)), 52) },
 		"many buckets": func(p *wire.Push) {
 			p.Items[1] = log(1, 1)
 			for i := range uint64(wire.MaxBuckets + 1) {
