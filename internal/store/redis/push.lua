@@ -524,24 +524,29 @@ function log.load(c, key)
     records(key, math.max(0, today - c.most), today) .. records(key, math.max(today, ahead - c.most), ahead)
 end
 
+-- written reports whether this script has written a record. They come in the order of their times.
+local function written(us, ns, hits, lastUs, lastNs)
+  return ns <= 999 and hits ~= 0 and math.abs(hits) <= MAX_HITS and (us > lastUs or us == lastUs and ns > lastNs)
+end
+
 -- understand makes windows of the records, if this script has written them.
 local function understand(c)
   if c.order then
     return
   end
   c.order = {}
-  local last = ''
+  local lastUs, lastNs = -1, 0
   for at = 1, #c.records, RECORD do
     local us, ns, hits = struct.unpack(FORM, c.records, at)
-    local field = fieldOf(us, ns)
-    if ns > 999 or hits == 0 or math.abs(hits) > MAX_HITS or field <= last then
+    if not written(us, ns, hits, lastUs, lastNs) then
       c.broken, c.windows, c.order, c.records, c.expires = true, {}, {}, '', nil
       return
     end
+    local field = fieldOf(us, ns)
     if buckets.read(c, field) then
       c.windows[field], c.order[#c.order + 1] = hits, field
     end
-    last = field
+    lastUs, lastNs = us, ns
   end
 end
 
@@ -550,9 +555,22 @@ function log.add(c, item)
   buckets.add(c, item)
 end
 
+-- left makes no windows of the records: most takes of a log that is full only look.
 function log.left(c, room)
-  understand(c)
-  return buckets.left(c, room)
+  local left, lastUs, lastNs = room.quota, -1, 0
+  local endedUs, endedNs = tonumber(string.sub(c.ended, 1, 17)), tonumber(string.sub(c.ended, 18))
+  for at = 1, c.order and 0 or #c.records, RECORD do
+    local us, ns, hits = struct.unpack(FORM, c.records, at)
+    if not written(us, ns, hits, lastUs, lastNs) then
+      understand(c)
+      break
+    end
+    if hits > 0 and (us > endedUs or us == endedUs and ns > endedNs) then
+      left = left - hits
+    end
+    lastUs, lastNs = us, ns
+  end
+  return c.order and buckets.left(c, room) or left
 end
 
 -- packed are the records of a log as its windows are by now.
