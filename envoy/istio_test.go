@@ -42,12 +42,13 @@ func TestIstioMistakes(t *testing.T) {
 		{"deployment elsewhere", "namespace: weir-system\nspec:\n  #", "namespace: weir\nspec:\n  #",
 			"deployment weir: want namespace weir-system"},
 		{"other command", "- serve", "- run", "want serve, got run"},
-		{"dead liveness probe", "tcpSocket:\n              port: http", "tcpSocket:\n              port: web", "livenessProbe: want port http"},
+		{"dead liveness probe", "path: /livez\n              port: http", "path: /livez\n              port: web", "livenessProbe: want /livez on port http"},
+		{"restarts for the store's sake", "path: /livez", "path: /readyz", "livenessProbe: want /livez on port http"},
 		{"target port", "targetPort: http", "targetPort: web", `no container port "web"`},
 		{"listens elsewhere", "--listen=0.0.0.0:9180", "--listen=0.0.0.0:9181", "--listen: want 0.0.0.0:9180"},
 		{"listens to itself", "--listen=0.0.0.0:9180", "--listen=127.0.0.1:9180", "--listen: want 0.0.0.0:9180"},
 		{"replicas that share nothing", "--store=redis://redis.weir-system.svc.cluster.local:6379", "--store=memory", "--store: want redis"},
-		{"probe elsewhere", "path: /healthz", "path: /health", "readinessProbe: want /healthz"},
+		{"probe elsewhere", "path: /readyz", "path: /health", "readinessProbe: want /readyz"},
 		{"unknown field of the deployment", "readinessProbe:", "readyProbe:", `unknown field "readyProbe"`},
 		{"field in other case", "replicas: 2", "Replicas: 2", "Deployment: want its fields as the API writes them"},
 		{"service elsewhere", "  namespace: weir-system\nspec:\n  selector:\n    app", "  namespace: weir\nspec:\n  selector:\n    app", "service weir: want namespace weir-system"},
@@ -113,9 +114,6 @@ type (
 			Path string `json:"path"`
 			Port string `json:"port"`
 		} `json:"httpGet,omitzero"`
-		TCPSocket struct {
-			Port string `json:"port"`
-		} `json:"tcpSocket,omitzero"`
 		TimeoutSeconds int `json:"timeoutSeconds,omitempty"`
 	}
 	service struct {
@@ -234,10 +232,10 @@ func (m *mesh) checkWorkload() error {
 		return fmt.Errorf("container %s: --listen: want %s, got %s", c.Name, listen, flags["--listen"])
 	case m.deployment.Spec.Replicas > 1 && !strings.HasPrefix(flags["--store"], "redis://"):
 		return fmt.Errorf("container %s: --store: want redis://…, which replicas can share, got %s", c.Name, flags["--store"])
-	case c.ReadinessProbe.HTTPGet.Path != "/healthz" || c.ReadinessProbe.HTTPGet.Port != port.Name:
-		return fmt.Errorf("container %s: readinessProbe: want /healthz on port %s", c.Name, port.Name)
-	case c.LivenessProbe.TCPSocket.Port != port.Name:
-		return fmt.Errorf("container %s: livenessProbe: want port %s", c.Name, port.Name)
+	case c.ReadinessProbe.HTTPGet.Path != "/readyz" || c.ReadinessProbe.HTTPGet.Port != port.Name:
+		return fmt.Errorf("container %s: readinessProbe: want /readyz on port %s", c.Name, port.Name)
+	case c.LivenessProbe.HTTPGet.Path != "/livez" || c.LivenessProbe.HTTPGet.Port != port.Name:
+		return fmt.Errorf("container %s: livenessProbe: want /livez on port %s", c.Name, port.Name)
 	}
 	return nil
 }

@@ -123,9 +123,12 @@ func (l *Limit) settleBuckets(s *State, newest bool, total *Totals) {
 	l.trimLog(s)
 }
 
-// sortBuckets sorts buckets of which the first are sorted, and the others descend. It moves each of
-// the others past those that are newer.
+// sortBuckets sorts buckets of which the first are sorted, and the others descend. It turns the others
+// round, and moves each past those that are newer.
 func sortBuckets(buckets []Bucket, sorted int) {
+	for i, j := sorted, len(buckets)-1; i < j; i, j = i+1, j-1 {
+		buckets[i], buckets[j] = buckets[j], buckets[i]
+	}
 	for i := sorted; i < len(buckets); i++ {
 		for j := i; j > 0 && buckets[j].Number < buckets[j-1].Number; j-- {
 			buckets[j], buckets[j-1] = buckets[j-1], buckets[j]

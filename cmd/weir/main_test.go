@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"os"
@@ -163,6 +164,76 @@ func TestServeProcess(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The log of weir serve has a line when its store goes away and one when it is back, however many
+// pushes come meanwhile.
+func TestServeLog(t *testing.T) {
+	redis := redistest.Start(t)
+	command := exec.Command(os.Args[0], "serve", "--listen", "127.0.0.1:0", "--store", redis.URL())
+	command.Env = append(os.Environ(), asCommand+"=1")
+	stderr, err := command.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if command.ProcessState == nil {
+			t.Error(command.Process.Kill(), command.Wait())
+		}
+	})
+	log := bufio.NewReader(stderr)
+	line, err := log.ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := regexp.MustCompile(`address=(\S+)`).FindStringSubmatch(line)[1]
+	sequence := uint64(0)
+	push := func() (status int) {
+		sequence++
+		status, _ = ask(t, "POST", "http://"+address+wire.PushPath, "", wire.AppendPush(nil, &wire.Push{
+			Namespace: "ns", Sender: 1, Sequence: sequence, Floor: sequence, Items: []wire.Item{
+				{LimitCounter: wire.LimitCounter{Kind: uint8(window.FirstHitWindow), WidthMillis: 1000}, Hits: []int64{1}},
+			}}))
+		return status
+	}
+	redis.Stop()
+	for range 5 {
+		if status := push(); status != http.StatusServiceUnavailable {
+			t.Errorf("status %d while the store is away", status)
+		}
+	}
+	redis.Restart()
+	for _, want := range []string{"the store fails", "the store is back"} {
+		// The store is said to be back when it has not failed for a while.
+		lines := make(chan string, 1)
+		go func() {
+			line, err := log.ReadString('\n')
+			if err != nil {
+				line += err.Error()
+			}
+			lines <- line
+		}()
+		for got := ""; got == ""; {
+			push()
+			select {
+			case got = <-lines:
+				if !strings.Contains(got, want) {
+					t.Errorf("log, want %q: %s", want, got)
+				}
+			default:
+			}
+		}
+	}
+	if err := command.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	rest, err := io.ReadAll(log)
+	if err := errors.Join(err, command.Wait()); err != nil || len(rest) > 0 {
+		t.Errorf("error %v, and in the log:\n%s", err, rest)
 	}
 }
 

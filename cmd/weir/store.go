@@ -7,8 +7,6 @@ import (
 	"io"
 	"strconv"
 
-	"github.com/redis/go-redis/v9/logging"
-
 	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/internal/store/open"
@@ -39,9 +37,6 @@ func (f *storeFlags) boundFlag(flags *flag.FlagSet) {
 
 // open opens the store. Errors wrap [errUsage].
 func (f storeFlags) open() (store.Store, io.Closer, error) {
-	// go-redis would report each failed connection, where the backend tells once that its store
-	// fails.
-	logging.Disable()
 	s, closer, err := open.Store(f.name, open.Options{MaxCounters: f.maxCounters})
 	switch {
 	case errors.Is(err, open.ErrUnbounded):

@@ -32,6 +32,8 @@ type Reply struct {
 	// Body is the answer on the wire, and Items how many totals it has.
 	Body  []byte
 	Items int
+	// Written says that the store had to write: the push was no read, and not applied before.
+	Written bool
 }
 
 // Push applies a push on the wire, once, however often it comes. If the bytes are no push, or none
@@ -52,5 +54,8 @@ func (b *Backend) Push(ctx context.Context, body []byte) (Reply, error) {
 	if err != nil {
 		return Reply{}, err
 	}
-	return Reply{Outcome: outcome, Body: wire.AppendAnswer(nil, &outcome.Answer), Items: len(p.Items)}, nil
+	return Reply{
+		Outcome: outcome, Body: wire.AppendAnswer(nil, &outcome.Answer), Items: len(p.Items),
+		Written: !outcome.Duplicate && !store.IsRead(p),
+	}, nil
 }

@@ -19,7 +19,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -38,8 +37,11 @@ type Options struct {
 	Token string
 	// Registry takes the handler's metrics, and is what GET /metrics shows. A new one if nil.
 	Registry *prometheus.Registry
-	// Logger is told when the store begins to fail, and when it is back. slog.Default if nil.
+	// Logger is told when the store begins to fail, and when it is back, and of clients that give up
+	// before it answers. slog.Default if nil.
 	Logger *slog.Logger
+	// Now tells how long ago that was, time.Now if nil.
+	Now func() time.Time
 }
 
 // Handler serves a store:
@@ -53,7 +55,9 @@ type Options struct {
 //     breaks, so that what came does not pass for all.
 //   - GET /v1/window?namespace=N&id=I&kind=K&width_ms=W&start=T is one window of the clock: its
 //     start and hits; &ordinal=O for one of several limits that are alike.
-//   - GET /healthz is 200 if the store can be reached, else 503.
+//   - GET /readyz is 200 if the store takes hits, else 503. A hit of its own tells, once a second at
+//     most. GET /healthz is the same.
+//   - GET /livez is 200.
 //   - GET /metrics is for Prometheus.
 //
 // What is under /v1 answers 401 without the token. Reasons are JSON problem documents (RFC 9457).
@@ -67,7 +71,11 @@ func Handler(counters store.Store, o Options) http.Handler {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
 	h := &handler{store: counters, metrics: newMetrics(o.Registry), log: o.Logger, backend: backend.New(counters)}
+	h.health = &health{store: counters, metrics: h.metrics, log: o.Logger, now: o.Now}
 	authorized := func(next http.HandlerFunc) http.Handler { return next }
 	if o.Token != "" {
 		want := sha256.Sum256([]byte(o.Token))
@@ -77,7 +85,9 @@ func Handler(counters store.Store, o Options) http.Handler {
 	mux.Handle("POST "+wire.PushPath, authorized(h.push))
 	mux.Handle("GET /v1/counters", authorized(h.counters))
 	mux.Handle("GET /v1/window", authorized(h.window))
-	mux.HandleFunc("GET /healthz", h.healthz)
+	mux.HandleFunc("GET /livez", h.livez)
+	mux.HandleFunc("GET /readyz", h.readyz)
+	mux.HandleFunc("GET /healthz", h.readyz)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{}))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s := &statusWriter{ResponseWriter: w, code: http.StatusOK}
@@ -91,7 +101,7 @@ type handler struct {
 	store   store.Store
 	metrics *metrics
 	log     *slog.Logger
-	failing atomic.Bool
+	health  *health
 	backend *backend.Backend
 }
 
@@ -118,7 +128,7 @@ func (h *handler) push(w http.ResponseWriter, r *http.Request) {
 		h.problem(w, http.StatusBadRequest, "body: "+err.Error())
 		return
 	}
-	if !h.succeeded(r, err) {
+	if !h.health.succeeded(r.Context(), err, reply.Written) {
 		h.problem(w, http.StatusServiceUnavailable, "the store failed")
 		return
 	}
@@ -161,7 +171,7 @@ func (h *handler) counters(w http.ResponseWriter, r *http.Request) {
 	case broken != nil:
 		// The client is gone, and the store is not to blame.
 		panic(http.ErrAbortHandler)
-	case h.succeeded(r, err):
+	case h.health.succeeded(r.Context(), err, false):
 	case written == 0:
 		h.problem(w, http.StatusServiceUnavailable, "the store failed")
 	default:
@@ -196,7 +206,7 @@ func (h *handler) window(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	// A push without hits is a read, and needs no sender of its own.
 	out, err := h.store.Push(ctx, &wire.Push{Namespace: namespace, Sequence: 1, Floor: 1, Items: []wire.Item{item}}, 1)
-	if !h.succeeded(r, err) {
+	if !h.health.succeeded(r.Context(), err, false) {
 		h.problem(w, http.StatusServiceUnavailable, "the store failed")
 		return
 	}
@@ -248,37 +258,6 @@ func windowAsked(query url.Values) (item wire.Item, problem string) {
 	}
 	item.Newest, item.Hits = store.NumberAt(item.LimitCounter, uint64(start.UnixNano())), []int64{0}
 	return item, ""
-}
-
-func (h *handler) healthz(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), backend.Timeout)
-	defer cancel()
-	if !h.succeeded(r, h.store.Ping(ctx)) {
-		h.problem(w, http.StatusServiceUnavailable, "the store can't be reached")
-		return
-	}
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	h.write(w, []byte("ok\n"))
-}
-
-// succeeded reports whether a call of the store succeeded. It counts failures, and logs the first
-// one and the first success after it.
-func (h *handler) succeeded(r *http.Request, err error) bool {
-	if err == nil {
-		if h.failing.CompareAndSwap(true, false) {
-			h.log.Info("the store is back")
-		}
-		return true
-	}
-	if r.Context().Err() != nil {
-		// The client gave up.
-		return false
-	}
-	h.metrics.storeErrors.Inc()
-	if h.failing.CompareAndSwap(false, true) {
-		h.log.Error("the store fails", "error", err)
-	}
-	return false
 }
 
 // write sends a body. If that fails, the client is gone, and asks again if it still wants to know.

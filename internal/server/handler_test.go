@@ -420,10 +420,11 @@ func (l *logBuffer) String() string {
 
 func TestStoreFails(t *testing.T) {
 	counters := &brokenStore{Store: open(), err: errors.New("out of order")}
-	log := &logBuffer{}
-	s := start(t, counters, server.Options{Logger: slog.New(slog.NewTextHandler(log, nil))})
+	log, clock := &logBuffer{}, &clock{}
+	s := start(t, counters, server.Options{Logger: slog.New(slog.NewTextHandler(log, nil)), Now: clock.now})
 	body := wire.AppendPush(nil, examplePush())
 	for range 2 {
+		clock.advance(time.Second)
 		for method, path := range map[string]string{"POST": "/v1/push", "GET": "/healthz"} {
 			answer, text := do(t, s.Client(), request(t, method, s.URL+path, body))
 			if answer.StatusCode != 503 {
@@ -456,6 +457,7 @@ func TestStoreFails(t *testing.T) {
 	wantUnchanged(t, counters)
 	counters.joinErr = nil
 	for range 2 {
+		clock.advance(time.Second)
 		if answer, _ := do(t, s.Client(), request(t, "POST", s.URL+"/v1/push", body)); answer.StatusCode != 200 {
 			t.Errorf("status %d, want 200", answer.StatusCode)
 		}

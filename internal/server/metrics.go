@@ -10,15 +10,16 @@ import (
 
 // metrics are the handler's. No label's values come from requests.
 type metrics struct {
-	requests    *prometheus.CounterVec
-	duration    prometheus.Histogram
-	items       prometheus.Counter
-	applied     prometheus.Counter
-	returned    prometheus.Counter
-	dropped     prometheus.Counter
-	duplicates  prometheus.Counter
-	repaired    prometheus.Counter
-	storeErrors prometheus.Counter
+	requests     *prometheus.CounterVec
+	duration     prometheus.Histogram
+	items        prometheus.Counter
+	applied      prometheus.Counter
+	returned     prometheus.Counter
+	dropped      prometheus.Counter
+	duplicates   prometheus.Counter
+	repaired     prometheus.Counter
+	storeErrors  prometheus.Counter
+	storeGivenUp prometheus.Counter
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -40,8 +41,10 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		duplicates:  counter("weir_push_duplicates_total", "Pushes not applied because they had been before."),
 		repaired:    counter("weir_store_repaired_total", "Records that the store could not read and began anew."),
 		storeErrors: counter("weir_store_errors_total", "Calls of the store that failed."),
+		storeGivenUp: counter("weir_store_given_up_total",
+			"Calls of the store that failed in nothing but that their clients did not wait for the end."),
 	}
-	r.MustRegister(m.requests, m.duration, m.items, m.applied, m.returned, m.dropped, m.duplicates, m.repaired, m.storeErrors)
+	r.MustRegister(m.requests, m.duration, m.items, m.applied, m.returned, m.dropped, m.duplicates, m.repaired, m.storeErrors, m.storeGivenUp)
 	return m
 }
 

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"slices"
 
 	"weir/internal/wire"
@@ -10,17 +11,26 @@ import (
 // clock do.
 type subBuckets struct{ clockWindows }
 
+// spareBuckets is for hits of a log that are negative, as they were given back before they came. They
+// count for nothing, and must not keep out those that do.
+const spareBuckets = 64
+
+// MostBuckets is how many buckets of a log are kept, and looked at, at most for a sender with this
+// limit; of those ahead, and of the others.
+func MostBuckets(limit uint64) int { return int(min(limit+1+spareBuckets, wire.MaxBuckets)) }
+
 // KeptBuckets is which of a counter's buckets, newest first, are kept for a sender with this limit.
 // Sub-buckets are all kept: [Calendar.Span] bounds them. A log keeps its newest buckets, until
 // their hits exceed the limit: older ones can't change what a log of that limit decides. It keeps
-// wire.MaxBuckets at most. The hits that it forgets were applied, not dropped.
+// [MostBuckets] at most. The hits that it forgets were applied, not dropped.
 func KeptBuckets(of wire.LimitCounter, limit uint64, buckets []Window) []Window {
 	if !of.Shape().IsLog() {
 		return buckets
 	}
+	buckets = buckets[:min(len(buckets), MostBuckets(limit))]
 	var sum uint64
 	for i, b := range buckets {
-		if sum > limit || i == wire.MaxBuckets {
+		if sum > limit {
 			return buckets[:i]
 		}
 		// No limit is above MaxHits; the sum needs no more to exceed it.
@@ -32,12 +42,14 @@ func KeptBuckets(of wire.LimitCounter, limit uint64, buckets []Window) []Window 
 // keptOfLog is which buckets of a log are kept: of those ahead and of the others what [KeptBuckets]
 // says, so that those ahead push no others out.
 func (c Calendar) keptOfLog(item *wire.Item, buckets []Window) []Window {
-	today := slices.IndexFunc(buckets, func(b Window) bool { return b.Number <= NumberAt(item.LimitCounter, c.NowNanos) })
-	if today < 0 {
-		today = len(buckets)
-	}
+	current := NumberAt(item.LimitCounter, c.NowNanos)
+	today, _ := slices.BinarySearchFunc(buckets, current, func(b Window, current uint64) int { return cmp.Compare(current, b.Number) })
 	ahead := KeptBuckets(item.LimitCounter, item.Limit, buckets[:today])
-	return append(ahead, KeptBuckets(item.LimitCounter, item.Limit, buckets[today:])...)
+	others := KeptBuckets(item.LimitCounter, item.Limit, buckets[today:])
+	if len(ahead) == today {
+		return buckets[:today+len(others)]
+	}
+	return slices.Concat(ahead, others)
 }
 
 // BucketTotal answers an item of sliding buckets from all buckets of its counter, newest first. The
@@ -53,6 +65,9 @@ func (c Calendar) BucketTotal(item *wire.Item, buckets []Window) wire.Total {
 	span := c.Span(item.LimitCounter)
 	_, counting := numbering(item.LimitCounter)
 	current := NumberAt(item.LimitCounter, c.NowNanos)
+	if item.Shape().IsLog() {
+		buckets = c.keptOfLog(item, buckets)
+	}
 	live := make([]Window, 0, len(buckets))
 	for _, b := range buckets {
 		if b.Hits <= 0 || b.Number > span.Newest {

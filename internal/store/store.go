@@ -29,7 +29,9 @@ type Store interface {
 	// after that time counts as if it were now: hits of buckets do so in answers too, and where a
 	// log is bounded. What is granted is counted as pushed hits are.
 	//
-	// A push is applied whole or not at all, and once. Its namespace, sender and sequence name it.
+	// A push is applied whole or not at all, and once. Its namespace, sender and sequence name it. A
+	// store may take one apart that asks for much, but no take, so that it holds up nobody for long:
+	// then others may see a part of it, and after an error a part of it may have been applied.
 	// The atomic step that applies it also notes it, with what it was granted. If it is noted
 	// already, it is not applied, but answered with the grants of the first time and the totals of
 	// now. If its sequence is below the greatest floor of the sender's pushes, it is not applied
@@ -59,7 +61,8 @@ type Store interface {
 	// shown, unless a cluster moves them. It stops at the first error of visit, and returns it.
 	Counters(ctx context.Context, namespace string, widths []uint64, visit func(LimitCounter) error) error
 
-	// Ping reports whether the store can be reached.
+	// Ping reports whether the store takes hits. It pushes one of a [Trial], as a store that can be
+	// reached may still be out of memory, or only let itself be read.
 	Ping(ctx context.Context) error
 }
 

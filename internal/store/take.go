@@ -59,8 +59,11 @@ func product(a, b uint64) (hits uint64, overflows bool) {
 // Rejected is how many hits a room counts of a take that was not granted.
 func (c Calendar) Rejected(take *wire.Take, room *wire.Room, total *wire.Total) uint64 {
 	hits, overflows := product(take.Least, room.Cost)
+	if !room.CountRejected || overflows {
+		return 0
+	}
 	limit, state := c.state(room, total)
-	if !room.CountRejected || overflows || hits > limit.Quota() || limit.Allows(&state, hits) {
+	if hits > limit.Quota() || limit.Allows(&state, hits) {
 		return 0
 	}
 	return limit.Rejected(&state, hits)

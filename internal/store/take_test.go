@@ -37,7 +37,7 @@ func TestCheckTakes(t *testing.T) {
 			large := p.Takes[0]
 			large.Rooms = []wire.Room{large.Rooms[1]}
 			large.Rooms[0].Precision, large.Rooms[0].Limit = 1, wire.MaxHits
-			p.Takes = slices.Repeat([]wire.Take{large}, 13)
+			p.Takes = slices.Repeat([]wire.Take{large}, 52)
 		}, "items: want an answer of at most 1048576 bytes, got one of up to"},
 	} {
 		p := &wire.Push{Namespace: "api", Sender: 1, Sequence: 1, Floor: 1, Takes: storetest.Takes()}
@@ -58,15 +58,15 @@ func TestLargestAnswer(t *testing.T) {
 	room := p.Takes[0].Rooms[1]
 	p.Takes[0].Rooms, room.Precision = nil, 1
 	// Logs as long as they can be, small items, and one more log, as long as Check lets it be.
-	for id := range byte(12) {
+	for id := range byte(50) {
 		room.ID[0], room.Limit = id, wire.MaxBuckets
 		p.Takes[0].Rooms = append(p.Takes[0].Rooms, room)
 	}
 	item := wire.Item{LimitCounter: wire.LimitCounter{Kind: uint8(window.FixedWindow), WidthMillis: 1}, Newest: 1, Hits: []int64{1}}
-	p.Items = slices.Repeat([]wire.Item{item}, 1000)
+	p.Items = slices.Repeat([]wire.Item{item}, 950)
 	room.ID[0] = 99
 	p.Takes[0].Rooms = append(p.Takes[0].Rooms, room)
-	last := &p.Takes[0].Rooms[12]
+	last := &p.Takes[0].Rooms[50]
 	for last.Limit = wire.MaxBuckets; store.Check(p) != nil && last.Limit > 0; {
 		last.Limit--
 	}

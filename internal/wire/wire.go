@@ -21,8 +21,9 @@ const (
 	MaxItems = 1024
 	// MaxWindows is the most windows of one item that are named by their place.
 	MaxWindows = 64
-	// MaxBuckets is the most buckets of one item that are named by their age.
-	MaxBuckets = 4096
+	// MaxBuckets is the most buckets of one item that are named by their age. No log has as large a
+	// limit: see [window.Limit.LargestLog].
+	MaxBuckets = 1024
 	// MaxNamespace is the length of the longest namespace.
 	MaxNamespace = 64
 	// MaxHits is the most hits that one window counts, and that one diff carries. It is the

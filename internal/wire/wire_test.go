@@ -119,7 +119,7 @@ func TestBounds(t *testing.T) {
 		{"descending ages", func(p *Push) { p.Items[1].Ages = []uint64{5, 5} }, "ascending ages"},
 		{"many buckets", func(p *Push) {
 			p.Items[1].Hits, p.Items[1].Ages = make([]int64, MaxBuckets+1), make([]uint64, MaxBuckets+1)
-		}, "at most 4096 windows"},
+		}, "at most 1024 windows"},
 		{"odd precision", func(p *Push) { p.Items[1].Precision = 7 }, "divides the window"},
 		{"no precision", func(p *Push) { p.Items[1].Precision = 0 }, "divides the window"},
 		{"huge limit", func(p *Push) { p.Items[3].Limit = MaxHits + 1 }, "limit of at most"},

@@ -83,3 +83,31 @@ func BenchmarkPushWhileListed(b *testing.B) {
 		b.Fatal(err)
 	}
 }
+
+// BenchmarkTakeOfLogs measures a take of as many full logs as one request may have limits of. The
+// store serves nobody else meanwhile.
+func BenchmarkTakeOfLogs(b *testing.B) {
+	now := time.Unix(1_767_225_600, 0)
+	s := memory.New(memory.Options{Now: func() time.Time { return now }})
+	take := wire.Take{Least: 1, Most: 1}
+	sequence := uint64(0)
+	push := func(p *wire.Push) {
+		sequence++
+		p.Namespace, p.Sender, p.Sequence, p.Floor = "ns", 1, sequence, sequence
+		if _, err := s.Push(b.Context(), p, 1); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for id := range byte(100) {
+		c := wire.LimitCounter{ID: wire.ID{id}, Kind: uint8(window.SlidingBuckets), WidthMillis: 60_000, Precision: 1}
+		item := wire.Item{LimitCounter: c, Limit: 505, Newest: uint64(now.UnixNano())}
+		for age := range uint64(505) {
+			item.Hits, item.Ages = append(item.Hits, 1), append(item.Ages, age)
+		}
+		push(&wire.Push{Items: []wire.Item{item}})
+		take.Rooms = append(take.Rooms, wire.Room{LimitCounter: c, Limit: 505, Cost: 1})
+	}
+	for b.Loop() {
+		push(&wire.Push{Takes: []wire.Take{take}})
+	}
+}

@@ -210,7 +210,7 @@ func (s *Store) Join(ctx context.Context, namespace string, node uint64) (nodes 
 	return s.nodes.join(nodeKey{namespace, node}, uint64(s.now().UnixNano())), nil
 }
 
-// Ping implements [store.Store]. There is nothing that could be out of reach.
+// Ping implements [store.Store]. There is nothing that could refuse a hit.
 func (s *Store) Ping(ctx context.Context) error { return ctx.Err() }
 
 // Size is how much a store keeps.

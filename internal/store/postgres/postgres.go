@@ -58,6 +58,7 @@ type Store struct {
 	checked atomic.Bool
 	// Times in nanoseconds, of the store's clock, when rows that have expired were last looked for.
 	swept, sweptNodes atomic.Uint64
+	trial             *store.Trial
 }
 
 var _ store.Store = (*Store)(nil)
@@ -81,7 +82,7 @@ func Open(url string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, errors.New("postgres url: its parameters make no pool of connections")
 	}
-	return &Store{pool: pool, now: o.Now}, nil
+	return &Store{pool: pool, now: o.Now, trial: store.NewTrial()}, nil
 }
 
 // Close ends all connections, and waits for those in use.
@@ -96,7 +97,8 @@ func (s *Store) Ping(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("postgres: %w", err)
 	}
-	return nil
+	_, err = s.Push(ctx, s.trial.Next(), 1)
+	return err
 }
 
 // attempts bounds how often one call is tried.

@@ -60,21 +60,21 @@ func newRun(s *Store, p *wire.Push, nodes uint64) *run {
 func (r *run) push(ctx context.Context) error {
 	first := r.round("")
 	for i := range r.p.Items {
-		first.of(r.p.Items[i].ID).item(&r.p.Items[i], &r.out.Answer.Totals[i])
+		first.item(&r.p.Items[i], &r.out.Answer.Totals[i])
 	}
 	var takes []*shared
 	for i := range r.p.Takes {
 		take, grant := &r.p.Takes[i], &r.out.Answer.Grants[i]
 		t := newShared(r.store.keys, take, grant)
 		if len(t.parts) == 1 {
-			first.at(t.parts[0].partition).take(take, take.Most, modeOf(take), t.parts[0].rooms, grant)
+			first.take(take, take.Most, modeOf(take), t.parts[0].rooms, grant)
 			continue
 		}
 		takes = append(takes, t)
 		t.ask(first, 0)
 	}
-	if len(first.batches) == 0 {
-		first.at(0) // to know the time
+	if len(first.waves) == 0 {
+		first.at(0, 0) // to know the time
 	}
 	if err := first.do(ctx); err != nil {
 		return err
@@ -82,8 +82,32 @@ func (r *run) push(ctx context.Context) error {
 	if err := r.share(ctx, takes); err != nil {
 		return err
 	}
+	if len(first.waves) > 1 {
+		if err := r.readAgain(ctx); err != nil {
+			return err
+		}
+	}
 	r.out.Duplicate = r.applied == 0 && r.known > 0
 	return nil
+}
+
+// readAgain asks for the totals of items after takes of the same counters, which another script may
+// have decided later.
+func (r *run) readAgain(ctx context.Context) error {
+	taken := make(map[wire.LimitCounter]bool)
+	for i := range r.p.Takes {
+		for j := range r.p.Takes[i].Rooms {
+			taken[r.p.Takes[i].Rooms[j].LimitCounter] = true
+		}
+	}
+	reads := r.round("")
+	for i := range r.p.Items {
+		if item := r.p.Items[i]; taken[item.LimitCounter] {
+			item.Hits = make([]int64, len(item.Hits))
+			reads.item(&item, &r.out.Answer.Totals[i])
+		}
+	}
+	return reads.do(ctx)
 }
 
 func modeOf(t *wire.Take) string {
@@ -93,61 +117,97 @@ func modeOf(t *wire.Take) string {
 	return modeTake
 }
 
-// round is a step of a push: scripts that are sent together, at most one for each partition.
+// round is a step of a push: scripts, one for each partition, or several one after the other if they
+// have much to read. So Redis serves others in between, which it would not do for scripts that come
+// together.
 type round struct {
-	run     *run
-	name    string
-	batches []*batch
-	by      map[uint32]*batch
+	run  *run
+	name string
+	// waves are scripts that are sent together, at most one for each partition.
+	waves [][]*batch
+	by    map[uint32]*batch // the last of each partition
+}
+
+// scriptWork is how much work a script does at most, if a single item or take is not more: some
+// milliseconds, for which Redis serves nobody else.
+const scriptWork = 2048
+
+// workOf is about how many windows a script has to look at for a counter, at a limit.
+func workOf(c wire.LimitCounter, limit uint64) int {
+	switch {
+	case !window.Kind(c.Kind).Bucketed():
+		return 2
+	case c.Shape().IsLog():
+		return 2 * store.MostBuckets(limit)
+	}
+	return 2 * wire.MaxWindows
 }
 
 func (r *run) round(name string) *round { return &round{run: r, name: name} }
 
-// of is the batch of the partition where a key is.
-func (r *round) of(id wire.ID) *batch { return r.at(r.run.store.keys.partition(id)) }
-
-// at is the batch of a partition.
-func (r *round) at(partition uint32) *batch {
-	if b := r.by[partition]; b != nil {
+// at is the batch of a partition that has room for so much more work. Which one that is, is the same
+// whenever the push comes, as each is noted by itself.
+func (r *round) at(partition uint32, work int) *batch {
+	b := r.by[partition]
+	if b != nil && (b.work == 0 || b.work+work <= scriptWork) {
+		b.work += work
 		return b
 	}
 	if r.by == nil {
 		r.by = make(map[uint32]*batch)
 	}
-	b := &batch{sender: r.run.store.keys.sender(r.run.p.Namespace, partition, r.run.p.Sender, r.name)}
+	number := 0
+	if b != nil {
+		number = b.number + 1
+	}
+	b = &batch{sender: r.run.store.keys.sender(r.run.p.Namespace, partition, r.run.p.Sender, r.name), number: number, work: work}
 	r.by[partition] = b
-	r.batches = append(r.batches, b)
+	if number == len(r.waves) {
+		r.waves = append(r.waves, nil)
+	}
+	r.waves[number] = append(r.waves[number], b)
 	return b
 }
 
 // do runs the round's scripts, and takes in their answers. After an error some of them may have
 // been applied. If they are sent again, each is applied once.
 func (r *round) do(ctx context.Context) error {
-	run := r.run
-	replies, err := run.store.scripts(ctx, run.p, run.nodes, r.batches)
-	if err != nil {
-		run.store.reload(ctx)
-		return err
-	}
-	for i, b := range r.batches {
-		reply := reader{left: replies[i]}
-		if reply.batch(b, &run.out); reply.err != nil {
-			return fmt.Errorf("answer of the script: %w", reply.err)
-		}
-		switch {
-		case !b.noted():
-		case b.state == stateApplied:
-			run.applied++
-		default:
-			run.known++
+	for _, wave := range r.waves {
+		if err := r.run.send(ctx, wave); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// batch is what a round has for one partition: one script.
+// send sends batches of different partitions together.
+func (r *run) send(ctx context.Context, batches []*batch) error {
+	replies, err := r.store.scripts(ctx, r.p, r.nodes, batches)
+	if err != nil {
+		r.store.reload(ctx)
+		return err
+	}
+	for i, b := range batches {
+		reply := reader{left: replies[i]}
+		if reply.batch(b, &r.out); reply.err != nil {
+			return fmt.Errorf("answer of the script: %w", reply.err)
+		}
+		switch {
+		case !b.noted():
+		case b.state == stateApplied:
+			r.applied++
+		default:
+			r.known++
+		}
+	}
+	return nil
+}
+
+// batch is one script of a round: what that has for one partition, or a part of it.
 type batch struct {
 	sender string
+	number int // in the partition
+	work   int
 	items  []*wire.Item
 	totals []*wire.Total // of items
 	takes  []part
@@ -163,17 +223,22 @@ type part struct {
 }
 
 // item adds an item, whose total is put where it says.
-func (b *batch) item(item *wire.Item, total *wire.Total) {
+func (r *round) item(item *wire.Item, total *wire.Total) {
+	b := r.at(r.run.store.keys.partition(item.ID), workOf(item.LimitCounter, item.Limit)+len(item.Hits))
 	b.items, b.totals = append(b.items, item), append(b.totals, total)
 }
 
-// take adds these rooms of a take, whose grant is put where it says.
-func (b *batch) take(t *wire.Take, most uint64, mode string, rooms []int, grant *wire.Grant) {
+// take adds these rooms of a take, which are in one partition, and whose grant is put where it says.
+func (r *round) take(t *wire.Take, most uint64, mode string, rooms []int, grant *wire.Grant) *batch {
 	p := part{least: t.Least, most: most, mode: mode, rooms: make([]*wire.Room, len(rooms)), grant: grant}
+	work := 0
 	for i, room := range rooms {
 		p.rooms[i] = &t.Rooms[room]
+		work += workOf(p.rooms[i].LimitCounter, p.rooms[i].Limit)
 	}
+	b := r.at(r.run.store.keys.partition(p.rooms[0].ID), work)
 	b.takes = append(b.takes, p)
+	return b
 }
 
 // How push.lua is told to decide a part.
@@ -248,17 +313,20 @@ const nanosFormat = "%020d"
 
 // arguments are what push.lua describes.
 func (s *Store) arguments(p *wire.Push, nodes uint64, b *batch) (keys []string, args []any) {
-	now, recorded := "", "0"
+	now, part := "", ""
 	if s.now != nil {
 		now = strconv.FormatInt(s.now().UnixMicro(), 10)
 	}
 	if b.noted() {
-		recorded = "1"
+		part = strconv.FormatUint(p.Sequence, 10)
+		if b.number > 0 {
+			part += "+" + strconv.Itoa(b.number)
+		}
 	}
 	keys = make([]string, 0, 1+len(b.items)+len(b.takes))
 	keys = append(keys, b.sender)
 	args = make([]any, 0, 11+8*len(b.items)+16*len(b.takes))
-	args = append(args, now, p.Sequence, p.Floor, recorded,
+	args = append(args, now, p.Sequence, p.Floor, part,
 		store.SenderLife.Milliseconds(), store.Grace.Milliseconds(), store.Ahead.Milliseconds(), store.WindowsAhead,
 		wire.MaxBuckets, len(b.items), len(b.takes))
 	for _, item := range b.items {
@@ -351,6 +419,9 @@ func (r *reader) batch(b *batch, out *store.Outcome) {
 
 func (r *reader) total(calendar store.Calendar, item *wire.Item) wire.Total {
 	t := wire.Total{Newest: r.number()}
+	if item.Shape().IsLog() {
+		return calendar.BucketTotal(item, newestFirst(parseLog(r.text())))
+	}
 	n := r.number()
 	if n > uint64(len(r.left)) {
 		r.err = cmp.Or(r.err, errors.New("too short"))
@@ -362,12 +433,17 @@ func (r *reader) total(calendar store.Calendar, item *wire.Item) wire.Total {
 			hits := int64(r.number())
 			buckets[i] = store.Window{Number: r.number(), Hits: hits}
 		}
-		slices.SortFunc(buckets, func(a, b store.Window) int { return cmp.Compare(b.Number, a.Number) })
-		return calendar.BucketTotal(item, buckets)
+		return calendar.BucketTotal(item, newestFirst(buckets))
 	}
 	t.Hits = make([]uint64, n)
 	for i := range t.Hits {
 		t.Hits[i] = r.number()
 	}
 	return t
+}
+
+// newestFirst sorts buckets.
+func newestFirst(buckets []store.Window) []store.Window {
+	slices.SortFunc(buckets, func(a, b store.Window) int { return cmp.Compare(b.Number, a.Number) })
+	return buckets
 }

@@ -2,11 +2,11 @@
 -- windows take hits, and how long they live, is as in store.Calendar, and so is what takes are granted. All that is there is
 -- read and understood before the first write, so that the script never stops half-way.
 --
--- KEYS[1]    the sender's record, a sorted set: the sequences that were applied, each with itself as score and, if it had
---            takes, once more as sequence:time in nanoseconds:units,units… of the takes; and "floor" with the floor
+-- KEYS[1]    the sender's record, a sorted set: the parts of pushes that were applied, each with its sequence as score and, if
+--            it had takes, once more as part:time in nanoseconds:units,units… of the takes; and "floor" with the floor
 -- KEYS[2..]  for each item, and then for each room of the takes, its counter's hash: window number, or bucket number or start
---            in nanoseconds (20 digits), to hits; a token bucket has its limit besides
--- ARGV       1 time in microseconds, or '' for Redis's; 2 sequence; 3 floor; 4 '1' if there are hits or takes; 5 least life
+--            in nanoseconds (20 digits), to hits; a token bucket has its limit besides; a log's string: its records
+-- ARGV       1 time in microseconds, or '' for Redis's; 2 sequence; 3 floor; 4 part, or '' if there are no hits and takes; 5 least life
 --            of a sender's record, 6 grace and 7 ahead, in ms; 8 windows ahead; 9 most buckets; 10 number of items, 11 of takes;
 --            then for each item: kind, width in ms, buckets of a width (kind 4; 0 for a log), limit, newest (20 digits for
 --            kinds 2 and 5), count n, n hits; for kind 4 each before its bucket's number (20 digits);
@@ -15,6 +15,7 @@
 -- Returns    time in nanoseconds, 0 if applied or a read, 1 if applied before or 2 if below the floor, hits applied, returned,
 --            dropped, records repaired;
 --            then for each item: newest, count n, n totals; for kind 4 newest, count n, n times a total, its bucket's number;
+--            for a log newest, its records in one string;
 --            then for each take: units, time in nanoseconds, and for each room the same as for an item
 --
 -- Numbers are doubles here, and exact: hits, sequences and times in microseconds stay below 2^53. Nanoseconds do not, so
@@ -22,6 +23,7 @@
 local MAX_HITS = 9007199254740991
 local NEVER = '09223372036854775807' -- as store has it
 local LEASE, REFUSED = '1', '2'
+local SPARE_BUCKETS = 64 -- as store has it
 
 local function digits(n) return string.format('%.0f', n) end
 local function nanos(us) return string.format('%017.0f000', math.max(0, us)) end
@@ -60,7 +62,7 @@ if not now then
   now = t[1] * 1000000 + t[2]
 end
 local nowMs, nowNs = math.floor(now / 1000), nanos(now)
-local sequence, floor, recorded = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] == '1'
+local sequence, floor, part, recorded = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], ARGV[4] ~= ''
 local SENDER_LIFE, GRACE = tonumber(ARGV[5]), tonumber(ARGV[6])
 local AHEAD, WINDOWS_AHEAD, MAX_BUCKETS = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local applied, returned, dropped, repaired = 0, 0, 0, 0
@@ -92,7 +94,7 @@ if recorded then
     if known and known >= 0 and known <= MAX_HITS and known == math.floor(known) then
       if sequence < known then
         state = '2'
-      elseif redis.call('ZSCORE', KEYS[1], digits(sequence)) then
+      elseif redis.call('ZSCORE', KEYS[1], part) then
         state = '1'
       end
       floor = math.max(floor, known)
@@ -109,11 +111,14 @@ local apply = recorded and state == '0'
 --   stale, broken          fields to remove; or the whole is to be written anew
 --   touched, changed       whether it is to be written, and fields to write
 --   expires, renewed       the time in ms from which on nobody can read of it; whether the key's life is to be set
+--   most                   how many of a log's buckets its items need
 -- and what its kind needs. A kind says
 --   windows                how many of them count at a time, if there are several that an item names by their place
 --   aged                   whether an item names each of its windows
 --   empties                whether it stops at empty, so that rejected hits never exceed the quota
 -- and has these functions:
+--   load(c, key)           reads what is there, and returns an error of Redis's; that of hashes, if it has none
+--   write(c, key)          writes what was changed; that of hashes, if it has none
 --   open(c)                prepares c for reading
 --   read(c, field, hits)   tells whether what is there lives; nil if it was not written by this script
 --   add(c, item)           adds the item's hits
@@ -124,11 +129,16 @@ local kinds = {}
 local senderExpires = nowMs + SENDER_LIFE
 
 local function put(c, field, hits)
-  c.windows[field], c.changed[field], c.touched = hits, true, true
+  local order = c.order
+  if order and not c.windows[field] then
+    c.unordered = c.unordered or #order > 0 and field <= order[#order]
+    order[#order + 1] = field
+  end
+  c.windows[field], c.changed[field], c.touched, c.dirty = hits, true, true, true
 end
 
 local function remove(c, field)
-  c.windows[field], c.changed[field], c.touched = nil, nil, true
+  c.windows[field], c.changed[field], c.touched, c.dirty = nil, nil, true, true
   c.stale[#c.stale + 1] = field
 end
 
@@ -315,18 +325,36 @@ function buckets.read(c, field)
   return true
 end
 
+-- most is how many buckets of a log a limit needs at most: one with more hits than the limit, and some for hits that are
+-- negative, as they were given back before they came.
+local function most(limit) return math.min(limit + 1 + SPARE_BUCKETS, MAX_BUCKETS) end
+
+-- ordered are the fields of a log's buckets, oldest first.
+local function ordered(c)
+  if c.unordered then
+    table.sort(c.order)
+  end
+  local fields, n, last = {}, 0, nil
+  for _, field in ipairs(c.order) do
+    if c.windows[field] and field ~= last then
+      n = n + 1
+      fields[n], last = field, field
+    end
+  end
+  c.order, c.unordered = fields, false
+  return fields
+end
+
 -- bound forgets the oldest buckets of a log that its limit doesn't need, of those ahead and of the others, as
 -- store.Calendar's keptOfLog.
 local function bound(c, limit)
-  local fields, hits = {}, 0
-  for field, n in pairs(c.windows) do
-    fields[#fields + 1] = field
-    hits = hits + math.max(0, n)
+  local fields, hits, longest = ordered(c), 0, most(limit)
+  for _, field in ipairs(fields) do
+    hits = hits + math.max(0, c.windows[field])
   end
-  if hits <= limit and #fields <= MAX_BUCKETS then
+  if hits <= limit and #fields <= longest then
     return
   end
-  table.sort(fields)
   local kept, ahead = 0, true
   hits = 0
   for i = #fields, 1, -1 do
@@ -334,7 +362,7 @@ local function bound(c, limit)
     if ahead and field <= c.current then
       kept, hits, ahead = 0, 0, false
     end
-    if hits > limit or kept >= MAX_BUCKETS then
+    if hits > limit or kept >= longest then
       remove(c, field)
     else
       hits = hits + math.max(0, c.windows[field])
@@ -447,6 +475,128 @@ function buckets.left(c, room)
     end
   end
   return left
+end
+
+-- A log is buckets of a nanosecond. It is kept in a string: a record for each bucket, oldest first, with the microseconds and
+-- the nanoseconds of its time, and its hits. So a push reads no more of it than its limit needs, whatever is there.
+local log = setmetatable({}, {__index = buckets})
+local RECORD, TIME, FORM = 16, 9, '>I7I2i7'
+
+local function record(field, hits)
+  return struct.pack(FORM, tonumber(string.sub(field, 1, 17)), tonumber(string.sub(field, 18)), hits)
+end
+
+local function fieldOf(us, ns) return string.format('%017.0f%03.0f', us, ns) end
+
+-- upTo is how many of the n records are not later than a field. Most often all are.
+local function upTo(key, n, field)
+  local first, last, probe = 0, n, n - 1
+  while first < last do
+    local time = redis.call('GETRANGE', key, probe * RECORD, probe * RECORD + TIME - 1)
+    if fieldOf(struct.unpack(FORM, time .. '.......')) <= field then
+      first = probe + 1
+    else
+      last = probe
+    end
+    probe = math.floor((first + last) / 2)
+  end
+  return first
+end
+
+local function records(key, first, last)
+  return first < last and redis.call('GETRANGE', key, first * RECORD, last * RECORD - 1) or ''
+end
+
+-- load leaves the records as they are: who only asks for them gets them so.
+function log.load(c, key)
+  local size = redis.pcall('STRLEN', key)
+  if foreign(size) then
+    c.broken, c.records = true, ''
+    return
+  elseif failed(size) then
+    return size
+  end
+  local n = math.floor(size / RECORD)
+  local today = upTo(key, n, c.current)
+  local ahead = today == n and n or upTo(key, n, c.farthest)
+  c.broken = size ~= n * RECORD
+  c.records = c.broken and '' or
+    records(key, math.max(0, today - c.most), today) .. records(key, math.max(today, ahead - c.most), ahead)
+end
+
+-- written reports whether this script has written a record. They come in the order of their times.
+local function written(us, ns, hits, lastUs, lastNs)
+  return ns <= 999 and hits ~= 0 and math.abs(hits) <= MAX_HITS and (us > lastUs or us == lastUs and ns > lastNs)
+end
+
+-- understand makes windows of the records, if this script has written them.
+local function understand(c)
+  if c.order then
+    return
+  end
+  c.order = {}
+  local lastUs, lastNs = -1, 0
+  for at = 1, #c.records, RECORD do
+    local us, ns, hits = struct.unpack(FORM, c.records, at)
+    if not written(us, ns, hits, lastUs, lastNs) then
+      c.broken, c.windows, c.order, c.records, c.expires = true, {}, {}, '', nil
+      return
+    end
+    local field = fieldOf(us, ns)
+    if buckets.read(c, field) then
+      c.windows[field], c.order[#c.order + 1] = hits, field
+    end
+    lastUs, lastNs = us, ns
+  end
+end
+
+function log.add(c, item)
+  understand(c)
+  buckets.add(c, item)
+end
+
+-- left makes no windows of the records: most takes of a log that is full only look.
+function log.left(c, room)
+  local left, lastUs, lastNs = room.quota, -1, 0
+  local endedUs, endedNs = tonumber(string.sub(c.ended, 1, 17)), tonumber(string.sub(c.ended, 18))
+  for at = 1, c.order and 0 or #c.records, RECORD do
+    local us, ns, hits = struct.unpack(FORM, c.records, at)
+    if not written(us, ns, hits, lastUs, lastNs) then
+      understand(c)
+      break
+    end
+    if hits > 0 and (us > endedUs or us == endedUs and ns > endedNs) then
+      left = left - hits
+    end
+    lastUs, lastNs = us, ns
+  end
+  return c.order and buckets.left(c, room) or left
+end
+
+-- packed are the records of a log as its windows are by now.
+local function packed(c)
+  if c.dirty then
+    local list = {}
+    for i, field in ipairs(ordered(c)) do
+      list[i] = record(field, c.windows[field])
+    end
+    c.records, c.dirty = table.concat(list), false
+  end
+  return c.records
+end
+
+function log.write(c, key)
+  if packed(c) == '' then
+    redis.call('UNLINK', key)
+  else
+    redis.call('SET', key, c.records, 'PX', digits(c.expires - nowMs))
+  end
+end
+
+-- Records that do not count are left to the caller, too.
+function log.answer(c, item, reply)
+  reply[#reply + 1] = item.newest
+  reply[#reply + 1] = packed(c)
 end
 
 -- A token bucket, c.start, when it was full, to the tokens taken since; as store.Calendar.CountTokens has it.
@@ -658,16 +808,21 @@ end
 -- Reading. A counter that is named twice is loaded once.
 local counters = {}
 
-local function load(key, item)
-  local reply = redis.pcall('HGETALL', key)
-  local c = {kind = kinds[item.kind], width = item.width, buckets = item.buckets, grace = math.min(item.width, GRACE),
+local function kindOf(item) return item.kind == '4' and item.buckets == 0 and log or kinds[item.kind] end
+
+local function counter(item)
+  return {kind = kindOf(item), width = item.width, buckets = item.buckets, grace = math.min(item.width, GRACE), most = 0,
     ahead = math.max(2, math.min(WINDOWS_AHEAD, math.floor(AHEAD / item.width))), windows = {}, stale = {}, changed = {}}
+end
+
+-- Hashes, of which all is read, and what has changed is written.
+local function loadHash(c, key)
+  local reply = redis.pcall('HGETALL', key)
   if foreign(reply) then
     c.broken, reply = true, {}
   elseif failed(reply) then
-    return nil, reply
+    return reply
   end
-  c.kind.open(c)
   for i = 1, #reply, 2 do
     local field, hits = reply[i], integer(reply[i + 1])
     local lives = hits and c.kind.read(c, field, hits)
@@ -678,10 +833,35 @@ local function load(key, item)
       c.broken = c.broken or lives == nil
     end
   end
-  return c
 end
 
-local key, at, failure = 1, 12, nil
+-- write calls a command with arguments, so many at a time as Lua's stack has room for.
+local function write(command, key, arguments)
+  for first = 1, #arguments, 1000 do
+    redis.call(command, key, unpack(arguments, first, math.min(first + 999, #arguments)))
+  end
+end
+
+local function writeHash(c, key)
+  if c.broken or #c.stale > 128 then
+    redis.call('UNLINK', key)
+    c.changed, c.renewed = c.windows, true
+  elseif #c.stale > 0 then
+    write('HDEL', key, c.stale)
+    c.renewed = true
+  end
+  local fields = {}
+  for field in pairs(c.changed) do
+    fields[#fields + 1] = field
+    fields[#fields + 1] = digits(c.windows[field])
+  end
+  write('HSET', key, fields)
+  if c.renewed and next(c.windows) then
+    redis.call('PEXPIRE', key, digits(c.expires - nowMs))
+  end
+end
+
+local key, at = 1, 12
 
 -- counted reads what items and rooms have in common.
 local function counted()
@@ -690,14 +870,9 @@ local function counted()
   local item = {kind = ARGV[at], width = tonumber(ARGV[at + 1]), buckets = tonumber(ARGV[at + 2]), limit = tonumber(ARGV[at + 3]),
     hits = {}, fields = {}}
   at = at + 4
-  local c = counters[name]
-  if not c then
-    local err
-    c, err = load(name, item)
-    failure = failure or err
-    counters[name] = c
-  end
-  item.counter = c
+  local c = counters[name] or counter(item)
+  c.most = math.max(c.most, most(item.limit))
+  counters[name], item.counter = c, c
   return item
 end
 
@@ -739,8 +914,12 @@ for i = 1, tonumber(ARGV[11]) do
   takes[i] = take
 end
 
-if failure then
-  return failure
+for name, c in pairs(counters) do
+  c.kind.open(c)
+  local failure = (c.kind.load or loadHash)(c, name)
+  if failure then
+    return failure
+  end
 end
 
 -- Adding, in memory.
@@ -796,10 +975,10 @@ end
 
 -- remembered is the time when a push's takes were decided, and the units that they got.
 local function remembered()
-  local name, units = digits(sequence), {}
-  for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], name, name)) do
-    local time, list = string.match(member, '^' .. name .. ':(%d+):([%d,]+)$')
-    if time and isNanos(time) then
+  local score, units = digits(sequence), {}
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], score, score)) do
+    local name, time, list = string.match(member, '^([%d+]+):(%d+):([%d,]+)$')
+    if name == part and isNanos(time) then
       for n in string.gmatch(list, '%d+') do
         units[#units + 1] = integer(n) or 0
       end
@@ -832,44 +1011,22 @@ end
 
 -- Writing. From here on nothing can fail, save that Redis refuses the first write.
 
--- write calls a command with arguments, so many at a time as Lua's stack has room for.
-local function write(command, key, arguments)
-  for first = 1, #arguments, 1000 do
-    redis.call(command, key, unpack(arguments, first, math.min(first + 999, #arguments)))
-  end
-end
-
 if apply then
   for key, c in pairs(counters) do
     if c.touched then
       if c.broken then
         repaired = repaired + 1
       end
-      if c.broken or #c.stale > 128 then
-        redis.call('UNLINK', key)
-        c.changed, c.renewed = c.windows, true
-      elseif #c.stale > 0 then
-        write('HDEL', key, c.stale)
-        c.renewed = true
-      end
-      local fields = {}
-      for field in pairs(c.changed) do
-        fields[#fields + 1] = field
-        fields[#fields + 1] = digits(c.windows[field])
-      end
-      write('HSET', key, fields)
-      if c.renewed and next(c.windows) then
-        redis.call('PEXPIRE', key, digits(c.expires - nowMs))
-      end
+      (c.kind.write or writeHash)(c, key)
     end
   end
   if senderBroken then
     repaired = repaired + 1
     redis.call('UNLINK', KEYS[1])
   end
-  redis.call('ZADD', KEYS[1], digits(floor), 'floor', digits(sequence), digits(sequence))
+  redis.call('ZADD', KEYS[1], digits(floor), 'floor', digits(sequence), part)
   if #takes > 0 then
-    redis.call('ZADD', KEYS[1], digits(sequence), digits(sequence) .. ':' .. nowNs .. ':' .. table.concat(granted, ','))
+    redis.call('ZADD', KEYS[1], digits(sequence), part .. ':' .. nowNs .. ':' .. table.concat(granted, ','))
   end
   redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', '(' .. digits(floor))
   if redis.call('PTTL', KEYS[1]) < senderExpires - nowMs then

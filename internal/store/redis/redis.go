@@ -4,18 +4,29 @@
 //
 // A namespace N has these keys:
 //
-//	weir:{N}:counter:<identity in hex>:<kind>:<ordinal>:<width in ms>   hash: window to hits
+//	weir:{N}:counter:<identity in hex>:<kind>:<ordinal>:<width in ms>   hash: window to hits; of a log a string: its records
 //	weir:{N}:sender:<sender in hex>                                     sorted set: sequences applied, their grants, and the floor
 //	weir:{N}:nodes                                                      sorted set: nodes, and when they joined
 //
 // Counters of kind 4 have :<precision in ns> behind them. A token bucket's hash has its limit
-// besides.
+// besides. A log's string has 16 bytes for each time that was hit.
 //
 // They expire by themselves. A push is one round trip and one script, push.lua. If the connection
 // breaks, the push is sent again, as it can't be applied twice. Redis must not evict keys that have
 // not expired (maxmemory-policy noeviction or volatile-ttl), or hits are forgotten. A key or a
 // field under these names that the store has not written does no harm. It is not counted, and is
 // replaced when its counter is next written.
+//
+// # Large pushes
+//
+// Redis does nothing else while a script runs. So a push that has much to read, of many logs, is
+// several scripts, one after the other. Each is noted by itself in the sender's record, with +1, +2
+// and so on behind the sequence. Which items and takes are in which script, is the same whenever the
+// push comes. So if it breaks off, it is sent again, and what was applied is not applied again.
+// Others may see the push half-way. A take is never divided.
+//
+// Of a log a script reads no more than the limits need that are asked for, however long it is.
+// wire.MaxAnswer bounds the sum of these limits, and with it what a push makes Redis read.
 //
 // # Redis Cluster
 //
@@ -53,7 +64,10 @@ import (
 	"context"
 	"crypto/x509"
 	_ "embed"
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"sync"
@@ -82,6 +96,7 @@ type Store struct {
 	now    func() time.Time
 	// replicas is how many must have a push before it is answered.
 	replicas int
+	trial    *store.Trial
 }
 
 var _ store.Store = (*Store)(nil)
@@ -90,16 +105,18 @@ var _ store.Store = (*Store)(nil)
 // Redis Cluster of which redis+cluster://user:password@host:6379,host:6379 names some nodes
 // (rediss+cluster:// with TLS). It does not connect yet. Parameters of the URL's query are those of
 // go-redis, read_timeout among them, and wait_replicas, which is 0 by default. Errors do not repeat
-// the URL, which may hold a password.
+// the URL, which may hold a password. Nothing is logged, and go-redis's logger, which all clients of
+// a process share, stays as it is.
 func Open(url string, o Options) (*Store, error) {
 	at, err := parseURL(url)
 	if err != nil {
 		return nil, fmt.Errorf("redis url: %w", err)
 	}
-	s := &Store{now: o.Now, replicas: at.replicas}
+	s := &Store{now: o.Now, replicas: at.replicas, trial: store.NewTrial()}
 	hook := waitHook{replicas: at.replicas}
 	// Commands are tried again, and more often than senders wait for; each of these tries needs not
-	// dial more than once. Pipelines and single commands need no pools of their own.
+	// dial more than once. Pipelines and single commands need no pools of their own. No server has
+	// anything to tell that it was not asked for, as it could by RESP3.
 	if at.server != nil {
 		options := at.server
 		options.ContextTimeoutEnabled, options.DialerRetries = true, 1
@@ -108,6 +125,8 @@ func Open(url string, o Options) (*Store, error) {
 		if options.TLSConfig != nil {
 			options.TLSConfig.RootCAs = o.RootCAs
 		}
+		options.Protocol = cmp.Or(options.Protocol, 2)
+		options.Dialer = quietly(cmp.Or(options.DialTimeout, dialTimeout), options.TLSConfig)
 		client := goredis.NewClient(options)
 		client.AddHook(hook)
 		s.client, s.keys = client, keys{partitions: 1}
@@ -120,6 +139,8 @@ func Open(url string, o Options) (*Store, error) {
 	if options.TLSConfig != nil {
 		options.TLSConfig.RootCAs = o.RootCAs
 	}
+	options.Protocol = cmp.Or(options.Protocol, 2)
+	options.Dialer = quietly(cmp.Or(options.DialTimeout, dialTimeout), options.TLSConfig)
 	client := goredis.NewClusterClient(options)
 	client.OnNewNode(func(node *goredis.Client) { node.AddHook(hook) })
 	s.client, s.keys = client, keys{partitions: clusterPartitions}
@@ -129,12 +150,15 @@ func Open(url string, o Options) (*Store, error) {
 // Close ends all connections.
 func (s *Store) Close() error { return s.client.Close() }
 
-// Ping implements [store.Store].
-func (s *Store) Ping(ctx context.Context) error {
-	if err := s.client.Ping(ctx).Err(); err != nil {
-		return fmt.Errorf("redis: %w", err)
+// Ping implements [store.Store]. A cluster takes hits if any of its partitions does: whoever asks may
+// as well have a backend of most keys as none.
+func (s *Store) Ping(ctx context.Context) (err error) {
+	for range s.keys.partitions {
+		if _, err = s.Push(ctx, s.trial.Next(), 1); err == nil || ctx.Err() != nil {
+			break
+		}
 	}
-	return nil
+	return err
 }
 
 //go:embed join.lua
@@ -243,12 +267,16 @@ func (s *Store) live(ctx context.Context, server *goredis.Client, namespace stri
 		return nil, nil
 	}
 	pipe := s.client.Pipeline() // which follows those that have moved
-	hashes := make([]*goredis.MapStringStringCmd, len(counters))
+	hashes, logs := make([]*goredis.MapStringStringCmd, len(counters)), make([]*goredis.StringCmd, len(counters))
 	for i, c := range counters {
-		hashes[i] = pipe.HGetAll(ctx, s.keys.counter(namespace, c))
+		if key := s.keys.counter(namespace, c); c.Shape().IsLog() {
+			logs[i] = pipe.Get(ctx, key)
+		} else {
+			hashes[i] = pipe.HGetAll(ctx, key)
+		}
 	}
-	// A key of another type fails alone, and is not ours.
-	if _, err := pipe.Exec(ctx); err != nil && !wrongType(err) {
+	// A key of another type fails alone, and is not ours; one may have expired since.
+	if _, err := pipe.Exec(ctx); err != nil && !notOurs(err) {
 		return nil, err
 	}
 	now, err := server.Time(ctx).Result()
@@ -261,16 +289,22 @@ func (s *Store) live(ctx context.Context, server *goredis.Client, namespace stri
 	calendar := store.Calendar{NowNanos: uint64(now.UnixNano())}
 	var live []store.LimitCounter
 	for i, c := range counters {
-		fields, err := hashes[i].Result()
-		if wrongType(err) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		found := store.LimitCounter{LimitCounter: c, Windows: parseWindows(fields)}
-		if limit, err := strconv.ParseUint(fields["limit"], 10, 64); err == nil {
-			found.Limit = limit
+		found := store.LimitCounter{LimitCounter: c}
+		if logs[i] != nil {
+			records, err := logs[i].Result()
+			if err != nil && !notOurs(err) {
+				return nil, err
+			}
+			found.Windows = parseLog(records)
+		} else {
+			fields, err := hashes[i].Result()
+			if err != nil && !notOurs(err) {
+				return nil, err
+			}
+			found.Windows = parseWindows(fields)
+			if limit, err := strconv.ParseUint(fields["limit"], 10, 64); err == nil {
+				found.Limit = limit
+			}
 		}
 		if found.Windows = calendar.Counting(found); len(found.Windows) > 0 {
 			live = append(live, found)
@@ -279,7 +313,10 @@ func (s *Store) live(ctx context.Context, server *goredis.Client, namespace stri
 	return live, nil
 }
 
-func wrongType(err error) bool { return err != nil && goredis.HasErrorPrefix(err, "WRONGTYPE") }
+// notOurs reports whether an error of reading a key says that no counter is there.
+func notOurs(err error) bool {
+	return errors.Is(err, goredis.Nil) || err != nil && goredis.HasErrorPrefix(err, "WRONGTYPE")
+}
 
 func parseWindows(fields map[string]string) []store.Window {
 	windows := make([]store.Window, 0, len(fields))
@@ -289,6 +326,27 @@ func parseWindows(fields map[string]string) []store.Window {
 		if errNumber == nil && errHits == nil && hits <= wire.MaxHits && hits >= -wire.MaxHits {
 			windows = append(windows, store.Window{Number: number, Hits: hits})
 		}
+	}
+	return windows
+}
+
+// parseLog reads the records of a log, as push.lua writes them: seven bytes with the microseconds of
+// a time, two with the nanoseconds of that one, and seven with hits, which may be negative. It reads
+// nothing that push.lua did not write.
+func parseLog(records string) []store.Window {
+	const size = 16
+	if len(records)%size != 0 {
+		return nil
+	}
+	windows := make([]store.Window, 0, len(records)/size)
+	for i := 0; i < len(records); i += size {
+		micros := binary.BigEndian.Uint64([]byte(records[i:i+8])) >> 8
+		nanos := uint64(binary.BigEndian.Uint16([]byte(records[i+7 : i+9])))
+		hits := int64(binary.BigEndian.Uint64([]byte(records[i+8:i+16]))<<8) >> 8
+		if micros > math.MaxInt64/1000 || nanos > 999 || hits == 0 || hits > wire.MaxHits || hits < -wire.MaxHits {
+			return nil
+		}
+		windows = append(windows, store.Window{Number: micros*1000 + nanos, Hits: hits})
 	}
 	return windows
 }

@@ -3,8 +3,10 @@ package redis_test
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"maps"
+	"math"
 	"math/bits"
 	"math/rand/v2"
 	"reflect"
@@ -230,23 +232,26 @@ func TestHostileContents(t *testing.T) {
 // TestHostileBuckets is TestHostileContents for buckets of a precision and token buckets.
 func TestHostileBuckets(t *testing.T) {
 	coarse, log, bucket := buckets(1, time.Minute, 15*time.Second), buckets(2, time.Minute, 1), counter(window.TokenBucket, 3, time.Minute)
-	nanos, number := fmt.Sprintf("%020d", epoch.UnixNano()), fmt.Sprintf("%020d", epoch.Unix()/15)
+	at, nanos, number := epoch.UnixNano(), fmt.Sprintf("%020d", epoch.UnixNano()), fmt.Sprintf("%020d", epoch.Unix()/15)
 	for name, test := range map[string]struct {
 		commands [][]any
 		repaired int64
 		want     [3]uint64
 	}{
 		"nothing":            {want: [3]uint64{1, 1, 1}},
-		"what it writes":     {commands: [][]any{{"hset", key(coarse), number, 4}, {"hset", key(log), nanos, 5}, {"hset", key(bucket), nanos, 6, "limit", 10}, {"expire", key(log), 65}}, want: [3]uint64{5, 6, 7}},
+		"what it writes":     {commands: [][]any{{"hset", key(coarse), number, 4}, {"set", key(log), record(at, 5), "ex", 65}, {"hset", key(bucket), nanos, 6, "limit", 10}}, want: [3]uint64{5, 6, 7}},
 		"strings":            {commands: [][]any{{"set", key(coarse), 1}, {"set", key(log), 1}, {"set", key(bucket), 1}}, repaired: 3, want: [3]uint64{1, 1, 1}},
-		"short numbers":      {commands: [][]any{{"hset", key(coarse), number[10:], 4}, {"hset", key(log), nanos[1:], 5}, {"hset", key(bucket), nanos[1:], 6}}, repaired: 3, want: [3]uint64{1, 1, 1}},
-		"no hits":            {commands: [][]any{{"hset", key(coarse), number, "x"}, {"hset", key(log), nanos, "1e3"}, {"hset", key(bucket), nanos, "inf", "limit", "nan"}}, repaired: 3, want: [3]uint64{1, 1, 1}},
-		"bad beside good":    {commands: [][]any{{"hset", key(coarse), "x", 1, number, 4}, {"hset", key(log), nanos, 5, "limit", 1}, {"hset", key(bucket), "x", 1, nanos, 6}}, repaired: 3, want: [3]uint64{5, 6, 7}},
-		"far ahead":          {commands: [][]any{{"hset", key(coarse), strings.Repeat("9", 20), 4}, {"hset", key(log), strings.Repeat("9", 20), 5}, {"hset", key(bucket), strings.Repeat("9", 20), -6}}, want: [3]uint64{1, 1, 1}},
-		"long ago":           {commands: [][]any{{"hset", key(coarse), strings.Repeat("0", 20), 4}, {"hset", key(log), strings.Repeat("0", 20), 5}, {"hset", key(bucket), strings.Repeat("0", 20), 6}}, want: [3]uint64{1, 1, 1}},
+		"short numbers":      {commands: [][]any{{"hset", key(coarse), number[10:], 4}, {"set", key(log), record(at, 5)[1:]}, {"hset", key(bucket), nanos[1:], 6}}, repaired: 3, want: [3]uint64{1, 1, 1}},
+		"no hits":            {commands: [][]any{{"hset", key(coarse), number, "x"}, {"set", key(log), record(at, 0)}, {"hset", key(bucket), nanos, "inf", "limit", "nan"}}, repaired: 3, want: [3]uint64{1, 1, 1}},
+		"bad beside good":    {commands: [][]any{{"hset", key(coarse), "x", 1, number, 4}, {"set", key(log), record(at, 5) + record(at-1, 5)}, {"hset", key(bucket), "x", 1, nanos, 6}}, repaired: 3, want: [3]uint64{5, 1, 7}},
+		"far ahead":          {commands: [][]any{{"hset", key(coarse), strings.Repeat("9", 20), 4}, {"set", key(log), record(math.MaxInt64, 5)}, {"hset", key(bucket), strings.Repeat("9", 20), -6}}, want: [3]uint64{1, 1, 1}},
+		"long ago":           {commands: [][]any{{"hset", key(coarse), strings.Repeat("0", 20), 4}, {"set", key(log), record(0, 5)}, {"hset", key(bucket), strings.Repeat("0", 20), 6}}, want: [3]uint64{1, 1, 1}},
 		"a negative limit":   {commands: [][]any{{"hset", key(bucket), nanos, 6, "limit", -1}}, repaired: 1, want: [3]uint64{1, 1, 7}},
 		"only a limit":       {commands: [][]any{{"hset", key(bucket), "limit", 5}}, want: [3]uint64{1, 1, 1}},
-		"many stale":         {commands: [][]any{append([]any{"hset", key(log), nanos, 5}, staleNanos(20_000)...)}, want: [3]uint64{1, 6, 1}},
+		"many stale":         {commands: [][]any{{"set", key(log), staleRecords(20_000) + record(at, 5)}}, want: [3]uint64{1, 6, 1}},
+		"a hash":             {commands: [][]any{{"hset", key(log), nanos, 5}}, repaired: 1, want: [3]uint64{1, 1, 1}},
+		"text":               {commands: [][]any{{"set", key(log), strings.Repeat("weir", 400)}}, want: [3]uint64{1, 1, 1}},
+		"too many hits":      {commands: [][]any{{"set", key(log), record(at, wire.MaxHits+1)}}, repaired: 1, want: [3]uint64{1, 1, 1}},
 		"extremes of tokens": {commands: [][]any{{"hset", key(bucket), nanos, wire.MaxHits, "limit", 0}}, want: [3]uint64{1, 1, wire.MaxHits}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -279,24 +284,34 @@ func TestHostileBuckets(t *testing.T) {
 				fields map[string]string
 			}{
 				{key(coarse), map[string]string{number: strconv.FormatUint(test.want[0], 10)}},
-				{key(log), map[string]string{nanos: strconv.FormatUint(test.want[1], 10)}},
 				{key(bucket), map[string]string{nanos: strconv.FormatUint(test.want[2], 10), "limit": "10"}},
 			} {
 				if fields, err := client.HGetAll(t.Context(), want.key).Result(); err != nil || !maps.Equal(fields, want.fields) {
 					t.Errorf("%s: fields %v, error %v; want %v", want.key, fields, err, want.fields)
 				}
 			}
+			if kept, err := client.Get(t.Context(), key(log)).Result(); err != nil || kept != record(at, int64(test.want[1])) {
+				t.Errorf("%s: %q, error %v; want %q", key(log), kept, err, record(at, int64(test.want[1])))
+			}
 			wantTTL(t, client, key(log), time.Minute+store.Grace+time.Millisecond)
 		})
 	}
 }
 
-// staleNanos is fields and values of buckets long gone.
-func staleNanos(n int) (fields []any) {
+// record is a log's bucket, as it is kept.
+func record(number, hits int64) string {
+	b := binary.BigEndian.AppendUint64(nil, uint64(number/1000))[1:]
+	b = binary.BigEndian.AppendUint16(b, uint16(number%1000))
+	return string(append(b, binary.BigEndian.AppendUint64(nil, uint64(hits))[1:]...))
+}
+
+// staleRecords are of buckets long gone.
+func staleRecords(n int64) string {
+	var records strings.Builder
 	for i := range n {
-		fields = append(fields, fmt.Sprintf("%020d", i), 1)
+		records.WriteString(record(i, 1))
 	}
-	return fields
+	return records.String()
 }
 
 func TestLikeMemory(t *testing.T) {

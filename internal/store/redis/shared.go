@@ -64,7 +64,7 @@ func (r *run) share(ctx context.Context, takes []*shared) error {
 			t.hear(n)
 			t.ask(next, n)
 		}
-		if len(next.batches) == 0 {
+		if len(next.waves) == 0 {
 			break
 		}
 		if err := next.do(ctx); err != nil {
@@ -94,8 +94,7 @@ func (t *shared) ask(r *round, n int) {
 		return
 	}
 	part := &t.parts[n]
-	part.batch = r.at(part.partition)
-	part.batch.take(t.take, t.units, modeOf(t.take), part.rooms, &part.grant)
+	part.batch = r.take(t.take, t.units, modeOf(t.take), part.rooms, &part.grant)
 }
 
 // hear takes in the answer of the part before n, if it was asked.
@@ -134,7 +133,7 @@ func (t *shared) settle(r *round) {
 		case n < t.asked:
 			t.giveBack(r, part)
 		case !t.forgotten && slices.ContainsFunc(part.rooms, func(i int) bool { return t.take.Rooms[i].CountRejected }):
-			r.at(part.partition).take(t.take, t.take.Most, modeRefused, part.rooms, &part.grant)
+			r.take(t.take, t.take.Most, modeRefused, part.rooms, &part.grant)
 		default:
 			part.grant = wire.Grant{AtNanos: t.parts[0].grant.AtNanos, Totals: make([]wire.Total, len(part.rooms))}
 			t.giveBack(r, part)
@@ -145,7 +144,6 @@ func (t *shared) settle(r *round) {
 // giveBack gives back what a part has granted above what the take gets, and asks for what its rooms
 // have then.
 func (t *shared) giveBack(r *round, part *sharedPart) {
-	b := r.at(part.partition)
 	for i, of := range part.rooms {
 		room, total := &t.take.Rooms[of], &part.grant.Totals[i]
 		item := store.Calendar{NowNanos: part.grant.AtNanos}.RoomItem(room, 0)
@@ -159,7 +157,7 @@ func (t *shared) giveBack(r *round, part *sharedPart) {
 			}
 		}
 		item.Hits[0] = -int64(hits)
-		b.item(&item, total)
+		r.item(&item, total)
 	}
 }
 

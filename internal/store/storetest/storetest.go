@@ -91,6 +91,7 @@ func Run(t *testing.T, open Open) {
 		{"invalid pushes", testInvalid},
 		{"extremes", testExtremes},
 		{"cancelled", testCancelled},
+		{"pings", testPings},
 		{"visits end", testVisitsEnd},
 		{"hammer", testHammer},
 		{"takes", testTakes},
@@ -664,7 +665,7 @@ func testInvalid(t *testing.T, b *bench) {
 		"ages before 1970":     func(p *wire.Push) { p.Items[1] = log(1, 1, hits(5, 1)); p.Items[1].Ages[0] = 6 },
 		"limit":                func(p *wire.Push) { p.Items[1] = log(1, wire.MaxHits+1, hits(5, 1)) },
 		"two token buckets":    func(p *wire.Push) { p.Items[1].Kind, p.Items[1].Hits = tokens, []int64{1, 1} },
-		"large answer":         func(p *wire.Push) { p.Items = slices.Repeat(items(log(1, wire.MaxHits)), 13) },
+		"large answer":         func(p *wire.Push) { p.Items = slices.Repeat(items(log(1, wire.MaxHits)), 52) },
 		"many buckets": func(p *wire.Push) {
 			p.Items[1] = log(1, 1)
 			for i := range uint64(wire.MaxBuckets + 1) {
@@ -737,6 +738,23 @@ func testCancelled(t *testing.T, b *bench) {
 	}
 	if got := b.sum("ns"); got != 0 {
 		t.Errorf("sum %d, want 0", got)
+	}
+}
+
+// A ping leaves nothing where others count, and little where it counts.
+func testPings(t *testing.T, b *bench) {
+	b.push(items(item(fixed, 1, minute, epoch, 1)), totals(1))
+	for range 100 {
+		if err := b.store.Ping(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := b.sum("ns"); got != 1 {
+		t.Errorf("sum %d, want 1", got)
+	}
+	b.clock.set(time.Now().Add(time.Minute))
+	if got := b.counters(store.TrialNamespace); len(got) > 0 {
+		t.Errorf("counters %+v a minute after, want none", got)
 	}
 }
 

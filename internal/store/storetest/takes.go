@@ -831,11 +831,11 @@ func testTakesInvalid(t *testing.T, b *bench) {
 		"cost":             func(p *wire.Push) { p.Takes[1].Rooms[1].Cost = wire.MaxHits + 1 },
 		"lease of nothing": func(p *wire.Push) { p.Takes[1].Lease, p.Takes[1].Rooms[1].Cost = true, 0 },
 		"counter twice":    func(p *wire.Push) { p.Takes[1].Rooms[1].LimitCounter = p.Takes[1].Rooms[0].LimitCounter },
-		"large answer":     func(p *wire.Push) { p.Takes[1].Rooms = manyLogs(13) },
+		"large answer":     func(p *wire.Push) { p.Takes[1].Rooms = manyLogs(52) },
 		"an item":          func(p *wire.Push) { p.Items[0].Hits = nil },
 		"items and rooms":  func(p *wire.Push) { p.Items = slices.Repeat(p.Items, wire.MaxItems-2) },
 		"items and answers": func(p *wire.Push) {
-			p.Items, p.Takes[1].Rooms = slices.Repeat(items(log(1, wire.MaxHits)), 7), manyLogs(6)
+			p.Items, p.Takes[1].Rooms = slices.Repeat(items(log(1, wire.MaxHits)), 28), manyLogs(24)
 		},
 	} {
 		p := &wire.Push{Namespace: "ns", Sender: 3, Sequence: 5, Floor: 5, Items: items(item(fixed, 1, minute, epoch, 1)),

@@ -91,6 +91,30 @@ func (s *Server) Restart(t testing.TB) {
 	}
 }
 
+// Standby restarts the server as one that only lets itself be read, as a standby that has lost its
+// primary. [Server.Promote] ends that.
+func (s *Server) Standby(t testing.TB) {
+	t.Helper()
+	s.Stop(t)
+	if err := os.WriteFile(filepath.Join(s.data(), "standby.signal"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if s.owner != nil {
+		if err := os.Chown(filepath.Join(s.data(), "standby.signal"), int(s.owner.Uid), int(s.owner.Gid)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Restart(t)
+}
+
+// Promote makes a standby a server that can be written to.
+func (s *Server) Promote(t testing.TB) {
+	t.Helper()
+	if err := s.exec("SELECT pg_promote()"); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Database makes an empty database, and returns its URL.
 func (s *Server) Database(t testing.TB) (url string) {
 	t.Helper()
@@ -283,7 +307,7 @@ func (s *Server) launch() error {
 	for {
 		line, err := lines.ReadString('\n')
 		said.WriteString(line)
-		if strings.Contains(line, "ready to accept connections") {
+		if strings.Contains(line, "ready to accept ") { // connections, or read-only ones
 			go func() {
 				_, err := io.Copy(io.Discard, lines)
 				s.drained <- err

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -88,6 +89,20 @@ func (s *Server) Restart() {
 	s.Stop()
 	if log, ready := s.start(); !ready {
 		s.t.Fatalf("redis-server does not start again:\n%s", log)
+	}
+}
+
+// Pause keeps the process from doing anything, but for what the kernel does for it: connections open.
+// [Server.Resume] ends that.
+func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
+
+// Resume lets a process go on that was paused.
+func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
+
+func (s *Server) signal(signal os.Signal) {
+	s.t.Helper()
+	if err := s.cmd.Process.Signal(signal); err != nil {
+		s.t.Fatalf("redis-server: %v", err)
 	}
 }
 

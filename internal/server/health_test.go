@@ -1,0 +1,273 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	goredis "github.com/redis/go-redis/v9"
+
+	"weir/internal/server"
+	"weir/internal/store"
+	byname "weir/internal/store/open"
+	"weir/internal/store/postgres/postgrestest"
+	"weir/internal/store/redis/redistest"
+	"weir/internal/wire"
+)
+
+// clock is a fake one.
+type clock struct{ nanos atomic.Int64 }
+
+func (c *clock) now() time.Time          { return epoch.Add(time.Duration(c.nanos.Load())) }
+func (c *clock) advance(d time.Duration) { c.nanos.Add(int64(d)) }
+
+// pings counts them.
+type pings struct {
+	store.Store
+	n atomic.Int64
+}
+
+func (p *pings) Ping(ctx context.Context) error {
+	p.n.Add(1)
+	return p.Store.Ping(ctx)
+}
+
+// However many ask, the store is tried once in a second.
+func TestReadinessIsShared(t *testing.T) {
+	counters, clock := &pings{Store: open()}, &clock{}
+	s := start(t, counters, server.Options{Now: clock.now})
+	for second := range int64(3) {
+		var askers sync.WaitGroup
+		for i := range 50 {
+			path := [...]string{"/readyz", "/healthz"}[i%2]
+			askers.Go(func() {
+				if answer, body := do(t, s.Client(), request(t, "GET", s.URL+path, nil)); answer.StatusCode != 200 || body != "ok\n" {
+					t.Errorf("%s: status %d: %s", path, answer.StatusCode, body)
+				}
+			})
+		}
+		askers.Wait()
+		if got := counters.n.Load(); got != second+1 {
+			t.Errorf("%d pings in %d seconds, want one in each", got, second+1)
+		}
+		clock.advance(time.Second)
+	}
+}
+
+// hanging is a store that answers pings only.
+type hanging struct {
+	store.Store
+	entered chan struct{}
+}
+
+func (h *hanging) Push(ctx context.Context, _ *wire.Push, _ uint64) (store.Outcome, error) {
+	h.entered <- struct{}{}
+	<-ctx.Done()
+	return store.Outcome{}, ctx.Err()
+}
+
+// Clients that give up while the store works are counted, and told of once in a minute.
+func TestGivenUp(t *testing.T) {
+	counters, clock, log := &hanging{open(), make(chan struct{})}, &clock{}, &logBuffer{}
+	handler := server.Handler(counters, server.Options{Now: clock.now, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	body := wire.AppendPush(nil, examplePush())
+	giveUp := func() {
+		ctx, cancel := context.WithCancel(t.Context())
+		served := make(chan struct{})
+		go func() {
+			handler.ServeHTTP(httptest.NewRecorder(), request(t, "POST", wire.PushPath, body).WithContext(ctx))
+			close(served)
+		}()
+		<-counters.entered
+		cancel()
+		<-served
+	}
+	for range 3 {
+		giveUp()
+	}
+	clock.advance(time.Minute)
+	giveUp()
+	got := log.String()
+	if strings.Count(got, "\n") != 2 || !strings.Contains(got, "give up before the store answers\" calls=1\n") || !strings.Contains(got, "calls=3\n") {
+		t.Errorf("log, want one line of the first client and one, a minute later, of the other three:\n%s", got)
+	}
+	w := httptest.NewRecorder()
+	handler.ServeHTTP(w, request(t, "GET", "/metrics", nil))
+	for _, want := range []string{"weir_store_given_up_total 4\n", "weir_store_errors_total 0\n"} {
+		if !strings.Contains(w.Body.String(), want) {
+			t.Errorf("want %sin the metrics\n%s", want, w.Body)
+		}
+	}
+}
+
+// sick is a store in trouble: make it so, and well again.
+type sick struct {
+	url          string
+	sicken, heal func()
+}
+
+// sicknesses are what makes stores refuse hits that can be reached.
+var sicknesses = map[string]func(t *testing.T) sick{
+	"redis out of memory": func(t *testing.T) sick {
+		redis := redistest.Start(t)
+		set := func(value string) func() { return func() { command(t, redis, "CONFIG", "SET", "maxmemory", value) } }
+		return sick{redis.URL(), set("1"), set("0")}
+	},
+	"redis is a replica": func(t *testing.T) sick {
+		redis, master := redistest.Start(t), redistest.Start(t)
+		host, port, _ := strings.Cut(master.Addr, ":")
+		return sick{
+			redis.URL(),
+			func() { command(t, redis, "REPLICAOF", host, port) },
+			func() { command(t, redis, "REPLICAOF", "NO", "ONE") },
+		}
+	},
+	"redis hangs": func(t *testing.T) sick {
+		redis := redistest.Start(t)
+		return sick{redis.URL() + "?read_timeout=50ms&max_retries=-1", redis.Pause, redis.Resume}
+	},
+	"redis is gone": func(t *testing.T) sick {
+		redis := redistest.Start(t)
+		return sick{redis.URL(), redis.Stop, redis.Restart}
+	},
+	"postgres is a standby": func(t *testing.T) sick {
+		postgres := postgrestest.Start(t)
+		return sick{postgres.URL(), func() { postgres.Standby(t) }, func() { postgres.Promote(t) }}
+	},
+	"postgres is gone": func(t *testing.T) sick {
+		postgres := postgrestest.Start(t)
+		return sick{postgres.URL(), func() { postgres.Stop(t) }, func() { postgres.Restart(t) }}
+	},
+}
+
+func command(t *testing.T, redis *redistest.Server, words ...any) {
+	t.Helper()
+	c := goredis.NewClient(&goredis.Options{Addr: redis.Addr})
+	if err := errors.Join(c.Do(t.Context(), words...).Err(), c.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A store that takes no hits is told of once, whether it can be reached or not, and not to be back
+// before it takes them again. Readiness says so, and liveness has nothing to do with it.
+func TestSickStores(t *testing.T) {
+	t.Parallel()
+	for name, start := range sicknesses {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sick := start(t)
+			counters, closer, err := byname.Store(sick.url, byname.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			log, clock := &logBuffer{}, &clock{}
+			s := httptest.NewServer(server.Handler(counters, server.Options{Now: clock.now, Logger: slog.New(slog.NewTextHandler(log, nil))}))
+			t.Cleanup(func() {
+				s.Close()
+				if err := closer.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			sequence := uint64(0)
+			round := func(status int) {
+				t.Helper()
+				clock.advance(time.Second)
+				sequence++
+				push := examplePush()
+				push.Sequence = sequence
+				for _, ask := range []struct {
+					method, path string
+					body         []byte
+					status       int
+				}{
+					{"POST", wire.PushPath, wire.AppendPush(nil, push), status},
+					{"GET", "/healthz", nil, status},
+					{"GET", "/readyz", nil, status},
+					{"GET", "/livez", nil, http.StatusOK},
+				} {
+					if answer, body := do(t, s.Client(), request(t, ask.method, s.URL+ask.path, ask.body)); answer.StatusCode != ask.status {
+						t.Errorf("%s: status %d, want %d: %s", ask.path, answer.StatusCode, ask.status, body)
+					}
+				}
+			}
+			round(http.StatusOK)
+			sick.sicken()
+			for range 3 {
+				round(http.StatusServiceUnavailable)
+			}
+			if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "the store fails") {
+				t.Errorf("log, want one line of the failure:\n%s", got)
+			}
+			sick.heal()
+			for range 2 {
+				round(http.StatusOK)
+			}
+			if got := log.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "the store is back") {
+				t.Errorf("log, want one line of the failure and one of its end:\n%s", got)
+			}
+		})
+	}
+}
+
+// A client that gives up while PostgreSQL waits for a lock is counted as such.
+func TestGivenUpOnPostgres(t *testing.T) {
+	t.Parallel()
+	postgres := postgrestest.Start(t)
+	counters, closer, err := byname.Store(postgres.URL(), byname.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := &logBuffer{}
+	s := httptest.NewServer(server.Handler(counters, server.Options{Logger: slog.New(slog.NewTextHandler(log, nil))}))
+	body := wire.AppendPush(nil, examplePush())
+	if answer, text := do(t, s.Client(), request(t, "POST", s.URL+wire.PushPath, body)); answer.StatusCode != 200 {
+		t.Fatalf("status %d: %s", answer.StatusCode, text)
+	}
+	c, err := pgx.Connect(t.Context(), postgres.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Exec(t.Context(), "BEGIN; LOCK TABLE weir.senders IN ACCESS EXCLUSIVE MODE"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, giveUp := context.WithCancel(t.Context())
+	gone := make(chan error, 1)
+	go func() {
+		answer, err := s.Client().Do(request(t, "POST", s.URL+wire.PushPath, body).WithContext(ctx))
+		if err == nil {
+			err = errors.Join(errors.New("answered"), answer.Body.Close())
+		}
+		gone <- err
+	}()
+	for waiting := 0; waiting == 0; {
+		if err := c.QueryRow(t.Context(), "SELECT count(*) FROM pg_locks WHERE NOT granted").Scan(&waiting); err != nil {
+			t.Fatal(err)
+		}
+	}
+	giveUp()
+	if err := <-gone; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	s.Close() // waits for the push
+	w := httptest.NewRecorder()
+	s.Config.Handler.ServeHTTP(w, request(t, "GET", "/metrics", nil))
+	for _, want := range []string{"weir_store_given_up_total 1\n", "weir_store_errors_total 0\n"} {
+		if !strings.Contains(w.Body.String(), want) {
+			t.Errorf("want %sin the metrics", want)
+		}
+	}
+	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "give up") {
+		t.Errorf("log, want one line of the client:\n%s", got)
+	}
+	if err := errors.Join(c.Close(t.Context()), closer.Close()); err != nil {
+		t.Error(err)
+	}
+}

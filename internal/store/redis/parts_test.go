@@ -1,0 +1,168 @@
+package redis_test
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"weir/internal/store"
+	"weir/internal/store/redis/redistest"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// logItem is of a log of an hour, with a hit in each of so many nanoseconds before now.
+func logItem(id byte, limit uint64, hits int) wire.Item {
+	it := wire.Item{
+		LimitCounter: wire.LimitCounter{ID: wire.ID{id}, Kind: uint8(window.SlidingBuckets), WidthMillis: 3_600_000, Precision: 1},
+		Limit:        limit, Newest: uint64(epoch.UnixNano()), Hits: slices.Repeat([]int64{1}, hits),
+	}
+	for i := range it.Hits {
+		it.Ages = append(it.Ages, uint64(i))
+	}
+	return it
+}
+
+// scripts are how many buckets each script has read that Redis ran for a body.
+func scripts(t *testing.T, server *redistest.Server, body func()) (read []int) {
+	t.Helper()
+	client := raw(t, server)
+	conn, err := net.Dial("tcp", server.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	lines := bufio.NewReader(conn)
+	line := func() string {
+		text, err := lines.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.ToLower(text)
+	}
+	if _, err := conn.Write([]byte("MONITOR\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	line() // +OK
+	body()
+	if err := client.Echo(t.Context(), "the end").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		_, words, _ := strings.Cut(line(), "] ")
+		command := strings.Fields(strings.ReplaceAll(words, `"`, ""))
+		switch command[0] {
+		case "echo":
+			return read
+		case "evalsha":
+			read = append(read, 0)
+		case "getrange":
+			first, _ := strconv.Atoi(command[2])
+			last, _ := strconv.Atoi(command[3])
+			read[len(read)-1] += (last + 1 - first + 15) / 16
+		case "hgetall":
+			fields, err := client.HLen(t.Context(), strings.ReplaceAll(command[1], `"`, "")).Result()
+			if err != nil {
+				t.Fatal(err)
+			}
+			read[len(read)-1] += int(fields)
+		}
+	}
+}
+
+// However large the logs are that a push names, it reads what its own limits need, and no script
+// reads so much that Redis serves nobody else for long.
+func TestReadsAreBounded(t *testing.T) {
+	server := redistest.Start(t)
+	counters := open(t, server.URL(), atEpoch)
+	const logs = 100
+	sequence := uint64(0)
+	push := func(items []wire.Item, takes ...wire.Take) {
+		t.Helper()
+		sequence++
+		p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: sequence, Floor: sequence, Items: items, Takes: takes}
+		if _, err := counters.Push(t.Context(), p, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Whoever has a limit beyond all bounds makes logs as large as they get.
+	for id := range byte(logs) {
+		push([]wire.Item{logItem(id, wire.MaxHits, wire.MaxBuckets)})
+	}
+	items := func(limit uint64, logs, hits int) (items []wire.Item) {
+		for id := range byte(logs) {
+			items = append(items, logItem(id, limit, hits))
+		}
+		return items
+	}
+	take := wire.Take{Least: 1, Most: 1}
+	for id := range byte(logs) {
+		take.Rooms = append(take.Rooms, wire.Room{LimitCounter: logItem(id, 0, 0).LimitCounter, Limit: 0, Cost: 1})
+	}
+	for _, test := range []struct {
+		name        string
+		push        func()
+		total, most int
+	}{
+		{"reads for no limit", func() { push(items(0, logs, 0)) }, logs * 100, 2048},
+		{"reads for limits of 505", func() { push(items(505, 50, 0)) }, 50 * 600, 2048},
+		// It is one step.
+		{"a take", func() { push(nil, take) }, logs * 100, logs * 100},
+		{"writes for no limit", func() { push(items(0, logs, 1)) }, logs * 100, 2048},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			read := scripts(t, server, test.push)
+			sum := 0
+			for _, n := range read {
+				sum += n
+			}
+			if sum > test.total || slices.Max(read) > test.most {
+				t.Errorf("%d scripts read %d buckets, one of them %d; want at most %d, and %d", len(read), sum, slices.Max(read), test.total, test.most)
+			}
+		})
+	}
+}
+
+// A push of several scripts that breaks off is finished by the next attempt, and nothing of it is
+// applied twice.
+func TestPartsBreakOff(t *testing.T) {
+	server := redistest.Start(t)
+	counters, client := open(t, server.URL(), atEpoch), raw(t, server)
+	allow := func(keys ...any) {
+		t.Helper()
+		if err := client.Do(t.Context(), append([]any{"ACL", "SETUSER", "default", "resetkeys"}, keys...)...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: 1, Floor: 1}
+	for id := range byte(9) {
+		p.Items = append(p.Items, logItem(id, 800, 2))
+		p.Takes = append(p.Takes, wire.Take{Least: 1, Most: 5, Rooms: []wire.Room{{LimitCounter: logItem(id, 0, 0).LimitCounter, Limit: 800, Cost: 1}}})
+	}
+	// The last counters are out of reach.
+	allow("~weir:{ns}:sender:*", "~weir:{ns}:counter:00*", "~weir:{ns}:counter:01*", "~weir:{ns}:counter:02*")
+	if _, err := counters.Push(t.Context(), p, 1); err == nil {
+		t.Fatal("want an error")
+	}
+	allow("~*")
+	var outs []store.Outcome
+	for range 2 {
+		out, err := counters.Push(t.Context(), p, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range p.Items {
+			if grant, total := out.Answer.Grants[i], out.Answer.Totals[i]; grant.Units != 5 || fmt.Sprint(total.Hits) != "[6 1]" {
+				t.Errorf("counter %d: got %d units, and in total %v; want 5, and 6 now and 1 before", i, grant.Units, total.Hits)
+			}
+		}
+		outs = append(outs, out)
+	}
+	if outs[0].Duplicate || !outs[1].Duplicate || outs[1].Applied != 0 {
+		t.Errorf("outcomes %+v, want the rest to be applied once", outs)
+	}
+}
