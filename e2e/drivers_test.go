@@ -89,6 +89,7 @@ var alone = map[string]string{
 	"TestRestartedInFlight":             byTicks,
 	"TestPausedRequestsEnd":             byTrap,
 	"TestSpray":                         byCounting,
+	"TestFloodOfAnotherRule":            byCounting,
 	"TestMemoryIsStable":                byCounting,
 	"TestHostCalls":                     byCounting,
 	"TestUpdates":                       byXDS,

@@ -81,7 +81,8 @@ func (p *plugin) compile() {
 		p.rules[i] = p.request.compile(c)
 		p.costsLater = p.costsLater || p.rules[i].costsLater
 		l := &p.limits[i]
-		l.Limits, l.CountRejected, l.CostsLater = c.Limits, c.CountRejected, p.rules[i].costsLater
+		l.Limits, l.Prefix = c.Limits, p.rules[i].keyPrefix
+		l.CountRejected, l.CostsLater = c.CountRejected, p.rules[i].costsLater
 	}
 	p.demands = make([]node.Demand, len(p.rules))
 	p.answer.compile(p.config)

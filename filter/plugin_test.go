@@ -13,7 +13,7 @@ func TestNoTable(t *testing.T) {
 	p := newProxy(t)
 	p.before = func(_ *fakeVM, op string) {
 		if op == "set" {
-			p.shared.Set([]byte("weir:default"), []byte("x"), 0)
+			p.shared.Set([]byte("weir2:default"), []byte("x"), 0)
 		}
 	}
 	v := p.vm(oneRule(`{"limit": 5, "window": "1s"}`))

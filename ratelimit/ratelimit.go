@@ -205,8 +205,10 @@ func (n *Namespace) compile(o *NamespaceOptions) error {
 		}
 		window.SetOrdinals(limits)
 		n.limiters[r.Name] = &Limiter{
-			namespace: n, name: r.Name, prefix: counter.AppendPart(nil, r.Name),
-			rule: n.add(node.Rule{Rule: counter.Rule{Limits: limits}, CountRejected: r.CountRejected}),
+			namespace: n, name: r.Name,
+			rule: n.add(node.Rule{
+				Rule: counter.Rule{Limits: limits}, Prefix: counter.AppendPart(nil, r.Name), CountRejected: r.CountRejected,
+			}),
 		}
 	}
 	for i, size := range o.WindowSizes {
@@ -221,8 +223,8 @@ func (n *Namespace) compile(o *NamespaceOptions) error {
 		// own.
 		prefix := counter.AppendPart(counter.AppendPart(nil, ""), strconv.FormatInt(int64(size), 10))
 		n.windows = append(n.windows, sized{
-			size: size, prefix: prefix,
-			rule: n.add(node.Rule{Rule: counter.Rule{Limits: []window.Limit{limit}}, Watched: true}),
+			size: size,
+			rule: n.add(node.Rule{Rule: counter.Rule{Limits: []window.Limit{limit}}, Prefix: prefix, Watched: true}),
 		})
 	}
 	return nil

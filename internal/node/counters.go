@@ -9,6 +9,9 @@ import (
 // maxOrphans bounds the hits of evicted counters that wait to be pushed.
 const maxOrphans = 1 << 12
 
+// address is where a demand's counter is.
+func (n *Node) address(d *Demand) sharedata.Address { return n.table.Address(d.Rule.group, d.Key) }
+
 // at is a demand of a rule at an address, for nobody's request. It is valid until the next call.
 //
 //go:noinline
@@ -23,7 +26,7 @@ func (n *Node) at(r *Rule, a sharedata.Address) *Demand {
 func (n *Node) restore(d *Demand, s *saved) {
 	d.Rule, d.Cost = &n.rules[s.rule], s.cost
 	d.Key = append(d.Key[:0], s.key...)
-	d.address = n.table.Address(d.Key)
+	d.address = n.address(d)
 	d.Verdict, d.debited, d.held = counter.Allowed, false, false
 }
 

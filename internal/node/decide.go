@@ -100,7 +100,7 @@ func (n *Node) verdict(d *Demand, cost uint64, now int64) counter.Verdict {
 // remembers needs no shared data, as long as not even one hit has room.
 func (n *Node) load(d *Demand, now int64, how debiting) counter.Verdict {
 	d.inSlot, d.debited, d.held = false, false, false
-	d.address = n.table.Address(d.Key)
+	d.address = n.address(d)
 	if d.Cost != 0 {
 		if payload := n.refusals.find(d.address, d.Rule.Index, now); payload != nil && d.Counter.Load(&d.Rule.Rule, payload) {
 			if d.Counter.Advance(now); n.verdict(d, 1, now) == counter.Rejected {
@@ -264,7 +264,7 @@ func (n *Node) giveBack(d *Demand, now int64) {
 
 // Force takes a demand's hits, whether or not they have room.
 func (n *Node) Force(d *Demand, now int64) {
-	d.address = n.table.Address(d.Key)
+	d.address = n.address(d)
 	n.read(d, now)
 	n.debit(d, now, forced)
 }

@@ -14,7 +14,8 @@ type Options struct {
 	// made for.
 	Data     sharedata.Data
 	Capacity int
-	// Rules have their Limits, CountRejected and CostsLater. They are the node's from now on.
+	// Rules have their Limits, Prefix, CountRejected, CostsLater and Watched. They are the node's
+	// from now on.
 	Rules []Rule
 	// Random is what nodes differ by.
 	Random Random
@@ -142,6 +143,9 @@ func New(o *Options) (*Node, error) {
 	}, o.Random)
 	if err != nil {
 		return nil, err
+	}
+	for i := range n.rules {
+		n.rules[i].group = n.table.Group(n.rules[i].Prefix)
 	}
 	if !n.local {
 		n.connect()

@@ -30,7 +30,7 @@ func (n *Node) Decide(demands []Demand, now int64, w *Wait) counter.Verdict {
 
 // Look reads what a demand's key has, and reports whether anything is known of it.
 func (n *Node) Look(d *Demand, now int64) (known bool) {
-	d.address = n.table.Address(d.Key)
+	d.address = n.address(d)
 	known = n.table.Read(&d.slot, d.address)
 	n.decode(d, known)
 	d.Counter.Advance(now)
@@ -42,7 +42,7 @@ func (n *Node) Look(d *Demand, now int64) (known bool) {
 // can't be had.
 func (n *Node) Ask(demands []Demand, w *Wait) bool {
 	for i := range demands {
-		demands[i].address = n.table.Address(demands[i].Key)
+		demands[i].address = n.address(&demands[i])
 	}
 	return !n.local && n.wait(w, demands, true)
 }
@@ -109,7 +109,7 @@ func (n *Node) decideAlone(demands []Demand, now int64) counter.Verdict {
 	for i := range demands {
 		d := &demands[i]
 		// Nobody may have looked for the entry yet, which the headers tell of.
-		d.address, d.Verdict = n.table.Address(d.Key), verdict
+		d.address, d.Verdict = n.address(d), verdict
 		n.read(d, now)
 	}
 	return verdict
