@@ -19,7 +19,7 @@ func TestFloodOfAnotherRule(t *testing.T) {
 		hits           int // of each key of the flood
 	}{
 		{"full keys", "false", 1},
-		{"keys above their limit", "true", 3},
+		{"keys above their limit", "true", 2},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
