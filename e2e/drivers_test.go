@@ -90,6 +90,7 @@ var alone = map[string]string{
 	"TestPausedRequestsEnd":             byTrap,
 	"TestSpray":                         byCounting,
 	"TestFloodOfAnotherRule":            byCounting,
+	"TestLongKeysAreNotKept":            byCounting,
 	"TestMemoryIsStable":                byCounting,
 	"TestHostCalls":                     byCounting,
 	"TestUpdates":                       byXDS,

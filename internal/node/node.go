@@ -69,7 +69,7 @@ type Node struct {
 	// exact says that the backend decides every request, and alone that the one being decided is
 	// decided without it.
 	exact, alone bool
-	held         []saved // hits that lost every race to be written
+	held         []Saved // hits that lost every race to be written
 	// demands are those of a request that has waited, or of hits that were held; scratch is what a
 	// push, an answer or a wish reads.
 	demands []Demand

@@ -18,6 +18,9 @@ const (
 // is of [Node.Time]. It returns [counter.Unsure] if the request has to wait: then its waiter is
 // told, unless it calls [Wait.Leave] before. The demands are of different rules.
 func (n *Node) Decide(demands []Demand, now int64, w *Wait) counter.Verdict {
+	for i := range demands {
+		n.locate(&demands[i])
+	}
 	if !n.local && !n.connected(now) {
 		return n.decideAlone(demands, now)
 	}
@@ -30,20 +33,17 @@ func (n *Node) Decide(demands []Demand, now int64, w *Wait) counter.Verdict {
 
 // Look reads what a demand's key has, and reports whether anything is known of it.
 func (n *Node) Look(d *Demand, now int64) (known bool) {
-	d.address = n.address(d)
+	n.locate(d)
 	known = n.table.Read(&d.slot, d.address)
 	n.decode(d, known)
 	d.Counter.Advance(now)
 	return known
 }
 
-// Ask has the backend asked for the totals of demands that cost nothing, of different rules. It
-// reports whether the request waits for them: its waiter is told as soon as they are known here, or
-// can't be had.
+// Ask has the backend asked for the totals of demands that were looked at and cost nothing, of
+// different rules. It reports whether the request waits for them: its waiter is told as soon as they
+// are known here, or can't be had.
 func (n *Node) Ask(demands []Demand, w *Wait) bool {
-	for i := range demands {
-		demands[i].address = n.address(&demands[i])
-	}
 	return !n.local && n.wait(w, demands, true)
 }
 
@@ -60,7 +60,7 @@ func (n *Node) wait(r *Wait, demands []Demand, whole bool) bool {
 			return false // a push that has failed tells whether the backend is back
 		}
 		r.begin(now + n.options.Timeout)
-		r.keep(demands)
+		n.keep(r, demands)
 		// A push that the host does not take fails at once, before the caller knows that the
 		// request waits.
 		r.entering = true
@@ -109,7 +109,7 @@ func (n *Node) decideAlone(demands []Demand, now int64) counter.Verdict {
 	for i := range demands {
 		d := &demands[i]
 		// Nobody may have looked for the entry yet, which the headers tell of.
-		d.address, d.Verdict = n.address(d), verdict
+		d.Verdict = verdict
 		n.read(d, now)
 	}
 	return verdict

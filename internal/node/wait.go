@@ -25,7 +25,7 @@ type Wait struct {
 	until    int64  // by the host's clock
 	rounds   int
 	asked    int // takes that it waits for
-	kept     []saved
+	kept     []Saved
 }
 
 // Waiting reports whether the request waits.
@@ -39,13 +39,11 @@ func (w *Wait) begin(until int64) {
 	w.waiting, w.until, w.rounds, w.asked = true, until, 0, 0
 }
 
-// keep saves what it takes to decide the request later.
-func (w *Wait) keep(demands []Demand) {
+// keep saves what it takes to decide a request later.
+func (n *Node) keep(w *Wait, demands []Demand) {
 	w.kept = slices.Grow(w.kept[:0], len(demands))[:len(demands)]
 	for i := range demands {
-		d, k := &demands[i], &w.kept[i]
-		k.rule, k.cost = d.Rule.Index, d.Cost
-		k.key = append(k.key[:0], d.Key...)
+		w.kept[i] = n.Save(&demands[i])
 	}
 }
 
