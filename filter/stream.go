@@ -113,6 +113,9 @@ func (p *plugin) findDemands() []node.Demand {
 		}
 		d := &p.demands[n]
 		d.Rule, d.Cost = &p.limits[i], p.request.cost(&r.cost)
+		if cap(d.Key) > maxIdleKey {
+			d.Key = nil
+		}
 		d.Key = p.request.appendKey(d.Key[:0], r)
 		n++
 	}
@@ -169,5 +172,7 @@ func (s *stream) countResponse() {
 // OnHttpStreamDone implements types.HttpContext.
 func (s *stream) OnHttpStreamDone() {
 	s.begin()
-	s.plugin.idle = append(s.plugin.idle, s)
+	if len(s.plugin.idle) < maxIdle {
+		s.plugin.idle = append(s.plugin.idle, s)
+	}
 }

@@ -55,12 +55,12 @@ func (n *Node) wait(r *Wait, demands []Demand, whole bool) bool {
 	if len(n.waiting) >= maxWaiting || len(n.batches) >= maxUnanswered {
 		return false
 	}
-	if !r.waiting {
+	first := !r.waiting
+	if first {
 		if !n.link.connected(now) || n.link.shared.failures >= breakAfter && len(n.batches) > 0 || !n.link.enter(now, n.options.Timeout) {
 			return false // a push that has failed tells whether the backend is back
 		}
 		r.begin(now + n.options.Timeout)
-		n.keep(r, demands)
 		// A push that the host does not take fails at once, before the caller knows that the
 		// request waits.
 		r.entering = true
@@ -77,6 +77,9 @@ func (n *Node) wait(r *Wait, demands []Demand, whole bool) bool {
 				n.wish(d, w)
 			}
 		}
+	}
+	if first {
+		n.keep(r, demands) // a wish may know a key's identity
 	}
 	n.askAll()
 	waits := r.waiting || !r.entering

@@ -39,6 +39,9 @@ func (n *Node) prefetch(d *Demand, now int64) {
 // wish asks for the hits of a request that waits, and for more ahead of others.
 func (n *Node) wish(d *Demand, w waiting) {
 	t := n.wished.find(d, false)
+	if t != nil {
+		d.id, d.named = t.parts[0].id, true
+	}
 	switch {
 	case t == nil:
 		t = n.newLease(d, d.Cost, d.Counter.Asks(d.Cost))
