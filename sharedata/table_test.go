@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -126,6 +127,40 @@ func TestOpenLater(t *testing.T) {
 	data.Map.Set([]byte("weir2:test"), []byte("garbage"), 0)
 	if _, err := Open(data, Options{Namespace: "test", Capacity: 100}, random(3)); err == nil {
 		t.Error("opened a table that can't be written")
+	}
+}
+
+// Versions of a program that have other formats may work beside each other on one shared data, as
+// during an update: each leaves the table of the other as it is.
+func TestAnotherFormatBeside(t *testing.T) {
+	t.Parallel()
+	data := &fakeData{}
+	// Of format 1 a header with one page, and that page with an entry.
+	others := map[string][]byte{"weir:test": make([]byte, headerSize), "weir:test:\x00\x00\x00": make([]byte, 1+payloadAt)}
+	others["weir:test"][0], others["weir:test"][17] = 1, 1
+	page := others["weir:test:\x00\x00\x00"]
+	page[0], page[1], page[1+expiresAt+3] = 1, payloadAt, 0xff
+	// And what a format to come may have, by the same rule.
+	for name, value := range others {
+		others[strings.Replace(name, "weir:", "weir3:", 1)] = append([]byte{3}, value[1:]...)
+	}
+	for name, value := range others {
+		data.Set([]byte(name), value, 0)
+	}
+	var s Slot
+	for range 2 { // workers
+		table := open(t, data, 10)
+		for i := range 100 {
+			put(table, &s, fmt.Sprint("k", i), make([]byte, 40), Meta{ExpiresNanos: now + second}, now)
+			if s.Corrupt() {
+				t.Fatal("a page of another format was read")
+			}
+		}
+	}
+	for name, value := range others {
+		if got, _, _ := data.Get([]byte(name), nil); !bytes.Equal(got, value) {
+			t.Errorf("%q was overwritten: %x", name, got)
+		}
 	}
 }
 
