@@ -73,9 +73,10 @@ type NamespaceOptions struct {
 	Rules []Rule
 	// Capacity is how many counters (keys of a rule, or of a window size) the namespace is made
 	// for, 65,536 if 0. It takes about 96 bytes for each, 48 more for each further limit of the
-	// rule with most, and more for logs and sub-buckets. If there are more, those with the least
-	// share of their limit are forgotten, but their hits are not lost. A counter without a limit
-	// ranks as if it had one of 1,000.
+	// rule with most, and more for logs and sub-buckets. If there are more, the rule or window size
+	// that has most of a page of them makes room: those with the least share of their limit are
+	// forgotten, but their hits are not lost. A counter without a limit ranks as if it had one of
+	// 1,000.
 	Capacity int
 
 	// Backend has the totals of all nodes. Without one the namespace counts in this process only,

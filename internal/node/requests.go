@@ -1,6 +1,8 @@
 package node
 
 import (
+	"slices"
+
 	"weir/internal/counter"
 )
 
@@ -85,6 +87,14 @@ func (n *Node) wait(r *Wait, demands []Demand, whole bool) bool {
 	waits := r.waiting || !r.entering
 	r.entering = false
 	return waits
+}
+
+// keep saves what it takes to decide a request later.
+func (n *Node) keep(w *Wait, demands []Demand) {
+	w.kept = slices.Grow(w.kept[:0], len(demands))[:len(demands)]
+	for i := range demands {
+		w.kept[i] = n.Save(&demands[i])
+	}
 }
 
 // takeUp gives the demands of a request that was kept.

@@ -1,8 +1,6 @@
 package node
 
 import (
-	"slices"
-
 	"weir/internal/counter"
 )
 
@@ -37,14 +35,6 @@ func (w *Wait) Leave() { w.waiting = false }
 func (w *Wait) begin(until int64) {
 	w.turn++
 	w.waiting, w.until, w.rounds, w.asked = true, until, 0, 0
-}
-
-// keep saves what it takes to decide a request later.
-func (n *Node) keep(w *Wait, demands []Demand) {
-	w.kept = slices.Grow(w.kept[:0], len(demands))[:len(demands)]
-	for i := range demands {
-		w.kept[i] = n.Save(&demands[i])
-	}
 }
 
 // place is the current wait of a request.
