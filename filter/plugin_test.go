@@ -252,8 +252,8 @@ func TestReleasedRequestsAreInTheMetrics(t *testing.T) {
 		for name, want := range map[string]uint64{
 			"weir_rule=.=user;.;weir_outcome=.=allowed;.;requests_total":  50,
 			"weir_rule=.=user;.;weir_outcome=.=rejected;.;requests_total": 10,
-			"waited_requests_total":                                       60,
-			"decided_alone_total":                                         60,
+			"waited_requests_total": 60,
+			"decided_alone_total":   60,
 		} {
 			// The context that has gone ticks no more.
 			if got := v.counts[v.metrics["weir.weir_namespace=.=default;.;"+name]]; got != want {
