@@ -89,6 +89,8 @@ var alone = map[string]string{
 	"TestRestartedInFlight":             byTicks,
 	"TestPausedRequestsEnd":             byTrap,
 	"TestSpray":                         byCounting,
+	"TestFloodOfAnotherRule":            byCounting,
+	"TestLongKeysAreNotKept":            byCounting,
 	"TestMemoryIsStable":                byCounting,
 	"TestHostCalls":                     byCounting,
 	"TestUpdates":                       byXDS,

@@ -118,7 +118,10 @@ func (w *worker) sendFrom(source string, headers ...string) result {
 		w.t.Fatal(err)
 	}
 	defer stream.Close()
-	request := host.NewHeaders(append([]string{":method", "GET", ":path", "/", ":authority", "shop.example", ":scheme", "http"}, headers...)...)
+	request := host.NewHeaders(append([]string{":path", "/", ":authority", "shop.example", ":scheme", "http"}, headers...)...)
+	if request.Value(":method") == "" {
+		request.Add(":method", "GET")
+	}
 	action, err := stream.RequestHeaders(request, true)
 	if err != nil {
 		w.t.Fatal(err)

@@ -65,7 +65,7 @@ func newDecider(b *testing.B, data *envoyData, capacity int, syncRate int64) *de
 
 // decide takes a hit of a key: get, decide, compare-and-set, until no other worker was faster.
 func (d *decider) decide(key []byte, now int64) {
-	address := d.table.Address(key)
+	address := d.table.Address(0, key)
 	for ; ; d.lost++ {
 		d.table.Read(&d.slot, address)
 		var meta sharedata.Meta
@@ -214,7 +214,7 @@ func (k *hotKey) lost() (races int) {
 // check fails if a hit was lost, or counted twice.
 func (k *hotKey) check(b *testing.B, key []byte) {
 	d := k.workers[0]
-	d.table.Read(&d.slot, d.table.Address(key))
+	d.table.Read(&d.slot, d.table.Address(0, key))
 	d.counter.Load(&d.rule, d.slot.Payload())
 	if hits := d.counter.States[0].Hits[0].Sum(); hits != uint64(k.decided) {
 		b.Fatalf("%d hits were counted of %d decisions", hits, k.decided)
@@ -258,7 +258,7 @@ func benchmarkTable(b *testing.B, used int) {
 			b.Fatal(err)
 		}
 		for i := range names {
-			table.Read(&d.slot, table.Address(keys[i]))
+			table.Read(&d.slot, table.Address(0, keys[i]))
 			names[i] = watched.last
 		}
 		decides[at] = func(i int) { d.decide(keys[i], monday) }

@@ -28,11 +28,18 @@ type plugin struct {
 	backend backend
 	metrics metrics
 	answer  answer
-	idle    []*stream
+	idle    []*stream // to be used again, maxIdle at most
 
 	vm      *VM
 	leaving bool
 }
+
+const (
+	// maxIdle bounds the streams that are kept to be used again.
+	maxIdle = 1024
+	// maxIdleKey bounds the bytes that are kept for a key of the next request.
+	maxIdleKey = 4096
+)
 
 // idleTickMillis is how often metrics are published if there is no backend to synchronise with.
 const idleTickMillis = 1000
@@ -81,7 +88,8 @@ func (p *plugin) compile() {
 		p.rules[i] = p.request.compile(c)
 		p.costsLater = p.costsLater || p.rules[i].costsLater
 		l := &p.limits[i]
-		l.Limits, l.CountRejected, l.CostsLater = c.Limits, c.CountRejected, p.rules[i].costsLater
+		l.Limits, l.Prefix = c.Limits, p.rules[i].keyPrefix
+		l.CountRejected, l.CostsLater = c.CountRejected, p.rules[i].costsLater
 	}
 	p.demands = make([]node.Demand, len(p.rules))
 	p.answer.compile(p.config)
@@ -135,13 +143,12 @@ func (p *plugin) OnPluginDone() bool {
 		return true
 	}
 	p.node.AddHeld(p.now())
-	p.metrics.publish(&p.node.Tallies, p.request.badCosts)
 	p.vm.remove(p)
-	if !p.synchronises() {
-		return true
+	if p.synchronises() {
+		p.node.Release()
 	}
-	p.node.Release()
-	if !p.node.Unfinished() {
+	p.metrics.publish(&p.node.Tallies, p.request.badCosts)
+	if !p.synchronises() || !p.node.Unfinished() {
 		return true
 	}
 	if heir := p.vm.heir(p); heir != nil {

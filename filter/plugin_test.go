@@ -13,7 +13,7 @@ func TestNoTable(t *testing.T) {
 	p := newProxy(t)
 	p.before = func(_ *fakeVM, op string) {
 		if op == "set" {
-			p.shared.Set([]byte("weir:default"), []byte("x"), 0)
+			p.shared.Set([]byte("weir2:default"), []byte("x"), 0)
 		}
 	}
 	v := p.vm(oneRule(`{"limit": 5, "window": "1s"}`))
@@ -233,6 +233,33 @@ func TestCalloutsThatAreNotFullArrive(t *testing.T) {
 				t.Error(left)
 			}
 		})
+	}
+}
+
+// Requests that wait when their plugin context goes are decided then, and its metrics say so.
+func TestReleasedRequestsAreInTheMetrics(t *testing.T) {
+	for _, heir := range []bool{false, true} {
+		w := newWorld(t, 1, 1, synced("0", perUser))
+		w.advance(time.Second)
+		v := w.vms[0]
+		v.settle = nil
+		v.paused(60, "x-user", "ann")
+		if heir {
+			v.replace(synced("0", strings.Replace(perUser, "50", "51", 1)))
+		} else {
+			v.done()
+		}
+		for name, want := range map[string]uint64{
+			"weir_rule=.=user;.;weir_outcome=.=allowed;.;requests_total":  50,
+			"weir_rule=.=user;.;weir_outcome=.=rejected;.;requests_total": 10,
+			"waited_requests_total": 60,
+			"decided_alone_total":   60,
+		} {
+			// The context that has gone ticks no more.
+			if got := v.counts[v.metrics["weir.weir_namespace=.=default;.;"+name]]; got != want {
+				t.Errorf("heir %v: %s is %d, want %d", heir, name, got, want)
+			}
+		}
 	}
 }
 

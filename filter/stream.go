@@ -20,18 +20,10 @@ type stream struct {
 	headers  fields.List
 	// answered says whether the proxy has taken a reply in the upstream's place.
 	answered bool
-	// later are the costs that are counted when the response is there.
-	later []laterCost
+	// later are the demands whose costs are counted when the response is there.
+	later []node.Saved
 	// wait is the request's place among those that are paused until the backend has been asked.
 	wait node.Wait
-}
-
-// laterCost is what is needed to count what a response costs once the request can't be read any
-// more. Its memory is reused.
-type laterCost struct {
-	rule int
-	key  []byte
-	cost uint64
 }
 
 // begin forgets the request before.
@@ -52,11 +44,11 @@ func (s *stream) OnHttpRequestHeaders(int, bool) types.Action {
 	if len(demands) == 0 {
 		return types.ActionContinue
 	}
-	if p.costsLater {
-		s.deferCosts(demands)
-	}
 	now := p.now()
 	verdict := p.node.Decide(demands, now, &s.wait)
+	if p.costsLater && verdict != counter.Rejected {
+		s.deferCosts(demands)
+	}
 	if verdict == counter.Unsure {
 		return types.ActionPause // until Decided is called
 	}
@@ -111,17 +103,6 @@ func (s *stream) rest() types.Action {
 	return types.ActionContinue
 }
 
-// next makes a list one longer, with what memory the new last one has from before.
-func next(list *[]laterCost) *laterCost {
-	n := len(*list)
-	if n < cap(*list) {
-		*list = (*list)[:n+1]
-	} else {
-		*list = append(*list, laterCost{})
-	}
-	return &(*list)[n]
-}
-
 // findDemands finds the rules that apply to the current request, and the keys that it has for them.
 func (p *plugin) findDemands() []node.Demand {
 	n := 0
@@ -132,6 +113,9 @@ func (p *plugin) findDemands() []node.Demand {
 		}
 		d := &p.demands[n]
 		d.Rule, d.Cost = &p.limits[i], p.request.cost(&r.cost)
+		if cap(d.Key) > maxIdleKey {
+			d.Key = nil
+		}
 		d.Key = p.request.appendKey(d.Key[:0], r)
 		n++
 	}
@@ -161,12 +145,11 @@ func (s *stream) deferCosts(demands []node.Demand) {
 		if !r.costsLater {
 			continue
 		}
-		c := next(&s.later)
-		c.rule, c.cost = d.Rule.Index, 0
-		c.key = append(c.key[:0], d.Key...)
-		if r.onResponse.selected {
-			c.cost = s.plugin.request.selectedCost(&r.onResponse, 0)
+		later := s.plugin.node.Save(d)
+		if later.Cost = 0; r.onResponse.selected {
+			later.Cost = s.plugin.request.selectedCost(&r.onResponse, 0)
 		}
+		s.later = append(s.later, later)
 	}
 }
 
@@ -174,18 +157,14 @@ func (s *stream) deferCosts(demands []node.Demand) {
 func (s *stream) countResponse() {
 	p := s.plugin
 	now := p.now()
-	d := &p.demands[0]
 	for i := range s.later {
 		l := &s.later[i]
-		d.Rule, d.Cost = &p.limits[l.rule], l.cost
-		if name := p.rules[l.rule].onResponse.responseHeader; name != "" {
-			d.Cost = p.request.responseCost(name)
+		if name := p.rules[l.Rule.Index].onResponse.responseHeader; name != "" {
+			l.Cost = p.request.responseCost(name)
 		}
-		if d.Cost == 0 {
-			continue
+		if l.Cost != 0 {
+			p.node.ForceSaved(l, now)
 		}
-		d.Key = append(d.Key[:0], l.key...)
-		p.node.Force(d, now)
 	}
 	s.later = s.later[:0]
 }
@@ -193,5 +172,7 @@ func (s *stream) countResponse() {
 // OnHttpStreamDone implements types.HttpContext.
 func (s *stream) OnHttpStreamDone() {
 	s.begin()
-	s.plugin.idle = append(s.plugin.idle, s)
+	if len(s.plugin.idle) < maxIdle {
+		s.plugin.idle = append(s.plugin.idle, s)
+	}
 }

@@ -49,6 +49,22 @@ func sent(h *fields.List) map[string]string {
 	return got
 }
 
+// After many requests at once, with long keys, no more is kept than the next ones need.
+func TestIdleStreamsAreBounded(t *testing.T) {
+	w := newWorld(t, 1, 1, synced("0", perUser))
+	v := w.vms[0]
+	for _, s := range v.paused(maxIdle+100, "x-user", strings.Repeat("long", maxIdleKey)) {
+		v.reset(s)
+	}
+	if got := len(v.plugin.idle); got != maxIdle {
+		t.Errorf("%d streams are kept, want %d", got, maxIdle)
+	}
+	v.reset(v.paused(1, "x-user", "ann")[0])
+	if got := cap(v.plugin.demands[0].Key); got > maxIdleKey {
+		t.Errorf("%d bytes are kept for the next key", got)
+	}
+}
+
 // A request that waits for the backend, or was refused, does not go on with its body, where the
 // proxy stops headers only.
 func TestBodyWaitsForTheBackend(t *testing.T) {

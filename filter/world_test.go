@@ -156,7 +156,8 @@ func (v *fakeVM) leased() (leased uint64) {
 	var slot sharedata.Slot
 	var kept counter.Counter
 	rule := &v.plugin.limits[0].Rule
-	table.Read(&slot, table.Address(v.plugin.rules[0].keyPrefix))
+	key := v.plugin.rules[0].keyPrefix
+	table.Read(&slot, table.Address(table.Group(key), key))
 	kept.Load(rule, slot.Payload())
 	kept.Advance(v.plugin.now())
 	for i := range kept.States {

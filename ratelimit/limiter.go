@@ -40,7 +40,6 @@ func validRule(name string) bool {
 type Limiter struct {
 	namespace *Namespace
 	name      string
-	prefix    []byte // of the rule's keys
 	rule      *node.Rule
 }
 
@@ -184,7 +183,7 @@ func (n *Namespace) release(c *call) { n.calls = append(n.calls, c) }
 
 // add adds a demand.
 func (c *call) add(l *Limiter, cost uint64, key []string) {
-	d := c.demand(l.rule, l.prefix)
+	d := c.demand(l.rule)
 	d.Cost = cost
 	for _, part := range key {
 		d.Key = counter.AppendPart(d.Key, part)
@@ -192,16 +191,16 @@ func (c *call) add(l *Limiter, cost uint64, key []string) {
 	c.limiters = append(c.limiters, l)
 }
 
-// demand adds a demand of no hits for the key of a prefix. The memory of the demands before serves
-// again.
-func (c *call) demand(r *node.Rule, prefix []byte) *node.Demand {
+// demand adds a demand of no hits for what keys of a rule begin with. The memory of the demands
+// before serves again.
+func (c *call) demand(r *node.Rule) *node.Demand {
 	if len(c.demands) < cap(c.demands) {
 		c.demands = c.demands[:len(c.demands)+1]
 	} else {
 		c.demands = append(c.demands, node.Demand{})
 	}
 	d := &c.demands[len(c.demands)-1]
-	d.Rule, d.Cost, d.Key = r, 0, append(d.Key[:0], prefix...)
+	d.Rule, d.Cost, d.Key = r, 0, append(d.Key[:0], r.Prefix...)
 	return d
 }
 

@@ -73,9 +73,10 @@ type NamespaceOptions struct {
 	Rules []Rule
 	// Capacity is how many counters (keys of a rule, or of a window size) the namespace is made
 	// for, 65,536 if 0. It takes about 96 bytes for each, 48 more for each further limit of the
-	// rule with most, and more for logs and sub-buckets. If there are more, those with the least
-	// share of their limit are forgotten, but their hits are not lost. A counter without a limit
-	// ranks as if it had one of 1,000.
+	// rule with most, and more for logs and sub-buckets. If there are more, the rule or window size
+	// that has most of a page of them makes room: those with the least share of their limit are
+	// forgotten, but their hits are not lost. A counter without a limit ranks as if it had one of
+	// 1,000.
 	Capacity int
 
 	// Backend has the totals of all nodes. Without one the namespace counts in this process only,
@@ -205,8 +206,10 @@ func (n *Namespace) compile(o *NamespaceOptions) error {
 		}
 		window.SetOrdinals(limits)
 		n.limiters[r.Name] = &Limiter{
-			namespace: n, name: r.Name, prefix: counter.AppendPart(nil, r.Name),
-			rule: n.add(node.Rule{Rule: counter.Rule{Limits: limits}, CountRejected: r.CountRejected}),
+			namespace: n, name: r.Name,
+			rule: n.add(node.Rule{
+				Rule: counter.Rule{Limits: limits}, Prefix: counter.AppendPart(nil, r.Name), CountRejected: r.CountRejected,
+			}),
 		}
 	}
 	for i, size := range o.WindowSizes {
@@ -221,8 +224,8 @@ func (n *Namespace) compile(o *NamespaceOptions) error {
 		// own.
 		prefix := counter.AppendPart(counter.AppendPart(nil, ""), strconv.FormatInt(int64(size), 10))
 		n.windows = append(n.windows, sized{
-			size: size, prefix: prefix,
-			rule: n.add(node.Rule{Rule: counter.Rule{Limits: []window.Limit{limit}}, Watched: true}),
+			size: size,
+			rule: n.add(node.Rule{Rule: counter.Rule{Limits: []window.Limit{limit}}, Prefix: prefix, Watched: true}),
 		})
 	}
 	return nil

@@ -12,9 +12,8 @@ import (
 
 // sized is one of a namespace's window sizes.
 type sized struct {
-	size   time.Duration
-	prefix []byte // of its keys
-	rule   *node.Rule
+	size time.Duration
+	rule *node.Rule
 }
 
 // Increment counts hits of a key in the window of a size, and returns the key's rate after them.
@@ -65,7 +64,7 @@ func (n *Namespace) look(ctx context.Context, key string, size time.Duration, ch
 	c := n.call()
 	defer n.release(c)
 	c.asking = true
-	d := c.demand(w.rule, w.prefix)
+	d := c.demand(w.rule)
 	d.Key = counter.AppendPart(d.Key, key)
 	if known := n.node.Look(d, n.now()); !known && n.node.Ask(c.demands, &c.wait) {
 		if err := c.await(ctx); err != nil {

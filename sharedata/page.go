@@ -10,15 +10,15 @@ import (
 //	length       2 bytes  of the whole entry
 //	use          2 bytes  how little it may be lost: the least goes first
 //	expires      4 bytes  in units of 2^30 ns (1.07 s) since the Unix epoch, rounded up
-//	fingerprint  16 bytes
+//	fingerprint  16 bytes, of which the third four are the entry's group
 //	payload
 //
 // all little endian. Bytes of any other form are treated as an empty page.
 const (
-	pageFormat    = 1
 	useAt         = 2
 	expiresAt     = 4
 	fingerprintAt = 8
+	groupAt       = fingerprintAt + 8
 	payloadAt     = 24
 	// usualPage is the memory that a slot begins with, in bytes.
 	usualPage = 512
@@ -32,7 +32,8 @@ const (
 type Meta struct {
 	// ExpiresNanos is the Unix time from which the entry is worth nothing.
 	ExpiresNanos int64
-	// Use ranks entries that haven't expired: the least is lost first, and of equals the newest.
+	// Use ranks the entries of a group that haven't expired: the least is lost first, and of equals
+	// the newest.
 	Use uint16
 }
 
@@ -46,7 +47,16 @@ type Slot struct {
 	cas     uint32
 	at      int // of the entry in page; 0 if there is none
 	evicted []byte
+	shares  []share // while there are entries to evict
 	corrupt bool
+}
+
+// share is what the entries of a group take of a page.
+type share struct {
+	group Group
+	// bytes are those of all its entries, the slot's own among them. Others says how many there are
+	// beside that.
+	bytes, others int
 }
 
 // Read gets the page of an address, and reports whether it has an entry for it.
@@ -74,11 +84,11 @@ func (s *Slot) find() bool {
 	s.at, s.corrupt = 0, false
 	page := s.page
 	if len(page) == 0 {
-		s.page = append(s.page, pageFormat)
+		s.page = append(s.page, format)
 		return false
 	}
 	at := 1
-	if page[0] == pageFormat {
+	if page[0] == format {
 		lo, hi := s.address.lo, s.address.hi
 		for at <= len(page)-payloadAt {
 			head := (*[payloadAt]byte)(page[at:])
@@ -94,9 +104,9 @@ func (s *Slot) find() bool {
 			at += length
 		}
 	}
-	if at != len(page) || page[0] != pageFormat {
+	if at != len(page) || page[0] != format {
 		s.corrupt = true
-		s.page = append(s.page[:0], pageFormat)
+		s.page = append(s.page[:0], format)
 	}
 	return false
 }
@@ -161,12 +171,13 @@ func (t *Table) Rewrite(s *Slot, meta Meta, now int64) (written bool) {
 //
 //go:noinline
 func (t *Table) makeRoom(s *Slot, old, length int, now int64) {
-	if old == 0 {
-		s.drop(func(at int) bool { return expiry(now) >= binary.LittleEndian.Uint32(s.page[at+expiresAt:]) })
+	if full := len(s.page)-old+length > t.pageBytes; full || old == 0 {
+		s.trim()
+		s.dropExpired(now)
 	}
 	if len(s.page)-old+length > t.pageBytes {
-		s.trim()
-		for len(s.page)-old+length > t.pageBytes && s.evict(now) {
+		s.weigh(length)
+		for len(s.page)-old+length > t.pageBytes && s.evict() {
 		}
 	}
 	s.place(old, length)
@@ -204,12 +215,12 @@ func (s *Slot) trim() {
 	}
 }
 
-// drop removes the entries for which gone is true, other than the slot's own.
-func (s *Slot) drop(gone func(at int) bool) {
-	kept := 1
+// dropExpired removes the entries that have expired, other than the slot's own.
+func (s *Slot) dropExpired(now int64) {
+	kept, expired := 1, expiry(now)
 	for at := 1; at < len(s.page); {
 		length := s.length(at)
-		if at == s.at || !gone(at) {
+		if at == s.at || expired < binary.LittleEndian.Uint32(s.page[at+expiresAt:]) {
 			if at == s.at {
 				s.at = kept
 			}
@@ -221,25 +232,54 @@ func (s *Slot) drop(gone func(at int) bool) {
 	s.page = s.page[:kept]
 }
 
-// evict removes the victim: the entry that is least worth keeping, other than the slot's own. It
-// reports whether there was one.
-func (s *Slot) evict(now int64) bool {
-	victim, least, expired := 0, uint16(math.MaxUint16), expiry(now)
+// weigh finds out what each group takes of the page, if the slot's own entry is length bytes long.
+func (s *Slot) weigh(length int) {
+	s.shares = append(s.shares[:0], share{group: s.address.group(), bytes: length})
 	for at := 1; at < len(s.page); at += s.length(at) {
-		if at == s.at {
-			continue
+		if at != s.at {
+			g := s.share(s.group(at))
+			g.bytes += s.length(at)
+			g.others++
 		}
-		if expired >= binary.LittleEndian.Uint32(s.page[at+expiresAt:]) {
-			s.remove(at)
-			return true
+	}
+}
+
+func (s *Slot) group(at int) Group { return Group(binary.LittleEndian.Uint32(s.page[at+groupAt:])) }
+
+func (s *Slot) share(g Group) *share {
+	for i := range s.shares {
+		if s.shares[i].group == g {
+			return &s.shares[i]
+		}
+	}
+	s.shares = append(s.shares, share{group: g})
+	return &s.shares[len(s.shares)-1]
+}
+
+// evict removes the victim: of the group that takes the most of the page the entry that is least
+// worth keeping, other than the slot's own. Of groups that take the same it is the slot's, if that
+// is among them. It reports whether there was a victim.
+func (s *Slot) evict() bool {
+	var most *share
+	for i := range s.shares {
+		if g := &s.shares[i]; g.others > 0 && (most == nil || g.bytes > most.bytes) {
+			most = g
+		}
+	}
+	if most == nil {
+		return false
+	}
+	victim, least := 0, uint16(math.MaxUint16)
+	for at := 1; at < len(s.page); at += s.length(at) {
+		if at == s.at || s.group(at) != most.group {
+			continue
 		}
 		if use := binary.LittleEndian.Uint16(s.page[at+useAt:]); use <= least {
 			victim, least = at, use
 		}
 	}
-	if victim == 0 {
-		return false
-	}
+	most.others--
+	most.bytes -= s.length(victim)
 	payload := s.page[victim+payloadAt : victim+s.length(victim)]
 	s.evicted = binary.LittleEndian.AppendUint16(s.evicted, uint16(len(payload)))
 	s.evicted = append(s.evicted, payload...)

@@ -46,8 +46,8 @@ func TestFormat(t *testing.T) {
 		t.Fatal(err)
 	}
 	lo, hi := siphash.Hash128(secret[0], secret[1], []byte("key"))
-	if got := table.Address([]byte("key")); got != (Address{lo, hi}) {
-		t.Errorf("a key is at %x, want its hash", got)
+	if got := table.Address(7, []byte("key")); got != (Address{lo, hi>>32<<32 + 7}) {
+		t.Errorf("a key is at %x, want its hash and its group", got)
 	}
 	var s Slot
 	a := Address{lo: 0x3736353433323130, hi: 0xc746454443424140}
@@ -56,8 +56,8 @@ func TestFormat(t *testing.T) {
 	table.Read(&s, a)
 	table.Rewrite(&s, Meta{ExpiresNanos: 4 << 30, Use: 0x6160}, 0)
 	for name, want := range map[string]string{
-		"weir:n":              "01 1011121314151617 2021222324252627 02000000",
-		"weir:n:\x00\x00\x01": "01 1f00 6061 05000000 3031323334353637 40414243444546c7 7061796c6f6164 1800 0000 01000000 0100000000000000 40414243444546c7",
+		"weir2:n":              "02 1011121314151617 2021222324252627 02000000",
+		"weir2:n:\x00\x00\x01": "02 1f00 6061 05000000 3031323334353637 40414243444546c7 7061796c6f6164 1800 0000 01000000 0100000000000000 40414243444546c7",
 	} {
 		if got, _, _ := data.Get([]byte(name), nil); hex.EncodeToString(got) != strings.ReplaceAll(want, " ", "") {
 			t.Errorf("%q: got %x, want %s", name, got, want)
@@ -70,14 +70,14 @@ func TestHeader(t *testing.T) {
 	t.Parallel()
 	pages := func(pages uint32) []byte {
 		header := make([]byte, headerSize)
-		header[0] = tableFormat
+		header[0] = format
 		for i := range 4 {
 			header[17+i] = byte(pages >> (8 * i))
 		}
 		return header
 	}
-	format := pages(1)
-	format[0] = tableFormat + 1
+	other := pages(1)
+	other[0] = format + 1
 	for _, test := range []struct {
 		name   string
 		header []byte
@@ -87,11 +87,11 @@ func TestHeader(t *testing.T) {
 		{"as many as there may be", pages(MaxCapacity), MaxCapacity},
 		{"no page", pages(0), 100 / countersPerPage},
 		{"too many", pages(MaxCapacity + 1), 100 / countersPerPage},
-		{"another format", format, 100 / countersPerPage},
+		{"another format", other, 100 / countersPerPage},
 		{"longer", append(pages(1), 0), 100 / countersPerPage},
 	} {
 		data := &fakeData{}
-		data.Set([]byte("weir:test"), test.header, 0)
+		data.Set([]byte("weir2:test"), test.header, 0)
 		if got := open(t, data, 100).Pages(); got != test.want {
 			t.Errorf("%s: got %d pages, want %d", test.name, got, test.want)
 		}
@@ -347,7 +347,7 @@ func TestSizes(t *testing.T) {
 		{1000, 5000, "n", 500, 10000}, // at least two
 		{1000, 10000, "n", 500, 20000},
 		{1 << 26, 96, "n", 1 << 20, 1536},
-		{1, 96, long, 1, 1 + len("weir:") + len(long) + len(":123")}, // a page has a byte at least
+		{1, 96, long, 1, 1 + len("weir2:") + len(long) + len(":123")}, // a page has a byte at least
 	} {
 		table, err := Open(&fakeData{}, Options{Namespace: test.namespace, Capacity: test.capacity, BytesPerCounter: test.each}, random(1))
 		if err != nil {

@@ -5,8 +5,10 @@
 // without delete and without listing. So the table has a fixed number of pages under fixed names,
 // which its capacity decides. A key is hashed with a secret that the first worker made, so that
 // nobody can aim at a page. The hash names the one page where the key's entry may be: one get finds
-// it, and one set writes it. If a page is full, expired entries make room first, and then the entry
-// with the least use. So nobody buys a fresh quota by flooding the table with keys.
+// it, and one set writes it. So nobody buys a fresh quota by flooding the table with keys: if a page
+// is full, expired entries make room first, and then those of the group that takes the most of the
+// page, the ones with the least use before others. A group whose entries take no more than an even
+// part of a page loses none there, whatever other groups do; one that is alone has all of it.
 //
 // Where there is no proxy, a [Map] is the shared data.
 //
@@ -18,6 +20,7 @@ package sharedata
 import (
 	"encoding/binary"
 	"errors"
+	"math"
 
 	"github.com/dchest/siphash"
 )
@@ -72,10 +75,12 @@ type Table struct {
 }
 
 const (
-	prefix      = "weir:"
-	tableFormat = 1
-	headerSize  = 1 + 16 + 4
-	numberSize  = 3 // bytes of a page's number in its name
+	// format is that of tables and pages. A change of either gives another number, which is part of
+	// their names: what a table of one format has, one of another neither reads nor writes.
+	format     = 2
+	prefix     = "weir" + string('0'+rune(format)) + ":"
+	headerSize = 1 + 16 + 4
+	numberSize = 3 // bytes of a page's number in its name
 )
 
 // ErrUnavailable says that shared data takes no writes.
@@ -102,7 +107,7 @@ func Open(data Data, options Options, random func() uint64) (*Table, error) {
 			cas = CreateOnly
 		}
 		header := make([]byte, headerSize)
-		header[0] = tableFormat
+		header[0] = format
 		binary.LittleEndian.PutUint64(header[1:], random())
 		binary.LittleEndian.PutUint64(header[9:], random())
 		binary.LittleEndian.PutUint32(header[17:], uint32(max(1, capacity/perPage)))
@@ -113,7 +118,7 @@ func Open(data Data, options Options, random func() uint64) (*Table, error) {
 }
 
 func (t *Table) readHeader(value []byte) bool {
-	if len(value) != headerSize || value[0] != tableFormat {
+	if len(value) != headerSize || value[0] != format {
 		return false
 	}
 	t.k0 = binary.LittleEndian.Uint64(value[1:])
@@ -135,15 +140,25 @@ func (t *Table) Pages() int { return int(t.pages) }
 // ID is a random number of the table, which all that open it see. It tells nothing of its secret.
 func (t *Table) ID() uint64 { return siphash.Hash(t.k0, t.k1, nil) }
 
-// Address is where a key's entry is: its fingerprint, from which its page follows.
+// Group is a part of a table's keys, such as those of a rule. Nobody's entries make room for those
+// of another group that takes more than his own does.
+type Group uint32
+
+// Group is the group of a name. Two names have the same group with a chance of 2^-32.
+func (t *Table) Group(name []byte) Group { return Group(siphash.Hash(t.k0, t.k1, name)) }
+
+// Address is where a key's entry is: its fingerprint, from which its page follows. The lower half of
+// hi is the key's group, all else its hash.
 type Address struct{ lo, hi uint64 }
 
-// Address hashes a key. Two keys have the same address with a chance of 2^-128. Without the table's
-// secret nobody can tell which keys share a page.
-func (t *Table) Address(key []byte) Address {
+// Address hashes a key of a group. Two keys have the same address with a chance of 2^-96. Without
+// the table's secret nobody can tell which keys share a page.
+func (t *Table) Address(g Group, key []byte) Address {
 	lo, hi := siphash.Hash128(t.k0, t.k1, key)
-	return Address{lo: lo, hi: hi}
+	return Address{lo: lo, hi: hi&^math.MaxUint32 | uint64(g)}
 }
+
+func (a Address) group() Group { return Group(a.hi) }
 
 // Hash is a number that an address has, for tables of the caller's.
 func (a Address) Hash() uint64 { return a.lo }

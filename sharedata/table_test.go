@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -30,7 +31,7 @@ func open(t testing.TB, data Data, capacity int) *Table {
 // put writes an entry until it wins, and reports whether it was there before.
 func put(table *Table, s *Slot, key string, payload []byte, meta Meta, now int64) (found bool) {
 	for {
-		found = table.Read(s, table.Address([]byte(key)))
+		found = table.Read(s, table.Address(0, []byte(key)))
 		if table.Write(s, payload, meta, now) {
 			return found
 		}
@@ -39,7 +40,7 @@ func put(table *Table, s *Slot, key string, payload []byte, meta Meta, now int64
 
 func has(table *Table, key string) bool {
 	var s Slot
-	return table.Read(&s, table.Address([]byte(key)))
+	return table.Read(&s, table.Address(0, []byte(key)))
 }
 
 func TestEntriesKeepTheirPayload(t *testing.T) {
@@ -57,7 +58,7 @@ func TestEntriesKeepTheirPayload(t *testing.T) {
 		want[key] = payload
 	}
 	for key, payload := range want {
-		if !table.Read(&s, table.Address([]byte(key))) || !bytes.Equal(s.Payload(), payload) {
+		if !table.Read(&s, table.Address(0, []byte(key))) || !bytes.Equal(s.Payload(), payload) {
 			t.Errorf("%s: got %v, want %v", key, s.Payload(), payload)
 		}
 	}
@@ -69,7 +70,7 @@ func TestFound(t *testing.T) {
 	table := open(t, &fakeData{}, 1000)
 	var s Slot
 	for _, found := range []bool{false, true} {
-		if read := table.Read(&s, table.Address([]byte("k"))); read != found || s.Found() != found || s.Corrupt() {
+		if read := table.Read(&s, table.Address(0, []byte("k"))); read != found || s.Found() != found || s.Corrupt() {
 			t.Errorf("read %v and found %v, corrupt %v, want %v", read, s.Found(), s.Corrupt(), found)
 		}
 		if table.Write(&s, []byte("payload"), Meta{}, now); !s.Found() {
@@ -95,7 +96,7 @@ func TestOpenTogether(t *testing.T) {
 	}
 	workers.Wait()
 	for _, table := range tables {
-		if table.Address([]byte("k")) != tables[0].Address([]byte("k")) {
+		if table.Address(0, []byte("k")) != tables[0].Address(0, []byte("k")) {
 			t.Fatal("two workers hash with different secrets")
 		}
 	}
@@ -108,24 +109,58 @@ func TestOpenLater(t *testing.T) {
 	small := open(t, data, 100)
 	put(small, &s, "k", []byte("kept"), Meta{ExpiresNanos: now + second}, now)
 	large := open(t, data, 10_000)
-	if !large.Read(&s, large.Address([]byte("k"))) || string(s.Payload()) != "kept" {
+	if !large.Read(&s, large.Address(0, []byte("k"))) || string(s.Payload()) != "kept" {
 		t.Errorf("after a changed capacity: got %q", s.Payload())
 	}
 	if large.Pages() != small.Pages() || large.pageBytes != largestPage-len(large.name)-numberSize || large.Fits(10_000) || !small.Fits(100) {
 		t.Errorf("got %d pages of %d bytes, after %d of %d", large.Pages(), large.pageBytes, small.Pages(), small.pageBytes)
 	}
-	data.Map.Set([]byte("weir:test"), []byte("garbage"), 0)
+	data.Map.Set([]byte("weir2:test"), []byte("garbage"), 0)
 	if table, err := Open(data, Options{Namespace: "test", Capacity: 100}, random(3)); err != nil || table.Pages() != 100/countersPerPage {
 		t.Errorf("after a header of another form: got %v, %v", table, err)
 	}
 	data.before = func(op string) {
 		if op == "set" {
-			data.Map.Set([]byte("weir:test"), []byte("garbage"), 0)
+			data.Map.Set([]byte("weir2:test"), []byte("garbage"), 0)
 		}
 	}
-	data.Map.Set([]byte("weir:test"), []byte("garbage"), 0)
+	data.Map.Set([]byte("weir2:test"), []byte("garbage"), 0)
 	if _, err := Open(data, Options{Namespace: "test", Capacity: 100}, random(3)); err == nil {
 		t.Error("opened a table that can't be written")
+	}
+}
+
+// Versions of a program that have other formats may work beside each other on one shared data, as
+// during an update: each leaves the table of the other as it is.
+func TestAnotherFormatBeside(t *testing.T) {
+	t.Parallel()
+	data := &fakeData{}
+	// Of format 1 a header with one page, and that page with an entry.
+	others := map[string][]byte{"weir:test": make([]byte, headerSize), "weir:test:\x00\x00\x00": make([]byte, 1+payloadAt)}
+	others["weir:test"][0], others["weir:test"][17] = 1, 1
+	page := others["weir:test:\x00\x00\x00"]
+	page[0], page[1], page[1+expiresAt+3] = 1, payloadAt, 0xff
+	// And what a format to come may have, by the same rule.
+	for name, value := range others {
+		others[strings.Replace(name, "weir:", "weir3:", 1)] = append([]byte{3}, value[1:]...)
+	}
+	for name, value := range others {
+		data.Set([]byte(name), value, 0)
+	}
+	var s Slot
+	for range 2 { // workers
+		table := open(t, data, 10)
+		for i := range 100 {
+			put(table, &s, fmt.Sprint("k", i), make([]byte, 40), Meta{ExpiresNanos: now + second}, now)
+			if s.Corrupt() {
+				t.Fatal("a page of another format was read")
+			}
+		}
+	}
+	for name, value := range others {
+		if got, _, _ := data.Get([]byte(name), nil); !bytes.Equal(got, value) {
+			t.Errorf("%q was overwritten: %x", name, got)
+		}
 	}
 }
 
@@ -138,7 +173,7 @@ func TestFlood(t *testing.T) {
 		var s Slot
 		payload := make([]byte, 40)
 		put(table, &s, "heavy", []byte("at its limit, and a little longer than the others"), Meta{ExpiresNanos: now + 3600*second, Use: 0x3f80}, now)
-		bound := capacity*BytesPerCounter + len("weir:test") + headerSize
+		bound := capacity*BytesPerCounter + len("weir2:test") + headerSize
 		for i := range 20_000 + 4*capacity {
 			put(table, &s, fmt.Sprint("spray", i), payload, Meta{ExpiresNanos: now + 7200*second, Use: 0x3c00}, now)
 			if i%10_000 == 0 && data.Bytes() > bound {
@@ -202,7 +237,7 @@ func TestEveryRaceIsLostOnce(t *testing.T) {
 	other := open(t, data, 10)
 	count := func(table *Table, s *Slot, key string) bool {
 		n := uint64(0)
-		if table.Read(s, table.Address([]byte(key))) {
+		if table.Read(s, table.Address(0, []byte(key))) {
 			n = binary.LittleEndian.Uint64(s.Payload())
 		}
 		return table.Write(s, binary.LittleEndian.AppendUint64(nil, n+1), Meta{ExpiresNanos: now + second}, now)
@@ -224,7 +259,7 @@ func TestEveryRaceIsLostOnce(t *testing.T) {
 			lost++
 		}
 	}
-	table.Read(&mine, table.Address([]byte("k")))
+	table.Read(&mine, table.Address(0, []byte("k")))
 	if got := binary.LittleEndian.Uint64(mine.Payload()); got != 2000 || lost != 1000 {
 		t.Errorf("counted %d and lost %d races, want 2000 and 1000", got, lost)
 	}
@@ -243,7 +278,7 @@ func TestHammer(t *testing.T) {
 				key := fmt.Sprint((i + w) % keys)
 				for {
 					n := uint64(0)
-					if table.Read(&s, table.Address([]byte(key))) {
+					if table.Read(&s, table.Address(0, []byte(key))) {
 						n = binary.LittleEndian.Uint64(s.Payload())
 					}
 					if table.Write(&s, binary.LittleEndian.AppendUint64(nil, n+1), Meta{ExpiresNanos: now + second}, now) {
@@ -257,7 +292,7 @@ func TestHammer(t *testing.T) {
 	table, sum := open(t, data, 100), uint64(0)
 	var s Slot
 	for key := range keys {
-		table.Read(&s, table.Address([]byte(fmt.Sprint(key))))
+		table.Read(&s, table.Address(0, []byte(fmt.Sprint(key))))
 		sum += binary.LittleEndian.Uint64(s.Payload())
 	}
 	if sum != workers*hits {
@@ -276,7 +311,7 @@ func FuzzPage(f *testing.F) {
 	f.Add(append([]byte(nil), s.page...), uint16(200))
 	f.Add(s.page[:len(s.page)-3], uint16(900))
 	f.Add([]byte{}, uint16(0))
-	f.Add([]byte{pageFormat, 1, 2, 3}, uint16(2000))
+	f.Add([]byte{format, 1, 2, 3}, uint16(2000))
 	f.Fuzz(func(t *testing.T, page []byte, size uint16) {
 		data := &fakeData{}
 		table := open(t, data, 10)
@@ -285,7 +320,7 @@ func FuzzPage(f *testing.F) {
 		data.Map.Set(name, page, 0)
 		for _, key := range []string{"k3", "new"} {
 			payload := make([]byte, size)
-			found := table.Read(&s, table.Address([]byte(key)))
+			found := table.Read(&s, table.Address(0, []byte(key)))
 			if found && s.Corrupt() {
 				t.Fatal("found an entry in a corrupt page")
 			}
@@ -295,7 +330,7 @@ func FuzzPage(f *testing.F) {
 				continue
 			}
 			s.Evicted(func([]byte) {})
-			if !table.Read(&s, table.Address([]byte(key))) || !bytes.Equal(s.Payload(), payload) {
+			if !table.Read(&s, table.Address(0, []byte(key))) || !bytes.Equal(s.Payload(), payload) {
 				t.Fatalf("%s is not what was written", key)
 			}
 		}
@@ -316,7 +351,7 @@ func TestPagesShrink(t *testing.T) {
 		}
 		before := data.Bytes()
 		for i := range 1000 {
-			if !small.Read(&s, small.Address([]byte(fmt.Sprint(i)))) {
+			if !small.Read(&s, small.Address(0, []byte(fmt.Sprint(i)))) {
 				continue
 			}
 			if len(s.page) <= small.pageBytes {
@@ -332,7 +367,7 @@ func TestPagesShrink(t *testing.T) {
 			if !written || !s.Crowded() {
 				t.Fatalf("%s: written %v", in, written)
 			}
-			if !small.Read(&s, small.Address([]byte(fmt.Sprint(i)))) || s.Payload()[0] != 7 || len(s.page) > small.pageBytes {
+			if !small.Read(&s, small.Address(0, []byte(fmt.Sprint(i)))) || s.Payload()[0] != 7 || len(s.page) > small.pageBytes {
 				t.Fatalf("%s: the page has %d bytes, want at most %d, with %v", in, len(s.page), small.pageBytes, s.Payload())
 			}
 		}
@@ -356,13 +391,13 @@ func TestSlotIsUsedAgain(t *testing.T) {
 	put(other, &s, "k", []byte("two"), Meta{ExpiresNanos: now + second}, now)
 	for want, from := range map[string]*Table{"one": table, "two": other} {
 		var fresh Slot
-		if !from.Read(&fresh, from.Address([]byte("k"))) || string(fresh.Payload()) != want {
+		if !from.Read(&fresh, from.Address(0, []byte("k"))) || string(fresh.Payload()) != want {
 			t.Errorf("got %q, want %q", fresh.Payload(), want)
 		}
 	}
-	data.Map.Set(s.name, []byte{pageFormat + 1}, 0)
+	data.Map.Set(s.name, []byte{format + 1}, 0)
 	table, s = s.table, Slot{}
-	if table.Read(&s, table.Address([]byte("k"))) || !s.Corrupt() {
+	if table.Read(&s, table.Address(0, []byte("k"))) || !s.Corrupt() {
 		t.Error("a page of another format is not told")
 	}
 	if !put(table, &s, "k", []byte("new"), Meta{ExpiresNanos: now + second}, now) && !has(table, "k") {
@@ -396,7 +431,7 @@ func TestNewSlotsAreApart(t *testing.T) {
 	table = open(t, &proxyData{data, make([]byte, 0, 4096)}, 100)
 	slots := make([]Slot, len(keys))
 	for i, key := range keys {
-		table.Read(&slots[i], table.Address([]byte(key)))
+		table.Read(&slots[i], table.Address(0, []byte(key)))
 	}
 	for i, key := range keys {
 		if string(slots[i].Payload()) != key {

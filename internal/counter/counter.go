@@ -401,7 +401,9 @@ func (c *Counter) ForgetAt() int64 {
 }
 
 // Worth is ForgetAt, and how near the counter is to a limit: the upper half of the float32 of its
-// greatest share, which compares as the share does. It only serves to choose what to evict.
+// greatest share, which compares as the share does. What is above a limit is as near as what is at
+// it: otherwise rejected hits that count would make a key worth more. It only serves to choose what
+// to evict.
 func (c *Counter) Worth() (forgetAt int64, use uint16) {
 	var most uint32
 	for i := range c.States {
@@ -411,7 +413,7 @@ func (c *Counter) Worth() (forgetAt int64, use uint16) {
 	if c.synced || len(c.others) > 0 {
 		forgetAt = max(forgetAt, c.wantedUntil())
 	}
-	return forgetAt, uint16(most >> 16)
+	return forgetAt, uint16(min(most, math.Float32bits(1)) >> 16)
 }
 
 // wantedUntil is the time until which the backend, or another rule, needs the counter.

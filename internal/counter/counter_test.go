@@ -227,6 +227,12 @@ func TestForgetAndUse(t *testing.T) {
 	if _, heavy := c.Worth(); heavy <= light {
 		t.Errorf("a use of 6 ranks %d, one of 5 %d", heavy, light)
 	}
+	c.Count(4)
+	_, full := c.Worth()
+	c.Count(20)
+	if _, above := c.Worth(); full != 0x3f80 || above != full {
+		t.Errorf("a full limit ranks %x, and one that is exceeded %x", full, above)
+	}
 	huge := load(t, &Rule{Limits: []window.Limit{perMinute(1e9)}}, nil)
 	huge.Advance(monday)
 	huge.Count(1)

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"weir/internal/counter"
 	"weir/internal/wire"
 )
 
@@ -209,13 +208,9 @@ func (n *Node) newTake(least, most uint64) *take {
 
 // newLease makes a take of hits for the entry of a demand's key.
 func (n *Node) newLease(d *Demand, least, most uint64) *take {
-	id := d.Counter.Sync().ID
-	if !d.Counter.Identified() {
-		id = counter.Identity(d.Key)
-	}
 	t := n.newTake(least, most)
 	t.lease = true
-	t.parts = append(t.parts, claimant{address: d.address, rule: d.Rule, id: id, cost: 1})
+	t.parts = append(t.parts, claimant{address: d.address, rule: d.Rule, id: d.identity(), cost: 1})
 	return t
 }
 

@@ -9,6 +9,11 @@ import (
 // maxOrphans bounds the hits of evicted counters that wait to be pushed.
 const maxOrphans = 1 << 12
 
+// locate finds out where the counter of a demand is that has a key.
+func (n *Node) locate(d *Demand) {
+	d.address, d.named = n.table.Address(d.Rule.group, d.Key), false
+}
+
 // at is a demand of a rule at an address, for nobody's request. It is valid until the next call.
 //
 //go:noinline
@@ -17,13 +22,21 @@ func (n *Node) at(r *Rule, a sharedata.Address) *Demand {
 	return &n.scratch
 }
 
+// Save saves a demand that was decided, or looked at, for [Node.ForceSaved].
+func (n *Node) Save(d *Demand) Saved {
+	s := Saved{Rule: d.Rule, Cost: d.Cost, address: d.address}
+	if !n.local {
+		s.id = d.identity()
+	}
+	return s
+}
+
 // restore makes a demand of what was saved of it.
 //
 //go:noinline
-func (n *Node) restore(d *Demand, s *saved) {
-	d.Rule, d.Cost = &n.rules[s.rule], s.cost
-	d.Key = append(d.Key[:0], s.key...)
-	d.address = n.table.Address(d.Key)
+func (n *Node) restore(d *Demand, s *Saved) {
+	d.Rule, d.Cost, d.Key = s.Rule, s.Cost, d.Key[:0]
+	d.address, d.id, d.named = s.address, s.id, true
 	d.Verdict, d.debited, d.held = counter.Allowed, false, false
 }
 

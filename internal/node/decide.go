@@ -100,7 +100,6 @@ func (n *Node) verdict(d *Demand, cost uint64, now int64) counter.Verdict {
 // remembers needs no shared data, as long as not even one hit has room.
 func (n *Node) load(d *Demand, now int64, how debiting) counter.Verdict {
 	d.inSlot, d.debited, d.held = false, false, false
-	d.address = n.table.Address(d.Key)
 	if d.Cost != 0 {
 		if payload := n.refusals.find(d.address, d.Rule.Index, now); payload != nil && d.Counter.Load(&d.Rule.Rule, payload) {
 			if d.Counter.Advance(now); n.verdict(d, 1, now) == counter.Rejected {
@@ -220,7 +219,7 @@ func (n *Node) debitAgain(d *Demand, now int64, how debiting) counter.Verdict {
 func (n *Node) prepare(d *Demand, now int64) (adopted bool) {
 	adopted = !d.Counter.Silent(d.Cost) && n.adopt(d, now)
 	if !d.Counter.Identified() {
-		d.Counter.Identify(counter.Identity(d.Key))
+		d.Counter.Identify(d.identity())
 	}
 	return adopted
 }
@@ -264,7 +263,15 @@ func (n *Node) giveBack(d *Demand, now int64) {
 
 // Force takes a demand's hits, whether or not they have room.
 func (n *Node) Force(d *Demand, now int64) {
-	d.address = n.table.Address(d.Key)
+	n.locate(d)
+	n.read(d, now)
+	n.debit(d, now, forced)
+}
+
+// ForceSaved is Force of a demand that was saved. Call it outside of [Waiter.Decided].
+func (n *Node) ForceSaved(s *Saved, now int64) {
+	d := &n.demands[0]
+	n.restore(d, s)
 	n.read(d, now)
 	n.debit(d, now, forced)
 }
@@ -279,7 +286,7 @@ func (n *Node) hold(d *Demand) {
 		return
 	}
 	d.held = true
-	n.held = append(n.held, saved{rule: d.Rule.Index, key: append([]byte(nil), d.Key...), cost: d.Cost})
+	n.held = append(n.held, n.Save(d))
 }
 
 // AddHeld tries again to write the hits that lost their races. They count from now on.
@@ -289,10 +296,7 @@ func (n *Node) AddHeld(now int64) {
 	}
 	held := n.held
 	n.held = nil
-	d := &n.demands[0]
 	for i := range held {
-		n.restore(d, &held[i])
-		n.read(d, now)
-		n.debit(d, now, forced)
+		n.ForceSaved(&held[i], now)
 	}
 }

@@ -10,7 +10,7 @@ import (
 // after the other.
 type Demand struct {
 	// Rule, Key and Cost are the request's. The key has the rule's name and what the request is
-	// counted for: see [counter.AppendPart].
+	// counted for: see [counter.AppendPart]. A demand that has waited has no key any more.
 	Rule *Rule
 	Key  []byte
 	Cost uint64
@@ -19,6 +19,8 @@ type Demand struct {
 	Verdict counter.Verdict
 
 	address sharedata.Address
+	id      [16]byte // see identity
+	named   bool     // whether id is known
 	slot    sharedata.Slot
 	numbers []uint64 // of the windows that were debited
 	inSlot  bool     // the hits are in the slot already, and have to be written
@@ -86,9 +88,26 @@ func (d *Demand) uncount() {
 	d.Counter.GiveBack(d.numbers, d.Cost)
 }
 
-// saved is what it takes to decide or count a demand later. Its memory is reused.
-type saved struct {
-	rule int
-	key  []byte
-	cost uint64
+// identity is the key's name in the backend. The demand's counter has been read.
+//
+//go:noinline
+func (d *Demand) identity() [16]byte {
+	if !d.named {
+		d.named = true
+		if d.id = d.Counter.Sync().ID; !d.Counter.Identified() {
+			d.id = counter.Identity(d.Key)
+		}
+	}
+	return d.id
+}
+
+// Saved is what it takes to decide or count a demand later. It is of the same size however long the
+// key is, which may be as long as a client likes.
+type Saved struct {
+	// Rule and Cost are the demand's. The cost may be changed.
+	Rule *Rule
+	Cost uint64
+
+	address sharedata.Address
+	id      [16]byte // if the rule synchronises
 }

@@ -414,7 +414,7 @@ func allowed(requests []*fakeRequest) (n int) {
 // stored is what the process has of a rule for a user.
 func (f *fakeNode) stored(rule int, user string) *Demand {
 	d := f.demand(rule, user, 1)
-	d.address = f.table.Address(d.Key)
+	f.locate(&d)
 	f.read(&d, f.now())
 	return &d
 }

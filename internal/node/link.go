@@ -36,7 +36,8 @@ type sharedLink struct {
 const linkSize = 8 + 4 + 4 + 8 + 8
 
 func newLink(data sharedata.Data, namespace string, random Random) link {
-	// No page of the table has a name of this length.
+	// No page of the table has a name of this length. Versions of the plugin beside each other share
+	// it, whatever the formats of their tables: another format of this needs another name.
 	key := append(append([]byte("weir:"), namespace...), ":backend"...)
 	return link{data: data, key: key, random: random}
 }

@@ -14,7 +14,8 @@ type Options struct {
 	// made for.
 	Data     sharedata.Data
 	Capacity int
-	// Rules have their Limits, CountRejected and CostsLater. They are the node's from now on.
+	// Rules have their Limits, Prefix, CountRejected, CostsLater and Watched. They are the node's
+	// from now on.
 	Rules []Rule
 	// Random is what nodes differ by.
 	Random Random
@@ -68,7 +69,7 @@ type Node struct {
 	// exact says that the backend decides every request, and alone that the one being decided is
 	// decided without it.
 	exact, alone bool
-	held         []saved // hits that lost every race to be written
+	held         []Saved // hits that lost every race to be written
 	// demands are those of a request that has waited, or of hits that were held; scratch is what a
 	// push, an answer or a wish reads.
 	demands []Demand
@@ -142,6 +143,9 @@ func New(o *Options) (*Node, error) {
 	}, o.Random)
 	if err != nil {
 		return nil, err
+	}
+	for i := range n.rules {
+		n.rules[i].group = n.table.Group(n.rules[i].Prefix)
 	}
 	if !n.local {
 		n.connect()

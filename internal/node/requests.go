@@ -1,6 +1,8 @@
 package node
 
 import (
+	"slices"
+
 	"weir/internal/counter"
 )
 
@@ -18,6 +20,9 @@ const (
 // is of [Node.Time]. It returns [counter.Unsure] if the request has to wait: then its waiter is
 // told, unless it calls [Wait.Leave] before. The demands are of different rules.
 func (n *Node) Decide(demands []Demand, now int64, w *Wait) counter.Verdict {
+	for i := range demands {
+		n.locate(&demands[i])
+	}
 	if !n.local && !n.connected(now) {
 		return n.decideAlone(demands, now)
 	}
@@ -30,20 +35,17 @@ func (n *Node) Decide(demands []Demand, now int64, w *Wait) counter.Verdict {
 
 // Look reads what a demand's key has, and reports whether anything is known of it.
 func (n *Node) Look(d *Demand, now int64) (known bool) {
-	d.address = n.table.Address(d.Key)
+	n.locate(d)
 	known = n.table.Read(&d.slot, d.address)
 	n.decode(d, known)
 	d.Counter.Advance(now)
 	return known
 }
 
-// Ask has the backend asked for the totals of demands that cost nothing, of different rules. It
-// reports whether the request waits for them: its waiter is told as soon as they are known here, or
-// can't be had.
+// Ask has the backend asked for the totals of demands that were looked at and cost nothing, of
+// different rules. It reports whether the request waits for them: its waiter is told as soon as they
+// are known here, or can't be had.
 func (n *Node) Ask(demands []Demand, w *Wait) bool {
-	for i := range demands {
-		demands[i].address = n.table.Address(demands[i].Key)
-	}
 	return !n.local && n.wait(w, demands, true)
 }
 
@@ -55,12 +57,12 @@ func (n *Node) wait(r *Wait, demands []Demand, whole bool) bool {
 	if len(n.waiting) >= maxWaiting || len(n.batches) >= maxUnanswered {
 		return false
 	}
-	if !r.waiting {
+	first := !r.waiting
+	if first {
 		if !n.link.connected(now) || n.link.shared.failures >= breakAfter && len(n.batches) > 0 || !n.link.enter(now, n.options.Timeout) {
 			return false // a push that has failed tells whether the backend is back
 		}
 		r.begin(now + n.options.Timeout)
-		r.keep(demands)
 		// A push that the host does not take fails at once, before the caller knows that the
 		// request waits.
 		r.entering = true
@@ -78,10 +80,21 @@ func (n *Node) wait(r *Wait, demands []Demand, whole bool) bool {
 			}
 		}
 	}
+	if first {
+		n.keep(r, demands) // a wish may know a key's identity
+	}
 	n.askAll()
 	waits := r.waiting || !r.entering
 	r.entering = false
 	return waits
+}
+
+// keep saves what it takes to decide a request later.
+func (n *Node) keep(w *Wait, demands []Demand) {
+	w.kept = slices.Grow(w.kept[:0], len(demands))[:len(demands)]
+	for i := range demands {
+		w.kept[i] = n.Save(&demands[i])
+	}
 }
 
 // takeUp gives the demands of a request that was kept.
@@ -109,7 +122,7 @@ func (n *Node) decideAlone(demands []Demand, now int64) counter.Verdict {
 	for i := range demands {
 		d := &demands[i]
 		// Nobody may have looked for the entry yet, which the headers tell of.
-		d.address, d.Verdict = n.table.Address(d.Key), verdict
+		d.Verdict = verdict
 		n.read(d, now)
 	}
 	return verdict

@@ -2,11 +2,15 @@ package node
 
 import (
 	"weir/internal/counter"
+	"weir/sharedata"
 )
 
 // Rule is a rule as it counts.
 type Rule struct {
 	counter.Rule
+	// Prefix is what the keys of the rule begin with, and no others. While the table is full, the
+	// counters of the rule that has most of them make room.
+	Prefix []byte
 	// CountRejected says that what the rule rejects takes its hits too.
 	CountRejected bool
 	// CostsLater says that requests which have passed take more hits with [Node.Force], whether or
@@ -19,5 +23,6 @@ type Rule struct {
 	// same for all rules.
 	Index int
 
+	group  sharedata.Group
 	number uint32 // see dirtyKeys
 }

@@ -1,8 +1,6 @@
 package node
 
 import (
-	"slices"
-
 	"weir/internal/counter"
 )
 
@@ -25,7 +23,7 @@ type Wait struct {
 	until    int64  // by the host's clock
 	rounds   int
 	asked    int // takes that it waits for
-	kept     []saved
+	kept     []Saved
 }
 
 // Waiting reports whether the request waits.
@@ -37,16 +35,6 @@ func (w *Wait) Leave() { w.waiting = false }
 func (w *Wait) begin(until int64) {
 	w.turn++
 	w.waiting, w.until, w.rounds, w.asked = true, until, 0, 0
-}
-
-// keep saves what it takes to decide the request later.
-func (w *Wait) keep(demands []Demand) {
-	w.kept = slices.Grow(w.kept[:0], len(demands))[:len(demands)]
-	for i := range demands {
-		d, k := &demands[i], &w.kept[i]
-		k.rule, k.cost = d.Rule.Index, d.Cost
-		k.key = append(k.key[:0], d.Key...)
-	}
 }
 
 // place is the current wait of a request.

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"weir/internal/counter"
 	"weir/window"
 )
 
@@ -24,7 +23,7 @@ func (n *Node) wholeRequest(w waiting, demands []Demand) *take {
 	t.waiters = append(t.waiters, w)
 	for i := range demands {
 		d := &demands[i]
-		t.parts = append(t.parts, claimant{address: d.address, rule: d.Rule, id: counter.Identity(d.Key), cost: d.Cost})
+		t.parts = append(t.parts, claimant{address: d.address, rule: d.Rule, id: d.identity(), cost: d.Cost})
 	}
 	return t
 }
@@ -40,6 +39,9 @@ func (n *Node) prefetch(d *Demand, now int64) {
 // wish asks for the hits of a request that waits, and for more ahead of others.
 func (n *Node) wish(d *Demand, w waiting) {
 	t := n.wished.find(d, false)
+	if t != nil {
+		d.id, d.named = t.parts[0].id, true
+	}
 	switch {
 	case t == nil:
 		t = n.newLease(d, d.Cost, d.Counter.Asks(d.Cost))

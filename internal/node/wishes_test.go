@@ -19,7 +19,7 @@ func TestEagerWishesAreBounded(t *testing.T) {
 		for range 10 {
 			n.Force(&d, n.Now())
 		}
-		d.address = n.table.Address(d.Key)
+		n.locate(&d)
 		n.read(&d, n.Now())
 		n.prefetch(&d, n.Now())
 	}

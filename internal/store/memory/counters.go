@@ -7,10 +7,11 @@ import (
 	"weir/internal/store"
 )
 
-// counters is a table of counters that can be read in parts. Those of the least worth make room.
+// counters is a table of counters that can be read in parts. Of the group that has the most, those of
+// the least worth make room.
 type counters struct {
 	table[counterKey, counter]
-	ranks ranks
+	groups groups
 	// places has each row in one place for as long as it is there. Those that are free are nil.
 	places []*counterRow
 	free   []int
@@ -30,16 +31,15 @@ type counter struct {
 }
 
 func newCounters(most int) *counters {
-	c := &counters{table: *newTable[counterKey, counter](most)}
-	c.added, c.removed, c.victim = c.settle, c.leave, c.ranks.lowest
+	c := &counters{table: *newTable[counterKey, counter](most), groups: groups{byKey: map[groupKey]*group{}}}
+	c.added, c.removed, c.victim = c.settle, c.leave, c.groups.victim
 	return c
 }
 
-// settle gives a new row its place.
+// settle gives a new row its place. It has no group yet.
 func (c *counters) settle(e *counterRow) {
 	c.born++
 	e.value.born = c.born
-	c.ranks.add(e)
 	if last := len(c.free) - 1; last >= 0 {
 		e.value.place = c.free[last]
 		c.free = c.free[:last]
@@ -52,7 +52,7 @@ func (c *counters) settle(e *counterRow) {
 
 // leave frees the place of a row that is gone.
 func (c *counters) leave(e *counterRow) {
-	c.ranks.remove(e)
+	c.groups.remove(e)
 	c.places[e.value.place] = nil
 	c.free = append(c.free, e.value.place)
 }

@@ -18,8 +18,8 @@ const DefaultMaxCounters = 1 << 20
 // Options has what a store can be told. The zero value is good.
 type Options struct {
 	// MaxCounters is the most counters that are kept, DefaultMaxCounters if 0. If there are more,
-	// those make room that use the least of their limits. The store keeps a sixteenth as many
-	// senders, but 1,024 at least.
+	// those of the rule that has the most make room, and of these the ones that use the least of
+	// their limits. The store keeps a sixteenth as many senders, but 1,024 at least.
 	MaxCounters int
 	// Now is the store's clock, time.Now if nil.
 	Now func() time.Time
@@ -177,8 +177,7 @@ func (l *ledger) Add(item *wire.Item) {
 	} else {
 		l.store.counters.prolong(e, expires)
 	}
-	e.value.quota = l.quota(item, e.value.quota)
-	l.store.counters.ranks.move(e, rankOf(l.calendar.Used(contents, item.LimitCounter), e.value.quota))
+	l.store.counters.groups.place(e, l.calendar.Used(contents, item.LimitCounter), l.quota(item, e.value.quota))
 }
 
 // quota is how many hits fit the limit of an item at once, as far as that is known.

@@ -1,9 +1,120 @@
 package memory
 
 import (
+	"container/heap"
 	"math"
 	"math/bits"
+
+	"weir/internal/wire"
 )
+
+// maxGroups bounds the groups. What finds none is in one group together.
+const maxGroups = 1024
+
+// groups are the counters by what a store can tell of their rules. The group that has the most makes
+// room for others: a flood of one rule's keys resets no counter of a rule that has less.
+type groups struct {
+	byKey map[groupKey]*group
+	heap  groupHeap // of all, that with the most counters first
+	rest  *group    // what has found no group of its own; nil if there is none
+}
+
+// groupKey has what counters of a limit have in common.
+type groupKey struct {
+	namespace string
+	limit     wire.LimitCounter // without its ID
+	quota     uint64            // see standing
+}
+
+type group struct {
+	key   groupKey
+	ranks ranks
+	count int
+	index int // in the heap
+}
+
+// place has a counter, with so many hits of a quota, stand in its group as the one that was hit
+// last.
+func (g *groups) place(e *counterRow, used, quota uint64) {
+	if own := e.value.group; own == nil || own.key.quota != quota || own == g.rest {
+		g.remove(e)
+		e.value.quota, e.value.group = quota, g.of(e, quota)
+		e.value.rank = rankOf(used, quota)
+		e.value.group.ranks.add(e)
+		e.value.group.count++
+		heap.Fix(&g.heap, e.value.group.index)
+		return
+	}
+	e.value.group.ranks.move(e, rankOf(used, quota))
+}
+
+// of is the group that a counter belongs to.
+func (g *groups) of(e *counterRow, quota uint64) *group {
+	key := groupKey{namespace: e.key.namespace, limit: e.key.LimitCounter, quota: quota}
+	key.limit.ID = wire.ID{}
+	if found := g.byKey[key]; found != nil {
+		return found
+	}
+	if len(g.byKey) < maxGroups {
+		added := &group{key: key}
+		g.byKey[key] = added
+		heap.Push(&g.heap, added)
+		return added
+	}
+	if g.rest == nil {
+		g.rest = &group{}
+		heap.Push(&g.heap, g.rest)
+	}
+	return g.rest
+}
+
+// remove takes a counter out of its group, if it has one.
+func (g *groups) remove(e *counterRow) {
+	of := e.value.group
+	if of == nil {
+		return
+	}
+	e.value.group = nil
+	of.ranks.remove(e)
+	if of.count--; of.count > 0 {
+		heap.Fix(&g.heap, of.index)
+		return
+	}
+	heap.Remove(&g.heap, of.index)
+	if of == g.rest {
+		g.rest = nil
+	} else {
+		delete(g.byKey, of.key)
+	}
+}
+
+// victim is the counter that makes room for another. There must be one.
+func (g *groups) victim() *counterRow { return g.heap[0].ranks.lowest() }
+
+type groupHeap []*group
+
+func (h groupHeap) Len() int           { return len(h) }
+func (h groupHeap) Less(i, j int) bool { return h[i].count > h[j].count }
+func (h groupHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+
+// Push is heap.Interface's.
+func (h *groupHeap) Push(x any) {
+	added := x.(*group)
+	added.index = len(*h)
+	*h = append(*h, added)
+}
+
+// Pop is heap.Interface's.
+func (h *groupHeap) Pop() any {
+	last := len(*h) - 1
+	removed := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	return removed
+}
 
 // A counter's worth is the share of its limit that was used at its last hit: a counter that is near
 // its limit refuses soon, and one that is far from it has little to tell. Counters of nearly the
@@ -31,6 +142,7 @@ func rankOf(used, quota uint64) uint8 {
 type standing struct {
 	// quota is how many hits fit the limit at once, 0 if that is not known.
 	quota        uint64
+	group        *group
 	before, next *counterRow // of its rank
 	rank         uint8
 }
@@ -41,8 +153,8 @@ type ranks struct {
 	occupied uint64 // a bit for each rank that has rows
 }
 
-// lowest is the row that makes room for another: of the lowest rank the one that was hit least
-// recently. There must be one.
+// lowest is the row that makes room first: of the lowest rank the one that was hit least recently.
+// There must be one.
 func (r *ranks) lowest() *counterRow { return r.lists[bits.TrailingZeros64(r.occupied)].first }
 
 // move has a row stand in a rank, as the one that was hit last.

@@ -90,6 +90,102 @@ func TestFullCountersOutliveAFlood(t *testing.T) {
 	}
 }
 
+// A flood of keys that are all at their limit does not reset a counter of another rule, or of
+// another namespace, that is not: whoever has the most makes room.
+func TestAFloodOfAnotherRule(t *testing.T) {
+	for _, room := range rooms() {
+		for _, from := range []string{"another rule", "another namespace"} {
+			t.Run(room.Shape().Name()+" from "+from, func(t *testing.T) {
+				const most = 64
+				now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+				s := New(Options{MaxCounters: most, Now: func() time.Time { return now }})
+				var sequence uint64
+				take := func(namespace string, room wire.Room, units uint64) (got uint64) {
+					sequence++
+					p := sent(t, &wire.Push{Sender: 1, Sequence: sequence, Takes: []wire.Take{{Least: 1, Most: units, Rooms: []wire.Room{room}}}})
+					p.Namespace = namespace
+					return push(t, s, p).Answer.Grants[0].Units
+				}
+				flood, flooded := room, "ns"
+				if from == "another rule" {
+					flood.Limit, flood.Burst = 1, min(flood.Burst, 1)
+				} else {
+					flooded = "another"
+				}
+				floods := func(n uint64) {
+					for range n {
+						binary.BigEndian.PutUint64(flood.ID[:], 1000+sequence)
+						if take(flooded, flood, flood.Limit) != flood.Limit {
+							t.Fatal("the flood is refused")
+						}
+					}
+				}
+				floods(most)
+				for id := range uint64(most/2 - 1) {
+					room.ID = wire.ID{1, byte(id)}
+					if take("ns", room, 4) != 4 {
+						t.Fatal("an idle key has no room")
+					}
+				}
+				floods(8 * most)
+				reset := 0
+				for id := range uint64(most/2 - 1) {
+					room.ID = wire.ID{1, byte(id)}
+					if take("ns", room, 5) != 1 {
+						reset++
+					}
+				}
+				if reset > 0 {
+					t.Errorf("the flood has reset %d of %d counters", reset, most/2-1)
+				}
+				checkGroups(t, &s.counters.groups, most)
+			})
+		}
+	}
+}
+
+// There are no more groups than there may be, whatever limits come, and those without counters go.
+func TestGroupsAreBounded(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	s := New(Options{Now: func() time.Time { return now }})
+	p := &pusher{T: t, store: s}
+	const more = maxGroups + 100
+	for id := range uint64(more) {
+		item := hit(id, now, time.Minute)
+		item.Limit = id + 1
+		p.push(item)
+		if id%3 == 0 {
+			p.push(item)
+		}
+	}
+	if got := s.counters.groups.rest.count; got != 100 || len(s.counters.groups.heap) != maxGroups+1 {
+		t.Errorf("%d groups, and %d counters without one of their own", len(s.counters.groups.heap), got)
+	}
+	checkGroups(t, &s.counters.groups, more)
+	now = now.Add(time.Hour)
+	for s.Size().Counters > 1 {
+		p.push(hit(more, now, time.Minute))
+	}
+	if checkGroups(t, &s.counters.groups, 1); len(s.counters.groups.heap) != 1 || s.counters.groups.rest != nil {
+		t.Errorf("%d groups of a counter", len(s.counters.groups.heap))
+	}
+}
+
+// checkGroups checks that all counters are in groups, and that the first has the most.
+func checkGroups(t *testing.T, g *groups, want int) {
+	t.Helper()
+	found := 0
+	for i, of := range g.heap {
+		found += of.count
+		if of.index != i || of.count == 0 || of.count > g.heap[0].count || of != g.rest && g.byKey[of.key] != of {
+			t.Fatalf("a group of %d counters is out of place", of.count)
+		}
+	}
+	if found != want {
+		t.Fatalf("%d counters have groups, want %d", found, want)
+	}
+}
+
 // Of counters that only items have hits of, the limit is not known. Those of many hits stay.
 func TestCountersOfUnknownLimits(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -125,8 +221,8 @@ func TestRanks(t *testing.T) {
 	}
 }
 
-// Whatever comes and goes, each row is in the list of its rank once, in the order of the latest
-// hits, and the lowest rank has the victim.
+// Whatever comes and goes, each row is in the list of its rank in its group once, in the order of
+// the latest hits, and the lowest rank has the victim.
 func TestRanksHoldEachCounterOnce(t *testing.T) {
 	for seed := range uint64(20) {
 		random := rand.New(rand.NewPCG(seed, 0))
@@ -139,12 +235,15 @@ func TestRanksHoldEachCounterOnce(t *testing.T) {
 			now = now.Add(time.Duration(random.IntN(int(time.Second / 4))))
 			id := random.Uint64N(80)
 			item := hit(id, now, widths[id%3])
-			item.Limit, item.Hits[0] = random.Uint64N(50), random.Int64N(20)-5
+			item.Limit, item.Hits[0] = 10*random.Uint64N(5), random.Int64N(20)-5
 			p.push(item)
 			if item.Hits[0] != 0 {
 				hitAt[item.ID] = p.sequence
 			}
-			checkRanks(t, &s.counters.ranks, hitAt, len(s.counters.queue))
+			checkGroups(t, &s.counters.groups, len(s.counters.queue))
+			for _, g := range s.counters.groups.heap {
+				checkRanks(t, &g.ranks, hitAt, g.count)
+			}
 		}
 	}
 }
