@@ -101,7 +101,7 @@ func (p *plugin) options() *node.Options {
 	c := p.config
 	o := &node.Options{
 		Namespace: c.Namespace, Data: &proxywasm.SharedData{}, Capacity: c.Capacity, Rules: p.limits, Random: rand.Uint64,
-		SyncRate: int64(c.SyncRate), Host: &p.backend, Timeout: int64(c.Backend.Timeout),
+		SyncRate: int64(c.SyncRate), Host: &p.backend, Timeout: int64(c.Backend.Timeout), Recalls: true,
 	}
 	switch c.OnBackendFailure {
 	case config.FailAllow:
@@ -120,9 +120,8 @@ func (p *plugin) OnTick() {
 	if p.node == nil {
 		return
 	}
-	p.node.AddHeld(p.now())
+	p.node.Tick()
 	if p.synchronises() {
-		p.node.Tick()
 		p.metrics.bound(p.node)
 	}
 	p.metrics.publish(&p.node.Tallies, p.request.badCosts)

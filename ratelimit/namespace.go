@@ -123,7 +123,6 @@ func (n *Namespace) start() {
 func (n *Namespace) tick() (left bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.node.AddHeld(n.now())
 	n.node.Tick()
 	return n.closed && n.node.Left()
 }

@@ -40,15 +40,20 @@ type Meta struct {
 // Slot is a place to read an entry to, decide, and write it from. Its memory is reused from key to
 // key.
 type Slot struct {
+	// Recent is what the slot's worker has written last; nil to remember nothing.
+	Recent *Recent
+
 	table   *Table // that name is of
 	address Address
 	name    []byte
 	page    []byte
 	cas     uint32
-	at      int // of the entry in page; 0 if there is none
-	evicted []byte
-	shares  []share // while there are entries to evict
-	corrupt bool
+	// recalled says that the page was not read, but remembered.
+	recalled bool
+	at       int // of the entry in page; 0 if there is none
+	evicted  []byte
+	shares   []share // while there are entries to evict
+	corrupt  bool
 }
 
 // share is what the entries of a group take of a page.
@@ -61,22 +66,31 @@ type share struct {
 
 // Read gets the page of an address, and reports whether it has an entry for it.
 func (t *Table) Read(s *Slot, a Address) (found bool) {
+	s.locate(t, a)
+	s.recalled = false
+	if s.page == nil {
+		s.page = make([]byte, 0, usualPage) // what Get returns without a buffer is not the slot's
+	}
+	if page, cas, exists := t.data.Get(s.name, s.page); exists {
+		s.page, s.cas = page, cas
+		if s.Recent != nil {
+			s.Recent.saw(cas)
+		}
+	} else {
+		s.page, s.cas = s.page[:0], CreateOnly
+	}
+	return s.find()
+}
+
+// locate names the page of an address.
+func (s *Slot) locate(t *Table, a Address) {
 	s.address = a
 	if s.table != t {
 		s.table, s.name = t, append(append(s.name[:0], t.name...), make([]byte, numberSize)...)
 	}
 	number, digits := t.page(a), (*[numberSize]byte)(s.name[len(s.name)-numberSize:])
 	digits[0], digits[1], digits[2] = byte(number>>16), byte(number>>8), byte(number)
-	if s.page == nil {
-		s.page = make([]byte, 0, usualPage) // what Get returns without a buffer is not the slot's
-	}
-	if page, cas, exists := t.data.Get(s.name, s.page); exists {
-		s.page, s.cas = page, cas
-	} else {
-		s.page, s.cas = s.page[:0], CreateOnly
-	}
 	s.evicted = s.evicted[:0]
-	return s.find()
 }
 
 // find looks for the slot's entry and checks the page's form as far as it comes.
@@ -113,6 +127,9 @@ func (s *Slot) find() bool {
 
 // Corrupt reports whether the page that was read had a form that no table writes.
 func (s *Slot) Corrupt() bool { return s.corrupt }
+
+// Recalled reports whether the slot has what was remembered of a page, which nobody has read.
+func (s *Slot) Recalled() bool { return s.recalled }
 
 // Found reports whether Read found an entry, or a write has made one since.
 func (s *Slot) Found() bool { return s.at != 0 }
@@ -152,7 +169,7 @@ func (t *Table) Write(s *Slot, payload []byte, meta Meta, now int64) (written bo
 	binary.LittleEndian.PutUint64(head[fingerprintAt:], s.address.lo)
 	binary.LittleEndian.PutUint64(head[fingerprintAt+8:], s.address.hi)
 	copy(s.page[s.at+payloadAt:], payload)
-	return t.data.Set(s.name, s.page, s.cas)
+	return s.set()
 }
 
 // Rewrite is Write of the slot's own payload, which the caller has changed in its place.
@@ -163,7 +180,7 @@ func (t *Table) Rewrite(s *Slot, meta Meta, now int64) (written bool) {
 	head := (*[payloadAt]byte)(s.page[s.at:])
 	binary.LittleEndian.PutUint16(head[useAt:], meta.Use)
 	binary.LittleEndian.PutUint32(head[expiresAt:], expiry(meta.ExpiresNanos)+1)
-	return t.data.Set(s.name, s.page, s.cas)
+	return s.set()
 }
 
 // makeRoom makes the slot's entry length bytes long, at the cost of others if it has to. old is how

@@ -72,7 +72,6 @@ func (v *worker) answered(ticket node.Ticket, outcome node.Outcome, answer []byt
 func (v *worker) now() int64 { return v.node.Time(v.Now()) }
 
 func (v *worker) tick() {
-	v.node.AddHeld(v.now())
 	v.node.Tick()
 	if v.leaving && v.node.Left() {
 		v.left()

@@ -119,7 +119,8 @@ function floorOptions(scenario, {pageBytes, nameBytes, last}) {
   const page = {
     name: bytes('weir:bench:'.padEnd(Math.max(nameBytes, 14), '-')),
     names: perRequest === 0 ? 0 : perRequest * scenario.keys === 1 ? 1 : pages,
-    size: Math.max(pageBytes, 16),
+    // The plugin gets no page that it has written itself. Then it is of one entry.
+    size: pageBytes > 0 ? Math.max(pageBytes, 16) : 41,
   };
   return {
     page,

@@ -12,6 +12,9 @@ const maxOrphans = 1 << 12
 // locate finds out where the counter of a demand is that has a key.
 func (n *Node) locate(d *Demand) {
 	d.address, d.named = n.table.Address(d.Rule.group, d.Key), false
+	if n.options.Recalls {
+		d.slot.Recent = &n.recent
+	}
 }
 
 // at is a demand of a rule at an address, for nobody's request. It is valid until the next call.
@@ -72,7 +75,9 @@ func (n *Node) write(d *Demand, now int64) (written bool) {
 		written = n.table.Write(&d.slot, n.payload, meta, now)
 	}
 	if !written {
-		n.Tallies.LostRaces++
+		if !d.slot.Recalled() {
+			n.Tallies.LostRaces++
+		}
 		return false
 	}
 	if d.slot.Crowded() {

@@ -13,12 +13,7 @@ import (
 // faster, the entry is decided again. If it has no room any more, the entries written before get
 // their hits back.
 func (n *Node) decide(demands []Demand, now int64) counter.Verdict {
-	verdict := counter.Allowed
-	for i := range demands {
-		d := &demands[i]
-		d.Verdict = n.load(d, now, howOf(i, demands))
-		verdict = worse(verdict, d.Verdict)
-	}
+	verdict := n.loadAll(demands, now, n.options.Recalls)
 	for i := 0; i < len(demands) && verdict == counter.Allowed; i++ {
 		d := &demands[i]
 		if d.Verdict = n.debit(d, now, howOf(i, demands)); d.Verdict != counter.Allowed {
@@ -40,6 +35,22 @@ func (n *Node) decide(demands []Demand, now int64) counter.Verdict {
 	}
 	if verdict == counter.Rejected {
 		n.countRejected(demands, now)
+	}
+	return verdict
+}
+
+// loadAll reads what the keys have, and says what becomes of the request. What is recalled is for
+// nothing but a write, so it is read after all if there will be none.
+func (n *Node) loadAll(demands []Demand, now int64, recall bool) counter.Verdict {
+	verdict, recalled := counter.Allowed, false
+	for i := range demands {
+		d := &demands[i]
+		d.Verdict = n.load(d, now, howOf(i, demands), recall)
+		verdict = worse(verdict, d.Verdict)
+		recalled = recalled || d.inSlot && d.slot.Recalled()
+	}
+	if recalled && verdict != counter.Allowed {
+		return n.loadAll(demands, now, false)
 	}
 	return verdict
 }
@@ -98,7 +109,7 @@ func (n *Node) verdict(d *Demand, cost uint64, now int64) counter.Verdict {
 
 // load reads what a demand's key has, and reports whether there is room. A refusal that the node
 // remembers needs no shared data, as long as not even one hit has room.
-func (n *Node) load(d *Demand, now int64, how debiting) counter.Verdict {
+func (n *Node) load(d *Demand, now int64, how debiting, recall bool) counter.Verdict {
 	d.inSlot, d.debited, d.held = false, false, false
 	if d.Cost != 0 {
 		if payload := n.refusals.find(d.address, d.Rule.Index, now); payload != nil && d.Counter.Load(&d.Rule.Rule, payload) {
@@ -107,9 +118,11 @@ func (n *Node) load(d *Demand, now int64, how debiting) counter.Verdict {
 			}
 		}
 	}
+	if recall && d.Cost != 0 && n.table.Recall(&d.slot, d.address) && n.countInSlot(d, now, how) {
+		return counter.Allowed
+	}
 	found := n.table.Read(&d.slot, d.address)
-	if found && d.Cost != 0 && d.Counter.CountInPlace(&d.Rule.Rule, d.slot.Payload(), now, d.Cost, how == revocable) {
-		d.inSlot = true
+	if found && d.Cost != 0 && n.countInSlot(d, now, how) {
 		return counter.Allowed
 	}
 	n.decode(d, found)
@@ -119,6 +132,13 @@ func (n *Node) load(d *Demand, now int64, how debiting) counter.Verdict {
 		n.rememberRefusal(d, now)
 	}
 	return verdict
+}
+
+// countInSlot counts a demand's hits in the slot, where nearly every request finds a state that is as
+// simple as that takes.
+func (n *Node) countInSlot(d *Demand, now int64, how debiting) (counted bool) {
+	d.inSlot = d.Counter.CountInPlace(&d.Rule.Rule, d.slot.Payload(), now, d.Cost, how == revocable)
+	return d.inSlot
 }
 
 // rememberRefusal remembers that a demand was refused, if its entry stays as it is while it has no

@@ -286,7 +286,6 @@ func (f *fakeNode) lose(p fakePush) { f.Answered(p.ticket, PushLost, nil) }
 
 // tick is what a host does at a tick.
 func (f *fakeNode) tick() {
-	f.AddHeld(f.now())
 	f.Tick()
 }
 

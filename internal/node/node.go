@@ -20,9 +20,13 @@ type Options struct {
 	// Random is what nodes differ by.
 	Random Random
 
+	// Recalls says that the worker remembers pages that it has written, from one tick to the next:
+	// see [sharedata.Recent]. That is for hosts that take long to give them.
+	Recalls bool
+
 	// SyncRate is the interval between two pushes of a key in nanoseconds. If it is 0, the backend
-	// decides every request. If it is negative, the counters stay in this process, and the fields
-	// that follow are not used.
+	// decides every request. If it is negative, the counters stay in this process, and of the fields
+	// that follow only the host's time is used.
 	SyncRate int64
 	// Host sends pushes, each of which ends within Timeout, in nanoseconds.
 	Host    Host
@@ -63,6 +67,7 @@ type Node struct {
 	// Tallies are what the node has counted of its own doings.
 	Tallies Tallies
 	payload []byte // an encoded counter
+	recent  sharedata.Recent
 	// local says that the counters stay in this process. Then there is no backend, and of the
 	// fields that follow only held and demands are used.
 	local bool

@@ -5,6 +5,15 @@ const leastNanos = tickNanos / 4
 
 // Tick does what is due, for as long as a tick may take.
 func (n *Node) Tick() {
+	n.AddHeld(n.now())
+	n.recent.Forget()
+	if !n.local {
+		n.synchronise()
+	}
+}
+
+// synchronise is Tick of a node that has a backend.
+func (n *Node) synchronise() {
 	n.link.read()
 	n.share(uint64(n.link.shared.nodes))
 	start := n.hostNow()

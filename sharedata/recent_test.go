@@ -1,0 +1,152 @@
+package sharedata
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+)
+
+// counting is a worker that counts one hit of a key after the other, in eight bytes.
+type counting struct {
+	table *Table
+	slot  Slot
+}
+
+// newCounting makes a worker that remembers what it writes.
+func newCounting(t *testing.T, data Data) *counting {
+	return &counting{table: open(t, data, 40), slot: Slot{Recent: &Recent{}}}
+}
+
+// hit recalls the key's page if it can, or reads it, and counts until no other worker was faster.
+func (c *counting) hit(key string) (recalled bool) {
+	a := c.table.Address(0, []byte(key))
+	found := c.table.Recall(&c.slot, a)
+	for recalled = found; ; recalled = false {
+		if !found {
+			found = c.table.Read(&c.slot, a)
+		}
+		meta, written := Meta{ExpiresNanos: now + second}, false
+		if found {
+			count := c.slot.Payload()
+			binary.LittleEndian.PutUint64(count, binary.LittleEndian.Uint64(count)+1)
+			written = c.table.Rewrite(&c.slot, meta, now)
+		} else {
+			written = c.table.Write(&c.slot, binary.LittleEndian.AppendUint64(nil, 1), meta, now)
+		}
+		if written {
+			return recalled
+		}
+		found = false
+	}
+}
+
+// A worker that is alone reads no page that it has written, however many keys there are, until it
+// forgets.
+func TestRecent(t *testing.T) {
+	gets := 0
+	data := &fakeData{}
+	worker := newCounting(t, data)
+	data.before = func(op string) {
+		if op == "get" {
+			gets++
+		}
+	}
+	for range 100 {
+		for _, key := range []string{"ann", "bob"} {
+			worker.hit(key)
+		}
+	}
+	if gets > 4 { // two keys on one or two pages, and none of both was there
+		t.Errorf("got %d gets of 200 hits of two keys", gets)
+	}
+	before := gets
+	worker.slot.Recent.Forget()
+	worker.hit("ann")
+	if gets != before+1 {
+		t.Errorf("forgotten: got %d gets, want 1", gets-before)
+	}
+}
+
+// Whatever others write in between, no hit is lost or counted twice.
+func TestRecentBesideOthers(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(50) {
+		random := rand.New(rand.NewPCG(seed, 5))
+		data := &fakeData{}
+		workers := []*counting{newCounting(t, data), newCounting(t, data), newCounting(t, data)}
+		workers[2].slot.Recent = nil // one that reads, always
+		want, recalls := map[string]uint64{}, 0
+		interrupted := false
+		data.before = func(op string) {
+			// Another worker is faster between what one knows and its write.
+			if op != "set" || interrupted || random.IntN(8) != 0 {
+				return
+			}
+			interrupted = true
+			key := fmt.Sprint(random.IntN(12))
+			workers[2].hit(key)
+			want[key]++
+			interrupted = false
+		}
+		for worker := 0; len(want) < 12 || random.IntN(5000) != 0; {
+			if random.IntN(30) == 0 {
+				worker = random.IntN(2)
+				workers[worker].slot.Recent.rest = 0
+			}
+			key := fmt.Sprint(random.IntN(12))
+			want[key]++
+			if workers[worker].hit(key) {
+				recalls++
+			}
+		}
+		data.before = nil
+		for key, n := range want {
+			s := &workers[2].slot
+			if !workers[2].table.Read(s, workers[2].table.Address(0, []byte(key))) || binary.LittleEndian.Uint64(s.Payload()) != n {
+				t.Fatalf("seed %d, key %s: got %x, want %d", seed, key, s.Payload(), n)
+			}
+		}
+		if recalls == 0 {
+			t.Errorf("seed %d: nothing was recalled", seed)
+		}
+	}
+}
+
+// A worker that is wrong rests, so that others who write cost it few writes.
+func TestRecentRests(t *testing.T) {
+	data := &fakeData{}
+	one, other := newCounting(t, data), newCounting(t, data)
+	lost := 0
+	for range 10_000 {
+		one.hit("ann")
+		other.hit("bob")
+		one.slot.Recent.Forget()
+	}
+	data.before = func(op string) {
+		if op == "set" {
+			lost++
+		}
+	}
+	for range 10_000 {
+		one.hit("ann")
+		other.hit("bob")
+	}
+	if lost -= 20_000; lost > 20_000/restAfterWrong+2 {
+		t.Errorf("%d writes were lost of 20,000", lost)
+	}
+}
+
+// A number that means something else than a write is never predicted.
+func TestRecentNumbers(t *testing.T) {
+	for _, next := range []uint32{0, CreateOnly} {
+		numbers := Numbers(next - 3)
+		worker := newCounting(t, &fakeData{Map: Map{Numbers: &numbers}})
+		for range 10 {
+			worker.hit("ann")
+		}
+		if !worker.table.Read(&worker.slot, worker.table.Address(0, []byte("ann"))) || binary.LittleEndian.Uint64(worker.slot.Payload()) != 10 {
+			t.Errorf("around %d: got %x, want 10", next, worker.slot.Payload())
+		}
+	}
+}
