@@ -39,10 +39,11 @@ type Store interface {
 	// of other windows are dropped, and reported as such. A push without hits and takes is a read:
 	// it changes nothing, and is not noted.
 	//
-	// Totals stay within wire.MaxHits of zero. Hits that are given back may come before those that
-	// were counted. A store keeps a negative total, so that the order does not matter, and answers
-	// with zero. If the push breaks what [Check] asks for, the error wraps [ErrInvalid], and
-	// nothing has changed. After any other error the push may have been applied: send it again.
+	// Totals stay from zero to wire.MaxHits. Hits that are given back are taken from what is counted,
+	// and what is more is dropped: no push makes more room than the limit. So if they overtake the
+	// hits that they give back, these stay counted. If the push breaks what [Check] asks for, the
+	// error wraps [ErrInvalid], and nothing has changed. After any other error the push may have
+	// been applied: send it again.
 	//
 	// nodes is how many nodes share the namespace's limits, 0 for an unknown number. What leases get
 	// depends on it; see [window.Limit.Ahead].
@@ -70,8 +71,9 @@ type Outcome struct {
 	// sender's floor.
 	Duplicate bool
 	// Applied and Returned are the hits added to totals and subtracted from them. Dropped are the
-	// hits of both sorts for windows that no longer count or lie too far ahead, and tokens that are
-	// back. None is negative, and each stops at wire.MaxHits. What takes were granted is applied.
+	// hits of both sorts for windows that no longer count or lie too far ahead, tokens that are
+	// back, and what is given back beyond what is counted. None is negative, and each stops at
+	// wire.MaxHits. What takes were granted is applied.
 	Applied, Returned, Dropped int64
 	// Repaired is the number of records that the store could not read and began anew.
 	Repaired int64
@@ -93,7 +95,7 @@ type Window struct {
 	// Number is the window's or bucket's number. For kinds that start with a hit it is the start in
 	// nanoseconds of Unix time: a token bucket's is when it was full.
 	Number uint64
-	// Hits is negative while hits that were given back have overtaken those that were taken.
+	// Hits is not negative.
 	Hits int64
 }
 
@@ -279,6 +281,15 @@ func (o *Outcome) Count(hits int64, applied bool) {
 	default:
 		o.Applied = Sum(o.Applied, hits)
 	}
+}
+
+// Add is what a window of had hits has after hits were added to it. It counts them. No more are
+// given back than the window has.
+func (o *Outcome) Add(had, hits int64) int64 {
+	counted := max(hits, -had)
+	o.Count(counted, true)
+	o.Count(hits-counted, false)
+	return Sum(had, counted)
 }
 
 // Calendar says, at a store's time, which windows of a counter matter. It is the one definition

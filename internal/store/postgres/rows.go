@@ -39,7 +39,7 @@ type counterRow struct {
 // contents is what the row of a counter says, unless the store has not written it.
 func (r *counterRow) contents(of wire.LimitCounter) (store.Contents, bool) {
 	numbers, ok := integers(r.numbers, 0)
-	hits, okHits := integers(r.hits, -wire.MaxHits)
+	hits, okHits := integers(r.hits, 0)
 	if !ok || !okHits || len(numbers) != len(hits) || !r.refill.Valid || r.refill.Int64 < 0 || r.refill.Int64 > wire.MaxHits {
 		return store.Contents{}, false
 	}

@@ -286,7 +286,7 @@ func parseWindows(fields map[string]string) []store.Window {
 	for field, value := range fields {
 		number, errNumber := strconv.ParseUint(field, 10, 64)
 		hits, errHits := strconv.ParseInt(value, 10, 64)
-		if errNumber == nil && errHits == nil && hits <= wire.MaxHits && hits >= -wire.MaxHits {
+		if errNumber == nil && errHits == nil && hits <= wire.MaxHits && hits >= 0 {
 			windows = append(windows, store.Window{Number: number, Hits: hits})
 		}
 	}

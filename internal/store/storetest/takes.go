@@ -490,7 +490,6 @@ func testTakesReturned(t *testing.T, b *bench) {
 		early.Hits[0] = -4
 		b.decide(b.next(items(early)), 1)
 		b.take(take(1, 99, r), 12)
-		b.take(take(1, 99, r), 4)
 		b.take(take(1, 99, r), 0)
 	}
 }
