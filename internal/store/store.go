@@ -49,9 +49,14 @@ type Store interface {
 	// depends on it; see [window.Limit.Ahead].
 	Push(ctx context.Context, p *wire.Push, nodes uint64) (Outcome, error)
 
-	// Join notes that a node is active in a namespace. It returns how many are, this one included:
-	// those that joined within the last NodeLife.
+	// Join notes that a node is active in a namespace: for Newcomer, or if it is known to be active,
+	// for NodeLife. So an identity that somebody makes up and does not use again is soon forgotten.
+	// If a namespace has MaxNodes, others are not noted. Join returns how many are active.
 	Join(ctx context.Context, namespace string, node uint64) (nodes uint64, err error)
+
+	// Nodes is how many nodes are active in a namespace. A node that is not is counted too. Nothing
+	// is noted.
+	Nodes(ctx context.Context, namespace string, node uint64) (nodes uint64, err error)
 
 	// Counters calls visit for each counter of a namespace that has a window which counts, in no
 	// order, on the caller's goroutine. If there are widths, in milliseconds, it visits only
@@ -99,8 +104,14 @@ type Window struct {
 	Hits int64
 }
 
-// NodeLife is how long a node counts as active after it has joined.
-const NodeLife = 2 * time.Minute
+const (
+	// NodeLife is how long a node counts as active after it has joined, unless it is new.
+	NodeLife = 2 * time.Minute
+	// Newcomer is how long a node is active after it has joined for the first time.
+	Newcomer = 10 * time.Second
+	// MaxNodes is the most nodes of a namespace that are active.
+	MaxNodes = 4096
+)
 
 // MaxAhead bounds what a store remembers of a sender: a push's sequence is less than MaxAhead above
 // its floor.

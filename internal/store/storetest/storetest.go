@@ -113,6 +113,8 @@ func Run(t *testing.T, open Open) {
 		{"large takes", testTakesLarge},
 		{"extreme takes", testTakesExtremes},
 		{"nodes", testNodes},
+		{"nodes that come once", testNodesOnce},
+		{"nodes are bounded", testNodesBounded},
 		{"widths", testWidths},
 	} {
 		t.Run(test.name, func(t *testing.T) {
