@@ -23,11 +23,21 @@ import (
 	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/internal/store/storetest"
+	"weir/internal/trust"
 	"weir/internal/wire"
 	"weir/window"
 )
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// oneToken is a token for all namespaces, none if it is empty.
+func oneToken(token string) *trust.Tokens {
+	tokens, err := trust.OneToken(token)
+	if err != nil {
+		return nil
+	}
+	return tokens
+}
 
 // open opens a store whose clock stands still.
 func open() *memory.Store {
@@ -211,7 +221,7 @@ func TestRefused(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			counters := open()
-			s := start(t, counters, server.Options{Token: token})
+			s := start(t, counters, server.Options{Tokens: oneToken(token)})
 			r := request(t, test.method, s.URL+test.path, test.body)
 			r.Header.Set("Authorization", "bearer "+token)
 			for name, values := range test.header {
@@ -370,7 +380,7 @@ func wantUnchanged(t *testing.T, counters store.Store) {
 }
 
 func TestHealthAndMetricsNeedNoToken(t *testing.T) {
-	s := start(t, open(), server.Options{Token: "s3cret"})
+	s := start(t, open(), server.Options{Tokens: oneToken("s3cret")})
 	for _, path := range []string{"/healthz", "/metrics"} {
 		if answer, body := do(t, s.Client(), request(t, "GET", s.URL+path, nil)); answer.StatusCode != 200 {
 			t.Errorf("%s: status %d: %s", path, answer.StatusCode, body)
