@@ -94,6 +94,7 @@ func (p *plugin) options() *node.Options {
 	o := &node.Options{
 		Namespace: c.Namespace, Data: &proxywasm.SharedData{}, Capacity: c.Capacity, Rules: p.limits, Random: rand.Uint64,
 		SyncRate: int64(c.SyncRate), Host: &p.backend, Timeout: int64(c.Backend.Timeout),
+		KeySecret: c.Backend.KeySecret,
 	}
 	switch c.OnBackendFailure {
 	case config.FailAllow:

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"weir/internal/counter"
 	"weir/internal/wire"
 )
 
@@ -211,7 +210,7 @@ func (n *Node) newTake(least, most uint64) *take {
 func (n *Node) newLease(d *Demand, least, most uint64) *take {
 	id := d.Counter.Sync().ID
 	if !d.Counter.Identified() {
-		id = counter.Identity(d.Key)
+		id = n.identities.Of(d.Key)
 	}
 	t := n.newTake(least, most)
 	t.lease = true

@@ -220,7 +220,7 @@ func (n *Node) debitAgain(d *Demand, now int64, how debiting) counter.Verdict {
 func (n *Node) prepare(d *Demand, now int64) (adopted bool) {
 	adopted = !d.Counter.Silent(d.Cost) && n.adopt(d, now)
 	if !d.Counter.Identified() {
-		d.Counter.Identify(counter.Identity(d.Key))
+		d.Counter.Identify(n.identities.Of(d.Key))
 	}
 	return adopted
 }

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"weir/internal/counter"
 	"weir/window"
 )
 
@@ -24,7 +23,7 @@ func (n *Node) wholeRequest(w waiting, demands []Demand) *take {
 	t.waiters = append(t.waiters, w)
 	for i := range demands {
 		d := &demands[i]
-		t.parts = append(t.parts, claimant{address: d.address, rule: d.Rule, id: counter.Identity(d.Key), cost: d.Cost})
+		t.parts = append(t.parts, claimant{address: d.address, rule: d.Rule, id: n.identities.Of(d.Key), cost: d.Cost})
 	}
 	return t
 }
