@@ -70,7 +70,7 @@ func TestCommandLine(t *testing.T) {
 		{"serve --listen 127.0.0.1:0 --store redis://:hunter2/@host", 2, "", "want redis://"},
 		{"serve --listen 127.0.0.1:0 --store redis://:hunter2@host --store-file " + one, 2, "", "--store: want it, or --store-file, not both"},
 		{"serve --listen 127.0.0.1:0 --store-file " + one, 2, "", `--store: want memory, redis://…`},
-		{"serve --listen 127.0.0.1:0 --store-file " + two, 2, "", "--store-file: want one line of up to 65536 bytes in "},
+		{"serve --listen 127.0.0.1:0 --store-file " + two, 2, "", "--store-file: want one line in "},
 		{"serve --listen 127.0.0.1:0 --store-file " + one + "x", 1, "", "no such file"},
 		{"serve --listen 127.0.0.1:0 --token hunter2 --token-file " + one, 2, "", "--token: want it, or --token-file, not both"},
 		{"serve --listen 127.0.0.1:0 --token hunter2ü", 2, "", "--token: want 1 to 8192 visible ASCII characters"},

@@ -3,9 +3,9 @@ package main
 import (
 	"flag"
 	"fmt"
-	"io"
-	"os"
 	"strings"
+
+	"weir/internal/trust"
 )
 
 // secret is a value that may be given as a flag, but is better not, as other users of the machine
@@ -34,28 +34,20 @@ func (s *secret) given(env environment) (string, error) {
 	return env.getenv(s.variable), nil
 }
 
-// maxSecret bounds the file of a secret in bytes.
-const maxSecret = 64 << 10
-
 // read is what the flag, the file or the environment says, without a line's end.
 func (s *secret) read(env environment) (string, error) {
 	value, err := s.given(env)
 	if err != nil || s.file == "" {
 		return value, err
 	}
-	file, err := os.Open(s.file)
-	if err != nil {
-		return "", fmt.Errorf("--%s-file: %w", s.name, err)
-	}
-	defer file.Close()
-	content, err := io.ReadAll(io.LimitReader(file, maxSecret+1))
+	content, err := trust.ReadFile(s.file)
 	if err != nil {
 		return "", fmt.Errorf("--%s-file: %w", s.name, err)
 	}
 	// What is in the file is not repeated.
 	value = strings.TrimRight(string(content), "\r\n")
-	if value == "" || len(content) > maxSecret || strings.ContainsAny(value, "\r\n") {
-		return "", fmt.Errorf("%w: --%s-file: want one line of up to %d bytes in %s", errUsage, s.name, maxSecret, s.file)
+	if value == "" || strings.ContainsAny(value, "\r\n") {
+		return "", fmt.Errorf("%w: --%s-file: want one line in %s", errUsage, s.name, s.file)
 	}
 	return value, nil
 }

@@ -319,9 +319,8 @@ func (h *handler) authorize(tokens *trust.Tokens, certificates bool, next http.H
 		scope := trust.Everything
 		if tokens != nil {
 			scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-			known := false
-			scope, known = tokens.Scope(strings.TrimSpace(token))
-			if !known || !strings.EqualFold(scheme, "Bearer") {
+			var known bool
+			if scope, known = tokens.Scope(strings.TrimSpace(token)); !known || !strings.EqualFold(scheme, "Bearer") {
 				w.Header().Set("WWW-Authenticate", "Bearer")
 				h.problem(w, http.StatusUnauthorized, "authorization: want the bearer token")
 				return

@@ -2,6 +2,7 @@ package trust
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -54,7 +55,7 @@ func (f *files[T]) open() error {
 
 func (f *files[T]) read() (contents [][]byte, err error) {
 	for _, path := range f.paths {
-		content, err := readFile(path)
+		content, err := ReadFile(path)
 		if err != nil {
 			return nil, err
 		}
@@ -63,18 +64,17 @@ func (f *files[T]) read() (contents [][]byte, err error) {
 	return contents, nil
 }
 
-// readFile reads a file that is not too large. Its path may be one of a file that never ends.
-func readFile(path string) (content []byte, err error) {
+// ReadFile reads a file of up to 1 MiB. Its path may be one of a file that never ends.
+func ReadFile(path string) (content []byte, err error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close()
 	content, err = io.ReadAll(io.LimitReader(file, maxFile+1))
 	if err == nil && len(content) > maxFile {
 		err = fmt.Errorf("%s: want at most %d bytes", path, maxFile)
 	}
-	return content, err
+	return content, errors.Join(err, file.Close())
 }
 
 // get is what the files say.

@@ -1057,20 +1057,20 @@ func testNodesOnce(t *testing.T, b *bench) {
 
 // testNodesBounded has more nodes than count.
 func testNodesBounded(t *testing.T, b *bench) {
-	const real, workers, beyond = 3, 16, 8
+	const lasting, workers, beyond = 3, 16, 8
 	join := func(node uint64) {
 		if _, err := b.store.Join(t.Context(), "ns", node); err != nil {
 			t.Error(err)
 		}
 	}
-	for node := range uint64(real) {
+	for node := range uint64(lasting) {
 		join(node)
 		join(node)
 	}
 	var joins sync.WaitGroup
 	for worker := range uint64(workers) {
 		joins.Go(func() {
-			for node := real + worker; node < store.MaxNodes-workers; node += workers {
+			for node := lasting + worker; node < store.MaxNodes-workers; node += workers {
 				join(node)
 			}
 		})
@@ -1091,9 +1091,9 @@ func testNodesBounded(t *testing.T, b *bench) {
 	}
 	// Those that were too many were not noted, and there is room again when the others are gone.
 	b.clock.advance(store.Newcomer)
-	nodes(real)
-	if got, err := b.store.Join(t.Context(), "ns", 99); err != nil || got != real+1 {
-		t.Errorf("%d nodes, error %v; want %d", got, err, real+1)
+	nodes(lasting)
+	if got, err := b.store.Join(t.Context(), "ns", 99); err != nil || got != lasting+1 {
+		t.Errorf("%d nodes, error %v; want %d", got, err, lasting+1)
 	}
 }
 
