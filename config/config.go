@@ -43,9 +43,15 @@ type Backend struct {
 	Authority string
 	// Token is sent as a bearer token; empty for none; up to 8192 characters.
 	Token string
+	// KeySecret keys the hashes by which the backend knows keys; empty for none, or MinKeySecret to
+	// 8192 characters.
+	KeySecret string
 	// Timeout bounds one callout; whole milliseconds, 1 ms to 1 minute.
 	Timeout Duration
 }
+
+// MinKeySecret is the length of the shortest KeySecret: a shorter one can be guessed.
+const MinKeySecret = 16
 
 // Failure is what decides while the backend can't be reached.
 type Failure uint8

@@ -73,7 +73,7 @@ var (
 		{"namespace", optional}, {"sync_rate", optional}, {"backend", optional}, {"on_backend_failure", optional}, {"capacity", optional},
 		{"rules", required}, {"response", optional}, {"headers", optional}, {"x_ratelimit_reset", optional},
 	}
-	backendFields = []field{{"cluster", optional}, {"authority", optional}, {"token", optional}, {"timeout", optional}}
+	backendFields = []field{{"cluster", optional}, {"authority", optional}, {"token", optional}, {"key_secret", optional}, {"timeout", optional}}
 )
 
 // Names of values, in the order of their constants; of a fields.Set's, of its bits.
@@ -197,6 +197,12 @@ func readBackend(v *value, b *Backend) (cluster *value) {
 		case "token":
 			v.secret = true
 			b.Token = v.bytes("a string of 1 to 8192 visible ASCII characters", maxTokenBytes, isVisible)
+		case "key_secret":
+			v.secret = true
+			const want = "a string of 16 to 8192 visible ASCII characters"
+			if b.KeySecret = v.bytes(want, maxTokenBytes, isVisible); b.KeySecret != "" && len(b.KeySecret) < MinKeySecret {
+				v.wrong(want)
+			}
 		case "timeout":
 			b.Timeout = v.duration(Millisecond, maxTimeout)
 		}

@@ -18,7 +18,7 @@ import (
 // key.method for the selector that is a string. Each has a document with a wrong value, one with an
 // unknown sibling and one with a wrong type.
 var fieldPaths = []string{
-	"namespace", "sync_rate", "backend", "backend.cluster", "backend.authority", "backend.token", "backend.timeout",
+	"namespace", "sync_rate", "backend", "backend.cluster", "backend.authority", "backend.token", "backend.key_secret", "backend.timeout",
 	"on_backend_failure", "capacity", "rules", "response", "response.status", "response.body", "response.content_type",
 	"response.headers", "response.headers.NAME", "response.grpc_status", "headers", "x_ratelimit_reset",
 
@@ -64,7 +64,7 @@ func TestBad(t *testing.T) {
 			if !errors.As(err, &all) || len(all) != strings.Count(want, "\n") {
 				t.Errorf("error is %T of %d lines, want Errors of %d", err, len(all), strings.Count(want, "\n"))
 			}
-			if strings.Contains(err.Error(), "secret") {
+			if strings.Contains(strings.ReplaceAll(err.Error(), "key_secret", ""), "secret") {
 				t.Error("shows a token")
 			}
 			if strings.HasPrefix(name, "unsupported--") && (len(all) != 1 || all[0].Problem != "not supported yet") {
@@ -161,6 +161,7 @@ func TestGood(t *testing.T) {
 				Cluster:   "outbound|9180||weir.default.svc.cluster.local",
 				Authority: "weir.example:9180",
 				Token:     "s3cret",
+				KeySecret: "0123456789abcdef",
 				Timeout:   1500 * config.Millisecond,
 			},
 			Capacity: 1 << 24,
@@ -383,6 +384,7 @@ func checkInvariants(t *testing.T, c *config.Config) {
 		b := c.Backend
 		check(b.Cluster != "" && b.Authority != "", "backend")
 		check(!strings.ContainsAny(b.Cluster+b.Authority+b.Token, " \r\n\x00"), "backend's strings")
+		check(b.KeySecret == "" || len(b.KeySecret) >= config.MinKeySecret, "key secret")
 		check(config.Millisecond <= b.Timeout && b.Timeout <= config.Minute && b.Timeout%config.Millisecond == 0, "timeout")
 	}
 	check(c.OnBackendFailure <= config.FailDeny, "failure")

@@ -15,15 +15,15 @@ import (
 )
 
 // program runs a program that decides with the Go library by the rule of perUser, and gives its
-// address. It asks the backend that the proxies ask.
-func program(t *testing.T, backend string, exact bool, limit window.Limit) (address string) {
+// address. It asks the backend that the proxies ask, and has their secret.
+func program(t *testing.T, backend, secret string, exact bool, limit window.Limit) (address string) {
 	t.Helper()
 	server, err := ratelimit.Dial("http://"+backend, ratelimit.DialOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	n, err := ratelimit.New(ratelimit.Options{}).NewNamespace(ratelimit.NamespaceOptions{
-		Name: "default", Backend: server, Exact: exact, Timeout: time.Minute,
+		Name: "default", Backend: server, Exact: exact, Timeout: time.Minute, KeySecret: secret,
 		Rules: []ratelimit.Rule{{Name: "per-user", Limits: []window.Limit{limit}}},
 	})
 	if err != nil {
@@ -64,15 +64,19 @@ func proxiesAndPrograms(t *testing.T, d driver) {
 			t.Run(fmt.Sprintf("%d and %d exact %v", each, each, exact), func(t *testing.T) {
 				d.beside(t)
 				backend := serve(t, "memory")
-				rate := 1
+				rate, secret, member := 1, "", ""
+				if each == 1 {
+					secret = "of-this-deployment"
+					member = `"key_secret": "` + secret + `", `
+				}
 				if exact {
 					rate = 0
 				}
 				_, addresses := nodes(t, d, each, nodeConfig{backend: backend, configuration: fmt.Sprintf(
-					`{"backend": {"cluster": "weir", "timeout": "60s"}, "sync_rate": %d, `, rate) +
+					`{"backend": {%s"cluster": "weir", "timeout": "60s"}, "sync_rate": %d, `, member, rate) +
 					perUser(`{"limit": 1000, "window": "366d", "algorithm": "fixed_window"}`)[1:]})
 				for range each {
-					addresses = append(addresses, program(t, backend, exact, ratelimit.FixedWindow(limit, 366*24*time.Hour)))
+					addresses = append(addresses, program(t, backend, secret, exact, ratelimit.FixedWindow(limit, 366*24*time.Hour)))
 				}
 				f := newTraffic(1, addresses...)
 				for _, rate := range []int{150, 300, 700, 1500, 3000, 7000, 15_000} {

@@ -47,7 +47,12 @@ func TestIstioMistakes(t *testing.T) {
 		{"target port", "targetPort: http", "targetPort: web", `no container port "web"`},
 		{"listens elsewhere", "--listen=0.0.0.0:9180", "--listen=0.0.0.0:9181", "--listen: want 0.0.0.0:9180"},
 		{"listens to itself", "--listen=0.0.0.0:9180", "--listen=127.0.0.1:9180", "--listen: want 0.0.0.0:9180"},
-		{"replicas that share nothing", "--store=redis://redis.weir-system.svc.cluster.local:6379", "--store=memory", "--store: want redis"},
+		{"replicas that share nothing", "store: redis://redis.weir-system.svc.cluster.local:6379", "store: memory", "WEIR_STORE: want redis"},
+		{"no token", "name: WEIR_TOKEN", "name: TOKEN", "WEIR_TOKEN: want one from the secret weir"},
+		{"token of another secret", "secretKeyRef: {name: weir, key: token}", "secretKeyRef: {name: other, key: token}", "WEIR_TOKEN: want one from the secret weir"},
+		{"another token", "      token: change-me\n", "      token: changed\n", "pluginConfig: backend.token: want the one of the secret weir"},
+		{"plugin without a token", "      token: change-me\n", "", "pluginConfig: backend.token: want the one of the secret weir"},
+		{"secret elsewhere", "  name: weir\n  namespace: weir-system\nstringData", "  name: weir\n  namespace: weir\nstringData", "secret weir: want namespace weir-system"},
 		{"probe elsewhere", "path: /readyz", "path: /health", "readinessProbe: want /readyz"},
 		{"unknown field of the deployment", "readinessProbe:", "readyProbe:", `unknown field "readyProbe"`},
 		{"field in other case", "replicas: 2", "Replicas: 2", "Deployment: want its fields as the API writes them"},
@@ -67,7 +72,9 @@ type object[Spec any] struct {
 		Namespace string            `json:"namespace,omitempty"`
 		Labels    map[string]string `json:"labels,omitempty"`
 	} `json:"metadata"`
-	Spec Spec `json:"spec,omitzero"`
+	// StringData is a Secret's.
+	StringData map[string]string `json:"stringData,omitempty"`
+	Spec       Spec              `json:"spec,omitzero"`
 }
 
 type (
@@ -90,6 +97,15 @@ type (
 		Name  string   `json:"name"`
 		Image string   `json:"image"`
 		Args  []string `json:"args"`
+		Env   []struct {
+			Name      string `json:"name"`
+			ValueFrom struct {
+				SecretKeyRef struct {
+					Name string `json:"name"`
+					Key  string `json:"key"`
+				} `json:"secretKeyRef"`
+			} `json:"valueFrom"`
+		} `json:"env"`
 		Ports []struct {
 			Name          string `json:"name"`
 			ContainerPort int    `json:"containerPort"`
@@ -129,6 +145,7 @@ type (
 // mesh is what istio.yaml has.
 type mesh struct {
 	namespace  object[struct{}]
+	secret     object[struct{}]
 	deployment object[deployment]
 	service    object[service]
 	plugin     object[json.RawMessage]
@@ -145,6 +162,7 @@ func checkIstio(text string) error {
 func readMesh(text string) (m mesh, err error) {
 	documents := map[string]any{
 		"v1 Namespace":       &m.namespace,
+		"v1 Secret":          &m.secret,
 		"apps/v1 Deployment": &m.deployment,
 		"v1 Service":         &m.service,
 		"extensions.istio.io/v1alpha1 WasmPlugin": &m.plugin,
@@ -214,8 +232,18 @@ func (m *mesh) checkWorkload() error {
 		name, value, _ := strings.Cut(arg, "=")
 		flags[name] = value
 	}
+	environment := make(map[string]string)
+	for _, e := range c.Env {
+		if from := e.ValueFrom.SecretKeyRef; from.Name == m.secret.Metadata.Name {
+			environment[e.Name] = m.secret.StringData[from.Key]
+		}
+	}
 	namespace := m.namespace.Metadata.Name
 	switch {
+	case m.secret.Metadata.Namespace != namespace:
+		return fmt.Errorf("secret %s: want namespace %s", m.secret.Metadata.Name, namespace)
+	case environment["WEIR_TOKEN"] == "":
+		return fmt.Errorf("container %s: WEIR_TOKEN: want one from the secret %s", c.Name, m.secret.Metadata.Name)
 	case m.deployment.Metadata.Namespace != namespace:
 		return fmt.Errorf("deployment %s: want namespace %s", m.deployment.Metadata.Name, namespace)
 	case m.service.Metadata.Namespace != namespace:
@@ -230,8 +258,8 @@ func (m *mesh) checkWorkload() error {
 		return fmt.Errorf("container %s: want serve, got %s", c.Name, c.Args[0])
 	case flags["--listen"] != listen:
 		return fmt.Errorf("container %s: --listen: want %s, got %s", c.Name, listen, flags["--listen"])
-	case m.deployment.Spec.Replicas > 1 && !strings.HasPrefix(flags["--store"], "redis://"):
-		return fmt.Errorf("container %s: --store: want redis://…, which replicas can share, got %s", c.Name, flags["--store"])
+	case m.deployment.Spec.Replicas > 1 && !strings.HasPrefix(environment["WEIR_STORE"], "redis://"):
+		return fmt.Errorf("container %s: WEIR_STORE: want redis://…, which replicas can share, got %s", c.Name, environment["WEIR_STORE"])
 	case c.ReadinessProbe.HTTPGet.Path != "/readyz" || c.ReadinessProbe.HTTPGet.Port != port.Name:
 		return fmt.Errorf("container %s: readinessProbe: want /readyz on port %s", c.Name, port.Name)
 	case c.LivenessProbe.HTTPGet.Path != "/livez" || c.LivenessProbe.HTTPGet.Port != port.Name:
@@ -278,6 +306,9 @@ func (m *mesh) checkPlugin() error {
 	if err != nil {
 		return err
 	}
-	_, err = config.Parse(document)
+	c, err := config.Parse(document)
+	if err == nil && c.Backend.Token != m.secret.StringData["token"] {
+		err = fmt.Errorf("pluginConfig: backend.token: want the one of the secret %s", m.secret.Metadata.Name)
+	}
 	return err
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 
@@ -66,20 +65,10 @@ func TestREADMERuns(t *testing.T) {
 // of paths.
 func excerptBootstrap(t *testing.T, around surroundings) []byte {
 	t.Helper()
-	text, err := os.ReadFile("../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, section, _ := strings.Cut(string(text), "\n## Into Envoy\n")
-	_, excerpt, _ := strings.Cut(section, "\n```yaml\n")
-	excerpt, _, found := strings.Cut(excerpt, "```\n")
-	if !found {
-		t.Fatal("README.md: want an excerpt in YAML under Into Envoy")
-	}
-	excerpt = substitute(t, excerpt, map[string]string{"/etc/envoy/weir.wasm": pluginFile(t)})
+	text := readmeExcerpt(t)
 	listener := func(name string, without ...string) envoytest.Object {
 		manager := envoytest.Object{}
-		if err := yaml.UnmarshalStrict([]byte(excerpt), &manager); err != nil {
+		if err := yaml.UnmarshalStrict([]byte(text), &manager); err != nil {
 			t.Fatal(err)
 		}
 		for _, field := range without {
@@ -103,4 +92,27 @@ func excerptBootstrap(t *testing.T, around surroundings) []byte {
 		t.Fatal(err)
 	}
 	return bootstrap
+}
+
+// readmeExcerpt is the README's connection manager, with the plugin where it is here.
+func readmeExcerpt(t *testing.T) string {
+	t.Helper()
+	_, section, _ := strings.Cut(read(t, "../README.md"), "\n## Into Envoy\n")
+	return substitute(t, excerpt(t, section, 0), map[string]string{"/etc/envoy/weir.wasm": pluginFile(t)})
+}
+
+// excerpt is the nth piece of YAML in a document, counted from 0.
+func excerpt(t *testing.T, document string, n int) string {
+	t.Helper()
+	for ; ; n-- {
+		_, rest, found := strings.Cut(document, "\n```yaml\n")
+		text, rest, closed := strings.Cut(rest, "```\n")
+		if !found || !closed {
+			t.Fatal("the document has too few excerpts in YAML")
+		}
+		if n == 0 {
+			return text
+		}
+		document = "\n" + rest
+	}
 }

@@ -14,6 +14,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -144,9 +145,30 @@ type backend struct {
 	hosts map[string]bool // that callouts were for
 }
 
+// exampleToken is the one that the files have, for others to change.
+const exampleToken = "change-me"
+
 func serve(t *testing.T) *backend {
 	t.Helper()
-	cmd := exec.Command("../dist/weir", "serve", "--listen", "127.0.0.1:0", "--store", "memory")
+	b := &backend{own: startServe(t), hosts: make(map[string]bool)}
+	between := httptest.NewServer(&httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.hosts[r.In.Host] = true
+			r.Out.URL.Scheme, r.Out.URL.Host = "http", b.own // the Host stays
+		},
+	})
+	t.Cleanup(between.Close)
+	b.address = between.Listener.Addr().String()
+	return b
+}
+
+// startServe runs weir serve with more arguments, and returns its address.
+func startServe(t *testing.T, args ...string) (address string) {
+	t.Helper()
+	cmd := exec.Command("../dist/weir", append([]string{"serve", "--listen", "127.0.0.1:0", "--store", "memory"}, args...)...)
+	cmd.Env = append(os.Environ(), "WEIR_TOKEN="+exampleToken)
 	said, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -164,26 +186,15 @@ func serve(t *testing.T) *backend {
 	})
 	var log bytes.Buffer
 	listening := regexp.MustCompile(`address=(\S+)`)
-	b := &backend{hosts: make(map[string]bool)}
-	for lines := bufio.NewScanner(io.TeeReader(said, &log)); b.own == ""; {
+	for lines := bufio.NewScanner(io.TeeReader(said, &log)); address == ""; {
 		if !lines.Scan() {
 			t.Fatalf("weir serve told no address:\n%s", &log)
 		}
 		if match := listening.FindStringSubmatch(lines.Text()); match != nil {
-			b.own = match[1]
+			address = match[1]
 		}
 	}
-	between := httptest.NewServer(&httputil.ReverseProxy{
-		Rewrite: func(r *httputil.ProxyRequest) {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			b.hosts[r.In.Host] = true
-			r.Out.URL.Scheme, r.Out.URL.Host = "http", b.own // the Host stays
-		},
-	})
-	t.Cleanup(between.Close)
-	b.address = between.Listener.Addr().String()
-	return b
+	return address
 }
 
 // asked are the hosts that callouts were for.
@@ -196,7 +207,12 @@ func (b *backend) asked() []string {
 // counted is the sum of the hits that the backend has of counters of a kind and a width.
 func (b *backend) counted(namespace, kind string, width time.Duration) (sum int64, err error) {
 	query := url.Values{"namespace": {namespace}, "width_ms": {fmt.Sprint(width.Milliseconds())}}
-	response, err := http.Get("http://" + b.own + "/v1/counters?" + query.Encode())
+	request, err := http.NewRequest(http.MethodGet, "http://"+b.own+"/v1/counters?"+query.Encode(), nil)
+	if err != nil {
+		return 0, err
+	}
+	request.Header.Set("Authorization", "Bearer "+exampleToken)
+	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		return 0, err
 	}

@@ -102,6 +102,7 @@ func (p *plugin) options() *node.Options {
 	o := &node.Options{
 		Namespace: c.Namespace, Data: &proxywasm.SharedData{}, Capacity: c.Capacity, Rules: p.limits, Random: rand.Uint64,
 		SyncRate: int64(c.SyncRate), Host: &p.backend, Timeout: int64(c.Backend.Timeout), Recalls: true,
+		KeySecret: c.Backend.KeySecret,
 	}
 	switch c.OnBackendFailure {
 	case config.FailAllow:

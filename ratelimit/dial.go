@@ -3,6 +3,7 @@ package ratelimit
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,6 +23,10 @@ type DialOptions struct {
 	Token string
 	// Client makes the requests. One of its own if nil.
 	Client *http.Client
+	// TLS is for a URL of https: RootCAs has who may have signed the server's certificate, and
+	// Certificates, or GetClientCertificate, what it asks the program for. Without it the system's
+	// roots count. It is for a Client of one's own to say, if there is one.
+	TLS *tls.Config
 }
 
 // Server is the [Backend] that weir serve is, so that a program needs no access to the database. It
@@ -42,8 +47,16 @@ func Dial(base string, o DialOptions) (*Server, error) {
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.User != nil {
 		return nil, errors.New("ratelimit: backend: want a URL such as http://weir:9180, without a user or a query")
 	}
+	if o.TLS != nil && (u.Scheme != "https" || o.Client != nil) {
+		return nil, errors.New("ratelimit: backend: want TLS with a URL of https only, and not beside a Client, which has its own")
+	}
 	if o.Client == nil {
 		o.Client = &http.Client{}
+		if o.TLS != nil {
+			transport := http.DefaultTransport.(*http.Transport).Clone()
+			transport.TLSClientConfig = o.TLS.Clone()
+			o.Client.Transport = transport
+		}
 	}
 	return &Server{push: u.JoinPath(wire.PushPath).String(), token: o.Token, client: o.Client}, nil
 }

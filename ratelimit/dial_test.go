@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -13,6 +14,8 @@ import (
 
 	"weir/internal/server"
 	"weir/internal/store/memory"
+	"weir/internal/trust"
+	"weir/internal/trust/trusttest"
 	"weir/internal/wire"
 )
 
@@ -24,8 +27,17 @@ func serve(t *testing.T, h http.Handler) (url string) {
 	return s.URL
 }
 
+// oneToken is a token for all namespaces, none if it is empty.
+func oneToken(token string) *trust.Tokens {
+	tokens, err := trust.OneToken(token)
+	if err != nil {
+		return nil
+	}
+	return tokens
+}
+
 func weirServe(token string) http.Handler {
-	return server.Handler(memory.New(memory.Options{}), server.Options{Token: token, Logger: slog.New(slog.DiscardHandler)})
+	return server.Handler(memory.New(memory.Options{}), server.Options{Tokens: oneToken(token), Logger: slog.New(slog.DiscardHandler)})
 }
 
 func dial(t *testing.T, url string, o DialOptions) *Server {
@@ -154,6 +166,52 @@ func TestDialBadURL(t *testing.T) {
 	for _, base := range []string{"", "weir:9180", "redis://weir", "http://", "http://user:hunter2@weir", "http://weir?token=hunter2", "http://we ir"} {
 		if _, err := Dial(base, DialOptions{}); err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%q: got %v", base, err)
+		}
+	}
+}
+
+// A program shows its certificate to a server that wants one, and knows the server by its own.
+func TestDialTLS(t *testing.T) {
+	authority := trusttest.New(t)
+	certificate, key := authority.Issue(t, "weir")
+	config, err := trust.Certificates(trust.CertificateFiles{Certificate: certificate, Key: key, ClientCA: authority.File}, time.Now, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewUnstartedServer(server.Handler(memory.New(memory.Options{}), server.Options{Certificates: true, Logger: slog.New(slog.DiscardHandler)}))
+	s.TLS, s.EnableHTTP2 = config, true
+	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	pair, err := tls.LoadX509KeyPair(certificate, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	greeting := wire.AppendPush(nil, &wire.Push{Namespace: "ns", Sender: 1, Sequence: 1, Floor: 1})
+	for _, test := range []struct {
+		tls  *tls.Config
+		want string
+	}{
+		{&tls.Config{RootCAs: authority.Pool, Certificates: []tls.Certificate{pair}}, ""},
+		{&tls.Config{RootCAs: authority.Pool}, "want a client certificate"},
+		{&tls.Config{RootCAs: trusttest.New(t).Pool, Certificates: []tls.Certificate{pair}}, "unknown authority"},
+		{nil, "unknown authority"},
+	} {
+		backend := dial(t, s.URL, DialOptions{TLS: test.tls})
+		_, err := backend.Push(t.Context(), greeting)
+		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("error %v, want %q", err, test.want)
+		}
+		if err := backend.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	for url, o := range map[string]DialOptions{
+		"http://weir:9180":  {TLS: &tls.Config{}},
+		"https://weir:9180": {TLS: &tls.Config{}, Client: &http.Client{}},
+	} {
+		if _, err := Dial(url, o); err == nil || !strings.Contains(err.Error(), "want TLS with a URL of https only") {
+			t.Errorf("%s: error %v", url, err)
 		}
 	}
 }

@@ -488,12 +488,20 @@ func TestCountsConverge(t *testing.T) {
 
 func TestIdentityIsThePlugins(t *testing.T) {
 	t.Parallel()
+	for _, secret := range []string{"", "of-this-deployment"} {
+		testIdentity(t, secret)
+	}
+}
+
+func testIdentity(t *testing.T, secret string) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		// BLAKE2s-256 of the rule's name and the key's values, each with its length before it, cut
 		// to 16 bytes.
-		want := counter.Identity([]byte("\x08per-user\x03ann"))
+		identities := counter.NewIdentities(secret)
+		want := identities.Of([]byte("\x08per-user\x03ann"))
 		w := newWorld()
-		n := w.node(t, NamespaceOptions{Rules: []Rule{{Name: "per-user", Limits: []window.Limit{SlidingWindow(10, time.Minute)}}}})
+		n := w.node(t, NamespaceOptions{KeySecret: secret, Rules: []Rule{{Name: "per-user", Limits: []window.Limit{SlidingWindow(10, time.Minute)}}}})
 		decide(t, limiter(t, n, "per-user"), 1, "ann")
 		if err := n.Sync(t.Context()); err != nil {
 			t.Fatal(err)

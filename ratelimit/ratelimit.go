@@ -91,6 +91,9 @@ type NamespaceOptions struct {
 	Timeout time.Duration
 	// OnBackendFailure is what becomes of requests while the backend can't be reached.
 	OnBackendFailure FailureMode
+	// KeySecret keys the hashes by which the backend knows keys: 16 bytes or more, none if empty.
+	// Only nodes of the same secret share counters: proxies have it as backend.key_secret.
+	KeySecret string
 	// If OnPushError is not nil, it is told why a push has failed. Nothing needs to be done: the
 	// hits are pushed again. Goroutines of the namespace call it.
 	OnPushError func(error)
@@ -100,6 +103,8 @@ const (
 	defaultCapacity = 1 << 16
 	defaultSyncRate = time.Second
 	defaultTimeout  = 200 * time.Millisecond
+	// minKeySecret is as in the plugin's configuration.
+	minKeySecret = 16
 	// rankedLimit stands in for the limit of counters that have none.
 	rankedLimit = 1000
 	// maxRules bounds a namespace's rules, as in the plugin's configuration.
@@ -137,6 +142,7 @@ func (in *Instance) define(o NamespaceOptions) (*Namespace, error) {
 		Namespace: o.Name, Data: &n.data, Capacity: o.Capacity, Rules: n.rules,
 		Random:   rand.Uint64,
 		SyncRate: -1, Host: &host{n}, Timeout: int64(o.Timeout), Fallback: node.Fallback(o.OnBackendFailure),
+		KeySecret: o.KeySecret,
 	}
 	if o.Backend != nil {
 		options.SyncRate = int64(o.SyncRate)
@@ -167,7 +173,9 @@ func (o *NamespaceOptions) complete() error {
 		return fmt.Errorf("sync rate: want none where the backend decides every request, got %v", o.SyncRate)
 	case o.OnBackendFailure > RejectAll:
 		return fmt.Errorf("on backend failure: want CountHere, AllowAll or RejectAll, got %d", o.OnBackendFailure)
-	case o.Backend == nil && (o.SyncRate != 0 || o.Exact || o.Timeout != 0 || o.OnBackendFailure != CountHere):
+	case o.KeySecret != "" && len(o.KeySecret) < minKeySecret:
+		return fmt.Errorf("key secret: want %d bytes or more", minKeySecret)
+	case o.Backend == nil && (o.KeySecret != "" || o.SyncRate != 0 || o.Exact || o.Timeout != 0 || o.OnBackendFailure != CountHere):
 		return errors.New("backend: want one, as options say how it is used")
 	case len(o.Rules)+len(o.WindowSizes) > maxRules:
 		return fmt.Errorf("rules: want at most %d with the window sizes, got %d", maxRules, len(o.Rules)+len(o.WindowSizes))

@@ -125,6 +125,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		{"no name", func(o *NamespaceOptions) { o.Name = "" }, "want 1 to 64 of A-Za-z0-9._-"},
 		{"odd name", func(o *NamespaceOptions) { o.Name = "a b" }, `"a b": name`},
 		{"capacity", func(o *NamespaceOptions) { o.Capacity = -1 }, "capacity: want 1 to 16777216, or 0 for 65536, got -1"},
+		{"key secret", func(o *NamespaceOptions) { o.KeySecret = "fifteen-letters" }, "key secret: want 16 bytes or more"},
 		{"sync rate", func(o *NamespaceOptions) { o.SyncRate = -1 }, "sync rate: want 1ms to 8784h0m0s, or 0 for 1s, got -1ns"},
 		{"timeout", func(o *NamespaceOptions) { o.Timeout = 1 }, "timeout: want 1ms to 1h0m0s, or 0 for 200ms, got 1ns"},
 		{"exact, at intervals", func(o *NamespaceOptions) { o.Exact, o.SyncRate = true, time.Second }, "sync rate: want none where the backend decides"},

@@ -63,12 +63,15 @@ type Options struct {
 	// BytesPerCounter is how much memory each may take on average; at least the constant of that
 	// name.
 	BytesPerCounter int
+	// Salt goes into the hash of keys: those of different salts have different entries.
+	Salt [2]uint64
 }
 
 // Table is a bounded table of entries in shared data.
 type Table struct {
 	data      Data
 	k0, k1    uint64
+	salt      [2]uint64
 	pages     uint32
 	pageBytes int
 	name      []byte // of a page, without its number
@@ -91,7 +94,7 @@ var ErrUnavailable = errors.New("shared data can't be written")
 // smaller pages.
 func Open(data Data, options Options, random func() uint64) (*Table, error) {
 	key := append([]byte(prefix), options.Namespace...)
-	t := &Table{data: data, name: append(append([]byte(nil), key...), ':')}
+	t := &Table{data: data, name: append(append([]byte(nil), key...), ':'), salt: options.Salt}
 	capacity := max(1, min(options.Capacity, MaxCapacity))
 	perCounter := max(options.BytesPerCounter, BytesPerCounter)
 	perPage := max(2, min(countersPerPage, largePage/perCounter))
@@ -154,7 +157,7 @@ type Address struct{ lo, hi uint64 }
 // Address hashes a key of a group. Two keys have the same address with a chance of 2^-96. Without
 // the table's secret nobody can tell which keys share a page.
 func (t *Table) Address(g Group, key []byte) Address {
-	lo, hi := siphash.Hash128(t.k0, t.k1, key)
+	lo, hi := siphash.Hash128(t.k0^t.salt[0], t.k1^t.salt[1], key)
 	return Address{lo: lo, hi: hi&^math.MaxUint32 | uint64(g)}
 }
 

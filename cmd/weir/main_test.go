@@ -4,11 +4,14 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -16,6 +19,7 @@ import (
 
 	"weir/internal/store/memory"
 	"weir/internal/store/redis/redistest"
+	"weir/internal/trust/trusttest"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -31,6 +35,14 @@ func TestMain(m *testing.M) {
 }
 
 func TestCommandLine(t *testing.T) {
+	dir := t.TempDir()
+	one, two, three := filepath.Join(dir, "one"), filepath.Join(dir, "two"), filepath.Join(dir, "three")
+	for path, content := range map[string]string{one: "hunter2\n", two: "hunter2\nhunter2\n", three: "hunter2 a token"} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	certificate, key := trusttest.New(t).Issue(t, "weir")
 	for _, test := range []struct {
 		args           string
 		code           int
@@ -56,6 +68,27 @@ func TestCommandLine(t *testing.T) {
 		{"serve --listen 127.0.0.1:0 --store mysql://weir:hunter2@host", 2, "", `got "mysql://…"`},
 		{"serve --listen 127.0.0.1:0 --store hunter2", 2, "", "want memory, redis://…, rediss://…, redis+cluster://…, rediss+cluster://… or postgres://…"},
 		{"serve --listen 127.0.0.1:0 --store redis://:hunter2/@host", 2, "", "want redis://"},
+		{"serve --listen 127.0.0.1:0 --store redis://:hunter2@host --store-file " + one, 2, "", "--store: want it, or --store-file, not both"},
+		{"serve --listen 127.0.0.1:0 --store-file " + one, 2, "", `--store: want memory, redis://…`},
+		{"serve --listen 127.0.0.1:0 --store-file " + two, 2, "", "--store-file: want one line in "},
+		{"serve --listen 127.0.0.1:0 --store-file " + one + "x", 1, "", "no such file"},
+		{"serve --listen 127.0.0.1:0 --token hunter2 --token-file " + one, 2, "", "--token: want it, or --token-file, not both"},
+		{"serve --listen 127.0.0.1:0 --token hunter2ü", 2, "", "--token: want 1 to 8192 visible ASCII characters"},
+		{"serve --listen 127.0.0.1:0 --token-file " + three, 2, "", "line 1: want a token"},
+		{"serve --listen 127.0.0.1:0 --token-file " + one + "x", 2, "", "no such file"},
+		{"serve --listen 127.0.0.1:0 --tls-cert " + one, 2, "", "--tls-cert: want it with --tls-key"},
+		{"serve --listen 127.0.0.1:0 --tls-client-ca " + one, 2, "", "--tls-cert: want it with --tls-key"},
+		{"serve --listen 127.0.0.1:0 --tls-cert " + one + " --tls-key " + one, 2, "", "failed to find any PEM data"},
+		// Beyond the loopback range somebody has to be believed.
+		{"serve --listen 0.0.0.0:0", 2, "", "want --token-file, WEIR_TOKEN, or --tls-client-ca; or --insecure"},
+		{"serve --listen :0", 2, "", "--listen: whoever reaches [::]:"},
+		{"serve --listen 0.0.0.0:0 --tls-cert " + certificate + " --tls-key " + key, 2, "", "want --token-file"},
+		// Those that are believed come to the next error.
+		{"serve --listen 0.0.0.0:0 --store hunter2 --insecure", 2, "", "--store: want memory"},
+		{"serve --listen 0.0.0.0:0 --store hunter2 --token hunter2", 2, "", "--store: want memory"},
+		{"serve --listen 0.0.0.0:0 --store hunter2 --token-file " + one, 2, "", "--store: want memory"},
+		{"serve --listen 0.0.0.0:0 --store hunter2 --tls-cert " + certificate + " --tls-key " + key + " --tls-client-ca " + certificate, 2, "", "--store: want memory"},
+		{"run --store-file " + two, 2, "", "--store-file: want one line"},
 	} {
 		t.Run(test.args, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
@@ -239,6 +272,11 @@ func TestServeLog(t *testing.T) {
 
 func ask(t *testing.T, method, url, token string, body []byte) (int, string) {
 	t.Helper()
+	return askWith(t, http.DefaultClient, method, url, token, body)
+}
+
+func askWith(t *testing.T, client *http.Client, method, url, token string, body []byte) (int, string) {
+	t.Helper()
 	r, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), method, url, bytes.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
@@ -247,7 +285,7 @@ func ask(t *testing.T, method, url, token string, body []byte) (int, string) {
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
-	answer, err := http.DefaultClient.Do(r)
+	answer, err := client.Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,4 +295,91 @@ func ask(t *testing.T, method, url, token string, body []byte) (int, string) {
 		t.Fatal(err)
 	}
 	return answer.StatusCode, string(got)
+}
+
+// The secrets of a process come from its environment, or from files: the store's URL with its
+// password, and tokens, which are read again when they change. It serves TLS to those who have a
+// certificate.
+func TestServeSecrets(t *testing.T) {
+	authority := trusttest.New(t)
+	certificate, key := authority.Issue(t, "weir")
+	redisURL := strings.Replace(redistest.Start(t, "--requirepass", "hunter2").URL(), "redis://", "redis://:hunter2@", 1)
+	dir := t.TempDir()
+	write := func(name, content string) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	push := func(namespace string) []byte {
+		return wire.AppendPush(nil, &wire.Push{Namespace: namespace, Sender: 1, Sequence: 1, Floor: 1, Takes: []wire.Take{{Least: 1, Most: 1, Rooms: []wire.Room{{
+			LimitCounter: wire.LimitCounter{Kind: uint8(window.FixedWindow), WidthMillis: 60_000}, Limit: 5, Cost: 1,
+		}}}}})
+	}
+	for name, test := range map[string]struct {
+		args        []string
+		environment []string
+		shop, api   int
+		tls         bool
+	}{
+		"environment": {nil, []string{"WEIR_STORE=" + redisURL, "WEIR_TOKEN=s3cret"}, 200, 200, false},
+		"files": {[]string{"--store-file", write("store", redisURL+"\n"), "--token-file", write("tokens", "shop s3cret\napi other\n")},
+			[]string{"WEIR_STORE=mysql://not-this", "WEIR_TOKEN=nor-this"}, 200, 403, false},
+		"certificates": {[]string{"--tls-cert", certificate, "--tls-key", key, "--tls-client-ca", authority.File}, []string{"WEIR_STORE=" + redisURL}, 200, 200, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			address, log := startServe(t, append([]string{"--listen", "0.0.0.0:0"}, test.args...), test.environment)
+			_, port, err := net.SplitHostPort(address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			url, client := "http://127.0.0.1:"+port, &http.Client{}
+			if test.tls {
+				pair, err := tls.LoadX509KeyPair(certificate, key)
+				if err != nil {
+					t.Fatal(err)
+				}
+				transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: authority.Pool, Certificates: []tls.Certificate{pair}}}
+				t.Cleanup(transport.CloseIdleConnections)
+				url, client = "https://127.0.0.1:"+port, &http.Client{Transport: transport}
+			}
+			for namespace, status := range map[string]int{"shop": test.shop, "api": test.api} {
+				if got, body := askWith(t, client, "POST", url+wire.PushPath, "s3cret", push(namespace)); got != status {
+					t.Errorf("%s: status %d, want %d: %s", namespace, got, status, body)
+				}
+			}
+			for _, secret := range []string{"s3cret", "hunter2"} {
+				if strings.Contains(log, secret) {
+					t.Errorf("the log has the secret %s:\n%s", secret, log)
+				}
+			}
+		})
+	}
+}
+
+// startServe starts weir serve as a process, and returns its address and what it has logged of it.
+func startServe(t *testing.T, args, environment []string) (address, line string) {
+	t.Helper()
+	command := exec.Command(os.Args[0], append([]string{"serve"}, args...)...)
+	command.Env = append(append(os.Environ(), asCommand+"=1"), environment...)
+	stderr, err := command.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(command.Process.Signal(syscall.SIGTERM), command.Wait()); err != nil {
+			t.Error(err)
+		}
+	})
+	line, err = bufio.NewReader(stderr).ReadString('\n')
+	found := regexp.MustCompile(`address=(\S+)`).FindStringSubmatch(line)
+	if err != nil || found == nil {
+		t.Fatalf("log, want an address: %s, %v", line, err)
+	}
+	return found[1], line
 }

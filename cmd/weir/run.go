@@ -21,6 +21,7 @@ import (
 	"weir/config"
 	"weir/internal/host"
 	"weir/internal/server"
+	"weir/internal/trust"
 )
 
 // exampleConfiguration is what weir run runs without --config.
@@ -30,8 +31,9 @@ var exampleConfiguration []byte
 
 // runFlags are the flags of weir run.
 type runFlags struct {
-	config, listen, upstream, store, wasm string
-	nodes, workers                        int
+	config, listen, upstream, wasm string
+	store                          storeFlags
+	nodes, workers                 int
 }
 
 // closeTimeout is what requests in flight get to finish in.
@@ -47,9 +49,12 @@ func runNodes(ctx context.Context, args []string, env environment) error {
 	flags.IntVar(&f.workers, "workers", 2, "`number` of workers of each node")
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8080", "`address` of the first node")
 	flags.StringVar(&f.upstream, "upstream", "", "base `URL` to forward requests to; an echo server if empty")
-	flags.StringVar(&f.store, "store", "memory", "where the backend keeps counters: `memory`, or the URL of a store: redis://…, rediss://…, redis+cluster://… or postgres://…")
+	f.store.define(flags)
 	flags.StringVar(&f.wasm, "wasm", "", "the plugin's `file`; weir.wasm beside this command if empty")
 	if err := parseFlags(flags, args, env); err != nil {
+		return err
+	}
+	if err := f.store.resolve(env); err != nil {
 		return err
 	}
 	if f.nodes < 1 || f.workers < 1 {
@@ -110,9 +115,13 @@ func (r *runner) run(ctx context.Context) error {
 		}
 		backendAddress = l.Addr().String()
 		clusters[cluster] = backendAddress
-		start(func(ctx context.Context) error {
-			return serveBackend(ctx, l, storeFlags{name: r.flags.store}, r.config.Backend.Token, r.log)
-		})
+		var t trusted
+		if token := r.config.Backend.Token; token != "" {
+			if t.tokens, err = trust.OneToken(token); err != nil {
+				return errors.Join(fmt.Errorf("backend.token: %w", err), l.Close())
+			}
+		}
+		start(func(ctx context.Context) error { return serveBackend(ctx, l, r.flags.store, t, r.log) })
 	}
 	nodes, err := r.nodes(ctx, upstream, clusters, start)
 	if err != nil {
@@ -123,7 +132,7 @@ func (r *runner) run(ctx context.Context) error {
 	}
 	if backendAddress != "" {
 		// What comes before :// is no secret.
-		kind, _, _ := strings.Cut(r.flags.store, "://")
+		kind, _, _ := strings.Cut(r.flags.store.name, "://")
 		fmt.Fprintf(r.env.stdout, "backend       http://%s (%s)\n", backendAddress, kind)
 	}
 	fmt.Fprintf(r.env.stdout, "upstream      %s\n", upstream)

@@ -2,13 +2,16 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
 	"net"
+	"time"
 
 	"weir/internal/server"
+	"weir/internal/trust"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -19,35 +22,106 @@ func serve(ctx context.Context, args []string, env environment) error {
 	flags := flag.NewFlagSet("serve", flag.ContinueOnError)
 	listen := flags.String("listen", "127.0.0.1:9180", "`address` to listen on")
 	var store storeFlags
-	flags.StringVar(&store.name, "store", "memory", "where the counters are kept: `memory`, or the URL of a store: redis://…, rediss://…, redis+cluster://… or postgres://…")
-	token := flags.String("token", "", "bearer `token` that proxies must show; better given as WEIR_TOKEN, which other users can't see")
+	store.define(flags)
 	store.boundFlag(flags)
+	var who trustFlags
+	who.define(flags)
 	if err := parseFlags(flags, args, env); err != nil {
 		return err
 	}
-	if *token == "" {
-		*token = env.getenv("WEIR_TOKEN")
+	log := slog.New(slog.NewTextHandler(env.stderr, nil))
+	if err := store.resolve(env); err != nil {
+		return err
+	}
+	trusted, err := who.read(env, log)
+	if err != nil {
+		return err
 	}
 	l, err := net.Listen("tcp", *listen)
 	if err != nil {
 		return err
 	}
-	log := slog.New(slog.NewTextHandler(env.stderr, nil))
-	return serveBackend(ctx, l, store, *token, log)
+	if trusted.anybody() && !who.insecure && !isLoopback(l.Addr()) {
+		return errors.Join(fmt.Errorf("%w: --listen: whoever reaches %s could read and change all counters: want --token-file, "+
+			"WEIR_TOKEN, or --tls-client-ca; or --insecure, where nobody else reaches it", errUsage, l.Addr()), l.Close())
+	}
+	return serveBackend(ctx, l, store, trusted, log)
+}
+
+// trustFlags say whom the backend believes.
+type trustFlags struct {
+	token        secret
+	certificates trust.CertificateFiles
+	insecure     bool
+}
+
+func (f *trustFlags) define(flags *flag.FlagSet) {
+	f.token.define(flags, "token",
+		"bearer `token` that proxies must show; better given as WEIR_TOKEN or in a file, which other users can't see",
+		"`file` with a token in each line: for all namespaces, or behind a namespace and a space for that one; read again when it changes")
+	flags.StringVar(&f.certificates.Certificate, "tls-cert", "", "`file` with the certificate to serve TLS with, in PEM; read again when it changes, as the next two are")
+	flags.StringVar(&f.certificates.Key, "tls-key", "", "`file` with its private key, in PEM without a password")
+	flags.StringVar(&f.certificates.ClientCA, "tls-client-ca", "", "`file` with the certificates of those who sign clients' certificates; then each client must have one")
+	flags.BoolVar(&f.insecure, "insecure", false, "serve whoever reaches the address, though it is not a loopback one")
+}
+
+// trusted is whom the backend believes.
+type trusted struct {
+	tokens *trust.Tokens // nil if there are none
+	tls    *tls.Config   // nil without TLS
+	// certificates says that clients must have one.
+	certificates bool
+}
+
+// anybody reports whether anybody is believed.
+func (t *trusted) anybody() bool { return t.tokens == nil && !t.certificates }
+
+// read reads what the flags name. Errors wrap [errUsage].
+func (f *trustFlags) read(env environment, log *slog.Logger) (t trusted, err error) {
+	token, err := f.token.given(env)
+	if err != nil {
+		return t, err
+	}
+	switch {
+	case f.token.file != "":
+		if t.tokens, err = trust.ReadTokens(f.token.file, time.Now, log); err != nil {
+			return t, fmt.Errorf("%w: --token-file: %w", errUsage, err)
+		}
+	case token != "":
+		if t.tokens, err = trust.OneToken(token); err != nil {
+			return t, fmt.Errorf("%w: --token: %w", errUsage, err)
+		}
+	}
+	c := &f.certificates
+	if *c == (trust.CertificateFiles{}) {
+		return t, nil
+	}
+	if c.Certificate == "" || c.Key == "" {
+		return t, fmt.Errorf("%w: --tls-cert: want it with --tls-key, and --tls-client-ca only with both", errUsage)
+	}
+	if t.tls, err = trust.Certificates(*c, time.Now, log); err != nil {
+		return t, fmt.Errorf("%w: --tls-cert: %w", errUsage, err)
+	}
+	t.certificates = c.ClientCA != ""
+	return t, nil
 }
 
 // serveBackend serves a store on a listener until ctx ends. It closes the listener.
-func serveBackend(ctx context.Context, l net.Listener, flags storeFlags, token string, log *slog.Logger) error {
+func serveBackend(ctx context.Context, l net.Listener, flags storeFlags, t trusted, log *slog.Logger) error {
 	store, closer, err := flags.open()
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	handler := server.Handler(store, server.Options{Token: token, Registry: registry, Logger: log})
-	log.Info("the counter backend listens", "address", l.Addr().String(), "token_required", token != "")
-	if token == "" && !isLoopback(l.Addr()) {
-		log.Warn("anybody who reaches the counter backend can read and change its counters; --token guards it")
+	handler := server.Handler(store, server.Options{Tokens: t.tokens, Certificates: t.certificates, Registry: registry, Logger: log})
+	log.Info("the counter backend listens", "address", l.Addr().String(), "token_required", t.tokens != nil,
+		"tls", t.tls != nil, "certificate_required", t.certificates)
+	if t.anybody() && !isLoopback(l.Addr()) {
+		log.Warn("anybody who reaches the counter backend can read and change its counters")
+	}
+	if t.tls != nil {
+		l = tls.NewListener(l, t.tls)
 	}
 	err = server.Serve(ctx, l, handler)
 	if closeErr := closer.Close(); closeErr != nil {

@@ -14,6 +14,8 @@ import (
 
 // storeFlags say which store to open.
 type storeFlags struct {
+	// url is what is given, and name what resolve makes of it.
+	url  secret
 	name string
 	// maxCounters bounds a store in memory, which has its own bound if it is 0.
 	maxCounters int
@@ -21,6 +23,22 @@ type storeFlags struct {
 
 // mostCounters is more than a machine has memory for.
 const mostCounters = 1 << 30
+
+// define adds --store and --store-file.
+func (f *storeFlags) define(flags *flag.FlagSet) {
+	f.url.define(flags, "store",
+		"where the counters are kept: `memory`, or the URL of a store: redis://…, rediss://…, redis+cluster://… or postgres://…; "+
+			"one with a password is better given as WEIR_STORE or in a file, which other users can't see (default memory)",
+		"`file` with what --store would say")
+}
+
+// resolve finds the store's name. Errors do not repeat it.
+func (f *storeFlags) resolve(env environment) (err error) {
+	if f.name, err = f.url.read(env); f.name == "" {
+		f.name = "memory"
+	}
+	return err
+}
 
 // boundFlag adds --max-counters.
 func (f *storeFlags) boundFlag(flags *flag.FlagSet) {

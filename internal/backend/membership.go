@@ -9,8 +9,8 @@ import (
 	"weir/internal/wire"
 )
 
-// joinEvery is how often a node that pushes joins its namespace in the store. In between a handler
-// knows by itself.
+// joinEvery is how often a node that pushes joins its namespace in the store, and how often one that
+// only reads has the nodes counted. In between a handler knows by itself.
 const joinEvery = time.Second
 
 // membership counts the nodes of namespaces, without asking the store each time.
@@ -30,24 +30,32 @@ type member struct {
 type joining struct {
 	at    time.Time
 	nodes uint64
+	// counted says that the node has joined, and not only read.
+	counted bool
 }
 
 // maxMembers bounds the nodes that a handler keeps. Beyond it each push asks the store.
 const maxMembers = 1 << 16
 
-// count is how many nodes are active in the namespace of a push, its own included.
+// count is how many nodes are active in the namespace of a push, its own included. Who only reads,
+// as a node does that has just started, is none of them yet: leases of others need not shrink for it.
 func (m *membership) count(ctx context.Context, counters store.Store, p *wire.Push) (nodes uint64, err error) {
 	key, now := member{p.Namespace, p.Node}, m.now()
 	m.mu.Lock()
 	known, ok := m.joined[key]
 	m.mu.Unlock()
-	if ok && now.Sub(known.at) < joinEvery {
+	joins := !store.IsRead(p)
+	if ok && now.Sub(known.at) < joinEvery && (known.counted || !joins) {
 		return known.nodes, nil
 	}
 	if store.Check(p) != nil {
 		return 0, nil // nothing may change; the store says what is wrong
 	}
-	if nodes, err = counters.Join(ctx, p.Namespace, p.Node); err != nil {
+	ask := counters.Nodes
+	if joins {
+		ask = counters.Join
+	}
+	if nodes, err = ask(ctx, p.Namespace, p.Node); err != nil {
 		return 0, err
 	}
 	m.mu.Lock()
@@ -64,7 +72,7 @@ func (m *membership) count(ctx context.Context, counters store.Store, p *wire.Pu
 		m.joined = make(map[member]joining)
 	}
 	if len(m.joined) < maxMembers {
-		m.joined[key] = joining{at: now, nodes: nodes}
+		m.joined[key] = joining{at: now, nodes: nodes, counted: joins}
 	}
 	return nodes, nil
 }

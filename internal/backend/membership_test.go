@@ -9,6 +9,7 @@ import (
 
 	"weir/internal/store"
 	"weir/internal/wire"
+	"weir/window"
 )
 
 // joins is a store that says how many nodes joined it, ever.
@@ -16,6 +17,18 @@ type joins struct {
 	store.Store
 	nodes []uint64
 	err   error
+	asked int
+}
+
+// Nodes counts as if nobody who asks had joined.
+func (j *joins) Nodes(context.Context, string, uint64) (uint64, error) {
+	j.asked++
+	return uint64(len(j.nodes)) + 1, j.err
+}
+
+// hit is what a node pushes that counts.
+func hit() []wire.Item {
+	return []wire.Item{{LimitCounter: wire.LimitCounter{Kind: uint8(window.FixedWindow), WidthMillis: 1000}, Newest: 1, Hits: []int64{1}}}
 }
 
 func (j *joins) Join(_ context.Context, _ string, node uint64) (uint64, error) {
@@ -33,7 +46,7 @@ func TestMembershipAsksOnceASecond(t *testing.T) {
 	m := membership{now: func() time.Time { return now }}
 	push := func(namespace string, node, want uint64) {
 		t.Helper()
-		got, err := m.count(t.Context(), store, &wire.Push{Namespace: namespace, Sequence: 1, Floor: 1, Node: node})
+		got, err := m.count(t.Context(), store, &wire.Push{Namespace: namespace, Sequence: 1, Floor: 1, Node: node, Items: hit()})
 		if err != nil || got != want {
 			t.Fatalf("%d nodes, error %v; want %d", got, err, want)
 		}
@@ -59,11 +72,39 @@ func TestMembershipAsksOnceASecond(t *testing.T) {
 	// A failure is told, and not remembered.
 	now = now.Add(time.Second)
 	store.err = errors.New("out of order")
-	if _, err := m.count(t.Context(), store, &wire.Push{Namespace: "a", Sequence: 1, Floor: 1, Node: 7}); !errors.Is(err, store.err) {
+	if _, err := m.count(t.Context(), store, &wire.Push{Namespace: "a", Sequence: 1, Floor: 1, Node: 7, Items: hit()}); !errors.Is(err, store.err) {
 		t.Errorf("error %v, want the store's", err)
 	}
 	store.err = nil
 	push("a", 7, 6)
+}
+
+// Who only reads has the nodes counted once a second, and is none of them before its first hit.
+func TestWhoOnlyReadsDoesNotJoin(t *testing.T) {
+	now := time.Unix(1_767_225_600, 0)
+	store := &joins{nodes: []uint64{1, 2}}
+	m := membership{now: func() time.Time { return now }}
+	push := func(want uint64, items ...wire.Item) {
+		t.Helper()
+		got, err := m.count(t.Context(), store, &wire.Push{Namespace: "a", Sequence: 1, Floor: 1, Node: 7, Items: items})
+		if err != nil || got != want {
+			t.Fatalf("%d nodes, error %v; want %d", got, err, want)
+		}
+	}
+	for range 3 {
+		push(3)
+	}
+	if len(store.nodes) != 2 || store.asked != 1 {
+		t.Errorf("joined %v, asked %d times; want none more, and one", store.nodes, store.asked)
+	}
+	push(3, hit()...)
+	push(3)
+	push(3, hit()...)
+	now = now.Add(time.Second)
+	push(4)
+	if want := []uint64{1, 2, 7}; !slices.Equal(store.nodes, want) || store.asked != 2 {
+		t.Errorf("joined %v, asked %d times; want %v, and 2", store.nodes, store.asked, want)
+	}
 }
 
 // A push that no store takes changes nothing: its node does not join.
@@ -89,7 +130,7 @@ func TestMembershipIsBounded(t *testing.T) {
 	store := &joins{}
 	m := membership{now: func() time.Time { return now }}
 	for node := range uint64(maxMembers + 10) {
-		if got, err := m.count(t.Context(), store, &wire.Push{Namespace: "a", Sequence: 1, Floor: 1, Node: node}); err != nil || got != node+1 {
+		if got, err := m.count(t.Context(), store, &wire.Push{Namespace: "a", Sequence: 1, Floor: 1, Node: node, Items: hit()}); err != nil || got != node+1 {
 			t.Fatalf("%d nodes, error %v; want %d", got, err, node+1)
 		}
 	}

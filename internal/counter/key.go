@@ -20,12 +20,44 @@ func AppendPart[P ~string | ~[]byte](key []byte, part P) []byte {
 //go:noinline
 func appendLength(key []byte, length int) []byte { return binary.AppendUvarint(key, uint64(length)) }
 
-// Identity is a key's name in the backend: the same in every process, without saying what the key
-// is.
-func Identity(key []byte) (id [16]byte) {
+// Identities are the names of keys in the backend: the same in every process that has the same
+// secret. Without a secret, whoever sees a name and can guess the key can tell that it is this one;
+// with it, only who has the secret can. The zero value has none.
+type Identities struct {
+	keyed  bool
+	secret [blake2s.Size]byte // its hash
+}
+
+// NewIdentities makes those of a secret of any length, none if it is empty.
+func NewIdentities(secret string) (i Identities) {
+	if secret != "" {
+		i.keyed, i.secret = true, blake2s.Sum256([]byte(secret))
+	}
+	return i
+}
+
+// Of is a key's name: half of its hash, or of that behind the secret's. That makes one block of
+// BLAKE2s. Its own keyed mode, which takes keys of any length, would make the plugin 11 KB larger.
+func (i *Identities) Of(key []byte) (id [16]byte) {
 	sum := blake2s.Sum256(key)
+	if i.keyed {
+		var block [2 * blake2s.Size]byte
+		copy(block[:], i.secret[:])
+		copy(block[blake2s.Size:], sum[:])
+		sum = blake2s.Sum256(block[:])
+	}
 	copy(id[:], sum[:])
 	return id
+}
+
+// Salt tells apart in a table what has other names in the backend: entries keep theirs. It is 0
+// without a secret.
+func (i *Identities) Salt() (salt [2]uint64) {
+	if i.keyed {
+		id := i.Of(nil)
+		salt[0], salt[1] = binary.LittleEndian.Uint64(id[:]), binary.LittleEndian.Uint64(id[8:])
+	}
+	return salt
 }
 
 // bytesPerLimit is what each further limit of a rule adds to the memory that a counter may take.

@@ -3,7 +3,9 @@ package counter
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/dchest/siphash"
@@ -22,7 +24,7 @@ func TestKeysAreTold(t *testing.T) {
 		for _, part := range parts {
 			key = AppendPart(key, part)
 		}
-		id := Identity(key)
+		id := new(Identities).Of(key)
 		for _, told := range []string{string(key), string(id[:])} {
 			if other, ok := seen[told]; ok {
 				t.Errorf("%q and %s are the same", parts, other)
@@ -41,8 +43,33 @@ func TestKeysStay(t *testing.T) {
 		if got := AppendPart([]byte("before"), part); !bytes.Equal(got, want) {
 			t.Errorf("a part of %d bytes is %.20x…, want %.20x…", length, got, want)
 		}
-		if got, sum := Identity(part), blake2s.Sum256(part); !bytes.Equal(got[:], sum[:16]) {
+		if got, sum := new(Identities).Of(part), blake2s.Sum256(part); !bytes.Equal(got[:], sum[:16]) {
 			t.Errorf("the identity is %x, want half of %x", got, sum)
+		}
+	}
+}
+
+// With a secret a name is a keyed hash, as others who share the counters must make it. Without one
+// it stays what it was.
+func TestIdentitiesOfSecrets(t *testing.T) {
+	key := AppendPart(AppendPart(nil, "per-user"), "ann")
+	for secret, want := range map[string]string{
+		"":                                      "18a019fb998993edf524cc62b8bc7ba4",
+		"0123456789abcdef":                      "eebde2bc9663d5093e7eebe77c32013c",
+		"0123456789abcdeg":                      "69b8b60de614ce045ddc936308df7515",
+		strings.Repeat("0123456789abcdef", 512): "1f4e14149c901cac375d6151f9689f4e",
+	} {
+		identities := NewIdentities(secret)
+		for range 2 { // one does not change the next
+			if id := identities.Of(key); hex.EncodeToString(id[:]) != want {
+				t.Errorf("secret %.20q: identity %x, want %s", secret, id, want)
+			}
+		}
+		if salt := identities.Salt(); (salt == [2]uint64{}) != (secret == "") {
+			t.Errorf("secret %.20q: salt %x", secret, salt)
+		}
+		if n := testing.AllocsPerRun(100, func() { identities.Of(key) }); n != 0 {
+			t.Errorf("secret %.20q: %v allocations, want none", secret, n)
 		}
 	}
 }
@@ -77,9 +104,13 @@ func BenchmarkHashes(b *testing.B) {
 			siphash.Hash128(1, 2, key)
 		}
 	})
-	b.Run("identity", func(b *testing.B) {
-		for b.Loop() {
-			Identity(key)
-		}
-	})
+	for name, secret := range map[string]string{"identity": "", "identity with a secret": "0123456789abcdef"} {
+		b.Run(name, func(b *testing.B) {
+			identities := NewIdentities(secret)
+			b.ReportAllocs()
+			for b.Loop() {
+				identities.Of(key)
+			}
+		})
+	}
 }

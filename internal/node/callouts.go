@@ -210,7 +210,7 @@ func (n *Node) newTake(least, most uint64) *take {
 func (n *Node) newLease(d *Demand, least, most uint64) *take {
 	t := n.newTake(least, most)
 	t.lease = true
-	t.parts = append(t.parts, claimant{address: d.address, rule: d.Rule, id: d.identity(), cost: 1})
+	t.parts = append(t.parts, claimant{address: d.address, rule: d.Rule, id: n.identity(d), cost: 1})
 	return t
 }
 

@@ -17,6 +17,19 @@ func (n *Node) locate(d *Demand) {
 	}
 }
 
+// identity is the key's name in the backend. The demand's counter has been read.
+//
+//go:noinline
+func (n *Node) identity(d *Demand) [16]byte {
+	if !d.named {
+		d.named = true
+		if d.id = d.Counter.Sync().ID; !d.Counter.Identified() {
+			d.id = n.identities.Of(d.Key)
+		}
+	}
+	return d.id
+}
+
 // at is a demand of a rule at an address, for nobody's request. It is valid until the next call.
 //
 //go:noinline
@@ -29,7 +42,7 @@ func (n *Node) at(r *Rule, a sharedata.Address) *Demand {
 func (n *Node) Save(d *Demand) Saved {
 	s := Saved{Rule: d.Rule, Cost: d.Cost, address: d.address}
 	if !n.local {
-		s.id = d.identity()
+		s.id = n.identity(d)
 	}
 	return s
 }

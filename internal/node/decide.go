@@ -239,7 +239,7 @@ func (n *Node) debitAgain(d *Demand, now int64, how debiting) counter.Verdict {
 func (n *Node) prepare(d *Demand, now int64) (adopted bool) {
 	adopted = !d.Counter.Silent(d.Cost) && n.adopt(d, now)
 	if !d.Counter.Identified() {
-		d.Counter.Identify(d.identity())
+		d.Counter.Identify(n.identity(d))
 	}
 	return adopted
 }

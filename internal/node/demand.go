@@ -88,19 +88,6 @@ func (d *Demand) uncount() {
 	d.Counter.GiveBack(d.numbers, d.Cost)
 }
 
-// identity is the key's name in the backend. The demand's counter has been read.
-//
-//go:noinline
-func (d *Demand) identity() [16]byte {
-	if !d.named {
-		d.named = true
-		if d.id = d.Counter.Sync().ID; !d.Counter.Identified() {
-			d.id = counter.Identity(d.Key)
-		}
-	}
-	return d.id
-}
-
 // Saved is what it takes to decide or count a demand later. It is of the same size however long the
 // key is, which may be as long as a client likes.
 type Saved struct {

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"weir/internal/counter"
 	"weir/internal/wire"
 	"weir/sharedata"
 	"weir/window"
@@ -33,6 +34,8 @@ type Options struct {
 	Timeout int64
 	// Fallback is what becomes of requests while the backend can't be reached.
 	Fallback Fallback
+	// KeySecret is what the backend knows keys by, which only nodes of the same secret share.
+	KeySecret string
 }
 
 // Fallback is what becomes of requests while the backend can't be reached.
@@ -68,6 +71,8 @@ type Node struct {
 	Tallies Tallies
 	payload []byte // an encoded counter
 	recent  sharedata.Recent
+	// identities are the names of keys in the backend.
+	identities counter.Identities
 	// local says that the counters stay in this process. Then there is no backend, and of the
 	// fields that follow only held and demands are used.
 	local bool
@@ -140,11 +145,15 @@ func New(o *Options) (*Node, error) {
 		}
 		r.Compile()
 	}
+	if !n.local {
+		n.identities = counter.NewIdentities(o.KeySecret)
+	}
 	var err error
 	n.table, err = sharedata.Open(o.Data, sharedata.Options{
 		Namespace:       o.Namespace,
 		Capacity:        o.Capacity,
 		BytesPerCounter: bytesPerCounter(n.rules),
+		Salt:            n.identities.Salt(),
 	}, o.Random)
 	if err != nil {
 		return nil, err

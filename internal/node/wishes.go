@@ -23,7 +23,7 @@ func (n *Node) wholeRequest(w waiting, demands []Demand) *take {
 	t.waiters = append(t.waiters, w)
 	for i := range demands {
 		d := &demands[i]
-		t.parts = append(t.parts, claimant{address: d.address, rule: d.Rule, id: d.identity(), cost: d.Cost})
+		t.parts = append(t.parts, claimant{address: d.address, rule: d.Rule, id: n.identity(d), cost: d.Cost})
 	}
 	return t
 }

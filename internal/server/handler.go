@@ -6,8 +6,6 @@ package server
 
 import (
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -27,14 +25,17 @@ import (
 	"weir/internal/backend"
 	"weir/internal/store"
 	"weir/internal/store/memory"
+	"weir/internal/trust"
 	"weir/internal/wire"
 	"weir/window"
 )
 
 // Options has what a handler can be told. The zero value is good.
 type Options struct {
-	// Token is what pushes and reads must carry as Authorization: Bearer; none if empty.
-	Token string
+	// Tokens are what pushes and reads must carry one of as Authorization: Bearer; none if nil.
+	Tokens *trust.Tokens
+	// Certificates has them come over TLS from clients with a certificate that was verified.
+	Certificates bool
 	// Registry takes the handler's metrics, and is what GET /metrics shows. A new one if nil.
 	Registry *prometheus.Registry
 	// Logger is told when the store begins to fail, and when it is back, and of clients that give up
@@ -60,7 +61,8 @@ type Options struct {
 //   - GET /livez is 200.
 //   - GET /metrics is for Prometheus.
 //
-// What is under /v1 answers 401 without the token. Reasons are JSON problem documents (RFC 9457).
+// What is under /v1 answers 401 without a token, 403 without a certificate or if the token is not
+// for the namespace. Reasons are JSON problem documents (RFC 9457).
 func Handler(counters store.Store, o Options) http.Handler {
 	if o.Registry == nil {
 		o.Registry = prometheus.NewRegistry()
@@ -76,11 +78,7 @@ func Handler(counters store.Store, o Options) http.Handler {
 	}
 	h := &handler{store: counters, metrics: newMetrics(o.Registry), log: o.Logger, backend: backend.New(counters)}
 	h.health = &health{store: counters, metrics: h.metrics, log: o.Logger, now: o.Now}
-	authorized := func(next http.HandlerFunc) http.Handler { return next }
-	if o.Token != "" {
-		want := sha256.Sum256([]byte(o.Token))
-		authorized = func(next http.HandlerFunc) http.Handler { return h.requireToken(want, next) }
-	}
+	authorized := func(next http.HandlerFunc) http.Handler { return h.authorize(o.Tokens, o.Certificates, next) }
 	mux := http.NewServeMux()
 	mux.Handle("POST "+wire.PushPath, authorized(h.push))
 	mux.Handle("GET /v1/counters", authorized(h.counters))
@@ -119,6 +117,10 @@ func (h *handler) push(w http.ResponseWriter, r *http.Request) {
 		return
 	case err != nil:
 		h.problem(w, http.StatusBadRequest, "body: it ends too early")
+		return
+	}
+	// What is no push names nothing, and is refused as such.
+	if namespace, ok := wire.PushNamespace(body); ok && !h.permits(w, r, namespace) {
 		return
 	}
 	start := time.Now()
@@ -182,13 +184,14 @@ func (h *handler) counters(w http.ResponseWriter, r *http.Request) {
 // maxWidths bounds the widths that a request may name.
 const maxWidths = 64
 
-// namespace is the request's; if that is wrong, the request was answered.
+// namespace is the request's. If that is wrong, or not for its sender, the request was answered.
 func (h *handler) namespace(w http.ResponseWriter, r *http.Request) (namespace string, ok bool) {
 	namespace = r.URL.Query().Get("namespace")
 	if ok = store.ValidNamespace(namespace); !ok {
 		h.problem(w, http.StatusBadRequest, fmt.Sprintf("namespace: want 1 to %d of A-Za-z0-9._-, got %.80q", wire.MaxNamespace, namespace))
+		return namespace, false
 	}
-	return namespace, ok
+	return namespace, h.permits(w, r, namespace)
 }
 
 // window answers with the hits of one window.
@@ -281,19 +284,40 @@ func (h *handler) problem(w http.ResponseWriter, code int, detail string) {
 	}
 }
 
-// requireToken lets requests pass that carry the token with this hash. It compares hashes, which
-// tell nothing of the token's length.
-func (h *handler) requireToken(want [sha256.Size]byte, next http.Handler) http.Handler {
+// scopeKey is where a request's context has its scope.
+type scopeKey struct{}
+
+// authorize lets requests pass that come with a certificate and a token, if these are wanted. What
+// the token is for goes with them.
+func (h *handler) authorize(tokens *trust.Tokens, certificates bool, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-		got := sha256.Sum256([]byte(strings.TrimSpace(token)))
-		if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
-			w.Header().Set("WWW-Authenticate", "Bearer")
-			h.problem(w, http.StatusUnauthorized, "authorization: want the bearer token")
+		if certificates && !trust.HasCertificate(r.TLS) {
+			h.problem(w, http.StatusForbidden, "want a client certificate")
 			return
 		}
-		next.ServeHTTP(w, r)
+		scope := trust.Everything
+		if tokens != nil {
+			scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+			var known bool
+			if scope, known = tokens.Scope(strings.TrimSpace(token)); !known || !strings.EqualFold(scheme, "Bearer") {
+				w.Header().Set("WWW-Authenticate", "Bearer")
+				h.problem(w, http.StatusUnauthorized, "authorization: want the bearer token")
+				return
+			}
+		}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), scopeKey{}, scope)))
 	})
+}
+
+// permits reports whether a request's sender may see and change a namespace. If not, the request was
+// answered.
+func (h *handler) permits(w http.ResponseWriter, r *http.Request, namespace string) bool {
+	scope, _ := r.Context().Value(scopeKey{}).(trust.Scope)
+	if !scope.Allows(namespace) {
+		h.problem(w, http.StatusForbidden, "authorization: the token is not for this namespace")
+		return false
+	}
+	return true
 }
 
 // endpoint is a metric's label for a route's pattern.

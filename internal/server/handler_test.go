@@ -23,11 +23,21 @@ import (
 	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/internal/store/storetest"
+	"weir/internal/trust"
 	"weir/internal/wire"
 	"weir/window"
 )
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// oneToken is a token for all namespaces, none if it is empty.
+func oneToken(token string) *trust.Tokens {
+	tokens, err := trust.OneToken(token)
+	if err != nil {
+		return nil
+	}
+	return tokens
+}
 
 // open opens a store whose clock stands still.
 func open() *memory.Store {
@@ -42,7 +52,7 @@ func examplePush() *wire.Push {
 		},
 		{
 			LimitCounter: wire.LimitCounter{ID: wire.ID{0xcd}, Kind: uint8(window.FirstHitWindow), Ordinal: 1, WidthMillis: 1000},
-			Newest:       uint64(epoch.UnixNano()) - 5, Hits: []int64{-3},
+			Newest:       uint64(epoch.UnixNano()) - 5, Hits: []int64{5},
 		},
 		{
 			LimitCounter: wire.LimitCounter{ID: wire.ID{0x0d}, Kind: uint8(window.SlidingBuckets), WidthMillis: 60_000, Precision: 15e9},
@@ -55,6 +65,10 @@ func examplePush() *wire.Push {
 		{
 			LimitCounter: wire.LimitCounter{ID: wire.ID{0x0f}, Kind: uint8(window.TokenBucket), WidthMillis: 60_000},
 			Limit:        10, Newest: uint64(epoch.UnixNano()) - 9, Hits: []int64{9},
+		},
+		{
+			LimitCounter: wire.LimitCounter{ID: wire.ID{0xcd}, Kind: uint8(window.FirstHitWindow), Ordinal: 1, WidthMillis: 1000},
+			Newest:       uint64(epoch.UnixNano()) - 5, Hits: []int64{-3},
 		},
 	}}
 }
@@ -107,13 +121,13 @@ func TestPush(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if a.NowNanos != uint64(epoch.UnixNano()) || len(a.Totals) != 5 || !slices.Equal(a.Totals[0].Hits, []uint64{5, 0}) {
+		if a.NowNanos != uint64(epoch.UnixNano()) || len(a.Totals) != 6 || !slices.Equal(a.Totals[0].Hits, []uint64{5, 0}) {
 			t.Errorf("answer %+v, want totals 5 and 0 at the store's time", a)
 		}
 	}
 	_, metrics := do(t, s.Client(), request(t, "GET", s.URL+"/metrics", nil))
 	for _, want := range []string{
-		`weir_http_requests_total{code="200",endpoint="/v1/push"} 2`, "weir_push_items_total 10", "weir_hits_applied_total 29",
+		`weir_http_requests_total{code="200",endpoint="/v1/push"} 2`, "weir_push_items_total 12", "weir_hits_applied_total 34",
 		"weir_hits_returned_total 3", "weir_hits_dropped_total 3", "weir_push_duplicates_total 1",
 		"weir_push_duration_seconds_count 2", "weir_store_errors_total 0",
 	} {
@@ -132,7 +146,7 @@ func TestPush(t *testing.T) {
 		`{"id":"ab000000000000000000000000000000","kind":"fixed_window","ordinal":0,"width_ms":60000,` +
 			`"windows":[{"start":"2026-01-01T00:00:00Z","hits":5}]}`,
 		`{"id":"cd000000000000000000000000000000","kind":"first_hit_window","ordinal":1,"width_ms":1000,` +
-			`"windows":[{"start":"2025-12-31T23:59:59.999999995Z","hits":-3}]}`,
+			`"windows":[{"start":"2025-12-31T23:59:59.999999995Z","hits":2}]}`,
 	}
 	got := strings.Split(strings.TrimSpace(lines), "\n")
 	slices.Sort(got)
@@ -207,7 +221,7 @@ func TestRefused(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			counters := open()
-			s := start(t, counters, server.Options{Token: token})
+			s := start(t, counters, server.Options{Tokens: oneToken(token)})
 			r := request(t, test.method, s.URL+test.path, test.body)
 			r.Header.Set("Authorization", "bearer "+token)
 			for name, values := range test.header {
@@ -366,7 +380,7 @@ func wantUnchanged(t *testing.T, counters store.Store) {
 }
 
 func TestHealthAndMetricsNeedNoToken(t *testing.T) {
-	s := start(t, open(), server.Options{Token: "s3cret"})
+	s := start(t, open(), server.Options{Tokens: oneToken("s3cret")})
 	for _, path := range []string{"/healthz", "/metrics"} {
 		if answer, body := do(t, s.Client(), request(t, "GET", s.URL+path, nil)); answer.StatusCode != 200 {
 			t.Errorf("%s: status %d: %s", path, answer.StatusCode, body)

@@ -37,7 +37,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		items:       counter("weir_push_items_total", "Items of the pushes that the store took, duplicates included."),
 		applied:     counter("weir_hits_applied_total", "Hits added to totals."),
 		returned:    counter("weir_hits_returned_total", "Hits given back, taken from totals."),
-		dropped:     counter("weir_hits_dropped_total", "Hits, given back ones included, for windows that no longer count or lie too far ahead."),
+		dropped:     counter("weir_hits_dropped_total", "Hits, given back ones included, for windows that no longer count or lie too far ahead, and those given back that nobody has."),
 		duplicates:  counter("weir_push_duplicates_total", "Pushes not applied because they had been before."),
 		repaired:    counter("weir_store_repaired_total", "Records that the store could not read and began anew."),
 		storeErrors: counter("weir_store_errors_total", "Calls of the store that failed."),

@@ -17,12 +17,14 @@ const (
 	shutdownTimeout = 10 * time.Second
 )
 
-// Serve serves HTTP/1.1 and HTTP/2 without TLS on a listener until ctx ends. Then it lets requests
+// Serve serves HTTP/1.1 and HTTP/2 on a listener until ctx ends: without TLS, unless the listener
+// has it. Then it lets requests
 // finish for up to 10 seconds. It closes the listener. The error is nil if ctx has ended, and no
 // request was cut off.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
 	server := &http.Server{
 		Handler:           h,

@@ -34,7 +34,7 @@ func KeptBuckets(of wire.LimitCounter, limit uint64, buckets []Window) []Window 
 			return buckets[:i]
 		}
 		// No limit is above MaxHits; the sum needs no more to exceed it.
-		sum = min(sum+uint64(max(b.Hits, 0)), wire.MaxHits+1)
+		sum = min(sum+uint64(b.Hits), wire.MaxHits+1)
 	}
 	return buckets
 }
@@ -70,7 +70,7 @@ func (c Calendar) BucketTotal(item *wire.Item, buckets []Window) wire.Total {
 	}
 	live := make([]Window, 0, len(buckets))
 	for _, b := range buckets {
-		if b.Hits <= 0 || b.Number > span.Newest {
+		if b.Hits == 0 || b.Number > span.Newest {
 			continue
 		}
 		b.Number = min(b.Number, current)
@@ -104,9 +104,9 @@ func (c Calendar) BucketTotal(item *wire.Item, buckets []Window) wire.Total {
 // clock is wrong. Its hits are counted now, and leave when those of now do: by the time that their
 // number would come, they are gone.
 //
-// What is given back of a bucket ahead is taken from that bucket. If it has too few, the hits were
+// What is given back is taken from its bucket. If that is ahead and has too few, the hits were
 // counted at an earlier now: they are taken from the newest buckets that are not ahead. What even
-// those do not have has overtaken its hits, and is kept in the bucket ahead until they come.
+// those do not have is dropped.
 func (subBuckets) add(c Calendar, r *Contents, item *wire.Item, out *Outcome) (expires uint64, changed bool) {
 	span := c.Span(item.LimitCounter)
 	_, counting := numbering(item.LimitCounter)
@@ -118,28 +118,32 @@ func (subBuckets) add(c Calendar, r *Contents, item *wire.Item, out *Outcome) (e
 		if hits == 0 {
 			continue
 		}
-		ok := span.counts(w)
-		out.Count(hits, ok)
-		if !ok {
+		if !span.counts(w) {
+			out.Count(hits, false)
 			continue
 		}
-		if !changed {
-			buckets, changed = span.readable(r.Windows), true
+		if buckets == nil {
+			buckets = span.readable(r.Windows)
+			r.Windows = buckets
 		}
-		switch {
-		case w.Number > current && hits < 0:
+		if hits < 0 {
 			if now != 0 {
 				buckets, now = mergeBuckets(buckets, []Window{{Number: current, Hits: now}}), 0
 			}
-			if w.Hits = takeBack(buckets, w, current, span.Oldest); w.Hits == 0 {
-				continue
-			}
-		case w.Number > current+counting:
-			now = Sum(now, w.Hits-fill(buckets, w))
-			expires = max(expires, ExpiresNanos(item.LimitCounter, current))
+			left := takeBack(buckets, w, current, span.Oldest)
+			out.Count(hits-left, true)
+			out.Count(left, false)
+			changed = changed || left != hits
 			continue
 		}
-		pushed = append(pushed, w)
+		out.Count(hits, true)
+		changed = true
+		if w.Number > current+counting {
+			now = Sum(now, w.Hits)
+			w.Number = current
+		} else {
+			pushed = append(pushed, w)
+		}
 		expires = max(expires, ExpiresNanos(item.LimitCounter, w.Number))
 	}
 	if !changed {
@@ -152,26 +156,14 @@ func (subBuckets) add(c Calendar, r *Contents, item *wire.Item, out *Outcome) (e
 	return max(expires, c.NowNanos), true
 }
 
-// fill adds hits to their bucket, where hits that were given back have overtaken them, and returns
-// how many it has added.
-func fill(buckets []Window, w Window) (added int64) {
-	at := slices.IndexFunc(buckets, func(b Window) bool { return b.Number == w.Number })
-	if at < 0 {
-		return 0
-	}
-	added = min(w.Hits, max(0, -buckets[at].Hits))
-	buckets[at].Hits += added
-	return added
-}
-
-// takeBack takes the hits of w, which are given back, from their bucket, and then from the newest
-// up to current and back to oldest. It returns what is left of them.
+// takeBack takes the hits of w, which are given back, from their bucket, and if that is ahead of
+// current, then from the newest up to current and back to oldest. It returns what is left of them.
 func takeBack(buckets []Window, w Window, current, oldest uint64) (left int64) {
 	left = w.Hits
 	for i := range buckets {
 		b := &buckets[i]
-		if b.Number == w.Number || b.Number <= current && b.Number >= oldest {
-			taken := min(-left, max(0, b.Hits))
+		if b.Number == w.Number || w.Number > current && b.Number <= current && b.Number >= oldest {
+			taken := min(-left, b.Hits)
 			b.Hits -= taken
 			left += taken
 		}

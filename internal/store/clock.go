@@ -39,18 +39,17 @@ func (clockWindows) add(c Calendar, r *Contents, item *wire.Item, out *Outcome) 
 		if hits == 0 {
 			continue
 		}
-		ok := span.counts(Window{Number: number})
-		out.Count(hits, ok)
-		if !ok {
+		at := slices.IndexFunc(r.Windows, func(w Window) bool { return w.Number == number })
+		if !span.counts(Window{Number: number}) || hits < 0 && (at < 0 || r.Windows[at].Hits == 0) {
+			out.Count(hits, false)
 			continue
 		}
 		expires, changed = max(expires, ExpiresNanos(item.LimitCounter, number)), true
-		at := slices.IndexFunc(r.Windows, func(w Window) bool { return w.Number == number })
 		if at < 0 {
 			r.Windows = append(span.readable(r.Windows), Window{Number: number})
 			at = len(r.Windows) - 1
 		}
-		r.Windows[at].Hits = Sum(r.Windows[at].Hits, hits)
+		r.Windows[at].Hits = out.Add(r.Windows[at].Hits, hits)
 	}
 	return expires, changed
 }
@@ -66,7 +65,7 @@ func (clockWindows) total(c Calendar, r *Contents, item *wire.Item) wire.Total {
 	for _, w := range r.Windows {
 		age := item.Newest - w.Number
 		if w.Number <= item.Newest && age < uint64(len(t.Hits)) && w.Number >= span.Kept && w.Number <= span.Newest {
-			t.Hits[age] = uint64(max(0, w.Hits))
+			t.Hits[age] = uint64(w.Hits)
 		}
 	}
 	return t
@@ -80,7 +79,7 @@ func (clockWindows) used(c Calendar, r *Contents, of wire.LimitCounter) (hits ui
 	span := c.Span(of)
 	for _, w := range r.Windows {
 		if span.counts(w) {
-			hits = min(hits+uint64(max(0, w.Hits)), wire.MaxHits)
+			hits = min(hits+uint64(w.Hits), wire.MaxHits)
 		}
 	}
 	return hits

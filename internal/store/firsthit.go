@@ -26,15 +26,19 @@ func (firstHit) add(c Calendar, r *Contents, item *wire.Item, out *Outcome) (exp
 		return 0, false
 	}
 	start, ok := c.FirstHit(item.LimitCounter, item.Newest)
-	out.Count(hits, ok)
-	if !ok {
+	live, lives := c.firstHit(r.Windows, item.LimitCounter)
+	if !ok || hits < 0 && live.Hits == 0 {
+		out.Count(hits, false)
 		return 0, false
 	}
 	expires = ExpiresNanos(item.LimitCounter, start)
-	if live, ok := c.firstHit(r.Windows, item.LimitCounter); ok {
-		start, hits = min(start, live.Number), Sum(hits, live.Hits)
+	switch {
+	case !lives:
+		live.Number = start
+	case hits > 0: // what is given back moves no start
+		live.Number = min(start, live.Number)
 	}
-	r.Windows = append(r.Windows[:0], Window{Number: start, Hits: hits})
+	r.Windows = append(r.Windows[:0], Window{Number: live.Number, Hits: out.Add(live.Hits, hits)})
 	return expires, true
 }
 
@@ -43,14 +47,16 @@ func (c Calendar) firstHit(windows []Window, of wire.LimitCounter) (Window, bool
 	if len(windows) == 0 {
 		return Window{}, false
 	}
-	_, ok := c.FirstHit(of, windows[0].Number)
-	return windows[0], ok
+	if _, ok := c.FirstHit(of, windows[0].Number); !ok {
+		return Window{}, false
+	}
+	return windows[0], true
 }
 
 func (firstHit) total(c Calendar, r *Contents, item *wire.Item) wire.Total {
 	t := wire.Total{Newest: item.Newest, Hits: []uint64{0}}
 	if live, ok := c.firstHit(r.Windows, item.LimitCounter); ok {
-		t.Newest, t.Hits[0] = live.Number, uint64(max(0, live.Hits))
+		t.Newest, t.Hits[0] = live.Number, uint64(live.Hits)
 	}
 	return t
 }
@@ -65,7 +71,7 @@ func (firstHit) used(c Calendar, r *Contents, of wire.LimitCounter) uint64 {
 	if !ok {
 		return 0
 	}
-	return uint64(max(0, live.Hits))
+	return uint64(live.Hits)
 }
 
 func (firstHit) settled(c Calendar, item *wire.Item) uint64 {

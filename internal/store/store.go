@@ -41,18 +41,24 @@ type Store interface {
 	// of other windows are dropped, and reported as such. A push without hits and takes is a read:
 	// it changes nothing, and is not noted.
 	//
-	// Totals stay within wire.MaxHits of zero. Hits that are given back may come before those that
-	// were counted. A store keeps a negative total, so that the order does not matter, and answers
-	// with zero. If the push breaks what [Check] asks for, the error wraps [ErrInvalid], and
-	// nothing has changed. After any other error the push may have been applied: send it again.
+	// Totals stay from zero to wire.MaxHits. Hits that are given back are taken from what is counted,
+	// and what is more is dropped: no push makes more room than the limit. So if they overtake the
+	// hits that they give back, these stay counted. If the push breaks what [Check] asks for, the
+	// error wraps [ErrInvalid], and nothing has changed. After any other error the push may have
+	// been applied: send it again.
 	//
 	// nodes is how many nodes share the namespace's limits, 0 for an unknown number. What leases get
 	// depends on it; see [window.Limit.Ahead].
 	Push(ctx context.Context, p *wire.Push, nodes uint64) (Outcome, error)
 
-	// Join notes that a node is active in a namespace. It returns how many are, this one included:
-	// those that joined within the last NodeLife.
+	// Join notes that a node is active in a namespace: for Newcomer, or if it is known to be active,
+	// for NodeLife. So an identity that somebody makes up and does not use again is soon forgotten.
+	// If a namespace has MaxNodes, others are not noted. Join returns how many are active.
 	Join(ctx context.Context, namespace string, node uint64) (nodes uint64, err error)
+
+	// Nodes is how many nodes are active in a namespace. A node that is not is counted too. Nothing
+	// is noted.
+	Nodes(ctx context.Context, namespace string, node uint64) (nodes uint64, err error)
 
 	// Counters calls visit for each counter of a namespace that has a window which counts, in no
 	// order, on the caller's goroutine. If there are widths, in milliseconds, it visits only
@@ -73,8 +79,9 @@ type Outcome struct {
 	// sender's floor.
 	Duplicate bool
 	// Applied and Returned are the hits added to totals and subtracted from them. Dropped are the
-	// hits of both sorts for windows that no longer count or lie too far ahead, and tokens that are
-	// back. None is negative, and each stops at wire.MaxHits. What takes were granted is applied.
+	// hits of both sorts for windows that no longer count or lie too far ahead, tokens that are
+	// back, and what is given back beyond what is counted. None is negative, and each stops at
+	// wire.MaxHits. What takes were granted is applied.
 	Applied, Returned, Dropped int64
 	// Repaired is the number of records that the store could not read and began anew.
 	Repaired int64
@@ -96,12 +103,18 @@ type Window struct {
 	// Number is the window's or bucket's number. For kinds that start with a hit it is the start in
 	// nanoseconds of Unix time: a token bucket's is when it was full.
 	Number uint64
-	// Hits is negative while hits that were given back have overtaken those that were taken.
+	// Hits is not negative.
 	Hits int64
 }
 
-// NodeLife is how long a node counts as active after it has joined.
-const NodeLife = 2 * time.Minute
+const (
+	// NodeLife is how long a node counts as active after it has joined, unless it is new.
+	NodeLife = 2 * time.Minute
+	// Newcomer is how long a node is active after it has joined for the first time.
+	Newcomer = 10 * time.Second
+	// MaxNodes is the most nodes of a namespace that are active.
+	MaxNodes = 4096
+)
 
 // MaxAhead bounds what a store remembers of a sender: a push's sequence is less than MaxAhead above
 // its floor.
@@ -282,6 +295,15 @@ func (o *Outcome) Count(hits int64, applied bool) {
 	default:
 		o.Applied = Sum(o.Applied, hits)
 	}
+}
+
+// Add is what a window of had hits has after hits were added to it. It counts them. No more are
+// given back than the window has.
+func (o *Outcome) Add(had, hits int64) int64 {
+	counted := max(hits, -had)
+	o.Count(counted, true)
+	o.Count(hits-counted, false)
+	return Sum(had, counted)
 }
 
 // Calendar says, at a store's time, which windows of a counter matter. It is the one definition

@@ -131,30 +131,39 @@ func (c Calendar) bucket(of wire.LimitCounter, limit uint64, r *Contents, early 
 }
 
 // CountTokens takes an item's tokens from the token bucket of a counter's contents. There is at
-// most one window, before and after; a full bucket has none. It reports false if the tokens are
-// dropped. They are if their start lies too far ahead to believe it (see [Calendar.FirstHit]), or
-// if they are back, by now or by the bucket's start.
+// most one window, before and after; a full bucket has none. It returns how many of the item's
+// tokens it has counted: as many as are given back, but no more than are missing, and else all or
+// none. Tokens are dropped if their start lies too far ahead to believe it (see
+// [Calendar.FirstHit]), or if they are back, by now or by the bucket's start.
 //
 // If a start seems to lie after now, it is now. It may be the item's, or after the clock was set
 // back the bucket's.
-func (c Calendar) CountTokens(item *wire.Item, r *Contents) (counted bool) {
+func (c Calendar) CountTokens(item *wire.Item, r *Contents) (counted int64) {
 	of, limit := item.LimitCounter, item.Limit
 	if c.Settled(item) <= c.NowNanos {
-		return false
+		return 0
 	}
 	pushed := Window{Number: min(item.Newest, c.NowNanos), Hits: item.Hits[0]}
-	taken := pushed
 	had, ok := c.bucket(of, limit, r, 1)
 	kept := ok && c.kept(of, limit, had)
 	had.Number = min(had.Number, c.NowNanos)
+	if pushed.Hits < 0 {
+		if !kept || fullAt(of, limit, had) <= pushed.Number {
+			return 0
+		}
+		if pushed.Hits = max(pushed.Hits, -had.Hits); pushed.Hits == 0 {
+			return 0
+		}
+	}
+	taken := pushed
 	switch {
 	case !kept:
 		if !c.kept(of, limit, pushed) {
-			return false
+			return 0
 		}
 	case pushed.Number < had.Number:
 		if fullAt(of, limit, pushed) <= had.Number {
-			return false
+			return 0
 		}
 		taken.Hits = Sum(had.Hits, pushed.Hits)
 		// What is given back doesn't move a start. A start that is so long ago may have been
@@ -172,7 +181,7 @@ func (c Calendar) CountTokens(item *wire.Item, r *Contents) (counted bool) {
 	if taken.Hits != 0 && c.kept(of, limit, taken) {
 		r.Windows = append(r.Windows, later(of, limit, taken, c.rewritten(of)))
 	}
-	return true
+	return pushed.Hits
 }
 
 // TokenTotal answers an item of a token bucket. If the bucket is full, the answer has the item's
@@ -206,8 +215,9 @@ func (tokenBucket) add(c Calendar, r *Contents, item *wire.Item, out *Outcome) (
 		return 0, false
 	}
 	counted := c.CountTokens(item, r)
-	out.Count(hits, counted)
-	if !counted {
+	out.Count(counted, true)
+	out.Count(hits-counted, false)
+	if counted == 0 {
 		return 0, false
 	}
 	expires = c.NowNanos

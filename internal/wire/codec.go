@@ -178,6 +178,16 @@ func appendTotal(dst []byte, t *Total) []byte {
 	return dst
 }
 
+// PushNamespace is the namespace of an encoded push; ok is false of what is none.
+func PushNamespace(b []byte) (namespace string, ok bool) {
+	r := reader{data: b}
+	if r.byte() != pushVersion {
+		return "", false
+	}
+	namespace = r.namespace()
+	return namespace, r.err == nil
+}
+
 // DecodePush reads a push and checks it against the package's bounds. The result shares no memory
 // with b.
 func DecodePush(b []byte) (*Push, error) {

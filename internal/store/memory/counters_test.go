@@ -29,13 +29,14 @@ type pusher struct {
 	sequence uint64
 }
 
-func (p *pusher) push(items ...wire.Item) {
+func (p *pusher) push(items ...wire.Item) store.Outcome {
 	p.Helper()
 	p.sequence++
-	_, err := p.store.Push(p.Context(), &wire.Push{Namespace: "ns", Sender: 1, Sequence: p.sequence, Floor: p.sequence, Items: items}, 1)
+	out, err := p.store.Push(p.Context(), &wire.Push{Namespace: "ns", Sender: 1, Sequence: p.sequence, Floor: p.sequence, Items: items}, 1)
 	if err != nil {
 		p.Fatal(err)
 	}
+	return out
 }
 
 // Between any two counters that a reader is shown, others expire, make room, and come again. It is

@@ -209,6 +209,16 @@ func (s *Store) Join(ctx context.Context, namespace string, node uint64) (nodes 
 	return s.nodes.join(nodeKey{namespace, node}, uint64(s.now().UnixNano())), nil
 }
 
+// Nodes implements [store.Store].
+func (s *Store) Nodes(ctx context.Context, namespace string, node uint64) (nodes uint64, err error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.nodes.count(nodeKey{namespace, node}, uint64(s.now().UnixNano())), nil
+}
+
 // Ping implements [store.Store]. There is nothing that could refuse a hit.
 func (s *Store) Ping(ctx context.Context) error { return ctx.Err() }
 

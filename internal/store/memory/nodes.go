@@ -2,8 +2,8 @@ package memory
 
 import "weir/internal/store"
 
-// maxNodes bounds the nodes of all namespaces that are kept. Beyond it those that joined longest
-// ago make room.
+// maxNodes bounds the nodes of all namespaces that are kept. Beyond it those make room that would be
+// forgotten first.
 const maxNodes = 1 << 16
 
 type nodeKey struct {
@@ -23,20 +23,37 @@ func newNodes(most int) *nodes {
 
 // join returns how many nodes are active in the namespace of one that joins.
 func (n *nodes) join(key nodeKey, now uint64) uint64 {
-	for len(n.joined.queue) > 0 && n.joined.queue[0].expires <= now {
-		n.leave()
-	}
-	if n.joined.rows[key] == nil {
+	n.sweep(now)
+	switch {
+	case n.joined.rows[key] != nil:
+		n.joined.add(key, now, now+uint64(store.NodeLife))
+	case n.active[key.namespace] < store.MaxNodes:
 		if len(n.joined.queue) >= n.joined.max {
 			n.leave()
 		}
 		n.active[key.namespace]++
+		n.joined.add(key, now, now+uint64(store.Newcomer))
 	}
-	n.joined.add(key, now, now+uint64(store.NodeLife))
 	return n.active[key.namespace]
 }
 
-// leave forgets the node that joined longest ago.
+// count returns how many nodes are active in the namespace of one, or would be with it.
+func (n *nodes) count(key nodeKey, now uint64) uint64 {
+	n.sweep(now)
+	nodes := n.active[key.namespace]
+	if n.joined.rows[key] == nil {
+		nodes++
+	}
+	return nodes
+}
+
+func (n *nodes) sweep(now uint64) {
+	for len(n.joined.queue) > 0 && n.joined.queue[0].expires <= now {
+		n.leave()
+	}
+}
+
+// leave forgets the node that is to be forgotten first.
 func (n *nodes) leave() {
 	namespace := n.joined.queue[0].key.namespace
 	n.joined.removeFirst()

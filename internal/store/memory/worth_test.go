@@ -236,8 +236,7 @@ func TestRanksHoldEachCounterOnce(t *testing.T) {
 			id := random.Uint64N(80)
 			item := hit(id, now, widths[id%3])
 			item.Limit, item.Hits[0] = 10*random.Uint64N(5), random.Int64N(20)-5
-			p.push(item)
-			if item.Hits[0] != 0 {
+			if out := p.push(item); out.Applied != 0 || out.Returned != 0 {
 				hitAt[item.ID] = p.sequence
 			}
 			checkGroups(t, &s.counters.groups, len(s.counters.queue))

@@ -300,6 +300,7 @@ func TestHostileContents(t *testing.T) {
 		"other lengths":      {[]string{put(sliding, "0", array(current), "'{1,2}'"), put(bucket, "10", array(nanos), "'{}'")}, 2, [3]uint64{1, 1, 1}},
 		"two dimensions":     {[]string{put(sliding, "0", array(current), "'{{1,2},{3,4}}'")}, 1, [3]uint64{1, 1, 1}},
 		"negative":           {[]string{put(sliding, "0", "'{-1}'", "'{1}'"), put(bucket, "-1", array(nanos), "'{5}'")}, 2, [3]uint64{1, 1, 1}},
+		"negative hits":      {[]string{put(sliding, "0", array(current), "'{-1}'"), put(bucket, "10", array(nanos), "'{-5}'"), put(log, "0", array(nanos), "'{-9}'")}, 3, [3]uint64{1, 1, 1}},
 		"too many":           {[]string{put(sliding, "0", array(current), "'{9007199254740992}'"), put(bucket, "9007199254740992", array(nanos), "'{5}'"), put(log, "0", array(nanos), "'{-9007199254740992}'")}, 3, [3]uint64{1, 1, 1}},
 		"twice":              {[]string{put(sliding, "0", array(current, current), "'{5,6}'"), put(log, "0", array(nanos, nanos), "'{5,6}'")}, 2, [3]uint64{1, 1, 1}},
 		"out of order":       {[]string{put(log, "0", array(nanos-1, nanos), "'{5,6}'")}, 1, [3]uint64{1, 1, 1}},

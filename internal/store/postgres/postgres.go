@@ -183,15 +183,26 @@ func (s *Store) Join(ctx context.Context, namespace string, node uint64) (nodes 
 		if given != nil {
 			now = *given
 		}
-		batch.Queue(joinNode, namespace, int64(node), given)
+		batch.Queue(joinNode, namespace, int64(node), given, store.NodeLife, store.Newcomer, store.MaxNodes)
 		batch.Queue(countNodes, namespace, given, store.NodeLife).QueryRow(func(row pgx.Row) error { return row.Scan(&nodes) })
 		if due(&s.sweptNodes, uint64(now.UnixNano())) {
-			batch.Queue(sweepNodes, given, store.NodeLife, sweepStep)
+			batch.Queue(sweepNodes, given, store.NodeLife, store.MaxNodes)
 		}
 		return c.SendBatch(ctx, &batch).Close()
 	})
 	if err != nil {
 		return 0, fmt.Errorf("postgres: join: %w", err)
+	}
+	return nodes, nil
+}
+
+// Nodes implements [store.Store].
+func (s *Store) Nodes(ctx context.Context, namespace string, node uint64) (nodes uint64, err error) {
+	err = s.try(ctx, func(c *pgx.Conn) error {
+		return c.QueryRow(ctx, countNodesWith, namespace, s.given(), store.NodeLife, int64(node)).Scan(&nodes)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("postgres: nodes: %w", err)
 	}
 	return nodes, nil
 }
@@ -206,14 +217,23 @@ func (s *Store) given() *time.Time {
 }
 
 const (
+	// A node that is new, or was forgotten, is noted as if it had joined longer ago, so that it is
+	// forgotten sooner.
 	joinNode = `
-INSERT INTO weir.nodes (namespace, node, joined_at) VALUES ($1, $2, coalesce($3, clock_timestamp()))
-ON CONFLICT (namespace, node) DO UPDATE SET joined_at = excluded.joined_at`
+INSERT INTO weir.nodes AS n (namespace, node, joined_at)
+SELECT $1, $2, coalesce($3, clock_timestamp()) - $4::interval + $5::interval
+WHERE EXISTS (SELECT FROM weir.nodes WHERE namespace = $1 AND node = $2)
+  OR (SELECT count(*) FROM weir.nodes WHERE namespace = $1) < $6
+ON CONFLICT (namespace, node) DO UPDATE SET joined_at = CASE
+  WHEN n.joined_at > excluded.joined_at - $5::interval AND n.joined_at < excluded.joined_at - $5::interval + 2 * $4::interval
+  THEN excluded.joined_at + $4::interval - $5::interval ELSE excluded.joined_at END`
 
-	countNodes = `
-SELECT count(*) FROM weir.nodes
+	activeNodes = `
+FROM weir.nodes
 WHERE namespace = $1
   AND joined_at > coalesce($2, clock_timestamp()) - $3::interval AND joined_at < coalesce($2, clock_timestamp()) + $3::interval`
+	countNodes     = `SELECT count(*)` + activeNodes
+	countNodesWith = `SELECT count(*) + CASE WHEN bool_or(node = $4) THEN 0 ELSE 1 END` + activeNodes
 
 	sweepNodes = `
 DELETE FROM weir.nodes WHERE ctid = ANY (ARRAY(

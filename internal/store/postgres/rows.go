@@ -15,14 +15,14 @@ import (
 // and taken apart here.
 
 // integers are the elements of a column's array. ok is false if there is no array, or an element is
-// NULL or below least.
-func integers(column []pgtype.Int8, least int64) (elements []int64, ok bool) {
+// NULL or negative.
+func integers(column []pgtype.Int8) (elements []int64, ok bool) {
 	if column == nil {
 		return nil, false
 	}
 	elements = make([]int64, len(column))
 	for i, e := range column {
-		if !e.Valid || e.Int64 < least {
+		if !e.Valid || e.Int64 < 0 {
 			return nil, false
 		}
 		elements[i] = e.Int64
@@ -38,8 +38,8 @@ type counterRow struct {
 
 // contents is what the row of a counter says, unless the store has not written it.
 func (r *counterRow) contents(of wire.LimitCounter) (store.Contents, bool) {
-	numbers, ok := integers(r.numbers, 0)
-	hits, okHits := integers(r.hits, -wire.MaxHits)
+	numbers, ok := integers(r.numbers)
+	hits, okHits := integers(r.hits)
 	if !ok || !okHits || len(numbers) != len(hits) || !r.refill.Valid || r.refill.Int64 < 0 || r.refill.Int64 > wire.MaxHits {
 		return store.Contents{}, false
 	}
@@ -78,10 +78,10 @@ type senderRow struct {
 
 // sender is what the row says, unless the store has not written it.
 func (r *senderRow) sender() (sender, bool) {
-	sequences, ok := integers(r.sequences, 0)
-	granted, okGranted := integers(r.grantSequences, 0)
-	units, okUnits := integers(r.grantUnits, 0)
-	nanos, okNanos := integers(r.grantNanos, 0)
+	sequences, ok := integers(r.sequences)
+	granted, okGranted := integers(r.grantSequences)
+	units, okUnits := integers(r.grantUnits)
+	nanos, okNanos := integers(r.grantNanos)
 	if !ok || !okGranted || !okUnits || !okNanos || len(granted) != len(units) || len(granted) != len(nanos) ||
 		!r.floor.Valid || r.floor.Int64 < 0 || r.floor.Int64 > wire.MaxHits {
 		return sender{}, false

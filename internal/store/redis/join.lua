@@ -1,23 +1,39 @@
--- Records that a node is active, and returns how many are.
+-- Records that a node is active, and returns how many are, or would be with it. As store.Store has it.
 --
--- KEYS[1]  sorted set: nodes, each with the time in microseconds when it joined last
--- ARGV     1 time in microseconds, or '' for Redis's; 2 node; 3 how long a node stays active
-local now, life = tonumber(ARGV[1]), tonumber(ARGV[3])
+-- KEYS[1]  sorted set: nodes, each with the time in microseconds when it joined last. One that is new is noted as if that was
+--          longer ago, so that it is forgotten sooner.
+-- ARGV     1 time in microseconds, or '' for Redis's; 2 node; 3 how long a node stays active, 4 a new one; 5 most nodes;
+--          6 '1' to record it
+local now, life, new, most, records = tonumber(ARGV[1]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6] == '1'
 if not now then
   local t = redis.call('TIME')
   now = t[1] * 1000000 + t[2]
 end
 local function digits(n) return string.format('%.0f', n) end
+local oldest, newest = '(' .. digits(now - life), '(' .. digits(now + life)
 
-local known = redis.pcall('ZSCORE', KEYS[1], ARGV[2])
-if type(known) == 'table' and known.err then
-  if not string.find(known.err, 'WRONGTYPE') then
-    return known
+local joined = redis.pcall('ZSCORE', KEYS[1], ARGV[2])
+if type(joined) == 'table' and joined.err then
+  if not string.find(joined.err, 'WRONGTYPE') then
+    return joined
   end
-  redis.call('UNLINK', KEYS[1]) -- it is not ours
+  joined = nil
+  if not records then
+    return 1 -- it is not ours
+  end
+  redis.call('UNLINK', KEYS[1])
 end
-redis.call('ZADD', KEYS[1], digits(now), ARGV[2])
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', digits(now - life))
-redis.call('ZREMRANGEBYSCORE', KEYS[1], digits(now + life), '+inf')
-redis.call('PEXPIRE', KEYS[1], digits(life / 1000))
-return redis.call('ZCARD', KEYS[1])
+joined = tonumber(joined or nil)
+local active = joined and joined > now - life and joined < now + life
+if records then
+  redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', digits(now - life))
+  redis.call('ZREMRANGEBYSCORE', KEYS[1], digits(now + life), '+inf')
+  if active then
+    redis.call('ZADD', KEYS[1], digits(now), ARGV[2])
+  elseif redis.call('ZCARD', KEYS[1]) < most then
+    redis.call('ZADD', KEYS[1], digits(now - life + new), ARGV[2])
+  end
+  redis.call('PEXPIRE', KEYS[1], digits(life / 1000))
+  active = true
+end
+return redis.call('ZCOUNT', KEYS[1], oldest, newest) + (active and 0 or 1)

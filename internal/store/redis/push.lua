@@ -28,7 +28,7 @@ local SPARE_BUCKETS = 64 -- as store has it
 local function digits(n) return string.format('%.0f', n) end
 local function nanos(us) return string.format('%017.0f000', math.max(0, us)) end
 local function isNanos(s) return #s == 20 and string.find(s, '^%d+$') end
-local function sum(a, b) return math.max(-MAX_HITS, math.min(a + b, MAX_HITS)) end
+local function sum(a, b) return math.min(a + b, MAX_HITS) end
 local function quotient(a, b) return (a - math.fmod(a, b)) / b end
 
 -- scaled is floor(a * b / c) and the rest, exact while a is at most 2^53, b and c at most 2^51, and the result at most 2^53.
@@ -52,8 +52,8 @@ end
 
 -- integer reads a number that this script has written, and nothing else.
 local function integer(s)
-  local n = string.find(s, '^%-?%d+$') and #s <= 17 and tonumber(s)
-  return n and math.abs(n) <= MAX_HITS and digits(n) == s and n or nil
+  local n = string.find(s, '^%d+$') and #s <= 16 and tonumber(s)
+  return n and n <= MAX_HITS and digits(n) == s and n or nil
 end
 
 local now = tonumber(ARGV[1])
@@ -75,6 +75,14 @@ local function count(hits)
   else
     applied = sum(applied, hits)
   end
+end
+
+-- added is what a window of had hits has after hits were added to it, as store.Outcome.Add.
+local function added(had, hits)
+  local counted = math.max(hits, -had)
+  count(counted)
+  drop(hits - counted)
+  return sum(had, counted)
 end
 
 -- A key of another type is not ours: it is begun anew. Any other error stops the script, before it has written.
@@ -150,7 +158,7 @@ local function live(c, expires)
   end
 end
 
-local function total(hits) return digits(math.max(0, hits or 0)) end
+local function total(hits) return digits(hits or 0) end
 
 -- Windows of the clock, of which so many count at a time.
 local function clock(counting)
@@ -180,12 +188,11 @@ local function clock(counting)
       local number = newest - j + 1
       if hits == 0 then
         -- Nothing to add; the window is only asked for.
-      elseif number < c.oldest or number > c.farthest then
+      elseif number < c.oldest or number > c.farthest or hits < 0 and (c.windows[digits(number)] or 0) == 0 then
         drop(hits)
       else
         local field = digits(number)
-        count(hits)
-        put(c, field, sum(c.windows[field] or 0, hits))
+        put(c, field, added(c.windows[field] or 0, hits))
         live(c, expires(c, number))
       end
     end
@@ -205,7 +212,7 @@ local function clock(counting)
   -- What counts of the previous window is rounded up.
   function kind.left(c, room)
     local current = math.floor(nowMs / c.width)
-    local left = room.quota - math.max(0, c.windows[digits(current)] or 0)
+    local left = room.quota - (c.windows[digits(current)] or 0)
     local previous = counting == 2 and c.windows[digits(current - 1)] or 0
     if previous > 0 then
       local width = c.width * 1000
@@ -247,19 +254,18 @@ function firstHit.add(c, item)
   if hits == 0 then
     return
   end
-  if start > c.tooFar or start <= c.ended then
+  local had = c.start
+  if start > c.tooFar or start <= c.ended or hits < 0 and (c.windows[had or ''] or 0) == 0 then
     return drop(hits)
   end
   senderExpires = math.max(senderExpires, firstHitExpires(c, start))
   if start > nowNs then
     start = nowNs
   end
-  count(hits)
-  local had = c.start
+  hits = added(had and c.windows[had] or 0, hits)
   if had then
-    hits = sum(hits, c.windows[had])
-    if had <= start then
-      start = had
+    if had <= start or item.hits[1] < 0 then
+      start = had -- what is given back moves no start
     else
       remove(c, had)
     end
@@ -277,7 +283,7 @@ end
 
 function firstHit.number(_, us) return nanos(us) end
 
-function firstHit.left(c, room) return room.quota - math.max(0, c.windows[c.start or ''] or 0) end
+function firstHit.left(c, room) return room.quota - (c.windows[c.start or ''] or 0) end
 
 -- Buckets of a precision. Those without hits are not kept.
 local buckets = {aged = true}
@@ -350,7 +356,7 @@ end
 local function bound(c, limit)
   local fields, hits, longest = ordered(c), 0, most(limit)
   for _, field in ipairs(fields) do
-    hits = hits + math.max(0, c.windows[field])
+    hits = hits + c.windows[field]
   end
   if hits <= limit and #fields <= longest then
     return
@@ -365,7 +371,7 @@ local function bound(c, limit)
     if hits > limit or kept >= longest then
       remove(c, field)
     else
-      hits = hits + math.max(0, c.windows[field])
+      hits = hits + c.windows[field]
       kept = kept + 1
     end
   end
@@ -382,27 +388,21 @@ end
 
 -- takeBack takes hits, negative, from a bucket up to what it has, and returns what is left of them.
 local function takeBack(c, field, hits)
-  local taken = math.min(-hits, math.max(0, c.windows[field] or 0))
+  local taken = math.min(-hits, c.windows[field] or 0)
   if taken > 0 then
     addTo(c, field, -taken)
   end
   return hits + taken
 end
 
--- ahead is where hits of a bucket ahead are counted, and how many remain to be counted there, as store's subBuckets says.
--- earlier is the buckets before this one that count, oldest first, with those that may be empty by now; or nil.
-local function ahead(c, field, hits, earlier)
-  if hits > 0 then
-    if field <= c.believed then
-      return field, hits, earlier
-    end
-    local filled = math.min(hits, math.max(0, -(c.windows[field] or 0)))
-    if filled > 0 then
-      addTo(c, field, filled)
-    end
-    return c.current, hits - filled, earlier
-  end
+-- giveBack takes hits, negative, from a bucket, and if that is ahead, then from earlier ones, as store's subBuckets says. It
+-- returns what is left of them. earlier is the buckets before this one that count, oldest first, with those that may be
+-- empty by now; or nil.
+local function giveBack(c, field, hits, earlier)
   hits = takeBack(c, field, hits)
+  if field <= c.current then
+    return hits, earlier
+  end
   if hits < 0 then
     hits = takeBack(c, c.current, hits)
   end
@@ -421,31 +421,35 @@ local function ahead(c, field, hits, earlier)
       earlier[#earlier] = nil
     end
   end
-  return field, hits, earlier
+  return hits, earlier
 end
 
 function buckets.add(c, item)
-  local added, earlier = false, nil
+  local changed, left, earlier = false, nil, nil
   for j, hits in ipairs(item.hits) do
     local field = item.fields[j]
     if hits == 0 then
       -- Nothing to add.
     elseif field <= c.ended or field > c.farthest then
       drop(hits)
+    elseif hits < 0 then
+      senderExpires = math.max(senderExpires, bucketExpires(c, field))
+      left, earlier = giveBack(c, field, hits, earlier)
+      count(hits - left)
+      drop(left)
+      changed = changed or left ~= hits
     else
       count(hits)
       senderExpires = math.max(senderExpires, bucketExpires(c, field))
-      if field > c.current then
-        field, hits, earlier = ahead(c, field, hits, earlier)
+      if field > c.believed then
+        field = c.current -- a wrong clock's
       end
-      if hits ~= 0 then
-        addTo(c, field, hits)
-        live(c, bucketExpires(c, field))
-      end
-      added = true
+      addTo(c, field, hits)
+      live(c, bucketExpires(c, field))
+      changed = true
     end
   end
-  if added and c.buckets == 0 then
+  if changed and c.buckets == 0 then
     bound(c, item.limit)
   end
 end
@@ -456,11 +460,9 @@ function buckets.answer(c, item, reply)
   reply[#reply + 1] = '0'
   local size, n = #reply, 0
   for field, hits in pairs(c.windows) do
-    if hits > 0 then
-      reply[#reply + 1] = total(hits)
-      reply[#reply + 1] = field
-      n = n + 1
-    end
+    reply[#reply + 1] = total(hits)
+    reply[#reply + 1] = field
+    n = n + 1
   end
   reply[size] = digits(n)
 end
@@ -471,7 +473,7 @@ function buckets.left(c, room)
   local left = room.quota
   for field, hits in pairs(c.windows) do
     if field > c.ended then
-      left = left - math.max(0, hits)
+      left = left - hits
     end
   end
   return left
@@ -526,7 +528,7 @@ end
 
 -- written reports whether this script has written a record. They come in the order of their times.
 local function written(us, ns, hits, lastUs, lastNs)
-  return ns <= 999 and hits ~= 0 and math.abs(hits) <= MAX_HITS and (us > lastUs or us == lastUs and ns > lastNs)
+  return ns <= 999 and hits > 0 and hits <= MAX_HITS and (us > lastUs or us == lastUs and ns > lastNs)
 end
 
 -- understand makes windows of the records, if this script has written them.
@@ -565,7 +567,7 @@ function log.left(c, room)
       understand(c)
       break
     end
-    if hits > 0 and (us > endedUs or us == endedUs and ns > endedNs) then
+    if us > endedUs or us == endedUs and ns > endedNs then
       left = left - hits
     end
     lastUs, lastNs = us, ns
@@ -710,7 +712,7 @@ end
 
 function tokens.read(c, field, hits)
   if field == LIMIT then
-    return hits >= 0 or nil
+    return true
   end
   if not isNanos(field) then
     return nil
@@ -744,6 +746,16 @@ function tokens.add(c, item)
   local kept = field and fullAt(c, had, hadTaken, limit) > c.gone
   -- Since a clock was set back, the start may seem to lie after now.
   had = had and had > nowNs and nowNs or had
+  local asked = hits
+  if hits < 0 then
+    if not kept or fullAt(c, had, hadTaken, limit) <= start then
+      return drop(hits)
+    end
+    hits = math.max(hits, -hadTaken)
+    if hits == 0 then
+      return drop(asked)
+    end
+  end
   local taken = hits
   if not kept then
     if full <= c.gone then
@@ -751,7 +763,7 @@ function tokens.add(c, item)
     end
   elseif start < had then
     if full <= had then
-      return drop(hits)
+      return drop(asked)
     end
     taken = sum(hadTaken, hits)
     if hits < 0 or millis(had) <= c.rewritten then
@@ -764,6 +776,7 @@ function tokens.add(c, item)
     end
   end
   count(hits)
+  drop(asked - hits)
   full = fullAt(c, start, taken, limit)
   if taken == 0 or full <= c.gone then
     start = nil
@@ -799,7 +812,7 @@ tokens.number = firstHit.number
 function tokens.left(c, room)
   local start, taken = converted(c, room.limit, 0)
   if taken <= 0 or start >= nowNs then
-    return room.quota - math.max(0, taken)
+    return room.quota - taken
   end
   local returned = back(c, room.limit, since(nowNs, start))
   return room.quota - math.max(0, taken - returned)

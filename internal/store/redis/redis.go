@@ -168,6 +168,15 @@ var joinScript = goredis.NewScript(joinSource)
 
 // Join implements [store.Store].
 func (s *Store) Join(ctx context.Context, namespace string, node uint64) (nodes uint64, err error) {
+	return s.join(ctx, namespace, node, "1")
+}
+
+// Nodes implements [store.Store].
+func (s *Store) Nodes(ctx context.Context, namespace string, node uint64) (nodes uint64, err error) {
+	return s.join(ctx, namespace, node, "0")
+}
+
+func (s *Store) join(ctx context.Context, namespace string, node uint64, records string) (nodes uint64, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
@@ -176,7 +185,7 @@ func (s *Store) Join(ctx context.Context, namespace string, node uint64) (nodes 
 		now = strconv.FormatInt(s.now().UnixMicro(), 10)
 	}
 	nodes, err = joinScript.Run(ctx, s.client, []string{s.keys.nodes(namespace)}, now, fmt.Sprintf("%016x", node),
-		store.NodeLife.Microseconds()).Uint64()
+		store.NodeLife.Microseconds(), store.Newcomer.Microseconds(), store.MaxNodes, records).Uint64()
 	if err != nil {
 		s.reload(ctx)
 		return 0, fmt.Errorf("redis: join: %w", err)
@@ -323,7 +332,7 @@ func parseWindows(fields map[string]string) []store.Window {
 	for field, value := range fields {
 		number, errNumber := strconv.ParseUint(field, 10, 64)
 		hits, errHits := strconv.ParseInt(value, 10, 64)
-		if errNumber == nil && errHits == nil && hits <= wire.MaxHits && hits >= -wire.MaxHits {
+		if errNumber == nil && errHits == nil && hits <= wire.MaxHits && hits >= 0 {
 			windows = append(windows, store.Window{Number: number, Hits: hits})
 		}
 	}

@@ -149,23 +149,25 @@ func testBucketsAheadReturned(t *testing.T, b *bench) {
 		name string
 		run  func(push func(ahead time.Duration, n int64))
 		want uint64
+		// unbacked is how many of the hits given back nobody has.
+		unbacked int64
 	}{
 		{"far ahead", func(push func(time.Duration, int64)) {
 			push(far, 5)
 			b.clock.advance(time.Second)
 			push(far-time.Second, -2)
-		}, 3},
+		}, 3, 0},
 		{"far ahead, before them", func(push func(time.Duration, int64)) {
 			push(far, -2)
 			b.clock.advance(time.Second)
 			push(far-time.Second, 5)
-		}, 3},
+		}, 5, 2},
 		{"far ahead, before some of them", func(push func(time.Duration, int64)) {
 			push(far, 1)
 			b.clock.advance(3 * time.Second)
 			push(far-3*time.Second, -3)
 			push(far-3*time.Second, 4)
-		}, 2},
+		}, 4, 2},
 		{"far ahead, of several times", func(push func(time.Duration, int64)) {
 			push(0, 1)
 			push(far, 1)
@@ -174,45 +176,50 @@ func testBucketsAheadReturned(t *testing.T, b *bench) {
 			b.clock.advance(3 * time.Second)
 			push(far-6*time.Second, -1)
 			push(far-3*time.Second, -1)
-		}, 1},
+		}, 1, 0},
 		{"ahead", func(push func(time.Duration, int64)) {
 			push(near, 5)
 			b.clock.advance(time.Second)
 			push(near-time.Second, -2)
-		}, 3},
+		}, 3, 0},
 		{"ahead, when the clock has caught up", func(push func(time.Duration, int64)) {
 			push(near, 5)
 			b.clock.advance(near + time.Second)
 			push(-time.Second, -2)
-		}, 3},
+		}, 3, 0},
 		{"ahead, before them", func(push func(time.Duration, int64)) {
 			push(near, -2)
 			b.clock.advance(time.Second)
 			push(near-time.Second, 5)
-		}, 3},
+		}, 5, 2},
 		{"of the time before the clock was set back", func(push func(time.Duration, int64)) {
 			push(0, 5)
 			b.clock.advance(-time.Minute)
 			push(0, 1)
 			push(time.Minute, -3)
-		}, 3},
+		}, 3, 0},
 		{"more than there are, which is of today's no hit", func(push func(time.Duration, int64)) {
 			push(far, 2)
 			push(far, -3)
 			b.clock.advance(3 * time.Second)
 			push(0, 2)
-		}, 2},
+		}, 2, 1},
 	} {
 		for _, r := range tenSeconds(10) {
 			r.Ordinal = uint8(i)
 			b.clock.set(epoch)
+			var unbacked int64
 			test.run(func(ahead time.Duration, n int64) {
 				t.Helper()
 				out := b.decide(b.next(items(b.at(r, ahead, n))), 1)
-				if out.Applied != max(0, n) || out.Returned != max(0, -n) || out.Dropped != 0 {
+				unbacked += out.Dropped
+				if out.Applied != max(0, n) || out.Returned+out.Dropped != max(0, -n) {
 					t.Errorf("%s, precision %d: outcome %+v of %d hits", test.name, r.Precision, out, n)
 				}
 			})
+			if unbacked != test.unbacked {
+				t.Errorf("%s, precision %d: %d hits were dropped, want %d", test.name, r.Precision, unbacked, test.unbacked)
+			}
 			asked := b.at(r, 0, 0)
 			out := b.decide(&wire.Push{Namespace: "ns", Sender: 99, Sequence: 1, Floor: 1, Items: items(asked)}, 1)
 			if got := sumOf(out.Answer.Totals[0]); got != test.want {
@@ -331,21 +338,18 @@ func (p *plainBuckets) push(c store.Calendar, it *wire.Item) {
 		if number < span.Oldest || number > span.Newest {
 			continue
 		}
-		had := p.hits[number]
-		switch {
-		case number > now && n < 0:
-			p.hits[number] -= min(-n, max(0, had))
-			n += min(-n, max(0, had))
-			for _, other := range p.newestFirst() {
-				if hits := min(-n, p.hits[other]); other <= now && other >= span.Oldest && hits > 0 {
+		if n < 0 {
+			for _, other := range append([]uint64{number}, p.newestFirst()...) {
+				if other == number || number > now && other <= now && other >= span.Oldest {
+					hits := min(-n, p.hits[other])
 					p.hits[other] -= hits
 					n += hits
 				}
 			}
-		case number > now+width:
-			filled := min(n, max(0, -had))
-			p.hits[number] += filled
-			n, number = n-filled, now
+			continue
+		}
+		if number > now+width {
+			number = now
 		}
 		p.hits[number] += n
 	}
@@ -359,7 +363,7 @@ func (p *plainBuckets) push(c store.Calendar, it *wire.Item) {
 			delete(p.hits, number)
 			continue
 		}
-		*sum += uint64(max(0, p.hits[number]))
+		*sum += uint64(p.hits[number])
 	}
 }
 
@@ -368,7 +372,7 @@ func (p *plainBuckets) sum(c store.Calendar) (sum int64) {
 	span := c.Span(p.of)
 	for number, n := range p.hits {
 		if number >= span.Oldest && number <= span.Newest {
-			sum += max(0, n)
+			sum += n
 		}
 	}
 	return sum

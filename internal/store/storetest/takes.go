@@ -490,7 +490,6 @@ func testTakesReturned(t *testing.T, b *bench) {
 		early.Hits[0] = -4
 		b.decide(b.next(items(early)), 1)
 		b.take(take(1, 99, r), 12)
-		b.take(take(1, 99, r), 4)
 		b.take(take(1, 99, r), 0)
 	}
 }
@@ -958,16 +957,28 @@ func testNodes(t *testing.T, b *bench) {
 			t.Fatalf("%s: %d nodes with %d, error %v; want %d", namespace, got, node, err, want)
 		}
 	}
+	nodes := func(namespace string, node, want uint64) {
+		t.Helper()
+		if got, err := b.store.Nodes(t.Context(), namespace, node); err != nil || got != want {
+			t.Fatalf("%s: %d nodes with %d, error %v; want %d", namespace, got, node, err, want)
+		}
+	}
 	for i, node := range []uint64{0, 1, 1<<64 - 1, 1 << 53, 1<<53 + 1, 1<<63 + 1} {
+		nodes("ns", node, uint64(i+1))
 		join("ns", node, uint64(i+1))
 		join("ns", node, uint64(i+1))
+		nodes("ns", node, uint64(i+1))
 	}
 	// Other namespaces have others.
 	join("n", 1, 1)
+	join("n", 1, 1)
 	join("ns2", 2, 1)
+	nodes("ns2", 1, 2)
+	nodes("ns2", 2, 1)
 	// Those that don't join again are forgotten, each at its own time.
 	b.clock.advance(store.NodeLife - time.Second)
 	join("ns", 1, 6)
+	join("ns", 2, 7)
 	join("ns", 2, 7)
 	b.clock.advance(time.Second - time.Millisecond)
 	join("ns", 1, 7)
@@ -976,6 +987,7 @@ func testNodes(t *testing.T, b *bench) {
 	join("ns", 1, 2)
 	join("n", 3, 1)
 	join("ns2", 3, 1)
+	join("ns", 1, 2)
 	b.clock.advance(store.NodeLife - 2*time.Millisecond)
 	join("ns", 7, 2)
 	b.clock.advance(time.Hour)
@@ -997,6 +1009,92 @@ func testNodes(t *testing.T, b *bench) {
 	}
 	joins.Wait()
 	join("crowd", 0, 20)
+}
+
+// testNodesOnce has nodes that join once: they count for a while, and those that push on as long as
+// before.
+func testNodesOnce(t *testing.T, b *bench) {
+	nodes := func(want uint64) {
+		t.Helper()
+		if got, err := b.store.Nodes(t.Context(), "ns", 1); err != nil || got != want {
+			t.Fatalf("%d nodes, error %v; want %d", got, err, want)
+		}
+	}
+	join := func(node uint64) {
+		t.Helper()
+		if _, err := b.store.Join(t.Context(), "ns", node); err != nil {
+			t.Fatal(err)
+		}
+	}
+	join(1)
+	b.clock.advance(store.Newcomer - time.Millisecond)
+	join(1)
+	join(2)
+	nodes(2)
+	for node := range uint64(100) {
+		join(1000 + node)
+	}
+	nodes(102)
+	b.clock.advance(store.Newcomer - time.Millisecond)
+	join(2)
+	nodes(102)
+	b.clock.advance(time.Millisecond)
+	nodes(2)
+	b.clock.advance(store.NodeLife - store.Newcomer - time.Millisecond)
+	nodes(2)
+	b.clock.advance(time.Millisecond)
+	// Node 1 is asked for, but is none any more.
+	nodes(2)
+	join(1)
+	nodes(2)
+	b.clock.advance(store.Newcomer)
+	nodes(1)
+	// Whoever was forgotten is new again.
+	join(2)
+	b.clock.advance(store.Newcomer)
+	nodes(1)
+}
+
+// testNodesBounded has more nodes than count.
+func testNodesBounded(t *testing.T, b *bench) {
+	const lasting, workers, beyond = 3, 16, 8
+	join := func(node uint64) {
+		if _, err := b.store.Join(t.Context(), "ns", node); err != nil {
+			t.Error(err)
+		}
+	}
+	for node := range uint64(lasting) {
+		join(node)
+		join(node)
+	}
+	var joins sync.WaitGroup
+	for worker := range uint64(workers) {
+		joins.Go(func() {
+			for node := lasting + worker; node < store.MaxNodes-workers; node += workers {
+				join(node)
+			}
+		})
+	}
+	joins.Wait()
+	for node := uint64(store.MaxNodes - workers); node < store.MaxNodes+beyond; node++ {
+		join(node)
+	}
+	nodes := func(want uint64) {
+		t.Helper()
+		if got, err := b.store.Join(t.Context(), "ns", 0); err != nil || got != want {
+			t.Fatalf("%d nodes, error %v; want %d", got, err, want)
+		}
+	}
+	nodes(store.MaxNodes)
+	if got, err := b.store.Join(t.Context(), "other", 0); err != nil || got != 1 {
+		t.Errorf("%d nodes, error %v; want 1", got, err)
+	}
+	// Those that were too many were not noted, and there is room again when the others are gone.
+	b.clock.advance(store.Newcomer)
+	nodes(lasting)
+	if got, err := b.store.Join(t.Context(), "ns", 99); err != nil || got != lasting+1 {
+		t.Errorf("%d nodes, error %v; want %d", got, err, lasting+1)
+	}
 }
 
 func testWidths(t *testing.T, b *bench) {

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"strings"
+
+	"weir/internal/trust"
+)
+
+// secret is a value that may be given as a flag, but is better not, as other users of the machine
+// see command lines: in a file, which the flag with -file names, or in the environment.
+type secret struct {
+	name, variable string
+	value, file    string
+}
+
+// define adds the two flags.
+func (s *secret) define(flags *flag.FlagSet, name, usage, fileUsage string) {
+	s.name, s.variable = name, "WEIR_"+strings.ToUpper(name)
+	flags.StringVar(&s.value, name, "", usage)
+	flags.StringVar(&s.file, name+"-file", "", fileUsage)
+}
+
+// given is what the flag or else the environment says, unless there is a file. Errors wrap
+// [errUsage].
+func (s *secret) given(env environment) (string, error) {
+	switch {
+	case s.value != "" && s.file != "":
+		return "", fmt.Errorf("%w: --%s: want it, or --%s-file, not both", errUsage, s.name, s.name)
+	case s.value != "" || s.file != "":
+		return s.value, nil
+	}
+	return env.getenv(s.variable), nil
+}
+
+// read is what the flag, the file or the environment says, without a line's end.
+func (s *secret) read(env environment) (string, error) {
+	value, err := s.given(env)
+	if err != nil || s.file == "" {
+		return value, err
+	}
+	content, err := trust.ReadFile(s.file)
+	if err != nil {
+		return "", fmt.Errorf("--%s-file: %w", s.name, err)
+	}
+	// What is in the file is not repeated.
+	value = strings.TrimRight(string(content), "\r\n")
+	if value == "" || strings.ContainsAny(value, "\r\n") {
+		return "", fmt.Errorf("%w: --%s-file: want one line in %s", errUsage, s.name, s.file)
+	}
+	return value, nil
+}

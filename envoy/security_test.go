@@ -1,0 +1,100 @@
+package envoy_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"weir/internal/envoytest"
+	"weir/internal/trust/trusttest"
+)
+
+// The cluster of docs/security.md brings its certificate and the token to the backend, which
+// refuses whoever lacks one of them. The plugin has no token.
+func TestSecurityClusterRuns(t *testing.T) {
+	t.Parallel()
+	onEachEnvoy(t, func(t *testing.T, on envoytest.Binary) {
+		authority := trusttest.New(t)
+		certificate, key := authority.Issue(t, "weir")
+		around := surround(t)
+		address := startServe(t, "--token-file", file(t, "tokens", "shop s3cret\n"), "--tls-cert", certificate, "--tls-key", key, "--tls-client-ca", authority.File)
+		node, nodeKey := authority.Issue(t, "node")
+		document := read(t, "../docs/security.md")
+		secret := substitute(t, excerpt(t, document, 1), map[string]string{"/etc/envoy/weir-token": file(t, "token", "Bearer s3cret")})
+		clusterOf := func(name string, without ...string) envoytest.Object {
+			parsed := envoytest.Object{}
+			text := substitute(t, excerpt(t, document, 0), map[string]string{
+				"/etc/envoy/node.pem": node, "/etc/envoy/node-key.pem": nodeKey, "/etc/envoy/ca.pem": authority.File,
+				"/etc/envoy/weir-token.yaml": file(t, "weir-token.yaml", secret), "exact: weir": "exact: localhost",
+				"address: weir, port_value: 9180": socket(address),
+			})
+			if err := yaml.UnmarshalStrict([]byte(text), &parsed); err != nil {
+				t.Fatal(err)
+			}
+			for _, field := range without {
+				if parsed[field] == nil {
+					t.Errorf("docs/security.md: the cluster lacks %s", field)
+				}
+				delete(parsed, field)
+			}
+			parsed["name"] = name
+			return parsed
+		}
+		// Each decides by itself while the backend refuses it.
+		listener := func(name, namespace string) envoytest.Object {
+			manager := envoytest.Object{}
+			text := substitute(t, readmeExcerpt(t), map[string]string{
+				`"backend": {"cluster": "weir_backend", "token": "change-me"},`: fmt.Sprintf(
+					`"namespace": %q, "sync_rate": 0, "on_backend_failure": "deny", "backend": {"cluster": %q, "timeout": "10s"},`, namespace, name),
+			})
+			if err := yaml.UnmarshalStrict([]byte(text), &manager); err != nil {
+				t.Fatal(err)
+			}
+			return httpListener(name+" "+namespace, manager)
+		}
+		bootstrap, err := json.Marshal(envoytest.Object{
+			"node":  envoytest.Object{"id": "node", "cluster": "gateways"},
+			"admin": envoytest.Object{"address": envoytest.Address("127.0.0.1", 0)},
+			"static_resources": envoytest.Object{
+				"listeners": []envoytest.Object{
+					listener("as_it_is", "shop"), listener("as_it_is", "other"), listener("no_token", "shop"), listener("no_tls", "shop"),
+				},
+				"clusters": []envoytest.Object{
+					clusterOf("as_it_is"), clusterOf("no_token", "typed_extension_protocol_options"), clusterOf("no_tls", "transport_socket"),
+					cluster(t, "shop", around.upstream),
+				},
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := around.run(t, on, bootstrap)
+		for i := range 5 {
+			a := p.at("127.0.0.2", "as_it_is shop").send(t, "POST", "/login", fmt.Sprint("x-user: ann", i))
+			if a.status != http.StatusOK || a.remaining("login") != 4-i {
+				t.Errorf("login %d: got %d %s", i, a.status, a.header)
+			}
+		}
+		for _, refused := range []string{"as_it_is shop", "as_it_is other", "no_token shop", "no_tls shop"} {
+			a := p.at("127.0.0.2", refused).send(t, "POST", "/login", "x-user: bob")
+			if a.status != http.StatusTooManyRequests {
+				t.Errorf("%s: got %d %s", refused, a.status, a.header)
+			}
+		}
+	})
+}
+
+// file is a new file with this content.
+func file(t *testing.T, name, content string) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

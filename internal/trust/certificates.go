@@ -1,0 +1,63 @@
+package trust
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// CertificateFiles name PEM files.
+type CertificateFiles struct {
+	// Certificate is the server's, with what leads to its root. Key is its private key, without a
+	// password.
+	Certificate, Key string
+	// ClientCA has the certificates of those who sign the clients'; none if clients need none.
+	ClientCA string
+}
+
+// Certificates makes a server's configuration for TLS 1.2 or later, with HTTP/2 and HTTP/1.1. The
+// files are looked at again once a second by now's clock, when clients connect. As long as what is
+// there makes no sense, those of before are used, and an error is logged.
+//
+// A client's certificate is verified if it has one. Whether it needs one is for the handler to say,
+// which asks [HasCertificate].
+func Certificates(f CertificateFiles, now func() time.Time, log *slog.Logger) (*tls.Config, error) {
+	if f.Certificate == "" || f.Key == "" {
+		return nil, errors.New("want a certificate and its key")
+	}
+	paths := []string{f.Certificate, f.Key}
+	if f.ClientCA != "" {
+		paths = append(paths, f.ClientCA)
+	}
+	file := &files[*tls.Config]{paths: paths, now: now, log: log, parse: func(contents [][]byte) (*tls.Config, error) {
+		certificate, err := tls.X509KeyPair(contents[0], contents[1])
+		if err != nil {
+			return nil, fmt.Errorf("%s and %s: %w", f.Certificate, f.Key, err)
+		}
+		config := &tls.Config{
+			Certificates: []tls.Certificate{certificate},
+			MinVersion:   tls.VersionTLS12,
+			NextProtos:   []string{"h2", "http/1.1"},
+		}
+		if f.ClientCA != "" {
+			config.ClientAuth, config.ClientCAs = tls.VerifyClientCertIfGiven, x509.NewCertPool()
+			if !config.ClientCAs.AppendCertsFromPEM(contents[2]) {
+				return nil, fmt.Errorf("%s: want a certificate in PEM", f.ClientCA)
+			}
+		}
+		return config, nil
+	}}
+	if err := file.open(); err != nil {
+		return nil, err
+	}
+	config := file.get().Clone()
+	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return file.get(), nil }
+	return config, nil
+}
+
+// HasCertificate reports whether a connection's client has shown a certificate that was verified. A
+// connection without TLS has a nil state.
+func HasCertificate(c *tls.ConnectionState) bool { return c != nil && len(c.VerifiedChains) > 0 }

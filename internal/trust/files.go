@@ -1,0 +1,113 @@
+package trust
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// lookEvery is how often files are looked at while they are used.
+	lookEvery = time.Second
+	// maxFile bounds a file in bytes.
+	maxFile = 1 << 20
+)
+
+// files are files, and what they say together. They are read again when they are used, once in
+// lookEvery. As long as they can't be read, or say nothing that makes sense, what they said before
+// holds: they may be half written, and are looked at again.
+type files[T any] struct {
+	paths []string
+	parse func(contents [][]byte) (T, error)
+	now   func() time.Time
+	log   *slog.Logger
+
+	said   atomic.Pointer[T]
+	looked atomic.Int64
+
+	mu       sync.Mutex // of those that look
+	contents [][]byte   // when they were read last
+	failing  bool       // which has been told
+}
+
+// open reads the files for the first time.
+func (f *files[T]) open() error {
+	f.looked.Store(f.now().UnixNano())
+	contents, err := f.read()
+	if err != nil {
+		return err
+	}
+	said, err := f.parse(contents)
+	if err != nil {
+		return err
+	}
+	f.contents = contents
+	f.said.Store(&said)
+	return nil
+}
+
+func (f *files[T]) read() (contents [][]byte, err error) {
+	for _, path := range f.paths {
+		content, err := ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		contents = append(contents, content)
+	}
+	return contents, nil
+}
+
+// ReadFile reads a file of up to 1 MiB. Its path may be one of a file that never ends.
+func ReadFile(path string) (content []byte, err error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	content, err = io.ReadAll(io.LimitReader(file, maxFile+1))
+	if err == nil && len(content) > maxFile {
+		err = fmt.Errorf("%s: want at most %d bytes", path, maxFile)
+	}
+	return content, errors.Join(err, file.Close())
+}
+
+// get is what the files say.
+func (f *files[T]) get() T {
+	now, last := f.now().UnixNano(), f.looked.Load()
+	// The clock may have been set back.
+	if ago := max(now-last, last-now); ago >= int64(lookEvery) && f.looked.CompareAndSwap(last, now) {
+		f.look()
+	}
+	return *f.said.Load()
+}
+
+// look reads the files again.
+func (f *files[T]) look() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	contents, err := f.read()
+	if err == nil && slices.EqualFunc(contents, f.contents, bytes.Equal) {
+		f.failing = false
+		return
+	}
+	var said T
+	if err == nil {
+		said, err = f.parse(contents)
+	}
+	if err != nil {
+		if !f.failing {
+			f.log.Error("files have changed and can't be used; what they said before holds", "error", err)
+		}
+		f.failing = true
+		return
+	}
+	f.contents, f.failing = contents, false
+	f.said.Store(&said)
+	f.log.Info("files have changed, and were read again", "files", f.paths)
+}

@@ -1,0 +1,258 @@
+package trust
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/internal/trust/trusttest"
+)
+
+// clock stands until it is told otherwise.
+type clock struct{ at time.Time }
+
+func (c *clock) now() time.Time          { return c.at }
+func (c *clock) advance(d time.Duration) { c.at = c.at.Add(d) }
+
+func newClock() *clock { return &clock{time.Unix(1_767_225_600, 0)} }
+
+func write(t *testing.T, path, content string) string {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestTokensOfAFile(t *testing.T) {
+	path := write(t, filepath.Join(t.TempDir(), "tokens"), "# of all\n\nroot-token\r\nshop s3cret\nshop  next\n\tapi\ts3cret\n # one more\n")
+	tokens, err := ReadTokens(path, newClock().now, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for token, want := range map[string][]string{
+		"root-token": {"shop", "api", "any.thing"}, "s3cret": {"shop", "api"}, "next": {"shop"},
+		"": nil, "s3cre": nil, "s3crett": nil, "shop": nil, "#": nil, "S3CRET": nil, "shop s3cret": nil,
+	} {
+		scope, ok := tokens.Scope(token)
+		if ok != (want != nil) {
+			t.Errorf("%q: known %v", token, ok)
+		}
+		for _, namespace := range []string{"shop", "api", "any.thing", ""} {
+			allowed := false
+			for _, n := range want {
+				allowed = allowed || n == namespace || token == "root-token"
+			}
+			if scope.Allows(namespace) != allowed {
+				t.Errorf("%q: allowed %q %v, want %v", token, namespace, !allowed, allowed)
+			}
+		}
+	}
+	if (Scope{}).Allows("shop") {
+		t.Error("nobody's scope allows a namespace")
+	}
+}
+
+func TestTokensThatAreNone(t *testing.T) {
+	for content, want := range map[string]string{
+		"":                                       "want at least one token",
+		"# hunter2\n":                            "want at least one token",
+		"ok\nshop hunter2 more":                  "line 2: want a token",
+		"hunter2! hunter2":                       "line 1: want a token",
+		"hünter2":                                "line 1: want a token",
+		"\nshop\x00 hunter2":                     "line 2: want a token",
+		strings.Repeat("hunter2", 8192/7+1):      "line 1: want a token",
+		strings.Repeat("hunter2\n", (1<<20)/8+1): "want at most 1048576 bytes",
+	} {
+		_, err := ReadTokens(write(t, filepath.Join(t.TempDir(), "tokens"), content), newClock().now, slog.New(slog.DiscardHandler))
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%.20q: error %v, want one with %s, without the token", content, err, want)
+		}
+		if _, err := OneToken(content); (err == nil) != (content == "hunter2") || err != nil && strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%.20q: error %v, want one without the token", content, err)
+		}
+	}
+	if _, err := ReadTokens(filepath.Join(t.TempDir(), "none"), newClock().now, slog.New(slog.DiscardHandler)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("error %v, want that there is no file", err)
+	}
+}
+
+// A file that changes is read again; one that makes no sense is told of once, and changes nothing.
+func TestTokensAreReadAgain(t *testing.T) {
+	var log bytes.Buffer
+	c := newClock()
+	path := write(t, filepath.Join(t.TempDir(), "tokens"), "shop first")
+	tokens, err := ReadTokens(path, c.now, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := func(want ...string) {
+		t.Helper()
+		for _, token := range []string{"first", "second", "third"} {
+			expected := false
+			for _, w := range want {
+				expected = expected || w == token
+			}
+			if _, ok := tokens.Scope(token); ok != expected {
+				t.Errorf("%s: known %v, want %v", token, ok, expected)
+			}
+		}
+	}
+	known("first")
+	write(t, path, "shop first\nshop second")
+	known("first") // it is looked at once a second
+	c.advance(time.Second)
+	known("first", "second")
+	for range 3 {
+		write(t, path, "shop second!ü")
+		c.advance(time.Second)
+		known("first", "second")
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		c.advance(time.Second)
+		known("first", "second")
+	}
+	if got := strings.Count(log.String(), "level=ERROR"); got != 1 {
+		t.Errorf("%d errors logged, want one:\n%s", got, &log)
+	}
+	write(t, path, "shop second")
+	c.advance(-time.Hour) // a clock that is set back
+	known("second")
+	write(t, path, "")
+	c.advance(time.Second)
+	known("second")
+	if got := strings.Count(log.String(), "level=ERROR"); got != 2 || strings.Contains(log.String(), "second") {
+		t.Errorf("%d errors logged, want two, without tokens:\n%s", got, &log)
+	}
+	write(t, path, "third")
+	c.advance(time.Second)
+	known("third")
+}
+
+// shake connects a client with a server in memory, and returns what the server saw.
+func shake(t *testing.T, server, client *tls.Config) (tls.ConnectionState, error) {
+	t.Helper()
+	near, far := net.Pipe()
+	defer near.Close()
+	seen := make(chan tls.ConnectionState, 1)
+	go func() {
+		conn := tls.Server(far, server)
+		if conn.Handshake() == nil {
+			seen <- conn.ConnectionState()
+			_, _ = conn.Write([]byte("ok"))
+		}
+		close(seen)
+		_ = far.Close()
+	}()
+	conn := tls.Client(near, client)
+	if err := conn.Handshake(); err != nil {
+		return tls.ConnectionState{}, err
+	}
+	if _, err := io.ReadFull(conn, make([]byte, 2)); err != nil {
+		return tls.ConnectionState{}, err
+	}
+	return <-seen, nil
+}
+
+// replace has a file say what another does.
+func replace(t *testing.T, path, with string) {
+	t.Helper()
+	content, err := os.ReadFile(with)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, string(content))
+}
+
+func pair(t *testing.T, certificate, key string) []tls.Certificate {
+	t.Helper()
+	p, err := tls.LoadX509KeyPair(certificate, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []tls.Certificate{p}
+}
+
+func TestCertificatesAreReadAgain(t *testing.T) {
+	c := newClock()
+	old, next := trusttest.New(t), trusttest.New(t)
+	certificate, key := old.Issue(t, "old")
+	files := CertificateFiles{Certificate: certificate, Key: key, ClientCA: write(t, filepath.Join(t.TempDir(), "ca"), "")}
+	replace(t, files.ClientCA, old.File)
+	server, err := Certificates(files, c.now, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ofOld := pair(t, certificate, key)
+	newCertificate, newKey := next.Issue(t, "next")
+	ofNext := pair(t, newCertificate, newKey)
+	want := func(roots *x509.CertPool, client []tls.Certificate, shown bool, fails string) {
+		t.Helper()
+		state, err := shake(t, server, &tls.Config{RootCAs: roots, ServerName: "localhost", Certificates: client, NextProtos: []string{"h2"}})
+		if fails != "" {
+			if err == nil || !strings.Contains(err.Error(), fails) {
+				t.Errorf("error %v, want %s", err, fails)
+			}
+			return
+		}
+		if err != nil || HasCertificate(&state) != shown || state.NegotiatedProtocol != "h2" {
+			t.Errorf("error %v, certificate shown %v, protocol %q; want %v, and h2", err, HasCertificate(&state), state.NegotiatedProtocol, shown)
+		}
+	}
+	want(old.Pool, nil, false, "")
+	want(old.Pool, ofOld, true, "")
+	want(old.Pool, ofNext, false, "unknown certificate authority")
+	want(next.Pool, nil, false, "unknown authority")
+
+	// Half of what is to come changes nothing.
+	replace(t, files.Certificate, newCertificate)
+	c.advance(time.Second)
+	want(old.Pool, ofOld, true, "")
+	replace(t, files.Key, newKey)
+	want(old.Pool, ofOld, true, "")
+	c.advance(time.Second)
+	want(next.Pool, ofOld, true, "")
+	want(old.Pool, nil, false, "unknown authority")
+	replace(t, files.ClientCA, next.File)
+	c.advance(time.Second)
+	want(next.Pool, ofNext, true, "")
+	want(next.Pool, ofOld, false, "unknown certificate authority")
+	write(t, files.ClientCA, "none")
+	c.advance(time.Second)
+	want(next.Pool, ofNext, true, "")
+}
+
+func TestCertificatesThatAreNone(t *testing.T) {
+	a := trusttest.New(t)
+	certificate, key := a.Issue(t, "one")
+	_, other := a.Issue(t, "another")
+	text := write(t, filepath.Join(t.TempDir(), "text"), "hello")
+	for _, test := range []struct {
+		files CertificateFiles
+		want  string
+	}{
+		{CertificateFiles{}, "want a certificate and its key"},
+		{CertificateFiles{Certificate: certificate}, "want a certificate and its key"},
+		{CertificateFiles{Certificate: certificate, Key: other}, "private key does not match public key"},
+		{CertificateFiles{Certificate: key, Key: certificate}, "failed to find certificate PEM data"},
+		{CertificateFiles{Certificate: certificate, Key: key, ClientCA: text}, "want a certificate in PEM"},
+		{CertificateFiles{Certificate: certificate, Key: key + "x"}, "no such file"},
+	} {
+		if _, err := Certificates(test.files, newClock().now, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%+v: error %v, want %s", test.files, err, test.want)
+		}
+	}
+	if HasCertificate(nil) {
+		t.Error("a connection without TLS has a certificate")
+	}
+}
