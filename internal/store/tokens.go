@@ -130,49 +130,91 @@ func (c Calendar) bucket(of wire.LimitCounter, limit uint64, r *Contents, early 
 	return c.converted(of, r.Limit, limit, r.Windows[0], early), true
 }
 
-// CountTokens takes an item's tokens from the token bucket of a counter's contents. There is at
-// most one window, before and after; a full bucket has none. It reports false if the tokens are
-// dropped. They are if their start lies too far ahead to believe it (see [Calendar.FirstHit]), or
-// if they are back, by now or by the bucket's start.
+// CountTokens takes an item's tokens from the token bucket of a counter's contents, or gives them
+// back, and returns how many. There is at most one window, before and after; a full bucket has none.
+// Tokens that were taken are dropped if their start lies too far ahead to believe it (see
+// [Calendar.FirstHit]), or if they are back, by now or by the bucket's start. Of those that are given
+// back the ones are dropped that have come back since.
 //
 // If a start seems to lie after now, it is now. It may be the item's, or after the clock was set
 // back the bucket's.
-func (c Calendar) CountTokens(item *wire.Item, r *Contents) (counted bool) {
-	of, limit := item.LimitCounter, item.Limit
+func (c Calendar) CountTokens(item *wire.Item, r *Contents) (counted int64) {
+	of, limit, hits := item.LimitCounter, item.Limit, item.Hits[0]
 	if c.Settled(item) <= c.NowNanos {
-		return false
+		return 0
 	}
-	pushed := Window{Number: min(item.Newest, c.NowNanos), Hits: item.Hits[0]}
-	taken := pushed
+	pushed := Window{Number: min(item.Newest, c.NowNanos), Hits: hits}
 	had, ok := c.bucket(of, limit, r, 1)
-	kept := ok && c.kept(of, limit, had)
+	if !ok || !c.kept(of, limit, had) {
+		had = Window{}
+	}
 	had.Number = min(had.Number, c.NowNanos)
-	switch {
-	case !kept:
-		if !c.kept(of, limit, pushed) {
-			return false
+	var is Window
+	if hits < 0 {
+		if pushed.Hits += int64(min(c.backSince(of, limit, had, pushed.Number), uint64(-hits))); pushed.Hits == 0 {
+			return 0
 		}
-	case pushed.Number < had.Number:
-		if fullAt(of, limit, pushed) <= had.Number {
-			return false
-		}
-		taken.Hits = Sum(had.Hits, pushed.Hits)
-		// What is given back doesn't move a start. A start that is so long ago may have been
-		// written later, by more than the pushed one lies before it.
-		if pushed.Hits < 0 || had.Number/1e6 <= c.rewritten(of) {
-			taken.Number = had.Number
-		}
-	case fullAt(of, limit, had) > pushed.Number:
-		taken.Hits = Sum(had.Hits, pushed.Hits)
-		if had.Hits > 0 {
-			taken.Number = had.Number
-		}
+		is = c.given(of, limit, had, pushed.Hits)
+	} else if is, ok = c.taken(of, limit, had, pushed); !ok {
+		return 0
 	}
 	r.Limit, r.Windows = limit, r.Windows[:0]
-	if taken.Hits != 0 && c.kept(of, limit, taken) {
-		r.Windows = append(r.Windows, later(of, limit, taken, c.rewritten(of)))
+	if is.Hits != 0 && c.kept(of, limit, is) {
+		r.Windows = append(r.Windows, later(of, limit, is, c.rewritten(of)))
 	}
-	return true
+	return pushed.Hits
+}
+
+// taken is a bucket, if there is one, from which tokens were taken that another one lacks. It is
+// false if those are back.
+func (c Calendar) taken(of wire.LimitCounter, limit uint64, had, pushed Window) (is Window, ok bool) {
+	switch {
+	case had.Hits == 0:
+		return pushed, c.kept(of, limit, pushed)
+	case had.Hits < 0:
+		if left := Sum(pushed.Hits, -c.early(of, limit, had)); left >= 0 {
+			return Window{Number: pushed.Number, Hits: left}, c.kept(of, limit, pushed)
+		}
+		return Window{Number: had.Number, Hits: Sum(had.Hits, pushed.Hits)}, c.kept(of, limit, pushed)
+	case pushed.Number < had.Number:
+		if fullAt(of, limit, pushed) <= had.Number {
+			return had, false
+		}
+		is = Window{Number: pushed.Number, Hits: Sum(had.Hits, pushed.Hits)}
+		// A start that is so long ago may have been written later, by more than the pushed one lies
+		// before it.
+		if had.Number/1e6 <= c.rewritten(of) {
+			is.Number = had.Number
+		}
+		return is, true
+	case fullAt(of, limit, had) > pushed.Number:
+		return Window{Number: had.Number, Hits: Sum(had.Hits, pushed.Hits)}, true
+	}
+	return pushed, true
+}
+
+// given is a bucket, if there is one, that gets tokens back: hits is negative. Those that it does
+// not lack have come before those that were taken. They wait for these, and wear as tokens come
+// back: from its start on, as what it lacked has come back since, and may not come back twice.
+func (c Calendar) given(of wire.LimitCounter, limit uint64, had Window, hits int64) Window {
+	if had.Hits > 0 || had.Hits < 0 && c.early(of, limit, had) > 0 {
+		return Window{Number: had.Number, Hits: Sum(had.Hits, hits)}
+	}
+	return Window{Number: c.NowNanos, Hits: hits}
+}
+
+// early is how many tokens a bucket has got back before they were taken, and which have not worn.
+func (c Calendar) early(of wire.LimitCounter, limit uint64, had Window) int64 {
+	return -had.Hits - int64(min(back(of, limit, c.NowNanos-had.Number), uint64(-had.Hits)))
+}
+
+// backSince is how many tokens have come back to a bucket since a time. They come back at times that its
+// start tells, unless it was full then.
+func (c Calendar) backSince(of wire.LimitCounter, limit uint64, had Window, since uint64) uint64 {
+	if had.Hits <= 0 || had.Number > since {
+		return back(of, limit, c.NowNanos-since)
+	}
+	return back(of, limit, c.NowNanos-had.Number) - back(of, limit, since-had.Number)
 }
 
 // TokenTotal answers an item of a token bucket. If the bucket is full, the answer has the item's
@@ -206,8 +248,9 @@ func (tokenBucket) add(c Calendar, r *Contents, item *wire.Item, out *Outcome) (
 		return 0, false
 	}
 	counted := c.CountTokens(item, r)
-	out.Count(hits, counted)
-	if !counted {
+	out.Count(counted, true)
+	out.Count(hits-counted, false)
+	if counted == 0 {
 		return 0, false
 	}
 	expires = c.NowNanos

@@ -542,6 +542,19 @@ local function converted(c, limit, early)
   return start < latest and start or latest, taken
 end
 
+-- backSince is how many of the tokens that are given back at a time have come back since, as store.Calendar's backSince.
+local function backSince(c, limit, had, hadTaken, at)
+  if hadTaken <= 0 or had > at then
+    return (back(c, limit, since(nowNs, at)))
+  end
+  return back(c, limit, since(nowNs, had)) - back(c, limit, since(at, had))
+end
+
+-- early is how many tokens a bucket has got back before they were taken, and which have not worn.
+local function early(c, limit, had, hadTaken)
+  return math.max(0, -hadTaken - back(c, limit, since(nowNs, had)))
+end
+
 -- later is the start and what was taken since, written as if it had been later by whole windows.
 local function later(c, start, taken, limit, ms)
   if taken <= 0 or limit == 0 then
@@ -591,27 +604,41 @@ function tokens.add(c, item)
   end
   local field = c.start
   local had, hadTaken = converted(c, limit, 1)
-  local kept = field and fullAt(c, had, hadTaken, limit) > c.gone
+  if not field or fullAt(c, had, hadTaken, limit) <= c.gone then
+    had, hadTaken = nowNs, 0
+  end
   -- Since a clock was set back, the start may seem to lie after now.
-  had = had and had > nowNs and nowNs or had
+  had = had > nowNs and nowNs or had
   local taken = hits
-  if not kept then
+  if hits < 0 then
+    local worn = math.min(-hits, backSince(c, limit, had, hadTaken, start))
+    drop(worn)
+    hits = hits + worn
+    if hits == 0 then
+      return
+    elseif hadTaken > 0 or hadTaken < 0 and early(c, limit, had, hadTaken) > 0 then
+      start, taken = had, sum(hadTaken, hits)
+    else
+      start, taken = nowNs, hits
+    end
+  elseif hadTaken <= 0 then
     if full <= c.gone then
       return drop(hits)
+    end
+    taken = hadTaken < 0 and hits - early(c, limit, had, hadTaken) or hits
+    if taken < 0 then
+      start, taken = had, sum(hadTaken, hits)
     end
   elseif start < had then
     if full <= had then
       return drop(hits)
     end
     taken = sum(hadTaken, hits)
-    if hits < 0 or millis(had) <= c.rewritten then
+    if millis(had) <= c.rewritten then
       start = had
     end
   elseif fullAt(c, had, hadTaken, limit) > start then
-    taken = sum(hadTaken, hits)
-    if hadTaken > 0 then
-      start = had
-    end
+    start, taken = had, sum(hadTaken, hits)
   end
   count(hits)
   full = fullAt(c, start, taken, limit)

@@ -76,6 +76,8 @@ func Run(t *testing.T, open Open) {
 		{"token buckets over years", testTokensOverYears},
 		{"token buckets, silent senders", testTokensOfASilentSender},
 		{"token buckets, late copies", testTokensZombie},
+		{"token buckets, given back late", testTokensReturnedLate},
+		{"token buckets, given back early", testTokensReturnedEarly},
 		{"clocks that are off", testSkew},
 		{"late hits", testLate},
 		{"hits given back", testReturned},
