@@ -77,7 +77,8 @@ func (c *LimitCounter) Shape() window.Shape {
 // hits are there.
 //
 // Hits are negative, down to -MaxHits, where a sender gives back more than it counted since its
-// last push. A total does not go below 0 for that.
+// last push. A total does not go below 0 for that. For token buckets Newest is then a time until
+// which the tokens can't have come back. The backend adds those that have not come back since.
 type Item struct {
 	LimitCounter
 	// Limit is the limit that the sender has, for kinds that are bucketed or refill. It is how many
