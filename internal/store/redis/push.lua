@@ -7,7 +7,7 @@
 -- KEYS[2..]  for each item, and then for each room of the takes, its counter's hash: window number, or bucket number or start
 --            in nanoseconds (20 digits), to hits; a token bucket has its limit besides
 -- ARGV       1 time in microseconds, or '' for Redis's; 2 sequence; 3 floor; 4 '1' if there are hits or takes; 5 least life
---            of a sender's record, 6 grace and 7 ahead, in ms; 8 windows ahead; 9 most buckets; 10 number of items, 11 of takes;
+--            of a sender's record, that of the push's takes included, 6 grace and 7 ahead, in ms; 8 windows ahead; 9 most buckets; 10 number of items, 11 of takes;
 --            then for each item: kind, width in ms, buckets of a width (kind 4; 0 for a log), limit, newest (20 digits for
 --            kinds 2 and 5), count n, n hits; for kind 4 each before its bucket's number (20 digits);
 --            then for each take: least and most units, mode (TAKE, LEASE or REFUSED), count n, n rooms: kind, width, buckets
@@ -853,7 +853,7 @@ if #takes > 0 then
       c.kind.answer(c, room, grants)
     end
   end
-  -- A copy that is late enough decides its takes anew: they need not be remembered as long as hits are.
+  -- What is granted need not be remembered as long as hits are: until nobody sends it again.
   senderExpires = expires
 end
 

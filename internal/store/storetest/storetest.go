@@ -103,6 +103,7 @@ func Run(t *testing.T, open Open) {
 		{"leases", testLeases},
 		{"takes given back", testTakesReturned},
 		{"takes exactly once", testTakesOnce},
+		{"takes exactly once, however late", testTakesLate},
 		{"takes again in the next window", testTakesTurned},
 		{"takes in any order", testTakesInAnyOrder},
 		{"takes hammer", testTakesHammer},
