@@ -1,7 +1,7 @@
 package config
 
 import (
-	"fmt"
+	"strconv"
 
 	"weir/window"
 )
@@ -14,7 +14,7 @@ const smallSliding = 20
 func Warnings(c *Config) (warnings Errors) {
 	for i := range c.Rules {
 		for j := range c.Rules[i].Limits {
-			path := fmt.Sprintf("rules[%d].limits[%d]", i, j)
+			path := "rules[" + strconv.Itoa(i) + "].limits[" + strconv.Itoa(j) + "]"
 			for _, of := range limitWarnings {
 				if problem := of(&c.Rules[i].Limits[j]); problem != "" {
 					warnings = append(warnings, Error{Path: path, Problem: problem})
@@ -32,5 +32,6 @@ func smallSlidingWindow(l *window.Limit) string {
 	if l.Kind != window.SlidingWindow || l.Max == 0 || l.Max >= smallSliding {
 		return ""
 	}
-	return fmt.Sprintf("a sliding_window of %d passes %.2f of it of a client that never stops asking; a sliding_log passes all", l.Max, l.Steady())
+	return "a sliding_window of " + strconv.FormatUint(l.Max, 10) + " passes " + strconv.FormatFloat(l.Steady(), 'f', 2, 64) +
+		" of it of a client that never stops asking; a sliding_log passes all"
 }
