@@ -291,8 +291,14 @@ func TestCheck(t *testing.T) {
 		}
 	}
 	command = exec.Command(commandFile, "check", "-")
-	command.Stdin = strings.NewReader(perUser(`{"limit": 1, "window": "1m"}`))
+	command.Stdin = strings.NewReader(perUser(`{"limit": 1, "window": "1m", "algorithm": "sliding_log"}`))
 	if output, err := command.CombinedOutput(); err != nil || string(output) != "-: ok\n" {
 		t.Errorf("a good configuration: got %v, %s", err, output)
+	}
+	command = exec.Command(commandFile, "check", "-")
+	command.Stdin = strings.NewReader(perUser(`{"limit": 1, "window": "1m"}`))
+	const warned = "-: rules[0].limits[0]: warning: a sliding_window of 1 passes 0.50 of it of a client that never stops asking; a sliding_log passes all\n-: ok\n"
+	if output, err := command.CombinedOutput(); err != nil || string(output) != warned {
+		t.Errorf("a small sliding window: got %v, %s, want %s", err, output, warned)
 	}
 }

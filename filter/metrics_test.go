@@ -12,11 +12,11 @@ func TestMetricsOfTheEngine(t *testing.T) {
 	for _, times := range []uint64{1, 2} {
 		v.plugin.node.Tallies = node.Tallies{
 			LostRaces: 1 * times, GivenUp: 2 * times, Lost: 3 * times, Evicted: 4 * times, Corrupt: 5 * times, Pushed: 6 * times,
-			Failed: 7 * times, Waited: 8 * times, Alone: 9 * times,
+			Failed: 7 * times, Waited: 8 * times, Alone: 9 * times, Crowded: 10 * times,
 		}
 		for i, name := range []string{
 			"lost_races", "given_up", "lost_hits", "evicted_counters", "corrupt_entries", "pushed_hits", "failed_pushes", "waited_requests",
-			"decided_alone",
+			"decided_alone", "crowded_requests",
 		} {
 			if got, want := v.count(name+"_total"), uint64(i+1)*times; got != want {
 				t.Errorf("%s: got %d, want %d", name, got, want)

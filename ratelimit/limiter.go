@@ -9,6 +9,7 @@ import (
 
 	"weir/internal/counter"
 	"weir/internal/node"
+	"weir/internal/wire"
 	"weir/window"
 )
 
@@ -132,7 +133,8 @@ func (l *Limiter) Decide(ctx context.Context, cost uint64, key ...string) (Decis
 //
 // A request that only the backend can allow waits for it, for NamespaceOptions.Timeout at most. If
 // ctx ends meanwhile, the error is ctx's, and the request's hits are given back. After
-// [Namespace.Close] the error is [ErrClosed]. The only other errors are of demands that are none.
+// [Namespace.Close] the error is [ErrClosed]. The only other errors are of demands that are none, or
+// of more than the backend can be asked for at once where it decides every request.
 func (n *Namespace) Decide(ctx context.Context, demands ...Demand) (Decision, error) {
 	for i := range demands {
 		l := demands[i].Limiter
@@ -146,6 +148,11 @@ func (n *Namespace) Decide(ctx context.Context, demands ...Demand) (Decision, er
 	if len(demands) == 0 {
 		return Decision{Allowed: true}, nil
 	}
+	if n.exact {
+		if err := fitTake(demands); err != nil {
+			return Decision{}, fmt.Errorf("ratelimit: namespace %q: demands: %w", n.name, err)
+		}
+	}
 	n.mu.Lock()
 	c := n.call()
 	for i := range demands {
@@ -153,6 +160,27 @@ func (n *Namespace) Decide(ctx context.Context, demands ...Demand) (Decision, er
 	}
 	c.all = true
 	return n.decide(ctx, c)
+}
+
+// fitTake refuses demands that the backend can't be asked for at once: it would refuse the question,
+// and each node would decide alone.
+func fitTake(demands []Demand) error {
+	limits, answer := 0, wire.GrantSize
+	for i := range demands {
+		of := demands[i].Limiter.rule.Limits
+		limits += len(of)
+		for j := range of {
+			answer += wire.RoomSize(&of[j])
+		}
+	}
+	switch {
+	case limits > wire.MaxItems:
+		return fmt.Errorf("want at most %d limits of all of them where the backend decides every request, got %d", wire.MaxItems, limits)
+	case answer > wire.MaxAnswer:
+		return fmt.Errorf("want fewer or smaller logs and sub-buckets, of which the backend's answer has at most %d bytes "+
+			"where it decides every request, got up to %d", wire.MaxAnswer, answer)
+	}
+	return nil
 }
 
 // call is one call of a namespace's, which may have to wait. Its memory serves one after the other.

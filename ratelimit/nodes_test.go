@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -596,5 +597,60 @@ func TestEverythingAtOnce_hammer(t *testing.T) {
 	}
 	if got, lost := w.sum(t), int64(n.Stats().Lost); got+lost != 2*workers*hits || lost != 0 {
 		t.Errorf("the backend has %d hits, %d are lost, want %d in all", got, lost, 2*workers*hits)
+	}
+}
+
+// Where the backend decides every request, one that it could not be asked for at once is refused with
+// an error, and the largest that it can be is decided by it. At intervals there is no such bound.
+func TestExactFitsOneQuestion(t *testing.T) {
+	t.Parallel()
+	fixed, log := FixedWindow(5, time.Hour), SlidingLog(505, time.Minute)
+	for _, test := range []struct {
+		exact bool
+		rules int
+		limit window.Limit
+		want  string
+	}{
+		{true, 128, fixed, ""},
+		{true, 129, fixed, "demands: want at most 1024 limits of all of them where the backend decides every request, got 1032"},
+		{true, 12, log, ""},
+		{true, 13, log, "demands: want fewer or smaller logs and sub-buckets, of which the backend's answer has at most 1048576 bytes " +
+			"where it decides every request, got up to 1053954"},
+		{false, 129, fixed, ""},
+		{false, 13, log, ""},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld()
+			var rules []Rule
+			for i := range test.rules {
+				rules = append(rules, Rule{Name: fmt.Sprint("r", i), Limits: slices.Repeat([]window.Limit{test.limit}, 8)})
+			}
+			nodes := []*Namespace{w.node(t, NamespaceOptions{Rules: rules, Exact: test.exact}), w.node(t, NamespaceOptions{Rules: rules, Exact: test.exact})}
+			passed, got := uint64(0), ""
+			for i := range 2 * (test.limit.Max/100 + 5) {
+				n := nodes[i%2]
+				var demands []Demand
+				for j := range rules {
+					demands = append(demands, Demand{Limiter: limiter(t, n, rules[j].Name), Cost: max(1, test.limit.Max/5)})
+				}
+				d, err := n.Decide(t.Context(), demands...)
+				if err != nil {
+					got = err.Error()
+				}
+				if d.Allowed {
+					passed++
+				}
+			}
+			if want := test.want; want != "" {
+				if !strings.HasSuffix(got, want) || passed != 0 {
+					t.Errorf("%d rules of %+v: got %q, %d passed, want the error %q", test.rules, test.limit, got, passed, want)
+				}
+				if d := decide(t, limiter(t, nodes[0], "r0"), 1); !d.Allowed {
+					t.Errorf("one of %d rules alone: got %+v", test.rules, d)
+				}
+			} else if got != "" || passed > 5 || passed == 0 || test.exact && passed != 5 {
+				t.Errorf("%d rules of %+v, exact %v: %q, %d passed, want 5", test.rules, test.limit, test.exact, got, passed)
+			}
+		})
 	}
 }

@@ -84,7 +84,8 @@ type NamespaceOptions struct {
 	Backend Backend
 	// SyncRate is the interval between two pushes of a key, a millisecond or more; 1 s if 0.
 	SyncRate time.Duration
-	// Exact has the backend decide every request. SyncRate is to be left out then.
+	// Exact has the backend decide every request, at once for all of its demands. These may have
+	// 1,024 limits, and fewer of large logs. SyncRate is to be left out then.
 	Exact bool
 	// Timeout is how long a push may take, and so a request that waits for it, a millisecond or
 	// more; 200 ms if 0.
@@ -128,7 +129,7 @@ func (in *Instance) define(o NamespaceOptions) (*Namespace, error) {
 	}
 	n := &Namespace{
 		instance: in, name: o.Name, backend: o.Backend, timeout: o.Timeout, onPushError: o.OnPushError,
-		limiters: map[string]*Limiter{}, pushed: make(chan struct{}),
+		exact: o.Exact, limiters: map[string]*Limiter{}, pushed: make(chan struct{}),
 	}
 	if err := n.compile(&o); err != nil {
 		return nil, err

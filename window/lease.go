@@ -66,11 +66,25 @@ func (h *Hits) returnLease(keep uint64) {
 // giveUp gives back hits that the backend has counted and nobody has used.
 func (h *Hits) giveUp(hits uint64) { h.Diff = max(h.Diff-int64(min(hits, MaxHits)), -MaxHits) }
 
-// Lease takes in hits that the backend has granted at a time of its clock. total is what the
-// backend had after the grant. If s has left the window that the hits were counted in, they are
-// given back, as long as that window counts. kept is false if nothing of s can give them back. Then
-// the caller does, in the window that [Limit.LeaseNumber] names. newer is as in [Limit.Settle].
-func (l *Limit) Lease(s *State, hits uint64, at int64, newer bool, total *Totals) (kept bool) {
+// Grant is hits that the backend has counted for this node.
+type Grant struct {
+	Hits uint64
+	// Wanted are those of them that requests wait for. They are used at once.
+	Wanted uint64
+	// At is the time when they were counted, and Answered that of the answer's totals, both of the
+	// backend's clock. They are the same unless the push was sent again.
+	At, Answered int64
+	// Newer is as in [Limit.Settle].
+	Newer bool
+	// Nodes is how many keep the limit together, 0 for an unknown number.
+	Nodes uint64
+}
+
+// Lease takes in a grant. total is what the backend had after it. If s has left the window that the
+// hits were counted in, they are given back, as long as that window counts. kept is false if nothing
+// of s can give them back. Then the caller does, in the window that [Limit.LeaseNumber] names.
+func (l *Limit) Lease(s *State, g *Grant, total *Totals) (kept bool) {
+	hits, at := g.Hits, g.At
 	number := l.numberAt(at)
 	if at > s.Newest && number != l.numberAt(s.Newest) {
 		if at-s.Newest > maxBack {
@@ -78,7 +92,7 @@ func (l *Limit) Lease(s *State, hits uint64, at int64, newer bool, total *Totals
 		}
 		l.Advance(s, at) // the backend's clock is a little ahead
 	}
-	l.Learn(s, newer, total)
+	l.Learn(s, g.Newer, total)
 	switch {
 	case l.Kind.Bucketed():
 		for i := range s.Buckets {
@@ -89,7 +103,7 @@ func (l *Limit) Lease(s *State, hits uint64, at int64, newer bool, total *Totals
 		}
 		return false
 	case l.Kind.Refills():
-		l.leaseTokens(s, hits, at)
+		l.leaseTokens(s, g, total)
 		return true
 	case l.Kind.Started():
 		if len(total.Hits) == 0 || s.Hits[0].Total == 0 || uint64(s.Start) != total.Newest {
@@ -107,9 +121,6 @@ func (l *Limit) Lease(s *State, hits uint64, at int64, newer bool, total *Totals
 	return true
 }
 
-// lateGrant is how old a grant of tokens is at least if its push was sent again.
-const lateGrant = int64(1e9)
-
 // lease adds to the lease. A total that does not know of all of it yet comes from an answer that is
 // older.
 func (h *Hits) lease(hits uint64) {
@@ -117,10 +128,13 @@ func (h *Hits) lease(hits uint64) {
 	h.Total = max(h.Total, h.Lease)
 }
 
-// LeaseNumber names the window or bucket that the backend has counted a lease in, as [Limit.Number]
-// does.
+// LeaseNumber names the window or bucket that the backend has counted a lease in, where a push gives
+// it back.
 func (l *Limit) LeaseNumber(at int64, total *Totals) uint64 {
-	if l.Kind.Started() {
+	switch {
+	case l.Kind.Refills():
+		return uint64(at)
+	case l.Kind.Started():
 		return total.Newest
 	}
 	return l.numberAt(at)

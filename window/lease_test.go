@@ -35,7 +35,7 @@ func TestLeaseIsUsedAndReturned(t *testing.T) {
 		at := monday + 7*second
 		var s State
 		l.Advance(&s, at)
-		if !l.Lease(&s, 30, at, true, granted(&l, at, at, 50)) {
+		if !l.Lease(&s, &Grant{Hits: 30, At: at, Answered: at, Newer: true}, granted(&l, at, at, 50)) {
 			t.Errorf("%+v: a grant has no place", l)
 		}
 		if l.Leased(&s) != 30 || l.Remaining(&s) != 80 || s.Pending() {
@@ -69,7 +69,7 @@ func TestLeasedHitsMoveToTheirBucket(t *testing.T) {
 	l := subBuckets(100, minute, 10*second)
 	var s State
 	l.Advance(&s, monday)
-	l.Lease(&s, 30, monday, true, granted(&l, monday, monday, 30))
+	l.Lease(&s, &Grant{Hits: 30, At: monday, Answered: monday, Newer: true}, granted(&l, monday, monday, 30))
 	if l.MovesLease(&s) {
 		t.Error("the present's bucket is another one")
 	}
@@ -102,7 +102,7 @@ func TestLeaseEndsWithItsWindow(t *testing.T) {
 		l := test.limit
 		var s State
 		l.Advance(&s, monday)
-		l.Lease(&s, 30, monday, true, granted(&l, monday, monday, 30))
+		l.Lease(&s, &Grant{Hits: 30, At: monday, Answered: monday, Newer: true}, granted(&l, monday, monday, 30))
 		l.CountLeased(&s, 10)
 		if l.Kind == SlidingBuckets {
 			l.ReturnLease(&s, 0)
@@ -141,7 +141,7 @@ func TestLateLeases(t *testing.T) {
 		l := test.limit
 		var s State
 		l.Advance(&s, monday+test.later)
-		kept := l.Lease(&s, 30, monday, true, granted(&l, monday, monday, 30))
+		kept := l.Lease(&s, &Grant{Hits: 30, At: monday, Answered: monday, Newer: true}, granted(&l, monday, monday, 30))
 		if kept != test.kept || l.Leased(&s) != test.leased || pending(&s) != test.pending {
 			t.Errorf("%+v, %d s late: kept %v, leased %d, pending %d", l, test.later/second, kept, l.Leased(&s), pending(&s))
 		}
@@ -156,11 +156,11 @@ func TestLeaseOfALaterWindow(t *testing.T) {
 	var s State
 	l.Advance(&s, monday-second)
 	l.Count(&s, 3)
-	if !l.Lease(&s, 30, monday+second, true, granted(&l, 0, monday+second, 30)) || l.Leased(&s) != 30 || s.Newest != monday+second {
+	if !l.Lease(&s, &Grant{Hits: 30, At: monday + second, Answered: monday + second, Newer: true}, granted(&l, 0, monday+second, 30)) || l.Leased(&s) != 30 || s.Newest != monday+second {
 		t.Errorf("got %+v", s)
 	}
 	l.Count(&s, 3)
-	if l.Lease(&s, 30, monday+3600*second, true, granted(&l, 0, monday+3600*second, 30)) || pending(&s) != 3 || l.Leased(&s) != 30 {
+	if l.Lease(&s, &Grant{Hits: 30, At: monday + 3600*second, Answered: monday + 3600*second, Newer: true}, granted(&l, 0, monday+3600*second, 30)) || pending(&s) != 3 || l.Leased(&s) != 30 {
 		t.Errorf("an hour ahead: got %+v", s)
 	}
 }
@@ -173,11 +173,11 @@ func TestLeasesOutOfOrder(t *testing.T) {
 		at := monday + second
 		var s State
 		l.Advance(&s, at)
-		l.Lease(&s, 10, at, true, granted(&l, at, at, 20)) // the second grant
+		l.Lease(&s, &Grant{Hits: 10, At: at, Answered: at, Newer: true}, granted(&l, at, at, 20)) // the second grant
 		if got := l.Quota() - l.Remaining(&s); got != 10 {
 			t.Errorf("%+v: %d are used, want 10 until the first grant is known", l, got)
 		}
-		l.Lease(&s, 10, at, false, granted(&l, at, at, 10)) // the first
+		l.Lease(&s, &Grant{Hits: 10, At: at, Answered: at, Newer: false}, granted(&l, at, at, 10)) // the first
 		if got := l.Quota() - l.Remaining(&s); got != 0 || l.Leased(&s) != 20 {
 			t.Errorf("%+v: %d are used and %d leased, want 0 and 20", l, got, l.Leased(&s))
 		}
@@ -194,7 +194,7 @@ func TestTokensOfALeaseComeBack(t *testing.T) {
 	l := tokens(60, 100, minute) // one a second
 	lease := func(hits, total uint64) (s State) {
 		l.Advance(&s, monday)
-		l.Lease(&s, hits, monday, true, granted(&l, monday, monday, total))
+		l.Lease(&s, &Grant{Hits: hits, At: monday, Answered: monday, Newer: true}, granted(&l, monday, monday, total))
 		return s
 	}
 	s := lease(30, 100)
@@ -211,10 +211,10 @@ func TestTokensOfALeaseComeBack(t *testing.T) {
 	if l.Advance(&s, monday+100*second); !s.Hits[0].idle() {
 		t.Errorf("a full bucket has %+v", s.Hits[0])
 	}
-	// If they come back before the answer is there, they are of use all the same.
+	// If they come back before the answer is there, they are of use to requests that have waited.
 	s = State{}
 	l.Advance(&s, monday+second)
-	l.Lease(&s, 1, monday, true, granted(&l, monday, monday, 1))
+	l.Lease(&s, &Grant{Hits: 1, Wanted: 1, At: monday, Answered: monday, Newer: true}, granted(&l, monday, monday, 1))
 	if l.Advance(&s, monday+second); l.Leased(&s) != 1 || l.Remaining(&s) != 100 {
 		t.Errorf("leased %d, %d remain", l.Leased(&s), l.Remaining(&s))
 	}
@@ -262,9 +262,9 @@ func FuzzLease(f *testing.F) {
 					}
 					l.Adapt(&s, &other)
 				case 0:
-					l.Lease(&s, hits, at, random.IntN(2) == 0, totals)
+					l.Lease(&s, &Grant{Hits: hits, At: at, Answered: at, Newer: random.IntN(2) == 0}, totals)
 				case 1:
-					l.Lease(&s, hits, now, true, totals)
+					l.Lease(&s, &Grant{Hits: hits, At: now, Answered: now, Newer: true}, totals)
 				case 2:
 					l.CountLeased(&s, min(hits, l.Leased(&s)))
 				case 3:
@@ -334,7 +334,7 @@ func TestLeaseIsUsedUp(t *testing.T) {
 		for _, hits := range []uint64{1, 2, 30} {
 			var s State
 			l.Advance(&s, monday)
-			l.Lease(&s, hits, monday, true, granted(&l, monday, monday, hits))
+			l.Lease(&s, &Grant{Hits: hits, At: monday, Answered: monday, Newer: true}, granted(&l, monday, monday, hits))
 			if l.CountLeased(&s, hits); l.Leased(&s) != 0 || l.Remaining(&s) != 100-hits || s.Pending() {
 				t.Errorf("%+v: of %d, %d are leased and %d remain", l, hits, l.Leased(&s), l.Remaining(&s))
 			}
@@ -366,7 +366,7 @@ func TestLeaseAhead(t *testing.T) {
 		var s State
 		l.Advance(&s, now)
 		at := now + test.ahead
-		if got := l.Lease(&s, 30, at, true, granted(&l, 0, at, 30)); got != test.want || l.Leased(&s) > 0 != test.want {
+		if got := l.Lease(&s, &Grant{Hits: 30, At: at, Answered: at, Newer: true}, granted(&l, 0, at, 30)); got != test.want || l.Leased(&s) > 0 != test.want {
 			t.Errorf("%+v, ahead by %d ns: kept %v, leased %d", l, test.ahead, got, l.Leased(&s))
 		}
 	}
@@ -388,7 +388,7 @@ func TestLeaseOfAnotherWindow(t *testing.T) {
 		"no hits in a window": {Hits{}, Totals{Newest: uint64(monday), Hits: []uint64{0}}, false},
 	} {
 		s := State{Newest: monday + second, Start: monday, Hits: [2]Hits{test.hits}}
-		if got := l.Lease(&s, 1, monday+second, true, &test.total); got != test.want || l.Leased(&s) > 0 != test.want {
+		if got := l.Lease(&s, &Grant{Hits: 1, At: monday + second, Answered: monday + second, Newer: true}, &test.total); got != test.want || l.Leased(&s) > 0 != test.want {
 			t.Errorf("%s: kept %v, leased %d", name, got, l.Leased(&s))
 		}
 		if got := l.LeaseNumber(monday+second, &test.total); got != test.total.Newest {

@@ -13,7 +13,8 @@ package window
 
 // Push is what a state has for the backend. Its memory is reused.
 type Push struct {
-	// Newest names the newest window, as [Limit.Number] does.
+	// Newest names the newest window, as [Limit.Number] does. Of tokens that are given back it is a
+	// time until which they can't have come back.
 	Newest uint64
 	// Hits are to be added to the backend's totals. Hits[i] are those of the window i before the
 	// newest, or where there are ages, of the bucket Ages[i] before it. They are negative where
@@ -81,10 +82,14 @@ func (l *Limit) Claim(s *State) {
 	s.each(func(h *Hits) { h.Diff, h.Flight = 0, h.Flight+h.Diff })
 }
 
-// Outgoing describes what is in flight, for the backend.
-func (l *Limit) Outgoing(s *State, p *Push) {
+// Outgoing describes what is in flight, for the backend. nodes is how many keep the limit together, 0
+// for an unknown number.
+func (l *Limit) Outgoing(s *State, nodes uint64, p *Push) {
 	p.Newest, p.Hits, p.Ages = l.Number(s), p.Hits[:0], p.Ages[:0]
 	if !l.Kind.Bucketed() {
+		if l.Kind.Refills() && s.Hits[0].Flight < 0 {
+			p.Newest = uint64(l.heldUntil(s, nodes))
+		}
 		for i := range l.Kind.Windows() {
 			p.Hits = append(p.Hits, s.Hits[i].Flight)
 		}
@@ -116,18 +121,19 @@ func (l *Limit) PushEnds(s *State) int64 {
 // The answer's totals replace those of s, as other nodes may have given hits back. If inFlight or
 // newer is false, they only raise them.
 func (l *Limit) Settle(s *State, inFlight, newer bool, total *Totals) {
+	gaveBack := inFlight && s.Hits[0].Flight < 0
 	if inFlight {
 		s.EndFlight()
 	}
-	l.settle(s, inFlight && newer, total)
+	l.settle(s, inFlight && newer, gaveBack, total)
 }
 
 // Learn takes in totals of the backend that answer no push.
 func (l *Limit) Learn(s *State, newer bool, total *Totals) {
-	l.settle(s, newer && !s.InFlight(), total)
+	l.settle(s, newer && !s.InFlight(), false, total)
 }
 
-func (l *Limit) settle(s *State, newest bool, total *Totals) {
+func (l *Limit) settle(s *State, newest, gaveBack bool, total *Totals) {
 	switch {
 	case l.Kind.Bucketed():
 		l.settleBuckets(s, newest, total)
@@ -135,7 +141,7 @@ func (l *Limit) settle(s *State, newest bool, total *Totals) {
 	case l.Kind.Started():
 		hits := min(total.Hits[0], MaxHits)
 		if l.Kind.Refills() {
-			l.settleTokens(s, newest, int64(total.Newest), hits)
+			l.settleTokens(s, newest, gaveBack, int64(total.Newest), hits)
 		} else {
 			l.settleFirstHit(s, newest, int64(total.Newest), hits)
 		}

@@ -57,7 +57,7 @@ func (b *backend) push(p *Push) *Totals {
 func (b *backend) exchange(s *State) *Totals {
 	var p Push
 	b.limit.Claim(s)
-	b.limit.Outgoing(s, &p)
+	b.limit.Outgoing(s, 0, &p)
 	return b.push(&p)
 }
 

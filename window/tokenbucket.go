@@ -45,23 +45,48 @@ func (l *Limit) wear(s *State, now int64) {
 	h.Diff = max(h.Diff, -int64(missing-h.Lease))
 }
 
-// WearLease takes from a lease, which had so many tokens before Advance, those that have come back
-// between two times, while it is more than the node's even part of what the backend's bucket lacks. So
-// the leases of all nodes are never more than that, though each node knows of its own only.
+// WearLease takes from a node's claims, of which the lease had so many tokens before Advance, those
+// that have come back between two times, while they are more than the node's even part of what the
+// backend's bucket lacks. So the claims of all nodes are never more than that, though each node knows
+// of its own only. What is on its way back wears first.
 func (l *Limit) WearLease(s *State, leased, nodes uint64, from, to int64) {
 	if !l.Kind.Refills() {
 		return
 	}
-	if part := l.missing(s, s.Newest) / max(nodes, 1); leased > part {
-		// The tokens up to both times are counted from one time on, at which one came back: so from one
-		// call to the next none is left out or counted twice.
-		start := s.Start
-		if from < start {
-			start -= ((start-from)/l.Width + 1) * l.Width
-		}
-		h, back := &s.Hits[0], l.tokens(start, to)-l.tokens(start, from)
-		h.Lease = min(h.Lease, max(part, leased-min(back, leased)))
+	h, part := &s.Hits[0], l.missing(s, s.Newest)/max(nodes, 1)
+	if claims := h.claims(leased); claims > part {
+		worn := min(l.back(s, from, to), claims-part)
+		returned := min(worn, uint64(max(-h.Diff, 0)))
+		h.Diff += int64(returned)
+		h.Lease = min(h.Lease, leased-min(worn-returned, leased))
 	}
+}
+
+// claims are the tokens that the backend's bucket lacks and nobody has used: those of a lease, and
+// those that are on their way back.
+func (h *Hits) claims(leased uint64) uint64 {
+	return leased + uint64(max(-h.Diff, 0)+max(-h.Flight, 0))
+}
+
+// heldUntil is the time until which the tokens that go back can't have come back, whatever others
+// do: the backend's bucket lacks those of all nodes until then, if all claim as many.
+func (l *Limit) heldUntil(s *State, nodes uint64) int64 {
+	claims, missing := s.Hits[0].claims(s.Hits[0].Lease), l.missing(s, s.Newest)
+	if nodes == 0 || claims > missing/nodes {
+		return s.Newest
+	}
+	at := State{Start: s.Newest}
+	return min(l.returnedAt(&at, missing-claims*nodes), s.Newest+l.Width)
+}
+
+// back is how many tokens come back between two times. The tokens up to both are counted from one
+// time on, at which one came back: so from one call to the next none is left out or counted twice.
+func (l *Limit) back(s *State, from, to int64) uint64 {
+	start := s.Start
+	if from < start {
+		start -= ((start-from)/l.Width + 1) * l.Width
+	}
+	return l.tokens(start, to) - l.tokens(start, from)
 }
 
 // returnedAt is the time when so many tokens will have come back.
@@ -174,10 +199,12 @@ func (l *Limit) refill(s *State, now int64) {
 	h.Total -= windows * l.Max
 }
 
-func (l *Limit) settleTokens(s *State, newest bool, start int64, taken uint64) {
+// settleTokens takes in the backend's bucket. A full one has the start of what was pushed, or the
+// time when that was given back.
+func (l *Limit) settleTokens(s *State, newest, gaveBack bool, start int64, taken uint64) {
 	h := &s.Hits[0]
 	if taken == 0 {
-		if newest && start == s.Start {
+		if newest && (gaveBack || start == s.Start) {
 			h.settle(true, 0)
 		}
 		return
@@ -204,16 +231,22 @@ func (l *Limit) worn(taken uint64, windows int64) uint64 {
 	return taken - uint64(windows)*l.Max
 }
 
-// leaseTokens takes in tokens that were taken from the backend's bucket at a time. They can be used
-// at once. If all of them have come back while the answer was on its way, they are missing from now
-// on. If a grant was on its way for longer than lateGrant, the tokens that have come back are of no
-// use.
-func (l *Limit) leaseTokens(s *State, hits uint64, at int64) {
-	if s.Newest-at > lateGrant {
-		hits -= min(hits, l.tokens(at, s.Newest))
-	}
+// leaseTokens takes in tokens that were taken from the backend's bucket. Those that have come back
+// while the answer was on its way wear, but for those that requests have waited for: these are
+// decided as of the grant. If all have come back, they are missing from now on.
+func (l *Limit) leaseTokens(s *State, g *Grant, total *Totals) {
 	h := &s.Hits[0]
-	if h.lease(hits); l.missing(s, s.Newest) < h.Lease {
+	spare := g.Hits - min(g.Wanted, g.Hits)
+	// What the bucket has lacked between the grant and the answer is not known.
+	worn := min(l.back(s, g.At, max(g.At, g.Answered)), spare)
+	h.lease(g.Hits - worn)
+	if len(total.Hits) > 0 && g.Answered < s.Newest {
+		missing := total.Hits[0] - min(total.Hits[0], l.tokens(int64(total.Newest), s.Newest))
+		if claims, part := h.claims(h.Lease), missing/max(g.Nodes, 1); claims > part {
+			h.Lease -= min(l.back(s, g.Answered, s.Newest), claims-part, spare-worn, h.Lease)
+		}
+	}
+	if l.missing(s, s.Newest) < h.Lease {
 		s.Start, h.Total = s.Newest, h.Lease
 	}
 }

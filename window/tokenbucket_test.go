@@ -178,21 +178,84 @@ func TestLeaseWears(t *testing.T) {
 	}
 }
 
-// A grant of tokens that arrives late is of use, less what has come back if its push was sent again.
+// A grant of tokens that arrives late is of use, less what has come back. Requests that have waited
+// for it get theirs. If the answer tells that the bucket lacked enough all the while, none is lost.
 func TestLateTokens(t *testing.T) {
 	t.Parallel()
 	l := tokens(600, 100, minute) // ten a second
 	for _, test := range []struct {
-		later  int64
-		hits   uint64
-		leased uint64
+		name         string
+		later        int64 // when it arrives
+		again        int64 // when it was answered
+		hits, wanted uint64
+		lacked       uint64 // by the bucket when it was answered
+		leased       uint64
 	}{
-		{0, 30, 30}, {lateGrant, 30, 30}, {lateGrant + 1, 30, 20}, {2 * second, 30, 10}, {3 * second, 30, 0}, {4 * second, 30, 0},
+		{"at once", 0, 0, 30, 0, 30, 30},
+		{"before one is back", second/10 - 1, 0, 30, 0, 30, 30},
+		{"when one is back", second / 10, 0, 30, 0, 30, 29},
+		{"when some are", second, 0, 30, 0, 30, 20},
+		{"when all are", 3 * second, 0, 30, 0, 30, 0},
+		{"by a clock that is behind", -second, 0, 30, 0, 30, 30},
+		{"of much that is missing", second, 0, 30, 0, 70, 30},
+		{"of nearly as much", second, 0, 30, 0, 69, 29},
+		{"waited for", second, 0, 30, 25, 30, 25},
+		{"waited for by more", second, 0, 30, 31, 30, 30},
+		{"waited for, when all are", 4 * second, 0, 30, 1, 30, 1},
+		{"sent again", second, second, 30, 0, 100, 20},
+		{"sent again, waited for", second, second, 30, 22, 100, 22},
+		{"sent again, and late", 2 * second, second, 30, 0, 30, 10},
+		{"sent again, and late, of much that is missing", 2 * second, second, 30, 0, 100, 20},
+		{"nothing", second, 0, 0, 9, 0, 0},
 	} {
 		var s State
 		l.Advance(&s, monday+test.later)
-		if kept := l.Lease(&s, test.hits, monday, true, granted(&l, monday, monday, 60)); !kept || l.Leased(&s) != test.leased {
-			t.Errorf("%d ns late: kept %v, leased %d, want %d", test.later, kept, l.Leased(&s), test.leased)
+		total := &Totals{Newest: uint64(monday + test.again), Hits: []uint64{test.lacked}}
+		g := &Grant{Hits: test.hits, Wanted: test.wanted, At: monday, Answered: monday + test.again, Newer: true, Nodes: 2}
+		if kept := l.Lease(&s, g, total); !kept || l.Leased(&s) != test.leased {
+			t.Errorf("%s: kept %v, leased %d, want %d", test.name, kept, l.Leased(&s), test.leased)
+		}
+	}
+}
+
+// Tokens that are to be given back wear as tokens come back, however often one looks, and a push
+// tells until when they can't have. That it was answered by a full bucket is known.
+func TestTokensGivenBackWear(t *testing.T) {
+	t.Parallel()
+	l := tokens(60, 100, minute) // one a second
+	const after = 10 * second
+	for _, each := range []int64{second / 7, second, after} {
+		for _, test := range []struct {
+			hits           Hits
+			nodes          uint64
+			lease, returns uint64
+			until          int64 // after they are pushed
+		}{
+			{Hits{Total: 30, Diff: -20}, 1, 0, 20, 0},
+			{Hits{Total: 30, Diff: -20}, 5, 0, 10, 0},
+			{Hits{Total: 30, Diff: -20}, 0, 0, 20, 0},
+			{Hits{Total: 60, Diff: -20, Lease: 5}, 1, 5, 20, 25 * second},
+			{Hits{Total: 60, Diff: -20, Lease: 5}, 2, 5, 20, 0},
+			{Hits{Total: 60, Diff: -20, Lease: 5}, 3, 5, 11, 2 * second},
+			{Hits{Total: 90, Diff: -5}, 2, 0, 5, minute},
+		} {
+			s := State{Newest: monday, Start: monday, Hits: [2]Hits{test.hits}}
+			for from := monday; from < monday+after; from = s.Newest {
+				leased := l.Leased(&s)
+				l.Advance(&s, min(from+each, monday+after))
+				l.WearLease(&s, leased, test.nodes, from, s.Newest)
+			}
+			l.Claim(&s)
+			var p Push
+			l.Outgoing(&s, test.nodes, &p)
+			if until := int64(p.Newest) - monday - after; until != test.until || p.Hits[0] != -int64(test.returns) || l.Leased(&s) != test.lease {
+				t.Errorf("%+v, %d nodes, looked at each %d ns: %d go back until %d s and %d are leased, want %d until %d s and %d",
+					test.hits, test.nodes, each, -p.Hits[0], until/second, l.Leased(&s), test.returns, test.until/second, test.lease)
+			}
+			l.Settle(&s, true, true, &Totals{Newest: p.Newest, Hits: []uint64{0}})
+			if left := l.Remaining(&s); left != 100 {
+				t.Errorf("%+v: %d are left of a full bucket", test.hits, left)
+			}
 		}
 	}
 }
@@ -236,7 +299,7 @@ func TestTokensSettle(t *testing.T) {
 		{"that gets one back, later here", tokens(1, 100, minute), Hits{Total: 20}, -minute, 30, false, 0, 29},
 	} {
 		s := State{Newest: start + 2*minute, Start: start, Hits: [2]Hits{test.hits}}
-		test.limit.settleTokens(&s, !test.older, start+test.later, test.taken)
+		test.limit.settleTokens(&s, !test.older, false, start+test.later, test.taken)
 		// What has come back since is forgotten in whole windows.
 		test.limit.refill(&s, s.Newest)
 		want := State{Newest: s.Newest, Start: start + test.start, Hits: [2]Hits{test.hits}}
@@ -255,7 +318,7 @@ func TestLeaseKeepsTimes(t *testing.T) {
 	now := monday + 10*second + second/2
 	for _, test := range []struct{ hits, fits uint64 }{{29, uint64(second / 2)}, {30, uint64(second / 2)}, {31, uint64(second)}} {
 		s := State{Newest: now, Start: monday, Hits: [2]Hits{{Total: 40}}}
-		l.leaseTokens(&s, test.hits, now)
+		l.leaseTokens(&s, &Grant{Hits: test.hits, At: now, Answered: now}, &Totals{Newest: uint64(monday), Hits: []uint64{40}})
 		l.CountLeased(&s, test.hits)
 		if at, _ := l.FitsAt(&s, l.Remaining(&s)+1); uint64(at-now) != test.fits {
 			t.Errorf("a lease of %d of 30: a token comes back in %d ns, want %d", test.hits, at-now, test.fits)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"weir/window"
 )
 
 // figure is what the study asks of every algorithm in every trial, in percent.
@@ -170,6 +172,17 @@ func (r *results) each(b *strings.Builder, algorithm int) {
 	b.WriteString("\n")
 }
 
+// steady is what a client gets that never stops asking.
+func steady(b *strings.Builder) {
+	b.WriteString("A client that never stops asking: what passes, as a share of the limit\n")
+	b.WriteString("limit  sliding window\n")
+	for _, limit := range []uint64{1, 2, 3, 5, 10, 20, 50, 100, 1000} {
+		l := window.Limit{Shape: window.Shape{Kind: window.SlidingWindow, Width: width}, Max: limit}
+		fmt.Fprintf(b, "%5d  %14.2f\n", limit, l.Steady())
+	}
+	b.WriteString("\n")
+}
+
 // String is the report in tables.
 func (r report) String() string {
 	var b strings.Builder
@@ -180,5 +193,6 @@ func (r report) String() string {
 	for i := range r {
 		r[i].each(&b, 0)
 	}
+	steady(&b)
 	return strings.TrimSuffix(b.String(), "\n")
 }

@@ -232,7 +232,7 @@ func (p *periodic) sync(n *periodicNode) {
 	var push window.Push
 	p.limit.Advance(&n.state, p.now)
 	p.limit.Claim(&n.state)
-	p.limit.Outgoing(&n.state, &push)
+	p.limit.Outgoing(&n.state, 0, &push)
 	shape := p.limit.Shape
 	message := &wire.Push{Namespace: "kong", Sender: n.sender, Sequence: n.sequence, Floor: n.sequence, Items: []wire.Item{{
 		LimitCounter: wire.LimitCounter{Kind: uint8(shape.Kind), WidthMillis: uint64(shape.Width / millisecond), Precision: uint64(shape.Precision)},

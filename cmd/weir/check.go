@@ -25,16 +25,20 @@ func check(_ context.Context, args []string, env environment) error {
 	}
 	refused := 0
 	for _, name := range flags.Args() {
+		var parsed *config.Config
 		document, err := readFile(name, env)
 		if err == nil {
-			_, err = config.Parse(document)
+			parsed, err = config.Parse(document)
 		}
 		if err != nil {
 			refused++
 			printErrors(env.stdout, name, err)
-		} else {
-			fmt.Fprintf(env.stdout, "%s: ok\n", name)
+			continue
 		}
+		for _, w := range config.Warnings(parsed) {
+			fmt.Fprintf(env.stdout, "%s: %s: warning: %s\n", name, w.Path, w.Problem)
+		}
+		fmt.Fprintf(env.stdout, "%s: ok\n", name)
 	}
 	if refused > 0 {
 		return fmt.Errorf("%w: %d of %d", errRefused, refused, flags.NArg())

@@ -230,7 +230,7 @@ func (c *Counter) Revocable() bool { return c.revocable }
 
 // Advance brings all states to the present.
 func (c *Counter) Advance(now int64) {
-	if c.lease.Granted != 0 {
+	if c.lease.Granted|uint64(c.lease.Worn) != 0 {
 		c.advanceLeased(now)
 		return
 	}

@@ -250,11 +250,11 @@ func (c *Counter) unheard() (hits uint64) {
 	return hits
 }
 
-// Grant takes in a grant for limit i, decided at one time of the backend's clock and answered at
-// another, which are the same unless the push was sent again; see [window.Limit.Lease]. After the
-// last limit call Granted and Heard.
-func (c *Counter) Grant(i int, units uint64, at, answered int64, total *window.Totals) (kept bool) {
-	return c.rule.Limits[i].Lease(&c.States[i], units, at, c.newer(answered), total)
+// Grant takes in a grant for limit i; see [window.Limit.Lease]. What the counter knows itself of it
+// need not be set. After the last limit call Granted and Heard.
+func (c *Counter) Grant(i int, g window.Grant, total *window.Totals) (kept bool) {
+	g.Newer, g.Nodes = c.newer(g.Answered), c.rule.nodes
+	return c.rule.Limits[i].Lease(&c.States[i], &g, total)
 }
 
 // Granted ends the taking in of a grant of units where most were asked for, ahead of requests or by

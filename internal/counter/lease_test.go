@@ -21,7 +21,7 @@ func leased(t *testing.T, rule *Rule, hits uint64) *Counter {
 func grant(c *Counter, hits uint64, now int64) {
 	for i := range c.States {
 		number := c.rule.Limits[i].Number(&c.States[i])
-		c.Grant(i, hits, now, now, &window.Totals{Newest: number, Hits: []uint64{c.States[i].Hits[0].Total + hits, 0}})
+		c.Grant(i, window.Grant{Hits: hits, At: now, Answered: now}, &window.Totals{Newest: number, Hits: []uint64{c.States[i].Hits[0].Total + hits, 0}})
 	}
 	c.Granted(hits, hits, false, now, 0.5)
 	c.Heard(now)
@@ -128,7 +128,7 @@ func TestSilent(t *testing.T) {
 			if test.rule.Limits[i].Kind.Bucketed() {
 				total.Hits = total.Hits[:1]
 			}
-			c.Grant(i, 5, monday, monday, &total)
+			c.Grant(i, window.Grant{Hits: 5, At: monday, Answered: monday}, &total)
 		}
 		c.Granted(5, 5, false, monday, 0.5)
 		if c.Advance(monday + test.later); c.Silent(test.cost) != test.want {
@@ -325,7 +325,7 @@ func FuzzWishes(f *testing.F) {
 					switch (int(what) + step) % 6 {
 					case 0:
 						for i := range c.States {
-							c.Grant(i, units, now, now, &window.Totals{Newest: hits, Hits: []uint64{hits, units}, Ages: []uint64{0, 1}})
+							c.Grant(i, window.Grant{Hits: units, At: now, Answered: now}, &window.Totals{Newest: hits, Hits: []uint64{hits, units}, Ages: []uint64{0, 1}})
 						}
 						c.Granted(units, most, what%2 == 0, now, 0.999)
 					case 1:

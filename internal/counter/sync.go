@@ -169,7 +169,9 @@ func (c *Counter) Claim(now int64) (claimed bool) {
 }
 
 // Outgoing describes what limit i has in flight.
-func (c *Counter) Outgoing(i int, p *window.Push) { c.rule.Limits[i].Outgoing(&c.States[i], p) }
+func (c *Counter) Outgoing(i int, p *window.Push) {
+	c.rule.Limits[i].Outgoing(&c.States[i], c.rule.nodes, p)
+}
 
 // PushEnds is the time from which nobody wants what limit i has in flight any more.
 func (c *Counter) PushEnds(i int) int64 { return c.rule.Limits[i].PushEnds(&c.States[i]) }
@@ -244,7 +246,7 @@ func orphans(id [16]byte, states []byte, visit func(id [16]byte, l *window.Limit
 		if limit.ReturnLease(&state, 0); state.Pending() {
 			state.EndFlight() // what is in flight is somebody else's
 			limit.Claim(&state)
-			limit.Outgoing(&state, &push)
+			limit.Outgoing(&state, 0, &push)
 			visit(id, &limit, &push, limit.PushEnds(&state))
 		}
 		rest = rest[length:]

@@ -2,6 +2,7 @@ package node
 
 import (
 	"weir/internal/wire"
+	"weir/window"
 )
 
 // takeIn keeps the answer to a batch, and reports whether it was one.
@@ -159,6 +160,12 @@ func (n *Node) settleGrant(b *batch, t *take) {
 // keepLease puts a grant into a key's entry.
 func (n *Node) keepLease(t *take, grant *wire.Grant, answered int64) {
 	part, units, at := &t.parts[0], grant.Units, int64(grant.AtNanos)
+	given := window.Grant{Hits: units, At: at, Answered: answered}
+	for i := range part.rule.Limits {
+		if part.rule.Limits[i].Kind.Refills() {
+			given.Wanted = t.needs()
+		}
+	}
 	d := n.at(part.rule, part.address)
 	var lost [maxLimits]bool
 	for range n.table.Attempts() {
@@ -168,7 +175,7 @@ func (n *Node) keepLease(t *take, grant *wire.Grant, answered int64) {
 		}
 		owned := d.Counter.Pending()
 		for i := range d.Counter.States {
-			lost[i] = !d.Counter.Grant(i, units, at, answered, &n.totals[i])
+			lost[i] = !d.Counter.Grant(i, given, &n.totals[i])
 		}
 		d.Counter.Granted(units, t.most, t.ahead, now, n.options.Random.fraction())
 		d.Counter.Heard(answered)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/counter"
 	"weir/window"
 )
 
@@ -309,6 +310,37 @@ func (w *world) shortly(what string, call func()) {
 	call()
 	if took := time.Duration(w.now - start); took > 7*time.Millisecond/4 {
 		w.t.Errorf("%s took %v", what, took)
+	}
+}
+
+// While as many requests wait as may, the next ones are decided as if the backend were away. They are
+// counted. Those that wait, and ask again, are not among them.
+func TestTooManyWait(t *testing.T) {
+	for fallback, passed := range map[Fallback]int{CountHere: 5, AllowAll: 20, RejectAll: 0} {
+		for _, rate := range []int64{0, second} {
+			w := newWorld(t, 1, 1, Options{SyncRate: rate, Fallback: fallback}, users(fixed(5)))
+			f := w.nodes[0]
+			w.advance(time.Second)
+			requests := f.pausedOften(maxWaiting, "ann")
+			for range 20 {
+				switch r, verdict := f.request("ann"); {
+				case r.Waiting() || verdict == counter.Unsure:
+					t.Fatal("a request waits though too many do")
+				case verdict == counter.Allowed:
+					passed--
+				}
+			}
+			if passed != 0 || f.Tallies.Crowded != 20 || f.Tallies.Alone != 20 {
+				t.Errorf("fallback %d, sync rate %v: %d too few passed, %+v", fallback, time.Duration(rate), passed, f.Tallies)
+			}
+			for f.still(requests) > 0 {
+				w.advance(time.Millisecond)
+			}
+			if got := allowed(requests); got > 5 || f.Tallies.Crowded != 20 {
+				t.Errorf("fallback %d, sync rate %v: %d of those that waited passed, %+v", fallback, time.Duration(rate), got, f.Tallies)
+			}
+			passed = map[Fallback]int{CountHere: 5, AllowAll: 20, RejectAll: 0}[fallback]
+		}
 	}
 }
 

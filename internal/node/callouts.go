@@ -244,7 +244,7 @@ func (n *Node) addTake(b *batch, t *take, now int64) {
 				CountRejected: !t.lease && part.rule.CountRejected,
 			}
 			n.rooms = append(n.rooms, room)
-			b.ends = max(b.ends, now+2*l.Width)
+			b.ends = max(b.ends, now+int64(room.AgainNanos()))
 		}
 	}
 	wanted := wire.Take{Least: t.least, Most: t.most, Lease: t.ahead, Rooms: n.rooms}

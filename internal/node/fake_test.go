@@ -119,7 +119,10 @@ func (p *fakeProcess) start(syncRate int64, limits ...window.Limit) *fakeNode {
 func (p *fakeProcess) startOf(options Options, rules ...fakeRule) *fakeNode {
 	p.t.Helper()
 	f := &fakeNode{process: p, settle: p.deliver, counts: rules, demands: make([]Demand, len(rules))}
-	options.Data, options.Random, options.Host, options.Timeout = f, p.random.Uint64, f, second/5
+	options.Data, options.Random, options.Host = f, p.random.Uint64, f
+	if options.Timeout == 0 {
+		options.Timeout = second / 5
+	}
 	if options.Namespace == "" {
 		options.Namespace = "default"
 	}

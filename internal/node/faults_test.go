@@ -316,3 +316,44 @@ func TestLargeEntriesShareAPage(t *testing.T) {
 		}
 	}
 }
+
+// What was granted before an outage, and never heard of, is known to the backend when it is back, as
+// long as anybody asks for it: nothing is counted twice, and nothing stays counted that nobody used.
+func TestOutageAfterGrants(t *testing.T) {
+	for _, shape := range longest {
+		for _, outage := range []time.Duration{time.Minute, 12 * time.Minute, 23 * time.Hour} {
+			for _, rate := range []int64{0, second} {
+				w := newWorld(t, 2, 2, Options{SyncRate: rate}, all(of(shape, 200)))
+				w.advance(time.Second)
+				passed := int64(0)
+				send := func(n int) {
+					for range n {
+						if w.any().send("") {
+							passed++
+						}
+						w.advance(20 * time.Millisecond)
+					}
+				}
+				send(50)
+				w.lossAfter = 1 // taken, and not heard of
+				send(20)
+				w.lossAfter, w.lossBefore = 0, 1
+				for range outage / (10 * time.Second) {
+					w.advance(10 * time.Second)
+				}
+				w.lossBefore = 0
+				for range 20 {
+					w.advance(time.Second) // until the backend is found to be back
+				}
+				send(50)
+				for _, f := range w.nodes {
+					f.Leave()
+				}
+				w.quiet()
+				if got := w.sum(); got != passed || passed < 100 {
+					t.Errorf("%+v, sync rate %v, %v: the backend has %d hits of %d that passed", shape, time.Duration(rate), outage, got, passed)
+				}
+			}
+		}
+	}
+}

@@ -10,7 +10,8 @@ const (
 	// maxUnanswered bounds the batches that are not done, those that failed among them: with so
 	// many nobody waits.
 	maxUnanswered = 64
-	// maxWaiting bounds the requests that wait.
+	// maxWaiting bounds the requests that wait, and with them memory. The next ones are decided as if
+	// the backend were away.
 	maxWaiting = 1 << 14
 	// maxRounds is how often a request asks. Others may use up what it was waiting for.
 	maxRounds = 3
@@ -54,11 +55,15 @@ func (n *Node) Ask(demands []Demand, w *Wait) bool {
 // known here has to do.
 func (n *Node) wait(r *Wait, demands []Demand, whole bool) bool {
 	now := n.hostNow()
-	if len(n.waiting) >= maxWaiting || len(n.batches) >= maxUnanswered {
+	if len(n.batches) >= maxUnanswered {
 		return false
 	}
 	first := !r.waiting
 	if first {
+		if len(n.waiting) >= maxWaiting {
+			n.Tallies.Crowded++
+			return false
+		}
 		if !n.link.connected(now) || n.link.shared.failures >= breakAfter && len(n.batches) > 0 || !n.link.enter(now, n.options.Timeout) {
 			return false // a push that has failed tells whether the backend is back
 		}

@@ -3,6 +3,7 @@ package node
 import (
 	"weir/internal/wire"
 	"weir/sharedata"
+	"weir/window"
 )
 
 // take is a wish for hits of a key, or of all keys of one request.
@@ -68,6 +69,20 @@ func (t *take) wanted() bool {
 		}
 	}
 	return len(t.waiters) == 0
+}
+
+// needs is how many hits the requests cost that wait for a lease.
+//
+//go:noinline
+func (t *take) needs() (hits uint64) {
+	for _, w := range t.waiters {
+		for i := range w.wait.kept {
+			if k := &w.wait.kept[i]; w.waits() && k.Rule == t.parts[0].rule {
+				hits = min(hits+k.Cost, window.MaxHits)
+			}
+		}
+	}
+	return hits
 }
 
 // leaseWishes finds the wishes for leases by the addresses of their keys, in short lists: there may

@@ -10,5 +10,6 @@ type Tallies struct {
 	Pushed    uint64 // hits that were sent to the backend
 	Failed    uint64 // pushes that the backend did not take, and that are sent again
 	Waited    uint64 // requests that waited for the backend
-	Alone     uint64 // requests decided without the backend, as it was away
+	Alone     uint64 // requests decided without the backend, as it was away, or as too many waited
+	Crowded   uint64 // requests that did not wait for the backend, as too many did
 }

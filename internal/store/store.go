@@ -347,9 +347,10 @@ func (c Calendar) Settled(item *wire.Item) uint64 { return algorithmOf(item.Kind
 
 // NotedUntil is the time until which a sender's record of a push is kept at least. The record
 // outlives every window that takes the push's hits. So a copy that comes when the record is gone
-// finds no window that counts. If a copy is later than SenderLife, its takes are decided anew.
+// finds no window that counts. If the push has takes, the record outlives the time for which it may
+// be sent again, by SenderLife.
 func (c Calendar) NotedUntil(p *wire.Push) (until uint64) {
-	until = c.NowNanos + uint64(SenderLife)
+	until = c.NowNanos + uint64(SenderLife) + p.AgainNanos()
 	for i := range p.Items {
 		if len(p.Items[i].Hits) > 0 {
 			until = max(until, c.Settled(&p.Items[i]))

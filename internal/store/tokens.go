@@ -130,58 +130,72 @@ func (c Calendar) bucket(of wire.LimitCounter, limit uint64, r *Contents, early 
 	return c.converted(of, r.Limit, limit, r.Windows[0], early), true
 }
 
-// CountTokens takes an item's tokens from the token bucket of a counter's contents. There is at
-// most one window, before and after; a full bucket has none. It returns how many of the item's
-// tokens it has counted: as many as are given back, but no more than are missing, and else all or
-// none. Tokens are dropped if their start lies too far ahead to believe it (see
-// [Calendar.FirstHit]), or if they are back, by now or by the bucket's start.
+// CountTokens takes an item's tokens from the token bucket of a counter's contents, or gives them
+// back, and returns how many. There is at most one window, before and after; a full bucket has none.
+// Tokens that were taken are dropped if their start lies too far ahead to believe it (see
+// [Calendar.FirstHit]), or if they are back, by now or by the bucket's start. Of those that are given
+// back the ones are dropped that have come back since, and those that are not missing.
 //
 // If a start seems to lie after now, it is now. It may be the item's, or after the clock was set
 // back the bucket's.
 func (c Calendar) CountTokens(item *wire.Item, r *Contents) (counted int64) {
-	of, limit := item.LimitCounter, item.Limit
+	of, limit, hits := item.LimitCounter, item.Limit, item.Hits[0]
 	if c.Settled(item) <= c.NowNanos {
 		return 0
 	}
-	pushed := Window{Number: min(item.Newest, c.NowNanos), Hits: item.Hits[0]}
+	pushed := Window{Number: min(item.Newest, c.NowNanos), Hits: hits}
 	had, ok := c.bucket(of, limit, r, 1)
-	kept := ok && c.kept(of, limit, had)
-	had.Number = min(had.Number, c.NowNanos)
-	if pushed.Hits < 0 {
-		if !kept || fullAt(of, limit, had) <= pushed.Number {
-			return 0
-		}
-		if pushed.Hits = max(pushed.Hits, -had.Hits); pushed.Hits == 0 {
-			return 0
-		}
+	if !ok || !c.kept(of, limit, had) {
+		had = Window{}
 	}
-	taken := pushed
-	switch {
-	case !kept:
-		if !c.kept(of, limit, pushed) {
+	had.Number = min(had.Number, c.NowNanos)
+	var is Window
+	if hits < 0 {
+		worn := int64(min(c.backSince(of, limit, had, pushed.Number), uint64(-hits)))
+		if pushed.Hits = max(-had.Hits, hits+worn); pushed.Hits == 0 {
 			return 0
 		}
-	case pushed.Number < had.Number:
-		if fullAt(of, limit, pushed) <= had.Number {
-			return 0
-		}
-		taken.Hits = Sum(had.Hits, pushed.Hits)
-		// What is given back doesn't move a start. A start that is so long ago may have been
-		// written later, by more than the pushed one lies before it.
-		if pushed.Hits < 0 || had.Number/1e6 <= c.rewritten(of) {
-			taken.Number = had.Number
-		}
-	case fullAt(of, limit, had) > pushed.Number:
-		taken.Hits = Sum(had.Hits, pushed.Hits)
-		if had.Hits > 0 {
-			taken.Number = had.Number
-		}
+		is = Window{Number: had.Number, Hits: had.Hits + pushed.Hits}
+	} else if is, ok = c.taken(of, limit, had, pushed); !ok {
+		return 0
 	}
 	r.Limit, r.Windows = limit, r.Windows[:0]
-	if taken.Hits != 0 && c.kept(of, limit, taken) {
-		r.Windows = append(r.Windows, later(of, limit, taken, c.rewritten(of)))
+	if is.Hits != 0 && c.kept(of, limit, is) {
+		r.Windows = append(r.Windows, later(of, limit, is, c.rewritten(of)))
 	}
 	return pushed.Hits
+}
+
+// taken is a bucket, if there is one, from which tokens were taken that another one lacks. It is
+// false if those are back.
+func (c Calendar) taken(of wire.LimitCounter, limit uint64, had, pushed Window) (is Window, ok bool) {
+	switch {
+	case had.Hits == 0:
+		return pushed, c.kept(of, limit, pushed)
+	case pushed.Number < had.Number:
+		if fullAt(of, limit, pushed) <= had.Number {
+			return had, false
+		}
+		is = Window{Number: pushed.Number, Hits: Sum(had.Hits, pushed.Hits)}
+		// A start that is so long ago may have been written later, by more than the pushed one lies
+		// before it.
+		if had.Number/1e6 <= c.rewritten(of) {
+			is.Number = had.Number
+		}
+		return is, true
+	case fullAt(of, limit, had) > pushed.Number:
+		return Window{Number: had.Number, Hits: Sum(had.Hits, pushed.Hits)}, true
+	}
+	return pushed, true
+}
+
+// backSince is how many tokens have come back to a bucket since a time. They come back at times that its
+// start tells, unless it was full then.
+func (c Calendar) backSince(of wire.LimitCounter, limit uint64, had Window, since uint64) uint64 {
+	if had.Number > since {
+		return back(of, limit, c.NowNanos-since)
+	}
+	return back(of, limit, c.NowNanos-had.Number) - back(of, limit, since-had.Number)
 }
 
 // TokenTotal answers an item of a token bucket. If the bucket is full, the answer has the item's

@@ -39,6 +39,9 @@ const (
 	MaxAnswer = 1 << 20
 )
 
+// longestTake bounds [Room.AgainNanos]: a day.
+const longestTake = uint64(24 * 60 * 60 * 1e9)
+
 // ID is the identity of a counter: a 128-bit cryptographic hash of the rule's name and the key's
 // values. It is the same in every proxy.
 type ID [16]byte
@@ -78,7 +81,8 @@ func (c *LimitCounter) Shape() window.Shape {
 // hits are there.
 //
 // Hits are negative, down to -MaxHits, where a sender gives back more than it counted since its
-// last push. A total does not go below 0 for that.
+// last push. A total does not go below 0 for that. For token buckets Newest is then a time until
+// which the tokens can't have come back. The backend adds those that have not come back since.
 type Item struct {
 	LimitCounter
 	// Limit is the limit that the sender has, for kinds that are bucketed or refill. It is how many
@@ -131,6 +135,21 @@ type Room struct {
 	// CountRejected says that the cost of the least units is counted here even if it has no room
 	// here.
 	CountRejected bool
+}
+
+// AgainNanos is for how long a push that asks for hits of the room may be sent again: until what it
+// was granted has left the limit, but for a day at most.
+func (r *Room) AgainNanos() uint64 { return min(2*r.WidthMillis*1e6, longestTake) }
+
+// AgainNanos is for how long the push may be sent again for its takes. A backend remembers it for
+// longer. So they are decided once, however late it comes again.
+func (p *Push) AgainNanos() (longest uint64) {
+	for i := range p.Takes {
+		for j := range p.Takes[i].Rooms {
+			longest = max(longest, p.Takes[i].Rooms[j].AgainNanos())
+		}
+	}
+	return longest
 }
 
 // Answer has, for each item of a push and in its order, the totals of the item's windows after the

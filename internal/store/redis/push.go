@@ -9,6 +9,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
@@ -327,7 +328,7 @@ func (s *Store) arguments(p *wire.Push, nodes uint64, b *batch) (keys []string, 
 	keys = append(keys, b.sender)
 	args = make([]any, 0, 11+8*len(b.items)+16*len(b.takes))
 	args = append(args, now, p.Sequence, p.Floor, part,
-		store.SenderLife.Milliseconds(), store.Grace.Milliseconds(), store.Ahead.Milliseconds(), store.WindowsAhead,
+		(store.SenderLife + time.Duration(p.AgainNanos())).Milliseconds(), store.Grace.Milliseconds(), store.Ahead.Milliseconds(), store.WindowsAhead,
 		wire.MaxBuckets, len(b.items), len(b.takes))
 	for _, item := range b.items {
 		keys = append(keys, s.keys.counter(p.Namespace, item.LimitCounter))

@@ -7,7 +7,7 @@
 -- KEYS[2..]  for each item, and then for each room of the takes, its counter's hash: window number, or bucket number or start
 --            in nanoseconds (20 digits), to hits; a token bucket has its limit besides; a log's string: its records
 -- ARGV       1 time in microseconds, or '' for Redis's; 2 sequence; 3 floor; 4 part, or '' if there are no hits and takes; 5 least life
---            of a sender's record, 6 grace and 7 ahead, in ms; 8 windows ahead; 9 most buckets; 10 number of items, 11 of takes;
+--            of a sender's record, that of the push's takes included, 6 grace and 7 ahead, in ms; 8 windows ahead; 9 most buckets; 10 number of items, 11 of takes;
 --            then for each item: kind, width in ms, buckets of a width (kind 4; 0 for a log), limit, newest (20 digits for
 --            kinds 2 and 5), count n, n hits; for kind 4 each before its bucket's number (20 digits);
 --            then for each take: least and most units, mode (TAKE, LEASE or REFUSED), count n, n rooms: kind, width, buckets
@@ -694,6 +694,14 @@ local function converted(c, limit, early)
   return start < latest and start or latest, taken
 end
 
+-- backSince is how many of the tokens that are given back at a time have come back since, as store.Calendar's backSince.
+local function backSince(c, limit, had, hadTaken, at)
+  if had > at then
+    return (back(c, limit, since(nowNs, at)))
+  end
+  return back(c, limit, since(nowNs, had)) - back(c, limit, since(at, had))
+end
+
 -- later is the start and what was taken since, written as if it had been later by whole windows.
 local function later(c, start, taken, limit, ms)
   if taken <= 0 or limit == 0 then
@@ -743,37 +751,32 @@ function tokens.add(c, item)
   end
   local field = c.start
   local had, hadTaken = converted(c, limit, 1)
-  local kept = field and fullAt(c, had, hadTaken, limit) > c.gone
+  if not field or fullAt(c, had, hadTaken, limit) <= c.gone then
+    had, hadTaken = nowNs, 0
+  end
   -- Since a clock was set back, the start may seem to lie after now.
-  had = had and had > nowNs and nowNs or had
-  local asked = hits
+  had = had > nowNs and nowNs or had
+  local asked, taken = hits, hits
   if hits < 0 then
-    if not kept or fullAt(c, had, hadTaken, limit) <= start then
-      return drop(hits)
-    end
-    hits = math.max(hits, -hadTaken)
+    hits = math.max(-hadTaken, hits + math.min(-hits, backSince(c, limit, had, hadTaken, start)))
     if hits == 0 then
       return drop(asked)
     end
-  end
-  local taken = hits
-  if not kept then
+    start, taken = had, sum(hadTaken, hits)
+  elseif hadTaken == 0 then
     if full <= c.gone then
-      return drop(hits)
+      return drop(asked)
     end
   elseif start < had then
     if full <= had then
       return drop(asked)
     end
     taken = sum(hadTaken, hits)
-    if hits < 0 or millis(had) <= c.rewritten then
+    if millis(had) <= c.rewritten then
       start = had
     end
   elseif fullAt(c, had, hadTaken, limit) > start then
-    taken = sum(hadTaken, hits)
-    if hadTaken > 0 then
-      start = had
-    end
+    start, taken = had, sum(hadTaken, hits)
   end
   count(hits)
   drop(asked - hits)
@@ -1018,7 +1021,7 @@ if #takes > 0 then
       c.kind.answer(c, room, grants)
     end
   end
-  -- A copy that is late enough decides its takes anew: they need not be remembered as long as hits are.
+  -- What is granted need not be remembered as long as hits are: until nobody sends it again.
   senderExpires = expires
 end
 

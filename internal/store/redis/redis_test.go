@@ -134,6 +134,29 @@ func TestKeysExpire(t *testing.T) {
 	}
 }
 
+// TestSenderOutlivesItsTakes has a sender's record live as long as a push may be sent again for its
+// takes.
+func TestSenderOutlivesItsTakes(t *testing.T) {
+	server := redistest.Start(t)
+	counters, client := open(t, server.URL(), atEpoch), raw(t, server)
+	for i, test := range []struct{ width, again time.Duration }{
+		{time.Minute, 2 * time.Minute}, {time.Hour, 2 * time.Hour}, {30 * 24 * time.Hour, 24 * time.Hour},
+	} {
+		room := wire.Room{LimitCounter: counter(window.FixedWindow, 1, test.width), Limit: 10, Cost: 1}
+		p := &wire.Push{Namespace: "ns", Sender: 0xab, Sequence: uint64(i + 1), Floor: 1,
+			Takes: []wire.Take{{Least: 1, Most: 1, Rooms: []wire.Room{room}}}}
+		if _, err := counters.Push(t.Context(), p, 1); err != nil {
+			t.Fatal(err)
+		}
+		if got := ttl(t, client, sender); got > test.again+store.SenderLife || got < test.again {
+			t.Errorf("the sender of a take of %v is remembered for %v, want %v and %v", test.width, got, test.again, store.SenderLife)
+		}
+		if err := client.Del(t.Context(), sender).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestKeysOfHitsAheadExpire has hits of a clock that is 5 minutes ahead: the key lives as long as if
 // they were of now, and the sender's record as long as a copy of them would count.
 func TestKeysOfHitsAheadExpire(t *testing.T) {

@@ -148,11 +148,11 @@ func (t *shared) giveBack(r *round, part *sharedPart) {
 		room, total := &t.take.Rooms[of], &part.grant.Totals[i]
 		item := store.Calendar{NowNanos: part.grant.AtNanos}.RoomItem(room, 0)
 		hits := (max(part.grant.Units, t.units) - t.units) * room.Cost
-		if window.Kind(room.Kind).Started() {
+		if kind := window.Kind(room.Kind); kind.Started() {
 			// What began since, or is empty, does not have them any more.
 			if len(total.Hits) == 0 || total.Hits[0] == 0 || total.Newest > part.grant.AtNanos {
 				hits = 0
-			} else {
+			} else if !kind.Refills() {
 				item.Newest = total.Newest
 			}
 		}

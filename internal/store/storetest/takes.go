@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"math/bits"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -559,6 +560,35 @@ func testTakesOnce(t *testing.T, b *bench) {
 		}
 		b.push(items(item(fixed, 7, minute, b.clock.now(), 0)), totals(5))
 		b.seq-- // a read is not recorded
+	}
+}
+
+// testTakesLate sends takes again as late as may be: after an outage of nearly a day, or when their
+// windows have ended. Meanwhile the store is used by others, which has it forget what has expired.
+func testTakesLate(t *testing.T, b *bench) {
+	for _, width := range []uint64{60 * minute, day, 30 * day} {
+		for _, r := range algorithms(100, 2) {
+			b.clock.set(epoch)
+			if r.WidthMillis = width; r.Kind == buckets && r.Precision != 1 {
+				r.Precision = width * 1e6 / 4
+			}
+			r.Ordinal = uint8(bits.TrailingZeros64(width))
+			p := b.next(nil, take(1, 3, r))
+			p.Sender, p.Floor = 100+uint64(r.ID[0])+width, 0
+			first := b.decide(p, 1)
+			again := time.Duration(p.AgainNanos())
+			for _, late := range []time.Duration{12 * time.Minute, again / 2, again, again + store.SenderLife - time.Second} {
+				b.clock.set(epoch.Add(late))
+				other := room(fixed, 99, 100, 1)
+				for range 4 {
+					b.decide(b.next(nil, take(1, 1, other)), 1)
+				}
+				out := b.decide(p, 1)
+				if g := out.Answer.Grants[0]; !out.Duplicate || out.Applied != 0 || g.Units != 3 || g.AtNanos != first.Answer.Grants[0].AtNanos {
+					t.Errorf("kind %d, window %v, %v later: outcome %+v, want a duplicate of 3 units", r.Kind, time.Duration(width)*time.Millisecond, late, out)
+				}
+			}
+		}
 	}
 }
 

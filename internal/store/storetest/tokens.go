@@ -94,12 +94,15 @@ func testTokensMerge(t *testing.T, b *bench) {
 		{"full by now", []wire.Item{tokenItem(0, 10, at(0), 9)}, at(0), 0, 9, 0},
 		{"full, but not when the next was taken", []wire.Item{tokenItem(0, 10, at(26), 5), tokenItem(0, 10, at(55), 1)}, at(26), 6, 0, 0},
 		{"several", []wire.Item{tokenItem(0, 10, at(40), 3), tokenItem(0, 10, at(45), 4), tokenItem(0, 10, at(39), 5)}, at(39), 12, 0, 0},
-		{"given back", []wire.Item{tokenItem(0, 10, at(50), 5), tokenItem(0, 10, at(50), -2)}, at(50), 3, 0, 2},
-		{"given back before it was taken", []wire.Item{tokenItem(0, 10, at(50), -2), tokenItem(0, 10, at(50), 5)}, at(50), 5, 2, 0},
-		{"what is given back moves no start", []wire.Item{tokenItem(0, 10, at(55), 5), tokenItem(0, 10, at(50), -2)}, at(55), 3, 0, 2},
-		{"nor does it make one", []wire.Item{tokenItem(0, 10, at(50), -2), tokenItem(0, 10, at(55), 5)}, at(55), 5, 2, 0},
-		{"more than are missing given back", []wire.Item{tokenItem(0, 10, at(50), 5), tokenItem(0, 10, at(50), -7)}, at(50), 0, 2, 5},
-		{"all given back", []wire.Item{tokenItem(0, 10, at(50), 5), tokenItem(0, 10, at(50), -5)}, at(50), 0, 0, 5},
+		{"given back", []wire.Item{tokenItem(0, 10, at(50), 5), tokenItem(0, 10, at(60), -2)}, at(50), 3, 0, 2},
+		{"given back a while ago", []wire.Item{tokenItem(0, 10, at(50), 5), tokenItem(0, 10, at(50), -2)}, at(50), 4, 1, 1},
+		{"given back by a clock that is fast", []wire.Item{tokenItem(0, 10, at(50), 5), tokenItem(0, 10, at(99), -2)}, at(50), 3, 0, 2},
+		{"given back before it was taken", []wire.Item{tokenItem(0, 10, at(60), -2), tokenItem(0, 10, at(50), 5)}, at(50), 5, 2, 0},
+		{"given back before most of it was taken", []wire.Item{tokenItem(0, 10, at(50), 2), tokenItem(0, 10, at(60), -4), tokenItem(0, 10, at(50), 5)}, at(50), 5, 2, 2},
+		{"what is given back moves no start", []wire.Item{tokenItem(0, 10, at(55), 5), tokenItem(0, 10, at(54.5), -2)}, at(55), 3, 0, 2},
+		{"nor does it make one", []wire.Item{tokenItem(0, 10, at(60), -2), tokenItem(0, 10, at(55), 5)}, at(55), 5, 2, 0},
+		{"more than are missing given back", []wire.Item{tokenItem(0, 10, at(50), 5), tokenItem(0, 10, at(60), -7)}, at(60), 0, 2, 5},
+		{"all given back", []wire.Item{tokenItem(0, 10, at(50), 5), tokenItem(0, 10, at(60), -5)}, at(60), 0, 0, 5},
 		{"given back long ago", []wire.Item{tokenItem(0, 10, at(-6), -5)}, at(-6), 0, 5, 0},
 		{"a limit of 0 gives nothing back", []wire.Item{tokenItem(0, 0, at(5), 5), tokenItem(0, 0, at(59), 5)}, at(5), 10, 0, 0},
 		{"but forgets", []wire.Item{tokenItem(0, 0, at(-5), 5)}, at(-5), 0, 5, 0},
@@ -192,7 +195,7 @@ func testTokensOfTwoLimits(t *testing.T, b *bench) {
 			}
 			// What is taken and given back changes nothing, but is written.
 			back := it
-			back.Hits = []int64{-1}
+			back.Hits, back.Newest = []int64{-1}, uint64(b.clock.now().UnixNano())
 			it.Hits[0]++
 			out := b.decide(b.next(items(it, back)), 1)
 			if out.Dropped != 0 {
@@ -437,5 +440,76 @@ func testTokensZombie(t *testing.T, b *bench) {
 		if out, err := b.store.Push(t.Context(), p, 1); err != nil || !out.Duplicate && out.Dropped != 20 {
 			t.Fatalf("%v: outcome %+v, error %v; want a duplicate, or 20 dropped", b.clock.now().Sub(epoch), out, err)
 		}
+	}
+}
+
+// testTokensReturnedLate gives tokens back a while after they were taken. Those that have come back
+// since are not given back once more: whoever takes then, no more pass than the bucket holds.
+func testTokensReturnedLate(t *testing.T, b *bench) {
+	// 20 a minute: one comes back every 3 seconds.
+	for id, test := range []struct {
+		name     string
+		others   uint64        // taken by others just before the tokens are given back
+		late     time.Duration // when they are
+		returned int64
+		left     uint64
+	}{
+		{"at once", 0, 0, 20, 20},
+		{"before one is back", 0, 3*time.Second - time.Microsecond, 20, 20},
+		{"when one is back", 0, 3 * time.Second, 19, 20},
+		{"when one is back that others have taken", 1, 3 * time.Second, 19, 19},
+		{"when half are back", 0, 30 * time.Second, 10, 20},
+		{"when half are back that others have taken", 10, 30 * time.Second, 10, 10},
+		{"when one is missing", 19, 60*time.Second - time.Microsecond, 1, 1},
+		{"when all are back", 0, time.Minute, 0, 20},
+		{"when all are back that others have taken", 20, time.Minute, 0, 0},
+		{"when the bucket is forgotten", 0, time.Minute + store.Grace, 0, 20},
+		{"long after", 20, 5 * time.Minute, 0, 0},
+	} {
+		b.clock.set(epoch)
+		r := room(tokens, byte(id), 20, 1)
+		r.Burst = 20
+		b.take(take(20, 20, r), 20)
+		b.clock.advance(test.late)
+		if test.others > 0 {
+			b.take(take(test.others, test.others, r), test.others)
+		}
+		out := b.decide(b.next(items(tokenItem(byte(id), 20, epoch, -20))), 1)
+		if out.Returned != test.returned || out.Dropped != 20-test.returned {
+			t.Errorf("%s: %d returned, %d dropped, want %d and %d", test.name, out.Returned, out.Dropped, test.returned, 20-test.returned)
+		}
+		for _, want := range []uint64{test.left, 0} {
+			if got := b.decide(b.next(nil, take(1, 99, r)), 1).Answer.Grants[0].Units; got != want {
+				t.Errorf("%s: %d pass, want %d", test.name, got, want)
+			}
+		}
+	}
+}
+
+// testTokensReturnedEarly gives tokens back before the store hears that they were taken. None is
+// missing then, and nobody has more than a full bucket for having given some back.
+func testTokensReturnedEarly(t *testing.T, b *bench) {
+	for id, test := range []struct {
+		name  string
+		after time.Duration // when those that were taken come
+		taken int64
+		left  uint64
+	}{
+		{"at once", 0, 5, 15},
+		{"at once, some of them", 0, 8, 12},
+		{"at once, fewer", 0, 3, 17},
+		{"when one would be back", 3 * time.Second, 5, 15},
+	} {
+		b.clock.set(epoch)
+		r := room(tokens, byte(id), 20, 1)
+		r.Burst = 20
+		b.decide(b.next(items(tokenItem(byte(id), 20, epoch, -2))), 1)
+		b.decide(b.next(items(tokenItem(byte(id), 20, epoch, -3))), 1)
+		b.clock.advance(test.after)
+		b.decide(b.next(items(tokenItem(byte(id), 20, b.clock.now(), test.taken))), 1)
+		if got := b.decide(b.next(nil, take(1, test.left, r)), 1).Answer.Grants[0].Units; got != test.left {
+			t.Errorf("%s: %d pass, want %d", test.name, got, test.left)
+		}
+		b.take(take(1, 1, r), 0)
 	}
 }

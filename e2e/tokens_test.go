@@ -1,0 +1,70 @@
+package e2e
+
+import (
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// stay is the time in which a request was decided: it came, and its answer was there.
+type stay struct{ from, to time.Time }
+
+// overdrawn is by how much those that passed have overdrawn a bucket at least, whenever in their stay
+// each was decided.
+func overdrawn(passed []stay, burst, perSecond float64) (most float64) {
+	slices.SortFunc(passed, func(a, b stay) int { return a.to.Compare(b.to) })
+	for _, first := range passed {
+		within := 0.0
+		for _, s := range passed {
+			if !s.from.Before(first.from) {
+				within++
+				most = max(most, within-burst-1-perSecond*s.to.Sub(first.from).Seconds())
+			}
+		}
+	}
+	return most
+}
+
+// Three of ten callouts are lost, so that what requests took that nobody let pass goes back late. No
+// token is there twice.
+func TestTokensGoBackLate(t *testing.T) {
+	onEach(t, 2, tokensGoBackLate)
+}
+
+func tokensGoBackLate(t *testing.T, d driver) {
+	const burst, perSecond = 50, 1000
+	configuration := `{"backend": {"cluster": "weir"}, "sync_rate": 0, "on_backend_failure": "deny", ` +
+		perUser(`{"limit": 1000, "window": "1s", "algorithm": "token_bucket", "burst": 50}`)[1:]
+	transport := &faults{random: rand.New(rand.NewPCG(5, 6)), share: 0.3}
+	_, addresses := nodes(t, d, 2, nodeConfig{configuration: configuration, backend: through(t, transport, serve(t, "memory"))})
+	var mu sync.Mutex
+	var passed []stay
+	var enough atomic.Bool
+	var group sync.WaitGroup
+	for worker := range 64 {
+		group.Go(func() {
+			for !enough.Load() {
+				s := stay{from: time.Now()}
+				status, _, err := get(http.DefaultClient, addresses[worker%2], "ann")
+				if s.to = time.Now(); err != nil {
+					t.Error(err)
+					enough.Store(true)
+				}
+				if status == http.StatusOK {
+					mu.Lock()
+					passed = append(passed, s)
+					enough.Store(len(passed) > 2000)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	group.Wait()
+	if by := overdrawn(passed, burst, perSecond); by > 0 {
+		t.Errorf("%d passed, and the bucket of %d was overdrawn by %.1f", len(passed), burst, by)
+	}
+}
