@@ -161,6 +161,9 @@ func (n *Node) settleGrant(b *batch, t *take) {
 func (n *Node) keepLease(t *take, grant *wire.Grant, answered int64) {
 	part, units, at := &t.parts[0], grant.Units, int64(grant.AtNanos)
 	given := window.Grant{Hits: units, At: at, Answered: answered}
+	if units > 0 {
+		n.refusals.forget(part.address) // as of answers that are read before this one
+	}
 	for i := range part.rule.Limits {
 		if part.rule.Limits[i].Kind.Refills() {
 			given.Wanted = t.needs()

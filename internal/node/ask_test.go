@@ -439,3 +439,25 @@ func TestManyWishesShareCallouts(t *testing.T) {
 		t.Error(f.left())
 	}
 }
+
+// A request that was granted a hit is not refused for what an answer has told that was given later,
+// and read before.
+func TestAnswersChangePlaces(t *testing.T) {
+	f := newProcess(t).start(second, fixed(20))
+	for range 19 {
+		if !f.send("ann") {
+			t.Fatal("refused within the limit")
+		}
+	}
+	requests := f.pausedOften(2, "ann")
+	pushes := f.taken()
+	if len(pushes) != 2 {
+		t.Fatalf("got %d pushes of two requests, want one of each", len(pushes))
+	}
+	granted, full := f.process.apply(pushes[0].body), f.process.apply(pushes[1].body)
+	f.Answered(pushes[1].ticket, PushAnswered, full)
+	f.Answered(pushes[0].ticket, PushAnswered, granted)
+	if still, passed := f.still(requests), allowed(requests); still != 0 || passed != 1 {
+		t.Errorf("%d wait, %d passed of two requests for the last hit, want 0 and 1", still, passed)
+	}
+}

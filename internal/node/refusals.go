@@ -56,3 +56,10 @@ func (r *refusals) add(a sharedata.Address, rule int, payload []byte, now, hold 
 	p.address, p.rule, p.length, p.at, p.hold = a, int32(rule), int32(len(payload)), now, hold
 	copy(p.payload[:], payload)
 }
+
+// forget forgets what is remembered for an address: there is something to have again.
+func (r *refusals) forget(a sharedata.Address) {
+	if p := &r.places[a.Hash()%refusalPlaces]; p.address == a {
+		p.length = 0
+	}
+}
