@@ -25,7 +25,7 @@ dist/weir-go.wasm dist/weir: export GOWORK = off
 dist/weir-go.wasm: $(plugin_sources)
 	$(plugin_build) -o $@ .
 
-straighten = scripts/straighten/main.go scripts/straighten/module.go scripts/straighten/function.go
+straighten = scripts/straighten/straighten.go scripts/straighten/module.go scripts/straighten/function.go
 
 dist/%.wasm: dist/%-go.wasm $(straighten)
 	go run ./scripts/straighten $< $@

@@ -26,7 +26,8 @@ func (c *counting) hit(key string) (recalled bool) {
 		if !found {
 			found = c.table.Read(&c.slot, a)
 		}
-		meta, written := Meta{ExpiresNanos: now + second}, false
+		var written bool
+		meta := Meta{ExpiresNanos: now + second}
 		if found {
 			count := c.slot.Payload()
 			binary.LittleEndian.PutUint64(count, binary.LittleEndian.Uint64(count)+1)
