@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,7 +22,7 @@ func TestQuick(t *testing.T) {
 		return // make test-fast
 	}
 	o := &options{
-		dir: "..", plugin: filepath.Join("..", "..", "dist", "weir.wasm"), connections: 4, requests: 40, rounds: 2, processes: 1,
+		dir: "..", plugin: filepath.Join("..", "..", "dist", "weir.wasm"), connections: 4, requests: 40, rounds: 2, processes: 1, rate: 400,
 	}
 	chosen, err := choose("^(local|weir|local-refuses)$")
 	if err != nil {
@@ -34,7 +35,7 @@ func TestQuick(t *testing.T) {
 	var names []string
 	for _, m := range f.Variants {
 		names = append(names, m.Name)
-		if len(m.Processes) != 1 || len(m.Processes[0]) != o.rounds || m.Micros.Low <= 0 || m.Busy.Median <= 0 {
+		if len(m.Processes) != 1 || len(m.Processes[0]) != o.rounds || m.Micros.Low <= 0 || m.Busy.Median <= 0 || m.P50.Median <= 0 || m.P99.Low < m.P50.Low {
 			t.Errorf("%+v", m)
 		}
 		if m.Wasm && (m.Start.CPUSeconds.Median <= 0 || m.Start.WallSeconds.Median <= 0 || m.Start.LoadedOwn.Median <= 0 || m.ModuleBytes == 0) {
@@ -86,7 +87,7 @@ func given(t *testing.T) *figures {
 		return []begun{{cpu: cpu, wall: 2 * cpu, memory: memory{resident: 100, own: 20}}}
 	}
 	f := &figures{
-		Machine: machine{Envoy: "1.40.0", RateLimit: "v1", Processor: "some", Processors: 2}, Requests: 4000, Rounds: 2, Processes: 1, Connections: 16,
+		Machine: machine{Envoy: "1.40.0", RateLimit: "v1", Processor: "some", Processors: 2}, Requests: 4000, Rounds: 2, Processes: 1, Connections: 16, Rate: 5000,
 		Variants: []*measured{
 			{Name: none, Title: "no filter", samples: [][]sample{samplesOf(100, 200)}, begun: start(0.1), loaded: []memory{{own: 21}}},
 			{Name: "weir", Title: "Weir", Base: none, Wasm: true, ModuleBytes: 2608485, samples: [][]sample{samplesOf(150, 240)}, begun: start(3.5), loaded: []memory{{own: 22}}},
@@ -94,6 +95,9 @@ func given(t *testing.T) *figures {
 			{Name: direct, Title: "direct", samples: [][]sample{samplesOf(50, 50)}},
 			{Name: "refuses", Title: "refuses", Base: direct, samples: [][]sample{samplesOf(40.25, 45.5)}},
 		},
+	}
+	for i, m := range f.Variants {
+		m.latencies = []latency{{100 + float64(i), 1000 * float64(i+1)}}
 	}
 	if err := f.summarize(); err != nil {
 		t.Fatal(err)
@@ -240,6 +244,18 @@ func TestProcess(t *testing.T) {
 	} {
 		if measure() == nil {
 			t.Errorf("%s: a process that is not there was measured", name)
+		}
+	}
+}
+
+func TestParseLog(t *testing.T) {
+	got, err := parseLog("1795255200000000\t200\t310\n1795255200000100\t200\t90\n")
+	if err != nil || !slices.Equal(got, []float64{90, 310}) {
+		t.Errorf("got %v, %v", got, err)
+	}
+	for _, text := range []string{"1\t200\n", "1\t200\tsoon\n"} {
+		if _, err := parseLog(text); err == nil {
+			t.Errorf("%q: no error", text)
 		}
 	}
 }

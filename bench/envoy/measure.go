@@ -44,7 +44,7 @@ func measure(ctx context.Context, o *options, chosen []*variant) (f *figures, er
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, b.s.close()) }()
-	f = &figures{Machine: b.machine(), Requests: o.requests, Rounds: o.rounds, Processes: o.processes, Connections: o.connections}
+	f = &figures{Machine: b.machine(), Requests: o.requests, Rounds: o.rounds, Processes: o.processes, Connections: o.connections, Rate: o.rate}
 	for _, v := range chosen {
 		m := &measured{Name: v.name, Title: v.title, Base: v.base, Wasm: v.wasm != nil, services: v.services}
 		if m.Wasm {
@@ -92,6 +92,11 @@ func (b *bench) measureProcesses(ctx context.Context, process int, chosen []*var
 		}
 	}
 	for i, p := range proxies {
+		l, err := p.wait(ctx)
+		if err != nil {
+			return fmt.Errorf("%s: %w", chosen[i].title, err)
+		}
+		f.Variants[i].latencies = append(f.Variants[i].latencies, l)
 		if err := p.check(ctx); err != nil {
 			return fmt.Errorf("%s: %w", chosen[i].title, err)
 		}
@@ -206,6 +211,20 @@ func (p *proxy) ask(ctx context.Context, requests int) (s sample, err error) {
 		s.services = append(s.services, micros(i+1))
 	}
 	return s, nil
+}
+
+// wait measures how long clients wait for answers, at a rate that leaves all variants time to spare.
+func (p *proxy) wait(ctx context.Context) (l latency, err error) {
+	if _, err := p.send(ctx, max(p.o.connections, p.o.requests/leadIn)); err != nil {
+		return l, err
+	}
+	p.sent += int64(p.o.requests)
+	took, err := paced(ctx, p.url, p.o.requests, p.o.connections, p.variant.status, p.o.rate, p.s.scratch)
+	if err != nil {
+		return l, err
+	}
+	at := func(share float64) float64 { return took[min(int(share*float64(len(took))), len(took)-1)] }
+	return latency{at(0.5), at(0.99)}, nil
 }
 
 func (p *proxy) send(ctx context.Context, requests int) (time.Duration, error) {

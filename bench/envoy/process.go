@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -97,9 +99,9 @@ const requestPath = "/api/items?page=2&sort=name"
 
 // load sends requests over connections that are kept open, each its next one when the last was
 // answered, and returns how long that took. It is an error if one is answered with another class of
-// status.
-func load(ctx context.Context, url string, requests, connections, status int) (time.Duration, error) {
-	args := []string{"--h1", "-t", "1", "-c", strconv.Itoa(connections), "-n", strconv.Itoa(requests)}
+// status. More are flags of h2load.
+func load(ctx context.Context, url string, requests, connections, status int, more ...string) (time.Duration, error) {
+	args := append([]string{"--h1", "-t", "1", "-c", strconv.Itoa(connections), "-n", strconv.Itoa(requests)}, more...)
 	for _, h := range requestHeaders {
 		args = append(args, "-H", h[0]+": "+h[1])
 	}
@@ -153,4 +155,41 @@ func parseLoad(output string) (l loaded, err error) {
 		}
 	}
 	return l, nil
+}
+
+// paced sends requests at a rate, and returns how long each took, in µs, the shortest first. Requests
+// are sent when they are due, whether or not those of other connections were answered.
+func paced(ctx context.Context, url string, requests, connections, status, rate int, scratch string) ([]float64, error) {
+	log := filepath.Join(scratch, "latency")
+	each := strconv.FormatFloat(float64(rate)/float64(connections), 'f', 3, 64)
+	if _, err := load(ctx, url, requests, connections, status, "--rps", each, "--log-file", log); err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(log)
+	if err != nil {
+		return nil, err
+	}
+	took, err := parseLog(string(text))
+	if err == nil && len(took) != requests {
+		err = fmt.Errorf("h2load: want %d lines in its log, got %d", requests, len(took))
+	}
+	return took, errors.Join(err, os.Remove(log))
+}
+
+// parseLog reads what h2load logs: of each request, between tabs, its start, its status, and how
+// long it took, in µs.
+func parseLog(text string) (took []float64, err error) {
+	for line := range strings.Lines(text) {
+		columns := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		if len(columns) < 3 {
+			return nil, fmt.Errorf("h2load: want three columns in its log, got %.100q", line)
+		}
+		micros, err := strconv.ParseFloat(columns[2], 64)
+		if err != nil {
+			return nil, fmt.Errorf("h2load: %w", err)
+		}
+		took = append(took, micros)
+	}
+	slices.Sort(took)
+	return took, nil
 }

@@ -17,12 +17,14 @@ const (
 
 // figures are what came of a run.
 type figures struct {
-	Machine     machine     `json:"machine"`
-	Requests    int         `json:"requests"`
-	Rounds      int         `json:"rounds"`
-	Processes   int         `json:"processes"`
-	Connections int         `json:"connections"`
-	Variants    []*measured `json:"variants"`
+	Machine     machine `json:"machine"`
+	Requests    int     `json:"requests"`
+	Rounds      int     `json:"rounds"`
+	Processes   int     `json:"processes"`
+	Connections int     `json:"connections"`
+	// Rate is at how many requests a second latencies were measured.
+	Rate     int         `json:"rate"`
+	Variants []*measured `json:"variants"`
 }
 
 type machine struct {
@@ -49,6 +51,10 @@ type begun struct {
 	memory
 }
 
+// latency is how long clients of a process waited for answers, in µs: half of them, and 99 of 100, at
+// most.
+type latency struct{ p50, p99 float64 }
+
 // measured is a variant's.
 type measured struct {
 	Name  string `json:"name"`
@@ -68,6 +74,9 @@ type measured struct {
 	// ModuleBytes is the size of the plugin.
 	ModuleBytes int64 `json:"module_bytes,omitempty"`
 	Wasm        bool  `json:"wasm"`
+	// P50 and P99 are how long clients waited for answers, in µs: half of them, and 99 of 100, at most.
+	P50 page.Spread `json:"p50_us"`
+	P99 page.Spread `json:"p99_us"`
 	// Processes are Envoy's times of a request in each round of each process.
 	Processes [][]float64 `json:"processes_us"`
 
@@ -75,6 +84,8 @@ type measured struct {
 	samples  [][]sample // of each process
 	begun    []begun
 	loaded   []memory // after all requests
+
+	latencies []latency // of each process
 }
 
 // serviceTime is a service's processor time for a request, the mean of all: what a service does
@@ -125,6 +136,8 @@ func (f *figures) summarize() error {
 			m.Processes = append(m.Processes, own)
 		}
 		m.Micros, m.Busy = page.SpreadOf(all), page.SpreadOf(busy)
+		m.P50 = page.SpreadOf(each(m.latencies, func(l latency) float64 { return l.p50 }))
+		m.P99 = page.SpreadOf(each(m.latencies, func(l latency) float64 { return l.p99 }))
 		if base != nil {
 			m.More, m.Share = spreadOf(more), spreadOf(share)
 		}
@@ -195,6 +208,11 @@ func (f *figures) String() string {
 		}
 		page.Row(&b, m.Title, micros(m.Micros.Median), between(m.Micros), more, moreBetween, adds, strings.Join(services, ", "), fmt.Sprintf("%.0f %%", 100*m.Busy.Median))
 	}
+	page.Row(&b, "", fmt.Sprintf("latency at %s requests a second", page.Thousands(float64(f.Rate))), "half of the answers", "10–90 %", "99 of 100", "10–90 %")
+	page.Row(&b, "---", "--:", "--:", "--:", "--:")
+	for _, m := range f.Variants {
+		page.Row(&b, m.Title, whole(m.P50.Median), wholes(m.P50), whole(m.P99.Median), wholes(m.P99))
+	}
 	first := ""
 	for _, m := range f.Variants {
 		s := m.Start
@@ -218,6 +236,8 @@ func (f *figures) String() string {
 }
 
 func micros(n float64) string        { return fmt.Sprintf("%.1f µs", n) }
+func whole(n float64) string         { return fmt.Sprintf("%.0f µs", n) }
+func wholes(s page.Spread) string    { return fmt.Sprintf("%.0f–%.0f", s.Low, s.High) }
 func seconds(n float64) string       { return fmt.Sprintf("%.2f s", n) }
 func mebibytes(s page.Spread) string { return fmt.Sprintf("%.1f MiB", s.Median) }
 func between(s page.Spread) string   { return fmt.Sprintf("%.1f–%.1f", s.Low, s.High) }
