@@ -216,13 +216,13 @@ func (n *Node) Overshoot(rule int) (hits uint64) {
 	if !n.link.open() || n.options.Fallback == RejectAll {
 		return 0
 	}
-	if n.options.Fallback == AllowAll {
-		return window.MaxHits
+	if n.options.Fallback == AllowAll || n.nodes == 0 {
+		return window.MaxHits // nobody has said how many nodes there are
 	}
 	for i := range n.rules[rule].Limits {
 		hits = max(hits, n.rules[rule].Limits[i].Quota())
 	}
-	return min(hits*max(n.nodes, 1)-hits, window.MaxHits)
+	return min(hits*n.nodes-hits, window.MaxHits)
 }
 
 // Time is the time by the backend's clock, as far as that is known, when the host's is hostNow.
