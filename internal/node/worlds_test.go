@@ -85,7 +85,7 @@ func (r *randomWorld) step() {
 			return
 		}
 		p := f.process
-		p.off = r.random.Int64N(int64(4*second)) - int64(2*second)
+		p.off = r.random.Int64N(4*second) - 2*second
 		r.note("a clock is off by %v", time.Duration(p.off))
 	case n < 996:
 		r.replace(f)
