@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 
 	"weir/internal/envoytest"
 )
@@ -45,6 +46,9 @@ const (
 	redisServer      = "redis-server"
 )
 
+// floorHeaderCount is where the floor's configuration says how many response headers it sets.
+const floorHeaderCount = 40
+
 const (
 	namespace = "bench"
 	ruleName  = "per-user"
@@ -59,6 +63,12 @@ var variants = []*variant{
 	{name: "floor", title: "the floor: Weir's host calls alone", base: none, status: http.StatusOK,
 		decorated: true, wasm: floorFile, filters: func(s *site) []object {
 			return wasm(floorFile(s), envoytest.Typed("google.protobuf.BytesValue", object{"value": s.floorConfiguration}))
+		}},
+	{name: "floor-bare", title: "the floor, no response headers", base: none, status: http.StatusOK,
+		wasm: floorFile, filters: func(s *site) []object {
+			bare := slices.Clone(s.floorConfiguration)
+			clear(bare[floorHeaderCount:][:4])
+			return wasm(floorFile(s), envoytest.Typed("google.protobuf.BytesValue", object{"value": bare}))
 		}},
 	{name: "weir", title: "Weir", base: none, status: http.StatusOK, decorated: true,
 		wasm: pluginFile, filters: weir(nil), counted: allowed},
