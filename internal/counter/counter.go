@@ -20,17 +20,47 @@ type Rule struct {
 	// counters stay in this proxy.
 	SyncRate int64
 
-	nodes  uint64
+	kin    *kin
 	codecs []window.Codec // of the limits, once the rule is compiled
+}
+
+// kin is what a rule and its variants have in common.
+type kin struct {
+	nodes uint64
+	quota uint64 // the largest of any limit
 }
 
 // Compile works out what makes reading and writing the rule's counters faster. Limits and SyncRate
 // may not change from then on.
 func (r *Rule) Compile() {
+	if r.kin == nil {
+		r.kin = &kin{}
+	}
 	r.codecs = make([]window.Codec, len(r.Limits))
 	for i := range r.Limits {
 		r.codecs[i] = r.Limits[i].Codec(r.Synced())
+		r.kin.quota = max(r.kin.quota, r.Limits[i].Quota())
 	}
+}
+
+// Variant is a compiled rule with other limits: as many, of the same shapes, in the same order. Its
+// counters are the rule's, so that the limits of a key may change from one request to the next. What
+// Share tells one of them, all know.
+func (r *Rule) Variant(limits []window.Limit) Rule {
+	v := Rule{Limits: limits, SyncRate: r.SyncRate, kin: r.kin}
+	v.Compile()
+	return v
+}
+
+// Quota is the largest of any limit of the rule, and of those variants of it that there have been.
+func (r *Rule) Quota() uint64 { return r.kin.quota }
+
+// nodes is what Share has told.
+func (r *Rule) nodes() uint64 {
+	if r.kin == nil {
+		return 0 // it is not compiled
+	}
+	return r.kin.nodes
 }
 
 // Synced reports whether the rule's counters are pushed to a backend.
@@ -78,7 +108,7 @@ func (c *Counter) Load(rule *Rule, payload []byte) (valid bool) {
 // loadOwn is Load of an entry that has the limits of the counter's rule, in its order, and nothing
 // else. Nearly all entries are such. If loaded is false, the counter is of no use yet.
 func (c *Counter) loadOwn(rule *Rule, payload []byte) (loaded bool) {
-	if len(payload) == 0 || c.rule != rule || len(c.States) != len(rule.codecs) || payload[0]&^knownFlags != 0 {
+	if len(payload) == 0 || c.rule != rule && !c.turn(rule) || len(c.States) != len(rule.codecs) || payload[0]&^knownFlags != 0 {
 		return false
 	}
 	flags, rest := payload[0], payload[1:]
@@ -108,7 +138,7 @@ func (c *Counter) loadOwn(rule *Rule, payload []byte) (loaded bool) {
 // revocable, and the payload is what Append would have written. Otherwise the payload is as it was,
 // and the counter is of no use.
 func (c *Counter) CountInPlace(rule *Rule, payload []byte, now int64, cost uint64, revocable bool) (counted bool) {
-	if c.rule != rule || len(c.States) != len(rule.codecs) || len(payload) == 0 || rule.Synced() || payload[0]&^revocableFlag != 0 {
+	if c.rule != rule && !c.turn(rule) || len(c.States) != len(rule.codecs) || len(payload) == 0 || rule.Synced() || payload[0]&^revocableFlag != 0 {
 		return false
 	}
 	c.synced, c.revocable, c.others = false, revocable || payload[0] != 0, c.others[:0]
@@ -138,6 +168,18 @@ func (c *Counter) countAll(payload []byte, now int64, cost uint64) (counted bool
 		}
 		at += length
 	}
+	return true
+}
+
+// turn makes the counter, whatever it has, that of another variant of its rule. It reports false if
+// rule is none.
+//
+//go:noinline
+func (c *Counter) turn(rule *Rule) bool {
+	if c.rule == nil || rule.kin == nil || c.rule.kin != rule.kin {
+		return false
+	}
+	c.rule = rule
 	return true
 }
 
@@ -248,7 +290,7 @@ func (c *Counter) advanceLeased(now int64) {
 		l, s := &c.rule.Limits[i], &c.States[i]
 		leased := l.Leased(s)
 		l.Advance(s, now)
-		l.WearLease(s, leased, c.rule.nodes, from, to)
+		l.WearLease(s, leased, c.rule.nodes(), from, to)
 	}
 	if from < to {
 		c.lease.Worn = DueAt(to)

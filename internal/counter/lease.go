@@ -70,7 +70,12 @@ const (
 
 // Share tells the rule how many nodes keep its limits together, 0 for an unknown number. Rules
 // start with 0.
-func (r *Rule) Share(nodes uint64) { r.nodes = nodes }
+func (r *Rule) Share(nodes uint64) {
+	if r.kin == nil {
+		r.kin = &kin{}
+	}
+	r.kin.nodes = nodes
+}
 
 // horizon is how long a lease should last, in nanoseconds.
 //
@@ -95,7 +100,7 @@ func (r *Rule) longest() int64 { return longestPauses * r.horizon() }
 //go:noinline
 func (r *Rule) Leases() bool {
 	for i := range r.Limits {
-		if r.Limits[i].Parts(r.nodes) == 0 {
+		if r.Limits[i].Parts(r.nodes()) == 0 {
 			return false
 		}
 	}
@@ -198,7 +203,7 @@ func (c *Counter) most() (hits uint64) {
 	hits = math.MaxUint64
 	for i := range c.States {
 		l := &c.rule.Limits[i]
-		hits = min(hits, l.Ahead(l.Remaining(&c.States[i]), c.rule.nodes))
+		hits = min(hits, l.Ahead(l.Remaining(&c.States[i]), c.rule.nodes()))
 	}
 	return hits
 }
@@ -253,7 +258,7 @@ func (c *Counter) unheard() (hits uint64) {
 // Grant takes in a grant for limit i; see [window.Limit.Lease]. What the counter knows itself of it
 // need not be set. After the last limit call Granted and Heard.
 func (c *Counter) Grant(i int, g window.Grant, total *window.Totals) (kept bool) {
-	g.Newer, g.Nodes = c.newer(g.Answered), c.rule.nodes
+	g.Newer, g.Nodes = c.newer(g.Answered), c.rule.nodes()
 	return c.rule.Limits[i].Lease(&c.States[i], &g, total)
 }
 
@@ -333,7 +338,7 @@ func (c *Counter) dry(now int64, spread float64) {
 			wait = longest
 		}
 		if quantum := l.Quantum(); quantum > 1 {
-			nodes := float64(max(1, c.rule.nodes))
+			nodes := float64(max(1, c.rule.nodes()))
 			wait = max(wait, float64(l.Return())*float64(quantum)*nodes*(0.5+spread))
 		}
 	}

@@ -170,7 +170,7 @@ func (c *Counter) Claim(now int64) (claimed bool) {
 
 // Outgoing describes what limit i has in flight.
 func (c *Counter) Outgoing(i int, p *window.Push) {
-	c.rule.Limits[i].Outgoing(&c.States[i], c.rule.nodes, p)
+	c.rule.Limits[i].Outgoing(&c.States[i], c.rule.nodes(), p)
 }
 
 // PushEnds is the time from which nobody wants what limit i has in flight any more.

@@ -15,7 +15,10 @@ type dirtyKeys struct {
 	blocks []dirtyBlock
 	idle   []*[dirtyBlockKeys]dirtyKey
 	rules  []*Rule // of the keys
-	count  int
+	// full is how many rules there may be before those are looked for that no key has any more. A
+	// rule has as many variants as somebody asks for.
+	full  int
+	count int
 
 	// A visit of all keys goes on from at in blocks[block], and ends before blocks[end]. What comes
 	// meanwhile is for the next visit: otherwise kept keys would never be visited again while
@@ -31,6 +34,9 @@ const dirtyBlockKeys = 256
 // maxDirty bounds the keys that a list remembers. A key that finds no place is adopted by a later
 // hit.
 const maxDirty = 1 << 17
+
+// leastRules are more than a configuration has.
+const leastRules = 1 << 10
 
 // dirtyKey is a key with hits to push, or to ask for.
 type dirtyKey struct {
@@ -170,7 +176,22 @@ func (k *dirtyKeys) rewind() {
 	if k.count == 0 {
 		clear(k.rules)
 		k.rules = k.rules[:0]
+	} else if len(k.rules) > max(k.full, leastRules) {
+		k.dropRules()
 	}
+}
+
+// dropRules forgets the rules that no key has any more. No visit is under way.
+func (k *dirtyKeys) dropRules() {
+	before := k.rules
+	k.rules = make([]*Rule, 0, len(before))
+	for i := range k.blocks {
+		b := &k.blocks[i]
+		for j := range b.keys[:b.length] {
+			b.keys[j].rule = k.number(before[b.keys[j].rule])
+		}
+	}
+	k.full = 2 * len(k.rules)
 }
 
 // inherit moves all keys of another list behind those of this one. It does so even if that makes

@@ -232,6 +232,8 @@ type fakeNode struct {
 	process    *fakeProcess
 	counts     []fakeRule
 	demands    []Demand // of one request after the other
+	// variant, if it is not nil, is what the node's only rule is for the requests to come.
+	variant    *Rule
 	tickMillis uint32
 	pushes     []fakePush
 	refuse     bool // whether no push is taken
@@ -340,6 +342,9 @@ func (f *fakeNode) requestOf(user string, cost uint64) (r *fakeRequest, verdict 
 	for i := range f.demands {
 		d := &f.demands[i]
 		d.Rule, d.Key, d.Cost = &f.rules[i], f.key(i, user), cost
+		if f.variant != nil {
+			d.Rule = f.variant
+		}
 	}
 	return r, f.Decide(f.demands, f.Time(f.Now()), &r.Wait)
 }

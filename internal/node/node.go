@@ -15,8 +15,8 @@ type Options struct {
 	// made for.
 	Data     sharedata.Data
 	Capacity int
-	// Rules have their Limits, Prefix, CountRejected, CostsLater and Watched. They are the node's
-	// from now on.
+	// Rules have their Limits, Prefix, CountRejected, CostsLater, Watched, Widest and Tag. They are
+	// the node's from now on.
 	Rules []Rule
 	// Random is what nodes differ by.
 	Random Random
@@ -194,7 +194,7 @@ func pushRate(syncRate int64) int64 {
 func bytesPerCounter(rules []Rule) int {
 	extra := 0
 	for i := range rules {
-		extra = max(extra, rules[i].ExtraBytes())
+		extra = max(extra, rules[i].extraBytes())
 	}
 	return sharedata.BytesPerCounter + extra
 }
@@ -219,9 +219,7 @@ func (n *Node) Overshoot(rule int) (hits uint64) {
 	if n.options.Fallback == AllowAll || n.nodes == 0 {
 		return window.MaxHits // nobody has said how many nodes there are
 	}
-	for i := range n.rules[rule].Limits {
-		hits = max(hits, n.rules[rule].Limits[i].Quota())
-	}
+	hits = n.rules[rule].Quota()
 	return min(hits*n.nodes-hits, window.MaxHits)
 }
 

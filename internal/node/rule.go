@@ -3,6 +3,7 @@ package node
 import (
 	"weir/internal/counter"
 	"weir/sharedata"
+	"weir/window"
 )
 
 // Rule is a rule as it counts.
@@ -19,10 +20,32 @@ type Rule struct {
 	// Watched keys are counted, and never decided: nothing is leased for them. The backend is asked
 	// for their totals at every interval for as long as they have a window that counts.
 	Watched bool
+	// Widest are the largest limits that variants of the rule may have, if there are to be any: the
+	// table is made for them.
+	Widest []window.Limit
+	// Tag is whatever the owner of the node knows the rule by, or this variant of it.
+	Tag any
 	// Index is the rule's place among the node's. New sets it, and what else of counter.Rule is the
 	// same for all rules.
 	Index int
 
 	group  sharedata.Group
 	number uint32 // see dirtyKeys
+}
+
+// Variant is a rule of a node with other limits: as many, of the same shapes, in the same order. It
+// serves in a [Demand] for the same keys, whose counters stay as they are.
+func (r *Rule) Variant(limits []window.Limit, tag any) *Rule {
+	v := *r
+	v.Rule, v.Tag = r.Rule.Variant(limits), tag
+	return &v
+}
+
+// extraBytes is what a counter of the rule, or of a variant, takes beyond the usual.
+func (r *Rule) extraBytes() int {
+	if r.Widest == nil {
+		return r.ExtraBytes()
+	}
+	widest := counter.Rule{Limits: r.Widest, SyncRate: r.SyncRate}
+	return max(r.ExtraBytes(), widest.ExtraBytes())
 }
