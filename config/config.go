@@ -6,6 +6,7 @@
 package config
 
 import (
+	"weir/internal/clientip"
 	"weir/internal/fields"
 	"weir/window"
 )
@@ -14,21 +15,14 @@ import (
 type Config struct {
 	// Namespace isolates counters, in the proxy and in the backend: 1 to 64 of A-Za-z0-9._-.
 	Namespace string
-	// SyncRate is the interval of synchronisation with the backend, in whole milliseconds up to a
-	// day. If it is 0, the backend decides every request. If it is negative, this proxy counts
-	// alone.
-	SyncRate Duration
-	// Backend is the zero value if SyncRate is negative.
+	// Backend is the zero value if no rule synchronises.
 	Backend Backend
 	// OnBackendFailure says what decides while the backend can't be reached.
 	OnBackendFailure Failure
 	// Capacity is how many live counters the table in shared data has room for: 1 to 2^24.
 	Capacity int
 	// Rules are in the order of the configuration, 1 to 256.
-	Rules    []Rule
-	Response Response
-	// Headers are the sets of response headers to send.
-	Headers fields.Set
+	Rules []Rule
 	// ResetUnit is the unit of X-RateLimit-Reset.
 	ResetUnit fields.ResetUnit
 }
@@ -89,11 +83,28 @@ type Rule struct {
 	// Name is unique in the configuration: 1 to 64 of A-Za-z0-9_-.
 	Name  string
 	Match Match
+	// Except are the requests that the rule leaves alone: those that any of them matches. At most
+	// 64.
+	Except []Exception
+	// SyncRate is the interval of synchronisation with the backend, in whole milliseconds up to a
+	// day. If it is 0, the backend decides every request. If it is negative, this proxy counts
+	// alone.
+	SyncRate Duration
+	// Shadow reports whether the rule only measures: it rejects nothing and sets no header.
+	Shadow bool
+	// Response is what a request gets that this rule, as the first one, rejects.
+	Response *Response
+	// Headers are the sets of response headers that tell of the rule.
+	Headers fields.Set
 	// Key selects the parts of a request that tell counters apart; empty for one counter for all.
 	// At most 16.
 	Key []Selector
 	// Limits must all have room for a request to pass; 1 to 8, no two of the same shape.
 	Limits []window.Limit
+	// LimitFrom are the limits whose hits a request may say, each at most once.
+	LimitFrom []LimitFrom
+	// Overrides are other limits for some requests and keys. They go before LimitFrom.
+	Overrides Overrides
 	// Cost is how many hits a request takes, unless CostFrom is set: then that part of the request
 	// says it. What it says counts as CostLeast at least and as CostMost at most, which is 1 or
 	// more, and the largest uint64 for no bound. Without CostFrom both are 0.
@@ -107,12 +118,63 @@ type Rule struct {
 	CountRejected bool
 }
 
+// LimitFrom says where a request has the hits of one of a rule's limits. A value that is no number
+// leaves the limit as it is.
+type LimitFrom struct {
+	// Limit is the index in Rule.Limits.
+	Limit int
+	From  Selector
+	// Max bounds what the request says.
+	Max uint64
+	// Bursts reports whether the burst is that of the limit, whatever the request says. Else it is
+	// what the request says.
+	Bursts bool
+}
+
+// Overrides are other limits for some. What is found for the key goes first.
+type Overrides struct {
+	Keys []KeyOverride // at most 1024
+	// By selects the value that Values are for; nil if there are none.
+	By     *Selector
+	Values []ValueOverride // at most 1024, no value twice
+}
+
+// KeyOverride has the limits of one key: as many as the rule has, which differ in hits and burst.
+type KeyOverride struct {
+	// Key has a value for each selector of the rule's.
+	Key    []string
+	Limits []window.Limit
+}
+
+// ValueOverride has the limits of requests with one value, as KeyOverride has.
+type ValueOverride struct {
+	Value  string
+	Limits []window.Limit
+}
+
+// Exception is requests that a rule leaves alone: those from some networks, or if there are none,
+// those that Match matches.
+type Exception struct {
+	Match    Match
+	Networks []clientip.Prefix
+}
+
 // Match says which requests a rule applies to; its zero value matches all.
 type Match struct {
-	// Path is matched against the path without its query; nil for any.
-	Path *StringMatch
+	// Path is matched against the path without its query, and Host against the host in lower case
+	// without its port; nil for any.
+	Path, Host *StringMatch
+	// Headers are matched against the first values of headers: at most 32, all of which must match.
+	Headers []HeaderMatch
 	// Methods are matched exactly; empty for any.
 	Methods []string
+}
+
+// HeaderMatch compares a request header.
+type HeaderMatch struct {
+	// Name is in lower case, and unique in a Match.
+	Name string
+	StringMatch
 }
 
 // StringMatch compares one string.
@@ -120,7 +182,8 @@ type StringMatch struct {
 	_ [0]func() // or else Go makes a function that compares values
 
 	Op MatchOp
-	// Value is what to compare with; unused by Present and Absent.
+	// Value is what to compare with: of Regex an expression that pattern.Compile takes. It is unused
+	// by Present and Absent.
 	Value string
 }
 
@@ -134,6 +197,8 @@ const (
 	Prefix
 	// Suffix wants the string to end with the value.
 	Suffix
+	// Regex wants the whole string to match a regular expression.
+	Regex
 	// Present wants the string to be there, with any value.
 	Present
 	// Absent wants the string not to be there.
@@ -146,8 +211,16 @@ type Selector struct {
 
 	Kind SelectorKind
 	// Name is the header's, in lower case; one of :authority, :method, :path and :scheme for a
-	// pseudo-header.
+	// pseudo-header. It is the name of the query's parameter or of the cookie, the path of the
+	// property with zero bytes between its parts, the literal itself, and for a claim the header
+	// that the token is in.
 	Name string
+	// Claim is the path of a claim, which jsonpath.Compile takes.
+	Claim string
+	// Segment is the number of a path's segment, from 1.
+	Segment int
+	// Networks are those of SelectInNetworks.
+	Networks []clientip.Prefix
 	// IPv4Prefix and IPv6Prefix are the bits of a client address that count.
 	IPv4Prefix, IPv6Prefix int
 }
@@ -164,6 +237,22 @@ const (
 	SelectMethod
 	// SelectPath is the path without its query.
 	SelectPath
+	// SelectHost is the host in lower case, without its port.
+	SelectHost
+	// SelectQuery is the first parameter of the query with a name, decoded.
+	SelectQuery
+	// SelectCookie is the first cookie with a name.
+	SelectCookie
+	// SelectPathSegment is what lies between two slashes of the path.
+	SelectPathSegment
+	// SelectClaim is a claim of a JSON Web Token, which nobody verifies here.
+	SelectClaim
+	// SelectProperty is an attribute of Envoy's.
+	SelectProperty
+	// SelectInNetworks is true or false: whether the client's address is in one of some networks.
+	SelectInNetworks
+	// SelectLiteral is the same for all requests.
+	SelectLiteral
 	// SelectResponseHeader is the first value of a response header, for CostOnResponse only.
 	SelectResponseHeader
 )

@@ -39,9 +39,6 @@ func (e Errors) Error() string {
 // maxErrors bounds what a hostile document can make of itself.
 const maxErrors = 1000
 
-// notSupported is the problem of values that the grammar has and this version doesn't carry out.
-const notSupported = "not supported yet"
-
 // report collects mistakes while a document is read.
 type report struct {
 	document string

@@ -17,16 +17,18 @@ var (
 	starts      = []string{"clock", "first_hit"}
 	limitFields = []field{
 		{"limit", required}, {"window", required}, {"algorithm", optional}, {"start", optional}, {"precision", optional}, {"burst", optional},
+		{"limit_from", optional},
 	}
 )
 
-func readLimit(v *value) (limit window.Limit) {
+// readLimit reads a limit that has these of limitFields.
+func readLimit(v *value, fields []field) (limit window.Limit, from *LimitFrom) {
 	var given struct {
-		algorithm                     int
-		firstHit                      bool
-		hits, start, precision, burst *value
+		algorithm                           int
+		firstHit                            bool
+		hits, start, precision, burst, most *value
 	}
-	v.object(`{"limit": 100, "window": "1m"}`, limitFields, func(name string, v *value) {
+	v.object(`{"limit": 100, "window": "1m"}`, fields, func(name string, v *value) {
 		switch name {
 		case "limit":
 			given.hits = v
@@ -44,8 +46,14 @@ func readLimit(v *value) (limit window.Limit) {
 		case "burst":
 			given.burst = v
 			limit.Burst = uint64(v.integer(1, maxHits))
+		case "limit_from":
+			from = &LimitFrom{}
+			given.most = readLimitFrom(v, from)
 		}
 	})
+	if from != nil {
+		from.Bursts = given.burst.given()
+	}
 	chosen := &window.Algorithms[max(given.algorithm, 0)]
 	limit.Kind = chosen.Kind
 	if belongs(given.start, given.algorithm, window.Start) && given.firstHit {
@@ -68,7 +76,31 @@ func readLimit(v *value) (limit window.Limit) {
 		given.hits.wrong("at most " + strconv.FormatUint(limit.LargestLog(), 10) +
 			" for a sliding_log of this window, which would take more memory than a counter may")
 	}
-	return limit
+	if from != nil && given.most.given() && limit.IsLog() && from.Max > limit.LargestLog() {
+		given.most.wrong("at most " + strconv.FormatUint(limit.LargestLog(), 10) + ", as for limit")
+	}
+	return limit, from
+}
+
+// maxField is the field that a limit_from has besides its selector.
+var maxField = []field{{"max", required}}
+
+// readLimitFrom returns the value of max.
+func readLimitFrom(v *value, from *LimitFrom) (most *value) {
+	const like = `{"header": "x-limit", "max": 10000}`
+	if !v.composite() {
+		v.wrong("an object such as " + like)
+		return nil
+	}
+	v.oneOf(like, limitSelectors, maxField, func(name string, v *value) {
+		if name == "max" {
+			most = v
+			from.Max = uint64(v.integer(0, maxHits))
+		} else {
+			from.From.read(name, v)
+		}
+	})
+	return most
 }
 
 // belongs reports whether an option is given to an algorithm that has it, and refuses it with

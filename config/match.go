@@ -1,6 +1,10 @@
 package config
 
-import "strings"
+import (
+	"strings"
+
+	"weir/internal/pattern"
+)
 
 const (
 	maxExceptions   = 64
@@ -12,7 +16,7 @@ const (
 
 // exceptionFields are those of a match, and then its own.
 var (
-	exceptionFields = [...]field{{"path", optional}, {"host", notYet}, {"headers", notYet}, {"methods", optional}, {"client_ip", optional}}
+	exceptionFields = [...]field{{"path", optional}, {"host", optional}, {"headers", optional}, {"methods", optional}, {"client_ip", optional}}
 	matchFields     = exceptionFields[:4]
 )
 
@@ -21,32 +25,34 @@ func (m *Match) read(name string, v *value) {
 	case "path":
 		m.Path = readStringMatch(v, isPathPart)
 	case "host":
-		readStringMatch(v, isHeaderPart)
+		m.Host = readStringMatch(v, isHostPart)
 	case "headers":
-		readHeaderMatches(v)
+		m.Headers = readHeaderMatches(v)
 	case "methods":
 		m.Methods = readMethods(v)
 	}
 }
 
 // readHeaderMatches reads an object from headers' names to string matches.
-func readHeaderMatches(v *value) {
+func readHeaderMatches(v *value) (matches []HeaderMatch) {
 	if !v.isObject(`{"x-plan": {"exact": "free"}}`) {
-		return
+		return nil
 	}
-	var names []string
 	v.each("headers", 0, maxMatchHeaders, func(v *value) {
 		name := lower(v.name)
-		switch {
-		case !isRequestHeader(name):
+		if !isRequestHeader(name) {
 			v.fail("want the name of a header")
-		case index(names, name) >= 0:
-			v.givenTwice()
-		default:
-			names = append(names, name)
-			readStringMatch(v, isHeaderPart)
+			return
 		}
+		for i := range matches {
+			if matches[i].Name == name {
+				v.givenTwice()
+				return
+			}
+		}
+		matches = append(matches, HeaderMatch{name, *readStringMatch(v, isHeaderPart)})
 	})
+	return matches
 }
 
 // part says whether a string can be what op compares with, and what would be.
@@ -66,6 +72,12 @@ func isPathPart(op MatchOp, text string) (string, bool) {
 	return whole, ok && (strings.HasPrefix(text, "/") || op == Exact && text == "*")
 }
 
+// isHostPart refuses what no host has, and what all have.
+func isHostPart(op MatchOp, text string) (string, bool) {
+	const want = "a host in lower case without a port, or a part of one"
+	return want, made(text, 1, maxHeaderName, isVisible) && lower(text) == text && (strings.IndexByte(text, ':') < 0 || text[0] == '[')
+}
+
 // isHeaderPart refuses what all values match, and what can't stand in one.
 func isHeaderPart(op MatchOp, text string) (string, bool) {
 	if op == Exact {
@@ -78,7 +90,7 @@ func isMatchValue(text string) bool { return made(text, 0, maxMatchValue, isFiel
 
 // variantsOfMatch are the ways to compare, in the order of MatchOp up to suffix.
 var variantsOfMatch = [][]field{
-	{{"exact", optional}}, {{"prefix", optional}}, {{"suffix", optional}}, {{"regex", notYet}}, {{"present", optional}},
+	{{"exact", optional}}, {{"prefix", optional}}, {{"suffix", optional}}, {{"regex", optional}}, {{"present", optional}},
 }
 
 func readStringMatch(v *value, valid part) *StringMatch {
@@ -86,7 +98,7 @@ func readStringMatch(v *value, valid part) *StringMatch {
 	v.oneOf(`{"prefix": "/api/"}`, variantsOfMatch, nil, func(name string, v *value) {
 		switch name {
 		case "regex":
-			v.string("a regular expression of 1 to 4096 bytes", isPattern)
+			m.Op, m.Value = Regex, readPattern(v)
 			return
 		case "present":
 			if m.Op = Absent; v.boolean() {
@@ -108,7 +120,16 @@ func readStringMatch(v *value, valid part) *StringMatch {
 	return m
 }
 
-func isPattern(text string) bool { return text != "" && len(text) <= maxMatchValue }
+func readPattern(v *value) (expression string) {
+	if v.kind != kindString || v.text == "" || len(v.text) > maxMatchValue {
+		v.wrong("a regular expression of 1 to 4096 bytes")
+		return ""
+	}
+	if _, err := pattern.Compile(v.text); err != nil {
+		v.fail("want a regular expression, got " + err.Error())
+	}
+	return v.text
+}
 
 func readMethods(v *value) (methods []string) {
 	v.array("methods", 1, maxMethods, func(v *value) {
@@ -127,16 +148,15 @@ func isMethod(text string) bool { return isToken(text) && all(text, isNotLower) 
 func isNotLower(c byte) bool { return c < 'a' || 'z' < c }
 
 // readException reads a match object, or {"client_ip": [networks]}.
-func readException(v *value) {
-	var m Match
+func readException(v *value) (e Exception) {
 	var clientIP *value
 	v.object(likeMatch, exceptionFields[:], func(name string, v *value) {
 		if name == "client_ip" {
 			clientIP = v
-			readNetworks(v)
+			e.Networks = readNetworks(v)
 			return
 		}
-		m.read(name, v)
+		e.Match.read(name, v)
 	})
 	switch n := v.length(); {
 	case n == 0:
@@ -144,4 +164,5 @@ func readException(v *value) {
 	case n > 1 && clientIP.given():
 		clientIP.fail("want client_ip alone, and the rest as another exception")
 	}
+	return e
 }

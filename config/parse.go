@@ -84,12 +84,9 @@ var (
 )
 
 func readConfig(v *value) *Config {
-	c := &Config{
-		Namespace: "default",
-		Capacity:  defaultCapacity,
-		Response:  defaultResponse(),
-		Headers:   fields.All,
-	}
+	c := &Config{Namespace: "default", Capacity: defaultCapacity}
+	general := Rule{Response: new(Response), Headers: fields.All}
+	*general.Response = defaultResponse()
 	var rate, backend, cluster, rules *value
 	v.object(like, configFields, func(name string, v *value) {
 		switch name {
@@ -97,7 +94,7 @@ func readConfig(v *value) *Config {
 			c.Namespace = v.bytes("a string of 1 to 64 of A-Za-z0-9._-", 64, isNamespaceByte)
 		case "sync_rate":
 			rate = v
-			c.SyncRate = readSyncRate(v)
+			general.SyncRate = readSyncRate(v)
 		case "backend":
 			backend = v
 			cluster = readBackend(v, &c.Backend)
@@ -106,12 +103,11 @@ func readConfig(v *value) *Config {
 		case "capacity":
 			c.Capacity = int(v.integer(1, maxCapacity))
 		case "rules":
-			rules = v
-			c.Rules = readRules(v)
+			rules = v // which are read when all is known that holds for each of them
 		case "response":
-			readResponse(v, &c.Response)
+			readResponse(v, general.Response)
 		case "headers":
-			c.Headers = readHeaderSet(v)
+			general.Headers = readHeaderSet(v)
 		case "x_ratelimit_reset":
 			c.ResetUnit = fields.ResetUnit(max(0, v.choice(resetUnits)))
 		}
@@ -119,13 +115,21 @@ func readConfig(v *value) *Config {
 	switch {
 	case rate.given():
 	case backend.given():
-		c.SyncRate = Second
+		general.SyncRate = Second
 	default:
-		c.SyncRate = -Second
+		general.SyncRate = -Second
 	}
-	switch {
+	if rules != nil {
+		c.Rules = readRules(rules, &general)
+	}
+	for i := range c.Rules {
+		if c.Rules[i].Response == nil {
+			c.Rules[i].Response = general.Response
+		}
+	}
+	switch synced := c.synchronises(); {
 	case v.kind != kindObject || backend.given() && backend.kind != kindObject:
-	case c.SyncRate < 0:
+	case !synced:
 		c.Backend = Backend{}
 	case !cluster.given():
 		if !backend.given() {
@@ -133,10 +137,18 @@ func readConfig(v *value) *Config {
 		}
 		backend.missing("cluster").fail("missing, want the name of an Envoy cluster since sync_rate is not below 0")
 	}
-	if c.SyncRate == 0 {
-		checkTake(rules, c.Rules)
-	}
+	checkTake(rules, c.Rules)
 	return c
+}
+
+// synchronises reports whether any rule needs the backend.
+func (c *Config) synchronises() bool {
+	for i := range c.Rules {
+		if c.Rules[i].SyncRate >= 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // checkTake refuses rules that the backend can't be asked for at once: where it decides every
@@ -146,9 +158,13 @@ func readConfig(v *value) *Config {
 func checkTake(v *value, rules []Rule) {
 	limits, answer := 0, wire.GrantSize
 	for i := range rules {
+		if rules[i].SyncRate != 0 {
+			continue
+		}
 		limits += len(rules[i].Limits)
-		for j := range rules[i].Limits {
-			answer += wire.RoomSize(&rules[i].Limits[j])
+		widest := rules[i].Widest()
+		for j := range widest {
+			answer += wire.RoomSize(&widest[j])
 		}
 	}
 	const all = " where sync_rate is 0, as one request may match all rules, got "

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"weir/config"
+	"weir/internal/clientip"
 	"weir/internal/fields"
 	"weir/window"
 )
@@ -25,8 +26,9 @@ var fieldPaths = []string{
 	"rules.name", "rules.match", "rules.match.path", "rules.match.path.exact", "rules.match.path.prefix",
 	"rules.match.path.suffix", "rules.match.path.regex", "rules.match.path.present", "rules.match.host",
 	"rules.match.headers", "rules.match.headers.NAME", "rules.match.methods", "rules.except", "rules.except.client_ip",
-	"rules.except.path", "rules.key", "rules.limits", "rules.cost", "rules.cost.least", "rules.cost.most", "rules.cost_on_response", "rules.mode",
-	"rules.count_rejected",
+	"rules.except.path", "rules.except.host", "rules.except.headers", "rules.except.methods", "rules.key", "rules.limits", "rules.cost", "rules.cost.least", "rules.cost.most", "rules.cost_on_response", "rules.mode",
+	"rules.count_rejected", "rules.sync_rate", "rules.headers", "rules.response", "rules.overrides", "rules.overrides.by",
+	"rules.overrides.values", "rules.overrides.values.NAME", "rules.overrides.keys", "rules.overrides.keys.key", "rules.overrides.keys.limits",
 
 	"rules.key.header", "rules.key.query", "rules.key.cookie", "rules.key.path_segment", "rules.key.method",
 	"rules.key.host", "rules.key.path", "rules.key.client_ip", "rules.key.client_ip.ipv4_prefix",
@@ -34,7 +36,8 @@ var fieldPaths = []string{
 	"rules.key.in_cidr", "rules.key.literal",
 
 	"rules.limits.limit", "rules.limits.window", "rules.limits.algorithm", "rules.limits.start",
-	"rules.limits.precision", "rules.limits.burst",
+	"rules.limits.precision", "rules.limits.burst", "rules.limits.limit_from", "rules.limits.limit_from.header",
+	"rules.limits.limit_from.property", "rules.limits.limit_from.max",
 }
 
 // TestBad reads testdata/bad.txtar: each FIELD--MISTAKE.json is followed by all its errors,
@@ -67,9 +70,6 @@ func TestBad(t *testing.T) {
 			if strings.Contains(strings.ReplaceAll(err.Error(), "key_secret", ""), "secret") {
 				t.Error("shows a token")
 			}
-			if strings.HasPrefix(name, "unsupported--") && (len(all) != 1 || all[0].Problem != "not supported yet") {
-				t.Errorf("got %v, want one value that is not supported yet", all)
-			}
 		})
 	}
 	for _, field := range fieldPaths {
@@ -79,6 +79,14 @@ func TestBad(t *testing.T) {
 			}
 		}
 	}
+}
+
+// general is a configuration, and what holds for the rules that have no response of their own.
+type general struct {
+	config.Config
+	SyncRate config.Duration
+	Response config.Response
+	Headers  fields.Set
 }
 
 func TestGood(t *testing.T) {
@@ -93,12 +101,14 @@ func TestGood(t *testing.T) {
 	}
 
 	// The configuration with nothing but what is required.
-	smallest := func() config.Config {
-		return config.Config{
-			Namespace: "default",
-			SyncRate:  -config.Second,
-			Capacity:  65536,
-			Rules:     []config.Rule{{Name: "all", Limits: []window.Limit{{Shape: sliding(minute, 0), Max: 100}}}},
+	smallest := func() general {
+		return general{
+			Config: config.Config{
+				Namespace: "default",
+				Capacity:  65536,
+				Rules:     []config.Rule{{Name: "all", Limits: []window.Limit{{Shape: sliding(minute, 0), Max: 100}}}},
+			},
+			SyncRate: -config.Second,
 			Response: config.Response{
 				Status:      429,
 				Body:        `{"title":"Rate limit exceeded","status":429}`,
@@ -140,13 +150,71 @@ func TestGood(t *testing.T) {
 			CostLeast: 999_999_999_999_999, CostMost: 999_999_999_999_999, Limits: one,
 		},
 	}
-	eachRequest := func(failure config.Failure) config.Config {
+	eachRequest := func(failure config.Failure) general {
 		c := smallest()
 		c.SyncRate, c.OnBackendFailure = 0, failure
 		c.Backend = config.Backend{Cluster: "weir", Authority: "weir", Timeout: 200 * config.Millisecond}
 		return c
 	}
-	tests := map[string]config.Config{
+	networks := func(texts ...string) (list []clientip.Prefix) {
+		for _, text := range texts {
+			network, _ := clientip.ParsePrefix(text)
+			list = append(list, network)
+		}
+		return list
+	}
+	tokens := func(hits, burst uint64, ordinal uint8) window.Limit {
+		return window.Limit{Shape: window.Shape{Kind: window.TokenBucket, Width: minute, Ordinal: ordinal}, Max: hits, Burst: burst}
+	}
+	perSecond := func(hits uint64) window.Limit { return window.Limit{Shape: sliding(second, 0), Max: hits} }
+	own := smallest().Response
+	own.Status, own.Body, own.Headers = 430, `{"title":"Rate limit exceeded","status":430}`, []config.Header{{Name: "x-a", Value: "b"}}
+	selectors := smallest()
+	selectors.Backend = config.Backend{Cluster: "weir", Authority: "weir", Timeout: 200 * config.Millisecond}
+	selectors.Rules = []config.Rule{
+		{
+			Name: "all", SyncRate: 5 * config.Second, Shadow: true, Response: &own,
+			Match: config.Match{
+				Path: &config.StringMatch{Op: config.Regex, Value: "/v[0-9]+/.*"},
+				Host: &config.StringMatch{Op: config.Suffix, Value: ".example"},
+				Headers: []config.HeaderMatch{
+					{Name: "x-plan", StringMatch: config.StringMatch{Op: config.Exact, Value: "free"}},
+					{Name: "x-debug", StringMatch: config.StringMatch{Op: config.Absent}},
+				},
+			},
+			Except: []config.Exception{
+				{Match: config.Match{Path: &config.StringMatch{Op: config.Exact, Value: "/health"}, Methods: []string{"GET"}}},
+				{Networks: networks("10.0.0.0/8", "2001:db8::/32")},
+			},
+			Key: []config.Selector{
+				{Kind: config.SelectHost}, {Kind: config.SelectQuery, Name: "user id"}, {Kind: config.SelectCookie, Name: "sid"},
+				{Kind: config.SelectPathSegment, Segment: 2}, {Kind: config.SelectClaim, Name: "authorization", Claim: "sub"},
+				{Kind: config.SelectClaim, Name: "x-token", Claim: "realm_access.roles.0"},
+				{Kind: config.SelectProperty, Name: "metadata\x00filter_metadata\x00x.y"},
+				{Kind: config.SelectInNetworks, Networks: networks("10.0.0.0/8")},
+				{Kind: config.SelectLiteral, Name: "a\x00b"},
+			},
+			Limits: []window.Limit{perSecond(10), tokens(5, 5, 0), tokens(5, 7, 1)},
+			LimitFrom: []config.LimitFrom{
+				{Limit: 1, From: config.Selector{Kind: config.SelectProperty, Name: "a\x00b"}, Max: 10000},
+				{Limit: 2, From: config.Selector{Kind: config.SelectHeader, Name: "x-limit"}, Max: 9, Bursts: true},
+			},
+		},
+		{
+			Name: "plans", Key: []config.Selector{{Kind: config.SelectHeader, Name: "x-user"}},
+			Limits: []window.Limit{perSecond(10), tokens(5, 5, 0)},
+			Overrides: config.Overrides{
+				Keys: []config.KeyOverride{{Key: []string{"ann"}, Limits: []window.Limit{perSecond(20), tokens(6, 9, 0)}}},
+				By:   &config.Selector{Kind: config.SelectHeader, Name: "x-plan"},
+				Values: []config.ValueOverride{
+					{Value: "", Limits: []window.Limit{perSecond(0), tokens(0, 1, 0)}},
+					{Value: "gold", Limits: []window.Limit{perSecond(100), tokens(5, 5, 0)}},
+				},
+			},
+		},
+	}
+	tests := map[string]general{
+		"selectors":            selectors,
 		"each-request":         eachRequest(config.FailDeny),
 		"failure-allows":       eachRequest(config.FailAllow),
 		"smallest":             smallest(),
@@ -154,9 +222,8 @@ func TestGood(t *testing.T) {
 		"unused-backend":       smallest(),
 		"no-body":              noBody,
 		"escaped-names":        escaped,
-		"everything": {
+		"everything": {SyncRate: 250 * config.Millisecond, Config: config.Config{
 			Namespace: "shop.eu-1_a",
-			SyncRate:  250 * config.Millisecond,
 			Backend: config.Backend{
 				Cluster:   "outbound|9180||weir.default.svc.cluster.local",
 				Authority: "weir.example:9180",
@@ -197,6 +264,8 @@ func TestGood(t *testing.T) {
 				{Name: "present", Match: path(config.Present, ""), Limits: one},
 				{Name: "absent", Match: path(config.Absent, ""), Limits: one},
 			},
+			ResetUnit: fields.Milliseconds,
+		},
 			Response: config.Response{
 				Status:      503,
 				Body:        "slow down ä\n",
@@ -205,14 +274,12 @@ func TestGood(t *testing.T) {
 				GRPCStatus:  14,
 				GRPCMessage: "slow down ä\n",
 			},
-			Headers:   fields.RateLimit | fields.RetryAfter,
-			ResetUnit: fields.Milliseconds,
+			Headers: fields.RateLimit | fields.RetryAfter,
 		},
 		"algorithms": algorithms,
 		// As Envoy prints a Struct: any order, numbers as doubles.
-		"struct": {
+		"struct": {SyncRate: config.Second, Config: config.Config{
 			Namespace: "default",
-			SyncRate:  config.Second,
 			Backend:   config.Backend{Cluster: "weir", Authority: "weir", Timeout: 100 * config.Millisecond},
 			Capacity:  100,
 			Rules: []config.Rule{{
@@ -223,6 +290,7 @@ func TestGood(t *testing.T) {
 					{Shape: fixed(second / 2), Max: 999_999_999_999_999},
 				},
 			}},
+		},
 			Response: config.Response{Status: 403, Body: "no", ContentType: "text/plain", GRPCMessage: "no"},
 		},
 	}
@@ -236,9 +304,13 @@ func TestGood(t *testing.T) {
 		if !ok {
 			t.Errorf("testdata/good.txtar has %s, which no test knows", file.Name)
 		}
-		if name != "algorithms" {
-			for i := range want.Rules {
-				want.Rules[i].Cost = 1
+		for i := range want.Rules {
+			rule := &want.Rules[i]
+			if name != "algorithms" {
+				rule.Cost = 1
+			}
+			if rule.Response == nil {
+				rule.SyncRate, rule.Headers, rule.Response = want.SyncRate, want.Headers, &want.Response
 			}
 		}
 		t.Run(name, func(t *testing.T) {
@@ -246,8 +318,8 @@ func TestGood(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !reflect.DeepEqual(*got, want) {
-				t.Errorf("got\n%+v\nwant\n%+v", *got, want)
+			if !reflect.DeepEqual(*got, want.Config) {
+				t.Errorf("got\n%+v\nwant\n%+v", *got, want.Config)
 			}
 			checkInvariants(t, got)
 		})
@@ -333,8 +405,8 @@ func TestGRPCMessage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c.Response.GRPCMessage != want {
-			t.Errorf("%.80s: got %q, want %q", response, c.Response.GRPCMessage, want)
+		if got := c.Rules[0].Response.GRPCMessage; got != want {
+			t.Errorf("%.80s: got %q, want %q", response, got, want)
 		}
 	}
 }
@@ -377,8 +449,7 @@ func checkInvariants(t *testing.T, c *config.Config) {
 		return 1 <= len(s) && len(s) <= 64 && strings.Trim(s, alphanumeric+others) == ""
 	}
 	check(name(c.Namespace, "._-"), "namespace")
-	check(c.SyncRate <= 0 || c.SyncRate >= config.Millisecond && c.SyncRate <= 24*config.Hour, "sync rate")
-	if c.SyncRate < 0 {
+	if !slices.ContainsFunc(c.Rules, func(r config.Rule) bool { return r.SyncRate >= 0 }) {
 		check(c.Backend == config.Backend{}, "unused backend")
 	} else {
 		b := c.Backend
@@ -389,17 +460,19 @@ func checkInvariants(t *testing.T, c *config.Config) {
 	}
 	check(c.OnBackendFailure <= config.FailDeny, "failure")
 	check(1 <= c.Capacity && c.Capacity <= 1<<24, "capacity")
-	check(c.Headers < 8 && c.ResetUnit <= fields.Milliseconds, "headers")
-	r := c.Response
-	check(200 <= r.Status && r.Status <= 599 && r.ContentType != "" && 0 <= r.GRPCStatus && r.GRPCStatus <= 16, "response")
-	check(slices.IsSortedFunc(r.Headers, func(a, b config.Header) int { return strings.Compare(a.Name, b.Name) }), "order")
-	for _, h := range r.Headers {
-		check(h.Name != "" && h.Name == strings.ToLower(h.Name) && !strings.ContainsAny(h.Name, ": "), "header's name")
-		check(!strings.ContainsAny(h.Name+h.Value, "\r\n\x00"), "header "+h.Name)
-	}
+	check(c.ResetUnit <= fields.Milliseconds, "unit")
 	check(1 <= len(c.Rules) && len(c.Rules) <= 256, "rules")
 	names := map[string]bool{}
 	for _, rule := range c.Rules {
+		check(rule.SyncRate <= 0 || rule.SyncRate >= config.Millisecond && rule.SyncRate <= 24*config.Hour, "sync rate")
+		check(rule.Headers < 8, "headers")
+		r := rule.Response
+		check(200 <= r.Status && r.Status <= 599 && r.ContentType != "" && 0 <= r.GRPCStatus && r.GRPCStatus <= 16, "response")
+		check(slices.IsSortedFunc(r.Headers, func(a, b config.Header) int { return strings.Compare(a.Name, b.Name) }), "order")
+		for _, h := range r.Headers {
+			check(h.Name != "" && h.Name == strings.ToLower(h.Name) && !strings.ContainsAny(h.Name, ": "), "header's name")
+			check(!strings.ContainsAny(h.Name+h.Value, "\r\n\x00"), "header "+h.Name)
+		}
 		check(name(rule.Name, "_-") && !names[rule.Name], "rule "+rule.Name)
 		names[rule.Name] = true
 		check(len(rule.Key) <= 16 && 1 <= len(rule.Limits) && len(rule.Limits) <= 8, "rule "+rule.Name)
@@ -412,8 +485,22 @@ func checkInvariants(t *testing.T, c *config.Config) {
 			check(rule.CostLeast <= rule.CostMost && rule.CostMost > 0 && rule.CostLeast <= 999_999_999_999_999, "bounds of a cost")
 		}
 		for _, s := range rule.Key {
-			check((s.Kind == config.SelectHeader) == (s.Name != "") && s.Name == strings.ToLower(s.Name), "selector")
+			named := []config.SelectorKind{config.SelectHeader, config.SelectQuery, config.SelectCookie, config.SelectClaim, config.SelectProperty}
+			check(s.Kind == config.SelectLiteral || slices.Contains(named, s.Kind) == (s.Name != ""), "selector")
+			check(s.Kind != config.SelectHeader && s.Kind != config.SelectClaim || s.Name == strings.ToLower(s.Name), "header")
+			check((s.Kind == config.SelectPathSegment) == (s.Segment > 0), "segment")
+			check((s.Kind == config.SelectInNetworks) == (len(s.Networks) > 0), "networks")
+			check((s.Kind == config.SelectClaim) == (s.Claim != ""), "claim")
 			check(0 <= s.IPv4Prefix && s.IPv4Prefix <= 32 && 0 <= s.IPv6Prefix && s.IPv6Prefix <= 128, "prefix")
+		}
+		for _, limits := range otherLimits(&rule) {
+			check(len(limits) == len(rule.Limits), "override")
+			for i := range limits {
+				check(i >= len(rule.Limits) || limits[i].Shape == rule.Limits[i].Shape, "shape of an override")
+			}
+		}
+		for _, from := range rule.LimitFrom {
+			check(0 <= from.Limit && from.Limit < len(rule.Limits) && from.Max <= 999_999_999_999_999, "limit from")
 		}
 		shapes := map[window.Shape]bool{}
 		for _, l := range rule.Limits {
@@ -428,6 +515,16 @@ func checkInvariants(t *testing.T, c *config.Config) {
 			check(config.Millisecond <= width && width <= 366*24*config.Hour && width%config.Millisecond == 0, "width")
 		}
 	}
+}
+
+func otherLimits(rule *config.Rule) (all [][]window.Limit) {
+	for _, o := range rule.Overrides.Keys {
+		all = append(all, o.Limits)
+	}
+	for _, o := range rule.Overrides.Values {
+		all = append(all, o.Limits)
+	}
+	return all
 }
 
 func BenchmarkParse(b *testing.B) {

@@ -13,26 +13,30 @@ const (
 	maxKey    = 16
 )
 
-func readRules(v *value) (rules []Rule) {
+// readRules reads the rules. What they don't say themselves is as in general.
+func readRules(v *value, general *Rule) (rules []Rule) {
 	v.array("rules", 1, maxRules, func(v *value) {
-		rules = append(rules, Rule{Cost: 1})
-		readRule(v, rules)
+		rules = append(rules, Rule{Cost: 1, SyncRate: general.SyncRate, Headers: general.Headers})
+		readRule(v, rules, general)
 	})
 	return rules
 }
 
 var (
 	ruleFields = []field{
-		{"name", required}, {"match", optional}, {"except", notYet}, {"key", optional}, {"limits", required}, {"cost", optional},
-		{"cost_on_response", optional}, {"mode", optional}, {"count_rejected", optional},
+		{"name", required}, {"match", optional}, {"except", optional}, {"key", optional}, {"limits", required}, {"cost", optional},
+		{"cost_on_response", optional}, {"mode", optional}, {"count_rejected", optional}, {"sync_rate", optional}, {"headers", optional},
+		{"response", optional}, {"overrides", optional},
 	}
 	modes = []string{"enforce", "shadow"}
 )
 
 // readRule reads the last of the rules.
-func readRule(v *value, rules []Rule) {
+func readRule(v *value, rules []Rule, general *Rule) {
 	last := len(rules) - 1
 	rule := &rules[last]
+	var overrides *value
+	sound := true
 	v.object(`{"name": "all", "limits": [{"limit": 100, "window": "1m"}]}`, ruleFields, func(name string, v *value) {
 		switch name {
 		case "name":
@@ -47,11 +51,20 @@ func readRule(v *value, rules []Rule) {
 		case "match":
 			v.object(likeMatch, matchFields, rule.Match.read)
 		case "except":
-			v.array("exceptions", 0, maxExceptions, readException)
+			v.array("exceptions", 0, maxExceptions, func(v *value) { rule.Except = append(rule.Except, readException(v)) })
 		case "key":
 			v.array("selectors", 0, maxKey, func(v *value) { rule.Key = append(rule.Key, readSelector(v, wantSelector, nil, nil)) })
 		case "limits":
-			v.array("limits", 1, maxLimits, func(v *value) { rule.Limits = append(rule.Limits, readLimit(v)) })
+			before := len(v.report.found)
+			v.array("limits", 1, maxLimits, func(v *value) {
+				limit, from := readLimit(v, limitFields)
+				if from != nil {
+					from.Limit = len(rule.Limits)
+					rule.LimitFrom = append(rule.LimitFrom, *from)
+				}
+				rule.Limits = append(rule.Limits, limit)
+			})
+			sound = len(v.report.found) == before
 			window.SetOrdinals(rule.Limits)
 		case "cost":
 			if v.kind == kindNumber {
@@ -63,13 +76,24 @@ func readRule(v *value, rules []Rule) {
 			s := readResponseSelector(v)
 			rule.CostOnResponse = &s
 		case "mode":
-			if v.choice(modes) > 0 {
-				v.notYet()
-			}
+			rule.Shadow = v.choice(modes) == 1
 		case "count_rejected":
 			rule.CountRejected = v.boolean()
+		case "sync_rate":
+			rule.SyncRate = readSyncRate(v)
+		case "headers":
+			rule.Headers = readHeaderSet(v)
+		case "response":
+			own := *general.Response
+			readResponse(v, &own)
+			rule.Response = &own
+		case "overrides":
+			overrides = v
 		}
 	})
+	if overrides.given() {
+		readOverrides(overrides, rule, sound)
+	}
 }
 
 // boundFields are those that the selector of a cost has besides its own.

@@ -1,6 +1,11 @@
 package config
 
-import "strings"
+import (
+	"strings"
+
+	"weir/internal/clientip"
+	"weir/internal/jsonpath"
+)
 
 const (
 	maxPathSegment   = 1000
@@ -16,19 +21,22 @@ var clientIP = Selector{Kind: SelectClientIP, IPv4Prefix: 32, IPv6Prefix: 64}
 // variantsOfSelector are the selectors that are objects, with those of a response last.
 var variantsOfSelector = [...][]field{
 	{{"header", optional}},
-	{{"query", notYet}},
-	{{"cookie", notYet}},
-	{{"path_segment", notYet}},
+	{{"query", optional}},
+	{{"cookie", optional}},
+	{{"path_segment", optional}},
 	{{"client_ip", optional}},
 	// After header, which is a part of it.
-	{{"jwt_claim", notYet}, {"header", required}},
-	{{"property", notYet}},
-	{{"in_cidr", notYet}},
-	{{"literal", notYet}},
+	{{"jwt_claim", optional}, {"header", optional}},
+	{{"property", optional}},
+	{{"in_cidr", optional}},
+	{{"literal", optional}},
 	{{"response_header", optional}},
 }
 
 const responseSelectors = 1
+
+// limitSelectors are those that a filter before may have set.
+var limitSelectors = [][]field{{{"header", optional}}, {{"property", optional}}}
 
 // readSelector reads what selects a part of a request; want says what else may stand in its place.
 // If it is an object, it may have further fields, which readFurther reads.
@@ -51,7 +59,7 @@ func readSelector(v *value, want string, further []field, readFurther func(name 
 	case "client_ip":
 		s = clientIP
 	case "host":
-		v.notYet()
+		s.Kind = SelectHost
 	default:
 		v.wrong(want)
 	}
@@ -71,25 +79,35 @@ func readResponseSelector(v *value) (s Selector) {
 func (s *Selector) read(name string, v *value) {
 	switch name {
 	case "header":
-		*s = Selector{Kind: SelectHeader, Name: lower(v.string("the name of a header", isRequestHeader))}
-	case "query", "jwt_claim":
-		v.bytes("a string of 1 to 256 bytes without control characters", maxHeaderName, isFieldByte)
+		s.Name = lower(v.string("the name of a header", isRequestHeader)) // a claim's, if the kind is set
+	case "query":
+		*s = Selector{Kind: SelectQuery, Name: v.bytes("a string of 1 to 256 bytes without control characters", maxHeaderName, isFieldByte)}
+	case "jwt_claim":
+		s.Kind, s.Claim = SelectClaim, v.string("the path of a claim such as \"sub\" or \"realm_access.roles.0\"", isClaim)
+		if s.Name == "" {
+			s.Name = "authorization"
+		}
 	case "cookie":
-		v.string("the name of a cookie", isToken)
+		*s = Selector{Kind: SelectCookie, Name: v.string("the name of a cookie", isToken)}
 	case "path_segment":
-		v.integer(1, maxPathSegment)
+		*s = Selector{Kind: SelectPathSegment, Segment: int(v.integer(1, maxPathSegment))}
 	case "client_ip":
 		*s = clientIP
 		v.object(`{"ipv4_prefix": 32, "ipv6_prefix": 64}`, prefixFields, s.readPrefix)
 	case "property":
 		// The path of an Envoy attribute; the host separates its parts with NUL.
-		v.array("parts of an attribute's name", 1, maxPropertyParts, readPropertyPart)
+		*s = Selector{Kind: SelectProperty}
+		v.array("parts of an attribute's name", 1, maxPropertyParts, func(v *value) {
+			if part := v.string("a non-empty string without NUL", isPropertyPart); s.Name == "" {
+				s.Name = part
+			} else {
+				s.Name += "\x00" + part
+			}
+		})
 	case "in_cidr":
-		readNetworks(v)
+		*s = Selector{Kind: SelectInNetworks, Networks: readNetworks(v)}
 	case "literal":
-		if v.kind != kindString {
-			v.wrong("a string")
-		}
+		*s = Selector{Kind: SelectLiteral, Name: v.string("a string of at most 4096 bytes", isLiteral)}
 	case "response_header":
 		*s = Selector{Kind: SelectResponseHeader, Name: lower(v.string("the name of a header", isToken))}
 	}
@@ -105,10 +123,22 @@ func (s *Selector) readPrefix(name string, v *value) {
 	}
 }
 
-func readPropertyPart(v *value) { v.string("a non-empty string without NUL", isPropertyPart) }
-
 func isPropertyPart(text string) bool { return text != "" && strings.IndexByte(text, 0) < 0 }
 
-func readNetworks(v *value) { v.array("networks", 1, maxNetworks, readNetwork) }
+func isLiteral(text string) bool { return len(text) <= maxMatchValue }
 
-func readNetwork(v *value) { v.string(`a network such as "10.0.0.0/8" or "2001:db8::/32"`, isNetwork) }
+func isClaim(text string) bool {
+	_, err := jsonpath.Compile(text)
+	return err == nil && text != "" && len(text) <= maxHeaderName
+}
+
+func readNetworks(v *value) (networks []clientip.Prefix) {
+	v.array("networks", 1, maxNetworks, func(v *value) {
+		network, ok := clientip.ParsePrefix(v.text)
+		if v.kind != kindString || !ok {
+			v.wrong(`a network such as "10.0.0.0/8" or "2001:db8::/32"`)
+		}
+		networks = append(networks, network)
+	})
+	return networks
+}

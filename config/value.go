@@ -39,9 +39,6 @@ const (
 	optional presence = iota
 	// A required field is read even if it is missing. Then its reader reports what should be there.
 	required
-	// A notYet field is not carried out. If its reader finds nothing wrong with it, it is refused,
-	// unless it is empty and so asks for nothing.
-	notYet
 	// A field is excluded by the object's first field.
 	excluded
 )
@@ -81,24 +78,6 @@ func (v *value) wrong(want string) {
 }
 
 func (v *value) givenTwice() { v.fail("given twice") }
-
-// notYet refuses a value that is right, but not carried out by this version.
-func (v *value) notYet() { v.fail(notSupported) }
-
-// notYetFrom refuses a value of which these findings, and those behind them, are what its reader
-// found.
-func (v *value) notYetFrom(before int) {
-	if v.length() == 0 {
-		return
-	}
-	for _, f := range v.report.found[before:] {
-		if f.Problem != notSupported {
-			return
-		}
-	}
-	v.report.found = v.report.found[:before]
-	v.notYet()
-}
 
 // maxShown is how many bytes of a value an error shows.
 const maxShown = 40
@@ -155,11 +134,7 @@ func (v *value) object(like string, fields []field, read func(name string, v *va
 			child.fail("want either " + fields[0].name + " or " + child.name + ", got both")
 			continue
 		}
-		before := len(v.report.found)
 		read(child.name, child)
-		if fields[i].presence == notYet {
-			child.notYetFrom(before)
-		}
 	}
 	for i, f := range fields {
 		if f.presence == required && seen>>i&1 == 0 {

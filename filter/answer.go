@@ -6,52 +6,62 @@ import (
 	"weir/internal/fields"
 	"weir/internal/node"
 	"weir/internal/proxywasm"
+	"weir/window"
 )
 
 // answer writes what clients see: response headers, and the reply to what was rejected.
 type answer struct {
-	headers   fields.Set
 	unit      fields.ResetUnit
 	describes bool // whether allowed requests get any headers
 	rules     []ruleAnswer
 	reply     proxywasm.LocalResponse
 	pairs     proxywasm.Pairs
-	body      config.Response
 }
 
-// ruleAnswer has the parts of a rule's header fields that never change, and of what logs say.
+// ruleAnswer is what clients see of a rule, or of one of its variants: the parts of its header fields
+// that never change, which fields these are, and the reply if it is the first one to reject.
 type ruleAnswer struct {
-	fields  fields.Rule
-	details string
+	name     string
+	fields   fields.Rule
+	headers  fields.Set
+	details  string // what logs say
+	response *config.Response
 }
+
+// with is the answer of the rule with other limits.
+func (r *ruleAnswer) with(limits []window.Limit) *ruleAnswer {
+	other := *r
+	other.fields = fields.NewRule(r.name, limits)
+	return &other
+}
+
+// answerOf is the answer of a demand's rule.
+func answerOf(d *node.Demand) *ruleAnswer { return d.Rule.Tag.(*ruleAnswer) }
 
 // details, with the rule's name behind it, is the reason of a rejection in the proxy's access log.
 const details = "weir_rate_limited:"
 
 func (a *answer) compile(c *config.Config) {
-	a.headers, a.unit, a.body = c.Headers, c.ResetUnit, c.Response
-	a.describes = c.Headers.Describes()
-	a.rules = a.rules[:0]
+	a.unit, a.describes = c.ResetUnit, false
+	a.rules = make([]ruleAnswer, len(c.Rules))
 	for i := range c.Rules {
 		rule := &c.Rules[i]
-		a.rules = append(a.rules, ruleAnswer{fields.NewRule(rule.Name, rule.Limits), details + rule.Name})
+		a.rules[i] = ruleAnswer{rule.Name, fields.NewRule(rule.Name, rule.Limits), rule.Headers, details + rule.Name, rule.Response}
+		a.describes = a.describes || !rule.Shadow && rule.Headers.Describes()
 	}
-	a.reply = proxywasm.LocalResponse{
-		Status:     uint32(c.Response.Status),
-		Headers:    &a.pairs,
-		GRPCStatus: int32(c.Response.GRPCStatus),
-	}
+	a.reply = proxywasm.LocalResponse{Headers: &a.pairs}
 }
 
 // describe writes the headers of a decided request.
 func (a *answer) describe(demands []node.Demand, now int64, h *fields.List) {
-	h.Begin(a.headers, a.unit, now)
+	h.Begin(a.unit, now)
 	if !a.describes {
 		return
 	}
 	for i := range demands {
 		d := &demands[i]
-		h.Rule(&a.rules[d.Rule.Index].fields)
+		rule := answerOf(d)
+		h.Rule(&rule.fields, rule.headers)
 		for j := range d.Counter.States {
 			h.Limit(d.Standing(j, now))
 		}
@@ -63,32 +73,35 @@ func (a *answer) describe(demands []node.Demand, now int64, h *fields.List) {
 // stream's response phase follows, and has nothing to add.
 func (a *answer) reject(demands []node.Demand, now int64, h *fields.List) (sent bool) {
 	a.describe(demands, now, h)
-	h.Refuse(node.RetryAt(demands, now))
+	rule := rejecting(demands)
+	at, ok := node.RetryAt(demands, now)
+	h.Refuse(rule.headers, at, ok)
 	a.pairs.Reset()
 	list := h.Fields()
 	for i := range list {
 		a.pairs.AddBytes(list[i].Name, list[i].Value)
 	}
+	response := rule.response
 	if isGRPC() {
-		a.reply.Body = a.body.GRPCMessage
-	} else if a.reply.Body = a.body.Body; a.reply.Body != "" {
-		a.pairs.Add("content-type", a.body.ContentType)
+		a.reply.Body = response.GRPCMessage
+	} else if a.reply.Body = response.Body; a.reply.Body != "" {
+		a.pairs.Add("content-type", response.ContentType)
 	}
-	for i := range a.body.Headers {
-		a.pairs.Add(a.body.Headers[i].Name, a.body.Headers[i].Value)
+	for i := range response.Headers {
+		a.pairs.Add(response.Headers[i].Name, response.Headers[i].Value)
 	}
-	a.reply.Details = a.rules[rejecting(demands)].details
+	a.reply.Status, a.reply.GRPCStatus, a.reply.Details = uint32(response.Status), int32(response.GRPCStatus), rule.details
 	return proxywasm.SendLocalResponse(&a.reply)
 }
 
 // rejecting is the first rule that has rejected a request.
-func rejecting(demands []node.Demand) (rule int) {
+func rejecting(demands []node.Demand) *ruleAnswer {
 	for i := range demands {
 		if demands[i].Verdict == counter.Rejected {
-			return demands[i].Rule.Index
+			return answerOf(&demands[i])
 		}
 	}
-	return demands[0].Rule.Index
+	return answerOf(&demands[0])
 }
 
 // isGRPC reports whether the proxy answers the current request as gRPC wants it. Then the reply's

@@ -66,9 +66,14 @@ func (m *metrics) define(c *config.Config) {
 	m.rules = make([]ruleMetrics, len(c.Rules))
 	for i := range c.Rules {
 		prefix := namespace + label("weir_rule", c.Rules[i].Name)
-		m.rules[i].allowed.define(prefix + label("weir_outcome", "allowed") + "requests_total")
-		m.rules[i].rejected.define(prefix + label("weir_outcome", "rejected") + "requests_total")
-		if c.SyncRate >= 0 {
+		// Nobody is rejected by a shadow rule, so that it must not look like it.
+		allowed, rejected := "allowed", "rejected"
+		if c.Rules[i].Shadow {
+			allowed, rejected = "shadow_allowed", "shadow_rejected"
+		}
+		m.rules[i].allowed.define(prefix + label("weir_outcome", allowed) + "requests_total")
+		m.rules[i].rejected.define(prefix + label("weir_outcome", rejected) + "requests_total")
+		if c.Rules[i].SyncRate >= 0 && !c.Rules[i].Shadow {
 			m.rules[i].overshoot.define(prefix + "overshoot_bound")
 		}
 	}

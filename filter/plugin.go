@@ -22,6 +22,8 @@ type plugin struct {
 	limits []node.Rule
 	// costsLater reports whether any rule counts what the response costs.
 	costsLater bool
+	// shadows reports whether any rule only measures.
+	shadows bool
 
 	request request
 	demands []node.Demand // of the request being decided
@@ -29,6 +31,8 @@ type plugin struct {
 	metrics metrics
 	answer  answer
 	idle    []*stream // to be used again, maxIdle at most
+	// idleMeasures are to be used again, maxIdle at most.
+	idleMeasures []*measure
 
 	vm      *VM
 	leaving bool
@@ -60,6 +64,11 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 		proxywasm.Log(proxywasm.LogError, "weir: open the table of counters: "+err.Error())
 		return types.OnPluginStartStatusFailed
 	}
+	for i := range p.rules {
+		if v := p.rules[i].variants; v != nil {
+			v.make(&parsed.Rules[i], &p.limits[i], &p.answer.rules[i])
+		}
+	}
 	table := p.node.Table()
 	if !table.Fits(parsed.Capacity) {
 		proxywasm.Log(proxywasm.LogWarn, "weir: namespace "+parsed.Namespace+
@@ -81,18 +90,26 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 
 // compile makes what requests need from the configuration.
 func (p *plugin) compile() {
-	p.request.properties, p.request.shared, p.costsLater = p.request.properties[:0], false, false
+	p.request.properties, p.request.shared, p.costsLater, p.shadows = p.request.properties[:0], false, false, false
 	p.rules, p.limits = make([]requestRule, len(p.config.Rules)), make([]node.Rule, len(p.config.Rules))
 	for i := range p.config.Rules {
 		c := &p.config.Rules[i]
 		p.rules[i] = p.request.compile(c)
+		p.rules[i].variants = p.request.compileVariants(c)
+		p.shadows = p.shadows || c.Shadow
 		p.costsLater = p.costsLater || p.rules[i].costsLater
 		l := &p.limits[i]
 		l.Limits, l.Prefix = c.Limits, p.rules[i].keyPrefix
 		l.CountRejected, l.CostsLater = c.CountRejected, p.rules[i].costsLater
+		if p.rules[i].variants != nil {
+			l.Widest = c.Widest()
+		}
 	}
 	p.demands = make([]node.Demand, len(p.rules))
 	p.answer.compile(p.config)
+	for i := range p.limits {
+		p.limits[i].Tag = &p.answer.rules[i]
+	}
 	p.backend = backend{context: p.id, config: &p.config.Backend, metrics: &p.metrics}
 }
 
@@ -101,7 +118,7 @@ func (p *plugin) options() *node.Options {
 	c := p.config
 	o := &node.Options{
 		Namespace: c.Namespace, Data: &proxywasm.SharedData{}, Capacity: c.Capacity, Rules: p.limits, Random: rand.Uint64,
-		SyncRate: int64(c.SyncRate), Host: &p.backend, Timeout: int64(c.Backend.Timeout), Recalls: true,
+		SyncRate: int64(c.Rules[0].SyncRate), Host: &p.backend, Timeout: int64(c.Backend.Timeout), Recalls: true,
 		KeySecret: c.Backend.KeySecret,
 	}
 	switch c.OnBackendFailure {
@@ -114,7 +131,7 @@ func (p *plugin) options() *node.Options {
 }
 
 // synchronises reports whether the counters are those of other proxies too.
-func (p *plugin) synchronises() bool { return p.config.SyncRate >= 0 }
+func (p *plugin) synchronises() bool { return p.config.Backend.Cluster != "" }
 
 // OnTick implements types.PluginContext.
 func (p *plugin) OnTick() {

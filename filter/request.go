@@ -1,8 +1,7 @@
 package filter
 
 import (
-	"bytes"
-
+	"weir/internal/jsonpath"
 	"weir/internal/proxywasm"
 )
 
@@ -13,16 +12,21 @@ type request struct {
 	values     []byte // of the properties read so far
 	badCosts   uint64 // costs that were no numbers
 	network    [16]byte
+	decoded    []byte // a part that the host's bytes don't have as it counts
+	claims     jsonpath.Reader
+	block      [decodedBlock]byte // of a token
 }
 
-// property is one thing that the host is asked for: a header, or a property.
+// property is one thing that the host is asked for, a header or a property, or a part of one.
 type property struct {
 	_ [0]func() // or else Go makes a function that compares values
 
 	header string // or empty
 	path   string // of an Envoy attribute, with zero bytes between its parts
-	cut    byte   // the value ends before this byte, if not 0
-	shared bool   // more than one place asks for it
+	// part, unless it is the whole, is what is taken of another property, which is the one at of.
+	part   part
+	of     int
+	shared bool // more than one place asks for it
 
 	state      readState
 	start, end int // of the value, in request.values
@@ -38,7 +42,8 @@ const (
 
 var (
 	methodProperty = property{header: ":method"}
-	pathProperty   = property{header: ":path", cut: '?'}
+	pathProperty   = property{header: ":path"}
+	hostProperty   = property{header: ":authority"}
 	sourceProperty = property{path: "source\x00address"}
 )
 
@@ -47,13 +52,24 @@ var (
 //go:noinline
 func (r *request) use(wanted property) int {
 	for i := range r.properties {
-		if p := &r.properties[i]; p.header == wanted.header && p.path == wanted.path && p.cut == wanted.cut {
+		if p := &r.properties[i]; p.header == wanted.header && p.path == wanted.path && p.of == wanted.of && p.part.equal(&wanted.part) {
 			p.shared, r.shared = true, true
 			return i
 		}
 	}
 	r.properties = append(r.properties, wanted)
 	return len(r.properties) - 1
+}
+
+// usePart is use of a part of another property.
+//
+//go:noinline
+func (r *request) usePart(of property, p part) int {
+	whole := r.use(of)
+	if p.kind == wholeValue {
+		return whole
+	}
+	return r.use(property{of: whole, part: p})
 }
 
 // begin forgets the request before.
@@ -72,7 +88,7 @@ func (r *request) begin() {
 func (r *request) value(i int) (value []byte, ok bool) {
 	p := &r.properties[i]
 	if !p.shared {
-		return p.read()
+		return r.read(p)
 	}
 	if p.state == unread {
 		r.keep(p)
@@ -80,23 +96,33 @@ func (r *request) value(i int) (value []byte, ok bool) {
 	return r.values[p.start:p.end], p.state == present
 }
 
-func (p *property) read() (value []byte, ok bool) {
-	if p.header != "" {
-		value, ok = proxywasm.RequestHeader(p.header)
-	} else {
-		value, ok = proxywasm.Property(p.path)
+func (r *request) read(p *property) (value []byte, ok bool) {
+	switch {
+	case p.header != "":
+		return proxywasm.RequestHeader(p.header)
+	case p.path != "":
+		return proxywasm.Property(p.path)
 	}
-	if p.cut != 0 {
-		if i := bytes.IndexByte(value, p.cut); i >= 0 {
-			value = value[:i]
-		}
+	return r.readPart(p)
+}
+
+// readPart takes a part of a property.
+//
+//go:noinline
+func (r *request) readPart(p *property) (value []byte, ok bool) {
+	if p.part.kind == literal {
+		return p.part.literal, true
 	}
-	return value, ok
+	whole, ok := r.value(p.of)
+	if !ok && p.part.kind != inNetworks {
+		return nil, false
+	}
+	return p.part.of(whole, r)
 }
 
 // keep reads a property that is asked for again.
 func (r *request) keep(p *property) {
-	value, ok := p.read()
+	value, ok := r.read(p)
 	p.state = absent
 	if ok {
 		p.state = present

@@ -4,27 +4,57 @@ import (
 	"weir/config"
 	"weir/internal/clientip"
 	"weir/internal/counter"
+	"weir/internal/jsonpath"
+	"weir/internal/pattern"
 )
 
 // requestRule is a rule as requests need it: whether it matches, and what it counts for which key.
 type requestRule struct {
-	match matcher
+	always bool // it applies to all requests
+	match  matcher
+	except []matcher
 	// keyPrefix begins the rule's keys: its name with its length before it.
 	keyPrefix []byte
-	key       []part
+	key       []keyPart
 	cost      cost
 	// onResponse is what is counted when the response is there, if costsLater says so.
 	costsLater bool
 	onResponse cost
+	shadow     bool
+	// variants are nil if the limits are the same for all requests.
+	variants *variants
 }
 
-// matcher decides whether a rule applies to a request.
+// matcher decides whether a rule applies to a request, or an exception from it.
 type matcher struct {
-	all       bool // requests match
-	path      *config.StringMatch
-	pathAt    int
-	methods   []string
-	methodsAt int
+	all        bool // requests match
+	conditions []condition
+	methods    []string
+	methodsAt  int
+}
+
+// condition is about one property: how it compares, or the networks that it has to be in.
+type condition struct {
+	_ [0]func() // or else Go makes a function that compares values
+
+	at       int
+	op       config.MatchOp
+	value    string
+	pattern  *pattern.Pattern
+	networks []clientip.Prefix
+}
+
+// applies reports whether a rule applies to the current request.
+func (r *request) applies(rule *requestRule) bool {
+	if !rule.match.all && !r.matches(&rule.match) {
+		return false
+	}
+	for i := range rule.except {
+		if r.matches(&rule.except[i]) {
+			return false
+		}
+	}
+	return true
 }
 
 func (r *request) matches(m *matcher) bool {
@@ -34,8 +64,14 @@ func (r *request) matches(m *matcher) bool {
 			return false
 		}
 	}
-	if m.path != nil {
-		if value, ok := r.value(m.pathAt); !compare(m.path, value, ok) {
+	for i := range m.conditions {
+		c := &m.conditions[i]
+		value, ok := r.value(c.at)
+		if len(c.networks) > 0 {
+			if !clientip.In(value, c.networks, &r.network) {
+				return false
+			}
+		} else if !c.holds(value, ok) {
 			return false
 		}
 	}
@@ -51,14 +87,17 @@ func oneOf(wanted []string, value []byte) bool {
 	return false
 }
 
-func compare(m *config.StringMatch, value []byte, ok bool) bool {
-	switch n := len(m.Value); m.Op {
+// holds reports whether a value, if there is one, is as the condition wants it.
+func (c *condition) holds(value []byte, ok bool) bool {
+	switch n := len(c.value); c.op {
 	case config.Exact:
-		return ok && string(value) == m.Value
+		return ok && string(value) == c.value
 	case config.Prefix:
-		return ok && len(value) >= n && string(value[:n]) == m.Value
+		return ok && len(value) >= n && string(value[:n]) == c.value
 	case config.Suffix:
-		return ok && len(value) >= n && string(value[len(value)-n:]) == m.Value
+		return ok && len(value) >= n && string(value[len(value)-n:]) == c.value
+	case config.Regex:
+		return ok && c.pattern.Matches(value)
 	case config.Present:
 		return ok
 	default:
@@ -66,8 +105,8 @@ func compare(m *config.StringMatch, value []byte, ok bool) bool {
 	}
 }
 
-// part is one selector of a key.
-type part struct {
+// keyPart is one selector of a key.
+type keyPart struct {
 	_ [0]func() // or else Go makes a function that compares values
 
 	property int
@@ -78,7 +117,7 @@ type part struct {
 
 // compile resolves what a rule asks of requests.
 func (r *request) compile(c *config.Rule) requestRule {
-	compiled := requestRule{keyPrefix: counter.AppendPart(nil, c.Name)}
+	compiled := requestRule{keyPrefix: counter.AppendPart(nil, c.Name), shadow: c.Shadow}
 	compiled.cost = cost{fixed: c.Cost}
 	if c.CostFrom != nil {
 		compiled.cost = cost{selected: true, property: r.selected(c.CostFrom).property, least: c.CostLeast, most: c.CostMost}
@@ -88,35 +127,78 @@ func (r *request) compile(c *config.Rule) requestRule {
 	} else if s != nil {
 		compiled.costsLater, compiled.onResponse = true, cost{selected: true, property: r.selected(s).property}
 	}
-	compiled.match.all = c.Match.Path == nil && len(c.Match.Methods) == 0
-	if c.Match.Path != nil {
-		compiled.match.path = c.Match.Path
-		compiled.match.pathAt = r.use(pathProperty)
+	compiled.match = r.matcher(&c.Match)
+	for i := range c.Except {
+		e := &c.Except[i]
+		m := r.matcher(&e.Match)
+		if len(e.Networks) > 0 {
+			m.conditions = append(m.conditions, condition{at: r.use(sourceProperty), networks: e.Networks})
+		}
+		compiled.except = append(compiled.except, m)
 	}
-	if len(c.Match.Methods) > 0 {
-		compiled.match.methods = c.Match.Methods
-		compiled.match.methodsAt = r.use(methodProperty)
-	}
+	compiled.always = compiled.match.all && len(compiled.except) == 0
 	for i := range c.Key {
 		compiled.key = append(compiled.key, r.selected(&c.Key[i]))
 	}
 	return compiled
 }
 
+func (r *request) matcher(c *config.Match) (m matcher) {
+	if c.Path != nil {
+		m.conditions = append(m.conditions, compare(r.usePart(pathProperty, part{kind: barePath}), c.Path))
+	}
+	if c.Host != nil {
+		m.conditions = append(m.conditions, compare(r.usePart(hostProperty, part{kind: bareHost}), c.Host))
+	}
+	for i := range c.Headers {
+		m.conditions = append(m.conditions, compare(r.use(property{header: c.Headers[i].Name}), &c.Headers[i].StringMatch))
+	}
+	if len(c.Methods) > 0 {
+		m.methods, m.methodsAt = c.Methods, r.use(methodProperty)
+	}
+	m.all = len(m.conditions) == 0 && len(m.methods) == 0
+	return m
+}
+
+func compare(at int, m *config.StringMatch) condition {
+	c := condition{at: at, op: m.Op, value: m.Value}
+	if m.Op == config.Regex {
+		c.pattern, _ = pattern.Compile(m.Value) // the configuration was checked
+	}
+	return c
+}
+
 // selected resolves a selector.
-func (r *request) selected(s *config.Selector) (p part) {
+func (r *request) selected(s *config.Selector) (k keyPart) {
 	switch s.Kind {
 	case config.SelectHeader:
-		p.property = r.use(property{header: s.Name})
+		k.property = r.use(property{header: s.Name})
 	case config.SelectMethod:
-		p.property = r.use(methodProperty)
+		k.property = r.use(methodProperty)
 	case config.SelectPath:
-		p.property = r.use(pathProperty)
+		k.property = r.usePart(pathProperty, part{kind: barePath})
+	case config.SelectPathSegment:
+		k.property = r.usePart(pathProperty, part{kind: pathSegment, segment: s.Segment})
+	case config.SelectQuery:
+		k.property = r.usePart(pathProperty, part{kind: queryParameter, name: s.Name})
+	case config.SelectHost:
+		k.property = r.usePart(hostProperty, part{kind: bareHost})
+	case config.SelectCookie:
+		k.property = r.usePart(property{header: "cookie"}, part{kind: cookie, name: s.Name})
+	case config.SelectClaim:
+		path, _ := jsonpath.Compile(s.Claim) // the configuration was checked
+		k.property = r.usePart(property{header: s.Name}, part{kind: claim, name: s.Claim, claim: path})
+	case config.SelectProperty:
+		k.property = r.use(property{path: s.Name})
+	case config.SelectInNetworks:
+		k.property = r.usePart(sourceProperty, part{kind: inNetworks, networks: s.Networks})
+	case config.SelectLiteral:
+		k.property = r.use(property{part: part{kind: literal, literal: []byte(s.Name)}})
 	case config.SelectClientIP:
-		p.property = r.use(sourceProperty)
-		p.address, p.prefix4, p.prefix6 = true, s.IPv4Prefix, s.IPv6Prefix
+		k.property = r.use(sourceProperty)
+		k.address, k.prefix4, k.prefix6 = true, s.IPv4Prefix, s.IPv6Prefix
 	}
-	return p
+	return k
 }
 
 // appendKey appends the key of a rule for the current request. Each value's length comes before it,

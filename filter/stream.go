@@ -22,13 +22,15 @@ type stream struct {
 	answered bool
 	// later are the demands whose costs are counted when the response is there.
 	later []node.Saved
+	// shadows are demands of shadow rules, of a request that waits for the others.
+	shadows []node.Saved
 	// wait is the request's place among those that are paused until the backend has been asked.
 	wait node.Wait
 }
 
 // begin forgets the request before.
 func (s *stream) begin() {
-	s.decorate, s.answered, s.later = false, false, s.later[:0]
+	s.decorate, s.answered, s.later, s.shadows = false, false, s.later[:0], s.shadows[:0]
 	s.wait.Leave()
 }
 
@@ -40,19 +42,29 @@ func (s *stream) OnHttpRequestHeaders(int, bool) types.Action {
 		p.node.AddHeld(p.now())
 	}
 	p.request.begin()
-	demands := p.findDemands()
-	if len(demands) == 0 {
+	demands, shadows := p.findDemands()
+	if len(demands)+len(shadows) == 0 {
 		return types.ActionContinue
 	}
 	now := p.now()
-	verdict := p.node.Decide(demands, now, &s.wait)
+	verdict := counter.Allowed
+	if len(demands) > 0 {
+		verdict = p.node.Decide(demands, now, &s.wait)
+	}
 	if p.costsLater && verdict != counter.Rejected {
 		s.deferCosts(demands)
+	}
+	if len(shadows) > 0 && verdict == counter.Unsure {
+		s.keepShadows(shadows, now)
 	}
 	if verdict == counter.Unsure {
 		return types.ActionPause // until Decided is called
 	}
-	return s.conclude(demands, now, verdict)
+	action := s.conclude(demands, now, verdict)
+	if len(shadows) > 0 && verdict == counter.Allowed {
+		s.measure(shadows, now)
+	}
+	return action
 }
 
 // Decided implements node.Waiter: it ends the pause of a request.
@@ -62,6 +74,9 @@ func (s *stream) Decided(demands []node.Demand, now int64, verdict counter.Verdi
 		proxywasm.ResumeRequest()
 	}
 	proxywasm.SetContext(s.plugin.id)
+	if len(s.shadows) > 0 && verdict == counter.Allowed {
+		s.measureKept(now)
+	}
 }
 
 // conclude does what a verdict asks for.
@@ -82,7 +97,7 @@ func (s *stream) conclude(demands []node.Demand, now int64, verdict counter.Verd
 	for i := range demands {
 		p.metrics.rules[demands[i].Rule.Index].allowed.count++
 	}
-	if s.decorate = p.answer.describes; s.decorate {
+	if s.decorate = p.answer.describes && len(demands) > 0; s.decorate {
 		p.answer.describe(demands, now, &s.headers)
 	}
 	return types.ActionContinue
@@ -104,22 +119,31 @@ func (s *stream) rest() types.Action {
 }
 
 // findDemands finds the rules that apply to the current request, and the keys that it has for them.
-func (p *plugin) findDemands() []node.Demand {
-	n := 0
+// Those that only measure are apart.
+func (p *plugin) findDemands() (demands, shadows []node.Demand) {
+	n, end := 0, len(p.demands)
 	for i := range p.rules {
 		r := &p.rules[i]
-		if !r.match.all && !p.request.matches(&r.match) {
+		if !r.always && !p.request.applies(r) {
 			continue
 		}
 		d := &p.demands[n]
+		if r.shadow {
+			end--
+			d = &p.demands[end]
+		} else {
+			n++
+		}
 		d.Rule, d.Cost = &p.limits[i], p.request.cost(&r.cost)
 		if cap(d.Key) > maxIdleKey {
 			d.Key = nil
 		}
 		d.Key = p.request.appendKey(d.Key[:0], r)
-		n++
+		if r.variants != nil {
+			d.Rule = p.request.limitsOf(r.variants, d.Rule, d.Key)
+		}
 	}
-	return p.demands[:n]
+	return p.demands[:n], p.demands[end:]
 }
 
 // OnHttpResponseHeaders implements types.HttpContext.

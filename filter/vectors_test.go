@@ -90,7 +90,7 @@ func TestVectors(t *testing.T) {
 			}
 			now := step.time(t)
 			kept.Advance(now)
-			d := node.Demand{Rule: &node.Rule{Rule: counter.Rule{Limits: c.Rules[0].Limits}}, Cost: step.Cost}
+			d := node.Demand{Rule: &node.Rule{Rule: counter.Rule{Limits: c.Rules[0].Limits}, Tag: &a.rules[0]}, Cost: step.Cost}
 			allowed := kept.Allows(step.Cost)
 			d.Verdict = counter.Rejected
 			if allowed {
@@ -103,7 +103,8 @@ func TestVectors(t *testing.T) {
 			d.Counter = *kept
 			a.describe([]node.Demand{d}, now, &headers)
 			if !allowed {
-				headers.Refuse(node.RetryAt([]node.Demand{d}, now))
+				at, ok := node.RetryAt([]node.Demand{d}, now)
+				headers.Refuse(fields.All, at, ok)
 			}
 			want(t, sent(&headers), step.headers())
 		}

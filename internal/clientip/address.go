@@ -50,7 +50,7 @@ func parseIPv6(text []byte, address *[16]byte) bool {
 		}
 		group, digits := 0, 0
 		for digits < len(text) && digits < 5 {
-			d := hexDigit(text[digits])
+			d := HexDigit(text[digits])
 			if d < 0 {
 				break
 			}
@@ -96,8 +96,8 @@ func parseIPv6(text []byte, address *[16]byte) bool {
 	return true
 }
 
-// hexDigit is negative for what is none.
-func hexDigit(c byte) int {
+// HexDigit is the value of a hexadecimal digit, and negative for what is none.
+func HexDigit(c byte) int {
 	switch {
 	case c >= '0' && c <= '9':
 		return int(c - '0')

@@ -5,7 +5,10 @@
 // tenth of a megabyte.
 package clientip
 
-import "bytes"
+import (
+	"bytes"
+	"strings"
+)
 
 // Network returns the part of a key that an address such as 10.0.0.1:1234, 10.0.0.1 or
 // [2001:db8::1]:1234 gives: the 4 or 16 bytes of the address, all but its first prefix4 or prefix6
@@ -15,17 +18,7 @@ import "bytes"
 //
 //go:noinline
 func Network(source []byte, prefix4, prefix6 int, memory *[16]byte) []byte {
-	text := source
-	if i := bytes.LastIndexByte(text, ':'); i > 0 && (text[i-1] == ']' || bytes.IndexByte(text, ':') == i) {
-		text = text[:i]
-	}
-	if n := len(text); n > 2 && text[0] == '[' && text[n-1] == ']' {
-		text = text[1 : n-1]
-	}
-	if i := bytes.IndexByte(text, '%'); i >= 0 {
-		text = text[:i] // a zone
-	}
-	v4, ok := parseAddress(text, memory)
+	v4, ok := parseSource(source, memory)
 	if !ok {
 		return source
 	}
@@ -35,6 +28,108 @@ func Network(source []byte, prefix4, prefix6 int, memory *[16]byte) []byte {
 	}
 	mask(network, prefix)
 	return network
+}
+
+// parseSource is parseAddress of an address that may have a port, a zone and brackets.
+func parseSource(text []byte, memory *[16]byte) (v4, ok bool) {
+	if i := bytes.LastIndexByte(text, ':'); i > 0 && (text[i-1] == ']' || bytes.IndexByte(text, ':') == i) {
+		text = text[:i]
+	}
+	if n := len(text); n > 2 && text[0] == '[' && text[n-1] == ']' {
+		text = text[1 : n-1]
+	}
+	if i := bytes.IndexByte(text, '%'); i >= 0 {
+		text = text[:i] // a zone
+	}
+	return parseAddress(text, memory)
+}
+
+// Prefix is a network of either family.
+type Prefix struct {
+	address [16]byte // of IPv4 the last four bytes
+	bits    int
+	v4      bool
+}
+
+// ParsePrefix reads a network such as 10.0.0.0/8 or 2001:db8::/32. Bits behind the prefix don't
+// matter, as in Envoy's CidrRange.
+//
+//go:noinline
+func ParsePrefix(text string) (p Prefix, ok bool) {
+	at := strings.LastIndexByte(text, '/')
+	if at < 0 {
+		return p, false
+	}
+	if p.v4, ok = parseAddress([]byte(text[:at]), &p.address); !ok {
+		return p, false
+	}
+	digits, most := text[at+1:], 128
+	// An IPv4 address that is written in IPv6 has the prefixes of IPv6.
+	if mapped := strings.IndexByte(text, ':') >= 0; p.v4 && mapped {
+		p.address[10], p.address[11], p.v4 = 0xff, 0xff, false
+	} else if p.v4 {
+		most = 32
+	}
+	if digits == "" || len(digits) > 1 && digits[0] == '0' {
+		return p, false // some read a leading zero as octal
+	}
+	for i := range len(digits) {
+		d := digits[i] - '0'
+		if d > 9 {
+			return p, false
+		}
+		if p.bits = 10*p.bits + int(d); p.bits > most {
+			return p, false
+		}
+	}
+	if !p.v4 && p.bits >= 96 && p.mapped() {
+		p.v4, p.bits = true, p.bits-96
+	}
+	if p.v4 {
+		clear(p.address[:12])
+		mask(p.address[12:], p.bits)
+	} else {
+		mask(p.address[:], p.bits)
+	}
+	return p, true
+}
+
+// mapped reports whether the address is one of IPv4 in IPv6.
+func (p *Prefix) mapped() bool {
+	for _, b := range p.address[:10] {
+		if b != 0 {
+			return false
+		}
+	}
+	return p.address[10] == 0xff && p.address[11] == 0xff
+}
+
+// In reports whether an address, written as for [Network], is in any of some networks.
+//
+//go:noinline
+func In(source []byte, networks []Prefix, memory *[16]byte) bool {
+	v4, ok := parseSource(source, memory)
+	for i := range networks {
+		if ok && v4 == networks[i].v4 && networks[i].has(memory, v4) {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *Prefix) has(address *[16]byte, v4 bool) bool {
+	at := 0
+	if v4 {
+		at = 12
+	}
+	bits := p.bits
+	for ; bits >= 8; bits -= 8 {
+		if address[at] != p.address[at] {
+			return false
+		}
+		at++
+	}
+	return bits == 0 || (address[at]^p.address[at])>>(8-bits) == 0
 }
 
 // mask clears all but the first bits.

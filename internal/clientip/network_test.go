@@ -99,3 +99,40 @@ func TestNothingIsAllocated(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// FuzzPrefix compares with net/netip.
+func FuzzPrefix(f *testing.F) {
+	for _, seed := range []string{
+		"10.0.0.0/8", "0.0.0.0/0", "255.255.255.255/32", "10.1.2.3/8", "2001:db8::/32", "::/0", "::1/128",
+		"1:2:3:4:5:6:7:8/128", "::ffff:10.0.0.0/104", "1:2:3:4:5:6:1.2.3.4/96", "1::8/64", "FE80::/10",
+		"1:2:3:4:5:6:7::/112", "::2:3:4:5:6:7:8/9",
+		"", "/", "/8", "10.0.0.0", "10.0.0.0/", "10.0.0.0/33", "10.0.0.0/08", "10.0.0.0/-1", "10.0.0.0/+8", "10.0.0.0/8/8",
+		"10.0.0/8", "10.0.0.0.0/8", "010.0.0.0/8", "256.0.0.0/8", "1..2.3/8", "::/129", ":/8", ":::/8", "1::2::3/8",
+		"12345::/8", "g::/8",
+		"1:2:3:4:5:6:7/8", "1:2:3:4:5:6:7:8:9/8", "1:2:3:4:5:6:7::8/8", ":1::/8", "1:/8", "::1:/8",
+		"fe80::1%eth0/64", "1.2.3.4::/8",
+		"00001::/8", "1.2.3.4:1.2.3.4/8", "::1.2.3/8", "+1::/8",
+	} {
+		f.Add(seed, "10.1.2.3")
+	}
+	f.Add("::ffff:0:0/96", "10.0.0.1")
+	f.Add("2001:db8::/33", "2001:db8:8000::1")
+	f.Fuzz(func(t *testing.T, text, source string) {
+		want, err := netip.ParsePrefix(text)
+		got, ok := ParsePrefix(text)
+		if ok != (err == nil) {
+			t.Fatalf("ParsePrefix(%q) = %t, netip says %v", text, ok, err)
+		}
+		address, err := netip.ParseAddr(source)
+		if !ok || err != nil {
+			return
+		}
+		if want.Addr().Is4In6() && want.Bits() >= 96 {
+			want = netip.PrefixFrom(want.Addr().Unmap(), want.Bits()-96)
+		}
+		var memory [16]byte
+		if in := In([]byte(source), []Prefix{got}, &memory); in != want.Contains(address.WithZone("").Unmap()) {
+			t.Errorf("%s in %s: got %t", source, text, in)
+		}
+	})
+}

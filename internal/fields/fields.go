@@ -92,12 +92,12 @@ type Field struct {
 type List struct {
 	fields [maxFields]Field
 	count  int
-	set    Set
+	set    Set // of the rule
 	unit   ResetUnit
 	now    int64
 	policy []byte  // of the rules so far
 	joined []byte  // memory for the policy of several rules
-	rules  int     // so far
+	rules  int     // so far that are in RateLimit
 	limits []limit // of the rule, that are still to come
 	values []byte  // what the fields' values are in that aren't constant
 	start  int     // of the next field's value in values
@@ -115,15 +115,18 @@ const maxFields = 7
 func (l *List) Fields() []Field { return l.fields[:l.count] }
 
 // Begin forgets the response before. Times of this one are from now on, in Unix nanoseconds.
-func (l *List) Begin(set Set, unit ResetUnit, now int64) {
-	l.set, l.unit, l.now = set, unit, now
+func (l *List) Begin(unit ResetUnit, now int64) {
+	l.unit, l.now = unit, now
 	l.values, l.start = l.values[:0], 0
 	l.count, l.rules, l.quota = 0, 0, nil
 }
 
-// Rule begins the fields of the next rule.
-func (l *List) Rule(r *Rule) {
-	l.limits = r.limits
+// Rule begins the next rule, which is in the fields of a set.
+func (l *List) Rule(r *Rule, set Set) {
+	l.limits, l.set = r.limits, set
+	if set&RateLimit == 0 {
+		return
+	}
 	if l.rules++; l.rules == 1 {
 		l.policy = r.policy
 	} else {
@@ -133,9 +136,6 @@ func (l *List) Rule(r *Rule) {
 
 //go:noinline
 func (l *List) join(r *Rule) {
-	if l.set&RateLimit == 0 {
-		return
-	}
 	if l.rules == 2 {
 		l.joined = append(l.joined[:0], l.policy...)
 	}
@@ -147,7 +147,7 @@ func (l *List) join(r *Rule) {
 func (l *List) Limit(s window.Standing) {
 	labels := &l.limits[0]
 	l.limits = l.limits[1:]
-	if l.quota == nil || l.tighter(&s) {
+	if l.set&XRateLimit != 0 && (l.quota == nil || l.tighter(&s)) {
 		l.quota, l.remaining, l.next, l.reset = labels.quota, s.Remaining, s.Next, s.Reset
 	}
 	if l.set&RateLimit == 0 {
@@ -173,11 +173,11 @@ func (l *List) tighter(s *window.Standing) bool {
 
 // End makes fields of the limits.
 func (l *List) End() {
-	if l.set&RateLimit != 0 {
+	if l.rules > 0 {
 		l.put("ratelimit-policy", l.policy)
 		l.add("ratelimit")
 	}
-	if l.set&XRateLimit != 0 {
+	if l.quota != nil {
 		l.put("x-ratelimit-limit", l.quota)
 		l.number("x-ratelimit-remaining", l.remaining)
 		l.number("x-ratelimit-reset", resetIn(l.unit, max(l.reset, 0), l.now))
@@ -198,10 +198,10 @@ func resetIn(unit ResetUnit, reset, now int64) uint64 {
 
 var yes = []byte("true")
 
-// Refuse adds what only refusals have. at is the time, in Unix nanoseconds, from which the same
-// request passes if nothing else comes. If ok is false, it never passes.
-func (l *List) Refuse(at int64, ok bool) {
-	if l.set&RetryAfter != 0 && ok {
+// Refuse adds what only refusals have, of a set. at is the time, in Unix nanoseconds, from which the
+// same request passes if nothing else comes. If ok is false, it never passes.
+func (l *List) Refuse(set Set, at int64, ok bool) {
+	if set&RetryAfter != 0 && ok {
 		l.number("retry-after", max(ceil(at-l.now, second), 1))
 	}
 	l.put("x-envoy-ratelimited", yes)

@@ -29,9 +29,9 @@ var (
 
 // write has a list write a response, and returns it a field to a line.
 func write(l *fields.List, set fields.Set, unit fields.ResetUnit, rules []*fields.Rule, standings [][]window.Standing) string {
-	l.Begin(set, unit, now)
+	l.Begin(unit, now)
 	for i, r := range rules {
-		l.Rule(r)
+		l.Rule(r, set)
 		for _, s := range standings[i] {
 			l.Limit(s)
 		}
@@ -123,8 +123,8 @@ func TestRefusal(t *testing.T) {
 		{fields.RateLimit, second, false, "x-envoy-ratelimited: true\n"},
 	} {
 		var l fields.List
-		l.Begin(test.set, fields.Seconds, now)
-		l.Refuse(now+test.wait, !test.never)
+		l.Begin(fields.Seconds, now)
+		l.Refuse(test.set, now+test.wait, !test.never)
 		if got := lines(&l); got != test.want {
 			t.Errorf("%+v: got %s", test, got)
 		}
@@ -146,15 +146,15 @@ func TestNothingIsAllocated(t *testing.T) {
 	var l fields.List
 	rules, standings := []*fields.Rule{&bucket, &perUser}, [][]window.Standing{{{}}, {{Remaining: 1}, {Remaining: 123456}}}
 	respond := func() {
-		l.Begin(fields.All, fields.Seconds, now)
+		l.Begin(fields.Seconds, now)
 		for i, r := range rules {
-			l.Rule(r)
+			l.Rule(r, fields.All)
 			for _, s := range standings[i] {
 				l.Limit(s)
 			}
 		}
 		l.End()
-		l.Refuse(now+second, true)
+		l.Refuse(fields.All, now+second, true)
 	}
 	respond()
 	if n := testing.AllocsPerRun(100, respond); n != 0 {

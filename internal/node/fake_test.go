@@ -229,9 +229,9 @@ func (w *world) tallied(of func(t *Tallies) uint64) (sum uint64) {
 // fakeNode is a node and its host. Pushes stay with it until they are delivered.
 type fakeNode struct {
 	*Node
-	process    *fakeProcess
-	counts     []fakeRule
-	demands    []Demand // of one request after the other
+	process *fakeProcess
+	counts  []fakeRule
+	demands []Demand // of one request after the other
 	// variant, if it is not nil, is what the node's only rule is for the requests to come.
 	variant    *Rule
 	tickMillis uint32

@@ -24,6 +24,17 @@ func (n *Node) Decide(demands []Demand, now int64, w *Wait) counter.Verdict {
 	for i := range demands {
 		n.locate(&demands[i])
 	}
+	return n.decideLocated(demands, now, w)
+}
+
+// DecideSaved is Decide of a demand that was saved. Call it when [Waiter.Decided] has no use for its
+// demands any more.
+func (n *Node) DecideSaved(s *Saved, now int64, w *Wait) counter.Verdict {
+	n.restore(&n.demands[0], s)
+	return n.decideLocated(n.demands[:1], now, w)
+}
+
+func (n *Node) decideLocated(demands []Demand, now int64, w *Wait) counter.Verdict {
 	if !n.local && !n.connected(now) {
 		return n.decideAlone(demands, now)
 	}

@@ -29,19 +29,19 @@ func (w *Writer) Write(d *ratelimit.Decision, add func(name string, value []byte
 	l := w.lists.Get().(*fields.List)
 	defer w.lists.Put(l)
 	now := d.Now.UnixNano()
-	l.Begin(w.set, w.unit, now)
+	l.Begin(w.unit, now)
 	if len(d.Limits) > 0 && w.set.Describes() {
 		for i := range d.Limits {
 			s := &d.Limits[i]
 			if s.Limit == 0 {
-				l.Rule(w.rule(s.Limiter))
+				l.Rule(w.rule(s.Limiter), w.set)
 			}
 			l.Limit(window.Standing{Remaining: s.Remaining, Next: int64(s.RoomIn), Reset: int64(s.ResetAfter)})
 		}
 		l.End()
 	}
 	if !d.Allowed {
-		l.Refuse(now+int64(d.RetryAfter), d.RetryAfter != ratelimit.Never)
+		l.Refuse(w.set, now+int64(d.RetryAfter), d.RetryAfter != ratelimit.Never)
 	}
 	for _, f := range l.Fields() {
 		add(f.Name, f.Value)

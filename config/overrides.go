@@ -1,0 +1,142 @@
+package config
+
+import (
+	"strconv"
+
+	"weir/window"
+)
+
+// maxOverrides bounds the values, and the keys, that a rule has other limits for.
+const maxOverrides = 1024
+
+var (
+	overridesFields   = []field{{"by", optional}, {"values", optional}, {"keys", optional}}
+	keyOverrideFields = []field{{"key", required}, {"limits", required}}
+	// An override's limits may say what decides already, as long as that is what the rule's say.
+	overrideLimitFields = limitFields[:len(limitFields)-1]
+)
+
+// readOverrides reads a rule's overrides, once the rest of it was read. If its limits are not sound,
+// nothing is compared with them.
+func readOverrides(v *value, rule *Rule, sound bool) {
+	o := &rule.Overrides
+	var by, values *value
+	limits := func(v *value) []window.Limit { return readOtherLimits(v, rule.Limits, sound) }
+	v.object(`{"by": {"header": "x-plan"}, "values": {"gold": [{"limit": 1000, "window": "1m"}]}}`, overridesFields, func(name string, v *value) {
+		switch name {
+		case "by":
+			by = v
+			s := readSelector(v, wantSelector, nil, nil)
+			o.By = &s
+		case "values":
+			values = v
+			o.Values = readValueOverrides(v, limits)
+		case "keys":
+			o.Keys = readKeyOverrides(v, len(rule.Key), limits)
+		}
+	})
+	if by.given() && !values.given() {
+		v.missing("values").wrong("the values that have other limits, as by says where to find them")
+	}
+	if values.given() && !by.given() {
+		v.missing("by").wrong("the selector that values are for")
+	}
+}
+
+func readValueOverrides(v *value, limits func(v *value) []window.Limit) (overrides []ValueOverride) {
+	if !v.isObject(`{"gold": [{"limit": 1000, "window": "1m"}]}`) {
+		return nil
+	}
+	v.each("values", 1, maxOverrides, func(v *value) {
+		for i := range overrides {
+			if overrides[i].Value == v.name {
+				v.givenTwice()
+				return
+			}
+		}
+		overrides = append(overrides, ValueOverride{Value: v.name, Limits: limits(v)})
+	})
+	return overrides
+}
+
+func readKeyOverrides(v *value, parts int, limits func(v *value) []window.Limit) (overrides []KeyOverride) {
+	v.array("keys", 1, maxOverrides, func(v *value) {
+		var o KeyOverride
+		v.object(`{"key": ["ann"], "limits": [{"limit": 1000, "window": "1m"}]}`, keyOverrideFields, func(name string, v *value) {
+			if name == "limits" {
+				o.Limits = limits(v)
+				return
+			}
+			v.array("values", 0, maxKey, func(v *value) { o.Key = append(o.Key, v.string("a string of at most 4096 bytes", isLiteral)) })
+			if n := v.length(); n >= 0 && n != parts {
+				v.fail("want as many values as the rule's key has selectors, which is " + strconv.Itoa(parts) + ", got " + strconv.Itoa(n))
+			}
+		})
+		for i := range overrides {
+			if sameKey(overrides[i].Key, o.Key) {
+				v.fail("key given twice")
+			}
+		}
+		overrides = append(overrides, o)
+	})
+	return overrides
+}
+
+func sameKey(a, b []string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// readOtherLimits reads limits in place of a rule's. Counters are those of the rule, so that only
+// how many hits there may be can differ.
+func readOtherLimits(v *value, own []window.Limit, sound bool) (limits []window.Limit) {
+	v.array("limits", 1, maxLimits, func(v *value) {
+		limit, _ := readLimit(v, overrideLimitFields)
+		if i := len(limits); i < len(own) && sound && limit.Width != 0 {
+			want := own[i].Shape
+			limit.Ordinal = want.Ordinal
+			if limit.Shape != want {
+				v.fail("want the window and the algorithm of the rule's limits[" + strconv.Itoa(i) + "], as only limit and burst can differ")
+			}
+		}
+		limits = append(limits, limit)
+	})
+	if n := v.length(); n > 0 && n != len(own) && sound {
+		v.fail("want as many limits as the rule has, which is " + strconv.Itoa(len(own)) + ", got " + strconv.Itoa(n))
+	}
+	return limits
+}
+
+// Widest are the limits of a rule as large as a request may have any of them.
+//
+//go:noinline
+func (r *Rule) Widest() []window.Limit {
+	widest := append([]window.Limit(nil), r.Limits...)
+	for i := range r.LimitFrom {
+		widen(&widest[r.LimitFrom[i].Limit], r.LimitFrom[i].Max)
+	}
+	for i := range r.Overrides.Keys {
+		widenAll(widest, r.Overrides.Keys[i].Limits)
+	}
+	for i := range r.Overrides.Values {
+		widenAll(widest, r.Overrides.Values[i].Limits)
+	}
+	return widest
+}
+
+func widenAll(widest, limits []window.Limit) {
+	for i := range limits {
+		if i < len(widest) {
+			widen(&widest[i], limits[i].Max)
+		}
+	}
+}
+
+func widen(l *window.Limit, hits uint64) { l.Max = max(l.Max, hits) }

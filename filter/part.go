@@ -1,0 +1,274 @@
+package filter
+
+import (
+	"bytes"
+	"encoding/base64"
+
+	"weir/internal/clientip"
+	"weir/internal/jsonpath"
+)
+
+// part is what is taken of a value that the host has.
+type part struct {
+	_ [0]func() // or else Go makes a function that compares values
+
+	kind     partKind
+	name     string // of a parameter, a cookie or a claim
+	segment  int
+	networks []clientip.Prefix
+	literal  []byte
+	claim    *jsonpath.Path
+}
+
+type partKind uint8
+
+const (
+	wholeValue partKind = iota
+	// barePath is a path without its query, and pathSegment what lies between two of its slashes.
+	barePath
+	pathSegment
+	// queryParameter is the first of a name, and cookie too.
+	queryParameter
+	cookie
+	// bareHost is a host in lower case, without its port.
+	bareHost
+	// claim is one of a JSON Web Token.
+	claim
+	// inNetworks is whether an address is in some networks.
+	inNetworks
+	// literal is the same for all requests, and a part of nothing.
+	literal
+)
+
+func (p *part) equal(other *part) bool {
+	if p.kind != other.kind || p.name != other.name || p.segment != other.segment || len(p.networks) != len(other.networks) ||
+		!bytes.Equal(p.literal, other.literal) {
+		return false
+	}
+	for i := range p.networks {
+		if p.networks[i] != other.networks[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// of takes the part of a value. What it returns is valid as long as the value, and until the next
+// part is taken.
+func (p *part) of(value []byte, r *request) (taken []byte, ok bool) {
+	switch p.kind {
+	case barePath:
+		return withoutQuery(value), true
+	case pathSegment:
+		return segmentOf(withoutQuery(value), p.segment)
+	case queryParameter:
+		return r.parameter(value, p.name)
+	case cookie:
+		return cookieOf(value, p.name)
+	case bareHost:
+		return r.bareHost(value), true
+	case claim:
+		return r.claim(value, p.claim)
+	case inNetworks:
+		if clientip.In(value, p.networks, &r.network) {
+			return inside, true
+		}
+		return outside, true
+	}
+	return value, true
+}
+
+var inside, outside = []byte("true"), []byte("false")
+
+func withoutQuery(path []byte) []byte {
+	if i := bytes.IndexByte(path, '?'); i >= 0 {
+		return path[:i]
+	}
+	return path
+}
+
+// segmentOf is what a path has behind its slash of a number, from 1.
+func segmentOf(path []byte, number int) (segment []byte, ok bool) {
+	for ; number > 0; number-- {
+		slash := bytes.IndexByte(path, '/')
+		if slash < 0 {
+			return nil, false
+		}
+		path = path[slash+1:]
+	}
+	if end := bytes.IndexByte(path, '/'); end >= 0 {
+		path = path[:end]
+	}
+	return path, true
+}
+
+// next cuts a list at its first separator.
+func next(list []byte, separator byte) (first, rest []byte) {
+	if i := bytes.IndexByte(list, separator); i >= 0 {
+		return list[:i], list[i+1:]
+	}
+	return list, nil
+}
+
+// parameter is the first one of a name in the query of a path, decoded as forms are: a plus is a
+// space.
+func (r *request) parameter(path []byte, name string) (value []byte, ok bool) {
+	_, query := next(path, '?')
+	query, _ = next(query, '#')
+	for len(query) > 0 {
+		var field []byte
+		field, query = next(query, '&')
+		key, value := next(field, '=')
+		if !decodesTo(key, name) {
+			continue
+		}
+		if bytes.IndexByte(value, '%') >= 0 || bytes.IndexByte(value, '+') >= 0 {
+			r.decoded = r.decoded[:0]
+			for len(value) > 0 {
+				var b byte
+				b, value = decoded(value)
+				r.decoded = append(r.decoded, b)
+			}
+			value = r.decoded
+		}
+		return value, true
+	}
+	return nil, false
+}
+
+// decodesTo reports whether encoded bytes are a text.
+func decodesTo(encoded []byte, text string) bool {
+	at := 0
+	for ; len(encoded) > 0; at++ {
+		var b byte
+		if b, encoded = decoded(encoded); at == len(text) || text[at] != b {
+			return false
+		}
+	}
+	return at == len(text)
+}
+
+// decoded is the first byte of what is encoded, and the rest. A percent sign before anything but two
+// hexadecimal digits is itself.
+func decoded(encoded []byte) (b byte, rest []byte) {
+	b = encoded[0]
+	if b == '+' {
+		b = ' '
+	} else if b == '%' && len(encoded) > 2 {
+		if high, low := clientip.HexDigit(encoded[1]), clientip.HexDigit(encoded[2]); high >= 0 && low >= 0 {
+			return byte(high<<4 | low), encoded[3:]
+		}
+	}
+	return b, encoded[1:]
+}
+
+// cookieOf is the first cookie of a name, without quotes around it.
+func cookieOf(cookies []byte, name string) (value []byte, ok bool) {
+	for len(cookies) > 0 {
+		var pair []byte
+		pair, cookies = next(cookies, ';')
+		key, value := next(pair, '=')
+		if string(trim(key)) != name || len(key) == len(pair) {
+			continue
+		}
+		if value = trim(value); len(value) > 1 && value[0] == '"' && value[len(value)-1] == '"' {
+			value = value[1 : len(value)-1]
+		}
+		return value, true
+	}
+	return nil, false
+}
+
+// trim is a value without the spaces and tabs around it.
+func trim(value []byte) []byte {
+	for len(value) > 0 && (value[0] == ' ' || value[0] == '\t') {
+		value = value[1:]
+	}
+	for n := len(value); n > 0 && (value[n-1] == ' ' || value[n-1] == '\t'); n = len(value) {
+		value = value[:n-1]
+	}
+	return value
+}
+
+// bareHost is a host without its port and the dot of its root, in lower case, so that no client
+// gets another counter by writing it in another way.
+func (r *request) bareHost(host []byte) []byte {
+	if i := bytes.LastIndexByte(host, ':'); i > 0 && (host[i-1] == ']' || bytes.IndexByte(host, ':') == i) {
+		host = host[:i]
+	}
+	if n := len(host); n > 1 && host[n-1] == '.' {
+		host = host[:n-1]
+	}
+	for i := range host {
+		if isUpper(host[i]) {
+			r.decoded = append(r.decoded[:0], host...)
+			for i := range r.decoded {
+				if isUpper(r.decoded[i]) {
+					r.decoded[i] += 'a' - 'A'
+				}
+			}
+			return r.decoded
+		}
+	}
+	return host
+}
+
+func isUpper(c byte) bool { return 'A' <= c && c <= 'Z' }
+
+// claim is what a JSON Web Token, with the scheme Bearer before it or without, says under a path. A
+// claim that is null is not there.
+func (r *request) claim(token []byte, path *jsonpath.Path) (value []byte, ok bool) {
+	token = trim(token)
+	if scheme, rest := next(token, ' '); len(rest) > 0 {
+		if !isBearer(scheme) {
+			return nil, false
+		}
+		token = trim(rest)
+	}
+	_, token = next(token, '.')
+	payload, signature := next(token, '.')
+	if signature == nil {
+		return nil, false
+	}
+	for n := len(payload); n > 0 && payload[n-1] == '='; n = len(payload) {
+		payload = payload[:n-1]
+	}
+	r.claims.Reset(path)
+	for len(payload) > 0 {
+		block := payload[:min(len(payload), encodedBlock)]
+		payload = payload[len(block):]
+		n, err := base64.RawURLEncoding.Decode(r.block[:], block)
+		if err != nil {
+			return nil, false
+		}
+		if r.claims.Feed(r.block[:n]) {
+			break
+		}
+	}
+	value, kind := r.claims.Value()
+	switch kind {
+	case jsonpath.String, jsonpath.Number, jsonpath.Bool, jsonpath.Composite:
+		return value, true
+	}
+	return nil, false
+}
+
+// A token is decoded in blocks: so many bytes of its text, which are a multiple of four, give so
+// many bytes.
+const (
+	encodedBlock = 1024
+	decodedBlock = encodedBlock / 4 * 3
+)
+
+func isBearer(scheme []byte) bool {
+	const bearer = "bearer"
+	if len(scheme) != len(bearer) {
+		return false
+	}
+	for i, c := range scheme {
+		if c|0x20 != bearer[i] {
+			return false
+		}
+	}
+	return true
+}

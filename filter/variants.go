@@ -1,0 +1,183 @@
+package filter
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+
+	"weir/config"
+	"weir/internal/clientip"
+	"weir/internal/counter"
+	"weir/internal/node"
+	"weir/window"
+)
+
+// variants are the limits that requests of a rule may have in place of its own.
+type variants struct {
+	answer *ruleAnswer // of the rule's own limits
+	// keys have the limits of single keys, sorted by key. values are those of the property at by,
+	// sorted too, if there are any.
+	keys   []variant
+	by     int
+	values []variant
+	// from are the limits whose hits requests say. What they said last is kept in said.
+	from []limitFrom
+	said [32]*node.Rule
+}
+
+// variant is a rule with the limits that a key, or a value, has.
+type variant struct {
+	of   []byte
+	rule *node.Rule
+}
+
+type limitFrom struct {
+	limit    int
+	property int
+	max      uint64
+	bursts   bool
+}
+
+// compileVariants resolves what a rule asks of requests to know their limits. The rules themselves
+// are made when there is a node.
+func (r *request) compileVariants(c *config.Rule) *variants {
+	if len(c.LimitFrom) == 0 && c.Overrides.By == nil && len(c.Overrides.Keys) == 0 {
+		return nil
+	}
+	v := &variants{}
+	if c.Overrides.By != nil {
+		v.by = r.selected(c.Overrides.By).property
+	}
+	for i := range c.LimitFrom {
+		f := &c.LimitFrom[i]
+		v.from = append(v.from, limitFrom{f.Limit, r.selected(&f.From).property, f.Max, f.Bursts})
+	}
+	return v
+}
+
+// make makes the rules of the overrides.
+func (v *variants) make(c *config.Rule, rule *node.Rule, own *ruleAnswer) {
+	v.answer = own
+	for i := range c.Overrides.Values {
+		o := &c.Overrides.Values[i]
+		v.values = append(v.values, variant{[]byte(o.Value), v.variant(rule, o.Limits)})
+	}
+	for i := range c.Overrides.Keys {
+		o := &c.Overrides.Keys[i]
+		v.keys = append(v.keys, variant{keyOf(c, o.Key), v.variant(rule, o.Limits)})
+	}
+	sortVariants(v.values)
+	sortVariants(v.keys)
+}
+
+func (v *variants) variant(rule *node.Rule, limits []window.Limit) *node.Rule {
+	return rule.Variant(limits, v.answer.with(limits))
+}
+
+//go:noinline
+func sortVariants(list []variant) {
+	slices.SortFunc(list, func(a, b variant) int { return bytes.Compare(a.of, b.of) })
+}
+
+// keyOf is the key that a rule has for requests with such values. Addresses are written as people
+// write them.
+func keyOf(c *config.Rule, values []string) (key []byte) {
+	key = counter.AppendPart(nil, c.Name)
+	for i := range values {
+		value := []byte(values[i])
+		if s := &c.Key[i]; s.Kind == config.SelectClientIP {
+			var memory [16]byte
+			address, _, _ := strings.Cut(values[i], "/")
+			value = clientip.Network([]byte(address), s.IPv4Prefix, s.IPv6Prefix, &memory)
+		}
+		key = counter.AppendPart(key, value)
+	}
+	return key
+}
+
+// find is the rule of a key or a value, or nil.
+func find(list []variant, of []byte) *node.Rule {
+	low, high := 0, len(list)
+	for low < high {
+		middle := (low + high) / 2
+		switch c := bytes.Compare(list[middle].of, of); {
+		case c == 0:
+			return list[middle].rule
+		case c < 0:
+			low = middle + 1
+		default:
+			high = middle
+		}
+	}
+	return nil
+}
+
+// limitsOf is the rule with the limits that the current request has, whose key is known.
+//
+//go:noinline
+func (r *request) limitsOf(v *variants, rule *node.Rule, key []byte) *node.Rule {
+	if found := find(v.keys, key); found != nil {
+		return found
+	}
+	if len(v.values) > 0 {
+		value, _ := r.value(v.by)
+		if found := find(v.values, value); found != nil {
+			return found
+		}
+	}
+	if len(v.from) > 0 {
+		return r.saidLimits(v, rule)
+	}
+	return rule
+}
+
+// saidLimits is the rule with the limits that the current request says.
+func (r *request) saidLimits(v *variants, rule *node.Rule) *node.Rule {
+	var hits [maxLimits]uint64
+	same, place := true, uint64(0)
+	for i := range rule.Limits {
+		hits[i] = rule.Limits[i].Max
+	}
+	for i := range v.from {
+		f := &v.from[i]
+		value, _ := r.value(f.property)
+		if n, ok := parseHits(value); ok {
+			hits[f.limit] = min(n, f.max)
+			same = same && hits[f.limit] == rule.Limits[f.limit].Max
+		}
+		place = (place ^ hits[f.limit]) * 0x9e3779b97f4a7c15
+	}
+	if same {
+		return rule
+	}
+	said := &v.said[place>>59]
+	if *said == nil || !sameHits((*said).Limits, &hits) {
+		*said = v.variant(rule, v.limits(rule.Limits, &hits))
+	}
+	return *said
+}
+
+// maxLimits is how many limits a rule has at most.
+const maxLimits = 8
+
+func sameHits(limits []window.Limit, hits *[maxLimits]uint64) bool {
+	for i := range limits {
+		if limits[i].Max != hits[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// limits are others with so many hits.
+func (v *variants) limits(own []window.Limit, hits *[maxLimits]uint64) []window.Limit {
+	limits := slices.Clone(own)
+	for i := range v.from {
+		f := &v.from[i]
+		l := &limits[f.limit]
+		if l.Max = hits[f.limit]; l.Kind.Bursts() && !f.bursts {
+			l.Burst = max(l.Max, 1)
+		}
+	}
+	return limits
+}
