@@ -46,6 +46,8 @@ type fakeVM struct {
 
 	request  map[string][]byte
 	source   []byte
+	// properties are Envoy's attributes but the source's address, by their names with points.
+	properties map[string][]byte
 	upstream map[string]string // headers of its responses
 	response map[string]string
 	reply    *fakeReply
@@ -293,7 +295,10 @@ func (v *fakeVM) SendLocalResponse(r *proxywasm.LocalResponse) bool {
 
 func (v *fakeVM) Property(path string) ([]byte, bool) {
 	v.called("property")
-	return v.source, path == "source\x00address" && v.source != nil
+	if value, ok := v.properties[path]; ok || path != "source\x00address" {
+		return value, ok
+	}
+	return v.source, v.source != nil
 }
 
 func (v *fakeVM) GetSharedData(key []byte) ([]byte, uint32, bool) {

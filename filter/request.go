@@ -114,7 +114,9 @@ func (r *request) readPart(p *property) (value []byte, ok bool) {
 		return p.part.literal, true
 	}
 	whole, ok := r.value(p.of)
-	if !ok && p.part.kind != inNetworks {
+	if !ok && p.part.kind == inNetworks {
+		whole = nil // which is in none
+	} else if !ok {
 		return nil, false
 	}
 	return p.part.of(whole, r)

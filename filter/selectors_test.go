@@ -1,0 +1,200 @@
+package filter
+
+import (
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"testing"
+
+	"weir/internal/counter"
+	"weir/internal/node"
+	"weir/internal/proxywasm"
+)
+
+// token is a JSON Web Token with a payload, which nobody has signed.
+func token(payload string) string {
+	encode := base64.RawURLEncoding.EncodeToString
+	return encode([]byte(`{"alg":"none"}`)) + "." + encode([]byte(payload)) + ".c2ln"
+}
+
+// Each selector takes its part of a request. What is not there counts as the empty value.
+func TestSelectors(t *testing.T) {
+	long := strings.Repeat("x", 64<<10)
+	claims := token(`{"sub": "ann", "n": 12.50, "admin": true, "null": null, "realm_access": {"roles": ["a", "b\u00e4"]}, "https://x.example/plan": "gold",
+		"nested": {"a": [1]}, "sub": "second"}`)
+	for _, test := range []struct {
+		selector, request, want string
+	}{
+		{`"host"`, ":authority|Shop.EXAMPLE:8080", "shop.example"},
+		{`"host"`, ":authority|shop.example.", "shop.example"},
+		{`"host"`, ":authority|[2001:DB8::1]:80", "[2001:db8::1]"},
+		{`"host"`, ":authority|[2001:db8::1]", "[2001:db8::1]"},
+		{`"host"`, ":authority|2001:db8::1", "2001:db8::1"},
+		{`"host"`, ":authority|", ""},
+		{`"host"`, ":authority|.", "."},
+
+		{`{"query": "user"}`, ":path|/a?user=ann&user=bob", "ann"},
+		{`{"query": "user"}`, ":path|/a?x=user&users=1&user=a%20b+c%2Bd%zz%4", "a b c+d%zz%4"},
+		{`{"query": "a b"}`, ":path|/?a%20b=1", "1"},
+		{`{"query": "a b"}`, ":path|/?a+b=2", "2"},
+		{`{"query": "user"}`, ":path|/user=ann", ""},
+		{`{"query": "user"}`, ":path|/a?user", ""},
+		{`{"query": "user"}`, ":path|/a?", ""},
+		{`{"query": "user"}`, ":path|/a?&&=&user=ann#x&user=bob", "ann"},
+		{`{"query": "user"}`, ":path|/a?b#?user=bob", ""},
+		{`{"query": "ü"}`, ":path|/a?%C3%BC=%c3%bc", "ü"},
+		{`{"query": "user"}`, ":path|/?user=" + long, long},
+		{`{"query": "user"}`, ":path|/?" + strings.Repeat("&", 60000) + "user=%41", "A"},
+
+		{`{"cookie": "sid"}`, "cookie|a=b; sid=1; sid=2", "1"},
+		{`{"cookie": "sid"}`, `cookie|xsid=0;sid = "a b" ;`, "a b"},
+		{`{"cookie": "sid"}`, "cookie|sid=a=b", "a=b"},
+		{`{"cookie": "sid"}`, "cookie|sid", ""},
+		{`{"cookie": "sid"}`, "cookie|SID=1", ""},
+		{`{"cookie": "sid"}`, `cookie|sid="`, `"`},
+		{`{"cookie": "sid"}`, "x|y", ""},
+		{`{"cookie": "sid"}`, "cookie|" + strings.Repeat(";", 60000) + "sid=z", "z"},
+
+		{`{"path_segment": 1}`, ":path|/api/v1?x/y", "api"},
+		{`{"path_segment": 2}`, ":path|/api/v1?x/y", "v1"},
+		{`{"path_segment": 3}`, ":path|/api/v1?x/y", ""},
+		{`{"path_segment": 2}`, ":path|//a/", "a"},
+		{`{"path_segment": 3}`, ":path|//a/", ""},
+		{`{"path_segment": 1000}`, ":path|" + strings.Repeat("/", 60000), ""},
+		{`{"path_segment": 1}`, ":path|*", ""},
+
+		{`{"jwt_claim": "sub"}`, "authorization|Bearer " + claims, "ann"},
+		{`{"jwt_claim": "sub"}`, "authorization|bEARER   " + claims + " ", "ann"},
+		{`{"jwt_claim": "sub"}`, "authorization|" + claims, "ann"},
+		{`{"jwt_claim": "sub"}`, "authorization|Basic " + claims, ""},
+		{`{"jwt_claim": "sub", "header": "x-token"}`, "x-token|" + claims, "ann"},
+		{`{"jwt_claim": "n"}`, "authorization|" + claims, "12.50"},
+		{`{"jwt_claim": "admin"}`, "authorization|" + claims, "true"},
+		{`{"jwt_claim": "null"}`, "authorization|" + claims, ""},
+		{`{"jwt_claim": "realm_access.roles.1"}`, "authorization|" + claims, "bä"},
+		{`{"jwt_claim": "realm_access.roles.2"}`, "authorization|" + claims, ""},
+		{`{"jwt_claim": "https://x\\.example/plan"}`, "authorization|" + claims, "gold"},
+		{`{"jwt_claim": "nested"}`, "authorization|" + claims, `{"a": [1]}`},
+		{`{"jwt_claim": "sub"}`, "authorization|Bearer a.b", ""},
+		{`{"jwt_claim": "sub"}`, "authorization|Bearer ..", ""},
+		{`{"jwt_claim": "sub"}`, "authorization|Bearer a.!!!!.c", ""},
+		{`{"jwt_claim": "sub"}`, "authorization|" + token(strings.Repeat("[", 40000)), ""},
+		{`{"jwt_claim": "sub"}`, "authorization|" + token(`{"x": "`+long[:40000]+`", "sub": "late"}`), "late"},
+		{`{"jwt_claim": "sub"}`, "authorization|" + long, ""},
+
+		{`{"property": ["metadata", "filter_metadata", "x", "plan"]}`, "property metadata.filter_metadata.x.plan|gold", "gold"},
+		{`{"property": ["route_name"]}`, "x|y", ""},
+		{`{"in_cidr": ["10.0.0.0/8", "2001:db8::/32"]}`, "property source.address|10.1.2.3:1", "true"},
+		{`{"in_cidr": ["10.0.0.0/8", "2001:db8::/32"]}`, "property source.address|[2001:db8::1]:1", "true"},
+		{`{"in_cidr": ["10.0.0.0/8"]}`, "property source.address|11.0.0.1:1", "false"},
+		{`{"in_cidr": ["0.0.0.0/0", "::/0"]}`, "property source.address|@unix", "false"},
+		{`{"in_cidr": ["0.0.0.0/0"]}`, "x|y", "false"},
+		{`{"literal": "x\u0000y"}`, "x|y", "x\x00y"},
+		{`{"literal": ""}`, "x|y", ""},
+	} {
+		// Once alone, and once where others ask for the same and for another part of it.
+		for _, rules := range []string{
+			`{"name": "r", "key": [%s], "limits": [{"limit": 9, "window": "1m"}]}`,
+			`{"name": "r", "key": [%[1]s, %[1]s, "path", {"query": "zz"}, "host", {"in_cidr": ["1.0.0.0/8"]}, {"jwt_claim": "zz"}],
+				"match": {"path": {"suffix": ""}, "host": {"present": true}}, "limits": [{"limit": 9, "window": "1m"}]}`,
+		} {
+			rules = strings.Replace(rules, `{"suffix": ""}`, `{"present": true}`, 1)
+			v := newProxy(t).start(`{"rules": [` + fmt.Sprintf(rules, test.selector) + `]}`)
+			name, value, _ := strings.Cut(test.request, "|")
+			v.request, v.source = map[string][]byte{":path": []byte("/"), ":authority": []byte("a")}, nil
+			if property, ok := strings.CutPrefix(name, "property "); !ok {
+				v.request[name] = []byte(value)
+			} else if v.source = []byte(value); property != "source.address" {
+				v.source, v.properties = nil, map[string][]byte{strings.ReplaceAll(property, ".", "\x00"): []byte(value)}
+			}
+			demands := v.demands()
+			want := string(counter.AppendPart(counter.AppendPart(nil, "r"), []byte(test.want)))
+			if len(demands) != 1 {
+				t.Fatalf("%d rules apply", len(demands))
+			}
+			if key := string(demands[0].Key); !strings.HasPrefix(key, want) {
+				t.Errorf("%s of %.80s: got %.80q, want %.80q", test.selector, test.request, key, want)
+			}
+			// Keys that are longer than any that is kept are made again.
+			if allocated := testing.AllocsPerRun(20, func() { v.demands() }); allocated > 0 && len(demands[0].Key) <= maxIdleKey {
+				t.Errorf("%s of %.80s: %v allocations", test.selector, test.request, allocated)
+			}
+		}
+	}
+}
+
+// demands are what the current request asks for.
+func (v *fakeVM) demands() []node.Demand {
+	defer proxywasm.Use(v)()
+	v.plugin.request.begin()
+	demands, _ := v.plugin.findDemands()
+	return demands
+}
+
+// FuzzParts takes all parts of whatever clients send: nothing traps, and what a client makes of one
+// value is never what another part is.
+func FuzzParts(f *testing.F) {
+	f.Add("/a/b?user=%41&x", "a=b; sid=\"c\"", "Shop.example:80", "Bearer "+token(`{"sub": "ann"}`), "[::1]:1")
+	f.Add("*", ";;=;", "[", "Bearer ..", "@")
+	f.Add("?%", "\"=\"", ":", "a.b.c.d", "")
+	v := newProxy(f).start(`{"rules": [{"name": "r", "key": ["host", "path", {"query": "user"}, {"cookie": "sid"}, {"path_segment": 2},
+		{"jwt_claim": "sub"}, {"in_cidr": ["10.0.0.0/8", "::/1"]}, "client_ip"], "match": {"path": {"regex": ".*"}}, "limits": [{"limit": 9, "window": "1m"}]}]}`)
+	f.Fuzz(func(t *testing.T, path, cookie, host, authorization, source string) {
+		v.request = map[string][]byte{":path": []byte(path), "cookie": []byte(cookie), ":authority": []byte(host), "authorization": []byte(authorization)}
+		v.source = []byte(source)
+		for _, d := range v.demands() {
+			key := string(d.Key)
+			again := v.demands()
+			if len(again) != 1 || string(again[0].Key) != key {
+				t.Errorf("two keys for one request: %q", key)
+			}
+		}
+	})
+}
+
+func TestConditions(t *testing.T) {
+	for _, test := range []struct {
+		rule, request string
+		applies       bool
+	}{
+		{`"match": {"host": {"exact": "shop.example"}}`, ":authority|Shop.Example:443", true},
+		{`"match": {"host": {"exact": "shop.example"}}`, ":authority|shop.examples", false},
+		{`"match": {"host": {"suffix": ".example"}}`, ":authority|a.b.EXAMPLE", true},
+		{`"match": {"host": {"regex": "[a-z]+\\.example"}}`, ":authority|shop.EXAMPLE:1", true},
+		{`"match": {"host": {"present": true}}`, ":authority|a", true},
+		{`"match": {"path": {"regex": "/v[0-9]+/.*"}}`, ":path|/v12/a?b", true},
+		{`"match": {"path": {"regex": "/v[0-9]+/"}}`, ":path|/v12/a", false},
+		{`"match": {"headers": {"x-plan": {"exact": "free"}}}`, "x-plan|free", true},
+		{`"match": {"headers": {"X-Plan": {"exact": "free"}}}`, "x-plan|gold", false},
+		{`"match": {"headers": {"x-plan": {"exact": "free"}}}`, "a|b", false},
+		{`"match": {"headers": {"x-plan": {"exact": ""}}}`, "x-plan|", true},
+		{`"match": {"headers": {"x-plan": {"exact": ""}}}`, "a|b", false},
+		{`"match": {"headers": {"x-plan": {"present": false}}}`, "a|b", true},
+		{`"match": {"headers": {"x-plan": {"present": false}}}`, "x-plan|", false},
+		{`"match": {"headers": {"a": {"prefix": "b"}, "x-plan": {"present": true}}}`, "a|b", false},
+		{`"match": {"headers": {":path": {"suffix": "?x"}}}`, ":path|/a?x", true},
+		{`"except": [{"path": {"exact": "/health"}}]`, ":path|/health?x", false},
+		{`"except": [{"path": {"exact": "/health"}}]`, ":path|/healthy", true},
+		{`"except": [{"path": {"exact": "/health"}, "methods": ["POST"]}]`, ":path|/health", true},
+		{`"except": [{"headers": {"x-a": {"present": true}}}, {"path": {"prefix": "/a"}}]`, ":path|/ab", false},
+		{`"except": [{"client_ip": ["10.0.0.0/8", "2001:db8::/32"]}]`, "source|10.255.0.1:80", false},
+		{`"except": [{"client_ip": ["10.0.0.0/8", "2001:db8::/32"]}]`, "source|[2001:db8:1::]:80", false},
+		{`"except": [{"client_ip": ["10.0.0.0/8", "2001:db8::/32"]}]`, "source|11.0.0.1:80", true},
+		{`"except": [{"client_ip": ["0.0.0.0/0"]}]`, "a|b", true},
+		{`"match": {"path": {"prefix": "/a"}}, "except": [{"path": {"suffix": ".png"}}]`, ":path|/a.png", false},
+		{`"match": {"path": {"prefix": "/a"}}, "except": [{"path": {"suffix": ".png"}}]`, ":path|/a.gif", true},
+	} {
+		v := newProxy(t).start(`{"rules": [{"name": "r", ` + test.rule + `, "limits": [{"limit": 9, "window": "1m"}]}]}`)
+		name, value, _ := strings.Cut(test.request, "|")
+		v.request, v.source = map[string][]byte{":path": []byte("/"), ":method": []byte("GET"), ":authority": []byte("a")}, nil
+		if v.request[name] = []byte(value); name == "source" {
+			v.source = []byte(value)
+		}
+		if applies := len(v.demands()) == 1; applies != test.applies {
+			t.Errorf("%s, %s: applies is %v", test.rule, test.request, applies)
+		}
+		if allocated := testing.AllocsPerRun(20, func() { v.demands() }); allocated > 0 {
+			t.Errorf("%s: %v allocations", test.rule, allocated)
+		}
+	}
+}

@@ -1,0 +1,150 @@
+package filter
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// passed is how many of n requests pass.
+func (v *fakeVM) passed(n int, headers ...string) (passed int) {
+	for range n {
+		if v.send(headers...) {
+			passed++
+		}
+	}
+	return passed
+}
+
+// A key's own limits go before those of a value, and these before the limit that a request says.
+func TestOverrides(t *testing.T) {
+	v := newProxy(t).start(`{"rules": [{
+		"name": "per-user", "key": [{"header": "x-user"}, {"client_ip": {"ipv4_prefix": 24}}],
+		"limits": [{"limit": 2, "window": "1h", "limit_from": {"header": "x-limit", "max": 6}}, {"limit": 4, "window": "1d", "algorithm": "fixed_window"}],
+		"overrides": {
+			"by": {"header": "x-plan"},
+			"values": {
+				"gold": [{"limit": 5, "window": "1h"}, {"limit": 9, "window": "1d", "algorithm": "fixed_window"}],
+				"none": [{"limit": 0, "window": "1h"}, {"limit": 9, "window": "1d", "algorithm": "fixed_window"}]
+			},
+			"keys": [{"key": ["ann", "10.0.0.77"], "limits": [{"limit": 3, "window": "1h"}, {"limit": 8, "window": "1d", "algorithm": "fixed_window"}]}]
+		}
+	}]}`)
+	for i, test := range []struct {
+		request string
+		passes  int
+		policy  string
+	}{
+		{"x-user bob", 2, `"per-user";q=2;w=3600, "per-user.2";q=4;w=86400`},
+		{"x-user bob x-plan gold", 3, `"per-user";q=5;w=3600, "per-user.2";q=9;w=86400`},
+		{"x-user bob x-plan none", 0, `"per-user";q=0, "per-user.2";q=9;w=86400`},
+		{"x-user bob x-plan Gold", 0, `"per-user";q=2;w=3600, "per-user.2";q=4;w=86400`},
+		{"x-user cid x-limit 3", 3, `"per-user";q=3;w=3600, "per-user.2";q=4;w=86400`},
+		{"x-user cid x-limit 99999999999999999999999", 1, `"per-user";q=6;w=3600, "per-user.2";q=4;w=86400`},
+		{"x-user cid x-limit 6x", 0, `"per-user";q=2;w=3600, "per-user.2";q=4;w=86400`},
+		{"x-user dee x-limit 0", 0, `"per-user";q=0, "per-user.2";q=4;w=86400`},
+		{"x-user eve x-limit 1 x-plan gold", 5, `"per-user";q=5;w=3600, "per-user.2";q=9;w=86400`},
+		{"x-user ann x-plan gold x-limit 1", 3, `"per-user";q=3;w=3600, "per-user.2";q=8;w=86400`},
+	} {
+		if passed := v.passed(12, strings.Fields(test.request)...); passed != test.passes {
+			t.Errorf("step %d, %s: %d passed, want %d", i, test.request, passed, test.passes)
+		}
+		if policy := v.reply.headers["ratelimit-policy"]; policy != test.policy {
+			t.Errorf("step %d, %s: policy %s, want %s", i, test.request, policy, test.policy)
+		}
+	}
+	v.source = []byte("10.0.1.77:1") // another network than ann's
+	if passed := v.passed(12, "x-user", "ann"); passed != 2 {
+		t.Errorf("another key: %d passed, want 2", passed)
+	}
+}
+
+// A bucket's burst is what the request says, unless the configuration has one.
+func TestLimitFromOfBuckets(t *testing.T) {
+	const limits = `{"limit": 2, "window": "1d", "algorithm": "token_bucket"%s, "limit_from": {"property": ["a", "b"], "max": 6}}`
+	for burst, want := range map[string]int{"": 5, `, "burst": 3`: 3} {
+		v := newProxy(t).start(`{"rules": [{"name": "r", "limits": [` + fmt.Sprintf(limits, burst) + `]}]}`)
+		v.properties = map[string][]byte{"a\x00b": []byte("5")}
+		if passed := v.passed(9); passed != want {
+			t.Errorf("burst %q: %d passed, want %d", burst, passed, want)
+		}
+	}
+}
+
+// Whatever limits requests say, and in whatever order, each is decided by its own, and what is kept
+// of them is bounded.
+func TestManyLimits(t *testing.T) {
+	v := newProxy(t).start(`{"rules": [{"name": "r", "key": [{"header": "x-user"}],
+		"limits": [{"limit": 1, "window": "1h", "limit_from": {"header": "x-limit", "max": 1000000}}]}]}`)
+	for i := range 5000 {
+		limit := i * 7919 % 1000
+		user := fmt.Sprint(i)
+		v.send("x-user", user, "x-limit", fmt.Sprint(limit))
+		headers := v.response
+		if v.reply != nil {
+			headers = v.reply.headers
+		}
+		if got := headers["x-ratelimit-limit"]; got != fmt.Sprint(limit) {
+			t.Fatalf("request %d says %d, and is told %s", i, limit, got)
+		}
+	}
+}
+
+func TestVariantsAllocateNothing(t *testing.T) {
+	v := newProxy(t).start(`{"rules": [{
+		"name": "r", "key": [{"header": "x-user"}], "limits": [{"limit": 1000000, "window": "1h", "limit_from": {"header": "x-limit", "max": 2000000}}],
+		"overrides": {"by": {"header": "x-plan"}, "values": {"gold": [{"limit": 1500000, "window": "1h"}]}}
+	}]}`)
+	v.calls = nil
+	for _, headers := range []map[string][]byte{
+		{"x-user": []byte("ann")}, {"x-user": []byte("ann"), "x-plan": []byte("gold")}, {"x-user": []byte("ann"), "x-limit": []byte("1234567")},
+	} {
+		v.request, v.response = headers, nil
+		v.request[":path"] = []byte("/")
+		if allocated := testing.AllocsPerRun(100, func() { v.now += 1000; v.stream() }); allocated > 0 {
+			t.Errorf("%s: %v allocations", headers, allocated)
+		}
+	}
+}
+
+// Of several rules that reject, the first one answers. A rule is in the header sets that it names.
+func TestRulesAnswerForThemselves(t *testing.T) {
+	v := newProxy(t).start(`{
+		"response": {"status": 503, "headers": {"x-all": "1"}}, "headers": ["ratelimit", "x-ratelimit"],
+		"rules": [
+			{"name": "quiet", "headers": [], "limits": [{"limit": 3, "window": "1h"}], "response": {"body": "quiet"}},
+			{"name": "plain", "key": [{"header": "x-user"}], "limits": [{"limit": 2, "window": "1h"}]},
+			{"name": "x", "headers": ["x-ratelimit", "retry-after"], "key": [{"header": "x-user"}], "limits": [{"limit": 2, "window": "1h"}],
+				"response": {"status": 430, "headers": {"x-own": "2"}}},
+			{"name": "r", "headers": ["ratelimit"], "key": [{"header": "x-user"}], "limits": [{"limit": 9, "window": "1h"}]}
+		]}`)
+	v.send("x-user", "ann")
+	want(t, v.response, `
+		ratelimit-policy: "plain";q=2;w=3600, "r";q=9;w=3600
+		ratelimit: "plain";r=1;t=7200, "r";r=8;t=7200
+		x-ratelimit-limit: 2
+		x-ratelimit-remaining: 1
+		x-ratelimit-reset: 3600
+	`)
+	v.passed(2, "x-user", "ann")
+	if r := v.reply; r.status != 503 || r.details != "weir_rate_limited:plain" || r.headers["x-all"] != "1" || r.headers["retry-after"] != "" {
+		t.Errorf("got %+v", r)
+	}
+	v.send("x-user", "bob")
+	v.send("x-user", "bob")
+	if r := v.reply; r.status != 503 || r.details != "weir_rate_limited:quiet" || r.body != "quiet" || r.headers["x-all"] != "1" {
+		t.Errorf("got %+v", r)
+	}
+	want(t, v.reply.headers, `
+		ratelimit-policy: "plain";q=2;w=3600, "r";q=9;w=3600
+		ratelimit: "plain";r=1;t=7200, "r";r=8;t=7200
+		x-ratelimit-limit: 2
+	`)
+	own := newProxy(t).start(`{"rules": [
+		{"name": "x", "headers": ["retry-after"], "limits": [{"limit": 0, "window": "1h"}, {"limit": 9, "window": "1d"}],
+			"response": {"status": 430, "body": "no", "headers": {"x-own": "2"}, "grpc_status": 9}}]}`)
+	own.send("content-type", "application/grpc")
+	if r := own.reply; r.status != 430 || r.body != "no" || r.grpc != 9 || len(r.headers) != 2 || r.headers["x-own"] != "2" {
+		t.Errorf("got %+v", r)
+	}
+}
