@@ -8,21 +8,22 @@ import (
 	"weir/config"
 )
 
-// The configuration that the README shows is right. The one inside Envoy's runs in the tests of
-// envoy/.
-func TestReadme(t *testing.T) {
+// The configurations that pages show are right. The one inside Envoy's runs in the tests of envoy/.
+func TestPages(t *testing.T) {
 	t.Parallel()
-	readme, err := os.ReadFile("../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	shown := regexp.MustCompile("(?s)```json\n(.*?)```").FindAllSubmatch(readme, -1)
-	if len(shown) != 1 {
-		t.Errorf("the README shows %d configurations, want one", len(shown))
-	}
-	for _, document := range shown {
-		if _, err := config.Parse(document[1]); err != nil {
-			t.Errorf("%s\n%v", document[1], err)
+	for page, least := range map[string]int{"../README.md": 1, "../docs/configuration.md": 2} {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown := regexp.MustCompile("(?s)```json\n(.*?)```").FindAllSubmatch(text, -1)
+		if len(shown) < least {
+			t.Errorf("%s shows %d configurations, want %d", page, len(shown), least)
+		}
+		for _, document := range shown {
+			if _, err := config.Parse(document[1]); err != nil {
+				t.Errorf("%s: %s\n%v", page, document[1], err)
+			}
 		}
 	}
 }

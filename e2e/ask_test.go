@@ -30,7 +30,7 @@ func ask(t *testing.T, client *http.Client, address string, headers ...string) r
 func send(t *testing.T, client *http.Client, address string, headers ...string) (reply, error) {
 	t.Helper()
 	method, path, body := http.MethodGet, "/", io.Reader(nil)
-	header := http.Header{}
+	header, host := http.Header{}, ""
 	for i := 0; i < len(headers); i += 2 {
 		switch name, value := headers[i], headers[i+1]; name {
 		case ":method":
@@ -39,6 +39,8 @@ func send(t *testing.T, client *http.Client, address string, headers ...string) 
 			path = value
 		case ":body":
 			body = strings.NewReader(value)
+		case "host":
+			host = value
 		default:
 			header.Add(name, value)
 		}
@@ -47,7 +49,7 @@ func send(t *testing.T, client *http.Client, address string, headers ...string) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	request.Header = header
+	request.Header, request.Host = header, host
 	return do(client, request)
 }
 

@@ -44,14 +44,14 @@ type fakeVM struct {
 	plugin        *plugin
 	tickMillis    uint32
 
-	request  map[string][]byte
-	source   []byte
+	request map[string][]byte
+	source  []byte
 	// properties are Envoy's attributes but the source's address, by their names with points.
 	properties map[string][]byte
-	upstream map[string]string // headers of its responses
-	response map[string]string
-	reply    *fakeReply
-	log      []string
+	upstream   map[string]string // headers of its responses
+	response   map[string]string
+	reply      *fakeReply
+	log        []string
 	// headersOnly is Envoy's allow_on_headers_stop_iteration: the rest of a request whose headers
 	// are paused comes to its callbacks, and one that lets it go on lets all go on.
 	headersOnly bool

@@ -40,6 +40,14 @@ const (
 	literal
 )
 
+// scratch is memory for parts that the host's bytes don't have as they count.
+type scratch struct {
+	decoded []byte
+	network [16]byte
+	claims  jsonpath.Reader
+	block   [decodedBlock]byte // of a token
+}
+
 func (p *part) equal(other *part) bool {
 	if p.kind != other.kind || p.name != other.name || p.segment != other.segment || len(p.networks) != len(other.networks) ||
 		!bytes.Equal(p.literal, other.literal) {
@@ -55,22 +63,22 @@ func (p *part) equal(other *part) bool {
 
 // of takes the part of a value. What it returns is valid as long as the value, and until the next
 // part is taken.
-func (p *part) of(value []byte, r *request) (taken []byte, ok bool) {
+func (p *part) of(value []byte, s *scratch) (taken []byte, ok bool) {
 	switch p.kind {
 	case barePath:
 		return withoutQuery(value), true
 	case pathSegment:
 		return segmentOf(withoutQuery(value), p.segment)
 	case queryParameter:
-		return r.parameter(value, p.name)
+		return s.parameter(value, p.name)
 	case cookie:
 		return cookieOf(value, p.name)
 	case bareHost:
-		return r.bareHost(value), true
+		return s.bareHost(value), true
 	case claim:
-		return r.claim(value, p.claim)
+		return s.claim(value, p.claim)
 	case inNetworks:
-		if clientip.In(value, p.networks, &r.network) {
+		if clientip.In(value, p.networks, &s.network) {
 			return inside, true
 		}
 		return outside, true
@@ -112,7 +120,7 @@ func next(list []byte, separator byte) (first, rest []byte) {
 
 // parameter is the first one of a name in the query of a path, decoded as forms are: a plus is a
 // space.
-func (r *request) parameter(path []byte, name string) (value []byte, ok bool) {
+func (s *scratch) parameter(path []byte, name string) (value []byte, ok bool) {
 	_, query := next(path, '?')
 	query, _ = next(query, '#')
 	for len(query) > 0 {
@@ -123,13 +131,13 @@ func (r *request) parameter(path []byte, name string) (value []byte, ok bool) {
 			continue
 		}
 		if bytes.IndexByte(value, '%') >= 0 || bytes.IndexByte(value, '+') >= 0 {
-			r.decoded = r.decoded[:0]
+			s.decoded = s.decoded[:0]
 			for len(value) > 0 {
 				var b byte
 				b, value = decoded(value)
-				r.decoded = append(r.decoded, b)
+				s.decoded = append(s.decoded, b)
 			}
-			value = r.decoded
+			value = s.decoded
 		}
 		return value, true
 	}
@@ -192,7 +200,7 @@ func trim(value []byte) []byte {
 
 // bareHost is a host without its port and the dot of its root, in lower case, so that no client
 // gets another counter by writing it in another way.
-func (r *request) bareHost(host []byte) []byte {
+func (s *scratch) bareHost(host []byte) []byte {
 	if i := bytes.LastIndexByte(host, ':'); i > 0 && (host[i-1] == ']' || bytes.IndexByte(host, ':') == i) {
 		host = host[:i]
 	}
@@ -201,13 +209,13 @@ func (r *request) bareHost(host []byte) []byte {
 	}
 	for i := range host {
 		if isUpper(host[i]) {
-			r.decoded = append(r.decoded[:0], host...)
-			for i := range r.decoded {
-				if isUpper(r.decoded[i]) {
-					r.decoded[i] += 'a' - 'A'
+			s.decoded = append(s.decoded[:0], host...)
+			for i := range s.decoded {
+				if isUpper(s.decoded[i]) {
+					s.decoded[i] += 'a' - 'A'
 				}
 			}
-			return r.decoded
+			return s.decoded
 		}
 	}
 	return host
@@ -217,7 +225,7 @@ func isUpper(c byte) bool { return 'A' <= c && c <= 'Z' }
 
 // claim is what a JSON Web Token, with the scheme Bearer before it or without, says under a path. A
 // claim that is null is not there.
-func (r *request) claim(token []byte, path *jsonpath.Path) (value []byte, ok bool) {
+func (s *scratch) claim(token []byte, path *jsonpath.Path) (value []byte, ok bool) {
 	token = trim(token)
 	if scheme, rest := next(token, ' '); len(rest) > 0 {
 		if !isBearer(scheme) {
@@ -233,19 +241,19 @@ func (r *request) claim(token []byte, path *jsonpath.Path) (value []byte, ok boo
 	for n := len(payload); n > 0 && payload[n-1] == '='; n = len(payload) {
 		payload = payload[:n-1]
 	}
-	r.claims.Reset(path)
+	s.claims.Reset(path)
 	for len(payload) > 0 {
 		block := payload[:min(len(payload), encodedBlock)]
 		payload = payload[len(block):]
-		n, err := base64.RawURLEncoding.Decode(r.block[:], block)
+		n, err := base64.RawURLEncoding.Decode(s.block[:], block)
 		if err != nil {
 			return nil, false
 		}
-		if r.claims.Feed(r.block[:n]) {
+		if s.claims.Feed(s.block[:n]) {
 			break
 		}
 	}
-	value, kind := r.claims.Value()
+	value, kind := s.claims.Value()
 	switch kind {
 	case jsonpath.String, jsonpath.Number, jsonpath.Bool, jsonpath.Composite:
 		return value, true

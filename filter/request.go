@@ -1,7 +1,6 @@
 package filter
 
 import (
-	"weir/internal/jsonpath"
 	"weir/internal/proxywasm"
 )
 
@@ -11,10 +10,7 @@ type request struct {
 	shared     bool   // whether any of them is
 	values     []byte // of the properties read so far
 	badCosts   uint64 // costs that were no numbers
-	network    [16]byte
-	decoded    []byte // a part that the host's bytes don't have as it counts
-	claims     jsonpath.Reader
-	block      [decodedBlock]byte // of a token
+	scratch    scratch
 }
 
 // property is one thing that the host is asked for, a header or a property, or a part of one.
@@ -119,7 +115,7 @@ func (r *request) readPart(p *property) (value []byte, ok bool) {
 	} else if !ok {
 		return nil, false
 	}
-	return p.part.of(whole, r)
+	return p.part.of(whole, &r.scratch)
 }
 
 // keep reads a property that is asked for again.

@@ -68,7 +68,7 @@ func (r *request) matches(m *matcher) bool {
 		c := &m.conditions[i]
 		value, ok := r.value(c.at)
 		if len(c.networks) > 0 {
-			if !clientip.In(value, c.networks, &r.network) {
+			if !clientip.In(value, c.networks, &r.scratch.network) {
 				return false
 			}
 		} else if !c.holds(value, ok) {
@@ -209,7 +209,7 @@ func (r *request) appendKey(dst []byte, rule *requestRule) []byte {
 		p := &rule.key[i]
 		value, _ := r.value(p.property)
 		if p.address {
-			value = clientip.Network(value, p.prefix4, p.prefix6, &r.network)
+			value = clientip.Network(value, p.prefix4, p.prefix6, &r.scratch.network)
 		}
 		dst = counter.AppendPart(dst, value)
 	}
