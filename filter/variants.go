@@ -2,7 +2,6 @@ package filter
 
 import (
 	"bytes"
-	"slices"
 	"strings"
 
 	"weir/config"
@@ -60,23 +59,16 @@ func (v *variants) make(c *config.Rule, rule *node.Rule, own *ruleAnswer) {
 	v.answer = own
 	for i := range c.Overrides.Values {
 		o := &c.Overrides.Values[i]
-		v.values = append(v.values, variant{[]byte(o.Value), v.variant(rule, o.Limits)})
+		v.values = insert(v.values, variant{[]byte(o.Value), v.variant(rule, o.Limits)})
 	}
 	for i := range c.Overrides.Keys {
 		o := &c.Overrides.Keys[i]
-		v.keys = append(v.keys, variant{keyOf(c, o.Key), v.variant(rule, o.Limits)})
+		v.keys = insert(v.keys, variant{keyOf(c, o.Key), v.variant(rule, o.Limits)})
 	}
-	sortVariants(v.values)
-	sortVariants(v.keys)
 }
 
 func (v *variants) variant(rule *node.Rule, limits []window.Limit) *node.Rule {
 	return rule.Variant(limits, v.answer.with(limits))
-}
-
-//go:noinline
-func sortVariants(list []variant) {
-	slices.SortFunc(list, func(a, b variant) int { return bytes.Compare(a.of, b.of) })
 }
 
 // keyOf is the key that a rule has for requests with such values. Addresses are written as people
@@ -95,34 +87,43 @@ func keyOf(c *config.Rule, values []string) (key []byte) {
 	return key
 }
 
-// find is the rule of a key or a value, or nil.
-func find(list []variant, of []byte) *node.Rule {
+// insert keeps a list sorted. Package slices would do it with 23 KB of code.
+func insert(list []variant, added variant) []variant {
+	at, _ := search(list, added.of)
+	list = append(list, variant{})
+	copy(list[at+1:], list[at:])
+	list[at] = added
+	return list
+}
+
+// search is where a key or a value is in a sorted list, or would be.
+func search(list []variant, of []byte) (at int, found bool) {
 	low, high := 0, len(list)
 	for low < high {
 		middle := (low + high) / 2
 		switch c := bytes.Compare(list[middle].of, of); {
 		case c == 0:
-			return list[middle].rule
+			return middle, true
 		case c < 0:
 			low = middle + 1
 		default:
 			high = middle
 		}
 	}
-	return nil
+	return low, false
 }
 
 // limitsOf is the rule with the limits that the current request has, whose key is known.
 //
 //go:noinline
 func (r *request) limitsOf(v *variants, rule *node.Rule, key []byte) *node.Rule {
-	if found := find(v.keys, key); found != nil {
-		return found
+	if at, found := search(v.keys, key); found {
+		return v.keys[at].rule
 	}
 	if len(v.values) > 0 {
 		value, _ := r.value(v.by)
-		if found := find(v.values, value); found != nil {
-			return found
+		if at, found := search(v.values, value); found {
+			return v.values[at].rule
 		}
 	}
 	if len(v.from) > 0 {
@@ -171,7 +172,7 @@ func sameHits(limits []window.Limit, hits *[maxLimits]uint64) bool {
 
 // limits are others with so many hits.
 func (v *variants) limits(own []window.Limit, hits *[maxLimits]uint64) []window.Limit {
-	limits := slices.Clone(own)
+	limits := append([]window.Limit(nil), own...)
 	for i := range v.from {
 		f := &v.from[i]
 		l := &limits[f.limit]
