@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/prometheus/procfs"
@@ -172,7 +173,7 @@ func (p *proxy) get(ctx context.Context) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, h := range requestHeaders {
+	for _, h := range slices.Concat(requestHeaders, p.variant.headers) {
 		request.Header.Set(h[0], h[1])
 	}
 	p.sent++
@@ -219,7 +220,7 @@ func (p *proxy) wait(ctx context.Context) (l latency, err error) {
 		return l, err
 	}
 	p.sent += int64(p.o.requests)
-	took, err := paced(ctx, p.url, p.o.requests, p.o.connections, p.variant.status, p.o.rate, p.s.scratch)
+	took, err := paced(ctx, p.url, p.o.requests, p.o.connections, p.o.rate, p.variant, p.s.scratch)
 	if err != nil {
 		return l, err
 	}
@@ -229,7 +230,7 @@ func (p *proxy) wait(ctx context.Context) (l latency, err error) {
 
 func (p *proxy) send(ctx context.Context, requests int) (time.Duration, error) {
 	p.sent += int64(requests)
-	return load(ctx, p.url, requests, p.o.connections, p.variant.status)
+	return load(ctx, p.url, requests, p.o.connections, p.variant)
 }
 
 // used is what Envoy has run so far, and then what each of its services has.

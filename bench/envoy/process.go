@@ -100,9 +100,9 @@ const requestPath = "/api/items?page=2&sort=name"
 // load sends requests over connections that are kept open, each its next one when the last was
 // answered, and returns how long that took. It is an error if one is answered with another class of
 // status. More are flags of h2load.
-func load(ctx context.Context, url string, requests, connections, status int, more ...string) (time.Duration, error) {
+func load(ctx context.Context, url string, requests, connections int, v *variant, more ...string) (time.Duration, error) {
 	args := append([]string{"--h1", "-t", "1", "-c", strconv.Itoa(connections), "-n", strconv.Itoa(requests)}, more...)
-	for _, h := range requestHeaders {
+	for _, h := range slices.Concat(requestHeaders, v.headers) {
 		args = append(args, "-H", h[0]+": "+h[1])
 	}
 	output, err := exec.CommandContext(ctx, "h2load", append(args, url)...).CombinedOutput()
@@ -116,8 +116,8 @@ func load(ctx context.Context, url string, requests, connections, status int, mo
 	if err != nil {
 		return 0, err
 	}
-	if r.done != requests || r.classes[status/100] != requests {
-		return 0, fmt.Errorf("want %d answers of status %d, got %d: %d of 2xx, %d of 3xx, %d of 4xx, %d of 5xx", requests, status, r.done,
+	if r.done != requests || r.classes[v.status/100] != requests {
+		return 0, fmt.Errorf("want %d answers of status %d, got %d: %d of 2xx, %d of 3xx, %d of 4xx, %d of 5xx", requests, v.status, r.done,
 			r.classes[2], r.classes[3], r.classes[4], r.classes[5])
 	}
 	return r.elapsed, nil
@@ -159,10 +159,10 @@ func parseLoad(output string) (l loaded, err error) {
 
 // paced sends requests at a rate, and returns how long each took, in µs, the shortest first. Requests
 // are sent when they are due, whether or not those of other connections were answered.
-func paced(ctx context.Context, url string, requests, connections, status, rate int, scratch string) ([]float64, error) {
+func paced(ctx context.Context, url string, requests, connections, rate int, v *variant, scratch string) ([]float64, error) {
 	log := filepath.Join(scratch, "latency")
 	each := strconv.FormatFloat(float64(rate)/float64(connections), 'f', 3, 64)
-	if _, err := load(ctx, url, requests, connections, status, "--rps", each, "--log-file", log); err != nil {
+	if _, err := load(ctx, url, requests, connections, v, "--rps", each, "--log-file", log); err != nil {
 		return nil, err
 	}
 	text, err := os.ReadFile(log)

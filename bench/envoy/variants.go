@@ -1,9 +1,11 @@
 package main
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"net/http"
 	"slices"
+	"strings"
 
 	"weir/internal/envoytest"
 )
@@ -23,6 +25,8 @@ type variant struct {
 	filters func(*site) []object
 	// wasm is the module of one of the filters.
 	wasm func(*site) string
+	// headers are what requests have besides those of all variants.
+	headers [][2]string
 	// route is merged into the one that all requests take.
 	route object
 	// services are processes that work for Envoy, and whose time is told beside Envoy's.
@@ -82,6 +86,25 @@ var variants = []*variant{
 		services: []string{weirServeOnRedis, redisServer}, counted: allowed, called: "cluster." + backendCluster + ".upstream_rq_200"},
 	{name: "weir-no-match", title: "Weir, no rule matches", base: none, status: http.StatusOK,
 		wasm: pluginFile, filters: weir(object{"rules": []object{rule(never, object{"match": object{"path": object{"prefix": "/admin/"}}})}})},
+	// What a rule can do besides, each in place of the header in the key, or beside it.
+	with("selects-host", "key `host`", object{"key": []any{"host"}}),
+	with("selects-path", "key `path_segment`", object{"key": []object{{"path_segment": 1}}}),
+	with("selects-query", "key `query`", object{"key": []object{{"query": "page"}}}),
+	with("selects-cookie", "key `cookie`", object{"key": []object{{"cookie": "sid"}}}, "cookie", "theme=dark; sid=3f0e5b1c"),
+	with("selects-claim", "key `jwt_claim`", object{"key": []object{{"jwt_claim": "sub"}}}, "authorization", "Bearer "+token),
+	with("selects-property", "key `property`", object{"key": []object{{"property": []string{"route_name"}}}}),
+	with("selects-client-ip", "key `client_ip`", object{"key": []any{"client_ip"}}),
+	with("selects-network", "key `in_cidr`", object{"key": []object{{"in_cidr": []string{"10.0.0.0/8", "127.0.0.0/8"}}}}),
+	with("selects-literal", "key `literal`", object{"key": []object{{"literal": "x"}}}),
+	with("matches-regex", "match `path` by `regex`", object{"match": object{"path": object{"regex": "/(api|v[0-9]+)/.*"}}}),
+	with("matches-headers", "match `host` and a header", object{"match": object{"host": object{"suffix": "example"}, "headers": object{"accept": object{"present": true}}}}),
+	with("excepts-networks", "`except` a network", object{"except": []object{{"client_ip": []string{"10.0.0.0/8"}}}}),
+	with("overrides", "`overrides` by a header", object{"overrides": object{
+		"by": object{"header": "x-plan"}, "values": object{"gold": []object{{"limit": never + 1, "window": "1m"}}},
+		"keys": []object{{"key": []string{"ann"}, "limits": []object{{"limit": never + 2, "window": "1m"}}}}}}, "x-plan", "gold"),
+	with("limit-from", "`limit_from` a header", object{"limits": []object{{"limit": never, "window": "1m", "limit_from": object{"header": "x-limit", "max": 10 * never}}}}, "x-limit", "2000000"),
+	{name: "shadow", title: "Weir, one more rule, a shadow", base: none, status: http.StatusOK, decorated: true, wasm: pluginFile,
+		filters: weir(object{"rules": []object{rule(never, nil), rule(never, object{"name": "new", "mode": "shadow"})}}), counted: allowed},
 	{name: "local", title: "Envoy's local rate limit", base: none, status: http.StatusOK,
 		filters: local(never, "60s"), counted: "local.http_local_rate_limit.ok"},
 	{name: "global", title: "Envoy's global rate limit, on Redis", base: none, status: http.StatusOK,
@@ -127,6 +150,23 @@ func weir(more object) func(*site) []object {
 			return nil // it is made of strings and numbers
 		}
 		return wasm(s.plugin, envoytest.Typed("google.protobuf.StringValue", object{"value": string(text)}))
+	}
+}
+
+// token is a JSON Web Token of 300 bytes, signed by nobody.
+var token = "eyJhbGciOiJSUzI1NiIsInR5cCI6IkpXVCJ9." +
+	base64.RawURLEncoding.EncodeToString([]byte(`{"iss":"https://login.example","aud":"shop","exp":1798758000,"sub":"user-000000","scope":"read"}`)) +
+	"." + strings.Repeat("c2lnbmF0", 16)
+
+// with is Weir with more in its rule, and a header of requests that this is about.
+func with(name, title string, more object, header ...string) *variant {
+	var headers [][2]string
+	if len(header) > 0 {
+		headers = [][2]string{{header[0], header[1]}}
+	}
+	return &variant{
+		headers: headers, name: name, title: "Weir, " + title, base: none, status: http.StatusOK, decorated: true,
+		wasm: pluginFile, filters: weir(object{"rules": []object{rule(never, more)}}), counted: allowed,
 	}
 }
 
