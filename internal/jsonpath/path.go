@@ -1,0 +1,98 @@
+// Package jsonpath reads one value out of a JSON text that comes in pieces, in bounded memory.
+//
+// A path has the syntax of gjson as far as it names one value: names of members and numbers of
+// elements, with dots between, as in choices.0.message. A \ makes any character part of a name. A
+// number is a member's name in an object. What is found in valid JSON is what gjson.Get finds: the
+// first value that the whole path leads to, also where names are given twice.
+//
+// What else gjson's paths have is refused unless it has a \ before it: wildcards (* and ?), counts
+// and queries (#), pipes (|), and at the beginning of a name modifiers (@), literals (!) and
+// multipaths ([ and {). So are empty names.
+package jsonpath
+
+import "strconv"
+
+// MaxPath is the length of the longest path, in bytes.
+const MaxPath = 1024
+
+// Path leads to a value. It is not changed once compiled, and may be used by several readers.
+type Path struct {
+	_     [0]func() // or else Go makes a function that compares values
+	names []name
+}
+
+// name is one step of a path.
+type name struct {
+	text  string
+	index int // of an element; -1 if it names none
+}
+
+type mistake struct {
+	what string
+	at   int // the first byte is 0
+	why  string
+}
+
+// Error counts bytes from 1 on.
+func (m *mistake) Error() string {
+	return m.what + " at byte " + strconv.Itoa(m.at+1) + m.why
+}
+
+// Compile returns a path of at most MaxPath bytes. An error is a phrase such as "a * at byte 3,
+// which is supported only with a \ before it", where bytes are counted from 1 on, and fits after
+// "want a path, got one with".
+func Compile(path string) (*Path, error) {
+	if len(path) > MaxPath {
+		return nil, &mistake{"another character", MaxPath, ", where " + strconv.Itoa(MaxPath) + " are the most"}
+	}
+	p := &Path{}
+	var text []byte
+	escaped, start := false, 0
+	for at := 0; ; at++ {
+		if at == len(path) || path[at] == '.' {
+			if len(text) == 0 {
+				return nil, &mistake{"an empty name", at, ""}
+			}
+			n := name{text: string(text), index: -1}
+			if !escaped {
+				n.index = index(n.text)
+			}
+			p.names = append(p.names, n)
+			if at == len(path) {
+				return p, nil
+			}
+			text, escaped, start = text[:0], false, at+1
+			continue
+		}
+		c := path[at]
+		switch c {
+		case '\\':
+			escaped = true
+			if at++; at == len(path) {
+				return nil, &mistake{`a \`, at - 1, " that nothing follows"}
+			}
+			c = path[at]
+		case '@', '!', '[', '{':
+			if at > start {
+				break
+			}
+			fallthrough
+		case '*', '?', '#', '|':
+			return nil, &mistake{"a " + string(rune(c)), at, `, which is supported only with a \ before it`}
+		}
+		text = append(text, c)
+	}
+}
+
+// index is the element that a name stands for in an array. Zeros may lead it, as with gjson.
+func index(text string) int {
+	n := 0
+	for i := range len(text) {
+		digit := int(text[i]) - '0'
+		if digit < 0 || 9 < digit || n > 1e8 {
+			return -1
+		}
+		n = 10*n + digit
+	}
+	return n
+}
