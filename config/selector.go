@@ -83,7 +83,7 @@ func (s *Selector) read(name string, v *value) {
 	case "query":
 		*s = Selector{Kind: SelectQuery, Name: v.bytes("a string of 1 to 256 bytes without control characters", maxHeaderName, isFieldByte)}
 	case "jwt_claim":
-		s.Kind, s.Claim = SelectClaim, v.string("the path of a claim such as \"sub\" or \"realm_access.roles.0\"", isClaim)
+		s.Kind, s.Claim = SelectClaim, readClaim(v)
 		if s.Name == "" {
 			s.Name = "authorization"
 		}
@@ -127,9 +127,16 @@ func isPropertyPart(text string) bool { return text != "" && strings.IndexByte(t
 
 func isLiteral(text string) bool { return len(text) <= maxMatchValue }
 
-func isClaim(text string) bool {
-	_, err := jsonpath.Compile(text)
-	return err == nil && text != "" && len(text) <= maxHeaderName
+func readClaim(v *value) (path string) {
+	const want = `the path of a claim such as "sub" or "realm_access.roles.0"`
+	if v.kind != kindString || v.text == "" {
+		v.wrong(want)
+		return ""
+	}
+	if _, err := jsonpath.Compile(v.text); err != nil {
+		v.fail("want " + want + ", got one with " + err.Error())
+	}
+	return v.text
 }
 
 func readNetworks(v *value) (networks []clientip.Prefix) {
