@@ -61,14 +61,15 @@ func (g *gauge) set(n uint64) {
 	}
 }
 
-func (m *metrics) define(c *config.Config) {
+// define defines the metrics of a configuration, and of its rules as they count.
+func (m *metrics) define(c *config.Config, rules []node.Rule) {
 	namespace := "weir." + label("weir_namespace", c.Namespace)
 	m.rules = make([]ruleMetrics, len(c.Rules))
 	for i := range c.Rules {
 		prefix := namespace + label("weir_rule", c.Rules[i].Name)
 		m.rules[i].allowed.define(prefix + label("weir_outcome", "allowed") + "requests_total")
 		m.rules[i].rejected.define(prefix + label("weir_outcome", "rejected") + "requests_total")
-		if c.SyncRate >= 0 {
+		if rules[i].Synced() {
 			m.rules[i].overshoot.define(prefix + "overshoot_bound")
 		}
 	}

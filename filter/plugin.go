@@ -65,9 +65,9 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 		proxywasm.Log(proxywasm.LogWarn, "weir: namespace "+parsed.Namespace+
 			": the changed capacity takes full effect when the proxy has restarted")
 	}
-	p.metrics.define(parsed)
+	p.metrics.define(parsed, p.limits)
 	tick := uint32(idleTickMillis)
-	if p.synchronises() {
+	if p.node.Synchronises() {
 		p.backend.node = p.node
 		p.metrics.bound(p.node)
 		p.vm.plugins = append(p.vm.plugins, p)
@@ -88,7 +88,7 @@ func (p *plugin) compile() {
 		p.rules[i] = p.request.compile(c)
 		p.costsLater = p.costsLater || p.rules[i].costsLater
 		l := &p.limits[i]
-		l.Limits, l.Prefix = c.Limits, p.rules[i].keyPrefix
+		l.Limits, l.SyncRate, l.Prefix = c.Limits, int64(p.config.SyncRate), p.rules[i].keyPrefix
 		l.CountRejected, l.CostsLater = c.CountRejected, p.rules[i].costsLater
 	}
 	p.demands = make([]node.Demand, len(p.rules))
@@ -101,7 +101,7 @@ func (p *plugin) options() *node.Options {
 	c := p.config
 	o := &node.Options{
 		Namespace: c.Namespace, Data: &proxywasm.SharedData{}, Capacity: c.Capacity, Rules: p.limits, Random: rand.Uint64,
-		SyncRate: int64(c.SyncRate), Host: &p.backend, Timeout: int64(c.Backend.Timeout), Recalls: true,
+		Host: &p.backend, Timeout: int64(c.Backend.Timeout), Recalls: true,
 		KeySecret: c.Backend.KeySecret,
 	}
 	switch c.OnBackendFailure {
@@ -113,16 +113,13 @@ func (p *plugin) options() *node.Options {
 	return o
 }
 
-// synchronises reports whether the counters are those of other proxies too.
-func (p *plugin) synchronises() bool { return p.config.SyncRate >= 0 }
-
 // OnTick implements types.PluginContext.
 func (p *plugin) OnTick() {
 	if p.node == nil {
 		return
 	}
 	p.node.Tick()
-	if p.synchronises() {
+	if p.node.Synchronises() {
 		p.metrics.bound(p.node)
 	}
 	p.metrics.publish(&p.node.Tallies, p.request.badCosts)
@@ -144,11 +141,11 @@ func (p *plugin) OnPluginDone() bool {
 	}
 	p.node.AddHeld(p.now())
 	p.vm.remove(p)
-	if p.synchronises() {
+	if p.node.Synchronises() {
 		p.node.Release()
 	}
 	p.metrics.publish(&p.node.Tallies, p.request.badCosts)
-	if !p.synchronises() || !p.node.Unfinished() {
+	if !p.node.Synchronises() || !p.node.Unfinished() {
 		return true
 	}
 	if heir := p.vm.heir(p); heir != nil {

@@ -16,15 +16,15 @@ import (
 type Rule struct {
 	// Limits are all of the rule's.
 	Limits []window.Limit
-	// SyncRate is the interval between two pushes of a key in nanoseconds. It is 0 if the rule's
+	// Interval is the time between two pushes of a key in nanoseconds. It is 0 if the rule's
 	// counters stay in this proxy.
-	SyncRate int64
+	Interval int64
 
 	nodes  uint64
 	codecs []window.Codec // of the limits, once the rule is compiled
 }
 
-// Compile works out what makes reading and writing the rule's counters faster. Limits and SyncRate
+// Compile works out what makes reading and writing the rule's counters faster. Limits and Interval
 // may not change from then on.
 func (r *Rule) Compile() {
 	r.codecs = make([]window.Codec, len(r.Limits))
@@ -34,7 +34,7 @@ func (r *Rule) Compile() {
 }
 
 // Synced reports whether the rule's counters are pushed to a backend.
-func (r *Rule) Synced() bool { return r.SyncRate > 0 }
+func (r *Rule) Synced() bool { return r.Interval > 0 }
 
 // Counter is the decoded entry of one key: a state for each of the rule's limits.
 //

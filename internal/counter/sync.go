@@ -131,13 +131,13 @@ func (c *Counter) Adopt(now int64, reachable bool) bool {
 	if !c.synced || !c.rule.Synced() {
 		return false
 	}
-	in, passed := c.sync.Due.In(now), c.sync.Due.Passed(now, c.rule.SyncRate)
+	in, passed := c.sync.Due.In(now), c.sync.Due.Passed(now, c.rule.Interval)
 	if c.Pending() {
-		if overdue := in < -adoptAfter-2*c.rule.SyncRate || in > 0 && passed; !overdue || !reachable {
+		if overdue := in < -adoptAfter-2*c.rule.Interval || in > 0 && passed; !overdue || !reachable {
 			return false
 		}
 	}
-	if passed || in > c.rule.SyncRate+dueUnit {
+	if passed || in > c.rule.Interval+dueUnit {
 		// If a key was not synchronised for an interval, it is due at once.
 		c.sync.Due = DueAt(now)
 	}
@@ -162,8 +162,8 @@ func (c *Counter) Claim(now int64) (claimed bool) {
 	}
 	c.claimOthers()
 	c.sync.Claimed = DueAt(now)
-	if c.sync.Due.Passed(now, c.rule.SyncRate) {
-		c.sync.Due = DueAt(now + c.rule.SyncRate)
+	if c.sync.Due.Passed(now, c.rule.Interval) {
+		c.sync.Due = DueAt(now + c.rule.Interval)
 	}
 	return true
 }

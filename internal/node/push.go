@@ -99,17 +99,17 @@ func (n *Node) notDue(key *dirtyKey, now int64) (wake int64, waits bool) {
 		return 0, false
 	}
 	r := n.dirty.rules[key.rule]
-	if !key.due.Passed(now, r.SyncRate) {
+	if !key.due.Passed(now, r.Interval) {
 		return now + key.due.In(now) - dueSlack, true
 	}
-	return key.notBefore, key.notBefore > now && key.notBefore-now <= r.SyncRate
+	return key.notBefore, key.notBefore > now && key.notBefore-now <= r.Interval
 }
 
 // pushKey claims the key that is being visited, and keeps it if there is more to do for it later.
 func (n *Node) pushKey(b *batch, key dirtyKey, now int64) {
 	switch r := n.dirty.rules[key.rule]; n.claim(b, &key, r, now) {
 	case claimLater:
-		key.notBefore = now + r.SyncRate
+		key.notBefore = now + r.Interval
 		n.dirty.keep(key, now, 0)
 	case claimReview:
 		n.dirty.keep(key, now, 0)
@@ -156,12 +156,13 @@ func (n *Node) claim(b *batch, key *dirtyKey, r *Rule, now int64) claiming {
 		}
 		d.Counter.Advance(now)
 		changed := d.Counter.Pending() // a lease that goes back may be as large as what is pending
-		leases := d.Counter.Review(now) && !n.leaving
-		if n.leaving {
+		leaving := n.leaving || r.dismissed
+		leases := d.Counter.Review(now) && !leaving
+		if leaving {
 			d.Counter.ReturnLeases()
 		}
 		pending := d.Counter.Pending()
-		watched := r.Watched && !n.leaving && d.Counter.ForgetAt() > now
+		watched := r.Watched && !leaving && d.Counter.ForgetAt() > now
 		if !pending && !watched && !leases {
 			if changed && !n.write(d, now) {
 				continue

@@ -8,6 +8,10 @@ import (
 // Rule is a rule as it counts.
 type Rule struct {
 	counter.Rule
+	// SyncRate is the interval between two pushes of a key in nanoseconds. If it is 0, the backend
+	// decides each request. If it is negative, the rule's counters stay in this process, and what
+	// is said of the backend does not concern it.
+	SyncRate int64
 	// Prefix is what the keys of the rule begin with, and no others. While the table is full, the
 	// counters of the rule that has most of them make room.
 	Prefix []byte
@@ -19,10 +23,29 @@ type Rule struct {
 	// Watched keys are counted, and never decided: nothing is leased for them. The backend is asked
 	// for their totals at every interval for as long as they have a window that counts.
 	Watched bool
-	// Index is the rule's place among the node's. New sets it, and what else of counter.Rule is the
-	// same for all rules.
+	// Index is the rule's place among the node's. New sets it, and the Interval of counter.Rule.
 	Index int
 
 	group  sharedata.Group
 	number uint32 // see dirtyKeys
+	// dismissed says that a configuration that came later does not synchronise the rule. What is
+	// leased goes back.
+	dismissed bool
 }
+
+// compile completes a rule that has its place.
+func (r *Rule) compile(index int) {
+	r.Index = index
+	switch {
+	case r.SyncRate > 0:
+		r.Interval = r.SyncRate
+	case r.SyncRate == 0:
+		// There are pushes too: of what was counted while the backend was away, and of what
+		// responses cost.
+		r.Interval = second
+	}
+	r.Compile()
+}
+
+// exact reports whether the backend decides each request.
+func (r *Rule) exact() bool { return r.SyncRate == 0 }

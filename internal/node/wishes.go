@@ -1,6 +1,7 @@
 package node
 
 import (
+	"weir/internal/counter"
 	"weir/window"
 )
 
@@ -17,13 +18,14 @@ const (
 	askNanos = tickNanos / 2
 )
 
-// wholeRequest is a take for one request.
+// wholeRequest is a take for one request: of all hits that it is unsure of, or none.
 func (n *Node) wholeRequest(w waiting, demands []Demand) *take {
 	t := n.newTake(1, 1)
 	t.waiters = append(t.waiters, w)
 	for i := range demands {
-		d := &demands[i]
-		t.parts = append(t.parts, claimant{address: d.address, rule: d.Rule, id: n.identity(d), cost: d.Cost})
+		if d := &demands[i]; d.Verdict == counter.Unsure {
+			t.parts = append(t.parts, claimant{address: d.address, rule: d.Rule, id: n.identity(d), cost: d.Cost})
+		}
 	}
 	return t
 }

@@ -24,6 +24,7 @@ type randomWorld struct {
 	*world
 	random  *rand.Rand
 	shape   window.Shape
+	rate    int64
 	options Options
 	users   int
 	quota   uint64
@@ -42,12 +43,12 @@ func newRandomWorld(t *testing.T, seed uint64) *randomWorld {
 		random: random, shape: longest[random.IntN(len(longest))], users: 1 + random.IntN(4), quota: []uint64{1, 5, 30, 120, 400}[random.IntN(5)],
 		admitted: map[string]int64{}, alone: map[string]int64{},
 	}
+	r.rate = []int64{0, second / 20, second, 5 * second}[random.IntN(4)]
 	r.options = Options{
-		SyncRate: []int64{0, second / 20, second, 5 * second}[random.IntN(4)],
 		Fallback: []Fallback{CountHere, RejectAll}[random.IntN(2)],
 	}
 	r.most = r.quota
-	r.world = newWorld(t, 1+random.IntN(4), 1+random.IntN(2), r.options, users(of(r.shape, r.quota)))
+	r.world = newWorld(t, 1+random.IntN(4), 1+random.IntN(2), r.rate, r.options, users(of(r.shape, r.quota)))
 	r.world.random = rand.New(rand.NewPCG(seed, 98))
 	for _, p := range r.processes {
 		p.random = rand.New(rand.NewPCG(seed, random.Uint64()))
@@ -133,7 +134,7 @@ func (r *randomWorld) replace(old *fakeNode) {
 		r.most = max(r.most, r.quota)
 	}
 	r.note("a node is replaced, with a limit of %d", r.quota)
-	heir := old.process.startOf(r.options, users(of(r.shape, r.quota)))
+	heir := old.process.startOf(r.rate, r.options, users(of(r.shape, r.quota)))
 	old.AddHeld(old.now())
 	old.Release()
 	if old.Unfinished() {
@@ -205,7 +206,7 @@ func TestRandomWorlds(t *testing.T) {
 		if wrong := r.run(600); wrong != "" {
 			last := r.trace[max(0, len(r.trace)-12):]
 			t.Fatalf("world %d: %+v, sync rate %v, fallback %d, %d processes, %d nodes, %d users: %s\n%q\n-first-world %d tries it again",
-				seed, r.shape, time.Duration(r.options.SyncRate), r.options.Fallback, len(r.processes), len(r.nodes), r.users, wrong, last, seed)
+				seed, r.shape, time.Duration(r.rate), r.options.Fallback, len(r.processes), len(r.nodes), r.users, wrong, last, seed)
 		}
 	}
 	t.Logf("%d worlds", tried-1)
