@@ -33,16 +33,18 @@ type Rule struct {
 	dismissed bool
 }
 
+// exactInterval is the interval of rules whose requests the backend decides. They have pushes too:
+// of what was counted while it was away, and of what responses cost.
+const exactInterval = int64(1e9)
+
 // compile completes a rule that has its place.
 func (r *Rule) compile(index int) {
 	r.Index = index
 	switch {
 	case r.SyncRate > 0:
 		r.Interval = r.SyncRate
-	case r.SyncRate == 0:
-		// There are pushes too: of what was counted while the backend was away, and of what
-		// responses cost.
-		r.Interval = second
+	case r.exact():
+		r.Interval = exactInterval
 	}
 	r.Compile()
 }
