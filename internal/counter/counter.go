@@ -198,6 +198,11 @@ func (c *Counter) loadAny(rule *Rule, payload []byte) (valid bool) {
 		}
 		rest = rest[length:]
 	}
+	if rule.Synced() && payload[0]&syncedFlag == 0 {
+		for i := range c.States {
+			c.States[i].Owe()
+		}
+	}
 	// What another limit makes of a lease was not used, or asked for: it doesn't count for the pace.
 	if c.lease.Granted != 0 {
 		c.lease.Granted = min(sub(c.lease.Granted+min(c.Leased(), window.MaxHits), leased), window.MaxHits)

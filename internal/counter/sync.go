@@ -125,14 +125,15 @@ func (c *Counter) Pending() bool {
 }
 
 // Adopt reports whether the worker that is about to count hits has to list the key and push it. It
-// has to if nothing is pending, as no other worker has the key then. It also has to if the push is
-// long overdue though the backend can be reached. Call Adopt before Count, with the hits' time.
+// has to if nothing is pending, or the key was never synchronised, as no other worker has it then. It
+// also has to if the push is long overdue though the backend can be reached. Call Adopt before Count,
+// with the hits' time.
 func (c *Counter) Adopt(now int64, reachable bool) bool {
 	if !c.synced || !c.rule.Synced() {
 		return false
 	}
 	in, passed := c.sync.Due.In(now), c.sync.Due.Passed(now, c.rule.Interval)
-	if c.Pending() {
+	if c.sync.Due != 0 && c.Pending() {
 		if overdue := in < -adoptAfter-2*c.rule.Interval || in > 0 && passed; !overdue || !reachable {
 			return false
 		}

@@ -70,7 +70,7 @@ func (n *Node) settleKey(b *batch) {
 	d := n.at(key.rule, key.address)
 	for range n.table.Attempts() {
 		n.fetch(d)
-		if !d.slot.Found() {
+		if !d.slot.Found() || n.stray(d) {
 			return
 		}
 		for i := first; i < last; i++ {
@@ -196,7 +196,10 @@ func (n *Node) keepLease(t *take, grant *wire.Grant, answered int64) {
 	var lost [maxLimits]bool
 	for range n.table.Attempts() {
 		now := n.now()
-		if n.read(d, now); !d.Counter.Identified() {
+		if n.read(d, now); n.stray(d) {
+			break
+		}
+		if !d.Counter.Identified() {
 			d.Counter.Identify(part.id)
 		}
 		owned := d.Counter.Pending()
@@ -224,6 +227,11 @@ func (n *Node) keepLease(t *take, grant *wire.Grant, answered int64) {
 	}
 }
 
+// stray reports whether an answer has no place in a demand's entry, which was read: the rule does not
+// synchronise any more, and nor does the entry, which is newer. Its hits would be taken for some that
+// the backend has yet to hear of.
+func (n *Node) stray(d *Demand) bool { return n.dismissed(d.Rule) && !d.Counter.Identified() }
+
 // returnGrant pushes hits that were granted for limit i, and have no place here, back to where they
 // were counted.
 func (n *Node) returnGrant(part *claimant, i int, hits uint64, at int64) {
@@ -247,7 +255,7 @@ func (n *Node) learn(part *claimant, answered int64) {
 	for range n.table.Attempts() {
 		now := n.now()
 		n.read(d, now)
-		if !d.slot.Found() && n.nothing(len(d.Counter.States)) {
+		if n.stray(d) || !d.slot.Found() && n.nothing(len(d.Counter.States)) {
 			return
 		}
 		if !d.Counter.Identified() {
@@ -257,9 +265,10 @@ func (n *Node) learn(part *claimant, answered int64) {
 			d.Counter.Learn(i, answered, &n.totals[i])
 		}
 		d.Counter.Heard(answered)
-		watch := part.rule.Watched && n.adopt(d, now)
+		// What was counted before the rule had a backend is still to be pushed.
+		adopted := (part.rule.Watched || d.Counter.Pending()) && n.adopt(d, now)
 		if n.write(d, now) {
-			if watch {
+			if adopted {
 				n.enlist(d)
 			}
 			return

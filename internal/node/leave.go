@@ -35,8 +35,19 @@ func (n *Node) Inherit(from *Node) {
 	for i := range from.rules {
 		n.dismiss(&from.rules[i])
 	}
-	for _, r := range from.dirty.rules { // which may have been inherited, too
+	// Others were inherited, too.
+	for _, r := range from.dirty.rules {
 		n.dismiss(r)
+	}
+	for _, b := range from.batches {
+		for i := range b.items {
+			n.dismiss(b.items[i].rule)
+		}
+		for _, t := range b.takes {
+			for i := range t.parts {
+				n.dismiss(t.parts[i].rule)
+			}
+		}
 	}
 	for _, b := range from.batches {
 		if b.state == sent {
@@ -53,6 +64,9 @@ func (n *Node) Inherit(from *Node) {
 
 // dismiss dismisses a rule that this node does not synchronise.
 func (n *Node) dismiss(old *Rule) {
+	if old == nil || old.dismissed {
+		return
+	}
 	for i := range n.rules {
 		if r := &n.rules[i]; r.Synced() && bytes.Equal(r.Prefix, old.Prefix) {
 			return

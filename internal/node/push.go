@@ -156,13 +156,13 @@ func (n *Node) claim(b *batch, key *dirtyKey, r *Rule, now int64) claiming {
 		}
 		d.Counter.Advance(now)
 		changed := d.Counter.Pending() // a lease that goes back may be as large as what is pending
-		leaving := n.leaving || r.dismissed
-		leases := d.Counter.Review(now) && !leaving
-		if leaving {
+		dismissed := n.dismissed(r)
+		leases := d.Counter.Review(now) && !dismissed
+		if dismissed {
 			d.Counter.ReturnLeases()
 		}
 		pending := d.Counter.Pending()
-		watched := r.Watched && !leaving && d.Counter.ForgetAt() > now
+		watched := r.Watched && !dismissed && d.Counter.ForgetAt() > now
 		if !pending && !watched && !leases {
 			if changed && !n.write(d, now) {
 				continue
@@ -184,6 +184,9 @@ func (n *Node) claim(b *batch, key *dirtyKey, r *Rule, now int64) claiming {
 	}
 	return claimLater
 }
+
+// dismissed reports whether what a rule has is to be pushed for the last time, and its leases go back.
+func (n *Node) dismissed(r *Rule) bool { return n.leaving || r.dismissed }
 
 // addClaimed adds what a claimed key has in flight to a batch.
 func (n *Node) addClaimed(b *batch, d *Demand) {
