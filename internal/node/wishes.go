@@ -160,7 +160,13 @@ func (n *Node) claimAlong(b *batch, t *take, now int64) {
 		return
 	}
 	d := n.at(t.parts[0].rule, t.parts[0].address)
-	if n.read(d, now); !d.slot.Found() || !d.Counter.Pending() || !d.Counter.Claim(now) || !n.write(d, now) {
+	if n.read(d, now); !d.slot.Found() || !d.Counter.Pending() {
+		return
+	}
+	if !d.Counter.Identified() {
+		d.Counter.Identify(t.parts[0].id)
+	}
+	if !d.Counter.Claim(now) || !n.write(d, now) {
 		return // then another worker has it, or it is pushed later
 	}
 	n.addClaimed(b, d)
