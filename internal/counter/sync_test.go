@@ -459,3 +459,27 @@ func TestOrphansOfALease(t *testing.T) {
 		t.Errorf("what is in flight, or makes no sense, has %v to push", got)
 	}
 }
+
+// A key that was counted without a backend is nobody's yet: whoever hits it first pushes all of it,
+// whether or not the backend can be reached.
+func TestKeyThatGetsABackend(t *testing.T) {
+	t.Parallel()
+	limits := []window.Limit{perHour(10), perMinute(10)}
+	for _, reachable := range []bool{false, true} {
+		here := load(t, &Rule{Limits: limits}, nil)
+		here.Advance(monday)
+		here.Count(3)
+		c := load(t, &Rule{Limits: limits, Interval: second}, here.Append(nil, monday))
+		if c.Advance(monday); !c.Pending() || !equal(sums(c), 3, 3) || !c.Adopt(monday, reachable) {
+			t.Errorf("reachable %v: pending %v, %v hits, or not adopted", reachable, c.Pending(), sums(c))
+		}
+		c.Count(1)
+		c = load(t, &Rule{Limits: limits, Interval: second}, c.Append(nil, monday))
+		if c.Adopt(monday, reachable) {
+			t.Errorf("reachable %v: adopted twice", reachable)
+		}
+		if c = load(t, &Rule{Limits: limits}, c.Append(nil, monday)); !c.Pending() || !equal(sums(c), 4, 4) {
+			t.Errorf("reachable %v: without a backend again %v hits, pending %v", reachable, sums(c), c.Pending())
+		}
+	}
+}
