@@ -50,7 +50,7 @@ type decider struct {
 }
 
 func newDecider(b *testing.B, data *envoyData, capacity int, syncRate int64) *decider {
-	d := &decider{data: data, rule: counter.Rule{SyncRate: syncRate, Limits: []window.Limit{
+	d := &decider{data: data, rule: counter.Rule{Interval: syncRate, Limits: []window.Limit{
 		{Shape: window.Shape{Kind: window.SlidingWindow, Width: 60 * minute}, Max: 1e15 - 1},
 	}}}
 	d.rule.Compile()

@@ -532,3 +532,30 @@ func TestTightestAmongEquals(t *testing.T) {
 	v.send("x-user", "bob")
 	want(t, v.response, `x-ratelimit-remaining: 3`)
 }
+
+// A local rule beside one that many proxies keep: while the backend is away, each proxy still keeps
+// the local one, and a request of that alone never waits.
+func TestRates(t *testing.T) {
+	w := newWorld(t, 2, 1, `{"backend": {"cluster": "b"}, "on_backend_failure": "deny", "rules": [
+		{"name": "local", "sync_rate": -1, "limits": [{"limit": 3, "window": "1d"}]},
+		{"name": "all", "match": {"path": {"exact": "/all"}}, "limits": [{"limit": 4, "window": "1d"}]},
+		{"name": "exact", "sync_rate": 0, "match": {"path": {"exact": "/all"}}, "limits": [{"limit": 5, "window": "1d"}]}]}`)
+	w.advance(time.Second)
+	a, b := w.vms[0], w.vms[1]
+	if passed := a.passed(2, ":path", "/all") + b.passed(9, ":path", "/all"); passed != 4 {
+		t.Errorf("%d passed, want 4: all proxies' limit", passed)
+	}
+	if d := b.reply.details; d != "weir_rate_limited:all" {
+		t.Errorf("refused by %s", d)
+	}
+	w.away = true
+	a.settle = nil
+	if !a.send() || a.send() {
+		t.Error("a local rule does not keep to its limit while the backend is away")
+	}
+	for name := range a.metrics {
+		if strings.Contains(name, "=.=local;.;overshoot_bound") {
+			t.Error("a local rule has an overshoot bound")
+		}
+	}
+}

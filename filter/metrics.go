@@ -61,7 +61,8 @@ func (g *gauge) set(n uint64) {
 	}
 }
 
-func (m *metrics) define(c *config.Config) {
+// define defines the metrics of a configuration, and of its rules as they count.
+func (m *metrics) define(c *config.Config, rules []node.Rule) {
 	namespace := "weir." + label("weir_namespace", c.Namespace)
 	m.rules = make([]ruleMetrics, len(c.Rules))
 	for i := range c.Rules {
@@ -73,7 +74,7 @@ func (m *metrics) define(c *config.Config) {
 		}
 		m.rules[i].allowed.define(prefix + label("weir_outcome", allowed) + "requests_total")
 		m.rules[i].rejected.define(prefix + label("weir_outcome", rejected) + "requests_total")
-		if c.Rules[i].SyncRate >= 0 && !c.Rules[i].Shadow {
+		if rules[i].Synced() && !c.Rules[i].Shadow {
 			m.rules[i].overshoot.define(prefix + "overshoot_bound")
 		}
 	}

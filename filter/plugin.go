@@ -22,25 +22,20 @@ type plugin struct {
 	limits []node.Rule
 	// costsLater reports whether any rule counts what the response costs.
 	costsLater bool
-	// shadows reports whether any rule only measures.
-	shadows bool
 
 	request request
 	demands []node.Demand // of the request being decided
 	backend backend
 	metrics metrics
 	answer  answer
+	shadows shadows
 	idle    []*stream // to be used again, maxIdle at most
-	// idleMeasures are to be used again, maxIdle at most.
-	idleMeasures []*measure
 
 	vm      *VM
 	leaving bool
 }
 
 const (
-	// maxIdle bounds the streams that are kept to be used again.
-	maxIdle = 1024
 	// maxIdleKey bounds the bytes that are kept for a key of the next request.
 	maxIdleKey = 4096
 )
@@ -74,9 +69,10 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 		proxywasm.Log(proxywasm.LogWarn, "weir: namespace "+parsed.Namespace+
 			": the changed capacity takes full effect when the proxy has restarted")
 	}
-	p.metrics.define(parsed)
+	p.metrics.define(parsed, p.limits)
+	p.shadows = shadows{node: p.node, rules: p.metrics.rules}
 	tick := uint32(idleTickMillis)
-	if p.synchronises() {
+	if p.node.Synchronises() {
 		p.backend.node = p.node
 		p.metrics.bound(p.node)
 		p.vm.plugins = append(p.vm.plugins, p)
@@ -90,16 +86,15 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 
 // compile makes what requests need from the configuration.
 func (p *plugin) compile() {
-	p.request.properties, p.request.shared, p.costsLater, p.shadows = p.request.properties[:0], false, false, false
+	p.request.properties, p.request.shared, p.costsLater = p.request.properties[:0], false, false
 	p.rules, p.limits = make([]requestRule, len(p.config.Rules)), make([]node.Rule, len(p.config.Rules))
 	for i := range p.config.Rules {
 		c := &p.config.Rules[i]
 		p.rules[i] = p.request.compile(c)
 		p.rules[i].variants = p.request.compileVariants(c)
-		p.shadows = p.shadows || c.Shadow
 		p.costsLater = p.costsLater || p.rules[i].costsLater
 		l := &p.limits[i]
-		l.Limits, l.Prefix = c.Limits, p.rules[i].keyPrefix
+		l.Limits, l.SyncRate, l.Prefix = c.Limits, int64(c.SyncRate), p.rules[i].keyPrefix
 		l.CountRejected, l.CostsLater = c.CountRejected, p.rules[i].costsLater
 		if p.rules[i].variants != nil {
 			l.Widest = c.Widest()
@@ -118,7 +113,7 @@ func (p *plugin) options() *node.Options {
 	c := p.config
 	o := &node.Options{
 		Namespace: c.Namespace, Data: &proxywasm.SharedData{}, Capacity: c.Capacity, Rules: p.limits, Random: rand.Uint64,
-		SyncRate: int64(c.Rules[0].SyncRate), Host: &p.backend, Timeout: int64(c.Backend.Timeout), Recalls: true,
+		Host: &p.backend, Timeout: int64(c.Backend.Timeout), Recalls: true,
 		KeySecret: c.Backend.KeySecret,
 	}
 	switch c.OnBackendFailure {
@@ -130,16 +125,13 @@ func (p *plugin) options() *node.Options {
 	return o
 }
 
-// synchronises reports whether the counters are those of other proxies too.
-func (p *plugin) synchronises() bool { return p.config.Backend.Cluster != "" }
-
 // OnTick implements types.PluginContext.
 func (p *plugin) OnTick() {
 	if p.node == nil {
 		return
 	}
 	p.node.Tick()
-	if p.synchronises() {
+	if p.node.Synchronises() {
 		p.metrics.bound(p.node)
 	}
 	p.metrics.publish(&p.node.Tallies, p.request.badCosts)
@@ -161,11 +153,11 @@ func (p *plugin) OnPluginDone() bool {
 	}
 	p.node.AddHeld(p.now())
 	p.vm.remove(p)
-	if p.synchronises() {
+	if p.node.Synchronises() {
 		p.node.Release()
 	}
 	p.metrics.publish(&p.node.Tallies, p.request.badCosts)
-	if !p.synchronises() || !p.node.Unfinished() {
+	if !p.node.Synchronises() || !p.node.Unfinished() {
 		return true
 	}
 	if heir := p.vm.heir(p); heir != nil {

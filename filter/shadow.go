@@ -5,85 +5,67 @@ import (
 	"weir/internal/node"
 )
 
-// measure is what a shadow rule makes of one request. The request does not wait for it, so that it
-// may be decided when the stream is gone.
+// maxIdle bounds the streams, and what else is of one request, that are kept to be used again.
+const maxIdle = 1024
+
+// shadows has the shadow rules decide about requests that have passed the others, each rule for
+// itself. No request waits for that, so that its stream may be gone when a rule has decided.
+type shadows struct {
+	node  *node.Node
+	rules []ruleMetrics
+	idle  []*measure // to be used again, maxIdle at most
+}
+
+// measure is what a shadow rule makes of one request.
 type measure struct {
-	plugin *plugin
-	rule   int
-	wait   node.Wait
+	shadows *shadows
+	rule    int
+	wait    node.Wait
 }
 
-// Decided implements node.Waiter.
-func (m *measure) Decided(_ []node.Demand, _ int64, verdict counter.Verdict) { m.end(verdict) }
-
-// end counts what the rule would have done.
-func (m *measure) end(verdict counter.Verdict) {
-	if rule := &m.plugin.metrics.rules[m.rule]; verdict == counter.Allowed {
-		rule.allowed.count++
-	} else {
-		rule.rejected.count++
-	}
-	if len(m.plugin.idleMeasures) < maxIdle {
-		m.plugin.idleMeasures = append(m.plugin.idleMeasures, m)
-	}
+// decide measures a demand, the only one of a list.
+//
+//go:noinline
+func (s *shadows) decide(demand []node.Demand, now int64) counter.Verdict {
+	m := s.begin(demand[0].Rule.Index)
+	return m.end(s.node.Decide(demand, now, &m.wait))
 }
 
-func (p *plugin) newMeasure(rule int) (m *measure) {
-	if n := len(p.idleMeasures); n > 0 {
-		m = p.idleMeasures[n-1]
-		p.idleMeasures = p.idleMeasures[:n-1]
+// decideSaved measures a demand that was saved.
+//
+//go:noinline
+func (s *shadows) decideSaved(saved *node.Saved, now int64) {
+	m := s.begin(saved.Rule.Index)
+	m.end(s.node.DecideSaved(saved, now, &m.wait))
+}
+
+func (s *shadows) begin(rule int) (m *measure) {
+	if n := len(s.idle); n > 0 {
+		m = s.idle[n-1]
+		s.idle = s.idle[:n-1]
 	} else {
-		m = &measure{plugin: p}
+		m = &measure{shadows: s}
 		m.wait.Waiter = m
 	}
 	m.rule = rule
 	return m
 }
 
-// measure has the shadow rules that match the current request decide about it, each for itself, as
-// the request has passed the others.
-//
-//go:noinline
-func (s *stream) measure(shadows []node.Demand, now int64) {
-	p := s.plugin
-	for i := range shadows {
-		d := &shadows[i]
-		m := p.newMeasure(d.Rule.Index)
-		verdict := p.node.Decide(shadows[i:i+1], now, &m.wait)
-		if p.costsLater && verdict != counter.Rejected {
-			s.deferCosts(shadows[i : i+1])
-		}
-		if verdict != counter.Unsure {
-			m.end(verdict)
-		}
-	}
-}
+// Decided implements node.Waiter.
+func (m *measure) Decided(_ []node.Demand, _ int64, verdict counter.Verdict) { m.end(verdict) }
 
-// keepShadows keeps what it takes to measure a request that has to wait first.
-//
-//go:noinline
-func (s *stream) keepShadows(shadows []node.Demand, now int64) {
-	p := s.plugin
-	for i := range shadows {
-		p.node.Look(&shadows[i], now)
-		s.shadows = append(s.shadows, p.node.Save(&shadows[i]))
-		if p.costsLater {
-			s.deferCosts(shadows[i : i+1])
-		}
+// end counts what the rule would have done, unless that is not known yet.
+func (m *measure) end(verdict counter.Verdict) counter.Verdict {
+	if verdict == counter.Unsure {
+		return verdict
 	}
-}
-
-// measureKept is measure of what was kept. Call it when the demands of the request are of no use any
-// more.
-//
-//go:noinline
-func (s *stream) measureKept(now int64) {
-	p := s.plugin
-	for i := range s.shadows {
-		m := p.newMeasure(s.shadows[i].Rule.Index)
-		if verdict := p.node.DecideSaved(&s.shadows[i], now, &m.wait); verdict != counter.Unsure {
-			m.end(verdict)
-		}
+	if rule := &m.shadows.rules[m.rule]; verdict == counter.Allowed {
+		rule.allowed.count++
+	} else {
+		rule.rejected.count++
 	}
-	s.shadows = s.shadows[:0]
+	if len(m.shadows.idle) < maxIdle {
+		m.shadows.idle = append(m.shadows.idle, m)
+	}
+	return verdict
 }

@@ -62,7 +62,11 @@ func (s *stream) OnHttpRequestHeaders(int, bool) types.Action {
 	}
 	action := s.conclude(demands, now, verdict)
 	if len(shadows) > 0 && verdict == counter.Allowed {
-		s.measure(shadows, now)
+		for i := range shadows {
+			if verdict := p.shadows.decide(shadows[i:i+1], now); p.costsLater && verdict != counter.Rejected {
+				s.deferCosts(shadows[i : i+1])
+			}
+		}
 	}
 	return action
 }
@@ -74,8 +78,25 @@ func (s *stream) Decided(demands []node.Demand, now int64, verdict counter.Verdi
 		proxywasm.ResumeRequest()
 	}
 	proxywasm.SetContext(s.plugin.id)
-	if len(s.shadows) > 0 && verdict == counter.Allowed {
-		s.measureKept(now)
+	if verdict == counter.Allowed {
+		for i := range s.shadows {
+			s.plugin.shadows.decideSaved(&s.shadows[i], now)
+		}
+	}
+	s.shadows = s.shadows[:0]
+}
+
+// keepShadows keeps what it takes to measure a request that has to wait first.
+//
+//go:noinline
+func (s *stream) keepShadows(shadows []node.Demand, now int64) {
+	p := s.plugin
+	for i := range shadows {
+		p.node.Look(&shadows[i], now)
+		s.shadows = append(s.shadows, p.node.Save(&shadows[i]))
+		if p.costsLater {
+			s.deferCosts(shadows[i : i+1])
+		}
 	}
 }
 

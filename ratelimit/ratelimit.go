@@ -141,12 +141,9 @@ func (in *Instance) define(o NamespaceOptions) (*Namespace, error) {
 	}
 	options := &node.Options{
 		Namespace: o.Name, Data: &n.data, Capacity: o.Capacity, Rules: n.rules,
-		Random:   rand.Uint64,
-		SyncRate: -1, Host: &host{n}, Timeout: int64(o.Timeout), Fallback: node.Fallback(o.OnBackendFailure),
+		Random: rand.Uint64,
+		Host:   &host{n}, Timeout: int64(o.Timeout), Fallback: node.Fallback(o.OnBackendFailure),
 		KeySecret: o.KeySecret,
-	}
-	if o.Backend != nil {
-		options.SyncRate = int64(o.SyncRate)
 	}
 	var err error
 	if n.node, err = node.New(options); err != nil {
@@ -196,6 +193,10 @@ func (o *NamespaceOptions) complete() error {
 // compile checks and prepares what the namespace counts.
 func (n *Namespace) compile(o *NamespaceOptions) error {
 	n.rules = make([]node.Rule, 0, len(o.Rules)+len(o.WindowSizes))
+	rate := int64(-1)
+	if o.Backend != nil {
+		rate = int64(o.SyncRate)
+	}
 	for i := range o.Rules {
 		r := &o.Rules[i]
 		if !validRule(r.Name) {
@@ -217,7 +218,7 @@ func (n *Namespace) compile(o *NamespaceOptions) error {
 		n.limiters[r.Name] = &Limiter{
 			namespace: n, name: r.Name,
 			rule: n.add(node.Rule{
-				Rule: counter.Rule{Limits: limits}, Prefix: counter.AppendPart(nil, r.Name), CountRejected: r.CountRejected,
+				Rule: counter.Rule{Limits: limits}, SyncRate: rate, Prefix: counter.AppendPart(nil, r.Name), CountRejected: r.CountRejected,
 			}),
 		}
 	}
@@ -234,7 +235,7 @@ func (n *Namespace) compile(o *NamespaceOptions) error {
 		prefix := counter.AppendPart(counter.AppendPart(nil, ""), strconv.FormatInt(int64(size), 10))
 		n.windows = append(n.windows, sized{
 			size: size,
-			rule: n.add(node.Rule{Rule: counter.Rule{Limits: []window.Limit{limit}}, Prefix: prefix, Watched: true}),
+			rule: n.add(node.Rule{Rule: counter.Rule{Limits: []window.Limit{limit}}, SyncRate: rate, Prefix: prefix, Watched: true}),
 		})
 	}
 	return nil

@@ -140,6 +140,21 @@ func (l *Limit) LeaseNumber(at int64, total *Totals) uint64 {
 	return l.numberAt(at)
 }
 
+// Without takes hits out of totals that tell of them, as they were counted at a time and are on
+// their way back.
+func (l *Limit) Without(total *Totals, at int64, hits uint64) {
+	number := l.LeaseNumber(at, total)
+	for i := range total.Hits {
+		of := total.Newest - uint64(i)
+		if l.Kind.Bucketed() {
+			of = total.Newest - total.Ages[i]
+		}
+		if of == number || l.Kind.Refills() {
+			total.Hits[i] -= min(hits, total.Hits[i])
+		}
+	}
+}
+
 // numberAt is the number of the window of the clock, or bucket, that a time is in; 0 for kinds that
 // have none.
 //

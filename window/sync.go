@@ -77,6 +77,11 @@ func (s *State) EndFlight() {
 	s.each(func(h *Hits) { h.Total, h.Flight = clamp(int64(h.Total)+max(h.Flight, 0)), 0 })
 }
 
+// Owe has all hits of s pushed: they were counted while there was no backend.
+func (s *State) Owe() {
+	s.each(func(h *Hits) { h.Total, h.Diff = 0, h.Diff+int64(h.Total) })
+}
+
 // Claim moves hits that were not pushed yet in flight. Call it only while nothing is in flight.
 func (l *Limit) Claim(s *State) {
 	s.each(func(h *Hits) { h.Diff, h.Flight = 0, h.Flight+h.Diff })

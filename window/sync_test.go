@@ -496,3 +496,44 @@ func TestLearn(t *testing.T) {
 		}
 	}
 }
+
+// What was counted without a backend is all to be pushed, and stays what it is until then.
+func TestOwe(t *testing.T) {
+	t.Parallel()
+	const now = 1_767_571_200e9
+	for _, test := range []struct {
+		limit Limit
+		want  int64 // of eight hits those whose windows count
+	}{
+		{Limit{Shape: Shape{Kind: FixedWindow, Width: 60e9}, Max: 9}, 4},
+		{Limit{Shape: Shape{Kind: FirstHitWindow, Width: 60e9}, Max: 9}, 2},
+		{Limit{Shape: Shape{Kind: SlidingWindow, Width: 60e9}, Max: 9}, 8},
+		{Limit{Shape: Shape{Kind: SlidingBuckets, Width: 60e9, Precision: 1e9}, Max: 9}, 6},
+		{Limit{Shape: Shape{Kind: TokenBucket, Width: 3600e9}, Max: 9, Burst: 9}, 8},
+	} {
+		l := &test.limit
+		var local, s State
+		for at := int64(now - 30e9); at <= now+30e9; at += 20e9 {
+			l.Advance(&local, at)
+			l.Count(&local, 2)
+		}
+		if length := DecodeState(l.AppendState(nil, &local, false), &s); length == 0 || s.Pending() {
+			t.Fatalf("%+v: length %d, pending %v", l.Shape, length, s.Pending())
+		}
+		remaining := l.Remaining(&s)
+		s.Owe()
+		if !s.Pending() || l.Remaining(&s) != remaining {
+			t.Errorf("%+v: pending %v, %d remaining, want %d", l.Shape, s.Pending(), l.Remaining(&s), remaining)
+		}
+		var p Push
+		l.Claim(&s)
+		l.Outgoing(&s, 1, &p)
+		hits := int64(0)
+		for _, h := range p.Hits {
+			hits += h
+		}
+		if hits != test.want {
+			t.Errorf("%+v: %d hits are pushed, want %d", l.Shape, hits, test.want)
+		}
+	}
+}

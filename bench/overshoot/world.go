@@ -114,11 +114,11 @@ func (w *world) start(place int) {
 	for range workers {
 		v := &worker{world: w, process: n}
 		v.timer = timer{clock: &w.clock, do: v.tick}
-		v.rules[0].Limits = []window.Limit{w.limit}
+		v.rules[0].Limits, v.rules[0].SyncRate = []window.Limit{w.limit}, w.syncRate
 		var err error
 		v.node, err = node.New(&node.Options{
 			Namespace: "default", Data: &n.shared, Capacity: w.capacity, Rules: v.rules[:], Random: w.engines.Uint64,
-			SyncRate: w.syncRate, Host: v, Timeout: timeout,
+			Host: v, Timeout: timeout,
 		})
 		if err != nil {
 			w.fail(err)

@@ -16,9 +16,9 @@ import (
 type Rule struct {
 	// Limits are all of the rule's.
 	Limits []window.Limit
-	// SyncRate is the interval between two pushes of a key in nanoseconds. It is 0 if the rule's
+	// Interval is the time between two pushes of a key in nanoseconds. It is 0 if the rule's
 	// counters stay in this proxy.
-	SyncRate int64
+	Interval int64
 
 	kin    *kin
 	codecs []window.Codec // of the limits, once the rule is compiled
@@ -30,7 +30,7 @@ type kin struct {
 	quota uint64 // the largest of any limit
 }
 
-// Compile works out what makes reading and writing the rule's counters faster. Limits and SyncRate
+// Compile works out what makes reading and writing the rule's counters faster. Limits and Interval
 // may not change from then on.
 func (r *Rule) Compile() {
 	if r.kin == nil {
@@ -47,7 +47,7 @@ func (r *Rule) Compile() {
 // counters are the rule's, so that the limits of a key may change from one request to the next. What
 // Share tells one of them, all know.
 func (r *Rule) Variant(limits []window.Limit) Rule {
-	v := Rule{Limits: limits, SyncRate: r.SyncRate, kin: r.kin}
+	v := Rule{Limits: limits, Interval: r.Interval, kin: r.kin}
 	v.Compile()
 	return v
 }
@@ -64,7 +64,7 @@ func (r *Rule) nodes() uint64 {
 }
 
 // Synced reports whether the rule's counters are pushed to a backend.
-func (r *Rule) Synced() bool { return r.SyncRate > 0 }
+func (r *Rule) Synced() bool { return r.Interval > 0 }
 
 // Counter is the decoded entry of one key: a state for each of the rule's limits.
 //
@@ -239,6 +239,11 @@ func (c *Counter) loadAny(rule *Rule, payload []byte) (valid bool) {
 			c.others = append(c.others, rest[:length]...)
 		}
 		rest = rest[length:]
+	}
+	if rule.Synced() && payload[0]&syncedFlag == 0 {
+		for i := range c.States {
+			c.States[i].Owe()
+		}
 	}
 	// What another limit makes of a lease was not used, or asked for: it doesn't count for the pace.
 	if c.lease.Granted != 0 {

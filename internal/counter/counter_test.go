@@ -175,7 +175,7 @@ func TestOtherLimitsAreBounded(t *testing.T) {
 // An entry that ends early, or has flags that nobody writes, is that of a key that was never seen.
 func TestEntriesThatMakeNoSense(t *testing.T) {
 	t.Parallel()
-	rule := &Rule{Limits: []window.Limit{perMinute(10), perHour(100)}, SyncRate: second}
+	rule := &Rule{Limits: []window.Limit{perMinute(10), perHour(100)}, Interval: second}
 	rule.Compile()
 	c := load(t, rule, nil)
 	c.Advance(monday)
@@ -247,7 +247,7 @@ func TestForgetAndUse(t *testing.T) {
 // counts as never seen.
 func FuzzCounter(f *testing.F) {
 	rules := []*Rule{
-		{Limits: []window.Limit{perMinute(10), perHour(100)}, SyncRate: second},
+		{Limits: []window.Limit{perMinute(10), perHour(100)}, Interval: second},
 		{Limits: []window.Limit{
 			{Shape: shape(window.FirstHitWindow, minute), Max: 5}, {Shape: shape(window.TokenBucket, minute), Max: 5, Burst: 9},
 			{Shape: window.Shape{Kind: window.SlidingBuckets, Width: minute, Precision: window.LogPrecision}, Max: 5},
@@ -312,8 +312,8 @@ func TestShortWay(t *testing.T) {
 		"one limit":    {Limits: one},
 		"two limits":   {Limits: two},
 		"revocable":    {Limits: two},
-		"synchronised": {Limits: two, SyncRate: 1},
-		"leased":       {Limits: two, SyncRate: second},
+		"synchronised": {Limits: two, Interval: 1},
+		"leased":       {Limits: two, Interval: second},
 	} {
 		rule.Compile()
 		c := load(t, rule, nil)
@@ -325,7 +325,7 @@ func TestShortWay(t *testing.T) {
 			c.CountRevocable(1)
 		}
 		payload := c.Append(nil, monday)
-		if synced := payload[0]&syncedFlag != 0; synced != (rule.SyncRate > 0) || synced != rule.Synced() {
+		if synced := payload[0]&syncedFlag != 0; synced != (rule.Interval > 0) || synced != rule.Synced() {
 			t.Errorf("%s: synchronised %v", name, synced)
 		}
 		if read := load(t, rule, nil); !read.loadOwn(rule, payload) || !bytes.Equal(read.Append(nil, monday), payload) {
@@ -342,7 +342,7 @@ func TestShortWay(t *testing.T) {
 		if load(t, &Rule{Limits: rule.Limits}, nil).loadOwn(rule, payload) {
 			t.Errorf("%s: in a counter of another rule", name)
 		}
-		if plain := (&Rule{Limits: rule.Limits, SyncRate: rule.SyncRate}); load(t, plain, nil).loadOwn(plain, payload) {
+		if plain := (&Rule{Limits: rule.Limits, Interval: rule.Interval}); load(t, plain, nil).loadOwn(plain, payload) {
 			t.Errorf("%s: by a rule that is not compiled", name)
 		}
 		if read := load(t, rule, nil); read.loadOwn(rule, nil) || read.loadOwn(rule, append([]byte{payload[0] | 0x80}, payload[1:]...)) {
@@ -393,7 +393,7 @@ func TestCountInPlace(t *testing.T) {
 		"one, revocable":      {&Rule{Limits: one}, true, true},
 		"two limits":          {&Rule{Limits: two}, false, true},
 		"two, revocable":      {&Rule{Limits: two}, true, true},
-		"synchronised":        {&Rule{Limits: one, SyncRate: second}, false, false},
+		"synchronised":        {&Rule{Limits: one, Interval: second}, false, false},
 		"another kind":        {&Rule{Limits: []window.Limit{firstHit}}, false, false},
 		"another kind behind": {&Rule{Limits: []window.Limit{perMinute(10), firstHit}}, false, false},
 		"another, revocable":  {&Rule{Limits: []window.Limit{perMinute(10), firstHit}}, true, false},
@@ -460,7 +460,7 @@ func TestCounterIsUsedAgain(t *testing.T) {
 	t.Parallel()
 	rule := &Rule{Limits: []window.Limit{perMinute(10)}}
 	rule.Compile()
-	synced := &Rule{Limits: rule.Limits, SyncRate: second}
+	synced := &Rule{Limits: rule.Limits, Interval: second}
 	plain := load(t, rule, nil).Append(nil, monday)
 	leased := load(t, synced, nil)
 	leased.Identify([16]byte{1})
@@ -484,7 +484,7 @@ func TestCounterIsUsedAgain(t *testing.T) {
 // that does, is synchronised by a rule that does, and tells nothing of the entry before.
 func TestUnsyncedEntryOfSyncedStates(t *testing.T) {
 	t.Parallel()
-	rule := &Rule{Limits: []window.Limit{perMinute(10)}, SyncRate: second}
+	rule := &Rule{Limits: []window.Limit{perMinute(10)}, Interval: second}
 	rule.Compile()
 	c := load(t, rule, nil)
 	c.Identify([16]byte{1})

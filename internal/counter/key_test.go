@@ -89,7 +89,7 @@ func TestExtraBytes(t *testing.T) {
 		{[]window.Limit{log}, log.MaxStateSize(true)},
 		{[]window.Limit{perMinute(10), log, log}, 96 + 2*log.MaxStateSize(true)},
 	} {
-		rule := &Rule{Limits: test.limits, SyncRate: second}
+		rule := &Rule{Limits: test.limits, Interval: second}
 		if got := rule.ExtraBytes(); got != test.want {
 			t.Errorf("%d limits: got %d bytes, want %d", len(test.limits), got, test.want)
 		}

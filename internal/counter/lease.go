@@ -88,7 +88,7 @@ func (r *Rule) horizon() int64 {
 			intervals = 1 // tokens that come back before they were used are lost
 		}
 	}
-	return max(dueUnit, min(shortest/horizonShare, intervals*r.SyncRate))
+	return max(dueUnit, min(shortest/horizonShare, intervals*r.Interval))
 }
 
 // longest is how long nobody asks for more of a key that stays full, in nanoseconds.
@@ -227,7 +227,7 @@ func (c *Counter) endsIn(now, in int64) int64 {
 }
 
 // reviewIn is when a lease that is used is to be reviewed: in an interval, or when it has ended.
-func (c *Counter) reviewIn(now int64) int64 { return c.endsIn(now, c.rule.SyncRate-dueUnit) + dueUnit }
+func (c *Counter) reviewIn(now int64) int64 { return c.endsIn(now, c.rule.Interval-dueUnit) + dueUnit }
 
 // used is how many hits were taken from a time on, as far as is known.
 func (c *Counter) used() (hits uint64, from Due) {
@@ -240,9 +240,9 @@ func (c *Counter) used() (hits uint64, from Due) {
 // pace is how many hits a horizon has at the rate of those since a time; or within an interval, if
 // that is unknown.
 func (c *Counter) pace(hits uint64, from Due, now int64) float64 {
-	since := c.rule.SyncRate
+	since := c.rule.Interval
 	if ago := -from.In(now); from != 0 && ago >= 0 && ago < longestPause {
-		since = max(ago, dueUnit, c.rule.SyncRate/leastPace) // two hits may come at once by chance
+		since = max(ago, dueUnit, c.rule.Interval/leastPace) // two hits may come at once by chance
 	}
 	return float64(hits) * float64(c.rule.horizon()) / float64(since)
 }
@@ -328,7 +328,7 @@ func (c *Counter) RunDry(now int64, spread float64) {
 // leased, which is the less likely the longer the key is full. Where hits come back too fast to ask
 // for each, all nodes together ask as often as a quantum comes back.
 func (c *Counter) dry(now int64, spread float64) {
-	doubts := min(c.rule.SyncRate<<max(c.lease.Refused, 1)>>1, c.rule.longest())
+	doubts := min(c.rule.Interval<<max(c.lease.Refused, 1)>>1, c.rule.longest())
 	longest := float64(doubts) * (0.5 + spread)
 	wait := 0.0
 	for i := range c.States {
@@ -384,8 +384,8 @@ func (c *Counter) Review(now int64) (again bool) {
 	if used > 0 || leased > stands {
 		c.lease.Pace = (c.lease.Pace + used*longestHorizon + min(used, 1)) / 2
 		keep = min(leased, max(c.lease.Pace, used*longestHorizon, stands))
-	} else if pause := max(c.rule.SyncRate, standingPause); age >= 0 && age < standsFor*pause {
-		c.sync.Due = DueAt(now + c.endsIn(now, min(max(age, c.rule.SyncRate), pause)) + dueUnit)
+	} else if pause := max(c.rule.Interval, standingPause); age >= 0 && age < standsFor*pause {
+		c.sync.Due = DueAt(now + c.endsIn(now, min(max(age, c.rule.Interval), pause)) + dueUnit)
 		return true
 	}
 	if keep < leased {

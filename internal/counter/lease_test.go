@@ -28,7 +28,7 @@ func grant(c *Counter, hits uint64, now int64) {
 }
 
 func shared(nodes uint64, rate int64, limits ...window.Limit) *Rule {
-	r := &Rule{Limits: limits, SyncRate: rate}
+	r := &Rule{Limits: limits, Interval: rate}
 	r.Share(nodes)
 	return r
 }

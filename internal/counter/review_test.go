@@ -12,7 +12,7 @@ import (
 func TestReview(t *testing.T) {
 	t.Parallel()
 	rule := shared(2, second, perMinute(1000))
-	review := rule.SyncRate
+	review := rule.Interval
 	c := leased(t, rule, 100)
 	if !c.Own(false, monday) || c.Sync().Due.In(monday) <= 0 {
 		t.Fatal("nobody reviews the lease")

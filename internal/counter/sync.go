@@ -125,19 +125,20 @@ func (c *Counter) Pending() bool {
 }
 
 // Adopt reports whether the worker that is about to count hits has to list the key and push it. It
-// has to if nothing is pending, as no other worker has the key then. It also has to if the push is
-// long overdue though the backend can be reached. Call Adopt before Count, with the hits' time.
+// has to if nothing is pending, or the key was never synchronised, as no other worker has it then. It
+// also has to if the push is long overdue though the backend can be reached. Call Adopt before Count,
+// with the hits' time.
 func (c *Counter) Adopt(now int64, reachable bool) bool {
 	if !c.synced || !c.rule.Synced() {
 		return false
 	}
-	in, passed := c.sync.Due.In(now), c.sync.Due.Passed(now, c.rule.SyncRate)
-	if c.Pending() {
-		if overdue := in < -adoptAfter-2*c.rule.SyncRate || in > 0 && passed; !overdue || !reachable {
+	in, passed := c.sync.Due.In(now), c.sync.Due.Passed(now, c.rule.Interval)
+	if c.sync.Due != 0 && c.Pending() {
+		if overdue := in < -adoptAfter-2*c.rule.Interval || in > 0 && passed; !overdue || !reachable {
 			return false
 		}
 	}
-	if passed || in > c.rule.SyncRate+dueUnit {
+	if passed || in > c.rule.Interval+dueUnit {
 		// If a key was not synchronised for an interval, it is due at once.
 		c.sync.Due = DueAt(now)
 	}
@@ -162,8 +163,8 @@ func (c *Counter) Claim(now int64) (claimed bool) {
 	}
 	c.claimOthers()
 	c.sync.Claimed = DueAt(now)
-	if c.sync.Due.Passed(now, c.rule.SyncRate) {
-		c.sync.Due = DueAt(now + c.rule.SyncRate)
+	if c.sync.Due.Passed(now, c.rule.Interval) {
+		c.sync.Due = DueAt(now + c.rule.Interval)
 	}
 	return true
 }

@@ -14,7 +14,7 @@ const leaseSize = 4 + 4 + 1 + 2*10
 
 func TestClaimAndSettle(t *testing.T) {
 	t.Parallel()
-	rule := &Rule{Limits: []window.Limit{perMinute(10)}, SyncRate: second}
+	rule := &Rule{Limits: []window.Limit{perMinute(10)}, Interval: second}
 	c := load(t, rule, nil)
 	c.Advance(monday)
 	if c.Identified() {
@@ -94,7 +94,7 @@ func TestDue(t *testing.T) {
 
 func TestOrphans(t *testing.T) {
 	t.Parallel()
-	rule := &Rule{Limits: []window.Limit{perMinute(10), perHour(100)}, SyncRate: second}
+	rule := &Rule{Limits: []window.Limit{perMinute(10), perHour(100)}, Interval: second}
 	// At some of these times the bytes of a state look like a lease.
 	for now := monday; now < monday+1<<40; now += 1 << 32 {
 		c := load(t, rule, nil)
@@ -137,7 +137,7 @@ func TestForgetAtWithHitsToPush(t *testing.T) {
 		{"one in flight", window.Hits{Flight: 1}, 101},
 	} {
 		for _, synced := range []int64{0, second} {
-			c := load(t, &Rule{Limits: []window.Limit{perMinute(10), bucket}, SyncRate: synced}, nil)
+			c := load(t, &Rule{Limits: []window.Limit{perMinute(10), bucket}, Interval: synced}, nil)
 			c.Advance(monday)
 			c.States[1] = window.State{Newest: monday, Start: monday, Hits: [2]window.Hits{test.hits}}
 			want := test.want
@@ -157,7 +157,7 @@ func TestForgetAtWithHitsToPush(t *testing.T) {
 func TestLeaseOfAWindowThatHasEnded(t *testing.T) {
 	t.Parallel()
 	for _, hits := range []uint64{1, 2, 50} {
-		c := leased(t, &Rule{Limits: []window.Limit{perHour(1000)}, SyncRate: second}, hits)
+		c := leased(t, &Rule{Limits: []window.Limit{perHour(1000)}, Interval: second}, hits)
 		if c.Advance(monday + 60*minute); c.Leased() != 0 || c.lease.Granted != 0 {
 			t.Errorf("of %d, %d are leased and %d granted", hits, c.Leased(), c.lease.Granted)
 		}
@@ -231,7 +231,7 @@ func TestAdopt(t *testing.T) {
 		{"another worker's, in more than that", true, false, longestPause + dueUnit, true, true},
 		{"the same without a backend", true, true, longestPause + dueUnit, false, false},
 	} {
-		c := load(t, &Rule{Limits: []window.Limit{perHour(10)}, SyncRate: rate}, nil)
+		c := load(t, &Rule{Limits: []window.Limit{perHour(10)}, Interval: rate}, nil)
 		if c.Advance(monday); test.pending {
 			c.Count(1)
 		}
@@ -255,7 +255,7 @@ func TestAdoptAfter(t *testing.T) {
 	const patience = 7000 * dueUnit
 	const rate = (patience - adoptAfter) / 2
 	for in, want := range map[int64]bool{-patience + dueUnit: false, -patience: false, -patience - dueUnit: true} {
-		c := load(t, &Rule{Limits: []window.Limit{perHour(10)}, SyncRate: rate}, nil)
+		c := load(t, &Rule{Limits: []window.Limit{perHour(10)}, Interval: rate}, nil)
 		c.Advance(monday)
 		c.Count(1)
 		c.sync.Due = DueAt(monday + in)
@@ -269,7 +269,7 @@ func TestAdoptAfter(t *testing.T) {
 func TestNothingToAdopt(t *testing.T) {
 	t.Parallel()
 	limits := []window.Limit{perHour(10)}
-	synced := load(t, &Rule{Limits: limits, SyncRate: second}, nil)
+	synced := load(t, &Rule{Limits: limits, Interval: second}, nil)
 	synced.Advance(monday)
 	synced.Count(1)
 	alone := &Rule{Limits: limits}
@@ -289,7 +289,7 @@ func TestClaimWhileAPushIsOut(t *testing.T) {
 	t.Parallel()
 	const patience = abandonAfter >> dueShift << dueShift
 	for later, want := range map[int64]bool{0: false, dueUnit: false, patience: false, patience + dueUnit: true, -dueUnit: true} {
-		c := load(t, &Rule{Limits: []window.Limit{perHour(10), perMinute(10)}, SyncRate: second}, nil)
+		c := load(t, &Rule{Limits: []window.Limit{perHour(10), perMinute(10)}, Interval: second}, nil)
 		now := monday + 5*second
 		c.Advance(now)
 		c.Count(2)
@@ -308,7 +308,7 @@ func TestClaimWhileAPushIsOut(t *testing.T) {
 func TestAnswersOutOfOrder(t *testing.T) {
 	t.Parallel()
 	for later, want := range map[int64]uint64{-dueUnit: 8, 0: 8, dueUnit: 3} {
-		c := load(t, &Rule{Limits: []window.Limit{perHour(10)}, SyncRate: second}, nil)
+		c := load(t, &Rule{Limits: []window.Limit{perHour(10)}, Interval: second}, nil)
 		c.Advance(monday)
 		total := window.Totals{Newest: c.Numbers(nil)[0], Hits: []uint64{8}}
 		for wrap := range int64(4) {
@@ -330,7 +330,7 @@ func TestAnswersOutOfOrder(t *testing.T) {
 // What synchronisation needs has a place of its own in an entry, which stays.
 func TestFormat(t *testing.T) {
 	t.Parallel()
-	rule := &Rule{Limits: []window.Limit{perHour(10)}, SyncRate: second}
+	rule := &Rule{Limits: []window.Limit{perHour(10)}, Interval: second}
 	c := load(t, rule, nil)
 	c.CountRevocable(0)
 	c.Identify([16]byte{0x10, 0x11, 15: 0x1f})
@@ -381,8 +381,8 @@ func TestLeaseBounds(t *testing.T) {
 // What another configuration's limits have to push is pushed by whoever claims, once, and kept.
 func TestOthersArePushed(t *testing.T) {
 	t.Parallel()
-	both := &Rule{Limits: []window.Limit{perMinute(10), perHour(100)}, SyncRate: second}
-	one := &Rule{Limits: both.Limits[:1], SyncRate: second}
+	both := &Rule{Limits: []window.Limit{perMinute(10), perHour(100)}, Interval: second}
+	one := &Rule{Limits: both.Limits[:1], Interval: second}
 	c := load(t, both, nil)
 	c.Advance(monday)
 	c.Identify([16]byte{9})
@@ -418,8 +418,8 @@ func TestOthersArePushed(t *testing.T) {
 // A lease of another configuration's limit goes back when the key is pushed.
 func TestLeaseOfAnotherLimit(t *testing.T) {
 	t.Parallel()
-	both := &Rule{Limits: []window.Limit{perMinute(1000), perHour(1000)}, SyncRate: second}
-	one := &Rule{Limits: both.Limits[:1], SyncRate: second}
+	both := &Rule{Limits: []window.Limit{perMinute(1000), perHour(1000)}, Interval: second}
+	one := &Rule{Limits: both.Limits[:1], Interval: second}
 	c := load(t, one, leased(t, both, 20).Append(nil, monday))
 	c.Claim(monday)
 	c.ClaimedOthers(func(_ [16]byte, _ *window.Limit, p *window.Push, _ int64) {
@@ -436,7 +436,7 @@ func TestLeaseOfAnotherLimit(t *testing.T) {
 // has that.
 func TestOrphansOfALease(t *testing.T) {
 	t.Parallel()
-	rule := &Rule{Limits: []window.Limit{perHour(1000)}, SyncRate: second}
+	rule := &Rule{Limits: []window.Limit{perHour(1000)}, Interval: second}
 	c := leased(t, rule, 50)
 	c.Count(20)
 	payload := c.Append(nil, monday)
@@ -457,5 +457,29 @@ func TestOrphansOfALease(t *testing.T) {
 	}
 	if len(got) > 0 {
 		t.Errorf("what is in flight, or makes no sense, has %v to push", got)
+	}
+}
+
+// A key that was counted without a backend is nobody's yet: whoever hits it first pushes all of it,
+// whether or not the backend can be reached.
+func TestKeyThatGetsABackend(t *testing.T) {
+	t.Parallel()
+	limits := []window.Limit{perHour(10), perMinute(10)}
+	for _, reachable := range []bool{false, true} {
+		here := load(t, &Rule{Limits: limits}, nil)
+		here.Advance(monday)
+		here.Count(3)
+		c := load(t, &Rule{Limits: limits, Interval: second}, here.Append(nil, monday))
+		if c.Advance(monday); !c.Pending() || !equal(sums(c), 3, 3) || !c.Adopt(monday, reachable) {
+			t.Errorf("reachable %v: pending %v, %v hits, or not adopted", reachable, c.Pending(), sums(c))
+		}
+		c.Count(1)
+		c = load(t, &Rule{Limits: limits, Interval: second}, c.Append(nil, monday))
+		if c.Adopt(monday, reachable) {
+			t.Errorf("reachable %v: adopted twice", reachable)
+		}
+		if c = load(t, &Rule{Limits: limits}, c.Append(nil, monday)); !c.Pending() || !equal(sums(c), 4, 4) {
+			t.Errorf("reachable %v: without a backend again %v hits, pending %v", reachable, sums(c), c.Pending())
+		}
 	}
 }

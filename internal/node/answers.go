@@ -1,6 +1,7 @@
 package node
 
 import (
+	"weir/internal/counter"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -69,7 +70,7 @@ func (n *Node) settleKey(b *batch) {
 	d := n.at(key.rule, key.address)
 	for range n.table.Attempts() {
 		n.fetch(d)
-		if !d.slot.Found() {
+		if !d.slot.Found() || n.stray(d) {
 			return
 		}
 		for i := first; i < last; i++ {
@@ -127,33 +128,55 @@ func (n *Node) settleTake(b *batch, t *take) (done bool) {
 	return t.told == len(t.waiters)
 }
 
-// settleGrant takes in the grant of a batch's next take. One for a single request decides that.
+// settleGrant takes in the grant of a batch's next take.
 func (n *Node) settleGrant(b *batch, t *take) {
 	var grant wire.Grant
 	b.reader.NextGrant(&grant)
 	t.granted = grant.Units > 0
+	if !t.lease {
+		n.settleRequest(b, t, &grant)
+		return
+	}
+	n.readRooms(b, t.parts[0].rule)
+	n.keepLease(t, &grant, int64(b.reader.NowNanos))
+}
+
+// readRooms reads what an answer has of a rule's limits.
+//
+//go:noinline
+func (n *Node) readRooms(b *batch, r *Rule) {
+	for i := range r.Limits {
+		b.reader.NextRoom(&n.total)
+		n.keepTotal(i)
+	}
+}
+
+// settleRequest takes in a grant for a single request, and decides that. What it needs beside the
+// grant is taken now. If there is no room for that, or the request is gone or was decided without
+// the backend, the grant goes back.
+func (n *Node) settleRequest(b *batch, t *take, grant *wire.Grant) {
+	var demands []Demand
+	verdict := counter.Rejected
+	w := t.waiters[0]
+	if w.waits() {
+		if demands = n.takeUp(w.wait); t.granted {
+			verdict = n.takeRest(demands, t)
+		}
+	}
+	at := int64(grant.AtNanos)
 	for i := range t.parts {
-		limits := len(t.parts[i].rule.Limits)
-		for j := range limits {
-			b.reader.NextRoom(&n.total)
-			n.keepTotal(j)
-		}
-		if t.lease {
-			n.keepLease(t, &grant, int64(b.reader.NowNanos))
-			continue
-		}
-		if !t.waiters[0].waits() {
-			// The request is gone, or was decided without the backend.
-			for j := range limits {
-				n.returnGrant(&t.parts[i], j, grant.Units*t.parts[i].cost, int64(grant.AtNanos))
+		part := &t.parts[i]
+		n.readRooms(b, part.rule)
+		for j := range part.rule.Limits {
+			if hits := grant.Units * part.cost; hits > 0 && verdict != counter.Allowed {
+				n.returnGrant(part, j, hits, at)
+				part.rule.Limits[j].Without(&n.totals[j], at, hits)
 			}
 		}
-		n.learn(&t.parts[i], int64(b.reader.NowNanos))
+		n.learn(part, int64(b.reader.NowNanos))
 	}
-	if !t.lease {
-		if w := t.waiters[0]; w.waits() {
-			n.decideBy(w, t.granted)
-		}
+	if demands != nil {
+		n.decideBy(w, demands, t, verdict)
 	}
 }
 
@@ -173,7 +196,10 @@ func (n *Node) keepLease(t *take, grant *wire.Grant, answered int64) {
 	var lost [maxLimits]bool
 	for range n.table.Attempts() {
 		now := n.now()
-		if n.read(d, now); !d.Counter.Identified() {
+		if n.read(d, now); n.stray(d) {
+			break
+		}
+		if !d.Counter.Identified() {
 			d.Counter.Identify(part.id)
 		}
 		owned := d.Counter.Pending()
@@ -201,6 +227,11 @@ func (n *Node) keepLease(t *take, grant *wire.Grant, answered int64) {
 	}
 }
 
+// stray reports whether an answer has no place in a demand's entry, which was read: the rule does not
+// synchronise any more, and nor does the entry, which is newer. Its hits would be taken for some that
+// the backend has yet to hear of.
+func (n *Node) stray(d *Demand) bool { return n.dismissed(d.Rule) && !d.Counter.Identified() }
+
 // returnGrant pushes hits that were granted for limit i, and have no place here, back to where they
 // were counted.
 func (n *Node) returnGrant(part *claimant, i int, hits uint64, at int64) {
@@ -224,7 +255,7 @@ func (n *Node) learn(part *claimant, answered int64) {
 	for range n.table.Attempts() {
 		now := n.now()
 		n.read(d, now)
-		if !d.slot.Found() && n.nothing(len(d.Counter.States)) {
+		if n.stray(d) || !d.slot.Found() && n.nothing(len(d.Counter.States)) {
 			return
 		}
 		if !d.Counter.Identified() {
@@ -234,9 +265,10 @@ func (n *Node) learn(part *claimant, answered int64) {
 			d.Counter.Learn(i, answered, &n.totals[i])
 		}
 		d.Counter.Heard(answered)
-		watch := part.rule.Watched && n.adopt(d, now)
+		// What was counted before the rule had a backend is still to be pushed.
+		adopted := (part.rule.Watched || d.Counter.Pending()) && n.adopt(d, now)
 		if n.write(d, now) {
-			if watch {
+			if adopted {
 				n.enlist(d)
 			}
 			return

@@ -17,7 +17,7 @@ import (
 func TestTenNodes(t *testing.T) {
 	for _, shape := range longest {
 		for seed := range uint64(3) {
-			w := newWorld(t, 10, 2, Options{SyncRate: second / 20},
+			w := newWorld(t, 10, 2, second/20, Options{},
 				users(of(shape, 60), limit(window.SlidingWindow, 70, 366*day)), all(of(shape, 90)))
 			w.random = rand.New(rand.NewPCG(seed, 5))
 			passed := w.interleave()
@@ -52,7 +52,7 @@ func TestTenNodesLease(t *testing.T) {
 		if shape.Precision == window.LogPrecision {
 			continue // none has so large a limit
 		}
-		w := newWorld(t, 10, 2, Options{SyncRate: second / 2}, all(of(shape, 2000)))
+		w := newWorld(t, 10, 2, second/2, Options{}, all(of(shape, 2000)))
 		passed := int64(0)
 		for i := range 8000 {
 			// All nodes, then one of them, then all.
@@ -82,7 +82,7 @@ func TestTenNodesLease(t *testing.T) {
 func TestBackendDecidesAll(t *testing.T) {
 	for _, shape := range longest {
 		for _, loss := range []float64{0, 0.15} {
-			w := newWorld(t, 10, 2, Options{}, all(of(shape, 100), limit(window.SlidingWindow, 120, 366*day)), users(of(shape, 30)))
+			w := newWorld(t, 10, 2, 0, Options{}, all(of(shape, 100), limit(window.SlidingWindow, 120, 366*day)), users(of(shape, 30)))
 			w.lossBefore, w.lossAfter = loss, loss
 			passed := map[string]int64{}
 			sum := int64(0)
@@ -120,7 +120,7 @@ func TestBackendDecidesAll(t *testing.T) {
 
 // A table too small for its keys forgets entries; the backend does not.
 func TestBackendDecidesWhatTheTableForgets(t *testing.T) {
-	w := newWorld(t, 1, 2, Options{Capacity: 20}, users(fixed(50)))
+	w := newWorld(t, 1, 2, 0, Options{Capacity: 20}, users(fixed(50)))
 	passed := 0
 	for i := range 60 * 100 {
 		if w.any().send(strconv.Itoa(i % 100)) {
@@ -135,7 +135,7 @@ func TestBackendDecidesWhatTheTableForgets(t *testing.T) {
 
 // Rules that the backend decides together take from all of them or from none.
 func TestBackendDecidesAllRulesOrNone(t *testing.T) {
-	w := newWorld(t, 2, 1, Options{}, users(fixed(5)), all(fixed(8)))
+	w := newWorld(t, 2, 1, 0, Options{}, users(fixed(5)), all(fixed(8)))
 	for range 10 {
 		w.any().send("ann")
 	}
@@ -152,7 +152,7 @@ func TestBackendDecidesAllRulesOrNone(t *testing.T) {
 
 // A cost above the limit is refused without asking; cost 0 asks, and takes nothing.
 func TestBackendDecidesCosts(t *testing.T) {
-	w := newWorld(t, 1, 1, Options{}, all(fixed(5)))
+	w := newWorld(t, 1, 1, 0, Options{}, all(fixed(5)))
 	f := w.nodes[0]
 	for _, step := range []struct {
 		cost uint64
@@ -174,7 +174,7 @@ func TestBackendDecidesCosts(t *testing.T) {
 func TestCountRejectedHits(t *testing.T) {
 	for _, rate := range []int64{0, second / 10} {
 		for _, processes := range []int{1, 2} {
-			w := newWorld(t, processes, 1, Options{SyncRate: rate}, fakeRule{limits: []window.Limit{fixed(5)}, together: true, countRejected: true})
+			w := newWorld(t, processes, 1, rate, Options{}, fakeRule{limits: []window.Limit{fixed(5)}, together: true, countRejected: true})
 			passed := 0
 			for range 12 {
 				if w.any().send("") {
@@ -202,7 +202,7 @@ var asking = []struct {
 // harm.
 func TestWaitingHasADeadline(t *testing.T) {
 	for _, how := range asking {
-		w := newWorld(t, 1, 1, Options{SyncRate: how.rate}, users(fixed(how.limit)))
+		w := newWorld(t, 1, 1, how.rate, Options{}, users(fixed(how.limit)))
 		f := w.nodes[0]
 		requests := f.pausedOften(10, "ann")
 		pushes := f.taken()
@@ -233,7 +233,7 @@ func TestWaitingHasADeadline(t *testing.T) {
 // Requests of one worker that wait at the same time share callouts, and all get what there is.
 func TestWaitingRequestsShareCallouts(t *testing.T) {
 	for rate, pushes := range map[int64]int{0: 6, second: 12} {
-		w := newWorld(t, 1, 1, Options{SyncRate: rate}, users(fixed(50)))
+		w := newWorld(t, 1, 1, rate, Options{}, users(fixed(50)))
 		f := w.nodes[0]
 		w.pushes = 0
 		requests := f.pausedOften(100, "ann")
@@ -250,7 +250,7 @@ func TestWaitingRequestsShareCallouts(t *testing.T) {
 // A request of several rules asks for all that they lack at once.
 func TestRequestOfSeveralRulesAsksOnce(t *testing.T) {
 	rule := users(sliding(5))
-	w := newWorld(t, 1, 1, Options{SyncRate: second}, rule, rule, rule, rule, rule, rule)
+	w := newWorld(t, 1, 1, second, Options{}, rule, rule, rule, rule, rule, rule)
 	f := w.nodes[0]
 	w.advance(time.Second)
 	before := w.pushes
@@ -270,7 +270,7 @@ func TestCalloutsThatFailLeaveRoomForOthers(t *testing.T) {
 			"lost":           (*fakeNode).lose,
 			"never answered": func(*fakeNode, fakePush) {},
 		} {
-			w := newWorld(t, 1, 1, Options{SyncRate: how.rate}, users(fixed(how.limit)))
+			w := newWorld(t, 1, 1, how.rate, Options{}, users(fixed(how.limit)))
 			f := w.nodes[0]
 			w.advance(time.Second)
 			for i := range 30 {
@@ -318,7 +318,7 @@ func (w *world) shortly(what string, call func()) {
 func TestTooManyWait(t *testing.T) {
 	for fallback, passed := range map[Fallback]int{CountHere: 5, AllowAll: 20, RejectAll: 0} {
 		for _, rate := range []int64{0, second} {
-			w := newWorld(t, 1, 1, Options{SyncRate: rate, Fallback: fallback}, users(fixed(5)))
+			w := newWorld(t, 1, 1, rate, Options{Fallback: fallback}, users(fixed(5)))
 			f := w.nodes[0]
 			w.advance(time.Second)
 			requests := f.pausedOften(maxWaiting, "ann")
@@ -360,7 +360,7 @@ func TestManyWaitersGoOnALittleAtATime(t *testing.T) {
 		"never answered":         {nil, 100_000, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, 1, 1, Options{SyncRate: second}, users(sliding(test.limit)))
+			w := newWorld(t, 1, 1, second, Options{}, users(sliding(test.limit)))
 			f := w.nodes[0]
 			w.advance(time.Second)
 			var requests []*fakeRequest
@@ -406,7 +406,7 @@ func TestManyWaitersGoOnALittleAtATime(t *testing.T) {
 // many keys wait: callouts take many wishes along, even if a tick has time for a few.
 func TestManyWishesShareCallouts(t *testing.T) {
 	const requests = 4000
-	w := newWorld(t, 1, 1, Options{SyncRate: second}, users(sliding(3)))
+	w := newWorld(t, 1, 1, second, Options{}, users(sliding(3)))
 	f := w.nodes[0]
 	w.advance(time.Second)
 	busy(w)

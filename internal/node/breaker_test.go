@@ -34,7 +34,7 @@ func (p *fakeProcess) broken() bool {
 // nobody waits, and one callout at a time tells whether the backend is back.
 func TestBreaker(t *testing.T) {
 	for _, how := range asking {
-		w := newWorld(t, 2, 3, Options{SyncRate: how.rate}, users(fixed(how.limit)))
+		w := newWorld(t, 2, 3, how.rate, Options{}, users(fixed(how.limit)))
 		for range 5 {
 			w.advance(time.Second)
 		}
@@ -94,7 +94,7 @@ func TestBreaker(t *testing.T) {
 // tick busy while it is away.
 func TestWishesOfAnOutage(t *testing.T) {
 	for _, how := range asking {
-		w := newWorld(t, 1, 1, Options{SyncRate: how.rate}, users(fixed(how.limit)))
+		w := newWorld(t, 1, 1, how.rate, Options{}, users(fixed(how.limit)))
 		f := w.nodes[0]
 		for range 5 {
 			w.advance(time.Second)
@@ -121,7 +121,7 @@ func TestWishesOfAnOutage(t *testing.T) {
 
 // Callouts that are never answered, as many as may be out, hold nothing up for long.
 func TestHangingCallouts(t *testing.T) {
-	w := newWorld(t, 1, 1, Options{SyncRate: second / 10}, users(long))
+	w := newWorld(t, 1, 1, second/10, Options{}, users(long))
 	f := w.nodes[0]
 	w.advance(time.Second)
 	for i := range 300 {
@@ -140,7 +140,7 @@ func TestHangingCallouts(t *testing.T) {
 // none.
 func TestOddGrants(t *testing.T) {
 	for _, how := range asking {
-		w := newWorld(t, 1, 1, Options{SyncRate: how.rate, Fallback: RejectAll}, users(fixed(how.limit)))
+		w := newWorld(t, 1, 1, how.rate, Options{Fallback: RejectAll}, users(fixed(how.limit)))
 		f := w.nodes[0]
 		w.advance(time.Second)
 		requests := f.pausedOften(1, "ann")
@@ -194,7 +194,7 @@ func TestOddGrants(t *testing.T) {
 func TestAbsurdGrants(t *testing.T) {
 	for _, shape := range longest {
 		for _, rate := range []int64{0, second} {
-			w := newWorld(t, 1, 1, Options{SyncRate: rate}, all(of(shape, 5)))
+			w := newWorld(t, 1, 1, rate, Options{}, all(of(shape, 5)))
 			f := w.nodes[0]
 			w.advance(time.Second)
 			for i, number := range []uint64{0, 1, 1<<63 - 1, 1 << 63, 1<<64 - 1, uint64(w.now), uint64(w.now) + 1e15} {
@@ -231,7 +231,7 @@ func TestAbsurdGrants(t *testing.T) {
 
 // An answer too long for one tick is settled in the next, which comes soon.
 func TestLongAnswersAreSettledSoon(t *testing.T) {
-	w := newWorld(t, 1, 1, Options{}, users(fixed(50)))
+	w := newWorld(t, 1, 1, 0, Options{}, users(fixed(50)))
 	f := w.nodes[0]
 	w.advance(time.Second)
 	f.pausedOften(4, "first")
@@ -263,7 +263,7 @@ func TestLongAnswersAreSettledSoon(t *testing.T) {
 
 // A refusal that a node remembers ends when another worker's lease has arrived.
 func TestRememberedRefusalEndsWithALease(t *testing.T) {
-	w := newWorld(t, 2, 2, Options{SyncRate: second}, users(fixed(5)))
+	w := newWorld(t, 2, 2, second, Options{}, users(fixed(5)))
 	other, mine, neighbour := w.nodes[0], w.nodes[2], w.nodes[3]
 	w.advance(time.Second)
 	for range 5 {

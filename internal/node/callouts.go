@@ -31,7 +31,7 @@ func (n *Node) connected(now int64) bool { return n.link.connected(now - n.link.
 // adopt reports whether this worker is to push what a demand's counter is about to take or give
 // back.
 func (n *Node) adopt(d *Demand, now int64) bool {
-	return !n.local && d.Counter.Adopt(now, !n.link.open())
+	return d.Counter.Adopt(now, !n.link.open())
 }
 
 // late reports whether a tick's time is over, looking at the clock for some keys only.

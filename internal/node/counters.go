@@ -11,7 +11,7 @@ const maxOrphans = 1 << 12
 
 // locate finds out where the counter of a demand is that has a key.
 func (n *Node) locate(d *Demand) {
-	d.address, d.named = n.table.Address(d.Rule.group, d.Key), false
+	d.address, d.named, d.passed = n.table.Address(d.Rule.group, d.Key), false, false
 	if n.options.Recalls {
 		d.slot.Recent = &n.recent
 	}
@@ -41,7 +41,7 @@ func (n *Node) at(r *Rule, a sharedata.Address) *Demand {
 // Save saves a demand that was decided, or looked at, for [Node.ForceSaved].
 func (n *Node) Save(d *Demand) Saved {
 	s := Saved{Rule: d.Rule, Cost: d.Cost, address: d.address}
-	if !n.local {
+	if d.Rule.Synced() {
 		s.id = n.identity(d)
 	}
 	return s
@@ -53,7 +53,7 @@ func (n *Node) Save(d *Demand) Saved {
 func (n *Node) restore(d *Demand, s *Saved) {
 	d.Rule, d.Cost, d.Key = s.Rule, s.Cost, d.Key[:0]
 	d.address, d.id, d.named = s.address, s.id, true
-	d.Verdict, d.debited, d.held = counter.Allowed, false, false
+	d.Verdict, d.passed, d.debited, d.held = counter.Allowed, false, false, false
 }
 
 // read gets a demand's counter as it was written last, and brings it to the present.

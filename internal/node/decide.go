@@ -89,16 +89,18 @@ func worse(a, b counter.Verdict) counter.Verdict {
 	return counter.Allowed
 }
 
-// verdict is what a demand's counter, at the time of now, says of a cost. If a request is decided
-// without the backend, what is known here decides.
+// verdict is what a demand's counter, at the time of now, says of a cost. If a rule needs no
+// backend, or the request is decided without it, what is known here decides.
 func (n *Node) verdict(d *Demand, cost uint64, now int64) counter.Verdict {
 	switch {
-	case n.local || n.alone:
+	case !d.Rule.Synced() || n.alone:
 		if d.Counter.Allows(cost) {
 			return counter.Allowed
 		}
 		return counter.Rejected
-	case n.exact:
+	case d.passed:
+		return counter.Allowed
+	case d.Rule.exact():
 		if d.Counter.Possible(cost) {
 			return counter.Unsure
 		}
@@ -187,7 +189,13 @@ func (n *Node) debit(d *Demand, now int64, how debiting) counter.Verdict {
 
 // tryDebit tries to write a demand's counter with its hits.
 func (n *Node) tryDebit(d *Demand, now int64, how debiting) (taken bool) {
-	adopted := !n.local && n.prepare(d, now)
+	synced, adopted := d.Rule.Synced(), false
+	if synced {
+		if d.passed {
+			return true
+		}
+		adopted = n.prepare(d, now)
+	}
 	switch {
 	case d.inSlot:
 	case how == rejected:
@@ -203,7 +211,7 @@ func (n *Node) tryDebit(d *Demand, now int64, how debiting) (taken bool) {
 	if d.debited = true; how == revocable {
 		d.numbers = d.Counter.Numbers(d.numbers[:0])
 	}
-	if !n.local {
+	if synced {
 		n.afterDebit(d, now, adopted)
 	}
 	return true

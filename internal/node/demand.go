@@ -23,7 +23,10 @@ type Demand struct {
 	named   bool     // whether id is known
 	slot    sharedata.Slot
 	numbers []uint64 // of the windows that were debited
-	inSlot  bool     // the hits are in the slot already, and have to be written
+	// passed demands have room, and take nothing here: the backend has counted their hits, or can't
+	// be asked and is not needed.
+	passed  bool
+	inSlot  bool // the hits are in the slot already, and have to be written
 	debited bool
 	held    bool
 }

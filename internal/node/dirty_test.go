@@ -244,7 +244,7 @@ func mallocs(f func()) int {
 
 // A hit is pushed in time though a backend is slower than hits of other keys come.
 func TestFloodKeepsNoKeyBack(t *testing.T) {
-	w := newWorld(t, 1, 1, Options{Capacity: 200_000, SyncRate: second}, users(sliding(1_000_000)))
+	w := newWorld(t, 1, 1, second, Options{Capacity: 200_000}, users(sliding(1_000_000)))
 	f := w.nodes[0]
 	w.advance(time.Second)
 	f.charge("ann")
@@ -288,7 +288,7 @@ func busy(w *world) {
 // pushed as soon as ticks come.
 func TestTicksAreShort(t *testing.T) {
 	const keys = 5000
-	w := newWorld(t, 1, 1, Options{SyncRate: second}, users(limit(window.SlidingWindow, 1000, 4*second)))
+	w := newWorld(t, 1, 1, second, Options{}, users(limit(window.SlidingWindow, 1000, 4*second)))
 	f := w.nodes[0]
 	w.advance(time.Second)
 	for range 2 {
@@ -329,7 +329,7 @@ func TestTicksAreShort(t *testing.T) {
 
 // Many requests may wait at once. What they ask for is sent a little at a time too.
 func TestWishesAreSentALittleAtATime(t *testing.T) {
-	w := newWorld(t, 1, 1, Options{SyncRate: second}, users(sliding(3)))
+	w := newWorld(t, 1, 1, second, Options{}, users(sliding(3)))
 	f := w.nodes[0]
 	w.advance(time.Second)
 	for i := range 1000 {
@@ -362,7 +362,7 @@ func TestWishesAreSentALittleAtATime(t *testing.T) {
 
 // While keys wait for a place among the batches, the next answer brings the next tick.
 func TestAnswersHurryTheNextTick(t *testing.T) {
-	w := newWorld(t, 1, 1, Options{SyncRate: second}, users(limit(window.SlidingWindow, 1000, 4*second)))
+	w := newWorld(t, 1, 1, second, Options{}, users(limit(window.SlidingWindow, 1000, 4*second)))
 	f := w.nodes[0]
 	w.advance(time.Second)
 	const keys = (maxBatches + 1) * wire.MaxItems
@@ -388,7 +388,7 @@ func TestPushesAllocateNothingForAKey(t *testing.T) {
 		"pushes": (*fakeNode).charge, "leases": func(f *fakeNode, user string) { f.send(user) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, 1, 1, Options{SyncRate: second}, users(limit(window.SlidingWindow, 1_000_000, 4*second)))
+			w := newWorld(t, 1, 1, second, Options{}, users(limit(window.SlidingWindow, 1_000_000, 4*second)))
 			f := w.nodes[0]
 			w.advance(time.Second)
 			const keys = 1500

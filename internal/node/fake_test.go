@@ -61,7 +61,18 @@ type fakeRule struct {
 	limits        []window.Limit
 	together      bool
 	countRejected bool
+	own           bool  // whether it has a rate of its own
+	rate          int64 // if so
 }
+
+// at is the rule with a rate of its own.
+func (r fakeRule) at(rate int64) fakeRule {
+	r.own, r.rate = true, rate
+	return r
+}
+
+// here is the rule, counted in each process by itself.
+func (r fakeRule) here() fakeRule { return r.at(-1) }
 
 func users(limits ...window.Limit) fakeRule { return fakeRule{limits: limits} }
 
@@ -92,8 +103,9 @@ type fakeProcess struct {
 	before func(f *fakeNode, op string)
 }
 
-// newWorld has processes with so many nodes each.
-func newWorld(t testing.TB, processes, nodes int, options Options, rules ...fakeRule) *world {
+// newWorld has processes with so many nodes each, whose rules have a rate, but for those that have
+// their own.
+func newWorld(t testing.TB, processes, nodes int, rate int64, options Options, rules ...fakeRule) *world {
 	t.Helper()
 	w := &world{t: t, now: monday, random: rand.New(rand.NewPCG(11, 3))}
 	w.store = memory.New(memory.Options{Now: func() time.Time { return time.Unix(0, w.now) }})
@@ -101,22 +113,23 @@ func newWorld(t testing.TB, processes, nodes int, options Options, rules ...fake
 		p := &fakeProcess{world: w, random: rand.New(rand.NewPCG(7, uint64(i)+3))}
 		w.processes = append(w.processes, p)
 		for range nodes {
-			p.startOf(options, rules...)
+			p.startOf(rate, options, rules...)
 		}
 	}
 	return w
 }
 
 // newProcess is the only one of its world.
-func newProcess(t testing.TB) *fakeProcess { return newWorld(t, 1, 0, Options{}).processes[0] }
+func newProcess(t testing.TB) *fakeProcess { return newWorld(t, 1, 0, 0, Options{}).processes[0] }
 
 // start makes a node with one rule, in the namespace default.
 func (p *fakeProcess) start(syncRate int64, limits ...window.Limit) *fakeNode {
 	p.t.Helper()
-	return p.startOf(Options{SyncRate: syncRate}, users(limits...))
+	return p.startOf(syncRate, Options{}, users(limits...))
 }
 
-func (p *fakeProcess) startOf(options Options, rules ...fakeRule) *fakeNode {
+// startOf makes a node whose rules have a rate, but for those that have their own.
+func (p *fakeProcess) startOf(rate int64, options Options, rules ...fakeRule) *fakeNode {
 	p.t.Helper()
 	f := &fakeNode{process: p, settle: p.deliver, counts: rules, demands: make([]Demand, len(rules))}
 	options.Data, options.Random, options.Host = f, p.random.Uint64, f
@@ -130,8 +143,13 @@ func (p *fakeProcess) startOf(options Options, rules ...fakeRule) *fakeNode {
 		options.Capacity = 1 << 16
 	}
 	options.Rules = nil
-	for _, r := range rules {
-		options.Rules = append(options.Rules, Rule{Rule: counter.Rule{Limits: slices.Clone(r.limits)}, CountRejected: r.countRejected})
+	for i, r := range rules {
+		if !r.own {
+			r.rate = rate
+		}
+		options.Rules = append(options.Rules, Rule{
+			Rule: counter.Rule{Limits: slices.Clone(r.limits)}, SyncRate: r.rate, Prefix: f.prefix(i), CountRejected: r.countRejected,
+		})
 	}
 	var err error
 	if f.Node, err = New(&options); err != nil {
@@ -303,9 +321,12 @@ func (f *fakeNode) advance(d time.Duration) {
 
 func (f *fakeNode) deliver() { f.process.deliver(f) }
 
+// prefix begins the keys of a rule.
+func (f *fakeNode) prefix(rule int) []byte { return counter.AppendPart(nil, fmt.Sprint("rule ", rule)) }
+
 // key is a rule's for a user.
 func (f *fakeNode) key(rule int, user string) []byte {
-	key := counter.AppendPart(nil, fmt.Sprint("rule ", rule))
+	key := f.prefix(rule)
 	if f.counts[rule].together {
 		return key
 	}

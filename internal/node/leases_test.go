@@ -14,7 +14,7 @@ func TestBurstOnAFreshKey(t *testing.T) {
 	for _, hits := range []uint64{1, 5, 20, 100, 101, 250, 1000} {
 		for _, nodes := range []int{1, 2, 10} {
 			for _, shape := range longest {
-				w := newWorld(t, nodes, 1, Options{SyncRate: second}, all(of(shape, hits)))
+				w := newWorld(t, nodes, 1, second, Options{}, all(of(shape, hits)))
 				w.advance(time.Second)
 				passed := uint64(0)
 				for i := range 2 * hits {
@@ -47,7 +47,7 @@ func TestBurstOnAFreshKey(t *testing.T) {
 func TestLimitUnderChurn(t *testing.T) {
 	for _, hits := range []uint64{20, 120} {
 		for _, nodes := range []int{1, 2} {
-			w := newWorld(t, nodes, 2, Options{Capacity: 64, SyncRate: second / 10}, users(limit(window.FixedWindow, hits, 30*day)))
+			w := newWorld(t, nodes, 2, second/10, Options{Capacity: 64}, users(limit(window.FixedWindow, hits, 30*day)))
 			w.advance(time.Second)
 			passed := uint64(0)
 			for i := range 2 * int(hits) {
@@ -73,7 +73,7 @@ func TestLimitUnderChurn(t *testing.T) {
 // Limits of a second and of an hour together: leases of both end each with its window, and nothing
 // is lost.
 func TestLeasesOfDifferentWindows(t *testing.T) {
-	w := newWorld(t, 3, 2, Options{SyncRate: second / 2}, all(limit(window.FixedWindow, 300, second), fixed(2000)))
+	w := newWorld(t, 3, 2, second/2, Options{}, all(limit(window.FixedWindow, 300, second), fixed(2000)))
 	passed, inSecond := 0, map[int64]int{}
 	for range 12_000 {
 		if w.any().send("") {
@@ -103,7 +103,7 @@ func TestEvictedLeasesGoBack(t *testing.T) {
 		if shape.Precision == window.LogPrecision {
 			capacity = 4 // of large entries
 		}
-		w := newWorld(t, 1, 2, Options{Capacity: capacity, SyncRate: 5 * second}, users(of(shape, 300)))
+		w := newWorld(t, 1, 2, 5*second, Options{Capacity: capacity}, users(of(shape, 300)))
 		w.advance(time.Second)
 		passed := int64(0)
 		for i := range 3000 {
@@ -133,7 +133,7 @@ func TestTokenBucketBurstAfterSteadyUse(t *testing.T) {
 	}{{5 * second, 1000}, {minute, 1000}, {minute, 100}} {
 		for _, part := range []float64{0.3, 0.9} {
 			bucket := window.Limit{Shape: window.Shape{Kind: window.TokenBucket, Width: test.width}, Max: 1000, Burst: test.burst}
-			w := newWorld(t, 10, 1, Options{SyncRate: second}, all(bucket))
+			w := newWorld(t, 10, 1, second, Options{}, all(bucket))
 			missing, most, last := 0.0, 0.0, w.now
 			send := func() {
 				if w.any().send("") {
@@ -162,7 +162,7 @@ func TestTokenBucketBurstAfterSteadyUse(t *testing.T) {
 
 // A bucket whose tokens come back faster than an answer needs lets requests pass all the same.
 func TestTokensThatComeBackBeforeTheAnswer(t *testing.T) {
-	w := newWorld(t, 2, 1, Options{SyncRate: second},
+	w := newWorld(t, 2, 1, second, Options{},
 		all(window.Limit{Shape: window.Shape{Kind: window.TokenBucket, Width: second}, Max: 1000, Burst: 15}))
 	w.advance(time.Second)
 	f := w.nodes[0]

@@ -1,5 +1,9 @@
 package node
 
+import (
+	"bytes"
+)
+
 // Release has nobody wait any more: all are decided without the backend.
 func (n *Node) Release() {
 	n.dropWishes()
@@ -25,8 +29,26 @@ func (n *Node) Leave() {
 func (n *Node) Left() bool { return !n.Unfinished() || n.now() > n.leaveBy }
 
 // Inherit takes over what a node of the same namespace and backend leaves. Its callouts may never
-// be answered, so its batches are sent again, as they are.
+// be answered, so its batches are sent again, as they are. Of rules that do not synchronise here, what
+// was counted is pushed, and leases go back.
 func (n *Node) Inherit(from *Node) {
+	for i := range from.rules {
+		n.dismiss(&from.rules[i])
+	}
+	// Others were inherited, too.
+	for _, r := range from.dirty.rules {
+		n.dismiss(r)
+	}
+	for _, b := range from.batches {
+		for i := range b.items {
+			n.dismiss(b.items[i].rule)
+		}
+		for _, t := range b.takes {
+			for i := range t.parts {
+				n.dismiss(t.parts[i].rule)
+			}
+		}
+	}
 	for _, b := range from.batches {
 		if b.state == sent {
 			b.state = failed
@@ -38,4 +60,17 @@ func (n *Node) Inherit(from *Node) {
 	n.orphans = append(n.orphans, from.orphans...)
 	n.dirty.inherit(&from.dirty)
 	from.batches, from.orphans = nil, nil
+}
+
+// dismiss dismisses a rule that this node does not synchronise.
+func (n *Node) dismiss(old *Rule) {
+	if old == nil || old.dismissed {
+		return
+	}
+	for i := range n.rules {
+		if r := &n.rules[i]; r.Synced() && bytes.Equal(r.Prefix, old.Prefix) {
+			return
+		}
+	}
+	old.dismissed = true
 }

@@ -15,8 +15,8 @@ type Options struct {
 	// made for.
 	Data     sharedata.Data
 	Capacity int
-	// Rules have their Limits, Prefix, CountRejected, CostsLater, Watched, Widest and Tag. They are
-	// the node's from now on.
+	// Rules have their Limits, SyncRate, Prefix, CountRejected, CostsLater, Watched, Widest and Tag.
+	// They are the node's from now on.
 	Rules []Rule
 	// Random is what nodes differ by.
 	Random Random
@@ -25,14 +25,13 @@ type Options struct {
 	// see [sharedata.Recent]. That is for hosts that take long to give them.
 	Recalls bool
 
-	// SyncRate is the interval between two pushes of a key in nanoseconds. If it is 0, the backend
-	// decides every request. If it is negative, the counters stay in this process, and of the fields
-	// that follow only the host's time is used.
-	SyncRate int64
-	// Host sends pushes, each of which ends within Timeout, in nanoseconds.
+	// Host sends pushes, each of which ends within Timeout, in nanoseconds. If the counters of all
+	// rules stay in this process, there are none, and of this and what follows only the host's time
+	// is used.
 	Host    Host
 	Timeout int64
-	// Fallback is what becomes of requests while the backend can't be reached.
+	// Fallback is what becomes of requests while the backend can't be reached. It concerns the rules
+	// that need the backend: the others decide in any case.
 	Fallback Fallback
 	// KeySecret is what the backend knows keys by, which only nodes of the same secret share.
 	KeySecret string
@@ -44,9 +43,9 @@ type Fallback uint8
 const (
 	// CountHere decides from what is known here, and pushes the hits later.
 	CountHere Fallback = iota
-	// AllowAll lets every request pass, uncounted.
+	// AllowAll passes over the rules that need the backend: what they match is not counted.
 	AllowAll
-	// RejectAll lets none pass.
+	// RejectAll lets no request pass that a rule matches which needs the backend.
 	RejectAll
 )
 
@@ -73,13 +72,11 @@ type Node struct {
 	recent  sharedata.Recent
 	// identities are the names of keys in the backend.
 	identities counter.Identities
-	// local says that the counters stay in this process. Then there is no backend, and of the
-	// fields that follow only held and demands are used.
+	// local says that the counters of all rules stay in this process. Then there is no backend, and
+	// of the fields that follow only held and demands are used.
 	local bool
-	// exact says that the backend decides every request, and alone that the one being decided is
-	// decided without it.
-	exact, alone bool
-	held         []Saved // hits that lost every race to be written
+	alone bool    // whether the request being decided is decided without the backend
+	held  []Saved // hits that lost every race to be written
 	// demands are those of a request that has waited, or of hits that were held; scratch is what a
 	// push, an answer or a wish reads.
 	demands []Demand
@@ -136,14 +133,10 @@ const (
 // New makes a node. If it has a backend, its host ticks it every [Node.TickMillis] from now on,
 // until it hears otherwise. The error is [sharedata.ErrUnavailable].
 func New(o *Options) (*Node, error) {
-	n := &Node{options: *o, rules: o.Rules, local: o.SyncRate < 0, exact: o.SyncRate == 0, demands: make([]Demand, len(o.Rules))}
+	n := &Node{options: *o, rules: o.Rules, local: true, demands: make([]Demand, len(o.Rules))}
 	for i := range n.rules {
-		r := &n.rules[i]
-		r.Index = i
-		if !n.local {
-			r.SyncRate = pushRate(o.SyncRate)
-		}
-		r.Compile()
+		n.rules[i].compile(i)
+		n.local = n.local && !n.rules[i].Synced()
 	}
 	if !n.local {
 		n.identities = counter.NewIdentities(o.KeySecret)
@@ -169,9 +162,14 @@ func New(o *Options) (*Node, error) {
 
 // connect prepares a node for its backend.
 func (n *Node) connect() {
-	// An interval has ten ticks, so that a new key needn't wait long. They are spread, so that the
-	// workers of all processes don't tick at once.
-	tick := max(1, min(pushRate(n.options.SyncRate)/1e6/10, 100))
+	// The shortest interval has ten ticks, so that a new key needn't wait long. They are spread, so
+	// that the workers of all processes don't tick at once.
+	tick := int64(100)
+	for i := range n.rules {
+		if r := &n.rules[i]; r.Synced() {
+			tick = max(1, min(r.Interval/1e6/10, tick))
+		}
+	}
 	tick += n.options.Random.below(tick/4 + 1)
 	n.tickMillis = uint32(tick)
 	n.id, n.sender = n.table.ID(), n.options.Random()
@@ -179,15 +177,6 @@ func (n *Node) connect() {
 	n.link = newLink(n.options.Data, n.options.Namespace, n.options.Random)
 	n.link.read()
 	n.share(uint64(n.link.shared.nodes))
-}
-
-// pushRate is the interval between two pushes of a key. If the backend decides every request, there
-// are pushes too: of what was counted while it was away, and of what responses cost.
-func pushRate(syncRate int64) int64 {
-	if syncRate == 0 {
-		return second
-	}
-	return syncRate
 }
 
 // bytesPerCounter is what a counter of the largest rule takes.
@@ -202,6 +191,10 @@ func bytesPerCounter(rules []Rule) int {
 // Table is where the node's counters are.
 func (n *Node) Table() *sharedata.Table { return n.table }
 
+// Synchronises reports whether the node has a backend: the counters of a rule are those of other
+// processes too.
+func (n *Node) Synchronises() bool { return !n.local }
+
 // TickMillis is the time between two ticks while there is no more to do than usual.
 func (n *Node) TickMillis() uint32 { return n.tickMillis }
 
@@ -209,11 +202,11 @@ func (n *Node) TickMillis() uint32 { return n.tickMillis }
 func (n *Node) Nodes() uint64 { return n.nodes }
 
 // Overshoot is the most hits above a rule's limits that its nodes can admit together as things
-// stand: none while the backend can be reached.
+// stand: none while the backend can be reached, or if the rule needs none.
 //
 //go:noinline
 func (n *Node) Overshoot(rule int) (hits uint64) {
-	if !n.link.open() || n.options.Fallback == RejectAll {
+	if !n.rules[rule].Synced() || !n.link.open() || n.options.Fallback == RejectAll {
 		return 0
 	}
 	if n.options.Fallback == AllowAll || n.nodes == 0 {

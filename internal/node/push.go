@@ -99,17 +99,17 @@ func (n *Node) notDue(key *dirtyKey, now int64) (wake int64, waits bool) {
 		return 0, false
 	}
 	r := n.dirty.rules[key.rule]
-	if !key.due.Passed(now, r.SyncRate) {
+	if !key.due.Passed(now, r.Interval) {
 		return now + key.due.In(now) - dueSlack, true
 	}
-	return key.notBefore, key.notBefore > now && key.notBefore-now <= r.SyncRate
+	return key.notBefore, key.notBefore > now && key.notBefore-now <= r.Interval
 }
 
 // pushKey claims the key that is being visited, and keeps it if there is more to do for it later.
 func (n *Node) pushKey(b *batch, key dirtyKey, now int64) {
 	switch r := n.dirty.rules[key.rule]; n.claim(b, &key, r, now) {
 	case claimLater:
-		key.notBefore = now + r.SyncRate
+		key.notBefore = now + r.Interval
 		n.dirty.keep(key, now, 0)
 	case claimReview:
 		n.dirty.keep(key, now, 0)
@@ -156,12 +156,13 @@ func (n *Node) claim(b *batch, key *dirtyKey, r *Rule, now int64) claiming {
 		}
 		d.Counter.Advance(now)
 		changed := d.Counter.Pending() // a lease that goes back may be as large as what is pending
-		leases := d.Counter.Review(now) && !n.leaving
-		if n.leaving {
+		dismissed := n.dismissed(r)
+		leases := d.Counter.Review(now) && !dismissed
+		if dismissed {
 			d.Counter.ReturnLeases()
 		}
 		pending := d.Counter.Pending()
-		watched := r.Watched && !n.leaving && d.Counter.ForgetAt() > now
+		watched := r.Watched && !dismissed && d.Counter.ForgetAt() > now
 		if !pending && !watched && !leases {
 			if changed && !n.write(d, now) {
 				continue
@@ -183,6 +184,9 @@ func (n *Node) claim(b *batch, key *dirtyKey, r *Rule, now int64) claiming {
 	}
 	return claimLater
 }
+
+// dismissed reports whether what a rule has is to be pushed for the last time, and its leases go back.
+func (n *Node) dismissed(r *Rule) bool { return n.leaving || r.dismissed }
 
 // addClaimed adds what a claimed key has in flight to a batch.
 func (n *Node) addClaimed(b *batch, d *Demand) {

@@ -13,7 +13,7 @@ const (
 	// maxWaiting bounds the requests that wait, and with them memory. The next ones are decided as if
 	// the backend were away.
 	maxWaiting = 1 << 14
-	// maxRounds is how often a request asks. Others may use up what it was waiting for.
+	// maxRounds is how often a request asks for leases. Others may use up what it was waiting for.
 	maxRounds = 3
 )
 
@@ -35,14 +35,34 @@ func (n *Node) DecideSaved(s *Saved, now int64, w *Wait) counter.Verdict {
 }
 
 func (n *Node) decideLocated(demands []Demand, now int64, w *Wait) counter.Verdict {
-	if !n.local && !n.connected(now) {
+	if !n.local && !n.connected(now) && needsBackend(demands) {
 		return n.decideAlone(demands, now)
 	}
 	verdict := n.decide(demands, now)
-	if verdict == counter.Unsure && !n.wait(w, demands, n.exact) {
+	if verdict == counter.Unsure && !n.wait(w, demands, ready(demands)) {
 		verdict = n.decideAlone(demands, now)
 	}
 	return verdict
+}
+
+func needsBackend(demands []Demand) bool {
+	for i := range demands {
+		if demands[i].Rule.Synced() {
+			return true
+		}
+	}
+	return false
+}
+
+// ready reports whether all that a request lacks are hits that the backend has to grant to itself,
+// as there is nothing to lease. It is not asked for them before: they would have to go back.
+func ready(demands []Demand) bool {
+	for i := range demands {
+		if d := &demands[i]; d.Verdict == counter.Unsure && !d.Rule.exact() {
+			return false
+		}
+	}
+	return true
 }
 
 // Look reads what a demand's key has, and reports whether anything is known of it.
@@ -58,12 +78,17 @@ func (n *Node) Look(d *Demand, now int64) (known bool) {
 // different rules. It reports whether the request waits for them: its waiter is told as soon as they
 // are known here, or can't be had.
 func (n *Node) Ask(demands []Demand, w *Wait) bool {
-	return !n.local && n.wait(w, demands, true)
+	asks := false
+	for i := range demands {
+		if d := &demands[i]; d.Rule.Synced() {
+			d.Verdict, asks = counter.Unsure, true
+		}
+	}
+	return asks && n.wait(w, demands, true)
 }
 
-// wait has a request wait until the backend has been asked: for all that it costs, if the backend
-// is to decide, else for what its demands lack. It reports false if that can't be: then what is
-// known here has to do.
+// wait has a request wait until the backend has been asked for what it is unsure of: at once, which
+// decides it, or for leases. It reports false if that can't be: then what is known here has to do.
 func (n *Node) wait(r *Wait, demands []Demand, whole bool) bool {
 	now := n.hostNow()
 	if len(n.batches) >= maxUnanswered {
@@ -86,12 +111,12 @@ func (n *Node) wait(r *Wait, demands []Demand, whole bool) bool {
 		n.Tallies.Waited++
 	}
 	w := r.place()
-	r.rounds++
 	if whole {
 		n.addWish(n.wholeRequest(w, demands))
 	} else {
+		r.rounds++
 		for i := range demands {
-			if d := &demands[i]; d.Verdict == counter.Unsure {
+			if d := &demands[i]; d.Verdict == counter.Unsure && !d.Rule.exact() {
 				n.wish(d, w)
 			}
 		}
@@ -125,42 +150,70 @@ func (n *Node) takeUp(w *Wait) []Demand {
 // says.
 func (n *Node) decideAlone(demands []Demand, now int64) counter.Verdict {
 	n.Tallies.Alone++
-	verdict := counter.Rejected
 	switch n.options.Fallback {
-	case CountHere:
-		n.alone = true
-		verdict = n.decide(demands, now)
-		n.alone = false
-		return verdict
 	case AllowAll:
-		verdict = counter.Allowed
+		for i := range demands {
+			demands[i].passed = demands[i].Rule.Synced()
+		}
+		return n.decide(demands, now)
+	case RejectAll:
+		return n.rejectAlone(demands, now)
 	}
-	for i := range demands {
-		d := &demands[i]
-		// Nobody may have looked for the entry yet, which the headers tell of.
-		d.Verdict = verdict
-		n.read(d, now)
-	}
+	n.alone = true
+	verdict := n.decide(demands, now)
+	n.alone = false
 	return verdict
 }
 
-// decideBy decides a waiting request as the backend has.
-func (n *Node) decideBy(w waiting, granted bool) {
-	demands := n.takeUp(w.wait)
+// rejectAlone rejects a request, as rules of it need the backend. Others may have no room besides.
+func (n *Node) rejectAlone(demands []Demand, now int64) counter.Verdict {
+	for i := range demands {
+		d := &demands[i]
+		// Nobody may have looked for the entry yet, which the headers tell of.
+		n.read(d, now)
+		if d.Verdict = counter.Allowed; !d.Rule.Synced() && !d.Counter.Allows(d.Cost) {
+			d.Verdict = counter.Rejected
+		}
+	}
+	n.countRejected(demands, now)
+	for i := range demands {
+		if d := &demands[i]; d.Rule.Synced() {
+			d.Verdict = counter.Rejected
+		}
+	}
+	return counter.Rejected
+}
+
+// takeRest takes the hits of a waiting request that a take of its own had no part in, once that was
+// granted: all of them, or none.
+func (n *Node) takeRest(demands []Demand, t *take) counter.Verdict {
+	t.pass(demands)
+	return n.decide(demands, n.now())
+}
+
+// decideBy decides a waiting request as the backend has: if its hits were granted, rest is the
+// verdict of what else it needs.
+func (n *Node) decideBy(w waiting, demands []Demand, t *take, rest counter.Verdict) {
+	if t.granted {
+		for i := range demands {
+			if d := &demands[i]; d.passed {
+				n.read(d, n.now()) // for what the answer has told
+			}
+		}
+		n.goOn(w, demands, rest, true)
+		return
+	}
+	t.pass(demands)
 	full := false
 	for i := range demands {
 		d := &demands[i]
-		if n.read(d, n.now()); !granted && !d.Counter.Allows(d.Cost) {
+		if n.read(d, n.now()); d.passed && !d.Counter.Allows(d.Cost) {
 			d.Verdict, full = counter.Rejected, true
 		}
 	}
-	if granted {
-		n.finishWaiting(w, demands, counter.Allowed)
-		return
-	}
 	for i := range demands {
-		if !full {
-			demands[i].Verdict = counter.Rejected // which of them was full is not known here
+		if d := &demands[i]; d.passed && !full {
+			d.Verdict = counter.Rejected // which of them was full is not known here
 		}
 	}
 	n.finishWaiting(w, demands, counter.Rejected)
@@ -169,13 +222,24 @@ func (n *Node) decideBy(w waiting, granted bool) {
 // retry decides a waiting request again, with what has been granted by now.
 func (n *Node) retry(w waiting, granted bool) {
 	demands := n.takeUp(w.wait)
-	verdict := n.decide(demands, n.now())
+	n.goOn(w, demands, n.decide(demands, n.now()), granted)
+}
+
+// goOn ends the waiting of a request that was decided. One that is unsure asks again, if that is of
+// use.
+func (n *Node) goOn(w waiting, demands []Demand, verdict counter.Verdict, granted bool) {
 	if verdict == counter.Unsure {
 		w.wait.asked = 0
-		if (granted || n.hasRoom(demands)) && w.wait.rounds < maxRounds && n.hostNow() < w.wait.until && n.wait(w.wait, demands, n.exact) {
+		whole := ready(demands)
+		again := whole || w.wait.rounds < maxRounds && (granted || n.hasRoom(demands))
+		switch {
+		case again && n.hostNow() < w.wait.until && n.wait(w.wait, demands, whole):
 			return
+		case whole:
+			verdict = n.decideAlone(demands, n.now()) // the backend has said nothing of its part
+		default:
+			verdict = n.refuse(demands, n.now())
 		}
-		verdict = n.refuse(demands, n.now())
 	}
 	n.finishWaiting(w, demands, verdict)
 }
@@ -184,7 +248,7 @@ func (n *Node) retry(w waiting, granted bool) {
 // backend was asked.
 func (n *Node) hasRoom(demands []Demand) bool {
 	for i := range demands {
-		if d := &demands[i]; d.Verdict == counter.Unsure && !d.Counter.Allows(d.Cost) {
+		if d := &demands[i]; d.Verdict == counter.Unsure && !d.Rule.exact() && !d.Counter.Allows(d.Cost) {
 			return false
 		}
 	}

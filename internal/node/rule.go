@@ -9,6 +9,10 @@ import (
 // Rule is a rule as it counts.
 type Rule struct {
 	counter.Rule
+	// SyncRate is the interval between two pushes of a key in nanoseconds. If it is 0, the backend
+	// decides each request. If it is negative, the rule's counters stay in this process, and what
+	// is said of the backend does not concern it.
+	SyncRate int64
 	// Prefix is what the keys of the rule begin with, and no others. While the table is full, the
 	// counters of the rule that has most of them make room.
 	Prefix []byte
@@ -25,13 +29,34 @@ type Rule struct {
 	Widest []window.Limit
 	// Tag is whatever the owner of the node knows the rule by, or this variant of it.
 	Tag any
-	// Index is the rule's place among the node's. New sets it, and what else of counter.Rule is the
-	// same for all rules.
+	// Index is the rule's place among the node's. New sets it, and the Interval of counter.Rule.
 	Index int
 
 	group  sharedata.Group
 	number uint32 // see dirtyKeys
+	// dismissed says that a configuration that came later does not synchronise the rule. What is
+	// leased goes back.
+	dismissed bool
 }
+
+// exactInterval is the interval of rules whose requests the backend decides. They have pushes too:
+// of what was counted while it was away, and of what responses cost.
+const exactInterval = int64(1e9)
+
+// compile completes a rule that has its place.
+func (r *Rule) compile(index int) {
+	r.Index = index
+	switch {
+	case r.SyncRate > 0:
+		r.Interval = r.SyncRate
+	case r.exact():
+		r.Interval = exactInterval
+	}
+	r.Compile()
+}
+
+// exact reports whether the backend decides each request.
+func (r *Rule) exact() bool { return r.SyncRate == 0 }
 
 // Variant is a rule of a node with other limits: as many, of the same shapes, in the same order. It
 // serves in a [Demand] for the same keys, whose counters stay as they are.
@@ -46,6 +71,6 @@ func (r *Rule) extraBytes() int {
 	if r.Widest == nil {
 		return r.ExtraBytes()
 	}
-	widest := counter.Rule{Limits: r.Widest, SyncRate: r.SyncRate}
+	widest := counter.Rule{Limits: r.Widest, Interval: r.Interval}
 	return max(r.ExtraBytes(), widest.ExtraBytes())
 }

@@ -31,6 +31,16 @@ type claimant struct {
 	cost    uint64
 }
 
+// pass has those of a request's demands pass that the take is for: it was granted.
+func (t *take) pass(demands []Demand) {
+	parts := t.parts // in the order of the demands
+	for i := range demands {
+		if d := &demands[i]; len(parts) > 0 && d.Rule == parts[0].rule {
+			d.passed, parts = true, parts[1:]
+		}
+	}
+}
+
 func (t *take) rooms() (n int) {
 	for i := range t.parts {
 		n += len(t.parts[i].rule.Limits)

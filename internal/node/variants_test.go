@@ -29,7 +29,7 @@ func TestVariantsShareCounters(t *testing.T) {
 		for _, rate := range []int64{-1, 0, second} {
 			t.Run(fmt.Sprintf("%v at %v", shape, time.Duration(rate)), func(t *testing.T) {
 				t.Parallel()
-				f := newWorld(t, 1, 1, Options{SyncRate: rate}, users(of(shape, 5))).nodes[0]
+				f := newWorld(t, 1, 1, rate, Options{}, users(of(shape, 5))).nodes[0]
 				v := variants(f, 8, 2, 5)
 				more := 3
 				if shape.Kind.Refills() {
@@ -61,7 +61,7 @@ func TestVariantsShareCounters(t *testing.T) {
 // hears of every hit.
 func TestVariantsOfManyNodes(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 3, 2, Options{SyncRate: second}, users(fixed(1000)))
+	w := newWorld(t, 3, 2, second, Options{}, users(fixed(1000)))
 	passed := int64(0)
 	for i, f := range w.nodes {
 		f.variant = variants(f, 50, 300)[i%2]
@@ -86,7 +86,7 @@ func TestVariantsOfManyNodes(t *testing.T) {
 // Without the backend each node may admit as much as the largest limit says.
 func TestVariantsOvershoot(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 3, 1, Options{SyncRate: second}, users(fixed(10)))
+	w := newWorld(t, 3, 1, second, Options{}, users(fixed(10)))
 	for _, f := range w.nodes {
 		f.send("ann")
 	}

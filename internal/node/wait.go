@@ -21,8 +21,8 @@ type Wait struct {
 	entering bool
 	turn     uint32 // counts the waits
 	until    int64  // by the host's clock
-	rounds   int
-	asked    int // takes that it waits for
+	rounds   int    // questions for leases
+	asked    int    // leases that it waits for
 	kept     []Saved
 }
 

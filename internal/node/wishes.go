@@ -1,6 +1,7 @@
 package node
 
 import (
+	"weir/internal/counter"
 	"weir/window"
 )
 
@@ -17,13 +18,14 @@ const (
 	askNanos = tickNanos / 2
 )
 
-// wholeRequest is a take for one request.
+// wholeRequest is a take for one request: of all hits that it is unsure of, or none.
 func (n *Node) wholeRequest(w waiting, demands []Demand) *take {
 	t := n.newTake(1, 1)
 	t.waiters = append(t.waiters, w)
 	for i := range demands {
-		d := &demands[i]
-		t.parts = append(t.parts, claimant{address: d.address, rule: d.Rule, id: n.identity(d), cost: d.Cost})
+		if d := &demands[i]; d.Verdict == counter.Unsure {
+			t.parts = append(t.parts, claimant{address: d.address, rule: d.Rule, id: n.identity(d), cost: d.Cost})
+		}
 	}
 	return t
 }
@@ -158,7 +160,13 @@ func (n *Node) claimAlong(b *batch, t *take, now int64) {
 		return
 	}
 	d := n.at(t.parts[0].rule, t.parts[0].address)
-	if n.read(d, now); !d.slot.Found() || !d.Counter.Pending() || !d.Counter.Claim(now) || !n.write(d, now) {
+	if n.read(d, now); !d.slot.Found() || !d.Counter.Pending() {
+		return
+	}
+	if !d.Counter.Identified() {
+		d.Counter.Identify(t.parts[0].id)
+	}
+	if !d.Counter.Claim(now) || !n.write(d, now) {
 		return // then another worker has it, or it is pushed later
 	}
 	n.addClaimed(b, d)

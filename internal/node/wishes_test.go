@@ -154,7 +154,7 @@ func TestNodesOfOneProcess(t *testing.T) {
 	for _, rate := range []int64{0, second} {
 		p := newProcess(t)
 		a, b := p.start(rate, fixed(10)), p.start(rate, fixed(10))
-		other := p.startOf(Options{Namespace: "other", SyncRate: rate}, users(fixed(10)))
+		other := p.startOf(rate, Options{Namespace: "other"}, users(fixed(10)))
 		passed := map[*fakeNode]int{}
 		for range 20 {
 			for _, n := range []*fakeNode{a, b, other} {

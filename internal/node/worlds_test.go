@@ -19,40 +19,76 @@ var (
 // randomWorld is a world in which nearly everything happens that does in a bad year: pushes are lost
 // before or after they were applied, some arrive long after their senders gave up on them, the
 // backend is away for longer than a store remembers, clocks jump, configurations are replaced, and
-// limits change.
+// limits and rates change. A request is one of all rules.
 type randomWorld struct {
 	*world
 	random  *rand.Rand
 	shape   window.Shape
+	rules   []*randomRule
 	options Options
 	users   int
-	quota   uint64
-	// most is the largest quota so far. admitted are hits, by user, and alone those of them that were
-	// decided without the backend.
-	most            uint64
+	// admitted are hits, by user, and alone those of them that were decided without the backend.
 	admitted, alone map[string]int64
-	// changed says that the limit was.
-	changed bool
-	trace   []string
+	// changed says that a limit or a rate was, and moved that it was a rate.
+	changed, moved bool
+	trace          []string
 }
+
+// randomRule is a rule of a random world.
+type randomRule struct {
+	rate  int64
+	quota uint64
+	// most is the largest quota so far.
+	most uint64
+	// here are the hits that were admitted while the rule was counted in one process by itself, by
+	// user, and of those of each process.
+	here      map[string]int64
+	inProcess map[*fakeProcess]map[string]int64
+	synced    bool // whether it has ever had a backend
+}
+
+// randomRates are what a rule may have: the first is of none with a backend.
+var randomRates = []int64{-1, 0, second / 20, second, 5 * second}
 
 func newRandomWorld(t *testing.T, seed uint64) *randomWorld {
 	random := rand.New(rand.NewPCG(seed, 99))
 	r := &randomWorld{
-		random: random, shape: longest[random.IntN(len(longest))], users: 1 + random.IntN(4), quota: []uint64{1, 5, 30, 120, 400}[random.IntN(5)],
+		random: random, shape: longest[random.IntN(len(longest))], users: 1 + random.IntN(4),
 		admitted: map[string]int64{}, alone: map[string]int64{},
 	}
-	r.options = Options{
-		SyncRate: []int64{0, second / 20, second, 5 * second}[random.IntN(4)],
-		Fallback: []Fallback{CountHere, RejectAll}[random.IntN(2)],
+	r.options = Options{Fallback: []Fallback{CountHere, RejectAll}[random.IntN(2)]}
+	// Half of the worlds have one rule, which needs the backend as the first one always does.
+	for i := range max(1, random.IntN(6)-2) {
+		rule := &randomRule{here: map[string]int64{}, inProcess: map[*fakeProcess]map[string]int64{}}
+		rule.quota = []uint64{1, 5, 30, 120, 400}[random.IntN(5)]
+		rule.most = rule.quota
+		rule.move(random, i == 0)
+		r.rules = append(r.rules, rule)
 	}
-	r.most = r.quota
-	r.world = newWorld(t, 1+random.IntN(4), 1+random.IntN(2), r.options, users(of(r.shape, r.quota)))
+	r.world = newWorld(t, 1+random.IntN(4), 1+random.IntN(2), 0, r.options, r.counts()...)
 	r.world.random = rand.New(rand.NewPCG(seed, 98))
 	for _, p := range r.processes {
 		p.random = rand.New(rand.NewPCG(seed, random.Uint64()))
 	}
 	return r
+}
+
+// move gives a rule a rate.
+func (r *randomRule) move(random *rand.Rand, backend bool) {
+	rates := randomRates
+	if backend {
+		rates = rates[1:]
+	}
+	r.rate = rates[random.IntN(len(rates))]
+	r.synced = r.synced || r.rate >= 0
+}
+
+// counts are the rules of a new node.
+func (r *randomWorld) counts() (rules []fakeRule) {
+	for _, rule := range r.rules {
+		rules = append(rules, users(of(r.shape, rule.quota)).at(rule.rate))
+	}
+	return rules
 }
 
 func (r *randomWorld) note(format string, args ...any) {
@@ -67,7 +103,7 @@ func (r *randomWorld) step() {
 	case n < 700:
 		cost := uint64(1)
 		if r.random.IntN(10) == 0 {
-			cost = r.random.Uint64N(r.quota + 2)
+			cost = r.random.Uint64N(r.rules[0].quota + 2)
 		}
 		r.ask(f, user, cost)
 	case n < 930:
@@ -107,6 +143,15 @@ func (r *randomWorld) ask(f *fakeNode, user string, cost uint64) {
 		if f.Tallies.Alone != alone {
 			r.alone[user] += int64(cost)
 		}
+		for i, rule := range r.rules {
+			if f.counts[i].rate < 0 {
+				rule.here[user] += int64(cost)
+				if rule.inProcess[f.process] == nil {
+					rule.inProcess[f.process] = map[string]int64{}
+				}
+				rule.inProcess[f.process][user] += int64(cost)
+			}
+		}
 	}
 }
 
@@ -127,13 +172,19 @@ func (r *randomWorld) outage() {
 
 // replace has a new configuration take the place of a node's.
 func (r *randomWorld) replace(old *fakeNode) {
+	i := r.random.IntN(len(r.rules))
+	rule := r.rules[i]
 	if r.random.IntN(3) == 0 {
 		r.changed = true
-		r.quota = 1 + r.random.Uint64N(2*r.quota)
-		r.most = max(r.most, r.quota)
+		rule.quota = 1 + r.random.Uint64N(2*rule.quota)
+		rule.most = max(rule.most, rule.quota)
 	}
-	r.note("a node is replaced, with a limit of %d", r.quota)
-	heir := old.process.startOf(r.options, users(of(r.shape, r.quota)))
+	if len(r.rules) > 1 && r.random.IntN(3) == 0 {
+		r.changed, r.moved = true, true
+		rule.move(r.random, i == 0)
+	}
+	r.note("a node is replaced, with a limit of %d and a rate of %v in rule %d", rule.quota, time.Duration(rule.rate), i)
+	heir := old.process.startOf(0, r.options, r.counts()...)
 	old.AddHeld(old.now())
 	old.Release()
 	if old.Unfinished() {
@@ -147,14 +198,8 @@ func (r *randomWorld) replace(old *fakeNode) {
 func (r *randomWorld) run(steps int) (wrong string) {
 	for range steps {
 		r.step()
-		for user, hits := range r.admitted {
-			// A log keeps as many hits as its limit, so that one which was lowered has forgotten some.
-			if forgets := r.changed && r.shape.Precision == window.LogPrecision; hits > int64(r.most)+r.alone[user] && !forgets {
-				return fmt.Sprintf("%s: %d hits passed, of a limit of %d, and %d were decided alone", user, hits, r.most, r.alone[user])
-			}
-			if r.options.Fallback == RejectAll && r.alone[user] > 0 {
-				return fmt.Sprintf("%s: %d hits passed without the backend", user, r.alone[user])
-			}
+		if wrong := r.tooMany(); wrong != "" {
+			return wrong
 		}
 	}
 	for _, p := range r.processes {
@@ -168,9 +213,15 @@ func (r *randomWorld) run(steps int) (wrong string) {
 		f.Leave()
 	}
 	r.quiet()
-	sum := int64(0)
-	for _, hits := range r.admitted {
-		sum += hits
+	// least is what the rules have admitted with a backend, and most what they may have pushed
+	// besides, when they got one or lost it.
+	least, most := int64(0), int64(0)
+	for _, rule := range r.rules {
+		for user, hits := range r.admitted {
+			if least += hits - rule.here[user]; rule.synced {
+				most += hits
+			}
+		}
 	}
 	for _, f := range r.nodes {
 		if left := f.left(); left != "" {
@@ -183,10 +234,35 @@ func (r *randomWorld) run(steps int) (wrong string) {
 		// Tokens come back, and a changed limit rounds.
 	case r.shape.Precision == window.LogPrecision && (len(r.alone) > 0 || r.changed):
 		// A log over its limit forgets its oldest hits.
-	case r.shape.Precision == window.LogPrecision && got > sum-lost:
+	case r.shape.Precision == window.LogPrecision && got > least-lost:
 		// What goes back to a time that the store has not heard of yet is dropped, and stays counted.
-	case got != sum-lost:
-		return fmt.Sprintf("the backend has %d hits, want %d, of which %d were lost", got, sum, lost)
+	case got < least-lost || got > most-lost || !r.moved && got != least-lost:
+		return fmt.Sprintf("the backend has %d hits, want %d to %d, of which %d were lost", got, least, most, lost)
+	}
+	return ""
+}
+
+// tooMany says who has been admitted more than that.
+func (r *randomWorld) tooMany() string {
+	if r.changed && r.shape.Precision == window.LogPrecision {
+		return "" // a log keeps as many hits as its limit, so that one which was lowered has forgotten some
+	}
+	for user, hits := range r.admitted {
+		if r.options.Fallback == RejectAll && r.alone[user] > 0 {
+			return fmt.Sprintf("%s: %d hits passed without the backend", user, r.alone[user])
+		}
+		for i, rule := range r.rules {
+			if hits > int64(rule.most)+r.alone[user]+rule.here[user] {
+				return fmt.Sprintf("%s: %d hits passed, of a limit of %d in rule %d, and %d were decided alone, %d in one process",
+					user, hits, rule.most, i, r.alone[user], rule.here[user])
+			}
+			for p, here := range r.processes {
+				// Once it is synchronised, what a node has lost sight of may pass again.
+				if hits := rule.inProcess[here][user]; hits > int64(rule.most) && !rule.synced {
+					return fmt.Sprintf("%s: %d hits passed in process %d, of a limit of %d in rule %d", user, hits, p, rule.most, i)
+				}
+			}
+		}
 	}
 	return ""
 }
@@ -204,8 +280,12 @@ func TestRandomWorlds(t *testing.T) {
 		r := newRandomWorld(t, seed)
 		if wrong := r.run(600); wrong != "" {
 			last := r.trace[max(0, len(r.trace)-12):]
-			t.Fatalf("world %d: %+v, sync rate %v, fallback %d, %d processes, %d nodes, %d users: %s\n%q\n-first-world %d tries it again",
-				seed, r.shape, time.Duration(r.options.SyncRate), r.options.Fallback, len(r.processes), len(r.nodes), r.users, wrong, last, seed)
+			var rules []string
+			for _, rule := range r.rules {
+				rules = append(rules, fmt.Sprintf("%d at %v", rule.quota, time.Duration(rule.rate)))
+			}
+			t.Fatalf("world %d: %+v, %q, fallback %d, %d processes, %d nodes, %d users: %s\n%q\n-first-world %d tries it again",
+				seed, r.shape, rules, r.options.Fallback, len(r.processes), len(r.nodes), r.users, wrong, last, seed)
 		}
 	}
 	t.Logf("%d worlds", tried-1)

@@ -1,0 +1,49 @@
+package filter
+
+import (
+	"weir/config"
+	"weir/internal/jsonpath"
+)
+
+// keyPart is one selector of a key.
+type keyPart struct {
+	_ [0]func() // or else Go makes a function that compares values
+
+	property int
+	// prefix4 and prefix6 are the bits of an address that count, if the part is one.
+	address          bool
+	prefix4, prefix6 int
+}
+
+// selected resolves a selector.
+func (r *request) selected(s *config.Selector) (k keyPart) {
+	switch s.Kind {
+	case config.SelectHeader:
+		k.property = r.use(property{header: s.Name})
+	case config.SelectMethod:
+		k.property = r.use(methodProperty)
+	case config.SelectPath:
+		k.property = r.usePart(pathProperty, part{kind: barePath})
+	case config.SelectPathSegment:
+		k.property = r.usePart(pathProperty, part{kind: pathSegment, segment: s.Segment})
+	case config.SelectQuery:
+		k.property = r.usePart(pathProperty, part{kind: queryParameter, name: s.Name})
+	case config.SelectHost:
+		k.property = r.usePart(hostProperty, part{kind: bareHost})
+	case config.SelectCookie:
+		k.property = r.usePart(property{header: "cookie"}, part{kind: cookie, name: s.Name})
+	case config.SelectClaim:
+		path, _ := jsonpath.Compile(s.Claim) // the configuration was checked
+		k.property = r.usePart(property{header: s.Name}, part{kind: claim, name: s.Claim, claim: path})
+	case config.SelectProperty:
+		k.property = r.use(property{path: s.Name})
+	case config.SelectInNetworks:
+		k.property = r.usePart(sourceProperty, part{kind: inNetworks, networks: s.Networks})
+	case config.SelectLiteral:
+		k.property = r.use(property{part: part{kind: literal, literal: []byte(s.Name)}})
+	case config.SelectClientIP:
+		k.property = r.use(sourceProperty)
+		k.address, k.prefix4, k.prefix6 = true, s.IPv4Prefix, s.IPv6Prefix
+	}
+	return k
+}
