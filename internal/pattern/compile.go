@@ -8,6 +8,8 @@ import (
 
 // mistake is what is wrong with an expression: "a ) at byte 3 that closes nothing".
 type mistake struct {
+	_ [0]func() // or else Go makes a function that compares values
+
 	what string
 	at   int // the first byte is 0; -1 if it is the expression as a whole
 	why  string
@@ -82,6 +84,8 @@ func (c *compiler) fail(at int, what, why string) {
 func (c *compiler) rest() string { return c.expr[c.at:] }
 
 // next reads a text, if it comes next.
+//
+//go:noinline
 func (c *compiler) next(text string) bool {
 	if strings.HasPrefix(c.rest(), text) {
 		c.at += len(text)
@@ -91,6 +95,8 @@ func (c *compiler) next(text string) bool {
 }
 
 // character reads one.
+//
+//go:noinline
 func (c *compiler) character() rune {
 	r, width := utf8.DecodeRuneInString(c.rest())
 	if r == utf8.RuneError && width <= 1 {
@@ -227,9 +233,10 @@ func (c *compiler) count() (least, most int, ok bool) {
 	least, ok = c.integer()
 	most = least
 	if ok && c.next(",") {
-		if most = -1; !strings.HasPrefix(c.rest(), "}") {
-			most, ok = c.integer()
+		if c.next("}") {
+			return least, -1, true
 		}
+		most, ok = c.integer()
 	}
 	if ok && c.next("}") {
 		return least, most, true
@@ -253,10 +260,10 @@ func (c *compiler) integer() (n int, ok bool) {
 func (c *compiler) repeat(start, least, most, at int) {
 	length := len(c.code) - start
 	size := start + least*length + 2 // a loop adds two at most, and has the code itself
-	if most > least {
-		size += (most - least) * (length + 1)
-	} else {
+	if most < 0 {
 		size += length
+	} else {
+		size += (most - least) * (length + 1)
 	}
 	if size > MaxProgram {
 		c.tooLarge(at)
@@ -267,21 +274,23 @@ func (c *compiler) repeat(start, least, most, at int) {
 	for range least {
 		c.code = append(c.code, once...)
 	}
-	switch {
-	case most < 0 && least > 0:
+	if most < 0 && least > 0 {
 		c.emit(fork, int32(-length))
-	case most < 0:
-		c.emit(fork, int32(length+2))
+		return
+	}
+	times, after := most-least, 0
+	if most < 0 {
+		times, after = 1, 1 // the jump back
+	}
+	// Each optional time leaves for the end, and not for the next one: so a run of characters has one
+	// place in the program, and not one for each way to leave some out.
+	last := len(c.code) + times*(length+1) + after
+	for range times {
+		c.emit(fork, int32(last-len(c.code)))
 		c.code = append(c.code, once...)
+	}
+	if after > 0 {
 		c.emit(jump, int32(-length-1))
-	default:
-		// Each optional time leaves for the end, and not for the next one: so a run of characters
-		// has one place in the program, and not one for each way to leave some out.
-		end := len(c.code) + (most-least)*(length+1)
-		for range most - least {
-			c.emit(fork, int32(end-len(c.code)))
-			c.code = append(c.code, once...)
-		}
 	}
 }
 
@@ -325,22 +334,21 @@ func (c *compiler) opening(start int) (group bool) {
 		}
 		return true
 	}
-	set, unset, sign, given := uint8(0), uint8(0), false, false
+	flags, unset, given := c.flags, false, true
 	for c.at < len(c.expr) {
+		flag := c.expr[c.at]
 		c.at++
-		switch flag := c.expr[c.at-1]; {
-		case strings.IndexByte("imsU", flag) >= 0:
+		i := strings.IndexByte("imsU", flag)
+		switch {
+		case i >= 0:
 			given = true
-			bit := uint8(1) << strings.IndexByte("imsU", flag)
-			if sign {
-				unset |= bit
-			} else {
-				set |= bit
+			if flags |= 1 << i; unset {
+				flags ^= 1 << i
 			}
-		case flag == '-' && !sign:
-			sign, given = true, false
-		case (flag == ':' || flag == ')') && (given || !sign):
-			c.flags = (c.flags | set) &^ unset
+		case flag == '-' && !unset:
+			unset, given = true, false
+		case (flag == ':' || flag == ')') && given:
+			c.flags = flags
 			return flag == ':'
 		default:
 			c.fail(start, "a (?", " with neither flags of i, m, s and U, nor a name, nor a :")
@@ -354,8 +362,7 @@ func (c *compiler) opening(start int) (group bool) {
 // escaped compiles what begins with a \. It returns where the code of what may be repeated begins,
 // which for \Q\E is what came before.
 func (c *compiler) escaped(item int) int {
-	if strings.HasPrefix(c.rest(), `\Q`) {
-		c.at += 2
+	if c.next(`\Q`) {
 		for c.at < len(c.expr) && !c.next(`\E`) {
 			at := c.at
 			item = len(c.code)
@@ -363,15 +370,10 @@ func (c *compiler) escaped(item int) int {
 		}
 		return item
 	}
-	switch next := c.rest(); {
-	case strings.HasPrefix(next, `\A`):
-		return c.assert(2, beginText)
-	case strings.HasPrefix(next, `\z`):
-		return c.assert(2, endText)
-	case strings.HasPrefix(next, `\b`):
-		return c.assert(2, wordBoundary)
-	case strings.HasPrefix(next, `\B`):
-		return c.assert(2, noWordBoundary)
+	if rest := c.rest(); len(rest) > 1 {
+		if a := strings.IndexByte(assertions, rest[1]); a >= 0 {
+			return c.assert(2, assertion(a))
+		}
 	}
 	item = len(c.code)
 	at := c.at

@@ -66,6 +66,7 @@ const (
 // and places are relative to its own, so that code can be copied. Later it goes on at y, and all
 // places are absolute.
 type instruction struct {
+	_  [0]func() // or else Go makes a function that compares values
 	op operation
 	y  uint16
 	x  int32
@@ -73,14 +74,17 @@ type instruction struct {
 
 type assertion = int32
 
+// The first four are written as assertions is, with a \ before each.
 const (
 	beginText assertion = iota
 	endText
-	beginLine
-	endLine
 	wordBoundary
 	noWordBoundary
+	beginLine
+	endLine
 )
+
+const assertions = "AzbB"
 
 // Matches reports whether all of the text matches. It takes at most as many steps as the text has
 // characters times the program has instructions, and allocates nothing.
