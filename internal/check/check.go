@@ -183,7 +183,7 @@ func (c *checker) configuration(d *document, start int) *config.Config {
 			// A value that JSON does not have stands there as null.
 			continue
 		}
-		problem := withoutPlace(e.Problem) + hint(e.Path, d.text, e.At)
+		problem := withoutPlace(e.Problem) + hint(e, d.text)
 		if d.strings[at] {
 			problem += "; Envoy makes a string of a number with a fraction or an exponent in YAML: want the configuration as a " + typeStringValue
 		}

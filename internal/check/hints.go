@@ -4,33 +4,82 @@ import (
 	"bytes"
 	"encoding/json"
 	"regexp"
+	"slices"
 	"strings"
+
+	"weir/config"
 )
 
-// hint says what a wrong value was probably meant to be, or nothing.
-func hint(path string, text []byte, at int) string {
-	if path == "" || at >= len(text) || text[at] != '"' {
+// hint says what a wrong value or an unknown field was probably meant to be, or nothing. The plugin
+// says of a field what is spelled like it; this is what is called otherwise.
+func hint(e config.Error, text []byte) string {
+	if e.Path == "" || e.At >= len(text) || text[e.At] != '"' {
 		return ""
 	}
-	var value string
-	if err := json.NewDecoder(bytes.NewReader(text[at:])).Decode(&value); err != nil {
+	var got string
+	if err := json.NewDecoder(bytes.NewReader(text[e.At:])).Decode(&got); err != nil {
 		return ""
 	}
-	field := path[strings.LastIndexByte(path, '.')+1:]
-	field, _, _ = strings.Cut(field, "[")
 	meant := ""
-	switch field {
-	case "window", "precision", "timeout":
-		meant = duration(value)
-	case "methods":
-		meant = strings.ToUpper(value)
-	default:
-		meant = meanings[field][letters(value)]
+	if known, ok := strings.CutPrefix(e.Problem, "unknown field, want "); ok {
+		meant = meantField(got, strings.FieldsFunc(known, func(r rune) bool { return r == ' ' || r == ',' }))
+	} else {
+		meant = meantValue(e.Path[strings.LastIndexByte(e.Path, '.')+1:], got)
 	}
-	if meant == "" || meant == value {
+	if meant == "" || meant == got {
 		return ""
 	}
 	return `, did you mean "` + meant + `"?`
+}
+
+// meantField returns which of the known fields has this name in another limiter, or "".
+func meantField(name string, known []string) string {
+	for _, field := range known {
+		if slices.Contains(otherNames[field], letters(name)) {
+			return field
+		}
+	}
+	return ""
+}
+
+// otherNames are what other limiters call a field, as letters.
+var otherNames = map[string][]string{
+	"algorithm":          {"strategy", "policy", "type", "kind", "limittype"},
+	"backend":            {"redis", "ratelimitservice", "cluster", "server"},
+	"body":               {"message", "responsebody"},
+	"burst":              {"capacity", "bucketsize", "maxtokens", "size"},
+	"client_ip":          {"ip", "remoteaddress", "remoteip", "remoteaddr", "sourceip", "ipaddress"},
+	"cluster":            {"url", "address", "host", "clustername", "upstream"},
+	"cost":               {"weight", "hitsaddend"},
+	"in_cidr":            {"cidr", "cidrs", "ranges", "networks"},
+	"jwt_claim":          {"claim", "jwt"},
+	"key":                {"by", "identifier", "groupby", "keyby", "descriptors", "entries", "limitby", "perkey", "scope"},
+	"limit":              {"requests", "requestsperunit", "max", "rate", "quota", "count", "hits", "tokensperfill", "maxrequests"},
+	"limits":             {"rates", "quotas"},
+	"match":              {"methods", "path", "paths", "matches", "clientselectors", "when"},
+	"mode":               {"dryrun", "enabled", "shadow", "enforce", "shadowmode"},
+	"name":               {"id", "rule"},
+	"namespace":          {"domain"},
+	"on_backend_failure": {"failopen", "failuremodedeny", "failclosed", "faulttolerant"},
+	"path":               {"url", "uri"},
+	"query":              {"parameter", "param"},
+	"regex":              {"matches", "contains", "saferegex", "pattern"},
+	"rules":              {"descriptors", "policies"},
+	"status":             {"code", "rejectedcode", "rejectcode"},
+	"sync_rate":          {"interval", "syncinterval", "period"},
+	"token":              {"secret", "auth", "apikey", "password"},
+	"window":             {"period", "interval", "per", "unit", "duration", "fillinterval", "timewindow", "seconds"},
+}
+
+// meantValue returns what a field's value says in other words, or "".
+func meantValue(field, value string) string {
+	switch field, _, _ = strings.Cut(field, "["); field {
+	case "window", "precision", "timeout":
+		return duration(value)
+	case "methods":
+		return strings.ToUpper(value)
+	}
+	return meanings[field][letters(value)]
 }
 
 // letters returns a word as all spellings have it: sliding-window, slidingWindow and Sliding Window
