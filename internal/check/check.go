@@ -51,7 +51,7 @@ func File(name string, content []byte) *Report {
 	switch {
 	case !utf8.Valid(content), bytes.HasPrefix(content, []byte("\n")) && bytes.IndexByte(content, 0x12) >= 0:
 		// A Struct as the plugin gets it, or nothing that has lines.
-		c.configuration(&document{text: content, from: func(int) int { return 0 }}, 0)
+		c.configuration(&document{text: content, from: func(int) int { return 0 }})
 	case len(trimmed) == 0, bytes.IndexByte([]byte("{["), trimmed[0]) >= 0 && extension != ".yaml" && extension != ".yml":
 		c.json()
 	default:
@@ -75,7 +75,7 @@ func (c *checker) json() {
 			return
 		}
 	}
-	c.configuration(asFile(c.file, 0, len(c.file)), 0)
+	c.configuration(asFile(c.file, 0, len(c.file)))
 }
 
 func (c *checker) yaml() {
@@ -85,7 +85,7 @@ func (c *checker) yaml() {
 		case len(documents) > 1 && root.kind == kindScalar && root.text == "null":
 			// What is between two lines of --- may be comments.
 		case isConfiguration(root):
-			c.configuration(asJSON(root, false), root.at)
+			c.configuration(asJSON(root, false))
 		default:
 			c.outer(root, true)
 		}
@@ -95,7 +95,7 @@ func (c *checker) yaml() {
 		problem, at := mistakeOf(err, c.places)
 		c.add(mistake{at: at, problem: problem}, false)
 	case len(documents) == 0:
-		c.configuration(asFile(c.file, 0, 0), 0)
+		c.configuration(asFile(c.file, 0, 0))
 	}
 }
 
@@ -113,7 +113,7 @@ func (c *checker) outer(root *node, yaml bool) {
 		if p.unlimited != nil {
 			c.add(mistake{p.unlimited.at, p.unlimitedPath, "requests pass without limits once the plugin has failed"}, true)
 		}
-		read := c.configuration(p.document, p.at)
+		read := c.configuration(p.document)
 		if read == nil {
 			continue
 		}
@@ -164,30 +164,30 @@ func common(a, b *config.Config) string {
 }
 
 // configuration checks one, and returns nil if it has mistakes.
-func (c *checker) configuration(d *document, start int) *config.Config {
+func (c *checker) configuration(d *document) *config.Config {
 	c.report.Configurations++
-	known := map[int]bool{}
-	for _, m := range d.mistakes {
-		known[m.at] = true
-		c.add(m, false)
+	known := map[int]*mistake{}
+	for i := range d.mistakes {
+		known[d.mistakes[i].at] = &d.mistakes[i]
 	}
 	parsed, err := config.Parse(d.text)
 	var mistakes config.Errors
 	errors.As(err, &mistakes)
 	for _, e := range mistakes {
-		at := start
-		if e.Path != "" || e.At > 0 {
-			at = d.from(e.At)
-		}
-		if known[at] {
-			// A value that JSON does not have stands there as null.
+		at := d.from(e.At)
+		if m := known[at]; m != nil {
+			// A value that JSON does not have stands there as null; of an alias, more than once.
+			m.path = cmp.Or(m.path, e.Path)
 			continue
 		}
 		problem := withoutPlace(e.Problem) + hint(e, d.text)
-		if d.strings[at] {
-			problem += "; Envoy makes a string of a number with a fraction or an exponent in YAML: want the configuration as a " + typeStringValue
+		if d.envoys[at] {
+			problem += ", which Envoy makes of " + short(c.word(at)) + " in YAML; in a " + typeStringValue + " it is what it is"
 		}
 		c.add(mistake{at, e.Path, problem}, false)
+	}
+	for _, m := range d.mistakes {
+		c.add(m, false)
 	}
 	if err != nil || len(d.mistakes) > 0 {
 		return nil
@@ -197,6 +197,15 @@ func (c *checker) configuration(d *document, start int) *config.Config {
 		c.add(mistake{d.from(locate(root, w.Path)), w.Path, w.Problem}, true)
 	}
 	return parsed
+}
+
+// word returns the scalar without quotes that is at an offset of the file.
+func (c *checker) word(at int) string {
+	rest := c.file[at:]
+	if end := bytes.IndexAny(rest, " \t\r\n,]}"); end >= 0 {
+		rest = rest[:end]
+	}
+	return string(rest)
 }
 
 func (c *checker) add(m mistake, warning bool) {

@@ -3,6 +3,7 @@ package check
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"sort"
 )
 
@@ -22,8 +23,8 @@ type document struct {
 	from func(offset int) int
 	// mistakes are values that JSON does not have.
 	mistakes []mistake
-	// strings are the places in the file of numbers that Envoy makes strings of.
-	strings map[int]bool
+	// envoys are the places in the file of scalars that Envoy makes something else of.
+	envoys map[int]bool
 }
 
 // mistake is what is wrong at an offset of the file.
@@ -48,10 +49,9 @@ func asText(text []byte, n *node) *document {
 	return &document{text: text, from: func(int) int { return n.at }}
 }
 
-// asJSON returns a document that is written from a value. If numbersAreEnvoys, numbers that are no
-// integers become strings, as they do where Envoy reads YAML.
-func asJSON(n *node, numbersAreEnvoys bool) *document {
-	w := writer{document: &document{strings: map[int]bool{}}, numbersAreEnvoys: numbersAreEnvoys}
+// asJSON returns a document that is written from a value, as Envoy reads its YAML or as others do.
+func asJSON(n *node, envoy bool) *document {
+	w := writer{document: &document{envoys: map[int]bool{}}, envoy: envoy}
 	w.write(n, 0)
 	origins := w.origins
 	w.document.from = func(offset int) int {
@@ -63,7 +63,7 @@ func asJSON(n *node, numbersAreEnvoys bool) *document {
 
 type writer struct {
 	*document
-	numbersAreEnvoys bool
+	envoy bool
 	// origins lead from offsets in the text, in their order, to offsets in the file. What is between
 	// two comes from the first one's.
 	origins []origin
@@ -73,8 +73,11 @@ type origin struct{ to, from int }
 
 func (w *writer) write(n *node, depth int) {
 	w.origin(n.at)
-	if n.problem != "" && len(w.mistakes) < maxMistakes {
-		w.mistakes = append(w.mistakes, mistake{at: n.at, problem: n.problem})
+	if n.problem != "" {
+		w.mistake(n.at, n.problem)
+	}
+	if n.merge > 0 && w.envoy {
+		w.mistake(n.merge-len(mergeKey), "want no merge key, which Envoy takes for a field of the name "+mergeKey)
 	}
 	switch {
 	case len(w.text) > maxDocument || depth > maxDepth:
@@ -83,13 +86,20 @@ func (w *writer) write(n *node, depth int) {
 		w.list('[', n, depth)
 	case n.kind == kindObject:
 		w.list('{', n, depth)
+	case n.envoys != "" && w.envoy:
+		w.envoys[n.at] = true
+		w.text = append(w.text, n.envoys...)
 	case n.kind == kindString:
-		w.string(n.text)
-	case n.fraction && w.numbersAreEnvoys:
-		w.strings[n.at] = true
 		w.string(n.text)
 	default:
 		w.text = append(w.text, n.text...)
+	}
+}
+
+// mistake adds what is wrong at a place, once.
+func (w *writer) mistake(at int, problem string) {
+	if len(w.mistakes) < maxMistakes && !slices.ContainsFunc(w.mistakes, func(m mistake) bool { return m.at == at }) {
+		w.mistakes = append(w.mistakes, mistake{at: at, problem: problem})
 	}
 }
 

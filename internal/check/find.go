@@ -1,6 +1,7 @@
 package check
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"path"
@@ -9,8 +10,6 @@ import (
 
 // plugin is a place at which a document configures Weir.
 type plugin struct {
-	// at is the offset in the file.
-	at       int
 	document *document
 	// vm says which virtual machine the plugin runs in; nil if the document does not say.
 	vm *node
@@ -93,7 +92,7 @@ func (f *finder) envoy(n, filter *node) {
 	if module == "" {
 		module = code.get("remote", "http_uri", "uri").string()
 	}
-	p := plugin{at: filter.at, vm: n.get("vm_config", "vm_id")}
+	p := plugin{vm: n.get("vm_config", "vm_id")}
 	if p.vm == nil {
 		p.vm = n.get("vm_config")
 	}
@@ -132,7 +131,7 @@ func (f *finder) istio(spec *node) {
 	if spec == nil {
 		return
 	}
-	p := plugin{at: spec.at}
+	var p plugin
 	if strategy := spec.get("fail_strategy"); strategy.string() == "FAIL_OPEN" {
 		p.unlimited, p.unlimitedPath = strategy, "failStrategy"
 	}
@@ -141,7 +140,7 @@ func (f *finder) istio(spec *node) {
 
 // gateway reads a Wasm extension of an EnvoyExtensionPolicy.
 func (f *finder) gateway(wasm *node) {
-	p := plugin{at: wasm.at}
+	var p plugin
 	if open := wasm.get("failOpen"); open != nil && open.text == "true" {
 		p.unlimited, p.unlimitedPath = open, "failOpen"
 	}
@@ -164,9 +163,9 @@ func (f *finder) kubernetes(p plugin, module string, in *node, field string) {
 }
 
 // object returns the document that a value of the file is.
-func (f *finder) object(n *node, numbersAreEnvoys bool) *document {
+func (f *finder) object(n *node, envoy bool) *document {
 	if f.yaml {
-		return asJSON(n, numbersAreEnvoys)
+		return asJSON(n, envoy)
 	}
 	return asFile(f.file, n.at, n.end)
 }
@@ -178,15 +177,17 @@ func (f *finder) add(p plugin, module string, n *node, problem string) {
 	case problem != "":
 		f.mistakes = append(f.mistakes, mistake{at: n.at, problem: problem})
 	default:
-		p.at = n.at
 		f.plugins = append(f.plugins, p)
 	}
 }
 
-// limits reports whether the configuration has rules with limits.
+// limits reports whether the configuration has rules with limits, or would have if it were JSON.
 func (p *plugin) limits() bool {
-	if p.document == nil || !json.Valid(p.document.text) {
+	switch {
+	case p.document == nil:
 		return false
+	case !json.Valid(p.document.text):
+		return bytes.Contains(p.document.text, []byte(`"rules"`)) && bytes.Contains(p.document.text, []byte(`"limits"`))
 	}
 	for _, rule := range readJSON(p.document.text).get("rules").elements() {
 		if rule.get("limits") != nil {

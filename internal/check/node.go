@@ -12,8 +12,10 @@ type node struct {
 	text string
 	// writing is how the file has a string.
 	writing writing
-	// fraction reports whether it is a number of YAML that is not written as an integer.
-	fraction bool
+	// envoys is what Envoy makes of a scalar of YAML, as JSON; empty if that is the same.
+	envoys string
+	// merge is the offset behind a merge key of YAML; 0 for none. Its fields are among names.
+	merge int
 	// problem says why JSON has no such value; empty if it has. The node is null then.
 	problem string
 	// names are those of an object's fields, in the order of the file and as often as they are there.
