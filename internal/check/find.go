@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -35,19 +36,18 @@ var outer = []string{
 	"listeners", "filter_chains", "http_filters", "virtual_hosts", "typed_config", "typed_per_filter_config", "vm_config",
 }
 
-// isConfiguration reports whether a document is a configuration itself.
+// isConfiguration reports whether a document is a configuration itself, and no other document or a
+// list of some.
 func isConfiguration(n *node) bool {
-	for _, element := range n.elements() {
-		if !isConfiguration(element) {
+	for _, n := range append([]*node{n}, n.elements()...) {
+		if slices.ContainsFunc(outer, func(field string) bool { return n.get(field) != nil }) {
+			return false
+		}
+		if n.get("apiVersion") != nil && n.get("kind") != nil {
 			return false
 		}
 	}
-	for _, field := range outer {
-		if n.get(field) != nil {
-			return false
-		}
-	}
-	return n.get("apiVersion") == nil || n.get("kind") == nil
+	return true
 }
 
 const (
