@@ -138,29 +138,21 @@ type machine struct {
 // machines warns of plugins that count the same, but each for itself: shared data, in which counters
 // are, belongs to a vm_id.
 func (c *checker) machines(all []machine) {
-	for i, this := range all {
-		for _, before := range all[:i] {
-			if this.vm.string() == before.vm.string() || this.config.Namespace != before.config.Namespace {
-				continue
-			}
-			if rule := common(this.config, before.config); rule != "" {
+	first := map[[2]string]machine{} // by namespace and rule
+	for _, this := range all {
+		for i := range this.config.Rules {
+			rule := [2]string{this.config.Namespace, this.config.Rules[i].Name}
+			before, ok := first[rule]
+			if !ok {
+				first[rule] = this
+			} else if this.vm.string() != before.vm.string() {
 				line, _ := c.places.position(before.vm.at)
-				c.add(mistake{this.vm.at, "vm_id", "counts rule " + rule + " of namespace " + this.config.Namespace + " apart from line " +
+				c.add(mistake{this.vm.at, "vm_id", "counts rule " + rule[1] + " of namespace " + rule[0] + " apart from line " +
 					strconv.Itoa(line) + ", which has another vm_id: it needs the same one to share counters in a proxy"}, true)
 				break
 			}
 		}
 	}
-}
-
-// common returns the name of a rule that both configurations have, or "".
-func common(a, b *config.Config) string {
-	for _, rule := range a.Rules {
-		if slices.ContainsFunc(b.Rules, func(other config.Rule) bool { return other.Name == rule.Name }) {
-			return rule.Name
-		}
-	}
-	return ""
 }
 
 // configuration checks one, and returns nil if it has mistakes.
