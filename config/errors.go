@@ -6,6 +6,10 @@ type Error struct {
 	Path string
 	// Problem says what would be right, and what was found.
 	Problem string
+	// At is the offset in the document of what the problem is with: a value, the name of a field that
+	// should not be there, or the object that lacks one. Of a serialized Struct it is the offset in
+	// the JSON that was made of it.
+	At int
 }
 
 // Error returns "path: problem".
@@ -42,16 +46,8 @@ const maxErrors = 1000
 // report collects mistakes while a document is read.
 type report struct {
 	document string
-	found    []*finding
+	found    []*Error
 	more     bool
-}
-
-// finding is a mistake and the offset in the document that it belongs to.
-type finding struct {
-	_ [0]func() // or else Go makes a function that compares values
-
-	Error
-	at int
 }
 
 func (r *report) add(at int, path, problem string) {
@@ -59,7 +55,7 @@ func (r *report) add(at int, path, problem string) {
 		r.more = true
 		return
 	}
-	r.found = append(r.found, &finding{Error: Error{path, problem}, at: at})
+	r.found = append(r.found, &Error{Path: path, Problem: problem, At: at})
 }
 
 // errors returns what was found in document order: checks that span several fields run after these
@@ -67,13 +63,13 @@ func (r *report) add(at int, path, problem string) {
 func (r *report) errors() Errors {
 	found := r.found
 	for i := range found {
-		for j := i; j > 0 && found[j].at < found[j-1].at; j-- {
+		for j := i; j > 0 && found[j].At < found[j-1].At; j-- {
 			found[j], found[j-1] = found[j-1], found[j]
 		}
 	}
 	var errs Errors
 	for _, f := range found {
-		errs = append(errs, f.Error)
+		errs = append(errs, *f)
 	}
 	if r.more {
 		errs = append(errs, Error{Problem: "too many errors, the rest is left out"})

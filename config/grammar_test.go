@@ -184,7 +184,7 @@ func FuzzSyntax(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		problem := checkSyntax(text)
+		problem, _ := checkSyntax(text)
 		valid := json.Valid([]byte(text))
 		if problem == "" && (!valid || !utf8.ValidString(text)) {
 			t.Errorf("%q passes", text)

@@ -53,8 +53,9 @@ type elements struct {
 	in      *value
 	scanner scanner
 	count   int
-	// rawName is the name of the field that the walk is at, as it is written.
+	// rawName is the name of the field that the walk is at, as it is written, and nameAt its offset.
 	rawName string
+	nameAt  int
 	// ahead reports whether the scanner has yet to walk over that field's value, or the element.
 	ahead bool
 }
@@ -81,9 +82,9 @@ func (e *elements) next() bool {
 	}
 	if e.in.kind == kindObject {
 		s.space()
-		start := s.pos
+		e.nameAt = s.pos
 		s.string()
-		e.rawName = s.text[start:s.pos]
+		e.rawName = s.text[e.nameAt:s.pos]
 		s.space()
 		s.pos++ // the colon
 	}

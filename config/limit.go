@@ -95,7 +95,7 @@ func readLimitFrom(v *value, from *LimitFrom) (most *value) {
 	v.oneOf(like, limitSelectors, maxField, func(name string, v *value) {
 		if name == "max" {
 			most = v
-			from.Max = uint64(v.integer(0, maxHits))
+			from.Max = uint64(v.integer(1, maxHits))
 		} else {
 			from.From.read(name, v)
 		}

@@ -30,8 +30,8 @@ const like = `{"rules": [{"name": "all", "limits": [{"limit": 100, "window": "1m
 func Parse(document []byte) (*Config, error) {
 	r := report{document: string(document)}
 	var c *Config
-	if problem := r.checkDocument(); problem != "" {
-		r.add(0, "", problem)
+	if problem, at := r.checkDocument(); problem != "" {
+		r.add(at, "", problem)
 	} else {
 		c = readConfig(parse(&r))
 	}
@@ -41,10 +41,11 @@ func Parse(document []byte) (*Config, error) {
 	return c, nil
 }
 
-// checkDocument returns what is wrong with the document as a whole, or "". It leaves JSON.
-func (r *report) checkDocument() (problem string) {
+// checkDocument returns what is wrong with the document as a whole, or "", and where. It leaves
+// JSON.
+func (r *report) checkDocument() (problem string, at int) {
 	if len(r.document) > maxDocument {
-		return "want at most " + strconv.Itoa(maxDocument) + " bytes, got " + strconv.Itoa(len(r.document))
+		return "want at most " + strconv.Itoa(maxDocument) + " bytes, got " + strconv.Itoa(len(r.document)), 0
 	}
 	kind := kindOf(r.document)
 	if kind == documentStruct {
@@ -52,20 +53,20 @@ func (r *report) checkDocument() (problem string) {
 	}
 	s := scanner{text: r.document}
 	if s.space(); s.pos == len(r.document) {
-		return "want an object such as " + like + ", got an empty document"
+		return "want an object such as " + like + ", got an empty document", 0
 	}
 	if problem == "" {
-		if problem = checkSyntax(r.document); problem != "" && kind == documentStruct {
+		if problem, at = checkSyntax(r.document); problem != "" && kind == documentStruct {
 			problem = "is " + problem
 		}
 	}
 	switch {
 	case problem == "" || kind < documentBinary:
-		return problem
+		return problem, at
 	case kind == documentBinary:
 		problem = "is something else"
 	}
-	return "want a google.protobuf.StringValue with JSON, or a google.protobuf.Struct, got one that " + problem
+	return "want a google.protobuf.StringValue with JSON, or a google.protobuf.Struct, got one that " + problem, 0
 }
 
 var (

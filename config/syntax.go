@@ -9,13 +9,14 @@ import (
 // maxDepth bounds the nesting of a document. The grammar needs 7.
 const maxDepth = 64
 
-// checkSyntax returns why the text is not one JSON value (RFC 8259), or "". Strings must be
-// well-formed Unicode, escapes included, so that equal strings are equal bytes.
-func checkSyntax(text string) string {
+// checkSyntax returns why the text is not one JSON value (RFC 8259), or "", and the offset of the
+// mistake. Strings must be well-formed Unicode, escapes included, so that equal strings are equal
+// bytes.
+func checkSyntax(text string) (problem string, at int) {
 	s := scanner{text: text}
 	if s.value() {
 		if s.space(); s.pos == len(text) {
-			return ""
+			return "", 0
 		}
 		s.want("the end of the document")
 	}
@@ -29,7 +30,7 @@ func checkSyntax(text string) string {
 			column++
 		}
 	}
-	return "not JSON at line " + strconv.Itoa(line) + ", column " + strconv.Itoa(column) + ": " + s.problem
+	return "not JSON at line " + strconv.Itoa(line) + ", column " + strconv.Itoa(column) + ": " + s.problem, s.pos
 }
 
 // scanner walks over JSON. Its methods return false at the first mistake, with pos on it and

@@ -123,14 +123,17 @@ func (v *value) object(like string, fields []field, read func(name string, v *va
 		i := find(fields, child.name)
 		switch {
 		case i < 0:
+			child.at = e.nameAt
 			child.fail("unknown field, " + suggest(child.name, fields))
 			continue
 		case seen>>i&1 != 0:
+			child.at = e.nameAt
 			child.givenTwice()
 			continue
 		}
 		seen |= 1 << i
 		if fields[i].presence == excluded {
+			child.at = e.nameAt
 			child.fail("want either " + fields[0].name + " or " + child.name + ", got both")
 			continue
 		}

@@ -1,32 +1,49 @@
 package config
 
 import (
+	"math"
 	"strconv"
+	"strings"
 
 	"weir/window"
 )
 
-// smallSliding is the limit of a sliding window below which weir check hints at a sliding log.
-const smallSliding = 20
+const (
+	// smallSliding is the limit of a sliding window below which weir check hints at a sliding log.
+	smallSliding = 20
+	// littleCapacity is a capacity that clients fill by chance: each of their values takes a counter.
+	littleCapacity = 4096
+)
 
 // Warnings are what works, but hardly as expected: a mistake that is none by the grammar. Paths are
-// those of errors.
+// those of errors; there are no offsets.
 func Warnings(c *Config) (warnings Errors) {
+	add := func(path, problem string) {
+		if problem != "" {
+			warnings = append(warnings, Error{Path: path, Problem: problem})
+		}
+	}
+	add("capacity", fewCounters(c))
+	forgeable := map[string]bool{}
 	for i := range c.Rules {
-		for j := range c.Rules[i].Limits {
-			path := "rules[" + strconv.Itoa(i) + "].limits[" + strconv.Itoa(j) + "]"
-			for _, of := range limitWarnings {
-				if problem := of(&c.Rules[i].Limits[j]); problem != "" {
-					warnings = append(warnings, Error{Path: path, Problem: problem})
-				}
+		rule := &c.Rules[i]
+		path := "rules[" + strconv.Itoa(i) + "]"
+		for j := range rule.Key {
+			// What is true of a header is said once.
+			if s := &rule.Key[j]; s.Kind == SelectHeader && !forgeable[s.Name] {
+				forgeable[s.Name] = true
+				add(path+".key["+strconv.Itoa(j)+"]", forgeableHeader(s.Name))
 			}
+		}
+		for j := range rule.Limits {
+			path := path + ".limits[" + strconv.Itoa(j) + "]"
+			add(path, smallSlidingWindow(&rule.Limits[j]))
+			add(path, shortWindow(rule, &rule.Limits[j]))
+			add(path, hiddenLimit(rule, j))
 		}
 	}
 	return warnings
 }
-
-// limitWarnings say what is odd about a limit, or nothing.
-var limitWarnings = []func(l *window.Limit) string{smallSlidingWindow}
 
 func smallSlidingWindow(l *window.Limit) string {
 	if l.Kind != window.SlidingWindow || l.Max == 0 || l.Max >= smallSliding {
@@ -34,4 +51,118 @@ func smallSlidingWindow(l *window.Limit) string {
 	}
 	return "a sliding_window of " + strconv.FormatUint(l.Max, 10) + " passes " + strconv.FormatFloat(l.Steady(), 'f', 2, 64) +
 		" of it of a client that never stops asking; a sliding_log passes all"
+}
+
+func shortWindow(rule *Rule, l *window.Limit) string {
+	if rule.SyncRate <= 0 || l.Width >= int64(rule.SyncRate) {
+		return ""
+	}
+	return "a window of " + formatDuration(Duration(l.Width)) + " ends before proxies synchronise, which they do every " +
+		formatDuration(rule.SyncRate) + " (sync_rate): what one has left unused comes too late for the others"
+}
+
+// hiddenLimit says that another limit of the rule refuses whatever this one would.
+func hiddenLimit(rule *Rule, index int) string {
+	if rule.CountRejected || rule.CostOnResponse != nil || len(rule.LimitFrom) > 0 {
+		// Limits then count hits that they have not admitted, or requests say what they are.
+		return ""
+	}
+	this := &rule.Limits[index]
+	for i := range rule.Limits {
+		other := &rule.Limits[i]
+		// Of two that hide each other, such as equal ones, the first one decides.
+		if i != index && hides(other, this) && (i < index || !hides(this, other)) {
+			return "never decides, as limits[" + strconv.Itoa(i) + "] refuses before: " + strconv.FormatUint(other.Max, 10) + " in " +
+				formatDuration(Duration(other.Width))
+		}
+	}
+	return ""
+}
+
+// hides reports whether b has room for whatever a admits.
+func hides(a, b *window.Limit) bool {
+	if a.Kind == b.Kind && a.Width == b.Width && a.Precision == b.Precision {
+		return a.Max <= b.Max && a.Burst <= b.Burst
+	}
+	// In a time t, however it lies, a admits at most ahead + rate·t hits.
+	rate := float64(a.Max) / float64(a.Width)
+	ahead := float64(a.Max)
+	switch a.Kind {
+	case window.TokenBucket:
+		ahead = float64(a.Burst) + 1
+	case window.SlidingBuckets:
+		// The time has parts of buckets at both ends.
+		ahead += rate * float64(a.Precision)
+	default:
+		// The time has parts of windows at both ends.
+		ahead *= 2
+	}
+	// What b counts at most of that.
+	room, counted := float64(b.Max), ahead+rate*float64(b.Width)
+	switch b.Kind {
+	case window.TokenBucket:
+		if room, counted = float64(b.Burst), ahead; rate > float64(b.Max)/float64(b.Width) {
+			return false
+		}
+	case window.SlidingWindow:
+		// A part of the window before counts too.
+		counted += ahead
+	}
+	return counted <= math.Nextafter(room, 0)
+}
+
+// identities are words in the names of headers that say who a client is.
+var identities = []string{"user", "account", "tenant", "customer", "consumer", "client-id", "org", "subscriber", "session", "device", "member"}
+
+// forgeableHeader says that clients can send what a key has.
+func forgeableHeader(name string) string {
+	switch name {
+	case "x-forwarded-for", "x-real-ip", "x-client-ip", "true-client-ip", "forwarded", "x-original-forwarded-for":
+		return "a client may send any " + name + ", and so choose its counter; client_ip is the address that Envoy trusts"
+	}
+	for _, word := range identities {
+		if strings.HasPrefix(name, "x-") && strings.Contains(name, word) {
+			return "a client may send any " + name + ", and so choose its counter, unless a filter before sets or removes it"
+		}
+	}
+	return ""
+}
+
+func fewCounters(c *Config) string {
+	if c.Capacity >= littleCapacity {
+		return ""
+	}
+	for i := range c.Rules {
+		for j := range c.Rules[i].Key {
+			if part := c.Rules[i].Key[j].unbounded(); part != "" {
+				return "room for " + strconv.Itoa(c.Capacity) + " counters, but rule " + c.Rules[i].Name + " has one for each " + part +
+					": counters that make room for others forget their hits"
+			}
+		}
+	}
+	return ""
+}
+
+// unbounded names the part of a request that is selected if it may have any number of values, and
+// is "" otherwise.
+func (s *Selector) unbounded() string {
+	switch s.Kind {
+	case SelectHeader:
+		if s.Name != ":method" && s.Name != ":scheme" {
+			return s.Name
+		}
+	case SelectPath, SelectPathSegment:
+		return "path"
+	case SelectQuery:
+		return "parameter " + s.Name
+	case SelectCookie:
+		return "cookie " + s.Name
+	case SelectClaim:
+		return "claim " + s.Claim
+	case SelectHost:
+		return "host"
+	case SelectClientIP:
+		return "client's network"
+	}
+	return ""
 }

@@ -1,29 +1,70 @@
 package config_test
 
 import (
+	"math/rand/v2"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
 	"weir/config"
+	"weir/window"
 )
 
 func TestWarnings(t *testing.T) {
+	t.Parallel()
+	rule := func(rest string) string { return `{"rules": [{"name": "a", ` + rest + `}]}` }
+	limits := func(limits string) string { return rule(`"limits": [` + limits + `]`) }
+	const hidden = "rules[0].limits[1]: never decides, as limits[0] refuses before: 100 in 1m"
 	for _, test := range []struct {
 		document string
 		want     []string
 	}{
-		{`{"rules": [{"name": "a", "limits": [{"limit": 20, "window": "1m"}, {"limit": 0, "window": "1m"}]}]}`, nil},
+		{limits(`{"limit": 20, "window": "1m"}, {"limit": 0, "window": "1m", "algorithm": "fixed_window"}`), []string{
+			"rules[0].limits[0]: never decides, as limits[1] refuses before: 0 in 1m"}},
 		{`{"rules": [{"name": "a", "limits": [{"limit": 5, "window": "1m", "algorithm": "sliding_log"}]},
-			{"name": "b", "limits": [{"limit": 5, "window": "1m", "precision": "10s"}, {"limit": 1, "window": "1m", "algorithm": "fixed_window"}]}]}`, nil},
+			{"name": "b", "limits": [{"limit": 5, "window": "1m", "precision": "10s"}, {"limit": 1, "window": "1s", "algorithm": "fixed_window"}]}]}`, nil},
 		{`{"rules": [{"name": "a", "limits": [{"limit": 20, "window": "1m"}, {"limit": 19, "window": "1h"}]},
 			{"name": "b", "limits": [{"limit": 1, "window": "1s", "algorithm": "sliding_window"}]}]}`, []string{
 			"rules[0].limits[1]: a sliding_window of 19 passes 0.95 of it of a client that never stops asking; a sliding_log passes all",
 			"rules[1].limits[0]: a sliding_window of 1 passes 0.50 of it of a client that never stops asking; a sliding_log passes all",
 		}},
+		// Equal shapes: the tighter one decides, of equal ones the first.
+		{limits(`{"limit": 100, "window": "1m"}, {"limit": 1000, "window": "1m"}`), []string{hidden}},
+		{limits(`{"limit": 100, "window": "1m"}, {"limit": 100, "window": "1m"}`), []string{hidden}},
+		{limits(`{"limit": 1000, "window": "1m"}, {"limit": 100, "window": "1m"}`), []string{
+			"rules[0].limits[0]: never decides, as limits[1] refuses before: 100 in 1m"}},
+		// A bucket may be larger and slower.
+		{limits(`{"limit": 100, "window": "1m", "algorithm": "token_bucket"}, {"limit": 200, "window": "1m", "algorithm": "token_bucket", "burst": 50}`), nil},
+		// 100 in each minute are 6,000 an hour, and up to 6,400 of what a sliding window counts.
+		{limits(`{"limit": 100, "window": "1m"}, {"limit": 6500, "window": "1h"}`), []string{hidden}},
+		{limits(`{"limit": 100, "window": "1m"}, {"limit": 6000, "window": "1h"}`), nil},
+		{limits(`{"limit": 100, "window": "1m", "algorithm": "sliding_log"}, {"limit": 6101, "window": "1h", "algorithm": "fixed_window"}`), []string{hidden}},
+		{limits(`{"limit": 100, "window": "1m", "algorithm": "sliding_log"}, {"limit": 6000, "window": "1h", "algorithm": "fixed_window"}`), nil},
+		{limits(`{"limit": 100, "window": "1m", "algorithm": "fixed_window"}, {"limit": 150, "window": "1m"}`), nil},
+		// Such rules count what they have not admitted.
+		{rule(`"count_rejected": true, "limits": [{"limit": 100, "window": "1m"}, {"limit": 1000, "window": "1m"}]`), nil},
+		{rule(`"cost_on_response": {"response_header": "x"}, "limits": [{"limit": 100, "window": "1m"}, {"limit": 1000, "window": "1m"}]`), nil},
+
+		{`{"sync_rate": 5, "backend": {"cluster": "weir"}, "rules": [{"name": "a", "limits": [{"limit": 100, "window": "4999ms"}, {"limit": 400, "window": 5}]}]}`, []string{
+			"rules[0].limits[0]: a window of 4s999ms ends before proxies synchronise, which they do every 5s (sync_rate): what one has left unused comes too late for the others"}},
+		{`{"sync_rate": 0, "backend": {"cluster": "weir"}, "rules": [{"name": "a", "limits": [{"limit": 100, "window": "1ms"}]}]}`, nil},
+		{`{"sync_rate": -5, "rules": [{"name": "a", "limits": [{"limit": 100, "window": "1ms"}]}]}`, nil},
+
+		{`{"capacity": 4095, "rules": [{"name": "a", "key": ["method", {"header": "X-Team"}, "path"], "limits": [{"limit": 100, "window": 1}]}]}`, []string{
+			"capacity: room for 4095 counters, but rule a has one for each x-team: counters that make room for others forget their hits"}},
+		{`{"capacity": 4096, "rules": [{"name": "a", "key": ["path"], "limits": [{"limit": 100, "window": 1}]}]}`, nil},
+		{`{"capacity": 10, "rules": [{"name": "a", "key": ["method", {"header": ":scheme"}], "limits": [{"limit": 100, "window": 1}]}]}`, nil},
+
+		{`{"rules": [{"name": "a", "key": ["path", {"header": "X-User"}], "limits": [{"limit": 100, "window": 1}]},
+			{"name": "b", "key": [{"header": "x-user"}, {"header": "x-forwarded-for"}, {"header": "authorization"}], "limits": [{"limit": 100, "window": 1}]}]}`, []string{
+			"rules[0].key[1]: a client may send any x-user, and so choose its counter, unless a filter before sets or removes it",
+			"rules[1].key[1]: a client may send any x-forwarded-for, and so choose its counter; client_ip is the address that Envoy trusts",
+		}},
 	} {
 		c, err := config.Parse([]byte(test.document))
 		if err != nil {
-			t.Fatal(err)
+			t.Fatal(test.document, err)
 		}
 		var got []string
 		for _, w := range config.Warnings(c) {
@@ -32,5 +73,60 @@ func TestWarnings(t *testing.T) {
 		if !slices.Equal(got, test.want) {
 			t.Errorf("%s:\ngot  %q\nwant %q", test.document, got, test.want)
 		}
+	}
+}
+
+// A limit that is said to never decide has room whenever the other one has, whatever comes.
+func TestHiddenLimitsNeverDecide(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(1, 2))
+	shapes := []string{
+		`"algorithm": "sliding_window"`, `"algorithm": "fixed_window"`, `"algorithm": "fixed_window", "start": "first_hit"`,
+		`"algorithm": "sliding_log"`, `"algorithm": "token_bucket"`, `"algorithm": "token_bucket", "burst": 3`, `"precision": "500ms"`,
+	}
+	limit := func(most int) string {
+		return `{"limit": ` + strconv.Itoa(1+random.IntN(most)) + `, "window": ` + strconv.Itoa(1+random.IntN(5)) + `, ` + shapes[random.IntN(len(shapes))] + `}`
+	}
+	hidden := 0
+	for range 20_000 {
+		document := `{"rules": [{"name": "a", "limits": [` + limit(6) + `, ` + limit(40) + `]}]}`
+		c, err := config.Parse([]byte(document))
+		if err != nil {
+			t.Fatal(document, err)
+		}
+		for _, w := range config.Warnings(c) {
+			if !strings.Contains(w.Problem, "never decides") {
+				continue
+			}
+			hidden++
+			this, other := &c.Rules[0].Limits[0], &c.Rules[0].Limits[1]
+			if strings.Contains(w.Path, "limits[1]") {
+				this, other = other, this
+			}
+			var a, b window.State
+			for now := random.Int64N(1e10); now < 6e10; {
+				other.Advance(&a, now)
+				this.Advance(&b, now)
+				if other.Allows(&a, 1) {
+					if !this.Allows(&b, 1) {
+						t.Fatalf("%s at %d: %v", document, now, w)
+					}
+					other.Count(&a, 1)
+					this.Count(&b, 1)
+				}
+				switch random.IntN(8) {
+				case 0:
+					now += random.Int64N(3e9)
+				case 1, 2:
+					now += random.Int64N(3e8)
+				default:
+					now += random.Int64N(3e7)
+				}
+			}
+		}
+	}
+	t.Logf("%d hidden limits", hidden)
+	if hidden < 1000 {
+		t.Errorf("%d hidden limits, want more", hidden)
 	}
 }

@@ -285,19 +285,20 @@ func TestCheck(t *testing.T) {
 	if !errors.As(err, &exit) || exit.ExitCode() != 1 {
 		t.Errorf("got %v", err)
 	}
-	for _, path := range []string{"-: rules[0].name: ", "-: rules[0].limits[0].limit: ", "-: rules[0].limits[0].window: ", "-: sync: ", "-: capacity: "} {
+	for _, path := range []string{"-:1:21: rules[0].name: ", "-:1:49: rules[0].limits[0].limit: ", "-:1:63: rules[0].limits[0].window: ", "-:1:79: sync: ", "-:1:105: capacity: "} {
 		if !strings.Contains(string(output), path) {
 			t.Errorf("no %q in\n%s", path, output)
 		}
 	}
 	command = exec.Command(commandFile, "check", "-")
 	command.Stdin = strings.NewReader(perUser(`{"limit": 1, "window": "1m", "algorithm": "sliding_log"}`))
-	if output, err := command.CombinedOutput(); err != nil || string(output) != "-: ok\n" {
+	const header = "-:1:41: warning: rules[0].key[0]: a client may send any x-user, and so choose its counter, unless a filter before sets or removes it\n"
+	if output, err := command.CombinedOutput(); err != nil || string(output) != header+"-: ok\n" {
 		t.Errorf("a good configuration: got %v, %s", err, output)
 	}
 	command = exec.Command(commandFile, "check", "-")
 	command.Stdin = strings.NewReader(perUser(`{"limit": 1, "window": "1m"}`))
-	const warned = "-: rules[0].limits[0]: warning: a sliding_window of 1 passes 0.50 of it of a client that never stops asking; a sliding_log passes all\n-: ok\n"
+	const warned = header + "-:1:75: warning: rules[0].limits[0]: a sliding_window of 1 passes 0.50 of it of a client that never stops asking; a sliding_log passes all\n-: ok\n"
 	if output, err := command.CombinedOutput(); err != nil || string(output) != warned {
 		t.Errorf("a small sliding window: got %v, %s, want %s", err, output, warned)
 	}

@@ -23,7 +23,8 @@ Commands:
 
   run     run proxy nodes with the plugin, a backend and an upstream, to try a configuration
   serve   run the counter backend that proxies share
-  check   check configurations
+  check   check configurations, and the documents of Envoy and Istio that have some
+  schema  print the JSON Schema of a configuration
   help    print this
 
 weir <command> -h prints a command's flags.
@@ -50,9 +51,10 @@ type environment struct {
 
 // commands take their arguments, and run until they are done or ctx ends.
 var commands = map[string]func(ctx context.Context, args []string, env environment) error{
-	"run":   runNodes,
-	"serve": serve,
-	"check": check,
+	"run":    runNodes,
+	"serve":  serve,
+	"check":  checkFiles,
+	"schema": printSchema,
 }
 
 // run executes a command line, and returns the exit code: 0, 1 after a failure, 2 if the command

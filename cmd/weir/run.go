@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -248,4 +249,16 @@ func (r *runner) compile(ctx context.Context) (*host.Module, error) {
 		return nil, fmt.Errorf("read the plugin, which make build leaves beside this command: %w", err)
 	}
 	return host.Compile(ctx, wasm, host.Options{})
+}
+
+// printErrors prints all of a configuration's mistakes, one to a line.
+func printErrors(w io.Writer, name string, err error) {
+	var mistakes config.Errors
+	if !errors.As(err, &mistakes) {
+		fmt.Fprintf(w, "%s: %v\n", name, err)
+		return
+	}
+	for _, mistake := range mistakes {
+		fmt.Fprintf(w, "%s: %v\n", name, mistake)
+	}
 }

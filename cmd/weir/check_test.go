@@ -1,0 +1,121 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestCheckFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := func(name, content string) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	const (
+		good = `{"rules": [{"name": "total", "limits": [{"limit": 60, "window": "1s"}]}]}`
+		warn = `{"rules": [{"name": "total", "limits": [{"limit": 60, "window": "1s"}, {"limit": 90, "window": "1s"}]}]}`
+		bad  = "{\"rules\": [{\"name\": \"é\",\n \"limits\": [{\"limit\": 60, \"window\": \"1 second\"}]}]}"
+	)
+	const hidden = "rules[0].limits[1]: never decides, as limits[0] refuses before: 60 in 1s"
+	const noName = `rules[0].name: want a string of 1 to 64 of A-Za-z0-9_-, got "é"`
+	const noWindow = `rules[0].limits[0].window: want a duration such as "30s" or "1m", got "1 second", did you mean "1s"?`
+	secret := file("kubernetes.yaml", "apiVersion: v1\nkind: Secret\n")
+	goodFile, badFile := file("good.json", good), file("a,b:c.yaml", "rules: []\n")
+	for name, test := range map[string]struct {
+		args           []string
+		stdin          string
+		code           int
+		stdout, stderr string
+	}{
+		"good":             {[]string{"-"}, good, 0, "-: ok\n", ""},
+		"warned":           {[]string{"-"}, warn, 0, "-:1:72: warning: " + hidden + "\n-: ok\n", ""},
+		"strict":           {[]string{"--strict", "-", goodFile}, warn, 1, "-:1:72: warning: " + hidden + "\n-: ok\n" + goodFile + ": ok\n", "weir check: configuration refused: 1 of 2\n"},
+		"bad":              {[]string{"-", goodFile}, bad, 1, "-:1:21: " + noName + "\n-:2:37: " + noWindow + "\n" + goodFile + ": ok\n", "weir check: configuration refused: 1 of 2\n"},
+		"YAML":             {[]string{"-"}, "rules:\n- name: total\n  limits: [{limit: 60, window: 1 second}]\n", 1, "-:3:32: " + noWindow + "\n", "weir check: configuration refused: 1 of 1\n"},
+		"missing":          {[]string{filepath.Join(dir, "none")}, "", 1, filepath.Join(dir, "none") + ": open " + filepath.Join(dir, "none") + ": no such file or directory\n", "weir check: configuration refused: 1 of 1\n"},
+		"beside":           {[]string{goodFile, secret}, "", 0, goodFile + ": ok\n" + secret + ": no configuration\n", ""},
+		"none":             {[]string{secret}, "", 1, secret + ": no configuration\n", "weir check: want a file with a configuration, got none\n"},
+		"GitHub":           {[]string{"--format", "github", "-"}, bad, 1, "::error file=-,line=1,col=21::" + noName + "\n::error file=-,line=2,col=37::" + noWindow + "\n", "weir check: configuration refused: 1 of 1\n"},
+		"GitHub's escapes": {[]string{"--format", "github", badFile}, "", 1, "::error file=" + dir + "/a%2Cb%3Ac.yaml,line=1,col=8::rules: want 1 to 256 rules, got 0\n", "weir check: configuration refused: 1 of 1\n"},
+		"GitHub's warning": {[]string{"--format", "github", "-"}, warn, 0, "::warning file=-,line=1,col=72::" + hidden + "\n", ""},
+		"no such format":   {[]string{"--format", "sarif", "-"}, good, 2, "", "weir check: usage: --format: want text, json or github, got \"sarif\"\n"},
+		"no files":         {nil, good, 2, "", "weir check: usage: want the names of files, or - for standard input\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var stdout, stderr bytes.Buffer
+			code := run(t.Context(), append([]string{"check"}, test.args...), environment{
+				stdin: strings.NewReader(test.stdin), stdout: &stdout, stderr: &stderr,
+			})
+			if code != test.code || stdout.String() != test.stdout || stderr.String() != test.stderr {
+				t.Errorf("exit code %d, want %d; stdout\n%swant\n%sstderr\n%swant\n%s", code, test.code, &stdout, test.stdout, &stderr, test.stderr)
+			}
+		})
+	}
+}
+
+func TestCheckJSON(t *testing.T) {
+	t.Parallel()
+	for input, want := range map[string]string{
+		`{"rules": [{"name": "total", "limits": [{"limit": 60, "window": "1s"}]}]}`: "[]\n",
+		"rules:\n- {name: total, limits: [{limit: 60, window: 1x}, {limit: 1, window: 1s}]}\n": `[
+  {
+    "file": "-",
+    "line": 2,
+    "column": 46,
+    "severity": "error",
+    "path": "rules[0].limits[0].window",
+    "problem": "want a duration such as \"30s\" or \"1m\", got \"1x\""
+  }
+]
+`,
+	} {
+		var stdout, stderr bytes.Buffer
+		run(t.Context(), []string{"check", "--format", "json", "-"}, environment{stdin: strings.NewReader(input), stdout: &stdout, stderr: &stderr})
+		if stdout.String() != want {
+			t.Errorf("%s: got\n%swant\n%s", input, &stdout, want)
+		}
+	}
+}
+
+// The help tells what a pipeline has to know.
+func TestCheckHelp(t *testing.T) {
+	t.Parallel()
+	var stdout, stderr bytes.Buffer
+	code := run(t.Context(), []string{"check", "--help"}, environment{stdout: &stdout, stderr: &stderr})
+	for _, want := range []string{"- is standard input", "FILE:LINE:COLUMN", "github", "-strict", "Exit codes: 0"} {
+		if !strings.Contains(stdout.String(), want) {
+			t.Errorf("no %q in\n%s", want, &stdout)
+		}
+	}
+	if code != 0 || stderr.Len() > 0 {
+		t.Errorf("exit code %d, stderr %s", code, &stderr)
+	}
+}
+
+func TestSchema(t *testing.T) {
+	t.Parallel()
+	var stdout, stderr bytes.Buffer
+	var schema struct {
+		Schema string `json:"$schema"`
+	}
+	code := run(t.Context(), []string{"schema"}, environment{stdout: &stdout, stderr: &stderr})
+	if err := json.Unmarshal(stdout.Bytes(), &schema); err != nil || code != 0 || stderr.Len() > 0 {
+		t.Errorf("exit code %d, %v, %s", code, err, &stderr)
+	}
+	if schema.Schema != "https://json-schema.org/draft/2020-12/schema" {
+		t.Errorf("a schema of %s", schema.Schema)
+	}
+	if code := run(t.Context(), []string{"schema", "x"}, environment{stdout: &stdout, stderr: &stderr}); code != 2 {
+		t.Errorf("exit code %d for a needless argument", code)
+	}
+}

@@ -1,0 +1,36 @@
+package config
+
+import "slices"
+
+// FieldLists are the fields that the parser knows, by what has them.
+func FieldLists() map[string][]string {
+	lists := map[string][]string{}
+	add := func(of string, fields ...field) {
+		for _, f := range fields {
+			lists[of] = append(lists[of], f.name)
+		}
+	}
+	add("configuration", configFields...)
+	add("backend", backendFields...)
+	add("response", responseFields...)
+	add("rule", ruleFields...)
+	add("bounds", boundFields...)
+	add("limit", limitFields...)
+	add("limit from", slices.Concat(limitSelectors[0], limitSelectors[1], maxField)...)
+	add("overrides", overridesFields...)
+	add("key override", keyOverrideFields...)
+	add("match", matchFields...)
+	add("exception", exceptionFields[:]...)
+	add("client_ip", prefixFields...)
+	for _, variant := range variantsOfMatch {
+		add("string match", variant...)
+	}
+	for i, variant := range variantsOfSelector {
+		if i < len(variantsOfSelector)-responseSelectors {
+			add("selector", variant...)
+		} else {
+			add("response selector", variant...)
+		}
+	}
+	return lists
+}

@@ -1,0 +1,262 @@
+package config_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"weir/config"
+	"weir/internal/schema"
+)
+
+func compileSchema(t testing.TB) *jsonschema.Schema {
+	t.Helper()
+	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema.JSON))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := jsonschema.NewCompiler()
+	c.DefaultDraft(jsonschema.Draft4) // the schema names its own
+	if err := c.AddResource("schema.json", document); err != nil {
+		t.Fatal(err)
+	}
+	compiled, err := c.Compile("schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if compiled.DraftVersion != 2020 {
+		t.Errorf("the schema is of draft %d, want 2020-12", compiled.DraftVersion)
+	}
+	return compiled
+}
+
+// The parser and the schema know the same fields, and the schema tells what each is for.
+func TestSchemaFields(t *testing.T) {
+	t.Parallel()
+	var root map[string]any
+	if err := json.Unmarshal(schema.JSON, &root); err != nil {
+		t.Fatal(err)
+	}
+	places := map[string][]string{
+		"configuration":     {"properties"},
+		"backend":           {"properties", "backend", "properties"},
+		"response":          {"$defs", "response", "properties"},
+		"rule":              {"$defs", "rule", "properties"},
+		"bounds":            {"$defs", "rule", "properties", "cost", "anyOf", "2", "properties"},
+		"limit":             {"$defs", "limit", "properties"},
+		"limit from":        {"$defs", "limit", "properties", "limit_from", "properties"},
+		"overrides":         {"$defs", "rule", "properties", "overrides", "properties"},
+		"key override":      {"$defs", "rule", "properties", "overrides", "properties", "keys", "items", "properties"},
+		"match":             {"$defs", "match", "properties"},
+		"exception":         {"$defs", "exception", "properties"},
+		"client_ip":         {"$defs", "selector_object", "properties", "client_ip", "properties"},
+		"string match":      {"$defs", "path_match", "properties"},
+		"selector":          {"$defs", "selector_object", "properties"},
+		"response selector": {"$defs", "rule", "properties", "cost_on_response", "anyOf", "1", "properties"},
+	}
+	lists := config.FieldLists()
+	for of, fields := range lists {
+		properties, ok := at(root, places[of]).(map[string]any)
+		if !ok {
+			t.Errorf("the schema has no %s at %v", of, places[of])
+			continue
+		}
+		// A variant may have an earlier one's field as well.
+		slices.Sort(fields)
+		want := slices.Compact(fields)
+		if got := slices.Sorted(maps.Keys(properties)); !slices.Equal(got, want) {
+			t.Errorf("%s: the schema has\n%q, the parser\n%q", of, got, want)
+		}
+		for name, property := range properties {
+			if of != "match" && at(property, []string{"description"}) == nil && at(property, []string{"$ref"}) == nil {
+				t.Errorf("%s.%s has no description", of, name)
+			}
+		}
+	}
+	if len(lists) != len(places) {
+		t.Errorf("%d lists of fields, want %d", len(lists), len(places))
+	}
+}
+
+// at returns what a path of names and indexes leads to.
+func at(value any, path []string) any {
+	for _, step := range path {
+		switch in := value.(type) {
+		case map[string]any:
+			value = in[step]
+		case []any:
+			value = in[int(step[0]-'0')]
+		default:
+			return nil
+		}
+	}
+	return value
+}
+
+// beyond are the mistakes that a schema can't tell of: what spans several values, or what its types
+// and patterns can't say.
+var beyond = []string{
+	"given twice",
+	"missing, want the name of an Envoy cluster since sync_rate is not below 0",
+	"want a unique name",
+	"want at most 1024 limits of all rules together",
+	"want fewer or smaller logs and sub-buckets",
+	"for a sliding_log of this window",
+	"want a duration that divides the window",
+	", which is most",
+	// Its number, and the number's sum.
+	`want a duration from "1ms" to`,
+	"want a duration in whole milliseconds",
+	"want a number of seconds: below 0, 0, or from 0.001",
+	`want a network such as`,
+	"want none, a response of status",
+	"want no connection, content-length",
+	"want a media type",
+	"want a host in lower case",
+	"want a regular expression, got",
+	"want the path of a claim",
+	"as only limit and burst can differ",
+	"want as many limits as the rule has",
+	"want as many values as the rule's key has",
+	", as for limit, got",
+}
+
+// What the parser accepts, the schema accepts. What the parser refuses, the schema refuses, unless
+// no schema could.
+func TestSchemaAgreesWithTheParser(t *testing.T) {
+	t.Parallel()
+	compiled := compileSchema(t)
+	agreed, other := 0, 0
+	unsaid := map[string]int{}
+	check := func(name string, document []byte) {
+		value, err := jsonschema.UnmarshalJSON(bytes.NewReader(document))
+		if err != nil {
+			return
+		}
+		refused := compiled.Validate(value)
+		_, err = config.Parse(document)
+		var mistakes config.Errors
+		switch errors.As(err, &mistakes); {
+		case err == nil && refused != nil:
+			t.Errorf("%s: the schema refuses what the parser accepts: %v\n%.2000s", name, refused, document)
+		case err == nil || refused != nil:
+			agreed++
+		default:
+			other++
+			for _, mistake := range mistakes {
+				i := slices.IndexFunc(beyond, func(part string) bool { return strings.Contains(mistake.Problem, part) })
+				if i < 0 {
+					t.Errorf("%s: the schema accepts %v\n%.2000s", name, mistake, document)
+				} else {
+					unsaid[beyond[i]]++
+				}
+			}
+		}
+	}
+	for _, archive := range []string{"good.txtar", "bad.txtar"} {
+		for _, file := range config.ReadArchive(t, archive) {
+			if !strings.HasSuffix(file.Name, ".json") || strings.HasPrefix(file.Name, "document--") {
+				continue
+			}
+			check(file.Name, file.Content)
+			if len(file.Content) > largestMutated {
+				continue
+			}
+			for i, mutant := range mutants(t, file.Content) {
+				check(fmt.Sprintf("%s, mutant %d", file.Name, i), mutant)
+			}
+			if t.Failed() {
+				return
+			}
+		}
+	}
+	t.Logf("%d documents agree, %d have mistakes that no schema tells of: %v", agreed, other, unsaid)
+	if agreed < 10*other {
+		t.Errorf("only %d agree", agreed)
+	}
+}
+
+// largestMutated is the largest document that is mutated. A larger one has many limits or headers, of
+// which each would be changed in the same ways.
+const largestMutated = 2 << 10
+
+// mutants returns documents in which one value is another one, is missing, or has another name.
+func mutants(t *testing.T, document []byte) (all [][]byte) {
+	t.Helper()
+	var root any
+	d := json.NewDecoder(bytes.NewReader(document))
+	d.UseNumber()
+	if d.Decode(&root) != nil {
+		return nil
+	}
+	emit := func() {
+		text, err := json.Marshal(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, text)
+	}
+	var pool []any
+	for _, text := range []string{
+		`null`, `true`, `0`, `1`, `-1`, `1.5`, `17`, `1000000`, `1e15`, `""`, `"x"`, `"1m"`, `"1m1"`, `"GET"`, `"/x"`, `"a b"`, `"client_ip"`,
+		`"token_bucket"`, `"first_hit"`, `"hash"`, `[]`, `["x"]`, `["GET"]`, `[{"header": "x"}]`, `["10.0.0.0/8"]`, `{}`, `{"x": 1}`,
+		`{"header": "x"}`, `{"query": "x"}`, `{"jwt_claim": "x"}`, `{"jwt_claim": "x", "header": "y"}`, `{"header": "x", "cookie": "y"}`,
+		`{"response_header": "x"}`, `{"header": "x", "least": 1}`, `{"client_ip": {}}`, `{"exact": "x"}`, `{"exact": "/x"}`,
+		`{"prefix": "/x", "suffix": "y"}`, `{"present": false}`, `{"path": {"prefix": "/"}}`, `{"limit": 1, "window": "1s"}`,
+		`{"limit": 1, "window": 1, "algorithm": "token_bucket", "burst": 5}`, `{"limit": 1, "window": 1, "burst": 5}`,
+	} {
+		var value any
+		d := json.NewDecoder(strings.NewReader(text))
+		d.UseNumber()
+		if err := d.Decode(&value); err != nil {
+			t.Fatal(err)
+		}
+		pool = append(pool, value)
+	}
+	var walk func(value any, set func(any))
+	walk = func(value any, set func(any)) {
+		for _, other := range pool {
+			set(other)
+			emit()
+		}
+		set(value)
+		switch value := value.(type) {
+		case map[string]any:
+			for _, name := range slices.Sorted(maps.Keys(value)) {
+				child := value[name]
+				delete(value, name)
+				emit()
+				value[name+"x"] = child
+				emit()
+				delete(value, name+"x")
+				value[name] = child
+				walk(child, func(other any) { value[name] = other })
+			}
+			for _, name := range []string{"x", "burst", "start", "precision", "header", "least", "client_ip", "body"} {
+				if _, ok := value[name]; !ok {
+					value[name] = json.Number("1")
+					emit()
+					value[name] = "1s"
+					emit()
+					delete(value, name)
+				}
+			}
+		case []any:
+			for i, child := range value {
+				walk(child, func(other any) { value[i] = other })
+			}
+			set(append(slices.Clone(value), value...))
+			emit()
+			set(value)
+		}
+	}
+	walk(root, func(other any) { root = other })
+	return all
+}

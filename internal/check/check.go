@@ -1,0 +1,256 @@
+package check
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"weir/config"
+)
+
+// Finding is a mistake or a warning.
+type Finding struct {
+	// Line and Column count from 1, columns in characters. They are 0 where there is no place.
+	Line, Column int
+	// Warning reports whether the plugin accepts it.
+	Warning bool
+	// Path leads to the value in the plugin's configuration, as in rules[2].limits[0].window. It is
+	// empty for the configuration as a whole, and for the document around it.
+	Path string
+	// Problem says what would be right, and what was found.
+	Problem string
+
+	at int
+}
+
+// Report is what a file has.
+type Report struct {
+	// Configurations is how many there are.
+	Configurations int
+	// Findings are in the order of the file.
+	Findings []Finding
+}
+
+// Refused reports whether the file has mistakes.
+func (r *Report) Refused() bool {
+	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return !f.Warning })
+}
+
+// File checks a file. Its name says whether one that begins as JSON does is YAML.
+func File(name string, content []byte) *Report {
+	c := checker{file: content, places: placesOf(content)}
+	trimmed := bytes.TrimLeft(content, " \t\r\n")
+	extension := strings.ToLower(filepath.Ext(name))
+	switch {
+	case !utf8.Valid(content), bytes.HasPrefix(content, []byte("\n")) && bytes.IndexByte(content, 0x12) >= 0:
+		// A Struct as the plugin gets it, or nothing that has lines.
+		c.configuration(&document{text: content, from: func(int) int { return 0 }})
+	case len(trimmed) == 0, bytes.IndexByte([]byte("{["), trimmed[0]) >= 0 && extension != ".yaml" && extension != ".yml":
+		c.json()
+	default:
+		c.yaml()
+	}
+	slices.SortStableFunc(c.report.Findings, func(a, b Finding) int { return cmp.Compare(a.at, b.at) })
+	return &c.report
+}
+
+// checker checks one file.
+type checker struct {
+	file   []byte
+	places *places
+	report Report
+}
+
+func (c *checker) json() {
+	if json.Valid(c.file) {
+		if root := readJSON(c.file); !isConfiguration(root) {
+			c.outer(root, false)
+			return
+		}
+	}
+	c.configuration(asFile(c.file, 0, len(c.file)))
+}
+
+func (c *checker) yaml() {
+	documents, err := readYAML(c.file, c.places)
+	for _, root := range documents {
+		switch {
+		case len(documents) > 1 && root.kind == kindScalar && root.text == "null":
+			// What is between two lines of --- may be comments.
+		case isConfiguration(root):
+			c.configuration(asJSON(root, false))
+		default:
+			c.outer(root, true)
+		}
+	}
+	switch {
+	case err != nil:
+		problem, at := mistakeOf(err, c.places)
+		c.add(mistake{at: at, problem: problem}, false)
+	case len(documents) == 0:
+		c.configuration(asFile(c.file, 0, 0))
+	}
+}
+
+// outer checks a document that has configurations in it.
+func (c *checker) outer(root *node, yaml bool) {
+	f := finder{file: c.file, yaml: yaml, seen: map[*node]bool{}}
+	f.walk(root)
+	c.report.Configurations += len(f.mistakes)
+	for _, m := range f.mistakes {
+		c.add(m, false)
+	}
+	known := clusters(root)
+	var parsed []machine
+	for _, p := range f.plugins {
+		if p.unlimited != nil {
+			c.add(mistake{p.unlimited.at, p.unlimitedPath, "requests pass without limits once the plugin has failed"}, true)
+		}
+		read := c.configuration(p.document)
+		if read == nil {
+			continue
+		}
+		if cluster := read.Backend.Cluster; known != nil && cluster != "" && !known[cluster] {
+			at := p.document.from(locate(readJSON(p.document.text), "backend.cluster"))
+			problem := "want a cluster of this Envoy, which has " + list(slices.Sorted(maps.Keys(known))) + ", got " + strconv.Quote(short(cluster))
+			c.add(mistake{at, "backend.cluster", problem}, false)
+		}
+		if p.vm != nil {
+			parsed = append(parsed, machine{read, p.vm})
+		}
+	}
+	c.machines(parsed)
+}
+
+// machine is a configuration and the node that says its virtual machine.
+type machine struct {
+	config *config.Config
+	vm     *node
+}
+
+// machines warns of plugins that count the same, but each for itself: shared data, in which counters
+// are, belongs to a vm_id.
+func (c *checker) machines(all []machine) {
+	first := map[[2]string]machine{} // by namespace and rule
+	for _, this := range all {
+		for i := range this.config.Rules {
+			rule := [2]string{this.config.Namespace, this.config.Rules[i].Name}
+			before, ok := first[rule]
+			if !ok {
+				first[rule] = this
+			} else if this.vm.string() != before.vm.string() {
+				line, _ := c.places.position(before.vm.at)
+				c.add(mistake{this.vm.at, "vm_id", "counts rule " + rule[1] + " of namespace " + rule[0] + " apart from line " +
+					strconv.Itoa(line) + ", which has another vm_id: it needs the same one to share counters in a proxy"}, true)
+				break
+			}
+		}
+	}
+}
+
+// configuration checks one, and returns nil if it has mistakes.
+func (c *checker) configuration(d *document) *config.Config {
+	c.report.Configurations++
+	known := map[int]*mistake{}
+	for i := range d.mistakes {
+		known[d.mistakes[i].at] = &d.mistakes[i]
+	}
+	parsed, err := config.Parse(d.text)
+	var mistakes config.Errors
+	errors.As(err, &mistakes)
+	for _, e := range mistakes {
+		at := d.from(e.At)
+		if m := known[at]; m != nil {
+			// A value that JSON does not have stands there as null; of an alias, more than once.
+			m.path = cmp.Or(m.path, e.Path)
+			continue
+		}
+		problem := withoutPlace(e.Problem) + hint(e, d.text)
+		if d.envoys[at] {
+			problem += ", which Envoy makes of " + short(c.word(at)) + " in YAML; in a " + typeStringValue + " it is what it is"
+		}
+		c.add(mistake{at, e.Path, problem}, false)
+	}
+	for _, m := range d.mistakes {
+		c.add(m, false)
+	}
+	if err != nil || len(d.mistakes) > 0 {
+		return nil
+	}
+	root := readJSON(d.text)
+	for _, w := range config.Warnings(parsed) {
+		c.add(mistake{d.from(locate(root, w.Path)), w.Path, w.Problem}, true)
+	}
+	return parsed
+}
+
+// word returns the scalar without quotes that is at an offset of the file.
+func (c *checker) word(at int) string {
+	rest := c.file[at:]
+	if end := bytes.IndexAny(rest, " \t\r\n,]}"); end >= 0 {
+		rest = rest[:end]
+	}
+	return string(rest)
+}
+
+func (c *checker) add(m mistake, warning bool) {
+	line, column := c.places.position(m.at)
+	c.report.Findings = append(c.report.Findings, Finding{
+		Line: line, Column: column, Warning: warning, Path: m.path, Problem: m.problem, at: m.at,
+	})
+}
+
+// withoutPlace returns a problem without the line and column that it begins with: they are those in
+// a document that may be a part of another one.
+func withoutPlace(problem string) string {
+	const head = "not JSON"
+	if rest, ok := strings.CutPrefix(problem, head+" at line "); ok {
+		if _, rest, ok = strings.Cut(rest, ": "); ok {
+			return head + ": " + rest
+		}
+	}
+	return problem
+}
+
+// locate returns the offset of the value that a path leads to, or of the last one on the way that
+// is there.
+func locate(n *node, path string) int {
+	for path != "" {
+		var next *node
+		if index, rest, ok := strings.Cut(strings.TrimPrefix(path, "["), "]"); path[0] == '[' && ok {
+			if i, err := strconv.Atoi(index); err == nil && i < len(n.elements()) {
+				next = n.children[i]
+			}
+			path = rest
+		} else {
+			path = strings.TrimPrefix(path, ".")
+			end := strings.IndexAny(path+".", ".[")
+			next = n.get(path[:end])
+			path = path[end:]
+		}
+		if next == nil {
+			break
+		}
+		n = next
+	}
+	return n.at
+}
+
+// list writes "a, b or c".
+func list(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	last := len(names) - 1
+	if last == 0 {
+		return names[0]
+	}
+	return strings.Join(names[:last], ", ") + " or " + names[last]
+}

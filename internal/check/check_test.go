@@ -1,0 +1,184 @@
+package check_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"weir/internal/check"
+)
+
+// findings are a report's, one to a line.
+func findings(report *check.Report) string {
+	var b strings.Builder
+	for _, f := range report.Findings {
+		fmt.Fprintf(&b, "%d:%d: ", f.Line, f.Column)
+		if f.Warning {
+			b.WriteString("warning: ")
+		}
+		if f.Path != "" {
+			b.WriteString(f.Path + ": ")
+		}
+		b.WriteString(f.Problem + "\n")
+	}
+	fmt.Fprintf(&b, "%d configurations\n", report.Configurations)
+	return b.String()
+}
+
+// TestFiles checks each file of testdata, and wants what FILE.want has.
+func TestFiles(t *testing.T) {
+	t.Parallel()
+	wants, err := filepath.Glob("testdata/*.want")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := filepath.Glob("testdata/*.*")
+	if err != nil || len(all) != 2*len(wants) || len(wants) == 0 {
+		t.Errorf("%d files with %d wanted, %v", len(all)-len(wants), len(wants), err)
+	}
+	for _, want := range wants {
+		name := strings.TrimSuffix(want, ".want")
+		t.Run(filepath.Base(name), func(t *testing.T) {
+			t.Parallel()
+			content, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wanted, err := os.ReadFile(want)
+			if err != nil {
+				t.Fatal(err)
+			}
+			report := check.File(name, content)
+			if got := findings(report); got != string(wanted) {
+				t.Errorf("got\n%swant\n%s", got, wanted)
+			}
+			refused := slices.ContainsFunc(report.Findings, func(f check.Finding) bool { return !f.Warning })
+			if report.Refused() != refused {
+				t.Errorf("refused is %t", report.Refused())
+			}
+		})
+	}
+}
+
+// The repository's own files are right.
+func TestOwnFiles(t *testing.T) {
+	t.Parallel()
+	for name, configurations := range map[string]int{
+		"../../envoy/envoy.yaml": 2, "../../envoy/istio.yaml": 1, "../../cmd/weir/example.json": 1,
+	} {
+		content, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		report := check.File(name, content)
+		if report.Refused() || report.Configurations != configurations {
+			t.Errorf("%s: want %d configurations without a mistake, got\n%s", name, configurations, findings(report))
+		}
+	}
+}
+
+// A value that is told to be another one is right as that.
+func TestHints(t *testing.T) {
+	t.Parallel()
+	one := func(rest string) string { return `{"rules": [{"name": "r", "limits": [{` + rest + `}]}]}` }
+	for _, test := range []struct{ document, right string }{
+		{one(`"limit": 1, "window": "1 minute"`), "1m"},
+		{one(`"limit": 1, "window": "Hour"`), "1h"},
+		{one(`"limit": 1, "window": "30"`), "30s"},
+		{one(`"limit": 1, "window": "1 hour, 30 minutes"`), "1h30m"},
+		{one(`"limit": 1, "window": "per day"`), "1d"},
+		{one(`"limit": 1, "window": "1 fortnight"`), ""},
+		{one(`"limit": 1, "window": "-1s"`), ""},
+		{one(`"limit": 1, "window": "1m", "algorithm": "FixedWindow"`), "fixed_window"},
+		{one(`"limit": 1, "window": "1m", "algorithm": "leaky-bucket"`), "token_bucket"},
+		{one(`"limit": 1, "window": "1m", "algorithm": "quick"`), ""},
+		{one(`"limit": 1, "window": "1m", "algorithm": "fixed_window", "start": "first"`), "first_hit"},
+		{one(`"max": 1, "window": "1m"`), "limit"},
+		{one(`"requestsPerUnit": 1, "window": "1m"`), "limit"},
+		{one(`"limit": 1, "per": "1m"`), "window"},
+		{one(`"limit": 1, "window": "1m"}], "key": ["remote_address"], "match": {"methods": ["GET"`) + "]}}]}", ""},
+		{`{"headers": ["X-RateLimit"], "rules": [{"name": "r", "limits": [{"limit": 1, "window": "1m"}]}]}`, "x-ratelimit"},
+		{`{"x_ratelimit_reset": "ms", "rules": [{"name": "r", "limits": [{"limit": 1, "window": "1m"}]}]}`, "milliseconds"},
+		{`{"on_backend_failure": "fail-open", "rules": [{"name": "r", "limits": [{"limit": 1, "window": "1m"}]}]}`, "allow"},
+		{`{"rules": [{"name": "r", "key": ["remote_address"], "limits": [{"limit": 1, "window": "1m"}]}]}`, "client_ip"},
+		{`{"rules": [{"name": "r", "key": [{"ip": {}}], "limits": [{"limit": 1, "window": "1m"}]}]}`, "client_ip"},
+		{`{"domain": "shop", "rules": [{"name": "r", "limits": [{"limit": 1, "window": "1m"}]}]}`, "namespace"},
+		{`{"rules": [{"name": "r", "match": {"methods": ["post"]}, "limits": [{"limit": 1, "window": "1m"}]}]}`, "POST"},
+		{`{"backend": {"cluster": "weir", "timeout": "2 secs"}, "rules": [{"name": "r", "limits": [{"limit": 1, "window": "1m"}]}]}`, "2s"},
+	} {
+		var meant []string
+		for _, f := range check.File("-", []byte(test.document)).Findings {
+			if _, hint, ok := strings.Cut(f.Problem, "did you mean "); ok {
+				meant = append(meant, strings.Trim(hint, `"?`))
+			}
+		}
+		if got := strings.Join(meant, " "); got != test.right {
+			t.Errorf("%s: meant %q, want %q", test.document, got, test.right)
+		}
+	}
+}
+
+// FuzzFile wants an answer to whatever is in a file, at places of the file.
+func FuzzFile(f *testing.F) {
+	files, err := filepath.Glob("testdata/*")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, file := range append(files, "../../envoy/envoy.yaml", "../../envoy/istio.yaml") {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(file, content)
+	}
+	for _, seed := range []string{"a: *a", "? ? ?", "<<: &a {<<: *a}", "--- |\n", "- &a [*a, *a]\n- *a", "\ufeffrules: []", "a: \u2028\u0085 b\rc: d", "[[[[", `"\ud800"`} {
+		f.Add("-", []byte(seed))
+		f.Add("a.yaml", []byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, name string, content []byte) {
+		report := check.File(name, content)
+		lines := strings.Split(string(content), "\n")
+		for _, finding := range report.Findings {
+			if finding.Line < 1 || finding.Line > len(lines) {
+				t.Fatalf("line %d of %d", finding.Line, len(lines))
+			}
+			if most := len([]rune(lines[finding.Line-1])) + 1; finding.Column < 1 || finding.Column > most {
+				t.Errorf("%d:%d of a line of %d", finding.Line, finding.Column, most)
+			}
+			if finding.Problem == "" {
+				t.Error("no problem")
+			}
+		}
+	})
+}
+
+// Small files that aliases make large take little time and memory.
+func TestAliasesAreBounded(t *testing.T) {
+	t.Parallel()
+	var nested, merged strings.Builder
+	nested.WriteString("a0: &a0 {x: 1}\n")
+	merged.WriteString("a0: &a0 {x: 1}\n")
+	for i := 1; i < 2000; i++ {
+		fmt.Fprintf(&nested, "a%d: &a%d [*a%d, *a%d, *a%d]\n", i, i, i-1, i-1, i-1)
+		fmt.Fprintf(&merged, "a%d: &a%d {<<: [*a%d, *a%d], x%d: 1}\n", i, i, i-1, i-1, i)
+	}
+	for _, content := range []string{
+		nested.String() + "rules: *a1999\n",
+		nested.String() + "rules: *a20\n",
+		nested.String() + "static_resources: {listeners: *a1999}\n",
+		merged.String(),
+		"rules: &r [" + strings.Repeat("*r, ", 10_000) + "]\n",
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		check.File("a.yaml", []byte(content))
+		runtime.ReadMemStats(&after)
+		if took := after.TotalAlloc - before.TotalAlloc; took > 256<<20 {
+			t.Errorf("%.100q: %d MiB were allocated", content, took>>20)
+		}
+	}
+}

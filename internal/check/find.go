@@ -1,0 +1,212 @@
+package check
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"path"
+	"slices"
+	"strings"
+)
+
+// plugin is a place at which a document configures Weir.
+type plugin struct {
+	document *document
+	// vm says which virtual machine the plugin runs in; nil if the document does not say.
+	vm *node
+	// unlimited says in the document's words that requests pass if the plugin fails; nil if they don't.
+	unlimited     *node
+	unlimitedPath string
+}
+
+// finder looks for plugins. They are Weir's if the name of their module has "weir" in it, or if their
+// configuration has rules with limits.
+type finder struct {
+	file []byte
+	yaml bool
+	// seen are objects and arrays that need no second look: of an alias, or of themselves.
+	seen     map[*node]bool
+	plugins  []plugin
+	mistakes []mistake
+}
+
+// outer are the fields that tell a document of Envoy from a configuration.
+var outer = []string{
+	"@type", "static_resources", "dynamic_resources", "admin", "node", "layered_runtime", "stats_config", "resources", "configs",
+	"listeners", "filter_chains", "http_filters", "virtual_hosts", "typed_config", "typed_per_filter_config", "vm_config",
+}
+
+// isConfiguration reports whether a document is a configuration itself, and no other document or a
+// list of some.
+func isConfiguration(n *node) bool {
+	for _, n := range append([]*node{n}, n.elements()...) {
+		if slices.ContainsFunc(outer, func(field string) bool { return n.get(field) != nil }) {
+			return false
+		}
+		if n.get("apiVersion") != nil && n.get("kind") != nil {
+			return false
+		}
+	}
+	return true
+}
+
+const (
+	typeWasm         = "envoy.extensions.filters.http.wasm.v3.Wasm"
+	typeStringValue  = "google.protobuf.StringValue"
+	typeBytesValue   = "google.protobuf.BytesValue"
+	typeStruct       = "google.protobuf.Struct"
+	suffixTypeStruct = ".TypedStruct" // of udpa.type.v1 and xds.type.v3
+)
+
+// typeOf returns the name of a message from its type's URL.
+func typeOf(url *node) string { return path.Base(url.string()) }
+
+// walk finds all plugins in a value.
+func (f *finder) walk(n *node) {
+	if f.seen[n] {
+		return
+	}
+	f.seen[n] = true
+	group := strings.Split(n.get("apiVersion").string(), "/")[0]
+	switch name := typeOf(n.get("@type")); {
+	case name == typeWasm:
+		f.envoy(n.get("config"), n)
+	case strings.HasSuffix(name, suffixTypeStruct) && typeOf(n.get("type_url")) == typeWasm:
+		f.envoy(n.get("value", "config"), n)
+	case n.get("kind").string() == "WasmPlugin" && group == "extensions.istio.io":
+		f.istio(n.get("spec"))
+	case n.get("kind").string() == "EnvoyExtensionPolicy" && group == "gateway.envoyproxy.io":
+		for _, wasm := range n.get("spec", "wasm").elements() {
+			f.gateway(wasm)
+		}
+	}
+	for _, child := range n.children {
+		f.walk(child)
+	}
+}
+
+// envoy reads an envoy.extensions.wasm.v3.PluginConfig, which is in a filter's configuration.
+func (f *finder) envoy(n, filter *node) {
+	code := n.get("vm_config", "code")
+	module := code.get("local", "filename").string()
+	if module == "" {
+		module = code.get("remote", "http_uri", "uri").string()
+	}
+	p := plugin{vm: n.get("vm_config", "vm_id")}
+	if p.vm == nil {
+		p.vm = n.get("vm_config")
+	}
+	if open := n.get("fail_open"); open != nil && open.text == "true" {
+		p.unlimited, p.unlimitedPath = open, "fail_open"
+	}
+	if policy := n.get("failure_policy"); policy.string() == "FAIL_OPEN" {
+		p.unlimited, p.unlimitedPath = policy, "failure_policy"
+	}
+	configuration, problem := n.get("configuration"), ""
+	value := configuration.get("value")
+	switch kind := typeOf(configuration.get("@type")); {
+	case configuration == nil:
+		configuration, problem = n, "missing configuration"
+		if n == nil {
+			configuration, problem = filter, "missing config"
+		}
+	case kind == typeStringValue && value != nil && value.kind == kindString:
+		p.document = asString(f.file, value)
+	case kind == typeBytesValue && value != nil && value.kind == kindString:
+		text, err := base64.StdEncoding.DecodeString(value.text)
+		if p.document = asText(text, value); err != nil {
+			problem = "want base64 in a " + typeBytesValue
+		}
+	case kind == typeStruct && value != nil && value.kind == kindObject:
+		p.document = f.object(value, f.yaml)
+	default:
+		problem = `want a configuration with "@type": "type.googleapis.com/` + typeStringValue + `" and a string as its value, or with ` +
+			typeStruct + " and an object"
+	}
+	f.add(p, module, configuration, problem)
+}
+
+// istio reads a WasmPlugin's spec.
+func (f *finder) istio(spec *node) {
+	if spec == nil {
+		return
+	}
+	var p plugin
+	if strategy := spec.get("fail_strategy"); strategy.string() == "FAIL_OPEN" {
+		p.unlimited, p.unlimitedPath = strategy, "failStrategy"
+	}
+	f.kubernetes(p, spec.get("url").string(), spec, "pluginConfig")
+}
+
+// gateway reads a Wasm extension of an EnvoyExtensionPolicy.
+func (f *finder) gateway(wasm *node) {
+	var p plugin
+	if open := wasm.get("failOpen"); open != nil && open.text == "true" {
+		p.unlimited, p.unlimitedPath = open, "failOpen"
+	}
+	module := wasm.get("code", "http", "url").string()
+	if module == "" {
+		module = wasm.get("code", "image", "url").string()
+	}
+	f.kubernetes(p, module, wasm, "config")
+}
+
+// kubernetes reads what Istio and Envoy Gateway make a StringValue of: any object, as JSON.
+func (f *finder) kubernetes(p plugin, module string, in *node, field string) {
+	n := in.get(field)
+	if n == nil {
+		f.add(p, module, in, "missing "+field)
+		return
+	}
+	p.document = f.object(n, false)
+	f.add(p, module, n, "")
+}
+
+// object returns the document that a value of the file is.
+func (f *finder) object(n *node, envoy bool) *document {
+	if f.yaml {
+		return asJSON(n, envoy)
+	}
+	return asFile(f.file, n.at, n.end)
+}
+
+// add adds a plugin if it is Weir's.
+func (f *finder) add(p plugin, module string, n *node, problem string) {
+	switch {
+	case !strings.Contains(strings.ToLower(path.Base(module)), "weir") && !p.limits():
+	case problem != "":
+		f.mistakes = append(f.mistakes, mistake{at: n.at, problem: problem})
+	default:
+		f.plugins = append(f.plugins, p)
+	}
+}
+
+// limits reports whether the configuration has rules with limits, or would have if it were JSON.
+func (p *plugin) limits() bool {
+	switch {
+	case p.document == nil:
+		return false
+	case !json.Valid(p.document.text):
+		return bytes.Contains(p.document.text, []byte(`"rules"`)) && bytes.Contains(p.document.text, []byte(`"limits"`))
+	}
+	for _, rule := range readJSON(p.document.text).get("rules").elements() {
+		if rule.get("limits") != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// clusters returns the names of all clusters that an Envoy of this bootstrap has. It is nil if
+// there may be others.
+func clusters(bootstrap *node) map[string]bool {
+	static := bootstrap.get("static_resources")
+	if static == nil || bootstrap.get("dynamic_resources", "cds_config") != nil || bootstrap.get("dynamic_resources", "cds_resources_locator") != nil {
+		return nil
+	}
+	names := map[string]bool{}
+	for _, cluster := range static.get("clusters").elements() {
+		names[cluster.get("name").string()] = true
+	}
+	return names
+}

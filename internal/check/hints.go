@@ -1,0 +1,170 @@
+package check
+
+import (
+	"bytes"
+	"encoding/json"
+	"regexp"
+	"slices"
+	"strings"
+
+	"weir/config"
+)
+
+// hint says what a wrong value or an unknown field was probably meant to be, or nothing. The plugin
+// says of a field what is spelled like it; this is what is called otherwise.
+func hint(e config.Error, text []byte) string {
+	if e.Path == "" || e.At >= len(text) || text[e.At] != '"' {
+		return ""
+	}
+	var got string
+	if err := json.NewDecoder(bytes.NewReader(text[e.At:])).Decode(&got); err != nil {
+		return ""
+	}
+	meant := ""
+	if known, ok := strings.CutPrefix(e.Problem, "unknown field, want "); ok {
+		meant = meantField(got, strings.FieldsFunc(known, func(r rune) bool { return r == ' ' || r == ',' }))
+	} else {
+		meant = meantValue(e.Path[strings.LastIndexByte(e.Path, '.')+1:], got)
+	}
+	if meant == "" || meant == got {
+		return ""
+	}
+	return `, did you mean "` + meant + `"?`
+}
+
+// meantField returns which of the known fields has this name in another limiter, or "".
+func meantField(name string, known []string) string {
+	for _, field := range known {
+		if slices.Contains(otherNames[field], letters(name)) {
+			return field
+		}
+	}
+	return ""
+}
+
+// otherNames are what other limiters call a field, as letters.
+var otherNames = map[string][]string{
+	"algorithm":          {"strategy", "policy", "type", "kind", "limittype"},
+	"backend":            {"redis", "ratelimitservice", "cluster", "server"},
+	"body":               {"message", "responsebody"},
+	"burst":              {"capacity", "bucketsize", "maxtokens", "size"},
+	"client_ip":          {"ip", "remoteaddress", "remoteip", "remoteaddr", "sourceip", "ipaddress"},
+	"cluster":            {"url", "address", "host", "clustername", "upstream"},
+	"cost":               {"weight", "hitsaddend"},
+	"in_cidr":            {"cidr", "cidrs", "ranges", "networks"},
+	"jwt_claim":          {"claim", "jwt"},
+	"key":                {"by", "identifier", "groupby", "keyby", "descriptors", "entries", "limitby", "perkey", "scope"},
+	"limit":              {"requests", "requestsperunit", "max", "rate", "quota", "count", "hits", "tokensperfill", "maxrequests"},
+	"limits":             {"rates", "quotas"},
+	"match":              {"methods", "path", "paths", "matches", "clientselectors", "when"},
+	"mode":               {"dryrun", "enabled", "shadow", "enforce", "shadowmode"},
+	"name":               {"id", "rule"},
+	"namespace":          {"domain"},
+	"on_backend_failure": {"failopen", "failuremodedeny", "failclosed", "faulttolerant"},
+	"path":               {"url", "uri"},
+	"query":              {"parameter", "param"},
+	"regex":              {"matches", "contains", "saferegex", "pattern"},
+	"rules":              {"descriptors", "policies"},
+	"status":             {"code", "rejectedcode", "rejectcode"},
+	"sync_rate":          {"interval", "syncinterval", "period"},
+	"token":              {"secret", "auth", "apikey", "password"},
+	"window":             {"period", "interval", "per", "unit", "duration", "fillinterval", "timewindow", "seconds"},
+}
+
+// meantValue returns what a field's value says in other words, or "".
+func meantValue(field, value string) string {
+	switch field, _, _ = strings.Cut(field, "["); field {
+	case "window", "precision", "timeout":
+		return duration(value)
+	case "methods":
+		return strings.ToUpper(value)
+	}
+	return meanings[field][letters(value)]
+}
+
+// letters returns a word as all spellings have it: sliding-window, slidingWindow and Sliding Window
+// are one.
+func letters(text string) string {
+	return strings.Map(func(r rune) rune {
+		if 'a' <= r && r <= 'z' || '0' <= r && r <= '9' {
+			return r
+		}
+		return -1
+	}, strings.ToLower(text))
+}
+
+// meanings are by field what values are called elsewhere. A configuration has them as they are on
+// the right.
+var meanings = words(map[string]string{
+	"algorithm": `sliding_window sliding rolling rolling_window sliding_window_counter
+		fixed_window fixed window fixed_window_counter
+		sliding_log log sliding_window_log
+		token_bucket bucket token leaky_bucket gcra`,
+	"start":              "clock aligned epoch\n first_hit first first_request on_first_hit",
+	"on_backend_failure": "local local_only fallback\n allow open fail_open\n deny closed fail_closed reject",
+	"headers":            "ratelimit rate_limit draft\n x-ratelimit x_rate_limit\n retry-after",
+	"x_ratelimit_reset":  "seconds s sec second delta delta_seconds\n epoch unix timestamp\n milliseconds ms millis",
+	"mode":               "enforce enforced on enforcing\n shadow dry_run dryrun log_only report audit shadow_mode",
+	"key":                "client_ip ip remote_ip remote_addr remote_address source_ip source_address ip_address\n method http_method\n path url uri\n host authority hostname",
+})
+
+// words reads lines of which the first word is what the others mean.
+func words(fields map[string]string) map[string]map[string]string {
+	all := map[string]map[string]string{}
+	for field, lines := range fields {
+		all[field] = map[string]string{}
+		for line := range strings.Lines(lines) {
+			words := strings.Fields(line)
+			for _, word := range words {
+				all[field][letters(word)] = words[0]
+			}
+		}
+	}
+	return all
+}
+
+var (
+	part  = regexp.MustCompile(`([0-9]+)?\s*(?:per\s+|/)?([a-z]+)[\s,]*`)
+	units = func() map[string]string {
+		all := map[string]string{}
+		for unit, spellings := range map[string]string{
+			"ms": "ms msec msecs milli millis millisecond milliseconds",
+			"s":  "s sec secs second seconds",
+			"m":  "m min mins minute minutes",
+			"h":  "h hr hrs hour hours hourly",
+			"d":  "d day days daily",
+		} {
+			for spelling := range strings.FieldsSeq(spellings) {
+				all[spelling] = unit
+			}
+		}
+		return all
+	}()
+)
+
+// duration returns a duration that is written in another way, as 1 minute, or "".
+func duration(text string) string {
+	text = strings.ToLower(strings.TrimSpace(text))
+	if text != "" && strings.Trim(text, "0123456789") == "" {
+		return text + "s"
+	}
+	var meant strings.Builder
+	end := 0
+	for _, m := range part.FindAllStringSubmatchIndex(text, -1) {
+		unit := units[text[m[4]:m[5]]]
+		if m[0] != end || unit == "" {
+			return ""
+		}
+		end = m[1]
+		if m[2] < 0 {
+			meant.WriteString("1")
+		} else {
+			meant.WriteString(text[m[2]:m[3]])
+		}
+		meant.WriteString(unit)
+	}
+	if end != len(text) {
+		return ""
+	}
+	return meant.String()
+}
