@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -141,7 +142,7 @@ func TestMixedRequestsWithoutABackend(t *testing.T) {
 				w.advance(100 * time.Millisecond)
 			}
 			what := fmt.Sprintf("fallback %d, rate %v", test.fallback, time.Duration(rate))
-			known := uint64(f.stored(0, "ann").Counter.States[0].Hits[0].Sum())
+			known := f.stored(0, "ann").Counter.States[0].Hits[0].Sum()
 			if known != 0 {
 				t.Fatalf("%s: %d hits are known before", what, known)
 			}
@@ -151,11 +152,11 @@ func TestMixedRequestsWithoutABackend(t *testing.T) {
 					t.Errorf("%s: request %d: %v", what, i, last.verdict)
 				}
 			}
-			if fmt.Sprint(last.verdicts) != fmt.Sprint(test.verdicts) {
+			if !slices.Equal(last.verdicts, test.verdicts) {
 				t.Errorf("%s: the last request's verdicts are %v, want %v", what, last.verdicts, test.verdicts)
 			}
 			for rule, want := range []uint64{test.global, test.local} {
-				if got := uint64(f.stored(rule, "ann").Counter.States[0].Hits[0].Sum()); got != want {
+				if got := f.stored(rule, "ann").Counter.States[0].Hits[0].Sum(); got != want {
 					t.Errorf("%s: rule %d has %d hits, want %d", what, rule, got, want)
 				}
 			}
@@ -203,7 +204,7 @@ func TestGrantWithoutRoomElsewhere(t *testing.T) {
 		if lucky.verdict != counter.Allowed || late.verdict != counter.Rejected {
 			t.Errorf("%+v: %v and %v, want one to pass", shape, lucky.verdict, late.verdict)
 		}
-		if fmt.Sprint(late.verdicts) != fmt.Sprint([]counter.Verdict{counter.Allowed, counter.Rejected}) || fmt.Sprint(late.remaining) != "[4 0]" {
+		if !slices.Equal(late.verdicts, []counter.Verdict{counter.Allowed, counter.Rejected}) || !slices.Equal(late.remaining, []uint64{4, 0}) {
 			t.Errorf("%+v: the second is told of %v with %v remaining", shape, late.verdicts, late.remaining)
 		}
 		if wait := late.retryAt - late.at; !late.retries || wait != minute {
