@@ -57,6 +57,7 @@ func Run(t *testing.T, open Open) {
 		{"buckets ahead by a window", testBucketsBelieved},
 		{"buckets of a clock that was set back", testBucketsSetBack},
 		{"buckets ahead, given back", testBucketsAheadReturned},
+		{"buckets ahead, given back late", testBucketsAheadReturnedLate},
 		{"buckets ahead, exactly once", testBucketsAheadOnce},
 		{"buckets of clocks that wander", testBucketsWander},
 		{"buckets given back", testBucketsReturned},
