@@ -68,16 +68,14 @@ func (c Calendar) BucketTotal(item *wire.Item, buckets []Window) wire.Total {
 	span := c.Span(item.LimitCounter)
 	_, counting := numbering(item.LimitCounter)
 	current := NumberAt(item.LimitCounter, c.NowNanos)
+	buckets = span.among(buckets)
 	if item.Shape().IsLog() {
 		buckets = c.keptOfLog(item, buckets)
 	}
 	live := make([]Window, 0, len(buckets))
 	for _, b := range buckets {
-		if b.Hits == 0 || b.Number > span.Newest {
-			continue
-		}
 		b.Number = min(b.Number, current)
-		if b.Number < span.Kept || b.Number+counting <= item.Newest {
+		if b.Hits == 0 || b.Number+counting <= item.Newest {
 			continue
 		}
 		if last := len(live) - 1; last >= 0 && live[last].Number == b.Number {
@@ -127,8 +125,7 @@ func (subBuckets) add(c Calendar, r *Contents, item *wire.Item, out *Outcome) (e
 			continue
 		}
 		if buckets == nil {
-			buckets = span.readable(r.Windows)
-			r.Windows = buckets
+			buckets = span.among(r.Windows)
 		}
 		if hits < 0 {
 			if now != 0 {
@@ -162,6 +159,17 @@ func (subBuckets) add(c Calendar, r *Contents, item *wire.Item, out *Outcome) (e
 		r.Windows = c.keptOfLog(item, r.Windows)
 	}
 	return max(expires, c.NowNanos), true
+}
+
+// among is the part of buckets, newest first, that can be read. It shares their memory.
+func (s Span) among(buckets []Window) []Window {
+	for len(buckets) > 0 && buckets[0].Number > s.Newest {
+		buckets = buckets[1:]
+	}
+	for len(buckets) > 0 && buckets[len(buckets)-1].Number < s.Kept {
+		buckets = buckets[:len(buckets)-1]
+	}
+	return buckets
 }
 
 // takeBack takes the hits of w, which are given back, from their bucket, and then from others in

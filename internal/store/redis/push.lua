@@ -823,7 +823,7 @@ end
 function tokens.answer(c, item, reply)
   local start, taken = converted(c, item.limit, 0)
   if taken > 0 and fullAt(c, start, taken, item.limit) > nowNs then
-    start, taken = later(c, start, taken, item.limit, nowMs)
+    start, taken = later(c, start > nowNs and nowNs or start, taken, item.limit, nowMs)
   else
     start, taken = item.newest, 0
   end

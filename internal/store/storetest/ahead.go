@@ -297,6 +297,37 @@ func testBucketsAheadReturnedLate(t *testing.T, b *bench) {
 	}
 }
 
+// testBucketsNothingReturned gives back nothing while the store's clock is set back so far that it
+// can't see a counter's hits: they are still there when it is right again.
+func testBucketsNothingReturned(t *testing.T, b *bench) {
+	for _, r := range tenSeconds(5) {
+		b.clock.set(epoch)
+		b.decide(b.next(items(b.at(r, 0, 3))), 1)
+		b.clock.advance(-store.Ahead - 20*time.Second)
+		if out := b.decide(b.next(items(b.at(r, 0, -1))), 1); out.Dropped != 1 {
+			t.Errorf("precision %d: outcome %+v, want 1 dropped", r.Precision, out)
+		}
+		b.clock.set(epoch)
+		b.used(r, 3)
+	}
+}
+
+// testBucketsAheadUnseen sets the store's clock back so far that it sees only some of a counter's
+// hits. Those count, whatever the others are.
+func testBucketsAheadUnseen(_ *testing.T, b *bench) {
+	for _, r := range tenSeconds(5) {
+		once := r
+		once.Limit = 100
+		b.clock.set(epoch.Add(-8 * time.Second))
+		b.decide(b.next(items(b.at(once, 0, 1))), 1)
+		b.clock.set(epoch)
+		b.decide(b.next(items(b.at(once, 0, 9))), 1)
+		b.clock.advance(-store.Ahead - 5*time.Second)
+		b.used(r, 1)
+		b.take(take(1, 99, r), 4)
+	}
+}
+
 // testBucketsAheadOnce sends hits that are ahead again, as late as their number still counts.
 func testBucketsAheadOnce(t *testing.T, b *bench) {
 	for _, r := range tenSeconds(5) {
