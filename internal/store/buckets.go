@@ -43,7 +43,7 @@ func KeptBuckets(of wire.LimitCounter, limit uint64, buckets []Window) []Window 
 // says, so that those ahead push no others out.
 func (c Calendar) keptOfLog(item *wire.Item, buckets []Window) []Window {
 	current := NumberAt(item.LimitCounter, c.NowNanos)
-	today, _ := slices.BinarySearchFunc(buckets, current, func(b Window, current uint64) int { return cmp.Compare(current, b.Number) })
+	today, _ := slices.BinarySearchFunc(buckets, current, newerFirst)
 	ahead := KeptBuckets(item.LimitCounter, item.Limit, buckets[:today])
 	others := KeptBuckets(item.LimitCounter, item.Limit, buckets[today:])
 	if len(ahead) == today {
@@ -51,6 +51,9 @@ func (c Calendar) keptOfLog(item *wire.Item, buckets []Window) []Window {
 	}
 	return slices.Concat(ahead, others)
 }
+
+// newerFirst is the order in which buckets are kept.
+func newerFirst(b Window, number uint64) int { return cmp.Compare(number, b.Number) }
 
 // BucketTotal answers an item of sliding buckets from all buckets of its counter, newest first. The
 // answer has the buckets that have hits, can be read, and are not too old for a window that ends
@@ -65,16 +68,14 @@ func (c Calendar) BucketTotal(item *wire.Item, buckets []Window) wire.Total {
 	span := c.Span(item.LimitCounter)
 	_, counting := numbering(item.LimitCounter)
 	current := NumberAt(item.LimitCounter, c.NowNanos)
+	buckets = span.among(buckets)
 	if item.Shape().IsLog() {
 		buckets = c.keptOfLog(item, buckets)
 	}
 	live := make([]Window, 0, len(buckets))
 	for _, b := range buckets {
-		if b.Hits == 0 || b.Number > span.Newest {
-			continue
-		}
 		b.Number = min(b.Number, current)
-		if b.Number < span.Kept || b.Number+counting <= item.Newest {
+		if b.Hits == 0 || b.Number+counting <= item.Newest {
 			continue
 		}
 		if last := len(live) - 1; last >= 0 && live[last].Number == b.Number {
@@ -104,9 +105,10 @@ func (c Calendar) BucketTotal(item *wire.Item, buckets []Window) wire.Total {
 // clock is wrong. Its hits are counted now, and leave when those of now do: by the time that their
 // number would come, they are gone.
 //
-// What is given back is taken from its bucket. If that is ahead and has too few, the hits were
-// counted at an earlier now: they are taken from the newest buckets that are not ahead. What even
-// those do not have is dropped.
+// What is given back is taken from its bucket. If that has too few, the hits were counted at a now
+// of which they were more than a window ahead. Which one that was, nobody knows. So they are taken
+// from the oldest hits that may be theirs: those that stay are not gone too soon. If they are a
+// window old by their sender's clock, they have left. What is not there is dropped.
 func (subBuckets) add(c Calendar, r *Contents, item *wire.Item, out *Outcome) (expires uint64, changed bool) {
 	span := c.Span(item.LimitCounter)
 	_, counting := numbering(item.LimitCounter)
@@ -123,14 +125,17 @@ func (subBuckets) add(c Calendar, r *Contents, item *wire.Item, out *Outcome) (e
 			continue
 		}
 		if buckets == nil {
-			buckets = span.readable(r.Windows)
-			r.Windows = buckets
+			buckets = span.among(r.Windows)
 		}
 		if hits < 0 {
 			if now != 0 {
 				buckets, now = mergeBuckets(buckets, []Window{{Number: current, Hits: now}}), 0
 			}
-			left := takeBack(buckets, w, current, span.Oldest)
+			end := less(w.Number, counting)
+			if item.Ages[i] >= counting {
+				end = 0
+			}
+			left := takeBack(buckets, w, span.Oldest, end)
 			out.Count(hits-left, true)
 			out.Count(left, false)
 			changed = changed || left != hits
@@ -156,16 +161,33 @@ func (subBuckets) add(c Calendar, r *Contents, item *wire.Item, out *Outcome) (e
 	return max(expires, c.NowNanos), true
 }
 
-// takeBack takes the hits of w, which are given back, from their bucket, and if that is ahead of
-// current, then from the newest up to current and back to oldest. It returns what is left of them.
-func takeBack(buckets []Window, w Window, current, oldest uint64) (left int64) {
+// among is the part of buckets, newest first, that can be read. It shares their memory.
+func (s Span) among(buckets []Window) []Window {
+	for len(buckets) > 0 && buckets[0].Number > s.Newest {
+		buckets = buckets[1:]
+	}
+	for len(buckets) > 0 && buckets[len(buckets)-1].Number < s.Kept {
+		buckets = buckets[:len(buckets)-1]
+	}
+	return buckets
+}
+
+// takeBack takes the hits of w, which are given back, from their bucket, and then from others in
+// [oldest, end), the oldest first. It returns what is left of them.
+func takeBack(buckets []Window, w Window, oldest, end uint64) (left int64) {
 	left = w.Hits
-	for i := range buckets {
-		b := &buckets[i]
-		if b.Number == w.Number || w.Number > current && b.Number <= current && b.Number >= oldest {
-			taken := min(-left, b.Hits)
-			b.Hits -= taken
-			left += taken
+	from := func(b *Window) {
+		taken := min(-left, b.Hits)
+		b.Hits -= taken
+		left += taken
+	}
+	at, found := slices.BinarySearchFunc(buckets, w.Number, newerFirst)
+	if found {
+		from(&buckets[at])
+	}
+	for i := len(buckets) - 1; i >= 0 && left != 0 && buckets[i].Number < end; i-- {
+		if buckets[i].Number >= oldest {
+			from(&buckets[i])
 		}
 	}
 	return left

@@ -39,14 +39,20 @@ func (clockWindows) add(c Calendar, r *Contents, item *wire.Item, out *Outcome) 
 		if hits == 0 {
 			continue
 		}
-		at := slices.IndexFunc(r.Windows, func(w Window) bool { return w.Number == number })
+		named := func(w Window) bool { return w.Number == number }
+		at := slices.IndexFunc(r.Windows, named)
 		if !span.counts(Window{Number: number}) || hits < 0 && (at < 0 || r.Windows[at].Hits == 0) {
 			out.Count(hits, false)
 			continue
 		}
-		expires, changed = max(expires, ExpiresNanos(item.LimitCounter, number)), true
+		expires = max(expires, ExpiresNanos(item.LimitCounter, number))
+		if !changed {
+			// They do not come back if the clock is set back.
+			r.Windows, changed = span.readable(r.Windows), true
+			at = slices.IndexFunc(r.Windows, named)
+		}
 		if at < 0 {
-			r.Windows = append(span.readable(r.Windows), Window{Number: number})
+			r.Windows = append(r.Windows, Window{Number: number})
 			at = len(r.Windows) - 1
 		}
 		r.Windows[at].Hits = out.Add(r.Windows[at].Hits, hits)

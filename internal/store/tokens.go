@@ -122,9 +122,10 @@ func (c Calendar) kept(of wire.LimitCounter, limit uint64, w Window) bool {
 	return c.missing(of, limit, w, graceNanos(of))
 }
 
-// bucket is the token bucket of a counter's contents as one of a limit; see converted.
+// bucket is the token bucket of a counter's contents as one of a limit; see converted. It is false if
+// there is none that can be believed.
 func (c Calendar) bucket(of wire.LimitCounter, limit uint64, r *Contents, early uint64) (w Window, ok bool) {
-	if len(r.Windows) == 0 {
+	if len(r.Windows) == 0 || c.tooFar(of, r.Windows[0].Number) {
 		return Window{}, false
 	}
 	return c.converted(of, r.Limit, limit, r.Windows[0], early), true
@@ -199,9 +200,11 @@ func (c Calendar) backSince(of wire.LimitCounter, limit uint64, had Window, sinc
 }
 
 // TokenTotal answers an item of a token bucket. If the bucket is full, the answer has the item's
-// start and nothing taken. Otherwise its start is less than a window ago, unless the limit is 0.
+// start and nothing taken. Otherwise its start is less than a window ago, unless the limit is 0. One
+// that lies after now, as the clock was set back, is now.
 func (c Calendar) TokenTotal(item *wire.Item, r *Contents) wire.Total {
 	if w, ok := c.bucket(item.LimitCounter, item.Limit, r, 0); ok && w.Hits > 0 && c.missing(item.LimitCounter, item.Limit, w, 0) {
+		w.Number = min(w.Number, c.NowNanos)
 		w = later(item.LimitCounter, item.Limit, w, c.NowNanos/1e6)
 		return wire.Total{Newest: w.Number, Hits: []uint64{uint64(w.Hits)}}
 	}

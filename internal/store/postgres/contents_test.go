@@ -3,9 +3,6 @@ package postgres_test
 import (
 	"cmp"
 	"fmt"
-	"math/bits"
-	"math/rand/v2"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +11,7 @@ import (
 	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/internal/store/postgres/postgrestest"
+	"weir/internal/store/storetest"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -35,115 +33,16 @@ func contents(t *testing.T, s store.Store) (counters []store.LimitCounter) {
 	return counters
 }
 
-// TestLikeMemory pushes the same at random to PostgreSQL and to the memory store, and wants the
-// same outcomes and contents.
+// TestLikeMemory gives PostgreSQL and the memory store the same pushes at random, to the nanosecond,
+// and wants the same outcomes and counters. Package storetest does so with all stores, whose clocks
+// are not as fine.
 func TestLikeMemory(t *testing.T) {
-	now := epoch
-	clock := func() time.Time { return now }
-	counters, exact := open(t, postgrestest.Database(t), clock), memory.New(memory.Options{Now: clock})
-	random := rand.New(rand.NewPCG(3, 4))
-	widths := []uint64{1, 1000, 60_000, 86_400_000, wire.MaxWidthMillis}
-	limits := []uint64{0, 1, 7, 100, 101, 1000, 20_011, 99_991}
-	// A token bucket has several limits. Of others one counter has one limit: at another a log would
-	// forget other hits.
-	anItem := func() wire.Item {
-		limit := random.IntN(len(limits))
-		it := randomItem(random, now, widths[random.IntN(len(widths))], limits[limit])
-		it.Ordinal = uint8(limit)
-		if window.Kind(it.Kind).Refills() {
-			it.Ordinal = uint8(limit % 2)
-		}
-		return it
+	a := &storetest.Alike{
+		Exact:  func(now func() time.Time) store.Store { return memory.New(memory.Options{Now: now}) },
+		Widths: []uint64{1, 1000, 60_000, 86_400_000, wire.MaxWidthMillis}, Resolution: time.Nanosecond,
 	}
-	var sent []*wire.Push
-	var applied, granted, leased, refused, duplicates int
-	for seq := uint64(1); seq <= 1500; seq++ {
-		// Times of all sizes, to the nanosecond.
-		now = now.Add(time.Duration(random.Uint64N(1 << random.UintN(40))))
-		p := &wire.Push{Namespace: "ns", Sender: seq % 3, Sequence: seq, Floor: seq - min(seq, 5)}
-		for range random.IntN(4) {
-			p.Items = append(p.Items, anItem())
-		}
-		for range random.IntN(3) {
-			take := wire.Take{Least: 1 + random.Uint64N(5), Lease: random.IntN(2) == 0}
-			take.Most = take.Least + random.Uint64N(1<<random.UintN(10))
-			for range 1 + random.IntN(2) {
-				it := anItem()
-				room := wire.Room{LimitCounter: it.LimitCounter, Limit: it.Limit, Burst: it.Limit, Cost: 1 + random.Uint64N(3), CountRejected: random.IntN(2) == 0}
-				if !slices.ContainsFunc(take.Rooms, func(r wire.Room) bool { return r.LimitCounter == room.LimitCounter }) {
-					take.Rooms = append(take.Rooms, room)
-				}
-			}
-			p.Takes = append(p.Takes, take)
-		}
-		again := random.IntN(4) == 0 && len(sent) > 0
-		if again {
-			p = sent[max(0, len(sent)-1-random.IntN(8))]
-		} else {
-			sent = append(sent, p)
-		}
-		nodes := 1 + random.Uint64N(10)
-		got, err := counters.Push(t.Context(), p, nodes)
-		if err != nil {
-			t.Fatal(err)
-		}
-		want, err := exact.Push(t.Context(), p, nodes)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !reflect.DeepEqual(got, want) {
-			t.Fatalf("push %d at %d: %+v\ngot  %+v\nwant %+v", seq, now.UnixNano(), p, got, want)
-		}
-		for i, g := range got.Answer.Grants {
-			switch {
-			case g.Units == 0:
-				refused++
-			case p.Takes[i].Lease:
-				leased++
-			default:
-				granted++
-			}
-		}
-		if got.Duplicate {
-			duplicates++
-		} else if got.Applied > 0 {
-			applied++
-		}
-		if seq%250 == 0 {
-			if got, want := contents(t, counters), contents(t, exact); !reflect.DeepEqual(got, want) {
-				t.Fatalf("after push %d: counters\n%+v\nwant\n%+v", seq, got, want)
-			}
-		}
-	}
-	if applied < 100 || granted < 100 || leased < 100 || refused < 100 || duplicates < 100 {
-		t.Errorf("%d applied, %d granted, %d leased, %d refused, %d duplicates; want 100 of each at least", applied, granted, leased, refused, duplicates)
-	}
-}
-
-// randomItem is of any kind; its times are around now, at the edges of windows often, or windows
-// ahead.
-func randomItem(random *rand.Rand, now time.Time, widthMillis, limit uint64) wire.Item {
-	kind := window.Kind(1 + random.UintN(uint(window.LastKind)))
-	it := wire.Item{LimitCounter: wire.LimitCounter{Kind: uint8(kind), WidthMillis: widthMillis}, Limit: limit}
-	width := widthMillis * 1e6
-	at := uint64(now.UnixNano()) - random.Uint64N(3)*width - random.Uint64N(2)*random.Uint64N(width) + random.Uint64N(2)*random.Uint64N(1e9)
-	if random.IntN(8) == 0 {
-		at += random.Uint64N(5 * width)
-	}
-	size := func() int64 { return random.Int64N(1<<random.UintN(1+uint(bits.Len64(limit)))+2) - 1 }
-	it.Newest, it.Hits = at, []int64{size()}
-	switch {
-	case kind.Clocked():
-		it.Newest = at / width
-		it.Hits = append(it.Hits, size())
-	case kind.Bucketed():
-		it.Precision = []uint64{1, width / 64, width / 2, width}[random.IntN(4)]
-		it.Newest, it.Hits = at/it.Precision, nil
-		for age := uint64(0); age < 70*(width/it.Precision/64+1) && len(it.Hits) < 20; age += 1 + random.Uint64N(width/it.Precision/8+1) {
-			it.Ages, it.Hits = append(it.Ages, age), append(it.Hits, size())
-		}
-	}
-	return it
+	a.Others = map[string]store.Store{"PostgreSQL": open(t, postgrestest.Database(t), a.Now)}
+	a.RunSeeds(t, 30)
 }
 
 // TestExpired has rows go when nobody can read them any more, a few at a time.

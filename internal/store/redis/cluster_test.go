@@ -32,9 +32,6 @@ func TestCluster(t *testing.T) {
 				return open(t, cluster.URL(), now)
 			})
 		}},
-		{"like memory", func(t *testing.T, cluster *redistest.Cluster) {
-			likeMemory(t, func(now func() time.Time) store.Store { return open(t, cluster.URL(), now) }, 7)
-		}},
 		{"one node", testOneNode},
 		{"scripts", testScripts},
 		{"keys", testKeys},

@@ -92,18 +92,21 @@ func (r *run) push(ctx context.Context) error {
 	return nil
 }
 
-// readAgain asks for the totals of items after takes of the same counters, which another script may
-// have decided later.
+// readAgain asks for the totals of items whose counters the push names again. Another script, later,
+// may have added to these.
 func (r *run) readAgain(ctx context.Context) error {
-	taken := make(map[wire.LimitCounter]bool)
+	named := make(map[wire.LimitCounter]int)
+	for i := range r.p.Items {
+		named[r.p.Items[i].LimitCounter]++
+	}
 	for i := range r.p.Takes {
 		for j := range r.p.Takes[i].Rooms {
-			taken[r.p.Takes[i].Rooms[j].LimitCounter] = true
+			named[r.p.Takes[i].Rooms[j].LimitCounter]++
 		}
 	}
 	reads := r.round("")
 	for i := range r.p.Items {
-		if item := r.p.Items[i]; taken[item.LimitCounter] {
+		if item := r.p.Items[i]; named[item.LimitCounter] > 1 {
 			item.Hits = make([]int64, len(item.Hits))
 			reads.item(&item, &r.out.Answer.Totals[i])
 		}

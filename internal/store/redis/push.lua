@@ -26,7 +26,7 @@ local LEASE, REFUSED = '1', '2'
 local SPARE_BUCKETS = 64 -- as store has it
 
 local function digits(n) return string.format('%.0f', n) end
-local function nanos(us) return string.format('%017.0f000', math.max(0, us)) end
+local function nanos(us, below) return string.format('%017.0f', math.max(0, us)) .. (below or '000') end
 local function isNanos(s) return #s == 20 and string.find(s, '^%d+$') end
 local function sum(a, b) return math.min(a + b, MAX_HITS) end
 local function quotient(a, b) return (a - math.fmod(a, b)) / b end
@@ -395,37 +395,50 @@ local function takeBack(c, field, hits)
   return hits + taken
 end
 
--- giveBack takes hits, negative, from a bucket, and if that is ahead, then from earlier ones, as store's subBuckets says. It
--- returns what is left of them. earlier is the buckets before this one that count, oldest first, with those that may be
--- empty by now; or nil.
-local function giveBack(c, field, hits, earlier)
+-- windowBefore is the number of the bucket a window before one.
+local function windowBefore(c, field)
+  if c.buckets == 0 then
+    return nanos(tonumber(string.sub(field, 1, 17)) - c.width * 1000, string.sub(field, 18))
+  end
+  return string.format('%020.0f', math.max(0, tonumber(field) - c.buckets))
+end
+
+-- candidates are the fields of the buckets that count, the current one among them, oldest first; at is the first that may have
+-- hits, and current the current one's place.
+local function candidates(c)
+  local list = {at = 1}
+  for field in pairs(c.windows) do
+    if field > c.ended and field ~= c.current then
+      list[#list + 1] = field
+    end
+  end
+  list[#list + 1] = c.current
+  table.sort(list)
+  for i, field in ipairs(list) do
+    if field == c.current then
+      list.current = i
+    end
+  end
+  return list
+end
+
+-- giveBack takes hits, negative, from a bucket, and then from the oldest that they may be in, as store's subBuckets says. It
+-- returns what is left of them. list are the candidates.
+local function giveBack(c, field, hits, list)
   hits = takeBack(c, field, hits)
-  if field <= c.current then
-    return hits, earlier
-  end
-  if hits < 0 then
-    hits = takeBack(c, c.current, hits)
-  end
-  if hits < 0 and not earlier then
-    earlier = {}
-    for other in pairs(c.windows) do
-      if other > c.ended and other < c.current then
-        earlier[#earlier + 1] = other
-      end
-    end
-    table.sort(earlier)
-  end
-  while hits < 0 and #earlier > 0 do
-    hits = takeBack(c, earlier[#earlier], hits)
+  local last = windowBefore(c, field)
+  while hits < 0 and list.at <= #list and list[list.at] < last do
+    hits = takeBack(c, list[list.at], hits)
     if hits < 0 then
-      earlier[#earlier] = nil
+      list.at = list.at + 1
     end
   end
-  return hits, earlier
+  return hits
 end
 
 function buckets.add(c, item)
-  local changed, left, earlier = false, nil, nil
+  local changed, list = false, nil
+  local newest = string.rep('0', 20 - #item.newest) .. item.newest
   for j, hits in ipairs(item.hits) do
     local field = item.fields[j]
     if hits == 0 then
@@ -434,7 +447,13 @@ function buckets.add(c, item)
       drop(hits)
     elseif hits < 0 then
       senderExpires = math.max(senderExpires, bucketExpires(c, field))
-      left, earlier = giveBack(c, field, hits, earlier)
+      local left
+      if field <= windowBefore(c, newest) then
+        left = takeBack(c, field, hits)
+      else
+        list = list or candidates(c)
+        left = giveBack(c, field, hits, list)
+      end
       count(hits - left)
       drop(left)
       changed = changed or left ~= hits
@@ -443,6 +462,9 @@ function buckets.add(c, item)
       senderExpires = math.max(senderExpires, bucketExpires(c, field))
       if field > c.believed then
         field = c.current -- a wrong clock's
+        if list then
+          list.at = math.min(list.at, list.current)
+        end
       end
       addTo(c, field, hits)
       live(c, bucketExpires(c, field))
@@ -801,7 +823,7 @@ end
 function tokens.answer(c, item, reply)
   local start, taken = converted(c, item.limit, 0)
   if taken > 0 and fullAt(c, start, taken, item.limit) > nowNs then
-    start, taken = later(c, start, taken, item.limit, nowMs)
+    start, taken = later(c, start > nowNs and nowNs or start, taken, item.limit, nowMs)
   else
     start, taken = item.newest, 0
   end

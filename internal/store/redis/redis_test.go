@@ -1,15 +1,12 @@
 package redis_test
 
 import (
-	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
 	"maps"
 	"math"
-	"math/bits"
 	"math/rand/v2"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -338,119 +335,6 @@ func staleRecords(n int64) string {
 	return records.String()
 }
 
-func TestLikeMemory(t *testing.T) {
-	likeMemory(t, func(now func() time.Time) store.Store { return open(t, redistest.Start(t).URL(), now) }, 1)
-}
-
-// likeMemory pushes the same at random to a store and to the memory store, whose arithmetic is
-// exact, and wants the same outcomes and contents. The rooms of a take are of so many keys.
-func likeMemory(t *testing.T, open func(now func() time.Time) store.Store, ids byte) {
-	now := epoch
-	clock := func() time.Time { return now }
-	counters, exact := open(clock), memory.New(memory.Options{Now: clock})
-	random := rand.New(rand.NewPCG(3, 4))
-	// Redis expires keys by a clock of its own: widths are such that the test is over before.
-	widths := []uint64{59_999, 60_000, 600_000, 86_400_000, wire.MaxWidthMillis}
-	limits := []uint64{0, 1, 7, 100, 101, 640, 1000, 20_011, 99_991}
-	// A token bucket has several limits; unless several partitions may take from it and give back,
-	// which leaves it written with another start. Of others one counter has one limit: at another a
-	// log would forget other hits.
-	anItem := func() wire.Item {
-		limit := random.IntN(len(limits))
-		it := randomItem(random, now, widths[random.IntN(len(widths))], limits[limit])
-		it.Ordinal = uint8(limit)
-		if window.Kind(it.Kind).Refills() && ids == 1 {
-			it.Ordinal = uint8(limit % 2)
-		}
-		it.ID[0] = byte(random.UintN(uint(ids)))
-		return it
-	}
-	var granted, refused, leased int
-	var recent [16]*wire.Push
-	for seq := uint64(1); seq <= 5000; seq++ {
-		// Times of all sizes.
-		now = now.Add(time.Duration(random.Uint64N(1<<random.UintN(44))/1000) * time.Microsecond)
-		p := &wire.Push{Namespace: "ns", Sender: seq % 3, Sequence: seq, Floor: seq - min(seq, 5)}
-		for range random.IntN(4) {
-			p.Items = append(p.Items, anItem())
-		}
-		for range random.IntN(3) {
-			p.Takes = append(p.Takes, randomTake(random, anItem, ids > 1))
-		}
-		if ids > 1 && len(p.Takes) > 0 {
-			// What one part of a take has, until another has less, is seen by the rest of the push.
-			p.Items, p.Takes = nil, p.Takes[:1]
-		}
-		switch copied := random.IntN(8) == 0 && seq > 16; {
-		case copied && ids == 1:
-			p = recent[random.IntN(len(recent))]
-		case copied:
-			// What is below the floor of some partitions is not forgotten by others.
-			p = recent[(seq-1)%16]
-		}
-		recent[seq%16] = p
-		nodes := random.Uint64N(6)
-		got, err := counters.Push(t.Context(), p, nodes)
-		if err != nil {
-			t.Fatal(err)
-		}
-		want, err := exact.Push(t.Context(), p, nodes)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !reflect.DeepEqual(got, want) {
-			t.Fatalf("push %d at %d, %d nodes: %+v\n%+v\ngot  %+v\nwant %+v", seq, now.UnixNano(), nodes, p.Items, p.Takes, got, want)
-		}
-		if seq%500 == 0 {
-			// Hits that several partitions gave back leave windows of none, and move the start of a
-			// bucket that was given back more than was taken from it.
-			if got, want := contents(t, counters, ids == 1), contents(t, exact, ids == 1); !reflect.DeepEqual(got, want) {
-				t.Fatalf("after push %d: counters\n%+v\nwant\n%+v", seq, got, want)
-			}
-		}
-		for i, g := range got.Answer.Grants {
-			switch {
-			case got.Duplicate:
-			case g.Units == 0:
-				refused++
-			case p.Takes[i].Lease:
-				leased++
-			default:
-				granted++
-			}
-		}
-	}
-	if granted < 300 || refused < 300 || leased < 300 {
-		t.Errorf("%d takes granted, %d leases, %d refused; want many of each", granted, leased, refused)
-	}
-}
-
-// randomTake has rooms of the counters of items. Where they may be in several partitions, none is a
-// window that starts with its first hit: one that was given back leaves it begun.
-func randomTake(random *rand.Rand, item func() wire.Item, apart bool) wire.Take {
-	take := wire.Take{Least: 1 + random.Uint64N(3), Lease: random.IntN(2) == 0}
-	take.Most = take.Least + random.Uint64N(1<<random.UintN(20))
-	for wanted := 1 + random.IntN(3); len(take.Rooms) < wanted; {
-		it := item()
-		r := wire.Room{LimitCounter: it.LimitCounter, Limit: it.Limit, CountRejected: random.IntN(2) == 0}
-		switch kind := window.Kind(r.Kind); {
-		case kind.Bursts():
-			r.Burst = 1 + random.Uint64N(2*r.Limit+1)
-		case kind.Started() && kind.AtOnce():
-			if apart && wanted > 1 {
-				continue
-			}
-		}
-		if r.Cost = random.Uint64N(1<<random.UintN(uint(bits.Len64(r.Limit+1))) + 1); take.Lease {
-			r.Cost = max(r.Cost, 1)
-		}
-		if !slices.ContainsFunc(take.Rooms, func(other wire.Room) bool { return other.LimitCounter == r.LimitCounter }) {
-			take.Rooms = append(take.Rooms, r)
-		}
-	}
-	return take
-}
-
 // TestTakePrecision takes all that is left, at numbers for which doubles can't hold the products.
 func TestTakePrecision(t *testing.T) {
 	now := epoch
@@ -486,54 +370,6 @@ func TestTakePrecision(t *testing.T) {
 			t.Fatalf("%+v of %d at %v: %d units, want %d", it, limit, now, got, want)
 		}
 	}
-}
-
-// randomItem is of any kind; its times are around now, at the edges of windows often, or windows
-// ahead.
-func randomItem(random *rand.Rand, now time.Time, widthMillis, limit uint64) wire.Item {
-	kind := window.Kind(1 + random.UintN(uint(window.LastKind)))
-	it := wire.Item{LimitCounter: wire.LimitCounter{Kind: uint8(kind), WidthMillis: widthMillis}, Limit: limit}
-	width := widthMillis * 1e6
-	at := uint64(now.UnixNano()) - random.Uint64N(3)*width - random.Uint64N(2)*random.Uint64N(width) + random.Uint64N(2)*random.Uint64N(1e9)
-	if random.IntN(8) == 0 {
-		at += random.Uint64N(5 * width)
-	}
-	size := func() int64 { return random.Int64N(1<<random.UintN(1+uint(bits.Len64(limit)))+2) - 1 }
-	it.Newest, it.Hits = at, []int64{size()}
-	switch {
-	case kind.Clocked():
-		it.Newest = at / width
-		it.Hits = append(it.Hits, size())
-	case kind.Bucketed():
-		it.Precision = []uint64{1, width / 64, width / 2, width}[random.IntN(4)]
-		it.Newest, it.Hits = at/it.Precision, nil
-		for age := uint64(0); age < 70*(width/it.Precision/64+1) && len(it.Hits) < 20; age += 1 + random.Uint64N(width/it.Precision/8+1) {
-			it.Ages, it.Hits = append(it.Ages, age), append(it.Hits, size())
-		}
-	}
-	return it
-}
-
-// contents are a store's counters, in order; windows without hits among them or not.
-func contents(t *testing.T, s store.Store, empty bool) (counters []store.LimitCounter) {
-	t.Helper()
-	err := s.Counters(t.Context(), "ns", nil, func(c store.LimitCounter) error {
-		if !empty {
-			moves := window.Kind(c.Kind).Refills()
-			c.Windows = slices.DeleteFunc(c.Windows, func(w store.Window) bool { return w.Hits == 0 || moves && w.Hits < 0 })
-			if len(c.Windows) == 0 {
-				return nil
-			}
-		}
-		slices.SortFunc(c.Windows, func(a, b store.Window) int { return cmp.Compare(a.Number, b.Number) })
-		counters = append(counters, c)
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	slices.SortFunc(counters, func(a, b store.LimitCounter) int { return cmp.Compare(key(a.LimitCounter), key(b.LimitCounter)) })
-	return counters
 }
 
 // stale is fields and values of windows long gone.

@@ -230,6 +230,104 @@ func testBucketsAheadReturned(t *testing.T, b *bench) {
 	}
 }
 
+// testBucketsAheadReturnedLate has a sender whose clock is more than a window ahead give back hits
+// when others have taken what it left. No window has more than the limit, even so, and what still
+// counts is given back.
+func testBucketsAheadReturnedLate(t *testing.T, b *bench) {
+	const far, near = 30 * time.Second, 12500 * time.Millisecond
+	for i, test := range []struct {
+		name string
+		run  func(at func(after time.Duration), push func(ahead, age time.Duration, n, returned int64), take func(want uint64))
+	}{
+		{"others' hits are newer", func(at func(time.Duration), push func(ahead, age time.Duration, n, returned int64), take func(uint64)) {
+			push(far, 0, 2, 0)
+			at(6 * time.Second)
+			take(3)
+			at(7 * time.Second)
+			push(far, 7*time.Second, -2, 2)
+			take(2)
+			at(10 * time.Second)
+			take(0)
+		}},
+		{"they are a window old", func(at func(time.Duration), push func(ahead, age time.Duration, n, returned int64), take func(uint64)) {
+			push(far, 0, 5, 0)
+			at(10 * time.Second)
+			take(5)
+			at(11 * time.Second)
+			push(far, 11*time.Second, -5, 0)
+			take(0)
+		}},
+		{"it took a window to arrive", func(at func(time.Duration), push func(ahead, age time.Duration, n, returned int64), take func(uint64)) {
+			push(near, 0, 5, 0)
+			at(10 * time.Second)
+			take(5)
+			at(11 * time.Second)
+			push(near, time.Second, -5, 0)
+			take(0)
+		}},
+		{"the store's clock was set back since", func(at func(time.Duration), push func(ahead, age time.Duration, n, returned int64), take func(uint64)) {
+			push(far, 0, 4, 0)
+			at(-5 * time.Second)
+			take(1)
+			push(far, time.Second, -4, 4)
+			take(4)
+		}},
+	} {
+		for _, r := range tenSeconds(5) {
+			r.Ordinal = uint8(i)
+			b.clock.set(epoch)
+			number := func(after time.Duration) uint64 {
+				return store.NumberAt(r.LimitCounter, uint64(epoch.Add(after).UnixNano()))
+			}
+			test.run(func(after time.Duration) { b.clock.set(epoch.Add(after)) }, func(ahead, age time.Duration, n, returned int64) {
+				t.Helper()
+				it := b.at(r, 0, n)
+				it.Newest = number(ahead + age)
+				it.Ages[0] = it.Newest - number(ahead)
+				if out := b.decide(b.next(items(it)), 1); out.Returned != returned || out.Applied != max(0, n) {
+					t.Errorf("%s, precision %d: outcome %+v of %d hits, want %d returned", test.name, r.Precision, out, n, returned)
+				}
+			}, func(want uint64) {
+				t.Helper()
+				if got := b.decide(b.next(nil, take(1, 99, r)), 1).Answer.Grants[0].Units; got != want {
+					t.Errorf("%s, precision %d: %d hits pass at %v, want %d", test.name, r.Precision, got, b.clock.now().Sub(epoch), want)
+				}
+			})
+		}
+	}
+}
+
+// testBucketsNothingReturned gives back nothing while the store's clock is set back so far that it
+// can't see a counter's hits: they are still there when it is right again.
+func testBucketsNothingReturned(t *testing.T, b *bench) {
+	for _, r := range tenSeconds(5) {
+		b.clock.set(epoch)
+		b.decide(b.next(items(b.at(r, 0, 3))), 1)
+		b.clock.advance(-store.Ahead - 20*time.Second)
+		if out := b.decide(b.next(items(b.at(r, 0, -1))), 1); out.Dropped != 1 {
+			t.Errorf("precision %d: outcome %+v, want 1 dropped", r.Precision, out)
+		}
+		b.clock.set(epoch)
+		b.used(r, 3)
+	}
+}
+
+// testBucketsAheadUnseen sets the store's clock back so far that it sees only some of a counter's
+// hits. Those count, whatever the others are.
+func testBucketsAheadUnseen(_ *testing.T, b *bench) {
+	for _, r := range tenSeconds(5) {
+		once := r
+		once.Limit = 100
+		b.clock.set(epoch.Add(-8 * time.Second))
+		b.decide(b.next(items(b.at(once, 0, 1))), 1)
+		b.clock.set(epoch)
+		b.decide(b.next(items(b.at(once, 0, 9))), 1)
+		b.clock.advance(-store.Ahead - 5*time.Second)
+		b.used(r, 1)
+		b.take(take(1, 99, r), 4)
+	}
+}
+
 // testBucketsAheadOnce sends hits that are ahead again, as late as their number still counts.
 func testBucketsAheadOnce(t *testing.T, b *bench) {
 	for _, r := range tenSeconds(5) {
@@ -257,7 +355,7 @@ func testBucketsAheadOnce(t *testing.T, b *bench) {
 func testBucketsWander(t *testing.T, b *bench) {
 	random := rand.New(rand.NewPCG(12, 13))
 	const width = 60 * time.Second
-	rooms := []wire.Room{logRoom(1, 7, 1), logRoom(2, 40, 1), room(buckets, 3, 40, 1), room(buckets, 4, 40, 1)}
+	rooms := []wire.Room{logRoom(1, 7, 1), logRoom(2, 40, 1), room(buckets, 3, 80, 1), room(buckets, 4, 80, 1)}
 	rooms[3].Precision = minute * 1e6 / 64
 	plain := make([]plainBuckets, len(rooms))
 	for i := range rooms {
@@ -339,8 +437,10 @@ func (p *plainBuckets) push(c store.Calendar, it *wire.Item) {
 			continue
 		}
 		if n < 0 {
-			for _, other := range append([]uint64{number}, p.newestFirst()...) {
-				if other == number || number > now && other <= now && other >= span.Oldest {
+			oldestFirst := p.newestFirst()
+			slices.Reverse(oldestFirst)
+			for _, other := range append([]uint64{number}, oldestFirst...) {
+				if other == number || other >= span.Oldest && other+width < number && it.Ages[i] < width {
 					hits := min(-n, p.hits[other])
 					p.hits[other] -= hits
 					n += hits

@@ -57,6 +57,9 @@ func Run(t *testing.T, open Open) {
 		{"buckets ahead by a window", testBucketsBelieved},
 		{"buckets of a clock that was set back", testBucketsSetBack},
 		{"buckets ahead, given back", testBucketsAheadReturned},
+		{"buckets ahead, given back late", testBucketsAheadReturnedLate},
+		{"buckets ahead, nothing given back", testBucketsNothingReturned},
+		{"buckets ahead, not seen", testBucketsAheadUnseen},
 		{"buckets ahead, exactly once", testBucketsAheadOnce},
 		{"buckets of clocks that wander", testBucketsWander},
 		{"buckets given back", testBucketsReturned},
@@ -78,7 +81,9 @@ func Run(t *testing.T, open Open) {
 		{"token buckets, late copies", testTokensZombie},
 		{"token buckets, given back late", testTokensReturnedLate},
 		{"token buckets, given back early", testTokensReturnedEarly},
+		{"token buckets of a clock that was set back", testTokensSetBack},
 		{"clocks that are off", testSkew},
+		{"windows of a clock that was set back", testClockSetBack},
 		{"late hits", testLate},
 		{"hits given back", testReturned},
 		{"hits given back that nobody has", testReturnedUnbacked},
@@ -636,6 +641,26 @@ func testTwice(t *testing.T, b *bench) {
 	}
 	if got := len(b.counters("ns")); got != 3 {
 		t.Errorf("%d counters, want 3", got)
+	}
+	// Where a store takes the push apart, each answer is of the whole, too.
+	now := uint64(late.UnixNano())
+	first, second := log(4, 99_991, hits(now, 3)), log(4, 99_991, hits(now, 4))
+	b.push(items(first, log(5, 99_991, hits(now, 1)), second), totals(7), totals(1), totals(7))
+}
+
+// testClockSetBack sets the store's clock back when a window can't be read any more, and the next one
+// was hit since. Nothing of it comes back.
+func testClockSetBack(_ *testing.T, b *bench) {
+	for _, kind := range []uint8{fixed, sliding} {
+		b.clock.set(epoch)
+		b.push(items(item(kind, 1, minute, epoch, 3)), totals(3))
+		next := epoch.Add(time.Minute)
+		b.clock.set(next)
+		b.push(items(item(kind, 1, minute, next, 1)), totals(1))
+		b.clock.set(epoch.Add(time.Duration(window.Kind(kind).Windows())*time.Minute + store.Grace))
+		b.push(items(item(kind, 1, minute, next, 1)), totals(2))
+		b.clock.set(epoch)
+		b.read(item(kind, 1, minute, epoch), 0)
 	}
 }
 

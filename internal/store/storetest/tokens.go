@@ -513,3 +513,29 @@ func testTokensReturnedEarly(t *testing.T, b *bench) {
 		b.take(take(1, 1, r), 0)
 	}
 }
+
+// testTokensSetBack sets the store's clock back after tokens were taken, by less than a millisecond
+// and by more. As many are missing as before.
+func testTokensSetBack(t *testing.T, b *bench) {
+	for i, back := range []time.Duration{3 * time.Microsecond, 999 * time.Microsecond, time.Millisecond, time.Second} {
+		b.clock.set(epoch.Add(time.Minute))
+		r := room(tokens, byte(i), 10, 1)
+		b.take(take(5, 5, r), 5)
+		b.clock.advance(-back)
+		b.readTokens(tokenItem(byte(i), 10, b.clock.now(), 0), b.clock.now(), 5)
+		if got := b.decide(b.next(nil, take(1, 99, r)), 1).Answer.Grants[0].Units; got != 5 {
+			t.Errorf("%v back: %d pass, want 5", back, got)
+		}
+	}
+	// So far back that the start can't be believed, at whatever limit: a bucket of another one starts
+	// earlier.
+	b.clock.set(epoch.Add(time.Minute))
+	r := room(tokens, 99, 10, 1)
+	b.take(take(5, 5, r), 5)
+	b.clock.advance(-store.Ahead - 2*time.Second)
+	for _, limit := range []uint64{10, 1} {
+		b.readTokens(tokenItem(99, limit, b.clock.now(), 0), b.clock.now(), 0)
+	}
+	r.Limit, r.Burst = 1, 1
+	b.take(take(1, 99, r), 1)
+}

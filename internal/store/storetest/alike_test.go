@@ -1,0 +1,66 @@
+package storetest_test
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"weir/internal/store"
+	"weir/internal/store/memory"
+	"weir/internal/store/postgres"
+	"weir/internal/store/postgres/postgrestest"
+	"weir/internal/store/redis"
+	"weir/internal/store/redis/redistest"
+	"weir/internal/store/storetest"
+	"weir/internal/wire"
+)
+
+func TestMain(m *testing.M) { os.Exit(postgrestest.Main(m)) }
+
+// allStores are all there are, beside the one in memory.
+func allStores(t testing.TB) *storetest.Alike {
+	t.Helper()
+	a := &storetest.Alike{
+		Exact: func(now func() time.Time) store.Store { return memory.New(memory.Options{Now: now}) },
+		// Redis expires keys by a clock of its own, a grace after their windows at the soonest, and counts
+		// microseconds.
+		Widths: []uint64{10_000, 59_999, 600_000, 86_400_000, wire.MaxWidthMillis}, Resolution: time.Microsecond, Life: store.Grace - time.Second,
+	}
+	onPostgres, err := postgres.Open(postgrestest.Database(t), postgres.Options{Now: a.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed(t, onPostgres.Close)
+	a.Others = map[string]store.Store{"PostgreSQL": onPostgres}
+	for name, url := range map[string]string{"Redis": redistest.Start(t).URL(), "Redis Cluster": redistest.StartCluster(t).URL()} {
+		// A client that hears nothing for 3 s asks again by itself: what it applied the first time is not
+		// in the outcome of the second.
+		onRedis, err := redis.Open(url+"?read_timeout=1m", redis.Options{Now: a.Now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		closed(t, onRedis.Close)
+		a.Others[name] = onRedis
+	}
+	return a
+}
+
+func closed(t testing.TB, end func() error) {
+	t.Cleanup(func() {
+		if err := end(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestAlike gives all stores the same pushes at random.
+func TestAlike(t *testing.T) { allStores(t).RunSeeds(t, 60) }
+
+// FuzzAlike has a fuzzer choose the pushes.
+func FuzzAlike(f *testing.F) {
+	a := allStores(f)
+	for seed := range uint64(12) {
+		f.Add(storetest.Choices(seed, 100<<(seed/2)))
+	}
+	f.Fuzz(func(t *testing.T, choices []byte) { a.Run(t, choices) })
+}
