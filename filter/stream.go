@@ -67,6 +67,7 @@ func (s *stream) Decided(demands []node.Demand, now int64, verdict counter.Verdi
 // conclude does what a verdict asks for.
 func (s *stream) conclude(demands []node.Demand, now int64, verdict counter.Verdict) types.Action {
 	p := s.plugin
+	tellDecided(&p.vm.observed, demands, verdict)
 	if verdict != counter.Allowed {
 		s.later = s.later[:0]
 		for i := range demands {
@@ -164,6 +165,7 @@ func (s *stream) countResponse() {
 		}
 		if l.Cost != 0 {
 			p.node.ForceSaved(l, now)
+			tellCharged(&p.vm.observed, l.Rule.Index, l.Cost)
 		}
 	}
 	s.later = s.later[:0]
