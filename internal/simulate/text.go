@@ -91,7 +91,7 @@ func (t *text) limit(l *LimitReport) {
 	}
 	t.table("  \t algorithm\t refused\t of requests\t of keys\t", func(row func(string, ...any)) {
 		for _, a := range l.Algorithms {
-			row("  %s\t %s\t %s\t %s\t %s\t %s", mark(a.Configured), a.algorithm(), count(a.Refused), percent(a.RefusedShare),
+			row("  %s\t %s\t %s\t %s\t %s\t %s", mark(a.Configured), a.Name(), count(a.Refused), percent(a.RefusedShare),
 				percent(a.RefusedKeysShare), bar(a.RefusedShare))
 		}
 	})
@@ -107,10 +107,11 @@ func (t *text) table(head string, rows func(row func(string, ...any))) {
 
 // String is the limit in words.
 func (s LimitSpec) String() string {
-	return fmt.Sprintf("%s in %s, %s", count(s.Limit), s.Window, s.algorithm())
+	return fmt.Sprintf("%s in %s, %s", count(s.Limit), s.Window, s.Name())
 }
 
-func (s LimitSpec) algorithm() string {
+// Name is the algorithm with what it has besides limit and window.
+func (s LimitSpec) Name() string {
 	switch {
 	case s.Start != "":
 		return s.Algorithm + ", start " + s.Start
