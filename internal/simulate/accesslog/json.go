@@ -109,11 +109,17 @@ func (p *object) target(name string) target {
 }
 
 // found is what a line tells that is not a part by itself.
-type found struct {
-	timed          bool
-	requestLine    string
-	peer, client   string
-	path, original string
+type found [isClient + 1]struct {
+	text string
+	// given says that the user has named the field.
+	given bool
+}
+
+// set sets a role. The first field that has it counts, or the one that the user has named.
+func (f *found) set(r role, text string, given bool) {
+	if v := &f[r]; text != "" && (v.text == "" || given && !v.given) {
+		v.text, v.given = text, given
+	}
 }
 
 func (p *object) parse(line string, r *Request) error {
@@ -121,19 +127,23 @@ func (p *object) parse(line string, r *Request) error {
 		return errJSON
 	}
 	var f found
-	if err := p.members(gjson.Parse(line), "", r, &f, 0); err != nil {
+	err := p.members(gjson.Parse(line), "", r, &f, 0)
+	if err != nil {
 		return err
 	}
-	if !f.timed {
+	if f[isTime].text == "" {
 		return errNoTime
 	}
-	if path := f.original; path != "" || f.path != "" {
-		if path == "" {
-			path = f.path
-		}
+	if r.Time, err = p.clock.read(f[isTime].text); err != nil {
+		return err
+	}
+	if original := f[isOriginalPath].text; original != "" && !f[isPath].given {
+		f[isPath].text = original
+	}
+	if path := f[isPath].text; path != "" {
 		r.path(path)
-	} else if f.requestLine != "" {
-		if err := r.requestLine(f.requestLine); err != nil {
+	} else if line := f[isRequestLine].text; line != "" {
+		if err := r.requestLine(line); err != nil {
 			return err
 		}
 	}
@@ -144,9 +154,9 @@ func (p *object) parse(line string, r *Request) error {
 	if forwarded := r.Find(Forwarded.Kind, Forwarded.Name); forwarded != nil {
 		chain = forwarded.Value
 	}
-	client := f.client
+	client := f[isClient].text
 	if client == "" {
-		client = p.options.client(f.peer, chain)
+		client = p.options.client(f[isPeer].text, chain)
 	}
 	if client != "" {
 		r.set(Source, client)
@@ -166,45 +176,29 @@ func (p *object) members(o gjson.Result, prefix string, r *Request, f *found, de
 		if value.IsObject() {
 			err = p.members(value, name, r, f, depth+1)
 		} else if !value.IsArray() {
-			err = p.member(name, value, r, f)
+			p.member(name, value, r, f)
 		}
 		return err == nil
 	})
 	return err
 }
 
-func (p *object) member(name string, value gjson.Result, r *Request, f *found) (err error) {
+func (p *object) member(name string, value gjson.Result, r *Request, f *found) {
 	text := value.Str
 	if value.Type != gjson.String && value.Type != gjson.Null {
 		text = value.Raw // as it is written, a number of any length too
 	}
-	t := p.target(name)
 	if text == "-" {
 		text = ""
 	}
-	switch t.role {
-	case isPart:
-		if p.options.names[name] == t {
-			r.overwrite(t.part, text)
-		} else {
-			r.set(t.part, text)
-		}
-	case isTime:
-		if text == "" || f.timed && p.options.names[name] != t {
-			return nil
-		}
-		f.timed = true
-		r.Time, err = p.clock.read(text)
-	case isRequestLine:
-		f.requestLine = text
-	case isPath:
-		f.path = text
-	case isOriginalPath:
-		f.original = text
-	case isPeer:
-		f.peer = text
-	case isClient:
-		f.client = text
+	t := p.target(name)
+	_, given := p.options.names[name]
+	switch {
+	case t.role != isPart:
+		f.set(t.role, text, given)
+	case given:
+		r.overwrite(t.part, text)
+	default:
+		r.set(t.part, text)
 	}
-	return err
 }
