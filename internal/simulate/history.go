@@ -90,23 +90,35 @@ func (k *key) add(e event) {
 	}
 }
 
-// decode appends the key's events to dst.
-func (k *key) decode(dst []event) []event {
-	at := int64(0)
-	for rest := k.events; len(rest) > 0; {
-		number, n := binary.Uvarint(rest)
-		rest = rest[n:]
+// reader reads a key's events.
+type reader struct {
+	rest []byte
+	at   int64
+}
+
+func (k *key) reader() reader { return reader{rest: k.events} }
+
+// read reads as many events as there is room for in dst, or are left.
+func (r *reader) read(dst []event) []event {
+	dst = dst[:0]
+	for len(r.rest) > 0 && len(dst) < cap(dst) {
+		number := r.number()
 		since := int64(number >> flagBits)
 		if number&inNanos == 0 {
 			since *= 1e6
 		}
-		at += since
-		e := event{at: at, cost: 1, charge: number&isCharge != 0}
+		r.at += since
+		e := event{at: r.at, cost: 1, charge: number&isCharge != 0}
 		if number&hasCost != 0 {
-			e.cost, n = binary.Uvarint(rest)
-			rest = rest[n:]
+			e.cost = r.number()
 		}
 		dst = append(dst, e)
 	}
 	return dst
+}
+
+func (r *reader) number() uint64 {
+	number, n := binary.Uvarint(r.rest)
+	r.rest = r.rest[n:]
+	return number
 }

@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"weir/window"
 )
@@ -21,31 +20,42 @@ type variant struct {
 // outcome is what a variant would have refused.
 type outcome struct{ requests, keys uint64 }
 
-// replay is how many of a key's requests the variant refuses. The state is for its memory alone.
-func (v *variant) replay(events []event, s *window.State) (refused uint64) {
-	s.Reset()
-	l := &v.limit
-	passed := false
+// run is a variant on its way through a key's events.
+type run struct {
+	*variant
+	index   int // of the variant, among those that are replayed
+	state   window.State
+	passed  bool // the last request
+	refused uint64
+}
+
+// begin forgets the key before. The state's memory stays.
+func (r *run) begin(v *variant, index int) {
+	r.state.Reset()
+	r.variant, r.index, r.passed, r.refused = v, index, false, 0
+}
+
+func (r *run) replay(events []event) {
+	l, s := &r.limit, &r.state
 	for i := range events {
 		e := &events[i]
 		l.Advance(s, e.at)
 		switch {
 		case e.charge:
-			if passed {
+			if r.passed {
 				l.Count(s, e.cost)
 			}
 		case l.Allows(s, e.cost):
 			l.Count(s, e.cost)
-			passed = true
+			r.passed = true
 		default:
-			if v.countRejected && v.possible(e.cost) {
+			if r.countRejected && r.possible(e.cost) {
 				l.CountRejected(s, e.cost)
 			}
-			passed = false
-			refused++
+			r.passed = false
+			r.refused++
 		}
 	}
-	return refused
 }
 
 // possible reports whether a cost could ever pass.
@@ -71,27 +81,37 @@ func newTrial(h *history) *trial {
 
 // piece is work for one goroutine: some variants of one key.
 type piece struct {
-	key      *key
-	variants []variant
-	outcomes []tally
+	key  *key
+	from int // the first of the variants
+	to   int // behind the last
 }
-
-// tally is an outcome that several goroutines add to.
-type tally struct{ requests, keys atomic.Uint64 }
 
 // largeKey is how many requests of a key are worth a goroutine for each variant.
 const largeKey = 1 << 13
 
 // run tells what each of the variants refuses.
 func (t *trial) run(variants []variant) []outcome {
-	tallies := make([]tally, len(variants))
+	out := make([]outcome, len(variants))
 	pieces := make(chan piece, 64)
 	var group sync.WaitGroup
+	var mu sync.Mutex // guards out
 	for range runtime.GOMAXPROCS(0) {
 		group.Go(func() {
+			own := make([]outcome, len(variants))
 			var w worker
 			for p := range pieces {
-				w.do(p)
+				for _, r := range w.replay(p.key, variants[p.from:p.to]) {
+					o := &own[p.from+r.index]
+					if o.requests += r.refused; r.refused > 0 {
+						o.keys++
+					}
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for i := range own {
+				out[i].requests += own[i].requests
+				out[i].keys += own[i].keys
 			}
 		})
 	}
@@ -100,54 +120,57 @@ func (t *trial) run(variants []variant) []outcome {
 			break // as of all keys that follow
 		}
 		if k.requests < largeKey {
-			pieces <- piece{k, variants, tallies}
+			pieces <- piece{k, 0, len(variants)}
 			continue
 		}
 		for i := range variants {
-			pieces <- piece{k, variants[i : i+1], tallies[i : i+1]}
+			pieces <- piece{k, i, i + 1}
 		}
 	}
 	close(pieces)
 	group.Wait()
-	out := make([]outcome, len(variants))
-	for i := range tallies {
-		out[i] = outcome{tallies[i].requests.Load(), tallies[i].keys.Load()}
-	}
 	return out
 }
 
-// worker has the memory that replays need.
+// worker has the memory that replays need: for some events at a time, however many a key has.
 type worker struct {
-	events []event
-	state  window.State
+	events [1024]event
+	runs   []run
 }
 
-func (w *worker) do(p piece) {
-	decoded := false
-	for i := range p.variants {
-		v := &p.variants[i]
-		if v.harmless(p.key) {
+// replay replays a key's events through those variants that may refuse some. The runs are valid
+// until the next call.
+func (w *worker) replay(k *key, variants []variant) []run {
+	n := 0
+	for i := range variants {
+		if variants[i].harmless(k) {
 			continue
 		}
-		if !decoded {
-			w.events, decoded = p.key.decode(w.events[:0]), true
+		if n == len(w.runs) {
+			w.runs = append(w.runs, run{})
 		}
-		if refused := v.replay(w.events, &w.state); refused > 0 {
-			p.outcomes[i].requests.Add(refused)
-			p.outcomes[i].keys.Add(1)
+		w.runs[n].begin(&variants[i], i)
+		n++
+	}
+	for r := k.reader(); len(r.rest) > 0 && n > 0; {
+		events := r.read(w.events[:0])
+		for i := range w.runs[:n] {
+			w.runs[i].replay(events)
 		}
 	}
+	return w.runs[:n]
 }
 
-// refuses reports whether a variant refuses more than so many requests.
+// refusesMore reports whether a variant refuses more than so many requests.
 func (t *trial) refusesMore(v variant, than uint64, w *worker) bool {
 	refused := uint64(0)
+	variants := []variant{v}
 	for _, k := range t.keys {
-		if v.harmless(k) {
-			break
+		runs := w.replay(k, variants)
+		if len(runs) == 0 {
+			break // as of all keys that follow
 		}
-		w.events = k.decode(w.events[:0])
-		if refused += v.replay(w.events, &w.state); refused > than {
+		if refused += runs[0].refused; refused > than {
 			return true
 		}
 	}
