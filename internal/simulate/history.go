@@ -32,8 +32,9 @@ type event struct {
 	charge bool
 }
 
-// What an event's first number has besides the time since the event before: whether that is in
-// nanoseconds, not milliseconds; whether a cost other than 1 follows; whether it is a charge.
+// What an event's first number has besides the milliseconds since the event before: whether these
+// are nanoseconds, and follow, as they may need all bits; whether a cost other than 1 follows;
+// whether it is a charge.
 const (
 	inNanos = 1 << iota
 	hasCost
@@ -73,18 +74,18 @@ func (k *key) add(e event) {
 	}
 	since, flags := uint64(e.at-k.newest), uint64(0)
 	k.newest = e.at
-	if since%1e6 == 0 {
-		since /= 1e6
-	} else {
-		flags |= inNanos
-	}
 	if e.cost != 1 {
 		flags |= hasCost
 	}
 	if e.charge {
 		flags |= isCharge
 	}
-	k.events = binary.AppendUvarint(k.events, since<<flagBits|flags)
+	if since%1e6 == 0 {
+		k.events = binary.AppendUvarint(k.events, since/1e6<<flagBits|flags)
+	} else {
+		k.events = binary.AppendUvarint(k.events, flags|inNanos)
+		k.events = binary.AppendUvarint(k.events, since)
+	}
 	if e.cost != 1 {
 		k.events = binary.AppendUvarint(k.events, e.cost)
 	}
@@ -103,11 +104,11 @@ func (r *reader) read(dst []event) []event {
 	dst = dst[:0]
 	for len(r.rest) > 0 && len(dst) < cap(dst) {
 		number := r.number()
-		since := int64(number >> flagBits)
-		if number&inNanos == 0 {
-			since *= 1e6
+		since := number >> flagBits * 1e6
+		if number&inNanos != 0 {
+			since = r.number()
 		}
-		r.at += since
+		r.at += int64(since)
 		e := event{at: r.at, cost: 1, charge: number&isCharge != 0}
 		if number&hasCost != 0 {
 			e.cost = r.number()

@@ -14,7 +14,7 @@ import (
 var pageText string
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
-	"count": count[uint64], "lines": count[int64], "percent": percent, "plot": plotCurve, "key": keyText,
+	"count": count[uint64], "lines": count[int64], "percent": percent, "plot": plotCurve, "key": keyText, "plain": plain,
 	"time":  func(t time.Time) string { return t.Format(time.RFC3339) },
 	"width": func(share float64) string { return decimal(share * 100) },
 }).Parse(pageText))
