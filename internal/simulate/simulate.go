@@ -266,7 +266,7 @@ func (s *simulation) check() error {
 		c := &log.Reader.Counts
 		lines, requests, unreadable = lines+c.Lines, requests+c.Requests, unreadable+c.Unreadable
 	}
-	problem := ""
+	var problem string
 	switch {
 	case float64(unreadable) > mostUnreadable*float64(lines):
 		problem = fmt.Sprintf("%d of %d lines could not be read", unreadable, lines)

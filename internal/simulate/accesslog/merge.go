@@ -134,7 +134,8 @@ func (m *Merger) Next() (*Request, error) {
 func (m *Merger) Close() {
 	m.cancel()
 	for _, s := range m.sources {
-		for range s.batches { //nolint:revive // what is on its way has nobody to go to
+		for range s.batches {
+			// What is on its way has nobody to go to.
 		}
 	}
 	m.group.Wait()

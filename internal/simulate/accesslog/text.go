@@ -35,7 +35,7 @@ func split(line string, escapes bool, dst []token) ([]token, error) {
 		if len(dst) == maxTokens {
 			return dst, errManyTokens
 		}
-		end, skip := -1, 0
+		var end, skip int
 		t := token{open: line[0]}
 		switch t.open {
 		case '[':
