@@ -66,6 +66,7 @@ func (s *stream) OnHttpRequestHeaders(int, bool) types.Action {
 			if verdict := p.shadows.decide(shadows[i:i+1], now); p.costsLater && verdict != counter.Rejected {
 				s.deferCosts(shadows[i : i+1])
 			}
+			tellMeasured(&p.vm.observed, shadows[i:i+1])
 		}
 	}
 	return action
@@ -103,6 +104,7 @@ func (s *stream) keepShadows(shadows []node.Demand, now int64) {
 // conclude does what a verdict asks for.
 func (s *stream) conclude(demands []node.Demand, now int64, verdict counter.Verdict) types.Action {
 	p := s.plugin
+	tellDecided(&p.vm.observed, demands, verdict)
 	if verdict != counter.Allowed {
 		s.later = s.later[:0]
 		for i := range demands {
@@ -209,6 +211,7 @@ func (s *stream) countResponse() {
 		}
 		if l.Cost != 0 {
 			p.node.ForceSaved(l, now)
+			tellCharged(&p.vm.observed, l.Rule.Index, l.Cost)
 		}
 	}
 	s.later = s.later[:0]

@@ -7,6 +7,7 @@ import (
 // VM makes a plugin context for each configuration.
 type VM struct {
 	types.DefaultVMContext
+	observed
 	// plugins are the contexts that synchronise.
 	plugins []*plugin
 }

@@ -21,11 +21,12 @@ Usage:
 
 Commands:
 
-  run     run proxy nodes with the plugin, a backend and an upstream, to try a configuration
-  serve   run the counter backend that proxies share
-  check   check configurations, and the documents of Envoy and Istio that have some
-  schema  print the JSON Schema of a configuration
-  help    print this
+  run       run proxy nodes with the plugin, a backend and an upstream, to try a configuration
+  serve     run the counter backend that proxies share
+  check     check configurations, and the documents of Envoy and Istio that have some
+  schema    print the JSON Schema of a configuration
+  simulate  replay access logs through a configuration's rules
+  help      print this
 
 weir <command> -h prints a command's flags.
 `
@@ -51,10 +52,11 @@ type environment struct {
 
 // commands take their arguments, and run until they are done or ctx ends.
 var commands = map[string]func(ctx context.Context, args []string, env environment) error{
-	"run":    runNodes,
-	"serve":  serve,
-	"check":  checkFiles,
-	"schema": printSchema,
+	"run":      runNodes,
+	"serve":    serve,
+	"check":    checkFiles,
+	"schema":   printSchema,
+	"simulate": runSimulation,
 }
 
 // run executes a command line, and returns the exit code: 0, 1 after a failure, 2 if the command

@@ -88,6 +88,16 @@ func TestCommandLine(t *testing.T) {
 		{"serve --listen 0.0.0.0:0 --store hunter2 --token hunter2", 2, "", "--store: want memory"},
 		{"serve --listen 0.0.0.0:0 --store hunter2 --token-file " + one, 2, "", "--store: want memory"},
 		{"serve --listen 0.0.0.0:0 --store hunter2 --tls-cert " + certificate + " --tls-key " + key + " --tls-client-ca " + certificate, 2, "", "--store: want memory"},
+		{"simulate -h", 0, "-field NAME=PART", ""},
+		{"simulate a.log", 2, "", "want --config"},
+		{"simulate --config " + one, 2, "", "want the names of access logs"},
+		{"simulate --config " + one + " --format clf a.log", 2, "", `--format: want one of json, envoy, istio, combined, common, got "clf"`},
+		{"simulate --config " + one + " --field user a.log", 2, "", "want NAME=PART such as user=header:x-user"},
+		{"simulate --config " + one + " --json --html a.html a.log", 2, "", "want --json or --html, not both"},
+		{"simulate --config " + one + " --keys -1 a.log", 2, "", "want no numbers below 0"},
+		{"simulate --config " + one + "x a.log", 1, "", "no such file"},
+		{"simulate --config " + one + " nowhere.log", 1, "", "nowhere.log: no such file"},
+		{"simulate --config " + one + " " + one, 1, "", "configuration refused"},
 		{"run --store-file " + two, 2, "", "--store-file: want one line"},
 	} {
 		t.Run(test.args, func(t *testing.T) {

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"weir/config"
+	"weir/internal/simulate"
+	"weir/internal/simulate/accesslog"
+)
+
+// simulateFlags are the flags of weir simulate.
+type simulateFlags struct {
+	config, html string
+	json         bool
+	worst        int
+	read         accesslog.Options
+}
+
+// runSimulation is weir simulate: access logs, replayed through a configuration's rules.
+func runSimulation(ctx context.Context, args []string, env environment) (err error) {
+	var f simulateFlags
+	flags := flag.NewFlagSet("simulate", flag.ContinueOnError)
+	flags.StringVar(&f.config, "config", "", "`file` with the plugin's configuration, in JSON; required")
+	flags.BoolVar(&f.json, "json", false, "print JSON")
+	flags.StringVar(&f.html, "html", "", "write a page with plots to this `file`, and print nothing")
+	flags.IntVar(&f.worst, "keys", 10, "`number` of keys to report of each rule")
+	flags.StringVar(&f.read.Format, "format", "", "`format` of all logs: "+strings.Join(accesslog.Formats, ", ")+"; found out if empty")
+	flags.Func("field", "`NAME=PART`: the log's field of this name, or number, is time, method, path, host, client_ip, "+
+		"header:NAME, response_header:NAME or property:PATH; may be repeated", f.read.Map)
+	flags.IntVar(&f.read.TrustedHops, "trusted-hops", 0, "`number` of trusted proxies in front of the one that wrote the logs")
+	if err := parseFlags(flags, args, env, "--config FILE", "LOG…"); err != nil {
+		return err
+	}
+	switch {
+	case f.config == "":
+		return fmt.Errorf("%w: want --config", errUsage)
+	case flags.NArg() == 0:
+		return fmt.Errorf("%w: want the names of access logs, or - for standard input", errUsage)
+	case f.read.Format != "" && !slices.Contains(accesslog.Formats, f.read.Format):
+		return fmt.Errorf("%w: --format: want one of %s, got %.40q", errUsage, strings.Join(accesslog.Formats, ", "), f.read.Format)
+	case f.json && f.html != "":
+		return fmt.Errorf("%w: want --json or --html, not both", errUsage)
+	case f.worst < 0 || f.read.TrustedHops < 0:
+		return fmt.Errorf("%w: want no numbers below 0", errUsage)
+	}
+	o := simulate.Options{Read: f.read, Worst: f.worst}
+	if o.Configuration, err = readFile(f.config, env); err != nil {
+		return err
+	}
+	logs, size, err := openLogs(flags.Args(), env)
+	defer func() {
+		for _, log := range logs {
+			if file, ok := log.In.(io.Closer); ok {
+				err = errors.Join(err, file.Close())
+			}
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	o.Logs = logs
+	bar := newProgress(env.stderr, size)
+	o.Progress = bar.show
+	report, err := simulate.Run(ctx, &o)
+	bar.end()
+	if mistakes := (config.Errors)(nil); errors.As(err, &mistakes) {
+		printErrors(env.stderr, f.config, err)
+		return errRefused
+	}
+	if err != nil {
+		return err
+	}
+	return f.write(report, env)
+}
+
+// write writes the report in the form that was asked for.
+func (f *simulateFlags) write(report *simulate.Report, env environment) (err error) {
+	switch {
+	case f.json:
+		encoder := json.NewEncoder(env.stdout)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(report)
+	case f.html == "":
+		return report.Text(env.stdout)
+	}
+	file, err := os.Create(f.html)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	return report.HTML(file)
+}
+
+// openLogs opens logs, and tells their size as far as that is known.
+func openLogs(names []string, env environment) (logs []simulate.Log, size int64, err error) {
+	for _, name := range names {
+		if name == "-" {
+			logs = append(logs, simulate.Log{Name: "standard input", In: io.NopCloser(env.stdin)})
+			continue
+		}
+		file, err := os.Open(name)
+		if err != nil {
+			return logs, 0, err
+		}
+		logs = append(logs, simulate.Log{Name: name, In: file})
+		if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
+			size += info.Size()
+		}
+	}
+	return logs, size, nil
+}
+
+// progress is a bar on a terminal, once a command has taken a while.
+type progress struct {
+	out   io.Writer // nil if it is no terminal
+	size  int64     // 0 if it is unknown
+	next  time.Time
+	shown bool
+}
+
+const (
+	progressAfter = time.Second
+	progressEvery = 200 * time.Millisecond
+	progressWidth = 40
+)
+
+func newProgress(out io.Writer, size int64) *progress {
+	p := &progress{size: size, next: time.Now().Add(progressAfter)}
+	if file, ok := out.(*os.File); ok {
+		if info, err := file.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
+			p.out = out
+		}
+	}
+	return p
+}
+
+// show shows how many bytes have been read.
+func (p *progress) show(bytes int64) {
+	now := time.Now()
+	if p.out == nil || now.Before(p.next) {
+		return
+	}
+	p.next, p.shown = now.Add(progressEvery), true
+	if p.size == 0 {
+		fmt.Fprintf(p.out, "\r%d MB read", bytes>>20)
+		return
+	}
+	done := min(int(bytes*progressWidth/p.size), progressWidth)
+	fmt.Fprintf(p.out, "\r[%s%s] %d of %d MB", strings.Repeat("=", done), strings.Repeat(" ", progressWidth-done), bytes>>20, p.size>>20)
+}
+
+// end removes the bar.
+func (p *progress) end() {
+	if p.shown {
+		fmt.Fprintf(p.out, "\r%s\r", strings.Repeat(" ", 2*progressWidth))
+	}
+}

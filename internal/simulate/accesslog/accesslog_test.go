@@ -1,0 +1,384 @@
+package accesslog
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Lines as the documentation of their writers has them, with what they tell.
+var samples = []struct {
+	name, format, line string
+	time               string
+	parts              string // part=value, separated by " | "; an absent one has no =
+}{
+	{
+		"Envoy's own example", "envoy",
+		`[2016-04-15T20:17:00.310Z] "POST /api/v1/locations HTTP/2" 204 - 154 0 226 100 "10.0.35.28" "nsq2http" "cc21d9b0-cf5c-432b-8c7e-98aeb7988cd2" "locations" "tcp://10.0.2.1:80"`,
+		"2016-04-15T20:17:00.31Z",
+		`header :method=POST | header :path=/api/v1/locations | header :authority=locations | header user-agent=nsq2http | property source.address=10.0.35.28`,
+	},
+	{
+		"Envoy, nobody forwarded", "envoy",
+		`[2026-01-02T15:04:05.678Z] "GET /?a="b"&c HTTP/1.1" 429 RL 0 0 1 - "-" "curl/8.5.0" "-" "shop.example" "-"`,
+		"2026-01-02T15:04:05.678Z", `header :path=/?a="b"&c | header x-request-id | header user-agent=curl/8.5.0`,
+	},
+	{
+		"Istio's own example", "istio",
+		`[2020-11-25T21:26:18.409Z] "GET /status/418 HTTP/1.1" 418 - via_upstream - "-" 0 135 4 4 "-" "curl/7.73.0-DEV" "84961386-6d84-929d-98bd-c5aee93b5c88" "httpbin:8000" "10.44.1.27:80" outbound|8000||httpbin.foo.svc.cluster.local 10.44.1.23:37652 10.0.45.184:8000 10.44.1.23:46520 - default`,
+		"2020-11-25T21:26:18.409Z", `header :path=/status/418 | header :authority=httpbin:8000 | property source.address=10.44.1.23:46520`,
+	},
+	{
+		"Istio's JSON", "json",
+		`{"bytes_received":0,"upstream_cluster":"outbound|8000||httpbin.foo.svc.cluster.local","downstream_remote_address":"10.44.1.23:46520","authority":"httpbin:8000","path":"/status/418","protocol":"HTTP/1.1","upstream_service_time":"4","upstream_local_address":"10.44.1.23:37652","duration":4,"upstream_transport_failure_reason":null,"route_name":"default","downstream_local_address":"10.0.45.184:8000","user_agent":"curl/7.73.0-DEV","response_code":418,"response_flags":"-","response_code_details":"via_upstream","start_time":"2020-11-25T21:26:18.409Z","method":"GET","request_id":"84961386","upstream_host":"10.44.1.27:80","x_forwarded_for":null,"requested_server_name":null,"bytes_sent":135,"connection_termination_details":null,"x_user":"ann"}`,
+		"2020-11-25T21:26:18.409Z", `header :method=GET | header :path=/status/418 | property source.address=10.44.1.23:46520 | header x-forwarded-for | header x-user=ann | property route_name=default`,
+	},
+	{
+		"Envoy Gateway's JSON", "json",
+		`{":authority":"www.example.com","bytes_received":0,"bytes_sent":509,"connection_termination_details":null,"downstream_local_address":"10.244.0.9:10080","downstream_remote_address":"10.244.0.1:59102","duration":1,"method":"GET","protocol":"HTTP/1.1","requested_server_name":null,"response_code":200,"response_code_details":"via_upstream","response_flags":"-","route_name":"httproute/default/backend/rule/0/match/0/www_example_com","start_time":"2026-01-02T15:04:05.678Z","upstream_cluster":"httproute/default/backend/rule/0","upstream_host":"10.244.0.8:3000","upstream_local_address":"10.244.0.9:51020","upstream_transport_failure_reason":null,"user-agent":"curl/8.5.0","x-envoy-origin-path":"/get","x-envoy-upstream-service-time":null,"x-forwarded-for":"10.244.0.1","x-request-id":"5e2e5b9c"}`,
+		"2026-01-02T15:04:05.678Z", `header :authority=www.example.com | header :path=/get | header user-agent=curl/8.5.0 | property source.address=10.244.0.1:59102 | header x-request-id=5e2e5b9c`,
+	},
+	{
+		"nginx's variables as JSON, in objects, with seconds", "json",
+		`{"msec":"1767366245.678","remote_addr":"192.0.2.7","request":"GET /a%20b?c HTTP/1.1","http_x_user":"j\u00f6rg \"<b>\"","sent_http_x_tokens":"12","http":{"version":1.1},"n":12345678901234567890}`,
+		"2026-01-02T15:04:05.678Z", `header :path=/a%20b?c | header x-user=jörg "<b>" | response header x-tokens=12 | property source.address=192.0.2.7 | header n=12345678901234567890`,
+	},
+	{
+		"common, as Apache's documentation has it", "common",
+		`127.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] "GET /apache_pb.gif HTTP/1.0" 200 2326`,
+		"2000-10-10T20:55:36Z", `header :method=GET | header :path=/apache_pb.gif | property source.address=127.0.0.1`,
+	},
+	{
+		"combined, escaped", "combined",
+		`2001:db8::1 - - [02/Jan/2026:15:04:05 +0000] "GET /\x22><script>alert(1)</script>\x01 HTTP/1.1" 404 153 "-" "a \"b\" \\ c"`,
+		"2026-01-02T15:04:05Z", "header :path=/\"><script>alert(1)</script>\x01 | header user-agent=a \"b\" \\ c | header referer | property source.address=2001:db8::1",
+	},
+	{
+		"combined, with what nginx.conf has behind it, to a proxy", "combined",
+		`10.0.0.1 - - [02/Jan/2026:15:04:05 +0000] "GET http://shop.example/x?y HTTP/1.1" 200 1 "-" "-" "192.0.2.1, 192.0.2.2" 0.004`,
+		"2026-01-02T15:04:05Z", "header :path=/x?y | header :authority=shop.example | header x-forwarded-for=192.0.2.1, 192.0.2.2 | property source.address=10.0.0.1",
+	},
+}
+
+func TestFormats(t *testing.T) {
+	for _, s := range samples {
+		for _, given := range []string{"", s.format} {
+			r := NewReader(strings.NewReader(s.line+"\r\n\n"), &Options{Format: given})
+			request, err := r.Read()
+			if err != nil {
+				t.Errorf("%s: %v: %+v", s.name, err, r.Examples)
+				continue
+			}
+			if r.Format != s.format {
+				t.Errorf("%s: format %s, want %s", s.name, r.Format, s.format)
+			}
+			if got := time.Unix(0, request.Time).UTC().Format(time.RFC3339Nano); got != s.time {
+				t.Errorf("%s: time %s, want %s", s.name, got, s.time)
+			}
+			told := map[string]Field{}
+			for _, f := range request.Fields {
+				if _, twice := told[f.String()]; twice {
+					t.Errorf("%s: %s twice", s.name, f.Part)
+				}
+				told[f.String()] = f
+			}
+			for part := range strings.SplitSeq(s.parts, " | ") {
+				name, value, there := strings.Cut(part, "=")
+				f, found := told[name]
+				if !found || f.Value != value || f.Absent == there {
+					t.Errorf("%s: %s is %q (%v, absent %v), want %q", s.name, name, f.Value, found, f.Absent, value)
+				}
+			}
+			if _, err := r.Read(); !errors.Is(err, io.EOF) || r.Lines != 1 || r.Requests != 1 {
+				t.Errorf("%s: %v at the end of %d lines, %d requests", s.name, err, r.Lines, r.Requests)
+			}
+		}
+	}
+	// Nobody has told the address of who connected: that is no empty address.
+	request, err := NewReader(strings.NewReader(samples[1].line), &Options{}).Read()
+	if source := request.Find(Source.Kind, Source.Name); err != nil || source != nil {
+		t.Errorf("%+v, %v", source, err)
+	}
+}
+
+// Lines that nobody meant to write are counted, shown and skipped, whatever is in them.
+func TestHostileLines(t *testing.T) {
+	good := samples[7].line
+	long := strings.Repeat("a", 64<<10)
+	for name, test := range map[string]struct {
+		line    string
+		problem string
+	}{
+		"no quotes":         {"10.0.0.1 - - nonsense", "too few fields"},
+		"an open quote":     {`10.0.0.1 - - [02/Jan/2026:15:04:05 +0000] "GET / HTTP/1.1`, "not closed"},
+		"an open bracket":   {`10.0.0.1 - - [02/Jan/2026:15:04:05`, "not closed"},
+		"no such time":      {`10.0.0.1 - - [32/Jan/2026:15:04:05 +0000] "GET / HTTP/1.1" 200 1 "-" "-"`, "want a time"},
+		"a time in 9999":    {`10.0.0.1 - - [02/Jan/9999:15:04:05 +0000] "GET / HTTP/1.1" 200 1 "-" "-"`, "want a time"},
+		"control":           {"\x00\x1b[2J\x07", "too few fields"},
+		"another shape":     {`10.0.0.1 - - "GET / HTTP/1.1" [02/Jan/2026:15:04:05 +0000] 200 1 "-" "-"`, "not those of the format"},
+		"fields":            {strings.Repeat("a ", 1000), "too many fields"},
+		"longer than 1 MiB": {strings.Repeat(long, 17), "longer than"},
+	} {
+		r := NewReader(strings.NewReader(good+"\n"+test.line+"\n"+good), &Options{})
+		for range 2 {
+			if _, err := r.Read(); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if r.Unreadable != 1 || r.Examples[0].Line != 2 || !strings.Contains(r.Examples[0].Problem, test.problem) ||
+			!strings.HasPrefix(test.line, r.Examples[0].Excerpt) || len(r.Examples[0].Excerpt) > maxExcerpt {
+			t.Errorf("%s: %d unreadable: %+v, want %q", name, r.Unreadable, r.Examples, test.problem)
+		}
+	}
+	// TLS to a plain port, an empty request: nginx writes lines for what is no request.
+	for _, request := range []string{`\x16\x03\x01`, "-", "", "GET", `GET /`} {
+		r := NewReader(strings.NewReader(strings.Replace(samples[6].line, "GET /apache_pb.gif HTTP/1.0", request, 1)), &Options{Format: "common"})
+		if _, err := r.Read(); !errors.Is(err, io.EOF) || r.WithoutRequest != 1 || r.Unreadable != 0 {
+			t.Errorf("%q: %v, %+v", request, err, r.Counts)
+		}
+	}
+	// 64 kB are a path as any other.
+	request, err := NewReader(strings.NewReader(strings.Replace(good, "<script>", long, 1)), &Options{}).Read()
+	if path := request.Find(Header, ":path"); err != nil || len(path.Value) < len(long) {
+		t.Errorf("%v: %v", err, path)
+	}
+	for _, line := range []string{
+		"{", "{}", "[]", `{"start_time":1}`, `{"start_time":"x","path":"/"}`, strings.Repeat(`{"a":`, 100000), `{"path":"/"} {"path":"/"}`,
+		`{"start_time":99999999999999999999,"path":"/"}`, `{"start_time":[1],"path":"/"}`,
+	} {
+		r := NewReader(strings.NewReader(line), &Options{Format: "json"})
+		if request, err := r.Read(); !errors.Is(err, io.EOF) || r.Unreadable+r.WithoutRequest != 1 {
+			t.Errorf("%.40q: %v, %+v, %+v", line, err, request, r.Counts)
+		}
+	}
+}
+
+func TestGzip(t *testing.T) {
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	fmt.Fprintln(w, samples[0].line)
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	whole := packed.Bytes()
+	r := NewReader(bytes.NewReader(whole), &Options{})
+	if _, err := r.Read(); err != nil || !r.Gzip || r.Format != "envoy" {
+		t.Errorf("%v: %+v", err, r.Counts)
+	}
+	// Two in one, as logs are appended to.
+	r = NewReader(io.MultiReader(bytes.NewReader(whole), bytes.NewReader(whole)), &Options{})
+	for range 2 {
+		if _, err := r.Read(); err != nil {
+			t.Error(err)
+		}
+	}
+	r = NewReader(bytes.NewReader(whole[:len(whole)-12]), &Options{})
+	var err error
+	for err == nil {
+		_, err = r.Read()
+	}
+	if !errors.Is(err, io.ErrUnexpectedEOF) || !strings.Contains(err.Error(), "gzip") {
+		t.Errorf("cut: %v", err)
+	}
+}
+
+// Fields that only the user knows.
+func TestMap(t *testing.T) {
+	var o Options
+	for _, m := range []string{"who.id=header:X-User", "t=time", "3=header:x-user", "uid=property:metadata.filter_metadata.uid", "c=client_ip", "p=path"} {
+		if err := o.Map(m); err != nil {
+			t.Error(err)
+		}
+	}
+	request, err := NewReader(strings.NewReader(
+		`{"t": 1767366245678, "p": "/x", "path": null, "who": {"id": "ann"}, "x_user": "not", "uid": 7, "c": "10.0.0.9"}`), &o).Read()
+	for part, want := range map[Part]string{
+		{Header, "x-user"}: "ann", {Property, "metadata.filter_metadata.uid"}: "7", Source: "10.0.0.9", Path: "/x",
+	} {
+		if f := request.Find(part.Kind, part.Name); err != nil || f == nil || f.Value != want {
+			t.Errorf("%v: %v is %+v, want %q", err, part, f, want)
+		}
+	}
+	request, err = NewReader(strings.NewReader(samples[6].line), &o).Read()
+	if f := request.Find(Header, "x-user"); err != nil || f == nil || f.Value != "frank" {
+		t.Errorf("%v: %+v", err, f)
+	}
+	for _, wrong := range []string{"", "=header:x", "a", "a=", "a=header", "a=header:", "a=cookie:x", "0=path", "65=path", "3=time"} {
+		if err := o.Map(wrong); err == nil {
+			t.Errorf("%q is accepted", wrong)
+		}
+	}
+}
+
+// The client is who has connected to the outermost of the trusted proxies.
+func TestTrustedHops(t *testing.T) {
+	for _, test := range []struct {
+		peer, chain string
+		hops        int
+		want        string
+	}{
+		{"10.0.0.1", "192.0.2.1, 192.0.2.2", 0, "10.0.0.1"},
+		{"10.0.0.1", "192.0.2.1, 192.0.2.2", 1, "192.0.2.2"},
+		{"10.0.0.1", "192.0.2.1, 192.0.2.2", 2, "192.0.2.1"},
+		{"10.0.0.1", "192.0.2.1, 192.0.2.2", 9, "192.0.2.1"},
+		{"10.0.0.1", "", 1, "10.0.0.1"},
+		{"", "192.0.2.1,192.0.2.2", 0, "192.0.2.2"},
+		{"", "192.0.2.1,192.0.2.2", 1, "192.0.2.1"},
+		{"", ", ,", 1, ""},
+		{"", "", 0, ""},
+	} {
+		if got := (&Options{TrustedHops: test.hops}).client(test.peer, test.chain); got != test.want {
+			t.Errorf("%+v: %q", test, got)
+		}
+	}
+}
+
+// lineAt is a line of the combined format.
+func lineAt(at time.Time, path string) string {
+	return fmt.Sprintf("{\"time\": %q, \"path\": %q}\n", at.Format(time.RFC3339Nano), path)
+}
+
+// Several logs come out in the order of their times, and each in the order of its lines.
+func TestMerge(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	begin := time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
+	var logs []*Log
+	const each = 3000
+	for range 3 {
+		var text strings.Builder
+		for i := range each {
+			text.WriteString(lineAt(begin.Add(time.Duration(i)*time.Second/4+time.Duration(random.IntN(50_000))*time.Millisecond), "/"))
+		}
+		logs = append(logs, &Log{Name: "log", Reader: NewReader(strings.NewReader(text.String()), &Options{})})
+	}
+	m, err := Merge(t.Context(), logs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, n := int64(0), 0
+	for {
+		r, err := m.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Time < last {
+			t.Fatalf("request %d goes back by %v", n, time.Duration(last-r.Time))
+		}
+		last = r.Time
+		n++
+	}
+	m.Close()
+	if n != 3*each {
+		t.Errorf("%d of %d", n, 3*each)
+	}
+	for _, log := range logs {
+		if log.Moved == 0 || log.Late != 0 || log.Most > 50*time.Second {
+			t.Errorf("%+v", log.Disorder)
+		}
+	}
+}
+
+// What comes more than a minute late counts when it comes; what has no time of its own, in the order
+// of its line.
+func TestLate(t *testing.T) {
+	begin := time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
+	text := lineAt(begin, "/a") + lineAt(begin.Add(2*time.Minute), "/c") + lineAt(begin.Add(90*time.Second), "/b") +
+		lineAt(begin.Add(4*time.Minute), "/e") + lineAt(begin.Add(time.Second), "/late") + lineAt(begin.Add(4*time.Minute), "/f")
+	log := &Log{Name: "log", Reader: NewReader(strings.NewReader(text), &Options{})}
+	m, err := Merge(t.Context(), []*Log{log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths := ""
+	for range 6 {
+		r, err := m.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		paths += fmt.Sprintf("%s@%v ", r.Find(Header, ":path").Value, time.Duration(r.Time-begin.UnixNano()))
+	}
+	m.Close()
+	if want := "/a@0s /b@1m30s /c@2m0s /late@2m0s /e@4m0s /f@4m0s "; paths != want {
+		t.Errorf("%s, want %s", paths, want)
+	}
+	if log.Moved != 1 || log.Late != 1 || log.Most != 4*time.Minute-time.Second {
+		t.Errorf("%+v", log.Disorder)
+	}
+}
+
+// A merge that nobody waits for ends.
+func TestMergeEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	endless := io.MultiReader(strings.NewReader(samples[0].line+"\n"), &repeated{text: samples[0].line + "\n"})
+	m, err := Merge(ctx, []*Log{{Name: "log", Reader: NewReader(endless, &Options{})}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	m.Close()
+	broken := io.MultiReader(strings.NewReader(samples[0].line+"\n"), &repeated{})
+	if _, err = Merge(t.Context(), []*Log{{Name: "broken.log", Reader: NewReader(broken, &Options{})}}); err == nil {
+		t.Error("a log that can't be read is no error")
+	} else if !errors.Is(err, io.ErrNoProgress) || !strings.Contains(err.Error(), "broken.log") {
+		t.Error(err)
+	}
+}
+
+// repeated is a text without end, and an error if it is empty.
+type repeated struct{ text string }
+
+func (r *repeated) Read(b []byte) (int, error) {
+	if r.text == "" {
+		return 0, io.ErrNoProgress
+	}
+	return copy(b, r.text), nil
+}
+
+// No line makes a parser fail, and what it tells is within bounds.
+func FuzzLine(f *testing.F) {
+	for _, s := range samples {
+		f.Add(s.line)
+	}
+	f.Add("\x1f\x8b\x08\x00")
+	f.Add(`{"a":{"b":{"c":[{"d":1}]}}}`)
+	f.Fuzz(func(t *testing.T, line string) {
+		for _, format := range append([]string{""}, Formats...) {
+			o := Options{Format: format, TrustedHops: 1}
+			if err := o.Map("2=header:x-two"); err != nil {
+				t.Fatal(err)
+			}
+			r := NewReader(strings.NewReader(line), &o)
+			for {
+				request, err := r.Read()
+				if err != nil {
+					break
+				}
+				if request.Time < 0 || request.Time >= 7289654400e9 {
+					t.Errorf("%s: time %d", format, request.Time)
+				}
+				if path := request.Find(Header, ":path"); path == nil || path.Absent {
+					t.Errorf("%s: a request without a path", format)
+				}
+				for i := range request.Fields {
+					f := &request.Fields[i]
+					if request.Find(f.Kind, f.Name) != f || f.Absent != (f.Value == "") {
+						t.Errorf("%s: %+v", format, f)
+					}
+				}
+			}
+			if r.Lines != r.Requests+r.WithoutRequest+r.Unreadable {
+				t.Errorf("%s: %+v", format, r.Counts)
+			}
+		}
+	})
+}

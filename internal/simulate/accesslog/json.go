@@ -1,0 +1,204 @@
+package accesslog
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/tidwall/gjson"
+)
+
+var (
+	errJSON   = errors.New("not one JSON object")
+	errNoTime = errors.New("no time")
+	errDeep   = errors.New("objects within objects, too deep")
+)
+
+const (
+	maxDepth     = 8
+	maxFieldName = 256
+)
+
+// target says what a field of a JSON log is.
+type target struct {
+	role role
+	part Part
+}
+
+type role uint8
+
+const (
+	isPart role = iota
+	isNothing
+	isTime
+	isRequestLine
+	isPath
+	isOriginalPath
+	isPeer
+	isClient
+)
+
+// known are the names that fields have in the encodings of Envoy Gateway and Istio, and what others
+// often choose. A name is in lower case.
+var known = map[string]target{}
+
+func init() {
+	for t, names := range map[target]string{
+		{role: isTime}:                       "start_time @timestamp timestamp time time_iso8601 time_local msec ts datetime",
+		{role: isRequestLine}:                "request",
+		{role: isPath}:                       "path :path request_uri uri url request_path url.original",
+		{role: isOriginalPath}:               "x-envoy-original-path x-envoy-origin-path x_envoy_original_path",
+		{role: isPeer}:                       "remote_addr remote_ip client_ip client.ip source.address downstream_direct_remote_address",
+		{role: isClient}:                     "downstream_remote_address",
+		{part: Method}:                       "method :method request_method http.request.method",
+		{part: Authority}:                    "authority :authority host http_host url.domain",
+		{part: UserAgent}:                    "user_agent user-agent http_user_agent user_agent.original",
+		{part: Referer}:                      "referer referrer http_referer http.request.referrer",
+		{part: RequestID}:                    "request_id x-request-id x_request_id",
+		{part: Forwarded}:                    "x_forwarded_for x-forwarded-for http_x_forwarded_for",
+		{part: Part{Property, "route_name"}}: "route_name",
+		{role: isNothing}: "protocol response_code response_flags response_code_details connection_termination_details " +
+			"upstream_transport_failure_reason bytes_received bytes_sent duration upstream_service_time " +
+			"x-envoy-upstream-service-time upstream_host upstream_cluster upstream_local_address downstream_local_address " +
+			"requested_server_name status body_bytes_sent request_time upstream_response_time",
+	} {
+		for name := range strings.FieldsSeq(names) {
+			known[name] = t
+		}
+	}
+}
+
+// targetOf is what a field is: one that nobody has told about is taken for a header of its name.
+func targetOf(name string) target {
+	name = strings.ToLower(name)
+	if t, found := known[name]; found {
+		return t
+	}
+	for prefix, kind := range map[string]PartKind{
+		"request_headers.": Header, "request.headers.": Header, "http.request.headers.": Header, "headers.": Header, "http_": Header,
+		"response_headers.": ResponseHeader, "response.headers.": ResponseHeader, "http.response.headers.": ResponseHeader,
+		"sent_http_": ResponseHeader,
+	} {
+		if rest, found := strings.CutPrefix(name, prefix); found {
+			return target{part: Part{kind, strings.ReplaceAll(rest, "_", "-")}}
+		}
+	}
+	return target{part: Part{Header, strings.ReplaceAll(name, "_", "-")}}
+}
+
+// object reads lines of JSON.
+type object struct {
+	options *Options
+	clock   clock
+	targets map[string]target
+}
+
+func newObject(o *Options) *object { return &object{options: o, targets: map[string]target{}} }
+
+func (p *object) target(name string) target {
+	t, found := p.targets[name]
+	if found {
+		return t
+	}
+	if t, found = p.options.names[name]; !found {
+		t = targetOf(name)
+	}
+	if len(name) <= maxFieldName && len(p.targets) < 4096 {
+		p.targets[strings.Clone(name)] = t
+	}
+	return t
+}
+
+// found is what a line tells that is not a part by itself.
+type found [isClient + 1]struct {
+	text string
+	// given says that the user has named the field.
+	given bool
+}
+
+// set sets a role. The first field that has it counts, or the one that the user has named.
+func (f *found) set(r role, text string, given bool) {
+	if v := &f[r]; text != "" && (v.text == "" || given && !v.given) {
+		v.text, v.given = text, given
+	}
+}
+
+func (p *object) parse(line string, r *Request) error {
+	if line == "" || line[0] != '{' || !gjson.Valid(line) {
+		return errJSON
+	}
+	var f found
+	err := p.members(gjson.Parse(line), "", r, &f, 0)
+	if err != nil {
+		return err
+	}
+	if f[isTime].text == "" {
+		return errNoTime
+	}
+	if r.Time, err = p.clock.read(f[isTime].text); err != nil {
+		return err
+	}
+	if original := f[isOriginalPath].text; original != "" && !f[isPath].given {
+		f[isPath].text = original
+	}
+	if path := f[isPath].text; path != "" {
+		r.path(path)
+	} else if line := f[isRequestLine].text; line != "" {
+		if err := r.requestLine(line); err != nil {
+			return err
+		}
+	}
+	if found := r.Find(Path.Kind, Path.Name); found == nil || found.Absent {
+		return errNoRequest
+	}
+	chain := ""
+	if forwarded := r.Find(Forwarded.Kind, Forwarded.Name); forwarded != nil {
+		chain = forwarded.Value
+	}
+	client := f[isClient].text
+	if client == "" {
+		client = p.options.client(f[isPeer].text, chain)
+	}
+	if client != "" {
+		r.set(Source, client)
+	}
+	return nil
+}
+
+func (p *object) members(o gjson.Result, prefix string, r *Request, f *found, depth int) (err error) {
+	if depth == maxDepth {
+		return errDeep
+	}
+	o.ForEach(func(key, value gjson.Result) bool {
+		name := key.Str
+		if prefix != "" {
+			name = prefix + "." + name
+		}
+		if value.IsObject() {
+			err = p.members(value, name, r, f, depth+1)
+		} else if !value.IsArray() {
+			p.member(name, value, r, f)
+		}
+		return err == nil
+	})
+	return err
+}
+
+func (p *object) member(name string, value gjson.Result, r *Request, f *found) {
+	text := value.Str
+	if value.Type != gjson.String && value.Type != gjson.Null {
+		text = value.Raw // as it is written, a number of any length too
+	}
+	if text == "-" {
+		text = ""
+	}
+	t := p.target(name)
+	_, given := p.options.names[name]
+	switch {
+	case t.role != isPart:
+		f.set(t.role, text, given)
+	case given:
+		r.overwrite(t.part, text)
+	default:
+		r.set(t.part, text)
+	}
+}

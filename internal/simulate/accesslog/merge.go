@@ -1,0 +1,142 @@
+package accesslog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+)
+
+const (
+	// batchSize is how many requests a log hands over at once.
+	batchSize = 256
+	// batchesAhead is how many of these a log is read ahead.
+	batchesAhead = 8
+)
+
+// Log is one log of a merge.
+type Log struct {
+	Name   string
+	Reader *Reader
+	// Disorder is complete when the merge is.
+	Disorder
+}
+
+// Merger reads several logs at once, and gives out their requests in the order of their times.
+// Requests of one time are in the order of the logs, and of their lines. It is not safe for
+// concurrent use.
+type Merger struct {
+	sources []*source
+	// ready are the sources that have requests.
+	ready  []*source
+	cancel context.CancelFunc
+	group  sync.WaitGroup
+}
+
+type source struct {
+	log     *Log
+	batches chan []Request
+	err     error // valid when batches is closed
+	batch   []Request
+	at      int
+}
+
+// Merge begins to read. Until Close has returned, the logs are the merger's.
+func Merge(ctx context.Context, logs []*Log) (*Merger, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	m := &Merger{cancel: cancel}
+	for _, log := range logs {
+		s := &source{log: log, batches: make(chan []Request, batchesAhead)}
+		m.sources = append(m.sources, s)
+		m.group.Go(func() { s.read(ctx) })
+	}
+	for _, s := range m.sources {
+		if err := m.add(s); err != nil {
+			m.Close()
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// read hands the requests of a log over, in order, until its end or that of ctx.
+func (s *source) read(ctx context.Context) {
+	defer close(s.batches)
+	o := order{next: s.log.Reader.Read}
+	defer func() { s.log.Disorder = o.Disorder }()
+	for s.err == nil {
+		batch := make([]Request, 0, batchSize)
+		for len(batch) < batchSize && s.err == nil {
+			var r Request
+			if r, s.err = o.read(); s.err == nil {
+				batch = append(batch, r)
+			}
+		}
+		select {
+		case s.batches <- batch:
+		case <-ctx.Done():
+			s.err = ctx.Err()
+		}
+	}
+}
+
+// more has a source get its next requests, and reports whether it has any.
+func (s *source) more() (found bool, err error) {
+	for s.at == len(s.batch) {
+		batch, open := <-s.batches
+		if !open {
+			if errors.Is(s.err, io.EOF) {
+				return false, nil
+			}
+			return false, fmt.Errorf("%s: %w", s.log.Name, s.err)
+		}
+		s.batch, s.at = batch, 0
+	}
+	return true, nil
+}
+
+func (m *Merger) add(s *source) error {
+	found, err := s.more()
+	if found {
+		m.ready = append(m.ready, s)
+	}
+	return err
+}
+
+// Next is the next request of all logs. The error is io.EOF behind the last one. The request is
+// valid until the next call.
+func (m *Merger) Next() (*Request, error) {
+	if len(m.ready) == 0 {
+		return nil, io.EOF
+	}
+	first := 0
+	for i, s := range m.ready[1:] {
+		if s.batch[s.at].Time < m.ready[first].batch[m.ready[first].at].Time {
+			first = i + 1
+		}
+	}
+	s := m.ready[first]
+	r := &s.batch[s.at]
+	if s.at++; s.at == len(s.batch) {
+		found, err := s.more()
+		if err != nil {
+			return nil, err
+		}
+		if !found {
+			m.ready = append(m.ready[:first], m.ready[first+1:]...)
+		}
+	}
+	return r, nil
+}
+
+// Close ends all reading, and waits for that.
+func (m *Merger) Close() {
+	m.cancel()
+	for _, s := range m.sources {
+		for range s.batches {
+			// What is on its way has nobody to go to.
+		}
+	}
+	m.group.Wait()
+}

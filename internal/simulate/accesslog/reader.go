@@ -1,0 +1,208 @@
+package accesslog
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const (
+	// maxLine is the longest line that is read.
+	maxLine = 1 << 20
+	// maxExamples bounds the lines that are shown of those that can't be read.
+	maxExamples = 3
+	// maxExcerpt bounds the bytes that are shown of such a line.
+	maxExcerpt = 120
+)
+
+var errLongLine = errors.New("longer than " + strconv.Itoa(maxLine) + " bytes")
+
+// Counts are what a reader has met.
+type Counts struct {
+	// Format is empty as long as no line could be read.
+	Format string
+	Gzip   bool
+	// Lines are all that are not empty. Those that are no requests are Unreadable, or were
+	// WithoutRequest.
+	Lines, Requests, Unreadable, WithoutRequest int64
+	// Examples are the first lines that could not be read.
+	Examples []Example
+	// Fractions says that times have fractions of a second.
+	Fractions bool
+}
+
+// Example is a line that could not be read.
+type Example struct {
+	Line    int64 // counted from 1
+	Problem string
+	// Excerpt is its beginning.
+	Excerpt string
+}
+
+// Reader reads one log. It is not safe for concurrent use.
+type Reader struct {
+	Counts
+	options *Options
+	in      io.Reader
+	lines   *bufio.Reader
+	number  int64
+	long    []byte
+	parser  parser
+	slab    []Field
+}
+
+type parser interface {
+	parse(line string, r *Request) error
+}
+
+// NewReader makes a reader of a log.
+func NewReader(in io.Reader, o *Options) *Reader { return &Reader{options: o, in: in} }
+
+// Read reads the next request. The error is io.EOF behind the last one.
+func (r *Reader) Read() (request Request, err error) {
+	if r.lines == nil {
+		if err := r.open(); err != nil {
+			return request, err
+		}
+	}
+	for {
+		line, err := r.line()
+		if err != nil && !errors.Is(err, errLongLine) {
+			return request, err
+		}
+		if len(line) == 0 && err == nil {
+			continue
+		}
+		r.Lines++
+		if err == nil {
+			request, err = r.parse(string(line))
+		}
+		switch {
+		case err == nil:
+			r.Requests++
+			r.Fractions = r.Fractions || request.Time%1e9 != 0
+			return request, nil
+		case errors.Is(err, errNoRequest):
+			r.WithoutRequest++
+		default:
+			r.unreadable(line, err)
+		}
+	}
+}
+
+func (r *Reader) open() error {
+	r.lines = bufio.NewReaderSize(r.in, 1<<16)
+	if head, _ := r.lines.Peek(2); len(head) == 2 && head[0] == 0x1f && head[1] == 0x8b {
+		unpacked, err := gzip.NewReader(r.lines)
+		if err != nil {
+			return fmt.Errorf("gzip: %w", err)
+		}
+		r.Gzip, r.lines = true, bufio.NewReaderSize(unpacked, 1<<16)
+	}
+	return nil
+}
+
+// line is the next line without its end. It is valid until the next call.
+func (r *Reader) line() (line []byte, err error) {
+	line, err = r.lines.ReadSlice('\n')
+	if errors.Is(err, bufio.ErrBufferFull) {
+		line, err = r.longLine(line)
+	}
+	if errors.Is(err, io.EOF) && len(line) > 0 {
+		err = nil
+	}
+	if err != nil && !errors.Is(err, errLongLine) {
+		if r.Gzip && !errors.Is(err, io.EOF) {
+			err = fmt.Errorf("gzip: %w", err)
+		}
+		return nil, err
+	}
+	r.number++
+	return bytes.TrimRight(line, "\r\n"), err
+}
+
+// longLine reads the rest of a line that is longer than the buffer, and keeps its beginning.
+func (r *Reader) longLine(line []byte) ([]byte, error) {
+	r.long = append(r.long[:0], line...)
+	for {
+		more, err := r.lines.ReadSlice('\n')
+		if len(r.long) <= maxLine {
+			r.long = append(r.long, more...)
+		}
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue
+		}
+		if len(r.long) > maxLine && (err == nil || errors.Is(err, io.EOF)) {
+			return r.long, errLongLine
+		}
+		return r.long, err
+	}
+}
+
+// parse reads a line. The first one that can be read decides on the format.
+func (r *Reader) parse(line string) (request Request, err error) {
+	request.Fields = r.fields()
+	if r.parser != nil {
+		err = r.parser.parse(line, &request)
+		r.keep(&request)
+		return request, err
+	}
+	candidates := Formats
+	if r.options.Format != "" {
+		candidates = []string{r.options.Format}
+	}
+	for _, format := range candidates {
+		p := newParser(format, r.options)
+		request.Fields = request.Fields[:0]
+		problem := p.parse(line, &request)
+		if problem == nil {
+			r.parser, r.Format = p, format
+			r.keep(&request)
+			return request, nil
+		}
+		if err == nil || len(candidates) > 1 && errors.Is(problem, errNoRequest) {
+			err = problem
+		}
+	}
+	if len(candidates) > 1 && !errors.Is(err, errNoRequest) {
+		err = errors.New("in none of the formats " + strings.Join(candidates, ", "))
+	}
+	return request, err
+}
+
+func newParser(format string, o *Options) parser {
+	if at := slices.IndexFunc(layouts, func(l layout) bool { return l.name == format }); at >= 0 {
+		return &text{options: o, layout: &layouts[at]}
+	}
+	return newObject(o)
+}
+
+// fields is room for the fields of a request. Requests get theirs from the same piece of memory.
+func (r *Reader) fields() []Field {
+	const usual = 32
+	if cap(r.slab)-len(r.slab) < usual {
+		r.slab = make([]Field, 0, 64*usual)
+	}
+	return r.slab[len(r.slab):]
+}
+
+func (r *Reader) keep(request *Request) {
+	n := len(request.Fields)
+	if n <= cap(r.slab)-len(r.slab) {
+		r.slab = r.slab[:len(r.slab)+n]
+	}
+	request.Fields = request.Fields[:n:n]
+}
+
+func (r *Reader) unreadable(line []byte, err error) {
+	r.Unreadable++
+	if len(r.Examples) < maxExamples {
+		r.Examples = append(r.Examples, Example{Line: r.number, Problem: err.Error(), Excerpt: string(line[:min(len(line), maxExcerpt)])})
+	}
+}

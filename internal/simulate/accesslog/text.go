@@ -1,0 +1,280 @@
+package accesslog
+
+import (
+	"errors"
+	"strings"
+)
+
+var (
+	// errNoRequest is of a line about something that never became a request, such as what nginx
+	// writes when it is sent TLS where it waits for plain HTTP.
+	errNoRequest  = errors.New("no request")
+	errUnclosed   = errors.New("a quote or bracket is not closed")
+	errManyTokens = errors.New("too many fields")
+	errFewTokens  = errors.New("too few fields")
+	errShape      = errors.New("fields are not those of the format")
+)
+
+const maxTokens = 64
+
+// token is one field of a line of text, without its quotes or brackets.
+type token struct {
+	text string
+	// open is what the field begins with: a quote, a bracket, or 0.
+	open byte
+}
+
+// split splits a line at its spaces that are neither in quotes nor in brackets. escapes says that a
+// backslash keeps a quote from ending the field.
+func split(line string, escapes bool, dst []token) ([]token, error) {
+	for {
+		line = strings.TrimLeft(line, " \t")
+		if line == "" {
+			return dst, nil
+		}
+		if len(dst) == maxTokens {
+			return dst, errManyTokens
+		}
+		var end, skip int
+		t := token{open: line[0]}
+		switch t.open {
+		case '[':
+			line, skip = line[1:], 1
+			end = strings.IndexByte(line, ']')
+		case '"':
+			line, skip = line[1:], 1
+			end = closing(line, escapes)
+		default:
+			t.open = 0
+			if end = strings.IndexByte(line, ' '); end < 0 {
+				end = len(line)
+			}
+		}
+		if end < 0 {
+			return dst, errUnclosed
+		}
+		t.text = line[:end]
+		line = line[end+skip:]
+		dst = append(dst, t)
+	}
+}
+
+// closing is where the quote is that ends a field: it is followed by a space, or by nothing.
+func closing(text string, escapes bool) int {
+	for i := 0; i < len(text); i++ {
+		switch {
+		case escapes && text[i] == '\\':
+			i++
+		case text[i] == '"' && (i+1 == len(text) || text[i+1] == ' '):
+			return i
+		}
+	}
+	return -1
+}
+
+// unescape undoes what nginx and Apache write for quotes, backslashes and control characters.
+func unescape(text string) string {
+	at := strings.IndexByte(text, '\\')
+	if at < 0 {
+		return text
+	}
+	out := make([]byte, at, len(text))
+	copy(out, text)
+	for i := at; i < len(text); i++ {
+		c := text[i]
+		if c != '\\' || i+1 == len(text) {
+			out = append(out, c)
+			continue
+		}
+		i++
+		switch c = text[i]; c {
+		case 'n':
+			c = '\n'
+		case 'r':
+			c = '\r'
+		case 't':
+			c = '\t'
+		case 'x':
+			if i+2 < len(text) {
+				high, ok := digit(text[i+1])
+				low, too := digit(text[i+2])
+				if ok && too {
+					c, i = high<<4|low, i+2
+				}
+			}
+		}
+		out = append(out, c)
+	}
+	return string(out)
+}
+
+func digit(c byte) (value byte, ok bool) {
+	switch {
+	case c >= '0' && c <= '9':
+		return c - '0', true
+	case c >= 'a' && c <= 'f':
+		return c - 'a' + 10, true
+	case c >= 'A' && c <= 'F':
+		return c - 'A' + 10, true
+	}
+	return 0, false
+}
+
+// requestLine reads a line such as GET /path HTTP/1.1.
+func (r *Request) requestLine(line string) error {
+	method, rest, found := strings.Cut(line, " ")
+	last := strings.LastIndexByte(rest, ' ')
+	if !found || last < 0 || !isToken(method) {
+		return errNoRequest
+	}
+	path, protocol := rest[:last], rest[last+1:]
+	if !strings.HasPrefix(protocol, "HTTP/") && protocol != "-" {
+		return errNoRequest
+	}
+	// A CONNECT has no path, which Envoy's text tells as a dash.
+	if path == "" {
+		return errNoRequest
+	}
+	r.set(Method, method)
+	r.path(path)
+	return nil
+}
+
+// path sets the path, and of an absolute URI the authority too.
+func (r *Request) path(path string) {
+	if path != "" && path[0] != '/' {
+		if scheme, rest, found := strings.Cut(path, "://"); found && (scheme == "http" || scheme == "https") {
+			at := strings.IndexAny(rest, "/?")
+			if at < 0 {
+				at = len(rest)
+			}
+			r.set(Authority, rest[:at])
+			if path = rest[at:]; path == "" || path[0] != '/' {
+				path = "/" + path
+			}
+		}
+	}
+	r.set(Path, path)
+}
+
+func isToken(text string) bool {
+	for i := range len(text) {
+		c := text[i]
+		if c <= ' ' || c >= 0x7f || strings.IndexByte(`"(),/:;<=>?@[\]{}`, c) >= 0 {
+			return false
+		}
+	}
+	return text != "" && len(text) <= 64
+}
+
+// text reads lines of one of the formats that are text.
+type text struct {
+	options *Options
+	clock   clock
+	tokens  []token
+	layout  *layout
+}
+
+// layout says where a format has what. Numbers count fields from 0.
+type layout struct {
+	name    string
+	escapes bool
+	// shape has a letter for each field: q for one in quotes, b for one in brackets, a dot for
+	// others. more says that lines may have further ones.
+	shape         string
+	more          bool
+	time, request int
+	// peer is the address of whoever connected, and trusted says that it is what Envoy takes for
+	// the client's. forwarded is X-Forwarded-For. They are -1 if the format does not tell.
+	peer      int
+	trusted   bool
+	forwarded int
+	parts     map[int]Part
+}
+
+var layouts = []layout{
+	// https://www.envoyproxy.io/docs/envoy/latest/configuration/observability/access_log/usage#default-format-string
+	{
+		name: "envoy", shape: "bq......qqqqq", time: 0, request: 1, peer: -1, forwarded: 8,
+		parts: map[int]Part{9: UserAgent, 10: RequestID, 11: Authority},
+	},
+	// https://istio.io/latest/docs/tasks/observability/logs/access-log/#default-access-log-format
+	{
+		name: "istio", shape: "bq....q....qqqqq......", time: 0, request: 1, peer: 19, trusted: true, forwarded: 11,
+		parts: map[int]Part{12: UserAgent, 13: RequestID, 14: Authority},
+	},
+	// https://nginx.org/en/docs/http/ngx_http_log_module.html, with $http_x_forwarded_for behind it as in nginx.conf's own
+	// example; or whatever else.
+	{
+		name: "combined", escapes: true, shape: "...bq..qq", more: true, time: 3, request: 4, peer: 0, forwarded: 9,
+		parts: map[int]Part{7: Referer, 8: UserAgent},
+	},
+	// https://en.wikipedia.org/wiki/Common_Log_Format
+	{name: "common", escapes: true, shape: "...bq..", time: 3, request: 4, peer: 0, forwarded: -1},
+}
+
+func (p *text) parse(line string, r *Request) (err error) {
+	l := p.layout
+	if p.tokens, err = split(line, l.escapes, p.tokens[:0]); err != nil {
+		return err
+	}
+	if err := l.check(p.tokens); err != nil {
+		return err
+	}
+	if r.Time, err = p.clock.read(p.tokens[l.time].text); err != nil {
+		return err
+	}
+	if l.escapes {
+		for i := range p.tokens {
+			p.tokens[i].text = unescape(p.tokens[i].text)
+		}
+	}
+	if err := r.requestLine(p.tokens[l.request].text); err != nil {
+		return err
+	}
+	for i, part := range l.parts {
+		r.set(part, p.tokens[i].text)
+	}
+	peer, chain := "", ""
+	if l.peer >= 0 {
+		peer = p.tokens[l.peer].text
+	}
+	if at := l.forwarded; at >= 0 && at < len(p.tokens) && p.tokens[at].open == '"' && areAddresses(p.tokens[at].text) {
+		chain = p.tokens[at].text
+		r.set(Forwarded, chain)
+	}
+	if !l.trusted {
+		peer = p.options.client(peer, chain)
+	}
+	if peer != "" {
+		r.set(Source, peer)
+	}
+	for _, m := range p.options.columns {
+		if m.column < len(p.tokens) {
+			r.overwrite(m.part, p.tokens[m.column].text)
+		}
+	}
+	return nil
+}
+
+func (l *layout) check(tokens []token) error {
+	if len(tokens) < len(l.shape) {
+		return errFewTokens
+	}
+	if len(tokens) > len(l.shape) && !l.more {
+		return errManyTokens
+	}
+	for i := range l.shape {
+		want := byte(0)
+		switch l.shape[i] {
+		case 'b':
+			want = '['
+		case 'q':
+			want = '"'
+		}
+		if tokens[i].open != want {
+			return errShape
+		}
+	}
+	return nil
+}

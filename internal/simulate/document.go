@@ -1,0 +1,72 @@
+package simulate
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"weir/config"
+)
+
+// document is a configuration from which others are made.
+type document struct {
+	fields map[string]json.RawMessage
+	rules  []map[string]json.RawMessage
+}
+
+// parse reads a configuration that has no mistakes.
+func parse(text []byte) (*document, *config.Config, error) {
+	parsed, err := config.Parse(text)
+	if err != nil {
+		return nil, nil, err
+	}
+	d := &document{}
+	if err := json.Unmarshal(text, &d.fields); err != nil {
+		return nil, nil, fmt.Errorf("want a configuration in JSON: %w", err)
+	}
+	if err := json.Unmarshal(d.fields["rules"], &d.rules); err != nil {
+		return nil, nil, err
+	}
+	// One proxy counts alone, and tells nobody.
+	delete(d.fields, "backend")
+	delete(d.fields, "on_backend_failure")
+	d.fields["sync_rate"] = json.RawMessage("-1")
+	d.fields["headers"] = json.RawMessage("[]")
+	for _, rule := range d.rules {
+		delete(rule, "sync_rate")
+		delete(rule, "headers")
+	}
+	return d, parsed, nil
+}
+
+// only is the configuration with some of its rules.
+func (d *document) only(rules []int) ([]byte, error) {
+	return d.with(rules, func(map[string]json.RawMessage) {})
+}
+
+// limitless is the configuration with some of its rules, which refuse nothing.
+func (d *document) limitless(rules []int) ([]byte, error) {
+	return d.with(rules, func(rule map[string]json.RawMessage) {
+		rule["limits"] = json.RawMessage(`[{"limit": 999999999999999, "window": "1ms", "algorithm": "fixed_window"}]`)
+		delete(rule, "count_rejected")
+		delete(rule, "overrides")
+		delete(rule, "mode")
+	})
+}
+
+func (d *document) with(rules []int, change func(rule map[string]json.RawMessage)) ([]byte, error) {
+	var some []map[string]json.RawMessage
+	for _, i := range rules {
+		rule := map[string]json.RawMessage{}
+		for name, value := range d.rules[i] {
+			rule[name] = value
+		}
+		change(rule)
+		some = append(some, rule)
+	}
+	all := map[string]any{}
+	for name, value := range d.fields {
+		all[name] = value
+	}
+	all["rules"] = some
+	return json.Marshal(all)
+}

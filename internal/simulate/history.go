@@ -1,0 +1,125 @@
+package simulate
+
+import (
+	"encoding/binary"
+
+	"weir/internal/node"
+)
+
+// history is what one rule has been asked for, key by key.
+type history struct {
+	keys  []key
+	index map[string]int32
+	// last is the key that was asked for last.
+	last int32
+	// requests match the rule. It has refused some; in all some were refused by it or others.
+	requests, refusedBy, refused uint64
+}
+
+// key is one key of a rule, with all that was asked of it.
+type key struct {
+	name                         string
+	requests, refusedBy, refused uint64
+	hits                         uint64 // at most math.MaxUint64, what responses have cost among them
+	newest                       int64
+	events                       []byte
+}
+
+// event is one request, or what the response to the one before has cost.
+type event struct {
+	at     int64
+	cost   uint64
+	charge bool
+}
+
+// What an event's first number has besides the milliseconds since the event before: whether these
+// are nanoseconds, and follow, as they may need all bits; whether a cost other than 1 follows;
+// whether it is a charge.
+const (
+	inNanos = 1 << iota
+	hasCost
+	isCharge
+	flagBits = 3
+)
+
+func newHistory() *history { return &history{index: map[string]int32{}} }
+
+// find is the key of a demand.
+func (h *history) find(name []byte) *key {
+	at, found := h.index[string(name)]
+	if !found {
+		at = int32(len(h.keys))
+		h.keys = append(h.keys, key{name: string(name)})
+		h.index[h.keys[at].name] = at
+	}
+	h.last = at
+	return &h.keys[at]
+}
+
+// add notes what was asked of a rule.
+func (h *history) add(d *node.Demand, at int64) {
+	h.find(d.Key).add(event{at: at, cost: d.Cost})
+}
+
+// charge notes what the response to the last request has cost.
+func (h *history) charge(hits uint64) {
+	k := &h.keys[h.last]
+	k.add(event{at: k.newest, cost: hits, charge: true})
+}
+
+// add appends an event, which is not before the last one.
+func (k *key) add(e event) {
+	if k.hits += e.cost; k.hits < e.cost {
+		k.hits = ^uint64(0)
+	}
+	since, flags := uint64(e.at-k.newest), uint64(0)
+	k.newest = e.at
+	if e.cost != 1 {
+		flags |= hasCost
+	}
+	if e.charge {
+		flags |= isCharge
+	}
+	if since%1e6 == 0 {
+		k.events = binary.AppendUvarint(k.events, since/1e6<<flagBits|flags)
+	} else {
+		k.events = binary.AppendUvarint(k.events, flags|inNanos)
+		k.events = binary.AppendUvarint(k.events, since)
+	}
+	if e.cost != 1 {
+		k.events = binary.AppendUvarint(k.events, e.cost)
+	}
+}
+
+// reader reads a key's events.
+type reader struct {
+	rest []byte
+	at   int64
+}
+
+func (k *key) reader() reader { return reader{rest: k.events} }
+
+// read reads as many events as there is room for in dst, or are left.
+func (r *reader) read(dst []event) []event {
+	dst = dst[:0]
+	for len(r.rest) > 0 && len(dst) < cap(dst) {
+		number := r.number()
+		since := number >> flagBits * 1e6
+		if number&inNanos != 0 {
+			since = r.number()
+		}
+		r.at += int64(since)
+		e := event{at: r.at, cost: 1, charge: number&isCharge != 0}
+		if number&hasCost != 0 {
+			e.cost = r.number()
+		}
+		dst = append(dst, e)
+	}
+	return dst
+}
+
+func (r *reader) number() uint64 {
+	number, n := binary.Uvarint(r.rest)
+	r.rest = r.rest[n:]
+	return number
+}

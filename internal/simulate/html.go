@@ -1,0 +1,110 @@
+package simulate
+
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"math"
+	"strings"
+	"time"
+)
+
+//go:embed page.html
+var pageText string
+
+var page = template.Must(template.New("page").Funcs(template.FuncMap{
+	"count": count[uint64], "lines": count[int64], "percent": percent, "plot": plotCurve, "key": keyText, "plain": plain,
+	"time":  func(t time.Time) string { return t.Format(time.RFC3339) },
+	"width": func(share float64) string { return decimal(share * 100) },
+}).Parse(pageText))
+
+// HTML writes the report as one page that needs nothing else: no script, no font, no picture.
+// Whatever logs have in it is text there.
+func (r *Report) HTML(w io.Writer) error { return page.Execute(w, r) }
+
+// The area of a plot, and the plot in it.
+const (
+	plotWidth, plotHeight     = 640, 260
+	plotLeft, plotRight       = 56, 16
+	plotTop, plotBottom       = 16, 44
+	plotInnerW                = plotWidth - plotLeft - plotRight
+	plotInnerH                = plotHeight - plotTop - plotBottom
+	ticksY                    = 4
+	ticksX                    = 6 // at most
+	leastShare, wholeOfShares = 0.001, 1.0
+)
+
+// plot is a curve of limits against shares. Limits grow by factors from left to right.
+type plot struct {
+	Width, Height            int
+	Left, Right, Top, Bottom int // of what is inside of the axes
+	Requests, Keys           string
+	Points                   []plotPoint
+	X, Y                     []plotTick
+}
+
+type plotPoint struct {
+	X, Requests, Keys string
+	Configured        bool
+	Tip               string
+}
+
+type plotTick struct{ At, Text string }
+
+func plotCurve(points []Outcome) *plot {
+	if len(points) == 0 {
+		return nil
+	}
+	p := &plot{
+		Width: plotWidth, Height: plotHeight, Left: plotLeft, Right: plotWidth - plotRight, Top: plotTop, Bottom: plotHeight - plotBottom,
+	}
+	most := leastShare
+	for i := range points {
+		most = max(most, points[i].RefusedShare, points[i].RefusedKeysShare)
+	}
+	most = ceiling(most)
+	least, span := math.Log(float64(points[0].Limit)), 1.0
+	if last := math.Log(float64(points[len(points)-1].Limit)); last > least {
+		span = last - least
+	}
+	x := func(limit uint64) string {
+		return decimal(plotLeft + plotInnerW*(math.Log(float64(limit))-least)/span)
+	}
+	y := func(share float64) string { return decimal(plotTop + plotInnerH*(1-share/most)) }
+	var requests, keys strings.Builder
+	every := (len(points) + ticksX - 1) / ticksX
+	for i := range points {
+		o := &points[i]
+		at := plotPoint{
+			X: x(o.Limit), Requests: y(o.RefusedShare), Keys: y(o.RefusedKeysShare), Configured: o.Configured,
+			Tip: fmt.Sprintf("limit %s: %s of requests, %s of keys", count(o.Limit), percent(o.RefusedShare), percent(o.RefusedKeysShare)),
+		}
+		fmt.Fprintf(&requests, "%s,%s ", at.X, at.Requests)
+		fmt.Fprintf(&keys, "%s,%s ", at.X, at.Keys)
+		p.Points = append(p.Points, at)
+		if i%every == 0 {
+			p.X = append(p.X, plotTick{at.X, count(o.Limit)})
+		}
+	}
+	p.Requests, p.Keys = requests.String(), keys.String()
+	for i := range ticksY + 1 {
+		share := most * float64(i) / ticksY
+		p.Y = append(p.Y, plotTick{y(share), percent(share)})
+	}
+	return p
+}
+
+// ceiling is the next larger of 1, 2 and 5 times a power of ten, or all.
+func ceiling(share float64) float64 {
+	for top := leastShare; top < wholeOfShares; top *= 10 {
+		for _, times := range [...]float64{1, 2, 5} {
+			if top*times >= share {
+				return min(top*times, wholeOfShares)
+			}
+		}
+	}
+	return wholeOfShares
+}
+
+func decimal(n float64) string { return fmt.Sprintf("%.2f", n) }

@@ -1,0 +1,226 @@
+package simulate
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
+
+	"weir/filter"
+	"weir/internal/counter"
+	"weir/internal/node"
+	"weir/internal/proxywasm"
+	"weir/internal/simulate/accesslog"
+	"weir/sharedata"
+)
+
+// proxy runs the plugin on requests of a log. Its clock is the log's.
+type proxy struct {
+	plugin   types.PluginContext
+	document []byte
+	data     sharedata.Map
+	page     []byte // what was got of data
+	request  *accesslog.Request
+	stream   uint32
+	refused  bool
+	decided  func(demands []node.Demand, refused bool)
+	measured func(demand []node.Demand)
+	charged  func(rule int, hits uint64)
+	// asked are the parts that rules have asked for.
+	asked   []asked
+	asking  bool
+	value   []byte // that was asked for
+	log     []string
+	metrics map[string]uint64
+	names   []string // of metrics
+}
+
+// asked counts how often a part was asked for.
+type asked struct {
+	accesslog.Part
+	path string // as the plugin has it
+	// requests asked for it. For unknown ones the log does not tell; for absent ones it tells that
+	// there was none.
+	requests, unknown, absent int64
+}
+
+// The proxy is what the plugin runs on.
+var (
+	_ proxywasm.Host  = (*proxy)(nil)
+	_ filter.Observer = (*proxy)(nil)
+)
+
+// start makes a proxy.
+func start(document []byte) (*proxy, error) {
+	p := &proxy{document: document, metrics: map[string]uint64{}}
+	vm := &filter.VM{}
+	vm.Observer = p
+	defer proxywasm.Use(p)()
+	p.plugin = vm.NewPluginContext(1)
+	if p.plugin.OnPluginStart(len(document)) != types.OnPluginStartStatusOK {
+		return nil, fmt.Errorf("the plugin does not start: %s", strings.Join(p.log, "; "))
+	}
+	return p, nil
+}
+
+// send has the plugin decide a request, and reports whether it has refused it.
+func (p *proxy) send(r *accesslog.Request) (refused bool) {
+	defer proxywasm.Use(p)()
+	p.request, p.refused, p.asking = r, false, true
+	p.stream++
+	s := p.plugin.NewHttpContext(p.stream)
+	if s.OnHttpRequestHeaders(len(r.Fields), true) == types.ActionContinue {
+		p.asking = true
+		s.OnHttpResponseHeaders(1, true)
+	}
+	s.OnHttpStreamDone()
+	return p.refused
+}
+
+// total is the sum of a metric over all its labels.
+func (p *proxy) total(name string) (sum uint64) {
+	defer proxywasm.Use(p)()
+	p.plugin.OnTick()
+	for full, n := range p.metrics {
+		if strings.HasSuffix(full, ";.;"+name) {
+			sum += n
+		}
+	}
+	return sum
+}
+
+// Decided implements filter.Observer. What is asked for after it is for the answer.
+func (p *proxy) Decided(demands []node.Demand, verdict counter.Verdict) {
+	p.asking = false
+	if p.decided != nil {
+		p.decided(demands, verdict == counter.Rejected)
+	}
+}
+
+// Measured implements filter.Observer.
+func (p *proxy) Measured(demand []node.Demand) {
+	if p.measured != nil {
+		p.measured(demand)
+	}
+}
+
+// Charged implements filter.Observer.
+func (p *proxy) Charged(rule int, hits uint64) {
+	if p.charged != nil {
+		p.charged(rule, hits)
+	}
+}
+
+// find has what the request's log tells of a part.
+func (p *proxy) find(kind accesslog.PartKind, path string) (value []byte, found bool) {
+	a := p.ask(kind, path)
+	f := p.request.Find(kind, a.Name)
+	if p.asking {
+		a.requests++
+		switch {
+		case f == nil:
+			a.unknown++
+		case f.Absent:
+			a.absent++
+		}
+	}
+	if f == nil || f.Absent {
+		return nil, false
+	}
+	p.value = append(p.value[:0], f.Value...)
+	return p.value, true
+}
+
+func (p *proxy) ask(kind accesslog.PartKind, path string) *asked {
+	for i := range p.asked {
+		if a := &p.asked[i]; a.path == path && a.Kind == kind {
+			return a
+		}
+	}
+	p.asked = append(p.asked, asked{
+		Part: accesslog.Part{Kind: kind, Name: strings.ReplaceAll(path, "\x00", ".")}, path: path,
+	})
+	return &p.asked[len(p.asked)-1]
+}
+
+// Log implements proxywasm.Host.
+func (p *proxy) Log(level proxywasm.LogLevel, message string) {
+	if level != proxywasm.LogInfo {
+		p.log = append(p.log, message)
+	}
+}
+
+// Now implements proxywasm.Host.
+func (p *proxy) Now() int64 {
+	if p.request == nil {
+		return 0
+	}
+	return p.request.Time
+}
+
+// SetTickPeriod implements proxywasm.Host.
+func (p *proxy) SetTickPeriod(uint32) {}
+
+// PluginConfiguration implements proxywasm.Host.
+func (p *proxy) PluginConfiguration() ([]byte, bool) { return p.document, true }
+
+// RequestHeader implements proxywasm.Host.
+func (p *proxy) RequestHeader(name string) ([]byte, bool) { return p.find(accesslog.Header, name) }
+
+// ResponseHeader implements proxywasm.Host.
+func (p *proxy) ResponseHeader(name string) ([]byte, bool) {
+	return p.find(accesslog.ResponseHeader, name)
+}
+
+// ReplaceResponseHeader implements proxywasm.Host.
+func (p *proxy) ReplaceResponseHeader(string, []byte) {}
+
+// SendLocalResponse implements proxywasm.Host.
+func (p *proxy) SendLocalResponse(*proxywasm.LocalResponse) bool {
+	p.refused = true
+	return true
+}
+
+// Property implements proxywasm.Host.
+func (p *proxy) Property(path string) ([]byte, bool) { return p.find(accesslog.Property, path) }
+
+// GetSharedData implements proxywasm.Host.
+func (p *proxy) GetSharedData(key []byte) (data []byte, cas uint32, found bool) {
+	p.page, cas, found = p.data.Get(key, p.page)
+	return p.page, cas, found
+}
+
+// SetSharedData implements proxywasm.Host.
+func (p *proxy) SetSharedData(key, value []byte, cas uint32) bool {
+	return p.data.Set(key, value, cas)
+}
+
+// SetContext implements proxywasm.Host.
+func (p *proxy) SetContext(uint32) {}
+
+// ResumeRequest implements proxywasm.Host.
+func (p *proxy) ResumeRequest() {}
+
+// Dispatch implements proxywasm.Host: there is no backend.
+func (p *proxy) Dispatch(*proxywasm.Callout) bool { return false }
+
+// CalloutHeader implements proxywasm.Host.
+func (p *proxy) CalloutHeader(string) ([]byte, bool) { return nil, false }
+
+// CalloutBody implements proxywasm.Host.
+func (p *proxy) CalloutBody(int) ([]byte, bool) { return nil, false }
+
+// DefineMetric implements proxywasm.Host.
+func (p *proxy) DefineMetric(name string, _ bool) proxywasm.Metric {
+	p.names = append(p.names, name)
+	return proxywasm.Metric(len(p.names) - 1)
+}
+
+// AddMetric implements proxywasm.Host.
+func (p *proxy) AddMetric(m proxywasm.Metric, n uint64) { p.metrics[p.names[m]] += n }
+
+// SetMetric implements proxywasm.Host.
+func (p *proxy) SetMetric(m proxywasm.Metric, n uint64) { p.metrics[p.names[m]] = n }
+
+// PluginDone implements proxywasm.Host.
+func (p *proxy) PluginDone() {}

@@ -1,0 +1,347 @@
+package simulate
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"weir/config"
+	"weir/window"
+)
+
+// Report is what a simulation tells. As JSON it is an interface: names stay, and get company.
+type Report struct {
+	Logs []LogReport `json:"logs"`
+	// From and To are the times of the first request and the last.
+	From time.Time `json:"from"`
+	To   time.Time `json:"to"`
+	// Requests are all; Refused are those that the rules together refuse.
+	Requests     uint64  `json:"requests"`
+	Refused      uint64  `json:"refused"`
+	RefusedShare float64 `json:"refused_share"`
+	// Notes are what a reader should know before believing a number.
+	Notes []string     `json:"notes"`
+	Rules []RuleReport `json:"rules"`
+}
+
+// LogReport is what became of one log's lines.
+type LogReport struct {
+	Name   string `json:"name"`
+	Format string `json:"format"`
+	Gzip   bool   `json:"gzip"`
+	Lines  int64  `json:"lines"`
+	// Requests were replayed. Unreadable lines were in no format, and WithoutRequest ones are about
+	// no HTTP request.
+	Requests       int64 `json:"requests"`
+	Unreadable     int64 `json:"unreadable"`
+	WithoutRequest int64 `json:"without_request"`
+	// OutOfOrder requests were put in order. Late ones came more than a minute after a later one:
+	// they count as of when they came.
+	OutOfOrder       int64     `json:"out_of_order"`
+	Late             int64     `json:"late"`
+	MostBehindMillis int64     `json:"most_behind_ms"`
+	Examples         []Example `json:"examples"`
+}
+
+// Example is a line that could not be read.
+type Example struct {
+	Line    int64  `json:"line"`
+	Problem string `json:"problem"`
+	Excerpt string `json:"excerpt"`
+}
+
+// RuleReport is what one rule does.
+type RuleReport struct {
+	Name string `json:"name"`
+	// Missing parts are what the rule needs and the logs do not tell: such a rule is left out.
+	Missing []string `json:"missing"`
+	// Requests match the rule. Refused were refused, by this rule or another; RefusedByRule by this
+	// one.
+	Requests           uint64  `json:"requests"`
+	Refused            uint64  `json:"refused"`
+	RefusedShare       float64 `json:"refused_share"`
+	RefusedByRule      uint64  `json:"refused_by_rule"`
+	RefusedByRuleShare float64 `json:"refused_by_rule_share"`
+	// Keys are all that the rule has counted. RefusedKeys were refused at least one request by this
+	// rule.
+	Keys             uint64  `json:"keys"`
+	RefusedKeys      uint64  `json:"refused_keys"`
+	RefusedKeysShare float64 `json:"refused_keys_share"`
+	// Worst are the keys with the most requests refused by this rule.
+	Worst  []KeyReport   `json:"worst"`
+	Limits []LimitReport `json:"limits"`
+}
+
+// KeyReport is what one key gets of a rule.
+type KeyReport struct {
+	// Values are those of the rule's selectors.
+	Values             []string `json:"values"`
+	Requests           uint64   `json:"requests"`
+	RefusedByRule      uint64   `json:"refused_by_rule"`
+	RefusedByRuleShare float64  `json:"refused_by_rule_share"`
+}
+
+// LimitReport is what one limit of a rule would do by itself, without the rule's other limits and
+// without other rules.
+type LimitReport struct {
+	LimitSpec
+	// Curve has limits from a quarter to the eightfold of this one.
+	Curve []Outcome `json:"curve"`
+	// Least are the least limits that refuse at most a share of requests.
+	Least []Least `json:"least"`
+	// Algorithms are this limit by each algorithm.
+	Algorithms []Outcome `json:"algorithms"`
+}
+
+// LimitSpec is a limit as a configuration has it.
+type LimitSpec struct {
+	Limit     uint64 `json:"limit"`
+	Window    string `json:"window"`
+	Algorithm string `json:"algorithm"`
+	Start     string `json:"start,omitempty"`
+	Precision string `json:"precision,omitempty"`
+	Burst     uint64 `json:"burst,omitempty"`
+}
+
+// Outcome is what a limit would refuse by itself.
+type Outcome struct {
+	LimitSpec
+	// Configured says that this is the limit as it is configured.
+	Configured       bool    `json:"configured"`
+	Refused          uint64  `json:"refused"`
+	RefusedShare     float64 `json:"refused_share"`
+	RefusedKeys      uint64  `json:"refused_keys"`
+	RefusedKeysShare float64 `json:"refused_keys_share"`
+}
+
+// Least is the least limit that refuses at most a share of requests.
+type Least struct {
+	Share float64 `json:"share"`
+	// Limit is null if there is none: costs are above every limit, or a log would be too large.
+	Limit *uint64 `json:"limit"`
+}
+
+// shares are those of Least.
+var shares = [...]float64{0.01, 0.001}
+
+func (s *simulation) report() *Report {
+	r := &Report{
+		Requests: s.requests, Refused: s.refused, RefusedShare: share(s.refused, s.requests),
+		From: time.Unix(0, s.first).UTC(), To: time.Unix(0, s.last).UTC(), Notes: []string{},
+	}
+	for _, log := range s.logs {
+		c := &log.Reader.Counts
+		l := LogReport{
+			Name: log.Name, Format: c.Format, Gzip: c.Gzip, Lines: c.Lines, Requests: c.Requests, Unreadable: c.Unreadable,
+			WithoutRequest: c.WithoutRequest, OutOfOrder: log.Moved + log.Late, Late: log.Late, MostBehindMillis: log.Most.Milliseconds(),
+			Examples: []Example{},
+		}
+		for _, e := range c.Examples {
+			l.Examples = append(l.Examples, Example{e.Line, e.Problem, strings.ToValidUTF8(e.Excerpt, "\ufffd")})
+		}
+		r.Logs = append(r.Logs, l)
+	}
+	at := 0
+	for i := range s.config.Rules {
+		rule := &s.config.Rules[i]
+		out := RuleReport{Name: rule.Name, Missing: []string{}, Worst: []KeyReport{}, Limits: []LimitReport{}}
+		for _, part := range s.missing[i] {
+			out.Missing = append(out.Missing, part.String())
+		}
+		if len(out.Missing) > 0 {
+			r.Notes = append(r.Notes, fmt.Sprintf("rule %s is left out: the logs do not tell %s", rule.Name, strings.Join(out.Missing, ", ")))
+		} else {
+			out.fill(rule, s.rules[at], s.options.Worst)
+			at++
+		}
+		r.Rules = append(r.Rules, out)
+	}
+	s.remark(r)
+	return r
+}
+
+// remark adds the notes that concern no rule alone.
+func (s *simulation) remark(r *Report) {
+	for _, a := range s.tells.asked {
+		if a.unknown > 0 {
+			r.Notes = append(r.Notes, fmt.Sprintf("%d of %d requests do not tell %s: there it counts as absent", a.unknown, a.requests, a.Part))
+		}
+	}
+	if n := s.decides.total("evicted_counters_total"); n > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("capacity %d is too small for one proxy: %d counters made room for others before they expired, "+
+			"so some keys passed more than their limits", s.config.Capacity, n))
+	}
+	if n := s.tells.total("bad_costs_total"); n > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("%d costs were no numbers", n))
+	}
+	for _, log := range s.logs {
+		if c := &log.Reader.Counts; c.Requests > 0 && !c.Fractions && s.shortest() < roughBelow {
+			r.Notes = append(r.Notes, fmt.Sprintf("%s has whole seconds: what it tells of windows below %s is rough", log.Name, span(roughBelow)))
+		}
+	}
+}
+
+// roughBelow is the window below which a log with whole seconds tells little.
+const roughBelow = int64(10 * time.Second)
+
+// shortest is the shortest window of the rules that are simulated.
+func (s *simulation) shortest() (width int64) {
+	width = window.MaxWidth
+	for _, i := range s.kept {
+		for j := range s.config.Rules[i].Limits {
+			width = min(width, s.config.Rules[i].Limits[j].Width)
+		}
+	}
+	return width
+}
+
+func (r *RuleReport) fill(rule *config.Rule, h *history, worst int) {
+	r.Requests, r.Refused, r.RefusedByRule, r.Keys = h.requests, h.refused, h.refusedBy, uint64(len(h.keys))
+	r.RefusedShare, r.RefusedByRuleShare = share(h.refused, h.requests), share(h.refusedBy, h.requests)
+	var refused []*key
+	for i := range h.keys {
+		if k := &h.keys[i]; k.refusedBy > 0 {
+			refused = append(refused, k)
+		}
+	}
+	r.RefusedKeys, r.RefusedKeysShare = uint64(len(refused)), share(uint64(len(refused)), r.Keys)
+	slices.SortFunc(refused, func(a, b *key) int {
+		return cmp.Or(cmp.Compare(b.refusedBy, a.refusedBy), cmp.Compare(b.requests, a.requests), cmp.Compare(a.name, b.name))
+	})
+	for _, k := range refused[:min(len(refused), worst)] {
+		r.Worst = append(r.Worst, KeyReport{values(rule, k.name), k.requests, k.refusedBy, share(k.refusedBy, k.requests)})
+	}
+	t := newTrial(h)
+	for i := range rule.Limits {
+		v := variant{limit: rule.Limits[i], countRejected: rule.CountRejected}
+		v.limit.Ordinal = 0 // it is by itself
+		r.Limits = append(r.Limits, t.limit(v, h))
+	}
+}
+
+func (t *trial) limit(v variant, h *history) LimitReport {
+	curve, algorithms := v.curve(), v.algorithms()
+	outcomes := t.run(slices.Concat(curve, algorithms))
+	tell := func(variants []variant, outcomes []outcome) []Outcome {
+		all := []Outcome{}
+		for i, o := range outcomes {
+			all = append(all, Outcome{
+				LimitSpec: spec(&variants[i].limit), Configured: variants[i] == v,
+				Refused: o.requests, RefusedShare: share(o.requests, h.requests),
+				RefusedKeys: o.keys, RefusedKeysShare: share(o.keys, uint64(len(h.keys))),
+			})
+		}
+		return all
+	}
+	return LimitReport{
+		LimitSpec: spec(&v.limit), Curve: tell(curve, outcomes[:len(curve)]), Algorithms: tell(algorithms, outcomes[len(curve):]),
+		Least: t.leasts(v, h.requests),
+	}
+}
+
+func (t *trial) leasts(v variant, requests uint64) []Least {
+	all := make([]Least, len(shares))
+	var group sync.WaitGroup
+	for i, s := range shares {
+		group.Go(func() {
+			all[i].Share = s
+			if limit, found := t.least(v, uint64(s*float64(requests))); found {
+				all[i].Limit = &limit
+			}
+		})
+	}
+	group.Wait()
+	return all
+}
+
+func share(part, whole uint64) float64 {
+	if whole == 0 {
+		return 0
+	}
+	return float64(part) / float64(whole)
+}
+
+// spec is a limit as a configuration has it.
+func spec(l *window.Limit) LimitSpec {
+	out := LimitSpec{Limit: l.Max, Window: span(l.Width), Burst: l.Burst}
+	for i := range window.Algorithms {
+		a := &window.Algorithms[i]
+		switch {
+		case l.IsLog() != (a.Precision == window.LogPrecision):
+			continue
+		case l.Kind == a.Kind:
+		case l.Kind == a.With[window.Start]:
+			out.Start = "first_hit"
+		case l.Kind == a.With[window.Precision]:
+			out.Precision = span(l.Precision)
+		default:
+			continue
+		}
+		out.Algorithm = a.Name
+		break
+	}
+	return out
+}
+
+// span is a duration as a configuration has it.
+func span(nanos int64) string {
+	millis := nanos / int64(time.Millisecond)
+	text := ""
+	for _, unit := range []struct {
+		name   string
+		millis int64
+	}{{"d", 86_400_000}, {"h", 3_600_000}, {"m", 60_000}, {"s", 1000}, {"ms", 1}} {
+		if n := millis / unit.millis; n > 0 {
+			text += fmt.Sprint(n, unit.name)
+			millis -= n * unit.millis
+		}
+	}
+	return text
+}
+
+// maxShown bounds the bytes that are shown of a value.
+const maxShown = 256
+
+// values are those of a key's selectors, for people.
+func values(rule *config.Rule, name string) []string {
+	all := []string{}
+	rest := []byte(name)
+	for i := -1; len(rest) > 0; i++ {
+		length, n := binary.Uvarint(rest)
+		value := rest[n : n+int(length)]
+		rest = rest[n+int(length):]
+		if i < 0 {
+			continue // the rule's name
+		}
+		text := string(value)
+		if s := &rule.Key[i]; s.Kind == config.SelectClientIP {
+			text = network(value, s)
+		}
+		if len(text) > maxShown {
+			text = text[:maxShown] + "…"
+		}
+		all = append(all, strings.ToValidUTF8(text, "\ufffd"))
+	}
+	return all
+}
+
+// network is the network that a key has of an address.
+func network(value []byte, s *config.Selector) string {
+	address, ok := netip.AddrFromSlice(value)
+	if !ok {
+		return string(value)
+	}
+	bits := s.IPv6Prefix
+	if address.Is4() {
+		bits = s.IPv4Prefix
+	}
+	if bits == address.BitLen() {
+		return address.String()
+	}
+	return netip.PrefixFrom(address, bits).String()
+}

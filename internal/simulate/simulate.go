@@ -1,0 +1,310 @@
+// Package simulate replays access logs through a configuration's rules: it tells what they would
+// have refused, whom, and what other limits would have.
+//
+// Requests are matched, keyed and decided by the plugin itself, package filter, on a proxy whose
+// clock is the log's. What was asked of each key is kept, a few bytes for each request, and replayed
+// through other limits by package window. So nothing here knows what a rule matches, or what an
+// algorithm decides.
+package simulate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"weir/config"
+	"weir/internal/counter"
+	"weir/internal/node"
+	"weir/internal/simulate/accesslog"
+)
+
+// Options say what to simulate.
+type Options struct {
+	// Configuration is the plugin's, in JSON.
+	Configuration []byte
+	Logs          []Log
+	// Read says how logs are read.
+	Read accesslog.Options
+	// Worst is how many keys of each rule are reported.
+	Worst int
+	// Progress is called now and then while logs are read, with the bytes read so far; nil for no
+	// progress.
+	Progress func(bytes int64)
+}
+
+// Log is an access log, compressed by gzip or not.
+type Log struct {
+	Name string
+	In   io.Reader
+}
+
+const (
+	// sampleSize is how many requests are looked at before the first is decided, to find out what
+	// logs tell.
+	sampleSize = 10_000
+	// mostUnreadable is the share of lines that may be unreadable.
+	mostUnreadable = 0.5
+	// progressEvery is how many requests there are between two calls of Options.Progress.
+	progressEvery = 1 << 13
+)
+
+var (
+	// ErrLogs is wrapped by errors of logs that do not tell enough.
+	ErrLogs = errors.New("access logs")
+	// lock is held by the only simulation that may run: the plugin's host is the package's.
+	lock sync.Mutex
+)
+
+// Run simulates. Errors of the configuration are those of [config.Parse].
+func Run(ctx context.Context, o *Options) (*Report, error) {
+	lock.Lock()
+	defer lock.Unlock()
+	document, parsed, err := parse(o.Configuration)
+	if err != nil {
+		return nil, err
+	}
+	s := &simulation{options: o, document: document, config: parsed}
+	logs := make([]*accesslog.Log, len(o.Logs))
+	for i, log := range o.Logs {
+		logs[i] = &accesslog.Log{Name: log.Name, Reader: accesslog.NewReader(&counting{log.In, &s.bytes}, &o.Read)}
+	}
+	merger, err := accesslog.Merge(ctx, logs)
+	if err == nil {
+		err = s.run(ctx, merger)
+		merger.Close()
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.logs = logs
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	return s.report(), nil
+}
+
+// simulation is what one Run knows.
+type simulation struct {
+	options  *Options
+	document *document
+	config   *config.Config
+	bytes    atomic.Int64
+	logs     []*accesslog.Log
+
+	// missing are the parts that rules need and the logs do not tell. A rule with any is left out.
+	missing [][]accesslog.Part
+	// kept are the rules that are simulated.
+	kept []int
+	// rules are the histories of the rules that are kept, in their order.
+	rules []*history
+
+	// decides is the proxy with the rules; tells is one that tells what was asked of them, which
+	// may be the same.
+	decides, tells *proxy
+
+	requests, refused uint64
+	first, last       int64
+}
+
+// run reads the logs to their end.
+func (s *simulation) run(ctx context.Context, merger *accesslog.Merger) error {
+	var sample []accesslog.Request
+	for len(sample) < sampleSize {
+		r, err := merger.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		sample = append(sample, *r)
+	}
+	if err := s.probe(sample); err != nil {
+		return err
+	}
+	replay, err := s.replay()
+	if err != nil || replay == nil {
+		return err
+	}
+	for i := range sample {
+		replay(&sample[i])
+	}
+	for {
+		r, err := merger.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		replay(r)
+		if s.requests%progressEvery == 0 {
+			if s.options.Progress != nil {
+				s.options.Progress(s.bytes.Load())
+			}
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// probe finds out which rules need what the logs do not tell: each runs by itself.
+func (s *simulation) probe(sample []accesslog.Request) error {
+	s.missing = make([][]accesslog.Part, len(s.config.Rules))
+	for i := range s.config.Rules {
+		document, err := s.document.limitless([]int{i})
+		if err != nil {
+			return err
+		}
+		p, err := start(document)
+		if err != nil {
+			return err
+		}
+		for j := range sample {
+			p.send(&sample[j])
+		}
+		for _, a := range p.asked {
+			if a.requests > 0 && a.unknown == a.requests {
+				s.missing[i] = append(s.missing[i], a.Part)
+			}
+		}
+		if len(s.missing[i]) == 0 {
+			s.kept = append(s.kept, i)
+		}
+	}
+	return nil
+}
+
+// replay makes the function that decides a request. It is nil if no rule is left.
+func (s *simulation) replay() (replay func(*accesslog.Request), err error) {
+	if len(s.kept) == 0 {
+		return nil, nil
+	}
+	document, err := s.document.only(s.kept)
+	if err != nil {
+		return nil, err
+	}
+	if s.decides, err = start(document); err != nil {
+		return nil, err
+	}
+	for range s.kept {
+		s.rules = append(s.rules, newHistory())
+	}
+	s.tells = s.decides
+	if slices.ContainsFunc(s.kept, func(i int) bool { return s.config.Rules[i].CostOnResponse != nil }) {
+		// What a response costs is asked only of requests that pass. Here all do.
+		if document, err = s.document.limitless(s.kept); err != nil {
+			return nil, err
+		}
+		if s.tells, err = start(document); err != nil {
+			return nil, err
+		}
+		s.tells.decided = func(demands []node.Demand, _ bool) { s.note(demands) }
+	}
+	s.decides.measured = func(demand []node.Demand) {
+		if s.tells == s.decides {
+			s.note(demand)
+		}
+		s.count(demand, false) // nobody is refused
+	}
+	s.tells.charged = func(rule int, hits uint64) { s.rules[rule].charge(hits) }
+	s.decides.decided = func(demands []node.Demand, refused bool) {
+		if s.tells == s.decides {
+			s.note(demands)
+		}
+		s.count(demands, refused)
+	}
+	return s.decide, nil
+}
+
+// decide has the plugin decide a request.
+func (s *simulation) decide(r *accesslog.Request) {
+	if s.requests++; s.requests == 1 {
+		s.first = r.Time
+	}
+	s.last = r.Time
+	if s.tells != s.decides {
+		s.tells.send(r)
+	}
+	if s.decides.send(r) {
+		s.refused++
+	}
+}
+
+// note keeps what the current request asks of each rule.
+func (s *simulation) note(demands []node.Demand) {
+	for i := range demands {
+		d := &demands[i]
+		s.rules[d.Rule.Index].add(d, s.last)
+	}
+}
+
+// count counts how a request was decided.
+func (s *simulation) count(demands []node.Demand, refused bool) {
+	for i := range demands {
+		d := &demands[i]
+		h := s.rules[d.Rule.Index]
+		k := h.find(d.Key)
+		h.requests++
+		k.requests++
+		if d.Verdict == counter.Rejected {
+			h.refusedBy++
+			k.refusedBy++
+		}
+		if refused {
+			h.refused++
+			k.refused++
+		}
+	}
+}
+
+// check reports whether the logs tell enough for a report.
+func (s *simulation) check() error {
+	var lines, requests, unreadable int64
+	for _, log := range s.logs {
+		c := &log.Reader.Counts
+		lines, requests, unreadable = lines+c.Lines, requests+c.Requests, unreadable+c.Unreadable
+	}
+	var problem string
+	switch {
+	case float64(unreadable) > mostUnreadable*float64(lines):
+		problem = fmt.Sprintf("%d of %d lines could not be read", unreadable, lines)
+	case requests == 0:
+		problem = "no requests"
+	case len(s.kept) == 0:
+		var all []string
+		for i, missing := range s.missing {
+			for _, part := range missing {
+				all = append(all, s.config.Rules[i].Name+" needs "+part.String())
+			}
+		}
+		problem = "no rule is left, as the logs do not tell what they need: " + strings.Join(all, ", ")
+	default:
+		return nil
+	}
+	for _, log := range s.logs {
+		for _, e := range log.Reader.Examples {
+			problem += fmt.Sprintf("\n%s:%d: %s: %.60q", log.Name, e.Line, e.Problem, e.Excerpt)
+		}
+	}
+	return fmt.Errorf("%w: %s", ErrLogs, problem)
+}
+
+// counting counts the bytes that are read.
+type counting struct {
+	in    io.Reader
+	bytes *atomic.Int64
+}
+
+func (c *counting) Read(b []byte) (int, error) {
+	n, err := c.in.Read(b)
+	c.bytes.Add(int64(n))
+	return n, err
+}

@@ -1,0 +1,282 @@
+package simulate
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/html"
+
+	"weir/config"
+)
+
+// lines are a log in the common format, of clients that come one after the other, a second apart.
+func lines(clients ...string) io.Reader {
+	at := time.Date(2026, 1, 2, 15, 4, 0, 0, time.UTC)
+	var out strings.Builder
+	for i, client := range clients {
+		fmt.Fprintf(&out, "%s - - [%s] \"GET /login HTTP/1.1\" 200 1\n", client, at.Add(time.Duration(i)*time.Second).Format("02/Jan/2006:15:04:05 -0700"))
+	}
+	return strings.NewReader(out.String())
+}
+
+const (
+	perClient = `{"name": "per-client", "key": ["client_ip", "path"], "limits": [{"limit": 2, "window": "1h", "algorithm": "fixed_window"}]}`
+	perUser   = `{"name": "per-user", "key": [{"header": "x-user"}], "limits": [{"limit": 1, "window": "1h"}]}`
+)
+
+func TestReport(t *testing.T) {
+	r := simulated(t, `{"rules": [`+perClient+`]}`, lines("10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.1", "2001:db8::1:1"))
+	rule := r.Rules[0]
+	if r.Requests != 6 || r.Refused != 2 || rule.RefusedByRule != 2 || rule.Keys != 3 || rule.RefusedKeys != 1 || r.To.Sub(r.From) != 5*time.Second {
+		t.Errorf("%+v", r)
+	}
+	if want := []KeyReport{{[]string{"10.0.0.1", "/login"}, 4, 2, 0.5}}; !reflect.DeepEqual(rule.Worst, want) {
+		t.Errorf("%+v, want %+v", rule.Worst, want)
+	}
+	limit := rule.Limits[0]
+	if limit.Least[0].Limit == nil || *limit.Least[0].Limit != 4 {
+		t.Errorf("%+v: want 4, with which nothing is refused", limit.Least)
+	}
+	if i := slices.IndexFunc(limit.Curve, func(o Outcome) bool { return o.Configured }); i < 0 || limit.Curve[i].Refused != 2 || limit.Curve[i].Limit != 2 {
+		t.Errorf("%+v: the configured limit is not what it is", limit.Curve)
+	}
+}
+
+// A shadow rule refuses nobody, and the report tells whom it would have.
+func TestShadowRules(t *testing.T) {
+	for _, more := range []string{``, `, "cost_on_response": "method"`} {
+		shadow := strings.Replace(perClient, `"per-client"`, `"new", "mode": "shadow"`+more, 1)
+		r := simulated(t, `{"rules": [`+shadow+`, `+perClient+`]}`, lines("10.0.0.1", "10.0.0.2", "10.0.0.1", "10.0.0.1"))
+		if rule := r.Rules[0]; r.Refused != 1 || rule.Requests != 3 || rule.RefusedByRule != 0 || rule.Refused != 0 || rule.Keys != 2 {
+			t.Errorf("%+v", r)
+		}
+		r = simulated(t, `{"rules": [`+shadow+`]}`, lines("10.0.0.1", "10.0.0.2", "10.0.0.1", "10.0.0.1"))
+		if rule := r.Rules[0]; r.Refused != 0 || rule.Requests != 4 || rule.RefusedByRule != 1 || rule.Refused != 0 || rule.RefusedKeys != 1 {
+			t.Errorf("%+v", r)
+		}
+		if least := r.Rules[0].Limits[0].Least[0].Limit; least == nil || *least != 3 {
+			t.Errorf("%+v: want 3, with which nothing would be refused", r.Rules[0].Limits[0].Least)
+		}
+	}
+}
+
+// A rule that needs what no log tells is left out, loudly: it would take all requests for one key.
+func TestMissingParts(t *testing.T) {
+	r := simulated(t, `{"rules": [`+perUser+`, `+perClient+`]}`, lines("10.0.0.1", "10.0.0.2"))
+	if missing := r.Rules[0].Missing; !slices.Equal(missing, []string{"header x-user"}) || r.Rules[0].Requests != 0 || r.Refused != 0 {
+		t.Errorf("%+v", r.Rules[0])
+	}
+	if len(r.Notes) == 0 || !strings.Contains(r.Notes[0], "rule per-user is left out: the logs do not tell header x-user") {
+		t.Errorf("%q", r.Notes)
+	}
+	if r.Rules[1].Requests != 2 || r.Rules[1].Keys != 2 {
+		t.Errorf("%+v", r.Rules[1])
+	}
+	_, err := Run(t.Context(), &Options{Configuration: []byte(`{"rules": [` + perUser + `]}`), Logs: []Log{{"a.log", lines("10.0.0.1")}}})
+	if !errors.Is(err, ErrLogs) || !strings.Contains(err.Error(), "per-user needs header x-user") {
+		t.Error(err)
+	}
+	// Some lines tell and some do not: then these have none.
+	log := `{"time": "2026-01-02T15:04:05Z", "path": "/", "x_user": "ann"}` + "\n" + `{"time": "2026-01-02T15:04:05.5Z", "path": "/"}`
+	r = simulated(t, `{"rules": [`+perUser+`]}`, strings.NewReader(log))
+	if r.Rules[0].Keys != 2 || len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "1 of 2 requests do not tell header x-user") {
+		t.Errorf("%+v, %q", r.Rules[0], r.Notes)
+	}
+}
+
+func TestNotes(t *testing.T) {
+	var clients []string
+	for i := range 3000 {
+		clients = append(clients, fmt.Sprintf("10.0.%d.%d", i/250, i%250))
+	}
+	r := simulated(t, `{"capacity": 1, "rules": [{"name": "r", "key": ["client_ip"], "cost": {"header": ":authority"}, "limits": [{"limit": 1, "window": "1s"}, {"limit": 9, "window": "1d"}]}]}`,
+		lines(clients...), "1=header::authority")
+	text := strings.Join(r.Notes, "\n")
+	for _, want := range []string{"capacity 1 is too small", "3000 costs were no numbers", "access.log has whole seconds"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q: want %q", text, want)
+		}
+	}
+}
+
+func TestMistakes(t *testing.T) {
+	run := func(configuration string, log io.Reader) error {
+		_, err := Run(t.Context(), &Options{Configuration: []byte(configuration), Logs: []Log{{"a.log", log}}})
+		return err
+	}
+	var mistakes config.Errors
+	if err := run(`{"rules": []}`, lines()); !errors.As(err, &mistakes) {
+		t.Error(err)
+	}
+	for log, want := range map[string]string{
+		"":                              "no requests",
+		"nonsense\n\x1b[2J\n":           `2 of 2 lines could not be read` + "\n" + `a.log:1: in none of the formats`,
+		"\x1f\x8b\x08\x00 not gzip":     "a.log: ",
+		"1 - - [x] \"GET / HTTP/1.1\" ": "1 of 1 lines",
+	} {
+		if err := run(`{"rules": [`+perClient+`]}`, strings.NewReader(log)); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\x1b") {
+			t.Errorf("%q: %v, want %q", log, err, want)
+		}
+	}
+}
+
+// hostile is a log whose values try to get out of where they are shown.
+func hostile(t *testing.T) *Report {
+	t.Helper()
+	var log strings.Builder
+	for i := range 12 {
+		line, err := json.Marshal(map[string]string{
+			"time": fmt.Sprintf("2026-01-02T15:04:%02dZ", i), "path": `/"><script>alert(1)</script>`,
+			"x_user": "</code><img src=//evil.example onerror=alert(1)> {{.}} \x1b]0;\x07\r\u202e" + strings.Repeat("long ", 100),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		log.Write(append(line, '\n'))
+	}
+	log.WriteString("<script>\x1b[2J\n")
+	return simulated(t, `{"rules": [`+strings.Replace(perUser, `{"header": "x-user"}`, `{"header": "x-user"}, "path"`, 1)+`, {"name": "all", "limits": [{"limit": 5, "window": "1m"}]}]}`,
+		strings.NewReader(log.String()))
+}
+
+// The page has no element that a log has written, and asks for nothing from outside.
+func TestPage(t *testing.T) {
+	var page strings.Builder
+	if err := hostile(t).HTML(&page); err != nil {
+		t.Fatal(err)
+	}
+	root, err := html.Parse(strings.NewReader(page.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	count, text := map[string]int{}, ""
+	for node := range root.Descendants() {
+		switch node.Type {
+		case html.TextNode:
+			text += node.Data
+		case html.ElementNode:
+			count[node.Data]++
+			for _, a := range node.Attr {
+				if slices.Contains([]string{"src", "href", "xlink:href", "action", "data", "srcset"}, a.Key) || strings.HasPrefix(a.Key, "on") ||
+					a.Key == "style" && strings.Contains(a.Val, "url") {
+					t.Errorf("<%s %s=%q>", node.Data, a.Key, a.Val)
+				}
+			}
+		case html.ErrorNode, html.DocumentNode, html.CommentNode, html.DoctypeNode, html.RawNode:
+		}
+	}
+	for _, element := range []string{"script", "img", "link", "iframe", "image", "use", "object"} {
+		if count[element] > 0 {
+			t.Errorf("%d of <%s>", count[element], element)
+		}
+	}
+	for _, want := range []string{"<img src=//evil.example onerror=alert(1)> {{.}}", "<script>alert(1)</script>", "as configured", "prefers-color-scheme: dark"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in the page's text", want)
+		}
+	}
+	if count["svg"] != 2 || count["polyline"] != 4 || strings.Contains(page.String(), "NaN") || strings.Contains(page.String(), "ZgotmplZ") {
+		t.Errorf("%v", count)
+	}
+	for _, r := range page.String() {
+		if r < ' ' && r != '\n' || r == 0x7f {
+			t.Fatalf("control character %q", r)
+		}
+	}
+}
+
+// Nothing that a log has written controls the terminal.
+func TestTextIsPlain(t *testing.T) {
+	var out strings.Builder
+	if err := hostile(t).Text(&out); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range out.String() {
+		if r < ' ' && r != '\n' || r == 0x7f || r == 0x202e {
+			t.Errorf("control character %q in\n%s", r, &out)
+		}
+	}
+	if !strings.Contains(out.String(), `\x1b]0;`) || !strings.Contains(out.String(), "rule per-user") {
+		t.Error(&out)
+	}
+}
+
+// The names of the JSON are an interface.
+func TestJSON(t *testing.T) {
+	encoded, err := json.Marshal(hostile(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var decoded any
+	if err := json.Unmarshal(encoded, &decoded); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	var walk func(prefix string, v any)
+	walk = func(prefix string, v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			for name, member := range v {
+				names = append(names, prefix+name)
+				walk(prefix+name+".", member)
+			}
+		case []any:
+			for _, item := range v {
+				walk(prefix, item)
+			}
+		}
+	}
+	walk("", decoded)
+	slices.Sort(names)
+	got := strings.Join(slices.Compact(names), " ")
+	const outcome = `algorithm P.burst P.configured P.limit P.refused P.refused_keys P.refused_keys_share P.refused_share P.window`
+	at := func(prefix string) string { return prefix + "." + strings.ReplaceAll(outcome, "P", prefix) }
+	want := "from logs logs.examples logs.examples.excerpt logs.examples.line logs.examples.problem logs.format logs.gzip logs.late logs.lines " +
+		"logs.most_behind_ms logs.name logs.out_of_order logs.requests logs.unreadable logs.without_request notes refused refused_share requests rules " +
+		"rules.keys rules.limits rules.limits.algorithm rules.limits.algorithms " + at("rules.limits.algorithms") + " rules.limits.curve " +
+		strings.Replace(at("rules.limits.curve"), " rules.limits.curve.burst", "", 1) +
+		" rules.limits.least rules.limits.least.limit rules.limits.least.share rules.limits.limit rules.limits.window rules.missing rules.name " +
+		"rules.refused rules.refused_by_rule rules.refused_by_rule_share rules.refused_keys rules.refused_keys_share rules.refused_share rules.requests " +
+		"rules.worst rules.worst.refused_by_rule rules.worst.refused_by_rule_share rules.worst.requests rules.worst.values to"
+	if got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// What a key was asked for is what is read again.
+func TestHistory(t *testing.T) {
+	k := &key{}
+	events := []event{
+		{at: 1767366245678901234, cost: 1}, {at: 1767366245678901234, cost: 0}, {at: 1767366245678901234, cost: ^uint64(0), charge: true},
+		{at: 1767366245679901234, cost: 1}, {at: 1767366245680000000, cost: 1, charge: true}, {at: 7258118399999999999, cost: 300},
+	}
+	for _, e := range events {
+		k.add(e)
+	}
+	var got []event
+	for r := k.reader(); len(r.rest) > 0; {
+		got = append(got, r.read(make([]event, 0, 4))...)
+	}
+	if !slices.Equal(got, events) || k.hits != ^uint64(0) {
+		t.Errorf("%+v, want %+v", got, events)
+	}
+}
+
+func TestWords(t *testing.T) {
+	for got, want := range map[string]string{
+		percent(0): "0 %", percent(1): "100 %", percent(0.5): "50.0 %", percent(0.01): "1 %", percent(0.00123): "0.12 %", percent(1e-9): "< 0.001 %",
+		span(90e9): "1m30s", span(86400e9): "1d", span(1e6): "1ms", span(3600e9): "1h", count(uint64(1234567)): "1,234,567", count(int64(0)): "0",
+		bar(0): "", bar(1): strings.Repeat("█", 20), bar(0.0001): "▏", keyText(nil): "(all requests)", keyText([]string{"", "a\nb"}): `"", "a\nb"`,
+	} {
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

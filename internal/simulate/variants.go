@@ -1,0 +1,288 @@
+package simulate
+
+import (
+	"cmp"
+	"math"
+	"math/bits"
+	"runtime"
+	"slices"
+	"sync"
+
+	"weir/window"
+)
+
+// variant is one limit by itself, as though the rule had no other, and there were no other rule.
+type variant struct {
+	limit         window.Limit
+	countRejected bool
+}
+
+// outcome is what a variant would have refused.
+type outcome struct{ requests, keys uint64 }
+
+// run is a variant on its way through a key's events.
+type run struct {
+	*variant
+	index   int // of the variant, among those that are replayed
+	state   window.State
+	passed  bool // the last request
+	refused uint64
+}
+
+// begin forgets the key before. The state's memory stays.
+func (r *run) begin(v *variant, index int) {
+	r.state.Reset()
+	r.variant, r.index, r.passed, r.refused = v, index, false, 0
+}
+
+func (r *run) replay(events []event) {
+	l, s := &r.limit, &r.state
+	for i := range events {
+		e := &events[i]
+		l.Advance(s, e.at)
+		switch {
+		case e.charge:
+			if r.passed {
+				l.Count(s, e.cost)
+			}
+		case l.Allows(s, e.cost):
+			l.Count(s, e.cost)
+			r.passed = true
+		default:
+			if r.countRejected && r.possible(e.cost) {
+				l.CountRejected(s, e.cost)
+			}
+			r.passed = false
+			r.refused++
+		}
+	}
+}
+
+// possible reports whether a cost could ever pass.
+func (v *variant) possible(cost uint64) bool { return v.limit.Max != 0 && cost <= v.limit.Quota() }
+
+// harmless reports whether the variant refuses nothing of a key, as all its hits fit at once.
+func (v *variant) harmless(k *key) bool { return v.possible(k.hits) }
+
+// trial replays what a rule was asked for through variants.
+type trial struct {
+	// keys have the ones with the most hits first.
+	keys []*key
+}
+
+func newTrial(h *history) *trial {
+	t := &trial{keys: make([]*key, len(h.keys))}
+	for i := range h.keys {
+		t.keys[i] = &h.keys[i]
+	}
+	slices.SortStableFunc(t.keys, func(a, b *key) int { return cmp.Compare(b.hits, a.hits) })
+	return t
+}
+
+// piece is work for one goroutine: some variants of one key.
+type piece struct {
+	key  *key
+	from int // the first of the variants
+	to   int // behind the last
+}
+
+// largeKey is how many requests of a key are worth a goroutine for each variant.
+const largeKey = 1 << 13
+
+// run tells what each of the variants refuses.
+func (t *trial) run(variants []variant) []outcome {
+	out := make([]outcome, len(variants))
+	pieces := make(chan piece, 64)
+	var group sync.WaitGroup
+	var mu sync.Mutex // guards out
+	for range runtime.GOMAXPROCS(0) {
+		group.Go(func() {
+			own := make([]outcome, len(variants))
+			var w worker
+			for p := range pieces {
+				for _, r := range w.replay(p.key, variants[p.from:p.to]) {
+					o := &own[p.from+r.index]
+					if o.requests += r.refused; r.refused > 0 {
+						o.keys++
+					}
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for i := range own {
+				out[i].requests += own[i].requests
+				out[i].keys += own[i].keys
+			}
+		})
+	}
+	for _, k := range t.keys {
+		if !slices.ContainsFunc(variants, func(v variant) bool { return !v.harmless(k) }) {
+			break // as of all keys that follow
+		}
+		if k.requests < largeKey {
+			pieces <- piece{k, 0, len(variants)}
+			continue
+		}
+		for i := range variants {
+			pieces <- piece{k, i, i + 1}
+		}
+	}
+	close(pieces)
+	group.Wait()
+	return out
+}
+
+// worker has the memory that replays need: for some events at a time, however many a key has.
+type worker struct {
+	events [1024]event
+	runs   []run
+}
+
+// replay replays a key's events through those variants that may refuse some. The runs are valid
+// until the next call.
+func (w *worker) replay(k *key, variants []variant) []run {
+	n := 0
+	for i := range variants {
+		if variants[i].harmless(k) {
+			continue
+		}
+		if n == len(w.runs) {
+			w.runs = append(w.runs, run{})
+		}
+		w.runs[n].begin(&variants[i], i)
+		n++
+	}
+	for r := k.reader(); len(r.rest) > 0 && n > 0; {
+		events := r.read(w.events[:0])
+		for i := range w.runs[:n] {
+			w.runs[i].replay(events)
+		}
+	}
+	return w.runs[:n]
+}
+
+// refusesMore reports whether a variant refuses more than so many requests.
+func (t *trial) refusesMore(v variant, than uint64, w *worker) bool {
+	refused := uint64(0)
+	variants := []variant{v}
+	for _, k := range t.keys {
+		runs := w.replay(k, variants)
+		if len(runs) == 0 {
+			break // as of all keys that follow
+		}
+		if refused += runs[0].refused; refused > than {
+			return true
+		}
+	}
+	return false
+}
+
+// least is the least limit that refuses at most so many requests, found by halving: it refuses no
+// more, and one less refuses more. It is false if there is none that may be configured.
+func (t *trial) least(v variant, atMost uint64) (limit uint64, found bool) {
+	if len(t.keys) == 0 {
+		return 0, false
+	}
+	var w worker
+	// Above its hits no key is refused anything.
+	low, high := uint64(0), min(max(t.keys[0].hits, 1), window.MaxLimit)
+	if v.limit.IsLog() {
+		high = min(high, v.limit.LargestLog())
+	}
+	for at := v.limit.Max; ; at *= 2 { // most limits are not far from what they should be
+		at = min(max(at, 1), high)
+		if !t.refusesMore(v.at(at), atMost, &w) {
+			high = at
+			break
+		}
+		if low = at; at == high {
+			return 0, false
+		}
+	}
+	for low+1 < high {
+		if middle := low + (high-low)/2; t.refusesMore(v.at(middle), atMost, &w) {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	return high, true
+}
+
+// at is the variant with another limit. A bucket's burst grows and shrinks with it.
+func (v *variant) at(limit uint64) variant {
+	other := *v
+	other.limit.Max = limit
+	if v.limit.Kind.Bursts() {
+		other.limit.Burst = limit
+		if v.limit.Max != 0 {
+			high, low := bits.Mul64(v.limit.Burst, limit)
+			other.limit.Burst = math.MaxUint64
+			if high < v.limit.Max {
+				burst, _ := bits.Div64(high, low, v.limit.Max)
+				other.limit.Burst = max(burst, 1)
+			}
+		}
+	}
+	return other
+}
+
+// curve is the variant with limits from a quarter of its own to its eightfold, four for each
+// doubling, as far as they are different, and may be configured.
+func (v *variant) curve() (points []variant) {
+	const perDoubling, from, to = 4, -2 * 4, 3 * 4
+	for i := from; i <= to; i++ {
+		limit := uint64(math.Round(float64(v.limit.Max) * math.Pow(2, float64(i)/perDoubling)))
+		if i == 0 {
+			limit = v.limit.Max // whatever floats make of it
+		}
+		if limit == 0 || len(points) > 0 && points[len(points)-1].limit.Max >= limit {
+			continue
+		}
+		if p := v.at(limit); p.limit.Fault() == window.Sound {
+			points = append(points, p)
+		}
+	}
+	return points
+}
+
+// algorithms are the same limit by each algorithm. Where a log of the limit would be too large, its
+// place is taken by the finest sub-buckets. If the variant is none of these, it is the first.
+func (v *variant) algorithms() (all []variant) {
+	own := false
+	for i := range window.Algorithms {
+		a := &window.Algorithms[i]
+		other := *v
+		other.limit = window.Limit{
+			Shape: window.Shape{Kind: a.Kind, Width: v.limit.Width, Precision: a.Precision}, Max: v.limit.Max,
+		}
+		if a.Kind.Bursts() {
+			other.limit.Burst = max(v.limit.Max, 1)
+			if v.limit.Kind.Bursts() {
+				other.limit.Burst = v.limit.Burst
+			}
+		}
+		if other.limit.Fault() == window.LargeLog {
+			other.limit.Precision = finest(v.limit.Width)
+		}
+		if other.limit.Fault() != window.Sound {
+			continue
+		}
+		own = own || other.limit == v.limit
+		all = append(all, other)
+	}
+	if !own {
+		all = slices.Insert(all, 0, *v)
+	}
+	return all
+}
+
+// finest is the least precision that a window may have, 0 if it may have none.
+func finest(width int64) (precision int64) {
+	for n := int64(window.MaxSubBuckets); n >= window.MinSubBuckets; n-- {
+		if width%(n*window.MinWidth) == 0 {
+			return width / n
+		}
+	}
+	return 0
+}
