@@ -32,7 +32,7 @@ func parseDecimal(raw string) decimal {
 		raw = raw[:i]
 	}
 	raw, d.negative = strings.CutPrefix(raw, "-")
-	whole, fraction, _ := split(raw, '.')
+	whole, fraction := split(raw, '.')
 	digits := whole + fraction
 	d.exponent -= len(fraction)
 	for digits != "" && digits[len(digits)-1] == '0' {

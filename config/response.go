@@ -65,13 +65,13 @@ func isBody(text string) bool { return len(text) <= maxBody }
 // isMediaType accepts type/subtype, with parameters or without (RFC 9110, 8.3.1). It doesn't look
 // into the parameters.
 func isMediaType(text string) bool {
-	kind, subtype, _ := split(essence(text), '/')
+	kind, subtype := split(essence(text), '/')
 	return isToken(kind) && isToken(subtype) && isFieldValue(text) && len(text) <= maxHeaderName
 }
 
 // essence is a media type without its parameters.
 func essence(mediaType string) string {
-	text, _, _ := split(mediaType, ';')
+	text, _ := split(mediaType, ';')
 	for text != "" && text[len(text)-1] == ' ' {
 		text = text[:len(text)-1]
 	}

@@ -71,10 +71,10 @@ func lower(text string) string {
 }
 
 // split returns what a text has before and after the first separator.
-func split(text string, separator byte) (before, after string, found bool) {
+func split(text string, separator byte) (before, after string) {
 	i := strings.IndexByte(text, separator)
 	if i < 0 {
-		return text, "", false
+		return text, ""
 	}
-	return text[:i], text[i+1:], true
+	return text[:i], text[i+1:]
 }

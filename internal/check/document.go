@@ -54,7 +54,7 @@ func asJSON(n *node, envoy bool) *document {
 	w := writer{document: &document{envoys: map[int]bool{}}, envoy: envoy}
 	w.write(n, 0)
 	origins := w.origins
-	w.document.from = func(offset int) int {
+	w.from = func(offset int) int {
 		i := sort.Search(len(origins), func(i int) bool { return origins[i].to > offset })
 		return origins[max(0, i-1)].from
 	}

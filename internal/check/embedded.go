@@ -96,7 +96,7 @@ const lineBreak = '\n'
 func (a *aligner) escaped() rune {
 	r, size := utf8.DecodeRune(a.file[a.pos:])
 	a.pos += size
-	digits := 0
+	var digits int
 	switch r {
 	case 'x':
 		digits = 2

@@ -20,7 +20,7 @@ func hint(e config.Error, text []byte) string {
 	if err := json.NewDecoder(bytes.NewReader(text[e.At:])).Decode(&got); err != nil {
 		return ""
 	}
-	meant := ""
+	var meant string
 	if known, ok := strings.CutPrefix(e.Problem, "unknown field, want "); ok {
 		meant = meantField(got, strings.FieldsFunc(known, func(r rune) bool { return r == ' ' || r == ',' }))
 	} else {
