@@ -2,13 +2,93 @@ package e2e
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"net/http"
+	"slices"
+	"testing"
+
+	"weir/internal/schema"
 )
 
 // token is a JSON Web Token with a payload, which nobody has signed.
 func token(payload string) string {
 	encode := base64.RawURLEncoding.EncodeToString
 	return encode([]byte(`{"alg":"none"}`)) + "." + encode([]byte(payload)) + ".c2ln"
+}
+
+// TestEveryFieldHasAScenario wants each field that configurations may have in one of those that
+// TestReference runs. The schema is held to the parser by a test of its own.
+func TestEveryFieldHasAScenario(t *testing.T) {
+	t.Parallel()
+	tried := map[string]bool{}
+	var names func(value any)
+	names = func(value any) {
+		switch value := value.(type) {
+		case map[string]any:
+			for name, field := range value {
+				tried[name] = true
+				names(field)
+			}
+		case []any:
+			for _, element := range value {
+				names(element)
+			}
+		case string:
+			tried[value] = true // a selector that is a word, an algorithm
+		}
+	}
+	all := slices.Concat(references, choices)
+	for _, r := range backendReferences {
+		all = append(all, r.reference)
+	}
+	for _, r := range all {
+		documents := []string{r.configuration}
+		for _, s := range r.steps {
+			if s.configure != "" && len(s.refused) == 0 {
+				documents = append(documents, s.configure)
+			}
+		}
+		for _, document := range documents {
+			var value any
+			if err := json.Unmarshal([]byte(document), &value); err != nil {
+				t.Fatalf("%s: %v", r.name, err)
+			}
+			names(value)
+		}
+	}
+	var root any
+	if err := json.Unmarshal(schema.JSON, &root); err != nil {
+		t.Fatal(err)
+	}
+	fields := 0
+	var walk func(value any)
+	walk = func(value any) {
+		switch value := value.(type) {
+		case map[string]any:
+			if properties, ok := value["properties"].(map[string]any); ok {
+				for name, field := range properties {
+					// A secret shows among several nodes only: TestProxiesAndPrograms has some.
+					if fields++; !tried[name] && name != "key_secret" {
+						t.Errorf("no scenario has %s", name)
+					}
+					walk(field)
+				}
+			}
+			for name, field := range value {
+				if name != "properties" {
+					walk(field)
+				}
+			}
+		case []any:
+			for _, element := range value {
+				walk(element)
+			}
+		}
+	}
+	walk(root)
+	if fields < 60 {
+		t.Errorf("the schema has %d fields", fields)
+	}
 }
 
 // choices are the parts of the reference by which rules choose requests, keys and limits.
@@ -114,6 +194,16 @@ var choices = []reference{
 			{send: "GET / x-forwarded-for:198.51.100.1,10.0.0.9", times: 2, status: 200, want: nothing},
 			{send: "POST /healthz", status: 200},
 			{send: "GET / x-forwarded-for:203.0.113.1,10.0.0.9", status: 429},
+		},
+	},
+	{
+		name:          "response: grpc_status, in headers alone",
+		configuration: `{"response": {"grpc_status": 14}, "rules": [{"name": "r", "limits": [{"limit": 0, "window": "1m"}]}]}`,
+		steps: []step{
+			{send: "POST /shop.Cart/Add content-type:application/grpc", status: 200, want: `
+				grpc-status: 14
+				content-type: application/grpc
+				x-envoy-ratelimited: true`},
 		},
 	},
 	{

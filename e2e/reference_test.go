@@ -792,51 +792,9 @@ func TestReferenceBackend(t *testing.T) {
 		}))
 		t.Cleanup(backend.Close)
 		n := d.node(t, nodeConfig{clock: newClockNow(), backend: backend.Listener.Addr().String(), configuration: hourly("r", 1)})
-		for i, test := range []struct {
-			name, configuration, heard string
-			steps                      []step
-		}{
-			{
-				name: "local, which nobody has to ask for", configuration: asks(``, ``), heard: "POST weir/v1/push []",
-				steps: []step{
-					{send: "GET /limited x-user:ann", status: 200, want: "x-ratelimit-remaining: 1"},
-					{send: "GET /limited x-user:ann", status: 200, want: "x-ratelimit-remaining: 0"},
-					{send: "GET /limited x-user:ann", times: 4, status: 429, want: "x-ratelimit-remaining: 0"},
-				},
-			},
-			{
-				name: "authority and token", configuration: asks(`local`, `, "authority": "limits.example", "token": "secret"`),
-				heard: "POST limits.example/v1/push [Bearer secret]",
-				steps: []step{{send: "GET /limited", times: 2, status: 200, want: "x-ratelimit-remaining: 0"}, {send: "GET /limited", status: 429}},
-			},
-			{
-				name: "allow counts nothing, and tells each key's own numbers", configuration: asks(`local`, ``), heard: "POST weir/v1/push []",
-				steps: []step{
-					{send: "GET /limited x-user:ann", status: 200},
-					{send: "GET /limited x-user:bob", times: 2, status: 200},
-					{send: "GET /limited x-user:bob", times: 4, status: 429},
-					// By now nobody asks the backend any more.
-					{configure: asks(`allow`, ``), send: "GET /limited x-user:carl", times: 5, status: 200, want: "x-ratelimit-remaining: 2"},
-					{send: "GET /limited x-user:ann", times: 5, status: 200, want: "x-ratelimit-remaining: 1"},
-					{send: "GET /limited x-user:bob", times: 5, status: 200, want: "x-ratelimit-remaining: 0"},
-					{send: "GET /limited x-user:carl", status: 200, want: "x-ratelimit-remaining: 2"},
-				},
-			},
-			{
-				name: "deny", configuration: asks(`deny`, ``), heard: "POST weir/v1/push []",
-				steps: []step{
-					{send: "GET /limited", times: 5, status: 429, want: "x-ratelimit-remaining: 0\nx-envoy-ratelimited: true"},
-					{send: "GET /free", status: 200, want: nothing},
-				},
-			},
-			{
-				name: "timeout", configuration: asks(`allow`, `, "authority": "silent", "timeout": "50ms"`), heard: "POST silent/v1/push []",
-				steps: []step{{send: "GET /limited", status: 200, want: "x-ratelimit-remaining: 2"}},
-			},
-		} {
+		for i, test := range backendReferences {
 			t.Run(test.name, func(t *testing.T) {
-				r := reference{configuration: test.configuration, steps: test.steps}
-				r.run(t, n, newClockNow(), fmt.Sprint("backend-", i))
+				test.run(t, n, newClockNow(), fmt.Sprint("backend-", i))
 				// What earlier configurations have left is sent again, as they sent it.
 				for deadline, got := time.After(hang), ""; got != test.heard; {
 					select {
@@ -848,6 +806,62 @@ func TestReferenceBackend(t *testing.T) {
 			})
 		}
 	})
+}
+
+// backendReferences are those with a backend that fails or does not answer, and a request that it
+// hears.
+var backendReferences = []struct {
+	reference
+	heard string
+}{
+
+	{heard: "POST weir/v1/push []", reference: reference{
+		name: "local, which nobody has to ask for", configuration: asks(``, ``),
+		steps: []step{
+			{send: "GET /limited x-user:ann", status: 200, want: "x-ratelimit-remaining: 1"},
+			{send: "GET /limited x-user:ann", status: 200, want: "x-ratelimit-remaining: 0"},
+			{send: "GET /limited x-user:ann", times: 4, status: 429, want: "x-ratelimit-remaining: 0"},
+		},
+	}},
+	{heard: "POST limits.example/v1/push [Bearer secret]", reference: reference{
+		name: "authority and token", configuration: asks(`local`, `, "authority": "limits.example", "token": "secret"`),
+		steps: []step{{send: "GET /limited", times: 2, status: 200, want: "x-ratelimit-remaining: 0"}, {send: "GET /limited", status: 429}},
+	}},
+	{heard: "POST weir/v1/push []", reference: reference{
+		name: "allow counts nothing, and tells each key's own numbers", configuration: asks(`local`, ``),
+		steps: []step{
+			{send: "GET /limited x-user:ann", status: 200},
+			{send: "GET /limited x-user:bob", times: 2, status: 200},
+			{send: "GET /limited x-user:bob", times: 4, status: 429},
+			// By now nobody asks the backend any more.
+			{configure: asks(`allow`, ``), send: "GET /limited x-user:carl", times: 5, status: 200, want: "x-ratelimit-remaining: 2"},
+			{send: "GET /limited x-user:ann", times: 5, status: 200, want: "x-ratelimit-remaining: 1"},
+			{send: "GET /limited x-user:bob", times: 5, status: 200, want: "x-ratelimit-remaining: 0"},
+			{send: "GET /limited x-user:carl", status: 200, want: "x-ratelimit-remaining: 2"},
+		},
+	}},
+	{heard: "POST weir/v1/push []", reference: reference{
+		name: "deny", configuration: asks(`deny`, ``),
+		steps: []step{
+			{send: "GET /limited", times: 5, status: 429, want: "x-ratelimit-remaining: 0\nx-envoy-ratelimited: true"},
+			{send: "GET /free", status: 200, want: nothing},
+		},
+	}},
+	{heard: "POST silent/v1/push []", reference: reference{
+		name: "timeout", configuration: asks(`allow`, `, "authority": "silent", "timeout": "50ms"`),
+		steps: []step{{send: "GET /limited", status: 200, want: "x-ratelimit-remaining: 2"}},
+	}},
+	{heard: "POST weir/v1/push []", reference: reference{
+		name: "a local rule beside one that needs the backend",
+		configuration: `{"backend": {"cluster": "weir"}, "on_backend_failure": "deny", "capacity": 1000, "rules": [
+			{"name": "local", "sync_rate": -1, "limits": [{"limit": 1, "window": "1h", "algorithm": "fixed_window"}]},
+			{"name": "r", "sync_rate": 0, "match": {"path": {"exact": "/limited"}}, "limits": [{"limit": 2, "window": "1h", "algorithm": "fixed_window"}]}]}`,
+		steps: []step{
+			{send: "GET /limited", times: 3, status: 429},
+			{send: "GET /free", status: 200, want: `ratelimit-policy: "local";q=1;w=3600`},
+			{send: "GET /free", status: 429},
+		},
+	}},
 }
 
 // asks is a configuration that asks the backend on each request, and what decides when that fails.
