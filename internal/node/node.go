@@ -36,6 +36,8 @@ type Options struct {
 	Fallback Fallback
 	// KeySecret is what the backend knows keys by, which only nodes of the same secret share.
 	KeySecret string
+	// Owner knows what overrides mean that the backend tells of. If it is nil, they do nothing.
+	Owner Owner
 }
 
 // Fallback is what becomes of requests while the backend can't be reached.
@@ -85,6 +87,10 @@ type Node struct {
 	demands []Demand
 	scratch Demand
 
+	// overrides go before the limits of rules. news is how there come to be some.
+	overrides overrides
+	news      news
+
 	link  link
 	nodes uint64 // that share the limits, 0 if that is not known
 
@@ -104,7 +110,6 @@ type Node struct {
 	orphans  []orphan // pending hits of counters that had to make room
 	dirty    dirtyKeys
 	crowded  bool // whether keys that are due wait for an answer, as too many batches are out
-	greeted  bool // whether the backend was asked how many nodes there are
 	all      bool // whether everything is due
 	leaving  bool // whether the node is about to go
 	leaveBy  int64
@@ -178,6 +183,7 @@ func (n *Node) connect() {
 	n.wished = new(leaseWishes)
 	n.link = newLink(n.options.Data, n.options.Namespace, n.options.Random)
 	n.link.read()
+	n.news = newNews(n.options.Data, n.options.Namespace)
 	n.share(uint64(n.link.shared.nodes))
 }
 

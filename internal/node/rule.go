@@ -31,6 +31,8 @@ type Rule struct {
 
 	group  sharedata.Group
 	number uint32 // see dirtyKeys
+	// overridden says that keys of the rule have overrides, and override that it is the variant of one.
+	overridden, override bool
 }
 
 // Variant is a rule of a node with other limits: as many, of the same shapes, in the same order. It

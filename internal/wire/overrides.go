@@ -31,8 +31,8 @@ type Known struct {
 	// Unfit is how many of the list's overrides the node could not apply, as they do not fit its
 	// rules.
 	Unfit uint64
-	// Asks has the answer bring a part of the list if that has another version: from byte From on
-	// of the version Of, or from its beginning if it has another.
+	// Asks has the answer to a push of nothing bring a part of the list, if that has another
+	// version: from byte From on if it has the version Of, else from its beginning.
 	Asks bool
 	Of   uint64
 	From uint64
@@ -222,8 +222,20 @@ func (r *reader) overrides() (o Overrides) {
 	return o
 }
 
-// PartSize is the bytes that an answer has for a list's part of so many bytes, at most.
-func PartSize(bytes int) int { return 4*number + bytes }
+// Tell is what the answer to a push tells of a list and its version. Only pushes of nothing get a
+// part of it, as their answers have room for one.
+func Tell(p *Push, list []byte, version uint64) (o Overrides) {
+	o.Told, o.Version = true, version
+	k := &p.Known
+	if !k.Asks || len(p.Items)+len(p.Takes) > 0 || len(list) == 0 || k.Version == version {
+		return o
+	}
+	if o.Size = uint64(len(list)); k.Of == version {
+		o.From = min(k.From, o.Size)
+	}
+	o.Part = list[o.From:min(o.From+MaxPart, o.Size)]
+	return o
+}
 
 // List encodes overrides, which are in the order of [Override.Compare].
 func List(overrides []Override) (list []byte) {
