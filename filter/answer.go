@@ -51,7 +51,7 @@ func (a *answer) describe(demands []node.Demand, now int64, h *fields.List) {
 	}
 	for i := range demands {
 		d := &demands[i]
-		h.Rule(&a.rules[d.Rule.Index].fields)
+		h.Rule(d.Rule.Tag.(*fields.Rule))
 		for j := range d.Counter.States {
 			h.Limit(d.Standing(j, now))
 		}

@@ -60,6 +60,17 @@ func TestMissingCluster(t *testing.T) {
 	}
 }
 
+// dropQuestions drops the callouts that only ask what is new, whose answers never come.
+func dropQuestions(v *fakeVM) {
+	kept := v.callouts[:0]
+	for _, c := range v.callouts {
+		if push, err := wire.DecodePush(c.body); err != nil || !push.Known.Asks {
+			kept = append(kept, c)
+		}
+	}
+	v.callouts = kept
+}
+
 // Answers that no backend gives are failures: the push is sent again, and nothing of the answer is
 // believed.
 func TestOddAnswers(t *testing.T) {
@@ -71,6 +82,7 @@ func TestOddAnswers(t *testing.T) {
 	w.advance(time.Second)
 	v.send()
 	v.tick()
+	dropQuestions(v)
 	good := w.apply(v.callouts[0].body)
 	for i, odd := range []struct {
 		status int
@@ -90,6 +102,7 @@ func TestOddAnswers(t *testing.T) {
 			w.now += 100e6
 			w.proxies[0].now = w.now
 			v.tick()
+			dropQuestions(v)
 		}
 		if len(v.callouts) == 1 && string(v.callouts[0].body) != string(c.body) {
 			t.Fatalf("answer %d: the push was changed", i)

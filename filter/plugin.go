@@ -69,6 +69,7 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 	tick := uint32(idleTickMillis)
 	if p.synchronises() {
 		p.backend.node = p.node
+		p.node.CatchUp()
 		p.metrics.bound(p.node)
 		p.vm.plugins = append(p.vm.plugins, p)
 		tick = p.node.TickMillis()
@@ -93,6 +94,9 @@ func (p *plugin) compile() {
 	}
 	p.demands = make([]node.Demand, len(p.rules))
 	p.answer.compile(p.config)
+	for i := range p.limits {
+		p.limits[i].Tag = &p.answer.rules[i].fields
+	}
 	p.backend = backend{context: p.id, config: &p.config.Backend, metrics: &p.metrics}
 }
 
@@ -102,7 +106,7 @@ func (p *plugin) options() *node.Options {
 	o := &node.Options{
 		Namespace: c.Namespace, Data: &proxywasm.SharedData{}, Capacity: c.Capacity, Rules: p.limits, Random: rand.Uint64,
 		SyncRate: int64(c.SyncRate), Host: &p.backend, Timeout: int64(c.Backend.Timeout), Recalls: true,
-		KeySecret: c.Backend.KeySecret,
+		KeySecret: c.Backend.KeySecret, Owner: p,
 	}
 	switch c.OnBackendFailure {
 	case config.FailAllow:

@@ -90,7 +90,7 @@ func TestVectors(t *testing.T) {
 			}
 			now := step.time(t)
 			kept.Advance(now)
-			d := node.Demand{Rule: &node.Rule{Rule: counter.Rule{Limits: c.Rules[0].Limits}}, Cost: step.Cost}
+			d := node.Demand{Rule: &node.Rule{Rule: counter.Rule{Limits: c.Rules[0].Limits}, Tag: &a.rules[0].fields}, Cost: step.Cost}
 			allowed := kept.Allows(step.Cost)
 			d.Verdict = counter.Rejected
 			if allowed {

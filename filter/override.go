@@ -1,0 +1,35 @@
+package filter
+
+import (
+	"weir/internal/clientip"
+	"weir/internal/counter"
+	"weir/internal/fields"
+	"weir/internal/node"
+	"weir/window"
+)
+
+var _ node.Owner = (*plugin)(nil)
+
+// AppendKey implements node.Owner: the key is the one that [request.appendKey] has for a request with
+// these values.
+func (p *plugin) AppendKey(key []byte, rule int, values [][]byte) ([]byte, bool) {
+	r := &p.rules[rule]
+	if len(values) != len(r.key) {
+		return key, false
+	}
+	key = append(key, r.keyPrefix...)
+	for i, value := range values {
+		if s := &r.key[i]; s.address {
+			value = clientip.Network(value, s.prefix4, s.prefix6, &p.request.network)
+		}
+		key = counter.AppendPart(key, value)
+	}
+	return key, true
+}
+
+// Tag implements node.Owner: it is what never changes in the header fields of a rule with these
+// limits.
+func (p *plugin) Tag(rule int, limits []window.Limit) any {
+	r := fields.NewRule(p.config.Rules[rule].Name, limits)
+	return &r
+}
