@@ -21,10 +21,11 @@ Usage:
 
 Commands:
 
-  run     run proxy nodes with the plugin, a backend and an upstream, to try a configuration
-  serve   run the counter backend that proxies share
-  check   check configurations
-  help    print this
+  run       run proxy nodes with the plugin, a backend and an upstream, to try a configuration
+  serve     run the counter backend that proxies share
+  check     check configurations
+  override  give single keys other limits while everything runs
+  help      print this
 
 weir <command> -h prints a command's flags.
 `
@@ -50,9 +51,10 @@ type environment struct {
 
 // commands take their arguments, and run until they are done or ctx ends.
 var commands = map[string]func(ctx context.Context, args []string, env environment) error{
-	"run":   runNodes,
-	"serve": serve,
-	"check": check,
+	"run":      runNodes,
+	"serve":    serve,
+	"check":    check,
+	"override": override,
 }
 
 // run executes a command line, and returns the exit code: 0, 1 after a failure, 2 if the command

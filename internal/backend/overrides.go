@@ -66,8 +66,7 @@ func (o *overrides) look(ctx context.Context, p *wire.Push) (done func()) {
 	told := store.Told{Node: p.Node, Version: p.Known.Version, Unfit: p.Known.Unfit}
 	key := member{p.Namespace, p.Node}
 	before, known := o.told[key]
-	// Where there has never been an override, nobody wants to know who knows of none.
-	tells := p.Node != 0 && (l.version != 0 || told.Version != 0) && (!known || before.told != told || now.Sub(before.at) >= tellEvery)
+	tells := p.Node != 0 && (!known || before.told != told || now.Sub(before.at) >= tellEvery)
 	if tells && (known || len(o.told) < maxMembers) {
 		o.told[key] = telling{told, now}
 	}
@@ -173,9 +172,6 @@ func (b *Backend) Overrides(ctx context.Context, namespace string) (o Overrides,
 		return o, fmt.Errorf("the list of overrides: %w", err)
 	}
 	o.Version, o.List = version, inForce(o.List, b.overrides.now())
-	if version == 0 {
-		return o, nil
-	}
 	told, err := b.store.Told(ctx, namespace)
 	if err != nil {
 		return o, err

@@ -199,8 +199,12 @@ func PushNamespace(b []byte) (namespace string, ok bool) {
 // with b.
 func DecodePush(b []byte) (*Push, error) {
 	r := reader{data: b}
-	if r.byte() != pushVersion && r.err == nil {
+	switch head := r.byte(); {
+	case head == pushVersion || r.err != nil:
+	case head&^15 == pushVersion&^15:
 		r.err = ErrVersion
+	default:
+		r.fail("not a push")
 	}
 	p := &Push{Namespace: r.namespace()}
 	p.Node = r.uint64()
