@@ -43,10 +43,10 @@ const (
 	// stale is for how long a version that was told is believed more than a lower one. One backend
 	// of several knows of a change a little later than others. A store that has lost its memory goes
 	// on telling the lower one.
-	stale = second
+	stale = int64(1e9)
 	// spread is how long a version has to be in shared data until every worker decides by it: each
 	// has ticked, with time to spare.
-	spread = second / 4
+	spread = stale / 4
 )
 
 func newNews(data sharedata.Data, namespace string) news {
