@@ -38,7 +38,7 @@ func TestOverride(t *testing.T) {
 		if known, err := w.backend.Overrides(t.Context(), "shop"); err != nil || known.Knowing != 0 || len(known.List) != 1 {
 			t.Errorf("at once: %+v, %v", known, err)
 		}
-		time.Sleep(defaultSyncRate)
+		<-time.After(defaultSyncRate)
 		for i := range 3 {
 			if d := decide(t, l, 1, "ann"); d.Allowed != (i < 2) || d.Of.Max != 5 {
 				t.Errorf("request %d after the change: %+v", i, d)
@@ -47,7 +47,7 @@ func TestOverride(t *testing.T) {
 		if d := decide(t, l, 1, "bob"); !d.Allowed || d.Of.Max != 3 {
 			t.Errorf("another key: %+v", d)
 		}
-		time.Sleep(defaultSyncRate)
+		<-time.After(defaultSyncRate)
 		if known, err := w.backend.Overrides(t.Context(), "shop"); err != nil || known.Nodes != 1 || known.Knowing != 1 || known.Unfitting != 0 {
 			t.Errorf("a little later: %+v, %v", known, err)
 		}

@@ -110,7 +110,7 @@ func (c *overrideCommand) set(ctx context.Context, operands []string) error {
 		return err
 	}
 	var changed server.Changed
-	if err := c.backend.call(ctx, http.MethodPut, wire.OverridesPath, url.Values{"namespace": {c.namespace}}, body, &changed); err != nil {
+	if err := c.call(ctx, http.MethodPut, url.Values{"namespace": {c.namespace}}, body, &changed); err != nil {
 		return err
 	}
 	fmt.Fprintln(c.out, describeOverride(&o))
@@ -135,7 +135,7 @@ func (c *overrideCommand) unset(ctx context.Context, operands []string) error {
 		query.Set("all", "")
 	}
 	var changed server.Changed
-	if err := c.backend.call(ctx, http.MethodDelete, wire.OverridesPath, query, nil, &changed); err != nil {
+	if err := c.call(ctx, http.MethodDelete, query, nil, &changed); err != nil {
 		return err
 	}
 	if changed.Changed == 0 {
@@ -155,7 +155,7 @@ func (c *overrideCommand) list(ctx context.Context, operands []string) error {
 		query.Set("rule", operands[0])
 	}
 	var found server.Overrides
-	if err := c.backend.call(ctx, http.MethodGet, wire.OverridesPath, query, nil, &found); err != nil {
+	if err := c.call(ctx, http.MethodGet, query, nil, &found); err != nil {
 		return err
 	}
 	if c.json {
@@ -174,7 +174,7 @@ func (c *overrideCommand) tell(ctx context.Context, version uint64) error {
 	deadline := time.Now().Add(c.wait)
 	for {
 		var found server.Overrides
-		if err := c.backend.call(ctx, http.MethodGet, wire.OverridesPath, url.Values{"namespace": {c.namespace}, "rule": {"-"}}, nil, &found); err != nil {
+		if err := c.call(ctx, http.MethodGet, url.Values{"namespace": {c.namespace}, "rule": {"-"}}, nil, &found); err != nil {
 			return err
 		}
 		known := found.Knowing == found.Nodes || found.Version > version
@@ -191,6 +191,38 @@ func (c *overrideCommand) tell(ctx context.Context, version uint64) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// callTimeout bounds a call of the backend.
+const callTimeout = 10 * time.Second
+
+// call makes a request for overrides of the backend, and reads the answer into result.
+func (c *overrideCommand) call(ctx context.Context, method string, query url.Values, body []byte, result any) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	target := strings.TrimSuffix(c.backend.url, "/") + wire.OverridesPath + "?" + query.Encode()
+	request, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	if c.backend.given != "" {
+		request.Header.Set("Authorization", "Bearer "+c.backend.given)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, response.Body.Close()) }()
+	const most = 32 << 20
+	answer := json.NewDecoder(io.LimitReader(response.Body, most))
+	if response.StatusCode != http.StatusOK {
+		var problem struct{ Detail string }
+		if answer.Decode(&problem) != nil {
+			problem.Detail = "no reason that weir serve would give"
+		}
+		return fmt.Errorf("the backend answered %s: %.300s", response.Status, problem.Detail)
+	}
+	return answer.Decode(result)
 }
 
 // reach says how far a list has got.
@@ -321,36 +353,4 @@ func (f *backendFlags) resolve(env environment) (err error) {
 	}
 	f.given, err = f.token.read(env)
 	return err
-}
-
-// callTimeout bounds a call of the backend.
-const callTimeout = 10 * time.Second
-
-// call makes a request of the backend, and reads the answer into result.
-func (f *backendFlags) call(ctx context.Context, method, path string, query url.Values, body []byte, result any) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	target := strings.TrimSuffix(f.url, "/") + path + "?" + query.Encode()
-	request, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	if f.given != "" {
-		request.Header.Set("Authorization", "Bearer "+f.given)
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, response.Body.Close()) }()
-	const most = 32 << 20
-	answer := json.NewDecoder(io.LimitReader(response.Body, most))
-	if response.StatusCode != http.StatusOK {
-		var problem struct{ Detail string }
-		if answer.Decode(&problem) != nil {
-			problem.Detail = "no reason that weir serve would give"
-		}
-		return fmt.Errorf("the backend answered %s: %.300s", response.Status, problem.Detail)
-	}
-	return answer.Decode(result)
 }

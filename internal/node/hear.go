@@ -26,7 +26,7 @@ func (n *Node) hear(b *batch) {
 		return
 	}
 	w.read()
-	if o.Version == w.shared.version && !(w.wants && w.wanted == o.Version) {
+	if o.Version == w.shared.version && (!w.wants || w.wanted != o.Version) {
 		w.got()
 		n.confirm(b.sentAt, at)
 		return

@@ -183,4 +183,3 @@ func TestOverridesOfSeveralBackends(t *testing.T) {
 		}
 	}
 }
-

@@ -25,14 +25,14 @@ func (b *bench) wantOverrides(namespace string, want []byte) (version uint64) {
 	return version
 }
 
-// setOverrides replaces a namespace's list.
-func (b *bench) setOverrides(namespace string, from uint64, list []byte) (version uint64) {
+// setOverrides replaces a list.
+func (b *bench) setOverrides(from uint64, list []byte) (version uint64) {
 	b.t.Helper()
-	version, err := b.store.SetOverrides(b.t.Context(), namespace, from, list)
+	version, err := b.store.SetOverrides(b.t.Context(), "ns", from, list)
 	if err != nil {
 		b.t.Fatalf("set overrides: %v", err)
 	}
-	b.wantOverrides(namespace, list)
+	b.wantOverrides("ns", list)
 	return version
 }
 
@@ -41,26 +41,26 @@ func testOverrides(t *testing.T, b *bench) {
 	if v := b.wantOverrides("ns", nil); v != 0 {
 		t.Errorf("version %d before there is a list, want 0", v)
 	}
-	first := b.setOverrides("ns", 0, []byte("one"))
+	first := b.setOverrides(0, []byte("one"))
 	if want := uint64(epoch.UnixMicro()); first != want {
 		t.Errorf("version %d, want the time, %d", first, want)
 	}
-	second := b.setOverrides("ns", first, []byte{0, 255, '\r', '\n'})
+	second := b.setOverrides(first, []byte{0, 255, '\r', '\n'})
 	if second != first+1 {
 		t.Errorf("version %d at the same time, want %d", second, first+1)
 	}
 	b.clock.advance(-time.Hour)
-	third := b.setOverrides("ns", second, bytes.Repeat([]byte("x"), wire.MaxOverridesSize))
+	third := b.setOverrides(second, bytes.Repeat([]byte("x"), wire.MaxOverridesSize))
 	if third != second+1 {
 		t.Errorf("version %d of a clock that was set back, want %d", third, second+1)
 	}
 	b.clock.advance(2 * time.Hour)
-	fourth := b.setOverrides("ns", third, nil)
+	fourth := b.setOverrides(third, nil)
 	if want := uint64(b.clock.now().UnixMicro()); fourth != want {
 		t.Errorf("version %d, want the time, %d", fourth, want)
 	}
 	// Who knows the version gets no list.
-	b.setOverrides("ns", fourth, []byte("five"))
+	b.setOverrides(fourth, []byte("five"))
 	_, fifth, err := b.store.Overrides(t.Context(), "ns", 0)
 	if err != nil {
 		t.Fatal(err)
@@ -90,7 +90,7 @@ func testOverridesChanged(t *testing.T, b *bench) {
 		t.Errorf("a list that there is not: %v, want it to have changed", err)
 	}
 	b.wantOverrides("ns", nil)
-	version := b.setOverrides("ns", 0, []byte("x"))
+	version := b.setOverrides(0, []byte("x"))
 	for _, from := range []uint64{0, version - 1, version + 1} {
 		if err := set("ns", from, []byte("y")); !errors.Is(err, store.ErrChanged) {
 			t.Errorf("from %d: %v, want it to have changed", from, err)
