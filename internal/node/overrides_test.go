@@ -97,15 +97,22 @@ func TestOverridesReachEveryNode(t *testing.T) {
 // What is told of nodes is true: those that tell a version decide by it.
 func TestNodesTellWhatTheyKnow(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 4, 2, Options{SyncRate: second}, users(fixed(5)))
+	w := newWorld(t, 4, 3, Options{SyncRate: second}, users(fixed(5)))
 	w.ticks(2*time.Second, time.Second)
 	w.override(override("ann", 50), override("bob", 1, 2)) // the rule has one limit
 	_, version, err := w.store.Overrides(t.Context(), "default", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 60 {
-		w.advance(50 * time.Millisecond)
+	for i := range 120 {
+		w.pass(25 * time.Millisecond)
+		for k, f := range w.nodes { // workers tick in turns, each every tenth of a second
+			if k%4 == i%4 {
+				f.charge(fmt.Sprint("user ", i)) // so that there is a push
+				f.tick()
+				f.deliver()
+			}
+		}
 		told, err := w.store.Told(t.Context(), "default")
 		if err != nil {
 			t.Fatal(err)
@@ -179,6 +186,32 @@ func TestOverridesKeepCounters(t *testing.T) {
 				t.Errorf("the backend has %d hits, and %d passed", sum, passed)
 			}
 		})
+	}
+}
+
+// A lease that a lower limit leaves no room for goes back, though nobody asks for the key any more:
+// at once, or by halves if nothing is leased of such a limit.
+func TestLeasesOfALowerLimit(t *testing.T) {
+	t.Parallel()
+	for limit, within := range map[uint64]time.Duration{200: 2500 * time.Millisecond, 100: 9 * time.Second} {
+		w := newWorld(t, 3, 2, Options{SyncRate: second}, users(fixed(10_000)))
+		passed := int64(0)
+		for range 20 * 5 {
+			for range 10 {
+				if w.any().send("ann") {
+					passed++
+				}
+			}
+			w.advance(50 * time.Millisecond)
+		}
+		if sum := w.sum(); sum == passed {
+			t.Fatalf("nothing is leased: %d hits", sum)
+		}
+		w.override(override("ann", limit))
+		w.ticks(within, time.Second)
+		if sum := w.sum(); sum != passed {
+			t.Errorf("%d: the backend has %d hits, and %d passed", limit, sum, passed)
+		}
 	}
 }
 
@@ -363,6 +396,15 @@ func TestOverridesOvershoot(t *testing.T) {
 		}
 	}
 	w.lossBefore = 1
+	for range 40 {
+		w.any().send("bob")
+		w.advance(time.Second)
+	}
+	for i, f := range w.nodes {
+		if got := f.Overshoot(0); got != 1400 {
+			t.Errorf("node %d: %d before anybody has used the override, want 1400", i, got)
+		}
+	}
 	passed := 0
 	for range 40 {
 		for range 100 {
@@ -390,6 +432,10 @@ func TestOverridesAndInheritedKeys(t *testing.T) {
 	w.ticks(time.Second, time.Second)
 	for range 50 {
 		old.send("ann")
+		w.advance(100 * time.Millisecond)
+	}
+	if leased := old.leased(1, "ann"); leased == 0 {
+		t.Error("nothing is leased")
 	}
 	heir := w.processes[0].startOf(Options{SyncRate: second}, users(fixed(1000)))
 	heir.CatchUp()
