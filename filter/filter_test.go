@@ -9,6 +9,7 @@ import (
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
 	"weir/internal/proxywasm"
+	"weir/internal/wire"
 )
 
 // The tests of this package are not parallel: as in a VM, there is one thread.
@@ -424,6 +425,18 @@ func TestNothingIsAllocated(t *testing.T) {
 	]}`
 	knowing := newWorld(t, 1, 1, `{"backend": {"cluster": "b"}, "sync_rate": 1, `+several[1:])
 	knowing.advance(time.Second)
+	overridden := newWorld(t, 1, 1, `{"backend": {"cluster": "b"}, "sync_rate": 1, `+several[1:])
+	list := wire.List([]wire.Override{
+		{Rule: "all", Values: []string{"GET", "/x"}, Limits: []wire.OverrideLimit{{Max: 2_000_000, WidthMillis: 3_600_000}}, Until: uint64(monday+1e18) / 1e6},
+		{Rule: "user", Values: []string{"ann", "2001:db8::1"}, Limits: []wire.OverrideLimit{
+			{Max: 2_000_000, WidthMillis: 3_600_000}, {Max: 2_000_000, WidthMillis: 86_400_000},
+		}},
+	})
+	if _, err := overridden.store.SetOverrides(t.Context(), "default", 0, list); err != nil {
+		t.Fatal(err)
+	}
+	overridden.advance(time.Second)
+	overridden.advance(time.Second)
 	for name, v := range map[string]*fakeVM{
 		"allowed": p.start(several),
 		"costs": p.start(`{"namespace": "n", ` + costly(`"cost": {"header": "x-cost"}, "cost_on_response": {"header": "x-cost"}`, `
@@ -433,6 +446,7 @@ func TestNothingIsAllocated(t *testing.T) {
 		// A refusal that is not remembered is read each time.
 		"read and rejected": p.start(`{"namespace": "r", ` + costly(`"cost": 1, "cost_on_response": {"header": "x-cost"}`, `{"limit": 1, "window": "1h"}`)[1:]),
 		"synced":            knowing.vms[0],
+		"overridden":        overridden.vms[0],
 	} {
 		v.request = map[string][]byte{":method": []byte("GET"), ":path": []byte("/x?y"), "x-user": []byte("ann"), "x-cost": []byte("2")}
 		v.response, v.calls = nil, nil
@@ -443,11 +457,15 @@ func TestNothingIsAllocated(t *testing.T) {
 			v.stream()
 		}
 		run()
-		for rounds := 0; name == "synced" && rounds < 20; rounds++ { // so that it has a lease that lasts
+		w := map[string]*world{"synced": knowing, "overridden": overridden}[name]
+		for rounds := 0; w != nil && rounds < 20; rounds++ { // so that it has a lease that lasts
 			for range 100 {
 				run()
 			}
-			knowing.advance(time.Second / 10)
+			w.advance(time.Second / 10)
+		}
+		if applied, _ := v.plugin.node.Overrides(); name == "overridden" && (applied != 2 || v.plugin.demands[0].Rule.Limits[0].Max != 2_000_000) {
+			t.Errorf("%s: %d applied", name, applied)
 		}
 		// The fake allocates for each reply.
 		if allocated, fake := testing.AllocsPerRun(200, run), map[string]float64{"rejected": 1, "read and rejected": 1}[name]; allocated > fake {

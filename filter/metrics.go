@@ -35,6 +35,8 @@ type metrics struct {
 	rules []ruleMetrics
 	// namespace are those that are not of a rule, in the order of metricNames.
 	namespace [len(metricNames)]tally
+	// overrides are applied, and unfit ones can't be.
+	overrides, unfit gauge
 }
 
 type ruleMetrics struct {
@@ -81,6 +83,10 @@ func (m *metrics) define(c *config.Config, rules []node.Rule) {
 	for i := range m.namespace {
 		m.namespace[i].define(namespace + metricNames[i] + "_total")
 	}
+	if c.Backend.Cluster != "" {
+		m.overrides.define(namespace + "overrides")
+		m.unfit.define(namespace + "unfit_overrides")
+	}
 }
 
 func label(name, value string) string { return name + "=.=" + value + ";.;" }
@@ -91,8 +97,12 @@ var metricNames = [...]string{
 	"waited_requests", "decided_alone", "crowded_requests",
 }
 
-// bound has the proxy's metrics say by how much the nodes that share the limits can exceed them.
+// bound has the proxy's metrics say by how much the nodes that share the limits can exceed them, and
+// which limits have moved.
 func (m *metrics) bound(n *node.Node) {
+	applied, unfit := n.Overrides()
+	m.overrides.set(uint64(applied))
+	m.unfit.set(uint64(unfit))
 	for i := range m.rules {
 		m.rules[i].overshoot.set(n.Overshoot(i))
 	}

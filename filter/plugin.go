@@ -74,6 +74,7 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 	tick := uint32(idleTickMillis)
 	if p.node.Synchronises() {
 		p.backend.node = p.node
+		p.node.CatchUp()
 		p.metrics.bound(p.node)
 		p.vm.plugins = append(p.vm.plugins, p)
 		tick = p.node.TickMillis()
@@ -114,7 +115,7 @@ func (p *plugin) options() *node.Options {
 	o := &node.Options{
 		Namespace: c.Namespace, Data: &proxywasm.SharedData{}, Capacity: c.Capacity, Rules: p.limits, Random: rand.Uint64,
 		Host: &p.backend, Timeout: int64(c.Backend.Timeout), Recalls: true,
-		KeySecret: c.Backend.KeySecret,
+		KeySecret: c.Backend.KeySecret, Owner: p,
 	}
 	switch c.OnBackendFailure {
 	case config.FailAllow:

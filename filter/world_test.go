@@ -108,6 +108,11 @@ func (w *world) apply(body []byte) []byte {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	list, version, err := w.store.Overrides(context.Background(), push.Namespace, 1)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	outcome.Answer.Overrides = wire.Tell(push, list, version)
 	return wire.AppendAnswer(nil, &outcome.Answer)
 }
 

@@ -57,7 +57,7 @@ func (n *Namespace) Limiter(rule string) (*Limiter, error) {
 // Name is the rule's.
 func (l *Limiter) Name() string { return l.name }
 
-// Limits are the rule's.
+// Limits are the rule's. An override may have moved them for some keys: see [Standing].
 func (l *Limiter) Limits() []window.Limit { return slices.Clone(l.rule.Limits) }
 
 // Overshoot is the most hits above a limit of the rule that all nodes can admit together as things
@@ -109,6 +109,8 @@ type Standing struct {
 	// Limiter is the rule's, and Limit the index of the limit among the rule's.
 	Limiter *Limiter
 	Limit   int
+	// Of is the limit by which the key was decided: an override may have moved it.
+	Of window.Limit
 	// Remaining is how many hits the limit would still take now.
 	Remaining uint64
 	// RoomIn is the time until one more hit has room; 0 while nothing is used.
@@ -294,7 +296,7 @@ func (c *call) conclude(demands []node.Demand, now int64, verdict counter.Verdic
 		for j := range demands[i].Rule.Limits {
 			s := demands[i].Standing(j, now)
 			standing := Standing{
-				Limiter: c.limiters[i], Limit: j, Remaining: s.Remaining,
+				Limiter: c.limiters[i], Limit: j, Of: demands[i].Rule.Limits[j], Remaining: s.Remaining,
 				RoomIn: time.Duration(s.Next), ResetAfter: time.Duration(max(s.Reset, 0)),
 			}
 			if d.Limiter == nil || standing.tighter(&d.Standing) {

@@ -7,8 +7,10 @@ import (
 	"sync"
 	"time"
 
+	"weir/internal/counter"
 	"weir/internal/node"
 	"weir/sharedata"
+	"weir/window"
 )
 
 // Namespace is a set of counters: those of rules, and sliding windows of keys without a limit. Use
@@ -48,7 +50,10 @@ type Namespace struct {
 // host is the process that a namespace's node is part of.
 type host struct{ namespace *Namespace }
 
-var _ node.Host = (*host)(nil)
+var (
+	_ node.Host  = (*host)(nil)
+	_ node.Owner = (*host)(nil)
+)
 
 // Now implements node.Host.
 func (h *host) Now() int64 { return h.namespace.instance.now().UnixNano() }
@@ -66,6 +71,18 @@ func (h *host) Send(push []byte, ticket node.Ticket) (sent bool) {
 	go n.push(n.sent, append([]byte(nil), push...), ticket)
 	return true
 }
+
+// AppendKey implements node.Owner. Nobody but the program knows how many parts its keys have.
+func (h *host) AppendKey(key []byte, rule int, values [][]byte) ([]byte, bool) {
+	key = append(key, h.namespace.rules[rule].Prefix...)
+	for _, part := range values {
+		key = counter.AppendPart(key, part)
+	}
+	return key, true
+}
+
+// Tag implements node.Owner.
+func (*host) Tag(int, []window.Limit) any { return nil }
 
 // push brings a push to the backend, and its answer back.
 func (n *Namespace) push(number uint64, push []byte, ticket node.Ticket) {

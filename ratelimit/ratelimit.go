@@ -139,10 +139,11 @@ func (in *Instance) define(o NamespaceOptions) (*Namespace, error) {
 	if in.namespaces[o.Name] != nil {
 		return nil, ErrDefined
 	}
+	h := &host{n}
 	options := &node.Options{
 		Namespace: o.Name, Data: &n.data, Capacity: o.Capacity, Rules: n.rules,
 		Random: rand.Uint64,
-		Host:   &host{n}, Timeout: int64(o.Timeout), Fallback: node.Fallback(o.OnBackendFailure),
+		Host:   h, Owner: h, Timeout: int64(o.Timeout), Fallback: node.Fallback(o.OnBackendFailure),
 		KeySecret: o.KeySecret,
 	}
 	var err error

@@ -381,7 +381,8 @@ func TestDecideTogether(t *testing.T) {
 	}
 	d := ask("ann", 2)
 	want := []Standing{
-		{user, 0, 2, time.Minute, time.Minute}, {user, 1, 8, time.Hour, time.Hour}, {all, 0, 2, time.Second, 2 * time.Second},
+		{user, 0, user.Limits()[0], 2, time.Minute, time.Minute}, {user, 1, user.Limits()[1], 8, time.Hour, time.Hour},
+		{all, 0, all.Limits()[0], 2, time.Second, 2 * time.Second},
 	}
 	if !d.Allowed || !slices.Equal(d.Limits, want) || d.Standing != want[0] {
 		t.Errorf("got %+v, want %+v and the first of them", d, want)

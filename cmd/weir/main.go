@@ -26,6 +26,7 @@ Commands:
   check     check configurations, and the documents of Envoy and Istio that have some
   schema    print the JSON Schema of a configuration
   simulate  replay access logs through a configuration's rules
+  override  give single keys other limits while everything runs
   help      print this
 
 weir <command> -h prints a command's flags.
@@ -57,6 +58,7 @@ var commands = map[string]func(ctx context.Context, args []string, env environme
 	"check":    checkFiles,
 	"schema":   printSchema,
 	"simulate": runSimulation,
+	"override": override,
 }
 
 // run executes a command line, and returns the exit code: 0, 1 after a failure, 2 if the command

@@ -17,13 +17,17 @@ const Timeout = 5 * time.Second
 
 // Backend answers pushes. Make it with New. It may be used by any number of goroutines.
 type Backend struct {
-	store store.Store
-	nodes membership
+	store     store.Store
+	nodes     membership
+	overrides overrides
 }
 
 // New makes a backend of a store.
 func New(counters store.Store) *Backend {
-	return &Backend{store: counters, nodes: membership{now: time.Now}}
+	return &Backend{
+		store: counters, nodes: membership{now: time.Now},
+		overrides: overrides{now: time.Now, store: counters, lists: map[string]*list{}, told: map[member]telling{}},
+	}
 }
 
 // Reply is what becomes of a push.
@@ -46,16 +50,23 @@ func (b *Backend) Push(ctx context.Context, body []byte) (Reply, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	nodes, err := b.nodes.count(ctx, b.store, p)
-	if err != nil {
+	looked := b.overrides.look(ctx, p)
+	outcome, err := b.apply(ctx, p)
+	if looked(); err != nil {
 		return Reply{}, err
 	}
-	outcome, err := b.store.Push(ctx, p, nodes)
-	if err != nil {
-		return Reply{}, err
-	}
+	outcome.Answer.Overrides = b.overrides.answer(p)
 	return Reply{
 		Outcome: outcome, Body: wire.AppendAnswer(nil, &outcome.Answer), Items: len(p.Items),
 		Written: !outcome.Duplicate && !store.IsRead(p),
 	}, nil
+}
+
+// apply counts a push's node, and has the store apply the push.
+func (b *Backend) apply(ctx context.Context, p *wire.Push) (store.Outcome, error) {
+	nodes, err := b.nodes.count(ctx, b.store, p)
+	if err != nil {
+		return store.Outcome{}, err
+	}
+	return b.store.Push(ctx, p, nodes)
 }

@@ -39,8 +39,8 @@ func (r *Rule) Compile() {
 	r.codecs = make([]window.Codec, len(r.Limits))
 	for i := range r.Limits {
 		r.codecs[i] = r.Limits[i].Codec(r.Synced())
-		r.kin.quota = max(r.kin.quota, r.Limits[i].Quota())
 	}
+	r.Admit(r.Limits)
 }
 
 // Variant is a compiled rule with other limits: as many, of the same shapes, in the same order. Its
@@ -52,7 +52,18 @@ func (r *Rule) Variant(limits []window.Limit) Rule {
 	return v
 }
 
-// Quota is the largest of any limit of the rule, and of those variants of it that there have been.
+// Akin reports whether one of two compiled rules is a variant of the other, or both of a third.
+func (r *Rule) Akin(other *Rule) bool { return r.kin == other.kin }
+
+// Admit notes that the rule may have a variant with these limits.
+func (r *Rule) Admit(limits []window.Limit) {
+	for i := range limits {
+		r.kin.quota = max(r.kin.quota, limits[i].Quota())
+	}
+}
+
+// Quota is the largest of any limit of the rule, and of those variants of it that there have been or
+// may be.
 func (r *Rule) Quota() uint64 { return r.kin.quota }
 
 // nodes is what Share has told.

@@ -20,6 +20,7 @@ func (n *Node) takeIn(b *batch, outcome Outcome, answer []byte) (taken bool) {
 	b.state = answered
 	n.link.answered(b.sentAt, n.hostNow(), int64(b.reader.NowNanos), b.reader.Nodes)
 	n.share(uint64(n.link.shared.nodes))
+	n.hear(b)
 	return true
 }
 

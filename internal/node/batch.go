@@ -37,6 +37,7 @@ type batch struct {
 	failures int
 	retryAt  int64
 	asking   bool // somebody waits for it
+	asks     bool // for overrides, and has nothing else
 	reader   wire.AnswerReader
 	settled  int // items
 	taken    int // takes whose grants were taken in

@@ -54,7 +54,10 @@ func (n *Node) hurry(more bool) {
 }
 
 // newBatch begins a batch.
-func (n *Node) newBatch() (b *batch) {
+func (n *Node) newBatch() *batch { return n.newBatchOf(false) }
+
+// newBatchOf begins a batch that asks for overrides, and has nothing else, or one that does not.
+func (n *Node) newBatchOf(asks bool) (b *batch) {
 	if oldest := n.oldest(); oldest != nil && oldest.state != answered && n.sequence-oldest.sequence >= maxBehind {
 		n.giveUp(oldest)
 	}
@@ -70,7 +73,10 @@ func (n *Node) newBatch() (b *batch) {
 	if oldest := n.oldest(); oldest != nil {
 		floor = oldest.sequence
 	}
-	b.body = wire.AppendPushHeader(b.body[:0], n.options.Namespace, n.id, n.sender, b.sequence, floor, 0)
+	b.asks = asks
+	b.body = wire.AppendPushHeader(b.body[:0], &wire.Push{
+		Namespace: n.options.Namespace, Node: n.id, Sender: n.sender, Sequence: b.sequence, Floor: floor, Known: n.known(asks),
+	}, 0)
 	b.head = len(b.body)
 	n.batches = append(n.batches, b)
 	return b
@@ -109,9 +115,9 @@ func (n *Node) post(b *batch) {
 	}
 }
 
-// postEmpty sends a batch of nothing, for what every answer tells.
+// postEmpty sends a batch of nothing, for what every answer tells, and for overrides.
 func (n *Node) postEmpty() {
-	b := n.newBatch()
+	b := n.newBatchOf(true)
 	b.ends = n.now() + longestPause
 	n.post(b)
 }

@@ -12,6 +12,9 @@ const maxOrphans = 1 << 12
 // locate finds out where the counter of a demand is that has a key.
 func (n *Node) locate(d *Demand) {
 	d.address, d.named, d.passed = n.table.Address(d.Rule.group, d.Key), false, false
+	if n.overrides.places != nil {
+		d.Rule = n.inForce(d.Rule, d.address)
+	}
 	if n.options.Recalls {
 		d.slot.Recent = &n.recent
 	}
@@ -30,10 +33,14 @@ func (n *Node) identity(d *Demand) [16]byte {
 	return d.id
 }
 
-// at is a demand of a rule at an address, for nobody's request. It is valid until the next call.
+// at is a demand of a rule at an address, for nobody's request, by the limits that are in force now. It
+// is valid until the next call.
 //
 //go:noinline
 func (n *Node) at(r *Rule, a sharedata.Address) *Demand {
+	if n.overrides.places != nil || r.override {
+		r = n.inForce(r, a)
+	}
 	n.scratch.Rule, n.scratch.address = r, a
 	return &n.scratch
 }

@@ -89,8 +89,9 @@ type world struct {
 	// lossBefore and lossAfter are the shares of pushes that are lost before or after they were
 	// applied.
 	lossBefore, lossAfter float64
-	pushes                int
-	zombies               [][]byte // pushes whose senders gave up on them
+	// pushes were made, of which questions were of nothing else than what is new.
+	pushes, questions int
+	zombies           [][]byte // pushes whose senders gave up on them
 }
 
 // fakeProcess is a process with several nodes, and what they share.
@@ -132,7 +133,7 @@ func (p *fakeProcess) start(syncRate int64, limits ...window.Limit) *fakeNode {
 func (p *fakeProcess) startOf(rate int64, options Options, rules ...fakeRule) *fakeNode {
 	p.t.Helper()
 	f := &fakeNode{process: p, settle: p.deliver, counts: rules, demands: make([]Demand, len(rules))}
-	options.Data, options.Random, options.Host = f, p.random.Uint64, f
+	options.Data, options.Random, options.Host, options.Owner = f, p.random.Uint64, f, f
 	if options.Timeout == 0 {
 		options.Timeout = second / 5
 	}
@@ -188,6 +189,9 @@ func (w *world) deliver(f *fakeNode) {
 	w.random.Shuffle(len(pushes), func(i, j int) { pushes[i], pushes[j] = pushes[j], pushes[i] })
 	for _, p := range pushes {
 		w.pushes++
+		if asks(p) {
+			w.questions++
+		}
 		if w.random.Float64() < w.lossBefore {
 			w.zombies = append(w.zombies, p.body)
 			f.Answered(p.ticket, PushLost, nil)
@@ -216,7 +220,22 @@ func (w *world) apply(body []byte) (answer []byte) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	outcome.Answer.Overrides = w.tell(push)
 	return wire.AppendAnswer(nil, &outcome.Answer)
+}
+
+// tell is what a backend tells of overrides.
+func (w *world) tell(push *wire.Push) wire.Overrides {
+	w.t.Helper()
+	ctx := context.Background()
+	list, version, err := w.store.Overrides(ctx, push.Namespace, 1)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := w.store.Heard(ctx, push.Namespace, store.Told{Node: push.Node, Version: push.Known.Version, Unfit: push.Known.Unfit}); err != nil {
+		w.t.Fatal(err)
+	}
+	return wire.Tell(push, list, version)
 }
 
 // sum is all hits that the backend has of the namespace default.
@@ -264,6 +283,20 @@ type fakePush struct {
 	ticket Ticket
 }
 
+// AppendKey implements Owner.
+func (f *fakeNode) AppendKey(key []byte, rule int, values [][]byte) ([]byte, bool) {
+	key = counter.AppendPart(key, fmt.Sprint("rule ", rule))
+	for _, v := range values {
+		key = counter.AppendPart(key, v)
+	}
+	return key, f.counts[rule].together == (len(values) == 0) && len(values) < 2
+}
+
+// Tag implements Owner.
+func (f *fakeNode) Tag(rule int, limits []window.Limit) any {
+	return fmt.Sprint(rule, " ", limits[0].Max)
+}
+
 // Get implements sharedata.Data.
 func (f *fakeNode) Get(key, buffer []byte) ([]byte, uint32, bool) {
 	if p := f.process; p.before != nil {
@@ -293,6 +326,12 @@ func (f *fakeNode) Send(push []byte, ticket Ticket) bool {
 	}
 	f.pushes = append(f.pushes, fakePush{append([]byte(nil), push...), ticket})
 	return true
+}
+
+// asks reports whether a push is a question for what is new.
+func asks(p fakePush) bool {
+	push, err := wire.DecodePush(p.body)
+	return err == nil && push.Known.Asks
 }
 
 // taken are the pushes that are out, which are the caller's from now on.

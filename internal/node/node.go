@@ -35,6 +35,8 @@ type Options struct {
 	Fallback Fallback
 	// KeySecret is what the backend knows keys by, which only nodes of the same secret share.
 	KeySecret string
+	// Owner knows what overrides mean that the backend tells of. If it is nil, they do nothing.
+	Owner Owner
 }
 
 // Fallback is what becomes of requests while the backend can't be reached.
@@ -82,9 +84,15 @@ type Node struct {
 	demands []Demand
 	scratch Demand
 
+	// overrides go before the limits of rules. news is how there come to be some.
+	overrides overrides
+	news      news
+
 	link  link
 	nodes uint64 // that share the limits, 0 if that is not known
 
+	// interval is the shortest between two pushes of a key, of all rules.
+	interval int64
 	// tickMillis is the time between ticks while there is no more to do than usual. hurried says
 	// that they come every millisecond.
 	tickMillis uint32
@@ -101,7 +109,6 @@ type Node struct {
 	orphans  []orphan // pending hits of counters that had to make room
 	dirty    dirtyKeys
 	crowded  bool // whether keys that are due wait for an answer, as too many batches are out
-	greeted  bool // whether the backend was asked how many nodes there are
 	all      bool // whether everything is due
 	leaving  bool // whether the node is about to go
 	leaveBy  int64
@@ -164,18 +171,20 @@ func New(o *Options) (*Node, error) {
 func (n *Node) connect() {
 	// The shortest interval has ten ticks, so that a new key needn't wait long. They are spread, so
 	// that the workers of all processes don't tick at once.
-	tick := int64(100)
+	n.interval = window.MaxWidth
 	for i := range n.rules {
 		if r := &n.rules[i]; r.Synced() {
-			tick = max(1, min(r.Interval/1e6/10, tick))
+			n.interval = min(n.interval, r.Interval)
 		}
 	}
+	tick := max(1, min(n.interval/1e6/10, 100))
 	tick += n.options.Random.below(tick/4 + 1)
 	n.tickMillis = uint32(tick)
 	n.id, n.sender = n.table.ID(), n.options.Random()
 	n.wished = new(leaseWishes)
 	n.link = newLink(n.options.Data, n.options.Namespace, n.options.Random)
 	n.link.read()
+	n.news = newNews(n.options.Data, n.options.Namespace)
 	n.share(uint64(n.link.shared.nodes))
 }
 

@@ -9,15 +9,6 @@ import (
 //go:noinline
 func (n *Node) enlist(d *Demand) { n.dirty.add(d.address, d.Rule, d.Counter.Sync().Due) }
 
-// greet asks the backend for its time and the number of nodes, once, unless another worker knows.
-func (n *Node) greet() {
-	if n.greeted || n.link.shared.nodes != 0 || len(n.batches) > 0 {
-		return
-	}
-	n.greeted = true
-	n.postEmpty()
-}
-
 // probe looks whether the backend is back, if there is something for it, and no batch to be sent
 // again that would tell.
 func (n *Node) probe() {

@@ -37,6 +37,8 @@ type Rule struct {
 	// dismissed says that a configuration that came later does not synchronise the rule. What is
 	// leased goes back.
 	dismissed bool
+	// overridden says that keys of the rule have overrides, and override that it is the variant of one.
+	overridden, override bool
 }
 
 // exactInterval is the interval of rules whose requests the backend decides. They have pushes too:

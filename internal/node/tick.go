@@ -20,6 +20,7 @@ func (n *Node) synchronise() {
 	deadline := start + tickNanos
 	n.until = deadline
 	done := n.settle(deadline)
+	adopted := n.adoptOverrides(deadline)
 	n.resend(start + n.link.offset)
 	// Whoever waits for nothing comes before pushes, which could take all the time for as long as
 	// they like.
@@ -29,9 +30,10 @@ func (n *Node) synchronise() {
 	if n.link.open() {
 		n.dropWishes()
 		n.probe()
+		n.inquire()
 	} else {
+		n.inquire()
 		if done {
-			n.greet()
 			done = n.pushDue(start+n.link.offset, deadline)
 		}
 		n.until = max(deadline+askNanos, n.hostNow()+leastNanos)
@@ -39,7 +41,7 @@ func (n *Node) synchronise() {
 	}
 	n.decideReleased(n.until)
 	n.until = 0
-	n.hurry(!done || len(n.wishes)+len(n.released) > 0)
+	n.hurry(!done || !adopted || n.news.wants || len(n.wishes)+len(n.released) > 0)
 }
 
 // Answered takes in the end of a push: an answer or a failure. An answer is kept, and settled as
@@ -59,5 +61,5 @@ func (n *Node) Answered(t Ticket, outcome Outcome, answer []byte) {
 	}
 	n.decideReleased(n.until)
 	n.until = 0
-	n.hurry(n.hurried || more || len(n.released) > 0)
+	n.hurry(n.hurried || more || n.news.wants || len(n.released) > 0)
 }

@@ -56,6 +56,9 @@ type Options struct {
 //     breaks, so that what came does not pass for all.
 //   - GET /v1/window?namespace=N&id=I&kind=K&width_ms=W&start=T is one window of the clock: its
 //     start and hits; &ordinal=O for one of several limits that are alike.
+//   - GET /v1/overrides?namespace=N tells [Overrides], with &rule=R those of a rule. PUT sets those of
+//     a body of this form; DELETE with &rule=R removes the override of &key=V, once for each value,
+//     or with &all all of the rule. Both answer with [Changed].
 //   - GET /readyz is 200 if the store takes hits, else 503. A hit of its own tells, once a second at
 //     most. GET /healthz is the same.
 //   - GET /livez is 200.
@@ -83,6 +86,9 @@ func Handler(counters store.Store, o Options) http.Handler {
 	mux.Handle("POST "+wire.PushPath, authorized(h.push))
 	mux.Handle("GET /v1/counters", authorized(h.counters))
 	mux.Handle("GET /v1/window", authorized(h.window))
+	mux.Handle("GET "+wire.OverridesPath, authorized(h.overrides))
+	mux.Handle("PUT "+wire.OverridesPath, authorized(h.setOverrides))
+	mux.Handle("DELETE "+wire.OverridesPath, authorized(h.unsetOverrides))
 	mux.HandleFunc("GET /livez", h.livez)
 	mux.HandleFunc("GET /readyz", h.readyz)
 	mux.HandleFunc("GET /healthz", h.readyz)
@@ -126,7 +132,12 @@ func (h *handler) push(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	reply, err := h.backend.Push(r.Context(), body)
 	h.metrics.duration.Observe(time.Since(start).Seconds())
-	if errors.Is(err, store.ErrInvalid) {
+	switch {
+	case errors.Is(err, wire.ErrVersion):
+		// Its sender is to keep what it has: another backend may read it.
+		h.problem(w, http.StatusUnsupportedMediaType, "body: "+err.Error())
+		return
+	case errors.Is(err, store.ErrInvalid):
 		h.problem(w, http.StatusBadRequest, "body: "+err.Error())
 		return
 	}

@@ -42,6 +42,9 @@ func TestTokensOfNamespaces(t *testing.T) {
 		{"GET", "/v1/counters?namespace=api", nil},
 		{"GET", "/v1/counters?namespace=api&namespace=shop", nil},
 		{"GET", windowWith("namespace", "api"), nil},
+		{"GET", "/v1/overrides?namespace=api", nil},
+		{"PUT", "/v1/overrides?namespace=api", []byte(`{"overrides": [{"rule": "r", "limits": [{"limit": 1, "width_ms": 1000}]}]}`)},
+		{"DELETE", "/v1/overrides?namespace=api&rule=r", nil},
 	}
 	for _, route := range routes {
 		for token, status := range map[string]int{"for-shop": 403, "for-": 401, "": 401} {
@@ -57,6 +60,9 @@ func TestTokensOfNamespaces(t *testing.T) {
 		}
 	}
 	wantUnchanged(t, counters)
+	if _, version, err := counters.Overrides(t.Context(), "api", 0); version != 0 || err != nil {
+		t.Errorf("somebody else has set overrides: version %d, error %v", version, err)
+	}
 	for _, route := range routes {
 		for _, token := range []string{"for-api", "for-two", "all-of-them"} {
 			r := request(t, route.method, s.URL+route.path, route.body)

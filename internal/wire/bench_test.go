@@ -12,7 +12,7 @@ func BenchmarkMessages(b *testing.B) {
 	item := Item{LimitCounter: LimitCounter{Kind: 3, WidthMillis: 60_000}, Newest: 29_000_000, Hits: []int64{4, 1}}
 	var push []byte
 	write := func() {
-		push = AppendPushHeader(push[:0], "bench", 1, 2, 3, 3, items)
+		push = AppendPushHeader(push[:0], &Push{Namespace: "bench", Node: 1, Sender: 2, Sequence: 3, Floor: 3}, items)
 		for i := range uint64(items) {
 			binary.LittleEndian.PutUint64(item.ID[:], i)
 			push = AppendItem(push, &item)

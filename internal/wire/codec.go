@@ -9,12 +9,17 @@ import (
 // The first byte of a message says what it is and in which version; a change of the format takes
 // new ones.
 const (
-	pushVersion   = 0x50 // 'P'
-	answerVersion = 0x41 // 'A'
+	pushVersion   = 0x51 // 0x50, 'P', did not tell of overrides, nor did
+	answerVersion = 0x42 // 0x41, 'A'
 )
 
 // ErrMalformed is wrapped by every error of the decoders.
 var ErrMalformed = errors.New("malformed message")
+
+// ErrVersion is the error of a push in another version of the format. It wraps ErrMalformed.
+var ErrVersion error = &formatError{
+	offset: 1, reason: "not a push of a known version: those who push, and weir serve, are of versions that do not know each other",
+}
 
 // formatError says what is wrong with a message and where.
 type formatError struct {
@@ -40,16 +45,17 @@ const (
 // countRejected is a room's flag.
 const countRejected = 1
 
-// AppendPushHeader appends the part of a push that comes before its items and takes. The caller
-// appends count of them with [AppendItem] and [AppendTake], in any order. Together they make a
+// AppendPushHeader appends the part of a push that comes before its items and takes, and none of
+// these. The caller appends count of them with [AppendItem] and [AppendTake], in any order. Together they make a
 // message that [DecodePush] reads.
-func AppendPushHeader(dst []byte, namespace string, node, sender, sequence, floor uint64, count int) []byte {
-	dst = append(dst, pushVersion, byte(len(namespace)))
-	dst = append(dst, namespace...)
-	dst = binary.LittleEndian.AppendUint64(dst, node)
-	dst = binary.LittleEndian.AppendUint64(dst, sender)
-	dst = appendUvarint(dst, sequence)
-	dst = appendUvarint(dst, floor)
+func AppendPushHeader(dst []byte, p *Push, count int) []byte {
+	dst = append(dst, pushVersion, byte(len(p.Namespace)))
+	dst = append(dst, p.Namespace...)
+	dst = binary.LittleEndian.AppendUint64(dst, p.Node)
+	dst = binary.LittleEndian.AppendUint64(dst, p.Sender)
+	dst = appendUvarint(dst, p.Sequence)
+	dst = appendUvarint(dst, p.Floor)
+	dst = appendKnown(dst, &p.Known)
 	// Two fixed bytes, so that a sender can write the count when it knows it.
 	return binary.LittleEndian.AppendUint16(dst, uint16(count))
 }
@@ -134,7 +140,7 @@ func appendWindows(dst []byte, newest uint64, count int, aged bool) []byte {
 
 // AppendPush appends a whole push.
 func AppendPush(dst []byte, p *Push) []byte {
-	dst = AppendPushHeader(dst, p.Namespace, p.Node, p.Sender, p.Sequence, p.Floor, len(p.Items)+len(p.Takes))
+	dst = AppendPushHeader(dst, p, len(p.Items)+len(p.Takes))
 	for i := range p.Items {
 		dst = AppendItem(dst, &p.Items[i])
 	}
@@ -149,6 +155,7 @@ func AppendAnswer(dst []byte, a *Answer) []byte {
 	dst = append(dst, answerVersion)
 	dst = binary.LittleEndian.AppendUint64(dst, a.NowNanos)
 	dst = appendUvarint(dst, a.Nodes)
+	dst = appendOverrides(dst, &a.Overrides)
 	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(a.Totals)))
 	for i := range a.Totals {
 		dst = appendTotal(dst, &a.Totals[i])
@@ -192,14 +199,19 @@ func PushNamespace(b []byte) (namespace string, ok bool) {
 // with b.
 func DecodePush(b []byte) (*Push, error) {
 	r := reader{data: b}
-	if r.byte() != pushVersion {
-		r.fail("not a push of a known version")
+	switch head := r.byte(); {
+	case head == pushVersion || r.err != nil:
+	case head&^15 == pushVersion&^15:
+		r.err = ErrVersion
+	default:
+		r.fail("not a push")
 	}
 	p := &Push{Namespace: r.namespace()}
 	p.Node = r.uint64()
 	p.Sender = r.uint64()
 	p.Sequence = r.uvarint()
 	p.Floor = r.uvarint()
+	p.Known = r.known()
 	count := r.count()
 	if r.err == nil && (p.Sequence == 0 || p.Floor > p.Sequence) {
 		r.fail("want a sequence from 1 and a floor not above it")
@@ -240,7 +252,8 @@ func DecodeAnswer(b []byte) (*Answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Answer{NowNanos: r.NowNanos, Nodes: r.Nodes}
+	a := &Answer{NowNanos: r.NowNanos, Nodes: r.Nodes, Overrides: r.Overrides}
+	a.Overrides.Part = append([]byte(nil), a.Overrides.Part...)
 	var t Total
 	for r.Next(&t) {
 		a.Totals = append(a.Totals, t.clone())
@@ -277,6 +290,8 @@ type AnswerReader struct {
 	NowNanos uint64
 	// Nodes is how many nodes are active.
 	Nodes uint64
+	// Overrides is what the answer tells of the namespace's. Its part is of the message's memory.
+	Overrides Overrides
 	// Count is the number of totals.
 	Count int
 	// Grants is the number of grants, once all totals were read.
@@ -297,6 +312,7 @@ func NewAnswerReader(b []byte) (AnswerReader, error) {
 	}
 	a.NowNanos = a.r.uint64()
 	a.Nodes = a.r.uvarint()
+	a.Overrides = a.r.overrides()
 	a.Count = a.r.count()
 	a.left = a.Count
 	return a, a.r.err

@@ -106,7 +106,9 @@ type Push struct {
 	// again. The backend may forget lower ones, and ignores the hits of such pushes.
 	Floor uint64
 	// Node is a random number of the process that the sender is part of.
-	Node  uint64
+	Node uint64
+	// Known is what the sender knows of the namespace's overrides.
+	Known Known
 	Items []Item
 	// Takes are decided after the items were added, in their order.
 	Takes []Take
@@ -165,6 +167,8 @@ type Answer struct {
 	NowNanos uint64
 	// Nodes is how many nodes are active in the namespace, the sender's own included.
 	Nodes uint64
+	// Overrides is what there is to know of the namespace's overrides.
+	Overrides Overrides
 	// Totals are in the order of the push's items.
 	Totals []Total
 	// Grants are in the order of the push's takes.

@@ -22,7 +22,8 @@ func examplePush() *Push {
 			{LimitCounter: LimitCounter{ID: ID{1}, Kind: 5, WidthMillis: 60_000}, Limit: 10, Newest: 1 << 60, Hits: []int64{25}},
 			{LimitCounter: LimitCounter{ID: ID{0xff, 15: 0xff}, Kind: 2, Ordinal: 1, WidthMillis: MaxWidthMillis}, Newest: 1 << 62, Hits: []int64{MaxHits}},
 		},
-		Node: 0x0123456789abcdef,
+		Node:  0x0123456789abcdef,
+		Known: Known{Version: 1_767_225_600_000_000, Unfit: 3, Asks: true, Of: 1 << 63, From: MaxOverridesSize},
 		Takes: []Take{
 			{Least: 1, Most: 1, Rooms: []Room{
 				{LimitCounter: LimitCounter{ID: ID{1, 2, 3}, Kind: 3, WidthMillis: 60_000}, Limit: 100, Cost: 0, CountRejected: true},
@@ -36,7 +37,7 @@ func examplePush() *Push {
 }
 
 func exampleAnswer() *Answer {
-	return &Answer{NowNanos: 1_767_225_600_000_000_000, Nodes: 300, Totals: []Total{
+	return &Answer{NowNanos: 1_767_225_600_000_000_000, Nodes: 300, Overrides: exampleOverrides(), Totals: []Total{
 		{Newest: 29_000_000, Hits: []uint64{10, 3}},
 		{Newest: 1 << 60, Hits: []uint64{1, 1}, Ages: []uint64{3, 1 << 50}},
 		{Newest: 1 << 62, Hits: []uint64{MaxHits}},
@@ -64,7 +65,7 @@ func TestRoundTrip(t *testing.T) {
 // Buckets have ages, and nothing else does.
 func TestAgesOfTheWrongKind(t *testing.T) {
 	t.Parallel()
-	head := AppendPushHeader(nil, "n", 1, 1, 1, 1, 1)
+	head := AppendPushHeader(nil, &Push{Namespace: "n", Node: 1, Sender: 1, Sequence: 1, Floor: 1}, 1)
 	for _, item := range [][]byte{
 		{3, 0, 60, 5, 1<<1 | 1, 0, 2},
 		{4, 0, 60, 1, 9, 5, 1 << 1, 2},
@@ -151,7 +152,7 @@ func TestUnknownPartsAndFlags(t *testing.T) {
 	t.Parallel()
 	p := &Push{Namespace: "n", Sequence: 1, Takes: examplePush().Takes[:1]}
 	message := AppendPush(nil, p)
-	head := len(AppendPushHeader(nil, "n", 0, 0, 1, 0, 1))
+	head := len(AppendPushHeader(nil, &Push{Namespace: "n", Sequence: 1}, 1))
 	for at, want := range map[int]string{head: "want an item or a take", len(message) - 1: "want known flags"} {
 		odd := append([]byte(nil), message...)
 		odd[at] = 3

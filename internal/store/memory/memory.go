@@ -34,6 +34,11 @@ type Store struct {
 	senders  *table[senderKey, sender]
 	grants   grants
 	nodes    *nodes
+	// overrides are by namespace. told is what nodes have told of them, and telling how many nodes of
+	// each namespace have.
+	overrides map[string]overrides
+	told      *table[nodeKey, store.Told]
+	telling   map[string]int
 }
 
 var _ store.Store = (*Store)(nil)
@@ -57,11 +62,14 @@ func New(o Options) *Store {
 		o.Now = time.Now
 	}
 	s := &Store{
-		now:      o.Now,
-		counters: newCounters(max(1, o.MaxCounters)),
-		senders:  newTable[senderKey, sender](max(1024, o.MaxCounters/16)),
-		nodes:    newNodes(maxNodes),
-		grants:   grants{max: max(leastGrantBytes, counterGrantBytes*o.MaxCounters)},
+		now:       o.Now,
+		counters:  newCounters(max(1, o.MaxCounters)),
+		senders:   newTable[senderKey, sender](max(1024, o.MaxCounters/16)),
+		nodes:     newNodes(maxNodes),
+		overrides: map[string]overrides{},
+		told:      newTable[nodeKey, store.Told](maxNodes),
+		telling:   map[string]int{},
+		grants:    grants{max: max(leastGrantBytes, counterGrantBytes*o.MaxCounters)},
 	}
 	s.senders.removed = func(e *row[senderKey, sender]) { s.grants.forgetSender(&e.value) }
 	return s

@@ -9,6 +9,8 @@
 //	               of a token bucket also refill, the tokens that come back in a window
 //	weir.senders   a row for each sender: its floor, the sequences applied from there on, and what their takes were granted
 //	weir.nodes     a row for each node of a namespace: when it joined last
+//	weir.overrides a row for each namespace that has had overrides: their list, and its version
+//	weir.told      a row for each node: what it has told of that list
 //	weir.version   one row: 1
 //
 // Senders and nodes are unsigned; the tables have the signed number of the same 64 bits.

@@ -62,4 +62,24 @@ IF to_regclass('weir.nodes') IS NULL THEN
   ) WITH (fillfactor = 70);
 END IF;
 
+-- The list is of package wire's form.
+IF to_regclass('weir.overrides') IS NULL THEN
+  CREATE TABLE weir.overrides (
+    namespace text COLLATE "C" PRIMARY KEY,
+    version   bigint NOT NULL,
+    list      bytea NOT NULL
+  );
+END IF;
+
+IF to_regclass('weir.told') IS NULL THEN
+  CREATE TABLE weir.told (
+    namespace text COLLATE "C" NOT NULL,
+    node      bigint NOT NULL,
+    version   bigint NOT NULL,
+    unfit     bigint NOT NULL,
+    told_at   timestamptz NOT NULL,
+    PRIMARY KEY (namespace, node)
+  ) WITH (fillfactor = 70);
+END IF;
+
 END $$;

@@ -75,6 +75,10 @@ func (k keys) sender(namespace string, partition uint32, sender uint64, round st
 
 func (k keys) nodes(namespace string) string { return "weir:{" + namespace + "}:nodes" }
 
+func (k keys) overrides(namespace string) string { return "weir:{" + namespace + "}:overrides" }
+
+func (k keys) told(namespace string) string { return "weir:{" + namespace + "}:told" }
+
 // parse takes apart what counter has made, and nothing else.
 func (k keys) parse(namespace, key string) (c wire.LimitCounter, ok bool) {
 	_, name, _ := strings.Cut(key, "}:"+counterPart)

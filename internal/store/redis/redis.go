@@ -7,11 +7,13 @@
 //	weir:{N}:counter:<identity in hex>:<kind>:<ordinal>:<width in ms>   hash: window to hits; of a log a string: its records
 //	weir:{N}:sender:<sender in hex>                                     sorted set: sequences applied, their grants, and the floor
 //	weir:{N}:nodes                                                      sorted set: nodes, and when they joined
+//	weir:{N}:overrides                                                  hash: the list of overrides, and its version
+//	weir:{N}:told                                                       hash: nodes, and what they have told of that list
 //
 // Counters of kind 4 have :<precision in ns> behind them. A token bucket's hash has its limit
 // besides. A log's string has 16 bytes for each time that was hit.
 //
-// They expire by themselves. A push is one round trip and one script, push.lua. If the connection
+// They expire by themselves, all but the overrides. A push is one round trip and one script, push.lua. If the connection
 // breaks, the push is sent again, as it can't be applied twice. Redis must not evict keys that have
 // not expired (maxmemory-policy noeviction or volatile-ttl), or hits are forgotten. A key or a
 // field under these names that the store has not written does no harm. It is not counted, and is

@@ -125,6 +125,10 @@ func Run(t *testing.T, open Open) {
 		{"nodes that come once", testNodesOnce},
 		{"nodes are bounded", testNodesBounded},
 		{"widths", testWidths},
+		{"overrides", testOverrides},
+		{"overrides that have changed", testOverridesChanged},
+		{"overrides hammer", testOverridesHammer},
+		{"told of overrides", testTold},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			clock := &clock{}

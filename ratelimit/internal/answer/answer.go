@@ -14,7 +14,7 @@ import (
 type Writer struct {
 	set   fields.Set
 	unit  fields.ResetUnit
-	rules sync.Map  // from *ratelimit.Limiter to *fields.Rule
+	rules sync.Map  // from *ratelimit.Limiter to *rule
 	lists sync.Pool // of *fields.List
 }
 
@@ -34,7 +34,7 @@ func (w *Writer) Write(d *ratelimit.Decision, add func(name string, value []byte
 		for i := range d.Limits {
 			s := &d.Limits[i]
 			if s.Limit == 0 {
-				l.Rule(w.rule(s.Limiter), w.set)
+				l.Rule(w.rule(d.Limits[i:]), w.set)
 			}
 			l.Limit(window.Standing{Remaining: s.Remaining, Next: int64(s.RoomIn), Reset: int64(s.ResetAfter)})
 		}
@@ -48,12 +48,41 @@ func (w *Writer) Write(d *ratelimit.Decision, add func(name string, value []byte
 	}
 }
 
-// rule has what never changes of a limiter's rule.
-func (w *Writer) rule(l *ratelimit.Limiter) *fields.Rule {
-	if r, ok := w.rules.Load(l); ok {
-		return r.(*fields.Rule)
+// rule has what never changes of the rule of the first standings, whose limits an override may have
+// moved.
+func (w *Writer) rule(standings []ratelimit.Standing) *fields.Rule {
+	of := standings[0].Limiter
+	if r, ok := w.rules.Load(of); ok {
+		if rule := r.(*rule); rule.decided(standings) {
+			return &rule.fields
+		}
 	}
-	r := fields.NewRule(l.Name(), l.Limits())
-	w.rules.Store(l, &r)
-	return &r
+	usual := &rule{limits: of.Limits()}
+	usual.fields = fields.NewRule(of.Name(), usual.limits)
+	w.rules.LoadOrStore(of, usual)
+	if usual.decided(standings) {
+		return &usual.fields
+	}
+	limits := of.Limits()
+	for i := range limits {
+		limits[i] = standings[i].Of
+	}
+	moved := fields.NewRule(of.Name(), limits)
+	return &moved
+}
+
+// rule is one whose limits were not moved.
+type rule struct {
+	limits []window.Limit
+	fields fields.Rule
+}
+
+// decided reports whether the first standings are of the rule's own limits.
+func (r *rule) decided(standings []ratelimit.Standing) bool {
+	for i := range r.limits {
+		if standings[i].Of != r.limits[i] {
+			return false
+		}
+	}
+	return true
 }

@@ -1,0 +1,356 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"weir/config"
+	"weir/internal/server"
+	"weir/internal/wire"
+)
+
+const overrideUsage = `set NAMESPACE RULE VALUE… LIMIT/WINDOW… | list NAMESPACE [RULE] | unset NAMESPACE RULE VALUE…
+
+  weir override set shop per-user ann 1000/1m --until 2026-12-01
+  weir override set shop per-user ann 1000/1m 20000/1d --wait 5s
+  weir override list shop
+  weir override unset shop per-user ann
+
+An override has a limit for each of the rule's, of the same windows: LIMIT/WINDOW, or LIMIT/WINDOW/BURST of a
+token bucket. Values are those of the rule's key, as requests have them: none for a rule with one counter.
+Counters stay as they are. Flags may come anywhere.
+`
+
+// override is weir override.
+func override(ctx context.Context, args []string, env environment) error {
+	var c overrideCommand
+	flags := flag.NewFlagSet("override", flag.ContinueOnError)
+	c.backend.define(flags)
+	flags.Var(&c.until, "until", "`time` at which the override ends: a day, which begins at 0:00 UTC, or a time such as 2026-12-01T08:30:00Z")
+	flags.DurationVar(&c.wait, "wait", 0, "how long to wait until all nodes know of the change; if some do not by then, the command fails")
+	flags.Var(&c.keys, "key", "a `value` of the key, in the place of VALUE: for one that begins with - or looks like a limit; once for each value")
+	flags.BoolVar(&c.all, "all", false, "unset all overrides of the rule")
+	flags.BoolVar(&c.json, "json", false, "list as JSON")
+	operands, err := parseMixed(flags, args, env, overrideUsage)
+	if err != nil {
+		return err
+	}
+	if len(operands) < 2 {
+		return fmt.Errorf("%w: want set, list or unset, and a namespace", errUsage)
+	}
+	c.out, c.namespace = env.stdout, operands[1]
+	do := map[string]func(ctx context.Context, operands []string) error{"set": c.set, "list": c.list, "unset": c.unset}[operands[0]]
+	if do == nil {
+		return fmt.Errorf("%w: want set, list or unset, got %.80q", errUsage, operands[0])
+	}
+	if err := c.backend.resolve(env); err != nil {
+		return err
+	}
+	return do(ctx, operands[2:])
+}
+
+// overrideCommand is a command line.
+type overrideCommand struct {
+	out       io.Writer
+	backend   backendFlags
+	namespace string
+	until     moment
+	wait      time.Duration
+	keys      values
+	all, json bool
+}
+
+// set is weir override set.
+func (c *overrideCommand) set(ctx context.Context, operands []string) error {
+	o := server.Override{Key: c.keys}
+	if len(operands) > 0 {
+		o.Rule, operands = operands[0], operands[1:]
+	}
+	for len(operands) > 0 {
+		l, ok := parseOverrideLimit(operands[len(operands)-1])
+		if !ok {
+			break
+		}
+		o.Limits = append([]server.OverrideLimit{l}, o.Limits...)
+		operands = operands[:len(operands)-1]
+	}
+	switch {
+	case o.Rule == "" || len(o.Limits) == 0:
+		return fmt.Errorf("%w: want NAMESPACE RULE VALUE… and then a LIMIT/WINDOW, such as 1000/1m, for each limit of the rule", errUsage)
+	case len(operands) > 0 && len(c.keys) > 0:
+		return fmt.Errorf("%w: --key: want all values as such, or none", errUsage)
+	case c.all || c.json:
+		return fmt.Errorf("%w: want --all with unset, and --json with list", errUsage)
+	}
+	o.Key = append(o.Key, operands...)
+	for _, value := range o.Key {
+		if !utf8.ValidString(value) {
+			return fmt.Errorf("%w: want values in UTF-8, got %.80q", errUsage, value)
+		}
+	}
+	if at := time.Time(c.until); !at.IsZero() {
+		o.Until = &at
+		if !at.After(time.Now()) {
+			return fmt.Errorf("%w: --until: want a time to come, got %s", errUsage, at.Format(time.RFC3339))
+		}
+	}
+	body, err := json.Marshal(map[string][]server.Override{"overrides": {o}})
+	if err != nil {
+		return err
+	}
+	var changed server.Changed
+	if err := c.call(ctx, http.MethodPut, url.Values{"namespace": {c.namespace}}, body, &changed); err != nil {
+		return err
+	}
+	fmt.Fprintln(c.out, describeOverride(&o))
+	return c.tell(ctx, changed.Version)
+}
+
+// unset is weir override unset.
+func (c *overrideCommand) unset(ctx context.Context, operands []string) error {
+	query := url.Values{"namespace": {c.namespace}}
+	switch {
+	case len(operands) == 0:
+		return fmt.Errorf("%w: want NAMESPACE RULE VALUE…", errUsage)
+	case len(operands) > 1 && len(c.keys) > 0:
+		return fmt.Errorf("%w: --key: want all values as such, or none", errUsage)
+	case c.all && len(operands)+len(c.keys) > 1:
+		return fmt.Errorf("%w: --all: want it without values", errUsage)
+	case !time.Time(c.until).IsZero() || c.json:
+		return fmt.Errorf("%w: want --until with set, and --json with list", errUsage)
+	}
+	query.Set("rule", operands[0])
+	if query["key"] = append([]string(c.keys), operands[1:]...); c.all {
+		query.Set("all", "")
+	}
+	var changed server.Changed
+	if err := c.call(ctx, http.MethodDelete, query, nil, &changed); err != nil {
+		return err
+	}
+	if changed.Changed == 0 {
+		return fmt.Errorf("there is no such override of %s", operands[0])
+	}
+	fmt.Fprintf(c.out, "%d removed\n", changed.Changed)
+	return c.tell(ctx, changed.Version)
+}
+
+// list is weir override list.
+func (c *overrideCommand) list(ctx context.Context, operands []string) error {
+	if len(operands) > 1 || c.all || c.wait != 0 || len(c.keys) > 0 || !time.Time(c.until).IsZero() {
+		return fmt.Errorf("%w: want NAMESPACE, or NAMESPACE RULE, and no flag but --json and those of the backend", errUsage)
+	}
+	query := url.Values{"namespace": {c.namespace}}
+	if len(operands) > 0 {
+		query.Set("rule", operands[0])
+	}
+	var found server.Overrides
+	if err := c.call(ctx, http.MethodGet, query, nil, &found); err != nil {
+		return err
+	}
+	if c.json {
+		return json.NewEncoder(c.out).Encode(found)
+	}
+	for i := range found.Overrides {
+		fmt.Fprintln(c.out, describeOverride(&found.Overrides[i]))
+	}
+	fmt.Fprintln(c.out, reach(&found))
+	return nil
+}
+
+// tell says how many nodes know of a version of the list, and waits for the others if it is to.
+func (c *overrideCommand) tell(ctx context.Context, version uint64) error {
+	const pause = 50 * time.Millisecond
+	deadline := time.Now().Add(c.wait)
+	for {
+		var found server.Overrides
+		if err := c.call(ctx, http.MethodGet, url.Values{"namespace": {c.namespace}, "rule": {"-"}}, nil, &found); err != nil {
+			return err
+		}
+		known := found.Knowing == found.Nodes || found.Version > version
+		if waits := c.wait > 0 && !known; !waits || !time.Now().Before(deadline) {
+			fmt.Fprintln(c.out, reach(&found))
+			if waits {
+				return fmt.Errorf("some nodes do not know of it after %v", c.wait)
+			}
+			return nil
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// callTimeout bounds a call of the backend.
+const callTimeout = 10 * time.Second
+
+// call makes a request for overrides of the backend, and reads the answer into result.
+func (c *overrideCommand) call(ctx context.Context, method string, query url.Values, body []byte, result any) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	target := strings.TrimSuffix(c.backend.url, "/") + wire.OverridesPath + "?" + query.Encode()
+	request, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	if c.backend.given != "" {
+		request.Header.Set("Authorization", "Bearer "+c.backend.given)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, response.Body.Close()) }()
+	const most = 32 << 20
+	answer := json.NewDecoder(io.LimitReader(response.Body, most))
+	if response.StatusCode != http.StatusOK {
+		var problem struct{ Detail string }
+		if answer.Decode(&problem) != nil {
+			problem.Detail = "no reason that weir serve would give"
+		}
+		return fmt.Errorf("the backend answered %s: %.300s", response.Status, problem.Detail)
+	}
+	return answer.Decode(result)
+}
+
+// reach says how far a list has got.
+func reach(o *server.Overrides) string {
+	switch {
+	case o.Version == 0:
+		return "there has never been an override"
+	case o.Nodes == 0:
+		return "no node has told what it knows in the last minute"
+	}
+	text := fmt.Sprintf("known to %d of %d nodes", o.Knowing, o.Nodes)
+	if o.Knowing < o.Nodes {
+		text += ", and to the others within their sync_rate"
+	}
+	if o.Unfitting > 0 {
+		text += fmt.Sprintf("; %d of them can't apply all of them, as their rules have other limits or keys", o.Unfitting)
+	}
+	return text
+}
+
+// describeOverride is an override in a line.
+func describeOverride(o *server.Override) string {
+	text := o.Rule
+	for _, value := range o.Key {
+		if value == "" || strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r == '"' || !strconv.IsPrint(r) }) {
+			value = strconv.Quote(value)
+		}
+		text += " " + value
+	}
+	for _, l := range o.Limits {
+		text += fmt.Sprintf(" %d/%v", l.Limit, config.Duration(l.WidthMS)*config.Millisecond)
+		if l.Burst != 0 {
+			text += fmt.Sprintf("/%d", l.Burst)
+		}
+	}
+	if o.Until != nil {
+		text += " until " + o.Until.UTC().Format(time.RFC3339)
+	}
+	return text
+}
+
+// parseOverrideLimit reads LIMIT/WINDOW or LIMIT/WINDOW/BURST.
+func parseOverrideLimit(text string) (l server.OverrideLimit, ok bool) {
+	parts := strings.Split(text, "/")
+	if len(parts) < 2 || len(parts) > 3 {
+		return l, false
+	}
+	limit, err := strconv.ParseUint(parts[0], 10, 64)
+	width, ok := config.ParseDuration(parts[1])
+	if err != nil || !ok {
+		return l, false
+	}
+	l.Limit, l.WidthMS = limit, uint64(width.Milliseconds())
+	if len(parts) == 3 {
+		l.Burst, err = strconv.ParseUint(parts[2], 10, 64)
+	}
+	return l, err == nil && (len(parts) == 2 || l.Burst > 0)
+}
+
+// values are those of a flag that may be given several times.
+type values []string
+
+func (v *values) String() string { return strings.Join(*v, " ") }
+
+// Set implements flag.Value.
+func (v *values) Set(text string) error {
+	*v = append(*v, text)
+	return nil
+}
+
+// moment is a time as a flag.
+type moment time.Time
+
+func (m *moment) String() string {
+	if time.Time(*m).IsZero() {
+		return ""
+	}
+	return time.Time(*m).Format(time.RFC3339)
+}
+
+// Set implements flag.Value.
+func (m *moment) Set(text string) error {
+	for _, layout := range []string{time.DateOnly, time.RFC3339} {
+		if at, err := time.Parse(layout, text); err == nil {
+			*m = moment(at)
+			return nil
+		}
+	}
+	return errors.New("want a day such as 2026-12-01, or a time such as 2026-12-01T08:30:00Z")
+}
+
+// parseMixed parses a command's arguments, among which flags may come anywhere, and returns the
+// others.
+func parseMixed(flags *flag.FlagSet, args []string, env environment, usage string) (operands []string, err error) {
+	for {
+		if err := parseFlags(flags, args, env, usage); err != nil {
+			return nil, err
+		}
+		if args = flags.Args(); len(args) == 0 {
+			return operands, nil
+		}
+		operands, args = append(operands, args[0]), args[1:]
+	}
+}
+
+// backendFlags name weir serve.
+type backendFlags struct {
+	url   string
+	token secret
+	given string
+}
+
+func (f *backendFlags) define(flags *flag.FlagSet) {
+	flags.StringVar(&f.url, "backend", "", "`URL` of weir serve, WEIR_BACKEND if empty, else http://127.0.0.1:9180")
+	f.token.define(flags, "token", "bearer `token` that weir serve asks for; better given as WEIR_TOKEN or in a file", "`file` with the token")
+}
+
+// resolve looks where the backend is.
+func (f *backendFlags) resolve(env environment) (err error) {
+	if f.url == "" {
+		f.url = env.getenv("WEIR_BACKEND")
+	}
+	if f.url == "" {
+		f.url = "http://127.0.0.1:9180"
+	}
+	if u, err := url.Parse(f.url); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.User != nil {
+		return fmt.Errorf("%w: --backend: want a URL such as http://weir:9180, without a user or a query", errUsage)
+	}
+	f.given, err = f.token.read(env)
+	return err
+}

@@ -1,0 +1,153 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+const (
+	// moving has limits that override. Ann's is never reached, and those of others soon are.
+	moving = `{"namespace": "moving", "backend": {"cluster": "weir", "timeout": "5s"}, "sync_rate": 0.2, "headers": ["x-ratelimit"], "rules": [
+		{"name": "per-user", "key": [{"header": "x-user"}], "limits": [{"limit": 20, "window": "366d", "algorithm": "fixed_window"}]}]}`
+	movingRate = 200 * time.Millisecond
+)
+
+// weir runs the command, which has to succeed.
+func weir(t *testing.T, backend string, args ...string) (stdout string) {
+	t.Helper()
+	command := exec.Command(commandFile, args...)
+	command.Env = append(command.Environ(), "WEIR_BACKEND=http://"+backend)
+	output, err := command.CombinedOutput()
+	if err != nil {
+		t.Fatalf("weir %s: %v\n%s", strings.Join(args, " "), err, output)
+	}
+	return string(output)
+}
+
+// setOverride asks a backend as the command does, without the time that it takes to start.
+func setOverride(t *testing.T, backend, namespace, override string) {
+	t.Helper()
+	request, err := http.NewRequest(http.MethodPut, "http://"+backend+"/v1/overrides?namespace="+namespace, strings.NewReader(`{"overrides": [`+override+`]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := answer.Body.Close(); err != nil || answer.StatusCode != http.StatusOK {
+		t.Fatalf("set an override: %s, %v", answer.Status, err)
+	}
+}
+
+// A limit moves a hundred times while nodes are asked as fast as they answer. Each time it holds at
+// every worker of every node two intervals later. No request fails, and what has passed is counted.
+func TestLimitsMove(t *testing.T) {
+	onEach(t, 3, limitsMove)
+}
+
+func limitsMove(t *testing.T, d driver) {
+	const changes, connections, each = 100, 2, 10
+	backend := serve(t, "memory")
+	_, addresses := nodes(t, d, 3, nodeConfig{configuration: moving, backend: backend, workers: 2})
+	first := 1_000_000
+	weir(t, backend, "override", "set", "moving", "per-user", "ann", fmt.Sprintf("%d/366d", first), "--wait", "60s")
+
+	var admitted, refused atomic.Int64
+	var wanted atomic.Int64 // ann's limit, or 0 while it is on its way
+	wanted.Store(int64(first))
+	right := make([]atomic.Int64, len(addresses)) // answers with the limit wanted
+	stop := make(chan struct{})
+	var group sync.WaitGroup
+	for i, address := range addresses {
+		for connection := range connections {
+			group.Go(func() {
+				client := &http.Client{Transport: &http.Transport{}}
+				defer client.CloseIdleConnections()
+				for n := 0; ; n++ {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					user := "ann"
+					if n%4 == 3 {
+						user = fmt.Sprint("user", (n/4*connections+connection)%100)
+					}
+					before := wanted.Load()
+					status, header, err := get(client, address, user)
+					switch {
+					case err != nil:
+						t.Errorf("node %d: %v", i, err)
+						return
+					case status == http.StatusOK:
+						admitted.Add(1)
+					case status == http.StatusTooManyRequests && user != "ann":
+						refused.Add(1)
+					default:
+						t.Errorf("node %d: %s: status %d", i, user, status)
+					}
+					got, err := strconv.ParseInt(header.Get("x-ratelimit-limit"), 10, 64)
+					switch {
+					case user != "ann" && got != 20:
+						t.Errorf("node %d: a limit of %d for %s, error %v", i, got, user, err)
+					case user != "ann" || before == 0 || before != wanted.Load():
+					case got != before:
+						t.Errorf("node %d: a limit of %d two intervals after it was set to %d", i, got, before)
+					default:
+						right[i].Add(1)
+					}
+				}
+			})
+		}
+	}
+	for change := range changes {
+		limit := first + 1 + change
+		wanted.Store(0)
+		setOverride(t, backend, "moving", fmt.Sprintf(`{"rule": "per-user", "key": ["ann"], "limits": [{"limit": %d, "width_ms": %d}]}`, limit, 366*24*time.Hour.Milliseconds()))
+		<-time.After(2 * movingRate) // what is promised
+		before := make([]int64, len(right))
+		for i := range right {
+			before[i] = right[i].Load()
+		}
+		wanted.Store(int64(limit))
+		deadline := time.Now().Add(hang)
+		for i := range right {
+			for right[i].Load() < before[i]+each && !t.Failed() {
+				if time.Now().After(deadline) {
+					t.Fatalf("node %d answers no more", i)
+				}
+				<-time.After(time.Millisecond)
+			}
+		}
+		if t.Failed() {
+			break
+		}
+	}
+	close(stop)
+	group.Wait()
+	if refused.Load() == 0 {
+		t.Error("nobody was refused")
+	}
+	t.Logf("%d passed, %d were refused", admitted.Load(), refused.Load())
+	if list := weir(t, backend, "override", "list", "moving"); !strings.Contains(list, "known to 3 of 3 nodes\n") {
+		t.Errorf("weir override list: %s", list)
+	}
+	if out := weir(t, backend, "override", "unset", "moving", "per-user", "ann", "--wait", "60s"); out != "1 removed\nknown to 3 of 3 nodes\n" {
+		t.Errorf("weir override unset: %s", out)
+	}
+	// What nodes have leased is more than the lower limit leaves them: it goes back at once.
+	settle(t, backend, "moving", admitted.Load())
+	for i, address := range addresses {
+		if status, header, err := get(http.DefaultClient, address, "ann"); err != nil || status != http.StatusTooManyRequests || header.Get("x-ratelimit-limit") != "20" {
+			t.Errorf("node %d: status %d of limit %s, error %v, want a refusal by 20", i, status, header.Get("x-ratelimit-limit"), err)
+		}
+	}
+}

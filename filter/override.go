@@ -1,0 +1,30 @@
+package filter
+
+import (
+	"weir/internal/clientip"
+	"weir/internal/counter"
+	"weir/internal/node"
+	"weir/window"
+)
+
+var _ node.Owner = (*plugin)(nil)
+
+// AppendKey implements node.Owner: the key is the one that [request.appendKey] has for a request with
+// these values.
+func (p *plugin) AppendKey(key []byte, rule int, values [][]byte) ([]byte, bool) {
+	r := &p.rules[rule]
+	if len(values) != len(r.key) {
+		return key, false
+	}
+	key = append(key, r.keyPrefix...)
+	for i, value := range values {
+		if s := &r.key[i]; s.address {
+			value = clientip.Network(value, s.prefix4, s.prefix6, &p.request.scratch.network)
+		}
+		key = counter.AppendPart(key, value)
+	}
+	return key, true
+}
+
+// Tag implements node.Owner: it is what clients see of a rule with these limits.
+func (p *plugin) Tag(rule int, limits []window.Limit) any { return p.answer.rules[rule].with(limits) }

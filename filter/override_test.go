@@ -1,0 +1,38 @@
+package filter
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"weir/internal/wire"
+)
+
+// An override that comes at run time is for the key that people mean, whatever the selectors make of
+// it, and clients are told of it.
+func TestOverride(t *testing.T) {
+	w := newWorld(t, 2, 2, synced("1", `{"name": "user", "key": [{"header": "x-user"}, {"client_ip": {"ipv4_prefix": 24}}], "limits": [
+		{"limit": 50, "window": "1h", "algorithm": "fixed_window"}, {"limit": 500, "window": "1d", "algorithm": "token_bucket"}]}`))
+	w.advance(time.Second)
+	o := wire.Override{Rule: "user", Values: []string{"ann", "10.1.2.99"}, Limits: []wire.OverrideLimit{
+		{Max: 70, WidthMillis: 3_600_000}, {Max: 700, Burst: 10, WidthMillis: 86_400_000},
+	}}
+	if _, err := w.store.SetOverrides(context.Background(), "default", 0, wire.List([]wire.Override{o})); err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		w.advance(50 * time.Millisecond)
+	}
+	for _, v := range w.vms {
+		v.source = []byte("10.1.2.3:4711")
+		v.send("x-user", "ann")
+		want(t, v.response, `ratelimit-policy: "user";q=70;w=3600, "user.2";q=10
+			x-ratelimit-limit: 10`)
+		v.send("x-user", "bob")
+		want(t, v.response, `ratelimit-policy: "user";q=50;w=3600, "user.2";q=500;w=86400
+			x-ratelimit-limit: 50`)
+		v.source = []byte("10.1.3.3:4711")
+		v.send("x-user", "ann")
+		want(t, v.response, `x-ratelimit-limit: 50`)
+	}
+}

@@ -1,0 +1,142 @@
+package node
+
+import (
+	"encoding/binary"
+
+	"weir/sharedata"
+)
+
+// news is how a process hears of overrides. Each answer of the backend tells the version of the
+// list. A worker that hears of another one asks for the list, part by part, and leaves it in shared
+// data, where all workers find it at their next ticks. While nothing comes from the backend, one
+// worker of the process asks.
+type news struct {
+	data    sharedata.Data
+	key     []byte
+	listKey []byte
+	shared  sharedNews // as it was read or written last
+	value   []byte
+
+	// wants says that this worker asks for the list of the version wanted, of which it has parts.
+	wants  bool
+	wanted uint64
+	parts  []byte
+	// told is the version that the worker tells.
+	told     uint64
+	building *building
+}
+
+// sharedNews is what shared data has of news.
+type sharedNews struct {
+	// version is that of the list in shared data, which was left there at since by the host's clock.
+	version uint64
+	since   int64
+	// confirmed is the backend's time of the last answer that told this version, or nearly.
+	confirmed int64
+	// asked is when the process has asked the backend for something last, by the host's clock, or
+	// nearly. If it is 0, it never has.
+	asked int64
+}
+
+const (
+	newsSize = 4 * 8
+	// stale is for how long a version that was told is believed more than a lower one. One backend
+	// of several knows of a change a little later than others. A store that has lost its memory goes
+	// on telling the lower one.
+	stale = int64(1e9)
+	// spread is how long a version has to be in shared data until every worker decides by it: each
+	// has ticked, with time to spare.
+	spread = stale / 4
+)
+
+func newNews(data sharedata.Data, namespace string) news {
+	// As those of link, the names are shared by all versions of the plugin.
+	key := append(append([]byte("weir:"), namespace...), ":overrides"...)
+	return news{data: data, key: key, listKey: append(key[:len(key):len(key)], ":list"...)}
+}
+
+// read takes what other workers have left.
+func (w *news) read() (cas uint32) {
+	value, cas, found := w.data.Get(w.key, nil)
+	if !found {
+		return sharedata.CreateOnly
+	}
+	if len(value) == newsSize {
+		w.shared = sharedNews{
+			version:   binary.LittleEndian.Uint64(value),
+			since:     int64(binary.LittleEndian.Uint64(value[8:])),
+			confirmed: int64(binary.LittleEndian.Uint64(value[16:])),
+			asked:     int64(binary.LittleEndian.Uint64(value[24:])),
+		}
+	}
+	return cas
+}
+
+// update changes what workers share, and reports whether change has changed anything, and this
+// worker was the one to write it.
+func (w *news) update(change func(r *sharedNews) bool) bool {
+	const attempts = 8
+	for range attempts {
+		cas := w.read()
+		next := w.shared
+		if !change(&next) {
+			return false
+		}
+		value := binary.LittleEndian.AppendUint64(w.value[:0], next.version)
+		value = binary.LittleEndian.AppendUint64(value, uint64(next.since))
+		value = binary.LittleEndian.AppendUint64(value, uint64(next.confirmed))
+		value = binary.LittleEndian.AppendUint64(value, uint64(next.asked))
+		if w.value = value; w.data.Set(w.key, value, cas) {
+			w.shared = next
+			return true
+		}
+	}
+	return false
+}
+
+// old reports whether a version that was told at a time of the backend's is less new than the one
+// known. If the times are far apart, the backend's clock was set.
+func (r *sharedNews) old(version uint64, at int64) bool {
+	return version < r.version && at-r.confirmed < stale && r.confirmed-at < patience
+}
+
+// want has this worker ask for a list.
+func (w *news) want(version uint64) { w.wants, w.wanted, w.parts = true, version, nil }
+
+// got ends that.
+func (w *news) got() { w.wants, w.parts = false, nil }
+
+// leave leaves a list to other workers, unless they know of a newer one.
+func (w *news) leave(version uint64, list []byte, at, now int64) {
+	if w.read(); w.shared.old(version, at) {
+		return
+	}
+	w.value = append(binary.LittleEndian.AppendUint64(w.value[:0], version), list...)
+	const attempts = 8
+	for range attempts {
+		_, cas, found := w.data.Get(w.listKey, nil)
+		if !found {
+			cas = sharedata.CreateOnly
+		}
+		if w.data.Set(w.listKey, w.value, cas) {
+			break
+		}
+	}
+	w.value = nil // it may be large
+	w.update(func(r *sharedNews) bool {
+		if r.old(version, at) {
+			return false
+		}
+		r.version, r.since, r.confirmed = version, now, at
+		return true
+	})
+}
+
+// list is the one that shared data has, if it is of the version that is told there.
+func (w *news) list() (list []byte, found bool) {
+	value, _, found := w.data.Get(w.listKey, nil)
+	if !found || len(value) < 8 || binary.LittleEndian.Uint64(value) != w.shared.version {
+		return nil, false
+	}
+	return append([]byte(nil), value[8:]...), true
+}

@@ -1,0 +1,174 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"weir/internal/store"
+	"weir/internal/wire"
+)
+
+// Overrides are those of a namespace, and how far they have got.
+type Overrides struct {
+	// Version is that of the list, 0 if there has never been one. It is left out where overrides
+	// are set.
+	Version uint64 `json:"version,omitempty"`
+	// Nodes have told in the last minute what they know. Knowing of them decide by this list, and
+	// Unfitting of these could not apply some of it.
+	Nodes     int        `json:"nodes"`
+	Knowing   int        `json:"knowing"`
+	Unfitting int        `json:"unfitting"`
+	Overrides []Override `json:"overrides"`
+}
+
+// Override is other limits for one key of a rule.
+type Override struct {
+	Rule string `json:"rule"`
+	// Key has the values of the rule's selectors, as people write them.
+	Key    []string        `json:"key"`
+	Limits []OverrideLimit `json:"limits"`
+	// Until is when the override ends, if it does.
+	Until *time.Time `json:"until,omitempty"`
+}
+
+// OverrideLimit takes the place of the rule's limit of the same window.
+type OverrideLimit struct {
+	Limit   uint64 `json:"limit"`
+	WidthMS uint64 `json:"width_ms"`
+	// Burst is that of a token bucket, the limit if 0.
+	Burst uint64 `json:"burst,omitempty"`
+}
+
+// Changed is what a change of overrides has done.
+type Changed struct {
+	// Version is that of the list after it, and Changed how many overrides were set or removed.
+	Version uint64 `json:"version"`
+	Changed int    `json:"changed"`
+}
+
+// maxOverridesBody bounds a list as JSON.
+const maxOverridesBody = 8 * wire.MaxOverridesSize
+
+// overrides answers with a namespace's overrides, or those of a rule.
+func (h *handler) overrides(w http.ResponseWriter, r *http.Request) {
+	namespace, ok := h.namespace(w, r)
+	if !ok {
+		return
+	}
+	found, err := h.backend.Overrides(r.Context(), namespace)
+	if !h.health.succeeded(r.Context(), err, false) {
+		h.problem(w, http.StatusServiceUnavailable, "the store failed")
+		return
+	}
+	all := Overrides{
+		Version: found.Version, Nodes: found.Nodes, Knowing: found.Knowing, Unfitting: found.Unfitting, Overrides: []Override{},
+	}
+	rule := r.URL.Query().Get("rule")
+	for i := range found.List {
+		if rule == "" || found.List[i].Rule == rule {
+			all.Overrides = append(all.Overrides, told(&found.List[i]))
+		}
+	}
+	h.json(w, all)
+}
+
+// setOverrides adds overrides, or replaces those of the same keys.
+func (h *handler) setOverrides(w http.ResponseWriter, r *http.Request) {
+	namespace, ok := h.namespace(w, r)
+	if !ok {
+		return
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxOverridesBody))
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		h.problem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("body: want at most %d bytes", maxOverridesBody))
+		return
+	}
+	var given struct {
+		Overrides []Override `json:"overrides"`
+	}
+	if err == nil {
+		err = json.Unmarshal(body, &given)
+	}
+	if err != nil {
+		h.problem(w, http.StatusBadRequest, `body: want a JSON object such as {"overrides": [{"rule": "per-user", "key": ["ann"], "limits": [{"limit": 10, "width_ms": 60000}]}]}`)
+		return
+	}
+	set := make([]wire.Override, len(given.Overrides))
+	for i := range set {
+		set[i] = given.Overrides[i].wire()
+	}
+	version, err := h.backend.SetOverrides(r.Context(), namespace, set...)
+	h.changed(w, r, Changed{Version: version, Changed: len(set)}, err)
+}
+
+// unsetOverrides removes the override of a key, or all of a rule.
+func (h *handler) unsetOverrides(w http.ResponseWriter, r *http.Request) {
+	namespace, ok := h.namespace(w, r)
+	if !ok {
+		return
+	}
+	query := r.URL.Query()
+	values, all := query["key"], query.Has("all")
+	switch {
+	case query.Get("rule") == "":
+		h.problem(w, http.StatusBadRequest, "rule: want the rule whose override is to go")
+		return
+	case all && len(values) > 0:
+		h.problem(w, http.StatusBadRequest, "all: want it without key")
+		return
+	case !all && values == nil:
+		values = []string{}
+	}
+	removed, version, err := h.backend.UnsetOverrides(r.Context(), namespace, query.Get("rule"), values)
+	h.changed(w, r, Changed{Version: version, Changed: removed}, err)
+}
+
+// changed answers to a change.
+func (h *handler) changed(w http.ResponseWriter, r *http.Request, c Changed, err error) {
+	if errors.Is(err, store.ErrInvalid) {
+		h.problem(w, http.StatusBadRequest, "body: "+err.Error())
+		return
+	}
+	if !h.health.succeeded(r.Context(), err, err == nil) {
+		h.problem(w, http.StatusServiceUnavailable, "the store failed")
+		return
+	}
+	h.json(w, c)
+}
+
+func (h *handler) json(w http.ResponseWriter, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	if err := json.NewEncoder(w).Encode(body); err != nil {
+		h.log.Debug("answer not sent", "error", err)
+	}
+}
+
+// wire is the override as messages have it.
+func (o *Override) wire() wire.Override {
+	of := wire.Override{Rule: o.Rule, Values: o.Key}
+	for _, l := range o.Limits {
+		of.Limits = append(of.Limits, wire.OverrideLimit{Max: l.Limit, Burst: l.Burst, WidthMillis: l.WidthMS})
+	}
+	if o.Until != nil {
+		of.Until = uint64(max(1, o.Until.UnixMilli()))
+	}
+	return of
+}
+
+// told is an override as people see it.
+func told(of *wire.Override) Override {
+	o := Override{Rule: of.Rule, Key: append([]string{}, of.Values...)}
+	for _, l := range of.Limits {
+		o.Limits = append(o.Limits, OverrideLimit{Limit: l.Max, Burst: l.Burst, WidthMS: l.WidthMillis})
+	}
+	if of.Until != 0 {
+		until := time.UnixMilli(int64(of.Until)).UTC()
+		o.Until = &until
+	}
+	return o
+}

@@ -1,0 +1,185 @@
+package server_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"weir/internal/server"
+	"weir/internal/wire"
+)
+
+// overrides reads a namespace's.
+func overrides(t *testing.T, s *httptest.Server, query string) (found server.Overrides) {
+	t.Helper()
+	answer, body := do(t, s.Client(), request(t, "GET", s.URL+"/v1/overrides?"+query, nil))
+	if answer.StatusCode != 200 || answer.Header.Get("Content-Type") != "application/json" {
+		t.Fatalf("status %d: %s", answer.StatusCode, body)
+	}
+	if err := json.Unmarshal([]byte(body), &found); err != nil {
+		t.Fatalf("%v: %s", err, body)
+	}
+	return found
+}
+
+// change makes a change, and wants it to be of so many overrides.
+func change(t *testing.T, s *httptest.Server, method, query, body string, want int) (version uint64) {
+	t.Helper()
+	answer, got := do(t, s.Client(), request(t, method, s.URL+"/v1/overrides?"+query, []byte(body)))
+	var changed server.Changed
+	if err := json.Unmarshal([]byte(got), &changed); answer.StatusCode != 200 || err != nil || changed.Changed != want {
+		t.Fatalf("status %d, want %d changed: %s", answer.StatusCode, want, got)
+	}
+	return changed.Version
+}
+
+// Overrides are set, replaced, listed in order and removed, and nodes hear of that with the next
+// answer.
+func TestOverrides(t *testing.T) {
+	s := start(t, open(), server.Options{})
+	if got := overrides(t, s, "namespace=shop"); got.Version != 0 || got.Overrides == nil || len(got.Overrides) != 0 {
+		t.Errorf("got %+v before there is any", got)
+	}
+	change(t, s, "PUT", "namespace=shop", `{"overrides": [
+		{"rule": "per-user", "key": ["zoe"], "limits": [{"limit": 7, "width_ms": 60000, "burst": 9}], "until": "2100-01-01T00:00:00Z"},
+		{"rule": "per-user", "key": ["ann"], "limits": [{"limit": 1, "width_ms": 60000}]},
+		{"rule": "all", "limits": [{"limit": 0, "width_ms": 1000}]}]}`, 3)
+	last := change(t, s, "PUT", "namespace=shop", `{"overrides": [{"rule": "per-user", "key": ["ann"], "limits": [{"limit": 2, "width_ms": 60000}]}]}`, 1)
+	got := overrides(t, s, "namespace=shop")
+	text, err := json.Marshal(got.Overrides)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `[{"rule":"all","key":[],"limits":[{"limit":0,"width_ms":1000}]},` +
+		`{"rule":"per-user","key":["ann"],"limits":[{"limit":2,"width_ms":60000}]},` +
+		`{"rule":"per-user","key":["zoe"],"limits":[{"limit":7,"width_ms":60000,"burst":9}],"until":"2100-01-01T00:00:00Z"}]`
+	if string(text) != want || got.Version != last {
+		t.Errorf("version %d, want %d, of\n%s, want\n%s", got.Version, last, text, want)
+	}
+	if got := overrides(t, s, "namespace=shop&rule=all"); len(got.Overrides) != 1 || got.Version != last {
+		t.Errorf("of a rule: %+v", got)
+	}
+	if got := overrides(t, s, "namespace=other"); got.Version != 0 {
+		t.Errorf("of another namespace: %+v", got)
+	}
+	// Three nodes ask, tell, and have something that does not fit.
+	for node, known := range []wire.Known{{Asks: true}, {Version: last}, {Version: last, Unfit: 2}} {
+		push := wire.Push{Namespace: "shop", Node: uint64(node + 1), Sender: 1, Sequence: 1, Floor: 1, Known: known}
+		answer, body := do(t, s.Client(), request(t, "POST", s.URL+wire.PushPath, wire.AppendPush(nil, &push)))
+		told, err := wire.DecodeAnswer([]byte(body))
+		if err != nil || answer.StatusCode != 200 {
+			t.Fatalf("status %d: %v", answer.StatusCode, err)
+		}
+		list, err := wire.DecodeList(told.Overrides.Part)
+		if err != nil || told.Overrides.Version != last || known.Asks != (len(list) == 3) {
+			t.Errorf("node %d is told %+v, %v", node, told.Overrides, err)
+		}
+	}
+	if got := overrides(t, s, "namespace=shop"); got.Nodes != 3 || got.Knowing != 2 || got.Unfitting != 1 {
+		t.Errorf("told by %d nodes, known to %d, unfit at %d; want 3, 2 and 1", got.Nodes, got.Knowing, got.Unfitting)
+	}
+	change(t, s, "DELETE", "namespace=shop&rule=per-user&key=nobody", "", 0)
+	change(t, s, "DELETE", "namespace=shop&rule=per-user", "", 0)
+	change(t, s, "DELETE", "namespace=shop&rule=all", "", 1)
+	change(t, s, "DELETE", "namespace=shop&rule=per-user&all", "", 2)
+	if got := overrides(t, s, "namespace=shop"); len(got.Overrides) != 0 || got.Version <= last {
+		t.Errorf("got %+v after all have gone", got)
+	}
+}
+
+// What ends, ends; and what has ended is not kept.
+func TestOverridesEnd(t *testing.T) {
+	counters := open()
+	s := start(t, counters, server.Options{})
+	change(t, s, "PUT", "namespace=shop", `{"overrides": [{"rule": "r", "key": ["ann"], "limits": [{"limit": 1, "width_ms": 1}], "until": "2020-01-01T00:00:00Z"}]}`, 1)
+	if got := overrides(t, s, "namespace=shop"); len(got.Overrides) != 0 {
+		t.Errorf("got %+v", got)
+	}
+	change(t, s, "PUT", "namespace=shop", `{"overrides": [{"rule": "r", "key": ["bob"], "limits": [{"limit": 1, "width_ms": 1}]}]}`, 1)
+	list, _, err := counters.Overrides(t.Context(), "shop", 0)
+	if all, errList := wire.DecodeList(list); err != nil || errList != nil || len(all) != 1 || all[0].Values[0] != "bob" {
+		t.Errorf("the store has %+v, %v, %v", all, err, errList)
+	}
+}
+
+func TestOverridesRefused(t *testing.T) {
+	counters := open()
+	s := start(t, counters, server.Options{})
+	limits := func(text string) string {
+		return `{"overrides": [{"rule": "r", "key": ["ann"], "limits": [` + text + `]}]}`
+	}
+	many := make([]string, wire.MaxOverrides+1)
+	for i := range many {
+		many[i] = fmt.Sprintf(`{"rule": "r", "key": ["%d"], "limits": [{"limit": 1, "width_ms": 1}]}`, i)
+	}
+	long := make([]string, 2000)
+	for i := range long {
+		long[i] = fmt.Sprintf(`{"rule": "r", "key": ["%d%s"], "limits": [{"limit": 1, "width_ms": 1}]}`, i, strings.Repeat("x", 1000))
+	}
+	all := func(list []string) string { return `{"overrides": [` + strings.Join(list, ",") + `]}` }
+	for _, test := range []struct{ method, query, body, want string }{
+		{"PUT", "namespace=*", "{}", "namespace: want 1 to 64"},
+		{"PUT", "namespace=shop", "no", "body: want a JSON object"},
+		{"PUT", "namespace=shop", limits(""), "overrides[0].limits: want 1 to 8, got 0"},
+		{"PUT", "namespace=shop", limits(`{"limit": -1}`), "body: want a JSON object"},
+		{"PUT", "namespace=shop", limits(`{"limit": 1}`), "overrides[0].limits[0].window: want 1 ms to 366 days"},
+		{"PUT", "namespace=shop", limits(`{"limit": 1000000000000000, "width_ms": 1}`), "overrides[0].limits[0].limit: want 0 to 999999999999999"},
+		{"PUT", "namespace=shop", limits(`{"limit": 1, "width_ms": 1, "burst": 1000000000000000}`), "limits[0].burst: want 1 to"},
+		{"PUT", "namespace=shop", `{"overrides": [{"rule": "a b", "limits": [{"limit": 1, "width_ms": 1}]}]}`, "overrides[0].rule: want 1 to 64"},
+		{"PUT", "namespace=shop", `{"overrides": [{"rule": "r", "key": ["` + strings.Repeat("x", 1025) + `"], "limits": [{"limit": 1, "width_ms": 1}]}]}`, "overrides[0].key[0]: want at most 1024 bytes"},
+		{"PUT", "namespace=shop", all(many), "want at most 10000 in a namespace, got 10001"},
+		{"PUT", "namespace=shop", all(long), "want a list of at most 1048576 bytes"},
+		{"DELETE", "namespace=shop", "", "rule: want the rule"},
+		{"DELETE", "namespace=shop&rule=r&all&key=ann", "", "all: want it without key"},
+	} {
+		answer, body := do(t, s.Client(), request(t, test.method, s.URL+"/v1/overrides?"+test.query, []byte(test.body)))
+		if answer.StatusCode != 400 || !strings.Contains(body, test.want) {
+			t.Errorf("%s %.80s: status %d, %.200s, want %q", test.method, test.body, answer.StatusCode, body, test.want)
+		}
+	}
+	if _, version, err := counters.Overrides(t.Context(), "shop", 0); version != 0 || err != nil {
+		t.Errorf("version %d, error %v, want nothing changed", version, err)
+	}
+	change(t, s, "PUT", "namespace=shop", all(many[:wire.MaxOverrides]), wire.MaxOverrides)
+}
+
+// Who pushes in another version of the format hears so, and keeps what it has.
+func TestPushOfAnotherVersion(t *testing.T) {
+	s := start(t, open(), server.Options{})
+	old := wire.AppendPush(nil, examplePush())
+	old[0]--
+	answer, body := do(t, s.Client(), request(t, "POST", s.URL+wire.PushPath, old))
+	if answer.StatusCode != 415 || !strings.Contains(body, "versions that do not know each other") {
+		t.Errorf("status %d: %s", answer.StatusCode, body)
+	}
+}
+
+// Several backends share a store: a change by one is told by all, a tenth of a second later.
+func TestOverridesOfSeveralBackends(t *testing.T) {
+	counters := open()
+	one, two := start(t, counters, server.Options{}), start(t, counters, server.Options{})
+	told := func(s *httptest.Server, sequence uint64) uint64 {
+		push := wire.Push{Namespace: "shop", Node: 1, Sender: 1, Sequence: sequence, Floor: 1}
+		_, body := do(t, s.Client(), request(t, "POST", s.URL+wire.PushPath, wire.AppendPush(nil, &push)))
+		answer, err := wire.DecodeAnswer([]byte(body))
+		if err != nil || !answer.Overrides.Told {
+			t.Fatalf("told %+v, %v", answer, err)
+		}
+		return answer.Overrides.Version
+	}
+	if v := []uint64{told(one, 1), told(two, 1)}; !slices.Equal(v, []uint64{0, 0}) {
+		t.Errorf("versions %v, want none", v)
+	}
+	version := change(t, one, "PUT", "namespace=shop", `{"overrides": [{"rule": "r", "limits": [{"limit": 1, "width_ms": 1}]}]}`, 1)
+	if v := told(one, 2); v != version {
+		t.Errorf("the backend that has changed it tells version %d, want %d", v, version)
+	}
+	for sequence := uint64(2); told(two, sequence) != version; sequence++ {
+		if sequence > 1_000_000 {
+			t.Fatal("the other backend never hears of it")
+		}
+	}
+}

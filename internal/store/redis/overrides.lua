@@ -1,0 +1,44 @@
+-- A namespace's list of overrides. As store.Overrides has it.
+--
+-- KEYS[1]  hash: version and list
+-- ARGV     1 the version that is known; then to replace the list, if it has that version: 2 time in microseconds, or '' for Redis's;
+--          3 the new list
+--
+-- Returns the version, and the list if that is not the one known. To replace: the new version, or false if the list has another.
+local function read()
+  local found = redis.pcall('HMGET', KEYS[1], 'version', 'list')
+  if found.err then
+    if not string.find(found.err, 'WRONGTYPE') then
+      return nil, nil, found
+    end
+    return '0', false
+  end
+  -- A list that the store has not written is none.
+  if not found[1] or not string.find(found[1], '^%d+$') then
+    return '0', false
+  end
+  return found[1], found[2]
+end
+
+local version, list, failed = read()
+if failed then
+  return failed
+end
+if #ARGV == 1 then
+  if version == ARGV[1] then
+    list = ''
+  end
+  return {version, list or ''}
+end
+if version ~= ARGV[1] then
+  return false
+end
+local now = tonumber(ARGV[2])
+if not now then
+  local t = redis.call('TIME')
+  now = t[1] * 1000000 + t[2]
+end
+version = string.format('%.0f', math.max(tonumber(version) + 1, now))
+redis.call('UNLINK', KEYS[1])
+redis.call('HSET', KEYS[1], 'version', version, 'list', ARGV[3])
+return version

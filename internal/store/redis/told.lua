@@ -1,0 +1,51 @@
+-- What nodes have told of a namespace's list of overrides. As store.Overrides has it.
+--
+-- KEYS[1]  hash: node to what it has told, with the time in microseconds before it
+-- ARGV     1 time in microseconds, or '' for Redis's; 2 how long it is noted; then to note something: 3 most nodes; 4 node; 5 what it
+--          tells
+--
+-- Returns, unless it notes something, nodes and what they have told, one after the other.
+local now, life = tonumber(ARGV[1]), tonumber(ARGV[2])
+if not now then
+  local t = redis.call('TIME')
+  now = t[1] * 1000000 + t[2]
+end
+local size = redis.pcall('HLEN', KEYS[1])
+if type(size) == 'table' then
+  if not string.find(size.err, 'WRONGTYPE') then
+    return size
+  end
+  if #ARGV == 2 then
+    return {} -- it is not ours
+  end
+  redis.call('UNLINK', KEYS[1])
+  size = 0
+end
+
+local function live()
+  local all, live = redis.call('HGETALL', KEYS[1]), {}
+  for i = 1, #all, 2 do
+    local at, told = string.match(all[i + 1], '^(%d+) (.*)$')
+    at = tonumber(at)
+    if at and at > now - life and at < now + life then
+      live[#live + 1], live[#live + 2] = all[i], told
+    elseif #ARGV > 2 then
+      redis.call('HDEL', KEYS[1], all[i])
+      size = size - 1
+    end
+  end
+  return live
+end
+
+if #ARGV == 2 then
+  return live()
+end
+local most, known = tonumber(ARGV[3]), redis.call('HEXISTS', KEYS[1], ARGV[4]) == 1
+if not known and size >= most then
+  live()
+end
+if known or size < most then
+  redis.call('HSET', KEYS[1], ARGV[4], string.format('%.0f', now) .. ' ' .. ARGV[5])
+  redis.call('PEXPIRE', KEYS[1], string.format('%.0f', life / 1000))
+end
+return false

@@ -1,0 +1,282 @@
+package wire
+
+import (
+	"strconv"
+)
+
+// OverridesPath is where overrides are read and changed.
+const OverridesPath = "/v1/overrides"
+
+// Bounds of the overrides of a namespace.
+const (
+	// MaxOverrides is the most overrides, and MaxOverridesSize the most bytes of their list.
+	MaxOverrides     = 10_000
+	MaxOverridesSize = 1 << 20
+	// MaxOverrideValue is the most bytes of a value of an override's key, and MaxOverrideValues the
+	// most values.
+	MaxOverrideValue  = 1024
+	MaxOverrideValues = 16
+	// MaxOverrideLimits is the most limits of an override, as of a rule.
+	MaxOverrideLimits = 8
+	// maxOverrideRule is the length of the longest rule's name.
+	maxOverrideRule = 64
+	// MaxPart bounds the part of a list that an answer has.
+	MaxPart = 64 << 10
+)
+
+// Known is what a sender knows of its namespace's overrides.
+type Known struct {
+	// Version is that of the list by which the sender's node decides, 0 if it has none.
+	Version uint64
+	// Unfit is how many of the list's overrides the node could not apply, as they do not fit its
+	// rules.
+	Unfit uint64
+	// Asks has the answer to a push of nothing bring a part of the list, if that has another
+	// version: from byte From on if it has the version Of, else from its beginning.
+	Asks bool
+	Of   uint64
+	From uint64
+}
+
+// Overrides is what an answer tells of its namespace's list of overrides.
+type Overrides struct {
+	// Told is false if the backend could not find out. Then the sender goes on by what it knows.
+	Told bool
+	// Version names the list: a later one has a greater number, unless the store has lost its
+	// memory. It is 0 if there has never been one.
+	Version uint64
+	// Size is the list's length in bytes. Part has those from byte From on, or is empty if they were
+	// not asked for.
+	Size, From uint64
+	Part       []byte
+}
+
+// Override is other limits for one key of a rule. A list of them is the encoded ones, one behind the
+// other, in the order of [Override.Compare].
+type Override struct {
+	Rule string
+	// Values are those of the selectors of the rule's key, as people write them.
+	Values []string
+	Limits []OverrideLimit
+	// Until is the time from which the override counts no more, in milliseconds of Unix time; 0 for
+	// never.
+	Until uint64
+}
+
+// OverrideLimit takes the place of the rule's limit of the same window.
+type OverrideLimit struct {
+	Max uint64
+	// Burst is 0 if it is Max where there is one.
+	Burst       uint64
+	WidthMillis uint64
+}
+
+// AppendOverride appends an override of a list.
+func AppendOverride(dst []byte, o *Override) []byte {
+	dst = appendUvarint(dst, uint64(len(o.Rule)))
+	dst = append(dst, o.Rule...)
+	dst = appendUvarint(dst, uint64(len(o.Values)))
+	for _, v := range o.Values {
+		dst = appendUvarint(dst, uint64(len(v)))
+		dst = append(dst, v...)
+	}
+	dst = appendUvarint(dst, uint64(len(o.Limits)))
+	for _, l := range o.Limits {
+		dst = appendUvarint(dst, l.Max)
+		dst = appendUvarint(dst, l.Burst)
+		dst = appendUvarint(dst, l.WidthMillis)
+	}
+	return appendUvarint(dst, o.Until)
+}
+
+// OverrideReader reads a list of overrides without allocating. Its fields are those of the override
+// that was read last, and are valid until the next one. Their bytes are the list's.
+type OverrideReader struct {
+	Rule   []byte
+	Values [][]byte
+	Limits []OverrideLimit
+	Until  uint64
+
+	r      reader
+	values [MaxOverrideValues][]byte
+	limits [MaxOverrideLimits]OverrideLimit
+}
+
+// Reset has the reader read a list from a byte on, where an override begins.
+func (o *OverrideReader) Reset(list []byte, at int) { o.r = reader{data: list, pos: at} }
+
+// At is the place in the list of what is read next.
+func (o *OverrideReader) At() int { return o.r.pos }
+
+// Next reads the next override, and reports whether there was one.
+func (o *OverrideReader) Next() bool {
+	r := &o.r
+	if r.err != nil || r.pos >= len(r.data) {
+		return false
+	}
+	o.Rule = o.text(maxOverrideRule)
+	if r.err == nil && len(o.Rule) == 0 {
+		r.fail("want a rule")
+	}
+	values := o.number(MaxOverrideValues)
+	for i := range values {
+		o.values[i] = o.text(MaxOverrideValue)
+	}
+	limits := o.number(MaxOverrideLimits)
+	if r.err == nil && limits == 0 {
+		r.fail("want at least one limit")
+	}
+	for i := range limits {
+		l := &o.limits[i]
+		l.Max, l.Burst, l.WidthMillis = r.limit(), r.limit(), r.uvarint()
+		if r.err == nil && (l.WidthMillis == 0 || l.WidthMillis > MaxWidthMillis) {
+			r.fail("want a window of 1 ms to 366 days")
+		}
+	}
+	o.Until = r.limit()
+	o.Values, o.Limits = o.values[:values], o.limits[:limits]
+	return r.err == nil
+}
+
+// Err tells what is wrong with the list, as far as it was read.
+func (o *OverrideReader) Err() error { return o.r.err }
+
+// number is a small one.
+func (o *OverrideReader) number(most int) int {
+	n := o.r.uvarint()
+	if n > uint64(most) {
+		o.r.fail("want at most " + strconv.Itoa(most) + " of a part of an override")
+		return 0
+	}
+	return int(n)
+}
+
+func (o *OverrideReader) text(most int) []byte { return o.r.bytes(o.number(most)) }
+
+// What an answer's head says of overrides.
+const (
+	overridesUnknown = iota
+	overridesVersion
+	overridesPart
+)
+
+func appendKnown(dst []byte, k *Known) []byte {
+	dst = appendUvarint(dst, k.Version)
+	dst = appendUvarint(dst, k.Unfit)
+	if !k.Asks {
+		return append(dst, 0)
+	}
+	dst = append(dst, 1)
+	dst = appendUvarint(dst, k.Of)
+	return appendUvarint(dst, k.From)
+}
+
+func (r *reader) known() (k Known) {
+	k.Version, k.Unfit = r.uvarint(), r.uvarint()
+	switch r.byte() {
+	case 0:
+	case 1:
+		k.Asks, k.Of, k.From = true, r.uvarint(), r.uvarint()
+	default:
+		r.fail("want to know whether overrides are asked for")
+	}
+	return k
+}
+
+func appendOverrides(dst []byte, o *Overrides) []byte {
+	switch {
+	case !o.Told:
+		return append(dst, overridesUnknown)
+	case len(o.Part) == 0 && o.Size == 0:
+		dst = append(dst, overridesVersion)
+		return appendUvarint(dst, o.Version)
+	}
+	dst = append(dst, overridesPart)
+	dst = appendUvarint(dst, o.Version)
+	dst = appendUvarint(dst, o.Size)
+	dst = appendUvarint(dst, o.From)
+	dst = appendUvarint(dst, uint64(len(o.Part)))
+	return append(dst, o.Part...)
+}
+
+// overrides shares the message's memory.
+func (r *reader) overrides() (o Overrides) {
+	what := r.byte()
+	if r.err != nil || what == overridesUnknown {
+		return o
+	}
+	o.Told, o.Version = true, r.uvarint()
+	switch what {
+	case overridesVersion:
+	case overridesPart:
+		o.Size, o.From = r.uvarint(), r.uvarint()
+		length := r.uvarint()
+		if r.err == nil && (o.Size == 0 || o.Size > MaxOverridesSize || o.From > o.Size || length > o.Size-o.From || length > MaxPart) {
+			r.fail("want a part of a list of overrides")
+			return o
+		}
+		o.Part = r.bytes(int(length))
+	default:
+		r.fail("want a known word on overrides")
+	}
+	return o
+}
+
+// Tell is what the answer to a push tells of a list and its version. Only pushes of nothing get a
+// part of it, as their answers have room for one.
+func Tell(p *Push, list []byte, version uint64) (o Overrides) {
+	o.Told, o.Version = true, version
+	k := &p.Known
+	if !k.Asks || len(p.Items)+len(p.Takes) > 0 || len(list) == 0 || k.Version == version {
+		return o
+	}
+	if o.Size = uint64(len(list)); k.Of == version {
+		o.From = min(k.From, o.Size)
+	}
+	o.Part = list[o.From:min(o.From+MaxPart, o.Size)]
+	return o
+}
+
+// List encodes overrides, which are in the order of [Override.Compare].
+func List(overrides []Override) (list []byte) {
+	for i := range overrides {
+		list = AppendOverride(list, &overrides[i])
+	}
+	return list
+}
+
+// DecodeList reads a whole list.
+func DecodeList(list []byte) (overrides []Override, err error) {
+	var r OverrideReader
+	for r.Reset(list, 0); r.Next(); {
+		o := Override{Rule: string(r.Rule), Limits: append([]OverrideLimit(nil), r.Limits...), Until: r.Until}
+		for _, v := range r.Values {
+			o.Values = append(o.Values, string(v))
+		}
+		overrides = append(overrides, o)
+	}
+	return overrides, r.Err()
+}
+
+// Compare orders overrides by their rules and values: it is 0 if they are of the same key.
+func (o *Override) Compare(other *Override) int {
+	if c := compare(o.Rule, other.Rule); c != 0 {
+		return c
+	}
+	for i := range min(len(o.Values), len(other.Values)) {
+		if c := compare(o.Values[i], other.Values[i]); c != 0 {
+			return c
+		}
+	}
+	return len(o.Values) - len(other.Values)
+}
+
+func compare(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}

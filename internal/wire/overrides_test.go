@@ -1,0 +1,95 @@
+package wire
+
+import (
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func exampleList() []Override {
+	return []Override{
+		{Rule: "all", Limits: []OverrideLimit{{Max: 0, WidthMillis: 1}}},
+		{Rule: "per-user", Values: []string{"ann"}, Limits: []OverrideLimit{{Max: 1000, WidthMillis: 60_000}}, Until: 1_796_083_200_000},
+		{Rule: "per-user", Values: []string{"", strings.Repeat("x", MaxOverrideValue)}, Limits: slices.Repeat([]OverrideLimit{
+			{Max: MaxHits, Burst: MaxHits, WidthMillis: MaxWidthMillis},
+		}, MaxOverrideLimits), Until: MaxHits},
+	}
+}
+
+func exampleOverrides() Overrides {
+	list := List(exampleList())
+	return Overrides{Told: true, Version: 7, Size: uint64(len(list)), From: 9, Part: list[9:]}
+}
+
+func TestListRoundTrip(t *testing.T) {
+	t.Parallel()
+	got, err := DecodeList(List(exampleList()))
+	if err != nil || !reflect.DeepEqual(got, exampleList()) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+// What an answer tells of overrides arrives, whether or not it has a part of the list.
+func TestToldOverrides(t *testing.T) {
+	t.Parallel()
+	for _, want := range []Overrides{{}, {Told: true}, {Told: true, Version: 1 << 60}, exampleOverrides()} {
+		got, err := DecodeAnswer(AppendAnswer(nil, &Answer{Overrides: want}))
+		if err != nil || !reflect.DeepEqual(got.Overrides, want) {
+			t.Errorf("got %+v, %v, want %+v", got, err, want)
+		}
+	}
+}
+
+func TestOverridesBounds(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		change func(o *Override)
+		want   string
+	}{
+		{func(o *Override) { o.Rule = "" }, "want a rule"},
+		{func(o *Override) { o.Rule = strings.Repeat("r", 65) }, "at most 64"},
+		{func(o *Override) { o.Values = make([]string, 17) }, "at most 16"},
+		{func(o *Override) { o.Values = []string{strings.Repeat("v", 1025)} }, "at most 1024"},
+		{func(o *Override) { o.Limits = nil }, "at least one limit"},
+		{func(o *Override) { o.Limits = make([]OverrideLimit, 9) }, "at most 8"},
+		{func(o *Override) { o.Limits[0].WidthMillis = 0 }, "1 ms to 366 days"},
+		{func(o *Override) { o.Limits[0].Max = MaxHits + 1 }, "at most 2^53-1"},
+		{func(o *Override) { o.Limits[0].Burst = MaxHits + 1 }, "at most 2^53-1"},
+		{func(o *Override) { o.Until = MaxHits + 1 }, "at most 2^53-1"},
+	} {
+		o := exampleList()[1]
+		test.change(&o)
+		if _, err := DecodeList(AppendOverride(nil, &o)); !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("got %v, want an error with %q", err, test.want)
+		}
+	}
+	for _, o := range []Overrides{
+		{Told: true, Size: MaxOverridesSize + 1},
+		{Told: true, Size: 5, From: 6},
+		{Told: true, Size: 5, From: 1, Part: make([]byte, 5)},
+		{Told: true, Size: MaxOverridesSize, Part: make([]byte, MaxPart+1)},
+	} {
+		if _, err := DecodeAnswer(AppendAnswer(nil, &Answer{Overrides: o})); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%d bytes from %d of %d: got %v", len(o.Part), o.From, o.Size, err)
+		}
+	}
+}
+
+func FuzzDecodeList(f *testing.F) {
+	f.Add(List(exampleList()))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		list, err := DecodeList(b)
+		if err != nil {
+			if !errors.Is(err, ErrMalformed) {
+				t.Fatalf("got %v", err)
+			}
+			return
+		}
+		if again, err := DecodeList(List(list)); err != nil || !reflect.DeepEqual(list, again) {
+			t.Fatalf("%+v became %+v, %v", list, again, err)
+		}
+	})
+}

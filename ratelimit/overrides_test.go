@@ -1,0 +1,55 @@
+package ratelimit
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// An override that is set while a program runs decides its key, which keeps its counter, and a
+// decision tells the limit.
+func TestOverride(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		n, err := New(Options{}).NewNamespace(NamespaceOptions{
+			Name: "shop", Backend: w, Rules: []Rule{{Name: "per-user", Limits: []window.Limit{FixedWindow(3, 24*time.Hour)}}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := n.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}()
+		l := limiter(t, n, "per-user")
+		for i := range 4 {
+			if d := decide(t, l, 1, "ann"); d.Allowed != (i < 3) || d.Of.Max != 3 {
+				t.Errorf("request %d: %+v", i, d)
+			}
+		}
+		o := wire.Override{Rule: "per-user", Values: []string{"ann"}, Limits: []wire.OverrideLimit{{Max: 5, WidthMillis: 86_400_000}}}
+		if _, err := w.backend.SetOverrides(t.Context(), "shop", o); err != nil {
+			t.Fatal(err)
+		}
+		if known, err := w.backend.Overrides(t.Context(), "shop"); err != nil || known.Knowing != 0 || len(known.List) != 1 {
+			t.Errorf("at once: %+v, %v", known, err)
+		}
+		<-time.After(defaultSyncRate)
+		for i := range 3 {
+			if d := decide(t, l, 1, "ann"); d.Allowed != (i < 2) || d.Of.Max != 5 {
+				t.Errorf("request %d after the change: %+v", i, d)
+			}
+		}
+		if d := decide(t, l, 1, "bob"); !d.Allowed || d.Of.Max != 3 {
+			t.Errorf("another key: %+v", d)
+		}
+		<-time.After(defaultSyncRate)
+		if known, err := w.backend.Overrides(t.Context(), "shop"); err != nil || known.Nodes != 1 || known.Knowing != 1 || known.Unfitting != 0 {
+			t.Errorf("a little later: %+v, %v", known, err)
+		}
+	})
+}
