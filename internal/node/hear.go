@@ -38,7 +38,7 @@ func (n *Node) hear(b *batch) {
 		w.want(o.Version)
 	}
 	if b.asks && o.From == uint64(len(w.parts)) {
-		w.parts = append(w.parts, o.Part...)
+		w.parts, w.asksAt = append(w.parts, o.Part...), 0
 		if uint64(len(w.parts)) == o.Size {
 			w.leave(o.Version, w.parts, at, n.hostNow())
 			w.got()

@@ -17,10 +17,12 @@ type news struct {
 	shared  sharedNews // as it was read or written last
 	value   []byte
 
-	// wants says that this worker asks for the list of the version wanted, of which it has parts.
+	// wants says that this worker asks for the list of the version wanted, of which it has parts. It
+	// does so at once if asksAt is 0, and not before that time of the host's otherwise.
 	wants  bool
 	wanted uint64
 	parts  []byte
+	asksAt int64
 	// told is the version that the worker tells.
 	told     uint64
 	building *building
@@ -101,7 +103,10 @@ func (r *sharedNews) old(version uint64, at int64) bool {
 }
 
 // want has this worker ask for a list.
-func (w *news) want(version uint64) { w.wants, w.wanted, w.parts = true, version, nil }
+func (w *news) want(version uint64) { w.wants, w.wanted, w.parts, w.asksAt = true, version, nil, 0 }
+
+// hurries reports whether there is something to ask for at once.
+func (w *news) hurries() bool { return w.wants && w.asksAt == 0 }
 
 // got ends that.
 func (w *news) got() { w.wants, w.parts = false, nil }

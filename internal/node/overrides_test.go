@@ -454,3 +454,29 @@ func TestOverridesAndInheritedKeys(t *testing.T) {
 func emptyStore(w *world) store.Store {
 	return memory.New(memory.Options{Now: func() time.Time { return time.Unix(0, w.now) }})
 }
+
+// A backend that tells of a list, and does not give it, is not asked more often than there are ticks.
+func TestListThatNobodyGives(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1, 1, Options{SyncRate: second}, users(fixed(5)))
+	f := w.nodes[0]
+	asked := 0
+	next := w.now
+	for end := w.now + 10*second; w.now < end; w.pass(time.Millisecond) {
+		if w.now < next {
+			continue
+		}
+		f.tick()
+		next = w.now + int64(f.tickMillis)*1e6
+		for _, p := range f.taken() {
+			asked++
+			f.Answered(p.ticket, PushAnswered, wire.AppendAnswer(nil, &wire.Answer{
+				NowNanos: uint64(w.now), Nodes: 1, Overrides: wire.Overrides{Told: true, Version: 7, Size: 100, From: 50},
+			}))
+		}
+	}
+	if most := int(10_000 / f.TickMillis()); asked > most+2 || asked < most/4 {
+		t.Errorf("asked %d times in ten seconds, want %d at most", asked, most)
+	}
+	f.process.wantLimits("ann", 5)
+}

@@ -41,7 +41,7 @@ func (n *Node) synchronise() {
 	}
 	n.decideReleased(n.until)
 	n.until = 0
-	n.hurry(!done || !adopted || n.news.wants || len(n.wishes)+len(n.released) > 0)
+	n.hurry(!done || !adopted || n.news.hurries() || len(n.wishes)+len(n.released) > 0)
 }
 
 // Answered takes in the end of a push: an answer or a failure. An answer is kept, and settled as
@@ -61,5 +61,5 @@ func (n *Node) Answered(t Ticket, outcome Outcome, answer []byte) {
 	}
 	n.decideReleased(n.until)
 	n.until = 0
-	n.hurry(n.hurried || more || n.news.wants || len(n.released) > 0)
+	n.hurry(n.hurried || more || n.news.hurries() || len(n.released) > 0)
 }
