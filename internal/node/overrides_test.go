@@ -458,7 +458,7 @@ func emptyStore(w *world) store.Store {
 // A backend that tells of a list, and does not give it, is not asked more often than there are ticks.
 func TestListThatNobodyGives(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 1, 1, Options{SyncRate: second}, users(fixed(5)))
+	w := newWorld(t, 1, 1, second, Options{}, users(fixed(5)))
 	f := w.nodes[0]
 	asked := 0
 	next := w.now
