@@ -63,7 +63,7 @@ func limitsMove(t *testing.T, d driver) {
 	var admitted, refused atomic.Int64
 	var wanted atomic.Int64 // ann's limit, or 0 while it is on its way
 	wanted.Store(int64(first))
-	var late sync.Map // limits that did not hold everywhere in time
+	var late sync.Map                             // limits that did not hold everywhere in time
 	right := make([]atomic.Int64, len(addresses)) // answers with the limit wanted
 	stop := make(chan struct{})
 	var group sync.WaitGroup
