@@ -374,6 +374,9 @@ func TestDeadBackend(t *testing.T) {
 			if alone := metric(t, proxies, "decided_alone"); alone != 1100+breakAfter {
 				t.Errorf("%d requests were decided alone, want %d", alone, 1100+breakAfter)
 			}
+			if late := metric(t, proxies, "late_requests"); late != breakAfter {
+				t.Errorf("%d requests were late, want %d", late, breakAfter)
+			}
 			if calls := way.calls.Load(); calls != breakAfter {
 				t.Errorf("%d callouts while the breaker was open", calls-breakAfter)
 			}

@@ -94,7 +94,7 @@ func label(name, value string) string { return name + "=.=" + value + ";.;" }
 // metricNames are in the order in which publish counts.
 var metricNames = [...]string{
 	"lost_races", "given_up", "lost_hits", "evicted_counters", "corrupt_entries", "pushed_hits", "bad_costs", "failed_pushes",
-	"waited_requests", "decided_alone", "crowded_requests",
+	"waited_requests", "decided_alone", "crowded_requests", "late_requests",
 }
 
 // bound has the proxy's metrics say by how much the nodes that share the limits can exceed them, and
@@ -114,7 +114,7 @@ func (m *metrics) publish(t *node.Tallies, badCosts uint64) {
 		m.rules[i].allowed.publish()
 		m.rules[i].rejected.publish()
 	}
-	counts := [...]uint64{t.LostRaces, t.GivenUp, t.Lost, t.Evicted, t.Corrupt, t.Pushed, badCosts, t.Failed, t.Waited, t.Alone, t.Crowded}
+	counts := [...]uint64{t.LostRaces, t.GivenUp, t.Lost, t.Evicted, t.Corrupt, t.Pushed, badCosts, t.Failed, t.Waited, t.Alone, t.Crowded, t.Late}
 	for i := range m.namespace {
 		m.namespace[i].count = counts[i]
 		m.namespace[i].publish()

@@ -260,8 +260,9 @@ type Stats struct {
 	// Nodes is how many nodes share the limits, as the backend has it; 0 if that is not known.
 	Nodes uint64
 	// Waited requests have waited for the backend. Alone were decided without it, as it was away, or
-	// as too many waited already. Crowded are the latter.
-	Waited, Alone, Crowded uint64
+	// as too many waited already. Crowded are the latter. Late are those of Alone that have waited: the
+	// backend's answer was late, or there was none.
+	Waited, Alone, Crowded, Late uint64
 	// Pushed hits were sent to the backend. Failed pushes were not taken, and are sent again.
 	Pushed, Failed uint64
 	// Evicted counters had to make room before they expired.
@@ -277,7 +278,7 @@ func (n *Namespace) Stats() Stats {
 	defer n.mu.Unlock()
 	t := &n.node.Tallies
 	return Stats{
-		Nodes: n.node.Nodes(), Waited: t.Waited, Alone: t.Alone, Crowded: t.Crowded, Pushed: t.Pushed, Failed: t.Failed,
+		Nodes: n.node.Nodes(), Waited: t.Waited, Alone: t.Alone, Crowded: t.Crowded, Late: t.Late, Pushed: t.Pushed, Failed: t.Failed,
 		Evicted: t.Evicted, Lost: t.Lost,
 	}
 }

@@ -211,10 +211,16 @@ func TestWaitingHasADeadline(t *testing.T) {
 		if n := f.still(requests); n != 10 {
 			t.Errorf("%d of 10 wait before the timeout", n)
 		}
+		if f.Tallies.Late != 0 {
+			t.Errorf("before the timeout: %+v", f.Tallies)
+		}
 		w.pass(2 * time.Millisecond)
 		f.tick()
 		if n := f.still(requests); n != 0 {
 			t.Errorf("%d of 10 wait after the timeout", n)
+		}
+		if f.Tallies.Late != 10 || f.Tallies.Alone != 10 {
+			t.Errorf("after the timeout: %+v", f.Tallies)
 		}
 		for _, p := range pushes {
 			f.answer(p)
@@ -330,7 +336,7 @@ func TestTooManyWait(t *testing.T) {
 					passed--
 				}
 			}
-			if passed != 0 || f.Tallies.Crowded != 20 || f.Tallies.Alone != 20 {
+			if passed != 0 || f.Tallies.Crowded != 20 || f.Tallies.Alone != 20 || f.Tallies.Late != 0 {
 				t.Errorf("fallback %d, sync rate %v: %d too few passed, %+v", fallback, time.Duration(rate), passed, f.Tallies)
 			}
 			for f.still(requests) > 0 {

@@ -236,7 +236,7 @@ func (n *Node) goOn(w waiting, demands []Demand, verdict counter.Verdict, grante
 		case again && n.hostNow() < w.wait.until && n.wait(w.wait, demands, whole):
 			return
 		case whole:
-			verdict = n.decideAlone(demands, n.now()) // the backend has said nothing of its part
+			verdict = n.decideLate(demands) // the backend has said nothing of its part
 		default:
 			verdict = n.refuse(demands, n.now())
 		}
@@ -264,7 +264,13 @@ func (n *Node) finishWaiting(w waiting, demands []Demand, verdict counter.Verdic
 // giveUpOn decides a waiting request without the backend.
 func (n *Node) giveUpOn(w waiting) {
 	demands := n.takeUp(w.wait)
-	n.finishWaiting(w, demands, n.decideAlone(demands, n.now()))
+	n.finishWaiting(w, demands, n.decideLate(demands))
+}
+
+// decideLate decides a request alone whose wait was in vain.
+func (n *Node) decideLate(demands []Demand) counter.Verdict {
+	n.Tallies.Late++
+	return n.decideAlone(demands, n.now())
 }
 
 // giveUpWaiting decides, without the backend, the requests that have waited long enough, and

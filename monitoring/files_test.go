@@ -1,0 +1,258 @@
+package monitoring
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v4"
+)
+
+const page = "../docs/monitoring.md"
+
+func read(t *testing.T, file string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// rule is one of rules.yaml.
+type rule struct {
+	Record, Alert, Expr string
+	For                 string
+	Labels, Annotations map[string]string
+}
+
+func readRules(t *testing.T) (rules []rule) {
+	t.Helper()
+	var file struct{ Groups []struct{ Rules []rule } }
+	if err := yaml.Unmarshal(read(t, "rules.yaml"), &file); err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range file.Groups {
+		rules = append(rules, g.Rules...)
+	}
+	return rules
+}
+
+var comparison = regexp.MustCompile(`(?s)^(.+\S)\s+(?:>|>=)\s+[0-9.]+\s*$`)
+
+// measured is what an alert compares with a number, and what a recording rule records.
+func (r rule) measured(t *testing.T) string {
+	t.Helper()
+	if r.Alert == "" {
+		return r.Expr
+	}
+	match := comparison.FindStringSubmatch(r.Expr)
+	if match == nil {
+		t.Fatalf("alert %s: want a comparison with a number at the end, got %s", r.Alert, r.Expr)
+	}
+	return match[1]
+}
+
+// dashboard is what Grafana makes of dashboard.json, as far as it concerns tests.
+type dashboard struct {
+	Panels     []panel
+	Templating struct {
+		List []struct {
+			Name, Type string
+			Query      json.RawMessage
+		}
+	}
+}
+
+type panel struct {
+	ID                       int
+	Type, Title, Description string
+	Datasource               source
+	GridPos                  struct{ X, Y, W, H int }
+	Targets                  []struct {
+		RefID      string
+		Datasource source
+		Expr       string
+	}
+}
+
+type source struct{ Type, UID string }
+
+func readDashboard(t *testing.T) (d dashboard) {
+	t.Helper()
+	if err := json.Unmarshal(read(t, "dashboard.json"), &d); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func TestPromtool(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"check", "rules", "rules.yaml"}, {"test", "rules", "rules_test.yaml"}} {
+		if said, err := exec.Command("promtool", args...).CombinedOutput(); err != nil {
+			t.Errorf("promtool %s: %v (scripts/test-dependencies installs what is missing)\n%s", args, err, said)
+		}
+	}
+}
+
+// Each alert tells what is wrong and leads to a section that says what to do. rules_test.yaml has it
+// fire, and has healthy values of all that alerts look at.
+func TestAlertsAreExplainedAndTested(t *testing.T) {
+	t.Parallel()
+	var tests struct {
+		Tests []struct {
+			Name        string
+			InputSeries []struct{ Series string } `yaml:"input_series"`
+			Queries     []struct {
+				Samples []struct{ Labels string } `yaml:"exp_samples"`
+			} `yaml:"promql_expr_test"`
+		}
+	}
+	if err := yaml.Unmarshal(read(t, "rules_test.yaml"), &tests); err != nil {
+		t.Fatal(err)
+	}
+	fired, healthy := map[string]bool{}, ""
+	for _, test := range tests.Tests {
+		for _, q := range test.Queries {
+			for _, s := range q.Samples {
+				fired[regexp.MustCompile(`alertname="(\w+)"`).FindStringSubmatch(s.Labels)[1]] = true
+			}
+		}
+		if test.Name == "healthy" {
+			for _, s := range test.InputSeries {
+				healthy += s.Series + "\n"
+			}
+		}
+	}
+	sections := map[string]bool{}
+	for _, match := range regexp.MustCompile(`(?m)^### (Weir\w+)$`).FindAllStringSubmatch(string(read(t, page)), -1) {
+		sections[match[1]] = true
+	}
+	alerts := 0
+	for _, r := range readRules(t) {
+		if r.Alert == "" {
+			continue
+		}
+		alerts++
+		if !fired[r.Alert] {
+			t.Errorf("%s: rules_test.yaml never has it fire", r.Alert)
+		}
+		if !sections[r.Alert] {
+			t.Errorf("%s: %s has no section of this name", r.Alert, page)
+		}
+		if got, want := r.Annotations["runbook"], "docs/monitoring.md#"+strings.ToLower(r.Alert); got != want {
+			t.Errorf("%s: runbook: got %q, want %q", r.Alert, got, want)
+		}
+		if r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
+			t.Errorf("%s: want a summary and a description, got %v", r.Alert, r.Annotations)
+		}
+		if !slices.Contains([]string{"critical", "warning", "info"}, r.Labels["severity"]) {
+			t.Errorf("%s: severity %q", r.Alert, r.Labels["severity"])
+		}
+		// One event is in an increase for as long as its range.
+		if r.For == "" && !strings.Contains(r.Expr, "increase(") {
+			t.Errorf("%s: want a time that it lasts", r.Alert)
+		}
+		for _, name := range metricsIn(r.Expr) {
+			if !strings.Contains(healthy, name+"{") && !strings.Contains(healthy, name+"_bucket{") {
+				t.Errorf("%s: rules_test.yaml has no healthy values of %s", r.Alert, name)
+			}
+		}
+	}
+	if alerts != len(sections) {
+		t.Errorf("%d alerts, and %d sections of %s", alerts, len(sections), page)
+	}
+}
+
+// Grafana shows the dashboard without plugins, from whatever Prometheus somebody has.
+func TestDashboardIsGrafanas(t *testing.T) {
+	t.Parallel()
+	d := readDashboard(t)
+	ids, cells := map[int]bool{}, map[[2]int]string{}
+	for _, p := range d.Panels {
+		if ids[p.ID] {
+			t.Errorf("%s: another panel has its id", p.Title)
+		}
+		ids[p.ID] = true
+		for x := range p.GridPos.W {
+			for y := range p.GridPos.H {
+				cell := [2]int{p.GridPos.X + x, p.GridPos.Y + y}
+				if other, taken := cells[cell]; taken || cell[0] >= 24 {
+					t.Fatalf("%s lies on %q, or outside, at %v", p.Title, other, cell)
+				}
+				cells[cell] = p.Title
+			}
+		}
+		if p.Type == "row" {
+			continue
+		}
+		if !slices.Contains([]string{"timeseries", "stat"}, p.Type) {
+			t.Errorf("%s: panel of type %s", p.Title, p.Type)
+		}
+		if p.Description == "" || len(p.Targets) == 0 || p.GridPos.W == 0 || p.GridPos.H == 0 {
+			t.Errorf("%s: want a description, queries and a size", p.Title)
+		}
+		want := source{"prometheus", "${datasource}"}
+		refs := map[string]bool{}
+		for _, q := range p.Targets {
+			if q.Datasource != want || p.Datasource != want || refs[q.RefID] {
+				t.Errorf("%s, query %s: %v and %v, want %v, and an id of its own", p.Title, q.RefID, p.Datasource, q.Datasource, want)
+			}
+			refs[q.RefID] = true
+		}
+	}
+}
+
+// labels look like metrics.
+var labels = []string{"weir_namespace", "weir_rule", "weir_outcome"}
+
+// metricsIn are the metrics of Weir's that a text names, sorted.
+func metricsIn(text string) (names []string) {
+	// Of a rule's name such as rule:weir_requests:rate5m a part looks like one, too.
+	for _, name := range regexp.MustCompile(`[a-z0-9_:]+`).FindAllString(text, -1) {
+		if strings.HasPrefix(name, "weir_") && !strings.Contains(name, ":") && !slices.Contains(labels, name) {
+			names = append(names, histogram(name))
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// histogram is the name of what a series is a part of.
+func histogram(name string) string {
+	for _, part := range []string{"_bucket", "_sum", "_count"} {
+		if whole, ok := strings.CutSuffix(name, part); ok && strings.HasSuffix(whole, "_seconds") {
+			return whole
+		}
+	}
+	return name
+}
+
+// shown are the metrics that a dashboard has, and variables the queries of its variables.
+func (d dashboard) shown() (names []string) {
+	var all strings.Builder
+	for _, p := range d.Panels {
+		for _, q := range p.Targets {
+			fmt.Fprintln(&all, q.Expr)
+		}
+	}
+	return metricsIn(all.String())
+}
+
+// documented are the metrics that tables of the pages have.
+func documented(t *testing.T) []string {
+	t.Helper()
+	var names []string
+	for _, file := range []string{page, "../docs/configuration.md"} {
+		for _, match := range regexp.MustCompile("(?m)^\\| `(weir_[a-z_]+)` \\|").FindAllStringSubmatch(string(read(t, file)), -1) {
+			names = append(names, match[1])
+		}
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,399 @@
+package monitoring
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"weir/internal/envoytest"
+)
+
+// token is the one that envoy/envoy.yaml has.
+const token = "change-me"
+
+// process is a server that says in its log where it listens.
+type process struct {
+	cmd     *exec.Cmd
+	address string
+	ended   chan struct{} // once all that it says was read
+}
+
+func start(t *testing.T, cmd *exec.Cmd, listening *regexp.Regexp) *process {
+	t.Helper()
+	said, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("%v; make build makes weir, scripts/test-dependencies installs Prometheus", err)
+	}
+	p := &process{cmd: cmd, ended: make(chan struct{})}
+	t.Cleanup(func() { p.kill(t) })
+	var log bytes.Buffer
+	for lines := bufio.NewScanner(io.TeeReader(said, &log)); p.address == ""; {
+		if !lines.Scan() {
+			close(p.ended)
+			t.Fatalf("%s tells no address:\n%s", cmd.Path, &log)
+		}
+		if match := listening.FindStringSubmatch(lines.Text()); match != nil {
+			p.address = match[1]
+		}
+	}
+	go func() {
+		defer close(p.ended)
+		_, _ = io.Copy(io.Discard, said)
+	}()
+	return p
+}
+
+// kill ends the process, and waits for its end.
+func (p *process) kill(t *testing.T) {
+	t.Helper()
+	if err := p.cmd.Process.Kill(); errors.Is(err, os.ErrProcessDone) {
+		return
+	} else if err != nil {
+		t.Error(err)
+	}
+	<-p.ended
+	_ = p.cmd.Wait() // it says that the process was killed
+}
+
+// backend is weir serve behind an address that stays when it comes back at another one. A port that
+// nobody listens at might be taken meanwhile.
+type backend struct {
+	address string
+	own     atomic.Pointer[process]
+}
+
+func serve(t *testing.T) *backend {
+	t.Helper()
+	b := &backend{}
+	b.start(t)
+	before := httptest.NewServer(&httputil.ReverseProxy{
+		Rewrite:      func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: b.own.Load().address}) },
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
+	})
+	t.Cleanup(before.Close)
+	b.address = before.Listener.Addr().String()
+	return b
+}
+
+func (b *backend) start(t *testing.T) {
+	t.Helper()
+	cmd := exec.Command("../dist/weir", "serve", "--listen", "127.0.0.1:0", "--store", "memory")
+	cmd.Env = append(os.Environ(), "WEIR_TOKEN="+token)
+	b.own.Store(start(t, cmd, regexp.MustCompile(`address=(\S+)`)))
+}
+
+// prometheus scrapes often, so that rates have samples soon.
+type prometheus struct{ *process }
+
+func scrape(t *testing.T, jobs map[string]string) prometheus {
+	t.Helper()
+	rules, err := filepath.Abs("rules.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := fmt.Sprintf("global: {scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 500ms}\nrule_files: [%q]\nscrape_configs:\n", rules)
+	for job, at := range jobs {
+		address, path, _ := strings.Cut(at, "/")
+		config += fmt.Sprintf("  - {job_name: %s, metrics_path: /%s, static_configs: [{targets: [%q]}]}\n", job, path, address)
+	}
+	dir := t.TempDir()
+	file := filepath.Join(dir, "prometheus.yml")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return prometheus{start(t, exec.Command("prometheus", "--config.file", file, "--storage.tsdb.path", filepath.Join(dir, "data"),
+		"--web.listen-address", "127.0.0.1:0"), regexp.MustCompile(`msg="Listening on" address=(\S+)`))}
+}
+
+// get asks Prometheus' API.
+func (p prometheus) get(path string, query url.Values, data any) error {
+	response, err := http.Get("http://" + p.address + path + "?" + query.Encode())
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode == http.StatusServiceUnavailable {
+		return nil // it has only just started
+	}
+	answer := struct {
+		Status, Error string
+		Data          any
+	}{Data: data}
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
+		return err
+	}
+	if answer.Status != "success" {
+		return fmt.Errorf("%s: %s", answer.Status, answer.Error)
+	}
+	return nil
+}
+
+// query counts the series of an expression's value that are numbers.
+func (p prometheus) query(expr string) (series int, err error) {
+	var data struct {
+		Result []struct{ Value [2]any }
+	}
+	if err := p.get("/api/v1/query", url.Values{"query": {expr}}, &data); err != nil {
+		return 0, fmt.Errorf("%s: %w", expr, err)
+	}
+	for _, r := range data.Result {
+		if r.Value[1] != "NaN" {
+			series++
+		}
+	}
+	return series, nil
+}
+
+// traffic are clients of an Envoy and of a backend.
+type traffic struct {
+	t         *testing.T
+	listeners map[string]string
+	backend   string
+	user      int
+}
+
+// flow sends what rules allow and refuse, costs that are none, and a push of somebody who has a
+// wrong token.
+func (f *traffic) flow() {
+	f.t.Helper()
+	f.user++
+	for range 20 {
+		f.send("GET", f.listeners["users"], map[string]string{"x-user": fmt.Sprint("ann", f.user), "x-cost": "many"})
+	}
+	f.send("GET", f.listeners["addresses"], nil)
+	f.send("POST", f.backend+"/v1/push", map[string]string{"content-type": "application/x-weir", "authorization": "Bearer wrong"})
+}
+
+func (f *traffic) send(method, address string, headers map[string]string) {
+	f.t.Helper()
+	request, err := http.NewRequest(method, "http://"+address, nil)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for name, value := range headers {
+		request.Header.Set(name, value)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err == nil {
+		_, err = io.Copy(io.Discard, response.Body)
+		err = errors.Join(err, response.Body.Close())
+	}
+	if err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// poll is the pause between two looks at Prometheus.
+const poll = 100 * time.Millisecond
+
+// until sends requests until each of some expressions has a series.
+func (f *traffic) until(p prometheus, what string, exprs ...string) {
+	f.t.Helper()
+	ticker := time.NewTicker(poll)
+	defer ticker.Stop()
+	for deadline := time.Now().Add(time.Minute); ; <-ticker.C {
+		f.flow()
+		var missing []string
+		for _, expr := range exprs {
+			switch n, err := p.query(expr); {
+			case err != nil:
+				f.t.Fatal(err)
+			case n == 0:
+				missing = append(missing, expr)
+			}
+		}
+		if len(missing) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			f.t.Fatalf("%s: these have no series:\n%s", what, strings.Join(missing, "\n"))
+		}
+	}
+}
+
+// TestEveryQueryHasSeries runs envoy/envoy.yaml, a backend that is killed and comes back, and a
+// Prometheus that scrapes both, and asks it for all that the dashboard and the rules ask for.
+func TestEveryQueryHasSeries(t *testing.T) {
+	if testing.Short() {
+		return // make test-fast
+	}
+	t.Parallel()
+	backend := serve(t)
+	envoy, admin := runEnvoy(t, backend.address)
+	listeners, err := envoy.Listeners()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := scrape(t, map[string]string{"envoy": admin + "/stats/prometheus", "weir": backend.address + "/metrics"})
+	f := &traffic{t: t, listeners: listeners, backend: backend.address}
+
+	f.until(p, "an ordinary day",
+		`sum(rate(weir_requests_total{weir_rule="per-user",weir_outcome="allowed"}[1m])) > 0`,
+		`sum(rate(weir_requests_total{weir_rule="per-user",weir_outcome="rejected"}[1m])) > 0`,
+		`sum(rate(weir_requests_total{weir_rule="trial",weir_outcome="shadow_allowed"}[1m])) > 0`,
+		`sum(rate(weir_requests_total{weir_rule="trial",weir_outcome="shadow_rejected"}[1m])) > 0`,
+		`sum(rate(weir_waited_requests_total[1m])) > 0`,
+		`sum(rate(weir_bad_costs_total[1m])) > 0`,
+		`sum(rate(weir_hits_applied_total[1m])) > 0`,
+		`max(weir_overshoot_bound) == 0`,
+		`ALERTS{alertname="WeirPushesRefused",code="401"}`,
+	)
+	backend.own.Load().kill(t)
+	f.until(p, "the backend is away",
+		`up{job="weir"} == 0`,
+		`sum(rate(weir_decided_alone_total[1m])) > 0`,
+		`sum(rate(weir_late_requests_total[1m])) > 0`,
+		`sum(rate(weir_failed_pushes_total[1m])) > 0`,
+		`ALERTS{alertname="WeirDecidesAlone"}`,
+		`ALERTS{alertname="WeirPushesFail"}`,
+	)
+	backend.start(t)
+	f.until(p, "the backend is back", `up{job="weir"} == 1`, `sum(rate(weir_pushed_hits_total[1m])) > 0`)
+
+	var exprs []string
+	d := readDashboard(t)
+	for _, panel := range d.Panels {
+		for _, q := range panel.Targets {
+			exprs = append(exprs, substitute(t, q.Expr))
+		}
+	}
+	for _, v := range d.Templating.List {
+		if v.Type != "query" {
+			continue
+		}
+		var query struct{ Query string }
+		if err := json.Unmarshal(v.Query, &query); err != nil {
+			t.Fatal(err)
+		}
+		match := regexp.MustCompile(`^label_values\((.+), (\w+)\)$`).FindStringSubmatch(query.Query)
+		if match == nil {
+			t.Fatalf("variable %s: %s", v.Name, query.Query)
+		}
+		exprs = append(exprs, substitute(t, fmt.Sprintf(`count by (%[2]s) (%[1]s) unless count by (%[2]s) ({__name__=~"weir_.+",%[2]s=""})`, match[1], match[2])))
+	}
+	for _, r := range readRules(t) {
+		exprs = append(exprs, r.measured(t))
+		if r.Record != "" {
+			exprs = append(exprs, r.Record)
+		}
+	}
+	if len(exprs) < 80 {
+		t.Errorf("%d expressions were read", len(exprs))
+	}
+	f.until(p, "everything", exprs...)
+	rulesAreWell(t, p)
+	metricsAreKnown(t, p, d)
+}
+
+// runEnvoy runs envoy/envoy.yaml with a shadow rule beside the others.
+func runEnvoy(t *testing.T, backend string) (envoy *envoytest.Envoy, admin string) {
+	t.Helper()
+	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(upstream.Close)
+	plugin, err := filepath.Abs("../dist/weir.wasm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := func(address string) string { return "address: " + strings.Replace(address, ":", ", port_value: ", 1) }
+	bootstrap := string(read(t, "../envoy/envoy.yaml"))
+	for before, after := range map[string]string{
+		"address: 127.0.0.1, port_value: 9901": "address: 127.0.0.1, port_value: 0",
+		"address: 0.0.0.0, port_value: 10001":  "address: 127.0.0.1, port_value: 0",
+		"address: 0.0.0.0, port_value: 10002":  "address: 127.0.0.1, port_value: 0",
+		"/etc/envoy/weir.wasm":                 plugin,
+		"address: weir, port_value: 9180":      socket(backend),
+		"address: app, port_value: 8080":       socket(upstream.Listener.Addr().String()),
+		`"rules": [`:                           `"rules": [{"name": "trial", "mode": "shadow", "key": [{"header": "x-user"}], "cost": {"header": "x-cost"}, "limits": [{"limit": 2, "window": "1m"}]},`,
+	} {
+		if n := strings.Count(bootstrap, before); n != 1 {
+			t.Fatalf("envoy.yaml has %q %d times", before, n)
+		}
+		bootstrap = strings.Replace(bootstrap, before, after, 1)
+	}
+	binary, err := envoytest.Newest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	envoy, err = envoytest.Start(t.Context(), envoytest.Options{Binary: binary, Dir: dir, Bootstrap: []byte(bootstrap), Args: []string{"--log-level", "warning"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := envoy.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return envoy, string(read(t, filepath.Join(dir, "admin")))
+}
+
+// substitute puts values in the place of a dashboard's variables, as Grafana does where All is
+// chosen.
+func substitute(t *testing.T, expr string) string {
+	t.Helper()
+	expr = strings.NewReplacer("$__rate_interval", "1m", "$namespace", ".*", "$rule", ".*", "$backend", ".*").Replace(expr)
+	if strings.Contains(expr, "$") {
+		t.Fatalf("a variable that is not known: %s", expr)
+	}
+	return expr
+}
+
+// rulesAreWell wants Prometheus to have evaluated all rules without an error.
+func rulesAreWell(t *testing.T, p prometheus) {
+	t.Helper()
+	var data struct {
+		Groups []struct {
+			Rules []struct{ Name, Health, LastError string }
+		}
+	}
+	if err := p.get("/api/v1/rules", nil, &data); err != nil {
+		t.Fatal(err)
+	}
+	rules := 0
+	for _, g := range data.Groups {
+		for _, r := range g.Rules {
+			if rules++; r.Health != "ok" {
+				t.Errorf("rule %s: %s: %s", r.Name, r.Health, r.LastError)
+			}
+		}
+	}
+	if want := len(readRules(t)); rules != want {
+		t.Errorf("%d rules were evaluated, want %d", rules, want)
+	}
+}
+
+// metricsAreKnown wants every metric that was scraped to be in the documents and in the dashboard,
+// and these to name no others.
+func metricsAreKnown(t *testing.T, p prometheus, d dashboard) {
+	t.Helper()
+	var names []string
+	if err := p.get("/api/v1/label/__name__/values", nil, &names); err != nil {
+		t.Fatal(err)
+	}
+	scraped := metricsIn(strings.Join(names, "\n"))
+	if got := documented(t); !slices.Equal(got, scraped) {
+		t.Errorf("metrics that tables of documents have:\n%q\nthat were scraped:\n%q", got, scraped)
+	}
+	if got := d.shown(); !slices.Equal(got, scraped) {
+		t.Errorf("metrics in the dashboard:\n%q\nthat were scraped:\n%q", got, scraped)
+	}
+}
