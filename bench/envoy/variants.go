@@ -97,7 +97,7 @@ var variants = []*variant{
 	with("selects-network", "key `in_cidr`", object{"key": []object{{"in_cidr": []string{"10.0.0.0/8", "127.0.0.0/8"}}}}),
 	with("selects-literal", "key `literal`", object{"key": []object{{"literal": "x"}}}),
 	with("matches-regex", "match `path` by `regex`", object{"match": object{"path": object{"regex": "/(api|v[0-9]+)/.*"}}}),
-	with("matches-headers", "match `host` and a header", object{"match": object{"host": object{"suffix": "example"}, "headers": object{"accept": object{"present": true}}}}),
+	with("matches-headers", "match `host` and a header", object{"match": object{"host": object{"prefix": "127."}, "headers": object{"accept": object{"present": true}}}}),
 	with("excepts-networks", "`except` a network", object{"except": []object{{"client_ip": []string{"10.0.0.0/8"}}}}),
 	with("overrides", "`overrides` by a header", object{"overrides": object{
 		"by": object{"header": "x-plan"}, "values": object{"gold": []object{{"limit": never + 1, "window": "1m"}}},
