@@ -16,21 +16,32 @@ function calls(all) {
   return `${number(sum)}: ${Object.entries(all).map(([name, n]) => n === 1 ? short(name) : `${number(n)} ${short(name)}`).join(', ')}`;
 }
 
+/** Whether a scenario is what a rule does besides, and is compared with a plain rule. */
+const isBesides = s => s.toFirst?.name === 'a plain rule';
+
 /** The figures as tables. */
 export function table(figures) {
   const {machine: m} = figures;
   let out = `\n${m.processor}, ${m.processors} processors, Node ${m.node}, V8 ${m.v8}.\n\n`;
   out += row(['scenario', 'times the floor', '10–90 %', 'more than the floor', 'weir', 'floor', 'nothing', 'the floor in Go', 'times the floor, plain host', 'plain floor', 'in Go', 'page', 'host calls of a request']);
   out += row(['---', ...Array(11).fill('--:'), '---']);
-  for (const s of figures.scenarios) {
+  for (const s of figures.scenarios.filter(s => !isBesides(s))) {
     out += row([s.title, `**${fixed(s.ratio.median)}**`, `${fixed(s.ratio.low)}–${fixed(s.ratio.high)}`, `${ns(s.moreNanos.median)} ns`,
       `${ns(s.nanos.weir)} ns`, `${ns(s.nanos.floor)} ns`, `${ns(s.nanos.nothing)} ns`, times(s.goRatio),
       `**${times(s.plain.ratio)}**`, `${ns(s.plain.nanos.floor)} ns`, times(s.plain.goRatio), `${s.pageBytes} B`, calls(s.calls)]);
   }
   out += '\n';
-  for (const s of figures.scenarios.filter(s => s.toFirst !== undefined)) {
+  for (const s of figures.scenarios.filter(s => s.toFirst !== undefined && !isBesides(s))) {
     out += `"${s.name}" takes ${fixed(s.toFirst.median)} times the time of "${s.toFirst.name}" (${fixed(s.toFirst.low)}–${fixed(s.toFirst.high)}), and ` +
       `${fixed(s.plain.toFirst.median)} times on the plain host (${fixed(s.plain.toFirst.low)}–${fixed(s.plain.toFirst.high)}).\n`;
+  }
+  const besides = figures.scenarios.filter(isBesides);
+  if (besides.length > 0) {
+    out += `\n${row(['what a rule does besides', 'times a plain rule', '10–90 %', 'plain host', '10–90 %', 'more than the floor', 'host calls of a request'])}`;
+    out += row(['---', ...Array(5).fill('--:'), '---']);
+    for (const {title, toFirst, plain, moreNanos, calls: all} of besides) {
+      out += row([title, ...[toFirst, plain.toFirst].flatMap(r => [`**${fixed(r.median)}**`, `${fixed(r.low)}–${fixed(r.high)}`]), `${ns(moreNanos.median)} ns`, calls(all)]);
+    }
   }
   if (figures.sync !== undefined) {
     out += `\n${row(['synchronisation of', 'longest callback', 'in requests', 'worst of all cycles', 'for each key', 'a request', 'from the first callout to the last answer', 'answered after the last request', 'callouts', 'memory'])}`;
@@ -65,7 +76,8 @@ export function table(figures) {
 const escape = text => text.replace(/[&<>]/g, c => ({'&': '&amp;', '<': '&lt;', '>': '&gt;'})[c]);
 
 /** A bar for each scenario: how many times the floor's time the plugin takes. */
-export function plot({scenarios}) {
+export function plot(figures) {
+  const scenarios = figures.scenarios.filter(s => !isBesides(s));
   const left = 170, width = 640, height = 24, top = 34, right = 70;
   const most = Math.ceil(Math.max(2, ...scenarios.map(s => s.ratio.high)));
   const x = ratio => left + (width - left - right) * ratio / most;

@@ -16,6 +16,7 @@ const millisecond = 1e6;
  * - keys: how many values the x-user header has; each has one request before, in which it is allowed. used is how many of them are
  *   asked for after that, in random order; all if it is left out
  * - stepNanos: by how much the clock goes on before each request
+ * - sends: headers that requests have besides
  * - expect: what every request gets, allowed or refused
  * - floor: what the floor filter does: match reads a header to see whether a rule applies, pages is how many pages of shared data
  *   are got, and unless writes is false set
@@ -80,10 +81,50 @@ export const scenarios = {
   },
 };
 
+/**
+ * What a rule can do besides, each in the place of the key of a plain rule, or beside it. The floor
+ * stays the plain rule's.
+ *
+ * @param {string} title
+ * @param {object} more fields of the rule
+ * @param {string[][]} sends headers of the request besides
+ */
+function variation(title, more, sends = []) {
+  scenarios[title] = {
+    title, rules: [].concat(more).map((fields, i) => rule(minute, {...(i > 0 ? {name: `rule-${i}`} : {}), ...fields})), sends,
+    keys: 1, stepNanos: 100 * millisecond, expect: 'allowed', floor: {pages: 1},
+  };
+  return title;
+}
+
+const token = `${btoa('{"alg":"RS256","typ":"JWT","kid":"2026-01"}')}.${btoa(JSON.stringify({
+  iss: 'https://login.example.com/', aud: ['api'], iat: 1795255200, exp: 1795258800, scope: 'read write', sub: 'user-000001',
+}))}.${'x'.repeat(342)}`.replaceAll('=', '').replaceAll('+', '-').replaceAll('/', '_');
+const limits = limit => [{limit, window: '1m'}];
+const besides = [
+  variation('a plain rule', {}),
+  variation('key host', {key: ['host']}),
+  variation('key path_segment', {key: [{path_segment: 2}]}),
+  variation('key query', {key: [{query: 'sort'}]}),
+  variation('key cookie', {key: [{cookie: 'sid'}]}, [['cookie', 'theme=dark; sid=3f0e5b1c']]),
+  variation('key jwt_claim', {key: [{jwt_claim: 'sub'}]}, [['authorization', `Bearer ${token}`]]),
+  variation('key property', {key: [{property: ['route_name']}]}),
+  variation('key client_ip', {key: ['client_ip']}),
+  variation('key in_cidr', {key: [{in_cidr: ['10.0.0.0/8', '192.0.2.0/24']}]}),
+  variation('key literal', {key: [{literal: 'x'}]}),
+  variation('match path by regex', {match: {path: {regex: '/(api|v[0-9]+)/.*'}}}),
+  variation('match host and a header', {match: {host: {suffix: 'example.com'}, headers: {accept: {present: true}}}}),
+  variation('except a network', {except: [{client_ip: ['10.0.0.0/8']}]}),
+  variation('overrides by a header', {overrides: {by: {header: 'x-plan'}, values: {gold: limits(2000)}, keys: [{key: ['ann'], limits: limits(3000)}]}},
+    [['x-plan', 'gold']]),
+  variation('limit_from a header', {limits: [{limit: 1000, window: '1m', limit_from: {header: 'x-limit', max: 10000}}]}, [['x-limit', '2000']]),
+  variation('one more rule, a shadow', [{}, {mode: 'shadow'}]),
+];
+
 /** What is measured in one process, each by its first scenario's name. */
 export const groups = [
   ['allowed'], ['allowed, headers: []'], ['refused'], ['refused again'], ['no match'], ['one of ten rules'], ['ten rules'],
-  ['three limits'], ['hot key', '10,000 keys'], ['10 % full', '90 % full'],
+  ['three limits'], ['hot key', '10,000 keys'], ['10 % full', '90 % full'], besides,
 ];
 
 /** The plugin's configuration for a scenario. */

@@ -7,7 +7,6 @@ import {configuration, requestHeaders, scenarios, shuffled, users} from './scena
 
 const begin = 1795255200000000000n; // some time in 2026
 const sample = 2000; // streams whose host calls are counted
-const key = requestHeaders.length - 1;
 const pages = 4096; // as the plugin's table has by default
 
 // Each VM has a module of the host of its own, so that V8 keeps what it learns of each filter
@@ -89,7 +88,9 @@ async function startVM(module, scenario, {configuration, prepare, page, count, p
     sharedData.put(page.name, new Uint8Array(page.size));
   }
   const vm = host.newVM(module, {configuration, clock, sharedData, count, plain});
-  const load = {vm, clock, headers: requestHeaders, key, values: users(scenario.keys), stepNanos: scenario.stepNanos};
+  const sends = (scenario.sends ?? []).map(([name, value]) => ({name: bytes(name), value: bytes(value)}));
+  const headers = [...sends, ...requestHeaders];
+  const load = {vm, clock, headers, key: headers.length - 1, values: users(scenario.keys), stepNanos: scenario.stepNanos};
   if (prepare) host.newLoad({...load, order: Uint32Array.from({length: scenario.keys}, (_, i) => i)})(scenario.keys);
   const run = host.newLoad({...load, order: shuffled(scenario.keys, scenario.used)});
   return {vm, run, streams: vm.streams, replies: vm.replies};
