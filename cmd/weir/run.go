@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -15,7 +16,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -122,7 +122,14 @@ func (r *runner) run(ctx context.Context) error {
 				return errors.Join(fmt.Errorf("backend.token: %w", err), l.Close())
 			}
 		}
-		start(func(ctx context.Context) error { return serveBackend(ctx, l, r.flags.store, t, r.log) })
+		store, err := r.flags.store.open()
+		if err != nil {
+			return errors.Join(err, l.Close())
+		}
+		start(func(ctx context.Context) error { return serveBackend(ctx, l, store, t, r.log) })
+		if err := store.try(ctx); err != nil {
+			return fmt.Errorf("the store takes no hits: %w\nIs it there, and is --store right? Without --store the counters are kept in memory", err)
+		}
 	}
 	nodes, err := r.nodes(ctx, upstream, clusters, start)
 	if err != nil {
@@ -132,9 +139,7 @@ func (r *runner) run(ctx context.Context) error {
 		fmt.Fprintf(r.env.stdout, "node %-8d http://%s (%d workers)\n", i, address, r.flags.workers)
 	}
 	if backendAddress != "" {
-		// What comes before :// is no secret.
-		kind, _, _ := strings.Cut(r.flags.store.name, "://")
-		fmt.Fprintf(r.env.stdout, "backend       http://%s (%s)\n", backendAddress, kind)
+		fmt.Fprintf(r.env.stdout, "backend       http://%s (%s)\n", backendAddress, r.flags.store.kind())
 	}
 	fmt.Fprintf(r.env.stdout, "upstream      %s\n", upstream)
 	fmt.Fprintf(r.env.stdout, "try           curl -i -H 'x-user: ann' http://%s/\n", nodes[0])
@@ -196,9 +201,9 @@ func (r *runner) nodes(
 		if port != 0 {
 			at = port + i
 		}
-		l, err := net.Listen("tcp", net.JoinHostPort(hostName, strconv.Itoa(at)))
+		l, err := listenOn(net.JoinHostPort(hostName, strconv.Itoa(at)))
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("node %d: %w", i, err)
 		}
 		proxy, err := host.NewProxy(ctx, host.ProxyConfig{
 			Module: module,
@@ -245,8 +250,11 @@ func (r *runner) compile(ctx context.Context) (*host.Module, error) {
 		name = filepath.Join(filepath.Dir(executable), "weir.wasm")
 	}
 	wasm, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) && r.flags.wasm == "" {
+		return nil, fmt.Errorf("there is no plugin at %s, where make build leaves it beside this command: run that, or name it with --wasm", name)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("read the plugin, which make build leaves beside this command: %w", err)
+		return nil, fmt.Errorf("--wasm: %w", err)
 	}
 	return host.Compile(ctx, wasm, host.Options{})
 }
