@@ -75,7 +75,14 @@ func runNodes(ctx context.Context, args []string, env environment) error {
 		return errRefused
 	}
 	r := &runner{flags: f, env: env, document: document, config: parsed}
-	r.log = slog.New(slog.NewTextHandler(env.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	log := env.stderr
+	// On a terminal a table says what the nodes do, and the log is above it.
+	if newTable(env.stderr) != nil {
+		if r.table = newTable(env.stdout); r.table != nil {
+			log = r.table
+		}
+	}
+	r.log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	return r.run(ctx)
 }
 
@@ -86,6 +93,9 @@ type runner struct {
 	document []byte
 	config   *config.Config
 	log      *slog.Logger
+	table    *table // nil where there is no terminal
+	// processes are the nodes', once they run.
+	processes []*host.Process
 }
 
 func (r *runner) run(ctx context.Context) error {
@@ -143,6 +153,10 @@ func (r *runner) run(ctx context.Context) error {
 	}
 	fmt.Fprintf(r.env.stdout, "upstream      %s\n", upstream)
 	fmt.Fprintf(r.env.stdout, "try           curl -i -H 'x-user: ann' http://%s/\n", nodes[0])
+	if r.table != nil {
+		r.table.nodes = r.processes
+		r.table.run(ctx)
+	}
 	<-ctx.Done()
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
 		return cause
@@ -205,12 +219,11 @@ func (r *runner) nodes(
 		if err != nil {
 			return nil, fmt.Errorf("node %d: %w", i, err)
 		}
+		process := host.NewProcess(host.ProcessConfig{NodeID: "node-" + strconv.Itoa(i), Clusters: clusters})
+		r.processes = append(r.processes, process)
 		proxy, err := host.NewProxy(ctx, host.ProxyConfig{
-			Module: module,
-			Process: host.NewProcess(host.ProcessConfig{
-				NodeID:   "node-" + strconv.Itoa(i),
-				Clusters: clusters,
-			}),
+			Module:   module,
+			Process:  process,
 			VMID:     "weir",
 			Plugin:   host.Plugin{Name: "weir", RootID: "weir", Configuration: r.document},
 			Workers:  r.flags.workers,
