@@ -114,19 +114,24 @@ func message(f *check.Finding) string {
 	return f.Path + ": " + f.Problem
 }
 
+// place is where a finding is, as it stands behind the file's name.
+func place(f *check.Finding) string {
+	if f.Line == 0 {
+		return ""
+	}
+	return fmt.Sprintf(":%d:%d", f.Line, f.Column)
+}
+
 type textFindings struct{ w io.Writer }
 
 func (t textFindings) file(name string, report *check.Report) {
 	for i := range report.Findings {
 		f := &report.Findings[i]
-		place, warning := "", ""
-		if f.Line > 0 {
-			place = fmt.Sprintf(":%d:%d", f.Line, f.Column)
-		}
+		warning := ""
 		if f.Warning {
 			warning = "warning: "
 		}
-		fmt.Fprintf(t.w, "%s%s: %s%s\n", name, place, warning, message(f))
+		fmt.Fprintf(t.w, "%s%s: %s%s\n", name, place(f), warning, message(f))
 	}
 	switch n := report.Configurations; {
 	case report.Refused():

@@ -120,8 +120,8 @@ func TestCommandLine(t *testing.T) {
 		{"simulate --config " + one + " --json --html a.html a.log", 2, "", "want --json or --html, not both"},
 		{"simulate --config " + one + " --keys -1 a.log", 2, "", "want no numbers below 0"},
 		{"simulate --config " + one + "x a.log", 1, "", "no such file"},
-		{"simulate --config " + one + " nowhere.log", 1, "", "nowhere.log: no such file"},
-		{"simulate --config " + one + " " + one, 1, "", "configuration refused"},
+		{"simulate --config example.json nowhere.log", 1, "", "nowhere.log: no such file"},
+		{"simulate --config ../../go.mod nowhere.log", 1, "", "configuration refused"},
 		{"run --store-file " + two, 2, "", "--store-file: want one line"},
 	} {
 		t.Run(test.args, func(t *testing.T) {

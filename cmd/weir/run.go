@@ -7,7 +7,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -45,7 +44,7 @@ const closeTimeout = 5 * time.Second
 func runNodes(ctx context.Context, args []string, env environment) error {
 	var f runFlags
 	flags := flag.NewFlagSet("run", flag.ContinueOnError)
-	flags.StringVar(&f.config, "config", "", "`file` with the plugin's configuration; an example if empty")
+	flags.StringVar(&f.config, "config", "", configUsage+"; an example if empty")
 	flags.IntVar(&f.nodes, "nodes", 2, "`number` of proxy nodes; node i listens on the port + i, counted from 0")
 	flags.IntVar(&f.workers, "workers", 2, "`number` of workers of each node")
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8080", "`address` of the first node")
@@ -61,18 +60,16 @@ func runNodes(ctx context.Context, args []string, env environment) error {
 	if f.nodes < 1 || f.workers < 1 {
 		return fmt.Errorf("%w: want at least one node with one worker, got %d with %d", errUsage, f.nodes, f.workers)
 	}
-	name, document := "example", exampleConfiguration
+	document := exampleConfiguration
 	if f.config != "" {
 		var err error
-		if document, err = readFile(f.config, env); err != nil {
+		if document, err = readConfiguration(f.config, env); err != nil {
 			return err
 		}
-		name = f.config
 	}
 	parsed, err := config.Parse(document)
 	if err != nil {
-		printErrors(env.stderr, name, err)
-		return errRefused
+		return err
 	}
 	r := &runner{flags: f, env: env, document: document, config: parsed}
 	log := env.stderr
@@ -270,16 +267,4 @@ func (r *runner) compile(ctx context.Context) (*host.Module, error) {
 		return nil, fmt.Errorf("--wasm: %w", err)
 	}
 	return host.Compile(ctx, wasm, host.Options{})
-}
-
-// printErrors prints all of a configuration's mistakes, one to a line.
-func printErrors(w io.Writer, name string, err error) {
-	var mistakes config.Errors
-	if !errors.As(err, &mistakes) {
-		fmt.Fprintf(w, "%s: %v\n", name, err)
-		return
-	}
-	for _, mistake := range mistakes {
-		fmt.Fprintf(w, "%s: %v\n", name, mistake)
-	}
 }
