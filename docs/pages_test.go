@@ -120,6 +120,7 @@ type field struct {
 	Enum       []any
 	Default    any
 	Properties map[string]field
+	Ref        string `json:"$ref"`
 }
 
 var row = regexp.MustCompile("(?m)^\\| (`[^|]*`) \\| ((?:[^|]|\\\\\\|)*) \\| (.*) \\|$")
@@ -160,6 +161,9 @@ func TestFieldTables(t *testing.T) {
 				if !ok {
 					t.Errorf("%s: the page has %s, the schema has not", table.of, name)
 					continue
+				}
+				if f.Type == "" {
+					f.Type = root.Defs[strings.TrimPrefix(f.Ref, "#/$defs/")].Type
 				}
 				for _, problem := range f.differs(cells[2]) {
 					t.Errorf("%s.%s: the page says %q: %s", table.of, name, cells[2], problem)
