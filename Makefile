@@ -1,7 +1,7 @@
 # Everything that is not pinned in go.mod is pinned here.
 golangci_lint := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.6.2
 
-.PHONY: help build run test test-fast check fuzz mutants bench clean
+.PHONY: help build run test test-fast check fuzz mutants bench docs clean
 
 # go.work has both modules: this one, and bench/, with what only benchmarks need.
 packages := ./... ./bench/...
@@ -88,6 +88,20 @@ bench/v8/node_modules: bench/v8/package-lock.json
 	@command -v npm >/dev/null || { echo "make bench needs Node 20 or later, with npm: https://nodejs.org"; exit 1; }
 	npm ci --prefix bench/v8
 	touch $@
+
+docs: dist/docs-env/installed dist/docs-env/package/dist/mermaid.min.js ## the pages as a site with search, in dist/docs; needs Python 3 and npm
+	mkdir -p dist/site-pages
+	dist/docs-env/bin/mkdocs build --strict --quiet -f scripts/site/mkdocs.yml
+
+dist/docs-env/installed: scripts/site/requirements.txt
+	python3 -m venv dist/docs-env
+	dist/docs-env/bin/pip install --quiet -r $<
+	touch $@
+
+# The site takes no file from elsewhere when it is read.
+dist/docs-env/package/dist/mermaid.min.js: dist/docs-env/installed
+	npm pack --silent mermaid@11.12.1 --pack-destination dist/docs-env
+	tar -xzmf dist/docs-env/mermaid-11.12.1.tgz -C dist/docs-env package/dist/mermaid.min.js
 
 clean: ## removes dist/, Envoys included
 	rm -rf dist

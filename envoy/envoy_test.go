@@ -1,4 +1,4 @@
-// Package envoy_test runs the configurations of this folder, and the README's excerpt, on real
+// Package envoy_test runs the configurations of this folder, and those that pages show, on real
 // Envoys. It also reads them, for what Envoy, Istio and the plugin take and should not be there.
 package envoy_test
 

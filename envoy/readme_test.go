@@ -12,13 +12,13 @@ import (
 	"weir/internal/envoytest"
 )
 
-// pathSettings are those of the README's excerpt that have one path for what a rule should take for
-// one.
+// pathSettings are those of the excerpt in docs/envoy.md that have one path for what a rule should
+// take for one.
 var pathSettings = []string{"normalize_path", "merge_slashes", "path_with_escaped_slashes_action"}
 
-// The README's excerpt runs as it is. Without its settings of paths it lets pass what the README
-// says, and with them it does not.
-func TestREADMERuns(t *testing.T) {
+// The excerpt in docs/envoy.md runs as it is. Without its settings of paths it lets pass what the
+// page says, and with them it does not.
+func TestExcerptRuns(t *testing.T) {
 	t.Parallel()
 	onEachEnvoy(t, func(t *testing.T, on envoytest.Binary) {
 		around := surround(t)
@@ -61,11 +61,10 @@ func TestREADMERuns(t *testing.T) {
 	})
 }
 
-// excerptBootstrap has a listener with the README's excerpt as it is, and one without its settings
-// of paths.
+// excerptBootstrap has a listener with the excerpt as it is, and one without its settings of paths.
 func excerptBootstrap(t *testing.T, around surroundings) []byte {
 	t.Helper()
-	text := readmeExcerpt(t)
+	text := pageExcerpt(t)
 	listener := func(name string, without ...string) envoytest.Object {
 		manager := envoytest.Object{}
 		if err := yaml.UnmarshalStrict([]byte(text), &manager); err != nil {
@@ -73,7 +72,7 @@ func excerptBootstrap(t *testing.T, around surroundings) []byte {
 		}
 		for _, field := range without {
 			if manager[field] == nil {
-				t.Errorf("README.md: the excerpt lacks %s", field)
+				t.Errorf("docs/envoy.md: the excerpt lacks %s", field)
 			}
 			delete(manager, field)
 		}
@@ -94,10 +93,10 @@ func excerptBootstrap(t *testing.T, around surroundings) []byte {
 	return bootstrap
 }
 
-// readmeExcerpt is the README's connection manager, with the plugin where it is here.
-func readmeExcerpt(t *testing.T) string {
+// pageExcerpt is the connection manager of docs/envoy.md, with the plugin where it is here.
+func pageExcerpt(t *testing.T) string {
 	t.Helper()
-	_, section, _ := strings.Cut(read(t, "../README.md"), "\n## Into Envoy\n")
+	_, section, _ := strings.Cut(read(t, "../docs/envoy.md"), "\n## Into Envoy\n")
 	return substitute(t, excerpt(t, section, 0), map[string]string{"/etc/envoy/weir.wasm": pluginFile(t)})
 }
 

@@ -29,7 +29,7 @@ import (
 	"weir/internal/envoytest"
 )
 
-// What follows runs this folder's files, and the README's excerpt, on real Envoys, and sends
+// What follows runs this folder's files, and what pages show of them, on real Envoys, and sends
 // requests through.
 
 // onEachEnvoy runs a test on every Envoy that there is.
@@ -167,8 +167,14 @@ func serve(t *testing.T) *backend {
 // startServe runs weir serve with more arguments, and returns its address.
 func startServe(t *testing.T, args ...string) (address string) {
 	t.Helper()
+	return startServeIn(t, []string{"WEIR_TOKEN=" + exampleToken}, args...)
+}
+
+// startServeIn is startServe with more of the environment, and without a token if that has none.
+func startServeIn(t *testing.T, environment []string, args ...string) (address string) {
+	t.Helper()
 	cmd := exec.Command("../dist/weir", append([]string{"serve", "--listen", "127.0.0.1:0", "--store", "memory"}, args...)...)
-	cmd.Env = append(os.Environ(), "WEIR_TOKEN="+exampleToken)
+	cmd.Env = append(os.Environ(), environment...)
 	said, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -48,7 +48,7 @@ func TestSecurityClusterRuns(t *testing.T) {
 		// Each decides by itself while the backend refuses it.
 		listener := func(name, namespace string) envoytest.Object {
 			manager := envoytest.Object{}
-			text := substitute(t, readmeExcerpt(t), map[string]string{
+			text := substitute(t, pageExcerpt(t), map[string]string{
 				`"backend": {"cluster": "weir_backend", "token": "change-me"},`: fmt.Sprintf(
 					`"namespace": %q, "sync_rate": 0, "on_backend_failure": "deny", "backend": {"cluster": %q, "timeout": "10s"},`, namespace, name),
 			})

@@ -1,0 +1,210 @@
+package docs
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"weir/internal/check"
+	"weir/internal/schema"
+)
+
+// pages are what a newcomer reads.
+func pages(t *testing.T) (files []string) {
+	t.Helper()
+	for _, pattern := range []string{"../*.md", "*.md", "../envoy/*.md", "../bench/*.md", "../bench/*/*.md"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, found...)
+	}
+	return files
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+var (
+	fenced  = regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)^```$")
+	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	anyLink = regexp.MustCompile(`\]\(([^)\s]*)\)`)
+	noSlug  = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+)
+
+// anchors are those of a page's headings.
+func anchors(text string) (slugs []string) {
+	for _, found := range heading.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
+		slug := noSlug.ReplaceAllString(strings.ToLower(found[1]), "")
+		slugs = append(slugs, strings.ReplaceAll(slug, " ", "-"))
+	}
+	return slugs
+}
+
+// TestLinks wants what every relative link leads to, and its anchor, to be there.
+func TestLinks(t *testing.T) {
+	checked := 0
+	for _, page := range pages(t) {
+		text := read(t, page)
+		for _, found := range anyLink.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
+			target, anchor, hasAnchor := strings.Cut(found[1], "#")
+			if strings.Contains(target, ":") {
+				continue
+			}
+			checked++
+			file := page
+			if target != "" {
+				file = filepath.Join(filepath.Dir(page), target)
+			}
+			if info, err := os.Stat(file); err != nil {
+				t.Errorf("%s: link to %s: %v", page, found[1], err)
+			} else if hasAnchor && (info.IsDir() || !slices.Contains(anchors(read(t, file)), anchor)) {
+				t.Errorf("%s: link to %s: no such heading", page, found[1])
+			}
+		}
+	}
+	if checked < 150 {
+		t.Errorf("%d links found", checked)
+	}
+}
+
+// TestConfigurations has weir check's own code read every configuration that a page shows.
+func TestConfigurations(t *testing.T) {
+	checked := 0
+	for _, page := range pages(t) {
+		for i, sample := range fenced.FindAllStringSubmatch(read(t, page), -1) {
+			if sample[1] != "json" && sample[1] != "yaml" || !strings.Contains(sample[2], "rules") || !strings.Contains(sample[2], "limits") {
+				continue
+			}
+			report := check.File("sample."+sample[1], []byte(sample[2]))
+			if report.Configurations == 0 {
+				t.Errorf("%s: sample %d: no configuration found", page, i)
+			}
+			for _, f := range report.Findings {
+				if !f.Warning {
+					t.Errorf("%s: sample %d: %d:%d: %s: %s", page, i, f.Line, f.Column, f.Path, f.Problem)
+				}
+			}
+			checked++
+		}
+	}
+	if checked < 4 {
+		t.Errorf("%d samples found", checked)
+	}
+}
+
+// TestPictures wants the pictures of the algorithms to be what these decide.
+func TestPictures(t *testing.T) {
+	cmd := exec.Command("go", "run", "./scripts/pictures", "-check")
+	cmd.Dir = ".."
+	if said, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, said)
+	}
+}
+
+// field is what the schema says of one.
+type field struct {
+	Type       string
+	Enum       []any
+	Default    any
+	Properties map[string]field
+	Ref        string `json:"$ref"`
+}
+
+var row = regexp.MustCompile("(?m)^\\| (`[^|]*`) \\| ((?:[^|]|\\\\\\|)*) \\| (.*) \\|$")
+
+// TestFieldTables holds the tables of configuration.md to the schema: they have the same fields, of
+// the same types, and name the same values and defaults.
+func TestFieldTables(t *testing.T) {
+	var root struct {
+		field
+		Defs map[string]field `json:"$defs"`
+	}
+	if err := json.Unmarshal(schema.JSON, &root); err != nil {
+		t.Fatal(err)
+	}
+	_, page, _ := strings.Cut(read(t, "configuration.md"), "| field | type, default | meaning |\n")
+	configuration, page, _ := strings.Cut(page, "\nA rule:\n")
+	rule, page, _ := strings.Cut(page, "\nA limit:\n")
+	limit, _, _ := strings.Cut(page, "\n### ")
+	all := root.Properties
+	for name, f := range all["backend"].Properties {
+		all["backend."+name] = f
+	}
+	delete(all, "backend")
+	for _, table := range []struct {
+		of, text string
+		fields   map[string]field
+	}{
+		{"configuration", configuration, all},
+		{"rule", rule, root.Defs["rule"].Properties},
+		{"limit", limit, root.Defs["limit"].Properties},
+	} {
+		shown := map[string]bool{}
+		for _, cells := range row.FindAllStringSubmatch(table.text, -1) {
+			for name := range strings.SplitSeq(cells[1], ", ") {
+				name = strings.Trim(name, "`")
+				shown[name] = true
+				f, ok := table.fields[name]
+				if !ok {
+					t.Errorf("%s: the page has %s, the schema has not", table.of, name)
+					continue
+				}
+				if f.Type == "" {
+					f.Type = root.Defs[strings.TrimPrefix(f.Ref, "#/$defs/")].Type
+				}
+				for _, problem := range f.differs(cells[2]) {
+					t.Errorf("%s.%s: the page says %q: %s", table.of, name, cells[2], problem)
+				}
+			}
+		}
+		for name := range table.fields {
+			if !shown[name] {
+				t.Errorf("%s: the schema has %s, the page has not", table.of, name)
+			}
+		}
+	}
+}
+
+// differs says what of a field's type, values and default a cell lacks.
+func (f field) differs(cell string) (problems []string) {
+	if cell == "as above" {
+		return nil
+	}
+	short := map[string]string{"boolean": "bool"}
+	kind := f.Type
+	if s := short[kind]; s != "" {
+		kind = s
+	}
+	if kind != "" && !strings.Contains(cell, kind) {
+		problems = append(problems, "want the type "+kind)
+	}
+	for _, value := range f.Enum {
+		if !strings.Contains(cell, fmt.Sprintf("%q", value)) {
+			problems = append(problems, fmt.Sprintf("want the value %q", value))
+		}
+	}
+	if f.Default == nil {
+		return problems
+	}
+	want, err := json.Marshal(f.Default)
+	if err != nil {
+		return append(problems, err.Error())
+	}
+	if !strings.Contains(strings.ReplaceAll(cell, " ", ""), string(want)) {
+		problems = append(problems, "want the default "+string(want))
+	}
+	return problems
+}

@@ -1,0 +1,77 @@
+package envoy_test
+
+import (
+	"encoding/json"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"weir/internal/envoytest"
+)
+
+// endpoint is an address as the quickstart writes one.
+func endpoint(t *testing.T, address string) string {
+	t.Helper()
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return host + ", port_value: " + port
+}
+
+// The README shows the quickstart as it is. Two Envoys that run it beside a backend without a token,
+// as the guide has them, let exactly ten requests of an address pass in common.
+func TestQuickstartRuns(t *testing.T) {
+	t.Parallel()
+	const name = "quickstart.yaml"
+	if !strings.Contains(read(t, "../README.md"), "\n```yaml\n"+read(t, name)+"```\n") {
+		t.Errorf("README.md does not show %s as it is", name)
+	}
+	onEachEnvoy(t, func(t *testing.T, on envoytest.Binary) {
+		around := surroundings{
+			backend:  &backend{own: startServeIn(t, nil), hosts: map[string]bool{}},
+			upstream: surround(t).upstream,
+		}
+		text := substitute(t, read(t, name), map[string]string{
+			"port_value: 10000": "port_value: 0",
+			"dist/weir.wasm":    pluginFile(t),
+			// A machine that is busy with tests takes its time: who waits in vain is decided alone.
+			`{"cluster": "weir_backend"}`: `{"cluster": "weir_backend", "timeout": "30s"}`,
+			"127.0.0.1, port_value: 3000": endpoint(t, around.upstream),
+			"127.0.0.1, port_value: 9180": endpoint(t, around.backend.own),
+		})
+		bootstrap := envoytest.Object{}
+		if err := yaml.UnmarshalStrict([]byte(text), &bootstrap); err != nil {
+			t.Fatal(err)
+		}
+		// The test asks it for the port that the listener got.
+		bootstrap["admin"] = envoytest.Object{"address": envoytest.Address("127.0.0.1", 0)}
+		encoded, err := json.Marshal(bootstrap)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var clients []client
+		for range 2 {
+			p := around.run(t, on, encoded)
+			listeners := slices.Collect(maps.Keys(p.listeners))
+			if len(listeners) != 1 {
+				t.Fatalf("got listeners %q, want one", listeners)
+			}
+			clients = append(clients, p.at(local, listeners[0]))
+		}
+		for i := range 12 {
+			want := http.StatusOK
+			if i >= 10 {
+				want = http.StatusTooManyRequests
+			}
+			if a := clients[i%2].send(t, "GET", "/"); a.status != want {
+				t.Errorf("request %d of 12: got %d %s, want %d", i+1, a.status, a.header, want)
+			}
+		}
+	})
+}

@@ -1,0 +1,150 @@
+// Command pictures draws what docs/concepts.md shows of each algorithm: what it decides about the
+// same requests. It decides with package window. With -check it draws nothing, and fails if a
+// picture is not what it would draw.
+package main
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"weir/ratelimit"
+	"weir/window"
+)
+
+const (
+	limit = 6
+	width = 30 * time.Second
+	span  = 3 * width
+)
+
+// start is where a window of the clock starts.
+var start = time.Unix(0, 0).Add(1e6 * width)
+
+// Picture is one algorithm's.
+type Picture struct {
+	// Name is the file's, without its ending.
+	Name string
+	// Limit is what decides.
+	Limit window.Limit
+}
+
+// Pictures are all, in the page's order.
+var Pictures = []Picture{
+	{"fixed-window", ratelimit.FixedWindow(limit, width)},
+	{"first-hit", ratelimit.FirstHitWindow(limit, width)},
+	{"sliding-window", ratelimit.SlidingWindow(limit, width)},
+	{"sub-buckets", ratelimit.SlidingBuckets(limit, width, width/6)},
+	{"sliding-log", ratelimit.SlidingLog(limit, width)},
+	{"token-bucket", ratelimit.TokenBucket(limit, width, limit)},
+}
+
+// requests are when requests come, after start: a burst before a window of the clock ends, another
+// one after it, and a steady few.
+func requests() (at []time.Duration) {
+	for i := range 10 {
+		at = append(at, 24*time.Second+time.Duration(i)*500*time.Millisecond)
+	}
+	for i := range 6 {
+		at = append(at, 31*time.Second+time.Duration(i)*500*time.Millisecond)
+	}
+	for i := range 6 {
+		at = append(at, 42*time.Second+time.Duration(i)*8*time.Second)
+	}
+	return at
+}
+
+// decision is what became of a request.
+type decision struct {
+	at      time.Duration
+	allowed bool
+}
+
+// Draw is the picture, in SVG.
+func (p Picture) Draw() []byte {
+	const (
+		left, top, wide, high = 44, 20, 640, 100
+		marks                 = top + high + 22
+		step                  = 250 * time.Millisecond
+	)
+	x := func(t time.Duration) float64 { return left + wide*t.Seconds()/span.Seconds() }
+	y := func(used uint64) float64 { return top + high - high*float64(used)/limit }
+	var decisions []decision
+	var line strings.Builder
+	var state window.State
+	used, pending := uint64(0), requests()
+	for t := time.Duration(0); t <= span; t += step {
+		p.Limit.Advance(&state, start.Add(t).UnixNano())
+		for ; len(pending) > 0 && pending[0] <= t; pending = pending[1:] {
+			allowed := p.Limit.Allows(&state, 1)
+			if allowed {
+				p.Limit.Count(&state, 1)
+			}
+			decisions = append(decisions, decision{pending[0], allowed})
+		}
+		now := limit - p.Limit.Remaining(&state)
+		if t == 0 {
+			fmt.Fprintf(&line, "M%.1f %.1f", x(t), y(now))
+		} else if now != used || t == span {
+			fmt.Fprintf(&line, "H%.1fV%.1f", x(t), y(now))
+		}
+		used = now
+	}
+	passed := 0
+	for _, d := range decisions {
+		if d.allowed {
+			passed++
+		}
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" font-family="sans-serif" font-size="11">`+"\n",
+		left+wide+16, marks+34)
+	fmt.Fprintf(&b, "<title>%s: %d of %d requests pass</title>\n", p.Name, passed, len(decisions))
+	fmt.Fprintf(&b, "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n")
+	for t := time.Duration(0); t <= span; t += width {
+		fmt.Fprintf(&b, `<path d="M%.1f %dV%d" stroke="#bbb"/><text x="%.1f" y="%d" text-anchor="middle">%.0f s</text>`+"\n",
+			x(t), top-8, marks+8, x(t), marks+26, t.Seconds())
+	}
+	for _, hits := range []uint64{0, limit} {
+		fmt.Fprintf(&b, `<path d="M%d %.1fH%d" stroke="#bbb" stroke-dasharray="4"/><text x="%d" y="%.1f" text-anchor="end">%d</text>`+"\n",
+			left, y(hits), left+wide, left-8, y(hits)+4, hits)
+	}
+	fmt.Fprintf(&b, `<path d="%s" fill="none" stroke="#0072b2" stroke-width="2"/>`+"\n", &line)
+	for _, d := range decisions {
+		fill := "#fff"
+		if d.allowed {
+			fill = "#d55e00"
+		}
+		fmt.Fprintf(&b, `<circle cx="%.1f" cy="%d" r="3" fill="%s" stroke="#d55e00"/>`+"\n", x(d.at), marks, fill)
+	}
+	b.WriteString("</svg>\n")
+	return b.Bytes()
+}
+
+func main() {
+	check := flag.Bool("check", false, "fail if a picture is out of date")
+	dir := flag.String("dir", "docs/pictures", "`folder` of the pictures")
+	flag.Parse()
+	for _, p := range Pictures {
+		file := filepath.Join(*dir, p.Name+".svg")
+		if err := write(file, p.Draw(), *check); err != nil {
+			fmt.Fprintln(os.Stderr, "pictures:", err)
+			os.Exit(1)
+		}
+	}
+}
+
+func write(file string, want []byte, check bool) error {
+	if !check {
+		return os.WriteFile(file, want, 0o644)
+	}
+	got, err := os.ReadFile(file)
+	if err == nil && !bytes.Equal(got, want) {
+		err = fmt.Errorf("%s is out of date: run go run ./scripts/pictures", file)
+	}
+	return err
+}
