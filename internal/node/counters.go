@@ -48,7 +48,7 @@ func (n *Node) at(r *Rule, a sharedata.Address) *Demand {
 // Save saves a demand that was decided, or looked at, for [Node.ForceSaved].
 func (n *Node) Save(d *Demand) Saved {
 	s := Saved{Rule: d.Rule, Cost: d.Cost, address: d.address}
-	if d.Rule.Synced() {
+	if !n.local {
 		s.id = n.identity(d)
 	}
 	return s

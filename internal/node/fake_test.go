@@ -273,6 +273,7 @@ type fakeNode struct {
 	variant    *Rule
 	tickMillis uint32
 	pushes     []fakePush
+	reports    [][]byte
 	refuse     bool // whether no push is taken
 	// settle delivers the answers that a request waits for.
 	settle func(f *fakeNode)
@@ -323,6 +324,10 @@ func (f *fakeNode) TickEvery(millis uint32) { f.tickMillis = millis }
 func (f *fakeNode) Send(push []byte, ticket Ticket) bool {
 	if f.refuse {
 		return false
+	}
+	if wire.IsReport(push) {
+		f.reports = append(f.reports, append([]byte(nil), push...))
+		return true
 	}
 	f.pushes = append(f.pushes, fakePush{append([]byte(nil), push...), ticket})
 	return true
