@@ -26,6 +26,8 @@ Commands:
   check     check configurations, and the documents of Envoy and Istio that have some
   schema    print the JSON Schema of a configuration
   simulate  replay access logs through a configuration's rules
+  top       show the keys with most hits and most refusals
+  report    show what a rule refuses, or as a shadow would refuse
   override  give single keys other limits while everything runs
   help      print this
 
@@ -59,6 +61,8 @@ var commands = map[string]func(ctx context.Context, args []string, env environme
 	"schema":   printSchema,
 	"simulate": runSimulation,
 	"override": override,
+	"top":      showTop,
+	"report":   report,
 }
 
 // run executes a command line, and returns the exit code: 0, 1 after a failure, 2 if the command
