@@ -50,6 +50,10 @@ func (n *Node) Save(d *Demand) Saved {
 	s := Saved{Rule: d.Rule, Cost: d.Cost, address: d.address}
 	if !n.local {
 		s.id = n.identity(d)
+		if prefix := len(d.Rule.Prefix); d.Rule.Reveal != 0 && len(d.Key) > prefix {
+			n.payload = appendName(n.payload[:0], d.Key[prefix:], d.Rule.Reveal)
+			n.sightings.names.keep(s.id, n.payload)
+		}
 	}
 	return s
 }

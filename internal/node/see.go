@@ -46,15 +46,19 @@ func (n *Node) seeKey(s *seen, d *Demand, now int64, weight uint64) {
 }
 
 // lookAt adds a demand to the keys that have most.
-func (n *Node) lookAt(h *sketch.Heavy, d *Demand, id [16]byte, weight uint64) *sketch.Entry {
+func (n *Node) lookAt(h *sketch.Heavy, d *Demand, id [16]byte, weight uint64) {
 	e := h.Add(id, clamp(d.Cost)*weight)
 	_, use := d.Counter.Worth()
 	e.Use = thousandths(use)
-	if prefix := len(d.Rule.Prefix); !h.Named(e) && len(d.Key) > prefix {
+	if h.Named(e) {
+		return
+	}
+	if prefix := len(d.Rule.Prefix); len(d.Key) > prefix {
 		n.payload = appendName(n.payload[:0], d.Key[prefix:], d.Rule.Reveal)
 		h.SetName(e, n.payload)
+	} else if name := n.sightings.names.of(id); name != nil {
+		h.SetName(e, name)
 	}
-	return e
 }
 
 // seeRefused notes what was refused of a request that stands for so many.
@@ -75,13 +79,7 @@ func (n *Node) seeRefused(demands []Demand, now int64, weight uint64) {
 		if weight == 0 || d.Cost == 0 {
 			continue
 		}
-		id := n.identity(d)
-		e := n.lookAt(&s.now.refused, d, id, weight)
-		if !s.now.refused.Named(e) { // it has waited, and has no key any more
-			if name := s.now.used.NameOf(id); len(name) > 0 {
-				s.now.refused.SetName(e, name)
-			}
-		}
+		n.lookAt(&s.now.refused, d, n.identity(d), weight)
 	}
 }
 

@@ -36,6 +36,29 @@ type sightings struct {
 	before   int64 // the one before it
 	reportAt int64
 	body     []byte
+	// names are those of keys of requests that wait; nil if no rule reveals any.
+	names *names
+}
+
+// names has the names of the newest keys that were saved. A demand that was saved has none.
+type names struct {
+	ids   [nameSlots][16]byte
+	sizes [nameSlots]uint8
+	bytes [nameSlots][sketch.MaxName]byte
+}
+
+const nameSlots = 64
+
+func (n *names) keep(id [16]byte, name []byte) {
+	at := id[0] % nameSlots
+	n.ids[at], n.sizes[at] = id, uint8(copy(n.bytes[at][:], name))
+}
+
+func (n *names) of(id [16]byte) []byte {
+	if at := id[0] % nameSlots; n.ids[at] == id {
+		return n.bytes[at][:n.sizes[at]]
+	}
+	return nil
 }
 
 // seen is what was seen of one rule.
@@ -68,6 +91,9 @@ func newSightings(rules []Rule, now, hostNow int64, random Random) *sightings {
 	}
 	for i := range rules {
 		r := &rules[i]
+		if r.Reveal != 0 && s.names == nil {
+			s.names = &names{}
+		}
 		s.rules[i] = seen{now: newTally(r.Reveal != 0), past: newTally(r.Reveal != 0)}
 		if r.Shadow {
 			widths := make([]int64, len(r.Limits))

@@ -4,10 +4,7 @@
 // Nothing here allocates after it was made, reads a clock, or may be used by two goroutines at once.
 package sketch
 
-import (
-	"encoding/binary"
-	"slices"
-)
+import "encoding/binary"
 
 const (
 	// Keys is how many keys a Heavy has.
@@ -136,15 +133,7 @@ func Merge(newer, older *Heavy) (keys []Key, floor uint64) {
 			keys = append(keys, k)
 		}
 	}
-	slices.SortFunc(keys, func(a, b Key) int {
-		switch {
-		case a.Count > b.Count:
-			return -1
-		case a.Count < b.Count:
-			return 1
-		}
-		return 0
-	})
+	sortKeys(keys)
 	floor = sum(newerFloor, olderFloor)
 	if len(keys) > Keys {
 		floor = max(floor, keys[Keys].Count)
@@ -153,19 +142,25 @@ func Merge(newer, older *Heavy) (keys []Key, floor uint64) {
 	return keys, floor
 }
 
+// sortKeys puts those with most hits first. They are few: a sort that is fast for many would be most of
+// the package.
+func sortKeys(keys []Key) {
+	for i := range keys {
+		most := i
+		for j := i + 1; j < len(keys); j++ {
+			if keys[j].Count > keys[most].Count {
+				most = j
+			}
+		}
+		keys[i], keys[most] = keys[most], keys[i]
+	}
+}
+
 func (h *Heavy) find(id [16]byte) *Entry {
 	for i := range h.entries {
 		if h.entries[i].ID == id {
 			return &h.entries[i]
 		}
-	}
-	return nil
-}
-
-// NameOf is a key's name, empty if there is none.
-func (h *Heavy) NameOf(id [16]byte) []byte {
-	if e := h.find(id); e != nil {
-		return h.Name(e)
 	}
 	return nil
 }
