@@ -253,8 +253,7 @@ func report(ctx context.Context, args []string, env environment) error {
 		has = "would have refused"
 	}
 	fmt.Fprintf(c.out, "\n%s%s in the last %.0f s:\n", r.Rule, shadowed(r), r.Seconds)
-	fmt.Fprintf(c.out, "  it %s %s of requests (%s of %s a second); this is exact\n", has, percent(r.ShareRefused),
-		rate(r.RefusedRequestsPerSecond), rate(r.RequestsPerSecond))
+	fmt.Fprintf(c.out, "  it %s %s of requests (%d of %d); this is exact\n", has, percent(r.ShareRefused), r.RefusedRequests, r.Requests)
 	c.measured(r)
 	if len(r.Refused) == 0 {
 		return nil

@@ -39,8 +39,10 @@ type TopRule struct {
 	// Seconds is the longest time that a report speaks of.
 	Seconds                                      float64
 	Requests, Hits, RefusedRequests, RefusedHits float64
-	// ShareRefused is that of requests.
-	ShareRefused float64
+	// Asked requests were counted in that time, of which Rejected were refused. ShareRefused is their
+	// share.
+	Asked, Rejected uint64
+	ShareRefused    float64
 	// Used are the keys with most hits, and Refused those that were refused most.
 	Used, Refused []TopKey
 	// Others is the most hits of a key that is in neither list, and OthersRefused the most that were
@@ -140,6 +142,8 @@ func mergeRule(name string, all []seen) TopRule {
 		r.Shadow = r.Shadow || s.Shadow
 		seconds := s.seconds()
 		r.Seconds = max(r.Seconds, seconds)
+		r.Asked += s.Requests
+		r.Rejected += s.RefusedRequests
 		r.Requests += float64(s.Requests) / seconds
 		r.Hits += float64(s.Hits) / seconds
 		r.RefusedRequests += float64(s.RefusedRequests) / seconds
@@ -148,8 +152,8 @@ func mergeRule(name string, all []seen) TopRule {
 		r.OthersRefused += float64(s.Refused.Floor) / seconds
 	}
 	r.Nodes = len(nodes)
-	if r.Requests > 0 {
-		r.ShareRefused = r.RefusedRequests / r.Requests
+	if r.Asked > 0 {
+		r.ShareRefused = float64(r.Rejected) / float64(r.Asked)
 	}
 	r.mergeKeys(all)
 	if r.Shadow {

@@ -28,7 +28,10 @@ type TopRule struct {
 	Nodes  int    `json:"nodes"`
 	// Seconds is the longest time that a report speaks of. The rates and the share of requests that were
 	// refused are exact.
-	Seconds                  float64 `json:"seconds"`
+	Seconds float64 `json:"seconds"`
+	// Requests were counted in that time, of which RefusedRequests were refused.
+	Requests                 uint64  `json:"requests"`
+	RefusedRequests          uint64  `json:"refused_requests"`
 	RequestsPerSecond        float64 `json:"requests_per_second"`
 	HitsPerSecond            float64 `json:"hits_per_second"`
 	RefusedRequestsPerSecond float64 `json:"refused_requests_per_second"`
@@ -121,7 +124,7 @@ func topOf(found *backend.Top, now time.Time) Top {
 		r := TopRule{
 			Rule: f.Name, Shadow: f.Shadow, Nodes: f.Nodes, Seconds: rounded(f.Seconds), RequestsPerSecond: rounded(f.Requests),
 			HitsPerSecond: rounded(f.Hits), RefusedRequestsPerSecond: rounded(f.RefusedRequests), RefusedHitsPerSecond: rounded(f.RefusedHits),
-			ShareRefused: f.ShareRefused, Used: topKeys(f.Used), Refused: topKeys(f.Refused), Others: rounded(f.Others),
+			Requests: f.Asked, RefusedRequests: f.Rejected, ShareRefused: f.ShareRefused, Used: topKeys(f.Used), Refused: topKeys(f.Refused), Others: rounded(f.Others),
 			OthersRefused: rounded(f.OthersRefused),
 		}
 		if m := f.Measured; m != nil {
