@@ -20,13 +20,14 @@ func (n *Node) locate(d *Demand) {
 	}
 }
 
-// identity is the key's name in the backend. The demand's counter has been read.
+// identity is the key's name in the backend. The demand's counter has been read. That of a rule that does
+// not synchronise has no name.
 //
 //go:noinline
 func (n *Node) identity(d *Demand) [16]byte {
 	if !d.named {
 		d.named = true
-		if d.id = d.Counter.Sync().ID; !d.Counter.Identified() {
+		if d.id = d.Counter.Sync().ID; !d.Rule.Synced() || !d.Counter.Identified() {
 			d.id = n.identities.Of(d.Key)
 		}
 	}

@@ -63,6 +63,8 @@ type fakeRule struct {
 	countRejected bool
 	own           bool  // whether it has a rate of its own
 	rate          int64 // if so
+	shadow        bool
+	reveal        uint8
 }
 
 // at is the rule with a rate of its own.
@@ -150,6 +152,7 @@ func (p *fakeProcess) startOf(rate int64, options Options, rules ...fakeRule) *f
 		}
 		options.Rules = append(options.Rules, Rule{
 			Rule: counter.Rule{Limits: slices.Clone(r.limits)}, SyncRate: r.rate, Prefix: f.prefix(i), CountRejected: r.countRejected,
+			Shadow: r.shadow, Reveal: r.reveal,
 		})
 	}
 	var err error
