@@ -114,9 +114,15 @@ type Rule struct {
 	// CostOnResponse is the part of the response, or of the request, that says how many hits are
 	// counted when the response is there. It is nil for none.
 	CostOnResponse *Selector
+	// Reveal is how many characters of a key's values people may see: 1 to 64, RevealPlain for all, and 0
+	// for its hash alone.
+	Reveal uint8
 	// CountRejected reports whether the hits of requests that the rule rejects are counted too.
 	CountRejected bool
 }
+
+// RevealPlain is the Rule.Reveal of keys that are shown as they are.
+const RevealPlain = 255
 
 // LimitFrom says where a request has the hits of one of a rule's limits. A value that is no number
 // leaves the limit as it is.

@@ -26,7 +26,7 @@ var fieldPaths = []string{
 	"rules.name", "rules.match", "rules.match.path", "rules.match.path.exact", "rules.match.path.prefix",
 	"rules.match.path.suffix", "rules.match.path.regex", "rules.match.path.present", "rules.match.host",
 	"rules.match.headers", "rules.match.headers.NAME", "rules.match.methods", "rules.except", "rules.except.client_ip",
-	"rules.except.path", "rules.except.host", "rules.except.headers", "rules.except.methods", "rules.key", "rules.limits", "rules.cost", "rules.cost.least", "rules.cost.most", "rules.cost_on_response", "rules.mode",
+	"rules.except.path", "rules.except.host", "rules.except.headers", "rules.except.methods", "rules.key", "rules.limits", "rules.cost", "rules.cost.least", "rules.cost.most", "rules.cost_on_response", "rules.mode", "rules.reveal",
 	"rules.count_rejected", "rules.sync_rate", "rules.headers", "rules.response", "rules.overrides", "rules.overrides.by",
 	"rules.overrides.values", "rules.overrides.values.NAME", "rules.overrides.keys", "rules.overrides.keys.key", "rules.overrides.keys.limits",
 

@@ -26,9 +26,10 @@ var (
 	ruleFields = []field{
 		{"name", required}, {"match", optional}, {"except", optional}, {"key", optional}, {"limits", required}, {"cost", optional},
 		{"cost_on_response", optional}, {"mode", optional}, {"count_rejected", optional}, {"sync_rate", optional}, {"headers", optional},
-		{"response", optional}, {"overrides", optional},
+		{"response", optional}, {"overrides", optional}, {"reveal", optional},
 	}
-	modes = []string{"enforce", "shadow"}
+	modes   = []string{"enforce", "shadow"}
+	reveals = []string{"hash", "plain"}
 )
 
 // readRule reads the last of the rules.
@@ -77,6 +78,8 @@ func readRule(v *value, rules []Rule, general *Rule) {
 			rule.CostOnResponse = &s
 		case "mode":
 			rule.Shadow = v.choice(modes) == 1
+		case "reveal":
+			rule.Reveal = readReveal(v)
 		case "count_rejected":
 			rule.CountRejected = v.boolean()
 		case "sync_rate":
@@ -95,6 +98,27 @@ func readRule(v *value, rules []Rule, general *Rule) {
 		readOverrides(overrides, rule, sound)
 	}
 }
+
+// readReveal reads how much of keys people may see.
+func readReveal(v *value) uint8 {
+	if v.kind == kindString {
+		switch index(reveals, v.text) {
+		case 0:
+			return 0
+		case 1:
+			return RevealPlain
+		}
+	} else if v.kind == kindNumber {
+		if n, whole := parseDecimal(v.raw).scaled(0); whole && n >= 1 && n <= maxReveal {
+			return uint8(n)
+		}
+	}
+	v.wrong(`"hash", "plain", or an integer from 1 to 64`)
+	return 0
+}
+
+// maxReveal is the most characters of a value that a rule may reveal without all of them.
+const maxReveal = 64
 
 // boundFields are those that the selector of a cost has besides its own.
 var boundFields = []field{{"least", optional}, {"most", optional}}

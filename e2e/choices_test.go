@@ -223,6 +223,16 @@ var choices = []reference{
 		},
 	},
 	{
+		name: "reveal: it concerns people who look, and no request",
+		configuration: `{"rules": [{"name": "once", "reveal": 4, "key": [{"header": "x-user"}],
+			"limits": [{"limit": 1, "window": "1m", "algorithm": "fixed_window"}]}]}`,
+		steps: []step{
+			{send: "GET / x-user:annabel", status: 200},
+			{send: "GET / x-user:annabel", status: 429},
+			{send: "GET / x-user:annabella", status: 200},
+		},
+	},
+	{
 		name: "response and headers of single rules: the first that rejects answers",
 		configuration: `{"response": {"headers": {"x-all": "1"}}, "rules": [
 			{"name": "quiet", "headers": [], "match": {"path": {"prefix": "/q"}}, "limits": [{"limit": 0, "window": "1m"}],

@@ -45,6 +45,10 @@ func (c *customs) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
+	if wire.IsReport(body) {
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		return http.DefaultTransport.RoundTrip(r)
+	}
 	push, err := wire.DecodePush(body)
 	if err != nil {
 		return nil, err

@@ -483,6 +483,8 @@ func BenchmarkRequest(b *testing.B) {
 		"three limits":       oneRule(`{"limit": 1000000000, "window": "1s"}, {"limit": 1000000000, "window": "1m"}, {"limit": 1000000000, "window": "1h"}`),
 		"log of 500":         oneRule(`{"limit": 500, "window": "1m", "algorithm": "sliding_log"}`),
 		"refused again":      oneRule(`{"limit": 0, "window": "1h"}`),
+		"beside a backend": `{"backend": {"cluster": "b"}, "headers": [], "rules": [{"name": "user", "key": [{"header": "x-user"}], "sync_rate": -1, "limits": [{"limit": 1000000000, "window": "1h"}]},
+			{"name": "far", "match": {"headers": {"x-far": {"present": true}}}, "limits": [{"limit": 1, "window": "1h"}]}]}`,
 	} {
 		b.Run(name, func(b *testing.B) {
 			p := newProxy(b)

@@ -96,7 +96,7 @@ func (p *plugin) compile() {
 		p.costsLater = p.costsLater || p.rules[i].costsLater
 		l := &p.limits[i]
 		l.Limits, l.SyncRate, l.Prefix = c.Limits, int64(c.SyncRate), p.rules[i].keyPrefix
-		l.CountRejected, l.CostsLater = c.CountRejected, p.rules[i].costsLater
+		l.CountRejected, l.CostsLater, l.Shadow, l.Reveal = c.CountRejected, p.rules[i].costsLater, c.Shadow, c.Reveal
 		if p.rules[i].variants != nil {
 			l.Widest = c.Widest()
 		}

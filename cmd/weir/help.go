@@ -66,6 +66,8 @@ input.
   weir simulate --config new.json access.log access.log.1.gz
   weir simulate --config new.json --html report.html access.log
 `},
+		{name: "top", summary: "show the keys with most hits and most refusals", operands: topUsage, run: showTop, help: backendHelp},
+		{name: "report", summary: "show what a rule refuses, or as a shadow would refuse", operands: reportUsage, run: report, help: backendHelp},
 		{name: "override", summary: "give single keys other limits while everything runs", operands: overrideUsage, run: override, help: backendHelp},
 		{name: "version", summary: "print the version", run: printVersion, help: ""},
 	}

@@ -43,7 +43,12 @@ type Reply struct {
 // Push applies a push on the wire, once, however often it comes. If the bytes are no push, or none
 // that the store will ever take, the error wraps [store.ErrInvalid], and nothing has changed. After
 // any other error the push may have been applied: it is to be sent again.
+//
+// A report comes in the same way, and is kept. Its answer is empty.
 func (b *Backend) Push(ctx context.Context, body []byte) (Reply, error) {
+	if wire.IsReport(body) {
+		return Reply{}, b.report(ctx, body)
+	}
 	p, err := wire.DecodePush(body)
 	if err != nil {
 		return Reply{}, fmt.Errorf("%w: %w", store.ErrInvalid, err)

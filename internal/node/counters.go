@@ -20,13 +20,14 @@ func (n *Node) locate(d *Demand) {
 	}
 }
 
-// identity is the key's name in the backend. The demand's counter has been read.
+// identity is the key's name in the backend. The demand's counter has been read. That of a rule that does
+// not synchronise has no name.
 //
 //go:noinline
 func (n *Node) identity(d *Demand) [16]byte {
 	if !d.named {
 		d.named = true
-		if d.id = d.Counter.Sync().ID; !d.Counter.Identified() {
+		if d.id = d.Counter.Sync().ID; !d.Rule.Synced() || !d.Counter.Identified() {
 			d.id = n.identities.Of(d.Key)
 		}
 	}
@@ -48,8 +49,12 @@ func (n *Node) at(r *Rule, a sharedata.Address) *Demand {
 // Save saves a demand that was decided, or looked at, for [Node.ForceSaved].
 func (n *Node) Save(d *Demand) Saved {
 	s := Saved{Rule: d.Rule, Cost: d.Cost, address: d.address}
-	if d.Rule.Synced() {
+	if !n.local {
 		s.id = n.identity(d)
+		if prefix := len(d.Rule.Prefix); d.Rule.Reveal != 0 && len(d.Key) > prefix {
+			n.payload = appendName(n.payload[:0], d.Key[prefix:], d.Rule.Reveal)
+			n.sightings.names.keep(s.id, n.payload)
+		}
 	}
 	return s
 }

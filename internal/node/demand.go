@@ -99,5 +99,5 @@ type Saved struct {
 	Cost uint64
 
 	address sharedata.Address
-	id      [16]byte // if the rule synchronises
+	id      [16]byte // if the node has a backend
 }

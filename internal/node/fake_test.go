@@ -63,6 +63,8 @@ type fakeRule struct {
 	countRejected bool
 	own           bool  // whether it has a rate of its own
 	rate          int64 // if so
+	shadow        bool
+	reveal        uint8
 }
 
 // at is the rule with a rate of its own.
@@ -150,6 +152,7 @@ func (p *fakeProcess) startOf(rate int64, options Options, rules ...fakeRule) *f
 		}
 		options.Rules = append(options.Rules, Rule{
 			Rule: counter.Rule{Limits: slices.Clone(r.limits)}, SyncRate: r.rate, Prefix: f.prefix(i), CountRejected: r.countRejected,
+			Shadow: r.shadow, Reveal: r.reveal,
 		})
 	}
 	var err error
@@ -273,6 +276,7 @@ type fakeNode struct {
 	variant    *Rule
 	tickMillis uint32
 	pushes     []fakePush
+	reports    [][]byte
 	refuse     bool // whether no push is taken
 	// settle delivers the answers that a request waits for.
 	settle func(f *fakeNode)
@@ -323,6 +327,10 @@ func (f *fakeNode) TickEvery(millis uint32) { f.tickMillis = millis }
 func (f *fakeNode) Send(push []byte, ticket Ticket) bool {
 	if f.refuse {
 		return false
+	}
+	if wire.IsReport(push) {
+		f.reports = append(f.reports, append([]byte(nil), push...))
+		return true
 	}
 	f.pushes = append(f.pushes, fakePush{append([]byte(nil), push...), ticket})
 	return true

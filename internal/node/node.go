@@ -15,7 +15,8 @@ type Options struct {
 	// made for.
 	Data     sharedata.Data
 	Capacity int
-	// Rules have their Limits, SyncRate, Prefix, CountRejected, CostsLater, Watched, Widest and Tag.
+	// Rules have their Limits, SyncRate, Prefix, CountRejected, CostsLater, Watched, Widest, Shadow, Reveal
+	// and Tag.
 	// They are the node's from now on.
 	Rules []Rule
 	// Random is what nodes differ by.
@@ -83,6 +84,9 @@ type Node struct {
 	// push, an answer or a wish reads.
 	demands []Demand
 	scratch Demand
+
+	// sightings are what people look at; nil if the node is local.
+	sightings *sightings
 
 	// overrides go before the limits of rules. news is how there come to be some.
 	overrides overrides
@@ -186,6 +190,7 @@ func (n *Node) connect() {
 	n.link.read()
 	n.news = newNews(n.options.Data, n.options.Namespace)
 	n.share(uint64(n.link.shared.nodes))
+	n.sightings = newSightings(n.rules, n.now(), n.hostNow(), n.options.Random)
 }
 
 // bytesPerCounter is what a counter of the largest rule takes.

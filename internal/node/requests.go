@@ -35,6 +35,14 @@ func (n *Node) DecideSaved(s *Saved, now int64, w *Wait) counter.Verdict {
 }
 
 func (n *Node) decideLocated(demands []Demand, now int64, w *Wait) counter.Verdict {
+	verdict := n.decideNow(demands, now, w)
+	if n.sightings != nil {
+		w.weight = n.see(demands, now, verdict)
+	}
+	return verdict
+}
+
+func (n *Node) decideNow(demands []Demand, now int64, w *Wait) counter.Verdict {
 	if !n.local && !n.connected(now) && needsBackend(demands) {
 		return n.decideAlone(demands, now)
 	}
@@ -258,7 +266,11 @@ func (n *Node) hasRoom(demands []Demand) bool {
 // finishWaiting ends a request's waiting.
 func (n *Node) finishWaiting(w waiting, demands []Demand, verdict counter.Verdict) {
 	n.forget(w)
-	w.wait.Waiter.Decided(demands, n.now(), verdict)
+	now := n.now()
+	if verdict == counter.Rejected {
+		n.seeRefused(demands, now, w.wait.weight)
+	}
+	w.wait.Waiter.Decided(demands, now, verdict)
 }
 
 // giveUpOn decides a waiting request without the backend.

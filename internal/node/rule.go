@@ -27,6 +27,10 @@ type Rule struct {
 	// Widest are the largest limits that variants of the rule may have, if there are to be any: the
 	// table is made for them.
 	Widest []window.Limit
+	// Shadow rules refuse nothing, and more is told of what they would refuse. Reveal is how many
+	// characters of a key's values people may see, Plain for all; 0 for its hash alone.
+	Shadow bool
+	Reveal uint8
 	// Tag is whatever the owner of the node knows the rule by, or this variant of it.
 	Tag any
 	// Index is the rule's place among the node's. New sets it, and the Interval of counter.Rule.

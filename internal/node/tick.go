@@ -41,6 +41,7 @@ func (n *Node) synchronise() {
 	}
 	n.decideReleased(n.until)
 	n.until = 0
+	n.tellSightings()
 	n.hurry(!done || !adopted || n.news.hurries() || len(n.wishes)+len(n.released) > 0)
 }
 
@@ -48,6 +49,9 @@ func (n *Node) synchronise() {
 // far as there is time.
 func (n *Node) Answered(t Ticket, outcome Outcome, answer []byte) {
 	b := t.batch
+	if b == nil {
+		return // it was a report
+	}
 	if b.sender != t.sender || b.sequence != t.sequence || b.state != sent {
 		return
 	}

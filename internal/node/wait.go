@@ -23,6 +23,7 @@ type Wait struct {
 	until    int64  // by the host's clock
 	rounds   int    // questions for leases
 	asked    int    // leases that it waits for
+	weight   uint64 // of the request for sightings
 	kept     []Saved
 }
 

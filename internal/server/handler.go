@@ -61,6 +61,7 @@ type Options struct {
 //   - GET /v1/overrides?namespace=N tells [Overrides], with &rule=R those of a rule. PUT sets those of
 //     a body of this form; DELETE with &rule=R removes the override of &key=V, once for each value,
 //     or with &all all of the rule. Both answer with [Changed].
+//   - GET /v1/top?namespace=N tells [Top], with &rule=R of that rule only.
 //   - GET /readyz is 200 if the store takes hits, else 503. A hit of its own tells, once a second at
 //     most. GET /healthz is the same.
 //   - GET /livez is 200.
@@ -94,6 +95,7 @@ func Handler(counters store.Store, o Options) http.Handler {
 	mux.Handle("GET "+wire.OverridesPath, authorized(h.overrides))
 	mux.Handle("PUT "+wire.OverridesPath, authorized(h.setOverrides))
 	mux.Handle("DELETE "+wire.OverridesPath, authorized(h.unsetOverrides))
+	mux.Handle("GET /v1/top", authorized(h.top))
 	mux.HandleFunc("GET /livez", h.livez)
 	mux.HandleFunc("GET /readyz", h.readyz)
 	mux.HandleFunc("GET /healthz", h.readyz)

@@ -39,6 +39,8 @@ func TestTokensOfNamespaces(t *testing.T) {
 		body         []byte
 	}{
 		{"POST", wire.PushPath, wire.AppendPush(nil, examplePush())},
+		{"POST", wire.PushPath, wire.AppendReport(nil, &wire.Report{Namespace: "api"})},
+		{"GET", "/v1/top?namespace=api", nil},
 		{"GET", "/v1/counters?namespace=api", nil},
 		{"GET", "/v1/counters?namespace=api&namespace=shop", nil},
 		{"GET", windowWith("namespace", "api"), nil},

@@ -20,6 +20,7 @@ import (
 // Store keeps counters. Its methods may be called from any number of goroutines.
 type Store interface {
 	Overrides
+	Reports
 
 	// Push applies what a sender has counted, and answers with the totals after it of the windows
 	// that the push names. For buckets of a precision these are all that [Calendar.BucketTotal]

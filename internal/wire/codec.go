@@ -185,10 +185,10 @@ func appendTotal(dst []byte, t *Total) []byte {
 	return dst
 }
 
-// PushNamespace is the namespace of an encoded push; ok is false of what is none.
+// PushNamespace is the namespace of an encoded push or report; ok is false of what is none.
 func PushNamespace(b []byte) (namespace string, ok bool) {
 	r := reader{data: b}
-	if r.byte() != pushVersion {
+	if head := r.byte(); head != pushVersion && head != reportVersion {
 		return "", false
 	}
 	namespace = r.namespace()

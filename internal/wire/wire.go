@@ -4,6 +4,9 @@
 // [Answer] carries the totals of the same windows, and what was granted. Both are binary, versioned
 // and bounded. Integers are varints (encoding/binary). Counters have 16-byte identities in place of
 // keys. So no user's key leaves the proxy, and no message grows with what a client sends.
+//
+// A [Report] tells people which keys have most hits. It has names of keys only if their rule reveals
+// them.
 package wire
 
 import "weir/window"

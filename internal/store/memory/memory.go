@@ -39,6 +39,7 @@ type Store struct {
 	overrides map[string]overrides
 	told      *table[nodeKey, store.Told]
 	telling   map[string]int
+	reports   *reports
 }
 
 var _ store.Store = (*Store)(nil)
@@ -69,6 +70,7 @@ func New(o Options) *Store {
 		overrides: map[string]overrides{},
 		told:      newTable[nodeKey, store.Told](maxNodes),
 		telling:   map[string]int{},
+		reports:   newReports(),
 		grants:    grants{max: max(leastGrantBytes, counterGrantBytes*o.MaxCounters)},
 	}
 	s.senders.removed = func(e *row[senderKey, sender]) { s.grants.forgetSender(&e.value) }

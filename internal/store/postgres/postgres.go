@@ -11,6 +11,7 @@
 //	weir.nodes     a row for each node of a namespace: when it joined last
 //	weir.overrides a row for each namespace that has had overrides: their list, and its version
 //	weir.told      a row for each node: what it has told of that list
+//	weir.reports   a row for each sender: what it has seen of its keys
 //	weir.version   one row: 1
 //
 // Senders and nodes are unsigned; the tables have the signed number of the same 64 bits.

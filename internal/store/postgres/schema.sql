@@ -82,4 +82,15 @@ IF to_regclass('weir.told') IS NULL THEN
   ) WITH (fillfactor = 70);
 END IF;
 
+-- What senders have seen. A report is of package wire's form, and of no use after half a minute.
+IF to_regclass('weir.reports') IS NULL THEN
+  CREATE TABLE weir.reports (
+    namespace   text COLLATE "C" NOT NULL,
+    sender      bigint NOT NULL,
+    report      bytea NOT NULL,
+    reported_at timestamptz NOT NULL,
+    PRIMARY KEY (namespace, sender)
+  ) WITH (fillfactor = 70);
+END IF;
+
 END $$;

@@ -77,6 +77,8 @@ func (k keys) nodes(namespace string) string { return "weir:{" + namespace + "}:
 
 func (k keys) overrides(namespace string) string { return "weir:{" + namespace + "}:overrides" }
 
+func (k keys) reports(namespace string) string { return "weir:{" + namespace + "}:reports" }
+
 func (k keys) told(namespace string) string { return "weir:{" + namespace + "}:told" }
 
 // parse takes apart what counter has made, and nothing else.

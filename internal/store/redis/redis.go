@@ -9,6 +9,7 @@
 //	weir:{N}:nodes                                                      sorted set: nodes, and when they joined
 //	weir:{N}:overrides                                                  hash: the list of overrides, and its version
 //	weir:{N}:told                                                       hash: nodes, and what they have told of that list
+//	weir:{N}:reports                                                    hash: senders, and what they have reported
 //
 // Counters of kind 4 have :<precision in ns> behind them. A token bucket's hash has its limit
 // besides. A log's string has 16 bytes for each time that was hit.

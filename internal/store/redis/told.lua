@@ -1,6 +1,7 @@
--- What nodes have told of a namespace's list of overrides. As store.Overrides has it.
+-- What nodes have told of a namespace's list of overrides, as store.Overrides has it, and what senders have reported, as store.Reports
+-- has it.
 --
--- KEYS[1]  hash: node to what it has told, with the time in microseconds before it
+-- KEYS[1]  hash: node or sender to what it has told, with the time in microseconds before it
 -- ARGV     1 time in microseconds, or '' for Redis's; 2 how long it is noted; then to note something: 3 most nodes; 4 node; 5 what it
 --          tells
 --

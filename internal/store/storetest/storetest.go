@@ -129,6 +129,7 @@ func Run(t *testing.T, open Open) {
 		{"overrides that have changed", testOverridesChanged},
 		{"overrides hammer", testOverridesHammer},
 		{"told of overrides", testTold},
+		{"reports", testReports},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			clock := &clock{}

@@ -1,0 +1,293 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"weir/config"
+	"weir/internal/server"
+)
+
+const (
+	topUsage = `NAMESPACE [RULE]
+
+  weir top shop
+  weir top shop per-user --follow
+
+Shows the keys that asked for most hits in the last minute or two, and those that were refused most.
+Keys are hashes unless their rule says otherwise with reveal. Flags may come anywhere.
+`
+	reportUsage = `NAMESPACE RULE
+
+  weir report shop new-limit
+
+Says what share of requests and keys a shadow rule would refuse, which keys are worst off, and the least
+limit that refuses at most 0.1 %. Of an enforced rule it says what it has refused.
+`
+	topPath = "/v1/top"
+	// followEvery is how often --follow asks.
+	followEvery = 2 * time.Second
+)
+
+// topCommand is the command line of weir top and weir report.
+type topCommand struct {
+	out     io.Writer
+	backend backendFlags
+	keys    int
+	json    bool
+}
+
+// parse reads a command line with so many operands.
+func (c *topCommand) parse(flags *flag.FlagSet, args []string, env environment, usage string, least int) (query url.Values, err error) {
+	c.out = env.stdout
+	c.backend.define(flags)
+	flags.BoolVar(&c.json, "json", false, "print JSON")
+	flags.IntVar(&c.keys, "keys", 10, "how many `keys` of each list to show, 1 to 64")
+	operands, err := parseMixed(flags, args, env, usage)
+	if err != nil {
+		return nil, err
+	}
+	if len(operands) < least || len(operands) > 2 || c.keys < 1 || c.keys > 64 {
+		want, _, _ := strings.Cut(usage, "\n")
+		return nil, fmt.Errorf("%w: want %s, and --keys of 1 to 64", errUsage, want)
+	}
+	query = url.Values{"namespace": {operands[0]}}
+	if len(operands) > 1 {
+		query.Set("rule", operands[1])
+	}
+	return query, c.backend.resolve(env)
+}
+
+func (c *topCommand) ask(ctx context.Context, query url.Values) (top server.Top, err error) {
+	return top, c.backend.call(ctx, "GET", topPath, query, nil, &top)
+}
+
+// showTop is weir top.
+func showTop(ctx context.Context, args []string, env environment) error {
+	var c topCommand
+	flags := flag.NewFlagSet("top", flag.ContinueOnError)
+	follow := flags.Bool("follow", false, "show it again every two seconds, in its place on a terminal")
+	query, err := c.parse(flags, args, env, topUsage, 1)
+	if err != nil {
+		return err
+	}
+	redraw := *follow && !c.json && isTerminal(env.stdout)
+	for {
+		top, err := c.ask(ctx, query)
+		if err != nil {
+			return err
+		}
+		var page strings.Builder
+		if redraw {
+			page.WriteString("\x1b[H\x1b[2J")
+		}
+		if c.json {
+			err = json.NewEncoder(&page).Encode(top)
+		} else {
+			err = c.describe(&page, &top)
+		}
+		if err != nil {
+			return err
+		}
+		if _, err := io.WriteString(c.out, page.String()); err != nil || !*follow {
+			return err
+		}
+		select {
+		case <-time.After(followEvery):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func isTerminal(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := file.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// describe prints the first keys of each rule.
+func (c *topCommand) describe(out io.Writer, top *server.Top) error {
+	fmt.Fprintln(out, reported(top))
+	for i := range top.Rules {
+		r := &top.Rules[i]
+		fmt.Fprintf(out, "\n%s%s: %s requests/s, %s hits/s, %s of requests refused\n", r.Rule, shadowed(r), rate(r.RequestsPerSecond),
+			rate(r.HitsPerSecond), percent(r.ShareRefused))
+		if err := c.table(out, r, "most hits", r.Used, r.Others); err != nil {
+			return err
+		}
+		if len(r.Refused) > 0 {
+			if err := c.table(out, r, "most refused", r.Refused, r.OthersRefused); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func shadowed(r *server.TopRule) string {
+	if r.Shadow {
+		return " (shadow)"
+	}
+	return ""
+}
+
+// reported says whose reports these are.
+func reported(top *server.Top) string {
+	if top.Nodes == 0 {
+		return "no node has reported in the last half minute: they do so every 5 s, once there are requests"
+	}
+	return fmt.Sprintf("%s, with %s; the oldest report is %.1f s old", count(top.Nodes, "node has reported", "nodes have reported"),
+		count(top.Senders, "worker", "workers"), top.OldestSeconds)
+}
+
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + many
+}
+
+// table prints keys, and how good the numbers are.
+func (c *topCommand) table(out io.Writer, r *server.TopRule, title string, keys []server.TopKey, others float64) error {
+	shown := keys[:min(len(keys), c.keys)]
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(table, "  %s\thits/s\trefused/s\tused\tnodes\n", title)
+	for i := range shown {
+		k := &shown[i]
+		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%d of %d\n", keyText(k), estimate(k.HitsPerSecond, k.HitsMore, k.HitsMargin),
+			estimate(k.RefusedPerSecond, k.RefusedMore, k.RefusedMargin), percent(k.Use), k.Nodes, r.Nodes)
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	if left := len(keys) - len(shown); left > 0 {
+		fmt.Fprintf(out, "  and %d more\n", left)
+	}
+	if others > 0 {
+		fmt.Fprintf(out, "  a key that is not among the first may have up to %s/s\n", rate(others))
+	}
+	return nil
+}
+
+// estimate is a rate, with how much more it may be, and by how much it may be off.
+func estimate(n, more, margin float64) string {
+	text := rate(n)
+	if margin >= n/100 && margin > 0 {
+		text += " ±" + rate(margin)
+	}
+	if more >= n/100 && more > 0 {
+		text += " (+" + rate(more) + ")"
+	}
+	return text
+}
+
+func rate(n float64) string {
+	switch {
+	case n == 0:
+		return "0"
+	case n < 10:
+		return strconv.FormatFloat(n, 'f', 2, 64)
+	}
+	return strconv.FormatFloat(n, 'f', 0, 64)
+}
+
+func percent(share float64) string {
+	switch p := share * 100; {
+	case p == 0, p == 100:
+		return strconv.FormatFloat(p, 'f', 0, 64) + " %"
+	case p < 0.01:
+		return "less than 0.01 %"
+	default:
+		return strconv.FormatFloat(p, 'f', 2, 64) + " %"
+	}
+}
+
+// keyText is a key as people may see it. Nothing in it can control a terminal.
+func keyText(k *server.TopKey) string {
+	if len(k.Values) == 0 {
+		return k.Hash
+	}
+	words := make([]string, len(k.Values))
+	for i, v := range k.Values {
+		if words[i] = word(v.Text); v.Cut {
+			words[i] += "…"
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// report is weir report.
+func report(ctx context.Context, args []string, env environment) error {
+	var c topCommand
+	query, err := c.parse(flag.NewFlagSet("report", flag.ContinueOnError), args, env, reportUsage, 2)
+	if err != nil {
+		return err
+	}
+	top, err := c.ask(ctx, query)
+	if err != nil {
+		return err
+	}
+	if c.json {
+		return json.NewEncoder(c.out).Encode(top)
+	}
+	fmt.Fprintln(c.out, reported(&top))
+	if len(top.Rules) == 0 {
+		return fmt.Errorf("no node has seen a request of rule %.80q", query.Get("rule"))
+	}
+	r := &top.Rules[0]
+	has := "has refused"
+	if r.Shadow {
+		has = "would have refused"
+	}
+	fmt.Fprintf(c.out, "\n%s%s in the last %.0f s:\n", r.Rule, shadowed(r), r.Seconds)
+	fmt.Fprintf(c.out, "  it %s %s of requests (%d of %d); this is exact\n", has, percent(r.ShareRefused), r.RefusedRequests, r.Requests)
+	c.measured(r)
+	if len(r.Refused) == 0 {
+		return nil
+	}
+	fmt.Fprintln(c.out)
+	return c.table(c.out, r, "worst off", r.Refused, r.OthersRefused)
+}
+
+// measured says what is known of keys.
+func (c *topCommand) measured(r *server.TopRule) {
+	m := r.Measured
+	if m == nil {
+		fmt.Fprintln(c.out, "  the share of keys and the least limit are known of shadow rules only")
+		return
+	}
+	of := "all of them"
+	if m.Every > 1 {
+		of = fmt.Sprintf("a sample of 1 in %.0f", m.Every)
+	}
+	if m.Keys > 0 {
+		fmt.Fprintf(c.out, "  it would have refused %s of keys (%d of %d, %s)\n", percent(float64(m.Refused)/float64(m.Keys)), m.Refused, m.Keys, of)
+	}
+	for _, l := range m.Limits {
+		width := config.Duration(l.WidthMS) * config.Millisecond
+		fmt.Fprintf(c.out, "  limit %d a %v: ", l.Limit, width)
+		switch {
+		case l.Windows == 0:
+			fmt.Fprintln(c.out, "nothing is known of its windows yet")
+			continue
+		case l.Running:
+			fmt.Fprintf(c.out, "at least %d would be needed, as no window has ended that all nodes have seen; ", l.Least)
+		default:
+			fmt.Fprintf(c.out, "the least that refuses at most 0.1 %% of hits is %d; ", l.Least)
+		}
+		fmt.Fprintf(c.out, "the most of a key in a window is %d (%d hits in %s of the clock)\n", l.Most, l.Hits, count(l.Windows, "window", "windows"))
+	}
+}

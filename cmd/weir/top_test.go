@@ -1,0 +1,82 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/internal/server"
+	"weir/internal/store/memory"
+	"weir/internal/wire"
+)
+
+// What nodes have seen is shown to people, and nothing of it reaches their terminal as more than text.
+func TestTop(t *testing.T) {
+	kept := memory.New(memory.Options{})
+	s := httptest.NewServer(server.Handler(kept, server.Options{Logger: slog.New(slog.DiscardHandler)}))
+	t.Cleanup(s.Close)
+	name := wire.AppendValue(wire.AppendValue(nil, []byte("an\x1b[31m\nn"), false), []byte("Mozi"), true)
+	at := uint64(time.Now().UnixNano())
+	body := wire.AppendReport(nil, &wire.Report{Namespace: "shop", Node: 1, Sender: 1, AtNanos: at, Rules: []wire.RuleReport{
+		{
+			Name: "per-user", SpanMillis: 10_000, Requests: 1000, Hits: 1000, RefusedRequests: 200, RefusedHits: 200, Every: 8,
+			Used:    wire.KeyList{Floor: 10, Keys: []wire.ReportKey{{ID: wire.ID{0xab}, Hits: 500, Error: 100, Use: 1000, Name: name}, {ID: wire.ID{0xcd}, Hits: 30}}},
+			Refused: wire.KeyList{Keys: []wire.ReportKey{{ID: wire.ID{0xab}, Hits: 200}}},
+		},
+		{
+			Name: "new", Shadow: true, SpanMillis: 10_000, Requests: 40, Hits: 40, RefusedRequests: 10, Every: 1,
+			Limits: []wire.ReportLimit{{Max: 5, WidthMillis: 60_000}},
+			Sample: wire.Sample{Threshold: 1 << 62, Keys: []wire.SampledKey{{Hash: 1, Refused: true, Asked: []wire.AskedWindows{{Newest: at/60e9 - 1, Hits: []uint32{40}}}}}},
+		},
+	}})
+	if err := kept.Report(t.Context(), "shop", 1, body); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	weir := func(args ...string) (code int, stdout, stderr string) {
+		var out, errs bytes.Buffer
+		code = run(ctx, args, environment{
+			stdin: strings.NewReader(""), stdout: &out, stderr: &errs, getenv: func(name string) string { return map[string]string{"WEIR_BACKEND": s.URL}[name] },
+		})
+		return code, out.String(), errs.String()
+	}
+	for _, test := range []struct {
+		args           string
+		code           int
+		stdout, stderr string
+	}{
+		{"top shop", 0, "1 node has reported, with 1 worker; the oldest report is ", ""},
+		{"top shop", 0, "per-user: 100 requests/s, 100 hits/s, 20.00 % of requests refused\n", ""},
+		{"top shop", 0, `"an\x1b[31m\nn" Mozi…`, ""},
+		{"top shop", 0, "1 of 1\n  a key that is not among the first may have up to 1.00/s", ""},
+		{"top shop --keys 1", 0, "and 1 more", ""},
+		{"top shop new", 0, "new (shadow): 4.00 requests/s", ""},
+		{"top shop none", 0, "1 node has reported", ""},
+		{"top other", 0, "no node has reported in the last half minute", ""},
+		{"top shop --json", 0, `"hash":"ab000000000000000000000000000000","values":[{"text":"an\u001b[31m\nn"},{"text":"Mozi","cut":true}]`, ""},
+		{"report shop new", 0, "it would have refused 25.00 % of requests (10 of 40); this is exact", ""},
+		{"report shop new", 0, "100 % of keys (1 of 1, a sample of 1 in 4)", ""},
+		{"report shop new", 0, "the least that refuses at most 0.1 % of hits is 40", ""},
+		{"report shop per-user", 0, "it has refused 20.00 % of requests (200 of 1000)", ""},
+		{"report shop per-user", 0, "known of shadow rules only", ""},
+		{"report shop none", 1, "", `no node has seen a request of rule "none"`},
+		{"report shop", 2, "", "want NAMESPACE RULE"},
+		{"top", 2, "", "want NAMESPACE [RULE]"},
+		{"top shop --keys 65", 2, "", "--keys of 1 to 64"},
+		{"top a*", 1, "", "namespace: want"},
+		{"top shop --backend http://127.0.0.1:1", 1, "", "connection refused"},
+	} {
+		code, stdout, stderr := weir(strings.Fields(test.args)...)
+		if code != test.code || !strings.Contains(stdout, test.stdout) || !strings.Contains(stderr, test.stderr) {
+			t.Errorf("%s: exit %d, want %d\n%s%s", test.args, code, test.code, stdout, stderr)
+		}
+		if strings.Contains(stdout+stderr, "\x1b") {
+			t.Errorf("%s: a control character in %q", test.args, stdout+stderr)
+		}
+	}
+}

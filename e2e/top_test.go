@@ -1,0 +1,134 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/internal/server"
+)
+
+// watched has an enforced rule for some requests, and a shadow rule for others.
+const watched = `{"namespace": "watched", "backend": {"cluster": "weir", "timeout": "5s"}, "sync_rate": 0.1, "rules": [
+	{"name": "kept", "match": {"path": {"exact": "/kept"}}, "key": [{"header": "x-user"}], "reveal": 3,
+		"limits": [{"limit": 20, "window": "366d", "algorithm": "fixed_window"}]},
+	{"name": "tried", "mode": "shadow", "match": {"path": {"exact": "/tried"}}, "key": [{"header": "x-user"}], "reveal": "plain",
+		"limits": [{"limit": 10, "window": "366d", "algorithm": "fixed_window"}]}]}`
+
+// What three nodes have seen of a known demand is told as one, and as it was.
+func TestWhoIsLimited(t *testing.T) {
+	onEach(t, 3, whoIsLimited)
+}
+
+func whoIsLimited(t *testing.T, d driver) {
+	backend := serve(t, "memory")
+	_, addresses := nodes(t, d, 3, nodeConfig{configuration: watched, backend: backend, workers: 2})
+	// The demand of a user, and the requests in an order that brings each to all nodes.
+	demand := map[string]int{"annabel": 90, "bob": 45, "carl": 15}
+	for i := range 37 {
+		demand[fmt.Sprintf("user%02d", i)] = 6
+	}
+	total := 0
+	for _, n := range demand {
+		total += n
+	}
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	for _, path := range []string{"/kept", "/tried"} {
+		for round := range 90 {
+			for user, n := range demand {
+				if round >= n {
+					continue
+				}
+				if _, _, err := get(client, addresses[round%3]+path, user); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	refused := func(limit int) (requests, keys int) {
+		for _, n := range demand {
+			if n > limit {
+				requests += n - limit
+				keys++
+			}
+		}
+		return requests, keys
+	}
+
+	// Reports come every few seconds.
+	var top server.Top
+	deadline := time.Now().Add(time.Minute)
+	for {
+		top = server.Top{}
+		if err := json.Unmarshal([]byte(weir(t, backend, "top", "watched", "--json")), &top); err != nil {
+			t.Fatal(err)
+		}
+		if len(top.Rules) == 2 && int(top.Rules[0].Requests) == total && int(top.Rules[1].Requests) == total || time.Now().After(deadline) {
+			break
+		}
+		<-time.After(100 * time.Millisecond)
+	}
+	if len(top.Rules) != 2 || top.Nodes != 3 {
+		t.Fatalf("got %d rules of %d nodes: %+v", len(top.Rules), top.Nodes, top)
+	}
+	for i, limit := range []int{20, 10} {
+		r := &top.Rules[i]
+		want, _ := refused(limit)
+		if int(r.Requests) != total || int(r.RefusedRequests) != want {
+			t.Errorf("%s: %d of %d requests refused, want %d of %d", r.Rule, r.RefusedRequests, r.Requests, want, total)
+		}
+		// Each node has a third of each user's requests, and its own span: shares are those of demand.
+		for j, user := range []string{"annabel", "bob"} {
+			shown, cut := user, false
+			if r.Rule == "kept" && len(user) > 3 {
+				shown, cut = user[:3], true
+			}
+			k := &r.Used[j]
+			if !slices.Equal(k.Values, []server.Value{{Text: shown, Cut: cut}}) {
+				t.Errorf("%s: key %d is %+v, want %s", r.Rule, j, k, user)
+			}
+			share, want := k.HitsPerSecond/r.HitsPerSecond, float64(demand[user])/float64(total)
+			if bound := (k.HitsMore+k.HitsMargin)/r.HitsPerSecond + 0.01; math.Abs(share-want) > bound {
+				t.Errorf("%s: %s has %v of all hits, want %v ± %v", r.Rule, user, share, want, bound)
+			}
+			if k.Nodes != 3 {
+				t.Errorf("%s: %s was seen by %d nodes", r.Rule, user, k.Nodes)
+			}
+		}
+		// Only those that were refused are among the refused.
+		_, keys := refused(limit)
+		if len(r.Refused) != keys || r.OthersRefused != 0 {
+			t.Errorf("%s: %d keys refused, others up to %v, want %d", r.Rule, len(r.Refused), r.OthersRefused, keys)
+		}
+	}
+
+	// A least limit of all hits of this window, by its definition.
+	least := 0
+	for {
+		if over, _ := refused(least); over*1000 <= total {
+			break
+		}
+		least++
+	}
+	m := top.Rules[1].Measured
+	_, keys := refused(10)
+	if m == nil || m.Keys != len(demand) || m.Refused != keys || m.Every != 1 || len(m.Limits) != 1 {
+		t.Fatalf("measured %+v, want %d of %d keys refused", m, keys, len(demand))
+	}
+	if l := m.Limits[0]; int(l.Least) != least || l.Most != 90 || int(l.Hits) != total || !l.Running {
+		t.Errorf("limit %+v, want the least to be %d of %d hits", l, least, total)
+	}
+	text := weir(t, backend, "report", "watched", "tried")
+	want, _ := refused(10)
+	for _, part := range []string{"3 nodes have reported", fmt.Sprintf("(%d of %d)", want, total), fmt.Sprintf("(%d of %d, all of them)", keys, len(demand)), "annabel"} {
+		if !strings.Contains(text, part) {
+			t.Errorf("the report lacks %q:\n%s", part, text)
+		}
+	}
+}

@@ -1,0 +1,352 @@
+package backend
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"weir/internal/store"
+	"weir/internal/wire"
+)
+
+// report keeps a report.
+func (b *Backend) report(ctx context.Context, body []byte) error {
+	r, err := wire.DecodeReport(body)
+	if err != nil {
+		return fmt.Errorf("%w: %w", store.ErrInvalid, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	return b.store.Report(ctx, r.Namespace, r.Sender, body)
+}
+
+// Top is what the nodes of a namespace have seen of its keys lately.
+type Top struct {
+	// Nodes have reported, by Senders: each worker of a proxy is one. The oldest report was made at
+	// OldestNanos of Unix time, 0 if there is none.
+	Nodes, Senders int
+	OldestNanos    uint64
+	Rules          []TopRule
+}
+
+// TopRule is what they have seen of a rule. Rates are per second. Those of requests and hits are exact.
+type TopRule struct {
+	Name   string
+	Shadow bool
+	Nodes  int
+	// Seconds is the longest time that a report speaks of.
+	Seconds                                      float64
+	Requests, Hits, RefusedRequests, RefusedHits float64
+	// Asked requests were counted in that time, of which Rejected were refused. ShareRefused is their
+	// share.
+	Asked, Rejected uint64
+	ShareRefused    float64
+	// Used are the keys with most hits, and Refused those that were refused most.
+	Used, Refused []TopKey
+	// Others is the most hits of a key that is in neither list, and OthersRefused the most that were
+	// refused of one.
+	Others, OthersRefused float64
+	// Measured is there for shadow rules.
+	Measured *Measured
+}
+
+// TopKey is a key. Rates are per second.
+type TopKey struct {
+	ID wire.ID
+	// Name is as [wire.AppendValue] makes it, empty if the rule does not reveal it.
+	Name []byte
+	// Hits and Refused are the key's, to all that is known: they may be MoreHits and MoreRefused more.
+	// What was drawn at random may be off by Margin and MarginRefused besides, twice the standard error.
+	Hits, MoreHits, Margin              float64
+	Refused, MoreRefused, MarginRefused float64
+	// Use is the greatest share of its limits that a node has found.
+	Use   float64
+	Nodes int
+}
+
+// Measured is what a shadow rule would do to keys.
+type Measured struct {
+	// Keys were looked at, of which Refused would have been refused lately. They are one in Every of all
+	// keys, chosen by their hashes.
+	Keys, Refused int
+	Every         float64
+	Limits        []MeasuredLimit
+}
+
+// MeasuredLimit is what a limit would have to be.
+type MeasuredLimit struct {
+	Limit, WidthMillis uint64
+	// Windows were looked at, in which these keys asked for Hits. The window that runs is among them only
+	// if none has ended yet: then Running is true.
+	Windows int
+	Running bool
+	Hits    uint64
+	// Least is the least limit that would have refused at most a thousandth of these hits, and Most what
+	// the key with most asked for in one window.
+	Least, Most uint64
+}
+
+// Top merges the newest reports of a namespace's nodes.
+func (b *Backend) Top(ctx context.Context, namespace, rule string) (Top, error) {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	bodies, err := b.store.Reports(ctx, namespace)
+	if err != nil {
+		return Top{}, err
+	}
+	var reports []*wire.Report
+	for _, body := range bodies {
+		// Another version's, or nobody's: whoever else writes to the store.
+		if r, err := wire.DecodeReport(body); err == nil && r.Namespace == namespace {
+			reports = append(reports, r)
+		}
+	}
+	return merge(reports, rule), nil
+}
+
+// seen is a rule's part of a report.
+type seen struct {
+	*wire.RuleReport
+	node, at uint64
+}
+
+func merge(reports []*wire.Report, only string) (t Top) {
+	nodes := map[uint64]bool{}
+	rules := map[string][]seen{}
+	for _, r := range reports {
+		nodes[r.Node] = true
+		if t.OldestNanos == 0 || r.AtNanos < t.OldestNanos {
+			t.OldestNanos = r.AtNanos
+		}
+		for i := range r.Rules {
+			if p := &r.Rules[i]; only == "" || p.Name == only {
+				rules[p.Name] = append(rules[p.Name], seen{p, r.Node, r.AtNanos})
+			}
+		}
+	}
+	t.Nodes, t.Senders = len(nodes), len(reports)
+	for name, all := range rules {
+		t.Rules = append(t.Rules, mergeRule(name, all))
+	}
+	slices.SortFunc(t.Rules, func(a, b TopRule) int { return cmp.Compare(a.Name, b.Name) })
+	return t
+}
+
+func mergeRule(name string, all []seen) TopRule {
+	r := TopRule{Name: name}
+	nodes := map[uint64]bool{}
+	for _, s := range all {
+		nodes[s.node] = true
+		r.Shadow = r.Shadow || s.Shadow
+		seconds := s.seconds()
+		r.Seconds = max(r.Seconds, seconds)
+		r.Asked += s.Requests
+		r.Rejected += s.RefusedRequests
+		r.Requests += float64(s.Requests) / seconds
+		r.Hits += float64(s.Hits) / seconds
+		r.RefusedRequests += float64(s.RefusedRequests) / seconds
+		r.RefusedHits += float64(s.RefusedHits) / seconds
+		r.Others += float64(s.Used.Floor) / seconds
+		r.OthersRefused += float64(s.Refused.Floor) / seconds
+	}
+	r.Nodes = len(nodes)
+	if r.Asked > 0 {
+		r.ShareRefused = float64(r.Rejected) / float64(r.Asked)
+	}
+	r.mergeKeys(all)
+	if r.Shadow {
+		r.Measured = measure(all)
+	}
+	return r
+}
+
+// seconds is the time that a rule's report speaks of.
+func (s *seen) seconds() float64 { return float64(max(1, s.SpanMillis)) / 1000 }
+
+// spread is the variance of a key's hits, if it has so many, by what was drawn at random: each request
+// stands for Every with one chance in as many.
+func (s *seen) spread(hits uint64) float64 {
+	cost := 1.0
+	if s.Requests > 0 {
+		cost = max(1, float64(s.Hits)/float64(s.Requests))
+	}
+	seconds := s.seconds()
+	return float64(max(s.Every, 1)-1) * float64(hits) * cost / seconds / seconds
+}
+
+// merged is a key of several reports.
+type merged struct {
+	TopKey
+	nodes                 map[uint64]bool
+	spread, spreadRefused float64
+	// floors are those of the lists that have the key.
+	floor, floorRefused float64
+}
+
+// mergeKeys adds what reports tell of each key. A report that does not have it leaves open whether it
+// has as many hits as any that is not in its list.
+func (r *TopRule) mergeKeys(all []seen) {
+	keys := map[wire.ID]*merged{}
+	of := func(s *seen, k *wire.ReportKey) *merged {
+		m := keys[k.ID]
+		if m == nil {
+			m = &merged{TopKey: TopKey{ID: k.ID}, nodes: map[uint64]bool{}}
+			keys[k.ID] = m
+		}
+		m.nodes[s.node] = true
+		m.Use = max(m.Use, float64(min(k.Use, 1000))/1000)
+		if len(m.Name) < len(k.Name) {
+			m.Name = k.Name
+		}
+		return m
+	}
+	for i := range all {
+		s := &all[i]
+		seconds := s.seconds()
+		for j := range s.Used.Keys {
+			k := &s.Used.Keys[j]
+			m := of(s, k)
+			m.Hits += float64(k.Hits-k.Error) / seconds
+			m.MoreHits += float64(k.Error) / seconds
+			m.spread += s.spread(k.Hits)
+			m.floor += float64(s.Used.Floor) / seconds
+		}
+		for j := range s.RuleReport.Refused.Keys {
+			k := &s.RuleReport.Refused.Keys[j]
+			m := of(s, k)
+			m.Refused += float64(k.Hits-k.Error) / seconds
+			m.MoreRefused += float64(k.Error) / seconds
+			m.spreadRefused += s.spread(k.Hits)
+			m.floorRefused += float64(s.RuleReport.Refused.Floor) / seconds
+		}
+	}
+	found := make([]TopKey, 0, len(keys))
+	for _, m := range keys {
+		m.MoreHits += max(0, r.Others-m.floor)
+		m.MoreRefused += max(0, r.OthersRefused-m.floorRefused)
+		m.Margin, m.MarginRefused = 2*math.Sqrt(m.spread), 2*math.Sqrt(m.spreadRefused)
+		m.Nodes = len(m.nodes)
+		found = append(found, m.TopKey)
+	}
+	r.Used = first(found, func(k *TopKey) float64 { return k.Hits })
+	r.Refused = first(found, func(k *TopKey) float64 { return k.Refused })
+}
+
+// first are the keys with most of something, as many as a report has.
+func first(keys []TopKey, of func(k *TopKey) float64) []TopKey {
+	keys = slices.DeleteFunc(slices.Clone(keys), func(k TopKey) bool { return of(&k) <= 0 })
+	slices.SortFunc(keys, func(a, b TopKey) int {
+		return cmp.Or(cmp.Compare(of(&b), of(&a)), slices.Compare(a.ID[:], b.ID[:]))
+	})
+	return slices.Clone(keys[:min(len(keys), wire.MaxReportKeys)])
+}
+
+// measure merges samples, key by key: what a key asked for in a window is what it asked all nodes.
+func measure(all []seen) *Measured {
+	all = slices.DeleteFunc(slices.Clone(all), func(s seen) bool { return !s.Shadow })
+	limits := all[0].Limits
+	for _, s := range all { // those of the newest report, as a configuration may have changed
+		if s.at > all[0].at {
+			limits = s.Limits
+		}
+	}
+	m := &Measured{Limits: make([]MeasuredLimit, len(limits))}
+	threshold := uint64(math.MaxUint64)
+	for _, s := range all {
+		threshold = min(threshold, s.Sample.Threshold)
+	}
+	keys := map[uint64]bool{}
+	for _, s := range all {
+		for _, k := range s.Sample.Keys {
+			if k.Hash <= threshold {
+				keys[k.Hash] = keys[k.Hash] || k.Refused
+			}
+		}
+	}
+	for _, refused := range keys {
+		if m.Keys++; refused {
+			m.Refused++
+		}
+	}
+	m.Every = math.Pow(2, 64) / (float64(threshold) + 1)
+	for i, l := range limits {
+		m.Limits[i] = measureLimit(all, i, l, threshold)
+	}
+	return m
+}
+
+// keyWindow is a window of a key.
+type keyWindow struct{ hash, number uint64 }
+
+// measureLimit looks at the windows of a limit that all reports know in full.
+func measureLimit(all []seen, at int, l wire.ReportLimit, threshold uint64) MeasuredLimit {
+	m := MeasuredLimit{Limit: l.Max, WidthMillis: l.WidthMillis}
+	width := l.WidthMillis * 1e6
+	// A report has the newest windows of a key: older than these they may be missing. Windows that have
+	// not ended when it was made go on.
+	first, end := uint64(0), uint64(math.MaxUint64)
+	asked := map[keyWindow]uint64{}
+	for _, s := range all {
+		if at >= len(s.Limits) || s.Limits[at].WidthMillis != l.WidthMillis {
+			continue
+		}
+		now := s.at / width
+		first = max(first, (s.Sample.SinceNanos+width-1)/width, now-min(now, wire.MaxReportWindows-1))
+		end = min(end, now)
+		for i := range s.Sample.Keys {
+			k := &s.Sample.Keys[i]
+			if k.Hash > threshold {
+				continue
+			}
+			for age, hits := range k.Asked[at].Hits {
+				if n := k.Asked[at].Newest; uint64(age) <= n {
+					asked[keyWindow{k.Hash, n - uint64(age)}] += uint64(hits)
+				}
+			}
+		}
+	}
+	if first >= end {
+		m.Running = true
+		first, end = end, end+1
+	}
+	windows := map[uint64]bool{}
+	var hits []uint64
+	for w, n := range asked {
+		if first <= w.number && w.number < end && n > 0 {
+			windows[w.number] = true
+			hits = append(hits, n)
+			m.Hits += n
+		}
+	}
+	m.Windows = len(windows)
+	m.Least, m.Most = least(hits, m.Hits)
+	return m
+}
+
+// least is the least limit of a window that refuses at most a thousandth of all hits, and the most
+// hits of one.
+func least(hits []uint64, total uint64) (limit, most uint64) {
+	if len(hits) == 0 {
+		return 0, 0
+	}
+	slices.SortFunc(hits, func(a, b uint64) int { return cmp.Compare(b, a) })
+	most = hits[0]
+	// With a limit of hits[i] the i windows before it are cut down to it.
+	spare, above := total/1000, uint64(0)
+	for i, h := range hits {
+		above += h
+		next := uint64(0)
+		if i+1 < len(hits) {
+			next = hits[i+1]
+		}
+		count := uint64(i + 1)
+		if above-count*next <= spare {
+			continue
+		}
+		// above - count*limit <= spare
+		return (above - spare + count - 1) / count, most
+	}
+	return 0, most
+}

@@ -1,0 +1,113 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"weir/internal/store"
+	"weir/internal/store/memory"
+	"weir/internal/wire"
+)
+
+// The least limit is the one by definition: every smaller one refuses more than a thousandth.
+func TestLeast(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 2000 {
+		hits := make([]uint64, r.IntN(30))
+		total := uint64(0)
+		for i := range hits {
+			hits[i] = r.Uint64N(1 + r.Uint64N(2000))
+			total += hits[i]
+		}
+		want := uint64(0)
+		for ; ; want++ {
+			over := uint64(0)
+			for _, h := range hits {
+				over += h - min(h, want)
+			}
+			if over*1000 <= total {
+				break
+			}
+		}
+		if got, _ := least(slices.Clone(hits), total); got != want {
+			t.Fatalf("%v: least %d, want %d", hits, got, want)
+		}
+	}
+}
+
+// Keys of several nodes are added up, and what a node does not tell of a key is an error, not nothing.
+func TestTop(t *testing.T) {
+	b := New(memory.New(memory.Options{}))
+	ctx := context.Background()
+	id := func(n byte) wire.ID { return wire.ID{n} }
+	sample := func(hash uint64, refused bool, newest uint64, hits ...uint32) wire.SampledKey {
+		return wire.SampledKey{Hash: hash, Refused: refused, Asked: []wire.AskedWindows{{Newest: newest, Hits: hits}}}
+	}
+	const now = 1000e9
+	limits := []wire.ReportLimit{{Max: 5, WidthMillis: 1000}}
+	for _, r := range []wire.Report{
+		{Namespace: "ns", Node: 1, Sender: 1, AtNanos: now, Rules: []wire.RuleReport{{
+			Name: "r", Shadow: true, SpanMillis: 10_000, Requests: 100, Hits: 200, RefusedRequests: 50, Every: 1, Limits: limits,
+			Used:   wire.KeyList{Floor: 10, Keys: []wire.ReportKey{{ID: id(1), Hits: 100, Error: 20, Use: 300}, {ID: id(2), Hits: 50}}},
+			Sample: wire.Sample{Threshold: 99, Keys: []wire.SampledKey{sample(10, false, 1000, 7, 1, 2), sample(60, true, 999, 9)}},
+		}}},
+		{Namespace: "ns", Node: 2, Sender: 2, AtNanos: now + 1, Rules: []wire.RuleReport{{
+			Name: "r", Shadow: true, SpanMillis: 20_000, Requests: 100, Hits: 200, Every: 8, Limits: limits,
+			Used:   wire.KeyList{Keys: []wire.ReportKey{{ID: id(1), Hits: 200, Use: 700, Name: wire.AppendValue(nil, []byte("ann"), false)}}},
+			Sample: wire.Sample{Threshold: 50, Keys: []wire.SampledKey{sample(10, true, 999, 3)}},
+		}}},
+		{Namespace: "other", Node: 3, Sender: 3, AtNanos: now, Rules: []wire.RuleReport{{Name: "r", SpanMillis: 1}}},
+	} {
+		if _, err := b.Push(ctx, wire.AppendReport(nil, &r)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := b.Push(ctx, []byte{0x71, 1, 'x'}); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("a report that ends too early: %v", err)
+	}
+	// Whoever else writes to the store does no harm.
+	if err := b.store.Report(ctx, "ns", 9, []byte("no report")); err != nil {
+		t.Fatal(err)
+	}
+	top, err := b.Top(ctx, "ns", "r")
+	if err != nil || top.Nodes != 2 || top.Senders != 2 || len(top.Rules) != 1 {
+		t.Fatalf("got %+v, %v", top, err)
+	}
+	r := top.Rules[0]
+	if r.Asked != 200 || r.Rejected != 50 || r.ShareRefused != 0.25 || r.Requests != 15 || r.Others != 1 || len(r.Used) != 2 {
+		t.Errorf("got %+v", r)
+	}
+	if k := r.Used[0]; k.ID != id(1) || k.Hits != 8+10 || k.MoreHits != 2 || k.Margin < 5 || k.Use != 0.7 || k.Nodes != 2 || len(k.Name) != 4 {
+		t.Errorf("first %+v", k)
+	}
+	if k := r.Used[1]; k.ID != id(2) || k.Hits != 5 || k.MoreHits != 0 || k.Margin != 0 || k.Nodes != 1 {
+		t.Errorf("second %+v", k)
+	}
+	// Below the least threshold there is one key, and window 1000 has not ended.
+	m := r.Measured
+	if m.Keys != 1 || m.Refused != 1 || len(m.Limits) != 1 {
+		t.Fatalf("measured %+v", m)
+	}
+	if l := m.Limits[0]; l.Windows != 2 || l.Running || l.Hits != 1+3+2 || l.Least != 4 || l.Most != 4 {
+		t.Errorf("limit %+v", l)
+	}
+	if top, err = b.Top(ctx, "ns", "none"); err != nil || len(top.Rules) != 0 || top.Nodes != 2 {
+		t.Errorf("another rule: %+v, %v", top, err)
+	}
+}
+
+// FuzzTop has reports of anybody merged.
+func FuzzTop(f *testing.F) {
+	f.Add(wire.AppendReport(nil, &wire.Report{Namespace: "n", Rules: []wire.RuleReport{{Name: "r", Shadow: true, Limits: []wire.ReportLimit{{Max: 1, WidthMillis: 1}},
+		Sample: wire.Sample{Keys: []wire.SampledKey{{Asked: []wire.AskedWindows{{Newest: 1, Hits: []uint32{1, 2}}}}}}}}}))
+	f.Fuzz(func(_ *testing.T, b []byte) {
+		if r, err := wire.DecodeReport(b); err == nil {
+			other := *r
+			other.AtNanos++
+			merge([]*wire.Report{r, &other}, "")
+		}
+	})
+}

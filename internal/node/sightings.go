@@ -1,0 +1,261 @@
+package node
+
+import (
+	"encoding/binary"
+	"math"
+	"unicode/utf8"
+
+	"weir/internal/sketch"
+	"weir/internal/wire"
+)
+
+const (
+	// reportEvery is the time between two reports, and generation that after which a new one begins:
+	// a report speaks of the last one or two.
+	reportEvery = int64(5e9)
+	generation  = int64(60e9)
+	// exactEvery is how many requests a second are looked at for the keys that they have. Of others one of
+	// sampled is, at random.
+	exactEvery = 1000
+	sampled    = 8
+	// Plain is the Rule.Reveal of keys that are shown as they are.
+	Plain = 255
+)
+
+// sightings are what a worker has seen of its rules' keys, for people to look at. Nothing is decided by
+// them.
+type sightings struct {
+	rules  []seen
+	exact  int    // requests that are looked at before some are left out
+	skip   uint64 // requests until the next is looked at
+	random uint64
+	// skipped says that requests of the generation were left out.
+	skipped  bool
+	since    int64 // when exact was set, by the host's clock, as the others
+	began    int64 // the generation
+	before   int64 // the one before it
+	reportAt int64
+	body     []byte
+	// names are those of keys of requests that wait; nil if no rule reveals any.
+	names *names
+}
+
+// names has the names of the newest keys that were saved. A demand that was saved has none.
+type names struct {
+	ids   [nameSlots][16]byte
+	sizes [nameSlots]uint8
+	bytes [nameSlots][sketch.MaxName]byte
+}
+
+const nameSlots = 64
+
+func (n *names) keep(id [16]byte, name []byte) {
+	at := id[0] % nameSlots
+	n.ids[at], n.sizes[at] = id, uint8(copy(n.bytes[at][:], name))
+}
+
+func (n *names) of(id [16]byte) []byte {
+	if at := id[0] % nameSlots; n.ids[at] == id {
+		return n.bytes[at][:n.sizes[at]]
+	}
+	return nil
+}
+
+// seen is what was seen of one rule.
+type seen struct {
+	now, past tally
+	sample    *sketch.Sample // of shadow rules
+}
+
+// tally is a generation of a rule.
+type tally struct {
+	requests, hits, refusedRequests, refusedHits uint64
+	used, refused                                sketch.Heavy
+	skipped                                      bool
+}
+
+func newTally(named bool) tally {
+	return tally{used: sketch.NewHeavy(named), refused: sketch.NewHeavy(named)}
+}
+
+func (t *tally) reset() {
+	t.used.Reset()
+	t.refused.Reset()
+	*t = tally{used: t.used, refused: t.refused}
+}
+
+func newSightings(rules []Rule, now, hostNow int64, random Random) *sightings {
+	s := &sightings{
+		rules: make([]seen, len(rules)), exact: exactEvery, random: random() | 1, since: hostNow, began: hostNow, before: hostNow,
+		reportAt: hostNow + random.around(reportEvery),
+	}
+	for i := range rules {
+		r := &rules[i]
+		if r.Reveal != 0 && s.names == nil {
+			s.names = &names{}
+		}
+		s.rules[i] = seen{now: newTally(r.Reveal != 0), past: newTally(r.Reveal != 0)}
+		if r.Shadow {
+			widths := make([]int64, len(r.Limits))
+			for j := range r.Limits {
+				widths[j] = r.Limits[j].Width
+			}
+			s.rules[i].sample = sketch.NewSample(widths, now)
+		}
+	}
+	return s
+}
+
+// weigh is how many requests the next one stands for: 0 if it is not looked at.
+func (s *sightings) weigh() uint64 {
+	if s.exact > 0 {
+		s.exact--
+		return 1
+	}
+	s.skipped = true
+	if s.skip > 1 {
+		s.skip--
+		return 0
+	}
+	// Xorshift, of Marsaglia: gaps of sampled on average, so that no rhythm of clients is in step with them.
+	s.random ^= s.random << 13
+	s.random ^= s.random >> 7
+	s.random ^= s.random << 17
+	s.skip = 1 + s.random%(2*sampled-1)
+	return sampled
+}
+
+// turn begins a new generation if it is time, and has more requests looked at.
+func (s *sightings) turn(now, hostNow int64) {
+	if hostNow-s.since >= 1e9 || hostNow < s.since {
+		s.exact, s.since = exactEvery, hostNow
+	}
+	if hostNow-s.began < generation && hostNow >= s.began {
+		return
+	}
+	s.before, s.began = s.began, hostNow
+	if s.before > hostNow {
+		s.before = hostNow
+	}
+	for i := range s.rules {
+		r := &s.rules[i]
+		r.now.skipped = s.skipped
+		r.past, r.now = r.now, r.past
+		r.now.reset()
+		if r.sample != nil {
+			r.sample.Tend(now)
+		}
+	}
+	s.skipped = false
+}
+
+// hashOf orders keys in samples.
+func hashOf(id [16]byte) uint64 { return binary.LittleEndian.Uint64(id[8:]) }
+
+// appendName appends a key's values as its rule reveals them: so many characters of each. A name of
+// more than fits is cut.
+func appendName(dst, key []byte, reveal uint8) []byte {
+	start := len(dst)
+	for values := 0; len(key) > 0 && values < wire.MaxReportValues; values++ {
+		length, n := binary.Uvarint(key)
+		if n <= 0 || length > uint64(len(key)-n) {
+			break
+		}
+		value := key[n : n+int(length)]
+		key = key[n+int(length):]
+		shown := value
+		if reveal != Plain {
+			shown = value[:characters(value, int(reveal))]
+		}
+		// A length takes two bytes at most, and those that follow need one each.
+		if room := sketch.MaxName - (len(dst) - start) - 2 - wire.MaxReportValues; len(shown) > max(room, 0) {
+			shown = shown[:max(room, 0)]
+		}
+		dst = wire.AppendValue(dst, shown, len(shown) < len(value))
+	}
+	return dst
+}
+
+// characters is how many bytes the first characters of a value have.
+func characters(value []byte, count int) (size int) {
+	for ; count > 0 && size < len(value); count-- {
+		_, n := utf8.DecodeRune(value[size:])
+		size += n
+	}
+	return size
+}
+
+// thousandths is a share that [counter.Counter.Worth] tells.
+func thousandths(use uint16) uint16 {
+	return uint16(max(0, min(1000, 1000*math.Float32frombits(uint32(use)<<16))))
+}
+
+// report makes what a report tells of a rule, in at most so many bytes if that can be.
+func (s *sightings) report(dst []byte, r *Rule, name string, hostNow int64, most int) []byte {
+	of := &s.rules[r.Index]
+	a, b := &of.now, &of.past
+	p := wire.RuleReport{
+		Name: name, Shadow: r.Shadow, SpanMillis: uint64(max(1, (hostNow-s.before)/1e6)),
+		Requests: clamp(a.requests + b.requests), Hits: clamp(a.hits + b.hits),
+		RefusedRequests: clamp(a.refusedRequests + b.refusedRequests), RefusedHits: clamp(a.refusedHits + b.refusedHits), Every: 1,
+	}
+	if s.skipped || b.skipped {
+		p.Every = sampled
+	}
+	p.Used, p.Refused = keyList(sketch.Merge(&a.used, &b.used)), keyList(sketch.Merge(&a.refused, &b.refused))
+	threshold := uint64(math.MaxUint64)
+	if of.sample != nil {
+		for i := range r.Limits {
+			p.Limits = append(p.Limits, wire.ReportLimit{Max: r.Limits[i].Max, WidthMillis: uint64(r.Limits[i].Width / 1e6)})
+		}
+		threshold, _ = of.sample.Threshold()
+	}
+	start := len(dst)
+	for {
+		if of.sample != nil {
+			p.Sample = sampleOf(of.sample, len(r.Limits), threshold)
+		}
+		dst = wire.AppendRuleReport(dst[:start], &p)
+		if len(dst)-start <= most || len(p.Used.Keys)+len(p.Refused.Keys)+len(p.Sample.Keys) == 0 {
+			return dst
+		}
+		if len(p.Sample.Keys) > wire.MaxReportKeys || len(p.Used.Keys)+len(p.Refused.Keys) == 0 {
+			threshold >>= 1
+			continue
+		}
+		halve(&p.Used)
+		halve(&p.Refused)
+	}
+}
+
+func clamp(hits uint64) uint64 { return min(hits, wire.MaxHits) }
+
+func keyList(keys []sketch.Key, floor uint64) (l wire.KeyList) {
+	l.Floor = floor
+	for i := range keys {
+		k := &keys[i]
+		l.Keys = append(l.Keys, wire.ReportKey{ID: k.ID, Hits: k.Count, Error: k.Error, Use: uint64(k.Use), Name: k.Name})
+	}
+	return l
+}
+
+// halve leaves out the keys with fewest hits.
+func halve(l *wire.KeyList) {
+	if n := len(l.Keys); n > 0 {
+		l.Floor = max(l.Floor, l.Keys[n/2].Hits)
+		l.Keys = l.Keys[:n/2]
+	}
+}
+
+func sampleOf(s *sketch.Sample, limits int, threshold uint64) (w wire.Sample) {
+	_, since := s.Threshold()
+	w.Threshold, w.SinceNanos = threshold, uint64(max(0, since))
+	s.Each(threshold, func(hash uint64, refused bool) {
+		k := wire.SampledKey{Hash: hash, Refused: refused, Asked: make([]wire.AskedWindows, limits)}
+		for i := range k.Asked {
+			k.Asked[i].Newest, k.Asked[i].Hits = s.Asked(hash, i)
+		}
+		w.Keys = append(w.Keys, k)
+	})
+	return w
+}

@@ -1,0 +1,165 @@
+package server
+
+import (
+	"encoding/hex"
+	"math"
+	"net/http"
+	"strings"
+	"time"
+
+	"weir/internal/backend"
+	"weir/internal/wire"
+)
+
+// Top is what the nodes of a namespace have seen of its keys in the last minute or two.
+type Top struct {
+	// Nodes have reported, by Senders: each worker of a proxy is one. The oldest report is of so many
+	// seconds ago.
+	Nodes         int       `json:"nodes"`
+	Senders       int       `json:"senders"`
+	OldestSeconds float64   `json:"oldest_seconds"`
+	Rules         []TopRule `json:"rules"`
+}
+
+// TopRule is what they have seen of a rule.
+type TopRule struct {
+	Rule   string `json:"rule"`
+	Shadow bool   `json:"shadow"`
+	Nodes  int    `json:"nodes"`
+	// Seconds is the longest time that a report speaks of. The rates and the share of requests that were
+	// refused are exact.
+	Seconds float64 `json:"seconds"`
+	// Requests were counted in that time, of which RefusedRequests were refused.
+	Requests                 uint64  `json:"requests"`
+	RefusedRequests          uint64  `json:"refused_requests"`
+	RequestsPerSecond        float64 `json:"requests_per_second"`
+	HitsPerSecond            float64 `json:"hits_per_second"`
+	RefusedRequestsPerSecond float64 `json:"refused_requests_per_second"`
+	RefusedHitsPerSecond     float64 `json:"refused_hits_per_second"`
+	ShareRefused             float64 `json:"share_refused"`
+	// Used are the keys that asked for most hits, and Refused those that were refused most.
+	Used    []TopKey `json:"used"`
+	Refused []TopKey `json:"refused"`
+	// Others is the most hits a second that a key has asked for which is in no list, and OthersRefused
+	// the most that one was refused.
+	Others        float64 `json:"others_hits_per_second"`
+	OthersRefused float64 `json:"others_refused_per_second"`
+	// Measured is what a shadow rule would do to keys.
+	Measured *Measured `json:"measured,omitempty"`
+}
+
+// TopKey is a key, and what it has asked for and was refused, in hits a second.
+type TopKey struct {
+	// Hash is the key's as the backend knows it. Values are those of the rule's selectors, if it reveals
+	// them.
+	Hash   string  `json:"hash"`
+	Values []Value `json:"values,omitempty"`
+	// A rate may be More larger, as a node knows no more of keys that are not among its first. It may be
+	// off by Margin besides, twice the standard error of a random sample.
+	HitsPerSecond    float64 `json:"hits_per_second"`
+	HitsMore         float64 `json:"hits_more"`
+	HitsMargin       float64 `json:"hits_margin"`
+	RefusedPerSecond float64 `json:"refused_per_second"`
+	RefusedMore      float64 `json:"refused_more"`
+	RefusedMargin    float64 `json:"refused_margin"`
+	// Use is the share of its nearest limit that the key had used when it was seen last.
+	Use   float64 `json:"use"`
+	Nodes int     `json:"nodes"`
+}
+
+// Value is one of a key. Cut says that Text is only its beginning. Bytes that are not UTF-8 are shown
+// as U+FFFD.
+type Value struct {
+	Text string `json:"text"`
+	Cut  bool   `json:"cut,omitempty"`
+}
+
+// Measured is what a shadow rule would do to keys.
+type Measured struct {
+	// Keys were looked at, of which Refused would have been refused. They are one in Every of all, chosen
+	// by their hashes.
+	Keys    int             `json:"keys"`
+	Refused int             `json:"refused"`
+	Every   float64         `json:"every"`
+	Limits  []MeasuredLimit `json:"limits"`
+}
+
+// MeasuredLimit is what a limit would have to be. Windows are those of the clock, whatever the
+// algorithm.
+type MeasuredLimit struct {
+	Limit   uint64 `json:"limit"`
+	WidthMS uint64 `json:"width_ms"`
+	// In so many Windows the keys asked for Hits. Running says that no window has ended yet that all
+	// nodes have seen, and that these are of one that goes on.
+	Windows int    `json:"windows"`
+	Running bool   `json:"running"`
+	Hits    uint64 `json:"hits"`
+	// Least is the least limit that would have refused at most 0.1 % of these hits, and Most what one key
+	// asked for in a window.
+	Least uint64 `json:"least"`
+	Most  uint64 `json:"most"`
+}
+
+// top answers with what nodes have seen of a namespace's keys, or of those of a rule.
+func (h *handler) top(w http.ResponseWriter, r *http.Request) {
+	namespace, ok := h.namespace(w, r)
+	if !ok {
+		return
+	}
+	found, err := h.backend.Top(r.Context(), namespace, r.URL.Query().Get("rule"))
+	if !h.health.succeeded(r.Context(), err, false) {
+		h.problem(w, http.StatusServiceUnavailable, "the store failed")
+		return
+	}
+	h.json(w, topOf(&found, h.health.now()))
+}
+
+func topOf(found *backend.Top, now time.Time) Top {
+	t := Top{Nodes: found.Nodes, Senders: found.Senders, Rules: []TopRule{}}
+	if found.OldestNanos != 0 {
+		t.OldestSeconds = rounded(max(0, now.Sub(time.Unix(0, int64(min(found.OldestNanos, math.MaxInt64)))).Seconds()))
+	}
+	for i := range found.Rules {
+		f := &found.Rules[i]
+		r := TopRule{
+			Rule: f.Name, Shadow: f.Shadow, Nodes: f.Nodes, Seconds: rounded(f.Seconds), RequestsPerSecond: rounded(f.Requests),
+			HitsPerSecond: rounded(f.Hits), RefusedRequestsPerSecond: rounded(f.RefusedRequests), RefusedHitsPerSecond: rounded(f.RefusedHits),
+			Requests: f.Asked, RefusedRequests: f.Rejected, ShareRefused: f.ShareRefused, Used: topKeys(f.Used), Refused: topKeys(f.Refused), Others: rounded(f.Others),
+			OthersRefused: rounded(f.OthersRefused),
+		}
+		if m := f.Measured; m != nil {
+			r.Measured = &Measured{Keys: m.Keys, Refused: m.Refused, Every: m.Every, Limits: make([]MeasuredLimit, len(m.Limits))}
+			for j, l := range m.Limits {
+				r.Measured.Limits[j] = MeasuredLimit{
+					Limit: l.Limit, WidthMS: l.WidthMillis, Windows: l.Windows, Running: l.Running, Hits: l.Hits, Least: l.Least, Most: l.Most,
+				}
+			}
+		}
+		t.Rules = append(t.Rules, r)
+	}
+	return t
+}
+
+func topKeys(found []backend.TopKey) []TopKey {
+	keys := make([]TopKey, len(found))
+	for i := range found {
+		f := &found[i]
+		keys[i] = TopKey{
+			Hash: hex.EncodeToString(f.ID[:]), HitsPerSecond: rounded(f.Hits), HitsMore: rounded(f.MoreHits), HitsMargin: rounded(f.Margin),
+			RefusedPerSecond: rounded(f.Refused), RefusedMore: rounded(f.MoreRefused), RefusedMargin: rounded(f.MarginRefused),
+			Use: f.Use, Nodes: f.Nodes,
+		}
+		for rest := f.Name; len(rest) > 0; {
+			value, cut, after, ok := wire.NextValue(rest)
+			if !ok {
+				break
+			}
+			keys[i].Values = append(keys[i].Values, Value{Text: strings.ToValidUTF8(string(value), "\uFFFD"), Cut: cut})
+			rest = after
+		}
+	}
+	return keys
+}
+
+// rounded is a number to three places.
+func rounded(n float64) float64 { return math.Round(n*1000) / 1000 }

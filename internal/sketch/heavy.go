@@ -1,0 +1,166 @@
+// Package sketch keeps in bounded memory what is worth telling of keys that are too many to keep: those
+// with most hits, by [Heavy], and a fair sample of all, by [Sample].
+//
+// Nothing here allocates after it was made, reads a clock, or may be used by two goroutines at once.
+package sketch
+
+import "encoding/binary"
+
+const (
+	// Keys is how many keys a Heavy has.
+	Keys = 64
+	// MaxName is the longest name of a key, in bytes.
+	MaxName = 128
+)
+
+// Heavy has the keys with the most hits: Space-Saving, of Metwally, Agrawal and El Abbadi, "Efficient
+// computation of frequent and top-k elements in data streams" (2005).
+//
+// A key's Count is at least its hits, and at most Error more. No key that is not there has more than
+// [Heavy.Floor]. Floor and every Error are at most all hits divided by Keys.
+type Heavy struct {
+	entries []Entry
+	names   [][MaxName]byte // nil if keys have no names
+}
+
+// Entry is a key of a Heavy.
+type Entry struct {
+	ID [16]byte
+	// Count is the key's hits, and up to Error that were not its own.
+	Count, Error uint64
+	// Use is the last that was said of the key: how near it is to its limit, in thousandths.
+	Use uint16
+
+	nameSize uint8
+	name     uint8 // where it is in names
+}
+
+// NewHeavy makes one of no keys, which may have names.
+func NewHeavy(named bool) (h Heavy) {
+	h.entries = make([]Entry, 0, Keys)
+	if named {
+		h.names = make([][MaxName]byte, Keys)
+	}
+	return h
+}
+
+// Reset forgets all keys.
+func (h *Heavy) Reset() { h.entries = h.entries[:0] }
+
+// Add adds hits of a key, and returns its entry, which is valid until the next Add.
+func (h *Heavy) Add(id [16]byte, hits uint64) *Entry {
+	least := 0
+	low, high := binary.LittleEndian.Uint64(id[:]), binary.LittleEndian.Uint64(id[8:])
+	for i := range h.entries {
+		e := &h.entries[i]
+		if binary.LittleEndian.Uint64(e.ID[:]) == low && binary.LittleEndian.Uint64(e.ID[8:]) == high {
+			e.Count = sum(e.Count, hits)
+			return e
+		}
+		if e.Count < h.entries[least].Count {
+			least = i
+		}
+	}
+	if n := len(h.entries); n < Keys {
+		h.entries = append(h.entries, Entry{ID: id, Count: hits, name: uint8(n)})
+		return &h.entries[n]
+	}
+	e := &h.entries[least]
+	*e = Entry{ID: id, Count: sum(e.Count, hits), Error: e.Count, name: e.name}
+	return e
+}
+
+// maxHits keeps sums from overflowing.
+const maxHits = 1<<53 - 1
+
+func sum(a, b uint64) uint64 { return min(a+min(b, maxHits), maxHits) }
+
+// Named reports whether an entry has a name, or can't have one.
+func (h *Heavy) Named(e *Entry) bool { return h.names == nil || e.nameSize > 0 }
+
+// SetName names an entry, by MaxName bytes at most.
+func (h *Heavy) SetName(e *Entry, name []byte) {
+	e.nameSize = uint8(copy(h.names[e.name][:], name))
+}
+
+// Name is an entry's, empty if it has none.
+func (h *Heavy) Name(e *Entry) []byte {
+	if h.names == nil {
+		return nil
+	}
+	return h.names[e.name][:e.nameSize]
+}
+
+// Floor is the most hits of a key that is not there.
+func (h *Heavy) Floor() (floor uint64) {
+	if len(h.entries) < Keys {
+		return 0
+	}
+	floor = h.entries[0].Count
+	for i := range h.entries {
+		floor = min(floor, h.entries[i].Count)
+	}
+	return floor
+}
+
+// Key is a key of one Heavy or of two.
+type Key struct {
+	Entry
+	Name []byte
+}
+
+// Merge has the keys of two Heavies, those with most hits first, as if one had had the hits of both:
+// of those keys as many as a Heavy has. No other key has more hits than floor.
+func Merge(newer, older *Heavy) (keys []Key, floor uint64) {
+	newerFloor, olderFloor := newer.Floor(), older.Floor()
+	for i := range newer.entries {
+		e := &newer.entries[i]
+		k := Key{Entry: *e, Name: newer.Name(e)}
+		if o := older.find(e.ID); o != nil {
+			k.Count, k.Error = sum(k.Count, o.Count), sum(k.Error, o.Error)
+			if len(k.Name) == 0 {
+				k.Name = older.Name(o)
+			}
+		} else {
+			k.Count, k.Error = sum(k.Count, olderFloor), sum(k.Error, olderFloor)
+		}
+		keys = append(keys, k)
+	}
+	for i := range older.entries {
+		if e := &older.entries[i]; newer.find(e.ID) == nil {
+			k := Key{Entry: *e, Name: older.Name(e)}
+			k.Count, k.Error = sum(k.Count, newerFloor), sum(k.Error, newerFloor)
+			keys = append(keys, k)
+		}
+	}
+	sortKeys(keys)
+	floor = sum(newerFloor, olderFloor)
+	if len(keys) > Keys {
+		floor = max(floor, keys[Keys].Count)
+		keys = keys[:Keys]
+	}
+	return keys, floor
+}
+
+// sortKeys puts those with most hits first. They are few: a sort that is fast for many would be most of
+// the package.
+func sortKeys(keys []Key) {
+	for i := range keys {
+		most := i
+		for j := i + 1; j < len(keys); j++ {
+			if keys[j].Count > keys[most].Count {
+				most = j
+			}
+		}
+		keys[i], keys[most] = keys[most], keys[i]
+	}
+}
+
+func (h *Heavy) find(id [16]byte) *Entry {
+	for i := range h.entries {
+		if h.entries[i].ID == id {
+			return &h.entries[i]
+		}
+	}
+	return nil
+}

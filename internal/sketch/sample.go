@@ -1,0 +1,193 @@
+package sketch
+
+import "math"
+
+const (
+	// SampleKeys is how many keys a Sample has at most, and Windows of how many windows it knows what
+	// each has asked for.
+	SampleKeys = 256
+	Windows    = 16
+
+	places = 2 * SampleKeys // of the index
+)
+
+// Sample has a part of all keys, and of these what each asked for in the newest windows of some
+// widths.
+//
+// Which keys are in it depends on their hashes alone: those below a threshold, which falls by half
+// when there are too many, and doubles when there are few. So the samples of several nodes that see
+// the same keys have the same ones, up to the least of their thresholds.
+type Sample struct {
+	widths    []int64
+	threshold uint64 // the greatest hash that is in it
+	since     int64
+	horizon   int64
+	keys      []sampled
+	asked     []asked // for each key, one for each width
+	index     [places]uint16
+}
+
+// sampled is a key. Times are in nanoseconds, and 0 for never.
+type sampled struct {
+	hash          uint64
+	seen, refused int64
+}
+
+// asked is what a key asked for in the windows of the clock of one width.
+type asked struct {
+	newest uint64 // number of a window
+	hits   [Windows]uint32
+}
+
+// leastHorizon is how long a key is kept at least that does not come again, in nanoseconds.
+const leastHorizon = int64(120e9)
+
+// NewSample makes an empty sample of windows of these widths, in nanoseconds, at a time. There are
+// some, and they stay the caller's.
+func NewSample(widths []int64, now int64) *Sample {
+	s := &Sample{
+		widths: widths, threshold: math.MaxUint64, since: now, horizon: leastHorizon,
+		keys: make([]sampled, 0, SampleKeys), asked: make([]asked, 0, SampleKeys*len(widths)),
+	}
+	for _, w := range widths {
+		s.horizon = max(s.horizon, Windows*w)
+	}
+	return s
+}
+
+// Add notes what a key asked for, and whether that was refused.
+func (s *Sample) Add(hash uint64, hits uint64, now int64) {
+	if hash > s.threshold {
+		return
+	}
+	i := s.find(hash)
+	if i < 0 {
+		if i = s.admit(hash, now); i < 0 {
+			return
+		}
+	}
+	s.keys[i].seen = max(s.keys[i].seen, now)
+	for j, w := range s.widths {
+		s.asked[i*len(s.widths)+j].add(uint64(max(now, 0)/w), hits)
+	}
+}
+
+// Refuse notes that a key was refused.
+func (s *Sample) Refuse(hash uint64, now int64) {
+	if hash <= s.threshold {
+		if i := s.find(hash); i >= 0 {
+			s.keys[i].refused = max(s.keys[i].refused, now)
+		}
+	}
+}
+
+func (a *asked) add(number, hits uint64) {
+	if number > a.newest {
+		by := number - a.newest
+		for i := Windows - 1; i >= 0; i-- {
+			if a.hits[i] = 0; uint64(i) >= by {
+				a.hits[i] = a.hits[uint64(i)-by]
+			}
+		}
+		a.newest = number
+	}
+	if age := a.newest - number; age < Windows {
+		a.hits[age] = uint32(min(uint64(a.hits[age])+min(hits, math.MaxUint32), math.MaxUint32))
+	}
+}
+
+// find is the place of a key, below 0 if it is not there.
+func (s *Sample) find(hash uint64) int {
+	for at := hash % places; ; at = (at + 1) % places {
+		switch i := int(s.index[at]) - 1; {
+		case i < 0:
+			return -1
+		case s.keys[i].hash == hash:
+			return i
+		}
+	}
+}
+
+// admit makes a place for a key whose hash is below the threshold, unless that falls.
+func (s *Sample) admit(hash uint64, now int64) int {
+	if len(s.keys) == SampleKeys {
+		s.drop(now)
+	}
+	for len(s.keys) == SampleKeys {
+		s.threshold >>= 1
+		s.drop(now)
+	}
+	if hash > s.threshold {
+		return -1
+	}
+	i := len(s.keys)
+	s.keys = append(s.keys, sampled{hash: hash})
+	for range s.widths {
+		s.asked = append(s.asked, asked{})
+	}
+	s.enter(i)
+	return i
+}
+
+func (s *Sample) enter(i int) {
+	at := s.keys[i].hash % places
+	for s.index[at] != 0 {
+		at = (at + 1) % places
+	}
+	s.index[at] = uint16(i + 1)
+}
+
+// Tend drops the keys that have not come for long, and has the sample take more again if it has few.
+// Call it now and then.
+func (s *Sample) Tend(now int64) {
+	if s.drop(now); len(s.keys) < SampleKeys/4 && s.threshold < math.MaxUint64 {
+		// From now on only: what was asked for before by keys that were not in it is not known.
+		s.threshold, s.since = s.threshold<<1|1, now
+	}
+}
+
+// drop removes the keys that do not belong in it any more.
+func (s *Sample) drop(now int64) {
+	kept, n := 0, len(s.widths)
+	for i := range s.keys {
+		k := s.keys[i]
+		if k.hash > s.threshold || now-k.seen >= s.horizon {
+			continue
+		}
+		s.keys[kept] = k
+		copy(s.asked[kept*n:(kept+1)*n], s.asked[i*n:])
+		kept++
+	}
+	s.keys, s.asked = s.keys[:kept], s.asked[:kept*n]
+	clear(s.index[:])
+	for i := range s.keys {
+		s.enter(i)
+	}
+}
+
+// Threshold is the greatest hash of a key that is in the sample, and since the time from which all
+// of what such keys asked for is known.
+func (s *Sample) Threshold() (threshold uint64, since int64) { return s.threshold, s.since }
+
+// Each calls visit with each key whose hash is at most a threshold.
+func (s *Sample) Each(threshold uint64, visit func(hash uint64, refused bool)) {
+	for i := range s.keys {
+		if k := &s.keys[i]; k.hash <= threshold {
+			visit(k.hash, k.refused != 0)
+		}
+	}
+}
+
+// Asked is what a key asked for in the windows of a width, the newest first, and that one's number.
+func (s *Sample) Asked(hash uint64, width int) (newest uint64, hits []uint32) {
+	i := s.find(hash)
+	if i < 0 {
+		return 0, nil
+	}
+	a := &s.asked[i*len(s.widths)+width]
+	hits = a.hits[:]
+	for len(hits) > 0 && hits[len(hits)-1] == 0 {
+		hits = hits[:len(hits)-1]
+	}
+	return a.newest, hits
+}

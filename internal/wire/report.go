@@ -1,0 +1,309 @@
+package wire
+
+import "encoding/binary"
+
+// reportVersion begins a report.
+const reportVersion = 0x71
+
+// Bounds of a report.
+const (
+	// MaxReport bounds its size in bytes.
+	MaxReport = 64 << 10
+	// MaxReportRules, MaxReportKeys and MaxReportSample bound the rules, the keys of one list, and those of
+	// a sample.
+	MaxReportRules  = 256
+	MaxReportKeys   = 64
+	MaxReportSample = 256
+	// MaxReportWindows is of how many windows a sample tells what a key asked for.
+	MaxReportWindows = 16
+	// MaxReportValues is the most values of a name, and MaxReportValue the most bytes of one.
+	MaxReportValues = 16
+	MaxReportValue  = 128
+)
+
+// Report is what one sender has seen of the keys of its rules. It is posted as pushes are. Who misses
+// one misses nothing: the next tells the same again.
+type Report struct {
+	Namespace string
+	// Node and Sender are those of pushes.
+	Node, Sender uint64
+	// AtNanos is when it was made, by the backend's clock as far as the sender knows it.
+	AtNanos uint64
+	Rules   []RuleReport
+}
+
+// RuleReport is what was seen of a rule in the last SpanMillis.
+type RuleReport struct {
+	Name       string
+	Shadow     bool
+	SpanMillis uint64
+	// Requests and Hits were asked for, and these refused. They are exact.
+	Requests, Hits, RefusedRequests, RefusedHits uint64
+	// Every says that of so many requests one was looked at for Used and Refused, at random.
+	Every uint64
+	// Used are the keys that asked for most hits, and Refused those that were refused most.
+	Used, Refused KeyList
+	// Limits are the rule's, and Sample is of its keys; none unless it is a shadow rule.
+	Limits []ReportLimit
+	Sample Sample
+}
+
+// KeyList has keys, those with most hits first.
+type KeyList struct {
+	// Floor is the most hits of a key that is not in it.
+	Floor uint64
+	Keys  []ReportKey
+}
+
+// ReportKey is a key of a list.
+type ReportKey struct {
+	ID ID
+	// Hits are at least the key's, and at most Error more.
+	Hits, Error uint64
+	// Use is how near the key is to its limits, in thousandths.
+	Use uint64
+	// Name is empty unless the rule reveals it: the list of values that [AppendValue] makes.
+	Name []byte
+}
+
+// ReportLimit is a limit of a shadow rule.
+type ReportLimit struct{ Max, WidthMillis uint64 }
+
+// Sample has all keys whose hashes are at most Threshold, that have come lately.
+type Sample struct {
+	// SinceNanos is the time from which all is known of what they asked for.
+	Threshold, SinceNanos uint64
+	Keys                  []SampledKey
+}
+
+// SampledKey is a key of a sample.
+type SampledKey struct {
+	Hash    uint64
+	Refused bool
+	// Asked has what it asked for in the windows of each of the rule's limits.
+	Asked []AskedWindows
+}
+
+// AskedWindows are windows of the clock: Hits[i] were asked for in window Newest-i.
+type AskedWindows struct {
+	Newest uint64
+	Hits   []uint32
+}
+
+// AppendValue appends a value to a name. cut says that it is only the beginning of one.
+func AppendValue(name []byte, value []byte, cut bool) []byte {
+	head := uint64(len(value)) << 1
+	if cut {
+		head |= 1
+	}
+	return append(appendUvarint(name, head), value...)
+}
+
+// NextValue is the first value of a name, and the rest.
+func NextValue(name []byte) (value []byte, cut bool, rest []byte, ok bool) {
+	r := reader{data: name}
+	head := r.uvarint()
+	if r.err != nil || head>>1 > MaxReportValue {
+		return nil, false, nil, false
+	}
+	value = r.bytes(int(head >> 1))
+	return value, head&1 != 0, name[r.pos:], r.err == nil
+}
+
+// IsReport reports whether a message is a report, and no push.
+func IsReport(b []byte) bool { return len(b) > 0 && b[0] == reportVersion }
+
+// AppendReportHeader appends the part of a report before its rules, of which there are count.
+func AppendReportHeader(dst []byte, r *Report, count int) []byte {
+	dst = append(dst, reportVersion, byte(len(r.Namespace)))
+	dst = append(dst, r.Namespace...)
+	dst = binary.LittleEndian.AppendUint64(dst, r.Node)
+	dst = binary.LittleEndian.AppendUint64(dst, r.Sender)
+	dst = binary.LittleEndian.AppendUint64(dst, r.AtNanos)
+	return binary.LittleEndian.AppendUint16(dst, uint16(count))
+}
+
+// AppendReport appends a whole report.
+func AppendReport(dst []byte, r *Report) []byte {
+	dst = AppendReportHeader(dst, r, len(r.Rules))
+	for i := range r.Rules {
+		dst = AppendRuleReport(dst, &r.Rules[i])
+	}
+	return dst
+}
+
+// AppendRuleReport appends one rule of a report.
+func AppendRuleReport(dst []byte, r *RuleReport) []byte {
+	dst = append(append(dst, byte(len(r.Name))), r.Name...)
+	for _, n := range [...]uint64{r.SpanMillis, r.Requests, r.Hits, r.RefusedRequests, r.RefusedHits, r.Every} {
+		dst = appendUvarint(dst, n)
+	}
+	dst = appendKeys(appendKeys(dst, &r.Used), &r.Refused)
+	if !r.Shadow {
+		return append(dst, 0)
+	}
+	dst = append(dst, 1, byte(len(r.Limits)))
+	for _, l := range r.Limits {
+		dst = appendUvarint(appendUvarint(dst, l.Max), l.WidthMillis)
+	}
+	dst = binary.LittleEndian.AppendUint64(dst, r.Sample.Threshold)
+	dst = binary.LittleEndian.AppendUint64(dst, r.Sample.SinceNanos)
+	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(r.Sample.Keys)))
+	for i := range r.Sample.Keys {
+		k := &r.Sample.Keys[i]
+		dst = binary.LittleEndian.AppendUint64(dst, k.Hash)
+		refused := byte(0)
+		if k.Refused {
+			refused = 1
+		}
+		dst = append(dst, refused)
+		for j := range k.Asked {
+			a := &k.Asked[j]
+			dst = append(appendUvarint(dst, a.Newest), byte(len(a.Hits)))
+			for _, h := range a.Hits {
+				dst = appendUvarint(dst, uint64(h))
+			}
+		}
+	}
+	return dst
+}
+
+func appendKeys(dst []byte, l *KeyList) []byte {
+	dst = append(appendUvarint(dst, l.Floor), byte(len(l.Keys)))
+	for i := range l.Keys {
+		k := &l.Keys[i]
+		dst = append(dst, k.ID[:]...)
+		dst = appendUvarint(appendUvarint(appendUvarint(dst, k.Hits), k.Error), k.Use)
+		dst = append(appendUvarint(dst, uint64(len(k.Name))), k.Name...)
+	}
+	return dst
+}
+
+// DecodeReport reads a report and checks it against the bounds. The result shares memory with b.
+func DecodeReport(b []byte) (*Report, error) {
+	r := reader{data: b}
+	if r.byte() != reportVersion {
+		r.fail("not a report")
+	}
+	if len(b) > MaxReport {
+		r.fail("want a report that is not as long")
+	}
+	p := &Report{Namespace: r.namespace()}
+	p.Node, p.Sender, p.AtNanos = r.uint64(), r.uint64(), r.uint64()
+	for range r.most(r.count(), MaxReportRules) {
+		if r.err != nil {
+			break
+		}
+		p.Rules = append(p.Rules, r.ruleReport())
+	}
+	if err := r.end(); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// most is a number of things, unless there are too many.
+func (r *reader) most(count, most int) int {
+	if count > most {
+		r.fail("too many of a part of a report")
+		return 0
+	}
+	return count
+}
+
+// amount is a number of hits, requests or milliseconds.
+func (r *reader) amount() uint64 {
+	n := r.uvarint()
+	if n > MaxHits {
+		r.fail("want at most 2^53-1")
+		return 0
+	}
+	return n
+}
+
+func (r *reader) ruleReport() (p RuleReport) {
+	p.Name = string(r.bytes(r.most(int(r.byte()), maxOverrideRule)))
+	if r.err == nil && p.Name == "" {
+		r.fail("want a rule")
+	}
+	for _, n := range [...]*uint64{&p.SpanMillis, &p.Requests, &p.Hits, &p.RefusedRequests, &p.RefusedHits, &p.Every} {
+		*n = r.amount()
+	}
+	p.Used, p.Refused = r.keyList(), r.keyList()
+	switch r.byte() {
+	case 0:
+		return p
+	case 1:
+		p.Shadow = true
+	default:
+		r.fail("want to know whether a rule is a shadow")
+	}
+	for range r.most(int(r.byte()), MaxOverrideLimits) {
+		l := ReportLimit{Max: r.amount(), WidthMillis: r.amount()}
+		if r.err == nil && (l.WidthMillis == 0 || l.WidthMillis > MaxWidthMillis) {
+			r.fail("want a window of 1 ms to 366 days")
+		}
+		p.Limits = append(p.Limits, l)
+	}
+	s := &p.Sample
+	s.Threshold, s.SinceNanos = r.uint64(), r.uint64()
+	for range r.most(r.count(), MaxReportSample) {
+		if r.err != nil {
+			break
+		}
+		k := SampledKey{Hash: r.uint64(), Refused: r.byte() != 0}
+		for range p.Limits {
+			k.Asked = append(k.Asked, r.asked())
+		}
+		s.Keys = append(s.Keys, k)
+	}
+	return p
+}
+
+func (r *reader) asked() (a AskedWindows) {
+	a.Newest = r.uvarint()
+	for range r.most(int(r.byte()), MaxReportWindows) {
+		h := r.uvarint()
+		if h > 1<<32-1 {
+			r.fail("want at most 2^32-1")
+		}
+		a.Hits = append(a.Hits, uint32(h))
+	}
+	return a
+}
+
+func (r *reader) keyList() (l KeyList) {
+	l.Floor = r.amount()
+	for range r.most(int(r.byte()), MaxReportKeys) {
+		if r.err != nil {
+			break
+		}
+		var k ReportKey
+		copy(k.ID[:], r.bytes(len(k.ID)))
+		k.Hits, k.Error, k.Use = r.amount(), r.amount(), r.amount()
+		k.Name = r.name()
+		if r.err == nil && k.Error > k.Hits {
+			r.fail("want an error of at most the hits")
+		}
+		l.Keys = append(l.Keys, k)
+	}
+	return l
+}
+
+// name is a list of values.
+func (r *reader) name() []byte {
+	size := r.amount()
+	if size > MaxReportValue {
+		r.fail("want a shorter name")
+		return nil
+	}
+	name := r.bytes(int(size))
+	values := 0
+	for rest := name; len(rest) > 0 && r.err == nil; values++ {
+		var ok bool
+		if _, _, rest, ok = NextValue(rest); !ok || values == MaxReportValues {
+			r.fail("want the values of a name")
+		}
+	}
+	return name
+}

@@ -1,0 +1,102 @@
+package wire
+
+import (
+	"errors"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func exampleReport() *Report {
+	name := AppendValue(AppendValue(nil, []byte("ann"), false), []byte("Mozi"), true)
+	return &Report{Namespace: "shop", Node: 1, Sender: 2, AtNanos: 3e18, Rules: []RuleReport{
+		{
+			Name: "per-user", SpanMillis: 60_000, Requests: 10, Hits: 20, RefusedRequests: 3, RefusedHits: 4, Every: 8,
+			Used:    KeyList{Floor: 2, Keys: []ReportKey{{ID: ID{1}, Hits: 9, Error: 2, Use: 1000, Name: name}, {ID: ID{2}, Hits: 3}}},
+			Refused: KeyList{Keys: []ReportKey{{ID: ID{1}, Hits: 4}}},
+		},
+		{
+			Name: "new", Shadow: true, SpanMillis: 1, Every: 1, Limits: []ReportLimit{{Max: 5, WidthMillis: 1000}, {Max: 50, WidthMillis: 60_000}},
+			Sample: Sample{Threshold: math.MaxUint64, SinceNanos: 1, Keys: []SampledKey{
+				{Hash: 7, Refused: true, Asked: []AskedWindows{{Newest: 1_700_000_000, Hits: []uint32{1, 0, math.MaxUint32}}, {Newest: 28_333_333, Hits: []uint32{9}}}},
+				{Hash: 8, Asked: []AskedWindows{{}, {}}},
+			}},
+		},
+	}}
+}
+
+func TestReport(t *testing.T) {
+	body := AppendReport(nil, exampleReport())
+	if !IsReport(body) || IsReport(AppendPush(nil, examplePush())) {
+		t.Error("reports and pushes are not told apart")
+	}
+	if namespace, ok := PushNamespace(body); namespace != "shop" || !ok {
+		t.Errorf("namespace %q, %v", namespace, ok)
+	}
+	got, err := DecodeReport(body)
+	if err != nil || len(got.Rules) != 2 {
+		t.Fatalf("got %+v, %v", got, err)
+	}
+	if again := AppendReport(nil, got); string(again) != string(body) {
+		t.Errorf("%+v became %+v", exampleReport(), got)
+	}
+	value, cut, rest, ok := NextValue(got.Rules[0].Used.Keys[0].Name)
+	if string(value) != "ann" || cut || !ok {
+		t.Errorf("value %q, cut %v, %v", value, cut, ok)
+	}
+	if value, cut, rest, ok = NextValue(rest); string(value) != "Mozi" || !cut || !ok || len(rest) > 0 {
+		t.Errorf("value %q, cut %v, %v", value, cut, ok)
+	}
+	for i := range body {
+		if _, err := DecodeReport(body[:i]); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%d bytes: %v", i, err)
+		}
+	}
+	if _, err := DecodePush(body); !errors.Is(err, ErrMalformed) {
+		t.Errorf("as a push: %v", err)
+	}
+}
+
+func TestReportBounds(t *testing.T) {
+	for name, change := range map[string]func(r *Report){
+		"namespace": func(r *Report) { r.Namespace = "" },
+		"rule":      func(r *Report) { r.Rules[0].Name = "" },
+		"long rule": func(r *Report) { r.Rules[0].Name = strings.Repeat("x", 65) },
+		"rules":     func(r *Report) { r.Rules = make([]RuleReport, MaxReportRules+1) },
+		"hits":      func(r *Report) { r.Rules[0].Hits = MaxHits + 1 },
+		"keys":      func(r *Report) { r.Rules[0].Used.Keys = make([]ReportKey, MaxReportKeys+1) },
+		"error":     func(r *Report) { r.Rules[0].Used.Keys[0].Error = 10 },
+		"name":      func(r *Report) { r.Rules[0].Used.Keys[0].Name = make([]byte, MaxReportValue+1) },
+		"values":    func(r *Report) { r.Rules[0].Used.Keys[0].Name = make([]byte, MaxReportValues+1) },
+		"no name":   func(r *Report) { r.Rules[0].Used.Keys[0].Name = []byte{9} },
+		"limits":    func(r *Report) { r.Rules[1].Limits = make([]ReportLimit, 9) },
+		"window":    func(r *Report) { r.Rules[1].Limits[0].WidthMillis = 0 },
+		"sample":    func(r *Report) { r.Rules[1].Sample.Keys = make([]SampledKey, MaxReportSample+1) },
+		"windows":   func(r *Report) { r.Rules[1].Sample.Keys[0].Asked[0].Hits = make([]uint32, MaxReportWindows+1) },
+	} {
+		r := exampleReport()
+		change(r)
+		if _, err := DecodeReport(AppendReport(nil, r)); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+func FuzzDecodeReport(f *testing.F) {
+	f.Add(AppendReport(nil, exampleReport()))
+	f.Add([]byte{reportVersion})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := DecodeReport(b)
+		if err != nil {
+			if !errors.Is(err, ErrMalformed) {
+				t.Fatalf("got %v", err)
+			}
+			return
+		}
+		again, err := DecodeReport(AppendReport(nil, r))
+		if err != nil || !reflect.DeepEqual(r, again) {
+			t.Fatalf("%+v became %+v, %v", r, again, err)
+		}
+	})
+}
