@@ -186,7 +186,7 @@ func (p *page) run(statement string) {
 // pass has time pass that stands still.
 func (p *page) pass(d time.Duration) {
 	p.t.Helper()
-	p.run(fmt.Sprintf("playground.clock.step(%d)", d.Milliseconds()))
+	p.run(fmt.Sprintf("playground.clock.step(%d)", d.Nanoseconds()))
 }
 
 func (p *page) click(selector string) {

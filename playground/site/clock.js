@@ -1,11 +1,11 @@
-// Clock is the page's time, in milliseconds. It goes on with the frames that the browser draws, so that
+// Clock is the page's time, in nanoseconds. It goes on with the frames that the browser draws, so that
 // it stands while nobody looks; or by steps.
 export class Clock {
   #frame;
   #last = 0;
   paused = true;
 
-  // onTick is called with how much time has passed: nothing, if all that is wanted is a new picture.
+  // onTick is called with how much time has passed.
   constructor(onTick) {
     this.onTick = onTick;
   }
@@ -19,7 +19,7 @@ export class Clock {
       const passed = now - this.#last;
       this.#last = now;
       // A page that was hidden goes on where it stood.
-      this.onTick(Math.max(0, Math.min(passed, 100)));
+      this.onTick(Math.round(Math.max(0, Math.min(passed, 100)) * 1e6));
     };
     this.#frame = requestAnimationFrame(frame);
   }
@@ -29,7 +29,7 @@ export class Clock {
     cancelAnimationFrame(this.#frame);
   }
 
-  step(millis) {
-    this.onTick(millis);
+  step(nanos) {
+    this.onTick(nanos);
   }
 }

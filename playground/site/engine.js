@@ -72,15 +72,15 @@ class Engine {
     return { allowed, headers: this.#text.decode(bytes) };
   }
 
-  // look is what a lane knows, see View of package lane. Times are numbers of milliseconds.
+  // look is what a lane knows, see View of package lane. Times are in nanoseconds.
   look(lane, now) {
     const count = this.#exports.look(lane, now);
     const n = new Float64Array(this.#exports.memory.buffer, this.#exports.numbers_at(), count);
     const view = {
-      quota: n[0], remaining: n[1], used: n[2], next: n[3] / 1e6, reset: n[4] / 1e6,
-      age: n[5] < 0 ? -1 : n[5] / 1e6, current: n[6], previous: n[7], size: n[8], buckets: [],
+      quota: n[0], remaining: n[1], used: n[2], next: n[3], reset: n[4],
+      age: n[5], current: n[6], previous: n[7], size: n[8], buckets: [],
     };
-    for (let i = 9; i < count; i += 2) view.buckets.push({ age: n[i] / 1e6, hits: n[i + 1] });
+    for (let i = 9; i < count; i += 2) view.buckets.push({ age: n[i], hits: n[i + 1] });
     return view;
   }
 }

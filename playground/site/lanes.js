@@ -1,10 +1,12 @@
+import { second } from "./world.js";
+
 // What the page says of each lane, in the order of package lane. draws is how its counter is drawn,
 // does what the algorithm does, and just what has just happened.
 
-const seconds = (millis) => `${Math.max(0, millis / 1000).toFixed(1)} s`;
+const seconds = (nanos) => `${Math.max(0, nanos / second).toFixed(1)} s`;
 
 // span is a window in words: in the last 10 seconds, 10 seconds ago.
-const span = (millis) => (millis === 60_000 ? "60 seconds" : `${millis / 1000} seconds`);
+const span = (nanos) => `${nanos / second} seconds`;
 
 const refusedUntil = (view) => `One more passes in ${seconds(view.next)}.`;
 
@@ -60,7 +62,7 @@ export const lanes = [
   {
     title: "Token bucket",
     draws: "tokens",
-    does: ({ window, limit }) => `Each request takes a token. One drips back every ${(window / limit / 1000).toFixed(2)} s, until there are ${limit}.`,
+    does: ({ window, limit }) => `Each request takes a token. One drips back every ${(window / limit / second).toFixed(2)} s, until there are ${limit}.`,
     just: (allowed, view) => {
       if (view.remaining === view.quota) return `The bucket is full: ${view.quota} tokens.`;
       const sum = `${view.remaining} of ${view.quota} tokens are there.`;

@@ -1,4 +1,4 @@
-import { span, subBuckets } from "./world.js";
+import { second, span, subBuckets } from "./world.js";
 
 // Beside the past a picture has some of what is to come: where windows end.
 const ahead = 0.6;
@@ -124,14 +124,14 @@ function marks({ c, colors, world, x, from, until }, height) {
   for (let i = Math.max(0, Math.ceil(from / world.window)); i * world.window <= until; i++) {
     const at = Math.round(x(i * world.window)) + 0.5;
     line(c, colors.rule, at, chart.top, at, requests.top + requests.height);
-    c.fillText(`${(i * world.window) / 1000} s`, at + 4, height - 2);
+    c.fillText(`${(i * world.window) / second} s`, at + 4, height - 2);
   }
 }
 
 // drawChart draws what has passed in the window that ends at each time, against the limit.
 function drawChart({ c, colors, world, lane, width, now, x }) {
   const bottom = chart.top + chart.height;
-  const unit = chart.height / Math.max(2 * world.limit, lane.most);
+  const unit = chart.height / Math.max(1.3 * world.limit, 1.08 * world.most);
   const step = [[0, bottom]];
   let first = 0; // that has not left the window yet
   let last = 0; // that is still to come
@@ -142,7 +142,7 @@ function drawChart({ c, colors, world, lane, width, now, x }) {
   };
   while (first < times.length) {
     const leaves = times[first] + world.window;
-    if (last < times.length && times[last] <= leaves) {
+    if (last < times.length && times[last] < leaves) {
       last++;
       to(times[last - 1], last - first);
     } else if (leaves <= world.now) {
@@ -251,7 +251,7 @@ function counts(scene, begin, text) {
 function windows(scene) {
   const { world, view } = scene;
   const begin = world.now - view.age;
-  columns(scene, (start) => Math.abs(start - begin) < 1e-3);
+  columns(scene, (start) => start === begin);
   if (view.age < 0) {
     say(scene, "no window is open", scene.now - 8, floor - 6, { align: "right" });
     return;
@@ -267,9 +267,9 @@ const counters = {
     const { c, colors, world, lane, view, x } = scene;
     const begin = world.now - view.age;
     band(scene);
-    columns(scene, (start) => Math.abs(start - begin) < 1e-3);
+    columns(scene, (start) => start === begin);
     open(scene, begin);
-    const before = lane.windows.findLast((w) => Math.abs(w.start + world.window - begin) < 1e-3);
+    const before = lane.windows.findLast((w) => w.start + world.window === begin);
     if (before && view.previous > 0) {
       // What the last window still covers of the one before counts.
       const left = x(world.now - world.window);
@@ -324,7 +324,7 @@ const counters = {
       c.beginPath();
       c.arc(px, counter.top + 8, 3.5, 0, 2 * Math.PI);
       c.fill();
-      const wait = (world.window - oldest.age) / 1000;
+      const wait = (world.window - oldest.age) / second;
       say(scene, `leaves in ${wait.toFixed(1)} s`, px + 8, counter.top + 10);
     }
   },
@@ -358,7 +358,7 @@ const counters = {
     c.strokeStyle = colors.passed;
     c.stroke();
     if (view.remaining < view.quota) {
-      say(scene, `a token in ${(view.next / 1000).toFixed(1)} s`, now - 8, counter.top + 6, { align: "right" });
+      say(scene, `a token in ${(view.next / second).toFixed(1)} s`, now - 8, counter.top + 6, { align: "right" });
     }
   },
 };

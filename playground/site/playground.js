@@ -1,7 +1,7 @@
 import { lanes } from "./lanes.js";
 import { palette, Picture } from "./picture.js";
 import { presets } from "./presets.js";
-import { span, World } from "./world.js";
+import { second, span, World } from "./world.js";
 
 const byID = (id) => document.getElementById(id);
 
@@ -21,6 +21,7 @@ const positionOf = (rate) => Math.round(100 * (Math.min(rate, most) / most) ** 0
 export class Playground {
   #colors = palette();
   #lanes;
+  #playing = ""; // the preset's name
   #worded = -Infinity; // when, by the browser's clock
   #drawn = -Infinity;
   #spoken = { at: -Infinity, sent: 0 };
@@ -39,7 +40,7 @@ export class Playground {
     this.#controls();
     // The first picture is of what would have been seen by now.
     this.#preset("never");
-    this.world.advance(span * this.world.window + 400);
+    this.world.advance(Math.round(span * this.world.window));
     this.draw();
     this.clock.run();
   }
@@ -88,10 +89,10 @@ export class Playground {
     });
     byID("rate").addEventListener("input", (event) => {
       world.setRate(rateOf(event.target.valueAsNumber));
-      this.#settings();
+      this.#settings("");
     });
     const limit = () => {
-      world.setLimit(byID("limit").valueAsNumber, Number(byID("window").value));
+      world.setLimit(byID("limit").valueAsNumber, Number(byID("window").value) * second);
       this.#settings("");
     };
     byID("limit").addEventListener("input", limit);
@@ -125,20 +126,23 @@ export class Playground {
     world.rate = preset.rate ? preset.rate(world.limit, world.window) : 0;
     world.restart();
     if (preset.times) world.play(preset.times(world.limit, world.window));
-    this.#spoken.sent = -1;
-    this.#settings(preset.told(world.limit));
+    this.#settings(preset.told(world.limit), name);
   }
 
-  // settings shows what is set. told is what the page tells of it, unless it tells what it did.
-  #settings(told = byID("told").textContent) {
+  // settings shows what is set. told is what the page tells of the preset that plays.
+  #settings(told = byID("told").textContent, preset = told && this.#playing) {
     const { world, clock } = this;
+    this.#playing = preset;
+    for (const button of byID("presets").children) {
+      button.setAttribute("aria-pressed", button.dataset.preset === preset);
+    }
     const rate = Math.round(world.rate * 10) / 10;
     byID("rate").value = positionOf(world.rate);
     byID("rate-text").textContent = rate === 0 ? "none" : `${rate} a second`;
     byID("rate").setAttribute("aria-valuetext", rate === 0 ? "no requests" : `${rate} requests a second`);
     byID("limit-text").textContent = `${world.limit} in a window`;
     byID("limit").setAttribute("aria-valuetext", `${world.limit} requests in a window`);
-    byID("step").textContent = `Step ${world.window / 50_000} s`;
+    byID("step").textContent = `Step ${world.window / 50 / second} s`;
     byID("pause").textContent = clock.paused ? "Go on" : "Pause";
     byID("told").textContent = told;
     this.draw();
@@ -153,7 +157,7 @@ function holdable(button, { hit, hold, release, shown }) {
     hold();
     shown();
   };
-  const let_go = () => {
+  const letGo = () => {
     button.classList.remove("held");
     release();
   };
@@ -162,7 +166,7 @@ function holdable(button, { hit, hold, release, shown }) {
     button.setPointerCapture(event.pointerId);
     press();
   });
-  for (const end of ["pointerup", "pointercancel", "lostpointercapture", "blur"]) button.addEventListener(end, let_go);
+  for (const end of ["pointerup", "pointercancel", "lostpointercapture", "blur"]) button.addEventListener(end, letGo);
   button.addEventListener("keydown", (event) => {
     if (event.key !== " " && event.key !== "Enter") return;
     event.preventDefault();
@@ -171,7 +175,7 @@ function holdable(button, { hit, hold, release, shown }) {
   button.addEventListener("keyup", (event) => {
     if (event.key !== " " && event.key !== "Enter") return;
     event.preventDefault();
-    let_go();
+    letGo();
   });
   button.addEventListener("click", (event) => {
     if (event.detail !== 0) return; // it was pressed
@@ -227,7 +231,7 @@ class LaneView {
     this.#set(parts.just, last ? this.#kind.just(last.allowed, view, world) : "No request has come yet.");
     this.#set(parts.passed, `${lane.passed}`);
     this.#set(parts.refused, `${lane.refused}`);
-    this.#set(parts.mostOf, `Most in any ${world.window / 1000} s`);
+    this.#set(parts.mostOf, `Most in any ${world.window / second} s`);
     this.#set(parts.most, `${lane.most} of ${world.limit}`);
     parts.most.classList.toggle("over", lane.most > world.limit);
     this.#set(parts.size, `${view.size} bytes`);

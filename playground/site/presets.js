@@ -1,4 +1,4 @@
-// A preset says what it shows, and either a steady rate or the times of its requests, in milliseconds
+// A preset says what it shows, and either a steady rate or the times of its requests, in nanoseconds
 // since the world began. All begin with a window of the clock.
 const burst = (hits, from, until) => Array.from({ length: hits }, (_, i) => from + ((until - from) * (i + 0.5)) / hits);
 
@@ -9,7 +9,7 @@ export const presets = {
   },
   never: {
     told: (limit) => `One client sends three times the limit of ${limit} and does not stop when it is refused.`,
-    rate: (limit, w) => (3000 * limit) / w,
+    rate: (limit, w) => (3e9 * limit) / w,
   },
   two: {
     told: (limit) => `A first request, ${limit - 1} more most of a window later, and ${limit} right behind them. A window that the first request opened has just ended; a bucket has dripped full in between.`,
@@ -17,6 +17,6 @@ export const presets = {
   },
   slow: {
     told: (limit) => `One client keeps to half of the limit of ${limit}, evenly. No lane refuses it.`,
-    rate: (limit, w) => (500 * limit) / w,
+    rate: (limit, w) => (5e8 * limit) / w,
   },
 };

@@ -8,17 +8,20 @@ export const subBuckets = 10;
 // span is how much of the past is kept and shown, in windows.
 export const span = 2.4;
 
-// World sends requests to all lanes, and remembers what became of them. Times are in milliseconds since
-// the world began.
+export const second = 1e9;
+
+// World sends requests to all lanes, and remembers what became of them. Times are in nanoseconds since
+// the world began, whole numbers: what is exactly a window old is so in the page too.
 export class World {
   now = 0;
   limit = 10;
-  window = 10_000;
+  window = 10 * second;
   rate = 0; // requests a second
 
   #engine;
   #script = []; // times, the last one first
   #steady = Infinity; // when the next one of the steady rate is due
+  #every = Infinity;
   #held = Infinity; // and of the button
 
   constructor(engine) {
@@ -33,8 +36,9 @@ export class World {
     this.sent = 0;
     this.#script = [];
     this.#held = Infinity;
+    this.most = 0; // that any lane has let pass in any window
     this.lanes = Array.from({ length: lanes }, (_, i) => {
-      this.#engine.set(i, this.limit, BigInt(this.window) * 1_000_000n, subBuckets);
+      this.#engine.set(i, this.limit, BigInt(this.window), subBuckets);
       return new Lane();
     });
     this.#steady = Infinity;
@@ -49,13 +53,13 @@ export class World {
 
   setRate(rate) {
     this.rate = rate;
-    const due = rate > 0 ? this.now + 1000 / rate : Infinity;
-    this.#steady = rate > 0 ? Math.min(this.#steady, due) : Infinity;
+    this.#every = Math.round(second / rate); // Infinity for none
+    this.#steady = Math.min(rate > 0 ? this.#steady : Infinity, this.now + this.#every);
   }
 
   // play has requests come at times.
   play(times) {
-    this.#script = times.toSorted((a, b) => b - a);
+    this.#script = times.map(Math.round).sort((a, b) => b - a);
   }
 
   hit() {
@@ -65,22 +69,22 @@ export class World {
   // hold repeats hits until release, ten times a second.
   hold() {
     this.hit();
-    this.#held = this.now + 400;
+    this.#held = this.now + 0.4 * second;
   }
 
   release() {
     this.#held = Infinity;
   }
 
-  advance(millis) {
-    const until = this.now + millis;
+  advance(nanos) {
+    const until = this.now + nanos;
     for (;;) {
       const script = this.#script.at(-1) ?? Infinity;
       const at = Math.min(script, this.#steady, this.#held);
       if (at > until) break;
       if (at === script) this.#script.pop();
-      else if (at === this.#steady) this.#steady = at + 1000 / this.rate;
-      else this.#held = at + 100;
+      else if (at === this.#steady) this.#steady = at + this.#every;
+      else this.#held = at + second / 10;
       this.#request(at);
     }
     this.now = until;
@@ -93,7 +97,7 @@ export class World {
   }
 
   #nanos(at) {
-    return epoch + BigInt(Math.round(at * 1e6));
+    return epoch + BigInt(at);
   }
 
   #request(at) {
@@ -103,6 +107,7 @@ export class World {
       const { allowed, headers } = this.#engine.hit(i, this.#nanos(at));
       if (allowed) request.passed |= 1 << i;
       this.lanes[i].note(at, allowed, headers, this.window, allowed ? this.look(i) : null);
+      this.most = Math.max(this.most, this.lanes[i].most);
     }
     this.requests.push(request);
     this.sent++;
@@ -141,8 +146,7 @@ class Lane {
     if (view.age < 0) return;
     const start = at - view.age;
     const newest = this.windows.at(-1);
-    // Times are in milliseconds with fractions: two that are nearly the same are.
-    if (newest && Math.abs(newest.start - start) < 1e-3) newest.hits = view.current;
+    if (newest?.start === start) newest.hits = view.current;
     else this.windows.push({ start, hits: view.current });
   }
 
