@@ -216,3 +216,21 @@ func (p *page) sent() int {
 	p.t.Helper()
 	return value[int](p, "playground.world.sent")
 }
+
+// choose chooses an option as a visitor does.
+func (p *page) choose(id, option string) {
+	p.t.Helper()
+	p.run(fmt.Sprintf(`{ const s = document.getElementById(%q); s.value = %q; s.dispatchEvent(new Event("change", {bubbles: true})) }`, id, option))
+}
+
+func (p *page) attribute(selector, name string) string {
+	p.t.Helper()
+	return value[string](p, fmt.Sprintf("document.querySelector(%q).getAttribute(%q)", selector, name))
+}
+
+// middle is where the middle of an element is.
+func (p *page) middle(selector string) (x, y float64) {
+	p.t.Helper()
+	at := value[[]float64](p, fmt.Sprintf(`{ const r = document.querySelector(%q).getBoundingClientRect(); [r.x + r.width / 2, r.y + r.height / 2] }`, selector))
+	return at[0], at[1]
+}

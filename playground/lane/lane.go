@@ -63,6 +63,7 @@ func New(kind Kind, hits uint64, width, buckets int64) (*Lane, window.Fault) {
 }
 
 // Hit decides a request of one hit at a time in Unix nanoseconds, and counts it if it is allowed.
+// Times don't go back.
 // The fields are those of the response, until the next call.
 func (l *Lane) Hit(now int64) (allowed bool, response []fields.Field) {
 	l.advance(now)

@@ -12,7 +12,7 @@ export const presets = {
     rate: (limit, w) => (3e9 * limit) / w,
   },
   two: {
-    told: (limit) => `A first request, ${limit - 1} more most of a window later, and ${limit} right behind them. A window that the first request opened has just ended; a bucket has dripped full in between.`,
+    told: (limit) => `A first request, ${limit - 1} more most of a window later, and ${limit} right behind them. The window that the first request opened ends between these two bursts.`,
     times: (limit, w) => [0.4 * w, ...burst(limit - 1, 1.28 * w, 1.39 * w), ...burst(limit, 1.41 * w, 1.52 * w)],
   },
   slow: {

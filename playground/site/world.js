@@ -21,7 +21,8 @@ export class World {
   #engine;
   #script = []; // times, the last one first
   #steady = Infinity; // when the next one of the steady rate is due
-  #every = Infinity;
+  #since = 0; // that the steady rate is what it is
+  #count = 0; // of its requests since
   #held = Infinity; // and of the button
 
   constructor(engine) {
@@ -41,7 +42,6 @@ export class World {
       this.#engine.set(i, this.limit, BigInt(this.window), subBuckets);
       return new Lane();
     });
-    this.#steady = Infinity;
     this.setRate(this.rate);
   }
 
@@ -53,8 +53,14 @@ export class World {
 
   setRate(rate) {
     this.rate = rate;
-    this.#every = Math.round(second / rate); // Infinity for none
-    this.#steady = Math.min(rate > 0 ? this.#steady : Infinity, this.now + this.#every);
+    this.#since = this.now;
+    this.#count = 0;
+    this.#steady = this.#due();
+  }
+
+  // due is when the next request of the steady rate comes. Times don't drift by what is rounded.
+  #due() {
+    return this.rate > 0 ? this.#since + Math.round(((this.#count + 1) * second) / this.rate) : Infinity;
   }
 
   // play has requests come at times.
@@ -83,8 +89,10 @@ export class World {
       const at = Math.min(script, this.#steady, this.#held);
       if (at > until) break;
       if (at === script) this.#script.pop();
-      else if (at === this.#steady) this.#steady = at + this.#every;
-      else this.#held = at + second / 10;
+      else if (at === this.#steady) {
+        this.#count++;
+        this.#steady = this.#due();
+      } else this.#held = at + second / 10;
       this.#request(at);
     }
     this.now = until;
