@@ -208,7 +208,6 @@ class LaneView {
     this.element.setAttribute("aria-labelledby", id);
     this.#parts.title.textContent = kind.title;
     this.#parts.canvas.setAttribute("aria-label", `${kind.title}: its requests and its counter over time, told below`);
-    this.#parts.headers.setAttribute("aria-label", `${kind.title}: the last response`);
   }
 
   // attach begins to draw. The element must be in the page by now, as it has no size before.
