@@ -217,6 +217,14 @@ func (p *page) sent() int {
 	return value[int](p, "playground.world.sent")
 }
 
+// play plays a preset up to a time after its beginning.
+func (p *page) play(preset string, until time.Duration) {
+	p.t.Helper()
+	p.click(fmt.Sprintf("[data-preset=%s]", preset))
+	p.click("#pause")
+	p.run(fmt.Sprintf("playground.clock.step(%d - playground.world.now)", until.Nanoseconds()))
+}
+
 // choose chooses an option as a visitor does.
 func (p *page) choose(id, option string) {
 	p.t.Helper()

@@ -217,8 +217,7 @@ func TestPresets(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p := began(t)
-			p.run(fmt.Sprintf(`document.querySelector("[data-preset=%s]").click(); document.getElementById("pause").click()`, test.name))
-			p.run("playground.clock.step(" + fmt.Sprint(test.passes.Nanoseconds()) + " - playground.world.now)")
+			p.play(test.name, test.passes)
 			if got := p.passed(); !slices.Equal(got, test.passed) {
 				t.Errorf("passed %v, want %v", got, test.passed)
 			}

@@ -23,35 +23,26 @@ import (
 // pictures is where TestScreenshots leaves what it takes: make screenshots says.
 var pictures = flag.String("pictures", "", "`directory` for screenshots; a temporary one if empty")
 
-// TestScreenshots takes the pictures of the documents: a client that never stops, seen by both themes
-// at three widths.
+// TestScreenshots takes the pictures of the documents: a burst at a window's edge and what became of
+// it, in every look.
 func TestScreenshots(t *testing.T) {
 	dir := *pictures
 	if dir == "" {
 		dir = t.TempDir()
 	}
-	for _, theme := range themes {
-		for _, width := range widths {
-			name := fmt.Sprintf("playground-%s-%d.png", theme, width)
-			t.Run(name, func(t *testing.T) {
-				height := int64(900)
-				if width < 500 {
-					height = 844
-				}
-				p := open(t, playground.Handler(), look{width: width, height: height, theme: theme})
-				p.still()
-				p.run(`document.querySelector("[data-preset=never]").click(); document.getElementById("pause").click()`)
-				p.pass(26400 * time.Millisecond)
-				shot, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(filepath.Join(dir, name), small(t, shot), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			})
+	everyLook(t, func(t *testing.T, l look) {
+		l.height = map[int64]int64{390: 844, 820: 1180, 1440: 1270}[l.width]
+		p := open(t, playground.Handler(), l)
+		p.play("edge", 16*time.Second)
+		p.run("document.activeElement.blur()")
+		shot, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("playground-%s-%d.png", l.theme, l.width)), small(t, shot), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	})
 }
 
 // small is a PNG with a palette of the colours that it has most.

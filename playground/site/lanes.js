@@ -23,7 +23,7 @@ export const lanes = [
   {
     title: "Fixed window, first hit",
     draws: "windows",
-    does: ({ window }) => `The first request opens a window of ${span(window)}. When it has ended, the next request opens another one.`,
+    does: ({ window }) => `The first request opens a window of ${span(window)}. The first one after its end opens the next.`,
     just: (allowed, view) => {
       if (view.age < 0) return "No window is open: the next request opens one.";
       return allowed
@@ -34,7 +34,7 @@ export const lanes = [
   {
     title: "Sliding window",
     draws: "weighted",
-    does: ({ window }) => `Counts this window, and of the one before as large a part as the last ${span(window)} still cover.`,
+    does: ({ window }) => `Counts this window, and the part of the one before that the last ${span(window)} still cover.`,
     just: (allowed, view, { window }) => {
       const share = Math.round((1 - view.age / window) * 100);
       const sum = `${view.previous} × ${share} % + ${view.current} = ${view.used.toFixed(1)} of ${view.quota}.`;

@@ -4,7 +4,7 @@ import { second, span, subBuckets } from "./world.js";
 const ahead = 0.6;
 
 // Where things are, in CSS pixels from the top.
-const chart = { top: 16, height: 54 };
+const chart = { top: 10, height: 64 };
 const counter = { top: 92, height: 44 };
 const requests = { top: 150, height: 28 };
 const gauge = { width: 30, gap: 18 };
@@ -84,7 +84,7 @@ export class Picture {
     counters[this.#kind](scene);
     drawRequests(scene, number);
     c.restore();
-    line(c, colors.ink, now, chart.top - 4, now, requests.top + requests.height);
+    line(c, colors.ink, now, chart.top - 6, now, requests.top + requests.height);
     drawGauge(scene, this.#width - gauge.width, this.#kind === "tokens");
   }
 }
@@ -142,7 +142,10 @@ function drawChart({ c, colors, world, lane, width, now, x }) {
   };
   while (first < times.length) {
     const leaves = times[first] + world.window;
-    if (last < times.length && times[last] < leaves) {
+    if (times[last] === leaves) {
+      first++;
+      last++;
+    } else if (last < times.length && times[last] < leaves) {
       last++;
       to(times[last - 1], last - first);
     } else if (leaves <= world.now) {
@@ -180,8 +183,9 @@ function drawChart({ c, colors, world, lane, width, now, x }) {
     c.stroke();
     c.restore();
   };
-  curve(colors.passed, limit, bottom - limit + 2);
-  curve(colors.refused, 0, limit);
+  // At the limit the line is as thick as below it.
+  curve(colors.passed, limit - 2, bottom - limit + 4);
+  curve(colors.refused, 0, limit - 2);
   c.setLineDash([4, 3]);
   line(c, colors.soft, 0, limit, width, limit);
   c.setLineDash([]);
