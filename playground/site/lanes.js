@@ -3,7 +3,7 @@ import { second } from "./world.js";
 // What the page says of each lane, in the order of package lane. draws is how its counter is drawn,
 // does what the algorithm does, and just what has just happened.
 
-const seconds = (nanos) => `${Math.max(0, nanos / second).toFixed(1)} s`;
+const seconds = (nanos) => `${Math.max(0, nanos / second).toFixed(1)}\u00a0s`;
 
 // span is a window in words: in the last 10 seconds, 10 seconds ago.
 const span = (nanos) => `${nanos / second} seconds`;

@@ -9,6 +9,8 @@ const counter = { top: 92, height: 44 };
 const requests = { top: 150, height: 28 };
 const gauge = { width: 30, gap: 18 };
 
+const plain = "11px system-ui, sans-serif";
+
 const colorNames = ["ink", "soft", "rule", "passed", "passed-soft", "refused", "refused-soft", "card"];
 
 // palette reads the colours of the theme in force.
@@ -72,7 +74,7 @@ export class Picture {
       until: world.now + ahead * world.window,
     };
     c.clearRect(0, 0, this.#width, this.#height);
-    c.font = "11px system-ui, sans-serif";
+    c.font = plain;
     c.textBaseline = "alphabetic";
     c.lineWidth = 1;
     c.save();
@@ -119,12 +121,13 @@ function say({ c, colors, width }, text, x, y, { align = "left", color = colors.
 }
 
 // marks are the multiples of the window, which clocks have in common.
-function marks({ c, colors, world, x, from, until }, height) {
+function marks({ c, colors, world, width, x, from, until }, height) {
   c.fillStyle = colors.soft;
   for (let i = Math.max(0, Math.ceil(from / world.window)); i * world.window <= until; i++) {
     const at = Math.round(x(i * world.window)) + 0.5;
     line(c, colors.rule, at, chart.top, at, requests.top + requests.height);
-    c.fillText(`${(i * world.window) / second} s`, at + 4, height - 2);
+    const label = `${(i * world.window) / second} s`;
+    if (at + 4 + c.measureText(label).width < width) c.fillText(label, at + 4, height - 2);
   }
 }
 
@@ -192,6 +195,11 @@ function drawChart({ c, colors, world, lane, width, now, x }) {
   line(c, colors.rule, 0, bottom + 0.5, width, bottom + 0.5);
   c.fillStyle = colors.soft;
   c.fillText(`limit ${world.limit}`, 2, limit - 4);
+  const passed = last - first;
+  c.fillStyle = passed > world.limit ? colors.refused : colors.passed;
+  c.font = "600 12px system-ui, sans-serif";
+  c.fillText(`${passed}`, now + 6, step.at(-1)[1] + 4);
+  c.font = plain;
 }
 
 // drawRequests draws what passed upwards and what was refused downwards.
@@ -337,8 +345,10 @@ const counters = {
     const { c, colors, world, lane, view, now, x } = scene;
     const each = world.window / world.limit;
     c.beginPath();
-    c.moveTo(x(Math.max(0, scene.from)), floor);
+    const start = x(Math.max(0, scene.from));
     let left = view.quota;
+    c.moveTo(start, floor);
+    c.lineTo(start, floor - level(left, view.quota));
     const to = (time, tokens) => {
       c.lineTo(x(time), floor - level(left, view.quota));
       left = tokens;
@@ -362,7 +372,7 @@ const counters = {
     c.strokeStyle = colors.passed;
     c.stroke();
     if (view.remaining < view.quota) {
-      say(scene, `a token in ${(view.next / second).toFixed(1)} s`, now - 8, counter.top + 6, { align: "right" });
+      say(scene, `a token in ${(view.next / second).toFixed(1)} s`, now - 6, counter.top - 5, { align: "right" });
     }
   },
 };
@@ -402,7 +412,7 @@ function drawGauge({ c, colors, view, world }, left, drips) {
   c.font = "600 15px system-ui, sans-serif";
   c.textAlign = "center";
   c.fillText(`${view.remaining}`, left + gauge.width / 2, bottom + 20);
-  c.font = "11px system-ui, sans-serif";
+  c.font = plain;
   c.fillStyle = colors.soft;
   c.fillText("left", left + gauge.width / 2, bottom + 34);
   c.textAlign = "left";
