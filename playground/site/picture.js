@@ -196,9 +196,8 @@ function drawChart({ c, colors, world, lane, width, now, x }) {
   c.fillStyle = colors.soft;
   c.fillText(`limit ${world.limit}`, 2, limit - 4);
   const passed = last - first;
-  c.fillStyle = passed > world.limit ? colors.refused : colors.passed;
   c.font = "600 12px system-ui, sans-serif";
-  c.fillText(`${passed}`, now + 6, step.at(-1)[1] + 4);
+  say({ c, colors, width }, `${passed}`, now + 7, step.at(-1)[1] + 4, { color: passed > world.limit ? colors.refused : colors.passed });
   c.font = plain;
 }
 
