@@ -22,7 +22,7 @@ import (
 )
 
 // hang is how long nothing takes.
-const hang = time.Minute
+const hang = 5 * time.Minute
 
 // chromium is what all tests have tabs in.
 var chromium context.Context
@@ -62,6 +62,12 @@ type look struct {
 	calm          bool   // whether the system wants little motion
 	path          string
 }
+
+// name is the theme's and the width.
+func (l look) name() string { return fmt.Sprint(l.theme, "-", l.width) }
+
+// site serves the page to all tests. It compresses each file once.
+var site = playground.Handler()
 
 var desktop = look{width: 1440, height: 900, theme: "light"}
 
@@ -108,25 +114,31 @@ func open(t testing.TB, handler http.Handler, l look) *page {
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.wear(l)
+	p.do(chromedp.Navigate(server.URL + l.path))
+	p.until(`"ready" in document.documentElement.dataset`)
+	return p
+}
+
+// wear gives the page a look.
+func (p *page) wear(l look) {
+	p.t.Helper()
 	motion := "no-preference"
 	if l.calm {
 		motion = "reduce"
 	}
-	_, err = chromedp.Call(ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
+	_, err := chromedp.Call(p.ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
 		Width: l.width, Height: l.height, DeviceScaleFactor: 1, Mobile: l.width < 500,
 	})
 	if err != nil {
-		t.Fatal(err)
+		p.t.Fatal(err)
 	}
-	_, err = chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
+	_, err = chromedp.Call(p.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
 		{Name: "prefers-color-scheme", Value: l.theme}, {Name: "prefers-reduced-motion", Value: motion},
 	}})
 	if err != nil {
-		t.Fatal(err)
+		p.t.Fatal(err)
 	}
-	p.do(chromedp.Navigate(server.URL + l.path))
-	p.until(`"ready" in document.documentElement.dataset`)
-	return p
 }
 
 func (p *page) problem(text string) {
@@ -154,7 +166,7 @@ func (p *page) do(actions ...chromedp.Action[chromedp.Void]) {
 // until waits until an expression is true in the page.
 func (p *page) until(expression string) {
 	p.t.Helper()
-	if err := chromedp.Do(p.ctx, chromedp.Poll[chromedp.Void](expression)); err != nil {
+	if err := chromedp.Do(p.ctx, chromedp.Poll[chromedp.Void](expression, chromedp.WithPollingTimeout(hang))); err != nil {
 		p.t.Fatalf("%s: %v", expression, err)
 	}
 }

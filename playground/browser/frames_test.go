@@ -3,14 +3,12 @@ package browser
 import (
 	"strconv"
 	"testing"
-
-	"weir/playground"
 )
 
 // BenchmarkFrame draws all lanes with 1,000 requests in view, as often as the browser asks, and by
 // itself. At 60 frames a second a frame has 16.7 ms.
 func BenchmarkFrame(b *testing.B) {
-	p := open(b, playground.Handler(), desktop)
+	p := open(b, site, desktop)
 	p.choose("window", "60")
 	p.run(`playground.clock.pause(); playground.world.setRate(1000 / (2.4 * 60)); playground.clock.step(300e9)`)
 	inView := value[float64](p, `playground.world.requests.filter((r) => r.at > playground.world.now - 2.4 * playground.world.window).length`)

@@ -18,14 +18,22 @@ var (
 	widths = []int64{390, 820, 1440}
 )
 
-// everyLook runs a test in both themes at three widths.
-func everyLook(t *testing.T, test func(t *testing.T, l look)) {
-	t.Helper()
+// TestLooks opens the page in both themes at three widths, and wants each look to be whole, drawn in
+// its colours, and accessible.
+func TestLooks(t *testing.T) {
+	t.Parallel()
+	code := axe(t)
 	for _, theme := range themes {
 		for _, width := range widths {
-			t.Run(fmt.Sprint(theme, width), func(t *testing.T) {
+			l := look{width: width, height: 900, theme: theme}
+			t.Run(l.name(), func(t *testing.T) {
 				t.Parallel()
-				test(t, look{width: width, height: 900, theme: theme})
+				p := open(t, site, l)
+				p.click("#pause")
+				drawn(p)
+				p.run(`document.querySelector("summary").click()`)
+				fits(p)
+				accessible(p, code)
 			})
 		}
 	}
@@ -41,68 +49,67 @@ func axe(t *testing.T) string {
 	return string(code)
 }
 
-// TestAccessible has axe-core find nothing, and nothing that it is not sure of, in any look, with the
-// responses open too.
-func TestAccessible(t *testing.T) {
-	t.Parallel()
-	code := axe(t)
-	everyLook(t, func(t *testing.T, l look) {
-		p := open(t, playground.Handler(), l)
-		p.run(`document.getElementById("pause").click(); document.querySelector("summary").click()`)
-		p.run(code)
-		found := value[json.RawMessage](p, `axe.run(document, {resultTypes: ["violations", "incomplete"]}).then((r) =>
-			[...r.violations, ...r.incomplete].map((v) => ({id: v.id, help: v.help, count: v.nodes.length, first: v.nodes[0].html + " " + v.nodes[0].failureSummary})))`)
-		if string(found) != "[]" {
-			t.Errorf("axe-core finds %s", found)
-		}
-	})
+// accessible wants axe-core to find nothing, and nothing that it is not sure of.
+func accessible(p *page, axe string) {
+	p.t.Helper()
+	p.run(axe)
+	found := value[json.RawMessage](p, `axe.run(document, {resultTypes: ["violations", "incomplete"]}).then((r) =>
+		[...r.violations, ...r.incomplete].map((v) => ({id: v.id, help: v.help, count: v.nodes.length, first: v.nodes[0].html + " " + v.nodes[0].failureSummary})))`)
+	if string(found) != "[]" {
+		p.t.Errorf("axe-core finds %s", found)
+	}
 }
 
-// TestFits wants no look to scroll sideways, and nothing to be cut off at the side.
-func TestFits(t *testing.T) {
-	t.Parallel()
-	everyLook(t, func(t *testing.T, l look) {
-		p := open(t, playground.Handler(), l)
-		p.run(`document.querySelector("summary").click()`)
-		if got := value[int64](p, "document.documentElement.scrollWidth"); got > l.width {
-			t.Errorf("the page is %d wide, the window %d", got, l.width)
-		}
-		outside := value[[]string](p, `[...document.body.querySelectorAll("*:not(.unseen, .unseen *, .skip)")]
-			.filter((e) => { const r = e.getBoundingClientRect(); return r.width > 0 && (r.left < -1 || r.right > innerWidth + 1 || e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0 && getComputedStyle(e).display !== "inline") })
-			.map((e) => e.outerHTML.slice(0, 80))`)
-		if len(outside) > 0 {
-			t.Errorf("cut off or outside: %s", strings.Join(outside, "\n"))
-		}
-	})
+// fits wants nothing to scroll sideways, and nothing to be cut off at the side.
+func fits(p *page) {
+	p.t.Helper()
+	if over := value[int64](p, "document.documentElement.scrollWidth - innerWidth"); over > 0 {
+		p.t.Errorf("the page is %d wider than the window", over)
+	}
+	outside := value[[]string](p, `[...document.body.querySelectorAll("*:not(.unseen, .unseen *, .skip)")].filter((e) => {
+		const r = e.getBoundingClientRect();
+		const cut = e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0 && getComputedStyle(e).display !== "inline";
+		return r.width > 0 && (r.left < -1 || r.right > innerWidth + 1 || cut);
+	}).map((e) => e.outerHTML.slice(0, 80))`)
+	if len(outside) > 0 {
+		p.t.Errorf("cut off or outside: %s", strings.Join(outside, "\n"))
+	}
 }
 
-// TestPicturesShowTheTheme wants each lane's picture to have what passed and what was refused, in the
-// colours of the theme.
-func TestPicturesShowTheTheme(t *testing.T) {
-	t.Parallel()
-	everyLook(t, func(t *testing.T, l look) {
-		p := open(t, playground.Handler(), l)
-		p.run(`document.getElementById("pause").click()`)
-		counts := value[[][]int](p, `{
-			const colour = (name) => { const e = document.createElement("i"); e.className = "color-" + name; document.body.append(e);
-				const c = getComputedStyle(e).color.match(/[\d.]+/g).map(Number); e.remove(); return c };
-			const wanted = [colour("passed"), colour("refused")];
-			[...document.querySelectorAll("canvas")].map((canvas) => {
-				const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-				return wanted.map(([r, g, b]) => { let n = 0;
-					for (let i = 0; i < data.length; i += 4) if (Math.abs(data[i] - r) + Math.abs(data[i + 1] - g) + Math.abs(data[i + 2] - b) < 6 && data[i + 3] > 250) n++;
-					return n });
+// drawn wants each lane's picture to have what passed and what was refused, in the colours of the
+// theme.
+func drawn(p *page) {
+	p.t.Helper()
+	counts := value[[][]int](p, `{
+		const colour = (name) => {
+			const e = document.createElement("i");
+			e.className = "color-" + name;
+			document.body.append(e);
+			const c = getComputedStyle(e).color.match(/[\d.]+/g).map(Number);
+			e.remove();
+			return c;
+		};
+		const wanted = [colour("passed"), colour("refused")];
+		[...document.querySelectorAll("canvas")].map((canvas) => {
+			const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+			return wanted.map(([r, g, b]) => {
+				let n = 0;
+				for (let i = 0; i < data.length; i += 4) {
+					const off = Math.abs(data[i] - r) + Math.abs(data[i + 1] - g) + Math.abs(data[i + 2] - b);
+					if (off < 6 && data[i + 3] > 250) n++;
+				}
+				return n;
 			});
-		}`)
-		if len(counts) != lanes {
-			t.Fatalf("%d pictures", len(counts))
+		});
+	}`)
+	if len(counts) != lanes {
+		p.t.Fatalf("%d pictures", len(counts))
+	}
+	for i, count := range counts {
+		if count[0] < 50 || count[1] < 50 {
+			p.t.Errorf("lane %d has %d pixels of what passed, and %d of what was refused", i, count[0], count[1])
 		}
-		for i, count := range counts {
-			if count[0] < 50 || count[1] < 50 {
-				t.Errorf("lane %d has %d pixels of what passed, and %d of what was refused", i, count[0], count[1])
-			}
-		}
-	})
+	}
 }
 
 // TestKeyboard goes through all controls by the tabulator key's order, and wants each to have a name
@@ -121,10 +128,10 @@ func TestKeyboard(t *testing.T) {
 // motion. Time goes on.
 func TestCalm(t *testing.T) {
 	t.Parallel()
-	drawn := func(calm bool) (frames, drawings int) {
+	count := func(calm bool) (frames, drawings int) {
 		l := desktop
 		l.calm = calm
-		p := open(t, playground.Handler(), l)
+		p := open(t, site, l)
 		got := value[[]int](p, `new Promise((done) => {
 			let frames = 0, drawings = 0;
 			const context = CanvasRenderingContext2D.prototype, clear = context.clearRect;
@@ -134,10 +141,10 @@ func TestCalm(t *testing.T) {
 		})`)
 		return got[0], got[1] / lanes
 	}
-	if frames, drawings := drawn(false); drawings < frames-2 {
+	if frames, drawings := count(false); drawings < frames-2 {
 		t.Errorf("%d drawings in %d frames", drawings, frames)
 	}
-	if frames, drawings := drawn(true); drawings > frames/2 {
+	if frames, drawings := count(true); drawings > frames/2 {
 		t.Errorf("%d drawings in %d frames, though little motion is wanted", drawings, frames)
 	}
 }

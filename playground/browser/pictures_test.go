@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"flag"
-	"fmt"
 	"image"
 	"image/color"
 	"image/png"
@@ -16,33 +15,37 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
-
-	"weir/playground"
 )
 
-// pictures is where TestScreenshots leaves what it takes: make screenshots says.
-var pictures = flag.String("pictures", "", "`directory` for screenshots; a temporary one if empty")
+// pictures is where make screenshots wants the pictures of the documents.
+var pictures = flag.String("pictures", "", "`directory` to take screenshots into; none are taken if empty")
 
-// TestScreenshots takes the pictures of the documents: a burst at a window's edge and what became of
-// it, in every look.
+// TestScreenshots takes pictures of a burst at a window's edge and what became of it, in every look.
 func TestScreenshots(t *testing.T) {
-	dir := *pictures
-	if dir == "" {
-		dir = t.TempDir()
+	p := open(t, site, desktop)
+	p.play("edge", 16*time.Second)
+	p.run("document.activeElement.blur()")
+	for _, theme := range themes {
+		for _, width := range widths {
+			l := look{width: width, height: map[int64]int64{390: 844, 820: 1180, 1440: 1270}[width], theme: theme}
+			p.wear(l)
+			p.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+			shot, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
+			if err != nil {
+				t.Fatal(err)
+			}
+			picture := small(t, shot)
+			if len(picture) > 100<<10 {
+				t.Errorf("%s has %d bytes", l.name(), len(picture))
+			}
+			if *pictures == "" {
+				continue
+			}
+			if err := os.WriteFile(filepath.Join(*pictures, "playground-"+l.name()+".png"), picture, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
-	everyLook(t, func(t *testing.T, l look) {
-		l.height = map[int64]int64{390: 844, 820: 1180, 1440: 1270}[l.width]
-		p := open(t, playground.Handler(), l)
-		p.play("edge", 16*time.Second)
-		p.run("document.activeElement.blur()")
-		shot, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("playground-%s-%d.png", l.theme, l.width)), small(t, shot), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	})
 }
 
 // small is a PNG with a palette of the colours that it has most.

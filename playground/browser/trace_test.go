@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"weir/playground"
 	"weir/playground/lane"
 	"weir/ratelimit"
 	"weir/ratelimit/limithttp"
@@ -25,7 +24,7 @@ const hits = 10_000
 // library behind its middleware. Decisions and header fields are equal.
 func TestDecidesAsTheLibrary(t *testing.T) {
 	t.Parallel()
-	p := open(t, playground.Handler(), desktop)
+	p := open(t, site, desktop)
 	const limit, width, buckets = 10, 10 * time.Second, 10
 	for i, kind := range lane.Kinds {
 		t.Run(kind.Name, func(t *testing.T) {
