@@ -29,7 +29,9 @@ func TestScreenshots(t *testing.T) {
 		for _, width := range widths {
 			l := look{width: width, height: map[int64]int64{390: 844, 820: 1180, 1440: 1270}[width], theme: theme}
 			p.wear(l)
+			// Colours fade from one theme to the other, and pictures are drawn anew for another width.
 			p.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+			p.until("document.getAnimations().length === 0")
 			shot, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
 			if err != nil {
 				t.Fatal(err)
