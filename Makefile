@@ -1,7 +1,7 @@
 # Everything that is not pinned in go.mod is pinned here.
 golangci_lint := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.6.2
 
-.PHONY: help build run test test-fast check fuzz mutants bench docs clean
+.PHONY: help build run playground screenshots test test-fast check fuzz mutants bench docs clean
 
 # go.work has both modules: this one, and bench/, with what only benchmarks need.
 packages := ./... ./bench/...
@@ -19,7 +19,7 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 # What is shipped has the versions of its own go.mod, whatever bench/ asks for.
-dist/weir-go.wasm dist/weir: export GOWORK = off
+dist/weir-go.wasm dist/weir playground/site/engine.wasm: export GOWORK = off
 
 # What Go makes of the plugin, what is shipped, and the same with names, for bench/v8/profile.js and bench/v8/size.js.
 dist/weir-go.wasm: $(plugin_sources)
@@ -41,10 +41,23 @@ dist/gofloor-go.wasm: go.mod bench/go.mod bench/v8/gofloor/gofloor.go $(wildcard
 
 # The command is always handed to go, which knows best what has changed.
 .PHONY: dist/weir
-dist/weir:
+dist/weir: playground/site/engine.wasm
 	go build -trimpath -o $@ ./cmd/weir
 
-run: build ## proxy nodes on this machine; ARGS are flags, such as ARGS='--store redis://127.0.0.1:6379'
+# The command embeds what is in playground/site.
+playground/site/engine.wasm: go.mod $(filter-out %_test.go,$(wildcard $(addsuffix /*.go,playground/engine playground/lane window internal/fields)))
+	$(plugin_build) -o $@ ./playground/engine
+
+playground: playground/site/engine.wasm ## the playground as static files, for any web server, in dist/playground
+	rm -rf dist/playground
+	mkdir -p dist
+	cp -R playground/site dist/playground
+
+screenshots: build ## pictures of the playground, into docs/pictures
+	./scripts/test-dependencies
+	go test -run TestScreenshots ./playground/browser -args -pictures "$(CURDIR)/docs/pictures"
+
+run: build ## the playground, and proxy nodes on this machine; ARGS are flags, such as ARGS='--store redis://127.0.0.1:6379'
 	dist/weir run $(ARGS)
 
 test: build ## all tests, on real Envoys and stores; installs what they need and this machine lacks
@@ -58,7 +71,7 @@ test-fast: build ## what a change shows in two minutes: no Envoy, no race detect
 check: ## formats, vets, lints, and verifies the modules
 	test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
 	go vet $(packages)
-	GOOS=wasip1 GOARCH=wasm go vet . ./internal/proxywasm ./bench/v8/...
+	GOOS=wasip1 GOARCH=wasm go vet . ./internal/proxywasm ./playground/engine ./bench/v8/...
 	go run $(golangci_lint) run --allow-serial-runners $(packages)
 	go mod verify
 	GOWORK=off go mod tidy -diff
@@ -104,4 +117,4 @@ dist/docs-env/package/dist/mermaid.min.js: dist/docs-env/installed
 	tar -xzmf dist/docs-env/mermaid-11.12.1.tgz -C dist/docs-env package/dist/mermaid.min.js
 
 clean: ## removes dist/, Envoys included
-	rm -rf dist
+	rm -rf dist playground/site/engine.wasm

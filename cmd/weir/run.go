@@ -22,6 +22,7 @@ import (
 	"weir/internal/host"
 	"weir/internal/server"
 	"weir/internal/trust"
+	"weir/playground"
 )
 
 // exampleConfiguration is what weir run runs without --config.
@@ -31,9 +32,9 @@ var exampleConfiguration []byte
 
 // runFlags are the flags of weir run.
 type runFlags struct {
-	config, listen, upstream, wasm string
-	store                          storeFlags
-	nodes, workers                 int
+	config, listen, ui, upstream, wasm string
+	store                              storeFlags
+	nodes, workers                     int
 }
 
 // closeTimeout is what requests in flight get to finish in.
@@ -48,6 +49,7 @@ func runNodes(ctx context.Context, args []string, env environment) error {
 	flags.IntVar(&f.nodes, "nodes", 2, "`number` of proxy nodes; node i listens on the port + i, counted from 0")
 	flags.IntVar(&f.workers, "workers", 2, "`number` of workers of each node")
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8080", "`address` of the first node")
+	flags.StringVar(&f.ui, "ui", "", "`address` of the playground; "+usualUI+" if empty, or a free port where that is taken; \"none\" for none")
 	flags.StringVar(&f.upstream, "upstream", "", "base `URL` to forward requests to; an echo server if empty")
 	f.store.define(flags)
 	flags.StringVar(&f.wasm, "wasm", "", "the plugin's `file`; weir.wasm beside this command if empty")
@@ -142,6 +144,10 @@ func (r *runner) run(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, context.Cause(ctx))
 	}
+	page, err := r.playground(start)
+	if err != nil {
+		return err
+	}
 	for i, address := range nodes {
 		fmt.Fprintf(r.env.stdout, "node %-8d http://%s (%d workers)\n", i, address, r.flags.workers)
 	}
@@ -149,6 +155,9 @@ func (r *runner) run(ctx context.Context) error {
 		fmt.Fprintf(r.env.stdout, "backend       http://%s (%s)\n", backendAddress, r.flags.store.kind())
 	}
 	fmt.Fprintf(r.env.stdout, "upstream      %s\n", upstream)
+	if page != "" {
+		fmt.Fprintf(r.env.stdout, "playground    %s\n", page)
+	}
 	fmt.Fprintf(r.env.stdout, "try           curl -i -H 'x-user: ann' http://%s/\n", nodes[0])
 	if r.table != nil {
 		r.table.nodes = r.processes
@@ -159,6 +168,32 @@ func (r *runner) run(ctx context.Context) error {
 		return cause
 	}
 	return nil
+}
+
+// usualUI is where one looks for the playground.
+const usualUI = "127.0.0.1:9181"
+
+// playground serves the page in which one sees the algorithms, and returns its URL, or what to do to
+// have one; nothing if none is wanted.
+func (r *runner) playground(start func(func(context.Context) error)) (page string, err error) {
+	address := r.flags.ui
+	switch {
+	case address == "none":
+		return "", nil
+	case !playground.Built():
+		return "is not in this command: make build puts it there", nil
+	case address == "":
+		address = usualUI
+	}
+	l, err := net.Listen("tcp", address)
+	if err != nil && r.flags.ui == "" {
+		l, err = net.Listen("tcp", "127.0.0.1:0")
+	}
+	if err != nil {
+		return "", fmt.Errorf("--ui: %w", err)
+	}
+	start(func(ctx context.Context) error { return server.Serve(ctx, l, playground.Handler()) })
+	return "http://" + l.Addr().String() + "/", nil
 }
 
 // upstream is where nodes forward requests to.

@@ -1,0 +1,256 @@
+// Package browser tests the playground as its visitors have it: in Chromium, without a window.
+package browser
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	cdp "github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+
+	"weir/playground"
+)
+
+// hang is how long nothing takes.
+const hang = 5 * time.Minute
+
+// chromium is what all tests have tabs in.
+var chromium context.Context
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	if !playground.Built() {
+		fmt.Fprintln(os.Stderr, "the playground's engine is not there: make build makes it")
+		return 1
+	}
+	path, err := exec.LookPath("chromium")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err, "\nscripts/test-dependencies installs it")
+		return 1
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.Flag("hide-scrollbars", false))
+	if os.Geteuid() == 0 {
+		options = append(options, chromedp.NoSandbox) // Chromium has no sandbox for root
+	}
+	allocator, end := chromedp.NewExecAllocator(context.Background(), options...)
+	defer end()
+	var stop context.CancelFunc
+	chromium, stop = chromedp.NewContext(allocator)
+	defer stop()
+	if err := chromedp.Do(chromium); err != nil {
+		fmt.Fprintln(os.Stderr, path, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// look is how a visitor has the page.
+type look struct {
+	width, height int64
+	theme         string // the system's
+	calm          bool   // whether the system wants little motion
+	path          string
+}
+
+// name is the theme's and the width.
+func (l look) name() string { return fmt.Sprint(l.theme, "-", l.width) }
+
+// site serves the page to all tests. It compresses each file once.
+var site = playground.Handler()
+
+var desktop = look{width: 1440, height: 900, theme: "light"}
+
+// page is a tab with the playground.
+type page struct {
+	t   testing.TB
+	ctx context.Context
+
+	mu       sync.Mutex
+	problems []string // what the console has told
+}
+
+// open opens the playground of a server, and waits until it is there.
+func open(t testing.TB, handler http.Handler, l look) *page {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	tab, closeTab := chromedp.NewContext(chromium)
+	ctx, end := context.WithTimeout(tab, hang)
+	p := &page{t: t, ctx: ctx}
+	t.Cleanup(func() {
+		end()
+		closeTab()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, problem := range p.problems {
+			t.Errorf("the console says: %s", problem)
+		}
+	})
+	err := chromedp.Listen(tab, func(event any) {
+		switch e := event.(type) {
+		case *cdp.EventConsoleAPICalled:
+			if e.Type == cdp.ConsoleAPICalledTypeError || e.Type == cdp.ConsoleAPICalledTypeWarning {
+				p.problem(fmt.Sprint(e.Type, " ", string(e.Args[0].Value), e.Args[0].Description))
+			}
+		case *cdp.EventExceptionThrown:
+			p.problem(e.ExceptionDetails.Text + " " + e.ExceptionDetails.Exception.Description)
+		case *log.EventEntryAdded:
+			if e.Entry.Level == log.EntryLevelError || e.Entry.Level == log.EntryLevelWarning {
+				p.problem(e.Entry.Text + " " + e.Entry.URL)
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.wear(l)
+	p.do(chromedp.Navigate(server.URL + l.path))
+	p.until(`"ready" in document.documentElement.dataset`)
+	return p
+}
+
+// wear gives the page a look.
+func (p *page) wear(l look) {
+	p.t.Helper()
+	motion := "no-preference"
+	if l.calm {
+		motion = "reduce"
+	}
+	_, err := chromedp.Call(p.ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
+		Width: l.width, Height: l.height, DeviceScaleFactor: 1, Mobile: l.width < 500,
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	_, err = chromedp.Call(p.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
+		{Name: "prefers-color-scheme", Value: l.theme}, {Name: "prefers-reduced-motion", Value: motion},
+	}})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *page) problem(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.problems = append(p.problems, text)
+}
+
+// expect takes the problems that the console has told. Those of a test that expects some are none.
+func (p *page) expect() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := strings.Join(p.problems, "\n")
+	p.problems = nil
+	return all
+}
+
+func (p *page) do(actions ...chromedp.Action[chromedp.Void]) {
+	p.t.Helper()
+	if err := chromedp.Do(p.ctx, actions...); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// until waits until an expression is true in the page.
+func (p *page) until(expression string) {
+	p.t.Helper()
+	if err := chromedp.Do(p.ctx, chromedp.Poll[chromedp.Void](expression, chromedp.WithPollingTimeout(hang))); err != nil {
+		p.t.Fatalf("%s: %v", expression, err)
+	}
+}
+
+// value is what an expression is in the page.
+func value[T any](p *page, expression string) T {
+	p.t.Helper()
+	v, err := chromedp.Run(p.ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+	if err != nil {
+		p.t.Fatalf("%s: %v", expression, err)
+	}
+	return v
+}
+
+// still has the page's time stand, and begin anew without requests.
+func (p *page) still() {
+	p.t.Helper()
+	p.run(`if (!playground.clock.paused) document.getElementById("pause").click()`)
+	p.slide("rate", 0)
+	p.click("#restart")
+}
+
+// run runs a statement in the page.
+func (p *page) run(statement string) {
+	p.t.Helper()
+	p.do(chromedp.Evaluate[chromedp.Void](statement))
+}
+
+// pass has time pass that stands still.
+func (p *page) pass(d time.Duration) {
+	p.t.Helper()
+	p.run(fmt.Sprintf("playground.clock.step(%d)", d.Nanoseconds()))
+}
+
+func (p *page) click(selector string) {
+	p.t.Helper()
+	p.do(chromedp.Click(chromedp.CSS(selector)))
+}
+
+// slide sets a slider as a visitor's hand does: the page hears of it.
+func (p *page) slide(id string, value int) {
+	p.t.Helper()
+	p.run(fmt.Sprintf(`{ const s = document.getElementById(%q); s.value = %d; s.dispatchEvent(new Event("input", {bubbles: true})) }`, id, value))
+}
+
+func (p *page) text(selector string) string {
+	p.t.Helper()
+	return value[string](p, fmt.Sprintf("document.querySelector(%q).textContent", selector))
+}
+
+// passed is how many requests each lane has let pass.
+func (p *page) passed() []int {
+	p.t.Helper()
+	return value[[]int](p, `[...document.querySelectorAll("dd.passed")].map((e) => Number(e.textContent))`)
+}
+
+// sent is how many requests came.
+func (p *page) sent() int {
+	p.t.Helper()
+	return value[int](p, "playground.world.sent")
+}
+
+// play plays a preset up to a time after its beginning.
+func (p *page) play(preset string, until time.Duration) {
+	p.t.Helper()
+	p.click(fmt.Sprintf("[data-preset=%s]", preset))
+	p.click("#pause")
+	p.run(fmt.Sprintf("playground.clock.step(%d - playground.world.now)", until.Nanoseconds()))
+}
+
+// choose chooses an option as a visitor does.
+func (p *page) choose(id, option string) {
+	p.t.Helper()
+	p.run(fmt.Sprintf(`{ const s = document.getElementById(%q); s.value = %q; s.dispatchEvent(new Event("change", {bubbles: true})) }`, id, option))
+}
+
+func (p *page) attribute(selector, name string) string {
+	p.t.Helper()
+	return value[string](p, fmt.Sprintf("document.querySelector(%q).getAttribute(%q)", selector, name))
+}
+
+// middle is where the middle of an element is.
+func (p *page) middle(selector string) (x, y float64) {
+	p.t.Helper()
+	at := value[[]float64](p, fmt.Sprintf(`{ const r = document.querySelector(%q).getBoundingClientRect(); [r.x + r.width / 2, r.y + r.height / 2] }`, selector))
+	return at[0], at[1]
+}

@@ -1,0 +1,281 @@
+package browser
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/chromedp"
+)
+
+// began is the tab of a test whose time stands at 0, without requests.
+func began(t *testing.T) *page {
+	t.Helper()
+	t.Parallel()
+	p := open(t, site, desktop)
+	p.still()
+	return p
+}
+
+// Lanes by their place in the page.
+const (
+	fixed = iota
+	firstHit
+	sliding
+	subBuckets
+	slidingLog
+	tokens
+	lanes
+)
+
+func TestHit(t *testing.T) {
+	p := began(t)
+	p.click("#hit")
+	if got := p.sent(); got != 1 {
+		t.Errorf("a click sends %d requests", got)
+	}
+	for range 11 {
+		p.click("#hit")
+	}
+	if got, want := p.passed(), slices.Repeat([]int{10}, lanes); !slices.Equal(got, want) {
+		t.Errorf("of 12 requests at once passed %v, want %v", got, want)
+	}
+	if got, want := p.text(".lane .status"), "refused"; got != want {
+		t.Errorf("the last one was %q", got)
+	}
+	// Without a pointer, as a screen reader does it.
+	p.run(`document.getElementById("hit").click()`)
+	if got := p.sent(); got != 13 {
+		t.Errorf("a click without a pointer: %d requests, want 13", got)
+	}
+}
+
+func TestHoldRepeats(t *testing.T) {
+	p := began(t)
+	x, y := p.middle("#hit")
+	p.do(chromedp.MouseEvent(input.DispatchMouseEventTypeMousePressed, x, y, chromedp.ButtonLeft))
+	p.until("playground.world.sent === 1")
+	p.pass(time.Second) // one after 0.4 s, and so on
+	if got := p.sent(); got != 8 {
+		t.Errorf("a second of holding sends %d requests, want 8", got)
+	}
+	p.do(chromedp.MouseEvent(input.DispatchMouseEventTypeMouseReleased, x, y, chromedp.ButtonLeft))
+	p.until(`!document.getElementById("hit").classList.contains("held")`)
+	p.pass(time.Second)
+	if got := p.sent(); got != 8 {
+		t.Errorf("after it was let go: %d requests, want 8", got)
+	}
+}
+
+func TestKeysHold(t *testing.T) {
+	p := began(t)
+	for _, key := range []struct {
+		name, text string
+		code       int64
+	}{{" ", " ", 32}, {"Enter", "\r", 13}} {
+		p.click("#restart")
+		p.do(chromedp.Focus(chromedp.CSS("#hit")))
+		press := func(kind input.DispatchKeyEventType) {
+			t.Helper()
+			params := input.DispatchKeyEventParams{Type: kind, Key: key.name, WindowsVirtualKeyCode: key.code, Text: key.text}
+			if _, err := chromedp.Call(p.ctx, input.DispatchKeyEvent, params); err != nil {
+				t.Fatal(err)
+			}
+		}
+		press(input.DispatchKeyEventTypeKeyDown)
+		p.pass(time.Second)
+		press(input.DispatchKeyEventTypeKeyUp)
+		p.pass(time.Second)
+		if got := p.sent(); got != 8 {
+			t.Errorf("a second of holding %q sends %d requests, want 8", key.name, got)
+		}
+	}
+}
+
+func TestSteadyRate(t *testing.T) {
+	p := began(t)
+	p.slide("rate", 40)
+	said := p.text("#rate-text")
+	if said != "5.1 a second" {
+		t.Errorf("the slider says %q", said)
+	}
+	if got := p.attribute("#rate", "aria-valuetext"); got != "5.1 requests a second" {
+		t.Errorf("a screen reader hears %q", got)
+	}
+	p.pass(10 * time.Second)
+	if got := p.sent(); got != 51 {
+		t.Errorf("%s sends %d requests in 10 s, want 51", said, got)
+	}
+	p.slide("rate", 0)
+	p.pass(10 * time.Second)
+	if got := p.sent(); got != 51 {
+		t.Errorf("none sends %d requests", got-51)
+	}
+	// A slow rate that is made a fast one does not wait for the slow one's next request.
+	p.slide("rate", 10)
+	p.slide("rate", 100)
+	p.pass(100 * time.Millisecond)
+	if got := p.sent(); got != 56 {
+		t.Errorf("50 a second sends %d requests in 0.1 s, want 5", got-51)
+	}
+}
+
+func TestLimitAndWindow(t *testing.T) {
+	p := began(t)
+	p.slide("limit", 3)
+	if got := p.text("#limit-text"); got != "3 in a window" {
+		t.Errorf("the slider says %q", got)
+	}
+	p.choose("window", "2")
+	for range 5 {
+		p.click("#hit")
+	}
+	if got, want := p.passed(), slices.Repeat([]int{3}, lanes); !slices.Equal(got, want) {
+		t.Errorf("of 5 requests at once passed %v, want %v", got, want)
+	}
+	for _, header := range []string{`ratelimit-policy: "fixed-window";q=3;w=2`, "retry-after: 2", "x-envoy-ratelimited: true", "HTTP/1.1 429"} {
+		if got := p.text("pre"); !strings.Contains(got, header) {
+			t.Errorf("the response has no %s:\n%s", header, got)
+		}
+	}
+	p.pass(2 * time.Second)
+	p.click("#hit")
+	want := []int{4, 4, 3, 4, 4, 4} // all of the window before counts at the beginning of one
+	if got := p.passed(); !slices.Equal(got, want) {
+		t.Errorf("a window later passed %v, want %v", got, want)
+	}
+}
+
+func TestPauseAndStep(t *testing.T) {
+	t.Parallel()
+	p := open(t, site, desktop)
+	now := func() float64 { return value[float64](p, "playground.world.now") }
+	began := now()
+	p.until(fmt.Sprintf("playground.world.now > %v", began))
+	p.click("#pause")
+	stood := now()
+	p.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+	if now() != stood {
+		t.Error("time goes on while it is paused")
+	}
+	if got := p.text("#step"); got != "Step 0.2 s" {
+		t.Errorf("the button says %q", got)
+	}
+	p.click("#step")
+	if got := now() - stood; got != 0.2e9 {
+		t.Errorf("a step is %v ns", got)
+	}
+	p.click("#pause")
+	p.until(fmt.Sprintf("playground.world.now > %v", stood+0.2e9))
+}
+
+func TestStartOver(t *testing.T) {
+	p := began(t)
+	for range 12 {
+		p.click("#hit")
+	}
+	p.pass(3 * time.Second)
+	p.click("#restart")
+	if got := p.passed(); p.sent() != 0 || slices.Max(got) != 0 {
+		t.Errorf("%d requests, passed %v", p.sent(), got)
+	}
+	if got := value[float64](p, "playground.world.now"); got != 0 {
+		t.Errorf("it is %v", got)
+	}
+	if got := p.text(".just"); got != "No request has come yet." {
+		t.Errorf("the lane says %q", got)
+	}
+}
+
+// Each preset shows what it says, in what the lanes let pass and in the most that passed in any window.
+func TestPresets(t *testing.T) {
+	p := began(t)
+	for _, test := range []struct {
+		name         string
+		passes       time.Duration
+		passed, most []int
+	}{
+		// A token has come back between the bursts, and one while the second one came.
+		// The sliding window takes the first burst for spread over its window.
+		{"edge", 20 * time.Second, []int{20, 10, 11, 10, 10, 12}, []int{20, 10, 11, 10, 10, 12}},
+		// The first request is of another window than the bursts, where windows are the clock's, and has
+		// left by the second burst in the others. The sliding window still counts a part of it.
+		{"two", 20 * time.Second, []int{11, 20, 10, 11, 11, 13}, []int{10, 19, 10, 10, 10, 12}},
+		{"slow", 60 * time.Second, slices.Repeat([]int{30}, lanes), slices.Repeat([]int{5}, lanes)},
+		// A bucket lets its burst pass on top. The first request comes after a third of a second, and so
+		// the windows and buckets of the clock begin anew sooner than a window after it.
+		{"never", 60 * time.Second, []int{61, 60, 56, 61, 60, 69}, []int{11, 10, 10, 11, 10, 19}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p.t = t
+			p.play(test.name, test.passes)
+			if got := p.passed(); !slices.Equal(got, test.passed) {
+				t.Errorf("passed %v, want %v", got, test.passed)
+			}
+			most := value[[]int](p, `[...document.querySelectorAll("dd.most")].map((e) => parseInt(e.textContent))`)
+			if !slices.Equal(most, test.most) {
+				t.Errorf("the most in any window: %v, want %v", most, test.most)
+			}
+			over := value[[]bool](p, `[...document.querySelectorAll("dd.most")].map((e) => e.classList.contains("over"))`)
+			for i := range over {
+				if over[i] != (test.most[i] > 10) {
+					t.Errorf("lane %d is marked: %t", i, over[i])
+				}
+			}
+			if p.text("#told") == "" {
+				t.Error("nothing is told")
+			}
+			pressed := value[[]string](p, `[...document.querySelectorAll("[aria-pressed=true]")].map((e) => e.dataset.preset)`)
+			if !slices.Equal(pressed, []string{test.name}) {
+				t.Errorf("pressed are %v", pressed)
+			}
+		})
+	}
+}
+
+func TestThemeSwitch(t *testing.T) {
+	t.Parallel()
+	p := open(t, site, desktop)
+	paper := func() string { return value[string](p, "getComputedStyle(document.documentElement).backgroundColor") }
+	light := paper()
+	p.choose("theme", "dark")
+	dark := paper()
+	if dark == light {
+		t.Error("dark looks like light")
+	}
+	p.do(chromedp.Reload())
+	p.until(`"ready" in document.documentElement.dataset`)
+	if got := paper(); got != dark {
+		t.Errorf("after a reload: %s, want %s", got, dark)
+	}
+	p.choose("theme", "system")
+	if got := paper(); got != light {
+		t.Errorf("the system's: %s, want %s", got, light)
+	}
+}
+
+// All responses open and close together.
+func TestResponses(t *testing.T) {
+	p := began(t)
+	p.click(".lane:nth-child(3) summary")
+	p.until(fmt.Sprintf(`document.querySelectorAll("details[open]").length === %d`, lanes))
+	p.click(".lane:nth-child(5) summary")
+	p.until(`document.querySelectorAll("details[open]").length === 0`)
+}
+
+// Who hears the page is told now and then, however many requests come.
+func TestSpokenNowAndThen(t *testing.T) {
+	p := began(t)
+	p.until(`document.getElementById("spoken").textContent !== ""`)
+	p.run(`globalThis.told = 0; new MutationObserver(() => told++).observe(document.getElementById("spoken"), {childList: true})`)
+	p.slide("rate", 100)
+	for range 20 {
+		p.pass(100 * time.Millisecond)
+	}
+	if got := value[int](p, "told"); got > 1 {
+		t.Errorf("told %d times of 100 requests", got)
+	}
+}

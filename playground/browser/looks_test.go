@@ -1,0 +1,204 @@
+package browser
+
+import (
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"weir/playground"
+)
+
+var (
+	themes = []string{"light", "dark"}
+	widths = []int64{390, 820, 1440}
+)
+
+// TestLooks opens the page in both themes at three widths, and wants each look to be whole, drawn in
+// its colours, and accessible.
+func TestLooks(t *testing.T) {
+	t.Parallel()
+	code := axe(t)
+	for _, theme := range themes {
+		for _, width := range widths {
+			l := look{width: width, height: 900, theme: theme}
+			t.Run(l.name(), func(t *testing.T) {
+				t.Parallel()
+				p := open(t, site, l)
+				p.click("#pause")
+				drawn(p)
+				p.run(`document.querySelector("summary").click()`)
+				fits(p)
+				accessible(p, code)
+			})
+		}
+	}
+}
+
+// axe is the accessibility checker's code.
+func axe(t *testing.T) string {
+	t.Helper()
+	code, err := os.ReadFile("node_modules/axe-core/axe.min.js")
+	if err != nil {
+		t.Fatalf("%v; scripts/test-dependencies fetches it", err)
+	}
+	return string(code)
+}
+
+// accessible wants axe-core to find nothing, and nothing that it is not sure of.
+func accessible(p *page, axe string) {
+	p.t.Helper()
+	p.run(axe)
+	found := value[json.RawMessage](p, `axe.run(document, {resultTypes: ["violations", "incomplete"]}).then((r) =>
+		[...r.violations, ...r.incomplete].map((v) => ({id: v.id, help: v.help, count: v.nodes.length, first: v.nodes[0].html + " " + v.nodes[0].failureSummary})))`)
+	if string(found) != "[]" {
+		p.t.Errorf("axe-core finds %s", found)
+	}
+}
+
+// fits wants nothing to scroll sideways, and nothing to be cut off at the side.
+func fits(p *page) {
+	p.t.Helper()
+	if over := value[int64](p, "document.documentElement.scrollWidth - innerWidth"); over > 0 {
+		p.t.Errorf("the page is %d wider than the window", over)
+	}
+	outside := value[[]string](p, `[...document.body.querySelectorAll("*:not(.unseen, .unseen *, .skip)")].filter((e) => {
+		const r = e.getBoundingClientRect();
+		const cut = e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0 && getComputedStyle(e).display !== "inline";
+		return r.width > 0 && (r.left < -1 || r.right > innerWidth + 1 || cut);
+	}).map((e) => e.outerHTML.slice(0, 80))`)
+	if len(outside) > 0 {
+		p.t.Errorf("cut off or outside: %s", strings.Join(outside, "\n"))
+	}
+}
+
+// drawn wants each lane's picture to have what passed and what was refused, in the colours of the
+// theme.
+func drawn(p *page) {
+	p.t.Helper()
+	counts := value[[][]int](p, `{
+		const colour = (name) => {
+			const e = document.createElement("i");
+			e.className = "color-" + name;
+			document.body.append(e);
+			const c = getComputedStyle(e).color.match(/[\d.]+/g).map(Number);
+			e.remove();
+			return c;
+		};
+		const wanted = [colour("passed"), colour("refused")];
+		[...document.querySelectorAll("canvas")].map((canvas) => {
+			const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+			return wanted.map(([r, g, b]) => {
+				let n = 0;
+				for (let i = 0; i < data.length; i += 4) {
+					const off = Math.abs(data[i] - r) + Math.abs(data[i + 1] - g) + Math.abs(data[i + 2] - b);
+					if (off < 6 && data[i + 3] > 250) n++;
+				}
+				return n;
+			});
+		});
+	}`)
+	if len(counts) != lanes {
+		p.t.Fatalf("%d pictures", len(counts))
+	}
+	for i, count := range counts {
+		if count[0] < 50 || count[1] < 50 {
+			p.t.Errorf("lane %d has %d pixels of what passed, and %d of what was refused", i, count[0], count[1])
+		}
+	}
+}
+
+// TestKeyboard goes through all controls by the tabulator key's order, and wants each to have a name
+// and to be seen when it has the focus.
+func TestKeyboard(t *testing.T) {
+	p := began(t)
+	for _, id := range []string{"theme", "hit", "rate", "pause", "step", "restart", "limit", "window"} {
+		p.run(fmt.Sprintf(`document.getElementById(%q).focus({focusVisible: true})`, id))
+		if got := value[string](p, `getComputedStyle(document.activeElement).outlineStyle`); got != "solid" {
+			t.Errorf("%s has the focus, and the outline %s", id, got)
+		}
+	}
+}
+
+// TestCalm wants the picture to stand for a while between changes where the system wants little
+// motion. Time goes on.
+func TestCalm(t *testing.T) {
+	t.Parallel()
+	count := func(calm bool) (frames, drawings int) {
+		l := desktop
+		l.calm = calm
+		p := open(t, site, l)
+		got := value[[]int](p, `new Promise((done) => {
+			let frames = 0, drawings = 0;
+			const context = CanvasRenderingContext2D.prototype, clear = context.clearRect;
+			context.clearRect = function (...box) { drawings++; clear.apply(this, box) };
+			const frame = () => { if (++frames === 20) done([frames, drawings]); else requestAnimationFrame(frame) };
+			requestAnimationFrame(frame);
+		})`)
+		return got[0], got[1] / lanes
+	}
+	if frames, drawings := count(false); drawings < frames-2 {
+		t.Errorf("%d drawings in %d frames", drawings, frames)
+	}
+	if frames, drawings := count(true); drawings > frames/2 {
+		t.Errorf("%d drawings in %d frames, though little motion is wanted", drawings, frames)
+	}
+}
+
+// The live view shows where a server says that it has one.
+func TestViews(t *testing.T) {
+	t.Parallel()
+	t.Run("static files", func(t *testing.T) {
+		t.Parallel()
+		p := open(t, http.FileServerFS(playground.Files()), look{width: 820, height: 900, theme: "light", path: "/#live"})
+		if !value[bool](p, `document.getElementById("views").hidden && document.getElementById("live").hidden && !document.getElementById("playground").hidden`) {
+			t.Error("a live view without a server behind it")
+		}
+	})
+	t.Run("a server", func(t *testing.T) {
+		t.Parallel()
+		files := http.FileServerFS(playground.Files())
+		p := open(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/live.json" {
+				http.ServeFileFS(w, r, fstest.MapFS{"live.json": {Data: []byte(`{"live": true}`)}}, "live.json")
+				return
+			}
+			files.ServeHTTP(w, r)
+		}), desktop)
+		if !value[bool](p, `!document.getElementById("views").hidden`) {
+			t.Error("no way to the live view")
+		}
+		p.click(`nav a[href="#live"]`)
+		p.until(`!document.getElementById("live").hidden && document.getElementById("playground").hidden`)
+		p.click(`nav a[href="#playground"]`)
+		p.until(`document.getElementById("live").hidden && !document.getElementById("playground").hidden`)
+	})
+}
+
+// A page without its engine says what to do.
+func TestEngineIsMissing(t *testing.T) {
+	t.Parallel()
+	site := fstest.MapFS{}
+	err := fs.WalkDir(playground.Files(), ".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || path == "engine.wasm" {
+			return err
+		}
+		data, err := fs.ReadFile(playground.Files(), path)
+		site[path] = &fstest.MapFile{Data: data}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := open(t, http.FileServerFS(site), desktop)
+	if got := p.text("#missing"); !strings.Contains(got, "make build") {
+		t.Errorf("the page says %q", got)
+	}
+	if got := p.expect(); !strings.Contains(got, "engine.wasm") {
+		t.Errorf("the console says %q", got)
+	}
+}

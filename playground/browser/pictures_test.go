@@ -1,0 +1,87 @@
+package browser
+
+import (
+	"bytes"
+	"cmp"
+	"flag"
+	"image"
+	"image/color"
+	"image/png"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+)
+
+// pictures is where make screenshots wants the pictures of the documents.
+var pictures = flag.String("pictures", "", "`directory` to take screenshots into; none are taken if empty")
+
+// TestScreenshots takes pictures of a burst at a window's edge and what became of it, in every look.
+func TestScreenshots(t *testing.T) {
+	p := open(t, site, desktop)
+	p.play("edge", 16*time.Second)
+	p.run("document.activeElement.blur()")
+	for _, theme := range themes {
+		for _, width := range widths {
+			l := look{width: width, height: map[int64]int64{390: 844, 820: 1180, 1440: 1270}[width], theme: theme}
+			p.wear(l)
+			// Colours fade from one theme to the other, and pictures are drawn anew for another width.
+			p.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+			p.until("document.getAnimations().length === 0")
+			shot, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
+			if err != nil {
+				t.Fatal(err)
+			}
+			picture := small(t, shot)
+			if len(picture) > 100<<10 {
+				t.Errorf("%s has %d bytes", l.name(), len(picture))
+			}
+			if *pictures == "" {
+				continue
+			}
+			if err := os.WriteFile(filepath.Join(*pictures, "playground-"+l.name()+".png"), picture, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// small is a PNG with a palette of the colours that it has most.
+func small(t *testing.T, shot []byte) []byte {
+	t.Helper()
+	from, err := png.Decode(bytes.NewReader(shot))
+	if err != nil {
+		t.Fatal(err)
+	}
+	often := map[color.Color]int{}
+	bounds := from.Bounds()
+	for y := bounds.Min.Y; y < bounds.Max.Y; y++ {
+		for x := bounds.Min.X; x < bounds.Max.X; x++ {
+			often[from.At(x, y)]++
+		}
+	}
+	colors := slices.SortedFunc(maps.Keys(often), func(a, b color.Color) int { return cmp.Compare(often[b], often[a]) })
+	to := image.NewPaletted(bounds, colors[:min(len(colors), 128)])
+	nearest := map[color.Color]uint8{}
+	for y := bounds.Min.Y; y < bounds.Max.Y; y++ {
+		for x := bounds.Min.X; x < bounds.Max.X; x++ {
+			c := from.At(x, y)
+			index, ok := nearest[c]
+			if !ok {
+				index = uint8(to.Palette.Index(c))
+				nearest[c] = index
+			}
+			to.SetColorIndex(x, y, index)
+		}
+	}
+	var out bytes.Buffer
+	encoder := png.Encoder{CompressionLevel: png.BestCompression}
+	if err := encoder.Encode(&out, to); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}

@@ -1,0 +1,93 @@
+//go:build wasip1
+
+// Command engine is the playground's lanes as WebAssembly, for `site/engine.js`. It is a reactor: its
+// functions are called, and its main is not.
+package main
+
+import (
+	"unsafe"
+
+	"weir/playground/lane"
+	"weir/window"
+)
+
+func main() {}
+
+var (
+	lanes [len(lane.Kinds)]*lane.Lane
+	view  lane.View
+	// numbers and text are what the last call has left for the page to read.
+	numbers []float64
+	text    []byte
+)
+
+// unknown is what functions answer about a lane that there is not. It is no [window.Fault].
+const unknown = 255
+
+func find(i uint32) *lane.Lane {
+	if int(i) >= len(lanes) {
+		return nil
+	}
+	return lanes[i]
+}
+
+// set gives a lane a limit, and forgets its hits. It returns a [window.Fault]; after another one than
+// [window.Sound] the lane is as before.
+//
+//go:wasmexport set
+func set(i uint32, hits, width, buckets int64) uint32 {
+	if int(i) >= len(lanes) {
+		return unknown
+	}
+	l, fault := lane.New(lane.Kinds[i], uint64(hits), width, buckets)
+	if fault == window.Sound {
+		lanes[i] = l
+	}
+	return uint32(fault)
+}
+
+// hit sends a lane a request, and returns 1 if it is allowed, and 0 if not. The text is the response's
+// fields, one to a line.
+//
+//go:wasmexport hit
+func hit(i uint32, now int64) uint32 {
+	l := find(i)
+	if l == nil {
+		return unknown
+	}
+	allowed, response := l.Hit(now)
+	text = text[:0]
+	for _, f := range response {
+		text = append(append(append(append(text, f.Name...), ": "...), f.Value...), '\n')
+	}
+	if allowed {
+		return 1
+	}
+	return 0
+}
+
+// look leaves what a lane knows in numbers, and returns how many there are.
+//
+//go:wasmexport look
+func look(i uint32, now int64) uint32 {
+	l := find(i)
+	if l == nil {
+		return 0
+	}
+	l.Look(now, &view)
+	numbers = append(numbers[:0], float64(view.Quota), float64(view.Remaining), view.Used, float64(view.Next), float64(view.Reset),
+		float64(view.Age), float64(view.Current), float64(view.Previous), float64(view.Size))
+	for _, b := range view.Buckets {
+		numbers = append(numbers, float64(b.Age), float64(b.Hits))
+	}
+	return uint32(len(numbers))
+}
+
+//go:wasmexport numbers_at
+func numbersAt() unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(numbers)) }
+
+//go:wasmexport text_at
+func textAt() unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(text)) }
+
+//go:wasmexport text_length
+func textLength() uint32 { return uint32(len(text)) }

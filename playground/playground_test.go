@@ -1,0 +1,126 @@
+package playground_test
+
+import (
+	"compress/gzip"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+
+	"weir/playground"
+)
+
+func get(t *testing.T, url, encoding string) (*http.Response, []byte) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("accept-encoding", encoding)
+	response, err := http.DefaultTransport.RoundTrip(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response, body
+}
+
+// TestHandler wants each file as it is, compressed or not, with the policy and its type.
+func TestHandler(t *testing.T) {
+	server := httptest.NewServer(playground.Handler())
+	t.Cleanup(server.Close)
+	types := map[string]string{
+		"html": "text/html; charset=utf-8", "js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8",
+		"svg": "image/svg+xml", "json": "application/json", "wasm": "application/wasm",
+	}
+	compressed := 0
+	err := fs.WalkDir(playground.Files(), ".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		want, err := fs.ReadFile(playground.Files(), path)
+		if err != nil {
+			return err
+		}
+		url := server.URL + "/" + strings.TrimSuffix(path, "index.html")
+		for _, encoding := range []string{"identity", "gzip, br"} {
+			response, body := get(t, url, encoding)
+			if encoding != "identity" {
+				compressed += len(body)
+				r, err := gzip.NewReader(strings.NewReader(string(body)))
+				if err != nil {
+					return err
+				}
+				if body, err = io.ReadAll(r); err != nil {
+					return err
+				}
+			}
+			h := response.Header
+			if response.StatusCode != http.StatusOK || string(body) != string(want) {
+				t.Errorf("%s: status %d, %d bytes, want %d", path, response.StatusCode, len(body), len(want))
+			}
+			if got, want := h.Get("content-type"), types[path[strings.LastIndex(path, ".")+1:]]; got != want {
+				t.Errorf("%s is %q, want %q", path, got, want)
+			}
+			if h.Get("content-security-policy") != playground.Policy || h.Get("x-content-type-options") != "nosniff" || h.Get("vary") != "accept-encoding" {
+				t.Errorf("%s: %v", path, h)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if compressed > 1<<20 {
+		t.Errorf("the page is %d bytes", compressed)
+	}
+	for _, path := range []string{"/nothing.js", "/../playground.go", "/site/"} {
+		if response, _ := get(t, server.URL+path, "gzip"); response.StatusCode != http.StatusNotFound {
+			t.Errorf("%s: status %d", path, response.StatusCode)
+		}
+	}
+}
+
+// TestStaticPolicy wants the page to have the same policy where a server sends none. What a page can't
+// say of itself is who may frame it.
+func TestStaticPolicy(t *testing.T) {
+	page, err := fs.ReadFile(playground.Files(), "index.html")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf(`<meta http-equiv="Content-Security-Policy" content="%s">`, strings.TrimSuffix(playground.Policy, "; frame-ancestors 'none'"))
+	if !strings.Contains(string(page), want) {
+		t.Errorf("the page has no %s", want)
+	}
+}
+
+// TestNothingFromElsewhere wants no file to name another host, but for namespaces and links for people.
+func TestNothingFromElsewhere(t *testing.T) {
+	address := regexp.MustCompile(`(https?:)?//[a-z0-9.-]+\.[a-z]+`)
+	err := fs.WalkDir(playground.Files(), ".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || strings.HasSuffix(path, ".wasm") {
+			return err
+		}
+		text, err := fs.ReadFile(playground.Files(), path)
+		if err != nil {
+			return err
+		}
+		for _, found := range address.FindAllString(string(text), -1) {
+			if found != "http://www.w3.org" {
+				t.Errorf("%s names %s", path, found)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

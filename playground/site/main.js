@@ -1,0 +1,46 @@
+import { Clock } from "./clock.js";
+import { load } from "./engine.js";
+import { Playground } from "./playground.js";
+import { themes } from "./theme.js";
+
+const byID = (id) => document.getElementById(id);
+
+// views shows the view that the address names. The live view is where a server has one.
+async function views() {
+  const { live } = await (await fetch("live.json")).json();
+  byID("views").hidden = !live;
+  const show = () => {
+    const view = live && location.hash === "#live" ? "live" : "playground";
+    for (const link of byID("views").children) {
+      const on = link.hash === `#${view}`;
+      if (on) link.setAttribute("aria-current", "page");
+      else link.removeAttribute("aria-current");
+      byID(link.hash.slice(1)).hidden = !on;
+    }
+  };
+  addEventListener("hashchange", show);
+  show();
+}
+
+async function engine() {
+  const response = await fetch("engine.wasm");
+  if (!response.ok) throw new Error("it is not here. make build makes it, make playground copies it.");
+  return load(await response.arrayBuffer());
+}
+
+async function start() {
+  try {
+    const playground = new Playground(await engine(), Clock);
+    themes(byID("theme"), () => playground.recolor());
+    // For the console, and for tests: they let the time pass.
+    globalThis.playground = playground;
+  } catch (error) {
+    byID("missing").textContent = `The playground can’t load its engine: ${error.message}`;
+    byID("missing").hidden = false;
+    themes(byID("theme"), () => {});
+  }
+  await views();
+  document.documentElement.dataset.ready = "";
+}
+
+start();

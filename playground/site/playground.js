@@ -1,0 +1,249 @@
+import { lanes } from "./lanes.js";
+import { palette, Picture } from "./picture.js";
+import { presets } from "./presets.js";
+import { second, span, World } from "./world.js";
+
+const byID = (id) => document.getElementById(id);
+
+// Words change so often, in milliseconds: faster nobody reads.
+const wordsEvery = 150;
+const spokenEvery = 6000;
+// So often a picture is drawn where somebody wants less motion.
+const calmEvery = 500;
+
+const calm = matchMedia("(prefers-reduced-motion: reduce)");
+
+const most = 50; // requests a second of the slider, whose steps grow with the rate
+const rateOf = (position) => Math.round(most * (position / 100) ** 2.5 * 10) / 10;
+const positionOf = (rate) => Math.round(100 * (Math.min(rate, most) / most) ** 0.4);
+
+// Playground joins the page's controls, its clock, its world and its pictures.
+export class Playground {
+  #colors = palette();
+  #lanes;
+  #playing = ""; // the preset's name
+  #worded = -Infinity; // when, by the browser's clock
+  #drawn = -Infinity;
+  #spoken = { at: -Infinity, sent: 0 };
+
+  constructor(engine, Clock) {
+    this.world = new World(engine);
+    this.#lanes = lanes.map((lane, i) => new LaneView(lane, i));
+    byID("lanes").append(...this.#lanes.map((lane) => lane.element));
+    for (const lane of this.#lanes) {
+      lane.attach(() => this.draw());
+      lane.details.addEventListener("toggle", () => {
+        for (const other of this.#lanes) other.details.open = lane.details.open;
+      });
+    }
+    this.clock = new Clock((passed) => this.#tick(passed));
+    this.#controls();
+    // The first picture is of what would have been seen by now.
+    this.#preset("never");
+    this.world.advance(Math.round(span * this.world.window));
+    this.draw();
+    this.clock.run();
+  }
+
+  recolor() {
+    this.#colors = palette();
+    this.draw();
+  }
+
+  // draw draws the present, and says it in words.
+  draw() {
+    this.#draw(true);
+  }
+
+  #tick(passed) {
+    this.world.advance(passed);
+    this.#draw(this.clock.paused);
+  }
+
+  #draw(everything) {
+    const now = performance.now();
+    if (!everything && calm.matches && now - this.#drawn < calmEvery) return;
+    this.#drawn = now;
+    const words = everything || now - this.#worded >= wordsEvery;
+    if (words) this.#worded = now;
+    for (const lane of this.#lanes) lane.show(this.world, this.#colors, words);
+    if (words) this.#speak(now);
+  }
+
+  // speak tells those who hear the page what has become of requests, now and then.
+  #speak(now) {
+    const { world } = this;
+    if (world.sent === this.#spoken.sent || now - this.#spoken.at < spokenEvery) return;
+    this.#spoken = { at: now, sent: world.sent };
+    const passed = world.lanes.map((lane, i) => `${lanes[i].title} ${lane.passed}`);
+    byID("spoken").textContent = `Of ${world.sent} requests passed: ${passed.join("; ")}.`;
+  }
+
+  #controls() {
+    const { world, clock } = this;
+    holdable(byID("hit"), {
+      hit: () => world.hit(),
+      hold: () => world.hold(),
+      release: () => world.release(),
+      shown: () => this.draw(),
+    });
+    byID("rate").addEventListener("input", (event) => {
+      world.setRate(rateOf(event.target.valueAsNumber));
+      this.#settings("");
+    });
+    const limit = () => {
+      world.setLimit(byID("limit").valueAsNumber, Number(byID("window").value) * second);
+      this.#settings("");
+    };
+    byID("limit").addEventListener("input", limit);
+    byID("window").addEventListener("change", limit);
+    byID("pause").addEventListener("click", () => {
+      if (clock.paused) clock.run();
+      else clock.pause();
+      this.#settings();
+    });
+    byID("step").addEventListener("click", () => {
+      clock.pause();
+      clock.step(world.window / 50);
+      this.#settings();
+    });
+    byID("restart").addEventListener("click", () => {
+      world.restart();
+      this.#settings("");
+    });
+    for (const button of byID("presets").children) {
+      button.addEventListener("click", () => {
+        this.#preset(button.dataset.preset);
+        clock.run();
+        this.#settings();
+      });
+    }
+  }
+
+  #preset(name) {
+    const { world } = this;
+    const preset = presets[name];
+    world.rate = preset.rate ? preset.rate(world.limit, world.window) : 0;
+    world.restart();
+    if (preset.times) world.play(preset.times(world.limit, world.window));
+    this.#settings(preset.told(world.limit), name);
+  }
+
+  // settings shows what is set. told is what the page tells of the preset that plays.
+  #settings(told = byID("told").textContent, preset = told && this.#playing) {
+    const { world, clock } = this;
+    this.#playing = preset;
+    for (const button of byID("presets").children) {
+      button.setAttribute("aria-pressed", button.dataset.preset === preset);
+    }
+    const rate = Math.round(world.rate * 10) / 10;
+    byID("rate").value = positionOf(world.rate);
+    byID("rate-text").textContent = rate === 0 ? "none" : `${rate} a second`;
+    byID("rate").setAttribute("aria-valuetext", rate === 0 ? "no requests" : `${rate} requests a second`);
+    byID("limit-text").textContent = `${world.limit} in a window`;
+    byID("limit").setAttribute("aria-valuetext", `${world.limit} requests in a window`);
+    byID("step").textContent = `Step ${world.window / 50 / second} s`;
+    byID("pause").textContent = clock.paused ? "Go on" : "Pause";
+    byID("told").textContent = told;
+    this.draw();
+  }
+}
+
+// holdable has a button hit once when it is pressed, and go on while it is held; by mouse, finger, pen
+// and keyboard. Whoever only clicks, as screen readers do, hits once.
+function holdable(button, { hit, hold, release, shown }) {
+  const press = () => {
+    button.classList.add("held");
+    hold();
+    shown();
+  };
+  const letGo = () => {
+    button.classList.remove("held");
+    release();
+  };
+  button.addEventListener("pointerdown", (event) => {
+    if (event.button !== 0) return;
+    button.setPointerCapture(event.pointerId);
+    press();
+  });
+  for (const end of ["pointerup", "pointercancel", "lostpointercapture", "blur"]) button.addEventListener(end, letGo);
+  button.addEventListener("keydown", (event) => {
+    if (event.key !== " " && event.key !== "Enter") return;
+    event.preventDefault();
+    if (!event.repeat) press();
+  });
+  button.addEventListener("keyup", (event) => {
+    if (event.key !== " " && event.key !== "Enter") return;
+    event.preventDefault();
+    letGo();
+  });
+  button.addEventListener("click", (event) => {
+    if (event.detail !== 0) return; // it was pressed
+    hit();
+    shown();
+  });
+  button.addEventListener("contextmenu", (event) => event.preventDefault());
+}
+
+// LaneView is a lane's part of the page.
+class LaneView {
+  #kind;
+  #number;
+  #parts;
+  #picture;
+  #texts = new Map();
+
+  constructor(kind, number) {
+    this.#kind = kind;
+    this.#number = number;
+    this.element = byID("lane").content.firstElementChild.cloneNode(true);
+    const part = (selector) => this.element.querySelector(selector);
+    this.details = part("details");
+    this.#parts = {
+      title: part("h2"), status: part(".status"), canvas: part("canvas"), does: part(".does"), just: part(".just"), passed: part("dd.passed"),
+      refused: part("dd.refused"), most: part(".most"), mostOf: part(".most-of"), size: part(".size"), headers: part("pre"),
+    };
+    const id = `lane-${number}`;
+    this.#parts.title.id = id;
+    this.element.setAttribute("aria-labelledby", id);
+    this.#parts.title.textContent = kind.title;
+    this.#parts.canvas.setAttribute("aria-label", `${kind.title}: its requests and its counter over time, told below`);
+  }
+
+  // attach begins to draw. The element must be in the page by now, as it has no size before.
+  attach(resized) {
+    this.#picture = new Picture(this.#parts.canvas, this.#kind.draws);
+    this.#picture.resized = resized;
+  }
+
+  show(world, colors, words) {
+    const view = world.look(this.#number);
+    this.#picture.draw(world, this.#number, view, colors);
+    if (words) this.#word(world, view);
+  }
+
+  #word(world, view) {
+    const lane = world.lanes[this.#number];
+    const { last } = lane;
+    const parts = this.#parts;
+    this.#set(parts.does, this.#kind.does(world));
+    this.#set(parts.just, last ? this.#kind.just(last.allowed, view, world) : "No request has come yet.");
+    this.#set(parts.passed, `${lane.passed}`);
+    this.#set(parts.refused, `${lane.refused}`);
+    this.#set(parts.mostOf, `Most in any ${world.window / second} s`);
+    this.#set(parts.most, `${lane.most} of ${world.limit}`);
+    parts.most.classList.toggle("over", lane.most > world.limit);
+    this.#set(parts.size, `${view.size} bytes`);
+    this.#set(parts.status, last ? (last.allowed ? "passed" : "refused") : "");
+    parts.status.className = `status ${parts.status.textContent}`;
+    const line = last?.allowed ? "HTTP/1.1 200 OK" : "HTTP/1.1 429 Too Many Requests";
+    this.#set(parts.headers, last ? `${line}\n${last.headers}` : "No request has come yet.");
+  }
+
+  // set changes a text only where it differs, so that nothing is laid out in vain.
+  #set(element, text) {
+    if (this.#texts.get(element) === text) return;
+    this.#texts.set(element, text);
+    element.textContent = text;
+  }
+}

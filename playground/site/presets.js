@@ -1,0 +1,22 @@
+// A preset says what it shows, and either a steady rate or the times of its requests, in nanoseconds
+// since the world began. All begin with a window of the clock.
+const burst = (hits, from, until) => Array.from({ length: hits }, (_, i) => from + ((until - from) * (i + 0.5)) / hits);
+
+export const presets = {
+  edge: {
+    told: (limit) => `${limit} requests come just before a mark of the clock, and ${limit} just after it. A fixed window of the clock lets both bursts pass.`,
+    times: (limit, w) => [...burst(limit, 0.88 * w, w), ...burst(limit, w, 1.12 * w)],
+  },
+  never: {
+    told: (limit) => `One client sends three times the limit of ${limit} and does not stop when it is refused.`,
+    rate: (limit, w) => (3e9 * limit) / w,
+  },
+  two: {
+    told: (limit) => `A first request, ${limit - 1} more most of a window later, and ${limit} right behind them. The window that the first request opened ends between these two bursts.`,
+    times: (limit, w) => [0.4 * w, ...burst(limit - 1, 1.28 * w, 1.39 * w), ...burst(limit, 1.41 * w, 1.52 * w)],
+  },
+  slow: {
+    told: (limit) => `One client keeps to half of the limit of ${limit}, evenly. No lane refuses it.`,
+    rate: (limit, w) => (5e8 * limit) / w,
+  },
+};
