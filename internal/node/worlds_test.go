@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -198,8 +199,9 @@ type randomCounter struct {
 }
 
 type passedHit struct {
-	at   int64
-	cost uint64
+	at     int64
+	cost   uint64
+	window int64 // the start of the one that it was counted in, if windows start with a hit
 }
 
 // randomCallout is a push on its way.
@@ -529,7 +531,7 @@ func (q *randomRequest) decided(demands []Demand, verdict counter.Verdict, now i
 			case verdict == counter.Allowed:
 				q.life.counted[counterOf(id, &d.Rule.Limits[j])] += int64(d.Cost)
 				if d.Rule.Synced() {
-					c.admit(w, f, d.Cost, now)
+					c.admit(w, f, d.Cost, now, &demands[i].Counter.States[j])
 				} else if most := w.most(c); w.lasting && uint64(q.life.counted[counterOf(id, &d.Rule.Limits[j])]) > most && !d.Rule.CostsLater && f.Tallies.Evicted == 0 {
 					w.t.Fatalf("rule %d, limit %d, user %s: more than %d hits passed in one process", c.rule, c.limit, c.user, most)
 				}
@@ -551,10 +553,10 @@ func (w *randomWorld) counter(id [16]byte, r *Rule, limit int, user string) *ran
 }
 
 // admit notes hits that have passed, and says what is wrong if they are too many.
-func (c *randomCounter) admit(w *randomWorld, f *fakeNode, cost uint64, now int64) {
+func (c *randomCounter) admit(w *randomWorld, f *fakeNode, cost uint64, now int64, s *window.State) {
 	c.admitted += cost
 	if !w.lasting {
-		c.passed = append(c.passed, passedHit{now, cost})
+		c.passed = append(c.passed, passedHit{now, cost, s.Start})
 		return
 	}
 	most := w.most(c)
@@ -1029,16 +1031,33 @@ func (w *randomWorld) finish() {
 	}
 }
 
+// judgeWindows wants no more than a limit to pass in each of the windows that start with a hit. They
+// start when the backend counts it, which is before it passes.
+func (w *randomWorld) judgeWindows(c *randomCounter, l window.Limit) {
+	slices.SortStableFunc(c.passed, func(a, b passedHit) int { return cmp.Compare(a.window, b.window) })
+	start, sum := int64(0), uint64(0)
+	for _, p := range c.passed {
+		if p.cost > 0 && p.window-start >= l.Width {
+			start, sum = p.window, 0
+		}
+		if sum += p.cost; sum > l.Max {
+			w.t.Fatalf("rule %d, limit %d (%+v), user %s: at %v %d hits have passed in the window that starts at %v",
+				c.rule, c.limit, l, c.user, time.Duration(p.at-monday), sum, time.Duration(start-monday))
+		}
+	}
+}
+
 // judge has the algorithm's definition look at all that has passed.
 func (w *randomWorld) judge(c *randomCounter) {
-	slices.SortStableFunc(c.passed, func(a, b passedHit) int { return int(max(-1, min(1, a.at-b.at))) })
+	slices.SortStableFunc(c.passed, func(a, b passedHit) int { return cmp.Compare(a.at, b.at) })
 	l := w.rules[c.rule].limits[c.limit]
 	m := &model.Counter{Limit: model.Limit{Max: l.Max, Burst: l.Burst, Window: l.Width, Precision: l.Precision}}
 	switch l.Kind {
 	case window.FixedWindow:
 		m.Algorithm = model.FixedWindow
 	case window.FirstHitWindow:
-		m.Algorithm = model.FirstHit
+		w.judgeWindows(c, l)
+		return
 	case window.SlidingWindow:
 		m.Algorithm = model.SlidingWindow
 	case window.SlidingBuckets:
