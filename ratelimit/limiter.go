@@ -61,8 +61,9 @@ func (l *Limiter) Name() string { return l.name }
 func (l *Limiter) Limits() []window.Limit { return slices.Clone(l.rule.Limits) }
 
 // Overshoot is the most hits above a limit of the rule that all nodes can admit together as things
-// stand: none while the backend can be reached, and what [NamespaceOptions.OnBackendFailure] lets
-// the other nodes admit while it can't. More than 2^53-1 is told as that.
+// stand, or have admitted in windows that still count: what [NamespaceOptions.OnBackendFailure] lets
+// the other nodes admit while the backend can't be reached. It is none while it can, and no hit
+// counts that this process has passed without it. More than 2^53-1 is told as that.
 func (l *Limiter) Overshoot() uint64 {
 	l.namespace.mu.Lock()
 	defer l.namespace.mu.Unlock()

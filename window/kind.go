@@ -269,6 +269,23 @@ func (l *Limit) ResetAt(s *State) (at int64, ok bool) {
 	return max(at, s.Newest), at > s.Newest
 }
 
+// Lasts is how long a hit can count at most, in nanoseconds: until its window has ended, or its token
+// has come back to a bucket that was empty.
+func (l *Limit) Lasts() int64 {
+	switch l.Kind {
+	case SlidingWindow:
+		return 2 * l.Width
+	case SlidingBuckets:
+		return l.Width + l.Precision
+	case TokenBucket:
+		if nanos, _, ok := muldiv(l.Burst, uint64(l.Width), l.Max); ok && nanos < uint64(maxTime) {
+			return int64(nanos) + 1
+		}
+		return maxTime
+	}
+	return l.Width
+}
+
 // ForgetAt is the time from which s tells no more than a state that has seen no hit.
 func (l *Limit) ForgetAt(s *State) int64 {
 	switch {

@@ -28,6 +28,7 @@ type Rule struct {
 type kin struct {
 	nodes uint64
 	quota uint64 // the largest of any limit
+	lasts int64  // the longest that a hit counts
 }
 
 // Compile works out what makes reading and writing the rule's counters faster. Limits and Interval
@@ -59,12 +60,16 @@ func (r *Rule) Akin(other *Rule) bool { return r.kin == other.kin }
 func (r *Rule) Admit(limits []window.Limit) {
 	for i := range limits {
 		r.kin.quota = max(r.kin.quota, limits[i].Quota())
+		r.kin.lasts = max(r.kin.lasts, limits[i].Lasts())
 	}
 }
 
 // Quota is the largest of any limit of the rule, and of those variants of it that there have been or
 // may be.
 func (r *Rule) Quota() uint64 { return r.kin.quota }
+
+// Lasts is how long a hit counts at most, in nanoseconds, by whichever limit [Rule.Quota] speaks of.
+func (r *Rule) Lasts() int64 { return r.kin.lasts }
 
 // nodes is what Share has told.
 func (r *Rule) nodes() uint64 {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"weir/internal/wire"
+	"weir/window"
 )
 
 // failing has n callouts of a node fail, by requests for keys that nobody knows.
@@ -286,5 +287,77 @@ func TestRememberedRefusalEndsWithALease(t *testing.T) {
 	w.pass(11 * time.Millisecond)
 	if !mine.send("ann") {
 		t.Error("refused from memory though the entry has a lease by now")
+	}
+}
+
+// A single callout that is lost, or ends too late, has a request decided alone while the breaker is
+// closed. The bound says so, in all workers of the process, for as long as its hit counts.
+func TestOvershootOfOneLostCallout(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		fallback Fallback
+		want     uint64
+	}{{CountHere, 10}, {AllowAll, window.MaxHits}, {RejectAll, 0}} {
+		w := newWorld(t, 3, 2, 0, Options{Fallback: test.fallback}, users(fixed(5)), users(limit(window.FixedWindow, 5, day)), users(fixed(5)).here())
+		for _, f := range w.nodes {
+			f.send("bob")
+		}
+		w.advance(time.Second)
+		f := w.nodes[0]
+		f.send("bob") // so that it hears of the others
+		bounds := func(when string, want ...uint64) {
+			t.Helper()
+			w.advance(time.Second)
+			for _, f := range w.processes[0].nodesHere() {
+				for i := range want {
+					if got := f.Overshoot(i); got != want[i] {
+						t.Errorf("fallback %d, %s: rule %d may overshoot by %d, want %d", test.fallback, when, i, got, want[i])
+					}
+				}
+			}
+		}
+		bounds("before", 0, 0, 0)
+		f.paused("ann")
+		for _, p := range f.taken() {
+			f.lose(p)
+		}
+		if f.link.open() || f.Tallies.Alone != 1 {
+			t.Fatalf("the breaker is open: %v, %d decided alone", f.link.open(), f.Tallies.Alone)
+		}
+		bounds("once a request was decided alone", test.want, test.want, 0)
+		w.pass(time.Hour - 4*time.Second)
+		bounds("within the hour", test.want, test.want, 0)
+		w.pass(4 * time.Second)
+		bounds("after the hour", 0, test.want, 0)
+		w.pass(24 * time.Hour)
+		bounds("after the day", 0, 0, 0)
+	}
+}
+
+// Nodes that go do not take along what they have passed: the bound stays that of all who may have.
+func TestOvershootKeepsTheMostNodes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 4, 1, 0, Options{}, users(limit(window.FixedWindow, 5, day)))
+	for range 2 {
+		for _, f := range w.nodes {
+			f.send("bob")
+		}
+		w.advance(time.Second)
+	}
+	w.lossBefore = 1
+	for _, f := range w.nodes {
+		f.send("ann")
+	}
+	w.lossBefore = 0
+	for _, f := range w.nodes[1:] {
+		f.Leave()
+	}
+	w.advance(time.Second)
+	w.nodes = w.nodes[:1]
+	for range 600 {
+		w.advance(time.Second)
+	}
+	if f := w.nodes[0]; f.nodes != 1 || f.Overshoot(0) != 15 {
+		t.Errorf("%d nodes, and a bound of %d, want 1 and 15", f.nodes, f.Overshoot(0))
 	}
 }

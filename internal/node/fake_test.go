@@ -510,3 +510,13 @@ func (f *fakeNode) left() string {
 	}
 	return ""
 }
+
+// nodesHere are the process's.
+func (p *fakeProcess) nodesHere() (nodes []*fakeNode) {
+	for _, f := range p.nodes {
+		if f.process == p {
+			nodes = append(nodes, f)
+		}
+	}
+	return nodes
+}

@@ -20,13 +20,16 @@ func (n *Node) Release() {
 // Leave has everything pushed, whether or not it is due. It begins now; what is not possible at
 // once is pushed at the ticks to come, until the node has left.
 func (n *Node) Leave() {
-	n.leaving, n.leaveBy = true, n.now()+leaveNanos
+	n.leaving, n.leaveBy = true, n.hostNow()+leaveNanos
 	n.PushAll()
 }
 
 // Left reports whether a node that leaves has nothing left to push, or has waited long enough for
 // the backend.
-func (n *Node) Left() bool { return !n.Unfinished() || n.now() > n.leaveBy }
+func (n *Node) Left() bool {
+	left := n.leaveBy - n.hostNow()
+	return !n.Unfinished() || left < 0 || left > leaveNanos
+}
 
 // Inherit takes over what a node of the same namespace and backend leaves. Its callouts may never
 // be answered, so its batches are sent again, as they are. Of rules that do not synchronise here, what

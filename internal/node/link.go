@@ -31,14 +31,18 @@ type sharedLink struct {
 	// countedAt is when the last failure was counted, or the last try began. While the breaker is
 	// open, callouts that were sent before then don't count.
 	countedAt int64
+	// aloneAt is when a request has last passed without the backend, or nearly, by the backend's
+	// clock; 0 if none has. peak is the most nodes known of while such hits counted.
+	aloneAt int64
+	peak    uint32
 }
 
-const linkSize = 8 + 4 + 4 + 8 + 8
+const linkSize = 8 + 4 + 4 + 8 + 8 + 8 + 4
 
 func newLink(data sharedata.Data, namespace string, random Random) link {
 	// No page of the table has a name of this length. Versions of the plugin beside each other share
 	// it, whatever the formats of their tables: another format of this needs another name.
-	key := append(append([]byte("weir:"), namespace...), ":backend"...)
+	key := append(append([]byte("weir:"), namespace...), ":link"...)
 	return link{data: data, key: key, random: random}
 }
 
@@ -71,6 +75,8 @@ func (l *link) read() (cas uint32) {
 		failures:  binary.LittleEndian.Uint32(value[12:]),
 		retryAt:   int64(binary.LittleEndian.Uint64(value[16:])),
 		countedAt: int64(binary.LittleEndian.Uint64(value[24:])),
+		aloneAt:   int64(binary.LittleEndian.Uint64(value[32:])),
+		peak:      binary.LittleEndian.Uint32(value[40:]),
 	}
 	if l.seen == 0 {
 		l.offset = l.shared.offset
@@ -94,6 +100,8 @@ func (l *link) update(change func(r *sharedLink) bool) bool {
 		value = binary.LittleEndian.AppendUint32(value, next.failures)
 		value = binary.LittleEndian.AppendUint64(value, uint64(next.retryAt))
 		value = binary.LittleEndian.AppendUint64(value, uint64(next.countedAt))
+		value = binary.LittleEndian.AppendUint64(value, uint64(next.aloneAt))
+		value = binary.LittleEndian.AppendUint32(value, next.peak)
 		if l.data.Set(l.key, value, cas) {
 			l.shared = next
 			return true
@@ -158,8 +166,34 @@ func (l *link) answered(sent, received, backend int64, nodes uint64) {
 			r.offset = l.offset
 		}
 		r.nodes, r.failures, r.retryAt, r.countedAt = count, 0, 0, 0
+		r.peak = max(r.peak, count)
 		return true
 	})
+}
+
+// aloneSlack is by how much [sharedLink.aloneAt] may be too early, so that it is seldom written.
+const aloneSlack = int64(1e9)
+
+// passedAlone notes that a request has passed without the backend, whose hits count for lasts at
+// most.
+func (l *link) passedAlone(now, lasts int64) {
+	if age := now - l.shared.aloneAt; l.shared.aloneAt != 0 && age < aloneSlack && -age < lasts {
+		return
+	}
+	l.update(func(r *sharedLink) bool {
+		if !r.countsAlone(now, lasts) {
+			r.aloneAt, r.peak = now, r.nodes
+		}
+		r.aloneAt = max(r.aloneAt, now)
+		return true
+	})
+}
+
+// countsAlone reports whether there may be hits that passed without the backend, and count still:
+// each does for lasts at most. If the clock went back, they are ahead.
+func (r *sharedLink) countsAlone(now, lasts int64) bool {
+	age := now - r.aloneAt
+	return r.aloneAt != 0 && -lasts < age && age-aloneSlack < lasts
 }
 
 // see takes in an answer's time. The backend read it at some moment of the round trip. So an offset

@@ -101,3 +101,22 @@ func TestGreetingWhileTheBreakerIsOpen(t *testing.T) {
 		}
 	}
 }
+
+// A node that leaves doesn't wait longer because the backend's clock was set back.
+func TestLeavingByTheHostsClock(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1, 1, second, Options{}, users(fixed(1000)))
+	f := w.nodes[0]
+	f.charge("ann")
+	f.Leave()
+	w.advance(0)
+	f.link.offset -= hour
+	f.charge("ann")
+	w.lossBefore = 1
+	for range leaveNanos/second + 1 {
+		w.advance(time.Second)
+	}
+	if !f.Left() {
+		t.Errorf("a node has not left after %v", time.Duration(leaveNanos))
+	}
+}

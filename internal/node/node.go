@@ -97,6 +97,8 @@ type Node struct {
 
 	// interval is the shortest between two pushes of a key, of all rules.
 	interval int64
+	// lasts is for how long a hit of any rule that needs the backend can count.
+	lasts int64
 	// tickMillis is the time between ticks while there is no more to do than usual. hurried says
 	// that they come every millisecond.
 	tickMillis uint32
@@ -179,6 +181,7 @@ func (n *Node) connect() {
 	for i := range n.rules {
 		if r := &n.rules[i]; r.Synced() {
 			n.interval = min(n.interval, r.Interval)
+			n.lasts = max(n.lasts, r.Lasts())
 		}
 	}
 	tick := max(1, min(n.interval/1e6/10, 100))
@@ -216,18 +219,28 @@ func (n *Node) TickMillis() uint32 { return n.tickMillis }
 func (n *Node) Nodes() uint64 { return n.nodes }
 
 // Overshoot is the most hits above a rule's limits that its nodes can admit together as things
-// stand: none while the backend can be reached, or if the rule needs none.
+// stand, or have admitted in windows that count still. It is none if the rule needs no backend, or
+// while the backend can be reached and no hit counts that passed without it. As the gauge is the
+// process's, a hit counts whichever of its rules it was for.
 //
 //go:noinline
 func (n *Node) Overshoot(rule int) (hits uint64) {
-	if !n.rules[rule].Synced() || !n.link.open() || n.options.Fallback == RejectAll {
+	r, link := &n.rules[rule], &n.link.shared
+	if !r.Synced() || n.options.Fallback == RejectAll {
 		return 0
 	}
-	if n.options.Fallback == AllowAll || n.nodes == 0 {
+	nodes := n.nodes
+	switch counts := link.countsAlone(n.now(), r.Lasts()); {
+	case counts:
+		nodes = max(nodes, uint64(link.peak))
+	case !n.link.open():
+		return 0
+	}
+	if n.options.Fallback == AllowAll || nodes == 0 {
 		return window.MaxHits // nobody has said how many nodes there are
 	}
-	hits = n.rules[rule].Quota()
-	return min(hits*n.nodes-hits, window.MaxHits)
+	hits = r.Quota()
+	return min(hits*nodes-hits, window.MaxHits)
 }
 
 // Time is the time by the backend's clock, as far as that is known, when the host's is hostNow.

@@ -158,6 +158,15 @@ func (n *Node) takeUp(w *Wait) []Demand {
 // says.
 func (n *Node) decideAlone(demands []Demand, now int64) counter.Verdict {
 	n.Tallies.Alone++
+	verdict := n.fallBack(demands, now)
+	if verdict == counter.Allowed {
+		n.link.passedAlone(now, n.lasts)
+	}
+	return verdict
+}
+
+// fallBack is decideAlone of what the configuration says.
+func (n *Node) fallBack(demands []Demand, now int64) counter.Verdict {
 	switch n.options.Fallback {
 	case AllowAll:
 		for i := range demands {

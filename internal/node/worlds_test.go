@@ -1,292 +1,1075 @@
 package node
 
 import (
+	"cmp"
+	"context"
 	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
+	"weir/internal/counter"
+	"weir/internal/model"
+	"weir/internal/store"
+	"weir/internal/store/memory"
+	"weir/internal/store/postgres"
+	"weir/internal/store/postgres/postgrestest"
+	"weir/internal/store/redis"
+	"weir/internal/store/redis/redistest"
+	"weir/internal/wire"
 	"weir/window"
 )
 
 var (
-	worldsFor  = flag.Duration("worlds-for", 0, "how long to try random worlds; a thousand of them if it is 0")
-	firstWorld = flag.Uint64("first-world", 0, "the seed of the first random world")
+	worldsFrom  = flag.Uint64("worlds-from", 0, "seed of the first random world")
+	worldsCount = flag.Int("worlds", 0, "random worlds to run on each store; 0 for as many as there is time for in CI")
+	worldsFor   = flag.Duration("worlds-for", 0, "how long to run random worlds on each store, whatever -worlds says")
 )
 
-// randomWorld is a world in which nearly everything happens that does in a bad year: pushes are lost
-// before or after they were applied, some arrive long after their senders gave up on them, the
-// backend is away for longer than a store remembers, clocks jump, configurations are replaced, and
-// limits and rates change. A request is one of all rules.
+// TestRandomWorlds runs nodes, a network and a backend through whatever happens to them, by a seed
+// that is all it takes to repeat a world. Hits are conserved at every moment: what a process has
+// counted is what the backend applied of it, and what it still has to say, less what it has leased.
+// And no limit lets more pass than it says and the overshoot bound tells.
+func TestRandomWorlds(t *testing.T) {
+	for _, backend := range []struct {
+		name   string
+		worlds int
+		start  func(t testing.TB) func(now func() time.Time) store.Store
+	}{
+		{"memory", 200, func(testing.TB) func(func() time.Time) store.Store {
+			return func(now func() time.Time) store.Store { return memory.New(memory.Options{Now: now}) }
+		}},
+		{"redis", 4, func(t testing.TB) func(func() time.Time) store.Store { return openRedis(t, redistest.Start(t).URL()) }},
+		{"cluster", 3, func(t testing.TB) func(func() time.Time) store.Store {
+			return openRedis(t, redistest.StartCluster(t).URL())
+		}},
+		{"postgres", 3, func(t testing.TB) func(func() time.Time) store.Store {
+			url := postgrestest.Start(t).Database(t)
+			return func(now func() time.Time) store.Store {
+				s, err := postgres.Open(url, postgres.Options{Now: now})
+				return opened(t, s, err)
+			}
+		}},
+	} {
+		t.Run(backend.name, func(t *testing.T) {
+			open := backend.start(t)
+			worlds, start := backend.worlds, time.Now()
+			if *worldsCount > 0 {
+				worlds = *worldsCount
+			}
+			var all happened
+			for i := 0; i < worlds || *worldsFor > 0; i++ {
+				if *worldsFor > 0 && time.Since(start) > *worldsFor {
+					break
+				}
+				seed := *worldsFrom + uint64(i)
+				if !t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+					w := newRandomWorld(t, seed, open)
+					defer func() {
+						if t.Failed() || w.running {
+							t.Logf("again: go test ./internal/node -run 'TestRandomWorlds/%s' -worlds-from %d -worlds 1\n%s\n… %s",
+								backend.name, seed, w.about(), strings.Join(w.trace, "\n… "))
+						}
+					}()
+					w.run()
+					all.add(&w.happened)
+				}) && *worldsFor == 0 {
+					return
+				}
+			}
+			t.Logf("%+v", all)
+		})
+	}
+}
+
+func openRedis(t testing.TB, url string) func(func() time.Time) store.Store {
+	return func(now func() time.Time) store.Store {
+		s, err := redis.Open(url, redis.Options{Now: now})
+		return opened(t, s, err)
+	}
+}
+
+// opened is a store that ends with the test.
+func opened(t testing.TB, s interface {
+	store.Store
+	Close() error
+}, err error) store.Store {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// happened is what the worlds have seen, so that a run tells whether it has tested anything.
+type happened struct {
+	worlds, requests, passed, refused, waited, alone, forced, above int
+	sent, lost, late, again, duplicates                             int
+	crashed, left, replaced, outages, jumps, changed, overrides     int
+	evicted, dropped                                                uint64
+}
+
+func (h *happened) add(o *happened) {
+	h.worlds++
+	for _, sum := range []struct{ to, of *int }{
+		{&h.requests, &o.requests}, {&h.passed, &o.passed}, {&h.refused, &o.refused}, {&h.waited, &o.waited}, {&h.alone, &o.alone},
+		{&h.forced, &o.forced}, {&h.sent, &o.sent}, {&h.lost, &o.lost}, {&h.late, &o.late}, {&h.again, &o.again},
+		{&h.duplicates, &o.duplicates}, {&h.crashed, &o.crashed}, {&h.left, &o.left}, {&h.replaced, &o.replaced},
+		{&h.outages, &o.outages}, {&h.jumps, &o.jumps}, {&h.changed, &o.changed}, {&h.overrides, &o.overrides}, {&h.above, &o.above},
+	} {
+		*sum.to += *sum.of
+	}
+	h.evicted += o.evicted
+	h.dropped += o.dropped
+}
+
+// randomWorld is a world whose network takes its time.
 type randomWorld struct {
 	*world
-	random  *rand.Rand
-	shape   window.Shape
-	rules   []*randomRule
-	options Options
-	users   int
-	// admitted are hits, by user, and alone those of them that were decided without the backend.
-	admitted, alone map[string]int64
-	// changed says that a limit or a rate was, and moved that it was a rate.
-	changed, moved bool
-	trace          []string
+	happened
+	open      func(now func() time.Time) store.Store
+	seed      uint64
+	options   Options
+	rules     []randomRule
+	users     int
+	lives     []*life
+	storeOff  int64 // the store's clock, from the world's
+	away      int64 // until when nothing comes through
+	lossy     bool
+	slow      int64 // the most that a way takes
+	callouts  []*randomCallout
+	messages  [][]byte // that may come again
+	requested []*randomRequest
+	// lasting worlds have windows that outlast them, so that sums are exact whatever happens. In the
+	// others windows come and go, and no clock jumps.
+	lasting bool
+	// applied are the pushes that the store has applied, by whom.
+	applied   map[pushName]appliedPush
+	senders   map[uint64]*life // by process
+	hits      map[wire.LimitCounter]*randomCounter
+	answering int64 // when the backend decided what is being answered
+	trace     []string
+	running   bool
+	net       int64 // what the store says that it has applied, less what was given back
 }
 
-// randomRule is a rule of a random world.
 type randomRule struct {
-	rate  int64
-	quota uint64
-	// most is the largest quota so far.
-	most uint64
-	// here are the hits that were admitted while the rule was counted in one process by itself, by
-	// user, and of those of each process.
-	here      map[string]int64
-	inProcess map[*fakeProcess]map[string]int64
-	synced    bool // whether it has ever had a backend
+	fakeRule
+	costsLater bool
+	most       []uint64 // the largest that a limit of the configuration ever was
+	// moved are the largest overrides of the limits by user, and toldLast the largest overshoot bound
+	// that a process told which has gone.
+	moved    []map[string]uint64
+	toldLast uint64
 }
 
-// randomRates are what a rule may have: the first is of none with a backend.
-var randomRates = []int64{-1, 0, second / 20, second, 5 * second}
-
-func newRandomWorld(t *testing.T, seed uint64) *randomWorld {
-	random := rand.New(rand.NewPCG(seed, 99))
-	r := &randomWorld{
-		random: random, shape: longest[random.IntN(len(longest))], users: 1 + random.IntN(4),
-		admitted: map[string]int64{}, alone: map[string]int64{},
-	}
-	r.options = Options{Fallback: []Fallback{CountHere, RejectAll}[random.IntN(2)]}
-	// Half of the worlds have one rule, which needs the backend as the first one always does.
-	for i := range max(1, random.IntN(6)-2) {
-		rule := &randomRule{here: map[string]int64{}, inProcess: map[*fakeProcess]map[string]int64{}}
-		rule.quota = []uint64{1, 5, 30, 120, 400}[random.IntN(5)]
-		rule.most = rule.quota
-		rule.move(random, i == 0)
-		r.rules = append(r.rules, rule)
-	}
-	r.world = newWorld(t, 1+random.IntN(4), 1+random.IntN(2), 0, r.options, r.counts()...)
-	r.world.random = rand.New(rand.NewPCG(seed, 98))
-	for _, p := range r.processes {
-		p.random = rand.New(rand.NewPCG(seed, random.Uint64()))
-	}
-	return r
+// life is one life of a process.
+type life struct {
+	*fakeProcess
+	number  int
+	nodes   []*fakeNode
+	next    map[*fakeNode]int64 // ticks
+	leaving bool
+	// counted is what the process has counted, and has of it what the store has applied.
+	counted, has map[wire.LimitCounter]int64
+	alone        map[*fakeNode]uint64
 }
 
-// move gives a rule a rate.
-func (r *randomRule) move(random *rand.Rand, backend bool) {
-	rates := randomRates
-	if backend {
-		rates = rates[1:]
+type pushName struct{ sender, sequence uint64 }
+
+type appliedPush struct {
+	at     int64
+	grants map[wire.LimitCounter]int64
+}
+
+// randomCounter is what the oracle knows of a limit of a key.
+type randomCounter struct {
+	rule, limit int
+	user        string
+	admitted    uint64
+	// died are hits that processes had passed which ended before the store knew of them. Nobody can
+	// tell of those.
+	died   uint64
+	passed []passedHit
+}
+
+type passedHit struct {
+	at     int64
+	cost   uint64
+	window int64 // the start of the one that it was counted in, if windows start with a hit
+}
+
+// randomCallout is a push on its way.
+type randomCallout struct {
+	life               *life
+	node               *fakeNode
+	ticket             Ticket
+	body, answer       []byte
+	arrives, back, due int64 // 0 if it does not arrive, or not any more
+	decided            int64
+}
+
+// randomRequest is a request, and what it asks for.
+type randomRequest struct {
+	Wait
+	world   *randomWorld
+	life    *life
+	node    *fakeNode
+	demands []Demand
+	users   []string
+	done    bool
+}
+
+func newRandomWorld(t testing.TB, seed uint64, open func(now func() time.Time) store.Store) *randomWorld {
+	r := rand.New(rand.NewPCG(seed, 15))
+	w := &randomWorld{
+		world: newWorld(t, 0, 0, 0, Options{}), open: open, seed: seed, lasting: seed%3 != 0,
+		applied: map[pushName]appliedPush{}, senders: map[uint64]*life{}, hits: map[wire.LimitCounter]*randomCounter{},
 	}
-	r.rate = rates[random.IntN(len(rates))]
-	r.synced = r.synced || r.rate >= 0
-}
-
-// counts are the rules of a new node.
-func (r *randomWorld) counts() (rules []fakeRule) {
-	for _, rule := range r.rules {
-		rules = append(rules, users(of(r.shape, rule.quota)).at(rule.rate))
+	w.random = r
+	w.now += r.Int64N(hour)
+	w.store = open(func() time.Time { return time.Unix(0, w.now+w.storeOff) })
+	w.options = Options{
+		Namespace: fmt.Sprintf("world-%d-%d", seed, time.Now().UnixNano()),
+		Fallback:  pickOf(r, CountHere, CountHere, AllowAll, RejectAll),
+		Capacity:  pickOf(r, 1<<12, 1<<12, 64),
+		Timeout:   pickOf(r, second/5, second),
+		KeySecret: fmt.Sprint("secret of world ", seed),
 	}
-	return rules
-}
-
-func (r *randomWorld) note(format string, args ...any) {
-	r.trace = append(r.trace, fmt.Sprintf(format, args...))
-}
-
-// step has one thing happen.
-func (r *randomWorld) step() {
-	f := r.nodes[r.random.IntN(len(r.nodes))]
-	user := fmt.Sprint("user", r.random.IntN(r.users))
-	switch n := r.random.IntN(1000); {
-	case n < 700:
-		cost := uint64(1)
-		if r.random.IntN(10) == 0 {
-			cost = r.random.Uint64N(r.rules[0].quota + 2)
+	if !w.lasting {
+		w.options.Fallback = RejectAll
+	}
+	w.users = pickOf(r, 1, 3, 10, 300)
+	w.slow = pickOf(r, 0, second/1000, second/50, second/4)
+	for i := range 1 + r.IntN(3) {
+		w.rules = append(w.rules, w.newRule(i > 0 && r.IntN(4) == 0))
+	}
+	// A rule at 0 beside one that leases may count what it rejects here or there.
+	if slices.ContainsFunc(w.rules, func(r randomRule) bool { return r.rate != 0 }) {
+		for i := range w.rules {
+			w.rules[i].countRejected = w.rules[i].countRejected && w.rules[i].rate != 0
 		}
-		r.ask(f, user, cost)
+	}
+	for range 1 + r.IntN(5) {
+		w.begin()
+	}
+	return w
+}
+
+func pickOf[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
+
+// newRule makes a rule, of each process by itself if it is local.
+func (w *randomWorld) newRule(local bool) (rule randomRule) {
+	r := w.random
+	rule.together = r.IntN(3) == 0
+	if rule.fakeRule = rule.at(pickOf(r, 0, 0, second/20, second, second, 5*second)); local {
+		rule.fakeRule = rule.here()
+	}
+	tokens := false
+	for range 1 + r.IntN(3) {
+		hits := pickOf[uint64](r, 1, 3, 10, 50, 101, 150, 300)
+		shape := longest[r.IntN(len(longest))]
+		// A log that has more hits than its limit forgets the oldest, so that it has no sum.
+		for w.lasting && shape.Precision == window.LogPrecision {
+			shape = longest[r.IntN(len(longest))]
+		}
+		if !w.lasting {
+			width := pickOf(r, second, 3*second, 10*second, minute)
+			shape.Width = width
+			if shape.Precision == 150*day {
+				shape.Precision = width / pickOf[int64](r, 2, 5, 10)
+			}
+		}
+		tokens = tokens || shape.Kind == window.TokenBucket
+		rule.limits = append(rule.limits, of(shape, hits))
+		rule.most = append(rule.most, hits)
+		rule.moved = append(rule.moved, map[string]uint64{})
+	}
+	window.SetOrdinals(rule.limits)
+	rule.countRejected = w.lasting && !tokens && r.IntN(5) == 0
+	rule.costsLater = w.lasting && !local && r.IntN(4) == 0
+	return rule
+}
+
+func (w *randomWorld) about() string {
+	s := fmt.Sprintf("lasting %v, fallback %d, capacity %d, timeout %v, %d users, ways take up to %v, %d lives", w.lasting,
+		w.options.Fallback, w.options.Capacity, time.Duration(w.options.Timeout), w.users, time.Duration(w.slow), len(w.lives))
+	for i := range w.rules {
+		s += fmt.Sprintf("\nrule %d: %+v", i, w.rules[i])
+	}
+	return s + fmt.Sprintf("\n%+v", w.happened)
+}
+
+// note keeps what happens, for whoever looks for the reason of a failure.
+func (w *randomWorld) note(format string, args ...any) {
+	const kept = 60
+	if len(w.trace) > 2*kept {
+		w.trace = append(w.trace[:0], w.trace[kept:]...)
+	}
+	w.trace = append(w.trace, fmt.Sprintf("%v: ", time.Duration(w.now-monday))+fmt.Sprintf(format, args...))
+}
+
+// begin starts a process of one or two workers.
+func (w *randomWorld) begin() {
+	l := &life{
+		fakeProcess: &fakeProcess{world: w.world, random: rand.New(rand.NewPCG(w.seed, uint64(len(w.lives))+100))}, number: len(w.lives),
+		next: map[*fakeNode]int64{}, counted: map[wire.LimitCounter]int64{}, has: map[wire.LimitCounter]int64{}, alone: map[*fakeNode]uint64{},
+	}
+	w.lives = append(w.lives, l)
+	for range 1 + w.random.IntN(2) {
+		l.nodes = append(l.nodes, w.startNode(l))
+	}
+	w.note("process %d starts", l.number)
+}
+
+func (w *randomWorld) startNode(l *life) *fakeNode {
+	var rules []fakeRule
+	for i := range w.rules {
+		rules = append(rules, w.rules[i].fakeRule)
+	}
+	f := l.startOf(0, w.options, rules...)
+	for i := range f.rules {
+		f.rules[i].CostsLater = w.rules[i].costsLater
+	}
+	l.next[f] = w.now + w.random.Int64N(int64(f.tickMillis)*1e6)
+	w.senders[f.id] = l
+	return f
+}
+
+// alive are the processes that take requests.
+func (w *randomWorld) alive() (lives []*life) {
+	for _, l := range w.lives {
+		if len(l.nodes) > 0 && !l.leaving {
+			lives = append(lives, l)
+		}
+	}
+	return lives
+}
+
+// run has things happen, and then has everything come to an end.
+func (w *randomWorld) run() {
+	w.running = true
+	for range 600 + w.random.IntN(600) {
+		w.happen()
+		if w.random.IntN(20) == 0 {
+			w.conserved()
+		}
+		switch w.random.IntN(12) {
+		case 0:
+			w.pass(w.random.Int64N(second))
+		case 1, 2, 3, 4:
+			w.pass(w.random.Int64N(second / 50))
+		case 5:
+			if w.random.IntN(20) == 0 {
+				w.pass(w.random.Int64N(20 * second))
+			}
+		}
+	}
+	w.lossy, w.away = false, 0
+	w.pass(10 * second)
+	w.conserved()
+	for _, l := range w.alive() {
+		w.leave(l)
+	}
+	w.pass(10 * second)
+	w.finish()
+	w.running = false
+}
+
+// happen has one thing happen.
+func (w *randomWorld) happen() {
+	r := w.random
+	lives := w.alive()
+	if len(lives) == 0 {
+		w.begin()
+		return
+	}
+	l := lives[r.IntN(len(lives))]
+	switch n := r.IntN(1000); {
+	case n < 880:
+		for range 1 + r.IntN(1+r.IntN(20)) {
+			w.request(l)
+		}
+	case n < 900:
+		w.lossy = !w.lossy
+	case n < 920:
+		if len(w.messages) > 0 {
+			w.duplicates++
+			body := w.messages[r.IntN(len(w.messages))]
+			for range 1 + r.IntN(2) {
+				w.applyOnce(body)
+			}
+		}
+	case n < 925 && len(w.lives) < 12:
+		w.begin()
 	case n < 930:
-		r.advance(time.Duration(r.random.Int64N(int64(300 * time.Millisecond))))
-	case n < 950:
-		r.lossBefore, r.lossAfter = r.random.Float64()*0.4, r.random.Float64()*0.4
-		r.note("loses %.2f before, %.2f after", r.lossBefore, r.lossAfter)
-	case n < 970:
-		r.lossBefore, r.lossAfter = 0, 0
-	case n < 980:
-		r.outage()
-	case n < 988:
-		if r.shape.Precision == window.LogPrecision {
-			// Of a log that a clock which jumps has counted in, hits that go back may miss theirs.
+		w.crash(l)
+	case n < 935:
+		w.leave(l)
+	case n < 945:
+		w.replace(l)
+	case n < 955:
+		w.outages++
+		w.away = w.now + pickOf(r, second, 3*second, 30*second, 11*minute)
+		w.note("the backend is away for %v", time.Duration(w.away-w.now))
+		if r.IntN(2) == 0 {
+			w.pass(r.Int64N(w.away - w.now))
+		}
+	case n < 970 && w.lasting:
+		w.jumps++
+		jump := pickOf(r, second/2, 10*second, minute, hour)
+		jump = r.Int64N(2*jump) - jump
+		if r.IntN(2) == 0 {
+			w.storeOff += jump
+			w.note("the store's clock jumps by %v", time.Duration(jump))
+		} else {
+			l.off += jump
+			w.note("the clock of process %d jumps by %v", l.number, time.Duration(jump))
+		}
+	case n < 980 && w.lasting:
+		w.change()
+	case n < 990 && w.lasting:
+		w.charge(l)
+	case n < 997 && w.lasting:
+		w.override()
+	}
+}
+
+// request brings one to a process, of one or more rules.
+func (w *randomWorld) request(l *life) {
+	r := w.random
+	f := l.nodes[r.IntN(len(l.nodes))]
+	q := &randomRequest{world: w, life: l, node: f}
+	q.Waiter = q
+	user := strconv.Itoa(r.IntN(w.users))
+	for i := range f.rules {
+		if len(q.demands) > 0 && r.IntN(2) == 0 {
+			continue
+		}
+		cost := uint64(1)
+		switch r.IntN(10) {
+		case 0:
+			cost = r.Uint64N(4)
+		case 1:
+			cost = 1 + r.Uint64N(f.rules[i].Limits[0].Max)
+		}
+		q.demands = append(q.demands, Demand{Rule: &f.rules[i], Key: f.key(i, user), Cost: cost})
+		q.users = append(q.users, user)
+	}
+	w.requests++
+	w.requested = append(w.requested, q)
+	if f.HoldsHits() {
+		f.AddHeld(f.now())
+	}
+	demands := slices.Clone(q.demands)
+	if verdict := f.Decide(demands, f.Time(f.Now()), &q.Wait); verdict != counter.Unsure {
+		q.decided(demands, verdict, f.now())
+	} else {
+		w.waited++
+	}
+	w.collect(l, f)
+}
+
+// Decided implements Waiter.
+func (q *randomRequest) Decided(demands []Demand, now int64, verdict counter.Verdict) {
+	if q.exact() && q.world.answering != 0 {
+		now = q.world.answering
+	}
+	q.decided(demands, verdict, now)
+}
+
+// exact reports whether the backend decides the request, at the time that its answer tells.
+func (q *randomRequest) exact() bool {
+	for i := range q.demands {
+		if !q.demands[i].Rule.exact() {
+			return false
+		}
+	}
+	return true
+}
+
+// decided notes what became of a request.
+func (q *randomRequest) decided(demands []Demand, verdict counter.Verdict, now int64) {
+	w, f := q.world, q.node
+	if q.done {
+		w.t.Fatalf("a request is decided twice")
+	}
+	q.done = true
+	alone := f.Tallies.Alone != q.life.alone[f]
+	q.life.alone[f] = f.Tallies.Alone
+	if alone {
+		w.happened.alone++
+	}
+	if verdict == counter.Unsure {
+		w.t.Fatalf("a request ends unsure")
+	}
+	if verdict == counter.Allowed {
+		w.happened.passed++
+	} else {
+		w.refused++
+	}
+	if alone && f.options.Fallback == RejectAll && verdict == counter.Allowed {
+		w.t.Fatalf("a request passes without the backend")
+	}
+	for i := range q.demands {
+		d := &q.demands[i]
+		if alone && f.options.Fallback != CountHere && d.Rule.Synced() {
+			if bound := f.Overshoot(d.Rule.Index); verdict == counter.Allowed && bound != window.MaxHits {
+				w.t.Fatalf("what passes is not counted, and the overshoot bound of rule %d is %d", d.Rule.Index, bound)
+			}
+			continue
+		}
+		id := f.identities.Of(f.key(d.Rule.Index, q.users[i]))
+		for j := range d.Rule.Limits {
+			c := w.counter(id, d.Rule, j, q.users[i])
+			switch {
+			case verdict == counter.Allowed:
+				q.life.counted[counterOf(id, &d.Rule.Limits[j])] += int64(d.Cost)
+				if d.Rule.Synced() {
+					c.admit(w, f, d.Cost, now, &demands[i].Counter.States[j])
+				} else if most := w.most(c); w.lasting && uint64(q.life.counted[counterOf(id, &d.Rule.Limits[j])]) > most && !d.Rule.CostsLater && f.Tallies.Evicted == 0 {
+					w.t.Fatalf("rule %d, limit %d, user %s: more than %d hits passed in one process", c.rule, c.limit, c.user, most)
+				}
+			case demands[i].Verdict == counter.Rejected && d.Rule.CountRejected && (d.Rule.SyncRate != 0 || alone) && demands[i].Counter.Possible(d.Cost):
+				q.life.counted[counterOf(id, &d.Rule.Limits[j])] += int64(d.Cost)
+			}
+		}
+	}
+}
+
+func (w *randomWorld) counter(id [16]byte, r *Rule, limit int, user string) *randomCounter {
+	name := counterOf(id, &r.Limits[limit])
+	c := w.hits[name]
+	if c == nil {
+		c = &randomCounter{rule: r.Index, limit: limit, user: user}
+		w.hits[name] = c
+	}
+	return c
+}
+
+// admit notes hits that have passed, and says what is wrong if they are too many.
+func (c *randomCounter) admit(w *randomWorld, f *fakeNode, cost uint64, now int64, s *window.State) {
+	c.admitted += cost
+	if !w.lasting {
+		c.passed = append(c.passed, passedHit{now, cost, s.Start})
+		return
+	}
+	most := w.most(c)
+	if c.admitted <= most {
+		return
+	}
+	told := w.told(c.rule)
+	if c.admitted > most+told+c.died {
+		w.t.Fatalf("rule %d, limit %d, user %s: %d hits passed of %d, %d died with processes, and the overshoot bound is %d; %d nodes known, breaker open: %v",
+			c.rule, c.limit, c.user, c.admitted, most, c.died, told, f.nodes, f.link.open())
+	}
+	if told < window.MaxHits {
+		w.above++
+	}
+}
+
+// most is the largest that a limit ever was.
+func (w *randomWorld) most(c *randomCounter) uint64 {
+	r := &w.rules[c.rule]
+	if r.together {
+		return max(r.most[c.limit], r.moved[c.limit][""])
+	}
+	return max(r.most[c.limit], r.moved[c.limit][c.user])
+}
+
+// told is the largest overshoot bound that processes tell now, or told last if they have gone.
+func (w *randomWorld) told(rule int) (bound uint64) {
+	bound = w.rules[rule].toldLast
+	for _, l := range w.lives {
+		for _, f := range l.nodes {
+			bound = max(bound, f.Overshoot(rule))
+		}
+	}
+	return bound
+}
+
+// ends notes what a process tells last.
+func (w *randomWorld) ends(l *life, nodes ...*fakeNode) {
+	for _, f := range nodes {
+		w.evicted += f.Tallies.Evicted
+		for i := range w.rules {
+			if f.link.shared.aloneAt != 0 {
+				w.rules[i].toldLast = max(w.rules[i].toldLast, f.Overshoot(i))
+			}
+		}
+	}
+	if l.nodes = slices.DeleteFunc(l.nodes, func(f *fakeNode) bool { return slices.Contains(nodes, f) }); len(l.nodes) > 0 {
+		return
+	}
+	for name, c := range w.hits {
+		if left := l.counted[name] - l.has[name]; left > 0 && w.rules[c.rule].rate >= 0 {
+			c.died += uint64(left)
+		}
+	}
+}
+
+// charge takes hits whether or not there is room, as responses do.
+func (w *randomWorld) charge(l *life) {
+	f := l.nodes[w.random.IntN(len(l.nodes))]
+	user := strconv.Itoa(w.random.IntN(w.users))
+	for i := range f.rules {
+		if !f.rules[i].CostsLater {
+			continue
+		}
+		d := f.demand(i, user, 1+w.random.Uint64N(5))
+		f.Force(&d, f.now())
+		w.forced++
+		id := f.identities.Of(f.key(i, user))
+		for j := range f.rules[i].Limits {
+			w.counter(id, &f.rules[i], j, user)
+			l.counted[counterOf(id, &f.rules[i].Limits[j])] += int64(d.Cost)
+		}
+	}
+	w.collect(l, f)
+}
+
+// collect puts a node's pushes on their way.
+func (w *randomWorld) collect(l *life, f *fakeNode) {
+	for _, p := range f.taken() {
+		w.sent++
+		c := &randomCallout{life: l, node: f, ticket: p.ticket, body: p.body, due: w.now + w.options.Timeout}
+		way := func() int64 { return w.now + 1 + w.random.Int64N(w.slow+1) }
+		c.arrives = way()
+		if w.now < w.away || w.lossy && w.random.IntN(4) == 0 {
+			w.lost++
+			c.arrives = 0
+			if w.random.IntN(3) == 0 { // it arrives when its sender has given up on it
+				w.late++
+				c.arrives = w.now + w.random.Int64N(minute)
+			}
+		}
+		w.messages = append(w.messages, p.body)
+		if len(w.messages) > 100 {
+			w.messages = slices.Delete(w.messages, 0, 50)
+		}
+		w.callouts = append(w.callouts, c)
+	}
+}
+
+// pass lets time pass, and what is due in it happen.
+func (w *randomWorld) pass(nanos int64) {
+	end := w.now + nanos
+	for {
+		at, do := end, func() {}
+		for _, c := range w.callouts {
+			for _, due := range []int64{c.arrives, c.back, c.due} {
+				if due != 0 && due <= at {
+					at, do = due, func() { w.step(c) }
+				}
+			}
+		}
+		for _, l := range w.lives {
+			for _, f := range l.nodes {
+				if next := l.next[f]; next < at {
+					at, do = next, func() { w.tick(l, f) }
+				}
+			}
+		}
+		w.now = max(w.now, at)
+		if do(); at >= end && at == w.now && !w.dueBy(end) {
 			return
 		}
-		p := f.process
-		p.off = r.random.Int64N(4*second) - 2*second
-		r.note("a clock is off by %v", time.Duration(p.off))
-	case n < 996:
-		r.replace(f)
+	}
+}
+
+func (w *randomWorld) dueBy(end int64) bool {
+	for _, c := range w.callouts {
+		if c.arrives != 0 && c.arrives <= end || c.back != 0 && c.back <= end || c.due != 0 && c.due <= end {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *randomWorld) tick(l *life, f *fakeNode) {
+	l.next[f] = w.now + int64(f.tickMillis)*1e6
+	f.tick()
+	w.collect(l, f)
+	if l.leaving && f.Left() {
+		if !f.Unfinished() {
+			w.ends(l, f)
+			if len(l.nodes) == 0 {
+				w.gone(l)
+			}
+			return
+		}
+		w.note("process %d ends before it has left", l.number)
+		w.ends(l, slices.Clone(l.nodes)...)
+	}
+}
+
+// step takes a callout to where it is now.
+func (w *randomWorld) step(c *randomCallout) {
+	switch {
+	case c.arrives != 0 && c.arrives <= w.now:
+		c.arrives = 0
+		c.answer, c.decided = w.applyOnce(c.body)
+		if !(w.lossy && w.random.IntN(4) == 0) && w.now >= w.away {
+			c.back = w.now + 1 + w.random.Int64N(w.slow+1)
+		}
+	case c.back != 0 && c.back <= w.now:
+		c.back = 0
+		w.end(c, PushAnswered)
 	default:
-		// What senders gave up on arrives after all.
-		for range min(len(r.zombies), 3) {
-			i := r.random.IntN(len(r.zombies))
-			r.apply(r.zombies[i])
-			r.zombies = slices.Delete(r.zombies, i, i+1)
-		}
+		w.end(c, PushLost)
 	}
+	w.callouts = slices.DeleteFunc(w.callouts, func(c *randomCallout) bool { return c.arrives == 0 && c.due == 0 })
 }
 
-// ask brings a request.
-func (r *randomWorld) ask(f *fakeNode, user string, cost uint64) {
-	alone := f.Tallies.Alone
-	if f.sendOf(user, cost) {
-		r.admitted[user] += int64(cost)
-		if f.Tallies.Alone != alone {
-			r.alone[user] += int64(cost)
-		}
-		for i, rule := range r.rules {
-			if f.counts[i].rate < 0 {
-				rule.here[user] += int64(cost)
-				if rule.inProcess[f.process] == nil {
-					rule.inProcess[f.process] = map[string]int64{}
-				}
-				rule.inProcess[f.process][user] += int64(cost)
-			}
-		}
+// end ends a callout, if there is still somebody who made it.
+func (w *randomWorld) end(c *randomCallout, outcome Outcome) {
+	if c.due == 0 {
+		return
 	}
+	c.due, c.back = 0, 0
+	if !slices.Contains(c.life.nodes, c.node) {
+		return
+	}
+	if outcome == PushAnswered {
+		w.answering = c.decided
+	}
+	c.node.Answered(c.ticket, outcome, c.answer)
+	w.answering = 0
+	w.collect(c.life, c.node)
 }
 
-// outage has the backend away while requests come.
-func (r *randomWorld) outage() {
-	lasts := []time.Duration{3 * time.Second, 30 * time.Second, 12 * time.Minute}[r.random.IntN(3)]
-	r.note("the backend is away for %v", lasts)
-	before, after := r.lossBefore, r.lossAfter
-	r.lossBefore, r.lossAfter = 1, 0
-	for range 20 {
-		f := r.nodes[r.random.IntN(len(r.nodes))]
-		user := fmt.Sprint("user", r.random.IntN(r.users))
-		r.ask(f, user, 1)
-		r.advance(lasts / 20)
+// applyOnce brings a push to the store, and keeps account of it. decided is when it came for the
+// first time.
+func (w *randomWorld) applyOnce(body []byte) (answer []byte, decided int64) {
+	push, err := wire.DecodePush(body)
+	if err != nil {
+		w.t.Fatal(err)
 	}
-	r.lossBefore, r.lossAfter = before, after
-}
-
-// replace has a new configuration take the place of a node's.
-func (r *randomWorld) replace(old *fakeNode) {
-	i := r.random.IntN(len(r.rules))
-	rule := r.rules[i]
-	if r.random.IntN(3) == 0 {
-		r.changed = true
-		rule.quota = 1 + r.random.Uint64N(2*rule.quota)
-		rule.most = max(rule.most, rule.quota)
+	nodes, err := w.store.Join(context.Background(), push.Namespace, push.Node)
+	if err != nil {
+		w.t.Fatal(err)
 	}
-	if len(r.rules) > 1 && r.random.IntN(3) == 0 {
-		r.changed, r.moved = true, true
-		rule.move(r.random, i == 0)
+	outcome, err := w.store.Push(context.Background(), push, nodes)
+	if err != nil {
+		w.t.Fatal(err)
 	}
-	r.note("a node is replaced, with a limit of %d and a rate of %v in rule %d", rule.quota, time.Duration(rule.rate), i)
-	heir := old.process.startOf(0, r.options, r.counts()...)
-	old.AddHeld(old.now())
-	old.Release()
-	if old.Unfinished() {
-		heir.Inherit(old.Node)
+	outcome.Answer.Overrides = w.tell(push)
+	answer = wire.AppendAnswer(nil, &outcome.Answer)
+	name := pushName{push.Sender, push.Sequence}
+	known, again := w.applied[name]
+	if store.IsRead(push) {
+		return answer, w.now
 	}
-	old.pushes = nil // nobody hears their answers any more
-	r.nodes = slices.DeleteFunc(r.nodes, func(f *fakeNode) bool { return f == old })
-}
-
-// run lets things happen, and then everything come to rest. It returns what is wrong.
-func (r *randomWorld) run(steps int) (wrong string) {
-	for range steps {
-		r.step()
-		if wrong := r.tooMany(); wrong != "" {
-			return wrong
+	if outcome.Duplicate {
+		// A push below its sender's floor is not wanted any more.
+		w.again++
+		return answer, known.at
+	}
+	if again {
+		w.t.Fatalf("push %d of sender %x is applied twice", push.Sequence, push.Sender)
+	}
+	done := appliedPush{at: w.now, grants: map[wire.LimitCounter]int64{}}
+	l := w.senders[push.Node]
+	for i := range push.Items {
+		for _, hits := range push.Items[i].Hits {
+			l.has[push.Items[i].LimitCounter] += hits
 		}
 	}
-	for _, p := range r.processes {
-		p.off = 0
+	for i := range push.Takes {
+		for j := range push.Takes[i].Rooms {
+			room := &push.Takes[i].Rooms[j]
+			hits := int64(outcome.Answer.Grants[i].Units * room.Cost)
+			done.grants[room.LimitCounter] += hits
+			l.has[room.LimitCounter] += hits
+		}
 	}
-	r.quiet()
-	for range 4 {
-		r.advance(time.Hour) // leases that are not used go back
+	w.applied[name] = done
+	w.net += outcome.Applied - outcome.Returned
+	if outcome.Dropped != 0 {
+		w.dropped += uint64(outcome.Dropped)
+		w.note("the store drops %d hits of process %d, push %d", outcome.Dropped, l.number, push.Sequence)
 	}
-	for _, f := range r.nodes {
+	return answer, w.now
+}
+
+// crash ends a process. What it knows is gone.
+func (w *randomWorld) crash(l *life) {
+	w.conservedBy(l)
+	w.crashed++
+	w.note("process %d crashes", l.number)
+	w.ends(l, slices.Clone(l.nodes)...)
+}
+
+// leave has a process end in good order.
+func (w *randomWorld) leave(l *life) {
+	w.left++
+	w.note("process %d leaves", l.number)
+	l.leaving = true
+	for _, f := range l.nodes {
+		f.AddHeld(f.now())
+		f.Release()
 		f.Leave()
+		w.collect(l, f)
 	}
-	r.quiet()
-	// least is what the rules have admitted with a backend, and most what they may have pushed
-	// besides, when they got one or lost it.
-	least, most := int64(0), int64(0)
-	for _, rule := range r.rules {
-		for user, hits := range r.admitted {
-			if least += hits - rule.here[user]; rule.synced {
-				most += hits
-			}
-		}
-	}
-	for _, f := range r.nodes {
-		if left := f.left(); left != "" {
-			return "left: " + left
-		}
-	}
-	lost := int64(r.tallied(func(t *Tallies) uint64 { return t.Lost }))
-	switch got := r.sum(); {
-	case r.shape.Kind == window.TokenBucket:
-		// Tokens come back, and a changed limit rounds.
-	case r.shape.Precision == window.LogPrecision && (len(r.alone) > 0 || r.changed):
-		// A log over its limit forgets its oldest hits.
-	case r.shape.Precision == window.LogPrecision && got > least-lost:
-		// What goes back to a time that the store has not heard of yet is dropped, and stays counted.
-	case got < least-lost || got > most-lost || !r.moved && got != least-lost:
-		return fmt.Sprintf("the backend has %d hits, want %d to %d, of which %d were lost", got, least, most, lost)
-	}
-	return ""
 }
 
-// tooMany says who has been admitted more than that.
-func (r *randomWorld) tooMany() string {
-	if r.changed && r.shape.Precision == window.LogPrecision {
-		return "" // a log keeps as many hits as its limit, so that one which was lowered has forgotten some
+// replace has a plugin context take the place of another one.
+func (w *randomWorld) replace(l *life) {
+	w.replaced++
+	for i, f := range l.nodes {
+		heir := w.startNode(l)
+		w.evicted += f.Tallies.Evicted
+		f.AddHeld(f.now())
+		f.Release()
+		w.collect(l, f)
+		heir.Inherit(f.Node)
+		l.nodes[i] = heir
 	}
-	for user, hits := range r.admitted {
-		if r.options.Fallback == RejectAll && r.alone[user] > 0 {
-			return fmt.Sprintf("%s: %d hits passed without the backend", user, r.alone[user])
-		}
-		for i, rule := range r.rules {
-			if hits > int64(rule.most)+r.alone[user]+rule.here[user] {
-				return fmt.Sprintf("%s: %d hits passed, of a limit of %d in rule %d, and %d were decided alone, %d in one process",
-					user, hits, rule.most, i, r.alone[user], rule.here[user])
+	w.note("process %d replaces its configuration", l.number)
+}
+
+// change has all processes get another limit, one after the other. Of a token bucket what is missing
+// would be converted.
+func (w *randomWorld) change() {
+	r := &w.rules[w.random.IntN(len(w.rules))]
+	i := w.random.IntN(len(r.limits))
+	if r.limits[i].Kind == window.TokenBucket {
+		return
+	}
+	w.changed++
+	r.limits = slices.Clone(r.limits)
+	r.limits[i].Max = pickOf[uint64](w.random, 1, 3, 10, 50, 101, 150, 300)
+	r.most[i] = max(r.most[i], r.limits[i].Max)
+	w.note("a limit becomes %d", r.limits[i].Max)
+	for _, l := range w.alive() {
+		w.replace(l)
+		w.pass(w.random.Int64N(second))
+	}
+}
+
+// override has overrides come or go, while nodes hear of them in their own time. Of a token bucket
+// what is missing would be converted.
+func (w *randomWorld) override() {
+	var list []wire.Override
+	for i := range w.rules {
+		r := &w.rules[i]
+		tokens := slices.ContainsFunc(r.limits, func(l window.Limit) bool { return l.Kind == window.TokenBucket })
+		for user := 0; user < w.users && user < 5; user++ {
+			if tokens || r.together && user > 0 || w.random.IntN(2) == 0 {
+				continue
 			}
-			for p, here := range r.processes {
-				// Once it is synchronised, what a node has lost sight of may pass again.
-				if hits := rule.inProcess[here][user]; hits > int64(rule.most) && !rule.synced {
-					return fmt.Sprintf("%s: %d hits passed in process %d, of a limit of %d in rule %d", user, hits, p, rule.most, i)
+			o := wire.Override{Rule: fmt.Sprint("rule ", i)}
+			name := ""
+			if !r.together {
+				name = strconv.Itoa(user)
+				o.Values = []string{name}
+			}
+			for j := range r.limits {
+				hits := pickOf[uint64](w.random, 0, 1, 5, 40, 120, 400)
+				o.Limits = append(o.Limits, wire.OverrideLimit{Max: hits, WidthMillis: uint64(r.limits[j].Width / 1e6)})
+				r.moved[j][name] = max(r.moved[j][name], hits)
+			}
+			list = append(list, o)
+		}
+	}
+	ctx := context.Background()
+	_, version, err := w.store.Overrides(ctx, w.options.Namespace, 0)
+	if err == nil {
+		_, err = w.store.SetOverrides(ctx, w.options.Namespace, version, wire.List(list))
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.overrides++
+	w.note("%d overrides come", len(list))
+}
+
+// conserved says what is wrong if hits were lost or doubled.
+func (w *randomWorld) conserved() {
+	if !w.lasting {
+		return
+	}
+	for _, l := range w.lives {
+		if len(l.nodes) > 0 {
+			w.conservedBy(l)
+		}
+	}
+}
+
+// conservedBy wants what a process has counted to be what the store has applied of it, and what it
+// still has to say, less what it has leased.
+func (w *randomWorld) conservedBy(l *life) {
+	if !w.lasting {
+		return
+	}
+	wants, leased, pending := map[wire.LimitCounter]int64{}, map[wire.LimitCounter]int64{}, map[wire.LimitCounter]int64{}
+	for c, hits := range l.has {
+		wants[c] += hits
+	}
+	for _, f := range l.nodes {
+		if f.openBatch != nil {
+			return // it is being filled
+		}
+		for i := range f.orphans {
+			o := &f.orphans[i].item
+			for _, hits := range o.Hits {
+				pending[o.LimitCounter] += hits
+			}
+		}
+		for _, b := range f.batches {
+			done, applied := w.applied[pushName{b.sender, b.sequence}]
+			if applied {
+				for c, hits := range done.grants {
+					leased[c] += hits
+				}
+				continue
+			}
+			push, err := wire.DecodePush(b.body)
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			for i := range push.Items {
+				for _, hits := range push.Items[i].Hits {
+					pending[push.Items[i].LimitCounter] += hits
 				}
 			}
 		}
 	}
-	return ""
-}
-
-// Whatever happens, no more passes than the limit and what nodes have decided alone, which is nothing
-// where these reject; and the backend has what passed: no hit is lost or doubled.
-//
-// go test ./internal/node -run RandomWorlds -worlds-for 1h tries more.
-func TestRandomWorlds(t *testing.T) {
-	begin, tried := time.Now(), 0
-	for seed := *firstWorld; ; seed++ {
-		if tried++; *worldsFor == 0 && tried > 1000 || *worldsFor > 0 && time.Since(begin) > *worldsFor {
-			break
+	f := l.nodes[0]
+	for name, c := range w.hits {
+		if w.rules[c.rule].rate < 0 {
+			continue
 		}
-		r := newRandomWorld(t, seed)
-		if wrong := r.run(600); wrong != "" {
-			last := r.trace[max(0, len(r.trace)-12):]
-			var rules []string
-			for _, rule := range r.rules {
-				rules = append(rules, fmt.Sprintf("%d at %v", rule.quota, time.Duration(rule.rate)))
+		state := &f.stored(c.rule, c.user).Counter.States[c.limit]
+		add := func(h *window.Hits) {
+			pending[name] += h.Diff
+			leased[name] += int64(h.Lease)
+		}
+		if f.rules[c.rule].Limits[c.limit].Kind.Bucketed() {
+			for i := range state.Buckets {
+				add(&state.Buckets[i].Hits)
 			}
-			t.Fatalf("world %d: %+v, %q, fallback %d, %d processes, %d nodes, %d users: %s\n%q\n-first-world %d tries it again",
-				seed, r.shape, rules, r.options.Fallback, len(r.processes), len(r.nodes), r.users, wrong, last, seed)
+		} else {
+			for i := range state.Hits {
+				add(&state.Hits[i])
+			}
 		}
 	}
-	t.Logf("%d worlds", tried-1)
+	for name, c := range w.hits {
+		if w.rules[c.rule].rate < 0 {
+			continue
+		}
+		if want := wants[name] + pending[name] - leased[name]; want != l.counted[name] && !(given(name) && want > l.counted[name]) {
+			w.t.Fatalf("process %d has counted %d hits of rule %d, limit %d (%+v), user %s; the store has applied %d, %d are pending, and %d leased: %d are lost",
+				l.number, l.counted[name], c.rule, c.limit, f.rules[c.rule].Limits[c.limit], c.user, wants[name], pending[name], leased[name], l.counted[name]-want)
+		}
+	}
+}
+
+// given reports whether hits come back by themselves. Of tokens a grant that comes late is used up
+// to what can't have come back since, so that a bucket gives less than it could.
+func given(c wire.LimitCounter) bool { return window.Kind(c.Kind).Refills() }
+
+// gone wants what a process that has left in good order has counted to be at the store.
+func (w *randomWorld) gone(l *life) {
+	if !w.lasting {
+		return
+	}
+	for name, c := range w.hits {
+		if w.rules[c.rule].rate >= 0 && l.has[name] != l.counted[name] && !(given(name) && l.has[name] > l.counted[name]) {
+			w.t.Fatalf("process %d has left, and counted %d hits of rule %d, limit %d, user %s, of which the store has %d",
+				l.number, l.counted[name], c.rule, c.limit, c.user, l.has[name])
+		}
+	}
+}
+
+// finish compares the store's sums, when all have left.
+func (w *randomWorld) finish() {
+	for _, l := range w.lives {
+		if len(l.nodes) > 0 {
+			w.t.Fatalf("process %d does not end: %s", l.number, l.nodes[0].left())
+		}
+	}
+	for _, f := range w.nodes {
+		if f.Tallies.Corrupt+f.Tallies.Lost > 0 {
+			w.t.Fatalf("tallies %+v", f.Tallies)
+		}
+	}
+	if !w.lasting {
+		for _, c := range w.hits {
+			w.judge(c)
+		}
+		return
+	}
+	sums, total := map[wire.LimitCounter]int64{}, int64(0)
+	err := w.store.Counters(context.Background(), w.options.Namespace, nil, func(c store.LimitCounter) error {
+		for _, in := range c.Windows {
+			sums[c.LimitCounter] += in.Hits
+			total += in.Hits
+		}
+		return nil
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if total != w.net {
+		w.t.Fatalf("the store has %d hits, and has said that it applied %d", total, w.net)
+	}
+	for name, c := range w.hits {
+		want := int64(0)
+		for _, l := range w.lives {
+			want += l.has[name]
+		}
+		if got := sums[name]; got < want || got > want+int64(w.dropped) && !(w.rules[c.rule].countRejected && w.rules[c.rule].rate == 0) {
+			w.t.Fatalf("rule %d, limit %d, user %s: the store has %d hits, want %d", c.rule, c.limit, c.user, got, want)
+		}
+	}
+}
+
+// judgeWindows wants no more than a limit to pass in each of the windows that start with a hit. They
+// start when the backend counts it, which is before it passes.
+func (w *randomWorld) judgeWindows(c *randomCounter, l window.Limit) {
+	slices.SortStableFunc(c.passed, func(a, b passedHit) int { return cmp.Compare(a.window, b.window) })
+	start, sum := int64(0), uint64(0)
+	for _, p := range c.passed {
+		if p.cost > 0 && p.window-start >= l.Width {
+			start, sum = p.window, 0
+		}
+		if sum += p.cost; sum > l.Max {
+			w.t.Fatalf("rule %d, limit %d (%+v), user %s: at %v %d hits have passed in the window that starts at %v",
+				c.rule, c.limit, l, c.user, time.Duration(p.at-monday), sum, time.Duration(start-monday))
+		}
+	}
+}
+
+// judge has the algorithm's definition look at all that has passed.
+func (w *randomWorld) judge(c *randomCounter) {
+	slices.SortStableFunc(c.passed, func(a, b passedHit) int { return cmp.Compare(a.at, b.at) })
+	l := w.rules[c.rule].limits[c.limit]
+	m := &model.Counter{Limit: model.Limit{Max: l.Max, Burst: l.Burst, Window: l.Width, Precision: l.Precision}}
+	switch l.Kind {
+	case window.FixedWindow:
+		m.Algorithm = model.FixedWindow
+	case window.FirstHitWindow:
+		w.judgeWindows(c, l)
+		return
+	case window.SlidingWindow:
+		m.Algorithm = model.SlidingWindow
+	case window.SlidingBuckets:
+		m.Algorithm = model.SubBuckets
+	case window.TokenBucket:
+		m.Algorithm = model.TokenBucket
+		m.Burst++ // parts of a token count
+	}
+	for _, p := range c.passed {
+		if !m.Fits(p.at, p.cost) {
+			w.t.Fatalf("rule %d, limit %d (%+v), user %s: at %v %d hits passed that do not fit", c.rule, c.limit, l, c.user, time.Duration(p.at-monday), p.cost)
+		}
+		m.Take(p.at, p.cost)
+	}
 }
