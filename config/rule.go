@@ -101,14 +101,15 @@ func readRule(v *value, rules []Rule, general *Rule) {
 
 // readReveal reads how much of keys people may see.
 func readReveal(v *value) uint8 {
-	if v.kind == kindString {
+	switch v.kind {
+	case kindString:
 		switch index(reveals, v.text) {
 		case 0:
 			return 0
 		case 1:
 			return RevealPlain
 		}
-	} else if v.kind == kindNumber {
+	case kindNumber:
 		if n, whole := parseDecimal(v.raw).scaled(0); whole && n >= 1 && n <= maxReveal {
 			return uint8(n)
 		}

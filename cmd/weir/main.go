@@ -83,13 +83,13 @@ func parseFlags(flags *flag.FlagSet, args []string, env environment, operands ..
 		return fmt.Errorf("%w: %w%s", errUsage, err, suggestFlag(flags, err))
 	}
 	if flags.NArg() > 0 && len(operands) == 0 {
-		return fmt.Errorf("%w: want flags only, got an argument too many%s", errUsage, after(flags, args, len(args)-flags.NArg()))
+		return fmt.Errorf("%w: want flags only, got an argument too many%s", errUsage, after(args, len(args)-flags.NArg()))
 	}
 	return nil
 }
 
 // after says where an argument stands. It is not repeated: it may be a secret.
-func after(flags *flag.FlagSet, args []string, at int) string {
+func after(args []string, at int) string {
 	if at == 0 {
 		return ", the first one"
 	}

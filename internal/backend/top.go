@@ -213,13 +213,13 @@ func (r *TopRule) mergeKeys(all []seen) {
 			m.spread += s.spread(k.Hits)
 			m.floor += float64(s.Used.Floor) / seconds
 		}
-		for j := range s.RuleReport.Refused.Keys {
-			k := &s.RuleReport.Refused.Keys[j]
+		for j := range s.Refused.Keys {
+			k := &s.Refused.Keys[j]
 			m := of(s, k)
 			m.Refused += float64(k.Hits-k.Error) / seconds
 			m.MoreRefused += float64(k.Error) / seconds
 			m.spreadRefused += s.spread(k.Hits)
-			m.floorRefused += float64(s.RuleReport.Refused.Floor) / seconds
+			m.floorRefused += float64(s.Refused.Floor) / seconds
 		}
 	}
 	found := make([]TopKey, 0, len(keys))

@@ -40,10 +40,10 @@ func TestReport(t *testing.T) {
 	refused := uint64(0)
 	for i := range requests {
 		user := fmt.Sprint("random", i)
-		switch {
-		case i%10 == 0:
+		switch i % 10 {
+		case 0:
 			user = "annabel"
-		case i%10 == 5:
+		case 5:
 			user = fmt.Sprint("bob", i%3)
 		}
 		exact[user]++

@@ -503,13 +503,13 @@ func (q *randomRequest) decided(demands []Demand, verdict counter.Verdict, now i
 	alone := f.Tallies.Alone != q.life.alone[f]
 	q.life.alone[f] = f.Tallies.Alone
 	if alone {
-		w.happened.alone++
+		w.alone++
 	}
 	if verdict == counter.Unsure {
 		w.t.Fatalf("a request ends unsure")
 	}
 	if verdict == counter.Allowed {
-		w.happened.passed++
+		w.passed++
 	} else {
 		w.refused++
 	}
@@ -714,7 +714,7 @@ func (w *randomWorld) step(c *randomCallout) {
 	case c.arrives != 0 && c.arrives <= w.now:
 		c.arrives = 0
 		c.answer, c.decided = w.applyOnce(c.body)
-		if !(w.lossy && w.random.IntN(4) == 0) && w.now >= w.away {
+		if (!w.lossy || w.random.IntN(4) != 0) && w.now >= w.away {
 			c.back = w.now + 1 + w.random.Int64N(w.slow+1)
 		}
 	case c.back != 0 && c.back <= w.now:
@@ -964,7 +964,7 @@ func (w *randomWorld) conservedBy(l *life) {
 		if w.rules[c.rule].rate < 0 {
 			continue
 		}
-		if want := wants[name] + pending[name] - leased[name]; want != l.counted[name] && !(given(name) && want > l.counted[name]) {
+		if want := wants[name] + pending[name] - leased[name]; want != l.counted[name] && (!given(name) || want <= l.counted[name]) {
 			w.t.Fatalf("process %d has counted %d hits of rule %d, limit %d (%+v), user %s; the store has applied %d, %d are pending, and %d leased: %d are lost",
 				l.number, l.counted[name], c.rule, c.limit, f.rules[c.rule].Limits[c.limit], c.user, wants[name], pending[name], leased[name], l.counted[name]-want)
 		}
@@ -981,7 +981,7 @@ func (w *randomWorld) gone(l *life) {
 		return
 	}
 	for name, c := range w.hits {
-		if w.rules[c.rule].rate >= 0 && l.has[name] != l.counted[name] && !(given(name) && l.has[name] > l.counted[name]) {
+		if w.rules[c.rule].rate >= 0 && l.has[name] != l.counted[name] && (!given(name) || l.has[name] <= l.counted[name]) {
 			w.t.Fatalf("process %d has left, and counted %d hits of rule %d, limit %d, user %s, of which the store has %d",
 				l.number, l.counted[name], c.rule, c.limit, c.user, l.has[name])
 		}

@@ -3,10 +3,10 @@ package sketch
 import "math"
 
 const (
-	// SampleKeys is how many keys a Sample has at most, and Windows of how many windows it knows what
-	// each has asked for.
+	// SampleKeys is how many keys a Sample has at most.
 	SampleKeys = 256
-	Windows    = 16
+	// Windows is of how many windows a Sample knows what each key has asked for.
+	Windows = 16
 
 	places = 2 * SampleKeys // of the index
 )
