@@ -325,3 +325,20 @@ func TestLeaseKeepsTimes(t *testing.T) {
 		}
 	}
 }
+
+// The backend's clock may be ahead, so that its bucket was taken from at a time to come, by whole
+// windows after the start that is known here. A state never starts after its newest hit: it could not
+// be read again.
+func TestTokensSettleAhead(t *testing.T) {
+	l := Limit{Shape: Shape{Kind: TokenBucket, Width: 60e9}, Max: 3, Burst: 3}
+	const start = int64(1_000_000e9)
+	s := State{Newest: start + 1e9, Start: start, Hits: [2]Hits{{Total: 2}}}
+	l.Settle(&s, true, true, &Totals{Newest: uint64(start + 60e9), Hits: []uint64{3}})
+	if s.Start > s.Newest || l.Remaining(&s) != 0 {
+		t.Errorf("%+v, of which %d remain, want none from the newest hit on", s, l.Remaining(&s))
+	}
+	var again State
+	if b := l.AppendState(nil, &s, true); DecodeState(b, &again) != len(b) || again.Start != s.Start {
+		t.Errorf("read again it is %+v", again)
+	}
+}
