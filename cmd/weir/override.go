@@ -197,16 +197,21 @@ func (c *overrideCommand) tell(ctx context.Context, version uint64) error {
 const callTimeout = 10 * time.Second
 
 // call makes a request for overrides of the backend, and reads the answer into result.
-func (c *overrideCommand) call(ctx context.Context, method string, query url.Values, body []byte, result any) (err error) {
+func (c *overrideCommand) call(ctx context.Context, method string, query url.Values, body []byte, result any) error {
+	return c.backend.call(ctx, method, wire.OverridesPath, query, body, result)
+}
+
+// call makes a request of the backend, and reads the answer into result.
+func (f *backendFlags) call(ctx context.Context, method, path string, query url.Values, body []byte, result any) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	target := strings.TrimSuffix(c.backend.url, "/") + wire.OverridesPath + "?" + query.Encode()
+	target := strings.TrimSuffix(f.url, "/") + path + "?" + query.Encode()
 	request, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
-	if c.backend.given != "" {
-		request.Header.Set("Authorization", "Bearer "+c.backend.given)
+	if f.given != "" {
+		request.Header.Set("Authorization", "Bearer "+f.given)
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
@@ -247,10 +252,7 @@ func reach(o *server.Overrides) string {
 func describeOverride(o *server.Override) string {
 	text := o.Rule
 	for _, value := range o.Key {
-		if value == "" || strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r == '"' || !strconv.IsPrint(r) }) {
-			value = strconv.Quote(value)
-		}
-		text += " " + value
+		text += " " + word(value)
 	}
 	for _, l := range o.Limits {
 		text += fmt.Sprintf(" %d/%v", l.Limit, config.Duration(l.WidthMS)*config.Millisecond)
@@ -262,6 +264,14 @@ func describeOverride(o *server.Override) string {
 		text += " until " + o.Until.UTC().Format(time.RFC3339)
 	}
 	return text
+}
+
+// word is a value of a key, quoted if that is needed to see what it is.
+func word(value string) string {
+	if value == "" || strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r == '"' || !strconv.IsPrint(r) }) {
+		return strconv.Quote(value)
+	}
+	return value
 }
 
 // parseOverrideLimit reads LIMIT/WINDOW or LIMIT/WINDOW/BURST.
