@@ -26,6 +26,7 @@ Commands:
   check     check configurations, and the documents of Envoy and Istio that have some
   schema    print the JSON Schema of a configuration
   simulate  replay access logs through a configuration's rules
+  counter   show, empty or relieve a single key's counter
   override  give single keys other limits while everything runs
   help      print this
 
@@ -58,6 +59,7 @@ var commands = map[string]func(ctx context.Context, args []string, env environme
 	"check":    checkFiles,
 	"schema":   printSchema,
 	"simulate": runSimulation,
+	"counter":  counterOf,
 	"override": override,
 }
 

@@ -82,6 +82,10 @@ func (n *Node) next(b *building) bool {
 		b.rule = i
 	}
 	r := &n.rules[b.rule]
+	if len(b.reader.Limits) == 0 {
+		n.notice(b, r)
+		return true
+	}
 	limits, fits := fit(r.Limits, b.reader.Limits)
 	if fits {
 		b.key, fits = n.options.Owner.AppendKey(b.key[:0], b.rule, b.reader.Values)
