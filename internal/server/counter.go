@@ -231,4 +231,3 @@ func (h *handler) changeCounter(w http.ResponseWriter, r *http.Request) {
 		h.json(w, CounterChanged{Returned: returned, Version: version})
 	}
 }
-
