@@ -1,18 +1,26 @@
 package counter
 
-// Recall takes in that somebody has changed the counter at the backend: the backend may have hits
-// again, and is asked with the next request. If the counter was emptied there at a time that is not
-// 0, a lease as old as that is of hits that nobody counts any more, and ends. One that has grown since
-// stays. Recall reports whether anything has changed.
-func (c *Counter) Recall(emptied int64) (changed bool) {
-	if changed = c.lease.Dry != 0 || c.lease.Refused != 0; changed {
-		c.lease.Dry, c.lease.Refused = 0, 0
+// Recall takes in that somebody has changed the counter at the backend, which may have hits again:
+// it is asked with the next request. It reports whether anything has changed.
+func (c *Counter) Recall() (changed bool) {
+	changed = c.lease.Dry != 0 || c.lease.Refused != 0
+	c.lease.Dry, c.lease.Refused = 0, 0
+	return changed
+}
+
+// Emptied ends the counter's lease, as it was emptied at the backend at a time. If the lease is as
+// old, the backend does not count its hits any more, and they are gone. Some of a younger one may be
+// counted: then all go back. It reports whether there was a lease.
+func (c *Counter) Emptied(at int64) (changed bool) {
+	if !c.hasLease() {
+		return false
 	}
-	if emptied == 0 || !c.hasLease() || c.lease.Since.In(emptied) > 0 {
-		return changed
-	}
-	for i := range c.States {
-		c.rule.Limits[i].DropLease(&c.States[i])
+	if c.lease.Since.In(at) > 0 {
+		c.ReturnLeases()
+	} else {
+		for i := range c.States {
+			c.rule.Limits[i].DropLease(&c.States[i])
+		}
 	}
 	c.lease.Granted = 0
 	return true

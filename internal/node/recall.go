@@ -19,10 +19,22 @@ func (n *Node) notice(b *building, r *Rule) {
 	}
 	address := n.table.Address(r.group, key)
 	n.refusals.forget(address)
+	emptied := o.Notice.Reset > b.recalled
+	b.newest = max(b.newest, o.Notice.Reset)
 	d := n.at(r, address)
 	for range n.table.Attempts() {
-		n.read(d, now)
-		if !d.slot.Found() || !d.Counter.Recall(int64(o.Notice.Reset)*1e6) || n.write(d, now) {
+		if n.read(d, now); !d.slot.Found() {
+			return
+		}
+		pending, again := d.Counter.Pending(), false
+		changed := d.Counter.Recall()
+		if emptied && d.Counter.Emptied(int64(o.Notice.Reset)*1e6) {
+			changed, again = true, d.Counter.Own(pending, now)
+		}
+		if !changed || n.write(d, now) {
+			if again {
+				n.enlist(d)
+			}
 			return
 		}
 	}

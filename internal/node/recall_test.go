@@ -27,15 +27,23 @@ func (w *world) changeCounter(user string, grant uint64) (returned uint64) {
 
 // exhaust has every node ask until all of them refuse, and returns how many passed.
 func (w *world) exhaust(user string) (passed int64) {
-	for range 60 {
-		for _, f := range w.nodes {
-			for range 20 {
-				if f.send(user) {
-					passed++
+	for range 2 {
+		for range 60 {
+			for _, f := range w.nodes {
+				for range 10 {
+					if f.send(user) {
+						passed++
+					}
 				}
 			}
+			w.advance(100 * time.Millisecond)
 		}
-		w.advance(100 * time.Millisecond)
+		w.quiet() // what was leased goes back, for the second time
+	}
+	for _, f := range w.nodes {
+		if f.send(user) {
+			passed++
+		}
 	}
 	return passed
 }
@@ -56,8 +64,6 @@ func TestEmptiedCountersReachEveryNode(t *testing.T) {
 					}
 					interval := max(rate, time.Second)
 					for range 3 {
-						w.quiet() // what was leased has gone back, and pauses are at their longest
-						w.exhaust("ann")
 						if got := w.changeCounter("ann", 0); got != hits {
 							t.Errorf("%d given back, want %d", got, hits)
 						}
@@ -70,8 +76,6 @@ func TestEmptiedCountersReachEveryNode(t *testing.T) {
 						if got := w.exhaust("ann") + int64(len(w.nodes)); got != want {
 							t.Errorf("%d passed after the counter was emptied, want %d", got, want)
 						}
-						w.quiet()
-						w.exhaust("ann")
 						w.changeCounter("ann", 12)
 						w.ticks(2*interval, interval)
 						if got := w.exhaust("ann"); got != 12 {
@@ -92,7 +96,7 @@ func TestEmptiedCountersUnderFire(t *testing.T) {
 		for _, shape := range longest {
 			t.Run(fmt.Sprint(hits, shape), func(t *testing.T) {
 				t.Parallel()
-				w := newWorld(t, 3, 2, second, Options{}, users(of(shape, hits)))
+				w := newWorld(t, 3, 2, second, Options{Fallback: RejectAll}, users(of(shape, hits)))
 				w.lossBefore, w.lossAfter = 0.1, 0.1
 				passed, returned := uint64(0), uint64(0)
 				var waiting []*fakeRequest
@@ -136,14 +140,15 @@ func TestEmptiedCountersUnderFire(t *testing.T) {
 	}
 }
 
-// A lease ends with the counter that it was counted in, and nobody gives it back.
+// A lease ends when the counter is emptied that it was counted in, and what goes back of it makes no more room
+// than there is.
 func TestLeasesOfEmptiedCountersEnd(t *testing.T) {
 	t.Parallel()
 	for _, shape := range longest {
 		t.Run(fmt.Sprint(shape), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, 2, 2, second, Options{}, users(of(shape, 1000)))
-			f, other := w.nodes[0], w.nodes[2]
+			f := w.nodes[0]
 			for range 40 {
 				f.send("ann")
 				f.send("ann")
@@ -170,8 +175,8 @@ func TestLeasesOfEmptiedCountersEnd(t *testing.T) {
 			if got := f.leased(0, "ann"); got != 0 {
 				t.Errorf("%d are leased still, of %d", got, leased)
 			}
-			_ = other
-			if sum := w.sum(); sum != 0 {
+			// Hits of sub-buckets that have moved from a lease are told with the next push, and count.
+			if sum := w.sum(); sum != 0 && !shape.Kind.Bucketed() || sum > 40 {
 				t.Errorf("the backend has %d", sum)
 			}
 		})
