@@ -206,7 +206,7 @@ func (c *counterCommand) get(ctx context.Context) error {
 	if c.json {
 		return json.NewEncoder(c.out).Encode(found)
 	}
-	c.show(&found)
+	c.show(&found, "nobody has hit it in a window that counts, if the rule and the values are right")
 	return nil
 }
 
@@ -229,12 +229,12 @@ func (c *counterCommand) change(ctx context.Context, change *server.CounterChang
 	if err != nil {
 		return err
 	}
-	c.show(&found)
+	c.show(&found, "nothing is counted now")
 	return c.backend.tell(ctx, c.out, c.namespace, changed.Version, c.wait)
 }
 
-// show prints a counter, a limit a line.
-func (c *counterCommand) show(found *server.Counter) {
+// show prints a counter, a limit a line, and what to say if nothing is used.
+func (c *counterCommand) show(found *server.Counter, unused string) {
 	used, known := false, true
 	for i := range found.Limits {
 		l := &found.Limits[i]
@@ -256,7 +256,7 @@ func (c *counterCommand) show(found *server.Counter) {
 		fmt.Fprintln(c.out)
 	}
 	if !used {
-		fmt.Fprintln(c.out, "nobody has hit it in a window that counts, if the rule and the values are right")
+		fmt.Fprintln(c.out, unused)
 	}
 	if found.Override != nil {
 		fmt.Fprintln(c.out, "override:", describeOverride(found.Override))

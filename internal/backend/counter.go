@@ -37,6 +37,9 @@ func (b *Backend) counter(ctx context.Context, namespace string, id wire.ID) (c 
 	if c.Limits, err = b.store.CountersOf(ctx, namespace, id); err != nil {
 		return c, err
 	}
+	c.Limits = slices.DeleteFunc(c.Limits, func(l store.LimitCounter) bool {
+		return !slices.ContainsFunc(l.Windows, func(w store.Window) bool { return w.Hits > 0 })
+	})
 	// A push of nothing is a read, here of the time.
 	out, err := b.store.Push(ctx, &wire.Push{Namespace: namespace, Sequence: 1, Floor: 1}, 1)
 	if err != nil {
@@ -103,7 +106,7 @@ func (b *Backend) ChangeCounter(ctx context.Context, namespace string, change *C
 	}
 	// Rounded up: what was leased within this millisecond may be older.
 	millis := now/1e6 + 1
-	if notice.Until = millis + uint64(noticeLife.Milliseconds()); change.Grant == 0 {
+	if notice.Until = uint64(b.overrides.now().Add(noticeLife).UnixMilli()); change.Grant == 0 {
 		notice.Notice.Reset = millis
 	} else {
 		notice.Notice.Granted = millis
