@@ -56,6 +56,14 @@ func (l *Limit) ReturnLease(s *State, keep uint64) {
 	}
 }
 
+// DropLease forgets what is leased, as the backend does not count it any more. Nobody gives it back.
+func (l *Limit) DropLease(s *State) {
+	s.Hits[0].Lease = 0
+	for i := range s.Buckets {
+		s.Buckets[i].Lease = 0
+	}
+}
+
 func (h *Hits) returnLease(keep uint64) {
 	if h.Lease > keep {
 		h.giveUp(h.Lease - keep)

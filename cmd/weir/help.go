@@ -68,6 +68,13 @@ input.
 `},
 		{name: "top", summary: "show the keys with most hits and most refusals", operands: topUsage, run: showTop, help: backendHelp},
 		{name: "report", summary: "show what a rule refuses, or as a shadow would refuse", operands: reportUsage, run: report, help: backendHelp},
+		{name: "counter", summary: "show, empty or relieve a single key's counter", operands: counterUsage, run: counterOf, help: `
+Environment:
+
+  WEIR_BACKEND     what --backend says, unless that is given
+  WEIR_TOKEN       what --token says, unless that or --token-file is given
+  WEIR_KEY_SECRET  what --key-secret says, unless that or --key-secret-file is given
+`},
 		{name: "override", summary: "give single keys other limits while everything runs", operands: overrideUsage, run: override, help: backendHelp},
 		{name: "version", summary: "print the version", run: printVersion, help: ""},
 	}

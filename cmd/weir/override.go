@@ -170,18 +170,22 @@ func (c *overrideCommand) list(ctx context.Context, operands []string) error {
 
 // tell says how many nodes know of a version of the list, and waits for the others if it is to.
 func (c *overrideCommand) tell(ctx context.Context, version uint64) error {
+	return c.backend.tell(ctx, c.out, c.namespace, version, c.wait)
+}
+
+func (f *backendFlags) tell(ctx context.Context, out io.Writer, namespace string, version uint64, wait time.Duration) error {
 	const pause = 50 * time.Millisecond
-	deadline := time.Now().Add(c.wait)
+	deadline := time.Now().Add(wait)
 	for {
 		var found server.Overrides
-		if err := c.call(ctx, http.MethodGet, url.Values{"namespace": {c.namespace}, "rule": {"-"}}, nil, &found); err != nil {
+		if err := f.call(ctx, http.MethodGet, wire.OverridesPath, url.Values{"namespace": {namespace}, "rule": {"-"}}, nil, &found); err != nil {
 			return err
 		}
 		known := found.Knowing == found.Nodes || found.Version > version
-		if waits := c.wait > 0 && !known; !waits || !time.Now().Before(deadline) {
-			fmt.Fprintln(c.out, reach(&found))
+		if waits := wait > 0 && !known; !waits || !time.Now().Before(deadline) {
+			fmt.Fprintln(out, reach(&found))
 			if waits {
-				return fmt.Errorf("some nodes do not know of it after %v", c.wait)
+				return fmt.Errorf("some nodes do not know of it after %v", wait)
 			}
 			return nil
 		}

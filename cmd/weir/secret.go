@@ -17,7 +17,7 @@ type secret struct {
 
 // define adds the two flags.
 func (s *secret) define(flags *flag.FlagSet, name, usage, fileUsage string) {
-	s.name, s.variable = name, "WEIR_"+strings.ToUpper(name)
+	s.name, s.variable = name, "WEIR_"+strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 	flags.StringVar(&s.value, name, "", usage)
 	flags.StringVar(&s.file, name+"-file", "", fileUsage)
 }

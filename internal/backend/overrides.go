@@ -172,6 +172,7 @@ func (b *Backend) Overrides(ctx context.Context, namespace string) (o Overrides,
 		return o, fmt.Errorf("the list of overrides: %w", err)
 	}
 	o.Version, o.List = version, inForce(o.List, b.overrides.now())
+	o.List = slices.DeleteFunc(o.List, func(o wire.Override) bool { return o.IsNotice() })
 	told, err := b.store.Told(ctx, namespace)
 	if err != nil {
 		return o, err
@@ -222,7 +223,7 @@ func (b *Backend) UnsetOverrides(ctx context.Context, namespace, rule string, va
 	version, removed, err = b.changeOverrides(ctx, namespace, func(list []wire.Override) ([]wire.Override, int) {
 		before := len(list)
 		list = slices.DeleteFunc(list, func(o wire.Override) bool {
-			return (rule == "" || o.Rule == rule) && (values == nil || slices.Equal(o.Values, values))
+			return !o.IsNotice() && (rule == "" || o.Rule == rule) && (values == nil || slices.Equal(o.Values, values))
 		})
 		return list, before - len(list)
 	})
@@ -279,16 +280,8 @@ func (o *overrides) changed(namespace string, version uint64, bytes []byte) {
 
 // checkOverride tells what is wrong with an override, but for what only those know who have the rule.
 func checkOverride(o *wire.Override) error {
-	if !validRule(o.Rule) {
-		return fmt.Errorf("rule: want 1 to 64 of A-Za-z0-9_-, got %.80q", o.Rule)
-	}
-	if len(o.Values) > wire.MaxOverrideValues {
-		return fmt.Errorf("key: want at most %d values, got %d", wire.MaxOverrideValues, len(o.Values))
-	}
-	for i, v := range o.Values {
-		if len(v) > wire.MaxOverrideValue {
-			return fmt.Errorf("key[%d]: want at most %d bytes, got %d", i, wire.MaxOverrideValue, len(v))
-		}
+	if err := checkKey(o); err != nil {
+		return err
 	}
 	if len(o.Limits) == 0 || len(o.Limits) > wire.MaxOverrideLimits {
 		return fmt.Errorf("limits: want 1 to %d, got %d", wire.MaxOverrideLimits, len(o.Limits))
@@ -305,6 +298,22 @@ func checkOverride(o *wire.Override) error {
 	}
 	if o.Until > wire.MaxHits {
 		return errors.New("until: want a time before the year 200000")
+	}
+	return nil
+}
+
+// checkKey tells what is wrong with the key that an override, or a notice, is for.
+func checkKey(o *wire.Override) error {
+	if !validRule(o.Rule) {
+		return fmt.Errorf("rule: want 1 to 64 of A-Za-z0-9_-, got %.80q", o.Rule)
+	}
+	if len(o.Values) > wire.MaxOverrideValues {
+		return fmt.Errorf("key: want at most %d values, got %d", wire.MaxOverrideValues, len(o.Values))
+	}
+	for i, v := range o.Values {
+		if len(v) > wire.MaxOverrideValue {
+			return fmt.Errorf("key[%d]: want at most %d bytes, got %d", i, wire.MaxOverrideValue, len(v))
+		}
 	}
 	return nil
 }

@@ -289,7 +289,7 @@ type fakePush struct {
 
 // AppendKey implements Owner.
 func (f *fakeNode) AppendKey(key []byte, rule int, values [][]byte) ([]byte, bool) {
-	key = counter.AppendPart(key, fmt.Sprint("rule ", rule))
+	key = counter.AppendPart(key, fmt.Sprint("rule-", rule))
 	for _, v := range values {
 		key = counter.AppendPart(key, v)
 	}
@@ -369,7 +369,7 @@ func (f *fakeNode) advance(d time.Duration) {
 func (f *fakeNode) deliver() { f.process.deliver(f) }
 
 // prefix begins the keys of a rule.
-func (f *fakeNode) prefix(rule int) []byte { return counter.AppendPart(nil, fmt.Sprint("rule ", rule)) }
+func (f *fakeNode) prefix(rule int) []byte { return counter.AppendPart(nil, fmt.Sprint("rule-", rule)) }
 
 // key is a rule's for a user.
 func (f *fakeNode) key(rule int, user string) []byte {

@@ -38,10 +38,13 @@ type sharedNews struct {
 	// asked is when the process has asked the backend for something last, by the host's clock, or
 	// nearly. If it is 0, it never has.
 	asked int64
+	// recalled is the time in milliseconds of the newest notice of an emptied counter whose lease a
+	// worker of the process has ended. Other workers leave those alone that came afterwards.
+	recalled uint64
 }
 
 const (
-	newsSize = 4 * 8
+	newsSize = 5 * 8
 	// stale is for how long a version that was told is believed more than a lower one. One backend
 	// of several knows of a change a little later than others. A store that has lost its memory goes
 	// on telling the lower one.
@@ -69,6 +72,7 @@ func (w *news) read() (cas uint32) {
 			since:     int64(binary.LittleEndian.Uint64(value[8:])),
 			confirmed: int64(binary.LittleEndian.Uint64(value[16:])),
 			asked:     int64(binary.LittleEndian.Uint64(value[24:])),
+			recalled:  binary.LittleEndian.Uint64(value[32:]),
 		}
 	}
 	return cas
@@ -88,6 +92,7 @@ func (w *news) update(change func(r *sharedNews) bool) bool {
 		value = binary.LittleEndian.AppendUint64(value, uint64(next.since))
 		value = binary.LittleEndian.AppendUint64(value, uint64(next.confirmed))
 		value = binary.LittleEndian.AppendUint64(value, uint64(next.asked))
+		value = binary.LittleEndian.AppendUint64(value, next.recalled)
 		if w.value = value; w.data.Set(w.key, value, cas) {
 			w.shared = next
 			return true

@@ -15,7 +15,7 @@ import (
 
 // override gives a user other limits of the rule 0, a number for each limit of an hour.
 func override(user string, hits ...uint64) wire.Override {
-	o := wire.Override{Rule: "rule 0", Values: []string{user}}
+	o := wire.Override{Rule: "rule-0", Values: []string{user}}
 	for _, n := range hits {
 		o.Limits = append(o.Limits, wire.OverrideLimit{Max: n, WidthMillis: uint64(hour / 1e6)})
 	}

@@ -45,7 +45,7 @@ func (n *Node) vary(p *place) {
 
 // build begins to make a table of a list.
 func (n *Node) build(version uint64, list []byte) *building {
-	b := &building{overrides: overrides{version: version, list: list}}
+	b := &building{overrides: overrides{version: version, list: list}, recalled: n.news.shared.recalled}
 	count := 0
 	for b.reader.Reset(list, 0); b.reader.Next(); {
 		count++
@@ -82,6 +82,10 @@ func (n *Node) next(b *building) bool {
 		b.rule = i
 	}
 	r := &n.rules[b.rule]
+	if len(b.reader.Limits) == 0 {
+		n.notice(b, r)
+		return true
+	}
 	limits, fits := fit(r.Limits, b.reader.Limits)
 	if fits {
 		b.key, fits = n.options.Owner.AppendKey(b.key[:0], b.rule, b.reader.Values)
@@ -113,6 +117,11 @@ func (n *Node) apply(b *building) {
 		b.places = nil // decisions need not look
 	}
 	n.overrides = b.overrides
+	n.news.update(func(r *sharedNews) bool {
+		recalls := b.newest > r.recalled
+		r.recalled = max(r.recalled, b.newest)
+		return recalls
+	})
 	for i := range n.rules {
 		n.rules[i].overridden = false
 	}

@@ -58,6 +58,9 @@ type Options struct {
 //     breaks, so that what came does not pass for all.
 //   - GET /v1/window?namespace=N&id=I&kind=K&width_ms=W&start=T is one window of the clock: its
 //     start and hits; &ordinal=O for one of several limits that are alike.
+//   - GET /v1/counter?namespace=N&id=I is a key's [Counter]; with &rule=R and &key=V, once for each
+//     value, by the override in force, and with &limit=… by these limits. POST has a [CounterChange],
+//     and answers with [CounterChanged].
 //   - GET /v1/overrides?namespace=N tells [Overrides], with &rule=R those of a rule. PUT sets those of
 //     a body of this form; DELETE with &rule=R removes the override of &key=V, once for each value,
 //     or with &all all of the rule. Both answer with [Changed].
@@ -92,6 +95,8 @@ func Handler(counters store.Store, o Options) http.Handler {
 	mux.Handle("POST "+wire.PushPath, authorized(h.push))
 	mux.Handle("GET /v1/counters", authorized(h.counters))
 	mux.Handle("GET /v1/window", authorized(h.window))
+	mux.Handle("GET "+CounterPath, authorized(h.counter))
+	mux.Handle("POST "+CounterPath, authorized(h.changeCounter))
 	mux.Handle("GET "+wire.OverridesPath, authorized(h.overrides))
 	mux.Handle("PUT "+wire.OverridesPath, authorized(h.setOverrides))
 	mux.Handle("DELETE "+wire.OverridesPath, authorized(h.unsetOverrides))

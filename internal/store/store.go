@@ -70,6 +70,10 @@ type Store interface {
 	// shown, unless a cluster moves them. It stops at the first error of visit, and returns it.
 	Counters(ctx context.Context, namespace string, widths []uint64, visit func(LimitCounter) error) error
 
+	// CountersOf are the counters of one key of a namespace that have a window which counts, in no
+	// order: one for each limit.
+	CountersOf(ctx context.Context, namespace string, id wire.ID) ([]LimitCounter, error)
+
 	// Ping reports whether the store takes hits. It pushes one of a [Trial], as a store that can be
 	// reached may still be out of memory, or only let itself be read.
 	Ping(ctx context.Context) error

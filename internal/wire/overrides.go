@@ -51,17 +51,34 @@ type Overrides struct {
 	Part       []byte
 }
 
-// Override is other limits for one key of a rule. A list of them is the encoded ones, one behind the
-// other, in the order of [Override.Compare].
+// Override is other limits for one key of a rule, or if it has no limits, a notice of what has become
+// of the key's counter. A list of them is the encoded ones, one behind the other, in the order of
+// [Override.Compare].
 type Override struct {
 	Rule string
 	// Values are those of the selectors of the rule's key, as people write them.
 	Values []string
 	Limits []OverrideLimit
+	// Notice is there if there are no limits.
+	Notice Notice
 	// Until is the time from which the override counts no more, in milliseconds of Unix time; 0 for
 	// never.
 	Until uint64
 }
+
+// Notice says when somebody has changed a key's counter at the backend, in milliseconds of its Unix
+// time, so that nodes forget what they have of the counter. At least one of the times is not 0.
+type Notice struct {
+	// Reset is when the counter was emptied last: leases that are as old are of no counted hits any
+	// more. Granted is when hits were given back last.
+	Reset, Granted uint64
+}
+
+// Newest is the later of the times.
+func (n *Notice) Newest() uint64 { return max(n.Reset, n.Granted) }
+
+// IsNotice reports whether it is one, in the place of limits.
+func (o *Override) IsNotice() bool { return len(o.Limits) == 0 }
 
 // OverrideLimit takes the place of the rule's limit of the same window.
 type OverrideLimit struct {
@@ -86,6 +103,10 @@ func AppendOverride(dst []byte, o *Override) []byte {
 		dst = appendUvarint(dst, l.Burst)
 		dst = appendUvarint(dst, l.WidthMillis)
 	}
+	if o.IsNotice() {
+		dst = appendUvarint(dst, o.Notice.Reset)
+		dst = appendUvarint(dst, o.Notice.Granted)
+	}
 	return appendUvarint(dst, o.Until)
 }
 
@@ -95,6 +116,7 @@ type OverrideReader struct {
 	Rule   []byte
 	Values [][]byte
 	Limits []OverrideLimit
+	Notice Notice
 	Until  uint64
 
 	r      reader
@@ -123,8 +145,11 @@ func (o *OverrideReader) Next() bool {
 		o.values[i] = o.text(MaxOverrideValue)
 	}
 	limits := o.number(MaxOverrideLimits)
+	o.Notice = Notice{}
 	if r.err == nil && limits == 0 {
-		r.fail("want at least one limit")
+		if o.Notice.Reset, o.Notice.Granted = r.limit(), r.limit(); r.err == nil && o.Notice.Newest() == 0 {
+			r.fail("want at least one limit, or a notice")
+		}
 	}
 	for i := range limits {
 		l := &o.limits[i]
@@ -249,7 +274,7 @@ func List(overrides []Override) (list []byte) {
 func DecodeList(list []byte) (overrides []Override, err error) {
 	var r OverrideReader
 	for r.Reset(list, 0); r.Next(); {
-		o := Override{Rule: string(r.Rule), Limits: append([]OverrideLimit(nil), r.Limits...), Until: r.Until}
+		o := Override{Rule: string(r.Rule), Limits: append([]OverrideLimit(nil), r.Limits...), Notice: r.Notice, Until: r.Until}
 		for _, v := range r.Values {
 			o.Values = append(o.Values, string(v))
 		}
@@ -258,7 +283,8 @@ func DecodeList(list []byte) (overrides []Override, err error) {
 	return overrides, r.Err()
 }
 
-// Compare orders overrides by their rules and values: it is 0 if they are of the same key.
+// Compare orders overrides by their rules and values, and has limits before notices: it is 0 if they
+// are of the same key, and both have limits or are notices.
 func (o *Override) Compare(other *Override) int {
 	if c := compare(o.Rule, other.Rule); c != 0 {
 		return c
@@ -268,7 +294,13 @@ func (o *Override) Compare(other *Override) int {
 			return c
 		}
 	}
-	return len(o.Values) - len(other.Values)
+	switch c := len(o.Values) - len(other.Values); {
+	case c != 0 || o.IsNotice() == other.IsNotice():
+		return c
+	case o.IsNotice():
+		return 1
+	}
+	return -1
 }
 
 func compare(a, b string) int {

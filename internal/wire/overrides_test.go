@@ -12,6 +12,7 @@ func exampleList() []Override {
 	return []Override{
 		{Rule: "all", Limits: []OverrideLimit{{Max: 0, WidthMillis: 1}}},
 		{Rule: "per-user", Values: []string{"ann"}, Limits: []OverrideLimit{{Max: 1000, WidthMillis: 60_000}}, Until: 1_796_083_200_000},
+		{Rule: "per-user", Values: []string{"ann"}, Notice: Notice{Reset: 1_796_083_100_000, Granted: 5}, Until: 1_796_083_200_000},
 		{Rule: "per-user", Values: []string{"", strings.Repeat("x", MaxOverrideValue)}, Limits: slices.Repeat([]OverrideLimit{
 			{Max: MaxHits, Burst: MaxHits, WidthMillis: MaxWidthMillis},
 		}, MaxOverrideLimits), Until: MaxHits},
@@ -53,6 +54,7 @@ func TestOverridesBounds(t *testing.T) {
 		{func(o *Override) { o.Values = make([]string, 17) }, "at most 16"},
 		{func(o *Override) { o.Values = []string{strings.Repeat("v", 1025)} }, "at most 1024"},
 		{func(o *Override) { o.Limits = nil }, "at least one limit"},
+		{func(o *Override) { o.Limits, o.Notice.Reset = nil, MaxHits+1 }, "at most 2^53-1"},
 		{func(o *Override) { o.Limits = make([]OverrideLimit, 9) }, "at most 8"},
 		{func(o *Override) { o.Limits[0].WidthMillis = 0 }, "1 ms to 366 days"},
 		{func(o *Override) { o.Limits[0].Max = MaxHits + 1 }, "at most 2^53-1"},

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"weir/internal/store"
+	"weir/internal/wire"
 )
 
 // counters is a table of counters that can be read in parts. Of the group that has the most, those of
@@ -71,6 +72,7 @@ type reading struct {
 	store     *Store
 	namespace string
 	widths    []uint64
+	id        *wire.ID // the only one that is wanted, if any
 	born      uint64
 	next      int // place
 	part      []store.LimitCounter
@@ -127,5 +129,20 @@ func (r *reading) readPart() (more bool) {
 
 func (r *reading) wants(e *counterRow) bool {
 	return e.value.born <= r.born && e.key.namespace == r.namespace &&
-		(len(r.widths) == 0 || slices.Contains(r.widths, e.key.WidthMillis))
+		(len(r.widths) == 0 || slices.Contains(r.widths, e.key.WidthMillis)) && (r.id == nil || e.key.ID == *r.id)
+}
+
+// CountersOf implements [store.Store]. It looks at all places: people ask for single keys, and an
+// index would cost every push.
+func (s *Store) CountersOf(ctx context.Context, namespace string, id wire.ID) (found []store.LimitCounter, err error) {
+	r := s.read(namespace, nil)
+	r.id = &id
+	for more := true; more; {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		more = r.readPart()
+		found = append(found, r.part...)
+	}
+	return found, ctx.Err()
 }

@@ -22,6 +22,39 @@ WHERE namespace = $1 AND (id, kind, ordinal, width_ms, precision_ns) > ($2, $3, 
   AND (cardinality($7::bigint[]) = 0 OR width_ms = ANY ($7))
 ORDER BY namespace, id, kind, ordinal, width_ms, precision_ns LIMIT $8`
 
+const readKey = `
+SELECT id, kind, ordinal, width_ms, precision_ns, refill, numbers, hits, clock_timestamp() FROM weir.counters
+WHERE namespace = $1 AND id = $2`
+
+// CountersOf implements [store.Store].
+func (s *Store) CountersOf(ctx context.Context, namespace string, id wire.ID) (found []store.LimitCounter, err error) {
+	err = s.try(ctx, func(c *pgx.Conn) error {
+		found = nil
+		var batch pgx.Batch
+		batch.Queue(beginRead)
+		batch.Queue(settings)
+		batch.Queue(readKey, namespace, pgtype.UUID{Bytes: id, Valid: true}).Query(func(rows pgx.Rows) error {
+			for rows.Next() {
+				var at place
+				counter, ok, err := s.live(rows, &at)
+				if err != nil {
+					return err
+				}
+				if ok {
+					found = append(found, counter)
+				}
+			}
+			return rows.Err()
+		})
+		batch.Queue(commit)
+		return c.SendBatch(ctx, &batch).Close()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("postgres: counters: %w", err)
+	}
+	return found, nil
+}
+
 // place is a counter's key in its namespace, in the order of the index.
 type place struct {
 	id               pgtype.UUID

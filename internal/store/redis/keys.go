@@ -48,6 +48,11 @@ func (k keys) counters(namespace string) string {
 	return "weir:{" + namespace + "/*}:" + counterPart + "*"
 }
 
+// countersOf matches the keys of one key's counters.
+func (k keys) countersOf(namespace string, id wire.ID) string {
+	return k.prefix(namespace, k.partition(id)) + counterPart + hex.EncodeToString(id[:]) + ":*"
+}
+
 func (k keys) counter(namespace string, c wire.LimitCounter) string {
 	key := make([]byte, 0, 160)
 	key = append(key, k.prefix(namespace, k.partition(c.ID))...)

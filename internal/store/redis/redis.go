@@ -214,7 +214,7 @@ func (s *Store) Counters(ctx context.Context, namespace string, widths []uint64,
 	}
 	visited := make(map[wire.LimitCounter]struct{})
 	for _, server := range servers {
-		if err := s.scan(ctx, server, namespace, func(c wire.LimitCounter) bool {
+		if err := s.scan(ctx, server, namespace, s.keys.counters(namespace), func(c wire.LimitCounter) bool {
 			_, twice := visited[c]
 			visited[c] = struct{}{}
 			return !twice && (len(widths) == 0 || slices.Contains(widths, c.WidthMillis))
@@ -223,6 +223,29 @@ func (s *Store) Counters(ctx context.Context, namespace string, widths []uint64,
 		}
 	}
 	return nil
+}
+
+// CountersOf implements [store.Store]. The server looks at all names of keys: people ask for single
+// keys, and an index would cost every push.
+func (s *Store) CountersOf(ctx context.Context, namespace string, id wire.ID) (found []store.LimitCounter, err error) {
+	servers, err := s.servers(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("redis: %w", err)
+	}
+	visited := make(map[wire.LimitCounter]struct{})
+	for _, server := range servers {
+		if err := s.scan(ctx, server, namespace, s.keys.countersOf(namespace, id), func(c wire.LimitCounter) bool {
+			_, twice := visited[c]
+			visited[c] = struct{}{}
+			return !twice && c.ID == id
+		}, func(c store.LimitCounter) error {
+			found = append(found, c)
+			return nil
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
 }
 
 // servers are those that have keys.
@@ -242,12 +265,13 @@ func (s *Store) servers(ctx context.Context) (servers []*goredis.Client, err err
 	return servers, err
 }
 
-// scan visits those counters of a namespace on a server that are wanted.
-func (s *Store) scan(ctx context.Context, server *goredis.Client, namespace string, wanted func(wire.LimitCounter) bool,
+// scan visits those counters of a namespace on a server whose keys match a pattern and that are
+// wanted.
+func (s *Store) scan(ctx context.Context, server *goredis.Client, namespace, pattern string, wanted func(wire.LimitCounter) bool,
 	visit func(store.LimitCounter) error) error {
 	var cursor uint64
 	for {
-		found, next, err := server.Scan(ctx, cursor, s.keys.counters(namespace), 1000).Result()
+		found, next, err := server.Scan(ctx, cursor, pattern, 1000).Result()
 		if err != nil {
 			s.reload(ctx)
 			return fmt.Errorf("redis: scan: %w", err)

@@ -1,0 +1,266 @@
+package main
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"weir/config"
+	"weir/internal/clientip"
+	"weir/internal/counter"
+	"weir/internal/server"
+	"weir/window"
+)
+
+const counterUsage = `get NAMESPACE RULE VALUE… | reset NAMESPACE RULE VALUE… | grant NAMESPACE RULE VALUE… HITS
+
+  weir counter get shop per-user ann
+  weir counter reset shop per-user ann --wait 5s
+  weir counter grant shop per-user ann 500
+
+Shows what all nodes together have counted for a key; empties it; or gives hits of it back, so that as many
+more pass now, up to its whole limit. It ends with the window: for another limit, see weir override.
+Values are those of the rule's key, as requests have them: none for a rule with one counter. With --config,
+the command knows from the proxies' configuration what the limits are, their secret, and what of a client
+address counts. Flags may come anywhere.
+`
+
+// counterCommand is a command line of weir counter.
+type counterCommand struct {
+	out     io.Writer
+	backend backendFlags
+	secret  secret
+	config  string
+	wait    time.Duration
+	keys    values
+	json    bool
+
+	namespace, rule string
+	key             []string
+	id              string
+	limits          []window.Limit // none if there is no configuration
+}
+
+// counterOf is weir counter.
+func counterOf(ctx context.Context, args []string, env environment) error {
+	c := counterCommand{out: env.stdout}
+	flags := flag.NewFlagSet("counter", flag.ContinueOnError)
+	c.backend.define(flags)
+	c.secret.define(flags, "key-secret", "the proxies' backend.key_secret, if they have one; better given as WEIR_KEY_SECRET or in a file", "`file` with it")
+	flags.StringVar(&c.config, "config", "", configUsage+"; - is standard input")
+	flags.DurationVar(&c.wait, "wait", 0, "how long to wait until all nodes know of the change; if some do not by then, the command fails")
+	flags.Var(&c.keys, "key", "a `value` of the key, in the place of VALUE: for one that begins with -; once for each value")
+	flags.BoolVar(&c.json, "json", false, "get as JSON")
+	operands, err := parseMixed(flags, args, env, counterUsage)
+	if err != nil {
+		return err
+	}
+	if len(operands) < 3 {
+		return fmt.Errorf("%w: want get, reset or grant, then NAMESPACE RULE VALUE…", errUsage)
+	}
+	verb := operands[0]
+	c.namespace, c.rule, c.key = operands[1], operands[2], operands[3:]
+	hits := uint64(0)
+	switch verb {
+	case "get":
+	case "reset", "grant":
+		if c.json {
+			return fmt.Errorf("%w: want --json with get", errUsage)
+		}
+	default:
+		return fmt.Errorf("%w: want get, reset or grant, got %.80q", errUsage, verb)
+	}
+	if verb == "get" && c.wait != 0 {
+		return fmt.Errorf("%w: want --wait with reset or grant", errUsage)
+	}
+	if verb == "grant" {
+		if len(c.key) > 0 {
+			last := len(c.key) - 1
+			hits, err = strconv.ParseUint(c.key[last], 10, 64)
+			c.key = c.key[:last]
+		}
+		if err != nil || hits == 0 || hits > window.MaxLimit {
+			return fmt.Errorf("%w: want NAMESPACE RULE VALUE… and then how many hits to give back, 1 to %d", errUsage, uint64(window.MaxLimit))
+		}
+	}
+	if err := c.backend.resolve(env); err != nil {
+		return err
+	}
+	if err := c.find(env); err != nil {
+		return err
+	}
+	if verb == "get" {
+		return c.get(ctx)
+	}
+	return c.change(ctx, &server.CounterChange{ID: c.id, Rule: c.rule, Key: c.key, Reset: verb == "reset", Grant: hits})
+}
+
+// find works out by which name the backend knows the key.
+func (c *counterCommand) find(env environment) error {
+	if len(c.keys) > 0 {
+		if len(c.key) > 0 {
+			return fmt.Errorf("%w: --key: want all values as such, or none", errUsage)
+		}
+		c.key = c.keys
+	}
+	for _, value := range c.key {
+		if !utf8.ValidString(value) {
+			return fmt.Errorf("%w: want values in UTF-8, got %.80q", errUsage, value)
+		}
+	}
+	secret, err := c.secret.read(env)
+	if err != nil {
+		return err
+	}
+	hashed := c.key
+	if c.config != "" {
+		rule, configured, err := c.configured(env)
+		if err != nil {
+			return err
+		}
+		if secret == "" {
+			secret = configured
+		}
+		if len(rule.Key) != len(c.key) {
+			return fmt.Errorf("%w: want %d values for the key of %s, got %d", errUsage, len(rule.Key), c.rule, len(c.key))
+		}
+		hashed = slices.Clone(c.key)
+		for i := range rule.Key {
+			if s := &rule.Key[i]; s.Kind == config.SelectClientIP {
+				var network [16]byte
+				hashed[i] = string(clientip.Network([]byte(hashed[i]), s.IPv4Prefix, s.IPv6Prefix, &network))
+			}
+		}
+		c.limits = rule.Limits
+		for _, o := range rule.Overrides.Keys {
+			if slices.Equal(o.Key, c.key) {
+				c.limits = o.Limits
+			}
+		}
+	}
+	if secret != "" && len(secret) < config.MinKeySecret {
+		return fmt.Errorf("%w: --key-secret: want %d characters or more", errUsage, config.MinKeySecret)
+	}
+	key := counter.AppendPart(nil, c.rule)
+	for _, value := range hashed {
+		key = counter.AppendPart(key, value)
+	}
+	identities := counter.NewIdentities(secret)
+	id := identities.Of(key)
+	c.id = hex.EncodeToString(id[:])
+	return nil
+}
+
+// configured is the rule in the configuration, and the secret there.
+func (c *counterCommand) configured(env environment) (rule *config.Rule, secret string, err error) {
+	document, err := readConfiguration(c.config, env)
+	if err != nil {
+		return nil, "", err
+	}
+	parsed, err := config.Parse(document)
+	if err != nil {
+		return nil, "", err
+	}
+	if parsed.Namespace != c.namespace {
+		return nil, "", fmt.Errorf("--config: %s is of the namespace %s, not of %.80q", c.config, parsed.Namespace, c.namespace)
+	}
+	var names []string
+	for i := range parsed.Rules {
+		if names = append(names, parsed.Rules[i].Name); parsed.Rules[i].Name == c.rule {
+			if parsed.Rules[i].SyncRate < 0 {
+				return nil, "", fmt.Errorf("--config: each proxy counts %s alone, as its sync_rate is below 0: the backend knows nothing of it", c.rule)
+			}
+			return &parsed.Rules[i], parsed.Backend.KeySecret, nil
+		}
+	}
+	return nil, "", fmt.Errorf("--config: %s has no rule %.80q, but %s", c.config, c.rule, strings.Join(names, ", "))
+}
+
+// ask is the counter as it stands.
+func (c *counterCommand) ask(ctx context.Context) (found server.Counter, err error) {
+	query := url.Values{"namespace": {c.namespace}, "id": {c.id}, "rule": {c.rule}, "key": c.key}
+	for i := range c.limits {
+		l := &c.limits[i]
+		query.Add("limit", fmt.Sprintf("%s/%d/%d/%d/%d/%d", l.Name(), l.Width/window.MinWidth, l.Precision, l.Ordinal, l.Max, l.Burst))
+	}
+	return found, c.backend.call(ctx, http.MethodGet, server.CounterPath, query, nil, &found)
+}
+
+// get is weir counter get.
+func (c *counterCommand) get(ctx context.Context) error {
+	found, err := c.ask(ctx)
+	if err != nil {
+		return err
+	}
+	if c.json {
+		return json.NewEncoder(c.out).Encode(found)
+	}
+	c.show(&found, "nobody has hit it in a window that counts, if the rule and the values are right")
+	return nil
+}
+
+// change is weir counter reset, or grant.
+func (c *counterCommand) change(ctx context.Context, change *server.CounterChange) error {
+	body, err := json.Marshal(change)
+	if err != nil {
+		return err
+	}
+	var changed server.CounterChanged
+	if err := c.backend.call(ctx, http.MethodPost, server.CounterPath, url.Values{"namespace": {c.namespace}}, body, &changed); err != nil {
+		return err
+	}
+	if changed.Returned == 0 {
+		fmt.Fprintln(c.out, "nothing was counted")
+	} else {
+		fmt.Fprintf(c.out, "%d given back\n", changed.Returned)
+	}
+	found, err := c.ask(ctx)
+	if err != nil {
+		return err
+	}
+	c.show(&found, "nothing is counted now")
+	return c.backend.tell(ctx, c.out, c.namespace, changed.Version, c.wait)
+}
+
+// show prints a counter, a limit a line, and what to say if nothing is used.
+func (c *counterCommand) show(found *server.Counter, unused string) {
+	used, known := false, true
+	for i := range found.Limits {
+		l := &found.Limits[i]
+		used = used || l.Used > 0
+		fmt.Fprint(c.out, strings.ReplaceAll(l.Algorithm, "_", " "), " of ", config.Duration(l.WidthMS)*config.Millisecond, ": ")
+		if l.Limit == nil {
+			known = false
+			fmt.Fprintf(c.out, "%d used", l.Used)
+		} else {
+			most := *l.Limit
+			if l.Burst != 0 {
+				most = l.Burst
+			}
+			fmt.Fprintf(c.out, "%d of %d used, %d left", l.Used, most, *l.Left)
+		}
+		if l.ResetMS != nil {
+			fmt.Fprintf(c.out, ", free in %v", time.Duration(*l.ResetMS)*time.Millisecond)
+		}
+		fmt.Fprintln(c.out)
+	}
+	if !used {
+		fmt.Fprintln(c.out, unused)
+	}
+	if found.Override != nil {
+		fmt.Fprintln(c.out, "override:", describeOverride(found.Override))
+	}
+	if !known {
+		fmt.Fprintln(c.out, "what is left depends on the limit, which --config tells")
+	}
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"bytes"
+	"log/slog"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"weir/internal/counter"
+	"weir/internal/server"
+	"weir/internal/store"
+	"weir/internal/store/memory"
+	"weir/internal/trust"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// countKey counts hits of a key in a fixed window of 360 days, as proxies with a secret do.
+func countKey(t *testing.T, in store.Store, secret string, sequence uint64, hits int64, parts ...string) {
+	t.Helper()
+	var key []byte
+	for _, part := range parts {
+		key = counter.AppendPart(key, part)
+	}
+	identities := counter.NewIdentities(secret)
+	of := wire.LimitCounter{ID: identities.Of(key), Kind: uint8(window.FixedWindow), WidthMillis: 360 * 24 * 3_600_000}
+	read, err := in.Push(t.Context(), &wire.Push{Namespace: "shop", Sequence: 1, Floor: 1}, 1)
+	if err == nil {
+		item := wire.Item{LimitCounter: of, Newest: store.NumberAt(of, read.Answer.NowNanos), Hits: []int64{hits}}
+		_, err = in.Push(t.Context(), &wire.Push{Namespace: "shop", Sender: 1, Sequence: sequence, Floor: 1, Items: []wire.Item{item}}, 1)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Keys are found by what people know of them, with the proxies' secret and by their configuration.
+func TestCounter(t *testing.T) {
+	tokens, err := trust.OneToken("hunter2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := memory.New(memory.Options{})
+	s := httptest.NewServer(server.Handler(in, server.Options{Tokens: tokens, Logger: slog.New(slog.DiscardHandler)}))
+	t.Cleanup(s.Close)
+	const secret = "0123456789abcdef"
+	countKey(t, in, "", 1, 40, "per-user", "ann")
+	countKey(t, in, secret, 2, 7, "per-user", "ann")
+	countKey(t, in, "", 3, 3, "all")
+	config := filepath.Join(t.TempDir(), "weir.json")
+	if err := os.WriteFile(config, []byte(`{"namespace": "shop", "backend": {"cluster": "weir", "key_secret": "`+secret+`"}, "rules": [
+		{"name": "per-user", "key": [{"header": "x-user"}], "limits": [{"limit": 10, "window": "360d", "algorithm": "fixed_window"}],
+			"overrides": {"keys": [{"key": ["bob"], "limits": [{"limit": 99, "window": "360d", "algorithm": "fixed_window"}]}]}},
+		{"name": "alone", "sync_rate": -1, "limits": [{"limit": 10, "window": "1m"}]}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	variables := map[string]string{"WEIR_BACKEND": s.URL, "WEIR_TOKEN": "hunter2"}
+	for _, test := range []struct {
+		args           string
+		code           int
+		stdout, stderr string
+	}{
+		{"get shop per-user ann", 0, "fixed window of 360d: 40 used, free in ", ""},
+		{"get shop per-user ann", 0, "what is left depends on the limit, which --config tells\n", ""},
+		{"get shop per-user ann --json", 0, `{"limits":[{"algorithm":"fixed_window","width_ms":31104000000,"ordinal":0,"used":40,"reset_ms":`, ""},
+		{"get shop per-user bob", 0, "nobody has hit it in a window that counts", ""},
+		{"get shop all", 0, "3 used", ""},
+		{"get shop per-user --key ann --key-secret " + secret, 0, "7 used", ""},
+		{"get shop per-user ann --config " + config, 0, "7 of 10 used, 3 left, free in ", ""},
+		{"get shop per-user bob --config " + config, 0, "0 of 99 used, 99 left\nnobody has hit it", ""},
+		{"grant shop per-user ann 30", 0, "30 given back\nfixed window of 360d: 10 used", ""},
+		{"grant shop per-user ann 30", 0, "10 given back\nnothing is counted now\nno node has told", ""},
+		{"grant shop per-user ann 30 --config " + config, 0, "7 given back\nfixed window of 360d: 0 of 10 used, 10 left\n", ""},
+		{"reset shop all", 0, "3 given back\nnothing is counted now\nno node has told", ""},
+		{"reset shop all", 0, "nothing was counted\n", ""},
+
+		{"", 2, "", "want get, reset or grant"},
+		{"get shop", 2, "", "want get, reset or grant, then NAMESPACE RULE"},
+		{"dance shop all", 2, "", `got "dance"`},
+		{"grant shop all", 2, "", "how many hits"},
+		{"grant shop per-user ann", 2, "", "how many hits"},
+		{"grant shop per-user ann 0", 2, "", "how many hits"},
+		{"reset shop all --json", 2, "", "want --json with get"},
+		{"get shop all --wait 1s", 2, "", "want --wait with"},
+		{"get shop per-user ann --key ann", 2, "", "want all values as such"},
+		{"get shop per-user ann --key-secret short", 2, "", "want 16 characters"},
+		{"get shop per-user --config " + config, 2, "", "want 1 values for the key of per-user, got 0"},
+		{"get shop nobody --config " + config, 1, "", `has no rule "nobody", but per-user, alone`},
+		{"get shop alone --config " + config, 1, "", "each proxy counts alone alone"},
+		{"get sho alone --config " + config, 1, "", "is of the namespace shop"},
+		{"get * all", 1, "", "namespace: want"},
+		{"reset shop a/b", 1, "", "rule: want 1 to 64"},
+		{"get shop all --token other", 1, "", "401 Unauthorized"},
+	} {
+		var out, errs bytes.Buffer
+		code := run(t.Context(), append([]string{"counter"}, strings.Fields(test.args)...), environment{
+			stdin: strings.NewReader(""), stdout: &out, stderr: &errs, getenv: func(name string) string { return variables[name] },
+		})
+		if stdout, stderr := out.String(), errs.String(); code != test.code || !strings.Contains(stdout, test.stdout) || !strings.Contains(stderr, test.stderr) {
+			t.Errorf("%s: exit %d, want %d\n%s%s", test.args, code, test.code, stdout, stderr)
+		}
+	}
+}

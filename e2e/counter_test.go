@@ -1,0 +1,78 @@
+package e2e
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+)
+
+const countered = `{"namespace": "countered", "backend": {"cluster": "weir", "timeout": "5s"}, "sync_rate": 0.2, "rules": [
+	{"name": "per-user", "key": [{"header": "x-user"}], "limits": [{"limit": 60, "window": "366d", "algorithm": "fixed_window"}]}]}`
+
+// A key that three nodes refuse, each with two workers, passes again at each of them once its counter
+// was emptied, or hits were given back: as often as that says, all nodes together.
+func TestCountersAreEmptied(t *testing.T) {
+	onEach(t, 3, countersAreEmptied)
+}
+
+func countersAreEmptied(t *testing.T, d driver) {
+	backend := serve(t, "memory")
+	_, addresses := nodes(t, d, 3, nodeConfig{configuration: countered, backend: backend, workers: 2})
+	send := func(address, user string) (passed bool) {
+		t.Helper()
+		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // to any worker
+		status, _, err := get(client, address, user)
+		if err != nil || status != http.StatusOK && status != http.StatusTooManyRequests {
+			t.Fatalf("status %d, error %v", status, err)
+		}
+		return status == http.StatusOK
+	}
+	exhaust := func() (passed int) {
+		t.Helper()
+		for range 40 {
+			for _, address := range addresses {
+				if send(address, "ann") {
+					passed++
+				}
+			}
+		}
+		return passed
+	}
+	if got := exhaust(); got != 60 {
+		t.Fatalf("%d passed, want 60", got)
+	}
+	send(addresses[0], "bob")
+	want := func(out string, parts ...string) {
+		t.Helper()
+		for _, part := range parts {
+			if !strings.Contains(out, part) {
+				t.Errorf("got %q, want %q in it", out, part)
+			}
+		}
+	}
+	want(weir(t, backend, "counter", "get", "countered", "per-user", "ann"), "fixed window of 366d: 60 used, free in ")
+	want(weir(t, backend, "counter", "get", "countered", "per-user", "zoe"), "nobody has hit it")
+	total := 61
+	for range 3 {
+		want(weir(t, backend, "counter", "reset", "countered", "per-user", "ann", "--wait", "60s"),
+			"60 given back\n", "nothing is counted now\n", "known to 3 of 3 nodes\n")
+		for i, address := range addresses {
+			if !send(address, "ann") {
+				t.Errorf("node %d refuses though the counter was emptied", i)
+			}
+		}
+		if got := exhaust(); got != 57 {
+			t.Errorf("%d more passed, want 57", got)
+		}
+		want(weir(t, backend, "counter", "grant", "countered", "per-user", "ann", "15", "--wait", "60s"),
+			"15 given back\n", "45 used", "known to 3 of 3 nodes\n")
+		if got := exhaust(); got != 15 {
+			t.Errorf("%d passed, with 15 given back", got)
+		}
+		total += 60 + 15
+	}
+	// Whoever was not meant is where he was.
+	want(weir(t, backend, "counter", "get", "countered", "per-user", "bob"), "1 used")
+	settle(t, backend, "countered", 61)
+	t.Logf("%d passed", total)
+}

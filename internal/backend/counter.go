@@ -1,0 +1,148 @@
+package backend
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"weir/internal/store"
+	"weir/internal/wire"
+)
+
+// noticeLife is for how long nodes that come back hear of a counter that was changed. Without it they
+// find out when their windows end, at the latest.
+const noticeLife = time.Hour
+
+// Counter is what a store has of one key.
+type Counter struct {
+	// NowNanos is the store's time.
+	NowNanos uint64
+	// Limits are in the order of their widths, those that nobody has hit left out.
+	Limits []store.LimitCounter
+}
+
+// Counter is that of a key, as the store has it now.
+func (b *Backend) Counter(ctx context.Context, namespace string, id wire.ID) (c Counter, err error) {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	return b.counter(ctx, namespace, id)
+}
+
+func (b *Backend) counter(ctx context.Context, namespace string, id wire.ID) (c Counter, err error) {
+	if c.Limits, err = b.store.CountersOf(ctx, namespace, id); err != nil {
+		return c, err
+	}
+	c.Limits = slices.DeleteFunc(c.Limits, func(l store.LimitCounter) bool {
+		return !slices.ContainsFunc(l.Windows, func(w store.Window) bool { return w.Hits > 0 })
+	})
+	// A push of nothing is a read, here of the time.
+	out, err := b.store.Push(ctx, &wire.Push{Namespace: namespace, Sequence: 1, Floor: 1}, 1)
+	if err != nil {
+		return c, err
+	}
+	c.NowNanos = out.Answer.NowNanos
+	slices.SortFunc(c.Limits, func(a, b store.LimitCounter) int {
+		return cmp.Or(cmp.Compare(a.WidthMillis, b.WidthMillis), cmp.Compare(a.Kind, b.Kind),
+			cmp.Compare(a.Precision, b.Precision), cmp.Compare(a.Ordinal, b.Ordinal))
+	})
+	return c, nil
+}
+
+// Change is what to do with a key's counter.
+type Change struct {
+	// ID is the key's. Rule and Values are what nodes find it by.
+	ID     wire.ID
+	Rule   string
+	Values []string
+	// Grant gives so many hits back in each of the limits, as far as they are counted. If it is 0,
+	// the counter is emptied.
+	Grant uint64
+}
+
+// ErrUntold is wrapped by the error of a change that was made, but of which nodes were not told.
+var ErrUntold = errors.New("the counter was changed, but nodes were not told")
+
+// ChangeCounter takes hits out of a key's counter, once, and tells all nodes to forget what they have
+// of it. What is counted meanwhile stays counted. It returns how many hits were given back, of all
+// limits together, and the version of the list by which nodes know. If the change is none, the error
+// wraps [store.ErrInvalid]. After another one, but for [ErrUntold], it may have been made or not.
+func (b *Backend) ChangeCounter(ctx context.Context, namespace string, change *Change) (returned, version uint64, err error) {
+	notice := wire.Override{Rule: change.Rule, Values: change.Values}
+	if err := checkKey(&notice); err != nil {
+		return 0, 0, fmt.Errorf("%w: %w", store.ErrInvalid, err)
+	}
+	if change.Grant > wire.MaxHits {
+		return 0, 0, fmt.Errorf("%w: grant: want at most 2^53-1, got %d", store.ErrInvalid, change.Grant)
+	}
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	found, err := b.counter(ctx, namespace, change.ID)
+	if err != nil {
+		return 0, 0, err
+	}
+	hits := change.Grant
+	if hits == 0 {
+		hits = wire.MaxHits
+	}
+	calendar := store.Calendar{NowNanos: found.NowNanos}
+	var sender [8]byte
+	rand.Read(sender[:]) //nolint:errcheck // it never fails
+	push := wire.Push{Namespace: namespace, Sender: binary.LittleEndian.Uint64(sender[:]), Sequence: 1, Floor: 1}
+	for i := range found.Limits {
+		push.Items = append(push.Items, calendar.GiveBack(&found.Limits[i], hits)...)
+	}
+	now := found.NowNanos
+	if len(push.Items) > 0 {
+		out, err := b.pushTwice(ctx, &push)
+		if err != nil {
+			return 0, 0, err
+		}
+		returned, now = uint64(out.Returned), out.Answer.NowNanos
+	}
+	// Rounded up: what was leased within this millisecond may be older.
+	millis := now/1e6 + 1
+	if notice.Until = uint64(b.overrides.now().Add(noticeLife).UnixMilli()); change.Grant == 0 {
+		notice.Notice.Reset = millis
+	} else {
+		notice.Notice.Granted = millis
+	}
+	version, _, err = b.changeOverrides(ctx, namespace, func(list []wire.Override) ([]wire.Override, int) {
+		at, found := slices.BinarySearchFunc(list, &notice, compareTo)
+		next := notice
+		if !found {
+			list = slices.Insert(list, at, wire.Override{})
+		} else {
+			next.Notice.Reset = max(next.Notice.Reset, list[at].Notice.Reset)
+			next.Notice.Granted = max(next.Notice.Granted, list[at].Notice.Granted)
+		}
+		list[at] = next
+		return list, 1
+	})
+	if err != nil {
+		return returned, 0, fmt.Errorf("%w: %w", ErrUntold, err)
+	}
+	return returned, version, nil
+}
+
+// pushTwice pushes again if it fails, which changes nothing if it did not.
+func (b *Backend) pushTwice(ctx context.Context, p *wire.Push) (store.Outcome, error) {
+	out, err := b.store.Push(ctx, p, 1)
+	if err == nil || errors.Is(err, store.ErrInvalid) {
+		return out, err
+	}
+	again, err := b.store.Push(ctx, p, 1)
+	if err == nil && again.Duplicate {
+		// The first one was applied, and its outcome was lost: it is what was asked for, at most.
+		for i := range p.Items {
+			for _, hits := range p.Items[i].Hits {
+				again.Returned = store.Sum(again.Returned, -hits)
+			}
+		}
+	}
+	return again, err
+}

@@ -1,0 +1,233 @@
+package server
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"weir/internal/backend"
+	"weir/internal/store"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// CounterPath is where a single key's counter is read and changed.
+const CounterPath = "/v1/counter"
+
+// Counter is what all nodes have counted for one key.
+type Counter struct {
+	// Limits are those that were hit, or that were asked for. If there are none, nobody has hit the
+	// key in any window that counts.
+	Limits []CounterLimit `json:"limits"`
+	// Override is the one in force for the key, if there is one.
+	Override *Override `json:"override,omitempty"`
+}
+
+// CounterLimit is one limit's part.
+type CounterLimit struct {
+	Algorithm string `json:"algorithm"`
+	WidthMS   uint64 `json:"width_ms"`
+	// PrecisionNS is the width of sub-buckets, where there are some.
+	PrecisionNS uint64 `json:"precision_ns,omitempty"`
+	Ordinal     uint8  `json:"ordinal"`
+	// Used is how many hits count now, with those that nodes have leased and not used yet.
+	Used uint64 `json:"used"`
+	// Limit and Left are left out if nobody has told the limit.
+	Limit *uint64 `json:"limit,omitempty"`
+	Burst uint64  `json:"burst,omitempty"`
+	Left  *uint64 `json:"left,omitempty"`
+	// ResetMS is in how many milliseconds the window ends, the last hit has left, or the bucket is
+	// full. It is left out where nothing runs.
+	ResetMS *int64 `json:"reset_ms,omitempty"`
+}
+
+// CounterChange is what to do with a key's counter: one of Reset and Grant.
+type CounterChange struct {
+	ID string `json:"id"`
+	// Rule and Key are what nodes find the counter by, as in an [Override].
+	Rule string   `json:"rule"`
+	Key  []string `json:"key"`
+	// Reset empties it; Grant gives so many hits back, as far as they are counted.
+	Reset bool   `json:"reset,omitempty"`
+	Grant uint64 `json:"grant,omitempty"`
+}
+
+// CounterChanged is what a change of a counter has done.
+type CounterChanged struct {
+	// Returned is how many hits were given back, of all limits together.
+	Returned uint64 `json:"returned"`
+	// Version is that of the list of overrides that tells nodes of it.
+	Version uint64 `json:"version"`
+}
+
+// counterID reads an identity.
+func counterID(text string) (id wire.ID, problem string) {
+	bytes, err := hex.DecodeString(text)
+	if copy(id[:], bytes); err != nil || len(bytes) != len(id) {
+		return id, fmt.Sprintf("id: want %d hexadecimal digits, got %.80q", hex.EncodedLen(len(id)), text)
+	}
+	return id, ""
+}
+
+// counter answers with one key's counter.
+func (h *handler) counter(w http.ResponseWriter, r *http.Request) {
+	namespace, ok := h.namespace(w, r)
+	if !ok {
+		return
+	}
+	query := r.URL.Query()
+	id, problem := counterID(query.Get("id"))
+	asked, faulty := limitsAsked(query["limit"], id)
+	if problem == "" {
+		problem = faulty
+	}
+	if problem != "" {
+		h.problem(w, http.StatusBadRequest, problem)
+		return
+	}
+	found, err := h.backend.Counter(r.Context(), namespace, id)
+	var overrides backend.Overrides
+	if err == nil {
+		overrides, err = h.backend.Overrides(r.Context(), namespace)
+	}
+	if !h.health.succeeded(r.Context(), err, false) {
+		h.problem(w, http.StatusServiceUnavailable, "the store failed")
+		return
+	}
+	counter := Counter{Limits: []CounterLimit{}}
+	rule, key := query.Get("rule"), query["key"]
+	var by []wire.OverrideLimit
+	for i := range overrides.List {
+		if o := &overrides.List[i]; rule != "" && o.Rule == rule && slices.Equal(o.Values, key) {
+			of := told(o)
+			counter.Override, by = &of, slices.Clone(o.Limits)
+		}
+	}
+	calendar := store.Calendar{NowNanos: found.NowNanos}
+	// Those that were asked for come first, in their order.
+	for _, of := range found.Limits {
+		if at := slices.IndexFunc(asked, func(a askedLimit) bool { return a.of.LimitCounter == of.LimitCounter }); at >= 0 {
+			asked[at].of.Limit, asked[at].of.Windows = of.Limit, of.Windows
+		} else {
+			asked = append(asked, askedLimit{of: of, limit: of.Limit, burst: of.Limit, known: window.Kind(of.Kind).Refills()})
+		}
+	}
+	for i := range asked {
+		a := &asked[i]
+		// As nodes fit an override: its limits are for the first of the window that has none yet.
+		if at := slices.IndexFunc(by, func(l wire.OverrideLimit) bool { return l.WidthMillis == a.of.WidthMillis }); at >= 0 {
+			a.limit, a.burst, a.known = by[at].Max, by[at].Burst, true
+			if a.burst == 0 {
+				a.burst = max(1, a.limit)
+			}
+			by = slices.Delete(by, at, at+1)
+		}
+		counter.Limits = append(counter.Limits, a.standing(calendar))
+	}
+	h.json(w, counter)
+}
+
+// askedLimit is a limit of a counter, as far as it is known.
+type askedLimit struct {
+	of           store.LimitCounter
+	limit, burst uint64
+	known        bool
+}
+
+func (a *askedLimit) standing(calendar store.Calendar) CounterLimit {
+	l := CounterLimit{
+		Algorithm: a.of.Shape().Name(), WidthMS: a.of.WidthMillis, PrecisionNS: a.of.Precision, Ordinal: a.of.Ordinal,
+	}
+	if !a.known {
+		a.limit, a.burst = window.MaxLimit, window.MaxLimit
+	}
+	used, standing := calendar.Standing(&a.of, a.limit, a.burst)
+	if l.Used = used; standing.Reset >= 0 && used > 0 {
+		millis := (standing.Reset + 1e6 - 1) / 1e6
+		l.ResetMS = &millis
+	}
+	if a.known {
+		if l.Limit, l.Left = &a.limit, &standing.Remaining; window.Kind(a.of.Kind).Bursts() {
+			l.Burst = a.burst
+		}
+	}
+	return l
+}
+
+// limitsAsked reads limits as ALGORITHM/WIDTH_MS/PRECISION_NS/ORDINAL/LIMIT/BURST.
+func limitsAsked(texts []string, id wire.ID) (asked []askedLimit, problem string) {
+	const form = "limit: want ALGORITHM/WIDTH_MS/PRECISION_NS/ORDINAL/LIMIT/BURST"
+	if len(texts) > wire.MaxOverrideLimits {
+		return nil, fmt.Sprintf("limit: want at most %d, got %d", wire.MaxOverrideLimits, len(texts))
+	}
+	for _, text := range texts {
+		parts := strings.Split(text, "/")
+		if len(parts) != 6 {
+			return nil, fmt.Sprintf("%s, got %.80q", form, text)
+		}
+		var numbers [5]uint64
+		for i := range numbers {
+			n, err := strconv.ParseUint(parts[i+1], 10, 64)
+			if err != nil {
+				return nil, fmt.Sprintf("%s, got %.80q", form, text)
+			}
+			numbers[i] = n
+		}
+		of := wire.LimitCounter{
+			ID: id, Kind: uint8(window.Named(parts[0])), WidthMillis: numbers[0], Precision: numbers[1], Ordinal: uint8(min(numbers[2], 255)),
+		}
+		if !store.ValidCounter(of) || numbers[2] > 255 || numbers[3] > window.MaxLimit || numbers[4] > window.MaxLimit {
+			return nil, fmt.Sprintf("%s, got %.80q", form, text)
+		}
+		asked = append(asked, askedLimit{of: store.LimitCounter{LimitCounter: of}, limit: numbers[3], burst: numbers[4], known: true})
+	}
+	return asked, ""
+}
+
+// maxCounterBody bounds a change of a counter.
+const maxCounterBody = 128 << 10
+
+// changeCounter empties a key's counter, or gives hits of it back.
+func (h *handler) changeCounter(w http.ResponseWriter, r *http.Request) {
+	namespace, ok := h.namespace(w, r)
+	if !ok {
+		return
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxCounterBody))
+	var given CounterChange
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		h.problem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("body: want at most %d bytes", maxCounterBody))
+		return
+	}
+	if err == nil {
+		err = json.Unmarshal(body, &given)
+	}
+	if err != nil || given.Reset == (given.Grant > 0) {
+		h.problem(w, http.StatusBadRequest, `body: want a JSON object such as {"id": "…", "rule": "per-user", "key": ["ann"], "reset": true}, or "grant": 500 in place of reset`)
+		return
+	}
+	id, problem := counterID(given.ID)
+	if problem != "" {
+		h.problem(w, http.StatusBadRequest, "body: "+problem)
+		return
+	}
+	returned, version, err := h.backend.ChangeCounter(r.Context(), namespace, &backend.Change{ID: id, Rule: given.Rule, Values: given.Key, Grant: given.Grant})
+	switch {
+	case errors.Is(err, backend.ErrUntold):
+		h.health.succeeded(r.Context(), err, false)
+		h.problem(w, http.StatusServiceUnavailable, backend.ErrUntold.Error()+": give back nothing more, and reset it, or wait until the window ends")
+	case errors.Is(err, store.ErrInvalid):
+		h.problem(w, http.StatusBadRequest, "body: "+err.Error())
+	case !h.health.succeeded(r.Context(), err, err == nil):
+		h.problem(w, http.StatusServiceUnavailable, "the store failed: look at the counter before you try again")
+	default:
+		h.json(w, CounterChanged{Returned: returned, Version: version})
+	}
+}

@@ -1,0 +1,161 @@
+package server_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"weir/internal/server"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+const annID = "01000000000000000000000000000000"
+
+// takeHits takes hits of a fixed window and a token bucket of an hour, 100 each, as node 1 does.
+func takeHits(t *testing.T, s *httptest.Server, sequence, hits uint64) (granted uint64) {
+	t.Helper()
+	take := wire.Take{Least: 1, Most: hits}
+	for _, kind := range []window.Kind{window.FixedWindow, window.TokenBucket} {
+		room := wire.Room{LimitCounter: wire.LimitCounter{ID: wire.ID{1}, Kind: uint8(kind), WidthMillis: 360 * 24 * 3_600_000}, Limit: 100, Cost: 1}
+		if kind.Bursts() {
+			room.Burst = 100
+		}
+		take.Rooms = append(take.Rooms, room)
+	}
+	push := wire.Push{Namespace: "shop", Node: 1, Sender: 1, Sequence: sequence, Floor: sequence, Takes: []wire.Take{take}}
+	answer, body := do(t, s.Client(), request(t, "POST", s.URL+wire.PushPath, wire.AppendPush(nil, &push)))
+	told, err := wire.DecodeAnswer([]byte(body))
+	if err != nil || answer.StatusCode != 200 {
+		t.Fatalf("status %d: %v", answer.StatusCode, err)
+	}
+	return told.Grants[0].Units
+}
+
+// A key's counter is shown by the limits that are known, relieved and emptied; what the list of
+// overrides has is not touched.
+func TestCounter(t *testing.T) {
+	s := start(t, open(), server.Options{})
+	get := func(query string) string {
+		t.Helper()
+		answer, body := do(t, s.Client(), request(t, "GET", s.URL+"/v1/counter?namespace=shop&id="+annID+query, nil))
+		if answer.StatusCode != 200 {
+			t.Fatalf("status %d: %s", answer.StatusCode, body)
+		}
+		var found server.Counter
+		if err := json.Unmarshal([]byte(body), &found); err != nil {
+			t.Fatal(err)
+		}
+		text := ""
+		for _, l := range found.Limits {
+			text += fmt.Sprintf("%s %d", l.Algorithm, l.Used)
+			if l.Limit != nil {
+				text += fmt.Sprintf("/%d left %d", *l.Limit, *l.Left)
+			}
+			if (l.ResetMS != nil) != (l.Used > 0) {
+				t.Errorf("%+v: a reset where nothing runs, or none", l)
+			}
+			text += "; "
+		}
+		if found.Override != nil {
+			text += "override of " + found.Override.Rule
+		}
+		return text
+	}
+	post := func(body string) (changed server.CounterChanged) {
+		t.Helper()
+		answer, got := do(t, s.Client(), request(t, "POST", s.URL+"/v1/counter?namespace=shop", []byte(body)))
+		if err := json.Unmarshal([]byte(got), &changed); answer.StatusCode != 200 || err != nil {
+			t.Fatalf("status %d: %s", answer.StatusCode, got)
+		}
+		return changed
+	}
+	want := func(got, want string) {
+		t.Helper()
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	const ann = `{"id": "` + annID + `", "rule": "per-user", "key": ["ann"], `
+	change(t, s, "PUT", "namespace=shop", `{"overrides": [{"rule": "other", "key": ["ann"], "limits": [{"limit": 1, "width_ms": 1000}]}]}`, 1)
+	want(get(""), "")
+	want(get("&limit=fixed_window/31104000000/0/0/50/0"), "fixed_window 0/50 left 50; ")
+	if got := post(ann + `"reset": true}`); got.Returned != 0 || got.Version == 0 {
+		t.Errorf("nothing was counted: %+v", got)
+	}
+	if got := takeHits(t, s, 1, 500); got != 100 {
+		t.Fatalf("%d granted", got)
+	}
+	want(get(""), "fixed_window 100; token_bucket 100/100 left 0; ")
+	want(get("&limit=fixed_window/31104000000/0/0/130/0"), "fixed_window 100/130 left 30; token_bucket 100/100 left 0; ")
+	if got := post(ann + `"grant": 30}`); got.Returned != 60 {
+		t.Errorf("30 of two limits: %+v", got)
+	}
+	want(get(""), "fixed_window 70; token_bucket 70/100 left 30; ")
+	if got := takeHits(t, s, 2, 500); got != 30 {
+		t.Errorf("%d granted, want 30", got)
+	}
+	last := post(ann + `"reset": true}`)
+	if last.Returned != 200 {
+		t.Errorf("emptied: %+v", last)
+	}
+	if got := takeHits(t, s, 3, 40); got != 40 {
+		t.Errorf("%d granted, want 40", got)
+	}
+	change(t, s, "PUT", "namespace=shop", `{"overrides": [{"rule": "per-user", "key": ["ann"], "limits": [{"limit": 500, "width_ms": 31104000000}, {"limit": 60, "width_ms": 31104000000}]}]}`, 1)
+	// A token bucket of another limit is full at the same time.
+	want(get("&rule=per-user&key=ann"), "fixed_window 40/500 left 460; token_bucket 24/60 left 36; override of per-user")
+	want(get("&rule=per-user&key=bob"), "fixed_window 40; token_bucket 40/100 left 60; ")
+
+	// Notices are not among the overrides, and stay when those go.
+	if got := overrides(t, s, "namespace=shop"); len(got.Overrides) != 2 {
+		t.Errorf("overrides %+v", got)
+	}
+	change(t, s, "DELETE", "namespace=shop&rule=per-user&key=ann", "", 1)
+	change(t, s, "DELETE", "namespace=shop&rule=per-user&key=ann", "", 0)
+	push := wire.Push{Namespace: "shop", Node: 9, Sender: 9, Sequence: 1, Floor: 1, Known: wire.Known{Asks: true}}
+	_, body := do(t, s.Client(), request(t, "POST", s.URL+wire.PushPath, wire.AppendPush(nil, &push)))
+	told, err := wire.DecodeAnswer([]byte(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := wire.DecodeList(told.Overrides.Part)
+	if err != nil || len(list) != 2 || !list[1].IsNotice() || list[1].Notice.Reset == 0 || list[1].Notice.Granted == 0 || list[1].Until == 0 {
+		t.Errorf("nodes are told %+v, %v: want an override, and one notice of a reset and a grant", list, err)
+	}
+}
+
+// What is wrong with a question or a change is said, and nothing has changed.
+func TestCounterMistakes(t *testing.T) {
+	s := start(t, open(), server.Options{})
+	for query, want := range map[string]string{
+		"id=" + annID:          "namespace: want",
+		"namespace=shop&id=12": "id: want 32 hexadecimal digits",
+		"namespace=shop&id=" + annID + "&limit=10/1m":                       "limit: want ALGORITHM/",
+		"namespace=shop&id=" + annID + "&limit=fixed_window/0/0/0/1/0":      "limit: want ALGORITHM/",
+		"namespace=shop&id=" + annID + "&limit=fixed_window/1000/0/256/1/0": "limit: want ALGORITHM/",
+		"namespace=shop&id=" + annID + strings.Repeat("&limit=x", 9):        "limit: want at most 8",
+	} {
+		if answer, body := do(t, s.Client(), request(t, "GET", s.URL+"/v1/counter?"+query, nil)); answer.StatusCode != 400 || !strings.Contains(body, want) {
+			t.Errorf("%s: status %d: %s", query, answer.StatusCode, body)
+		}
+	}
+	for body, want := range map[string]string{
+		``:                                     "want a JSON object",
+		`{"id": "` + annID + `", "rule": "r"}`: "want a JSON object",
+		`{"id": "` + annID + `", "rule": "r", "reset": true, "grant": 1}`:                                   "want a JSON object",
+		`{"id": "x", "rule": "r", "reset": true}`:                                                           "body: id: want 32",
+		`{"id": "` + annID + `", "reset": true}`:                                                            "rule: want 1 to 64",
+		`{"id": "` + annID + `", "rule": "r", "grant": 9007199254740992}`:                                   "grant: want at most",
+		`{"id": "` + annID + `", "rule": "r", "reset": true, "key": ["` + strings.Repeat("x", 1025) + `"]}`: "key[0]: want at most 1024",
+	} {
+		if answer, got := do(t, s.Client(), request(t, "POST", s.URL+"/v1/counter?namespace=shop", []byte(body))); answer.StatusCode != 400 || !strings.Contains(got, want) {
+			t.Errorf("%s: status %d: %s", body, answer.StatusCode, got)
+		}
+	}
+	if got := overrides(t, s, "namespace=shop"); got.Version != 0 {
+		t.Errorf("something has changed: %+v", got)
+	}
+}

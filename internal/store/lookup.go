@@ -1,0 +1,82 @@
+package store
+
+import (
+	"math/bits"
+	"slices"
+
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// Standing is how a counter stands at the clock's time, by a limit of so many hits, with a burst for
+// kinds that burst. If the limit is unknown, any above all that can be counted does: then what is
+// used is right, and what remains is not.
+func (c Calendar) Standing(of *LimitCounter, limit, burst uint64) (used uint64, standing window.Standing) {
+	contents := Contents{Limit: of.Limit, Windows: slices.Clone(of.Windows)}
+	slices.SortFunc(contents.Windows, func(a, b Window) int { return newerFirst(a, b.Number) })
+	room := wire.Room{LimitCounter: of.LimitCounter, Limit: limit, Burst: burst}
+	item := c.RoomItem(&room, 0)
+	total := c.Total(&contents, &item)
+	l, state := c.state(&room, &total)
+	standing = l.Standing(&state, int64(c.NowNanos))
+	// What is above the limit, after that was lowered, is used, too.
+	above := l
+	above.Max, above.Burst = window.MaxLimit, window.MaxLimit
+	if l.Kind.Refills() {
+		above.Max = l.Max // it says when tokens come back
+	}
+	return above.Quota() - above.Remaining(&state), standing
+}
+
+// GiveBack is what to push to take hits out of what a counter has counted, the newest first, so that
+// as many more have room at the clock's time; or all that it has, if hits is wire.MaxHits. What is
+// counted since stays. There are no items if nothing is counted.
+func (c Calendar) GiveBack(of *LimitCounter, hits uint64) (items []wire.Item) {
+	kind := window.Kind(of.Kind)
+	current := NumberAt(of.LimitCounter, c.NowNanos)
+	add := func(number uint64, hits int64) {
+		item := wire.Item{LimitCounter: of.LimitCounter, Limit: of.Limit, Newest: number, Hits: []int64{-hits}}
+		if kind.Bucketed() {
+			item.Ages = []uint64{0}
+			// A log of a lower limit would be cut to it.
+			item.Limit = wire.MaxHits
+			if last := len(items) - 1; last >= 0 && len(items[last].Hits) < wire.MaxBuckets {
+				items[last].Hits = append(items[last].Hits, -hits)
+				items[last].Ages = append(items[last].Ages, items[last].Newest-number)
+				return
+			}
+		}
+		items = append(items, item)
+	}
+	if kind.Refills() {
+		if len(of.Windows) > 0 {
+			add(c.NowNanos, int64(min(hits, uint64(of.Windows[0].Hits))))
+		}
+		return items
+	}
+	windows := slices.Clone(of.Windows)
+	slices.SortFunc(windows, func(a, b Window) int { return newerFirst(a, b.Number) })
+	left := hits
+	for _, w := range windows {
+		if w.Hits <= 0 || left == 0 {
+			continue
+		}
+		given := min(left, uint64(w.Hits))
+		if kind == window.SlidingWindow && w.Number < current && hits != wire.MaxHits {
+			// Of the window before only a part counts. What is given back there counts as much.
+			width := widthNanos(of.LimitCounter)
+			weight := width - c.NowNanos%width
+			high, low := bits.Mul64(left, width)
+			given = uint64(w.Hits)
+			if high < weight {
+				needed, rest := bits.Div64(high, low, weight)
+				given = min(given, needed+min(rest, 1))
+			}
+			left = 0
+		} else {
+			left -= given
+		}
+		add(w.Number, int64(given))
+	}
+	return items
+}
