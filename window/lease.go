@@ -114,7 +114,7 @@ func (l *Limit) Lease(s *State, g *Grant, total *Totals) (kept bool) {
 		l.leaseTokens(s, g, total)
 		return true
 	case l.Kind.Started():
-		if len(total.Hits) == 0 || s.Hits[0].Total == 0 || uint64(s.Start) != total.Newest {
+		if len(total.Hits) == 0 || s.Hits[0].Total == 0 || uint64(s.Start) != total.Newest || at < s.Start {
 			return false
 		}
 	default:
@@ -137,21 +137,25 @@ func (h *Hits) lease(hits uint64) {
 }
 
 // LeaseNumber names the window or bucket that the backend has counted a lease in, where a push gives
-// it back.
-func (l *Limit) LeaseNumber(at int64, total *Totals) uint64 {
+// it back. It does not count if a window that starts with a hit has begun since: the lease's own has
+// ended.
+func (l *Limit) LeaseNumber(at int64, total *Totals) (number uint64, counts bool) {
 	switch {
 	case l.Kind.Refills():
-		return uint64(at)
+		return uint64(at), true
 	case l.Kind.Started():
-		return total.Newest
+		return total.Newest, uint64(at) >= total.Newest
 	}
-	return l.numberAt(at)
+	return l.numberAt(at), true
 }
 
 // Without takes hits out of totals that tell of them, as they were counted at a time and are on
 // their way back.
 func (l *Limit) Without(total *Totals, at int64, hits uint64) {
-	number := l.LeaseNumber(at, total)
+	number, counts := l.LeaseNumber(at, total)
+	if !counts {
+		return
+	}
 	for i := range total.Hits {
 		of := total.Newest - uint64(i)
 		if l.Kind.Bucketed() {

@@ -391,14 +391,36 @@ func TestLeaseOfAnotherWindow(t *testing.T) {
 		if got := l.Lease(&s, &Grant{Hits: 1, At: monday + second, Answered: monday + second, Newer: true}, &test.total); got != test.want || l.Leased(&s) > 0 != test.want {
 			t.Errorf("%s: kept %v, leased %d", name, got, l.Leased(&s))
 		}
-		if got := l.LeaseNumber(monday+second, &test.total); got != test.total.Newest {
+		if got, counts := l.LeaseNumber(monday+second, &test.total); got != test.total.Newest || !counts {
 			t.Errorf("%s: the number is %d, want the answer's", name, got)
 		}
 	}
 	f, b := fixed(100, minute), subBuckets(100, minute, second)
 	total := Totals{Newest: 7}
-	if at := monday + second; f.LeaseNumber(at, &total) != uint64(at/minute) || b.LeaseNumber(at, &total) != uint64(at/second) {
+	at := monday + second
+	inMinute, _ := f.LeaseNumber(at, &total)
+	if inSecond, _ := b.LeaseNumber(at, &total); inMinute != uint64(at/minute) || inSecond != uint64(at/second) {
 		t.Error("a window or bucket of the clock is not that of the grant's time")
+	}
+}
+
+// A grant whose answer comes when the next window has started, which others' hits began, is neither
+// used in that one nor given back there.
+func TestLeaseOfAWindowThatHasEnded(t *testing.T) {
+	t.Parallel()
+	l := firstHit(1, second)
+	var s State
+	at, start := monday, monday+3*second
+	l.Advance(&s, start+second/2)
+	total := Totals{Newest: uint64(start), Hits: []uint64{1}}
+	if l.Lease(&s, &Grant{Hits: 1, At: at, Answered: start + second/2, Newer: true}, &total) || l.Leased(&s) != 0 || l.Allows(&s, 1) {
+		t.Errorf("the hit of %d is leased in the window that started at %d: %+v", at, start, s)
+	}
+	if _, counts := l.LeaseNumber(at, &total); counts {
+		t.Error("the hit goes back to the window after its own")
+	}
+	if l.Without(&total, at, 1); total.Hits[0] != 1 {
+		t.Errorf("of another's hit %d is left", total.Hits[0])
 	}
 }
 

@@ -210,7 +210,7 @@ func (l *Limit) settleTokens(s *State, newest, gaveBack bool, start int64, taken
 		return
 	}
 	switch apart := (start - s.Start) / l.Width; {
-	case h.idle() || (start-s.Start)%l.Width != 0 || start > s.Newest: // that by a clock which is ahead
+	case h.idle() || start > s.Newest || (start-s.Start)%l.Width != 0: // the backend's clock may be ahead
 		s.Start = min(start, s.Newest)
 		h.settle(true, taken)
 	case apart >= 0: // the same, but written by some windows later

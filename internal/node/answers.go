@@ -241,7 +241,11 @@ func (n *Node) returnGrant(part *claimant, i int, hits uint64, at int64) {
 	}
 	l := &part.rule.Limits[i]
 	push := &n.push
-	push.Newest = l.LeaseNumber(at, &n.totals[i])
+	number, counts := l.LeaseNumber(at, &n.totals[i])
+	if !counts {
+		return
+	}
+	push.Newest = number
 	push.Hits, push.Ages = append(push.Hits[:0], -int64(hits)), push.Ages[:0]
 	if l.Kind.Bucketed() {
 		push.Ages = append(push.Ages, 0)

@@ -36,6 +36,7 @@ func (n *Node) Left() bool {
 // was counted is pushed, and leases go back.
 func (n *Node) Inherit(from *Node) {
 	for i := range from.rules {
+		n.succeed(&from.rules[i])
 		n.dismiss(&from.rules[i])
 	}
 	// Others were inherited, too.
@@ -63,6 +64,15 @@ func (n *Node) Inherit(from *Node) {
 	n.orphans = append(n.orphans, from.orphans...)
 	n.dirty.inherit(&from.dirty)
 	from.batches, from.orphans = nil, nil
+}
+
+// succeed takes over what a rule's limits were, which hits may have passed by that still count.
+func (n *Node) succeed(old *Rule) {
+	for i := range n.rules {
+		if r := &n.rules[i]; bytes.Equal(r.Prefix, old.Prefix) {
+			r.before = max(r.before, old.before, old.Quota())
+		}
+	}
 }
 
 // dismiss dismisses a rule that this node does not synchronise.

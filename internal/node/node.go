@@ -229,17 +229,16 @@ func (n *Node) Overshoot(rule int) (hits uint64) {
 	if !r.Synced() || n.options.Fallback == RejectAll {
 		return 0
 	}
-	nodes := n.nodes
+	nodes, hits := n.nodes, r.Quota()
 	switch counts := link.countsAlone(n.now(), r.Lasts()); {
 	case counts:
-		nodes = max(nodes, uint64(link.peak))
+		nodes, hits = max(nodes, uint64(link.peak)), max(hits, r.before)
 	case !n.link.open():
 		return 0
 	}
 	if n.options.Fallback == AllowAll || nodes == 0 {
 		return window.MaxHits // nobody has said how many nodes there are
 	}
-	hits = r.Quota()
 	return min(hits*nodes-hits, window.MaxHits)
 }
 

@@ -36,6 +36,8 @@ type Rule struct {
 	// Index is the rule's place among the node's. New sets it, and the Interval of counter.Rule.
 	Index int
 
+	// before is the largest limit of the configurations that this one has taken the place of.
+	before uint64
 	group  sharedata.Group
 	number uint32 // see dirtyKeys
 	// dismissed says that a configuration that came later does not synchronise the rule. What is
