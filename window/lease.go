@@ -137,14 +137,14 @@ func (h *Hits) lease(hits uint64) {
 }
 
 // LeaseNumber names the window or bucket that the backend has counted a lease in, where a push gives
-// it back. It does not count if a window that starts with a hit has begun since: the lease's own has
-// ended.
+// it back. It does not count if the totals are of another window that starts with a hit, or of none:
+// the lease's own has ended.
 func (l *Limit) LeaseNumber(at int64, total *Totals) (number uint64, counts bool) {
 	switch {
 	case l.Kind.Refills():
 		return uint64(at), true
 	case l.Kind.Started():
-		return total.Newest, uint64(at) >= total.Newest
+		return total.Newest, uint64(at) >= total.Newest && len(total.Hits) > 0 && total.Hits[0] > 0
 	}
 	return l.numberAt(at), true
 }

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -13,13 +12,7 @@ import (
 	"time"
 
 	"weir/internal/counter"
-	"weir/internal/model"
 	"weir/internal/store"
-	"weir/internal/store/memory"
-	"weir/internal/store/postgres"
-	"weir/internal/store/postgres/postgrestest"
-	"weir/internal/store/redis"
-	"weir/internal/store/redis/redistest"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -27,34 +20,17 @@ import (
 var (
 	worldsFrom  = flag.Uint64("worlds-from", 0, "seed of the first random world")
 	worldsCount = flag.Int("worlds", 0, "random worlds to run on each store; 0 for as many as there is time for in CI")
-	worldsFor   = flag.Duration("worlds-for", 0, "how long to run random worlds on each store, whatever -worlds says")
+	worldsFor   = flag.Duration("worlds-for", 0, "how long to run random worlds on each store, instead")
 )
 
 // TestRandomWorlds runs nodes, a network and a backend through whatever happens to them, by a seed
 // that is all it takes to repeat a world. Hits are conserved at every moment: what a process has
 // counted is what the backend applied of it, and what it still has to say, less what it has leased.
 // And no limit lets more pass than it says and the overshoot bound tells.
+//
+// go test ./internal/node -run RandomWorlds -worlds-for 15m -timeout 0 takes an hour.
 func TestRandomWorlds(t *testing.T) {
-	for _, backend := range []struct {
-		name   string
-		worlds int
-		start  func(t testing.TB) func(now func() time.Time) store.Store
-	}{
-		{"memory", 200, func(testing.TB) func(func() time.Time) store.Store {
-			return func(now func() time.Time) store.Store { return memory.New(memory.Options{Now: now}) }
-		}},
-		{"redis", 4, func(t testing.TB) func(func() time.Time) store.Store { return openRedis(t, redistest.Start(t).URL()) }},
-		{"cluster", 3, func(t testing.TB) func(func() time.Time) store.Store {
-			return openRedis(t, redistest.StartCluster(t).URL())
-		}},
-		{"postgres", 3, func(t testing.TB) func(func() time.Time) store.Store {
-			url := postgrestest.Start(t).Database(t)
-			return func(now func() time.Time) store.Store {
-				s, err := postgres.Open(url, postgres.Options{Now: now})
-				return opened(t, s, err)
-			}
-		}},
-	} {
+	for _, backend := range worldStores {
 		t.Run(backend.name, func(t *testing.T) {
 			open := backend.start(t)
 			worlds, start := backend.worlds, time.Now()
@@ -86,26 +62,6 @@ func TestRandomWorlds(t *testing.T) {
 	}
 }
 
-func openRedis(t testing.TB, url string) func(func() time.Time) store.Store {
-	return func(now func() time.Time) store.Store {
-		s, err := redis.Open(url, redis.Options{Now: now})
-		return opened(t, s, err)
-	}
-}
-
-// opened is a store that ends with the test.
-func opened(t testing.TB, s interface {
-	store.Store
-	Close() error
-}, err error) store.Store {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	return s
-}
-
 // happened is what the worlds have seen, so that a run tells whether it has tested anything.
 type happened struct {
 	worlds, requests, passed, refused, waited, alone, forced, above int
@@ -132,7 +88,6 @@ func (h *happened) add(o *happened) {
 type randomWorld struct {
 	*world
 	happened
-	open      func(now func() time.Time) store.Store
 	seed      uint64
 	options   Options
 	rules     []randomRule
@@ -192,28 +147,6 @@ type appliedPush struct {
 	grants map[wire.LimitCounter]int64
 }
 
-// randomCounter is what the oracle knows of a limit of a key.
-type randomCounter struct {
-	rule, limit int
-	user        string
-	admitted    uint64
-	// died are hits that processes had passed which ended before the store knew of them. Nobody can
-	// tell of those.
-	died uint64
-	// early are hits that passed alone while the process did not know of all others yet, or not any
-	// more.
-	early uint64
-	// here are hits that passed while each process counted by itself.
-	here   uint64
-	passed []passedHit
-}
-
-type passedHit struct {
-	at     int64
-	cost   uint64
-	window int64 // the start of the one that it was counted in, if windows start with a hit
-}
-
 // randomCallout is a push on its way.
 type randomCallout struct {
 	life               *life
@@ -235,16 +168,16 @@ type randomRequest struct {
 	done    bool
 }
 
-func newRandomWorld(t testing.TB, seed uint64, open func(now func() time.Time) store.Store) *randomWorld {
+func newRandomWorld(t testing.TB, seed uint64, open openStore) *randomWorld {
 	r := rand.New(rand.NewPCG(seed, 15))
 	w := &randomWorld{
-		world: newWorld(t, 0, 0, 0, Options{}), open: open, seed: seed, lasting: seed%3 != 0,
+		world: newWorld(t, 0, 0, 0, Options{}), seed: seed, lasting: seed%3 != 0,
 		applied: map[pushName]appliedPush{}, senders: map[uint64]*life{}, hits: map[wire.LimitCounter]*randomCounter{},
 	}
 	w.random = r
 	w.logs = w.lasting && r.IntN(4) == 0
 	w.now += r.Int64N(hour)
-	w.store = open(func() time.Time { return time.Unix(0, w.now+w.storeOff) })
+	w.store = open(t, func() time.Time { return time.Unix(0, w.now+w.storeOff) })
 	w.options = Options{
 		Namespace: fmt.Sprintf("world-%d-%d", seed, time.Now().UnixNano()),
 		Fallback:  pickOf(r, CountHere, CountHere, AllowAll, RejectAll),
@@ -500,140 +433,6 @@ func (w *randomWorld) request(l *life) {
 // Decided implements Waiter.
 func (q *randomRequest) Decided(demands []Demand, now int64, verdict counter.Verdict) {
 	q.decided(demands, verdict, now)
-}
-
-// decided notes what became of a request.
-func (q *randomRequest) decided(demands []Demand, verdict counter.Verdict, now int64) {
-	w, f := q.world, q.node
-	if q.done {
-		w.t.Fatalf("a request is decided twice")
-	}
-	q.done = true
-	alone := f.Tallies.Alone != q.life.alone[f]
-	q.life.alone[f] = f.Tallies.Alone
-	if alone {
-		w.alone++
-	}
-	if verdict == counter.Unsure {
-		w.t.Fatalf("a request ends unsure")
-	}
-	if verdict == counter.Allowed {
-		w.passed++
-	} else {
-		w.refused++
-	}
-	early := alone && max(f.nodes, uint64(f.link.shared.peak)) < uint64(len(w.alive()))
-	if alone && f.options.Fallback == RejectAll && verdict == counter.Allowed {
-		w.t.Fatalf("a request passes without the backend")
-	}
-	for i := range q.demands {
-		d := &q.demands[i]
-		if alone && f.options.Fallback != CountHere && d.Rule.Synced() {
-			if bound := f.Overshoot(d.Rule.Index); verdict == counter.Allowed && bound != window.MaxHits {
-				w.t.Fatalf("what passes is not counted, and the overshoot bound of rule %d is %d", d.Rule.Index, bound)
-			}
-			continue
-		}
-		id := f.identities.Of(f.key(d.Rule.Index, q.users[i]))
-		for j := range d.Rule.Limits {
-			c := w.counter(id, d.Rule, j, q.users[i])
-			switch {
-			case verdict == counter.Allowed:
-				q.life.counted[counterOf(id, &d.Rule.Limits[j])] += int64(d.Cost)
-				if early {
-					c.early += d.Cost
-				}
-				if d.Rule.Synced() {
-					at := now
-					if d.Rule.exact() && w.answering != 0 {
-						at = w.answering
-					}
-					c.admit(w, f, d.Cost, at, &demands[i].Counter.States[j])
-				} else if most := w.most(c); w.lasting && !w.rules[c.rule].wasSynced && uint64(q.life.counted[counterOf(id, &d.Rule.Limits[j])]) > most && !d.Rule.CostsLater && f.Tallies.Evicted == 0 {
-					w.t.Fatalf("rule %d, limit %d, user %s: more than %d hits passed in one process", c.rule, c.limit, c.user, most)
-				} else {
-					c.admitted += d.Cost
-					c.here += d.Cost
-				}
-			case demands[i].Verdict == counter.Rejected && d.Rule.CountRejected && (d.Rule.SyncRate != 0 || alone) && demands[i].Counter.Possible(d.Cost):
-				q.life.counted[counterOf(id, &d.Rule.Limits[j])] += int64(d.Cost)
-			}
-		}
-	}
-}
-
-func (w *randomWorld) counter(id [16]byte, r *Rule, limit int, user string) *randomCounter {
-	name := counterOf(id, &r.Limits[limit])
-	c := w.hits[name]
-	if c == nil {
-		c = &randomCounter{rule: r.Index, limit: limit, user: user}
-		w.hits[name] = c
-	}
-	return c
-}
-
-// admit notes hits that have passed, and says what is wrong if they are too many.
-func (c *randomCounter) admit(w *randomWorld, f *fakeNode, cost uint64, now int64, s *window.State) {
-	c.admitted += cost
-	if !w.lasting {
-		// The next window may have started by the time of an answer that is late.
-		if p := (passedHit{now, cost, s.Start}); now >= s.Start {
-			c.passed = append(c.passed, p)
-		}
-		return
-	}
-	most := w.most(c) + c.here
-	if c.admitted <= most {
-		return
-	}
-	told := w.told(c.rule)
-	if c.admitted > most+told+c.died+c.early {
-		w.t.Fatalf("rule %d, limit %d, user %s: %d hits passed of %d, %d died with processes, %d came early, and the overshoot bound is %d; %d nodes known, breaker open: %v",
-			c.rule, c.limit, c.user, c.admitted, most, c.died, c.early, told, f.nodes, f.link.open())
-	}
-	if told < window.MaxHits {
-		w.above++
-	}
-}
-
-// most is the largest that a limit ever was.
-func (w *randomWorld) most(c *randomCounter) uint64 {
-	r := &w.rules[c.rule]
-	if r.together {
-		return max(r.most[c.limit], r.moved[c.limit][""])
-	}
-	return max(r.most[c.limit], r.moved[c.limit][c.user])
-}
-
-// told is the largest overshoot bound that processes tell now, or told last if they have gone.
-func (w *randomWorld) told(rule int) (bound uint64) {
-	bound = w.rules[rule].toldLast
-	for _, l := range w.lives {
-		for _, f := range l.nodes {
-			bound = max(bound, f.Overshoot(rule))
-		}
-	}
-	return bound
-}
-
-// ends notes what a process tells last.
-func (w *randomWorld) ends(l *life, nodes ...*fakeNode) {
-	for _, f := range nodes {
-		w.evicted += f.Tallies.Evicted
-		for i := range w.rules {
-			if f.link.shared.aloneAt != 0 {
-				w.rules[i].toldLast = max(w.rules[i].toldLast, f.Overshoot(i))
-			}
-		}
-	}
-	if l.nodes = slices.DeleteFunc(l.nodes, func(f *fakeNode) bool { return slices.Contains(nodes, f) }); len(l.nodes) > 0 {
-		return
-	}
-	for name, c := range w.hits {
-		if left := l.counted[name] - l.has[name]; left > 0 && w.rules[c.rule].wasSynced {
-			c.died += uint64(left)
-		}
-	}
 }
 
 // charge takes hits whether or not there is room, as responses do.
@@ -929,196 +728,4 @@ func (w *randomWorld) override() {
 	}
 	w.overrides++
 	w.note("%d overrides come", len(list))
-}
-
-// conserved says what is wrong if hits were lost or doubled.
-func (w *randomWorld) conserved() {
-	if !w.lasting {
-		return
-	}
-	for _, l := range w.lives {
-		if len(l.nodes) > 0 {
-			w.conservedBy(l)
-		}
-	}
-}
-
-// conservedBy wants what a process has counted to be what the store has applied of it, and what it
-// still has to say, less what it has leased.
-func (w *randomWorld) conservedBy(l *life) {
-	if !w.lasting {
-		return
-	}
-	wants, leased, pending := map[wire.LimitCounter]int64{}, map[wire.LimitCounter]int64{}, map[wire.LimitCounter]int64{}
-	for c, hits := range l.has {
-		wants[c] += hits
-	}
-	for _, f := range l.nodes {
-		if f.openBatch != nil {
-			return // it is being filled
-		}
-		for i := range f.orphans {
-			o := &f.orphans[i].item
-			for _, hits := range o.Hits {
-				pending[o.LimitCounter] += hits
-			}
-		}
-		for _, b := range f.batches {
-			done, applied := w.applied[pushName{b.sender, b.sequence}]
-			if applied {
-				for c, hits := range done.grants {
-					leased[c] += hits
-				}
-				continue
-			}
-			push, err := wire.DecodePush(b.body)
-			if err != nil {
-				w.t.Fatal(err)
-			}
-			for i := range push.Items {
-				for _, hits := range push.Items[i].Hits {
-					pending[push.Items[i].LimitCounter] += hits
-				}
-			}
-		}
-	}
-	f := l.nodes[0]
-	for name, c := range w.hits {
-		if !w.summed(c) {
-			continue
-		}
-		state := &f.stored(c.rule, c.user).Counter.States[c.limit]
-		add := func(h *window.Hits) {
-			pending[name] += h.Diff
-			leased[name] += int64(h.Lease)
-		}
-		if f.rules[c.rule].Limits[c.limit].Kind.Bucketed() {
-			for i := range state.Buckets {
-				add(&state.Buckets[i].Hits)
-			}
-		} else {
-			for i := range state.Hits {
-				add(&state.Hits[i])
-			}
-		}
-	}
-	for name, c := range w.hits {
-		if !w.summed(c) {
-			continue
-		}
-		if want := wants[name] + pending[name] - leased[name]; want != l.counted[name] && (!given(name) || want <= l.counted[name]) {
-			w.t.Fatalf("process %d has counted %d hits of rule %d, limit %d (%+v), user %s; the store has applied %d, %d are pending, and %d leased: %d are lost",
-				l.number, l.counted[name], c.rule, c.limit, f.rules[c.rule].Limits[c.limit], c.user, wants[name], pending[name], leased[name], l.counted[name]-want)
-		}
-	}
-}
-
-// summed reports whether a counter's hits are all known to the backend, sooner or later.
-func (w *randomWorld) summed(c *randomCounter) bool {
-	return !w.rules[c.rule].wasLocal && w.rules[c.rule].limits[c.limit].Precision != window.LogPrecision
-}
-
-// given reports whether hits come back by themselves. Of tokens a grant that comes late is used up
-// to what can't have come back since, so that a bucket gives less than it could.
-func given(c wire.LimitCounter) bool { return window.Kind(c.Kind).Refills() }
-
-// gone wants what a process that has left in good order has counted to be at the store.
-func (w *randomWorld) gone(l *life) {
-	if !w.lasting {
-		return
-	}
-	for name, c := range w.hits {
-		if w.summed(c) && l.has[name] != l.counted[name] && (!given(name) || l.has[name] <= l.counted[name]) {
-			w.t.Fatalf("process %d has left, and counted %d hits of rule %d, limit %d, user %s, of which the store has %d",
-				l.number, l.counted[name], c.rule, c.limit, c.user, l.has[name])
-		}
-	}
-}
-
-// finish compares the store's sums, when all have left.
-func (w *randomWorld) finish() {
-	for _, l := range w.lives {
-		if len(l.nodes) > 0 {
-			w.t.Fatalf("process %d does not end: %s", l.number, l.nodes[0].left())
-		}
-	}
-	for _, f := range w.nodes {
-		if f.Tallies.Corrupt+f.Tallies.Lost > 0 {
-			w.t.Fatalf("tallies %+v", f.Tallies)
-		}
-	}
-	if !w.lasting {
-		for _, c := range w.hits {
-			w.judge(c)
-		}
-		return
-	}
-	sums, total := map[wire.LimitCounter]int64{}, int64(0)
-	err := w.store.Counters(context.Background(), w.options.Namespace, nil, func(c store.LimitCounter) error {
-		for _, in := range c.Windows {
-			sums[c.LimitCounter] += in.Hits
-			total += in.Hits
-		}
-		return nil
-	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	if total != w.net && !w.logs {
-		w.t.Fatalf("the store has %d hits, and has said that it applied %d", total, w.net)
-	}
-	for name, c := range w.hits {
-		want := int64(0)
-		for _, l := range w.lives {
-			want += l.has[name]
-		}
-		if got := sums[name]; w.rules[c.rule].limits[c.limit].Precision == window.LogPrecision {
-			continue
-		} else if got < want || got > want+int64(w.dropped) && !(w.rules[c.rule].countRejected && w.rules[c.rule].rate == 0) {
-			w.t.Fatalf("rule %d, limit %d, user %s: the store has %d hits, want %d", c.rule, c.limit, c.user, got, want)
-		}
-	}
-}
-
-// judgeWindows wants no more than a limit to pass in each of the windows that start with a hit. They
-// start when the backend counts it, which is before it passes.
-func (w *randomWorld) judgeWindows(c *randomCounter, l window.Limit) {
-	slices.SortStableFunc(c.passed, func(a, b passedHit) int { return cmp.Compare(a.window, b.window) })
-	start, sum := int64(0), uint64(0)
-	for _, p := range c.passed {
-		if p.cost > 0 && p.window-start >= l.Width {
-			start, sum = p.window, 0
-		}
-		if sum += p.cost; sum > l.Max {
-			w.t.Fatalf("rule %d, limit %d (%+v), user %s: at %v %d hits have passed in the window that starts at %v",
-				c.rule, c.limit, l, c.user, time.Duration(p.at-monday), sum, time.Duration(start-monday))
-		}
-	}
-}
-
-// judge has the algorithm's definition look at all that has passed.
-func (w *randomWorld) judge(c *randomCounter) {
-	slices.SortStableFunc(c.passed, func(a, b passedHit) int { return cmp.Compare(a.at, b.at) })
-	l := w.rules[c.rule].limits[c.limit]
-	m := &model.Counter{Limit: model.Limit{Max: l.Max, Burst: l.Burst, Window: l.Width, Precision: l.Precision}}
-	switch l.Kind {
-	case window.FixedWindow:
-		m.Algorithm = model.FixedWindow
-	case window.FirstHitWindow:
-		w.judgeWindows(c, l)
-		return
-	case window.SlidingWindow:
-		m.Algorithm = model.SlidingWindow
-	case window.SlidingBuckets:
-		m.Algorithm = model.SubBuckets
-	case window.TokenBucket:
-		m.Algorithm = model.TokenBucket
-		m.Burst++ // parts of a token count
-	}
-	for _, p := range c.passed {
-		if !m.Fits(p.at, p.cost) {
-			w.t.Fatalf("rule %d, limit %d (%+v), user %s: at %v %d hits passed that do not fit", c.rule, c.limit, l, c.user, time.Duration(p.at-monday), p.cost)
-		}
-		m.Take(p.at, p.cost)
-	}
 }
