@@ -9,8 +9,9 @@ import (
 	"weir/window"
 )
 
-// everyShape are rooms of a counter for a limit of each algorithm.
-func everyShape(id byte, limit uint64) (rooms []wire.Room) {
+// everyShape are rooms of a counter for a limit of 100 a minute of each algorithm.
+func everyShape(id byte) (rooms []wire.Room) {
+	const limit = 100
 	for _, c := range []wire.LimitCounter{
 		{Kind: fixed}, {Kind: sliding}, {Kind: firstHit}, {Kind: tokens},
 		{Kind: buckets, Precision: uint64(10 * time.Second)}, {Kind: buckets, Precision: uint64(window.LogPrecision)},
@@ -25,7 +26,7 @@ func everyShape(id byte, limit uint64) (rooms []wire.Room) {
 	return rooms
 }
 
-// take takes as many units as there are, and returns how many.
+// takeOf takes as many units as there are, and returns how many.
 func (b *bench) takeOf(rooms []wire.Room, most uint64) (units uint64) {
 	b.t.Helper()
 	b.seq++
@@ -83,11 +84,11 @@ func testCountersOf(t *testing.T, b *bench) {
 	if got := b.countersOf("ns", 1); len(got) != 0 {
 		t.Errorf("found %+v before there is any", got)
 	}
-	rooms := everyShape(1, 100)
+	rooms := everyShape(1)
 	if got := b.takeOf(rooms, 7); got != 7 {
 		t.Fatalf("%d taken", got)
 	}
-	b.takeOf(everyShape(2, 100), 3)
+	b.takeOf(everyShape(2), 3)
 	found := b.countersOf("ns", 1)
 	for i := range rooms {
 		c, ok := found[rooms[i].LimitCounter]
@@ -117,7 +118,7 @@ func testCountersOf(t *testing.T, b *bench) {
 // A counter that is emptied has room for the whole limit, once, in whatever window its hits are. What
 // is counted afterwards counts.
 func testCountersEmptied(t *testing.T, b *bench) {
-	for i, room := range everyShape(1, 100) {
+	for i, room := range everyShape(1) {
 		t.Log(room.LimitCounter)
 		room.ID = wire.ID{0: byte(i + 1)}
 		rooms := []wire.Room{room}
@@ -144,7 +145,7 @@ func testCountersEmptied(t *testing.T, b *bench) {
 
 // Hits that are given back pass at once, and no more than the whole limit.
 func testCountersRelieved(t *testing.T, b *bench) {
-	for i, room := range everyShape(1, 100) {
+	for i, room := range everyShape(1) {
 		t.Log(room.LimitCounter)
 		room.ID = wire.ID{0: byte(i + 1)}
 		rooms := []wire.Room{room}
