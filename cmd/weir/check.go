@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"syscall"
 
 	"weir/internal/check"
 )
@@ -23,6 +24,10 @@ Files are JSON or YAML; - is standard input. A file is a configuration, or a doc
 its name, or have rules with limits. A file that begins with { or [ is JSON, unless its name ends in
 .yaml or .yml.
 
+  weir check my.json
+  weir check --strict --format github envoy.yaml
+  kubectl get envoyfilters -A -o yaml | weir check -
+
 Formats:
 
   text    FILE:LINE:COLUMN: PATH: PROBLEM, with "warning: " before the path of a warning
@@ -30,7 +35,7 @@ Formats:
   github  annotations of GitHub's workflows
 
 Exit codes: 0 if the plugin takes all configurations; 1 if it refuses one, a file can't be read, or
-no file has one (with -strict, if there are warnings too); 2 if the command line is wrong.
+no file has one (with --strict, if there are warnings too); 2 if the command line is wrong.
 `
 
 // checkFiles is weir check.
@@ -39,9 +44,6 @@ func checkFiles(_ context.Context, args []string, env environment) error {
 	format := flags.String("format", "text", "print as `text`, json or github")
 	strict := flags.Bool("strict", false, "exit with 1 after warnings too")
 	if err := parseFlags(flags, args, env, "FILE…"); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			fmt.Fprint(env.stdout, checkHelp)
-		}
 		return err
 	}
 	if flags.NArg() == 0 {
@@ -85,7 +87,11 @@ func readFile(name string, env environment) ([]byte, error) {
 	if name == "-" {
 		return io.ReadAll(env.stdin)
 	}
-	return os.ReadFile(name)
+	content, err := os.ReadFile(name)
+	if errors.Is(err, syscall.EISDIR) {
+		return nil, fmt.Errorf("%s is a directory: want a file", name)
+	}
+	return content, err
 }
 
 // findings prints what files have.
@@ -108,19 +114,24 @@ func message(f *check.Finding) string {
 	return f.Path + ": " + f.Problem
 }
 
+// place is where a finding is, as it stands behind the file's name.
+func place(f *check.Finding) string {
+	if f.Line == 0 {
+		return ""
+	}
+	return fmt.Sprintf(":%d:%d", f.Line, f.Column)
+}
+
 type textFindings struct{ w io.Writer }
 
 func (t textFindings) file(name string, report *check.Report) {
 	for i := range report.Findings {
 		f := &report.Findings[i]
-		place, warning := "", ""
-		if f.Line > 0 {
-			place = fmt.Sprintf(":%d:%d", f.Line, f.Column)
-		}
+		warning := ""
 		if f.Warning {
 			warning = "warning: "
 		}
-		fmt.Fprintf(t.w, "%s%s: %s%s\n", name, place, warning, message(f))
+		fmt.Fprintf(t.w, "%s%s: %s%s\n", name, place(f), warning, message(f))
 	}
 	switch n := report.Configurations; {
 	case report.Refused():

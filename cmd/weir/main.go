@@ -1,4 +1,5 @@
-// Command weir runs the counter backend of the rate limiter, see usage.
+// Command weir runs and asks the counter backend of the rate limiter, and looks at configurations: see
+// help.go.
 package main
 
 import (
@@ -12,25 +13,6 @@ import (
 	"strings"
 	"syscall"
 )
-
-const usage = `Weir limits rates inside Envoy and Istio. This command runs what is beside the plugin.
-
-Usage:
-
-  weir <command> [flags]
-
-Commands:
-
-  run       run proxy nodes with the plugin, a backend and an upstream, to try a configuration
-  serve     run the counter backend that proxies share
-  check     check configurations, and the documents of Envoy and Istio that have some
-  schema    print the JSON Schema of a configuration
-  simulate  replay access logs through a configuration's rules
-  override  give single keys other limits while everything runs
-  help      print this
-
-weir <command> -h prints a command's flags.
-`
 
 // errUsage is wrapped by errors of the command line; the command exits with 2.
 var errUsage = errors.New("usage")
@@ -51,40 +33,35 @@ type environment struct {
 	getenv         func(string) string
 }
 
-// commands take their arguments, and run until they are done or ctx ends.
-var commands = map[string]func(ctx context.Context, args []string, env environment) error{
-	"run":      runNodes,
-	"serve":    serve,
-	"check":    checkFiles,
-	"schema":   printSchema,
-	"simulate": runSimulation,
-	"override": override,
-}
-
 // run executes a command line, and returns the exit code: 0, 1 after a failure, 2 if the command
 // line is wrong.
 func run(ctx context.Context, args []string, env environment) int {
 	if len(args) == 0 {
-		fmt.Fprint(env.stderr, usage)
+		fmt.Fprint(env.stderr, usage())
 		return 2
 	}
 	name := args[0]
 	switch name {
 	case "help", "-h", "-help", "--help":
-		fmt.Fprint(env.stdout, usage)
-		return 0
+		if len(args) == 1 {
+			fmt.Fprint(env.stdout, usage())
+			return 0
+		}
+		name, args = args[1], []string{args[1], "--help"}
+	case "-version", "--version":
+		name, args = "version", []string{"version"}
 	}
-	command := commands[name]
-	if command == nil {
-		fmt.Fprintf(env.stderr, "weir: unknown command %q\n\n%s", name, usage)
+	c := find(name)
+	if c == nil {
+		fmt.Fprintf(env.stderr, "weir: unknown command %.80q%s\n\n%s", name, suggestCommand(name), usage())
 		return 2
 	}
-	err := command(ctx, args[1:], env)
+	err := c.run(ctx, args[1:], env)
 	switch {
 	case err == nil, errors.Is(err, flag.ErrHelp):
 		return 0
 	case errors.Is(err, errUsage):
-		fmt.Fprintf(env.stderr, "weir %s: %v\n", name, err)
+		fmt.Fprintf(env.stderr, "weir %s: %v\nweir %s --help says more.\n", name, err, name)
 		return 2
 	}
 	fmt.Fprintf(env.stderr, "weir %s: %v\n", name, err)
@@ -99,17 +76,28 @@ func parseFlags(flags *flag.FlagSet, args []string, env environment, operands ..
 	flags.Usage = func() {}
 	err := flags.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(env.stdout, "Usage: weir", flags.Name(), strings.Join(append([]string{"[flags]"}, operands...), " "))
-		flags.SetOutput(env.stdout)
-		flags.PrintDefaults()
+		fmt.Fprint(env.stdout, helpOf(flags))
 		return err
 	}
 	if err != nil {
-		return fmt.Errorf("%w: %w", errUsage, err)
+		return fmt.Errorf("%w: %w%s", errUsage, err, suggestFlag(flags, err))
 	}
 	if flags.NArg() > 0 && len(operands) == 0 {
-		// It is not repeated: it may be the token.
-		return fmt.Errorf("%w: want flags only, got an argument too many after %d", errUsage, len(args)-flags.NArg())
+		return fmt.Errorf("%w: want flags only, got an argument too many%s", errUsage, after(flags, args, len(args)-flags.NArg()))
 	}
 	return nil
+}
+
+// after says where an argument stands. It is not repeated: it may be a secret.
+func after(flags *flag.FlagSet, args []string, at int) string {
+	if at == 0 {
+		return ", the first one"
+	}
+	before := args[at-1]
+	if strings.HasPrefix(before, "-") {
+		before, _, _ = strings.Cut(before, "=")
+	} else if at > 1 {
+		before = args[at-2] + " and its value"
+	}
+	return " behind --" + strings.TrimLeft(before, "-")
 }

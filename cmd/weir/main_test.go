@@ -43,6 +43,12 @@ func TestCommandLine(t *testing.T) {
 		}
 	}
 	certificate, key := trusttest.New(t).Issue(t, "weir")
+	busy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close()
+	const plugin = "../../dist/weir.wasm"
 	for _, test := range []struct {
 		args           string
 		code           int
@@ -52,6 +58,24 @@ func TestCommandLine(t *testing.T) {
 		{"help", 0, "Usage:", ""},
 		{"--help", 0, "Usage:", ""},
 		{"dance", 2, "", `unknown command "dance"`},
+		{"chek", 2, "", "did you mean check?"},
+		{"help dance", 2, "", `unknown command "dance"`},
+		{"help serve", 0, "Usage: weir serve [flags]", ""},
+		{"--version", 0, "weir ", ""},
+		{"version", 0, ", go1.", ""},
+		{"serve --listn 127.0.0.1:0", 2, "", "did you mean --listen?"},
+		{"serve --listen 127.0.0.1:0 hunter2", 2, "", "got an argument too many behind --listen and its value"},
+		{"serve --insecure hunter2", 2, "", "got an argument too many behind --insecure"},
+		{"serve --token=hunter2 more", 2, "", "got an argument too many behind --token"},
+		{"serve --listen " + busy.Addr().String(), 1, "", "another program listens on " + busy.Addr().String() + ": end it, or choose another address with --listen"},
+		{"serve --listen 203.0.113.1:1", 1, "", "is no address of this machine"},
+		{"run --listen " + busy.Addr().String() + " --wasm " + plugin, 1, "", "node 0: another program listens on "},
+		{"run --config " + dir, 1, "", "is a directory: want a file"},
+		{"run --config " + one + "x", 1, "", "no such file"},
+		{"run --wasm " + one + "x", 1, "", "no such file"},
+		{"run", 1, "", "run that, or name it with --wasm"},
+		{"run --store redis://:hunter2@127.0.0.1:1", 1, "", "the store takes no hits: redis: push: connect: connection refused\nIs it there"},
+		{"run --store postgres://weir:hunter2@127.0.0.1:1/db", 1, "", "connection refused"},
 		{"serve -h", 0, "-listen address", ""},
 		{"serve --color", 2, "", "not defined: -color"},
 		{"serve -h", 0, "-max-counters N", ""},
@@ -96,8 +120,8 @@ func TestCommandLine(t *testing.T) {
 		{"simulate --config " + one + " --json --html a.html a.log", 2, "", "want --json or --html, not both"},
 		{"simulate --config " + one + " --keys -1 a.log", 2, "", "want no numbers below 0"},
 		{"simulate --config " + one + "x a.log", 1, "", "no such file"},
-		{"simulate --config " + one + " nowhere.log", 1, "", "nowhere.log: no such file"},
-		{"simulate --config " + one + " " + one, 1, "", "configuration refused"},
+		{"simulate --config example.json nowhere.log", 1, "", "nowhere.log: no such file"},
+		{"simulate --config ../../go.mod nowhere.log", 1, "", "configuration refused"},
 		{"run --store-file " + two, 2, "", "--store-file: want one line"},
 	} {
 		t.Run(test.args, func(t *testing.T) {
@@ -121,7 +145,7 @@ func TestCommandLine(t *testing.T) {
 
 // The bound reaches the store.
 func TestMaxCounters(t *testing.T) {
-	counters, closer, err := storeFlags{name: "memory", maxCounters: 2}.open()
+	counters, err := storeFlags{name: "memory", maxCounters: 2}.open()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,10 +158,10 @@ func TestMaxCounters(t *testing.T) {
 	if _, err := counters.Push(t.Context(), p, 1); err != nil {
 		t.Fatal(err)
 	}
-	if got := counters.(*memory.Store).Size().Counters; got != 2 {
+	if got := counters.Store.(*memory.Store).Size().Counters; got != 2 {
 		t.Errorf("%d counters, want 2", got)
 	}
-	if err := closer.Close(); err != nil {
+	if err := counters.Close(); err != nil {
 		t.Error(err)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -15,7 +15,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -45,7 +44,7 @@ const closeTimeout = 5 * time.Second
 func runNodes(ctx context.Context, args []string, env environment) error {
 	var f runFlags
 	flags := flag.NewFlagSet("run", flag.ContinueOnError)
-	flags.StringVar(&f.config, "config", "", "`file` with the plugin's configuration; an example if empty")
+	flags.StringVar(&f.config, "config", "", configUsage+"; an example if empty")
 	flags.IntVar(&f.nodes, "nodes", 2, "`number` of proxy nodes; node i listens on the port + i, counted from 0")
 	flags.IntVar(&f.workers, "workers", 2, "`number` of workers of each node")
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8080", "`address` of the first node")
@@ -61,21 +60,26 @@ func runNodes(ctx context.Context, args []string, env environment) error {
 	if f.nodes < 1 || f.workers < 1 {
 		return fmt.Errorf("%w: want at least one node with one worker, got %d with %d", errUsage, f.nodes, f.workers)
 	}
-	name, document := "example", exampleConfiguration
+	document := exampleConfiguration
 	if f.config != "" {
 		var err error
-		if document, err = readFile(f.config, env); err != nil {
+		if document, err = readConfiguration(f.config, env); err != nil {
 			return err
 		}
-		name = f.config
 	}
 	parsed, err := config.Parse(document)
 	if err != nil {
-		printErrors(env.stderr, name, err)
-		return errRefused
+		return err
 	}
 	r := &runner{flags: f, env: env, document: document, config: parsed}
-	r.log = slog.New(slog.NewTextHandler(env.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	log := env.stderr
+	// On a terminal a table says what the nodes do, and the log is above it.
+	if newTable(env.stderr) != nil {
+		if r.table = newTable(env.stdout); r.table != nil {
+			log = r.table
+		}
+	}
+	r.log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	return r.run(ctx)
 }
 
@@ -86,6 +90,9 @@ type runner struct {
 	document []byte
 	config   *config.Config
 	log      *slog.Logger
+	table    *table // nil where there is no terminal
+	// processes are the nodes', once they run.
+	processes []*host.Process
 }
 
 func (r *runner) run(ctx context.Context) error {
@@ -122,7 +129,14 @@ func (r *runner) run(ctx context.Context) error {
 				return errors.Join(fmt.Errorf("backend.token: %w", err), l.Close())
 			}
 		}
-		start(func(ctx context.Context) error { return serveBackend(ctx, l, r.flags.store, t, r.log) })
+		store, err := r.flags.store.open()
+		if err != nil {
+			return errors.Join(err, l.Close())
+		}
+		start(func(ctx context.Context) error { return serveBackend(ctx, l, store, t, r.log) })
+		if err := store.try(ctx); err != nil {
+			return fmt.Errorf("the store takes no hits: %w\nIs it there, and is --store right? Without --store the counters are kept in memory", err)
+		}
 	}
 	nodes, err := r.nodes(ctx, upstream, clusters, start)
 	if err != nil {
@@ -132,12 +146,14 @@ func (r *runner) run(ctx context.Context) error {
 		fmt.Fprintf(r.env.stdout, "node %-8d http://%s (%d workers)\n", i, address, r.flags.workers)
 	}
 	if backendAddress != "" {
-		// What comes before :// is no secret.
-		kind, _, _ := strings.Cut(r.flags.store.name, "://")
-		fmt.Fprintf(r.env.stdout, "backend       http://%s (%s)\n", backendAddress, kind)
+		fmt.Fprintf(r.env.stdout, "backend       http://%s (%s)\n", backendAddress, r.flags.store.kind())
 	}
 	fmt.Fprintf(r.env.stdout, "upstream      %s\n", upstream)
 	fmt.Fprintf(r.env.stdout, "try           curl -i -H 'x-user: ann' http://%s/\n", nodes[0])
+	if r.table != nil {
+		r.table.nodes = r.processes
+		r.table.run(ctx)
+	}
 	<-ctx.Done()
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
 		return cause
@@ -196,16 +212,15 @@ func (r *runner) nodes(
 		if port != 0 {
 			at = port + i
 		}
-		l, err := net.Listen("tcp", net.JoinHostPort(hostName, strconv.Itoa(at)))
+		l, err := listenOn(net.JoinHostPort(hostName, strconv.Itoa(at)))
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("node %d: %w", i, err)
 		}
+		process := host.NewProcess(host.ProcessConfig{NodeID: "node-" + strconv.Itoa(i), Clusters: clusters})
+		r.processes = append(r.processes, process)
 		proxy, err := host.NewProxy(ctx, host.ProxyConfig{
-			Module: module,
-			Process: host.NewProcess(host.ProcessConfig{
-				NodeID:   "node-" + strconv.Itoa(i),
-				Clusters: clusters,
-			}),
+			Module:   module,
+			Process:  process,
 			VMID:     "weir",
 			Plugin:   host.Plugin{Name: "weir", RootID: "weir", Configuration: r.document},
 			Workers:  r.flags.workers,
@@ -245,20 +260,11 @@ func (r *runner) compile(ctx context.Context) (*host.Module, error) {
 		name = filepath.Join(filepath.Dir(executable), "weir.wasm")
 	}
 	wasm, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) && r.flags.wasm == "" {
+		return nil, fmt.Errorf("there is no plugin at %s, where make build leaves it beside this command: run that, or name it with --wasm", name)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("read the plugin, which make build leaves beside this command: %w", err)
+		return nil, fmt.Errorf("--wasm: %w", err)
 	}
 	return host.Compile(ctx, wasm, host.Options{})
-}
-
-// printErrors prints all of a configuration's mistakes, one to a line.
-func printErrors(w io.Writer, name string, err error) {
-	var mistakes config.Errors
-	if !errors.As(err, &mistakes) {
-		fmt.Fprintf(w, "%s: %v\n", name, err)
-		return
-	}
-	for _, mistake := range mistakes {
-		fmt.Fprintf(w, "%s: %v\n", name, mistake)
-	}
 }

@@ -37,7 +37,7 @@ func serve(ctx context.Context, args []string, env environment) error {
 	if err != nil {
 		return err
 	}
-	l, err := net.Listen("tcp", *listen)
+	l, err := listenOn(*listen)
 	if err != nil {
 		return err
 	}
@@ -45,7 +45,11 @@ func serve(ctx context.Context, args []string, env environment) error {
 		return errors.Join(fmt.Errorf("%w: --listen: whoever reaches %s could read and change all counters: want --token-file, "+
 			"WEIR_TOKEN, or --tls-client-ca; or --insecure, where nobody else reaches it", errUsage, l.Addr()), l.Close())
 	}
-	return serveBackend(ctx, l, store, trusted, log)
+	opened, err := store.open()
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	return serveBackend(ctx, l, opened, trusted, log)
 }
 
 // trustFlags say whom the backend believes.
@@ -106,15 +110,11 @@ func (f *trustFlags) read(env environment, log *slog.Logger) (t trusted, err err
 	return t, nil
 }
 
-// serveBackend serves a store on a listener until ctx ends. It closes the listener.
-func serveBackend(ctx context.Context, l net.Listener, flags storeFlags, t trusted, log *slog.Logger) error {
-	store, closer, err := flags.open()
-	if err != nil {
-		return errors.Join(err, l.Close())
-	}
+// serveBackend serves a store on a listener until ctx ends. It closes both.
+func serveBackend(ctx context.Context, l net.Listener, store openStore, t trusted, log *slog.Logger) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	handler := server.Handler(store, server.Options{Tokens: t.tokens, Certificates: t.certificates, Registry: registry, Logger: log})
+	handler := server.Handler(store, server.Options{Tokens: t.tokens, Certificates: t.certificates, Registry: registry, Logger: log, Probe: true})
 	log.Info("the counter backend listens", "address", l.Addr().String(), "token_required", t.tokens != nil,
 		"tls", t.tls != nil, "certificate_required", t.certificates)
 	if t.anybody() && !isLoopback(l.Addr()) {
@@ -123,8 +123,8 @@ func serveBackend(ctx context.Context, l net.Listener, flags storeFlags, t trust
 	if t.tls != nil {
 		l = tls.NewListener(l, t.tls)
 	}
-	err = server.Serve(ctx, l, handler)
-	if closeErr := closer.Close(); closeErr != nil {
+	err := server.Serve(ctx, l, handler)
+	if closeErr := store.Close(); closeErr != nil {
 		err = errors.Join(err, fmt.Errorf("close the store: %w", closeErr))
 	}
 	return err

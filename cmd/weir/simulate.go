@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"weir/config"
 	"weir/internal/simulate"
 	"weir/internal/simulate/accesslog"
 )
@@ -29,7 +28,7 @@ type simulateFlags struct {
 func runSimulation(ctx context.Context, args []string, env environment) (err error) {
 	var f simulateFlags
 	flags := flag.NewFlagSet("simulate", flag.ContinueOnError)
-	flags.StringVar(&f.config, "config", "", "`file` with the plugin's configuration, in JSON; required")
+	flags.StringVar(&f.config, "config", "", configUsage+"; required")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
 	flags.StringVar(&f.html, "html", "", "write a page with plots to this `file`, and print nothing")
 	flags.IntVar(&f.worst, "keys", 10, "`number` of keys to report of each rule")
@@ -53,7 +52,7 @@ func runSimulation(ctx context.Context, args []string, env environment) (err err
 		return fmt.Errorf("%w: want no numbers below 0", errUsage)
 	}
 	o := simulate.Options{Read: f.read, Worst: f.worst}
-	if o.Configuration, err = readFile(f.config, env); err != nil {
+	if o.Configuration, err = readConfiguration(f.config, env); err != nil {
 		return err
 	}
 	logs, size, err := openLogs(flags.Args(), env)
@@ -72,10 +71,6 @@ func runSimulation(ctx context.Context, args []string, env environment) (err err
 	o.Progress = bar.show
 	report, err := simulate.Run(ctx, &o)
 	bar.end()
-	if mistakes := (config.Errors)(nil); errors.As(err, &mistakes) {
-		printErrors(env.stderr, f.config, err)
-		return errRefused
-	}
 	if err != nil {
 		return err
 	}

@@ -77,3 +77,38 @@ func TestSimulate(t *testing.T) {
 		t.Errorf("%v: %.200s", err, html)
 	}
 }
+
+// A configuration may be in any file that weir check reads.
+func TestSimulateConfigurations(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, content string) string {
+		name = filepath.Join(dir, name)
+		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	log := write("access.log", "10.0.0.7 - - [02/Jan/2026:15:04:01 +0000] \"GET /a HTTP/1.1\" 200 1 \"-\" \"curl\"\n")
+	yaml := write("limits.yaml", "rules:\n- name: per-client\n  key: [client_ip]\n  limits:\n  - {limit: 3, window: 1m, algorithm: sliding_log}\n")
+	bad := write("bad.yaml", "rules:\n- name: per-client\n  limits: []\n")
+	none := write("none.yaml", "static_resources: {}\n")
+	for _, c := range []struct {
+		config         string
+		code           int
+		stdout, stderr string
+	}{
+		{yaml, 0, "per-client", ""},
+		{yaml + ":1", 0, "per-client", ""},
+		{yaml + ":3", 2, "", "no configuration that begins in line 3, but in 1"},
+		{bad, 1, "", bad + ":3:11: rules[0].limits: want 1 to 8 limits, got 0\nweir simulate: configuration refused\n"},
+		{none, 1, "", "has no configuration"},
+		{"../../envoy/envoy.yaml", 2, "", "../../envoy/envoy.yaml has configurations in lines 66, "},
+		{"../../envoy/envoy.yaml:66", 0, "per-user", ""},
+	} {
+		var stdout, stderr bytes.Buffer
+		code := run(t.Context(), []string{"simulate", "--config", c.config, log}, environment{stdout: &stdout, stderr: &stderr})
+		if code != c.code || !strings.Contains(stdout.String(), c.stdout) || !strings.Contains(stderr.String(), c.stderr) {
+			t.Errorf("%s: exit code %d\n%s\n%s\nwant %d\n%s\n%s", c.config, code, &stdout, &stderr, c.code, c.stdout, c.stderr)
+		}
+	}
+}

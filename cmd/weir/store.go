@@ -1,11 +1,14 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
+	"time"
 
 	"weir/internal/store"
 	"weir/internal/store/memory"
@@ -53,14 +56,36 @@ func (f *storeFlags) boundFlag(flags *flag.FlagSet) {
 	})
 }
 
-// open opens the store. Errors wrap [errUsage].
-func (f storeFlags) open() (store.Store, io.Closer, error) {
+// kind is what kind of store it is. What comes before :// is no secret.
+func (f *storeFlags) kind() string {
+	kind, _, _ := strings.Cut(f.name, "://")
+	return kind
+}
+
+// openStore is a store that ends with Close.
+type openStore struct {
+	store.Store
+	io.Closer
+}
+
+// open opens the store, which need not be there yet. Errors wrap [errUsage].
+func (f storeFlags) open() (openStore, error) {
 	s, closer, err := open.Store(f.name, open.Options{MaxCounters: f.maxCounters})
 	switch {
 	case errors.Is(err, open.ErrUnbounded):
-		return nil, nil, fmt.Errorf("%w: --max-counters: want it with --store memory only", errUsage)
+		return openStore{}, fmt.Errorf("%w: --max-counters: want it with --store memory only", errUsage)
 	case err != nil:
-		return nil, nil, fmt.Errorf("%w: --store: %w", errUsage, err)
+		return openStore{}, fmt.Errorf("%w: --store: %w", errUsage, err)
 	}
-	return s, closer, nil
+	return openStore{s, closer}, nil
+}
+
+// tryTimeout is how long a store may take to be there.
+const tryTimeout = 5 * time.Second
+
+// try looks whether the store takes hits.
+func (s openStore) try(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+	defer cancel()
+	return s.Ping(ctx)
 }

@@ -36,6 +36,16 @@ type Report struct {
 	Configurations int
 	// Findings are in the order of the file.
 	Findings []Finding
+	// Accepted are the configurations without mistakes, in the order of the file.
+	Accepted []Configuration
+}
+
+// Configuration is one that the plugin accepts.
+type Configuration struct {
+	// Line is where it begins, from 1.
+	Line int
+	// Document is what the plugin gets.
+	Document []byte
 }
 
 // Refused reports whether the file has mistakes.
@@ -184,6 +194,8 @@ func (c *checker) configuration(d *document) *config.Config {
 	if err != nil || len(d.mistakes) > 0 {
 		return nil
 	}
+	line, _ := c.places.position(d.from(0))
+	c.report.Accepted = append(c.report.Accepted, Configuration{Line: line, Document: d.text})
 	root := readJSON(d.text)
 	for _, w := range config.Warnings(parsed) {
 		c.add(mistake{d.from(locate(root, w.Path)), w.Path, w.Problem}, true)

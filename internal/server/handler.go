@@ -43,6 +43,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Now tells how long ago that was, time.Now if nil.
 	Now func() time.Time
+	// Probe has the store probed at once, so that the log says from the start if it is not there.
+	Probe bool
 }
 
 // Handler serves a store:
@@ -81,6 +83,9 @@ func Handler(counters store.Store, o Options) http.Handler {
 	}
 	h := &handler{store: counters, metrics: newMetrics(o.Registry), log: o.Logger, backend: backend.New(counters)}
 	h.health = &health{store: counters, metrics: h.metrics, log: o.Logger, now: o.Now}
+	if o.Probe {
+		h.health.look()
+	}
 	authorized := func(next http.HandlerFunc) http.Handler { return h.authorize(o.Tokens, o.Certificates, next) }
 	mux := http.NewServeMux()
 	mux.Handle("POST "+wire.PushPath, authorized(h.push))

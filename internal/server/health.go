@@ -84,7 +84,7 @@ func (h *health) fail(err error) {
 	h.failedAt = h.now()
 	if !h.failing {
 		h.failing = true
-		h.log.Error("the store fails", "error", err)
+		h.log.Error("the store fails, and /readyz says so until it is back", "error", err)
 	}
 }
 
@@ -126,6 +126,13 @@ func (h *health) probe() *probe {
 		h.succeeded(ctx, p.err, true)
 	}()
 	return p
+}
+
+// look has the log say at once if the store is not there.
+func (h *health) look() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.probe()
 }
 
 // ready is the error of a probe of the last second, or of ctx if that ends before.

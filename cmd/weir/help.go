@@ -1,0 +1,229 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// command is one of weir's.
+type command struct {
+	name string
+	// summary says in a line what it does, and operands what may stand behind its flags.
+	summary, operands string
+	// help says more, with examples.
+	help string
+	// run takes the arguments, and runs until it is done or ctx ends.
+	run func(ctx context.Context, args []string, env environment) error
+}
+
+// commands are all commands, in the order in which they are listed.
+func commands() []command {
+	return []command{
+		{name: "run", summary: "run proxy nodes with the plugin, a backend and an upstream, to try a configuration", run: runNodes, help: `
+Everything runs in this process and needs no Envoy: --nodes proxies that run the compiled plugin, a
+counter backend for them if the configuration has one, and an upstream that answers with the request.
+
+  weir run
+  weir run --config my.json --upstream http://127.0.0.1:3000
+  weir run --config my.json --nodes 3 --listen 127.0.0.1:9000 --store redis://127.0.0.1:6379
+
+Environment:
+
+  WEIR_STORE  what --store says, unless that or --store-file is given
+`},
+		{name: "serve", summary: "run the counter backend that proxies share", run: serve, help: `
+Run as many as you like on one store. Beyond the loopback range it does not start without a token or
+clients' certificates, unless it is told --insecure.
+
+  weir serve
+  WEIR_TOKEN=change-me weir serve --listen 0.0.0.0:9180 --store redis://redis:6379
+  weir serve --listen :9180 --token-file tokens --store-file store --tls-cert tls.crt --tls-key tls.key
+
+It answers GET /readyz with 200 while the store takes hits and with 503 otherwise, /livez with 200 as
+long as it runs, and /metrics for Prometheus. It starts, and goes on, while its store is away: /readyz
+and the log say so.
+
+Environment:
+
+  WEIR_STORE  what --store says, unless that or --store-file is given
+  WEIR_TOKEN  what --token says, unless that or --token-file is given
+`},
+		{name: "check", summary: "check configurations, and the documents of Envoy and Istio that have some", operands: "FILE…", run: checkFiles, help: checkHelp},
+		{name: "schema", summary: "print the JSON Schema of a configuration", run: printSchema, help: `
+Editors check and complete configurations by it.
+
+  weir schema >weir.schema.json
+`},
+		{name: "simulate", summary: "replay access logs through a configuration's rules", operands: "--config FILE LOG…", run: runSimulation, help: `
+It tells of each rule what share of the logged requests it would have refused, and whom, of each limit
+what others in its place would refuse, and what the other algorithms would. Logs are those of Envoy,
+Istio and nginx, and the common and combined formats, plain or compressed with gzip; - is standard
+input.
+
+  weir simulate --config new.json access.log access.log.1.gz
+  weir simulate --config new.json --html report.html access.log
+`},
+		{name: "override", summary: "give single keys other limits while everything runs", operands: overrideUsage, run: override, help: backendHelp},
+		{name: "version", summary: "print the version", run: printVersion, help: ""},
+	}
+}
+
+// backendHelp is of commands that ask weir serve.
+const backendHelp = `
+Environment:
+
+  WEIR_BACKEND  what --backend says, unless that is given
+  WEIR_TOKEN    what --token says, unless that or --token-file is given
+`
+
+const exitCodes = `
+Exit codes: 0, or 1 after a failure, or 2 if the command line is wrong.
+`
+
+// find is the command of a name, or nil.
+func find(name string) *command {
+	all := commands()
+	for i := range all {
+		if all[i].name == name {
+			return &all[i]
+		}
+	}
+	return nil
+}
+
+// usage lists the commands.
+func usage() string {
+	var b strings.Builder
+	b.WriteString(`Weir limits rates inside Envoy and Istio. This command runs what is beside the plugin.
+
+Usage:
+
+  weir COMMAND [flags]
+
+Commands:
+
+`)
+	for _, c := range commands() {
+		fmt.Fprintf(&b, "  %-9s %s\n", c.name, c.summary)
+	}
+	b.WriteString(`  help      print this, or with the name of a command what that does
+
+weir COMMAND --help prints a command's flags, and examples.
+`)
+	return b.String()
+}
+
+// helpOf is what --help of a command prints.
+func helpOf(flags *flag.FlagSet) string {
+	var b strings.Builder
+	c := find(flags.Name())
+	synopsis, more, _ := strings.Cut(c.operands, "\n")
+	fmt.Fprintf(&b, "weir %s: %s.\n\nUsage: weir %s [flags] %s", c.name, c.summary, c.name, synopsis)
+	text := strings.TrimRight(b.String(), " ") + "\n"
+	b.Reset()
+	if more != "" {
+		text += strings.TrimRight(more, "\n") + "\n"
+	}
+	text += c.help
+	flags.VisitAll(func(f *flag.Flag) {
+		argument, usage := flag.UnquoteUsage(f)
+		if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "0" && f.DefValue != "0s" {
+			usage += fmt.Sprintf(" (default %s)", f.DefValue)
+		}
+		fmt.Fprintf(&b, "  --%s\n%s", strings.TrimSpace(f.Name+" "+argument), wrap(usage, "        "))
+	})
+	if b.Len() > 0 {
+		text += "\nFlags:\n\n" + b.String()
+	}
+	if !strings.Contains(c.help, "Exit codes") {
+		text += exitCodes
+	}
+	return text
+}
+
+// wrap breaks a text into lines of at most 100 characters.
+func wrap(text, indent string) string {
+	const width = 100
+	var b strings.Builder
+	line := indent
+	for word := range strings.FieldsSeq(text) {
+		if len([]rune(line))+1+len([]rune(word)) > width && line != indent {
+			b.WriteString(strings.TrimRight(line, " ") + "\n")
+			line = indent
+		}
+		if line != indent {
+			line += " "
+		}
+		line += word
+	}
+	b.WriteString(line + "\n")
+	return b.String()
+}
+
+// suggestCommand says which command may have been meant.
+func suggestCommand(name string) string {
+	var names []string
+	for _, c := range commands() {
+		names = append(names, c.name)
+	}
+	if near := nearest(name, names); near != "" {
+		return ": did you mean " + near + "?"
+	}
+	return ""
+}
+
+// suggestFlag says which flag may have been meant, if err is that there is none of a name.
+func suggestFlag(flags *flag.FlagSet, err error) string {
+	_, name, unknown := strings.Cut(err.Error(), "flag provided but not defined: ")
+	if !unknown {
+		return ""
+	}
+	var names []string
+	flags.VisitAll(func(f *flag.Flag) { names = append(names, f.Name) })
+	if near := nearest(strings.TrimLeft(name, "-"), names); near != "" {
+		return ": did you mean --" + near + "?"
+	}
+	return ""
+}
+
+// nearest is the name that differs in the fewest letters, if those are few, or that begins as a text
+// does.
+func nearest(text string, names []string) (near string) {
+	if len(text) > 40 {
+		return ""
+	}
+	least := 3
+	for _, name := range names {
+		d := distance(text, name)
+		if len(text) > 2 && strings.HasPrefix(name, text) {
+			d = 1
+		}
+		if d < least && d < len(name)-1 {
+			near, least = name, d
+		}
+	}
+	return near
+}
+
+// distance is how many letters have to be inserted, deleted or replaced to make b of a.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		before := slices.Clone(row)
+		row[0] = i + 1
+		for j := range len(b) {
+			replaced := before[j]
+			if a[i] != b[j] {
+				replaced++
+			}
+			row[j+1] = min(replaced, before[j+1]+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write docs/commands.md")
+
+const commandsPage = "../../docs/commands.md"
+
+// pageIntroduction begins the page of all commands.
+const pageIntroduction = `# Commands
+
+` + "`make build` leaves the command in `dist/weir`." + ` This page is what the commands print of themselves with
+` + "`--help`" + `. Flags may be written with one dash or two, and as ` + "`--flag value` or `--flag=value`" + `.
+A secret on a command line can be seen by other users of the machine: better is a file, or the
+environment.
+`
+
+func printed(t *testing.T, args ...string) string {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	if code := run(t.Context(), args, environment{stdout: &stdout, stderr: &stderr, getenv: func(string) string { return "" }}); code != 0 || stderr.Len() > 0 {
+		t.Fatalf("weir %q: exit code %d: %s", args, code, &stderr)
+	}
+	return stdout.String()
+}
+
+// The page of all commands is what they print.
+func TestCommandsPage(t *testing.T) {
+	var page strings.Builder
+	fmt.Fprintf(&page, "%s\n```text\n%s```\n", pageIntroduction, printed(t, "help"))
+	for _, c := range commands() {
+		fmt.Fprintf(&page, "\n## weir %s\n\n```text\n%s```\n", c.name, printed(t, c.name, "--help"))
+	}
+	if *update {
+		if err := os.WriteFile(commandsPage, []byte(page.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(commandsPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != page.String() {
+		t.Error("docs/commands.md is not what the commands print: go test ./cmd/weir -run TestCommandsPage -update writes it")
+	}
+}
+
+// Each command says what it does, with an example that begins as a command line does, and what each
+// flag means. The lines fit a terminal.
+func TestHelpIsComplete(t *testing.T) {
+	for _, c := range commands() {
+		help := printed(t, "help", c.name)
+		if help != printed(t, c.name, "-h") {
+			t.Errorf("weir help %s is not weir %s -h", c.name, c.name)
+		}
+		for _, want := range []string{"Usage: weir " + c.name, "Exit codes:"} {
+			if !strings.Contains(help, want) {
+				t.Errorf("weir %s --help lacks %q", c.name, want)
+			}
+		}
+		if c.help != "" && !strings.Contains(help, "\n  weir "+c.name) && !strings.Contains(help, "weir "+c.name+" -") {
+			t.Errorf("weir %s --help has no example", c.name)
+		}
+		for _, flag := range regexp.MustCompile(`\n  (--\S+).*\n(.*)`).FindAllStringSubmatch(help, -1) {
+			if len(strings.TrimSpace(flag[2])) < 10 {
+				t.Errorf("weir %s --help says nothing of %s", c.name, flag[1])
+			}
+		}
+		for line := range strings.Lines(help) {
+			if n := len([]rune(strings.TrimRight(line, "\n"))); n > 140 {
+				t.Errorf("weir %s --help has a line of %d characters: %s", c.name, n, line)
+			}
+		}
+	}
+}

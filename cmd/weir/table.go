@@ -1,0 +1,165 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+
+	"weir/internal/host"
+	"weir/internal/live"
+)
+
+const (
+	// tableEvery is how often the table is drawn, and rateOver the time that rates are of.
+	tableEvery = 250 * time.Millisecond
+	rateOver   = 2 * time.Second
+)
+
+// table is what nodes do, at the end of a terminal: drawn again and again in the same place, below
+// what else is printed. It may be used by several goroutines.
+type table struct {
+	terminal *os.File
+	nodes    []*host.Process
+
+	mu      sync.Mutex
+	samples []live.Sample // of the last time, oldest first
+	drawn   int           // lines
+}
+
+// newTable is nil if out is no terminal.
+func newTable(out io.Writer) *table {
+	file, ok := out.(*os.File)
+	if !ok || !term.IsTerminal(int(file.Fd())) {
+		return nil
+	}
+	return &table{terminal: file}
+}
+
+// run draws until ctx ends.
+func (t *table) run(ctx context.Context) {
+	ticker := time.NewTicker(tableEvery)
+	defer ticker.Stop()
+	for {
+		t.draw(live.Take(time.Now(), t.nodes))
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			t.draw(live.Take(time.Now(), t.nodes)) // it stays
+			return
+		}
+	}
+}
+
+// Write prints something else, which the table makes room for. It is whole lines.
+func (t *table) Write(text []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n, err := t.terminal.Write(append([]byte(t.erase()), text...))
+	t.drawn = 0
+	if len(t.samples) > 0 {
+		t.show()
+	}
+	return max(0, min(n, len(text))), err
+}
+
+func (t *table) draw(s live.Sample) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.samples = append(t.samples, s)
+	for len(t.samples) > 2 && s.At.Sub(t.samples[1].At) >= rateOver {
+		t.samples = t.samples[1:]
+	}
+	t.show()
+}
+
+// erase moves to where the table begins, and clears what is behind.
+func (t *table) erase() string {
+	if t.drawn == 0 {
+		return ""
+	}
+	return fmt.Sprintf("\r\x1b[%dA\x1b[J", t.drawn)
+}
+
+// show draws the last sample. The caller holds the lock.
+func (t *table) show() {
+	width, height, err := term.GetSize(int(t.terminal.Fd()))
+	if err != nil || width < 1 || height < 2 {
+		width, height = 80, 24
+	}
+	lines := strings.Split(strings.TrimRight(tableText(t.samples[0], t.samples[len(t.samples)-1]), "\n"), "\n")
+	// A line that does not fit would take two, and one below the screen could not be erased.
+	lines = lines[:min(len(lines), height-1)]
+	var b strings.Builder
+	b.WriteString(t.erase())
+	for _, line := range lines {
+		if utf8.RuneCountInString(line) >= width {
+			line = string([]rune(line)[:width-1])
+		}
+		b.WriteString(line + "\n")
+	}
+	t.drawn = len(lines)
+	_, _ = io.WriteString(t.terminal, b.String()) // a terminal that has gone shows nothing
+}
+
+// tableText says what nodes have done, and how much of it a second since an earlier sample.
+func tableText(before, now live.Sample) string {
+	var b bytes.Buffer
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	seconds := now.At.Sub(before.At).Seconds()
+	fmt.Fprintln(w, "\nrule\tnode\tallowed\trefused\tallowed/s\trefused/s\t")
+	names := []live.Rule{}
+	if len(now.Nodes) > 0 {
+		names = now.Nodes[0].Rules
+	}
+	for r, rule := range names {
+		name := rule.Name
+		if rule.Shadow {
+			name += " (shadow)"
+		}
+		var sum, sumBefore live.Rule
+		for i := range now.Nodes {
+			of, then := ruleOf(&now.Nodes[i], r), ruleOf(&before.Nodes[i], r)
+			line(w, name, fmt.Sprint(i), of, then, seconds)
+			name = ""
+			sum.Allowed, sum.Rejected = sum.Allowed+of.Allowed, sum.Rejected+of.Rejected
+			sumBefore.Allowed, sumBefore.Rejected = sumBefore.Allowed+then.Allowed, sumBefore.Rejected+then.Rejected
+		}
+		if len(now.Nodes) > 1 {
+			line(w, "", "all", sum, sumBefore, seconds)
+		}
+	}
+	fmt.Fprintln(w, "\t\t\t\t\t\t")
+	fmt.Fprintln(w, "\tnode\tpushed\twaited\talone\tlost pushes\t")
+	for i, n := range now.Nodes {
+		fmt.Fprintf(w, "\t%d\t%d\t%d\t%d\t%d\t\n", i, n.Pushed, n.Waited, n.Alone, n.Failed)
+	}
+	_ = w.Flush() // into memory
+	return b.String()
+}
+
+// ruleOf is a node's rule, which may not have been defined yet.
+func ruleOf(n *live.Node, i int) live.Rule {
+	if i < len(n.Rules) {
+		return n.Rules[i]
+	}
+	return live.Rule{}
+}
+
+func line(w io.Writer, name, node string, now, before live.Rule, seconds float64) {
+	rate := func(n int64) string {
+		if seconds <= 0 {
+			return "-"
+		}
+		return fmt.Sprintf("%.1f", float64(n)/seconds)
+	}
+	fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\t\n", name, node, now.Allowed, now.Rejected, rate(now.Allowed-before.Allowed), rate(now.Rejected-before.Rejected))
+}

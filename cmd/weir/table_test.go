@@ -1,0 +1,105 @@
+package main
+
+import (
+	"bufio"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+
+	"weir/internal/live"
+)
+
+func TestTableText(t *testing.T) {
+	t.Parallel()
+	at := time.Unix(1000, 0)
+	before := live.Sample{At: at, Nodes: []live.Node{{}, {Rules: []live.Rule{{Name: "per-user", Allowed: 10}}}}}
+	now := live.Sample{At: at.Add(2 * time.Second), Nodes: []live.Node{
+		{Pushed: 7, Waited: 3, Rules: []live.Rule{{Name: "per-user", Allowed: 7, Rejected: 1}, {Name: "new", Shadow: true}}},
+		{Alone: 1, Failed: 4, Rules: []live.Rule{{Name: "per-user", Allowed: 13, Rejected: 20}, {Name: "new", Shadow: true, Rejected: 5}}},
+	}}
+	const want = `
+          rule  node  allowed  refused  allowed/s    refused/s
+      per-user     0        7        1        3.5          0.5
+                   1       13       20        1.5         10.0
+                 all       20       21        5.0         10.5
+  new (shadow)     0        0        0        0.0          0.0
+                   1        0        5        0.0          2.5
+                 all        0        5        0.0          2.5
+                                                             
+                node   pushed   waited      alone  lost pushes
+                   0        7        3          0            0
+                   1        0        0          1            4
+`
+	trim := func(text string) string { return regexp.MustCompile(` +\n`).ReplaceAllString(text, "\n") }
+	if got := trim(tableText(before, now)); got != trim(want) {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if got := tableText(now, now); !strings.Contains(got, "-") {
+		t.Errorf("rates of no time:\n%s", got)
+	}
+}
+
+// On a terminal weir run shows a table, which goes on as requests come, and ends with the command.
+func TestTable(t *testing.T) {
+	t.Parallel()
+	command := exec.Command(os.Args[0], "run", "--listen", "127.0.0.1:0", "--wasm", "../../dist/weir.wasm")
+	command.Env = append(os.Environ(), asCommand+"=1")
+	terminal, err := pty.StartWithSize(command, &pty.Winsize{Rows: 30, Cols: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer terminal.Close()
+	lines := bufio.NewScanner(terminal)
+	until := func(pattern string) []string {
+		t.Helper()
+		expression := regexp.MustCompile(pattern)
+		for lines.Scan() {
+			if found := expression.FindStringSubmatch(lines.Text()); found != nil {
+				return found
+			}
+		}
+		t.Fatalf("the terminal shows no line like %q", pattern)
+		return nil
+	}
+	address := until(`node 0 +(http://\S+)`)[1]
+	until(`^ *per-user +0 +0 +0 `)
+	for i := range 12 {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("x-user", "ann")
+		answer, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(io.Discard, answer.Body); err != nil {
+			t.Error(err)
+		}
+		if err := answer.Body.Close(); err != nil || i < 10 != (answer.StatusCode == http.StatusOK) {
+			t.Errorf("request %d: %s, %v", i, answer.Status, err)
+		}
+	}
+	if err := pty.Setsize(terminal, &pty.Winsize{Rows: 30, Cols: 40}); err != nil {
+		t.Fatal(err)
+	}
+	if row := until(`^ *per-user +0 +10 +2 `); len(row[0]) > 40 {
+		t.Errorf("a line of %d characters on a terminal of 40", len(row[0]))
+	}
+	if _, err := terminal.Write([]byte{3}); err != nil { // Ctrl-C
+		t.Fatal(err)
+	}
+	for lines.Scan() {
+		continue
+	}
+	if err := command.Wait(); err != nil {
+		t.Error(err)
+	}
+}

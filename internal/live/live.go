@@ -1,0 +1,100 @@
+// Package live tells what proxy nodes of this process do, as they do it.
+package live
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"weir/internal/host"
+)
+
+// Node is what a node has done since it was started.
+type Node struct {
+	// Rules are in the order of their namespaces and names.
+	Rules []Rule
+	// Waited are requests that waited for the backend, Alone those that were decided without it,
+	// Pushed hits that it was told of, and Failed pushes that it did not take, and that are sent
+	// again.
+	Waited, Alone, Pushed, Failed int64
+}
+
+// Rule is what a rule has decided on a node. Of a shadow rule it is what it would have decided.
+type Rule struct {
+	Namespace, Name   string
+	Shadow            bool
+	Allowed, Rejected int64
+}
+
+// Sample is what all nodes have done at a moment.
+type Sample struct {
+	At    time.Time
+	Nodes []Node
+}
+
+// Take takes a sample of the processes of nodes. It may be called at any time.
+func Take(at time.Time, nodes []*host.Process) Sample {
+	s := Sample{At: at, Nodes: make([]Node, len(nodes))}
+	for i, process := range nodes {
+		s.Nodes[i] = read(process.Metrics().Snapshot())
+	}
+	return s
+}
+
+// read reads the plugin's metrics, whose names have labels in them: see package filter.
+func read(metrics map[string]host.Metric) (n Node) {
+	for full, metric := range metrics {
+		labels, name := split(full)
+		value := metric.Value
+		switch name {
+		case "requests_total":
+			n.count(labels, value)
+		case "waited_requests_total":
+			n.Waited += value
+		case "decided_alone_total":
+			n.Alone += value
+		case "pushed_hits_total":
+			n.Pushed += value
+		case "failed_pushes_total":
+			n.Failed += value
+		}
+	}
+	slices.SortFunc(n.Rules, func(a, b Rule) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
+	return n
+}
+
+func (n *Node) count(labels map[string]string, value int64) {
+	rule := Rule{Namespace: labels["weir_namespace"], Name: labels["weir_rule"]}
+	i := slices.IndexFunc(n.Rules, func(r Rule) bool { return r.Namespace == rule.Namespace && r.Name == rule.Name })
+	if i < 0 {
+		i = len(n.Rules)
+		n.Rules = append(n.Rules, rule)
+	}
+	outcome, shadow := strings.CutPrefix(labels["weir_outcome"], "shadow_")
+	n.Rules[i].Shadow = shadow
+	if outcome == "allowed" {
+		n.Rules[i].Allowed += value
+	} else {
+		n.Rules[i].Rejected += value
+	}
+}
+
+// split takes the labels out of a metric's name.
+func split(full string) (labels map[string]string, name string) {
+	rest, ours := strings.CutPrefix(full, "weir.")
+	if !ours {
+		return nil, ""
+	}
+	labels = map[string]string{}
+	for {
+		label, after, found := strings.Cut(rest, ";.;")
+		if !found {
+			return labels, rest
+		}
+		key, value, _ := strings.Cut(label, "=.=")
+		labels[key], rest = value, after
+	}
+}

@@ -1,0 +1,34 @@
+package live
+
+import (
+	"reflect"
+	"testing"
+
+	"weir/internal/host"
+)
+
+func TestRead(t *testing.T) {
+	t.Parallel()
+	const shop = "weir.weir_namespace=.=shop.eu;.;"
+	got := read(map[string]host.Metric{
+		shop + "weir_rule=.=per-user;.;weir_outcome=.=allowed;.;requests_total":               {Value: 7},
+		shop + "weir_rule=.=per-user;.;weir_outcome=.=rejected;.;requests_total":              {Value: 2},
+		shop + "weir_rule=.=new;.;weir_outcome=.=shadow_allowed;.;requests_total":             {Value: 5},
+		shop + "weir_rule=.=new;.;weir_outcome=.=shadow_rejected;.;requests_total":            {Value: 4},
+		"weir.weir_namespace=.=api;.;weir_rule=.=z;.;weir_outcome=.=allowed;.;requests_total": {Value: 1},
+		shop + "waited_requests_total":                                                        {Value: 3},
+		"weir.weir_namespace=.=api;.;waited_requests_total":                                   {Value: 10},
+		shop + "decided_alone_total":                                                          {Value: 1},
+		shop + "pushed_hits_total":                                                            {Value: 8},
+		shop + "failed_pushes_total":                                                          {Value: 6},
+		shop + "evicted_counters_total":                                                       {Value: 99},
+		"somebody_elses_requests_total":                                                       {Value: 99},
+	})
+	want := Node{Waited: 13, Alone: 1, Pushed: 8, Failed: 6, Rules: []Rule{
+		{Namespace: "api", Name: "z", Allowed: 1}, {Namespace: "shop.eu", Name: "new", Shadow: true, Allowed: 5, Rejected: 4},
+		{Namespace: "shop.eu", Name: "per-user", Allowed: 7, Rejected: 2},
+	}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got\n%+v, want\n%+v", got, want)
+	}
+}
