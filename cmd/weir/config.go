@@ -1,8 +1,12 @@
 package main
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
-	"strconv"
+	"io/fs"
+	"regexp"
+	"slices"
 	"strings"
 
 	"weir/internal/check"
@@ -10,49 +14,74 @@ import (
 
 // configUsage is of --config.
 const configUsage = "`file` with the plugin's configuration, or a document of Envoy, Istio or Envoy Gateway that has one, in JSON or YAML; " +
-	"of several, FILE:LINE is the one that begins there"
+	"- is standard input; of several configurations, FILE:LINE, or FILE:LINE:COLUMN, is the one that begins there"
 
-// readConfiguration reads the configuration that --config names, from any file that weir check reads.
-// It prints the mistakes that the file has.
-func readConfiguration(name string, env environment) (document []byte, err error) {
-	name, line := cutLine(name)
+// placed is the name of a file, behind which a line is, and perhaps a column.
+var placed = regexp.MustCompile(`^(.+?):([0-9]+(?::[0-9]+)?)$`)
+
+// readConfiguration reads one configuration, as the plugin gets it, from a file as weir check reads
+// it. Of several, a name ends in the place of one: FILE:LINE or FILE:LINE:COLUMN, as weir check tells
+// places. Mistakes are printed.
+func readConfiguration(name string, env environment) ([]byte, error) {
+	where := ""
 	content, err := readFile(name, env)
+	if parts := placed.FindStringSubmatch(name); parts != nil && errors.Is(err, fs.ErrNotExist) {
+		name, where = parts[1], parts[2]
+		content, err = readFile(name, env)
+	}
 	if err != nil {
 		return nil, err
 	}
 	report := check.File(name, content)
 	if report.Refused() {
-		var mistakes []string
 		for i := range report.Findings {
 			if f := &report.Findings[i]; !f.Warning {
-				mistakes = append(mistakes, name+place(f)+": "+message(f))
+				fmt.Fprintf(env.stderr, "%s%s: %s\n", name, place(f), message(f))
 			}
 		}
-		fmt.Fprintln(env.stderr, strings.Join(mistakes, "\n"))
 		return nil, errRefused
 	}
-	var lines []string
-	for _, c := range report.Accepted {
-		if c.Line == line || line == 0 && len(report.Accepted) == 1 {
-			return c.Document, nil
-		}
-		lines = append(lines, strconv.Itoa(c.Line))
-	}
+	all := report.Accepted
+	chosen := at(all, where)
 	switch {
-	case len(lines) == 0:
-		return nil, fmt.Errorf("%s has no configuration", name)
-	case line == 0:
-		return nil, fmt.Errorf("%w: --config: %s has configurations in lines %s: want one of them, as in %s:%s", errUsage, name, strings.Join(lines, ", "), name, lines[0])
+	case len(all) == 0:
+		return nil, fmt.Errorf("%s: want a configuration, or a document of Envoy, Istio or Envoy Gateway with one, got none", name)
+	case len(chosen) == 0:
+		return nil, fmt.Errorf("%w: --config: no configuration begins at %s:%s; choose one of\n%s", errUsage, name, where, choices(name, all))
+	case len(chosen) > 1:
+		return nil, fmt.Errorf("%w: --config: %s has several configurations; choose one of\n%s", errUsage, name, choices(name, chosen))
 	}
-	return nil, fmt.Errorf("%w: --config: %s has no configuration that begins in line %d, but in %s", errUsage, name, line, strings.Join(lines, ", "))
+	return chosen[0].Document, nil
 }
 
-// cutLine takes the line out of FILE:LINE; it is 0 if there is none.
-func cutLine(name string) (file string, line int) {
-	if i := strings.LastIndexByte(name, ':'); i > 0 {
-		if n, err := strconv.Atoi(name[i+1:]); err == nil && n > 0 {
-			return name[:i], n
+// at returns the configurations that begin at a place, which is a line, a line and a column, or
+// empty for anywhere. Of equal ones it has the first.
+func at(all []check.Configuration, where string) (some []check.Configuration) {
+	for i := range all {
+		c := &all[i]
+		equal := func(other check.Configuration) bool { return bytes.Equal(other.Document, c.Document) }
+		if where != "" && !strings.HasPrefix(fmt.Sprintf("%d:%d:", c.Line, c.Column), where+":") || slices.ContainsFunc(some, equal) {
+			continue
 		}
+		some = append(some, *c)
 	}
-	return name, 0
+	return some
+}
+
+// choices tells configurations apart, one to a line.
+func choices(name string, all []check.Configuration) string {
+	const most = 5
+	lines := make([]string, len(all))
+	for i := range all {
+		rules := all[i].Config.Rules
+		var names []string
+		for j := range rules[:min(len(rules), most)] {
+			names = append(names, rules[j].Name)
+		}
+		if more := len(rules) - most; more > 0 {
+			names = append(names, fmt.Sprintf("%d more", more))
+		}
+		lines[i] = fmt.Sprintf("  %s:%d:%d (namespace %s, rules %s)", name, all[i].Line, all[i].Column, all[i].Config.Namespace, strings.Join(names, ", "))
+	}
+	return strings.Join(lines, "\n")
 }

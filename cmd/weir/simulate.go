@@ -46,6 +46,8 @@ func runSimulation(ctx context.Context, args []string, env environment) (err err
 		return fmt.Errorf("%w: want the names of access logs, or - for standard input", errUsage)
 	case f.read.Format != "" && !slices.Contains(accesslog.Formats, f.read.Format):
 		return fmt.Errorf("%w: --format: want one of %s, got %.40q", errUsage, strings.Join(accesslog.Formats, ", "), f.read.Format)
+	case (f.config == "-" || strings.HasPrefix(f.config, "-:")) && slices.Contains(flags.Args(), "-"):
+		return fmt.Errorf("%w: want standard input for the configuration or for a log, not for both", errUsage)
 	case f.json && f.html != "":
 		return fmt.Errorf("%w: want --json or --html, not both", errUsage)
 	case f.worst < 0 || f.read.TrustedHops < 0:

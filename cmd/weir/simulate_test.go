@@ -99,10 +99,10 @@ func TestSimulateConfigurations(t *testing.T) {
 	}{
 		{yaml, 0, "per-client", ""},
 		{yaml + ":1", 0, "per-client", ""},
-		{yaml + ":3", 2, "", "no configuration that begins in line 3, but in 1"},
+		{yaml + ":3", 2, "", "no configuration begins at " + yaml + ":3; choose one of\n  " + yaml + ":1:1 (namespace default, rules per-client)\n"},
 		{bad, 1, "", bad + ":3:11: rules[0].limits: want 1 to 8 limits, got 0\nweir simulate: configuration refused\n"},
-		{none, 1, "", "has no configuration"},
-		{"../../envoy/envoy.yaml", 2, "", "../../envoy/envoy.yaml has configurations in lines 66, "},
+		{none, 1, "", "none.yaml: want a configuration, or a document of Envoy, Istio or Envoy Gateway with one, got none"},
+		{"../../envoy/envoy.yaml", 2, "", "../../envoy/envoy.yaml has several configurations; choose one of\n  ../../envoy/envoy.yaml:66:29 (namespace default, rules per-user"},
 		{"../../envoy/envoy.yaml:66", 0, "per-user", ""},
 	} {
 		var stdout, stderr bytes.Buffer
@@ -110,5 +110,90 @@ func TestSimulateConfigurations(t *testing.T) {
 		if code != c.code || !strings.Contains(stdout.String(), c.stdout) || !strings.Contains(stderr.String(), c.stderr) {
 			t.Errorf("%s: exit code %d\n%s\n%s\nwant %d\n%s\n%s", c.config, code, &stdout, &stderr, c.code, c.stdout, c.stderr)
 		}
+	}
+}
+
+// A configuration is read from what people deploy, as weir check reads it.
+func TestSimulateDeployed(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, content string) string {
+		name = filepath.Join(dir, name)
+		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	const rule = `{"name": "all", "limits": [{"limit": 2, "window": "1m", "algorithm": "sliding_log"}]}`
+	plugin := func(resource, configuration string) string {
+		return "apiVersion: extensions.istio.io/v1alpha1\nkind: WasmPlugin\nspec:\n  url: oci://x/weir\n  pluginConfig:\n    " +
+			"namespace: " + resource + "\n    rules:\n    - " + configuration + "\n"
+	}
+	istio := plugin("shop", rule)
+	other := plugin("blog", strings.Replace(rule, `"limit": 2`, `"limit": 3`, 1))
+	var seven strings.Builder
+	for i := range 7 {
+		fmt.Fprintf(&seven, "\n    - {name: r%d, limits: [{limit: 4, window: 1h}]}", i)
+	}
+	both := write("both.yaml", istio+"---\n"+other)
+	// Its name has what looks like a place.
+	colon := write("a:5", "rules: ["+rule+"]")
+	choices := "several configurations; choose one of\n" +
+		"  " + both + ":6:5 (namespace shop, rules all)\n  " + both + ":15:5 (namespace blog, rules all)\n"
+	log := write("access.log", strings.Repeat(`{"time": "2026-01-02T15:04:05.1Z", "path": "/a"}`+"\n", 10))
+	jsonPlugin := func(namespace string) string {
+		return `{"apiVersion": "extensions.istio.io/v1alpha1", "kind": "WasmPlugin", "spec": {"url": "oci://x/weir", "pluginConfig": {"namespace": "` +
+			namespace + `", "rules": [` + rule + `]}}}`
+	}
+	line := write("line.json", "["+jsonPlugin("shop")+", "+strings.Replace(jsonPlugin("blog"), `"limit": 2`, `"limit": 3`, 1)+"]")
+	for name, test := range map[string]struct {
+		config, stdin string
+		refused       int // of 10 requests
+		code          int
+		stderr        string
+	}{
+		"YAML":               {config: write("plain.yaml", "rules:\n- name: all\n  limits:\n  - limit: 4\n    window: 1h\n"), refused: 6},
+		"one plugin":         {config: write("istio.yaml", istio), refused: 8},
+		"the same plugin":    {config: write("twice.yaml", istio+"---\n"+istio), refused: 8},
+		"one by its line":    {config: both + ":15", refused: 7},
+		"by its column too":  {config: both + ":6:5", refused: 8},
+		"a name with a line": {config: colon, refused: 8},
+		"behind such a name": {config: colon + ":1:1", refused: 8},
+		"standard input":     {config: "-", stdin: istio, refused: 8},
+		"one of those":       {config: "-:15", stdin: istio + "---\n" + other, refused: 7},
+		"one of a line":      {config: line + ":1:359", refused: 7},
+		"several in a line":  {config: line + ":1", code: 2, stderr: "several configurations; choose one of\n"},
+		"several":            {config: both, code: 2, stderr: choices},
+		"no such column":     {config: both + ":6:4", code: 2, stderr: "no configuration begins at " + both + ":6:4; choose one of\n"},
+		"part of a line":     {config: both + ":1", code: 2, stderr: "no configuration begins at " + both + ":1; choose one of\n"},
+		"many rules": {
+			config: write("many.yaml", istio+"---\n"+plugin("many", "{name: first, limits: [{limit: 4, window: 1h}]}"+seven.String())),
+			code:   2, stderr: ":15:5 (namespace many, rules first, r0, r1, r2, r3, 3 more)\n",
+		},
+		"none":            {config: write("none.yaml", "apiVersion: v1\nkind: Secret\n"), code: 1, stderr: "none.yaml: want a configuration, or a document of Envoy"},
+		"a mistake":       {config: write("bad.yaml", strings.Replace(istio, "window", "windw", 1)), code: 1, stderr: "bad.yaml:8:47: rules[0].limits[0].windw: unknown field"},
+		"no file":         {config: filepath.Join(dir, "gone.yaml:7"), code: 1, stderr: "gone.yaml: no such file"},
+		"a log there too": {config: "-:7 -", code: 2, stderr: "want standard input for the configuration or for a log, not for both"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var stdout, stderr bytes.Buffer
+			config, more, _ := strings.Cut(test.config, " ")
+			args := append([]string{"simulate", "--json", "--config", config}, append(strings.Fields(more), log)...)
+			if code := run(t.Context(), args, environment{stdin: strings.NewReader(test.stdin), stdout: &stdout, stderr: &stderr}); code != test.code {
+				t.Fatalf("exit code %d, want %d: %s", code, test.code, &stderr)
+			}
+			if test.code != 0 {
+				if !strings.Contains(stderr.String(), test.stderr) {
+					t.Errorf("printed %s, want %q", &stderr, test.stderr)
+				}
+				return
+			}
+			var report simulate.Report
+			if err := json.Unmarshal(stdout.Bytes(), &report); err != nil {
+				t.Fatal(err)
+			}
+			if report.Refused != uint64(test.refused) {
+				t.Errorf("%d refused, want %d", report.Refused, test.refused)
+			}
+		})
 	}
 }

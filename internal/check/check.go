@@ -42,10 +42,12 @@ type Report struct {
 
 // Configuration is one that the plugin accepts.
 type Configuration struct {
-	// Line is where it begins, from 1.
-	Line int
+	// Line and Column are where it begins; they count as those of a [Finding].
+	Line, Column int
 	// Document is what the plugin gets.
 	Document []byte
+	// Config is what that means.
+	Config *config.Config
 }
 
 // Refused reports whether the file has mistakes.
@@ -194,8 +196,8 @@ func (c *checker) configuration(d *document) *config.Config {
 	if err != nil || len(d.mistakes) > 0 {
 		return nil
 	}
-	line, _ := c.places.position(d.from(0))
-	c.report.Accepted = append(c.report.Accepted, Configuration{Line: line, Document: d.text})
+	line, column := c.places.position(d.from(0))
+	c.report.Accepted = append(c.report.Accepted, Configuration{line, column, d.text, parsed})
 	root := readJSON(d.text)
 	for _, w := range config.Warnings(parsed) {
 		c.add(mistake{d.from(locate(root, w.Path)), w.Path, w.Problem}, true)

@@ -1,7 +1,9 @@
 package simulate
 
 import (
+	"crypto/sha256"
 	_ "embed"
+	"encoding/base64"
 	"fmt"
 	"html/template"
 	"io"
@@ -10,13 +12,25 @@ import (
 	"time"
 )
 
-//go:embed page.html
-var pageText string
+var (
+	//go:embed page.html
+	pageText string
+	//go:embed page.css
+	pageStyle template.CSS
+)
+
+// pagePolicy allows the page its own style, and nothing else: whatever a log had written would get
+// no script, no style and no answer from anywhere.
+func pagePolicy() string {
+	hash := sha256.Sum256([]byte(pageStyle))
+	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(hash[:]) + "'; base-uri 'none'; form-action 'none'"
+}
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"count": count[uint64], "lines": count[int64], "percent": percent, "plot": plotCurve, "key": keyText, "plain": plain,
 	"time":  func(t time.Time) string { return t.Format(time.RFC3339) },
-	"width": func(share float64) string { return decimal(share * 100) },
+	"style": func() template.CSS { return pageStyle }, "policy": pagePolicy,
+	"most": mostRefused, "width": func(part, whole uint64) string { return decimal(100 * share(part, whole)) },
 }).Parse(pageText))
 
 // HTML writes the report as one page that needs nothing else: no script, no font, no picture.
@@ -25,9 +39,9 @@ func (r *Report) HTML(w io.Writer) error { return page.Execute(w, r) }
 
 // The area of a plot, and the plot in it.
 const (
-	plotWidth, plotHeight     = 640, 260
-	plotLeft, plotRight       = 56, 16
-	plotTop, plotBottom       = 16, 44
+	plotWidth, plotHeight     = 640, 320
+	plotLeft, plotRight       = 80, 28
+	plotTop, plotBottom       = 16, 60
 	plotInnerW                = plotWidth - plotLeft - plotRight
 	plotInnerH                = plotHeight - plotTop - plotBottom
 	ticksY                    = 4
@@ -39,15 +53,18 @@ const (
 type plot struct {
 	Width, Height            int
 	Left, Right, Top, Bottom int // of what is inside of the axes
-	Requests, Keys           string
-	Points                   []plotPoint
-	X, Y                     []plotTick
+	// Labels is where those of shares end, Limits where those of limits are, and Marks where that of
+	// the configured one is.
+	Labels, Limits, Marks int
+	Requests, Keys        string
+	Points                []plotPoint
+	X, Y                  []plotTick
 }
 
 type plotPoint struct {
-	X, Requests, Keys string
-	Configured        bool
-	Tip               string
+	X, Requests, Keys, Limit string
+	Configured               bool
+	Tip                      string
 }
 
 type plotTick struct{ At, Text string }
@@ -58,6 +75,7 @@ func plotCurve(points []Outcome) *plot {
 	}
 	p := &plot{
 		Width: plotWidth, Height: plotHeight, Left: plotLeft, Right: plotWidth - plotRight, Top: plotTop, Bottom: plotHeight - plotBottom,
+		Labels: plotLeft - 8, Limits: plotHeight - 36, Marks: plotHeight - 10,
 	}
 	most := leastShare
 	for i := range points {
@@ -77,14 +95,14 @@ func plotCurve(points []Outcome) *plot {
 	for i := range points {
 		o := &points[i]
 		at := plotPoint{
-			X: x(o.Limit), Requests: y(o.RefusedShare), Keys: y(o.RefusedKeysShare), Configured: o.Configured,
+			X: x(o.Limit), Requests: y(o.RefusedShare), Keys: y(o.RefusedKeysShare), Limit: count(o.Limit), Configured: o.Configured,
 			Tip: fmt.Sprintf("limit %s: %s of requests, %s of keys", count(o.Limit), percent(o.RefusedShare), percent(o.RefusedKeysShare)),
 		}
 		fmt.Fprintf(&requests, "%s,%s ", at.X, at.Requests)
 		fmt.Fprintf(&keys, "%s,%s ", at.X, at.Keys)
 		p.Points = append(p.Points, at)
 		if i%every == 0 {
-			p.X = append(p.X, plotTick{at.X, count(o.Limit)})
+			p.X = append(p.X, plotTick{at.X, at.Limit})
 		}
 	}
 	p.Requests, p.Keys = requests.String(), keys.String()
@@ -95,16 +113,24 @@ func plotCurve(points []Outcome) *plot {
 	return p
 }
 
-// ceiling is the next larger of 1, 2 and 5 times a power of ten, or all.
+// ceiling is a share at or above this one that four ticks part well.
 func ceiling(share float64) float64 {
 	for top := leastShare; top < wholeOfShares; top *= 10 {
-		for _, times := range [...]float64{1, 2, 5} {
+		for _, times := range [...]float64{1, 2, 3, 4, 6, 8} {
 			if top*times >= share {
 				return min(top*times, wholeOfShares)
 			}
 		}
 	}
 	return wholeOfShares
+}
+
+// mostRefused is the most that one of some limits refuses.
+func mostRefused(outcomes []Outcome) (n uint64) {
+	for i := range outcomes {
+		n = max(n, outcomes[i].Refused)
+	}
+	return n
 }
 
 func decimal(n float64) string { return fmt.Sprintf("%.2f", n) }

@@ -1,6 +1,8 @@
 package simulate
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -156,16 +158,22 @@ func TestPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	count, text := map[string]int{}, ""
+	count, text, policy, style := map[string]int{}, "", "", ""
 	for node := range root.Descendants() {
 		switch node.Type {
 		case html.TextNode:
 			text += node.Data
 		case html.ElementNode:
 			count[node.Data]++
+			if node.Data == "style" {
+				style += node.FirstChild.Data
+			}
 			for _, a := range node.Attr {
+				if a.Key == "content" && strings.Contains(a.Val, "-src") {
+					policy += a.Val
+				}
 				if slices.Contains([]string{"src", "href", "xlink:href", "action", "data", "srcset"}, a.Key) || strings.HasPrefix(a.Key, "on") ||
-					a.Key == "style" && strings.Contains(a.Val, "url") {
+					a.Key == "style" {
 					t.Errorf("<%s %s=%q>", node.Data, a.Key, a.Val)
 				}
 			}
@@ -177,13 +185,18 @@ func TestPage(t *testing.T) {
 			t.Errorf("%d of <%s>", count[element], element)
 		}
 	}
-	for _, want := range []string{"<img src=//evil.example onerror=alert(1)> {{.}}", "<script>alert(1)</script>", "as configured", "prefers-color-scheme: dark"} {
+	for _, want := range []string{"<img src=//evil.example onerror=alert(1)> {{.}}", "<script>alert(1)</script>", "5 as configured", "prefers-color-scheme: dark"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in the page's text", want)
 		}
 	}
-	if count["svg"] != 2 || count["polyline"] != 4 || strings.Contains(page.String(), "NaN") || strings.Contains(page.String(), "ZgotmplZ") {
+	// Two curves, and a bar for each of two times four algorithms.
+	if count["svg"] != 2+8 || count["polyline"] != 4 || strings.Contains(page.String(), "NaN") || strings.Contains(page.String(), "ZgotmplZ") {
 		t.Errorf("%v", count)
+	}
+	hash := sha256.Sum256([]byte(style))
+	if want := "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(hash[:]) + "'; base-uri 'none'; form-action 'none'"; policy != want {
+		t.Errorf("the policy is %q, want %q", policy, want)
 	}
 	for _, r := range page.String() {
 		if r < ' ' && r != '\n' || r == 0x7f {
