@@ -679,7 +679,8 @@ func (w *randomWorld) change() {
 func (w *randomWorld) moveRate() {
 	i := w.random.IntN(len(w.rules))
 	r := &w.rules[i]
-	if r.countRejected || r.costsLater {
+	exact := func(r randomRule) bool { return r.countRejected && r.rate == 0 } // none comes beside it
+	if r.countRejected || r.costsLater || slices.ContainsFunc(w.rules, exact) {
 		return
 	}
 	rates := syncedRates
