@@ -209,8 +209,14 @@ func (l *Limit) settleTokens(s *State, newest, gaveBack bool, start int64, taken
 		}
 		return
 	}
+	same := !h.idle() && (start-s.Start)%l.Width == 0
+	if ahead := start - s.Newest; same && ahead > 0 { // the backend's clock is: say the same of an earlier start
+		windows := (ahead-1)/l.Width + 1
+		start, taken = start-windows*l.Width, taken+min(uint64(windows), MaxHits/max(l.Max, 1))*l.Max
+		taken = min(taken, MaxHits)
+	}
 	switch apart := (start - s.Start) / l.Width; {
-	case h.idle() || start > s.Newest || (start-s.Start)%l.Width != 0: // the backend's clock may be ahead
+	case !same:
 		s.Start = min(start, s.Newest)
 		h.settle(true, taken)
 	case apart >= 0: // the same, but written by some windows later

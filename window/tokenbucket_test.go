@@ -340,4 +340,7 @@ func TestBackendsBucketStartsAhead(t *testing.T) {
 	if b := l.AppendState(nil, &s, true); s.Start > s.Newest || DecodeState(b, &read) != len(b) {
 		t.Errorf("the bucket starts at %d, and it is %d: %+v", s.Start-monday, s.Newest-monday, read)
 	}
+	if l.Advance(&s, monday+second); l.missing(&s, s.Newest) != 2 {
+		t.Errorf("%d tokens are missing when it starts, want the backend's 2", l.missing(&s, s.Newest))
+	}
 }

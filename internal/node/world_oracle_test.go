@@ -21,8 +21,7 @@ type randomCounter struct {
 	// died are hits that processes had passed which ended before the store knew of them. Nobody can
 	// tell of those.
 	died uint64
-	// early are hits that passed alone while the process did not know of all others yet, or not any
-	// more.
+	// early are hits that passed alone in processes which ended before they knew of all others.
 	early uint64
 	// here are hits that passed while each process counted by itself.
 	here   uint64
@@ -55,7 +54,6 @@ func (q *randomRequest) decided(demands []Demand, verdict counter.Verdict, now i
 	} else {
 		w.refused++
 	}
-	early := alone && max(f.nodes, uint64(f.link.shared.peak)) < uint64(len(w.alive()))
 	if alone && f.options.Fallback == RejectAll && verdict == counter.Allowed {
 		w.t.Fatalf("a request passes without the backend")
 	}
@@ -73,8 +71,8 @@ func (q *randomRequest) decided(demands []Demand, verdict counter.Verdict, now i
 			switch {
 			case verdict == counter.Allowed:
 				q.life.counted[counterOf(id, &d.Rule.Limits[j])] += int64(d.Cost)
-				if early {
-					c.early += d.Cost
+				if alone {
+					q.life.passedAlone[c] += d.Cost
 				}
 				if d.Rule.Synced() {
 					at := now
@@ -119,10 +117,10 @@ func (c *randomCounter) admit(w *randomWorld, f *fakeNode, cost uint64, now int6
 	if c.admitted <= most {
 		return
 	}
-	told := w.told(c.rule)
-	if c.admitted > most+told+c.died+c.early {
+	told, early := w.told(c.rule), w.early(c)
+	if c.admitted > most+told+c.died+early {
 		w.t.Fatalf("rule %d, limit %d, user %s: %d hits passed of %d, %d died with processes, %d came early, and the overshoot bound is %d; %d nodes known, breaker open: %v",
-			c.rule, c.limit, c.user, c.admitted, most, c.died, c.early, told, f.nodes, f.link.open())
+			c.rule, c.limit, c.user, c.admitted, most, c.died, early, told, f.nodes, f.link.open())
 	}
 	if told < window.MaxHits {
 		w.above++
@@ -149,6 +147,31 @@ func (w *randomWorld) told(rule int) (bound uint64) {
 	return bound
 }
 
+// early are a counter's hits that passed alone in processes which do not know of all others yet, or
+// not any more. Their bounds are too low.
+func (w *randomWorld) early(c *randomCounter) (hits uint64) {
+	hits = c.early
+	for _, l := range w.lives {
+		if len(l.nodes) > 0 && !l.nodes[0].knows(w.present()) {
+			hits += l.passedAlone[c]
+		}
+	}
+	return hits
+}
+
+// present is how many processes have not ended.
+func (w *randomWorld) present() (n int) {
+	for _, l := range w.lives {
+		n += min(1, len(l.nodes))
+	}
+	return n
+}
+
+// knows reports whether a node's bound is for so many processes.
+func (f *fakeNode) knows(processes int) bool {
+	return max(f.nodes, uint64(f.link.shared.peak)) >= uint64(processes)
+}
+
 // ends notes what a process tells last.
 func (w *randomWorld) ends(l *life, nodes ...*fakeNode) {
 	for _, f := range nodes {
@@ -161,6 +184,11 @@ func (w *randomWorld) ends(l *life, nodes ...*fakeNode) {
 	}
 	if l.nodes = slices.DeleteFunc(l.nodes, func(f *fakeNode) bool { return slices.Contains(nodes, f) }); len(l.nodes) > 0 {
 		return
+	}
+	if !nodes[0].knows(w.present() + 1) {
+		for c, hits := range l.passedAlone {
+			c.early += hits
+		}
 	}
 	for name, c := range w.hits {
 		if left := l.counted[name] - l.has[name]; left > 0 && w.rules[c.rule].wasSynced {

@@ -138,6 +138,7 @@ type life struct {
 	// counted is what the process has counted, and has of it what the store has applied.
 	counted, has map[wire.LimitCounter]int64
 	alone        map[*fakeNode]uint64
+	passedAlone  map[*randomCounter]uint64 // hits
 }
 
 type pushName struct{ sender, sequence uint64 }
@@ -271,7 +272,7 @@ func (w *randomWorld) note(format string, args ...any) {
 func (w *randomWorld) begin() {
 	l := &life{
 		fakeProcess: &fakeProcess{world: w.world, random: rand.New(rand.NewPCG(w.seed, uint64(len(w.lives))+100))}, number: len(w.lives),
-		next: map[*fakeNode]int64{}, counted: map[wire.LimitCounter]int64{}, has: map[wire.LimitCounter]int64{}, alone: map[*fakeNode]uint64{},
+		next: map[*fakeNode]int64{}, counted: map[wire.LimitCounter]int64{}, has: map[wire.LimitCounter]int64{}, alone: map[*fakeNode]uint64{}, passedAlone: map[*randomCounter]uint64{},
 	}
 	w.lives = append(w.lives, l)
 	for range 1 + w.random.IntN(2) {
@@ -678,7 +679,8 @@ func (w *randomWorld) change() {
 func (w *randomWorld) moveRate() {
 	i := w.random.IntN(len(w.rules))
 	r := &w.rules[i]
-	if r.countRejected || r.costsLater {
+	exact := func(r randomRule) bool { return r.countRejected && r.rate == 0 } // none comes beside it
+	if r.countRejected || r.costsLater || slices.ContainsFunc(w.rules, exact) {
 		return
 	}
 	rates := syncedRates
