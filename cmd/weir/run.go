@@ -135,10 +135,11 @@ func (r *runner) run(ctx context.Context) error {
 		if err != nil {
 			return errors.Join(err, l.Close())
 		}
-		start(func(ctx context.Context) error { return serveBackend(ctx, l, store, t, r.log) })
 		if err := store.try(ctx); err != nil {
-			return fmt.Errorf("the store takes no hits: %w\nIs it there, and is --store right? Without --store the counters are kept in memory", err)
+			err = fmt.Errorf("the store takes no hits: %w\nIs it there, and is --store right? Without --store the counters are kept in memory", err)
+			return errors.Join(err, store.Close(), l.Close())
 		}
+		start(func(ctx context.Context) error { return serveBackend(ctx, l, store, t, r.log) })
 	}
 	nodes, err := r.nodes(ctx, upstream, clusters, start)
 	if err != nil {

@@ -1,0 +1,63 @@
+package scripts_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// Who can't install packages is told which are missing, and how root gets them.
+func TestDependenciesWithoutRoot(t *testing.T) {
+	dir := t.TempDir()
+	// Another user gets there too.
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	script, err := os.ReadFile("test-dependencies")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tools := filepath.Join(dir, "tools")
+	for name, content := range map[string]string{
+		filepath.Join(dir, "scripts", "test-dependencies"): string(script),
+		filepath.Join(tools, "apt-get"):                    "#!/bin/sh\necho apt-get runs\n",
+	} {
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(content), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"dirname", "id"} {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(path, filepath.Join(tools, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	command := exec.CommandContext(t.Context(), "/bin/sh", filepath.Join(dir, "scripts", "test-dependencies"))
+	command.Dir, command.Env = dir, []string{"PATH=" + tools}
+	if os.Geteuid() == 0 {
+		const nobody = 65534
+		command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	}
+	var stdout, stderr bytes.Buffer
+	command.Stdout, command.Stderr = &stdout, &stderr
+	err = command.Run()
+	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 1 {
+		t.Errorf("%v, want exit status 1", err)
+	}
+	missing := regexp.MustCompile(`^make test needs, and installs:( redis-server .*)\n$`).FindStringSubmatch(stdout.String())
+	if missing == nil || !strings.Contains(stderr.String(), "there is no sudo. Have root run\n    apt-get install --no-install-recommends"+missing[1]+"\n") {
+		t.Errorf("printed %s%s", &stdout, &stderr)
+	}
+}
