@@ -133,8 +133,8 @@ export class Rule {
   // show shows totals, if there are some, and rates over time.
   show(allowed, refused, totals) {
     const now = (points) => points.at(-1)?.[1] ?? 0;
-    say(this.part(".allowed"), totals ? count(totals.allowed) : rate(now(allowed)));
-    say(this.part(".refused"), totals ? count(totals.refused) : rate(now(refused)));
+    say(this.part("b.allowed"), totals ? count(totals.allowed) : rate(now(allowed)));
+    say(this.part("b.refused"), totals ? count(totals.refused) : rate(now(refused)));
     say(this.part(".allowed-rate"), totals ? rate(now(allowed)) : "");
     say(this.part(".refused-rate"), totals ? rate(now(refused)) : "");
     const picture = this.part("svg");
