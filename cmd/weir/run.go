@@ -141,7 +141,7 @@ func (r *runner) run(ctx context.Context) error {
 			return errors.Join(err, l.Close())
 		}
 		counters = opened.Store
-		start(func(ctx context.Context) error { return serveBackend(ctx, l, opened, t, r.log) })
+		start(func(ctx context.Context) error { return serveBackend(ctx, l, nil, opened, t, r.log) })
 		if err := opened.try(ctx); err != nil {
 			return fmt.Errorf("the store takes no hits: %w\nIs it there, and is --store right? Without --store the counters are kept in memory", err)
 		}
@@ -263,7 +263,7 @@ func (r *runner) nodes(
 		if port != 0 {
 			at = port + i
 		}
-		l, err := listenOn(net.JoinHostPort(hostName, strconv.Itoa(at)))
+		l, err := listenOn("--listen", net.JoinHostPort(hostName, strconv.Itoa(at)))
 		if err != nil {
 			return nil, fmt.Errorf("node %d: %w", i, err)
 		}

@@ -30,6 +30,8 @@ const (
 	kept  = 360
 	// lookEvery is the time between two looks at the store, while somebody looks at the page.
 	lookEvery = time.Second
+	// maxStreams bounds the pages that are told at the same time.
+	maxStreams = 16
 	// maxBody bounds what a page may ask for.
 	maxBody = 4 << 10
 	// maxLimit is the largest limit that can be set on the page.
@@ -386,7 +388,7 @@ func (v *View) events(w http.ResponseWriter, r *http.Request) {
 		defer v.mu.Unlock()
 		v.streams--
 	}()
-	stream, err := NewStream(w)
+	stream, err := server.NewStream(w)
 	if err != nil {
 		http.Error(w, "this connection can't be streamed to", http.StatusInternalServerError)
 		return

@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	maxRate  = 500
+	maxRate  = 200
 	maxUsers = 50
 	maxBurst = 1000
 	// together is how many requests are under way at once. What comes on top waits.
 	together = 64
 	// longest is the longest time over which is added up what a user was let pass.
-	longest = 10 * time.Minute
+	longest = time.Hour
 	// pace is how often requests are sent that are due.
 	pace = 20 * time.Millisecond
 )

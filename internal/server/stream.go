@@ -1,17 +1,10 @@
-package ui
+package server
 
 import (
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"time"
-)
-
-const (
-	// maxStreams bounds the pages that are told at the same time.
-	maxStreams = 16
-	// writeTimeout is what a page may take to read an event.
-	writeTimeout = 10 * time.Second
 )
 
 // Stream sends server-sent events.
