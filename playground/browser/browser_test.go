@@ -22,7 +22,7 @@ import (
 )
 
 // hang is how long nothing takes.
-const hang = 30 * time.Second
+const hang = 5 * time.Minute
 
 // chromium is what all tests have tabs in.
 var chromium context.Context

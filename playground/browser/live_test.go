@@ -2,6 +2,7 @@ package browser
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,10 +14,12 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"weir/internal/wire"
 )
 
-// command starts weir, and returns what the first line that it prints like a pattern says.
-func command(t *testing.T, pattern string, args ...string) string {
+// command starts weir, and returns what the first lines that it prints like a pattern say.
+func command(t *testing.T, lines int, pattern string, args ...string) []string {
 	t.Helper()
 	c := exec.Command("../../dist/weir", args...)
 	reader, writer := io.Pipe()
@@ -35,21 +38,24 @@ func command(t *testing.T, pattern string, args ...string) string {
 			t.Error(err)
 		}
 	})
-	found := make(chan string, 1)
+	found := make(chan []string, 1)
 	go func() {
 		expression := regexp.MustCompile(pattern)
-		for lines := bufio.NewScanner(reader); lines.Scan(); {
-			if match := expression.FindStringSubmatch(lines.Text()); match != nil && len(found) == 0 {
-				found <- match[1]
+		var texts []string
+		for printed := bufio.NewScanner(reader); printed.Scan(); {
+			if match := expression.FindStringSubmatch(printed.Text()); match != nil {
+				if texts = append(texts, match[1]); len(texts) == lines {
+					found <- texts
+				}
 			}
 		}
 	}()
 	select {
-	case text := <-found:
-		return text
+	case texts := <-found:
+		return texts
 	case <-time.After(hang):
-		t.Fatalf("%v prints no line like %s", args, pattern)
-		return ""
+		t.Fatalf("%v does not print %d lines like %s", args, lines, pattern)
+		return nil
 	}
 }
 
@@ -71,7 +77,7 @@ func nodes(t *testing.T) string {
 	if err := os.WriteFile(file, []byte(configuration), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return command(t, `^playground +(http://\S+)/$`, "run", "--config", file, "--listen", "127.0.0.1:0", "--ui", "127.0.0.1:0", "--workers", "1")
+	return command(t, 1, `^playground +(http://\S+)/$`, "run", "--config", file, "--listen", "127.0.0.1:0", "--ui", "127.0.0.1:0", "--workers", "1")[0]
 }
 
 // liveLook is how most tests have the live view.
@@ -245,5 +251,80 @@ func TestLiveScreenshots(t *testing.T) {
 			l := look{width: width, height: map[int64]int64{390: 844, 1440: 1180}[width], theme: theme}
 			p.picture(l, "live-")
 		}
+	}
+}
+
+// TestWatch has weir serve show what a node reports, to those who have the token. Keys are text,
+// and the token is nowhere.
+func TestWatch(t *testing.T) {
+	const token, key = "s3cret", `<img src=x onerror=alert(1)>`
+	t.Setenv("WEIR_TOKEN", token)
+	log := `msg="the (?:counter backend listens|page is served)" address=(\S+)`
+	addresses := command(t, 2, log, "serve", "--listen", "127.0.0.1:0", "--ui", "127.0.0.1:0")
+	backend, page := addresses[0], addresses[1]
+	send(t, http.MethodPost, "http://"+backend+wire.PushPath, token, wire.ContentType, wire.AppendReport(nil, &wire.Report{
+		Namespace: "shop", Node: 7, Sender: 1, AtNanos: uint64(time.Now().UnixNano()), Rules: []wire.RuleReport{{
+			Name: "per-user", SpanMillis: 10_000, Requests: 500, Hits: 500, RefusedRequests: 100, RefusedHits: 100, Every: 1,
+			Used:    wire.KeyList{Keys: []wire.ReportKey{{ID: wire.ID{1}, Hits: 400, Use: 900, Name: wire.AppendValue(nil, []byte(key), false)}}},
+			Refused: wire.KeyList{Keys: []wire.ReportKey{{ID: wire.ID{2}, Hits: 100, Use: 1000}}},
+		}},
+	}))
+	send(t, http.MethodPut, "http://"+backend+"/v1/overrides?namespace=shop", token, "application/json",
+		[]byte(`{"overrides": [{"rule": "per-user", "key": ["ann"], "limits": [{"limit": 77, "width_ms": 60000}]}]}`))
+
+	p := visit(t, "http://"+page, look{width: 1440, height: 1000, theme: "light", path: "/#live"})
+	p.until(`!document.getElementById("ask").hidden && document.getElementById("things").hidden`)
+	ask := func(token string) {
+		t.Helper()
+		p.run(fmt.Sprintf(`document.getElementById("ask-namespace").value = "shop"; document.getElementById("ask-token").value = %q`, token))
+		p.click("#ask button")
+	}
+	ask("guessed")
+	p.until(`document.getElementById("live-notice").textContent === "Refused: authorization: want the bearer token"`)
+	if got := p.expect(); !strings.Contains(got, "401") {
+		t.Errorf("the console says %q", got)
+	}
+	ask(token)
+	p.until(`document.getElementById("live-told").textContent === "1 node reports of shop. The store takes hits."`)
+	for _, text := range []string{key, "02000000000000000000000000000000", "ann"} {
+		p.until(fmt.Sprintf(`[...document.querySelectorAll("#tables tbody th")].some((e) => e.textContent === %q)`, text))
+	}
+	if got := p.text("#nodes b.refused"); got != "10 a second" {
+		t.Errorf("%s refused, want 10 a second", got)
+	}
+	if value[bool](p, fmt.Sprintf(`document.images.length > 0 || location.href.includes(%[1]q) || document.cookie !== "" ||
+		performance.getEntriesByType("resource").some((e) => e.name.includes(%[1]q)) || Object.values(localStorage).includes(%[1]q)`, token)) {
+		t.Error("the token is kept, or a key is a picture")
+	}
+	code := axe(t)
+	for _, theme := range themes {
+		for _, width := range widths {
+			p.wear(look{width: width, height: 900, theme: theme})
+			p.until("document.getAnimations().length === 0")
+			fits(p)
+			accessible(p, code)
+		}
+	}
+	if *pictures != "" {
+		p.picture(look{width: 1440, height: 1000, theme: "light"}, "watch-")
+	}
+}
+
+// send sends what has to be taken.
+func send(t *testing.T, method, url, token, contentType string, body []byte) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("authorization", "Bearer "+token)
+	request.Header.Set("content-type", contentType)
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s", url, answer.Status)
 	}
 }
