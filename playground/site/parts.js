@@ -21,6 +21,8 @@ export function duration(milliseconds) {
   return `${milliseconds} ms`;
 }
 
+const shortest = 15000; // milliseconds that a picture shows at least
+
 // Series keeps values of the last minutes.
 export class Series {
   constructor(span) {
@@ -48,9 +50,12 @@ export class Series {
   }
 }
 
-// draw draws lines over the last span into an SVG of 1000 by 100. level is where a dashed line is.
-export function draw(picture, span, lines, level) {
+// draw draws lines into an SVG of 1000 by 100, over the last span or the time that there is. level is
+// where a dashed line is.
+export function draw(picture, longest, lines, level) {
   const end = Math.max(0, ...lines.map(({ points }) => points.at(-1)?.[0] ?? 0));
+  const begin = Math.min(end, ...lines.map(({ points }) => points[0]?.[0] ?? end));
+  const span = Math.min(longest, Math.max(shortest, end - begin));
   const top = 1.15 * Math.max(1, level ?? 0, ...lines.flatMap(({ points }) => points.map((p) => p[1])));
   const x = (time) => (1000 * (1 - (end - time) / span)).toFixed(1);
   const y = (value) => (98 - (96 * value) / top).toFixed(1);
