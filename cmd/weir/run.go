@@ -21,7 +21,9 @@ import (
 	"weir/config"
 	"weir/internal/host"
 	"weir/internal/server"
+	"weir/internal/store"
 	"weir/internal/trust"
+	"weir/internal/ui"
 	"weir/playground"
 )
 
@@ -95,6 +97,8 @@ type runner struct {
 	table    *table // nil where there is no terminal
 	// processes are the nodes', once they run.
 	processes []*host.Process
+	// lines are what nodes reach the backend by.
+	lines ui.Lines
 }
 
 func (r *runner) run(ctx context.Context) error {
@@ -118,6 +122,7 @@ func (r *runner) run(ctx context.Context) error {
 	}
 	clusters := map[string]string{}
 	backendAddress := ""
+	var counters store.Store
 	if cluster := r.config.Backend.Cluster; cluster != "" {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -131,21 +136,22 @@ func (r *runner) run(ctx context.Context) error {
 				return errors.Join(fmt.Errorf("backend.token: %w", err), l.Close())
 			}
 		}
-		store, err := r.flags.store.open()
+		opened, err := r.flags.store.open()
 		if err != nil {
 			return errors.Join(err, l.Close())
 		}
-		if err := store.try(ctx); err != nil {
+		if err := opened.try(ctx); err != nil {
 			err = fmt.Errorf("the store takes no hits: %w\nIs it there, and is --store right? Without --store the counters are kept in memory", err)
-			return errors.Join(err, store.Close(), l.Close())
+			return errors.Join(err, opened.Close(), l.Close())
 		}
-		start(func(ctx context.Context) error { return serveBackend(ctx, l, store, t, r.log) })
+		counters = opened.Store
+		start(func(ctx context.Context) error { return serveBackend(ctx, l, nil, opened, t, r.log) })
 	}
 	nodes, err := r.nodes(ctx, upstream, clusters, start)
 	if err != nil {
 		return errors.Join(err, context.Cause(ctx))
 	}
-	page, err := r.playground(start)
+	page, err := r.page(nodes, counters, start)
 	if err != nil {
 		return err
 	}
@@ -174,9 +180,9 @@ func (r *runner) run(ctx context.Context) error {
 // usualUI is where one looks for the playground.
 const usualUI = "127.0.0.1:9181"
 
-// playground serves the page in which one sees the algorithms, and returns its URL, or what to do to
-// have one; nothing if none is wanted.
-func (r *runner) playground(start func(func(context.Context) error)) (page string, err error) {
+// page serves the page on which one sees the algorithms and, on a loopback address, the nodes. It
+// returns the page's URL, or what to do to have one; nothing if none is wanted.
+func (r *runner) page(nodes []string, counters store.Store, start func(func(context.Context) error)) (page string, err error) {
 	address := r.flags.ui
 	switch {
 	case address == "none":
@@ -193,8 +199,18 @@ func (r *runner) playground(start func(func(context.Context) error)) (page strin
 	if err != nil {
 		return "", fmt.Errorf("--ui: %w", err)
 	}
-	start(func(ctx context.Context) error { return server.Serve(ctx, l, playground.Handler()) })
-	return "http://" + l.Addr().String() + "/", nil
+	page = "http://" + l.Addr().String() + "/"
+	if !isLoopback(l.Addr()) {
+		// Whoever reaches the live view may do things to what runs here.
+		start(func(ctx context.Context) error { return server.Serve(ctx, l, playground.Handler()) })
+		return page + " (without the live view, which needs a loopback address)", nil
+	}
+	view := ui.New(ui.Options{
+		Config: r.config, Processes: r.processes, Nodes: nodes, Lines: &r.lines, Store: counters, Page: playground.Handler(),
+	})
+	start(view.Run)
+	start(func(ctx context.Context) error { return server.Serve(ctx, l, view.Handler(l.Addr().String())) })
+	return page, nil
 }
 
 // upstream is where nodes forward requests to.
@@ -248,7 +264,7 @@ func (r *runner) nodes(
 		if port != 0 {
 			at = port + i
 		}
-		l, err := listenOn(net.JoinHostPort(hostName, strconv.Itoa(at)))
+		l, err := listenOn("--listen", net.JoinHostPort(hostName, strconv.Itoa(at)))
 		if err != nil {
 			return nil, fmt.Errorf("node %d: %w", i, err)
 		}
@@ -261,7 +277,9 @@ func (r *runner) nodes(
 			Plugin:   host.Plugin{Name: "weir", RootID: "weir", Configuration: r.document},
 			Workers:  r.flags.workers,
 			Upstream: upstream,
-			Logger:   r.log.With("node", i),
+			// What the page does to the backend happens here.
+			CalloutTransport: r.lines.Transport(i),
+			Logger:           r.log.With("node", i),
 		})
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("node %d: %w", i, err), l.Close())

@@ -12,6 +12,8 @@ import (
 
 	"weir/internal/server"
 	"weir/internal/trust"
+	"weir/internal/ui"
+	"weir/playground"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -21,6 +23,7 @@ import (
 func serve(ctx context.Context, args []string, env environment) error {
 	flags := flag.NewFlagSet("serve", flag.ContinueOnError)
 	listen := flags.String("listen", "127.0.0.1:9180", "`address` to listen on")
+	page := flags.String("ui", "", "`address` to serve the page at, on which one sees what nodes report; none if empty")
 	var store storeFlags
 	store.define(flags)
 	store.boundFlag(flags)
@@ -37,19 +40,41 @@ func serve(ctx context.Context, args []string, env environment) error {
 	if err != nil {
 		return err
 	}
-	l, err := listenOn(*listen)
+	l, err := listenFor("--listen", *listen, trusted, who.insecure)
 	if err != nil {
 		return err
 	}
-	if trusted.anybody() && !who.insecure && !isLoopback(l.Addr()) {
-		return errors.Join(fmt.Errorf("%w: --listen: whoever reaches %s could read and change all counters: want --token-file, "+
-			"WEIR_TOKEN, or --tls-client-ca; or --insecure, where nobody else reaches it", errUsage, l.Addr()), l.Close())
+	var onPage net.Listener
+	if *page != "" {
+		if !playground.Built() {
+			return errors.Join(fmt.Errorf("%w: --ui: the page is not in this command: make build puts it there", errUsage), l.Close())
+		}
+		if onPage, err = listenFor("--ui", *page, trusted, who.insecure); err != nil {
+			return errors.Join(err, l.Close())
+		}
 	}
 	opened, err := store.open()
 	if err != nil {
+		if onPage != nil {
+			err = errors.Join(err, onPage.Close())
+		}
 		return errors.Join(err, l.Close())
 	}
-	return serveBackend(ctx, l, opened, trusted, log)
+	return serveBackend(ctx, l, onPage, opened, trusted, log)
+}
+
+// listenFor listens on an address that a flag says. Beyond the loopback range somebody has to be
+// believed.
+func listenFor(flag, address string, trusted trusted, insecure bool) (net.Listener, error) {
+	l, err := listenOn(flag, address)
+	if err != nil {
+		return nil, err
+	}
+	if trusted.anybody() && !insecure && !isLoopback(l.Addr()) {
+		return nil, errors.Join(fmt.Errorf("%w: %s: whoever reaches %s could read and change all counters: want --token-file, "+
+			"WEIR_TOKEN, or --tls-client-ca; or --insecure, where nobody else reaches it", errUsage, flag, l.Addr()), l.Close())
+	}
+	return l, nil
 }
 
 // trustFlags say whom the backend believes.
@@ -110,24 +135,49 @@ func (f *trustFlags) read(env environment, log *slog.Logger) (t trusted, err err
 	return t, nil
 }
 
-// serveBackend serves a store on a listener until ctx ends. It closes both.
-func serveBackend(ctx context.Context, l net.Listener, store openStore, t trusted, log *slog.Logger) error {
+// serveBackend serves a store on a listener until ctx ends, and if there is another one, the page on
+// that. It closes all.
+func serveBackend(ctx context.Context, l, onPage net.Listener, store openStore, t trusted, log *slog.Logger) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	handler := server.Handler(store, server.Options{Tokens: t.tokens, Certificates: t.certificates, Registry: registry, Logger: log, Probe: true})
+	handler := server.Handler(store, server.Options{
+		Tokens: t.tokens, Certificates: t.certificates, Registry: registry, Logger: log, Probe: true, Ended: ctx.Done(),
+	})
 	log.Info("the counter backend listens", "address", l.Addr().String(), "token_required", t.tokens != nil,
 		"tls", t.tls != nil, "certificate_required", t.certificates)
 	if t.anybody() && !isLoopback(l.Addr()) {
 		log.Warn("anybody who reaches the counter backend can read and change its counters")
 	}
-	if t.tls != nil {
-		l = tls.NewListener(l, t.tls)
+	served := make(chan error, 1)
+	if onPage == nil {
+		served <- nil
+	} else {
+		log.Info("the page is served", "address", onPage.Addr().String())
+		page := ui.Watch(handler, playground.Handler())
+		if t.anybody() && isLoopback(onPage.Addr()) {
+			page = ui.Guard(onPage.Addr().String(), page)
+		}
+		go func() {
+			defer cancel() // whoever fails ends both
+			served <- server.Serve(ctx, withTLS(onPage, t), page)
+		}()
 	}
-	err := server.Serve(ctx, l, handler)
+	err := server.Serve(ctx, withTLS(l, t), handler)
+	cancel()
+	err = errors.Join(err, <-served)
 	if closeErr := store.Close(); closeErr != nil {
 		err = errors.Join(err, fmt.Errorf("close the store: %w", closeErr))
 	}
 	return err
+}
+
+func withTLS(l net.Listener, t trusted) net.Listener {
+	if t.tls == nil {
+		return l
+	}
+	return tls.NewListener(l, t.tls)
 }
 
 func isLoopback(a net.Addr) bool {

@@ -13,18 +13,26 @@ import (
 // Node is what a node has done since it was started.
 type Node struct {
 	// Rules are in the order of their namespaces and names.
-	Rules []Rule
+	Rules []Rule `json:"rules"`
 	// Waited are requests that waited for the backend, Alone those that were decided without it,
 	// Pushed hits that it was told of, and Failed pushes that it did not take, and that are sent
 	// again.
-	Waited, Alone, Pushed, Failed int64
+	Waited int64 `json:"waited"`
+	Alone  int64 `json:"alone"`
+	Pushed int64 `json:"pushed"`
+	Failed int64 `json:"failed"`
 }
 
 // Rule is what a rule has decided on a node. Of a shadow rule it is what it would have decided.
 type Rule struct {
-	Namespace, Name   string
-	Shadow            bool
-	Allowed, Rejected int64
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Shadow    bool   `json:"shadow"`
+	Allowed   int64  `json:"allowed"`
+	Rejected  int64  `json:"refused"`
+	// Overshoot is the most hits above a limit that this node and others can admit together as things
+	// stand, 2^53-1 if nothing bounds that.
+	Overshoot int64 `json:"overshoot"`
 }
 
 // Sample is what all nodes have done at a moment.
@@ -50,6 +58,8 @@ func read(metrics map[string]host.Metric) (n Node) {
 		switch name {
 		case "requests_total":
 			n.count(labels, value)
+		case "overshoot_bound":
+			n.rule(labels).Overshoot = value
 		case "waited_requests_total":
 			n.Waited += value
 		case "decided_alone_total":
@@ -66,19 +76,25 @@ func read(metrics map[string]host.Metric) (n Node) {
 	return n
 }
 
-func (n *Node) count(labels map[string]string, value int64) {
+// rule is the rule that labels name.
+func (n *Node) rule(labels map[string]string) *Rule {
 	rule := Rule{Namespace: labels["weir_namespace"], Name: labels["weir_rule"]}
 	i := slices.IndexFunc(n.Rules, func(r Rule) bool { return r.Namespace == rule.Namespace && r.Name == rule.Name })
 	if i < 0 {
 		i = len(n.Rules)
 		n.Rules = append(n.Rules, rule)
 	}
+	return &n.Rules[i]
+}
+
+func (n *Node) count(labels map[string]string, value int64) {
+	rule := n.rule(labels)
 	outcome, shadow := strings.CutPrefix(labels["weir_outcome"], "shadow_")
-	n.Rules[i].Shadow = shadow
+	rule.Shadow = shadow
 	if outcome == "allowed" {
-		n.Rules[i].Allowed += value
+		rule.Allowed += value
 	} else {
-		n.Rules[i].Rejected += value
+		rule.Rejected += value
 	}
 }
 

@@ -16,6 +16,7 @@ func TestRead(t *testing.T) {
 		shop + "weir_rule=.=new;.;weir_outcome=.=shadow_allowed;.;requests_total":             {Value: 5},
 		shop + "weir_rule=.=new;.;weir_outcome=.=shadow_rejected;.;requests_total":            {Value: 4},
 		"weir.weir_namespace=.=api;.;weir_rule=.=z;.;weir_outcome=.=allowed;.;requests_total": {Value: 1},
+		shop + "weir_rule=.=per-user;.;overshoot_bound":                                       {Value: 30},
 		shop + "waited_requests_total":                                                        {Value: 3},
 		"weir.weir_namespace=.=api;.;waited_requests_total":                                   {Value: 10},
 		shop + "decided_alone_total":                                                          {Value: 1},
@@ -26,7 +27,7 @@ func TestRead(t *testing.T) {
 	})
 	want := Node{Waited: 13, Alone: 1, Pushed: 8, Failed: 6, Rules: []Rule{
 		{Namespace: "api", Name: "z", Allowed: 1}, {Namespace: "shop.eu", Name: "new", Shadow: true, Allowed: 5, Rejected: 4},
-		{Namespace: "shop.eu", Name: "per-user", Allowed: 7, Rejected: 2},
+		{Namespace: "shop.eu", Name: "per-user", Allowed: 7, Rejected: 2, Overshoot: 30},
 	}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got\n%+v, want\n%+v", got, want)

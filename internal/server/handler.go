@@ -17,6 +17,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -45,6 +46,8 @@ type Options struct {
 	Now func() time.Time
 	// Probe has the store probed at once, so that the log says from the start if it is not there.
 	Probe bool
+	// Ended ends streams when it is closed, which else go on for minutes; never if nil.
+	Ended <-chan struct{}
 }
 
 // Handler serves a store:
@@ -65,6 +68,8 @@ type Options struct {
 //     a body of this form; DELETE with &rule=R removes the override of &key=V, once for each value,
 //     or with &all all of the rule. Both answer with [Changed].
 //   - GET /v1/top?namespace=N tells [Top], with &rule=R of that rule only.
+//   - GET /v1/watch?namespace=N tells [Watched] every two seconds for ten minutes, as server-sent
+//     events.
 //   - GET /readyz is 200 if the store takes hits, else 503. A hit of its own tells, once a second at
 //     most. GET /healthz is the same.
 //   - GET /livez is 200.
@@ -85,7 +90,7 @@ func Handler(counters store.Store, o Options) http.Handler {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	h := &handler{store: counters, metrics: newMetrics(o.Registry), log: o.Logger, backend: backend.New(counters)}
+	h := &handler{store: counters, metrics: newMetrics(o.Registry), log: o.Logger, backend: backend.New(counters), ended: o.Ended}
 	h.health = &health{store: counters, metrics: h.metrics, log: o.Logger, now: o.Now}
 	if o.Probe {
 		h.health.look()
@@ -101,6 +106,7 @@ func Handler(counters store.Store, o Options) http.Handler {
 	mux.Handle("PUT "+wire.OverridesPath, authorized(h.setOverrides))
 	mux.Handle("DELETE "+wire.OverridesPath, authorized(h.unsetOverrides))
 	mux.Handle("GET /v1/top", authorized(h.top))
+	mux.Handle("GET "+WatchPath, authorized(h.watch))
 	mux.HandleFunc("GET /livez", h.livez)
 	mux.HandleFunc("GET /readyz", h.readyz)
 	mux.HandleFunc("GET /healthz", h.readyz)
@@ -119,6 +125,9 @@ type handler struct {
 	log     *slog.Logger
 	health  *health
 	backend *backend.Backend
+	// watchers are the streams under way, and ended is closed when they are to end.
+	watchers atomic.Int64
+	ended    <-chan struct{}
 }
 
 func (h *handler) push(w http.ResponseWriter, r *http.Request) {

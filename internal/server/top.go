@@ -111,10 +111,11 @@ func (h *handler) top(w http.ResponseWriter, r *http.Request) {
 		h.problem(w, http.StatusServiceUnavailable, "the store failed")
 		return
 	}
-	h.json(w, topOf(&found, h.health.now()))
+	h.json(w, TopOf(&found, h.health.now()))
 }
 
-func topOf(found *backend.Top, now time.Time) Top {
+// TopOf is what a backend has found, as it is told at a moment.
+func TopOf(found *backend.Top, now time.Time) Top {
 	t := Top{Nodes: found.Nodes, Senders: found.Senders, Rules: []TopRule{}}
 	if found.OldestNanos != 0 {
 		t.OldestSeconds = rounded(max(0, now.Sub(time.Unix(0, int64(min(found.OldestNanos, math.MaxInt64)))).Seconds()))

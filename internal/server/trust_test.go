@@ -31,7 +31,9 @@ func TestTokensOfNamespaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	counters := open()
-	s := start(t, counters, server.Options{Tokens: tokens})
+	ended := make(chan struct{})
+	close(ended) // streams end with their first event
+	s := start(t, counters, server.Options{Tokens: tokens, Ended: ended})
 	shop := examplePush()
 	shop.Namespace = "shop"
 	routes := []struct {
@@ -41,6 +43,7 @@ func TestTokensOfNamespaces(t *testing.T) {
 		{"POST", wire.PushPath, wire.AppendPush(nil, examplePush())},
 		{"POST", wire.PushPath, wire.AppendReport(nil, &wire.Report{Namespace: "api"})},
 		{"GET", "/v1/top?namespace=api", nil},
+		{"GET", server.WatchPath + "?namespace=api", nil},
 		{"GET", "/v1/counters?namespace=api", nil},
 		{"GET", "/v1/counters?namespace=api&namespace=shop", nil},
 		{"GET", windowWith("namespace", "api"), nil},

@@ -85,6 +85,12 @@ func open(t testing.TB, handler http.Handler, l look) *page {
 	t.Helper()
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
+	return visit(t, server.URL, l)
+}
+
+// visit opens the page of a server that runs, and waits until it is there.
+func visit(t testing.TB, url string, l look) *page {
+	t.Helper()
 	tab, closeTab := chromedp.NewContext(chromium)
 	ctx, end := context.WithTimeout(tab, hang)
 	p := &page{t: t, ctx: ctx}
@@ -115,7 +121,7 @@ func open(t testing.TB, handler http.Handler, l look) *page {
 		t.Fatal(err)
 	}
 	p.wear(l)
-	p.do(chromedp.Navigate(server.URL + l.path))
+	p.do(chromedp.Navigate(url + l.path))
 	p.until(`"ready" in document.documentElement.dataset`)
 	return p
 }

@@ -28,30 +28,36 @@ func TestScreenshots(t *testing.T) {
 	for _, theme := range themes {
 		for _, width := range widths {
 			l := look{width: width, height: map[int64]int64{390: 844, 820: 1180, 1440: 1270}[width], theme: theme}
-			p.wear(l)
-			// Colours fade from one theme to the other, and pictures are drawn anew for another width.
-			p.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-			p.until("document.getAnimations().length === 0")
-			shot, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
-			if err != nil {
-				t.Fatal(err)
-			}
-			picture := small(t, shot)
-			if len(picture) > 100<<10 {
-				t.Errorf("%s has %d bytes", l.name(), len(picture))
-			}
-			if *pictures == "" {
-				continue
-			}
-			if err := os.WriteFile(filepath.Join(*pictures, "playground-"+l.name()+".png"), picture, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			p.picture(l, "playground-")
 		}
 	}
 }
 
+// picture takes a picture of a look.
+func (p *page) picture(l look, prefix string) {
+	p.t.Helper()
+	p.wear(l)
+	// Colours fade from one theme to the other, and pictures are drawn anew for another width.
+	p.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+	p.until("document.getAnimations().length === 0")
+	shot, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	picture := small(p.t, shot)
+	if len(picture) > 100<<10 {
+		p.t.Errorf("%s%s has %d bytes", prefix, l.name(), len(picture))
+	}
+	if *pictures == "" {
+		return
+	}
+	if err := os.WriteFile(filepath.Join(*pictures, prefix+l.name()+".png"), picture, 0o644); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
 // small is a PNG with a palette of the colours that it has most.
-func small(t *testing.T, shot []byte) []byte {
+func small(t testing.TB, shot []byte) []byte {
 	t.Helper()
 	from, err := png.Decode(bytes.NewReader(shot))
 	if err != nil {

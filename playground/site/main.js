@@ -1,22 +1,30 @@
 import { Clock } from "./clock.js";
 import { load } from "./engine.js";
 import { Playground } from "./playground.js";
+import { Run } from "./run.js";
 import { themes } from "./theme.js";
+import { Watch } from "./watch.js";
 
 const byID = (id) => document.getElementById(id);
 
-// views shows the view that the address names. The live view is where a server has one.
-async function views() {
+// views are the live views, by what live.json says.
+const views = { run: () => new Run(), serve: () => new Watch() };
+
+// view shows the view that the address names. The live view is where a server has one.
+async function view() {
   const { live } = await (await fetch("live.json")).json();
   byID("views").hidden = !live;
+  const behind = views[live]?.();
   const show = () => {
-    const view = live && location.hash === "#live" ? "live" : "playground";
+    const named = live && location.hash === "#live" ? "live" : "playground";
     for (const link of byID("views").children) {
-      const on = link.hash === `#${view}`;
+      const on = link.hash === `#${named}`;
       if (on) link.setAttribute("aria-current", "page");
       else link.removeAttribute("aria-current");
       byID(link.hash.slice(1)).hidden = !on;
     }
+    byID("skip").hash = named === "live" ? "#live" : "#controls";
+    behind?.show(named === "live");
   };
   addEventListener("hashchange", show);
   show();
@@ -39,7 +47,7 @@ async function start() {
     byID("missing").hidden = false;
     themes(byID("theme"), () => {});
   }
-  await views();
+  await view();
   document.documentElement.dataset.ready = "";
 }
 

@@ -1,0 +1,58 @@
+package ui
+
+import (
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// Header is what requests that change something must carry. No page of another origin can send it
+// without being asked for leave, which nobody gets.
+const Header = "x-weir"
+
+// Guard lets requests pass that name the address which they reached, or a loopback one, as their host:
+// the name of another site that resolves to a loopback address does not make this server that site's.
+// What comes from a page has to come from a page of the same host. Requests other than GET and HEAD
+// need [Header].
+func Guard(address string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case !known(r.Host, address):
+			http.Error(w, "host: want the address that this server listens on", http.StatusMisdirectedRequest)
+		case !sameOrigin(r):
+			http.Error(w, "origin: want a page of this server", http.StatusForbidden)
+		case r.Method != http.MethodGet && r.Method != http.MethodHead && r.Header.Get(Header) == "":
+			http.Error(w, Header+": want this header in a request that changes something", http.StatusForbidden)
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// known reports whether a host is the address, or a loopback one.
+func known(host, address string) bool {
+	if host == address {
+		return true
+	}
+	name := host
+	if n, _, err := net.SplitHostPort(host); err == nil {
+		name = n
+	}
+	name = strings.TrimSuffix(strings.TrimPrefix(name, "["), "]")
+	ip := net.ParseIP(name)
+	return strings.EqualFold(name, "localhost") || ip != nil && ip.IsLoopback()
+}
+
+// sameOrigin reports whether a request comes from no page, or from one of its own host.
+func sameOrigin(r *http.Request) bool {
+	if site := r.Header.Get("Sec-Fetch-Site"); site == "cross-site" && r.Method != http.MethodGet {
+		return false
+	}
+	origin := r.Header.Get("Origin")
+	if origin == "" {
+		return true
+	}
+	u, err := url.Parse(origin)
+	return err == nil && u.Host != "" && strings.EqualFold(u.Host, r.Host)
+}

@@ -1,0 +1,126 @@
+package ui
+
+import (
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Lines are those between nodes and their backend. Somebody may cut them, and have answers come late.
+// The zero value has all of them whole. They may be used by several goroutines.
+type Lines struct {
+	mu    sync.Mutex
+	state Faults
+	// changed is closed when faults change, so that calls under way notice.
+	changed chan struct{}
+}
+
+// Faults are what lies between nodes and their backend.
+type Faults struct {
+	// Away says that no node reaches the backend.
+	Away bool `json:"away"`
+	// DelayMS is by how many milliseconds each answer comes late.
+	DelayMS int64 `json:"delay_ms"`
+	// Cut are the numbers of nodes that do not reach it.
+	Cut []int `json:"cut"`
+}
+
+// maxDelayMS is longer than any node waits for long.
+const maxDelayMS = 10_000
+
+var errCut = errors.New("the line is cut")
+
+// Set sets the faults. Calls under way break if their line is cut.
+func (l *Lines) Set(f Faults) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.state = f
+	if l.changed != nil {
+		close(l.changed)
+	}
+	l.changed = make(chan struct{})
+}
+
+// Faults are those in force.
+func (l *Lines) Faults() Faults {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.state
+}
+
+// look is whether a node's line is cut, by how much answers are late, and what closes when that
+// changes.
+func (l *Lines) look(node int) (cut bool, delay time.Duration, changed <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.changed == nil {
+		l.changed = make(chan struct{})
+	}
+	cut = l.state.Away
+	for _, n := range l.state.Cut {
+		cut = cut || n == node
+	}
+	return cut, time.Duration(l.state.DelayMS) * time.Millisecond, l.changed
+}
+
+// Transport is how a node calls its backend.
+func (l *Lines) Transport(node int) http.RoundTripper {
+	return &line{lines: l, node: node, next: &http.Transport{MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute, DisableCompression: true}}
+}
+
+type line struct {
+	lines *Lines
+	node  int
+	next  http.RoundTripper
+}
+
+// RoundTrip implements http.RoundTripper. What was under way when a line was cut may have been
+// applied, and its answer is lost, as it is when a backend dies.
+func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
+	if cut, _, _ := l.lines.look(l.node); cut {
+		if r.Body != nil {
+			return nil, errors.Join(errCut, r.Body.Close())
+		}
+		return nil, errCut
+	}
+	answer, err := l.next.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.late(r); err != nil {
+		return nil, errors.Join(err, answer.Body.Close())
+	}
+	return answer, nil
+}
+
+// late waits until an answer may arrive.
+func (l *line) late(r *http.Request) error {
+	arrived := time.Now()
+	for {
+		cut, delay, changed := l.lines.look(l.node)
+		if cut {
+			return errCut
+		}
+		left := delay - time.Since(arrived)
+		if left <= 0 {
+			return nil
+		}
+		timer := time.NewTimer(left)
+		select {
+		case <-timer.C:
+		case <-changed:
+		case <-r.Context().Done():
+			timer.Stop()
+			return r.Context().Err()
+		}
+		timer.Stop()
+	}
+}
+
+// CloseIdleConnections is for whoever ends a node.
+func (l *line) CloseIdleConnections() {
+	if t, ok := l.next.(*http.Transport); ok {
+		t.CloseIdleConnections()
+	}
+}

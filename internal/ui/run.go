@@ -1,0 +1,439 @@
+// Package ui is what stands behind the page's live view: for weir run, which one may do things to, and
+// for weir serve, which one may look at.
+package ui
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"weir/config"
+	"weir/internal/backend"
+	"weir/internal/host"
+	"weir/internal/live"
+	"weir/internal/server"
+	"weir/internal/store"
+	"weir/internal/wire"
+)
+
+const (
+	// every is the time between two moments, and kept how many a page can still be told: three
+	// minutes.
+	every = 500 * time.Millisecond
+	kept  = 360
+	// lookEvery is the time between two looks at the store, while somebody looks at the page.
+	lookEvery = time.Second
+	// maxStreams bounds the pages that are told at the same time.
+	maxStreams = 16
+	// maxBody bounds what a page may ask for.
+	maxBody = 4 << 10
+	// maxLimit is the largest limit that can be set on the page.
+	maxLimit = 1_000_000
+)
+
+// Options say what a view is of.
+type Options struct {
+	Config *config.Config
+	// Processes are the nodes', and Nodes the addresses on which they listen.
+	Processes []*host.Process
+	Nodes     []string
+	// Lines are those between the nodes and the backend.
+	Lines *Lines
+	// Store is the backend's, nil if the configuration has none.
+	Store store.Store
+	// Page is what is served but for the view.
+	Page http.Handler
+	// Now is time.Now if nil.
+	Now func() time.Time
+}
+
+// View is the live view of weir run. Make it with [New], and have [View.Run] run it.
+type View struct {
+	o       Options
+	traffic *traffic
+	backend *backend.Backend // nil if there is none
+	ended   chan struct{}
+
+	mu      sync.Mutex
+	moments []Moment // oldest first
+	number  int64
+	tick    chan struct{} // closed at the next moment
+	streams int
+	looked  Looked
+	limit   *uint64 // that was set
+}
+
+// Moment is what all nodes have done at a moment.
+type Moment struct {
+	// Number counts moments, from 1.
+	Number int64 `json:"n"`
+	// At is in milliseconds of Unix time.
+	At    int64       `json:"at"`
+	Nodes []live.Node `json:"nodes"`
+	// Most is what the key with most requests was let pass in a window, of those that the page sends.
+	Most int `json:"most"`
+}
+
+// Looked is what the store had when it was last looked at.
+type Looked struct {
+	// Failed says that it could not be read.
+	Failed bool       `json:"failed"`
+	Top    server.Top `json:"top"`
+	// Counted are the hits of keys that count, by their hashes.
+	Counted map[string]int64 `json:"counted"`
+}
+
+// State is how things stand.
+type State struct {
+	Now     int64  `json:"now"`
+	Backend bool   `json:"backend"`
+	Faults  Faults `json:"faults"`
+	Load    Load   `json:"load"`
+	Sent    Sent   `json:"sent"`
+	// Watched is the rule whose keys the page's requests have.
+	Watched *Watched `json:"watched"`
+	Looked  Looked   `json:"looked"`
+}
+
+// Watched is a rule.
+type Watched struct {
+	Rule string `json:"rule"`
+	// Limit is that in force for users of the page, and Configured that of the configuration.
+	Limit      uint64 `json:"limit"`
+	Configured uint64 `json:"configured"`
+	WindowMS   int64  `json:"window_ms"`
+	Algorithm  string `json:"algorithm"`
+	// OverMS is the time over which the page adds up what was let pass.
+	OverMS int64 `json:"over_ms"`
+	// Changeable says that its limit can be set.
+	Changeable bool `json:"changeable"`
+}
+
+// Setup is what does not change.
+type Setup struct {
+	Namespace string   `json:"namespace"`
+	Nodes     []string `json:"nodes"`
+	// Failure is what decides without the backend, and TimeoutMS how long nodes wait for it.
+	Failure   string `json:"failure"`
+	TimeoutMS int64  `json:"timeout_ms"`
+	MaxRate   int    `json:"max_rate"`
+	MaxUsers  int    `json:"max_users"`
+}
+
+// New makes a view.
+func New(o Options) *View {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	v := &View{o: o, traffic: newTraffic(o.Nodes, watched(o.Config), o.Now), ended: make(chan struct{}), tick: make(chan struct{})}
+	if o.Store != nil {
+		v.backend = backend.New(o.Store)
+	}
+	return v
+}
+
+// watched is the first rule that is enforced, else the first.
+func watched(c *config.Config) *config.Rule {
+	for i := range c.Rules {
+		if !c.Rules[i].Shadow {
+			return &c.Rules[i]
+		}
+	}
+	return &c.Rules[0]
+}
+
+// Run takes moments and sends traffic until ctx ends. Then all streams end.
+func (v *View) Run(ctx context.Context) error {
+	defer close(v.ended)
+	var group sync.WaitGroup
+	defer group.Wait()
+	group.Go(func() { v.traffic.run(ctx) })
+	if v.backend != nil {
+		group.Go(func() { v.lookOn(ctx) })
+	}
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		v.take()
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (v *View) take() {
+	s := live.Take(v.o.Now(), v.o.Processes)
+	most := v.traffic.most()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.number++
+	v.moments = append(v.moments, Moment{Number: v.number, At: s.At.UnixMilli(), Nodes: s.Nodes, Most: most})
+	if len(v.moments) > kept {
+		v.moments = slices.Delete(v.moments, 0, len(v.moments)-kept)
+	}
+	close(v.tick)
+	v.tick = make(chan struct{})
+}
+
+// lookOn looks at the store again and again while there is a page.
+func (v *View) lookOn(ctx context.Context) {
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+		v.mu.Lock()
+		somebody := v.streams > 0
+		v.mu.Unlock()
+		if !somebody {
+			continue
+		}
+		looked := v.look(ctx)
+		v.mu.Lock()
+		v.looked = looked
+		v.mu.Unlock()
+	}
+}
+
+func (v *View) look(ctx context.Context) Looked {
+	ctx, cancel := context.WithTimeout(ctx, backend.Timeout)
+	defer cancel()
+	found, err := v.backend.Top(ctx, v.o.Config.Namespace, "")
+	if err != nil {
+		return Looked{Failed: true}
+	}
+	l := Looked{Top: server.TopOf(&found, v.o.Now()), Counted: map[string]int64{}}
+	shown := map[wire.ID]bool{}
+	for i := range found.Rules {
+		for _, k := range found.Rules[i].Used {
+			shown[k.ID] = true
+		}
+	}
+	err = v.o.Store.Counters(ctx, v.o.Config.Namespace, nil, func(c store.LimitCounter) error {
+		if !shown[c.ID] || c.Ordinal > 0 {
+			return nil
+		}
+		sum := int64(0)
+		for _, w := range c.Windows {
+			sum = store.Sum(sum, w.Hits)
+		}
+		// Of several limits the one with most.
+		id := hex.EncodeToString(c.ID[:])
+		l.Counted[id] = max(l.Counted[id], sum)
+		return nil
+	})
+	l.Failed = err != nil
+	return l
+}
+
+// Handler serves the view on an address, and the page.
+func (v *View) Handler(address string) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /live.json", func(w http.ResponseWriter, _ *http.Request) { answer(w, map[string]string{"live": "run"}) })
+	mux.HandleFunc("GET /live/events", v.events)
+	mux.HandleFunc("POST /live/load", change(v.traffic.set))
+	mux.HandleFunc("POST /live/burst", change(func(b struct {
+		Requests int `json:"requests"`
+	}) error {
+		return v.traffic.burst(b.Requests)
+	}))
+	mux.HandleFunc("POST /live/faults", change(v.setFaults))
+	mux.HandleFunc("POST /live/limit", change(v.setLimit))
+	mux.Handle("/", v.o.Page)
+	return Guard(address, mux)
+}
+
+// change is what makes a change that a body asks for.
+func change[T any](set func(T) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var asked T
+		d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+		d.DisallowUnknownFields()
+		err := d.Decode(&asked)
+		if err == nil {
+			err = set(asked)
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	}
+}
+
+func answer(w http.ResponseWriter, body any) {
+	w.Header().Set("content-type", "application/json")
+	w.Header().Set("cache-control", "no-store")
+	w.Header().Set("x-content-type-options", "nosniff")
+	if err := json.NewEncoder(w).Encode(body); err != nil {
+		return // the client has gone
+	}
+}
+
+func (v *View) setFaults(f Faults) error {
+	if v.backend == nil {
+		return errors.New("the configuration has no backend")
+	}
+	if f.DelayMS < 0 || f.DelayMS > maxDelayMS {
+		return fmt.Errorf("delay_ms: want 0 to %d, got %d", maxDelayMS, f.DelayMS)
+	}
+	for _, n := range f.Cut {
+		if n < 0 || n >= len(v.o.Nodes) {
+			return fmt.Errorf("cut: want numbers of nodes, 0 to %d, got %d", len(v.o.Nodes)-1, n)
+		}
+	}
+	slices.Sort(f.Cut)
+	f.Cut = append([]int{}, slices.Compact(f.Cut)...)
+	v.o.Lines.Set(f)
+	return nil
+}
+
+// setLimit has the users of the page have another limit, or that of the configuration again.
+func (v *View) setLimit(asked struct {
+	Limit *uint64 `json:"limit"`
+},
+) error {
+	rule := v.traffic.rule
+	if !v.changeable() {
+		return fmt.Errorf("rule %s: its limit can't be set at run time", rule.Name)
+	}
+	// The page's own request may end sooner; what it asked for is done.
+	ctx, cancel := context.WithTimeout(context.Background(), backend.Timeout)
+	defer cancel()
+	if asked.Limit == nil {
+		for user := range maxUsers {
+			if _, _, err := v.backend.UnsetOverrides(ctx, v.o.Config.Namespace, rule.Name, values(rule, user)); err != nil {
+				return fmt.Errorf("the store: %w", err)
+			}
+		}
+	} else {
+		if *asked.Limit > maxLimit {
+			return fmt.Errorf("limit: want 0 to %d, got %d", maxLimit, *asked.Limit)
+		}
+		set := make([]wire.Override, maxUsers)
+		for user := range set {
+			set[user] = wire.Override{Rule: rule.Name, Values: values(rule, user)}
+			for i, l := range rule.Limits {
+				to := wire.OverrideLimit{Max: l.Max, Burst: l.Burst, WidthMillis: uint64(l.Width / int64(time.Millisecond))}
+				if i == 0 {
+					if to.Max = *asked.Limit; l.Kind.Bursts() {
+						to.Burst = max(1, *asked.Limit)
+					}
+				}
+				set[user].Limits = append(set[user].Limits, to)
+			}
+		}
+		if _, err := v.backend.SetOverrides(ctx, v.o.Config.Namespace, set...); err != nil {
+			return fmt.Errorf("the store: %w", err)
+		}
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.limit = asked.Limit
+	return nil
+}
+
+func (v *View) changeable() bool {
+	rule := v.traffic.rule
+	return v.backend != nil && rule.SyncRate >= 0 && v.o.Config.Backend.Cluster != ""
+}
+
+func (v *View) state() State {
+	load, sent := v.traffic.told()
+	rule := v.traffic.rule
+	s := State{
+		Now: v.o.Now().UnixMilli(), Backend: v.backend != nil, Faults: v.o.Lines.Faults(), Load: load, Sent: sent,
+		Watched: &Watched{
+			Rule: rule.Name, Limit: rule.Limits[0].Quota(), Configured: rule.Limits[0].Quota(), WindowMS: rule.Limits[0].Width / int64(time.Millisecond),
+			Algorithm: rule.Limits[0].Name(), OverMS: v.traffic.over().Milliseconds(), Changeable: v.changeable(),
+		},
+	}
+	if s.Faults.Cut == nil {
+		s.Faults.Cut = []int{}
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	s.Looked = v.looked
+	if v.limit != nil {
+		s.Watched.Limit = *v.limit
+	}
+	return s
+}
+
+// events tells a page what nodes have done, as long as it reads. A page that was told before says up to
+// which moment in Last-Event-ID.
+func (v *View) events(w http.ResponseWriter, r *http.Request) {
+	v.mu.Lock()
+	if v.streams >= maxStreams {
+		v.mu.Unlock()
+		http.Error(w, "too many pages look: close some", http.StatusServiceUnavailable)
+		return
+	}
+	v.streams++
+	v.mu.Unlock()
+	defer func() {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		v.streams--
+	}()
+	stream, err := server.NewStream(w)
+	if err != nil {
+		http.Error(w, "this connection can't be streamed to", http.StatusInternalServerError)
+		return
+	}
+	last, _ := strconv.ParseInt(r.Header.Get("last-event-id"), 10, 64) // 0 for none
+	if stream.Send("setup", v.setup()) != nil {
+		return
+	}
+	for {
+		moments, tick := v.after(last)
+		for i := range moments {
+			if stream.Send("moment", &moments[i]) != nil {
+				return
+			}
+			last = moments[i].Number
+		}
+		if stream.Send("state", v.state()) != nil || stream.Flush() != nil {
+			return
+		}
+		select {
+		case <-tick:
+		case <-r.Context().Done():
+			return
+		case <-v.ended:
+			return
+		}
+	}
+}
+
+// after are the moments after one, and what closes when there is another. The number of a moment that
+// is yet to come is of a server that has ended.
+func (v *View) after(last int64) ([]Moment, <-chan struct{}) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if last > v.number || last < 0 {
+		last = 0
+	}
+	from, _ := slices.BinarySearchFunc(v.moments, last+1, func(m Moment, n int64) int { return int(m.Number - n) })
+	return slices.Clone(v.moments[from:]), v.tick
+}
+
+func (v *View) setup() Setup {
+	c := v.o.Config
+	return Setup{
+		Namespace: c.Namespace, Nodes: v.o.Nodes, Failure: [...]string{"local", "allow", "deny"}[c.OnBackendFailure],
+		TimeoutMS: int64(c.Backend.Timeout) / int64(time.Millisecond), MaxRate: maxRate, MaxUsers: maxUsers,
+	}
+}

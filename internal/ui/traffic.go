@@ -1,0 +1,324 @@
+package ui
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"weir/config"
+	"weir/window"
+)
+
+const (
+	maxRate  = 200
+	maxUsers = 50
+	maxBurst = 1000
+	// together is how many requests are under way at once. What comes on top waits.
+	together = 64
+	// longest is the longest time over which is added up what a user was let pass.
+	longest = time.Hour
+	// pace is how often requests are sent that are due.
+	pace = 20 * time.Millisecond
+)
+
+// Load is what traffic is sent all the time.
+type Load struct {
+	// Rate is in requests a second, from so many users in turn.
+	Rate  int `json:"rate"`
+	Users int `json:"users"`
+	// Node is the number of the one that gets them, or -1 for all in turn.
+	Node int `json:"node"`
+}
+
+// Sent is what became of requests.
+type Sent struct {
+	Passed  int64 `json:"passed"`
+	Refused int64 `json:"refused"`
+	// Failed are those with another answer, or none.
+	Failed int64 `json:"failed"`
+}
+
+// traffic sends requests to nodes, as the users that a rule tells apart.
+type traffic struct {
+	nodes  []string
+	rule   *config.Rule // nil for no rule
+	client *http.Client
+	now    func() time.Time
+	due    chan demand
+
+	mu     sync.Mutex
+	load   Load
+	sent   Sent
+	number int
+	passed map[string][]time.Time // of each key, those that count, oldest first
+}
+
+// demand is a request that is to be sent.
+type demand struct{ node, user int }
+
+func newTraffic(nodes []string, rule *config.Rule, now func() time.Time) *traffic {
+	return &traffic{
+		nodes: nodes, rule: rule, now: now, load: Load{Users: 1, Node: -1}, due: make(chan demand, maxBurst), passed: map[string][]time.Time{},
+		client: &http.Client{
+			Timeout:       5 * time.Second,
+			Transport:     &http.Transport{MaxIdleConnsPerHost: together, IdleConnTimeout: time.Minute},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}
+}
+
+// run sends what is due until ctx ends.
+func (t *traffic) run(ctx context.Context) {
+	var group sync.WaitGroup
+	defer t.client.CloseIdleConnections()
+	defer group.Wait()
+	for range together {
+		group.Go(func() {
+			for {
+				select {
+				case d := <-t.due:
+					t.send(ctx, d)
+				case <-ctx.Done():
+					return
+				}
+			}
+		})
+	}
+	ticker := time.NewTicker(pace)
+	defer ticker.Stop()
+	owed, last := 0.0, t.now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		now := t.now()
+		t.mu.Lock()
+		load := t.load
+		t.mu.Unlock()
+		// What could not be sent for a second is let go.
+		owed = min(owed+float64(load.Rate)*now.Sub(last).Seconds(), float64(max(load.Rate, 1)))
+		last = now
+		for ; owed >= 1; owed-- {
+			t.next(load.Node, load.Users)
+		}
+	}
+}
+
+// next has one request sent, by the user whose turn it is, unless too many wait.
+func (t *traffic) next(node, users int) bool {
+	t.mu.Lock()
+	number := t.number
+	t.number++
+	t.mu.Unlock()
+	if node < 0 {
+		// All users come to all nodes.
+		node = (number / users) % len(t.nodes)
+	}
+	select {
+	case t.due <- demand{node, number % users}:
+		return true
+	default:
+		return false
+	}
+}
+
+// set sets what is sent all the time.
+func (t *traffic) set(l Load) error {
+	switch {
+	case l.Rate < 0 || l.Rate > maxRate:
+		return fmt.Errorf("rate: want 0 to %d, got %d", maxRate, l.Rate)
+	case l.Users < 1 || l.Users > maxUsers:
+		return fmt.Errorf("users: want 1 to %d, got %d", maxUsers, l.Users)
+	case l.Node < -1 || l.Node >= len(t.nodes):
+		return fmt.Errorf("node: want -1 to %d, got %d", len(t.nodes)-1, l.Node)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.load = l
+	return nil
+}
+
+// burst sends requests at once, to the node and from the users of what is sent all the time.
+func (t *traffic) burst(requests int) error {
+	if requests < 1 || requests > maxBurst {
+		return fmt.Errorf("requests: want 1 to %d, got %d", maxBurst, requests)
+	}
+	t.mu.Lock()
+	load := t.load
+	t.mu.Unlock()
+	for range requests {
+		if !t.next(load.Node, load.Users) {
+			return errors.New("too many requests wait: try again")
+		}
+	}
+	return nil
+}
+
+func (t *traffic) send(ctx context.Context, d demand) {
+	request, err := t.request(ctx, d)
+	if err != nil {
+		t.count(d.user, 0)
+		return
+	}
+	answer, err := t.client.Do(request)
+	if err != nil {
+		t.count(d.user, 0)
+		return
+	}
+	_, err = io.Copy(io.Discard, io.LimitReader(answer.Body, 1<<20))
+	if err = errors.Join(err, answer.Body.Close()); err != nil {
+		t.count(d.user, 0)
+		return
+	}
+	refused := answer.Header.Get("x-envoy-ratelimited") != ""
+	if refused {
+		t.count(d.user, http.StatusTooManyRequests)
+		return
+	}
+	t.count(d.user, answer.StatusCode)
+}
+
+// count counts an answer of a status, 0 for none.
+func (t *traffic) count(user, status int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case status == http.StatusTooManyRequests:
+		t.sent.Refused++
+	case status == 0 || status >= 500:
+		t.sent.Failed++
+	default:
+		t.sent.Passed++
+		if t.rule != nil {
+			key := strings.Join(values(t.rule, user), "\x00")
+			t.passed[key] = append(t.passed[key], t.now())
+		}
+	}
+}
+
+// most is what all nodes together have let the key with most requests pass in a window that ends now.
+func (t *traffic) most() (most int) {
+	if t.rule == nil {
+		return 0
+	}
+	now := t.now()
+	since := now.Add(-t.over())
+	if l := t.rule.Limits[0]; l.Kind == window.FixedWindow && time.Duration(l.Width) <= longest {
+		since = now.Truncate(time.Duration(l.Width)).Add(-1) // of the clock
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for key, times := range t.passed {
+		gone := 0
+		for gone < len(times) && !times[gone].After(since) {
+			gone++
+		}
+		t.passed[key] = times[gone:]
+		most = max(most, len(times)-gone)
+	}
+	return most
+}
+
+// over is the time that most is of.
+func (t *traffic) over() time.Duration {
+	return min(time.Duration(t.rule.Limits[0].Width), longest)
+}
+
+func (t *traffic) told() (Load, Sent) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.load, t.sent
+}
+
+// values are what a user has for the selectors of the rule's key.
+func values(rule *config.Rule, user int) []string {
+	all := make([]string, len(rule.Key))
+	for i, s := range rule.Key {
+		all[i] = fmt.Sprint("user-", user+1)
+		switch s.Kind {
+		case config.SelectMethod:
+			all[i] = method(rule)
+		case config.SelectHost:
+			all[i] = fmt.Sprintf("user-%d.test", user+1)
+		case config.SelectPath:
+			all[i] = fmt.Sprintf("/user-%d", user+1)
+		case config.SelectClientIP:
+			all[i] = "127.0.0.1"
+		case config.SelectLiteral:
+			all[i] = s.Name
+		}
+	}
+	return all
+}
+
+func method(rule *config.Rule) string {
+	if len(rule.Match.Methods) > 0 {
+		return rule.Match.Methods[0]
+	}
+	return http.MethodGet
+}
+
+// request is one that the rule matches, as far as that can be made up, from a user.
+func (t *traffic) request(ctx context.Context, d demand) (*http.Request, error) {
+	u := url.URL{Scheme: "http", Host: t.nodes[d.node], Path: "/"}
+	if t.rule == nil {
+		return http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	}
+	if p := t.rule.Match.Path; p != nil && (p.Op == config.Exact || p.Op == config.Prefix) {
+		u.Path = p.Value
+	}
+	query := url.Values{}
+	header := http.Header{}
+	host := ""
+	if h := t.rule.Match.Host; h != nil && h.Op == config.Exact {
+		host = h.Value
+	}
+	for _, m := range t.rule.Match.Headers {
+		switch m.Op {
+		case config.Exact, config.Prefix, config.Suffix:
+			header.Set(m.Name, m.Value)
+		case config.Present:
+			header.Set(m.Name, "1")
+		}
+	}
+	for i, value := range values(t.rule, d.user) {
+		switch s := t.rule.Key[i]; s.Kind {
+		case config.SelectHeader:
+			header.Set(s.Name, value)
+		case config.SelectCookie:
+			header.Add("Cookie", s.Name+"="+value)
+		case config.SelectQuery:
+			query.Set(s.Name, value)
+		case config.SelectHost:
+			if host == "" {
+				host = value
+			}
+		case config.SelectPath:
+			if t.rule.Match.Path == nil {
+				u.Path = value
+			}
+		case config.SelectPathSegment:
+			segments := strings.Split(strings.TrimPrefix(u.Path, "/"), "/")
+			for len(segments) < s.Segment {
+				segments = append(segments, "")
+			}
+			segments[s.Segment-1] = value
+			u.Path = "/" + strings.Join(segments, "/")
+		}
+	}
+	u.RawQuery = query.Encode()
+	r, err := http.NewRequestWithContext(ctx, method(t.rule), u.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	r.Header, r.Host = header, host
+	return r, nil
+}

@@ -1,0 +1,180 @@
+package ui
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/config"
+)
+
+// What is known of a request's host is an address, and not a name like one.
+func TestKnown(t *testing.T) {
+	t.Parallel()
+	for host, want := range map[string]bool{
+		"10.1.2.3:9181": true, "localhost": true, "LOCALHOST:80": true, "127.0.0.1:1": true, "127.9.9.9": true, "[::1]:9181": true, "[::1]": true,
+		"": false, "10.1.2.3:1": false, "evil.test": false, "localhost.evil.test": false, "127.0.0.1.evil.test:9181": false, "evil.test:9181": false,
+		"0.0.0.0:9181": false, "2130706433": false,
+	} {
+		if got := known(host, "10.1.2.3:9181"); got != want {
+			t.Errorf("%q: %t", host, got)
+		}
+	}
+}
+
+// Lines break for the nodes that they are said to, calls under way among them, and answers come late.
+func TestLines(t *testing.T) {
+	t.Parallel()
+	called := make(chan struct{}, 100)
+	backend := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { called <- struct{}{} }))
+	t.Cleanup(backend.Close)
+	var lines Lines
+	nodes := []http.RoundTripper{lines.Transport(0), lines.Transport(1)}
+	call := func(ctx context.Context, node int) error {
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, backend.URL, strings.NewReader("push"))
+		if err != nil {
+			t.Error(err)
+			return nil
+		}
+		answer, err := nodes[node].RoundTrip(r)
+		if err != nil {
+			return err
+		}
+		return answer.Body.Close()
+	}
+	for _, step := range []struct {
+		faults Faults
+		broken [2]bool
+	}{
+		{Faults{}, [2]bool{false, false}},
+		{Faults{Cut: []int{1}}, [2]bool{false, true}},
+		{Faults{Away: true}, [2]bool{true, true}},
+		{Faults{DelayMS: 1}, [2]bool{false, false}},
+	} {
+		lines.Set(step.faults)
+		for node := range nodes {
+			if err := call(t.Context(), node); errors.Is(err, errCut) != step.broken[node] || !step.broken[node] && err != nil {
+				t.Errorf("%+v: node %d has %v", step.faults, node, err)
+			}
+		}
+	}
+	for len(called) > 0 {
+		<-called
+	}
+	lines.Set(Faults{DelayMS: maxDelayMS})
+	ended := make(chan error)
+	go func() { ended <- call(t.Context(), 0) }()
+	<-called
+	lines.Set(Faults{Away: true})
+	if err := <-ended; !errors.Is(err, errCut) {
+		t.Errorf("a call under way has %v", err)
+	}
+	lines.Set(Faults{DelayMS: maxDelayMS})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { ended <- call(ctx, 1) }()
+	<-called
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("a call that was given up has %v", err)
+	}
+}
+
+// Pages are told what they have not been told, as far as it is kept.
+func TestMoments(t *testing.T) {
+	t.Parallel()
+	parsed, err := config.Parse([]byte(`{"rules": [{"name": "r", "limits": [{"limit": 1, "window": "1s"}]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := New(Options{Config: parsed, Nodes: []string{"127.0.0.1:1"}, Lines: &Lines{}})
+	for range kept + 10 {
+		_, tick := v.after(0)
+		v.take()
+		<-tick
+	}
+	for last, want := range map[int64]int{0: kept, kept + 10: 0, kept + 7: 3, 5: kept, 1 << 40: kept, -1 << 63: kept} {
+		got, _ := v.after(last)
+		if len(got) != want || want > 0 && got[want-1].Number != kept+10 {
+			t.Errorf("after %d come %d, want %d", last, len(got), want)
+		}
+	}
+	if err := v.setFaults(Faults{Away: true}); err == nil {
+		t.Error("a backend is stopped that there is not")
+	}
+}
+
+// The requests that the page sends have the values that it says they have.
+func TestRequest(t *testing.T) {
+	t.Parallel()
+	parsed, err := config.Parse([]byte(`{"rules": [{"name": "r", "limits": [{"limit": 1, "window": "1s"}],
+		"match": {"path": {"prefix": "/api/"}, "host": {"exact": "shop.test"}, "methods": ["PUT"], "headers": {"x-plan": {"exact": "gold"}, "x-any": {"present": true}}},
+		"key": [{"header": "x-user"}, {"cookie": "sid"}, {"query": "q"}, {"path_segment": 3}, "method"]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rule := &parsed.Rules[0]
+	sent := newTraffic([]string{"127.0.0.1:1", "127.0.0.1:2"}, rule, time.Now)
+	r, err := sent.request(t.Context(), demand{node: 1, user: 6})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cookie, err := r.Cookie("sid")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := []string{r.Header.Get("x-user"), cookie.Value, r.URL.Query().Get("q"), strings.Split(r.URL.Path, "/")[3], r.Method}
+	if want := values(rule, 6); !slices.Equal(got, want) || want[0] != "user-7" {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if text := fmt.Sprint(r.URL.Host, r.URL.Path, " ", r.Host, r.Header.Get("x-plan"), r.Header.Get("x-any")); text != "127.0.0.1:2/api//user-7 shop.testgold1" {
+		t.Error(text)
+	}
+	for _, l := range []Load{{Rate: -1, Users: 1}, {Rate: maxRate + 1, Users: 1}, {Users: 0}, {Users: maxUsers + 1}, {Users: 1, Node: 2}, {Users: 1, Node: -2}} {
+		if sent.set(l) == nil {
+			t.Errorf("%+v is taken", l)
+		}
+	}
+	for _, n := range []int{0, -1, maxBurst + 1} {
+		if sent.burst(n) == nil {
+			t.Errorf("a burst of %d is taken", n)
+		}
+	}
+}
+
+// What was passed is added up for as long as the limit's window.
+func TestMost(t *testing.T) {
+	t.Parallel()
+	parsed, err := config.Parse([]byte(`{"rules": [{"name": "r", "key": [{"header": "x-user"}], "limits": [{"limit": 5, "window": "10s", "algorithm": "sliding_log"}]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Unix(1000, 0)
+	sent := newTraffic([]string{"127.0.0.1:1"}, &parsed.Rules[0], func() time.Time { return now })
+	count := func(user int, statuses ...int) {
+		for _, status := range statuses {
+			sent.count(user, status)
+		}
+	}
+	count(0, 200, 200, 429, 0, 500)
+	count(1, 200)
+	now = now.Add(5 * time.Second)
+	count(1, 204, 404)
+	for _, step := range []struct {
+		after time.Duration
+		want  int
+	}{{0, 3}, {5 * time.Second, 2}, {5 * time.Second, 0}} {
+		now = now.Add(step.after)
+		if got := sent.most(); got != step.want {
+			t.Errorf("at %s: %d, want %d", now, got, step.want)
+		}
+	}
+	if _, total := sent.told(); total != (Sent{Passed: 5, Refused: 1, Failed: 2}) {
+		t.Errorf("%+v", total)
+	}
+}

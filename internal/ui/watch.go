@@ -1,0 +1,17 @@
+package ui
+
+import (
+	"net/http"
+
+	"weir/internal/server"
+)
+
+// Watch serves the page with the live view of weir serve, which only looks. backend answers what it
+// asks for, and wants its token.
+func Watch(backend, page http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /live.json", func(w http.ResponseWriter, _ *http.Request) { answer(w, map[string]string{"live": "serve"}) })
+	mux.Handle("GET "+server.WatchPath, backend)
+	mux.Handle("/", page)
+	return mux
+}

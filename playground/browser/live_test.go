@@ -1,0 +1,330 @@
+package browser
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"weir/internal/wire"
+)
+
+// command starts weir, and returns what the first lines that it prints like a pattern say.
+func command(t *testing.T, lines int, pattern string, args ...string) []string {
+	t.Helper()
+	c := exec.Command("../../dist/weir", args...)
+	reader, writer := io.Pipe()
+	c.Stdout, c.Stderr = writer, writer
+	if err := c.Start(); err != nil {
+		t.Fatalf("%v; make build makes the command", err)
+	}
+	t.Cleanup(func() {
+		if err := c.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Error(err)
+		}
+		if err := c.Wait(); err != nil {
+			t.Errorf("%v: %v", args, err)
+		}
+		if err := writer.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	found := make(chan []string, 1)
+	go func() {
+		expression := regexp.MustCompile(pattern)
+		var texts []string
+		for printed := bufio.NewScanner(reader); printed.Scan(); {
+			if match := expression.FindStringSubmatch(printed.Text()); match != nil {
+				if texts = append(texts, match[1]); len(texts) == lines {
+					found <- texts
+				}
+			}
+		}
+	}()
+	select {
+	case texts := <-found:
+		return texts
+	case <-time.After(hang):
+		t.Fatalf("%v does not print %d lines like %s", args, lines, pattern)
+		return nil
+	}
+}
+
+// configuration has a rule of 10 an hour for each user, and another one of two selectors, which shows
+// the keys as they are.
+const configuration = `{
+  "namespace": "shop", "sync_rate": 0.1, "backend": {"cluster": "weir"},
+  "rules": [
+    {"name": "per-user", "key": [{"header": "x-user"}], "reveal": "plain",
+     "limits": [{"limit": 10, "window": "1h", "algorithm": "fixed_window"}]},
+    {"name": "all", "mode": "shadow", "limits": [{"limit": 100, "window": "1m"}]}
+  ]
+}`
+
+// nodes starts weir run with two nodes, and returns the page's address.
+func nodes(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "weir.json")
+	if err := os.WriteFile(file, []byte(configuration), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return command(t, 1, `^playground +(http://\S+)/$`, "run", "--config", file, "--listen", "127.0.0.1:0", "--ui", "127.0.0.1:0", "--workers", "1")[0]
+}
+
+// liveLook is how most tests have the live view.
+var liveLook = look{width: 1440, height: 1000, theme: "light", path: "/#live"}
+
+// sum is a number of all nodes, as the page shows it.
+func sum(class string) string {
+	return fmt.Sprintf(`[...document.querySelectorAll("#nodes :is(b, dd).%s")].reduce((sum, e) => sum + Number(e.textContent.replace(",", "")), 0)`, class)
+}
+
+// TestLive does everything that one can do to nodes, and wants it to be seen.
+func TestLive(t *testing.T) {
+	t.Parallel()
+	p := visit(t, nodes(t), liveLook)
+	p.until(`document.querySelectorAll("#nodes .node").length === 2 && document.querySelectorAll("#nodes .rule").length === 4`)
+	says := func(text string) {
+		t.Helper()
+		p.until(fmt.Sprintf(`document.getElementById("live-told").textContent.includes(%q)`, text))
+	}
+	says("All nodes count together, by one fixed_window of 10 in 1 hour for each key.")
+
+	// 20 requests of one user, of which both nodes together let 10 pass. The shadow rule counts what is
+	// charged.
+	p.click("[data-burst='20']")
+	p.until(`document.getElementById("sum-now").textContent === "10, and the limit is 10"`)
+	p.until(sum("refused") + ` === 10`)
+
+	// A larger limit is in force without anything else.
+	p.run(`document.getElementById("new-limit").value = 25`)
+	p.click("#set-limit")
+	says("fixed_window of 25")
+	p.slide("load-rate", 100)
+	p.until(`document.getElementById("sum-now").textContent === "25, and the limit is 25"`)
+	p.slide("load-rate", 0)
+
+	// A backend that is away is told of, and nodes decide alone.
+	p.slide("load-users", 50)
+	p.click("#away")
+	says("The backend is away: each node counts alone, and together they may pass up to 50 of a key in 1 hour, which is 2 × 25.")
+	p.slide("load-rate", 200)
+	p.until(sum("alone") + ` > 0 && ` + sum("failed") + ` > 0`)
+	p.slide("load-rate", 0)
+	p.click("#away")
+	p.until(`document.getElementById("away").textContent === "Stop the backend"`)
+	says("The backend is there")
+
+	// One node is cut off.
+	p.click("#cut button")
+	says("Node 0 is cut off from the backend, and counts alone, and together they may pass up to 50 of a key")
+	p.click("#cut button")
+	says("The backend is there")
+
+	// Answers are late, and too late.
+	p.choose("delay", "50")
+	p.until(`document.getElementById("delay").value === "50"`)
+	p.choose("delay", "500")
+	says("The backend’s answers take longer than the 200 ms that nodes wait: each node counts alone")
+	p.choose("delay", "0")
+
+	p.click("#unset-limit")
+	p.until(`document.getElementById("new-limit").value === "10"`)
+	// Reports have come: a key is shown as it is, as the rule reveals it.
+	p.until(`[...document.querySelectorAll("#tables tbody th")].some((e) => e.textContent === "user-1")`)
+}
+
+// A key of somebody who would have the page run something is text.
+func TestLiveShowsText(t *testing.T) {
+	t.Parallel()
+	const key = `<img src=x onerror=alert(1)>`
+	url := nodes(t)
+	p := visit(t, url, liveLook)
+	p.until(`document.querySelectorAll("#nodes .node").length === 2`)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+p.text("#nodes .status")+"/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("x-user", key)
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer.Body.Close()
+	p.until(fmt.Sprintf(`[...document.querySelectorAll("#tables tbody th")].some((e) => e.textContent === %q)`, key))
+	if n := value[int](p, `document.querySelectorAll("img").length`); n != 0 {
+		t.Errorf("%d pictures are in the page", n)
+	}
+}
+
+// TestLiveIsGuarded wants nobody else's page to see or do anything.
+func TestLiveIsGuarded(t *testing.T) {
+	t.Parallel()
+	url := nodes(t)
+	for _, test := range []struct {
+		name, method, path, host, origin, header string
+		status                                   int
+	}{
+		{"a page's own change", "POST", "/live/burst", "", url, "1", http.StatusNoContent},
+		{"no page's change", "POST", "/live/burst", "", "", "1", http.StatusNoContent},
+		{"localhost", "GET", "/live.json", "localhost:1", "", "", http.StatusOK},
+		{"no header", "POST", "/live/burst", "", url, "", http.StatusForbidden},
+		{"another origin", "POST", "/live/burst", "", "http://evil.test", "1", http.StatusForbidden},
+		{"another port", "POST", "/live/burst", "", "http://127.0.0.1:1", "1", http.StatusForbidden},
+		{"no origin that has a name", "POST", "/live/burst", "", "null", "1", http.StatusForbidden},
+		{"a name that was bound anew", "POST", "/live/burst", "evil.test", "http://evil.test", "1", http.StatusMisdirectedRequest},
+		{"a name that was bound anew, to look", "GET", "/live/events", "evil.test", "", "", http.StatusMisdirectedRequest},
+		{"a name like an address", "GET", "/live/events", "127.0.0.1.evil.test", "", "", http.StatusMisdirectedRequest},
+		{"a change by a link", "GET", "/live/burst", "", "", "1", http.StatusNotFound},
+		{"leave to send the header", "OPTIONS", "/live/burst", "", "http://evil.test", "", http.StatusForbidden},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			request, err := http.NewRequestWithContext(t.Context(), test.method, url+test.path, strings.NewReader(`{"requests": 1}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			request.Host = test.host
+			for name, value := range map[string]string{"origin": test.origin, "x-weir": test.header} {
+				if value != "" {
+					request.Header.Set(name, value)
+				}
+			}
+			answer, err := http.DefaultClient.Do(request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer.Body.Close()
+			if answer.StatusCode != test.status {
+				t.Errorf("status %d, want %d", answer.StatusCode, test.status)
+			}
+			if allowed := answer.Header.Get("access-control-allow-origin"); allowed != "" {
+				t.Errorf("%s is given leave", allowed)
+			}
+		})
+	}
+}
+
+// TestLiveLooks wants the view to be whole and accessible in each look, with everything in it.
+func TestLiveLooks(t *testing.T) {
+	t.Parallel()
+	code := axe(t)
+	p := lively(t)
+	for _, theme := range themes {
+		for _, width := range widths {
+			p.wear(look{width: width, height: 900, theme: theme})
+			p.until("document.getAnimations().length === 0")
+			fits(p)
+			accessible(p, code)
+		}
+	}
+}
+
+// lively is a live view with some traffic, which ended, and keys.
+func lively(t *testing.T) *page {
+	p := visit(t, nodes(t), liveLook)
+	p.until(`document.querySelectorAll("#nodes .rule").length === 4`)
+	p.slide("load-users", 5)
+	p.slide("load-rate", 20)
+	p.until(sum("refused") + ` > 40`)
+	p.until(`document.querySelectorAll("#tables tbody tr").length >= 5`)
+	return p
+}
+
+func TestLiveScreenshots(t *testing.T) {
+	p := lively(t)
+	p.click("#away")
+	p.until(`document.getElementById("live-told").textContent.includes("away")`)
+	p.slide("load-users", 6)
+	p.until(sum("alone") + ` > 20`)
+	p.run("document.activeElement.blur()")
+	for _, theme := range themes {
+		for _, width := range []int64{390, 1440} {
+			l := look{width: width, height: map[int64]int64{390: 844, 1440: 1180}[width], theme: theme}
+			p.picture(l, "live-")
+		}
+	}
+}
+
+// TestWatch has weir serve show what a node reports, to those who have the token. Keys are text,
+// and the token is nowhere.
+func TestWatch(t *testing.T) {
+	const token, key = "s3cret", `<img src=x onerror=alert(1)>`
+	t.Setenv("WEIR_TOKEN", token)
+	log := `msg="the (?:counter backend listens|page is served)" address=(\S+)`
+	addresses := command(t, 2, log, "serve", "--listen", "127.0.0.1:0", "--ui", "127.0.0.1:0")
+	backend, page := addresses[0], addresses[1]
+	send(t, http.MethodPost, "http://"+backend+wire.PushPath, token, wire.ContentType, wire.AppendReport(nil, &wire.Report{
+		Namespace: "shop", Node: 7, Sender: 1, AtNanos: uint64(time.Now().UnixNano()), Rules: []wire.RuleReport{{
+			Name: "per-user", SpanMillis: 10_000, Requests: 500, Hits: 500, RefusedRequests: 100, RefusedHits: 100, Every: 1,
+			Used:    wire.KeyList{Keys: []wire.ReportKey{{ID: wire.ID{1}, Hits: 400, Use: 900, Name: wire.AppendValue(nil, []byte(key), false)}}},
+			Refused: wire.KeyList{Keys: []wire.ReportKey{{ID: wire.ID{2}, Hits: 100, Use: 1000}}},
+		}},
+	}))
+	send(t, http.MethodPut, "http://"+backend+"/v1/overrides?namespace=shop", token, "application/json",
+		[]byte(`{"overrides": [{"rule": "per-user", "key": ["ann"], "limits": [{"limit": 77, "width_ms": 60000}]}]}`))
+
+	p := visit(t, "http://"+page, look{width: 1440, height: 1000, theme: "light", path: "/#live"})
+	p.until(`!document.getElementById("ask").hidden && document.getElementById("things").hidden`)
+	ask := func(token string) {
+		t.Helper()
+		p.run(fmt.Sprintf(`document.getElementById("ask-namespace").value = "shop"; document.getElementById("ask-token").value = %q`, token))
+		p.click("#ask button")
+	}
+	ask("guessed")
+	p.until(`document.getElementById("live-notice").textContent === "Refused: authorization: want the bearer token"`)
+	if got := p.expect(); !strings.Contains(got, "401") {
+		t.Errorf("the console says %q", got)
+	}
+	ask(token)
+	p.until(`document.getElementById("live-told").textContent === "1 node reports of shop. The store takes hits."`)
+	for _, text := range []string{key, "02000000000000000000000000000000", "ann"} {
+		p.until(fmt.Sprintf(`[...document.querySelectorAll("#tables tbody th")].some((e) => e.textContent === %q)`, text))
+	}
+	if got := p.text("#nodes b.refused"); got != "10 a second" {
+		t.Errorf("%s refused, want 10 a second", got)
+	}
+	if value[bool](p, fmt.Sprintf(`document.images.length > 0 || location.href.includes(%[1]q) || document.cookie !== "" ||
+		performance.getEntriesByType("resource").some((e) => e.name.includes(%[1]q)) || Object.values(localStorage).includes(%[1]q)`, token)) {
+		t.Error("the token is kept, or a key is a picture")
+	}
+	code := axe(t)
+	for _, theme := range themes {
+		for _, width := range widths {
+			p.wear(look{width: width, height: 900, theme: theme})
+			p.until("document.getAnimations().length === 0")
+			fits(p)
+			accessible(p, code)
+		}
+	}
+	if *pictures != "" {
+		p.picture(look{width: 1440, height: 1000, theme: "light"}, "watch-")
+	}
+}
+
+// send sends what has to be taken.
+func send(t *testing.T, method, url, token, contentType string, body []byte) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("authorization", "Bearer "+token)
+	request.Header.Set("content-type", contentType)
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s", url, answer.Status)
+	}
+}

@@ -1,0 +1,188 @@
+import { Rule, Series, Table, byID, card, count, draw, duration, keyName, say } from "./parts.js";
+import { Stream, refusal } from "./stream.js";
+import { words } from "./words.js";
+
+const span = 3 * 60 * 1000;
+
+// Run is the live view of weir run: what its nodes do, and what one can do to them.
+export class Run {
+  constructor() {
+    this.last = 0; // the number of the last moment
+    this.changing = 0; // requests under way
+    this.controls();
+  }
+
+  show(on) {
+    if (on && !this.stream) {
+      this.stream = new Stream("live/events", {
+        headers: () => ({ "last-event-id": `${this.last}` }),
+        told: (name, data) => this[name](data),
+        trouble: (reason) => this.notice(reason && `weir run does not answer: ${reason}. Trying again.`),
+      });
+    } else if (!on && this.stream) {
+      this.stream.stop();
+      this.stream = undefined;
+    }
+  }
+
+  notice(text) {
+    say(byID("live-notice"), text);
+    byID("live-notice").hidden = !text;
+  }
+
+  // setup is told first.
+  setup(setup) {
+    if (JSON.stringify(setup) === JSON.stringify(this.fixed)) return;
+    this.fixed = setup;
+    this.most = new Series(span);
+    this.last = 0;
+    byID("nodes").replaceChildren();
+    byID("cut").replaceChildren();
+    byID("tables").replaceChildren();
+    byID("load-node").replaceChildren(byID("load-node").options[0]);
+    this.nodes = setup.nodes.map((address, number) => this.node(address, number));
+    this.keys = new Table(byID("tables"), "Keys with most hits", ["Key", "Rule", "Hits/s", "Refused/s", "Counted"]);
+    say(byID("live-title"), setup.nodes.length === 1 ? "A node at work" : `${setup.nodes.length} nodes at work`);
+  }
+
+  node(address, number) {
+    const element = card("node");
+    say(element.querySelector("h2"), `Node ${number}`);
+    say(element.querySelector(".status"), address);
+    byID("nodes").append(element);
+    byID("load-node").append(new Option(`node ${number}`, number));
+    const cut = byID("cut").appendChild(document.createElement("button"));
+    cut.type = "button";
+    cut.addEventListener("click", () => {
+      const { cut: now, ...others } = this.stands.faults;
+      this.post("faults", { ...others, cut: now.includes(number) ? now.filter((n) => n !== number) : [...now, number] });
+    });
+    const facts = {};
+    for (const [name, text] of [["pushed", "Hits pushed"], ["waited", "Waited"], ["alone", "Decided alone"], ["failed", "Failed pushes"]]) {
+      const row = element.querySelector("dl").appendChild(document.createElement("div"));
+      row.appendChild(document.createElement("dt")).textContent = text;
+      facts[name] = row.appendChild(document.createElement("dd"));
+      facts[name].className = name;
+    }
+    return { element, cut, facts, rules: new Map() };
+  }
+
+  // moment is told of each half a second.
+  moment(moment) {
+    if (moment.n <= this.last) this.forget(); // the server has begun anew
+    this.last = moment.n;
+    this.now = moment;
+    this.most.add(moment.at, moment.most);
+    moment.nodes.forEach((node, i) => {
+      for (const rule of node.rules ?? []) {
+        let known = this.nodes[i].rules.get(rule.name);
+        if (!known) {
+          known = { view: new Rule(this.nodes[i].element.querySelector(".rules"), rule.shadow ? `${rule.name} (shadow)` : rule.name, span), allowed: new Series(span), refused: new Series(span) };
+          this.nodes[i].rules.set(rule.name, known);
+        }
+        known.allowed.add(moment.at, rule.allowed);
+        known.refused.add(moment.at, rule.refused);
+      }
+    });
+  }
+
+  forget() {
+    this.most = new Series(span);
+    for (const { rules } of this.nodes) {
+      for (const rule of rules.values()) Object.assign(rule, { allowed: new Series(span), refused: new Series(span) });
+    }
+  }
+
+  // state is told after the moments that it is of.
+  state(state) {
+    this.stands = state;
+    const { watched, faults, load, looked } = state;
+    say(byID("live-told"), words(this.fixed, state, this.now));
+    byID("things").hidden = byID("sum").hidden = false;
+    this.nodes.forEach(({ rules, facts, cut }, i) => {
+      for (const { view, allowed, refused } of rules.values()) {
+        view.show(allowed.perSecond(), refused.perSecond(), { allowed: allowed.last, refused: refused.last });
+      }
+      for (const [name, element] of Object.entries(facts)) say(element, count(this.now.nodes[i][name]));
+      const off = faults.cut.includes(i);
+      say(cut, off ? `Connect node ${i}` : `Cut node ${i} off`);
+      cut.setAttribute("aria-pressed", off);
+    });
+    say(byID("sum-title"), `Passed in ${duration(watched.over_ms)}, of the user with most`);
+    say(byID("sum-now"), `${count(this.now.most)}, and the limit is ${count(watched.limit)}`);
+    byID("sum-now").classList.toggle("refused", this.now.most > watched.limit);
+    draw(byID("sum-chart"), span, [{ points: this.most.points, name: "passed", filled: true }], watched.limit);
+    const rows = (looked.top.rules ?? []).flatMap((rule) => rule.used.map((key) =>
+      [keyName(key), rule.rule, key.hits_per_second.toFixed(1), key.refused_per_second.toFixed(1), looked.counted?.[key.hash] ?? "–"]));
+    this.keys.show(rows.sort((a, b) => b[2] - a[2]).slice(0, 10), looked.failed ? "The store can’t be read." : "Nodes tell every five seconds or so which keys they see.");
+    byID("do-backend").hidden = !state.backend;
+    byID("do-limit").hidden = !watched.changeable;
+    say(byID("away"), faults.away ? "Start the backend" : "Stop the backend");
+    byID("away").setAttribute("aria-pressed", faults.away);
+    say(byID("new-limit-label"), `${watched.rule}: hits in ${duration(watched.window_ms)}`);
+    if (this.changing > 0) return;
+    // As somebody else may have changed them.
+    const keep = (id, value) => {
+      if (byID(id) !== document.activeElement) byID(id).value = value;
+    };
+    keep("load-rate", load.rate);
+    keep("load-users", load.users);
+    keep("load-node", load.node);
+    keep("delay", faults.delay_ms);
+    keep("new-limit", watched.limit);
+    this.texts();
+  }
+
+  controls() {
+    for (const id of ["load-rate", "load-users", "load-node"]) {
+      byID(id).addEventListener("input", () => {
+        this.texts();
+        this.load();
+      });
+    }
+    for (const button of document.querySelectorAll("[data-burst]")) {
+      button.addEventListener("click", () => this.post("burst", { requests: Number(button.dataset.burst) }));
+    }
+    byID("away").addEventListener("click", () => this.post("faults", { ...this.stands.faults, away: !this.stands.faults.away }));
+    byID("delay").addEventListener("change", () => this.post("faults", { ...this.stands.faults, delay_ms: Number(byID("delay").value) }));
+    byID("set-limit").addEventListener("click", () => {
+      if (byID("new-limit").reportValidity() && byID("new-limit").value !== "") this.post("limit", { limit: Number(byID("new-limit").value) });
+    });
+    byID("new-limit").addEventListener("keydown", (event) => {
+      if (event.key === "Enter") byID("set-limit").click();
+    });
+    byID("unset-limit").addEventListener("click", () => this.post("limit", { limit: null }));
+    this.texts();
+  }
+
+  texts() {
+    const rate = Number(byID("load-rate").value);
+    say(byID("load-rate-text"), rate === 0 ? "none" : `${rate} a second`);
+    say(byID("load-users-text"), byID("load-users").value);
+  }
+
+  // load sends what the sliders say, once for all that they say while it is under way.
+  async load() {
+    this.loadAgain = true;
+    if (this.loading) return;
+    this.loading = true;
+    while (this.loadAgain) {
+      this.loadAgain = false;
+      await this.post("load", { rate: Number(byID("load-rate").value), users: Number(byID("load-users").value), node: Number(byID("load-node").value) });
+    }
+    this.loading = false;
+  }
+
+  async post(path, body) {
+    this.changing++;
+    try {
+      const response = await fetch(`live/${path}`, {
+        method: "POST", headers: { "content-type": "application/json", "x-weir": "1" }, body: JSON.stringify(body),
+      });
+      this.notice(response.ok ? "" : `Refused: ${await refusal(response)}`);
+    } catch (error) {
+      this.notice(`weir run does not answer: ${error.message}`);
+    }
+    this.changing--;
+  }
+}
