@@ -53,9 +53,9 @@ playground: playground/site/engine.wasm ## the playground as static files, for a
 	mkdir -p dist
 	cp -R playground/site dist/playground
 
-screenshots: build ## pictures of the playground, into docs/pictures
+screenshots: build ## pictures of the playground and the live view, into docs/pictures
 	./scripts/test-dependencies
-	go test -run TestScreenshots ./playground/browser -args -pictures "$(CURDIR)/docs/pictures"
+	go test -run Screenshots ./playground/browser -args -pictures "$(CURDIR)/docs/pictures"
 
 run: build ## the playground, and proxy nodes on this machine; ARGS are flags, such as ARGS='--store redis://127.0.0.1:6379'
 	dist/weir run $(ARGS)

@@ -34,6 +34,55 @@ func TestRunServesThePlayground(t *testing.T) {
 	}
 }
 
+// TestPagesEndWithTheCommand has pages look while the command ends, which does not wait for them.
+func TestPagesEndWithTheCommand(t *testing.T) {
+	t.Parallel()
+	for path, p := range map[string]*process{
+		"live/events":             start(t, "run", "--listen", "127.0.0.1:0", "--ui", "127.0.0.1:0", "--nodes", "1", "--workers", "1"),
+		"v1/watch?namespace=shop": start(t, "serve", "--listen", "127.0.0.1:0", "--ui", "127.0.0.1:0"),
+	} {
+		page := p.wait(t, `(?:playground +|the page is served" address=)(\S+)`)
+		if !strings.HasPrefix(page, "http") {
+			page = "http://" + page + "/"
+		}
+		response, err := http.Get(page + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { response.Body.Close() })
+		begins := make([]byte, 6)
+		if _, err := io.ReadFull(response.Body, begins); err != nil || string(begins) != "event:" {
+			t.Errorf("%s: status %d, %q, %v", path, response.StatusCode, begins, err)
+		}
+		if err := p.end(); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+		if _, err := io.Copy(io.Discard, response.Body); err != nil {
+			t.Errorf("%s was cut off: %v", path, err)
+		}
+	}
+}
+
+// TestTheLiveViewIsLocal wants the page without the live view where others reach it.
+func TestTheLiveViewIsLocal(t *testing.T) {
+	t.Parallel()
+	p := start(t, "run", "--listen", "127.0.0.1:0", "--ui", "0.0.0.0:0", "--nodes", "1", "--workers", "1")
+	_, port, err := net.SplitHostPort(strings.TrimSuffix(strings.TrimPrefix(p.wait(t, `^playground +(http://\S+) \(without the live view`), "http://"), "/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]int{"": http.StatusOK, "live/events": http.StatusNotFound} {
+		response, err := http.Get("http://127.0.0.1:" + port + "/" + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode != want {
+			t.Errorf("/%s: status %d, want %d", path, response.StatusCode, want)
+		}
+	}
+}
+
 func TestRunWithoutThePlayground(t *testing.T) {
 	t.Parallel()
 	p := start(t, "run", "--listen", "127.0.0.1:0", "--ui", "none", "--nodes", "1", "--workers", "1")

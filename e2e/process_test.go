@@ -21,7 +21,7 @@ type process struct {
 	mu     sync.Mutex
 	output bytes.Buffer
 	lines  chan string
-	killed bool
+	killed bool // or ended
 }
 
 // start runs the command, until the test ends.
@@ -47,10 +47,7 @@ func start(t *testing.T, args ...string) *process {
 	}()
 	t.Cleanup(func() {
 		if !p.killed {
-			if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-				t.Errorf("%v: %v", args, err)
-			}
-			if err := p.cmd.Wait(); err != nil {
+			if err := p.end(); err != nil {
 				t.Errorf("%v: %v\n%s", args, err, p.printed())
 			}
 		}
@@ -72,6 +69,12 @@ func (p *process) kill(t *testing.T) {
 	if err := p.cmd.Wait(); !errors.As(err, &killed) {
 		t.Errorf("killed: got %v", err)
 	}
+}
+
+// end ends the process as an operator does.
+func (p *process) end() error {
+	p.killed = true
+	return errors.Join(p.cmd.Process.Signal(syscall.SIGTERM), p.cmd.Wait())
 }
 
 func (p *process) printed() string {

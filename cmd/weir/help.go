@@ -25,6 +25,8 @@ func commands() []command {
 		{name: "run", summary: "run proxy nodes with the plugin, a backend and an upstream, to try a configuration", run: runNodes, help: `
 Everything runs in this process and needs no Envoy: --nodes proxies that run the compiled plugin, a
 counter backend for them if the configuration has one, and an upstream that answers with the request.
+On a page of its own one sees what the algorithms do and, on a loopback address, the nodes at work:
+one can send them traffic, stop the backend, and change a limit.
 
   weir run
   weir run --config my.json --upstream http://127.0.0.1:3000
@@ -40,6 +42,7 @@ clients' certificates, unless it is told --insecure.
 
   weir serve
   WEIR_TOKEN=change-me weir serve --listen 0.0.0.0:9180 --store redis://redis:6379
+  weir serve --token-file tokens --ui 127.0.0.1:9181
   weir serve --listen :9180 --token-file tokens --store-file store --tls-cert tls.crt --tls-key tls.key
 
 It answers GET /readyz with 200 while the store takes hits and with 503 otherwise, /livez with 200 as

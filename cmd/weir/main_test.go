@@ -107,6 +107,8 @@ func TestCommandLine(t *testing.T) {
 		{"serve --listen 0.0.0.0:0", 2, "", "want --token-file, WEIR_TOKEN, or --tls-client-ca; or --insecure"},
 		{"serve --listen :0", 2, "", "--listen: whoever reaches [::]:"},
 		{"serve --listen 0.0.0.0:0 --tls-cert " + certificate + " --tls-key " + key, 2, "", "want --token-file"},
+		{"serve --listen 127.0.0.1:0 --ui 0.0.0.0:0", 2, "", "--ui: whoever reaches "},
+		{"serve --listen 127.0.0.1:0 --ui " + busy.Addr().String(), 1, "", "or choose another address with --ui"},
 		// Those that are believed come to the next error.
 		{"serve --listen 0.0.0.0:0 --store hunter2 --insecure", 2, "", "--store: want memory"},
 		{"serve --listen 0.0.0.0:0 --store hunter2 --token hunter2", 2, "", "--store: want memory"},

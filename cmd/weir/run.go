@@ -51,7 +51,7 @@ func runNodes(ctx context.Context, args []string, env environment) error {
 	flags.IntVar(&f.nodes, "nodes", 2, "`number` of proxy nodes; node i listens on the port + i, counted from 0")
 	flags.IntVar(&f.workers, "workers", 2, "`number` of workers of each node")
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8080", "`address` of the first node")
-	flags.StringVar(&f.ui, "ui", "", "`address` of the playground; "+usualUI+" if empty, or a free port where that is taken; \"none\" for none")
+	flags.StringVar(&f.ui, "ui", "", "`address` of the page with the playground and the live view; "+usualUI+" if empty, or a free port where that is taken; \"none\" for none")
 	flags.StringVar(&f.upstream, "upstream", "", "base `URL` to forward requests to; an echo server if empty")
 	f.store.define(flags)
 	flags.StringVar(&f.wasm, "wasm", "", "the plugin's `file`; weir.wasm beside this command if empty")
