@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -127,7 +128,8 @@ func TestCommandLine(t *testing.T) {
 		{"run --store-file " + two, 2, "", "--store-file: want one line"},
 	} {
 		t.Run(test.args, func(t *testing.T) {
-			var stdout, stderr bytes.Buffer
+			var stdout bytes.Buffer
+			var stderr logBuffer // a backend's log may come while the command ends
 			code := run(t.Context(), strings.Fields(test.args), environment{
 				stdout: &stdout, stderr: &stderr, getenv: func(string) string { return "" },
 			})
@@ -135,7 +137,7 @@ func TestCommandLine(t *testing.T) {
 				t.Errorf("exit code %d, want %d; stdout, want %q:\n%s\nstderr, want %q:\n%s",
 					code, test.code, test.stdout, &stdout, test.stderr, &stderr)
 			}
-			if (test.stdout == "") != (stdout.Len() == 0) || (test.stderr == "") != (stderr.Len() == 0) {
+			if (test.stdout == "") != (stdout.Len() == 0) || (test.stderr == "") != (stderr.String() == "") {
 				t.Errorf("stdout %q, stderr %q", &stdout, &stderr)
 			}
 			if strings.Contains(stderr.String(), "hunter2") {
@@ -143,6 +145,24 @@ func TestCommandLine(t *testing.T) {
 			}
 		})
 	}
+}
+
+// logBuffer is written to by several goroutines, as a standard error may be.
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) Write(text []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(text)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }
 
 // The bound reaches the store.

@@ -305,9 +305,6 @@ func TestWatch(t *testing.T) {
 			accessible(p, code)
 		}
 	}
-	if *pictures != "" {
-		p.picture(look{width: 1440, height: 1000, theme: "light"}, "watch-")
-	}
 }
 
 // send sends what has to be taken.

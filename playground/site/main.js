@@ -23,6 +23,7 @@ async function view() {
       else link.removeAttribute("aria-current");
       byID(link.hash.slice(1)).hidden = !on;
     }
+    byID("foot").hidden = named === "live";
     byID("skip").hash = named === "live" ? "#live" : "#controls";
     behind?.show(named === "live");
   };
