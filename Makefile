@@ -62,7 +62,7 @@ run: build ## the playground, and proxy nodes on this machine; ARGS are flags, s
 
 test: build ## all tests, on real Envoys and stores; installs what they need and this machine lacks
 	./scripts/test-dependencies
-	go test -race -timeout 20m $(packages)
+	go test -race -timeout 30m $(packages)
 
 test-fast: build ## what a change shows in two minutes: no Envoy, no race detector, of the stores in e2e only the memory
 	./scripts/test-dependencies
