@@ -142,7 +142,8 @@ func serveBackend(ctx context.Context, l, onPage net.Listener, store openStore, 
 	defer cancel()
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	handler := server.Handler(store, server.Options{
+	// The store itself, as a memory one has metrics of its own.
+	handler := server.Handler(store.Store, server.Options{
 		Tokens: t.tokens, Certificates: t.certificates, Registry: registry, Logger: log, Probe: true, Ended: ctx.Done(),
 	})
 	log.Info("the counter backend listens", "address", l.Addr().String(), "token_required", t.tokens != nil,
