@@ -553,6 +553,7 @@ func FuzzPush(f *testing.F) {
 	f.Add(push)
 	f.Add(push[:len(push)/2])
 	f.Add([]byte{})
+	f.Add([]byte("q\x03api\x00\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x01\x01\x00\x00\x00\x06\x00\x00\x00\x00")) // a report
 	for _, change := range []func(p *wire.Push){
 		func(p *wire.Push) { p.Items[0].Kind = 9 },
 		func(p *wire.Push) { p.Items[0].Newest = 0 },
@@ -579,6 +580,10 @@ func FuzzPush(f *testing.F) {
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, request(t, "POST", wire.PushPath, body))
 		switch {
+		case w.Code == 200 && wire.IsReport(body):
+			if _, err := wire.DecodeReport(body); err != nil || w.Body.Len() > 0 {
+				t.Fatalf("taken, though %v, and answered with %d bytes", err, w.Body.Len())
+			}
 		case w.Code == 200:
 			p, err := wire.DecodePush(body)
 			if err != nil {
