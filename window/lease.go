@@ -1,9 +1,36 @@
 package window
 
+import "math"
+
 // A lease is hits that the backend has granted to this node and counted already. The node may use
 // them without asking. A lease is kept in the window, or bucket, that the backend counted it in,
 // and ends with it. Hits that are used from a lease need no push. Buckets are the exception: there
-// a hit moves to the bucket of its own time, or it would leave the window too early.
+// a hit moves to the bucket of its own time, or it would leave the window too early. The backend has
+// to hear of that before the bucket of the grant leaves the window, or it would grant the hit again.
+// So buckets that are about to leave lend nothing.
+
+const (
+	// movePart is the part of a window, in eighths, that is left for a hit's move to reach the backend.
+	movePart = 3
+	// agingWidth is the least width of windows whose leases age. In shorter ones a request might never
+	// get to use what it has asked for.
+	agingWidth = int64(2e9)
+)
+
+// PushWithin is the longest time between two pushes with which moves of hits reach the backend in
+// time, in nanoseconds; the largest time for kinds whose hits do not move.
+func (l *Limit) PushWithin() int64 {
+	if !l.Kind.Bucketed() {
+		return math.MaxInt64
+	}
+	return l.Width / 4
+}
+
+// lends reports whether hits that were leased in a bucket may be used at the time of s.
+func (l *Limit) lends(s *State, b *Bucket) bool {
+	leaves := (b.Number + l.covered()) * l.Precision
+	return l.Width < agingWidth || leaves-s.Newest >= l.Width/8*movePart || b.Number == s.Newest/l.Precision
+}
 
 // Leased is how many hits may be used without asking.
 func (l *Limit) Leased(s *State) (hits uint64) {
@@ -11,7 +38,9 @@ func (l *Limit) Leased(s *State) (hits uint64) {
 		return s.Hits[0].Lease
 	}
 	for i := range s.Buckets {
-		hits += s.Buckets[i].Lease
+		if b := &s.Buckets[i]; b.Lease > 0 && l.lends(s, b) {
+			hits += b.Lease
+		}
 	}
 	return hits
 }
@@ -36,6 +65,9 @@ func (l *Limit) CountLeased(s *State, cost uint64) {
 	left := cost
 	for i := range s.Buckets {
 		b := &s.Buckets[i]
+		if b.Lease == 0 || !l.lends(s, b) {
+			continue
+		}
 		used := min(left, b.Lease)
 		b.returnLease(b.Lease - used)
 		left -= used

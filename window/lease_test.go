@@ -133,7 +133,8 @@ func TestLateLeases(t *testing.T) {
 		{sliding(100, minute), 2 * minute, true, 0, 0, 0},
 		{firstHit(100, minute), 50 * second, true, 30, 0, 30},
 		{firstHit(100, minute), minute, false, 0, 0, 0},
-		{subBuckets(100, minute, 10*second), 50 * second, true, 30, 0, 30},
+		{subBuckets(100, minute, 10*second), 37 * second, true, 30, 0, 30},
+		{subBuckets(100, minute, 10*second), 50 * second, true, 0, 0, 30}, // too late for a move to be heard
 		{subBuckets(100, minute, 10*second), minute, false, 0, 0, 0},
 		{tokens(100, 100, minute), 6 * second, true, 20, 0, 0},
 		{tokens(100, 100, minute), minute, true, 0, 0, 0},

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/model"
 	"weir/window"
 )
 
@@ -184,6 +185,63 @@ func TestTokensThatComeBackBeforeTheAnswer(t *testing.T) {
 		w.pass(30 * time.Millisecond)
 		if i%10 == 0 {
 			f.tick()
+		}
+	}
+}
+
+// Hits of sliding logs and sub-buckets leave the window a window after they have passed, and not after
+// the backend has granted them, however seldom nodes push.
+func TestLeasesOfBucketsLeaveInTime(t *testing.T) {
+	for _, test := range []struct {
+		max                    uint64
+		width, precision, rate int64
+		nodes                  int
+	}{
+		{400, 3 * second, 3 * second / 5, 5 * second, 5},
+		{400, 10 * second, 2 * second, 5 * second, 5},
+		{2000, 3 * second, window.LogPrecision, 5 * second, 2},
+		{2000, 3 * second, window.LogPrecision, 5 * second, 5},
+		{2000, second, window.LogPrecision, second, 5},
+	} {
+		m := &model.Counter{Limit: model.Limit{Algorithm: model.SubBuckets, Max: test.max, Window: test.width, Precision: test.precision}}
+		shape := window.Shape{Kind: window.SlidingBuckets, Width: test.width, Precision: test.precision}
+		w := newWorld(t, test.nodes, 1, test.rate, Options{}, all(of(shape, test.max)))
+		passed, above := 0, 0
+		send := func(f *fakeNode) {
+			if f.send("") {
+				passed++
+				if !m.Fits(w.now, 1) {
+					above++
+				}
+				m.Take(w.now, 1)
+			}
+		}
+		for w.now < monday+40*test.width {
+			f := w.any()
+			switch most := int(test.max); w.random.IntN(4) {
+			case 0: // a burst at this node and others
+				for range w.random.IntN(most) {
+					send(f)
+					send(w.any())
+				}
+			case 1: // a slow client
+				for range w.random.IntN(20) {
+					send(f)
+					w.advance(time.Duration(test.width / 100))
+				}
+			case 2: // nothing
+				w.advance(time.Duration(w.random.Int64N(test.width)))
+			default: // a fast client
+				for range w.random.IntN(most) {
+					send(f)
+					if w.random.IntN(10) == 0 {
+						w.advance(time.Duration(test.width / 1000))
+					}
+				}
+			}
+		}
+		if above > 0 || passed < 10*int(test.max) {
+			t.Errorf("%+v: %d passed, %d of them above the limit", test, passed, above)
 		}
 	}
 }

@@ -51,12 +51,18 @@ type Rule struct {
 // of what was counted while it was away, and of what responses cost.
 const exactInterval = int64(1e9)
 
+// leastInterval is the shortest one that a rule gets for its windows' sake, and not by its rate.
+const leastInterval = int64(1e8)
+
 // compile completes a rule that has its place.
 func (r *Rule) compile(index int) {
 	r.Index = index
 	switch {
 	case r.SyncRate > 0:
 		r.Interval = r.SyncRate
+		for i := range r.Limits {
+			r.Interval = min(r.Interval, max(r.Limits[i].PushWithin(), leastInterval))
+		}
 	case r.exact():
 		r.Interval = exactInterval
 	}
