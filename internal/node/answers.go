@@ -154,13 +154,13 @@ func (n *Node) readRooms(b *batch, r *Rule) {
 
 // settleRequest takes in a grant for a single request, and decides that. What it needs beside the
 // grant is taken now. If there is no room for that, or the request is gone or was decided without
-// the backend, the grant goes back.
+// the backend, or others have passed without it meanwhile, the grant goes back.
 func (n *Node) settleRequest(b *batch, t *take, grant *wire.Grant) {
 	var demands []Demand
 	verdict := counter.Rejected
 	w := t.waiters[0]
 	if w.waits() {
-		if demands = n.takeUp(w.wait); t.granted {
+		if demands = n.takeUp(w.wait); t.granted && !n.overdrawn(b, t) {
 			verdict = n.takeRest(demands, t)
 		}
 	}
@@ -179,6 +179,33 @@ func (n *Node) settleRequest(b *batch, t *take, grant *wire.Grant) {
 	if demands != nil {
 		n.decideBy(w, demands, t, verdict)
 	}
+}
+
+// overdrawn reports whether hits that a request was granted are above a limit together with what has
+// passed here without the backend, of which that had not heard. It reads ahead of the batch's reader.
+//
+//go:noinline
+func (n *Node) overdrawn(b *batch, t *take) bool {
+	reader := b.reader
+	for i := range t.parts {
+		part, now := &t.parts[i], n.now()
+		alone := n.link.shared.countsAlone(now, part.rule.Lasts())
+		d := n.at(part.rule, part.address)
+		if alone {
+			n.read(d, now)
+		}
+		for j := range part.rule.Limits {
+			reader.NextRoom(&n.total)
+			n.keepTotal(j)
+			if alone && !n.stray(d) {
+				d.Counter.Learn(j, int64(reader.NowNanos), &n.totals[j])
+			}
+		}
+		if alone && part.cost > 0 && !n.stray(d) && !d.Counter.Allows(0) {
+			return true
+		}
+	}
+	return false
 }
 
 // keepLease puts a grant into a key's entry.

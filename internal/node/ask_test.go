@@ -467,3 +467,27 @@ func TestAnswersChangePlaces(t *testing.T) {
 		t.Errorf("%d wait, %d passed of two requests for the last hit, want 0 and 1", still, passed)
 	}
 }
+
+// A grant whose answer is on its way while another request passes without the backend is worth no
+// more than what both leave: one process alone keeps its limit, whatever is lost.
+func TestGrantsBesideWhatPassesAlone(t *testing.T) {
+	for _, workers := range []int{1, 2} {
+		w := newWorld(t, 1, workers, 0, Options{}, users(fixed(10)), all(fixed(100)))
+		asks, alone := w.nodes[0], w.nodes[workers-1]
+		first, _ := asks.requestOf("ann", 6)
+		granted := asks.taken()[0]
+		answer := w.apply(granted.body)
+		second, _ := alone.requestOf("ann", 6)
+		alone.lose(alone.taken()[0])
+		w.pass(250 * time.Millisecond) // its timeout, and a little
+		alone.tick()
+		asks.Answered(granted.ticket, PushAnswered, answer)
+		if passed := allowed([]*fakeRequest{first, second}); passed != 1 {
+			t.Errorf("%d workers: %d requests of 6 hits passed a limit of 10", workers, passed)
+		}
+		w.quiet()
+		if w.sum() != 12 {
+			t.Errorf("%d workers: the backend has %d hits of two rules, want 6 each", workers, w.sum())
+		}
+	}
+}

@@ -76,7 +76,7 @@ func (q *randomRequest) decided(demands []Demand, verdict counter.Verdict, now i
 				}
 				if d.Rule.Synced() {
 					at := now
-					if d.Rule.exact() && w.answering != 0 {
+					if w.answering != 0 {
 						at = w.answering
 					}
 					c.admit(w, f, d.Cost, at, &demands[i].Counter.States[j])
@@ -117,10 +117,10 @@ func (c *randomCounter) admit(w *randomWorld, f *fakeNode, cost uint64, now int6
 	if c.admitted <= most {
 		return
 	}
-	told, early := w.told(c.rule), w.early(c)
-	if c.admitted > most+told+c.died+early {
-		w.t.Fatalf("rule %d, limit %d, user %s: %d hits passed of %d, %d died with processes, %d came early, and the overshoot bound is %d; %d nodes known, breaker open: %v",
-			c.rule, c.limit, c.user, c.admitted, most, c.died, early, told, f.nodes, f.link.open())
+	told, early, anew := w.told(c.rule), w.early(c), w.anew(c)
+	if c.admitted > most+told+c.died+early+anew {
+		w.t.Fatalf("rule %d, limit %d, user %s: %d hits passed of %d, %d died with processes, %d came early, %d may be forgotten, and the overshoot bound is %d; %d nodes known, breaker open: %v",
+			c.rule, c.limit, c.user, c.admitted, most, c.died, early, anew, told, f.nodes, f.link.open())
 	}
 	if told < window.MaxHits {
 		w.above++
@@ -159,6 +159,17 @@ func (w *randomWorld) early(c *randomCounter) (hits uint64) {
 	return hits
 }
 
+// anew are a counter's hits that passed alone in processes where keys had to make room: there it may
+// have begun anew.
+func (w *randomWorld) anew(c *randomCounter) (hits uint64) {
+	for _, l := range w.lives {
+		if l.evicted || slices.ContainsFunc(l.nodes, func(f *fakeNode) bool { return f.Tallies.Evicted > 0 }) {
+			hits += l.passedAlone[c]
+		}
+	}
+	return hits
+}
+
 // present is how many processes have not ended.
 func (w *randomWorld) present() (n int) {
 	for _, l := range w.lives {
@@ -176,6 +187,7 @@ func (f *fakeNode) knows(processes int) bool {
 func (w *randomWorld) ends(l *life, nodes ...*fakeNode) {
 	for _, f := range nodes {
 		w.evicted += f.Tallies.Evicted
+		l.evicted = l.evicted || f.Tallies.Evicted > 0
 		for i := range w.rules {
 			if f.link.shared.aloneAt != 0 {
 				w.rules[i].toldLast = max(w.rules[i].toldLast, f.Overshoot(i))

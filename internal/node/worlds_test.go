@@ -139,6 +139,7 @@ type life struct {
 	counted, has map[wire.LimitCounter]int64
 	alone        map[*fakeNode]uint64
 	passedAlone  map[*randomCounter]uint64 // hits
+	evicted      bool                      // by nodes that have gone
 }
 
 type pushName struct{ sender, sequence uint64 }
@@ -647,6 +648,7 @@ func (w *randomWorld) replace(l *life) {
 	for i, f := range l.nodes {
 		heir := w.startNode(l)
 		w.evicted += f.Tallies.Evicted
+		l.evicted = l.evicted || f.Tallies.Evicted > 0
 		f.AddHeld(f.now())
 		f.Release()
 		w.collect(l, f)
