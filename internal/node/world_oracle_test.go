@@ -76,7 +76,7 @@ func (q *randomRequest) decided(demands []Demand, verdict counter.Verdict, now i
 				}
 				if d.Rule.Synced() {
 					at := now
-					if w.answering != 0 {
+					if d.Rule.exact() && w.answering != 0 {
 						at = w.answering
 					}
 					c.admit(w, f, d.Cost, at, &demands[i].Counter.States[j])
