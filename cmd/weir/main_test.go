@@ -60,6 +60,7 @@ func TestCommandLine(t *testing.T) {
 		{"--help", 0, "Usage:", ""},
 		{"dance", 2, "", `unknown command "dance"`},
 		{"chek", 2, "", "did you mean check?"},
+		{"sim", 2, "", "did you mean simulate?"},
 		{"help dance", 2, "", `unknown command "dance"`},
 		{"help serve", 0, "Usage: weir serve [flags]", ""},
 		{"--version", 0, "weir ", ""},
