@@ -88,6 +88,20 @@ func parseFlags(flags *flag.FlagSet, args []string, env environment, operands ..
 	return nil
 }
 
+// parseMixed parses a command's arguments, among which flags may come anywhere, and returns the
+// others.
+func parseMixed(flags *flag.FlagSet, args []string, env environment, usage string) (operands []string, err error) {
+	for {
+		if err := parseFlags(flags, args, env, usage); err != nil {
+			return nil, err
+		}
+		if args = flags.Args(); len(args) == 0 {
+			return operands, nil
+		}
+		operands, args = append(operands, args[0]), args[1:]
+	}
+}
+
 // after says where an argument stands. It is not repeated: it may be a secret.
 func after(args []string, at int) string {
 	if at == 0 {
