@@ -49,6 +49,9 @@ func (f *backendFlags) resolve(env environment) (err error) {
 // callTimeout bounds a call of the backend.
 const callTimeout = 10 * time.Second
 
+// refusal is an answer of the backend that does not become another one by asking again.
+type refusal struct{ error }
+
 // call makes a request of the backend, and reads the answer into result.
 func (f *backendFlags) call(ctx context.Context, method, path string, query url.Values, body []byte, result any) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -73,7 +76,11 @@ func (f *backendFlags) call(ctx context.Context, method, path string, query url.
 		if answer.Decode(&problem) != nil {
 			problem.Detail = "no reason that weir serve would give"
 		}
-		return fmt.Errorf("the backend answered %s: %.300s", response.Status, problem.Detail)
+		err := fmt.Errorf("the backend answered %s: %.300s", response.Status, problem.Detail)
+		if response.StatusCode < 500 {
+			return refusal{err}
+		}
+		return err
 	}
 	return answer.Decode(result)
 }

@@ -12,6 +12,8 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+
+	"golang.org/x/term"
 )
 
 // errUsage is wrapped by errors of the command line; the command exits with 2.
@@ -31,6 +33,15 @@ type environment struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	getenv         func(string) string
+}
+
+// terminalOf is the terminal that is written to, or nil if it is something else.
+func terminalOf(out io.Writer) *os.File {
+	file, ok := out.(*os.File)
+	if !ok || !term.IsTerminal(int(file.Fd())) {
+		return nil
+	}
+	return file
 }
 
 // run executes a command line, and returns the exit code: 0, 1 after a failure, 2 if the command

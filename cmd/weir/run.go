@@ -78,7 +78,7 @@ func runNodes(ctx context.Context, args []string, env environment) error {
 	r := &runner{flags: f, env: env, document: document, config: parsed}
 	log := env.stderr
 	// On a terminal a table says what the nodes do, and the log is above it.
-	if newTable(env.stderr) != nil {
+	if terminalOf(env.stderr) != nil {
 		if r.table = newTable(env.stdout); r.table != nil {
 			log = r.table
 		}

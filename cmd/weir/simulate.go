@@ -132,10 +132,8 @@ const (
 
 func newProgress(out io.Writer, size int64) *progress {
 	p := &progress{size: size, next: time.Now().Add(progressAfter)}
-	if file, ok := out.(*os.File); ok {
-		if info, err := file.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
-			p.out = out
-		}
+	if terminalOf(out) != nil {
+		p.out = out
 	}
 	return p
 }

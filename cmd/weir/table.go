@@ -37,11 +37,11 @@ type table struct {
 
 // newTable is nil if out is no terminal.
 func newTable(out io.Writer) *table {
-	file, ok := out.(*os.File)
-	if !ok || !term.IsTerminal(int(file.Fd())) {
+	terminal := terminalOf(out)
+	if terminal == nil {
 		return nil
 	}
-	return &table{terminal: file}
+	return &table{terminal: terminal}
 }
 
 // run draws until ctx ends.
