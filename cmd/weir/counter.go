@@ -156,14 +156,11 @@ func (c *counterCommand) find(env environment) error {
 
 // configured is the rule in the configuration, and the secret there.
 func (c *counterCommand) configured(env environment) (rule *config.Rule, secret string, err error) {
-	document, err := readConfiguration(c.config, env)
+	read, err := readConfiguration(c.config, env)
 	if err != nil {
 		return nil, "", err
 	}
-	parsed, err := config.Parse(document)
-	if err != nil {
-		return nil, "", err
-	}
+	parsed := read.Config
 	if parsed.Namespace != c.namespace {
 		return nil, "", fmt.Errorf("--config: %s is of the namespace %s, not of %.80q", c.config, parsed.Namespace, c.namespace)
 	}
