@@ -111,9 +111,9 @@ func (c *topCommand) page(ctx context.Context, query url.Values) (string, error)
 // follow prints the page again at each tick, until ctx ends or the backend refuses to tell. If the
 // backend can't be asked, it says so, once for each reason, and leaves the last page where it is.
 func (c *topCommand) follow(ctx context.Context, query url.Values, trouble io.Writer, ticks <-chan time.Time) error {
-	clear := ""
+	redraw := ""
 	if !c.json && terminalOf(c.out) != nil {
-		clear = "\x1b[H\x1b[2J"
+		redraw = "\x1b[H\x1b[2J"
 	}
 	for said := ""; ; {
 		page, err := c.page(ctx, query)
@@ -129,7 +129,7 @@ func (c *topCommand) follow(ctx context.Context, query url.Values, trouble io.Wr
 			}
 		default:
 			said = ""
-			if _, err := io.WriteString(c.out, clear+page); err != nil {
+			if _, err := io.WriteString(c.out, redraw+page); err != nil {
 				return err
 			}
 		}
