@@ -212,7 +212,7 @@ func (t *traffic) most() (most int) {
 	now := t.now()
 	since := now.Add(-t.over())
 	if l := t.rule.Limits[0]; l.Kind == window.FixedWindow && time.Duration(l.Width) <= longest {
-		since = now.Truncate(time.Duration(l.Width)).Add(-1) // of the clock
+		since = now.Add(-1 - time.Duration(now.UnixNano()%l.Width)) // the window's beginning counts
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
