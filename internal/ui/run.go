@@ -98,8 +98,8 @@ type State struct {
 	Load    Load   `json:"load"`
 	Sent    Sent   `json:"sent"`
 	// Watched is the rule whose keys the page's requests have.
-	Watched *Watched `json:"watched"`
-	Looked  Looked   `json:"looked"`
+	Watched Watched `json:"watched"`
+	Looked  Looked  `json:"looked"`
 }
 
 // Watched is a rule.
@@ -347,7 +347,7 @@ func (v *View) setLimit(asked struct {
 
 func (v *View) changeable() bool {
 	rule := v.traffic.rule
-	return v.backend != nil && rule.SyncRate >= 0 && v.o.Config.Backend.Cluster != ""
+	return v.backend != nil && rule.SyncRate >= 0
 }
 
 func (v *View) state() State {
@@ -355,7 +355,7 @@ func (v *View) state() State {
 	rule := v.traffic.rule
 	s := State{
 		Now: v.o.Now().UnixMilli(), Backend: v.backend != nil, Faults: v.o.Lines.Faults(), Load: load, Sent: sent,
-		Watched: &Watched{
+		Watched: Watched{
 			Rule: rule.Name, Limit: rule.Limits[0].Quota(), Configured: rule.Limits[0].Quota(), WindowMS: rule.Limits[0].Width / int64(time.Millisecond),
 			Algorithm: rule.Limits[0].Name(), OverMS: v.traffic.over().Milliseconds(), Changeable: v.changeable(),
 		},
