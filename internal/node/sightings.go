@@ -20,6 +20,14 @@ const (
 	sampled    = 8
 )
 
+// What is kept fits a report, or this does not compile.
+const (
+	_ = uint(wire.MaxReportKeys - sketch.Keys)
+	_ = uint(wire.MaxReportName - sketch.MaxName)
+	_ = uint(wire.MaxReportSample - sketch.SampleKeys)
+	_ = uint(wire.MaxReportWindows - sketch.Windows)
+)
+
 // sightings are what a worker has seen of its rules' keys, for people to look at. Nothing is decided by
 // them.
 type sightings struct {
