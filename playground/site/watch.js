@@ -1,4 +1,4 @@
-import { Rule, Series, Table, byID, duration, keyName, say } from "./parts.js";
+import { Rule, Series, Table, byID, card, duration, keyName, say } from "./parts.js";
 import { Stream } from "./stream.js";
 
 const span = 3 * 60 * 1000;
@@ -60,7 +60,7 @@ export class Watch {
   rule(rule, at) {
     let known = this.rules.get(rule.rule);
     if (!known) {
-      const element = byID("node").content.firstElementChild.cloneNode(true);
+      const element = card("node");
       element.querySelector("dl").remove();
       byID("nodes").append(element);
       known = { element, view: new Rule(element.querySelector(".rules"), "Requests", span), passed: new Series(span), refused: new Series(span) };
