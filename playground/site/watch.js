@@ -1,8 +1,6 @@
 import { Rule, Series, Table, byID, card, duration, keyName, say } from "./parts.js";
 import { Stream } from "./stream.js";
 
-const span = 3 * 60 * 1000;
-
 // Watch is the live view of weir serve: what its nodes report.
 export class Watch {
   constructor() {
@@ -63,7 +61,7 @@ export class Watch {
       const element = card("node");
       element.querySelector("dl").remove();
       byID("nodes").append(element);
-      known = { element, view: new Rule(element.querySelector(".rules"), "Requests", span), passed: new Series(span), refused: new Series(span) };
+      known = { element, view: new Rule(element.querySelector(".rules"), "Requests"), passed: new Series(), refused: new Series() };
       this.rules.set(rule.rule, known);
     }
     say(known.element.querySelector("h2"), rule.shadow ? `${rule.rule} (shadow)` : rule.rule);
