@@ -121,7 +121,7 @@ type Rule struct {
 	CountRejected bool
 }
 
-// RevealPlain is the Rule.Reveal of keys that are shown as they are: more characters than ever are.
+// RevealPlain is the Rule.Reveal of keys that are shown as they are.
 const RevealPlain = 255
 
 // LimitFrom says where a request has the hits of one of a rule's limits. A value that is no number
