@@ -55,8 +55,8 @@ const (
 )
 
 func newNews(data sharedata.Data, namespace string) news {
-	// As those of link, the names are shared by all versions of the plugin.
-	key := append(append([]byte("weir:"), namespace...), ":overrides"...)
+	// As with that of link, another format needs other names: versions of the plugin share them.
+	key := append(append([]byte("weir:"), namespace...), ":news"...)
 	return news{data: data, key: key, listKey: append(key[:len(key):len(key)], ":list"...)}
 }
 
