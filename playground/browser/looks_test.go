@@ -43,7 +43,7 @@ func TestLooks(t *testing.T) {
 }
 
 // axe is the accessibility checker's code.
-func axe(t *testing.T) string {
+func axe(t testing.TB) string {
 	t.Helper()
 	code, err := os.ReadFile("node_modules/axe-core/axe.min.js")
 	if err != nil {
