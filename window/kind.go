@@ -283,8 +283,14 @@ func (l *Limit) Lasts() int64 {
 		}
 		return maxTime
 	}
+	if l.Calendar != nil {
+		return l.Width + calendarSlack
+	}
 	return l.Width
 }
+
+// calendarSlack is by how much a window of a calendar may be longer than is usual, as clocks are changed.
+const calendarSlack = int64(25 * 3600 * 1e9)
 
 // ForgetAt is the time from which s tells no more than a state that has seen no hit.
 func (l *Limit) ForgetAt(s *State) int64 {
