@@ -37,8 +37,14 @@ func TestZones(t *testing.T) {
 		var all, needed []changed
 		for at := from; at.Before(until); {
 			_, offset := at.In(location).Zone()
-			all = append(all, changed{at.Unix(), int64(offset)})
-			if z.offset(at.Unix()) != int64(offset) || at != from && z.offset(at.Unix()-1) == int64(offset) {
+			before := int64(offset)
+			if len(all) > 0 {
+				before = all[len(all)-1].offset
+			}
+			if at == from || before != int64(offset) {
+				all = append(all, changed{at.Unix(), int64(offset)})
+			}
+			if z.offset(at.Unix()) != int64(offset) || at != from && z.offset(at.Unix()-1) != before {
 				needed = all
 			}
 			_, next := at.In(location).ZoneBounds()
@@ -48,7 +54,7 @@ func TestZones(t *testing.T) {
 			at = next
 		}
 		if len(needed) > 0 {
-			needed = all[:len(needed)+1] // the last change is by the rule, or to what it says
+			needed = all[:min(len(needed)+1, len(all))] // the last change is by the rule, or to what it says
 		}
 		line, last := rule, changed{}
 		for _, c := range needed {
