@@ -6,7 +6,6 @@
 package calendar
 
 import (
-	"errors"
 	"sync/atomic"
 
 	"weir/window"
@@ -45,28 +44,35 @@ type Calendar struct {
 	last atomic.Pointer[window.Span]
 }
 
-// What is wrong with an anchor.
-var (
-	ErrHour = errors.New("want an hour from 0 to 23")
-	ErrDay  = errors.New("want no day for windows of a day, 1 (Monday) to 7 for a week, and 1 to 31 for a month")
-	ErrZone = errors.New(`want the IANA name of a time zone such as "Europe/Berlin"`)
+// Fault is what is wrong with a calendar. Who reads its parts says it in words of its own.
+type Fault uint8
+
+const (
+	// Sound is of a calendar that has no fault.
+	Sound Fault = iota
+	// UnknownZone is none of the table.
+	UnknownZone
+	// WrongHour is not from 0 to 23.
+	WrongHour
+	// WrongDay is not one that the period has.
+	WrongDay
 )
 
 // New makes a calendar. Windows begin at an hour of the zone's clock: of a Week on a day from 1, Monday,
 // to 7, and of a Month on a day from 1 to 31. A day of 0 stands for 1; for a Day it is the only one. If
 // the clock skips the hour, a window begins when it would have come by the clock as it was before; if
 // there are two such hours, with the first.
-func New(period Period, zone string, day, hour int) (*Calendar, error) {
+func New(period Period, zone string, day, hour int) (*Calendar, Fault) {
 	z := zoneOf(zone)
 	switch most := [...]int{Day: 0, Week: 7, Month: 31}[period]; {
 	case z == nil:
-		return nil, ErrZone
+		return nil, UnknownZone
 	case hour < 0 || hour > 23:
-		return nil, ErrHour
+		return nil, WrongHour
 	case day < 0 || day > most:
-		return nil, ErrDay
+		return nil, WrongDay
 	}
-	return &Calendar{period: period, day: int64(max(day, 1)), hour: int64(hour), zone: z}, nil
+	return &Calendar{period: period, day: int64(max(day, 1)), hour: int64(hour), zone: z}, Sound
 }
 
 // At is the window that a time is in, in nanoseconds since the Unix epoch. A time before the epoch

@@ -1,19 +1,6 @@
 package calendar
 
-import (
-	_ "embed"
-	"strconv"
-	"strings"
-)
-
-// zones has a line for each rule of POSIX (the TZ variable of POSIX.1-2017, section 8.3, with the
-// hours of RFC 9636): the rule, then changes of the clock that are not by the rule, then the zones
-// that have it, all between spaces. A change is a time and the offset from then on, in quarters of an
-// hour, with a colon between them; all but the first are differences. The last one ends with the rule's own.
-//
-//go:generate go run ./table
-//go:embed zones.txt
-var zones string
+import "strings"
 
 // zone is how far a clock is ahead of UTC, and when it is changed.
 type zone struct {
@@ -41,15 +28,17 @@ func zoneOf(name string) *zone {
 	if name == "UTC" {
 		return &utc
 	}
-	if name == "" || strings.ContainsAny(name, " :,\n") {
-		return nil
+	if name == "" || name[0] < 'A' || strings.IndexByte(name, ' ') >= 0 {
+		return nil // as a rule or a change might be
 	}
 	at := strings.Index(zones, " "+name+" ")
 	if at < 0 {
 		return nil
 	}
-	line := zones[strings.LastIndexByte(zones[:at], '\n')+1:]
-	rule, line, _ := strings.Cut(line, " ")
+	for at > 0 && zones[at-1] != '\n' {
+		at--
+	}
+	rule, line, _ := strings.Cut(zones[at:], " ")
 	z := parse(rule)
 	if z == nil {
 		return nil
@@ -62,15 +51,16 @@ func zoneOf(name string) *zone {
 			return z
 		}
 		line = rest
-		last.at += 900 * number(by)
-		last.offset += 900 * number(to)
+		last.at += 900 * quarters(by)
+		last.offset += 900 * quarters(to)
 		z.changes = append(z.changes, last)
 	}
 }
 
-func number(text string) int64 {
-	n, _ := strconv.ParseInt(text, 10, 64) // of our own table
-	return n
+// quarters is a number of the table.
+func quarters(text string) int64 {
+	r := rule{text}
+	return r.sign() * r.digits()
 }
 
 // parse reads a rule of POSIX whose changes, if it has any, are by weekdays of months. It is nil if
@@ -104,17 +94,14 @@ func (r *rule) name() {
 		_, r.text, _ = strings.Cut(r.text, ">")
 		return
 	}
-	r.text = strings.TrimLeft(r.text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
+	for r.text != "" && r.text[0] >= 'A' {
+		r.text = r.text[1:]
+	}
 }
 
 // offset is hours, minutes and seconds, in seconds.
 func (r *rule) offset() (seconds int64) {
-	sign := int64(1)
-	if r.skip('-') {
-		sign = -1
-	} else {
-		r.skip('+')
-	}
+	sign := r.sign()
 	seconds = 3600 * r.digits()
 	if r.skip(':') {
 		seconds += 60 * r.digits()
@@ -123,6 +110,14 @@ func (r *rule) offset() (seconds int64) {
 		seconds += r.digits()
 	}
 	return sign * seconds
+}
+
+func (r *rule) sign() int64 {
+	if r.skip('-') {
+		return -1
+	}
+	r.skip('+')
+	return 1
 }
 
 func (r *rule) skip(c byte) bool {
@@ -134,7 +129,7 @@ func (r *rule) skip(c byte) bool {
 }
 
 func (r *rule) digits() (n int64) {
-	for range 3 {
+	for range 9 {
 		if r.text == "" || r.text[0] < '0' || r.text[0] > '9' {
 			break
 		}
