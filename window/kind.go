@@ -159,6 +159,8 @@ const (
 	NeedlessBurst
 	// WrongBurst is not from 1 to MaxLimit.
 	WrongBurst
+	// NeedlessCalendar is of another kind than FixedWindow.
+	NeedlessCalendar
 )
 
 // Fault is the first fault of a shape. Stores count in a single bucket too, which nobody
@@ -192,6 +194,8 @@ func (l *Limit) Fault() Fault {
 	switch fault := l.fault(MinSubBuckets); {
 	case fault != Sound:
 		return fault
+	case l.Calendar != nil && l.Kind != FixedWindow:
+		return NeedlessCalendar
 	case l.Max > MaxLimit:
 		return WrongMax
 	case l.IsLog() && l.Max > l.LargestLog():

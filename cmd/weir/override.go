@@ -10,12 +10,14 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"weir/config"
+	"weir/internal/calendar"
 	"weir/internal/server"
 	"weir/internal/wire"
 )
@@ -27,8 +29,8 @@ const overrideUsage = `set NAMESPACE RULE VALUE… LIMIT/WINDOW… | list NAMESP
   weir override list shop
   weir override unset shop per-user ann
 
-An override has a limit for each of the rule's, of the same windows: LIMIT/WINDOW, or LIMIT/WINDOW/BURST of a
-token bucket. Values are those of the rule's key, as requests have them: none for a rule with one counter.
+An override has a limit for each of the rule's, of the same windows, such as 1m or month: LIMIT/WINDOW, or
+LIMIT/WINDOW/BURST of a token bucket. Values are those of the rule's key, as requests have them: none for a rule with one counter.
 Counters stay as they are. Flags may come anywhere.
 `
 
@@ -278,6 +280,15 @@ func word(value string) string {
 	return value
 }
 
+// overriddenWindow is what overrides know a window by: how long it is, or one of a calendar usually is.
+func overriddenWindow(text string) (width time.Duration, ok bool) {
+	if i := slices.Index(calendar.Periods, text); i >= 0 {
+		return time.Duration(calendar.Lengths[i]), true
+	}
+	of, ok := config.ParseDuration(text)
+	return time.Duration(of.Milliseconds()) * time.Millisecond, ok
+}
+
 // parseOverrideLimit reads LIMIT/WINDOW or LIMIT/WINDOW/BURST.
 func parseOverrideLimit(text string) (l server.OverrideLimit, ok bool) {
 	parts := strings.Split(text, "/")
@@ -285,7 +296,7 @@ func parseOverrideLimit(text string) (l server.OverrideLimit, ok bool) {
 		return l, false
 	}
 	limit, err := strconv.ParseUint(parts[0], 10, 64)
-	width, ok := config.ParseDuration(parts[1])
+	width, ok := overriddenWindow(parts[1])
 	if err != nil || !ok {
 		return l, false
 	}
