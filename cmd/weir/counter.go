@@ -181,7 +181,7 @@ func (c *counterCommand) ask(ctx context.Context) (found server.Counter, err err
 	query := url.Values{"namespace": {c.namespace}, "id": {c.id}, "rule": {c.rule}, "key": c.key}
 	for i := range c.limits {
 		l := &c.limits[i]
-		query.Add("limit", fmt.Sprintf("%s/%d/%d/%d/%d/%d", l.Name(), l.Width/window.MinWidth, l.Precision, l.Ordinal, l.Max, l.Burst))
+		query.Add("limit", fmt.Sprintf("%s/%d/%d/%d/%d/%d", l.Name(), l.WidthAt(time.Now().UnixNano())/window.MinWidth, l.Precision, l.Ordinal, l.Max, l.Burst))
 	}
 	return found, c.backend.call(ctx, http.MethodGet, server.CounterPath, query, nil, &found)
 }

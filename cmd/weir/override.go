@@ -9,11 +9,13 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"weir/config"
+	"weir/internal/calendar"
 	"weir/internal/server"
 	"weir/internal/wire"
 )
@@ -25,8 +27,8 @@ const overrideUsage = `set NAMESPACE RULE VALUE… LIMIT/WINDOW… | list NAMESP
   weir override list shop
   weir override unset shop per-user ann
 
-An override has a limit for each of the rule's, of the same windows: LIMIT/WINDOW, or LIMIT/WINDOW/BURST of a
-token bucket. Values are those of the rule's key, as requests have them: none for a rule with one counter.
+An override has a limit for each of the rule's, of the same windows, such as 1m or month: LIMIT/WINDOW, or
+LIMIT/WINDOW/BURST of a token bucket. Values are those of the rule's key, as requests have them: none for a rule with one counter.
 Counters stay as they are. Flags may come anywhere.
 `
 
@@ -191,6 +193,15 @@ func describeOverride(o *server.Override) string {
 	return text
 }
 
+// overriddenWindow is what overrides know a window by: how long it is, or one of a calendar usually is.
+func overriddenWindow(text string) (width time.Duration, ok bool) {
+	if i := slices.Index(calendar.Periods, text); i >= 0 {
+		return time.Duration(calendar.Lengths[i]), true
+	}
+	of, ok := config.ParseDuration(text)
+	return time.Duration(of.Milliseconds()) * time.Millisecond, ok
+}
+
 // parseOverrideLimit reads LIMIT/WINDOW or LIMIT/WINDOW/BURST.
 func parseOverrideLimit(text string) (l server.OverrideLimit, ok bool) {
 	parts := strings.Split(text, "/")
@@ -198,7 +209,7 @@ func parseOverrideLimit(text string) (l server.OverrideLimit, ok bool) {
 		return l, false
 	}
 	limit, err := strconv.ParseUint(parts[0], 10, 64)
-	width, ok := config.ParseDuration(parts[1])
+	width, ok := overriddenWindow(parts[1])
 	if err != nil || !ok {
 		return l, false
 	}

@@ -451,7 +451,7 @@ func (w *randomWorld) charge(l *life) {
 		id := f.identities.Of(f.key(i, user))
 		for j := range f.rules[i].Limits {
 			w.counter(id, &f.rules[i], j, user)
-			l.counted[counterOf(id, &f.rules[i].Limits[j])] += int64(d.Cost)
+			l.counted[counterOf(id, &f.rules[i].Limits[j], f.rules[i].Limits[j].Width)] += int64(d.Cost)
 		}
 	}
 	w.collect(l, f)
