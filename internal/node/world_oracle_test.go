@@ -107,8 +107,8 @@ func (w *randomWorld) counter(id [16]byte, r *Rule, limit int, user string) *ran
 func (c *randomCounter) admit(w *randomWorld, f *fakeNode, cost uint64, now int64, s *window.State) {
 	c.admitted += cost
 	if !w.lasting {
-		// The next window may have started by the time of an answer that is late.
-		if p := (passedHit{now, cost, s.Start}); now >= s.Start {
+		// The next window may have started by the time of an answer that is late, or none.
+		if p := (passedHit{now, cost, s.Start}); now >= s.Start && (s.Start != 0 || !w.rules[c.rule].limits[c.limit].Kind.Started()) {
 			c.passed = append(c.passed, p)
 		}
 		return
