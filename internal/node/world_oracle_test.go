@@ -378,10 +378,16 @@ func (w *randomWorld) judgeWindows(c *randomCounter, l window.Limit) {
 func (w *randomWorld) judge(c *randomCounter) {
 	slices.SortStableFunc(c.passed, func(a, b passedHit) int { return cmp.Compare(a.at, b.at) })
 	l := w.rules[c.rule].limits[c.limit]
-	if l.IsLog() {
+	if l.Kind.Bucketed() {
 		// A hit leaves a window after the backend has granted it, if it does not hear in time when the
-		// hit has passed: answers come late, and pushes are lost.
-		l.Width = max(1, l.Width-w.options.Timeout-second/8)
+		// hit has passed: answers come late, and pushes are lost. Then a lease may have lain for five
+		// eighths of the window.
+		late := w.options.Timeout + second/8
+		if w.lost+w.outages > 0 {
+			late = max(late, l.Width/8*5)
+		}
+		l.Width = max(1, l.Width-late) / l.Precision * l.Precision
+		l.Width = max(l.Width, l.Precision)
 	}
 	m := &model.Counter{Limit: model.Limit{Max: l.Max, Burst: l.Burst, Window: l.Width, Precision: l.Precision}}
 	switch l.Kind {
