@@ -208,3 +208,61 @@ func (f field) differs(cell string) (problems []string) {
 	}
 	return problems
 }
+
+// preludes are what the samples of Go on a page are written into.
+var preludes = map[string]string{
+	"library.md": `package sample
+
+import (
+	"net/http"
+
+	"weir/ratelimit"
+	"weir/ratelimit/limithttp"
+)
+
+func sample(shop *ratelimit.Namespace, perClient *ratelimit.Limiter, handler http.Handler) error {
+%s
+	return err
+}
+`,
+}
+
+// TestPrograms wants samples of Go to be such as can be built.
+func TestPrograms(t *testing.T) {
+	t.Parallel()
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	built := 0
+	for _, page := range pages(t) {
+		for _, sample := range fenced.FindAllStringSubmatch(read(t, page), -1) {
+			if sample[1] != "go" {
+				continue
+			}
+			prelude := preludes[filepath.Base(page)]
+			if prelude == "" {
+				t.Errorf("%s: a program, and no prelude for it", page)
+				continue
+			}
+			dir := t.TempDir()
+			overlay := filepath.Join(dir, "overlay.json")
+			text, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(root, "docs", "sample", "sample.go"): filepath.Join(dir, "sample.go")}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name, content := range map[string]string{overlay: string(text), filepath.Join(dir, "sample.go"): fmt.Sprintf(prelude, sample[2])} {
+				if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if out, err := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlay, "weir/docs/sample").CombinedOutput(); err != nil {
+				t.Errorf("%s: %v\n%s", page, err, out)
+			}
+			built++
+		}
+	}
+	if built == 0 {
+		t.Error("no sample was found")
+	}
+}

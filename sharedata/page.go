@@ -98,11 +98,11 @@ func (s *Slot) find() bool {
 	s.at, s.corrupt = 0, false
 	page := s.page
 	if len(page) == 0 {
-		s.page = append(s.page, format)
+		s.page = append(s.page, Format)
 		return false
 	}
 	at := 1
-	if page[0] == format {
+	if page[0] == Format {
 		lo, hi := s.address.lo, s.address.hi
 		for at <= len(page)-payloadAt {
 			head := (*[payloadAt]byte)(page[at:])
@@ -118,9 +118,9 @@ func (s *Slot) find() bool {
 			at += length
 		}
 	}
-	if at != len(page) || page[0] != format {
+	if at != len(page) || page[0] != Format {
 		s.corrupt = true
-		s.page = append(s.page[:0], format)
+		s.page = append(s.page[:0], Format)
 	}
 	return false
 }

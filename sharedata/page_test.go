@@ -77,7 +77,7 @@ func TestHeader(t *testing.T) {
 		return header
 	}
 	other := pages(1)
-	other[0] = format + 1
+	other[0] = Format + 1
 	for _, test := range []struct {
 		name   string
 		header []byte
@@ -87,7 +87,7 @@ func TestHeader(t *testing.T) {
 		{"as many as there may be", pages(MaxCapacity), MaxCapacity},
 		{"no page", pages(0), 100 / countersPerPage},
 		{"too many", pages(MaxCapacity + 1), 100 / countersPerPage},
-		{"another format", other, 100 / countersPerPage},
+		{"another Format", other, 100 / countersPerPage},
 		{"longer", append(pages(1), 0), 100 / countersPerPage},
 	} {
 		data := &fakeData{}

@@ -78,10 +78,10 @@ type Table struct {
 }
 
 const (
-	// format is that of tables and pages. A change of either gives another number, which is part of
+	// Format is that of tables and pages. A change of either gives another number, which is part of
 	// their names: what a table of one format has, one of another neither reads nor writes.
-	format     = 2
-	prefix     = "weir" + string('0'+rune(format)) + ":"
+	Format     = 2
+	prefix     = "weir" + string('0'+rune(Format)) + ":"
 	headerSize = 1 + 16 + 4
 	numberSize = 3 // bytes of a page's number in its name
 )
@@ -110,7 +110,7 @@ func Open(data Data, options Options, random func() uint64) (*Table, error) {
 			cas = CreateOnly
 		}
 		header := make([]byte, headerSize)
-		header[0] = format
+		header[0] = Format
 		binary.LittleEndian.PutUint64(header[1:], random())
 		binary.LittleEndian.PutUint64(header[9:], random())
 		binary.LittleEndian.PutUint32(header[17:], uint32(max(1, capacity/perPage)))
@@ -121,7 +121,7 @@ func Open(data Data, options Options, random func() uint64) (*Table, error) {
 }
 
 func (t *Table) readHeader(value []byte) bool {
-	if len(value) != headerSize || value[0] != format {
+	if len(value) != headerSize || value[0] != Format {
 		return false
 	}
 	t.k0 = binary.LittleEndian.Uint64(value[1:])

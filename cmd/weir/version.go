@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+
+	"weir/internal/wire"
+	"weir/sharedata"
 )
 
 // printVersion is weir version.
@@ -13,7 +16,8 @@ func printVersion(_ context.Context, args []string, env environment) error {
 	if err := parseFlags(flag.NewFlagSet("version", flag.ContinueOnError), args, env); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(env.stdout, "weir %s, %s, %s/%s\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	_, err := fmt.Fprintf(env.stdout, "weir %s, %s, %s/%s\nformats: %s; tables of a proxy's workers %d\n",
+		version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, wire.Formats(), sharedata.Format)
 	return err
 }
 

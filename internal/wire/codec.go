@@ -13,6 +13,13 @@ const (
 	answerVersion = 0x42 // 0x41, 'A'
 )
 
+// Formats names the formats of pushes, answers and reports: those who push and a backend need the same.
+func Formats() string {
+	const last = 15 // the number is in the last four bits, and what it is of in the others
+	digit := func(version byte) string { return string('0' + rune(version&last)) }
+	return "push " + digit(pushVersion) + ", answer " + digit(answerVersion) + ", report " + digit(reportVersion)
+}
+
 // ErrMalformed is wrapped by every error of the decoders.
 var ErrMalformed = errors.New("malformed message")
 
