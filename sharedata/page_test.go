@@ -70,7 +70,7 @@ func TestHeader(t *testing.T) {
 	t.Parallel()
 	pages := func(pages uint32) []byte {
 		header := make([]byte, headerSize)
-		header[0] = format
+		header[0] = Format
 		for i := range 4 {
 			header[17+i] = byte(pages >> (8 * i))
 		}
@@ -87,7 +87,7 @@ func TestHeader(t *testing.T) {
 		{"as many as there may be", pages(MaxCapacity), MaxCapacity},
 		{"no page", pages(0), 100 / countersPerPage},
 		{"too many", pages(MaxCapacity + 1), 100 / countersPerPage},
-		{"another Format", other, 100 / countersPerPage},
+		{"another format", other, 100 / countersPerPage},
 		{"longer", append(pages(1), 0), 100 / countersPerPage},
 	} {
 		data := &fakeData{}

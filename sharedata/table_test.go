@@ -135,12 +135,12 @@ func TestOpenLater(t *testing.T) {
 func TestAnotherFormatBeside(t *testing.T) {
 	t.Parallel()
 	data := &fakeData{}
-	// Of Format 1 a header with one page, and that page with an entry.
+	// Of format 1 a header with one page, and that page with an entry.
 	others := map[string][]byte{"weir:test": make([]byte, headerSize), "weir:test:\x00\x00\x00": make([]byte, 1+payloadAt)}
 	others["weir:test"][0], others["weir:test"][17] = 1, 1
 	page := others["weir:test:\x00\x00\x00"]
 	page[0], page[1], page[1+expiresAt+3] = 1, payloadAt, 0xff
-	// And what a Format to come may have, by the same rule.
+	// And what a format to come may have, by the same rule.
 	for name, value := range others {
 		others[strings.Replace(name, "weir:", "weir3:", 1)] = append([]byte{3}, value[1:]...)
 	}
@@ -153,7 +153,7 @@ func TestAnotherFormatBeside(t *testing.T) {
 		for i := range 100 {
 			put(table, &s, fmt.Sprint("k", i), make([]byte, 40), Meta{ExpiresNanos: now + second}, now)
 			if s.Corrupt() {
-				t.Fatal("a page of another Format was read")
+				t.Fatal("a page of another format was read")
 			}
 		}
 	}
@@ -398,7 +398,7 @@ func TestSlotIsUsedAgain(t *testing.T) {
 	data.Map.Set(s.name, []byte{Format + 1}, 0)
 	table, s = s.table, Slot{}
 	if table.Read(&s, table.Address(0, []byte("k"))) || !s.Corrupt() {
-		t.Error("a page of another Format is not told")
+		t.Error("a page of another format is not told")
 	}
 	if !put(table, &s, "k", []byte("new"), Meta{ExpiresNanos: now + second}, now) && !has(table, "k") {
 		t.Error("nothing can be written there any more")
