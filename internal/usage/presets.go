@@ -1,0 +1,57 @@
+package usage
+
+import "weir/internal/jsonpath"
+
+// Preset is where the answers of a provider say what they have cost, in tokens.
+type Preset struct {
+	Name string
+	// Fields are of bodies.
+	Fields *Fields
+	// Headers of a response say the same together. Where one of them is there, its body is not read.
+	Headers []string
+}
+
+// Presets are the providers that are known. Each counts what goes into a model and what comes out of
+// it as one. The fields are those of the providers' references:
+//
+//   - openai: chat completions, completions and embeddings (usage.total_tokens; of a stream only with
+//     stream_options.include_usage), responses, and their last event.
+//   - anthropic: messages. A stream's first event has what went in, and each message_delta what has
+//     come out so far, and in newer versions what went in, too. What is read from a cache, or written
+//     to one, counts as well.
+//   - gemini: generateContent and its stream, each of whose chunks has the sum so far; embeddings
+//     of Vertex.
+//   - bedrock: Converse and ConverseStream; InvokeModel by its headers, and its stream by the
+//     metrics in the last message.
+var Presets = []Preset{
+	{Name: "openai", Fields: NewFields([]Field{one("usage.total_tokens", "response.usage.total_tokens")})},
+	{Name: "anthropic", Fields: NewFields([]Field{
+		one("message.usage.input_tokens", "usage.input_tokens"),
+		one("message.usage.cache_creation_input_tokens", "usage.cache_creation_input_tokens"),
+		one("message.usage.cache_read_input_tokens", "usage.cache_read_input_tokens"),
+		one("message.usage.output_tokens", "usage.output_tokens"),
+	})},
+	{Name: "gemini", Fields: NewFields([]Field{one("usageMetadata.totalTokenCount"), one("predictions.0.embeddings.statistics.token_count")})},
+	{
+		Name: "bedrock",
+		Fields: NewFields([]Field{
+			one("usage.totalTokens"),
+			one("amazon-bedrock-invocationMetrics.inputTokenCount"),
+			one("amazon-bedrock-invocationMetrics.outputTokenCount"),
+		}),
+		Headers: []string{"x-amzn-bedrock-input-token-count", "x-amzn-bedrock-output-token-count"},
+	},
+}
+
+// one is a field of weight 1.
+func one(paths ...string) Field {
+	field := Field{Weight: 1}
+	for _, path := range paths {
+		compiled, err := jsonpath.Compile(path)
+		if err != nil {
+			panic(err)
+		}
+		field.Paths = append(field.Paths, compiled)
+	}
+	return field
+}
