@@ -158,13 +158,14 @@ func (n *Node) readRooms(b *batch, r *Rule) {
 func (n *Node) settleRequest(b *batch, t *take, grant *wire.Grant) {
 	var demands []Demand
 	verdict := counter.Rejected
+	at := int64(grant.AtNanos)
+	t.grantedAt = at
 	w := t.waiters[0]
 	if w.waits() {
 		if demands = n.takeUp(w.wait); t.granted && !n.overdrawn(b, t) {
 			verdict = n.takeRest(demands, t)
 		}
 	}
-	at := int64(grant.AtNanos)
 	for i := range t.parts {
 		part := &t.parts[i]
 		n.readRooms(b, part.rule)
