@@ -21,6 +21,40 @@ const budget = `{"namespace": "budget", "backend": {"cluster": "weir", "timeout"
 	{"name": "tokens", "key": [{"header": "x-key"}], "limits": [{"limit": %d, "window": "366d", "algorithm": "fixed_window"}],
 		"cost_on_response": {"response_json": "usage.total_tokens"}, "reserve": {"header": "x-reserve", "most": 5000}}]}`
 
+// costs are the parts of the reference by which a response's body tells what a request has cost.
+var costs = []reference{
+	{
+		name: "cost_on_response: of the body, and reserve",
+		configuration: `{"rules": [{"name": "r", "reserve": 30, "cost_on_response": {"response_json": "usage.total_tokens"}, "limits": [
+			{"limit": 100, "window": "1m", "algorithm": "fixed_window"}]}]}`,
+		steps: []step{
+			{send: `GET / answer-content-type:application/json x-body:{"usage":{"total_tokens":12}}`, status: 200, want: "x-ratelimit-remaining: 70"},
+			{send: "GET / answer-content-type:text/event-stream x-body:data:{\"usage\":{\"total_tokens\":40}}", status: 200, want: "x-ratelimit-remaining: 58"},
+			// 12 and 40 are gone, and 30 taken. What is not told costs what was reserved.
+			{send: `GET / answer-content-type:application/json x-body:{"usage":{"total_tokens":-1}}`, status: 200, want: "x-ratelimit-remaining: 18"},
+			{send: "GET /", status: 429, want: "x-ratelimit-remaining: 18\nretry-after: 60"},
+		},
+	},
+	{
+		name: "cost_on_response: weights; on_failure",
+		configuration: `{"rules": [{"name": "r", "reserve": 10, "on_failure": "keep", "limits": [{"limit": 100, "window": "1m", "algorithm": "fixed_window"}],
+			"cost_on_response": {"sum": [{"response_json": "prompt", "weight": 1}, {"response_json": "completion", "weight": 4}]}}]}`,
+		steps: []step{
+			{send: `GET / answer-content-type:application/json x-body:{"prompt":6,"completion":5}`, status: 200, want: "x-ratelimit-remaining: 90"},
+			{send: "GET /", status: 200, want: "x-ratelimit-remaining: 64"},
+		},
+	},
+	{
+		name: "cost_on_response: what a provider's answers tell",
+		configuration: `{"rules": [{"name": "r", "reserve": {"header": "x-most", "least": 20, "most": 60}, "cost_on_response": "openai", "limits": [
+			{"limit": 100, "window": "1m", "algorithm": "fixed_window"}]}]}`,
+		steps: []step{
+			{send: `GET / answer-content-type:application/json x-body:{"usage":{"total_tokens":90}}`, status: 200, want: "x-ratelimit-remaining: 80"},
+			{send: "GET / x-most:60", status: 429, want: "x-ratelimit-remaining: 10"},
+		},
+	},
+}
+
 // How a stream ends.
 const (
 	endsWhole    = "whole"
