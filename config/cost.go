@@ -73,7 +73,11 @@ func readResponseCost(v *value, rule *Rule) {
 	if v.kind == kindString {
 		for i := range usage.Presets {
 			if p := &usage.Presets[i]; p.Name == v.text {
-				rule.Usage = &Usage{Fields: p.Fields, Headers: p.Headers}
+				fields, err := p.Fields()
+				if err != nil {
+					v.fail(err.Error())
+				}
+				rule.Usage = &Usage{Fields: fields, Headers: p.Headers}
 				return
 			}
 		}

@@ -134,10 +134,10 @@ func budgets(t *testing.T, d driver) {
 			ends := []string{endsWhole, endsWhole, endsByClient, endsFailed}[random.IntN(4)]
 			reserve, tokens := 1+random.IntN(2000), 20+random.IntN(3000)
 			key, address := fmt.Sprint("key", random.IntN(5)), addresses[random.IntN(2)]
-			switch {
-			case ends == endsWhole:
+			switch ends {
+			case endsWhole:
 				want += int64(tokens)
-			case ends == endsByClient:
+			case endsByClient:
 				want += int64(max(reserve, tokens))
 			}
 			group.Go(func() {

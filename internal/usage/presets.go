@@ -5,8 +5,8 @@ import "weir/internal/jsonpath"
 // Preset is where the answers of a provider say what they have cost, in tokens.
 type Preset struct {
 	Name string
-	// Fields are of bodies.
-	Fields *Fields
+	// paths are of the numbers in bodies, each with the places where it may be.
+	paths [][]string
 	// Headers of a response say the same together. Where one of them is there, its body is not read.
 	Headers []string
 }
@@ -24,34 +24,38 @@ type Preset struct {
 //   - bedrock: Converse and ConverseStream; InvokeModel by its headers, and its stream by the
 //     metrics in the last message.
 var Presets = []Preset{
-	{Name: "openai", Fields: NewFields([]Field{one("usage.total_tokens", "response.usage.total_tokens")})},
-	{Name: "anthropic", Fields: NewFields([]Field{
-		one("message.usage.input_tokens", "usage.input_tokens"),
-		one("message.usage.cache_creation_input_tokens", "usage.cache_creation_input_tokens"),
-		one("message.usage.cache_read_input_tokens", "usage.cache_read_input_tokens"),
-		one("message.usage.output_tokens", "usage.output_tokens"),
-	})},
-	{Name: "gemini", Fields: NewFields([]Field{one("usageMetadata.totalTokenCount"), one("predictions.0.embeddings.statistics.token_count")})},
+	{Name: "openai", paths: [][]string{{"usage.total_tokens", "response.usage.total_tokens"}}},
+	{Name: "anthropic", paths: [][]string{
+		{"message.usage.input_tokens", "usage.input_tokens"},
+		{"message.usage.cache_creation_input_tokens", "usage.cache_creation_input_tokens"},
+		{"message.usage.cache_read_input_tokens", "usage.cache_read_input_tokens"},
+		{"message.usage.output_tokens", "usage.output_tokens"},
+	}},
+	{Name: "gemini", paths: [][]string{{"usageMetadata.totalTokenCount"}, {"predictions.0.embeddings.statistics.token_count"}}},
 	{
 		Name: "bedrock",
-		Fields: NewFields([]Field{
-			one("usage.totalTokens"),
-			one("amazon-bedrock-invocationMetrics.inputTokenCount"),
-			one("amazon-bedrock-invocationMetrics.outputTokenCount"),
-		}),
+		paths: [][]string{
+			{"usage.totalTokens"},
+			{"amazon-bedrock-invocationMetrics.inputTokenCount"},
+			{"amazon-bedrock-invocationMetrics.outputTokenCount"},
+		},
 		Headers: []string{"x-amzn-bedrock-input-token-count", "x-amzn-bedrock-output-token-count"},
 	},
 }
 
-// one is a field of weight 1.
-func one(paths ...string) Field {
-	field := Field{Weight: 1}
-	for _, path := range paths {
-		compiled, err := jsonpath.Compile(path)
-		if err != nil {
-			panic(err)
+// Fields are the numbers in bodies.
+func (p *Preset) Fields() (*Fields, error) {
+	var list []Field
+	for _, paths := range p.paths {
+		field := Field{Weight: 1}
+		for _, path := range paths {
+			compiled, err := jsonpath.Compile(path)
+			if err != nil {
+				return nil, err
+			}
+			field.Paths = append(field.Paths, compiled)
 		}
-		field.Paths = append(field.Paths, compiled)
+		list = append(list, field)
 	}
-	return field
+	return NewFields(list), nil
 }

@@ -277,7 +277,11 @@ func TestPresets(t *testing.T) {
 	t.Parallel()
 	presets := map[string]*usage.Fields{}
 	for _, p := range usage.Presets {
-		presets[p.Name] = p.Fields
+		fields, err := p.Fields()
+		if err != nil {
+			t.Fatal(err)
+		}
+		presets[p.Name] = fields
 	}
 	for _, c := range []struct {
 		preset, mediaType string
@@ -342,18 +346,21 @@ func BenchmarkEvents(b *testing.B) {
 	}
 	for _, preset := range usage.Presets[:2] {
 		b.Run(preset.Name, func(b *testing.B) {
+			fields, err := preset.Fields()
+			if err != nil {
+				b.Fatal(err)
+			}
 			var r usage.Reader
 			stream := []byte(body.String())
 			b.SetBytes(int64(len(stream)))
 			for b.Loop() {
-				r.Reset(preset.Fields, usage.Events)
+				r.Reset(fields, usage.Events)
 				in := bufio.NewReaderSize(bytes.NewReader(stream), 4096)
 				for {
-					piece, err := in.Peek(1)
-					if err != nil {
+					if _, err := in.Peek(1); err != nil {
 						break
 					}
-					piece, _ = in.Peek(in.Buffered())
+					piece, _ := in.Peek(in.Buffered())
 					r.Feed(piece)
 					_, _ = in.Discard(len(piece))
 				}
