@@ -34,3 +34,11 @@ func (c *Counter) isIn(numbers []uint64) bool {
 	}
 	return true
 }
+
+// Excess is by how many hits the counter is above a limit, the most of all.
+func (c *Counter) Excess() (hits uint64) {
+	for i := range c.States {
+		hits = max(hits, c.rule.Limits[i].Excess(&c.States[i]))
+	}
+	return hits
+}

@@ -84,6 +84,9 @@ func (n *Node) settleKey(b *batch) {
 		pending := d.Counter.Pending()
 		d.Counter.Trim(now)
 		d.Counter.RunDry(now, n.options.Random.fraction())
+		if d.Rule.CostsLater {
+			n.noteExcess(d, now)
+		}
 		again := d.Counter.Pending() && d.Counter.Own(pending, now)
 		if n.write(d, now) {
 			if again {

@@ -124,3 +124,35 @@ func reviseCharges(t *testing.T, shape window.Shape, rate int64, seed uint64) {
 		t.Errorf("seed %d: the backend has %d hits, want %d", seed, got, 2*costs)
 	}
 }
+
+// What responses cost above a limit is told, until its window has ended.
+func TestOvershootTellsCharges(t *testing.T) {
+	w := newWorld(t, 2, 1, second, Options{Fallback: RejectAll}, all(limit(window.FixedWindow, 1000, 10*second)))
+	for _, f := range w.nodes {
+		f.rules[0].CostsLater = true
+	}
+	var running []*charged
+	for i := range 8 {
+		running = append(running, w.nodes[i%2].reserve("", 100))
+	}
+	for i, c := range running {
+		if c.verdict != counter.Allowed {
+			t.Fatalf("request %d is refused", i)
+		}
+		c.revise(150)
+	}
+	w.advance(1500 * time.Millisecond)
+	w.advance(1500 * time.Millisecond)
+	for i, f := range w.nodes {
+		// A hit or two may be leased on top.
+		if got := f.Overshoot(0); got < 200 || got > 210 {
+			t.Errorf("node %d: bound %d, want 200", i, got)
+		}
+	}
+	w.advance(20 * time.Second)
+	for i, f := range w.nodes {
+		if got := f.Overshoot(0); got != 0 {
+			t.Errorf("node %d: bound %d in the next window, want 0", i, got)
+		}
+	}
+}
