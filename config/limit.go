@@ -17,7 +17,7 @@ var (
 	starts      = []string{"clock", "first_hit"}
 	limitFields = []field{
 		{"limit", required}, {"window", required}, {"algorithm", optional}, {"start", optional}, {"precision", optional}, {"burst", optional},
-		{"limit_from", optional},
+		{"limit_from", optional}, {"zone", optional}, {"anchor", optional},
 	}
 )
 
@@ -28,13 +28,18 @@ func readLimit(v *value, fields []field) (limit window.Limit, from *LimitFrom) {
 		firstHit                            bool
 		hits, start, precision, burst, most *value
 	}
+	var dated dated
 	v.object(`{"limit": 100, "window": "1m"}`, fields, func(name string, v *value) {
 		switch name {
 		case "limit":
 			given.hits = v
 			limit.Max = uint64(v.integer(0, maxHits))
 		case "window":
-			limit.Width = int64(v.duration(minWindow, maxWindow))
+			dated.readWindow(v, &limit)
+		case "zone":
+			dated.zone = v
+		case "anchor":
+			dated.readAnchor(v)
 		case "algorithm":
 			given.algorithm = v.choice(algorithms())
 		case "start":
@@ -68,6 +73,9 @@ func readLimit(v *value, fields []field) (limit window.Limit, from *LimitFrom) {
 		limit.Kind = chosen.With[window.Burst]
 	} else if limit.Burst = 0; limit.Kind.Bursts() {
 		limit.Burst = max(limit.Max, 1)
+	}
+	if given.algorithm >= 0 {
+		dated.apply(&limit)
 	}
 	switch limit.Fault() {
 	case window.WrongPrecision:

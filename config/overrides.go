@@ -13,7 +13,7 @@ var (
 	overridesFields   = []field{{"by", optional}, {"values", optional}, {"keys", optional}}
 	keyOverrideFields = []field{{"key", required}, {"limits", required}}
 	// An override's limits may say what decides already, as long as that is what the rule's say.
-	overrideLimitFields = limitFields[:len(limitFields)-1]
+	overrideLimitFields = limitFields[:len(limitFields)-3]
 )
 
 // readOverrides reads a rule's overrides, once the rest of it was read. If its limits are not sound,
@@ -102,9 +102,10 @@ func readOtherLimits(v *value, own []window.Limit, sound bool) (limits []window.
 		if i := len(limits); i < len(own) && sound && limit.Width != 0 {
 			want := own[i].Shape
 			limit.Ordinal = want.Ordinal
-			if limit.Shape != want {
+			if limit.Shape != want || (limit.Calendar != nil) != (own[i].Calendar != nil) {
 				v.fail("want the window and the algorithm of the rule's limits[" + strconv.Itoa(i) + "], as only limit and burst can differ")
 			}
+			limit.Calendar = own[i].Calendar
 		}
 		limits = append(limits, limit)
 	})

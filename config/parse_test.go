@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"weir/config"
+	"weir/internal/calendar"
 	"weir/internal/clientip"
 	"weir/internal/fields"
 	"weir/window"
@@ -124,6 +125,10 @@ func TestGood(t *testing.T) {
 	escaped := smallest()
 	escaped.Namespace = "a"
 
+	ofCalendar := smallest()
+	ofCalendar.Rules = []config.Rule{{
+		Name: "calendar", Limits: dated(t, 10), Overrides: config.Overrides{Keys: []config.KeyOverride{{Limits: dated(t, 20)}}},
+	}}
 	algorithms := smallest()
 	algorithms.Rules = []config.Rule{
 		{
@@ -277,6 +282,7 @@ func TestGood(t *testing.T) {
 			Headers: fields.RateLimit | fields.RetryAfter,
 		},
 		"algorithms": algorithms,
+		"calendar":   ofCalendar,
 		// As Envoy prints a Struct: any order, numbers as doubles.
 		"struct": {SyncRate: config.Second, Config: config.Config{
 			Namespace: "default",
@@ -324,6 +330,23 @@ func TestGood(t *testing.T) {
 			checkInvariants(t, got)
 		})
 	}
+}
+
+// dated are limits of the calendar.
+func dated(t *testing.T, hits uint64) (limits []window.Limit) {
+	t.Helper()
+	for _, of := range []struct {
+		period    calendar.Period
+		zone      string
+		day, hour int
+	}{{calendar.Day, "UTC", 0, 0}, {calendar.Week, "America/New_York", 7, 0}, {calendar.Month, "Europe/Berlin", 31, 23}} {
+		c, fault := calendar.New(of.period, of.zone, of.day, of.hour)
+		if fault != calendar.Sound {
+			t.Fatalf("%+v: fault %d", of, fault)
+		}
+		limits = append(limits, window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: calendar.Lengths[of.period]}, Max: hits, Calendar: c})
+	}
+	return limits
 }
 
 // The :authority of callouts is one that a server accepts, unless it is given.

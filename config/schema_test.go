@@ -123,6 +123,7 @@ var beyond = []string{
 	"want a regular expression, got",
 	"want the path of a claim",
 	"want the path of a number",
+	"want the IANA name of a time zone",
 	"as only limit and burst can differ",
 	"want as many limits as the rule has",
 	"want as many values as the rule's key has",

@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"weir/internal/spelling"
 )
 
 // value is a JSON value and the way that leads to it. Its methods read it as one type. If it isn't
@@ -340,7 +342,7 @@ func suggest(name string, fields []field) string {
 		if len(name) > maxShown {
 			continue
 		}
-		d := distance(name, f.name)
+		d := spelling.Distance(name, f.name)
 		if d < nearest && (d <= max(1, len(f.name)/3) || strings.HasPrefix(name, f.name)) {
 			best, nearest = f.name, d
 		}
@@ -349,27 +351,6 @@ func suggest(name string, fields []field) string {
 		return `did you mean "` + best + `"?`
 	}
 	return "want " + list(names)
-}
-
-// distance returns how many letters must be inserted, deleted or replaced to make b of a.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replaced := diagonal
-			if a[i] != b[j] {
-				replaced++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replaced, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // list writes "a, b or c".

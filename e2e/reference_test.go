@@ -371,6 +371,33 @@ var references = []reference{
 		},
 	},
 	{
+		name: "windows of the calendar: a day that begins at six in Kathmandu, and a week on Tuesdays",
+		configuration: `{"rules": [{"name": "r", "limits": [
+			{"limit": 2, "window": "day", "algorithm": "fixed_window", "zone": "Asia/Kathmandu", "anchor": {"hour": 6}},
+			{"limit": 3, "window": "week", "algorithm": "fixed_window", "anchor": {"day": 2}}]}]}`,
+		steps: []step{
+			// The clock of Kathmandu is 5:45 ahead: a day ends at 0:15, and the week at midnight.
+			{send: "GET /", times: 2, status: 200, want: "ratelimit-policy: \"r\";q=2, \"r.2\";q=3\nratelimit: \"r\";r=0;t=900, \"r.2\";r=1;t=86400\nx-ratelimit-reset: 900"},
+			{send: "GET /", status: 429, want: "retry-after: 900"},
+			{at: 15*time.Minute - 1, send: "GET /", status: 429, want: "retry-after: 1"},
+			{at: 15 * time.Minute, send: "GET /", status: 200, want: "ratelimit: \"r\";r=1;t=86400, \"r.2\";r=0;t=85500"},
+			{send: "GET /", status: 429, want: "retry-after: 85500"},
+			{at: 24*time.Hour - 1, send: "GET /", status: 429},
+			{at: 24 * time.Hour, send: "GET /", status: 200, want: "ratelimit: \"r\";r=0;t=900, \"r.2\";r=2;t=604800"},
+		},
+	},
+	{
+		name: "windows of the calendar: months, from the last day of shorter ones",
+		configuration: `{"rules": [{"name": "r", "limits": [
+			{"limit": 1, "window": "month", "algorithm": "fixed_window", "zone": "Europe/Berlin", "anchor": {"day": 31}}]}]}`,
+		steps: []step{
+			// The window ends on 31 January, 0:00 in Berlin, 25 days and 23 hours later, and the next one on 28 February.
+			{send: "GET /", status: 200, want: "ratelimit: \"r\";r=0;t=2242800"},
+			{at: 2242800*time.Second - 1, send: "GET /", status: 429, want: "retry-after: 1"},
+			{at: 2242800 * time.Second, send: "GET /", status: 200, want: "ratelimit: \"r\";r=0;t=2419200"},
+		},
+	},
+	{
 		name: "cost_on_response: a header of the response",
 		configuration: `{"response": {"headers": {"x-tokens": "9"}}, "rules": [
 			{"name": "r", "cost_on_response": {"response_header": "X-Tokens"}, "limits": [{"limit": 10, "window": "1m"}]}]}`,

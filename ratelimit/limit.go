@@ -1,9 +1,11 @@
 package ratelimit
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
+	"weir/internal/calendar"
 	"weir/window"
 )
 
@@ -30,6 +32,42 @@ func SlidingLog(limit uint64, width time.Duration) window.Limit {
 // FixedWindow is a limit in windows that start at multiples of their width since the Unix epoch.
 func FixedWindow(limit uint64, width time.Duration) window.Limit {
 	return window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: int64(width)}, Max: limit}
+}
+
+// Period is what a calendar divides time into.
+type Period = calendar.Period
+
+const (
+	Day   = calendar.Day
+	Week  = calendar.Week
+	Month = calendar.Month
+)
+
+// Anchor is when windows of a calendar begin: on a Day of the month, from 1 to 31, or of the week,
+// from 1, Monday, to 7, at an Hour of the clock. A Day of 0 stands for 1; windows of a day have no
+// other. A month that has no such day begins with its last one.
+type Anchor struct{ Day, Hour int }
+
+// CalendarWindow is a limit in windows of a calendar, by the clock of a time zone, which has an IANA
+// name such as "Europe/Berlin". Where the clock is changed, a day has 23 or 25 hours. Programs and
+// proxies share counters if they agree on all of it. Zones are those of the Go that Weir was built
+// with, whatever the machine has, by their rules from 2024 on.
+func CalendarWindow(limit uint64, period Period, zone string, anchor Anchor) (window.Limit, error) {
+	if int(period) >= len(calendar.Periods) {
+		return window.Limit{}, fmt.Errorf("period: want Day, Week or Month, got %d", period)
+	}
+	c, fault := calendar.New(period, zone, anchor.Day, anchor.Hour)
+	switch fault {
+	case calendar.Sound:
+		l := FixedWindow(limit, time.Duration(calendar.Lengths[period]))
+		l.Calendar = c
+		return l, nil
+	case calendar.WrongHour:
+		return window.Limit{}, fmt.Errorf("anchor: want an hour from 0 to 23, got %d", anchor.Hour)
+	case calendar.WrongDay:
+		return window.Limit{}, fmt.Errorf("anchor: want no day for a Day, 1 to 7 for a Week, 1 to 31 for a Month, got %d", anchor.Day)
+	}
+	return window.Limit{}, fmt.Errorf("zone: want the IANA name of a time zone such as Europe/Berlin, got %.80q", zone)
 }
 
 // FirstHitWindow is a limit in windows that start with the first hit after the last one ended.
@@ -65,6 +103,8 @@ func check(l *window.Limit) error {
 		return fmt.Errorf("limit: want at most %d for a log of %v, got %d", l.LargestLog(), width, l.Max)
 	case window.NeedlessBurst:
 		return fmt.Errorf("burst: want none for this algorithm, got %d", l.Burst)
+	case window.NeedlessCalendar:
+		return errors.New("calendar: want none for this algorithm")
 	case window.WrongBurst:
 		return fmt.Errorf("burst: want 1 to %d, got %d", uint64(window.MaxLimit), l.Burst)
 	}

@@ -469,3 +469,33 @@ func BenchmarkDecide(b *testing.B) {
 		}
 	})
 }
+
+// Windows of a calendar are the library's too, and what can't be one is an error that says so.
+func TestCalendarWindow(t *testing.T) {
+	t.Parallel()
+	clock := newFakeClock()
+	clock.nanos.Store(time.Date(2026, 11, 30, 22, 59, 59, 0, time.UTC).UnixNano()) // a second before December in Berlin
+	monthly, err := CalendarWindow(2, Month, "Europe/Berlin", Anchor{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := limiter(t, define(t, clock, NamespaceOptions{Rules: rule(monthly)}), "r")
+	for _, month := range []string{"November", "December"} {
+		for i := range 4 {
+			if got := decide(t, l, 1, "ann"); got.Allowed != (i < 2) {
+				t.Errorf("%s: decision %d: %+v", month, i, got)
+			}
+		}
+		clock.advance(time.Second)
+	}
+	for want, limit := range map[string]func() (window.Limit, error){
+		"period":      func() (window.Limit, error) { return CalendarWindow(1, 9, "UTC", Anchor{}) },
+		"zone":        func() (window.Limit, error) { return CalendarWindow(1, Day, "Local", Anchor{}) },
+		"an hour":     func() (window.Limit, error) { return CalendarWindow(1, Day, "UTC", Anchor{Hour: 24}) },
+		"want no day": func() (window.Limit, error) { return CalendarWindow(1, Day, "UTC", Anchor{Day: 1}) },
+	} {
+		if _, err := limit(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v", want, err)
+		}
+	}
+}

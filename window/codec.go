@@ -85,7 +85,17 @@ func (l Limit) LargestLog() (most uint64) {
 
 // AppendState appends s in the form of shared data. Unless synced is set, only the sums are kept.
 func (l *Limit) AppendState(dst []byte, s *State, synced bool) []byte {
+	if l.Calendar != nil {
+		return l.appendCalendar(dst, s, synced)
+	}
 	return l.appendBody(l.appendHead(dst, synced), s, synced)
+}
+
+// appendCalendar appends a state of a calendar's window as that of a window with a width of its own.
+func (l *Limit) appendCalendar(dst []byte, s *State, synced bool) []byte {
+	of := Limit{Shape: l.Shape}
+	of.Width = l.Calendar.At(s.Newest).Width
+	return of.appendBody(of.appendHead(dst, synced), s, synced)
 }
 
 // appendHead appends what states of the limit have in common.
@@ -306,7 +316,7 @@ func (l *Limit) Codec(synced bool) Codec {
 	c := Codec{limit: l, synced: synced, two: l.Kind.looksBack()}
 	var head [16]byte
 	c.length = len(l.appendHead(head[:0], synced))
-	c.plain = l.Kind.Clocked() && !synced
+	c.plain = l.Kind.Clocked() && l.Calendar == nil && !synced
 	for i := range c.head {
 		c.head[i] = binary.LittleEndian.Uint64(head[8*i:])
 		c.mask[i] = 1<<(8*max(c.length-8*i, 0)) - 1
@@ -316,6 +326,9 @@ func (l *Limit) Codec(synced bool) Codec {
 
 // Append is [Limit.AppendState].
 func (c *Codec) Append(dst []byte, s *State) []byte {
+	if c.limit.Calendar != nil {
+		return c.limit.appendCalendar(dst, s, c.synced)
+	}
 	end := len(dst) + c.length
 	dst = binary.LittleEndian.AppendUint64(dst, c.head[0])
 	if c.length > 8 {
@@ -335,6 +348,12 @@ func (c *Codec) Append(dst []byte, s *State) []byte {
 // Decode is [DecodeState] of a state of the limit. If b begins with anything else, the length is 0
 // and s is of no use.
 func (c *Codec) Decode(b []byte, s *State) (length int) {
+	if c.limit.Calendar != nil {
+		if len(b) == 0 || c.synced != (b[0]&syncedBit != 0) || !c.limit.Reads(b) {
+			return 0
+		}
+		return DecodeState(b, s)
+	}
 	// The body has more than eight bytes.
 	if len(b) < c.length+8 || (binary.LittleEndian.Uint64(b)^c.head[0])&c.mask[0] != 0 ||
 		c.length > 8 && (binary.LittleEndian.Uint64(b[8:])^c.head[1])&c.mask[1] != 0 {

@@ -13,6 +13,9 @@ func (l *Limit) end(s *State) int64 {
 	if l.Kind == FirstHitWindow {
 		return s.Start + l.Width
 	}
+	if l.Calendar != nil {
+		return l.Calendar.At(s.Newest).End
+	}
 	return int64((uint64(s.Newest)/uint64(l.Width) + 1) * uint64(l.Width))
 }
 
@@ -44,7 +47,7 @@ func (l *Limit) settleFirstHit(s *State, newest bool, start int64, hits uint64) 
 // turn forgets all windows of the clock but the one that now is in, and for SlidingWindow the one
 // before.
 func (l *Limit) turn(s *State, now int64) {
-	switch turned := now/l.Width - s.Newest/l.Width; {
+	switch turned := l.numberAt(now) - l.numberAt(s.Newest); {
 	case turned == 0:
 	case turned == 1 && l.Kind == SlidingWindow:
 		s.Hits = [2]Hits{1: s.Hits[0]}

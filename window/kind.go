@@ -159,6 +159,8 @@ const (
 	NeedlessBurst
 	// WrongBurst is not from 1 to MaxLimit.
 	WrongBurst
+	// NeedlessCalendar is of another kind than FixedWindow.
+	NeedlessCalendar
 )
 
 // Fault is the first fault of a shape. Stores count in a single bucket too, which nobody
@@ -192,6 +194,8 @@ func (l *Limit) Fault() Fault {
 	switch fault := l.fault(MinSubBuckets); {
 	case fault != Sound:
 		return fault
+	case l.Calendar != nil && l.Kind != FixedWindow:
+		return NeedlessCalendar
 	case l.Max > MaxLimit:
 		return WrongMax
 	case l.IsLog() && l.Max > l.LargestLog():
@@ -283,8 +287,14 @@ func (l *Limit) Lasts() int64 {
 		}
 		return maxTime
 	}
+	if l.Calendar != nil {
+		return l.Width + calendarSlack
+	}
 	return l.Width
 }
+
+// calendarSlack is by how much a window of a calendar may be longer than is usual, as clocks are changed.
+const calendarSlack = int64(25 * 3600 * 1e9)
 
 // ForgetAt is the time from which s tells no more than a state that has seen no hit.
 func (l *Limit) ForgetAt(s *State) int64 {

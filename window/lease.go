@@ -126,6 +126,9 @@ type Grant struct {
 func (l *Limit) Lease(s *State, g *Grant, total *Totals) (kept bool) {
 	hits, at := g.Hits, g.At
 	number := l.numberAt(at)
+	if l.Calendar != nil && total.Newest != number {
+		return false // it was asked for in the window before
+	}
 	if at > s.Newest && number != l.numberAt(s.Newest) {
 		if at-s.Newest > maxBack {
 			return false
@@ -177,6 +180,8 @@ func (l *Limit) LeaseNumber(at int64, total *Totals) (number uint64, counts bool
 		return uint64(at), true
 	case l.Kind.Started():
 		return total.Newest, uint64(at) >= total.Newest && len(total.Hits) > 0 && total.Hits[0] > 0
+	case l.Calendar != nil:
+		return total.Newest, total.Newest == l.numberAt(at)
 	}
 	return l.numberAt(at), true
 }
@@ -209,6 +214,9 @@ func (l *Limit) numberAt(at int64) uint64 {
 		return uint64(at / l.Precision)
 	case l.Kind.Started():
 		return 0
+	}
+	if l.Calendar != nil {
+		return l.Calendar.At(at).Number
 	}
 	return uint64(at / l.Width)
 }

@@ -79,6 +79,9 @@ type Limit struct {
 	Max uint64
 	// Burst is how many tokens a full bucket has, at least 1. It is 0 for a kind that has no burst.
 	Burst uint64
+	// Calendar, if it is not nil, says where the windows of a FixedWindow are. Then Width is what is
+	// usual.
+	Calendar Calendar
 }
 
 // Quota is the most hits that pass at once.
@@ -90,10 +93,10 @@ func (l *Limit) Quota() uint64 {
 }
 
 // Span is the time that the quota is for: the window, or the time that fills the bucket. whole is
-// false if that is no whole number of nanoseconds, or the limit is 0.
+// false if that is no whole number of nanoseconds, the limit is 0, or windows differ.
 func (l *Limit) Span() (nanos int64, whole bool) {
 	switch {
-	case l.Max == 0:
+	case l.Max == 0 || l.Calendar != nil:
 		return 0, false
 	case l.Kind.Bursts():
 		return l.fillTime()
@@ -344,5 +347,5 @@ func (l *Limit) Number(s *State) uint64 {
 	case l.Kind.Bucketed():
 		return uint64(s.Newest / l.Precision)
 	}
-	return uint64(s.Newest / l.Width)
+	return l.numberAt(s.Newest)
 }

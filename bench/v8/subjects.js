@@ -87,7 +87,9 @@ async function startVM(module, scenario, {configuration, prepare, page, count, p
     page.name.set([i >> 16, i >> 8, i], page.name.length - 3);
     sharedData.put(page.name, new Uint8Array(page.size));
   }
-  const vm = host.newVM(module, {configuration, clock, sharedData, count, plain});
+  // As Envoy has them of a request.
+  const properties = [{path: 'route_name', value: 'items'}, {path: 'source\0address', value: '192.0.2.7:50321'}];
+  const vm = host.newVM(module, {configuration, clock, sharedData, count, plain, properties});
   const sends = (scenario.sends ?? []).map(([name, value]) => ({name: bytes(name), value: bytes(value)}));
   const headers = [...sends, ...requestHeaders];
   const load = {vm, clock, headers, key: headers.length - 1, values: users(scenario.keys), stepNanos: scenario.stepNanos};

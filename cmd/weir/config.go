@@ -19,10 +19,10 @@ const configUsage = "`file` with the plugin's configuration, or a document of En
 // placed is the name of a file, behind which a line is, and perhaps a column.
 var placed = regexp.MustCompile(`^(.+?):([0-9]+(?::[0-9]+)?)$`)
 
-// readConfiguration reads one configuration, as the plugin gets it, from a file as weir check reads
-// it. Of several, a name ends in the place of one: FILE:LINE or FILE:LINE:COLUMN, as weir check tells
-// places. Mistakes are printed.
-func readConfiguration(name string, env environment) ([]byte, error) {
+// readConfiguration reads one configuration from a file as weir check reads it. Of several, a name
+// ends in the place of one: FILE:LINE or FILE:LINE:COLUMN, as weir check tells places. Mistakes are
+// printed.
+func readConfiguration(name string, env environment) (*check.Configuration, error) {
 	where := ""
 	content, err := readFile(name, env)
 	if parts := placed.FindStringSubmatch(name); parts != nil && errors.Is(err, fs.ErrNotExist) {
@@ -51,7 +51,7 @@ func readConfiguration(name string, env environment) ([]byte, error) {
 	case len(chosen) > 1:
 		return nil, fmt.Errorf("%w: --config: %s has several configurations; choose one of\n%s", errUsage, name, choices(name, chosen))
 	}
-	return chosen[0].Document, nil
+	return &chosen[0], nil
 }
 
 // at returns the configurations that begin at a place, which is a line, a line and a column, or

@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"weir/config"
 	"weir/internal/clientip"
@@ -57,7 +56,7 @@ func counterOf(ctx context.Context, args []string, env environment) error {
 	flags := flag.NewFlagSet("counter", flag.ContinueOnError)
 	c.backend.define(flags)
 	c.secret.define(flags, "key-secret", "the proxies' backend.key_secret, if they have one; better given as WEIR_KEY_SECRET or in a file", "`file` with it")
-	flags.StringVar(&c.config, "config", "", configUsage+"; - is standard input")
+	flags.StringVar(&c.config, "config", "", configUsage)
 	flags.DurationVar(&c.wait, "wait", 0, "how long to wait until all nodes know of the change; if some do not by then, the command fails")
 	flags.Var(&c.keys, "key", "a `value` of the key, in the place of VALUE: for one that begins with -; once for each value")
 	flags.BoolVar(&c.json, "json", false, "get as JSON")
@@ -107,17 +106,11 @@ func counterOf(ctx context.Context, args []string, env environment) error {
 
 // find works out by which name the backend knows the key.
 func (c *counterCommand) find(env environment) error {
-	if len(c.keys) > 0 {
-		if len(c.key) > 0 {
-			return fmt.Errorf("%w: --key: want all values as such, or none", errUsage)
-		}
-		c.key = c.keys
+	key, err := c.keys.or(c.key)
+	if err != nil {
+		return err
 	}
-	for _, value := range c.key {
-		if !utf8.ValidString(value) {
-			return fmt.Errorf("%w: want values in UTF-8, got %.80q", errUsage, value)
-		}
-	}
+	c.key = key
 	secret, err := c.secret.read(env)
 	if err != nil {
 		return err
@@ -151,26 +144,23 @@ func (c *counterCommand) find(env environment) error {
 	if secret != "" && len(secret) < config.MinKeySecret {
 		return fmt.Errorf("%w: --key-secret: want %d characters or more", errUsage, config.MinKeySecret)
 	}
-	key := counter.AppendPart(nil, c.rule)
+	name := counter.AppendPart(nil, c.rule)
 	for _, value := range hashed {
-		key = counter.AppendPart(key, value)
+		name = counter.AppendPart(name, value)
 	}
 	identities := counter.NewIdentities(secret)
-	id := identities.Of(key)
+	id := identities.Of(name)
 	c.id = hex.EncodeToString(id[:])
 	return nil
 }
 
 // configured is the rule in the configuration, and the secret there.
 func (c *counterCommand) configured(env environment) (rule *config.Rule, secret string, err error) {
-	document, err := readConfiguration(c.config, env)
+	read, err := readConfiguration(c.config, env)
 	if err != nil {
 		return nil, "", err
 	}
-	parsed, err := config.Parse(document)
-	if err != nil {
-		return nil, "", err
-	}
+	parsed := read.Config
 	if parsed.Namespace != c.namespace {
 		return nil, "", fmt.Errorf("--config: %s is of the namespace %s, not of %.80q", c.config, parsed.Namespace, c.namespace)
 	}
@@ -191,7 +181,7 @@ func (c *counterCommand) ask(ctx context.Context) (found server.Counter, err err
 	query := url.Values{"namespace": {c.namespace}, "id": {c.id}, "rule": {c.rule}, "key": c.key}
 	for i := range c.limits {
 		l := &c.limits[i]
-		query.Add("limit", fmt.Sprintf("%s/%d/%d/%d/%d/%d", l.Name(), l.Width/window.MinWidth, l.Precision, l.Ordinal, l.Max, l.Burst))
+		query.Add("limit", fmt.Sprintf("%s/%d/%d/%d/%d/%d", l.Name(), l.WidthAt(time.Now().UnixNano())/window.MinWidth, l.Precision, l.Ordinal, l.Max, l.Burst))
 	}
 	return found, c.backend.call(ctx, http.MethodGet, server.CounterPath, query, nil, &found)
 }

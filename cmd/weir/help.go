@@ -4,8 +4,9 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"slices"
 	"strings"
+
+	"weir/internal/spelling"
 )
 
 // command is one of weir's.
@@ -209,7 +210,7 @@ func nearest(text string, names []string) (near string) {
 	}
 	least := 3
 	for _, name := range names {
-		d := distance(text, name)
+		d := spelling.Distance(text, name)
 		if len(text) > 2 && strings.HasPrefix(name, text) {
 			d = 1
 		}
@@ -218,24 +219,4 @@ func nearest(text string, names []string) (near string) {
 		}
 	}
 	return near
-}
-
-// distance is how many letters have to be inserted, deleted or replaced to make b of a.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		before := slices.Clone(row)
-		row[0] = i + 1
-		for j := range len(b) {
-			replaced := before[j]
-			if a[i] != b[j] {
-				replaced++
-			}
-			row[j+1] = min(replaced, before[j+1]+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
 }

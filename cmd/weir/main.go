@@ -12,6 +12,8 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+
+	"golang.org/x/term"
 )
 
 // errUsage is wrapped by errors of the command line; the command exits with 2.
@@ -31,6 +33,15 @@ type environment struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	getenv         func(string) string
+}
+
+// terminalOf is the terminal that is written to, or nil if it is something else.
+func terminalOf(out io.Writer) *os.File {
+	file, ok := out.(*os.File)
+	if !ok || !term.IsTerminal(int(file.Fd())) {
+		return nil
+	}
+	return file
 }
 
 // run executes a command line, and returns the exit code: 0, 1 after a failure, 2 if the command
@@ -86,6 +97,20 @@ func parseFlags(flags *flag.FlagSet, args []string, env environment, operands ..
 		return fmt.Errorf("%w: want flags only, got an argument too many%s", errUsage, after(args, len(args)-flags.NArg()))
 	}
 	return nil
+}
+
+// parseMixed parses a command's arguments, among which flags may come anywhere, and returns the
+// others.
+func parseMixed(flags *flag.FlagSet, args []string, env environment, usage string) (operands []string, err error) {
+	for {
+		if err := parseFlags(flags, args, env, usage); err != nil {
+			return nil, err
+		}
+		if args = flags.Args(); len(args) == 0 {
+			return operands, nil
+		}
+		operands, args = append(operands, args[0]), args[1:]
+	}
 }
 
 // after says where an argument stands. It is not repeated: it may be a secret.

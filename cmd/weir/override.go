@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,12 +9,13 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"weir/config"
+	"weir/internal/calendar"
 	"weir/internal/server"
 	"weir/internal/wire"
 )
@@ -27,8 +27,8 @@ const overrideUsage = `set NAMESPACE RULE VALUE… LIMIT/WINDOW… | list NAMESP
   weir override list shop
   weir override unset shop per-user ann
 
-An override has a limit for each of the rule's, of the same windows: LIMIT/WINDOW, or LIMIT/WINDOW/BURST of a
-token bucket. Values are those of the rule's key, as requests have them: none for a rule with one counter.
+An override has a limit for each of the rule's, of the same windows, such as 1m or month: LIMIT/WINDOW, or
+LIMIT/WINDOW/BURST of a token bucket. Values are those of the rule's key, as requests have them: none for a rule with one counter.
 Counters stay as they are. Flags may come anywhere.
 `
 
@@ -73,7 +73,7 @@ type overrideCommand struct {
 
 // set is weir override set.
 func (c *overrideCommand) set(ctx context.Context, operands []string) error {
-	o := server.Override{Key: c.keys}
+	var o server.Override
 	if len(operands) > 0 {
 		o.Rule, operands = operands[0], operands[1:]
 	}
@@ -88,16 +88,12 @@ func (c *overrideCommand) set(ctx context.Context, operands []string) error {
 	switch {
 	case o.Rule == "" || len(o.Limits) == 0:
 		return fmt.Errorf("%w: want NAMESPACE RULE VALUE… and then a LIMIT/WINDOW, such as 1000/1m, for each limit of the rule", errUsage)
-	case len(operands) > 0 && len(c.keys) > 0:
-		return fmt.Errorf("%w: --key: want all values as such, or none", errUsage)
 	case c.all || c.json:
 		return fmt.Errorf("%w: want --all with unset, and --json with list", errUsage)
 	}
-	o.Key = append(o.Key, operands...)
-	for _, value := range o.Key {
-		if !utf8.ValidString(value) {
-			return fmt.Errorf("%w: want values in UTF-8, got %.80q", errUsage, value)
-		}
+	var err error
+	if o.Key, err = c.keys.or(operands); err != nil {
+		return err
 	}
 	if at := time.Time(c.until); !at.IsZero() {
 		o.Until = &at
@@ -119,19 +115,20 @@ func (c *overrideCommand) set(ctx context.Context, operands []string) error {
 
 // unset is weir override unset.
 func (c *overrideCommand) unset(ctx context.Context, operands []string) error {
-	query := url.Values{"namespace": {c.namespace}}
 	switch {
 	case len(operands) == 0:
 		return fmt.Errorf("%w: want NAMESPACE RULE VALUE…", errUsage)
-	case len(operands) > 1 && len(c.keys) > 0:
-		return fmt.Errorf("%w: --key: want all values as such, or none", errUsage)
 	case c.all && len(operands)+len(c.keys) > 1:
 		return fmt.Errorf("%w: --all: want it without values", errUsage)
 	case !time.Time(c.until).IsZero() || c.json:
 		return fmt.Errorf("%w: want --until with set, and --json with list", errUsage)
 	}
-	query.Set("rule", operands[0])
-	if query["key"] = append([]string(c.keys), operands[1:]...); c.all {
+	key, err := c.keys.or(operands[1:])
+	if err != nil {
+		return err
+	}
+	query := url.Values{"namespace": {c.namespace}, "rule": {operands[0]}, "key": key}
+	if c.all {
 		query.Set("all", "")
 	}
 	var changed server.Changed
@@ -173,83 +170,9 @@ func (c *overrideCommand) tell(ctx context.Context, version uint64) error {
 	return c.backend.tell(ctx, c.out, c.namespace, version, c.wait)
 }
 
-func (f *backendFlags) tell(ctx context.Context, out io.Writer, namespace string, version uint64, wait time.Duration) error {
-	const pause = 50 * time.Millisecond
-	deadline := time.Now().Add(wait)
-	for {
-		var found server.Overrides
-		if err := f.call(ctx, http.MethodGet, wire.OverridesPath, url.Values{"namespace": {namespace}, "rule": {"-"}}, nil, &found); err != nil {
-			return err
-		}
-		known := found.Knowing == found.Nodes || found.Version > version
-		if waits := wait > 0 && !known; !waits || !time.Now().Before(deadline) {
-			fmt.Fprintln(out, reach(&found))
-			if waits {
-				return fmt.Errorf("some nodes do not know of it after %v", wait)
-			}
-			return nil
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-// callTimeout bounds a call of the backend.
-const callTimeout = 10 * time.Second
-
 // call makes a request for overrides of the backend, and reads the answer into result.
 func (c *overrideCommand) call(ctx context.Context, method string, query url.Values, body []byte, result any) error {
 	return c.backend.call(ctx, method, wire.OverridesPath, query, body, result)
-}
-
-// call makes a request of the backend, and reads the answer into result.
-func (f *backendFlags) call(ctx context.Context, method, path string, query url.Values, body []byte, result any) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	target := strings.TrimSuffix(f.url, "/") + path + "?" + query.Encode()
-	request, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	if f.given != "" {
-		request.Header.Set("Authorization", "Bearer "+f.given)
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, response.Body.Close()) }()
-	const most = 32 << 20
-	answer := json.NewDecoder(io.LimitReader(response.Body, most))
-	if response.StatusCode != http.StatusOK {
-		var problem struct{ Detail string }
-		if answer.Decode(&problem) != nil {
-			problem.Detail = "no reason that weir serve would give"
-		}
-		return fmt.Errorf("the backend answered %s: %.300s", response.Status, problem.Detail)
-	}
-	return answer.Decode(result)
-}
-
-// reach says how far a list has got.
-func reach(o *server.Overrides) string {
-	switch {
-	case o.Version == 0:
-		return "there has never been an override"
-	case o.Nodes == 0:
-		return "no node has told what it knows in the last minute"
-	}
-	text := fmt.Sprintf("known to %d of %d nodes", o.Knowing, o.Nodes)
-	if o.Knowing < o.Nodes {
-		text += ", and to the others within their sync_rate"
-	}
-	if o.Unfitting > 0 {
-		text += fmt.Sprintf("; %d of them can't apply all of them, as their rules have other limits or keys", o.Unfitting)
-	}
-	return text
 }
 
 // describeOverride is an override in a line.
@@ -270,12 +193,13 @@ func describeOverride(o *server.Override) string {
 	return text
 }
 
-// word is a value of a key, quoted if that is needed to see what it is.
-func word(value string) string {
-	if value == "" || strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r == '"' || !strconv.IsPrint(r) }) {
-		return strconv.Quote(value)
+// overriddenWindow is what overrides know a window by: how long it is, or one of a calendar usually is.
+func overriddenWindow(text string) (width time.Duration, ok bool) {
+	if i := slices.Index(calendar.Periods, text); i >= 0 {
+		return time.Duration(calendar.Lengths[i]), true
 	}
-	return value
+	of, ok := config.ParseDuration(text)
+	return time.Duration(of.Milliseconds()) * time.Millisecond, ok
 }
 
 // parseOverrideLimit reads LIMIT/WINDOW or LIMIT/WINDOW/BURST.
@@ -285,7 +209,7 @@ func parseOverrideLimit(text string) (l server.OverrideLimit, ok bool) {
 		return l, false
 	}
 	limit, err := strconv.ParseUint(parts[0], 10, 64)
-	width, ok := config.ParseDuration(parts[1])
+	width, ok := overriddenWindow(parts[1])
 	if err != nil || !ok {
 		return l, false
 	}
@@ -294,17 +218,6 @@ func parseOverrideLimit(text string) (l server.OverrideLimit, ok bool) {
 		l.Burst, err = strconv.ParseUint(parts[2], 10, 64)
 	}
 	return l, err == nil && (len(parts) == 2 || l.Burst > 0)
-}
-
-// values are those of a flag that may be given several times.
-type values []string
-
-func (v *values) String() string { return strings.Join(*v, " ") }
-
-// Set implements flag.Value.
-func (v *values) Set(text string) error {
-	*v = append(*v, text)
-	return nil
 }
 
 // moment is a time as a flag.
@@ -326,45 +239,4 @@ func (m *moment) Set(text string) error {
 		}
 	}
 	return errors.New("want a day such as 2026-12-01, or a time such as 2026-12-01T08:30:00Z")
-}
-
-// parseMixed parses a command's arguments, among which flags may come anywhere, and returns the
-// others.
-func parseMixed(flags *flag.FlagSet, args []string, env environment, usage string) (operands []string, err error) {
-	for {
-		if err := parseFlags(flags, args, env, usage); err != nil {
-			return nil, err
-		}
-		if args = flags.Args(); len(args) == 0 {
-			return operands, nil
-		}
-		operands, args = append(operands, args[0]), args[1:]
-	}
-}
-
-// backendFlags name weir serve.
-type backendFlags struct {
-	url   string
-	token secret
-	given string
-}
-
-func (f *backendFlags) define(flags *flag.FlagSet) {
-	flags.StringVar(&f.url, "backend", "", "`URL` of weir serve, WEIR_BACKEND if empty, else http://127.0.0.1:9180")
-	f.token.define(flags, "token", "bearer `token` that weir serve asks for; better given as WEIR_TOKEN or in a file", "`file` with the token")
-}
-
-// resolve looks where the backend is.
-func (f *backendFlags) resolve(env environment) (err error) {
-	if f.url == "" {
-		f.url = env.getenv("WEIR_BACKEND")
-	}
-	if f.url == "" {
-		f.url = "http://127.0.0.1:9180"
-	}
-	if u, err := url.Parse(f.url); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.User != nil {
-		return fmt.Errorf("%w: --backend: want a URL such as http://weir:9180, without a user or a query", errUsage)
-	}
-	f.given, err = f.token.read(env)
-	return err
 }

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"weir/config"
+	"weir/internal/check"
 	"weir/internal/host"
 	"weir/internal/server"
 	"weir/internal/store"
@@ -64,27 +65,29 @@ func runNodes(ctx context.Context, args []string, env environment) error {
 	if f.nodes < 1 || f.workers < 1 {
 		return fmt.Errorf("%w: want at least one node with one worker, got %d with %d", errUsage, f.nodes, f.workers)
 	}
-	document := exampleConfiguration
-	if f.config != "" {
-		var err error
-		if document, err = readConfiguration(f.config, env); err != nil {
-			return err
-		}
-	}
-	parsed, err := config.Parse(document)
+	configuration, err := f.configuration(env)
 	if err != nil {
 		return err
 	}
-	r := &runner{flags: f, env: env, document: document, config: parsed}
+	r := &runner{flags: f, env: env, document: configuration.Document, config: configuration.Config}
 	log := env.stderr
 	// On a terminal a table says what the nodes do, and the log is above it.
-	if newTable(env.stderr) != nil {
+	if terminalOf(env.stderr) != nil {
 		if r.table = newTable(env.stdout); r.table != nil {
 			log = r.table
 		}
 	}
 	r.log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	return r.run(ctx)
+}
+
+// configuration is that of --config, or else the example.
+func (f *runFlags) configuration(env environment) (*check.Configuration, error) {
+	if f.config != "" {
+		return readConfiguration(f.config, env)
+	}
+	parsed, err := config.Parse(exampleConfiguration)
+	return &check.Configuration{Document: exampleConfiguration, Config: parsed}, err
 }
 
 // runner is what weir run runs.
@@ -192,12 +195,12 @@ func (r *runner) page(nodes []string, counters store.Store, start func(func(cont
 	case address == "":
 		address = usualUI
 	}
-	l, err := net.Listen("tcp", address)
+	l, err := listenOn("--ui", address)
 	if err != nil && r.flags.ui == "" {
-		l, err = net.Listen("tcp", "127.0.0.1:0")
+		l, err = listenOn("--ui", "127.0.0.1:0")
 	}
 	if err != nil {
-		return "", fmt.Errorf("--ui: %w", err)
+		return "", err
 	}
 	page = "http://" + l.Addr().String() + "/"
 	if !isLoopback(l.Addr()) {

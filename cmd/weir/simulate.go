@@ -53,10 +53,11 @@ func runSimulation(ctx context.Context, args []string, env environment) (err err
 	case f.worst < 0 || f.read.TrustedHops < 0:
 		return fmt.Errorf("%w: want no numbers below 0", errUsage)
 	}
-	o := simulate.Options{Read: f.read, Worst: f.worst}
-	if o.Configuration, err = readConfiguration(f.config, env); err != nil {
+	read, err := readConfiguration(f.config, env)
+	if err != nil {
 		return err
 	}
+	o := simulate.Options{Configuration: read.Document, Read: f.read, Worst: f.worst}
 	logs, size, err := openLogs(flags.Args(), env)
 	defer func() {
 		for _, log := range logs {
@@ -132,10 +133,8 @@ const (
 
 func newProgress(out io.Writer, size int64) *progress {
 	p := &progress{size: size, next: time.Now().Add(progressAfter)}
-	if file, ok := out.(*os.File); ok {
-		if info, err := file.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
-			p.out = out
-		}
+	if terminalOf(out) != nil {
+		p.out = out
 	}
 	return p
 }

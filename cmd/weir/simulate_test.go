@@ -13,16 +13,23 @@ import (
 	"weir/internal/simulate"
 )
 
-// Logs of several formats are one demand, in each form of the report.
-func TestSimulate(t *testing.T) {
-	dir := t.TempDir()
-	write := func(name, content string) string {
+// files is a new directory, and writes files into it.
+func files(t *testing.T) (dir string, write func(name, content string) (path string)) {
+	t.Helper()
+	dir = t.TempDir()
+	return dir, func(name, content string) string {
+		t.Helper()
 		name = filepath.Join(dir, name)
 		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		return name
 	}
+}
+
+// Logs of several formats are one demand, in each form of the report.
+func TestSimulate(t *testing.T) {
+	dir, write := files(t)
 	configuration := write("weir.json", `{"rules": [{"name": "per-client", "key": ["client_ip"], "limits": [{"limit": 3, "window": "1m", "algorithm": "sliding_log"}]}]}`)
 	nginx, envoy, fromStdin := "", "", ""
 	for second := range 4 {
@@ -78,51 +85,9 @@ func TestSimulate(t *testing.T) {
 	}
 }
 
-// A configuration may be in any file that weir check reads.
-func TestSimulateConfigurations(t *testing.T) {
-	dir := t.TempDir()
-	write := func(name, content string) string {
-		name = filepath.Join(dir, name)
-		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return name
-	}
-	log := write("access.log", "10.0.0.7 - - [02/Jan/2026:15:04:01 +0000] \"GET /a HTTP/1.1\" 200 1 \"-\" \"curl\"\n")
-	yaml := write("limits.yaml", "rules:\n- name: per-client\n  key: [client_ip]\n  limits:\n  - {limit: 3, window: 1m, algorithm: sliding_log}\n")
-	bad := write("bad.yaml", "rules:\n- name: per-client\n  limits: []\n")
-	none := write("none.yaml", "static_resources: {}\n")
-	for _, c := range []struct {
-		config         string
-		code           int
-		stdout, stderr string
-	}{
-		{yaml, 0, "per-client", ""},
-		{yaml + ":1", 0, "per-client", ""},
-		{yaml + ":3", 2, "", "no configuration begins at " + yaml + ":3; choose one of\n  " + yaml + ":1:1 (namespace default, rules per-client)\n"},
-		{bad, 1, "", bad + ":3:11: rules[0].limits: want 1 to 8 limits, got 0\nweir simulate: configuration refused\n"},
-		{none, 1, "", "none.yaml: want a configuration, or a document of Envoy, Istio or Envoy Gateway with one, got none"},
-		{"../../envoy/envoy.yaml", 2, "", "../../envoy/envoy.yaml has several configurations; choose one of\n  ../../envoy/envoy.yaml:66:29 (namespace default, rules per-user"},
-		{"../../envoy/envoy.yaml:66", 0, "per-user", ""},
-	} {
-		var stdout, stderr bytes.Buffer
-		code := run(t.Context(), []string{"simulate", "--config", c.config, log}, environment{stdout: &stdout, stderr: &stderr})
-		if code != c.code || !strings.Contains(stdout.String(), c.stdout) || !strings.Contains(stderr.String(), c.stderr) {
-			t.Errorf("%s: exit code %d\n%s\n%s\nwant %d\n%s\n%s", c.config, code, &stdout, &stderr, c.code, c.stdout, c.stderr)
-		}
-	}
-}
-
 // A configuration is read from what people deploy, as weir check reads it.
 func TestSimulateDeployed(t *testing.T) {
-	dir := t.TempDir()
-	write := func(name, content string) string {
-		name = filepath.Join(dir, name)
-		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return name
-	}
+	dir, write := files(t)
 	const rule = `{"name": "all", "limits": [{"limit": 2, "window": "1m", "algorithm": "sliding_log"}]}`
 	plugin := func(resource, configuration string) string {
 		return "apiVersion: extensions.istio.io/v1alpha1\nkind: WasmPlugin\nspec:\n  url: oci://x/weir\n  pluginConfig:\n    " +
@@ -165,6 +130,11 @@ func TestSimulateDeployed(t *testing.T) {
 		"several":            {config: both, code: 2, stderr: choices},
 		"no such column":     {config: both + ":6:4", code: 2, stderr: "no configuration begins at " + both + ":6:4; choose one of\n"},
 		"part of a line":     {config: both + ":1", code: 2, stderr: "no configuration begins at " + both + ":1; choose one of\n"},
+		"Envoy's": {
+			config: "../../envoy/envoy.yaml", code: 2,
+			stderr: "../../envoy/envoy.yaml has several configurations; choose one of\n  ../../envoy/envoy.yaml:66:29 (namespace default, rules per-user",
+		},
+		"one of Envoy's": {config: "../../envoy/envoy.yaml:66"}, // within its limits
 		"many rules": {
 			config: write("many.yaml", istio+"---\n"+plugin("many", "{name: first, limits: [{limit: 4, window: 1h}]}"+seven.String())),
 			code:   2, stderr: ":15:5 (namespace many, rules first, r0, r1, r2, r3, 3 more)\n",

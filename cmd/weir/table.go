@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"text/tabwriter"
@@ -37,11 +38,11 @@ type table struct {
 
 // newTable is nil if out is no terminal.
 func newTable(out io.Writer) *table {
-	file, ok := out.(*os.File)
-	if !ok || !term.IsTerminal(int(file.Fd())) {
+	terminal := terminalOf(out)
+	if terminal == nil {
 		return nil
 	}
-	return &table{terminal: file}
+	return &table{terminal: terminal}
 }
 
 // run draws until ctx ends.
@@ -116,18 +117,14 @@ func tableText(before, now live.Sample) string {
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	seconds := now.At.Sub(before.At).Seconds()
 	fmt.Fprintln(w, "\nrule\tnode\tallowed\trefused\tallowed/s\trefused/s\t")
-	names := []live.Rule{}
-	if len(now.Nodes) > 0 {
-		names = now.Nodes[0].Rules
-	}
-	for r, rule := range names {
+	for _, rule := range rulesOf(now.Nodes) {
 		name := rule.Name
 		if rule.Shadow {
 			name += " (shadow)"
 		}
 		var sum, sumBefore live.Rule
 		for i := range now.Nodes {
-			of, then := ruleOf(&now.Nodes[i], r), ruleOf(&before.Nodes[i], r)
+			of, then := ruleOf(now.Nodes[i].Rules, rule), ruleOf(before.Nodes[i].Rules, rule)
 			line(w, name, fmt.Sprint(i), of, then, seconds)
 			name = ""
 			sum.Allowed, sum.Rejected = sum.Allowed+of.Allowed, sum.Rejected+of.Rejected
@@ -146,10 +143,22 @@ func tableText(before, now live.Sample) string {
 	return b.String()
 }
 
-// ruleOf is a node's rule, which may not have been defined yet.
-func ruleOf(n *live.Node, i int) live.Rule {
-	if i < len(n.Rules) {
-		return n.Rules[i]
+// rulesOf are the rules of all nodes, each once.
+func rulesOf(nodes []live.Node) (all []live.Rule) {
+	for i := range nodes {
+		for _, rule := range nodes[i].Rules {
+			if !slices.ContainsFunc(all, rule.Same) {
+				all = append(all, rule)
+			}
+		}
+	}
+	return all
+}
+
+// ruleOf is a rule among those of a node, which may not have it yet.
+func ruleOf(rules []live.Rule, rule live.Rule) live.Rule {
+	if i := slices.IndexFunc(rules, rule.Same); i >= 0 {
+		return rules[i]
 	}
 	return live.Rule{}
 }

@@ -41,6 +41,29 @@ func TestTableText(t *testing.T) {
 	if got := trim(tableText(before, now)); got != trim(want) {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
+	// A node tells of a rule once it has it, and rules change places with those that come.
+	later := live.Sample{At: now.At.Add(time.Second), Nodes: []live.Node{
+		{Rules: []live.Rule{{Name: "added", Allowed: 3}, {Name: "new", Shadow: true}, {Name: "per-user", Allowed: 9, Rejected: 1}}},
+		{Rules: []live.Rule{{Name: "new", Shadow: true, Rejected: 6}, {Name: "only-here", Rejected: 2}, {Name: "per-user", Allowed: 13, Rejected: 20}}},
+	}}
+	const moved = `
+          rule  node  allowed  refused  allowed/s    refused/s
+         added     0        3        0        3.0          0.0
+                   1        0        0        0.0          0.0
+                 all        3        0        3.0          0.0
+  new (shadow)     0        0        0        0.0          0.0
+                   1        0        6        0.0          1.0
+                 all        0        6        0.0          1.0
+      per-user     0        9        1        2.0          0.0
+                   1       13       20        0.0          0.0
+                 all       22       21        2.0          0.0
+     only-here     0        0        0        0.0          0.0
+                   1        0        2        0.0          2.0
+                 all        0        2        0.0          2.0
+`
+	if got := trim(tableText(now, later)); !strings.HasPrefix(got, trim(moved)) {
+		t.Errorf("got\n%s\nwant\n%s", got, moved)
+	}
 	if got := tableText(now, now); !strings.Contains(got, "-") {
 		t.Errorf("rates of no time:\n%s", got)
 	}

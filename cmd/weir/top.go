@@ -3,11 +3,12 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -33,7 +34,6 @@ Keys are hashes unless their rule says otherwise with reveal. Flags may come any
 Says what share of requests and keys a shadow rule would refuse, which keys are worst off, and the least
 limit that refuses at most 0.1 %. Of an enforced rule it says what it has refused.
 `
-	topPath = "/v1/top"
 	// followEvery is how often --follow asks.
 	followEvery = 2 * time.Second
 )
@@ -68,54 +68,77 @@ func (c *topCommand) parse(flags *flag.FlagSet, args []string, env environment, 
 }
 
 func (c *topCommand) ask(ctx context.Context, query url.Values) (top server.Top, err error) {
-	return top, c.backend.call(ctx, "GET", topPath, query, nil, &top)
+	return top, c.backend.call(ctx, http.MethodGet, server.TopPath, query, nil, &top)
 }
 
 // showTop is weir top.
 func showTop(ctx context.Context, args []string, env environment) error {
 	var c topCommand
 	flags := flag.NewFlagSet("top", flag.ContinueOnError)
-	follow := flags.Bool("follow", false, "show it again every two seconds, in its place on a terminal")
+	follow := flags.Bool("follow", false, "show it again every two seconds, in its place on a terminal; while the backend can't be asked, say why, and go on")
 	query, err := c.parse(flags, args, env, topUsage, 1)
 	if err != nil {
 		return err
 	}
-	redraw := *follow && !c.json && isTerminal(env.stdout)
-	for {
-		top, err := c.ask(ctx, query)
-		if err != nil {
+	if *follow {
+		ticker := time.NewTicker(followEvery)
+		defer ticker.Stop()
+		return c.follow(ctx, query, env.stderr, ticker.C)
+	}
+	page, err := c.page(ctx, query)
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(c.out, page)
+	return err
+}
+
+// page is what weir top prints at once.
+func (c *topCommand) page(ctx context.Context, query url.Values) (string, error) {
+	top, err := c.ask(ctx, query)
+	if err != nil {
+		return "", err
+	}
+	var page strings.Builder
+	if c.json {
+		err = json.NewEncoder(&page).Encode(top)
+	} else {
+		err = c.describe(&page, &top)
+	}
+	return page.String(), err
+}
+
+// follow prints the page again at each tick, until ctx ends or the backend refuses to tell. If the
+// backend can't be asked, it says so, once for each reason, and leaves the last page where it is.
+func (c *topCommand) follow(ctx context.Context, query url.Values, trouble io.Writer, ticks <-chan time.Time) error {
+	redraw := ""
+	if !c.json && terminalOf(c.out) != nil {
+		redraw = "\x1b[H\x1b[2J"
+	}
+	for said := ""; ; {
+		page, err := c.page(ctx, query)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.As(err, &refusal{}):
 			return err
-		}
-		var page strings.Builder
-		if redraw {
-			page.WriteString("\x1b[H\x1b[2J")
-		}
-		if c.json {
-			err = json.NewEncoder(&page).Encode(top)
-		} else {
-			err = c.describe(&page, &top)
-		}
-		if err != nil {
-			return err
-		}
-		if _, err := io.WriteString(c.out, page.String()); err != nil || !*follow {
-			return err
+		case err != nil:
+			if text := err.Error(); text != said {
+				said = text
+				fmt.Fprintf(trouble, "weir top: %s; asking again\n", text)
+			}
+		default:
+			said = ""
+			if _, err := io.WriteString(c.out, redraw+page); err != nil {
+				return err
+			}
 		}
 		select {
-		case <-time.After(followEvery):
+		case <-ticks:
 		case <-ctx.Done():
 			return nil
 		}
 	}
-}
-
-func isTerminal(w io.Writer) bool {
-	file, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := file.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
 // describe prints the first keys of each rule.

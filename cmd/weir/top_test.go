@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -78,5 +80,48 @@ func TestTop(t *testing.T) {
 		if strings.Contains(stdout+stderr, "\x1b") {
 			t.Errorf("%s: a control character in %q", test.args, stdout+stderr)
 		}
+	}
+}
+
+// Whoever follows is told that the backend is away, once, sees the next page when it is back, and ends
+// where it refuses to tell.
+func TestTopFollows(t *testing.T) {
+	t.Parallel()
+	kept := server.Handler(memory.New(memory.Options{}), server.Options{Logger: slog.New(slog.DiscardHandler)})
+	answers := []int{http.StatusServiceUnavailable, http.StatusServiceUnavailable, 0, http.StatusBadGateway, 0, http.StatusServiceUnavailable, http.StatusUnauthorized}
+	asked := 0
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		status := answers[asked]
+		if asked++; status != 0 {
+			w.WriteHeader(status)
+			return
+		}
+		kept.ServeHTTP(w, r)
+	}))
+	t.Cleanup(s.Close)
+	ticks := make(chan time.Time, len(answers))
+	for range answers {
+		ticks <- time.Time{}
+	}
+	var out, trouble strings.Builder
+	c := topCommand{out: &out, keys: 10, backend: backendFlags{url: s.URL}}
+	err := c.follow(t.Context(), url.Values{"namespace": {"shop"}}, &trouble, ticks)
+	if err == nil || !strings.Contains(err.Error(), "401") || asked != len(answers) {
+		t.Errorf("ended with %v after %d calls, want the refusal after %d", err, asked, len(answers))
+	}
+	if n := strings.Count(out.String(), "no node has reported"); n != 2 {
+		t.Errorf("%d pages, want 2:\n%s", n, &out)
+	}
+	want := ""
+	for _, status := range []string{"503 Service Unavailable", "502 Bad Gateway", "503 Service Unavailable"} {
+		want += "weir top: the backend answered " + status + ": no reason that weir serve would give; asking again\n"
+	}
+	if trouble.String() != want {
+		t.Errorf("said\n%swant\n%s", &trouble, want)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := c.follow(ctx, url.Values{"namespace": {"shop"}}, &trouble, ticks); err != nil {
+		t.Errorf("ended by hand: %v", err)
 	}
 }

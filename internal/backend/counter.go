@@ -3,10 +3,9 @@ package backend
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -90,9 +89,7 @@ func (b *Backend) ChangeCounter(ctx context.Context, namespace string, change *C
 		hits = wire.MaxHits
 	}
 	calendar := store.Calendar{NowNanos: found.NowNanos}
-	var sender [8]byte
-	rand.Read(sender[:]) //nolint:errcheck // it never fails
-	push := wire.Push{Namespace: namespace, Sender: binary.LittleEndian.Uint64(sender[:]), Sequence: 1, Floor: 1}
+	push := wire.Push{Namespace: namespace, Sender: rand.Uint64(), Sequence: 1, Floor: 1}
 	for i := range found.Limits {
 		push.Items = append(push.Items, calendar.GiveBack(&found.Limits[i], hits)...)
 	}

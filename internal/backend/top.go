@@ -246,12 +246,8 @@ func first(keys []TopKey, of func(k *TopKey) float64) []TopKey {
 // measure merges samples, key by key: what a key asked for in a window is what it asked all nodes.
 func measure(all []seen) *Measured {
 	all = slices.DeleteFunc(slices.Clone(all), func(s seen) bool { return !s.Shadow })
-	limits := all[0].Limits
-	for _, s := range all { // those of the newest report, as a configuration may have changed
-		if s.at > all[0].at {
-			limits = s.Limits
-		}
-	}
+	// Those of the newest report, as a configuration may have changed.
+	limits := slices.MaxFunc(all, func(a, b seen) int { return cmp.Compare(a.at, b.at) }).Limits
 	m := &Measured{Limits: make([]MeasuredLimit, len(limits))}
 	threshold := uint64(math.MaxUint64)
 	for _, s := range all {

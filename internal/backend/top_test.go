@@ -99,6 +99,25 @@ func TestTop(t *testing.T) {
 	}
 }
 
+// A shadow rule's limits are those of the newest report, in whatever order reports are read.
+func TestMeasuredByTheNewestLimits(t *testing.T) {
+	t.Parallel()
+	report := func(at, limit uint64) *wire.Report {
+		return &wire.Report{Namespace: "ns", Node: at, Sender: at, AtNanos: at, Rules: []wire.RuleReport{{
+			Name: "r", Shadow: true, SpanMillis: 1, Limits: []wire.ReportLimit{{Max: limit, WidthMillis: 1000}},
+		}}}
+	}
+	for _, order := range [][]uint64{{1, 2, 3}, {1, 3, 2}, {2, 1, 3}, {2, 3, 1}, {3, 1, 2}, {3, 2, 1}} {
+		var reports []*wire.Report
+		for _, at := range order {
+			reports = append(reports, report(at, 10*at))
+		}
+		if got := merge(reports, "").Rules[0].Measured.Limits[0].Limit; got != 30 {
+			t.Errorf("%v: limit %d, want the newest, 30", order, got)
+		}
+	}
+}
+
 // FuzzTop has reports of anybody merged.
 func FuzzTop(f *testing.F) {
 	f.Add(wire.AppendReport(nil, &wire.Report{Namespace: "n", Rules: []wire.RuleReport{{Name: "r", Shadow: true, Limits: []wire.ReportLimit{{Max: 1, WidthMillis: 1}},

@@ -237,8 +237,8 @@ func (c *Counter) loadAny(rule *Rule, payload []byte) (valid bool) {
 	for next := 0; len(rest) > 0; next++ {
 		stored, ok := window.DecodeLimit(rest)
 		state, i := &c.other, next
-		if i >= len(rule.Limits) || rule.Limits[i].Shape != stored.Shape {
-			i = rule.find(stored.Shape)
+		if i >= len(rule.Limits) || !rule.Limits[i].Reads(rest) {
+			i = rule.find(rest)
 		}
 		if i >= 0 {
 			state = &c.States[i]
@@ -278,9 +278,10 @@ func (c *Counter) reset(rule *Rule) {
 	c.others = c.others[:0]
 }
 
-func (r *Rule) find(shape window.Shape) int {
+// find is the limit that a state at the beginning of b is of, -1 if it is of none.
+func (r *Rule) find(b []byte) int {
 	for i := range r.Limits {
-		if r.Limits[i].Shape == shape {
+		if r.Limits[i].Reads(b) {
 			return i
 		}
 	}

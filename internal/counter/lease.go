@@ -215,7 +215,7 @@ func sub(a, b uint64) uint64 { return a - min(a, b) }
 func (c *Counter) endsIn(now, in int64) int64 {
 	for i := range c.States {
 		l := &c.rule.Limits[i]
-		if l.Kind.Clocked() {
+		if l.Kind.Clocked() && l.Calendar == nil {
 			in = min(in, l.Width-now%l.Width)
 		} else if l.Kind.AtOnce() {
 			if at, runs := l.ResetAt(&c.States[i]); runs {

@@ -35,6 +35,9 @@ type Rule struct {
 	Overshoot int64 `json:"overshoot"`
 }
 
+// Same reports whether it is the same rule, whatever it has decided.
+func (r Rule) Same(other Rule) bool { return r.Namespace == other.Namespace && r.Name == other.Name }
+
 // Sample is what all nodes have done at a moment.
 type Sample struct {
 	At    time.Time
@@ -79,7 +82,7 @@ func read(metrics map[string]host.Metric) (n Node) {
 // rule is the rule that labels name.
 func (n *Node) rule(labels map[string]string) *Rule {
 	rule := Rule{Namespace: labels["weir_namespace"], Name: labels["weir_rule"]}
-	i := slices.IndexFunc(n.Rules, func(r Rule) bool { return r.Namespace == rule.Namespace && r.Name == rule.Name })
+	i := slices.IndexFunc(n.Rules, rule.Same)
 	if i < 0 {
 		i = len(n.Rules)
 		n.Rules = append(n.Rules, rule)

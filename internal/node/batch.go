@@ -68,12 +68,13 @@ type orphan struct {
 
 // item is a push on the wire. It shares the push's memory.
 func item(id [16]byte, l *window.Limit, push *window.Push) wire.Item {
-	return wire.Item{LimitCounter: counterOf(id, l), Limit: l.Max, Newest: push.Newest, Hits: push.Hits, Ages: push.Ages}
+	return wire.Item{LimitCounter: counterOf(id, l, l.WidthOf(push.Newest)), Limit: l.Max, Newest: push.Newest, Hits: push.Hits, Ages: push.Ages}
 }
 
-func counterOf(id [16]byte, l *window.Limit) wire.LimitCounter {
+// counterOf is the backend's counter of a limit, for windows of a width.
+func counterOf(id [16]byte, l *window.Limit, width int64) wire.LimitCounter {
 	return wire.LimitCounter{
-		ID: id, Kind: uint8(l.Kind), Ordinal: l.Ordinal, WidthMillis: uint64(l.Width / window.MinWidth), Precision: uint64(l.Precision),
+		ID: id, Kind: uint8(l.Kind), Ordinal: l.Ordinal, WidthMillis: uint64(width / window.MinWidth), Precision: uint64(l.Precision),
 	}
 }
 

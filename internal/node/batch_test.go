@@ -26,7 +26,7 @@ func TestAnyRuleFitsABatch(t *testing.T) {
 		lease := &take{lease: true, parts: []claimant{{rule: rule}}}
 		answers := lease.answerSize()
 		for i := range rule.Limits {
-			pending := wire.Item{LimitCounter: counterOf([16]byte{}, &rule.Limits[i]), Limit: rule.Limits[i].Max}
+			pending := wire.Item{LimitCounter: counterOf([16]byte{}, &rule.Limits[i], width), Limit: rule.Limits[i].Max}
 			answers += pending.AnswerSize()
 		}
 		if answerBytes+answers > wire.MaxAnswer {

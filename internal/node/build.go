@@ -8,7 +8,7 @@ import (
 
 // build begins to make a table of a list.
 func (n *Node) build(version uint64, list []byte) *building {
-	b := &building{overrides: overrides{version: version, list: list}, recalled: n.news.shared.recalled}
+	b := &building{overrides: overrides{version: version, list: list}, emptied: n.news.shared.emptied}
 	count := 0
 	for b.reader.Reset(list, 0); b.reader.Next(); {
 		count++
@@ -81,9 +81,9 @@ func (n *Node) apply(b *building) {
 	}
 	n.overrides = b.overrides
 	n.news.update(func(r *sharedNews) bool {
-		recalls := b.newest > r.recalled
-		r.recalled = max(r.recalled, b.newest)
-		return recalls
+		newer := b.newest > r.emptied
+		r.emptied = max(r.emptied, b.newest)
+		return newer
 	})
 	for i := range n.rules {
 		n.rules[i].overridden = false

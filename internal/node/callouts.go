@@ -246,7 +246,7 @@ func (n *Node) addTake(b *batch, t *take, now int64) {
 		for j := range part.rule.Limits {
 			l := &part.rule.Limits[j]
 			room := wire.Room{
-				LimitCounter: counterOf(part.id, l), Limit: l.Max, Burst: l.Burst, Cost: part.cost,
+				LimitCounter: counterOf(part.id, l, l.WidthAt(now)), Limit: l.Max, Burst: l.Burst, Cost: part.cost,
 				CountRejected: !t.lease && part.rule.CountRejected,
 			}
 			n.rooms = append(n.rooms, room)

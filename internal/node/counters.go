@@ -21,8 +21,8 @@ func (n *Node) locate(d *Demand) {
 	}
 }
 
-// identity is the key's name in the backend. The demand's counter has been read. That of a rule that does
-// not synchronise has no name.
+// identity is the key's name in the backend. The demand's counter has been read: it has the name,
+// unless its rule does not synchronise.
 //
 //go:noinline
 func (n *Node) identity(d *Demand) [16]byte {

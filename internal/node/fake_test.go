@@ -209,20 +209,27 @@ func (w *world) deliver(f *fakeNode) {
 	}
 }
 
-func (w *world) apply(body []byte) (answer []byte) {
-	w.t.Helper()
+// pushTo brings a push to a store, as a backend does.
+func pushTo(t testing.TB, s store.Store, body []byte) (*wire.Push, store.Outcome) {
+	t.Helper()
 	push, err := wire.DecodePush(body)
 	if err != nil {
-		w.t.Fatal(err)
+		t.Fatal(err)
 	}
-	nodes, err := w.store.Join(context.Background(), push.Namespace, push.Node)
+	nodes, err := s.Join(context.Background(), push.Namespace, push.Node)
 	if err != nil {
-		w.t.Fatal(err)
+		t.Fatal(err)
 	}
-	outcome, err := w.store.Push(context.Background(), push, nodes)
+	outcome, err := s.Push(context.Background(), push, nodes)
 	if err != nil {
-		w.t.Fatal(err)
+		t.Fatal(err)
 	}
+	return push, outcome
+}
+
+func (w *world) apply(body []byte) (answer []byte) {
+	w.t.Helper()
+	push, outcome := pushTo(w.t, w.store, body)
 	outcome.Answer.Overrides = w.tell(push)
 	return wire.AppendAnswer(nil, &outcome.Answer)
 }

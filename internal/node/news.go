@@ -38,9 +38,9 @@ type sharedNews struct {
 	// asked is when the process has asked the backend for something last, by the host's clock, or
 	// nearly. If it is 0, it never has.
 	asked int64
-	// recalled is the time in milliseconds of the newest notice of an emptied counter whose lease a
+	// emptied is the time in milliseconds of the newest notice of an emptied counter whose lease a
 	// worker of the process has ended. Other workers leave those alone that came afterwards.
-	recalled uint64
+	emptied uint64
 }
 
 const (
@@ -55,8 +55,8 @@ const (
 )
 
 func newNews(data sharedata.Data, namespace string) news {
-	// As those of link, the names are shared by all versions of the plugin.
-	key := append(append([]byte("weir:"), namespace...), ":overrides"...)
+	// As with that of link, another format needs other names: versions of the plugin share them.
+	key := append(append([]byte("weir:"), namespace...), ":news"...)
 	return news{data: data, key: key, listKey: append(key[:len(key):len(key)], ":list"...)}
 }
 
@@ -72,7 +72,7 @@ func (w *news) read() (cas uint32) {
 			since:     int64(binary.LittleEndian.Uint64(value[8:])),
 			confirmed: int64(binary.LittleEndian.Uint64(value[16:])),
 			asked:     int64(binary.LittleEndian.Uint64(value[24:])),
-			recalled:  binary.LittleEndian.Uint64(value[32:]),
+			emptied:   binary.LittleEndian.Uint64(value[32:]),
 		}
 	}
 	return cas
@@ -92,7 +92,7 @@ func (w *news) update(change func(r *sharedNews) bool) bool {
 		value = binary.LittleEndian.AppendUint64(value, uint64(next.since))
 		value = binary.LittleEndian.AppendUint64(value, uint64(next.confirmed))
 		value = binary.LittleEndian.AppendUint64(value, uint64(next.asked))
-		value = binary.LittleEndian.AppendUint64(value, next.recalled)
+		value = binary.LittleEndian.AppendUint64(value, next.emptied)
 		if w.value = value; w.data.Set(w.key, value, cas) {
 			w.shared = next
 			return true

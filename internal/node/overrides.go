@@ -85,6 +85,6 @@ type building struct {
 	rule   int // that the last override was of
 	// name is that of a rule, and key that of an override, as keys have them.
 	name, key []byte
-	// recalled is sharedNews.recalled when the building began, and newest what it is to be.
-	recalled, newest uint64
+	// emptied is sharedNews.emptied when the building began, and newest what it is to be.
+	emptied, newest uint64
 }

@@ -28,7 +28,8 @@ type Rule struct {
 	// table is made for them.
 	Widest []window.Limit
 	// Shadow rules refuse nothing, and more is told of what they would refuse. Reveal is how many
-	// characters of a key's values people may see, Plain for all; 0 for its hash alone.
+	// characters of a key's values people may see, of which sketch.MaxName bytes fit; 0 for its hash
+	// alone.
 	Shadow bool
 	Reveal uint8
 	// Tag is whatever the owner of the node knows the rule by, or this variant of it.

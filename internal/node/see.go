@@ -16,7 +16,7 @@ func (n *Node) see(demands []Demand, now int64, verdict counter.Verdict) (weight
 		s := &n.sightings.rules[d.Rule.Index]
 		s.now.requests++
 		s.now.hits += d.Cost
-		if weight|uint64(s.sampledBit()) != 0 {
+		if weight != 0 || s.sample != nil {
 			n.seeKey(s, d, now, weight)
 		}
 	}
@@ -24,13 +24,6 @@ func (n *Node) see(demands []Demand, now int64, verdict counter.Verdict) (weight
 		n.seeRefused(demands, now, weight)
 	}
 	return weight
-}
-
-func (s *seen) sampledBit() int {
-	if s.sample != nil {
-		return 1
-	}
-	return 0
 }
 
 // seeKey notes which key asks.

@@ -118,7 +118,7 @@ func TestReportsAreBounded(t *testing.T) {
 	rules := make([]fakeRule, 60)
 	for i := range rules {
 		rules[i] = users(window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: hour}, Max: 1e9})
-		rules[i].shadow, rules[i].reveal = true, Plain
+		rules[i].shadow, rules[i].reveal = true, 255
 	}
 	w := newWorld(t, 1, 1, time.Second.Nanoseconds(), Options{}, rules...)
 	f := w.nodes[0]

@@ -18,8 +18,14 @@ const (
 	// sampled is, at random.
 	exactEvery = 1000
 	sampled    = 8
-	// Plain is the Rule.Reveal of keys that are shown as they are.
-	Plain = 255
+)
+
+// What is kept fits a report, or this does not compile.
+const (
+	_ = uint(wire.MaxReportKeys - sketch.Keys)
+	_ = uint(wire.MaxReportName - sketch.MaxName)
+	_ = uint(wire.MaxReportSample - sketch.SampleKeys)
+	_ = uint(wire.MaxReportWindows - sketch.Windows)
 )
 
 // sightings are what a worker has seen of its rules' keys, for people to look at. Nothing is decided by
@@ -29,8 +35,10 @@ type sightings struct {
 	exact  int    // requests that are looked at before some are left out
 	skip   uint64 // requests until the next is looked at
 	random uint64
-	// skipped says that requests of the generation were left out.
-	skipped  bool
+	// skipped says that requests of the generation were left out, and skippedBefore those of the one
+	// before it.
+	skipped, skippedBefore bool
+
 	since    int64 // when exact was set, by the host's clock, as the others
 	began    int64 // the generation
 	before   int64 // the one before it
@@ -71,7 +79,6 @@ type seen struct {
 type tally struct {
 	requests, hits, refusedRequests, refusedHits uint64
 	used, refused                                sketch.Heavy
-	skipped                                      bool
 }
 
 func newTally(named bool) tally {
@@ -139,14 +146,13 @@ func (s *sightings) turn(now, hostNow int64) {
 	}
 	for i := range s.rules {
 		r := &s.rules[i]
-		r.now.skipped = s.skipped
 		r.past, r.now = r.now, r.past
 		r.now.reset()
 		if r.sample != nil {
 			r.sample.Tend(now)
 		}
 	}
-	s.skipped = false
+	s.skippedBefore, s.skipped = s.skipped, false
 }
 
 // hashOf orders keys in samples.
@@ -163,10 +169,7 @@ func appendName(dst, key []byte, reveal uint8) []byte {
 		}
 		value := key[n : n+int(length)]
 		key = key[n+int(length):]
-		shown := value
-		if reveal != Plain {
-			shown = value[:characters(value, int(reveal))]
-		}
+		shown := value[:characters(value, int(reveal))]
 		// A length takes two bytes at most, and those that follow need one each.
 		if room := sketch.MaxName - (len(dst) - start) - 2 - wire.MaxReportValues; len(shown) > max(room, 0) {
 			shown = shown[:max(room, 0)]
@@ -199,7 +202,7 @@ func (s *sightings) report(dst []byte, r *Rule, name string, hostNow int64, most
 		Requests: clamp(a.requests + b.requests), Hits: clamp(a.hits + b.hits),
 		RefusedRequests: clamp(a.refusedRequests + b.refusedRequests), RefusedHits: clamp(a.refusedHits + b.refusedHits), Every: 1,
 	}
-	if s.skipped || b.skipped {
+	if s.skipped || s.skippedBefore {
 		p.Every = sampled
 	}
 	p.Used, p.Refused = keyList(sketch.Merge(&a.used, &b.used)), keyList(sketch.Merge(&a.refused, &b.refused))

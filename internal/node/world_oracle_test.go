@@ -70,31 +70,31 @@ func (q *randomRequest) decided(demands []Demand, verdict counter.Verdict, now i
 			c := w.counter(id, d.Rule, j, q.users[i])
 			switch {
 			case verdict == counter.Allowed:
-				q.life.counted[counterOf(id, &d.Rule.Limits[j])] += int64(d.Cost)
+				q.life.counted[counterOf(id, &d.Rule.Limits[j], d.Rule.Limits[j].Width)] += int64(d.Cost)
 				if alone {
 					q.life.passedAlone[c] += d.Cost
 				}
 				if d.Rule.Synced() {
 					at := now
-					if w.answering != 0 {
+					if d.Rule.exact() && w.answering != 0 {
 						at = w.answering
 					}
 					c.admit(w, f, d.Cost, at, &demands[i].Counter.States[j])
-				} else if most := w.most(c); w.lasting && !w.rules[c.rule].wasSynced && uint64(q.life.counted[counterOf(id, &d.Rule.Limits[j])]) > most && !d.Rule.CostsLater && f.Tallies.Evicted == 0 {
+				} else if most := w.most(c); w.lasting && !w.rules[c.rule].wasSynced && uint64(q.life.counted[counterOf(id, &d.Rule.Limits[j], d.Rule.Limits[j].Width)]) > most && !d.Rule.CostsLater && f.Tallies.Evicted == 0 {
 					w.t.Fatalf("rule %d, limit %d, user %s: more than %d hits passed in one process", c.rule, c.limit, c.user, most)
 				} else {
 					c.admitted += d.Cost
 					c.here += d.Cost
 				}
 			case demands[i].Verdict == counter.Rejected && d.Rule.CountRejected && (d.Rule.SyncRate != 0 || alone) && demands[i].Counter.Possible(d.Cost):
-				q.life.counted[counterOf(id, &d.Rule.Limits[j])] += int64(d.Cost)
+				q.life.counted[counterOf(id, &d.Rule.Limits[j], d.Rule.Limits[j].Width)] += int64(d.Cost)
 			}
 		}
 	}
 }
 
 func (w *randomWorld) counter(id [16]byte, r *Rule, limit int, user string) *randomCounter {
-	name := counterOf(id, &r.Limits[limit])
+	name := counterOf(id, &r.Limits[limit], r.Limits[limit].Width)
 	c := w.hits[name]
 	if c == nil {
 		c = &randomCounter{rule: r.Index, limit: limit, user: user}
@@ -107,8 +107,8 @@ func (w *randomWorld) counter(id [16]byte, r *Rule, limit int, user string) *ran
 func (c *randomCounter) admit(w *randomWorld, f *fakeNode, cost uint64, now int64, s *window.State) {
 	c.admitted += cost
 	if !w.lasting {
-		// The next window may have started by the time of an answer that is late.
-		if p := (passedHit{now, cost, s.Start}); now >= s.Start {
+		// The next window may have started by the time of an answer that is late, or none.
+		if p := (passedHit{now, cost, s.Start}); now >= s.Start && (s.Start != 0 || !w.rules[c.rule].limits[c.limit].Kind.Started()) {
 			c.passed = append(c.passed, p)
 		}
 		return

@@ -451,7 +451,7 @@ func (w *randomWorld) charge(l *life) {
 		id := f.identities.Of(f.key(i, user))
 		for j := range f.rules[i].Limits {
 			w.counter(id, &f.rules[i], j, user)
-			l.counted[counterOf(id, &f.rules[i].Limits[j])] += int64(d.Cost)
+			l.counted[counterOf(id, &f.rules[i].Limits[j], f.rules[i].Limits[j].Width)] += int64(d.Cost)
 		}
 	}
 	w.collect(l, f)
@@ -570,18 +570,7 @@ func (w *randomWorld) end(c *randomCallout, outcome Outcome) {
 // applyOnce brings a push to the store, and keeps account of it. decided is when it came for the
 // first time.
 func (w *randomWorld) applyOnce(body []byte) (answer []byte, decided int64) {
-	push, err := wire.DecodePush(body)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	nodes, err := w.store.Join(context.Background(), push.Namespace, push.Node)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	outcome, err := w.store.Push(context.Background(), push, nodes)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	push, outcome := pushTo(w.t, w.store, body)
 	outcome.Answer.Overrides = w.tell(push)
 	answer = wire.AppendAnswer(nil, &outcome.Answer)
 	name := pushName{push.Sender, push.Sequence}

@@ -105,7 +105,7 @@ func Handler(counters store.Store, o Options) http.Handler {
 	mux.Handle("GET "+wire.OverridesPath, authorized(h.overrides))
 	mux.Handle("PUT "+wire.OverridesPath, authorized(h.setOverrides))
 	mux.Handle("DELETE "+wire.OverridesPath, authorized(h.unsetOverrides))
-	mux.Handle("GET /v1/top", authorized(h.top))
+	mux.Handle("GET "+TopPath, authorized(h.top))
 	mux.Handle("GET "+WatchPath, authorized(h.watch))
 	mux.HandleFunc("GET /livez", h.livez)
 	mux.HandleFunc("GET /readyz", h.readyz)

@@ -11,6 +11,9 @@ import (
 	"weir/internal/wire"
 )
 
+// TopPath is where is told what nodes have seen of a namespace's keys.
+const TopPath = "/v1/top"
+
 // Top is what the nodes of a namespace have seen of its keys in the last minute or two.
 type Top struct {
 	// Nodes have reported, by Senders: each worker of a proxy is one. The oldest report is of so many

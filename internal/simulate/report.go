@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"weir/config"
+	"weir/internal/calendar"
 	"weir/window"
 )
 
@@ -269,6 +270,9 @@ func share(part, whole uint64) float64 {
 // spec is a limit as a configuration has it.
 func spec(l *window.Limit) LimitSpec {
 	out := LimitSpec{Limit: l.Max, Window: span(l.Width), Burst: l.Burst}
+	if l.Calendar != nil {
+		out.Window = calendar.Periods[slices.Index(calendar.Lengths[:], l.Width)]
+	}
 	for i := range window.Algorithms {
 		a := &window.Algorithms[i]
 		switch {

@@ -256,6 +256,9 @@ func (v *variant) algorithms() (all []variant) {
 		other.limit = window.Limit{
 			Shape: window.Shape{Kind: a.Kind, Width: v.limit.Width, Precision: a.Precision}, Max: v.limit.Max,
 		}
+		if a.Kind == v.limit.Kind {
+			other.limit.Calendar = v.limit.Calendar
+		}
 		if a.Kind.Bursts() {
 			other.limit.Burst = max(v.limit.Max, 1)
 			if v.limit.Kind.Bursts() {

@@ -92,14 +92,13 @@ type Looked struct {
 
 // State is how things stand.
 type State struct {
-	Now     int64  `json:"now"`
 	Backend bool   `json:"backend"`
 	Faults  Faults `json:"faults"`
 	Load    Load   `json:"load"`
 	Sent    Sent   `json:"sent"`
 	// Watched is the rule whose keys the page's requests have.
-	Watched *Watched `json:"watched"`
-	Looked  Looked   `json:"looked"`
+	Watched Watched `json:"watched"`
+	Looked  Looked  `json:"looked"`
 }
 
 // Watched is a rule.
@@ -123,8 +122,6 @@ type Setup struct {
 	// Failure is what decides without the backend, and TimeoutMS how long nodes wait for it.
 	Failure   string `json:"failure"`
 	TimeoutMS int64  `json:"timeout_ms"`
-	MaxRate   int    `json:"max_rate"`
-	MaxUsers  int    `json:"max_users"`
 }
 
 // New makes a view.
@@ -347,15 +344,15 @@ func (v *View) setLimit(asked struct {
 
 func (v *View) changeable() bool {
 	rule := v.traffic.rule
-	return v.backend != nil && rule.SyncRate >= 0 && v.o.Config.Backend.Cluster != ""
+	return v.backend != nil && rule.SyncRate >= 0
 }
 
 func (v *View) state() State {
 	load, sent := v.traffic.told()
 	rule := v.traffic.rule
 	s := State{
-		Now: v.o.Now().UnixMilli(), Backend: v.backend != nil, Faults: v.o.Lines.Faults(), Load: load, Sent: sent,
-		Watched: &Watched{
+		Backend: v.backend != nil, Faults: v.o.Lines.Faults(), Load: load, Sent: sent,
+		Watched: Watched{
 			Rule: rule.Name, Limit: rule.Limits[0].Quota(), Configured: rule.Limits[0].Quota(), WindowMS: rule.Limits[0].Width / int64(time.Millisecond),
 			Algorithm: rule.Limits[0].Name(), OverMS: v.traffic.over().Milliseconds(), Changeable: v.changeable(),
 		},
@@ -434,6 +431,6 @@ func (v *View) setup() Setup {
 	c := v.o.Config
 	return Setup{
 		Namespace: c.Namespace, Nodes: v.o.Nodes, Failure: [...]string{"local", "allow", "deny"}[c.OnBackendFailure],
-		TimeoutMS: int64(c.Backend.Timeout) / int64(time.Millisecond), MaxRate: maxRate, MaxUsers: maxUsers,
+		TimeoutMS: int64(c.Backend.Timeout) / int64(time.Millisecond),
 	}
 }

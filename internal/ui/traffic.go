@@ -47,7 +47,7 @@ type Sent struct {
 // traffic sends requests to nodes, as the users that a rule tells apart.
 type traffic struct {
 	nodes  []string
-	rule   *config.Rule // nil for no rule
+	rule   *config.Rule
 	client *http.Client
 	now    func() time.Time
 	due    chan demand
@@ -197,22 +197,17 @@ func (t *traffic) count(user, status int) {
 		t.sent.Failed++
 	default:
 		t.sent.Passed++
-		if t.rule != nil {
-			key := strings.Join(values(t.rule, user), "\x00")
-			t.passed[key] = append(t.passed[key], t.now())
-		}
+		key := strings.Join(values(t.rule, user), "\x00")
+		t.passed[key] = append(t.passed[key], t.now())
 	}
 }
 
 // most is what all nodes together have let the key with most requests pass in a window that ends now.
 func (t *traffic) most() (most int) {
-	if t.rule == nil {
-		return 0
-	}
 	now := t.now()
 	since := now.Add(-t.over())
 	if l := t.rule.Limits[0]; l.Kind == window.FixedWindow && time.Duration(l.Width) <= longest {
-		since = now.Truncate(time.Duration(l.Width)).Add(-1) // of the clock
+		since = now.Add(-1 - time.Duration(now.UnixNano()%l.Width)) // the window's beginning counts
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -269,9 +264,6 @@ func method(rule *config.Rule) string {
 // request is one that the rule matches, as far as that can be made up, from a user.
 func (t *traffic) request(ctx context.Context, d demand) (*http.Request, error) {
 	u := url.URL{Scheme: "http", Host: t.nodes[d.node], Path: "/"}
-	if t.rule == nil {
-		return http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
-	}
 	if p := t.rule.Match.Path; p != nil && (p.Op == config.Exact || p.Op == config.Prefix) {
 		u.Path = p.Value
 	}

@@ -178,3 +178,25 @@ func TestMost(t *testing.T) {
 		t.Errorf("%+v", total)
 	}
 }
+
+// Of a fixed window of the clock it is the window that runs, which begins at a multiple of its width
+// since the Unix epoch.
+func TestMostOfTheClock(t *testing.T) {
+	t.Parallel()
+	parsed, err := config.Parse([]byte(`{"rules": [{"name": "r", "limits": [{"limit": 5, "window": "7s", "algorithm": "fixed_window"}]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Unix(7*1000-1, 0)
+	sent := newTraffic([]string{"127.0.0.1:1"}, &parsed.Rules[0], func() time.Time { return now })
+	for _, step := range []struct {
+		after time.Duration
+		want  int
+	}{{0, 1}, {time.Second, 1}, {6 * time.Second, 2}, {time.Second, 1}} {
+		now = now.Add(step.after)
+		sent.count(0, http.StatusOK)
+		if got := sent.most(); got != step.want {
+			t.Errorf("at %d s: %d, want %d", now.Unix(), got, step.want)
+		}
+	}
+}

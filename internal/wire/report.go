@@ -16,9 +16,9 @@ const (
 	MaxReportSample = 256
 	// MaxReportWindows is of how many windows a sample tells what a key asked for.
 	MaxReportWindows = 16
-	// MaxReportValues is the most values of a name, and MaxReportValue the most bytes of one.
+	// MaxReportValues is the most values of a name, and MaxReportName its most bytes.
 	MaxReportValues = 16
-	MaxReportValue  = 128
+	MaxReportName   = 128
 )
 
 // Report is what one sender has seen of the keys of its rules. It is posted as pushes are. Who misses
@@ -103,7 +103,7 @@ func AppendValue(name []byte, value []byte, cut bool) []byte {
 func NextValue(name []byte) (value []byte, cut bool, rest []byte, ok bool) {
 	r := reader{data: name}
 	head := r.uvarint()
-	if r.err != nil || head>>1 > MaxReportValue {
+	if r.err != nil || head>>1 > MaxReportName {
 		return nil, false, nil, false
 	}
 	value = r.bytes(int(head >> 1))
@@ -293,7 +293,7 @@ func (r *reader) keyList() (l KeyList) {
 // name is a list of values.
 func (r *reader) name() []byte {
 	size := r.amount()
-	if size > MaxReportValue {
+	if size > MaxReportName {
 		r.fail("want a shorter name")
 		return nil
 	}

@@ -67,7 +67,7 @@ func TestReportBounds(t *testing.T) {
 		"hits":      func(r *Report) { r.Rules[0].Hits = MaxHits + 1 },
 		"keys":      func(r *Report) { r.Rules[0].Used.Keys = make([]ReportKey, MaxReportKeys+1) },
 		"error":     func(r *Report) { r.Rules[0].Used.Keys[0].Error = 10 },
-		"name":      func(r *Report) { r.Rules[0].Used.Keys[0].Name = make([]byte, MaxReportValue+1) },
+		"name":      func(r *Report) { r.Rules[0].Used.Keys[0].Name = make([]byte, MaxReportName+1) },
 		"values":    func(r *Report) { r.Rules[0].Used.Keys[0].Name = make([]byte, MaxReportValues+1) },
 		"no name":   func(r *Report) { r.Rules[0].Used.Keys[0].Name = []byte{9} },
 		"limits":    func(r *Report) { r.Rules[1].Limits = make([]ReportLimit, 9) },

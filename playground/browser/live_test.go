@@ -216,8 +216,13 @@ func TestLiveIsGuarded(t *testing.T) {
 // TestLiveLooks wants the view to be whole and accessible in each look, with everything in it.
 func TestLiveLooks(t *testing.T) {
 	t.Parallel()
-	code := axe(t)
-	p := lively(t)
+	looksWell(lively(t))
+}
+
+// looksWell wants the page to be whole and accessible in each look.
+func looksWell(p *page) {
+	p.t.Helper()
+	code := axe(p.t)
 	for _, theme := range themes {
 		for _, width := range widths {
 			p.wear(look{width: width, height: 900, theme: theme})
@@ -296,15 +301,7 @@ func TestWatch(t *testing.T) {
 		performance.getEntriesByType("resource").some((e) => e.name.includes(%[1]q)) || Object.values(localStorage).includes(%[1]q)`, token)) {
 		t.Error("the token is kept, or a key is a picture")
 	}
-	code := axe(t)
-	for _, theme := range themes {
-		for _, width := range widths {
-			p.wear(look{width: width, height: 900, theme: theme})
-			p.until("document.getAnimations().length === 0")
-			fits(p)
-			accessible(p, code)
-		}
-	}
+	looksWell(p)
 }
 
 // send sends what has to be taken.

@@ -2,13 +2,16 @@ package browser
 
 import (
 	"encoding/json"
-	"fmt"
 	"io/fs"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/chromedp"
 
 	"weir/playground"
 )
@@ -40,7 +43,7 @@ func TestLooks(t *testing.T) {
 }
 
 // axe is the accessibility checker's code.
-func axe(t *testing.T) string {
+func axe(t testing.TB) string {
 	t.Helper()
 	code, err := os.ReadFile("node_modules/axe-core/axe.min.js")
 	if err != nil {
@@ -112,14 +115,26 @@ func drawn(p *page) {
 	}
 }
 
-// TestKeyboard goes through all controls by the tabulator key's order, and wants each to have a name
-// and to be seen when it has the focus.
+// TestKeyboard goes through the page by the tabulator key, and wants it to come to each control, in
+// their order, and each to be seen when it has the focus.
 func TestKeyboard(t *testing.T) {
-	p := began(t)
-	for _, id := range []string{"theme", "hit", "rate", "pause", "step", "restart", "limit", "window"} {
-		p.run(fmt.Sprintf(`document.getElementById(%q).focus({focusVisible: true})`, id))
-		if got := value[string](p, `getComputedStyle(document.activeElement).outlineStyle`); got != "solid" {
-			t.Errorf("%s has the focus, and the outline %s", id, got)
+	t.Parallel()
+	p := open(t, site, desktop)
+	want := []string{"skip", "theme", "hit", "rate", "pause", "step", "restart", "limit", "window", "edge", "never", "two", "slow"}
+	want = append(want, slices.Repeat([]string{"SUMMARY"}, lanes)...)
+	for i, name := range want {
+		for _, kind := range []input.DispatchKeyEventType{input.DispatchKeyEventTypeRawKeyDown, input.DispatchKeyEventTypeKeyUp} {
+			params := input.DispatchKeyEventParams{Type: kind, Key: "Tab", WindowsVirtualKeyCode: 9}
+			if _, err := chromedp.Call(p.ctx, input.DispatchKeyEvent, params); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := value[[]string](p, `{ const e = document.activeElement; [e.id || e.dataset.preset || e.tagName, getComputedStyle(e).outlineStyle] }`)
+		if got[0] != name {
+			t.Fatalf("stop %d is %s, want %s", i+1, got[0], name)
+		}
+		if got[1] != "solid" {
+			t.Errorf("%s has the focus, and the outline %s", name, got[1])
 		}
 	}
 }

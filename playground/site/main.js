@@ -1,11 +1,10 @@
 import { Clock } from "./clock.js";
 import { load } from "./engine.js";
+import { byID } from "./parts.js";
 import { Playground } from "./playground.js";
 import { Run } from "./run.js";
 import { themes } from "./theme.js";
 import { Watch } from "./watch.js";
-
-const byID = (id) => document.getElementById(id);
 
 // views are the live views, by what live.json says.
 const views = { run: () => new Run(), serve: () => new Watch() };

@@ -1,6 +1,10 @@
-// Parts that live views are made of. Whatever a server says is text: nothing makes elements of it.
+// Parts that the page's views are made of. Whatever a server says is text: nothing makes elements of
+// it.
 const svg = "http://www.w3.org/2000/svg";
 export const byID = (id) => document.getElementById(id);
+
+// card is a copy of a template's element.
+export const card = (id) => byID(id).content.firstElementChild.cloneNode(true);
 
 // say sets an element's text. One that is as it was is left alone, for those who hear it.
 export function say(element, text) {
@@ -21,18 +25,17 @@ export function duration(milliseconds) {
   return `${milliseconds} ms`;
 }
 
-const shortest = 15000; // milliseconds that a picture shows at least
+// What a picture shows at least and at most, in milliseconds.
+const shortest = 15 * 1000;
+const longest = 3 * 60 * 1000;
 
-// Series keeps values of the last minutes.
+// Series keeps values for as long as pictures show them.
 export class Series {
-  constructor(span) {
-    this.span = span;
-    this.points = []; // [time, value], oldest first
-  }
+  points = []; // [time, value], oldest first
 
   add(time, value) {
     this.points.push([time, value]);
-    while (this.points[0][0] < time - this.span) this.points.shift();
+    while (this.points[0][0] < time - longest) this.points.shift();
   }
 
   get last() {
@@ -50,9 +53,9 @@ export class Series {
   }
 }
 
-// draw draws lines into an SVG of 1000 by 100, over the last span or the time that there is. level is
+// draw draws lines into an SVG of 1000 by 100, over the time that there is, or the end of it. level is
 // where a dashed line is.
-export function draw(picture, longest, lines, level) {
+export function draw(picture, lines, level) {
   const end = Math.max(0, ...lines.map(({ points }) => points.at(-1)?.[0] ?? 0));
   const begin = Math.min(end, ...lines.map(({ points }) => points[0]?.[0] ?? end));
   const span = Math.min(longest, Math.max(shortest, end - begin));
@@ -118,15 +121,11 @@ export function keyName(key) {
   return key.values.map(({ text, cut }) => (cut ? `${text}…` : text)).join(" ");
 }
 
-// card is a copy of a template's element.
-export const card = (id) => byID(id).content.firstElementChild.cloneNode(true);
-
 // Rule shows what passed of a rule and what was refused.
 export class Rule {
-  constructor(parent, name, span) {
+  constructor(parent, name) {
     this.element = card("rule");
     this.name = name;
-    this.span = span;
     say(this.part("h3"), name);
     parent.append(this.element);
   }
@@ -143,7 +142,7 @@ export class Rule {
     say(this.part(".allowed-rate"), totals ? rate(now(allowed)) : "");
     say(this.part(".refused-rate"), totals ? rate(now(refused)) : "");
     const picture = this.part("svg");
-    draw(picture, this.span, [{ points: allowed, name: "passed", filled: true }, { points: refused, name: "refused" }]);
+    draw(picture, [{ points: allowed, name: "passed", filled: true }, { points: refused, name: "refused" }]);
     picture.setAttribute("aria-label", `${this.name}: ${rate(now(allowed))} passed, ${rate(now(refused))} refused`);
   }
 }

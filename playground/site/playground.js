@@ -1,9 +1,8 @@
 import { lanes } from "./lanes.js";
+import { byID, card } from "./parts.js";
 import { palette, Picture } from "./picture.js";
 import { presets } from "./presets.js";
 import { second, span, World } from "./world.js";
-
-const byID = (id) => document.getElementById(id);
 
 // Words change so often, in milliseconds: faster nobody reads.
 const wordsEvery = 150;
@@ -196,7 +195,7 @@ class LaneView {
   constructor(kind, number) {
     this.#kind = kind;
     this.#number = number;
-    this.element = byID("lane").content.firstElementChild.cloneNode(true);
+    this.element = card("lane");
     const part = (selector) => this.element.querySelector(selector);
     this.details = part("details");
     this.#parts = {

@@ -2,8 +2,6 @@ import { Rule, Series, Table, byID, card, count, draw, duration, keyName, say } 
 import { Stream, refusal } from "./stream.js";
 import { words } from "./words.js";
 
-const span = 3 * 60 * 1000;
-
 // Run is the live view of weir run: what its nodes do, and what one can do to them.
 export class Run {
   constructor() {
@@ -34,7 +32,7 @@ export class Run {
   setup(setup) {
     if (JSON.stringify(setup) === JSON.stringify(this.fixed)) return;
     this.fixed = setup;
-    this.most = new Series(span);
+    this.most = new Series();
     this.last = 0;
     byID("nodes").replaceChildren();
     byID("cut").replaceChildren();
@@ -77,7 +75,7 @@ export class Run {
       for (const rule of node.rules ?? []) {
         let known = this.nodes[i].rules.get(rule.name);
         if (!known) {
-          known = { view: new Rule(this.nodes[i].element.querySelector(".rules"), rule.shadow ? `${rule.name} (shadow)` : rule.name, span), allowed: new Series(span), refused: new Series(span) };
+          known = { view: new Rule(this.nodes[i].element.querySelector(".rules"), rule.shadow ? `${rule.name} (shadow)` : rule.name), allowed: new Series(), refused: new Series() };
           this.nodes[i].rules.set(rule.name, known);
         }
         known.allowed.add(moment.at, rule.allowed);
@@ -87,9 +85,9 @@ export class Run {
   }
 
   forget() {
-    this.most = new Series(span);
+    this.most = new Series();
     for (const { rules } of this.nodes) {
-      for (const rule of rules.values()) Object.assign(rule, { allowed: new Series(span), refused: new Series(span) });
+      for (const rule of rules.values()) Object.assign(rule, { allowed: new Series(), refused: new Series() });
     }
   }
 
@@ -111,7 +109,7 @@ export class Run {
     say(byID("sum-title"), `Passed in ${duration(watched.over_ms)}, of the user with most`);
     say(byID("sum-now"), `${count(this.now.most)}, and the limit is ${count(watched.limit)}`);
     byID("sum-now").classList.toggle("refused", this.now.most > watched.limit);
-    draw(byID("sum-chart"), span, [{ points: this.most.points, name: "passed", filled: true }], watched.limit);
+    draw(byID("sum-chart"), [{ points: this.most.points, name: "passed", filled: true }], watched.limit);
     const rows = (looked.top.rules ?? []).flatMap((rule) => rule.used.map((key) =>
       [keyName(key), rule.rule, key.hits_per_second.toFixed(1), key.refused_per_second.toFixed(1), looked.counted?.[key.hash] ?? "–"]));
     this.keys.show(rows.sort((a, b) => b[2] - a[2]).slice(0, 10), looked.failed ? "The store can’t be read." : "Nodes tell every five seconds or so which keys they see.");

@@ -1,7 +1,5 @@
-import { Rule, Series, Table, byID, duration, keyName, say } from "./parts.js";
+import { Rule, Series, Table, byID, card, duration, keyName, say } from "./parts.js";
 import { Stream } from "./stream.js";
-
-const span = 3 * 60 * 1000;
 
 // Watch is the live view of weir serve: what its nodes report.
 export class Watch {
@@ -60,10 +58,10 @@ export class Watch {
   rule(rule, at) {
     let known = this.rules.get(rule.rule);
     if (!known) {
-      const element = byID("node").content.firstElementChild.cloneNode(true);
+      const element = card("node");
       element.querySelector("dl").remove();
       byID("nodes").append(element);
-      known = { element, view: new Rule(element.querySelector(".rules"), "Requests", span), passed: new Series(span), refused: new Series(span) };
+      known = { element, view: new Rule(element.querySelector(".rules"), "Requests"), passed: new Series(), refused: new Series() };
       this.rules.set(rule.rule, known);
     }
     say(known.element.querySelector("h2"), rule.shadow ? `${rule.rule} (shadow)` : rule.rule);

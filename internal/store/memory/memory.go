@@ -70,7 +70,7 @@ func New(o Options) *Store {
 		overrides: map[string]overrides{},
 		told:      newTable[nodeKey, store.Told](maxNodes),
 		telling:   map[string]int{},
-		reports:   newReports(),
+		reports:   newReports(maxReportBytes),
 		grants:    grants{max: max(leastGrantBytes, counterGrantBytes*o.MaxCounters)},
 	}
 	s.senders.removed = func(e *row[senderKey, sender]) { s.grants.forgetSender(&e.value) }

@@ -7,19 +7,24 @@ import (
 	"weir/internal/store"
 )
 
-// maxReportBytes bounds the reports of all namespaces. Beyond it those make room that would be
-// forgotten first.
-const maxReportBytes = 64 << 20
+const (
+	// maxReportBytes bounds the reports of all namespaces. Beyond it those make room that would be
+	// forgotten first.
+	maxReportBytes = 64 << 20
+	// rowBytes is what a report takes beside its own bytes, at most.
+	rowBytes = 256
+)
 
 // reports are what senders have reported, by namespace and sender.
 type reports struct {
 	kept  *table[senderKey, []byte]
 	count map[string]int
-	bytes int
+	// bytes are what the rows take, most the most that they may.
+	bytes, most int
 }
 
-func newReports() *reports {
-	return &reports{kept: newTable[senderKey, []byte](maxReportBytes), count: map[string]int{}}
+func newReports(most int) *reports {
+	return &reports{kept: newTable[senderKey, []byte](most/rowBytes + 1), count: map[string]int{}, most: most}
 }
 
 // Report implements [store.Store].
@@ -40,11 +45,12 @@ func (s *Store) Report(ctx context.Context, namespace string, sender uint64, rep
 			return nil
 		}
 		r.count[namespace]++
+		r.bytes += rowBytes
 	}
 	row := r.kept.add(key, now, now+uint64(store.ReportLife))
 	r.bytes += len(report) - len(row.value)
 	row.value = bytes.Clone(report)
-	for r.bytes > maxReportBytes {
+	for r.bytes > r.most {
 		r.forget()
 	}
 	return nil
@@ -75,7 +81,7 @@ func (r *reports) sweep(now uint64) {
 // forget forgets the report that is to be forgotten first.
 func (r *reports) forget() {
 	row := r.kept.queue[0]
-	r.bytes -= len(row.value)
+	r.bytes -= len(row.value) + rowBytes
 	r.kept.removeFirst()
 	if r.count[row.key.namespace]--; r.count[row.key.namespace] == 0 {
 		delete(r.count, row.key.namespace)

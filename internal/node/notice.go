@@ -19,7 +19,7 @@ func (n *Node) notice(b *building, r *Rule) {
 	}
 	address := n.table.Address(r.group, key)
 	n.refusals.forget(address)
-	emptied := o.Notice.Reset > b.recalled
+	emptied := o.Notice.Reset > b.emptied
 	b.newest = max(b.newest, o.Notice.Reset)
 	d := n.at(r, address)
 	for range n.table.Attempts() {
@@ -27,7 +27,7 @@ func (n *Node) notice(b *building, r *Rule) {
 			return
 		}
 		pending, again := d.Counter.Pending(), false
-		changed := d.Counter.Recall()
+		changed := d.Counter.Reopen()
 		if emptied && d.Counter.Emptied(int64(o.Notice.Reset)*1e6) {
 			changed, again = true, d.Counter.Own(pending, now)
 		}

@@ -1,8 +1,8 @@
 package counter
 
-// Recall takes in that somebody has changed the counter at the backend, which may have hits again:
+// Reopen takes in that somebody has changed the counter at the backend, which may have hits again:
 // it is asked with the next request. It reports whether anything has changed.
-func (c *Counter) Recall() (changed bool) {
+func (c *Counter) Reopen() (changed bool) {
 	changed = c.lease.Dry != 0 || c.lease.Refused != 0
 	c.lease.Dry, c.lease.Refused = 0, 0
 	return changed

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"weir/internal/server"
+	"weir/internal/wire"
+)
+
+// backendFlags name weir serve.
+type backendFlags struct {
+	url   string
+	token secret
+	given string
+}
+
+func (f *backendFlags) define(flags *flag.FlagSet) {
+	flags.StringVar(&f.url, "backend", "", "`URL` of weir serve, WEIR_BACKEND if empty, else http://127.0.0.1:9180")
+	f.token.define(flags, "token", "bearer `token` that weir serve asks for; better given as WEIR_TOKEN or in a file", "`file` with the token")
+}
+
+// resolve looks where the backend is.
+func (f *backendFlags) resolve(env environment) (err error) {
+	if f.url == "" {
+		f.url = env.getenv("WEIR_BACKEND")
+	}
+	if f.url == "" {
+		f.url = "http://127.0.0.1:9180"
+	}
+	if u, err := url.Parse(f.url); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.User != nil {
+		return fmt.Errorf("%w: --backend: want a URL such as http://weir:9180, without a user or a query", errUsage)
+	}
+	f.given, err = f.token.read(env)
+	return err
+}
+
+// callTimeout bounds a call of the backend.
+const callTimeout = 10 * time.Second
+
+// refusal is an answer of the backend that does not become another one by asking again.
+type refusal struct{ error }
+
+// call makes a request of the backend, and reads the answer into result.
+func (f *backendFlags) call(ctx context.Context, method, path string, query url.Values, body []byte, result any) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	target := strings.TrimSuffix(f.url, "/") + path + "?" + query.Encode()
+	request, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	if f.given != "" {
+		request.Header.Set("Authorization", "Bearer "+f.given)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, response.Body.Close()) }()
+	const most = 32 << 20
+	answer := json.NewDecoder(io.LimitReader(response.Body, most))
+	if response.StatusCode != http.StatusOK {
+		var problem struct{ Detail string }
+		if answer.Decode(&problem) != nil {
+			problem.Detail = "no reason that weir serve would give"
+		}
+		err := fmt.Errorf("the backend answered %s: %.300s", response.Status, problem.Detail)
+		if response.StatusCode < 500 {
+			return refusal{err}
+		}
+		return err
+	}
+	return answer.Decode(result)
+}
+
+// tell says how many nodes know of a version of the list of overrides, and waits for the others if it
+// is to.
+func (f *backendFlags) tell(ctx context.Context, out io.Writer, namespace string, version uint64, wait time.Duration) error {
+	const pause = 50 * time.Millisecond
+	deadline := time.Now().Add(wait)
+	for {
+		var found server.Overrides
+		if err := f.call(ctx, http.MethodGet, wire.OverridesPath, url.Values{"namespace": {namespace}, "rule": {"-"}}, nil, &found); err != nil {
+			return err
+		}
+		known := found.Knowing == found.Nodes || found.Version > version
+		if waits := wait > 0 && !known; !waits || !time.Now().Before(deadline) {
+			fmt.Fprintln(out, reach(&found))
+			if waits {
+				return fmt.Errorf("some nodes do not know of it after %v", wait)
+			}
+			return nil
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// reach says how far a list has got.
+func reach(o *server.Overrides) string {
+	switch {
+	case o.Version == 0:
+		return "there has never been an override"
+	case o.Nodes == 0:
+		return "no node has told what it knows in the last minute"
+	}
+	text := fmt.Sprintf("known to %d of %d nodes", o.Knowing, o.Nodes)
+	if o.Knowing < o.Nodes {
+		text += ", and to the others within their sync_rate"
+	}
+	if o.Unfitting > 0 {
+		text += fmt.Sprintf("; %d of them can't apply all of them, as their rules have other limits or keys", o.Unfitting)
+	}
+	return text
+}
+
+// values are those of a flag that may be given several times.
+type values []string
+
+func (v *values) String() string { return strings.Join(*v, " ") }
+
+// Set implements flag.Value.
+func (v *values) Set(text string) error {
+	*v = append(*v, text)
+	return nil
+}
+
+// or are the values of a key: those of the flag, or else the operands.
+func (v values) or(operands []string) ([]string, error) {
+	if len(v) > 0 {
+		if len(operands) > 0 {
+			return nil, fmt.Errorf("%w: --key: want all values as such, or none", errUsage)
+		}
+		operands = v
+	}
+	for _, value := range operands {
+		if !utf8.ValidString(value) {
+			return nil, fmt.Errorf("%w: want values in UTF-8, got %.80q", errUsage, value)
+		}
+	}
+	return operands, nil
+}
+
+// word is a value of a key, quoted if that is needed to see what it is.
+func word(value string) string {
+	if value == "" || strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r == '"' || !strconv.IsPrint(r) }) {
+		return strconv.Quote(value)
+	}
+	return value
+}

@@ -1,0 +1,36 @@
+package memory
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// However large or small reports are, and of whatever namespaces, they take so much memory and no
+// more. Those go that would be forgotten first.
+func TestReportsAreBounded(t *testing.T) {
+	t.Parallel()
+	const most = 64 << 10
+	for _, size := range []int{0, 100, 4 << 10} {
+		now := time.Unix(1_800_000_000, 0)
+		s := New(Options{Now: func() time.Time { return now }})
+		s.reports = newReports(most)
+		fit := most / (size + rowBytes)
+		namespace := func(i int) string { return fmt.Sprint("ns", i) }
+		for i := range 3 * fit {
+			now = now.Add(time.Millisecond)
+			if err := s.Report(t.Context(), namespace(i), 1, make([]byte, size)); err != nil {
+				t.Fatal(err)
+			}
+			if r := s.reports; r.bytes > most || len(r.kept.rows) > fit || len(r.count) != len(r.kept.rows) {
+				t.Fatalf("%d reports of %d bytes, in %d namespaces, take %d", len(r.kept.rows), size, len(r.count), r.bytes)
+			}
+		}
+		for i := range 3 * fit {
+			found, err := s.Reports(t.Context(), namespace(i))
+			if err != nil || len(found) > 0 != (i >= 2*fit) {
+				t.Errorf("of %d bytes: %d reports of namespace %d of %d, %v", size, len(found), i, 3*fit, err)
+			}
+		}
+	}
+}
