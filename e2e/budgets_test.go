@@ -193,3 +193,48 @@ func budgetIsNeverExceeded(t *testing.T, d driver) {
 		t.Errorf("%d tokens of %d were streamed, and %d requests refused", streamed.Load(), tokens, refused.Load())
 	}
 }
+
+// Streams that a configuration has reserved for are settled by it, though another one has taken its
+// place before they end.
+func TestBudgetsOutliveConfigurations(t *testing.T) {
+	onEach(t, 1, budgetsOutliveConfigurations)
+}
+
+func budgetsOutliveConfigurations(t *testing.T, d driver) {
+	const streams, tokens = 8, 900
+	backend := serve(t, "memory")
+	var begun sync.WaitGroup
+	begun.Add(streams)
+	release := make(chan struct{})
+	upstream := func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("content-type", "text/event-stream")
+		event := func(so int) {
+			fmt.Fprintf(w, "data: {\"usage\":{\"total_tokens\":%d}}\n\n", so)
+			_ = http.NewResponseController(w).Flush()
+		}
+		event(tokens / 2)
+		begun.Done()
+		select {
+		case <-release:
+		case <-r.Context().Done():
+		}
+		event(tokens)
+	}
+	all, addresses := nodes(t, d, 1, nodeConfig{configuration: fmt.Sprintf(budget, 100_000), backend: backend, workers: 2, upstream: http.HandlerFunc(upstream)})
+	var group sync.WaitGroup
+	for i := range streams {
+		group.Go(func() {
+			// Half of them have reserved more than they cost.
+			if status, err := stream(addresses[0], "ann", endsWhole, 200+1000*(i%2), tokens); err != nil || status != http.StatusOK {
+				t.Errorf("status %d, %v", status, err)
+			}
+		})
+	}
+	begun.Wait()
+	if err := all[0].configure(fmt.Sprintf(budget, 200_000)); err != nil {
+		t.Error(err)
+	}
+	close(release)
+	group.Wait()
+	settle(t, backend, "budget", streams*tokens)
+}
