@@ -7,7 +7,7 @@ golangci_lint := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.6.2
 packages := ./... ./bench/...
 
 plugin_sources := go.mod go.sum main.go \
-	$(filter-out %_test.go,$(wildcard $(addsuffix /*.go,filter window sharedata config internal/proxywasm internal/node internal/counter internal/wire internal/fields internal/clientip internal/pattern internal/jsonpath internal/sketch internal/spelling internal/calendar)))
+	$(filter-out %_test.go,$(wildcard $(addsuffix /*.go,filter window sharedata config internal/proxywasm internal/node internal/counter internal/wire internal/fields internal/clientip internal/pattern internal/jsonpath internal/sketch internal/usage internal/spelling internal/calendar)))
 
 # The collector that was Go's before 1.26 is 45 KB smaller. A Go that no longer has it builds the plugin with its own.
 plugin_build = GOOS=wasip1 GOARCH=wasm GOEXPERIMENT=$(shell GOEXPERIMENT=nogreenteagc go env GOEXPERIMENT 2>/dev/null) \

@@ -8,6 +8,7 @@ package config
 import (
 	"weir/internal/clientip"
 	"weir/internal/fields"
+	"weir/internal/usage"
 	"weir/window"
 )
 
@@ -117,12 +118,29 @@ type Rule struct {
 	// Reveal is how many characters of a key's values people may see: 1 to 64, RevealPlain for all, and 0
 	// for its hash alone.
 	Reveal uint8
+	// Usage is what the response's body says that it has cost, in place of CostOnResponse. It is nil
+	// for none.
+	Usage *Usage
+	// Reserve reports whether the cost is only taken until the response has told what it has cost,
+	// which takes its place. Else that is taken besides.
+	Reserve bool
+	// KeepOnFailure reports whether what a request reserved stays taken if it fails, and its response
+	// does not tell what it has cost.
+	KeepOnFailure bool
 	// CountRejected reports whether the hits of requests that the rule rejects are counted too.
 	CountRejected bool
 }
 
 // RevealPlain is the Rule.Reveal of keys that are shown as they are.
 const RevealPlain = 255
+
+// Usage says where a response tells what it has cost.
+type Usage struct {
+	// Fields are of bodies.
+	Fields *usage.Fields
+	// Headers tell it together, if the response has any of them. Then its body is not read.
+	Headers []string
+}
 
 // LimitFrom says where a request has the hits of one of a rule's limits. A value that is no number
 // leaves the limit as it is.

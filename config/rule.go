@@ -1,7 +1,6 @@
 package config
 
 import (
-	"math"
 	"strconv"
 
 	"weir/window"
@@ -25,8 +24,8 @@ func readRules(v *value, general *Rule) (rules []Rule) {
 var (
 	ruleFields = []field{
 		{"name", required}, {"match", optional}, {"except", optional}, {"key", optional}, {"limits", required}, {"cost", optional},
-		{"cost_on_response", optional}, {"mode", optional}, {"count_rejected", optional}, {"sync_rate", optional}, {"headers", optional},
-		{"response", optional}, {"overrides", optional}, {"reveal", optional},
+		{"cost_on_response", optional}, {"reserve", optional}, {"on_failure", optional}, {"mode", optional}, {"count_rejected", optional},
+		{"sync_rate", optional}, {"headers", optional}, {"response", optional}, {"overrides", optional}, {"reveal", optional},
 	}
 	modes   = []string{"enforce", "shadow"}
 	reveals = []string{"hash", "plain"}
@@ -36,7 +35,7 @@ var (
 func readRule(v *value, rules []Rule, general *Rule) {
 	last := len(rules) - 1
 	rule := &rules[last]
-	var overrides *value
+	var overrides, cost, reserve, onFailure *value
 	sound := true
 	v.object(`{"name": "all", "limits": [{"limit": 100, "window": "1m"}]}`, ruleFields, func(name string, v *value) {
 		switch name {
@@ -68,14 +67,14 @@ func readRule(v *value, rules []Rule, general *Rule) {
 			sound = len(v.report.found) == before
 			window.SetOrdinals(rule.Limits)
 		case "cost":
-			if v.kind == kindNumber {
-				rule.Cost = uint64(v.integer(0, maxHits))
-			} else {
-				readCost(v, rule)
-			}
+			cost = v
+			readCost(v, rule)
 		case "cost_on_response":
-			s := readResponseSelector(v)
-			rule.CostOnResponse = &s
+			readResponseCost(v, rule)
+		case "reserve":
+			reserve = v
+		case "on_failure":
+			onFailure = v
 		case "mode":
 			rule.Shadow = v.choice(modes) == 1
 		case "reveal":
@@ -96,6 +95,12 @@ func readRule(v *value, rules []Rule, general *Rule) {
 	})
 	if overrides.given() {
 		readOverrides(overrides, rule, sound)
+	}
+	if reserve.given() {
+		readReserve(reserve, cost, rule)
+	}
+	if onFailure.given() {
+		readOnFailure(onFailure, rule)
 	}
 }
 
@@ -120,25 +125,3 @@ func readReveal(v *value) uint8 {
 
 // maxReveal is the most characters of a value that a rule may reveal without all of them.
 const maxReveal = 64
-
-// boundFields are those that the selector of a cost has besides its own.
-var boundFields = []field{{"least", optional}, {"most", optional}}
-
-// readCost reads a selector of a cost, with its bounds. A client may write what it selects: unless
-// the configuration says so, no request is free.
-func readCost(v *value, rule *Rule) {
-	rule.CostLeast, rule.CostMost = 1, math.MaxUint64
-	var least *value
-	s := readSelector(v, "an integer from 0, "+wantSelector, boundFields, func(name string, v *value) {
-		if name == "most" {
-			rule.CostMost = uint64(v.integer(1, maxHits))
-			return
-		}
-		least = v
-		rule.CostLeast = uint64(v.integer(0, maxHits))
-	})
-	rule.CostFrom = &s
-	if rule.CostMost != 0 && rule.CostLeast > rule.CostMost {
-		least.wrong("at most " + strconv.FormatUint(rule.CostMost, 10) + ", which is most")
-	}
-}

@@ -122,6 +122,7 @@ var beyond = []string{
 	"want a host in lower case",
 	"want a regular expression, got",
 	"want the path of a claim",
+	"want the path of a number",
 	"want the IANA name of a time zone",
 	"as only limit and burst can differ",
 	"want as many limits as the rule has",

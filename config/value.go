@@ -148,6 +148,19 @@ func (v *value) object(like string, fields []field, read func(name string, v *va
 	}
 }
 
+// has reports whether the value is an object with a field of a name.
+func (v *value) has(name string) bool {
+	if v.kind != kindObject {
+		return false
+	}
+	for e := v.elements(); e.next(); {
+		if e.named(name) {
+			return true
+		}
+	}
+	return false
+}
+
 func (v *value) isObject(like string) bool {
 	if v.kind != kindObject {
 		v.wrong("an object such as " + like)

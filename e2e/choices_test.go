@@ -37,7 +37,7 @@ func TestEveryFieldHasAScenario(t *testing.T) {
 			tried[value] = true // a selector that is a word, an algorithm
 		}
 	}
-	all := slices.Concat(references, choices)
+	all := slices.Concat(references, choices, costs)
 	for _, r := range backendReferences {
 		all = append(all, r.reference)
 	}

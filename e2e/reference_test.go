@@ -58,7 +58,7 @@ func TestReference(t *testing.T) {
 		n := d.node(t, nodeConfig{
 			clock: clock, configuration: perUser(`{"limit": 1, "window": "1s"}`), upstream: http.HandlerFunc(answerAsAsked), trustedHops: 2,
 		})
-		for i, r := range slices.Concat(references, choices) {
+		for i, r := range slices.Concat(references, choices, costs) {
 			t.Run(r.name, func(t *testing.T) {
 				clock.set(t, monday)
 				r.run(t, n, clock, fmt.Sprint("reference-", i))
@@ -67,12 +67,16 @@ func TestReference(t *testing.T) {
 	})
 }
 
-// answerAsAsked is an upstream. It says in the body what it was asked for.
+// answerAsAsked is an upstream. It says in the body what it was asked for, or what x-body says.
 func answerAsAsked(w http.ResponseWriter, r *http.Request) {
 	for name, values := range r.Header {
 		if name, ok := strings.CutPrefix(name, "Answer-"); ok {
 			w.Header()[name] = values
 		}
+	}
+	if body := r.Header.Get("x-body"); body != "" {
+		fmt.Fprint(w, body)
+		return
 	}
 	fmt.Fprint(w, r.Method, " ", r.RequestURI)
 }

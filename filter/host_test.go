@@ -50,6 +50,7 @@ type fakeVM struct {
 	properties map[string][]byte
 	upstream   map[string]string // headers of its responses
 	response   map[string]string
+	piece      []byte // of a response's body
 	reply      *fakeReply
 	log        []string
 	// headersOnly is Envoy's allow_on_headers_stop_iteration: the rest of a request whose headers
@@ -272,6 +273,13 @@ func (v *fakeVM) RequestHeader(name string) ([]byte, bool) {
 func (v *fakeVM) ResponseHeader(name string) ([]byte, bool) {
 	value, ok := v.upstream[name]
 	return []byte(value), ok
+}
+
+func (v *fakeVM) ResponseBody(start, size int) ([]byte, bool) {
+	if start >= len(v.piece) {
+		return nil, false
+	}
+	return v.piece[start:min(start+size, len(v.piece))], true
 }
 
 func (v *fakeVM) ReplaceResponseHeader(name string, value []byte) {

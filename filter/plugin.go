@@ -9,6 +9,7 @@ import (
 	"weir/config"
 	"weir/internal/node"
 	"weir/internal/proxywasm"
+	"weir/internal/usage"
 )
 
 // plugin is a plugin context: one configuration, and the memory that its requests share one after
@@ -22,6 +23,12 @@ type plugin struct {
 	limits []node.Rule
 	// costsLater reports whether any rule counts what the response costs.
 	costsLater bool
+	// charges reports whether any rule puts right what a request has taken when its response has
+	// told what it costs. open are streams whose bodies tell it.
+	charges  bool
+	open     []*stream
+	nextOpen int
+	readers  []*usage.Reader // to be used again
 
 	request request
 	demands []node.Demand // of the request being decided
@@ -87,16 +94,17 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 
 // compile makes what requests need from the configuration.
 func (p *plugin) compile() {
-	p.request.properties, p.request.shared, p.costsLater = p.request.properties[:0], false, false
+	p.request.properties, p.request.shared, p.costsLater, p.charges = p.request.properties[:0], false, false, false
 	p.rules, p.limits = make([]requestRule, len(p.config.Rules)), make([]node.Rule, len(p.config.Rules))
 	for i := range p.config.Rules {
 		c := &p.config.Rules[i]
 		p.rules[i] = p.request.compile(c)
 		p.rules[i].variants = p.request.compileVariants(c)
 		p.costsLater = p.costsLater || p.rules[i].costsLater
+		p.charges = p.charges || p.rules[i].charges
 		l := &p.limits[i]
 		l.Limits, l.SyncRate, l.Prefix = c.Limits, int64(c.SyncRate), p.rules[i].keyPrefix
-		l.CountRejected, l.CostsLater, l.Shadow, l.Reveal = c.CountRejected, p.rules[i].costsLater, c.Shadow, c.Reveal
+		l.CountRejected, l.CostsLater, l.Shadow, l.Reveal = c.CountRejected, p.rules[i].costsLater || p.rules[i].charges, c.Shadow, c.Reveal
 		if p.rules[i].variants != nil {
 			l.Widest = c.Widest()
 		}
@@ -131,11 +139,14 @@ func (p *plugin) OnTick() {
 	if p.node == nil {
 		return
 	}
+	if len(p.open) > 0 {
+		p.settleOpen()
+	}
 	p.node.Tick()
 	if p.node.Synchronises() {
 		p.metrics.bound(p.node)
 	}
-	p.metrics.publish(&p.node.Tallies, p.request.badCosts)
+	p.metrics.publish(&p.node.Tallies, p.request.badCosts, p.request.unreadCosts)
 	if p.leaving && p.node.Left() {
 		p.leaving = false
 		proxywasm.PluginDone(p.id)
@@ -157,7 +168,7 @@ func (p *plugin) OnPluginDone() bool {
 	if p.node.Synchronises() {
 		p.node.Release()
 	}
-	p.metrics.publish(&p.node.Tallies, p.request.badCosts)
+	p.metrics.publish(&p.node.Tallies, p.request.badCosts, p.request.unreadCosts)
 	if !p.node.Synchronises() || !p.node.Unfinished() {
 		return true
 	}

@@ -10,7 +10,9 @@ type request struct {
 	shared     bool   // whether any of them is
 	values     []byte // of the properties read so far
 	badCosts   uint64 // costs that were no numbers
-	scratch    scratch
+	// unreadCosts are of responses that have not told what they cost.
+	unreadCosts uint64
+	scratch     scratch
 }
 
 // property is one thing that the host is asked for, a header or a property, or a part of one.

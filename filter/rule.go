@@ -19,7 +19,11 @@ type requestRule struct {
 	// onResponse is what is counted when the response is there, if costsLater says so.
 	costsLater bool
 	onResponse cost
-	shadow     bool
+	// charges says that what a request takes is put right when the response has told its cost:
+	// reserves, that it takes the place of what was taken. usage is nil if the body does not tell it.
+	charges, reserves, keeps bool
+	usage                    *config.Usage
+	shadow                   bool
 	// variants are nil if the limits are the same for all requests.
 	variants *variants
 }
@@ -116,6 +120,9 @@ func (r *request) compile(c *config.Rule) requestRule {
 	} else if s != nil {
 		compiled.costsLater, compiled.onResponse = true, cost{selected: true, property: r.selected(s).property}
 	}
+	compiled.usage, compiled.reserves, compiled.keeps = c.Usage, c.Reserve, c.KeepOnFailure
+	compiled.charges = c.Usage != nil || c.Reserve
+	compiled.costsLater = compiled.costsLater && !compiled.charges
 	compiled.match = r.matcher(&c.Match)
 	for i := range c.Except {
 		e := &c.Except[i]

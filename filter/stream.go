@@ -24,6 +24,11 @@ type stream struct {
 	later []node.Saved
 	// shadows are demands of shadow rules, of a request that waits for the others.
 	shadows []node.Saved
+	// charges are what it has taken until its response tells what it costs.
+	charges []charge
+	course  course
+	// at is 1 + the place among the plugin's streams whose bodies are read.
+	at int
 	// wait is the request's place among those that are paused until the backend has been asked.
 	wait node.Wait
 }
@@ -31,6 +36,10 @@ type stream struct {
 // begin forgets the request before.
 func (s *stream) begin() {
 	s.decorate, s.answered, s.later, s.shadows = false, false, s.later[:0], s.shadows[:0]
+	if len(s.charges) > 0 {
+		s.settle()
+	}
+	s.course = course{}
 	s.wait.Leave()
 }
 
@@ -63,8 +72,12 @@ func (s *stream) OnHttpRequestHeaders(int, bool) types.Action {
 	action := s.conclude(demands, now, verdict)
 	if len(shadows) > 0 && verdict == counter.Allowed {
 		for i := range shadows {
-			if verdict := p.shadows.decide(shadows[i:i+1], now); p.costsLater && verdict != counter.Rejected {
+			verdict := p.shadows.decide(shadows[i:i+1], now)
+			if p.costsLater && verdict != counter.Rejected {
 				s.deferCosts(shadows[i : i+1])
+			}
+			if p.charges && verdict == counter.Allowed {
+				s.charge(shadows[i:i+1], now)
 			}
 			tellMeasured(&p.vm.observed, shadows[i:i+1])
 		}
@@ -120,6 +133,9 @@ func (s *stream) conclude(demands []node.Demand, now int64, verdict counter.Verd
 	for i := range demands {
 		p.metrics.rules[demands[i].Rule.Index].allowed.count++
 	}
+	if p.charges {
+		s.charge(demands, now)
+	}
 	if s.decorate = p.answer.describes && len(demands) > 0; s.decorate {
 		p.answer.describe(demands, now, &s.headers)
 	}
@@ -170,15 +186,26 @@ func (p *plugin) findDemands() (demands, shadows []node.Demand) {
 }
 
 // OnHttpResponseHeaders implements types.HttpContext.
-func (s *stream) OnHttpResponseHeaders(int, bool) types.Action {
+func (s *stream) OnHttpResponseHeaders(_ int, end bool) types.Action {
 	if len(s.later) > 0 {
 		s.countResponse()
+	}
+	if len(s.charges) > 0 {
+		s.openResponse(end)
 	}
 	if s.decorate {
 		list := s.headers.Fields()
 		for i := range list {
 			proxywasm.ReplaceResponseHeader(list[i].Name, list[i].Value)
 		}
+	}
+	return types.ActionContinue
+}
+
+// OnHttpResponseBody implements types.HttpContext.
+func (s *stream) OnHttpResponseBody(size int, end bool) types.Action {
+	if len(s.charges) > 0 {
+		s.readBody(size, end)
 	}
 	return types.ActionContinue
 }

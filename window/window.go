@@ -220,6 +220,12 @@ func (l *Limit) Remaining(s *State) uint64 {
 	return 0
 }
 
+// Excess is how many hits are above the quota at the time of s.
+func (l *Limit) Excess(s *State) uint64 {
+	used := l.used(s)
+	return used - min(used, l.Quota())
+}
+
 // FitsAt is the time from which cost hits fit if no others come. It is not before the time of s. ok
 // is false if no waiting helps: the cost is above the quota, or the limit is 0.
 func (l *Limit) FitsAt(s *State, cost uint64) (at int64, ok bool) {

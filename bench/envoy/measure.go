@@ -5,6 +5,7 @@ import (
 	"debug/buildinfo"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -45,9 +46,9 @@ func measure(ctx context.Context, o *options, chosen []*variant) (f *figures, er
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, b.s.close()) }()
-	f = &figures{Machine: b.machine(), Requests: o.requests, Rounds: o.rounds, Processes: o.processes, Connections: o.connections, Rate: o.rate}
+	f = &figures{Machine: b.machine(), Requests: o.requests, Rounds: o.rounds, Processes: o.processes, Connections: o.connections, Rate: o.rate, Streams: o.streams}
 	for _, v := range chosen {
-		m := &measured{Name: v.name, Title: v.title, Base: v.base, Wasm: v.wasm != nil, services: v.services}
+		m := &measured{Name: v.name, Title: v.title, Base: v.base, Wasm: v.wasm != nil, services: v.services, streams: v.streams}
 		if m.Wasm {
 			info, err := os.Stat(v.wasm(b.s))
 			if err != nil {
@@ -84,7 +85,7 @@ func (b *bench) measureProcesses(ctx context.Context, process int, chosen []*var
 		for i := range proxies {
 			// Another one begins each round, so that nobody always comes after the same.
 			at := (i + round) % len(proxies)
-			s, err := proxies[at].ask(ctx, b.o.requests)
+			s, err := proxies[at].ask(ctx, proxies[at].requests())
 			if err != nil {
 				return fmt.Errorf("%s: %w", chosen[at].title, err)
 			}
@@ -93,11 +94,9 @@ func (b *bench) measureProcesses(ctx context.Context, process int, chosen []*var
 		}
 	}
 	for i, p := range proxies {
-		l, err := p.wait(ctx)
-		if err != nil {
+		if err := p.finish(ctx, f.Variants[i]); err != nil {
 			return fmt.Errorf("%s: %w", chosen[i].title, err)
 		}
-		f.Variants[i].latencies = append(f.Variants[i].latencies, l)
 		if err := p.check(ctx); err != nil {
 			return fmt.Errorf("%s: %w", chosen[i].title, err)
 		}
@@ -115,6 +114,7 @@ type proxy struct {
 	*bench
 	variant *variant
 	envoy   *envoytest.Envoy
+	address string
 	url     string
 	sent    int64
 }
@@ -152,7 +152,10 @@ func (b *bench) start(ctx context.Context, v *variant, m *measured) (p *proxy, e
 	if err != nil {
 		return nil, err
 	}
-	p = &proxy{bench: b, variant: v, envoy: e, url: "http://" + listeners["http"] + requestPath}
+	p = &proxy{bench: b, variant: v, envoy: e, address: "http://" + listeners["http"]}
+	if p.url = p.address + requestPath; v.streams {
+		p.url = p.address + eventsPath
+	}
 	// The first request uses up the limit of those that refuse.
 	if _, err := p.get(ctx); err != nil {
 		return nil, err
@@ -164,8 +167,64 @@ func (b *bench) start(ctx context.Context, v *variant, m *measured) (p *proxy, e
 	if decorated := answer.Header.Get("X-Ratelimit-Limit") != ""; answer.StatusCode != v.status || decorated != v.decorated {
 		return nil, fmt.Errorf("want status %d, and headers of the limit: %t, got %s with %v\n%s", v.status, v.decorated, answer.Status, answer.Header, e.Log())
 	}
-	_, err = p.ask(ctx, b.o.requests)
+	_, err = p.ask(ctx, p.requests())
 	return p, err
+}
+
+// streamShare is for how many other requests one stands that is answered with a megabyte.
+const streamShare = 50
+
+// requests are how many are measured at a time.
+func (p *proxy) requests() int {
+	if p.variant.streams {
+		return max(p.o.connections, p.o.requests/streamShare)
+	}
+	return p.o.requests
+}
+
+// finish measures what is measured once for each process.
+func (p *proxy) finish(ctx context.Context, m *measured) error {
+	if p.variant.streams {
+		held, err := p.hold(ctx)
+		m.held = append(m.held, held)
+		return err
+	}
+	l, err := p.wait(ctx)
+	m.latencies = append(m.latencies, l)
+	return err
+}
+
+// hold measures how much more memory of its own the process has while streams are open, in KiB each.
+func (p *proxy) hold(ctx context.Context) (each float64, err error) {
+	before, err := memoryOf(p.fs, p.envoy.PID())
+	if err != nil {
+		return 0, err
+	}
+	var open []io.Closer
+	defer func() {
+		for _, body := range open {
+			err = errors.Join(err, body.Close())
+		}
+	}()
+	for range p.o.streams {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.address+heldPath, nil)
+		if err != nil {
+			return 0, err
+		}
+		for _, h := range slices.Concat(requestHeaders, p.variant.headers) {
+			request.Header.Set(h[0], h[1])
+		}
+		answer, err := p.client.Do(request)
+		if err != nil {
+			return 0, err
+		}
+		open = append(open, answer.Body)
+		if _, err := io.ReadFull(answer.Body, make([]byte, len(oneEvent))); err != nil {
+			return 0, err
+		}
+	}
+	after, err := memoryOf(p.fs, p.envoy.PID())
+	return 1024 * (after.own - before.own) / float64(p.o.streams), err
 }
 
 func (p *proxy) get(ctx context.Context) (*http.Response, error) {
@@ -191,7 +250,7 @@ const leadIn = 8
 
 // ask has requests sent, and measures what they took.
 func (p *proxy) ask(ctx context.Context, requests int) (s sample, err error) {
-	if _, err := p.send(ctx, max(p.o.connections, requests/leadIn)); err != nil {
+	if _, err := p.send(ctx, max(min(p.o.connections, requests), requests/leadIn)); err != nil {
 		return s, err
 	}
 	before, err := p.used()

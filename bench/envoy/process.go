@@ -95,7 +95,12 @@ var requestHeaders = [][2]string{
 	{"x-request-id", "3f0e5b1c-58f4-4c8e-9d0a-1f7f0a8f6a51"}, {"x-user", "user-000000"},
 }
 
-const requestPath = "/api/items?page=2&sort=name"
+const (
+	requestPath = "/api/items?page=2&sort=name"
+	eventsPath  = "/v1/chat/completions"
+	// heldPath is of streams that do not end.
+	heldPath = "/v1/chat/open"
+)
 
 // load sends requests over connections that are kept open, each its next one when the last was
 // answered, and returns how long that took. It is an error if one is answered with another class of

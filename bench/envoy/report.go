@@ -23,7 +23,9 @@ type figures struct {
 	Processes   int     `json:"processes"`
 	Connections int     `json:"connections"`
 	// Rate is at how many requests a second latencies were measured.
-	Rate     int         `json:"rate"`
+	Rate int `json:"rate"`
+	// Streams is how many were open at a time where their memory was measured.
+	Streams  int         `json:"streams"`
 	Variants []*measured `json:"variants"`
 }
 
@@ -75,8 +77,10 @@ type measured struct {
 	ModuleBytes int64 `json:"module_bytes,omitempty"`
 	Wasm        bool  `json:"wasm"`
 	// P50 and P99 are how long clients waited for answers, in µs: half of them, and 99 of 100, at most.
-	P50 page.Spread `json:"p50_us"`
-	P99 page.Spread `json:"p99_us"`
+	P50 page.Spread `json:"p50_us,omitzero"`
+	P99 page.Spread `json:"p99_us,omitzero"`
+	// Held is how much memory of its own the process has for each open stream, in KiB.
+	Held *page.Spread `json:"held_kib,omitempty"`
 	// Processes are Envoy's times of a request in each round of each process.
 	Processes [][]float64 `json:"processes_us"`
 
@@ -86,6 +90,9 @@ type measured struct {
 	loaded   []memory // after all requests
 
 	latencies []latency // of each process
+
+	streams bool
+	held    []float64 // KiB for each open stream, of each process
 }
 
 // serviceTime is a service's processor time for a request, the mean of all: what a service does
@@ -136,15 +143,19 @@ func (f *figures) summarize() error {
 			m.Processes = append(m.Processes, own)
 		}
 		m.Micros, m.Busy = page.SpreadOf(all), page.SpreadOf(busy)
-		m.P50 = page.SpreadOf(each(m.latencies, func(l latency) float64 { return l.p50 }))
-		m.P99 = page.SpreadOf(each(m.latencies, func(l latency) float64 { return l.p99 }))
+		if m.streams {
+			m.Held = spreadOf(m.held)
+		} else {
+			m.P50 = page.SpreadOf(each(m.latencies, func(l latency) float64 { return l.p50 }))
+			m.P99 = page.SpreadOf(each(m.latencies, func(l latency) float64 { return l.p99 }))
+		}
 		if base != nil {
 			m.More, m.Share = spreadOf(more), spreadOf(share)
 		}
 		for k, name := range m.services {
 			m.Services = append(m.Services, serviceTime{Name: name, Mean: services[k] / float64(len(all))})
 		}
-		if m.Wasm || m.Name == none {
+		if (m.Wasm || m.Name == none) && !m.streams {
 			m.Start = startOf(m.begun, m.loaded)
 		}
 	}
@@ -208,10 +219,26 @@ func (f *figures) String() string {
 		}
 		page.Row(&b, m.Title, micros(m.Micros.Median), between(m.Micros), more, moreBetween, adds, strings.Join(services, ", "), fmt.Sprintf("%.0f %%", 100*m.Busy.Median))
 	}
-	page.Row(&b, "", fmt.Sprintf("latency at %s requests a second", page.Thousands(float64(f.Rate))), "half of the answers", "10–90 %", "99 of 100", "10–90 %")
-	page.Row(&b, "---", "--:", "--:", "--:", "--:")
+	rows := 0
 	for _, m := range f.Variants {
+		if m.Held != nil {
+			continue
+		}
+		if rows++; rows == 1 {
+			page.Row(&b, "", fmt.Sprintf("latency at %s requests a second", page.Thousands(float64(f.Rate))), "half of the answers", "10–90 %", "99 of 100", "10–90 %")
+			page.Row(&b, "---", "--:", "--:", "--:", "--:")
+		}
 		page.Row(&b, m.Title, whole(m.P50.Median), wholes(m.P50), whole(m.P99.Median), wholes(m.P99))
+	}
+	for _, m := range f.Variants {
+		if m.Held == nil {
+			continue
+		}
+		if m.Base == "" {
+			page.Row(&b, "", fmt.Sprintf("memory of its own for each of %s open streams", page.Thousands(float64(f.Streams))), "half of the processes", "10–90 %")
+			page.Row(&b, "---", "--:", "--:")
+		}
+		page.Row(&b, m.Title, fmt.Sprintf("%.1f KiB", m.Held.Median), between(*m.Held))
 	}
 	first := ""
 	for _, m := range f.Variants {
@@ -246,7 +273,7 @@ func between(s page.Spread) string   { return fmt.Sprintf("%.1f–%.1f", s.Low, 
 func (f *figures) plot() ([]byte, error) {
 	bars := page.Bars{Title: "CPU time of a request in Envoy, beyond that without a filter", X: "µs, median of rounds and processes; lines: 10 % to 90 % of them"}
 	for _, m := range f.Variants {
-		if m.More != nil {
+		if m.More != nil && m.Held == nil {
 			bars.Bars = append(bars.Bars, page.Bar{Name: strings.ReplaceAll(m.Title, "`", ""), At: m.More.Median, Low: max(m.More.Low, 0), High: m.More.High})
 		}
 	}

@@ -124,15 +124,24 @@ func (s *site) modules(ctx context.Context, o *options, chosen []*variant) (err 
 	return errors.Join(os.WriteFile(s.nothing, filters.Nothing, 0o600), os.WriteFile(s.floor, filters.Floor, 0o600))
 }
 
-// serveUpstream answers every request with a few bytes.
+// serveUpstream answers every request with a few bytes, or with events.
 func serveUpstream() (port int, end func(), err error) {
 	l, err := net.Listen("tcp", address(0))
 	if err != nil {
 		return 0, nil, err
 	}
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// A client that has gone is no failure of the upstream's.
-		_, _ = io.WriteString(w, "ok\n")
+		switch r.URL.Path {
+		case eventsPath:
+			stream(w, eventsBytes)
+			_, _ = io.WriteString(w, lastEvents)
+		case heldPath:
+			stream(w, 4*len(oneEvent))
+			<-r.Context().Done()
+		default:
+			_, _ = io.WriteString(w, "ok\n")
+		}
 	})}
 	var group sync.WaitGroup
 	group.Go(func() {
@@ -143,6 +152,23 @@ func serveUpstream() (port int, end func(), err error) {
 		_ = server.Close() // all was measured
 		group.Wait()
 	}, nil
+}
+
+// What a language model's stream is made of.
+const (
+	oneEvent = `data: {"id":"chatcmpl-123","object":"chat.completion.chunk","created":1694268190,"model":"some","choices":[{"index":0,"delta":{"content":" word"},"finish_reason":null}],"usage":null}` + "\n\n"
+	// lastEvents tell what a stream has cost.
+	lastEvents  = `data: {"id":"chatcmpl-123","object":"chat.completion.chunk","created":1694268190,"model":"some","choices":[],"usage":{"total_tokens":5600}}` + "\n\ndata: [DONE]\n\n"
+	eventsBytes = 1 << 20
+)
+
+// stream sends events of so many bytes, one by one.
+func stream(w http.ResponseWriter, size int) {
+	w.Header().Set("content-type", "text/event-stream")
+	for sent := 0; sent < size; sent += len(oneEvent) {
+		_, _ = io.WriteString(w, oneEvent)
+		_ = http.NewResponseController(w).Flush()
+	}
 }
 
 // startWeir starts the plugin's backend.

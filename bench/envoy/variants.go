@@ -27,6 +27,8 @@ type variant struct {
 	wasm func(*site) string
 	// headers are what requests have besides those of all variants.
 	headers [][2]string
+	// streams says that an answer is a megabyte of events.
+	streams bool
 	// route is merged into the one that all requests take.
 	route object
 	// services are processes that work for Envoy, and whose time is told beside Envoy's.
@@ -40,6 +42,7 @@ type variant struct {
 const (
 	none   = "none"
 	direct = "direct"
+	events = "events"
 )
 
 // Names of services.
@@ -117,6 +120,13 @@ var variants = []*variant{
 		counted: metric("rejected")},
 	{name: "local-refuses", title: "Envoy's local rate limit refuses", base: direct, status: http.StatusTooManyRequests,
 		filters: local(1, "86400s"), counted: "local.http_local_rate_limit.rate_limited"},
+	{name: events, title: "no filter, a megabyte of events", status: http.StatusOK, streams: true},
+	{name: "events-nothing", title: "a Wasm filter that does nothing", base: events, status: http.StatusOK, streams: true,
+		wasm: nothingFile, filters: func(s *site) []object { return wasm(nothingFile(s), nil) }},
+	{name: "events-weir", title: "Weir", base: events, status: http.StatusOK, streams: true, decorated: true,
+		wasm: pluginFile, filters: weir(nil), counted: allowed},
+	{name: "events-tokens", title: "Weir, `cost_on_response: \"openai\"`", base: events, status: http.StatusOK, streams: true, decorated: true,
+		wasm: pluginFile, filters: weir(object{"rules": []object{rule(never*never, object{"reserve": 500, "cost_on_response": "openai"})}}), counted: allowed},
 }
 
 var allowed = metric("allowed")

@@ -96,3 +96,16 @@ func index(text string) int {
 	}
 	return n
 }
+
+// Indexes reports whether the path leads into an array, if the text is one.
+func (p *Path) Indexes() bool { return p.names[0].index >= 0 }
+
+// Longest is the longest of the path's names, without escapes.
+func (p *Path) Longest() (text string) {
+	for i := range p.names {
+		if len(p.names[i].text) > len(text) {
+			text = p.names[i].text
+		}
+	}
+	return text
+}

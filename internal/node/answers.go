@@ -84,6 +84,9 @@ func (n *Node) settleKey(b *batch) {
 		pending := d.Counter.Pending()
 		d.Counter.Trim(now)
 		d.Counter.RunDry(now, n.options.Random.fraction())
+		if d.Rule.CostsLater {
+			n.noteExcess(d, now)
+		}
 		again := d.Counter.Pending() && d.Counter.Own(pending, now)
 		if n.write(d, now) {
 			if again {
@@ -158,13 +161,14 @@ func (n *Node) readRooms(b *batch, r *Rule) {
 func (n *Node) settleRequest(b *batch, t *take, grant *wire.Grant) {
 	var demands []Demand
 	verdict := counter.Rejected
+	at := int64(grant.AtNanos)
+	t.grantedAt = at
 	w := t.waiters[0]
 	if w.waits() {
 		if demands = n.takeUp(w.wait); t.granted && !n.overdrawn(b, t) {
 			verdict = n.takeRest(demands, t)
 		}
 	}
-	at := int64(grant.AtNanos)
 	for i := range t.parts {
 		part := &t.parts[i]
 		n.readRooms(b, part.rule)

@@ -12,6 +12,7 @@ const maxOrphans = 1 << 12
 // locate finds out where the counter of a demand is that has a key.
 func (n *Node) locate(d *Demand) {
 	d.address, d.named, d.passed = n.table.Address(d.Rule.group, d.Key), false, false
+	d.grantedAt = 0
 	if n.overrides.places != nil {
 		d.Rule = n.inForce(d.Rule, d.address)
 	}
@@ -65,7 +66,7 @@ func (n *Node) Save(d *Demand) Saved {
 func (n *Node) restore(d *Demand, s *Saved) {
 	d.Rule, d.Cost, d.Key = s.Rule, s.Cost, d.Key[:0]
 	d.address, d.id, d.named = s.address, s.id, true
-	d.Verdict, d.passed, d.debited, d.held = counter.Allowed, false, false, false
+	d.Verdict, d.passed, d.debited, d.held, d.grantedAt = counter.Allowed, false, false, false, 0
 }
 
 // read gets a demand's counter as it was written last, and brings it to the present.

@@ -294,6 +294,7 @@ func (n *Node) Force(d *Demand, now int64) {
 	n.locate(d)
 	n.read(d, now)
 	n.debit(d, now, forced)
+	n.noteExcess(d, now)
 }
 
 // ForceSaved is Force of a demand that was saved. Call it outside of [Waiter.Decided].

@@ -25,10 +25,12 @@ type Demand struct {
 	numbers []uint64 // of the windows that were debited
 	// passed demands have room, and take nothing here: the backend has counted their hits, or can't
 	// be asked and is not needed.
-	passed  bool
-	inSlot  bool // the hits are in the slot already, and have to be written
-	debited bool
-	held    bool
+	passed bool
+	// grantedAt is when the backend has counted them for this request, 0 if it has not.
+	grantedAt int64
+	inSlot    bool // the hits are in the slot already, and have to be written
+	debited   bool
+	held      bool
 }
 
 // Withheld reports whether a demand was refused though its limits have room as far as is known

@@ -219,18 +219,28 @@ func (n *Node) TickMillis() uint32 { return n.tickMillis }
 func (n *Node) Nodes() uint64 { return n.nodes }
 
 // Overshoot is the most hits above a rule's limits that its nodes can admit together as things
-// stand, or have admitted in windows that count still. It is none if the rule needs no backend, or
-// while the backend can be reached and no hit counts that passed without it. As the gauge is the
-// process's, a hit counts whichever of its rules it was for.
+// stand, or have admitted in windows that count still: none if the rule needs no backend, or while
+// the backend can be reached and no hit counts that passed without it. As the gauge is the process's,
+// a hit counts whichever of its rules it was for. What responses have charged above a limit is on top,
+// as far as that has been heard.
 //
 //go:noinline
 func (n *Node) Overshoot(rule int) (hits uint64) {
-	r, link := &n.rules[rule], &n.link.shared
-	if !r.Synced() || n.options.Fallback == RejectAll {
+	r, now := &n.rules[rule], n.now()
+	if !r.Synced() {
 		return 0
 	}
+	return min(n.admittedAlone(r, now)+r.excessAt(now), window.MaxHits)
+}
+
+// admittedAlone is how many hits nodes that can't ask may admit above a rule's limits.
+func (n *Node) admittedAlone(r *Rule, now int64) (hits uint64) {
+	if n.options.Fallback == RejectAll {
+		return 0
+	}
+	link := &n.link.shared
 	nodes, hits := n.nodes, r.Quota()
-	switch counts := link.countsAlone(n.now(), r.Lasts()); {
+	switch counts := link.countsAlone(now, r.Lasts()); {
 	case counts:
 		nodes, hits = max(nodes, uint64(link.peak)), max(hits, r.before)
 	case !n.link.open():

@@ -37,6 +37,8 @@ type Rule struct {
 	// Index is the rule's place among the node's. New sets it, and the Interval of counter.Rule.
 	Index int
 
+	// excess is by how much charges have brought a key above a limit.
+	excess excess
 	// before is the largest limit of the configurations that this one has taken the place of.
 	before uint64
 	group  sharedata.Group

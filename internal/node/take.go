@@ -18,9 +18,10 @@ type take struct {
 	next    *take // in a list of leaseWishes
 	waiters []waiting
 	// The answer's: whether it was taken in, with hits, and how many waiters have been told.
-	settled bool
-	granted bool
-	told    int
+	settled   bool
+	granted   bool
+	grantedAt int64
+	told      int
 }
 
 // claimant is a key of a take.
@@ -36,7 +37,7 @@ func (t *take) pass(demands []Demand) {
 	parts := t.parts // in the order of the demands
 	for i := range demands {
 		if d := &demands[i]; len(parts) > 0 && d.Rule == parts[0].rule {
-			d.passed, parts = true, parts[1:]
+			d.passed, d.grantedAt, parts = true, t.grantedAt, parts[1:]
 		}
 	}
 }

@@ -19,6 +19,7 @@ type Host interface {
 	PluginConfiguration() ([]byte, bool)
 	RequestHeader(name string) ([]byte, bool)
 	ResponseHeader(name string) ([]byte, bool)
+	ResponseBody(start, size int) ([]byte, bool)
 	ReplaceResponseHeader(name string, value []byte)
 	SendLocalResponse(r *LocalResponse) bool
 	Property(path string) ([]byte, bool)
@@ -68,6 +69,10 @@ func RequestHeader(name string) (header []byte, ok bool) { return host.RequestHe
 // ResponseHeader is the first value of a header of the current stream's response, in its response
 // phase only.
 func ResponseHeader(name string) (header []byte, ok bool) { return host.ResponseHeader(name) }
+
+// ResponseBody is the piece of the current stream's response body that is being delivered, size bytes
+// of it from start on, or fewer.
+func ResponseBody(start, size int) (piece []byte, ok bool) { return host.ResponseBody(start, size) }
 
 // ReplaceResponseHeader sets a header of the current stream's response and removes all other values
 // of it.
@@ -162,6 +167,10 @@ func (sdkHost) RequestHeader(name string) ([]byte, bool) {
 func (sdkHost) ResponseHeader(name string) ([]byte, bool) {
 	value, err := sdk.GetHttpResponseHeader(name)
 	return []byte(value), err == nil
+}
+
+func (sdkHost) ResponseBody(start, size int) ([]byte, bool) {
+	return found(sdk.GetHttpResponseBody(start, size))
 }
 
 func (sdkHost) ReplaceResponseHeader(name string, value []byte) {

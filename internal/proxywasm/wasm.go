@@ -67,6 +67,7 @@ func proxyDone() uint32
 const (
 	statusOK = 0
 
+	bufferResponseBody        = 1
 	bufferCalloutBody         = 4
 	bufferPluginConfiguration = 7
 
@@ -157,6 +158,12 @@ func RequestHeader(name string) (header []byte, ok bool) {
 // phase only.
 func ResponseHeader(name string) (header []byte, ok bool) {
 	return value(proxyGetHeaderMapValue(mapResponseHeaders, name, &vm.address, &vm.length))
+}
+
+// ResponseBody is the piece of the current stream's response body that is being delivered, size bytes
+// of it from start on, or fewer.
+func ResponseBody(start, size int) (piece []byte, ok bool) {
+	return value(proxyGetBufferBytes(bufferResponseBody, uint32(start), uint32(size), &vm.address, &vm.length))
 }
 
 // ReplaceResponseHeader sets a header of the current stream's response and removes all other values
@@ -367,6 +374,14 @@ func onRequestTrailers(id, trailers uint32) uint32 {
 func onResponseHeaders(id, headers, endOfStream uint32) uint32 {
 	if s := vm.streams.get(id); s != nil {
 		return uint32(s.OnHttpResponseHeaders(int(headers), endOfStream != 0))
+	}
+	return uint32(types.ActionContinue)
+}
+
+//go:wasmexport proxy_on_response_body
+func onResponseBody(id, size, endOfStream uint32) uint32 {
+	if s := vm.streams.get(id); s != nil {
+		return uint32(s.OnHttpResponseBody(int(size), endOfStream != 0))
 	}
 	return uint32(types.ActionContinue)
 }

@@ -224,3 +224,6 @@ func (p *proxy) SetMetric(m proxywasm.Metric, n uint64) { p.metrics[p.names[m]] 
 
 // PluginDone implements proxywasm.Host.
 func (p *proxy) PluginDone() {}
+
+// ResponseBody implements proxywasm.Host. Logs have no bodies.
+func (p *proxy) ResponseBody(int, int) ([]byte, bool) { return nil, false }

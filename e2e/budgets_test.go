@@ -1,0 +1,240 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"weir/internal/store/redis/redistest"
+)
+
+// budget is one of so many tokens for each key. What a request asks for is reserved.
+const budget = `{"namespace": "budget", "backend": {"cluster": "weir", "timeout": "5s"}, "sync_rate": 0.2, "headers": ["x-ratelimit"], "rules": [
+	{"name": "tokens", "key": [{"header": "x-key"}], "limits": [{"limit": %d, "window": "366d", "algorithm": "fixed_window"}],
+		"cost_on_response": {"response_json": "usage.total_tokens"}, "reserve": {"header": "x-reserve", "most": 5000}}]}`
+
+// costs are the parts of the reference by which a response's body tells what a request has cost.
+var costs = []reference{
+	{
+		name: "cost_on_response: of the body, and reserve",
+		configuration: `{"rules": [{"name": "r", "reserve": 30, "cost_on_response": {"response_json": "usage.total_tokens"}, "limits": [
+			{"limit": 100, "window": "1m", "algorithm": "fixed_window"}]}]}`,
+		steps: []step{
+			{send: `GET / answer-content-type:application/json x-body:{"usage":{"total_tokens":12}}`, status: 200, want: "x-ratelimit-remaining: 70"},
+			{send: "GET / answer-content-type:text/event-stream x-body:data:{\"usage\":{\"total_tokens\":40}}", status: 200, want: "x-ratelimit-remaining: 58"},
+			// 12 and 40 are gone, and 30 taken. What is not told costs what was reserved.
+			{send: `GET / answer-content-type:application/json x-body:{"usage":{"total_tokens":-1}}`, status: 200, want: "x-ratelimit-remaining: 18"},
+			{send: "GET /", status: 429, want: "x-ratelimit-remaining: 18\nretry-after: 60"},
+		},
+	},
+	{
+		name: "cost_on_response: weights; on_failure",
+		configuration: `{"rules": [{"name": "r", "reserve": 10, "on_failure": "keep", "limits": [{"limit": 100, "window": "1m", "algorithm": "fixed_window"}],
+			"cost_on_response": {"sum": [{"response_json": "prompt", "weight": 1}, {"response_json": "completion", "weight": 4}]}}]}`,
+		steps: []step{
+			{send: `GET / answer-content-type:application/json x-body:{"prompt":6,"completion":5}`, status: 200, want: "x-ratelimit-remaining: 90"},
+			{send: "GET /", status: 200, want: "x-ratelimit-remaining: 64"},
+		},
+	},
+	{
+		name: "cost_on_response: what a provider's answers tell",
+		configuration: `{"rules": [{"name": "r", "reserve": {"header": "x-most", "least": 20, "most": 60}, "cost_on_response": "openai", "limits": [
+			{"limit": 100, "window": "1m", "algorithm": "fixed_window"}]}]}`,
+		steps: []step{
+			{send: `GET / answer-content-type:application/json x-body:{"usage":{"total_tokens":90}}`, status: 200, want: "x-ratelimit-remaining: 80"},
+			{send: "GET / x-most:60", status: 429, want: "x-ratelimit-remaining: 10"},
+		},
+	},
+}
+
+// How a stream ends.
+const (
+	endsWhole    = "whole"
+	endsByClient = "client leaves"
+	endsFailed   = "upstream fails"
+)
+
+// model is a stand-in for one that streams. It sends events that tell how many tokens they have cost so
+// far, and ends as the request says.
+func model(w http.ResponseWriter, r *http.Request) {
+	tokens, _ := strconv.Atoi(r.Header.Get("x-tokens"))
+	ends := r.Header.Get("x-ends")
+	if ends == endsFailed {
+		http.Error(w, `{"error":"overloaded"}`, http.StatusServiceUnavailable)
+		return
+	}
+	w.Header().Set("content-type", "text/event-stream")
+	const events = 20
+	for i := range events {
+		fmt.Fprintf(w, "data: {\"choices\":[{\"delta\":{\"content\":\"word %d\"}}],\"usage\":{\"total_tokens\":%d}}\n\n", i, tokens*(i+1)/events)
+		_ = http.NewResponseController(w).Flush()
+	}
+	switch ends {
+	case endsByClient:
+		<-r.Context().Done()
+	default:
+		fmt.Fprint(w, "data: [DONE]\n\n")
+	}
+}
+
+// stream asks for a stream, reads what there is, and reports the status.
+func stream(address, key, ends string, reserve, tokens int) (status int, err error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address+"/v1/chat/completions", nil)
+	if err != nil {
+		return 0, err
+	}
+	for name, value := range map[string]string{"x-key": key, "x-reserve": strconv.Itoa(reserve), "x-tokens": strconv.Itoa(tokens), "x-ends": ends} {
+		request.Header.Set(name, value)
+	}
+	response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
+	if err != nil {
+		return 0, err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK || ends == endsWhole {
+		_, err = io.Copy(io.Discard, response.Body)
+		return response.StatusCode, err
+	}
+	last := fmt.Sprintf(`"total_tokens":%d}`, tokens)
+	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+		if strings.Contains(lines.Text(), last) {
+			break // and go
+		}
+	}
+	return response.StatusCode, nil
+}
+
+// 200 streams at once through two nodes are of any length; clients leave, the upstream fails, and the
+// backend is killed and comes back. In the end the store has the tokens that were streamed.
+func TestBudgets(t *testing.T) {
+	onEach(t, 2, budgets)
+}
+
+func budgets(t *testing.T, d driver) {
+	const streams, rounds = 200, 3
+	url := redistest.Start(t).URL()
+	process, backend := serveAt(t, "127.0.0.1:0", url)
+	_, addresses := nodes(t, d, 2, nodeConfig{configuration: fmt.Sprintf(budget, 100_000_000), backend: backend, workers: 2, upstream: http.HandlerFunc(model)})
+	random := rand.New(rand.NewPCG(7, 8))
+	want := int64(0)
+	for round := range rounds {
+		var group sync.WaitGroup
+		var begun atomic.Int64
+		for range streams {
+			ends := []string{endsWhole, endsWhole, endsByClient, endsFailed}[random.IntN(4)]
+			reserve, tokens := 1+random.IntN(2000), 20+random.IntN(3000)
+			key, address := fmt.Sprint("key", random.IntN(5)), addresses[random.IntN(2)]
+			switch ends {
+			case endsWhole:
+				want += int64(tokens)
+			case endsByClient:
+				want += int64(max(reserve, tokens))
+			}
+			group.Go(func() {
+				begun.Add(1)
+				status, err := stream(address, key, ends, reserve, tokens)
+				if err != nil || status != http.StatusOK && (status != http.StatusServiceUnavailable || ends != endsFailed) {
+					t.Errorf("%s: status %d, %v", ends, status, err)
+				}
+			})
+		}
+		if round == 1 {
+			process.kill(t)
+		}
+		group.Wait()
+		if round == 1 {
+			process, _ = serveAt(t, backend, url)
+		}
+	}
+	settle(t, backend, "budget", want)
+}
+
+// Where requests reserve the most that they can cost, no more tokens are streamed than there are, and
+// all that there are can be had.
+func TestBudgetIsNeverExceeded(t *testing.T) {
+	onEach(t, 2, budgetIsNeverExceeded)
+}
+
+func budgetIsNeverExceeded(t *testing.T, d driver) {
+	const tokens, most = 20_000, 500
+	backend := serve(t, "memory")
+	_, addresses := nodes(t, d, 2, nodeConfig{configuration: fmt.Sprintf(budget, tokens), backend: backend, workers: 2, upstream: http.HandlerFunc(model)})
+	var group sync.WaitGroup
+	var streamed, refused atomic.Int64
+	for worker := range 20 {
+		random := rand.New(rand.NewPCG(9, uint64(worker)))
+		group.Go(func() {
+			for range 30 {
+				cost := 20 + random.IntN(most-20)
+				switch status, err := stream(addresses[random.IntN(2)], "ann", endsWhole, most, cost); {
+				case err != nil:
+					t.Error(err)
+				case status == http.StatusTooManyRequests:
+					refused.Add(1)
+				case streamed.Add(int64(cost)) > tokens:
+					t.Errorf("%d tokens were streamed, of %d", streamed.Load(), tokens)
+				}
+			}
+		})
+	}
+	group.Wait()
+	settle(t, backend, "budget", streamed.Load())
+	if streamed.Load() <= tokens-2*most || refused.Load() == 0 {
+		t.Errorf("%d tokens of %d were streamed, and %d requests refused", streamed.Load(), tokens, refused.Load())
+	}
+}
+
+// Streams that a configuration has reserved for are settled by it, though another one has taken its
+// place before they end.
+func TestBudgetsOutliveConfigurations(t *testing.T) {
+	onEach(t, 1, budgetsOutliveConfigurations)
+}
+
+func budgetsOutliveConfigurations(t *testing.T, d driver) {
+	const streams, tokens = 8, 900
+	backend := serve(t, "memory")
+	var begun sync.WaitGroup
+	begun.Add(streams)
+	release := make(chan struct{})
+	upstream := func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("content-type", "text/event-stream")
+		event := func(so int) {
+			fmt.Fprintf(w, "data: {\"usage\":{\"total_tokens\":%d}}\n\n", so)
+			_ = http.NewResponseController(w).Flush()
+		}
+		event(tokens / 2)
+		begun.Done()
+		select {
+		case <-release:
+		case <-r.Context().Done():
+		}
+		event(tokens)
+	}
+	all, addresses := nodes(t, d, 1, nodeConfig{configuration: fmt.Sprintf(budget, 100_000), backend: backend, workers: 2, upstream: http.HandlerFunc(upstream)})
+	var group sync.WaitGroup
+	for i := range streams {
+		group.Go(func() {
+			// Half of them have reserved more than they cost.
+			if status, err := stream(addresses[0], "ann", endsWhole, 200+1000*(i%2), tokens); err != nil || status != http.StatusOK {
+				t.Errorf("status %d, %v", status, err)
+			}
+		})
+	}
+	begun.Wait()
+	if err := all[0].configure(fmt.Sprintf(budget, 200_000)); err != nil {
+		t.Error(err)
+	}
+	close(release)
+	group.Wait()
+	settle(t, backend, "budget", streams*tokens)
+}

@@ -1,0 +1,239 @@
+package filter
+
+import (
+	"weir/internal/node"
+	"weir/internal/proxywasm"
+	"weir/internal/usage"
+)
+
+// charge is what a request has taken of a rule, until its response has told what it costs.
+type charge struct {
+	_ [0]func() // or else Go makes a function that compares values
+
+	node.Charge
+	rule *requestRule
+	// taken is what the request took at first: what it costs besides, or if the rule reserves, what it
+	// costs if nothing else is known.
+	taken  uint64
+	reader *usage.Reader // of the body; nil if that is not read
+}
+
+// course is how a response goes.
+type course struct {
+	failed bool // by its status
+	ended  bool // whole
+}
+
+const (
+	// bodyPiece is how much of a body is read at once: a VM keeps the memory.
+	bodyPiece = 16 << 10
+	// maxIdleReaders bounds the readers that are kept for later streams.
+	maxIdleReaders = 256
+	// settledPerTick bounds the streams that are looked at in a tick.
+	settledPerTick = 256
+)
+
+// charge notes what demands have taken that were allowed.
+//
+//go:noinline
+func (s *stream) charge(demands []node.Demand, now int64) {
+	p := s.plugin
+	for i := range demands {
+		d := &demands[i]
+		if rule := &p.rules[d.Rule.Index]; rule.charges {
+			c := charge{Charge: p.node.Charge(d, now), rule: rule}
+			c.taken = c.Cost
+			s.charges = append(s.charges, c)
+		}
+	}
+}
+
+// openResponse looks at a response's headers: at what they tell themselves, and whether the body can
+// be read.
+//
+//go:noinline
+func (s *stream) openResponse(end bool) {
+	p := s.plugin
+	status, ok := proxywasm.ResponseHeader(":status")
+	s.course.failed = ok && len(status) > 0 && status[0] >= '4'
+	format, known := usage.Unreadable, end
+	now := p.now()
+	for i := 0; i < len(s.charges); i++ {
+		c := &s.charges[i]
+		cost, told := p.request.toldCost(c.rule)
+		if told {
+			s.finish(c, cost, now)
+			last := len(s.charges) - 1
+			copy(s.charges[i:], s.charges[i+1:])
+			s.charges = s.charges[:last]
+			i--
+			continue
+		}
+		if !known {
+			format, known = responseFormat(), true
+		}
+		if c.rule.usage != nil && format != usage.Unreadable {
+			c.reader = p.reader()
+			c.reader.Reset(c.rule.usage.Fields, format)
+		}
+	}
+	switch {
+	case len(s.charges) == 0:
+	case end:
+		s.end()
+	case format != usage.Unreadable && s.at == 0:
+		p.open = append(p.open, s)
+		s.at = len(p.open)
+	}
+}
+
+// toldCost is what the headers of a response tell of its cost.
+func (r *request) toldCost(rule *requestRule) (cost uint64, told bool) {
+	if rule.usage == nil {
+		if rule.onResponse.responseHeader == "" {
+			return r.selectedCost(&rule.onResponse, 0), true
+		}
+		value, ok := proxywasm.ResponseHeader(rule.onResponse.responseHeader)
+		if !ok {
+			return 0, false
+		}
+		return parseHits(value)
+	}
+	for _, name := range rule.usage.Headers {
+		if value, ok := proxywasm.ResponseHeader(name); ok {
+			if hits, ok := parseHits(value); ok {
+				cost, told = cost+min(hits, usage.Most), true
+			}
+		}
+	}
+	return cost, told
+}
+
+// responseFormat is the form of the response's body, as far as it can be read as it is.
+func responseFormat() usage.Format {
+	if encoding, ok := proxywasm.ResponseHeader("content-encoding"); ok && string(encoding) != "identity" {
+		return usage.Unreadable
+	}
+	mediaType, _ := proxywasm.ResponseHeader("content-type")
+	return usage.FormatOf(mediaType)
+}
+
+// readBody reads a piece of a response's body.
+//
+//go:noinline
+func (s *stream) readBody(size int, end bool) {
+	if s.at != 0 {
+		for start := 0; start < size; {
+			piece, ok := proxywasm.ResponseBody(start, min(bodyPiece, size-start))
+			if !ok || len(piece) == 0 {
+				break
+			}
+			for i := range s.charges {
+				if r := s.charges[i].reader; r != nil {
+					r.Feed(piece)
+				}
+			}
+			start += len(piece)
+		}
+	}
+	if end {
+		s.end()
+	}
+}
+
+// end settles a response that has come to its end.
+func (s *stream) end() {
+	s.course.ended = true
+	s.settle()
+}
+
+// settle has every rule take what the stream has turned out to cost, and no more than that. A
+// response that has come to its end tells. What was seen of another one is the least that it may have
+// cost. A request that fails costs nothing, unless the rule says so; one whose client has gone before
+// there was an answer may cost its upstream as much as others.
+//
+//go:noinline
+func (s *stream) settle() {
+	p := s.plugin
+	now := p.now()
+	for i := range s.charges {
+		c := &s.charges[i]
+		cost, found := uint64(0), false
+		if c.reader != nil {
+			cost, found = c.reader.Cost()
+		}
+		switch {
+		case found && (s.course.ended || !c.rule.reserves || cost > c.taken):
+			s.finish(c, cost, now)
+		case found:
+			s.finish(c, c.taken, now)
+		case s.course.failed && c.rule.reserves && !c.rule.keeps:
+			s.finish(c, 0, now)
+		case s.course.ended && !s.course.failed:
+			p.request.unreadCosts++
+		}
+		if c.reader != nil {
+			p.putReader(c.reader)
+		}
+		s.charges[i] = charge{}
+	}
+	s.charges = s.charges[:0]
+	if s.at != 0 {
+		last := len(p.open) - 1
+		p.open[s.at-1] = p.open[last]
+		p.open[s.at-1].at = s.at
+		p.open[last], p.open, s.at = nil, p.open[:last], 0
+	}
+}
+
+// finish has a charge cost what the response has told.
+func (s *stream) finish(c *charge, cost uint64, now int64) {
+	if !c.rule.reserves {
+		cost += c.taken
+	}
+	p := s.plugin
+	if cost > c.Cost {
+		tellCharged(&p.vm.observed, c.Rule.Index, cost-c.Cost)
+	}
+	p.node.Revise(&c.Charge, min(cost, usage.Most), now)
+}
+
+// settleOpen has the streams that are under way take what they have told so far, if that is more
+// than they have taken.
+//
+//go:noinline
+func (p *plugin) settleOpen() {
+	now := p.now()
+	for range min(len(p.open), settledPerTick) {
+		p.nextOpen++
+		if p.nextOpen >= len(p.open) {
+			p.nextOpen = 0
+		}
+		s := p.open[p.nextOpen]
+		for i := range s.charges {
+			c := &s.charges[i]
+			if c.reader == nil {
+				continue
+			}
+			if cost, found := c.reader.Cost(); found && (!c.rule.reserves || cost > c.taken) {
+				s.finish(c, cost, now)
+			}
+		}
+	}
+}
+
+func (p *plugin) reader() *usage.Reader {
+	n := len(p.readers)
+	if n == 0 {
+		return new(usage.Reader)
+	}
+	r := p.readers[n-1]
+	p.readers = p.readers[:n-1]
+	return r
+}
+
+func (p *plugin) putReader(r *usage.Reader) {
+	if len(p.readers) < maxIdleReaders {
+		p.readers = append(p.readers, r)
+	}
+}

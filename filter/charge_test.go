@@ -1,0 +1,203 @@
+package filter
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
+
+	"weir/internal/proxywasm"
+)
+
+// open begins a request, whose stream stays open if it passes.
+func (v *fakeVM) open(headers ...string) *stream {
+	v.t.Helper()
+	v.request = map[string][]byte{":method": []byte("POST"), ":path": []byte("/v1/chat"), ":authority": []byte("llm.example")}
+	for i := 0; i < len(headers); i += 2 {
+		v.request[headers[i]] = []byte(headers[i+1])
+	}
+	v.response, v.reply = map[string]string{}, nil
+	defer proxywasm.Use(v)()
+	v.streams++
+	v.context = v.streams
+	s := v.plugin.NewHttpContext(v.streams).(*stream)
+	if s.OnHttpRequestHeaders(len(v.request), true) != types.ActionContinue {
+		return nil
+	}
+	return s
+}
+
+// respond begins a response.
+func (v *fakeVM) respond(s *stream, end bool, headers ...string) {
+	v.upstream = map[string]string{":status": "200"}
+	for i := 0; i < len(headers); i += 2 {
+		v.upstream[headers[i]] = headers[i+1]
+	}
+	defer proxywasm.Use(v)()
+	s.OnHttpResponseHeaders(len(v.upstream), end)
+}
+
+// body brings a piece of the response's body.
+func (v *fakeVM) bring(s *stream, end bool, piece string) {
+	v.piece = []byte(piece)
+	defer proxywasm.Use(v)()
+	s.OnHttpResponseBody(len(piece), end)
+}
+
+const tokensRule = `{"headers": ["x-ratelimit"], "rules": [{"name": "tokens", "key": [{"header": "x-key"}],
+	"limits": [{"limit": 1000, "window": "1h", "algorithm": "fixed_window"}], "cost_on_response": %s%s}]}`
+
+// remaining is what a key has left of the limit of tokensRule.
+func (v *fakeVM) remaining(key string) string {
+	v.t.Helper()
+	s := v.open("x-key", key, "x-reserve", "0")
+	if s == nil {
+		return "none"
+	}
+	v.respond(s, true, ":status", "503") // a failure costs nothing
+	v.reset(s)
+	return v.response["x-ratelimit-remaining"]
+}
+
+// What a request has reserved is replaced by what its response has cost, however it ends.
+func TestReserve(t *testing.T) {
+	const reserve = `, "reserve": {"header": "x-reserve", "least": 0}`
+	const json, events = "application/json", "text/event-stream; charset=utf-8"
+	sent := "data: {\"usage\":null}\n\ndata: {\"usage\":{\"total_tokens\":70}}\n\ndata: [DONE]\n\n"
+	large := `{"text":"` + strings.Repeat("x", 100<<10) + `","usage":{"total_tokens":70}}`
+	for _, c := range []struct {
+		name, cost, more string
+		run              func(v *fakeVM, s *stream)
+		want             string // left of 1000, of which 100 were reserved
+	}{
+		{"json", `"openai"`, reserve, func(v *fakeVM, s *stream) {
+			v.respond(s, false, "content-type", json)
+			v.bring(s, true, large)
+		}, "930"},
+		{"pieces", `"openai"`, reserve, func(v *fakeVM, s *stream) {
+			v.respond(s, false, "content-type", events)
+			for i := range sent {
+				v.bring(s, i == len(sent)-1, sent[i:i+1])
+			}
+		}, "930"},
+		{"trailing end", `"openai"`, reserve, func(v *fakeVM, s *stream) {
+			v.respond(s, false, "content-type", events)
+			v.bring(s, false, sent)
+			v.bring(s, true, "")
+		}, "930"},
+		{"more than was reserved", `{"sum": [{"response_json": "usage.total_tokens", "weight": 5}]}`, reserve, func(v *fakeVM, s *stream) {
+			v.respond(s, false, "content-type", json)
+			v.bring(s, true, large)
+		}, "650"},
+		{"missing", `"openai"`, reserve, func(v *fakeVM, s *stream) {
+			v.respond(s, false, "content-type", json)
+			v.bring(s, true, `{}`)
+		}, "900"},
+		{"absurd", `"openai"`, reserve, func(v *fakeVM, s *stream) {
+			v.respond(s, false, "content-type", json)
+			v.bring(s, true, `{"usage":{"total_tokens":-1}}`)
+		}, "900"},
+		{"gzip", `"openai"`, reserve, func(v *fakeVM, s *stream) {
+			v.respond(s, false, "content-type", json, "content-encoding", "gzip")
+			v.bring(s, true, large)
+		}, "900"},
+		{"no body", `"openai"`, reserve, func(v *fakeVM, s *stream) { v.respond(s, true) }, "900"},
+		{"no response", `"openai"`, reserve, func(*fakeVM, *stream) {}, "900"},
+		{"cut off", `"openai"`, reserve, func(v *fakeVM, s *stream) {
+			v.respond(s, false, "content-type", events)
+			v.bring(s, false, sent[:30])
+		}, "900"},
+		{"cut off when it had cost less", `"openai"`, reserve, func(v *fakeVM, s *stream) {
+			v.respond(s, false, "content-type", events)
+			v.bring(s, false, sent)
+		}, "900"},
+		{"cut off when it had cost more", `{"response_json": "n"}`, reserve, func(v *fakeVM, s *stream) {
+			v.respond(s, false, "content-type", events)
+			v.bring(s, false, "data: {\"n\":300}\n\ndata: {\"n\"")
+		}, "700"},
+		{"failed", `"openai"`, reserve, func(v *fakeVM, s *stream) {
+			v.respond(s, false, ":status", "502", "content-type", json)
+			v.bring(s, true, `{"error":{}}`)
+		}, "1000"},
+		{"failed, and tells", `"openai"`, reserve, func(v *fakeVM, s *stream) {
+			v.respond(s, false, ":status", "400", "content-type", json)
+			v.bring(s, true, `{"usage":{"total_tokens":5}}`)
+		}, "995"},
+		{"failed, keeps", `"openai"`, reserve + `, "on_failure": "keep"`, func(v *fakeVM, s *stream) { v.respond(s, true, ":status", "503") }, "900"},
+		{"headers of bedrock", `"bedrock"`, reserve, func(v *fakeVM, s *stream) {
+			v.respond(s, false, "content-type", json, "x-amzn-bedrock-input-token-count", "30", "x-amzn-bedrock-output-token-count", "12")
+			v.bring(s, true, `{"usage":{"totalTokens":700}}`)
+		}, "958"},
+		{"header", `{"response_header": "x-tokens"}`, reserve, func(v *fakeVM, s *stream) { v.respond(s, true, "x-tokens", "7") }, "993"},
+		{"no header", `{"response_header": "x-tokens"}`, reserve, func(v *fakeVM, s *stream) { v.respond(s, true) }, "900"},
+		{"besides", `"openai"`, `, "cost": {"header": "x-reserve", "least": 0}`, func(v *fakeVM, s *stream) {
+			v.respond(s, false, "content-type", json)
+			v.bring(s, true, large)
+		}, "830"},
+		{"besides, failed", `"openai"`, `, "cost": {"header": "x-reserve", "least": 0}`, func(v *fakeVM, s *stream) { v.respond(s, true, ":status", "500") }, "900"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			v := newProxy(t).start(fmt.Sprintf(tokensRule, c.cost, c.more))
+			s := v.open("x-key", "ann", "x-reserve", "100")
+			if s == nil {
+				t.Fatal("the request was refused")
+			}
+			if got := v.remaining("ann"); got != "900" {
+				t.Errorf("while the stream is open %s are left, want 900", got)
+			}
+			c.run(v, s)
+			v.reset(s)
+			if got := v.remaining("ann"); got != c.want {
+				t.Errorf("%s are left, want %s", got, c.want)
+			}
+			if len(v.plugin.open) > 0 || len(s.charges) > 0 {
+				t.Errorf("%d streams are open with %d charges", len(v.plugin.open), len(s.charges))
+			}
+		})
+	}
+}
+
+// Streams that are under way take what they have told so far at each tick.
+func TestOpenStreamsAreSettled(t *testing.T) {
+	v := newProxy(t).start(fmt.Sprintf(tokensRule, `{"response_json": "n"}`, `, "reserve": 10`))
+	var streams []*stream
+	for range 20 {
+		s := v.open("x-key", "ann")
+		v.respond(s, false, "content-type", "text/event-stream")
+		streams = append(streams, s)
+	}
+	for i, s := range streams {
+		v.bring(s, false, fmt.Sprintf("data: {\"n\":%d}\n\n", i))
+	}
+	for range 2 {
+		v.tick()
+		v.now += second
+	}
+	// 11 streams have told at most 10, and 9 from 11 to 19.
+	if got := v.rest1000("ann"); got != 1000-11*10-135 {
+		t.Errorf("%d are left", got)
+	}
+	for _, s := range streams[:15] {
+		v.bring(s, true, "")
+		v.reset(s)
+	}
+	for _, s := range streams[15:] {
+		v.reset(s)
+	}
+	if got := v.rest1000("ann"); got != 1000-14*15/2-17*5 {
+		t.Errorf("%d are left in the end", got)
+	}
+	if n := len(v.plugin.open); n != 0 {
+		t.Errorf("%d streams are open", n)
+	}
+}
+
+// rest1000 is what a key has left.
+func (v *fakeVM) rest1000(key string) (left int) {
+	s := v.open("x-key", key)
+	v.respond(s, true, ":status", "503")
+	v.reset(s)
+	_, _ = fmt.Sscan(v.response["x-ratelimit-remaining"], &left)
+	return left + 10
+}

@@ -1,0 +1,44 @@
+package counter
+
+// NumbersAt appends the numbers of the windows that hits of a time are in, which the counter has.
+func (c *Counter) NumbersAt(dst []uint64, at int64) []uint64 {
+	for i := range c.States {
+		dst = append(dst, c.rule.Limits[i].NumberAt(&c.States[i], at))
+	}
+	return dst
+}
+
+// Revise makes hits that were counted at a time, in windows of these numbers, more or fewer. More
+// come out of the lease if that has them, and all windows are the present ones. Where there were
+// none, they are counted now.
+func (c *Counter) Revise(numbers []uint64, at int64, from, to uint64, now int64) {
+	if from == 0 || to > from && c.isIn(numbers) {
+		c.Count(to - from)
+		return
+	}
+	for i := range c.States {
+		l, s := &c.rule.Limits[i], &c.States[i]
+		if to > from {
+			l.CountIn(s, numbers[i], to-from)
+		} else {
+			l.GiveBack(s, numbers[i], l.Returnable(from-to, at, now))
+		}
+	}
+}
+
+func (c *Counter) isIn(numbers []uint64) bool {
+	for i := range c.States {
+		if c.rule.Limits[i].Number(&c.States[i]) != numbers[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// Excess is by how many hits the counter is above a limit, the most of all.
+func (c *Counter) Excess() (hits uint64) {
+	for i := range c.States {
+		hits = max(hits, c.rule.Limits[i].Excess(&c.States[i]))
+	}
+	return hits
+}

@@ -1,0 +1,122 @@
+package node
+
+// Charge is what a request that has passed has taken of a rule, until it is known what it costs. It
+// is of the same size however long the key is.
+type Charge struct {
+	Saved
+	// at is when the hits were counted, by the backend's clock, and numbers are those of their
+	// windows.
+	at      int64
+	numbers [maxLimits]uint64
+}
+
+// Charge notes what a demand has taken that was allowed, for [Node.Revise]. Call it before the demand
+// is used again.
+func (n *Node) Charge(d *Demand, now int64) Charge {
+	c := Charge{Saved: n.Save(d)}
+	if d.grantedAt != 0 {
+		now = d.grantedAt
+	}
+	c.note(d, now)
+	return c
+}
+
+// note notes where a demand's hits were counted.
+func (c *Charge) note(d *Demand, at int64) {
+	c.at = at
+	d.numbers = d.Counter.NumbersAt(d.numbers[:0], at)
+	copy(c.numbers[:], d.numbers)
+}
+
+// Revise has a charge cost so many hits: it takes more, whether or not they have room, or gives some
+// back, where the hits were counted. It does that once for each change of the cost, whatever other
+// workers do. Call it outside of [Waiter.Decided].
+func (n *Node) Revise(c *Charge, cost uint64, now int64) {
+	if cost == c.Cost {
+		return
+	}
+	d := &n.demands[0]
+	n.restore(d, &c.Saved)
+	numbers := c.numbers[:len(c.Rule.Limits)]
+	for range n.table.Attempts() {
+		n.read(d, now)
+		if !d.slot.Found() && c.Cost != 0 {
+			n.reviseElsewhere(c, cost, now)
+			c.Cost = cost
+			return
+		}
+		adopted := n.adopt(d, now)
+		if !d.Counter.Identified() {
+			d.Counter.Identify(n.identity(d))
+		}
+		d.Counter.Revise(numbers, c.at, c.Cost, cost, now)
+		if n.write(d, now) {
+			if cost > c.Cost {
+				n.noteExcess(d, now)
+			}
+			if c.Cost == 0 {
+				c.note(d, now)
+			}
+			if c.Cost = cost; adopted {
+				n.enlist(d)
+			}
+			return
+		}
+	}
+	if cost > c.Cost {
+		d.Cost = cost - c.Cost
+		n.hold(d) // they count from when they are written
+	} else {
+		n.Tallies.GivenUp++ // they stay counted
+	}
+	c.Cost = cost
+}
+
+// reviseElsewhere pushes what a charge has changed by, as the table has not kept its counter.
+func (n *Node) reviseElsewhere(c *Charge, cost uint64, now int64) {
+	for i := range c.Rule.Limits {
+		l := &c.Rule.Limits[i]
+		hits := int64(cost) - int64(c.Cost)
+		if hits < 0 {
+			hits = -int64(l.Returnable(uint64(-hits), c.at, now))
+		}
+		if hits == 0 || !c.Rule.Synced() {
+			continue
+		}
+		push := &n.push
+		push.Newest, push.Hits, push.Ages = c.numbers[i], append(push.Hits[:0], hits), push.Ages[:0]
+		switch {
+		case l.Kind.Bucketed():
+			push.Ages = append(push.Ages, 0)
+		case l.Kind.Refills() && hits < 0:
+			push.Newest = uint64(c.at)
+		}
+		if !n.keepOrphan(c.id, l, push, now+2*l.Width) && hits > 0 {
+			n.Tallies.Lost += uint64(hits)
+		}
+	}
+}
+
+// excess is the most hits of late by which a key of a rule was above a limit, and when.
+type excess struct {
+	hits uint64
+	at   int64
+}
+
+// noteExcess notes by how much a counter of a rule that charges later is above a limit.
+//
+//go:noinline
+func (n *Node) noteExcess(d *Demand, now int64) {
+	r := &n.rules[d.Rule.Index]
+	if hits := d.Counter.Excess(); hits > 0 && hits >= r.excessAt(now) {
+		r.excess = excess{hits, now}
+	}
+}
+
+// excessAt is by how many hits a key may be above a limit still.
+func (r *Rule) excessAt(now int64) uint64 {
+	if r.excess.hits == 0 || now-r.excess.at >= r.Lasts() {
+		return 0
+	}
+	return r.excess.hits
+}

@@ -1,0 +1,61 @@
+package usage
+
+import "weir/internal/jsonpath"
+
+// Preset is where the answers of a provider say what they have cost, in tokens.
+type Preset struct {
+	Name string
+	// paths are of the numbers in bodies, each with the places where it may be.
+	paths [][]string
+	// Headers of a response say the same together. Where one of them is there, its body is not read.
+	Headers []string
+}
+
+// Presets are the providers that are known. Each counts what goes into a model and what comes out of
+// it as one. The fields are those of the providers' references:
+//
+//   - openai: chat completions, completions and embeddings (usage.total_tokens; of a stream only with
+//     stream_options.include_usage), responses, and their last event.
+//   - anthropic: messages. A stream's first event has what went in, and each message_delta what has
+//     come out so far, and in newer versions what went in, too. What is read from a cache, or written
+//     to one, counts as well.
+//   - gemini: generateContent and its stream, each of whose chunks has the sum so far; embeddings
+//     of Vertex.
+//   - bedrock: Converse and ConverseStream; InvokeModel by its headers, and its stream by the
+//     metrics in the last message.
+var Presets = []Preset{
+	{Name: "openai", paths: [][]string{{"usage.total_tokens", "response.usage.total_tokens"}}},
+	{Name: "anthropic", paths: [][]string{
+		{"message.usage.input_tokens", "usage.input_tokens"},
+		{"message.usage.cache_creation_input_tokens", "usage.cache_creation_input_tokens"},
+		{"message.usage.cache_read_input_tokens", "usage.cache_read_input_tokens"},
+		{"message.usage.output_tokens", "usage.output_tokens"},
+	}},
+	{Name: "gemini", paths: [][]string{{"usageMetadata.totalTokenCount"}, {"predictions.0.embeddings.statistics.token_count"}}},
+	{
+		Name: "bedrock",
+		paths: [][]string{
+			{"usage.totalTokens"},
+			{"amazon-bedrock-invocationMetrics.inputTokenCount"},
+			{"amazon-bedrock-invocationMetrics.outputTokenCount"},
+		},
+		Headers: []string{"x-amzn-bedrock-input-token-count", "x-amzn-bedrock-output-token-count"},
+	},
+}
+
+// Fields are the numbers in bodies.
+func (p *Preset) Fields() (*Fields, error) {
+	var list []Field
+	for _, paths := range p.paths {
+		field := Field{Weight: 1}
+		for _, path := range paths {
+			compiled, err := jsonpath.Compile(path)
+			if err != nil {
+				return nil, err
+			}
+			field.Paths = append(field.Paths, compiled)
+		}
+		list = append(list, field)
+	}
+	return NewFields(list), nil
+}

@@ -1,0 +1,302 @@
+// Package usage reads what an answer says that it has cost, out of a body that comes in pieces.
+//
+// The cost is a sum of numbers, each with a weight, that JSON paths lead to. A body is a JSON text, or
+// a stream of them. Of a stream each number is the one that came last. Nothing of a body is kept but
+// what a path leads to, so that memory is bounded whatever comes.
+package usage
+
+import (
+	"bytes"
+	"math"
+
+	"weir/internal/jsonpath"
+)
+
+// Most is the largest number that is believed. One that is larger is absurd.
+const Most = 999_999_999_999_999
+
+// Field is a number that is part of a cost.
+type Field struct {
+	_ [0]func() // or else Go makes a function that compares values
+
+	// Paths lead to the same number in several shapes of answers. Of those that a body has the last
+	// one counts; of equals in one text, the last of Paths.
+	Paths []*jsonpath.Path
+	// Weight is what one is worth, at least 1.
+	Weight uint64
+}
+
+// Fields are the numbers whose sum is a cost. They are not changed once made, and may be used by
+// several readers.
+type Fields struct {
+	_ [0]func() // or else Go makes a function that compares values
+
+	list []Field
+	// indexed says that a path begins with the number of an element.
+	indexed bool
+	// hints are names of which a text has one if it has any of the fields, unless it has escapes.
+	hints [][]byte
+}
+
+// NewFields makes fields of a list, which must not be changed any more.
+func NewFields(list []Field) *Fields {
+	f := &Fields{list: list}
+	for i := range list {
+		for _, path := range list[i].Paths {
+			f.indexed = f.indexed || path.Indexes()
+			f.hint([]byte(path.Longest()))
+		}
+	}
+	return f
+}
+
+// hint adds a name, unless another one is part of it.
+func (f *Fields) hint(name []byte) {
+	for i := 0; i < len(f.hints); i++ {
+		if bytes.Contains(name, f.hints[i]) {
+			return
+		}
+		if bytes.Contains(f.hints[i], name) {
+			f.hints = append(f.hints[:i], f.hints[i+1:]...)
+			i--
+		}
+	}
+	f.hints = append(f.hints, name)
+}
+
+// mayBeIn reports whether a whole text may have any of the fields.
+func (f *Fields) mayBeIn(text []byte) bool {
+	for _, hint := range f.hints {
+		if bytes.Contains(text, hint) {
+			return true
+		}
+	}
+	return bytes.Contains(text, escape)
+}
+
+var escape = []byte(`\u`)
+
+// Format is the form of a body.
+type Format uint8
+
+// The forms.
+const (
+	// Unreadable is every other form.
+	Unreadable Format = iota
+	// JSON is one text. If it is an array, and no path begins with the number of an element, each of
+	// its elements counts as a text.
+	JSON
+	// Lines has a text in each line: application/x-ndjson.
+	Lines
+	// Events has a text in the data of each event: text/event-stream.
+	Events
+	// AmazonEvents has a text in each message, which may have another one in Base64 as its member
+	// bytes: application/vnd.amazon.eventstream.
+	AmazonEvents
+)
+
+// FormatOf is the form that a media type says.
+func FormatOf(mediaType []byte) Format {
+	for i, c := range mediaType {
+		if c == ';' || c == ' ' || c == '\t' {
+			mediaType = mediaType[:i]
+			break
+		}
+	}
+	for i := range mediaTypes {
+		if same(mediaType, mediaTypes[i].name) {
+			return mediaTypes[i].format
+		}
+	}
+	if n := len(mediaType) - len(jsonSuffix); n > 0 && same(mediaType[n:], jsonSuffix) {
+		return JSON
+	}
+	return Unreadable
+}
+
+const jsonSuffix = "+json" // RFC 6839, 3.1
+
+var mediaTypes = [...]struct {
+	name   string
+	format Format
+}{
+	{"application/json", JSON},
+	{"text/event-stream", Events},
+	{"application/x-ndjson", Lines},
+	{"application/ndjson", Lines},
+	{"application/jsonl", Lines},
+	{"application/vnd.amazon.eventstream", AmazonEvents},
+}
+
+// same compares with a text in lower case.
+func same(text []byte, lower string) bool {
+	if len(text) != len(lower) {
+		return false
+	}
+	for i, c := range text {
+		if 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		if c != lower[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// Reader reads one body after the other. It keeps its memory, which is bounded by the fields, for the
+// next one. It must be Reset before it is used, and not be used by several goroutines at once.
+type Reader struct {
+	_ [0]func() // or else Go makes a function that compares values
+
+	fields *Fields
+	format Format
+	// texts read the current text, one for each path of each field. reading of them have not found
+	// their value yet; if it is 0, what is left of a text is passed over.
+	texts   []text
+	reading int
+	// numbers are what was found, one for each field.
+	numbers []number
+	broken  bool
+
+	json    splitter
+	events  events
+	amazon  amazon
+	started bool // the current text has begun
+}
+
+// text is what reads one path of a field.
+type text struct {
+	_ [0]func() // or else Go makes a function that compares values
+
+	reader jsonpath.Reader
+	path   *jsonpath.Path
+	field  int
+	done   bool
+}
+
+// number is the last one of a field.
+type number struct {
+	hits          uint64
+	found, absurd bool
+}
+
+// Reset begins a body. It allocates only if no body before had as many fields.
+func (r *Reader) Reset(fields *Fields, format Format) {
+	r.fields, r.format = fields, format
+	r.broken = format == Unreadable
+	r.texts, r.numbers = r.texts[:0], r.numbers[:0]
+	for i := range fields.list {
+		r.numbers = append(r.numbers, number{})
+		for _, path := range fields.list[i].Paths {
+			if len(r.texts) == cap(r.texts) {
+				r.texts = append(r.texts, text{})
+			} else {
+				r.texts = r.texts[:len(r.texts)+1] // with the memory that its reader has
+			}
+			t := &r.texts[len(r.texts)-1]
+			t.path, t.field = path, i
+		}
+	}
+	r.json, r.events, r.amazon = splitter{whole: fields.indexed}, events{}, amazon{decoded: r.amazon.decoded}
+	r.begin()
+}
+
+// Feed reads the next piece of the body.
+func (r *Reader) Feed(piece []byte) {
+	switch r.format {
+	case JSON:
+		r.json.feed(r, piece)
+	case Lines:
+		r.lines(piece)
+	case Events:
+		r.events.feed(r, piece)
+	case AmazonEvents:
+		r.amazon.feed(r, piece)
+	}
+}
+
+// Cost is the sum of what was found so far. It is found if the body has any of the fields; those
+// that it has not are 0. It is not found if a value is absurd, or the sum: no number of hits, or
+// more than Most.
+func (r *Reader) Cost() (hits uint64, found bool) {
+	for i := range r.numbers {
+		n, weight := &r.numbers[i], r.fields.list[i].Weight
+		if n.absurd || n.hits > (Most-hits)/weight {
+			return 0, false
+		}
+		hits += n.hits * weight
+		found = found || n.found
+	}
+	return hits, found
+}
+
+// Readable reports whether the body has been of its form so far.
+func (r *Reader) Readable() bool { return !r.broken }
+
+// begin begins a text.
+func (r *Reader) begin() {
+	if r.reading = len(r.texts); r.broken {
+		r.reading = 0
+	}
+	r.started = false
+}
+
+// read reads a piece of the current text.
+func (r *Reader) read(piece []byte) {
+	if r.reading == 0 || len(piece) == 0 {
+		return
+	}
+	for i := range r.texts {
+		t := &r.texts[i]
+		if !r.started {
+			t.reader.Reset(t.path)
+			t.done = false
+		}
+		if t.done || !t.reader.Feed(piece) {
+			continue
+		}
+		t.done = true
+		r.reading--
+		value, kind := t.reader.Value()
+		r.take(t.field, value, kind)
+	}
+	r.started = true
+}
+
+// take takes what a path has led to.
+func (r *Reader) take(field int, value []byte, kind jsonpath.Kind) {
+	n := number{absurd: true}
+	switch kind {
+	case jsonpath.Missing, jsonpath.Null, jsonpath.Malformed:
+		return
+	case jsonpath.Number, jsonpath.String:
+		if hits, ok := count(value); ok {
+			n = number{hits: hits, found: true}
+		}
+	}
+	r.numbers[field] = n
+}
+
+// count reads a number of hits: digits, and behind a point nothing but zeros.
+func count(value []byte) (hits uint64, ok bool) {
+	digits := 0
+	for i, c := range value {
+		if c == '.' && digits > 0 && i < len(value)-1 {
+			for _, c := range value[i+1:] {
+				if c != '0' {
+					return 0, false
+				}
+			}
+			return hits, true
+		}
+		if c -= '0'; c > 9 || hits > (math.MaxInt64-9)/10 {
+			return 0, false
+		}
+		if hits = 10*hits + uint64(c); hits > Most {
+			return 0, false
+		}
+		digits++
+	}
+	return hits, digits > 0
+}

@@ -1,0 +1,370 @@
+package usage_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/base64"
+	"encoding/binary"
+	"hash/crc32"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"weir/internal/jsonpath"
+	"weir/internal/usage"
+)
+
+func field(weight uint64, paths ...string) usage.Field {
+	f := usage.Field{Weight: weight}
+	for _, path := range paths {
+		p, err := jsonpath.Compile(path)
+		if err != nil {
+			panic(err)
+		}
+		f.Paths = append(f.Paths, p)
+	}
+	return f
+}
+
+func fields(list ...usage.Field) *usage.Fields { return usage.NewFields(list) }
+
+// costOf reads a body in pieces whose sizes come from a seed; of 1 byte if it is 0.
+func costOf(r *usage.Reader, fields *usage.Fields, format usage.Format, body []byte, seed uint64) (uint64, bool) {
+	random := rand.New(rand.NewPCG(seed, 1))
+	r.Reset(fields, format)
+	for len(body) > 0 {
+		n := 1
+		if seed > 0 {
+			n = min(1+random.IntN(1<<random.IntN(10)), len(body))
+		}
+		// What was handed over may change afterwards.
+		piece := bytes.Clone(body[:n])
+		r.Feed(piece)
+		clear(piece)
+		body = body[n:]
+	}
+	return r.Cost()
+}
+
+// message is one of an Amazon event stream.
+func message(payload string, headers ...string) string {
+	var h []byte
+	for i := 0; i+1 < len(headers); i += 2 {
+		h = append(append(h, byte(len(headers[i]))), headers[i]...)
+		h = append(binary.BigEndian.AppendUint16(append(h, 7), uint16(len(headers[i+1]))), headers[i+1]...)
+	}
+	m := binary.BigEndian.AppendUint32(nil, uint32(16+len(h)+len(payload)))
+	m = binary.BigEndian.AppendUint32(m, uint32(len(h)))
+	m = binary.BigEndian.AppendUint32(m, crc32.ChecksumIEEE(m))
+	m = append(append(m, h...), payload...)
+	return string(binary.BigEndian.AppendUint32(m, crc32.ChecksumIEEE(m)))
+}
+
+func TestCost(t *testing.T) {
+	t.Parallel()
+	total := fields(field(1, "usage.total"))
+	sum := fields(field(1, "usage.in"), field(4, "usage.out"))
+	either := fields(field(1, "message.usage.in", "usage.in"), field(1, "usage.out"))
+	const none = ^uint64(0)
+	for _, c := range []struct {
+		fields *usage.Fields
+		format usage.Format
+		body   string
+		want   uint64
+	}{
+		{total, usage.JSON, `{"usage":{"total":42}}`, 42},
+		{total, usage.JSON, ` {"usage" : {"total" : "42"}} `, 42},
+		{total, usage.JSON, `{"usage":{"total":42.00}}`, 42},
+		{total, usage.JSON, `{"usage":{"total":0}}`, 0},
+		{total, usage.JSON, `{"usage":{"total":999999999999999}}`, 999999999999999},
+		{total, usage.JSON, `{"usage":{"total":1000000000000000}}`, none},
+		{total, usage.JSON, `{"usage":{"total":99999999999999999999999999}}`, none},
+		{total, usage.JSON, `{"usage":{"total":-1}}`, none},
+		{total, usage.JSON, `{"usage":{"total":1.5}}`, none},
+		{total, usage.JSON, `{"usage":{"total":1e3}}`, none},
+		{total, usage.JSON, `{"usage":{"total":"1."}}`, none},
+		{total, usage.JSON, `{"usage":{"total":""}}`, none},
+		{total, usage.JSON, `{"usage":{"total":".0"}}`, none},
+		{total, usage.JSON, `{"usage":{"total":true}}`, none},
+		{total, usage.JSON, `{"usage":{"total":{}}}`, none},
+		{total, usage.JSON, `{"usage":null}`, none},
+		{total, usage.JSON, `{"usage":{"total":42`, none},
+		{total, usage.JSON, ``, none},
+		{total, usage.JSON, `oops`, none},
+		{total, usage.Unreadable, `{"usage":{"total":42}}`, none},
+		{total, usage.JSON, `[{"usage":{"total":1}},{"usage":{"total":2}}]`, 2},
+		{total, usage.JSON, "[{\"usage\":{\"total\":7}}\n,\r\n{\"x\":\"]}\\\",{[\"}]", 7},
+		{fields(field(1, "1.total")), usage.JSON, `[{"total":1},{"total":2}]`, 2},
+		{sum, usage.JSON, `{"usage":{"in":10,"out":3}}`, 22},
+		{sum, usage.JSON, `{"usage":{"in":10}}`, 10},
+		{sum, usage.JSON, `{"usage":{"in":10,"out":-3}}`, none},
+		{sum, usage.JSON, `{"usage":{"in":10,"out":500000000000000}}`, none},
+		{either, usage.Events, "data: {\"message\":{\"usage\":{\"in\":7}}}\n\ndata: {\"usage\":{\"out\":5}}\n\n", 12},
+		{either, usage.Events, "data: {\"message\":{\"usage\":{\"in\":7}}}\n\ndata: {\"usage\":{\"in\":9,\"out\":5}}\n\n", 14},
+		{total, usage.Events, "data: {\"usage\":{\"total\":1}}\n\ndata: {\"usage\":{\"total\":5}}\n\ndata: [DONE]\n\n", 5},
+		{total, usage.Events, "data:{\"usage\":\r\ndata:{\"total\":\rdata: 6}}\r\r", 6},
+		{total, usage.Events, ": a comment\nid: 1\nevent: data\ndatax: {\"usage\":{\"total\":9}}\ndata\nretry: 3\ndata: {\"usage\":{\"total\":8}}\n\n", 8},
+		{total, usage.Events, "\ufeffdata: {\"usage\":{\"total\":3}}\n\n", 3},
+		{total, usage.Events, "\xef\xbbdata: {\"usage\":{\"total\":3}}\n\n", none},
+		{total, usage.Events, " data: {\"usage\":{\"total\":3}}\n\n", none},
+		{total, usage.Events, "data: {\"usage\":{\"total\":-3}}\n\ndata: {\"usage\":{\"total\":4}}\n\n", 4},
+		{total, usage.Events, "data: {\"usage\":{\"total\":4}}\n\ndata: {\"usage\":{\"total\":-3}}\n\n", none},
+		{total, usage.Events, "data: {\"usage\":{\"total\":4}}\n\ndata: {\"usage\":null}\n\n", 4},
+		{total, usage.Events, "data: {\"usage\":{\"total\":4}}\n\ndata: {\"usage\":{\"total\":5}", 5},
+		{total, usage.Events, "data: {\"usage\":{\"total\":4}}\n\ndata: {\"usage\":{\"total\":5", 4},
+		{total, usage.Events, "data: {\"us\\u0061ge\":{\"total\":8}}\n\n", 8},
+		{total, usage.Events, "data: {\"a\":1,\ndata: \"usage\":{\"total\":8}}\n\n", 8},
+		{total, usage.Lines, "{\"usage\":{\"total\":1}}\n{\"x\":2}\n{\"usage\":{\"total\":3}}", 3},
+		{total, usage.AmazonEvents, message(`{"usage":{"total":5}}`, ":event-type", "metadata") + message(`{"p":"x"}`), 5},
+		{total, usage.AmazonEvents, message(``) + message(`{"bytes":"`+base64.StdEncoding.EncodeToString([]byte(`{"usage":{"total":6}}`))+`","p":"abc"}`), 6},
+		{total, usage.AmazonEvents, message(`{"bytes":"%%%"}`) + message(`{"usage":{"total":7}}`), 7},
+		{total, usage.AmazonEvents, "\x00\x00\x00\x0f\x00\x00\x00\x00abcd" + message(`{"usage":{"total":7}}`), none},
+		{total, usage.AmazonEvents, "\x00\x00\x00\x20\x00\x00\x00\x11abcd" + message(`{"usage":{"total":7}}`), none},
+	} {
+		var r usage.Reader
+		for seed := range uint64(20) {
+			got, found := costOf(&r, c.fields, c.format, []byte(c.body), seed)
+			if found != (c.want != none) || found && got != c.want {
+				t.Errorf("%q, seed %d: %d, %t, want %d", c.body, seed, got, found, c.want)
+			}
+		}
+	}
+}
+
+func TestFormatOf(t *testing.T) {
+	t.Parallel()
+	for mediaType, want := range map[string]usage.Format{
+		"application/json": usage.JSON, "Application/JSON; charset=utf-8": usage.JSON, "application/problem+json": usage.JSON, "application/json\t": usage.JSON,
+		"text/event-stream": usage.Events, "text/event-stream;charset=utf-8": usage.Events, "application/x-ndjson": usage.Lines,
+		"application/vnd.amazon.eventstream": usage.AmazonEvents, "text/html": usage.Unreadable, "": usage.Unreadable, "+json": usage.Unreadable,
+	} {
+		if got := usage.FormatOf([]byte(mediaType)); got != want {
+			t.Errorf("%q is of form %d, want %d", mediaType, got, want)
+		}
+	}
+}
+
+// A reader that was used for a larger body, and for one that ended anywhere, reads the next one as a
+// new one does, and allocates nothing.
+func TestReaderIsUsedAgain(t *testing.T) {
+	var r usage.Reader
+	many := fields(field(1, "a", "b"), field(1, "c.d"), field(2, "e"))
+	single := fields(field(1, "usage.total"))
+	body := []byte("data: {\"usage\":{\"total\":5}}\n\n")
+	for end := range body {
+		costOf(&r, many, usage.Events, body[:end], 3)
+		if got, found := costOf(&r, single, usage.Events, body, 3); got != 5 || !found {
+			t.Fatalf("after %d bytes: %d, %t", end, got, found)
+		}
+	}
+	if allocations := testing.AllocsPerRun(100, func() {
+		r.Reset(many, usage.JSON)
+		r.Feed(body)
+		r.Reset(single, usage.Events)
+		r.Feed(body)
+	}); allocations != 0 {
+		t.Errorf("%v allocations", allocations)
+	}
+}
+
+// wholeEvents are the data of a stream's events, by the standard's own steps: the last one, too, if
+// no empty line ends it.
+func wholeEvents(body []byte) (texts [][]byte) {
+	body = bytes.TrimPrefix(body, []byte("\ufeff"))
+	body = bytes.ReplaceAll(bytes.ReplaceAll(body, []byte("\r\n"), []byte("\n")), []byte("\r"), []byte("\n"))
+	var data []byte
+	for len(body) > 0 {
+		line, rest, whole := bytes.Cut(body, []byte("\n"))
+		if body = rest; len(line) == 0 {
+			texts, data = append(texts, data), nil
+			continue
+		}
+		name, value, _ := bytes.Cut(line, []byte(":"))
+		if string(name) != "data" {
+			continue
+		}
+		if data = append(data, bytes.TrimPrefix(value, []byte(" "))...); whole {
+			data = append(data, '\n')
+		}
+	}
+	return append(texts, data)
+}
+
+// Pieces that end anywhere are read as the whole is, by a reader that splits it as the standard
+// says, and reads each text by itself.
+func FuzzPieces(f *testing.F) {
+	for _, body := range []string{
+		"data: {\"usage\":{\"total\":1}}\n\ndata: [DONE]\n\n", "data:{\"usage\":\r\ndata:{\"total\":\rdata: 6}}\r\r", "\ufeffdata\n:\n\n", "[{\"usage\":{\"total\":7}}]",
+		"{\"usage\":{\"total\":1}}\n{\"x\":2}", message(`{"usage":{"total":5}}`),
+	} {
+		for format := range 5 {
+			f.Add([]byte(body), uint64(7), byte(format))
+		}
+	}
+	list := []usage.Field{field(1, "usage.total", "u"), field(3, "o")}
+	of := fields(list...)
+	var r, whole usage.Reader
+	f.Fuzz(func(t *testing.T, body []byte, seed uint64, format byte) {
+		form := usage.Format(format % 5)
+		got, found := costOf(&r, of, form, body, seed)
+		if again, foundAgain := costOf(&whole, of, form, body, 0); got != again || found != foundAgain {
+			t.Fatalf("%d, %t in pieces of seed %d, and %d, %t in pieces of a byte", got, found, seed, again, foundAgain)
+		}
+		var texts [][]byte
+		switch form {
+		case usage.Events:
+			texts = wholeEvents(body)
+		case usage.Lines:
+			texts = bytes.Split(body, []byte("\n"))
+			for i := range len(texts) - 1 {
+				texts[i] = append(bytes.Clone(texts[i]), '\n')
+			}
+		default:
+			return
+		}
+		want, wantFound := sumOf(&whole, list, texts)
+		if got != want || found != wantFound {
+			t.Fatalf("%d, %t in pieces of seed %d, want %d, %t of %q", got, found, seed, want, wantFound, texts)
+		}
+	})
+}
+
+// sumOf reads each text by itself, with one path after the other.
+func sumOf(r *usage.Reader, fields []usage.Field, texts [][]byte) (sum uint64, found bool) {
+	for _, f := range fields {
+		var last uint64
+		known, absurd := false, false
+		for _, text := range texts {
+			for _, path := range f.Paths {
+				var reader jsonpath.Reader
+				reader.Reset(path)
+				if !reader.Feed(text) {
+					continue
+				}
+				switch value, kind := reader.Value(); kind {
+				case jsonpath.Missing, jsonpath.Null, jsonpath.Malformed:
+				default:
+					quoted := `{"n":` + string(value) + `}`
+					if kind == jsonpath.String {
+						quoted = `{"n":"` + string(value) + `"}`
+					}
+					r.Reset(number, usage.JSON)
+					if kind == jsonpath.Number || kind == jsonpath.String && !bytes.ContainsAny(value, "\"\\") {
+						r.Feed([]byte(quoted))
+					}
+					last, known = r.Cost()
+					absurd = !known
+				}
+			}
+		}
+		if absurd {
+			return 0, false
+		}
+		if known {
+			if last > (usage.Most-sum)/f.Weight {
+				return 0, false
+			}
+			sum, found = sum+last*f.Weight, true
+		}
+	}
+	return sum, found
+}
+
+var number = fields(field(1, "n"))
+
+// Each preset reads what the provider's reference shows of an answer.
+func TestPresets(t *testing.T) {
+	t.Parallel()
+	presets := map[string]*usage.Fields{}
+	for _, p := range usage.Presets {
+		fields, err := p.Fields()
+		if err != nil {
+			t.Fatal(err)
+		}
+		presets[p.Name] = fields
+	}
+	for _, c := range []struct {
+		preset, mediaType string
+		body              string
+		want              uint64
+	}{
+		{"openai", "application/json", `{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"\"usage\":{\"total_tokens\":1}"},"finish_reason":"stop"}],"usage":{"prompt_tokens":19,"completion_tokens":10,"total_tokens":29,"prompt_tokens_details":{"cached_tokens":0}}}`, 29},
+		{"openai", "application/json", `{"id":"cmpl-1","object":"text_completion","choices":[{"text":"x"}],"usage":{"prompt_tokens":5,"completion_tokens":7,"total_tokens":12}}`, 12},
+		{"openai", "application/json", `{"object":"list","data":[{"object":"embedding","embedding":[0.1,-0.2e-3],"index":0}],"model":"m","usage":{"prompt_tokens":8,"total_tokens":8}}`, 8},
+		{"openai", "application/json", `{"id":"resp_1","object":"response","output":[{"type":"message","content":[{"type":"output_text","text":"x"}]}],"usage":{"input_tokens":36,"output_tokens":87,"total_tokens":123}}`, 123},
+		{"openai", "text/event-stream", events(
+			`{"object":"chat.completion.chunk","choices":[{"delta":{"content":"He"}}],"usage":null}`,
+			`{"object":"chat.completion.chunk","choices":[{"delta":{},"finish_reason":"stop"}],"usage":null}`,
+			`{"object":"chat.completion.chunk","choices":[],"usage":{"prompt_tokens":19,"completion_tokens":10,"total_tokens":29}}`, `[DONE]`), 29},
+		{"openai", "text/event-stream", events(
+			`{"type":"response.created","response":{"id":"resp_1","usage":null}}`, `{"type":"response.output_text.delta","delta":"Hi"}`,
+			`{"type":"response.completed","response":{"id":"resp_1","usage":{"input_tokens":37,"output_tokens":11,"total_tokens":48}}}`), 48},
+		{"anthropic", "application/json", `{"id":"msg_1","type":"message","content":[{"type":"text","text":"Hi"}],"usage":{"input_tokens":2095,"cache_creation_input_tokens":2051,"cache_read_input_tokens":100,"output_tokens":503}}`, 4749},
+		{"anthropic", "text/event-stream", events(
+			`{"type":"message_start","message":{"id":"msg_1","content":[],"usage":{"input_tokens":25,"output_tokens":1}}}`, `{"type":"ping"}`,
+			`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hello"}}`,
+			`{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":15}}`, `{"type":"message_stop"}`), 40},
+		{"anthropic", "text/event-stream", events(
+			`{"type":"message_start","message":{"usage":{"input_tokens":25,"cache_read_input_tokens":5,"output_tokens":1}}}`,
+			`{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"input_tokens":25,"cache_creation_input_tokens":0,"cache_read_input_tokens":5,"output_tokens":15}}`), 45},
+		{"gemini", "application/json", `{"candidates":[{"content":{"parts":[{"text":"x"}]}}],"usageMetadata":{"promptTokenCount":4,"candidatesTokenCount":9,"totalTokenCount":13}}`, 13},
+		{"gemini", "text/event-stream", events(
+			`{"candidates":[{}],"usageMetadata":{"promptTokenCount":4,"totalTokenCount":4}}`,
+			`{"candidates":[{}],"usageMetadata":{"promptTokenCount":4,"candidatesTokenCount":30,"totalTokenCount":34}}`), 34},
+		{"gemini", "application/json", "[{\"usageMetadata\":{\"totalTokenCount\":4}}\n,\r\n{\"usageMetadata\":{\"totalTokenCount\":35}}\n]", 35},
+		{"gemini", "application/json", `{"predictions":[{"embeddings":{"statistics":{"truncated":false,"token_count":6},"values":[0.1]}}]}`, 6},
+		{"bedrock", "application/json", `{"output":{"message":{"content":[{"text":"x"}]}},"stopReason":"end_turn","usage":{"inputTokens":125,"outputTokens":60,"totalTokens":185},"metrics":{"latencyMs":1175}}`, 185},
+		{"bedrock", "application/vnd.amazon.eventstream",
+			message(`{"role":"assistant"}`, ":message-type", "event", ":event-type", "messageStart") +
+				message(`{"contentBlockIndex":0,"delta":{"text":"x"}}`, ":event-type", "contentBlockDelta") +
+				message(`{"metrics":{"latencyMs":5},"usage":{"inputTokens":25,"outputTokens":10,"totalTokens":35}}`, ":event-type", "metadata"), 35},
+		{"bedrock", "application/vnd.amazon.eventstream",
+			chunk(`{"type":"message_start","message":{"usage":{"input_tokens":8}}}`) +
+				chunk(`{"type":"message_stop","amazon-bedrock-invocationMetrics":{"inputTokenCount":8,"outputTokenCount":12,"invocationLatency":9}}`), 20},
+	} {
+		var r usage.Reader
+		for seed := range uint64(20) {
+			if got, found := costOf(&r, presets[c.preset], usage.FormatOf([]byte(c.mediaType)), []byte(c.body), seed); got != c.want || !found {
+				t.Errorf("%s, %s: %d, %t, want %d of %q", c.preset, c.mediaType, got, found, c.want, c.body)
+				break
+			}
+		}
+	}
+}
+
+func events(texts ...string) string { return "data: " + strings.Join(texts, "\n\ndata: ") + "\n\n" }
+
+func chunk(text string) string {
+	return message(`{"bytes":"`+base64.StdEncoding.EncodeToString([]byte(text))+`","p":"abcd"}`, ":event-type", "chunk", ":content-type", "application/json")
+}
+
+// A megabyte of events, as a model's stream has them.
+func BenchmarkEvents(b *testing.B) {
+	var body strings.Builder
+	for body.Len() < 1<<20 {
+		body.WriteString("data: {\"id\":\"chatcmpl-123\",\"object\":\"chat.completion.chunk\",\"created\":1694268190,\"model\":\"gpt\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\" some\"},\"finish_reason\":null}],\"usage\":null}\n\n")
+	}
+	for _, preset := range usage.Presets[:2] {
+		b.Run(preset.Name, func(b *testing.B) {
+			fields, err := preset.Fields()
+			if err != nil {
+				b.Fatal(err)
+			}
+			var r usage.Reader
+			stream := []byte(body.String())
+			b.SetBytes(int64(len(stream)))
+			for b.Loop() {
+				r.Reset(fields, usage.Events)
+				in := bufio.NewReaderSize(bytes.NewReader(stream), 4096)
+				for {
+					if _, err := in.Peek(1); err != nil {
+						break
+					}
+					piece, _ := in.Peek(in.Buffered())
+					r.Feed(piece)
+					_, _ = in.Discard(len(piece))
+				}
+			}
+		})
+	}
+}
