@@ -8,6 +8,7 @@ package config
 import (
 	"weir/internal/clientip"
 	"weir/internal/fields"
+	"weir/internal/jsonpath"
 	"weir/internal/usage"
 	"weir/window"
 )
@@ -112,6 +113,9 @@ type Rule struct {
 	Cost                uint64
 	CostFrom            *Selector
 	CostLeast, CostMost uint64
+	// CostFromBody is where the request's body says the cost, in place of Cost and CostFrom; nil if it
+	// does not. CostLeast and CostMost bound that.
+	CostFromBody *BodyCost
 	// CostOnResponse is the part of the response, or of the request, that says how many hits are
 	// counted when the response is there. It is nil for none.
 	CostOnResponse *Selector
@@ -129,6 +133,15 @@ type Rule struct {
 	KeepOnFailure bool
 	// CountRejected reports whether the hits of requests that the rule rejects are counted too.
 	CountRejected bool
+}
+
+// BodyCost says where a request's JSON has what it costs.
+type BodyCost struct {
+	_ [0]func() // or else Go makes a function that compares values
+
+	Path *jsonpath.Path
+	// Default is the cost of a request that does not say it. No bounds apply.
+	Default uint64
 }
 
 // RevealPlain is the Rule.Reveal of keys that are shown as they are.

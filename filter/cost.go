@@ -3,6 +3,7 @@ package filter
 import (
 	"math"
 
+	"weir/internal/jsonpath"
 	"weir/internal/proxywasm"
 )
 
@@ -11,10 +12,11 @@ type cost struct {
 	_ [0]func() // or else Go makes a function that compares values
 
 	fixed uint64
-	// selected takes the number from a property of the request. A request's cost is within least
-	// and most.
+	// selected takes the number from a property of the request, or if there is a path, from its body. A
+	// request's cost is within least and most. A body that does not say it costs fixed.
 	selected    bool
 	property    int
+	path        *jsonpath.Path
 	least, most uint64
 	// responseHeader takes it from a header of the response.
 	responseHeader string
@@ -24,6 +26,9 @@ type cost struct {
 func (r *request) cost(c *cost) uint64 {
 	if !c.selected {
 		return c.fixed
+	}
+	if c.path != nil {
+		return r.told.cost(c)
 	}
 	return min(max(r.selectedCost(c, 1), c.least), c.most)
 }

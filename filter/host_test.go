@@ -50,7 +50,7 @@ type fakeVM struct {
 	properties map[string][]byte
 	upstream   map[string]string // headers of its responses
 	response   map[string]string
-	piece      []byte // of a response's body
+	piece      []byte // of a body
 	reply      *fakeReply
 	log        []string
 	// headersOnly is Envoy's allow_on_headers_stop_iteration: the rest of a request whose headers
@@ -274,6 +274,8 @@ func (v *fakeVM) ResponseHeader(name string) ([]byte, bool) {
 	value, ok := v.upstream[name]
 	return []byte(value), ok
 }
+
+func (v *fakeVM) RequestBody(start, size int) ([]byte, bool) { return v.ResponseBody(start, size) }
 
 func (v *fakeVM) ResponseBody(start, size int) ([]byte, bool) {
 	if start >= len(v.piece) {

@@ -120,6 +120,9 @@ func (r *request) compile(c *config.Rule) requestRule {
 	} else if s != nil {
 		compiled.costsLater, compiled.onResponse = true, cost{selected: true, property: r.selected(s).property}
 	}
+	if c.CostFromBody != nil {
+		compiled.cost = compileBodyCost(c)
+	}
 	compiled.usage, compiled.reserves, compiled.keeps = c.Usage, c.Reserve, c.KeepOnFailure
 	compiled.charges = c.Usage != nil || c.Reserve
 	compiled.costsLater = compiled.costsLater && !compiled.charges

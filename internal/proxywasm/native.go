@@ -19,6 +19,7 @@ type Host interface {
 	PluginConfiguration() ([]byte, bool)
 	RequestHeader(name string) ([]byte, bool)
 	ResponseHeader(name string) ([]byte, bool)
+	RequestBody(start, size int) ([]byte, bool)
 	ResponseBody(start, size int) ([]byte, bool)
 	ReplaceResponseHeader(name string, value []byte)
 	SendLocalResponse(r *LocalResponse) bool
@@ -69,6 +70,10 @@ func RequestHeader(name string) (header []byte, ok bool) { return host.RequestHe
 // ResponseHeader is the first value of a header of the current stream's response, in its response
 // phase only.
 func ResponseHeader(name string) (header []byte, ok bool) { return host.ResponseHeader(name) }
+
+// RequestBody is the piece of the current stream's request body that is being delivered, size bytes
+// of it from start on, or fewer.
+func RequestBody(start, size int) (piece []byte, ok bool) { return host.RequestBody(start, size) }
 
 // ResponseBody is the piece of the current stream's response body that is being delivered, size bytes
 // of it from start on, or fewer.
@@ -167,6 +172,10 @@ func (sdkHost) RequestHeader(name string) ([]byte, bool) {
 func (sdkHost) ResponseHeader(name string) ([]byte, bool) {
 	value, err := sdk.GetHttpResponseHeader(name)
 	return []byte(value), err == nil
+}
+
+func (sdkHost) RequestBody(start, size int) ([]byte, bool) {
+	return found(sdk.GetHttpRequestBody(start, size))
 }
 
 func (sdkHost) ResponseBody(start, size int) ([]byte, bool) {

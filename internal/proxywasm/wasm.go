@@ -67,6 +67,7 @@ func proxyDone() uint32
 const (
 	statusOK = 0
 
+	bufferRequestBody         = 0
 	bufferResponseBody        = 1
 	bufferCalloutBody         = 4
 	bufferPluginConfiguration = 7
@@ -158,6 +159,12 @@ func RequestHeader(name string) (header []byte, ok bool) {
 // phase only.
 func ResponseHeader(name string) (header []byte, ok bool) {
 	return value(proxyGetHeaderMapValue(mapResponseHeaders, name, &vm.address, &vm.length))
+}
+
+// RequestBody is the piece of the current stream's request body that is being delivered, size bytes
+// of it from start on, or fewer.
+func RequestBody(start, size int) (piece []byte, ok bool) {
+	return value(proxyGetBufferBytes(bufferRequestBody, uint32(start), uint32(size), &vm.address, &vm.length))
 }
 
 // ResponseBody is the piece of the current stream's response body that is being delivered, size bytes

@@ -225,5 +225,8 @@ func (p *proxy) SetMetric(m proxywasm.Metric, n uint64) { p.metrics[p.names[m]] 
 // PluginDone implements proxywasm.Host.
 func (p *proxy) PluginDone() {}
 
+// RequestBody implements proxywasm.Host. Logs have no bodies.
+func (p *proxy) RequestBody(int, int) ([]byte, bool) { return nil, false }
+
 // ResponseBody implements proxywasm.Host. Logs have no bodies.
 func (p *proxy) ResponseBody(int, int) ([]byte, bool) { return nil, false }
