@@ -5,8 +5,6 @@ import (
 
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
-	"weir/config"
-	"weir/internal/jsonpath"
 	"weir/internal/node"
 	"weir/internal/proxywasm"
 )
@@ -35,32 +33,6 @@ const (
 	brings
 	keeps
 )
-
-// told is what a request's body tells of its costs.
-type told struct {
-	// numbers are what the rules read that apply. missing of them are not known yet.
-	numbers []bodyNumber
-	missing int
-	size    int // of what has come
-	// unread is set if a rule has not got its number of a body that may have it.
-	unread bool
-	// at is the request's place among those that wait, until then.
-	at    int
-	until int64
-	// headers is the size of the request while nothing of its body has come to the proxy, if that is
-	// known.
-	headers uint64
-	sized   bool
-}
-
-// bodyNumber reads the number of a rule.
-type bodyNumber struct {
-	_ [0]func() // or else Go makes a function that compares values
-
-	reader jsonpath.Reader
-	of     *cost
-	known  bool
-}
 
 // awaitBody has a request wait until its body has told what it costs, if a rule wants that, and
 // reports whether it waits.
@@ -108,8 +80,8 @@ func (p *plugin) putTold(b *told) {
 
 func (b *told) add(rules []requestRule, demands []node.Demand) {
 	for i := range demands {
-		c := &rules[demands[i].Rule.Index].cost
-		if c.path == nil {
+		path := rules[demands[i].Rule.Index].cost.path
+		if path == nil {
 			continue
 		}
 		if len(b.numbers) == cap(b.numbers) {
@@ -118,8 +90,8 @@ func (b *told) add(rules []requestRule, demands []node.Demand) {
 			b.numbers = b.numbers[:len(b.numbers)+1] // with the memory that its reader has
 		}
 		n := &b.numbers[len(b.numbers)-1]
-		n.of, n.known = c, false
-		n.reader.Reset(c.path)
+		n.path, n.known = path, false
+		n.reader.Reset(path)
 	}
 }
 
@@ -157,12 +129,7 @@ func (s *stream) readRequest(size int, end bool) types.Action {
 		if !ok || len(piece) == 0 {
 			break
 		}
-		for i := range b.numbers {
-			if n := &b.numbers[i]; !n.known && n.reader.Feed(piece) {
-				n.known = true
-				b.missing--
-			}
-		}
+		b.feed(piece)
 		start += len(piece)
 	}
 	if b.size += size; b.missing > 0 && b.size < maxRequestBody && !end {
@@ -187,44 +154,6 @@ func (s *stream) decideByBody() types.Action {
 	}
 	p.putTold(b)
 	return s.decide(demands, shadows)
-}
-
-// cost is what the body says for a rule. Before it is there, it says nothing.
-//
-//go:noinline
-func (b *told) cost(c *cost) uint64 {
-	if b == nil {
-		return c.fixed
-	}
-	for i := range b.numbers {
-		n := &b.numbers[i]
-		if n.of != c {
-			continue
-		}
-		value, kind := n.reader.Value()
-		switch {
-		case n.known && (kind == jsonpath.Missing || kind == jsonpath.Null):
-			return c.fixed
-		case kind == jsonpath.Number || kind == jsonpath.String:
-			if hits, ok := parseHits(withoutZeros(value)); ok {
-				return min(max(hits, c.least), c.most)
-			}
-		}
-		b.unread = true
-	}
-	return c.fixed
-}
-
-// withoutZeros is a number without a fraction, if that is zero.
-func withoutZeros(value []byte) []byte {
-	end := len(value)
-	for end > 0 && value[end-1] == '0' {
-		end--
-	}
-	if end > 0 && end < len(value) && value[end-1] == '.' {
-		return value[:end-1]
-	}
-	return value
 }
 
 // takeTold ends the stream's wait for its body.
@@ -276,9 +205,4 @@ func (s *stream) isKept(now int64) bool {
 	proxywasm.SetContext(s.id)
 	size, ok := requestSize()
 	return !ok || size > b.headers
-}
-
-// compileBodyCost is the cost of a rule whose requests say it in their bodies.
-func compileBodyCost(c *config.Rule) cost {
-	return cost{selected: true, path: c.CostFromBody.Path, fixed: c.CostFromBody.Default, least: c.CostLeast, most: c.CostMost}
 }

@@ -28,9 +28,37 @@ func (r *request) cost(c *cost) uint64 {
 		return c.fixed
 	}
 	if c.path != nil {
-		return r.told.cost(c)
+		return r.bodyCost(c)
 	}
 	return min(max(r.selectedCost(c, 1), c.least), c.most)
+}
+
+// bodyCost is what the current request's body says, or what it costs if that says nothing.
+//
+//go:noinline
+func (r *request) bodyCost(c *cost) uint64 {
+	value, found := r.told.find(c.path)
+	if !found {
+		return c.fixed
+	}
+	hits, ok := parseHits(withoutZeros(value))
+	if !ok {
+		r.told.unread = true
+		return c.fixed
+	}
+	return min(max(hits, c.least), c.most)
+}
+
+// withoutZeros is a number without a fraction, if that is zero.
+func withoutZeros(value []byte) []byte {
+	end := len(value)
+	for end > 0 && value[end-1] == '0' {
+		end--
+	}
+	if end > 0 && end < len(value) && value[end-1] == '.' {
+		return value[:end-1]
+	}
+	return value
 }
 
 func (r *request) selectedCost(c *cost, otherwise uint64) uint64 {

@@ -121,7 +121,8 @@ func (r *request) compile(c *config.Rule) requestRule {
 		compiled.costsLater, compiled.onResponse = true, cost{selected: true, property: r.selected(s).property}
 	}
 	if c.CostFromBody != nil {
-		compiled.cost = compileBodyCost(c)
+		b := c.CostFromBody
+		compiled.cost = cost{selected: true, path: b.Path, fixed: b.Default, least: c.CostLeast, most: c.CostMost}
 	}
 	compiled.usage, compiled.reserves, compiled.keeps = c.Usage, c.Reserve, c.KeepOnFailure
 	compiled.charges = c.Usage != nil || c.Reserve
