@@ -131,6 +131,9 @@ type Rule struct {
 	// KeepOnFailure reports whether what a request reserved stays taken if it fails, and its response
 	// does not tell what it has cost.
 	KeepOnFailure bool
+	// Cut reports whether an event stream that costs more than was reserved is ended when the counter
+	// is above a limit. Then Usage.Ending says how.
+	Cut bool
 	// CountRejected reports whether the hits of requests that the rule rejects are counted too.
 	CountRejected bool
 }
@@ -153,6 +156,8 @@ type Usage struct {
 	Fields *usage.Fields
 	// Headers tell it together, if the response has any of them. Then its body is not read.
 	Headers []string
+	// Ending is how event streams can be ended.
+	Ending usage.Ending
 }
 
 // LimitFrom says where a request has the hits of one of a rule's limits. A value that is no number

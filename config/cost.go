@@ -101,6 +101,13 @@ func readOnFailure(v *value, rule *Rule) {
 	}
 }
 
+func readCut(v *value, rule *Rule) {
+	rule.Cut = v.boolean()
+	if rule.Cut && (rule.Usage == nil || rule.Usage.Ending == usage.NoEnding) {
+		v.fail(`want cost_on_response "openai", "anthropic" or "gemini" beside it, whose streams have an event that ends them`)
+	}
+}
+
 var (
 	usageFields = []field{{"response_json", required}, {"weight", optional}}
 	sumVariants = [][]field{{{"response_json", optional}}, {{"sum", optional}}}
@@ -115,7 +122,7 @@ func readResponseCost(v *value, rule *Rule) {
 				if err != nil {
 					v.fail(err.Error())
 				}
-				rule.Usage = &Usage{Fields: fields, Headers: p.Headers}
+				rule.Usage = &Usage{Fields: fields, Headers: p.Headers, Ending: p.Ending}
 				return
 			}
 		}

@@ -284,6 +284,13 @@ func (v *fakeVM) ResponseBody(start, size int) ([]byte, bool) {
 	return v.piece[start:min(start+size, len(v.piece))], true
 }
 
+func (v *fakeVM) ReplaceResponseBody(size int, piece []byte) {
+	if size != len(v.piece) {
+		v.t.Errorf("%d bytes are replaced of %d", size, len(v.piece))
+	}
+	v.piece = append([]byte(nil), piece...)
+}
+
 func (v *fakeVM) ReplaceResponseHeader(name string, value []byte) {
 	v.called("replace header")
 	if v.response != nil {

@@ -28,7 +28,10 @@ type plugin struct {
 	charges  bool
 	open     []*stream
 	nextOpen int
-	readers  []*usage.Reader // to be used again
+	// cuts reports whether any rule ends streams. piece is what is sent in the place of another one.
+	cuts    bool
+	piece   []byte
+	readers []*usage.Reader // to be used again
 	// readsBodies reports whether any rule takes what the request's body says. waiting are requests
 	// whose bodies have not said it yet.
 	readsBodies bool

@@ -16,6 +16,7 @@ type request struct {
 	// not tell.
 	told         *told
 	unreadBodies uint64
+	cutStreams   uint64
 	scratch      scratch
 }
 

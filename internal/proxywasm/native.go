@@ -21,6 +21,7 @@ type Host interface {
 	ResponseHeader(name string) ([]byte, bool)
 	RequestBody(start, size int) ([]byte, bool)
 	ResponseBody(start, size int) ([]byte, bool)
+	ReplaceResponseBody(size int, piece []byte)
 	ReplaceResponseHeader(name string, value []byte)
 	SendLocalResponse(r *LocalResponse) bool
 	Property(path string) ([]byte, bool)
@@ -78,6 +79,10 @@ func RequestBody(start, size int) (piece []byte, ok bool) { return host.RequestB
 // ResponseBody is the piece of the current stream's response body that is being delivered, size bytes
 // of it from start on, or fewer.
 func ResponseBody(start, size int) (piece []byte, ok bool) { return host.ResponseBody(start, size) }
+
+// ReplaceResponseBody sets the piece of the current stream's response body that is being delivered,
+// which has size bytes.
+func ReplaceResponseBody(size int, piece []byte) { host.ReplaceResponseBody(size, piece) }
 
 // ReplaceResponseHeader sets a header of the current stream's response and removes all other values
 // of it.
@@ -180,6 +185,12 @@ func (sdkHost) RequestBody(start, size int) ([]byte, bool) {
 
 func (sdkHost) ResponseBody(start, size int) ([]byte, bool) {
 	return found(sdk.GetHttpResponseBody(start, size))
+}
+
+func (sdkHost) ReplaceResponseBody(_ int, piece []byte) {
+	if err := sdk.ReplaceHttpResponseBody(piece); err != nil {
+		sdk.LogError("replace response body: " + err.Error())
+	}
 }
 
 func (sdkHost) ReplaceResponseHeader(name string, value []byte) {

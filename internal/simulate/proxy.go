@@ -172,6 +172,9 @@ func (p *proxy) ResponseHeader(name string) ([]byte, bool) {
 	return p.find(accesslog.ResponseHeader, name)
 }
 
+// ReplaceResponseBody implements proxywasm.Host.
+func (p *proxy) ReplaceResponseBody(int, []byte) {}
+
 // ReplaceResponseHeader implements proxywasm.Host.
 func (p *proxy) ReplaceResponseHeader(string, []byte) {}
 
