@@ -54,6 +54,15 @@ var costs = []reference{
 		},
 	},
 	{
+		name: "cut: an answer that is no event stream comes whole",
+		configuration: `{"rules": [{"name": "r", "reserve": 30, "cost_on_response": "openai", "cut": true, "limits": [
+			{"limit": 100, "window": "1m", "algorithm": "fixed_window"}]}]}`,
+		steps: []step{
+			{send: `GET / answer-content-type:application/json x-body:{"usage":{"total_tokens":200}}`, status: 200, body: `{"usage":{"total_tokens":200}}`},
+			{send: "GET /", status: 429, want: "x-ratelimit-remaining: 0"},
+		},
+	},
+	{
 		name: "reserve: of a request without a body, the default",
 		configuration: `{"rules": [{"name": "tokens", "limits": [{"limit": 100, "window": "1m", "algorithm": "fixed_window"}],
 			"reserve": {"request_json": "max_tokens", "default": 30, "most": 50}, "cost_on_response": {"response_json": "n"}}]}`,
