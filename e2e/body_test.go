@@ -12,7 +12,7 @@ import (
 
 // asked reserves what a request's body says, and charges it.
 const asked = `{"rules": [{"name": "r", "key": [{"header": "x-key"}], "limits": [{"limit": 10000, "window": "366d", "algorithm": "fixed_window"}],
-	"reserve": {"request_json": "max_tokens", "default": 50, "most": 5000}, "cost_on_response": {"response_json": "tokens"}}]}`
+	"reserve": {"request_json": "max_tokens", "default": 50, "most": 20000}, "cost_on_response": {"response_json": "tokens"}}]}`
 
 // tokens is an upstream that tells how long the body was that it has got, and that it has cost 10.
 func tokens(t *testing.T) http.Handler {
@@ -41,7 +41,7 @@ func TestReserveOfBody(t *testing.T) {
 				{body: `{"max_tokens":1000,"x":"` + strings.Repeat("x", 3_000_000) + `"}`, want: "9000"},
 				{body: `{"x":"` + strings.Repeat("x", 30_000) + `","max_tokens":1000}`, want: "9000"},
 				{body: `{"x":"` + strings.Repeat("x", 3_000_000) + `","max_tokens":1000}`, want: "9950"},
-				{body: `{"max_tokens":6000}`, want: "5000"},
+				{body: `{"max_tokens":6000}`, want: "4000"},
 				{body: `{"x":1}`, want: "9950"},
 				{body: `max_tokens=1`, want: "9950"},
 				{body: `{"model":"m","max_tokens":1000}`, want: "9000", pieces: true},
@@ -51,9 +51,16 @@ func TestReserveOfBody(t *testing.T) {
 				wantReserved(t, proxy.url(), http2, fmt.Sprint(http2, i), c.body, c.pieces, c.want)
 			}
 		}
-		refused := `{"model":"m","max_tokens":5000,"x":"` + strings.Repeat("x", 1_000_000) + `"}`
-		for _, want := range []string{"5000", "4990"} {
-			wantReserved(t, proxy.url(), false, "last", refused, false, want)
+		for _, http2 := range []bool{false, true} {
+			for _, body := range []string{`{"max_tokens":10001}`, `{"max_tokens":30000,"x":"` + strings.Repeat("x", 3_000_000) + `"}`} {
+				request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, proxy.url(), strings.NewReader(body))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if r, err := do(clientOf(t, http2), request); err != nil || r.status != http.StatusTooManyRequests {
+					t.Errorf("%.60s: status %d, %v", body, r.status, err)
+				}
+			}
 		}
 	})
 }

@@ -29,7 +29,6 @@ type plugin struct {
 	open     []*stream
 	nextOpen int
 	// cuts reports whether any rule ends streams. piece is what is sent in the place of another one.
-	cuts    bool
 	piece   []byte
 	readers []*usage.Reader // to be used again
 	// readsBodies reports whether any rule takes what the request's body says. waiting are requests
