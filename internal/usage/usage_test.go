@@ -234,9 +234,13 @@ func TestEndings(t *testing.T) {
 		if (p.Ending == usage.NoEnding) != (p.Name == "bedrock") {
 			t.Errorf("%s has the ending %d", p.Name, p.Ending)
 		}
+		fields, err := p.Fields()
+		if err != nil {
+			t.Fatal(err)
+		}
 		for _, before := range []string{"", "event: x\ndata: {}\n\n"} {
 			var r usage.Reader
-			costOf(&r, p.Fields, usage.Events, []byte(before), 1)
+			costOf(&r, fields, usage.Events, []byte(before), 1)
 			ending := r.AppendEnding(nil, p.Ending)
 			if r.Feed(ending); r.Rest() != 0 {
 				t.Errorf("%s: %q ends no event", p.Name, ending)
