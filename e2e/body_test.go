@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -76,6 +79,19 @@ func TestKeptBodies(t *testing.T) {
 			}
 		}
 	})
+}
+
+// The nodes of weir run bring bodies, so that one can try what they say.
+func TestRunBringsBodies(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "asked.json")
+	if err := os.WriteFile(file, []byte(asked), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	upstream := httptest.NewServer(tokens(t))
+	t.Cleanup(upstream.Close)
+	p := start(t, "run", "--config", file, "--upstream", upstream.URL, "--listen", "127.0.0.1:0", "--ui", "none", "--nodes", "1", "--workers", "1")
+	wantReserved(t, p.wait(t, `^node 0 +(http://\S+)`), false, "ann", `{"max_tokens":1000}`, false, "9000")
 }
 
 // wantReserved sends a body, and compares what is left when it has been decided, and what the upstream

@@ -78,7 +78,7 @@ func (n *Node) Spent(c *Charge, now int64) bool {
 	d := &n.demands[0]
 	n.restore(d, &c.Saved)
 	n.read(d, now)
-	return !d.Counter.Allows(0)
+	return d.Counter.Excess() > 0
 }
 
 // reviseElsewhere pushes what a charge has changed by, as the table has not kept its counter.
