@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -64,6 +66,35 @@ func TestReserveOfBody(t *testing.T) {
 					t.Errorf("%.60s: status %d, %v", body, r.status, err)
 				}
 			}
+		}
+	})
+}
+
+// A client that leaves before its body has told takes nothing.
+func TestClientLeavesBeforeItsBody(t *testing.T) {
+	onEach(t, 1, func(t *testing.T, d driver) {
+		proxy := d.node(t, nodeConfig{configuration: asked, workers: 1, upstream: tokens(t), stopsHeadersOnly: true})
+		for _, http2 := range []bool{false, true} {
+			key := fmt.Sprint("http2 ", http2)
+			for _, sent := range []string{`{"model":"m","max_tok`, `{"model":"m","max_tokens":7000`} {
+				ctx, leave := context.WithCancel(t.Context())
+				in, out := io.Pipe()
+				request, err := http.NewRequestWithContext(ctx, http.MethodPost, proxy.url(), in)
+				if err != nil {
+					t.Fatal(err)
+				}
+				request.Header.Set("x-key", key)
+				go func() {
+					_, err := io.WriteString(out, sent)
+					leave()
+					out.CloseWithError(errors.Join(context.Canceled, err)) // or else the client waits for the rest
+				}()
+				if r, err := do(clientOf(t, http2), request); err == nil {
+					t.Errorf("%s, %q: status %d", key, sent, r.status)
+				}
+			}
+			proxy.idle(t)
+			wantReserved(t, proxy.url(), http2, key, `{"max_tokens":1000}`, false, "9000")
 		}
 	})
 }
