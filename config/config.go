@@ -8,6 +8,7 @@ package config
 import (
 	"weir/internal/clientip"
 	"weir/internal/fields"
+	"weir/internal/jsonpath"
 	"weir/internal/usage"
 	"weir/window"
 )
@@ -112,6 +113,9 @@ type Rule struct {
 	Cost                uint64
 	CostFrom            *Selector
 	CostLeast, CostMost uint64
+	// CostFromBody is where the request's body says the cost, in place of Cost and CostFrom; nil if it
+	// does not. CostLeast and CostMost bound that.
+	CostFromBody *BodyCost
 	// CostOnResponse is the part of the response, or of the request, that says how many hits are
 	// counted when the response is there. It is nil for none.
 	CostOnResponse *Selector
@@ -127,8 +131,20 @@ type Rule struct {
 	// KeepOnFailure reports whether what a request reserved stays taken if it fails, and its response
 	// does not tell what it has cost.
 	KeepOnFailure bool
+	// Cut reports whether an event stream that costs more than was reserved is ended when the counter
+	// is above a limit. Then Usage.Ending says how.
+	Cut bool
 	// CountRejected reports whether the hits of requests that the rule rejects are counted too.
 	CountRejected bool
+}
+
+// BodyCost says where a request's JSON has what it costs.
+type BodyCost struct {
+	_ [0]func() // or else Go makes a function that compares values
+
+	Path *jsonpath.Path
+	// Default is the cost of a request that does not say it. No bounds apply.
+	Default uint64
 }
 
 // RevealPlain is the Rule.Reveal of keys that are shown as they are.
@@ -140,6 +156,8 @@ type Usage struct {
 	Fields *usage.Fields
 	// Headers tell it together, if the response has any of them. Then its body is not read.
 	Headers []string
+	// Ending is how event streams can be ended.
+	Ending usage.Ending
 }
 
 // LimitFrom says where a request has the hits of one of a rule's limits. A value that is no number

@@ -11,7 +11,10 @@ import (
 const (
 	maxUsageFields   = 8
 	maxWeight        = 1_000_000
-	wantResponsePath = `the path of a number such as "usage.total_tokens"`
+	wantPath         = `the path of a number such as `
+	wantResponsePath = wantPath + `"usage.total_tokens"`
+	wantRequestPath  = wantPath + `"max_tokens"`
+	likeBodyCost     = `{"request_json": "max_tokens", "default": 500}`
 	likeUsage        = `{"response_json": "usage.total_tokens"}`
 )
 
@@ -36,9 +39,7 @@ func readCost(v *value, rule *Rule) {
 		rule.CostLeast = uint64(v.integer(0, maxHits))
 	})
 	rule.CostFrom = &s
-	if rule.CostMost != 0 && rule.CostLeast > rule.CostMost {
-		least.wrong("at most " + strconv.FormatUint(rule.CostMost, 10) + ", which is most")
-	}
+	notAbove(least, rule.CostLeast, rule.CostMost)
 }
 
 // readReserve reads what takes the place of the cost until the response is known.
@@ -48,9 +49,46 @@ func readReserve(v, cost *value, rule *Rule) {
 		v.fail("want either cost or reserve, got both")
 	case rule.CostOnResponse == nil && rule.Usage == nil:
 		v.fail("want cost_on_response beside it, which says what is really taken")
+	case v.has("request_json"):
+		rule.Reserve = true
+		readBodyCost(v, rule)
 	default:
 		rule.Reserve = true
 		readCost(v, rule)
+	}
+}
+
+var bodyCostFields = append([]field{{"request_json", required}, {"default", required}}, boundFields...)
+
+// readBodyCost reads where a request's JSON has its cost.
+func readBodyCost(v *value, rule *Rule) {
+	rule.Cost, rule.CostFromBody = 0, &BodyCost{}
+	rule.CostLeast, rule.CostMost = 1, math.MaxUint64
+	var least, otherwise *value
+	v.object(likeBodyCost, bodyCostFields, func(name string, v *value) {
+		switch name {
+		case "request_json":
+			if paths := readPath(v, wantRequestPath); paths != nil {
+				rule.CostFromBody.Path = paths[0]
+			}
+		case "default":
+			otherwise = v
+			rule.CostFromBody.Default = uint64(v.integer(0, maxHits))
+		case "least":
+			least = v
+			rule.CostLeast = uint64(v.integer(0, maxHits))
+		case "most":
+			rule.CostMost = uint64(v.integer(1, maxHits))
+		}
+	})
+	notAbove(otherwise, rule.CostFromBody.Default, rule.CostMost)
+	notAbove(least, rule.CostLeast, rule.CostMost)
+}
+
+// notAbove refuses a number that is above most, unless that was refused itself.
+func notAbove(v *value, n, most uint64) {
+	if most != 0 && n > most {
+		v.wrong("at most " + strconv.FormatUint(most, 10) + ", which is most")
 	}
 }
 
@@ -60,6 +98,13 @@ var onFailures = []string{"give_back", "keep"}
 func readOnFailure(v *value, rule *Rule) {
 	if rule.KeepOnFailure = v.choice(onFailures) == 1; !rule.Reserve {
 		v.fail("want reserve beside it, which it is about")
+	}
+}
+
+func readCut(v *value, rule *Rule) {
+	rule.Cut = v.boolean()
+	if rule.Cut && (rule.Usage == nil || rule.Usage.Ending == usage.NoEnding) {
+		v.fail(`want cost_on_response "openai", "anthropic" or "gemini" beside it, whose streams have an event that ends them`)
 	}
 }
 
@@ -77,7 +122,7 @@ func readResponseCost(v *value, rule *Rule) {
 				if err != nil {
 					v.fail(err.Error())
 				}
-				rule.Usage = &Usage{Fields: fields, Headers: p.Headers}
+				rule.Usage = &Usage{Fields: fields, Headers: p.Headers, Ending: p.Ending}
 				return
 			}
 		}
@@ -95,7 +140,7 @@ func readUsage(v *value) *Usage {
 	var list []usage.Field
 	v.oneOf(likeUsage, sumVariants, nil, func(name string, v *value) {
 		if name == "response_json" {
-			list = append(list, usage.Field{Paths: readPath(v), Weight: 1})
+			list = append(list, usage.Field{Paths: readPath(v, wantResponsePath), Weight: 1})
 			return
 		}
 		v.array("numbers", 1, maxUsageFields, func(v *value) {
@@ -104,7 +149,7 @@ func readUsage(v *value) *Usage {
 				if name == "weight" {
 					field.Weight = uint64(v.integer(1, maxWeight))
 				} else {
-					field.Paths = readPath(v)
+					field.Paths = readPath(v, wantResponsePath)
 				}
 			})
 			list = append(list, field)
@@ -116,14 +161,14 @@ func readUsage(v *value) *Usage {
 	return &Usage{Fields: usage.NewFields(list)}
 }
 
-func readPath(v *value) []*jsonpath.Path {
+func readPath(v *value, want string) []*jsonpath.Path {
 	if v.kind != kindString || v.text == "" {
-		v.wrong(wantResponsePath)
+		v.wrong(want)
 		return nil
 	}
 	path, err := jsonpath.Compile(v.text)
 	if err != nil {
-		v.fail("want " + wantResponsePath + ", got one with " + err.Error())
+		v.fail("want " + want + ", got one with " + err.Error())
 		return nil
 	}
 	return []*jsonpath.Path{path}

@@ -24,7 +24,7 @@ func readRules(v *value, general *Rule) (rules []Rule) {
 var (
 	ruleFields = []field{
 		{"name", required}, {"match", optional}, {"except", optional}, {"key", optional}, {"limits", required}, {"cost", optional},
-		{"cost_on_response", optional}, {"reserve", optional}, {"on_failure", optional}, {"mode", optional}, {"count_rejected", optional},
+		{"cost_on_response", optional}, {"reserve", optional}, {"on_failure", optional}, {"cut", optional}, {"mode", optional}, {"count_rejected", optional},
 		{"sync_rate", optional}, {"headers", optional}, {"response", optional}, {"overrides", optional}, {"reveal", optional},
 	}
 	modes   = []string{"enforce", "shadow"}
@@ -35,7 +35,7 @@ var (
 func readRule(v *value, rules []Rule, general *Rule) {
 	last := len(rules) - 1
 	rule := &rules[last]
-	var overrides, cost, reserve, onFailure *value
+	var overrides, cost, reserve, onFailure, cut *value
 	sound := true
 	v.object(`{"name": "all", "limits": [{"limit": 100, "window": "1m"}]}`, ruleFields, func(name string, v *value) {
 		switch name {
@@ -75,6 +75,8 @@ func readRule(v *value, rules []Rule, general *Rule) {
 			reserve = v
 		case "on_failure":
 			onFailure = v
+		case "cut":
+			cut = v
 		case "mode":
 			rule.Shadow = v.choice(modes) == 1
 		case "reveal":
@@ -101,6 +103,9 @@ func readRule(v *value, rules []Rule, general *Rule) {
 	}
 	if onFailure.given() {
 		readOnFailure(onFailure, rule)
+	}
+	if cut.given() {
+		readCut(cut, rule)
 	}
 }
 

@@ -50,6 +50,7 @@ func TestSchemaFields(t *testing.T) {
 		"response":          {"$defs", "response", "properties"},
 		"rule":              {"$defs", "rule", "properties"},
 		"bounds":            {"$defs", "rule", "properties", "cost", "anyOf", "2", "properties"},
+		"body cost":         {"$defs", "rule", "properties", "reserve", "anyOf", "3", "properties"},
 		"limit":             {"$defs", "limit", "properties"},
 		"limit from":        {"$defs", "limit", "properties", "limit_from", "properties"},
 		"overrides":         {"$defs", "rule", "properties", "overrides", "properties"},

@@ -53,6 +53,26 @@ var costs = []reference{
 			{send: "GET / x-most:60", status: 429, want: "x-ratelimit-remaining: 10"},
 		},
 	},
+	{
+		name: "cut: an answer that is no event stream comes whole",
+		configuration: `{"rules": [{"name": "r", "reserve": 30, "cost_on_response": "openai", "cut": true, "limits": [
+			{"limit": 100, "window": "1m", "algorithm": "fixed_window"}]}]}`,
+		steps: []step{
+			{send: `GET / answer-content-type:application/json x-body:{"usage":{"total_tokens":200}}`, status: 200, body: `{"usage":{"total_tokens":200}}`},
+			{send: "GET /", status: 429, want: "x-ratelimit-remaining: 0"},
+		},
+	},
+	{
+		name: "reserve: of a request without a body, the default",
+		configuration: `{"rules": [{"name": "tokens", "limits": [{"limit": 100, "window": "1m", "algorithm": "fixed_window"}],
+			"reserve": {"request_json": "max_tokens", "default": 30, "most": 50}, "cost_on_response": {"response_json": "n"}}]}`,
+		steps: []step{
+			{send: `GET / answer-content-type:application/json x-body:{"n":20}`, status: 200, want: "x-ratelimit-remaining: 70"},
+			{send: `GET / answer-content-type:application/json x-body:{"n":20}`, status: 200, want: "x-ratelimit-remaining: 50"},
+			{send: `GET / answer-content-type:application/json x-body:{"n":-1}`, status: 200, want: "x-ratelimit-remaining: 30"},
+		},
+		metrics: map[string]int64{metricName("unread_bodies_total"): 0, metricName("unread_costs_total"): 1},
+	},
 }
 
 // How a stream ends.

@@ -77,6 +77,7 @@ const (
 	// Of Envoy.
 	byRouting = "retries, redirects, mirrors, upgrades and direct responses are Envoy's"
 	byXDS     = "listeners and filters are delivered as a control plane does"
+	byKeeping = "the wazero host reads nothing of a body that it does not bring"
 	byMemory  = "it measures the memory of the process; TestSpray does the same on the wazero host, to the byte"
 )
 
@@ -94,6 +95,7 @@ var alone = map[string]string{
 	"TestMemoryIsStable":                byCounting,
 	"TestHostCalls":                     byCounting,
 	"TestUpdates":                       byXDS,
+	"TestKeptBodies":                    byKeeping,
 	"TestFlood":                         byMemory,
 	"TestRouting":                       byRouting,
 }

@@ -16,17 +16,33 @@ type charge struct {
 	// costs if nothing else is known.
 	taken  uint64
 	reader *usage.Reader // of the body; nil if that is not read
+	// spent says that the response has cost more than was reserved, and than is left.
+	spent bool
+}
+
+// soFar is what the response has cost at least, as far as it has come. A stream that is cut when it
+// has cost too much may tell only at its end: until then an event stands for one token.
+func (c *charge) soFar() (cost uint64, found bool) {
+	cost, found = c.reader.Cost()
+	if n := c.reader.Untold(); n > 0 && c.rule.cuts {
+		return min(cost+n, usage.Most), true
+	}
+	return cost, found
 }
 
 // course is how a response goes.
 type course struct {
 	failed bool // by its status
 	ended  bool // whole
+	cuts   bool // it can be ended if it costs too much
+	cut    bool // its client gets no more
 }
 
 const (
 	// bodyPiece is how much of a body is read at once: a VM keeps the memory.
 	bodyPiece = 16 << 10
+	// cutPiece is how much is read at once of a stream that may be cut, which ends within it.
+	cutPiece = 1 << 10
 	// maxIdleReaders bounds the readers that are kept for later streams.
 	maxIdleReaders = 256
 	// settledPerTick bounds the streams that are looked at in a tick.
@@ -73,6 +89,10 @@ func (s *stream) openResponse(end bool) {
 			format, known = responseFormat(), true
 		}
 		if c.rule.usage != nil && format != usage.Unreadable {
+			if c.rule.cuts && format == usage.Events {
+				_, sized := proxywasm.ResponseHeader("content-length")
+				s.course.cuts = !sized
+			}
 			c.reader = p.reader()
 			c.reader.Reset(c.rule.usage.Fields, format)
 		}
@@ -122,23 +142,73 @@ func responseFormat() usage.Format {
 //
 //go:noinline
 func (s *stream) readBody(size int, end bool) {
-	if s.at != 0 {
-		for start := 0; start < size; {
-			piece, ok := proxywasm.ResponseBody(start, min(bodyPiece, size-start))
-			if !ok || len(piece) == 0 {
-				break
+	p, drops, most := s.plugin, s.course.cut, bodyPiece
+	if s.course.cuts {
+		most = cutPiece
+	}
+	for start := 0; start < size && s.at != 0; {
+		piece, ok := proxywasm.ResponseBody(start, min(most, size-start))
+		if !ok || len(piece) == 0 {
+			break
+		}
+		for i := range s.charges {
+			if r := s.charges[i].reader; r != nil {
+				r.Feed(piece)
 			}
-			for i := range s.charges {
-				if r := s.charges[i].reader; r != nil {
-					r.Feed(piece)
-				}
-			}
-			start += len(piece)
+		}
+		if start += len(piece); s.course.cuts && !s.course.cut && !end {
+			s.mayCut(start)
+		}
+	}
+	switch {
+	case drops:
+		proxywasm.ReplaceResponseBody(size, nil)
+	case s.course.cut:
+		proxywasm.ReplaceResponseBody(size, p.piece)
+		if cap(p.piece) > bodyPiece {
+			p.piece = nil
 		}
 	}
 	if end {
 		s.end()
 	}
+}
+
+// mayCut ends what the client gets of a stream, behind the last whole event of what was read of the
+// body's piece, if that has cost more than was reserved, and more than is left. The upstream goes on, as
+// a plugin can't end a response: what it still sends is read for what it tells, and dropped.
+func (s *stream) mayCut(read int) {
+	p := s.plugin
+	for i := range s.charges {
+		c := &s.charges[i]
+		if !c.rule.cuts || c.reader == nil {
+			continue
+		}
+		if cost, found := c.soFar(); !c.spent && found && (!c.rule.reserves || cost > c.taken) {
+			now := p.now()
+			s.finish(c, cost, now)
+			c.spent = p.node.Spent(&c.Charge, now)
+		}
+		if rest := c.reader.Rest(); c.spent && rest <= read {
+			p.piece = c.reader.AppendEnding(appendBody(p.piece[:0], read-rest), c.rule.usage.Ending)
+			s.course.cut = true
+			p.request.cutStreams++
+			return
+		}
+	}
+}
+
+// appendBody appends the first bytes of the piece of a body that has come.
+func appendBody(dst []byte, size int) []byte {
+	for start := 0; start < size; {
+		piece, ok := proxywasm.ResponseBody(start, min(bodyPiece, size-start))
+		if !ok || len(piece) == 0 {
+			break
+		}
+		dst = append(dst, piece...)
+		start += len(piece)
+	}
+	return dst
 }
 
 // end settles a response that has come to its end.
@@ -159,8 +229,12 @@ func (s *stream) settle() {
 	for i := range s.charges {
 		c := &s.charges[i]
 		cost, found := uint64(0), false
-		if c.reader != nil {
+		switch {
+		case c.reader == nil:
+		case s.course.ended:
 			cost, found = c.reader.Cost()
+		default:
+			cost, found = c.soFar()
 		}
 		switch {
 		case found && (s.course.ended || !c.rule.reserves || cost > c.taken):
@@ -215,7 +289,7 @@ func (p *plugin) settleOpen() {
 			if c.reader == nil {
 				continue
 			}
-			if cost, found := c.reader.Cost(); found && (!c.rule.reserves || cost > c.taken) {
+			if cost, found := c.soFar(); found && (!c.rule.reserves || cost > c.taken) {
 				s.finish(c, cost, now)
 			}
 		}

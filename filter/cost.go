@@ -3,6 +3,7 @@ package filter
 import (
 	"math"
 
+	"weir/internal/jsonpath"
 	"weir/internal/proxywasm"
 )
 
@@ -11,10 +12,11 @@ type cost struct {
 	_ [0]func() // or else Go makes a function that compares values
 
 	fixed uint64
-	// selected takes the number from a property of the request. A request's cost is within least
-	// and most.
+	// selected takes the number from a property of the request, or if there is a path, from its body. A
+	// request's cost is within least and most. A body that does not say it costs fixed.
 	selected    bool
 	property    int
+	path        *jsonpath.Path
 	least, most uint64
 	// responseHeader takes it from a header of the response.
 	responseHeader string
@@ -25,7 +27,38 @@ func (r *request) cost(c *cost) uint64 {
 	if !c.selected {
 		return c.fixed
 	}
+	if c.path != nil {
+		return r.bodyCost(c)
+	}
 	return min(max(r.selectedCost(c, 1), c.least), c.most)
+}
+
+// bodyCost is what the current request's body says, or what it costs if that says nothing.
+//
+//go:noinline
+func (r *request) bodyCost(c *cost) uint64 {
+	value, found := r.told.find(c.path)
+	if !found {
+		return c.fixed
+	}
+	hits, ok := parseHits(withoutZeros(value))
+	if !ok {
+		r.told.unread = true
+		return c.fixed
+	}
+	return min(max(hits, c.least), c.most)
+}
+
+// withoutZeros is a number without a fraction, if that is zero.
+func withoutZeros(value []byte) []byte {
+	end := len(value)
+	for end > 0 && value[end-1] == '0' {
+		end--
+	}
+	if end > 0 && end < len(value) && value[end-1] == '.' {
+		return value[:end-1]
+	}
+	return value
 }
 
 func (r *request) selectedCost(c *cost, otherwise uint64) uint64 {

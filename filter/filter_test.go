@@ -447,7 +447,9 @@ func TestNothingIsAllocated(t *testing.T) {
 		"read and rejected": p.start(`{"namespace": "r", ` + costly(`"cost": 1, "cost_on_response": {"header": "x-cost"}`, `{"limit": 1, "window": "1h"}`)[1:]),
 		"synced":            knowing.vms[0],
 		"overridden":        overridden.vms[0],
+		"told by the body":  p.start(`{"namespace": "b", ` + costly(`"reserve": {"request_json": "x", "default": 1}, "cost_on_response": "openai"`, `{"limit": 1000000, "window": "1h"}`)[1:]),
 	} {
+		v.headersOnly, v.piece = name == "told by the body", []byte(`{"n":{"x":1},"x":2}`)
 		v.request = map[string][]byte{":method": []byte("GET"), ":path": []byte("/x?y"), "x-user": []byte("ann"), "x-cost": []byte("2")}
 		v.response, v.calls = nil, nil
 		v.source = []byte("[2001:db8::1]:443")

@@ -50,7 +50,7 @@ type fakeVM struct {
 	properties map[string][]byte
 	upstream   map[string]string // headers of its responses
 	response   map[string]string
-	piece      []byte // of a response's body
+	piece      []byte // of a body
 	reply      *fakeReply
 	log        []string
 	// headersOnly is Envoy's allow_on_headers_stop_iteration: the rest of a request whose headers
@@ -275,11 +275,20 @@ func (v *fakeVM) ResponseHeader(name string) ([]byte, bool) {
 	return []byte(value), ok
 }
 
+func (v *fakeVM) RequestBody(start, size int) ([]byte, bool) { return v.ResponseBody(start, size) }
+
 func (v *fakeVM) ResponseBody(start, size int) ([]byte, bool) {
 	if start >= len(v.piece) {
 		return nil, false
 	}
 	return v.piece[start:min(start+size, len(v.piece))], true
+}
+
+func (v *fakeVM) ReplaceResponseBody(size int, piece []byte) {
+	if size != len(v.piece) {
+		v.t.Errorf("%d bytes are replaced of %d", size, len(v.piece))
+	}
+	v.piece = append([]byte(nil), piece...)
 }
 
 func (v *fakeVM) ReplaceResponseHeader(name string, value []byte) {

@@ -95,7 +95,7 @@ func label(name, value string) string { return name + "=.=" + value + ";.;" }
 var metricNames = [...]string{
 	"lost_races", "given_up", "lost_hits", "evicted_counters", "corrupt_entries", "pushed_hits", "bad_costs", "failed_pushes",
 	"waited_requests", "decided_alone", "crowded_requests", "late_requests",
-	"unread_costs",
+	"unread_costs", "unread_bodies", "cut_streams",
 }
 
 // bound has the proxy's metrics say by how much the nodes that share the limits can exceed them, and
@@ -109,13 +109,13 @@ func (m *metrics) bound(n *node.Node) {
 	}
 }
 
-// publish has the proxy's metrics say what was counted, by the engine too.
-func (m *metrics) publish(t *node.Tallies, badCosts, unreadCosts uint64) {
+// publish has the proxy's metrics say what was counted, by the engine and of requests.
+func (m *metrics) publish(t *node.Tallies, r *request) {
 	for i := range m.rules {
 		m.rules[i].allowed.publish()
 		m.rules[i].rejected.publish()
 	}
-	counts := [...]uint64{t.LostRaces, t.GivenUp, t.Lost, t.Evicted, t.Corrupt, t.Pushed, badCosts, t.Failed, t.Waited, t.Alone, t.Crowded, t.Late, unreadCosts}
+	counts := [...]uint64{t.LostRaces, t.GivenUp, t.Lost, t.Evicted, t.Corrupt, t.Pushed, r.badCosts, t.Failed, t.Waited, t.Alone, t.Crowded, t.Late, r.unreadCosts, r.unreadBodies, r.cutStreams}
 	for i := range m.namespace {
 		m.namespace[i].count = counts[i]
 		m.namespace[i].publish()

@@ -28,7 +28,15 @@ type plugin struct {
 	charges  bool
 	open     []*stream
 	nextOpen int
-	readers  []*usage.Reader // to be used again
+	// cuts reports whether any rule ends streams. piece is what is sent in the place of another one.
+	piece   []byte
+	readers []*usage.Reader // to be used again
+	// readsBodies reports whether any rule takes what the request's body says. waiting are requests
+	// whose bodies have not said it yet.
+	readsBodies bool
+	bringing    bringing
+	waiting     []*stream
+	idleTold    []*told // to be used again
 
 	request request
 	demands []node.Demand // of the request being decided
@@ -95,6 +103,7 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 // compile makes what requests need from the configuration.
 func (p *plugin) compile() {
 	p.request.properties, p.request.shared, p.costsLater, p.charges = p.request.properties[:0], false, false, false
+	p.readsBodies = false
 	p.rules, p.limits = make([]requestRule, len(p.config.Rules)), make([]node.Rule, len(p.config.Rules))
 	for i := range p.config.Rules {
 		c := &p.config.Rules[i]
@@ -102,6 +111,7 @@ func (p *plugin) compile() {
 		p.rules[i].variants = p.request.compileVariants(c)
 		p.costsLater = p.costsLater || p.rules[i].costsLater
 		p.charges = p.charges || p.rules[i].charges
+		p.readsBodies = p.readsBodies || p.rules[i].cost.path != nil
 		l := &p.limits[i]
 		l.Limits, l.SyncRate, l.Prefix = c.Limits, int64(c.SyncRate), p.rules[i].keyPrefix
 		l.CountRejected, l.CostsLater, l.Shadow, l.Reveal = c.CountRejected, p.rules[i].costsLater || p.rules[i].charges, c.Shadow, c.Reveal
@@ -142,11 +152,14 @@ func (p *plugin) OnTick() {
 	if len(p.open) > 0 {
 		p.settleOpen()
 	}
+	if len(p.waiting) > 0 {
+		p.decideWaiting(false)
+	}
 	p.node.Tick()
 	if p.node.Synchronises() {
 		p.metrics.bound(p.node)
 	}
-	p.metrics.publish(&p.node.Tallies, p.request.badCosts, p.request.unreadCosts)
+	p.metrics.publish(&p.node.Tallies, &p.request)
 	if p.leaving && p.node.Left() {
 		p.leaving = false
 		proxywasm.PluginDone(p.id)
@@ -163,12 +176,15 @@ func (p *plugin) OnPluginDone() bool {
 	if p.node == nil {
 		return true
 	}
+	if len(p.waiting) > 0 {
+		p.decideWaiting(true)
+	}
 	p.node.AddHeld(p.now())
 	p.vm.remove(p)
 	if p.node.Synchronises() {
 		p.node.Release()
 	}
-	p.metrics.publish(&p.node.Tallies, p.request.badCosts, p.request.unreadCosts)
+	p.metrics.publish(&p.node.Tallies, &p.request)
 	if !p.node.Synchronises() || !p.node.Unfinished() {
 		return true
 	}

@@ -12,7 +12,12 @@ type request struct {
 	badCosts   uint64 // costs that were no numbers
 	// unreadCosts are of responses that have not told what they cost.
 	unreadCosts uint64
-	scratch     scratch
+	// told is what the body tells of a request that has waited for it; unreadBodies are those that could
+	// not tell.
+	told         *told
+	unreadBodies uint64
+	cutStreams   uint64
+	scratch      scratch
 }
 
 // property is one thing that the host is asked for, a header or a property, or a part of one.

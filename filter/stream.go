@@ -29,6 +29,8 @@ type stream struct {
 	course  course
 	// at is 1 + the place among the plugin's streams whose bodies are read.
 	at int
+	// told is what the body has told of a request that waits for it; nil of any other.
+	told *told
 	// wait is the request's place among those that are paused until the backend has been asked.
 	wait node.Wait
 }
@@ -40,11 +42,14 @@ func (s *stream) begin() {
 		s.settle()
 	}
 	s.course = course{}
+	if s.told != nil {
+		s.plugin.putTold(s.takeTold())
+	}
 	s.wait.Leave()
 }
 
 // OnHttpRequestHeaders implements types.HttpContext: it decides the request.
-func (s *stream) OnHttpRequestHeaders(int, bool) types.Action {
+func (s *stream) OnHttpRequestHeaders(_ int, end bool) types.Action {
 	p := s.plugin
 	s.begin()
 	if p.node != nil && p.node.HoldsHits() {
@@ -55,6 +60,15 @@ func (s *stream) OnHttpRequestHeaders(int, bool) types.Action {
 	if len(demands)+len(shadows) == 0 {
 		return types.ActionContinue
 	}
+	if p.readsBodies && !end && s.awaitBody(demands, shadows) {
+		return types.ActionPause
+	}
+	return s.decide(demands, shadows)
+}
+
+// decide decides a request, or has it wait for the backend.
+func (s *stream) decide(demands, shadows []node.Demand) types.Action {
+	p := s.plugin
 	now := p.now()
 	verdict := counter.Allowed
 	if len(demands) > 0 {
@@ -144,10 +158,20 @@ func (s *stream) conclude(demands []node.Demand, now int64, verdict counter.Verd
 
 // OnHttpRequestBody implements types.HttpContext. If the proxy stops headers only, the body of a
 // request that is not decided yet comes here. Whoever lets it go on lets the headers go on too.
-func (s *stream) OnHttpRequestBody(int, bool) types.Action { return s.rest() }
+func (s *stream) OnHttpRequestBody(size int, end bool) types.Action {
+	if s.told != nil {
+		return s.readRequest(size, end)
+	}
+	return s.rest()
+}
 
 // OnHttpRequestTrailers implements types.HttpContext.
-func (s *stream) OnHttpRequestTrailers(int) types.Action { return s.rest() }
+func (s *stream) OnHttpRequestTrailers(int) types.Action {
+	if s.told != nil {
+		return s.decideByBody()
+	}
+	return s.rest()
+}
 
 // rest says what becomes of what follows a request's headers.
 func (s *stream) rest() types.Action {

@@ -402,6 +402,7 @@ export function newVM(module, options) {
       if (start >>> 0 > buffer.length) return BAD_ARGUMENT;
       return give(buffer.subarray(start, Math.min(start + (size >>> 0), buffer.length)), dataAt, lengthAt);
     },
+    proxy_set_buffer_bytes() { return NOT_FOUND; }, // there are no bodies
     proxy_get_header_map_value(type, nameAt, nameLength, dataAt, lengthAt) {
       if (u8.length === 0) refresh();
       if (type === 0 && current !== null && current.phase === PHASE_REQUEST) {

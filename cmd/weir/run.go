@@ -274,10 +274,11 @@ func (r *runner) nodes(
 		process := host.NewProcess(host.ProcessConfig{NodeID: "node-" + strconv.Itoa(i), Clusters: clusters})
 		r.processes = append(r.processes, process)
 		proxy, err := host.NewProxy(ctx, host.ProxyConfig{
-			Module:   module,
-			Process:  process,
-			VMID:     "weir",
-			Plugin:   host.Plugin{Name: "weir", RootID: "weir", Configuration: r.document},
+			Module:  module,
+			Process: process,
+			VMID:    "weir",
+			// Rules may want what bodies say.
+			Plugin:   host.Plugin{Name: "weir", RootID: "weir", Configuration: r.document, AllowOnHeadersStopIteration: true},
 			Workers:  r.flags.workers,
 			Upstream: upstream,
 			// What the page does to the backend happens here.

@@ -63,7 +63,7 @@ func File(name string, content []byte) *Report {
 	switch {
 	case !utf8.Valid(content), bytes.HasPrefix(content, []byte("\n")) && bytes.IndexByte(content, 0x12) >= 0:
 		// A Struct as the plugin gets it, or nothing that has lines.
-		c.configuration(&document{text: content, from: func(int) int { return 0 }})
+		c.configuration(&document{text: content, from: func(int) int { return 0 }}, bodiesUnknown)
 	case len(trimmed) == 0, bytes.IndexByte([]byte("{["), trimmed[0]) >= 0 && extension != ".yaml" && extension != ".yml":
 		c.json()
 	default:
@@ -87,7 +87,7 @@ func (c *checker) json() {
 			return
 		}
 	}
-	c.configuration(asFile(c.file, 0, len(c.file)))
+	c.configuration(asFile(c.file, 0, len(c.file)), bodiesUnknown)
 }
 
 func (c *checker) yaml() {
@@ -97,7 +97,7 @@ func (c *checker) yaml() {
 		case len(documents) > 1 && root.kind == kindScalar && root.text == "null":
 			// What is between two lines of --- may be comments.
 		case isConfiguration(root):
-			c.configuration(asJSON(root, false))
+			c.configuration(asJSON(root, false), bodiesUnknown)
 		default:
 			c.outer(root, true)
 		}
@@ -107,7 +107,7 @@ func (c *checker) yaml() {
 		problem, at := mistakeOf(err, c.places)
 		c.add(mistake{at: at, problem: problem}, false)
 	case len(documents) == 0:
-		c.configuration(asFile(c.file, 0, 0))
+		c.configuration(asFile(c.file, 0, 0), bodiesUnknown)
 	}
 }
 
@@ -125,7 +125,7 @@ func (c *checker) outer(root *node, yaml bool) {
 		if p.unlimited != nil {
 			c.add(mistake{p.unlimited.at, p.unlimitedPath, "requests pass without limits once the plugin has failed"}, true)
 		}
-		read := c.configuration(p.document)
+		read := c.configuration(p.document, p.bodies)
 		if read == nil {
 			continue
 		}
@@ -167,8 +167,9 @@ func (c *checker) machines(all []machine) {
 	}
 }
 
-// configuration checks one, and returns nil if it has mistakes.
-func (c *checker) configuration(d *document) *config.Config {
+// configuration checks one, and returns nil if it has mistakes. bodies says why the plugin may not get
+// the bodies that it wants; it is empty if it does.
+func (c *checker) configuration(d *document, bodies string) *config.Config {
 	c.report.Configurations++
 	known := map[int]*mistake{}
 	for i := range d.mistakes {
@@ -202,8 +203,22 @@ func (c *checker) configuration(d *document) *config.Config {
 	for _, w := range config.Warnings(parsed) {
 		c.add(mistake{d.from(locate(root, w.Path)), w.Path, w.Problem}, true)
 	}
+	for i := range parsed.Rules {
+		if bodies != "" && parsed.Rules[i].CostFromBody != nil {
+			path := "rules[" + strconv.Itoa(i) + "].reserve.request_json"
+			c.add(mistake{d.from(locate(root, path)), path, bodies}, true)
+		}
+	}
 	return parsed
 }
+
+// Why the default of a request_json may be taken.
+const (
+	bringsBodies  = "allow_on_headers_stop_iteration: true in the plugin's configuration of Envoy 1.35 or later"
+	bodiesUnknown = "needs " + bringsBodies + ", or else the default is taken"
+	bodiesKept    = "the default is taken: want " + bringsBodies
+	bodiesNever   = "the default is taken: it needs " + bringsBodies + ", which this resource can't have, but an EnvoyFilter or EnvoyPatchPolicy"
+)
 
 // word returns the scalar without quotes that is at an offset of the file.
 func (c *checker) word(at int) string {

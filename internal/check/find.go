@@ -17,6 +17,9 @@ type plugin struct {
 	// unlimited says in the document's words that requests pass if the plugin fails; nil if they don't.
 	unlimited     *node
 	unlimitedPath string
+	// bodies says why the plugin does not get the bodies of requests that it pauses; it is empty if it
+	// does.
+	bodies string
 }
 
 // finder looks for plugins. They are Weir's if the name of their module has "weir" in it, or if their
@@ -96,6 +99,9 @@ func (f *finder) envoy(n, filter *node) {
 	if p.vm == nil {
 		p.vm = n.get("vm_config")
 	}
+	if stops := n.get("allow_on_headers_stop_iteration"); stops == nil || stops.text != "true" {
+		p.bodies = bodiesKept
+	}
 	if open := n.get("fail_open"); open != nil && open.text == "true" {
 		p.unlimited, p.unlimitedPath = open, "fail_open"
 	}
@@ -158,7 +164,7 @@ func (f *finder) kubernetes(p plugin, module string, in *node, field string) {
 		f.add(p, module, in, "missing "+field)
 		return
 	}
-	p.document = f.object(n, false)
+	p.document, p.bodies = f.object(n, false), bodiesNever
 	f.add(p, module, n, "")
 }
 

@@ -72,6 +72,15 @@ func (n *Node) Revise(c *Charge, cost uint64, now int64) {
 	c.Cost = cost
 }
 
+// Spent reports whether more has been taken of a charge's counter than a limit has, as far as is known
+// here. Call it outside of [Waiter.Decided].
+func (n *Node) Spent(c *Charge, now int64) bool {
+	d := &n.demands[0]
+	n.restore(d, &c.Saved)
+	n.read(d, now)
+	return d.Counter.Excess() > 0
+}
+
 // reviseElsewhere pushes what a charge has changed by, as the table has not kept its counter.
 func (n *Node) reviseElsewhere(c *Charge, cost uint64, now int64) {
 	for i := range c.Rule.Limits {

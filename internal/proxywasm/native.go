@@ -19,7 +19,9 @@ type Host interface {
 	PluginConfiguration() ([]byte, bool)
 	RequestHeader(name string) ([]byte, bool)
 	ResponseHeader(name string) ([]byte, bool)
+	RequestBody(start, size int) ([]byte, bool)
 	ResponseBody(start, size int) ([]byte, bool)
+	ReplaceResponseBody(size int, piece []byte)
 	ReplaceResponseHeader(name string, value []byte)
 	SendLocalResponse(r *LocalResponse) bool
 	Property(path string) ([]byte, bool)
@@ -70,9 +72,17 @@ func RequestHeader(name string) (header []byte, ok bool) { return host.RequestHe
 // phase only.
 func ResponseHeader(name string) (header []byte, ok bool) { return host.ResponseHeader(name) }
 
+// RequestBody is the piece of the current stream's request body that is being delivered, size bytes
+// of it from start on, or fewer.
+func RequestBody(start, size int) (piece []byte, ok bool) { return host.RequestBody(start, size) }
+
 // ResponseBody is the piece of the current stream's response body that is being delivered, size bytes
 // of it from start on, or fewer.
 func ResponseBody(start, size int) (piece []byte, ok bool) { return host.ResponseBody(start, size) }
+
+// ReplaceResponseBody sets the piece of the current stream's response body that is being delivered,
+// which has size bytes.
+func ReplaceResponseBody(size int, piece []byte) { host.ReplaceResponseBody(size, piece) }
 
 // ReplaceResponseHeader sets a header of the current stream's response and removes all other values
 // of it.
@@ -169,8 +179,18 @@ func (sdkHost) ResponseHeader(name string) ([]byte, bool) {
 	return []byte(value), err == nil
 }
 
+func (sdkHost) RequestBody(start, size int) ([]byte, bool) {
+	return found(sdk.GetHttpRequestBody(start, size))
+}
+
 func (sdkHost) ResponseBody(start, size int) ([]byte, bool) {
 	return found(sdk.GetHttpResponseBody(start, size))
+}
+
+func (sdkHost) ReplaceResponseBody(_ int, piece []byte) {
+	if err := sdk.ReplaceHttpResponseBody(piece); err != nil {
+		sdk.LogError("replace response body: " + err.Error())
+	}
 }
 
 func (sdkHost) ReplaceResponseHeader(name string, value []byte) {

@@ -23,6 +23,9 @@ func proxySetTickPeriodMilliseconds(period uint32) uint32
 //go:wasmimport env proxy_get_buffer_bytes
 func proxyGetBufferBytes(buffer, start, size uint32, data, length *uint32) uint32
 
+//go:wasmimport env proxy_set_buffer_bytes
+func proxySetBufferBytes(buffer, start, size uint32, data unsafe.Pointer, length uint32) uint32
+
 //go:wasmimport env proxy_get_header_map_value
 func proxyGetHeaderMapValue(headers uint32, name string, data, length *uint32) uint32
 
@@ -67,6 +70,7 @@ func proxyDone() uint32
 const (
 	statusOK = 0
 
+	bufferRequestBody         = 0
 	bufferResponseBody        = 1
 	bufferCalloutBody         = 4
 	bufferPluginConfiguration = 7
@@ -160,10 +164,22 @@ func ResponseHeader(name string) (header []byte, ok bool) {
 	return value(proxyGetHeaderMapValue(mapResponseHeaders, name, &vm.address, &vm.length))
 }
 
+// RequestBody is the piece of the current stream's request body that is being delivered, size bytes
+// of it from start on, or fewer.
+func RequestBody(start, size int) (piece []byte, ok bool) {
+	return value(proxyGetBufferBytes(bufferRequestBody, uint32(start), uint32(size), &vm.address, &vm.length))
+}
+
 // ResponseBody is the piece of the current stream's response body that is being delivered, size bytes
 // of it from start on, or fewer.
 func ResponseBody(start, size int) (piece []byte, ok bool) {
 	return value(proxyGetBufferBytes(bufferResponseBody, uint32(start), uint32(size), &vm.address, &vm.length))
+}
+
+// ReplaceResponseBody sets the piece of the current stream's response body that is being delivered,
+// which has size bytes.
+func ReplaceResponseBody(size int, piece []byte) {
+	proxySetBufferBytes(bufferResponseBody, 0, uint32(size), unsafe.Pointer(unsafe.SliceData(piece)), uint32(len(piece)))
 }
 
 // ReplaceResponseHeader sets a header of the current stream's response and removes all other values

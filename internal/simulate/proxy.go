@@ -172,6 +172,9 @@ func (p *proxy) ResponseHeader(name string) ([]byte, bool) {
 	return p.find(accesslog.ResponseHeader, name)
 }
 
+// ReplaceResponseBody implements proxywasm.Host.
+func (p *proxy) ReplaceResponseBody(int, []byte) {}
+
 // ReplaceResponseHeader implements proxywasm.Host.
 func (p *proxy) ReplaceResponseHeader(string, []byte) {}
 
@@ -224,6 +227,9 @@ func (p *proxy) SetMetric(m proxywasm.Metric, n uint64) { p.metrics[p.names[m]] 
 
 // PluginDone implements proxywasm.Host.
 func (p *proxy) PluginDone() {}
+
+// RequestBody implements proxywasm.Host. Logs have no bodies.
+func (p *proxy) RequestBody(int, int) ([]byte, bool) { return nil, false }
 
 // ResponseBody implements proxywasm.Host. Logs have no bodies.
 func (p *proxy) ResponseBody(int, int) ([]byte, bool) { return nil, false }

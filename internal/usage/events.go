@@ -10,8 +10,12 @@ type events struct {
 	matched int // bytes of what the line has to begin with, or of the mark at the beginning
 	// returned says that the last byte was a carriage return, after which a line feed means nothing.
 	returned bool
-	// used says that the line has bytes.
-	used bool
+	// used says that the line has bytes, and spaced that the space before its data was there.
+	used, spaced bool
+	// object says that the event's data is one, and named that there was a line of the field event, the
+	// only one that begins with an e.
+	object, named bool
+	rest          int // bytes since the last event
 }
 
 type position uint8
@@ -30,10 +34,14 @@ const (
 )
 
 func (e *events) feed(r *Reader, piece []byte) {
+	rest := e.rest + len(piece) // bytes from the last event to the end of the piece
 	for len(piece) > 0 {
 		c := piece[0]
 		if e.returned {
 			if e.returned = false; c == '\n' {
+				if rest == len(piece) {
+					rest--
+				}
 				piece = piece[1:]
 				continue
 			}
@@ -53,8 +61,10 @@ func (e *events) feed(r *Reader, piece []byte) {
 		}
 		if c == '\n' || c == '\r' {
 			e.returned = c == '\r'
-			e.endLine(r)
 			piece = piece[1:]
+			if e.endLine(r) {
+				rest = len(piece)
+			}
 			continue
 		}
 		e.used = true
@@ -66,13 +76,16 @@ func (e *events) feed(r *Reader, piece []byte) {
 			case e.matched == len(dataField) && c == ':':
 				e.at = beforeData
 			default:
-				e.at = inOther
+				e.at, e.named = inOther, e.named || e.matched == 0 && c == 'e'
 			}
 			piece = piece[1:]
 		case beforeData:
-			if e.at = inData; c == ' ' {
+			if c == ' ' && !e.spaced {
+				e.spaced = true
 				piece = piece[1:]
+				continue
 			}
+			e.at, e.object = inData, e.object || c == '{'
 		default:
 			end := lineEnd(piece)
 			if e.at == inData && (r.started || !endsEvent(piece[end:]) || r.fields.mayBeIn(piece[:end])) {
@@ -81,6 +94,7 @@ func (e *events) feed(r *Reader, piece []byte) {
 			piece = piece[end:]
 		}
 	}
+	e.rest = rest
 }
 
 // endsEvent reports whether an event ends with the line before.
@@ -102,12 +116,21 @@ func lineEnd(piece []byte) int {
 
 var newline = []byte("\n")
 
-func (e *events) endLine(r *Reader) {
+// endLine ends a line, and reports whether an event has ended with it.
+func (e *events) endLine(r *Reader) (ended bool) {
 	switch {
 	case !e.used:
+		if ended = true; e.object {
+			r.untold++
+		}
+		if r.told {
+			r.untold = 0
+		}
+		r.told, e.object = false, false
 		r.begin() // an empty line ends an event
 	case e.at == inData || e.at == beforeData:
 		r.read(newline)
 	}
-	e.at, e.matched, e.used = inName, 0, false
+	e.at, e.matched, e.used, e.spaced = inName, 0, false, false
+	return ended
 }

@@ -9,6 +9,8 @@ type Preset struct {
 	paths [][]string
 	// Headers of a response say the same together. Where one of them is there, its body is not read.
 	Headers []string
+	// Ending is how its event streams can be ended.
+	Ending Ending
 }
 
 // Presets are the providers that are known. Each counts what goes into a model and what comes out of
@@ -24,14 +26,14 @@ type Preset struct {
 //   - bedrock: Converse and ConverseStream; InvokeModel by its headers, and its stream by the
 //     metrics in the last message.
 var Presets = []Preset{
-	{Name: "openai", paths: [][]string{{"usage.total_tokens", "response.usage.total_tokens"}}},
-	{Name: "anthropic", paths: [][]string{
+	{Name: "openai", Ending: OpenAI, paths: [][]string{{"usage.total_tokens", "response.usage.total_tokens"}}},
+	{Name: "anthropic", Ending: Anthropic, paths: [][]string{
 		{"message.usage.input_tokens", "usage.input_tokens"},
 		{"message.usage.cache_creation_input_tokens", "usage.cache_creation_input_tokens"},
 		{"message.usage.cache_read_input_tokens", "usage.cache_read_input_tokens"},
 		{"message.usage.output_tokens", "usage.output_tokens"},
 	}},
-	{Name: "gemini", paths: [][]string{{"usageMetadata.totalTokenCount"}, {"predictions.0.embeddings.statistics.token_count"}}},
+	{Name: "gemini", Ending: Gemini, paths: [][]string{{"usageMetadata.totalTokenCount"}, {"predictions.0.embeddings.statistics.token_count"}}},
 	{
 		Name: "bedrock",
 		paths: [][]string{

@@ -158,6 +158,10 @@ type Reader struct {
 	// numbers are what was found, one for each field.
 	numbers []number
 	broken  bool
+	// told says that the current event has told a number; untold events have come since the last one
+	// that has.
+	told   bool
+	untold uint64
 
 	json    splitter
 	events  events
@@ -185,6 +189,7 @@ type number struct {
 func (r *Reader) Reset(fields *Fields, format Format) {
 	r.fields, r.format = fields, format
 	r.broken = format == Unreadable
+	r.told, r.untold = false, 0
 	r.texts, r.numbers = r.texts[:0], r.numbers[:0]
 	for i := range fields.list {
 		r.numbers = append(r.numbers, number{})
@@ -273,6 +278,7 @@ func (r *Reader) take(field int, value []byte, kind jsonpath.Kind) {
 	case jsonpath.Number, jsonpath.String:
 		if hits, ok := count(value); ok {
 			n = number{hits: hits, found: true}
+			r.told = true
 		}
 	}
 	r.numbers[field] = n

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/binary"
+	"encoding/json"
 	"hash/crc32"
 	"math/rand/v2"
 	"strings"
@@ -190,6 +191,69 @@ func wholeEvents(body []byte) (texts [][]byte) {
 	return append(texts, data)
 }
 
+// restOf is how many bytes are behind the last event of a stream.
+func restOf(body []byte) int {
+	end, start := 0, len(body)-len(bytes.TrimPrefix(body, []byte("\ufeff")))
+	for at := start; at < len(body); at++ {
+		if body[at] != '\n' && body[at] != '\r' {
+			continue
+		}
+		empty := at == start
+		if body[at] == '\r' && at+1 < len(body) && body[at+1] == '\n' {
+			at++
+		}
+		if start = at + 1; empty {
+			end = start
+		}
+	}
+	return len(body) - end
+}
+
+// An event that has an object and tells no number stands for something that was not told yet.
+func TestUntold(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]uint64{
+		"": 0, "data: {}": 0, "data: {}\n\n": 1, "data:{}\r\n\r\ndata:  {}\r\n\r\n": 1, "data: [DONE]\n\n": 0, "data: 5\n\ndata\n\n": 0,
+		": {}\n\nevent: {}\n\n\n": 0, "data: {}\n\ndata: {\"n\":7}\n\n": 0, "data: {}\n\ndata: {\"n\":7}\n\ndata: {\"n\":null}\n\n": 1,
+		"data: {\ndata: }\n\ndata: {\"n\":-1}\n\n": 2,
+	} {
+		var r usage.Reader
+		for seed := range uint64(5) {
+			costOf(&r, number, usage.Events, []byte(body), seed)
+			if got := r.Untold(); got != want {
+				t.Errorf("%q: %d, want %d", body, got, want)
+			}
+		}
+	}
+}
+
+// Each ending is one of the provider's events, and reads as such.
+func TestEndings(t *testing.T) {
+	t.Parallel()
+	for _, p := range usage.Presets {
+		if (p.Ending == usage.NoEnding) != (p.Name == "bedrock") {
+			t.Errorf("%s has the ending %d", p.Name, p.Ending)
+		}
+		fields, err := p.Fields()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, before := range []string{"", "event: x\ndata: {}\n\n"} {
+			var r usage.Reader
+			costOf(&r, fields, usage.Events, []byte(before), 1)
+			ending := r.AppendEnding(nil, p.Ending)
+			if r.Feed(ending); r.Rest() != 0 {
+				t.Errorf("%s: %q ends no event", p.Name, ending)
+			}
+			for _, text := range wholeEvents(ending) {
+				if text = bytes.TrimSpace(text); len(text) > 0 && string(text) != "[DONE]" && !json.Valid(text) {
+					t.Errorf("%s: %q is no JSON", p.Name, text)
+				}
+			}
+		}
+	}
+}
+
 // Pieces that end anywhere are read as the whole is, by a reader that splits it as the standard
 // says, and reads each text by itself.
 func FuzzPieces(f *testing.F) {
@@ -209,6 +273,12 @@ func FuzzPieces(f *testing.F) {
 		got, found := costOf(&r, of, form, body, seed)
 		if again, foundAgain := costOf(&whole, of, form, body, 0); got != again || found != foundAgain {
 			t.Fatalf("%d, %t in pieces of seed %d, and %d, %t in pieces of a byte", got, found, seed, again, foundAgain)
+		}
+		if untold, again := r.Untold(), whole.Untold(); untold != again {
+			t.Fatalf("%d events tell nothing in pieces of seed %d, and %d in pieces of a byte", untold, seed, again)
+		}
+		if want := restOf(body); form == usage.Events && (r.Rest() != want || whole.Rest() != want) {
+			t.Fatalf("%d bytes behind an event in pieces of seed %d, %d in pieces of a byte, want %d", r.Rest(), seed, whole.Rest(), want)
 		}
 		var texts [][]byte
 		switch form {

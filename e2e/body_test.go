@@ -1,0 +1,162 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// asked reserves what a request's body says, and charges it.
+const asked = `{"rules": [{"name": "r", "key": [{"header": "x-key"}], "limits": [{"limit": 10000, "window": "366d", "algorithm": "fixed_window"}],
+	"reserve": {"request_json": "max_tokens", "default": 50, "most": 20000}, "cost_on_response": {"response_json": "tokens"}}]}`
+
+// tokens is an upstream that tells how long the body was that it has got, and that it has cost 10.
+func tokens(t *testing.T) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		w.Header().Set("content-type", "application/json")
+		_ = json.NewEncoder(w).Encode(map[string]int{"tokens": 10, "got": len(body)})
+	})
+}
+
+// A request waits for what its body says, and goes on with all of it: where the proxy stops headers only
+// it takes what the body says, and elsewhere the default.
+func TestReserveOfBody(t *testing.T) {
+	onEvery(t, 1, func(t *testing.T, d driver) {
+		proxy := d.node(t, nodeConfig{configuration: asked, workers: 1, upstream: tokens(t), stopsHeadersOnly: true})
+		for _, http2 := range []bool{false, true} {
+			for i, c := range []struct {
+				body   string
+				want   string // left of 10,000
+				pieces bool
+			}{
+				{body: `{"model":"m","max_tokens":1000}`, want: "9000"},
+				{body: `{"max_tokens":1000,"x":"` + strings.Repeat("x", 3_000_000) + `"}`, want: "9000"},
+				{body: `{"x":"` + strings.Repeat("x", 30_000) + `","max_tokens":1000}`, want: "9000"},
+				{body: `{"x":"` + strings.Repeat("x", 3_000_000) + `","max_tokens":1000}`, want: "9950"},
+				{body: `{"max_tokens":6000}`, want: "4000"},
+				{body: `{"x":1}`, want: "9950"},
+				{body: `max_tokens=1`, want: "9950"},
+				{body: `{"model":"m","max_tokens":1000}`, want: "9000", pieces: true},
+				{body: `{"model":"m"}`, want: "9950", pieces: true},
+				{want: "9950"},
+			} {
+				wantReserved(t, proxy.url(), http2, fmt.Sprint(http2, i), c.body, c.pieces, c.want)
+			}
+		}
+		for _, http2 := range []bool{false, true} {
+			for _, body := range []string{`{"max_tokens":10001}`, `{"max_tokens":30000,"x":"` + strings.Repeat("x", 3_000_000) + `"}`} {
+				request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, proxy.url(), strings.NewReader(body))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if r, err := do(clientOf(t, http2), request); err != nil || r.status != http.StatusTooManyRequests {
+					t.Errorf("%.60s: status %d, %v", body, r.status, err)
+				}
+			}
+		}
+	})
+}
+
+// A client that leaves before its body has told takes nothing.
+func TestClientLeavesBeforeItsBody(t *testing.T) {
+	onEach(t, 1, func(t *testing.T, d driver) {
+		proxy := d.node(t, nodeConfig{configuration: asked, workers: 1, upstream: tokens(t), stopsHeadersOnly: true})
+		for _, http2 := range []bool{false, true} {
+			key := fmt.Sprint("http2 ", http2)
+			for _, sent := range []string{`{"model":"m","max_tok`, `{"model":"m","max_tokens":7000`} {
+				ctx, leave := context.WithCancel(t.Context())
+				in, out := io.Pipe()
+				request, err := http.NewRequestWithContext(ctx, http.MethodPost, proxy.url(), in)
+				if err != nil {
+					t.Fatal(err)
+				}
+				request.Header.Set("x-key", key)
+				go func() {
+					_, err := io.WriteString(out, sent)
+					leave()
+					out.CloseWithError(errors.Join(context.Canceled, err)) // or else the client waits for the rest
+				}()
+				if r, err := do(clientOf(t, http2), request); err == nil {
+					t.Errorf("%s, %q: status %d", key, sent, r.status)
+				}
+			}
+			proxy.idle(t)
+			wantReserved(t, proxy.url(), http2, key, `{"max_tokens":1000}`, false, "9000")
+		}
+	})
+}
+
+// Where the proxy keeps the body of a request that is paused, it takes the default, and none hangs.
+func TestKeptBodies(t *testing.T) {
+	onEnvoyAlone(t, 1, all, func(t *testing.T, d envoys) {
+		proxy := d.node(t, nodeConfig{configuration: asked, workers: 1, upstream: tokens(t)})
+		for i := range 3 {
+			for _, http2 := range []bool{false, true} {
+				wantReserved(t, proxy.url(), http2, fmt.Sprint(http2, i), `{"max_tokens":1000}`, i == 1, "9950")
+				wantReserved(t, proxy.url(), http2, fmt.Sprint(http2, i, "large"), `{"max_tokens":1000,"x":"`+strings.Repeat("x", 3_000_000)+`"}`, false, "9950")
+			}
+		}
+	})
+}
+
+// The nodes of weir run bring bodies, so that one can try what they say.
+func TestRunBringsBodies(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "asked.json")
+	if err := os.WriteFile(file, []byte(asked), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	upstream := httptest.NewServer(tokens(t))
+	t.Cleanup(upstream.Close)
+	p := start(t, "run", "--config", file, "--upstream", upstream.URL, "--listen", "127.0.0.1:0", "--ui", "none", "--nodes", "1", "--workers", "1")
+	wantReserved(t, p.wait(t, `^node 0 +(http://\S+)`), false, "ann", `{"max_tokens":1000}`, false, "9000")
+}
+
+// wantReserved sends a body, and compares what is left when it has been decided, and what the upstream
+// has got.
+func wantReserved(t *testing.T, address string, http2 bool, key, body string, pieces bool, want string) {
+	t.Helper()
+	var reader io.Reader = strings.NewReader(body)
+	if pieces {
+		// Each is sent when the proxy has taken the one before.
+		in, out := io.Pipe()
+		go func() {
+			for i := range len(body) {
+				if _, err := out.Write([]byte(body[i : i+1])); err != nil {
+					t.Error(err)
+				}
+			}
+			out.Close()
+		}()
+		reader = in
+	}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address, reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("x-key", key)
+	r, err := do(clientOf(t, http2), request)
+	if err != nil {
+		t.Errorf("%.60s: %v", body, err)
+		return
+	}
+	if left := r.header.Get("x-ratelimit-remaining"); left != want {
+		t.Errorf("%.60s: status %d, %s are left, want %s", body, r.status, left, want)
+	}
+	if got := []byte(fmt.Sprintf(`"got":%d,`, len(body))); !bytes.Contains([]byte(r.body), got) {
+		t.Errorf("%.60s: the upstream says %s", body, r.body)
+	}
+}

@@ -1,0 +1,100 @@
+package e2e
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// cutting has a budget of 1000 tokens for each key, of which a request reserves 100.
+const cutting = `{"namespace": "budget", "backend": {"cluster": "weir", "timeout": "5s"}, "sync_rate": 0.2, "headers": ["x-ratelimit"], "rules": [
+	{"name": "tokens", "key": [{"header": "x-key"}], "limits": [{"limit": 1000, "window": "366d", "algorithm": "fixed_window"}],
+		"reserve": 100, "cost_on_response": "openai", "cut": true}]}`
+
+// chatter is a model that streams an event for each of so many tokens, and tells their number in the
+// end, or if it is asked for none goes on until its client leaves.
+type chatter struct {
+	left chan struct{} // one for each client that has left
+}
+
+func (c *chatter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	tokens, _ := strconv.Atoi(r.Header.Get("x-tokens"))
+	w.Header().Set("content-type", "text/event-stream")
+	for i := 0; i < tokens || tokens == 0; i++ {
+		if _, err := fmt.Fprintf(w, "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\" %d\"},\"finish_reason\":null}],\"usage\":null}\n\n", i); err != nil || r.Context().Err() != nil {
+			c.left <- struct{}{}
+			return
+		}
+		_ = http.NewResponseController(w).Flush()
+	}
+	fmt.Fprintf(w, "data: {\"choices\":[],\"usage\":{\"total_tokens\":%d}}\n\ndata: [DONE]\n\n", tokens)
+}
+
+// A stream that has used up its budget ends with an event that says so, and as cleanly as the upstream
+// ends it. It is settled by what the upstream tells.
+func TestCut(t *testing.T) {
+	onEach(t, 2, cut)
+}
+
+func cut(t *testing.T, d driver) {
+	backend := serve(t, "memory")
+	model := &chatter{left: make(chan struct{}, 2)}
+	proxy := d.node(t, nodeConfig{configuration: cutting, backend: backend, workers: 1, upstream: model})
+	sum := int64(0)
+	for _, http2 := range []bool{false, true} {
+		for _, c := range []struct{ tokens, least, most int }{{100, 100, 100}, {5000, 901, 930}} {
+			response := chat(t, proxy, http2, c.tokens)
+			body, err := io.ReadAll(response.Body)
+			if err != nil {
+				t.Errorf("http2 %v: %d tokens: %v", http2, c.tokens, err)
+			}
+			response.Body.Close()
+			n := strings.Count(string(body), `"content"`)
+			if n < c.least || n > c.most {
+				t.Errorf("http2 %v: %d of %d events come", http2, n, c.tokens)
+			}
+			if isCut := strings.HasSuffix(string(body), `"finish_reason":"length"}]}`+"\n\ndata: [DONE]\n\n"); isCut != (n < c.tokens) || strings.Count(string(body), "[DONE]") != 1 {
+				t.Errorf("http2 %v: %d of %d events come, and in the end %q", http2, n, c.tokens, body[max(0, len(body)-300):])
+			}
+			sum += int64(c.tokens)
+		}
+		settle(t, backend, "budget", sum)
+	}
+	proxy.wantMetric(t, strings.Replace(metricName("cut_streams_total"), "default", "budget", 1), 2)
+
+	// A client that leaves at the last event takes the upstream's stream with it.
+	endless := d.node(t, nodeConfig{configuration: strings.Replace(cutting, "budget", "endless", 1), backend: backend, workers: 1, upstream: model})
+	for _, http2 := range []bool{false, true} {
+		response := chat(t, endless, http2, 0)
+		for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+			if lines.Text() == "data: [DONE]" {
+				break
+			}
+		}
+		response.Body.Close()
+		<-model.left
+	}
+}
+
+// chat asks for a stream. The budget is that of a client.
+func chat(t *testing.T, proxy node, http2 bool, tokens int) *http.Response {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, proxy.url()+"/v1/chat/completions", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("x-key", fmt.Sprint("http2 ", http2))
+	request.Header.Set("x-tokens", strconv.Itoa(tokens))
+	response, err := clientOf(t, http2).Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if response.StatusCode != http.StatusOK {
+		t.Fatalf("status %d", response.StatusCode)
+	}
+	return response
+}

@@ -1,0 +1,310 @@
+package filter
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
+
+	"weir/internal/proxywasm"
+)
+
+// ask begins a request whose body follows, and returns what becomes of its headers.
+func (v *fakeVM) ask(headers ...string) (s *stream, action types.Action) {
+	v.t.Helper()
+	v.request = map[string][]byte{":method": []byte("POST"), ":path": []byte("/v1/chat"), ":authority": []byte("llm.example")}
+	for i := 0; i < len(headers); i += 2 {
+		v.request[headers[i]] = []byte(headers[i+1])
+	}
+	v.response, v.reply, v.resumed = map[string]string{}, nil, false
+	defer proxywasm.Use(v)()
+	v.streams++
+	v.context = v.streams
+	s = v.plugin.NewHttpContext(v.streams).(*stream)
+	return s, s.OnHttpRequestHeaders(len(v.request), false)
+}
+
+// upload brings a piece of the request's body.
+func (v *fakeVM) upload(s *stream, end bool, piece string) types.Action {
+	v.piece, v.context = []byte(piece), s.id
+	defer proxywasm.Use(v)()
+	return s.OnHttpRequestBody(len(piece), end)
+}
+
+// received is how much of a request the proxy has.
+func (v *fakeVM) received(bytes uint64) {
+	v.properties = map[string][]byte{"request\x00total_size": binary.LittleEndian.AppendUint64(nil, bytes)}
+}
+
+// leaves is what the key of a request that passed has left.
+func (v *fakeVM) leaves(s *stream) string {
+	v.respond(s, false)
+	return v.response["x-ratelimit-remaining"]
+}
+
+const bodyReserve = `, "reserve": {"request_json": "max_tokens", "default": 50, "least": 5, "most": 200}`
+
+// What a request's body says is reserved before the request passes.
+func TestReserveOfBody(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		body    string
+		headers []string
+		size    int // of pieces; 0 for the whole
+		left    string
+		unread  uint64
+	}{
+		{name: "whole", body: `{"model":"m","messages":[{"content":"\"max_tokens\":1"}],"max_tokens":100}`, left: "900"},
+		{name: "bytes", body: `{"model":"m","messages":[{"max_tokens":1}],"max_tokens" : 100 }`, size: 1, left: "900"},
+		{name: "any type", body: `{"max_tokens":100}`, headers: []string{"content-type", "text/plain"}, left: "900"},
+		{name: "of the first", body: `{"max_tokens":100,"max_tokens":7}`, left: "900"},
+		{name: "string", body: `{"max_tokens":"100"}`, left: "900"},
+		{name: "point", body: `{"max_tokens":100.00}`, left: "900"},
+		{name: "few", body: `{"max_tokens":0}`, left: "995"},
+		{name: "many", body: `{"max_tokens":201}`, left: "800"},
+		{name: "more than a number can be", body: `{"max_tokens":99999999999999999999999}`, left: "800"},
+		{name: "missing", body: `{"messages":[]}`, left: "950"},
+		{name: "null", body: `{"max_tokens":null}`, left: "950"},
+		{name: "negative", body: `{"max_tokens":-1}`, left: "950", unread: 1},
+		{name: "fraction", body: `{"max_tokens":1.5}`, left: "950", unread: 1},
+		{name: "power", body: `{"max_tokens":1e2}`, left: "950", unread: 1},
+		{name: "boolean", body: `{"max_tokens":true}`, left: "950", unread: 1},
+		{name: "object", body: `{"max_tokens":{}}`, left: "950", unread: 1},
+		{name: "word", body: `{"max_tokens":"many"}`, left: "950", unread: 1},
+		{name: "long", body: `{"max_tokens":"` + strings.Repeat("1", 5000) + `"}`, left: "950", unread: 1},
+		{name: "form", body: "max_tokens=100", left: "950", unread: 1},
+		{name: "cut off", body: `{"max_tokens":100`, left: "950", unread: 1},
+		{name: "empty", left: "950", unread: 1},
+		{name: "at the bound", body: `{"x":"` + strings.Repeat("x", maxRequestBody-26) + `","max_tokens":100}`, size: 1000, left: "900"},
+		{name: "behind the bound", body: `{"x":"` + strings.Repeat("x", maxRequestBody) + `","max_tokens":100}`, size: 1000, left: "950", unread: 1},
+		{name: "behind the bound, in one piece", body: `{"x":"` + strings.Repeat("x", maxRequestBody) + `","max_tokens":100}`, left: "950", unread: 1},
+		{name: "identity", body: `{"max_tokens":100}`, headers: []string{"content-encoding", "identity"}, left: "900"},
+		{name: "gzip", body: "\x1f\x8b", headers: []string{"content-encoding", "gzip"}, left: "950", unread: 1},
+		{name: "expects", body: `{"max_tokens":100}`, headers: []string{"expect", "100-continue"}, left: "950", unread: 1},
+		{name: "upgrade", body: `{"max_tokens":100}`, headers: []string{"upgrade", "websocket"}, left: "950", unread: 1},
+		{name: "gRPC", body: `{"max_tokens":100}`, headers: []string{"content-type", "application/grpc"}, left: "950", unread: 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			v := newProxy(t).start(fmt.Sprintf(tokensRule, `"openai"`, bodyReserve))
+			s, action := v.ask(append(c.headers, "x-key", "ann")...)
+			size := c.size
+			if size == 0 {
+				size = max(1, len(c.body))
+			}
+			waits := action != types.ActionContinue
+			for start := 0; waits && start <= len(c.body); start += size {
+				end := min(start+size, len(c.body))
+				if waits = v.upload(s, end == len(c.body), c.body[start:end]) != types.ActionContinue; !waits && start > maxRequestBody {
+					t.Errorf("it waited for %d bytes", end)
+				}
+			}
+			if waits {
+				t.Fatal("the request waits still")
+			}
+			// What follows is none of its business.
+			if v.upload(s, false, `{"max_tokens":1}`) != types.ActionContinue {
+				t.Error("the rest of the body is held back")
+			}
+			if got := v.leaves(s); got != c.left {
+				t.Errorf("%s are left, want %s", got, c.left)
+			}
+			v.bring(s, true, `{"usage":{"total_tokens":7}}`)
+			v.reset(s)
+			if got := v.count("unread_bodies_total"); got != c.unread {
+				t.Errorf("%d bodies were not read, want %d", got, c.unread)
+			}
+			if n := len(v.plugin.waiting); n != 0 {
+				t.Errorf("%d requests wait", n)
+			}
+		})
+	}
+}
+
+// A request without a body is decided at once, and one with trailers when they come.
+func TestReserveOfNoBody(t *testing.T) {
+	v := newProxy(t).start(fmt.Sprintf(tokensRule, `"openai"`, bodyReserve))
+	s := v.open("x-key", "ann")
+	if s == nil || v.leaves(s) != "950" {
+		t.Errorf("a request without a body leaves %s", v.response["x-ratelimit-remaining"])
+	}
+	s, action := v.ask("x-key", "bob")
+	if action != types.ActionPause {
+		t.Error("a request does not wait for its body")
+	}
+	defer proxywasm.Use(v)()
+	if s.OnHttpRequestTrailers(1) != types.ActionContinue || v.leaves(s) != "950" {
+		t.Errorf("a request with trailers leaves %s", v.response["x-ratelimit-remaining"])
+	}
+}
+
+// Only rules that apply have a say, each with its own number; a shadow rule, too.
+func TestReserveOfBodyByRules(t *testing.T) {
+	const limits = `"limits": [{"limit": 1000, "window": "1h", "algorithm": "fixed_window"}], "cost_on_response": "openai"`
+	v := newProxy(t).start(`{"headers": ["ratelimit"], "rules": [
+		{"name": "a", ` + limits + `, "reserve": {"request_json": "a", "default": 1}},
+		{"name": "b", ` + limits + `, "reserve": {"request_json": "n.b", "default": 2}, "match": {"headers": {"x-b": {"present": true}}}},
+		{"name": "c", "mode": "shadow", ` + limits + `, "reserve": {"request_json": "c", "default": 3}},
+		{"name": "d", "limits": [{"limit": 10, "window": "1h", "algorithm": "fixed_window"}], "cost": {"header": "x-cost"}, "match": {"headers": {"x-d": {"present": true}}}}]}`)
+	for _, c := range []struct {
+		headers []string
+		body    string
+		want    string
+	}{
+		{nil, `{"n":{"b":20},"a":10,"c":30}`, `"a";r=990;t=3600`},
+		{[]string{"x-b", "1"}, `{"a":10,"c":30,"n":{"b":20}}`, `"a";r=980;t=3600, "b";r=980;t=3600`},
+		{[]string{"x-b", "1"}, `{"a":"x"}`, `"a";r=979;t=3600, "b";r=978;t=3600`},
+		{[]string{"x-d", "1", "x-cost", "none"}, `{"a":9}`, `"a";r=970;t=3600, "d";r=9;t=3600`},
+	} {
+		s, action := v.ask(c.headers...)
+		if action != types.ActionPause || v.upload(s, true, c.body) != types.ActionContinue {
+			t.Fatalf("%s: action %d", c.body, action)
+		}
+		if v.leaves(s); v.response["ratelimit"] != c.want {
+			t.Errorf("%s: got %s, want %s", c.body, v.response["ratelimit"], c.want)
+		}
+	}
+	if n := v.count("bad_costs_total"); n != 1 {
+		t.Errorf("%d bad costs", n)
+	}
+}
+
+// A request that has no room for what its body says is refused, and its body held back.
+func TestReserveOfBodyRefused(t *testing.T) {
+	v := newProxy(t).start(fmt.Sprintf(tokensRule, `"openai"`, `, "reserve": {"request_json": "max_tokens", "default": 50}`))
+	s, _ := v.ask("x-key", "ann")
+	if v.upload(s, false, `{"max_tokens":1001,`) != types.ActionPause || v.reply == nil || v.reply.status != 429 {
+		t.Fatalf("got %+v", v.reply)
+	}
+	if v.upload(s, true, `"x":1}`) != types.ActionPause {
+		t.Error("the body of a refused request goes on")
+	}
+	v.reset(s)
+	if got := v.remaining("ann"); got != "950" {
+		t.Errorf("%s are left", got)
+	}
+}
+
+// A request whose body has told waits for the backend like any other.
+func TestReserveOfBodyAtTheBackend(t *testing.T) {
+	w := newWorld(t, 2, 1, `{"backend": {"cluster": "b"}, "sync_rate": 0, "rules": [{"name": "r", "limits": [{"limit": 100, "window": "1h", "algorithm": "fixed_window"}],
+		"cost_on_response": "openai", "reserve": {"request_json": "max_tokens", "default": 50}}]}`)
+	w.advance(time.Second)
+	for i, want := range []bool{true, false} {
+		v := w.vms[i]
+		s, _ := v.ask()
+		if v.upload(s, true, `{"max_tokens":60}`) != types.ActionPause || !s.wait.Waiting() {
+			t.Fatal("the request does not wait for the backend")
+		}
+		if w.deliver(v); v.resumed != want || (v.reply != nil) == want {
+			t.Errorf("node %d: resumed %v, reply %+v", i, v.resumed, v.reply)
+		}
+	}
+	if w.sum() != 60 {
+		t.Errorf("the backend has %d hits", w.sum())
+	}
+}
+
+// A client that goes away while its request waits for the body takes nothing.
+func TestResetBeforeBody(t *testing.T) {
+	v := newProxy(t).start(fmt.Sprintf(tokensRule, `"openai"`, bodyReserve))
+	var streams []*stream
+	for i := range 5 {
+		s, _ := v.ask("x-key", "ann")
+		if i%2 == 0 {
+			v.upload(s, false, `{"max_tokens":1`)
+		}
+		streams = append(streams, s)
+	}
+	for _, i := range []int{2, 0, 4, 1} {
+		v.reset(streams[i])
+	}
+	if n := len(v.plugin.waiting); n != 1 || v.upload(streams[3], true, `{"max_tokens":10}`) != types.ActionContinue || v.leaves(streams[3]) != "990" {
+		t.Errorf("%d requests waited, and %s are left", n, v.response["x-ratelimit-remaining"])
+	}
+}
+
+// A proxy that keeps the bodies of paused requests is found out at a tick, once. No request hangs.
+func TestBodiesAreKept(t *testing.T) {
+	v := newProxy(t).start(fmt.Sprintf(tokensRule, `"openai"`, bodyReserve))
+	v.ended = map[uint32]int{}
+	v.received(300)
+	first, action := v.ask("x-key", "ann")
+	second, _ := v.ask("x-key", "ann")
+	if action != types.ActionPause {
+		t.Fatal("the first request does not wait for its body")
+	}
+	v.now += keptAfter
+	v.tick()
+	if len(v.plugin.waiting) != 2 {
+		t.Fatal("a request is decided before anything of its body has come")
+	}
+	v.received(500)
+	v.tick()
+	if n := len(v.plugin.waiting); n != 0 || v.ended[first.id] != 1 || v.ended[second.id] != 1 {
+		t.Fatalf("%d requests wait, and %v were resumed", n, v.ended)
+	}
+	// The body comes when the headers have gone on.
+	if v.upload(first, true, `{"max_tokens":200}`) != types.ActionContinue {
+		t.Error("the body is held back")
+	}
+	third, action := v.ask("x-key", "ann")
+	if action != types.ActionContinue || v.leaves(third) != "850" {
+		t.Errorf("a later request waits, action %d, or leaves %s", action, v.response["x-ratelimit-remaining"])
+	}
+	if n := v.count("unread_bodies_total"); n != 3 {
+		t.Errorf("%d bodies were not read", n)
+	}
+}
+
+// A client that is slow has its request decided when it has waited long enough, and others wait for
+// their bodies still.
+func TestSlowBody(t *testing.T) {
+	for _, sized := range []bool{true, false} {
+		v := newProxy(t).start(fmt.Sprintf(tokensRule, `"openai"`, bodyReserve))
+		v.ended = map[uint32]int{}
+		if sized {
+			v.received(300)
+		}
+		known, _ := v.ask("x-key", "ann")
+		if sized {
+			v.upload(known, true, `{"max_tokens":10}`)
+		}
+		slow, _ := v.ask("x-key", "ann")
+		v.now += bodyWait - 1
+		v.tick()
+		if v.ended[slow.id] != 0 {
+			t.Fatal("a request is decided too early")
+		}
+		v.now++
+		v.tick()
+		if v.ended[slow.id] != 1 {
+			t.Error("a request hangs")
+		}
+		// Where the proxy does not tell what it has, it is taken for one that keeps bodies.
+		if _, action := v.ask("x-key", "ann"); (action == types.ActionPause) != sized {
+			t.Errorf("sized %v: the next one gets action %d", sized, action)
+		}
+	}
+	// A clock that is set back makes no request wait for longer.
+	v := newProxy(t).start(fmt.Sprintf(tokensRule, `"openai"`, bodyReserve))
+	v.ended = map[uint32]int{}
+	s, _ := v.ask("x-key", "ann")
+	v.now -= 2 * bodyWait
+	if v.tick(); v.ended[s.id] != 1 {
+		t.Error("a request hangs when the clock was set back")
+	}
+}
+
+// A plugin context that is done lets no request hang.
+func TestBodyOfReplacedPlugin(t *testing.T) {
+	v := newProxy(t).start(fmt.Sprintf(tokensRule, `"openai"`, bodyReserve))
+	v.ended = map[uint32]int{}
+	s, _ := v.ask("x-key", "ann")
+	v.replace(fmt.Sprintf(tokensRule, `"openai"`, bodyReserve))
+	if v.ended[s.id] != 1 {
+		t.Error("a request hangs")
+	}
+}

@@ -1,0 +1,194 @@
+package filter
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+)
+
+// cutRule has a budget of 1000, of which each request reserves 100.
+func cutRule(cost, algorithm string) string {
+	return fmt.Sprintf(`{"headers": ["x-ratelimit"], "rules": [{"name": "tokens", "key": [{"header": "x-key"}], "reserve": 100, "cut": true,
+		"limits": [{"limit": 1000, "window": "1h", "algorithm": "%s"}], "cost_on_response": "%s"}]}`, algorithm, cost)
+}
+
+// spend has other requests cost so many.
+func (v *fakeVM) spend(hits int) {
+	v.t.Helper()
+	s := v.open("x-key", "ann")
+	v.respond(s, false, "content-type", "application/json")
+	v.bring(s, true, fmt.Sprintf(`{"usage":{"total_tokens":%d,"totalTokenCount":%d},"usageMetadata":{"totalTokenCount":%d}}`, hits, hits, hits))
+	v.reset(s)
+}
+
+// pass brings a piece, and returns what the client gets of it.
+func (v *fakeVM) pass(s *stream, end bool, piece string) string {
+	v.bring(s, end, piece)
+	return string(v.piece)
+}
+
+const (
+	chat       = `data: {"choices":[{"index":0,"delta":{"content":"x"}}]}` + "\n\n"
+	chatEnding = `data: {"id":"","object":"chat.completion.chunk","created":0,"model":"","choices":[{"index":0,"delta":{},"text":"","logprobs":null,"finish_reason":"length"}]}` +
+		"\n\ndata: [DONE]\n\n"
+)
+
+// A stream that costs more than it has reserved, and more than is left, ends behind an event, whatever
+// pieces it comes in. What the upstream sends after that is charged and dropped.
+func TestCut(t *testing.T) {
+	for _, algorithm := range []string{"fixed_window", "sliding_window", "token_bucket"} {
+		for seed := range uint64(20) {
+			random := rand.New(rand.NewPCG(seed, 1))
+			v := newProxy(t).start(cutRule("openai", algorithm))
+			v.spend(850)
+			s := v.open("x-key", "ann") // which leaves 50
+			v.respond(s, false, "content-type", "text/event-stream")
+			upstream := ": hello\n\n" + strings.Repeat(chat, 200)
+			if seed%2 == 1 {
+				upstream = strings.ReplaceAll(upstream, "\n", "\r\n")
+			}
+			whole := upstream
+			got, size := "", 1
+			for len(upstream) > 0 {
+				if random.IntN(2) == 0 {
+					size = 1 + random.IntN(2*len(chat)) // twice the same now and then
+				}
+				size = min(size, len(upstream))
+				got += v.pass(s, false, upstream[:size])
+				upstream = upstream[size:]
+			}
+			sent, ended := strings.CutSuffix(got, chatEnding)
+			if !ended || !strings.HasPrefix(whole, sent) || !strings.HasSuffix(strings.ReplaceAll(sent, "\r", ""), "}\n\n") {
+				t.Fatalf("%s, seed %d: the client gets %q", algorithm, seed, got[max(0, len(got)-400):])
+			}
+			// A piece has two events and a part of another one at most.
+			if n := strings.Count(sent, "data"); n < 151 || n > 153 {
+				t.Errorf("%s, seed %d: %d events have come", algorithm, seed, n)
+			}
+			rest := v.pass(s, false, `data: {"choices":[],"usage":{"total_tokens":140}}`+"\n\n") + v.pass(s, true, "data: [DONE]\n\n")
+			if rest != "" {
+				t.Errorf("%s: behind its end come %q", algorithm, rest)
+			}
+			v.reset(s)
+			if v.open("x-key", "ann") != nil {
+				t.Errorf("%s: a request passes with 10 left", algorithm)
+			}
+			if n := v.count("cut_streams_total"); n != 1 {
+				t.Errorf("%s: %d streams were cut", algorithm, n)
+			}
+		}
+	}
+}
+
+// A stream is not cut that has a right to go on, or can't be.
+func TestNotCut(t *testing.T) {
+	const sse = "text/event-stream"
+	events := strings.Repeat(chat, 200)
+	for name, c := range map[string]struct {
+		configuration string
+		spent         int
+		headers       []string
+		body          string
+	}{
+		"as there is room":             {cutRule("openai", "fixed_window"), 700, []string{"content-type", sse}, events},
+		"as it has reserved it":        {cutRule("openai", "fixed_window"), 900, []string{"content-type", sse}, strings.Repeat(chat, 99)},
+		"of a known length":            {cutRule("openai", "fixed_window"), 900, []string{"content-type", sse, "content-length", fmt.Sprint(len(events))}, events},
+		"which is compressed":          {cutRule("openai", "fixed_window"), 900, []string{"content-type", sse, "content-encoding", "gzip"}, events},
+		"of another form":              {cutRule("openai", "fixed_window"), 900, []string{"content-type", "application/x-ndjson"}, strings.Repeat(`{"usage":{"total_tokens":5000}}`+"\n", 3)},
+		"as the rule does not say so":  {strings.Replace(cutRule("openai", "fixed_window"), `"cut": true`, `"cut": false`, 1), 900, []string{"content-type", sse}, events},
+		"as the rule is a shadow rule": {strings.Replace(cutRule("openai", "fixed_window"), `"cut"`, `"mode": "shadow", "cut"`, 1), 900, []string{"content-type", sse}, events},
+	} {
+		v := newProxy(t).start(c.configuration)
+		v.spend(c.spent)
+		s := v.open("x-key", "ann")
+		v.respond(s, false, c.headers...)
+		if got := v.pass(s, false, c.body) + v.pass(s, false, "data: {}\n\n"); got != c.body+"data: {}\n\n" {
+			t.Errorf("%s: the client gets %q", name, got[max(0, len(got)-200):])
+		}
+	}
+	// One that others have used the budget of goes on until it has used what it reserved itself.
+	v := newProxy(t).start(cutRule("openai", "fixed_window"))
+	s := v.open("x-key", "ann")
+	v.respond(s, false, "content-type", "text/event-stream")
+	v.spend(5000)
+	for i := range 101 {
+		if got := v.pass(s, false, chat); (got == chat) != (i < 100) {
+			t.Fatalf("event %d: %q", i, got)
+		}
+	}
+	// The last piece of a response has no need of an end.
+	v = newProxy(t).start(cutRule("openai", "fixed_window"))
+	v.spend(890)
+	s = v.open("x-key", "ann")
+	v.respond(s, false, "content-type", "text/event-stream")
+	if got := v.pass(s, true, events); got != events {
+		t.Error("the last piece is cut")
+	}
+}
+
+// Each provider's streams have an end of their own, and numbers that they tell on the way.
+func TestCutByProvider(t *testing.T) {
+	named := func(name, data string) string { return "event: " + name + "\ndata: " + data + "\n\n" }
+	for _, c := range []struct {
+		preset string
+		events []string
+		want   string // in place of the last event
+	}{
+		{"openai", []string{named("response.created", `{"response":{}}`), named("response.output_text.delta", `{"delta":"x"}`)}, ""},
+		{"anthropic", []string{
+			named("message_start", `{"message":{"usage":{"input_tokens":98,"output_tokens":1}}}`), named("content_block_delta", `{"delta":{"text":"x"}}`),
+			named("content_block_delta", `{"delta":{"text":"x"}}`) + named("message_delta", `{"usage":{"output_tokens":40}}`),
+		}, named("message_delta", `{"type":"message_delta","delta":{"stop_reason":"max_tokens","stop_sequence":null},"usage":{"output_tokens":40}}`) +
+			named("message_stop", `{"type":"message_stop"}`)},
+		{"gemini", []string{
+			`data: {"usageMetadata":{"totalTokenCount":90}}` + "\n\n", `data: {"usageMetadata":{"totalTokenCount":101}}` + "\n\n",
+		}, `data: {"candidates":[{"content":{"parts":[{"text":""}],"role":"model"},"finishReason":"MAX_TOKENS","index":0}]}` + "\n\n"},
+	} {
+		v := newProxy(t).start(cutRule(c.preset, "fixed_window"))
+		s := v.open("x-key", "ann")
+		for range 9 {
+			v.open("x-key", "ann") // reserves what is left
+		}
+		v.respond(s, false, "content-type", "text/event-stream")
+		if c.preset == "openai" {
+			for range 98 {
+				c.events = append(c.events[:1:1], c.events...)
+			}
+			c.events = append(c.events, c.events[len(c.events)-1])
+			c.want = named("response.incomplete", `{"type":"response.incomplete","response":{"id":"","object":"response","status":"incomplete",`+
+				`"incomplete_details":{"reason":"max_output_tokens"},"error":null,"output":[],"usage":null}}`)
+		}
+		for i, event := range c.events {
+			got, want := v.pass(s, false, event), event
+			if i == len(c.events)-1 {
+				want += c.want
+			}
+			if got != want {
+				t.Errorf("%s, event %d: got %q, want %q", c.preset, i, got, want)
+			}
+		}
+	}
+}
+
+// A stream that was cut off costs what its events stand for, if it has told nothing.
+func TestCutStreamIsSettled(t *testing.T) {
+	v := newProxy(t).start(cutRule("openai", "fixed_window"))
+	v.spend(300)
+	s := v.open("x-key", "ann")
+	v.respond(s, false, "content-type", "text/event-stream")
+	v.pass(s, false, strings.Repeat(chat, 250))
+	v.reset(s)
+	if got := v.remaining("ann"); got != "350" {
+		t.Errorf("%s are left", got)
+	}
+	// One that ends without telling costs that, too.
+	s = v.open("x-key", "ann")
+	v.respond(s, false, "content-type", "text/event-stream")
+	v.pass(s, false, strings.Repeat(chat, 150))
+	v.pass(s, true, "data: [DONE]\n\n")
+	v.reset(s)
+	if got := v.remaining("ann"); got != "200" {
+		t.Errorf("%s are left in the end", got)
+	}
+}
