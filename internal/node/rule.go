@@ -91,3 +91,17 @@ func (r *Rule) extraBytes() int {
 	widest := counter.Rule{Limits: r.Widest, Interval: r.Interval}
 	return max(r.ExtraBytes(), widest.ExtraBytes())
 }
+
+// excess is the most hits of late by which a key of a rule was above a limit, and when.
+type excess struct {
+	hits uint64
+	at   int64
+}
+
+// excessAt is by how many hits a key may be above a limit still.
+func (r *Rule) excessAt(now int64) uint64 {
+	if r.excess.hits == 0 || now-r.excess.at >= r.Lasts() {
+		return 0
+	}
+	return r.excess.hits
+}
