@@ -25,7 +25,8 @@ func commands() []command {
 	return []command{
 		{name: "run", summary: "run proxy nodes with the plugin, a backend and an upstream, to try a configuration", run: runNodes, help: `
 Everything runs in this process and needs no Envoy: --nodes proxies that run the compiled plugin, a
-counter backend for them if the configuration has one, and an upstream that answers with the request.
+counter backend for them if the configuration has one, and an upstream that answers with the request,
+and POST /v1/chat/completions in a language model's place, as a stream too.
 On a page of its own one sees what the algorithms do and, on a loopback address, the nodes at work:
 one can send them traffic, stop the backend, and change a limit.
 
