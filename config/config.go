@@ -140,6 +140,8 @@ type Usage struct {
 	Fields *usage.Fields
 	// Headers tell it together, if the response has any of them. Then its body is not read.
 	Headers []string
+	// Anthropic reports whether they are those of Anthropic.
+	Anthropic bool
 }
 
 // LimitFrom says where a request has the hits of one of a rule's limits. A value that is no number

@@ -3,6 +3,7 @@ package config
 import (
 	"strconv"
 
+	"weir/internal/fields"
 	"weir/window"
 )
 
@@ -35,7 +36,7 @@ var (
 func readRule(v *value, rules []Rule, general *Rule) {
 	last := len(rules) - 1
 	rule := &rules[last]
-	var overrides, cost, reserve, onFailure *value
+	var overrides, cost, headers, reserve, onFailure *value
 	sound := true
 	v.object(`{"name": "all", "limits": [{"limit": 100, "window": "1m"}]}`, ruleFields, func(name string, v *value) {
 		switch name {
@@ -84,6 +85,7 @@ func readRule(v *value, rules []Rule, general *Rule) {
 		case "sync_rate":
 			rule.SyncRate = readSyncRate(v)
 		case "headers":
+			headers = v
 			rule.Headers = readHeaderSet(v)
 		case "response":
 			own := *general.Response
@@ -101,6 +103,9 @@ func readRule(v *value, rules []Rule, general *Rule) {
 	}
 	if onFailure.given() {
 		readOnFailure(onFailure, rule)
+	}
+	if rule.Headers&fields.Tokens != 0 {
+		readTokenHeaders(headers, rule)
 	}
 }
 
