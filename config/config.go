@@ -127,6 +127,9 @@ type Rule struct {
 	// KeepOnFailure reports whether what a request reserved stays taken if it fails, and its response
 	// does not tell what it has cost.
 	KeepOnFailure bool
+	// WarnAt is the share of a limit, in thousandths, from which on the rule warns: 1 to 999, or 0 for
+	// never.
+	WarnAt uint16
 	// CountRejected reports whether the hits of requests that the rule rejects are counted too.
 	CountRejected bool
 }

@@ -25,7 +25,7 @@ func readRules(v *value, general *Rule) (rules []Rule) {
 var (
 	ruleFields = []field{
 		{"name", required}, {"match", optional}, {"except", optional}, {"key", optional}, {"limits", required}, {"cost", optional},
-		{"cost_on_response", optional}, {"reserve", optional}, {"on_failure", optional}, {"mode", optional}, {"count_rejected", optional},
+		{"cost_on_response", optional}, {"reserve", optional}, {"on_failure", optional}, {"warn_at", optional}, {"mode", optional}, {"count_rejected", optional},
 		{"sync_rate", optional}, {"headers", optional}, {"response", optional}, {"overrides", optional}, {"reveal", optional},
 	}
 	modes   = []string{"enforce", "shadow"}
@@ -76,6 +76,8 @@ func readRule(v *value, rules []Rule, general *Rule) {
 			reserve = v
 		case "on_failure":
 			onFailure = v
+		case "warn_at":
+			rule.WarnAt = readShare(v)
 		case "mode":
 			rule.Shadow = v.choice(modes) == 1
 		case "reveal":
@@ -107,6 +109,17 @@ func readRule(v *value, rules []Rule, general *Rule) {
 	if rule.Headers&fields.Tokens != 0 {
 		readTokenHeaders(headers, rule)
 	}
+}
+
+// readShare reads a part of a whole, in thousandths.
+func readShare(v *value) uint16 {
+	if v.kind == kindNumber {
+		if n, whole := parseDecimal(v.raw).scaled(3); whole && n > 0 && n < 1000 {
+			return uint16(n)
+		}
+	}
+	v.wrong("a number above 0 and below 1, in whole thousandths, such as 0.8")
+	return 0
 }
 
 // readReveal reads how much of keys people may see.

@@ -105,6 +105,7 @@ func (p *plugin) compile() {
 		l := &p.limits[i]
 		l.Limits, l.SyncRate, l.Prefix = c.Limits, int64(c.SyncRate), p.rules[i].keyPrefix
 		l.CountRejected, l.CostsLater, l.Shadow, l.Reveal = c.CountRejected, p.rules[i].costsLater || p.rules[i].charges, c.Shadow, c.Reveal
+		l.WarnAt = c.WarnAt
 		if p.rules[i].variants != nil {
 			l.Widest = c.Widest()
 		}
@@ -146,7 +147,7 @@ func (p *plugin) OnTick() {
 	if p.node.Synchronises() {
 		p.metrics.bound(p.node)
 	}
-	p.metrics.publish(&p.node.Tallies, p.request.badCosts, p.request.unreadCosts)
+	p.metrics.publish(p.node, p.request.badCosts, p.request.unreadCosts)
 	if p.leaving && p.node.Left() {
 		p.leaving = false
 		proxywasm.PluginDone(p.id)
@@ -168,7 +169,7 @@ func (p *plugin) OnPluginDone() bool {
 	if p.node.Synchronises() {
 		p.node.Release()
 	}
-	p.metrics.publish(&p.node.Tallies, p.request.badCosts, p.request.unreadCosts)
+	p.metrics.publish(p.node, p.request.badCosts, p.request.unreadCosts)
 	if !p.node.Synchronises() || !p.node.Unfinished() {
 		return true
 	}

@@ -59,9 +59,11 @@ type Rule struct {
 
 // limit is what never changes in the fields of a limit.
 type limit struct {
-	state []byte // "name";r=
+	state []byte // "name" and remainingLabel
 	quota []byte
 }
+
+const remainingLabel = ";r="
 
 // NewRule returns what a rule has in its fields. The first limit has the rule's name, the next ones
 // name.2, name.3 and so on. A name is of A-Za-z0-9_-: nothing that a String of structured fields
@@ -80,7 +82,7 @@ func NewRule(name string, limits []window.Limit) Rule {
 		if span, whole := l.Span(); whole && span%second == 0 {
 			policy += ";w=" + strconv.FormatInt(span/second, 10)
 		}
-		r.limits = append(r.limits, limit{state: append([]byte(quoted), ";r="...), quota: []byte(quota)})
+		r.limits = append(r.limits, limit{state: append([]byte(quoted), remainingLabel...), quota: []byte(quota)})
 	}
 	r.policy = []byte(policy)
 	return r
@@ -96,7 +98,8 @@ type Field struct {
 // safe for concurrent use.
 //
 // Call [List.Begin] first. Call [List.Rule] for each rule, in the configuration's order, and after
-// it [List.Limit] for each of its limits. Then call [List.End], and for a refusal [List.Refuse].
+// it [List.Limit] for each of its limits. Then call [List.End], if rules warn [List.Warn] for each of
+// them and [List.EndWarnings], and for a refusal [List.Refuse].
 type List struct {
 	fields []Field
 	set    Set // of the rule
@@ -234,6 +237,28 @@ func resetIn(unit ResetUnit, reset, now int64) uint64 {
 		return ceil(reset, 1e6)
 	default:
 		return ceil(reset, second)
+	}
+}
+
+// Warn adds the limits of a rule, by bits, to those that [List.EndWarnings] warns of, if the rule's set
+// has XRateLimit.
+func (l *List) Warn(r *Rule, set Set, limits uint8) {
+	for i := range r.limits {
+		if limits>>i&1 == 0 || set&XRateLimit == 0 {
+			continue
+		}
+		if len(l.values) > l.start {
+			l.values = append(l.values, ", "...)
+		}
+		label := r.limits[i].state
+		l.values = append(l.values, label[:len(label)-len(remainingLabel)]...)
+	}
+}
+
+// EndWarnings makes a field of the limits of [List.Warn].
+func (l *List) EndWarnings() {
+	if len(l.values) > l.start {
+		l.add("x-ratelimit-warning")
 	}
 }
 

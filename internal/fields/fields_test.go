@@ -161,6 +161,26 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
+func TestWarnings(t *testing.T) {
+	var l fields.List
+	write(&l, fields.All, fields.Seconds, []*fields.Rule{&perUser}, [][]window.Standing{{{}, {}}})
+	before := len(l.Fields())
+	l.Warn(&bucket, fields.RateLimit, 1)
+	l.Warn(&perUser, fields.XRateLimit, 0)
+	if l.EndWarnings(); len(l.Fields()) != before {
+		t.Errorf("nobody warns, and got\n%s", lines(&l))
+	}
+	l.Warn(&perUser, fields.XRateLimit, 3)
+	l.Warn(&none, fields.XRateLimit, 0)
+	l.Warn(&bucket, fields.XRateLimit, 1)
+	l.EndWarnings()
+	l.Refuse(fields.RetryAfter, now, true)
+	want := `x-ratelimit-warning: "per-user", "per-user.2", "bucket"` + "\nretry-after: 1\nx-envoy-ratelimited: true\n"
+	if got := lines(&l); !strings.HasSuffix(got, want) || len(l.Fields()) != before+3 {
+		t.Errorf("got\n%swant at the end\n%s", got, want)
+	}
+}
+
 // Numbers of each length are what they say.
 func TestNumbers(t *testing.T) {
 	var l fields.List
