@@ -53,8 +53,9 @@ and the log say so.
 
 Environment:
 
-  WEIR_STORE  what --store says, unless that or --store-file is given
-  WEIR_TOKEN  what --token says, unless that or --token-file is given
+  WEIR_STORE         what --store says, unless that or --store-file is given
+  WEIR_TOKEN         what --token says, unless that or --token-file is given
+  WEIR_WARN_WEBHOOK  what --warn-webhook says, unless that or --warn-webhook-file is given
 `},
 		{name: "check", summary: "check configurations, and the documents of Envoy and Istio that have some", operands: "FILE…", run: checkFiles, help: checkHelp},
 		{name: "schema", summary: "print the JSON Schema of a configuration", run: printSchema, help: `

@@ -147,7 +147,7 @@ func (r *runner) run(ctx context.Context) error {
 			return errors.Join(err, opened.Close(), l.Close())
 		}
 		counters = opened.Store
-		start(func(ctx context.Context) error { return serveBackend(ctx, l, nil, opened, t, r.log) })
+		start(func(ctx context.Context) error { return serveBackend(ctx, l, nil, opened, t, "", r.log) })
 	}
 	nodes, err := r.nodes(ctx, upstream, clusters, start)
 	if err != nil {

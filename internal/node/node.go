@@ -87,6 +87,8 @@ type Node struct {
 
 	// warns says that any rule does.
 	warns bool
+	// warnings are for the backend; nil if there is none, or no rule warns.
+	warnings *warnings
 	// sightings are what people look at; nil if the node is local.
 	sightings *sightings
 
@@ -197,6 +199,9 @@ func (n *Node) connect() {
 	n.news = newNews(n.options.Data, n.options.Namespace)
 	n.share(uint64(n.link.shared.nodes))
 	n.sightings = newSightings(n.rules, n.now(), n.hostNow(), n.options.Random)
+	if n.warns {
+		n.warnings = new(warnings)
+	}
 }
 
 // bytesPerCounter is what a counter of the largest rule takes.
