@@ -120,12 +120,12 @@ func TestOneBackendTells(t *testing.T) {
 				w.Hear("shop", []wire.Warning{last})
 				got[<-log]++
 			}
-			const key = ` key=ab000000000000000000000000000000 values=ann,\ufffd… used=81 of=100`
+			const key = ` key=ab000000000000000000000000000000 values="ann,\uFFFD…" used=81 of=100`
 			for _, line := range []string{
 				`namespace=shop limit=tokens.2` + key + ` until=2026-01-05T11:00:00.000Z`, `namespace=shop limit=tokens.2` + key + ` until=2026-01-05T12:00:00.000Z`,
 				`namespace=shop limit=tokens.2` + key, `namespace=other limit=tokens.2` + key + ` until=2026-01-05T11:00:00.000Z`,
 			} {
-				line = `level=WARN msg="a key nears its limit" ` + strings.ReplaceAll(line, "\\ufffd", "\uFFFD") + "\n"
+				line = `level=WARN msg="a key nears its limit" ` + strings.ReplaceAll(line, `\uFFFD`, "\uFFFD") + "\n"
 				if got[line] != 1 {
 					t.Errorf("%d times %s", got[line], line)
 				}
