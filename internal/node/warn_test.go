@@ -16,7 +16,7 @@ func TestWarnings(t *testing.T) {
 		window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: hour}, Max: 100},
 		window.Limit{Shape: window.Shape{Kind: window.SlidingBuckets, Width: 2 * hour, Precision: hour}, Max: 1000},
 	)
-	rule.warnAt, rule.reveal = 800, wire.MaxReportName
+	rule.warnAt, rule.reveal = 800, 255
 	w := newWorld(t, 1, 1, time.Second.Nanoseconds(), Options{}, rule)
 	f := w.nodes[0]
 	w.now = w.now / hour * hour
