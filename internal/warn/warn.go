@@ -224,8 +224,8 @@ func (w *Warner) first(ctx context.Context, h *heard, id wire.ID) bool {
 // warning is what people are told.
 func (h *heard) warning() Warning {
 	t := Warning{Namespace: h.namespace, Rule: h.Rule, Limit: h.Rule, Hash: hex.EncodeToString(h.ID[:]), Used: h.Used, Quota: h.Quota}
-	if h.Warning.Limit > 0 {
-		t.Limit += "." + strconv.Itoa(int(h.Warning.Limit)+1)
+	if h.Limit > 0 {
+		t.Limit += "." + strconv.Itoa(int(h.Limit)+1)
 	}
 	for rest := h.Name; len(rest) > 0; {
 		value, cut, next, ok := wire.NextValue(rest)
@@ -294,8 +294,9 @@ func (w *Warner) postOnce(ctx context.Context, body []byte) (again bool, err err
 		}
 		return true, err
 	}
-	defer response.Body.Close()
-	_, _ = io.CopyN(io.Discard, response.Body, 64<<10) // so that the connection can be used again
+	// What it says is read, within bounds, so that the connection can be used again.
+	_, _ = io.CopyN(io.Discard, response.Body, 64<<10)
+	_ = response.Body.Close()
 	if response.StatusCode < 300 {
 		return false, nil
 	}
