@@ -203,7 +203,7 @@ func spendTokens(t *testing.T, gateways []string, b *backend) {
 	}
 	var group sync.WaitGroup
 	var mu sync.Mutex
-	streamed := int64(0)
+	streamed, warned := int64(0), 0
 	for i := range streams {
 		group.Go(func() {
 			for {
@@ -223,8 +223,13 @@ func spendTokens(t *testing.T, gateways []string, b *backend) {
 					t.Errorf("got %d, %d words for %d tokens", got.status, strings.Count(got.text, " "), got.tokens)
 					return
 				}
+				if got.header.Get("X-RateLimit-Limit-Tokens") != "100000" {
+					t.Errorf("the limit of tokens is not told: %s", got.header)
+				}
 				mu.Lock()
-				streamed += got.tokens
+				if streamed += got.tokens; got.header.Get("X-RateLimit-Warning") == `"tokens"` {
+					warned++
+				}
 				mu.Unlock()
 			}
 		})
@@ -234,11 +239,16 @@ func spendTokens(t *testing.T, gateways []string, b *backend) {
 	if streamed > budget || streamed <= budget-streams*reservation {
 		t.Errorf("%d tokens were streamed, of %d", streamed, budget)
 	}
+	if warned == 0 {
+		t.Error("nobody was warned before the budget was spent")
+	}
 	// Gateways keep leases for those who come next.
 	if counted, err := b.counted("tokens", "first_hit_window", time.Hour); err != nil || counted < streamed || counted > budget {
 		t.Errorf("the backend has counted %d tokens, and %d were streamed: %v", counted, streamed, err)
 	}
 	if got, err := complete(gateways[0], "bob", 10); err != nil || got.status != http.StatusOK {
 		t.Errorf("another key: got %d, %v", got.status, err)
+	} else if warning := got.header.Get("X-RateLimit-Warning"); warning != "" {
+		t.Errorf("another key: got the warning %s", warning)
 	}
 }
