@@ -134,6 +134,9 @@ type Rule struct {
 	// Cut reports whether an event stream that costs more than was reserved is ended when the counter
 	// is above a limit. Then Usage.Ending says how.
 	Cut bool
+	// WarnAt is the share of a limit, in thousandths, from which on the rule warns: 1 to 999, or 0 for
+	// never.
+	WarnAt uint16
 	// CountRejected reports whether the hits of requests that the rule rejects are counted too.
 	CountRejected bool
 }
@@ -158,6 +161,8 @@ type Usage struct {
 	Headers []string
 	// Ending is how event streams can be ended.
 	Ending usage.Ending
+	// Anthropic reports whether they are those of Anthropic.
+	Anthropic bool
 }
 
 // LimitFrom says where a request has the hits of one of a rule's limits. A value that is no number

@@ -4,6 +4,7 @@ import (
 	"math"
 	"strconv"
 
+	"weir/internal/fields"
 	"weir/internal/jsonpath"
 	"weir/internal/usage"
 )
@@ -108,6 +109,19 @@ func readCut(v *value, rule *Rule) {
 	}
 }
 
+// readTokenHeaders has a rule tell of tokens as its provider does, if it counts any.
+func readTokenHeaders(v *value, rule *Rule) {
+	switch {
+	case rule.Usage == nil:
+		rule.Headers &^= fields.Tokens
+		if v.given() {
+			v.fail(`want "tokens" beside a cost_on_response that a body tells`)
+		}
+	case rule.Usage.Anthropic:
+		rule.Headers ^= fields.Tokens | fields.AnthropicTokens
+	}
+}
+
 var (
 	usageFields = []field{{"response_json", required}, {"weight", optional}}
 	sumVariants = [][]field{{{"response_json", optional}}, {{"sum", optional}}}
@@ -118,11 +132,11 @@ func readResponseCost(v *value, rule *Rule) {
 	if v.kind == kindString {
 		for i := range usage.Presets {
 			if p := &usage.Presets[i]; p.Name == v.text {
-				fields, err := p.Fields()
+				list, err := p.Fields()
 				if err != nil {
 					v.fail(err.Error())
 				}
-				rule.Usage = &Usage{Fields: fields, Headers: p.Headers, Ending: p.Ending}
+				rule.Usage = &Usage{Fields: list, Headers: p.Headers, Ending: p.Ending, Anthropic: p.Name == "anthropic"}
 				return
 			}
 		}

@@ -80,13 +80,13 @@ var (
 // Names of values, in the order of their constants; of a fields.Set's, of its bits.
 var (
 	failures   = []string{"local", "allow", "deny"}
-	headerSets = []string{"ratelimit", "x-ratelimit", "retry-after"}
+	headerSets = []string{"ratelimit", "x-ratelimit", "retry-after", "tokens"}
 	resetUnits = []string{"seconds", "epoch", "milliseconds"}
 )
 
 func readConfig(v *value) *Config {
 	c := &Config{Namespace: "default", Capacity: defaultCapacity}
-	general := Rule{Response: new(Response), Headers: fields.All}
+	general := Rule{Response: new(Response), Headers: fields.All | fields.Tokens}
 	*general.Response = defaultResponse()
 	var rate, backend, cluster, rules *value
 	v.object(like, configFields, func(name string, v *value) {
@@ -236,7 +236,7 @@ func readBackend(v *value, b *Backend) (cluster *value) {
 }
 
 func readHeaderSet(v *value) (set fields.Set) {
-	v.array("names of header sets", 0, 3, func(v *value) {
+	v.array("names of header sets", 0, len(headerSets), func(v *value) {
 		i := v.choice(headerSets)
 		switch {
 		case i < 0:

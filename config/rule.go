@@ -3,6 +3,7 @@ package config
 import (
 	"strconv"
 
+	"weir/internal/fields"
 	"weir/window"
 )
 
@@ -24,7 +25,7 @@ func readRules(v *value, general *Rule) (rules []Rule) {
 var (
 	ruleFields = []field{
 		{"name", required}, {"match", optional}, {"except", optional}, {"key", optional}, {"limits", required}, {"cost", optional},
-		{"cost_on_response", optional}, {"reserve", optional}, {"on_failure", optional}, {"cut", optional}, {"mode", optional}, {"count_rejected", optional},
+		{"cost_on_response", optional}, {"reserve", optional}, {"on_failure", optional}, {"cut", optional}, {"warn_at", optional}, {"mode", optional}, {"count_rejected", optional},
 		{"sync_rate", optional}, {"headers", optional}, {"response", optional}, {"overrides", optional}, {"reveal", optional},
 	}
 	modes   = []string{"enforce", "shadow"}
@@ -35,7 +36,7 @@ var (
 func readRule(v *value, rules []Rule, general *Rule) {
 	last := len(rules) - 1
 	rule := &rules[last]
-	var overrides, cost, reserve, onFailure, cut *value
+	var overrides, cost, headers, reserve, onFailure, cut *value
 	sound := true
 	v.object(`{"name": "all", "limits": [{"limit": 100, "window": "1m"}]}`, ruleFields, func(name string, v *value) {
 		switch name {
@@ -77,6 +78,8 @@ func readRule(v *value, rules []Rule, general *Rule) {
 			onFailure = v
 		case "cut":
 			cut = v
+		case "warn_at":
+			rule.WarnAt = readShare(v)
 		case "mode":
 			rule.Shadow = v.choice(modes) == 1
 		case "reveal":
@@ -86,6 +89,7 @@ func readRule(v *value, rules []Rule, general *Rule) {
 		case "sync_rate":
 			rule.SyncRate = readSyncRate(v)
 		case "headers":
+			headers = v
 			rule.Headers = readHeaderSet(v)
 		case "response":
 			own := *general.Response
@@ -107,6 +111,20 @@ func readRule(v *value, rules []Rule, general *Rule) {
 	if cut.given() {
 		readCut(cut, rule)
 	}
+	if rule.Headers&fields.Tokens != 0 {
+		readTokenHeaders(headers, rule)
+	}
+}
+
+// readShare reads a part of a whole, in thousandths.
+func readShare(v *value) uint16 {
+	if v.kind == kindNumber {
+		if n, whole := parseDecimal(v.raw).scaled(3); whole && n > 0 && n < 1000 {
+			return uint16(n)
+		}
+	}
+	v.wrong("a number above 0 and below 1, in whole thousandths, such as 0.8")
+	return 0
 }
 
 // readReveal reads how much of keys people may see.

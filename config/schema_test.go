@@ -118,6 +118,8 @@ var beyond = []string{
 	"want a number of seconds: below 0, 0, or from 0.001",
 	`want a network such as`,
 	"want none, a response of status",
+	`want "tokens" beside a cost_on_response`,
+	"want a number above 0 and below 1, in whole thousandths",
 	"want no connection, content-length",
 	"want a media type",
 	"want a host in lower case",

@@ -58,7 +58,7 @@ func TestReference(t *testing.T) {
 		n := d.node(t, nodeConfig{
 			clock: clock, configuration: perUser(`{"limit": 1, "window": "1s"}`), upstream: http.HandlerFunc(answerAsAsked), trustedHops: 2,
 		})
-		for i, r := range slices.Concat(references, choices, costs) {
+		for i, r := range slices.Concat(references, choices, costs, tokenHeaders, reservedRetries(), warnings) {
 			t.Run(r.name, func(t *testing.T) {
 				clock.set(t, monday)
 				r.run(t, n, clock, fmt.Sprint("reference-", i))

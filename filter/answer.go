@@ -13,6 +13,7 @@ import (
 type answer struct {
 	unit      fields.ResetUnit
 	describes bool // whether allowed requests get any headers
+	warns     bool // whether these may be warnings
 	rules     []ruleAnswer
 	reply     proxywasm.LocalResponse
 	pairs     proxywasm.Pairs
@@ -42,12 +43,13 @@ func answerOf(d *node.Demand) *ruleAnswer { return d.Rule.Tag.(*ruleAnswer) }
 const details = "weir_rate_limited:"
 
 func (a *answer) compile(c *config.Config) {
-	a.unit, a.describes = c.ResetUnit, false
+	a.unit, a.describes, a.warns = c.ResetUnit, false, false
 	a.rules = make([]ruleAnswer, len(c.Rules))
 	for i := range c.Rules {
 		rule := &c.Rules[i]
 		a.rules[i] = ruleAnswer{rule.Name, fields.NewRule(rule.Name, rule.Limits), rule.Headers, details + rule.Name, rule.Response}
 		a.describes = a.describes || !rule.Shadow && rule.Headers.Describes()
+		a.warns = a.warns || rule.WarnAt != 0 && !rule.Shadow
 	}
 	a.reply = proxywasm.LocalResponse{Headers: &a.pairs}
 }
@@ -67,6 +69,22 @@ func (a *answer) describe(demands []node.Demand, now int64, h *fields.List) {
 		}
 	}
 	h.End()
+	if a.warns {
+		warn(demands, h)
+	}
+}
+
+// warn writes which limits are near their ends.
+//
+//go:noinline
+func warn(demands []node.Demand, h *fields.List) {
+	for i := range demands {
+		d := &demands[i]
+		if rule := answerOf(d); d.Rule.WarnAt != 0 {
+			h.Warn(&rule.fields, rule.headers, d.Warned)
+		}
+	}
+	h.EndWarnings()
 }
 
 // reject answers a request that was rejected, and reports whether the proxy took the answer. The

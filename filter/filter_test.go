@@ -425,6 +425,9 @@ func TestNothingIsAllocated(t *testing.T) {
 	]}`
 	knowing := newWorld(t, 1, 1, `{"backend": {"cluster": "b"}, "sync_rate": 1, `+several[1:])
 	knowing.advance(time.Second)
+	warning := newWorld(t, 1, 1, `{"namespace": "w", "backend": {"cluster": "b"}, "sync_rate": 1, "rules": [{"name": "user", "warn_at": 0.001, "reveal": "plain",
+		"key": [{"header": "x-user"}], "reserve": {"header": "x-cost"}, "cost_on_response": "openai",
+		"limits": [{"limit": 1000000, "window": "1h"}, {"limit": 1000000, "window": "1d", "algorithm": "token_bucket"}]}]}`)
 	overridden := newWorld(t, 1, 1, `{"backend": {"cluster": "b"}, "sync_rate": 1, `+several[1:])
 	list := wire.List([]wire.Override{
 		{Rule: "all", Values: []string{"GET", "/x"}, Limits: []wire.OverrideLimit{{Max: 2_000_000, WidthMillis: 3_600_000}}, Until: uint64(monday+1e18) / 1e6},
@@ -448,6 +451,7 @@ func TestNothingIsAllocated(t *testing.T) {
 		"synced":            knowing.vms[0],
 		"overridden":        overridden.vms[0],
 		"told by the body":  p.start(`{"namespace": "b", ` + costly(`"reserve": {"request_json": "x", "default": 1}, "cost_on_response": "openai"`, `{"limit": 1000000, "window": "1h"}`)[1:]),
+		"warned of":         warning.vms[0],
 	} {
 		v.headersOnly, v.piece = name == "told by the body", []byte(`{"n":{"x":1},"x":2}`)
 		v.request = map[string][]byte{":method": []byte("GET"), ":path": []byte("/x?y"), "x-user": []byte("ann"), "x-cost": []byte("2")}
@@ -459,7 +463,7 @@ func TestNothingIsAllocated(t *testing.T) {
 			v.stream()
 		}
 		run()
-		w := map[string]*world{"synced": knowing, "overridden": overridden}[name]
+		w := map[string]*world{"synced": knowing, "overridden": overridden, "warned of": warning}[name]
 		for rounds := 0; w != nil && rounds < 20; rounds++ { // so that it has a lease that lasts
 			for range 100 {
 				run()
@@ -468,6 +472,9 @@ func TestNothingIsAllocated(t *testing.T) {
 		}
 		if applied, _ := v.plugin.node.Overrides(); name == "overridden" && (applied != 2 || v.plugin.demands[0].Rule.Limits[0].Max != 2_000_000) {
 			t.Errorf("%s: %d applied", name, applied)
+		}
+		if name == "warned of" && v.plugin.node.Warnings(0) < 1000 {
+			t.Errorf("%s: %d times", name, v.plugin.node.Warnings(0))
 		}
 		// The fake allocates for each reply.
 		if allocated, fake := testing.AllocsPerRun(200, run), map[string]float64{"rejected": 1, "read and rejected": 1}[name]; allocated > fake {

@@ -41,6 +41,7 @@ type metrics struct {
 
 type ruleMetrics struct {
 	allowed, rejected tally
+	warnings          tally
 	// overshoot is the most hits above a limit that nodes can admit together as things stand.
 	overshoot gauge
 }
@@ -76,6 +77,9 @@ func (m *metrics) define(c *config.Config, rules []node.Rule) {
 		}
 		m.rules[i].allowed.define(prefix + label("weir_outcome", allowed) + "requests_total")
 		m.rules[i].rejected.define(prefix + label("weir_outcome", rejected) + "requests_total")
+		if c.Rules[i].WarnAt != 0 {
+			m.rules[i].warnings.define(prefix + "warnings_total")
+		}
 		if rules[i].Synced() && !c.Rules[i].Shadow {
 			m.rules[i].overshoot.define(prefix + "overshoot_bound")
 		}
@@ -110,11 +114,14 @@ func (m *metrics) bound(n *node.Node) {
 }
 
 // publish has the proxy's metrics say what was counted, by the engine and of requests.
-func (m *metrics) publish(t *node.Tallies, r *request) {
+func (m *metrics) publish(n *node.Node, r *request) {
 	for i := range m.rules {
 		m.rules[i].allowed.publish()
 		m.rules[i].rejected.publish()
+		m.rules[i].warnings.count = n.Warnings(i)
+		m.rules[i].warnings.publish()
 	}
+	t := &n.Tallies
 	counts := [...]uint64{t.LostRaces, t.GivenUp, t.Lost, t.Evicted, t.Corrupt, t.Pushed, r.badCosts, t.Failed, t.Waited, t.Alone, t.Crowded, t.Late, r.unreadCosts, r.unreadBodies, r.cutStreams}
 	for i := range m.namespace {
 		m.namespace[i].count = counts[i]

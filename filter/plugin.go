@@ -115,6 +115,7 @@ func (p *plugin) compile() {
 		l := &p.limits[i]
 		l.Limits, l.SyncRate, l.Prefix = c.Limits, int64(c.SyncRate), p.rules[i].keyPrefix
 		l.CountRejected, l.CostsLater, l.Shadow, l.Reveal = c.CountRejected, p.rules[i].costsLater || p.rules[i].charges, c.Shadow, c.Reveal
+		l.WarnAt = c.WarnAt
 		if p.rules[i].variants != nil {
 			l.Widest = c.Widest()
 		}
@@ -159,7 +160,7 @@ func (p *plugin) OnTick() {
 	if p.node.Synchronises() {
 		p.metrics.bound(p.node)
 	}
-	p.metrics.publish(&p.node.Tallies, &p.request)
+	p.metrics.publish(p.node, &p.request)
 	if p.leaving && p.node.Left() {
 		p.leaving = false
 		proxywasm.PluginDone(p.id)
@@ -184,7 +185,7 @@ func (p *plugin) OnPluginDone() bool {
 	if p.node.Synchronises() {
 		p.node.Release()
 	}
-	p.metrics.publish(&p.node.Tallies, &p.request)
+	p.metrics.publish(p.node, &p.request)
 	if !p.node.Synchronises() || !p.node.Unfinished() {
 		return true
 	}

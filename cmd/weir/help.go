@@ -25,7 +25,8 @@ func commands() []command {
 	return []command{
 		{name: "run", summary: "run proxy nodes with the plugin, a backend and an upstream, to try a configuration", run: runNodes, help: `
 Everything runs in this process and needs no Envoy: --nodes proxies that run the compiled plugin, a
-counter backend for them if the configuration has one, and an upstream that answers with the request.
+counter backend for them if the configuration has one, and an upstream that answers with the request,
+and POST /v1/chat/completions in a language model's place, as a stream too.
 On a page of its own one sees what the algorithms do and, on a loopback address, the nodes at work:
 one can send them traffic, stop the backend, and change a limit.
 
@@ -52,8 +53,9 @@ and the log say so.
 
 Environment:
 
-  WEIR_STORE  what --store says, unless that or --store-file is given
-  WEIR_TOKEN  what --token says, unless that or --token-file is given
+  WEIR_STORE         what --store says, unless that or --store-file is given
+  WEIR_TOKEN         what --token says, unless that or --token-file is given
+  WEIR_WARN_WEBHOOK  what --warn-webhook says, unless that or --warn-webhook-file is given
 `},
 		{name: "check", summary: "check configurations, and the documents of Envoy and Istio that have some", operands: "FILE…", run: checkFiles, help: checkHelp},
 		{name: "schema", summary: "print the JSON Schema of a configuration", run: printSchema, help: `

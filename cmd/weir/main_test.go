@@ -128,6 +128,10 @@ func TestCommandLine(t *testing.T) {
 		{"simulate --config " + one + "x a.log", 1, "", "no such file"},
 		{"simulate --config example.json nowhere.log", 1, "", "nowhere.log: no such file"},
 		{"simulate --config ../../go.mod nowhere.log", 1, "", "configuration refused"},
+		{"serve --listen 127.0.0.1:0 --warn-webhook hunter2", 2, "", "--warn-webhook: want a URL such as"},
+		{"serve --listen 127.0.0.1:0 --warn-webhook ftp://hunter2@host/", 2, "", "--warn-webhook: want a URL such as"},
+		{"serve --listen 127.0.0.1:0 --warn-webhook-file " + two, 2, "", "--warn-webhook-file: want one line in "},
+		{"serve --listen 127.0.0.1:0 --warn-webhook http://hunter2 --warn-webhook-file " + one, 2, "", "--warn-webhook: want it, or --warn-webhook-file, not both"},
 		{"run --store-file " + two, 2, "", "--store-file: want one line"},
 	} {
 		t.Run(test.args, func(t *testing.T) {

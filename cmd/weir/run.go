@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	_ "embed"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -53,7 +52,7 @@ func runNodes(ctx context.Context, args []string, env environment) error {
 	flags.IntVar(&f.workers, "workers", 2, "`number` of workers of each node")
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8080", "`address` of the first node")
 	flags.StringVar(&f.ui, "ui", "", "`address` of the page with the playground and the live view; "+usualUI+" if empty, or a free port where that is taken; \"none\" for none")
-	flags.StringVar(&f.upstream, "upstream", "", "base `URL` to forward requests to; an echo server if empty")
+	flags.StringVar(&f.upstream, "upstream", "", "base `URL` to forward requests to; one that answers with the request, and "+chatPath+" like a model, if empty")
 	f.store.define(flags)
 	flags.StringVar(&f.wasm, "wasm", "", "the plugin's `file`; weir.wasm beside this command if empty")
 	if err := parseFlags(flags, args, env); err != nil {
@@ -148,7 +147,7 @@ func (r *runner) run(ctx context.Context) error {
 			return errors.Join(err, opened.Close(), l.Close())
 		}
 		counters = opened.Store
-		start(func(ctx context.Context) error { return serveBackend(ctx, l, nil, opened, t, r.log) })
+		start(func(ctx context.Context) error { return serveBackend(ctx, l, nil, opened, t, "", r.log) })
 	}
 	nodes, err := r.nodes(ctx, upstream, clusters, start)
 	if err != nil {
@@ -229,21 +228,8 @@ func (r *runner) upstream(start func(func(context.Context) error)) (*url.URL, er
 	if err != nil {
 		return nil, err
 	}
-	start(func(ctx context.Context) error { return server.Serve(ctx, l, http.HandlerFunc(echo)) })
+	start(func(ctx context.Context) error { return server.Serve(ctx, l, http.HandlerFunc(ownUpstream)) })
 	return &url.URL{Scheme: "http", Host: l.Addr().String()}, nil
-}
-
-// echo answers with the request.
-func echo(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("content-type", "application/json")
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	err := encoder.Encode(map[string]any{
-		"method": r.Method, "host": r.Host, "path": r.URL.RequestURI(), "headers": r.Header,
-	})
-	if err != nil {
-		return // the client has gone
-	}
 }
 
 // nodes starts the proxy nodes, and returns their addresses.

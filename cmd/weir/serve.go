@@ -8,11 +8,14 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/url"
+	"sync"
 	"time"
 
 	"weir/internal/server"
 	"weir/internal/trust"
 	"weir/internal/ui"
+	"weir/internal/warn"
 	"weir/playground"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -29,6 +32,10 @@ func serve(ctx context.Context, args []string, env environment) error {
 	store.boundFlag(flags)
 	var who trustFlags
 	who.define(flags)
+	var webhook secret
+	webhook.define(flags, "warn-webhook",
+		"`URL` that gets a POST of JSON for each key that nears a limit of a rule with warn_at, once a window; better given as WEIR_WARN_WEBHOOK or in a file, if it is a secret",
+		"`file` with the URL, in one line")
 	if err := parseFlags(flags, args, env); err != nil {
 		return err
 	}
@@ -37,6 +44,10 @@ func serve(ctx context.Context, args []string, env environment) error {
 		return err
 	}
 	trusted, err := who.read(env, log)
+	if err != nil {
+		return err
+	}
+	hook, err := readWebhook(&webhook, env)
 	if err != nil {
 		return err
 	}
@@ -60,7 +71,19 @@ func serve(ctx context.Context, args []string, env environment) error {
 		}
 		return errors.Join(err, l.Close())
 	}
-	return serveBackend(ctx, l, onPage, opened, trusted, log)
+	return serveBackend(ctx, l, onPage, opened, trusted, hook, log)
+}
+
+// readWebhook reads the URL of a webhook, which is not repeated: it may be a secret.
+func readWebhook(s *secret, env environment) (string, error) {
+	text, err := s.read(env)
+	if err != nil || text == "" {
+		return "", err
+	}
+	if u, err := url.Parse(text); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return "", fmt.Errorf("%w: --warn-webhook: want a URL such as https://hooks.example/weir", errUsage)
+	}
+	return text, nil
 }
 
 // listenFor listens on an address that a flag says. Beyond the loopback range somebody has to be
@@ -136,14 +159,18 @@ func (f *trustFlags) read(env environment, log *slog.Logger) (t trusted, err err
 }
 
 // serveBackend serves a store on a listener until ctx ends, and if there is another one, the page on
-// that. It closes all.
-func serveBackend(ctx context.Context, l, onPage net.Listener, store openStore, t trusted, log *slog.Logger) error {
+// that. The webhook is the URL of one that hears of warnings, empty for none. It closes all.
+func serveBackend(ctx context.Context, l, onPage net.Listener, store openStore, t trusted, webhook string, log *slog.Logger) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	// The store itself, as a memory one has metrics of its own.
+	warner := warn.New(warn.Options{Store: store.Store, Logger: log, Registry: registry, Webhook: webhook})
+	var warning sync.WaitGroup
+	warning.Go(func() { warner.Run(ctx) })
 	handler := server.Handler(store.Store, server.Options{
+		Warned: warner.Hear,
 		Tokens: t.tokens, Certificates: t.certificates, Registry: registry, Logger: log, Probe: true, Ended: ctx.Done(),
 	})
 	log.Info("the counter backend listens", "address", l.Addr().String(), "token_required", t.tokens != nil,
@@ -168,6 +195,7 @@ func serveBackend(ctx context.Context, l, onPage net.Listener, store openStore, 
 	err := server.Serve(ctx, withTLS(l, t), handler)
 	cancel()
 	err = errors.Join(err, <-served)
+	warning.Wait()
 	if closeErr := store.Close(); closeErr != nil {
 		err = errors.Join(err, fmt.Errorf("close the store: %w", closeErr))
 	}

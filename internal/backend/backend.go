@@ -18,9 +18,14 @@ const Timeout = 5 * time.Second
 // Backend answers pushes. Make it with New. It may be used by any number of goroutines.
 type Backend struct {
 	store     store.Store
+	warned    func(namespace string, warnings []wire.Warning)
 	nodes     membership
 	overrides overrides
 }
+
+// OnWarnings has a function take the warnings of reports. It must not wait, and may be called by any
+// number of goroutines. Call OnWarnings before the backend is used.
+func (b *Backend) OnWarnings(take func(namespace string, warnings []wire.Warning)) { b.warned = take }
 
 // New makes a backend of a store.
 func New(counters store.Store) *Backend {

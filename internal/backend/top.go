@@ -17,6 +17,9 @@ func (b *Backend) report(ctx context.Context, body []byte) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", store.ErrInvalid, err)
 	}
+	if len(r.Warnings) > 0 && b.warned != nil {
+		b.warned(r.Namespace, r.Warnings)
+	}
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	return b.store.Report(ctx, r.Namespace, r.Sender, body)

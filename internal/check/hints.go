@@ -102,7 +102,7 @@ var meanings = words(map[string]string{
 		token_bucket bucket token leaky_bucket gcra`,
 	"start":              "clock aligned epoch\n first_hit first first_request on_first_hit",
 	"on_backend_failure": "local local_only fallback\n allow open fail_open\n deny closed fail_closed reject",
-	"headers":            "ratelimit rate_limit draft\n x-ratelimit x_rate_limit\n retry-after",
+	"headers":            "ratelimit rate_limit draft\n x-ratelimit x_rate_limit\n retry-after\n tokens",
 	"x_ratelimit_reset":  "seconds s sec second delta delta_seconds\n epoch unix timestamp\n milliseconds ms millis",
 	"mode":               "enforce enforced on enforcing\n shadow dry_run dryrun log_only report audit shadow_mode",
 	"key":                "client_ip ip remote_ip remote_addr remote_address source_ip source_address ip_address\n method http_method\n path url uri\n host authority hostname",

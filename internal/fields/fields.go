@@ -22,13 +22,21 @@ const (
 	XRateLimit
 	// RetryAfter stands for Retry-After, on refusals.
 	RetryAfter
+	// Tokens stands for X-RateLimit-Limit-Tokens, -Remaining-Tokens and -Reset-Tokens, as OpenAI sends
+	// them.
+	Tokens
+	// AnthropicTokens stands for the same as Anthropic sends it: Anthropic-RateLimit-Tokens-Limit,
+	// -Remaining and -Reset.
+	AnthropicTokens
 
-	// All is what is sent by default.
+	// All is what is sent by default of rules that count anything but tokens.
 	All = RateLimit | XRateLimit | RetryAfter
+
+	anyTokens = Tokens | AnthropicTokens
 )
 
 // Describes reports whether allowed requests get any of the fields.
-func (s Set) Describes() bool { return s&(RateLimit|XRateLimit) != 0 }
+func (s Set) Describes() bool { return s&(RateLimit|XRateLimit|anyTokens) != 0 }
 
 // ResetUnit is the unit of X-RateLimit-Reset.
 type ResetUnit uint8
@@ -51,9 +59,11 @@ type Rule struct {
 
 // limit is what never changes in the fields of a limit.
 type limit struct {
-	state []byte // "name";r=
+	state []byte // "name" and remainingLabel
 	quota []byte
 }
+
+const remainingLabel = ";r="
 
 // NewRule returns what a rule has in its fields. The first limit has the rule's name, the next ones
 // name.2, name.3 and so on. A name is of A-Za-z0-9_-: nothing that a String of structured fields
@@ -72,7 +82,7 @@ func NewRule(name string, limits []window.Limit) Rule {
 		if span, whole := l.Span(); whole && span%second == 0 {
 			policy += ";w=" + strconv.FormatInt(span/second, 10)
 		}
-		r.limits = append(r.limits, limit{state: append([]byte(quoted), ";r="...), quota: []byte(quota)})
+		r.limits = append(r.limits, limit{state: append([]byte(quoted), remainingLabel...), quota: []byte(quota)})
 	}
 	r.policy = []byte(policy)
 	return r
@@ -88,10 +98,10 @@ type Field struct {
 // safe for concurrent use.
 //
 // Call [List.Begin] first. Call [List.Rule] for each rule, in the configuration's order, and after
-// it [List.Limit] for each of its limits. Then call [List.End], and for a refusal [List.Refuse].
+// it [List.Limit] for each of its limits. Then call [List.End], if rules warn [List.Warn] for each of
+// them and [List.EndWarnings], and for a refusal [List.Refuse].
 type List struct {
-	fields [maxFields]Field
-	count  int
+	fields []Field
 	set    Set // of the rule
 	unit   ResetUnit
 	now    int64
@@ -101,24 +111,34 @@ type List struct {
 	limits []limit // of the rule, that are still to come
 	values []byte  // what the fields' values are in that aren't constant
 	start  int     // of the next field's value in values
-	// The tightest limit so far: its quota, which is nil if there is none, and how it stands. reset
-	// is negative if no window runs, which counts as one that ends now.
-	quota       []byte
-	remaining   uint64
+	// The tightest limits so far: of all, and of those of tokens, by how they are told.
+	tightest          tightest
+	openAI, anthropic tightest
+}
+
+// tightest is the limit with the least remaining of those that a group of fields is about.
+type tightest struct {
+	quota     []byte // nil if there is none
+	remaining uint64
+	// reset is negative if no window runs, which counts as one that ends now.
 	next, reset int64
 }
 
-// maxFields is the fields of all sets.
-const maxFields = 7
+// usualFields are those of All.
+const usualFields = 7
 
 // Fields returns the fields in the order in which they are sent. They are valid until [List.Begin].
-func (l *List) Fields() []Field { return l.fields[:l.count] }
+func (l *List) Fields() []Field { return l.fields }
 
 // Begin forgets the response before. Times of this one are from now on, in Unix nanoseconds.
 func (l *List) Begin(unit ResetUnit, now int64) {
+	if l.fields == nil {
+		l.fields = make([]Field, 0, usualFields)
+	}
 	l.unit, l.now = unit, now
 	l.values, l.start = l.values[:0], 0
-	l.count, l.rules, l.quota = 0, 0, nil
+	l.fields, l.rules = l.fields[:0], 0
+	l.tightest.quota, l.openAI.quota, l.anthropic.quota = nil, nil, nil
 }
 
 // Rule begins the next rule, which is in the fields of a set.
@@ -147,8 +167,14 @@ func (l *List) join(r *Rule) {
 func (l *List) Limit(s window.Standing) {
 	labels := &l.limits[0]
 	l.limits = l.limits[1:]
-	if l.set&XRateLimit != 0 && (l.quota == nil || l.tighter(&s)) {
-		l.quota, l.remaining, l.next, l.reset = labels.quota, s.Remaining, s.Next, s.Reset
+	if l.set&XRateLimit != 0 && l.tightest.yieldsTo(&s) {
+		l.tightest = tightest{labels.quota, s.Remaining, s.Next, s.Reset}
+	}
+	if l.set&Tokens != 0 && l.openAI.yieldsTo(&s) {
+		l.openAI = tightest{labels.quota, s.Remaining, s.Next, s.Reset}
+	}
+	if l.set&AnthropicTokens != 0 && l.anthropic.yieldsTo(&s) {
+		l.anthropic = tightest{labels.quota, s.Remaining, s.Next, s.Reset}
 	}
 	if l.set&RateLimit == 0 {
 		return
@@ -163,12 +189,9 @@ func (l *List) Limit(s window.Standing) {
 	l.values = appendNumber(v, ceil(s.Next, second))
 }
 
-// tighter reports whether s is to be shown rather than the tightest limit before it.
-func (l *List) tighter(s *window.Standing) bool {
-	if s.Remaining != l.remaining {
-		return s.Remaining < l.remaining
-	}
-	return ceil(s.Next, second) > ceil(l.next, second)
+// yieldsTo reports whether s is to be shown rather than the tightest limit before it.
+func (t *tightest) yieldsTo(s *window.Standing) bool {
+	return t.quota == nil || s.Remaining < t.remaining || s.Remaining == t.remaining && ceil(s.Next, second) > ceil(t.next, second)
 }
 
 // End makes fields of the limits.
@@ -177,10 +200,31 @@ func (l *List) End() {
 		l.put("ratelimit-policy", l.policy)
 		l.add("ratelimit")
 	}
-	if l.quota != nil {
-		l.put("x-ratelimit-limit", l.quota)
-		l.number("x-ratelimit-remaining", l.remaining)
-		l.number("x-ratelimit-reset", resetIn(l.unit, max(l.reset, 0), l.now))
+	if t := &l.tightest; t.quota != nil {
+		l.put("x-ratelimit-limit", t.quota)
+		l.number("x-ratelimit-remaining", t.remaining)
+		l.number("x-ratelimit-reset", resetIn(l.unit, max(t.reset, 0), l.now))
+	}
+	if l.openAI.quota != nil || l.anthropic.quota != nil {
+		l.endTokens()
+	}
+}
+
+// endTokens makes fields of the limits of tokens.
+//
+//go:noinline
+func (l *List) endTokens() {
+	if t := &l.openAI; t.quota != nil {
+		l.put("x-ratelimit-limit-tokens", t.quota)
+		l.number("x-ratelimit-remaining-tokens", t.remaining)
+		l.values = appendDuration(l.values, ceil(t.reset, second))
+		l.add("x-ratelimit-reset-tokens")
+	}
+	if t := &l.anthropic; t.quota != nil {
+		l.put("anthropic-ratelimit-tokens-limit", t.quota)
+		l.number("anthropic-ratelimit-tokens-remaining", t.remaining)
+		l.values = appendTime(l.values, ceil(l.now+max(t.reset, 0), second))
+		l.add("anthropic-ratelimit-tokens-reset")
 	}
 }
 
@@ -196,6 +240,28 @@ func resetIn(unit ResetUnit, reset, now int64) uint64 {
 	}
 }
 
+// Warn adds the limits of a rule, by bits, to those that [List.EndWarnings] warns of, if the rule's set
+// has XRateLimit.
+func (l *List) Warn(r *Rule, set Set, limits uint8) {
+	for i := range r.limits {
+		if limits>>i&1 == 0 || set&XRateLimit == 0 {
+			continue
+		}
+		if len(l.values) > l.start {
+			l.values = append(l.values, ", "...)
+		}
+		label := r.limits[i].state
+		l.values = append(l.values, label[:len(label)-len(remainingLabel)]...)
+	}
+}
+
+// EndWarnings makes a field of the limits of [List.Warn].
+func (l *List) EndWarnings() {
+	if len(l.values) > l.start {
+		l.add("x-ratelimit-warning")
+	}
+}
+
 var yes = []byte("true")
 
 // Refuse adds what only refusals have, of a set. at is the time, in Unix nanoseconds, from which the
@@ -207,10 +273,7 @@ func (l *List) Refuse(set Set, at int64, ok bool) {
 	l.put("x-envoy-ratelimited", yes)
 }
 
-func (l *List) put(name string, value []byte) {
-	l.fields[l.count] = Field{name, value}
-	l.count++
-}
+func (l *List) put(name string, value []byte) { l.fields = append(l.fields, Field{name, value}) }
 
 // add makes what was appended to values since the last field a field.
 func (l *List) add(name string) {

@@ -1,9 +1,11 @@
 package fields_test
 
 import (
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"weir/internal/fields"
 	"weir/window"
@@ -97,6 +99,34 @@ x-ratelimit-limit: 0
 x-ratelimit-remaining: 0
 x-ratelimit-reset: 1767571202
 `},
+		{"tokens", fields.All | fields.Tokens, fields.Milliseconds, []*fields.Rule{&bucket}, [][]window.Standing{{{Remaining: 3, Next: second, Reset: 59*second + 1}}}, `
+ratelimit-policy: "bucket";q=5
+ratelimit: "bucket";r=3;t=1
+x-ratelimit-limit: 5
+x-ratelimit-remaining: 3
+x-ratelimit-reset: 59001
+x-ratelimit-limit-tokens: 5
+x-ratelimit-remaining-tokens: 3
+x-ratelimit-reset-tokens: 1m0s
+`},
+		{"the tightest of tokens", fields.Tokens, fields.Epoch, []*fields.Rule{&perUser}, [][]window.Standing{{{Remaining: 7, Reset: 3*3600*second - 1}, {Remaining: 8}}}, `
+x-ratelimit-limit-tokens: 100
+x-ratelimit-remaining-tokens: 7
+x-ratelimit-reset-tokens: 3h0m0s
+`},
+		{"tokens as Anthropic has them", fields.AnthropicTokens, fields.Seconds, []*fields.Rule{&perUser}, [][]window.Standing{{{Remaining: 8}, {Remaining: 7, Reset: second + 1}}}, `
+anthropic-ratelimit-tokens-limit: 10
+anthropic-ratelimit-tokens-remaining: 7
+anthropic-ratelimit-tokens-reset: 2026-01-05T00:00:02Z
+`},
+		{"tokens, both ways", fields.Tokens | fields.AnthropicTokens, fields.Seconds, []*fields.Rule{&none}, [][]window.Standing{{{Reset: -1}}}, `
+x-ratelimit-limit-tokens: 0
+x-ratelimit-remaining-tokens: 0
+x-ratelimit-reset-tokens: 0s
+anthropic-ratelimit-tokens-limit: 0
+anthropic-ratelimit-tokens-remaining: 0
+anthropic-ratelimit-tokens-reset: 2026-01-05T00:00:00Z
+`},
 		{"nothing runs", fields.XRateLimit, fields.Epoch, []*fields.Rule{&none}, [][]window.Standing{{{Reset: -minute}}}, `
 x-ratelimit-limit: 0
 x-ratelimit-remaining: 0
@@ -131,6 +161,26 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
+func TestWarnings(t *testing.T) {
+	var l fields.List
+	write(&l, fields.All, fields.Seconds, []*fields.Rule{&perUser}, [][]window.Standing{{{}, {}}})
+	before := len(l.Fields())
+	l.Warn(&bucket, fields.RateLimit, 1)
+	l.Warn(&perUser, fields.XRateLimit, 0)
+	if l.EndWarnings(); len(l.Fields()) != before {
+		t.Errorf("nobody warns, and got\n%s", lines(&l))
+	}
+	l.Warn(&perUser, fields.XRateLimit, 3)
+	l.Warn(&none, fields.XRateLimit, 0)
+	l.Warn(&bucket, fields.XRateLimit, 1)
+	l.EndWarnings()
+	l.Refuse(fields.RetryAfter, now, true)
+	want := `x-ratelimit-warning: "per-user", "per-user.2", "bucket"` + "\nretry-after: 1\nx-envoy-ratelimited: true\n"
+	if got := lines(&l); !strings.HasSuffix(got, want) || len(l.Fields()) != before+3 {
+		t.Errorf("got\n%swant at the end\n%s", got, want)
+	}
+}
+
 // Numbers of each length are what they say.
 func TestNumbers(t *testing.T) {
 	var l fields.List
@@ -142,13 +192,38 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
+// Times are those of package time, over 400 years and as long as limits take.
+func TestTimes(t *testing.T) {
+	var l fields.List
+	random := rand.New(rand.NewPCG(1, 2))
+	for day := int64(0); day < 400*366; day++ {
+		at := time.Unix(day*24*3600+random.Int64N(24*3600), 0).UTC()
+		reset := random.Int64N(366 * 24 * 3600 >> random.IntN(25))
+		l.Begin(fields.Seconds, at.Unix()*second-reset*second%second)
+		l.Rule(&none, fields.Tokens|fields.AnthropicTokens)
+		l.Limit(window.Standing{Reset: reset * second})
+		l.End()
+		then := at.Add(time.Duration(reset) * time.Second)
+		if then.Year() >= 2262 {
+			break // where nanoseconds end
+		}
+		got := l.Fields()
+		if want := (time.Duration(reset) * time.Second).String(); string(got[2].Value) != want {
+			t.Fatalf("%s: got %s, want %s", got[2].Name, got[2].Value, want)
+		}
+		if want := then.Format(time.RFC3339); string(got[5].Value) != want {
+			t.Fatalf("%s: got %s, want %s", got[5].Name, got[5].Value, want)
+		}
+	}
+}
+
 func TestNothingIsAllocated(t *testing.T) {
 	var l fields.List
 	rules, standings := []*fields.Rule{&bucket, &perUser}, [][]window.Standing{{{}}, {{Remaining: 1}, {Remaining: 123456}}}
 	respond := func() {
 		l.Begin(fields.Seconds, now)
 		for i, r := range rules {
-			l.Rule(r, fields.All)
+			l.Rule(r, fields.All|fields.Tokens|fields.AnthropicTokens)
 			for _, s := range standings[i] {
 				l.Limit(s)
 			}

@@ -53,6 +53,7 @@ func (n *Node) Revise(c *Charge, cost uint64, now int64) {
 		if n.write(d, now) {
 			if cost > c.Cost {
 				n.noteExcess(d, now)
+				n.warnOf(d, now)
 			}
 			if c.Cost == 0 {
 				c.note(d, now)

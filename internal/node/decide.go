@@ -295,6 +295,7 @@ func (n *Node) Force(d *Demand, now int64) {
 	n.read(d, now)
 	n.debit(d, now, forced)
 	n.noteExcess(d, now)
+	n.warnOf(d, now)
 }
 
 // ForceSaved is Force of a demand that was saved. Call it outside of [Waiter.Decided].
@@ -303,6 +304,7 @@ func (n *Node) ForceSaved(s *Saved, now int64) {
 	n.restore(d, s)
 	n.read(d, now)
 	n.debit(d, now, forced)
+	n.warnOf(d, now)
 }
 
 // maxHeld bounds how many held hits a node keeps.

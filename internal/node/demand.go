@@ -17,6 +17,9 @@ type Demand struct {
 	// Counter is what the key has after the decision, and Verdict the rule's part in that.
 	Counter counter.Counter
 	Verdict counter.Verdict
+	// Warned are the limits that have reached the rule's WarnAt after the decision: limit i is bit i.
+	// It is set of rules that have one.
+	Warned uint8
 
 	address sharedata.Address
 	id      [16]byte // see identity

@@ -65,6 +65,7 @@ type fakeRule struct {
 	rate          int64 // if so
 	shadow        bool
 	reveal        uint8
+	warnAt        uint16
 }
 
 // at is the rule with a rate of its own.
@@ -152,7 +153,7 @@ func (p *fakeProcess) startOf(rate int64, options Options, rules ...fakeRule) *f
 		}
 		options.Rules = append(options.Rules, Rule{
 			Rule: counter.Rule{Limits: slices.Clone(r.limits)}, SyncRate: r.rate, Prefix: f.prefix(i), CountRejected: r.countRejected,
-			Shadow: r.shadow, Reveal: r.reveal,
+			Shadow: r.shadow, Reveal: r.reveal, WarnAt: r.warnAt,
 		})
 	}
 	var err error

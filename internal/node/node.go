@@ -15,8 +15,8 @@ type Options struct {
 	// made for.
 	Data     sharedata.Data
 	Capacity int
-	// Rules have their Limits, SyncRate, Prefix, CountRejected, CostsLater, Watched, Widest, Shadow, Reveal
-	// and Tag.
+	// Rules have their Limits, SyncRate, Prefix, CountRejected, CostsLater, Watched, Widest, WarnAt, Shadow,
+	// Reveal and Tag.
 	// They are the node's from now on.
 	Rules []Rule
 	// Random is what nodes differ by.
@@ -85,6 +85,10 @@ type Node struct {
 	demands []Demand
 	scratch Demand
 
+	// warns says that any rule does.
+	warns bool
+	// warnings are for the backend; nil if there is none, or no rule warns.
+	warnings *warnings
 	// sightings are what people look at; nil if the node is local.
 	sightings *sightings
 
@@ -166,6 +170,7 @@ func New(o *Options) (*Node, error) {
 	}
 	for i := range n.rules {
 		n.rules[i].group = n.table.Group(n.rules[i].Prefix)
+		n.warns = n.warns || n.rules[i].WarnAt != 0
 	}
 	if !n.local {
 		n.connect()
@@ -194,6 +199,9 @@ func (n *Node) connect() {
 	n.news = newNews(n.options.Data, n.options.Namespace)
 	n.share(uint64(n.link.shared.nodes))
 	n.sightings = newSightings(n.rules, n.now(), n.hostNow(), n.options.Random)
+	if n.warns {
+		n.warnings = new(warnings)
+	}
 }
 
 // bytesPerCounter is what a counter of the largest rule takes.

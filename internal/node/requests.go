@@ -36,6 +36,9 @@ func (n *Node) DecideSaved(s *Saved, now int64, w *Wait) counter.Verdict {
 
 func (n *Node) decideLocated(demands []Demand, now int64, w *Wait) counter.Verdict {
 	verdict := n.decideNow(demands, now, w)
+	if n.warns && verdict != counter.Unsure {
+		n.warn(demands, now)
+	}
 	if n.sightings != nil {
 		w.weight = n.see(demands, now, verdict)
 	}
@@ -278,6 +281,9 @@ func (n *Node) finishWaiting(w waiting, demands []Demand, verdict counter.Verdic
 	now := n.now()
 	if verdict == counter.Rejected {
 		n.seeRefused(demands, now, w.wait.weight)
+	}
+	if n.warns {
+		n.warn(demands, now)
 	}
 	w.wait.Waiter.Decided(demands, now, verdict)
 }

@@ -27,6 +27,8 @@ type Rule struct {
 	// Widest are the largest limits that variants of the rule may have, if there are to be any: the
 	// table is made for them.
 	Widest []window.Limit
+	// WarnAt is the share of a limit, in thousandths, from which on a key is warned of; 0 for never.
+	WarnAt uint16
 	// Shadow rules refuse nothing, and more is told of what they would refuse. Reveal is how many
 	// characters of a key's values people may see, of which sketch.MaxName bytes fit; 0 for its hash
 	// alone.
@@ -37,6 +39,8 @@ type Rule struct {
 	// Index is the rule's place among the node's. New sets it, and the Interval of counter.Rule.
 	Index int
 
+	// warnings are counted of the rule and its variants where the rule is the node's own.
+	warnings uint64
 	// excess is by how much charges have brought a key above a limit.
 	excess excess
 	// before is the largest limit of the configurations that this one has taken the place of.

@@ -91,6 +91,9 @@ func (n *Node) tellSightings() {
 		}
 	}
 	head := wire.Report{Namespace: n.options.Namespace, Node: n.id, Sender: n.sender, AtNanos: uint64(max(0, now+n.link.offset))}
+	if n.warnings != nil {
+		head.Warnings = n.warnings.tell(n.rules)
+	}
 	s.body = wire.AppendReportHeader(s.body[:0], &head, rules)
 	for i := range n.rules {
 		if r := &n.rules[i]; n.reports(r) {

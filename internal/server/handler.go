@@ -42,6 +42,8 @@ type Options struct {
 	// Logger is told when the store begins to fail, and when it is back, and of clients that give up
 	// before it answers. slog.Default if nil.
 	Logger *slog.Logger
+	// Warned takes the warnings of a namespace's nodes; nobody if nil. It must not wait.
+	Warned func(namespace string, warnings []wire.Warning)
 	// Now tells how long ago that was, time.Now if nil.
 	Now func() time.Time
 	// Probe has the store probed at once, so that the log says from the start if it is not there.
@@ -91,6 +93,7 @@ func Handler(counters store.Store, o Options) http.Handler {
 		o.Now = time.Now
 	}
 	h := &handler{store: counters, metrics: newMetrics(o.Registry), log: o.Logger, backend: backend.New(counters), ended: o.Ended}
+	h.backend.OnWarnings(o.Warned)
 	h.health = &health{store: counters, metrics: h.metrics, log: o.Logger, now: o.Now}
 	if o.Probe {
 		h.health.look()

@@ -195,7 +195,7 @@ func appendTotal(dst []byte, t *Total) []byte {
 // PushNamespace is the namespace of an encoded push or report; ok is false of what is none.
 func PushNamespace(b []byte) (namespace string, ok bool) {
 	r := reader{data: b}
-	if head := r.byte(); head != pushVersion && head != reportVersion {
+	if head := r.byte(); head != pushVersion && !beginsReport(head) {
 		return "", false
 	}
 	namespace = r.namespace()

@@ -2,8 +2,11 @@ package wire
 
 import "encoding/binary"
 
-// reportVersion begins a report.
-const reportVersion = 0x71
+// reportVersion begins a report, and warningVersion one that warns.
+const (
+	reportVersion  = 0x71
+	warningVersion = 0x72
+)
 
 // Bounds of a report.
 const (
@@ -14,6 +17,8 @@ const (
 	MaxReportRules  = 256
 	MaxReportKeys   = 64
 	MaxReportSample = 256
+	// MaxReportWarnings is the most warnings of a report.
+	MaxReportWarnings = 64
 	// MaxReportWindows is of how many windows a sample tells what a key asked for.
 	MaxReportWindows = 16
 	// MaxReportValues is the most values of a name, and MaxReportName its most bytes.
@@ -29,7 +34,25 @@ type Report struct {
 	Node, Sender uint64
 	// AtNanos is when it was made, by the backend's clock as far as the sender knows it.
 	AtNanos uint64
-	Rules   []RuleReport
+	// Warnings are of keys that have neared a limit since the last report or the one before it.
+	Warnings []Warning
+	Rules    []RuleReport
+}
+
+// Warning is of a key that has used so much of a limit that its rule warns.
+type Warning struct {
+	Rule string
+	ID   ID
+	// Limit is the limit's place among the rule's, from 0, and WidthMillis its window.
+	Limit       uint8
+	WidthMillis uint64
+	// EndMillis is when the window ends in which the key was found so near, in Unix time. It is 0 if
+	// hits leave the limit one after the other.
+	EndMillis uint64
+	// Used is what the key had used of Quota when it was found.
+	Used, Quota uint64
+	// Name is that of a ReportKey.
+	Name []byte
 }
 
 // RuleReport is what was seen of a rule in the last SpanMillis.
@@ -111,16 +134,36 @@ func NextValue(name []byte) (value []byte, cut bool, rest []byte, ok bool) {
 }
 
 // IsReport reports whether a message is a report, and no push.
-func IsReport(b []byte) bool { return len(b) > 0 && b[0] == reportVersion }
+func IsReport(b []byte) bool { return len(b) > 0 && beginsReport(b[0]) }
+
+func beginsReport(head byte) bool { return head == reportVersion || head == warningVersion }
 
 // AppendReportHeader appends the part of a report before its rules, of which there are count.
 func AppendReportHeader(dst []byte, r *Report, count int) []byte {
-	dst = append(dst, reportVersion, byte(len(r.Namespace)))
+	version := byte(reportVersion)
+	if len(r.Warnings) > 0 {
+		version = warningVersion
+	}
+	dst = append(dst, version, byte(len(r.Namespace)))
 	dst = append(dst, r.Namespace...)
 	dst = binary.LittleEndian.AppendUint64(dst, r.Node)
 	dst = binary.LittleEndian.AppendUint64(dst, r.Sender)
 	dst = binary.LittleEndian.AppendUint64(dst, r.AtNanos)
-	return binary.LittleEndian.AppendUint16(dst, uint16(count))
+	dst = binary.LittleEndian.AppendUint16(dst, uint16(count))
+	if len(r.Warnings) == 0 {
+		return dst
+	}
+	dst = append(dst, byte(len(r.Warnings)))
+	for i := range r.Warnings {
+		w := &r.Warnings[i]
+		dst = append(append(dst, byte(len(w.Rule))), w.Rule...)
+		dst = append(append(dst, w.ID[:]...), w.Limit)
+		for _, n := range [...]uint64{w.WidthMillis, w.EndMillis, w.Used, w.Quota, uint64(len(w.Name))} {
+			dst = appendUvarint(dst, n)
+		}
+		dst = append(dst, w.Name...)
+	}
+	return dst
 }
 
 // AppendReport appends a whole report.
@@ -182,7 +225,8 @@ func appendKeys(dst []byte, l *KeyList) []byte {
 // DecodeReport reads a report and checks it against the bounds. The result shares memory with b.
 func DecodeReport(b []byte) (*Report, error) {
 	r := reader{data: b}
-	if r.byte() != reportVersion {
+	version := r.byte()
+	if !beginsReport(version) {
 		r.fail("not a report")
 	}
 	if len(b) > MaxReport {
@@ -190,7 +234,16 @@ func DecodeReport(b []byte) (*Report, error) {
 	}
 	p := &Report{Namespace: r.namespace()}
 	p.Node, p.Sender, p.AtNanos = r.uint64(), r.uint64(), r.uint64()
-	for range r.most(r.count(), MaxReportRules) {
+	rules := r.most(r.count(), MaxReportRules)
+	if version == warningVersion {
+		for range r.most(int(r.byte()), MaxReportWarnings) {
+			if r.err != nil {
+				break
+			}
+			p.Warnings = append(p.Warnings, r.warning())
+		}
+	}
+	for range rules {
 		if r.err != nil {
 			break
 		}
@@ -221,11 +274,28 @@ func (r *reader) amount() uint64 {
 	return n
 }
 
-func (r *reader) ruleReport() (p RuleReport) {
-	p.Name = string(r.bytes(r.most(int(r.byte()), maxOverrideRule)))
-	if r.err == nil && p.Name == "" {
+func (r *reader) warning() (w Warning) {
+	w.Rule = r.ruleName()
+	copy(w.ID[:], r.bytes(len(w.ID)))
+	w.Limit = r.byte()
+	w.WidthMillis, w.EndMillis, w.Used, w.Quota = r.amount(), r.amount(), r.amount(), r.amount()
+	if r.err == nil && (int(w.Limit) >= MaxOverrideLimits || w.WidthMillis == 0 || w.WidthMillis > MaxWidthMillis) {
+		r.fail("want the limit of a warning")
+	}
+	w.Name = r.name()
+	return w
+}
+
+func (r *reader) ruleName() string {
+	name := string(r.bytes(r.most(int(r.byte()), maxOverrideRule)))
+	if r.err == nil && name == "" {
 		r.fail("want a rule")
 	}
+	return name
+}
+
+func (r *reader) ruleReport() (p RuleReport) {
+	p.Name = r.ruleName()
 	for _, n := range [...]*uint64{&p.SpanMillis, &p.Requests, &p.Hits, &p.RefusedRequests, &p.RefusedHits, &p.Every} {
 		*n = r.amount()
 	}

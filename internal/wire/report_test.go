@@ -10,7 +10,10 @@ import (
 
 func exampleReport() *Report {
 	name := AppendValue(AppendValue(nil, []byte("ann"), false), []byte("Mozi"), true)
-	return &Report{Namespace: "shop", Node: 1, Sender: 2, AtNanos: 3e18, Rules: []RuleReport{
+	return &Report{Namespace: "shop", Node: 1, Sender: 2, AtNanos: 3e18, Warnings: []Warning{
+		{Rule: "per-user", ID: ID{1}, Limit: 1, WidthMillis: 60_000, EndMillis: 3e12, Used: 8, Quota: 10, Name: name},
+		{Rule: "per-user", ID: ID{2}, WidthMillis: 1},
+	}, Rules: []RuleReport{
 		{
 			Name: "per-user", SpanMillis: 60_000, Requests: 10, Hits: 20, RefusedRequests: 3, RefusedHits: 4, Every: 8,
 			Used:    KeyList{Floor: 2, Keys: []ReportKey{{ID: ID{1}, Hits: 9, Error: 2, Use: 1000, Name: name}, {ID: ID{2}, Hits: 3}}},
@@ -60,20 +63,26 @@ func TestReport(t *testing.T) {
 
 func TestReportBounds(t *testing.T) {
 	for name, change := range map[string]func(r *Report){
-		"namespace": func(r *Report) { r.Namespace = "" },
-		"rule":      func(r *Report) { r.Rules[0].Name = "" },
-		"long rule": func(r *Report) { r.Rules[0].Name = strings.Repeat("x", 65) },
-		"rules":     func(r *Report) { r.Rules = make([]RuleReport, MaxReportRules+1) },
-		"hits":      func(r *Report) { r.Rules[0].Hits = MaxHits + 1 },
-		"keys":      func(r *Report) { r.Rules[0].Used.Keys = make([]ReportKey, MaxReportKeys+1) },
-		"error":     func(r *Report) { r.Rules[0].Used.Keys[0].Error = 10 },
-		"name":      func(r *Report) { r.Rules[0].Used.Keys[0].Name = make([]byte, MaxReportName+1) },
-		"values":    func(r *Report) { r.Rules[0].Used.Keys[0].Name = make([]byte, MaxReportValues+1) },
-		"no name":   func(r *Report) { r.Rules[0].Used.Keys[0].Name = []byte{9} },
-		"limits":    func(r *Report) { r.Rules[1].Limits = make([]ReportLimit, 9) },
-		"window":    func(r *Report) { r.Rules[1].Limits[0].WidthMillis = 0 },
-		"sample":    func(r *Report) { r.Rules[1].Sample.Keys = make([]SampledKey, MaxReportSample+1) },
-		"windows":   func(r *Report) { r.Rules[1].Sample.Keys[0].Asked[0].Hits = make([]uint32, MaxReportWindows+1) },
+		"namespace":        func(r *Report) { r.Namespace = "" },
+		"rule":             func(r *Report) { r.Rules[0].Name = "" },
+		"long rule":        func(r *Report) { r.Rules[0].Name = strings.Repeat("x", 65) },
+		"rules":            func(r *Report) { r.Rules = make([]RuleReport, MaxReportRules+1) },
+		"hits":             func(r *Report) { r.Rules[0].Hits = MaxHits + 1 },
+		"keys":             func(r *Report) { r.Rules[0].Used.Keys = make([]ReportKey, MaxReportKeys+1) },
+		"error":            func(r *Report) { r.Rules[0].Used.Keys[0].Error = 10 },
+		"name":             func(r *Report) { r.Rules[0].Used.Keys[0].Name = make([]byte, MaxReportName+1) },
+		"values":           func(r *Report) { r.Rules[0].Used.Keys[0].Name = make([]byte, MaxReportValues+1) },
+		"no name":          func(r *Report) { r.Rules[0].Used.Keys[0].Name = []byte{9} },
+		"limits":           func(r *Report) { r.Rules[1].Limits = make([]ReportLimit, 9) },
+		"window":           func(r *Report) { r.Rules[1].Limits[0].WidthMillis = 0 },
+		"warnings":         func(r *Report) { r.Warnings = make([]Warning, MaxReportWarnings+1) },
+		"warning's rule":   func(r *Report) { r.Warnings[0].Rule = "" },
+		"warning's limit":  func(r *Report) { r.Warnings[0].Limit = MaxOverrideLimits },
+		"warning's window": func(r *Report) { r.Warnings[0].WidthMillis = MaxWidthMillis + 1 },
+		"warning's use":    func(r *Report) { r.Warnings[0].Used = MaxHits + 1 },
+		"warning's name":   func(r *Report) { r.Warnings[0].Name = []byte{9} },
+		"sample":           func(r *Report) { r.Rules[1].Sample.Keys = make([]SampledKey, MaxReportSample+1) },
+		"windows":          func(r *Report) { r.Rules[1].Sample.Keys[0].Asked[0].Hits = make([]uint32, MaxReportWindows+1) },
 	} {
 		r := exampleReport()
 		change(r)
@@ -86,6 +95,9 @@ func TestReportBounds(t *testing.T) {
 func FuzzDecodeReport(f *testing.F) {
 	f.Add(AppendReport(nil, exampleReport()))
 	f.Add([]byte{reportVersion})
+	silent := exampleReport()
+	silent.Warnings = nil
+	f.Add(AppendReport(nil, silent))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r, err := DecodeReport(b)
 		if err != nil {

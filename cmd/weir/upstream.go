@@ -1,0 +1,145 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"time"
+)
+
+const (
+	chatPath = "/v1/chat/completions"
+	// maxChat bounds the bytes of a request that is read.
+	maxChat = 1 << 20
+	// usualTokens are the most that an answer has if the request does not say, and maxTokens the most
+	// that it may ask for.
+	usualTokens, maxTokens = 1000, 100_000
+	// piece is how many tokens of a stream come together, and pace the time between two pieces.
+	piece, pace = 10, 10 * time.Millisecond
+)
+
+// ownUpstream is what weir run forwards requests to by itself: it answers with the request, or where
+// a language model is asked, in a model's place.
+func ownUpstream(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodPost && r.URL.Path == chatPath {
+		chat(w, r)
+		return
+	}
+	w.Header().Set("content-type", "application/json")
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	err := encoder.Encode(map[string]any{
+		"method": r.Method, "host": r.Host, "path": r.URL.RequestURI(), "headers": r.Header,
+	})
+	if err != nil {
+		return // the client has gone
+	}
+}
+
+// chatRequest is what is looked at of a request for a chat completion.
+type chatRequest struct {
+	Model               string          `json:"model"`
+	Messages            json.RawMessage `json:"messages"`
+	MaxTokens           int             `json:"max_tokens"`
+	MaxCompletionTokens int             `json:"max_completion_tokens"`
+	Stream              bool            `json:"stream"`
+	StreamOptions       struct {
+		IncludeUsage bool `json:"include_usage"`
+	} `json:"stream_options"`
+}
+
+// chatUsage is what a completion has cost.
+type chatUsage struct {
+	PromptTokens     int `json:"prompt_tokens"`
+	CompletionTokens int `json:"completion_tokens"`
+	TotalTokens      int `json:"total_tokens"`
+}
+
+// chat answers in the place of a model: with words of no meaning, as many as it likes, but no more
+// than were asked for. Answers have the shape of OpenAI's.
+func chat(w http.ResponseWriter, r *http.Request) {
+	var asked chatRequest
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxChat)).Decode(&asked); err != nil {
+		writeJSON(w, http.StatusBadRequest, map[string]any{"error": map[string]any{"type": "invalid_request_error", "message": err.Error()}})
+		return
+	}
+	most := max(asked.MaxTokens, asked.MaxCompletionTokens)
+	if most <= 0 {
+		most = usualTokens
+	}
+	told := chatUsage{PromptTokens: (len(asked.Messages) + 3) / 4} // a token has four letters or so
+	told.CompletionTokens = 1 + rand.IntN(min(most, maxTokens))
+	told.TotalTokens = told.PromptTokens + told.CompletionTokens
+	answer := map[string]any{"id": fmt.Sprintf("chatcmpl-%016x", rand.Uint64()), "created": time.Now().Unix(), "model": asked.Model}
+	if asked.Stream {
+		answer["object"] = "chat.completion.chunk"
+		streamChat(w, r, answer, told, asked.StreamOptions.IncludeUsage)
+		return
+	}
+	answer["object"], answer["usage"] = "chat.completion", told
+	answer["choices"] = []any{map[string]any{
+		"index": 0, "finish_reason": "stop", "message": map[string]any{"role": "assistant", "content": words(told.CompletionTokens)},
+	}}
+	writeJSON(w, http.StatusOK, answer)
+}
+
+// streamChat sends a completion as it comes, one piece in an event.
+func streamChat(w http.ResponseWriter, r *http.Request, answer map[string]any, told chatUsage, usage bool) {
+	w.Header().Set("content-type", "text/event-stream")
+	to := http.NewResponseController(w)
+	send := func(choices ...any) error {
+		answer["choices"] = choices
+		event, err := json.Marshal(answer)
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(w, "data: %s\n\n", event); err != nil {
+			return err
+		}
+		return to.Flush()
+	}
+	choice := func(content string, finish any) map[string]any {
+		delta := map[string]any{}
+		if content != "" {
+			delta["content"] = content
+		}
+		return map[string]any{"index": 0, "delta": delta, "finish_reason": finish}
+	}
+	ticker := time.NewTicker(pace)
+	defer ticker.Stop()
+	for left := told.CompletionTokens; left > 0; left -= piece {
+		if send(choice(words(min(piece, left)), nil)) != nil {
+			return // the client has gone
+		}
+		select {
+		case <-ticker.C:
+		case <-r.Context().Done():
+			return
+		}
+	}
+	if send(choice("", "stop")) != nil {
+		return
+	}
+	if usage {
+		answer["usage"] = told
+		if send([]any{}...) != nil {
+			return
+		}
+	}
+	if _, err := fmt.Fprint(w, "data: [DONE]\n\n"); err != nil {
+		return
+	}
+}
+
+// words are so many tokens.
+func words(n int) string { return strings.Repeat("word ", n) }
+
+func writeJSON(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("content-type", "application/json")
+	w.WriteHeader(status)
+	if err := json.NewEncoder(w).Encode(body); err != nil {
+		return // the client has gone
+	}
+}

@@ -1,0 +1,139 @@
+package e2e
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"weir/internal/store/redis/redistest"
+)
+
+// warnings are the parts of the reference by which rules warn before a limit is reached.
+var warnings = []reference{
+	{
+		name: "warn_at: a header, and a metric",
+		configuration: `{"rules": [
+			{"name": "near", "key": [{"header": "x-key"}], "warn_at": 0.8, "limits": [
+				{"limit": 5, "window": "1m", "algorithm": "fixed_window"}, {"limit": 6, "window": "1h", "algorithm": "fixed_window"}]},
+			{"name": "silent", "headers": [], "warn_at": 0.001, "limits": [{"limit": 1000, "window": "1h"}]},
+			{"name": "shadow", "mode": "shadow", "warn_at": 0.5, "limits": [{"limit": 10, "window": "1h", "algorithm": "token_bucket"}]}]}`,
+		steps: []step{
+			{send: "GET / x-key:ann", times: 3, status: 200, want: "x-ratelimit-remaining: 2\nx-ratelimit-warning:"},
+			{send: "GET / x-key:ann", status: 200, want: `x-ratelimit-warning: "near"`},
+			{send: "GET / x-key:bob", status: 200, want: "x-ratelimit-warning:"},
+			{send: "GET / x-key:ann", status: 200, want: `x-ratelimit-warning: "near", "near.2"`},
+			{send: "GET / x-key:ann", status: 429, want: `x-ratelimit-warning: "near", "near.2"` + "\nretry-after: 60"},
+			{at: time.Minute, send: "GET / x-key:ann", status: 200, want: `x-ratelimit-warning: "near.2"`},
+		},
+		metrics: map[string]int64{
+			metricName("warnings_total", "near"):   4,
+			metricName("warnings_total", "silent"): 8,
+			metricName("warnings_total", "shadow"): 3,
+		},
+	},
+	{
+		name: "warn_at: what responses cost",
+		configuration: `{"rules": [{"name": "settles", "warn_at": 0.5, "reserve": 10, "cost_on_response": "openai",
+			"limits": [{"limit": 100, "window": "1h", "algorithm": "fixed_window"}]}]}`,
+		steps: []step{
+			{send: `GET / answer-content-type:application/json x-body:{"usage":{"total_tokens":50}}`, status: 200, want: "x-ratelimit-warning:"},
+			{send: "GET /", status: 200, want: `x-ratelimit-warning: "settles"`},
+		},
+		metrics: map[string]int64{metricName("warnings_total", "settles"): 2},
+	},
+}
+
+// nears is a rule of tokens that the backend decides, and that warns.
+const nears = `{"namespace": "warned", "backend": {"cluster": "weir", "timeout": "5s"}, "sync_rate": 0, "rules": [
+	{"name": "tokens", "warn_at": 0.8, "reveal": "plain", "key": [{"header": "x-key"}], "limits": [{"limit": 100, "window": "366d", "algorithm": "fixed_window"}],
+		"cost_on_response": {"response_json": "usage.total_tokens"}, "reserve": {"header": "x-reserve"}}]}`
+
+// A webhook hears once of a key that two nodes see near its limit, each of which has a backend of its
+// own. A stream that turns out to cost so much is enough.
+func TestBackendWarnsOnce(t *testing.T) {
+	onEach(t, 2, backendWarnsOnce)
+}
+
+func backendWarnsOnce(t *testing.T, d driver) {
+	type warning struct {
+		Namespace, Rule, Limit string
+		Values                 []string
+		Used, Quota            int
+	}
+	posts := make(chan warning, 100)
+	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		var w warning
+		if err := json.NewDecoder(r.Body).Decode(&w); err != nil {
+			t.Error(err)
+		}
+		posts <- w
+	}))
+	t.Cleanup(hook.Close)
+	url := redistest.Start(t).URL()
+	var backends, addresses []string
+	for range 2 {
+		p := start(t, "serve", "--listen", "127.0.0.1:0", "--store", url, "--warn-webhook", hook.URL)
+		backends = append(backends, p.wait(t, `address=(\S+)`))
+		_, added := nodes(t, d, 1, nodeConfig{configuration: nears, backend: backends[len(backends)-1], workers: 1, upstream: http.HandlerFunc(model)})
+		addresses = append(addresses, added...)
+	}
+	spend := func(node int, key string, tokens int) {
+		t.Helper()
+		if status, err := stream(addresses[node], key, endsWhole, 5, tokens); err != nil || status != http.StatusOK {
+			t.Fatalf("%s: status %d, %v", key, status, err)
+		}
+	}
+	spend(0, "ann", 85)
+	settle(t, backends[0], "warned", 85)
+	spend(1, "ann", 5)
+	// Whoever has told of what came later has told of ann.
+	spend(0, "bob", 80)
+	spend(1, "cid", 80)
+	spend(1, "dan", 79)
+	want := map[string]warning{
+		"ann": {"warned", "tokens", "tokens", []string{"ann"}, 85, 100},
+		"bob": {"warned", "tokens", "tokens", []string{"bob"}, 80, 100},
+		"cid": {"warned", "tokens", "tokens", []string{"cid"}, 80, 100},
+	}
+	got := map[string]warning{}
+	for len(got) < len(want) {
+		w := <-posts
+		key := w.Values[0]
+		if _, twice := got[key]; twice {
+			t.Fatalf("twice %+v", w)
+		}
+		if key == "ann" && w.Used == 90 {
+			w.Used = 85 // as the other node sees it
+		}
+		got[key] = w
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	told := 0
+	for _, backend := range backends {
+		response, err := http.Get("http://" + backend + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		text, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := strconv.Atoi(string(regexp.MustCompile(`(?m)^weir_warned_keys_total (\d+)$`).FindSubmatch(text)[1]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		told += n
+	}
+	if told != len(want) {
+		t.Errorf("%d keys were told, want %d", told, len(want))
+	}
+}

@@ -1,0 +1,254 @@
+package envoy_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"weir/internal/check"
+	"weir/internal/envoytest"
+)
+
+// What the example says of itself.
+const (
+	tokensFile  = "../examples/tokens.json"
+	budget      = 100_000
+	reservation = 1000
+)
+
+// The example's configuration is one and the same, for Envoy and for weir run.
+func TestTokensAreOneExample(t *testing.T) {
+	var documents []any
+	for _, name := range []string{"tokens.yaml", tokensFile} {
+		report := check.File(name, []byte(read(t, name)))
+		if len(report.Accepted) != 1 || len(report.Findings) > 0 {
+			t.Fatalf("%s: got %d configurations, findings %v", name, len(report.Accepted), report.Findings)
+		}
+		var document any
+		if err := json.Unmarshal(report.Accepted[0].Document, &document); err != nil {
+			t.Fatal(err)
+		}
+		documents = append(documents, document)
+	}
+	if !reflect.DeepEqual(documents[0], documents[1]) {
+		t.Errorf("tokens.yaml and %s differ:\n%v\n%v", tokensFile, documents[0], documents[1])
+	}
+}
+
+// Two Envoys share a key's budget among 20 streams at a time.
+func TestTokensRun(t *testing.T) {
+	t.Parallel()
+	model := startRun(t).upstream
+	onEachEnvoy(t, func(t *testing.T, on envoytest.Binary) {
+		around := surroundings{backend: &backend{own: startServeIn(t, nil), hosts: map[string]bool{}}, upstream: model}
+		text := substitute(t, read(t, "tokens.yaml"), map[string]string{
+			"port_value: 10000": "port_value: 0",
+			"dist/weir.wasm":    pluginFile(t),
+			// A machine that is busy with tests takes its time: who waits in vain is decided alone.
+			`{"cluster": "weir_backend"}`: `{"cluster": "weir_backend", "timeout": "30s"}`,
+			"127.0.0.1, port_value: 3000": endpoint(t, around.upstream),
+			"127.0.0.1, port_value: 9180": endpoint(t, around.backend.own),
+		})
+		bootstrap := envoytest.Object{}
+		if err := yaml.UnmarshalStrict([]byte(text), &bootstrap); err != nil {
+			t.Fatal(err)
+		}
+		// The test asks it for the port that the listener got.
+		bootstrap["admin"] = envoytest.Object{"address": envoytest.Address("127.0.0.1", 0)}
+		encoded, err := json.Marshal(bootstrap)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var gateways []string
+		for range 2 {
+			gateways = slices.AppendSeq(gateways, maps.Values(around.run(t, on, encoded).listeners))
+		}
+		spendTokens(t, gateways, around.backend)
+	})
+}
+
+// So do the nodes of weir run.
+func TestTokensRunWithoutEnvoy(t *testing.T) {
+	t.Parallel()
+	r := startRun(t)
+	spendTokens(t, r.nodes, &backend{own: r.backend})
+}
+
+// running is a weir run of the example.
+type running struct {
+	nodes             []string // addresses
+	backend, upstream string
+}
+
+func startRun(t *testing.T) (r running) {
+	t.Helper()
+	cmd := exec.Command("../dist/weir", "run", "--config", tokensFile, "--listen", "127.0.0.1:0", "--ui", "none")
+	cmd.Stderr = os.Stderr
+	said, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("%v; make build makes the command", err)
+	}
+	t.Cleanup(func() {
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Error(err)
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("weir run: %v", err)
+		}
+	})
+	line := regexp.MustCompile(`^(node|backend|upstream|try) .*http://([0-9.:]+)`)
+	for lines := bufio.NewScanner(said); lines.Scan(); {
+		match := line.FindStringSubmatch(lines.Text())
+		if match == nil {
+			continue
+		}
+		switch match[1] {
+		case "node":
+			r.nodes = append(r.nodes, match[2])
+		case "backend":
+			r.backend = match[2]
+		case "upstream":
+			r.upstream = match[2]
+		case "try": // which is the last
+			return r
+		}
+	}
+	t.Fatalf("weir run ended early, after %+v", r)
+	return r
+}
+
+// completion is what a client gets of a model.
+type completion struct {
+	status int
+	header http.Header
+	text   string // of the answer
+	tokens int64  // that it has cost, 0 if it does not say so
+}
+
+// complete asks a gateway for a stream of so many tokens at most.
+func complete(gateway, key string, most int) (completion, error) {
+	body := fmt.Sprintf(`{"model": "stand-in", "max_tokens": %d, "stream": true, "stream_options": {"include_usage": true},
+		"messages": [{"role": "user", "content": "Tell me of weirs."}]}`, most)
+	request, err := http.NewRequest(http.MethodPost, "http://"+gateway+"/v1/chat/completions", strings.NewReader(body))
+	if err != nil {
+		return completion{}, err
+	}
+	request.Header.Set("Authorization", "Bearer "+key)
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return completion{}, err
+	}
+	defer response.Body.Close()
+	got := completion{status: response.StatusCode, header: response.Header}
+	if got.status != http.StatusOK {
+		_, err := io.Copy(io.Discard, response.Body)
+		return got, err
+	}
+	done := false
+	lines := bufio.NewScanner(response.Body)
+	for lines.Scan() {
+		data, is := strings.CutPrefix(lines.Text(), "data: ")
+		if !is {
+			continue
+		}
+		if done = data == "[DONE]"; done {
+			continue
+		}
+		var event struct {
+			Choices []struct{ Delta struct{ Content string } }
+			Usage   struct {
+				Total int64 `json:"total_tokens"`
+			}
+		}
+		if err := json.Unmarshal([]byte(data), &event); err != nil {
+			return got, fmt.Errorf("%s: %w", data, err)
+		}
+		got.tokens = event.Usage.Total
+		for _, choice := range event.Choices {
+			got.text += choice.Delta.Content
+		}
+	}
+	if lines.Err() == nil && !done {
+		return got, fmt.Errorf("the stream has no end, after %d words", strings.Count(got.text, " "))
+	}
+	return got, lines.Err()
+}
+
+// spendTokens has 20 clients at a time spend a key's budget at two gateways, and shows that all of it
+// can be had and no more, that the backend has counted what was streamed before it came, and that
+// another key's clients notice nothing.
+func spendTokens(t *testing.T, gateways []string, b *backend) {
+	t.Helper()
+	const streams = 20
+	if len(gateways) != 2 {
+		t.Fatalf("got gateways %q, want two", gateways)
+	}
+	var group sync.WaitGroup
+	var mu sync.Mutex
+	streamed, warned := int64(0), 0
+	for i := range streams {
+		group.Go(func() {
+			for {
+				// With what they ask, answers cost no more than is reserved.
+				got, err := complete(gateways[i%2], "ann", reservation-100)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if got.status == http.StatusTooManyRequests {
+					if got.header.Get("Retry-After") == "" {
+						t.Errorf("a refusal does not say when to come again: %s", got.header)
+					}
+					return
+				}
+				if got.status != http.StatusOK || got.tokens < int64(strings.Count(got.text, " ")) || got.tokens == 0 {
+					t.Errorf("got %d, %d words for %d tokens", got.status, strings.Count(got.text, " "), got.tokens)
+					return
+				}
+				if got.header.Get("X-RateLimit-Limit-Tokens") != "100000" {
+					t.Errorf("the limit of tokens is not told: %s", got.header)
+				}
+				mu.Lock()
+				if streamed += got.tokens; got.header.Get("X-RateLimit-Warning") == `"tokens"` {
+					warned++
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	group.Wait()
+	// Whoever is refused finds the rest spent, or reserved by the others.
+	if streamed > budget || streamed <= budget-streams*reservation {
+		t.Errorf("%d tokens were streamed, of %d", streamed, budget)
+	}
+	if warned == 0 {
+		t.Error("nobody was warned before the budget was spent")
+	}
+	// Gateways keep leases for those who come next.
+	if counted, err := b.counted("tokens", "first_hit_window", time.Hour); err != nil || counted < streamed || counted > budget {
+		t.Errorf("the backend has counted %d tokens, and %d were streamed: %v", counted, streamed, err)
+	}
+	if got, err := complete(gateways[0], "bob", 10); err != nil || got.status != http.StatusOK {
+		t.Errorf("another key: got %d, %v", got.status, err)
+	} else if warning := got.header.Get("X-RateLimit-Warning"); warning != "" {
+		t.Errorf("another key: got the warning %s", warning)
+	}
+}

@@ -1,0 +1,86 @@
+package node
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// The backend hears of a key that nears a limit in two reports, and in the next window again. A key
+// whose charge comes near is as good.
+func TestWarnings(t *testing.T) {
+	rule := users(
+		window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: hour}, Max: 100},
+		window.Limit{Shape: window.Shape{Kind: window.SlidingBuckets, Width: 2 * hour, Precision: hour}, Max: 1000},
+	)
+	rule.warnAt, rule.reveal = 800, 255
+	w := newWorld(t, 1, 1, time.Second.Nanoseconds(), Options{}, rule)
+	f := w.nodes[0]
+	w.now = w.now / hour * hour
+	tell := func(want string) {
+		t.Helper()
+		got := ""
+		for _, w := range f.report().Warnings {
+			if w.Rule != "rule-0" {
+				t.Errorf("got %+v", w)
+			}
+			if value, _, _, _ := wire.NextValue(w.Name); w.ID != wire.ID(f.identities.Of(f.key(0, string(value)))) {
+				t.Errorf("%q is the name of %v", value, w.ID)
+			}
+			ends := int64(w.EndMillis)
+			if ends != 0 {
+				ends -= f.now() / 1e6 / 3600_000 * 3600_000
+			}
+			got += fmt.Sprintf("%d: %d of %d until %d; ", w.Limit, w.Used, w.Quota, ends)
+		}
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	f.reserve("ann", 79)
+	tell("")
+	f.reserve("ann", 1)
+	f.reserve("ann", 5)
+	tell("0: 80 of 100 until 3600000; ")
+	tell("0: 80 of 100 until 3600000; ")
+	tell("")
+	f.reserve("bob", 1).revise(850)
+	if f.Warnings(0) != 3 {
+		t.Errorf("warned %d times, want 3", f.Warnings(0))
+	}
+	tell("0: 100 of 100 until 3600000; 1: 850 of 1000 until 0; ")
+	tell("0: 100 of 100 until 3600000; 1: 850 of 1000 until 0; ")
+	tell("")
+	f.advance(time.Hour)
+	f.reserve("ann", 90)
+	tell("0: 90 of 100 until 3600000; ")
+}
+
+// A worker that has more keys near their limits than it can remember tells as many as a report may
+// have, and of the others later.
+func TestManyWarnings(t *testing.T) {
+	rule := users(window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: hour}, Max: 10})
+	rule.warnAt = 500
+	w := newWorld(t, 1, 1, time.Second.Nanoseconds(), Options{}, rule)
+	f := w.nodes[0]
+	w.now = w.now / hour * hour
+	told := map[wire.ID]bool{}
+	for range 5 {
+		for i := range 2 * maxWarnings {
+			f.reserve(fmt.Sprint("user", i), 5)
+		}
+		r := f.report()
+		if len(f.reports[len(f.reports)-1]) > wire.MaxReport || len(r.Warnings) > maxWarnings {
+			t.Fatalf("%d warnings in %d bytes", len(r.Warnings), len(f.reports[len(f.reports)-1]))
+		}
+		for _, w := range r.Warnings {
+			told[w.ID] = true
+		}
+	}
+	if len(told) != 2*maxWarnings {
+		t.Errorf("%d keys were told, want %d", len(told), 2*maxWarnings)
+	}
+}

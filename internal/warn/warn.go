@@ -1,0 +1,305 @@
+// Package warn tells people of keys that near a limit: in a log, and by a webhook. Of all backends on
+// one store, one tells of a key, once in a window of its limit.
+package warn
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"weir/internal/store"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+const (
+	// maxQueued bounds the warnings that wait for the store, and those that wait for the webhook.
+	maxQueued = 1024
+	// maxRemembered bounds those that are known to have been told.
+	maxRemembered = 8192
+	// storeTimeout and postTimeout bound one call.
+	storeTimeout = 5 * time.Second
+	postTimeout  = 10 * time.Second
+	// claims is the namespace of the counters by which a store knows what was told.
+	claims = "weir.warnings"
+)
+
+// pauses are before the attempts to post a warning again.
+var pauses = [...]time.Duration{time.Second, 5 * time.Second, 25 * time.Second}
+
+// Options say how to tell.
+type Options struct {
+	Store  store.Store
+	Logger *slog.Logger
+	// Registry takes the metrics.
+	Registry prometheus.Registerer
+	// Webhook is the URL that gets each warning as a POST of JSON; none if it is empty. It may be a
+	// secret, and is in no log.
+	Webhook string
+	// Now is time.Now if nil. Pause waits before the webhook is tried again, or until ctx ends; it
+	// sleeps if nil.
+	Now   func() time.Time
+	Pause func(ctx context.Context, d time.Duration)
+}
+
+// Warning is what the webhook gets.
+type Warning struct {
+	Namespace string `json:"namespace"`
+	Rule      string `json:"rule"`
+	// Limit is the limit's name in header fields: the rule's, or that with .2 for its second one.
+	Limit string `json:"limit"`
+	// Hash is the key's as the backend knows it. Values are those of the rule's selectors, as far as it
+	// reveals them; one that was cut ends in "…".
+	Hash   string   `json:"hash"`
+	Values []string `json:"values,omitempty"`
+	// Used is what was used of Quota when that was noticed.
+	Used  uint64 `json:"used"`
+	Quota uint64 `json:"quota"`
+	// WindowEnds is nil if hits leave the limit one after the other.
+	WindowEnds *time.Time `json:"window_ends,omitempty"`
+}
+
+// Warner tells warnings. Make it with [New], and have [Warner.Run] run it.
+type Warner struct {
+	o                 Options
+	client            http.Client
+	heard             chan heard
+	posts             chan Warning
+	told, undelivered prometheus.Counter
+	// Of Run alone: what was told, until when; and the number of the last claim of this sender.
+	remembered       map[wire.ID]time.Time
+	sender, sequence uint64
+}
+
+// heard is a warning that a node has sent.
+type heard struct {
+	namespace string
+	wire.Warning
+}
+
+// New makes a warner.
+func New(o Options) *Warner {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Pause == nil {
+		o.Pause = pause
+	}
+	var sender [8]byte
+	rand.Read(sender[:]) //nolint:errcheck // it never fails
+	w := &Warner{
+		o: o, heard: make(chan heard, maxQueued), posts: make(chan Warning, maxQueued), remembered: map[wire.ID]time.Time{},
+		sender: binary.LittleEndian.Uint64(sender[:]),
+		client: http.Client{Timeout: postTimeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+		told:   prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_warned_keys_total", Help: "Keys that neared a limit, once a window, that this backend has told of."}),
+		undelivered: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "weir_undelivered_warnings_total", Help: "Warnings that the webhook did not take, or that were too many at once.",
+		}),
+	}
+	o.Registry.MustRegister(w.told, w.undelivered)
+	return w
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// Hear takes warnings of a namespace's nodes, of which most were told before. It never waits, and may
+// be called by any number of goroutines. The warnings' memory stays the caller's.
+func (w *Warner) Hear(namespace string, warnings []wire.Warning) {
+	for _, of := range warnings {
+		of.Name = bytes.Clone(of.Name)
+		select {
+		case w.heard <- heard{namespace, of}:
+		default:
+			w.undelivered.Inc()
+		}
+	}
+}
+
+// Run tells warnings until ctx ends. What has not been delivered then is not.
+func (w *Warner) Run(ctx context.Context) {
+	var group sync.WaitGroup
+	defer group.Wait()
+	group.Go(func() { w.post(ctx) })
+	for {
+		select {
+		case h := <-w.heard:
+			w.tell(ctx, &h)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// tell tells a warning, unless this or another backend has.
+func (w *Warner) tell(ctx context.Context, h *heard) {
+	now := w.o.Now()
+	id := h.claim()
+	if now.Before(w.remembered[id]) {
+		return
+	}
+	if len(w.remembered) >= maxRemembered {
+		clear(w.remembered) // the store knows
+	}
+	until := now.Add(time.Duration(h.WidthMillis) * time.Millisecond)
+	if h.EndMillis != 0 {
+		until = time.UnixMilli(int64(h.EndMillis))
+	}
+	w.remembered[id] = until
+	if !w.first(ctx, h, id) {
+		return
+	}
+	w.told.Inc()
+	warning := h.warning()
+	attributes := []any{"namespace", warning.Namespace, "limit", warning.Limit, "key", warning.Hash}
+	if len(warning.Values) > 0 {
+		attributes = append(attributes, "values", strings.Join(warning.Values, ","))
+	}
+	attributes = append(attributes, "used", warning.Used, "of", warning.Quota)
+	if warning.WindowEnds != nil {
+		attributes = append(attributes, "until", *warning.WindowEnds)
+	}
+	w.o.Logger.Warn("a key nears its limit", attributes...)
+	if w.o.Webhook == "" {
+		return
+	}
+	select {
+	case w.posts <- warning:
+	default:
+		w.undelivered.Inc()
+	}
+}
+
+// claim is what stores know a warning by. Those of another window are other ones, if windows end. Else
+// a warning lasts for a window.
+func (h *heard) claim() (id wire.ID) {
+	var text []byte
+	for _, part := range []string{h.namespace, h.Rule, string(h.ID[:])} {
+		text = append(append(text, byte(len(part))), part...)
+	}
+	text = binary.LittleEndian.AppendUint64(append(text, h.Limit), h.EndMillis)
+	sum := sha256.Sum256(text)
+	copy(id[:], sum[:])
+	return id
+}
+
+// first reports whether nobody has told a warning before: then the store grants the only hit of a
+// counter, which it keeps as long as the limit's window is. If the store fails, nobody knows: twice is
+// better than not at all.
+func (w *Warner) first(ctx context.Context, h *heard, id wire.ID) bool {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	w.sequence++
+	out, err := w.o.Store.Push(ctx, &wire.Push{
+		Namespace: claims, Sender: w.sender, Sequence: w.sequence, Floor: w.sequence,
+		Takes: []wire.Take{{Least: 1, Most: 1, Rooms: []wire.Room{{
+			LimitCounter: wire.LimitCounter{ID: id, Kind: uint8(window.FirstHitWindow), WidthMillis: h.WidthMillis}, Limit: 1, Cost: 1,
+		}}}},
+	}, 1)
+	return err != nil || len(out.Answer.Grants) == 0 || out.Answer.Grants[0].Units > 0
+}
+
+// warning is what people are told.
+func (h *heard) warning() Warning {
+	t := Warning{Namespace: h.namespace, Rule: h.Rule, Limit: h.Rule, Hash: hex.EncodeToString(h.ID[:]), Used: h.Used, Quota: h.Quota}
+	if h.Limit > 0 {
+		t.Limit += "." + strconv.Itoa(int(h.Limit)+1)
+	}
+	for rest := h.Name; len(rest) > 0; {
+		value, cut, next, ok := wire.NextValue(rest)
+		if !ok {
+			break
+		}
+		text := strings.ToValidUTF8(string(value), "\uFFFD")
+		if cut {
+			text += "…"
+		}
+		t.Values, rest = append(t.Values, text), next
+	}
+	if h.EndMillis != 0 {
+		ends := time.UnixMilli(int64(h.EndMillis)).UTC()
+		t.WindowEnds = &ends
+	}
+	return t
+}
+
+// post has the webhook hear of warnings, one after the other.
+func (w *Warner) post(ctx context.Context) {
+	for {
+		select {
+		case warning := <-w.posts:
+			if err := w.deliver(ctx, &warning); err != nil && ctx.Err() == nil {
+				w.undelivered.Inc()
+				w.o.Logger.Error("the webhook does not take a warning", "limit", warning.Limit, "error", err)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// deliver posts a warning, several times if it has to. The error has nothing of the URL.
+func (w *Warner) deliver(ctx context.Context, warning *Warning) error {
+	body, err := json.Marshal(warning)
+	if err != nil {
+		return err
+	}
+	for _, before := range append([]time.Duration{0}, pauses[:]...) {
+		if before > 0 {
+			w.o.Pause(ctx, before)
+		}
+		var again bool
+		if again, err = w.postOnce(ctx, body); err == nil || !again || ctx.Err() != nil {
+			break
+		}
+	}
+	return err
+}
+
+// postOnce posts a warning, and reports whether it may be of use to do so again.
+func (w *Warner) postOnce(ctx context.Context, body []byte) (again bool, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, w.o.Webhook, bytes.NewReader(body))
+	if err != nil {
+		return false, errors.New("its URL is none")
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("User-Agent", "weir")
+	response, err := w.client.Do(request)
+	if err != nil {
+		var of *url.Error
+		if errors.As(err, &of) {
+			err = of.Err
+		}
+		return true, err
+	}
+	// What it says is read, within bounds, so that the connection can be used again.
+	_, _ = io.CopyN(io.Discard, response.Body, 64<<10)
+	_ = response.Body.Close()
+	if response.StatusCode < 300 {
+		return false, nil
+	}
+	return response.StatusCode >= 500 || response.StatusCode == http.StatusTooManyRequests || response.StatusCode == http.StatusRequestTimeout,
+		fmt.Errorf("got %s", response.Status)
+}

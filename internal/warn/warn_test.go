@@ -1,0 +1,243 @@
+package warn_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"weir/internal/store"
+	"weir/internal/store/memory"
+	"weir/internal/store/open"
+	"weir/internal/store/postgres/postgrestest"
+	"weir/internal/store/redis/redistest"
+	"weir/internal/warn"
+	"weir/internal/wire"
+)
+
+// lines is a log, each line of which somebody reads.
+type lines chan string
+
+func (l lines) Write(line []byte) (int, error) {
+	l <- string(line)
+	return len(line), nil
+}
+
+// run runs a warner whose log is read, and returns it with its metrics.
+func run(t *testing.T, o warn.Options, log io.Writer) (*warn.Warner, *prometheus.Registry) {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	o.Registry = registry
+	o.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+	w := warn.New(o)
+	ctx, cancel := context.WithCancel(context.Background())
+	var group sync.WaitGroup
+	group.Go(func() { w.Run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		group.Wait()
+	})
+	return w, registry
+}
+
+func expect(t *testing.T, registry *prometheus.Registry, metric string, want int) {
+	t.Helper()
+	text := fmt.Sprintf("%s %d\n", metric, want)
+	got, err := testutil.GatherAndCount(registry, metric)
+	if err != nil || got != 1 {
+		t.Fatalf("%s: %v", metric, err)
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == metric && int(f.GetMetric()[0].GetCounter().GetValue()) != want {
+			t.Errorf("got %v, want %s", f.GetMetric()[0].GetCounter().GetValue(), text)
+		}
+	}
+}
+
+var (
+	now     = time.Date(2026, 1, 5, 10, 30, 0, 0, time.UTC)
+	example = wire.Warning{
+		Rule: "tokens", ID: wire.ID{0xab}, Limit: 1, WidthMillis: 3600_000, EndMillis: uint64(now.Add(30 * time.Minute).UnixMilli()), Used: 81, Quota: 100,
+		Name: wire.AppendValue(wire.AppendValue(nil, []byte("ann"), false), []byte("\xff"), true),
+	}
+)
+
+// Of three backends on one store, one tells of a key, once a window.
+func TestOneBackendTells(t *testing.T) {
+	for name, url := range map[string]string{"memory": "", "redis": redistest.Start(t).URL(), "postgres": postgrestest.Start(t).URL()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var counters store.Store = memory.New(memory.Options{})
+			if url != "" {
+				opened, closer, err := open.Store(url, open.Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = closer.Close() })
+				counters = opened
+			}
+			log := make(lines)
+			var warners []*warn.Warner
+			for range 3 {
+				w, _ := run(t, warn.Options{Store: counters, Now: func() time.Time { return now }}, log)
+				warners = append(warners, w)
+			}
+			later, rolling, last := example, example, example
+			later.EndMillis += 3600_000
+			rolling.EndMillis, last.ID = 0, wire.ID{9}
+			for _, w := range warners {
+				w.Hear("shop", []wire.Warning{example, example, later, rolling})
+				w.Hear("other", []wire.Warning{example})
+			}
+			got := map[string]int{}
+			for range 4 {
+				got[<-log]++
+			}
+			// Each of them has looked at all when it has told its last.
+			for i, w := range warners {
+				last.Limit = uint8(i)
+				w.Hear("shop", []wire.Warning{last})
+				got[<-log]++
+			}
+			const key = ` key=ab000000000000000000000000000000 values="ann,\uFFFD…" used=81 of=100`
+			for _, line := range []string{
+				`namespace=shop limit=tokens.2` + key + ` until=2026-01-05T11:00:00.000Z`, `namespace=shop limit=tokens.2` + key + ` until=2026-01-05T12:00:00.000Z`,
+				`namespace=shop limit=tokens.2` + key, `namespace=other limit=tokens.2` + key + ` until=2026-01-05T11:00:00.000Z`,
+			} {
+				line = `level=WARN msg="a key nears its limit" ` + strings.ReplaceAll(line, `\uFFFD`, "\uFFFD") + "\n"
+				if got[line] != 1 {
+					t.Errorf("%d times %s", got[line], line)
+				}
+			}
+			if len(got) != 7 {
+				t.Errorf("%d lines:\n%v", len(got), got)
+			}
+		})
+	}
+}
+
+// failing is a store that is away.
+type failing struct{ store.Store }
+
+func (failing) Push(context.Context, *wire.Push, uint64) (store.Outcome, error) {
+	return store.Outcome{}, io.ErrUnexpectedEOF
+}
+
+// Without the store a backend tells what it hears, once.
+func TestStoreAway(t *testing.T) {
+	log := make(lines)
+	w, registry := run(t, warn.Options{Store: failing{}, Now: func() time.Time { return now }}, log)
+	other := example
+	other.Limit = 0
+	w.Hear("shop", []wire.Warning{example, example, other})
+	if first, second := <-log, <-log; !strings.Contains(first, "limit=tokens.2") || !strings.Contains(second, "limit=tokens ") {
+		t.Errorf("got %s%s", first, second)
+	}
+	expect(t, registry, "weir_warned_keys_total", 2)
+}
+
+// The webhook gets what people are told. It is asked again if it fails, and not for ever.
+func TestWebhook(t *testing.T) {
+	type post struct {
+		body    warn.Warning
+		kind    string
+		answers chan int
+	}
+	posts := make(chan post)
+	hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p := post{kind: r.Method + " " + r.URL.Path + " " + r.Header.Get("content-type"), answers: make(chan int)}
+		if err := json.NewDecoder(r.Body).Decode(&p.body); err != nil {
+			t.Error(err)
+		}
+		posts <- p
+		if status := <-p.answers; status == 0 {
+			panic(http.ErrAbortHandler)
+		} else {
+			w.Header().Set("location", "/elsewhere")
+			w.WriteHeader(status)
+		}
+	}))
+	t.Cleanup(hook.Close)
+	var mu sync.Mutex
+	var pauses []time.Duration
+	log := make(lines, 10)
+	w, registry := run(t, warn.Options{
+		Store: memory.New(memory.Options{}), Webhook: hook.URL + "/hunter2", Now: func() time.Time { return now },
+		Pause: func(_ context.Context, d time.Duration) {
+			mu.Lock()
+			defer mu.Unlock()
+			pauses = append(pauses, d)
+		},
+	}, log)
+	ends := time.UnixMilli(int64(example.EndMillis)).UTC()
+	want := warn.Warning{
+		Namespace: "shop", Rule: "tokens", Limit: "tokens.2", Hash: "ab000000000000000000000000000000", Values: []string{"ann", "\uFFFD…"}, Used: 81, Quota: 100, WindowEnds: &ends,
+	}
+	for i, test := range []struct {
+		answers []int
+		pauses  []time.Duration
+		log     string
+	}{
+		{[]int{204}, nil, ""},
+		{[]int{0, 503, 429, 200}, []time.Duration{time.Second, 5 * time.Second, 25 * time.Second}, ""},
+		{[]int{500, 500, 500, 500}, []time.Duration{time.Second, 5 * time.Second, 25 * time.Second}, "got 500 Internal Server Error"},
+		{[]int{404}, nil, "got 404 Not Found"},
+		{[]int{302}, nil, "got 302 Found"},
+		{[]int{0, 0, 0, 0}, []time.Duration{time.Second, 5 * time.Second, 25 * time.Second}, "EOF"},
+	} {
+		warning := example
+		warning.EndMillis += uint64(i)
+		w.Hear("shop", []wire.Warning{warning})
+		<-log
+		for _, status := range test.answers {
+			p := <-posts
+			p.body.WindowEnds = want.WindowEnds // which tells them apart
+			if !reflect.DeepEqual(p.body, want) || p.kind != "POST /hunter2 application/json" {
+				t.Errorf("got %s %+v", p.kind, p.body)
+			}
+			p.answers <- status
+		}
+		if test.log != "" {
+			if line := <-log; !strings.Contains(line, test.log) || strings.Contains(line, "hunter2") {
+				t.Errorf("log, want %q: %s", test.log, line)
+			}
+		}
+		mu.Lock()
+		if !reflect.DeepEqual(pauses, test.pauses) {
+			t.Errorf("%v: pauses %v, want %v", test.answers, pauses, test.pauses)
+		}
+		pauses = nil
+		mu.Unlock()
+	}
+	expect(t, registry, "weir_undelivered_warnings_total", 4)
+	expect(t, registry, "weir_warned_keys_total", 6)
+}
+
+// Whoever hears of too many at once does not wait.
+func TestTooMany(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	w := warn.New(warn.Options{Store: memory.New(memory.Options{}), Logger: slog.New(slog.NewTextHandler(new(bytes.Buffer), nil)), Registry: registry})
+	w.Hear("shop", make([]wire.Warning, 1030)) // and nobody runs it
+	expect(t, registry, "weir_undelivered_warnings_total", 6)
+}
