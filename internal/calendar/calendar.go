@@ -110,7 +110,7 @@ func (c *Calendar) Of(number uint64) window.Span {
 func (c *Calendar) guess(nanos int64) int64 {
 	switch days := nanos / day; c.period {
 	case Month:
-		year, month, _ := date(days)
+		year, month, _ := Date(days)
 		return 12*(year-1970) + month - 1
 	case Week:
 		return days / 7

@@ -1,10 +1,11 @@
 package calendar
 
-// date is the date of a day since 1 January 1970, and daysTo is the day of a date. The algorithms are
-// Howard Hinnant's civil_from_days and days_from_civil
+// Date is the date of the day that is so many days after 1 January 1970.
+//
+// It and daysTo, which is the day of a date, are Howard Hinnant's civil_from_days and days_from_civil
 // (https://howardhinnant.github.io/date_algorithms.html): years begin in March, so that a leap day is
 // the last day of one, and 400 years have 146,097 days.
-func date(days int64) (year, month, dayOfMonth int64) {
+func Date(days int64) (year, month, dayOfMonth int64) {
 	days += 719468
 	era := floor(days, 146097)
 	ofEra := days - era*146097

@@ -186,7 +186,7 @@ func (z *zone) offset(at int64) int64 {
 	if !z.saves {
 		return z.standard
 	}
-	year, _, _ := date(floor(at+z.standard, 86400))
+	year, _, _ := Date(floor(at+z.standard, 86400))
 	begins, ends := z.begins.in(year)-z.standard, z.ends.in(year)-z.summer
 	if summer := begins <= at && at < ends; begins < ends && summer || begins > ends && (at < ends || begins <= at) {
 		return z.summer

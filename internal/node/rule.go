@@ -109,3 +109,11 @@ func (r *Rule) excessAt(now int64) uint64 {
 	}
 	return r.excess.hits
 }
+
+// nameOf is the name that a rule's keys begin with.
+func nameOf(r *Rule) []byte {
+	if len(r.Prefix) < 1 || int(r.Prefix[0]) != len(r.Prefix)-1 {
+		return nil
+	}
+	return r.Prefix[1:]
+}

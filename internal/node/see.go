@@ -110,11 +110,3 @@ func (n *Node) reports(r *Rule) bool {
 	s := &n.sightings.rules[r.Index]
 	return s.now.requests+s.past.requests > 0 && len(nameOf(r)) > 0
 }
-
-// nameOf is the name that a rule's keys begin with.
-func nameOf(r *Rule) []byte {
-	if len(r.Prefix) < 1 || int(r.Prefix[0]) != len(r.Prefix)-1 {
-		return nil
-	}
-	return r.Prefix[1:]
-}

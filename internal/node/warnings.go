@@ -1,0 +1,50 @@
+package node
+
+import (
+	"weir/internal/sketch"
+	"weir/internal/wire"
+)
+
+const (
+	// maxWarnings bounds the warnings that a worker remembers, and tellWarnings is in how many reports
+	// each of them is: one may be lost.
+	maxWarnings  = wire.MaxReportWarnings
+	tellWarnings = 2
+)
+
+// warnings are those that a worker has to tell the backend, and that it has told in windows which still
+// run.
+type warnings struct {
+	kept [maxWarnings]warning
+	list []wire.Warning // of a report
+}
+
+// warning is of a key near a limit. The zero value is none.
+type warning struct {
+	id          [16]byte
+	rule, limit int
+	end         int64 // of the window, 0 if it has none
+	until       int64 // from when on the key is warned of again
+	used, quota uint64
+	untold      uint8 // the reports that it is still to be in
+	nameSize    uint8
+	name        [sketch.MaxName]byte
+}
+
+// tell are the warnings that are to be in a report. They are valid until the next call.
+func (w *warnings) tell(rules []Rule) []wire.Warning {
+	w.list = w.list[:0]
+	for i := range w.kept {
+		k := &w.kept[i]
+		if k.untold == 0 {
+			continue
+		}
+		k.untold--
+		r := &rules[k.rule]
+		w.list = append(w.list, wire.Warning{
+			Rule: string(nameOf(r)), ID: k.id, Limit: uint8(k.limit), WidthMillis: uint64(max(1, r.Limits[k.limit].Width/1e6)),
+			EndMillis: uint64(max(0, k.end/1e6)), Used: k.used, Quota: k.quota, Name: k.name[:k.nameSize],
+		})
+	}
+	return w.list
+}
