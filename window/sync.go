@@ -68,6 +68,12 @@ func (s *State) InFlight() (flying bool) {
 	return flying
 }
 
+// Doubt leaves out of s what the backend may have counted or given back already, so that it has too
+// few hits and not too many. It is for a question, and not to be written.
+func (s *State) Doubt() {
+	s.each(func(h *Hits) { h.Diff, h.Flight = h.Diff+min(h.Flight, 0), 0 })
+}
+
 // EndFlight adds the hits in flight to the totals: they were answered, or nobody waits for their
 // answer any more. Hits that were given back are not subtracted: only the backend's answer does
 // that.

@@ -73,12 +73,15 @@ func (n *Node) Revise(c *Charge, cost uint64, now int64) {
 	c.Cost = cost
 }
 
-// Spent reports whether more has been taken of a charge's counter than a limit has, as far as is known
-// here. Call it outside of [Waiter.Decided].
+// Spent reports whether more has been taken of a charge's counter than a limit has, for sure: what is on
+// its way to the backend or back is left out. Call it outside of [Waiter.Decided].
 func (n *Node) Spent(c *Charge, now int64) bool {
 	d := &n.demands[0]
 	n.restore(d, &c.Saved)
 	n.read(d, now)
+	for i := range d.Counter.States {
+		d.Counter.States[i].Doubt()
+	}
 	return d.Counter.Excess() > 0
 }
 
