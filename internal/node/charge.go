@@ -8,6 +8,8 @@ type Charge struct {
 	// windows.
 	at      int64
 	numbers [maxLimits]uint64
+	// aboveFrom is since when the counter is seen above a limit, 0 if it is not.
+	aboveFrom int64
 }
 
 // Charge notes what a demand has taken that was allowed, for [Node.Revise]. Call it before the demand
@@ -74,7 +76,9 @@ func (n *Node) Revise(c *Charge, cost uint64, now int64) {
 }
 
 // Spent reports whether more has been taken of a charge's counter than a limit has, for sure: what is on
-// its way to the backend or back is left out. Call it outside of [Waiter.Decided].
+// its way to the backend or back is left out; and with a backend, the last time that Spent was called and
+// now, a push and its answer apart, as others may have leased hits that they are about to give back, and
+// a grant may be on its way here. Call it outside of [Waiter.Decided].
 func (n *Node) Spent(c *Charge, now int64) bool {
 	d := &n.demands[0]
 	n.restore(d, &c.Saved)
@@ -82,7 +86,16 @@ func (n *Node) Spent(c *Charge, now int64) bool {
 	for i := range d.Counter.States {
 		d.Counter.States[i].Doubt()
 	}
-	return d.Counter.Excess() > 0
+	switch {
+	case d.Counter.Excess() == 0:
+		c.aboveFrom = 0
+		return false
+	case !d.Rule.Synced():
+		return true
+	case c.aboveFrom == 0:
+		c.aboveFrom = now
+	}
+	return now-c.aboveFrom >= d.Rule.Interval+n.options.Timeout
 }
 
 // reviseElsewhere pushes what a charge has changed by, as the table has not kept its counter.

@@ -156,3 +156,31 @@ func TestOvershootTellsCharges(t *testing.T) {
 		}
 	}
 }
+
+// A counter is spent at once where nobody else counts, and with a backend once what others have leased
+// has had the time to go back.
+func TestSpent(t *testing.T) {
+	for _, rule := range []fakeRule{all(fixed(1000)).here(), all(fixed(1000))} {
+		w := newWorld(t, 2, 1, second, Options{}, rule)
+		f := w.nodes[0]
+		c := f.reserve("", 900)
+		if c.verdict != counter.Allowed {
+			t.Fatal("the request is refused")
+		}
+		spent := func() bool { return f.Spent(&c.charges[0], f.now()) }
+		if spent() {
+			t.Error("spent before it is charged")
+		}
+		c.revise(1100)
+		if got := spent(); got == f.rules[0].Synced() {
+			t.Errorf("spent at once: %v, and synchronised: %v", got, f.rules[0].Synced())
+		}
+		w.advance(2 * time.Second)
+		if !spent() {
+			t.Error("not spent after two seconds")
+		}
+		if c.revise(950); spent() {
+			t.Error("spent after hits have gone back")
+		}
+	}
+}
