@@ -37,6 +37,7 @@ func FixedWindow(limit uint64, width time.Duration) window.Limit {
 // Period is what a calendar divides time into.
 type Period = calendar.Period
 
+// The periods that there are.
 const (
 	Day   = calendar.Day
 	Week  = calendar.Week

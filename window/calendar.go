@@ -41,8 +41,9 @@ func (l *Limit) WidthAt(at int64) int64 {
 
 // Reads reports whether b begins with a state of the limit's shape, whatever its number.
 func (l *Limit) Reads(b []byte) bool {
-	stored, at := Limit{}, 0
-	if at = stored.decodeHead(b); at == wrong {
+	var stored Limit
+	at := stored.decodeHead(b)
+	if at == wrong {
 		return false
 	}
 	if l.Calendar == nil {

@@ -126,8 +126,8 @@ func (c *Calendar) begins(index int64) int64 {
 	switch c.period {
 	case Month:
 		year, month := 1970+floor(index, 12), index-12*floor(index, 12)+1
-		first := daysTo(year, month, 1)
-		next := daysTo(year+month/12, month%12+1, 1)
+		first := daysTo(year, month)
+		next := daysTo(year+month/12, month%12+1)
 		days = min(first+c.day, next) - 1
 	case Week:
 		days = 7*index - 4 + c.day // 1 January 1970 was a Thursday

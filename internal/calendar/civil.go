@@ -2,7 +2,7 @@ package calendar
 
 // Date is the date of the day that is so many days after 1 January 1970.
 //
-// It and daysTo, which is the day of a date, are Howard Hinnant's civil_from_days and days_from_civil
+// It and daysTo, which is the first day of a month, are Howard Hinnant's civil_from_days and days_from_civil
 // (https://howardhinnant.github.io/date_algorithms.html): years begin in March, so that a leap day is
 // the last day of one, and 400 years have 146,097 days.
 func Date(days int64) (year, month, dayOfMonth int64) {
@@ -22,14 +22,14 @@ func Date(days int64) (year, month, dayOfMonth int64) {
 	return year, month, dayOfMonth
 }
 
-func daysTo(year, month, dayOfMonth int64) int64 {
+func daysTo(year, month int64) int64 {
 	if month <= 2 {
 		year--
 		month += 12
 	}
 	era := floor(year, 400)
 	yearOfEra := year - 400*era
-	ofYear := (153*(month-3)+2)/5 + dayOfMonth - 1
+	ofYear := (153*(month-3) + 2) / 5
 	return era*146097 + 365*yearOfEra + yearOfEra/4 - yearOfEra/100 + ofYear - 719468
 }
 

@@ -162,10 +162,10 @@ func (r *rule) change() (c change) {
 // in is when the clock is changed in a year, in seconds since the Unix epoch by the clock as it is
 // until then.
 func (c *change) in(year int64) int64 {
-	first := daysTo(year, c.month, 1)
+	first := daysTo(year, c.month)
 	weekday := (first + 4) - 7*floor(first+4, 7) // 1 January 1970 was a Thursday
 	days := first + (c.weekday-weekday+7)%7 + 7*(c.week-1)
-	if c.week == 5 && days >= daysTo(year+c.month/12, c.month%12+1, 1) {
+	if c.week == 5 && days >= daysTo(year+c.month/12, c.month%12+1) {
 		days -= 7
 	}
 	return 86400*days + c.second

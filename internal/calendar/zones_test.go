@@ -41,10 +41,10 @@ func TestZones(t *testing.T) {
 			if len(all) > 0 {
 				before = all[len(all)-1].offset
 			}
-			if at == from || before != int64(offset) {
+			if at.Equal(from) || before != int64(offset) {
 				all = append(all, changed{at.Unix(), int64(offset)})
 			}
-			if z.offset(at.Unix()) != int64(offset) || at != from && z.offset(at.Unix()-1) != before {
+			if z.offset(at.Unix()) != int64(offset) || !at.Equal(from) && z.offset(at.Unix()-1) != before {
 				needed = all
 			}
 			_, next := at.In(location).ZoneBounds()
