@@ -22,6 +22,9 @@ func TestEnvoyYAMLRuns(t *testing.T) {
 			"/etc/envoy/weir.wasm":                 pluginFile(t),
 			"address: weir, port_value: 9180":      socket(around.backend.address),
 			"address: app, port_value: 8080":       socket(around.upstream),
+			`"timeout": "200ms"`:                   `"timeout": "` + patience + `"`,
+			"timeout: 200ms":                       "timeout: " + patience,
+			"connect_timeout: 0.2s":                "connect_timeout: " + patience,
 		})))
 		limitsUsers(t, p)
 		limitsAddresses(t, p)

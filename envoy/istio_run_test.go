@@ -33,7 +33,7 @@ func TestIstioYAMLRuns(t *testing.T) {
 	t.Parallel()
 	onEachEnvoy(t, func(t *testing.T, on envoytest.Binary) {
 		around := surround(t)
-		m, err := readMesh(read(t, "istio.yaml"))
+		m, err := readMesh(substitute(t, read(t, "istio.yaml"), map[string]string{"timeout: 200ms": "timeout: " + patience}))
 		if err != nil {
 			t.Fatal(err)
 		}

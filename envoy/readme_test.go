@@ -93,11 +93,15 @@ func excerptBootstrap(t *testing.T, around surroundings) []byte {
 	return bootstrap
 }
 
-// pageExcerpt is the connection manager of docs/envoy.md, with the plugin where it is here.
+// pageExcerpt is the connection manager of docs/envoy.md, with the plugin where it is here, and with
+// [patience].
 func pageExcerpt(t *testing.T) string {
 	t.Helper()
 	_, section, _ := strings.Cut(read(t, "../docs/envoy.md"), "\n## Into Envoy\n")
-	return substitute(t, excerpt(t, section, 0), map[string]string{"/etc/envoy/weir.wasm": pluginFile(t)})
+	return substitute(t, excerpt(t, section, 0), map[string]string{
+		"/etc/envoy/weir.wasm": pluginFile(t),
+		`"token": "change-me"`: `"token": "change-me", "timeout": "` + patience + `"`,
+	})
 }
 
 // excerpt is the nth piece of YAML in a document, counted from 0.

@@ -60,6 +60,11 @@ func pluginFile(t *testing.T) string {
 	return file
 }
 
+// patience is how long the plugins wait for the backend. A machine that is busy with tests takes its
+// time, and who waits in vain is decided alone: then the counters tell of more than has passed, until
+// the backend's grant has gone back.
+const patience = "30s"
+
 // substitute replaces what a file says of the machine that it is for. Each must be there, once.
 func substitute(t *testing.T, text string, replacements map[string]string) string {
 	t.Helper()

@@ -49,8 +49,8 @@ func TestSecurityClusterRuns(t *testing.T) {
 		listener := func(name, namespace string) envoytest.Object {
 			manager := envoytest.Object{}
 			text := substitute(t, pageExcerpt(t), map[string]string{
-				`"backend": {"cluster": "weir_backend", "token": "change-me"},`: fmt.Sprintf(
-					`"namespace": %q, "sync_rate": 0, "on_backend_failure": "deny", "backend": {"cluster": %q, "timeout": "10s"},`, namespace, name),
+				`"backend": {"cluster": "weir_backend", "token": "change-me",`: fmt.Sprintf(
+					`"namespace": %q, "sync_rate": 0, "on_backend_failure": "deny", "backend": {"cluster": %q,`, namespace, name),
 			})
 			if err := yaml.UnmarshalStrict([]byte(text), &manager); err != nil {
 				t.Fatal(err)

@@ -57,10 +57,9 @@ func TestTokensRun(t *testing.T) {
 	onEachEnvoy(t, func(t *testing.T, on envoytest.Binary) {
 		around := surroundings{backend: &backend{own: startServeIn(t, nil), hosts: map[string]bool{}}, upstream: model}
 		text := substitute(t, read(t, "tokens.yaml"), map[string]string{
-			"port_value: 10000": "port_value: 0",
-			"dist/weir.wasm":    pluginFile(t),
-			// A machine that is busy with tests takes its time: who waits in vain is decided alone.
-			`{"cluster": "weir_backend"}`: `{"cluster": "weir_backend", "timeout": "30s"}`,
+			"port_value: 10000":           "port_value: 0",
+			"dist/weir.wasm":              pluginFile(t),
+			`{"cluster": "weir_backend"}`: `{"cluster": "weir_backend", "timeout": "` + patience + `"}`,
 			"127.0.0.1, port_value: 3000": endpoint(t, around.upstream),
 			"127.0.0.1, port_value: 9180": endpoint(t, around.backend.own),
 		})
