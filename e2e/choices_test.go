@@ -37,7 +37,7 @@ func TestEveryFieldHasAScenario(t *testing.T) {
 			tried[value] = true // a selector that is a word, an algorithm
 		}
 	}
-	all := slices.Concat(references, choices, costs)
+	all := slices.Concat(references, choices, costs, warnings)
 	for _, r := range backendReferences {
 		all = append(all, r.reference)
 	}
