@@ -135,16 +135,11 @@ func (l *Limit) Lease(s *State, g *Grant, total *Totals) (kept bool) {
 		}
 		l.Advance(s, at) // the backend's clock is a little ahead
 	}
+	if l.Kind.Bucketed() {
+		return l.leaseBucket(s, g, total)
+	}
 	l.Learn(s, g.Newer, total)
 	switch {
-	case l.Kind.Bucketed():
-		for i := range s.Buckets {
-			if uint64(s.Buckets[i].Number) == number {
-				s.Buckets[i].lease(hits)
-				return true
-			}
-		}
-		return false
 	case l.Kind.Refills():
 		l.leaseTokens(s, g, total)
 		return true
@@ -162,6 +157,21 @@ func (l *Limit) Lease(s *State, g *Grant, total *Totals) (kept bool) {
 	}
 	s.Hits[0].lease(hits)
 	return true
+}
+
+// leaseBucket is Lease of buckets. The totals tell of the grant, so a log is trimmed only when what
+// they tell is known to be leased: else the grant would push out hits that count.
+func (l *Limit) leaseBucket(s *State, g *Grant, total *Totals) (kept bool) {
+	l.settleBuckets(s, g.Newer, total)
+	number := l.numberAt(g.At)
+	for i := range s.Buckets {
+		if uint64(s.Buckets[i].Number) == number {
+			s.Buckets[i].lease(g.Hits)
+			kept = true
+		}
+	}
+	l.trimLog(s)
+	return kept
 }
 
 // lease adds to the lease. A total that does not know of all of it yet comes from an answer that is

@@ -553,3 +553,25 @@ func TestLeaseWearsToTheToken(t *testing.T) {
 		}
 	}
 }
+
+// Totals that tell of a grant push no hits out of a log, while more were counted here than the backend
+// had heard of: what is leased does not count until it is used.
+func TestLateGrantOfALog(t *testing.T) {
+	t.Parallel()
+	l, at := log(10, minute), monday
+	var s State
+	totals := &Totals{Newest: uint64(at + 5)}
+	for i := range int64(6) {
+		totals.Hits, totals.Ages = append(totals.Hits, 1), append(totals.Ages, uint64(i))
+	}
+	l.Advance(&s, at+10)
+	l.Learn(&s, true, totals)
+	l.Count(&s, 3)
+	totals.Newest, totals.Hits, totals.Ages = uint64(at+7), append([]uint64{3}, totals.Hits...), []uint64{0, 2, 3, 4, 5, 6, 7}
+	if !l.Lease(&s, &Grant{Hits: 3, At: at + 7, Answered: at + 7, Newer: true}, totals) {
+		t.Fatal("the grant has no place")
+	}
+	if l.Leased(&s) != 3 || l.Remaining(&s) != 1 {
+		t.Errorf("%d are leased, %d remain of 10 after 9, want 3 and 1", l.Leased(&s), l.Remaining(&s))
+	}
+}

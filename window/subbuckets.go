@@ -25,11 +25,20 @@ func (l *Limit) dropBuckets(s *State, now int64) {
 	}
 }
 
+// sumBuckets is the hits of all buckets. What is in flight from one bucket to another, as a hit of a
+// lease is, counts once: the backend counts it so, before the push and after it.
 func sumBuckets(s *State) (sum uint64) {
+	var added, taken uint64
 	for i := range s.Buckets {
-		sum += s.Buckets[i].Sum()
+		b := &s.Buckets[i]
+		sum += b.Sum()
+		if b.Flight > 0 {
+			added += uint64(b.Flight)
+		} else {
+			taken += uint64(-b.Flight)
+		}
 	}
-	return sum
+	return sum - min(sum, added, taken)
 }
 
 // bucketsLeaveAt is the time when the oldest buckets with at least so many hits are no longer
@@ -40,7 +49,12 @@ func (l *Limit) bucketsLeaveAt(s *State, hits uint64) int64 {
 	}
 	left := uint64(0)
 	for i := range s.Buckets {
-		if left += s.Buckets[i].Sum(); left >= hits {
+		b := &s.Buckets[i]
+		leaving := b.Sum()
+		if b.Flight < 0 {
+			leaving -= min(leaving, uint64(-b.Flight)) // they are in another bucket, or on their way to none
+		}
+		if left += leaving; left >= hits {
 			return (s.Buckets[i].Number + l.covered()) * l.Precision
 		}
 	}
@@ -68,14 +82,14 @@ func (l *Limit) countBucket(s *State, cost uint64) {
 	l.trimLog(s)
 }
 
-// trimLog forgets a log's oldest hits while what remains is above the limit. s must have buckets.
+// trimLog forgets a log's oldest hits while what remains is above the limit.
 func (l *Limit) trimLog(s *State) {
-	if !l.IsLog() {
+	if !l.IsLog() || len(s.Buckets) == 0 {
 		return
 	}
 	sum, gone := sumBuckets(s), 0
 	// That ends with the newest: without it nothing remains.
-	for sum-s.Buckets[gone].Sum() > l.Max {
+	for sum > l.Max+s.Buckets[gone].Sum() {
 		sum -= s.Buckets[gone].Sum()
 		gone++
 	}
@@ -120,7 +134,6 @@ func (l *Limit) settleBuckets(s *State, newest bool, total *Totals) {
 		// Another node's clock is ahead: its hit is the newest.
 		s.Newest = last * l.Precision
 	}
-	l.trimLog(s)
 }
 
 // sortBuckets sorts buckets of which the first are sorted, and the others descend. It turns the others

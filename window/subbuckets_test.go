@@ -81,7 +81,9 @@ func TestBucketsSettle(t *testing.T) {
 		{"the same", Totals{present, []uint64{5, 3}, []uint64{0, 2}}, false, map[int64]Hits{0: {Total: 5, Diff: 1}, -2: {Total: 3}}, 0},
 		{"more", Totals{present, []uint64{7, 9}, []uint64{0, 2}}, false, map[int64]Hits{0: {Total: 7, Diff: 1}, -2: {Total: 9}}, 0},
 		{"less", Totals{present, []uint64{4}, []uint64{0}}, false, map[int64]Hits{0: {Total: 4, Diff: 1}, -2: {}}, 0},
-		{"less, of an older answer", Totals{present, []uint64{4}, []uint64{0}}, true, map[int64]Hits{0: {Total: 5, Diff: 1}, -2: {Total: 3}}, 0},
+		// A newer one has told what became of the hits in flight.
+		{"less, of an older answer", Totals{present, []uint64{4}, []uint64{0}}, true, map[int64]Hits{0: {Total: 5, Diff: 1}, -2: {Total: 1}}, 0},
+		{"more, of an older answer", Totals{present, []uint64{4, 3}, []uint64{0, 2}}, true, map[int64]Hits{0: {Total: 5, Diff: 1}, -2: {Total: 3}}, 0},
 		{"nothing", Totals{}, false, map[int64]Hits{0: {Diff: 1}, -2: {}}, 0},
 		{"others' buckets", Totals{present, []uint64{5, 6, 3, 2}, []uint64{0, 1, 2, 5}}, false, map[int64]Hits{0: {Total: 5, Diff: 1}, -1: {Total: 6}, -2: {Total: 3}, -5: {Total: 2}}, 0},
 		{"one that has left", Totals{present, []uint64{5, 3, 2}, []uint64{0, 2, 6}}, false, map[int64]Hits{0: {Total: 5, Diff: 1}, -2: {Total: 3}}, 0},
@@ -106,6 +108,46 @@ func TestBucketsSettle(t *testing.T) {
 		}
 		if !maps.Equal(got, test.want) || s.Newest != now+test.moved {
 			t.Errorf("%s: got %+v, %d s later, want %+v", test.name, got, (s.Newest-now)/second, test.want)
+		}
+	}
+}
+
+// A hit of a lease that is on its way to the bucket of its own time counts once, whatever the backend
+// is known to have of the way.
+func TestBucketsInFlight(t *testing.T) {
+	t.Parallel()
+	for _, l := range []Limit{log(5, minute), subBuckets(5, minute, 10*second)} {
+		at := monday + 9*second
+		var s State
+		l.Advance(&s, at)
+		if !l.Lease(&s, &Grant{Hits: 2, At: at, Answered: at, Newer: true}, granted(&l, at, at, 2)) {
+			t.Fatalf("%+v: the grant has no place", l)
+		}
+		remain := func(when string, want uint64) {
+			t.Helper()
+			if got := l.Remaining(&s); got != want {
+				t.Errorf("%+v, %s: %d remain, want %d", l, when, got, want)
+			}
+		}
+		l.Advance(&s, at+2*second)
+		l.CountLeased(&s, 2)
+		remain("counted", 3)
+		l.Claim(&s)
+		remain("in flight", 3)
+		if leave, ok := l.FitsAt(&s, 5); !ok || leave != (int64(l.Number(&s))+l.covered())*l.Precision {
+			t.Errorf("%+v, in flight: 5 fit %d ns after the grant, want them to leave with their own time", l, leave-at)
+		}
+		before, after := Totals{l.numberAt(at), []uint64{2}, []uint64{0}}, Totals{Newest: l.Number(&s), Hits: []uint64{2}, Ages: []uint64{0}}
+		for range 2 {
+			l.Learn(&s, true, &before)
+			remain("before it was applied", 3)
+			l.Learn(&s, true, &after)
+			remain("after it was applied", 3)
+		}
+		l.Settle(&s, true, false, &after)
+		remain("answered late", 3)
+		if s.InFlight() {
+			t.Errorf("%+v: what was answered is in flight", l)
 		}
 	}
 }

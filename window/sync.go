@@ -130,8 +130,16 @@ func (l *Limit) PushEnds(s *State) int64 {
 // answer says of that is not used.
 //
 // The answer's totals replace those of s, as other nodes may have given hits back. If inFlight or
-// newer is false, they only raise them.
+// newer is false, they only raise them. Those of buckets replace those of s if newer is true: what is in
+// flight is no part of them there.
 func (l *Limit) Settle(s *State, inFlight, newer bool, total *Totals) {
+	if l.Kind.Bucketed() {
+		if inFlight {
+			s.each(func(h *Hits) { h.Flight = 0 }) // the answer has it
+		}
+		l.settle(s, newer, false, total)
+		return
+	}
 	gaveBack := inFlight && s.Hits[0].Flight < 0
 	if inFlight {
 		s.EndFlight()
@@ -141,13 +149,14 @@ func (l *Limit) Settle(s *State, inFlight, newer bool, total *Totals) {
 
 // Learn takes in totals of the backend that answer no push.
 func (l *Limit) Learn(s *State, newer bool, total *Totals) {
-	l.settle(s, newer && !s.InFlight(), false, total)
+	l.settle(s, newer && (l.Kind.Bucketed() || !s.InFlight()), false, total)
 }
 
 func (l *Limit) settle(s *State, newest, gaveBack bool, total *Totals) {
 	switch {
 	case l.Kind.Bucketed():
 		l.settleBuckets(s, newest, total)
+		l.trimLog(s)
 	case len(total.Hits) == 0 || total.Newest > uint64(maxTime):
 	case l.Kind.Started():
 		hits := min(total.Hits[0], MaxHits)

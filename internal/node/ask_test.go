@@ -491,3 +491,36 @@ func TestGrantsBesideWhatPassesAlone(t *testing.T) {
 		}
 	}
 }
+
+// A node alone passes a small limit's hits one by one, whatever becomes of the pushes by which leased
+// hits move to the bucket of their own time: none of it makes two hits of one.
+func TestSmallLimitsWhilePushesAreOut(t *testing.T) {
+	t.Parallel()
+	for _, precision := range []int64{window.LogPrecision, second} {
+		for _, applied := range []bool{false, true} {
+			l := of(window.Shape{Kind: window.SlidingBuckets, Width: minute, Precision: precision}, 5)
+			w := newWorld(t, 1, 1, second, Options{}, users(l))
+			f := w.nodes[0]
+			passed := 0
+			for range 6 {
+				r, _ := f.requestOf("ann", 1)
+				for _, p := range f.taken() {
+					answer := w.apply(p.body)
+					w.pass(150 * time.Millisecond)
+					f.Answered(p.ticket, PushAnswered, answer)
+				}
+				passed += allowed([]*fakeRequest{r})
+				w.pass(1800 * time.Millisecond)
+				f.tick()
+				for _, p := range f.taken() {
+					if applied {
+						w.apply(p.body)
+					}
+				}
+			}
+			if passed != 5 {
+				t.Errorf("precision %d, pushes applied: %v: %d requests passed a limit of 5", precision, applied, passed)
+			}
+		}
+	}
+}

@@ -361,3 +361,42 @@ func TestOvershootKeepsTheMostNodes(t *testing.T) {
 		t.Errorf("%d nodes, and a bound of %d, want 1 and 15", f.nodes, f.Overshoot(0))
 	}
 }
+
+// A log forgets hits that are above its limit. If some above are grants that were answered too late,
+// they leave room when they go back, even where there is one node. The bound has told so.
+func TestOvershootOfLogs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1, 1, 0, Options{}, users(of(window.Shape{Kind: window.SlidingBuckets, Width: hour, Precision: window.LogPrecision}, 10)))
+	f := w.nodes[0]
+	var requests []*fakeRequest
+	ask := func() {
+		r, _ := f.requestOf("ann", 1)
+		requests = append(requests, r)
+	}
+	for range 5 {
+		ask()
+		w.advance(time.Second)
+	}
+	for range 5 {
+		ask()
+	}
+	late := f.taken()
+	var answers [][]byte
+	for _, p := range late {
+		answers = append(answers, w.apply(p.body))
+	}
+	w.pass(250 * time.Millisecond) // their timeout, and a little
+	f.tick()
+	w.advance(2 * time.Second)
+	for i, p := range late {
+		f.Answered(p.ticket, PushAnswered, answers[i])
+	}
+	w.advance(2 * time.Second)
+	for range 10 {
+		ask()
+		w.advance(time.Second)
+	}
+	if passed, bound := uint64(allowed(requests)), f.Overshoot(0); passed <= 10 || passed > 10+bound {
+		t.Errorf("%d requests passed a limit of 10, and the overshoot bound is %d", passed, bound)
+	}
+}

@@ -194,7 +194,7 @@ func (n *Node) tryDebit(d *Demand, now int64, how debiting) (taken bool) {
 		if d.passed {
 			return true
 		}
-		adopted = n.prepare(d, now)
+		adopted = n.prepare(d, now, how)
 	}
 	switch {
 	case d.inSlot:
@@ -241,11 +241,11 @@ func (n *Node) debitAgain(d *Demand, now int64, how debiting) counter.Verdict {
 }
 
 // prepare gets a counter ready for its demand's hits, and reports whether this worker is to push
-// them.
+// them. Rejected hits come out of no lease, so they are to be pushed whatever is leased.
 //
 //go:noinline
-func (n *Node) prepare(d *Demand, now int64) (adopted bool) {
-	adopted = !d.Counter.Silent(d.Cost) && n.adopt(d, now)
+func (n *Node) prepare(d *Demand, now int64, how debiting) (adopted bool) {
+	adopted = (how == rejected || !d.Counter.Silent(d.Cost)) && n.adopt(d, now)
 	if !d.Counter.Identified() {
 		d.Counter.Identify(n.identity(d))
 	}

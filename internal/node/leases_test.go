@@ -245,3 +245,35 @@ func TestLeasesOfBucketsLeaveInTime(t *testing.T) {
 		}
 	}
 }
+
+// A worker that counts rejected hits of a key has them pushed though hits are leased, which they do not
+// come out of: nobody else may have the key in a list.
+func TestRejectedHitsBesideALease(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1, 2, second, Options{}, fakeRule{limits: []window.Limit{fixed(10)}, countRejected: true})
+	gone, stays := w.nodes[0], w.nodes[1]
+	gone.requestOf("ann", 3)
+	late := gone.taken()
+	w.pass(250 * time.Millisecond) // its timeout, and a little
+	gone.tick()
+	gone.deliver()
+	gone.answer(late[0])
+	d := stays.stored(0, "ann")
+	full := window.Totals{Newest: d.Rule.Limits[0].Number(&d.Counter.States[0]), Hits: []uint64{20}}
+	d.Counter.Learn(0, w.now, &full)
+	d.Counter.Granted(0, 4, false, w.now, 1) // a request of 4 has just been refused
+	if !stays.write(d, w.now) || d.Counter.Leased() != 3 {
+		t.Fatalf("%d are leased, want the 3 that came too late", d.Counter.Leased())
+	}
+	before := w.sum()
+	if stays.send("ann") || len(stays.taken()) != 0 || stays.leased(0, "ann") != 3 {
+		t.Fatal("want it rejected without a question, beside the lease")
+	}
+	for range 20 {
+		stays.advance(time.Second)
+	}
+	// A push of it gives back the lease, too.
+	if got := w.sum() - before; got != 1-3 {
+		t.Errorf("the backend has heard of %d hits, want 1 and 3 that go back", got)
+	}
+}

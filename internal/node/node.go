@@ -257,7 +257,10 @@ func (n *Node) admittedAlone(r *Rule, now int64) (hits uint64) {
 	if n.options.Fallback == AllowAll || nodes == 0 {
 		return window.MaxHits // nobody has said how many nodes there are
 	}
-	return min(hits*nodes-hits, window.MaxHits)
+	if !r.forgets() {
+		nodes-- // this one is within the limit
+	}
+	return min(hits*nodes, window.MaxHits)
 }
 
 // Time is the time by the backend's clock, as far as that is known, when the host's is hostNow.

@@ -1,6 +1,8 @@
 package node
 
 import (
+	"slices"
+
 	"weir/internal/counter"
 	"weir/sharedata"
 	"weir/window"
@@ -78,6 +80,12 @@ func (r *Rule) compile(index int) {
 
 // exact reports whether the backend decides each request.
 func (r *Rule) exact() bool { return r.SyncRate == 0 }
+
+// forgets reports whether a limit is a log, which keeps no more hits than that. Those that pass without
+// the backend push others out of it, and grants that go back after leave room again.
+func (r *Rule) forgets() bool {
+	return slices.ContainsFunc(r.Limits, func(l window.Limit) bool { return l.IsLog() })
+}
 
 // Variant is a rule of a node with other limits: as many, of the same shapes, in the same order. It
 // serves in a [Demand] for the same keys, whose counters stay as they are.

@@ -141,6 +141,7 @@ func (w *randomWorld) told(rule int) (bound uint64) {
 	bound = w.rules[rule].toldLast
 	for _, l := range w.lives {
 		for _, f := range l.nodes {
+			f.link.read() // as each tick does before it tells
 			bound = max(bound, f.Overshoot(rule))
 		}
 	}
@@ -189,7 +190,7 @@ func (w *randomWorld) ends(l *life, nodes ...*fakeNode) {
 		w.evicted += f.Tallies.Evicted
 		l.evicted = l.evicted || f.Tallies.Evicted > 0
 		for i := range w.rules {
-			if f.link.shared.aloneAt != 0 {
+			if f.link.read(); f.link.shared.aloneAt != 0 {
 				w.rules[i].toldLast = max(w.rules[i].toldLast, f.Overshoot(i))
 			}
 		}
