@@ -258,3 +258,55 @@ func budgetsOutliveConfigurations(t *testing.T, d driver) {
 	group.Wait()
 	settle(t, backend, "budget", streams*tokens)
 }
+
+// A response comes to the client as it comes from the upstream, to the byte, however its events are
+// split: here the upstream sends a piece when the client has had the one before.
+func TestStreamsPassAsTheyCome(t *testing.T) {
+	onEach(t, 3, streamsPassAsTheyCome)
+}
+
+func streamsPassAsTheyCome(t *testing.T, d driver) {
+	pieces := []string{
+		": a comment\r\n", "data: {\"choices\":[{\"index\":0,\"delta\":{\"cont", "ent\":\"a\"}}],\"us", "age\":null}\r", "\n\r\n", "\xff\x00\n",
+		"data: " + strings.Repeat("long ", 20_000), "\n\ndata: {\"choices\":[],\"usage\":{\"total_tokens\":7}}\n", "\n", "data: [DO", "NE]\n\n", "after the end",
+	}
+	for _, c := range []struct{ rule, contentType string }{
+		{`"cost_on_response": "openai"`, "text/event-stream"},
+		{`"cost_on_response": "openai", "cut": true`, "text/event-stream"},
+		{`"cost_on_response": {"response_json": "usage.total_tokens"}`, "application/json"},
+	} {
+		received := make(chan struct{})
+		upstream := func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("content-type", c.contentType)
+			for _, piece := range pieces {
+				_, _ = io.WriteString(w, piece)
+				_ = http.NewResponseController(w).Flush()
+				select {
+				case <-received:
+				case <-r.Context().Done():
+				}
+			}
+		}
+		configuration := `{"rules": [{"name": "tokens", "limits": [{"limit": 1000, "window": "1h"}], "reserve": 100, ` + c.rule + `}]}`
+		_, addresses := nodes(t, d, 1, nodeConfig{configuration: configuration, workers: 1, upstream: http.HandlerFunc(upstream)})
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, addresses[0], nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := client(t).Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		for i, want := range pieces {
+			got := make([]byte, len(want))
+			if _, err := io.ReadFull(response.Body, got); err != nil || string(got) != want {
+				t.Fatalf("%s: piece %d is %.80q, %v", c.rule, i, got, err)
+			}
+			received <- struct{}{}
+		}
+		if rest, err := io.ReadAll(response.Body); err != nil || len(rest) > 0 {
+			t.Errorf("%s: after the last piece comes %.80q, %v", c.rule, rest, err)
+		}
+	}
+}
