@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"weir/config"
+	"weir/internal/calendar"
 	"weir/internal/clientip"
 	"weir/internal/counter"
 	"weir/internal/server"
@@ -178,12 +179,34 @@ func (c *counterCommand) configured(env environment) (rule *config.Rule, secret 
 
 // ask is the counter as it stands.
 func (c *counterCommand) ask(ctx context.Context) (found server.Counter, err error) {
+	now := time.Now().UnixNano()
 	query := url.Values{"namespace": {c.namespace}, "id": {c.id}, "rule": {c.rule}, "key": c.key}
 	for i := range c.limits {
 		l := &c.limits[i]
-		query.Add("limit", fmt.Sprintf("%s/%d/%d/%d/%d/%d", l.Name(), l.WidthAt(time.Now().UnixNano())/window.MinWidth, l.Precision, l.Ordinal, l.Max, l.Burst))
+		query.Add("limit", fmt.Sprintf("%s/%d/%d/%d/%d/%d", l.Name(), l.WidthAt(now)/window.MinWidth, l.Precision, l.Ordinal, l.Max, l.Burst))
 	}
-	return found, c.backend.call(ctx, http.MethodGet, server.CounterPath, query, nil, &found)
+	if err := c.backend.call(ctx, http.MethodGet, server.CounterPath, query, nil, &found); err != nil {
+		return found, err
+	}
+	for i := range found.Limits {
+		if l := c.calendarOf(&found.Limits[i], now); l != nil && found.Limits[i].ResetMS != nil {
+			ends := (l.Calendar.At(now).End - now) / window.MinWidth
+			found.Limits[i].ResetMS = &ends
+		}
+	}
+	return found, nil
+}
+
+// calendarOf is the configured limit of a calendar that an answer tells of, nil if there is none. The
+// backend knows no calendars: it has the window's hits in one of a width of its own.
+func (c *counterCommand) calendarOf(found *server.CounterLimit, now int64) *window.Limit {
+	for i := range c.limits {
+		l := &c.limits[i]
+		if l.Calendar != nil && l.Ordinal == found.Ordinal && uint64(l.WidthAt(now)/window.MinWidth) == found.WidthMS {
+			return l
+		}
+	}
+	return nil
 }
 
 // get is weir counter get.
@@ -228,7 +251,11 @@ func (c *counterCommand) show(found *server.Counter, unused string) {
 	for i := range found.Limits {
 		l := &found.Limits[i]
 		used = used || l.Used > 0
-		fmt.Fprint(c.out, strings.ReplaceAll(l.Algorithm, "_", " "), " of ", config.Duration(l.WidthMS)*config.Millisecond, ": ")
+		span := fmt.Sprint(config.Duration(l.WidthMS) * config.Millisecond)
+		if dated := c.calendarOf(l, time.Now().UnixNano()); dated != nil {
+			span = "a " + calendar.Periods[slices.Index(calendar.Lengths[:], dated.Width)]
+		}
+		fmt.Fprint(c.out, strings.ReplaceAll(l.Algorithm, "_", " "), " of ", span, ": ")
 		if l.Limit == nil {
 			known = false
 			fmt.Fprintf(c.out, "%d used", l.Used)

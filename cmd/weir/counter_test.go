@@ -8,7 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"weir/internal/calendar"
 	"weir/internal/counter"
 	"weir/internal/server"
 	"weir/internal/store"
@@ -21,12 +23,18 @@ import (
 // countKey counts hits of a key in a fixed window of 360 days, as proxies with a secret do.
 func countKey(t *testing.T, in store.Store, secret string, sequence uint64, hits int64, parts ...string) {
 	t.Helper()
+	countIn(t, in, 360*24*3_600_000, secret, sequence, hits, parts...)
+}
+
+// countIn is countKey in a fixed window of so many milliseconds.
+func countIn(t *testing.T, in store.Store, width uint64, secret string, sequence uint64, hits int64, parts ...string) {
+	t.Helper()
 	var key []byte
 	for _, part := range parts {
 		key = counter.AppendPart(key, part)
 	}
 	identities := counter.NewIdentities(secret)
-	of := wire.LimitCounter{ID: identities.Of(key), Kind: uint8(window.FixedWindow), WidthMillis: 360 * 24 * 3_600_000}
+	of := wire.LimitCounter{ID: identities.Of(key), Kind: uint8(window.FixedWindow), WidthMillis: width}
 	read, err := in.Push(t.Context(), &wire.Push{Namespace: "shop", Sequence: 1, Floor: 1}, 1)
 	if err == nil {
 		item := wire.Item{LimitCounter: of, Newest: store.NumberAt(of, read.Answer.NowNanos), Hits: []int64{hits}}
@@ -50,10 +58,16 @@ func TestCounter(t *testing.T) {
 	countKey(t, in, "", 1, 40, "per-user", "ann")
 	countKey(t, in, secret, 2, 7, "per-user", "ann")
 	countKey(t, in, "", 3, 3, "all")
+	month, fault := calendar.New(calendar.Month, "Europe/Berlin", 1, 0)
+	if fault != calendar.Sound {
+		t.Fatal(fault)
+	}
+	countIn(t, in, uint64(month.At(time.Now().UnixNano()).Width/window.MinWidth), secret, 4, 4, "monthly", "ann")
 	config := filepath.Join(t.TempDir(), "weir.json")
 	if err := os.WriteFile(config, []byte(`{"namespace": "shop", "backend": {"cluster": "weir", "key_secret": "`+secret+`"}, "rules": [
 		{"name": "per-user", "key": [{"header": "x-user"}], "limits": [{"limit": 10, "window": "360d", "algorithm": "fixed_window"}],
 			"overrides": {"keys": [{"key": ["bob"], "limits": [{"limit": 99, "window": "360d", "algorithm": "fixed_window"}]}]}},
+		{"name": "monthly", "key": [{"header": "x-user"}], "limits": [{"limit": 10, "window": "month", "zone": "Europe/Berlin", "algorithm": "fixed_window"}]},
 		{"name": "alone", "sync_rate": -1, "limits": [{"limit": 10, "window": "1m"}]}]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -74,6 +88,7 @@ func TestCounter(t *testing.T) {
 		{"grant shop per-user ann 30", 0, "30 given back\nfixed window of 360d: 10 used", ""},
 		{"grant shop per-user ann 30", 0, "10 given back\nnothing is counted now\nno node has told", ""},
 		{"grant shop per-user ann 30 --config " + config, 0, "7 given back\nfixed window of 360d: 0 of 10 used, 10 left\n", ""},
+		{"get shop monthly ann --config " + config, 0, "fixed window of a month: 4 of 10 used, 6 left, free in ", ""},
 		{"reset shop all", 0, "3 given back\nnothing is counted now\nno node has told", ""},
 		{"reset shop all", 0, "nothing was counted\n", ""},
 
@@ -88,7 +103,7 @@ func TestCounter(t *testing.T) {
 		{"get shop per-user ann --key ann", 2, "", "want all values as such"},
 		{"get shop per-user ann --key-secret short", 2, "", "want 16 characters"},
 		{"get shop per-user --config " + config, 2, "", "want 1 values for the key of per-user, got 0"},
-		{"get shop nobody --config " + config, 1, "", `has no rule "nobody", but per-user, alone`},
+		{"get shop nobody --config " + config, 1, "", `has no rule "nobody", but per-user, monthly, alone`},
 		{"get shop alone --config " + config, 1, "", "each proxy counts alone alone"},
 		{"get sho alone --config " + config, 1, "", "is of the namespace shop"},
 		{"get * all", 1, "", "namespace: want"},
