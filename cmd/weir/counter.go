@@ -189,24 +189,29 @@ func (c *counterCommand) ask(ctx context.Context) (found server.Counter, err err
 		return found, err
 	}
 	for i := range found.Limits {
-		if l := c.calendarOf(&found.Limits[i], now); l != nil && found.Limits[i].ResetMS != nil {
-			ends := (l.Calendar.At(now).End - now) / window.MinWidth
-			found.Limits[i].ResetMS = &ends
+		l := &found.Limits[i]
+		at := c.calendarOf(l, now)
+		if at < 0 {
+			continue
+		}
+		if ends := (c.limits[at].Calendar.At(now).End - now) / window.MinWidth; l.ResetMS != nil {
+			l.ResetMS = &ends
+		}
+		if o := found.Override; o != nil && at < len(o.Limits) {
+			most := o.Limits[at].Limit
+			left := most - min(most, l.Used)
+			l.Limit, l.Left = &most, &left
 		}
 	}
 	return found, nil
 }
 
-// calendarOf is the configured limit of a calendar that an answer tells of, nil if there is none. The
-// backend knows no calendars: it has the window's hits in one of a width of its own.
-func (c *counterCommand) calendarOf(found *server.CounterLimit, now int64) *window.Limit {
-	for i := range c.limits {
-		l := &c.limits[i]
-		if l.Calendar != nil && l.Ordinal == found.Ordinal && uint64(l.WidthAt(now)/window.MinWidth) == found.WidthMS {
-			return l
-		}
-	}
-	return nil
+// calendarOf is which configured limit of a calendar an answer tells of, -1 if it is none. The backend
+// knows no calendars: it has the window's hits in one of a width of its own.
+func (c *counterCommand) calendarOf(found *server.CounterLimit, now int64) int {
+	return slices.IndexFunc(c.limits, func(l window.Limit) bool {
+		return l.Calendar != nil && l.Ordinal == found.Ordinal && uint64(l.WidthAt(now)/window.MinWidth) == found.WidthMS
+	})
 }
 
 // get is weir counter get.
@@ -252,8 +257,8 @@ func (c *counterCommand) show(found *server.Counter, unused string) {
 		l := &found.Limits[i]
 		used = used || l.Used > 0
 		span := fmt.Sprint(config.Duration(l.WidthMS) * config.Millisecond)
-		if dated := c.calendarOf(l, time.Now().UnixNano()); dated != nil {
-			span = "a " + calendar.Periods[slices.Index(calendar.Lengths[:], dated.Width)]
+		if at := c.calendarOf(l, time.Now().UnixNano()); at >= 0 {
+			span = "a " + calendar.Periods[slices.Index(calendar.Lengths[:], c.limits[at].Width)]
 		}
 		fmt.Fprint(c.out, strings.ReplaceAll(l.Algorithm, "_", " "), " of ", span, ": ")
 		if l.Limit == nil {

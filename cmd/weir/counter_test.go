@@ -89,6 +89,8 @@ func TestCounter(t *testing.T) {
 		{"grant shop per-user ann 30", 0, "10 given back\nnothing is counted now\nno node has told", ""},
 		{"grant shop per-user ann 30 --config " + config, 0, "7 given back\nfixed window of 360d: 0 of 10 used, 10 left\n", ""},
 		{"get shop monthly ann --config " + config, 0, "fixed window of a month: 4 of 10 used, 6 left, free in ", ""},
+		{"override set shop monthly ann 20/month", 0, "", ""},
+		{"get shop monthly ann --config " + config, 0, "fixed window of a month: 4 of 20 used, 16 left, free in ", ""},
 		{"reset shop all", 0, "3 given back\nnothing is counted now\nno node has told", ""},
 		{"reset shop all", 0, "nothing was counted\n", ""},
 
@@ -111,7 +113,11 @@ func TestCounter(t *testing.T) {
 		{"get shop all --token other", 1, "", "401 Unauthorized"},
 	} {
 		var out, errs bytes.Buffer
-		code := run(t.Context(), append([]string{"counter"}, strings.Fields(test.args)...), environment{
+		args := strings.Fields(test.args)
+		if !strings.HasPrefix(test.args, "override ") {
+			args = append([]string{"counter"}, args...)
+		}
+		code := run(t.Context(), args, environment{
 			stdin: strings.NewReader(""), stdout: &out, stderr: &errs, getenv: func(name string) string { return variables[name] },
 		})
 		if stdout, stderr := out.String(), errs.String(); code != test.code || !strings.Contains(stdout, test.stdout) || !strings.Contains(stderr, test.stderr) {
