@@ -61,6 +61,9 @@ const (
 	FailDeny
 )
 
+// String is the mode as a configuration names it.
+func (f Failure) String() string { return failures[f] }
+
 // Response is what a rejected request gets.
 type Response struct {
 	// Status is the HTTP status, 200 to 599.

@@ -21,13 +21,14 @@ import (
 	"weir/internal/server"
 	"weir/internal/store"
 	"weir/internal/wire"
+	"weir/window"
 )
 
 const (
-	// every is the time between two moments, and kept how many a page can still be told: three
+	// every is the time between two moments, and kept how many a page can still be told: those of five
 	// minutes.
 	every = 500 * time.Millisecond
-	kept  = 360
+	kept  = 601
 	// lookEvery is the time between two looks at the store, while somebody looks at the page.
 	lookEvery = time.Second
 	// maxStreams bounds the pages that are told at the same time.
@@ -41,8 +42,10 @@ const (
 // Options say what a view is of.
 type Options struct {
 	Config *config.Config
-	// Processes are the nodes', and Nodes the addresses on which they listen.
+	// Processes are the nodes', VMID names what their plugins share, and Nodes are the addresses on which
+	// they listen.
 	Processes []*host.Process
+	VMID      string
 	Nodes     []string
 	// Lines are those between the nodes and the backend.
 	Lines *Lines
@@ -59,6 +62,7 @@ type View struct {
 	o       Options
 	traffic *traffic
 	backend *backend.Backend // nil if there is none
+	tables  *live.Tables     // those of nodes, for take
 	ended   chan struct{}
 
 	mu      sync.Mutex
@@ -75,10 +79,16 @@ type Moment struct {
 	// Number counts moments, from 1.
 	Number int64 `json:"n"`
 	// At is in milliseconds of Unix time.
-	At    int64       `json:"at"`
-	Nodes []live.Node `json:"nodes"`
-	// Most is what the key with most requests was let pass in a window, of those that the page sends.
-	Most int `json:"most"`
+	At    int64  `json:"at"`
+	Nodes []Node `json:"nodes"`
+	// Most is how many hits have passed that count, of each rule and limit of the configuration.
+	Most [][]uint64 `json:"most"`
+}
+
+// Node is what a node has done, and called.
+type Node struct {
+	live.Node
+	Callouts
 }
 
 // Looked is what the store had when it was last looked at.
@@ -104,13 +114,8 @@ type State struct {
 // Watched is a rule.
 type Watched struct {
 	Rule string `json:"rule"`
-	// Limit is that in force for users of the page, and Configured that of the configuration.
-	Limit      uint64 `json:"limit"`
-	Configured uint64 `json:"configured"`
-	WindowMS   int64  `json:"window_ms"`
-	Algorithm  string `json:"algorithm"`
-	// OverMS is the time over which the page adds up what was let pass.
-	OverMS int64 `json:"over_ms"`
+	// Limit is the first one, as it is in force for users of the page.
+	Limit
 	// Changeable says that its limit can be set.
 	Changeable bool `json:"changeable"`
 }
@@ -119,9 +124,31 @@ type Watched struct {
 type Setup struct {
 	Namespace string   `json:"namespace"`
 	Nodes     []string `json:"nodes"`
+	Rules     []Rule   `json:"rules"`
 	// Failure is what decides without the backend, and TimeoutMS how long nodes wait for it.
 	Failure   string `json:"failure"`
 	TimeoutMS int64  `json:"timeout_ms"`
+}
+
+// Rule is a rule of the configuration.
+type Rule struct {
+	Name   string `json:"name"`
+	Shadow bool   `json:"shadow"`
+	// Shared says that nodes keep its limits together.
+	Shared bool    `json:"shared"`
+	Limits []Limit `json:"limits"`
+}
+
+// Limit is a limit of it.
+type Limit struct {
+	Limit     uint64 `json:"limit"`
+	WindowMS  int64  `json:"window_ms"`
+	Algorithm string `json:"algorithm"`
+}
+
+// limitOf is a limit as it is told.
+func limitOf(l *window.Limit) Limit {
+	return Limit{Limit: l.Quota(), WindowMS: l.Width / int64(time.Millisecond), Algorithm: l.Name()}
 }
 
 // New makes a view.
@@ -130,6 +157,7 @@ func New(o Options) *View {
 		o.Now = time.Now
 	}
 	v := &View{o: o, traffic: newTraffic(o.Nodes, watched(o.Config), o.Now), ended: make(chan struct{}), tick: make(chan struct{})}
+	v.tables = live.NewTables(o.Config, o.VMID, o.Processes)
 	if o.Store != nil {
 		v.backend = backend.New(o.Store)
 	}
@@ -169,11 +197,15 @@ func (v *View) Run(ctx context.Context) error {
 
 func (v *View) take() {
 	s := live.Take(v.o.Now(), v.o.Processes)
-	most := v.traffic.most()
+	m := Moment{At: s.At.UnixMilli(), Most: v.tables.Look(&s)}
+	for i := range s.Nodes {
+		m.Nodes = append(m.Nodes, Node{s.Nodes[i], v.o.Lines.Callouts(i)})
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.number++
-	v.moments = append(v.moments, Moment{Number: v.number, At: s.At.UnixMilli(), Nodes: s.Nodes, Most: most})
+	m.Number = v.number
+	v.moments = append(v.moments, m)
 	if len(v.moments) > kept {
 		v.moments = slices.Delete(v.moments, 0, len(v.moments)-kept)
 	}
@@ -352,10 +384,7 @@ func (v *View) state() State {
 	rule := v.traffic.rule
 	s := State{
 		Backend: v.backend != nil, Faults: v.o.Lines.Faults(), Load: load, Sent: sent,
-		Watched: Watched{
-			Rule: rule.Name, Limit: rule.Limits[0].Quota(), Configured: rule.Limits[0].Quota(), WindowMS: rule.Limits[0].Width / int64(time.Millisecond),
-			Algorithm: rule.Limits[0].Name(), OverMS: v.traffic.over().Milliseconds(), Changeable: v.changeable(),
-		},
+		Watched: Watched{Rule: rule.Name, Limit: limitOf(&rule.Limits[0]), Changeable: v.changeable()},
 	}
 	if s.Faults.Cut == nil {
 		s.Faults.Cut = []int{}
@@ -364,7 +393,7 @@ func (v *View) state() State {
 	defer v.mu.Unlock()
 	s.Looked = v.looked
 	if v.limit != nil {
-		s.Watched.Limit = *v.limit
+		s.Watched.Limit.Limit = *v.limit
 	}
 	return s
 }
@@ -429,8 +458,15 @@ func (v *View) after(last int64) ([]Moment, <-chan struct{}) {
 
 func (v *View) setup() Setup {
 	c := v.o.Config
-	return Setup{
-		Namespace: c.Namespace, Nodes: v.o.Nodes, Failure: [...]string{"local", "allow", "deny"}[c.OnBackendFailure],
-		TimeoutMS: int64(c.Backend.Timeout) / int64(time.Millisecond),
+	s := Setup{
+		Namespace: c.Namespace, Nodes: v.o.Nodes, Failure: c.OnBackendFailure.String(), TimeoutMS: int64(c.Backend.Timeout) / int64(time.Millisecond),
 	}
+	for i := range c.Rules {
+		r := Rule{Name: c.Rules[i].Name, Shadow: c.Rules[i].Shadow, Shared: c.Rules[i].SyncRate >= 0}
+		for j := range c.Rules[i].Limits {
+			r.Limits = append(r.Limits, limitOf(&c.Rules[i].Limits[j]))
+		}
+		s.Rules = append(s.Rules, r)
+	}
+	return s
 }
