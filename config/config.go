@@ -61,8 +61,8 @@ const (
 	FailDeny
 )
 
-// String is the mode as a configuration names it.
-func (f Failure) String() string { return failures[f] }
+// Name is the mode as a configuration has it.
+func (f Failure) Name() string { return failures[f] }
 
 // Response is what a rejected request gets.
 type Response struct {

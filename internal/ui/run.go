@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -66,8 +65,7 @@ type View struct {
 	ended   chan struct{}
 
 	mu      sync.Mutex
-	moments []Moment // oldest first
-	number  int64
+	moments server.History[Moment]
 	tick    chan struct{} // closed at the next moment
 	streams int
 	looked  Looked
@@ -134,8 +132,9 @@ type Setup struct {
 type Rule struct {
 	Name   string `json:"name"`
 	Shadow bool   `json:"shadow"`
-	// Shared says that nodes keep its limits together.
+	// Shared says that nodes keep its limits together, and Varies that keys may have others.
 	Shared bool    `json:"shared"`
+	Varies bool    `json:"varies"`
 	Limits []Limit `json:"limits"`
 }
 
@@ -157,6 +156,7 @@ func New(o Options) *View {
 		o.Now = time.Now
 	}
 	v := &View{o: o, traffic: newTraffic(o.Nodes, watched(o.Config), o.Now), ended: make(chan struct{}), tick: make(chan struct{})}
+	v.moments.Keep = kept
 	v.tables = live.NewTables(o.Config, o.VMID, o.Processes)
 	if o.Store != nil {
 		v.backend = backend.New(o.Store)
@@ -203,12 +203,8 @@ func (v *View) take() {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.number++
-	m.Number = v.number
-	v.moments = append(v.moments, m)
-	if len(v.moments) > kept {
-		v.moments = slices.Delete(v.moments, 0, len(v.moments)-kept)
-	}
+	m.Number = v.moments.Next()
+	v.moments.Add(m)
 	close(v.tick)
 	v.tick = make(chan struct{})
 }
@@ -419,7 +415,7 @@ func (v *View) events(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "this connection can't be streamed to", http.StatusInternalServerError)
 		return
 	}
-	last, _ := strconv.ParseInt(r.Header.Get("last-event-id"), 10, 64) // 0 for none
+	last := server.LastEvent(r)
 	if stream.Send("setup", v.setup()) != nil {
 		return
 	}
@@ -444,29 +440,25 @@ func (v *View) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// after are the moments after one, and what closes when there is another. The number of a moment that
-// is yet to come is of a server that has ended.
+// after are the moments after one, and what closes when there is another.
 func (v *View) after(last int64) ([]Moment, <-chan struct{}) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if last > v.number || last < 0 {
-		last = 0
-	}
-	from, _ := slices.BinarySearchFunc(v.moments, last+1, func(m Moment, n int64) int { return int(m.Number - n) })
-	return slices.Clone(v.moments[from:]), v.tick
+	return v.moments.After(last), v.tick
 }
 
 func (v *View) setup() Setup {
 	c := v.o.Config
 	s := Setup{
-		Namespace: c.Namespace, Nodes: v.o.Nodes, Failure: c.OnBackendFailure.String(), TimeoutMS: int64(c.Backend.Timeout) / int64(time.Millisecond),
+		Namespace: c.Namespace, Nodes: v.o.Nodes, Failure: c.OnBackendFailure.Name(), TimeoutMS: int64(c.Backend.Timeout) / int64(time.Millisecond),
 	}
 	for i := range c.Rules {
-		r := Rule{Name: c.Rules[i].Name, Shadow: c.Rules[i].Shadow, Shared: c.Rules[i].SyncRate >= 0}
-		for j := range c.Rules[i].Limits {
-			r.Limits = append(r.Limits, limitOf(&c.Rules[i].Limits[j]))
+		r := &c.Rules[i]
+		told := Rule{Name: r.Name, Shadow: r.Shadow, Shared: r.SyncRate >= 0, Varies: r.Varies()}
+		for j := range r.Limits {
+			told.Limits = append(told.Limits, limitOf(&r.Limits[j]))
 		}
-		s.Rules = append(s.Rules, r)
+		s.Rules = append(s.Rules, told)
 	}
 	return s
 }

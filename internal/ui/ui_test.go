@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -82,6 +83,56 @@ func TestLines(t *testing.T) {
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("a call that was given up has %v", err)
+	}
+	// They are counted, of each node by itself.
+	for node, want := range []Callouts{{Callouts: 5, Failed: 2}, {Callouts: 5, Failed: 3}, {}} {
+		if got := lines.Callouts(node); got != want {
+			t.Errorf("node %d has %+v, want %+v", node, got, want)
+		}
+	}
+}
+
+// A backend's refusal is a callout that has failed.
+func TestCalloutsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	backend := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(backend.Close)
+	var lines Lines
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, backend.URL, strings.NewReader("push"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := lines.Transport(3).RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer.Body.Close()
+	if got := lines.Callouts(3); got != (Callouts{Callouts: 1, Failed: 1}) {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// Pages are told what the configuration says, in its words.
+func TestSetup(t *testing.T) {
+	t.Parallel()
+	for _, failure := range []string{"local", "allow", "deny"} {
+		parsed, err := config.Parse(fmt.Appendf(nil, `{"namespace": "shop", "backend": {"cluster": "weir"}, "on_backend_failure": %q, "rules": [
+			{"name": "r", "mode": "shadow", "limits": [{"limit": 5, "window": "10s", "algorithm": "sliding_log"}, {"limit": 7, "window": "1m", "algorithm": "token_bucket", "burst": 9}]},
+			{"name": "here", "sync_rate": -1, "key": [{"header": "x-user"}], "limits": [{"limit": 1, "window": "1s", "algorithm": "fixed_window"}],
+			 "overrides": {"keys": [{"key": ["ann"], "limits": [{"limit": 2, "window": "1s", "algorithm": "fixed_window"}]}]}}]}`, failure))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := New(Options{Config: parsed, Nodes: []string{"127.0.0.1:1"}, Lines: &Lines{}}).setup()
+		want := Setup{Namespace: "shop", Nodes: []string{"127.0.0.1:1"}, Failure: failure, TimeoutMS: 200, Rules: []Rule{
+			{Name: "r", Shadow: true, Shared: true, Limits: []Limit{
+				{Limit: 5, WindowMS: 10_000, Algorithm: "sliding_log"}, {Limit: 9, WindowMS: 60_000, Algorithm: "token_bucket"},
+			}},
+			{Name: "here", Varies: true, Limits: []Limit{{Limit: 1, WindowMS: 1000, Algorithm: "fixed_window"}}},
+		}}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("got\n%+v, want\n%+v", got, want)
+		}
 	}
 }
 

@@ -108,6 +108,9 @@ func curve(title, text string) string {
 		title, text, title+": "+text)
 }
 
+// points is how many points the first curve has.
+const points = `(document.querySelector("#curves polyline")?.points.numberOfItems ?? 0)`
+
 // TestLive does everything that one can do to nodes, and wants it to be seen.
 func TestLive(t *testing.T) {
 	t.Parallel()
@@ -122,7 +125,7 @@ func TestLive(t *testing.T) {
 	// 20 requests of one user, of which both nodes together let 10 pass. The shadow rule counts what is
 	// charged.
 	p.click("[data-burst='20']")
-	p.until(curve("per-user: in 1 hour", "10, and the limit is 10"))
+	p.until(curve("per-user: in 1 hour", "10 of 10"))
 	p.until(says("sent", "10 passed, 10 refused, 0 failed"))
 	p.until(sum("refused") + ` === 10`)
 
@@ -131,7 +134,7 @@ func TestLive(t *testing.T) {
 	p.click("#set-limit")
 	told("fixed_window of 25")
 	p.slide("load-rate", 100)
-	p.until(curve("per-user: in 1 hour", "25, and the limit is 25"))
+	p.until(curve("per-user: in 1 hour", "25 of 25"))
 	p.slide("load-rate", 0)
 
 	// A backend that is away is told of, and nodes decide alone.
@@ -170,7 +173,9 @@ const leasing = `{
   "rules": [
     {"name": "leased", "key": [{"header": "x-user"}], "limits": [{"limit": 1000, "window": "1h", "algorithm": "fixed_window"}]},
     {"name": "alone", "sync_rate": -1, "limits": [{"limit": 500, "window": "1h", "algorithm": "fixed_window"}]},
-    {"name": "both", "limits": [{"limit": 300, "window": "1h", "algorithm": "fixed_window"}, {"limit": 400, "window": "1d", "algorithm": "fixed_window"}]}
+    {"name": "both", "limits": [{"limit": 300, "window": "1h", "algorithm": "fixed_window"}, {"limit": 400, "window": "1d", "algorithm": "fixed_window"}]},
+    {"name": "own", "key": [{"header": "x-user"}], "limits": [{"limit": 20, "window": "1h", "algorithm": "fixed_window"}], "mode": "shadow",
+     "overrides": {"keys": [{"key": ["ann"], "limits": [{"limit": 900, "window": "1h", "algorithm": "fixed_window"}]}]}}
   ]
 }`
 
@@ -180,7 +185,7 @@ func TestLiveSeesOthers(t *testing.T) {
 	t.Parallel()
 	url := nodesOf(t, leasing)
 	p := visit(t, url, liveLook)
-	p.until(`document.querySelectorAll("#nodes .rule").length === 6`)
+	p.until(`document.querySelectorAll("#nodes .rule").length === 8`)
 	addresses := value[[]string](p, `[...document.querySelectorAll("#nodes .status")].map((e) => e.textContent)`)
 	for i := range 90 {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addresses[min(i%3, 1)]+"/", nil)
@@ -195,46 +200,52 @@ func TestLiveSeesOthers(t *testing.T) {
 		answer.Body.Close()
 	}
 	for _, want := range [][2]string{
-		{"leased: in 1 hour", "67, and the limit is 1,000"}, // of ann
-		{"alone: in 1 hour", "90, and the limit is 500"},    // 30 at one node, 60 at the other
-		{"both: in 1 hour", "90, and the limit is 300"},
-		{"both: in 1 day", "90, and the limit is 400"},
+		{"leased: in 1 hour", "67 of 1,000"}, // of ann
+		{"alone: in 1 hour", "90 of 500"},    // 30 at one node, 60 at the other
+		{"both: in 1 hour", "90 of 300"},
+		{"both: in 1 day", "90 of 400"},
+		{"own (shadow): in 1 hour", "67 of 20"}, // ann's own limit is larger
 	} {
 		p.until(curve(want[0], want[1]))
 	}
-	hints := value[[]string](p, `[...document.querySelectorAll("#curves .hint")].slice(0, 2).map((e) => e.textContent)`)
+	hints := value[[]string](p, `[...document.querySelectorAll("#curves .hint")].map((e) => e.textContent)`)
 	if want := []string{
 		"Hits that count, of the key with most, all nodes together.",
 		"Hits that count, of the key with most at each node, added up, as nodes count alone.",
+		"Hits that count, of the key with most, all nodes together.",
+		"Hits that count, of the key with most, all nodes together.",
+		"Hits that count, of the key with most, all nodes together. Keys may have limits of their own, which the line does not show.",
 	}; !slices.Equal(hints, want) {
 		t.Errorf("curves are of %q, want %q", hints, want)
+	}
+	if n := value[int](p, `document.querySelectorAll("#curves .status.refused").length`); n != 0 {
+		t.Errorf("%d limits look as though they were exceeded", n)
 	}
 	// A rule that leases nothing says nothing of leases.
 	p.until(`[...document.querySelectorAll("#nodes .node")].every((node) => [...node.querySelectorAll(".rule")].every((rule) => {
 		const held = rule.querySelector(".held");
-		return rule.querySelector("h3").textContent === "alone" ? held.hidden : /^[\d,]+ free hits?, in \d leases?$/.test(held.textContent) && !held.hidden;
+		return rule.querySelector("h3").textContent === "alone" ? held.hidden : /^[\d,]+ free hits? in \d leases?$/.test(held.textContent) && !held.hidden;
 	}))`)
 	p.until(`[...document.querySelectorAll("#nodes .held")].some((e) => /^[1-9]/.test(e.textContent))`)
 	p.until(sum("callouts") + ` > 0 && ` + sum("failed_callouts") + ` === 0 && ` + sum("waited") + ` > 0`)
 	p.until(says("sent", "0 passed, 0 refused, 0 failed"))
 
-	const points = `document.querySelector("#curves polyline").points.numberOfItems`
 	seen := value[int](p, points)
 	later := visit(t, url, liveLook)
 	later.until(fmt.Sprintf("%s >= %d", points, seen))
-	later.until(curve("leased: in 1 hour", "67, and the limit is 1,000"))
+	later.until(curve("leased: in 1 hour", "67 of 1,000"))
 
 	// What passes without the backend is seen at once, and still there when the backend is back.
 	p.click("#away")
 	later.until(says("live-told", "The backend is away"))
 	later.click("[data-burst='200']")
 	p.until(says("sent", "200 passed, 0 refused, 0 failed"))
-	p.until(curve("both: in 1 hour", "290, and the limit is 300"))
+	p.until(curve("both: in 1 hour", "290 of 300"))
 	p.until(sum("failed_callouts") + ` > 0 && ` + sum("alone") + ` > 0`)
 	looksWell(p)
 	p.click("#away")
 	p.until(says("live-told", "The backend is there"))
-	p.until(curve("both: in 1 hour", "290, and the limit is 300"))
+	p.until(curve("both: in 1 hour", "290 of 300"))
 }
 
 // Requests that have another answer than a limiter's, or none, are told.
@@ -246,7 +257,10 @@ func TestLiveTellsFailures(t *testing.T) {
 	p.until(`document.querySelectorAll("#nodes .rule").length === 2`)
 	p.click("[data-burst='200']")
 	p.until(says("sent", "0 passed, 140 refused, 60 failed"))
-	p.until(curve("all: in 1 hour", "60, and the limit is 30"))
+	p.until(curve("all: in 1 hour", "60 of 30"))
+	if n := value[int](p, `document.querySelectorAll("#curves .status.refused").length`); n != 1 {
+		t.Errorf("%d limits look as though they were exceeded, want 1", n)
+	}
 }
 
 // A key of somebody who would have the page run something is text.
@@ -358,8 +372,8 @@ func TestLiveScreenshots(t *testing.T) {
 	p.until(sum("alone") + ` > 20`)
 	p.run("document.activeElement.blur()")
 	for _, theme := range themes {
-		for _, width := range []int64{390, 1440} {
-			l := look{width: width, height: map[int64]int64{390: 844, 1440: 1180}[width], theme: theme}
+		for _, width := range widths {
+			l := look{width: width, height: map[int64]int64{390: 844, 820: 1180, 1440: 1180}[width], theme: theme}
 			p.picture(l, "live-")
 		}
 	}
@@ -378,6 +392,8 @@ func TestWatch(t *testing.T) {
 			Name: "per-user", SpanMillis: 10_000, Requests: 500, Hits: 500, RefusedRequests: 100, RefusedHits: 100, Every: 1,
 			Used:    wire.KeyList{Keys: []wire.ReportKey{{ID: wire.ID{1}, Hits: 400, Use: 900, Name: wire.AppendValue(nil, []byte(key), false)}}},
 			Refused: wire.KeyList{Keys: []wire.ReportKey{{ID: wire.ID{2}, Hits: 100, Use: 1000}}},
+		}, {
+			Name: "quiet", SpanMillis: 10_000, Requests: 10, Every: 1,
 		}},
 	}))
 	send(t, http.MethodPut, "http://"+backend+"/v1/overrides?namespace=shop", token, "application/json",
@@ -403,6 +419,18 @@ func TestWatch(t *testing.T) {
 	if got := p.text("#nodes b.refused"); got != "10 a second" {
 		t.Errorf("%s refused, want 10 a second", got)
 	}
+	p.until(curve("per-user: of the limit, used", "100 %"))
+	p.until(curve("quiet: of the limit, used", "no node has told a key"))
+	// What a backend does not know is not there.
+	if n := value[int](p, `document.querySelectorAll("#nodes dl, #nodes .held:not([hidden])").length`); n != 0 {
+		t.Errorf("%d figures that no backend knows", n)
+	}
+	// Who comes later sees what was before.
+	p.until(points + ` >= 2`)
+	seen := value[int](p, points)
+	p.run(`document.getElementById("curves").replaceChildren()`)
+	ask(token)
+	p.until(fmt.Sprintf("%s >= %d", points, seen))
 	if value[bool](p, fmt.Sprintf(`document.images.length > 0 || location.href.includes(%[1]q) || document.cookie !== "" ||
 		performance.getEntriesByType("resource").some((e) => e.name.includes(%[1]q)) || Object.values(localStorage).includes(%[1]q)`, token)) {
 		t.Error("the token is kept, or a key is a picture")

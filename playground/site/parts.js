@@ -79,9 +79,11 @@ export function draw(picture, lines, level) {
   picture.replaceChildren(...parts);
 }
 
-// Curve shows how much of a limit is used, over time.
+// Curve shows how much of a limit is used, over time. What is over the limit looks like it, if it has to
+// be within.
 export class Curve {
-  constructor(parent, title, hint) {
+  constructor(parent, title, hint, within = true) {
+    this.within = within;
     this.element = card("curve");
     this.title = title;
     say(this.part("h2"), title);
@@ -97,7 +99,7 @@ export class Curve {
   // show draws what is used against the limit, and tells it.
   show(limit, text) {
     say(this.part(".status"), text);
-    this.part(".status").classList.toggle("refused", this.used.last > limit);
+    this.part(".status").classList.toggle("refused", this.within && this.used.last > limit);
     const picture = this.part("svg");
     draw(picture, [{ points: this.used.points, name: "passed", filled: true }], limit);
     picture.setAttribute("aria-label", `${this.title}: ${text}`);
@@ -173,7 +175,7 @@ export class Rule {
     say(this.part(".allowed-rate"), totals ? rate(now(allowed)) : "");
     say(this.part(".refused-rate"), totals ? rate(now(refused)) : "");
     this.part(".held").hidden = !held;
-    if (held) say(this.part(".held"), `${counted(held.free, "free hit")}, in ${counted(held.leases, "lease")}`);
+    if (held) say(this.part(".held"), `${counted(held.free, "free hit")} in ${counted(held.leases, "lease")}`);
     const picture = this.part("svg");
     draw(picture, [{ points: allowed, name: "passed", filled: true }, { points: refused, name: "refused" }]);
     picture.setAttribute("aria-label", `${this.name}: ${rate(now(allowed))} passed, ${rate(now(refused))} refused`);

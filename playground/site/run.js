@@ -48,7 +48,8 @@ export class Run {
     const alone = setup.nodes.length > 1 ? "of the key with most at each node, added up, as nodes count alone" : "of the key with most";
     this.curves = setup.rules.map((rule) => rule.limits.map((limit) => new Curve(
       byID("curves"), `${ruleName(rule)}: in ${duration(limit.window_ms)}`,
-      `Hits that count, ${rule.shared ? "of the key with most, all nodes together" : alone}.`)));
+      `Hits that count, ${rule.shared ? "of the key with most, all nodes together" : alone}.${rule.varies ? " Keys may have limits of their own, which the line does not show." : ""}`,
+      !rule.varies)));
     byID("curves-legend").hidden = false;
     this.keys = new Table(byID("tables"), "Keys with most hits", ["Key", "Rule", "Hits/s", "Refused/s", "Counted"]);
     say(byID("live-title"), setup.nodes.length === 1 ? "A node at work" : `${setup.nodes.length} nodes at work`);
@@ -114,7 +115,8 @@ export class Run {
     const { watched, faults, load, looked, sent } = state;
     say(byID("live-told"), words(this.fixed, state, this.now));
     byID("things").hidden = false;
-    say(byID("sent"), `Sent from here: ${count(sent.passed)} passed, ${count(sent.refused)} refused, ${count(sent.failed)} failed, which had another answer or none.`);
+    say(byID("sent"), `Sent from here: ${count(sent.passed)} passed, ${count(sent.refused)} refused, ${count(sent.failed)} failed.`);
+    byID("sent").classList.toggle("color-refused", sent.failed > 0);
     this.nodes.forEach(({ rules, facts, series, cut }, i) => {
       for (const { view, allowed, refused, held } of rules.values()) {
         view.show(allowed.perSecond(), refused.perSecond(), { allowed: allowed.last, refused: refused.last }, held);
@@ -130,7 +132,7 @@ export class Run {
     this.fixed.rules.forEach((rule, i) => rule.limits.forEach((limit, j) => {
       const curve = this.curves[i][j];
       const inForce = rule.name === watched.rule && j === 0 ? watched.limit : limit.limit;
-      curve.show(inForce, `${count(curve.used.last)}, and the limit is ${count(inForce)}`);
+      curve.show(inForce, `${count(curve.used.last)} of ${count(inForce)}`);
     }));
     const rows = (looked.top.rules ?? []).flatMap((rule) => rule.used.map((key) =>
       [keyName(key), rule.rule, key.hits_per_second.toFixed(1), key.refused_per_second.toFixed(1), looked.counted?.[key.hash] ?? "–"]));
