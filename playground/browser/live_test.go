@@ -15,9 +15,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"weir/internal/wire"
+	"weir/playground"
 )
 
 // command starts weir, and returns what the first lines that it prints like a pattern say.
@@ -436,6 +438,67 @@ func TestWatch(t *testing.T) {
 		t.Error("the token is kept, or a key is a picture")
 	}
 	looksWell(p)
+}
+
+// A page goes on where a stream has ended, and does not show what no node reports any more as though it
+// were so now.
+func TestWatchGoesOn(t *testing.T) {
+	t.Parallel()
+	const rule = `{"rule": "r", "nodes": 1, "used": [], "refused": []}`
+	streams := []string{ // each ends
+		`event: moment
+data: {"n": 1, "at": 1000, "rules": [{"rule": "r", "passed": 5, "refused": 0, "use": 0.25}]}
+
+event: watched
+data: {"at": 1000, "ready": true, "top": {"nodes": 1, "rules": [` + rule + `]}}
+
+`, `event: moment
+data: {"n": 2, "at": 31000, "rules": []}
+
+event: watched
+data: {"at": 31000, "ready": true, "top": {"nodes": 0, "rules": []}}
+
+`, `event: moment
+data: {"n": 1, "at": 41000, "rules": [{"rule": "r", "passed": 5, "refused": 0, "use": 0.5}]}
+
+event: watched
+data: {"at": 41000, "ready": true, "top": {"nodes": 1, "rules": [` + rule + `]}}
+
+`,
+	}
+	told, next := make(chan string, len(streams)), make(chan int, len(streams))
+	files := http.FileServerFS(playground.Files())
+	p := open(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/live.json":
+			http.ServeFileFS(w, r, fstest.MapFS{"live.json": {Data: []byte(`{"live": "serve"}`)}}, "live.json")
+		case "/v1/watch":
+			select {
+			case i := <-next:
+				told <- r.Header.Get("last-event-id")
+				w.Header().Set("content-type", "text/event-stream")
+				fmt.Fprint(w, streams[i])
+			case <-r.Context().Done():
+			}
+		default:
+			files.ServeHTTP(w, r)
+		}
+	}), look{width: 1440, height: 1000, theme: "light", path: "/#live"})
+	p.click("#ask button")
+	for i, want := range []struct{ last, curve, shown string }{
+		{"0", "25 %", "1"}, {"1", "no node reports", "0"}, {"2", "50 %", "1"},
+	} {
+		next <- i
+		p.until(curve("r: of the limit, used", want.curve))
+		p.until(`document.querySelectorAll("#nodes .node:not([hidden])").length === ` + want.shown)
+		if last := <-told; last != want.last {
+			t.Errorf("stream %d: the page says that it was told %s, want %s", i, last, want.last)
+		}
+	}
+	// The last server has begun anew.
+	if n := value[int](p, points); n != 1 {
+		t.Errorf("%d points, want 1", n)
+	}
 }
 
 // send sends what has to be taken.

@@ -55,9 +55,9 @@ export class Series {
 }
 
 // draw draws lines into an SVG of 1000 by 100, over the time that there is, or the end of it. level is
-// where a dashed line is.
-export function draw(picture, lines, level) {
-  const end = Math.max(0, ...lines.map(({ points }) => points.at(-1)?.[0] ?? 0));
+// where a dashed line is, and now the present, if that is not the time of the newest point.
+export function draw(picture, lines, level, now = 0) {
+  const end = Math.max(now, ...lines.map(({ points }) => points.at(-1)?.[0] ?? 0));
   const begin = Math.min(end, ...lines.map(({ points }) => points[0]?.[0] ?? end));
   const span = Math.min(longest, Math.max(shortest, end - begin));
   const top = 1.15 * Math.max(1, level ?? 0, ...lines.flatMap(({ points }) => points.map((p) => p[1])));
@@ -72,7 +72,7 @@ export function draw(picture, lines, level) {
   for (const { points, name, filled } of lines) {
     if (points.length === 0) continue;
     const way = points.map(([time, value]) => `${x(time)},${y(value)}`).join(" ");
-    if (filled) add("polygon", { points: `${x(points[0][0])},98 ${way} 1000,98`, class: `area ${name}` });
+    if (filled) add("polygon", { points: `${x(points[0][0])},98 ${way} ${x(points.at(-1)[0])},98`, class: `area ${name}` });
     add("polyline", { points: way, class: name });
   }
   if (level !== undefined) add("line", { x1: 0, x2: 1000, y1: y(level), y2: y(level), class: "level" });
@@ -97,11 +97,11 @@ export class Curve {
   }
 
   // show draws what is used against the limit, and tells it.
-  show(limit, text) {
+  show(limit, text, now) {
     say(this.part(".status"), text);
     this.part(".status").classList.toggle("refused", this.within && this.used.last > limit);
     const picture = this.part("svg");
-    draw(picture, [{ points: this.used.points, name: "passed", filled: true }], limit);
+    draw(picture, [{ points: this.used.points, name: "passed", filled: true }], limit, now);
     picture.setAttribute("aria-label", `${this.title}: ${text}`);
   }
 }
@@ -152,7 +152,7 @@ export function keyName(key) {
 }
 
 // ruleName is a rule as people know it.
-export const ruleName = ({ name, shadow }) => (shadow ? `${name} (shadow)` : name);
+export const ruleName = (name, shadow) => (shadow ? `${name} (shadow)` : name);
 
 // Rule shows what passed of a rule and what was refused.
 export class Rule {

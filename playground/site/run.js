@@ -47,7 +47,7 @@ export class Run {
     this.nodes = setup.nodes.map((address, number) => this.node(address, number));
     const alone = setup.nodes.length > 1 ? "of the key with most at each node, added up, as nodes count alone" : "of the key with most";
     this.curves = setup.rules.map((rule) => rule.limits.map((limit) => new Curve(
-      byID("curves"), `${ruleName(rule)}: in ${duration(limit.window_ms)}`,
+      byID("curves"), `${ruleName(rule.name, rule.shadow)}: in ${duration(limit.window_ms)}`,
       `Hits that count, ${rule.shared ? "of the key with most, all nodes together" : alone}.${rule.varies ? " Keys may have limits of their own, which the line does not show." : ""}`,
       !rule.varies)));
     byID("curves-legend").hidden = false;
@@ -91,7 +91,7 @@ export class Run {
       for (const rule of node.rules ?? []) {
         let known = this.nodes[i].rules.get(rule.name);
         if (!known) {
-          known = { view: new Rule(this.nodes[i].element.querySelector(".rules"), ruleName(rule)), allowed: new Series(), refused: new Series() };
+          known = { view: new Rule(this.nodes[i].element.querySelector(".rules"), ruleName(rule.name, rule.shadow)), allowed: new Series(), refused: new Series() };
           this.nodes[i].rules.set(rule.name, known);
         }
         known.allowed.add(moment.at, rule.allowed);

@@ -46,14 +46,14 @@ export class Watch {
   }
 
   // watched is told after the moments.
-  watched({ ready, top, overrides }) {
+  watched({ at, ready, top, overrides }) {
     const store = ready ? "The store takes hits." : "The store fails: nodes count alone, and push what they count when it is back.";
     if (!top) {
       say(byID("live-told"), store);
       return;
     }
     say(byID("live-told"), `${top.nodes === 1 ? "1 node reports" : `${top.nodes} nodes report`} of ${this.asked.namespace}. ${store}`);
-    for (const rule of top.rules) this.known(rule.rule).show(rule);
+    for (const [name, known] of this.rules) known.show(top.rules.find((rule) => rule.rule === name), at);
     const keys = (of, rate) => top.rules.flatMap((rule) => rule[of].map((key) =>
       [keyName(key), rule.rule, key[rate].toFixed(1), `${Math.round(100 * key.use)} %`]))
       .sort((a, b) => b[2] - a[2]).slice(0, 10);
@@ -81,7 +81,7 @@ class Watched {
     byID("nodes").append(this.element);
     this.view = new Rule(this.element.querySelector(".rules"), "Requests");
     this.curve = new Curve(byID("curves"), `${rule}: of the limit, used`,
-      "By the key that is nearest to a limit, when a node has seen it last. Nodes tell no more than 100 %, and leased hits of others are among it.");
+      "By the key that is nearest to a limit, when a node has seen it last. Nodes tell no more than 100\u00a0%, and leased hits of others are among it.");
     this.forget();
   }
 
@@ -97,10 +97,15 @@ class Watched {
     if (use !== undefined) this.curve.used.add(at, 100 * use);
   }
 
-  show(rule) {
-    say(this.element.querySelector("h2"), ruleName({ name: rule.rule, shadow: rule.shadow }));
-    say(this.element.querySelector(".status"), rule.nodes === 1 ? "1 node" : `${rule.nodes} nodes`);
-    this.view.show(this.passed.points, this.refused.points);
-    this.curve.show(100, this.use === undefined ? "no node has told a key" : `${Math.round(100 * this.use)} %`);
+  // show shows what nodes report now, if any does.
+  show(rule, at) {
+    this.element.hidden = !rule;
+    if (rule) {
+      say(this.element.querySelector("h2"), ruleName(rule.rule, rule.shadow));
+      say(this.element.querySelector(".status"), rule.nodes === 1 ? "1 node" : `${rule.nodes} nodes`);
+      this.view.show(this.passed.points, this.refused.points);
+    }
+    const use = this.use === undefined ? "no node has told a key" : `${Math.round(100 * this.use)} %`;
+    this.curve.show(100, rule ? use : "no node reports", at);
   }
 }
