@@ -28,6 +28,8 @@ const (
 	// minutes.
 	every = 500 * time.Millisecond
 	kept  = 601
+	// leastRest is how much longer is rested after a moment than it took to take it, at least.
+	leastRest = 9
 	// lookEvery is the time between two looks at the store, while somebody looks at the page.
 	lookEvery = time.Second
 	// maxStreams bounds the pages that are told at the same time.
@@ -183,15 +185,19 @@ func (v *View) Run(ctx context.Context) error {
 	if v.backend != nil {
 		group.Go(func() { v.lookOn(ctx) })
 	}
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
-		v.take()
 		select {
-		case <-ticker.C:
+		case <-timer.C:
 		case <-ctx.Done():
 			return nil
 		}
+		began := time.Now()
+		v.take()
+		took := time.Since(began)
+		// Tables of millions of counters take longer to look at, and nodes are to have the processor.
+		timer.Reset(max(every-took, leastRest*took))
 	}
 }
 
