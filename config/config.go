@@ -61,6 +61,9 @@ const (
 	FailDeny
 )
 
+// Name is the mode as a configuration has it.
+func (f Failure) Name() string { return failures[f] }
+
 // Response is what a rejected request gets.
 type Response struct {
 	// Status is the HTTP status, 200 to 599.

@@ -115,6 +115,11 @@ func readOtherLimits(v *value, own []window.Limit, sound bool) (limits []window.
 	return limits
 }
 
+// Varies reports whether the limits are not the same for all requests and keys.
+func (r *Rule) Varies() bool {
+	return len(r.LimitFrom) > 0 || r.Overrides.By != nil || len(r.Overrides.Keys) > 0
+}
+
 // Widest are the limits of a rule as large as a request may have any of them.
 //
 //go:noinline

@@ -40,7 +40,7 @@ type limitFrom struct {
 // compileVariants resolves what a rule asks of requests to know their limits. The rules themselves
 // are made when there is a node.
 func (r *request) compileVariants(c *config.Rule) *variants {
-	if len(c.LimitFrom) == 0 && c.Overrides.By == nil && len(c.Overrides.Keys) == 0 {
+	if !c.Varies() {
 		return nil
 	}
 	v := &variants{}

@@ -88,9 +88,14 @@ func (s *Slot) locate(t *Table, a Address) {
 	if s.table != t {
 		s.table, s.name = t, append(append(s.name[:0], t.name...), make([]byte, numberSize)...)
 	}
-	number, digits := t.page(a), (*[numberSize]byte)(s.name[len(s.name)-numberSize:])
-	digits[0], digits[1], digits[2] = byte(number>>16), byte(number>>8), byte(number)
+	putNumber(s.name, t.page(a))
 	s.evicted = s.evicted[:0]
+}
+
+// putNumber puts a page's number at the end of its name.
+func putNumber(name []byte, number uint32) {
+	digits := (*[numberSize]byte)(name[len(name)-numberSize:])
+	digits[0], digits[1], digits[2] = byte(number>>16), byte(number>>8), byte(number)
 }
 
 // find looks for the slot's entry and checks the page's form as far as it comes.

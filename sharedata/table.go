@@ -93,8 +93,9 @@ var ErrUnavailable = errors.New("shared data can't be written")
 // pages, and its secret, which comes from random. A later one with another capacity has larger or
 // smaller pages.
 func Open(data Data, options Options, random func() uint64) (*Table, error) {
-	key := append([]byte(prefix), options.Namespace...)
-	t := &Table{data: data, name: append(append([]byte(nil), key...), ':'), salt: options.Salt}
+	t := newTable(data, options.Namespace)
+	t.salt = options.Salt
+	key := t.name[:len(t.name)-1]
 	capacity := max(1, min(options.Capacity, MaxCapacity))
 	perCounter := max(options.BytesPerCounter, BytesPerCounter)
 	perPage := max(2, min(countersPerPage, largePage/perCounter))
@@ -118,6 +119,11 @@ func Open(data Data, options Options, random func() uint64) (*Table, error) {
 		data.Set(key, header, cas)
 	}
 	return nil, ErrUnavailable
+}
+
+// newTable has the name of a namespace's table, and its pages' without their numbers.
+func newTable(data Data, namespace string) *Table {
+	return &Table{data: data, name: append(append([]byte(prefix), namespace...), ':')}
 }
 
 func (t *Table) readHeader(value []byte) bool {

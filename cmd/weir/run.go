@@ -39,6 +39,9 @@ type runFlags struct {
 	nodes, workers                     int
 }
 
+// vmID names what the plugins of a node share.
+const vmID = "weir"
+
 // closeTimeout is what requests in flight get to finish in.
 const closeTimeout = 5 * time.Second
 
@@ -208,7 +211,7 @@ func (r *runner) page(nodes []string, counters store.Store, start func(func(cont
 		return page + " (without the live view, which needs a loopback address)", nil
 	}
 	view := ui.New(ui.Options{
-		Config: r.config, Processes: r.processes, Nodes: nodes, Lines: &r.lines, Store: counters, Page: playground.Handler(),
+		Config: r.config, Processes: r.processes, VMID: vmID, Nodes: nodes, Lines: &r.lines, Store: counters, Page: playground.Handler(),
 	})
 	start(view.Run)
 	start(func(ctx context.Context) error { return server.Serve(ctx, l, view.Handler(l.Addr().String())) })
@@ -262,7 +265,7 @@ func (r *runner) nodes(
 		proxy, err := host.NewProxy(ctx, host.ProxyConfig{
 			Module:  module,
 			Process: process,
-			VMID:    "weir",
+			VMID:    vmID,
 			// Rules may want what bodies say.
 			Plugin:   host.Plugin{Name: "weir", RootID: "weir", Configuration: r.document, AllowOnHeadersStopIteration: true},
 			Workers:  r.flags.workers,

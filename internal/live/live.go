@@ -8,16 +8,18 @@ import (
 	"time"
 
 	"weir/internal/host"
+	"weir/internal/node"
 )
 
 // Node is what a node has done since it was started.
 type Node struct {
 	// Rules are in the order of their namespaces and names.
 	Rules []Rule `json:"rules"`
-	// Waited are requests that waited for the backend, Alone those that were decided without it,
-	// Pushed hits that it was told of, and Failed pushes that it did not take, and that are sent
-	// again.
+	// Waited are requests that waited for the backend, Late those of them that did so in vain, Alone
+	// those that were decided without it, Pushed hits that it was told of, and Failed pushes that it did
+	// not take, and that are sent again.
 	Waited int64 `json:"waited"`
+	Late   int64 `json:"late"`
 	Alone  int64 `json:"alone"`
 	Pushed int64 `json:"pushed"`
 	Failed int64 `json:"failed"`
@@ -33,6 +35,8 @@ type Rule struct {
 	// Overshoot is the most hits above a limit that this node and others can admit together as things
 	// stand, 2^53-1 if nothing bounds that.
 	Overshoot int64 `json:"overshoot"`
+	// Held is what its keys have leased; nil if they lease nothing, or nobody has looked.
+	Held *node.Held `json:"held,omitempty"`
 }
 
 // Same reports whether it is the same rule, whatever it has decided.
@@ -65,6 +69,8 @@ func read(metrics map[string]host.Metric) (n Node) {
 			n.rule(labels).Overshoot = value
 		case "waited_requests_total":
 			n.Waited += value
+		case "late_requests_total":
+			n.Late += value
 		case "decided_alone_total":
 			n.Alone += value
 		case "pushed_hits_total":

@@ -19,13 +19,14 @@ func TestRead(t *testing.T) {
 		shop + "weir_rule=.=per-user;.;overshoot_bound":                                       {Value: 30},
 		shop + "waited_requests_total":                                                        {Value: 3},
 		"weir.weir_namespace=.=api;.;waited_requests_total":                                   {Value: 10},
+		shop + "late_requests_total":                                                          {Value: 2},
 		shop + "decided_alone_total":                                                          {Value: 1},
 		shop + "pushed_hits_total":                                                            {Value: 8},
 		shop + "failed_pushes_total":                                                          {Value: 6},
 		shop + "evicted_counters_total":                                                       {Value: 99},
 		"somebody_elses_requests_total":                                                       {Value: 99},
 	})
-	want := Node{Waited: 13, Alone: 1, Pushed: 8, Failed: 6, Rules: []Rule{
+	want := Node{Waited: 13, Late: 2, Alone: 1, Pushed: 8, Failed: 6, Rules: []Rule{
 		{Namespace: "api", Name: "z", Allowed: 1}, {Namespace: "shop.eu", Name: "new", Shadow: true, Allowed: 5, Rejected: 4},
 		{Namespace: "shop.eu", Name: "per-user", Allowed: 7, Rejected: 2, Overshoot: 30},
 	}}

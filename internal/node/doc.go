@@ -8,5 +8,5 @@
 //
 // The files are layers, and calls go down only: tick and leave; answers; requests, which wait;
 // decide; wishes, for leases; push, of keys that are due; callouts; counters, which are what keys
-// have in the table; and the node's own parts.
+// have in the table; and the node's own parts. look is for who only looks, beside all nodes.
 package node

@@ -70,8 +70,9 @@ type Options struct {
 //     a body of this form; DELETE with &rule=R removes the override of &key=V, once for each value,
 //     or with &all all of the rule. Both answer with [Changed].
 //   - GET /v1/top?namespace=N tells [Top], with &rule=R of that rule only.
-//   - GET /v1/watch?namespace=N tells [Watched] every two seconds for ten minutes, as server-sent
-//     events.
+//   - GET /v1/watch?namespace=N tells a [WatchedMoment] and [Watched] every two seconds for ten
+//     minutes, as server-sent events, and first the moments of the last five minutes in which somebody
+//     has watched: those after the number that Last-Event-ID says.
 //   - GET /readyz is 200 if the store takes hits, else 503. A hit of its own tells, once a second at
 //     most. GET /healthz is the same.
 //   - GET /livez is 200.
@@ -128,8 +129,10 @@ type handler struct {
 	log     *slog.Logger
 	health  *health
 	backend *backend.Backend
-	// watchers are the streams under way, and ended is closed when they are to end.
+	// watchers are the streams under way, watched what they have told, and ended is closed when they are
+	// to end.
 	watchers atomic.Int64
+	watched  watchedNamespaces
 	ended    <-chan struct{}
 }
 

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"net/http"
+	"sync"
 	"time"
 
 	"weir/internal/backend"
@@ -18,6 +19,11 @@ const (
 	watchLife = 10 * time.Minute
 	// maxWatchers bounds the streams at a time.
 	maxWatchers = 32
+	// maxWatched bounds the namespaces of which moments are kept: those of five minutes, which are
+	// leastApart at least, however many streams there are.
+	maxWatched  = 64
+	leastApart  = 1500 * time.Millisecond
+	keptMoments = int(5*time.Minute/leastApart) + 1
 )
 
 // Watched is how a namespace stands at a moment.
@@ -28,6 +34,105 @@ type Watched struct {
 	Ready     bool       `json:"ready"`
 	Top       *Top       `json:"top,omitempty"`
 	Overrides []Override `json:"overrides,omitempty"`
+}
+
+// WatchedMoment is what nodes report of a namespace at a moment, to be drawn over time.
+type WatchedMoment struct {
+	// Number counts moments, from 1.
+	Number int64 `json:"n"`
+	// At is in milliseconds of Unix time.
+	At    int64               `json:"at"`
+	Rules []WatchedMomentRule `json:"rules"`
+}
+
+// WatchedMomentRule is what they report of a rule.
+type WatchedMomentRule struct {
+	Rule string `json:"rule"`
+	// Passed and Refused are requests a second.
+	Passed  float64 `json:"passed"`
+	Refused float64 `json:"refused"`
+	// Use is the largest share of a limit that a key had used when it was seen last, at most 1. It is left
+	// out if no key is told.
+	Use *float64 `json:"use,omitempty"`
+}
+
+// watchedNamespaces are those that somebody has watched lately. Streams of one share its moments, and
+// the looks at the store.
+type watchedNamespaces struct {
+	mu     sync.Mutex
+	byName map[string]*watchedNamespace
+}
+
+type watchedNamespace struct {
+	asked time.Time // guarded by watchedNamespaces.mu
+
+	mu      sync.Mutex
+	stands  Watched
+	looked  time.Time
+	moments History[WatchedMoment]
+}
+
+// of is a namespace that somebody watches now. It takes the place of the one that was watched the
+// longest time ago if there are too many.
+func (w *watchedNamespaces) of(name string, now time.Time) *watchedNamespace {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	found := w.byName[name]
+	if found == nil {
+		if w.byName == nil {
+			w.byName = map[string]*watchedNamespace{}
+		}
+		if len(w.byName) >= maxWatched {
+			oldest := ""
+			for other, of := range w.byName {
+				if oldest == "" || of.asked.Before(w.byName[oldest].asked) {
+					oldest = other
+				}
+			}
+			delete(w.byName, oldest)
+		}
+		found = &watchedNamespace{moments: History[WatchedMoment]{Keep: keptMoments}}
+		w.byName[name] = found
+	}
+	found.asked = now
+	return found
+}
+
+// look is how a namespace stands, and its moments after a number. If another stream has just looked,
+// it is what that has found.
+func (h *handler) look(ctx context.Context, namespace string, after int64) (Watched, []WatchedMoment) {
+	now := h.health.now()
+	w := h.watched.of(namespace, now)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if ago := now.Sub(w.looked); w.looked.IsZero() || ago < 0 || ago >= leastApart {
+		stands := h.stands(ctx, namespace)
+		if ctx.Err() != nil {
+			return stands, nil // nobody waits for it any more
+		}
+		w.stands, w.looked = stands, now
+		if stands.Top != nil {
+			w.moments.Add(momentOf(w.moments.Next(), stands.At, stands.Top))
+		}
+	}
+	return w.stands, w.moments.After(after)
+}
+
+func momentOf(number, at int64, top *Top) WatchedMoment {
+	m := WatchedMoment{Number: number, At: at, Rules: []WatchedMomentRule{}}
+	for i := range top.Rules {
+		r := &top.Rules[i]
+		rule := WatchedMomentRule{Rule: r.Rule, Passed: rounded(max(0, r.RequestsPerSecond-r.RefusedRequestsPerSecond)), Refused: r.RefusedRequestsPerSecond}
+		for _, keys := range [][]TopKey{r.Used, r.Refused} {
+			for j := range keys {
+				if use := keys[j].Use; rule.Use == nil || use > *rule.Use {
+					rule.Use = &use
+				}
+			}
+		}
+		m.Rules = append(m.Rules, rule)
+	}
+	return m
 }
 
 // watch tells how a namespace stands, again and again.
@@ -51,9 +156,18 @@ func (h *handler) watch(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()
+	last := LastEvent(r)
 	for {
-		stands := h.stands(ctx, namespace)
-		if ctx.Err() != nil || stream.Send("watched", stands) != nil || stream.Flush() != nil {
+		stands, moments := h.look(ctx, namespace, last)
+		if ctx.Err() != nil {
+			return
+		}
+		for i := range moments {
+			if last = moments[i].Number; stream.Send("moment", &moments[i]) != nil {
+				return
+			}
+		}
+		if stream.Send("watched", stands) != nil || stream.Flush() != nil {
 			return
 		}
 		select {

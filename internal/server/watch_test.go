@@ -5,34 +5,63 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"weir/internal/server"
+	"weir/internal/store/memory"
 	"weir/internal/wire"
 )
 
-// firstEvent reads the first event of a stream.
-func firstEvent(t *testing.T, answer *http.Response) (w server.Watched) {
+// events reads a stream until it has told how a namespace stands, and returns the moments before that.
+func events(t *testing.T, answer *http.Response) (moments []server.WatchedMoment, w server.Watched) {
 	t.Helper()
 	if answer.StatusCode != 200 || answer.Header.Get("Content-Type") != "text/event-stream" {
 		t.Fatalf("status %d, %v", answer.StatusCode, answer.Header)
 	}
 	lines := bufio.NewReader(answer.Body)
-	for _, want := range []string{"event: watched\n", "data: ", "\n"} {
+	read := func(before string) string {
+		t.Helper()
 		line, err := lines.ReadString('\n')
-		if err != nil || !strings.HasPrefix(line, want) {
-			t.Fatalf("got %q, %v, want %q", line, err, want)
+		text, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), before)
+		if err != nil || !ok {
+			t.Fatalf("got %q, %v, want %s", line, err, before)
 		}
-		if data, ok := strings.CutPrefix(line, "data: "); ok {
-			if err := json.Unmarshal([]byte(data), &w); err != nil {
-				t.Fatal(err)
-			}
+		return text
+	}
+	for {
+		var to any = &w
+		event := read("event: ")
+		if event == "moment" {
+			moments = append(moments, server.WatchedMoment{})
+			to = &moments[len(moments)-1]
+		}
+		if err := json.Unmarshal([]byte(read("data: ")), to); err != nil {
+			t.Fatal(err)
+		}
+		if read(""); event == "watched" {
+			return moments, w
 		}
 	}
-	return w
+}
+
+// watching begins to watch a namespace. Moments up to a number were told before.
+func watching(t *testing.T, s *httptest.Server, namespace, last string) *http.Response {
+	t.Helper()
+	r := request(t, "GET", s.URL+server.WatchPath+"?namespace="+namespace, nil)
+	r.Header.Set("Last-Event-ID", last)
+	answer, err := s.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { answer.Body.Close() })
+	return answer
 }
 
 // A page is told of reports, overrides and the store. Only so many are told at a time, and streams end
@@ -50,13 +79,8 @@ func TestWatch(t *testing.T) {
 	const most = 32
 	streams := make([]*http.Response, most)
 	for i := range streams {
-		answer, err := s.Client().Do(request(t, "GET", s.URL+server.WatchPath+"?namespace=shop", nil))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer answer.Body.Close()
-		streams[i] = answer
-		got := firstEvent(t, answer)
+		streams[i] = watching(t, s, "shop", "")
+		_, got := events(t, streams[i])
 		if !got.Ready || got.Top == nil || got.Top.Nodes != 1 || len(got.Top.Rules) != 1 || got.Top.Rules[0].RequestsPerSecond != 5 {
 			t.Fatalf("got %+v", got)
 		}
@@ -87,12 +111,61 @@ func TestWatchWithoutStore(t *testing.T) {
 	ended := make(chan struct{})
 	close(ended)
 	s := start(t, unread{&brokenStore{Store: open(), err: errors.New("out of order")}}, server.Options{Ended: ended})
-	answer, err := s.Client().Do(request(t, "GET", s.URL+server.WatchPath+"?namespace=shop", nil))
+	if moments, got := events(t, watching(t, s, "shop", "")); len(moments) > 0 || got.Ready || got.Top != nil || got.Overrides != nil {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// Who comes later, or again, is told the moments before, of five minutes in which somebody has watched.
+// All streams of a namespace share them, and no others do.
+func TestWatchLater(t *testing.T) {
+	var now atomic.Int64 // seconds behind the epoch
+	ended := make(chan struct{})
+	close(ended)
+	at := func() time.Time { return epoch.Add(time.Duration(now.Load()) * time.Second) }
+	s := start(t, memory.New(memory.Options{Now: at}), server.Options{Ended: ended, Now: at})
+	for i := range uint64(300) {
+		report := wire.AppendReport(nil, &wire.Report{Namespace: "shop", Node: 1, Sender: 1, AtNanos: uint64(at().UnixNano()), Rules: []wire.RuleReport{
+			{Name: "r", SpanMillis: 1000, Requests: 3 * (i + 1), RefusedRequests: i + 1, Every: 1, Used: wire.KeyList{Keys: []wire.ReportKey{
+				{ID: wire.ID{1}, Hits: 5, Use: 100}, {ID: wire.ID{2}, Hits: 4, Use: i + 200},
+			}}},
+			{Name: "quiet", SpanMillis: 1000, Requests: 1, Every: 1},
+		}})
+		if answer, body := do(t, s.Client(), request(t, "POST", s.URL+wire.PushPath, report)); answer.StatusCode != 200 {
+			t.Fatalf("status %d: %s", answer.StatusCode, body)
+		}
+		last := fmt.Sprint(i)
+		for _, again := range []bool{false, true} { // another stream looks at the same moment
+			if moments, _ := events(t, watching(t, s, "shop", last)); len(moments) != 1 || moments[0].Number != int64(i+1) {
+				t.Fatalf("moment %d, again %t: got %+v", i+1, again, moments)
+			}
+		}
+		now.Add(2)
+	}
+	now.Add(-2)
+	for last, want := range map[string]int{"": 201, "0": 201, "297": 3, "300": 0, "5000": 201, "-1": 201, "none": 201} {
+		moments, _ := events(t, watching(t, s, "shop", last))
+		if len(moments) != want || want > 0 && moments[want-1].Number != 300 {
+			t.Errorf("after %q come %d, want %d", last, len(moments), want)
+		}
+	}
+	moments, _ := events(t, watching(t, s, "shop", "299"))
+	got, err := json.Marshal(moments)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer answer.Body.Close()
-	if got := firstEvent(t, answer); got.Ready || got.Top != nil || got.Overrides != nil {
-		t.Errorf("got %+v", got)
+	want := fmt.Sprintf(`[{"n":300,"at":%d,"rules":[{"rule":"quiet","passed":1,"refused":0},{"rule":"r","passed":600,"refused":300,"use":0.499}]}]`, at().UnixMilli())
+	if string(got) != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	// Others push it out, and know nothing of it.
+	for i := range 64 {
+		now.Add(1)
+		if moments, _ := events(t, watching(t, s, fmt.Sprint("other-", i), "")); len(moments) != 1 || len(moments[0].Rules) != 0 {
+			t.Fatalf("another namespace has %+v", moments)
+		}
+	}
+	if moments, _ := events(t, watching(t, s, "shop", "")); len(moments) != 1 {
+		t.Errorf("%d moments are kept of too many namespaces", len(moments))
 	}
 }

@@ -14,6 +14,15 @@ type Lines struct {
 	state Faults
 	// changed is closed when faults change, so that calls under way notice.
 	changed chan struct{}
+	// callouts are those of each node.
+	callouts map[int]Callouts
+}
+
+// Callouts are calls of the backend that have come to an end.
+type Callouts struct {
+	Callouts int64 `json:"callouts"`
+	// Failed are those that had no answer in time, or another one than 200.
+	Failed int64 `json:"failed_callouts"`
 }
 
 // Faults are what lies between nodes and their backend.
@@ -64,6 +73,26 @@ func (l *Lines) look(node int) (cut bool, delay time.Duration, changed <-chan st
 	return cut, time.Duration(l.state.DelayMS) * time.Millisecond, l.changed
 }
 
+// Callouts are those that a node has made.
+func (l *Lines) Callouts(node int) Callouts {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.callouts[node]
+}
+
+func (l *Lines) count(node int, failed bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.callouts == nil {
+		l.callouts = map[int]Callouts{}
+	}
+	n := l.callouts[node]
+	if n.Callouts++; failed {
+		n.Failed++
+	}
+	l.callouts[node] = n
+}
+
 // Transport is how a node calls its backend.
 func (l *Lines) Transport(node int) http.RoundTripper {
 	return &line{lines: l, node: node, next: &http.Transport{MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute, DisableCompression: true}}
@@ -78,6 +107,12 @@ type line struct {
 // RoundTrip implements http.RoundTripper. What was under way when a line was cut may have been
 // applied, and its answer is lost, as it is when a backend dies.
 func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := l.call(r)
+	l.lines.count(l.node, err != nil || answer.StatusCode != http.StatusOK)
+	return answer, err
+}
+
+func (l *line) call(r *http.Request) (*http.Response, error) {
 	if cut, _, _ := l.lines.look(l.node); cut {
 		if r.Body != nil {
 			return nil, errors.Join(errCut, r.Body.Close())

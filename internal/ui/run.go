@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -21,13 +20,16 @@ import (
 	"weir/internal/server"
 	"weir/internal/store"
 	"weir/internal/wire"
+	"weir/window"
 )
 
 const (
-	// every is the time between two moments, and kept how many a page can still be told: three
+	// every is the time between two moments, and kept how many a page can still be told: those of five
 	// minutes.
 	every = 500 * time.Millisecond
-	kept  = 360
+	kept  = 601
+	// leastRest is how much longer is rested after a moment than it took to take it, at least.
+	leastRest = 9
 	// lookEvery is the time between two looks at the store, while somebody looks at the page.
 	lookEvery = time.Second
 	// maxStreams bounds the pages that are told at the same time.
@@ -41,8 +43,10 @@ const (
 // Options say what a view is of.
 type Options struct {
 	Config *config.Config
-	// Processes are the nodes', and Nodes the addresses on which they listen.
+	// Processes are the nodes', VMID names what their plugins share, and Nodes are the addresses on which
+	// they listen.
 	Processes []*host.Process
+	VMID      string
 	Nodes     []string
 	// Lines are those between the nodes and the backend.
 	Lines *Lines
@@ -59,11 +63,11 @@ type View struct {
 	o       Options
 	traffic *traffic
 	backend *backend.Backend // nil if there is none
+	tables  *live.Tables     // those of nodes, for take
 	ended   chan struct{}
 
 	mu      sync.Mutex
-	moments []Moment // oldest first
-	number  int64
+	moments server.History[Moment]
 	tick    chan struct{} // closed at the next moment
 	streams int
 	looked  Looked
@@ -75,10 +79,16 @@ type Moment struct {
 	// Number counts moments, from 1.
 	Number int64 `json:"n"`
 	// At is in milliseconds of Unix time.
-	At    int64       `json:"at"`
-	Nodes []live.Node `json:"nodes"`
-	// Most is what the key with most requests was let pass in a window, of those that the page sends.
-	Most int `json:"most"`
+	At    int64  `json:"at"`
+	Nodes []Node `json:"nodes"`
+	// Most is how many hits have passed that count, of each rule and limit of the configuration.
+	Most [][]uint64 `json:"most"`
+}
+
+// Node is what a node has done, and called.
+type Node struct {
+	live.Node
+	Callouts
 }
 
 // Looked is what the store had when it was last looked at.
@@ -104,13 +114,8 @@ type State struct {
 // Watched is a rule.
 type Watched struct {
 	Rule string `json:"rule"`
-	// Limit is that in force for users of the page, and Configured that of the configuration.
-	Limit      uint64 `json:"limit"`
-	Configured uint64 `json:"configured"`
-	WindowMS   int64  `json:"window_ms"`
-	Algorithm  string `json:"algorithm"`
-	// OverMS is the time over which the page adds up what was let pass.
-	OverMS int64 `json:"over_ms"`
+	// Limit is the first one, as it is in force for users of the page.
+	Limit
 	// Changeable says that its limit can be set.
 	Changeable bool `json:"changeable"`
 }
@@ -119,9 +124,32 @@ type Watched struct {
 type Setup struct {
 	Namespace string   `json:"namespace"`
 	Nodes     []string `json:"nodes"`
+	Rules     []Rule   `json:"rules"`
 	// Failure is what decides without the backend, and TimeoutMS how long nodes wait for it.
 	Failure   string `json:"failure"`
 	TimeoutMS int64  `json:"timeout_ms"`
+}
+
+// Rule is a rule of the configuration.
+type Rule struct {
+	Name   string `json:"name"`
+	Shadow bool   `json:"shadow"`
+	// Shared says that nodes keep its limits together, and Varies that keys may have others.
+	Shared bool    `json:"shared"`
+	Varies bool    `json:"varies"`
+	Limits []Limit `json:"limits"`
+}
+
+// Limit is a limit of it.
+type Limit struct {
+	Limit     uint64 `json:"limit"`
+	WindowMS  int64  `json:"window_ms"`
+	Algorithm string `json:"algorithm"`
+}
+
+// limitOf is a limit as it is told.
+func limitOf(l *window.Limit) Limit {
+	return Limit{Limit: l.Quota(), WindowMS: l.Width / int64(time.Millisecond), Algorithm: l.Name()}
 }
 
 // New makes a view.
@@ -130,6 +158,8 @@ func New(o Options) *View {
 		o.Now = time.Now
 	}
 	v := &View{o: o, traffic: newTraffic(o.Nodes, watched(o.Config), o.Now), ended: make(chan struct{}), tick: make(chan struct{})}
+	v.moments.Keep = kept
+	v.tables = live.NewTables(o.Config, o.VMID, o.Processes)
 	if o.Store != nil {
 		v.backend = backend.New(o.Store)
 	}
@@ -155,28 +185,32 @@ func (v *View) Run(ctx context.Context) error {
 	if v.backend != nil {
 		group.Go(func() { v.lookOn(ctx) })
 	}
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
-		v.take()
 		select {
-		case <-ticker.C:
+		case <-timer.C:
 		case <-ctx.Done():
 			return nil
 		}
+		began := time.Now()
+		v.take()
+		took := time.Since(began)
+		// Tables of millions of counters take longer to look at, and nodes are to have the processor.
+		timer.Reset(max(every-took, leastRest*took))
 	}
 }
 
 func (v *View) take() {
 	s := live.Take(v.o.Now(), v.o.Processes)
-	most := v.traffic.most()
+	m := Moment{At: s.At.UnixMilli(), Most: v.tables.Look(&s)}
+	for i := range s.Nodes {
+		m.Nodes = append(m.Nodes, Node{s.Nodes[i], v.o.Lines.Callouts(i)})
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.number++
-	v.moments = append(v.moments, Moment{Number: v.number, At: s.At.UnixMilli(), Nodes: s.Nodes, Most: most})
-	if len(v.moments) > kept {
-		v.moments = slices.Delete(v.moments, 0, len(v.moments)-kept)
-	}
+	m.Number = v.moments.Next()
+	v.moments.Add(m)
 	close(v.tick)
 	v.tick = make(chan struct{})
 }
@@ -352,10 +386,7 @@ func (v *View) state() State {
 	rule := v.traffic.rule
 	s := State{
 		Backend: v.backend != nil, Faults: v.o.Lines.Faults(), Load: load, Sent: sent,
-		Watched: Watched{
-			Rule: rule.Name, Limit: rule.Limits[0].Quota(), Configured: rule.Limits[0].Quota(), WindowMS: rule.Limits[0].Width / int64(time.Millisecond),
-			Algorithm: rule.Limits[0].Name(), OverMS: v.traffic.over().Milliseconds(), Changeable: v.changeable(),
-		},
+		Watched: Watched{Rule: rule.Name, Limit: limitOf(&rule.Limits[0]), Changeable: v.changeable()},
 	}
 	if s.Faults.Cut == nil {
 		s.Faults.Cut = []int{}
@@ -364,7 +395,7 @@ func (v *View) state() State {
 	defer v.mu.Unlock()
 	s.Looked = v.looked
 	if v.limit != nil {
-		s.Watched.Limit = *v.limit
+		s.Watched.Limit.Limit = *v.limit
 	}
 	return s
 }
@@ -390,7 +421,7 @@ func (v *View) events(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "this connection can't be streamed to", http.StatusInternalServerError)
 		return
 	}
-	last, _ := strconv.ParseInt(r.Header.Get("last-event-id"), 10, 64) // 0 for none
+	last := server.LastEvent(r)
 	if stream.Send("setup", v.setup()) != nil {
 		return
 	}
@@ -415,22 +446,25 @@ func (v *View) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// after are the moments after one, and what closes when there is another. The number of a moment that
-// is yet to come is of a server that has ended.
+// after are the moments after one, and what closes when there is another.
 func (v *View) after(last int64) ([]Moment, <-chan struct{}) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if last > v.number || last < 0 {
-		last = 0
-	}
-	from, _ := slices.BinarySearchFunc(v.moments, last+1, func(m Moment, n int64) int { return int(m.Number - n) })
-	return slices.Clone(v.moments[from:]), v.tick
+	return v.moments.After(last), v.tick
 }
 
 func (v *View) setup() Setup {
 	c := v.o.Config
-	return Setup{
-		Namespace: c.Namespace, Nodes: v.o.Nodes, Failure: [...]string{"local", "allow", "deny"}[c.OnBackendFailure],
-		TimeoutMS: int64(c.Backend.Timeout) / int64(time.Millisecond),
+	s := Setup{
+		Namespace: c.Namespace, Nodes: v.o.Nodes, Failure: c.OnBackendFailure.Name(), TimeoutMS: int64(c.Backend.Timeout) / int64(time.Millisecond),
 	}
+	for i := range c.Rules {
+		r := &c.Rules[i]
+		told := Rule{Name: r.Name, Shadow: r.Shadow, Shared: r.SyncRate >= 0, Varies: r.Varies()}
+		for j := range r.Limits {
+			told.Limits = append(told.Limits, limitOf(&r.Limits[j]))
+		}
+		s.Rules = append(s.Rules, told)
+	}
+	return s
 }

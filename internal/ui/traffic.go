@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"weir/config"
-	"weir/window"
 )
 
 const (
@@ -21,8 +20,6 @@ const (
 	maxBurst = 1000
 	// together is how many requests are under way at once. What comes on top waits.
 	together = 64
-	// longest is the longest time over which is added up what a user was let pass.
-	longest = time.Hour
 	// pace is how often requests are sent that are due.
 	pace = 20 * time.Millisecond
 )
@@ -56,7 +53,6 @@ type traffic struct {
 	load   Load
 	sent   Sent
 	number int
-	passed map[string][]time.Time // of each key, those that count, oldest first
 }
 
 // demand is a request that is to be sent.
@@ -64,7 +60,7 @@ type demand struct{ node, user int }
 
 func newTraffic(nodes []string, rule *config.Rule, now func() time.Time) *traffic {
 	return &traffic{
-		nodes: nodes, rule: rule, now: now, load: Load{Users: 1, Node: -1}, due: make(chan demand, maxBurst), passed: map[string][]time.Time{},
+		nodes: nodes, rule: rule, now: now, load: Load{Users: 1, Node: -1}, due: make(chan demand, maxBurst),
 		client: &http.Client{
 			Timeout:       5 * time.Second,
 			Transport:     &http.Transport{MaxIdleConnsPerHost: together, IdleConnTimeout: time.Minute},
@@ -165,29 +161,29 @@ func (t *traffic) burst(requests int) error {
 func (t *traffic) send(ctx context.Context, d demand) {
 	request, err := t.request(ctx, d)
 	if err != nil {
-		t.count(d.user, 0)
+		t.count(0)
 		return
 	}
 	answer, err := t.client.Do(request)
 	if err != nil {
-		t.count(d.user, 0)
+		t.count(0)
 		return
 	}
 	_, err = io.Copy(io.Discard, io.LimitReader(answer.Body, 1<<20))
 	if err = errors.Join(err, answer.Body.Close()); err != nil {
-		t.count(d.user, 0)
+		t.count(0)
 		return
 	}
 	refused := answer.Header.Get("x-envoy-ratelimited") != ""
 	if refused {
-		t.count(d.user, http.StatusTooManyRequests)
+		t.count(http.StatusTooManyRequests)
 		return
 	}
-	t.count(d.user, answer.StatusCode)
+	t.count(answer.StatusCode)
 }
 
 // count counts an answer of a status, 0 for none.
-func (t *traffic) count(user, status int) {
+func (t *traffic) count(status int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
@@ -197,34 +193,7 @@ func (t *traffic) count(user, status int) {
 		t.sent.Failed++
 	default:
 		t.sent.Passed++
-		key := strings.Join(values(t.rule, user), "\x00")
-		t.passed[key] = append(t.passed[key], t.now())
 	}
-}
-
-// most is what all nodes together have let the key with most requests pass in a window that ends now.
-func (t *traffic) most() (most int) {
-	now := t.now()
-	since := now.Add(-t.over())
-	if l := t.rule.Limits[0]; l.Kind == window.FixedWindow && time.Duration(l.Width) <= longest {
-		since = now.Add(-1 - time.Duration(now.UnixNano()%l.Width)) // the window's beginning counts
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for key, times := range t.passed {
-		gone := 0
-		for gone < len(times) && !times[gone].After(since) {
-			gone++
-		}
-		t.passed[key] = times[gone:]
-		most = max(most, len(times)-gone)
-	}
-	return most
-}
-
-// over is the time that most is of.
-func (t *traffic) over() time.Duration {
-	return min(time.Duration(t.rule.Limits[0].Width), longest)
 }
 
 func (t *traffic) told() (Load, Sent) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -83,6 +84,56 @@ func TestLines(t *testing.T) {
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("a call that was given up has %v", err)
 	}
+	// They are counted, of each node by itself.
+	for node, want := range []Callouts{{Callouts: 5, Failed: 2}, {Callouts: 5, Failed: 3}, {}} {
+		if got := lines.Callouts(node); got != want {
+			t.Errorf("node %d has %+v, want %+v", node, got, want)
+		}
+	}
+}
+
+// A backend's refusal is a callout that has failed.
+func TestCalloutsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	backend := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(backend.Close)
+	var lines Lines
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, backend.URL, strings.NewReader("push"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := lines.Transport(3).RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer.Body.Close()
+	if got := lines.Callouts(3); got != (Callouts{Callouts: 1, Failed: 1}) {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// Pages are told what the configuration says, in its words.
+func TestSetup(t *testing.T) {
+	t.Parallel()
+	for _, failure := range []string{"local", "allow", "deny"} {
+		parsed, err := config.Parse(fmt.Appendf(nil, `{"namespace": "shop", "backend": {"cluster": "weir"}, "on_backend_failure": %q, "rules": [
+			{"name": "r", "mode": "shadow", "limits": [{"limit": 5, "window": "10s", "algorithm": "sliding_log"}, {"limit": 7, "window": "1m", "algorithm": "token_bucket", "burst": 9}]},
+			{"name": "here", "sync_rate": -1, "key": [{"header": "x-user"}], "limits": [{"limit": 1, "window": "1s", "algorithm": "fixed_window"}],
+			 "overrides": {"keys": [{"key": ["ann"], "limits": [{"limit": 2, "window": "1s", "algorithm": "fixed_window"}]}]}}]}`, failure))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := New(Options{Config: parsed, Nodes: []string{"127.0.0.1:1"}, Lines: &Lines{}}).setup()
+		want := Setup{Namespace: "shop", Nodes: []string{"127.0.0.1:1"}, Failure: failure, TimeoutMS: 200, Rules: []Rule{
+			{Name: "r", Shadow: true, Shared: true, Limits: []Limit{
+				{Limit: 5, WindowMS: 10_000, Algorithm: "sliding_log"}, {Limit: 9, WindowMS: 60_000, Algorithm: "token_bucket"},
+			}},
+			{Name: "here", Varies: true, Limits: []Limit{{Limit: 1, WindowMS: 1000, Algorithm: "fixed_window"}}},
+		}}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("got\n%+v, want\n%+v", got, want)
+		}
+	}
 }
 
 // Pages are told what they have not been told, as far as it is kept.
@@ -143,60 +194,6 @@ func TestRequest(t *testing.T) {
 	for _, n := range []int{0, -1, maxBurst + 1} {
 		if sent.burst(n) == nil {
 			t.Errorf("a burst of %d is taken", n)
-		}
-	}
-}
-
-// What was passed is added up for as long as the limit's window.
-func TestMost(t *testing.T) {
-	t.Parallel()
-	parsed, err := config.Parse([]byte(`{"rules": [{"name": "r", "key": [{"header": "x-user"}], "limits": [{"limit": 5, "window": "10s", "algorithm": "sliding_log"}]}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	now := time.Unix(1000, 0)
-	sent := newTraffic([]string{"127.0.0.1:1"}, &parsed.Rules[0], func() time.Time { return now })
-	count := func(user int, statuses ...int) {
-		for _, status := range statuses {
-			sent.count(user, status)
-		}
-	}
-	count(0, 200, 200, 429, 0, 500)
-	count(1, 200)
-	now = now.Add(5 * time.Second)
-	count(1, 204, 404)
-	for _, step := range []struct {
-		after time.Duration
-		want  int
-	}{{0, 3}, {5 * time.Second, 2}, {5 * time.Second, 0}} {
-		now = now.Add(step.after)
-		if got := sent.most(); got != step.want {
-			t.Errorf("at %s: %d, want %d", now, got, step.want)
-		}
-	}
-	if _, total := sent.told(); total != (Sent{Passed: 5, Refused: 1, Failed: 2}) {
-		t.Errorf("%+v", total)
-	}
-}
-
-// Of a fixed window of the clock it is the window that runs, which begins at a multiple of its width
-// since the Unix epoch.
-func TestMostOfTheClock(t *testing.T) {
-	t.Parallel()
-	parsed, err := config.Parse([]byte(`{"rules": [{"name": "r", "limits": [{"limit": 5, "window": "7s", "algorithm": "fixed_window"}]}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	now := time.Unix(7*1000-1, 0)
-	sent := newTraffic([]string{"127.0.0.1:1"}, &parsed.Rules[0], func() time.Time { return now })
-	for _, step := range []struct {
-		after time.Duration
-		want  int
-	}{{0, 1}, {time.Second, 1}, {6 * time.Second, 2}, {time.Second, 1}} {
-		now = now.Add(step.after)
-		sent.count(0, http.StatusOK)
-		if got := sent.most(); got != step.want {
-			t.Errorf("at %d s: %d, want %d", now.Unix(), got, step.want)
 		}
 	}
 }

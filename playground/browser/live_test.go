@@ -6,16 +6,20 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"weir/internal/wire"
+	"weir/playground"
 )
 
 // command starts weir, and returns what the first lines that it prints like a pattern say.
@@ -73,11 +77,17 @@ const configuration = `{
 // nodes starts weir run with two nodes, and returns the page's address.
 func nodes(t *testing.T) string {
 	t.Helper()
+	return nodesOf(t, configuration)
+}
+
+func nodesOf(t *testing.T, configuration string, args ...string) string {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "weir.json")
 	if err := os.WriteFile(file, []byte(configuration), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return command(t, 1, `^playground +(http://\S+)/$`, "run", "--config", file, "--listen", "127.0.0.1:0", "--ui", "127.0.0.1:0", "--workers", "1")[0]
+	args = append([]string{"run", "--config", file, "--listen", "127.0.0.1:0", "--ui", "127.0.0.1:0", "--workers", "1"}, args...)
+	return command(t, 1, `^playground +(http://\S+)/$`, args...)[0]
 }
 
 // liveLook is how most tests have the live view.
@@ -85,62 +95,174 @@ var liveLook = look{width: 1440, height: 1000, theme: "light", path: "/#live"}
 
 // sum is a number of all nodes, as the page shows it.
 func sum(class string) string {
-	return fmt.Sprintf(`[...document.querySelectorAll("#nodes :is(b, dd).%s")].reduce((sum, e) => sum + Number(e.textContent.replace(",", "")), 0)`, class)
+	return fmt.Sprintf(`[...document.querySelectorAll("#nodes :is(b, span).%s")].reduce((sum, e) => sum + Number(e.textContent.replace(",", "")), 0)`, class)
 }
+
+// says is whether an element's text has another one in it.
+func says(id, text string) string {
+	return fmt.Sprintf(`document.getElementById(%q).textContent.includes(%q)`, id, text)
+}
+
+// curve is whether the curve of a title tells a text.
+func curve(title, text string) string {
+	return fmt.Sprintf(`[...document.querySelectorAll("#curves .curve")].some((e) =>
+		e.querySelector("h2").textContent === %q && e.querySelector(".status").textContent === %q && e.querySelector("svg").getAttribute("aria-label") === %q)`,
+		title, text, title+": "+text)
+}
+
+// points is how many points the first curve has.
+const points = `(document.querySelector("#curves polyline")?.points.numberOfItems ?? 0)`
 
 // TestLive does everything that one can do to nodes, and wants it to be seen.
 func TestLive(t *testing.T) {
 	t.Parallel()
 	p := visit(t, nodes(t), liveLook)
 	p.until(`document.querySelectorAll("#nodes .node").length === 2 && document.querySelectorAll("#nodes .rule").length === 4`)
-	says := func(text string) {
+	told := func(text string) {
 		t.Helper()
-		p.until(fmt.Sprintf(`document.getElementById("live-told").textContent.includes(%q)`, text))
+		p.until(says("live-told", text))
 	}
-	says("All nodes count together, by one fixed_window of 10 in 1 hour for each key.")
+	told("All nodes count together, by one fixed_window of 10 in 1 hour for each key.")
 
 	// 20 requests of one user, of which both nodes together let 10 pass. The shadow rule counts what is
 	// charged.
 	p.click("[data-burst='20']")
-	p.until(`document.getElementById("sum-now").textContent === "10, and the limit is 10"`)
+	p.until(curve("per-user: in 1 hour", "10 of 10"))
+	p.until(says("sent", "10 passed, 10 refused, 0 failed"))
 	p.until(sum("refused") + ` === 10`)
 
 	// A larger limit is in force without anything else.
 	p.run(`document.getElementById("new-limit").value = 25`)
 	p.click("#set-limit")
-	says("fixed_window of 25")
+	told("fixed_window of 25")
 	p.slide("load-rate", 100)
-	p.until(`document.getElementById("sum-now").textContent === "25, and the limit is 25"`)
+	p.until(curve("per-user: in 1 hour", "25 of 25"))
 	p.slide("load-rate", 0)
 
 	// A backend that is away is told of, and nodes decide alone.
 	p.slide("load-users", 50)
 	p.click("#away")
-	says("The backend is away: each node counts alone, and together they may pass up to 50 of a key in 1 hour, which is 2 × 25.")
+	told("The backend is away: each node counts alone, and together they may pass up to 50 of a key in 1 hour, which is 2 × 25.")
 	p.slide("load-rate", 200)
-	p.until(sum("alone") + ` > 0 && ` + sum("failed") + ` > 0`)
+	p.until(sum("alone") + ` > 0 && ` + sum("failed_callouts") + ` > 0`)
 	p.slide("load-rate", 0)
 	p.click("#away")
 	p.until(`document.getElementById("away").textContent === "Stop the backend"`)
-	says("The backend is there")
+	told("The backend is there")
 
 	// One node is cut off.
 	p.click("#cut button")
-	says("Node 0 is cut off from the backend, and counts alone, and together they may pass up to 50 of a key")
+	told("Node 0 is cut off from the backend, and counts alone, and together they may pass up to 50 of a key")
 	p.click("#cut button")
-	says("The backend is there")
+	told("The backend is there")
 
 	// Answers are late, and too late.
 	p.choose("delay", "50")
 	p.until(`document.getElementById("delay").value === "50"`)
 	p.choose("delay", "500")
-	says("The backend’s answers take longer than the 200 ms that nodes wait: each node counts alone")
+	told("The backend’s answers take longer than the 200 ms that nodes wait: each node counts alone")
 	p.choose("delay", "0")
 
 	p.click("#unset-limit")
 	p.until(`document.getElementById("new-limit").value === "10"`)
 	// Reports have come: a key is shown as it is, as the rule reveals it.
 	p.until(`[...document.querySelectorAll("#tables tbody th")].some((e) => e.textContent === "user-1")`)
+}
+
+// leasing has a rule whose hits are leased, one that each node counts alone, and one of two limits.
+const leasing = `{
+  "namespace": "shop", "backend": {"cluster": "weir"},
+  "rules": [
+    {"name": "leased", "key": [{"header": "x-user"}], "limits": [{"limit": 1000, "window": "1h", "algorithm": "fixed_window"}]},
+    {"name": "alone", "sync_rate": -1, "limits": [{"limit": 500, "window": "1h", "algorithm": "fixed_window"}]},
+    {"name": "both", "limits": [{"limit": 300, "window": "1h", "algorithm": "fixed_window"}, {"limit": 400, "window": "1d", "algorithm": "fixed_window"}]},
+    {"name": "own", "key": [{"header": "x-user"}], "limits": [{"limit": 20, "window": "1h", "algorithm": "fixed_window"}], "mode": "shadow",
+     "overrides": {"keys": [{"key": ["ann"], "limits": [{"limit": 900, "window": "1h", "algorithm": "fixed_window"}]}]}}
+  ]
+}`
+
+// What others send is seen as what the page sends: by limit, over all nodes, with what nodes have leased
+// and called. A page that comes later sees what was before.
+func TestLiveSeesOthers(t *testing.T) {
+	t.Parallel()
+	url := nodesOf(t, leasing)
+	p := visit(t, url, liveLook)
+	p.until(`document.querySelectorAll("#nodes .rule").length === 8`)
+	addresses := value[[]string](p, `[...document.querySelectorAll("#nodes .status")].map((e) => e.textContent)`)
+	for i := range 90 {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addresses[min(i%3, 1)]+"/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("x-user", []string{"ann", "bob", "ann", "ann"}[i%4])
+		answer, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+	}
+	for _, want := range [][2]string{
+		{"leased: in 1 hour", "67 of 1,000"}, // of ann
+		{"alone: in 1 hour", "90 of 500"},    // 30 at one node, 60 at the other
+		{"both: in 1 hour", "90 of 300"},
+		{"both: in 1 day", "90 of 400"},
+		{"own (shadow): in 1 hour", "67 of 20"}, // ann's own limit is larger
+	} {
+		p.until(curve(want[0], want[1]))
+	}
+	hints := value[[]string](p, `[...document.querySelectorAll("#curves .hint")].map((e) => e.textContent)`)
+	if want := []string{
+		"Hits that count, of the key with most, all nodes together.",
+		"Hits that count, of the key with most at each node, added up, as nodes count alone.",
+		"Hits that count, of the key with most, all nodes together.",
+		"Hits that count, of the key with most, all nodes together.",
+		"Hits that count, of the key with most, all nodes together. Keys may have limits of their own, which the line does not show.",
+	}; !slices.Equal(hints, want) {
+		t.Errorf("curves are of %q, want %q", hints, want)
+	}
+	if n := value[int](p, `document.querySelectorAll("#curves .status.refused").length`); n != 0 {
+		t.Errorf("%d limits look as though they were exceeded", n)
+	}
+	// A rule that leases nothing says nothing of leases.
+	p.until(`[...document.querySelectorAll("#nodes .node")].every((node) => [...node.querySelectorAll(".rule")].every((rule) => {
+		const held = rule.querySelector(".held");
+		return rule.querySelector("h3").textContent === "alone" ? held.hidden : /^[\d,]+ free hits? in \d leases?$/.test(held.textContent) && !held.hidden;
+	}))`)
+	p.until(`[...document.querySelectorAll("#nodes .held")].some((e) => /^[1-9]/.test(e.textContent))`)
+	p.until(sum("callouts") + ` > 0 && ` + sum("failed_callouts") + ` === 0 && ` + sum("waited") + ` > 0`)
+	p.until(says("sent", "0 passed, 0 refused, 0 failed"))
+
+	seen := value[int](p, points)
+	later := visit(t, url, liveLook)
+	later.until(fmt.Sprintf("%s >= %d", points, seen))
+	later.until(curve("leased: in 1 hour", "67 of 1,000"))
+
+	// What passes without the backend is seen at once, and still there when the backend is back.
+	p.click("#away")
+	later.until(says("live-told", "The backend is away"))
+	later.click("[data-burst='200']")
+	p.until(says("sent", "200 passed, 0 refused, 0 failed"))
+	p.until(curve("both: in 1 hour", "290 of 300"))
+	p.until(sum("failed_callouts") + ` > 0 && ` + sum("alone") + ` > 0`)
+	looksWell(p)
+	p.click("#away")
+	p.until(says("live-told", "The backend is there"))
+	p.until(curve("both: in 1 hour", "290 of 300"))
+}
+
+// Requests that have another answer than a limiter's, or none, are told.
+func TestLiveTellsFailures(t *testing.T) {
+	t.Parallel()
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	p := visit(t, nodesOf(t, `{"rules": [{"name": "all", "limits": [{"limit": 30, "window": "1h", "algorithm": "fixed_window"}]}]}`, "--upstream", gone.URL), liveLook)
+	p.until(`document.querySelectorAll("#nodes .rule").length === 2`)
+	p.click("[data-burst='200']")
+	p.until(says("sent", "0 passed, 140 refused, 60 failed"))
+	p.until(curve("all: in 1 hour", "60 of 30"))
+	if n := value[int](p, `document.querySelectorAll("#curves .status.refused").length`); n != 1 {
+		t.Errorf("%d limits look as though they were exceeded, want 1", n)
+	}
 }
 
 // A key of somebody who would have the page run something is text.
@@ -252,8 +374,8 @@ func TestLiveScreenshots(t *testing.T) {
 	p.until(sum("alone") + ` > 20`)
 	p.run("document.activeElement.blur()")
 	for _, theme := range themes {
-		for _, width := range []int64{390, 1440} {
-			l := look{width: width, height: map[int64]int64{390: 844, 1440: 1180}[width], theme: theme}
+		for _, width := range widths {
+			l := look{width: width, height: map[int64]int64{390: 844, 820: 1180, 1440: 1180}[width], theme: theme}
 			p.picture(l, "live-")
 		}
 	}
@@ -272,6 +394,8 @@ func TestWatch(t *testing.T) {
 			Name: "per-user", SpanMillis: 10_000, Requests: 500, Hits: 500, RefusedRequests: 100, RefusedHits: 100, Every: 1,
 			Used:    wire.KeyList{Keys: []wire.ReportKey{{ID: wire.ID{1}, Hits: 400, Use: 900, Name: wire.AppendValue(nil, []byte(key), false)}}},
 			Refused: wire.KeyList{Keys: []wire.ReportKey{{ID: wire.ID{2}, Hits: 100, Use: 1000}}},
+		}, {
+			Name: "quiet", SpanMillis: 10_000, Requests: 10, Every: 1,
 		}},
 	}))
 	send(t, http.MethodPut, "http://"+backend+"/v1/overrides?namespace=shop", token, "application/json",
@@ -297,11 +421,84 @@ func TestWatch(t *testing.T) {
 	if got := p.text("#nodes b.refused"); got != "10 a second" {
 		t.Errorf("%s refused, want 10 a second", got)
 	}
+	p.until(curve("per-user: of the limit, used", "100 %"))
+	p.until(curve("quiet: of the limit, used", "no node has told a key"))
+	// What a backend does not know is not there.
+	if n := value[int](p, `document.querySelectorAll("#nodes dl, #nodes .held:not([hidden])").length`); n != 0 {
+		t.Errorf("%d figures that no backend knows", n)
+	}
+	// Who comes later sees what was before.
+	p.until(points + ` >= 2`)
+	seen := value[int](p, points)
+	p.run(`document.getElementById("curves").replaceChildren()`)
+	ask(token)
+	p.until(fmt.Sprintf("%s >= %d", points, seen))
 	if value[bool](p, fmt.Sprintf(`document.images.length > 0 || location.href.includes(%[1]q) || document.cookie !== "" ||
 		performance.getEntriesByType("resource").some((e) => e.name.includes(%[1]q)) || Object.values(localStorage).includes(%[1]q)`, token)) {
 		t.Error("the token is kept, or a key is a picture")
 	}
 	looksWell(p)
+}
+
+// A page goes on where a stream has ended, and does not show what no node reports any more as though it
+// were so now.
+func TestWatchGoesOn(t *testing.T) {
+	t.Parallel()
+	const rule = `{"rule": "r", "nodes": 1, "used": [], "refused": []}`
+	streams := []string{ // each ends
+		`event: moment
+data: {"n": 1, "at": 1000, "rules": [{"rule": "r", "passed": 5, "refused": 0, "use": 0.25}]}
+
+event: watched
+data: {"at": 1000, "ready": true, "top": {"nodes": 1, "rules": [` + rule + `]}}
+
+`, `event: moment
+data: {"n": 2, "at": 31000, "rules": []}
+
+event: watched
+data: {"at": 31000, "ready": true, "top": {"nodes": 0, "rules": []}}
+
+`, `event: moment
+data: {"n": 1, "at": 41000, "rules": [{"rule": "r", "passed": 5, "refused": 0, "use": 0.5}]}
+
+event: watched
+data: {"at": 41000, "ready": true, "top": {"nodes": 1, "rules": [` + rule + `]}}
+
+`,
+	}
+	told, next := make(chan string, len(streams)), make(chan int, len(streams))
+	files := http.FileServerFS(playground.Files())
+	p := open(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/live.json":
+			http.ServeFileFS(w, r, fstest.MapFS{"live.json": {Data: []byte(`{"live": "serve"}`)}}, "live.json")
+		case "/v1/watch":
+			select {
+			case i := <-next:
+				told <- r.Header.Get("last-event-id")
+				w.Header().Set("content-type", "text/event-stream")
+				fmt.Fprint(w, streams[i])
+			case <-r.Context().Done():
+			}
+		default:
+			files.ServeHTTP(w, r)
+		}
+	}), look{width: 1440, height: 1000, theme: "light", path: "/#live"})
+	p.click("#ask button")
+	for i, want := range []struct{ last, curve, shown string }{
+		{"0", "25 %", "1"}, {"1", "no node reports", "0"}, {"2", "50 %", "1"},
+	} {
+		next <- i
+		p.until(curve("r: of the limit, used", want.curve))
+		p.until(`document.querySelectorAll("#nodes .node:not([hidden])").length === ` + want.shown)
+		if last := <-told; last != want.last {
+			t.Errorf("stream %d: the page says that it was told %s, want %s", i, last, want.last)
+		}
+	}
+	// The last server has begun anew.
+	if n := value[int](p, points); n != 1 {
+		t.Errorf("%d points, want 1", n)
+	}
 }
 
 // send sends what has to be taken.

@@ -13,6 +13,7 @@ export function say(element, text) {
 
 export const count = (n) => Math.round(n).toLocaleString("en");
 export const rate = (n) => `${n < 10 ? n.toFixed(1) : count(n)} a second`;
+const counted = (n, what) => `${count(n)} ${what}${n === 1 ? "" : "s"}`;
 const units = [[86400000, "day"], [3600000, "hour"], [60000, "minute"], [1000, "second"]];
 
 export function duration(milliseconds) {
@@ -27,7 +28,7 @@ export function duration(milliseconds) {
 
 // What a picture shows at least and at most, in milliseconds.
 const shortest = 15 * 1000;
-const longest = 3 * 60 * 1000;
+const longest = 5 * 60 * 1000;
 
 // Series keeps values for as long as pictures show them.
 export class Series {
@@ -54,9 +55,9 @@ export class Series {
 }
 
 // draw draws lines into an SVG of 1000 by 100, over the time that there is, or the end of it. level is
-// where a dashed line is.
-export function draw(picture, lines, level) {
-  const end = Math.max(0, ...lines.map(({ points }) => points.at(-1)?.[0] ?? 0));
+// where a dashed line is, and now the present, if that is not the time of the newest point.
+export function draw(picture, lines, level, now = 0) {
+  const end = Math.max(now, ...lines.map(({ points }) => points.at(-1)?.[0] ?? 0));
   const begin = Math.min(end, ...lines.map(({ points }) => points[0]?.[0] ?? end));
   const span = Math.min(longest, Math.max(shortest, end - begin));
   const top = 1.15 * Math.max(1, level ?? 0, ...lines.flatMap(({ points }) => points.map((p) => p[1])));
@@ -71,11 +72,38 @@ export function draw(picture, lines, level) {
   for (const { points, name, filled } of lines) {
     if (points.length === 0) continue;
     const way = points.map(([time, value]) => `${x(time)},${y(value)}`).join(" ");
-    if (filled) add("polygon", { points: `${x(points[0][0])},98 ${way} 1000,98`, class: `area ${name}` });
+    if (filled) add("polygon", { points: `${x(points[0][0])},98 ${way} ${x(points.at(-1)[0])},98`, class: `area ${name}` });
     add("polyline", { points: way, class: name });
   }
   if (level !== undefined) add("line", { x1: 0, x2: 1000, y1: y(level), y2: y(level), class: "level" });
   picture.replaceChildren(...parts);
+}
+
+// Curve shows how much of a limit is used, over time. What is over the limit looks like it, if it has to
+// be within.
+export class Curve {
+  constructor(parent, title, hint, within = true) {
+    this.within = within;
+    this.element = card("curve");
+    this.title = title;
+    say(this.part("h2"), title);
+    say(this.part(".hint"), hint);
+    this.used = new Series();
+    parent.append(this.element);
+  }
+
+  part(selector) {
+    return this.element.querySelector(selector);
+  }
+
+  // show draws what is used against the limit, and tells it.
+  show(limit, text, now) {
+    say(this.part(".status"), text);
+    this.part(".status").classList.toggle("refused", this.within && this.used.last > limit);
+    const picture = this.part("svg");
+    draw(picture, [{ points: this.used.points, name: "passed", filled: true }], limit, now);
+    picture.setAttribute("aria-label", `${this.title}: ${text}`);
+  }
 }
 
 // Table is a table of texts.
@@ -83,15 +111,16 @@ export class Table {
   constructor(parent, title, heads) {
     const section = document.createElement("section");
     section.className = "lane";
-    const table = section.appendChild(document.createElement("table"));
-    table.createCaption().textContent = title;
-    const row = table.createTHead().insertRow();
+    section.appendChild(document.createElement("h2")).textContent = title;
+    this.table = section.appendChild(document.createElement("table"));
+    this.table.setAttribute("aria-label", title);
+    const row = this.table.createTHead().insertRow();
     for (const head of heads) {
       const cell = row.appendChild(document.createElement("th"));
       cell.scope = "col";
       cell.textContent = head;
     }
-    this.body = table.createTBody();
+    this.body = this.table.createTBody();
     this.none = section.appendChild(document.createElement("p"));
     this.none.className = "hint";
     parent.append(section);
@@ -111,6 +140,7 @@ export class Table {
         say(cell, text);
       });
     });
+    this.table.hidden = rows.length === 0;
     say(this.none, rows.length === 0 ? none : "");
   }
 }
@@ -120,6 +150,9 @@ export function keyName(key) {
   if (!key.values) return key.hash;
   return key.values.map(({ text, cut }) => (cut ? `${text}…` : text)).join(" ");
 }
+
+// ruleName is a rule as people know it.
+export const ruleName = (name, shadow) => (shadow ? `${name} (shadow)` : name);
 
 // Rule shows what passed of a rule and what was refused.
 export class Rule {
@@ -134,13 +167,15 @@ export class Rule {
     return this.element.querySelector(selector);
   }
 
-  // show shows totals, if there are some, and rates over time.
-  show(allowed, refused, totals) {
+  // show shows totals, if there are some, rates over time, and what is held, if that is known.
+  show(allowed, refused, totals, held) {
     const now = (points) => points.at(-1)?.[1] ?? 0;
     say(this.part("b.allowed"), totals ? count(totals.allowed) : rate(now(allowed)));
     say(this.part("b.refused"), totals ? count(totals.refused) : rate(now(refused)));
     say(this.part(".allowed-rate"), totals ? rate(now(allowed)) : "");
     say(this.part(".refused-rate"), totals ? rate(now(refused)) : "");
+    this.part(".held").hidden = !held;
+    if (held) say(this.part(".held"), `${counted(held.free, "free hit")} in ${counted(held.leases, "lease")}`);
     const picture = this.part("svg");
     draw(picture, [{ points: allowed, name: "passed", filled: true }, { points: refused, name: "refused" }]);
     picture.setAttribute("aria-label", `${this.name}: ${rate(now(allowed))} passed, ${rate(now(refused))} refused`);

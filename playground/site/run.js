@@ -1,6 +1,12 @@
-import { Rule, Series, Table, byID, card, count, draw, duration, keyName, say } from "./parts.js";
+import { Curve, Rule, Series, Table, byID, card, count, duration, keyName, rate, ruleName, say } from "./parts.js";
 import { Stream, refusal } from "./stream.js";
 import { words } from "./words.js";
+
+// figures are those of a node.
+const figures = [
+  ["callouts", "Callouts"], ["failed_callouts", "Failed callouts"], ["pushed", "Hits pushed"],
+  ["waited", "Waited"], ["late", "Waited in vain"], ["alone", "Decided alone"],
+];
 
 // Run is the live view of weir run: what its nodes do, and what one can do to them.
 export class Run {
@@ -32,13 +38,19 @@ export class Run {
   setup(setup) {
     if (JSON.stringify(setup) === JSON.stringify(this.fixed)) return;
     this.fixed = setup;
-    this.most = new Series();
     this.last = 0;
+    byID("curves").replaceChildren();
     byID("nodes").replaceChildren();
     byID("cut").replaceChildren();
     byID("tables").replaceChildren();
     byID("load-node").replaceChildren(byID("load-node").options[0]);
     this.nodes = setup.nodes.map((address, number) => this.node(address, number));
+    const alone = setup.nodes.length > 1 ? "of the key with most at each node, added up, as nodes count alone" : "of the key with most";
+    this.curves = setup.rules.map((rule) => rule.limits.map((limit) => new Curve(
+      byID("curves"), `${ruleName(rule.name, rule.shadow)}: in ${duration(limit.window_ms)}`,
+      `Hits that count, ${rule.shared ? "of the key with most, all nodes together" : alone}.${rule.varies ? " Keys may have limits of their own, which the line does not show." : ""}`,
+      !rule.varies)));
+    byID("curves-legend").hidden = false;
     this.keys = new Table(byID("tables"), "Keys with most hits", ["Key", "Rule", "Hits/s", "Refused/s", "Counted"]);
     say(byID("live-title"), setup.nodes.length === 1 ? "A node at work" : `${setup.nodes.length} nodes at work`);
   }
@@ -56,13 +68,16 @@ export class Run {
       this.post("faults", { ...others, cut: now.includes(number) ? now.filter((n) => n !== number) : [...now, number] });
     });
     const facts = {};
-    for (const [name, text] of [["pushed", "Hits pushed"], ["waited", "Waited"], ["alone", "Decided alone"], ["failed", "Failed pushes"]]) {
+    for (const [name, text] of figures) {
       const row = element.querySelector("dl").appendChild(document.createElement("div"));
       row.appendChild(document.createElement("dt")).textContent = text;
-      facts[name] = row.appendChild(document.createElement("dd"));
-      facts[name].className = name;
+      const value = row.appendChild(document.createElement("dd"));
+      const total = value.appendChild(document.createElement("span"));
+      total.className = name;
+      value.append(" ");
+      facts[name] = { total, pace: value.appendChild(document.createElement("small")) };
     }
-    return { element, cut, facts, rules: new Map() };
+    return { element, cut, facts, series: Object.fromEntries(figures.map(([name]) => [name, new Series()])), rules: new Map() };
   }
 
   // moment is told of each half a second.
@@ -70,23 +85,26 @@ export class Run {
     if (moment.n <= this.last) this.forget(); // the server has begun anew
     this.last = moment.n;
     this.now = moment;
-    this.most.add(moment.at, moment.most);
+    this.curves.forEach((limits, i) => limits.forEach((curve, j) => curve.used.add(moment.at, moment.most[i][j])));
     moment.nodes.forEach((node, i) => {
+      for (const [name, series] of Object.entries(this.nodes[i].series)) series.add(moment.at, node[name]);
       for (const rule of node.rules ?? []) {
         let known = this.nodes[i].rules.get(rule.name);
         if (!known) {
-          known = { view: new Rule(this.nodes[i].element.querySelector(".rules"), rule.shadow ? `${rule.name} (shadow)` : rule.name), allowed: new Series(), refused: new Series() };
+          known = { view: new Rule(this.nodes[i].element.querySelector(".rules"), ruleName(rule.name, rule.shadow)), allowed: new Series(), refused: new Series() };
           this.nodes[i].rules.set(rule.name, known);
         }
         known.allowed.add(moment.at, rule.allowed);
         known.refused.add(moment.at, rule.refused);
+        known.held = rule.held;
       }
     });
   }
 
   forget() {
-    this.most = new Series();
-    for (const { rules } of this.nodes) {
+    for (const curve of this.curves.flat()) curve.used = new Series();
+    for (const { rules, series } of this.nodes) {
+      for (const name of Object.keys(series)) series[name] = new Series();
       for (const rule of rules.values()) Object.assign(rule, { allowed: new Series(), refused: new Series() });
     }
   }
@@ -94,22 +112,28 @@ export class Run {
   // state is told after the moments that it is of.
   state(state) {
     this.stands = state;
-    const { watched, faults, load, looked } = state;
+    const { watched, faults, load, looked, sent } = state;
     say(byID("live-told"), words(this.fixed, state, this.now));
-    byID("things").hidden = byID("sum").hidden = false;
-    this.nodes.forEach(({ rules, facts, cut }, i) => {
-      for (const { view, allowed, refused } of rules.values()) {
-        view.show(allowed.perSecond(), refused.perSecond(), { allowed: allowed.last, refused: refused.last });
+    byID("things").hidden = false;
+    say(byID("sent"), `Sent from here: ${count(sent.passed)} passed, ${count(sent.refused)} refused, ${count(sent.failed)} failed.`);
+    byID("sent").classList.toggle("color-refused", sent.failed > 0);
+    this.nodes.forEach(({ rules, facts, series, cut }, i) => {
+      for (const { view, allowed, refused, held } of rules.values()) {
+        view.show(allowed.perSecond(), refused.perSecond(), { allowed: allowed.last, refused: refused.last }, held);
       }
-      for (const [name, element] of Object.entries(facts)) say(element, count(this.now.nodes[i][name]));
+      for (const [name, { total, pace }] of Object.entries(facts)) {
+        say(total, count(series[name].last));
+        say(pace, rate(series[name].perSecond().at(-1)?.[1] ?? 0));
+      }
       const off = faults.cut.includes(i);
       say(cut, off ? `Connect node ${i}` : `Cut node ${i} off`);
       cut.setAttribute("aria-pressed", off);
     });
-    say(byID("sum-title"), `Passed in ${duration(watched.over_ms)}, of the user with most`);
-    say(byID("sum-now"), `${count(this.now.most)}, and the limit is ${count(watched.limit)}`);
-    byID("sum-now").classList.toggle("refused", this.now.most > watched.limit);
-    draw(byID("sum-chart"), [{ points: this.most.points, name: "passed", filled: true }], watched.limit);
+    this.fixed.rules.forEach((rule, i) => rule.limits.forEach((limit, j) => {
+      const curve = this.curves[i][j];
+      const inForce = rule.name === watched.rule && j === 0 ? watched.limit : limit.limit;
+      curve.show(inForce, `${count(curve.used.last)} of ${count(inForce)}`);
+    }));
     const rows = (looked.top.rules ?? []).flatMap((rule) => rule.used.map((key) =>
       [keyName(key), rule.rule, key.hits_per_second.toFixed(1), key.refused_per_second.toFixed(1), looked.counted?.[key.hash] ?? "–"]));
     this.keys.show(rows.sort((a, b) => b[2] - a[2]).slice(0, 10), looked.failed ? "The store can’t be read." : "Nodes tell every five seconds or so which keys they see.");

@@ -1,4 +1,4 @@
-import { Rule, Series, Table, byID, card, duration, keyName, say } from "./parts.js";
+import { Curve, Rule, Series, Table, byID, card, duration, keyName, ruleName, say } from "./parts.js";
 import { Stream } from "./stream.js";
 
 // Watch is the live view of weir serve: what its nodes report.
@@ -8,8 +8,10 @@ export class Watch {
     byID("ask").addEventListener("submit", (event) => {
       event.preventDefault();
       this.asked = { namespace: byID("ask-namespace").value, token: byID("ask-token").value };
+      byID("curves").replaceChildren();
       byID("nodes").replaceChildren();
       byID("tables").replaceChildren();
+      this.last = 0; // the number of the last moment
       this.rules = new Map();
       this.used = new Table(byID("tables"), "Keys with most hits", ["Key", "Rule", "Hits/s", "Limit used"]);
       this.refused = new Table(byID("tables"), "Keys that are refused most", ["Key", "Rule", "Refused/s", "Limit used"]);
@@ -26,8 +28,8 @@ export class Watch {
     } else if (this.asked && !this.stream) {
       const { namespace, token } = this.asked;
       this.stream = new Stream(`v1/watch?namespace=${encodeURIComponent(namespace)}`, {
-        headers: () => (token ? { authorization: `Bearer ${token}` } : {}),
-        told: (_, data) => this.told(data),
+        headers: () => ({ "last-event-id": `${this.last}`, ...(token && { authorization: `Bearer ${token}` }) }),
+        told: (name, data) => this[name](data),
         trouble: (reason, final) => {
           say(byID("live-notice"), reason && (final ? `Refused: ${reason}` : `weir serve does not answer: ${reason}. Trying again.`));
           byID("live-notice").hidden = !reason;
@@ -36,14 +38,22 @@ export class Watch {
     }
   }
 
-  told({ at, ready, top, overrides }) {
+  // moment is told of every two seconds, first of those before.
+  moment({ n, at, rules }) {
+    if (n <= this.last) this.rules.forEach((rule) => rule.forget()); // another server, or one that has begun anew
+    this.last = n;
+    for (const rule of rules) this.known(rule.rule).add(at, rule);
+  }
+
+  // watched is told after the moments.
+  watched({ at, ready, top, overrides }) {
     const store = ready ? "The store takes hits." : "The store fails: nodes count alone, and push what they count when it is back.";
     if (!top) {
       say(byID("live-told"), store);
       return;
     }
     say(byID("live-told"), `${top.nodes === 1 ? "1 node reports" : `${top.nodes} nodes report`} of ${this.asked.namespace}. ${store}`);
-    for (const rule of top.rules) this.rule(rule, at);
+    for (const [name, known] of this.rules) known.show(top.rules.find((rule) => rule.rule === name), at);
     const keys = (of, rate) => top.rules.flatMap((rule) => rule[of].map((key) =>
       [keyName(key), rule.rule, key[rate].toFixed(1), `${Math.round(100 * key.use)} %`]))
       .sort((a, b) => b[2] - a[2]).slice(0, 10);
@@ -55,19 +65,47 @@ export class Watch {
     ]), "None.");
   }
 
-  rule(rule, at) {
-    let known = this.rules.get(rule.rule);
-    if (!known) {
-      const element = card("node");
-      element.querySelector("dl").remove();
-      byID("nodes").append(element);
-      known = { element, view: new Rule(element.querySelector(".rules"), "Requests"), passed: new Series(), refused: new Series() };
-      this.rules.set(rule.rule, known);
+  // known is what there is of a rule.
+  known(rule) {
+    if (!this.rules.has(rule)) this.rules.set(rule, new Watched(rule));
+    byID("curves-legend").hidden = false;
+    return this.rules.get(rule);
+  }
+}
+
+// Watched is a rule that nodes report of.
+class Watched {
+  constructor(rule) {
+    this.element = card("node");
+    this.element.querySelector("dl").remove();
+    byID("nodes").append(this.element);
+    this.view = new Rule(this.element.querySelector(".rules"), "Requests");
+    this.curve = new Curve(byID("curves"), `${rule}: of the limit, used`,
+      "By the key that is nearest to a limit, when a node has seen it last. Nodes tell no more than 100\u00a0%, and leased hits of others are among it.");
+    this.forget();
+  }
+
+  forget() {
+    Object.assign(this, { passed: new Series(), refused: new Series() });
+    this.curve.used = new Series();
+  }
+
+  add(at, { passed, refused, use }) {
+    this.passed.add(at, passed);
+    this.refused.add(at, refused);
+    this.use = use;
+    if (use !== undefined) this.curve.used.add(at, 100 * use);
+  }
+
+  // show shows what nodes report now, if any does.
+  show(rule, at) {
+    this.element.hidden = !rule;
+    if (rule) {
+      say(this.element.querySelector("h2"), ruleName(rule.rule, rule.shadow));
+      say(this.element.querySelector(".status"), rule.nodes === 1 ? "1 node" : `${rule.nodes} nodes`);
+      this.view.show(this.passed.points, this.refused.points);
     }
-    say(known.element.querySelector("h2"), rule.shadow ? `${rule.rule} (shadow)` : rule.rule);
-    say(known.element.querySelector(".status"), rule.nodes === 1 ? "1 node" : `${rule.nodes} nodes`);
-    known.passed.add(at, Math.max(0, rule.requests_per_second - rule.refused_requests_per_second));
-    known.refused.add(at, rule.refused_requests_per_second);
-    known.view.show(known.passed.points, known.refused.points);
+    const use = this.use === undefined ? "no node has told a key" : `${Math.round(100 * this.use)} %`;
+    this.curve.show(100, rule ? use : "no node reports", at);
   }
 }

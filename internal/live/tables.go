@@ -1,0 +1,72 @@
+package live
+
+import (
+	"slices"
+	"time"
+
+	"weir/config"
+	"weir/internal/counter"
+	"weir/internal/host"
+	"weir/internal/node"
+)
+
+// Tables are the tables of counters that nodes have in shared data. They are read beside the nodes,
+// which need not know. A Tables is not safe for concurrent use.
+type Tables struct {
+	config *config.Config
+	nodes  []node.Options
+	at     time.Time
+}
+
+// NewTables are those of nodes whose plugin has a configuration, and shared data by the name of vmID.
+func NewTables(c *config.Config, vmID string, nodes []*host.Process) *Tables {
+	t := &Tables{config: c}
+	for _, process := range nodes {
+		rules := make([]node.Rule, len(c.Rules))
+		for i := range c.Rules {
+			r := &c.Rules[i]
+			rules[i].Limits, rules[i].SyncRate, rules[i].Prefix = r.Limits, int64(r.SyncRate), counter.AppendPart(nil, r.Name)
+		}
+		t.nodes = append(t.nodes, node.Options{
+			Namespace: c.Namespace, Data: readOnly{process.SharedData(vmID)}, Rules: rules, Host: clock{tables: t},
+		})
+	}
+	return t
+}
+
+// Look adds what nodes hold to a sample of their metrics, and returns how many hits have passed of each
+// rule and limit: see [node.Looked].
+func (t *Tables) Look(s *Sample) (most [][]uint64) {
+	t.at = s.At
+	looked := node.Look(t.nodes)
+	for i := range s.Nodes {
+		for j := range t.config.Rules {
+			known := Rule{Namespace: t.config.Namespace, Name: t.config.Rules[j].Name}
+			if at := slices.IndexFunc(s.Nodes[i].Rules, known.Same); at >= 0 && t.config.Rules[j].SyncRate > 0 {
+				s.Nodes[i].Rules[at].Held = &looked.Held[i][j]
+			}
+		}
+	}
+	return looked.Most
+}
+
+// readOnly is shared data that takes nothing.
+type readOnly struct{ of host.SharedData }
+
+// Get implements sharedata.Data.
+func (d readOnly) Get(key, _ []byte) (value []byte, cas uint32, found bool) {
+	value, cas, status := d.of.Get(string(key))
+	return value, cas, status == host.StatusOK
+}
+
+// Set implements sharedata.Data.
+func (d readOnly) Set(_, _ []byte, _ uint32) bool { return false }
+
+// clock has the time of the sample.
+type clock struct {
+	node.Host
+	tables *Tables
+}
+
+// Now implements node.Host.
+func (c clock) Now() int64 { return c.tables.at.UnixNano() }

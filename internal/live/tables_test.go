@@ -1,0 +1,44 @@
+package live
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"weir/config"
+	"weir/internal/host"
+	"weir/internal/node"
+)
+
+// What is held is told of rules that lease, and of no others, whether or not a worker has come so far.
+func TestTables(t *testing.T) {
+	t.Parallel()
+	parsed, err := config.Parse([]byte(`{"namespace": "shop", "backend": {"cluster": "weir"}, "rules": [
+		{"name": "leased", "limits": [{"limit": 1000, "window": "1m"}, {"limit": 5000, "window": "1h"}]},
+		{"name": "exact", "sync_rate": 0, "limits": [{"limit": 1000, "window": "1m"}]},
+		{"name": "here", "sync_rate": -1, "limits": [{"limit": 1000, "window": "1m"}]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	process := host.NewProcess(host.ProcessConfig{})
+	rule := func(namespace, name string) Rule { return Rule{Namespace: namespace, Name: name} }
+	s := Sample{At: time.Unix(1000, 0), Nodes: []Node{
+		{Rules: []Rule{rule("other", "leased"), rule("shop", "exact"), rule("shop", "here"), rule("shop", "leased")}}, {},
+	}}
+	most := NewTables(parsed, "weir", []*host.Process{process, process}).Look(&s)
+	if want := [][]uint64{{0, 0}, {0}, {0}}; !reflect.DeepEqual(most, want) {
+		t.Errorf("got %v, want %v", most, want)
+	}
+	for i, r := range s.Nodes[0].Rules {
+		want := (*node.Held)(nil)
+		if i == 3 {
+			want = &node.Held{}
+		}
+		if !reflect.DeepEqual(r.Held, want) {
+			t.Errorf("%s/%s holds %v, want %v", r.Namespace, r.Name, r.Held, want)
+		}
+	}
+	if n := process.SharedData("weir").Len(); n != 0 {
+		t.Errorf("%d keys were made in shared data", n)
+	}
+}

@@ -1,0 +1,154 @@
+package node
+
+import (
+	"weir/internal/counter"
+	"weir/sharedata"
+	"weir/window"
+)
+
+// Held is what keys of a rule have leased in a process: so many Leases, with Free hits that no request
+// has taken yet.
+type Held struct {
+	Leases int    `json:"leases"`
+	Free   uint64 `json:"free"`
+}
+
+// Looked is what processes with the same rules have in shared data.
+type Looked struct {
+	// Held are those of each process and rule.
+	Held [][]Held
+	// Most is how many hits have passed, of those that count, of each rule and limit, in all processes
+	// together, of the key that has most of them. Of a rule that does not synchronise nobody knows
+	// which keys are the same: it is the sum of what the key with most has in each process.
+	Most [][]uint64
+}
+
+// Look looks at the shared data of processes, and changes nothing there: workers may go on. Of their
+// options it uses Namespace, Data, Rules and the host's time. Keys with limits of their own are seen by
+// those of their rules. While pushes are lost, hits may count twice that the backend has and that are
+// to be sent again.
+func Look(processes []Options) Looked {
+	var seen Looked
+	type place struct {
+		id   [16]byte
+		rule int
+	}
+	keys := map[place]*sightOf{}
+	for i := range processes {
+		o := &processes[i]
+		alone := make([][]uint64, len(o.Rules))
+		held := make([]Held, len(o.Rules))
+		if seen.Most == nil {
+			seen.Most = make([][]uint64, len(o.Rules))
+		}
+		for j := range o.Rules {
+			alone[j] = make([]uint64, len(o.Rules[j].Limits))
+			if seen.Most[j] == nil {
+				seen.Most[j] = make([]uint64, len(o.Rules[j].Limits))
+			}
+		}
+		o.visit(func(r *Rule, c *counter.Counter) {
+			if !r.Synced() {
+				for j := range alone[r.Index] {
+					alone[r.Index][j] = max(alone[r.Index][j], used(&r.Limits[j], &c.States[j]))
+				}
+				return
+			}
+			if leased := c.Leased(); leased > 0 {
+				held[r.Index].Leases++
+				held[r.Index].Free += leased
+			}
+			at := place{c.Sync().ID, r.Index}
+			if keys[at] == nil {
+				keys[at] = &sightOf{limits: make([]sightOfLimit, len(r.Limits))}
+			}
+			keys[at].add(r, c)
+		})
+		for j := range alone {
+			for k, hits := range alone[j] {
+				seen.Most[j][k] += hits
+			}
+		}
+		seen.Held = append(seen.Held, held)
+	}
+	for at, key := range keys {
+		for j := range key.limits {
+			most := &seen.Most[at.rule][j]
+			*most = max(*most, key.limits[j].passed())
+		}
+	}
+	return seen
+}
+
+// visit calls visit with each counter that counts, brought to the present. It is valid during the call.
+func (o *Options) visit(visit func(r *Rule, c *counter.Counter)) {
+	table, found := sharedata.Find(o.Data, o.Namespace)
+	if !found {
+		return // no worker has come so far
+	}
+	link := newLink(o.Data, o.Namespace, o.Random)
+	link.read()
+	groups := make(map[sharedata.Group]*Rule, len(o.Rules))
+	for i := range o.Rules {
+		r := &o.Rules[i]
+		r.compile(i)
+		r.Share(uint64(link.shared.nodes))
+		groups[table.Group(r.Prefix)] = r
+	}
+	now := o.Host.Now() + link.offset
+	var c counter.Counter
+	table.Visit(now, func(g sharedata.Group, payload []byte) {
+		if r := groups[g]; r != nil && c.Load(&r.Rule, payload) {
+			c.Advance(now)
+			visit(r, &c)
+		}
+	})
+}
+
+// sightOf is what processes have of a key.
+type sightOf struct {
+	heard  counter.Due // the newest answer that one has taken in; 0 for none
+	limits []sightOfLimit
+}
+
+// sightOfLimit is what they have of a limit: what the backend knows of, by the one that has heard the
+// newest answer, and what each has that the backend does not know of.
+type sightOfLimit struct{ known, unknown int64 }
+
+// passed is how many hits have passed, in all processes together.
+func (s *sightOfLimit) passed() uint64 { return uint64(max(s.known+s.unknown, 0)) }
+
+func (s *sightOf) add(r *Rule, c *counter.Counter) {
+	heard := c.Sync().Heard
+	newest := s.heard == 0 || heard != 0 && int32(heard-s.heard) > 0
+	if newest {
+		s.heard = heard
+	}
+	for i := range s.limits {
+		l, state := &s.limits[i], &c.States[i]
+		unknown, doubtful := unknown(state)
+		l.unknown += unknown
+		if newest {
+			l.known = int64(used(&r.Limits[i], state)) - unknown - doubtful
+		}
+	}
+}
+
+// used is how many hits count.
+func used(l *window.Limit, s *window.State) uint64 { return l.Quota() - l.Remaining(s) + l.Excess(s) }
+
+// unknown is how many hits have passed that the backend is not known to have, less those that it has and
+// that have not passed: they are leased, or on their way back. These are doubtful, and count as used.
+func unknown(s *window.State) (hits, doubtful int64) {
+	add := func(h *window.Hits) {
+		hits += h.Diff + h.Flight - int64(h.Lease)
+		doubtful -= min(h.Flight, 0)
+	}
+	for i := range s.Hits {
+		add(&s.Hits[i])
+	}
+	for i := range s.Buckets {
+		add(&s.Buckets[i].Hits)
+	}
+	return hits, doubtful
+}
