@@ -142,13 +142,15 @@ func used(l *window.Limit, s *window.State) uint64 { return l.Quota() - l.Remain
 func unknown(s *window.State) (hits, doubtful int64) {
 	add := func(h *window.Hits) {
 		hits += h.Diff + h.Flight - int64(h.Lease)
-		doubtful -= min(h.Flight, 0)
 	}
 	for i := range s.Hits {
 		add(&s.Hits[i])
+		doubtful -= min(s.Hits[i].Flight, 0)
 	}
+	moved := int64(0) // from one bucket to another it is no more and no less
 	for i := range s.Buckets {
 		add(&s.Buckets[i].Hits)
+		moved += s.Buckets[i].Flight
 	}
-	return hits, doubtful
+	return hits, doubtful - min(moved, 0)
 }
