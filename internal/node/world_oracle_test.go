@@ -23,9 +23,9 @@ type randomCounter struct {
 	died uint64
 	// early are hits that passed alone in processes which ended before they knew of all others.
 	early uint64
-	// ended are the others that passed alone in processes which ended, and blind those that passed
-	// alone in processes which the backend had never answered.
-	ended, blind uint64
+	// ended are those that passed in processes which ended, and alone all that passed without the
+	// backend.
+	ended, alone uint64
 	// here are hits that passed while each process counted by itself.
 	here   uint64
 	passed []passedHit
@@ -74,11 +74,10 @@ func (q *randomRequest) decided(demands []Demand, verdict counter.Verdict, now i
 			switch {
 			case verdict == counter.Allowed:
 				q.life.counted[counterOf(id, &d.Rule.Limits[j], d.Rule.Limits[j].Width)] += int64(d.Cost)
+				q.life.passed[c] += d.Cost
 				if alone {
 					q.life.passedAlone[c] += d.Cost
-					if f.link.shared.nodes == 0 {
-						c.blind += d.Cost
-					}
+					c.alone += d.Cost
 				}
 				if d.Rule.Synced() {
 					at := now
@@ -155,10 +154,10 @@ func (w *randomWorld) told(rule int) (bound uint64) {
 }
 
 // early are a counter's hits that passed alone in processes which do not know of all others yet, or
-// not any more. Their bounds are too low. Nor do they tell of processes that have ended, in whose place
-// others begin that have never heard of the backend.
+// not any more. Their bounds are too low. Nor do they tell of processes that have ended, of whose hits
+// those that pass alone may not have heard.
 func (w *randomWorld) early(c *randomCounter) (hits uint64) {
-	hits = c.early + min(c.ended, c.blind)
+	hits = c.early + min(c.ended, c.alone)
 	for _, l := range w.lives {
 		if len(l.nodes) > 0 && !l.nodes[0].knows(w.present()) {
 			hits += l.passedAlone[c]
@@ -205,10 +204,11 @@ func (w *randomWorld) ends(l *life, nodes ...*fakeNode) {
 	if l.nodes = slices.DeleteFunc(l.nodes, func(f *fakeNode) bool { return slices.Contains(nodes, f) }); len(l.nodes) > 0 {
 		return
 	}
-	for c, hits := range l.passedAlone {
-		if nodes[0].knows(w.present() + 1) {
-			c.ended += hits
-		} else {
+	for c, hits := range l.passed {
+		c.ended += hits
+	}
+	if !nodes[0].knows(w.present() + 1) {
+		for c, hits := range l.passedAlone {
 			c.early += hits
 		}
 	}

@@ -138,8 +138,9 @@ type life struct {
 	// counted is what the process has counted, and has of it what the store has applied.
 	counted, has map[wire.LimitCounter]int64
 	alone        map[*fakeNode]uint64
-	passedAlone  map[*randomCounter]uint64 // hits
-	evicted      bool                      // by nodes that have gone
+	// passed are hits, and passedAlone those of them that passed without the backend.
+	passed, passedAlone map[*randomCounter]uint64
+	evicted             bool // by nodes that have gone
 }
 
 type pushName struct{ sender, sequence uint64 }
@@ -273,7 +274,7 @@ func (w *randomWorld) note(format string, args ...any) {
 func (w *randomWorld) begin() {
 	l := &life{
 		fakeProcess: &fakeProcess{world: w.world, random: rand.New(rand.NewPCG(w.seed, uint64(len(w.lives))+100))}, number: len(w.lives),
-		next: map[*fakeNode]int64{}, counted: map[wire.LimitCounter]int64{}, has: map[wire.LimitCounter]int64{}, alone: map[*fakeNode]uint64{}, passedAlone: map[*randomCounter]uint64{},
+		next: map[*fakeNode]int64{}, counted: map[wire.LimitCounter]int64{}, has: map[wire.LimitCounter]int64{}, alone: map[*fakeNode]uint64{}, passed: map[*randomCounter]uint64{}, passedAlone: map[*randomCounter]uint64{},
 	}
 	w.lives = append(w.lives, l)
 	for range 1 + w.random.IntN(2) {
