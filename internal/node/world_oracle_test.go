@@ -412,7 +412,10 @@ func (w *randomWorld) judge(c *randomCounter) {
 		m.Algorithm = model.SubBuckets
 	case window.TokenBucket:
 		m.Algorithm = model.TokenBucket
-		m.Burst++ // parts of a token count
+		// Parts of a token count. And a request that has waited passes when the answer comes: as many
+		// more may pass at once as come back on the way.
+		late := min(w.options.Timeout, w.slow) + second/8
+		m.Burst += 1 + uint64(late)*l.Max/uint64(l.Width)
 	}
 	for _, p := range c.passed {
 		if !m.Fits(p.at, p.cost) {
