@@ -5,7 +5,6 @@ package warn
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -14,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -101,11 +101,9 @@ func New(o Options) *Warner {
 	if o.Pause == nil {
 		o.Pause = pause
 	}
-	var sender [8]byte
-	rand.Read(sender[:]) //nolint:errcheck // it never fails
 	w := &Warner{
 		o: o, heard: make(chan heard, maxQueued), posts: make(chan Warning, maxQueued), remembered: map[wire.ID]time.Time{},
-		sender: binary.LittleEndian.Uint64(sender[:]),
+		sender: rand.Uint64(),
 		client: http.Client{Timeout: postTimeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 		told:   prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_warned_keys_total", Help: "Keys that neared a limit, once a window, that this backend has told of."}),
 		undelivered: prometheus.NewCounter(prometheus.CounterOpts{
