@@ -1,6 +1,8 @@
 package node
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"testing"
 	"time"
@@ -275,5 +277,46 @@ func TestRejectedHitsBesideALease(t *testing.T) {
 	// A push of it gives back the lease, too.
 	if got := w.sum() - before; got != 1-3 {
 		t.Errorf("the backend has heard of %d hits, want 1 and 3 that go back", got)
+	}
+}
+
+// Keys that are used no more have no lease after a while, however the last of their streams were
+// charged, and by whichever worker.
+func TestLeasesOfChargedKeysComeBack(t *testing.T) {
+	for seed := range uint64(20) {
+		w := newWorld(t, 2, 2, second, Options{}, charging(users(limit(window.FixedWindow, 1_000_000, 300*day))))
+		w.random = rand.New(rand.NewPCG(seed, 8))
+		random := rand.New(rand.NewPCG(seed, 9))
+		type running struct {
+			*charged
+			cost uint64
+			ends int64
+		}
+		var streams []running
+		want := int64(0)
+		for range 400 {
+			c := w.any().reserve(fmt.Sprint("user", random.IntN(30)), 1+random.Uint64N(2000))
+			cost := 20 + random.Uint64N(3000)
+			streams = append(streams, running{c, cost, w.now + random.Int64N(3*second)})
+			want += int64(cost)
+			if random.IntN(4) == 0 {
+				w.advance(time.Duration(random.Int64N(int64(50 * time.Millisecond))))
+			}
+		}
+		for left := len(streams); left > 0; {
+			w.advance(100 * time.Millisecond)
+			for i := range streams {
+				if s := &streams[i]; s.charged != nil && w.now >= s.ends {
+					s.revise(s.cost)
+					s.charged, left = nil, left-1
+				}
+			}
+		}
+		for range 200 {
+			w.advance(100 * time.Millisecond)
+		}
+		if got := w.sum(); got != want {
+			t.Errorf("seed %d: 20 s after the last stream the backend has %d hits too many", seed, got-want)
+		}
 	}
 }
