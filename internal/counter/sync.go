@@ -191,6 +191,13 @@ func (c *Counter) Claim(now int64) (claimed bool) {
 	return true
 }
 
+// Abandon has the next Claim not wait for an earlier push: whoever would take in its answer is leaving.
+func (c *Counter) Abandon() {
+	for i := range c.States {
+		c.States[i].EndFlight()
+	}
+}
+
 // Outgoing describes what limit i has in flight.
 func (c *Counter) Outgoing(i int, p *window.Push) {
 	c.rule.Limits[i].Outgoing(&c.States[i], c.rule.nodes(), p)

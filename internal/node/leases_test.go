@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"weir/internal/model"
+	"weir/internal/wire"
 	"weir/window"
 )
 
@@ -317,6 +318,68 @@ func TestLeasesOfChargedKeysComeBack(t *testing.T) {
 		}
 		if got := w.sum(); got != want {
 			t.Errorf("seed %d: 20 s after the last stream the backend has %d hits too many", seed, got-want)
+		}
+	}
+}
+
+// A process that ends hears no answers any more: its workers leave one after the other, each with its last
+// pushes, while others still have some on their way. What the process had leased goes back all the same, but
+// for grants that it has not heard of.
+func TestLeasesOfAProcessThatEnds(t *testing.T) {
+	for seed := range uint64(60) {
+		w := newWorld(t, 1, 3, second, Options{}, charging(users(limit(window.FixedWindow, 1_000_000, 300*day))))
+		w.random = rand.New(rand.NewPCG(seed, 10))
+		random := rand.New(rand.NewPCG(seed, 11))
+		want := int64(0)
+		var streams []*charged
+		for range 200 {
+			c := w.any().reserve(fmt.Sprint("user", random.IntN(8)), 1+random.Uint64N(2000))
+			want += int64(c.charges[0].Cost)
+			streams = append(streams, c)
+			if random.IntN(4) == 0 {
+				w.advance(time.Duration(random.Int64N(int64(200 * time.Millisecond))))
+			}
+		}
+		granted := int64(0)
+		end := func(f *fakeNode) { // its pushes arrive, and their answers don't
+			for _, p := range f.taken() {
+				reader, err := wire.NewAnswerReader(w.apply(p.body))
+				if err != nil {
+					t.Fatal(err)
+				}
+				var total wire.Total
+				for reader.Next(&total) {
+				}
+				var grant wire.Grant
+				for rooms, ok := reader.NextGrant(&grant); ok; rooms, ok = reader.NextGrant(&grant) {
+					granted += int64(grant.Units)
+					for range rooms {
+						reader.NextRoom(&total)
+					}
+				}
+			}
+		}
+		w.pass(time.Second)
+		for _, i := range random.Perm(len(streams))[:50] {
+			before, cost := streams[i].charges[0].Cost, random.Uint64N(4000)
+			streams[i].revise(cost)
+			want += int64(cost) - int64(before)
+			if f := w.any(); random.IntN(8) == 0 {
+				f.tick()
+				if random.IntN(2) == 0 {
+					end(f)
+				}
+			}
+		}
+		for _, i := range random.Perm(len(w.nodes)) {
+			f := w.nodes[i]
+			f.AddHeld(f.now())
+			f.Release()
+			f.Leave()
+			end(f)
+		}
+		if got := w.sum(); got != want+granted {
+			t.Errorf("seed %d: the backend has %d hits, want %d, and %d that were granted last", seed, got, want, granted)
 		}
 	}
 }

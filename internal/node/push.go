@@ -157,6 +157,9 @@ func (n *Node) claim(b *batch, key *dirtyKey, r *Rule, now int64) claiming {
 		if dismissed {
 			d.Counter.ReturnLeases()
 		}
+		if n.leaving {
+			d.Counter.Abandon()
+		}
 		pending := d.Counter.Pending()
 		watched := r.Watched && !dismissed && d.Counter.ForgetAt() > now
 		if !pending && !watched && !leases {
