@@ -99,6 +99,7 @@ func (s *stream) openResponse(end bool) {
 	}
 	switch {
 	case len(s.charges) == 0:
+		p.node.PushCharges()
 	case end:
 		s.end()
 	case format != usage.Unreadable && s.at == 0:
@@ -258,6 +259,7 @@ func (s *stream) settle() {
 		p.open[s.at-1].at = s.at
 		p.open[last], p.open, s.at = nil, p.open[:last], 0
 	}
+	p.node.PushCharges()
 }
 
 // finish has a charge cost what the response has told.

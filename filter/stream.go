@@ -266,6 +266,7 @@ func (s *stream) countResponse() {
 		}
 	}
 	s.later = s.later[:0]
+	p.node.PushCharges()
 }
 
 // OnHttpStreamDone implements types.HttpContext.

@@ -68,10 +68,22 @@ func (s *State) InFlight() (flying bool) {
 	return flying
 }
 
+// Owes reports whether s has hits to give back that the backend may not know of.
+func (s *State) Owes() (owes bool) {
+	s.each(func(h *Hits) { owes = owes || h.Diff < 0 || h.Flight < 0 })
+	return owes
+}
+
 // Doubt leaves out of s what the backend may have counted or given back already, so that it has too
 // few hits and not too many. It is for a question, and not to be written.
 func (s *State) Doubt() {
 	s.each(func(h *Hits) { h.Diff, h.Flight = h.Diff+min(h.Flight, 0), 0 })
+}
+
+// Presume is Doubt the other way: the backend has heard of nothing that is in flight, so that s has too
+// many hits and not too few.
+func (s *State) Presume() {
+	s.each(func(h *Hits) { h.Diff, h.Flight = h.Diff+max(h.Flight, 0), 0 })
 }
 
 // EndFlight adds the hits in flight to the totals: they were answered, or nobody waits for their

@@ -44,7 +44,7 @@ const (
 type Lease struct {
 	// Dry is until when the backend is not asked for more, as it had no more.
 	Dry Due
-	// Since is when the lease was as large as Granted.
+	// Since is when the lease was as large as Granted, but for what has gone back since, unused.
 	Since   Due
 	Granted uint64
 	// Pace is how many hits this node has used in a horizon of late.
@@ -375,7 +375,11 @@ func (c *Counter) Review(now int64) (again bool) {
 		return true
 	}
 	age := -c.lease.Since.In(now)
-	if age >= 0 && age < max(dueUnit, c.reviewIn(now)>>dueShift<<dueShift) {
+	looked := age // the key was claimed when it was reviewed last
+	if ago := -c.sync.Claimed.In(now); c.sync.Claimed != 0 && ago >= 0 {
+		looked = min(age, ago)
+	}
+	if looked >= 0 && looked < max(dueUnit, c.reviewIn(now)>>dueShift<<dueShift) {
 		c.sync.Due = DueAt(now + c.reviewIn(now)) // the key is due for its hits, and the lease has only come
 		return true
 	}
@@ -392,7 +396,9 @@ func (c *Counter) Review(now int64) (again bool) {
 		c.trimLease(keep)
 		c.lease.Dry = 0 // there is something to have again
 	}
-	c.lease.Granted, c.lease.Since = keep, DueAt(now)
+	if c.lease.Granted = keep; used > 0 {
+		c.lease.Since = DueAt(now) // a lease that nobody uses stands for as long however large it was
+	}
 	c.sync.Due = DueAt(now + c.reviewIn(now))
 	return keep > 0
 }

@@ -35,10 +35,14 @@ func (c *Counter) isIn(numbers []uint64) bool {
 	return true
 }
 
-// Excess is by how many hits the counter is above a limit, the most of all.
-func (c *Counter) Excess() (hits uint64) {
+// Excess is by how many hits the counter is above a limit, the most of all, and the time from which they
+// count no more.
+func (c *Counter) Excess() (hits uint64, until int64) {
 	for i := range c.States {
-		hits = max(hits, c.rule.Limits[i].Excess(&c.States[i]))
+		l, s := &c.rule.Limits[i], &c.States[i]
+		if above := l.Excess(s); above > 0 {
+			hits, until = max(hits, above), max(until, l.ForgetAt(s))
+		}
 	}
-	return hits
+	return hits, until
 }

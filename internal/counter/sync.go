@@ -124,6 +124,28 @@ func (c *Counter) Pending() bool {
 	return false
 }
 
+// Settled reports whether an answer of a time, of the backend's clock, knows of all that was counted
+// here: nothing is pending or in flight, and no answer as new was taken in.
+func (c *Counter) Settled(answered int64) bool {
+	if !c.newer(answered) {
+		return false
+	}
+	for i := range c.States {
+		if s := &c.States[i]; s.Pending() || s.InFlight() {
+			return false
+		}
+	}
+	return true
+}
+
+// Owes reports whether hits are on their way back to the backend, or about to be.
+func (c *Counter) Owes() (owes bool) {
+	for i := range c.States {
+		owes = owes || c.States[i].Owes()
+	}
+	return owes
+}
+
 // Adopt reports whether the worker that is about to count hits has to list the key and push it. It
 // has to if nothing is pending, or the key was never synchronised, as no other worker has it then. It
 // also has to if the push is long overdue though the backend can be reached. Call Adopt before Count,
@@ -167,6 +189,13 @@ func (c *Counter) Claim(now int64) (claimed bool) {
 		c.sync.Due = DueAt(now + c.rule.Interval)
 	}
 	return true
+}
+
+// Abandon has the next Claim not wait for an earlier push: whoever would take in its answer is leaving.
+func (c *Counter) Abandon() {
+	for i := range c.States {
+		c.States[i].EndFlight()
+	}
 }
 
 // Outgoing describes what limit i has in flight.

@@ -84,14 +84,13 @@ func (n *Node) settleKey(b *batch) {
 		pending := d.Counter.Pending()
 		d.Counter.Trim(now)
 		d.Counter.RunDry(now, n.options.Random.fraction())
-		if d.Rule.CostsLater {
-			n.noteExcess(d, now)
-		}
+		n.noteExcess(d, now)
 		again := d.Counter.Pending() && d.Counter.Own(pending, now)
 		if n.write(d, now) {
 			if again {
 				n.enlist(d)
 			}
+			n.hasten(d)
 			return
 		}
 	}
@@ -157,7 +156,7 @@ func (n *Node) readRooms(b *batch, r *Rule) {
 
 // settleRequest takes in a grant for a single request, and decides that. What it needs beside the
 // grant is taken now. If there is no room for that, or the request is gone or was decided without
-// the backend, or others have passed without it meanwhile, the grant goes back.
+// the backend, or has no room beside what that has yet to hear of, the grant goes back.
 func (n *Node) settleRequest(b *batch, t *take, grant *wire.Grant) {
 	var demands []Demand
 	verdict := counter.Rejected
@@ -165,8 +164,12 @@ func (n *Node) settleRequest(b *batch, t *take, grant *wire.Grant) {
 	t.grantedAt = at
 	w := t.waiters[0]
 	if w.waits() {
-		if demands = n.takeUp(w.wait); t.granted && !n.overdrawn(b, t) {
+		demands = n.takeUp(w.wait)
+		switch verdict = n.judge(b, t); verdict {
+		case counter.Allowed:
 			verdict = n.takeRest(demands, t)
+		case counter.Unsure:
+			verdict = n.doubt(w.wait, demands, t)
 		}
 	}
 	for i := range t.parts {
@@ -185,31 +188,68 @@ func (n *Node) settleRequest(b *batch, t *take, grant *wire.Grant) {
 	}
 }
 
-// overdrawn reports whether hits that a request was granted are above a limit together with what has
-// passed here without the backend, of which that had not heard. It reads ahead of the batch's reader.
+// judge is what becomes of a request by the answer to its take, together with what the backend may not
+// have known when it gave that: charges and hits that passed here without it, and that are pending or on
+// their way. Unsure says that it depends on what it has known. It reads ahead of the batch's reader.
 //
 //go:noinline
-func (n *Node) overdrawn(b *batch, t *take) bool {
-	reader := b.reader
+func (n *Node) judge(b *batch, t *take) counter.Verdict {
+	reader, verdict, owes := b.reader, counter.Allowed, false
 	for i := range t.parts {
-		part, now := &t.parts[i], n.now()
-		alone := n.link.shared.countsAlone(now, part.rule.Lasts())
-		d := n.at(part.rule, part.address)
-		if alone {
-			n.read(d, now)
-		}
+		part := &t.parts[i]
 		for j := range part.rule.Limits {
 			reader.NextRoom(&n.total)
 			n.keepTotal(j)
-			if alone && !n.stray(d) {
-				d.Counter.Learn(j, int64(reader.NowNanos), &n.totals[j])
-			}
 		}
-		if alone && part.cost > 0 && !n.stray(d) && !d.Counter.Allows(0) {
-			return true
+		d := n.at(part.rule, part.address)
+		if n.read(d, n.now()); part.cost == 0 || n.stray(d) {
+			continue
+		}
+		answered, cost := int64(reader.NowNanos), part.cost
+		if t.granted {
+			cost = 0 // the totals have it
+		}
+		owes = owes || d.Counter.Owes() && !part.rule.CountRejected
+		if t.granted && d.Counter.Settled(answered) || n.fits(d, (*window.State).Presume, answered, cost) {
+			continue
+		}
+		if n.read(d, n.now()); !n.fits(d, (*window.State).Doubt, answered, cost) {
+			return counter.Rejected
+		}
+		verdict = counter.Unsure
+	}
+	if t.granted {
+		return verdict
+	}
+	if owes {
+		return counter.Unsure
+	}
+	return counter.Rejected
+}
+
+// fits reports whether a cost has room beside an answer's totals and what is supposed of each state.
+func (n *Node) fits(d *Demand, suppose func(s *window.State), answered int64, cost uint64) bool {
+	for i := range d.Counter.States {
+		suppose(&d.Counter.States[i])
+		d.Counter.Learn(i, answered, &n.totals[i])
+	}
+	return d.Counter.Allows(cost)
+}
+
+// doubt has a request ask again whose answer may not know of what is on its way, if that is of use: by
+// then the backend will have heard. A request asks so often at most.
+func (n *Node) doubt(w *Wait, demands []Demand, t *take) counter.Verdict {
+	if w.rounds >= maxRounds || n.hostNow() >= w.until {
+		return counter.Rejected
+	}
+	w.rounds++
+	t.pass(demands)
+	for i := range demands {
+		if d := &demands[i]; d.passed {
+			d.Verdict, d.passed = counter.Unsure, false
 		}
 	}
-	return false
+	return counter.Unsure
 }
 
 // keepLease puts a grant into a key's entry.
@@ -240,6 +280,7 @@ func (n *Node) keepLease(t *take, grant *wire.Grant, answered int64) {
 		}
 		d.Counter.Granted(units, t.most, t.ahead, now, n.options.Random.fraction())
 		d.Counter.Heard(answered)
+		n.noteExcess(d, now)
 		again := d.Counter.Own(owned, now)
 		if n.write(d, now) {
 			if again {
@@ -281,6 +322,7 @@ func (n *Node) returnGrant(part *claimant, i int, hits uint64, at int64) {
 	if l.Kind.Bucketed() {
 		push.Ages = append(push.Ages, 0)
 	}
+	n.hasty = n.hasty || part.rule.exact()
 	n.keepOrphan(part.id, l, push, n.now()+2*l.Width) // if there is no room, the hits stay unused until their window ends
 }
 
@@ -301,6 +343,7 @@ func (n *Node) learn(part *claimant, answered int64) {
 			d.Counter.Learn(i, answered, &n.totals[i])
 		}
 		d.Counter.Heard(answered)
+		n.noteExcess(d, now)
 		// What was counted before the rule had a backend is still to be pushed.
 		adopted := (part.rule.Watched || d.Counter.Pending()) && n.adopt(d, now)
 		if n.write(d, now) {

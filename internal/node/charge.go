@@ -63,6 +63,7 @@ func (n *Node) Revise(c *Charge, cost uint64, now int64) {
 			if c.Cost = cost; adopted {
 				n.enlist(d)
 			}
+			n.hasten(d)
 			return
 		}
 	}
@@ -86,8 +87,8 @@ func (n *Node) Spent(c *Charge, now int64) bool {
 	for i := range d.Counter.States {
 		d.Counter.States[i].Doubt()
 	}
-	switch {
-	case d.Counter.Excess() == 0:
+	switch excess, _ := d.Counter.Excess(); {
+	case excess == 0:
 		c.aboveFrom = 0
 		return false
 	case !d.Rule.Synced():

@@ -10,6 +10,12 @@ import (
 	"weir/window"
 )
 
+// charging is a rule whose requests turn out to cost more or less.
+func charging(r fakeRule) fakeRule {
+	r.costsLater = true
+	return r
+}
+
 // charged is a request that takes hits before it is known what it costs.
 type charged struct {
 	Wait
@@ -53,6 +59,7 @@ func (c *charged) revise(cost uint64) {
 	for i := range c.charges {
 		c.node.Revise(&c.charges[i], cost, c.node.now())
 	}
+	c.node.PushCharges()
 }
 
 // What requests turn out to cost is what the backend has in the end, whatever was lost on the way;
@@ -72,7 +79,7 @@ func TestChargesAreRevised(t *testing.T) {
 
 func reviseCharges(t *testing.T, shape window.Shape, rate int64, seed uint64) {
 	const budget = 1000
-	w := newWorld(t, 2, 2, rate, Options{Fallback: RejectAll}, users(of(shape, budget)), users(of(shape, 3*budget)))
+	w := newWorld(t, 2, 2, rate, Options{Fallback: RejectAll}, charging(users(of(shape, budget))), charging(users(of(shape, 3*budget))))
 	random := rand.New(rand.NewPCG(seed, 5))
 	w.random = rand.New(rand.NewPCG(seed, 6))
 	if seed%2 == 1 {
@@ -127,10 +134,7 @@ func reviseCharges(t *testing.T, shape window.Shape, rate int64, seed uint64) {
 
 // What responses cost above a limit is told, until its window has ended.
 func TestOvershootTellsCharges(t *testing.T) {
-	w := newWorld(t, 2, 1, second, Options{Fallback: RejectAll}, all(limit(window.FixedWindow, 1000, 10*second)))
-	for _, f := range w.nodes {
-		f.rules[0].CostsLater = true
-	}
+	w := newWorld(t, 2, 1, second, Options{Fallback: RejectAll}, charging(all(limit(window.FixedWindow, 1000, 10*second))))
 	var running []*charged
 	for i := range 8 {
 		running = append(running, w.nodes[i%2].reserve("", 100))
@@ -154,6 +158,81 @@ func TestOvershootTellsCharges(t *testing.T) {
 		if got := f.Overshoot(0); got != 0 {
 			t.Errorf("node %d: bound %d in the next window, want 0", i, got)
 		}
+	}
+}
+
+// Each worker of a process tells the same bound, whichever of them has brought the key above its limit,
+// and a smaller one once the window of the largest has ended.
+func TestOvershootIsTheProcesss(t *testing.T) {
+	for _, rate := range []int64{0, second} {
+		w := newWorld(t, 1, 2, rate, Options{}, charging(all(limit(window.FixedWindow, 1000, 10*second))))
+		a, b := w.nodes[0], w.nodes[1]
+		w.pass(2 * time.Second)
+		want := func(when string, hits uint64) {
+			t.Helper()
+			for i, f := range w.nodes {
+				f.tick()
+				if got := f.Overshoot(0); got != hits {
+					t.Errorf("rate %v, %s: worker %d has a bound of %d, want %d", time.Duration(rate), when, i, got, hits)
+				}
+			}
+		}
+		a.reserve("", 100).revise(1300)
+		want("charged by one", 300)
+		b.charge("")
+		want("charged by both", 301)
+		w.pass(10 * time.Second)
+		want("in the next window", 0)
+		b.reserve("", 100).revise(1010)
+		want("charged in the next window", 10)
+	}
+}
+
+// What is told of hits above a limit is never below them while they count, and no longer told once none
+// count.
+func TestExcess(t *testing.T) {
+	for seed := range uint64(200) {
+		random := rand.New(rand.NewPCG(seed, 4))
+		p := newProcess(t)
+		a, b := newExcess(p, "n", []byte("rule")), newExcess(p, "n", []byte("rule"))
+		var noted []above
+		for now := int64(0); now < 300; now += random.Int64N(5) {
+			if random.IntN(4) == 0 {
+				hits := above{1 + random.Uint64N(100), now + 1 + random.Int64N(40)}
+				noted = append(noted, hits)
+				[]*excess{a, b}[random.IntN(2)].note(hits, now)
+			}
+			least, last := uint64(0), int64(0)
+			for _, hits := range noted {
+				if now < hits.until {
+					least = max(least, hits.hits)
+				}
+				last = max(last, hits.until)
+			}
+			a.read()
+			if got := a.at(now); got < least || got > 0 && now >= last {
+				t.Fatalf("seed %d: %d hits are told at %d, want %d, of %v", seed, got, now, least, noted)
+			}
+		}
+	}
+}
+
+// A charge of a configuration that has gone may be answered under one with fewer rules.
+func TestChargesOfRulesThatHaveGone(t *testing.T) {
+	w := newWorld(t, 1, 1, second, Options{}, charging(all(fixed(1000))), charging(all(fixed(100))))
+	old := w.nodes[0]
+	c := old.reserve("", 10)
+	c.revise(500)
+	heir := old.process.startOf(second, Options{}, charging(all(fixed(1000))))
+	old.Release()
+	heir.Inherit(old.Node)
+	w.nodes = w.nodes[1:]
+	w.quiet()
+	if got := heir.Overshoot(0); got != 0 {
+		t.Errorf("the rule that stays has a bound of %d, want 0", got)
+	}
+	if got := w.sum(); got != 2*500 {
+		t.Errorf("the backend has %d hits, want 1000", got)
 	}
 }
 
@@ -181,6 +260,68 @@ func TestSpent(t *testing.T) {
 		}
 		if c.revise(950); spent() {
 			t.Error("spent after hits have gone back")
+		}
+	}
+}
+
+// Requests come one after the other, each of which costs more than it reserves, or less. Its node knows
+// that with the next one, and where the backend decides all others do too, whatever order pushes arrive in.
+func TestChargesAreKnownAtOnce(t *testing.T) {
+	for _, shape := range longest {
+		for _, rate := range []int64{0, second} {
+			for _, nodes := range []int{1, 2} {
+				if rate > 0 && nodes > 1 {
+					continue // the others hear a second later
+				}
+				w := newWorld(t, nodes, 2, rate, Options{}, charging(users(of(shape, 50_000))))
+				w.advance(time.Second)
+				spent, passed := uint64(0), 0
+				for range 200 {
+					w.pass(time.Millisecond)
+					f := w.any()
+					c := f.reserve("ann", 50)
+					if c.verdict != counter.Allowed {
+						continue
+					}
+					passed++
+					spent += 1000
+					c.revise(1000)
+					for _, other := range w.nodes {
+						if other.process != f.process || rate > 0 {
+							w.deliver(f) // before the client asks another node
+						}
+					}
+				}
+				if passed != 50 || spent != 50_000 {
+					t.Errorf("%s, rate %v, %d nodes: %d of 200 requests pass, and spend %d of 50000", shape.Name(), time.Duration(rate), nodes, passed, spent)
+				}
+			}
+		}
+	}
+}
+
+// Hits that a response does not need are there for the next request.
+func TestRefundsAreKnownAtOnce(t *testing.T) {
+	for _, nodes := range []int{1, 2} {
+		w := newWorld(t, nodes, 2, 0, Options{}, charging(all(fixed(10_000))))
+		w.advance(time.Second)
+		for _, f := range w.nodes {
+			f.settle = func(*fakeNode) {
+				for _, i := range w.random.Perm(len(w.nodes)) {
+					w.deliver(w.nodes[i])
+				}
+			}
+		}
+		for i := range 20 {
+			w.pass(time.Millisecond)
+			c := w.any().reserve("", 8000)
+			if c.verdict != counter.Allowed {
+				t.Fatalf("%d nodes: request %d is refused, and %d hits are spent of 10000", nodes, i, 100*i)
+			}
+			c.revise(100)
+			if nodes > 1 {
+				w.deliver(c.node) // before the client asks another node
+			}
 		}
 	}
 }

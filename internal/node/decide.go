@@ -293,9 +293,7 @@ func (n *Node) giveBack(d *Demand, now int64) {
 func (n *Node) Force(d *Demand, now int64) {
 	n.locate(d)
 	n.read(d, now)
-	n.debit(d, now, forced)
-	n.noteExcess(d, now)
-	n.warnOf(d, now)
+	n.force(d, now)
 }
 
 // ForceSaved is Force of a demand that was saved. Call it outside of [Waiter.Decided].
@@ -303,8 +301,15 @@ func (n *Node) ForceSaved(s *Saved, now int64) {
 	d := &n.demands[0]
 	n.restore(d, s)
 	n.read(d, now)
+	n.force(d, now)
+}
+
+// force takes the hits of a demand that was read, whether or not they have room.
+func (n *Node) force(d *Demand, now int64) {
 	n.debit(d, now, forced)
+	n.noteExcess(d, now)
 	n.warnOf(d, now)
+	n.hasten(d)
 }
 
 // maxHeld bounds how many held hits a node keeps.

@@ -61,6 +61,7 @@ type fakeRule struct {
 	limits        []window.Limit
 	together      bool
 	countRejected bool
+	costsLater    bool
 	own           bool  // whether it has a rate of its own
 	rate          int64 // if so
 	shadow        bool
@@ -153,7 +154,8 @@ func (p *fakeProcess) startOf(rate int64, options Options, rules ...fakeRule) *f
 		}
 		options.Rules = append(options.Rules, Rule{
 			Rule: counter.Rule{Limits: slices.Clone(r.limits)}, SyncRate: r.rate, Prefix: f.prefix(i), CountRejected: r.countRejected,
-			Shadow: r.shadow, Reveal: r.reveal, WarnAt: r.warnAt,
+			CostsLater: r.costsLater,
+			Shadow:     r.shadow, Reveal: r.reveal, WarnAt: r.warnAt,
 		})
 	}
 	var err error

@@ -1,11 +1,14 @@
 package node
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"testing"
 	"time"
 
 	"weir/internal/model"
+	"weir/internal/wire"
 	"weir/window"
 )
 
@@ -275,5 +278,108 @@ func TestRejectedHitsBesideALease(t *testing.T) {
 	// A push of it gives back the lease, too.
 	if got := w.sum() - before; got != 1-3 {
 		t.Errorf("the backend has heard of %d hits, want 1 and 3 that go back", got)
+	}
+}
+
+// Keys that are used no more have no lease after a while, however the last of their streams were
+// charged, and by whichever worker.
+func TestLeasesOfChargedKeysComeBack(t *testing.T) {
+	for seed := range uint64(20) {
+		w := newWorld(t, 2, 2, second, Options{}, charging(users(limit(window.FixedWindow, 1_000_000, 300*day))))
+		w.random = rand.New(rand.NewPCG(seed, 8))
+		random := rand.New(rand.NewPCG(seed, 9))
+		type running struct {
+			*charged
+			cost uint64
+			ends int64
+		}
+		var streams []running
+		want := int64(0)
+		for range 400 {
+			c := w.any().reserve(fmt.Sprint("user", random.IntN(30)), 1+random.Uint64N(2000))
+			cost := 20 + random.Uint64N(3000)
+			streams = append(streams, running{c, cost, w.now + random.Int64N(3*second)})
+			want += int64(cost)
+			if random.IntN(4) == 0 {
+				w.advance(time.Duration(random.Int64N(int64(50 * time.Millisecond))))
+			}
+		}
+		for left := len(streams); left > 0; {
+			w.advance(100 * time.Millisecond)
+			for i := range streams {
+				if s := &streams[i]; s.charged != nil && w.now >= s.ends {
+					s.revise(s.cost)
+					s.charged, left = nil, left-1
+				}
+			}
+		}
+		for range 200 {
+			w.advance(100 * time.Millisecond)
+		}
+		if got := w.sum(); got != want {
+			t.Errorf("seed %d: 20 s after the last stream the backend has %d hits too many", seed, got-want)
+		}
+	}
+}
+
+// A process that ends hears no answers any more: its workers leave one after the other, each with its last
+// pushes, while others still have some on their way. What the process had leased goes back all the same, but
+// for grants that it has not heard of.
+func TestLeasesOfAProcessThatEnds(t *testing.T) {
+	for seed := range uint64(60) {
+		w := newWorld(t, 1, 3, second, Options{}, charging(users(limit(window.FixedWindow, 1_000_000, 300*day))))
+		w.random = rand.New(rand.NewPCG(seed, 10))
+		random := rand.New(rand.NewPCG(seed, 11))
+		want := int64(0)
+		var streams []*charged
+		for range 200 {
+			c := w.any().reserve(fmt.Sprint("user", random.IntN(8)), 1+random.Uint64N(2000))
+			want += int64(c.charges[0].Cost)
+			streams = append(streams, c)
+			if random.IntN(4) == 0 {
+				w.advance(time.Duration(random.Int64N(int64(200 * time.Millisecond))))
+			}
+		}
+		granted := int64(0)
+		end := func(f *fakeNode) { // its pushes arrive, and their answers don't
+			for _, p := range f.taken() {
+				reader, err := wire.NewAnswerReader(w.apply(p.body))
+				if err != nil {
+					t.Fatal(err)
+				}
+				var total wire.Total
+				for reader.Next(&total) {
+				}
+				var grant wire.Grant
+				for rooms, ok := reader.NextGrant(&grant); ok; rooms, ok = reader.NextGrant(&grant) {
+					granted += int64(grant.Units)
+					for range rooms {
+						reader.NextRoom(&total)
+					}
+				}
+			}
+		}
+		w.pass(time.Second)
+		for _, i := range random.Perm(len(streams))[:50] {
+			before, cost := streams[i].charges[0].Cost, random.Uint64N(4000)
+			streams[i].revise(cost)
+			want += int64(cost) - int64(before)
+			if f := w.any(); random.IntN(8) == 0 {
+				f.tick()
+				if random.IntN(2) == 0 {
+					end(f)
+				}
+			}
+		}
+		for _, i := range random.Perm(len(w.nodes)) {
+			f := w.nodes[i]
+			f.AddHeld(f.now())
+			f.Release()
+			f.Leave()
+			end(f)
+		}
+		if got := w.sum(); got != want+granted {
+			t.Errorf("seed %d: the backend has %d hits, want %d, and %d that were granted last", seed, got, want, granted)
+		}
 	}
 }

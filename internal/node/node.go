@@ -117,11 +117,14 @@ type Node struct {
 	batches  []*batch // that aren't done, in the order of their sequence
 	idle     []*batch
 	orphans  []orphan // pending hits of counters that had to make room
-	dirty    dirtyKeys
-	crowded  bool // whether keys that are due wait for an answer, as too many batches are out
-	all      bool // whether everything is due
-	leaving  bool // whether the node is about to go
-	leaveBy  int64
+	// hastyKeys are for [Node.PushCharges], and so are the orphans if hasty is set.
+	hastyKeys []hastyKey
+	hasty     bool
+	dirty     dirtyKeys
+	crowded   bool // whether keys that are due wait for an answer, as too many batches are out
+	all       bool // whether everything is due
+	leaving   bool // whether the node is about to go
+	leaveBy   int64
 
 	wishes    []*take // that no callout has taken along yet
 	wished    *leaseWishes
@@ -187,6 +190,10 @@ func (n *Node) connect() {
 		if r := &n.rules[i]; r.Synced() {
 			n.interval = min(n.interval, r.Interval)
 			n.lasts = max(n.lasts, r.Lasts())
+			if r.CostsLater {
+				r.excess = newExcess(n.options.Data, n.options.Namespace, r.Prefix)
+				r.excess.read()
+			}
 		}
 	}
 	tick := max(1, min(n.interval/1e6/10, 100))
@@ -238,7 +245,7 @@ func (n *Node) Overshoot(rule int) (hits uint64) {
 	if !r.Synced() {
 		return 0
 	}
-	return min(n.admittedAlone(r, now)+r.excessAt(now), window.MaxHits)
+	return min(n.admittedAlone(r, now)+r.excess.at(now), window.MaxHits)
 }
 
 // admittedAlone is how many hits nodes that can't ask may admit above a rule's limits.

@@ -30,9 +30,7 @@ func (n *Node) pushDue(now, deadline int64) (done bool) {
 			n.crowded = b == nil
 			return b == nil
 		}
-		last := &n.orphans[len(n.orphans)-1]
-		b.add(&last.item, pushed{}, last.ends)
-		n.orphans = n.orphans[:len(n.orphans)-1]
+		n.addOrphan(b)
 	}
 	keys := &n.dirty
 	for keys.more() {
@@ -66,6 +64,13 @@ func (n *Node) pushDue(now, deadline int64) (done bool) {
 	keys.rewind()
 	n.send(b)
 	return true
+}
+
+// addOrphan adds the newest orphan to a batch.
+func (n *Node) addOrphan(b *batch) {
+	last := &n.orphans[len(n.orphans)-1]
+	b.add(&last.item, pushed{}, last.ends)
+	n.orphans = n.orphans[:len(n.orphans)-1]
 }
 
 // PushAll pushes what was counted, whether or not it is due, and sends again what has failed,
@@ -151,6 +156,9 @@ func (n *Node) claim(b *batch, key *dirtyKey, r *Rule, now int64) claiming {
 		leases := d.Counter.Review(now) && !dismissed
 		if dismissed {
 			d.Counter.ReturnLeases()
+		}
+		if n.leaving {
+			d.Counter.Abandon()
 		}
 		pending := d.Counter.Pending()
 		watched := r.Watched && !dismissed && d.Counter.ForgetAt() > now

@@ -212,15 +212,15 @@ func (n *Node) takeRest(demands []Demand, t *take) counter.Verdict {
 }
 
 // decideBy decides a waiting request as the backend has: if its hits were granted, rest is the
-// verdict of what else it needs.
+// verdict of what else it needs. If that is unsure, the request asks again.
 func (n *Node) decideBy(w waiting, demands []Demand, t *take, rest counter.Verdict) {
-	if t.granted {
+	if t.granted || rest == counter.Unsure {
 		for i := range demands {
 			if d := &demands[i]; d.passed {
 				n.read(d, n.now()) // for what the answer has told
 			}
 		}
-		n.goOn(w, demands, rest, true)
+		n.goOn(w, demands, rest, t.granted)
 		return
 	}
 	t.pass(demands)

@@ -43,8 +43,9 @@ type Rule struct {
 
 	// warnings are counted of the rule and its variants where the rule is the node's own.
 	warnings uint64
-	// excess is by how much charges have brought a key above a limit.
-	excess excess
+	// excess is by how much charges have brought a key above a limit; nil if the rule has none, or no
+	// backend.
+	excess *excess
 	// before is the largest limit of the configurations that this one has taken the place of.
 	before uint64
 	group  sharedata.Group
@@ -56,8 +57,8 @@ type Rule struct {
 	overridden, override bool
 }
 
-// exactInterval is the interval of rules whose requests the backend decides. They have pushes too:
-// of what was counted while it was away, and of what responses cost.
+// exactInterval is the interval of rules whose requests the backend decides. They have pushes too: of
+// what was counted while it was away. What responses cost does not wait for it.
 const exactInterval = int64(1e9)
 
 // leastInterval is the shortest one that a rule gets for its windows' sake, and not by its rate.
@@ -102,20 +103,6 @@ func (r *Rule) extraBytes() int {
 	}
 	widest := counter.Rule{Limits: r.Widest, Interval: r.Interval}
 	return max(r.ExtraBytes(), widest.ExtraBytes())
-}
-
-// excess is the most hits of late by which a key of a rule was above a limit, and when.
-type excess struct {
-	hits uint64
-	at   int64
-}
-
-// excessAt is by how many hits a key may be above a limit still.
-func (r *Rule) excessAt(now int64) uint64 {
-	if r.excess.hits == 0 || now-r.excess.at >= r.Lasts() {
-		return 0
-	}
-	return r.excess.hits
 }
 
 // nameOf is the name that a rule's keys begin with.

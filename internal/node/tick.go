@@ -15,6 +15,7 @@ func (n *Node) Tick() {
 // synchronise is Tick of a node that has a backend.
 func (n *Node) synchronise() {
 	n.link.read()
+	n.readExcess()
 	n.share(uint64(n.link.shared.nodes))
 	start := n.hostNow()
 	deadline := start + tickNanos
@@ -33,6 +34,7 @@ func (n *Node) synchronise() {
 		n.inquire()
 	} else {
 		n.inquire()
+		n.PushCharges()
 		if done {
 			done = n.pushDue(start+n.link.offset, deadline)
 		}
@@ -60,6 +62,7 @@ func (n *Node) Answered(t Ticket, outcome Outcome, answer []byte) {
 	more := false
 	if n.takeIn(b, outcome, answer) {
 		more = !n.settle(deadline) || n.crowded
+		n.PushCharges()
 		n.until = max(deadline, n.hostNow()+leastNanos)
 		n.askAll()
 	}

@@ -144,6 +144,9 @@ func (n *Node) takeAlong(t *take, now int64) bool {
 		b = n.newBatch()
 		n.openBatch = b
 	}
+	for n.hasty && len(n.orphans) > 0 && b.fits(t) {
+		n.addOrphan(b) // a request may ask again for what it gives back
+	}
 	if len(b.takes) > 0 && !b.fits(t) {
 		return false
 	}

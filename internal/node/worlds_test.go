@@ -118,8 +118,7 @@ type randomWorld struct {
 
 type randomRule struct {
 	fakeRule
-	costsLater bool
-	most       []uint64 // the largest that a limit of the configuration ever was
+	most []uint64 // the largest that a limit of the configuration ever was
 	// moved are the largest overrides of the limits by user, and toldLast the largest overshoot bound
 	// that a process told which has gone.
 	moved    []map[string]uint64
@@ -289,9 +288,6 @@ func (w *randomWorld) startNode(l *life) *fakeNode {
 		rules = append(rules, w.rules[i].fakeRule)
 	}
 	f := l.startOf(0, w.options, rules...)
-	for i := range f.rules {
-		f.rules[i].CostsLater = w.rules[i].costsLater
-	}
 	l.next[f] = w.now + w.random.Int64N(int64(f.tickMillis)*1e6)
 	w.senders[f.id] = l
 	return f
