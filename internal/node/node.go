@@ -128,8 +128,8 @@ type Node struct {
 	crowd     int    // as many wishes as this are looked through for those that nobody wants
 	openBatch *batch // that wishes go into, and isn't sent before it is full or there are no more
 	spare     []*take
-	asking    int       // callouts that somebody waits for
-	waiting   []waiting // in the order in which they began
+	asking    int // callouts that somebody waits for
+	waiting   queue
 	released  []waiting // that wait for nothing any more, and are to be decided without the backend
 
 	total  wire.Total
@@ -305,6 +305,6 @@ type Backlog struct {
 func (n *Node) Backlog() Backlog {
 	return Backlog{
 		Keys: n.dirty.count, Evicted: len(n.orphans), Pushes: len(n.batches), Awaited: n.asking,
-		Wishes: len(n.wishes), Waiting: max(len(n.waiting), len(n.released)),
+		Wishes: len(n.wishes), Waiting: max(n.waiting.length, len(n.released)),
 	}
 }

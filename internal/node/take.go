@@ -1,6 +1,8 @@
 package node
 
 import (
+	"slices"
+
 	"weir/internal/wire"
 	"weir/sharedata"
 	"weir/window"
@@ -61,14 +63,25 @@ func (t *take) answerSize() int {
 	return size
 }
 
-// join has a waiter, if there is one, wait for a take.
+// join has a waiter, if there is one, wait for a take. Those who have gone leave their room to it, so
+// that there is room for twice as many as wait at most, however long the take is not sent.
 //
 //go:noinline
 func (t *take) join(w waiting) {
-	if w.wait != nil {
-		w.wait.asked++
-		t.waiters = append(t.waiters, w)
+	if w.wait == nil {
+		return
 	}
+	if len(t.waiters) == cap(t.waiters) {
+		kept := t.waiters[:0]
+		for _, other := range t.waiters {
+			if other.waits() {
+				kept = append(kept, other)
+			}
+		}
+		t.waiters = slices.Grow(kept, len(kept)+1)
+	}
+	w.wait.asked++
+	t.waiters = append(t.waiters, w)
 }
 
 // wanted reports whether a take that was not sent yet is still of use: it was not asked for by
