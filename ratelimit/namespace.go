@@ -103,7 +103,11 @@ func (n *Namespace) push(number uint64, push []byte, ticket node.Ticket) {
 	}
 	n.mu.Lock()
 	failures := n.node.Tallies.Failed
-	n.node.Answered(ticket, outcome, answer)
+	// Of a push that Close has ended the node hears nothing: it would decide calls that wait alone.
+	cut := err != nil && n.running.Err() != nil
+	if !cut {
+		n.node.Answered(ticket, outcome, answer)
+	}
 	if err == nil && n.node.Tallies.Failed != failures {
 		err = errors.New("want the push's answer, got another one")
 	}
@@ -113,7 +117,7 @@ func (n *Namespace) push(number uint64, push []byte, ticket node.Ticket) {
 	if err != nil {
 		err = fmt.Errorf("ratelimit: namespace %q: push: %w", n.name, err)
 		n.failed++
-		if n.running.Err() == nil { // else Close has ended it
+		if !cut {
 			n.failure = err
 		}
 	}

@@ -180,8 +180,9 @@ func New(o *Options) (*Node, error) {
 
 // connect prepares a node for its backend.
 func (n *Node) connect() {
-	// The shortest interval has ten ticks, so that a new key needn't wait long. They are spread, so
-	// that the workers of all processes don't tick at once.
+	// The shortest interval has ten ticks, so that a new key needn't wait long, and there is one in the
+	// time that a request may wait. They are spread, so that the workers of all processes don't tick at
+	// once.
 	n.interval = window.MaxWidth
 	for i := range n.rules {
 		if r := &n.rules[i]; r.Synced() {
@@ -189,7 +190,7 @@ func (n *Node) connect() {
 			n.lasts = max(n.lasts, r.Lasts())
 		}
 	}
-	tick := max(1, min(n.interval/1e6/10, 100))
+	tick := max(1, min(n.interval/1e6/10, 100, n.options.Timeout/1e6*4/5))
 	tick += n.options.Random.below(tick/4 + 1)
 	n.tickMillis = uint32(tick)
 	n.id, n.sender = n.table.ID(), n.options.Random()

@@ -79,6 +79,10 @@ func (q *queue) remove(w *Wait) {
 // place is the current wait of a request.
 func (w *Wait) place() waiting { return waiting{wait: w, turn: w.turn} }
 
+// endsBy reports whether the time of a request that waits is over by then. All of them wait for
+// equally long.
+func (q *queue) endsBy(then int64) bool { return q.first != nil && q.first.until <= then }
+
 // waiting is one wait of a request, for what may outlast it. A request's memory is used again, so the
 // turn tells whether it still waits.
 type waiting struct {

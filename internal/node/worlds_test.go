@@ -506,11 +506,10 @@ func (w *randomWorld) abandoned(f *fakeNode) {
 	}
 }
 
-// inTime says what is wrong if a request has waited for longer than it may. It waits a little longer
-// if its push was late, as its node finds that by its ticks. After a jump of the clock it may begin to
-// wait anew.
+// inTime says what is wrong if a request has waited for longer than it may: until the tick after its
+// time is over, which comes soon. After a jump of the clock it may begin to wait anew.
 func (w *randomWorld) inTime(q *randomRequest) {
-	most := w.options.Timeout + int64(q.node.TickMillis())*1e6
+	most := w.options.Timeout + 2e6
 	if q.life.jumped {
 		most *= 2
 	}
@@ -541,6 +540,7 @@ func (w *randomWorld) charge(l *life) {
 
 // collect puts a node's pushes on their way.
 func (w *randomWorld) collect(l *life, f *fakeNode) {
+	l.next[f] = min(l.next[f], w.now+int64(f.tickMillis)*1e6)
 	for _, p := range f.taken() {
 		w.sent++
 		c := &randomCallout{life: l, node: f, ticket: p.ticket, body: p.body, due: w.now + w.options.Timeout}
@@ -598,8 +598,8 @@ func (w *randomWorld) dueBy(end int64) bool {
 }
 
 func (w *randomWorld) tick(l *life, f *fakeNode) {
-	l.next[f] = w.now + int64(f.tickMillis)*1e6
 	f.tick()
+	l.next[f] = w.now + int64(f.tickMillis)*1e6
 	w.collect(l, f)
 	if (l.leaving || l.heirs[f] != nil) && f.Waits() {
 		return
