@@ -1,10 +1,14 @@
 # Everything that is not pinned in go.mod is pinned here.
 golangci_lint := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.6.2
 
-.PHONY: help build run playground screenshots test test-fast check fuzz mutants bench docs clean
+.PHONY: help build run playground screenshots test test-fast test-nightly check fuzz mutants bench docs clean
 
 # go.work has both modules: this one, and bench/, with what only benchmarks need.
 packages := ./... ./bench/...
+
+# What has goroutines is tested with the race detector; it makes the rest five times as slow, and finds nothing there.
+raced := ./cmd/... ./internal/backend ./internal/calendar ./internal/host ./internal/live ./internal/server ./internal/simulate/... \
+	./internal/store/... ./internal/trust/... ./internal/ui ./internal/warn ./playground ./ratelimit/... ./sharedata
 
 plugin_sources := go.mod go.sum main.go \
 	$(filter-out %_test.go,$(wildcard $(addsuffix /*.go,filter window sharedata config internal/proxywasm internal/node internal/counter internal/wire internal/fields internal/clientip internal/pattern internal/jsonpath internal/sketch internal/usage internal/spelling internal/calendar)))
@@ -62,7 +66,11 @@ run: build ## the playground, and proxy nodes on this machine; ARGS are flags, s
 
 test: build ## all tests, on real Envoys and stores; installs what they need and this machine lacks
 	./scripts/test-dependencies
-	go test -race -timeout 30m $(packages)
+	WEIR_PROXIES=wazero go test -race -timeout $(if $(WEIR_NIGHTLY),2h,15m) $(raced) ./e2e
+	WEIR_PROXIES=envoy go test -timeout $(if $(WEIR_NIGHTLY),2h,15m) $$(go list $(packages) | grep -vxF "$$(go list $(raced))")
+
+test-nightly: export WEIR_NIGHTLY = 1
+test-nightly: test ## the same tests at full length
 
 test-fast: build ## what a change shows in two minutes: no Envoy, no race detector, of the stores in e2e only the memory
 	./scripts/test-dependencies

@@ -9,7 +9,10 @@ import (
 
 // A worker that starts when others have counted keeps the pages of a request's rules apart.
 func TestPagesOfSeveralRules(t *testing.T) {
-	onWazeroAlone(t)
+	onWazeroAlone(t, pagesOfSeveralRules)
+}
+
+func pagesOfSeveralRules(t *testing.T) {
 	const configuration = `{"capacity": 64, "rules": [
 		{"name": "a", "key": [{"header": "x-user"}], "limits": [{"limit": 100, "window": "1h"}]},
 		{"name": "b", "key": [{"header": "x-user"}], "limits": [{"limit": 1000, "window": "1h"}]}]}`

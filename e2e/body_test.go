@@ -34,7 +34,7 @@ func tokens(t *testing.T) http.Handler {
 // A request waits for what its body says, and goes on with all of it: where the proxy stops headers only
 // it takes what the body says, and elsewhere the default.
 func TestReserveOfBody(t *testing.T) {
-	onEvery(t, 1, func(t *testing.T, d driver) {
+	onEveryByNight(t, 1, func(t *testing.T, d driver) {
 		proxy := d.node(t, nodeConfig{configuration: asked, workers: 1, upstream: tokens(t), stopsHeadersOnly: true})
 		for _, http2 := range []bool{false, true} {
 			for i, c := range []struct {

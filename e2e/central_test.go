@@ -21,8 +21,7 @@ func TestCentral(t *testing.T) {
 }
 
 func central(t *testing.T, d driver) {
-	eachStore(t, func(t *testing.T, start func(t *testing.T) store) {
-		d.beside(t)
+	eachStore(t, d, func(t *testing.T, start func(t *testing.T) store) {
 		const requests = 600
 		backend := serve(t, start(t).url)
 		proxies, addresses := nodes(t, d, d.few(10), nodeConfig{configuration: asksAlways, backend: backend})

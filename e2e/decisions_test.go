@@ -119,7 +119,10 @@ func TestReconfigured(t *testing.T) {
 // TestAnotherWorkerBetweenGetAndSet lets another worker handle a request between every get and
 // every set: nothing is lost, and nothing passes too much.
 func TestAnotherWorkerBetweenGetAndSet(t *testing.T) {
-	onWazeroAlone(t)
+	onWazeroAlone(t, anotherWorkerBetweenGetAndSet)
+}
+
+func anotherWorkerBetweenGetAndSet(t *testing.T) {
 	for _, limit := range []string{
 		`{"limit": 500, "window": "1h", "algorithm": "fixed_window"}`,
 		`{"limit": 500, "window": "1h", "algorithm": "fixed_window", "start": "first_hit"}`,
@@ -153,7 +156,10 @@ func TestAnotherWorkerBetweenGetAndSet(t *testing.T) {
 // A million keys neither move shared data beyond its bound, nor the VM's memory, nor free a key
 // that was at its limit.
 func TestSpray(t *testing.T) {
-	onWazeroAlone(t)
+	onWazeroAlone(t, spray)
+}
+
+func spray(t *testing.T) {
 	const capacity = 10_000
 	keys := wazero{}.heavy(1_000_000)
 	clock := newClock()
@@ -187,7 +193,10 @@ func TestSpray(t *testing.T) {
 
 // After warm-up a stream leaves nothing behind in the VM's heap.
 func TestMemoryIsStable(t *testing.T) {
-	onWazeroAlone(t)
+	onWazeroAlone(t, memoryIsStable)
+}
+
+func memoryIsStable(t *testing.T) {
 	w := newWorker(t, host.NewProcess(host.ProcessConfig{Clock: newClock().now}), perUser(`{"limit": 100000, "window": "1h"}`))
 	send := func(n int) {
 		for range n {
@@ -204,7 +213,10 @@ func TestMemoryIsStable(t *testing.T) {
 
 // What a request costs is counted in host calls.
 func TestHostCalls(t *testing.T) {
-	onWazeroAlone(t)
+	onWazeroAlone(t, hostCalls)
+}
+
+func hostCalls(t *testing.T) {
 	for _, test := range []struct {
 		name, options string
 		limit         int

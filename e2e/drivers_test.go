@@ -6,12 +6,14 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"weir/internal/envoytest"
+	"weir/internal/nightly"
 )
 
 // A driver runs proxy nodes with the built plugin. A scenario that is written against it runs on
@@ -28,6 +30,8 @@ type driver interface {
 	nanoseconds() bool
 	// heavy is how many requests a scenario should send that would like many.
 	heavy(many int) int
+	// stores are the kinds of store that a scenario should run on that would like all.
+	stores() []string
 }
 
 // nodeConfig says what a node is like.
@@ -107,11 +111,14 @@ func onEnvoyAlone(t *testing.T, nodes int, which versions, scenario func(t *test
 	onEnvoy(t, nodes, which, func(t *testing.T, d driver) { scenario(t, d.(envoys)) })
 }
 
-// onWazeroAlone begins a test that no Envoy can run. The list above must have its reason.
-func onWazeroAlone(t *testing.T) {
+// onWazeroAlone runs a test that no Envoy can. The list above must have its reason.
+func onWazeroAlone(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	whyAlone(t)
-	t.Parallel()
+	if wanted("wazero") {
+		t.Parallel()
+		test(t)
+	}
 }
 
 // whyAlone fails a test that has no reason to run on one driver only.
@@ -123,31 +130,50 @@ func whyAlone(t *testing.T) {
 	}
 }
 
+// The environment's WEIR_PROXIES says which proxies tests run on: envoy, wazero, or both if it says
+// nothing. The race detector sees nothing of what Envoy does, so make test has the two apart.
+func wanted(proxy string) bool {
+	only := os.Getenv("WEIR_PROXIES")
+	return only == "" || only == proxy
+}
+
 // onEach runs a scenario on each driver. On Envoy it has to say how many nodes it starts at most.
 func onEach(t *testing.T, nodes int, scenario func(t *testing.T, d driver)) {
 	t.Helper()
-	t.Run("wazero", func(t *testing.T) {
-		t.Parallel()
-		scenario(t, wazero{})
-	})
+	onWazero(t, scenario)
 	onEnvoy(t, nodes, newest, scenario)
 }
 
 // onEvery is onEach with all Envoys, the oldest too.
 func onEvery(t *testing.T, nodes int, scenario func(t *testing.T, d driver)) {
 	t.Helper()
+	onWazero(t, scenario)
+	onEnvoy(t, nodes, all, scenario)
+}
+
+// onEveryByNight is onEach, and in a nightly run onEvery.
+func onEveryByNight(t *testing.T, nodes int, scenario func(t *testing.T, d driver)) {
+	t.Helper()
+	nightly.Or(onEvery, onEach)(t, nodes, scenario)
+}
+
+// onWazero runs a scenario on the wazero host only.
+func onWazero(t *testing.T, scenario func(t *testing.T, d driver)) {
+	t.Helper()
+	if !wanted("wazero") {
+		return
+	}
 	t.Run("wazero", func(t *testing.T) {
 		t.Parallel()
 		scenario(t, wazero{})
 	})
-	onEnvoy(t, nodes, all, scenario)
 }
 
 // onEnvoy runs a scenario on Envoys only.
 func onEnvoy(t *testing.T, nodes int, which versions, scenario func(t *testing.T, d driver)) {
 	t.Helper()
-	if testing.Short() {
-		return // make test-fast
+	if !wanted("envoy") || testing.Short() {
+		return
 	}
 	for _, binary := range which(t) {
 		t.Run("envoy "+binary.Version, func(t *testing.T) {

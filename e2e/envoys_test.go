@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"weir/internal/envoytest"
+	"weir/internal/nightly"
 )
 
 // maxEnvoys bounds the processes that run at once. Each takes some seconds of a processor at its
@@ -77,8 +78,11 @@ func (envoys) few(many int) int { return min(many, 3) }
 // nanoseconds is false: Envoy's standard library cuts times to microseconds.
 func (envoys) nanoseconds() bool { return false }
 
-// heavy is less, as the wazero host has shown the rest.
-func (envoys) heavy(many int) int { return many / 5 }
+// heavy is less, as the wazero host shows the rest.
+func (envoys) heavy(many int) int { return many / nightly.Or(5, 25) }
+
+// stores are those of a nightly run, or one, as the wazero host shows the rest.
+func (envoys) stores() []string { return nightly.Or(kindsOfStore, []string{"redis"}) }
 
 // take gives a process that is idle, or starts one.
 func (d envoys) take(t *testing.T) *envoyProcess {

@@ -265,8 +265,7 @@ func TestFaults(t *testing.T) {
 func faultsOfAll(t *testing.T, d driver) {
 	const cost = 20
 	hits, users := int64(d.heavy(100_000)), d.heavy(1200)
-	eachStore(t, func(t *testing.T, start func(t *testing.T) store) {
-		d.beside(t)
+	eachStore(t, d, func(t *testing.T, start func(t *testing.T) store) {
 		store := start(t)
 		url, fault, repair := store.url, store.down, store.back
 		backends := []string{serve(t, url)}
@@ -336,7 +335,10 @@ func (s *silence) RoundTrip(r *http.Request) (*http.Response, error) {
 // open: nobody waits, and no callout is made until its pause is over. The clock stands still, so
 // that it isn't.
 func TestDeadBackend(t *testing.T) {
-	onWazeroAlone(t)
+	onWazeroAlone(t, deadBackend)
+}
+
+func deadBackend(t *testing.T) {
 	const breakAfter = 3
 	for _, rate := range []string{"0", "0.02"} {
 		t.Run("sync_rate "+rate, func(t *testing.T) {

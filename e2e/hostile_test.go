@@ -11,7 +11,7 @@ import (
 func TestHostileRequests(t *testing.T) {
 	const length = 50_000 // near what Envoy admits of all headers
 	fill := func(text string) string { return strings.Repeat(text, length/len(text)) }
-	onEvery(t, 1, func(t *testing.T, d driver) {
+	onEveryByNight(t, 1, func(t *testing.T, d driver) {
 		n := d.node(t, nodeConfig{
 			clock: newClock(), upstream: http.HandlerFunc(answerAsAsked),
 			configuration: `{"rules": [

@@ -11,7 +11,10 @@ import (
 // However long their keys are, requests that wait for the backend, or for what their response costs,
 // do not make the VM's memory grow by them.
 func TestLongKeysAreNotKept(t *testing.T) {
-	onWazeroAlone(t)
+	onWazeroAlone(t, longKeysAreNotKept)
+}
+
+func longKeysAreNotKept(t *testing.T) {
 	const requests, length, most = 4000, 50_000, 16 << 20
 	for _, test := range []struct {
 		name, options, rule string

@@ -215,7 +215,10 @@ func (s *stage) trap() {
 // does so later, and twice; it is gone if it hasn't. Other hits of the key, of both workers, are
 // counted as ever.
 func TestTrappedInFlight(t *testing.T) {
-	onWazeroAlone(t)
+	onWazeroAlone(t, trappedInFlight)
+}
+
+func trappedInFlight(t *testing.T) {
 	for _, applied := range []bool{true, false} {
 		t.Run(fmt.Sprint("applied is ", applied), func(t *testing.T) {
 			t.Parallel()
@@ -243,7 +246,10 @@ func TestTrappedInFlight(t *testing.T) {
 
 // The same of a node that is closed: what it has not pushed is gone, and nothing counts twice.
 func TestRestartedInFlight(t *testing.T) {
-	onWazeroAlone(t)
+	onWazeroAlone(t, restartedInFlight)
+}
+
+func restartedInFlight(t *testing.T) {
 	for _, applied := range []bool{true, false} {
 		t.Run(fmt.Sprint("applied is ", applied), func(t *testing.T) {
 			t.Parallel()
@@ -313,7 +319,10 @@ func ended(t *testing.T, answer chan error) error {
 // VM traps (then with the client, who leaves), the configuration is replaced, or the node is
 // closed.
 func TestPausedRequestsEnd(t *testing.T) {
-	onWazeroAlone(t)
+	onWazeroAlone(t, pausedRequestsEnd)
+}
+
+func pausedRequestsEnd(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, s *stage, calls []*heldCallout, leave func()) (wants [2]string){
 		"answered": func(t *testing.T, _ *stage, calls []*heldCallout, _ func()) [2]string {
 			for _, call := range calls {

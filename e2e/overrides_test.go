@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"weir/internal/nightly"
 )
 
 const (
@@ -47,14 +49,15 @@ func setOverride(t *testing.T, backend, namespace, override string) {
 	}
 }
 
-// A limit moves a hundred times while nodes are asked as fast as they answer. It holds at every
+// A limit moves twenty times, a hundred in a nightly run, while nodes are asked as fast as they answer. It holds at every
 // worker of every node two intervals later. No request fails, and what has passed is counted.
 func TestLimitsMove(t *testing.T) {
 	onEach(t, 3, limitsMove)
 }
 
 func limitsMove(t *testing.T, d driver) {
-	const changes, connections, each = 100, 2, 10
+	const connections, each = 2, 10
+	changes := nightly.Or(100, 20)
 	backend := serve(t, "memory")
 	_, addresses := nodes(t, d, 3, nodeConfig{configuration: moving, backend: backend, workers: 2})
 	first := 1_000_000
@@ -144,7 +147,7 @@ func limitsMove(t *testing.T, d driver) {
 		slow++
 		return true
 	})
-	if slow > changes/20 {
+	if slow > max(2, changes/20) {
 		t.Errorf("%d of %d changes did not hold everywhere two intervals later", slow, changes)
 	}
 	if refused.Load() == 0 {

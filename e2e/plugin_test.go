@@ -6,6 +6,7 @@ package e2e
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"net/http"
 	"os"
@@ -42,6 +43,10 @@ func runTests(m *testing.M) (code int, err error) {
 	}
 	ctx := context.Background()
 	if module, err = host.Compile(ctx, wasm, host.Options{CacheDir: cacheDir}); err != nil {
+		return 1, err
+	}
+	// Scenarios wait for ticks, leases and time-outs more than they work.
+	if err := flag.Set("test.parallel", "6"); err != nil {
 		return 1, err
 	}
 	code = m.Run()

@@ -106,7 +106,7 @@ var websockets = envoytest.Object{"upgrade_configs": []envoytest.Object{{"upgrad
 
 // TestProtocols has what HTTP can be beside a GET.
 func TestProtocols(t *testing.T) {
-	onEvery(t, 1, func(t *testing.T, d driver) {
+	onEveryByNight(t, 1, func(t *testing.T, d driver) {
 		upstream := newApp(t)
 		config := nodeConfig{clock: newClock(), configuration: inTurn("p", 1), upstream: upstream}
 		var n node

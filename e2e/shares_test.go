@@ -11,7 +11,10 @@ import (
 // A flood of one rule's keys does not reset another rule's counters: neither if each of its keys is
 // at its limit, nor if what it rejects counts too, so that they are above it.
 func TestFloodOfAnotherRule(t *testing.T) {
-	onWazeroAlone(t)
+	onWazeroAlone(t, floodOfAnotherRule)
+}
+
+func floodOfAnotherRule(t *testing.T) {
 	const limit, each, floods = 5, 4, 6
 	keys := wazero{}.heavy(400_000)
 	for _, test := range []struct {

@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -35,13 +37,17 @@ var stores = map[string]func(t *testing.T) store{
 	},
 }
 
-// eachStore runs a part of a scenario for each kind; for make test-fast with the memory alone.
-func eachStore(t *testing.T, part func(t *testing.T, start func(t *testing.T) store)) {
+// kindsOfStore are the names of stores.
+var kindsOfStore = slices.Sorted(maps.Keys(stores))
+
+// eachStore runs a part of a scenario for each kind that the driver wants.
+func eachStore(t *testing.T, d driver, part func(t *testing.T, start func(t *testing.T) store)) {
 	t.Helper()
-	for name, start := range stores {
-		if !testing.Short() || name == "memory" {
-			t.Run(name, func(t *testing.T) { part(t, start) })
-		}
+	for _, name := range d.stores() {
+		t.Run(name, func(t *testing.T) {
+			d.beside(t)
+			part(t, stores[name])
+		})
 	}
 }
 
@@ -49,8 +55,8 @@ func eachStore(t *testing.T, part func(t *testing.T, start func(t *testing.T) st
 // request. Then the backend is killed and started again, and the store, under traffic: once all is
 // quiet the backend has exactly what was admitted.
 func TestStores(t *testing.T) {
-	eachStore(t, func(t *testing.T, start func(t *testing.T) store) {
-		onEach(t, 3, func(t *testing.T, d driver) {
+	onEach(t, 3, func(t *testing.T, d driver) {
+		eachStore(t, d, func(t *testing.T, start func(t *testing.T) store) {
 			store := start(t)
 			for _, rate := range []int{0, 1} {
 				t.Run(fmt.Sprint("sync_rate ", rate), func(t *testing.T) { onStore(t, d, store, rate) })

@@ -19,7 +19,7 @@ const oncePerUser = `{"backend": {"cluster": "weir", "timeout": "60s"}, "sync_ra
 // headers only and the body comes meanwhile. Rejected, it never reaches the upstream; allowed, it
 // does with its body and its trailers.
 func TestRequestWaitsWhole(t *testing.T) {
-	onEvery(t, 2, func(t *testing.T, d driver) {
+	onEveryByNight(t, 2, func(t *testing.T, d driver) {
 		for _, headersOnly := range []bool{false, true} {
 			waitsWhole(t, d, headersOnly)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"weir/internal/host"
+	"weir/internal/nightly"
 )
 
 // wazero runs nodes on this repository's own proxy-wasm host.
@@ -18,12 +19,20 @@ type wazero struct{}
 func (wazero) beside(t *testing.T) { t.Parallel() }
 func (wazero) few(many int) int    { return many }
 
-// heavy is less for make test-fast.
+// heavy is least for make test-fast.
 func (wazero) heavy(many int) int {
 	if testing.Short() {
 		return many / 10
 	}
-	return many
+	return nightly.Or(many, many/5)
+}
+
+// stores are for make test-fast the memory alone.
+func (wazero) stores() []string {
+	if testing.Short() {
+		return []string{"memory"}
+	}
+	return kindsOfStore
 }
 
 func (wazero) nanoseconds() bool { return true }

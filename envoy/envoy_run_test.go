@@ -13,7 +13,7 @@ import (
 
 func TestEnvoyYAMLRuns(t *testing.T) {
 	t.Parallel()
-	onEachEnvoy(t, func(t *testing.T, on envoytest.Binary) {
+	onEnvoy(t, func(t *testing.T, on envoytest.Binary) {
 		around := surround(t)
 		p := around.run(t, on, []byte(substitute(t, read(t, "envoy.yaml"), map[string]string{
 			"address: 127.0.0.1, port_value: 9901": "address: 127.0.0.1, port_value: 0",

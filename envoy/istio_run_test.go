@@ -31,7 +31,7 @@ import (
 
 func TestIstioYAMLRuns(t *testing.T) {
 	t.Parallel()
-	onEachEnvoy(t, func(t *testing.T, on envoytest.Binary) {
+	onEnvoy(t, func(t *testing.T, on envoytest.Binary) {
 		around := surround(t)
 		m, err := readMesh(substitute(t, read(t, "istio.yaml"), map[string]string{"timeout: 200ms": "timeout: " + patience}))
 		if err != nil {

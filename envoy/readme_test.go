@@ -20,7 +20,7 @@ var pathSettings = []string{"normalize_path", "merge_slashes", "path_with_escape
 // page says, and with them it does not.
 func TestExcerptRuns(t *testing.T) {
 	t.Parallel()
-	onEachEnvoy(t, func(t *testing.T, on envoytest.Binary) {
+	onEnvoy(t, func(t *testing.T, on envoytest.Binary) {
 		around := surround(t)
 		p := around.run(t, on, excerptBootstrap(t, around))
 		users := p.at(local, "as it is")

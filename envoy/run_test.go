@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -27,13 +28,26 @@ import (
 	"time"
 
 	"weir/internal/envoytest"
+	"weir/internal/nightly"
 )
 
 // What follows runs this folder's files, and what pages show of them, on real Envoys, and sends
 // requests through.
 
+// onEnvoy runs a test on the newest Envoy, and in a nightly run on each.
+func onEnvoy(t *testing.T, test func(t *testing.T, on envoytest.Binary)) {
+	t.Helper()
+	onNewest(t, nightly.Or(math.MaxInt, 1), test)
+}
+
 // onEachEnvoy runs a test on every Envoy that there is.
 func onEachEnvoy(t *testing.T, test func(t *testing.T, on envoytest.Binary)) {
+	t.Helper()
+	onNewest(t, math.MaxInt, test)
+}
+
+// onNewest runs a test on so many Envoys, the newest ones.
+func onNewest(t *testing.T, most int, test func(t *testing.T, on envoytest.Binary)) {
 	t.Helper()
 	if testing.Short() {
 		return // make test-fast
@@ -42,7 +56,7 @@ func onEachEnvoy(t *testing.T, test func(t *testing.T, on envoytest.Binary)) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, binary := range binaries {
+	for _, binary := range binaries[:min(most, len(binaries))] {
 		t.Run(binary.Version, func(t *testing.T) {
 			t.Parallel()
 			test(t, binary)

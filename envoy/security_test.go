@@ -18,7 +18,7 @@ import (
 // refuses whoever lacks one of them. The plugin has no token.
 func TestSecurityClusterRuns(t *testing.T) {
 	t.Parallel()
-	onEachEnvoy(t, func(t *testing.T, on envoytest.Binary) {
+	onEnvoy(t, func(t *testing.T, on envoytest.Binary) {
 		authority := trusttest.New(t)
 		certificate, key := authority.Issue(t, "weir")
 		around := surround(t)

@@ -54,7 +54,7 @@ func TestTokensAreOneExample(t *testing.T) {
 func TestTokensRun(t *testing.T) {
 	t.Parallel()
 	model := startRun(t).upstream
-	onEachEnvoy(t, func(t *testing.T, on envoytest.Binary) {
+	onEnvoy(t, func(t *testing.T, on envoytest.Binary) {
 		around := surroundings{backend: &backend{own: startServeIn(t, nil), hosts: map[string]bool{}}, upstream: model}
 		text := substitute(t, read(t, "tokens.yaml"), map[string]string{
 			"port_value: 10000":           "port_value: 0",

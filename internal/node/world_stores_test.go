@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/nightly"
 	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/internal/store/postgres"
@@ -15,18 +16,18 @@ import (
 // openStore opens a world's store, which has the world's clock and ends with the test.
 type openStore func(t testing.TB, now func() time.Time) store.Store
 
-// worldStores are the stores of random worlds, and how many of these each has in CI.
+// worldStores are the stores of random worlds, and how many of these each has.
 var worldStores = []struct {
 	name   string
 	worlds int
 	start  func(t testing.TB) openStore
 }{
-	{"memory", 100, func(testing.TB) openStore {
+	{"memory", nightly.Or(1000, 25), func(testing.TB) openStore {
 		return func(_ testing.TB, now func() time.Time) store.Store { return memory.New(memory.Options{Now: now}) }
 	}},
-	{"redis", 4, func(t testing.TB) openStore { return redisAt(redistest.Start(t).URL()) }},
-	{"cluster", 3, func(t testing.TB) openStore { return redisAt(redistest.StartCluster(t).URL()) }},
-	{"postgres", 3, func(t testing.TB) openStore {
+	{"redis", nightly.Or(100, 2), func(t testing.TB) openStore { return redisAt(redistest.Start(t).URL()) }},
+	{"cluster", nightly.Or(100, 2), func(t testing.TB) openStore { return redisAt(redistest.StartCluster(t).URL()) }},
+	{"postgres", nightly.Or(50, 2), func(t testing.TB) openStore {
 		url := postgrestest.Start(t).Database(t)
 		return func(t testing.TB, now func() time.Time) store.Store {
 			s, err := postgres.Open(url, postgres.Options{Now: now})

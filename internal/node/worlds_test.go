@@ -19,7 +19,7 @@ import (
 
 var (
 	worldsFrom  = flag.Uint64("worlds-from", 0, "seed of the first random world")
-	worldsCount = flag.Int("worlds", 0, "random worlds to run on each store; 0 for as many as there is time for in CI")
+	worldsCount = flag.Int("worlds", 0, "random worlds to run on each store; 0 for as many as make test or make test-nightly has")
 	worldsFor   = flag.Duration("worlds-for", 0, "how long to run random worlds on each store, instead")
 )
 
