@@ -174,8 +174,9 @@ func (n *Namespace) now() int64 { return n.node.Time(n.instance.now().UnixNano()
 // the backend has all of it, and the totals of what was pushed are those of all nodes. No program
 // needs Sync: a namespace pushes by itself.
 //
-// The error is that of a push that has failed meanwhile, or of ctx. Nothing is lost: the hits go on
-// to count here, and are pushed again. Without a backend, Sync does nothing.
+// The error is that of a push that has failed meanwhile, or of ctx. Nothing is lost: the hits go on to
+// count here, and are pushed again. If [Namespace.Close] has ended before all was pushed, the error is
+// [ErrClosed]. Without a backend, Sync does nothing.
 func (n *Namespace) Sync(ctx context.Context) error {
 	if n.backend == nil {
 		return nil
@@ -204,6 +205,9 @@ func (n *Namespace) wait(ctx context.Context, failed uint64) error {
 	defer n.mu.Unlock()
 	if err := n.drain(ctx); err != nil {
 		return fmt.Errorf("ratelimit: namespace %q: sync: %w", n.name, err)
+	}
+	if n.running.Err() != nil && n.node.Unfinished() {
+		return fmt.Errorf("ratelimit: namespace %q: sync: %w", n.name, ErrClosed)
 	}
 	if n.failed != failed {
 		return n.failure

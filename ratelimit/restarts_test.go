@@ -286,4 +286,3 @@ func (r *restarts) ask(t *testing.T, n *Namespace) {
 		r.refused++
 	}
 }
-

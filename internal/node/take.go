@@ -1,8 +1,6 @@
 package node
 
 import (
-	"slices"
-
 	"weir/internal/wire"
 	"weir/sharedata"
 	"weir/window"
@@ -72,13 +70,16 @@ func (t *take) join(w waiting) {
 		return
 	}
 	if len(t.waiters) == cap(t.waiters) {
-		kept := t.waiters[:0]
+		kept := 0
 		for _, other := range t.waiters {
 			if other.waits() {
-				kept = append(kept, other)
+				t.waiters[kept] = other
+				kept++
 			}
 		}
-		t.waiters = slices.Grow(kept, len(kept)+1)
+		if t.waiters = t.waiters[:kept]; 2*kept >= cap(t.waiters) {
+			t.waiters = append(make([]waiting, 0, 2*kept+1), t.waiters...)
+		}
 	}
 	w.wait.asked++
 	t.waiters = append(t.waiters, w)

@@ -61,6 +61,7 @@ func (q *queue) add(w *Wait, until int64) {
 	q.length++
 }
 
+//go:noinline
 func (q *queue) remove(w *Wait) {
 	if w.before == nil {
 		q.first = w.after
