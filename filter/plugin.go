@@ -47,7 +47,7 @@ type plugin struct {
 	idle    []*stream // to be used again, maxIdle at most
 
 	vm      *VM
-	leaving bool
+	leaving bool // the proxy wants the plugin context no more, and waits until it is done
 }
 
 const (
@@ -161,7 +161,7 @@ func (p *plugin) OnTick() {
 		p.metrics.bound(p.node)
 	}
 	p.metrics.publish(p.node, &p.request)
-	if p.leaving && p.node.Left() {
+	if p.leaving && p.left() {
 		p.leaving = false
 		proxywasm.PluginDone(p.id)
 	}
@@ -170,9 +170,8 @@ func (p *plugin) OnTick() {
 // now is the time by the backend's clock, as far as that is known.
 func (p *plugin) now() int64 { return p.node.Time(proxywasm.Now()) }
 
-// OnPluginDone implements types.PluginContext. What the backend has yet to hear of goes to the
-// plugin context that has replaced this one. If there is none, this one stays for a while to push
-// it.
+// OnPluginDone implements types.PluginContext. The plugin context stays until nobody waits any more,
+// and until it has left.
 func (p *plugin) OnPluginDone() bool {
 	if p.node == nil {
 		return true
@@ -182,20 +181,27 @@ func (p *plugin) OnPluginDone() bool {
 	}
 	p.node.AddHeld(p.now())
 	p.vm.remove(p)
-	if p.node.Synchronises() {
-		p.node.Release()
-	}
 	p.metrics.publish(p.node, &p.request)
-	if !p.node.Synchronises() || !p.node.Unfinished() {
+	p.leaving = !p.left()
+	return !p.leaving
+}
+
+// left reports whether nothing keeps a plugin context that is not wanted any more. What the backend
+// has yet to hear of goes to the plugin context that has replaced this one. If there is none, this one
+// stays for a while to push it.
+func (p *plugin) left() bool {
+	if !p.node.Synchronises() {
 		return true
+	}
+	if p.node.Waits() {
+		return false
 	}
 	if heir := p.vm.heir(p); heir != nil {
 		heir.node.Inherit(p.node)
 		return true
 	}
-	p.leaving = true
 	p.node.Leave()
-	return false
+	return p.node.Left()
 }
 
 // NewHttpContext implements types.PluginContext. Streams are used again, so that a stream allocates

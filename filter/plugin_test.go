@@ -85,8 +85,8 @@ func TestPluginContextLeaves(t *testing.T) {
 	}
 }
 
-// A configuration that is replaced, or goes, lets those that wait go on; what is on its way arrives
-// or goes back.
+// A configuration that is replaced, or goes, stays until those that wait have their answers, or their
+// time is over. What is on its way arrives or goes back.
 func TestConfigurationUpdateWhileRequestsWait(t *testing.T) {
 	for _, configuration := range waits {
 		for _, replaced := range []bool{true, false} {
@@ -97,21 +97,41 @@ func TestConfigurationUpdateWhileRequestsWait(t *testing.T) {
 				streams := v.paused(20, "x-user", "ann")
 				callouts := v.callouts
 				v.callouts = nil
-				last := v
+				last, gone := v, false
 				if replaced {
-					last, _ = v.replace(configuration)
+					last, gone = v.replace(configuration)
 					w.vms = append(w.vms, last)
-				} else if v.done() {
-					t.Error("gone with callouts out")
+				} else {
+					gone = v.done()
 				}
-				if n := v.still(streams); n != 0 {
-					t.Errorf("%d requests of a configuration that is gone wait", n)
+				if v.tick(); gone || v.calls["done"] > 0 || v.still(streams) != len(streams) {
+					t.Errorf("gone %v while %d of %d requests wait", gone || v.calls["done"] > 0, v.still(streams), len(streams))
 				}
 				last.tick()
 				for _, c := range callouts {
 					if body := w.apply(c.body); answered {
 						v.answer(c, 200, body)
 					}
+				}
+				for range 3 { // some are asked for again
+					w.deliver(v)
+				}
+				if !answered {
+					w.advance(200 * time.Millisecond)
+				}
+				if n := v.still(streams); n != 0 {
+					t.Errorf("%d requests of a configuration that is gone wait", n)
+				}
+				if alone := v.counts[v.metrics["weir.weir_namespace=.=default;.;decided_alone_total"]]; answered && alone != 0 {
+					t.Errorf("%d requests were decided without the backend, which has answered", alone)
+				}
+				for ticks := 0; v.calls["done"] == 0; ticks++ {
+					if w.advance(10 * time.Millisecond); ticks == 1000 {
+						t.Fatal("a configuration that is gone stays for ever")
+					}
+				}
+				if replaced {
+					w.vms = w.vms[1:]
 				}
 				passed := 0
 				for _, s := range streams {
@@ -125,6 +145,46 @@ func TestConfigurationUpdateWhileRequestsWait(t *testing.T) {
 					t.Errorf("replaced %v, answered %v: passed %d, and the backend has %d; %s", replaced, answered, passed, got, left)
 				}
 			}
+		}
+	}
+}
+
+// Configurations that are replaced while requests wait for the backend let no more pass than the
+// limit, with as many updates as there may be.
+func TestConfigurationUpdatesKeepTheLimit(t *testing.T) {
+	for configuration, limit := range map[string]int{waits[0]: 50, waits[1]: 5} {
+		w := newWorld(t, 3, 1, configuration)
+		passed := 0
+		for range 5 {
+			w.advance(time.Second)
+			var streams []*stream
+			heirs := make([]*fakeVM, len(w.vms))
+			for i, v := range w.vms {
+				v.settle = nil
+				for range 20 {
+					if s := v.pause("x-user", "ann"); s != nil {
+						streams = append(streams, s)
+					} else if v.reply == nil {
+						passed++
+					}
+				}
+				heirs[i], _ = v.replace(configuration)
+			}
+			for range 100 {
+				w.advance(10 * time.Millisecond)
+			}
+			for _, s := range streams {
+				if s.wait.Waiting() {
+					t.Fatal("a request waits for ever")
+				}
+				if s.decorate {
+					passed++
+				}
+			}
+			w.vms = heirs
+		}
+		if passed != limit {
+			t.Errorf("%s: %d requests passed", configuration, passed)
 		}
 	}
 }
@@ -211,12 +271,15 @@ func TestCalloutsThatAreNotFullArrive(t *testing.T) {
 			if v.plugin.node.Backlog().Pushes <= len(callouts)-1+len(v.callouts) {
 				t.Fatal("no callout is being filled, and nothing is tested")
 			}
-			w.vms[0] = interrupt(v, callouts[1:])
+			next := interrupt(v, callouts[1:])
 			for _, c := range callouts[1:] {
 				v.answer(c, 200, w.apply(c.body))
 			}
 			w.proxies[0].before = nil
-			v = w.vms[0]
+			for range 400 { // until those that wait have their answers
+				w.advance(10 * time.Millisecond)
+			}
+			w.vms[0], v = next, next
 			w.quiet()
 			for _, s := range streams {
 				if s.wait.Waiting() || v.ended[s.id] > 1 {
@@ -236,8 +299,9 @@ func TestCalloutsThatAreNotFullArrive(t *testing.T) {
 	}
 }
 
-// Requests that wait when their plugin context goes are decided then, and its metrics say so.
-func TestReleasedRequestsAreInTheMetrics(t *testing.T) {
+// Requests that wait when their plugin context goes, and get no answer, are decided when their time is
+// over, and its metrics say so before it is gone.
+func TestRequestsOfAContextThatGoesAreInTheMetrics(t *testing.T) {
 	for _, heir := range []bool{false, true} {
 		w := newWorld(t, 1, 1, synced("0", perUser))
 		w.advance(time.Second)
@@ -248,6 +312,11 @@ func TestReleasedRequestsAreInTheMetrics(t *testing.T) {
 			v.replace(synced("0", strings.Replace(perUser, "50", "51", 1)))
 		} else {
 			v.done()
+		}
+		w.pass(200 * time.Millisecond)
+		v.tick()
+		if n := v.calls["done"]; heir && n != 1 || !heir && n != 0 {
+			t.Errorf("heir %v: the context is done %d times", heir, n)
 		}
 		for name, want := range map[string]uint64{
 			"weir_rule=.=user;.;weir_outcome=.=allowed;.;requests_total":  50,

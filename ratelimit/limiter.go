@@ -136,7 +136,7 @@ func (l *Limiter) Decide(ctx context.Context, cost uint64, key ...string) (Decis
 //
 // A request that only the backend can allow waits for it, for NamespaceOptions.Timeout at most. If
 // ctx ends meanwhile, the error is ctx's, and the request's hits are given back. After
-// [Namespace.Close] the error is [ErrClosed]. The only other errors are of demands that are none, or
+// [Namespace.Close] the error is [ErrClosed], and if that ends before the backend has answered. The only other errors are of demands that are none, or
 // of more than the backend can be asked for at once where it decides every request.
 func (n *Namespace) Decide(ctx context.Context, demands ...Demand) (Decision, error) {
 	for i := range demands {
@@ -206,11 +206,16 @@ func (n *Namespace) call() (c *call) {
 		c = &call{namespace: n, told: make(chan struct{}, 1)}
 		c.wait.Waiter = c
 	}
+	n.taken++
 	c.demands, c.limiters, c.all, c.asking = c.demands[:0], c.limiters[:0], false, false
 	return c
 }
 
-func (n *Namespace) release(c *call) { n.calls = append(n.calls, c) }
+func (n *Namespace) release(c *call) {
+	n.calls = append(n.calls, c)
+	n.taken--
+	n.leave()
+}
 
 // add adds a demand.
 func (c *call) add(l *Limiter, cost uint64, key []string) {
@@ -260,27 +265,29 @@ func (c *call) Decided(demands []node.Demand, now int64, verdict counter.Verdict
 	c.told <- struct{}{}
 }
 
-// await waits until Decided was called. The error is that of ctx, if this ends before. The lock is
-// held before and after.
+// await waits until Decided was called. The error is that of ctx, if this ends before, or
+// [ErrClosed], if the namespace waits for nothing more. The lock is held before and after.
 func (c *call) await(ctx context.Context) error {
 	n := c.namespace
 	n.mu.Unlock()
-	told := false
 	select {
 	case <-c.told:
-		told = true
+		n.mu.Lock()
+		return nil
 	case <-ctx.Done():
+	case <-n.running.Done():
 	}
 	n.mu.Lock()
-	switch {
-	case told:
-	case c.wait.Waiting():
-		c.wait.Leave()
-		return fmt.Errorf("ratelimit: namespace %q: wait for the backend: %w", n.name, ctx.Err())
-	default:
-		<-c.told
+	if !c.wait.Waiting() {
+		<-c.told // by who held the lock
+		return nil
 	}
-	return nil
+	c.wait.Leave()
+	err := ctx.Err()
+	if err == nil {
+		err = ErrClosed
+	}
+	return fmt.Errorf("ratelimit: namespace %q: wait for the backend: %w", n.name, err)
 }
 
 // conclude describes what was decided.

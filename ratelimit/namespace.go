@@ -32,11 +32,16 @@ type Namespace struct {
 	stopped     chan struct{} // closed when there are no more ticks
 
 	// mu is held while the node works. Nothing is waited for meanwhile.
-	mu     sync.Mutex
-	data   sharedata.Map
-	node   *node.Node
-	closed bool
-	calls  []*call // to be used again
+	mu   sync.Mutex
+	data sharedata.Map
+	node *node.Node
+	// closed says that no call is taken any more. The node leaves when those that were have ended.
+	// gone is closed after that, and closing is the error of Close.
+	closed  bool
+	gone    chan struct{}
+	closing error
+	calls   []*call // to be used again
+	taken   int     // calls that have not ended
 	// pushes are out, by number. sent is how many there were in all. When one ends, pushed is
 	// closed and made anew. failed counts those that have failed, and failure is what happened to
 	// the last.
@@ -98,7 +103,11 @@ func (n *Namespace) push(number uint64, push []byte, ticket node.Ticket) {
 	}
 	n.mu.Lock()
 	failures := n.node.Tallies.Failed
-	n.node.Answered(ticket, outcome, answer)
+	// Of a push that Close has ended the node hears nothing: it would decide calls that wait alone.
+	cut := err != nil && n.running.Err() != nil
+	if !cut {
+		n.node.Answered(ticket, outcome, answer)
+	}
 	if err == nil && n.node.Tallies.Failed != failures {
 		err = errors.New("want the push's answer, got another one")
 	}
@@ -108,7 +117,7 @@ func (n *Namespace) push(number uint64, push []byte, ticket node.Ticket) {
 	if err != nil {
 		err = fmt.Errorf("ratelimit: namespace %q: push: %w", n.name, err)
 		n.failed++
-		if n.running.Err() == nil { // else Close has ended it
+		if !cut {
 			n.failure = err
 		}
 	}
@@ -145,7 +154,16 @@ func (n *Namespace) tick() (left bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.node.Tick()
-	return n.closed && n.node.Left()
+	return n.leave() && n.node.Left()
+}
+
+// leave has the node leave as soon as the namespace is closed and no call needs it. It reports whether
+// that is so. The lock is held.
+func (n *Namespace) leave() (leaves bool) {
+	if leaves = n.closed && n.backend != nil && n.taken == 0; leaves {
+		n.node.Leave()
+	}
+	return leaves
 }
 
 // now is the time by the backend's clock, as far as that is known, in nanoseconds. Call it with the
@@ -156,8 +174,9 @@ func (n *Namespace) now() int64 { return n.node.Time(n.instance.now().UnixNano()
 // the backend has all of it, and the totals of what was pushed are those of all nodes. No program
 // needs Sync: a namespace pushes by itself.
 //
-// The error is that of a push that has failed meanwhile, or of ctx. Nothing is lost: the hits go on
-// to count here, and are pushed again. Without a backend, Sync does nothing.
+// The error is that of a push that has failed meanwhile, or of ctx. Nothing is lost: the hits go on to
+// count here, and are pushed again. If [Namespace.Close] has ended before all was pushed, the error is
+// [ErrClosed]. Without a backend, Sync does nothing.
 func (n *Namespace) Sync(ctx context.Context) error {
 	if n.backend == nil {
 		return nil
@@ -186,6 +205,9 @@ func (n *Namespace) wait(ctx context.Context, failed uint64) error {
 	defer n.mu.Unlock()
 	if err := n.drain(ctx); err != nil {
 		return fmt.Errorf("ratelimit: namespace %q: sync: %w", n.name, err)
+	}
+	if n.running.Err() != nil && n.node.Unfinished() {
+		return fmt.Errorf("ratelimit: namespace %q: sync: %w", n.name, ErrClosed)
 	}
 	if n.failed != failed {
 		return n.failure
@@ -222,41 +244,61 @@ func (n *Namespace) out(last uint64) bool {
 }
 
 // Close pushes what was counted, gives back what was leased, and ends the namespace's goroutines.
-// Requests that wait are decided without the backend. Later ones fail. Close waits until the
-// backend has all, for five seconds at most. It fails if ctx ends before, or the backend can't be
-// reached. Then the name may be defined again. Only the first Close does anything.
+//
+// From now on calls fail with [ErrClosed]. Those that wait for the backend get its answer first, or
+// are decided when their time is over: NamespaceOptions.Timeout bounds that. Then Close waits until
+// the backend has all, for five seconds at most. It fails if the backend can't be reached, or if ctx
+// ends before. In the latter case calls that still wait fail with ErrClosed, too: a program that ends
+// lets nobody pass whom the backend has not. After Close the name may be defined again.
+//
+// Only the first Close does anything. Others wait for it, and return its error or that of their ctx.
 func (n *Namespace) Close(ctx context.Context) error {
 	n.mu.Lock()
-	if n.closed {
-		n.mu.Unlock()
-		return nil
-	}
+	again := n.closed
 	n.closed = true
-	if n.backend != nil {
-		n.node.Release()
-		n.node.Leave()
-	}
+	n.leave()
 	n.mu.Unlock()
-	var err error
-	if n.backend != nil {
+	if again {
 		select {
-		case <-n.stopped:
+		case <-n.gone:
+			return n.closing
 		case <-ctx.Done():
-			err = ctx.Err()
+			return fmt.Errorf("ratelimit: namespace %q: close: %w", n.name, ctx.Err())
 		}
-		n.stop()
-		n.mu.Lock()
-		err = errors.Join(err, n.drain(ctx))
-		if n.node.Unfinished() {
-			err = fmt.Errorf("ratelimit: namespace %q: close: not all hits were pushed: %w", n.name, errors.Join(err, n.failure))
-		}
-		n.mu.Unlock()
+	}
+	if n.backend != nil {
+		n.closing = n.end(ctx)
 	}
 	n.instance.mu.Lock()
 	delete(n.instance.namespaces, n.name)
 	n.instance.mu.Unlock()
+	close(n.gone)
+	return n.closing
+}
+
+// end waits until the node has left, and ends the goroutines.
+func (n *Namespace) end(ctx context.Context) (err error) {
+	// The node's five seconds are by a clock that may stand still.
+	ctx, cancel := context.WithTimeout(ctx, n.timeout+longestLeaving)
+	defer cancel()
+	select {
+	case <-n.stopped:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	n.stop()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	err = errors.Join(err, n.drain(ctx))
+	if n.node.Unfinished() {
+		err = fmt.Errorf("ratelimit: namespace %q: close: not all hits were pushed: %w", n.name, errors.Join(err, n.failure))
+	}
 	return err
 }
+
+// longestLeaving is how long Close waits for a node that leaves, and that leaves time for nothing
+// else: the node itself gives up a second before.
+const longestLeaving = 6 * time.Second
 
 // Stats are what a namespace has counted of its own doings since it was defined.
 type Stats struct {

@@ -129,7 +129,7 @@ func (in *Instance) define(o NamespaceOptions) (*Namespace, error) {
 	}
 	n := &Namespace{
 		instance: in, name: o.Name, backend: o.Backend, timeout: o.Timeout, onPushError: o.OnPushError,
-		exact: o.Exact, limiters: map[string]*Limiter{}, pushed: make(chan struct{}),
+		exact: o.Exact, limiters: map[string]*Limiter{}, pushed: make(chan struct{}), gone: make(chan struct{}),
 	}
 	if err := n.compile(&o); err != nil {
 		return nil, err

@@ -77,21 +77,25 @@ func (v *worker) now() int64 { return v.node.Time(v.Now()) }
 
 func (v *worker) tick() {
 	v.node.Tick()
-	if v.leaving && v.node.Left() {
-		v.left()
+	if v.leaving {
+		v.goOnLeaving()
 	}
 }
 
-// leave has the engine push what it has. The worker ends when that is done.
+// leave has the engine push what it has, once nobody waits. The worker ends when that is done.
 func (v *worker) leave() {
 	v.node.AddHeld(v.now())
-	v.node.Release()
-	if !v.node.Unfinished() {
-		v.left()
+	v.leaving = true
+	v.goOnLeaving()
+}
+
+func (v *worker) goOnLeaving() {
+	if v.node.Waits() {
 		return
 	}
-	v.leaving = true
-	v.node.Leave()
+	if v.node.Leave(); v.node.Left() {
+		v.left()
+	}
 }
 
 // left ends a worker in good order: nobody may wait for it any more.

@@ -261,17 +261,6 @@ func (n *Node) addTake(b *batch, t *take, now int64) {
 	b.takes = append(b.takes, t)
 }
 
-// forget has a request wait no more.
-//
-//go:noinline
-func (n *Node) forget(w waiting) {
-	w.wait.waiting = false
-	// The others that are done leave when they are the first.
-	for len(n.waiting) > 0 && !n.waiting[0].waits() {
-		n.waiting = n.waiting[1:]
-	}
-}
-
 // release has the requests that wait for a take decided without the backend. Not at once, as
 // another may be being decided: when released are.
 func (n *Node) release(t *take) {
@@ -279,7 +268,7 @@ func (n *Node) release(t *take) {
 		switch {
 		case !w.waits():
 		case w.wait.entering:
-			n.forget(w) // who makes it wait decides it
+			w.wait.Leave() // who makes it wait decides it
 		default:
 			n.released = append(n.released, w)
 		}

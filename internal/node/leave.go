@@ -4,22 +4,18 @@ import (
 	"bytes"
 )
 
-// Release has nobody wait any more: all are decided without the backend.
-func (n *Node) Release() {
-	n.dropWishes()
-	for len(n.waiting) > 0 {
-		if w := n.waiting[0]; w.waits() {
-			n.giveUpOn(w)
-		} else {
-			n.forget(w)
-		}
-	}
-	n.released = nil
-}
+// Waits reports whether requests wait. A node that is no longer wanted stays until none does: at the
+// ticks to come each gets its answer, or is decided as its time is over.
+func (n *Node) Waits() bool { return n.waiting.first != nil }
 
-// Leave has everything pushed, whether or not it is due. It begins now; what is not possible at
-// once is pushed at the ticks to come, until the node has left.
+// Leave has everything pushed, whether or not it is due. Call it when nobody waits any more. It
+// begins now; what is not possible at once is pushed at the ticks to come, until the node has left.
+// Another call does nothing.
 func (n *Node) Leave() {
+	if n.leaving {
+		return
+	}
+	n.dropWishes()
 	n.leaving, n.leaveBy = true, n.hostNow()+leaveNanos
 	n.PushAll()
 }
@@ -31,10 +27,11 @@ func (n *Node) Left() bool {
 	return !n.Unfinished() || left < 0 || left > leaveNanos
 }
 
-// Inherit takes over what a node of the same namespace and backend leaves. Its callouts may never
-// be answered, so its batches are sent again, as they are. Of rules that do not synchronise here, what
-// was counted is pushed, and leases go back.
+// Inherit takes over what a node of the same namespace and backend leaves, once nobody waits for that
+// any more. Its callouts may never be answered, so its batches are sent again, as they are. Of rules
+// that do not synchronise here, what was counted is pushed, and leases go back.
 func (n *Node) Inherit(from *Node) {
+	from.dropWishes()
 	for i := range from.rules {
 		n.succeed(&from.rules[i])
 		n.dismiss(&from.rules[i])

@@ -131,8 +131,8 @@ type Node struct {
 	crowd     int    // as many wishes as this are looked through for those that nobody wants
 	openBatch *batch // that wishes go into, and isn't sent before it is full or there are no more
 	spare     []*take
-	asking    int       // callouts that somebody waits for
-	waiting   []waiting // in the order in which they began
+	asking    int // callouts that somebody waits for
+	waiting   queue
 	released  []waiting // that wait for nothing any more, and are to be decided without the backend
 
 	total  wire.Total
@@ -183,8 +183,9 @@ func New(o *Options) (*Node, error) {
 
 // connect prepares a node for its backend.
 func (n *Node) connect() {
-	// The shortest interval has ten ticks, so that a new key needn't wait long. They are spread, so
-	// that the workers of all processes don't tick at once.
+	// The shortest interval has ten ticks, so that a new key needn't wait long, and there is one in the
+	// time that a request may wait. They are spread, so that the workers of all processes don't tick at
+	// once.
 	n.interval = window.MaxWidth
 	for i := range n.rules {
 		if r := &n.rules[i]; r.Synced() {
@@ -196,7 +197,7 @@ func (n *Node) connect() {
 			}
 		}
 	}
-	tick := max(1, min(n.interval/1e6/10, 100))
+	tick := max(1, min(n.interval/1e6/10, 100, n.options.Timeout/1e6*4/5))
 	tick += n.options.Random.below(tick/4 + 1)
 	n.tickMillis = uint32(tick)
 	n.id, n.sender = n.table.ID(), n.options.Random()
@@ -312,6 +313,6 @@ type Backlog struct {
 func (n *Node) Backlog() Backlog {
 	return Backlog{
 		Keys: n.dirty.count, Evicted: len(n.orphans), Pushes: len(n.batches), Awaited: n.asking,
-		Wishes: len(n.wishes), Waiting: max(len(n.waiting), len(n.released)),
+		Wishes: len(n.wishes), Waiting: max(n.waiting.length, len(n.released)),
 	}
 }

@@ -341,7 +341,6 @@ func TestRuleChangesItsRate(t *testing.T) {
 				old := w.nodes[len(w.nodes)-1]
 				heir := old.process.startOf(-1, Options{}, other, rule)
 				old.AddHeld(old.now())
-				old.Release()
 				heir.Inherit(old.Node)
 				old.pushes = nil
 				w.nodes = w.nodes[len(w.nodes)-1:]
@@ -401,7 +400,6 @@ func TestLeaseOfARuleThatLosesItsBackend(t *testing.T) {
 		t.Fatal("nothing is leased")
 	}
 	heir := f.process.startOf(-1, Options{}, other, users(long).here())
-	f.Release()
 	heir.Inherit(f.Node)
 	f.pushes = nil
 	w.nodes = []*fakeNode{heir}

@@ -105,20 +105,19 @@ func (n *Node) wait(r *Wait, demands []Demand, whole bool) bool {
 	if len(n.batches) >= maxUnanswered {
 		return false
 	}
-	first := !r.waiting
+	first := !r.Waiting()
 	if first {
-		if len(n.waiting) >= maxWaiting {
+		if n.waiting.length >= maxWaiting {
 			n.Tallies.Crowded++
 			return false
 		}
 		if !n.link.connected(now) || n.link.shared.failures >= breakAfter && len(n.batches) > 0 || !n.link.enter(now, n.options.Timeout) {
 			return false // a push that has failed tells whether the backend is back
 		}
-		r.begin(now + n.options.Timeout)
+		n.waiting.add(r, now+n.options.Timeout)
 		// A push that the host does not take fails at once, before the caller knows that the
 		// request waits.
 		r.entering = true
-		n.waiting = append(n.waiting, r.place())
 		n.Tallies.Waited++
 	}
 	w := r.place()
@@ -136,7 +135,7 @@ func (n *Node) wait(r *Wait, demands []Demand, whole bool) bool {
 		n.keep(r, demands) // a wish may know a key's identity
 	}
 	n.askAll()
-	waits := r.waiting || !r.entering
+	waits := r.Waiting() || !r.entering
 	r.entering = false
 	return waits
 }
@@ -277,7 +276,7 @@ func (n *Node) hasRoom(demands []Demand) bool {
 
 // finishWaiting ends a request's waiting.
 func (n *Node) finishWaiting(w waiting, demands []Demand, verdict counter.Verdict) {
-	n.forget(w)
+	w.wait.Leave()
 	now := n.now()
 	if verdict == counter.Rejected {
 		n.seeRefused(demands, now, w.wait.weight)
@@ -300,24 +299,20 @@ func (n *Node) decideLate(demands []Demand) counter.Verdict {
 	return n.decideAlone(demands, n.now())
 }
 
-// giveUpWaiting decides, without the backend, the requests that have waited long enough, and
-// forgets those that are gone. It reports false if there are more.
+// giveUpWaiting decides, without the backend, the requests that have waited long enough. It reports
+// false if there are more.
 func (n *Node) giveUpWaiting(deadline int64) (done bool) {
 	now := n.hostNow()
-	for handled := 0; len(n.waiting) > 0; handled++ {
-		switch w := n.waiting[0]; {
-		case !w.waits():
-			n.waiting = n.waiting[1:]
-		case n.late(handled, deadline):
-			return false
-		case now >= w.wait.until || w.wait.until-now > n.options.Timeout:
-			n.giveUpOn(w)
-		default:
+	for handled := 0; ; handled++ {
+		w := n.waiting.first
+		if w == nil || now < w.until && w.until-now <= n.options.Timeout {
 			return true
 		}
+		if n.late(handled, deadline) {
+			return false
+		}
+		n.giveUpOn(w.place())
 	}
-	n.waiting = nil
-	return true
 }
 
 // decideReleased decides, without the backend, the requests whose callouts have failed, for as long

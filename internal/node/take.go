@@ -61,14 +61,28 @@ func (t *take) answerSize() int {
 	return size
 }
 
-// join has a waiter, if there is one, wait for a take.
+// join has a waiter, if there is one, wait for a take. Those who have gone leave their room to it, so
+// that there is room for twice as many as wait at most, however long the take is not sent.
 //
 //go:noinline
 func (t *take) join(w waiting) {
-	if w.wait != nil {
-		w.wait.asked++
-		t.waiters = append(t.waiters, w)
+	if w.wait == nil {
+		return
 	}
+	if len(t.waiters) == cap(t.waiters) {
+		kept := 0
+		for _, other := range t.waiters {
+			if other.waits() {
+				t.waiters[kept] = other
+				kept++
+			}
+		}
+		if t.waiters = t.waiters[:kept]; 2*kept >= cap(t.waiters) {
+			t.waiters = append(make([]waiting, 0, 2*kept+1), t.waiters...)
+		}
+	}
+	w.wait.asked++
+	t.waiters = append(t.waiters, w)
 }
 
 // wanted reports whether a take that was not sent yet is still of use: it was not asked for by

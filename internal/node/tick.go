@@ -44,7 +44,8 @@ func (n *Node) synchronise() {
 	n.decideReleased(n.until)
 	n.until = 0
 	n.tellSightings()
-	n.hurry(!done || !adopted || n.news.hurries() || len(n.wishes)+len(n.released) > 0)
+	soon := n.hostNow() + int64(n.tickMillis)*1e6
+	n.hurry(!done || !adopted || n.news.hurries() || len(n.wishes)+len(n.released) > 0 || n.waiting.endsBy(soon))
 }
 
 // Answered takes in the end of a push: an answer or a failure. An answer is kept, and settled as

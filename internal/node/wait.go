@@ -16,7 +16,9 @@ type Waiter interface {
 type Wait struct {
 	Waiter Waiter
 
-	waiting bool
+	// queue has it while it waits, between the requests that began before and after.
+	queue         *queue
+	before, after *Wait
 	// entering is set while the caller doesn't know yet that the request waits.
 	entering bool
 	turn     uint32 // counts the waits
@@ -28,21 +30,62 @@ type Wait struct {
 }
 
 // Waiting reports whether the request waits.
-func (w *Wait) Waiting() bool { return w.waiting }
+func (w *Wait) Waiting() bool { return w.queue != nil }
 
 // Leave has a request that has gone wait no more. Its waiter is not told.
-func (w *Wait) Leave() { w.waiting = false }
+func (w *Wait) Leave() {
+	if w.queue != nil {
+		w.queue.remove(w)
+	}
+}
 
-func (w *Wait) begin(until int64) {
+// queue has the requests that wait, in the order in which they began, and no others: each has its
+// place in its own memory, and leaves it when it waits no more. The memory may serve the next one at
+// once.
+type queue struct {
+	first, last *Wait
+	length      int
+}
+
+// add has a request wait until some time.
+func (q *queue) add(w *Wait, until int64) {
 	w.turn++
-	w.waiting, w.until, w.rounds, w.asked = true, until, 0, 0
+	w.until, w.rounds, w.asked = until, 0, 0
+	w.queue, w.before, w.after = q, q.last, nil
+	if q.last == nil {
+		q.first = w
+	} else {
+		q.last.after = w
+	}
+	q.last = w
+	q.length++
+}
+
+//go:noinline
+func (q *queue) remove(w *Wait) {
+	if w.before == nil {
+		q.first = w.after
+	} else {
+		w.before.after = w.after
+	}
+	if w.after == nil {
+		q.last = w.before
+	} else {
+		w.after.before = w.before
+	}
+	w.queue, w.before, w.after = nil, nil, nil
+	q.length--
 }
 
 // place is the current wait of a request.
 func (w *Wait) place() waiting { return waiting{wait: w, turn: w.turn} }
 
-// waiting is one wait of a request. A request's memory is used again, so the turn tells whether
-// it still waits.
+// endsBy reports whether the time of a request that waits is over by then. All of them wait for
+// equally long.
+func (q *queue) endsBy(then int64) bool { return q.first != nil && q.first.until <= then }
+
+// waiting is one wait of a request, for what may outlast it. A request's memory is used again, so the
+// turn tells whether it still waits.
 type waiting struct {
 	_ [0]func() // or else Go makes a function that compares values
 
@@ -50,4 +93,4 @@ type waiting struct {
 	turn uint32
 }
 
-func (w waiting) waits() bool { return w.wait.waiting && w.wait.turn == w.turn }
+func (w waiting) waits() bool { return w.wait.Waiting() && w.wait.turn == w.turn }

@@ -197,8 +197,11 @@ func (n *Node) putOff() {
 	}
 }
 
-// dropWishes drops all wishes, as the backend can't be asked.
+// dropWishes drops all wishes, as the backend can't be asked, or nobody wants them any more.
 func (n *Node) dropWishes() {
+	if n.local {
+		return
+	}
 	n.putOff()
 	clear(n.wished[:])
 	for _, t := range n.wishes {

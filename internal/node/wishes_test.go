@@ -173,3 +173,33 @@ func TestNodesOfOneProcess(t *testing.T) {
 		}
 	}
 }
+
+// Requests that have gone leave room for others to wait, and none of them is kept for as long as one
+// before them waits, be it for a callout of its own or for a lease that many wait for.
+func TestThoseWhoHaveGoneTakeNoRoom(t *testing.T) {
+	for _, rate := range []int64{0, second} {
+		w := newWorld(t, 1, 1, rate, Options{Timeout: hour}, users(fixed(1)))
+		f := w.nodes[0]
+		first := []*fakeRequest{f.paused("ann")}
+		for i := range maxAsking { // no more callouts are made
+			first = append(first, f.paused(fmt.Sprint(i)), f.paused("bob"))
+		}
+		for range 2 * maxWaiting {
+			f.paused("bob").Leave()
+		}
+		if got := f.Backlog(); got.Waiting != len(first) || got.Wishes > leastWishes {
+			t.Errorf("at a rate of %v %+v with %d requests that wait", time.Duration(rate), got, len(first))
+		}
+		for _, wish := range f.wishes {
+			if n := cap(wish.waiters); n > 4*len(first) {
+				t.Errorf("at a rate of %v a wish of %d requests keeps room for %d", time.Duration(rate), len(first), n)
+			}
+		}
+		for range 100 {
+			f.advance(50 * time.Millisecond)
+		}
+		if n := f.still(first); n != 0 {
+			t.Errorf("at a rate of %v %d requests wait for ever", time.Duration(rate), n)
+		}
+	}
+}

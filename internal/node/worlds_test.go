@@ -65,7 +65,8 @@ func TestRandomWorlds(t *testing.T) {
 // happened is what the worlds have seen, so that a run tells whether it has tested anything.
 type happened struct {
 	worlds, requests, passed, refused, waited, alone, forced, above int
-	sent, lost, late, again, duplicates                             int
+	cancelled, stayed                                               int
+	sent, lost, late, again, duplicates, doubled                    int
 	crashed, left, replaced, outages, jumps, changed, overrides     int
 	evicted, dropped                                                uint64
 }
@@ -76,7 +77,7 @@ func (h *happened) add(o *happened) {
 		{&h.requests, &o.requests}, {&h.passed, &o.passed}, {&h.refused, &o.refused}, {&h.waited, &o.waited}, {&h.alone, &o.alone},
 		{&h.forced, &o.forced}, {&h.sent, &o.sent}, {&h.lost, &o.lost}, {&h.late, &o.late}, {&h.again, &o.again},
 		{&h.duplicates, &o.duplicates}, {&h.crashed, &o.crashed}, {&h.left, &o.left}, {&h.replaced, &o.replaced},
-		{&h.outages, &o.outages}, {&h.jumps, &o.jumps}, {&h.changed, &o.changed}, {&h.overrides, &o.overrides}, {&h.above, &o.above},
+		{&h.cancelled, &o.cancelled}, {&h.stayed, &o.stayed}, {&h.doubled, &o.doubled}, {&h.outages, &o.outages}, {&h.jumps, &o.jumps}, {&h.changed, &o.changed}, {&h.overrides, &o.overrides}, {&h.above, &o.above},
 	} {
 		*sum.to += *sum.of
 	}
@@ -88,18 +89,19 @@ func (h *happened) add(o *happened) {
 type randomWorld struct {
 	*world
 	happened
-	seed      uint64
-	options   Options
-	rules     []randomRule
-	users     int
-	lives     []*life
-	storeOff  int64 // the store's clock, from the world's
-	away      int64 // until when nothing comes through
-	lossy     bool
-	slow      int64 // the most that a way takes
-	callouts  []*randomCallout
-	messages  [][]byte // that may come again
-	requested []*randomRequest
+	seed     uint64
+	options  Options
+	rules    []randomRule
+	users    int
+	lives    []*life
+	storeOff int64 // the store's clock, from the world's
+	away     int64 // until when nothing comes through
+	lossy    bool
+	slow     int64 // the most that a way takes
+	callouts []*randomCallout
+	messages [][]byte         // that may come again
+	paused   []*randomRequest // that wait, and some that did
+	idle     []*randomRequest // whose memory is used again
 	// lasting worlds have windows that outlast them, so that sums are exact whatever happens. In the
 	// others windows come and go, and no clock jumps.
 	lasting bool
@@ -134,6 +136,10 @@ type life struct {
 	nodes   []*fakeNode
 	next    map[*fakeNode]int64 // ticks
 	leaving bool
+	jumped  bool // its clock did
+	// heirs are what has taken the place of nodes that are not wanted any more. These stay for as long
+	// as requests wait for them.
+	heirs map[*fakeNode]*fakeNode
 	// counted is what the process has counted, and has of it what the store has applied.
 	counted, has map[wire.LimitCounter]int64
 	alone        map[*fakeNode]uint64
@@ -167,7 +173,8 @@ type randomRequest struct {
 	node    *fakeNode
 	demands []Demand
 	users   []string
-	done    bool
+	began   int64
+	done    bool // or it has gone
 }
 
 func newRandomWorld(t testing.TB, seed uint64, open openStore) *randomWorld {
@@ -273,7 +280,7 @@ func (w *randomWorld) note(format string, args ...any) {
 func (w *randomWorld) begin() {
 	l := &life{
 		fakeProcess: &fakeProcess{world: w.world, random: rand.New(rand.NewPCG(w.seed, uint64(len(w.lives))+100))}, number: len(w.lives),
-		next: map[*fakeNode]int64{}, counted: map[wire.LimitCounter]int64{}, has: map[wire.LimitCounter]int64{}, alone: map[*fakeNode]uint64{}, passed: map[*randomCounter]uint64{}, passedAlone: map[*randomCounter]uint64{},
+		next: map[*fakeNode]int64{}, heirs: map[*fakeNode]*fakeNode{}, counted: map[wire.LimitCounter]int64{}, has: map[wire.LimitCounter]int64{}, alone: map[*fakeNode]uint64{}, passed: map[*randomCounter]uint64{}, passedAlone: map[*randomCounter]uint64{},
 	}
 	w.lives = append(w.lives, l)
 	for range 1 + w.random.IntN(2) {
@@ -291,6 +298,11 @@ func (w *randomWorld) startNode(l *life) *fakeNode {
 	l.next[f] = w.now + w.random.Int64N(int64(f.tickMillis)*1e6)
 	w.senders[f.id] = l
 	return f
+}
+
+// takers are the nodes that take requests.
+func (l *life) takers() []*fakeNode {
+	return slices.DeleteFunc(slices.Clone(l.nodes), func(f *fakeNode) bool { return l.heirs[f] != nil })
 }
 
 // alive are the processes that take requests.
@@ -324,6 +336,9 @@ func (w *randomWorld) run() {
 	}
 	w.lossy, w.away = false, 0
 	w.pass(10 * second)
+	if n := len(w.waits()); n > 0 {
+		w.t.Fatalf("%d requests wait for ever", n)
+	}
 	w.conserved()
 	for _, l := range w.alive() {
 		w.leave(l)
@@ -347,6 +362,8 @@ func (w *randomWorld) happen() {
 		for range 1 + r.IntN(1+r.IntN(20)) {
 			w.request(l)
 		}
+	case n < 890:
+		w.cancel(l)
 	case n < 900:
 		w.lossy = !w.lossy
 	case n < 920:
@@ -381,6 +398,7 @@ func (w *randomWorld) happen() {
 			w.note("the store's clock jumps by %v", time.Duration(jump))
 		} else {
 			l.off += jump
+			l.jumped = true
 			w.note("the clock of process %d jumps by %v", l.number, time.Duration(jump))
 		}
 	case n < 980 && w.lasting && !w.logs:
@@ -397,8 +415,12 @@ func (w *randomWorld) happen() {
 // request brings one to a process, of one or more rules.
 func (w *randomWorld) request(l *life) {
 	r := w.random
-	f := l.nodes[r.IntN(len(l.nodes))]
-	q := &randomRequest{world: w, life: l, node: f}
+	f := pickOf(r, l.takers()...)
+	q := &randomRequest{}
+	if last := len(w.idle) - 1; last >= 0 {
+		q, w.idle = w.idle[last], w.idle[:last]
+	}
+	*q = randomRequest{Wait: q.Wait, world: w, life: l, node: f, began: w.now}
 	q.Waiter = q
 	user := strconv.Itoa(r.IntN(w.users))
 	for i := range f.rules {
@@ -416,7 +438,6 @@ func (w *randomWorld) request(l *life) {
 		q.users = append(q.users, user)
 	}
 	w.requests++
-	w.requested = append(w.requested, q)
 	if f.HoldsHits() {
 		f.AddHeld(f.now())
 	}
@@ -425,18 +446,77 @@ func (w *randomWorld) request(l *life) {
 		q.decided(demands, verdict, f.now())
 	} else {
 		w.waited++
+		w.paused = append(w.paused, q)
 	}
 	w.collect(l, f)
 }
 
 // Decided implements Waiter.
 func (q *randomRequest) Decided(demands []Demand, now int64, verdict counter.Verdict) {
+	q.world.inTime(q)
 	q.decided(demands, verdict, now)
+}
+
+// waits are the requests that wait. What others had is used again.
+func (w *randomWorld) waits() []*randomRequest {
+	w.paused = slices.DeleteFunc(w.paused, func(q *randomRequest) bool {
+		if q.done {
+			w.idle = append(w.idle, q)
+		}
+		return q.done
+	})
+	return w.paused
+}
+
+// cancel has requests go that wait, and others have their memory at once. The process may end
+// meanwhile.
+func (w *randomWorld) cancel(l *life) {
+	for range w.random.IntN(5) {
+		w.request(l)
+	}
+	for _, q := range w.waits() {
+		if w.random.IntN(2) == 0 {
+			q.done = true
+			q.Leave()
+			w.cancelled++
+		}
+	}
+	w.waits()
+	for range w.random.IntN(5) {
+		w.request(l)
+	}
+	switch w.random.IntN(10) {
+	case 0:
+		w.replace(l)
+	case 1:
+		w.leave(l)
+	}
+}
+
+// abandoned wants no request to wait for a node that has ended in good order.
+func (w *randomWorld) abandoned(f *fakeNode) {
+	for _, q := range w.waits() {
+		if q.node == f {
+			w.t.Fatalf("a request waits for a node that is gone")
+		}
+	}
+}
+
+// inTime says what is wrong if a request has waited for longer than it may: until the tick after its
+// time is over, which comes soon. After a jump of the clock it may begin to wait anew.
+func (w *randomWorld) inTime(q *randomRequest) {
+	most := w.options.Timeout + 2e6
+	if q.life.jumped {
+		most *= 2
+	}
+	if waited := w.now - q.began; waited > most {
+		w.t.Fatalf("a request has waited for %v, want %v at most", time.Duration(waited), time.Duration(most))
+	}
 }
 
 // charge takes hits whether or not there is room, as responses do.
 func (w *randomWorld) charge(l *life) {
-	f := l.nodes[w.random.IntN(len(l.nodes))]
+	f := pickOf(w.random, l.takers()...)
 	user := strconv.Itoa(w.random.IntN(w.users))
 	for i := range f.rules {
 		if !f.rules[i].CostsLater {
@@ -456,6 +536,7 @@ func (w *randomWorld) charge(l *life) {
 
 // collect puts a node's pushes on their way.
 func (w *randomWorld) collect(l *life, f *fakeNode) {
+	l.next[f] = min(l.next[f], w.now+int64(f.tickMillis)*1e6)
 	for _, p := range f.taken() {
 		w.sent++
 		c := &randomCallout{life: l, node: f, ticket: p.ticket, body: p.body, due: w.now + w.options.Timeout}
@@ -513,10 +594,21 @@ func (w *randomWorld) dueBy(end int64) bool {
 }
 
 func (w *randomWorld) tick(l *life, f *fakeNode) {
-	l.next[f] = w.now + int64(f.tickMillis)*1e6
 	f.tick()
+	l.next[f] = w.now + int64(f.tickMillis)*1e6
 	w.collect(l, f)
+	if (l.leaving || l.heirs[f] != nil) && f.Waits() {
+		return
+	}
+	if l.leaving {
+		f.Leave()
+		w.collect(l, f)
+	} else if l.heirs[f] != nil {
+		w.inherit(l, f)
+		return
+	}
 	if l.leaving && f.Left() {
+		w.abandoned(f)
 		if !f.Unfinished() {
 			w.ends(l, f)
 			if len(l.nodes) == 0 {
@@ -560,6 +652,11 @@ func (w *randomWorld) end(c *randomCallout, outcome Outcome) {
 		w.answering = c.decided
 	}
 	c.node.Answered(c.ticket, outcome, c.answer)
+	for c.answer != nil && w.random.IntN(10) == 0 { // again, or after it was given up
+		w.doubled++
+		w.answering = c.decided
+		c.node.Answered(c.ticket, PushAnswered, c.answer)
+	}
 	w.answering = 0
 	w.collect(c.life, c.node)
 }
@@ -612,6 +709,7 @@ func (w *randomWorld) crash(l *life) {
 	w.conservedBy(l)
 	w.crashed++
 	w.note("process %d crashes", l.number)
+	w.paused = slices.DeleteFunc(w.paused, func(q *randomRequest) bool { return q.life == l })
 	w.ends(l, slices.Clone(l.nodes)...)
 }
 
@@ -622,7 +720,10 @@ func (w *randomWorld) leave(l *life) {
 	l.leaving = true
 	for _, f := range l.nodes {
 		f.AddHeld(f.now())
-		f.Release()
+		if f.Waits() {
+			w.stayed++
+			continue
+		}
 		f.Leave()
 		w.collect(l, f)
 	}
@@ -631,17 +732,32 @@ func (w *randomWorld) leave(l *life) {
 // replace has a plugin context take the place of another one.
 func (w *randomWorld) replace(l *life) {
 	w.replaced++
-	for i, f := range l.nodes {
+	for _, f := range l.takers() {
 		heir := w.startNode(l)
-		w.evicted += f.Tallies.Evicted
-		l.evicted = l.evicted || f.Tallies.Evicted > 0
+		l.nodes = append(l.nodes, heir)
+		l.heirs[f] = heir
 		f.AddHeld(f.now())
-		f.Release()
 		w.collect(l, f)
-		heir.Inherit(f.Node)
-		l.nodes[i] = heir
+		if !f.Waits() {
+			w.inherit(l, f)
+		} else {
+			w.stayed++
+		}
 	}
 	w.note("process %d replaces its configuration", l.number)
+}
+
+// inherit has a node go whose place another one has taken.
+func (w *randomWorld) inherit(l *life, f *fakeNode) {
+	w.evicted += f.Tallies.Evicted
+	l.evicted = l.evicted || f.Tallies.Evicted > 0
+	heir := l.heirs[f]
+	for l.heirs[heir] != nil {
+		heir = l.heirs[heir]
+	}
+	heir.Inherit(f.Node)
+	w.abandoned(f)
+	l.nodes = slices.DeleteFunc(l.nodes, func(other *fakeNode) bool { return other == f })
 }
 
 // change has all processes get another limit, one after the other. Of a token bucket what is missing

@@ -1,0 +1,103 @@
+package ratelimit
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A call whose context has ended leaves its memory to the next one. That is answered all the same,
+// whether or not the namespace is closed meanwhile.
+func TestCloseAnswersACallWhoseMemoryWasUsedBefore(t *testing.T) {
+	t.Parallel()
+	for name, deadline := range map[string]bool{"without a deadline": false, "with a deadline": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				w.slow = true
+				n := w.node(t, NamespaceOptions{Rules: rule(FixedWindow(10, time.Hour)), Exact: true})
+				l := limiter(t, n, "r")
+				gone, leave := context.WithTimeout(t.Context(), 10*time.Millisecond)
+				defer leave()
+				if _, err := l.Decide(gone, 1, "ann"); !errors.Is(err, context.DeadlineExceeded) {
+					t.Fatal(err)
+				}
+				ctx := t.Context()
+				if deadline {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, time.Minute)
+					defer cancel()
+				}
+				start := time.Now()
+				waited := make(chan time.Duration, 1)
+				go func() {
+					_, _ = l.Decide(ctx, 1, "ann")
+					waited <- time.Since(start)
+				}()
+				pause(10 * time.Millisecond)
+				closed := make(chan struct{})
+				go func() {
+					n.Close(t.Context())
+					close(closed)
+				}()
+				pause(5 * time.Minute)
+				select {
+				case lasted := <-waited:
+					if lasted > n.timeout {
+						t.Errorf("the call waited for %v, want at most %v", lasted, n.timeout)
+					}
+				default:
+					t.Error("the call still waits, five minutes after the namespace was closed")
+				}
+				select {
+				case <-closed:
+				default:
+					t.Error("Close has not returned after five minutes")
+				}
+			})
+		})
+	}
+}
+
+// A namespace that is closed while calls wait for the backend has them answered by it: restarts let
+// no more pass than the limit.
+func TestRestartsKeepTheLimit(t *testing.T) {
+	t.Parallel()
+	const limit, restarts, calls = 5, 5, 4
+	for name, l := range kinds(limit) {
+		for mode, exact := range map[string]bool{"exact": true, "leases": false} {
+			t.Run(name+"/"+mode, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					w := newWorld()
+					passed, told := 0, uint64(0)
+					for range restarts {
+						n := w.node(t, NamespaceOptions{Rules: rule(l), Exact: exact})
+						decided := make(chan bool, calls)
+						for range calls {
+							go func() { decided <- decide(t, limiter(t, n, "r"), 1, "ann").Allowed }()
+						}
+						synctest.Wait()
+						if err := n.Close(t.Context()); err != nil {
+							t.Error(err)
+						}
+						for range calls {
+							if <-decided {
+								passed++
+							}
+						}
+						told = max(told, limiter(t, n, "r").Overshoot())
+						if _, err := limiter(t, n, "r").Decide(t.Context(), 1, "ann"); !errors.Is(err, ErrClosed) {
+							t.Errorf("after Close: %v", err)
+						}
+					}
+					if passed != limit || told != 0 {
+						t.Errorf("%d passed of a limit of %d in %d restarts, and the overshoot bound is %d", passed, limit, restarts, told)
+					}
+				})
+			})
+		}
+	}
+}
