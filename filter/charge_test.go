@@ -45,6 +45,12 @@ func (v *fakeVM) bring(s *stream, end bool, piece string) {
 	s.OnHttpResponseBody(len(piece), end)
 }
 
+// trail ends a response with trailers.
+func (v *fakeVM) trail(s *stream) {
+	defer proxywasm.Use(v)()
+	s.OnHttpResponseTrailers(1)
+}
+
 const tokensRule = `{"headers": ["x-ratelimit"], "rules": [{"name": "tokens", "key": [{"header": "x-key"}],
 	"limits": [{"limit": 1000, "window": "1h", "algorithm": "fixed_window"}], "cost_on_response": %s%s}]}`
 
@@ -86,6 +92,24 @@ func TestReserve(t *testing.T) {
 			v.bring(s, false, sent)
 			v.bring(s, true, "")
 		}, "930"},
+		{"trailers", `"openai"`, reserve, func(v *fakeVM, s *stream) {
+			v.respond(s, false, "content-type", json)
+			v.bring(s, false, large)
+			v.trail(s)
+		}, "930"},
+		{"trailers of a stream", `"openai"`, reserve, func(v *fakeVM, s *stream) {
+			v.respond(s, false, "content-type", events)
+			v.bring(s, false, sent)
+			v.trail(s)
+		}, "930"},
+		{"trailers, and no body", `"openai"`, reserve, func(v *fakeVM, s *stream) {
+			v.respond(s, false, "content-type", json)
+			v.trail(s)
+		}, "900"},
+		{"failed, with trailers", `"openai"`, reserve, func(v *fakeVM, s *stream) {
+			v.respond(s, false, ":status", "500", "content-type", json)
+			v.trail(s)
+		}, "1000"},
 		{"more than was reserved", `{"sum": [{"response_json": "usage.total_tokens", "weight": 5}]}`, reserve, func(v *fakeVM, s *stream) {
 			v.respond(s, false, "content-type", json)
 			v.bring(s, true, large)

@@ -234,6 +234,14 @@ func (s *stream) OnHttpResponseBody(size int, end bool) types.Action {
 	return types.ActionContinue
 }
 
+// OnHttpResponseTrailers implements types.HttpContext. A body that they follow has no piece that ends it.
+func (s *stream) OnHttpResponseTrailers(int) types.Action {
+	if len(s.charges) > 0 {
+		s.end()
+	}
+	return types.ActionContinue
+}
+
 // deferCosts notes the rules that count what the response costs. What the request says of it is
 // read now.
 func (s *stream) deferCosts(demands []node.Demand) {
