@@ -16,6 +16,11 @@ type charge struct {
 	// costs if nothing else is known.
 	taken  uint64
 	reader *usage.Reader // of the body; nil if that is not read
+	// measure is that of a shadow rule that has not decided yet: then nothing was taken, and due is what
+	// the response has cost, if it has told.
+	measure *measure
+	due     uint64
+	told    bool
 	// spent says that the response has cost more than was reserved, and than is left.
 	spent bool
 }
@@ -24,7 +29,7 @@ type charge struct {
 // has cost too much may tell only at its end: until then an event stands for one token.
 func (c *charge) soFar() (cost uint64, found bool) {
 	cost, found = c.reader.Cost()
-	if n := c.reader.Untold(); n > 0 && c.rule.cuts {
+	if n := c.reader.Untold(); n > 0 && c.rule.guesses {
 		return min(cost+n, usage.Most), true
 	}
 	return cost, found
@@ -53,15 +58,35 @@ const (
 //
 //go:noinline
 func (s *stream) charge(demands []node.Demand, now int64) {
-	p := s.plugin
 	for i := range demands {
-		d := &demands[i]
-		if rule := &p.rules[d.Rule.Index]; rule.charges {
-			c := charge{Charge: p.node.Charge(d, now), rule: rule}
-			c.taken = c.Cost
-			s.charges = append(s.charges, c)
+		if rule := &s.plugin.rules[demands[i].Rule.Index]; rule.charges {
+			s.chargeFor(rule, &demands[i], now, nil)
 		}
 	}
+}
+
+// chargeFor notes what a demand has taken, or will have if a shadow rule is undecided.
+func (s *stream) chargeFor(rule *requestRule, d *node.Demand, now int64, undecided *measure) {
+	c := charge{rule: rule, taken: d.Cost, measure: undecided}
+	if undecided == nil {
+		c.Charge = s.plugin.node.Charge(d, now)
+	}
+	s.charges = append(s.charges, c)
+}
+
+// drop forgets a charge.
+func (s *stream) drop(i int) {
+	c := &s.charges[i]
+	if c.reader != nil {
+		s.plugin.putReader(c.reader)
+	}
+	if c.measure != nil && c.told {
+		c.measure.owe(*c)
+	}
+	last := len(s.charges) - 1
+	copy(s.charges[i:], s.charges[i+1:])
+	s.charges[last] = charge{}
+	s.charges = s.charges[:last]
 }
 
 // openResponse looks at a response's headers: at what they tell themselves, and whether the body can
@@ -79,9 +104,7 @@ func (s *stream) openResponse(end bool) {
 		cost, told := p.request.toldCost(c.rule)
 		if told {
 			s.finish(c, cost, now)
-			last := len(s.charges) - 1
-			copy(s.charges[i:], s.charges[i+1:])
-			s.charges = s.charges[:last]
+			s.drop(i)
 			i--
 			continue
 		}
@@ -226,7 +249,7 @@ func (s *stream) end() {
 func (s *stream) settle() {
 	p := s.plugin
 	now := p.now()
-	for i := range s.charges {
+	for i := len(s.charges) - 1; i >= 0; i-- {
 		c := &s.charges[i]
 		cost, found := uint64(0), false
 		switch {
@@ -246,12 +269,8 @@ func (s *stream) settle() {
 		case s.course.ended && !s.course.failed:
 			p.request.unreadCosts++
 		}
-		if c.reader != nil {
-			p.putReader(c.reader)
-		}
-		s.charges[i] = charge{}
+		s.drop(i)
 	}
-	s.charges = s.charges[:0]
 	if s.at != 0 {
 		last := len(p.open) - 1
 		p.open[s.at-1] = p.open[last]
@@ -265,11 +284,19 @@ func (s *stream) finish(c *charge, cost uint64, now int64) {
 	if !c.rule.reserves {
 		cost += c.taken
 	}
-	p := s.plugin
+	if cost = min(cost, usage.Most); c.measure != nil {
+		c.due, c.told = cost, true
+		return
+	}
+	s.plugin.revise(c, cost, now)
+}
+
+// revise has a charge cost what the response has told, in the place of what was taken.
+func (p *plugin) revise(c *charge, cost uint64, now int64) {
 	if cost > c.Cost {
 		tellCharged(&p.vm.observed, c.Rule.Index, cost-c.Cost)
 	}
-	p.node.Revise(&c.Charge, min(cost, usage.Most), now)
+	p.node.Revise(&c.Charge, cost, now)
 }
 
 // settleOpen has the streams that are under way take what they have told so far, if that is more

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
@@ -22,6 +23,7 @@ func (v *fakeVM) open(headers ...string) *stream {
 	v.streams++
 	v.context = v.streams
 	s := v.plugin.NewHttpContext(v.streams).(*stream)
+	v.last = s
 	if s.OnHttpRequestHeaders(len(v.request), true) != types.ActionContinue {
 		return nil
 	}
@@ -224,4 +226,36 @@ func (v *fakeVM) rest1000(key string) (left int) {
 	v.reset(s)
 	_, _ = fmt.Sscan(v.response["x-ratelimit-remaining"], &left)
 	return left + 10
+}
+
+// While the backend is away and on_backend_failure is "allow", a request reserves nothing, so that nothing
+// goes back: it costs what its response tells.
+func TestReserveOfUncounted(t *testing.T) {
+	for _, mode := range []string{"enforce", "shadow"} {
+		for _, rate := range []string{"0", "1"} {
+			w := newWorld(t, 1, 1, `{"backend": {"cluster": "b"}, "sync_rate": `+rate+`, "on_backend_failure": "allow", "rules": [{"name": "r", "mode": "`+mode+`",
+				"limits": [{"limit": 5000, "window": "1d", "algorithm": "fixed_window"}], "cost_on_response": "openai", "reserve": 1000}]}`)
+			w.advance(time.Second)
+			v := w.vms[0]
+			for i := range 4 {
+				w.away = i%2 == 1
+				s := v.open()
+				for s == nil {
+					s = v.last
+					w.deliver(v)
+					w.advance(time.Second)
+				}
+				w.advance(time.Second)
+				v.respond(s, false, "content-type", "application/json")
+				v.bring(s, true, `{"usage":{"total_tokens":70}}`)
+				v.reset(s)
+				w.advance(time.Second)
+			}
+			w.away = false
+			w.quiet()
+			if got := w.sum(); got != 280 {
+				t.Errorf("%s, sync_rate %s: the backend has %d hits", mode, rate, got)
+			}
+		}
+	}
 }

@@ -157,6 +157,9 @@ func (p *plugin) OnTick() {
 		p.decideWaiting(false)
 	}
 	p.node.Tick()
+	if len(p.shadows.owed) > 0 {
+		p.settleOwed()
+	}
 	if p.node.Synchronises() {
 		p.metrics.bound(p.node)
 	}
@@ -184,6 +187,7 @@ func (p *plugin) OnPluginDone() bool {
 	p.vm.remove(p)
 	if p.node.Synchronises() {
 		p.node.Release()
+		p.settleOwed()
 	}
 	p.metrics.publish(p.node, &p.request)
 	if !p.node.Synchronises() || !p.node.Unfinished() {
