@@ -3,6 +3,7 @@ package filter
 import (
 	"math"
 
+	"weir/config"
 	"weir/internal/jsonpath"
 	"weir/internal/proxywasm"
 )
@@ -13,10 +14,12 @@ type cost struct {
 
 	fixed uint64
 	// selected takes the number from a property of the request, or if there is a path, from its body. A
-	// request's cost is within least and most. A body that does not say it costs fixed.
+	// request's cost is within least and most. A body that does not say it costs fixed, and unread says
+	// what one costs that can't be read.
 	selected    bool
 	property    int
 	path        *jsonpath.Path
+	unread      config.Unread
 	least, most uint64
 	// responseHeader takes it from a header of the response.
 	responseHeader string
@@ -33,32 +36,32 @@ func (r *request) cost(c *cost) uint64 {
 	return min(max(r.selectedCost(c, 1), c.least), c.most)
 }
 
-// bodyCost is what the current request's body says, or what it costs if that says nothing.
+// refusedCost is that of a request that is refused for what its body hides. None that a body says is as
+// large.
+const refusedCost = math.MaxUint64
+
+// bodyCost is what the current request's body says, or what it costs if that says nothing. The client has
+// written the body: where its upstream may read it otherwise, the most counts.
 //
 //go:noinline
-func (r *request) bodyCost(c *cost) uint64 {
-	value, found := r.told.find(c.path)
-	if !found {
-		return c.fixed
+func (r *request) bodyCost(c *cost) (hits uint64) {
+	n := r.told.find(c.path)
+	if n.Found {
+		hits = min(max(n.Largest, c.least), c.most)
 	}
-	hits, ok := parseHits(withoutZeros(value))
-	if !ok {
+	if !n.Sound {
 		r.told.unread = true
-		return c.fixed
+		switch c.unread {
+		case config.UnreadMost:
+			return c.most
+		case config.UnreadRefuse:
+			return refusedCost
+		}
 	}
-	return min(max(hits, c.least), c.most)
-}
-
-// withoutZeros is a number without a fraction, if that is zero.
-func withoutZeros(value []byte) []byte {
-	end := len(value)
-	for end > 0 && value[end-1] == '0' {
-		end--
+	if n.Lacking || !n.Sound {
+		hits = max(hits, c.fixed)
 	}
-	if end > 0 && end < len(value) && value[end-1] == '.' {
-		return value[:end-1]
-	}
-	return value
+	return hits
 }
 
 func (r *request) selectedCost(c *cost, otherwise uint64) uint64 {

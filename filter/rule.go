@@ -125,7 +125,9 @@ func (r *request) compile(c *config.Rule) requestRule {
 	}
 	if c.CostFromBody != nil {
 		b := c.CostFromBody
-		compiled.cost = cost{selected: true, path: b.Path, fixed: b.Default, least: c.CostLeast, most: c.CostMost}
+		compiled.cost = cost{
+			selected: true, path: b.Path, fixed: b.Default, unread: b.Unread, least: c.CostLeast, most: min(c.CostMost, refusedCost-1),
+		}
 	}
 	compiled.usage, compiled.reserves, compiled.keeps = c.Usage, c.Reserve, c.KeepOnFailure
 	compiled.cuts, compiled.guesses = c.Cut && !c.Shadow, c.Cut

@@ -66,8 +66,13 @@ func (s *stream) OnHttpRequestHeaders(_ int, end bool) types.Action {
 	if len(demands)+len(shadows) == 0 {
 		return types.ActionContinue
 	}
-	if p.readsBodies && !end && s.awaitBody(demands, shadows) {
-		return types.ActionPause
+	if p.readsBodies && !end {
+		if unread := s.awaitBody(demands, shadows); unread != nil {
+			return s.decideByBody(unread)
+		}
+		if s.told != nil {
+			return types.ActionPause // until its body has come
+		}
 	}
 	return s.decide(demands, shadows)
 }
@@ -151,7 +156,8 @@ func (s *stream) OnHttpRequestBody(size int, end bool) types.Action {
 // OnHttpRequestTrailers implements types.HttpContext.
 func (s *stream) OnHttpRequestTrailers(int) types.Action {
 	if s.told != nil {
-		return s.decideByBody()
+		s.told.whole = true
+		return s.decideByBody(s.takeTold())
 	}
 	return s.rest()
 }
