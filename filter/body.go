@@ -150,9 +150,9 @@ func (s *stream) decideByBody(b *told) types.Action {
 	p := s.plugin
 	p.request.begin()
 	p.request.told = b
-	badCosts := p.request.badCosts // were counted when the headers came
+	bad, absent := p.request.badCosts, p.request.absentCosts // were counted when the headers came
 	demands, shadows := p.findDemands()
-	p.request.told, p.request.badCosts = nil, badCosts
+	p.request.told, p.request.badCosts, p.request.absentCosts = nil, bad, absent
 	if b.unread {
 		p.request.unreadBodies++
 	}

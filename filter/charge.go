@@ -74,6 +74,26 @@ func (s *stream) chargeFor(rule *requestRule, d *node.Demand, now int64, undecid
 	s.charges = append(s.charges, c)
 }
 
+// said is what a request says that its response costs.
+type said struct {
+	rule *requestRule
+	cost uint64
+	ok   bool
+}
+
+// say reads what the current request says of its response's cost.
+//
+//go:noinline
+func (s *stream) say(demands []node.Demand) {
+	p := s.plugin
+	for i := range demands {
+		if rule := &p.rules[demands[i].Rule.Index]; rule.says {
+			cost, ok := p.request.selectedCost(&rule.onResponse, usage.Most)
+			s.said = append(s.said, said{rule, cost, ok})
+		}
+	}
+}
+
 // drop forgets a charge.
 func (s *stream) drop(i int) {
 	c := &s.charges[i]
@@ -101,7 +121,7 @@ func (s *stream) openResponse(end bool) {
 	now := p.now()
 	for i := 0; i < len(s.charges); i++ {
 		c := &s.charges[i]
-		cost, told := p.request.toldCost(c.rule)
+		cost, told := s.toldCost(c.rule)
 		if told {
 			s.finish(c, cost, now)
 			s.drop(i)
@@ -130,23 +150,31 @@ func (s *stream) openResponse(end bool) {
 	}
 }
 
-// toldCost is what the headers of a response tell of its cost.
-func (r *request) toldCost(rule *requestRule) (cost uint64, told bool) {
-	if rule.usage == nil {
-		if rule.onResponse.responseHeader == "" {
-			return r.selectedCost(&rule.onResponse, 0), true
+// toldCost is what the headers of a response tell of its cost, or the request has said.
+func (s *stream) toldCost(rule *requestRule) (cost uint64, told bool) {
+	r := &s.plugin.request
+	switch {
+	case rule.usage != nil:
+	case rule.onResponse.responseHeader != "":
+		return r.responseCost(rule.onResponse.responseHeader)
+	case !rule.says:
+		value, there := r.read(&r.properties[rule.onResponse.property]) // which may be another one by now
+		return r.number(value, there, usage.Most)
+	default:
+		for i := range s.said {
+			if said := &s.said[i]; said.rule == rule {
+				return said.cost, said.ok
+			}
 		}
-		value, ok := proxywasm.ResponseHeader(rule.onResponse.responseHeader)
-		if !ok {
-			return 0, false
-		}
-		return parseHits(value)
+		return 0, false
 	}
 	for _, name := range rule.usage.Headers {
 		if value, ok := proxywasm.ResponseHeader(name); ok {
-			if hits, ok := parseHits(value); ok {
-				cost, told = cost+min(hits, usage.Most), true
+			hits, ok := r.number(value, true, usage.Most-cost)
+			if !ok {
+				return 0, false
 			}
+			cost, told = cost+hits, true
 		}
 	}
 	return cost, told

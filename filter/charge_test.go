@@ -36,20 +36,30 @@ func (v *fakeVM) respond(s *stream, end bool, headers ...string) {
 	for i := 0; i < len(headers); i += 2 {
 		v.upstream[headers[i]] = headers[i+1]
 	}
-	defer proxywasm.Use(v)()
+	defer v.responds()()
 	s.OnHttpResponseHeaders(len(v.upstream), end)
+}
+
+// responds begins the response phase, in which no request headers can be read.
+func (v *fakeVM) responds() (end func()) {
+	request, use := v.request, proxywasm.Use(v)
+	v.request = nil
+	return func() {
+		v.request = request
+		use()
+	}
 }
 
 // body brings a piece of the response's body.
 func (v *fakeVM) bring(s *stream, end bool, piece string) {
 	v.piece = []byte(piece)
-	defer proxywasm.Use(v)()
+	defer v.responds()()
 	s.OnHttpResponseBody(len(piece), end)
 }
 
 // trail ends a response with trailers.
 func (v *fakeVM) trail(s *stream) {
-	defer proxywasm.Use(v)()
+	defer v.responds()()
 	s.OnHttpResponseTrailers(1)
 }
 
@@ -156,6 +166,19 @@ func TestReserve(t *testing.T) {
 			v.bring(s, true, `{"usage":{"totalTokens":700}}`)
 		}, "958"},
 		{"header", `{"response_header": "x-tokens"}`, reserve, func(v *fakeVM, s *stream) { v.respond(s, true, "x-tokens", "7") }, "993"},
+		{"absurd header", `{"response_header": "x-tokens"}`, reserve, func(v *fakeVM, s *stream) { v.respond(s, true, "x-tokens", "1000000000000000") }, "900"},
+		{"header of no number", `{"response_header": "x-tokens"}`, reserve, func(v *fakeVM, s *stream) { v.respond(s, true, "x-tokens", "many") }, "900"},
+		{"absurd header of bedrock", `"bedrock"`, reserve, func(v *fakeVM, s *stream) {
+			v.respond(s, false, "content-type", json, "x-amzn-bedrock-input-token-count", "30", "x-amzn-bedrock-output-token-count", "1000000000000000")
+			v.bring(s, true, `{"usage":{"totalTokens":70}}`)
+		}, "930"},
+		{"what the request says", `{"header": "x-reserve"}`, reserve, func(v *fakeVM, s *stream) { v.respond(s, true) }, "900"},
+		{"what the request does not say", `{"header": "x-missing"}`, reserve, func(v *fakeVM, s *stream) { v.respond(s, true) }, "900"},
+		{"attribute", `{"property": ["metadata", "tokens"]}`, reserve, func(v *fakeVM, s *stream) {
+			v.properties = map[string][]byte{"metadata\x00tokens": []byte("7")}
+			v.respond(s, true)
+			v.properties = nil
+		}, "993"},
 		{"no header", `{"response_header": "x-tokens"}`, reserve, func(v *fakeVM, s *stream) { v.respond(s, true) }, "900"},
 		{"besides", `"openai"`, `, "cost": {"header": "x-reserve", "least": 0}`, func(v *fakeVM, s *stream) {
 			v.respond(s, false, "content-type", json)

@@ -6,6 +6,7 @@ import (
 	"weir/config"
 	"weir/internal/jsonpath"
 	"weir/internal/proxywasm"
+	"weir/internal/usage"
 )
 
 // cost is where the number of hits comes from that a request, or its response, takes.
@@ -33,7 +34,11 @@ func (r *request) cost(c *cost) uint64 {
 	if c.path != nil {
 		return r.bodyCost(c)
 	}
-	return min(max(r.selectedCost(c, 1), c.least), c.most)
+	hits, ok := r.selectedCost(c, math.MaxUint64)
+	if !ok {
+		hits = 1
+	}
+	return min(max(hits, c.least), c.most)
 }
 
 // refusedCost is that of a request that is refused for what its body hides. None that a body says is as
@@ -64,24 +69,30 @@ func (r *request) bodyCost(c *cost) (hits uint64) {
 	return hits
 }
 
-func (r *request) selectedCost(c *cost, otherwise uint64) uint64 {
-	value, _ := r.value(c.property)
-	return r.number(value, otherwise)
+// selectedCost is what a property of the current request says.
+func (r *request) selectedCost(c *cost, most uint64) (hits uint64, ok bool) {
+	value, there := r.value(c.property)
+	return r.number(value, there, most)
 }
 
-// responseCost is what a header of the response says; a response without it costs nothing.
-func (r *request) responseCost(header string) uint64 {
-	value, _ := proxywasm.ResponseHeader(header)
-	return r.number(value, 0)
+// responseCost is what a header of the response says.
+func (r *request) responseCost(header string) (hits uint64, ok bool) {
+	value, there := proxywasm.ResponseHeader(header)
+	return r.number(value, there, usage.Most)
 }
 
-func (r *request) number(value []byte, otherwise uint64) uint64 {
-	n, ok := parseHits(value)
-	if !ok {
-		r.badCosts++
-		return otherwise
+// number reads a number that is there. One above most is not believed: as the cost of a response, which is
+// taken whether or not there is room, it would use up a limit for as long as it counts.
+func (r *request) number(value []byte, there bool, most uint64) (hits uint64, ok bool) {
+	if !there {
+		r.absentCosts++
+		return 0, false
 	}
-	return n
+	if hits, ok = parseHits(value); !ok || hits > most {
+		r.badCosts++
+		return 0, false
+	}
+	return hits, true
 }
 
 // parseHits reads ASCII digits. If a number is too large to represent, any other that is above

@@ -22,6 +22,9 @@ type requestRule struct {
 	// charges says that what a request takes is put right when the response has told its cost:
 	// reserves, that it takes the place of what was taken. usage is nil if the body does not tell it.
 	charges, reserves, keeps bool
+	// says reports whether that is a part of the request, and none of Envoy's attributes, which a filter may
+	// set until the response is there.
+	says bool
 	// cuts says that streams are ended that cost too much, and guesses, that the events of streams are
 	// charged until these tell: a shadow rule charges as the rule would that it may become.
 	cuts, guesses bool
@@ -133,6 +136,7 @@ func (r *request) compile(c *config.Rule) requestRule {
 	compiled.cuts, compiled.guesses = c.Cut && !c.Shadow, c.Cut
 	compiled.charges = c.Usage != nil || c.Reserve
 	compiled.costsLater = compiled.costsLater && !compiled.charges
+	compiled.says = compiled.charges && compiled.onResponse.selected && r.properties[compiled.onResponse.property].path == ""
 	compiled.match = r.matcher(&c.Match)
 	for i := range c.Except {
 		e := &c.Except[i]

@@ -7,6 +7,7 @@ import (
 	"weir/internal/fields"
 	"weir/internal/node"
 	"weir/internal/proxywasm"
+	"weir/internal/usage"
 )
 
 // stream is one request.
@@ -24,8 +25,10 @@ type stream struct {
 	later []later
 	// shadows are demands of shadow rules, of a request that waits for the others.
 	shadows []shadow
-	// charges are what it has taken until its response tells what it costs.
+	// charges are what it has taken until its response tells what it costs. said are costs of the response
+	// that the request tells itself: they are read while it can be.
 	charges []charge
+	said    []said
 	course  course
 	// at is 1 + the place among the plugin's streams whose bodies are read.
 	at int
@@ -43,7 +46,7 @@ type later struct {
 
 // begin forgets the request before.
 func (s *stream) begin() {
-	s.decorate, s.answered, s.later, s.shadows = false, false, s.later[:0], s.shadows[:0]
+	s.decorate, s.answered, s.later, s.shadows, s.said = false, false, s.later[:0], s.shadows[:0], s.said[:0]
 	if len(s.charges) > 0 || s.at != 0 {
 		s.settle()
 	}
@@ -87,6 +90,10 @@ func (s *stream) decide(demands, shadows []node.Demand) types.Action {
 	}
 	if p.costsLater && verdict != counter.Rejected {
 		s.deferCosts(demands)
+	}
+	if p.says && verdict != counter.Rejected {
+		s.say(demands)
+		s.say(shadows)
 	}
 	if len(shadows) > 0 && verdict == counter.Unsure {
 		s.keepShadows(shadows, now)
@@ -244,7 +251,8 @@ func (s *stream) deferCosts(demands []node.Demand) {
 // laterCost is what the current request says that its response costs.
 func (p *plugin) laterCost(d *node.Demand) uint64 {
 	if r := &p.rules[d.Rule.Index]; r.costsLater && r.onResponse.selected {
-		return p.request.selectedCost(&r.onResponse, 0)
+		hits, _ := p.request.selectedCost(&r.onResponse, usage.Most)
+		return hits
 	}
 	return 0
 }
@@ -263,7 +271,7 @@ func (s *stream) countResponse() {
 		l := &s.later[i]
 		rule := &p.rules[l.Rule.Index]
 		if name := rule.onResponse.responseHeader; name != "" {
-			l.Cost = p.request.responseCost(name)
+			l.Cost, _ = p.request.responseCost(name)
 		}
 		switch {
 		case l.Cost == 0:
