@@ -151,7 +151,23 @@ type BodyCost struct {
 	Path *jsonpath.Path
 	// Default is the cost of a request that does not say it. No bounds apply.
 	Default uint64
+	// Unread says what a request costs whose body can't be read. Chosen reports whether the configuration
+	// says it.
+	Unread Unread
+	Chosen bool
 }
+
+// Unread is what becomes of a request whose body can't be read for what it costs.
+type Unread uint8
+
+const (
+	// UnreadDefault has it cost BodyCost.Default, or what was read if that is more.
+	UnreadDefault Unread = iota
+	// UnreadMost has it cost Rule.CostMost, which is a bound then.
+	UnreadMost
+	// UnreadRefuse has it refused.
+	UnreadRefuse
+)
 
 // RevealPlain is the Rule.Reveal of keys that are shown as they are.
 const RevealPlain = 255

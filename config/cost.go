@@ -59,13 +59,17 @@ func readReserve(v, cost *value, rule *Rule) {
 	}
 }
 
-var bodyCostFields = append([]field{{"request_json", required}, {"default", required}}, boundFields...)
+var (
+	bodyCostFields = append([]field{{"request_json", required}, {"default", required}, {"unread", optional}}, boundFields...)
+	// unreads are in the order of Unread.
+	unreads = []string{"default", "most", "refuse"}
+)
 
 // readBodyCost reads where a request's JSON has its cost.
 func readBodyCost(v *value, rule *Rule) {
 	rule.Cost, rule.CostFromBody = 0, &BodyCost{}
 	rule.CostLeast, rule.CostMost = 1, math.MaxUint64
-	var least, otherwise *value
+	var least, otherwise, unread *value
 	v.object(likeBodyCost, bodyCostFields, func(name string, v *value) {
 		switch name {
 		case "request_json":
@@ -75,6 +79,9 @@ func readBodyCost(v *value, rule *Rule) {
 		case "default":
 			otherwise = v
 			rule.CostFromBody.Default = uint64(v.integer(0, maxHits))
+		case "unread":
+			unread = v
+			rule.CostFromBody.Unread, rule.CostFromBody.Chosen = Unread(max(v.choice(unreads), 0)), true
 		case "least":
 			least = v
 			rule.CostLeast = uint64(v.integer(0, maxHits))
@@ -82,6 +89,9 @@ func readBodyCost(v *value, rule *Rule) {
 			rule.CostMost = uint64(v.integer(1, maxHits))
 		}
 	})
+	if rule.CostFromBody.Unread == UnreadMost && rule.CostMost == math.MaxUint64 {
+		unread.fail("want most beside it, which is taken then")
+	}
 	notAbove(otherwise, rule.CostFromBody.Default, rule.CostMost)
 	notAbove(least, rule.CostLeast, rule.CostMost)
 }

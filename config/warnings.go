@@ -35,6 +35,7 @@ func Warnings(c *Config) (warnings Errors) {
 				add(path+".key["+strconv.Itoa(j)+"]", forgeableHeader(s.Name))
 			}
 		}
+		add(path+".reserve", understated(rule))
 		for j := range rule.Limits {
 			path := path + ".limits[" + strconv.Itoa(j) + "]"
 			add(path, smallSlidingWindow(&rule.Limits[j]))
@@ -43,6 +44,16 @@ func Warnings(c *Config) (warnings Errors) {
 		}
 	}
 	return warnings
+}
+
+// understated says that a client can choose to reserve less than most.
+func understated(rule *Rule) string {
+	b := rule.CostFromBody
+	if b == nil || b.Chosen || rule.CostMost == math.MaxUint64 || b.Default >= rule.CostMost {
+		return ""
+	}
+	return "a client that compresses its body, or pads it, reserves " + strconv.FormatUint(b.Default, 10) + " and may cost " +
+		strconv.FormatUint(rule.CostMost, 10) + `: "unread" says whether it takes "default", "most" or is to "refuse"`
 }
 
 func smallSlidingWindow(l *window.Limit) string {

@@ -29,6 +29,11 @@ func TestWarnings(t *testing.T) {
 			"rules[0].limits[1]: a sliding_window of 19 passes 0.95 of it of a client that never stops asking; a sliding_log passes all",
 			"rules[1].limits[0]: a sliding_window of 1 passes 0.50 of it of a client that never stops asking; a sliding_log passes all",
 		}},
+		{rule(`"limits": [{"limit": 100, "window": "1m"}], "cost_on_response": "openai", "reserve": {"request_json": "n", "default": 5, "most": 9}`), []string{
+			`rules[0].reserve: a client that compresses its body, or pads it, reserves 5 and may cost 9: "unread" says whether it takes "default", "most" or is to "refuse"`}},
+		{rule(`"limits": [{"limit": 100, "window": "1m"}], "cost_on_response": "openai", "reserve": {"request_json": "n", "default": 5, "most": 9, "unread": "default"}`), nil},
+		{rule(`"limits": [{"limit": 100, "window": "1m"}], "cost_on_response": "openai", "reserve": {"request_json": "n", "default": 9, "most": 9}`), nil},
+		{rule(`"limits": [{"limit": 100, "window": "1m"}], "cost_on_response": "openai", "reserve": {"request_json": "n", "default": 5}`), nil},
 		// Equal shapes: the tighter one decides, of equal ones the first.
 		{limits(`{"limit": 100, "window": "1m"}, {"limit": 1000, "window": "1m"}`), []string{hidden}},
 		{limits(`{"limit": 100, "window": "1m"}, {"limit": 100, "window": "1m"}`), []string{hidden}},

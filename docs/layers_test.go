@@ -22,8 +22,8 @@ func TestFilesAreLayers(t *testing.T) {
 	for dir, together := range map[string][]string{
 		"internal/node": nil,
 		// The proxy's contexts: each has those that it has made, and they have it. What a stream does
-		// with bodies has files of its own.
-		"filter": {"vm.go", "plugin.go", "stream.go", "body.go", "charge.go"},
+		// with bodies, and with shadow rules, has files of its own.
+		"filter": {"vm.go", "plugin.go", "stream.go", "body.go", "charge.go", "shadow.go"},
 	} {
 		t.Run(dir, func(t *testing.T) {
 			t.Parallel()

@@ -43,6 +43,8 @@ type nodeConfig struct {
 	backend string
 	// upstream answers what passes; if it is nil all requests get an empty 200.
 	upstream http.Handler
+	// http2Upstream has it speak HTTP/2.
+	http2Upstream bool
 	// clock is the node's time, the machine's if nil; ahead is added to the machine's.
 	clock *fakeClock
 	ahead time.Duration
@@ -263,9 +265,18 @@ func (n *nodeConfig) serveUpstream(t *testing.T) *httptest.Server {
 	if handler == nil {
 		handler = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	}
-	upstream := httptest.NewServer(handler)
+	upstream := httptest.NewUnstartedServer(handler)
+	upstream.Config.Protocols = n.upstreamProtocols()
+	upstream.Start()
 	t.Cleanup(upstream.Close)
 	return upstream
+}
+
+func (n *nodeConfig) upstreamProtocols() *http.Protocols {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(!n.http2Upstream)
+	protocols.SetUnencryptedHTTP2(n.http2Upstream)
+	return protocols
 }
 
 // through is a backend's address that leads there through a transport, which may lose, delay or

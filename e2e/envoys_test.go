@@ -227,7 +227,11 @@ func (d envoys) prepare(t *testing.T, config nodeConfig) *envoyNode {
 	if clock != nil {
 		t.Fatal(clock)
 	}
-	clusters := []envoytest.Object{cluster(t, "app", upstream.Listener.Addr().String())}
+	app := cluster
+	if config.http2Upstream {
+		app = http2Cluster
+	}
+	clusters := []envoytest.Object{app(t, "app", upstream.Listener.Addr().String())}
 	if config.backend != "" {
 		clusters = append(clusters, cluster(t, "weir", config.backend))
 	}

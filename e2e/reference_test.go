@@ -346,7 +346,7 @@ var references = []reference{
 			{send: "GET / x-cost:0", status: 200, want: `ratelimit: "r";r=0;t=60`},
 		},
 		metrics: map[string]int64{
-			metricName("bad_costs_total"): 6, metricName("requests_total", "r", "allowed"): 12, metricName("requests_total", "r", "rejected"): 4,
+			metricName("bad_costs_total"): 5, metricName("absent_costs_total"): 1, metricName("requests_total", "r", "allowed"): 12, metricName("requests_total", "r", "rejected"): 4,
 		},
 	},
 	{

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/http"
 	"net/url"
 	"testing"
 	"time"
@@ -65,6 +66,11 @@ func startProxy(t *testing.T, config nodeConfig, more host.ProxyConfig) *proxyNo
 	more.Process = host.NewProcess(process)
 	more.Module, more.VMID, more.Upstream = module, vmID, upstream
 	more.Plugin = host.Plugin{Configuration: []byte(config.configuration), AllowOnHeadersStopIteration: config.stopsHeadersOnly}
+	if config.http2Upstream {
+		transport := &http.Transport{Protocols: config.upstreamProtocols()}
+		t.Cleanup(transport.CloseIdleConnections)
+		more.UpstreamTransport = transport
+	}
 	more.Workers = cmp.Or(config.workers, 2)
 	more.TrustedHops = config.trustedHops
 	proxy, err := host.NewProxy(t.Context(), more)

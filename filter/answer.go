@@ -94,21 +94,42 @@ func (a *answer) reject(demands []node.Demand, now int64, h *fields.List) (sent 
 	rule := rejecting(demands)
 	at, ok := node.RetryAt(demands, now)
 	h.Refuse(rule.headers, at, ok)
+	response := rule.response
+	a.begin(h, response.GRPCMessage, response.Body, response.ContentType)
+	for i := range response.Headers {
+		a.pairs.Add(response.Headers[i].Name, response.Headers[i].Value)
+	}
+	a.reply.Status, a.reply.GRPCStatus, a.reply.Details = uint32(response.Status), int32(response.GRPCStatus), rule.details
+	return proxywasm.SendLocalResponse(&a.reply)
+}
+
+// begin begins a reply with the headers that were written, and a body, or gRPC's message in its place.
+func (a *answer) begin(h *fields.List, message, body, contentType string) {
 	a.pairs.Reset()
 	list := h.Fields()
 	for i := range list {
 		a.pairs.AddBytes(list[i].Name, list[i].Value)
 	}
-	response := rule.response
 	if isGRPC() {
-		a.reply.Body = response.GRPCMessage
-	} else if a.reply.Body = response.Body; a.reply.Body != "" {
-		a.pairs.Add("content-type", response.ContentType)
+		a.reply.Body = message
+	} else if a.reply.Body = body; body != "" {
+		a.pairs.Add("content-type", contentType)
 	}
-	for i := range response.Headers {
-		a.pairs.Add(response.Headers[i].Name, response.Headers[i].Value)
-	}
-	a.reply.Status, a.reply.GRPCStatus, a.reply.Details = uint32(response.Status), int32(response.GRPCStatus), rule.details
+}
+
+const (
+	unreadDetails   = "weir_unread_body:"
+	unreadStatus    = 400
+	invalidArgument = 3 // of gRPC
+)
+
+// refuseUnread answers a request whose body can't be read, which the rule of one of its demands refuses, and
+// reports whether the proxy took the answer. It would be no other at another time, so that nothing says when
+// to come again.
+func (a *answer) refuseUnread(demands []node.Demand, refusing int, now int64, h *fields.List) (sent bool) {
+	a.describe(demands, now, h)
+	a.begin(h, fields.Unread, fields.UnreadProblem, fields.ProblemType)
+	a.reply.Status, a.reply.GRPCStatus, a.reply.Details = unreadStatus, invalidArgument, unreadDetails+answerOf(&demands[refusing]).name
 	return proxywasm.SendLocalResponse(&a.reply)
 }
 

@@ -5,8 +5,10 @@ import (
 
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
+	"weir/internal/counter"
 	"weir/internal/node"
 	"weir/internal/proxywasm"
+	"weir/internal/usage"
 )
 
 // What a request costs may stand in its body. Then the request is decided when the body has told, or
@@ -34,23 +36,21 @@ const (
 	keeps
 )
 
-// awaitBody has a request wait until its body has told what it costs, if a rule wants that, and
-// reports whether it waits.
+// awaitBody has a request wait until its body has come, if a rule wants to know what that says: then the
+// stream has what the body tells. A body that can't be read is returned as one that has told nothing.
 //
 //go:noinline
-func (s *stream) awaitBody(demands, shadows []node.Demand) (waits bool) {
+func (s *stream) awaitBody(demands, shadows []node.Demand) (unread *told) {
 	p := s.plugin
 	b := p.getTold()
 	b.add(p.rules, demands)
 	b.add(p.rules, shadows)
 	if len(b.numbers) == 0 {
 		p.putTold(b)
-		return false
+		return nil
 	}
 	if p.bringing == keeps || !bodyComes() {
-		p.request.unreadBodies++
-		p.putTold(b)
-		return false
+		return b
 	}
 	b.missing, b.until = len(b.numbers), proxywasm.Now()+bodyWait
 	if p.bringing == unknown {
@@ -58,7 +58,7 @@ func (s *stream) awaitBody(demands, shadows []node.Demand) (waits bool) {
 	}
 	b.at, s.told = len(p.waiting), b
 	p.waiting = append(p.waiting, s)
-	return true
+	return nil
 }
 
 func (p *plugin) getTold() *told {
@@ -90,14 +90,17 @@ func (b *told) add(rules []requestRule, demands []node.Demand) {
 			b.numbers = b.numbers[:len(b.numbers)+1] // with the memory that its reader has
 		}
 		n := &b.numbers[len(b.numbers)-1]
-		n.path, n.known = path, false
-		n.reader.Reset(path)
+		n.path, n.broken = path, false
+		n.reader.ResetAll(path)
 	}
 }
 
 // bodyComes reports whether the current request's body can be read, and comes without an answer
-// before. Its type does not matter: what is no JSON is known for that by its first byte.
+// before. Its type does not matter but for the charset: what is no JSON is known for that when it is read.
 func bodyComes() bool {
+	if mediaType, ok := proxywasm.RequestHeader("content-type"); ok && !usage.IsUTF8(mediaType) {
+		return false
+	}
 	if encoding, ok := proxywasm.RequestHeader("content-encoding"); ok && string(encoding) != "identity" {
 		return false
 	}
@@ -123,37 +126,61 @@ func requestSize() (bytes uint64, ok bool) {
 func (s *stream) readRequest(size int, end bool) types.Action {
 	b := s.told
 	s.plugin.bringing = brings
-	size = min(size, maxRequestBody-b.size)
-	for start := 0; start < size && b.missing > 0; {
-		piece, ok := proxywasm.RequestBody(start, min(bodyPiece, size-start))
+	start := 0
+	for most := min(size, maxRequestBody-b.size); start < most && b.missing > 0; {
+		piece, ok := proxywasm.RequestBody(start, min(bodyPiece, most-start))
 		if !ok || len(piece) == 0 {
 			break
 		}
 		b.feed(piece)
 		start += len(piece)
 	}
-	if b.size += size; b.missing > 0 && b.size < maxRequestBody && !end {
+	b.size += start
+	read := start == size
+	if b.whole = read && end; read && !end && b.missing > 0 && b.size < maxRequestBody {
 		return types.ActionPause
 	}
-	return s.decideByBody()
+	return s.decideByBody(s.takeTold())
 }
 
 // decideByBody decides a request that has waited for its body, by what has come of it.
 //
 //go:noinline
-func (s *stream) decideByBody() types.Action {
+func (s *stream) decideByBody(b *told) types.Action {
 	p := s.plugin
-	b := s.takeTold()
 	p.request.begin()
 	p.request.told = b
-	badCosts := p.request.badCosts // were counted when the headers came
+	bad, absent := p.request.badCosts, p.request.absentCosts // were counted when the headers came
 	demands, shadows := p.findDemands()
-	p.request.told, p.request.badCosts = nil, badCosts
+	p.request.told, p.request.badCosts, p.request.absentCosts = nil, bad, absent
 	if b.unread {
 		p.request.unreadBodies++
 	}
 	p.putTold(b)
+	for i := range demands {
+		if r := &p.rules[demands[i].Rule.Index]; r.cost.path != nil && demands[i].Cost == refusedCost {
+			return s.refuseUnread(demands, i)
+		}
+	}
 	return s.decide(demands, shadows)
+}
+
+// refuseUnread answers a request whose body can't be read, as one of its rules wants that. It takes
+// nothing of any rule.
+func (s *stream) refuseUnread(demands []node.Demand, refusing int) types.Action {
+	p := s.plugin
+	now := p.now()
+	for i := range demands {
+		d := &demands[i]
+		p.node.Look(d, now)
+		d.Cost, d.Verdict, d.Warned = 0, counter.Allowed, 0
+		p.metrics.rules[d.Rule.Index].rejected.count++
+	}
+	if !p.answer.refuseUnread(demands, refusing, now, &s.headers) {
+		return types.ActionContinue // see conclude
+	}
+	s.answered = true
+	return types.ActionPause
 }
 
 // takeTold ends the stream's wait for its body.
@@ -184,9 +211,8 @@ func (p *plugin) decideWaiting(all bool) {
 		if left := s.told.until - now; !all && 0 < left && left <= bodyWait {
 			continue
 		}
-		s.told.unread = true
 		proxywasm.SetContext(s.id)
-		if s.decideByBody() == types.ActionContinue {
+		if s.decideByBody(s.takeTold()) == types.ActionContinue {
 			proxywasm.ResumeRequest()
 		}
 	}

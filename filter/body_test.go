@@ -9,6 +9,7 @@ import (
 
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
+	"weir/internal/fields"
 	"weir/internal/proxywasm"
 )
 
@@ -60,7 +61,12 @@ func TestReserveOfBody(t *testing.T) {
 		{name: "whole", body: `{"model":"m","messages":[{"content":"\"max_tokens\":1"}],"max_tokens":100}`, left: "900"},
 		{name: "bytes", body: `{"model":"m","messages":[{"max_tokens":1}],"max_tokens" : 100 }`, size: 1, left: "900"},
 		{name: "any type", body: `{"max_tokens":100}`, headers: []string{"content-type", "text/plain"}, left: "900"},
-		{name: "of the first", body: `{"max_tokens":100,"max_tokens":7}`, left: "900"},
+		{name: "twice", body: `{"max_tokens":100,"max_tokens":7}`, left: "900"},
+		{name: "twice, the last is larger", body: `{"max_tokens":7,"max_tokens":100}`, left: "900"},
+		{name: "twice, with an escape", body: `{"max_tokens":7,"max\u005ftokens":100}`, left: "900"},
+		{name: "twice, in capitals", body: `{"max_tokens":7,"MAX_TOKENS":100}`, left: "900"},
+		{name: "twice, null", body: `{"max_tokens":7,"max_tokens":null}`, left: "950"},
+		{name: "in capitals alone", body: `{"MAX_TOKENS":7}`, left: "950"},
 		{name: "string", body: `{"max_tokens":"100"}`, left: "900"},
 		{name: "point", body: `{"max_tokens":100.00}`, left: "900"},
 		{name: "few", body: `{"max_tokens":0}`, left: "995"},
@@ -70,17 +76,30 @@ func TestReserveOfBody(t *testing.T) {
 		{name: "null", body: `{"max_tokens":null}`, left: "950"},
 		{name: "negative", body: `{"max_tokens":-1}`, left: "950", unread: 1},
 		{name: "fraction", body: `{"max_tokens":1.5}`, left: "950", unread: 1},
-		{name: "power", body: `{"max_tokens":1e2}`, left: "950", unread: 1},
+		{name: "power", body: `{"max_tokens":1e2}`, left: "900"},
+		{name: "large power", body: `{"max_tokens":1e999}`, left: "800"},
+		{name: "power in a string", body: `{"max_tokens":"1e2"}`, left: "900"},
+		{name: "byte order mark", body: "\ufeff{\"max_tokens\":7}", left: "950", unread: 1},
+		{name: "UTF-16", body: "\xff\xfe{\x00}\x00", left: "950", unread: 1},
+		{name: "UTF-7", body: `{"max+AF8-tokens":100,"max_tokens":7}`, headers: []string{"content-type", "application/json; charset=UTF-7"}, left: "950", unread: 1},
+		{name: "UTF-8", body: `{"max_tokens":100}`, headers: []string{"content-type", `application/json; Charset="UTF-8"`}, left: "900"},
+		{name: "two documents", body: `{"max_tokens":7}{"max_tokens":100}`, left: "950", unread: 1},
+		{name: "form behind a document", body: `{"max_tokens":7}=&max_tokens=100`, headers: []string{"content-type", "application/x-www-form-urlencoded"}, left: "950", unread: 1},
+		{name: "multipart", body: "--b\r\n\r\n{\"max_tokens\":7}\r\n--b--\r\n", headers: []string{"content-type", "multipart/form-data; boundary=b"}, left: "950", unread: 1},
+		{name: "white space around", body: "\r\n\t {\"max_tokens\":100} \n", left: "900"},
 		{name: "boolean", body: `{"max_tokens":true}`, left: "950", unread: 1},
 		{name: "object", body: `{"max_tokens":{}}`, left: "950", unread: 1},
 		{name: "word", body: `{"max_tokens":"many"}`, left: "950", unread: 1},
 		{name: "long", body: `{"max_tokens":"` + strings.Repeat("1", 5000) + `"}`, left: "950", unread: 1},
 		{name: "form", body: "max_tokens=100", left: "950", unread: 1},
 		{name: "cut off", body: `{"max_tokens":100`, left: "950", unread: 1},
-		{name: "empty", left: "950", unread: 1},
+		{name: "cut off behind it", body: `{"max_tokens":100,`, left: "900", unread: 1},
+		{name: "empty", left: "950"},
 		{name: "at the bound", body: `{"x":"` + strings.Repeat("x", maxRequestBody-26) + `","max_tokens":100}`, size: 1000, left: "900"},
 		{name: "behind the bound", body: `{"x":"` + strings.Repeat("x", maxRequestBody) + `","max_tokens":100}`, size: 1000, left: "950", unread: 1},
 		{name: "behind the bound, in one piece", body: `{"x":"` + strings.Repeat("x", maxRequestBody) + `","max_tokens":100}`, left: "950", unread: 1},
+		{name: "behind the bound again", body: `{"max_tokens":7,"x":"` + strings.Repeat("x", maxRequestBody) + `","max_tokens":100}`, left: "950", unread: 1},
+		{name: "before the bound, and larger", body: `{"max_tokens":100,"x":"` + strings.Repeat("x", maxRequestBody) + `"}`, left: "900", unread: 1},
 		{name: "identity", body: `{"max_tokens":100}`, headers: []string{"content-encoding", "identity"}, left: "900"},
 		{name: "gzip", body: "\x1f\x8b", headers: []string{"content-encoding", "gzip"}, left: "950", unread: 1},
 		{name: "expects", body: `{"max_tokens":100}`, headers: []string{"expect", "100-continue"}, left: "950", unread: 1},
@@ -175,10 +194,13 @@ func TestReserveOfBodyByRules(t *testing.T) {
 func TestReserveOfBodyRefused(t *testing.T) {
 	v := newProxy(t).start(fmt.Sprintf(tokensRule, `"openai"`, `, "reserve": {"request_json": "max_tokens", "default": 50}`))
 	s, _ := v.ask("x-key", "ann")
-	if v.upload(s, false, `{"max_tokens":1001,`) != types.ActionPause || v.reply == nil || v.reply.status != 429 {
+	if v.upload(s, false, `{"max_tokens":1001,`) != types.ActionPause || v.reply != nil {
+		t.Fatalf("before all of the body has come: %+v", v.reply)
+	}
+	if v.upload(s, true, `"x":1}`) != types.ActionPause || v.reply == nil || v.reply.status != 429 {
 		t.Fatalf("got %+v", v.reply)
 	}
-	if v.upload(s, true, `"x":1}`) != types.ActionPause {
+	if v.upload(s, true, "") != types.ActionPause {
 		t.Error("the body of a refused request goes on")
 	}
 	v.reset(s)
@@ -306,5 +328,104 @@ func TestBodyOfReplacedPlugin(t *testing.T) {
 	v.replace(fmt.Sprintf(tokensRule, `"openai"`, bodyReserve))
 	if v.ended[s.id] != 1 {
 		t.Error("a request hangs")
+	}
+}
+
+// What can't be read costs what the configuration says, or is refused, and then takes nothing of any rule.
+func TestUnread(t *testing.T) {
+	const large, json = 2 * maxRequestBody, `{"max_tokens":7}`
+	for name, c := range map[string]struct {
+		headers []string
+		body    string
+		read    bool
+	}{
+		"what says it":      {nil, `{"max_tokens":7}`, true},
+		"what says nothing": {nil, `{}`, true},
+		"no body":           {nil, ``, true},
+		"padded":            {nil, `{"x":"` + strings.Repeat("x", large) + `","max_tokens":100}`, false},
+		"padded behind":     {nil, `{"max_tokens":7,"x":"` + strings.Repeat("x", large) + `","max_tokens":100}`, false},
+		"compressed":        {[]string{"content-encoding", "gzip"}, json, false},
+		"another charset":   {[]string{"content-type", "application/json;charset=utf-16"}, json, false},
+		"no JSON":           {nil, "max_tokens=100", false},
+		"negative":          {nil, `{"max_tokens":-5}`, false},
+		"cut off":           {nil, `{"max_tokens":7`, false},
+		"gRPC":              {[]string{"content-type", "application/grpc"}, json, false},
+		"slow":              {nil, `{"max_tokens":7,`, false},
+		"kept":              {nil, json, false},
+	} {
+		for unread, want := range map[string]string{"default": "950", "most": "800", "refuse": "1000"} {
+			t.Run(name+", "+unread, func(t *testing.T) {
+				v := newProxy(t).start(fmt.Sprintf(`{"headers": ["x-ratelimit"], "rules": [{"name": "tokens", "key": [{"header": "x-key"}],
+					"limits": [{"limit": 1000, "window": "1h", "algorithm": "fixed_window"}], "cost_on_response": "openai",
+					"reserve": {"request_json": "max_tokens", "default": 50, "most": 200, "unread": %q}},
+					{"name": "shadow", "mode": "shadow", "limits": [{"limit": 1000, "window": "1h", "algorithm": "fixed_window"}], "cost_on_response": "openai",
+					"reserve": {"request_json": "max_tokens", "default": 50, "most": 200, "unread": %[1]q}},
+					{"name": "other", "headers": [], "limits": [{"limit": 1, "window": "1h"}]}]}`, unread))
+				v.ended = map[uint32]int{}
+				v.received(300)
+				s, action := v.ask(append(c.headers, "x-key", "ann")...)
+				switch waits := action == types.ActionPause && v.reply == nil; {
+				case !waits:
+				case name == "slow":
+					action = v.upload(s, false, c.body)
+					for range 2 {
+						v.now += bodyWait
+						v.tick()
+					}
+				case name == "kept":
+					v.received(500)
+					v.now += keptAfter
+					v.tick()
+				default:
+					action = v.upload(s, true, c.body)
+				}
+				passed := action == types.ActionContinue || v.resumed
+				refused := !c.read && unread == "refuse"
+				if passed == refused || refused != (v.reply != nil) {
+					t.Fatalf("it passes: %v, reply %+v", passed, v.reply)
+				}
+				switch {
+				case refused:
+					if r := v.reply; r.status != 400 || r.details != "weir_unread_body:tokens" || r.grpc != 3 || r.headers["x-ratelimit-remaining"] != "1000" ||
+						r.headers["retry-after"] != "" || r.headers["x-envoy-ratelimited"] != "" || (name == "gRPC") != (r.body == fields.Unread) {
+						t.Errorf("reply %+v", r)
+					}
+					if v.upload(s, true, "") != types.ActionPause {
+						t.Error("the body goes on")
+					}
+				case c.read && name == "what says it":
+					want = "993"
+				case c.read:
+					want = "950"
+				}
+				if !refused {
+					if got := v.leaves(s); got != want {
+						t.Errorf("%s are left, want %s", got, want)
+					}
+				}
+				v.reset(s)
+				unreads := uint64(1)
+				if c.read {
+					unreads = 0
+				}
+				if got := v.count("unread_bodies_total"); got != unreads {
+					t.Errorf("%d bodies were not read", got)
+				}
+				if got := [2]uint64{v.outcome("other", "allowed"), v.outcome("other", "rejected")}; (got == [2]uint64{0, 1}) != refused {
+					t.Errorf("the other rule has %d", got)
+				}
+				// A refused request leaves the other rule its only hit.
+				if v.ended = nil; (v.open("x-key", "bob") != nil) != refused {
+					t.Error("the other rule has taken, or not")
+				}
+			})
+		}
+	}
+	// A shadow rule refuses nothing.
+	v := newProxy(t).start(`{"rules": [{"name": "shadow", "mode": "shadow", "limits": [{"limit": 1000, "window": "1h", "algorithm": "fixed_window"}], "cost_on_response": "openai",
+		"reserve": {"request_json": "max_tokens", "default": 50, "unread": "refuse"}}]}`)
+	s, _ := v.ask()
+	if v.upload(s, true, "none") != types.ActionContinue || v.outcome("shadow", "shadow_rejected") != 1 {
+		t.Errorf("%d would be rejected", v.outcome("shadow", "shadow_rejected"))
 	}
 }

@@ -16,6 +16,11 @@ type charge struct {
 	// costs if nothing else is known.
 	taken  uint64
 	reader *usage.Reader // of the body; nil if that is not read
+	// measure is that of a shadow rule that has not decided yet: then nothing was taken, and due is what
+	// the response has cost, if it has told.
+	measure *measure
+	due     uint64
+	told    bool
 	// spent says that the response has cost more than was reserved, and than is left.
 	spent bool
 }
@@ -24,7 +29,7 @@ type charge struct {
 // has cost too much may tell only at its end: until then an event stands for one token.
 func (c *charge) soFar() (cost uint64, found bool) {
 	cost, found = c.reader.Cost()
-	if n := c.reader.Untold(); n > 0 && c.rule.cuts {
+	if n := c.reader.Untold(); n > 0 && c.rule.guesses {
 		return min(cost+n, usage.Most), true
 	}
 	return cost, found
@@ -53,15 +58,55 @@ const (
 //
 //go:noinline
 func (s *stream) charge(demands []node.Demand, now int64) {
-	p := s.plugin
 	for i := range demands {
-		d := &demands[i]
-		if rule := &p.rules[d.Rule.Index]; rule.charges {
-			c := charge{Charge: p.node.Charge(d, now), rule: rule}
-			c.taken = c.Cost
-			s.charges = append(s.charges, c)
+		if rule := &s.plugin.rules[demands[i].Rule.Index]; rule.charges {
+			s.chargeFor(rule, &demands[i], now, nil)
 		}
 	}
+}
+
+// chargeFor notes what a demand has taken, or will have if a shadow rule is undecided.
+func (s *stream) chargeFor(rule *requestRule, d *node.Demand, now int64, undecided *measure) {
+	c := charge{rule: rule, taken: d.Cost, measure: undecided}
+	if undecided == nil {
+		c.Charge = s.plugin.node.Charge(d, now)
+	}
+	s.charges = append(s.charges, c)
+}
+
+// said is what a request says that its response costs.
+type said struct {
+	rule *requestRule
+	cost uint64
+	ok   bool
+}
+
+// say reads what the current request says of its response's cost.
+//
+//go:noinline
+func (s *stream) say(demands []node.Demand) {
+	p := s.plugin
+	for i := range demands {
+		if rule := &p.rules[demands[i].Rule.Index]; rule.says {
+			cost, ok := p.request.selectedCost(&rule.onResponse, usage.Most)
+			s.said = append(s.said, said{rule, cost, ok})
+		}
+	}
+}
+
+// drop forgets a charge.
+func (s *stream) drop(i int) {
+	c := &s.charges[i]
+	if c.reader != nil {
+		s.plugin.putReader(c.reader)
+	}
+	if c.measure != nil && c.told {
+		c.measure.owe(*c)
+	}
+	last := len(s.charges) - 1
+	copy(s.charges[i:], s.charges[i+1:])
+	s.charges[last] = charge{}
+	s.charges = s.charges[:last]
 }
 
 // openResponse looks at a response's headers: at what they tell themselves, and whether the body can
@@ -76,12 +121,10 @@ func (s *stream) openResponse(end bool) {
 	now := p.now()
 	for i := 0; i < len(s.charges); i++ {
 		c := &s.charges[i]
-		cost, told := p.request.toldCost(c.rule)
+		cost, told := s.toldCost(c.rule)
 		if told {
 			s.finish(c, cost, now)
-			last := len(s.charges) - 1
-			copy(s.charges[i:], s.charges[i+1:])
-			s.charges = s.charges[:last]
+			s.drop(i)
 			i--
 			continue
 		}
@@ -108,23 +151,31 @@ func (s *stream) openResponse(end bool) {
 	}
 }
 
-// toldCost is what the headers of a response tell of its cost.
-func (r *request) toldCost(rule *requestRule) (cost uint64, told bool) {
-	if rule.usage == nil {
-		if rule.onResponse.responseHeader == "" {
-			return r.selectedCost(&rule.onResponse, 0), true
+// toldCost is what the headers of a response tell of its cost, or the request has said.
+func (s *stream) toldCost(rule *requestRule) (cost uint64, told bool) {
+	r := &s.plugin.request
+	switch {
+	case rule.usage != nil:
+	case rule.onResponse.responseHeader != "":
+		return r.responseCost(rule.onResponse.responseHeader)
+	case !rule.says:
+		value, there := r.read(&r.properties[rule.onResponse.property]) // which may be another one by now
+		return r.number(value, there, usage.Most)
+	default:
+		for i := range s.said {
+			if said := &s.said[i]; said.rule == rule {
+				return said.cost, said.ok
+			}
 		}
-		value, ok := proxywasm.ResponseHeader(rule.onResponse.responseHeader)
-		if !ok {
-			return 0, false
-		}
-		return parseHits(value)
+		return 0, false
 	}
 	for _, name := range rule.usage.Headers {
 		if value, ok := proxywasm.ResponseHeader(name); ok {
-			if hits, ok := parseHits(value); ok {
-				cost, told = cost+min(hits, usage.Most), true
+			hits, ok := r.number(value, true, usage.Most-cost)
+			if !ok {
+				return 0, false
 			}
+			cost, told = cost+hits, true
 		}
 	}
 	return cost, told
@@ -227,7 +278,7 @@ func (s *stream) end() {
 func (s *stream) settle() {
 	p := s.plugin
 	now := p.now()
-	for i := range s.charges {
+	for i := len(s.charges) - 1; i >= 0; i-- {
 		c := &s.charges[i]
 		cost, found := uint64(0), false
 		switch {
@@ -247,12 +298,8 @@ func (s *stream) settle() {
 		case s.course.ended && !s.course.failed:
 			p.request.unreadCosts++
 		}
-		if c.reader != nil {
-			p.putReader(c.reader)
-		}
-		s.charges[i] = charge{}
+		s.drop(i)
 	}
-	s.charges = s.charges[:0]
 	if s.at != 0 {
 		last := len(p.open) - 1
 		p.open[s.at-1] = p.open[last]
@@ -267,11 +314,19 @@ func (s *stream) finish(c *charge, cost uint64, now int64) {
 	if !c.rule.reserves {
 		cost += c.taken
 	}
-	p := s.plugin
+	if cost = min(cost, usage.Most); c.measure != nil {
+		c.due, c.told = cost, true
+		return
+	}
+	s.plugin.revise(c, cost, now)
+}
+
+// revise has a charge cost what the response has told, in the place of what was taken.
+func (p *plugin) revise(c *charge, cost uint64, now int64) {
 	if cost > c.Cost {
 		tellCharged(&p.vm.observed, c.Rule.Index, cost-c.Cost)
 	}
-	p.node.Revise(&c.Charge, min(cost, usage.Most), now)
+	p.node.Revise(&c.Charge, cost, now)
 }
 
 // settleOpen has the streams that are under way take what they have told so far, if that is more

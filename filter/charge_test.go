@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
@@ -22,6 +23,7 @@ func (v *fakeVM) open(headers ...string) *stream {
 	v.streams++
 	v.context = v.streams
 	s := v.plugin.NewHttpContext(v.streams).(*stream)
+	v.last = s
 	if s.OnHttpRequestHeaders(len(v.request), true) != types.ActionContinue {
 		return nil
 	}
@@ -34,15 +36,31 @@ func (v *fakeVM) respond(s *stream, end bool, headers ...string) {
 	for i := 0; i < len(headers); i += 2 {
 		v.upstream[headers[i]] = headers[i+1]
 	}
-	defer proxywasm.Use(v)()
+	defer v.responds()()
 	s.OnHttpResponseHeaders(len(v.upstream), end)
+}
+
+// responds begins the response phase, in which no request headers can be read.
+func (v *fakeVM) responds() (end func()) {
+	request, use := v.request, proxywasm.Use(v)
+	v.request = nil
+	return func() {
+		v.request = request
+		use()
+	}
 }
 
 // body brings a piece of the response's body.
 func (v *fakeVM) bring(s *stream, end bool, piece string) {
 	v.piece = []byte(piece)
-	defer proxywasm.Use(v)()
+	defer v.responds()()
 	s.OnHttpResponseBody(len(piece), end)
+}
+
+// trail ends a response with trailers.
+func (v *fakeVM) trail(s *stream) {
+	defer v.responds()()
+	s.OnHttpResponseTrailers(1)
 }
 
 const tokensRule = `{"headers": ["x-ratelimit"], "rules": [{"name": "tokens", "key": [{"header": "x-key"}],
@@ -86,6 +104,24 @@ func TestReserve(t *testing.T) {
 			v.bring(s, false, sent)
 			v.bring(s, true, "")
 		}, "930"},
+		{"trailers", `"openai"`, reserve, func(v *fakeVM, s *stream) {
+			v.respond(s, false, "content-type", json)
+			v.bring(s, false, large)
+			v.trail(s)
+		}, "930"},
+		{"trailers of a stream", `"openai"`, reserve, func(v *fakeVM, s *stream) {
+			v.respond(s, false, "content-type", events)
+			v.bring(s, false, sent)
+			v.trail(s)
+		}, "930"},
+		{"trailers, and no body", `"openai"`, reserve, func(v *fakeVM, s *stream) {
+			v.respond(s, false, "content-type", json)
+			v.trail(s)
+		}, "900"},
+		{"failed, with trailers", `"openai"`, reserve, func(v *fakeVM, s *stream) {
+			v.respond(s, false, ":status", "500", "content-type", json)
+			v.trail(s)
+		}, "1000"},
 		{"more than was reserved", `{"sum": [{"response_json": "usage.total_tokens", "weight": 5}]}`, reserve, func(v *fakeVM, s *stream) {
 			v.respond(s, false, "content-type", json)
 			v.bring(s, true, large)
@@ -130,6 +166,19 @@ func TestReserve(t *testing.T) {
 			v.bring(s, true, `{"usage":{"totalTokens":700}}`)
 		}, "958"},
 		{"header", `{"response_header": "x-tokens"}`, reserve, func(v *fakeVM, s *stream) { v.respond(s, true, "x-tokens", "7") }, "993"},
+		{"absurd header", `{"response_header": "x-tokens"}`, reserve, func(v *fakeVM, s *stream) { v.respond(s, true, "x-tokens", "1000000000000000") }, "900"},
+		{"header of no number", `{"response_header": "x-tokens"}`, reserve, func(v *fakeVM, s *stream) { v.respond(s, true, "x-tokens", "many") }, "900"},
+		{"absurd header of bedrock", `"bedrock"`, reserve, func(v *fakeVM, s *stream) {
+			v.respond(s, false, "content-type", json, "x-amzn-bedrock-input-token-count", "30", "x-amzn-bedrock-output-token-count", "1000000000000000")
+			v.bring(s, true, `{"usage":{"totalTokens":70}}`)
+		}, "930"},
+		{"what the request says", `{"header": "x-reserve"}`, reserve, func(v *fakeVM, s *stream) { v.respond(s, true) }, "900"},
+		{"what the request does not say", `{"header": "x-missing"}`, reserve, func(v *fakeVM, s *stream) { v.respond(s, true) }, "900"},
+		{"attribute", `{"property": ["metadata", "tokens"]}`, reserve, func(v *fakeVM, s *stream) {
+			v.properties = map[string][]byte{"metadata\x00tokens": []byte("7")}
+			v.respond(s, true)
+			v.properties = nil
+		}, "993"},
 		{"no header", `{"response_header": "x-tokens"}`, reserve, func(v *fakeVM, s *stream) { v.respond(s, true) }, "900"},
 		{"besides", `"openai"`, `, "cost": {"header": "x-reserve", "least": 0}`, func(v *fakeVM, s *stream) {
 			v.respond(s, false, "content-type", json)
@@ -200,4 +249,36 @@ func (v *fakeVM) rest1000(key string) (left int) {
 	v.reset(s)
 	_, _ = fmt.Sscan(v.response["x-ratelimit-remaining"], &left)
 	return left + 10
+}
+
+// While the backend is away and on_backend_failure is "allow", a request reserves nothing, so that nothing
+// goes back: it costs what its response tells.
+func TestReserveOfUncounted(t *testing.T) {
+	for _, mode := range []string{"enforce", "shadow"} {
+		for _, rate := range []string{"0", "1"} {
+			w := newWorld(t, 1, 1, `{"backend": {"cluster": "b"}, "sync_rate": `+rate+`, "on_backend_failure": "allow", "rules": [{"name": "r", "mode": "`+mode+`",
+				"limits": [{"limit": 5000, "window": "1d", "algorithm": "fixed_window"}], "cost_on_response": "openai", "reserve": 1000}]}`)
+			w.advance(time.Second)
+			v := w.vms[0]
+			for i := range 4 {
+				w.away = i%2 == 1
+				s := v.open()
+				for s == nil {
+					s = v.last
+					w.deliver(v)
+					w.advance(time.Second)
+				}
+				w.advance(time.Second)
+				v.respond(s, false, "content-type", "application/json")
+				v.bring(s, true, `{"usage":{"total_tokens":70}}`)
+				v.reset(s)
+				w.advance(time.Second)
+			}
+			w.away = false
+			w.quiet()
+			if got := w.sum(); got != 280 {
+				t.Errorf("%s, sync_rate %s: the backend has %d hits", mode, rate, got)
+			}
+		}
+	}
 }

@@ -3,8 +3,10 @@ package filter
 import (
 	"math"
 
+	"weir/config"
 	"weir/internal/jsonpath"
 	"weir/internal/proxywasm"
+	"weir/internal/usage"
 )
 
 // cost is where the number of hits comes from that a request, or its response, takes.
@@ -13,10 +15,12 @@ type cost struct {
 
 	fixed uint64
 	// selected takes the number from a property of the request, or if there is a path, from its body. A
-	// request's cost is within least and most. A body that does not say it costs fixed.
+	// request's cost is within least and most. A body that does not say it costs fixed, and unread says
+	// what one costs that can't be read.
 	selected    bool
 	property    int
 	path        *jsonpath.Path
+	unread      config.Unread
 	least, most uint64
 	// responseHeader takes it from a header of the response.
 	responseHeader string
@@ -30,55 +34,65 @@ func (r *request) cost(c *cost) uint64 {
 	if c.path != nil {
 		return r.bodyCost(c)
 	}
-	return min(max(r.selectedCost(c, 1), c.least), c.most)
-}
-
-// bodyCost is what the current request's body says, or what it costs if that says nothing.
-//
-//go:noinline
-func (r *request) bodyCost(c *cost) uint64 {
-	value, found := r.told.find(c.path)
-	if !found {
-		return c.fixed
-	}
-	hits, ok := parseHits(withoutZeros(value))
+	hits, ok := r.selectedCost(c, math.MaxUint64)
 	if !ok {
-		r.told.unread = true
-		return c.fixed
+		hits = 1
 	}
 	return min(max(hits, c.least), c.most)
 }
 
-// withoutZeros is a number without a fraction, if that is zero.
-func withoutZeros(value []byte) []byte {
-	end := len(value)
-	for end > 0 && value[end-1] == '0' {
-		end--
+// refusedCost is that of a request that is refused for what its body hides. None that a body says is as
+// large.
+const refusedCost = math.MaxUint64
+
+// bodyCost is what the current request's body says, or what it costs if that says nothing. The client has
+// written the body: where its upstream may read it otherwise, the most counts.
+//
+//go:noinline
+func (r *request) bodyCost(c *cost) (hits uint64) {
+	n := r.told.find(c.path)
+	if n.Found {
+		hits = min(max(n.Largest, c.least), c.most)
 	}
-	if end > 0 && end < len(value) && value[end-1] == '.' {
-		return value[:end-1]
+	if !n.Sound {
+		r.told.unread = true
+		switch c.unread {
+		case config.UnreadMost:
+			return c.most
+		case config.UnreadRefuse:
+			return refusedCost
+		}
 	}
-	return value
+	if n.Lacking || !n.Sound {
+		hits = max(hits, c.fixed)
+	}
+	return hits
 }
 
-func (r *request) selectedCost(c *cost, otherwise uint64) uint64 {
-	value, _ := r.value(c.property)
-	return r.number(value, otherwise)
+// selectedCost is what a property of the current request says.
+func (r *request) selectedCost(c *cost, most uint64) (hits uint64, ok bool) {
+	value, there := r.value(c.property)
+	return r.number(value, there, most)
 }
 
-// responseCost is what a header of the response says; a response without it costs nothing.
-func (r *request) responseCost(header string) uint64 {
-	value, _ := proxywasm.ResponseHeader(header)
-	return r.number(value, 0)
+// responseCost is what a header of the response says.
+func (r *request) responseCost(header string) (hits uint64, ok bool) {
+	value, there := proxywasm.ResponseHeader(header)
+	return r.number(value, there, usage.Most)
 }
 
-func (r *request) number(value []byte, otherwise uint64) uint64 {
-	n, ok := parseHits(value)
-	if !ok {
+// number reads a number that is there. One above most is not believed: as the cost of a response, which is
+// taken whether or not there is room, it would use up a limit for as long as it counts.
+func (r *request) number(value []byte, there bool, most uint64) (hits uint64, ok bool) {
+	if !there {
+		r.absentCosts++
+		return 0, false
+	}
+	if hits, ok = parseHits(value); !ok || hits > most {
 		r.badCosts++
-		return otherwise
+		return 0, false
 	}
-	return n
+	return hits, true
 }
 
 // parseHits reads ASCII digits. If a number is too large to represent, any other that is above

@@ -63,8 +63,8 @@ func TestCosts(t *testing.T) {
 	}
 	v.send("x-user", "cid")
 	want(t, v.response, `x-ratelimit-remaining: 6`)
-	if got := v.count("bad_costs_total"); got != 4 {
-		t.Errorf("counted %d bad costs, want 4", got)
+	if got := [2]uint64{v.count("bad_costs_total"), v.count("absent_costs_total")}; got != [2]uint64{3, 1} {
+		t.Errorf("counted %d bad and absent costs, want 3 and 1", got)
 	}
 }
 
@@ -83,7 +83,7 @@ func TestBoundsOfCosts(t *testing.T) {
 		{`{"header": "x-cost"}`, "100", 100, 0},
 		{`{"header": "x-cost"}`, "101", 101, 0},
 		{`{"header": "x-cost"}`, huge, 101, 0},
-		{`{"header": "x-cost"}`, "", 1, 1},
+		{`{"header": "x-cost"}`, "", 1, 0},
 		{`{"header": "x-cost"}`, "-5", 1, 1},
 		{`{"header": "x-cost", "least": 0}`, "0", 0, 0},
 		{`{"header": "x-cost", "least": 0}`, "no", 1, 1},
@@ -92,7 +92,7 @@ func TestBoundsOfCosts(t *testing.T) {
 		{`{"header": "x-cost", "least": 3}`, "2", 3, 0},
 		{`{"header": "x-cost", "least": 3}`, "4", 4, 0},
 		{`{"header": "x-cost", "least": 3}`, "many", 3, 1},
-		{`{"header": "x-cost", "least": 3}`, "", 3, 1},
+		{`{"header": "x-cost", "least": 3}`, "", 3, 0},
 		{`{"header": "x-cost", "most": 20}`, "0", 1, 0},
 		{`{"header": "x-cost", "most": 20}`, "20", 20, 0},
 		{`{"header": "x-cost", "most": 20}`, "21", 20, 0},
@@ -175,7 +175,7 @@ func TestCostOnResponse(t *testing.T) {
 	p := newProxy(t)
 	v := p.start(costly(`"cost": 0, "cost_on_response": {"response_header": "x-tokens"}`, `{"limit": 100, "window": "1h"}`))
 	for _, test := range []struct{ tokens, remaining string }{
-		{"30", "100"}, {"60", "70"}, {"", "10"}, {"many", "10"}, {"50", "10"}, {"1", "0"},
+		{"30", "100"}, {"60", "70"}, {"", "10"}, {"many", "10"}, {"1000000000000000", "10"}, {"99999999999999999999", "10"}, {"50", "10"}, {"1", "0"},
 	} {
 		v.upstream = map[string]string{}
 		if test.tokens != "" {
@@ -191,8 +191,8 @@ func TestCostOnResponse(t *testing.T) {
 		}
 		want(t, headers, `x-ratelimit-remaining: `+test.remaining)
 	}
-	if got := v.count("bad_costs_total"); got != 2 {
-		t.Errorf("counted %d bad costs, want 2", got)
+	if got := [2]uint64{v.count("bad_costs_total"), v.count("absent_costs_total")}; got != [2]uint64{3, 1} {
+		t.Errorf("counted %d bad and absent costs, want 3 and 1", got)
 	}
 	// What the request says is read while the request is there.
 	v = p.start(`{"namespace": "n", ` + costly(`"cost_on_response": {"header": "x-size"}`, `{"limit": 10, "window": "1h", "algorithm": "token_bucket"}`)[1:])

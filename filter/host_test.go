@@ -161,8 +161,11 @@ func (v *fakeVM) stream() (passed bool) {
 	if passed == (v.reply != nil) {
 		v.t.Fatalf("continue is %v after the reply %+v", passed, v.reply)
 	}
+	request := v.request
+	v.request = nil // as in Envoy's response phase
 	s.OnHttpResponseHeaders(1, true)
 	s.OnHttpStreamDone()
+	v.request = request
 	return passed
 }
 

@@ -26,6 +26,7 @@ type plugin struct {
 	// charges reports whether any rule puts right what a request has taken when its response has
 	// told what it costs. open are streams whose bodies tell it.
 	charges  bool
+	says     bool // any of them by what the request says
 	open     []*stream
 	nextOpen int
 	// cuts reports whether any rule ends streams. piece is what is sent in the place of another one.
@@ -103,7 +104,7 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 // compile makes what requests need from the configuration.
 func (p *plugin) compile() {
 	p.request.properties, p.request.shared, p.costsLater, p.charges = p.request.properties[:0], false, false, false
-	p.readsBodies = false
+	p.readsBodies, p.says = false, false
 	p.rules, p.limits = make([]requestRule, len(p.config.Rules)), make([]node.Rule, len(p.config.Rules))
 	for i := range p.config.Rules {
 		c := &p.config.Rules[i]
@@ -111,6 +112,7 @@ func (p *plugin) compile() {
 		p.rules[i].variants = p.request.compileVariants(c)
 		p.costsLater = p.costsLater || p.rules[i].costsLater
 		p.charges = p.charges || p.rules[i].charges
+		p.says = p.says || p.rules[i].says
 		p.readsBodies = p.readsBodies || p.rules[i].cost.path != nil
 		l := &p.limits[i]
 		l.Limits, l.SyncRate, l.Prefix = c.Limits, int64(c.SyncRate), p.rules[i].keyPrefix
@@ -157,6 +159,9 @@ func (p *plugin) OnTick() {
 		p.decideWaiting(false)
 	}
 	p.node.Tick()
+	if len(p.shadows.owed) > 0 {
+		p.settleOwed()
+	}
 	if p.node.Synchronises() {
 		p.metrics.bound(p.node)
 	}
@@ -196,6 +201,7 @@ func (p *plugin) left() bool {
 	if p.node.Waits() {
 		return false
 	}
+	p.settleOwed()
 	if heir := p.vm.heir(p); heir != nil {
 		heir.node.Inherit(p.node)
 		return true

@@ -9,7 +9,9 @@ type request struct {
 	properties []property
 	shared     bool   // whether any of them is
 	values     []byte // of the properties read so far
-	badCosts   uint64 // costs that were no numbers
+	badCosts   uint64 // costs that were no numbers, or none to believe
+	// absentCosts are those that were not there.
+	absentCosts uint64
 	// unreadCosts are of responses that have not told what they cost.
 	unreadCosts uint64
 	// told is what the body tells of a request that has waited for it; unreadBodies are those that could

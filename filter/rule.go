@@ -22,10 +22,14 @@ type requestRule struct {
 	// charges says that what a request takes is put right when the response has told its cost:
 	// reserves, that it takes the place of what was taken. usage is nil if the body does not tell it.
 	charges, reserves, keeps bool
-	// cuts says that streams are ended that cost too much.
-	cuts   bool
-	usage  *config.Usage
-	shadow bool
+	// says reports whether that is a part of the request, and none of Envoy's attributes, which a filter may
+	// set until the response is there.
+	says bool
+	// cuts says that streams are ended that cost too much, and guesses, that the events of streams are
+	// charged until these tell: a shadow rule charges as the rule would that it may become.
+	cuts, guesses bool
+	usage         *config.Usage
+	shadow        bool
 	// variants are nil if the limits are the same for all requests.
 	variants *variants
 }
@@ -124,12 +128,15 @@ func (r *request) compile(c *config.Rule) requestRule {
 	}
 	if c.CostFromBody != nil {
 		b := c.CostFromBody
-		compiled.cost = cost{selected: true, path: b.Path, fixed: b.Default, least: c.CostLeast, most: c.CostMost}
+		compiled.cost = cost{
+			selected: true, path: b.Path, fixed: b.Default, unread: b.Unread, least: c.CostLeast, most: min(c.CostMost, refusedCost-1),
+		}
 	}
 	compiled.usage, compiled.reserves, compiled.keeps = c.Usage, c.Reserve, c.KeepOnFailure
-	compiled.cuts = c.Cut && !c.Shadow
+	compiled.cuts, compiled.guesses = c.Cut && !c.Shadow, c.Cut
 	compiled.charges = c.Usage != nil || c.Reserve
 	compiled.costsLater = compiled.costsLater && !compiled.charges
+	compiled.says = compiled.charges && compiled.onResponse.selected && r.properties[compiled.onResponse.property].path == ""
 	compiled.match = r.matcher(&c.Match)
 	for i := range c.Except {
 		e := &c.Except[i]

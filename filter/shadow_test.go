@@ -1,6 +1,7 @@
 package filter
 
 import (
+	"strings"
 	"testing"
 	"time"
 )
@@ -94,5 +95,156 @@ func TestShadowOfWaitingRequests(t *testing.T) {
 	w.advance(5 * time.Second)
 	if got := [2]uint64{v.outcome("new", "shadow_allowed"), v.outcome("new", "shadow_rejected")}; passed != 5 || got != [2]uint64{2, 3} {
 		t.Errorf("%d passed, of which the shadow rule counts %d; want 5, and 2 and 3", passed, got)
+	}
+}
+
+// A shadow rule is charged what the response has cost, as the rule would be that it is to become: whether
+// it decides at once, asks the backend itself, or measures what has waited for another rule, and whether
+// its answer comes before the response, under way, or after the stream has ended.
+func TestShadowIsSettled(t *testing.T) {
+	const limits = `"limits": [{"limit": 5000, "window": "1d", "algorithm": "fixed_window"}]`
+	const old = `{"name": "old", "limits": [{"limit": 1000, "window": "1d"}]}, `
+	for name, c := range map[string]struct{ rate, other, rule string }{
+		"alone":                      {"-1", "", `"reserve": 1000, "cost_on_response": "openai"`},
+		"beside a rule":              {"-1", old, `"reserve": 1000, "cost_on_response": "openai"`},
+		"leases":                     {"1", "", `"reserve": 1000, "cost_on_response": "openai"`},
+		"leases, and others wait":    {"1", old, `"reserve": 1000, "cost_on_response": "openai"`},
+		"the backend decides":        {"0", "", `"reserve": 1000, "cost_on_response": "openai"`},
+		"and decides about others":   {"0", old, `"reserve": 1000, "cost_on_response": "openai"`},
+		"besides":                    {"0", "", `"cost": 0, "cost_on_response": "openai"`},
+		"besides, others wait":       {"0", old, `"cost": 0, "cost_on_response": "openai"`},
+		"a header":                   {"0", "", `"reserve": 1000, "cost_on_response": {"response_header": "x-tokens"}`},
+		"a header besides":           {"0", "", `"cost": 0, "cost_on_response": {"response_header": "x-tokens"}`},
+		"a header, others wait":      {"0", old, `"cost": 0, "cost_on_response": {"response_header": "x-tokens"}`},
+		"a part of the request":      {"0", "", `"cost": 0, "cost_on_response": {"header": "x-cost"}`},
+		"a part, and others wait":    {"0", old, `"cost": 0, "cost_on_response": {"header": "x-cost"}`},
+		"a part, which was reserved": {"0", old, `"reserve": 1000, "cost_on_response": {"header": "x-cost"}`},
+	} {
+		for answered, deliver := range map[string][3]bool{"before the response": {true, true, true}, "in it": {false, true, true}, "after it": {false, false, true}} {
+			w := newWorld(t, 1, 1, `{"backend": {"cluster": "b"}, "sync_rate": `+c.rate+`, "rules": [`+c.other+`{"name": "new", "mode": "shadow", `+limits+`, `+c.rule+`}]}`)
+			w.advance(time.Second)
+			v := w.vms[0]
+			step := func(i int) {
+				if deliver[i] {
+					w.deliver(v)
+					w.deliver(v)
+				}
+			}
+			for range 20 {
+				s := v.open("x-cost", "7")
+				if s == nil {
+					if s = v.last; v.reply != nil {
+						t.Fatalf("%s: refused", name)
+					}
+					w.deliver(v) // for the rule that enforces
+				}
+				step(0)
+				v.respond(s, false, "content-type", "application/json", "x-tokens", "7")
+				step(1)
+				v.bring(s, true, `{"usage":{"total_tokens":7}}`)
+				v.reset(s)
+				step(2)
+				w.advance(time.Second)
+				w.advance(time.Second)
+			}
+			w.quiet()
+			if got := [2]uint64{v.outcome("new", "shadow_allowed"), v.outcome("new", "shadow_rejected")}; got != [2]uint64{20, 0} {
+				t.Errorf("%s, answered %s: %d allowed and rejected", name, answered, got)
+			}
+			if n := len(v.plugin.open); n != 0 {
+				t.Errorf("%s, answered %s: %d streams are open", name, answered, n)
+			}
+			if c.rate == "-1" {
+				continue
+			}
+			want := int64(140)
+			if c.other != "" {
+				want += 20
+			}
+			if got := w.sum(); got != want {
+				t.Errorf("%s, answered %s: the backend has %d hits, want %d", name, answered, got, want)
+			}
+		}
+	}
+}
+
+// A shadow rule charges nothing for requests that it would reject, whenever it finds that out: of two
+// requests that ask the backend at the same time it has room for one.
+func TestShadowOfNoRoom(t *testing.T) {
+	for cost, want := range map[string]int64{
+		`"reserve": 600, "cost_on_response": "openai"`:                        700,
+		`"cost": 600, "cost_on_response": {"response_header": "x-tokens"}`:    600 + 500,
+		`"reserve": 600, "cost_on_response": {"response_header": "x-tokens"}`: 500,
+	} {
+		for _, other := range []string{"", `{"name": "old", "limits": [{"limit": 1000, "window": "1d"}]}, `} {
+			for late := range 3 {
+				w := newWorld(t, 2, 1, `{"backend": {"cluster": "b"}, "sync_rate": 0, "rules": [`+other+
+					`{"name": "new", "mode": "shadow", "limits": [{"limit": 1000, "window": "1d", "algorithm": "fixed_window"}], `+cost+`}]}`)
+				w.advance(time.Second)
+				for _, v := range w.vms {
+					if v.open() == nil {
+						w.deliver(v)
+					}
+				}
+				for step := range 3 {
+					for _, v := range w.vms {
+						switch step {
+						case 0:
+							v.respond(v.last, false, "content-type", "text/event-stream", "x-tokens", "500")
+						case 1:
+							v.bring(v.last, false, "data: {\"usage\":{\"total_tokens\":700}}\n\n")
+							v.tick()
+						case 2:
+							v.bring(v.last, true, "")
+							v.reset(v.last)
+						}
+						if step == late {
+							w.deliver(v)
+						}
+					}
+				}
+				w.quiet()
+				outcomes, open := [2]uint64{}, 0
+				for _, v := range w.vms {
+					outcomes[0] += v.outcome("new", "shadow_allowed")
+					outcomes[1] += v.outcome("new", "shadow_rejected")
+					open += len(v.plugin.open)
+				}
+				hits := want
+				if other != "" {
+					hits += 2
+				}
+				if got := w.sum(); got != hits || outcomes != [2]uint64{1, 1} || open != 0 {
+					t.Errorf("%s, %q, answered at %d: %d hits, want %d; %d allowed and rejected, %d streams are open", cost, other, late, got, hits, outcomes, open)
+				}
+			}
+		}
+	}
+}
+
+// A shadow rule charges the events of a stream that tells nothing as the rule would that cuts it. The
+// client gets all of them.
+func TestShadowOfStreams(t *testing.T) {
+	for _, mode := range []string{"enforce", "shadow"} {
+		v := newProxy(t).start(strings.Replace(cutRule("openai", "fixed_window"), `"cut"`, `"mode": "`+mode+`", "cut"`, 1))
+		for range 3 {
+			s := v.open("x-key", "ann")
+			v.respond(s, false, "content-type", "text/event-stream")
+			if got := v.pass(s, false, strings.Repeat(chat, 300)); got != strings.Repeat(chat, 300) {
+				t.Errorf("%s: the client gets %q", mode, got)
+			}
+			v.reset(s)
+		}
+		s := v.open("x-key", "ann")
+		if s == nil {
+			t.Fatalf("%s: refused", mode)
+		}
+		v.reset(s) // which keeps 100: 0 are left
+		if passed := v.open("x-key", "ann") != nil; passed != (mode == "shadow") {
+			t.Errorf("%s: the next request passes: %v", mode, passed)
+		}
+		if mode == "shadow" && v.outcome("tokens", "shadow_rejected") != 1 {
+			t.Errorf("the shadow rule rejects %d", v.outcome("tokens", "shadow_rejected"))
+		}
 	}
 }

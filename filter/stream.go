@@ -7,6 +7,7 @@ import (
 	"weir/internal/fields"
 	"weir/internal/node"
 	"weir/internal/proxywasm"
+	"weir/internal/usage"
 )
 
 // stream is one request.
@@ -21,11 +22,13 @@ type stream struct {
 	// answered says whether the proxy has taken a reply in the upstream's place.
 	answered bool
 	// later are the demands whose costs are counted when the response is there.
-	later []node.Saved
+	later []later
 	// shadows are demands of shadow rules, of a request that waits for the others.
-	shadows []node.Saved
-	// charges are what it has taken until its response tells what it costs.
+	shadows []shadow
+	// charges are what it has taken until its response tells what it costs. said are costs of the response
+	// that the request tells itself: they are read while it can be.
 	charges []charge
+	said    []said
 	course  course
 	// at is 1 + the place among the plugin's streams whose bodies are read.
 	at int
@@ -35,10 +38,16 @@ type stream struct {
 	wait node.Wait
 }
 
+// later is a rule that counts what a request's response costs.
+type later struct {
+	node.Saved
+	measure *measure // of a shadow rule that has not decided yet
+}
+
 // begin forgets the request before.
 func (s *stream) begin() {
-	s.decorate, s.answered, s.later, s.shadows = false, false, s.later[:0], s.shadows[:0]
-	if len(s.charges) > 0 {
+	s.decorate, s.answered, s.later, s.shadows, s.said = false, false, s.later[:0], s.shadows[:0], s.said[:0]
+	if len(s.charges) > 0 || s.at != 0 {
 		s.settle()
 	}
 	s.course = course{}
@@ -60,8 +69,13 @@ func (s *stream) OnHttpRequestHeaders(_ int, end bool) types.Action {
 	if len(demands)+len(shadows) == 0 {
 		return types.ActionContinue
 	}
-	if p.readsBodies && !end && s.awaitBody(demands, shadows) {
-		return types.ActionPause
+	if p.readsBodies && !end {
+		if unread := s.awaitBody(demands, shadows); unread != nil {
+			return s.decideByBody(unread)
+		}
+		if s.told != nil {
+			return types.ActionPause // until its body has come
+		}
 	}
 	return s.decide(demands, shadows)
 }
@@ -77,6 +91,10 @@ func (s *stream) decide(demands, shadows []node.Demand) types.Action {
 	if p.costsLater && verdict != counter.Rejected {
 		s.deferCosts(demands)
 	}
+	if p.says && verdict != counter.Rejected {
+		s.say(demands)
+		s.say(shadows)
+	}
 	if len(shadows) > 0 && verdict == counter.Unsure {
 		s.keepShadows(shadows, now)
 	}
@@ -86,14 +104,7 @@ func (s *stream) decide(demands, shadows []node.Demand) types.Action {
 	action := s.conclude(demands, now, verdict)
 	if len(shadows) > 0 && verdict == counter.Allowed {
 		for i := range shadows {
-			verdict := p.shadows.decide(shadows[i:i+1], now)
-			if p.costsLater && verdict != counter.Rejected {
-				s.deferCosts(shadows[i : i+1])
-			}
-			if p.charges && verdict == counter.Allowed {
-				s.charge(shadows[i:i+1], now)
-			}
-			tellMeasured(&p.vm.observed, shadows[i:i+1])
+			s.measure(shadows[i:i+1], now)
 		}
 	}
 	return action
@@ -107,25 +118,9 @@ func (s *stream) Decided(demands []node.Demand, now int64, verdict counter.Verdi
 	}
 	proxywasm.SetContext(s.plugin.id)
 	if verdict == counter.Allowed {
-		for i := range s.shadows {
-			s.plugin.shadows.decideSaved(&s.shadows[i], now)
-		}
+		s.measureKept(now)
 	}
 	s.shadows = s.shadows[:0]
-}
-
-// keepShadows keeps what it takes to measure a request that has to wait first.
-//
-//go:noinline
-func (s *stream) keepShadows(shadows []node.Demand, now int64) {
-	p := s.plugin
-	for i := range shadows {
-		p.node.Look(&shadows[i], now)
-		s.shadows = append(s.shadows, p.node.Save(&shadows[i]))
-		if p.costsLater {
-			s.deferCosts(shadows[i : i+1])
-		}
-	}
 }
 
 // conclude does what a verdict asks for.
@@ -168,7 +163,8 @@ func (s *stream) OnHttpRequestBody(size int, end bool) types.Action {
 // OnHttpRequestTrailers implements types.HttpContext.
 func (s *stream) OnHttpRequestTrailers(int) types.Action {
 	if s.told != nil {
-		return s.decideByBody()
+		s.told.whole = true
+		return s.decideByBody(s.takeTold())
 	}
 	return s.rest()
 }
@@ -234,21 +230,37 @@ func (s *stream) OnHttpResponseBody(size int, end bool) types.Action {
 	return types.ActionContinue
 }
 
+// OnHttpResponseTrailers implements types.HttpContext. A body that they follow has no piece that ends it.
+func (s *stream) OnHttpResponseTrailers(int) types.Action {
+	if len(s.charges) > 0 {
+		s.end()
+	}
+	return types.ActionContinue
+}
+
 // deferCosts notes the rules that count what the response costs. What the request says of it is
 // read now.
 func (s *stream) deferCosts(demands []node.Demand) {
 	for i := range demands {
-		d := &demands[i]
-		r := &s.plugin.rules[d.Rule.Index]
-		if !r.costsLater {
-			continue
+		if d := &demands[i]; s.plugin.rules[d.Rule.Index].costsLater {
+			s.countLater(d, s.plugin.laterCost(d), nil)
 		}
-		later := s.plugin.node.Save(d)
-		if later.Cost = 0; r.onResponse.selected {
-			later.Cost = s.plugin.request.selectedCost(&r.onResponse, 0)
-		}
-		s.later = append(s.later, later)
 	}
+}
+
+// laterCost is what the current request says that its response costs.
+func (p *plugin) laterCost(d *node.Demand) uint64 {
+	if r := &p.rules[d.Rule.Index]; r.costsLater && r.onResponse.selected {
+		hits, _ := p.request.selectedCost(&r.onResponse, usage.Most)
+		return hits
+	}
+	return 0
+}
+
+func (s *stream) countLater(d *node.Demand, cost uint64, undecided *measure) {
+	l := later{s.plugin.node.Save(d), undecided}
+	l.Cost = cost
+	s.later = append(s.later, l)
 }
 
 // countResponse counts what the response costs, whether or not there is room.
@@ -257,16 +269,26 @@ func (s *stream) countResponse() {
 	now := p.now()
 	for i := range s.later {
 		l := &s.later[i]
-		if name := p.rules[l.Rule.Index].onResponse.responseHeader; name != "" {
-			l.Cost = p.request.responseCost(name)
+		rule := &p.rules[l.Rule.Index]
+		if name := rule.onResponse.responseHeader; name != "" {
+			l.Cost, _ = p.request.responseCost(name)
 		}
-		if l.Cost != 0 {
-			p.node.ForceSaved(l, now)
-			tellCharged(&p.vm.observed, l.Rule.Index, l.Cost)
+		switch {
+		case l.Cost == 0:
+		case l.measure != nil:
+			l.measure.owe(charge{Charge: node.Charge{Saved: l.Saved}, rule: rule})
+		default:
+			p.force(&l.Saved, now)
 		}
 	}
 	s.later = s.later[:0]
 	p.node.PushCharges()
+}
+
+// force counts what a response costs.
+func (p *plugin) force(l *node.Saved, now int64) {
+	p.node.ForceSaved(l, now)
+	tellCharged(&p.vm.observed, l.Rule.Index, l.Cost)
 }
 
 // OnHttpStreamDone implements types.HttpContext.

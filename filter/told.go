@@ -4,10 +4,11 @@ import "weir/internal/jsonpath"
 
 // told is what a request's body tells of its costs.
 type told struct {
-	// numbers are what the rules read that apply. missing of them are not known yet.
+	// numbers are what the rules read that apply. missing of them are still of use to read.
 	numbers []bodyNumber
 	missing int
-	size    int // of what has come
+	size    int  // of what has come
+	whole   bool // that is all
 	// unread is set if a rule has not got its number of a body that may have it.
 	unread bool
 	// at is the request's place among those that wait, until then.
@@ -19,42 +20,37 @@ type told struct {
 	sized   bool
 }
 
-// bodyNumber reads the number of a rule.
+// bodyNumber reads the numbers of a rule.
 type bodyNumber struct {
 	_ [0]func() // or else Go makes a function that compares values
 
 	reader jsonpath.Reader
 	path   *jsonpath.Path
-	known  bool
+	broken bool // the body can't be read on
 }
 
 // feed reads a piece of the body.
 func (b *told) feed(piece []byte) {
 	for i := range b.numbers {
-		if n := &b.numbers[i]; !n.known && n.reader.Feed(piece) {
-			n.known = true
+		if n := &b.numbers[i]; !n.broken && n.reader.Feed(piece) {
+			n.broken = true
 			b.missing--
 		}
 	}
 }
 
-// find is the text of the number that a path leads to. Before the body has told, there is none.
-func (b *told) find(path *jsonpath.Path) (number []byte, found bool) {
+// find is what the body says where a path leads. A request that has none says nothing.
+func (b *told) find(path *jsonpath.Path) jsonpath.Numbers {
+	none := jsonpath.Numbers{Lacking: true, Sound: true}
 	if b == nil {
-		return nil, false
+		return none
 	}
 	for i := range b.numbers {
-		n := &b.numbers[i]
-		if n.path != path {
-			continue
-		}
-		value, kind := n.reader.Value()
-		switch {
-		case kind == jsonpath.Number || kind == jsonpath.String:
-			return value, true
-		case !n.known || kind != jsonpath.Missing && kind != jsonpath.Null:
-			b.unread = true
+		if n := &b.numbers[i]; n.path == path {
+			numbers := n.reader.Numbers()
+			numbers.Sound = numbers.Sound && b.whole
+			return numbers
 		}
 	}
-	return nil, false
+	return none
 }

@@ -204,21 +204,26 @@ func (c *checker) configuration(d *document, bodies string) *config.Config {
 		c.add(mistake{d.from(locate(root, w.Path)), w.Path, w.Problem}, true)
 	}
 	for i := range parsed.Rules {
-		if bodies != "" && parsed.Rules[i].CostFromBody != nil {
+		if b := parsed.Rules[i].CostFromBody; bodies != "" && b != nil {
 			path := "rules[" + strconv.Itoa(i) + "].reserve.request_json"
-			c.add(mistake{d.from(locate(root, path)), path, bodies}, true)
+			c.add(mistake{d.from(locate(root, path)), path, strings.Replace(bodies, defaultTaken, unreadBody[b.Unread], 1)}, true)
 		}
 	}
 	return parsed
 }
 
-// Why the default of a request_json may be taken.
+// Why the default of a request_json may be taken, or what else the rule does with what it can't read.
 const (
+	defaultTaken  = "the default is taken"
 	bringsBodies  = "allow_on_headers_stop_iteration: true in the plugin's configuration of Envoy 1.35 or later"
-	bodiesUnknown = "needs " + bringsBodies + ", or else the default is taken"
-	bodiesKept    = "the default is taken: want " + bringsBodies
-	bodiesNever   = "the default is taken: it needs " + bringsBodies + ", which this resource can't have, but an EnvoyFilter or EnvoyPatchPolicy"
+	bodiesUnknown = "needs " + bringsBodies + ", or else " + defaultTaken
+	bodiesKept    = defaultTaken + ": want " + bringsBodies
+	bodiesNever   = defaultTaken + ": it needs " + bringsBodies + ", which this resource can't have, but an EnvoyFilter or EnvoyPatchPolicy"
 )
+
+var unreadBody = [...]string{
+	config.UnreadDefault: defaultTaken, config.UnreadMost: "each request with a body takes most", config.UnreadRefuse: "each request with a body is refused",
+}
 
 // word returns the scalar without quotes that is at an offset of the file.
 func (c *checker) word(at int) string {

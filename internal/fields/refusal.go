@@ -9,6 +9,13 @@ const (
 	ProblemType = "application/problem+json"
 )
 
+// Unread is what a person reads whose request has a body that can't be read, and gRPC clients as the
+// status message.
+const Unread = "The request's body can't be read for what it costs"
+
+// UnreadProblem is that as a problem document.
+const UnreadProblem = `{"title":"` + Unread + `","status":400}`
+
 // Problem returns a refusal of an HTTP status as a problem document (RFC 9457).
 //
 //go:noinline

@@ -149,6 +149,45 @@ func TestProxyForwards(t *testing.T) {
 	}
 }
 
+// A response that ends with trailers has no piece of its body that ends it. The plugin may change them.
+func TestProxyForwardsTrailers(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		protocols := new(http.Protocols)
+		protocols.SetHTTP1(!http2)
+		protocols.SetUnencryptedHTTP2(http2)
+		s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Trailer", "X-Sum")
+			for range 2 {
+				io.WriteString(flushed{w}, r.URL.Query().Get("body"))
+			}
+			w.Header().Set("X-Sum", "7")
+		}))
+		s.Config.Protocols = protocols
+		s.Start()
+		t.Cleanup(s.Close)
+		u, err := url.Parse(s.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		transport := &http.Transport{Protocols: protocols}
+		t.Cleanup(transport.CloseIdleConnections)
+		_, base := serve(t, ProxyConfig{Upstream: u, UpstreamTransport: transport})
+		for body, want := range map[string]string{"mark": "MARKMARK", "": ""} {
+			answer, err := client(t).Get(base + "/?body=" + body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := io.ReadAll(answer.Body)
+			if err = errors.Join(err, answer.Body.Close()); err != nil || string(got) != want {
+				t.Errorf("HTTP/2 %t, %q: %q, %v", http2, body, got, err)
+			}
+			if answer.Trailer.Get("X-Sum") != "7" || answer.Trailer.Get("X-Trailers") != "1" {
+				t.Errorf("HTTP/2 %t, %q: trailers %v", http2, body, answer.Trailer)
+			}
+		}
+	}
+}
+
 func TestProxySpreadsConnections(t *testing.T) {
 	p, base := serve(t, ProxyConfig{Workers: 3})
 	clients := []*http.Client{client(t), client(t), client(t)}

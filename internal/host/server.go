@@ -95,14 +95,15 @@ type exchange struct {
 	// changed gets a token when the stream may have been continued, answered or reset.
 	changed chan struct{}
 	headers *Headers
-	bodies  [2]bool // by Direction: whether the plugin wants to see the body
+	bodies  [2]bool // by Direction: whether the plugin wants to see the body, or the trailers behind it
 	// ahead reads the body of a request whose headers may wait while the rest of it comes. It is
 	// nil if nothing else comes then.
 	ahead *ahead
 	// incoming has the client's trailers when its body has ended, trailers are what the upstream
-	// gets.
+	// gets. answer has the upstream's.
 	incoming *http.Request
 	trailers http.Header
+	answer   *http.Response
 }
 
 func exchangeOf(r *http.Request) *exchange { return r.Context().Value(exchangeKey{}).(*exchange) }
@@ -167,7 +168,9 @@ func (x *exchange) request(r *http.Request) (body io.ReadCloser, err error) {
 			return Pause, err
 		}
 		guest := &x.worker.vm.guest
-		x.bodies = [2]bool{guest[onRequestBody] != nil, guest[onResponseBody] != nil}
+		x.bodies = [2]bool{
+			guest[onRequestBody] != nil || guest[onRequestTrailers] != nil, guest[onResponseBody] != nil || guest[onResponseTrailers] != nil,
+		}
 		action, err := x.stream.RequestHeaders(x.headers, end)
 		if err == nil && action == Pause && !end && !x.stream.Stopped(Request) {
 			x.ahead = readAhead(r.Body)
@@ -328,6 +331,7 @@ func (x *exchange) response(r *http.Response) error {
 	case err != nil:
 		return err // upstreamFailed answers
 	case x.bodies[Response] && !end:
+		x.answer = r
 		r.Body = &filteredBody{exchange: x, direction: Response, source: r.Body}
 		r.ContentLength = -1
 		h.Del("content-length")
@@ -464,28 +468,32 @@ func (b *filteredBody) pass(c chunk) (Action, error) {
 	if len(c.data) == 0 && !end {
 		return x.stream.action(b.direction), nil
 	}
-	if b.direction == Response {
-		data, action, err := x.stream.ResponseBody(c.data, end)
-		b.ready = append(b.ready, data...)
-		return action, err
+	var came http.Header
+	if b.direction == Request {
+		came = x.incoming.Trailer
+	} else {
+		came = x.answer.Trailer
 	}
 	trailers := &Headers{}
 	if end {
-		for name, values := range x.incoming.Trailer {
+		for name, values := range came {
 			for _, v := range values {
 				trailers.Add(name, v)
 			}
 		}
 	}
-	data, action, err := x.stream.RequestBody(c.data, end && trailers.Len() == 0)
+	data, action, err := x.stream.body(b.direction, c.data, end && trailers.Len() == 0)
 	b.ready = append(b.ready, data...)
 	if err != nil || trailers.Len() == 0 {
 		return action, err
 	}
-	if action, err = x.stream.RequestTrailers(trailers); err == nil && action == Continue {
-		b.ready = append(b.ready, x.stream.TakeBody(Request)...)
+	if action, err = x.stream.trailers(b.direction, trailers); err == nil && action == Continue {
+		b.ready = append(b.ready, x.stream.TakeBody(b.direction)...)
 	}
-	maps.Copy(x.trailers, httpHeader(trailers))
+	if b.direction == Request {
+		came = x.trailers
+	}
+	maps.Copy(came, httpHeader(trailers))
 	return action, err
 }
 

@@ -207,6 +207,22 @@ func (s *Stream) headers(d Direction, cb callback, h *Headers, end bool) (Action
 	return action, err
 }
 
+// body is RequestBody or ResponseBody.
+func (s *Stream) body(d Direction, chunk []byte, end bool) ([]byte, Action, error) {
+	if d == Request {
+		return s.RequestBody(chunk, end)
+	}
+	return s.ResponseBody(chunk, end)
+}
+
+// trailers is RequestTrailers or ResponseTrailers.
+func (s *Stream) trailers(d Direction, h *Headers) (Action, error) {
+	if d == Request {
+		return s.RequestTrailers(h)
+	}
+	return s.ResponseTrailers(h)
+}
+
 func (s *Stream) data(d Direction, cb callback, chunk []byte, end bool) ([]byte, Action, error) {
 	h := &s.half[d]
 	if h.stopped {

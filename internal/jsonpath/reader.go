@@ -44,6 +44,7 @@ const (
 	inNumber
 	inComposite // which is taken as a whole, or not looked at
 	afterValue
+	afterText // of which all is read
 	end
 )
 
@@ -64,10 +65,14 @@ const (
 type level struct {
 	object bool
 	index  int // of the array's current element
+	// Where all is read: whether the way here has the names of the path as they are, and whether it has
+	// led on to a number.
+	exact, found bool
 }
 
 // Reader reads the value that a path leads to. It looks only at what is on the way there: of what
-// else is in the text it counts brackets, however deep they are, and does not check more. Its memory
+// else is in the text it counts brackets, however deep they are, and checks no more than that JSON has
+// the characters between its strings. Its memory
 // is the value's, up to MaxValue bytes, and some for each name of the path; it is kept for the next
 // text. A Reader must be Reset before it is used, and not be used by several goroutines at once.
 type Reader struct {
@@ -93,6 +98,10 @@ type Reader struct {
 	number   uint8
 	brackets int  // that are open of a composite
 	quoted   bool // a composite's string is open
+
+	all     bool    // that the text has is read: see Largest
+	numbers Numbers // of it so far
+	exact   bool    // the last name is as in the path
 }
 
 // Reset makes the reader one of a new text. It allocates only if no path had as many names before.
@@ -104,6 +113,7 @@ func (r *Reader) Reset(path *Path) {
 	r.state, r.kind, r.value = begin, Missing, r.value[:0]
 	r.wanted, r.taken = true, false
 	r.escape, r.high, r.quoted = 0, 0, false
+	r.all, r.numbers = false, Numbers{}
 }
 
 // Value returns what was found: once Feed has reported true, or where the text ends. The bytes are
@@ -153,8 +163,15 @@ func (r *Reader) finish(kind Kind) { r.kind, r.state = kind, end }
 // finishValue ends a value, which may be the one.
 func (r *Reader) finishValue(kind Kind) {
 	r.state = afterValue
-	if r.taken {
-		r.finish(kind)
+	switch {
+	case !r.all:
+		if r.taken {
+			r.finish(kind)
+		}
+	case r.taken:
+		r.takeNumber(kind)
+	case r.wanted:
+		r.lack()
 	}
 }
 
@@ -163,6 +180,10 @@ func (r *Reader) structure(c byte) {
 	switch r.state {
 	case begin:
 		if c != '{' && c != '[' {
+			if r.all {
+				r.finish(Malformed)
+				return
+			}
 			// A document without members and elements has none that a path leads to.
 			r.beginValue(c)
 			if r.state != end {
@@ -175,6 +196,9 @@ func (r *Reader) structure(c byte) {
 		switch {
 		case c == '"':
 			r.state, r.matched = inName, 0
+			if r.all {
+				r.value = r.value[:0]
+			}
 		case c == '}' && r.state == firstName:
 			r.close()
 		default:
@@ -186,6 +210,9 @@ func (r *Reader) structure(c byte) {
 			return
 		}
 		r.state, r.wanted = beforeValue, r.matched == len(r.path.names[r.depth].text)
+		if r.all {
+			r.wanted = r.alike()
+		}
 	case first, beforeValue:
 		if c == ']' && r.state == first {
 			r.close()
@@ -193,7 +220,7 @@ func (r *Reader) structure(c byte) {
 		}
 		in := r.levels[r.depth]
 		if !in.object {
-			r.wanted = r.path.names[r.depth].index == in.index
+			r.wanted, r.exact = r.path.names[r.depth].index == in.index, true
 		}
 		r.beginValue(c)
 	case afterValue:
@@ -209,12 +236,15 @@ func (r *Reader) structure(c byte) {
 		default:
 			r.finish(Malformed)
 		}
+	case afterText:
+		r.finish(Malformed)
 	}
 }
 
 func (r *Reader) open(c byte) {
+	exact := r.depth < 0 || r.exact && r.levels[r.depth].exact
 	r.depth++
-	r.levels[r.depth] = level{object: c == '{'}
+	r.levels[r.depth] = level{object: c == '{', exact: exact}
 	r.state = first
 	if c == '{' {
 		r.state = firstName
@@ -222,15 +252,25 @@ func (r *Reader) open(c byte) {
 }
 
 func (r *Reader) close() {
+	if r.all {
+		r.leave()
+	}
 	r.depth--
 	r.state = afterValue
-	if r.depth < 0 {
+	switch {
+	case r.depth >= 0:
+	case r.all:
+		r.state = afterText
+	default:
 		r.finish(Missing)
 	}
 }
 
 func (r *Reader) beginValue(c byte) {
 	r.taken = r.wanted && r.depth == len(r.path.names)-1
+	if r.all && r.taken {
+		r.value = r.value[:0]
+	}
 	switch c {
 	case '{', '[':
 		if r.wanted && !r.taken {
@@ -365,6 +405,9 @@ func (r *Reader) composite(chunk []byte) int {
 				r.escape = 1
 			case c == '"':
 				r.quoted = false
+			case c < ' ':
+				r.finish(Malformed)
+				return i
 			}
 		case c == '"':
 			r.quoted = true
@@ -377,10 +420,27 @@ func (r *Reader) composite(chunk []byte) int {
 				}
 				return i + 1
 			}
+		case !isToken(c):
+			r.finish(Malformed)
+			return i
 		}
 	}
 	r.keep(chunk)
 	return len(chunk)
+}
+
+// isToken reports whether a byte may be outside of strings, besides quotes and brackets: else a text that
+// a lenient parser takes, with comments or other quotes, could have its brackets elsewhere.
+func isToken(c byte) bool {
+	switch {
+	case '0' <= c && c <= '9', c == ',', c == ':', c == '.', c == '-', c == '+', c == ' ', c == '\n', c == '\t', c == '\r':
+		return true
+	}
+	switch c {
+	case 't', 'r', 'u', 'e', 'f', 'a', 'l', 's', 'n', 'E':
+		return true
+	}
+	return false
 }
 
 // characters reads those of a name or of a string, and returns how many bytes it has taken.
@@ -435,6 +495,10 @@ func (r *Reader) half() {
 func (r *Reader) add(characters []byte) {
 	if r.state != inName {
 		r.keep(characters)
+		return
+	}
+	if r.all {
+		r.keepName(characters)
 		return
 	}
 	if r.matched < 0 {

@@ -16,8 +16,11 @@ type Charge struct {
 // is used again.
 func (n *Node) Charge(d *Demand, now int64) Charge {
 	c := Charge{Saved: n.Save(d)}
-	if d.grantedAt != 0 {
+	switch {
+	case d.grantedAt != 0:
 		now = d.grantedAt
+	case d.passed:
+		c.Cost = 0 // it was let pass without being counted: there is nothing to give back
 	}
 	c.note(d, now)
 	return c

@@ -27,11 +27,11 @@ func (n *Node) Decide(demands []Demand, now int64, w *Wait) counter.Verdict {
 	return n.decideLocated(demands, now, w)
 }
 
-// DecideSaved is Decide of a demand that was saved. Call it when [Waiter.Decided] has no use for its
-// demands any more.
-func (n *Node) DecideSaved(s *Saved, now int64, w *Wait) counter.Verdict {
+// DecideSaved is Decide of a demand that was saved, which it returns. Call it when [Waiter.Decided] has
+// no use for its demands any more.
+func (n *Node) DecideSaved(s *Saved, now int64, w *Wait) (*Demand, counter.Verdict) {
 	n.restore(&n.demands[0], s)
-	return n.decideLocated(n.demands[:1], now, w)
+	return &n.demands[0], n.decideLocated(n.demands[:1], now, w)
 }
 
 func (n *Node) decideLocated(demands []Demand, now int64, w *Wait) counter.Verdict {

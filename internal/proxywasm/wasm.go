@@ -402,6 +402,14 @@ func onResponseBody(id, size, endOfStream uint32) uint32 {
 	return uint32(types.ActionContinue)
 }
 
+//go:wasmexport proxy_on_response_trailers
+func onResponseTrailers(id, trailers uint32) uint32 {
+	if s := vm.streams.get(id); s != nil {
+		return uint32(s.OnHttpResponseTrailers(int(trailers)))
+	}
+	return uint32(types.ActionContinue)
+}
+
 // There is no proxy_on_delete. It follows proxy_on_done, for streams at once, and would cost each
 // request another call; for plugin contexts that stay, it follows [PluginDone].
 //

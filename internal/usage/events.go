@@ -10,8 +10,7 @@ type events struct {
 	matched int // bytes of what the line has to begin with, or of the mark at the beginning
 	// returned says that the last byte was a carriage return, after which a line feed means nothing.
 	returned bool
-	// used says that the line has bytes, and spaced that the space before its data was there.
-	used, spaced bool
+	used     bool // the line has bytes
 	// object says that the event's data is one, and named that there was a line of the field event, the
 	// only one that begins with an e.
 	object, named bool
@@ -23,7 +22,7 @@ type position uint8
 const (
 	atBeginning position = iota // where a byte order mark may be
 	inName                      // of a field
-	beforeData                  // where a space may be
+	beforeData                  // where a space may be, and white space of JSON
 	inData
 	inOther // field, or comment
 )
@@ -80,8 +79,7 @@ func (e *events) feed(r *Reader, piece []byte) {
 			}
 			piece = piece[1:]
 		case beforeData:
-			if c == ' ' && !e.spaced {
-				e.spaced = true
+			if c == ' ' || c == '\t' {
 				piece = piece[1:]
 				continue
 			}
@@ -131,6 +129,6 @@ func (e *events) endLine(r *Reader) (ended bool) {
 	case e.at == inData || e.at == beforeData:
 		r.read(newline)
 	}
-	e.at, e.matched, e.used, e.spaced = inName, 0, false, false
+	e.at, e.matched, e.used = inName, 0, false
 	return ended
 }

@@ -7,7 +7,6 @@ package usage
 
 import (
 	"bytes"
-	"math"
 
 	"weir/internal/jsonpath"
 )
@@ -113,6 +112,32 @@ func FormatOf(mediaType []byte) Format {
 	}
 	return Unreadable
 }
+
+// IsUTF8 reports whether a media type says no other charset than UTF-8. In others, such as UTF-7, the names in
+// a text may be of other bytes.
+func IsUTF8(mediaType []byte) bool {
+	const charset = "charset"
+	for at := 0; at+len(charset) <= len(mediaType); at++ {
+		if !same(mediaType[at:at+len(charset)], charset) {
+			continue
+		}
+		value := mediaType[at+len(charset):]
+		for len(value) > 0 && (value[0] == '=' || isAround(value[0])) {
+			value = value[1:]
+		}
+		end := 0
+		for end < len(value) && !isAround(value[end]) && value[end] != ';' && value[end] != ',' {
+			end++
+		}
+		if value = value[:end]; !same(value, "utf-8") && !same(value, "utf8") && !same(value, "us-ascii") {
+			return false
+		}
+	}
+	return true
+}
+
+// isAround reports whether a byte may be around the value of a parameter.
+func isAround(c byte) bool { return c == ' ' || c == '\t' || c == '"' || c == '\'' }
 
 const jsonSuffix = "+json" // RFC 6839, 3.1
 
@@ -284,25 +309,8 @@ func (r *Reader) take(field int, value []byte, kind jsonpath.Kind) {
 	r.numbers[field] = n
 }
 
-// count reads a number of hits: digits, and behind a point nothing but zeros.
+// count reads a number of hits.
 func count(value []byte) (hits uint64, ok bool) {
-	digits := 0
-	for i, c := range value {
-		if c == '.' && digits > 0 && i < len(value)-1 {
-			for _, c := range value[i+1:] {
-				if c != '0' {
-					return 0, false
-				}
-			}
-			return hits, true
-		}
-		if c -= '0'; c > 9 || hits > (math.MaxInt64-9)/10 {
-			return 0, false
-		}
-		if hits = 10*hits + uint64(c); hits > Most {
-			return 0, false
-		}
-		digits++
-	}
-	return hits, digits > 0
+	hits, ok = jsonpath.Natural(value)
+	return hits, ok && hits <= Most
 }

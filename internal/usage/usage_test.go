@@ -82,7 +82,9 @@ func TestCost(t *testing.T) {
 		{total, usage.JSON, `{"usage":{"total":99999999999999999999999999}}`, none},
 		{total, usage.JSON, `{"usage":{"total":-1}}`, none},
 		{total, usage.JSON, `{"usage":{"total":1.5}}`, none},
-		{total, usage.JSON, `{"usage":{"total":1e3}}`, none},
+		{total, usage.JSON, `{"usage":{"total":1e3}}`, 1000},
+		{total, usage.JSON, `{"usage":{"total":1e15}}`, none},
+		{total, usage.JSON, `{"usage":{"total":15e-1}}`, none},
 		{total, usage.JSON, `{"usage":{"total":"1."}}`, none},
 		{total, usage.JSON, `{"usage":{"total":""}}`, none},
 		{total, usage.JSON, `{"usage":{"total":".0"}}`, none},
@@ -213,7 +215,7 @@ func restOf(body []byte) int {
 func TestUntold(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]uint64{
-		"": 0, "data: {}": 0, "data: {}\n\n": 1, "data:{}\r\n\r\ndata:  {}\r\n\r\n": 1, "data: [DONE]\n\n": 0, "data: 5\n\ndata\n\n": 0,
+		"": 0, "data: {}": 0, "data: {}\n\n": 1, "data:{}\r\n\r\ndata:  {}\r\n\r\n": 2, "data: \t {}\n\n": 1, "data:\ndata:   {}\n\n": 1, "data: [DONE]\n\n": 0, "data: 5\n\ndata\n\n": 0,
 		": {}\n\nevent: {}\n\n\n": 0, "data: {}\n\ndata: {\"n\":7}\n\n": 0, "data: {}\n\ndata: {\"n\":7}\n\ndata: {\"n\":null}\n\n": 1,
 		"data: {\ndata: }\n\ndata: {\"n\":-1}\n\n": 2,
 	} {

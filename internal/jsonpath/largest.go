@@ -1,0 +1,201 @@
+package jsonpath
+
+import "math"
+
+// Numbers is what a text says at the end of a path, wherever a parser may find it there.
+type Numbers struct {
+	// Largest is the largest of the numbers, as [Natural] reads them: 0 if there is none.
+	Largest uint64
+	// Found says that there is a number, and Lacking, that a parser may find none: there is none, or a null
+	// as well, or of an object that is given twice one lacks it.
+	Found, Lacking bool
+	// Sound says that the text is JSON as far as it was read, that it is whole, and that there is nothing
+	// but numbers and nulls where the path leads.
+	Sound bool
+}
+
+// ResetAll makes the reader one of a new text, of which it reads all, for [Reader.Numbers]. Who has written
+// the text may want it to be read otherwise than it will be: of names that are given twice, parsers take the
+// first or the last, some take no notice of capitals, and some take what is no JSON. So Feed reports true if
+// the text is not sound, and never for what it has found.
+func (r *Reader) ResetAll(path *Path) {
+	r.Reset(path)
+	r.all = true
+}
+
+// Numbers returns what was found, where the text ends.
+func (r *Reader) Numbers() Numbers {
+	n := r.numbers
+	switch r.state {
+	case begin:
+		n.Lacking, n.Sound = true, true
+	case afterText:
+		n.Sound = true
+	}
+	return n
+}
+
+// takeNumber takes a value that the path leads to, perhaps by names in other capitals.
+func (r *Reader) takeNumber(kind Kind) {
+	in := &r.levels[r.depth]
+	switch kind {
+	case Null:
+		r.lack()
+	case Number, String:
+		hits, ok := Natural(r.value)
+		if !ok {
+			r.finish(Malformed)
+			return
+		}
+		r.numbers.Found, r.numbers.Largest = true, max(r.numbers.Largest, hits)
+		in.found = in.found || r.exact
+	default:
+		r.finish(kind)
+	}
+}
+
+// lack notes that a name of the path leads no further.
+func (r *Reader) lack() {
+	in := &r.levels[r.depth]
+	if r.exact && in.exact {
+		r.numbers.Lacking, in.found = true, true
+	}
+}
+
+// leave ends an object or an array on the way.
+func (r *Reader) leave() {
+	in := &r.levels[r.depth]
+	if !in.exact {
+		return
+	}
+	if !in.found {
+		r.numbers.Lacking = true
+	}
+	if r.depth > 0 {
+		r.levels[r.depth-1].found = true
+	}
+}
+
+// keepName keeps characters of a name, as far as they may be of the path's.
+func (r *Reader) keepName(characters []byte) {
+	const widest = 3 // bytes of a letter that is another one's capital
+	if len(r.value)+len(characters) > widest*len(r.path.names[r.depth].text) {
+		r.matched = -1
+		return
+	}
+	r.value = append(r.value, characters...)
+}
+
+// alike reports whether a name is the path's, or only its capitals are others.
+func (r *Reader) alike() bool {
+	text := r.path.names[r.depth].text
+	if r.matched < 0 {
+		return false
+	}
+	if r.exact = string(r.value) == text; r.exact {
+		return true
+	}
+	name := r.value
+	for i := range len(text) {
+		if len(name) == 0 {
+			return false
+		}
+		c, size := fold(name)
+		if other, _ := fold([]byte{text[i]}); c != other {
+			return false
+		}
+		name = name[size:]
+	}
+	return len(name) == 0
+}
+
+// fold is the first letter of a name in lower case. Two letters beyond ASCII have lower cases within it:
+// see unicode.SimpleFold, which is what Go's parser goes by.
+func fold(name []byte) (c byte, size int) {
+	switch c = name[0]; {
+	case 'A' <= c && c <= 'Z':
+		return c | 0x20, 1
+	case len(name) > 1 && string(name[:2]) == "\u017f":
+		return 's', 2
+	case len(name) > 2 && string(name[:3]) == "\u212a":
+		return 'k', 3
+	}
+	return c, 1
+}
+
+// Natural reads a number that has no fraction, however it is written: 8000, 8000.0 and 8e3 are the same.
+// One that is too large is the largest uint64.
+func Natural(text []byte) (n uint64, ok bool) {
+	digits, point, at := 0, -1, 0
+	for ; at < len(text); at++ {
+		if c := text[at]; c == '.' && point < 0 && digits > 0 {
+			point = digits
+		} else if c-'0' > 9 {
+			break
+		} else {
+			digits++
+		}
+	}
+	mantissa := text[:at]
+	if digits == 0 || point == digits {
+		return 0, false
+	}
+	if point < 0 {
+		point = digits
+	}
+	if at < len(text) {
+		power, ok := exponentOf(text[at:])
+		if !ok {
+			return 0, false
+		}
+		point += power
+	}
+	// Those before the point count. There may be fewer of them, and then zeros.
+	place := 0
+	for _, c := range mantissa {
+		if c == '.' {
+			continue
+		}
+		if place >= point && c != '0' {
+			return 0, false
+		}
+		if place < point {
+			n = tenfold(n, c-'0')
+		}
+		place++
+	}
+	for ; place < point && n > 0 && n < math.MaxUint64; place++ {
+		n = tenfold(n, 0)
+	}
+	return n, true
+}
+
+// tenfold appends a digit to a number.
+func tenfold(n uint64, digit byte) uint64 {
+	if n > (math.MaxUint64-uint64(digit))/10 {
+		return math.MaxUint64
+	}
+	return 10*n + uint64(digit)
+}
+
+// exponentOf reads e+3 and its like. Beyond a million its sign alone matters.
+func exponentOf(text []byte) (power int, ok bool) {
+	if text[0]|0x20 != 'e' {
+		return 0, false
+	}
+	text = text[1:]
+	negative := false
+	if len(text) > 0 && (text[0] == '+' || text[0] == '-') {
+		negative, text = text[0] == '-', text[1:]
+	}
+	for _, c := range text {
+		if c -= '0'; c > 9 {
+			return 0, false
+		}
+		power = min(10*power+int(c), 1e6)
+	}
+	if negative {
+		power = -power
+	}
+	return power, len(text) > 0
+}
