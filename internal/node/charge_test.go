@@ -224,7 +224,6 @@ func TestChargesOfRulesThatHaveGone(t *testing.T) {
 	c := old.reserve("", 10)
 	c.revise(500)
 	heir := old.process.startOf(second, Options{}, charging(all(fixed(1000))))
-	old.Release()
 	heir.Inherit(old.Node)
 	w.nodes = w.nodes[1:]
 	w.quiet()

@@ -374,7 +374,6 @@ func TestLeasesOfAProcessThatEnds(t *testing.T) {
 		for _, i := range random.Perm(len(w.nodes)) {
 			f := w.nodes[i]
 			f.AddHeld(f.now())
-			f.Release()
 			f.Leave()
 			end(f)
 		}
