@@ -75,11 +75,11 @@ const (
 	byCounting     = "it counts host calls, and measures memory to the byte"
 
 	// Of Envoy.
-	byRouting   = "retries, redirects, mirrors, upgrades and direct responses are Envoy's"
-	byXDS       = "listeners and filters are delivered as a control plane does"
-	byKeeping   = "the wazero host reads nothing of a body that it does not bring"
-	byVerifying = "jwt_authn verifies tokens"
-	byMemory    = "it measures the memory of the process; TestSpray does the same on the wazero host, to the byte"
+	byRouting = "retries, redirects, mirrors, upgrades and direct responses are Envoy's"
+	byXDS     = "listeners and filters are delivered as a control plane does"
+	byKeeping = "the wazero host reads nothing of a body that it does not bring"
+	byFilters = "it has filters of Envoy beside the plugin"
+	byMemory  = "it measures the memory of the process; TestSpray does the same on the wazero host, to the byte"
 )
 
 // alone says which tests are for one driver, and why.
@@ -99,7 +99,8 @@ var alone = map[string]string{
 	"TestKeptBodies":                    byKeeping,
 	"TestFlood":                         byMemory,
 	"TestRouting":                       byRouting,
-	"TestVerifiedTokens":                byVerifying,
+	"TestVerifiedTokens":                byFilters,
+	"TestDecompressor":                  byFilters,
 }
 
 // onEnvoyAlone runs a scenario that the wazero host can't. The list above must have its reason.
