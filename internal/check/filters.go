@@ -11,8 +11,9 @@ import (
 // filters are those of a connection manager, as the plugin at an index of them meets them. They are
 // unknown if there are none.
 type filters struct {
-	all []*node
-	at  int
+	manager *node
+	all     []*node
+	at      int
 	// tokens are those that resources of Kubernetes have verified before the plugin, unless it is
 	// early: then they do after it.
 	tokens []tokens
@@ -68,6 +69,8 @@ func (c *checker) readDifferently(f *filters, read *config.Config, warn func(pat
 				if problem = f.header(verified, s.Name, rule); problem == "" {
 					problem = f.apiKey("header", s.Name)
 				}
+			case config.SelectClientIP, config.SelectInNetworks:
+				problem = f.address()
 			case config.SelectQuery:
 				problem = f.apiKey("query", s.Name)
 			case config.SelectCookie:
@@ -89,6 +92,11 @@ func (c *checker) readDifferently(f *filters, read *config.Config, warn func(pat
 		for j := range rule.LimitFrom {
 			of(path+".limits["+strconv.Itoa(rule.LimitFrom[j].Limit)+"].limit_from", &rule.LimitFrom[j].From)
 		}
+		for j := range rule.Except {
+			if problem := f.address(); problem != "" && len(rule.Except[j].Networks) > 0 {
+				warn(path+".except["+strconv.Itoa(j)+"].client_ip", problem)
+			}
+		}
 		if rule.Usage != nil && f.decompresses("response", f.before) && !f.decompresses("response", f.after) {
 			warn(path+".cost_on_response", "a compressed response can't be read, and costs what was reserved: "+
 				"the decompressor has to come after this filter, as responses pass filters from the last to the first")
@@ -97,6 +105,17 @@ func (c *checker) readDifferently(f *filters, read *config.Config, warn func(pat
 			warn(path+".reserve.request_json", "the default is taken of a compressed request: the decompressor has to come before this filter")
 		}
 	}
+}
+
+// address says that clients may choose their address: Envoy has it from what they send, unless the
+// connection manager says otherwise.
+func (f *filters) address() string {
+	trusts := f.manager.get("use_remote_address")
+	if !strings.HasSuffix(typeOf(f.manager.get("@type")), ".HttpConnectionManager") || trusts != nil && trusts.text == "true" ||
+		f.manager.get("original_ip_detection_extensions") != nil {
+		return ""
+	}
+	return "a client that connects to this Envoy chooses its address by x-forwarded-for: want use_remote_address: true, unless only proxies connect that set it"
 }
 
 // decompresses reports whether any of some filters decompresses a direction.

@@ -87,7 +87,7 @@ func (f *finder) walk(n *node) {
 	}
 	for i, child := range n.children {
 		if n.kind == kindObject && (n.names[i].text == "http_filters" || n.names[i].text == camel("http_filters")) {
-			f.manager(child)
+			f.manager(n, child)
 		} else {
 			f.walk(child)
 		}
@@ -95,13 +95,13 @@ func (f *finder) walk(n *node) {
 }
 
 // manager finds all plugins among the filters of a connection manager.
-func (f *finder) manager(list *node) {
+func (f *finder) manager(n, list *node) {
 	around := f.filters
 	if list.kind != kindArray {
 		f.walk(list)
 	}
 	for i, filter := range list.elements() {
-		f.filters.all, f.filters.at = list.elements(), i
+		f.filters.manager, f.filters.all, f.filters.at = n, list.elements(), i
 		f.walk(filter)
 	}
 	f.filters = around
