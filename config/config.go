@@ -230,7 +230,8 @@ type Match struct {
 	// Path is matched against the path without its query, and Host against the host in lower case
 	// without its port; nil for any.
 	Path, Host *StringMatch
-	// Headers are matched against the first values of headers: at most 32, all of which must match.
+	// Headers are matched against all values of headers, with commas between: at most 32, all of which
+	// must match.
 	Headers []HeaderMatch
 	// Methods are matched exactly; empty for any.
 	Methods []string
@@ -283,6 +284,9 @@ type Selector struct {
 	Name string
 	// Claim is the path of a claim, which jsonpath.Compile takes.
 	Claim string
+	// Metadata is where Envoy's jwt_authn leaves the payload that a claim is taken of, its
+	// payload_in_metadata; empty for a claim of a header's token.
+	Metadata string
 	// Segment is the number of a path's segment, from 1.
 	Segment int
 	// Networks are those of SelectInNetworks.
@@ -295,7 +299,8 @@ type Selector struct {
 type SelectorKind uint8
 
 const (
-	// SelectHeader is the first value of a request header.
+	// SelectHeader is the first value of a request header; of one that says a cost or limits, its only
+	// one.
 	SelectHeader SelectorKind = iota
 	// SelectClientIP is the network of the downstream address that Envoy trusts.
 	SelectClientIP
@@ -311,7 +316,8 @@ const (
 	SelectCookie
 	// SelectPathSegment is what lies between two slashes of the path.
 	SelectPathSegment
-	// SelectClaim is a claim of a JSON Web Token, which nobody verifies here.
+	// SelectClaim is a claim of a JSON Web Token, which nobody verifies here: Envoy has, if Metadata says
+	// where it leaves the payload.
 	SelectClaim
 	// SelectProperty is an attribute of Envoy's.
 	SelectProperty

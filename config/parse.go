@@ -86,8 +86,7 @@ var (
 
 func readConfig(v *value) *Config {
 	c := &Config{Namespace: "default", Capacity: defaultCapacity}
-	general := Rule{Response: new(Response), Headers: fields.All | fields.Tokens}
-	*general.Response = defaultResponse()
+	general, answer := Rule{Headers: fields.All | fields.Tokens}, defaultResponse()
 	var rate, backend, cluster, rules *value
 	v.object(like, configFields, func(name string, v *value) {
 		switch name {
@@ -106,7 +105,7 @@ func readConfig(v *value) *Config {
 		case "rules":
 			rules = v // which are read when all is known that holds for each of them
 		case "response":
-			readResponse(v, general.Response)
+			answer.read(v)
 		case "headers":
 			general.Headers = readHeaderSet(v)
 		case "x_ratelimit_reset":
@@ -120,13 +119,9 @@ func readConfig(v *value) *Config {
 	default:
 		general.SyncRate = -Second
 	}
+	general.Response = answer.complete()
 	if rules != nil {
-		c.Rules = readRules(rules, &general)
-	}
-	for i := range c.Rules {
-		if c.Rules[i].Response == nil {
-			c.Rules[i].Response = general.Response
-		}
+		c.Rules = readRules(rules, &general, answer)
 	}
 	switch synced := c.synchronises(); {
 	case v.kind != kindObject || backend.given() && backend.kind != kindObject:

@@ -33,7 +33,7 @@ var fieldPaths = []string{
 
 	"rules.key.header", "rules.key.query", "rules.key.cookie", "rules.key.path_segment", "rules.key.method",
 	"rules.key.host", "rules.key.path", "rules.key.client_ip", "rules.key.client_ip.ipv4_prefix",
-	"rules.key.client_ip.ipv6_prefix", "rules.key.jwt_claim", "rules.key.jwt_claim.header", "rules.key.property",
+	"rules.key.client_ip.ipv6_prefix", "rules.key.jwt_claim", "rules.key.jwt_claim.header", "rules.key.jwt_claim.metadata", "rules.key.property",
 	"rules.key.in_cidr", "rules.key.literal",
 
 	"rules.limits.limit", "rules.limits.window", "rules.limits.algorithm", "rules.limits.start",
@@ -195,6 +195,7 @@ func TestGood(t *testing.T) {
 				{Kind: config.SelectHost}, {Kind: config.SelectQuery, Name: "user id"}, {Kind: config.SelectCookie, Name: "sid"},
 				{Kind: config.SelectPathSegment, Segment: 2}, {Kind: config.SelectClaim, Name: "authorization", Claim: "sub"},
 				{Kind: config.SelectClaim, Name: "x-token", Claim: "realm_access.roles.0"},
+				{Kind: config.SelectClaim, Metadata: "verified", Claim: "sub"},
 				{Kind: config.SelectProperty, Name: "metadata\x00filter_metadata\x00x.y"},
 				{Kind: config.SelectInNetworks, Networks: networks("10.0.0.0/8")},
 				{Kind: config.SelectLiteral, Name: "a\x00b"},
@@ -509,7 +510,8 @@ func checkInvariants(t *testing.T, c *config.Config) {
 		}
 		for _, s := range rule.Key {
 			named := []config.SelectorKind{config.SelectHeader, config.SelectQuery, config.SelectCookie, config.SelectClaim, config.SelectProperty}
-			check(s.Kind == config.SelectLiteral || slices.Contains(named, s.Kind) == (s.Name != ""), "selector")
+			check(s.Kind == config.SelectLiteral || slices.Contains(named, s.Kind) == (s.Name != "" || s.Metadata != ""), "selector")
+			check(s.Metadata == "" || s.Kind == config.SelectClaim && s.Name == "", "metadata")
 			check(s.Kind != config.SelectHeader && s.Kind != config.SelectClaim || s.Name == strings.ToLower(s.Name), "header")
 			check((s.Kind == config.SelectPathSegment) == (s.Segment > 0), "segment")
 			check((s.Kind == config.SelectInNetworks) == (len(s.Networks) > 0), "networks")

@@ -14,50 +14,63 @@ const (
 	maxGRPCMessage = 1024
 )
 
-func defaultResponse() Response {
-	return Response{
-		Status: 429, Body: fields.Problem(429), ContentType: fields.ProblemType, GRPCStatus: 8, GRPCMessage: fields.Exceeded,
-	}
+// response is one that is being read, with what of it somebody has written: other fields follow from
+// that.
+type response struct {
+	Response
+	body, contentType bool
+}
+
+func defaultResponse() response {
+	return response{Response: Response{Status: 429, ContentType: fields.ProblemType, GRPCStatus: 8}}
 }
 
 var responseFields = []field{
 	{"status", optional}, {"body", optional}, {"content_type", optional}, {"headers", optional}, {"grpc_status", optional},
 }
 
-// readResponse reads a response over the default one.
-func readResponse(v *value, r *Response) {
-	var body, contentType *value
+// read reads a response over another one, of which it has each field that it lacks itself.
+func (r *response) read(v *value) {
+	var body *value
 	v.object(`{"status": 429}`, responseFields, func(name string, v *value) {
 		switch name {
 		case "status":
 			r.Status = int(v.integer(200, 599))
 		case "body":
 			body = v
-			r.Body = v.string("a string of at most 65536 bytes", isBody)
+			r.body, r.Body = true, v.string("a string of at most 65536 bytes", isBody)
 		case "content_type":
-			contentType = v
-			r.ContentType = v.string(`a media type such as "text/plain; charset=utf-8"`, isMediaType)
+			r.contentType, r.ContentType = true, v.string(`a media type such as "text/plain; charset=utf-8"`, isMediaType)
 		case "headers":
 			r.Headers = readHeaders(v)
 		case "grpc_status":
 			r.GRPCStatus = int(v.integer(0, 16))
 		}
 	})
-	if !body.given() {
-		r.Body = fields.Problem(r.Status)
-	}
-	if noBody := r.Status == 204 || r.Status == 205 || r.Status == 304; noBody && body.given() && r.Body != "" {
+	if r.bodiless() && body.given() && r.Body != "" {
 		body.fail("want none, a response of status " + strconv.Itoa(r.Status) + " has no body")
-	} else if noBody {
-		r.Body = ""
 	}
-	if body.given() && !contentType.given() {
+}
+
+func (r *response) bodiless() bool { return r.Status == 204 || r.Status == 205 || r.Status == 304 }
+
+// complete returns the response with the fields that nobody has written.
+func (r *response) complete() *Response {
+	c := r.Response
+	c.GRPCMessage = fields.Exceeded
+	if r.body && !r.contentType {
 		// What Envoy says of its own local replies.
-		r.ContentType = "text/plain"
+		c.ContentType = "text/plain"
 	}
-	if body.given() && lower(essence(r.ContentType)) == "text/plain" && len(r.Body) <= maxGRPCMessage {
-		r.GRPCMessage = r.Body
+	if !r.body {
+		c.Body = fields.Problem(c.Status)
+	} else if lower(essence(c.ContentType)) == "text/plain" && len(c.Body) <= maxGRPCMessage {
+		c.GRPCMessage = c.Body
 	}
+	if r.bodiless() {
+		c.Body = ""
+	}
+	return &c
 }
 
 func isBody(text string) bool { return len(text) <= maxBody }

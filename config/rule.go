@@ -13,11 +13,12 @@ const (
 	maxKey    = 16
 )
 
-// readRules reads the rules. What they don't say themselves is as in general.
-func readRules(v *value, general *Rule) (rules []Rule) {
+// readRules reads the rules. What they don't say themselves is as in general, and in answer, its
+// response.
+func readRules(v *value, general *Rule, answer response) (rules []Rule) {
 	v.array("rules", 1, maxRules, func(v *value) {
-		rules = append(rules, Rule{Cost: 1, SyncRate: general.SyncRate, Headers: general.Headers})
-		readRule(v, rules, general)
+		rules = append(rules, Rule{Cost: 1, SyncRate: general.SyncRate, Headers: general.Headers, Response: general.Response})
+		readRule(v, rules, answer)
 	})
 	return rules
 }
@@ -32,8 +33,8 @@ var (
 	reveals = []string{"hash", "plain"}
 )
 
-// readRule reads the last of the rules.
-func readRule(v *value, rules []Rule, general *Rule) {
+// readRule reads the last of the rules. Answer is the response that its own one is read over.
+func readRule(v *value, rules []Rule, answer response) {
 	last := len(rules) - 1
 	rule := &rules[last]
 	var overrides, cost, headers, reserve, onFailure, cut *value
@@ -92,9 +93,8 @@ func readRule(v *value, rules []Rule, general *Rule) {
 			headers = v
 			rule.Headers = readHeaderSet(v)
 		case "response":
-			own := *general.Response
-			readResponse(v, &own)
-			rule.Response = &own
+			answer.read(v)
+			rule.Response = answer.complete()
 		case "overrides":
 			overrides = v
 		}

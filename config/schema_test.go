@@ -218,7 +218,7 @@ func mutants(t *testing.T, document []byte) (all [][]byte) {
 	for _, text := range []string{
 		`null`, `true`, `0`, `1`, `-1`, `1.5`, `17`, `1000000`, `1e15`, `""`, `"x"`, `"1m"`, `"1m1"`, `"GET"`, `"/x"`, `"a b"`, `"client_ip"`,
 		`"token_bucket"`, `"first_hit"`, `"hash"`, `[]`, `["x"]`, `["GET"]`, `[{"header": "x"}]`, `["10.0.0.0/8"]`, `{}`, `{"x": 1}`,
-		`{"header": "x"}`, `{"query": "x"}`, `{"jwt_claim": "x"}`, `{"jwt_claim": "x", "header": "y"}`, `{"header": "x", "cookie": "y"}`,
+		`{"header": "x"}`, `{"query": "x"}`, `{"jwt_claim": "x"}`, `{"jwt_claim": "x", "header": "y"}`, `{"jwt_claim": "x", "metadata": "y"}`, `{"jwt_claim": "x", "header": "y", "metadata": "z"}`, `{"header": "x", "cookie": "y"}`,
 		`{"response_header": "x"}`, `{"header": "x", "least": 1}`, `{"client_ip": {}}`, `{"exact": "x"}`, `{"exact": "/x"}`,
 		`{"prefix": "/x", "suffix": "y"}`, `{"present": false}`, `{"path": {"prefix": "/"}}`, `{"limit": 1, "window": "1s"}`,
 		`{"limit": 1, "window": 1, "algorithm": "token_bucket", "burst": 5}`, `{"limit": 1, "window": 1, "burst": 5}`,

@@ -26,7 +26,7 @@ var variantsOfSelector = [...][]field{
 	{{"path_segment", optional}},
 	{{"client_ip", optional}},
 	// After header, which is a part of it.
-	{{"jwt_claim", optional}, {"header", optional}},
+	{{"jwt_claim", optional}, {"header", optional}, {"metadata", optional}},
 	{{"property", optional}},
 	{{"in_cidr", optional}},
 	{{"literal", optional}},
@@ -49,6 +49,7 @@ func readSelector(v *value, want string, further []field, readFurther func(name 
 				s.read(name, v)
 			}
 		})
+		s.checkClaim(v)
 		return s
 	}
 	switch v.text {
@@ -72,6 +73,7 @@ func readResponseSelector(v *value) (s Selector) {
 		return readSelector(v, `"openai", "anthropic", "gemini", "bedrock", `+wantSelector+`, {"response_header": "x-tokens"} or `+likeUsage, nil, nil)
 	}
 	v.oneOf(`{"response_header": "x-tokens"}`, variantsOfSelector[:], nil, s.read)
+	s.checkClaim(v)
 	return s
 }
 
@@ -84,9 +86,8 @@ func (s *Selector) read(name string, v *value) {
 		*s = Selector{Kind: SelectQuery, Name: v.bytes("a string of 1 to 256 bytes without control characters", maxHeaderName, isFieldByte)}
 	case "jwt_claim":
 		s.Kind, s.Claim = SelectClaim, readClaim(v)
-		if s.Name == "" {
-			s.Name = "authorization"
-		}
+	case "metadata":
+		s.Metadata = v.string("the payload_in_metadata of a provider of jwt_authn, without NUL", isPropertyPart)
 	case "cookie":
 		*s = Selector{Kind: SelectCookie, Name: v.string("the name of a cookie", isToken)}
 	case "path_segment":
@@ -110,6 +111,19 @@ func (s *Selector) read(name string, v *value) {
 		*s = Selector{Kind: SelectLiteral, Name: v.string("a string of at most 4096 bytes", isLiteral)}
 	case "response_header":
 		*s = Selector{Kind: SelectResponseHeader, Name: lower(v.string("the name of a header", isToken))}
+	}
+}
+
+// checkClaim settles where a claim is taken of, once all fields of the selector v were read.
+func (s *Selector) checkClaim(v *value) {
+	switch {
+	case s.Kind != SelectClaim:
+	case s.Metadata == "" && s.Name == "":
+		s.Name = "authorization"
+	case s.Metadata != "" && s.Name != "":
+		v.fail("want either header or metadata, got both")
+	case s.Metadata != "" && strings.IndexByte(s.Claim, 0) >= 0:
+		v.fail("want a claim without NUL where it is read of metadata")
 	}
 }
 

@@ -84,6 +84,7 @@ const (
 	byRouting = "retries, redirects, mirrors, upgrades and direct responses are Envoy's"
 	byXDS     = "listeners and filters are delivered as a control plane does"
 	byKeeping = "the wazero host reads nothing of a body that it does not bring"
+	byFilters = "it has filters of Envoy beside the plugin"
 	byMemory  = "it measures the memory of the process; TestSpray does the same on the wazero host, to the byte"
 )
 
@@ -104,6 +105,8 @@ var alone = map[string]string{
 	"TestKeptBodies":                    byKeeping,
 	"TestFlood":                         byMemory,
 	"TestRouting":                       byRouting,
+	"TestVerifiedTokens":                byFilters,
+	"TestDecompressor":                  byFilters,
 }
 
 // onEnvoyAlone runs a scenario that the wazero host can't. The list above must have its reason.

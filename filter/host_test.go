@@ -1,6 +1,7 @@
 package filter
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"testing"
@@ -45,6 +46,7 @@ type fakeVM struct {
 	tickMillis    uint32
 
 	request map[string][]byte
+	lines   []byte // of a header, joined
 	source  []byte
 	// properties are Envoy's attributes but the source's address, by their names with points.
 	properties map[string][]byte
@@ -267,10 +269,30 @@ func (v *fakeVM) SetTickPeriod(milliseconds uint32) { v.tickMillis = millisecond
 
 func (v *fakeVM) PluginConfiguration() ([]byte, bool) { return v.configuration, true }
 
+// The fake has a header of several lines with line feeds between them.
 func (v *fakeVM) RequestHeader(name string) ([]byte, bool) {
 	v.called("request header")
 	value, ok := v.request[name]
-	return value, ok
+	first, _, _ := bytes.Cut(value, []byte("\n"))
+	return first, ok
+}
+
+func (v *fakeVM) RequestLines(name, separator string) (values []byte, lines int) {
+	v.called("request lines")
+	value, ok := v.request[name]
+	if !ok {
+		return nil, 0
+	}
+	v.lines = v.lines[:0]
+	for lines, ok = 0, true; ok; lines++ {
+		if lines > 0 {
+			v.lines = append(v.lines, separator...)
+		}
+		var line []byte
+		line, value, ok = bytes.Cut(value, []byte("\n"))
+		v.lines = append(v.lines, line...)
+	}
+	return v.lines, lines
 }
 
 func (v *fakeVM) ResponseHeader(name string) ([]byte, bool) {

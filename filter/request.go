@@ -27,7 +27,8 @@ type property struct {
 	_ [0]func() // or else Go makes a function that compares values
 
 	header string // or empty
-	path   string // of an Envoy attribute, with zero bytes between its parts
+	lines  lines  // of the header that count
+	path      string // of an Envoy attribute, with zero bytes between its parts
 	// part, unless it is the whole, is what is taken of another property, which is the one at of.
 	part   part
 	of     int
@@ -36,6 +37,21 @@ type property struct {
 	state      readState
 	start, end int // of the value, in request.values
 }
+
+// lines are those of a header that count if it comes in several. Filters and services disagree: they
+// take the first one, the last one, or all.
+type lines uint8
+
+const (
+	// firstLine is what Envoy's own rate limits and its filter for API keys take.
+	firstLine lines = iota
+	// onlyLine has a header of several lines be as one that is not there: a client may have sent the first
+	// one, and a filter have added another.
+	onlyLine
+	// joinedLines are all with commas, as Envoy's matchers have them, and cookieLines with semicolons.
+	joinedLines
+	cookieLines
+)
 
 type readState uint8
 
@@ -57,7 +73,7 @@ var (
 //go:noinline
 func (r *request) use(wanted property) int {
 	for i := range r.properties {
-		if p := &r.properties[i]; p.header == wanted.header && p.path == wanted.path && p.of == wanted.of && p.part.equal(&wanted.part) {
+		if p := &r.properties[i]; p.header == wanted.header && p.lines == wanted.lines && p.path == wanted.path && p.of == wanted.of && p.part.equal(&wanted.part) {
 			p.shared, r.shared = true, true
 			return i
 		}
@@ -104,11 +120,26 @@ func (r *request) value(i int) (value []byte, ok bool) {
 func (r *request) read(p *property) (value []byte, ok bool) {
 	switch {
 	case p.header != "":
-		return proxywasm.RequestHeader(p.header)
+		return headerOf(p.header, p.lines)
 	case p.path != "":
 		return proxywasm.Property(p.path)
 	}
 	return r.readPart(p)
+}
+
+func headerOf(name string, counts lines) (value []byte, ok bool) {
+	if counts == firstLine || name[0] == ':' {
+		return proxywasm.RequestHeader(name)
+	}
+	separator := ","
+	if counts == cookieLines {
+		separator = "; "
+	}
+	value, all := proxywasm.RequestLines(name, separator)
+	if all == 0 || all > 1 && counts == onlyLine {
+		return nil, false
+	}
+	return value, true
 }
 
 // readPart takes a part of a property.

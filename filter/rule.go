@@ -119,12 +119,12 @@ func (r *request) compile(c *config.Rule) requestRule {
 	compiled := requestRule{keyPrefix: counter.AppendPart(nil, c.Name), shadow: c.Shadow}
 	compiled.cost = cost{fixed: c.Cost}
 	if c.CostFrom != nil {
-		compiled.cost = cost{selected: true, property: r.selected(c.CostFrom).property, least: c.CostLeast, most: c.CostMost}
+		compiled.cost = cost{selected: true, property: r.said(c.CostFrom), least: c.CostLeast, most: c.CostMost}
 	}
 	if s := c.CostOnResponse; s != nil && s.Kind == config.SelectResponseHeader {
 		compiled.costsLater, compiled.onResponse = true, cost{responseHeader: s.Name}
 	} else if s != nil {
-		compiled.costsLater, compiled.onResponse = true, cost{selected: true, property: r.selected(s).property}
+		compiled.costsLater, compiled.onResponse = true, cost{selected: true, property: r.said(s)}
 	}
 	if c.CostFromBody != nil {
 		b := c.CostFromBody
@@ -161,7 +161,7 @@ func (r *request) matcher(c *config.Match) (m matcher) {
 		m.conditions = append(m.conditions, compare(r.usePart(hostProperty, part{kind: bareHost}), c.Host))
 	}
 	for i := range c.Headers {
-		m.conditions = append(m.conditions, compare(r.use(property{header: c.Headers[i].Name}), &c.Headers[i].StringMatch))
+		m.conditions = append(m.conditions, compare(r.use(property{header: c.Headers[i].Name, lines: joinedLines}), &c.Headers[i].StringMatch))
 	}
 	if len(c.Methods) > 0 {
 		m.methods, m.methodsAt = c.Methods, r.use(methodProperty)

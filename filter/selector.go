@@ -15,6 +15,9 @@ type keyPart struct {
 	prefix4, prefix6 int
 }
 
+// verifiedPath leads to what Envoy's jwt_authn has verified.
+const verifiedPath = "metadata\x00filter_metadata\x00envoy.filters.http.jwt_authn\x00"
+
 // selected resolves a selector.
 func (r *request) selected(s *config.Selector) (k keyPart) {
 	switch s.Kind {
@@ -31,10 +34,14 @@ func (r *request) selected(s *config.Selector) (k keyPart) {
 	case config.SelectHost:
 		k.property = r.usePart(hostProperty, part{kind: bareHost})
 	case config.SelectCookie:
-		k.property = r.usePart(property{header: "cookie"}, part{kind: cookie, name: s.Name})
+		k.property = r.usePart(property{header: "cookie", lines: cookieLines}, part{kind: cookie, name: s.Name})
 	case config.SelectClaim:
 		path, _ := jsonpath.Compile(s.Claim) // the configuration was checked
-		k.property = r.usePart(property{header: s.Name}, part{kind: claim, name: s.Claim, claim: path})
+		if s.Metadata != "" {
+			k.property = r.usePart(property{path: verifiedPath + s.Metadata + "\x00" + path.Join("\x00")}, part{kind: verified})
+		} else {
+			k.property = r.usePart(property{header: s.Name, lines: onlyLine}, part{kind: claim, name: s.Claim, claim: path, schemeless: s.Name != "authorization"})
+		}
 	case config.SelectProperty:
 		k.property = r.use(property{path: s.Name})
 	case config.SelectInNetworks:
@@ -46,4 +53,12 @@ func (r *request) selected(s *config.Selector) (k keyPart) {
 		k.address, k.prefix4, k.prefix6 = true, s.IPv4Prefix, s.IPv6Prefix
 	}
 	return k
+}
+
+// said resolves a selector of what decides for a key: its cost, or its limits.
+func (r *request) said(s *config.Selector) (at int) {
+	if s.Kind == config.SelectHeader {
+		return r.use(property{header: s.Name, lines: onlyLine})
+	}
+	return r.selected(s).property
 }

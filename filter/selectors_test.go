@@ -11,6 +11,9 @@ import (
 	"weir/internal/proxywasm"
 )
 
+// verifiedClaim is where jwt_authn leaves claims; dots stand for what is between the parts of a name.
+const verifiedClaim = "property metadata.filter_metadata.envoy/filters/http/jwt_authn.verified"
+
 // token is a JSON Web Token with a payload, which nobody has signed.
 func token(payload string) string {
 	encode := base64.RawURLEncoding.EncodeToString
@@ -53,6 +56,10 @@ func TestSelectors(t *testing.T) {
 		{`{"cookie": "sid"}`, "cookie|SID=1", ""},
 		{`{"cookie": "sid"}`, `cookie|sid="`, `"`},
 		{`{"cookie": "sid"}`, "x|y", ""},
+		{`{"cookie": "sid"}`, "cookie|a=b\nsid=1\nsid=2", "1"},
+		{`{"cookie": "sid"}`, "cookie|a=b,sid=0\nsid=1", "1"},
+		{`{"header": "x-user"}`, "x-user|ann", "ann"},
+		{`{"header": "x-user"}`, "x-user|ann\nbob", "ann"},
 		{`{"cookie": "sid"}`, "cookie|" + strings.Repeat(";", 60000) + "sid=z", "z"},
 
 		{`{"path_segment": 1}`, ":path|/api/v1?x/y", "api"},
@@ -64,23 +71,51 @@ func TestSelectors(t *testing.T) {
 		{`{"path_segment": 1}`, ":path|*", ""},
 
 		{`{"jwt_claim": "sub"}`, "authorization|Bearer " + claims, "ann"},
-		{`{"jwt_claim": "sub"}`, "authorization|bEARER   " + claims + " ", "ann"},
-		{`{"jwt_claim": "sub"}`, "authorization|" + claims, "ann"},
+		// Not exactly one token in one line: jwt_authn may have verified another one.
+		{`{"jwt_claim": "sub"}`, "authorization|bearer " + claims, ""},
+		{`{"jwt_claim": "sub"}`, "authorization|BEARER " + claims, ""},
+		{`{"jwt_claim": "sub"}`, "authorization|Bearer  " + claims, ""},
+		{`{"jwt_claim": "sub"}`, "authorization|xBearer " + claims, ""},
+		{`{"jwt_claim": "sub"}`, "authorization|" + claims, ""},
+		{`{"jwt_claim": "sub"}`, "authorization|Bearer " + claims + ",Bearer " + claims, ""},
+		{`{"jwt_claim": "sub"}`, "authorization|Bearer " + claims + " Bearer " + claims, ""},
+		{`{"jwt_claim": "sub"}`, "authorization|Bearer " + claims + "=", ""},
+		{`{"jwt_claim": "sub"}`, "authorization|Bearer " + claims + ".", ""},
+		{`{"jwt_claim": "sub"}`, "authorization|Bearer " + claims + ".c2ln", ""},
+		{`{"jwt_claim": "sub"}`, "authorization|Bearer " + strings.TrimSuffix(claims, "c2ln"), ""},
+		{`{"jwt_claim": "sub"}`, "authorization|Bearer " + claims + "\nBearer " + claims, ""},
+		{`{"jwt_claim": "sub", "header": "x-token"}`, "x-token|" + claims + "\nBearer " + claims, ""},
+		{`{"jwt_claim": "sub", "header": "x-token"}`, "x-token|Bearer " + claims, "ann"},
+		{`{"jwt_claim": "sub", "header": "x-token"}`, "x-token|bearer " + claims, ""},
 		{`{"jwt_claim": "sub"}`, "authorization|Basic " + claims, ""},
 		{`{"jwt_claim": "sub", "header": "x-token"}`, "x-token|" + claims, "ann"},
-		{`{"jwt_claim": "n"}`, "authorization|" + claims, "12.50"},
-		{`{"jwt_claim": "admin"}`, "authorization|" + claims, "true"},
-		{`{"jwt_claim": "null"}`, "authorization|" + claims, ""},
-		{`{"jwt_claim": "realm_access.roles.1"}`, "authorization|" + claims, "bä"},
-		{`{"jwt_claim": "realm_access.roles.2"}`, "authorization|" + claims, ""},
-		{`{"jwt_claim": "https://x\\.example/plan"}`, "authorization|" + claims, "gold"},
-		{`{"jwt_claim": "nested"}`, "authorization|" + claims, `{"a": [1]}`},
+		{`{"jwt_claim": "n"}`, "authorization|Bearer " + claims, "12.50"},
+		{`{"jwt_claim": "admin"}`, "authorization|Bearer " + claims, "true"},
+		{`{"jwt_claim": "null"}`, "authorization|Bearer " + claims, ""},
+		{`{"jwt_claim": "realm_access.roles.1"}`, "authorization|Bearer " + claims, "bä"},
+		{`{"jwt_claim": "realm_access.roles.2"}`, "authorization|Bearer " + claims, ""},
+		{`{"jwt_claim": "https://x\\.example/plan"}`, "authorization|Bearer " + claims, "gold"},
+		{`{"jwt_claim": "nested"}`, "authorization|Bearer " + claims, `{"a": [1]}`},
 		{`{"jwt_claim": "sub"}`, "authorization|Bearer a.b", ""},
 		{`{"jwt_claim": "sub"}`, "authorization|Bearer ..", ""},
 		{`{"jwt_claim": "sub"}`, "authorization|Bearer a.!!!!.c", ""},
-		{`{"jwt_claim": "sub"}`, "authorization|" + token(strings.Repeat("[", 40000)), ""},
-		{`{"jwt_claim": "sub"}`, "authorization|" + token(`{"x": "`+long[:40000]+`", "sub": "late"}`), "late"},
-		{`{"jwt_claim": "sub"}`, "authorization|" + long, ""},
+		{`{"jwt_claim": "sub"}`, "authorization|Bearer " + token(strings.Repeat("[", 40000)), ""},
+		{`{"jwt_claim": "sub"}`, "authorization|Bearer " + token(`{"x": "`+long[:40000]+`", "sub": "late"}`), "late"},
+		{`{"jwt_claim": "sub"}`, "authorization|Bearer " + long, ""},
+
+		{`{"jwt_claim": "sub", "metadata": "verified"}`, verifiedClaim + ".sub|ann", "ann"},
+		{`{"metadata": "verified", "jwt_claim": "sub"}`, verifiedClaim + ".sub|", ""},
+		{`{"jwt_claim": "sub", "metadata": "verified"}`, "authorization|Bearer " + claims, ""},
+		{`{"jwt_claim": "realm_access.roles.1", "metadata": "verified"}`, verifiedClaim + ".realm_access.roles.1|b\u00e4", "b\u00e4"},
+		{`{"jwt_claim": "x", "metadata": "verified"}`, verifiedClaim + ".x|username", "username"},
+		{`{"jwt_claim": "x", "metadata": "verified"}`, verifiedClaim + ".x|\x00\x00\x00\x00\x00\x00)@", "12.5"},
+		{`{"jwt_claim": "x", "metadata": "verified"}`, verifiedClaim + ".x|\x00\x00\x00\x00\x00\x00E@", "42"},
+		{`{"jwt_claim": "x", "metadata": "verified"}`, verifiedClaim + ".x|\xe1c\x9d1\x95j\xe5C", "12345678901234567000"},
+		{`{"jwt_claim": "x", "metadata": "verified"}`, verifiedClaim + ".x|\x01", "true"},
+		{`{"jwt_claim": "x", "metadata": "verified"}`, verifiedClaim + ".x|\x00", "false"},
+		{`{"jwt_claim": "x", "metadata": "verified"}`, verifiedClaim + ".x|1", "1"},
+		{`{"jwt_claim": "x", "metadata": "verified"}`, verifiedClaim + ".x|\x00\x00\x00\x00", ""},
+		{`{"jwt_claim": "x", "metadata": "verified"}`, verifiedClaim + ".x|\x01\x00\x00\x00\x01\x00\x00\x00\x01\x00\x00\x00a\x00b\x00", ""},
 
 		{`{"property": ["metadata", "filter_metadata", "x", "plan"]}`, "property metadata.filter_metadata.x.plan|gold", "gold"},
 		{`{"property": ["route_name"]}`, "x|y", ""},
@@ -105,7 +140,7 @@ func TestSelectors(t *testing.T) {
 			if property, ok := strings.CutPrefix(name, "property "); !ok {
 				v.request[name] = []byte(value)
 			} else if v.source = []byte(value); property != "source.address" {
-				v.source, v.properties = nil, map[string][]byte{strings.ReplaceAll(property, ".", "\x00"): []byte(value)}
+				v.source, v.properties = nil, map[string][]byte{strings.NewReplacer(".", "\x00", "/", ".").Replace(property): []byte(value)}
 			}
 			demands := v.demands()
 			want := string(counter.AppendPart(counter.AppendPart(nil, "r"), []byte(test.want)))
@@ -173,6 +208,10 @@ func TestConditions(t *testing.T) {
 		{`"match": {"headers": {"x-plan": {"present": false}}}`, "x-plan|", false},
 		{`"match": {"headers": {"a": {"prefix": "b"}, "x-plan": {"present": true}}}`, "a|b", false},
 		{`"match": {"headers": {":path": {"suffix": "?x"}}}`, ":path|/a?x", true},
+		{`"match": {"headers": {"x-plan": {"exact": "free"}}}`, "x-plan|free\ngold", false},
+		{`"match": {"headers": {"x-plan": {"exact": "free,gold"}}}`, "x-plan|free\ngold", true},
+		{`"match": {"headers": {"x-plan": {"suffix": "gold"}}}`, "x-plan|free\ngold", true},
+		{`"match": {"headers": {"x-plan": {"present": false}}}`, "x-plan|free\ngold", false},
 		{`"except": [{"path": {"exact": "/health"}}]`, ":path|/health?x", false},
 		{`"except": [{"path": {"exact": "/health"}}]`, ":path|/healthy", true},
 		{`"except": [{"path": {"exact": "/health"}, "methods": ["POST"]}]`, ":path|/health", true},

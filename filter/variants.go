@@ -45,11 +45,11 @@ func (r *request) compileVariants(c *config.Rule) *variants {
 	}
 	v := &variants{}
 	if c.Overrides.By != nil {
-		v.by = r.selected(c.Overrides.By).property
+		v.by = r.said(c.Overrides.By)
 	}
 	for i := range c.LimitFrom {
 		f := &c.LimitFrom[i]
-		v.from = append(v.from, limitFrom{f.Limit, r.selected(&f.From).property, f.Max, f.Bursts})
+		v.from = append(v.from, limitFrom{f.Limit, r.said(&f.From), f.Max, f.Bursts})
 	}
 	return v
 }

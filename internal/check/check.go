@@ -78,11 +78,13 @@ type checker struct {
 	file   []byte
 	places *places
 	report Report
+	tokens []tokens // that resources of the file's verify
 }
 
 func (c *checker) json() {
 	if json.Valid(c.file) {
 		if root := readJSON(c.file); !isConfiguration(root) {
+			c.tokens = readResources([]*node{root})
 			c.outer(root, false)
 			return
 		}
@@ -92,6 +94,7 @@ func (c *checker) json() {
 
 func (c *checker) yaml() {
 	documents, err := readYAML(c.file, c.places)
+	c.tokens = readResources(documents)
 	for _, root := range documents {
 		switch {
 		case len(documents) > 1 && root.kind == kindScalar && root.text == "null":
@@ -113,7 +116,7 @@ func (c *checker) yaml() {
 
 // outer checks a document that has configurations in it.
 func (c *checker) outer(root *node, yaml bool) {
-	f := finder{file: c.file, yaml: yaml, seen: map[*node]bool{}}
+	f := finder{file: c.file, yaml: yaml, seen: map[*node]bool{}, filters: filters{tokens: c.tokens}}
 	f.walk(root)
 	c.report.Configurations += len(f.mistakes)
 	for _, m := range f.mistakes {
@@ -129,8 +132,12 @@ func (c *checker) outer(root *node, yaml bool) {
 		if read == nil {
 			continue
 		}
+		document := readJSON(p.document.text)
+		c.readDifferently(&p.filters, read, func(path, problem string) {
+			c.add(mistake{p.document.from(locate(document, path)), path, problem}, true)
+		})
 		if cluster := read.Backend.Cluster; known != nil && cluster != "" && !known[cluster] {
-			at := p.document.from(locate(readJSON(p.document.text), "backend.cluster"))
+			at := p.document.from(locate(document, "backend.cluster"))
 			problem := "want a cluster of this Envoy, which has " + list(slices.Sorted(maps.Keys(known))) + ", got " + strconv.Quote(short(cluster))
 			c.add(mistake{at, "backend.cluster", problem}, false)
 		}

@@ -19,7 +19,8 @@ type plugin struct {
 	unlimitedPath string
 	// bodies says why the plugin does not get the bodies of requests that it pauses; it is empty if it
 	// does.
-	bodies string
+	bodies  string
+	filters filters
 }
 
 // finder looks for plugins. They are Weir's if the name of their module has "weir" in it, or if their
@@ -29,6 +30,7 @@ type finder struct {
 	yaml bool
 	// seen are objects and arrays that need no second look: of an alias, or of themselves.
 	seen     map[*node]bool
+	filters  filters // where walk is
 	plugins  []plugin
 	mistakes []mistake
 }
@@ -83,9 +85,26 @@ func (f *finder) walk(n *node) {
 			f.gateway(wasm)
 		}
 	}
-	for _, child := range n.children {
-		f.walk(child)
+	for i, child := range n.children {
+		if n.kind == kindObject && (n.names[i].text == "http_filters" || n.names[i].text == camel("http_filters")) {
+			f.manager(n, child)
+		} else {
+			f.walk(child)
+		}
 	}
+}
+
+// manager finds all plugins among the filters of a connection manager.
+func (f *finder) manager(n, list *node) {
+	around := f.filters
+	if list.kind != kindArray {
+		f.walk(list)
+	}
+	for i, filter := range list.elements() {
+		f.filters.manager, f.filters.all, f.filters.at = n, list.elements(), i
+		f.walk(filter)
+	}
+	f.filters = around
 }
 
 // envoy reads an envoy.extensions.wasm.v3.PluginConfig, which is in a filter's configuration.
@@ -95,7 +114,7 @@ func (f *finder) envoy(n, filter *node) {
 	if module == "" {
 		module = code.get("remote", "http_uri", "uri").string()
 	}
-	p := plugin{vm: n.get("vm_config", "vm_id")}
+	p := plugin{vm: n.get("vm_config", "vm_id"), filters: f.filters}
 	if p.vm == nil {
 		p.vm = n.get("vm_config")
 	}
@@ -137,16 +156,17 @@ func (f *finder) istio(spec *node) {
 	if spec == nil {
 		return
 	}
-	var p plugin
+	p := plugin{filters: f.filters}
 	if strategy := spec.get("fail_strategy"); strategy.string() == "FAIL_OPEN" {
 		p.unlimited, p.unlimitedPath = strategy, "failStrategy"
 	}
+	p.filters.early = spec.get("phase").string() == "AUTHN"
 	f.kubernetes(p, spec.get("url").string(), spec, "pluginConfig")
 }
 
 // gateway reads a Wasm extension of an EnvoyExtensionPolicy.
 func (f *finder) gateway(wasm *node) {
-	var p plugin
+	p := plugin{filters: f.filters}
 	if open := wasm.get("failOpen"); open != nil && open.text == "true" {
 		p.unlimited, p.unlimitedPath = open, "failOpen"
 	}

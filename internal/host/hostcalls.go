@@ -209,6 +209,14 @@ func (vm *VM) property(path string) (string, bool) {
 	return s.property(path)
 }
 
+// joined is all values of a header with commas between them.
+func joined(h *Headers, name string) (string, bool) {
+	if _, ok := h.Get(name); !ok {
+		return "", false
+	}
+	return strings.Join(h.Values(name), ","), true
+}
+
 func (s *Stream) property(path string) (string, bool) {
 	present := func(v string) (string, bool) { return v, v != "" }
 	request := s.half[Request].headers
@@ -252,10 +260,10 @@ func (s *Stream) property(path string) (string, bool) {
 		}
 	}
 	if name, ok := strings.CutPrefix(path, "request.headers."); ok {
-		return request.Get(name)
+		return joined(request, name)
 	}
 	if name, ok := strings.CutPrefix(path, "response.headers."); ok {
-		return s.half[Response].headers.Get(name)
+		return joined(s.half[Response].headers, name)
 	}
 	return "", false
 }

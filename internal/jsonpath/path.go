@@ -100,6 +100,17 @@ func index(text string) int {
 // Indexes reports whether the path leads into an array, if the text is one.
 func (p *Path) Indexes() bool { return p.names[0].index >= 0 }
 
+// Join returns the path's names, without escapes, with a separator between them.
+func (p *Path) Join(separator string) (text string) {
+	for i := range p.names {
+		if i > 0 {
+			text += separator
+		}
+		text += p.names[i].text
+	}
+	return text
+}
+
 // Longest is the longest of the path's names, without escapes.
 func (p *Path) Longest() (text string) {
 	for i := range p.names {

@@ -18,6 +18,7 @@ type Host interface {
 	SetTickPeriod(milliseconds uint32)
 	PluginConfiguration() ([]byte, bool)
 	RequestHeader(name string) ([]byte, bool)
+	RequestLines(name, separator string) (values []byte, lines int)
 	ResponseHeader(name string) ([]byte, bool)
 	RequestBody(start, size int) ([]byte, bool)
 	ResponseBody(start, size int) ([]byte, bool)
@@ -67,6 +68,13 @@ func PluginConfiguration() (configuration []byte, ok bool) { return host.PluginC
 // RequestHeader is the first value of a header of the current stream's request, in its request
 // phase only.
 func RequestHeader(name string) (header []byte, ok bool) { return host.RequestHeader(name) }
+
+// RequestLines is all values of a header of the current stream's request, in its request phase only:
+// in the order of their lines, with a separator between them that is no longer than the header's name.
+// It also returns how many lines there are.
+func RequestLines(name, separator string) (values []byte, lines int) {
+	return host.RequestLines(name, separator)
+}
 
 // ResponseHeader is the first value of a header of the current stream's response, in its response
 // phase only.
@@ -172,6 +180,15 @@ func (sdkHost) PluginConfiguration() ([]byte, bool) { return found(sdk.GetPlugin
 func (sdkHost) RequestHeader(name string) ([]byte, bool) {
 	value, err := sdk.GetHttpRequestHeader(name)
 	return []byte(value), err == nil
+}
+
+func (sdkHost) RequestLines(name, separator string) (values []byte, lines int) {
+	all, _ := sdk.GetHttpRequestHeaders() // none with an error
+	var pairs Pairs
+	for _, h := range all {
+		pairs.Add(h[0], h[1])
+	}
+	return linesOf(pairs.encode(), name, separator)
 }
 
 func (sdkHost) ResponseHeader(name string) ([]byte, bool) {

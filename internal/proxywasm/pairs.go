@@ -52,6 +52,37 @@ func (p *Pairs) encode() []byte {
 	return p.encoded
 }
 
+// linesOf is all values of a header in a list of the ABI's form, with a separator between them that is
+// no longer than the header's name, and how many there are. It has them in the list's own memory.
+func linesOf(pairs []byte, name, separator string) (values []byte, lines int) {
+	const numberSize = 4
+	if len(pairs) < numberSize {
+		return nil, 0
+	}
+	count := int(binary.LittleEndian.Uint32(pairs))
+	sizes := pairs[numberSize:]
+	if count > len(sizes)/(2*numberSize) {
+		return nil, 0
+	}
+	data := sizes[2*numberSize*count:]
+	sizes = sizes[:2*numberSize*count]
+	end, rest := 0, data
+	for ; len(sizes) > 0; sizes = sizes[2*numberSize:] {
+		nameSize, valueSize := int(binary.LittleEndian.Uint32(sizes)), int(binary.LittleEndian.Uint32(sizes[numberSize:]))
+		if nameSize+valueSize+2 > len(rest) {
+			break
+		}
+		if string(rest[:nameSize]) == name {
+			if lines++; lines > 1 {
+				end += copy(data[end:], separator)
+			}
+			end += copy(data[end:], rest[nameSize+1:][:valueSize])
+		}
+		rest = rest[nameSize+valueSize+2:]
+	}
+	return data[:end], lines
+}
+
 // Visit calls f with each header, in order.
 func (p *Pairs) Visit(f func(name, value string)) {
 	at := 0

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
@@ -90,4 +91,51 @@ func TestPairs(t *testing.T) {
 	if got := p.encode(); !bytes.Equal(got, make([]byte, 4)) {
 		t.Errorf("an empty list: got %q", got)
 	}
+}
+
+func TestLinesOf(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		headers []string
+		want    string
+		lines   int
+	}{
+		{nil, "", 0},
+		{[]string{":path", "/", "xy", "1"}, "1", 1},
+		{[]string{"xy", "", ":path", "/"}, "", 1},
+		{[]string{"xy", "1", "xyz", "no", "xy", "2,3", "y", "no", "xy", ""}, "1; 2,3; ", 3},
+		{[]string{"xy", "", "xy", "", "xy", "long"}, "; ; long", 3},
+		{[]string{"x", "1", "Xy", "2"}, "", 0},
+	} {
+		var pairs Pairs
+		for i := 0; i < len(test.headers); i += 2 {
+			pairs.Add(test.headers[i], test.headers[i+1])
+		}
+		if got, lines := linesOf(pairs.encode(), "xy", "; "); string(got) != test.want || lines != test.lines {
+			t.Errorf("%q: got %q of %d lines, want %q of %d", test.headers, got, lines, test.want, test.lines)
+		}
+	}
+}
+
+// FuzzLinesOf reads lists that no proxy sends, and such as it sends as Visit does.
+func FuzzLinesOf(f *testing.F) {
+	f.Add([]byte("\x01\x00\x00\x00\x02\x00\x00\x00\x01\x00\x00\x00xy\x001\x00"), "xy", "1", "xy")
+	f.Add([]byte("\xff\xff\xff\xff\xff\xff\xff\xff"), "", "", "x")
+	f.Fuzz(func(t *testing.T, hostile []byte, name, value, other string) {
+		linesOf(bytes.Clone(hostile), "xy", "; ")
+		var pairs Pairs
+		pairs.Add(name, value)
+		pairs.Add(other, name)
+		pairs.Add("xy", value)
+		pairs.Add("xy", other)
+		var want []string
+		pairs.Visit(func(name, value string) {
+			if name == "xy" {
+				want = append(want, value)
+			}
+		})
+		if got, lines := linesOf(pairs.encode(), "xy", "; "); string(got) != strings.Join(want, "; ") || lines != len(want) {
+			t.Errorf("got %q of %d lines, want %q", got, lines, want)
+		}
+	})
 }

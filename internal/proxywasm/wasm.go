@@ -29,6 +29,9 @@ func proxySetBufferBytes(buffer, start, size uint32, data unsafe.Pointer, length
 //go:wasmimport env proxy_get_header_map_value
 func proxyGetHeaderMapValue(headers uint32, name string, data, length *uint32) uint32
 
+//go:wasmimport env proxy_get_header_map_pairs
+func proxyGetHeaderMapPairs(headers uint32, data, length *uint32) uint32
+
 //go:wasmimport env proxy_replace_header_map_value
 func proxyReplaceHeaderMapValue(headers uint32, name string, value unsafe.Pointer, length uint32) uint32
 
@@ -156,6 +159,14 @@ func PluginConfiguration() (configuration []byte, ok bool) {
 // phase only.
 func RequestHeader(name string) (header []byte, ok bool) {
 	return value(proxyGetHeaderMapValue(mapRequestHeaders, name, &vm.address, &vm.length))
+}
+
+// RequestLines is all values of a header of the current stream's request, in its request phase only:
+// in the order of their lines, with a separator between them that is no longer than the header's name.
+// It also returns how many lines there are.
+func RequestLines(name, separator string) (values []byte, lines int) {
+	pairs, _ := value(proxyGetHeaderMapPairs(mapRequestHeaders, &vm.address, &vm.length))
+	return linesOf(pairs, name, separator)
 }
 
 // ResponseHeader is the first value of a header of the current stream's response, in its response

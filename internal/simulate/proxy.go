@@ -167,6 +167,15 @@ func (p *proxy) PluginConfiguration() ([]byte, bool) { return p.document, true }
 // RequestHeader implements proxywasm.Host.
 func (p *proxy) RequestHeader(name string) ([]byte, bool) { return p.find(accesslog.Header, name) }
 
+// RequestLines implements proxywasm.Host: a log tells of a header as of one line.
+func (p *proxy) RequestLines(name, _ string) (values []byte, lines int) {
+	values, found := p.RequestHeader(name)
+	if !found {
+		return nil, 0
+	}
+	return values, 1
+}
+
 // ResponseHeader implements proxywasm.Host.
 func (p *proxy) ResponseHeader(name string) ([]byte, bool) {
 	return p.find(accesslog.ResponseHeader, name)

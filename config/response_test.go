@@ -1,0 +1,67 @@
+package config_test
+
+import (
+	"fmt"
+	"reflect"
+	"testing"
+
+	"weir/config"
+)
+
+// answers returns the general response of a configuration, and that of a rule with another one.
+func answers(t *testing.T, general, own string) (inherited, answered *config.Response) {
+	t.Helper()
+	c, err := config.Parse([]byte(`{"response": ` + general + `, "rules": [
+		{"name": "a", "limits": [{"limit": 1, "window": "1m"}]},
+		{"name": "b", "response": ` + own + `, "limits": [{"limit": 1, "window": "1m"}]}]}`))
+	if err != nil {
+		t.Fatalf("%s, %s: %v", general, own, err)
+	}
+	return c.Rules[0].Response, c.Rules[1].Response
+}
+
+// Each field that a rule's response lacks is that of the general one.
+func TestInheritedResponse(t *testing.T) {
+	t.Parallel()
+	const general = `{"status": 503, "body": "later", "content_type": "text/plain; charset=utf-8", "headers": {"x-a": "b"}, "grpc_status": 14}`
+	for own, changes := range map[string]func(r *config.Response){
+		`{}`:                       func(*config.Response) {},
+		`{"status": 430}`:          func(r *config.Response) { r.Status = 430 },
+		`{"status": 204}`:          func(r *config.Response) { r.Status, r.Body = 204, "" },
+		`{"body": "no"}`:           func(r *config.Response) { r.Body, r.GRPCMessage = "no", "no" },
+		`{"body": ""}`:             func(r *config.Response) { r.Body, r.GRPCMessage = "", "" },
+		`{"headers": {"x-c": ""}}`: func(r *config.Response) { r.Headers = []config.Header{{Name: "x-c"}} },
+		`{"headers": {}}`:          func(r *config.Response) { r.Headers = nil },
+		`{"grpc_status": 8}`:       func(r *config.Response) { r.GRPCStatus = 8 },
+		`{"content_type": "text/html"}`: func(r *config.Response) {
+			r.ContentType, r.GRPCMessage = "text/html", "Rate limit exceeded"
+		},
+	} {
+		want, got := answers(t, general, own)
+		wanted := *want
+		changes(&wanted)
+		if !reflect.DeepEqual(*got, wanted) {
+			t.Errorf("%s: got %+v, want %+v", own, *got, wanted)
+		}
+	}
+}
+
+// A field that follows from others follows from what is inherited, too.
+func TestDerivedResponse(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ general, own, want string }{
+		{`{}`, `{"status": 503}`, `503 application/problem+json {"title":"Rate limit exceeded","status":503} Rate limit exceeded`},
+		{`{"status": 503}`, `{"headers": {}}`, `503 application/problem+json {"title":"Rate limit exceeded","status":503} Rate limit exceeded`},
+		{`{"status": 204}`, `{"status": 503}`, `503 application/problem+json {"title":"Rate limit exceeded","status":503} Rate limit exceeded`},
+		{`{}`, `{"body": "no"}`, `429 text/plain no no`},
+		{`{"body": "later"}`, `{"body": "no"}`, `429 text/plain no no`},
+		{`{"body": "later"}`, `{"status": 503}`, `503 text/plain later later`},
+		{`{"content_type": "text/html"}`, `{"body": "no"}`, `429 text/html no Rate limit exceeded`},
+		{`{"body": "{}"}`, `{"content_type": "application/json"}`, `429 application/json {} Rate limit exceeded`},
+	} {
+		_, got := answers(t, test.general, test.own)
+		if got := fmt.Sprint(got.Status, " ", got.ContentType, " ", got.Body, " ", got.GRPCMessage); got != test.want {
+			t.Errorf("%s, %s: got %s, want %s", test.general, test.own, got, test.want)
+		}
+	}
+}

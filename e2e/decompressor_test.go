@@ -1,0 +1,85 @@
+package e2e
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"testing"
+
+	"weir/internal/envoytest"
+)
+
+// TestDecompressor has Envoy's decompressor on either side of the plugin. Requests pass filters in the
+// order of http_filters, and responses in the opposite one.
+func TestDecompressor(t *testing.T) {
+	compressed := func(text string) []byte {
+		var b bytes.Buffer
+		w := gzip.NewWriter(&b)
+		_, err := io.WriteString(w, text)
+		if err = errors.Join(err, w.Close()); err != nil {
+			t.Fatal(err)
+		}
+		return b.Bytes()
+	}
+	upstream := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var asked struct {
+			Tokens int `json:"max_tokens"`
+		}
+		if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
+			t.Errorf("the upstream gets: %v", err)
+		}
+		w.Header().Set("content-type", "application/json")
+		w.Header().Set("content-encoding", "gzip")
+		_, _ = w.Write(compressed(`{"tokens": 2000}`))
+	})
+	decompressor := func(name string) envoytest.Object {
+		return envoytest.Object{"name": name, "typed_config": envoytest.Typed("envoy.extensions.filters.http.decompressor.v3.Decompressor", envoytest.Object{
+			"decompressor_library": envoytest.Object{
+				"name": "gzip", "typed_config": envoytest.Typed("envoy.extensions.compression.gzip.decompressor.v3.Gzip", nil),
+			},
+		})}
+	}
+	onEnvoyAlone(t, 1, all, func(t *testing.T, d envoys) {
+		n := d.prepare(t, nodeConfig{configuration: asked, workers: 1, upstream: upstream, stopsHeadersOnly: true})
+		plugin, err := n.plugin()
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, after := decompressor("before"), decompressor("after")
+		for key, order := range map[string]struct {
+			filters []envoytest.Object
+			// The request asks for 1,000 tokens and costs 2,000. One that can't be read reserves 50, and an
+			// answer that can't be read costs what was reserved.
+			reserved, charged int
+		}{
+			"before": {[]envoytest.Object{before, plugin, routerFilter}, 1000, 1000},
+			"after":  {[]envoytest.Object{plugin, after, routerFilter}, 50, 2000},
+			"both":   {[]envoytest.Object{before, plugin, after, routerFilter}, 1000, 2000},
+		} {
+			n.hcm = envoytest.Object{"http_filters": order.filters}
+			n.listen(t)
+			for used := range 2 {
+				body := bytes.NewReader(compressed(`{"max_tokens": 1000}`))
+				request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, n.url(), body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				request.Header.Set("content-encoding", "gzip")
+				request.Header.Set("x-key", key)
+				r, err := do(client(t), request)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want := strconv.Itoa(10_000 - used*order.charged - order.reserved)
+				if left := r.header.Get("x-ratelimit-remaining"); r.status != http.StatusOK || left != want {
+					t.Errorf("decompressor %s, request %d: status %d, %s are left, want %s", key, used, r.status, left, want)
+				}
+				n.idle(t)
+			}
+		}
+	})
+}
