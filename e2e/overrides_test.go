@@ -38,6 +38,7 @@ func setOverride(t *testing.T, backend, namespace, override string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	request.Header.Set("Content-Type", "application/json")
 	answer, err := http.DefaultClient.Do(request)
 	if err != nil {
 		t.Fatal(err)

@@ -61,6 +61,9 @@ func (f *backendFlags) call(ctx context.Context, method, path string, query url.
 	if err != nil {
 		return err
 	}
+	if body != nil {
+		request.Header.Set("Content-Type", "application/json")
+	}
 	if f.given != "" {
 		request.Header.Set("Authorization", "Bearer "+f.given)
 	}

@@ -114,7 +114,7 @@ func (f *trustFlags) define(flags *flag.FlagSet) {
 	flags.StringVar(&f.certificates.Certificate, "tls-cert", "", "`file` with the certificate to serve TLS with, in PEM; read again when it changes, as the next two are")
 	flags.StringVar(&f.certificates.Key, "tls-key", "", "`file` with its private key, in PEM without a password")
 	flags.StringVar(&f.certificates.ClientCA, "tls-client-ca", "", "`file` with the certificates of those who sign clients' certificates; then each client must have one")
-	flags.BoolVar(&f.insecure, "insecure", false, "serve whoever reaches the address, though it is not a loopback one")
+	flags.BoolVar(&f.insecure, "insecure", false, "serve whoever reaches the address, though it is not a loopback one, by whatever name")
 }
 
 // trusted is whom the backend believes.
@@ -123,13 +123,25 @@ type trusted struct {
 	tls    *tls.Config   // nil without TLS
 	// certificates says that clients must have one.
 	certificates bool
+	// insecure says that whoever reaches an address is served, by whatever name.
+	insecure bool
 }
 
 // anybody reports whether anybody is believed.
 func (t *trusted) anybody() bool { return t.tokens == nil && !t.certificates }
 
+// host is the one that requests have to name at an address, empty for any: where a secret is asked for,
+// no page of another site has it.
+func (t *trusted) host(l net.Listener) string {
+	if !t.anybody() || t.insecure || !isLoopback(l.Addr()) {
+		return ""
+	}
+	return l.Addr().String()
+}
+
 // read reads what the flags name. Errors wrap [errUsage].
 func (f *trustFlags) read(env environment, log *slog.Logger) (t trusted, err error) {
+	t.insecure = f.insecure
 	token, err := f.token.given(env)
 	if err != nil {
 		return t, err
@@ -172,6 +184,7 @@ func serveBackend(ctx context.Context, l, onPage net.Listener, store openStore, 
 	handler := server.Handler(store.Store, server.Options{
 		Warned: warner.Hear,
 		Tokens: t.tokens, Certificates: t.certificates, Registry: registry, Logger: log, Probe: true, Ended: ctx.Done(),
+		Host: t.host(l),
 	})
 	log.Info("the counter backend listens", "address", l.Addr().String(), "token_required", t.tokens != nil,
 		"tls", t.tls != nil, "certificate_required", t.certificates)

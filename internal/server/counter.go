@@ -2,10 +2,8 @@ package server
 
 import (
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -199,15 +197,10 @@ func (h *handler) changeCounter(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxCounterBody))
 	var given CounterChange
-	var tooLarge *http.MaxBytesError
-	if errors.As(err, &tooLarge) {
-		h.problem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("body: want at most %d bytes", maxCounterBody))
+	read, err := h.readJSON(w, r, maxCounterBody, &given)
+	if !read {
 		return
-	}
-	if err == nil {
-		err = json.Unmarshal(body, &given)
 	}
 	if err != nil || given.Reset == (given.Grant > 0) {
 		h.problem(w, http.StatusBadRequest, `body: want a JSON object such as {"id": "…", "rule": "per-user", "key": ["ann"], "reset": true}, or "grant": 500 in place of reset`)

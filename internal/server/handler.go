@@ -37,6 +37,9 @@ type Options struct {
 	Tokens *trust.Tokens
 	// Certificates has them come over TLS from clients with a certificate that was verified.
 	Certificates bool
+	// Host is the address at which the handler is served, if requests under /v1 have to name it or a
+	// loopback one as their host: what nodes push may name any. If it is empty, all may.
+	Host string
 	// Registry takes the handler's metrics, and is what GET /metrics shows. A new one if nil.
 	Registry *prometheus.Registry
 	// Logger is told when the store begins to fail, and when it is back, and of clients that give up
@@ -78,8 +81,9 @@ type Options struct {
 //   - GET /livez is 200.
 //   - GET /metrics is for Prometheus.
 //
-// What is under /v1 answers 401 without a token, 403 without a certificate or if the token is not
-// for the namespace. Reasons are JSON problem documents (RFC 9457).
+// What is under /v1 answers 401 without a token, 403 without a certificate, to a page of another site
+// or if the token is not for the namespace, 421 to another host than Options.Host has, and 415 to a body
+// of JSON that does not say so in its Content-Type. Reasons are JSON problem documents (RFC 9457).
 func Handler(counters store.Store, o Options) http.Handler {
 	if o.Registry == nil {
 		o.Registry = prometheus.NewRegistry()
@@ -93,7 +97,7 @@ func Handler(counters store.Store, o Options) http.Handler {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	h := &handler{store: counters, metrics: newMetrics(o.Registry), log: o.Logger, backend: backend.New(counters), ended: o.Ended}
+	h := &handler{store: counters, metrics: newMetrics(o.Registry), log: o.Logger, backend: backend.New(counters), host: o.Host, ended: o.Ended}
 	h.backend.OnWarnings(o.Warned)
 	h.health = &health{store: counters, metrics: h.metrics, log: o.Logger, now: o.Now}
 	if o.Probe {
@@ -129,6 +133,7 @@ type handler struct {
 	log     *slog.Logger
 	health  *health
 	backend *backend.Backend
+	host    string
 	// watchers are the streams under way, watched what they have told, and ended is closed when they are
 	// to end.
 	watchers atomic.Int64
@@ -137,9 +142,7 @@ type handler struct {
 }
 
 func (h *handler) push(w http.ResponseWriter, r *http.Request) {
-	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != wire.ContentType {
-		w.Header().Set("Accept", wire.ContentType)
-		h.problem(w, http.StatusUnsupportedMediaType, "content-type: want "+wire.ContentType)
+	if !h.isOf(w, r, wire.ContentType) {
 		return
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, wire.MaxBody))
@@ -325,10 +328,42 @@ func (h *handler) problem(w http.ResponseWriter, code int, detail string) {
 // scopeKey is where a request's context has its scope.
 type scopeKey struct{}
 
+// isOf reports whether a request's body is of a media type. No page of another site can send one of
+// those that are asked for, as it can send text and forms. If it is not, the request was answered.
+func (h *handler) isOf(w http.ResponseWriter, r *http.Request, media string) bool {
+	given, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err == nil && given == media {
+		return true
+	}
+	w.Header().Set("Accept", media)
+	h.problem(w, http.StatusUnsupportedMediaType, "content-type: want "+media)
+	return false
+}
+
+// readJSON reads a body of JSON into given. The error says that it is none. If read is false, the body
+// was another thing or too long, and the request was answered.
+func (h *handler) readJSON(w http.ResponseWriter, r *http.Request, most int64, given any) (read bool, err error) {
+	if !h.isOf(w, r, "application/json") {
+		return false, nil
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
+	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+		h.problem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("body: want at most %d bytes", most))
+		return false, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(body, given)
+	}
+	return true, err
+}
+
 // authorize lets requests pass that come with a certificate and a token, if these are wanted. What
 // the token is for goes with them.
 func (h *handler) authorize(tokens *trust.Tokens, certificates bool, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !h.guard(w, r) {
+			return
+		}
 		if certificates && !trust.HasCertificate(r.TLS) {
 			h.problem(w, http.StatusForbidden, "want a client certificate")
 			return

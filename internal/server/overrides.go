@@ -3,8 +3,6 @@ package server
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"net/http"
 	"time"
 
@@ -82,17 +80,12 @@ func (h *handler) setOverrides(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxOverridesBody))
-	var tooLarge *http.MaxBytesError
-	if errors.As(err, &tooLarge) {
-		h.problem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("body: want at most %d bytes", maxOverridesBody))
-		return
-	}
 	var given struct {
 		Overrides []Override `json:"overrides"`
 	}
-	if err == nil {
-		err = json.Unmarshal(body, &given)
+	read, err := h.readJSON(w, r, maxOverridesBody, &given)
+	if !read {
+		return
 	}
 	if err != nil {
 		h.problem(w, http.StatusBadRequest, `body: want a JSON object such as {"overrides": [{"rule": "per-user", "key": ["ann"], "limits": [{"limit": 10, "width_ms": 60000}]}]}`)
