@@ -128,6 +128,9 @@ func TestCommandLine(t *testing.T) {
 		{"simulate --config " + one + "x a.log", 1, "", "no such file"},
 		{"simulate --config example.json nowhere.log", 1, "", "nowhere.log: no such file"},
 		{"simulate --config ../../go.mod nowhere.log", 1, "", "configuration refused"},
+		{"serve --listen 127.0.0.1:0 --log-format xml", 2, "", `--log-format: want text or json, got "xml"`},
+		{"serve --listen 127.0.0.1:0 --log-level loud", 2, "", "-log-level"},
+		{"serve --listen 127.0.0.1:0 --shutdown-delay -1s", 2, "", "--shutdown-delay: want 0 or more"},
 		{"serve --listen 127.0.0.1:0 --warn-webhook hunter2", 2, "", "--warn-webhook: want a URL such as"},
 		{"serve --listen 127.0.0.1:0 --warn-webhook ftp://hunter2@host/", 2, "", "--warn-webhook: want a URL such as"},
 		{"serve --listen 127.0.0.1:0 --warn-webhook-file " + two, 2, "", "--warn-webhook-file: want one line in "},
@@ -328,7 +331,10 @@ func TestServeLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	rest, err := io.ReadAll(log)
-	if err := errors.Join(err, command.Wait()); err != nil || len(rest) > 0 {
+	lines := strings.Split(strings.TrimSpace(string(rest)), "\n")
+	if err := errors.Join(err, command.Wait()); err != nil || len(lines) != 2 ||
+		!strings.Contains(lines[0], `msg="the counter backend ends" requests_under_way=`) ||
+		!strings.Contains(lines[1], `msg="the counter backend has ended" requests_drained=0 requests_cut_off=0`) {
 		t.Errorf("error %v, and in the log:\n%s", err, rest)
 	}
 }

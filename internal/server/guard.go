@@ -14,9 +14,9 @@ import (
 func (h *handler) guard(w http.ResponseWriter, r *http.Request) bool {
 	switch {
 	case h.host != "" && !KnownHost(r.Host, h.host) && !isNodes(r):
-		h.problem(w, http.StatusMisdirectedRequest, "host: want a loopback address or "+h.host+" while no token is asked for")
+		h.refuse(w, r, http.StatusMisdirectedRequest, "host: want a loopback address or "+h.host+" while no token is asked for")
 	case !SameOrigin(r):
-		h.problem(w, http.StatusForbidden, "origin: want no page of another site")
+		h.refuse(w, r, http.StatusForbidden, "origin: want no page of another site")
 	default:
 		return true
 	}

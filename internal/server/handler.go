@@ -42,8 +42,8 @@ type Options struct {
 	Host string
 	// Registry takes the handler's metrics, and is what GET /metrics shows. A new one if nil.
 	Registry *prometheus.Registry
-	// Logger is told when the store begins to fail, and when it is back, and of clients that give up
-	// before it answers. slog.Default if nil.
+	// Logger is told when the store begins to fail, and when it is back, of clients that give up
+	// before it answers, and of those that are refused. slog.Default if nil.
 	Logger *slog.Logger
 	// Warned takes the warnings of a namespace's nodes; nobody if nil. It must not wait.
 	Warned func(namespace string, warnings []wire.Warning)
@@ -51,6 +51,8 @@ type Options struct {
 	Now func() time.Time
 	// Probe has the store probed at once, so that the log says from the start if it is not there.
 	Probe bool
+	// Leaving, once it is closed, has /readyz say that the backend is about to end; never if nil.
+	Leaving <-chan struct{}
 	// Ended ends streams when it is closed, which else go on for minutes; never if nil.
 	Ended <-chan struct{}
 }
@@ -76,8 +78,8 @@ type Options struct {
 //   - GET /v1/watch?namespace=N tells a [WatchedMoment] and [Watched] every two seconds for ten
 //     minutes, as server-sent events, and first the moments of the last five minutes in which somebody
 //     has watched: those after the number that Last-Event-ID says.
-//   - GET /readyz is 200 if the store takes hits, else 503. A hit of its own tells, once a second at
-//     most. GET /healthz is the same.
+//   - GET /readyz is 200 if the store takes hits, else 503, as when the backend is about to end. A hit
+//     of its own tells, once a second at most. GET /healthz is the same.
 //   - GET /livez is 200.
 //   - GET /metrics is for Prometheus.
 //
@@ -97,7 +99,8 @@ func Handler(counters store.Store, o Options) http.Handler {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	h := &handler{store: counters, metrics: newMetrics(o.Registry), log: o.Logger, backend: backend.New(counters), host: o.Host, ended: o.Ended}
+	h := &handler{store: counters, metrics: newMetrics(o.Registry), log: o.Logger, backend: backend.New(counters), host: o.Host, leaving: o.Leaving, ended: o.Ended}
+	h.refused = refused{log: o.Logger, now: o.Now}
 	h.backend.OnWarnings(o.Warned)
 	h.health = &health{store: counters, metrics: h.metrics, log: o.Logger, now: o.Now}
 	if o.Probe {
@@ -134,6 +137,8 @@ type handler struct {
 	health  *health
 	backend *backend.Backend
 	host    string
+	refused refused
+	leaving <-chan struct{}
 	// watchers are the streams under way, watched what they have told, and ended is closed when they are
 	// to end.
 	watchers atomic.Int64
@@ -365,7 +370,7 @@ func (h *handler) authorize(tokens *trust.Tokens, certificates bool, next http.H
 			return
 		}
 		if certificates && !trust.HasCertificate(r.TLS) {
-			h.problem(w, http.StatusForbidden, "want a client certificate")
+			h.refuse(w, r, http.StatusForbidden, "want a client certificate")
 			return
 		}
 		scope := trust.Everything
@@ -374,7 +379,7 @@ func (h *handler) authorize(tokens *trust.Tokens, certificates bool, next http.H
 			var known bool
 			if scope, known = tokens.Scope(strings.TrimSpace(token)); !known || !strings.EqualFold(scheme, "Bearer") {
 				w.Header().Set("WWW-Authenticate", "Bearer")
-				h.problem(w, http.StatusUnauthorized, "authorization: want the bearer token")
+				h.refuse(w, r, http.StatusUnauthorized, "authorization: want the bearer token")
 				return
 			}
 		}
@@ -382,12 +387,18 @@ func (h *handler) authorize(tokens *trust.Tokens, certificates bool, next http.H
 	})
 }
 
+// refuse answers a request whose sender is not to be believed, and has the log say so.
+func (h *handler) refuse(w http.ResponseWriter, r *http.Request, code int, reason string) {
+	h.refused.tell(r, code, reason)
+	h.problem(w, code, reason)
+}
+
 // permits reports whether a request's sender may see and change a namespace. If not, the request was
 // answered.
 func (h *handler) permits(w http.ResponseWriter, r *http.Request, namespace string) bool {
 	scope, _ := r.Context().Value(scopeKey{}).(trust.Scope)
 	if !scope.Allows(namespace) {
-		h.problem(w, http.StatusForbidden, "authorization: the token is not for this namespace")
+		h.refuse(w, r, http.StatusForbidden, "authorization: the token is not for this namespace")
 		return false
 	}
 	return true
