@@ -59,7 +59,7 @@ func limitsMove(t *testing.T, d driver) {
 	backend := serve(t, "memory")
 	_, addresses := nodes(t, d, 3, nodeConfig{configuration: moving, backend: backend, workers: 2})
 	first := 1_000_000
-	weir(t, backend, "override", "set", "moving", "per-user", "ann", fmt.Sprintf("%d/366d", first), "--wait", "60s")
+	weir(t, backend, "override", "set", "moving", "per-user", "ann", fmt.Sprintf("%d/366d", first), "--force", "--wait", "60s")
 
 	var admitted, refused atomic.Int64
 	var wanted atomic.Int64 // ann's limit, or 0 while it is on its way

@@ -23,6 +23,8 @@ type Counter struct {
 	// Limits are those that were hit, or that were asked for. If there are none, nobody has hit the
 	// key in any window that counts.
 	Limits []CounterLimit `json:"limits"`
+	// Known says that the backend has a counter of the key, though all its hits may have been given back.
+	Known bool `json:"known"`
 	// Override is the one in force for the key, if there is one.
 	Override *Override `json:"override,omitempty"`
 }
@@ -98,7 +100,7 @@ func (h *handler) counter(w http.ResponseWriter, r *http.Request) {
 		h.problem(w, http.StatusServiceUnavailable, "the store failed")
 		return
 	}
-	counter := Counter{Limits: []CounterLimit{}}
+	counter := Counter{Limits: []CounterLimit{}, Known: found.Known}
 	rule, key := query.Get("rule"), query["key"]
 	var by []wire.OverrideLimit
 	for i := range overrides.List {
