@@ -31,6 +31,8 @@ type finder struct {
 	seen     map[*node]bool
 	plugins  []plugin
 	mistakes []mistake
+	// configMaps are the data of ConfigMaps.
+	configMaps []*node
 }
 
 // outer are the fields that tell a document of Envoy from a configuration.
@@ -82,6 +84,9 @@ func (f *finder) walk(n *node) {
 		for _, wasm := range n.get("spec", "wasm").elements() {
 			f.gateway(wasm)
 		}
+	}
+	if n.get("kind").string() == "ConfigMap" && n.get("apiVersion").string() == "v1" && n.get("data") != nil {
+		f.configMaps = append(f.configMaps, n.get("data"))
 	}
 	for _, child := range n.children {
 		f.walk(child)
