@@ -7,8 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"syscall"
@@ -20,21 +18,7 @@ import (
 // Told to end, weir serve says so at /readyz first and takes pushes still. Then it lets the requests
 // under way finish, and its log, in JSON, tells how many.
 func TestServeDrains(t *testing.T) {
-	command := exec.Command(os.Args[0], "serve", "--listen", "127.0.0.1:0", "--log-format", "json", "--log-level", "debug", "--shutdown-delay", "2s")
-	command.Env = append(os.Environ(), asCommand+"=1", "WEIR_TOKEN=s3cret")
-	stderr, err := command.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if command.ProcessState == nil {
-			t.Error(command.Process.Kill(), command.Wait())
-		}
-	})
-	log := bufio.NewReader(stderr)
+	command, log := serveProcess(t, []string{"--log-format", "json", "--log-level", "debug", "--shutdown-delay", "2s"}, []string{"WEIR_TOKEN=s3cret"})
 	type entry struct {
 		Level, Msg, Address, Source string
 		Status                      int

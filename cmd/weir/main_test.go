@@ -198,26 +198,32 @@ func TestMaxCounters(t *testing.T) {
 	}
 }
 
+// serveProcess starts weir serve as a process, which the test ends, on a free port. log is what it says.
+func serveProcess(t *testing.T, args, environment []string) (command *exec.Cmd, log *bufio.Reader) {
+	t.Helper()
+	command = exec.Command(os.Args[0], append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...)
+	command.Env = append(append(os.Environ(), asCommand+"=1"), environment...)
+	stderr, err := command.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if command.ProcessState == nil {
+			t.Error(command.Process.Kill(), command.Wait())
+		}
+	})
+	return command, bufio.NewReader(stderr)
+}
+
 // TestServeProcess runs weir serve as a process, and ends it as an operator does.
 func TestServeProcess(t *testing.T) {
 	for store, signal := range map[string]os.Signal{"memory": syscall.SIGTERM, redistest.Start(t, "--requirepass", "hunter2").URL(): os.Interrupt} {
 		t.Run(store, func(t *testing.T) {
 			url := strings.Replace(store, "redis://", "redis://:hunter2@", 1)
-			command := exec.Command(os.Args[0], "serve", "--listen", "127.0.0.1:0", "--store", url)
-			command.Env = append(os.Environ(), asCommand+"=1", "WEIR_TOKEN=s3cret")
-			stderr, err := command.StderrPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := command.Start(); err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() {
-				if command.ProcessState == nil {
-					t.Error(command.Process.Kill(), command.Wait())
-				}
-			})
-			log := bufio.NewReader(stderr)
+			command, log := serveProcess(t, []string{"--store", url}, []string{"WEIR_TOKEN=s3cret"})
 			line, err := log.ReadString('\n')
 			if err != nil {
 				t.Fatal(err)
@@ -270,21 +276,7 @@ func TestServeProcess(t *testing.T) {
 // pushes come meanwhile.
 func TestServeLog(t *testing.T) {
 	redis := redistest.Start(t)
-	command := exec.Command(os.Args[0], "serve", "--listen", "127.0.0.1:0", "--store", redis.URL())
-	command.Env = append(os.Environ(), asCommand+"=1")
-	stderr, err := command.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if command.ProcessState == nil {
-			t.Error(command.Process.Kill(), command.Wait())
-		}
-	})
-	log := bufio.NewReader(stderr)
+	command, log := serveProcess(t, []string{"--store", redis.URL()}, nil)
 	line, err := log.ReadString('\n')
 	if err != nil {
 		t.Fatal(err)
