@@ -68,6 +68,8 @@ type node interface {
 	metric(t *testing.T, name string) int64
 	// received waits until the proxy has read so many bytes of requests since it was started.
 	received(t *testing.T, bytes int64)
+	// said is what the proxy and the plugin have logged since the node was started.
+	said() string
 	// idle waits until the proxy knows that all its requests have ended.
 	idle(t *testing.T)
 }

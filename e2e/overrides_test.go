@@ -40,6 +40,7 @@ func setOverride(t *testing.T, backend, namespace, override string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	request.Header.Set("Content-Type", "application/json")
 	answer, err := http.DefaultClient.Do(request)
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +62,7 @@ func limitsMove(t *testing.T, d driver) {
 	backend := serve(t, "memory")
 	_, addresses := nodes(t, d, 3, nodeConfig{configuration: moving, backend: backend, workers: 2})
 	first := 1_000_000
-	weir(t, backend, "override", "set", "moving", "per-user", "ann", fmt.Sprintf("%d/366d", first), "--wait", "60s")
+	weir(t, backend, "override", "set", "moving", "per-user", "ann", fmt.Sprintf("%d/366d", first), "--force", "--wait", "60s")
 
 	var admitted, refused atomic.Int64
 	var wanted atomic.Int64 // ann's limit, or 0 while it is on its way

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
+	"sync"
 	"testing"
 	"time"
 
@@ -47,6 +49,26 @@ func (wazero) node(t *testing.T, config nodeConfig) node {
 type proxyNode struct {
 	*host.Proxy
 	address string
+	log     *journal
+}
+
+// journal keeps what is written to it.
+type journal struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (j *journal) Write(text []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.text = append(j.text, text...)
+	return len(text), nil
+}
+
+func (p *proxyNode) said() string {
+	p.log.mu.Lock()
+	defer p.log.mu.Unlock()
+	return string(p.log.text)
 }
 
 // startProxy starts a node on the wazero host. more has what only that host can do.
@@ -73,6 +95,8 @@ func startProxy(t *testing.T, config nodeConfig, more host.ProxyConfig) *proxyNo
 	}
 	more.Workers = cmp.Or(config.workers, 2)
 	more.TrustedHops = config.trustedHops
+	log := new(journal)
+	more.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	proxy, err := host.NewProxy(t.Context(), more)
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +112,7 @@ func startProxy(t *testing.T, config nodeConfig, more host.ProxyConfig) *proxyNo
 			t.Error(err)
 		}
 	})
-	return &proxyNode{Proxy: proxy, address: "http://" + l.Addr().String()}
+	return &proxyNode{Proxy: proxy, address: "http://" + l.Addr().String(), log: log}
 }
 
 // received waits for nothing: what this host reads, it hands to the plugin at once, and the plugin

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	extensionsv1alpha1 "istio.io/api/extensions/v1alpha1"
@@ -47,6 +48,9 @@ func TestIstioMistakes(t *testing.T) {
 		{"target port", "targetPort: http", "targetPort: web", `no container port "web"`},
 		{"listens elsewhere", "--listen=0.0.0.0:9180", "--listen=0.0.0.0:9181", "--listen: want 0.0.0.0:9180"},
 		{"listens to itself", "--listen=0.0.0.0:9180", "--listen=127.0.0.1:9180", "--listen: want 0.0.0.0:9180"},
+		{"ends at once", "--shutdown-delay=5s", "--shutdown-delay=0s", "want a --shutdown-delay"},
+		{"a sidecar that ends first", "terminationDrainDuration: 15s", "terminationDrainDuration: 5s", "10 s more of terminationDrainDuration"},
+		{"killed while it drains", "terminationGracePeriodSeconds: 30", "terminationGracePeriodSeconds: 10", "and more than that of terminationGracePeriodSeconds"},
 		{"replicas that share nothing", "store: redis://redis.weir-system.svc.cluster.local:6379", "store: memory", "WEIR_STORE: want redis"},
 		{"no token", "name: WEIR_TOKEN", "name: TOKEN", "WEIR_TOKEN: want one from the secret weir"},
 		{"token of another secret", "secretKeyRef: {name: weir, key: token}", "secretKeyRef: {name: other, key: token}", "WEIR_TOKEN: want one from the secret weir"},
@@ -85,11 +89,13 @@ type (
 		} `json:"selector"`
 		Template struct {
 			Metadata struct {
-				Labels map[string]string `json:"labels"`
+				Labels      map[string]string `json:"labels"`
+				Annotations map[string]string `json:"annotations"`
 			} `json:"metadata"`
 			Spec struct {
-				AutomountServiceAccountToken bool        `json:"automountServiceAccountToken"`
-				Containers                   []container `json:"containers"`
+				AutomountServiceAccountToken  bool        `json:"automountServiceAccountToken"`
+				TerminationGracePeriodSeconds int         `json:"terminationGracePeriodSeconds"`
+				Containers                    []container `json:"containers"`
 			} `json:"spec"`
 		} `json:"template"`
 	}
@@ -239,6 +245,10 @@ func (m *mesh) checkWorkload() error {
 		}
 	}
 	namespace := m.namespace.Metadata.Name
+	// What is no duration is none.
+	delay, _ := time.ParseDuration(flags["--shutdown-delay"])
+	drain, _ := time.ParseDuration(strings.TrimPrefix(pod.Metadata.Annotations["proxy.istio.io/config"], "terminationDrainDuration: "))
+	grace := time.Duration(pod.Spec.TerminationGracePeriodSeconds) * time.Second
 	switch {
 	case m.secret.Metadata.Namespace != namespace:
 		return fmt.Errorf("secret %s: want namespace %s", m.secret.Metadata.Name, namespace)
@@ -258,6 +268,9 @@ func (m *mesh) checkWorkload() error {
 		return fmt.Errorf("container %s: want serve, got %s", c.Name, c.Args[0])
 	case flags["--listen"] != listen:
 		return fmt.Errorf("container %s: --listen: want %s, got %s", c.Name, listen, flags["--listen"])
+	case delay <= 0 || drain < delay+10*time.Second || grace <= drain:
+		return fmt.Errorf("deployment %s: want a --shutdown-delay, 10 s more of terminationDrainDuration, and more than that of "+
+			"terminationGracePeriodSeconds, got %v, %v and %v", m.deployment.Metadata.Name, delay, drain, grace)
 	case m.deployment.Spec.Replicas > 1 && !strings.HasPrefix(environment["WEIR_STORE"], "redis://"):
 		return fmt.Errorf("container %s: WEIR_STORE: want redis://…, which replicas can share, got %s", c.Name, environment["WEIR_STORE"])
 	case c.ReadinessProbe.HTTPGet.Path != "/readyz" || c.ReadinessProbe.HTTPGet.Port != port.Name:

@@ -1,6 +1,8 @@
 package filter
 
 import (
+	"strconv"
+
 	"weir/config"
 	"weir/internal/node"
 	"weir/internal/proxywasm"
@@ -15,6 +17,9 @@ type backend struct {
 	node    *node.Node
 	metrics *metrics
 	headers proxywasm.Pairs
+	// namespace and failure are for the log: what pushes are of, and what decides without them.
+	namespace string
+	failure   config.Failure
 }
 
 var _ node.Host = (*backend)(nil)
@@ -54,15 +59,22 @@ func (b *backend) Send(push []byte, ticket node.Ticket) (sent bool) {
 
 // received is what the answer that is being delivered says.
 func received() (outcome node.Outcome, answer []byte) {
-	status, found := proxywasm.CalloutHeader(":status")
-	if !found || len(status) != 3 {
+	header, found := proxywasm.CalloutHeader(":status")
+	if !found || len(header) != 3 {
 		return node.PushLost, nil
 	}
-	if status[0] != '2' {
-		if (string(status) == "400" || string(status) == "413") && refusedByBackend() {
+	status := 0
+	for _, digit := range header {
+		status = 10*status + int(digit-'0')
+	}
+	switch {
+	case status < 100:
+		return node.PushLost, nil
+	case status < 200 || status > 299:
+		if (status == 400 || status == 413) && refusedByBackend() {
 			return node.PushRefused, nil
 		}
-		return node.PushLost, nil
+		return node.Outcome(status), nil
 	}
 	if answer, found = proxywasm.CalloutBody(wire.MaxAnswer); !found {
 		return node.PushLost, nil
@@ -75,4 +87,37 @@ func received() (outcome node.Outcome, answer []byte) {
 func refusedByBackend() bool {
 	contentType, _ := proxywasm.CalloutHeader("content-type")
 	return string(contentType) == "application/problem+json"
+}
+
+// turned logs what pushes come to from now on, and what decides until they are answered.
+func (b *backend) turned(why node.Outcome) {
+	said := "weir: namespace " + b.namespace + ": pushes to cluster " + b.config.Cluster
+	switch {
+	case why == node.PushAnswered:
+		proxywasm.Log(proxywasm.LogWarn, said+" are answered again")
+		return
+	case why == node.PushRefused:
+		proxywasm.Log(proxywasm.LogWarn, said+" are refused for good, and their hits lost: want a backend that is no older than the plugin")
+		return
+	case why == node.PushUnsent:
+		said += " can't be sent: want a cluster of this name"
+	case why == node.PushLost:
+		said += " get no answer"
+	case why == node.PushGarbled:
+		said += " get answers that are not a backend's"
+	case why == 401:
+		said += " are refused with 401: want a token that the backend knows"
+	case why == 403:
+		said += " are refused with 403: want a certificate, or a token for this namespace"
+	default:
+		said += " fail with " + strconv.Itoa(int(why))
+	}
+	decides := "this proxy's own counters decide"
+	switch b.failure {
+	case config.FailAllow:
+		decides = "requests pass uncounted"
+	case config.FailDeny:
+		decides = "requests are refused"
+	}
+	proxywasm.Log(proxywasm.LogWarn, said+"; until they are answered, "+decides+" (on_backend_failure: "+b.failure.Name()+")")
 }

@@ -127,7 +127,9 @@ func (p *plugin) compile() {
 	for i := range p.limits {
 		p.limits[i].Tag = &p.answer.rules[i]
 	}
-	p.backend = backend{context: p.id, config: &p.config.Backend, metrics: &p.metrics}
+	p.backend = backend{
+		context: p.id, config: &p.config.Backend, metrics: &p.metrics, namespace: p.config.Namespace, failure: p.config.OnBackendFailure,
+	}
 }
 
 // options are those of the node that counts what the configuration says.
@@ -136,7 +138,7 @@ func (p *plugin) options() *node.Options {
 	o := &node.Options{
 		Namespace: c.Namespace, Data: &proxywasm.SharedData{}, Capacity: c.Capacity, Rules: p.limits, Random: rand.Uint64,
 		Host: &p.backend, Timeout: int64(c.Backend.Timeout), Recalls: true,
-		KeySecret: c.Backend.KeySecret, Owner: p,
+		KeySecret: c.Backend.KeySecret, Owner: p, Turned: p.backend.turned,
 	}
 	switch c.OnBackendFailure {
 	case config.FailAllow:

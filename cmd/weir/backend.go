@@ -61,6 +61,9 @@ func (f *backendFlags) call(ctx context.Context, method, path string, query url.
 	if err != nil {
 		return err
 	}
+	if body != nil {
+		request.Header.Set("Content-Type", "application/json")
+	}
 	if f.given != "" {
 		request.Header.Set("Authorization", "Bearer "+f.given)
 	}
@@ -86,27 +89,27 @@ func (f *backendFlags) call(ctx context.Context, method, path string, query url.
 }
 
 // tell says how many nodes know of a version of the list of overrides, and waits for the others if it
-// is to.
-func (f *backendFlags) tell(ctx context.Context, out io.Writer, namespace string, version uint64, wait time.Duration) error {
+// is to. If all is true, it is a mistake that some do not know by then.
+func (f *backendFlags) tell(ctx context.Context, out io.Writer, namespace string, version uint64, wait time.Duration, all bool) (found server.Overrides, err error) {
 	const pause = 50 * time.Millisecond
 	deadline := time.Now().Add(wait)
 	for {
-		var found server.Overrides
+		found = server.Overrides{}
 		if err := f.call(ctx, http.MethodGet, wire.OverridesPath, url.Values{"namespace": {namespace}, "rule": {"-"}}, nil, &found); err != nil {
-			return err
+			return found, err
 		}
 		known := found.Knowing == found.Nodes || found.Version > version
 		if waits := wait > 0 && !known; !waits || !time.Now().Before(deadline) {
 			fmt.Fprintln(out, reach(&found))
-			if waits {
-				return fmt.Errorf("some nodes do not know of it after %v", wait)
+			if waits && all {
+				return found, fmt.Errorf("some nodes do not know of it after %v", wait)
 			}
-			return nil
+			return found, nil
 		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return ctx.Err()
+			return found, ctx.Err()
 		}
 	}
 }

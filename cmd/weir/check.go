@@ -7,7 +7,9 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -19,12 +21,15 @@ var errRefused = errors.New("configuration refused")
 
 const checkHelp = `
 Files are JSON or YAML; - is standard input. A file is a configuration, or a document of Envoy
-(a bootstrap, listeners, routes), Istio (EnvoyFilter, WasmPlugin) or Envoy Gateway
-(EnvoyExtensionPolicy). Of such a document all plugins are checked that load a module with "weir" in
-its name, or have rules with limits. A file that begins with { or [ is JSON, unless its name ends in
-.yaml or .yml.
+(a bootstrap, listeners, routes), Istio (EnvoyFilter, WasmPlugin), Envoy Gateway
+(EnvoyExtensionPolicy), or a ConfigMap of Kubernetes with one of these in it. Of such a document all
+plugins are checked that load a module with "weir" in its name, or have rules with limits. A file that
+begins with { or [ is JSON, unless its name ends in .yaml or .yml. Of a folder those files below it
+are checked whose names end in .json, .yaml or .yml and that have such plugins or rules; the others
+are passed over, and so are templates.
 
   weir check my.json
+  weir check deploy/
   weir check --strict --format github envoy.yaml
   kubectl get envoyfilters -A -o yaml | weir check -
 
@@ -35,13 +40,14 @@ Formats:
   github  annotations of GitHub's workflows
 
 Exit codes: 0 if the plugin takes all configurations; 1 if it refuses one, a file can't be read, or
-no file has one (with --strict, if there are warnings too); 2 if the command line is wrong.
+no file has one, unless --allow-none is given (with --strict, if there are warnings too); 2 if the command line is wrong.
 `
 
 // checkFiles is weir check.
 func checkFiles(_ context.Context, args []string, env environment) error {
 	flags := flag.NewFlagSet("check", flag.ContinueOnError)
 	format := flags.String("format", "text", "print as `text`, json or github")
+	none := flags.Bool("allow-none", false, "do not fail if there is no configuration, and pass over files that are other programs'")
 	strict := flags.Bool("strict", false, "exit with 1 after warnings too")
 	if err := parseFlags(flags, args, env, "FILE…"); err != nil {
 		return err
@@ -55,32 +61,73 @@ func checkFiles(_ context.Context, args []string, env environment) error {
 	}
 	out := printed(env.stdout)
 	refused, configurations := 0, 0
-	for _, name := range flags.Args() {
-		report := checkFile(name, env)
+	checked := 0
+	checkOne := func(name string, read func(name string, content []byte) *check.Report, passed bool) {
+		report := checkFile(name, env, read)
+		if passed && report.Configurations+len(report.Findings) == 0 {
+			return
+		}
+		checked++
 		configurations += report.Configurations
 		if report.Refused() || *strict && len(report.Findings) > 0 {
 			refused++
 		}
 		out.file(name, report)
 	}
+	for _, name := range flags.Args() {
+		files, isFolder := filesIn(name)
+		for _, name := range files {
+			checkOne(name, check.Found, true)
+		}
+		switch {
+		case isFolder:
+		case *none:
+			checkOne(name, check.Found, false)
+		default:
+			checkOne(name, check.File, false)
+		}
+	}
 	if err := out.end(); err != nil {
 		return err
 	}
 	switch {
 	case refused > 0:
-		return fmt.Errorf("%w: %d of %d", errRefused, refused, flags.NArg())
-	case configurations == 0:
-		return errors.New("want a file with a configuration, got none")
+		return fmt.Errorf("%w: %d of %d", errRefused, refused, checked)
+	case configurations == 0 && !*none:
+		return errors.New("want a file with a configuration, got none; with --allow-none that is no mistake")
 	}
 	return nil
 }
 
-func checkFile(name string, env environment) *check.Report {
+// filesIn are the JSON and YAML files in a folder and in those below it, in the order of their names.
+// Hidden ones and node_modules are left out. What can't be listed is among them, for its error.
+func filesIn(name string) (files []string, isFolder bool) {
+	if info, err := os.Stat(name); err != nil || !info.IsDir() {
+		return nil, false
+	}
+	// It has no error that is not told by reading what it is of.
+	_ = filepath.WalkDir(name, func(path string, entry fs.DirEntry, err error) error {
+		hidden := path != name && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "node_modules")
+		switch extension := strings.ToLower(filepath.Ext(path)); {
+		case err != nil:
+			files = append(files, path)
+		case entry.IsDir() && hidden:
+			return fs.SkipDir
+		case entry.IsDir(), hidden:
+		case extension == ".json", extension == ".yaml", extension == ".yml":
+			files = append(files, path)
+		}
+		return nil
+	})
+	return files, true
+}
+
+func checkFile(name string, env environment, read func(name string, content []byte) *check.Report) *check.Report {
 	content, err := readFile(name, env)
 	if err != nil {
 		return &check.Report{Findings: []check.Finding{{Problem: err.Error()}}}
 	}
-	return check.File(name, content)
+	return read(name, content)
 }
 
 func readFile(name string, env environment) ([]byte, error) {

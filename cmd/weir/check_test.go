@@ -5,8 +5,11 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"sigs.k8s.io/yaml"
 )
 
 func TestCheckFiles(t *testing.T) {
@@ -29,6 +32,20 @@ func TestCheckFiles(t *testing.T) {
 	const noName = `rules[0].name: want a string of 1 to 64 of A-Za-z0-9_-, got "é"`
 	const noWindow = `rules[0].limits[0].window: want a duration such as "30s" or "1m", got "1 second", did you mean "1s"?`
 	secret := file("kubernetes.yaml", "apiVersion: v1\nkind: Secret\n")
+	others := file("package.json", `{}`)
+	folder := filepath.Join(dir, "folder")
+	for _, path := range []string{"a", "b", "none", ".git", "a/node_modules"} {
+		if err := os.MkdirAll(filepath.Join(folder, path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file("folder/a/good.json", good)
+	file("folder/a/notes.txt", bad)
+	file("folder/a/node_modules/bad.json", bad)
+	file("folder/.git/bad.json", bad)
+	file("folder/b/bad.yml", "rules:\n- name: total\n  limits: [{limit: 60, window: 1 second}]\n")
+	file("folder/none/package.json", `{"name": "shop"}`)
+	file("folder/none/values.yaml", "a: {{ .Values }}\n")
 	goodFile, badFile := file("good.json", good), file("a,b:c.yaml", "rules: []\n")
 	for name, test := range map[string]struct {
 		args           []string
@@ -43,7 +60,13 @@ func TestCheckFiles(t *testing.T) {
 		"YAML":             {[]string{"-"}, "rules:\n- name: total\n  limits: [{limit: 60, window: 1 second}]\n", 1, "-:3:32: " + noWindow + "\n", "weir check: configuration refused: 1 of 1\n"},
 		"missing":          {[]string{filepath.Join(dir, "none")}, "", 1, filepath.Join(dir, "none") + ": open " + filepath.Join(dir, "none") + ": no such file or directory\n", "weir check: configuration refused: 1 of 1\n"},
 		"beside":           {[]string{goodFile, secret}, "", 0, goodFile + ": ok\n" + secret + ": no configuration\n", ""},
-		"none":             {[]string{secret}, "", 1, secret + ": no configuration\n", "weir check: want a file with a configuration, got none\n"},
+		"none":             {[]string{secret}, "", 1, secret + ": no configuration\n", "weir check: want a file with a configuration, got none; with --allow-none that is no mistake\n"},
+		"none, allowed":    {[]string{"--allow-none", secret}, "", 0, secret + ": no configuration\n", ""},
+		"others, allowed":  {[]string{"--allow-none", others, "-"}, bad, 1, others + ": no configuration\n-:1:21: " + noName + "\n-:2:37: " + noWindow + "\n", "weir check: configuration refused: 1 of 2\n"},
+		"others":           {[]string{others}, "", 1, others + ":1:1: rules: missing, want an array of 1 to 256 rules\n", "weir check: configuration refused: 1 of 1\n"},
+		"folder":           {[]string{folder}, "", 1, folder + "/a/good.json: ok\n" + folder + "/b/bad.yml:3:32: " + noWindow + "\n", "weir check: configuration refused: 1 of 2\n"},
+		"folder of none":   {[]string{filepath.Join(folder, "none")}, "", 1, "", "weir check: want a file with a configuration, got none; with --allow-none that is no mistake\n"},
+		"none, allowed in": {[]string{"--allow-none", filepath.Join(folder, "none")}, "", 0, "", ""},
 		"GitHub":           {[]string{"--format", "github", "-"}, bad, 1, "::error file=-,line=1,col=21::" + noName + "\n::error file=-,line=2,col=37::" + noWindow + "\n", "weir check: configuration refused: 1 of 1\n"},
 		"GitHub's escapes": {[]string{"--format", "github", badFile}, "", 1, "::error file=" + dir + "/a%2Cb%3Ac.yaml,line=1,col=8::rules: want 1 to 256 rules, got 0\n", "weir check: configuration refused: 1 of 1\n"},
 		"GitHub's warning": {[]string{"--format", "github", "-"}, warn, 0, "::warning file=-,line=1,col=72::" + hidden + "\n", ""},
@@ -117,5 +140,32 @@ func TestSchema(t *testing.T) {
 	}
 	if code := run(t.Context(), []string{"schema", "x"}, environment{stdout: &stdout, stderr: &stderr}); code != 2 {
 		t.Errorf("exit code %d for a needless argument", code)
+	}
+}
+
+// The hook of pre-commit runs a command that there is, and passes over what is not Weir's.
+func TestPreCommitHook(t *testing.T) {
+	t.Parallel()
+	content, err := os.ReadFile("../../.pre-commit-hooks.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var hooks []struct {
+		ID, Name, Description, Entry, Language string
+		TypesOr                                []string `json:"types_or"`
+	}
+	if err := yaml.UnmarshalStrict(content, &hooks); err != nil || len(hooks) != 1 {
+		t.Fatalf("%d hooks, %v", len(hooks), err)
+	}
+	h := hooks[0]
+	words := strings.Fields(h.Entry)
+	if h.ID == "" || h.Name == "" || h.Language != "system" || !slices.Equal(h.TypesOr, []string{"json", "yaml"}) || words[0] != "weir" {
+		t.Fatalf("got %+v", h)
+	}
+	for file, code := range map[string]int{"../../.golangci.yml": 0, "../../envoy/envoy.yaml": 0, "../../bench/v8/package-lock.json": 0, "../../internal/check/testdata/plain.json": 1} {
+		var out bytes.Buffer
+		if got := run(t.Context(), append(words[1:len(words):len(words)], file), environment{stdout: &out, stderr: &out}); got != code {
+			t.Errorf("%s: exit %d, want %d:\n%s", file, got, code, &out)
+		}
 	}
 }

@@ -44,11 +44,13 @@ type counterCommand struct {
 	wait    time.Duration
 	keys    values
 	json    bool
+	none    bool // whether it is no mistake that nothing is counted
 
 	namespace, rule string
 	key             []string
 	id              string
 	limits          []window.Limit // none if there is no configuration
+	listed          bool           // whether the configuration has the key
 }
 
 // counterOf is weir counter.
@@ -61,6 +63,7 @@ func counterOf(ctx context.Context, args []string, env environment) error {
 	flags.DurationVar(&c.wait, "wait", 0, "how long to wait until all nodes know of the change; if some do not by then, the command fails")
 	flags.Var(&c.keys, "key", "a `value` of the key, in the place of VALUE: for one that begins with -; once for each value")
 	flags.BoolVar(&c.json, "json", false, "get as JSON")
+	flags.BoolVar(&c.none, "allow-none", false, "do not fail if nothing is counted for the key; reset then tells nodes all the same")
 	operands, err := parseMixed(flags, args, env, counterUsage)
 	if err != nil {
 		return err
@@ -118,15 +121,15 @@ func (c *counterCommand) find(env environment) error {
 	}
 	hashed := c.key
 	if c.config != "" {
-		rule, configured, err := c.configured(env)
+		rule, parsed, err := configuredRule(c.config, c.namespace, c.rule, env)
+		if err == nil {
+			err = checkKey(rule, c.key)
+		}
 		if err != nil {
 			return err
 		}
 		if secret == "" {
-			secret = configured
-		}
-		if len(rule.Key) != len(c.key) {
-			return fmt.Errorf("%w: want %d values for the key of %s, got %d", errUsage, len(rule.Key), c.rule, len(c.key))
+			secret = parsed.Backend.KeySecret
 		}
 		hashed = slices.Clone(c.key)
 		for i := range rule.Key {
@@ -138,7 +141,7 @@ func (c *counterCommand) find(env environment) error {
 		c.limits = rule.Limits
 		for _, o := range rule.Overrides.Keys {
 			if slices.Equal(o.Key, c.key) {
-				c.limits = o.Limits
+				c.limits, c.listed = o.Limits, true
 			}
 		}
 	}
@@ -153,28 +156,6 @@ func (c *counterCommand) find(env environment) error {
 	id := identities.Of(name)
 	c.id = hex.EncodeToString(id[:])
 	return nil
-}
-
-// configured is the rule in the configuration, and the secret there.
-func (c *counterCommand) configured(env environment) (rule *config.Rule, secret string, err error) {
-	read, err := readConfiguration(c.config, env)
-	if err != nil {
-		return nil, "", err
-	}
-	parsed := read.Config
-	if parsed.Namespace != c.namespace {
-		return nil, "", fmt.Errorf("--config: %s is of the namespace %s, not of %.80q", c.config, parsed.Namespace, c.namespace)
-	}
-	var names []string
-	for i := range parsed.Rules {
-		if names = append(names, parsed.Rules[i].Name); parsed.Rules[i].Name == c.rule {
-			if parsed.Rules[i].SyncRate < 0 {
-				return nil, "", fmt.Errorf("--config: each proxy counts %s alone, as its sync_rate is below 0: the backend knows nothing of it", c.rule)
-			}
-			return &parsed.Rules[i], parsed.Backend.KeySecret, nil
-		}
-	}
-	return nil, "", fmt.Errorf("--config: %s has no rule %.80q, but %s", c.config, c.rule, strings.Join(names, ", "))
 }
 
 // ask is the counter as it stands.
@@ -221,14 +202,40 @@ func (c *counterCommand) get(ctx context.Context) error {
 		return err
 	}
 	if c.json {
-		return json.NewEncoder(c.out).Encode(found)
+		err = json.NewEncoder(c.out).Encode(found)
+	} else {
+		c.show(&found, "nobody has hit it in a window that counts")
 	}
-	c.show(&found, "nobody has hit it in a window that counts, if the rule and the values are right")
-	return nil
+	if err != nil {
+		return err
+	}
+	return c.missing(ctx, &found)
+}
+
+// missing is an error if the backend has no counter of the key. It says what may be wrong.
+func (c *counterCommand) missing(ctx context.Context, found *server.Counter) error {
+	used := slices.ContainsFunc(found.Limits, func(l server.CounterLimit) bool { return l.Used > 0 })
+	if used || found.Known || found.Override != nil || c.listed || c.none {
+		return nil
+	}
+	reason := "is a value wrong, or the secret?"
+	if c.config == "" {
+		if err := c.backend.knownRule(ctx, c.namespace, c.rule); err != nil {
+			reason = err.Error()
+		}
+	}
+	return fmt.Errorf("nothing is counted for this key of %.80q: %s; with --allow-none that is no mistake", c.rule, reason)
 }
 
 // change is weir counter reset, or grant.
 func (c *counterCommand) change(ctx context.Context, change *server.CounterChange) error {
+	before, err := c.ask(ctx)
+	if err == nil {
+		err = c.missing(ctx, &before)
+	}
+	if err != nil {
+		return err
+	}
 	body, err := json.Marshal(change)
 	if err != nil {
 		return err
@@ -247,7 +254,8 @@ func (c *counterCommand) change(ctx context.Context, change *server.CounterChang
 		return err
 	}
 	c.show(&found, "nothing is counted now")
-	return c.backend.tell(ctx, c.out, c.namespace, changed.Version, c.wait)
+	_, err = c.backend.tell(ctx, c.out, c.namespace, changed.Version, c.wait, true)
+	return err
 }
 
 // show prints a counter, a limit a line, and what to say if nothing is used.

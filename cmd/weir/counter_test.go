@@ -45,6 +45,18 @@ func countIn(t *testing.T, in store.Store, width uint64, secret string, sequence
 	}
 }
 
+// reportOf has a node report of rules, as one does that has had requests of them.
+func reportOf(t *testing.T, in store.Store, rules ...string) {
+	t.Helper()
+	r := wire.Report{Namespace: "shop", Node: 9, Sender: 9, AtNanos: uint64(time.Now().UnixNano())}
+	for _, name := range rules {
+		r.Rules = append(r.Rules, wire.RuleReport{Name: name, SpanMillis: 10_000, Requests: 1, Hits: 1, Every: 1})
+	}
+	if err := in.Report(t.Context(), "shop", 9, wire.AppendReport(nil, &r)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Keys are found by what people know of them, with the proxies' secret and by their configuration.
 func TestCounter(t *testing.T) {
 	tokens, err := trust.OneToken("hunter2")
@@ -63,6 +75,7 @@ func TestCounter(t *testing.T) {
 		t.Fatal(fault)
 	}
 	countIn(t, in, uint64(month.At(time.Now().UnixNano()).Width/window.MinWidth), secret, 4, 4, "monthly", "ann")
+	reportOf(t, in, "per-user", "monthly", "all")
 	config := filepath.Join(t.TempDir(), "weir.json")
 	if err := os.WriteFile(config, []byte(`{"namespace": "shop", "backend": {"cluster": "weir", "key_secret": "`+secret+`"}, "rules": [
 		{"name": "per-user", "key": [{"header": "x-user"}], "limits": [{"limit": 10, "window": "360d", "algorithm": "fixed_window"}],
@@ -80,7 +93,14 @@ func TestCounter(t *testing.T) {
 		{"get shop per-user ann", 0, "fixed window of 360d: 40 used, free in ", ""},
 		{"get shop per-user ann", 0, "what is left depends on the limit, which --config tells\n", ""},
 		{"get shop per-user ann --json", 0, `{"limits":[{"algorithm":"fixed_window","width_ms":31104000000,"ordinal":0,"used":40,"reset_ms":`, ""},
-		{"get shop per-user bob", 0, "nobody has hit it in a window that counts", ""},
+		{"get shop per-user bob", 1, "nobody has hit it in a window that counts", "is a value wrong, or the secret?"},
+		{"get shop per-user bob --allow-none", 0, "nobody has hit it in a window that counts", ""},
+		{"get shop per-user zoe --config " + config, 1, "0 of 10 used, 10 left\n", "is a value wrong"},
+		{"get shop per-usr ann", 1, "", `no node has seen a request of rule "per-usr" in the last two minutes, but of all, monthly, per-user: did you mean per-user?`},
+		{"reset shop per-user bob", 1, "", "is a value wrong"},
+		{"reset shop per-usr ann", 1, "", "did you mean per-user?"},
+		{"grant shop per-user ann bob 3", 1, "", "is a value wrong"},
+		{"reset shop per-user zoe --allow-none", 0, "nothing was counted\n", ""},
 		{"get shop all", 0, "3 used", ""},
 		{"get shop per-user --key ann --key-secret " + secret, 0, "7 used", ""},
 		{"get shop per-user ann --config " + config, 0, "7 of 10 used, 3 left, free in ", ""},
@@ -106,10 +126,11 @@ func TestCounter(t *testing.T) {
 		{"get shop per-user ann --key-secret short", 2, "", "want 16 characters"},
 		{"get shop per-user --config " + config, 2, "", "want 1 values for the key of per-user, got 0"},
 		{"get shop nobody --config " + config, 1, "", `has no rule "nobody", but per-user, monthly, alone`},
+		{"get shop per-usr ann --config " + config, 1, "", "did you mean per-user?"},
 		{"get shop alone --config " + config, 1, "", "each proxy counts alone alone"},
 		{"get sho alone --config " + config, 1, "", "is of the namespace shop"},
 		{"get * all", 1, "", "namespace: want"},
-		{"reset shop a/b", 1, "", "rule: want 1 to 64"},
+		{"reset shop a/b --allow-none", 1, "", "rule: want 1 to 64"},
 		{"get shop all --token other", 1, "", "401 Unauthorized"},
 	} {
 		var out, errs bytes.Buffer

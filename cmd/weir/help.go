@@ -49,7 +49,7 @@ clients' certificates, unless it is told --insecure.
 
 It answers GET /readyz with 200 while the store takes hits and with 503 otherwise, /livez with 200 as
 long as it runs, and /metrics for Prometheus. It starts, and goes on, while its store is away: /readyz
-and the log say so.
+and the log say so. After SIGTERM it lets requests under way finish for up to 10 seconds.
 
 Environment:
 

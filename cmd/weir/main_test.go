@@ -65,7 +65,7 @@ func TestCommandLine(t *testing.T) {
 		{"help serve", 0, "Usage: weir serve [flags]", ""},
 		{"--version", 0, "weir ", ""},
 		{"version", 0, ", go1.", ""},
-		{"version", 0, "formats: push 1, answer 2, report 1; tables of a proxy's workers 2\n", ""},
+		{"version", 0, "formats: push 1, answer 2, report 3; tables of a proxy's workers 2\n", ""},
 		{"serve --listn 127.0.0.1:0", 2, "", "did you mean --listen?"},
 		{"serve --listen 127.0.0.1:0 hunter2", 2, "", "got an argument too many behind --listen and its value"},
 		{"serve --insecure hunter2", 2, "", "got an argument too many behind --insecure"},
@@ -128,6 +128,9 @@ func TestCommandLine(t *testing.T) {
 		{"simulate --config " + one + "x a.log", 1, "", "no such file"},
 		{"simulate --config example.json nowhere.log", 1, "", "nowhere.log: no such file"},
 		{"simulate --config ../../go.mod nowhere.log", 1, "", "configuration refused"},
+		{"serve --listen 127.0.0.1:0 --log-format xml", 2, "", `--log-format: want text or json, got "xml"`},
+		{"serve --listen 127.0.0.1:0 --log-level loud", 2, "", "-log-level"},
+		{"serve --listen 127.0.0.1:0 --shutdown-delay -1s", 2, "", "--shutdown-delay: want 0 or more"},
 		{"serve --listen 127.0.0.1:0 --warn-webhook hunter2", 2, "", "--warn-webhook: want a URL such as"},
 		{"serve --listen 127.0.0.1:0 --warn-webhook ftp://hunter2@host/", 2, "", "--warn-webhook: want a URL such as"},
 		{"serve --listen 127.0.0.1:0 --warn-webhook-file " + two, 2, "", "--warn-webhook-file: want one line in "},
@@ -195,26 +198,32 @@ func TestMaxCounters(t *testing.T) {
 	}
 }
 
+// serveProcess starts weir serve as a process, which the test ends, on a free port. log is what it says.
+func serveProcess(t *testing.T, args, environment []string) (command *exec.Cmd, log *bufio.Reader) {
+	t.Helper()
+	command = exec.Command(os.Args[0], append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...)
+	command.Env = append(append(os.Environ(), asCommand+"=1"), environment...)
+	stderr, err := command.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if command.ProcessState == nil {
+			t.Error(command.Process.Kill(), command.Wait())
+		}
+	})
+	return command, bufio.NewReader(stderr)
+}
+
 // TestServeProcess runs weir serve as a process, and ends it as an operator does.
 func TestServeProcess(t *testing.T) {
 	for store, signal := range map[string]os.Signal{"memory": syscall.SIGTERM, redistest.Start(t, "--requirepass", "hunter2").URL(): os.Interrupt} {
 		t.Run(store, func(t *testing.T) {
 			url := strings.Replace(store, "redis://", "redis://:hunter2@", 1)
-			command := exec.Command(os.Args[0], "serve", "--listen", "127.0.0.1:0", "--store", url)
-			command.Env = append(os.Environ(), asCommand+"=1", "WEIR_TOKEN=s3cret")
-			stderr, err := command.StderrPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := command.Start(); err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() {
-				if command.ProcessState == nil {
-					t.Error(command.Process.Kill(), command.Wait())
-				}
-			})
-			log := bufio.NewReader(stderr)
+			command, log := serveProcess(t, []string{"--store", url}, []string{"WEIR_TOKEN=s3cret"})
 			line, err := log.ReadString('\n')
 			if err != nil {
 				t.Fatal(err)
@@ -267,21 +276,7 @@ func TestServeProcess(t *testing.T) {
 // pushes come meanwhile.
 func TestServeLog(t *testing.T) {
 	redis := redistest.Start(t)
-	command := exec.Command(os.Args[0], "serve", "--listen", "127.0.0.1:0", "--store", redis.URL())
-	command.Env = append(os.Environ(), asCommand+"=1")
-	stderr, err := command.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if command.ProcessState == nil {
-			t.Error(command.Process.Kill(), command.Wait())
-		}
-	})
-	log := bufio.NewReader(stderr)
+	command, log := serveProcess(t, []string{"--store", redis.URL()}, nil)
 	line, err := log.ReadString('\n')
 	if err != nil {
 		t.Fatal(err)
@@ -328,7 +323,10 @@ func TestServeLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	rest, err := io.ReadAll(log)
-	if err := errors.Join(err, command.Wait()); err != nil || len(rest) > 0 {
+	lines := strings.Split(strings.TrimSpace(string(rest)), "\n")
+	if err := errors.Join(err, command.Wait()); err != nil || len(lines) != 2 ||
+		!strings.Contains(lines[0], `msg="the counter backend ends" requests_under_way=`) ||
+		!strings.Contains(lines[1], `msg="the counter backend has ended" requests_drained=0 requests_cut_off=0`) {
 		t.Errorf("error %v, and in the log:\n%s", err, rest)
 	}
 }

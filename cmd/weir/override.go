@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,13 +17,15 @@ import (
 
 	"weir/config"
 	"weir/internal/calendar"
+	"weir/internal/node"
 	"weir/internal/server"
 	"weir/internal/wire"
+	"weir/window"
 )
 
 const overrideUsage = `set NAMESPACE RULE VALUE… LIMIT/WINDOW… | list NAMESPACE [RULE] | unset NAMESPACE RULE VALUE…
 
-  weir override set shop per-user ann 1000/1m --until 2026-12-01
+  weir override set shop per-user ann 1000/1m --until 6h
   weir override set shop per-user ann 1000/1m 20000/1d --wait 5s
   weir override list shop
   weir override unset shop per-user ann
@@ -30,6 +33,8 @@ const overrideUsage = `set NAMESPACE RULE VALUE… LIMIT/WINDOW… | list NAMESP
 An override has a limit for each of the rule's, of the same windows, such as 1m or month: LIMIT/WINDOW, or
 LIMIT/WINDOW/BURST of a token bucket. Values are those of the rule's key, as requests have them: none for a rule with one counter.
 Counters stay as they are. Flags may come anywhere.
+set fails for a rule of which no node has told in the last minutes, as one without requests: --config checks
+it by the proxies' configuration, and --force sets it. It fails if nodes say that the rule is of another form.
 `
 
 // override is weir override.
@@ -37,9 +42,11 @@ func override(ctx context.Context, args []string, env environment) error {
 	var c overrideCommand
 	flags := flag.NewFlagSet("override", flag.ContinueOnError)
 	c.backend.define(flags)
-	flags.Var(&c.until, "until", "`time` at which the override ends: a day, which begins at 0:00 UTC, or a time such as 2026-12-01T08:30:00Z")
+	flags.Var(&c.until, "until", "`time` at which the override ends: a day, which begins at 0:00 UTC, a time such as 2026-12-01T08:30:00Z, or a duration from now such as 6h")
 	flags.DurationVar(&c.wait, "wait", 0, "how long to wait until all nodes know of the change; if some do not by then, the command fails")
 	flags.Var(&c.keys, "key", "a `value` of the key, in the place of VALUE: for one that begins with - or looks like a limit; once for each value")
+	flags.StringVar(&c.config, "config", "", "check what is set by this "+configUsage)
+	flags.BoolVar(&c.force, "force", false, "set it whether or not a node has told of such a rule")
 	flags.BoolVar(&c.all, "all", false, "unset all overrides of the rule")
 	flags.BoolVar(&c.json, "json", false, "list as JSON")
 	operands, err := parseMixed(flags, args, env, overrideUsage)
@@ -49,7 +56,7 @@ func override(ctx context.Context, args []string, env environment) error {
 	if len(operands) < 2 {
 		return fmt.Errorf("%w: want set, list or unset, and a namespace", errUsage)
 	}
-	c.out, c.namespace = env.stdout, operands[1]
+	c.out, c.env, c.namespace = env.stdout, env, operands[1]
 	do := map[string]func(ctx context.Context, operands []string) error{"set": c.set, "list": c.list, "unset": c.unset}[operands[0]]
 	if do == nil {
 		return fmt.Errorf("%w: want set, list or unset, got %.80q", errUsage, operands[0])
@@ -63,12 +70,15 @@ func override(ctx context.Context, args []string, env environment) error {
 // overrideCommand is a command line.
 type overrideCommand struct {
 	out       io.Writer
+	env       environment
 	backend   backendFlags
 	namespace string
 	until     moment
 	wait      time.Duration
 	keys      values
 	all, json bool
+	config    string
+	force     bool
 }
 
 // set is weir override set.
@@ -105,12 +115,66 @@ func (c *overrideCommand) set(ctx context.Context, operands []string) error {
 	if err != nil {
 		return err
 	}
+	before, err := c.check(ctx, &o)
+	if err != nil {
+		return err
+	}
 	var changed server.Changed
 	if err := c.call(ctx, http.MethodPut, url.Values{"namespace": {c.namespace}}, body, &changed); err != nil {
 		return err
 	}
 	fmt.Fprintln(c.out, describeOverride(&o))
-	return c.tell(ctx, changed.Version)
+	// Nodes say that they can't apply it when they hear of it.
+	after, err := c.backend.tell(ctx, c.out, c.namespace, changed.Version, cmp.Or(c.wait, patience), c.wait > 0)
+	if err != nil {
+		return err
+	}
+	if after.Unfit > before.Unfit {
+		return fmt.Errorf("it is set, but nodes can't apply it: %s has other limits there, other windows or another key; weir override unset removes it", o.Rule)
+	}
+	return nil
+}
+
+// check is an error if an override is not for a rule that is known. It tells how far the list before it
+// has got.
+func (c *overrideCommand) check(ctx context.Context, o *server.Override) (before server.Overrides, err error) {
+	if c.config != "" {
+		rule, _, err := configuredRule(c.config, c.namespace, o.Rule, c.env)
+		if err != nil {
+			return before, err
+		}
+		if err := checkKey(rule, o.Key); err != nil {
+			return before, err
+		}
+		if !node.Fits(rule.Limits, o.WireLimits()) {
+			return before, fmt.Errorf("%w: want a limit for each of the rule's, of its windows and bursts such as%s, got%s", errUsage,
+				describeLimits(limitsOf(rule)), describeLimits(o.Limits))
+		}
+	}
+	if err := c.call(ctx, http.MethodGet, url.Values{"namespace": {c.namespace}, "rule": {o.Rule}}, nil, &before); err != nil {
+		return before, err
+	}
+	// A rule that has overrides was known.
+	if c.config != "" || c.force || len(before.Overrides) > 0 {
+		return before, nil
+	}
+	if err := c.backend.knownRule(ctx, c.namespace, o.Rule); err != nil {
+		return before, fmt.Errorf("%w; --config FILE checks it by the proxies' configuration, and --force sets it all the same", err)
+	}
+	return before, nil
+}
+
+// limitsOf are a rule's limits as an override has them.
+func limitsOf(rule *config.Rule) (limits []server.OverrideLimit) {
+	for i := range rule.Limits {
+		l := &rule.Limits[i]
+		limit := server.OverrideLimit{Limit: l.Max, WidthMS: uint64(l.Width / window.MinWidth)}
+		if l.Kind.Bursts() {
+			limit.Burst = l.Burst
+		}
+		limits = append(limits, limit)
+	}
+	return limits
 }
 
 // unset is weir override unset.
@@ -139,7 +203,8 @@ func (c *overrideCommand) unset(ctx context.Context, operands []string) error {
 		return fmt.Errorf("there is no such override of %s", operands[0])
 	}
 	fmt.Fprintf(c.out, "%d removed\n", changed.Changed)
-	return c.tell(ctx, changed.Version)
+	_, err = c.backend.tell(ctx, c.out, c.namespace, changed.Version, c.wait, true)
+	return err
 }
 
 // list is weir override list.
@@ -165,10 +230,8 @@ func (c *overrideCommand) list(ctx context.Context, operands []string) error {
 	return nil
 }
 
-// tell says how many nodes know of a version of the list, and waits for the others if it is to.
-func (c *overrideCommand) tell(ctx context.Context, version uint64) error {
-	return c.backend.tell(ctx, c.out, c.namespace, version, c.wait)
-}
+// patience is how long set waits for nodes to say that they can't apply an override, if it is not told.
+const patience = 3 * time.Second
 
 // call makes a request for overrides of the backend, and reads the answer into result.
 func (c *overrideCommand) call(ctx context.Context, method string, query url.Values, body []byte, result any) error {
@@ -181,14 +244,20 @@ func describeOverride(o *server.Override) string {
 	for _, value := range o.Key {
 		text += " " + word(value)
 	}
-	for _, l := range o.Limits {
+	text += describeLimits(o.Limits)
+	if o.Until != nil {
+		text += " until " + o.Until.UTC().Format(time.RFC3339)
+	}
+	return text
+}
+
+// describeLimits writes limits as they are typed, with a space before each.
+func describeLimits(limits []server.OverrideLimit) (text string) {
+	for _, l := range limits {
 		text += fmt.Sprintf(" %d/%v", l.Limit, config.Duration(l.WidthMS)*config.Millisecond)
 		if l.Burst != 0 {
 			text += fmt.Sprintf("/%d", l.Burst)
 		}
-	}
-	if o.Until != nil {
-		text += " until " + o.Until.UTC().Format(time.RFC3339)
 	}
 	return text
 }
@@ -238,5 +307,9 @@ func (m *moment) Set(text string) error {
 			return nil
 		}
 	}
-	return errors.New("want a day such as 2026-12-01, or a time such as 2026-12-01T08:30:00Z")
+	if from, ok := config.ParseDuration(text); ok && from > 0 {
+		*m = moment(time.Now().Add(time.Duration(from.Milliseconds()) * time.Millisecond))
+		return nil
+	}
+	return errors.New("want a day such as 2026-12-01, a time such as 2026-12-01T08:30:00Z, or a duration from now such as 6h")
 }

@@ -2,14 +2,19 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"weir/internal/server"
 	"weir/internal/store/memory"
 	"weir/internal/trust"
+	"weir/internal/wire"
 )
 
 // What people type arrives, and is shown as they would type it.
@@ -18,7 +23,9 @@ func TestOverride(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := httptest.NewServer(server.Handler(memory.New(memory.Options{}), server.Options{Tokens: tokens, Logger: slog.New(slog.DiscardHandler)}))
+	in := memory.New(memory.Options{})
+	reportOf(t, in, "per-user", "all", "two", "per-net")
+	s := httptest.NewServer(server.Handler(in, server.Options{Tokens: tokens, Logger: slog.New(slog.DiscardHandler)}))
 	t.Cleanup(s.Close)
 	variables := map[string]string{"WEIR_BACKEND": s.URL, "WEIR_TOKEN": "hunter2"}
 	weir := func(args ...string) (code int, stdout, stderr string) {
@@ -48,6 +55,15 @@ func TestOverride(t *testing.T) {
 		{"list shop", 0, "all 0/1s\nper-net 10.0.0.0/8 3/1s\nno node", ""},
 		{"unset shop all", 0, "1 removed\n", ""},
 
+		{"set shop per-user eve 10/1m --until 6h", 0, "per-user eve 10/1m until 20", ""},
+		{"set shop per-user eve 10/1m --until 1d", 0, "per-user eve 10/1m until 20", ""},
+		{"set shop per-usr ann 10/1m", 1, "", `no node has seen a request of rule "per-usr" in the last two minutes, but of all, per-net, per-user, two: did you mean per-user?; --config FILE checks`},
+		{"set sho per-user ann 10/1m", 1, "", "no node has reported of namespace sho in the last half minute; --config"},
+		{"set sho per-user ann 10/1m --force", 0, "per-user ann 10/1m\n", ""},
+		{"set sho per-user zoe 10/1m", 0, "per-user zoe 10/1m\n", ""}, // it has an override
+		{"set shop per-user eve 10/1m --until 0s", 2, "", "want a day such as"},
+		{"set shop per-user eve 10/1m --until -1h", 2, "", "want a day such as"},
+
 		{"", 2, "", "want set, list or unset"},
 		{"dance shop", 2, "", `got "dance"`},
 		{"set shop per-user ann", 2, "", "LIMIT/WINDOW"},
@@ -74,5 +90,104 @@ func TestOverride(t *testing.T) {
 	}
 	if _, stdout, _ := weir("set", "shop", "per-user", "a b", "", "1/1s"); !strings.Contains(stdout, `per-user "a b" "" 1/1s`) {
 		t.Errorf("got %s", stdout)
+	}
+}
+
+// An override that no node can apply is a mistake, which nodes tell, and one that does not fit the
+// proxies' configuration is refused before it is set.
+func TestOverrideThatCannotApply(t *testing.T) {
+	address, _ := startServe(t, []string{"--listen", "127.0.0.1:0"}, nil)
+	config := filepath.Join(t.TempDir(), "weir.yaml")
+	if err := os.WriteFile(config, []byte(`namespace: shop
+backend: {cluster: weir}
+rules:
+  - {name: per-user, key: [{header: x-user}], limits: [{limit: 10, window: 1m}, {limit: 100, window: 1h, algorithm: token_bucket}]}
+  - {name: per-net, key: [client_ip], limits: [{limit: 10, window: month, algorithm: fixed_window}]}
+  - {name: alone, sync_rate: -1, limits: [{limit: 10, window: 1m}]}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	sequence := uint64(0)
+	post := func(body []byte) (answer string) {
+		t.Helper()
+		status, answer := ask(t, "POST", "http://"+address+wire.PushPath, "", body)
+		if status != 200 {
+			t.Fatalf("status %d: %s", status, answer)
+		}
+		return answer
+	}
+	// tell is what a node does that has heard of a list.
+	tell := func(node, version, unfit uint64) (heard uint64) {
+		t.Helper()
+		sequence++
+		answer := post(wire.AppendPush(nil, &wire.Push{
+			Namespace: "shop", Node: node, Sender: node, Sequence: sequence, Floor: sequence, Known: wire.Known{Version: version, Unfit: unfit},
+		}))
+		decoded, err := wire.DecodeAnswer([]byte(answer))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return decoded.Overrides.Version
+	}
+	post(wire.AppendReport(nil, &wire.Report{Namespace: "shop", Node: 1, Sender: 1, AtNanos: uint64(time.Now().UnixNano()), Rules: []wire.RuleReport{
+		{Name: "per-user", SpanMillis: 10_000, Requests: 1, Hits: 1, Every: 1},
+	}}))
+	weir := func(args string) (code int, said string) {
+		var out bytes.Buffer
+		code = run(t.Context(), strings.Fields("override set shop "+args), environment{
+			stdin: strings.NewReader(""), stdout: &out, stderr: &out, getenv: func(name string) string { return map[string]string{"WEIR_BACKEND": "http://" + address}[name] },
+		})
+		return code, out.String()
+	}
+	for _, test := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"per-user ann 10/1m 5/1h --config " + config, 0, "per-user ann 10/1m 5/1h\n"},
+		{"per-user ann 10/1m 5/1h/7 --config " + config, 0, "per-user ann 10/1m 5/1h/7\n"},
+		{"per-net 10.0.0.1 10/month --config " + config, 0, "per-net 10.0.0.1 10/"},
+		{"per-user ann 10/1m --config " + config, 2, "such as 10/1m 100/1h/100, got 10/1m\n"},
+		{"per-user ann 10/1m 5/2h --config " + config, 2, "of its windows and bursts"},
+		{"per-user ann 10/1m/5 5/1h --config " + config, 2, "of its windows and bursts"},
+		{"per-user 10/1m 5/1h --config " + config, 2, "want 1 values for the key of per-user, got 0"},
+		{"per-net ann 10/month --config " + config, 2, "want an address for value 1"},
+		{"per-usr ann 10/1m --config " + config, 1, "did you mean per-user?"},
+		{"alone 10/1m --config " + config, 1, "each proxy counts alone alone"},
+	} {
+		if code, said := weir(test.args); code != test.code || !strings.Contains(said, test.want) {
+			t.Errorf("%s: exit %d, want %d and %q:\n%s", test.args, code, test.code, test.want, said)
+		}
+	}
+
+	// Two nodes hear of what is set, and tell whether they can apply it.
+	version := tell(1, 0, 0)
+	tell(1, version, 0)
+	tell(2, version, 1) // for another override's sake
+	for _, unfit := range []uint64{0, 1} {
+		done := make(chan string)
+		go func() {
+			code, said := weir("per-user bob 10/1m 5/1h")
+			done <- fmt.Sprint(code, " ", said)
+		}()
+		var said string
+		for said == "" {
+			if heard := tell(1, version, 0); heard > version {
+				version = heard
+				tell(1, version, unfit)
+				tell(2, version, 1+unfit)
+			}
+			select {
+			case said = <-done:
+			default:
+			}
+		}
+		want := "0 per-user bob 10/1m 5/1h\nknown to 2 of 2 nodes"
+		if unfit > 0 {
+			want = "1 per-user bob 10/1m 5/1h\nknown to 2 of 2 nodes"
+		}
+		if !strings.HasPrefix(said, want) || strings.Contains(said, "it is set, but nodes can't apply it") != (unfit > 0) {
+			t.Errorf("%d unfit: got %s", unfit, said)
+		}
 	}
 }

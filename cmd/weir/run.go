@@ -150,7 +150,9 @@ func (r *runner) run(ctx context.Context) error {
 			return errors.Join(err, opened.Close(), l.Close())
 		}
 		counters = opened.Store
-		start(func(ctx context.Context) error { return serveBackend(ctx, l, nil, opened, t, "", r.log) })
+		start(func(ctx context.Context) error {
+			return (&service{listener: l, store: opened, trusted: t, log: r.log}).serve(ctx)
+		})
 	}
 	nodes, err := r.nodes(ctx, upstream, clusters, start)
 	if err != nil {

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/url"
+	"os"
 	"sync"
 	"time"
 
@@ -36,10 +38,24 @@ func serve(ctx context.Context, args []string, env environment) error {
 	webhook.define(flags, "warn-webhook",
 		"`URL` that gets a POST of JSON for each key that nears a limit of a rule with warn_at, once a window; better given as WEIR_WARN_WEBHOOK or in a file, if it is a secret",
 		"`file` with the URL, in one line")
+	var logs logFlags
+	logs.define(flags)
+	delay := flags.Duration("shutdown-delay", 0, "how `long` to go on after SIGTERM while /readyz says 503, so that whoever balances load hears of it first; a second signal ends at once")
 	if err := parseFlags(flags, args, env); err != nil {
 		return err
 	}
-	log := slog.New(slog.NewTextHandler(env.stderr, nil))
+	log, err := logs.logger(env.stderr)
+	if err != nil {
+		return err
+	}
+	if env.stderr == io.Writer(os.Stderr) {
+		// What net/http has to say comes in the same form.
+		slog.SetLogLoggerLevel(slog.LevelWarn)
+		slog.SetDefault(log)
+	}
+	if *delay < 0 {
+		return fmt.Errorf("%w: --shutdown-delay: want 0 or more, got %v", errUsage, *delay)
+	}
 	if err := store.resolve(env); err != nil {
 		return err
 	}
@@ -71,7 +87,9 @@ func serve(ctx context.Context, args []string, env environment) error {
 		}
 		return errors.Join(err, l.Close())
 	}
-	return serveBackend(ctx, l, onPage, opened, trusted, hook, log)
+	return (&service{
+		listener: l, onPage: onPage, store: opened, trusted: trusted, webhook: hook, delay: *delay, log: log,
+	}).serve(ctx)
 }
 
 // readWebhook reads the URL of a webhook, which is not repeated: it may be a secret.
@@ -114,7 +132,7 @@ func (f *trustFlags) define(flags *flag.FlagSet) {
 	flags.StringVar(&f.certificates.Certificate, "tls-cert", "", "`file` with the certificate to serve TLS with, in PEM; read again when it changes, as the next two are")
 	flags.StringVar(&f.certificates.Key, "tls-key", "", "`file` with its private key, in PEM without a password")
 	flags.StringVar(&f.certificates.ClientCA, "tls-client-ca", "", "`file` with the certificates of those who sign clients' certificates; then each client must have one")
-	flags.BoolVar(&f.insecure, "insecure", false, "serve whoever reaches the address, though it is not a loopback one")
+	flags.BoolVar(&f.insecure, "insecure", false, "serve whoever reaches the address, though it is not a loopback one, by whatever name")
 }
 
 // trusted is whom the backend believes.
@@ -123,13 +141,25 @@ type trusted struct {
 	tls    *tls.Config   // nil without TLS
 	// certificates says that clients must have one.
 	certificates bool
+	// insecure says that whoever reaches an address is served, by whatever name.
+	insecure bool
 }
 
 // anybody reports whether anybody is believed.
 func (t *trusted) anybody() bool { return t.tokens == nil && !t.certificates }
 
+// host is the one that requests have to name at an address, empty for any: where a secret is asked for,
+// no page of another site has it.
+func (t *trusted) host(l net.Listener) string {
+	if !t.anybody() || t.insecure || !isLoopback(l.Addr()) {
+		return ""
+	}
+	return l.Addr().String()
+}
+
 // read reads what the flags name. Errors wrap [errUsage].
 func (f *trustFlags) read(env environment, log *slog.Logger) (t trusted, err error) {
+	t.insecure = f.insecure
 	token, err := f.token.given(env)
 	if err != nil {
 		return t, err
@@ -158,21 +188,36 @@ func (f *trustFlags) read(env environment, log *slog.Logger) (t trusted, err err
 	return t, nil
 }
 
-// serveBackend serves a store on a listener until ctx ends, and if there is another one, the page on
-// that. The webhook is the URL of one that hears of warnings, empty for none. It closes all.
-func serveBackend(ctx context.Context, l, onPage net.Listener, store openStore, t trusted, webhook string, log *slog.Logger) error {
-	ctx, cancel := context.WithCancel(ctx)
+// service is a backend that is served.
+type service struct {
+	listener net.Listener
+	onPage   net.Listener // for the page; nil for none
+	store    openStore
+	trusted  trusted
+	// webhook is the URL of one that hears of warnings, empty for none.
+	webhook string
+	// delay is for how long it goes on after it was told to end.
+	delay time.Duration
+	log   *slog.Logger
+}
+
+// serve serves until ctx ends, and for the delay. It closes all.
+func (s *service) serve(ctx context.Context) error {
+	l, onPage, store, t, log := s.listener, s.onPage, s.store, &s.trusted, s.log
+	leaving := ctx.Done()
+	ctx, cancel := later(ctx, s.delay, log)
 	defer cancel()
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo())
 	// The store itself, as a memory one has metrics of its own.
-	warner := warn.New(warn.Options{Store: store.Store, Logger: log, Registry: registry, Webhook: webhook})
+	warner := warn.New(warn.Options{Store: store.Store, Logger: log, Registry: registry, Webhook: s.webhook})
 	var warning sync.WaitGroup
 	warning.Go(func() { warner.Run(ctx) })
-	handler := server.Handler(store.Store, server.Options{
+	handler := &drain{Handler: server.Handler(store.Store, server.Options{
 		Warned: warner.Hear,
-		Tokens: t.tokens, Certificates: t.certificates, Registry: registry, Logger: log, Probe: true, Ended: ctx.Done(),
-	})
+		Tokens: t.tokens, Certificates: t.certificates, Registry: registry, Logger: log, Probe: true, Leaving: leaving, Ended: ctx.Done(),
+		Host: t.host(l),
+	})}
 	log.Info("the counter backend listens", "address", l.Addr().String(), "token_required", t.tokens != nil,
 		"tls", t.tls != nil, "certificate_required", t.certificates)
 	if t.anybody() && !isLoopback(l.Addr()) {
@@ -192,9 +237,15 @@ func serveBackend(ctx context.Context, l, onPage net.Listener, store openStore, 
 			served <- server.Serve(ctx, withTLS(onPage, t), page)
 		}()
 	}
+	before := make(chan int64, 1)
+	context.AfterFunc(ctx, func() {
+		log.Info("the counter backend ends", "requests_under_way", handler.underWay())
+		before <- handler.ended.Load()
+	})
 	err := server.Serve(ctx, withTLS(l, t), handler)
 	cancel()
 	err = errors.Join(err, <-served)
+	log.Info("the counter backend has ended", "requests_drained", handler.ended.Load()-<-before, "requests_cut_off", handler.underWay())
 	warning.Wait()
 	if closeErr := store.Close(); closeErr != nil {
 		err = errors.Join(err, fmt.Errorf("close the store: %w", closeErr))
@@ -202,7 +253,7 @@ func serveBackend(ctx context.Context, l, onPage net.Listener, store openStore, 
 	return err
 }
 
-func withTLS(l net.Listener, t trusted) net.Listener {
+func withTLS(l net.Listener, t *trusted) net.Listener {
 	if t.tls == nil {
 		return l
 	}

@@ -24,7 +24,8 @@ const (
   weir top shop
   weir top shop per-user --follow
 
-Shows the keys that asked for most hits in the last minute or two, and those that were refused most.
+Shows the keys that asked for most hits in the last minute or two, and those that were refused most, beside
+what they did in the last ten seconds. A worker that has been silent for 15 seconds is not counted.
 Keys are hashes unless their rule says otherwise with reveal. Flags may come anywhere.
 `
 	reportUsage = `NAMESPACE RULE
@@ -148,6 +149,13 @@ func (c *topCommand) describe(out io.Writer, top *server.Top) error {
 		r := &top.Rules[i]
 		fmt.Fprintf(out, "\n%s%s: %s requests/s, %s hits/s, %s of requests refused\n", r.Rule, shadowed(r), rate(r.RequestsPerSecond),
 			rate(r.HitsPerSecond), percent(r.ShareRefused))
+		if n := r.Recent; n != nil {
+			share := 0.0
+			if n.Requests > 0 {
+				share = n.RefusedRequests / n.Requests
+			}
+			fmt.Fprintf(out, "  in the last %.0f s: %s requests/s, %s hits/s, %s of requests refused\n", r.RecentSeconds, rate(n.Requests), rate(n.Hits), percent(share))
+		}
 		if err := c.table(out, r, "most hits", r.Used, r.Others); err != nil {
 			return err
 		}
@@ -187,11 +195,22 @@ func count(n int, one, many string) string {
 func (c *topCommand) table(out io.Writer, r *server.TopRule, title string, keys []server.TopKey, others float64) error {
 	shown := keys[:min(len(keys), c.keys)]
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(table, "  %s\thits/s\trefused/s\tused\tnodes\n", title)
+	recent := func(of float64) string {
+		if r.Recent == nil {
+			return ""
+		}
+		return rate(of) + "\t"
+	}
+	column := ""
+	if r.Recent != nil {
+		column = fmt.Sprintf("last %.0f s\t", r.RecentSeconds)
+	}
+	fmt.Fprintf(table, "  %s\thits/s\t%srefused/s\t%sused\tnodes\n", title, column, column)
 	for i := range shown {
 		k := &shown[i]
-		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%d of %d\n", keyText(k), estimate(k.HitsPerSecond, k.HitsMore, k.HitsMargin),
-			estimate(k.RefusedPerSecond, k.RefusedMore, k.RefusedMargin), percent(k.Use), k.Nodes, r.Nodes)
+		fmt.Fprintf(table, "  %s\t%s\t%s%s\t%s%s\t%d of %d\n", keyText(k),
+			estimate(k.HitsPerSecond, k.HitsMore, k.HitsMargin), recent(k.RecentHitsPerSecond),
+			estimate(k.RefusedPerSecond, k.RefusedMore, k.RefusedMargin), recent(k.RecentRefusedPerSecond), percent(k.Use), k.Nodes, r.Nodes)
 	}
 	if err := table.Flush(); err != nil {
 		return err

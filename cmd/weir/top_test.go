@@ -26,7 +26,8 @@ func TestTop(t *testing.T) {
 	body := wire.AppendReport(nil, &wire.Report{Namespace: "shop", Node: 1, Sender: 1, AtNanos: at, Rules: []wire.RuleReport{
 		{
 			Name: "per-user", SpanMillis: 10_000, Requests: 1000, Hits: 1000, RefusedRequests: 200, RefusedHits: 200, Every: 8,
-			Used:    wire.KeyList{Floor: 10, Keys: []wire.ReportKey{{ID: wire.ID{0xab}, Hits: 500, Error: 100, Use: 1000, Name: name}, {ID: wire.ID{0xcd}, Hits: 30}}},
+			RecentMillis: 10_000, Recent: wire.Amounts{Requests: 3000, Hits: 3000, RefusedRequests: 1500, RefusedHits: 1500},
+			Used:    wire.KeyList{Floor: 10, Keys: []wire.ReportKey{{ID: wire.ID{0xab}, Hits: 500, Error: 100, Recent: 420, Use: 1000, Name: name}, {ID: wire.ID{0xcd}, Hits: 30}}},
 			Refused: wire.KeyList{Keys: []wire.ReportKey{{ID: wire.ID{0xab}, Hits: 200}}},
 		},
 		{
@@ -55,6 +56,10 @@ func TestTop(t *testing.T) {
 		{"top shop", 0, "1 node has reported, with 1 worker; the oldest report is ", ""},
 		{"top shop", 0, "per-user: 100 requests/s, 100 hits/s, 20.00 % of requests refused\n", ""},
 		{"top shop", 0, `"an\x1b[31m\nn" Mozi…`, ""},
+		{"top shop per-user", 0, "refused\n  in the last 10 s: 300 requests/s, 300 hits/s, 50.00 % of requests refused\n  most hits", ""},
+		{"top shop per-user", 0, "last 10 s  refused/s  last 10 s  used", ""},
+		{"top shop per-user", 0, "  42  ", ""},
+		{"top shop new", 0, "requests refused\n  most", ""},
 		{"top shop", 0, "1 of 1\n  a key that is not among the first may have up to 1.00/s", ""},
 		{"top shop --keys 1", 0, "and 1 more", ""},
 		{"top shop new", 0, "new (shadow): 4.00 requests/s", ""},

@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"runtime/debug"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"weir/internal/wire"
 	"weir/sharedata"
 )
@@ -40,4 +42,14 @@ func version() string {
 		text += ", changed"
 	}
 	return text
+}
+
+// buildInfo is a metric that is always 1, whose labels say which build runs.
+func buildInfo() prometheus.Collector {
+	gauge := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "weir_build_info", Help: "Always 1; its labels say which build of weir serve runs.",
+		ConstLabels: prometheus.Labels{"version": version(), "go_version": runtime.Version()},
+	})
+	gauge.Set(1)
+	return gauge
 }

@@ -21,8 +21,10 @@ const noticeLife = time.Hour
 type Counter struct {
 	// NowNanos is the store's time.
 	NowNanos uint64
-	// Limits are in the order of their widths, those that nobody has hit left out.
+	// Limits are in the order of their widths, those that nobody has hit left out. Known says that the
+	// store has any, though all their hits may have been given back.
 	Limits []store.LimitCounter
+	Known  bool
 }
 
 // Counter is that of a key, as the store has it now.
@@ -36,6 +38,7 @@ func (b *Backend) counter(ctx context.Context, namespace string, id wire.ID) (c 
 	if c.Limits, err = b.store.CountersOf(ctx, namespace, id); err != nil {
 		return c, err
 	}
+	c.Known = len(c.Limits) > 0
 	c.Limits = slices.DeleteFunc(c.Limits, func(l store.LimitCounter) bool {
 		return !slices.ContainsFunc(l.Windows, func(w store.Window) bool { return w.Hits > 0 })
 	})

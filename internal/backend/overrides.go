@@ -158,6 +158,8 @@ type Overrides struct {
 	// Nodes have told of the namespace lately what they know. Of these Knowing go by this list, and
 	// Unfitting can't apply some of it.
 	Nodes, Knowing, Unfitting int
+	// Unfit is how many overrides of their lists, this one or another, nodes can't apply, all together.
+	Unfit uint64
 }
 
 // Overrides are those of a namespace, as the store has them now.
@@ -179,6 +181,7 @@ func (b *Backend) Overrides(ctx context.Context, namespace string) (o Overrides,
 	}
 	for _, t := range told {
 		o.Nodes++
+		o.Unfit += t.Unfit
 		if t.Version != version {
 			continue
 		}

@@ -42,6 +42,9 @@ type TopRule struct {
 	// Seconds is the longest time that a report speaks of.
 	Seconds                                      float64
 	Requests, Hits, RefusedRequests, RefusedHits float64
+	// Recent are those of the last RecentSeconds, which no more than some ten are: 0 if nobody tells.
+	RecentSeconds float64
+	Recent        Rates
 	// Asked requests were counted in that time, of which Rejected were refused. ShareRefused is their
 	// share.
 	Asked, Rejected uint64
@@ -55,6 +58,9 @@ type TopRule struct {
 	Measured *Measured
 }
 
+// Rates are per second.
+type Rates struct{ Requests, Hits, RefusedRequests, RefusedHits float64 }
+
 // TopKey is a key. Rates are per second.
 type TopKey struct {
 	ID wire.ID
@@ -64,6 +70,8 @@ type TopKey struct {
 	// What was drawn at random may be off by Margin and MarginRefused besides, twice the standard error.
 	Hits, MoreHits, Margin              float64
 	Refused, MoreRefused, MarginRefused float64
+	// RecentHits and RecentRefused are those of the rule's RecentSeconds, as far as is known.
+	RecentHits, RecentRefused float64
 	// Use is the greatest share of its limits that a node has found.
 	Use   float64
 	Nodes int
@@ -91,18 +99,28 @@ type MeasuredLimit struct {
 	Least, Most uint64
 }
 
-// Top merges the newest reports of a namespace's nodes.
+// reportLife is how long a report speaks for its sender: one that is there sends the next after some
+// five seconds. It is by the store's time, which reports have.
+const reportLife = uint64(15e9)
+
+// Top merges the newest reports of a namespace's nodes, but for senders that are gone.
 func (b *Backend) Top(ctx context.Context, namespace, rule string) (Top, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	bodies, err := b.store.Reports(ctx, namespace)
+	if err != nil || len(bodies) == 0 {
+		return Top{}, err
+	}
+	// A push of nothing is a read, here of the time.
+	out, err := b.store.Push(ctx, &wire.Push{Namespace: namespace, Sequence: 1, Floor: 1}, 1)
 	if err != nil {
 		return Top{}, err
 	}
+	now := out.Answer.NowNanos
 	var reports []*wire.Report
 	for _, body := range bodies {
 		// Another version's, or nobody's: whoever else writes to the store.
-		if r, err := wire.DecodeReport(body); err == nil && r.Namespace == namespace {
+		if r, err := wire.DecodeReport(body); err == nil && r.Namespace == namespace && r.AtNanos+reportLife > now {
 			reports = append(reports, r)
 		}
 	}
@@ -153,6 +171,13 @@ func mergeRule(name string, all []seen) TopRule {
 		r.RefusedHits += float64(s.RefusedHits) / seconds
 		r.Others += float64(s.Used.Floor) / seconds
 		r.OthersRefused += float64(s.Refused.Floor) / seconds
+		if recent := s.recentSeconds(); recent > 0 {
+			r.RecentSeconds = max(r.RecentSeconds, recent)
+			r.Recent.Requests += float64(s.Recent.Requests) / recent
+			r.Recent.Hits += float64(s.Recent.Hits) / recent
+			r.Recent.RefusedRequests += float64(s.Recent.RefusedRequests) / recent
+			r.Recent.RefusedHits += float64(s.Recent.RefusedHits) / recent
+		}
 	}
 	r.Nodes = len(nodes)
 	if r.Asked > 0 {
@@ -167,6 +192,9 @@ func mergeRule(name string, all []seen) TopRule {
 
 // seconds is the time that a rule's report speaks of.
 func (s *seen) seconds() float64 { return float64(max(1, s.SpanMillis)) / 1000 }
+
+// recentSeconds is the time that it speaks of as recent; 0 if it does not tell.
+func (s *seen) recentSeconds() float64 { return float64(s.RecentMillis) / 1000 }
 
 // spread is the variance of a key's hits, if it has so many, by what was drawn at random: each request
 // stands for Every with one chance in as many.
@@ -207,7 +235,7 @@ func (r *TopRule) mergeKeys(all []seen) {
 	}
 	for i := range all {
 		s := &all[i]
-		seconds := s.seconds()
+		seconds, recent := s.seconds(), max(s.recentSeconds(), 0.001)
 		for j := range s.Used.Keys {
 			k := &s.Used.Keys[j]
 			m := of(s, k)
@@ -215,6 +243,7 @@ func (r *TopRule) mergeKeys(all []seen) {
 			m.MoreHits += float64(k.Error) / seconds
 			m.spread += s.spread(k.Hits)
 			m.floor += float64(s.Used.Floor) / seconds
+			m.RecentHits += float64(k.Recent) / recent
 		}
 		for j := range s.Refused.Keys {
 			k := &s.Refused.Keys[j]
@@ -223,6 +252,7 @@ func (r *TopRule) mergeKeys(all []seen) {
 			m.MoreRefused += float64(k.Error) / seconds
 			m.spreadRefused += s.spread(k.Hits)
 			m.floorRefused += float64(s.Refused.Floor) / seconds
+			m.RecentRefused += float64(k.Recent) / recent
 		}
 	}
 	found := make([]TopKey, 0, len(keys))

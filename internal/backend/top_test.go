@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"weir/internal/store"
 	"weir/internal/store/memory"
@@ -40,7 +41,7 @@ func TestLeast(t *testing.T) {
 
 // Keys of several nodes are added up, and what a node does not tell of a key is an error, not nothing.
 func TestTop(t *testing.T) {
-	b := New(memory.New(memory.Options{}))
+	b := New(memory.New(memory.Options{Now: func() time.Time { return time.Unix(1000, 0) }}))
 	ctx := context.Background()
 	id := func(n byte) wire.ID { return wire.ID{n} }
 	sample := func(hash uint64, refused bool, newest uint64, hits ...uint32) wire.SampledKey {
@@ -129,4 +130,52 @@ func FuzzTop(f *testing.F) {
 			merge([]*wire.Report{r, &other}, "")
 		}
 	})
+}
+
+// A worker that reports no more is counted no more, and nodes that tell of the last ten seconds do so for
+// all that are there.
+func TestTopOfWorkersThatAreThere(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1000, 0)
+	b := New(memory.New(memory.Options{Now: func() time.Time { return now }}))
+	report := func(sender uint64, recentMillis uint64, recent wire.Amounts, keyRecent uint64) {
+		t.Helper()
+		r := wire.Report{Namespace: "ns", Node: 1, Sender: sender, AtNanos: uint64(now.UnixNano()), Rules: []wire.RuleReport{{
+			Name: "r", SpanMillis: 60_000, Requests: 600, Hits: 600, Every: 1, RecentMillis: recentMillis, Recent: recent,
+			Used:    wire.KeyList{Keys: []wire.ReportKey{{ID: wire.ID{1}, Hits: 600, Recent: keyRecent}}},
+			Refused: wire.KeyList{Keys: []wire.ReportKey{{ID: wire.ID{1}, Hits: 60, Recent: keyRecent / 2}}},
+		}}}
+		if _, err := b.Push(t.Context(), wire.AppendReport(nil, &r)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	top := func() Top {
+		t.Helper()
+		found, err := b.Top(t.Context(), "ns", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	report(1, 10_000, wire.Amounts{Requests: 300, Hits: 400, RefusedRequests: 100, RefusedHits: 150}, 200)
+	report(2, 5_000, wire.Amounts{Requests: 50, Hits: 50}, 50)
+	report(3, 0, wire.Amounts{}, 0) // of the last version
+	want := Rates{Requests: 40, Hits: 50, RefusedRequests: 10, RefusedHits: 15}
+	if got := top(); got.Senders != 3 || got.Rules[0].Requests != 30 || got.Rules[0].RecentSeconds != 10 || got.Rules[0].Recent != want ||
+		got.Rules[0].Used[0].RecentHits != 30 || got.Rules[0].Used[0].RecentRefused != 15 {
+		t.Errorf("got %+v", got)
+	}
+	now = now.Add(14 * time.Second)
+	report(2, 10_000, wire.Amounts{Requests: 50, Hits: 50}, 50)
+	if got := top(); got.Senders != 3 {
+		t.Errorf("after 14 s: %d senders, want 3", got.Senders)
+	}
+	now = now.Add(time.Second)
+	if got := top(); got.Nodes != 1 || got.Senders != 1 || got.Rules[0].Requests != 10 || got.Rules[0].Recent != (Rates{Requests: 5, Hits: 5}) {
+		t.Errorf("after 15 s: got %+v, want the one that is there", got)
+	}
+	now = now.Add(15 * time.Second)
+	if got := top(); got.Nodes != 0 || got.Senders != 0 || len(got.Rules) != 0 {
+		t.Errorf("got %+v of nobody", got)
+	}
 }

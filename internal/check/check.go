@@ -57,10 +57,15 @@ func (r *Report) Refused() bool {
 
 // File checks a file. Its name says whether one that begins as JSON does is YAML.
 func File(name string, content []byte) *Report {
-	c := checker{file: content, places: placesOf(content)}
+	return check(checker{file: content, places: placesOf(content)}, name)
+}
+
+func check(c checker, name string) *Report {
+	content := c.file
 	trimmed := bytes.TrimLeft(content, " \t\r\n")
 	extension := strings.ToLower(filepath.Ext(name))
 	switch {
+	case c.found && !utf8.Valid(content):
 	case !utf8.Valid(content), bytes.HasPrefix(content, []byte("\n")) && bytes.IndexByte(content, 0x12) >= 0:
 		// A Struct as the plugin gets it, or nothing that has lines.
 		c.configuration(&document{text: content, from: func(int) int { return 0 }}, bodiesUnknown)
@@ -77,17 +82,25 @@ func File(name string, content []byte) *Report {
 type checker struct {
 	file   []byte
 	places *places
+	// found says that nobody has named the file: it may be another program's.
+	found  bool
 	report Report
 	tokens []tokens // that resources of the file's verify
 }
 
 func (c *checker) json() {
 	if json.Valid(c.file) {
-		if root := readJSON(c.file); !isConfiguration(root) {
+		root := readJSON(c.file)
+		if !isConfiguration(root) {
 			c.tokens = readResources([]*node{root})
 			c.outer(root, false)
 			return
 		}
+		if c.found && !evident(root) {
+			return
+		}
+	} else if c.found && !meant(c.file) {
+		return
 	}
 	c.configuration(asFile(c.file, 0, len(c.file)), bodiesUnknown)
 }
@@ -99,6 +112,7 @@ func (c *checker) yaml() {
 		switch {
 		case len(documents) > 1 && root.kind == kindScalar && root.text == "null":
 			// What is between two lines of --- may be comments.
+		case c.found && isConfiguration(root) && !evident(root):
 		case isConfiguration(root):
 			c.configuration(asJSON(root, false), bodiesUnknown)
 		default:
@@ -106,6 +120,7 @@ func (c *checker) yaml() {
 		}
 	}
 	switch {
+	case c.found && (err == nil || !meant(c.file)):
 	case err != nil:
 		problem, at := mistakeOf(err, c.places)
 		c.add(mistake{at: at, problem: problem}, false)
@@ -121,6 +136,9 @@ func (c *checker) outer(root *node, yaml bool) {
 	c.report.Configurations += len(f.mistakes)
 	for _, m := range f.mistakes {
 		c.add(m, false)
+	}
+	for _, data := range f.configMaps {
+		c.configMap(data)
 	}
 	known := clusters(root)
 	var parsed []machine

@@ -33,6 +33,8 @@ type finder struct {
 	filters  filters // where walk is
 	plugins  []plugin
 	mistakes []mistake
+	// configMaps are the data of ConfigMaps.
+	configMaps []*node
 }
 
 // outer are the fields that tell a document of Envoy from a configuration.
@@ -84,6 +86,9 @@ func (f *finder) walk(n *node) {
 		for _, wasm := range n.get("spec", "wasm").elements() {
 			f.gateway(wasm)
 		}
+	}
+	if n.get("kind").string() == "ConfigMap" && n.get("apiVersion").string() == "v1" && n.get("data") != nil {
+		f.configMaps = append(f.configMaps, n.get("data"))
 	}
 	for i, child := range n.children {
 		if n.kind == kindObject && (n.names[i].text == "http_filters" || n.names[i].text == camel("http_filters")) {

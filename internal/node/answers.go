@@ -11,14 +11,20 @@ func (n *Node) takeIn(b *batch, outcome Outcome, answer []byte) (taken bool) {
 	switch {
 	case outcome == PushRefused:
 		n.giveUp(b)
+		n.turn(outcome)
 		return false
-	case outcome == PushLost || !b.accept(answer, &n.total):
-		n.fail(b)
+	case outcome != PushAnswered:
+		n.fail(b, outcome)
+		return false
+	case !b.accept(answer, &n.total):
+		n.fail(b, PushGarbled)
 		return false
 	}
 	n.ended(b)
 	b.state = answered
-	n.link.answered(b.sentAt, n.hostNow(), int64(b.reader.NowNanos), b.reader.Nodes)
+	if n.link.answered(b.sentAt, n.hostNow(), int64(b.reader.NowNanos), b.reader.Nodes) {
+		n.turn(PushAnswered)
+	}
 	n.share(uint64(n.link.shared.nodes))
 	n.hear(b)
 	return true

@@ -149,8 +149,9 @@ type Ticket struct {
 	sender, sequence uint64
 }
 
-// Outcome is what became of a push.
-type Outcome uint8
+// Outcome is what became of a push. From 100 on it is the status that came in the place of an answer: such
+// a push may or may not have arrived, as a lost one.
+type Outcome uint16
 
 const (
 	// PushLost pushes may or may not have arrived.
@@ -159,4 +160,8 @@ const (
 	PushRefused
 	// PushAnswered pushes have an answer.
 	PushAnswered
+	// PushUnsent pushes could not be sent, and PushGarbled have an answer that is none. Hosts don't say
+	// so: nodes find out.
+	PushUnsent
+	PushGarbled
 )

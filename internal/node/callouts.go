@@ -111,7 +111,7 @@ func (n *Node) post(b *batch) {
 	}
 	b.state, b.sentAt = sent, n.hostNow()
 	if !n.options.Host.Send(b.body, Ticket{batch: b, sender: b.sender, sequence: b.sequence}) {
-		n.fail(b)
+		n.fail(b, PushUnsent)
 	}
 }
 
@@ -123,7 +123,7 @@ func (n *Node) postEmpty() {
 }
 
 // fail has a batch sent again after a pause. Nobody waits for it any more.
-func (n *Node) fail(b *batch) {
+func (n *Node) fail(b *batch, why Outcome) {
 	n.Tallies.Failed++
 	n.ended(b)
 	b.state = failed
@@ -131,7 +131,9 @@ func (n *Node) fail(b *batch) {
 	pause := min(shortestPause<<min(b.failures, 10), longestPause)
 	b.failures++
 	b.retryAt = n.now() + n.options.Random.around(pause)
-	n.link.failed(now, b.sentAt)
+	if n.link.failed(now, b.sentAt) {
+		n.turn(why)
+	}
 	for _, t := range b.takes {
 		n.release(t)
 	}
@@ -179,7 +181,7 @@ func (n *Node) resend(now int64) {
 	clock := n.hostNow()
 	for _, b := range n.batches {
 		if ago := clock - b.sentAt; b.state == sent && (ago > n.options.Timeout+longestPause || ago < -longestPause) {
-			n.fail(b)
+			n.fail(b, PushLost)
 		}
 	}
 	for i := len(n.batches) - 1; i >= 0; i-- {

@@ -16,6 +16,7 @@ type link struct {
 	seen   int64 // when that came; 0 if none has
 	data   sharedata.Data
 	key    []byte
+	told   []byte // the key of what the host was told last
 	random Random
 	shared sharedLink // as it was read or written last
 }
@@ -42,8 +43,8 @@ const linkSize = 8 + 4 + 4 + 8 + 8 + 8 + 4
 func newLink(data sharedata.Data, namespace string, random Random) link {
 	// No page of the table has a name of this length. Versions of the plugin beside each other share
 	// it, whatever the formats of their tables: another format of this needs another name.
-	key := append(append([]byte("weir:"), namespace...), ":link"...)
-	return link{data: data, key: key, random: random}
+	of := append([]byte("weir:"), namespace...)
+	return link{data: data, key: append(of[:len(of):len(of)], ":link"...), told: append(of[:len(of):len(of)], ":told"...), random: random}
 }
 
 const (
@@ -138,9 +139,10 @@ func (l *link) enter(now, timeout int64) bool {
 	})
 }
 
-// failed counts a callout that has failed.
-func (l *link) failed(now, sentAt int64) {
-	l.update(func(r *sharedLink) bool {
+// failed counts a callout that has failed, and reports whether it did while the breaker is open, or has
+// opened it.
+func (l *link) failed(now, sentAt int64) (open bool) {
+	return l.update(func(r *sharedLink) bool {
 		if r.failures >= breakAfter && sentAt < r.countedAt {
 			return false
 		}
@@ -150,25 +152,27 @@ func (l *link) failed(now, sentAt int64) {
 			r.retryAt = now + l.random.around(pause)
 		}
 		return true
-	})
+	}) && l.open()
 }
 
-// answered takes in an answer: its time, how many nodes there are, and that the backend is there.
-func (l *link) answered(sent, received, backend int64, nodes uint64) {
+// answered takes in an answer: its time, how many nodes there are, and that the backend is there. It
+// reports whether this has closed the breaker.
+func (l *link) answered(sent, received, backend int64, nodes uint64) (closed bool) {
 	l.see(sent, received, backend)
 	count := uint32(max(1, min(nodes, 1<<31)))
 	drift := l.offset - l.shared.offset
 	if l.shared.failures == 0 && l.shared.nodes == count && drift < clockDrift && -drift < clockDrift {
-		return
+		return false
 	}
-	l.update(func(r *sharedLink) bool {
+	return l.update(func(r *sharedLink) bool {
+		closed = r.failures >= breakAfter
 		if drift := l.offset - r.offset; drift >= clockDrift || -drift >= clockDrift {
 			r.offset = l.offset
 		}
 		r.nodes, r.failures, r.retryAt, r.countedAt = count, 0, 0, 0
 		r.peak = max(r.peak, count)
 		return true
-	})
+	}) && closed
 }
 
 // aloneSlack is by how much [sharedLink.aloneAt] may be too early, so that it is seldom written.

@@ -31,6 +31,9 @@ type Options struct {
 	// is used.
 	Host    Host
 	Timeout int64
+	// Turned, unless it is nil, is told what pushes come to when nobody waits for the backend any more,
+	// or the reason is another one, and PushAnswered when it is back; once of all the process's nodes.
+	Turned func(why Outcome)
 	// Fallback is what becomes of requests while the backend can't be reached. It concerns the rules
 	// that need the backend: the others decide in any case.
 	Fallback Fallback

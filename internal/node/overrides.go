@@ -49,6 +49,12 @@ func (o *overrides) find(a sharedata.Address) *place {
 	}
 }
 
+// Fits reports whether an override's limits can be those of a rule.
+func Fits(of []window.Limit, by []wire.OverrideLimit) bool {
+	_, fits := fit(of, by)
+	return fits
+}
+
 // fit gives a rule's limits what an override says of them. An override has as many limits as the
 // rule. Each is for the first limit of its window that has none yet. A burst that it does not tell
 // is its limit.

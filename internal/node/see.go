@@ -102,6 +102,10 @@ func (n *Node) tellSightings() {
 		}
 	}
 	n.options.Host.Send(s.body, Ticket{})
+	s.marked = [2]int64{now, s.marked[0]}
+	for i := range s.rules {
+		s.rules[i].mark()
+	}
 }
 
 // reports reports whether there is anything to tell of a rule. The windows of package ratelimit have

@@ -43,7 +43,9 @@ type sightings struct {
 	began    int64 // the generation
 	before   int64 // the one before it
 	reportAt int64
-	body     []byte
+	// marked is when the last two reports were made.
+	marked [2]int64
+	body   []byte
 	// names are those of keys of requests that wait; nil if no rule reveals any.
 	names *names
 }
@@ -73,12 +75,33 @@ func (n *names) of(id [16]byte) []byte {
 type seen struct {
 	now, past tally
 	sample    *sketch.Sample // of shadow rules
+	// gone are the amounts of generations that were forgotten, and marks what all were together at the
+	// last two reports.
+	gone  amounts
+	marks [2]amounts
+}
+
+type amounts struct{ requests, hits, refusedRequests, refusedHits uint64 }
+
+func (a amounts) plus(b amounts) amounts {
+	return amounts{a.requests + b.requests, a.hits + b.hits, a.refusedRequests + b.refusedRequests, a.refusedHits + b.refusedHits}
+}
+
+// all is what there has ever been.
+func (s *seen) all() amounts { return s.gone.plus(s.now.amounts).plus(s.past.amounts) }
+
+// mark begins another time for what is recent: from the last call but one on.
+func (s *seen) mark() {
+	s.marks = [2]amounts{s.all(), s.marks[0]}
+	for _, h := range [...]*sketch.Heavy{&s.now.used, &s.now.refused, &s.past.used, &s.past.refused} {
+		h.Mark()
+	}
 }
 
 // tally is a generation of a rule.
 type tally struct {
-	requests, hits, refusedRequests, refusedHits uint64
-	used, refused                                sketch.Heavy
+	amounts
+	used, refused sketch.Heavy
 }
 
 func newTally(named bool) tally {
@@ -94,7 +117,7 @@ func (t *tally) reset() {
 func newSightings(rules []Rule, now, hostNow int64, random Random) *sightings {
 	s := &sightings{
 		rules: make([]seen, len(rules)), exact: exactEvery, random: random() | 1, since: hostNow, began: hostNow, before: hostNow,
-		reportAt: hostNow + random.around(reportEvery),
+		reportAt: hostNow + random.around(reportEvery), marked: [2]int64{hostNow, hostNow},
 	}
 	for i := range rules {
 		r := &rules[i]
@@ -146,6 +169,7 @@ func (s *sightings) turn(now, hostNow int64) {
 	}
 	for i := range s.rules {
 		r := &s.rules[i]
+		r.gone = r.gone.plus(r.past.amounts)
 		r.past, r.now = r.now, r.past
 		r.now.reset()
 		if r.sample != nil {
@@ -197,10 +221,16 @@ func thousandths(use uint16) uint16 {
 func (s *sightings) report(dst []byte, r *Rule, name string, hostNow int64, most int) []byte {
 	of := &s.rules[r.Index]
 	a, b := &of.now, &of.past
+	all, mark := of.all(), &of.marks[1]
 	p := wire.RuleReport{
 		Name: name, Shadow: r.Shadow, SpanMillis: uint64(max(1, (hostNow-s.before)/1e6)),
 		Requests: clamp(a.requests + b.requests), Hits: clamp(a.hits + b.hits),
 		RefusedRequests: clamp(a.refusedRequests + b.refusedRequests), RefusedHits: clamp(a.refusedHits + b.refusedHits), Every: 1,
+		RecentMillis: uint64(max(1, (hostNow-s.marked[1])/1e6)),
+		Recent: wire.Amounts{
+			Requests: clamp(all.requests - mark.requests), Hits: clamp(all.hits - mark.hits),
+			RefusedRequests: clamp(all.refusedRequests - mark.refusedRequests), RefusedHits: clamp(all.refusedHits - mark.refusedHits),
+		},
 	}
 	if s.skipped || s.skippedBefore {
 		p.Every = sampled
@@ -237,7 +267,7 @@ func keyList(keys []sketch.Key, floor uint64) (l wire.KeyList) {
 	l.Floor = floor
 	for i := range keys {
 		k := &keys[i]
-		l.Keys = append(l.Keys, wire.ReportKey{ID: k.ID, Hits: k.Count, Error: k.Error, Use: uint64(k.Use), Name: k.Name})
+		l.Keys = append(l.Keys, wire.ReportKey{ID: k.ID, Hits: k.Count, Error: k.Error, Recent: k.Recent, Use: uint64(k.Use), Name: k.Name})
 	}
 	return l
 }

@@ -2,10 +2,8 @@ package server
 
 import (
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -25,6 +23,8 @@ type Counter struct {
 	// Limits are those that were hit, or that were asked for. If there are none, nobody has hit the
 	// key in any window that counts.
 	Limits []CounterLimit `json:"limits"`
+	// Known says that the backend has a counter of the key, though all its hits may have been given back.
+	Known bool `json:"known"`
 	// Override is the one in force for the key, if there is one.
 	Override *Override `json:"override,omitempty"`
 }
@@ -100,7 +100,7 @@ func (h *handler) counter(w http.ResponseWriter, r *http.Request) {
 		h.problem(w, http.StatusServiceUnavailable, "the store failed")
 		return
 	}
-	counter := Counter{Limits: []CounterLimit{}}
+	counter := Counter{Limits: []CounterLimit{}, Known: found.Known}
 	rule, key := query.Get("rule"), query["key"]
 	var by []wire.OverrideLimit
 	for i := range overrides.List {
@@ -199,15 +199,10 @@ func (h *handler) changeCounter(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxCounterBody))
 	var given CounterChange
-	var tooLarge *http.MaxBytesError
-	if errors.As(err, &tooLarge) {
-		h.problem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("body: want at most %d bytes", maxCounterBody))
+	read, err := h.readJSON(w, r, maxCounterBody, &given)
+	if !read {
 		return
-	}
-	if err == nil {
-		err = json.Unmarshal(body, &given)
 	}
 	if err != nil || given.Reset == (given.Grant > 0) {
 		h.problem(w, http.StatusBadRequest, `body: want a JSON object such as {"id": "…", "rule": "per-user", "key": ["ann"], "reset": true}, or "grant": 500 in place of reset`)

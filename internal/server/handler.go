@@ -37,10 +37,13 @@ type Options struct {
 	Tokens *trust.Tokens
 	// Certificates has them come over TLS from clients with a certificate that was verified.
 	Certificates bool
+	// Host is the address at which the handler is served, if requests under /v1 have to name it or a
+	// loopback one as their host: what nodes push may name any. If it is empty, all may.
+	Host string
 	// Registry takes the handler's metrics, and is what GET /metrics shows. A new one if nil.
 	Registry *prometheus.Registry
-	// Logger is told when the store begins to fail, and when it is back, and of clients that give up
-	// before it answers. slog.Default if nil.
+	// Logger is told when the store begins to fail, and when it is back, of clients that give up
+	// before it answers, and of those that are refused. slog.Default if nil.
 	Logger *slog.Logger
 	// Warned takes the warnings of a namespace's nodes; nobody if nil. It must not wait.
 	Warned func(namespace string, warnings []wire.Warning)
@@ -48,6 +51,8 @@ type Options struct {
 	Now func() time.Time
 	// Probe has the store probed at once, so that the log says from the start if it is not there.
 	Probe bool
+	// Leaving, once it is closed, has /readyz say that the backend is about to end; never if nil.
+	Leaving <-chan struct{}
 	// Ended ends streams when it is closed, which else go on for minutes; never if nil.
 	Ended <-chan struct{}
 }
@@ -73,13 +78,14 @@ type Options struct {
 //   - GET /v1/watch?namespace=N tells a [WatchedMoment] and [Watched] every two seconds for ten
 //     minutes, as server-sent events, and first the moments of the last five minutes in which somebody
 //     has watched: those after the number that Last-Event-ID says.
-//   - GET /readyz is 200 if the store takes hits, else 503. A hit of its own tells, once a second at
-//     most. GET /healthz is the same.
+//   - GET /readyz is 200 if the store takes hits, else 503, as when the backend is about to end. A hit
+//     of its own tells, once a second at most. GET /healthz is the same.
 //   - GET /livez is 200.
 //   - GET /metrics is for Prometheus.
 //
-// What is under /v1 answers 401 without a token, 403 without a certificate or if the token is not
-// for the namespace. Reasons are JSON problem documents (RFC 9457).
+// What is under /v1 answers 401 without a token, 403 without a certificate, to a page of another site
+// or if the token is not for the namespace, 421 to another host than Options.Host has, and 415 to a body
+// of JSON that does not say so in its Content-Type. Reasons are JSON problem documents (RFC 9457).
 func Handler(counters store.Store, o Options) http.Handler {
 	if o.Registry == nil {
 		o.Registry = prometheus.NewRegistry()
@@ -93,7 +99,8 @@ func Handler(counters store.Store, o Options) http.Handler {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	h := &handler{store: counters, metrics: newMetrics(o.Registry), log: o.Logger, backend: backend.New(counters), ended: o.Ended}
+	h := &handler{store: counters, metrics: newMetrics(o.Registry), log: o.Logger, backend: backend.New(counters), host: o.Host, leaving: o.Leaving, ended: o.Ended}
+	h.refused = refused{log: o.Logger, now: o.Now}
 	h.backend.OnWarnings(o.Warned)
 	h.health = &health{store: counters, metrics: h.metrics, log: o.Logger, now: o.Now}
 	if o.Probe {
@@ -129,6 +136,9 @@ type handler struct {
 	log     *slog.Logger
 	health  *health
 	backend *backend.Backend
+	host    string
+	refused refused
+	leaving <-chan struct{}
 	// watchers are the streams under way, watched what they have told, and ended is closed when they are
 	// to end.
 	watchers atomic.Int64
@@ -137,9 +147,7 @@ type handler struct {
 }
 
 func (h *handler) push(w http.ResponseWriter, r *http.Request) {
-	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != wire.ContentType {
-		w.Header().Set("Accept", wire.ContentType)
-		h.problem(w, http.StatusUnsupportedMediaType, "content-type: want "+wire.ContentType)
+	if !h.isOf(w, r, wire.ContentType) {
 		return
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, wire.MaxBody))
@@ -325,12 +333,44 @@ func (h *handler) problem(w http.ResponseWriter, code int, detail string) {
 // scopeKey is where a request's context has its scope.
 type scopeKey struct{}
 
+// isOf reports whether a request's body is of a media type. No page of another site can send one of
+// those that are asked for, as it can send text and forms. If it is not, the request was answered.
+func (h *handler) isOf(w http.ResponseWriter, r *http.Request, media string) bool {
+	given, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err == nil && given == media {
+		return true
+	}
+	w.Header().Set("Accept", media)
+	h.problem(w, http.StatusUnsupportedMediaType, "content-type: want "+media)
+	return false
+}
+
+// readJSON reads a body of JSON into given. The error says that it is none. If read is false, the body
+// was another thing or too long, and the request was answered.
+func (h *handler) readJSON(w http.ResponseWriter, r *http.Request, most int64, given any) (read bool, err error) {
+	if !h.isOf(w, r, "application/json") {
+		return false, nil
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
+	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+		h.problem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("body: want at most %d bytes", most))
+		return false, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(body, given)
+	}
+	return true, err
+}
+
 // authorize lets requests pass that come with a certificate and a token, if these are wanted. What
 // the token is for goes with them.
 func (h *handler) authorize(tokens *trust.Tokens, certificates bool, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !h.guard(w, r) {
+			return
+		}
 		if certificates && !trust.HasCertificate(r.TLS) {
-			h.problem(w, http.StatusForbidden, "want a client certificate")
+			h.refuse(w, r, http.StatusForbidden, "want a client certificate")
 			return
 		}
 		scope := trust.Everything
@@ -339,7 +379,7 @@ func (h *handler) authorize(tokens *trust.Tokens, certificates bool, next http.H
 			var known bool
 			if scope, known = tokens.Scope(strings.TrimSpace(token)); !known || !strings.EqualFold(scheme, "Bearer") {
 				w.Header().Set("WWW-Authenticate", "Bearer")
-				h.problem(w, http.StatusUnauthorized, "authorization: want the bearer token")
+				h.refuse(w, r, http.StatusUnauthorized, "authorization: want the bearer token")
 				return
 			}
 		}
@@ -347,12 +387,18 @@ func (h *handler) authorize(tokens *trust.Tokens, certificates bool, next http.H
 	})
 }
 
+// refuse answers a request whose sender is not to be believed, and has the log say so.
+func (h *handler) refuse(w http.ResponseWriter, r *http.Request, code int, reason string) {
+	h.refused.tell(r, code, reason)
+	h.problem(w, code, reason)
+}
+
 // permits reports whether a request's sender may see and change a namespace. If not, the request was
 // answered.
 func (h *handler) permits(w http.ResponseWriter, r *http.Request, namespace string) bool {
 	scope, _ := r.Context().Value(scopeKey{}).(trust.Scope)
 	if !scope.Allows(namespace) {
-		h.problem(w, http.StatusForbidden, "authorization: the token is not for this namespace")
+		h.refuse(w, r, http.StatusForbidden, "authorization: the token is not for this namespace")
 		return false
 	}
 	return true

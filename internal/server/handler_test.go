@@ -80,7 +80,11 @@ func request(t *testing.T, method, url string, body []byte) *http.Request {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Header.Set("Content-Type", wire.ContentType)
+	media := "application/json"
+	if r.URL.Path == wire.PushPath {
+		media = wire.ContentType
+	}
+	r.Header.Set("Content-Type", media)
 	return r
 }
 

@@ -149,6 +149,12 @@ func (h *health) ready(ctx context.Context) error {
 }
 
 func (h *handler) readyz(w http.ResponseWriter, r *http.Request) {
+	select {
+	case <-h.leaving:
+		h.problem(w, http.StatusServiceUnavailable, "the backend is about to end")
+		return
+	default:
+	}
 	if err := h.health.ready(r.Context()); err != nil {
 		h.problem(w, http.StatusServiceUnavailable, "the store takes no hits")
 		return

@@ -3,8 +3,6 @@ package server
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"net/http"
 	"time"
 
@@ -18,10 +16,12 @@ type Overrides struct {
 	// are set.
 	Version uint64 `json:"version,omitempty"`
 	// Nodes have told in the last minute what they know. Knowing of them decide by this list, and
-	// Unfitting of these could not apply some of it.
+	// Unfitting of these could not apply some of it. Unfit is how many overrides of their lists, this one
+	// or another, nodes can't apply, all together.
 	Nodes     int        `json:"nodes"`
 	Knowing   int        `json:"knowing"`
 	Unfitting int        `json:"unfitting"`
+	Unfit     uint64     `json:"unfit"`
 	Overrides []Override `json:"overrides"`
 }
 
@@ -65,7 +65,7 @@ func (h *handler) overrides(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	all := Overrides{
-		Version: found.Version, Nodes: found.Nodes, Knowing: found.Knowing, Unfitting: found.Unfitting, Overrides: []Override{},
+		Version: found.Version, Nodes: found.Nodes, Knowing: found.Knowing, Unfitting: found.Unfitting, Unfit: found.Unfit, Overrides: []Override{},
 	}
 	rule := r.URL.Query().Get("rule")
 	for i := range found.List {
@@ -82,17 +82,12 @@ func (h *handler) setOverrides(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxOverridesBody))
-	var tooLarge *http.MaxBytesError
-	if errors.As(err, &tooLarge) {
-		h.problem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("body: want at most %d bytes", maxOverridesBody))
-		return
-	}
 	var given struct {
 		Overrides []Override `json:"overrides"`
 	}
-	if err == nil {
-		err = json.Unmarshal(body, &given)
+	read, err := h.readJSON(w, r, maxOverridesBody, &given)
+	if !read {
+		return
 	}
 	if err != nil {
 		h.problem(w, http.StatusBadRequest, `body: want a JSON object such as {"overrides": [{"rule": "per-user", "key": ["ann"], "limits": [{"limit": 10, "width_ms": 60000}]}]}`)
@@ -150,14 +145,19 @@ func (h *handler) json(w http.ResponseWriter, body any) {
 
 // wire is the override as messages have it.
 func (o *Override) wire() wire.Override {
-	of := wire.Override{Rule: o.Rule, Values: o.Key}
-	for _, l := range o.Limits {
-		of.Limits = append(of.Limits, wire.OverrideLimit{Max: l.Limit, Burst: l.Burst, WidthMillis: l.WidthMS})
-	}
+	of := wire.Override{Rule: o.Rule, Values: o.Key, Limits: o.WireLimits()}
 	if o.Until != nil {
 		of.Until = uint64(max(1, o.Until.UnixMilli()))
 	}
 	return of
+}
+
+// WireLimits are the override's limits as messages have them.
+func (o *Override) WireLimits() (limits []wire.OverrideLimit) {
+	for _, l := range o.Limits {
+		limits = append(limits, wire.OverrideLimit{Max: l.Limit, Burst: l.Burst, WidthMillis: l.WidthMS})
+	}
+	return limits
 }
 
 // told is an override as people see it.

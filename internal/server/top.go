@@ -40,6 +40,9 @@ type TopRule struct {
 	RefusedRequestsPerSecond float64 `json:"refused_requests_per_second"`
 	RefusedHitsPerSecond     float64 `json:"refused_hits_per_second"`
 	ShareRefused             float64 `json:"share_refused"`
+	// Recent is of the last RecentSeconds, ten or so. It is left out if no node tells.
+	RecentSeconds float64 `json:"recent_seconds,omitempty"`
+	Recent        *Rates  `json:"recent,omitempty"`
 	// Used are the keys that asked for most hits, and Refused those that were refused most.
 	Used    []TopKey `json:"used"`
 	Refused []TopKey `json:"refused"`
@@ -49,6 +52,14 @@ type TopRule struct {
 	OthersRefused float64 `json:"others_refused_per_second"`
 	// Measured is what a shadow rule would do to keys.
 	Measured *Measured `json:"measured,omitempty"`
+}
+
+// Rates are per second.
+type Rates struct {
+	Requests        float64 `json:"requests_per_second"`
+	Hits            float64 `json:"hits_per_second"`
+	RefusedRequests float64 `json:"refused_requests_per_second"`
+	RefusedHits     float64 `json:"refused_hits_per_second"`
 }
 
 // TopKey is a key, and what it has asked for and was refused, in hits a second.
@@ -65,6 +76,9 @@ type TopKey struct {
 	RefusedPerSecond float64 `json:"refused_per_second"`
 	RefusedMore      float64 `json:"refused_more"`
 	RefusedMargin    float64 `json:"refused_margin"`
+	// Those of the rule's RecentSeconds, as far as nodes know.
+	RecentHitsPerSecond    float64 `json:"recent_hits_per_second"`
+	RecentRefusedPerSecond float64 `json:"recent_refused_per_second"`
 	// Use is the share of its nearest limit that the key had used when it was seen last.
 	Use   float64 `json:"use"`
 	Nodes int     `json:"nodes"`
@@ -131,6 +145,13 @@ func TopOf(found *backend.Top, now time.Time) Top {
 			Requests: f.Asked, RefusedRequests: f.Rejected, ShareRefused: f.ShareRefused, Used: topKeys(f.Used), Refused: topKeys(f.Refused), Others: rounded(f.Others),
 			OthersRefused: rounded(f.OthersRefused),
 		}
+		if f.RecentSeconds > 0 {
+			r.RecentSeconds = rounded(f.RecentSeconds)
+			r.Recent = &Rates{
+				Requests: rounded(f.Recent.Requests), Hits: rounded(f.Recent.Hits),
+				RefusedRequests: rounded(f.Recent.RefusedRequests), RefusedHits: rounded(f.Recent.RefusedHits),
+			}
+		}
 		if m := f.Measured; m != nil {
 			r.Measured = &Measured{Keys: m.Keys, Refused: m.Refused, Every: m.Every, Limits: make([]MeasuredLimit, len(m.Limits))}
 			for j, l := range m.Limits {
@@ -151,6 +172,7 @@ func topKeys(found []backend.TopKey) []TopKey {
 		keys[i] = TopKey{
 			Hash: hex.EncodeToString(f.ID[:]), HitsPerSecond: rounded(f.Hits), HitsMore: rounded(f.MoreHits), HitsMargin: rounded(f.Margin),
 			RefusedPerSecond: rounded(f.Refused), RefusedMore: rounded(f.MoreRefused), RefusedMargin: rounded(f.MarginRefused),
+			RecentHitsPerSecond: rounded(f.RecentHits), RecentRefusedPerSecond: rounded(f.RecentRefused),
 			Use: f.Use, Nodes: f.Nodes,
 		}
 		for rest := f.Name; len(rest) > 0; {

@@ -28,6 +28,8 @@ type Entry struct {
 	ID [16]byte
 	// Count is the key's hits, and up to Error that were not its own.
 	Count, Error uint64
+	// marks is what Count was at the last two calls of [Heavy.Mark].
+	marks [2]uint64
 	// Use is the last that was said of the key: how near it is to its limit, in thousandths.
 	Use uint16
 
@@ -66,9 +68,20 @@ func (h *Heavy) Add(id [16]byte, hits uint64) *Entry {
 		return &h.entries[n]
 	}
 	e := &h.entries[least]
-	*e = Entry{ID: id, Count: sum(e.Count, hits), Error: e.Count, name: e.name}
+	*e = Entry{ID: id, Count: sum(e.Count, hits), Error: e.Count, marks: [2]uint64{e.Count, e.Count}, name: e.name}
 	return e
 }
+
+// Mark begins another time for what is recent: from the last call but one on.
+func (h *Heavy) Mark() {
+	for i := range h.entries {
+		e := &h.entries[i]
+		e.marks = [2]uint64{e.Count, e.marks[0]}
+	}
+}
+
+// recent are an entry's hits since the last call of Mark but one, as far as it was there then.
+func (e *Entry) recent() uint64 { return e.Count - e.marks[1] }
 
 // maxHits keeps sums from overflowing.
 const maxHits = 1<<53 - 1
@@ -107,6 +120,8 @@ func (h *Heavy) Floor() (floor uint64) {
 type Key struct {
 	Entry
 	Name []byte
+	// Recent are those of its hits since the last call of [Heavy.Mark] but one, as far as is known.
+	Recent uint64
 }
 
 // Merge has the keys of two Heavies, those with most hits first, as if one had had the hits of both:
@@ -115,8 +130,9 @@ func Merge(newer, older *Heavy) (keys []Key, floor uint64) {
 	newerFloor, olderFloor := newer.Floor(), older.Floor()
 	for i := range newer.entries {
 		e := &newer.entries[i]
-		k := Key{Entry: *e, Name: newer.Name(e)}
+		k := Key{Entry: *e, Name: newer.Name(e), Recent: e.recent()}
 		if o := older.find(e.ID); o != nil {
+			k.Recent = sum(k.Recent, o.recent())
 			k.Count, k.Error = sum(k.Count, o.Count), sum(k.Error, o.Error)
 			if len(k.Name) == 0 {
 				k.Name = older.Name(o)
@@ -128,7 +144,7 @@ func Merge(newer, older *Heavy) (keys []Key, floor uint64) {
 	}
 	for i := range older.entries {
 		if e := &older.entries[i]; newer.find(e.ID) == nil {
-			k := Key{Entry: *e, Name: older.Name(e)}
+			k := Key{Entry: *e, Name: older.Name(e), Recent: e.recent()}
 			k.Count, k.Error = sum(k.Count, newerFloor), sum(k.Error, newerFloor)
 			keys = append(keys, k)
 		}

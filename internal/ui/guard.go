@@ -1,10 +1,9 @@
 package ui
 
 import (
-	"net"
 	"net/http"
-	"net/url"
-	"strings"
+
+	"weir/internal/server"
 )
 
 // Header is what requests that change something must carry. No page of another origin can send it
@@ -18,9 +17,9 @@ const Header = "x-weir"
 func Guard(address string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
-		case !known(r.Host, address):
+		case !server.KnownHost(r.Host, address):
 			http.Error(w, "host: want the address that this server listens on", http.StatusMisdirectedRequest)
-		case !sameOrigin(r):
+		case !server.SameOrigin(r):
 			http.Error(w, "origin: want a page of this server", http.StatusForbidden)
 		case r.Method != http.MethodGet && r.Method != http.MethodHead && r.Header.Get(Header) == "":
 			http.Error(w, Header+": want this header in a request that changes something", http.StatusForbidden)
@@ -28,31 +27,4 @@ func Guard(address string, next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 		}
 	})
-}
-
-// known reports whether a host is the address, or a loopback one.
-func known(host, address string) bool {
-	if host == address {
-		return true
-	}
-	name := host
-	if n, _, err := net.SplitHostPort(host); err == nil {
-		name = n
-	}
-	name = strings.TrimSuffix(strings.TrimPrefix(name, "["), "]")
-	ip := net.ParseIP(name)
-	return strings.EqualFold(name, "localhost") || ip != nil && ip.IsLoopback()
-}
-
-// sameOrigin reports whether a request comes from no page, or from one of its own host.
-func sameOrigin(r *http.Request) bool {
-	if site := r.Header.Get("Sec-Fetch-Site"); site == "cross-site" && r.Method != http.MethodGet {
-		return false
-	}
-	origin := r.Header.Get("Origin")
-	if origin == "" {
-		return true
-	}
-	u, err := url.Parse(origin)
-	return err == nil && u.Host != "" && strings.EqualFold(u.Host, r.Host)
 }

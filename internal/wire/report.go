@@ -2,10 +2,12 @@ package wire
 
 import "encoding/binary"
 
-// reportVersion begins a report, and warningVersion one that warns.
+// reportVersion begins a report. Older ones begin with oldVersion, and with warningVersion if they warn:
+// these don't tell what is recent, and the former has no warnings.
 const (
-	reportVersion  = 0x71
+	oldVersion     = 0x71
 	warningVersion = 0x72
+	reportVersion  = 0x73
 )
 
 // Bounds of a report.
@@ -62,6 +64,9 @@ type RuleReport struct {
 	SpanMillis uint64
 	// Requests and Hits were asked for, and these refused. They are exact.
 	Requests, Hits, RefusedRequests, RefusedHits uint64
+	// Recent is what of these came in the last RecentMillis, 0 if the sender does not tell.
+	RecentMillis uint64
+	Recent       Amounts
 	// Every says that of so many requests one was looked at for Used and Refused, at random.
 	Every uint64
 	// Used are the keys that asked for most hits, and Refused those that were refused most.
@@ -70,6 +75,9 @@ type RuleReport struct {
 	Limits []ReportLimit
 	Sample Sample
 }
+
+// Amounts are how many requests, and hits, were asked for, and how many of these refused.
+type Amounts struct{ Requests, Hits, RefusedRequests, RefusedHits uint64 }
 
 // KeyList has keys, those with most hits first.
 type KeyList struct {
@@ -83,6 +91,8 @@ type ReportKey struct {
 	ID ID
 	// Hits are at least the key's, and at most Error more.
 	Hits, Error uint64
+	// Recent are those of its Hits, as far as is known, that came in the last RecentMillis of the rule.
+	Recent uint64
 	// Use is how near the key is to its limits, in thousandths.
 	Use uint64
 	// Name is empty unless the rule reveals it: the list of values that [AppendValue] makes.
@@ -136,23 +146,16 @@ func NextValue(name []byte) (value []byte, cut bool, rest []byte, ok bool) {
 // IsReport reports whether a message is a report, and no push.
 func IsReport(b []byte) bool { return len(b) > 0 && beginsReport(b[0]) }
 
-func beginsReport(head byte) bool { return head == reportVersion || head == warningVersion }
+func beginsReport(head byte) bool { return oldVersion <= head && head <= reportVersion }
 
 // AppendReportHeader appends the part of a report before its rules, of which there are count.
 func AppendReportHeader(dst []byte, r *Report, count int) []byte {
-	version := byte(reportVersion)
-	if len(r.Warnings) > 0 {
-		version = warningVersion
-	}
-	dst = append(dst, version, byte(len(r.Namespace)))
+	dst = append(dst, reportVersion, byte(len(r.Namespace)))
 	dst = append(dst, r.Namespace...)
 	dst = binary.LittleEndian.AppendUint64(dst, r.Node)
 	dst = binary.LittleEndian.AppendUint64(dst, r.Sender)
 	dst = binary.LittleEndian.AppendUint64(dst, r.AtNanos)
 	dst = binary.LittleEndian.AppendUint16(dst, uint16(count))
-	if len(r.Warnings) == 0 {
-		return dst
-	}
 	dst = append(dst, byte(len(r.Warnings)))
 	for i := range r.Warnings {
 		w := &r.Warnings[i]
@@ -178,7 +181,10 @@ func AppendReport(dst []byte, r *Report) []byte {
 // AppendRuleReport appends one rule of a report.
 func AppendRuleReport(dst []byte, r *RuleReport) []byte {
 	dst = append(append(dst, byte(len(r.Name))), r.Name...)
-	for _, n := range [...]uint64{r.SpanMillis, r.Requests, r.Hits, r.RefusedRequests, r.RefusedHits, r.Every} {
+	a := &r.Recent
+	for _, n := range [...]uint64{
+		r.SpanMillis, r.Requests, r.Hits, r.RefusedRequests, r.RefusedHits, r.Every, r.RecentMillis, a.Requests, a.Hits, a.RefusedRequests, a.RefusedHits,
+	} {
 		dst = appendUvarint(dst, n)
 	}
 	dst = appendKeys(appendKeys(dst, &r.Used), &r.Refused)
@@ -216,7 +222,7 @@ func appendKeys(dst []byte, l *KeyList) []byte {
 	for i := range l.Keys {
 		k := &l.Keys[i]
 		dst = append(dst, k.ID[:]...)
-		dst = appendUvarint(appendUvarint(appendUvarint(dst, k.Hits), k.Error), k.Use)
+		dst = appendUvarint(appendUvarint(appendUvarint(appendUvarint(dst, k.Hits), k.Error), k.Recent), k.Use)
 		dst = append(appendUvarint(dst, uint64(len(k.Name))), k.Name...)
 	}
 	return dst
@@ -235,7 +241,7 @@ func DecodeReport(b []byte) (*Report, error) {
 	p := &Report{Namespace: r.namespace()}
 	p.Node, p.Sender, p.AtNanos = r.uint64(), r.uint64(), r.uint64()
 	rules := r.most(r.count(), MaxReportRules)
-	if version == warningVersion {
+	if version >= warningVersion {
 		for range r.most(int(r.byte()), MaxReportWarnings) {
 			if r.err != nil {
 				break
@@ -247,7 +253,7 @@ func DecodeReport(b []byte) (*Report, error) {
 		if r.err != nil {
 			break
 		}
-		p.Rules = append(p.Rules, r.ruleReport())
+		p.Rules = append(p.Rules, r.ruleReport(version == reportVersion))
 	}
 	if err := r.end(); err != nil {
 		return nil, err
@@ -294,12 +300,17 @@ func (r *reader) ruleName() string {
 	return name
 }
 
-func (r *reader) ruleReport() (p RuleReport) {
+// ruleReport reads one rule of a report, which tells what is recent, or does not.
+func (r *reader) ruleReport(recent bool) (p RuleReport) {
 	p.Name = r.ruleName()
 	for _, n := range [...]*uint64{&p.SpanMillis, &p.Requests, &p.Hits, &p.RefusedRequests, &p.RefusedHits, &p.Every} {
 		*n = r.amount()
 	}
-	p.Used, p.Refused = r.keyList(), r.keyList()
+	if a := &p.Recent; recent {
+		p.RecentMillis = r.amount()
+		a.Requests, a.Hits, a.RefusedRequests, a.RefusedHits = r.amount(), r.amount(), r.amount(), r.amount()
+	}
+	p.Used, p.Refused = r.keyList(recent), r.keyList(recent)
 	switch r.byte() {
 	case 0:
 		return p
@@ -342,7 +353,7 @@ func (r *reader) asked() (a AskedWindows) {
 	return a
 }
 
-func (r *reader) keyList() (l KeyList) {
+func (r *reader) keyList(recent bool) (l KeyList) {
 	l.Floor = r.amount()
 	for range r.most(int(r.byte()), MaxReportKeys) {
 		if r.err != nil {
@@ -350,7 +361,11 @@ func (r *reader) keyList() (l KeyList) {
 		}
 		var k ReportKey
 		copy(k.ID[:], r.bytes(len(k.ID)))
-		k.Hits, k.Error, k.Use = r.amount(), r.amount(), r.amount()
+		k.Hits, k.Error = r.amount(), r.amount()
+		if recent {
+			k.Recent = r.amount()
+		}
+		k.Use = r.amount()
 		k.Name = r.name()
 		if r.err == nil && k.Error > k.Hits {
 			r.fail("want an error of at most the hits")

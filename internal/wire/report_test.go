@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"encoding/hex"
 	"errors"
 	"math"
 	"reflect"
@@ -16,7 +17,7 @@ func exampleReport() *Report {
 	}, Rules: []RuleReport{
 		{
 			Name: "per-user", SpanMillis: 60_000, Requests: 10, Hits: 20, RefusedRequests: 3, RefusedHits: 4, Every: 8,
-			Used:    KeyList{Floor: 2, Keys: []ReportKey{{ID: ID{1}, Hits: 9, Error: 2, Use: 1000, Name: name}, {ID: ID{2}, Hits: 3}}},
+			Used:    KeyList{Floor: 2, Keys: []ReportKey{{ID: ID{1}, Hits: 9, Error: 2, Recent: 3, Use: 1000, Name: name}, {ID: ID{2}, Hits: 3}}},
 			Refused: KeyList{Keys: []ReportKey{{ID: ID{1}, Hits: 4}}},
 		},
 		{
@@ -111,4 +112,29 @@ func FuzzDecodeReport(f *testing.F) {
 			t.Fatalf("%+v became %+v, %v", r, again, err)
 		}
 	})
+}
+
+// What nodes of the last version tell is read as they meant it: without what is recent.
+func TestOldReports(t *testing.T) {
+	for body, warnings := range map[string]int{
+		"710473686f700100000000000000020000000000000003000000000000000200087065722d75736572e0d403e807d00f0a1408050101000000000000000000000000000000ac020484070407616e6e000000036e65778827070700000100000000010105" +
+			"e0d403090000000000000008000000000000000100030000000000000001040128": 0,
+		"720473686f70010000000000000002000000000000000300000000000000020001087065722d757365720100000000000000000000000000000000e0d40305080a00087065722d75736572e0d403e807d00f0a1408050101000000000000000000000000" +
+			"000000ac020484070407616e6e000000036e65778827070700000100000000010105e0d403090000000000000008000000000000000100030000000000000001040128": 1,
+	} {
+		bytes, err := hex.DecodeString(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := DecodeReport(bytes)
+		if err != nil || !IsReport(bytes) || len(r.Warnings) != warnings || len(r.Rules) != 2 {
+			t.Fatalf("got %+v, %v", r, err)
+		}
+		user, shadow := &r.Rules[0], &r.Rules[1]
+		if user.Name != "per-user" || user.Requests != 1000 || user.RefusedHits != 20 || user.RecentMillis != 0 || user.Recent != (Amounts{}) ||
+			len(user.Used.Keys) != 1 || user.Used.Keys[0].Hits != 300 || user.Used.Keys[0].Recent != 0 || user.Used.Keys[0].Use != 900 ||
+			shadow.Name != "new" || len(shadow.Sample.Keys) != 1 || shadow.Sample.Keys[0].Asked[0].Hits[0] != 40 {
+			t.Errorf("got %+v", r)
+		}
+	}
 }

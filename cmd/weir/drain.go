@@ -1,0 +1,41 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+// drain counts a handler's requests, so that the log can tell what became of those under way when it ends.
+type drain struct {
+	http.Handler
+	begun, ended atomic.Int64
+}
+
+func (d *drain) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	d.begun.Add(1)
+	defer d.ended.Add(1) // even if the handler aborts the connection
+	d.Handler.ServeHTTP(w, r)
+}
+
+// underWay is how many requests have not been answered.
+func (d *drain) underWay() int64 { return d.begun.Load() - d.ended.Load() }
+
+// later is a context that ends so long after ctx, or when it is cancelled.
+func later(ctx context.Context, delay time.Duration, log *slog.Logger) (context.Context, context.CancelFunc) {
+	if delay == 0 {
+		return context.WithCancel(ctx)
+	}
+	delayed, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	context.AfterFunc(ctx, func() {
+		log.Info("the counter backend is about to end; until then it takes requests, and /readyz says so", "in", delay)
+		select {
+		case <-time.After(delay):
+			cancel()
+		case <-delayed.Done():
+		}
+	})
+	return delayed, cancel
+}

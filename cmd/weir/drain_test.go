@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"weir/internal/wire"
+)
+
+// Told to end, weir serve says so at /readyz first and takes pushes still. Then it lets the requests
+// under way finish, and its log, in JSON, tells how many.
+func TestServeDrains(t *testing.T) {
+	command, log := serveProcess(t, []string{"--log-format", "json", "--log-level", "debug", "--shutdown-delay", "2s"}, []string{"WEIR_TOKEN=s3cret"})
+	type entry struct {
+		Level, Msg, Address, Source string
+		Status                      int
+		Drained                     *int `json:"requests_drained"`
+		UnderWay                    *int `json:"requests_under_way"`
+		CutOff                      *int `json:"requests_cut_off"`
+	}
+	next := func(message string) (e entry) {
+		t.Helper()
+		line, err := log.ReadBytes('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(line, &e); err != nil || !strings.HasPrefix(e.Msg, message) {
+			t.Fatalf("want %q in JSON, got %s: %v", message, line, err)
+		}
+		return e
+	}
+	address := next("the counter backend listens").Address
+	body := wire.AppendPush(nil, &wire.Push{Namespace: "shop", Node: 1, Sender: 1, Sequence: 1, Floor: 1})
+	if status, _ := ask(t, "POST", "http://"+address+wire.PushPath, "wrong", body); status != 401 {
+		t.Errorf("status %d of a wrong token", status)
+	}
+	if e := next("requests are refused"); e.Level != "WARN" || e.Source != "127.0.0.1" || e.Status != 401 {
+		t.Errorf("got %+v", e)
+	}
+	if _, metrics := ask(t, "GET", "http://"+address+"/metrics", "", nil); !strings.Contains(metrics, `weir_build_info{go_version="go`) {
+		t.Errorf("no build in the metrics:\n%s", metrics)
+	}
+
+	if err := command.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	next("the counter backend is about to end")
+	if status, text := ask(t, "GET", "http://"+address+"/readyz", "", nil); status != http.StatusServiceUnavailable || !strings.Contains(text, "about to end") {
+		t.Errorf("status %d of /readyz: %s", status, text)
+	}
+	if status, _ := ask(t, "POST", "http://"+address+wire.PushPath, "s3cret", body); status != http.StatusOK {
+		t.Errorf("status %d of a push while it is about to end", status)
+	}
+	// A push whose body has not come is under way when it ends.
+	slow, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { slow.Close() })
+	head := "POST " + wire.PushPath + " HTTP/1.1\r\nHost: weir\r\nAuthorization: Bearer s3cret\r\nContent-Type: " + wire.ContentType + "\r\nExpect: 100-continue\r\nContent-Length: "
+	if _, err := slow.Write(append([]byte(head), []byte(strconv.Itoa(len(body))+"\r\n\r\n")...)); err != nil {
+		t.Fatal(err)
+	}
+	answer := bufio.NewReader(slow)
+	if line, err := answer.ReadString('\n'); err != nil || !strings.Contains(line, "100 Continue") {
+		t.Fatalf("got %q, %v", line, err)
+	}
+	if e := next("the counter backend ends"); e.UnderWay == nil || *e.UnderWay != 1 {
+		t.Errorf("want one request under way, got %+v", e)
+	}
+	if _, err := io.Copy(slow, bytes.NewReader(body)); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := answer.ReadString('\n'); err != nil || line != "\r\n" {
+		t.Fatalf("got %q, %v", line, err)
+	}
+	if line, err := answer.ReadString('\n'); err != nil || !strings.Contains(line, "200 OK") {
+		t.Errorf("the push that was under way: %q, %v", line, err)
+	}
+	if e := next("the counter backend has ended"); e.Drained == nil || *e.Drained != 1 || e.CutOff == nil || *e.CutOff != 0 {
+		t.Errorf("want one drained, got %+v", e)
+	}
+	rest, err := io.ReadAll(log)
+	if err != nil || len(rest) > 0 {
+		t.Errorf("got %s, %v", rest, err)
+	}
+	if err := command.Wait(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+
+	"weir/config"
+	"weir/internal/server"
+)
+
+// configuredRule is a namespace's rule in a configuration that --config names, and the configuration.
+func configuredRule(file, namespace, name string, env environment) (*config.Rule, *config.Config, error) {
+	read, err := readConfiguration(file, env)
+	if err != nil {
+		return nil, nil, err
+	}
+	parsed := read.Config
+	if parsed.Namespace != namespace {
+		return nil, nil, fmt.Errorf("--config: %s is of the namespace %s, not of %.80q", file, parsed.Namespace, namespace)
+	}
+	var names []string
+	for i := range parsed.Rules {
+		rule := &parsed.Rules[i]
+		if names = append(names, rule.Name); rule.Name == name {
+			if rule.SyncRate < 0 {
+				return nil, nil, fmt.Errorf("--config: each proxy counts %s alone, as its sync_rate is below 0: the backend knows nothing of it", name)
+			}
+			return rule, parsed, nil
+		}
+	}
+	return nil, nil, fmt.Errorf("--config: %s has no rule %.80q, but %s%s", file, name, strings.Join(names, ", "), meant(name, names))
+}
+
+// checkKey tells what is wrong with the values of a rule's key. Errors wrap [errUsage].
+func checkKey(rule *config.Rule, key []string) error {
+	if len(rule.Key) != len(key) {
+		return fmt.Errorf("%w: want %d values for the key of %s, got %d", errUsage, len(rule.Key), rule.Name, len(key))
+	}
+	for i := range rule.Key {
+		if rule.Key[i].Kind != config.SelectClientIP {
+			continue
+		}
+		if _, err := netip.ParseAddr(key[i]); err != nil {
+			return fmt.Errorf("%w: want an address for value %d of the key of %s, got %.80q", errUsage, i+1, rule.Name, key[i])
+		}
+	}
+	return nil
+}
+
+// knownRule is an error if no node has told lately of a rule of a namespace. Nodes tell of those that
+// requests have matched in the last minute or two.
+func (f *backendFlags) knownRule(ctx context.Context, namespace, name string) error {
+	var top server.Top
+	if err := f.call(ctx, http.MethodGet, server.TopPath, url.Values{"namespace": {namespace}}, nil, &top); err != nil {
+		return err
+	}
+	var names []string
+	for i := range top.Rules {
+		if names = append(names, top.Rules[i].Rule); top.Rules[i].Rule == name {
+			return nil
+		}
+	}
+	switch {
+	case top.Nodes == 0:
+		return fmt.Errorf("no node has reported of namespace %s in the last half minute", namespace)
+	case len(names) == 0:
+		return errors.New("no node has seen a request of any rule in the last two minutes")
+	}
+	return fmt.Errorf("no node has seen a request of rule %.80q in the last two minutes, but of %s%s", name, strings.Join(names, ", "), meant(name, names))
+}
+
+// meant asks whether somebody meant one of some names.
+func meant(name string, names []string) string {
+	if near := nearest(name, names); near != "" {
+		return ": did you mean " + near + "?"
+	}
+	return ""
+}

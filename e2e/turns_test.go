@@ -1,0 +1,69 @@
+package e2e
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// breakable is a way to a backend that somebody can cut.
+type breakable struct{ cut atomic.Bool }
+
+func (b *breakable) RoundTrip(r *http.Request) (*http.Response, error) {
+	if b.cut.Load() {
+		return nil, errors.New("the way is cut")
+	}
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// A proxy's log says that pushes don't arrive any more, why, and what decides meanwhile, and that they
+// are answered again: once, however many workers and pushes there are.
+func TestTurnsAreLogged(t *testing.T) {
+	onEach(t, 2, turnsAreLogged)
+}
+
+func turnsAreLogged(t *testing.T, d driver) {
+	configuration := func(namespace, cluster, failure string) string {
+		return `{"namespace": "` + namespace + `", "backend": {"cluster": "` + cluster + `", "token": "wrong"}, "sync_rate": 0.1, "on_backend_failure": "` + failure + `",
+			"rules": [{"name": "all", "limits": [{"limit": 5, "window": "1m"}]}]}`
+	}
+	var way breakable
+	way.cut.Store(true)
+	n := d.node(t, nodeConfig{
+		configuration: configuration("turns-away", "weir", "local"), workers: 4, backend: through(t, &way, serve(t, "memory")),
+	})
+	const until = "; until they are answered, "
+	wantSaid(t, n, "namespace turns-away: pushes to cluster weir fail with 503"+until+"this proxy's own counters decide (on_backend_failure: local)")
+	way.cut.Store(false)
+	wantSaid(t, n, "namespace turns-away: pushes to cluster weir are answered again")
+	if err := n.configure(configuration("turns-none", "none", "allow")); err != nil {
+		t.Fatal(err)
+	}
+	wantSaid(t, n, "namespace turns-none: pushes to cluster none can't be sent: want a cluster of this name"+until+
+		"requests pass uncounted (on_backend_failure: allow)")
+	wrong := d.node(t, nodeConfig{
+		configuration: configuration("turns-refused", "weir", "deny"), workers: 4,
+		backend: start(t, "serve", "--listen", "127.0.0.1:0", "--token", "right").wait(t, `address=(\S+)`),
+	})
+	wantSaid(t, wrong, "namespace turns-refused: pushes to cluster weir are refused with 401: want a token that the backend knows"+until+
+		"requests are refused (on_backend_failure: deny)")
+	for said, times := range map[string]int{n.said(): 3, wrong.said(): 1} {
+		if got := strings.Count(said, ": pushes to cluster "); got != times {
+			t.Errorf("%d lines, want %d:\n%s", got, times, said)
+		}
+	}
+}
+
+// wantSaid waits until a node has said something.
+func wantSaid(t *testing.T, n node, line string) {
+	t.Helper()
+	for deadline := time.Now().Add(hang / 4); !strings.Contains(n.said(), line); {
+		if time.Now().After(deadline) {
+			t.Fatalf("the log has no %q:\n%s", line, n.said())
+		}
+		n.metric(t, metricName("failed_pushes_total")) // ticks the node that does not do so by itself
+	}
+}

@@ -1,0 +1,21 @@
+package server_test
+
+import (
+	"testing"
+
+	"weir/internal/server"
+)
+
+// What is known of a request's host is an address, and not a name like one.
+func TestKnownHost(t *testing.T) {
+	t.Parallel()
+	for host, want := range map[string]bool{
+		"10.1.2.3:9181": true, "localhost": true, "LOCALHOST:80": true, "127.0.0.1:1": true, "127.9.9.9": true, "[::1]:9181": true, "[::1]": true,
+		"": false, "10.1.2.3:1": false, "evil.test": false, "localhost.evil.test": false, "127.0.0.1.evil.test:9181": false, "evil.test:9181": false,
+		"0.0.0.0:9181": false, "2130706433": false,
+	} {
+		if got := server.KnownHost(host, "10.1.2.3:9181"); got != want {
+			t.Errorf("%q: %t", host, got)
+		}
+	}
+}
