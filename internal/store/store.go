@@ -130,6 +130,10 @@ const MaxAhead = 4096
 // ErrInvalid is wrapped by the error of a push that no store takes.
 var ErrInvalid = errors.New("invalid push")
 
+// ErrFull is wrapped by the error of a push that a store does not take because it can't note it.
+// Nothing has changed: its sender is to send it again later.
+var ErrFull = errors.New("no room for another sender's record")
+
 // Check tells what is wrong with a push. It includes what wire.DecodePush looks at: a push made by
 // hand is as safe as a decoded one. The error wraps [ErrInvalid].
 func Check(p *wire.Push) error {
