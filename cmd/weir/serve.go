@@ -169,6 +169,8 @@ func serveBackend(ctx context.Context, l, onPage net.Listener, store openStore, 
 	warner := warn.New(warn.Options{Store: store.Store, Logger: log, Registry: registry, Webhook: webhook})
 	var warning sync.WaitGroup
 	warning.Go(func() { warner.Run(ctx) })
+	evictions := server.NewEvictions(store.Store, registry, log)
+	warning.Go(func() { evictions.Run(ctx) })
 	handler := server.Handler(store.Store, server.Options{
 		Warned: warner.Hear,
 		Tokens: t.tokens, Certificates: t.certificates, Registry: registry, Logger: log, Probe: true, Ended: ctx.Done(),

@@ -79,6 +79,17 @@ type Store interface {
 	Ping(ctx context.Context) error
 }
 
+// Evictor is a store whose server may have to make room by itself.
+type Evictor interface {
+	// Evicts is the policy by which the server removes counters that count when it has no memory
+	// left, empty if it takes no hits then. If the server does not tell, the error wraps
+	// [ErrUntold].
+	Evicts(ctx context.Context) (policy string, err error)
+}
+
+// ErrUntold is wrapped by the error of a server that does not tell what it was asked.
+var ErrUntold = errors.New("the server does not tell")
+
 // Outcome is what became of a push.
 type Outcome struct {
 	Answer wire.Answer
