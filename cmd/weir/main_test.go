@@ -420,6 +420,16 @@ func TestServeSecrets(t *testing.T) {
 	}
 }
 
+// A metric tells whether the store's Redis evicts.
+func TestServeOnARedisThatEvicts(t *testing.T) {
+	address, _ := startServe(t, []string{"--listen", "127.0.0.1:0", "--store", redistest.Start(t, "--maxmemory-policy", "allkeys-lru").URL()}, nil)
+	for metrics := ""; !strings.Contains(metrics, "\nweir_store_evicts 1\n"); {
+		if _, metrics = ask(t, "GET", "http://"+address+"/metrics", "", nil); strings.Contains(metrics, "\nweir_store_evicts 0\n") {
+			t.Fatal(metrics)
+		}
+	}
+}
+
 // startServe starts weir serve as a process, and returns its address and what it has logged of it.
 func startServe(t *testing.T, args, environment []string) (address, line string) {
 	t.Helper()

@@ -213,6 +213,8 @@ func (s *service) serve(ctx context.Context) error {
 	warner := warn.New(warn.Options{Store: store.Store, Logger: log, Registry: registry, Webhook: s.webhook})
 	var warning sync.WaitGroup
 	warning.Go(func() { warner.Run(ctx) })
+	evictions := server.NewEvictions(store.Store, registry, log)
+	warning.Go(func() { evictions.Run(ctx) })
 	handler := &drain{Handler: server.Handler(store.Store, server.Options{
 		Warned: warner.Hear,
 		Tokens: t.tokens, Certificates: t.certificates, Registry: registry, Logger: log, Probe: true, Leaving: leaving, Ended: ctx.Done(),

@@ -177,7 +177,11 @@ func (h *handler) push(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !h.health.succeeded(r.Context(), err, reply.Written) {
-		h.problem(w, http.StatusServiceUnavailable, "the store failed")
+		detail := "the store failed"
+		if errors.Is(err, store.ErrFull) {
+			detail = err.Error()
+		}
+		h.problem(w, http.StatusServiceUnavailable, detail)
 		return
 	}
 	h.metrics.push(&reply)

@@ -640,7 +640,7 @@ func TestMemoryMetrics(t *testing.T) {
 	}
 	_, text := do(t, backend.Client(), request(t, "GET", backend.URL+"/metrics", nil))
 	for _, line := range []string{
-		"weir_memory_counters 3", "weir_memory_senders 1", `weir_memory_evicted_total{record="counter"} 2`, `weir_memory_evicted_total{record="sender"} 0`,
+		"weir_memory_counters 3", "weir_memory_senders 1", `weir_memory_evicted_total{record="counter"} 2`, `weir_memory_evicted_total{record="sender"} 0`, `weir_memory_refused_total{record="sender"} 0`,
 		"weir_memory_grant_bytes 0", `weir_memory_evicted_total{record="grants"} 0`,
 	} {
 		if !strings.Contains(text, line+"\n") {

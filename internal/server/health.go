@@ -18,8 +18,10 @@ const (
 	// quietFor is how long the store must not have failed before it is said to be back. A store that
 	// fails and takes hits in turns would fill the log otherwise.
 	quietFor = time.Second
-	// givenUpEvery is how often the log tells of clients that gave up.
+	// givenUpEvery is how often the log tells of clients that gave up, and fullEvery how often of
+	// pushes that the store could not note.
 	givenUpEvery = time.Minute
+	fullEvery    = time.Minute
 )
 
 // health knows how the store does, and tells the log and the metrics. It may be used by any number
@@ -37,7 +39,10 @@ type health struct {
 	// givenUp are those that the log was not told of; told is when it was last.
 	givenUp int
 	told    time.Time
-	probed  *probe
+	// full are pushes that the store could not note, and toldFull is when the log was told last.
+	full     int
+	toldFull time.Time
+	probed   *probe
 }
 
 // probe is one of the store's, which is ready or not as it ends.
@@ -55,6 +60,8 @@ func (h *health) succeeded(client context.Context, err error, written bool) bool
 		h.work(written)
 	case client.Err() != nil && errors.Is(err, context.Canceled):
 		h.leave()
+	case errors.Is(err, store.ErrFull):
+		h.refuse(err)
 	default:
 		h.fail(err)
 	}
@@ -100,6 +107,17 @@ func (h *health) leave() {
 		h.givenUp, h.told = 0, now
 	}
 	h.probe()
+}
+
+// refuse notes a push that the store could not note. It takes others.
+func (h *health) refuse(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.full++
+	if now := h.now(); h.toldFull.IsZero() || now.Sub(h.toldFull) >= fullEvery {
+		h.log.Warn("the store refuses pushes of new senders", "pushes", h.full, "error", err)
+		h.full, h.toldFull = 0, now
+	}
 }
 
 // probe is the last probe, or a new one if that has ended and is old. The caller holds the lock.

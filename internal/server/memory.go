@@ -15,6 +15,8 @@ var (
 	grantsDesc   = prometheus.NewDesc("weir_memory_grant_bytes", "What is remembered of grants, for pushes that come again.", nil, nil)
 	evictedDesc  = prometheus.NewDesc("weir_memory_evicted_total",
 		"Records that made room for others before they expired.", []string{"record"}, nil)
+	refusedDesc = prometheus.NewDesc("weir_memory_refused_total",
+		"Records that found no room: pushes of new senders that were not taken.", []string{"record"}, nil)
 )
 
 // Describe implements prometheus.Collector.
@@ -23,6 +25,7 @@ func (m memorySize) Describe(ch chan<- *prometheus.Desc) {
 	ch <- sendersDesc
 	ch <- grantsDesc
 	ch <- evictedDesc
+	ch <- refusedDesc
 }
 
 // Collect implements prometheus.Collector.
@@ -34,4 +37,5 @@ func (m memorySize) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(evictedDesc, prometheus.CounterValue, float64(size.CountersEvicted), "counter")
 	ch <- prometheus.MustNewConstMetric(evictedDesc, prometheus.CounterValue, float64(size.GrantsDropped), "grants")
 	ch <- prometheus.MustNewConstMetric(evictedDesc, prometheus.CounterValue, float64(size.SendersEvicted), "sender")
+	ch <- prometheus.MustNewConstMetric(refusedDesc, prometheus.CounterValue, float64(size.SendersRefused), "sender")
 }

@@ -79,6 +79,17 @@ type Store interface {
 	Ping(ctx context.Context) error
 }
 
+// Evictor is a store whose server may have to make room by itself.
+type Evictor interface {
+	// Evicts is the policy by which the server removes counters that count when it has no memory
+	// left, empty if it takes no hits then. If the server does not tell, the error wraps
+	// [ErrUntold].
+	Evicts(ctx context.Context) (policy string, err error)
+}
+
+// ErrUntold is wrapped by the error of a server that does not tell what it was asked.
+var ErrUntold = errors.New("the server does not tell")
+
 // Outcome is what became of a push.
 type Outcome struct {
 	Answer wire.Answer
@@ -129,6 +140,10 @@ const MaxAhead = 4096
 
 // ErrInvalid is wrapped by the error of a push that no store takes.
 var ErrInvalid = errors.New("invalid push")
+
+// ErrFull is wrapped by the error of a push that a store does not take because it can't note it.
+// Nothing has changed: its sender is to send it again later.
+var ErrFull = errors.New("no room for another sender's record")
 
 // Check tells what is wrong with a push. It includes what wire.DecodePush looks at: a push made by
 // hand is as safe as a decoded one. The error wraps [ErrInvalid].

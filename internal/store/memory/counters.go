@@ -4,15 +4,17 @@ import (
 	"context"
 	"slices"
 
+	"weir/internal/share"
 	"weir/internal/store"
 	"weir/internal/wire"
 )
 
-// counters is a table of counters that can be read in parts. Of the group that has the most, those of
-// the least worth make room.
+// counters is a table of at most so many counters that can be read in parts. If there are more, the
+// namespace that has most makes room: of its largest group the counter of the least worth.
 type counters struct {
 	table[counterKey, counter]
-	groups groups
+	most   int
+	shares share.Shares[string, groups]
 	// places has each row in one place for as long as it is there. Those that are free are nil.
 	places []*counterRow
 	free   []int
@@ -32,9 +34,27 @@ type counter struct {
 }
 
 func newCounters(most int) *counters {
-	c := &counters{table: *newTable[counterKey, counter](most), groups: groups{byKey: map[groupKey]*group{}}}
-	c.added, c.removed, c.victim = c.settle, c.leave, c.groups.victim
+	c := &counters{table: newTable[counterKey, counter](), most: most}
+	c.added, c.removed = c.settle, c.leave
 	return c
+}
+
+// insert adds a row for a counter that has none.
+func (c *counters) insert(key counterKey, now, expires uint64) *counterRow {
+	if len(c.queue) >= c.most {
+		c.makeRoom(now, func() *counterRow { return c.shares.MakesRoom(key.namespace).Of.victim() })
+	}
+	return c.table.insert(key, expires)
+}
+
+// place has a counter, with so many hits of a quota, stand in a group of its namespace as the one that
+// was hit last.
+func (c *counters) place(e *counterRow, used, quota uint64) {
+	if own := e.value.group; own != nil {
+		own.of.place(e, used, quota)
+		return
+	}
+	c.shares.Grow(e.key.namespace, 1).Of.place(e, used, quota)
 }
 
 // settle gives a new row its place. It has no group yet.
@@ -53,7 +73,10 @@ func (c *counters) settle(e *counterRow) {
 
 // leave frees the place of a row that is gone.
 func (c *counters) leave(e *counterRow) {
-	c.groups.remove(e)
+	if own := e.value.group; own != nil {
+		own.of.remove(e)
+		c.shares.Grow(e.key.namespace, -1)
+	}
 	c.places[e.value.place] = nil
 	c.free = append(c.free, e.value.place)
 }

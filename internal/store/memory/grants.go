@@ -3,6 +3,8 @@ package memory
 import (
 	"container/list"
 	"encoding/binary"
+
+	"weir/internal/share"
 )
 
 // What pushes were granted is for those that come again: a sender that got no answer. It never has
@@ -28,7 +30,7 @@ type pushGrants struct {
 	sequence, at uint64
 	units        []byte        // a varint for each take
 	inSender     *list.Element // of its sender's
-	inAll        *list.Element
+	inShare      *list.Element // of its namespace's
 }
 
 func (g *pushGrants) size() int { return grantOverhead + len(g.units) }
@@ -59,21 +61,21 @@ func (s *senderGrants) of(sequence uint64) *pushGrants { return s.bySequence[seq
 // grants are those of all senders.
 type grants struct {
 	max     int
-	oldest  list.List // as they were noted
+	shares  share.Shares[string, list.List] // as they were noted
 	bytes   int
 	dropped uint64 // before their sender's floor had passed them
 }
 
 // keep remembers a push's. If there is too much of its sender, those that were noted first make
 // room, but not those of the push at its floor, which has no answer. If there is too much of all,
-// those that were noted first make room, whosoever they are.
+// those make room that were noted first of the namespace that has most.
 func (a *grants) keep(g *pushGrants) {
 	own := &g.sender.grants
 	if own.bySequence == nil {
 		own.bySequence = make(map[uint64]*pushGrants)
 	}
 	own.bySequence[g.sequence] = g
-	g.inSender, g.inAll = own.oldest.PushBack(g), a.oldest.PushBack(g)
+	g.inSender, g.inShare = own.oldest.PushBack(g), a.shares.Grow(g.sender.namespace, g.size()).Of.PushBack(g)
 	own.bytes += g.size()
 	a.bytes += g.size()
 	for own.bytes > senderGrantBytes {
@@ -84,7 +86,7 @@ func (a *grants) keep(g *pushGrants) {
 		a.drop(first)
 	}
 	for a.bytes > a.max {
-		a.drop(a.oldest.Front())
+		a.drop(a.shares.MakesRoom(g.sender.namespace).Of.Front())
 	}
 }
 
@@ -101,7 +103,8 @@ func (a *grants) forget(g *pushGrants) {
 	own := &g.sender.grants
 	delete(own.bySequence, g.sequence)
 	own.oldest.Remove(g.inSender)
-	a.oldest.Remove(g.inAll)
+	a.shares.Of(g.sender.namespace).Of.Remove(g.inShare)
+	a.shares.Grow(g.sender.namespace, -g.size())
 	own.bytes -= g.size()
 	a.bytes -= g.size()
 }

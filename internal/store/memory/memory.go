@@ -4,6 +4,7 @@ package memory
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -15,11 +16,16 @@ import (
 // DefaultMaxCounters is how many counters a store keeps unless it is told otherwise.
 const DefaultMaxCounters = 1 << 20
 
+// leastSenders is how many senders a store of few counters keeps: a thousand proxies of four workers
+// may change their configuration four times in the time that none is forgotten.
+const leastSenders = 1 << 14
+
 // Options has what a store can be told. The zero value is good.
 type Options struct {
-	// MaxCounters is the most counters that are kept, DefaultMaxCounters if 0. If there are more,
-	// those of the rule that has the most make room, and of these the ones that use the least of
-	// their limits. The store keeps a sixteenth as many senders, but 1,024 at least.
+	// MaxCounters is the most counters that are kept, DefaultMaxCounters if 0. If there are more, the
+	// namespace that has most makes room: of the rule that has the most there, the counters that use
+	// the least of their limits. The store keeps a sixteenth as many senders, but leastSenders at
+	// least.
 	MaxCounters int
 	// Now is the store's clock, time.Now if nil.
 	Now func() time.Time
@@ -31,15 +37,14 @@ type Store struct {
 
 	mu       sync.Mutex
 	counters *counters
-	senders  *table[senderKey, sender]
+	senders  *fair[*sender]
 	grants   grants
 	nodes    *nodes
-	// overrides are by namespace. told is what nodes have told of them, and telling how many nodes of
-	// each namespace have.
+	// overrides are by namespace, told is what nodes have told of them, and reports are what senders
+	// have seen.
 	overrides map[string]overrides
-	told      *table[nodeKey, store.Told]
-	telling   map[string]int
-	reports   *reports
+	told      *fair[store.Told]
+	reports   *fair[[]byte]
 }
 
 var _ store.Store = (*Store)(nil)
@@ -47,11 +52,6 @@ var _ store.Store = (*Store)(nil)
 type counterKey struct {
 	namespace string
 	wire.LimitCounter
-}
-
-type senderKey struct {
-	namespace string
-	id        uint64
 }
 
 // New returns an empty store.
@@ -65,15 +65,15 @@ func New(o Options) *Store {
 	s := &Store{
 		now:       o.Now,
 		counters:  newCounters(max(1, o.MaxCounters)),
-		senders:   newTable[senderKey, sender](max(1024, o.MaxCounters/16)),
+		senders:   newFair[*sender](max(leastSenders, o.MaxCounters/16)),
 		nodes:     newNodes(maxNodes),
 		overrides: map[string]overrides{},
-		told:      newTable[nodeKey, store.Told](maxNodes),
-		telling:   map[string]int{},
-		reports:   newReports(maxReportBytes),
+		told:      newFair[store.Told](maxNodes),
+		reports:   newFair[[]byte](maxReportBytes),
 		grants:    grants{max: max(leastGrantBytes, counterGrantBytes*o.MaxCounters)},
 	}
-	s.senders.removed = func(e *row[senderKey, sender]) { s.grants.forgetSender(&e.value) }
+	s.senders.spared = uint64(store.SenderLife)
+	s.senders.forgotten = s.grants.forgetSender
 	return s
 }
 
@@ -96,7 +96,10 @@ func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Out
 	out := store.Outcome{Answer: wire.Answer{NowNanos: now, Nodes: nodes, Totals: make([]wire.Total, len(p.Items))}}
 	counters := &ledger{store: s, namespace: p.Namespace, calendar: calendar, out: &out}
 	if !store.IsRead(p) {
-		sender := &s.senders.add(senderKey{p.Namespace, p.Sender}, now, calendar.NotedUntil(p)).value
+		sender, err := s.sender(p, calendar)
+		if err != nil {
+			return store.Outcome{}, err
+		}
 		if out.Duplicate = sender.note(p.Sequence, p.Floor, &s.grants); out.Duplicate {
 			s.again(p, sender, counters)
 		} else {
@@ -107,6 +110,18 @@ func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Out
 		out.Answer.Totals[i] = counters.Total(&p.Items[i])
 	}
 	return out, nil
+}
+
+// sender is the record of a push's sender.
+func (s *Store) sender(p *wire.Push, calendar store.Calendar) (*sender, error) {
+	row := s.senders.put(owned{p.Namespace, p.Sender}, calendar.NowNanos, calendar.NotedUntil(p), 1)
+	if row == nil {
+		return nil, fmt.Errorf("%w: %d are kept, and namespace %s has most of them", store.ErrFull, s.senders.most, p.Namespace)
+	}
+	if row.value.of == nil {
+		row.value.of = &sender{namespace: p.Namespace}
+	}
+	return row.value.of, nil
 }
 
 // parts is the most counters that a push can add.
@@ -187,7 +202,7 @@ func (l *ledger) Add(item *wire.Item) {
 	} else {
 		l.store.counters.prolong(e, expires)
 	}
-	l.store.counters.groups.place(e, l.calendar.Used(contents, item.LimitCounter), l.quota(item, e.value.quota))
+	l.store.counters.place(e, l.calendar.Used(contents, item.LimitCounter), l.quota(item, e.value.quota))
 }
 
 // quota is how many hits fit the limit of an item at once, as far as that is known.
@@ -216,7 +231,7 @@ func (s *Store) Join(ctx context.Context, namespace string, node uint64) (nodes 
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.nodes.join(nodeKey{namespace, node}, uint64(s.now().UnixNano())), nil
+	return s.nodes.join(owned{namespace, node}, uint64(s.now().UnixNano())), nil
 }
 
 // Nodes implements [store.Store].
@@ -226,7 +241,7 @@ func (s *Store) Nodes(ctx context.Context, namespace string, node uint64) (nodes
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.nodes.count(nodeKey{namespace, node}, uint64(s.now().UnixNano())), nil
+	return s.nodes.count(owned{namespace, node}, uint64(s.now().UnixNano())), nil
 }
 
 // Ping implements [store.Store]. There is nothing that could refuse a hit.
@@ -236,8 +251,9 @@ func (s *Store) Ping(ctx context.Context) error { return ctx.Err() }
 type Size struct {
 	// Counters and Senders are in memory, those not yet swept included.
 	Counters, Senders int
-	// CountersEvicted and SendersEvicted made room for others before they expired.
-	CountersEvicted, SendersEvicted uint64
+	// CountersEvicted and SendersEvicted made room for others before they expired. SendersRefused
+	// are pushes that were not taken, as none of their namespace could make room.
+	CountersEvicted, SendersEvicted, SendersRefused uint64
 	// GrantBytes are about what the memory of the senders' grants takes.
 	GrantBytes int
 	// GrantsDropped are pushes whose grants made room for those of others. A sender that still has
@@ -251,7 +267,7 @@ func (s *Store) Size() Size {
 	defer s.mu.Unlock()
 	return Size{
 		Counters: len(s.counters.queue), CountersEvicted: s.counters.evicted,
-		Senders: len(s.senders.queue), SendersEvicted: s.senders.evicted,
+		Senders: len(s.senders.queue), SendersEvicted: s.senders.evicted, SendersRefused: s.senders.refused,
 		GrantBytes: s.grants.bytes, GrantsDropped: s.grants.dropped,
 	}
 }

@@ -18,6 +18,13 @@ func open(_ testing.TB, now func() time.Time) store.Store {
 func TestStore(t *testing.T)      { storetest.Run(t, open) }
 func BenchmarkStore(b *testing.B) { storetest.Bench(b, open) }
 
+// A neighbour takes nothing from who has less than its part, however little room there is.
+func TestNeighbours(t *testing.T) {
+	storetest.Neighbours(t, func(_ testing.TB, now func() time.Time) store.Store {
+		return memory.NewTiny(memory.Options{Now: now})
+	})
+}
+
 // pushOne pushes a hit of a new counter in a fixed window of this width, and returns its total.
 func pushOne(t *testing.T, s *memory.Store, sequence uint64, id byte, now time.Time, width time.Duration) uint64 {
 	t.Helper()

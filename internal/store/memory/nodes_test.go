@@ -19,13 +19,13 @@ func TestNodesAreBoundedAndForgotten(t *testing.T) {
 		{"b", 2, 14, 2}, {"a", 3, 15, 2},
 		{"c", 1, 15 + uint64(store.NodeLife) - 1, 1},
 	} {
-		if got := n.join(nodeKey{step.namespace, step.node}, step.now); got != step.want {
+		if got := n.join(owned{step.namespace, step.node}, step.now); got != step.want {
 			t.Fatalf("%+v: %d nodes", step, got)
 		}
 	}
 	// Of a namespace without nodes nothing stays.
-	n.join(nodeKey{"c", 2}, 15+uint64(store.NodeLife))
-	if len(n.active) != 1 || n.active["c"] != 2 || len(n.joined.rows) != 2 {
-		t.Errorf("namespaces %v, %d nodes; want c alone, with two", n.active, len(n.joined.rows))
+	n.join(owned{"c", 2}, 15+uint64(store.NodeLife))
+	if n.joined.count("c") != 2 || len(n.joined.rows) != 2 || n.joined.size != 2 {
+		t.Errorf("%d nodes, %d of c; want two of c alone", len(n.joined.rows), n.joined.count("c"))
 	}
 }

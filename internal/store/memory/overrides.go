@@ -59,18 +59,12 @@ func (s *Store) Heard(ctx context.Context, namespace string, told store.Told) er
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := uint64(s.now().UnixNano())
-	s.sweepTold(now)
-	key := nodeKey{namespace, told.Node}
-	if s.told.rows[key] == nil {
-		if s.telling[namespace] >= store.MaxNodes {
-			return nil
-		}
-		if len(s.told.queue) >= s.told.max {
-			s.forgetTold()
-		}
-		s.telling[namespace]++
+	s.told.sweepAll(now)
+	key := owned{namespace, told.Node}
+	if s.told.rows[key] == nil && s.told.count(namespace) >= store.MaxNodes {
+		return nil
 	}
-	s.told.add(key, now, now+uint64(store.HeardLife)).value = told
+	s.told.put(key, now, now+uint64(store.HeardLife), 1).value.of = told
 	return nil
 }
 
@@ -81,26 +75,6 @@ func (s *Store) Told(ctx context.Context, namespace string) (all []store.Told, e
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.sweepTold(uint64(s.now().UnixNano()))
-	for key, row := range s.told.rows {
-		if key.namespace == namespace {
-			all = append(all, row.value)
-		}
-	}
-	return all, nil
-}
-
-func (s *Store) sweepTold(now uint64) {
-	for len(s.told.queue) > 0 && s.told.queue[0].expires <= now {
-		s.forgetTold()
-	}
-}
-
-// forgetTold forgets what is to be forgotten first.
-func (s *Store) forgetTold() {
-	namespace := s.told.queue[0].key.namespace
-	s.told.removeFirst()
-	if s.telling[namespace]--; s.telling[namespace] == 0 {
-		delete(s.telling, namespace)
-	}
+	s.told.sweepAll(uint64(s.now().UnixNano()))
+	return s.told.all(namespace), nil
 }

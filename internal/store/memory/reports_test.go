@@ -14,7 +14,7 @@ func TestReportsAreBounded(t *testing.T) {
 	for _, size := range []int{0, 100, 4 << 10} {
 		now := time.Unix(1_800_000_000, 0)
 		s := New(Options{Now: func() time.Time { return now }})
-		s.reports = newReports(most)
+		s.reports.most = most
 		fit := most / (size + rowBytes)
 		namespace := func(i int) string { return fmt.Sprint("ns", i) }
 		for i := range 3 * fit {
@@ -22,8 +22,8 @@ func TestReportsAreBounded(t *testing.T) {
 			if err := s.Report(t.Context(), namespace(i), 1, make([]byte, size)); err != nil {
 				t.Fatal(err)
 			}
-			if r := s.reports; r.bytes > most || len(r.kept.rows) > fit || len(r.count) != len(r.kept.rows) {
-				t.Fatalf("%d reports of %d bytes, in %d namespaces, take %d", len(r.kept.rows), size, len(r.count), r.bytes)
+			if r := s.reports; r.size > most || len(r.rows) > fit || r.count(namespace(i)) != 1 {
+				t.Fatalf("%d reports of %d bytes take %d", len(r.rows), size, r.size)
 			}
 		}
 		for i := range 3 * fit {

@@ -3,10 +3,13 @@ package memory
 import "weir/internal/store"
 
 // sender is a sender's record: which of its pushes were applied. All that matter are in [floor,
-// floor+MaxAhead), so a ring of bits has them. No sender takes more, whatever it sends.
+// floor+MaxAhead). No sender takes more, whatever it sends.
 type sender struct {
-	floor   uint64
-	applied [store.MaxAhead / 64]uint64
+	namespace string
+	floor     uint64
+	// applied has a bit for each push, from the word on that has the floor's. Most senders have a
+	// few pushes without an answer, and need no second word.
+	applied []uint64
 	// grants are those of its pushes that had takes, as far as they are remembered.
 	grants senderGrants
 }
@@ -18,21 +21,19 @@ func (s *sender) note(sequence, floor uint64, all *grants) (known bool) {
 		return true
 	}
 	if floor > s.floor {
-		// The bits below the new floor are those of sequences to come.
 		for seq := s.floor; seq < min(floor, s.floor+store.MaxAhead); seq++ {
-			word, bit := place(seq)
-			s.applied[word] &^= bit
 			all.forget(s.grants.of(seq))
 		}
+		passed := min(floor/64-s.floor/64, uint64(len(s.applied)))
+		s.applied = s.applied[:copy(s.applied, s.applied[passed:])]
 		s.floor = floor
 	}
-	word, bit := place(sequence)
+	word, bit := sequence/64-s.floor/64, uint64(1)<<(sequence%64)
+	if word >= uint64(len(s.applied)) {
+		// No more than is needed.
+		s.applied = append(make([]uint64, 0, word+1), s.applied...)[:word+1]
+	}
 	known = s.applied[word]&bit != 0
 	s.applied[word] |= bit
 	return known
-}
-
-func place(sequence uint64) (word int, bit uint64) {
-	i := sequence % store.MaxAhead
-	return int(i / 64), 1 << (i % 64)
 }

@@ -2,17 +2,13 @@ package memory
 
 import "container/heap"
 
-// table is a map whose rows expire. They stay until they are swept. It never has more than max
-// rows: one that has expired makes room, or else the victim.
+// table is a map whose rows expire. They stay until they are swept, or make room.
 type table[K comparable, V any] struct {
-	max     int
 	rows    map[K]*row[K, V]
 	queue   queue[K, V]
 	evicted uint64
 	// added and removed, if they are not nil, are told of each row that comes and goes.
 	added, removed func(*row[K, V])
-	// victim is a row that makes room. If it is nil, the row that expires first does.
-	victim func() *row[K, V]
 }
 
 type row[K comparable, V any] struct {
@@ -22,19 +18,7 @@ type row[K comparable, V any] struct {
 	index   int
 }
 
-func newTable[K comparable, V any](most int) *table[K, V] {
-	return &table[K, V]{max: most, rows: make(map[K]*row[K, V])}
-}
-
-// add returns the row of key, a new one if there is none. It lives until expires at least.
-func (t *table[K, V]) add(key K, now, expires uint64) *row[K, V] {
-	e := t.rows[key]
-	if e == nil {
-		return t.insert(key, now, expires)
-	}
-	t.prolong(e, expires)
-	return e
-}
+func newTable[K comparable, V any]() table[K, V] { return table[K, V]{rows: make(map[K]*row[K, V])} }
 
 // prolong has a row live until expires at least.
 func (t *table[K, V]) prolong(e *row[K, V], expires uint64) {
@@ -45,10 +29,7 @@ func (t *table[K, V]) prolong(e *row[K, V], expires uint64) {
 }
 
 // insert adds a row for a key that has none.
-func (t *table[K, V]) insert(key K, now, expires uint64) *row[K, V] {
-	if len(t.queue) >= t.max {
-		t.makeRoom(now)
-	}
+func (t *table[K, V]) insert(key K, expires uint64) *row[K, V] {
 	e := &row[K, V]{key: key, expires: expires}
 	t.rows[key] = e
 	heap.Push(&t.queue, e)
@@ -58,25 +39,25 @@ func (t *table[K, V]) insert(key K, now, expires uint64) *row[K, V] {
 	return e
 }
 
-func (t *table[K, V]) makeRoom(now uint64) {
+// makeRoom removes a row that has expired, or else the victim. It reports false if there is none.
+func (t *table[K, V]) makeRoom(now uint64, victim func() *row[K, V]) bool {
 	e := t.queue[0]
 	if e.expires > now {
-		t.evicted++
-		if t.victim != nil {
-			e = t.victim()
+		if e = victim(); e == nil {
+			return false
 		}
+		t.evicted++
 	}
 	t.remove(e)
+	return true
 }
 
 // sweep removes up to n entries that have expired.
 func (t *table[K, V]) sweep(now uint64, n int) {
 	for ; n > 0 && len(t.queue) > 0 && t.queue[0].expires <= now; n-- {
-		t.removeFirst()
+		t.remove(t.queue[0])
 	}
 }
-
-func (t *table[K, V]) removeFirst() { t.remove(t.queue[0]) }
 
 func (t *table[K, V]) remove(e *row[K, V]) {
 	delete(t.rows, e.key)

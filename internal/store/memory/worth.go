@@ -4,15 +4,17 @@ import (
 	"container/heap"
 	"math"
 	"math/bits"
+	"slices"
 
 	"weir/internal/wire"
 )
 
-// maxGroups bounds the groups. What finds none is in one group together.
+// maxGroups bounds the groups of a namespace. What finds none is in one group together.
 const maxGroups = 1024
 
-// groups are the counters by what a store can tell of their rules. The group that has the most makes
-// room for others: a flood of one rule's keys resets no counter of a rule that has less.
+// groups are the counters of a namespace by what a store can tell of their rules. The group that has
+// the most makes room for others: a flood of one rule's keys resets no counter of a rule that has
+// less.
 type groups struct {
 	byKey map[groupKey]*group
 	heap  groupHeap // of all, that with the most counters first
@@ -21,12 +23,12 @@ type groups struct {
 
 // groupKey has what counters of a limit have in common.
 type groupKey struct {
-	namespace string
-	limit     wire.LimitCounter // without its ID
-	quota     uint64            // see standing
+	limit wire.LimitCounter // without its ID
+	quota uint64            // see standing
 }
 
 type group struct {
+	of    *groups
 	key   groupKey
 	ranks ranks
 	count int
@@ -50,19 +52,22 @@ func (g *groups) place(e *counterRow, used, quota uint64) {
 
 // of is the group that a counter belongs to.
 func (g *groups) of(e *counterRow, quota uint64) *group {
-	key := groupKey{namespace: e.key.namespace, limit: e.key.LimitCounter, quota: quota}
+	key := groupKey{limit: e.key.LimitCounter, quota: quota}
 	key.limit.ID = wire.ID{}
 	if found := g.byKey[key]; found != nil {
 		return found
 	}
 	if len(g.byKey) < maxGroups {
-		added := &group{key: key}
+		added := &group{of: g, key: key}
+		if g.byKey == nil {
+			g.byKey = map[groupKey]*group{}
+		}
 		g.byKey[key] = added
 		heap.Push(&g.heap, added)
 		return added
 	}
 	if g.rest == nil {
-		g.rest = &group{}
+		g.rest = &group{of: g}
 		heap.Push(&g.heap, g.rest)
 	}
 	return g.rest
@@ -149,13 +154,18 @@ type standing struct {
 
 // ranks has the rows of each rank, those first that were hit least recently.
 type ranks struct {
-	lists    [lastRank + 1]struct{ first, last *counterRow }
-	occupied uint64 // a bit for each rank that has rows
+	lists    []rankList // of the ranks that have rows
+	occupied uint64     // a bit for each of them
 }
+
+type rankList struct{ first, last *counterRow }
+
+// at is where the list of a rank is, or would be.
+func (r *ranks) at(rank uint8) int { return bits.OnesCount64(r.occupied & (1<<rank - 1)) }
 
 // lowest is the row that makes room first: of the lowest rank the one that was hit least recently.
 // There must be one.
-func (r *ranks) lowest() *counterRow { return r.lists[bits.TrailingZeros64(r.occupied)].first }
+func (r *ranks) lowest() *counterRow { return r.lists[0].first }
 
 // move has a row stand in a rank, as the one that was hit last.
 func (r *ranks) move(e *counterRow, rank uint8) {
@@ -168,18 +178,21 @@ func (r *ranks) move(e *counterRow, rank uint8) {
 }
 
 func (r *ranks) add(e *counterRow) {
-	list := &r.lists[e.value.rank]
-	if e.value.before = list.last; list.last == nil {
-		list.first = e
-		r.occupied |= 1 << e.value.rank
-	} else {
-		list.last.value.next = e
+	at, bit := r.at(e.value.rank), uint64(1)<<e.value.rank
+	if r.occupied&bit == 0 {
+		r.occupied |= bit
+		r.lists = slices.Insert(r.lists, at, rankList{e, e})
+		return
 	}
+	list := &r.lists[at]
+	e.value.before = list.last
+	list.last.value.next = e
 	list.last = e
 }
 
 func (r *ranks) remove(e *counterRow) {
-	list := &r.lists[e.value.rank]
+	at := r.at(e.value.rank)
+	list := &r.lists[at]
 	before, next := e.value.before, e.value.next
 	if before == nil {
 		list.first = next
@@ -193,6 +206,7 @@ func (r *ranks) remove(e *counterRow) {
 	}
 	if list.first == nil {
 		r.occupied &^= 1 << e.value.rank
+		r.lists = slices.Delete(r.lists, at, at+1)
 	}
 	e.value.before, e.value.next = nil, nil
 }

@@ -3,6 +3,7 @@ package memory
 import (
 	"encoding/binary"
 	"fmt"
+	"math/bits"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -138,7 +139,7 @@ func TestAFloodOfAnotherRule(t *testing.T) {
 				if reset > 0 {
 					t.Errorf("the flood has reset %d of %d counters", reset, most/2-1)
 				}
-				checkGroups(t, &s.counters.groups, most)
+				checkGroups(t, s, most)
 			})
 		}
 	}
@@ -158,27 +159,35 @@ func TestGroupsAreBounded(t *testing.T) {
 			p.push(item)
 		}
 	}
-	if got := s.counters.groups.rest.count; got != 100 || len(s.counters.groups.heap) != maxGroups+1 {
-		t.Errorf("%d groups, and %d counters without one of their own", len(s.counters.groups.heap), got)
+	if g := s.counters.shares.Of("ns").Of; g.rest.count != 100 || len(g.heap) != maxGroups+1 {
+		t.Errorf("%d groups, and %d counters without one of their own", len(g.heap), g.rest.count)
 	}
-	checkGroups(t, &s.counters.groups, more)
+	checkGroups(t, s, more)
 	now = now.Add(time.Hour)
 	for s.Size().Counters > 1 {
 		p.push(hit(more, now, time.Minute))
 	}
-	if checkGroups(t, &s.counters.groups, 1); len(s.counters.groups.heap) != 1 || s.counters.groups.rest != nil {
-		t.Errorf("%d groups of a counter", len(s.counters.groups.heap))
+	checkGroups(t, s, 1)
+	if g := s.counters.shares.Of("ns").Of; len(g.heap) != 1 || g.rest != nil {
+		t.Errorf("%d groups of a counter", len(g.heap))
 	}
 }
 
-// checkGroups checks that all counters are in groups, and that the first has the most.
-func checkGroups(t *testing.T, g *groups, want int) {
+// checkGroups checks that all counters are in groups of their namespaces, and that the first of each
+// has the most.
+func checkGroups(t *testing.T, s *Store, want int) {
 	t.Helper()
 	found := 0
-	for i, of := range g.heap {
-		found += of.count
-		if of.index != i || of.count == 0 || of.count > g.heap[0].count || of != g.rest && g.byKey[of.key] != of {
-			t.Fatalf("a group of %d counters is out of place", of.count)
+	for _, namespace := range []string{"ns", "another"} {
+		own := s.counters.shares.Of(namespace)
+		if own == nil {
+			continue
+		}
+		for i, of := range own.Of.heap {
+			found += of.count
+			if of.index != i || of.count == 0 || of.count > own.Of.heap[0].count || of != own.Of.rest && own.Of.byKey[of.key] != of {
+				t.Fatalf("a group of %d counters is out of place", of.count)
+			}
 		}
 	}
 	if found != want {
@@ -239,9 +248,11 @@ func TestRanksHoldEachCounterOnce(t *testing.T) {
 			if out := p.push(item); out.Applied != 0 || out.Returned != 0 {
 				hitAt[item.ID] = p.sequence
 			}
-			checkGroups(t, &s.counters.groups, len(s.counters.queue))
-			for _, g := range s.counters.groups.heap {
-				checkRanks(t, &g.ranks, hitAt, g.count)
+			checkGroups(t, s, len(s.counters.queue))
+			if own := s.counters.shares.Of("ns"); own != nil {
+				for _, g := range own.Of.heap {
+					checkRanks(t, &g.ranks, hitAt, g.count)
+				}
 			}
 		}
 	}
@@ -250,14 +261,20 @@ func TestRanksHoldEachCounterOnce(t *testing.T) {
 func checkRanks(t *testing.T, r *ranks, hitAt map[wire.ID]uint64, want int) {
 	t.Helper()
 	found := 0
-	for rank := range r.lists {
-		list := &r.lists[rank]
-		if occupied := r.occupied>>rank&1 != 0; occupied != (list.first != nil) {
-			t.Fatalf("rank %d: occupied %v", rank, occupied)
+	if len(r.lists) != bits.OnesCount64(r.occupied) {
+		t.Fatalf("%d lists of ranks %b", len(r.lists), r.occupied)
+	}
+	for rank := range uint8(lastRank + 1) {
+		if r.occupied>>rank&1 == 0 {
+			continue
+		}
+		list := &r.lists[r.at(rank)]
+		if list.first == nil {
+			t.Fatalf("rank %d has no counters", rank)
 		}
 		var before *counterRow
 		for e := list.first; e != nil; before, e = e, e.value.next {
-			if found++; e.value.before != before || int(e.value.rank) != rank {
+			if found++; e.value.before != before || e.value.rank != rank {
 				t.Fatalf("a counter of rank %d is in the list of %d, or behind another", e.value.rank, rank)
 			}
 			if before != nil && hitAt[before.key.ID] >= hitAt[e.key.ID] {

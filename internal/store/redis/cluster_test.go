@@ -41,6 +41,7 @@ func TestCluster(t *testing.T) {
 		{"shared takes, late copies", testSharedTakesLate},
 		{"shared takes, later", testSharedTakesLater},
 		{"shared leases, clocks apart", testClocksApart},
+		{"evictions", testEvictions},
 		{"moved slots", testMovedSlots},
 		{"killed master", testKilledMaster},
 	} {

@@ -16,7 +16,7 @@
 //
 // They expire by themselves, all but the overrides. A push is one round trip and one script, push.lua. If the connection
 // breaks, the push is sent again, as it can't be applied twice. Redis must not evict keys that have
-// not expired (maxmemory-policy noeviction or volatile-ttl), or hits are forgotten. A key or a
+// not expired (maxmemory-policy noeviction, and no other), or hits are forgotten. A key or a
 // field under these names that the store has not written does no harm. It is not counted, and is
 // replaced when its counter is next written.
 //
@@ -208,7 +208,7 @@ func (s *Store) reload(ctx context.Context) {
 // cluster one after the other, and keeps the counters that it has visited. A counter that moves to
 // another master meanwhile may be missed.
 func (s *Store) Counters(ctx context.Context, namespace string, widths []uint64, visit func(store.LimitCounter) error) error {
-	servers, err := s.servers(ctx)
+	servers, err := s.servers(ctx, false)
 	if err != nil {
 		return fmt.Errorf("redis: %w", err)
 	}
@@ -228,7 +228,7 @@ func (s *Store) Counters(ctx context.Context, namespace string, widths []uint64,
 // CountersOf implements [store.Store]. The server looks at all names of keys: people ask for single
 // keys, and an index would cost every push.
 func (s *Store) CountersOf(ctx context.Context, namespace string, id wire.ID) (found []store.LimitCounter, err error) {
-	servers, err := s.servers(ctx)
+	servers, err := s.servers(ctx, false)
 	if err != nil {
 		return nil, fmt.Errorf("redis: %w", err)
 	}
@@ -248,17 +248,21 @@ func (s *Store) CountersOf(ctx context.Context, namespace string, id wire.ID) (f
 	return found, nil
 }
 
-// servers are those that have keys.
-func (s *Store) servers(ctx context.Context) (servers []*goredis.Client, err error) {
+// servers are those that have keys, and with replicas those that may have them next.
+func (s *Store) servers(ctx context.Context, replicas bool) (servers []*goredis.Client, err error) {
 	switch client := s.client.(type) {
 	case *goredis.Client:
 		servers = append(servers, client)
 	case *goredis.ClusterClient:
 		var mu sync.Mutex
-		err = client.ForEachMaster(ctx, func(_ context.Context, master *goredis.Client) error {
+		each := client.ForEachMaster
+		if replicas {
+			each = client.ForEachShard
+		}
+		err = each(ctx, func(_ context.Context, server *goredis.Client) error {
 			mu.Lock()
 			defer mu.Unlock()
-			servers = append(servers, master)
+			servers = append(servers, server)
 			return nil
 		})
 	}

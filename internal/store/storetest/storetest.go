@@ -93,6 +93,7 @@ func Run(t *testing.T, open Open) {
 		{"senders are told apart", testSenders},
 		{"late copies", testZombie},
 		{"isolation", testIsolation},
+		{"neighbours", testNeighbours},
 		{"reads change nothing", testReads},
 		{"saturation", testSaturation},
 		{"large batches", testLarge},

@@ -1,0 +1,159 @@
+package server_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/internal/server"
+	"weir/internal/store"
+	"weir/internal/store/memory"
+	"weir/internal/trust"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// neighbours are the handler of a store in memory of so many counters, for which victim and evil have
+// a token each.
+type neighbours struct {
+	*testing.T
+	handler http.Handler
+	log     *logBuffer
+	now     time.Time
+	senders uint64
+}
+
+func startNeighbours(t *testing.T, most int) *neighbours {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(path, []byte("victim for-victim\nevil for-evil\nother for-other\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := trust.ReadTokens(path, time.Now, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &neighbours{T: t, now: epoch, log: &logBuffer{}}
+	counters := memory.New(memory.Options{MaxCounters: most, Now: func() time.Time { return n.now }})
+	n.handler = server.Handler(counters, server.Options{Tokens: tokens, Logger: slog.New(slog.NewTextHandler(n.log, nil))})
+	return n
+}
+
+// push pushes as a namespace, and returns the answer, or none with the status and what the problem is.
+func (n *neighbours) push(namespace string, p *wire.Push) (answer *wire.Answer, status int, problem string) {
+	n.Helper()
+	p.Namespace = namespace
+	r := httptest.NewRequestWithContext(n.Context(), "POST", wire.PushPath, bytes.NewReader(wire.AppendPush(nil, p)))
+	r.Header.Set("Content-Type", wire.ContentType)
+	r.Header.Set("Authorization", "Bearer for-"+namespace)
+	w := httptest.NewRecorder()
+	n.handler.ServeHTTP(w, r)
+	if w.Code != http.StatusOK {
+		return nil, w.Code, w.Body.String()
+	}
+	answer, err := wire.DecodeAnswer(w.Body.Bytes())
+	if err != nil {
+		n.Fatal(err)
+	}
+	return answer, w.Code, ""
+}
+
+// pushed wants a push to be taken. It is the first of a sender of its own, unless it has one.
+func (n *neighbours) pushed(namespace string, p *wire.Push) *wire.Answer {
+	n.Helper()
+	if p.Sender == 0 {
+		n.senders++
+		p.Sender, p.Node, p.Sequence, p.Floor = n.senders, n.senders, 1, 1
+	}
+	answer, status, problem := n.push(namespace, p)
+	if status != http.StatusOK {
+		n.Fatalf("a push of %s: status %d: %s", namespace, status, problem)
+	}
+	return answer
+}
+
+// takes are of one hit each, of the counters from first on, in limits of one a window.
+func takes(first, most int, width time.Duration) (all []wire.Take) {
+	for id := first; id < first+most; id++ {
+		room := wire.Room{Limit: 1, Cost: 1, LimitCounter: wire.LimitCounter{
+			Kind: uint8(window.FixedWindow), WidthMillis: uint64(width.Milliseconds()),
+		}}
+		binary.BigEndian.PutUint64(room.ID[:], uint64(id))
+		all = append(all, wire.Take{Least: 1, Most: 1, Rooms: []wire.Room{room}})
+	}
+	return all
+}
+
+// A neighbour does not reset counters of a namespace that has less than its part of a full store,
+// however many limits it spreads over.
+func TestANeighbourResetsNoCounters(t *testing.T) {
+	const counters, full, batch = 16_384, 5000, 500
+	n := startNeighbours(t, counters)
+	for first := 0; first < full; first += batch {
+		n.pushed("victim", &wire.Push{Takes: takes(first, batch, time.Hour)})
+	}
+	for i := range 2 * counters / batch {
+		var spread []wire.Take
+		for j := range batch {
+			at := i*batch + j
+			spread = append(spread, takes(at, 1, time.Hour+time.Duration(at%900)*time.Second)...)
+		}
+		n.pushed("evil", &wire.Push{Takes: spread})
+	}
+	reset := 0
+	for first := 0; first < full; first += batch {
+		for _, g := range n.pushed("victim", &wire.Push{Takes: takes(first, batch, time.Hour)}).Grants {
+			reset += int(g.Units)
+		}
+	}
+	if reset > 0 {
+		t.Errorf("the neighbour has reset %d of %d full counters", reset, full)
+	}
+}
+
+// A push that is sent again counts once, whatever other senders push meanwhile: those of a neighbour,
+// or of its own namespace.
+func TestOtherSendersMakeNoPushCountTwice(t *testing.T) {
+	for _, others := range []string{"evil", "victim"} {
+		t.Run(others, func(t *testing.T) {
+			const pushes = 20_000
+			n := startNeighbours(t, 16_384)
+			item := wire.Item{
+				LimitCounter: wire.LimitCounter{ID: wire.ID{7}, Kind: uint8(window.FixedWindow), WidthMillis: 3_600_000},
+				Newest:       uint64(n.now.UnixMilli()) / 3_600_000, Hits: []int64{7},
+			}
+			push := &wire.Push{Sender: 1 << 32, Sequence: 1, Floor: 1, Items: []wire.Item{item}}
+			n.pushed("victim", push)
+			taken, refused := 0, ""
+			item.ID, item.Hits = wire.ID{8}, []int64{1}
+			for id := range uint64(pushes) {
+				p := &wire.Push{Sender: id + 1, Sequence: 1, Floor: 1, Items: []wire.Item{item}}
+				if _, status, problem := n.push(others, p); status == http.StatusOK {
+					taken++
+				} else if refused = problem; status != http.StatusServiceUnavailable {
+					t.Fatalf("status %d: %s", status, problem)
+				}
+			}
+			if got := n.pushed("victim", push).Totals[0].Hits[0]; got != 7 {
+				t.Errorf("a push of 7 hits, sent again after %d of %d others, counts %d", taken, pushes, got)
+			}
+			if want := "no room for another sender's record: 16384 are kept, and namespace " + others + " has most of them"; !strings.Contains(refused, want) {
+				t.Errorf("after %d pushes a new sender is told %q, want %q", taken, refused, want)
+			}
+			if text := n.log.String(); strings.Count(text, "refuses pushes of new senders") != 1 || strings.Contains(text, "fails") {
+				t.Errorf("the log has\n%s", text)
+			}
+			// The neighbour that is full takes nothing from who is not, nor does it keep anybody out.
+			n.pushed("other", &wire.Push{Items: []wire.Item{item}})
+			n.now = n.now.Add(store.SenderLife)
+			n.pushed(others, &wire.Push{Items: []wire.Item{item}})
+		})
+	}
+}

@@ -1,0 +1,9 @@
+package memory
+
+// NewTiny returns a store that has room for little of anything.
+func NewTiny(o Options) *Store {
+	o.MaxCounters = 48
+	s := New(o)
+	s.senders.most, s.nodes.joined.most, s.told.most, s.reports.most, s.grants.max = 16, 16, 16, 16<<10, 2<<10
+	return s
+}

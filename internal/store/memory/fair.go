@@ -1,0 +1,105 @@
+package memory
+
+import (
+	"container/list"
+
+	"weir/internal/share"
+)
+
+// owned is the key of what a namespace has: of a sender, or of a node.
+type owned struct {
+	namespace string
+	id        uint64
+}
+
+// fair is a table that namespaces share. It has rows of a size, which are at most most together. If
+// there are more, the namespace that has most makes room: of its rows the one that was put there
+// longest ago.
+type fair[V any] struct {
+	table[owned, kept[V]]
+	most, size int
+	// spared is how long, in nanoseconds, a row makes no room for others of its namespace after it
+	// was put there. What finds no room then is refused.
+	spared  uint64
+	refused uint64
+	// forgotten, if it is not nil, is told of each row that goes.
+	forgotten func(V)
+	shares    share.Shares[string, list.List]
+}
+
+type kept[V any] struct {
+	of    V
+	size  int
+	at    uint64        // when it was put there last
+	place *list.Element // in its namespace's share, whose rows are in the order of that
+}
+
+type fairRow[V any] = row[owned, kept[V]]
+
+func newFair[V any](most int) *fair[V] {
+	f := &fair[V]{table: newTable[owned, kept[V]](), most: most}
+	f.removed = f.leave
+	return f
+}
+
+// put returns the row of a key: a new one of a size if there is none, or nil if it finds no room. It
+// lives until expires at least.
+func (f *fair[V]) put(key owned, now, expires uint64, size int) *fairRow[V] {
+	e := f.rows[key]
+	if e == nil {
+		for f.size+size > f.most && len(f.queue) > 0 {
+			if !f.makeRoom(now, func() *fairRow[V] { return f.victim(key.namespace, now) }) {
+				f.refused++
+				return nil
+			}
+		}
+		e = f.insert(key, expires)
+		f.size += size
+		e.value.size, e.value.place = size, f.shares.Grow(key.namespace, size).Of.PushBack(e)
+	} else {
+		f.prolong(e, expires)
+		f.shares.Of(key.namespace).Of.MoveToBack(e.value.place)
+	}
+	e.value.at = now
+	return e
+}
+
+// victim makes room for another row of a namespace.
+func (f *fair[V]) victim(namespace string, now uint64) *fairRow[V] {
+	e := f.shares.MakesRoom(namespace).Of.Front().Value.(*fairRow[V])
+	if e.key.namespace == namespace && now-e.value.at < f.spared {
+		return nil
+	}
+	return e
+}
+
+// leave is told of a row that is gone.
+func (f *fair[V]) leave(e *fairRow[V]) {
+	f.size -= e.value.size
+	f.shares.Of(e.key.namespace).Of.Remove(e.value.place)
+	f.shares.Grow(e.key.namespace, -e.value.size)
+	if f.forgotten != nil {
+		f.forgotten(e.value.of)
+	}
+}
+
+// count is how many rows of a namespace there are.
+func (f *fair[V]) count(namespace string) int {
+	if own := f.shares.Of(namespace); own != nil {
+		return own.Of.Len()
+	}
+	return 0
+}
+
+// all are what a namespace's rows have.
+func (f *fair[V]) all(namespace string) (all []V) {
+	if own := f.shares.Of(namespace); own != nil {
+		for e := own.Of.Front(); e != nil; e = e.Next() {
+			all = append(all, e.Value.(*fairRow[V]).value.of)
+		}
+	}
+	return all
+}
+
+// sweepAll removes all rows that have expired.
+func (f *fair[V]) sweepAll(now uint64) { f.sweep(now, len(f.queue)) }

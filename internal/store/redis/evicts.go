@@ -1,0 +1,68 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"weir/internal/store"
+)
+
+var _ store.Evictor = (*Store)(nil)
+
+// Evicts implements [store.Evictor]. It asks by INFO, which more servers allow than CONFIG; those of a
+// cluster all, as a replica may take over. One that can't be reached has no say.
+func (s *Store) Evicts(ctx context.Context) (policy string, err error) {
+	servers, err := s.servers(ctx, true)
+	if err != nil {
+		return "", fmt.Errorf("redis: %w", err)
+	}
+	var policies []string
+	told := 0
+	var silent, away error
+	for _, server := range servers {
+		found, err := evictionPolicy(ctx, server)
+		switch {
+		case errors.Is(err, store.ErrUntold):
+			silent = err
+		case err != nil:
+			away = err
+		default:
+			if told++; found != "noeviction" {
+				policies = append(policies, found)
+			}
+		}
+	}
+	if len(policies) > 0 {
+		slices.Sort(policies)
+		return strings.Join(slices.Compact(policies), ", "), nil
+	}
+	if silent == nil && told == 0 {
+		silent = away
+	}
+	if silent != nil {
+		return "", fmt.Errorf("redis: %w", silent)
+	}
+	return "", nil
+}
+
+// evictionPolicy is a server's maxmemory-policy.
+func evictionPolicy(ctx context.Context, server *goredis.Client) (string, error) {
+	info, err := server.Info(ctx, "memory").Result()
+	if reply := goredis.Error(nil); errors.As(err, &reply) {
+		return "", fmt.Errorf("%w: INFO memory: %w", store.ErrUntold, err)
+	}
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(info) {
+		if policy, ok := strings.CutPrefix(line, "maxmemory_policy:"); ok {
+			return strings.TrimSpace(policy), nil
+		}
+	}
+	return "", fmt.Errorf("%w: INFO memory has no maxmemory_policy", store.ErrUntold)
+}

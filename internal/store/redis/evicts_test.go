@@ -1,0 +1,110 @@
+package redis_test
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/internal/store"
+	"weir/internal/store/redis/redistest"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// Whatever policy Redis has but noeviction, it forgets a full counter for others when its memory is
+// full: then twice the limit passes, and Evicts says so. With noeviction it takes no more.
+func TestPoliciesThatEvict(t *testing.T) {
+	server := redistest.Start(t)
+	counters, client := open(t, server.URL(), nil), raw(t, server)
+	for _, policy := range []string{"noeviction", "allkeys-lru", "allkeys-lfu", "allkeys-random", "volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl"} {
+		t.Run(policy, func(t *testing.T) {
+			set := func(name, value string) {
+				t.Helper()
+				if err := client.ConfigSet(t.Context(), name, value).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			set("maxmemory", "0")
+			set("maxmemory-policy", policy)
+			if err := client.FlushAll(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+			got, err := counters.Evicts(t.Context())
+			if want := strings.TrimPrefix(policy, "noeviction"); got != want || err != nil {
+				t.Errorf("evicts by %q, error %v; want %q", got, err, want)
+			}
+			full := wire.Take{Least: 1, Most: 100, Rooms: []wire.Room{{LimitCounter: counter(window.FirstHitWindow, 1, time.Hour), Limit: 100, Cost: 1}}}
+			sequence := uint64(0)
+			take := func() uint64 {
+				t.Helper()
+				sequence++
+				out, err := counters.Push(t.Context(), &wire.Push{Namespace: "ns", Sender: 1, Sequence: sequence, Floor: sequence, Takes: []wire.Take{full}}, 1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return out.Answer.Grants[0].Units
+			}
+			passed := take()
+			info, err := client.Info(t.Context(), "memory").Result()
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, text, _ := strings.Cut(info, "used_memory:")
+			used, err := strconv.Atoi(text[:strings.Index(text, "\r")])
+			if err != nil {
+				t.Fatal(err)
+			}
+			set("maxmemory", fmt.Sprint(used+100_000))
+			// More than there is room for, of keys that live longer; and, as some are chosen at random,
+			// until it is the counter's turn.
+			outOfMemory := false
+			for i := uint64(1); i <= 300 && !outOfMemory && client.Exists(t.Context(), key(full.Rooms[0].LimitCounter)).Val() == 1; i++ {
+				p := &wire.Push{Namespace: "evil", Sender: i, Sequence: 1, Floor: 1}
+				for j := range byte(100) {
+					c := counter(window.FirstHitWindow, j, 24*time.Hour)
+					c.ID[1], c.ID[2] = byte(i), byte(i>>8)
+					p.Items = append(p.Items, wire.Item{LimitCounter: c, Newest: uint64(time.Now().UnixNano()), Hits: []int64{1}})
+				}
+				_, err := counters.Push(t.Context(), p, 1)
+				outOfMemory = err != nil
+			}
+			if passed += take(); outOfMemory != (policy == "noeviction") || passed != map[bool]uint64{true: 100, false: 200}[outOfMemory] {
+				t.Errorf("%d of 100 pass; out of memory: %v", passed, outOfMemory)
+			}
+		})
+	}
+	if err := client.Do(t.Context(), "ACL", "SETUSER", "default", "-info").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if policy, err := counters.Evicts(t.Context()); policy != "" || !errors.Is(err, store.ErrUntold) {
+		t.Errorf("evicts by %q, error %v; want it untold", policy, err)
+	}
+	server.Stop()
+	if policy, err := counters.Evicts(t.Context()); policy != "" || err == nil || errors.Is(err, store.ErrUntold) {
+		t.Errorf("evicts by %q, error %v; want that of a server that is away", policy, err)
+	}
+}
+
+// A cluster evicts if any of its servers would, replicas included.
+func testEvictions(t *testing.T, cluster *redistest.Cluster) {
+	counters := open(t, cluster.URL(), nil)
+	for _, server := range []int{0, len(cluster.Servers) - 1} {
+		for _, policy := range []string{"allkeys-lru", "noeviction"} {
+			if err := cluster.Client(server).ConfigSet(t.Context(), "maxmemory-policy", policy).Err(); err != nil {
+				t.Fatal(err)
+			}
+			// A new replica is in no list of servers before a master has heard of it.
+			want := strings.TrimPrefix(policy, "noeviction")
+			got, err := counters.Evicts(t.Context())
+			for err == nil && got != want {
+				got, err = counters.Evicts(t.Context())
+			}
+			if err != nil {
+				t.Errorf("server %d with %s: %v", server, policy, err)
+			}
+		}
+	}
+}

@@ -1,0 +1,81 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"weir/internal/store"
+	"weir/internal/wire"
+)
+
+// Neighbours wants whatever a store keeps of a namespace to stay as it is while another namespace
+// pushes, takes, joins and reports much more than the store has room for, if that is little.
+func Neighbours(t *testing.T, open Open) {
+	clock := &clock{}
+	clock.set(epoch)
+	testNeighbours(t, &bench{t: t, clock: clock, store: open(t, clock.now)})
+}
+
+func testNeighbours(t *testing.T, b *bench) {
+	const keys, many = 12, 48
+	victim := &wire.Push{Namespace: "ns", Sender: 1, Sequence: 1, Floor: 1, Items: items(item(fixed, 200, day, epoch, 7))}
+	for id := range byte(keys) {
+		r := room(fixed, id, 3, 1)
+		r.WidthMillis = day
+		victim.Takes = append(victim.Takes, take(1, 3, r))
+	}
+	b.decide(victim, 1)
+	ctx := t.Context()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	told := []store.Told{{Node: 1, Version: 5}, {Node: 2, Version: 5}}
+	for _, of := range told {
+		must(b.store.Heard(ctx, "ns", of))
+		_, err := b.store.Join(ctx, "ns", of.Node)
+		must(err)
+		must(b.store.Report(ctx, "ns", of.Node, fmt.Append(nil, "of ", of.Node)))
+	}
+	list := []byte("a list")
+	b.setOverrides(0, list)
+
+	report := make([]byte, 1000)
+	for i := range uint64(many) {
+		p := &wire.Push{Namespace: "evil", Sender: i, Sequence: 1, Floor: 1}
+		for j := range uint64(keys) {
+			// Of the same keys, and as many windows as there are takes.
+			r := room(fixed, byte(j), 1+i, 1)
+			r.WidthMillis = day + (i*keys+j)*1000
+			p.Takes = append(p.Takes, take(1, 1+i, r))
+		}
+		if _, err := b.store.Push(ctx, p, 1); err != nil && !errors.Is(err, store.ErrFull) {
+			t.Fatal(err)
+		}
+		_, err := b.store.Join(ctx, "evil", i)
+		must(err)
+		must(b.store.Heard(ctx, "evil", store.Told{Node: i}))
+		must(b.store.Report(ctx, "evil", i, report))
+	}
+	_, err := b.store.SetOverrides(ctx, "evil", 0, report)
+	must(err)
+
+	again := b.decide(victim, 1)
+	if !again.Duplicate || again.Applied != 0 || again.Answer.Totals[0].Hits[0] != 7 {
+		t.Errorf("a push that comes again: duplicate %v, %d applied, total %v", again.Duplicate, again.Applied, again.Answer.Totals[0])
+	}
+	for i, g := range again.Answer.Grants {
+		if g.Units != 3 || g.Totals[0].Hits[0] != 3 {
+			t.Errorf("take %d comes again: %d units of %v, want 3 of 3", i, g.Units, g.Totals[0].Hits)
+		}
+	}
+	if nodes, err := b.store.Nodes(ctx, "ns", 1); nodes != 2 || err != nil {
+		t.Errorf("%d nodes, %v; want 2", nodes, err)
+	}
+	b.reports("ns", "of 1", "of 2")
+	b.told("ns", told...)
+	b.wantOverrides("ns", list)
+}
