@@ -11,6 +11,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -76,6 +77,10 @@ func (s *Server) Push(ctx context.Context, push []byte) (answer []byte, err erro
 		return nil, err
 	}
 	request.Header.Set("Content-Type", wire.ContentType)
+	if until, bounded := ctx.Deadline(); bounded {
+		// As Envoy does: the backend answers in time what it can.
+		request.Header.Set("X-Envoy-Expected-Rq-Timeout-Ms", strconv.FormatInt(time.Until(until).Milliseconds(), 10))
+	}
 	if s.token != "" {
 		request.Header.Set("Authorization", "Bearer "+s.token)
 	}

@@ -95,6 +95,11 @@ func (s *State) EndFlight() {
 	s.each(func(h *Hits) { h.Total, h.Flight = clamp(int64(h.Total)+max(h.Flight, 0)), 0 })
 }
 
+// Unclaim undoes [Limit.Claim]: what is in flight was not counted, and is to be pushed later.
+func (s *State) Unclaim() {
+	s.each(func(h *Hits) { h.Diff, h.Flight = h.Diff+h.Flight, 0 })
+}
+
 // Owe has all hits of s pushed: they were counted while there was no backend.
 func (s *State) Owe() {
 	s.each(func(h *Hits) { h.Total, h.Diff = 0, h.Diff+int64(h.Total) })

@@ -15,6 +15,15 @@ import (
 // Timeout bounds a call of a store. Nodes give up sooner, and push again.
 const Timeout = 5 * time.Second
 
+// patience is how long a call of the store may take: less than whoever asked waits, so that an answer
+// to a part is still heard.
+func patience(ctx context.Context) time.Duration {
+	if until, bounded := ctx.Deadline(); bounded {
+		return min(Timeout, time.Until(until)*3/4)
+	}
+	return Timeout
+}
+
 // Backend answers pushes. Make it with New. It may be used by any number of goroutines.
 type Backend struct {
 	store     store.Store
@@ -58,7 +67,7 @@ func (b *Backend) Push(ctx context.Context, body []byte) (Reply, error) {
 	if err != nil {
 		return Reply{}, fmt.Errorf("%w: %w", store.ErrInvalid, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	ctx, cancel := context.WithTimeout(ctx, patience(ctx))
 	defer cancel()
 	looked := b.overrides.look(ctx, p)
 	outcome, err := b.apply(ctx, p)

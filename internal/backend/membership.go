@@ -55,15 +55,26 @@ func (m *membership) count(ctx context.Context, counters store.Store, p *wire.Pu
 	if joins {
 		ask = counters.Join
 	}
-	if nodes, err = ask(ctx, p.Namespace, p.Node); err != nil {
-		return 0, err
+	// Where the nodes are noted may be away, and the counters not. So they have a part of the time only,
+	// and what was known lasts.
+	asking, cancel := context.WithTimeout(ctx, patience(ctx)/2)
+	defer cancel()
+	if nodes, err = ask(asking, p.Namespace, p.Node); err != nil {
+		if !ok || ctx.Err() != nil {
+			return 0, err
+		}
+		nodes, joins = known.nodes, known.counted
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if now.Sub(m.swept) >= joinEvery {
 		m.swept = now
+		life := store.NodeLife
+		if len(m.joined) > maxMembers/2 {
+			life = joinEvery
+		}
 		for key, j := range m.joined {
-			if now.Sub(j.at) >= joinEvery {
+			if now.Sub(j.at) >= life {
 				delete(m.joined, key)
 			}
 		}

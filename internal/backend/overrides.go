@@ -41,10 +41,12 @@ type overrides struct {
 type list struct {
 	bytes   []byte
 	version uint64
-	// known says that it was read, at a time. reading says that somebody is about to.
+	// known says that it was read, at a time. reading says that somebody is about to. lost says that the
+	// store failed the last time.
 	known   bool
 	at      time.Time
 	reading bool
+	lost    bool
 }
 
 type telling struct {
@@ -54,7 +56,8 @@ type telling struct {
 
 // look makes sure that what is known of the list of a push's namespace is new enough, and that the
 // store knows what its node has told. It does so while the push is applied: call done to wait for it.
-// If the store fails, what was known goes on to count.
+// If the store fails, what was known goes on to count, and nobody waits until it is back: where the
+// list is may be away, and the counters not.
 func (o *overrides) look(ctx context.Context, p *wire.Push) (done func()) {
 	now := o.now()
 	o.mu.Lock()
@@ -73,20 +76,32 @@ func (o *overrides) look(ctx context.Context, p *wire.Push) (done func()) {
 	if !reads && !tells {
 		return func() {}
 	}
-	var group sync.WaitGroup
-	if reads {
-		group.Go(func() { o.read(ctx, p.Namespace, l) })
+	ask := func(ctx context.Context) (done func()) {
+		var group sync.WaitGroup
+		if reads {
+			group.Go(func() { o.read(ctx, p.Namespace, l) })
+		}
+		if tells {
+			group.Go(func() {
+				if o.store.Heard(ctx, p.Namespace, told) != nil {
+					o.mu.Lock()
+					defer o.mu.Unlock()
+					delete(o.told, key)
+					l.lost = true
+				}
+			})
+		}
+		return group.Wait
 	}
-	if tells {
-		group.Go(func() {
-			if o.store.Heard(ctx, p.Namespace, told) != nil {
-				o.mu.Lock()
-				defer o.mu.Unlock()
-				delete(o.told, key)
-			}
-		})
+	if !l.lost {
+		return ask(ctx)
 	}
-	return group.Wait
+	go func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout)
+		defer cancel()
+		ask(ctx)()
+	}()
+	return func() {}
 }
 
 // of is what is known of a namespace's list. The lock is held.
@@ -130,6 +145,7 @@ func (o *overrides) read(ctx context.Context, namespace string, l *list) {
 	bytes, version, err := o.store.Overrides(ctx, namespace, known)
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	l.lost = err != nil
 	if l.reading = false; err != nil || l.known && l.at.After(at) {
 		return // or somebody has changed it here meanwhile
 	}

@@ -55,9 +55,22 @@ func (n *Node) settle(deadline int64) (done bool) {
 			}
 			handled++
 		}
+		if b.lacks {
+			n.again(b)
+			i++
+			continue
+		}
 		n.finish(b)
 	}
 	return true
+}
+
+// again has a batch sent again that was answered but for some of it. The backend is there, so this
+// is no failure of a callout.
+func (n *Node) again(b *batch) {
+	b.body, b.push = b.push, b.body[:0]
+	b.state, b.partly = failed, true
+	n.pause(b)
 }
 
 // settleKey takes in the answers for all limits of the next key.
@@ -71,16 +84,38 @@ func (n *Node) settleKey(b *batch) {
 		last++
 	}
 	b.settled = last
-	if key.rule == nil {
+	if key.limit == done {
 		return
 	}
+	missing := wire.Answered
+	for i := first; i < last; i++ {
+		missing = max(missing, b.reader.Missing(i))
+	}
+	if missing != wire.Answered && !n.putBack(b, first, missing) {
+		b.lacks = true
+		return
+	}
+	if missing == wire.Answered && key.rule != nil {
+		n.settleTotals(b, first)
+	}
+	if !b.reader.Whole() {
+		for i := first; i < last; i++ {
+			b.items[i].rule, b.items[i].limit = nil, done
+		}
+	}
+}
+
+// settleTotals takes in the totals of a key's limits, of which the batch's items from the first one on
+// were read last.
+func (n *Node) settleTotals(b *batch, first int) {
+	key := &b.items[first]
 	d := n.at(key.rule, key.address)
 	for range n.table.Attempts() {
 		n.fetch(d)
 		if !d.slot.Found() || n.stray(d) {
 			return
 		}
-		for i := first; i < last; i++ {
+		for i := first; i < b.settled; i++ {
 			if limit := int(b.items[i].limit); limit < len(d.Counter.States) {
 				d.Counter.Settle(limit, b.items[i].claim, int64(b.reader.NowNanos), &n.totals[i-first])
 			}
@@ -104,6 +139,37 @@ func (n *Node) settleKey(b *batch) {
 	n.Tallies.GivenUp++
 }
 
+// putBack has what a key has in flight pushed later, of which the backend has applied nothing. It
+// reports false if that can't be known, or be done: then the batch has to be sent again.
+//
+//go:noinline
+func (n *Node) putBack(b *batch, first int, missing wire.Missing) bool {
+	key := &b.items[first]
+	if missing != wire.NotApplied || b.failures > 0 || key.rule == nil {
+		return false // it may have been applied when it came before
+	}
+	d := n.at(key.rule, key.address)
+	for range n.table.Attempts() {
+		n.fetch(d)
+		if !d.slot.Found() || n.stray(d) {
+			return false
+		}
+		pending := d.Counter.Pending()
+		for i := first; i < b.settled; i++ {
+			if limit := int(b.items[i].limit); limit >= len(d.Counter.States) || !d.Counter.Unclaim(limit, b.items[i].claim) {
+				return false
+			}
+		}
+		if n.write(d, n.now()) {
+			if !pending && d.Counter.Pending() {
+				n.enlist(d) // when its next push was due anyway
+			}
+			return true
+		}
+	}
+	return false
+}
+
 // keepTotal keeps the total that was read last as that of limit i.
 //
 //go:noinline
@@ -117,10 +183,21 @@ func (n *Node) keepTotal(i int) {
 // settleTake takes in the grant of a batch's next take, or lets the next of the requests go on that
 // wait for it: there may be many. It reports whether that was all.
 func (n *Node) settleTake(b *batch, t *take) (done bool) {
-	if !t.settled {
+	missing := b.reader.Missing(len(b.items) + b.taken)
+	switch {
+	case t.done || missing != wire.Answered:
+		n.skipGrant(b)
+		if t.done {
+			return true
+		}
+		b.lacks = b.lacks || missing == wire.InDoubt || b.failures > 0
+		n.release(t)
+		return true
+	case !t.settled:
 		t.settled = true
 		n.settleGrant(b, t)
-		return len(t.waiters) == 0 || !t.lease
+		t.done = len(t.waiters) == 0 || !t.lease
+		return t.done
 	}
 	for t.told < len(t.waiters) {
 		w := t.waiters[t.told]
@@ -134,7 +211,18 @@ func (n *Node) settleTake(b *batch, t *take) (done bool) {
 			break
 		}
 	}
-	return t.told == len(t.waiters)
+	t.done = t.told == len(t.waiters)
+	return t.done
+}
+
+// skipGrant passes over the grant of a batch's next take.
+//
+//go:noinline
+func (n *Node) skipGrant(b *batch) {
+	var grant wire.Grant
+	for rooms, _ := b.reader.NextGrant(&grant); rooms > 0; rooms-- {
+		b.reader.NextRoom(&n.total)
+	}
 }
 
 // settleGrant takes in the grant of a batch's next take.

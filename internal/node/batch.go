@@ -23,6 +23,7 @@ type batch struct {
 	sender   uint64
 	sequence uint64
 	body     []byte // and once it is answered, the answer
+	push     []byte // the body, while it holds an answer that lacks some
 	head     int    // length of the body's header
 	items    []pushed
 	takes    []*take
@@ -38,18 +39,24 @@ type batch struct {
 	retryAt  int64
 	asking   bool // somebody waits for it
 	asks     bool // for overrides, and has nothing else
-	reader   wire.AnswerReader
-	settled  int // items
-	taken    int // takes whose grants were taken in
+	// partly batches were answered but for some of their items and takes, for which they are sent
+	// again. lacks says that the answer that is being taken in lacks some that may have been applied.
+	partly, lacks bool
+	reader        wire.AnswerReader
+	settled       int // items
+	taken         int // takes whose grants were taken in
 }
 
 // pushed is where the answer to an item goes.
 type pushed struct {
 	address sharedata.Address
 	rule    *Rule // nil for an orphan, whose counter is no longer in the table
-	limit   int32
+	limit   int32 // or done
 	claim   counter.Due
 }
+
+// done is in place of an item's limit when the item was settled, and others of its batch were not.
+const done = -1
 
 type batchState uint8
 
@@ -115,7 +122,7 @@ func (b *batch) close() { wire.SetCount(b.body, b.head, len(b.items)+len(b.takes
 // push.
 func (b *batch) accept(body []byte, total *wire.Total) bool {
 	reader, err := wire.NewAnswerReader(body)
-	if err != nil || reader.Count != len(b.items) {
+	if err != nil || !reader.Fits(len(b.items), len(b.takes)) {
 		return false
 	}
 	for reader.Next(total) {
@@ -126,7 +133,10 @@ func (b *batch) accept(body []byte, total *wire.Total) bool {
 		if !ok {
 			break
 		}
-		if i >= len(b.takes) || rooms != b.takes[i].rooms() || grant.Units > b.takes[i].most {
+		if i >= len(b.takes) || grant.Units > b.takes[i].most {
+			return false
+		}
+		if missing := reader.Missing(len(b.items)+i) != wire.Answered; missing != (rooms == 0) || !missing && rooms != b.takes[i].rooms() {
 			return false
 		}
 		for range rooms {
@@ -136,6 +146,10 @@ func (b *batch) accept(body []byte, total *wire.Total) bool {
 	if reader.Err() != nil || reader.Grants != len(b.takes) {
 		return false
 	}
+	if !reader.Whole() {
+		b.push = append(b.push[:0], b.body...)
+	}
+	b.lacks = false
 	b.body = append(b.body[:0], body...)
 	b.reader, _ = wire.NewAnswerReader(b.body)
 	b.settled, b.taken = 0, 0

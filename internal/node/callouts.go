@@ -8,6 +8,9 @@ const (
 	// maxBatches bounds the pushes that have no answer yet. While the backend is away hits pile up
 	// in the table instead, where there is one number for all hits of a key.
 	maxBatches = 8
+	// maxUnanswered bounds the batches that are not done, those that failed among them: with so
+	// many nobody waits.
+	maxUnanswered = 64
 	// maxBehind is how many later pushes may be answered before one that the backend refuses is
 	// given up: a backend remembers so many of a sender's sequences, and more.
 	maxBehind = 2048
@@ -127,16 +130,32 @@ func (n *Node) fail(b *batch, why Outcome) {
 	n.Tallies.Failed++
 	n.ended(b)
 	b.state = failed
-	now := n.hostNow()
-	pause := min(shortestPause<<min(b.failures, 10), longestPause)
-	b.failures++
-	b.retryAt = n.now() + n.options.Random.around(pause)
-	if n.link.failed(now, b.sentAt) {
+	n.pause(b)
+	if n.link.failed(n.hostNow(), b.sentAt) {
 		n.turn(why)
 	}
 	for _, t := range b.takes {
 		n.release(t)
 	}
+}
+
+// pause says when a batch is sent again.
+func (n *Node) pause(b *batch) {
+	pause := min(shortestPause<<min(b.failures, 10), longestPause)
+	b.failures++
+	b.retryAt = n.now() + n.options.Random.around(pause)
+}
+
+// crammed reports whether too many batches have no answer. Those that lack a part of it are sent
+// again rarely, and hold up no others as long as there are not too many of any sort.
+func (n *Node) crammed() bool {
+	open := 0
+	for _, b := range n.batches {
+		if !b.partly {
+			open++
+		}
+	}
+	return open >= maxBatches || len(n.batches) >= maxUnanswered
 }
 
 // ended notes that a batch's callout has ended.

@@ -53,7 +53,7 @@ func (n *Node) inquire() {
 			return
 		}
 	}
-	if now := n.hostNow(); len(n.batches) < maxBatches && (!n.news.wants || now >= n.news.asksAt) && n.link.enter(now, n.options.Timeout) {
+	if now := n.hostNow(); !n.crammed() && (!n.news.wants || now >= n.news.asksAt) && n.link.enter(now, n.options.Timeout) {
 		n.news.asksAt = now + int64(n.tickMillis)*1e6 // unless the answer brings something
 		n.postEmpty()
 	}

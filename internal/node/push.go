@@ -121,7 +121,7 @@ func (n *Node) room(b *batch) *batch {
 		return b
 	}
 	n.send(b)
-	if len(n.batches) >= maxBatches {
+	if n.crammed() {
 		return nil
 	}
 	return n.newBatch()

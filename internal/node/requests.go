@@ -7,9 +7,6 @@ import (
 )
 
 const (
-	// maxUnanswered bounds the batches that are not done, those that failed among them: with so
-	// many nobody waits.
-	maxUnanswered = 64
 	// maxWaiting bounds the requests that wait, and with them memory. The next ones are decided as if
 	// the backend were away.
 	maxWaiting = 1 << 14

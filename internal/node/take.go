@@ -17,8 +17,10 @@ type take struct {
 	ahead   bool
 	next    *take // in a list of leaseWishes
 	waiters []waiting
-	// The answer's: whether it was taken in, with hits, and how many waiters have been told.
+	// The answer's: whether it was taken in, with hits, and how many waiters have been told. done
+	// says that all of that was in an answer that lacked others.
 	settled   bool
+	done      bool
 	granted   bool
 	grantedAt int64
 	told      int

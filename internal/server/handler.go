@@ -60,7 +60,9 @@ type Options struct {
 // Handler serves a store:
 //
 //   - POST /v1/push takes a wire.Push and answers with a wire.Answer. 400 with a reason for a body
-//     that is none, 413 above wire.MaxBody, 415 for another Content-Type, 503 if the store fails.
+//     that is none, 413 above wire.MaxBody, 415 for another Content-Type, 503 if the store fails. If
+//     x-envoy-expected-rq-timeout-ms says how long the sender waits, the answer comes before: it may
+//     lack what the store can't reach in time.
 //     Nothing has changed after a 4xx; after a 503 the push may have been applied, and is to be
 //     sent again.
 //   - GET /v1/counters?namespace=N streams the counters that count, one JSON object a line; with
@@ -78,8 +80,9 @@ type Options struct {
 //   - GET /v1/watch?namespace=N tells a [WatchedMoment] and [Watched] every two seconds for ten
 //     minutes, as server-sent events, and first the moments of the last five minutes in which somebody
 //     has watched: those after the number that Last-Event-ID says.
-//   - GET /readyz is 200 if the store takes hits, else 503, as when the backend is about to end. A hit
-//     of its own tells, once a second at most. GET /healthz is the same.
+//   - GET /readyz is 200 if the store takes hits, else 503, as when the backend is about to end. Its
+//     text says if the store takes only some. A hit of its own tells, once a second at most. GET
+//     /healthz is the same.
 //   - GET /livez is 200.
 //   - GET /metrics is for Prometheus.
 //
@@ -165,7 +168,9 @@ func (h *handler) push(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	start := time.Now()
-	reply, err := h.backend.Push(r.Context(), body)
+	ctx, cancel := awaited(r)
+	defer cancel()
+	reply, err := h.backend.Push(ctx, body)
 	h.metrics.duration.Observe(time.Since(start).Seconds())
 	switch {
 	case errors.Is(err, wire.ErrVersion):
@@ -176,7 +181,7 @@ func (h *handler) push(w http.ResponseWriter, r *http.Request) {
 		h.problem(w, http.StatusBadRequest, "body: "+err.Error())
 		return
 	}
-	if !h.health.succeeded(r.Context(), err, reply.Written) {
+	if !h.health.succeeded(ctx, err, reply.Written) {
 		detail := "the store failed"
 		if errors.Is(err, store.ErrFull) {
 			detail = err.Error()
@@ -184,9 +189,27 @@ func (h *handler) push(w http.ResponseWriter, r *http.Request) {
 		h.problem(w, http.StatusServiceUnavailable, detail)
 		return
 	}
+	if reply.Lacking != nil {
+		h.health.lack(reply.Lacking)
+	}
 	h.metrics.push(&reply)
 	w.Header().Set("Content-Type", wire.ContentType)
 	h.write(w, reply.Body)
+}
+
+// timeoutHeader is how long the sender waits for an answer, in milliseconds. Envoy adds it by itself.
+const timeoutHeader = "X-Envoy-Expected-Rq-Timeout-Ms"
+
+// leastTimeout is believed at least: nobody is to make the store seem slow.
+const leastTimeout = 20
+
+// awaited is a request's context, which ends when its sender waits no longer.
+func awaited(r *http.Request) (context.Context, context.CancelFunc) {
+	millis, err := strconv.ParseUint(r.Header.Get(timeoutHeader), 10, 32)
+	if err != nil {
+		return r.Context(), func() {}
+	}
+	return context.WithTimeout(r.Context(), time.Duration(max(millis, leastTimeout))*time.Millisecond)
 }
 
 func (h *handler) counters(w http.ResponseWriter, r *http.Request) {

@@ -36,6 +36,8 @@ type health struct {
 	// failing is from the first failure on until hits are taken again.
 	failing  bool
 	failedAt time.Time
+	// lacking is while the store takes some hits and not others.
+	lacking bool
 	// givenUp are those that the log was not told of; told is when it was last.
 	givenUp int
 	told    time.Time
@@ -58,7 +60,7 @@ func (h *health) succeeded(client context.Context, err error, written bool) bool
 	switch {
 	case err == nil:
 		h.work(written)
-	case client.Err() != nil && errors.Is(err, context.Canceled):
+	case client.Err() != nil && errors.Is(err, context.Canceled), isLate(client, err):
 		h.leave()
 	case errors.Is(err, store.ErrFull):
 		h.refuse(err)
@@ -66,6 +68,36 @@ func (h *health) succeeded(client context.Context, err error, written bool) bool
 		h.fail(err)
 	}
 	return err == nil
+}
+
+// isLate reports whether an error says only that the client does not wait for so long.
+func isLate(client context.Context, err error) bool {
+	_, bounded := client.Deadline()
+	return bounded && errors.Is(err, context.DeadlineExceeded)
+}
+
+// lack notes that the store takes some hits and not others, and has it tried until it takes all.
+func (h *health) lack(err error) {
+	h.metrics.storeErrors.Inc()
+	h.metrics.partly.Set(1)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.lacking {
+		h.lacking = true
+		h.log.Error("the store takes the hits of some keys only, and /readyz says so until it takes all", "error", err)
+	}
+	h.probe()
+}
+
+// complete notes that the store takes all hits.
+func (h *health) complete() {
+	h.metrics.partly.Set(0)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.lacking {
+		h.lacking = false
+		h.log.Info("the store takes all hits again")
+	}
 }
 
 // work notes that the store has worked. If it had failed, and did not write now, a probe has to tell
@@ -141,7 +173,16 @@ func (h *health) probe() *probe {
 		ctx, cancel := context.WithTimeout(context.Background(), backend.Timeout)
 		defer cancel()
 		p.err = h.store.Ping(ctx)
-		h.succeeded(ctx, p.err, true)
+		switch {
+		case errors.Is(p.err, store.ErrPartly):
+			h.lack(p.err)
+			h.work(true)
+		case p.err == nil:
+			h.complete()
+			h.work(true)
+		default:
+			h.fail(p.err)
+		}
 	}()
 	return p
 }
@@ -173,7 +214,13 @@ func (h *handler) readyz(w http.ResponseWriter, r *http.Request) {
 		return
 	default:
 	}
-	if err := h.health.ready(r.Context()); err != nil {
+	err := h.health.ready(r.Context())
+	if errors.Is(err, store.ErrPartly) {
+		// Most keys have a backend, and would have none without this one.
+		h.text(w, "ok, but "+store.ErrPartly.Error()+"\n")
+		return
+	}
+	if err != nil {
 		h.problem(w, http.StatusServiceUnavailable, "the store takes no hits")
 		return
 	}
@@ -181,6 +228,10 @@ func (h *handler) readyz(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *handler) livez(w http.ResponseWriter, _ *http.Request) {
+	h.text(w, "ok\n")
+}
+
+func (h *handler) text(w http.ResponseWriter, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	h.write(w, []byte("ok\n"))
+	h.write(w, []byte(text))
 }

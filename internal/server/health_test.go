@@ -108,6 +108,87 @@ func TestGivenUp(t *testing.T) {
 	}
 }
 
+// lacking is a store of which a part is away.
+type lacking struct {
+	store.Store
+	whole atomic.Bool
+}
+
+func (l *lacking) Push(ctx context.Context, p *wire.Push, nodes uint64) (out store.Outcome, err error) {
+	if out, err = l.Store.Push(ctx, p, nodes); err == nil && !l.whole.Load() {
+		out.Answer.Missing = make([]wire.Missing, len(p.Items)+len(p.Takes))
+		out.Answer.Missing[0], out.Lacking = wire.InDoubt, errors.New("a master at 10.0.0.1 is away")
+	}
+	return out, err
+}
+
+func (l *lacking) Ping(context.Context) error {
+	if l.whole.Load() {
+		return nil
+	}
+	return store.ErrPartly
+}
+
+// While a part of the store is away, pushes have answers that say so, and so do readiness, the log and
+// the metrics. The backend stays ready for the rest.
+func TestPartly(t *testing.T) {
+	counters, clock, log := &lacking{Store: open()}, &clock{}, &logBuffer{}
+	handler := server.Handler(counters, server.Options{Now: clock.now, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	ask := func(method, path string, body []byte) string {
+		t.Helper()
+		w := httptest.NewRecorder()
+		if handler.ServeHTTP(w, request(t, method, path, body)); w.Code != 200 {
+			t.Errorf("%s: status %d: %s", path, w.Code, w.Body)
+		}
+		return w.Body.String()
+	}
+	body := wire.AppendPush(nil, examplePush())
+	for range 3 {
+		a, err := wire.DecodeAnswer([]byte(ask("POST", wire.PushPath, body)))
+		if err != nil || len(a.Missing) == 0 || a.Missing[0] != wire.InDoubt || a.Missing[1] != wire.Answered {
+			t.Fatalf("answer %+v, error %v; want the first item missing", a, err)
+		}
+	}
+	if got, want := ask("GET", "/readyz", nil), "ok, but only a part of the counters can be reached\n"; got != want {
+		t.Errorf("/readyz: %q, want %q", got, want)
+	}
+	for _, want := range []string{"weir_push_missing_total 3\n", "weir_store_partly 1\n"} {
+		if got := ask("GET", "/metrics", nil); !strings.Contains(got, want) {
+			t.Errorf("want %sin the metrics\n%s", want, got)
+		}
+	}
+	counters.whole.Store(true)
+	clock.advance(time.Second)
+	if got := ask("GET", "/readyz", nil); got != "ok\n" {
+		t.Errorf("/readyz: %q once all is back", got)
+	}
+	if got := ask("GET", "/metrics", nil); !strings.Contains(got, "weir_store_partly 0\n") {
+		t.Errorf("weir_store_partly once all is back:\n%s", got)
+	}
+	if got := log.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "10.0.0.1") || !strings.Contains(got, "takes all hits again") {
+		t.Errorf("log, want a line of the loss and one of its end:\n%s", got)
+	}
+}
+
+// Whoever says how long it waits has an answer before.
+func TestAnsweredInTime(t *testing.T) {
+	counters := &hanging{open(), make(chan struct{}, 1)}
+	handler := server.Handler(counters, server.Options{Logger: slog.New(slog.DiscardHandler)})
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	r := request(t, "POST", wire.PushPath, wire.AppendPush(nil, examplePush())).WithContext(ctx)
+	r.Header.Set("X-Envoy-Expected-Rq-Timeout-Ms", "2000")
+	w := httptest.NewRecorder()
+	if handler.ServeHTTP(w, r); w.Code != 503 || ctx.Err() != nil {
+		t.Errorf("status %d, error of the context %v; want 503 before it ends", w.Code, ctx.Err())
+	}
+	m := httptest.NewRecorder()
+	handler.ServeHTTP(m, request(t, "GET", "/metrics", nil))
+	if !strings.Contains(m.Body.String(), "weir_store_given_up_total 1\n") {
+		t.Errorf("want it counted as given up:\n%s", m.Body)
+	}
+}
+
 // sick is a store in trouble: make it so, and well again.
 type sick struct {
 	url          string

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"weir/internal/backend"
+	"weir/internal/wire"
 )
 
 // metrics are the handler's. No label's values come from requests.
@@ -20,6 +21,8 @@ type metrics struct {
 	repaired     prometheus.Counter
 	storeErrors  prometheus.Counter
 	storeGivenUp prometheus.Counter
+	missing      prometheus.Counter
+	partly       prometheus.Gauge
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -43,8 +46,13 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		storeErrors: counter("weir_store_errors_total", "Calls of the store that failed."),
 		storeGivenUp: counter("weir_store_given_up_total",
 			"Calls of the store that failed in nothing but that their clients did not wait for the end."),
+		missing: counter("weir_push_missing_total", "Items and takes that answers to pushes lacked, as the store could not reach their counters."),
+		partly: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "weir_store_partly", Help: "1 while the store takes the hits of some keys only.",
+		}),
 	}
-	r.MustRegister(m.requests, m.duration, m.items, m.applied, m.returned, m.dropped, m.duplicates, m.repaired, m.storeErrors, m.storeGivenUp)
+	r.MustRegister(m.requests, m.duration, m.items, m.applied, m.returned, m.dropped, m.duplicates, m.repaired, m.storeErrors, m.storeGivenUp,
+		m.missing, m.partly)
 	return m
 }
 
@@ -58,6 +66,11 @@ func (m *metrics) push(out *backend.Reply) {
 	m.returned.Add(float64(out.Returned))
 	m.dropped.Add(float64(out.Dropped))
 	m.repaired.Add(float64(out.Repaired))
+	for _, missing := range out.Answer.Missing {
+		if missing != wire.Answered {
+			m.missing.Inc()
+		}
+	}
 	if out.Duplicate {
 		m.duplicates.Inc()
 	}

@@ -35,6 +35,9 @@ type Store interface {
 	// A push is applied whole or not at all, and once. Its namespace, sender and sequence name it. A
 	// store may take one apart that asks for much, but no take, so that it holds up nobody for long:
 	// then others may see a part of it, and after an error a part of it may have been applied.
+	// If a store keeps counters on several servers, and cannot reach some of them, the answer says what
+	// it lacks for that ([wire.Answer.Missing]), and the outcome's Lacking why. Then what is there was
+	// applied once, and the rest is as after an error.
 	// The atomic step that applies it also notes it, with what it was granted. If it is noted
 	// already, it is not applied, but answered with the grants of the first time and the totals of
 	// now. If its sequence is below the greatest floor of the sender's pushes, it is not applied
@@ -75,7 +78,8 @@ type Store interface {
 	CountersOf(ctx context.Context, namespace string, id wire.ID) ([]LimitCounter, error)
 
 	// Ping reports whether the store takes hits. It pushes one of a [Trial], as a store that can be
-	// reached may still be out of memory, or only let itself be read.
+	// reached may still be out of memory, or only let itself be read. If it takes the hits of some keys
+	// only, the error wraps [ErrPartly].
 	Ping(ctx context.Context) error
 }
 
@@ -103,7 +107,13 @@ type Outcome struct {
 	Applied, Returned, Dropped int64
 	// Repaired is the number of records that the store could not read and began anew.
 	Repaired int64
+	// Lacking says why the answer lacks some, if it does.
+	Lacking error
 }
+
+// ErrPartly is wrapped by the error of a ping if the store takes some hits and not others: the
+// counters of some keys can't be reached.
+var ErrPartly = errors.New("only a part of the counters can be reached")
 
 // LimitCounter is a counter with its windows that count.
 type LimitCounter struct {

@@ -11,6 +11,9 @@ import (
 const (
 	pushVersion   = 0x51 // 0x50, 'P', did not tell of overrides, nor did
 	answerVersion = 0x42 // 0x41, 'A'
+	// partVersion is of an answer that lacks some. To senders that don't know it, it is no answer: they
+	// send the whole push again.
+	partVersion = 0x43
 )
 
 // Formats names the formats of pushes, answers and reports: those who push and a backend need the same.
@@ -159,10 +162,20 @@ func AppendPush(dst []byte, p *Push) []byte {
 
 // AppendAnswer appends a whole answer.
 func AppendAnswer(dst []byte, a *Answer) []byte {
-	dst = append(dst, answerVersion)
+	version := byte(answerVersion)
+	if a.Missing != nil {
+		version = partVersion
+	}
+	dst = append(dst, version)
 	dst = binary.LittleEndian.AppendUint64(dst, a.NowNanos)
 	dst = appendUvarint(dst, a.Nodes)
 	dst = appendOverrides(dst, &a.Overrides)
+	if a.Missing != nil {
+		dst = binary.LittleEndian.AppendUint16(dst, uint16(len(a.Missing)))
+		for _, m := range a.Missing {
+			dst = append(dst, byte(m))
+		}
+	}
 	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(a.Totals)))
 	for i := range a.Totals {
 		dst = appendTotal(dst, &a.Totals[i])
@@ -261,6 +274,9 @@ func DecodeAnswer(b []byte) (*Answer, error) {
 	}
 	a := &Answer{NowNanos: r.NowNanos, Nodes: r.Nodes, Overrides: r.Overrides}
 	a.Overrides.Part = append([]byte(nil), a.Overrides.Part...)
+	for i := range r.missing {
+		a.Missing = append(a.Missing, r.Missing(i))
+	}
 	var t Total
 	for r.Next(&t) {
 		a.Totals = append(a.Totals, t.clone())
@@ -304,25 +320,46 @@ type AnswerReader struct {
 	// Grants is the number of grants, once all totals were read.
 	Grants int
 
-	r      reader
-	left   int // totals
-	grants int // that are left, once Grants is known
-	known  bool
-	rooms  int // that are left of the current grant
+	r       reader
+	missing []byte
+	left    int // totals
+	grants  int // that are left, once Grants is known
+	known   bool
+	rooms   int // that are left of the current grant
 }
 
 // NewAnswerReader checks an answer's head. The reader keeps b, but does not modify it.
 func NewAnswerReader(b []byte) (AnswerReader, error) {
 	a := AnswerReader{r: reader{data: b}}
-	if a.r.byte() != answerVersion {
+	version := a.r.byte()
+	if version != answerVersion && version != partVersion {
 		a.r.fail("not an answer of a known version")
 	}
 	a.NowNanos = a.r.uint64()
 	a.Nodes = a.r.uvarint()
 	a.Overrides = a.r.overrides()
+	if version == partVersion {
+		a.missing = a.r.missing()
+	}
 	a.Count = a.r.count()
 	a.left = a.Count
 	return a, a.r.err
+}
+
+// Fits reports whether the answer may be that of a push of so many items and takes.
+func (a *AnswerReader) Fits(items, takes int) bool {
+	return a.Count == items && (a.Whole() || len(a.missing) == items+takes)
+}
+
+// Whole reports whether the answer lacks nothing.
+func (a *AnswerReader) Whole() bool { return len(a.missing) == 0 }
+
+// Missing says what the answer tells of part i: of items, and then of takes.
+func (a *AnswerReader) Missing(i int) Missing {
+	if i >= len(a.missing) {
+		return Answered
+	}
+	return Missing(a.missing[i])
 }
 
 // Next reads the next item's total into t, reusing its memory, and reports whether there was one.
@@ -430,6 +467,20 @@ func (r *reader) count() int {
 		return 0
 	}
 	return n
+}
+
+// missing is what an answer lacks, in the message's memory.
+func (r *reader) missing() []byte {
+	missing := r.bytes(r.count())
+	for _, m := range missing {
+		if m > byte(InDoubt) {
+			r.fail("want to know what is missing, and why")
+		}
+	}
+	if r.err == nil && len(missing) == 0 {
+		r.fail("want something that may be missing")
+	}
+	return missing
 }
 
 func (r *reader) namespace() string {

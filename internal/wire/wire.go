@@ -176,7 +176,22 @@ type Answer struct {
 	Totals []Total
 	// Grants are in the order of the push's takes.
 	Grants []Grant
+	// Missing says of each item, and then of each take, whether the answer lacks it: the total of such
+	// an item, or the grant of such a take, is of nothing. It is nil if nothing is missing.
+	Missing []Missing
 }
+
+// Missing says what is known of a part of a push that an answer lacks.
+type Missing uint8
+
+const (
+	// Answered parts are not missing.
+	Answered Missing = iota
+	// NotApplied parts were not applied as the push came this time.
+	NotApplied
+	// InDoubt parts may have been applied. The sender sends the push again, unchanged.
+	InDoubt
+)
 
 // Grant is what a take was given.
 type Grant struct {

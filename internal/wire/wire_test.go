@@ -384,10 +384,33 @@ func FuzzDecodePush(f *testing.F) {
 	})
 }
 
+// An answer that lacks some says which, and fits no push of another number of parts.
+func TestMissing(t *testing.T) {
+	want := exampleAnswer()
+	want.Missing = make([]Missing, len(want.Totals)+len(want.Grants))
+	want.Missing[0], want.Missing[len(want.Missing)-1] = InDoubt, NotApplied
+	encoded := AppendAnswer(nil, want)
+	got, err := DecodeAnswer(encoded)
+	if err != nil || !slices.Equal(got.Missing, want.Missing) {
+		t.Fatalf("%+v, error %v; want %v missing", got, err, want.Missing)
+	}
+	r, err := NewAnswerReader(encoded)
+	items, takes := len(want.Totals), len(want.Grants)
+	if err != nil || r.Whole() || !r.Fits(items, takes) || r.Fits(items, takes+1) || r.Fits(items+1, takes-1) {
+		t.Errorf("error %v, whole %v; want it to fit %d items and %d takes only", err, r.Whole(), items, takes)
+	}
+	for i := range encoded {
+		if _, err := DecodeAnswer(encoded[:i]); !errors.Is(err, ErrMalformed) {
+			t.Fatalf("%d bytes: error %v", i, err)
+		}
+	}
+}
+
 func FuzzDecodeAnswer(f *testing.F) {
 	f.Add(AppendAnswer(nil, exampleAnswer()))
 	f.Add(AppendAnswer(nil, &Answer{Grants: exampleAnswer().Grants}))
 	f.Add(AppendAnswer(nil, &Answer{Grants: []Grant{{Units: 1}}}))
+	f.Add(AppendAnswer(nil, &Answer{Grants: make([]Grant, 2), Missing: []Missing{NotApplied, InDoubt}}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		a, err := DecodeAnswer(b)
 		if err != nil {

@@ -28,11 +28,11 @@ WHERE namespace = $1 AND id = $2`
 
 // CountersOf implements [store.Store].
 func (s *Store) CountersOf(ctx context.Context, namespace string, id wire.ID) (found []store.LimitCounter, err error) {
-	err = s.try(ctx, func(c *pgx.Conn) error {
+	err = s.try(ctx, namespace, func(inUse context.Context, c *pgx.Conn) error {
 		found = nil
 		var batch pgx.Batch
 		batch.Queue(beginRead)
-		batch.Queue(settings)
+		batch.Queue(settings, lockTimeout(ctx))
 		batch.Queue(readKey, namespace, pgtype.UUID{Bytes: id, Valid: true}).Query(func(rows pgx.Rows) error {
 			for rows.Next() {
 				var at place
@@ -47,7 +47,7 @@ func (s *Store) CountersOf(ctx context.Context, namespace string, id wire.ID) (f
 			return rows.Err()
 		})
 		batch.Queue(commit)
-		return c.SendBatch(ctx, &batch).Close()
+		return c.SendBatch(inUse, &batch).Close()
 	})
 	if err != nil {
 		return nil, fmt.Errorf("postgres: counters: %w", err)
@@ -86,11 +86,11 @@ func (s *Store) Counters(ctx context.Context, namespace string, widths []uint64,
 		var page []store.LimitCounter
 		var read int
 		after := next
-		err := s.try(ctx, func(c *pgx.Conn) error {
+		err := s.try(ctx, namespace, func(inUse context.Context, c *pgx.Conn) error {
 			page, read = nil, 0
 			var batch pgx.Batch
 			batch.Queue(beginRead)
-			batch.Queue(settings)
+			batch.Queue(settings, lockTimeout(ctx))
 			batch.Queue(readPage, namespace, after.id, after.kind, after.ordinal, after.width, after.precision, wanted, pageSize).
 				Query(func(rows pgx.Rows) error {
 					for rows.Next() {
@@ -106,7 +106,7 @@ func (s *Store) Counters(ctx context.Context, namespace string, widths []uint64,
 					return rows.Err()
 				})
 			batch.Queue(commit)
-			return c.SendBatch(ctx, &batch).Close()
+			return c.SendBatch(inUse, &batch).Close()
 		})
 		if err != nil {
 			return fmt.Errorf("postgres: counters: %w", err)

@@ -41,10 +41,10 @@ WHERE namespace = $1
 
 // Overrides implements [store.Store].
 func (s *Store) Overrides(ctx context.Context, namespace string, known uint64) (list []byte, version uint64, err error) {
-	err = s.try(ctx, func(c *pgx.Conn) error {
+	err = s.try(ctx, namespace, func(inUse context.Context, c *pgx.Conn) error {
 		var found int64
 		list, version = nil, 0
-		err := c.QueryRow(ctx, readOverrides, namespace, int64(known)).Scan(&found, &list)
+		err := c.QueryRow(inUse, readOverrides, namespace, int64(known)).Scan(&found, &list)
 		if version = uint64(found); errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}
@@ -64,9 +64,9 @@ func (s *Store) SetOverrides(ctx context.Context, namespace string, from uint64,
 	if list == nil {
 		list = []byte{}
 	}
-	err = s.try(ctx, func(c *pgx.Conn) error {
+	err = s.try(ctx, namespace, func(inUse context.Context, c *pgx.Conn) error {
 		var set int64
-		err := c.QueryRow(ctx, setOverrides, namespace, int64(from), list, s.given()).Scan(&set)
+		err := c.QueryRow(inUse, setOverrides, namespace, int64(from), list, s.given()).Scan(&set)
 		if version = uint64(set); errors.Is(err, pgx.ErrNoRows) {
 			return store.ErrChanged
 		}
@@ -80,11 +80,11 @@ func (s *Store) SetOverrides(ctx context.Context, namespace string, from uint64,
 
 // Heard implements [store.Store].
 func (s *Store) Heard(ctx context.Context, namespace string, told store.Told) error {
-	err := s.try(ctx, func(c *pgx.Conn) error {
+	err := s.try(ctx, namespace, func(inUse context.Context, c *pgx.Conn) error {
 		var batch pgx.Batch
 		batch.Queue(sweepTold, s.given(), store.HeardLife, store.MaxNodes)
 		batch.Queue(heard, namespace, int64(told.Node), int64(told.Version), int64(told.Unfit), s.given(), store.MaxNodes)
-		return c.SendBatch(ctx, &batch).Close()
+		return c.SendBatch(inUse, &batch).Close()
 	})
 	if err != nil {
 		return fmt.Errorf("postgres: heard: %w", err)
@@ -94,8 +94,8 @@ func (s *Store) Heard(ctx context.Context, namespace string, told store.Told) er
 
 // Told implements [store.Store].
 func (s *Store) Told(ctx context.Context, namespace string) (all []store.Told, err error) {
-	err = s.try(ctx, func(c *pgx.Conn) error {
-		rows, err := c.Query(ctx, readTold, namespace, s.given(), store.HeardLife)
+	err = s.try(ctx, namespace, func(inUse context.Context, c *pgx.Conn) error {
+		rows, err := c.Query(inUse, readTold, namespace, s.given(), store.HeardLife)
 		if err != nil {
 			return err
 		}

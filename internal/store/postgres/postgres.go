@@ -22,6 +22,10 @@
 // transaction ends, and a push depends on nothing else. If a connection breaks, the push is sent
 // again, as it can't be applied twice.
 //
+// A namespace has half of the pool's connections at most. A statement that waits for a lock gives up
+// before the caller does, and its connection is used again. A pool does not grow while the server has
+// few connections left.
+//
 // Hits are as durable as PostgreSQL's transactions are. synchronous_commit=off in the URL spares
 // each push its wait for the disk, at the risk of the last hits if the server's machine fails.
 // Pushes remove rows that have expired: each twice as many as it adds, or 64 once a second.
@@ -35,6 +39,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -55,8 +60,9 @@ type Options struct {
 
 // Store is a [store.Store]. Use [Open] to make one.
 type Store struct {
-	pool *pgxpool.Pool
-	now  func() time.Time
+	pool   *pgxpool.Pool
+	places *places
+	now    func() time.Time
 	// checked says that the schema is one that this version knows.
 	checked atomic.Bool
 	// Times in nanoseconds, of the store's clock, when rows that have expired were last looked for.
@@ -81,12 +87,44 @@ func Open(url string, o Options) (*Store, error) {
 	if _, named := config.ConnConfig.RuntimeParams["application_name"]; !named {
 		config.ConnConfig.RuntimeParams["application_name"] = "weir"
 	}
-	pool, err := pgxpool.NewWithConfig(context.Background(), config)
-	if err != nil {
+	// What pgx has by default depends on the machine.
+	if !strings.Contains(url, "pool_max_conns=") {
+		config.MaxConns = defaultConnections
+	}
+	s := &Store{places: newPlaces(int(config.MaxConns)), now: o.Now, trial: store.NewTrial()}
+	config.AfterConnect = s.leaveRoom
+	if s.pool, err = pgxpool.NewWithConfig(context.Background(), config); err != nil {
 		return nil, errors.New("postgres url: its parameters make no pool of connections")
 	}
-	return &Store{pool: pool, now: o.Now, trial: store.NewTrial()}, nil
+	return s, nil
 }
+
+// defaultConnections is how many connections a store has at most, if its URL has no pool_max_conns.
+const defaultConnections = 8
+
+// errCrowded is the error of a connection that would leave too little room for those of others.
+var errCrowded = errors.New("the server has few connections left")
+
+// leaveRoom looks at a new connection. The first one of a pool is always welcome. Later ones are not
+// if the server has less than a tenth of its connections left, and at least three: a backend that
+// starts now, or again, must find one.
+func (s *Store) leaveRoom(ctx context.Context, c *pgx.Conn) error {
+	if s.pool.Stat().TotalConns() <= 1 {
+		return nil
+	}
+	var crowded bool
+	err := c.QueryRow(ctx, connectionsLeft).Scan(&crowded)
+	if err == nil && crowded {
+		err = errCrowded
+	}
+	return err
+}
+
+const connectionsLeft = `
+SELECT most - used < greatest(3, most / 10)
+FROM (SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+    - coalesce(current_setting('reserved_connections', true)::int, 0) AS most) AS _,
+  (SELECT sum(numbackends) AS used FROM pg_stat_database) AS _used`
 
 // Close ends all connections, and waits for those in use.
 func (s *Store) Close() error {
@@ -96,56 +134,109 @@ func (s *Store) Close() error {
 
 // Ping implements [store.Store]. It asks for the schema, too.
 func (s *Store) Ping(ctx context.Context) error {
-	err := s.try(ctx, func(c *pgx.Conn) error { return s.check(ctx, c) })
+	trial := s.trial.Next()
+	err := s.try(ctx, trial.Namespace, func(inUse context.Context, c *pgx.Conn) error { return s.check(inUse, c) })
 	if err != nil {
 		return fmt.Errorf("postgres: %w", err)
 	}
-	_, err = s.Push(ctx, s.trial.Next(), 1)
+	_, err = s.Push(ctx, trial, 1)
 	return err
 }
 
 // attempts bounds how often one call is tried.
 const attempts = 5
 
-// try gives run a connection to a database that has the schema. It does so again after an error
-// that another attempt can mend. An attempt that has failed has changed nothing, unless the
-// connection broke.
-func (s *Store) try(ctx context.Context, run func(*pgx.Conn) error) error {
+// try gives run a connection to a database that has the schema, and a context for its use. It does so
+// again after an error that another attempt can mend. An attempt that has failed has changed nothing,
+// unless the connection broke.
+func (s *Store) try(ctx context.Context, namespace string, run func(context.Context, *pgx.Conn) error) error {
 	missing := false
 	for attempt := 1; ; attempt++ {
-		lost, err := s.attempt(ctx, missing, run)
+		again, err := s.attempt(ctx, namespace, missing, run)
 		missing = hasCode(err, "42P01", "3F000")                   // undefined_table, invalid_schema_name
-		again := lost || missing || hasCode(err, "40001", "40P01") // serialization_failure, deadlock_detected
+		again = again || missing || hasCode(err, "40001", "40P01") // serialization_failure, deadlock_detected
 		if !again || attempt == attempts || ctx.Err() != nil {
 			return err
 		}
 	}
 }
 
-// attempt reports whether a connection that it had broke.
-func (s *Store) attempt(ctx context.Context, missing bool, run func(*pgx.Conn) error) (lost bool, err error) {
+// attempt reports whether a connection that it had broke, or there was no room for one beside others.
+func (s *Store) attempt(ctx context.Context, namespace string, missing bool, run func(context.Context, *pgx.Conn) error) (again bool, err error) {
+	if err := s.places.take(ctx, namespace); err != nil {
+		return false, err
+	}
+	defer s.places.give(namespace)
 	pooled, err := s.pool.Acquire(ctx)
 	if err != nil {
+		if errors.Is(err, errCrowded) || hasCode(err, "53300") { // too_many_connections
+			// Those that are being made may be refused, too.
+			stat := s.pool.Stat()
+			s.places.crowded(int(stat.AcquiredConns() + stat.IdleConns()))
+			return true, err
+		}
 		return false, err
 	}
 	// A connection whose transaction has not ended does not return to the pool, but is closed.
 	defer pooled.Release()
 	c := pooled.Conn()
+	inUse, cancel := outlasting(ctx)
+	defer cancel()
 	if missing {
-		err = c.PgConn().Exec(ctx, schema).Close()
+		err = c.PgConn().Exec(inUse, schema).Close()
 	}
 	if err == nil && !s.checked.Load() {
-		err = s.check(ctx, c)
+		err = s.check(inUse, c)
 	}
 	if err == nil {
-		err = run(c)
+		err = run(inUse, c)
 	}
-	if err != nil && c.IsClosed() {
+	if hasCode(err, "55P03") { // lock_not_available
+		err = fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
+	}
+	switch {
+	case err == nil:
+	case !c.IsClosed():
+		if c.PgConn().TxStatus() != idle {
+			err = errors.Join(err, c.PgConn().Exec(inUse, "ROLLBACK").Close())
+		}
+	case inUse.Err() == nil:
 		// Others that wait in the pool are likely to be as dead: the server was stopped.
 		s.pool.Reset()
 		return true, err
 	}
 	return false, err
+}
+
+// idle is the status of a connection without a transaction.
+const idle = 'I'
+
+// outlasting is a context for the use of a connection. pgx closes a connection when the context ends,
+// and a new one costs the server a process. So this one goes on for a little longer than the caller's:
+// by then what waits for a lock has given up.
+func outlasting(ctx context.Context) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(lastsLonger, cancel) })
+	return longer, func() {
+		stop()
+		cancel()
+	}
+}
+
+const (
+	lastsLonger = time.Second
+	// longestLock bounds how long a statement waits for a lock, of callers who wait for ever, too.
+	longestLock = 2 * time.Second
+)
+
+// lockTimeout is how long statements wait for a lock, as PostgreSQL takes it: half of the time that the
+// caller waits, who then still hears of it.
+func lockTimeout(ctx context.Context) string {
+	wait := longestLock
+	if until, bounded := ctx.Deadline(); bounded {
+		wait = min(wait, time.Until(until)/2)
+	}
+	return strconv.FormatInt(max(1, wait.Milliseconds()), 10) + "ms"
 }
 
 // hasCode reports whether the server has reported an error of one of these codes.
@@ -180,18 +271,19 @@ func (s *Store) check(ctx context.Context, c *pgx.Conn) error {
 
 // Join implements [store.Store].
 func (s *Store) Join(ctx context.Context, namespace string, node uint64) (nodes uint64, err error) {
-	err = s.try(ctx, func(c *pgx.Conn) error {
+	err = s.try(ctx, namespace, func(inUse context.Context, c *pgx.Conn) error {
 		var batch pgx.Batch
 		given, now := s.given(), time.Now()
 		if given != nil {
 			now = *given
 		}
+		batch.Queue(limitLocks, lockTimeout(ctx))
 		batch.Queue(joinNode, namespace, int64(node), given, store.NodeLife, store.Newcomer, store.MaxNodes)
 		batch.Queue(countNodes, namespace, given, store.NodeLife).QueryRow(func(row pgx.Row) error { return row.Scan(&nodes) })
 		if due(&s.sweptNodes, uint64(now.UnixNano())) {
 			batch.Queue(sweepNodes, given, store.NodeLife, store.MaxNodes)
 		}
-		return c.SendBatch(ctx, &batch).Close()
+		return c.SendBatch(inUse, &batch).Close()
 	})
 	if err != nil {
 		return 0, fmt.Errorf("postgres: join: %w", err)
@@ -201,8 +293,8 @@ func (s *Store) Join(ctx context.Context, namespace string, node uint64) (nodes 
 
 // Nodes implements [store.Store].
 func (s *Store) Nodes(ctx context.Context, namespace string, node uint64) (nodes uint64, err error) {
-	err = s.try(ctx, func(c *pgx.Conn) error {
-		return c.QueryRow(ctx, countNodesWith, namespace, s.given(), store.NodeLife, int64(node)).Scan(&nodes)
+	err = s.try(ctx, namespace, func(inUse context.Context, c *pgx.Conn) error {
+		return c.QueryRow(inUse, countNodesWith, namespace, s.given(), store.NodeLife, int64(node)).Scan(&nodes)
 	})
 	if err != nil {
 		return 0, fmt.Errorf("postgres: nodes: %w", err)

@@ -27,9 +27,9 @@ func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Out
 		return store.Outcome{}, err
 	}
 	var out store.Outcome
-	err := s.try(ctx, func(c *pgx.Conn) (err error) {
-		t := &transaction{store: s, conn: c, push: p, nodes: nodes}
-		out, err = t.run(ctx)
+	err := s.try(ctx, p.Namespace, func(inUse context.Context, c *pgx.Conn) (err error) {
+		t := &transaction{store: s, conn: c, push: p, nodes: nodes, lockTimeout: lockTimeout(ctx)}
+		out, err = t.run(inUse)
 		return err
 	})
 	if err != nil {
@@ -45,8 +45,11 @@ const (
 
 	// settings are a transaction's. Plans are kept for long. One that was made when a table was
 	// small must still do when it has grown, so each is by an index. If a backend is cut off, it
-	// must not keep its locks until TCP notices.
-	settings = `SELECT set_config('enable_seqscan', 'off', true), set_config('idle_in_transaction_session_timeout', '10s', true)`
+	// must not keep its locks until TCP notices. A lock that somebody else keeps for long must not
+	// keep a connection for as long.
+	settings = `SELECT set_config('enable_seqscan', 'off', true), set_config('idle_in_transaction_session_timeout', '10s', true),
+  set_config('lock_timeout', $1, true)`
+	limitLocks = `SELECT set_config('lock_timeout', $1, true)`
 
 	// If a row is there, it is locked but not written, as the condition comes after the lock. If it
 	// is not, it is made, and thereby locked. So all locks are taken in one pass, in the order of
@@ -104,6 +107,8 @@ type transaction struct {
 	conn  *pgx.Conn
 	push  *wire.Push
 	nodes uint64
+	// lockTimeout is of each of its statements.
+	lockTimeout string
 
 	// counters are those of the push, in the order of their locks. Those that nothing is added to
 	// need no lock, and come last.
@@ -190,7 +195,7 @@ func (t *transaction) read(ctx context.Context, isRead bool) error {
 	} else {
 		batch.Queue(begin)
 	}
-	batch.Queue(settings)
+	batch.Queue(settings, t.lockTimeout)
 	if !isRead {
 		batch.Queue(lockSender, t.push.Namespace, int64(t.push.Sender)).Exec(counted(&t.newSenders))
 		batch.Queue(readSender, t.push.Namespace, int64(t.push.Sender)).QueryRow(func(r pgx.Row) error {

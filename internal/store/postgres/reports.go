@@ -35,11 +35,11 @@ func (s *Store) Report(ctx context.Context, namespace string, sender uint64, rep
 	if report == nil {
 		report = []byte{}
 	}
-	err := s.try(ctx, func(c *pgx.Conn) error {
+	err := s.try(ctx, namespace, func(inUse context.Context, c *pgx.Conn) error {
 		var batch pgx.Batch
 		batch.Queue(sweepReports, s.given(), store.ReportLife, store.MaxReports)
 		batch.Queue(putReport, namespace, int64(sender), report, s.given(), store.MaxReports)
-		return c.SendBatch(ctx, &batch).Close()
+		return c.SendBatch(inUse, &batch).Close()
 	})
 	if err != nil {
 		return fmt.Errorf("postgres: report: %w", err)
@@ -49,8 +49,8 @@ func (s *Store) Report(ctx context.Context, namespace string, sender uint64, rep
 
 // Reports implements [store.Store].
 func (s *Store) Reports(ctx context.Context, namespace string) (all [][]byte, err error) {
-	err = s.try(ctx, func(c *pgx.Conn) error {
-		rows, err := c.Query(ctx, readReports, namespace, s.given(), store.ReportLife)
+	err = s.try(ctx, namespace, func(inUse context.Context, c *pgx.Conn) error {
+		rows, err := c.Query(inUse, readReports, namespace, s.given(), store.ReportLife)
 		if err != nil {
 			return err
 		}

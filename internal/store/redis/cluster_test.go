@@ -2,6 +2,7 @@ package redis_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -43,6 +44,7 @@ func TestCluster(t *testing.T) {
 		{"shared leases, clocks apart", testClocksApart},
 		{"evictions", testEvictions},
 		{"moved slots", testMovedSlots},
+		{"paused master", testPausedMaster},
 		{"killed master", testKilledMaster},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -339,8 +341,8 @@ func testSharedTakes(t *testing.T, cluster *redistest.Cluster) {
 }
 
 // full makes a master refuse writes, as one does that has no memory left, or lets it take them
-// again.
-func full(t *testing.T, cluster *redistest.Cluster, master int, is bool) {
+// again, and waits until a store knows.
+func full(t *testing.T, cluster *redistest.Cluster, s store.Store, master int, is bool) {
 	t.Helper()
 	memory := "0"
 	if is {
@@ -349,6 +351,22 @@ func full(t *testing.T, cluster *redistest.Cluster, master int, is bool) {
 	if err := cluster.Client(master).ConfigSet(t.Context(), "maxmemory", memory).Err(); err != nil {
 		t.Fatal(err)
 	}
+	if !is {
+		wellAgain(t, cluster, s)
+	}
+}
+
+// wellAgain waits until a store takes all hits.
+func wellAgain(t *testing.T, cluster *redistest.Cluster, s store.Store) {
+	t.Helper()
+	var err error
+	for range 500 {
+		if err = s.Ping(t.Context()); err == nil {
+			return
+		}
+		cluster.Pause(t.Context())
+	}
+	t.Fatal(err)
 }
 
 // testSharedTakesAgain sends takes again that broke off between their partitions.
@@ -369,7 +387,7 @@ func testSharedTakesAgain(t *testing.T, cluster *redistest.Cluster) {
 	}
 	fails := func(p *wire.Push) {
 		t.Helper()
-		if out, err := store.Push(t.Context(), p, 1); err == nil || !strings.Contains(err.Error(), "OOM") {
+		if out, err := store.Push(t.Context(), p, 1); err != nil || out.Lacking == nil || !strings.Contains(out.Lacking.Error(), "OOM") {
 			t.Fatalf("outcome %+v, error %v; want Redis's OOM", out, err)
 		}
 	}
@@ -385,11 +403,11 @@ func testSharedTakesAgain(t *testing.T, cluster *redistest.Cluster) {
 		}
 	}
 	// Granted at last.
-	full(t, cluster, masterOfSecond, true)
+	full(t, cluster, store, masterOfSecond, true)
 	fails(push(1))
 	fails(push(1))
 	counted(6, 0)
-	full(t, cluster, masterOfSecond, false)
+	full(t, cluster, store, masterOfSecond, false)
 	answers(push(1), 5, 6, 5, false)
 	answers(push(1), 5, 6, 5, true)
 	counted(6, 5)
@@ -401,22 +419,22 @@ func testSharedTakesAgain(t *testing.T, cluster *redistest.Cluster) {
 	answers(push(2), 4, 11, 10, true)
 	counted(11, 10)
 	// Refused by the second partition; what the first has granted can't be given back at once.
-	full(t, cluster, masterOfSecond, true)
+	full(t, cluster, store, masterOfSecond, true)
 	fails(push(3))
-	full(t, cluster, masterOfSecond, false)
+	full(t, cluster, store, masterOfSecond, false)
 	counted(17, 10)
-	full(t, cluster, masterOfFirst, true)
+	full(t, cluster, store, masterOfFirst, true)
 	fails(push(3))
 	fails(push(3))
-	full(t, cluster, masterOfFirst, false)
+	full(t, cluster, store, masterOfFirst, false)
 	counted(17, 10)
 	answers(push(3), 0, 12, 10, false)
 	answers(push(3), 0, 12, 10, true)
 	counted(12, 10)
 	// What broke off for ever leaves what the first has granted: less passes, not more.
-	full(t, cluster, masterOfSecond, true)
+	full(t, cluster, store, masterOfSecond, true)
 	fails(push(4))
-	full(t, cluster, masterOfSecond, false)
+	full(t, cluster, store, masterOfSecond, false)
 	counted(18, 10)
 }
 
@@ -476,11 +494,11 @@ func testSharedTakesLater(t *testing.T, cluster *redistest.Cluster) {
 			}
 			now = epoch.Add(30 * time.Second)
 		}
-		full(t, cluster, masterOfSecond, true)
-		if _, err := store.Push(t.Context(), p, 1); err == nil {
-			t.Fatal("want an error")
+		full(t, cluster, store, masterOfSecond, true)
+		if out, err := store.Push(t.Context(), p, 1); err != nil || out.Lacking == nil {
+			t.Fatalf("outcome %+v, error %v; want an answer that lacks some", out, err)
 		}
-		full(t, cluster, masterOfSecond, false)
+		full(t, cluster, store, masterOfSecond, false)
 		now = epoch.Add(time.Minute + time.Second)
 		next := &wire.Push{Namespace: "ns", Sender: 99, Sequence: uint64(kind), Floor: 1, Takes: []wire.Take{{Least: 1, Most: 4, Rooms: []wire.Room{ofFirst}}}}
 		if out, err := store.Push(t.Context(), next, 1); err != nil || out.Answer.Grants[0].Units != 4 {
@@ -588,6 +606,9 @@ func (tr *traffic) send(t *testing.T, store *redis.Store, p *wire.Push) (out sto
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		out, err = store.Push(ctx, p, 1)
 		cancel()
+		if err == nil {
+			err = out.Lacking
+		}
 		switch {
 		case err == nil:
 			return out, true
@@ -635,7 +656,11 @@ func testMovedSlots(t *testing.T, cluster *redistest.Cluster) {
 			// Whether or not the slot can be pushed to just now.
 			sequence++
 			p := &wire.Push{Namespace: "ns", Sender: uint64(50 + id), Sequence: sequence, Floor: sequence, Items: []wire.Item{fixedItem(byte(id), 1)}}
-			if _, err := store.Push(t.Context(), p, 1); err != nil && !strings.Contains(err.Error(), "TRYAGAIN") {
+			out, err := store.Push(t.Context(), p, 1)
+			if err == nil {
+				err = out.Lacking
+			}
+			if err != nil && !strings.Contains(err.Error(), "TRYAGAIN") {
 				t.Errorf("while a slot moves: %v", err)
 			} else if err == nil {
 				tr.hits.Add(1)
@@ -655,16 +680,100 @@ func testMovedSlots(t *testing.T, cluster *redistest.Cluster) {
 	}
 }
 
+// everywhere pushes hits of all keys from 30 on whose masters are known, one of each.
+type everywhere struct {
+	store  *redis.Store
+	master []int
+	pushes []*wire.Push
+}
+
+func (e *everywhere) push(sequence uint64) *wire.Push {
+	p := &wire.Push{Namespace: "ns", Sender: 77, Sequence: sequence, Floor: 1}
+	for id := 30; id < len(e.master); id++ {
+		p.Items = append(p.Items, fixedItem(byte(id), 1))
+	}
+	return p
+}
+
+// lacks pushes, and wants all that is not on a master answered before the time is over. It reports what
+// is known of the rest.
+func (e *everywhere) lacks(t *testing.T, lost int) (missing wire.Missing) {
+	t.Helper()
+	p := e.push(uint64(len(e.pushes) + 1))
+	e.pushes = append(e.pushes, p)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	out, err := e.store.Push(ctx, p, 1)
+	if err != nil || ctx.Err() != nil {
+		t.Fatalf("error %v, of the context %v; want an answer before it ends", err, ctx.Err())
+	}
+	for i, m := range out.Answer.Missing {
+		if on := e.master[30+i]; (m != wire.Answered) != (on == lost) {
+			t.Fatalf("key %d on master %d: missing %d; want what is on master %d, and nothing else", 30+i, on, m, lost)
+		}
+		missing = max(missing, m)
+	}
+	return missing
+}
+
+// untilLeftAlone pushes until the master is left alone, and then some more.
+func (e *everywhere) untilLeftAlone(t *testing.T, lost int) {
+	t.Helper()
+	for range 100 {
+		if e.lacks(t, lost) == wire.NotApplied {
+			break
+		}
+	}
+	for range 5 {
+		if e.lacks(t, lost) == wire.Answered {
+			t.Error("a master takes hits that is lost")
+		}
+	}
+	if err := e.store.Ping(t.Context()); !errors.Is(err, store.ErrPartly) {
+		t.Errorf("ping: error %v, want %v", err, store.ErrPartly)
+	}
+}
+
+// again sends all pushes again, and returns how many hits they have.
+func (e *everywhere) again(t *testing.T, cluster *redistest.Cluster) (hits int64) {
+	t.Helper()
+	wellAgain(t, cluster, e.store)
+	for _, p := range e.pushes {
+		if out, err := e.store.Push(t.Context(), p, 1); err != nil || out.Lacking != nil {
+			t.Errorf("again: %v, %v", err, out.Lacking)
+		}
+		hits += int64(len(p.Items))
+	}
+	return hits
+}
+
+// testPausedMaster has a master that does not answer. What others hold is answered all the same.
+func testPausedMaster(t *testing.T, cluster *redistest.Cluster) {
+	_, master := places(t, cluster)
+	e := &everywhere{store: open(t, cluster.URL(), atEpoch), master: master}
+	cluster.Servers[1].Pause()
+	e.untilLeftAlone(t, 1)
+	cluster.Servers[1].Resume()
+	hits := e.again(t, cluster)
+	if got, _ := sum(t, e.store, 0); got != hits {
+		t.Errorf("%d hits counted, want %d", got, hits)
+	}
+}
+
 // testKilledMaster kills a master while pushes go on. What Redis has answered is lost with it
 // unless a replica had it by then: wait_replicas makes sure of that. So nothing is pushed to the
-// partitions of the new master until it has a replica.
+// partitions of the new master until it has a replica, and everything to all others.
 func testKilledMaster(t *testing.T, cluster *redistest.Cluster) {
+	_, master := places(t, cluster)
+	e := &everywhere{store: open(t, cluster.URL()+"?wait_replicas=1", atEpoch), master: master}
 	tr := startTraffic(t, cluster, "?wait_replicas=1", 4)
 	tr.wait(50)
 	cluster.KillMaster(1)
+	e.untilLeftAlone(t, 1)
 	cluster.ReturnMaster(1)
 	tr.wait(50)
 	tr.end()
+	tr.hits.Add(e.again(t, cluster))
 	store := open(t, cluster.URL(), atEpoch)
 	if got, _ := sum(t, store, 0); got != tr.hits.Load() {
 		t.Errorf("%d hits counted, want %d", got, tr.hits.Load())
@@ -731,6 +840,7 @@ func TestTLS(t *testing.T) {
 func TestClusterURL(t *testing.T) {
 	for url, want := range map[string]string{
 		"redis+cluster://host/?wait_replicas=x": "wait_replicas", "redis://host?wait_replicas=17": "wait_replicas",
+		"redis://host?wait_timeout=x": "wait_timeout", "redis://host?wait_timeout=5s": "wait_timeout",
 		"redis+cluster://host/1": "no database", "redis+cluster://host:x": "want redis", "redis+cluster://hunter2@host@host?x=1": "want redis",
 		"redis+cluster://host,host:x:y": "want redis", "redis+cluster://a:1,b": "want redis", "http+cluster://hunter2@host": "want redis",
 	} {
@@ -738,7 +848,7 @@ func TestClusterURL(t *testing.T) {
 			t.Errorf("%s: error %v, want %q", url, err, want)
 		}
 	}
-	for _, url := range []string{"redis+cluster://host", "rediss+cluster://user:a%2Fb%40@h1:1,h2:2,[::1]:3/?read_timeout=2s&addr=h4:4&wait_replicas=2"} {
+	for _, url := range []string{"redis+cluster://host", "rediss+cluster://user:a%2Fb%40@h1:1,h2:2,[::1]:3/?read_timeout=2s&addr=h4:4&wait_replicas=2&wait_timeout=50ms"} {
 		store, err := redis.Open(url, redis.Options{})
 		if err != nil {
 			t.Errorf("%s: %v", url, err)

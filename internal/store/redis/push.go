@@ -9,6 +9,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -32,7 +33,11 @@ func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Out
 		return store.Outcome{}, err
 	}
 	r := newRun(s, p, nodes)
-	if err := r.push(ctx); err != nil {
+	err := r.push(ctx)
+	if err == nil {
+		err = r.account(ctx)
+	}
+	if err != nil {
 		return store.Outcome{}, fmt.Errorf("redis: push: %w", err)
 	}
 	return r.out, nil
@@ -46,6 +51,11 @@ type run struct {
 	out   store.Outcome
 	// applied and known count the batches that have a record, by whether they were applied now.
 	applied, known int
+	// lost are the partitions that have failed, and why.
+	lost map[uint32]error
+	// items and takes say where the push's are; items again where they were read again.
+	items, again []*batch
+	takes        []*shared
 }
 
 func newRun(s *Store, p *wire.Push, nodes uint64) *run {
@@ -59,19 +69,27 @@ func newRun(s *Store, p *wire.Push, nodes uint64) *run {
 
 // push does in one round all but what remains to be done of takes that several partitions share.
 func (r *run) push(ctx context.Context) error {
+	ctx, cancel := r.store.hasten(ctx)
+	defer cancel()
 	first := r.round("")
+	r.items, r.again = make([]*batch, len(r.p.Items)), make([]*batch, len(r.p.Items))
 	for i := range r.p.Items {
-		first.item(&r.p.Items[i], &r.out.Answer.Totals[i])
+		r.items[i] = first.item(&r.p.Items[i], &r.out.Answer.Totals[i])
 	}
-	var takes []*shared
+	var several []*shared
 	for i := range r.p.Takes {
 		take, grant := &r.p.Takes[i], &r.out.Answer.Grants[i]
 		t := newShared(r.store.keys, take, grant)
+		r.takes = append(r.takes, t)
 		if len(t.parts) == 1 {
-			first.take(take, take.Most, modeOf(take), t.parts[0].rooms, grant)
+			t.parts[0].batch = first.take(take, take.Most, modeOf(take), t.parts[0].rooms, grant)
 			continue
 		}
-		takes = append(takes, t)
+		if err := r.leftAlone(ctx, t); err != nil {
+			t.lose(wire.NotApplied)
+			continue
+		}
+		several = append(several, t)
 		t.ask(first, 0)
 	}
 	if len(first.waves) == 0 {
@@ -80,7 +98,7 @@ func (r *run) push(ctx context.Context) error {
 	if err := first.do(ctx); err != nil {
 		return err
 	}
-	if err := r.share(ctx, takes); err != nil {
+	if err := r.share(ctx, several); err != nil {
 		return err
 	}
 	if len(first.waves) > 1 {
@@ -89,6 +107,78 @@ func (r *run) push(ctx context.Context) error {
 		}
 	}
 	r.out.Duplicate = r.applied == 0 && r.known > 0
+	return nil
+}
+
+// leftAlone is why a part of a take can't be had now. Then the others are not asked: what they would
+// grant had to go back.
+func (r *run) leftAlone(ctx context.Context, t *shared) error {
+	for i := range t.parts {
+		key := r.store.keys.prefix(r.p.Namespace, t.parts[i].partition)
+		if err := r.store.leftAlone(r.store.master(ctx, key)); err != nil {
+			r.lose(t.parts[i].partition, err)
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *run) lose(partition uint32, err error) {
+	if r.lost == nil {
+		r.lost = make(map[uint32]error)
+	}
+	if r.lost[partition] == nil {
+		r.lost[partition] = err
+	}
+}
+
+// hasten leaves some of a context's time for the answer, which others wait for that do not need the
+// servers that are late.
+func (s *Store) hasten(ctx context.Context) (context.Context, context.CancelFunc) {
+	until, bounded := ctx.Deadline()
+	if !bounded || s.keys.partitions == 1 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, time.Until(until)*4/5)
+}
+
+// account says what the answer lacks. It is an error if nobody is left who has the time.
+func (r *run) account(ctx context.Context) error {
+	if len(r.lost) == 0 {
+		return nil
+	}
+	missing := make([]wire.Missing, 0, len(r.items)+len(r.takes))
+	for i, b := range r.items {
+		lacks := b.missing
+		if again := r.again[i]; again != nil && again.missing != wire.Answered {
+			lacks = wire.InDoubt
+		}
+		if missing = append(missing, lacks); lacks != wire.Answered {
+			r.out.Answer.Totals[i] = wire.Total{}
+		}
+	}
+	for i, t := range r.takes {
+		lacks := t.missing
+		if len(t.parts) == 1 {
+			lacks = t.parts[0].batch.missing
+		}
+		if missing = append(missing, lacks); lacks != wire.Answered {
+			r.out.Answer.Grants[i] = wire.Grant{}
+		}
+	}
+	if r.out.Answer.NowNanos == math.MaxUint64 {
+		now, err := r.store.time(ctx, r.p.Namespace)
+		if err != nil {
+			return err
+		}
+		r.out.Answer.NowNanos = now
+	}
+	if slices.ContainsFunc(missing, func(m wire.Missing) bool { return m != wire.Answered }) {
+		r.out.Answer.Missing = missing
+		for _, err := range r.lost {
+			r.out.Lacking = err
+		}
+	}
 	return nil
 }
 
@@ -108,7 +198,7 @@ func (r *run) readAgain(ctx context.Context) error {
 	for i := range r.p.Items {
 		if item := r.p.Items[i]; named[item.LimitCounter] > 1 {
 			item.Hits = make([]int64, len(item.Hits))
-			reads.item(&item, &r.out.Answer.Totals[i])
+			r.again[i] = reads.item(&item, &r.out.Answer.Totals[i])
 		}
 	}
 	return reads.do(ctx)
@@ -164,7 +254,7 @@ func (r *round) at(partition uint32, work int) *batch {
 	if b != nil {
 		number = b.number + 1
 	}
-	b = &batch{sender: r.run.store.keys.sender(r.run.p.Namespace, partition, r.run.p.Sender, r.name), number: number, work: work}
+	b = &batch{partition: partition, sender: r.run.store.keys.sender(r.run.p.Namespace, partition, r.run.p.Sender, r.name), number: number, work: work}
 	r.by[partition] = b
 	if number == len(r.waves) {
 		r.waves = append(r.waves, nil)
@@ -173,8 +263,8 @@ func (r *round) at(partition uint32, work int) *batch {
 	return b
 }
 
-// do runs the round's scripts, and takes in their answers. After an error some of them may have
-// been applied. If they are sent again, each is applied once.
+// do runs the round's scripts, and takes in their answers. On a single server any that fails is an
+// error, after which some of them may have been applied. If they are sent again, each is applied once.
 func (r *round) do(ctx context.Context) error {
 	for _, wave := range r.waves {
 		if err := r.run.send(ctx, wave); err != nil {
@@ -184,15 +274,22 @@ func (r *round) do(ctx context.Context) error {
 	return nil
 }
 
-// send sends batches of different partitions together.
+// send sends batches of different partitions together. Those of a cluster's partitions that have
+// failed are missing.
 func (r *run) send(ctx context.Context, batches []*batch) error {
-	replies, err := r.store.scripts(ctx, r.p, r.nodes, batches)
-	if err != nil {
-		r.store.reload(ctx)
-		return err
+	if r.store.keys.partitions == 1 {
+		if err := r.store.scripts(ctx, r.p, r.nodes, batches); err != nil {
+			return err
+		}
+	} else {
+		r.sendApart(ctx, batches)
 	}
-	for i, b := range batches {
-		reply := reader{left: replies[i]}
+	for _, b := range batches {
+		if b.err != nil {
+			r.lose(b.partition, b.err)
+			continue
+		}
+		reply := reader{left: b.reply}
 		if reply.batch(b, &r.out); reply.err != nil {
 			return fmt.Errorf("answer of the script: %w", reply.err)
 		}
@@ -207,15 +304,53 @@ func (r *run) send(ctx context.Context, batches []*batch) error {
 	return nil
 }
 
+// sendApart sends to each of a cluster's masters by itself, so that none waits for another.
+func (r *run) sendApart(ctx context.Context, batches []*batch) {
+	var group sync.WaitGroup
+	groups := make(map[string][]*batch)
+	for _, b := range batches {
+		if b.err = r.lost[b.partition]; b.err != nil {
+			b.missing = wire.NotApplied // what comes after what has failed would be decided without that
+			continue
+		}
+		addr := r.store.master(ctx, b.sender)
+		groups[addr] = append(groups[addr], b)
+	}
+	for addr, batches := range groups {
+		if err := r.store.leftAlone(addr); err != nil {
+			for _, b := range batches {
+				b.missing, b.err = wire.NotApplied, err
+			}
+			continue
+		}
+		group.Go(func() {
+			start := time.Now()
+			err := r.store.scripts(ctx, r.p, r.nodes, batches)
+			if err != nil {
+				r.store.reload(ctx)
+			}
+			if addr != "" && (err == nil || blames(err, start)) {
+				r.store.masters.note(addr, err)
+			}
+		})
+	}
+	group.Wait()
+}
+
 // batch is one script of a round: what that has for one partition, or a part of it.
 type batch struct {
-	sender string
-	number int // in the partition
-	work   int
-	items  []*wire.Item
-	totals []*wire.Total // of items
-	takes  []part
-	state  string
+	partition uint32
+	sender    string
+	number    int // in the partition
+	work      int
+	items     []*wire.Item
+	totals    []*wire.Total // of items
+	takes     []part
+	state     string
+	reply     []string
+	// err is why the batch is missing.
+	err     error
+	missing wire.Missing
 }
 
 // part is a take, or what of one lies in one partition.
@@ -227,9 +362,10 @@ type part struct {
 }
 
 // item adds an item, whose total is put where it says.
-func (r *round) item(item *wire.Item, total *wire.Total) {
+func (r *round) item(item *wire.Item, total *wire.Total) *batch {
 	b := r.at(r.run.store.keys.partition(item.ID), workOf(item.LimitCounter, item.Limit)+len(item.Hits))
 	b.items, b.totals = append(b.items, item), append(b.totals, total)
+	return b
 }
 
 // take adds these rooms of a take, which are in one partition, and whose grant is put where it says.
@@ -269,8 +405,9 @@ func (b *batch) noted() bool {
 	})
 }
 
-// scripts runs a script for each batch, in one round trip for each server.
-func (s *Store) scripts(ctx context.Context, p *wire.Push, nodes uint64, batches []*batch) (replies [][]string, err error) {
+// scripts runs a script for each batch, in one round trip for each server. The error is that of any of
+// them.
+func (s *Store) scripts(ctx context.Context, p *wire.Push, nodes uint64, batches []*batch) (err error) {
 	cmds := make([]*goredis.Cmd, len(batches))
 	acks := &acks{}
 	if len(batches) == 1 && s.replicas == 0 {
@@ -280,16 +417,15 @@ func (s *Store) scripts(ctx context.Context, p *wire.Push, nodes uint64, batches
 		ctx = context.WithValue(ctx, acksKey{}, acks)
 		s.pipeline(ctx, p, nodes, batches, cmds)
 	}
-	replies = make([][]string, len(batches))
-	for i, cmd := range cmds {
-		if replies[i], err = cmd.StringSlice(); err != nil {
-			return nil, err
+	for i, b := range batches {
+		if b.reply, b.err = cmds[i].StringSlice(); b.err == nil && s.replicas > 0 && b.noted() && !acks.has(cmds[i]) {
+			b.err = fmt.Errorf("it was not on %d replicas within %v", s.replicas, s.patience)
 		}
-		if s.replicas > 0 && batches[i].noted() && !acks.has(cmd) {
-			return nil, fmt.Errorf("it was not on %d replicas within %v", s.replicas, replicaTimeout)
+		if b.err != nil {
+			b.missing, err = wire.InDoubt, b.err
 		}
 	}
-	return replies, nil
+	return err
 }
 
 // pipeline sends what may be for several servers together. The commands tell what has failed.

@@ -58,8 +58,9 @@
 //
 // Redis answers before its replicas have a write. If the server is lost then, and a replica takes
 // over, the write is lost. With wait_replicas=n in the URL a push is answered when n replicas of
-// each of its servers have it. If they don't have it within a second, it fails and is sent again.
-// So hits survive the server. But while a server has fewer replicas, nothing is counted on it.
+// each of its servers have it. If they don't have it within 100 ms, or what wait_timeout says, its part
+// fails and is sent again. So hits survive the server. But while a server has fewer replicas, nothing
+// is counted on it.
 package redis
 
 import (
@@ -99,7 +100,9 @@ type Store struct {
 	now    func() time.Time
 	// replicas is how many must have a push before it is answered.
 	replicas int
+	patience time.Duration
 	trial    *store.Trial
+	masters  masters
 }
 
 var _ store.Store = (*Store)(nil)
@@ -115,8 +118,8 @@ func Open(url string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("redis url: %w", err)
 	}
-	s := &Store{now: o.Now, replicas: at.replicas, trial: store.NewTrial()}
-	hook := waitHook{replicas: at.replicas}
+	s := &Store{now: o.Now, replicas: at.replicas, patience: at.patience, trial: store.NewTrial()}
+	hook := waitHook{replicas: at.replicas, timeout: at.patience}
 	// Commands are tried again, and more often than senders wait for; each of these tries needs not
 	// dial more than once. Pipelines and single commands need no pools of their own. No server has
 	// anything to tell that it was not asked for, as it could by RESP3.
@@ -151,17 +154,28 @@ func Open(url string, o Options) (*Store, error) {
 }
 
 // Close ends all connections.
-func (s *Store) Close() error { return s.client.Close() }
+func (s *Store) Close() error {
+	s.masters.close()
+	return s.client.Close()
+}
 
-// Ping implements [store.Store]. A cluster takes hits if any of its partitions does: whoever asks may
-// as well have a backend of most keys as none.
-func (s *Store) Ping(ctx context.Context) (err error) {
-	for range s.keys.partitions {
-		if _, err = s.Push(ctx, s.trial.Next(), 1); err == nil || ctx.Err() != nil {
-			break
+// Ping implements [store.Store]. It asks all partitions.
+func (s *Store) Ping(ctx context.Context) error {
+	p := s.trial.Next()
+	if s.keys.partitions > 1 {
+		p = s.trial.Everywhere()
+	}
+	out, err := s.Push(ctx, p, 1)
+	if err != nil || out.Lacking == nil {
+		return err
+	}
+	lacks := 0
+	for _, m := range out.Answer.Missing {
+		if m != wire.Answered {
+			lacks++
 		}
 	}
-	return err
+	return fmt.Errorf("redis: %w: %d of %d partitions take no hits: %w", store.ErrPartly, lacks, s.keys.partitions, out.Lacking)
 }
 
 //go:embed join.lua
@@ -182,6 +196,9 @@ func (s *Store) Nodes(ctx context.Context, namespace string, node uint64) (nodes
 func (s *Store) join(ctx context.Context, namespace string, node uint64, records string) (nodes uint64, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
+	}
+	if err := s.leftAlone(s.master(ctx, s.keys.nodes(namespace))); err != nil {
+		return 0, fmt.Errorf("redis: join: %w", err)
 	}
 	now := ""
 	if s.now != nil {

@@ -28,6 +28,10 @@ type shared struct {
 	units uint64
 	// forgotten says that the sender has had its answer long ago: then nothing is left to do.
 	forgotten bool
+	// missing says that the take broke off: a partition has failed.
+	missing wire.Missing
+	// last are the batches that give back.
+	last []*batch
 }
 
 type sharedPart struct {
@@ -73,7 +77,9 @@ func (r *run) share(ctx context.Context, takes []*shared) error {
 	}
 	last := r.round(":last")
 	for _, t := range takes {
-		t.settle(last)
+		if t.missing == wire.Answered {
+			t.settle(last)
+		}
 	}
 	returned := r.out.Returned
 	if err := last.do(ctx); err != nil {
@@ -83,10 +89,18 @@ func (r *run) share(ctx context.Context, takes []*shared) error {
 	r.out.Applied = max(0, r.out.Applied-(r.out.Returned-returned))
 	r.out.Returned = returned
 	for _, t := range takes {
-		t.finish()
+		if slices.ContainsFunc(t.last, func(b *batch) bool { return b.missing != wire.Answered }) {
+			t.lose(wire.InDoubt)
+		}
+		if t.missing == wire.Answered {
+			t.finish()
+		}
 	}
 	return nil
 }
+
+// lose breaks a take off. What its parts have granted stays until it comes again.
+func (t *shared) lose(missing wire.Missing) { t.missing, t.units = max(t.missing, missing), 0 }
 
 // ask asks part n, if there is one and all before it have granted something.
 func (t *shared) ask(r *round, n int) {
@@ -103,6 +117,14 @@ func (t *shared) hear(n int) {
 		return
 	}
 	part := &t.parts[n-1]
+	if part.batch.missing != wire.Answered {
+		lost := wire.InDoubt
+		if n == 1 {
+			lost = part.batch.missing
+		}
+		t.lose(lost)
+		return
+	}
 	t.asked, t.units = n, part.grant.Units
 	if part.batch.state == stateForgotten {
 		t.forgotten, t.units = true, 0
@@ -133,7 +155,7 @@ func (t *shared) settle(r *round) {
 		case n < t.asked:
 			t.giveBack(r, part)
 		case !t.forgotten && slices.ContainsFunc(part.rooms, func(i int) bool { return t.take.Rooms[i].CountRejected }):
-			r.take(t.take, t.take.Most, modeRefused, part.rooms, &part.grant)
+			t.last = append(t.last, r.take(t.take, t.take.Most, modeRefused, part.rooms, &part.grant))
 		default:
 			part.grant = wire.Grant{AtNanos: t.parts[0].grant.AtNanos, Totals: make([]wire.Total, len(part.rooms))}
 			t.giveBack(r, part)
@@ -157,7 +179,7 @@ func (t *shared) giveBack(r *round, part *sharedPart) {
 			}
 		}
 		item.Hits[0] = -int64(hits)
-		r.item(&item, total)
+		t.last = append(t.last, r.item(&item, total))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	neturl "net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 )
@@ -15,6 +16,7 @@ type address struct {
 	server   *goredis.Options
 	cluster  *goredis.ClusterOptions
 	replicas int
+	patience time.Duration
 }
 
 const maxReplicas = 16
@@ -46,6 +48,14 @@ func parseURL(url string) (address, error) {
 			return address{}, fmt.Errorf("wait_replicas: want 0 to %d, got %.20q", maxReplicas, text)
 		}
 		query.Del("wait_replicas")
+	}
+	a.patience = replicaTimeout
+	if query.Has("wait_timeout") {
+		text := query.Get("wait_timeout")
+		if a.patience, err = time.ParseDuration(text); err != nil || a.patience < time.Millisecond || a.patience > longestWait {
+			return address{}, fmt.Errorf("wait_timeout: want a duration such as 100ms, of 1ms to %v, got %.20q", longestWait, text)
+		}
+		query.Del("wait_timeout")
 	}
 	for _, host := range more {
 		query.Add("addr", host)

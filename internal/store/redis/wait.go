@@ -8,8 +8,12 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 )
 
-// replicaTimeout is how long a push waits for replicas to have it.
-const replicaTimeout = time.Second
+const (
+	// replicaTimeout is how long a push waits for replicas to have it, if the URL does not say. Nodes
+	// wait for 200 ms, if they are not told otherwise.
+	replicaTimeout = 100 * time.Millisecond
+	longestWait    = 4 * time.Second
+)
 
 // acks are the commands whose last answer was followed, on the same connection, by that of enough
 // replicas.
@@ -40,7 +44,10 @@ func (a *acks) has(cmd goredis.Cmder) bool {
 // waitHook appends WAIT to pipelines that have acks in their context. A cluster's client divides a
 // pipeline among the servers, and again if there are redirections. Only a hook of each server's
 // client sees what goes over one connection.
-type waitHook struct{ replicas int }
+type waitHook struct {
+	replicas int
+	timeout  time.Duration
+}
 
 var _ goredis.Hook = waitHook{}
 
@@ -74,7 +81,11 @@ func (h waitHook) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.
 		case len(scripts) == 0: // what begins a connection
 			return next(ctx, sent)
 		}
-		wait := goredis.NewIntCmd(ctx, "wait", h.replicas, replicaTimeout.Milliseconds())
+		timeout := h.timeout
+		if until, bounded := ctx.Deadline(); bounded {
+			timeout = min(timeout, time.Until(until)*3/4) // so that its answer is there in time
+		}
+		wait := goredis.NewIntCmd(ctx, "wait", h.replicas, max(1, timeout.Milliseconds())) // 0 is for ever
 		acks.set(scripts, false)
 		err := next(ctx, append(sent, wait))
 		acks.set(scripts, wait.Err() == nil && wait.Val() >= int64(h.replicas))

@@ -1,0 +1,179 @@
+package node
+
+import (
+	"context"
+	"math"
+	"strconv"
+	"testing"
+	"time"
+
+	"weir/internal/counter"
+	"weir/internal/store"
+	"weir/internal/store/memory"
+	"weir/internal/wire"
+)
+
+// parted is a store of two partitions, as a cluster has, of which the second may fail.
+type parted struct {
+	store.Store // the first
+	second      store.Store
+	// fails says how the second fails, Answered if it does not. What is in doubt was applied or not.
+	fails   wire.Missing
+	applies func() bool
+}
+
+func part(w *world) *parted {
+	s := &parted{Store: w.store, applies: func() bool { return false }}
+	s.second = memory.New(memory.Options{Now: func() time.Time { return time.Unix(0, w.now) }})
+	w.store = s
+	return s
+}
+
+// inSecond reports whether a key is in the second partition.
+func inSecond(id wire.ID) bool { return id[0]&1 != 0 }
+
+// Push implements store.Store. All rooms of a take are of one key.
+func (s *parted) Push(ctx context.Context, p *wire.Push, nodes uint64) (out store.Outcome, err error) {
+	out.Answer = wire.Answer{
+		NowNanos: math.MaxUint64, Nodes: nodes, Totals: make([]wire.Total, len(p.Items)), Grants: make([]wire.Grant, len(p.Takes)),
+	}
+	missing := make([]wire.Missing, len(p.Items)+len(p.Takes))
+	for _, second := range []bool{false, true} {
+		of := *p
+		of.Items, of.Takes = nil, nil
+		var places []int
+		for i := range p.Items {
+			if inSecond(p.Items[i].ID) == second {
+				of.Items, places = append(of.Items, p.Items[i]), append(places, i)
+			}
+		}
+		for i := range p.Takes {
+			if inSecond(p.Takes[i].Rooms[0].ID) == second {
+				of.Takes, places = append(of.Takes, p.Takes[i]), append(places, len(p.Items)+i)
+			}
+		}
+		at := s.Store
+		if second {
+			at = s.second
+		}
+		lacks := second && s.fails != wire.Answered
+		if lacks {
+			for _, i := range places {
+				missing[i], out.Answer.Missing = s.fails, missing
+			}
+		}
+		if lacks && (s.fails == wire.NotApplied || !s.applies()) {
+			continue
+		}
+		done, err := at.Push(ctx, &of, nodes)
+		if err != nil || lacks {
+			if err != nil {
+				return out, err
+			}
+			continue
+		}
+		out.Answer.NowNanos = done.Answer.NowNanos
+		for i, place := range places {
+			if place < len(p.Items) {
+				out.Answer.Totals[place] = done.Answer.Totals[i]
+			} else {
+				out.Answer.Grants[place-len(p.Items)] = done.Answer.Grants[i-len(of.Items)]
+			}
+		}
+	}
+	return out, nil
+}
+
+// Counters implements store.Store.
+func (s *parted) Counters(ctx context.Context, namespace string, widths []uint64, visit func(store.LimitCounter) error) error {
+	if err := s.Store.Counters(ctx, namespace, widths, visit); err != nil {
+		return err
+	}
+	return s.second.Counters(ctx, namespace, widths, visit)
+}
+
+// Of two partitions the second fails. Keys of the first are decided by the backend as ever, however
+// many of the second ask, and for however long; those of the second as the configuration says.
+func TestOnlyWhatAPartitionHolds(t *testing.T) {
+	for _, rate := range []int64{0, second} {
+		for _, fallback := range []Fallback{CountHere, RejectAll} {
+			testOnlyWhatAPartitionHolds(t, rate, fallback)
+		}
+	}
+}
+
+func testOnlyWhatAPartitionHolds(t *testing.T, rate int64, fallback Fallback) {
+	const rounds, each = 200, 20
+	w := newWorld(t, 1, 2, rate, Options{Fallback: fallback}, users(long))
+	s := part(w)
+	s.fails = wire.NotApplied
+	var asked, allowed [2]int
+	for round := range rounds {
+		for key := range each {
+			user, of := strconv.Itoa(key*(1+round/20)), 0 // others join in
+			f := w.any()
+			if inSecond(f.identities.Of(f.key(0, user))) {
+				of = 1
+			}
+			if asked[of]++; f.send(user) {
+				allowed[of]++
+			}
+		}
+		w.advance(100 * time.Millisecond)
+		for _, f := range w.nodes {
+			if f.link.open() || len(f.batches) > 1 {
+				t.Fatalf("rate %d, round %d: the breaker is open: %v; %d batches without an answer", rate, round, f.link.open(), len(f.batches))
+			}
+		}
+	}
+	want := asked
+	if fallback == RejectAll {
+		want[1] = 0
+	}
+	if allowed != want || asked[1] == 0 {
+		t.Errorf("rate %d, fallback %d: of the partitions' %v %v were allowed, want %v", rate, fallback, asked, allowed, want)
+	}
+	s.fails = wire.Answered
+	w.quiet()
+	if got, want := w.sum(), int64(allowed[0]+allowed[1]); got != want {
+		t.Errorf("rate %d, fallback %d: %d hits counted of %d that passed", rate, fallback, got, want)
+	}
+}
+
+// A partition fails in every way, and comes back, again and again: each hit is counted once.
+func TestPartitionsExactlyOnce(t *testing.T) {
+	for _, rate := range []int64{0, second / 10} {
+		w := newWorld(t, 2, 2, rate, Options{}, users(long))
+		s := part(w)
+		s.applies = func() bool { return w.random.IntN(2) == 0 }
+		var allowed int64
+		var waiting []*fakeRequest
+		for step := range 1000 {
+			if step%10 == 0 {
+				s.fails = wire.Missing(w.random.IntN(3))
+				w.lossBefore, w.lossAfter = float64(w.random.IntN(2))*0.2, float64(w.random.IntN(2))*0.2
+			}
+			f := w.any()
+			for range 12 { // of which some are asked for together
+				r, verdict := f.request(strconv.Itoa(w.random.IntN(12)))
+				if waiting = append(waiting, r); verdict == counter.Allowed {
+					allowed++
+				}
+			}
+			w.advance(20 * time.Millisecond)
+		}
+		s.fails = wire.Answered
+		w.quiet()
+		for _, r := range waiting {
+			if len(r.verdicts) > 0 && r.verdicts[0] == counter.Allowed {
+				allowed++
+			}
+		}
+		if got := w.sum(); got != allowed {
+			t.Errorf("rate %d: %d hits counted of %d that passed", rate, got, allowed)
+		}
+		if lost := w.tallied(func(t *Tallies) uint64 { return t.Lost }); lost > 0 {
+			t.Errorf("rate %d: %d hits given up", rate, lost)
+		}
+	}
+}

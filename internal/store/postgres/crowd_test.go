@@ -1,0 +1,151 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"weir/internal/store"
+	"weir/internal/store/postgres/postgrestest"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// hit is a push of a hit to a counter of a namespace.
+func hit(namespace string, sender, sequence uint64) *wire.Push {
+	c := counter(window.FixedWindow, 1, 24*time.Hour)
+	return &wire.Push{Namespace: namespace, Sender: sender, Sequence: sequence, Floor: sequence,
+		Items: []wire.Item{{LimitCounter: c, Newest: uint64(epoch.UnixMilli()) / c.WidthMillis, Hits: []int64{1}}}}
+}
+
+func push(t *testing.T, s store.Store, p *wire.Push) {
+	t.Helper()
+	if _, err := s.Push(t.Context(), p, 1); err != nil {
+		t.Fatalf("a push of %s: %v", p.Namespace, err)
+	}
+}
+
+// lock has another session lock the counters of a namespace, and returns what ends that.
+func lock(t *testing.T, url, namespace string) (unlock func()) {
+	t.Helper()
+	c := connect(t, url)
+	exec(t, c, "BEGIN", "SELECT FROM weir.counters WHERE namespace = '"+namespace+"' FOR UPDATE")
+	return func() { exec(t, c, "ROLLBACK") }
+}
+
+const waiting = `SELECT count(*) FROM pg_stat_activity WHERE application_name = 'weir' AND datname = current_database() AND wait_event_type = 'Lock'`
+
+// TestLockedCounter has another session lock a namespace's counter. Many pushes wait for it, and
+// none of them ends while a neighbour pushes.
+func TestLockedCounter(t *testing.T) {
+	url := postgrestest.Database(t)
+	s, watch := open(t, url, atEpoch), connect(t, url)
+	push(t, s, hit("locked", 1, 1))
+	unlock := lock(t, url, "locked")
+	var ended atomic.Int64
+	var pushes sync.WaitGroup
+	for sender := range uint64(20) {
+		pushes.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			_, err := s.Push(ctx, hit("locked", 2+sender, 1), 1)
+			if ended.Add(1); err != nil {
+				t.Errorf("a push that waited: %v", err)
+			}
+		})
+	}
+	for number(t, watch, waiting) < 2 { // the locked row's own, and those behind it
+	}
+	for sequence := uint64(1); sequence <= 50; sequence++ {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		_, err := s.Push(ctx, hit("neighbour", 1, sequence), 1)
+		if cancel(); err != nil {
+			t.Errorf("push %d of a neighbour: %v", sequence, err)
+			break
+		}
+	}
+	if n := ended.Load(); n > 0 {
+		t.Errorf("%d pushes ended that wait for a lock", n)
+	}
+	unlock()
+	pushes.Wait()
+}
+
+// TestGivenUp has pushes wait for a lock longer than their senders do: they end before, and no
+// connection with them.
+func TestGivenUp(t *testing.T) {
+	url := postgrestest.Database(t)
+	s, watch := open(t, url, atEpoch), connect(t, url)
+	push(t, s, hit("locked", 1, 1))
+	const connections = `SELECT count(*) FROM pg_stat_activity WHERE application_name = 'weir' AND datname = current_database()`
+	const oldest = `SELECT min(pid) FROM pg_stat_activity WHERE application_name = 'weir' AND datname = current_database()`
+	before := number(t, watch, oldest)
+	unlock := lock(t, url, "locked")
+	for sequence := uint64(2); sequence < 4; sequence++ {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		_, err := s.Push(ctx, hit("locked", 1, sequence), 1)
+		if err == nil || !strings.Contains(err.Error(), "lock timeout") || ctx.Err() != nil {
+			t.Errorf("error %v, and of the context %v; want a lock timeout before it ends", err, ctx.Err())
+		}
+		cancel()
+	}
+	// Whoever goes while it waits takes no connection along either.
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	gone := make(chan error)
+	go func() {
+		_, err := s.Push(ctx, hit("locked", 1, 4), 1)
+		gone <- err
+	}()
+	for number(t, watch, waiting) == 0 {
+	}
+	cancel()
+	if err := <-gone; err == nil {
+		t.Error("a push that nobody waits for got the lock")
+	}
+	unlock()
+	for sequence := uint64(2); sequence < 5; sequence++ {
+		push(t, s, hit("locked", 1, sequence))
+	}
+	if n, still := number(t, watch, connections), number(t, watch, oldest); n != 1 || still != before {
+		t.Errorf("%d connections, the oldest %d; want one, %d, as before", n, still, before)
+	}
+	if out, err := s.Push(t.Context(), hit("locked", 1, 5), 1); err != nil || out.Answer.Totals[0].Hits[0] != 5 {
+		t.Errorf("outcome %+v, error %v; want each of 5 hits once", out, err)
+	}
+}
+
+// TestFewConnections has three backends share a server that has seven connections for them: each has
+// what it takes to answer, though the first could use all.
+func TestFewConnections(t *testing.T) {
+	server := postgrestest.Start(t, "max_connections=10")
+	admin := connect(t, server.URL())
+	exec(t, admin, "CREATE ROLE backend LOGIN PASSWORD 'x'", "CREATE SCHEMA weir AUTHORIZATION backend")
+	u, err := url.Parse(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.UserPassword("backend", "x")
+	for backend := range uint64(3) {
+		s := open(t, u.String(), atEpoch)
+		var pushes sync.WaitGroup
+		for sender := range uint64(12) {
+			pushes.Go(func() {
+				for sequence := uint64(1); sequence <= 5; sequence++ {
+					p := hit(fmt.Sprintf("ns%d", sender%6), backend*100+sender, sequence)
+					if _, err := s.Push(t.Context(), p, 1); err != nil {
+						t.Errorf("backend %d: %v", backend, err)
+					}
+				}
+			})
+		}
+		pushes.Wait()
+		if err := s.Ping(t.Context()); err != nil {
+			t.Errorf("backend %d: %v", backend, err)
+		}
+	}
+}

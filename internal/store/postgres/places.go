@@ -1,0 +1,110 @@
+package postgres
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+)
+
+// places are the right to use connections of the pool. A namespace has half of them at most. When
+// one is free, the namespace with the fewest comes first. So calls that wait in the database, for a
+// lock or a disk, do not keep those of other namespaces from being made.
+type places struct {
+	mu   sync.Mutex
+	size int
+	// narrow is in the place of size until a time: the server has no room for more connections.
+	narrow int
+	until  time.Time
+
+	used    int
+	held    map[string]int
+	waiting []waiter // in the order of coming
+}
+
+type waiter struct {
+	namespace string
+	turn      chan struct{} // closed when the place is the waiter's
+}
+
+func newPlaces(size int) *places { return &places{size: size, held: map[string]int{}} }
+
+// take waits for a place, until ctx ends.
+func (p *places) take(ctx context.Context, namespace string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	w := waiter{namespace, make(chan struct{})}
+	p.mu.Lock()
+	p.waiting = append(p.waiting, w)
+	p.serve()
+	p.mu.Unlock()
+	select {
+	case <-w.turn:
+		return nil
+	case <-ctx.Done():
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if at := slices.Index(p.waiting, w); at >= 0 {
+		p.waiting = slices.Delete(p.waiting, at, at+1)
+	} else {
+		p.leave(namespace) // it had its turn just now
+	}
+	return ctx.Err()
+}
+
+// give gives a place back.
+func (p *places) give(namespace string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.leave(namespace)
+}
+
+// crowded says that the server has no room for more than so many connections. It is asked again
+// after a while.
+func (p *places) crowded(connections int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.narrow, p.until = max(1, connections), time.Now().Add(crowdedFor)
+}
+
+// crowdedFor is how long a pool does not grow that the server had no room for.
+const crowdedFor = 5 * time.Second
+
+// The callers of what follows hold the lock.
+
+func (p *places) leave(namespace string) {
+	p.used--
+	if p.held[namespace]--; p.held[namespace] == 0 {
+		delete(p.held, namespace)
+	}
+	p.serve()
+}
+
+// serve gives places to those who wait.
+func (p *places) serve() {
+	size := p.size
+	if p.narrow > 0 && p.narrow < size {
+		if size = p.narrow; time.Now().After(p.until) {
+			p.narrow, size = 0, p.size
+		}
+	}
+	share := (p.size + 1) / 2
+	for p.used < size {
+		next := -1
+		for i, w := range p.waiting {
+			if held := p.held[w.namespace]; held < share && (next < 0 || held < p.held[p.waiting[next].namespace]) {
+				next = i
+			}
+		}
+		if next < 0 {
+			return
+		}
+		w := p.waiting[next]
+		p.waiting = slices.Delete(p.waiting, next, next+1)
+		p.used++
+		p.held[w.namespace]++
+		close(w.turn)
+	}
+}
