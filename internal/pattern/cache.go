@@ -77,7 +77,7 @@ func (p *Pattern) prepare() {
 	}
 	c.set = make([]uint64, (len(c.targets)+63)/64)
 	c.slots, c.room = make([]uint16, leastSlots), MaxCache
-	if c.columns = p.findColumns(); c.count > 0 {
+	if p.findColumns(); c.count > 0 {
 		p.empty()
 	}
 }

@@ -1,9 +1,6 @@
 package pattern
 
-import (
-	"slices"
-	"unicode/utf8"
-)
+import "unicode/utf8"
 
 // columns are sets of characters that no instruction tells apart, and the end of the text, which is
 // column 0.
@@ -13,9 +10,15 @@ type columns struct {
 	bytes [256]uint8
 	// count is how many columns there are, 0 if they are too many.
 	count int
-	// The characters from starts[i] on, and below starts[i+1], are in column of[i].
-	starts []rune
-	of     []uint8
+	parts []part
+}
+
+// part is the characters from a start up to that of the next one.
+type part struct {
+	_ [0]func() // or else Go makes a function that compares values
+
+	start  rune
+	column uint8
 }
 
 const maxColumns = 256
@@ -47,18 +50,18 @@ func (c *columns) beyond(text []byte, at int) (column, width int) {
 	if width > 2 && r < 0x800 || width > 3 && r < 0x10000 || 0xd800 <= r && r <= 0xdfff || r > utf8.MaxRune {
 		return int(c.bytes[0xff]), 1
 	}
-	i := len(c.of) - 1
-	if c.starts[i] > utf8.RuneSelf {
+	i := len(c.parts) - 1
+	if c.parts[i].start > utf8.RuneSelf {
 		i = c.find(r)
 	}
-	return int(c.of[i]), width
+	return int(c.parts[i].column), width
 }
 
-// find is where in starts the characters begin that a character is among.
+// find is where the part is that has a character.
 func (c *columns) find(r rune) int {
-	low, high := 0, len(c.starts)
+	low, high := 0, len(c.parts)
 	for high-low > 1 {
-		if middle := int(uint(low+high) >> 1); c.starts[middle] <= r {
+		if middle := int(uint(low+high) >> 1); c.parts[middle].start <= r {
 			low = middle
 		} else {
 			high = middle
@@ -68,75 +71,79 @@ func (c *columns) find(r rune) int {
 }
 
 // findColumns finds what the program's instructions tell apart.
-func (p *Pattern) findColumns() (c columns) {
-	sets := slices.Clone(p.classes)
+func (p *Pattern) findColumns() {
+	c := &p.cache.columns
+	c.parts, c.count = []part{{column: 1}}, 2
 	if p.asserts {
-		sets = append(sets, newClass([]span{{'\n', '\n'}}), newClass([]span{{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}}))
+		c.tell([]span{{'\n', '\n'}})
+		c.tell([]span{{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}})
 	}
-	var runes []rune
 	for i := range p.program {
-		if in := &p.program[i]; in.op == takeRune && !slices.Contains(runes, in.x) {
-			runes = append(runes, in.x)
-			sets = append(sets, newClass([]span{{in.x, in.x}}))
-		}
-	}
-	c.starts = []rune{0}
-	for i := range sets {
-		for _, s := range sets[i].ranges {
-			c.cut(s.low)
-			c.cut(s.high + 1)
-		}
-	}
-	c.of, c.count = make([]uint8, len(c.starts)), 2
-	for i := range c.of {
-		c.of[i] = 1
-	}
-	for i := range sets {
-		if !c.split(&sets[i]) {
-			c.count = 0
-			return c
+		switch in := &p.program[i]; in.op {
+		case takeRune:
+			c.tell([]span{{in.x, in.x}})
+		case takeClass:
+			c.tell(p.classes[in.x].ranges)
 		}
 	}
 	for b := range c.bytes {
-		switch {
-		case b < utf8.RuneSelf:
-			c.bytes[b] = c.of[c.find(rune(b))]
-		case b < 0xc2 || b > 0xf4:
-			c.bytes[b] = c.of[c.find(utf8.RuneError)]
+		r := rune(b)
+		if b >= utf8.RuneSelf {
+			r = utf8.RuneError
+		}
+		if b < 0xc2 || b > 0xf4 {
+			c.bytes[b] = c.parts[c.find(r)].column
 		}
 	}
-	return c
 }
 
-// cut has characters begin with one.
-func (c *columns) cut(r rune) {
-	if i := c.find(r); c.starts[i] < r && r <= utf8.MaxRune {
-		c.starts = slices.Insert(c.starts, i+1, r)
+// tell tells what is in ranges from what is not.
+func (c *columns) tell(ranges []span) {
+	for _, s := range ranges {
+		c.cut(s.low)
+		c.cut(s.high + 1)
 	}
-}
-
-// split tells what is in a set from what is not. It reports false if there are too many columns.
-func (c *columns) split(set *class) bool {
 	var all, inside [maxColumns]int
-	for i, r := range c.starts {
-		if all[c.of[i]]++; set.has(r) {
-			inside[c.of[i]]++
-		}
-	}
 	var apart [maxColumns]uint8
-	for i, r := range c.starts {
-		from := c.of[i]
-		if inside[from] == all[from] || !set.has(r) {
-			continue
+	c.each(ranges, func(p *part, in bool) {
+		if all[p.column]++; in {
+			inside[p.column]++
 		}
-		if apart[from] == 0 {
+	})
+	c.each(ranges, func(p *part, in bool) {
+		if !in || inside[p.column] == all[p.column] || c.count == 0 {
+			return
+		}
+		if apart[p.column] == 0 {
 			if c.count == maxColumns {
-				return false
+				c.count = 0
+				return
 			}
-			apart[from] = uint8(c.count)
+			apart[p.column] = uint8(c.count)
 			c.count++
 		}
-		c.of[i] = apart[from]
+		p.column = apart[p.column]
+	})
+}
+
+// each visits all parts, and tells of each whether it is in ranges.
+func (c *columns) each(ranges []span, visit func(p *part, in bool)) {
+	for i := range c.parts {
+		p := &c.parts[i]
+		for len(ranges) > 0 && ranges[0].high < p.start {
+			ranges = ranges[1:]
+		}
+		visit(p, len(ranges) > 0 && ranges[0].low <= p.start)
 	}
-	return true
+}
+
+// cut has a part start at a character.
+func (c *columns) cut(r rune) {
+	i := c.find(r)
+	if c.parts[i].start == r || r > utf8.MaxRune {
+		return
+	}
+	c.parts = append(c.parts, part{})
+	copy(c.parts[i+1:], c.parts[i:])
+	c.parts[i+1].start = r
 }

@@ -31,9 +31,9 @@ func (p *Pattern) example(index, column int) (text []byte, at int) {
 	}
 	text = append(text, [...]string{another: " ", word: "a", newline: "\n", none: ""}[last]...)
 	at = len(text)
-	for i, r := range c.starts {
-		if int(c.of[i]) == column {
-			return append(text, string(r)...), at
+	for i := range c.parts {
+		if int(c.parts[i].column) == column {
+			return append(text, string(c.parts[i].start)...), at
 		}
 	}
 	return text, at
