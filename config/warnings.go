@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"weir/internal/pattern"
 	"weir/window"
 )
 
@@ -28,6 +29,10 @@ func Warnings(c *Config) (warnings Errors) {
 	for i := range c.Rules {
 		rule := &c.Rules[i]
 		path := "rules[" + strconv.Itoa(i) + "]"
+		costlyMatches(path+".match", &rule.Match, add)
+		for j := range rule.Except {
+			costlyMatches(path+".except["+strconv.Itoa(j)+"]", &rule.Except[j].Match, add)
+		}
 		for j := range rule.Key {
 			// What is true of a header is said once.
 			if s := &rule.Key[j]; s.Kind == SelectHeader && !forgeable[s.Name] {
@@ -54,6 +59,28 @@ func understated(rule *Rule) string {
 	}
 	return "a client that compresses its body, or pads it, reserves " + strconv.FormatUint(b.Default, 10) + " and may cost " +
 		strconv.FormatUint(rule.CostMost, 10) + `: "unread" says whether it takes "default", "most" or is to "refuse"`
+}
+
+// longestText is about as long as a proxy lets a request's path or header be.
+const longestText = 60_000
+
+// costlyMatches adds what expressions cost that have more states than are kept.
+func costlyMatches(path string, m *Match, add func(path, problem string)) {
+	costly := func(name string, s *StringMatch) {
+		if s == nil || s.Op != Regex {
+			return
+		}
+		if p, err := pattern.Compile(s.Value); err == nil && !p.Fits() {
+			add(path+"."+name+".regex", "has too many states to keep: a value of "+strconv.Itoa(longestText/1000)+" kB that is made for it takes up to "+
+				strconv.FormatFloat(float64(p.Steps(longestText))/1e6, 'f', 1, 64)+
+				" million steps, each 10 to 50 ns of a worker's time; counts of repetitions make states, and several rules have fewer")
+		}
+	}
+	costly("path", m.Path)
+	costly("host", m.Host)
+	for i := range m.Headers {
+		costly("headers."+m.Headers[i].Name, &m.Headers[i].StringMatch)
+	}
 }
 
 func smallSlidingWindow(l *window.Limit) string {

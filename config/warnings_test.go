@@ -16,6 +16,10 @@ func TestWarnings(t *testing.T) {
 	rule := func(rest string) string { return `{"rules": [{"name": "a", ` + rest + `}]}` }
 	limits := func(limits string) string { return rule(`"limits": [` + limits + `]`) }
 	const hidden = "rules[0].limits[1]: never decides, as limits[0] refuses before: 100 in 1m"
+	states := func(millions string) string {
+		return ": has too many states to keep: a value of 60 kB that is made for it takes up to " + millions +
+			" million steps, each 10 to 50 ns of a worker's time; counts of repetitions make states, and several rules have fewer"
+	}
 	for _, test := range []struct {
 		document string
 		want     []string
@@ -66,6 +70,10 @@ func TestWarnings(t *testing.T) {
 			"rules[0].key[1]: a client may send any x-user, and so choose its counter, unless a filter before sets or removes it",
 			"rules[1].key[1]: a client may send any x-forwarded-for, and so choose its counter; client_ip is the address that Envoy trusts",
 		}},
+
+		{rule(`"match": {"path": {"regex": "/([a-z]*,?[a-z]*){100}x"}}, "limits": [{"limit": 100, "window": 1}]`), nil},
+		{rule(`"match": {"path": {"regex": "/[xy]*x[xy]{20}"}}, "except": [{"host": {"exact": "a"}}, {"headers": {"x-a": {"regex": ".*x.{500}"}}}], "limits": [{"limit": 100, "window": 1}]`), []string{
+			"rules[0].match.path.regex" + states("1.6"), "rules[0].except[1].headers.x-a.regex" + states("30.3")}},
 	} {
 		c, err := config.Parse([]byte(test.document))
 		if err != nil {

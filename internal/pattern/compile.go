@@ -67,6 +67,9 @@ func Compile(expr string) (*Pattern, error) {
 		marks:   make([]uint32, len(c.code)),
 	}
 	p.findPrefix()
+	if !p.literal {
+		p.prepare()
+	}
 	return p, nil
 }
 

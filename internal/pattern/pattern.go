@@ -42,8 +42,10 @@ type Pattern struct {
 	classes []class
 	asserts bool // what follows an instruction depends on where the text is
 
-	// What a step of Matches leaves to the next: a program's state is the set of the instructions
-	// that may take the next character.
+	cache cache
+
+	// What a step of the simulation leaves to the next: a program's state is the set of the
+	// instructions that may take the next character.
 	now, then []uint16
 	stack     []uint16
 	marks     []uint32 // by instruction: the step that has come by it last
@@ -86,8 +88,9 @@ const (
 
 const assertions = "AzbB"
 
-// Matches reports whether all of the text matches. It takes at most as many steps as the text has
-// characters times the program has instructions, and allocates nothing.
+// Matches reports whether all of the text matches. A character that the cache knows takes one look
+// into a table. Others take a step, which goes through each instruction of the program once at most.
+// It allocates nothing once the cache has what texts need, or is full.
 func (p *Pattern) Matches(text []byte) bool {
 	at := len(p.prefix)
 	if len(text) < at || string(text[:at]) != p.prefix {
@@ -96,34 +99,27 @@ func (p *Pattern) Matches(text []byte) bool {
 	if p.literal {
 		return len(text) == at
 	}
-	if uint64(len(text)) >= uint64(math.MaxUint32-p.step) {
-		clear(p.marks)
-		p.step = 0
+	if p.cache.count > 0 {
+		return p.walk(text, at)
 	}
-	now, then := p.now, p.then[:0]
 	p.begin()
-	now = p.follow(now[:0], p.start, text, at)
+	return p.simulate(p.follow(p.now[:0], p.start, text, at), text, at)
+}
+
+// simulate matches the rest of a text, with the instructions that may take its first character.
+func (p *Pattern) simulate(now []uint16, text []byte, at int) bool {
+	then := p.then[:0]
 	for at < len(text) {
 		if len(now) == 0 {
 			return false
 		}
 		r, width := decode(text[at:])
 		at += width
+		p.cache.simulated++
 		p.begin()
 		for _, pc := range now {
 			if in := &p.program[pc]; p.takes(in, r) {
 				then = p.follow(then, in.y, text, at)
-			}
-		}
-		// In a loop like that of .* the state stays the same for as long as the class takes what comes.
-		if len(now) == 1 && len(then) == 1 && now[0] == then[0] && !p.asserts {
-			in := &p.program[now[0]]
-			for at < len(text) {
-				r, width := decode(text[at:])
-				if !p.takes(in, r) {
-					return false
-				}
-				at += width
 			}
 		}
 		now, then = then, now[:0]
@@ -145,7 +141,12 @@ func (p *Pattern) takes(in *instruction, r rune) bool {
 	return p.classes[in.x].has(r)
 }
 
+// begin begins a step.
 func (p *Pattern) begin() {
+	if p.step == math.MaxUint32 {
+		clear(p.marks)
+		p.step = 0
+	}
 	p.step++
 	p.matched = false
 }

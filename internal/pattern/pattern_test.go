@@ -2,6 +2,7 @@ package pattern_test
 
 import (
 	"errors"
+	"math/rand/v2"
 	"regexp"
 	"regexp/syntax"
 	"strings"
@@ -75,11 +76,16 @@ func like(t testing.TB, expr string, texts ...[]byte) bool {
 	if !strings.Contains(expr, `\Q`) {
 		re = regexp.MustCompile(`\A(?:` + expr + `)\z`)
 	}
+	// Of these two the first keeps what it learns, and the other thrashes.
+	tight, _ := pattern.Compile(expr)
+	tight.Tighten(100)
 	for _, text := range texts {
 		found := re.FindIndex(text)
 		want := found != nil && found[0] == 0 && found[1] == len(text)
-		if got := p.Matches(text); got != want {
-			t.Errorf("%q matches %q: %v, want %v", expr, text, got, want)
+		for try, p := range [...]*pattern.Pattern{p, tight, p, tight} {
+			if got := p.Matches(text); got != want {
+				t.Errorf("%q matches %q, try %d: %v, want %v", expr, text, try, got, want)
+			}
 		}
 	}
 	return true
@@ -191,6 +197,70 @@ func TestStepsWrap(t *testing.T) {
 	}
 }
 
+// A pattern that is said to fit learns no more than it has then, and one that does not thrashes.
+func TestFits(t *testing.T) {
+	t.Parallel()
+	for expr, want := range map[string]bool{
+		"/a": true, "/[^?]*(login|signup|reset)[^?]*/?": true, "/([a-z]*,?[a-z]*){100}x": true, `(?i).*\b(bot|crawler|spider)\b.*`: true,
+		`[a-z]{1,63}(\.[a-z]{1,63}){1,10}`: true, "/[xy]*x[xy]{20}z": false, "/[xy]*x[xy]{0,500}z": false, "(?:.?){1000}": false,
+	} {
+		p, err := pattern.Compile(expr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.Fits(); got != want {
+			t.Errorf("%s fits: %v, want %v", expr, got, want)
+		}
+		if learned := p.Learned(); want {
+			for _, text := range texts {
+				p.Matches([]byte(text))
+			}
+			if n := p.Learned(); n != learned {
+				t.Errorf("%s: %d learned, and then %d", expr, learned, n)
+			}
+		}
+	}
+}
+
+// TestThrash wants a pattern that has no room for what texts come by to take no more steps than a
+// simulation, and to learn little beside it.
+func TestThrash(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, expr := range []string{"/[xy]*x[xy]{20}z?", "/[xy]*x[xy]{500}z?", `/[xy]*x\B[xy]{50}z?`} {
+		p, err := pattern.Compile(expr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, size := range []int{50, 600, 55_000} {
+			walked, learned, steps := 0, 0, p.Taken()
+			texts := max(2, 60_000/size)
+			for range texts {
+				text := []byte("/")
+				for range size {
+					text = append(text, "xxxxyyyy"[r.IntN(8)])
+				}
+				if !p.Thrashed() { // or else the cache is emptied
+					learned -= p.Learned()
+				}
+				p.Matches(text)
+				learned += p.Learned()
+				walked += len(text)
+			}
+			if learned < 100 {
+				t.Errorf("%s: %d learned of %d texts of %d, which do not thrash", expr, learned, texts, size)
+			}
+			if n := p.Taken() - steps; n > walked+2*texts {
+				t.Errorf("%s: %d steps for %d characters of %d texts", expr, n, walked, texts)
+			}
+			// One filling, and a character for each eight that were simulated.
+			if most := 8_000 + walked/8; learned > most {
+				t.Errorf("%s: %d learned of %d characters of %d texts, want at most %d", expr, learned, walked, texts, most)
+			}
+		}
+	}
+}
+
 // FuzzLikeRegexp holds expressions and texts against package regexp.
 func FuzzLikeRegexp(f *testing.F) {
 	for i, expr := range expressions {
@@ -231,11 +301,16 @@ func FuzzHostile(f *testing.F) {
 		}
 		hostile := []byte(strings.Repeat(text, int(length)/len(text)))
 		p.Matches(hostile)
-		if n := p.Steps(); n > len(hostile)+1 {
+		// The step that finds the cache full is taken again.
+		if n := p.Taken(); n > len(hostile)+2 {
 			t.Errorf("%q takes %d steps for %d bytes", expr, n, len(hostile))
 		}
 		if n := p.Instructions(); n > pattern.MaxProgram {
 			t.Errorf("%q has %d instructions", expr, n)
+		}
+		// A text that is simulated may have the next one learned again.
+		for range 3 {
+			p.Matches(hostile)
 		}
 		if n := testing.AllocsPerRun(1, func() { p.Matches(hostile) }); n != 0 {
 			t.Errorf("%q allocates %v times", expr, n)

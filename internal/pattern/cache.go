@@ -1,0 +1,284 @@
+package pattern
+
+import (
+	"math/bits"
+	"slices"
+)
+
+const (
+	// MaxCache is the size that a pattern's cache grows to, in bytes, but for what append leaves unused.
+	MaxCache = 32 << 10
+	// leastSlots is how many slots there are at first, for half as many rows.
+	leastSlots = 64
+	// maxProbes is how many slots are looked at for a row. Texts whose rows collide fill the cache early.
+	maxProbes = 32
+	// patience is how many characters are simulated for each that was learned, before a full cache is
+	// emptied: texts that fill it again and again have a character learned for each eight that they
+	// have simulated.
+	patience = 8
+)
+
+// cache is a deterministic automaton, of which rows are made as texts come by them. A row is a state:
+// the targets that the last character has led to, and what that was, if assertions ask. Each column of
+// characters has what follows in it, and so has the text's end.
+//
+// A text can't make it slower than the simulation is: once it is full, what is in it stays, and texts
+// that need more are simulated, until that has taken longer than filling it has.
+type cache struct {
+	columns
+	targets []uint16 // after lastBits of none, the places where the program goes on after characters
+	numbers []uint16 // of the targets, by their places
+
+	next  []uint16 // what follows, by row and column
+	sets  []uint64 // by row: which words of a set are not 0, and these
+	ends  []uint16 // of sets, by row
+	slots []uint16 // a table of rows by the hashes of their sets, 0 for none
+
+	// set has a bit for each target, and packed is what stands of it in sets. The first lastBits are
+	// what the last character was.
+	set, packed []uint64
+
+	room int // in bytes
+	full bool
+	// learned is how many entries of next were, since the cache was empty, and simulated how many
+	// characters have been, since it is full.
+	learned, simulated int
+}
+
+// What follows in a row, besides another row.
+const (
+	unknown uint16 = iota
+	refused
+	accepted
+	noRoom   // stands nowhere
+	firstRow // where the text's beginning leads to
+)
+
+// What the last character was.
+const (
+	another uint64 = iota
+	word
+	newline
+	none // it is the text's beginning
+
+	lastBits = 2
+	lasts    = 1<<lastBits - 1
+)
+
+// prepare makes a cache of the first row, if there is room for some.
+func (p *Pattern) prepare() {
+	c := &p.cache
+	c.targets, c.numbers = make([]uint16, lastBits), make([]uint16, len(p.program))
+	c.add(p.start)
+	for i := range p.program {
+		if in := &p.program[i]; in.op == takeRune || in.op == takeClass {
+			c.add(in.y)
+		}
+	}
+	c.set = make([]uint64, (len(c.targets)+63)/64)
+	c.slots, c.room = make([]uint16, leastSlots), MaxCache
+	if p.findColumns(); c.count > 0 {
+		p.empty()
+	}
+}
+
+func (c *cache) add(target uint16) {
+	if c.numbers[target] == 0 {
+		c.numbers[target] = uint16(len(c.targets))
+		c.targets = append(c.targets, target)
+	}
+}
+
+// empty leaves the first row alone.
+func (p *Pattern) empty() {
+	c := &p.cache
+	c.next = append(c.next[:0], make([]uint16, firstRow)...)
+	c.sets, c.ends = c.sets[:0], c.ends[:0]
+	clear(c.slots)
+	c.full, c.learned, c.simulated = false, 0, 0
+	clear(c.set)
+	c.put(p.start)
+	c.set[0] |= p.last([]byte(p.prefix))
+	c.row()
+}
+
+// put adds a target to the set.
+func (c *cache) put(target uint16) {
+	number := c.numbers[target]
+	c.set[number>>6] |= 1 << (number & 63)
+}
+
+// last is what the last character of a text was, if assertions ask.
+func (p *Pattern) last(text []byte) uint64 {
+	switch n := len(text); {
+	case !p.asserts:
+		return another
+	case n == 0:
+		return none
+	case text[n-1] == '\n':
+		return newline
+	case isWord(text[n-1]):
+		return word
+	}
+	return another
+}
+
+// thrashed reports whether it is time to empty the cache.
+func (c *cache) thrashed() bool { return c.full && c.simulated >= patience*c.learned }
+
+// walk matches what follows the prefix of a text.
+func (p *Pattern) walk(text []byte, at int) bool {
+	c := &p.cache
+	if c.thrashed() {
+		p.empty()
+	}
+	row := int(firstRow)
+	for {
+		next, column, width := c.next, 0, 0
+		for at < len(text) {
+			column, width = int(c.bytes[text[at]]), 1
+			if column == 0 {
+				column, width = c.beyond(text, at)
+			}
+			to := next[row+column]
+			if to < firstRow {
+				break
+			}
+			row = int(to)
+			at += width
+		}
+		if at == len(text) {
+			column, width = 0, 0
+		}
+		to := next[row+column]
+		if to == unknown {
+			to = p.learn(row, column, text, at)
+		}
+		switch to {
+		case refused, accepted:
+			return to == accepted
+		case noRoom:
+			return p.simulate(p.enter(row, text, at), text, at)
+		}
+		row = int(to)
+		at += width
+	}
+}
+
+// learn finds out what follows in a row, and keeps it, if there is room.
+func (p *Pattern) learn(row, column int, text []byte, at int) (next uint16) {
+	c := &p.cache
+	now := p.enter(row, text, at)
+	next = refused
+	if at == len(text) {
+		if p.matched {
+			next = accepted
+		}
+	} else {
+		clear(c.set)
+		r, width := decode(text[at:])
+		for _, pc := range now {
+			if in := &p.program[pc]; p.takes(in, r) {
+				c.put(in.y)
+				next = unknown
+			}
+		}
+		if next == unknown {
+			c.set[0] |= p.last(text[:at+width])
+			next = c.row()
+		}
+	}
+	if next != noRoom {
+		c.next[row+column] = next
+		c.learned++
+	}
+	return next
+}
+
+// enter begins a step with what is in a row.
+func (p *Pattern) enter(row int, text []byte, at int) (state []uint16) {
+	c := &p.cache
+	p.begin()
+	state = p.now[:0]
+	set := c.setOf((row - int(firstRow)) / c.count)
+	for words := set[0]; words != 0; words &= words - 1 {
+		set = set[1:]
+		first, rest := bits.TrailingZeros64(words)<<6, set[0]
+		if first == 0 {
+			rest &^= lasts
+		}
+		for ; rest != 0; rest &= rest - 1 {
+			state = p.follow(state, c.targets[first+bits.TrailingZeros64(rest)], text, at)
+		}
+	}
+	return state
+}
+
+func (c *cache) setOf(index int) []uint64 {
+	start := 0
+	if index > 0 {
+		start = int(c.ends[index-1])
+	}
+	return c.sets[start:c.ends[index]]
+}
+
+// row is that of the set, which it makes if there is room.
+func (c *cache) row() uint16 {
+	c.pack()
+	count := len(c.ends)
+	if len(c.slots) < 2*count+2 && !c.full {
+		c.slots = make([]uint16, 2*len(c.slots))
+		for i := range count {
+			if slot := c.find(c.setOf(i)); slot != nil {
+				*slot = uint16(i + 1)
+			}
+		}
+	}
+	slot := c.find(c.packed)
+	if slot != nil && *slot != 0 {
+		return c.place(int(*slot) - 1)
+	}
+	if c.full = c.full || slot == nil || c.size()+2*(c.count+1)+8*len(c.packed) > c.room; c.full {
+		return noRoom
+	}
+	*slot = uint16(count + 1)
+	c.sets = append(c.sets, c.packed...)
+	c.ends = append(c.ends, uint16(len(c.sets)))
+	for range c.count {
+		c.next = append(c.next, unknown)
+	}
+	return c.place(count)
+}
+
+// size is that of all rows, in bytes.
+func (c *cache) size() int { return 2*(len(c.next)+len(c.ends)+len(c.slots)) + 8*len(c.sets) }
+
+// pack leaves out the words of the set that are 0.
+func (c *cache) pack() {
+	c.packed = append(c.packed[:0], 0)
+	for i, word := range c.set {
+		if word != 0 {
+			c.packed[0] |= 1 << i
+			c.packed = append(c.packed, word)
+		}
+	}
+}
+
+func (c *cache) place(index int) uint16 { return firstRow + uint16(index*c.count) }
+
+// find is the slot of a packed set, or that where it belongs. It is nil if too many others are there.
+func (c *cache) find(set []uint64) *uint16 {
+	hash := uint64(0)
+	for _, word := range set {
+		high, low := bits.Mul64(hash^word, 0x9e3779b97f4a7c15)
+		hash = high ^ low
+	}
+	for range maxProbes {
+		slot := &c.slots[hash&uint64(len(c.slots)-1)]
+		if *slot == 0 || slices.Equal(c.setOf(int(*slot)-1), set) {
+			return slot
+		}
+		hash++
+	}
+	return nil
+}

@@ -1,0 +1,149 @@
+package pattern
+
+import "unicode/utf8"
+
+// columns are sets of characters that no instruction tells apart, and the end of the text, which is
+// column 0.
+type columns struct {
+	// bytes has the columns of the characters that a byte alone tells: ASCII, and what is not UTF-8
+	// whatever follows. Of others it has 0.
+	bytes [256]uint8
+	// count is how many columns there are, 0 if they are too many.
+	count int
+	parts []part
+}
+
+// part is the characters from a start up to that of the next one.
+type part struct {
+	_ [0]func() // or else Go makes a function that compares values
+
+	start  rune
+	column uint8
+}
+
+const maxColumns = 256
+
+// beyond is the column of a character that begins at a place of a text with a byte from 0xc2 to 0xf4,
+// and how many bytes it has. Calls are dear in WebAssembly: it is decoded here.
+func (c *columns) beyond(text []byte, at int) (column, width int) {
+	r := rune(text[at])
+	width = 4
+	switch {
+	case r < 0xe0:
+		r, width = r&0x1f, 2
+	case r < 0xf0:
+		r, width = r&0xf, 3
+	default:
+		r &= 7
+	}
+	if len(text)-at < width {
+		return int(c.bytes[0xff]), 1
+	}
+	for i := at + 1; i < at+width; i++ {
+		b := text[i]
+		if b&0xc0 != 0x80 {
+			return int(c.bytes[0xff]), 1
+		}
+		r = r<<6 | rune(b&0x3f)
+	}
+	// One that is longer than it need be, a surrogate, or none of Unicode.
+	if width > 2 && r < 0x800 || width > 3 && r < 0x10000 || 0xd800 <= r && r <= 0xdfff || r > utf8.MaxRune {
+		return int(c.bytes[0xff]), 1
+	}
+	i := len(c.parts) - 1
+	if c.parts[i].start > utf8.RuneSelf {
+		i = c.find(r)
+	}
+	return int(c.parts[i].column), width
+}
+
+// find is where the part is that has a character.
+func (c *columns) find(r rune) int {
+	low, high := 0, len(c.parts)
+	for high-low > 1 {
+		if middle := int(uint(low+high) >> 1); c.parts[middle].start <= r {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	return low
+}
+
+// findColumns finds what the program's instructions tell apart.
+func (p *Pattern) findColumns() {
+	c := &p.cache.columns
+	c.parts, c.count = []part{{column: 1}}, 2
+	if p.asserts {
+		c.tell([]span{{'\n', '\n'}})
+		c.tell([]span{{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}})
+	}
+	for i := range p.program {
+		switch in := &p.program[i]; in.op {
+		case takeRune:
+			c.tell([]span{{in.x, in.x}})
+		case takeClass:
+			c.tell(p.classes[in.x].ranges)
+		}
+	}
+	for b := range c.bytes {
+		r := rune(b)
+		if b >= utf8.RuneSelf {
+			r = utf8.RuneError
+		}
+		if b < 0xc2 || b > 0xf4 {
+			c.bytes[b] = c.parts[c.find(r)].column
+		}
+	}
+}
+
+// tell tells what is in ranges from what is not.
+func (c *columns) tell(ranges []span) {
+	for _, s := range ranges {
+		c.cut(s.low)
+		c.cut(s.high + 1)
+	}
+	var all, inside [maxColumns]int
+	var apart [maxColumns]uint8
+	c.each(ranges, func(p *part, in bool) {
+		if all[p.column]++; in {
+			inside[p.column]++
+		}
+	})
+	c.each(ranges, func(p *part, in bool) {
+		if !in || inside[p.column] == all[p.column] || c.count == 0 {
+			return
+		}
+		if apart[p.column] == 0 {
+			if c.count == maxColumns {
+				c.count = 0
+				return
+			}
+			apart[p.column] = uint8(c.count)
+			c.count++
+		}
+		p.column = apart[p.column]
+	})
+}
+
+// each visits all parts, and tells of each whether it is in ranges.
+func (c *columns) each(ranges []span, visit func(p *part, in bool)) {
+	for i := range c.parts {
+		p := &c.parts[i]
+		for len(ranges) > 0 && ranges[0].high < p.start {
+			ranges = ranges[1:]
+		}
+		visit(p, len(ranges) > 0 && ranges[0].low <= p.start)
+	}
+}
+
+// cut has a part start at a character.
+func (c *columns) cut(r rune) {
+	i := c.find(r)
+	if c.parts[i].start == r || r > utf8.MaxRune {
+		return
+	}
+	c.parts = append(c.parts, part{})
+	copy(c.parts[i+1:], c.parts[i:])
+	c.parts[i+1].start = r
+}
