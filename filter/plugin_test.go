@@ -97,7 +97,8 @@ func TestConfigurationUpdateWhileRequestsWait(t *testing.T) {
 				streams := v.paused(20, "x-user", "ann")
 				callouts := v.callouts
 				v.callouts = nil
-				last, gone := v, false
+				var gone bool
+				last := v
 				if replaced {
 					last, gone = v.replace(configuration)
 					w.vms = append(w.vms, last)

@@ -136,8 +136,9 @@ func (l *Limiter) Decide(ctx context.Context, cost uint64, key ...string) (Decis
 //
 // A request that only the backend can allow waits for it, for NamespaceOptions.Timeout at most. If
 // ctx ends meanwhile, the error is ctx's, and the request's hits are given back. After
-// [Namespace.Close] the error is [ErrClosed], and if that ends before the backend has answered. The only other errors are of demands that are none, or
-// of more than the backend can be asked for at once where it decides every request.
+// [Namespace.Close] the error is [ErrClosed], and so it is if Close is cut short while the request
+// waits. The only other errors are of demands that are none, or of more than the backend can be asked
+// for at once where it decides every request.
 func (n *Namespace) Decide(ctx context.Context, demands ...Demand) (Decision, error) {
 	for i := range demands {
 		l := demands[i].Limiter
