@@ -28,7 +28,7 @@ type property struct {
 
 	header string // or empty
 	lines  lines  // of the header that count
-	path      string // of an Envoy attribute, with zero bytes between its parts
+	path   string // of an Envoy attribute, with zero bytes between its parts
 	// part, unless it is the whole, is what is taken of another property, which is the one at of.
 	part   part
 	of     int
