@@ -184,39 +184,41 @@ func budgets(t *testing.T, d driver) {
 // reserves. Where the backend decides, the first one that has no room beside them is refused; else the
 // overshoot bound tells by how much more has passed, once the backend has heard of it.
 func TestBudgetsOfRequestsInTurn(t *testing.T) {
-	onEach(t, 2, budgetsOfRequestsInTurn)
+	for _, rate := range []string{"0", "1"} {
+		t.Run("sync_rate "+rate, func(t *testing.T) {
+			onEach(t, 2, func(t *testing.T, d driver) { budgetsOfRequestsInTurn(t, d, rate) })
+		})
+	}
 }
 
-func budgetsOfRequestsInTurn(t *testing.T, d driver) {
+func budgetsOfRequestsInTurn(t *testing.T, d driver, rate string) {
 	const limit, tokens = 50_000, 1000
-	for _, rate := range []string{"0", "1"} {
-		configuration := strings.Replace(fmt.Sprintf(budget, limit), `"sync_rate": 0.2`, `"sync_rate": `+rate, 1)
-		backend := serve(t, "memory")
-		all, addresses := nodes(t, d, 2, nodeConfig{configuration: configuration, backend: backend, workers: 2, upstream: http.HandlerFunc(model)})
-		spent := int64(0)
-		for i := range 100 {
-			switch status, err := stream(addresses[i%2], "ann", endsWhole, 50, tokens); {
-			case err != nil:
-				t.Fatal(err)
-			case status == http.StatusOK:
-				spent += tokens
-			}
+	configuration := strings.Replace(fmt.Sprintf(budget, limit), `"sync_rate": 0.2`, `"sync_rate": `+rate, 1)
+	backend := serve(t, "memory")
+	all, addresses := nodes(t, d, 2, nodeConfig{configuration: configuration, backend: backend, workers: 2, upstream: http.HandlerFunc(model)})
+	spent := int64(0)
+	for i := range 100 {
+		switch status, err := stream(addresses[i%2], "ann", endsWhole, 50, tokens); {
+		case err != nil:
+			t.Fatal(err)
+		case status == http.StatusOK:
+			spent += tokens
 		}
-		// A stream that is charged as it runs has a push on its way when it ends.
-		if rate == "0" && spent > limit+tokens || spent < limit {
-			t.Errorf("sync_rate %s: %d tokens are spent, of %d", rate, spent, limit)
+	}
+	// A stream that is charged as it runs may have a push on its way when it ends.
+	if rate == "0" && spent > limit+tokens || spent < limit {
+		t.Errorf("%d tokens are spent, of %d", spent, limit)
+	}
+	// The largest bound of all nodes holds.
+	name := "weir.weir_namespace=.=budget;.;weir_rule=.=tokens;.;overshoot_bound"
+	bound := int64(-1)
+	for deadline := time.Now().Add(20 * time.Second); bound < spent-limit && time.Now().Before(deadline); {
+		for _, n := range all {
+			bound = max(bound, n.metric(t, name))
 		}
-		// The largest bound of all nodes holds.
-		name := "weir.weir_namespace=.=budget;.;weir_rule=.=tokens;.;overshoot_bound"
-		bound := int64(-1)
-		for deadline := time.Now().Add(20 * time.Second); bound < spent-limit && time.Now().Before(deadline); {
-			for _, n := range all {
-				bound = max(bound, n.metric(t, name))
-			}
-		}
-		if bound < spent-limit {
-			t.Errorf("sync_rate %s: %d tokens are spent, of %d, and the overshoot bound is %d", rate, spent, limit, bound)
-		}
+	}
+	if bound < spent-limit {
+		t.Errorf("%d tokens are spent, of %d, and the overshoot bound is %d", spent, limit, bound)
 	}
 }
 

@@ -48,6 +48,13 @@ type dirtyKey struct {
 	rule uint32 // in dirtyKeys.rules
 }
 
+// hastyKey is a key of a rule that the backend decides, with hits that it should know of before the next
+// request.
+type hastyKey struct {
+	address sharedata.Address
+	rule    *Rule
+}
+
 type dirtyBlock struct {
 	keys   *[dirtyBlockKeys]dirtyKey
 	length int

@@ -1,18 +1,7 @@
 package node
 
-import (
-	"weir/sharedata"
-)
-
 // maxHasty bounds the keys that the backend is to hear of at once. The others wait until they are due.
 const maxHasty = 1 << 10
-
-// hastyKey is a key of a rule that the backend decides, with hits that it should know of before the next
-// request.
-type hastyKey struct {
-	address sharedata.Address
-	rule    *Rule
-}
 
 // hasten has [Node.PushCharges] push what a demand's key has pending, if the backend decides its rule.
 // Others count what is pending with their leases.
