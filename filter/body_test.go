@@ -157,6 +157,14 @@ func TestReserveOfNoBody(t *testing.T) {
 	if s.OnHttpRequestTrailers(1) != types.ActionContinue || v.leaves(s) != "950" {
 		t.Errorf("a request with trailers leaves %s", v.response["x-ratelimit-remaining"])
 	}
+	s, _ = v.ask("x-key", "cid")
+	v.upload(s, false, `{"max_tokens":10}`)
+	if s.OnHttpRequestTrailers(1) != types.ActionContinue || v.leaves(s) != "990" {
+		t.Errorf("a request with a body and trailers leaves %s", v.response["x-ratelimit-remaining"])
+	}
+	if n := v.count("unread_bodies_total"); n != 0 {
+		t.Errorf("%d bodies were not read", n)
+	}
 }
 
 // Only rules that apply have a say, each with its own number; a shadow rule, too.

@@ -76,6 +76,8 @@ func (s *stream) chargeFor(rule *requestRule, d *node.Demand, now int64, undecid
 
 // said is what a request says that its response costs.
 type said struct {
+	_ [0]func() // or else Go makes a function that compares values
+
 	rule *requestRule
 	cost uint64
 	ok   bool
@@ -89,7 +91,7 @@ func (s *stream) say(demands []node.Demand) {
 	for i := range demands {
 		if rule := &p.rules[demands[i].Rule.Index]; rule.says {
 			cost, ok := p.request.selectedCost(&rule.onResponse, usage.Most)
-			s.said = append(s.said, said{rule, cost, ok})
+			s.said = append(s.said, said{rule: rule, cost: cost, ok: ok})
 		}
 	}
 }

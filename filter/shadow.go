@@ -31,6 +31,8 @@ type measure struct {
 
 // shadow is a demand of a shadow rule, of a request that waits for the others.
 type shadow struct {
+	_ [0]func() // or else Go makes a function that compares values
+
 	node.Saved
 	// later is what the request says that the response costs.
 	later uint64
@@ -59,7 +61,7 @@ func (s *stream) keepShadows(demands []node.Demand, now int64) {
 	for i := range demands {
 		d := &demands[i]
 		p.node.Look(d, now)
-		s.shadows = append(s.shadows, shadow{p.node.Save(d), p.laterCost(d)})
+		s.shadows = append(s.shadows, shadow{Saved: p.node.Save(d), later: p.laterCost(d)})
 	}
 }
 

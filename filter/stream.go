@@ -40,6 +40,8 @@ type stream struct {
 
 // later is a rule that counts what a request's response costs.
 type later struct {
+	_ [0]func() // or else Go makes a function that compares values
+
 	node.Saved
 	measure *measure // of a shadow rule that has not decided yet
 }
@@ -258,7 +260,7 @@ func (p *plugin) laterCost(d *node.Demand) uint64 {
 }
 
 func (s *stream) countLater(d *node.Demand, cost uint64, undecided *measure) {
-	l := later{s.plugin.node.Save(d), undecided}
+	l := later{Saved: s.plugin.node.Save(d), measure: undecided}
 	l.Cost = cost
 	s.later = append(s.later, l)
 }

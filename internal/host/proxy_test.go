@@ -158,7 +158,9 @@ func TestProxyForwardsTrailers(t *testing.T) {
 		s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Trailer", "X-Sum")
 			for range 2 {
-				io.WriteString(flushed{w}, r.URL.Query().Get("body"))
+				if _, err := io.WriteString(flushed{w}, r.URL.Query().Get("body")); err != nil {
+					t.Error(err)
+				}
 			}
 			w.Header().Set("X-Sum", "7")
 		}))
