@@ -70,6 +70,48 @@ func TestReserveOfBody(t *testing.T) {
 	})
 }
 
+// A body that can't be read takes most, or is refused and takes nothing.
+func TestUnreadBodies(t *testing.T) {
+	onEach(t, 1, func(t *testing.T, d driver) {
+		const rule = `{"name": %[1]q, "match": {"path": {"exact": "/%[1]s"}}, "limits": [{"limit": 10000, "window": "366d", "algorithm": "fixed_window"}], "key": [{"header": "x-key"}],
+			"reserve": {"request_json": "max_tokens", "default": 50, "most": 2000, "unread": %[1]q}, "cost_on_response": {"response_json": "tokens"}}`
+		proxy := d.node(t, nodeConfig{
+			configuration: `{"rules": [` + fmt.Sprintf(rule, "most") + `, ` + fmt.Sprintf(rule, "refuse") + `]}`,
+			workers:       1, upstream: tokens(t), stopsHeadersOnly: true,
+		})
+		padding := strings.Repeat("x", 100_000)
+		for i, c := range []struct {
+			body, encoding string
+			read           bool
+		}{
+			{`{"max_tokens":1000}`, "", true}, {`{"max_tokens":1,"max_tokens":1e3}`, "", true},
+			{`{"max_tokens":1,"x":"` + padding + `","max_tokens":8000}`, "", false}, {`{"max_tokens":1}`, "gzip", false}, {`{"max_tokens":-1}`, "", false},
+		} {
+			for _, http2 := range []bool{false, true} {
+				for path, left := range map[string]string{"/most": "8000", "/refuse": "10000"} {
+					headers := []string{":method", "POST", ":path", path, ":body", c.body, "x-key", fmt.Sprint(i, http2)}
+					if c.encoding != "" {
+						headers = append(headers, "content-encoding", c.encoding)
+					}
+					status := http.StatusOK
+					if c.read {
+						left = "9000"
+					} else if path == "/refuse" {
+						status = http.StatusBadRequest
+					}
+					r := ask(t, clientOf(t, http2), proxy.url(), headers...)
+					if got := r.header.Get("x-ratelimit-remaining"); r.status != status || got != left {
+						t.Errorf("%s, %.40s: status %d, %s are left, want %d and %s", path, c.body, r.status, got, status, left)
+					}
+					if r.status == http.StatusBadRequest && (r.header.Get("content-type") != "application/problem+json" || !json.Valid([]byte(r.body))) {
+						t.Errorf("the answer is %v, %s", r.header, r.body)
+					}
+				}
+			}
+		}
+	})
+}
+
 // A client that leaves before its body has told takes nothing.
 func TestClientLeavesBeforeItsBody(t *testing.T) {
 	onEach(t, 1, func(t *testing.T, d driver) {
