@@ -92,22 +92,22 @@ func refusedByBackend() bool {
 // turned logs what pushes come to from now on, and what decides until they are answered.
 func (b *backend) turned(why node.Outcome) {
 	said := "weir: namespace " + b.namespace + ": pushes to cluster " + b.config.Cluster
-	switch {
-	case why == node.PushAnswered:
+	switch why {
+	case node.PushAnswered:
 		proxywasm.Log(proxywasm.LogWarn, said+" are answered again")
 		return
-	case why == node.PushRefused:
+	case node.PushRefused:
 		proxywasm.Log(proxywasm.LogWarn, said+" are refused for good, and their hits lost: want a backend that is no older than the plugin")
 		return
-	case why == node.PushUnsent:
+	case node.PushUnsent:
 		said += " can't be sent: want a cluster of this name"
-	case why == node.PushLost:
+	case node.PushLost:
 		said += " get no answer"
-	case why == node.PushGarbled:
+	case node.PushGarbled:
 		said += " get answers that are not a backend's"
-	case why == 401:
+	case 401:
 		said += " are refused with 401: want a token that the backend knows"
-	case why == 403:
+	case 403:
 		said += " are refused with 403: want a certificate, or a token for this namespace"
 	default:
 		said += " fail with " + strconv.Itoa(int(why))

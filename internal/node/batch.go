@@ -174,8 +174,8 @@ const (
 	PushRefused
 	// PushAnswered pushes have an answer.
 	PushAnswered
-	// PushUnsent pushes could not be sent, and PushGarbled have an answer that is none. Hosts don't say
-	// so: nodes find out.
+	// PushUnsent pushes could not be sent. Nodes find out: no host says so.
 	PushUnsent
+	// PushGarbled pushes have an answer that is none, as nodes find out.
 	PushGarbled
 )
