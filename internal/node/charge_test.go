@@ -161,9 +161,23 @@ func TestOvershootTellsCharges(t *testing.T) {
 	}
 }
 
+// A grant that goes back, as another rule has no room any more, is there for others without a tick.
+func TestGrantsGoBackAtOnce(t *testing.T) {
+	w := newWorld(t, 1, 1, 0, Options{}, all(fixed(10)), all(fixed(1)).here())
+	f := w.nodes[0]
+	requests := f.pausedOften(2, "")
+	f.deliver()
+	if got := allowed(requests); got != 1 || f.still(requests) != 0 {
+		t.Fatalf("%d requests pass, and %d wait", got, f.still(requests))
+	}
+	if f.deliver(); w.sum() != 1 {
+		t.Errorf("the backend has %d hits, want 1", w.sum())
+	}
+}
+
 // Each worker of a process tells the same bound, whichever of them has brought the key above its limit,
 // and a smaller one once the window of the largest has ended.
-func TestOvershootIsTheProcesss(t *testing.T) {
+func TestOvershootOfTheProcess(t *testing.T) {
 	for _, rate := range []int64{0, second} {
 		w := newWorld(t, 1, 2, rate, Options{}, charging(all(limit(window.FixedWindow, 1000, 10*second))))
 		a, b := w.nodes[0], w.nodes[1]
