@@ -97,18 +97,18 @@ func (m *masters) close() {
 	m.trials.Wait()
 }
 
-// master is the address of the one that has a partition of a push's namespace; none of a single
-// server, and if that is not known.
-func (s *Store) master(ctx context.Context, key string) string {
+// master is the address of the one that has a key; none of a single server. An error says that the
+// cluster can't be reached at all, so that nobody knows its masters.
+func (s *Store) master(ctx context.Context, key string) (addr string, err error) {
 	cluster, ok := s.client.(*goredis.ClusterClient)
 	if !ok {
-		return ""
+		return "", nil
 	}
 	client, err := cluster.MasterForKey(ctx, key)
 	if err != nil {
-		return ""
+		return "", err
 	}
-	return client.Options().Addr
+	return client.Options().Addr, nil
 }
 
 // leftAlone is why nothing is sent to a master now; nil if it takes hits.
@@ -121,6 +121,15 @@ func (s *Store) leftAlone(addr string) error {
 		go s.try(addr)
 	}
 	return errors.Join(err, errLeftAlone)
+}
+
+// without is why nothing can be had of a key now; nil if its master takes hits.
+func (s *Store) without(ctx context.Context, key string) error {
+	addr, err := s.master(ctx, key)
+	if err != nil {
+		return err
+	}
+	return s.leftAlone(addr)
 }
 
 // blames reports whether an error says that a master takes no hits, for a call that began then. Who
@@ -146,8 +155,11 @@ func (s *Store) time(ctx context.Context, namespace string) (nanos uint64, err e
 	asked := map[string]bool{}
 	for partition := range s.keys.partitions {
 		key := s.keys.prefix(namespace, partition)
-		addr := s.master(ctx, key)
-		if addr == "" || asked[addr] {
+		addr, errMaster := s.master(ctx, key)
+		if errMaster != nil {
+			return 0, errMaster
+		}
+		if asked[addr] {
 			continue
 		}
 		asked[addr] = true
@@ -179,7 +191,7 @@ func (s *Store) try(addr string) {
 	var batches []*batch
 	if len(trial.waves) > 0 {
 		for _, b := range trial.waves[0] {
-			if s.master(ctx, b.sender) == addr {
+			if master, err := s.master(ctx, b.sender); err == nil && master == addr {
 				batches = append(batches, b)
 			}
 		}

@@ -115,7 +115,7 @@ func (r *run) push(ctx context.Context) error {
 func (r *run) leftAlone(ctx context.Context, t *shared) error {
 	for i := range t.parts {
 		key := r.store.keys.prefix(r.p.Namespace, t.parts[i].partition)
-		if err := r.store.leftAlone(r.store.master(ctx, key)); err != nil {
+		if err := r.store.without(ctx, key); err != nil {
 			r.lose(t.parts[i].partition, err)
 			return err
 		}
@@ -281,8 +281,8 @@ func (r *run) send(ctx context.Context, batches []*batch) error {
 		if err := r.store.scripts(ctx, r.p, r.nodes, batches); err != nil {
 			return err
 		}
-	} else {
-		r.sendApart(ctx, batches)
+	} else if err := r.sendApart(ctx, batches); err != nil {
+		return err
 	}
 	for _, b := range batches {
 		if b.err != nil {
@@ -304,8 +304,9 @@ func (r *run) send(ctx context.Context, batches []*batch) error {
 	return nil
 }
 
-// sendApart sends to each of a cluster's masters by itself, so that none waits for another.
-func (r *run) sendApart(ctx context.Context, batches []*batch) {
+// sendApart sends to each of a cluster's masters by itself, so that none waits for another. An error
+// says that none can be reached; if one fails, its batches say so.
+func (r *run) sendApart(ctx context.Context, batches []*batch) error {
 	var group sync.WaitGroup
 	groups := make(map[string][]*batch)
 	for _, b := range batches {
@@ -313,7 +314,10 @@ func (r *run) sendApart(ctx context.Context, batches []*batch) {
 			b.missing = wire.NotApplied // what comes after what has failed would be decided without that
 			continue
 		}
-		addr := r.store.master(ctx, b.sender)
+		addr, err := r.store.master(ctx, b.sender)
+		if err != nil {
+			return err
+		}
 		groups[addr] = append(groups[addr], b)
 	}
 	for addr, batches := range groups {
@@ -329,12 +333,13 @@ func (r *run) sendApart(ctx context.Context, batches []*batch) {
 			if err != nil {
 				r.store.reload(ctx)
 			}
-			if addr != "" && (err == nil || blames(err, start)) {
+			if err == nil || blames(err, start) {
 				r.store.masters.note(addr, err)
 			}
 		})
 	}
 	group.Wait()
+	return nil
 }
 
 // batch is one script of a round: what that has for one partition, or a part of it.

@@ -197,7 +197,7 @@ func (s *Store) join(ctx context.Context, namespace string, node uint64, records
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	if err := s.leftAlone(s.master(ctx, s.keys.nodes(namespace))); err != nil {
+	if err := s.without(ctx, s.keys.nodes(namespace)); err != nil {
 		return 0, fmt.Errorf("redis: join: %w", err)
 	}
 	now := ""
