@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
+	"strconv"
 	"sync"
 	"time"
 
@@ -36,6 +37,7 @@ func serve(ctx context.Context, args []string, env environment) error {
 	webhook.define(flags, "warn-webhook",
 		"`URL` that gets a POST of JSON for each key that nears a limit of a rule with warn_at, once a window; better given as WEIR_WARN_WEBHOOK or in a file, if it is a secret",
 		"`file` with the URL, in one line")
+	connections := connectionsFlag(flags)
 	if err := parseFlags(flags, args, env); err != nil {
 		return err
 	}
@@ -64,6 +66,10 @@ func serve(ctx context.Context, args []string, env environment) error {
 			return errors.Join(err, l.Close())
 		}
 	}
+	bound := server.NewConnections(*connections, log)
+	if l = bound.Bound(l); onPage != nil {
+		onPage = bound.Bound(onPage)
+	}
 	opened, err := store.open()
 	if err != nil {
 		if onPage != nil {
@@ -72,6 +78,20 @@ func serve(ctx context.Context, args []string, env environment) error {
 		return errors.Join(err, l.Close())
 	}
 	return serveBackend(ctx, l, onPage, opened, trusted, hook, log)
+}
+
+// connectionsFlag adds --max-connections-per-address.
+func connectionsFlag(flags *flag.FlagSet) *int {
+	most := server.DefaultConnections
+	usage := fmt.Sprintf("keep `N` connections of an address at most, and no more than half of what the process has files for; "+
+		"those that wait for a request make room; raise it for many nodes behind one address (default %d)", most)
+	flags.Func("max-connections-per-address", usage, func(text string) (err error) {
+		if most, err = strconv.Atoi(text); err != nil || most < 1 {
+			return errors.New("want 1 or more")
+		}
+		return nil
+	})
+	return &most
 }
 
 // readWebhook reads the URL of a webhook, which is not repeated: it may be a secret.

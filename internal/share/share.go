@@ -21,6 +21,9 @@ type Share[K comparable, T any] struct {
 	index int    // in the heap
 }
 
+// Size is how much it is.
+func (s *Share[K, T]) Size() int { return s.size }
+
 // Of is an owner's share, nil if it has nothing.
 func (s *Shares[K, T]) Of(owner K) *Share[K, T] { return s.byOwner[owner] }
 
