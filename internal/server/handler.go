@@ -17,13 +17,13 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"weir/internal/backend"
+	"weir/internal/share"
 	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/internal/trust"
@@ -94,6 +94,7 @@ func Handler(counters store.Store, o Options) http.Handler {
 		o.Now = time.Now
 	}
 	h := &handler{store: counters, metrics: newMetrics(o.Registry), log: o.Logger, backend: backend.New(counters), ended: o.Ended}
+	h.watchers.Most = maxWatchers
 	h.backend.OnWarnings(o.Warned)
 	h.health = &health{store: counters, metrics: h.metrics, log: o.Logger, now: o.Now}
 	if o.Probe {
@@ -131,7 +132,7 @@ type handler struct {
 	backend *backend.Backend
 	// watchers are the streams under way, watched what they have told, and ended is closed when they are
 	// to end.
-	watchers atomic.Int64
+	watchers share.Room[string]
 	watched  watchedNamespaces
 	ended    <-chan struct{}
 }
