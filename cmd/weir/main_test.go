@@ -434,7 +434,14 @@ func TestServeOnARedisThatEvicts(t *testing.T) {
 func startServe(t *testing.T, args, environment []string) (address, line string) {
 	t.Helper()
 	command := exec.Command(os.Args[0], append([]string{"serve"}, args...)...)
-	command.Env = append(append(os.Environ(), asCommand+"=1"), environment...)
+	command.Env = environment
+	return startServing(t, command)
+}
+
+// startServing starts a command that is weir serve.
+func startServing(t *testing.T, command *exec.Cmd) (address, line string) {
+	t.Helper()
+	command.Env = append(append(os.Environ(), asCommand+"=1"), command.Env...)
 	stderr, err := command.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"strconv"
 	"sync"
 	"time"
 
@@ -41,6 +42,7 @@ func serve(ctx context.Context, args []string, env environment) error {
 	var logs logFlags
 	logs.define(flags)
 	delay := flags.Duration("shutdown-delay", 0, "how `long` to go on after SIGTERM while /readyz says 503, so that whoever balances load hears of it first; a second signal ends at once")
+	connections := connectionsFlag(flags)
 	if err := parseFlags(flags, args, env); err != nil {
 		return err
 	}
@@ -80,6 +82,10 @@ func serve(ctx context.Context, args []string, env environment) error {
 			return errors.Join(err, l.Close())
 		}
 	}
+	bound := server.NewConnections(*connections, log)
+	if l = bound.Bound(l); onPage != nil {
+		onPage = bound.Bound(onPage)
+	}
 	opened, err := store.open()
 	if err != nil {
 		if onPage != nil {
@@ -90,6 +96,20 @@ func serve(ctx context.Context, args []string, env environment) error {
 	return (&service{
 		listener: l, onPage: onPage, store: opened, trusted: trusted, webhook: hook, delay: *delay, log: log,
 	}).serve(ctx)
+}
+
+// connectionsFlag adds --max-connections-per-address.
+func connectionsFlag(flags *flag.FlagSet) *int {
+	most := server.DefaultConnections
+	usage := fmt.Sprintf("keep `N` connections of an address at most, and no more than half of what the process has files for; "+
+		"those that wait for a request make room; raise it for many nodes behind one address (default %d)", most)
+	flags.Func("max-connections-per-address", usage, func(text string) (err error) {
+		if most, err = strconv.Atoi(text); err != nil || most < 1 {
+			return errors.New("want 1 or more")
+		}
+		return nil
+	})
+	return &most
 }
 
 // readWebhook reads the URL of a webhook, which is not repeated: it may be a secret.

@@ -40,7 +40,7 @@ func (b *Backend) OnWarnings(take func(namespace string, warnings []wire.Warning
 func New(counters store.Store) *Backend {
 	return &Backend{
 		store: counters, nodes: membership{now: time.Now},
-		overrides: overrides{now: time.Now, store: counters, lists: map[string]*list{}, told: map[member]telling{}},
+		overrides: overrides{now: time.Now, store: counters, lists: map[string]*list{}},
 	}
 }
 

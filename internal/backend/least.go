@@ -60,16 +60,16 @@ func measureLimit(all []seen, at int, l wire.ReportLimit, threshold uint64) Meas
 		for _, k := range w.keys {
 			m.Most = max(m.Most, k.least)
 			left -= float64(k.least)
-			worst = append(worst, share{k.most, 1})
+			worst = append(worst, keysAlike{k.most, 1})
 			switch {
 			case m.Bounded && k.least > w.floor: // each of these was seen
-				likely = append(likely, share{k.least, 1})
+				likely = append(likely, keysAlike{k.least, 1})
 			case k.sampled:
-				likely = append(likely, share{k.least, every})
+				likely = append(likely, keysAlike{k.least, every})
 			}
 		}
 		if w.floor > 0 {
-			worst = append(worst, share{w.floor, max(0, left) / float64(w.floor)})
+			worst = append(worst, keysAlike{w.floor, max(0, left) / float64(w.floor)})
 		}
 	}
 	spare := float64(m.Hits) / 1000
@@ -81,9 +81,9 @@ func measureLimit(all []seen, at int, l wire.ReportLimit, threshold uint64) Meas
 }
 
 // demand is of so many keys in a window.
-type demand []share
+type demand []keysAlike
 
-type share struct {
+type keysAlike struct {
 	hits uint64
 	keys float64
 }

@@ -18,13 +18,8 @@ type membership struct {
 	now func() time.Time
 
 	mu     sync.Mutex
-	joined map[member]joining
+	joined members[joining]
 	swept  time.Time
-}
-
-type member struct {
-	namespace string
-	node      uint64
 }
 
 type joining struct {
@@ -34,15 +29,12 @@ type joining struct {
 	counted bool
 }
 
-// maxMembers bounds the nodes that a handler keeps. Beyond it each push asks the store.
-const maxMembers = 1 << 16
-
 // count is how many nodes are active in the namespace of a push, its own included. Who only reads,
 // as a node does that has just started, is none of them yet: leases of others need not shrink for it.
 func (m *membership) count(ctx context.Context, counters store.Store, p *wire.Push) (nodes uint64, err error) {
 	key, now := member{p.Namespace, p.Node}, m.now()
 	m.mu.Lock()
-	known, ok := m.joined[key]
+	known, ok := m.joined.get(key)
 	m.mu.Unlock()
 	joins := !store.IsRead(p)
 	if ok && now.Sub(known.at) < joinEvery && (known.counted || !joins) {
@@ -70,20 +62,11 @@ func (m *membership) count(ctx context.Context, counters store.Store, p *wire.Pu
 	if now.Sub(m.swept) >= joinEvery {
 		m.swept = now
 		life := store.NodeLife
-		if len(m.joined) > maxMembers/2 {
+		if m.joined.count > maxMembers/2 {
 			life = joinEvery
 		}
-		for key, j := range m.joined {
-			if now.Sub(j.at) >= life {
-				delete(m.joined, key)
-			}
-		}
+		m.joined.sweep(func(j joining) bool { return now.Sub(j.at) >= life })
 	}
-	if m.joined == nil {
-		m.joined = make(map[member]joining)
-	}
-	if len(m.joined) < maxMembers {
-		m.joined[key] = joining{at: now, nodes: nodes, counted: joins}
-	}
+	m.joined.put(key, joining{at: now, nodes: nodes, counted: joins})
 	return nodes, nil
 }

@@ -79,8 +79,8 @@ func TestMembershipAsksOnceASecond(t *testing.T) {
 	// What nobody pushes to any more is not remembered for long.
 	now = now.Add(2 * time.Minute)
 	push("a", 7, 7)
-	if len(m.joined) != 1 {
-		t.Errorf("%d nodes remembered, want one", len(m.joined))
+	if m.joined.count != 1 {
+		t.Errorf("%d nodes remembered, want one", m.joined.count)
 	}
 }
 
@@ -124,7 +124,7 @@ func TestInvalidPushJoinsNothing(t *testing.T) {
 			t.Errorf("error %v, want none: the store says what is wrong", err)
 		}
 	}
-	if len(store.nodes) != 0 || len(m.joined) != 0 {
+	if len(store.nodes) != 0 || m.joined.count != 0 {
 		t.Errorf("joined %v, want none", store.nodes)
 	}
 }
@@ -139,7 +139,7 @@ func TestMembershipIsBounded(t *testing.T) {
 			t.Fatalf("%d nodes, error %v; want %d", got, err, node+1)
 		}
 	}
-	if len(m.joined) != maxMembers {
-		t.Errorf("%d nodes remembered, want %d", len(m.joined), maxMembers)
+	if m.joined.count != maxMembers {
+		t.Errorf("%d nodes remembered, want %d", m.joined.count, maxMembers)
 	}
 }

@@ -33,7 +33,7 @@ type overrides struct {
 
 	mu    sync.Mutex
 	lists map[string]*list
-	told  map[member]telling
+	told  members[telling]
 	swept time.Time
 }
 
@@ -68,10 +68,10 @@ func (o *overrides) look(ctx context.Context, p *wire.Push) (done func()) {
 	l.reading = l.reading || reads
 	told := store.Told{Node: p.Node, Version: p.Known.Version, Unfit: p.Known.Unfit}
 	key := member{p.Namespace, p.Node}
-	before, known := o.told[key]
+	before, known := o.told.get(key)
 	tells := p.Node != 0 && (!known || before.told != told || now.Sub(before.at) >= tellEvery)
-	if tells && (known || len(o.told) < maxMembers) {
-		o.told[key] = telling{told, now}
+	if tells {
+		o.told.put(key, telling{told, now})
 	}
 	if !reads && !tells {
 		return func() {}
@@ -86,7 +86,7 @@ func (o *overrides) look(ctx context.Context, p *wire.Push) (done func()) {
 				if o.store.Heard(ctx, p.Namespace, told) != nil {
 					o.mu.Lock()
 					defer o.mu.Unlock()
-					delete(o.told, key)
+					o.told.delete(key)
 					l.lost = true
 				}
 			})
@@ -126,11 +126,7 @@ func (o *overrides) sweep(now time.Time) {
 			delete(o.lists, namespace)
 		}
 	}
-	for key, t := range o.told {
-		if now.Sub(t.at) >= store.HeardLife {
-			delete(o.told, key)
-		}
-	}
+	o.told.sweep(func(t telling) bool { return now.Sub(t.at) >= store.HeardLife })
 }
 
 // read reads a namespace's list if that has changed.

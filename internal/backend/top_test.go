@@ -19,7 +19,7 @@ func TestLeast(t *testing.T) {
 		var all demand
 		total := uint64(0)
 		for range r.IntN(30) {
-			s := share{r.Uint64N(1 + r.Uint64N(2000)), float64(r.IntN(4))}
+			s := keysAlike{r.Uint64N(1 + r.Uint64N(2000)), float64(r.IntN(4))}
 			all = append(all, s)
 			total += s.hits * uint64(s.keys)
 		}

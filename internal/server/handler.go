@@ -17,13 +17,13 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"weir/internal/backend"
+	"weir/internal/share"
 	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/internal/trust"
@@ -104,6 +104,7 @@ func Handler(counters store.Store, o Options) http.Handler {
 	}
 	h := &handler{store: counters, metrics: newMetrics(o.Registry), log: o.Logger, backend: backend.New(counters), host: o.Host, leaving: o.Leaving, ended: o.Ended}
 	h.refused = refused{log: o.Logger, now: o.Now}
+	h.watchers.Most = maxWatchers
 	h.backend.OnWarnings(o.Warned)
 	h.health = &health{store: counters, metrics: h.metrics, log: o.Logger, now: o.Now}
 	if o.Probe {
@@ -144,7 +145,7 @@ type handler struct {
 	leaving <-chan struct{}
 	// watchers are the streams under way, watched what they have told, and ended is closed when they are
 	// to end.
-	watchers atomic.Int64
+	watchers share.Room[string]
 	watched  watchedNamespaces
 	ended    <-chan struct{}
 }

@@ -10,16 +10,19 @@ import (
 )
 
 const (
-	readTimeout  = 10 * time.Second
-	writeTimeout = 30 * time.Second
-	idleTimeout  = 5 * time.Minute
+	// headerTimeout is what a request's header may take, from its first byte on, or from the
+	// connection's beginning.
+	headerTimeout = 5 * time.Second
+	readTimeout   = 10 * time.Second
+	writeTimeout  = 30 * time.Second
+	idleTimeout   = 5 * time.Minute
 	// shutdownTimeout is what requests get to finish in.
 	shutdownTimeout = 10 * time.Second
 )
 
 // Serve serves HTTP/1.1 and HTTP/2 on a listener until ctx ends: without TLS, unless the listener
 // has it. Then it lets requests
-// finish for up to 10 seconds. It closes the listener. The error is nil if ctx has ended, and no
+// finish for up to 10 seconds. [Connections] bounds the listener's connections. It closes the listener. The error is nil if ctx has ended, and no
 // request was cut off.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	protocols := new(http.Protocols)
@@ -29,11 +32,12 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	server := &http.Server{
 		Handler:           h,
 		Protocols:         protocols,
-		ReadHeaderTimeout: readTimeout,
+		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    16 << 10,
+		ConnState:         noteState,
 	}
 	stopped := make(chan error, 1)
 	stop := context.AfterFunc(ctx, func() {

@@ -17,8 +17,8 @@ const (
 	watchEvery = 2 * time.Second
 	// watchLife is for how long a stream goes on. Then its client has to show its token again.
 	watchLife = 10 * time.Minute
-	// maxWatchers bounds the streams at a time.
-	maxWatchers = 32
+	// maxWatchers bounds the streams at a time. A namespace has half of them at most.
+	maxWatchers = 64
 	// maxWatched bounds the namespaces of which moments are kept: those of five minutes, which are
 	// leastApart at least, however many streams there are.
 	maxWatched  = 64
@@ -141,12 +141,11 @@ func (h *handler) watch(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	if h.watchers.Add(1) > maxWatchers {
-		h.watchers.Add(-1)
+	if !h.watchers.Enter(namespace) {
 		h.problem(w, http.StatusServiceUnavailable, "too many pages look: close some")
 		return
 	}
-	defer h.watchers.Add(-1)
+	defer h.watchers.Leave(namespace)
 	stream, err := NewStream(w)
 	if err != nil {
 		h.problem(w, http.StatusInternalServerError, "this connection can't be streamed to")

@@ -2,7 +2,11 @@
 // so nobody takes anything from an owner that has less than an even part.
 package share
 
-import "container/heap"
+import (
+	"container/heap"
+	"iter"
+	"maps"
+)
 
 // Shares are those of all owners that have something. The zero value has none.
 type Shares[K comparable, T any] struct {
@@ -21,8 +25,14 @@ type Share[K comparable, T any] struct {
 	index int    // in the heap
 }
 
+// Size is how much it is.
+func (s *Share[K, T]) Size() int { return s.size }
+
 // Of is an owner's share, nil if it has nothing.
 func (s *Shares[K, T]) Of(owner K) *Share[K, T] { return s.byOwner[owner] }
+
+// All are all shares, in no order. They may shrink meanwhile, and go.
+func (s *Shares[K, T]) All() iter.Seq2[K, *Share[K, T]] { return maps.All(s.byOwner) }
 
 // Grow has an owner's share grow, or shrink if by is negative. A share without a size is gone.
 func (s *Shares[K, T]) Grow(owner K, by int) *Share[K, T] {

@@ -23,14 +23,16 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"weir/internal/share"
 	"weir/internal/store"
 	"weir/internal/wire"
 	"weir/window"
 )
 
 const (
-	// maxQueued bounds the warnings that wait for the store, and those that wait for the webhook.
-	maxQueued = 1024
+	// maxQueued bounds the warnings that wait for the store, and those that wait for the webhook. A
+	// namespace has half of them at most.
+	maxQueued = 2048
 	// maxRemembered bounds those that are known to have been told.
 	maxRemembered = 8192
 	// storeTimeout and postTimeout bound one call.
@@ -77,10 +79,12 @@ type Warning struct {
 
 // Warner tells warnings. Make it with [New], and have [Warner.Run] run it.
 type Warner struct {
-	o                 Options
-	client            http.Client
-	heard             chan heard
-	posts             chan Warning
+	o      Options
+	client http.Client
+	heard  chan heard
+	posts  chan Warning
+	// hearing and posting are the places in these.
+	hearing, posting  share.Room[string]
 	told, undelivered prometheus.Counter
 	// Of Run alone: what was told, until when; and the number of the last claim of this sender.
 	remembered       map[wire.ID]time.Time
@@ -110,6 +114,7 @@ func New(o Options) *Warner {
 			Name: "weir_undelivered_warnings_total", Help: "Warnings that the webhook did not take, or that were too many at once.",
 		}),
 	}
+	w.hearing.Most, w.posting.Most = maxQueued, maxQueued
 	o.Registry.MustRegister(w.told, w.undelivered)
 	return w
 }
@@ -127,12 +132,12 @@ func pause(ctx context.Context, d time.Duration) {
 // be called by any number of goroutines. The warnings' memory stays the caller's.
 func (w *Warner) Hear(namespace string, warnings []wire.Warning) {
 	for _, of := range warnings {
-		of.Name = bytes.Clone(of.Name)
-		select {
-		case w.heard <- heard{namespace, of}:
-		default:
+		if !w.hearing.Enter(namespace) {
 			w.undelivered.Inc()
+			continue
 		}
+		of.Name = bytes.Clone(of.Name)
+		w.heard <- heard{namespace, of}
 	}
 }
 
@@ -144,6 +149,7 @@ func (w *Warner) Run(ctx context.Context) {
 	for {
 		select {
 		case h := <-w.heard:
+			w.hearing.Leave(h.namespace)
 			w.tell(ctx, &h)
 		case <-ctx.Done():
 			return
@@ -183,11 +189,11 @@ func (w *Warner) tell(ctx context.Context, h *heard) {
 	if w.o.Webhook == "" {
 		return
 	}
-	select {
-	case w.posts <- warning:
-	default:
+	if !w.posting.Enter(warning.Namespace) {
 		w.undelivered.Inc()
+		return
 	}
+	w.posts <- warning
 }
 
 // claim is what stores know a warning by. Those of another window are other ones, if windows end. Else
@@ -248,6 +254,7 @@ func (w *Warner) post(ctx context.Context) {
 	for {
 		select {
 		case warning := <-w.posts:
+			w.posting.Leave(warning.Namespace)
 			if err := w.deliver(ctx, &warning); err != nil && ctx.Err() == nil {
 				w.undelivered.Inc()
 				w.o.Logger.Error("the webhook does not take a warning", "limit", warning.Limit, "error", err)

@@ -241,3 +241,12 @@ func TestTooMany(t *testing.T) {
 	w.Hear("shop", make([]wire.Warning, 1030)) // and nobody runs it
 	expect(t, registry, "weir_undelivered_warnings_total", 6)
 }
+
+// A namespace that warns of more than is told leaves room for the warnings of another.
+func TestWarningsOfANeighbour(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	w := warn.New(warn.Options{Store: memory.New(memory.Options{}), Logger: slog.New(slog.DiscardHandler), Registry: registry})
+	w.Hear("evil", make([]wire.Warning, 5000))
+	w.Hear("victim", make([]wire.Warning, 500))
+	expect(t, registry, "weir_undelivered_warnings_total", 5000-1024)
+}

@@ -1,0 +1,40 @@
+//go:build unix
+
+package main
+
+import (
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+)
+
+// Whoever opens connections and sends half a header keeps neither probes nor nodes of his own address
+// out, though the process has fewer files than he opens.
+func TestHalfOpenConnections(t *testing.T) {
+	t.Parallel()
+	address, _ := startServing(t, exec.Command("sh", "-c", `ulimit -n 256; exec "$0" serve --listen 127.0.0.1:0`, os.Args[0]))
+	for range 600 {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		// The first ones may be closed by now.
+		_, _ = c.Write([]byte("POST /v1/push HTTP/1.1\r\nHost: "))
+	}
+	client := http.Client{Transport: &http.Transport{}, Timeout: 9 * time.Second}
+	for range 3 {
+		answer, err := client.Get("http://" + address + "/readyz")
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+		if answer.StatusCode != http.StatusOK {
+			t.Fatal(answer.Status)
+		}
+		client.CloseIdleConnections()
+	}
+}

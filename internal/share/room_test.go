@@ -1,0 +1,23 @@
+package share
+
+import "testing"
+
+// Whoever comes as often as he likes leaves room for others, and what he gives back is there again.
+func TestRoomIsLeftForOthers(t *testing.T) {
+	r := Room[string]{Most: 32}
+	for owner, want := range []int{16, 8, 4, 2, 1, 1, 0} {
+		got := 0
+		for r.Enter(string(rune('a' + owner))) {
+			got++
+		}
+		if got != want {
+			t.Errorf("owner %d has %d places, want %d", owner, got, want)
+		}
+	}
+	for range 16 {
+		r.Leave("a")
+	}
+	if !r.Enter("g") || r.used != 17 || len(r.of) != 6 {
+		t.Errorf("%d are used by %d owners", r.used, len(r.of))
+	}
+}
