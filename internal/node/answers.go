@@ -78,7 +78,7 @@ func (n *Node) settleKey(b *batch) {
 	first := b.settled
 	key := &b.items[first]
 	last := first
-	for last < len(b.items) && last-first < maxLimits && b.items[last].address == key.address && b.items[last].rule == key.rule {
+	for last < len(b.items) && last-first < maxLimits && b.items[last].sameKey(key) {
 		b.reader.Next(&n.total)
 		n.keepTotal(last - first)
 		last++
@@ -91,11 +91,13 @@ func (n *Node) settleKey(b *batch) {
 	for i := first; i < last; i++ {
 		missing = max(missing, b.reader.Missing(i))
 	}
-	if missing != wire.Answered && !n.putBack(b, first, missing) {
-		b.lacks = true
+	switch {
+	case missing != wire.Answered && !b.untouched:
+		b.lacks = true // the batch comes again as it is, so that nothing of it may be pushed otherwise
 		return
-	}
-	if missing == wire.Answered && key.rule != nil {
+	case missing != wire.Answered && !n.putBack(b, first):
+		n.handOver(b, first)
+	case missing == wire.Answered && key.rule != nil:
 		n.settleTotals(b, first)
 	}
 	if !b.reader.Whole() {
@@ -139,14 +141,32 @@ func (n *Node) settleTotals(b *batch, first int) {
 	n.Tallies.GivenUp++
 }
 
-// putBack has what a key has in flight pushed later, of which the backend has applied nothing. It
-// reports false if that can't be known, or be done: then the batch has to be sent again.
+// handOver has another batch push what a key had in this one, of which the backend has applied nothing.
 //
 //go:noinline
-func (n *Node) putBack(b *batch, first int, missing wire.Missing) bool {
+func (n *Node) handOver(b *batch, first int) {
+	other := n.newBatch()
+	for i := first; i < b.settled; i++ {
+		moved := b.items[i]
+		begins := int32(len(other.body))
+		other.body = append(other.body, b.push[moved.begins:moved.ends]...)
+		moved.begins, moved.ends = begins, int32(len(other.body))
+		other.items = append(other.items, moved)
+	}
+	other.ends = b.ends
+	other.close()
+	other.state, other.partly = failed, true
+	n.pause(other)
+}
+
+// putBack has what a key has in flight pushed later, of which the backend has applied nothing. It
+// reports false if the counter is gone, or was claimed again since.
+//
+//go:noinline
+func (n *Node) putBack(b *batch, first int) bool {
 	key := &b.items[first]
-	if missing != wire.NotApplied || b.failures > 0 || key.rule == nil {
-		return false // it may have been applied when it came before
+	if key.rule == nil {
+		return false
 	}
 	d := n.at(key.rule, key.address)
 	for range n.table.Attempts() {
@@ -190,7 +210,7 @@ func (n *Node) settleTake(b *batch, t *take) (done bool) {
 		if t.done {
 			return true
 		}
-		b.lacks = b.lacks || missing == wire.InDoubt || b.failures > 0
+		b.lacks = b.lacks || !b.untouched
 		n.release(t)
 		return true
 	case !t.settled:

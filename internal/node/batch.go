@@ -39,12 +39,15 @@ type batch struct {
 	retryAt  int64
 	asking   bool // somebody waits for it
 	asks     bool // for overrides, and has nothing else
+	// tries is how often it was sent.
+	tries int
 	// partly batches were answered but for some of their items and takes, for which they are sent
-	// again. lacks says that the answer that is being taken in lacks some that may have been applied.
-	partly, lacks bool
-	reader        wire.AnswerReader
-	settled       int // items
-	taken         int // takes whose grants were taken in
+	// again. untouched says that the backend has applied nothing of what the answer lacks, and lacks
+	// that it may have, so that the batch is sent again.
+	partly, untouched, lacks bool
+	reader                   wire.AnswerReader
+	settled                  int // items
+	taken                    int // takes whose grants were taken in
 }
 
 // pushed is where the answer to an item goes.
@@ -53,6 +56,8 @@ type pushed struct {
 	rule    *Rule // nil for an orphan, whose counter is no longer in the table
 	limit   int32 // or done
 	claim   counter.Due
+	begins  int32 // in the body
+	ends    int32
 }
 
 // done is in place of an item's limit when the item was settled, and others of its batch were not.
@@ -97,7 +102,9 @@ func (b *batch) reserve() {
 
 func (b *batch) add(item *wire.Item, p pushed, ends int64) {
 	b.reserve()
+	p.begins = int32(len(b.body))
 	b.body = wire.AppendItem(b.body, item)
+	p.ends = int32(len(b.body))
 	b.items = append(b.items, p)
 	b.answers += item.AnswerSize()
 	b.ends = max(b.ends, ends)
@@ -149,12 +156,31 @@ func (b *batch) accept(body []byte, total *wire.Total) bool {
 	if !reader.Whole() {
 		b.push = append(b.push[:0], b.body...)
 	}
-	b.lacks = false
+	b.lacks, b.untouched = false, !reader.Whole() && b.tries == 1 && b.wholeKeys(&reader)
 	b.body = append(b.body[:0], body...)
 	b.reader, _ = wire.NewAnswerReader(b.body)
 	b.settled, b.taken = 0, 0
 	return true
 }
+
+// wholeKeys reports whether an answer lacks all limits of a key or none, and nothing that may have been
+// applied.
+func (b *batch) wholeKeys(answer *wire.AnswerReader) bool {
+	for i := range b.items {
+		if answer.Missing(i) == wire.InDoubt || i > 0 && b.items[i].sameKey(&b.items[i-1]) && answer.Missing(i) != answer.Missing(i-1) {
+			return false
+		}
+	}
+	for i := range b.takes {
+		if answer.Missing(len(b.items)+i) == wire.InDoubt {
+			return false
+		}
+	}
+	return true
+}
+
+// sameKey reports whether two items of a batch, the one after the other, are of limits of one key.
+func (p *pushed) sameKey(of *pushed) bool { return p.address == of.address && p.rule == of.rule }
 
 // Ticket names a push that was sent.
 type Ticket struct {

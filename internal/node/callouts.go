@@ -113,6 +113,7 @@ func (n *Node) post(b *batch) {
 		b.close()
 	}
 	b.state, b.sentAt = sent, n.hostNow()
+	b.tries++
 	if !n.options.Host.Send(b.body, Ticket{batch: b, sender: b.sender, sequence: b.sequence}) {
 		n.fail(b, PushUnsent)
 	}

@@ -13,24 +13,26 @@ import (
 	"weir/internal/wire"
 )
 
-// parted is a store of two partitions, as a cluster has, of which the second may fail.
+// parted is a store of three partitions, as a cluster has, of which all but the first may fail.
 type parted struct {
 	store.Store // the first
-	second      store.Store
-	// fails says how the second fails, Answered if it does not. What is in doubt was applied or not.
-	fails   wire.Missing
+	others      [2]store.Store
+	// fails says how others fail, Answered if they don't. What is in doubt was applied or not.
+	fails   [2]wire.Missing
 	applies func() bool
 }
 
 func part(w *world) *parted {
 	s := &parted{Store: w.store, applies: func() bool { return false }}
-	s.second = memory.New(memory.Options{Now: func() time.Time { return time.Unix(0, w.now) }})
+	for i := range s.others {
+		s.others[i] = memory.New(memory.Options{Now: func() time.Time { return time.Unix(0, w.now) }})
+	}
 	w.store = s
 	return s
 }
 
-// inSecond reports whether a key is in the second partition.
-func inSecond(id wire.ID) bool { return id[0]&1 != 0 }
+// partition is the one that a key is in: 0 if that is the first, or one more than the other's index.
+func partition(id wire.ID) int { return int(id[0]) % 3 }
 
 // Push implements store.Store. All rooms of a take are of one key.
 func (s *parted) Push(ctx context.Context, p *wire.Push, nodes uint64) (out store.Outcome, err error) {
@@ -38,31 +40,31 @@ func (s *parted) Push(ctx context.Context, p *wire.Push, nodes uint64) (out stor
 		NowNanos: math.MaxUint64, Nodes: nodes, Totals: make([]wire.Total, len(p.Items)), Grants: make([]wire.Grant, len(p.Takes)),
 	}
 	missing := make([]wire.Missing, len(p.Items)+len(p.Takes))
-	for _, second := range []bool{false, true} {
+	for which := range 3 {
 		of := *p
 		of.Items, of.Takes = nil, nil
 		var places []int
 		for i := range p.Items {
-			if inSecond(p.Items[i].ID) == second {
+			if partition(p.Items[i].ID) == which {
 				of.Items, places = append(of.Items, p.Items[i]), append(places, i)
 			}
 		}
 		for i := range p.Takes {
-			if inSecond(p.Takes[i].Rooms[0].ID) == second {
+			if partition(p.Takes[i].Rooms[0].ID) == which {
 				of.Takes, places = append(of.Takes, p.Takes[i]), append(places, len(p.Items)+i)
 			}
 		}
-		at := s.Store
-		if second {
-			at = s.second
+		at, fails := s.Store, wire.Answered
+		if which > 0 {
+			at, fails = s.others[which-1], s.fails[which-1]
 		}
-		lacks := second && s.fails != wire.Answered
+		lacks := fails != wire.Answered
 		if lacks {
 			for _, i := range places {
-				missing[i], out.Answer.Missing = s.fails, missing
+				missing[i], out.Answer.Missing = fails, missing
 			}
 		}
-		if lacks && (s.fails == wire.NotApplied || !s.applies()) {
+		if lacks && (fails == wire.NotApplied || !s.applies()) {
 			continue
 		}
 		done, err := at.Push(ctx, &of, nodes)
@@ -89,11 +91,16 @@ func (s *parted) Counters(ctx context.Context, namespace string, widths []uint64
 	if err := s.Store.Counters(ctx, namespace, widths, visit); err != nil {
 		return err
 	}
-	return s.second.Counters(ctx, namespace, widths, visit)
+	for _, other := range s.others {
+		if err := other.Counters(ctx, namespace, widths, visit); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// Of two partitions the second fails. Keys of the first are decided by the backend as ever, however
-// many of the second ask, and for however long; those of the second as the configuration says.
+// Of three partitions two fail. Keys of the first are decided by the backend as ever, however
+// many of the others ask, and for however long; those of the others as the configuration says.
 func TestOnlyWhatAPartitionHolds(t *testing.T) {
 	for _, rate := range []int64{0, second} {
 		for _, fallback := range []Fallback{CountHere, RejectAll} {
@@ -106,13 +113,13 @@ func testOnlyWhatAPartitionHolds(t *testing.T, rate int64, fallback Fallback) {
 	const rounds, each = 200, 20
 	w := newWorld(t, 1, 2, rate, Options{Fallback: fallback}, users(long))
 	s := part(w)
-	s.fails = wire.NotApplied
+	s.fails = [2]wire.Missing{wire.NotApplied, wire.NotApplied}
 	var asked, allowed [2]int
 	for round := range rounds {
 		for key := range each {
 			user, of := strconv.Itoa(key*(1+round/20)), 0 // others join in
 			f := w.any()
-			if inSecond(f.identities.Of(f.key(0, user))) {
+			if partition(f.identities.Of(f.key(0, user))) > 0 {
 				of = 1
 			}
 			if asked[of]++; f.send(user) {
@@ -133,47 +140,54 @@ func testOnlyWhatAPartitionHolds(t *testing.T, rate int64, fallback Fallback) {
 	if allowed != want || asked[1] == 0 {
 		t.Errorf("rate %d, fallback %d: of the partitions' %v %v were allowed, want %v", rate, fallback, asked, allowed, want)
 	}
-	s.fails = wire.Answered
+	s.fails = [2]wire.Missing{}
 	w.quiet()
 	if got, want := w.sum(), int64(allowed[0]+allowed[1]); got != want {
 		t.Errorf("rate %d, fallback %d: %d hits counted of %d that passed", rate, fallback, got, want)
 	}
 }
 
-// A partition fails in every way, and comes back, again and again: each hit is counted once.
+// Partitions fail in every way, and come back, again and again: each hit is counted once, whether
+// counters stay or make room for others.
 func TestPartitionsExactlyOnce(t *testing.T) {
-	for _, rate := range []int64{0, second / 10} {
-		w := newWorld(t, 2, 2, rate, Options{}, users(long))
-		s := part(w)
-		s.applies = func() bool { return w.random.IntN(2) == 0 }
-		var allowed int64
-		var waiting []*fakeRequest
-		for step := range 1000 {
-			if step%10 == 0 {
-				s.fails = wire.Missing(w.random.IntN(3))
-				w.lossBefore, w.lossAfter = float64(w.random.IntN(2))*0.2, float64(w.random.IntN(2))*0.2
-			}
-			f := w.any()
-			for range 12 { // of which some are asked for together
-				r, verdict := f.request(strconv.Itoa(w.random.IntN(12)))
-				if waiting = append(waiting, r); verdict == counter.Allowed {
-					allowed++
-				}
-			}
-			w.advance(20 * time.Millisecond)
+	for _, capacity := range []int{0, 16} {
+		for _, rate := range []int64{0, second / 10} {
+			testPartitionsExactlyOnce(t, capacity, rate)
 		}
-		s.fails = wire.Answered
-		w.quiet()
-		for _, r := range waiting {
-			if len(r.verdicts) > 0 && r.verdicts[0] == counter.Allowed {
+	}
+}
+
+func testPartitionsExactlyOnce(t *testing.T, capacity int, rate int64) {
+	w := newWorld(t, 2, 2, rate, Options{Capacity: capacity}, users(long))
+	s := part(w)
+	s.applies = func() bool { return w.random.IntN(2) == 0 }
+	var allowed int64
+	var waiting []*fakeRequest
+	for step := range 1000 {
+		if step%10 == 0 {
+			s.fails = [2]wire.Missing{wire.Missing(w.random.IntN(3)), wire.Missing(w.random.IntN(3))}
+			w.lossBefore, w.lossAfter = float64(w.random.IntN(2))*0.2, float64(w.random.IntN(2))*0.2
+		}
+		f := w.any()
+		for range 12 { // of which some are asked for together
+			r, verdict := f.request(strconv.Itoa(w.random.IntN(60)))
+			if waiting = append(waiting, r); verdict == counter.Allowed {
 				allowed++
 			}
 		}
-		if got := w.sum(); got != allowed {
-			t.Errorf("rate %d: %d hits counted of %d that passed", rate, got, allowed)
+		w.advance(20 * time.Millisecond)
+	}
+	s.fails = [2]wire.Missing{}
+	w.quiet()
+	for _, r := range waiting {
+		if len(r.verdicts) > 0 && r.verdicts[0] == counter.Allowed {
+			allowed++
 		}
-		if lost := w.tallied(func(t *Tallies) uint64 { return t.Lost }); lost > 0 {
-			t.Errorf("rate %d: %d hits given up", rate, lost)
-		}
+	}
+	if got := w.sum(); got != allowed {
+		t.Errorf("capacity %d, rate %d: %d hits counted of %d that passed", capacity, rate, got, allowed)
+	}
+	if lost := w.tallied(func(t *Tallies) uint64 { return t.Lost }); lost > 0 {
+		t.Errorf("capacity %d, rate %d: %d hits given up", capacity, rate, lost)
 	}
 }
