@@ -66,7 +66,7 @@ var costs = []reference{
 	{
 		name: "reserve: of a request without a body, the default",
 		configuration: `{"rules": [{"name": "tokens", "limits": [{"limit": 100, "window": "1m", "algorithm": "fixed_window"}],
-			"reserve": {"request_json": "max_tokens", "default": 30, "most": 50}, "cost_on_response": {"response_json": "n"}}]}`,
+			"reserve": {"request_json": "max_tokens", "default": 30, "most": 50, "unread": "refuse"}, "cost_on_response": {"response_json": "n"}}]}`,
 		steps: []step{
 			{send: `GET / answer-content-type:application/json x-body:{"n":20}`, status: 200, want: "x-ratelimit-remaining: 70"},
 			{send: `GET / answer-content-type:application/json x-body:{"n":20}`, status: 200, want: "x-ratelimit-remaining: 50"},
