@@ -3,6 +3,7 @@ package node
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 	"unicode/utf8"
 
 	"weir/internal/sketch"
@@ -303,12 +304,12 @@ func sampleOf(s *sketch.Sample, limits int, threshold uint64) (w wire.Sample) {
 func busyOf(s *sketch.Sample, limits int, threshold uint64) []wire.BusyWindows {
 	for windows, most := sketch.BusyWindows, sketch.BusyKeys; most > 0; {
 		busy := make([]wire.BusyWindows, limits)
-		seen := map[uint64]bool{}
+		var seen []uint64
 		for i := range busy {
 			newest, all := s.Busy(i)
 			busy[i].Newest = newest
 			for _, w := range all[:windows] {
-				busy[i].Windows = append(busy[i].Windows, busyWindow(&w, threshold, most, seen))
+				busy[i].Windows = append(busy[i].Windows, busyWindow(&w, threshold, most, &seen))
 			}
 		}
 		switch {
@@ -323,8 +324,8 @@ func busyOf(s *sketch.Sample, limits int, threshold uint64) []wire.BusyWindows {
 	return nil
 }
 
-// busyWindow has the first keys of a window above a threshold, which become seen.
-func busyWindow(b *sketch.Busy, threshold uint64, most int, seen map[uint64]bool) wire.BusyWindow {
+// busyWindow has the first keys of a window above a threshold, and adds those that were not seen.
+func busyWindow(b *sketch.Busy, threshold uint64, most int, seen *[]uint64) wire.BusyWindow {
 	w := wire.BusyWindow{Hits: b.Hits, Floor: b.Floor}
 	for _, k := range b.Keys {
 		switch {
@@ -333,7 +334,9 @@ func busyWindow(b *sketch.Busy, threshold uint64, most int, seen map[uint64]bool
 			w.Floor = max(w.Floor, k.Most())
 		default:
 			w.Keys = append(w.Keys, wire.BusyKey(k))
-			seen[k.Hash] = true
+			if !slices.Contains(*seen, k.Hash) {
+				*seen = append(*seen, k.Hash)
+			}
 		}
 	}
 	return w

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
@@ -42,38 +43,62 @@ func (s *Sample) pack() []SampledKey {
 	if len(s.Busy) == 0 || s.Threshold == wholeWindows {
 		return s.Keys
 	}
-	keys := slices.Clone(s.Keys)
-	places := map[uint64]int{}
-	set := func(hash uint64, limit, age int, first, second uint32) {
-		i, ok := places[hash]
-		if !ok {
-			i = len(keys)
-			places[hash] = i
-			keys = append(keys, SampledKey{Hash: hash, Asked: make([]AskedWindows, len(s.Busy))})
-		}
-		a := &keys[i].Asked[limit]
-		a.Newest = s.Busy[limit].Newest
-		for len(a.Hits) < 2*age {
-			a.Hits = append(a.Hits, 0)
-		}
-		a.Hits = append(a.Hits, first, second)
-	}
+	p := packed{append([]SampledKey(nil), s.Keys...), len(s.Keys), len(s.Busy)}
 	for i := range s.Busy {
-		for age := range s.Busy[i].Windows {
-			w := &s.Busy[i].Windows[age]
-			set(wholeWindows, i, age, w.Hits, w.Floor)
-			for _, k := range w.Keys {
-				set(k.Hash, i, age, k.Hits, k.More)
+		b := &s.Busy[i]
+		p.of(wholeWindows, i, b.Newest)
+		for age := range b.Windows {
+			w := &b.Windows[age]
+			p.set(wholeWindows, i, b.Newest, age, w.Hits, w.Floor)
+			for j := range w.Keys {
+				p.set(w.Keys[j].Hash, i, b.Newest, age, w.Keys[j].Hits, w.Keys[j].More)
 			}
 		}
 	}
-	return keys
+	return p.keys
+}
+
+// packed are a sample's keys, and from a place on those that are busy, in the order of their hashes.
+// They are few: a map, and a sort that is fast for many, would make the plugin larger than all of this.
+type packed struct {
+	keys         []SampledKey
+	from, limits int
+}
+
+// of are the windows of a limit in which a key is busy.
+//
+//go:noinline
+func (p *packed) of(hash uint64, limit int, newest uint64) *AskedWindows {
+	at := p.from
+	for at < len(p.keys) && p.keys[at].Hash < hash {
+		at++
+	}
+	if at == len(p.keys) || p.keys[at].Hash != hash {
+		p.keys = append(p.keys, SampledKey{})
+		copy(p.keys[at+1:], p.keys[at:])
+		p.keys[at] = SampledKey{Hash: hash, Asked: make([]AskedWindows, p.limits)}
+	}
+	a := &p.keys[at].Asked[limit]
+	a.Newest = newest
+	return a
+}
+
+//go:noinline
+func (p *packed) set(hash uint64, limit int, newest uint64, age int, first, second uint32) {
+	a := p.of(hash, limit, newest)
+	if a.Hits == nil {
+		a.Hits = make([]uint32, 0, MaxReportWindows)
+	}
+	if age < MaxBusyWindows {
+		a.Hits = a.Hits[:2*age+2]
+		a.Hits[2*age], a.Hits[2*age+1] = first, second
+	}
 }
 
 // unpack takes what pack has added out of the keys.
 func (s *Sample) unpack(limits int) {
 	whole := slices.IndexFunc(s.Keys, func(k SampledKey) bool { return k.Hash == wholeWindows })
-	if whole < 0 || s.Threshold == wholeWindows {
+	if whole < 0 || s.Threshold == wholeWindows || limits == 0 {
 		return
 	}
 	s.Busy = make([]BusyWindows, limits)
@@ -84,16 +109,28 @@ func (s *Sample) unpack(limits int) {
 			b.Windows = append(b.Windows, BusyWindow{Hits: a.Hits[0], Floor: a.Hits[1]})
 		}
 	}
-	s.Keys = slices.DeleteFunc(s.Keys, func(k SampledKey) bool {
+	for _, k := range s.Keys {
 		for i := range s.Busy {
-			a := k.Asked[i]
-			for age := 0; len(a.Hits) > 1 && age < len(s.Busy[i].Windows) && a.Newest == s.Busy[i].Newest && k.Hash > s.Threshold && k.Hash != wholeWindows; age++ {
-				if w := &s.Busy[i].Windows[age]; a.Hits[0]|a.Hits[1] != 0 {
-					w.Keys = append(w.Keys, BusyKey{k.Hash, a.Hits[0], a.Hits[1]})
-				}
-				a.Hits = a.Hits[2:]
+			if k.Hash > s.Threshold && k.Hash != wholeWindows && k.Asked[i].Newest == s.Busy[i].Newest {
+				s.Busy[i].add(k.Hash, k.Asked[i].Hits)
 			}
 		}
-		return k.Hash > s.Threshold
-	})
+	}
+	s.Keys = slices.DeleteFunc(s.Keys, func(k SampledKey) bool { return k.Hash > s.Threshold })
+}
+
+// add adds what a key asked for in each window. Keys are in the order of their hashes, and each is there
+// once.
+func (b *BusyWindows) add(hash uint64, hits []uint32) {
+	for i := range b.Windows {
+		if len(hits) < 2 {
+			return
+		}
+		w, k := &b.Windows[i], BusyKey{hash, hits[0], hits[1]}
+		hits = hits[2:]
+		at, there := slices.BinarySearchFunc(w.Keys, hash, func(k BusyKey, hash uint64) int { return cmp.Compare(k.Hash, hash) })
+		if k.Hits|k.More != 0 && !there {
+			w.Keys = slices.Insert(w.Keys, at, k)
+		}
+	}
 }
