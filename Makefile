@@ -66,7 +66,7 @@ run: build ## the playground, and proxy nodes on this machine; ARGS are flags, s
 
 test: build ## all tests, on real Envoys and stores; installs what they need and this machine lacks
 	./scripts/test-dependencies
-	WEIR_PROXIES=wazero go test -race -timeout $(if $(WEIR_NIGHTLY),2h,15m) $(raced) ./e2e
+	WEIR_PROXIES=wazero go test -race -timeout $(if $(WEIR_NIGHTLY),2h,15m) ./e2e $(raced)
 	WEIR_PROXIES=envoy go test -timeout $(if $(WEIR_NIGHTLY),2h,15m) $$(go list $(packages) | grep -vxF "$$(go list $(raced))")
 
 test-nightly: export WEIR_NIGHTLY = 1

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"weir/internal/host"
+	"weir/internal/nightly"
 )
 
 // demand is one request, as it is sent to the compiled plugin and as Envoy would log it.
@@ -205,7 +206,7 @@ func TestAsThePluginDecides(t *testing.T) {
 // What curves and algorithms say of a limit is what the compiled plugin does with that limit.
 func TestOtherLimits(t *testing.T) {
 	const rule = `{"rules": [{"name": "users", "key": [{"header": "x-user"}], "cost": {"header": "x-cost"}, %s "limits": [%s]}]}`
-	all := known(700)
+	all := known(nightly.Or(700, 300))
 	for _, further := range []string{"", `"count_rejected": true,`, `"cost_on_response": {"response_header": "x-tokens"},`} {
 		configured := `{"limit": 30, "window": "10s", "algorithm": "fixed_window"}`
 		got := simulated(t, fmt.Sprintf(rule, further, configured), logOf(all), tokens)
