@@ -7,7 +7,7 @@ golangci_lint := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.6.2
 packages := ./... ./bench/...
 
 # What has goroutines is tested with the race detector; it makes the rest five times as slow, and finds nothing there.
-raced := ./cmd/... ./internal/backend ./internal/calendar ./internal/host ./internal/live ./internal/server ./internal/simulate/... \
+raced := ./cmd/... ./internal/backend ./internal/calendar ./internal/host ./internal/live ./internal/server ./internal/share ./internal/simulate/... \
 	./internal/store/... ./internal/trust/... ./internal/ui ./internal/warn ./playground ./ratelimit/... ./sharedata
 
 plugin_sources := go.mod go.sum main.go \

@@ -114,6 +114,7 @@ var alone = map[string]string{
 // onEnvoyAlone runs a scenario that the wazero host can't. The list above must have its reason.
 func onEnvoyAlone(t *testing.T, nodes int, which versions, scenario func(t *testing.T, d envoys)) {
 	t.Helper()
+	t.Parallel()
 	whyAlone(t)
 	onEnvoy(t, nodes, which, func(t *testing.T, d driver) { scenario(t, d.(envoys)) })
 }
@@ -147,6 +148,7 @@ func wanted(proxy string) bool {
 // onEach runs a scenario on each driver. On Envoy it has to say how many nodes it starts at most.
 func onEach(t *testing.T, nodes int, scenario func(t *testing.T, d driver)) {
 	t.Helper()
+	t.Parallel()
 	onWazero(t, scenario)
 	onEnvoy(t, nodes, newest, scenario)
 }
@@ -154,6 +156,7 @@ func onEach(t *testing.T, nodes int, scenario func(t *testing.T, d driver)) {
 // onEvery is onEach with all Envoys, the oldest too.
 func onEvery(t *testing.T, nodes int, scenario func(t *testing.T, d driver)) {
 	t.Helper()
+	t.Parallel()
 	onWazero(t, scenario)
 	onEnvoy(t, nodes, all, scenario)
 }

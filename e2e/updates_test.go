@@ -21,6 +21,7 @@ import (
 // configuration alone, which is how Istio delivers a WasmPlugin. No request fails, the backend has
 // each hit of each that passed, and what the configurations took is given back.
 func TestUpdates(t *testing.T) {
+	t.Parallel()
 	for _, discovered := range []bool{false, true} {
 		t.Run(map[bool]string{false: "listeners", true: "filters"}[discovered], func(t *testing.T) {
 			onEnvoyAlone(t, 1, newest, func(t *testing.T, d envoys) { updates(t, d, discovered) })
