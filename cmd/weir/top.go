@@ -31,8 +31,9 @@ Keys are hashes unless their rule says otherwise with reveal. Flags may come any
 
   weir report shop new-limit
 
-Says what share of requests and keys a shadow rule would refuse, which keys are worst off, and the least
-limit that refuses at most 0.1 %. Of an enforced rule it says what it has refused.
+Says what share of requests and keys a shadow rule would refuse, which keys are worst off, the least
+limit that refuses at most 0.1 %, and from which keys that was made. Of an enforced rule it says what
+it has refused.
 `
 	// followEvery is how often --follow asks.
 	followEvery = 2 * time.Second
@@ -312,5 +313,19 @@ func (c *topCommand) measured(r *server.TopRule) {
 			fmt.Fprintf(c.out, "the least that refuses at most 0.1 %% of hits is %d; ", l.Least)
 		}
 		fmt.Fprintf(c.out, "the most of a key in a window is %d (%d hits in %s of the clock)\n", l.Most, l.Hits, count(l.Windows, "window", "windows"))
+		fmt.Fprintf(c.out, "    %s\n", madeFrom(&l))
 	}
+}
+
+// madeFrom says what a least limit was made from.
+func madeFrom(l *server.MeasuredLimit) string {
+	switch {
+	case l.Sure == nil:
+		return "made from the sample of keys alone: some node's version does not tell of the keys with most hits"
+	case *l.Unseen == 0:
+		return "made from all keys"
+	case *l.Sure == l.Least:
+		return fmt.Sprintf("made from all keys with more than %d hits in a window; others are sure not to matter", *l.Unseen)
+	}
+	return fmt.Sprintf("made from the keys with most hits and the sample; a key that is in neither had %d in a window at most, so %d is sure", *l.Unseen, *l.Sure)
 }

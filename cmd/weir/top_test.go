@@ -35,6 +35,20 @@ func TestTop(t *testing.T) {
 			Sample: wire.Sample{Threshold: 1 << 62, Keys: []wire.SampledKey{{Hash: 1, Refused: true, Asked: []wire.AskedWindows{{Newest: at/60e9 - 1, Hits: []uint32{40}}}}}},
 		},
 	}})
+	for name, most := range map[string]uint32{"zipf": 413, "flat": 0} {
+		sample := wire.Sample{Threshold: 1 << 56, Keys: []wire.SampledKey{{Hash: 1, Asked: []wire.AskedWindows{{Newest: at/60e9 - 1, Hits: []uint32{4}}}}}}
+		sample.Busy = []wire.BusyWindows{{Newest: at / 60e9, Windows: []wire.BusyWindow{{}, {Hits: 1000, Floor: 30}}}}
+		if most > 0 {
+			sample.Busy[0].Windows[1].Keys = []wire.BusyKey{{Hash: 1 << 60, Hits: most}}
+		}
+		if err := kept.Report(t.Context(), "shop", uint64(len(name))+uint64(most), wire.AppendReport(nil, &wire.Report{
+			Namespace: "shop", Node: 1, Sender: uint64(most), AtNanos: at, Rules: []wire.RuleReport{{
+				Name: name, Shadow: true, SpanMillis: 10_000, Requests: 40, Hits: 40, Every: 1, Limits: []wire.ReportLimit{{Max: 5, WidthMillis: 60_000}}, Sample: sample,
+			}},
+		})); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if err := kept.Report(t.Context(), "shop", 1, body); err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +66,7 @@ func TestTop(t *testing.T) {
 		code           int
 		stdout, stderr string
 	}{
-		{"top shop", 0, "1 node has reported, with 1 worker; the oldest report is ", ""},
+		{"top shop", 0, "1 node has reported, with 3 workers; the oldest report is ", ""},
 		{"top shop", 0, "per-user: 100 requests/s, 100 hits/s, 20.00 % of requests refused\n", ""},
 		{"top shop", 0, `"an\x1b[31m\nn" Mozi…`, ""},
 		{"top shop", 0, "1 of 1\n  a key that is not among the first may have up to 1.00/s", ""},
@@ -64,6 +78,12 @@ func TestTop(t *testing.T) {
 		{"report shop new", 0, "it would have refused 25.00 % of requests (10 of 40); this is exact", ""},
 		{"report shop new", 0, "100 % of keys (1 of 1, a sample of 1 in 4)", ""},
 		{"report shop new", 0, "the least that refuses at most 0.1 % of hits is 40", ""},
+		{"report shop new", 0, "made from the sample of keys alone", ""},
+		{"report shop zipf", 0, "the least that refuses at most 0.1 % of hits is 412; the most of a key in a window is 413 (1000 hits in 1 window of the clock)", ""},
+		{"report shop zipf", 0, "made from all keys with more than 30 hits in a window; others are sure not to matter", ""},
+		{"report shop zipf --json", 0, `"least":412,"most":413,"sure":412,"unseen":30`, ""},
+		{"report shop flat", 0, "the least that refuses at most 0.1 % of hits is 4; the most of a key in a window is 4 (1000 hits in 1 window of the clock)", ""},
+		{"report shop flat", 0, "made from the keys with most hits and the sample; a key that is in neither had 30 in a window at most, so 30 is sure", ""},
 		{"report shop per-user", 0, "it has refused 20.00 % of requests (200 of 1000)", ""},
 		{"report shop per-user", 0, "known of shadow rules only", ""},
 		{"report shop none", 1, "", `no node has seen a request of rule "none"`},

@@ -81,14 +81,20 @@ type Measured struct {
 // MeasuredLimit is what a limit would have to be.
 type MeasuredLimit struct {
 	Limit, WidthMillis uint64
-	// Windows were looked at, in which these keys asked for Hits. The window that runs is among them only
+	// Windows were looked at, in which all keys asked for Hits. The window that runs is among them only
 	// if none has ended yet: then Running is true.
 	Windows int
 	Running bool
 	Hits    uint64
-	// Least is the least limit that would have refused at most a thousandth of these hits, and Most what
-	// the key with most asked for in one window.
+	// Least is the least limit that would have refused at most a thousandth of these hits, as far as the
+	// keys with most hits and the sample of others tell. Most is what the key with most asked for in one
+	// window.
 	Least, Most uint64
+	// Sure is the least limit that would have refused at most a thousandth whatever was not seen, if
+	// Bounded says that there is a bound to that: in one window a key that was not seen had Unseen hits at
+	// most.
+	Sure, Unseen uint64
+	Bounded      bool
 }
 
 // Top merges the newest reports of a namespace's nodes.
@@ -274,78 +280,4 @@ func measure(all []seen) *Measured {
 		m.Limits[i] = measureLimit(all, i, l, threshold)
 	}
 	return m
-}
-
-// keyWindow is a window of a key.
-type keyWindow struct{ hash, number uint64 }
-
-// measureLimit looks at the windows of a limit that all reports know in full.
-func measureLimit(all []seen, at int, l wire.ReportLimit, threshold uint64) MeasuredLimit {
-	m := MeasuredLimit{Limit: l.Max, WidthMillis: l.WidthMillis}
-	width := l.WidthMillis * 1e6
-	// A report has the newest windows of a key: older than these they may be missing. Windows that have
-	// not ended when it was made go on.
-	first, end := uint64(0), uint64(math.MaxUint64)
-	asked := map[keyWindow]uint64{}
-	for _, s := range all {
-		if at >= len(s.Limits) || s.Limits[at].WidthMillis != l.WidthMillis {
-			continue
-		}
-		now := s.at / width
-		first = max(first, (s.Sample.SinceNanos+width-1)/width, now-min(now, wire.MaxReportWindows-1))
-		end = min(end, now)
-		for i := range s.Sample.Keys {
-			k := &s.Sample.Keys[i]
-			if k.Hash > threshold {
-				continue
-			}
-			for age, hits := range k.Asked[at].Hits {
-				if n := k.Asked[at].Newest; uint64(age) <= n {
-					asked[keyWindow{k.Hash, n - uint64(age)}] += uint64(hits)
-				}
-			}
-		}
-	}
-	if first >= end {
-		m.Running = true
-		first, end = end, end+1
-	}
-	windows := map[uint64]bool{}
-	var hits []uint64
-	for w, n := range asked {
-		if first <= w.number && w.number < end && n > 0 {
-			windows[w.number] = true
-			hits = append(hits, n)
-			m.Hits += n
-		}
-	}
-	m.Windows = len(windows)
-	m.Least, m.Most = least(hits, m.Hits)
-	return m
-}
-
-// least is the least limit of a window that refuses at most a thousandth of all hits, and the most
-// hits of one.
-func least(hits []uint64, total uint64) (limit, most uint64) {
-	if len(hits) == 0 {
-		return 0, 0
-	}
-	slices.SortFunc(hits, func(a, b uint64) int { return cmp.Compare(b, a) })
-	most = hits[0]
-	// With a limit of hits[i] the i windows before it are cut down to it.
-	spare, above := total/1000, uint64(0)
-	for i, h := range hits {
-		above += h
-		next := uint64(0)
-		if i+1 < len(hits) {
-			next = hits[i+1]
-		}
-		count := uint64(i + 1)
-		if above-count*next <= spare {
-			continue
-		}
-		// above - count*limit <= spare
-		return (above - spare + count - 1) / count, most
-	}
-	return 0, most
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"weir/internal/store"
@@ -16,24 +15,25 @@ import (
 func TestLeast(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
-		hits := make([]uint64, r.IntN(30))
+		var all demand
 		total := uint64(0)
-		for i := range hits {
-			hits[i] = r.Uint64N(1 + r.Uint64N(2000))
-			total += hits[i]
+		for range r.IntN(30) {
+			s := share{r.Uint64N(1 + r.Uint64N(2000)), float64(r.IntN(4))}
+			all = append(all, s)
+			total += s.hits * uint64(s.keys)
 		}
 		want := uint64(0)
 		for ; ; want++ {
 			over := uint64(0)
-			for _, h := range hits {
-				over += h - min(h, want)
+			for _, s := range all {
+				over += (s.hits - min(s.hits, want)) * uint64(s.keys)
 			}
 			if over*1000 <= total {
 				break
 			}
 		}
-		if got, _ := least(slices.Clone(hits), total); got != want {
-			t.Fatalf("%v: least %d, want %d", hits, got, want)
+		if got := all.least(float64(total) / 1000); got != want {
+			t.Fatalf("%v: least %d, want %d", all, got, want)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package node
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 	"unicode/utf8"
 
 	"weir/internal/sketch"
@@ -24,8 +25,9 @@ const (
 const (
 	_ = uint(wire.MaxReportKeys - sketch.Keys)
 	_ = uint(wire.MaxReportName - sketch.MaxName)
-	_ = uint(wire.MaxReportSample - sketch.SampleKeys)
+	_ = uint(wire.MaxReportSample - sketch.SampleKeys - wire.MaxBusyKeys - 1)
 	_ = uint(wire.MaxReportWindows - sketch.Windows)
+	_ = uint(wire.MaxBusyWindows - sketch.BusyWindows)
 )
 
 // sightings are what a worker has seen of its rules' keys, for people to look at. Nothing is decided by
@@ -217,6 +219,10 @@ func (s *sightings) report(dst []byte, r *Rule, name string, hostNow int64, most
 	for {
 		if of.sample != nil {
 			p.Sample = sampleOf(of.sample, len(r.Limits), threshold)
+			// They are left out last.
+			if threshold < math.MaxUint64 && len(p.Used.Keys)+len(p.Refused.Keys)+len(p.Sample.Keys) > 0 {
+				p.Sample.Busy = busyOf(of.sample, len(r.Limits), threshold)
+			}
 		}
 		dst = wire.AppendRuleReport(dst[:start], &p)
 		if len(dst)-start <= most || len(p.Used.Keys)+len(p.Refused.Keys)+len(p.Sample.Keys) == 0 {
@@ -260,5 +266,48 @@ func sampleOf(s *sketch.Sample, limits int, threshold uint64) (w wire.Sample) {
 		}
 		w.Keys = append(w.Keys, k)
 	})
+	return w
+}
+
+// busyOf is what a sample knows of keys above a threshold, of as many windows as have few enough keys
+// for a report.
+func busyOf(s *sketch.Sample, limits int, threshold uint64) []wire.BusyWindows {
+	for windows, most := sketch.BusyWindows, sketch.BusyKeys; most > 0; {
+		busy := make([]wire.BusyWindows, limits)
+		var seen []uint64
+		for i := range busy {
+			newest, all := s.Busy(i)
+			busy[i].Newest = newest
+			for _, w := range all[:windows] {
+				busy[i].Windows = append(busy[i].Windows, busyWindow(&w, threshold, most, &seen))
+			}
+		}
+		switch {
+		case len(seen) <= wire.MaxBusyKeys:
+			return busy
+		case windows > 1:
+			windows--
+		default:
+			most /= 2
+		}
+	}
+	return nil
+}
+
+// busyWindow has the first keys of a window above a threshold, and adds those that were not seen.
+func busyWindow(b *sketch.Busy, threshold uint64, most int, seen *[]uint64) wire.BusyWindow {
+	w := wire.BusyWindow{Hits: b.Hits, Floor: b.Floor}
+	for _, k := range b.Keys {
+		switch {
+		case k.Hash <= threshold:
+		case len(w.Keys) == most || k.Hash == math.MaxUint64:
+			w.Floor = max(w.Floor, k.Most())
+		default:
+			w.Keys = append(w.Keys, wire.BusyKey(k))
+			if !slices.Contains(*seen, k.Hash) {
+				*seen = append(*seen, k.Hash)
+			}
+		}
+	}
 	return w
 }

@@ -97,10 +97,14 @@ type MeasuredLimit struct {
 	Windows int    `json:"windows"`
 	Running bool   `json:"running"`
 	Hits    uint64 `json:"hits"`
-	// Least is the least limit that would have refused at most 0.1 % of these hits, and Most what one key
-	// asked for in a window.
+	// Least is the least limit that would have refused at most 0.1 % of these hits, as far as the keys with
+	// most hits and the sample of others tell, and Most what one key asked for in a window.
 	Least uint64 `json:"least"`
 	Most  uint64 `json:"most"`
+	// Sure would have refused at most 0.1 % whatever other keys asked for, none of which had more than
+	// Unseen hits in a window. Both are left out unless all nodes tell of their keys with most hits.
+	Sure   *uint64 `json:"sure,omitempty"`
+	Unseen *uint64 `json:"unseen,omitempty"`
 }
 
 // top answers with what nodes have seen of a namespace's keys, or of those of a rule.
@@ -136,6 +140,9 @@ func TopOf(found *backend.Top, now time.Time) Top {
 			for j, l := range m.Limits {
 				r.Measured.Limits[j] = MeasuredLimit{
 					Limit: l.Limit, WidthMS: l.WidthMillis, Windows: l.Windows, Running: l.Running, Hits: l.Hits, Least: l.Least, Most: l.Most,
+				}
+				if l.Bounded {
+					r.Measured.Limits[j].Sure, r.Measured.Limits[j].Unseen = &l.Sure, &l.Unseen
 				}
 			}
 		}

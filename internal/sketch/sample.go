@@ -4,11 +4,11 @@ import "math"
 
 const (
 	// SampleKeys is how many keys a Sample has at most.
-	SampleKeys = 256
+	SampleKeys = 192
 	// Windows is of how many windows a Sample knows what each key has asked for.
 	Windows = 16
 
-	places = 2 * SampleKeys // of the index
+	places = 512 // of the index, more than twice as many
 )
 
 // Sample has a part of all keys, and of these what each asked for in the newest windows of some
@@ -17,7 +17,11 @@ const (
 // Which keys are in it depends on their hashes alone: those below a threshold, which falls by half
 // when there are too many, and doubles when there are few. So the samples of several nodes that see
 // the same keys have the same ones, up to the least of their thresholds.
+//
+// A sample that is fair to keys misses those few that have most hits. So it knows of each of the newest
+// windows, whatever their hashes are, the keys that had most.
 type Sample struct {
+	busy      []busy // one for each width
 	widths    []int64
 	threshold uint64 // the greatest hash that is in it
 	since     int64
@@ -51,12 +55,16 @@ func NewSample(widths []int64, now int64) *Sample {
 	}
 	for _, w := range widths {
 		s.horizon = max(s.horizon, Windows*w)
+		s.busy = append(s.busy, newBusy())
 	}
 	return s
 }
 
 // Add notes what a key asked for, and whether that was refused.
 func (s *Sample) Add(hash uint64, hits uint64, now int64) {
+	for j, w := range s.widths {
+		s.busy[j].add(uint64(max(now, 0)/w), hash, hits)
+	}
 	if hash > s.threshold {
 		return
 	}

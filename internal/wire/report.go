@@ -97,6 +97,9 @@ type Sample struct {
 	// SinceNanos is the time from which all is known of what they asked for.
 	Threshold, SinceNanos uint64
 	Keys                  []SampledKey
+	// Busy are the keys with most hits among those with greater hashes, for each of the rule's limits. It
+	// is empty if there are none, or the sender's version does not tell.
+	Busy []BusyWindows
 }
 
 // SampledKey is a key of a sample.
@@ -191,9 +194,10 @@ func AppendRuleReport(dst []byte, r *RuleReport) []byte {
 	}
 	dst = binary.LittleEndian.AppendUint64(dst, r.Sample.Threshold)
 	dst = binary.LittleEndian.AppendUint64(dst, r.Sample.SinceNanos)
-	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(r.Sample.Keys)))
-	for i := range r.Sample.Keys {
-		k := &r.Sample.Keys[i]
+	keys := r.Sample.pack()
+	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(keys)))
+	for i := range keys {
+		k := &keys[i]
 		dst = binary.LittleEndian.AppendUint64(dst, k.Hash)
 		refused := byte(0)
 		if k.Refused {
@@ -327,6 +331,7 @@ func (r *reader) ruleReport() (p RuleReport) {
 		}
 		s.Keys = append(s.Keys, k)
 	}
+	s.unpack(len(p.Limits))
 	return p
 }
 

@@ -26,6 +26,16 @@ func exampleReport() *Report {
 				{Hash: 8, Asked: []AskedWindows{{}, {}}},
 			}},
 		},
+		{
+			Name: "busy", Shadow: true, SpanMillis: 1, Every: 1, Limits: []ReportLimit{{Max: 5, WidthMillis: 1000}, {Max: 50, WidthMillis: 60_000}},
+			Sample: Sample{
+				Threshold: 9, SinceNanos: 1, Keys: []SampledKey{{Hash: 7, Asked: []AskedWindows{{Newest: 5, Hits: []uint32{1}}, {}}}},
+				Busy: []BusyWindows{
+					{Newest: 1_700_000_000, Windows: []BusyWindow{{Hits: 9, Floor: 1, Keys: []BusyKey{{10, 5, 1}}}, {}, {Hits: 90, Keys: []BusyKey{{10, 0, 2}, {11, 50, 0}}}}},
+					{Newest: 28_333_333, Windows: []BusyWindow{{Hits: 99, Keys: []BusyKey{{11, 50, 1}}}}},
+				},
+			},
+		},
 	}}
 }
 
@@ -38,11 +48,14 @@ func TestReport(t *testing.T) {
 		t.Errorf("namespace %q, %v", namespace, ok)
 	}
 	got, err := DecodeReport(body)
-	if err != nil || len(got.Rules) != 2 {
+	if err != nil || len(got.Rules) != 3 {
 		t.Fatalf("got %+v, %v", got, err)
 	}
 	if again := AppendReport(nil, got); string(again) != string(body) {
 		t.Errorf("%+v became %+v", exampleReport(), got)
+	}
+	if got, want := got.Rules[2].Sample, exampleReport().Rules[2].Sample; !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v became %+v", want, got)
 	}
 	value, cut, rest, ok := NextValue(got.Rules[0].Used.Keys[0].Name)
 	if string(value) != "ann" || cut || !ok {
@@ -58,6 +71,24 @@ func TestReport(t *testing.T) {
 	}
 	if _, err := DecodePush(body); !errors.Is(err, ErrMalformed) {
 		t.Errorf("as a push: %v", err)
+	}
+}
+
+// A backend of the last version passes over keys above the threshold, and takes the others as before.
+func TestBusyKeysAreAboveTheThreshold(t *testing.T) {
+	s := &exampleReport().Rules[2].Sample
+	keys := s.pack()
+	if !reflect.DeepEqual(keys[:len(s.Keys)], s.Keys) || len(keys) != len(s.Keys)+3 {
+		t.Errorf("%+v became %+v", s, keys)
+	}
+	for _, k := range keys[len(s.Keys):] {
+		if k.Hash <= s.Threshold {
+			t.Errorf("%+v is no more than %d", k, s.Threshold)
+		}
+	}
+	s.Busy = nil
+	if !reflect.DeepEqual(s.pack(), s.Keys) {
+		t.Error("a sample without busy keys is another one")
 	}
 }
 
