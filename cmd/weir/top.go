@@ -33,8 +33,8 @@ Keys are hashes unless their rule says otherwise with reveal. Flags may come any
   weir report shop new-limit
 
 Says what share of requests and keys a shadow rule would refuse, which keys are worst off, the least
-limit that refuses at most 0.1 %, and from which keys that was made. Of an enforced rule it says what it
-has refused.
+limit that refuses at most 0.1 %, and from which keys that was made. Of an enforced rule it says what
+it has refused.
 `
 	// followEvery is how often --follow asks.
 	followEvery = 2 * time.Second

@@ -3,10 +3,10 @@ package sketch
 import "math"
 
 const (
-	// BusyWindows is of how many windows a Sample knows the keys with most hits, and BusyKeys how many of
-	// each.
+	// BusyWindows is of how many windows a Sample knows the keys with most hits.
 	BusyWindows = 8
-	BusyKeys    = 16
+	// BusyKeys is how many keys that are of a window.
+	BusyKeys = 16
 )
 
 // Busy are the keys with most hits of a window.

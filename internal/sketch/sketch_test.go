@@ -239,3 +239,50 @@ func BenchmarkAdd(b *testing.B) {
 		h.Add(id, 1)
 	}
 }
+
+// What is told of the keys with most hits of a window holds in any order, and when the clock goes back.
+func TestBusyKeepsItsBounds(t *testing.T) {
+	for name, next := range orders {
+		t.Run(name, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(1, 2))
+			s := NewSample([]int64{second, 7 * second}, 0)
+			type window struct{ width, number, hash uint64 }
+			exact := map[window]uint64{}
+			for i := range 20_000 {
+				key, hits := next(i, r)
+				now := int64(i) * second / 2000
+				if i%100 == 99 {
+					now -= second / 2
+				}
+				s.Add(key, hits, now)
+				exact[window{0, uint64(now / second), key}] += hits
+				exact[window{1, uint64(now / (7 * second)), key}] += hits
+			}
+			for width := range uint64(2) {
+				newest, windows := s.Busy(int(width))
+				totals := make([]uint64, len(windows))
+				for w, n := range exact {
+					age := newest - w.number
+					if w.width != width || age >= BusyWindows {
+						continue
+					}
+					totals[age] += n
+					low, high := uint64(0), uint64(windows[age].Floor)
+					for _, k := range windows[age].Keys {
+						if k.Hash == w.hash {
+							low, high = uint64(k.Hits), uint64(k.Most())
+						}
+					}
+					if n < low || n > high {
+						t.Fatalf("a key has %d hits in window %d of width %d, and is said to have %d to %d", n, age, width, low, high)
+					}
+				}
+				for age, w := range windows {
+					if len(w.Keys) > BusyKeys || uint64(w.Hits) != totals[age] || uint64(w.Floor) > totals[age]/BusyKeys+totals[age]/20 {
+						t.Errorf("window %d of width %d: %d keys, floor %d of %d hits, want %d", age, width, len(w.Keys), w.Floor, w.Hits, totals[age])
+					}
+				}
+			}
+		})
+	}
+}

@@ -7,9 +7,9 @@ import (
 )
 
 const (
-	// MaxBusyKeys is the most keys of all windows and limits of a sample together, and MaxBusyWindows the
-	// most windows of a limit.
-	MaxBusyKeys    = 63
+	// MaxBusyKeys is the most keys of all windows and limits of a sample together.
+	MaxBusyKeys = 63
+	// MaxBusyWindows is the most windows of a limit.
 	MaxBusyWindows = MaxReportWindows / 2
 
 	// wholeWindows is the hash in whose place a sample tells of windows as a whole.
