@@ -58,7 +58,7 @@ func TestLimitsMove(t *testing.T) {
 
 func limitsMove(t *testing.T, d driver) {
 	const connections, each = 2, 10
-	changes := nightly.Or(100, 20)
+	changes, users := nightly.Or(100, 20), nightly.Or(100, 10) // so that some are refused
 	backend := serve(t, "memory")
 	_, addresses := nodes(t, d, 3, nodeConfig{configuration: moving, backend: backend, workers: 2})
 	first := 1_000_000
@@ -84,7 +84,7 @@ func limitsMove(t *testing.T, d driver) {
 					}
 					user := "ann"
 					if n%4 == 3 {
-						user = fmt.Sprint("user", (n/4*connections+connection)%100)
+						user = fmt.Sprint("user", (n/4*connections+connection)%users)
 					}
 					before := wanted.Load()
 					status, header, err := get(client, address, user)
