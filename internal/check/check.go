@@ -86,6 +86,7 @@ type checker struct {
 	found  bool
 	report Report
 	tokens []tokens // that resources of the file's verify
+	looked int      // how many values of filters were compared with what rules read
 }
 
 func (c *checker) json() {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"weir/internal/check"
 )
@@ -179,6 +180,31 @@ func TestAliasesAreBounded(t *testing.T) {
 		runtime.ReadMemStats(&after)
 		if took := after.TotalAlloc - before.TotalAlloc; took > 256<<20 {
 			t.Errorf("%.100q: %d MiB were allocated", content, took>>20)
+		}
+	}
+}
+
+// So do filters of which each has what another one has.
+func TestAliasesOfFiltersAreBounded(t *testing.T) {
+	t.Parallel()
+	const typed = `"@type": type.googleapis.com/envoy.extensions.filters.http.`
+	filter := `&f {typed_config: {` + typed + `jwt_authn.v3.JwtAuthentication, providers: {`
+	for i := range 2000 {
+		filter += fmt.Sprintf("p%d: {from_headers: *h, from_params: [a]}, ", i)
+	}
+	for _, filters := range []string{
+		filter + "}}}, " + strings.Repeat("*f, ", 2000),
+		"&f {typed_config: {" + typed + "header_mutation.v3.HeaderMutation, mutations: {request_mutations: *h}}}, " + strings.Repeat("*f, ", 20_000),
+	} {
+		begun := time.Now()
+		report := check.File("a.yaml", []byte("anchors: [&h ["+strings.Repeat("{name: x-a}, ", 2000)+"]]\nhttp_filters: ["+filters+"{typed_config: {"+typed+
+			`wasm.v3.Wasm, config: {configuration: {"@type": type.googleapis.com/google.protobuf.Struct, value: {rules: [
+				{name: r, key: [jwt_claim: sub, header: x-b], limits: [{limit: 100, window: 1m}]}]}}}}}]`+"\n"))
+		if took := time.Since(begun); took > 10*time.Second {
+			t.Errorf("took %v", took)
+		}
+		if report.Refused() || len(report.Findings) == 0 || !strings.Contains(fmt.Sprint(report.Findings), "too much in them") {
+			t.Errorf("got %v", report.Findings)
 		}
 	}
 }

@@ -53,6 +53,10 @@ func (f *filters) elsewhere() bool {
 // readDifferently warns of parts of a request that a filter before the plugin verifies or sets, and
 // that the plugin may read differently, and of bodies that it can't read.
 func (c *checker) readDifferently(f *filters, read *config.Config, warn func(path, problem string)) {
+	if c.looked = min(c.looked+f.values()*selectors(read), maxLooked); c.looked == maxLooked {
+		warn("", "the filters around it have too much in them to be compared with what its rules read")
+		return
+	}
 	verified := f.verified()
 	for i := range read.Rules {
 		rule := &read.Rules[i]
@@ -105,6 +109,32 @@ func (c *checker) readDifferently(f *filters, read *config.Config, warn func(pat
 			warn(path+".reserve.request_json", "the default is taken of a compressed request: the decompressor has to come before this filter")
 		}
 	}
+}
+
+const (
+	// maxLooked bounds the values of filters that are looked at, once for each selector: with aliases there
+	// may be more than a file has bytes.
+	maxLooked = 1 << 24
+	// deepest is how deep anything is in a filter that is looked at, but for requirements in others.
+	deepest = 12
+)
+
+// values is how many values the filters have in them, up to maxLooked.
+func (f *filters) values() int {
+	all, sizes := 0, map[sized]int{}
+	for _, filter := range f.all {
+		all = min(all+filter.size(deepest, maxLooked, sizes), maxLooked)
+	}
+	return all
+}
+
+// selectors is how many there are at most in a configuration.
+func selectors(read *config.Config) (all int) {
+	for i := range read.Rules {
+		rule := &read.Rules[i]
+		all += 2 + len(rule.Key) + len(rule.LimitFrom) + len(rule.Except)
+	}
+	return all
 }
 
 // address says that clients may choose their address: Envoy has it from what they send, unless the

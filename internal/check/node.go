@@ -56,8 +56,9 @@ func (n *node) get(path ...string) *node {
 			return nil
 		}
 		var found *node
+		other := camel(field)
 		for i, name := range n.names {
-			if name.text == field || name.text == camel(field) {
+			if name.text == field || name.text == other {
 				found = n.children[i]
 			}
 		}
@@ -80,6 +81,27 @@ func (n *node) elements() []*node {
 		return nil
 	}
 	return n.children
+}
+
+// sized is a value and how deep is looked into it.
+type sized struct {
+	n    *node
+	deep int
+}
+
+// size is how many values a value has in it so deep, itself among them, up to most. An alias counts wherever
+// it is. sizes are those that are known.
+func (n *node) size(deep, most int, sizes map[sized]int) int {
+	all, known := sizes[sized{n, deep}]
+	if known {
+		return all
+	}
+	all = 1
+	for i := 0; i < len(n.children) && deep > 0 && all < most; i++ {
+		all = min(all+n.children[i].size(deep-1, most, sizes), most)
+	}
+	sizes[sized{n, deep}] = all
+	return all
 }
 
 // camel returns the name that protobuf's JSON gives a field.

@@ -58,20 +58,23 @@ func readAuthentication(n *node) (t tokens) {
 			t.providers = append(t.providers, readProvider(name.text, providers.children[i], fieldsOfEnvoy))
 		}
 	}
-	t.open = n.get("rules") != nil && n.get("filter_state_rules") == nil
-	for _, rule := range n.get("rules").elements() {
+	rules, closed := n.get("rules"), false
+	for _, rule := range rules.elements() {
 		requirement := rule.get("requires")
 		if name := rule.get("requirement_name").string(); name != "" {
 			requirement = n.get("requirement_map", name)
 		}
-		if requirement == nil {
+		if requirement == nil || len(requirement.names) == 0 {
+			t.open = t.open || !closed
 			continue
 		}
+		// The first rule that matches counts.
 		if match := rule.get("match"); match.get("prefix").string() == "/" && len(match.names) == 1 {
-			t.open = false
+			closed = true
 		}
 		t.require(requirement)
 	}
+	t.open = (t.open || !closed) && rules != nil && n.get("filter_state_rules") == nil
 	return t
 }
 
@@ -88,7 +91,10 @@ func (t *tokens) require(n *node) {
 		t.failed = t.failed || n.get("allow_missing_or_failed") != nil
 		t.extracted = t.extracted || n.get("extract_only_without_validation") != nil
 		for _, several := range []string{"requires_any", "requires_all"} {
-			rest = append(rest, n.get(several, "requirements").elements()...)
+			if list := n.get(several, "requirements"); !seen[list] {
+				seen[list] = true
+				rest = append(rest, list.elements()...)
+			}
 		}
 	}
 }
