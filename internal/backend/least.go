@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"sort"
@@ -156,12 +157,14 @@ func windowOf(all []seen, at int, number, threshold uint64, bounded bool) (w key
 			key.floors += floor
 		}
 	}
+	thresholds := slices.Sorted(maps.Keys(floors))
+	below := make([]uint64, 1, len(thresholds)+1) // the sums of the first floors
+	for i, threshold := range thresholds {
+		below = append(below, below[i]+floors[threshold])
+	}
 	for hash, k := range keys {
-		for threshold, floor := range floors {
-			if hash > threshold {
-				k.most += floor
-			}
-		}
+		at, _ := slices.BinarySearch(thresholds, hash)
+		k.most += below[at]
 		k.most -= min(k.most, k.floors)
 		w.keys = append(w.keys, *k)
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -154,11 +155,26 @@ func merge(reports []*wire.Report, only string) (t Top) {
 		}
 	}
 	t.Nodes, t.Senders = len(nodes), len(reports)
-	for name, all := range rules {
-		t.Rules = append(t.Rules, mergeRule(name, all))
+	for _, name := range busiest(rules) {
+		t.Rules = append(t.Rules, mergeRule(name, rules[name]))
 	}
 	slices.SortFunc(t.Rules, func(a, b TopRule) int { return cmp.Compare(a.Name, b.Name) })
 	return t
+}
+
+// busiest are the rules with most requests, as many as a report has: senders that make up names make no
+// answer longer.
+func busiest(rules map[string][]seen) []string {
+	requests := make(map[string]float64, len(rules))
+	for name, all := range rules {
+		for i := range all {
+			requests[name] += float64(all[i].Requests)
+		}
+	}
+	names := slices.SortedFunc(maps.Keys(requests), func(a, b string) int {
+		return cmp.Or(cmp.Compare(requests[b], requests[a]), cmp.Compare(a, b))
+	})
+	return names[:min(len(names), wire.MaxReportRules)]
 }
 
 func mergeRule(name string, all []seen) TopRule {
@@ -275,11 +291,20 @@ func (r *TopRule) mergeKeys(all []seen) {
 
 // first are the keys with most of something, as many as a report has.
 func first(keys []TopKey, of func(k *TopKey) float64) []TopKey {
-	keys = slices.DeleteFunc(slices.Clone(keys), func(k TopKey) bool { return of(&k) <= 0 })
-	slices.SortFunc(keys, func(a, b TopKey) int {
-		return cmp.Or(cmp.Compare(of(&b), of(&a)), slices.Compare(a.ID[:], b.ID[:]))
+	some := make([]*TopKey, 0, len(keys)) // or else each comparison copies two
+	for i := range keys {
+		if of(&keys[i]) > 0 {
+			some = append(some, &keys[i])
+		}
+	}
+	slices.SortFunc(some, func(a, b *TopKey) int {
+		return cmp.Or(cmp.Compare(of(b), of(a)), slices.Compare(a.ID[:], b.ID[:]))
 	})
-	return slices.Clone(keys[:min(len(keys), wire.MaxReportKeys)])
+	top := make([]TopKey, min(len(some), wire.MaxReportKeys))
+	for i := range top {
+		top[i] = *some[i]
+	}
+	return top
 }
 
 // measure merges samples, key by key: what a key asked for in a window is what it asked all nodes.

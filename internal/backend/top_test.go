@@ -3,7 +3,9 @@ package backend
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -115,6 +117,55 @@ func TestMeasuredByTheNewestLimits(t *testing.T) {
 		}
 		if got := merge(reports, "").Rules[0].Measured.Limits[0].Limit; got != 30 {
 			t.Errorf("%v: limit %d, want the newest, 30", order, got)
+		}
+	}
+}
+
+// Senders that make up rules make no answer longer: those with most requests are told.
+func TestTopOfTooManyRules(t *testing.T) {
+	t.Parallel()
+	var reports []*wire.Report
+	for sender := range uint64(3) {
+		r := &wire.Report{Sender: sender}
+		for i := range uint64(wire.MaxReportRules) {
+			r.Rules = append(r.Rules, wire.RuleReport{Name: fmt.Sprintf("r%d-%d", sender, i), Requests: 1 + sender})
+		}
+		reports = append(reports, r)
+	}
+	rules := merge(reports, "").Rules
+	if len(rules) != wire.MaxReportRules || rules[0].Name != "r2-0" || rules[len(rules)-1].Name != "r2-99" {
+		t.Errorf("got %d rules, %+v", len(rules), rules)
+	}
+	if rules := merge(reports, "r0-7").Rules; len(rules) != 1 || rules[0].Name != "r0-7" {
+		t.Errorf("of a single rule: %+v", rules)
+	}
+}
+
+// A key that a report does not have may have had as many hits there as its floor, if its hash is above
+// the report's threshold: whatever thresholds there are.
+func TestFloorsOfManyThresholds(t *testing.T) {
+	t.Parallel()
+	of := func(threshold uint64, floor uint32, keys ...wire.BusyKey) seen {
+		return seen{RuleReport: &wire.RuleReport{Sample: wire.Sample{Threshold: threshold, Busy: []wire.BusyWindows{{
+			Newest: 1, Windows: []wire.BusyWindow{{Hits: 1000, Floor: floor, Keys: keys}},
+		}}}}}
+	}
+	all := []seen{of(40, 16), of(20, 8, wire.BusyKey{Hash: 50, Hits: 100}), of(20, 4), of(30, 2), of(50, 1, wire.BusyKey{Hash: 60, Hits: 1})}
+	for _, hash := range []uint64{20, 21, 30, 31, 40, 41, 50, 51} {
+		all = append(all[:5], of(10, 0, wire.BusyKey{Hash: hash, Hits: 1000}))
+		want := uint64(0)
+		for _, s := range all[:5] {
+			if hash > s.Sample.Threshold {
+				want += uint64(s.Sample.Busy[0].Windows[0].Floor)
+			}
+		}
+		if hash == 50 {
+			want += 100 - 8
+		}
+		found := windowOf(all, 0, 1, 10, true)
+		at := slices.IndexFunc(found.keys, func(k asked) bool { return k.least >= 1000 })
+		if most := found.keys[at].most; most != 1000+want {
+			t.Errorf("a key of hash %d had %d hits at most, want %d", hash, most, 1000+want)
 		}
 	}
 }

@@ -104,7 +104,7 @@ func Handler(counters store.Store, o Options) http.Handler {
 	}
 	h := &handler{store: counters, metrics: newMetrics(o.Registry), log: o.Logger, backend: backend.New(counters), host: o.Host, leaving: o.Leaving, ended: o.Ended}
 	h.refused = refused{log: o.Logger, now: o.Now}
-	h.watchers.Most = maxWatchers
+	h.watchers.Most, h.lookers.Most = maxWatchers, maxLookers
 	h.backend.OnWarnings(o.Warned)
 	h.health = &health{store: counters, metrics: h.metrics, log: o.Logger, now: o.Now}
 	if o.Probe {
@@ -146,8 +146,10 @@ type handler struct {
 	// watchers are the streams under way, watched what they have told, and ended is closed when they are
 	// to end.
 	watchers share.Room[string]
-	watched  watchedNamespaces
-	ended    <-chan struct{}
+	// lookers are the looks under way at what nodes have seen.
+	lookers share.Room[string]
+	watched watchedNamespaces
+	ended   <-chan struct{}
 }
 
 func (h *handler) push(w http.ResponseWriter, r *http.Request) {

@@ -14,6 +14,10 @@ import (
 // TopPath is where is told what nodes have seen of a namespace's keys.
 const TopPath = "/v1/top"
 
+// maxLookers bounds the looks at a time: reports are long, and pushes are not to wait for them. A
+// namespace has half of them at most.
+const maxLookers = 4
+
 // Top is what the nodes of a namespace have seen of its keys in the last minute or two.
 type Top struct {
 	// Nodes have reported, by Senders: each worker of a proxy is one. The oldest report is of so many
@@ -127,6 +131,11 @@ func (h *handler) top(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
+	if !h.lookers.Enter(namespace) {
+		h.problem(w, http.StatusServiceUnavailable, "too many look at what nodes have seen: ask again")
+		return
+	}
+	defer h.lookers.Leave(namespace)
 	found, err := h.backend.Top(r.Context(), namespace, r.URL.Query().Get("rule"))
 	if !h.health.succeeded(r.Context(), err, false) {
 		h.problem(w, http.StatusServiceUnavailable, "the store failed")

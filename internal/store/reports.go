@@ -15,7 +15,7 @@ type Reports interface {
 	// ReportLife. If a namespace has MaxReports, those of others are not kept.
 	Report(ctx context.Context, namespace string, sender uint64, report []byte) error
 
-	// Reports are a namespace's, in no order. They are the caller's.
+	// Reports are a namespace's, in no order. Nobody changes their bytes.
 	Reports(ctx context.Context, namespace string) ([][]byte, error)
 }
 

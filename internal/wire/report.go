@@ -1,6 +1,10 @@
 package wire
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"slices"
+	"strings"
+)
 
 // reportVersion begins a report. Older ones begin with oldVersion, and with warningVersion if they warn:
 // these don't tell what is recent, and the former has no warnings.
@@ -257,7 +261,11 @@ func DecodeReport(b []byte) (*Report, error) {
 		if r.err != nil {
 			break
 		}
-		p.Rules = append(p.Rules, r.ruleReport(version == reportVersion))
+		rule := r.ruleReport(version == reportVersion)
+		if slices.ContainsFunc(p.Rules, func(other RuleReport) bool { return other.Name == rule.Name }) {
+			r.fail("want each rule once")
+		}
+		p.Rules = append(p.Rules, rule)
 	}
 	if err := r.end(); err != nil {
 		return nil, err
@@ -298,10 +306,15 @@ func (r *reader) warning() (w Warning) {
 
 func (r *reader) ruleName() string {
 	name := string(r.bytes(r.most(int(r.byte()), maxOverrideRule)))
-	if r.err == nil && name == "" {
+	if r.err == nil && (name == "" || strings.ContainsFunc(name, isNotPlain)) {
 		r.fail("want a rule")
 	}
 	return name
+}
+
+// isNotPlain reports whether a character is in no rule's name. People read these on terminals.
+func isNotPlain(c rune) bool {
+	return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '-')
 }
 
 // ruleReport reads one rule of a report, which tells what is recent, or does not.

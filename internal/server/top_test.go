@@ -1,0 +1,54 @@
+package server_test
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"weir/internal/server"
+	"weir/internal/store"
+	"weir/internal/store/memory"
+)
+
+// slowReports has reports that take until they are let go.
+type slowReports struct {
+	store.Store
+	asked, letGo chan struct{}
+}
+
+func (s *slowReports) Reports(ctx context.Context, namespace string) ([][]byte, error) {
+	s.asked <- struct{}{}
+	<-s.letGo
+	return s.Store.Reports(ctx, namespace)
+}
+
+// Who looks at a namespace again and again leaves room for those who look at others, and for pushes.
+func TestLooksAreBounded(t *testing.T) {
+	kept := &slowReports{Store: memory.New(memory.Options{}), asked: make(chan struct{}), letGo: make(chan struct{})}
+	handler := server.Handler(kept, server.Options{Logger: slog.New(slog.DiscardHandler)})
+	look := func(namespace string) int {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, server.TopPath+"?namespace="+namespace, nil))
+		return w.Code
+	}
+	ended := make(chan int)
+	for _, namespace := range []string{"evil", "evil", "victim"} {
+		go func() { ended <- look(namespace) }()
+		<-kept.asked
+	}
+	if status := look("evil"); status != http.StatusServiceUnavailable {
+		t.Errorf("a third look at once: status %d", status)
+	}
+	close(kept.letGo)
+	for range 3 {
+		if status := <-ended; status != http.StatusOK {
+			t.Errorf("status %d", status)
+		}
+	}
+	go func() { <-kept.asked }()
+	if status := look("evil"); status != http.StatusOK {
+		t.Errorf("a look after the others: status %d", status)
+	}
+}
