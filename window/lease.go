@@ -206,6 +206,9 @@ func (l *Limit) Without(total *Totals, at int64, hits uint64) {
 	for i := range total.Hits {
 		of := total.Newest - uint64(i)
 		if l.Kind.Bucketed() {
+			if i >= len(total.Ages) {
+				return // no backend tells that
+			}
 			of = total.Newest - total.Ages[i]
 		}
 		if of == number || l.Kind.Refills() {

@@ -575,3 +575,12 @@ func TestLateGrantOfALog(t *testing.T) {
 		t.Errorf("%d are leased, %d remain of 10 after 9, want 3 and 1", l.Leased(&s), l.Remaining(&s))
 	}
 }
+
+// Totals without ages are none of buckets. Whatever an answer tells, its reader goes on.
+func TestWithoutAges(t *testing.T) {
+	l := Limit{Max: 10, Shape: Shape{Kind: SlidingBuckets, Width: 1e9, Precision: LogPrecision}}
+	total := Totals{Newest: 5, Hits: []uint64{3}}
+	if l.Without(&total, 5*LogPrecision, 1); total.Hits[0] != 3 {
+		t.Errorf("got %+v", total)
+	}
+}
