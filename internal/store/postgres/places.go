@@ -90,7 +90,7 @@ func (p *places) serve() {
 			p.narrow, size = 0, p.size
 		}
 	}
-	share := (p.size + 1) / 2
+	share := (size + 1) / 2
 	for p.used < size {
 		next := -1
 		for i, w := range p.waiting {
