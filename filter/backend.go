@@ -20,6 +20,8 @@ type backend struct {
 	// namespace and failure are for the log: what pushes are of, and what decides without them.
 	namespace string
 	failure   config.Failure
+	// answered is called when an answer has been taken.
+	answered func()
 }
 
 var _ node.Host = (*backend)(nil)
@@ -52,6 +54,7 @@ func (b *backend) Send(push []byte, ticket node.Ticket) (sent bool) {
 				outcome, answer = received()
 			}
 			b.node.Answered(ticket, outcome, answer)
+			b.answered()
 			b.metrics.bound(b.node)
 		},
 	})

@@ -129,6 +129,7 @@ func (p *plugin) compile() {
 	}
 	p.backend = backend{
 		context: p.id, config: &p.config.Backend, metrics: &p.metrics, namespace: p.config.Namespace, failure: p.config.OnBackendFailure,
+		answered: p.settleOwed,
 	}
 }
 
@@ -161,9 +162,7 @@ func (p *plugin) OnTick() {
 		p.decideWaiting(false)
 	}
 	p.node.Tick()
-	if len(p.shadows.owed) > 0 {
-		p.settleOwed()
-	}
+	p.settleOwed()
 	if p.node.Synchronises() {
 		p.metrics.bound(p.node)
 	}

@@ -175,6 +175,9 @@ func (m *measure) end(verdict counter.Verdict) {
 //
 //go:noinline
 func (p *plugin) settleOwed() {
+	if len(p.shadows.owed) == 0 {
+		return
+	}
 	now := p.now()
 	for i := range p.shadows.owed {
 		if c := &p.shadows.owed[i]; c.rule.charges {
@@ -184,4 +187,5 @@ func (p *plugin) settleOwed() {
 		}
 	}
 	p.shadows.owed = p.shadows.owed[:0]
+	p.node.PushCharges()
 }
