@@ -314,7 +314,11 @@ func (r *reader) ruleName() string {
 
 // isNotPlain reports whether a character is in no rule's name. People read these on terminals.
 func isNotPlain(c rune) bool {
-	return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '-')
+	switch {
+	case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '_', c == '-':
+		return false
+	}
+	return true
 }
 
 // ruleReport reads one rule of a report, which tells what is recent, or does not.
