@@ -27,7 +27,7 @@ func TestTurnsAreLogged(t *testing.T) {
 
 func turnsAreLogged(t *testing.T, d driver) {
 	configuration := func(namespace, cluster, failure string) string {
-		return `{"namespace": "` + namespace + `", "backend": {"cluster": "` + cluster + `", "token": "wrong"}, "sync_rate": 0.1, "on_backend_failure": "` + failure + `",
+		return `{"namespace": "` + namespace + `", "backend": {"cluster": "` + cluster + `", "token": "wrong", "timeout": "30s"}, "sync_rate": 0.1, "on_backend_failure": "` + failure + `",
 			"rules": [{"name": "all", "limits": [{"limit": 5, "window": "1m"}]}]}`
 	}
 	var way breakable
