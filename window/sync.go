@@ -152,7 +152,14 @@ func (l *Limit) PushEnds(s *State) int64 {
 func (l *Limit) Settle(s *State, inFlight, newer bool, total *Totals) {
 	if l.Kind.Bucketed() {
 		if inFlight {
-			s.each(func(h *Hits) { h.Flight = 0 }) // the answer has it
+			lands := l.IsLog() && !newer
+			s.each(func(h *Hits) {
+				if lands && h.Flight < 0 {
+					// Answers of the same moment only raise totals, and this push has taken hits out.
+					h.Total = max(h.Lease, h.Total-min(h.Total, uint64(-h.Flight)))
+				}
+				h.Flight = 0 // the answer has it
+			})
 		}
 		l.settle(s, newer, false, total)
 		return

@@ -524,3 +524,27 @@ func TestSmallLimitsWhilePushesAreOut(t *testing.T) {
 		}
 	}
 }
+
+// Requests of a log come one after the other, faster than answers can be told apart by their time. Each
+// is told what remains, and all of the limit passes.
+func TestLogsInTurn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1, 2, second, Options{}, users(of(window.Shape{Kind: window.SlidingBuckets, Width: minute, Precision: window.LogPrecision}, 5)))
+	for i := range uint64(6) {
+		f := w.nodes[i%2]
+		r := f.bring(0)
+		for _, p := range f.taken() {
+			answer := w.apply(p.body)
+			w.pass(100 * time.Microsecond)
+			f.Answered(p.ticket, PushAnswered, answer)
+		}
+		want, left := counter.Allowed, 4-min(i, 4)
+		if i == 5 {
+			want = counter.Rejected
+		}
+		if r.verdict != want || r.remaining[0] != left {
+			t.Errorf("request %d: verdict %v, %v remaining; want %v and %d", i, r.verdict, r.remaining, want, left)
+		}
+		w.pass(100 * time.Microsecond)
+	}
+}
