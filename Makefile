@@ -54,7 +54,7 @@ playground: playground/site/engine.wasm ## the playground as static files, for a
 	mkdir -p dist
 	cp -R playground/site dist/playground
 
-screenshots: build ## pictures of the playground and the live view, into docs/pictures
+screenshots: build ## the pictures of the playground and the live view, into docs/pictures
 	./scripts/test-dependencies
 	go test -run Screenshots ./playground/browser -args -pictures "$(CURDIR)/docs/pictures"
 

@@ -109,9 +109,6 @@ func (r *Root) NewStream(info StreamInfo) (*Stream, error) {
 	return s, nil
 }
 
-// ID is the context id.
-func (s *Stream) ID() uint32 { return s.id }
-
 // RequestHeaders starts the request phase. The plugin changes the headers in place.
 func (s *Stream) RequestHeaders(h *Headers, end bool) (Action, error) {
 	// Envoy looks before a filter can change it.

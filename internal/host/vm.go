@@ -228,18 +228,6 @@ func (vm *VM) HostCalls() map[string]uint64 {
 	return counts
 }
 
-// Callbacks counts the calls of the guest's callbacks, by the names of their exports. Those that
-// were never called, or that the guest does not export, are not there.
-func (vm *VM) Callbacks() map[string]uint64 {
-	counts := map[string]uint64{}
-	for cb, n := range vm.entered {
-		if n > 0 {
-			counts[callbacks[cb].name] = n
-		}
-	}
-	return counts
-}
-
 // Tick calls proxy_on_tick of a root context.
 func (vm *VM) Tick(root *Root) error {
 	if root.state == rootDeleted {
