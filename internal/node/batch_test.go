@@ -49,11 +49,11 @@ func TestLargeTakesShareNoBatch(t *testing.T) {
 	for first := 1; first <= 12; first++ {
 		for rules := 1; rules <= 12; rules++ {
 			n := newProcess(t).start(second, fixed(5))
-			b, more := n.newBatch(), takeOf(rules)
-			n.addTake(b, takeOf(first), n.Now())
+			b, more := n.callouts.newBatch(), takeOf(rules)
+			n.asks.addTake(b, takeOf(first), n.Now())
 			for b.fits(more) {
 				before := b.answers
-				n.addTake(b, more, n.Now())
+				n.asks.addTake(b, more, n.Now())
 				if b.answers-before != more.answerSize() {
 					t.Fatalf("%d rules: an answer of %d bytes, want %d", rules, more.answerSize(), b.answers-before)
 				}

@@ -106,3 +106,16 @@ type Saved struct {
 	address sharedata.Address
 	id      [16]byte // if the node has a backend
 }
+
+// noteExcess notes by how much a counter of a rule that charges later is above a limit. The rule may
+// be one of a configuration that came before.
+//
+//go:noinline
+func (k *keys) noteExcess(d *Demand, now int64) {
+	if d.Rule.excess == nil {
+		return
+	}
+	if hits, until := d.Counter.Excess(); hits > 0 {
+		d.Rule.excess.note(above{hits, until}, now)
+	}
+}

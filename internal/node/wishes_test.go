@@ -13,27 +13,27 @@ import (
 func TestEagerWishesAreBounded(t *testing.T) {
 	n := newProcess(t).start(second, fixed(5000))
 	n.advance(time.Second)
-	n.asking = maxAsking
+	n.callouts.asking = maxAsking
 	for i := range maxEager + 100 {
 		d := n.demand(0, strconv.Itoa(i), 1)
 		for range 10 {
 			n.Force(&d, n.Now())
 		}
-		n.locate(&d)
-		n.read(&d, n.Now())
-		n.prefetch(&d, n.Now())
+		n.keys.locate(&d)
+		n.keys.read(&d, n.Now())
+		n.asks.prefetch(&d, n.Now())
 	}
-	if len(n.wishes) != maxEager {
-		t.Errorf("%d wishes, want %d", len(n.wishes), maxEager)
+	if len(n.asks.wishes) != maxEager {
+		t.Errorf("%d wishes, want %d", len(n.asks.wishes), maxEager)
 	}
 	checkWished(t, n.Node)
 	// Those that are removed are found no more, and hide no others.
-	for i, wish := range n.wishes {
+	for i, wish := range n.asks.wishes {
 		if i%3 == 0 {
-			n.unwish(wish)
+			n.asks.unwish(wish)
 		}
 	}
-	for i, wish := range n.wishes {
+	for i, wish := range n.asks.wishes {
 		if found := n.findWish(wish); (found == wish) == (i%3 == 0) {
 			t.Fatalf("wish %d: found %p, not %p", i, found, wish)
 		}
@@ -42,25 +42,25 @@ func TestEagerWishesAreBounded(t *testing.T) {
 
 // findWish finds a wish by its key.
 func (n *Node) findWish(t *take) *take {
-	return n.wished.find(&Demand{Rule: t.parts[0].rule, address: t.parts[0].address}, t.ahead)
+	return n.asks.wished.find(&Demand{Rule: t.parts[0].rule, address: t.parts[0].address}, t.ahead)
 }
 
 // checkWished sees whether just the wishes of a node are found by their keys.
 func checkWished(t *testing.T, n *Node) {
 	t.Helper()
 	listed := 0
-	for _, wish := range n.wished {
+	for _, wish := range n.asks.wished {
 		for ; wish != nil; wish = wish.next {
 			listed++
 		}
 	}
-	for _, wish := range n.wishes {
+	for _, wish := range n.asks.wishes {
 		if n.findWish(wish) != wish {
 			t.Fatal("a wish is not found by its key")
 		}
 	}
-	if listed != len(n.wishes) {
-		t.Errorf("%d wishes can be found, want %d", listed, len(n.wishes))
+	if listed != len(n.asks.wishes) {
+		t.Errorf("%d wishes can be found, want %d", listed, len(n.asks.wishes))
 	}
 }
 
@@ -83,10 +83,10 @@ func TestSpareTakesAreSmall(t *testing.T) {
 		}
 		n.advance(time.Second)
 	}
-	if spare := len(n.spare); spare < 40 {
+	if spare := len(n.waits.spare); spare < 40 {
 		t.Errorf("%d takes are kept", spare)
 	}
-	for _, s := range n.spare {
+	for _, s := range n.waits.spare {
 		if room := max(cap(s.waiters), cap(s.parts)); room > maxIdleParts {
 			t.Fatalf("a take keeps room for %d keys or waiters", room)
 		}
@@ -109,13 +109,13 @@ func TestWishesOfRequestsThatHaveGone(t *testing.T) {
 			}
 			n.paused(user).Leave()
 			n.Tick()
-			if wishes := len(n.wishes); wishes > leastWishes {
+			if wishes := len(n.asks.wishes); wishes > leastWishes {
 				t.Fatalf("rate %d: %d wishes that nobody waits for", rate, wishes)
 			}
 		}
 		n.paused("ann")
 		wished := 0
-		for _, take := range n.wishes {
+		for _, take := range n.asks.wishes {
 			if take.wanted() {
 				wished += int(take.most)
 			}
@@ -190,7 +190,7 @@ func TestThoseWhoHaveGoneTakeNoRoom(t *testing.T) {
 		if got := f.Backlog(); got.Waiting != len(first) || got.Wishes > leastWishes {
 			t.Errorf("at a rate of %v %+v with %d requests that wait", time.Duration(rate), got, len(first))
 		}
-		for _, wish := range f.wishes {
+		for _, wish := range f.asks.wishes {
 			if n := cap(wish.waiters); n > 4*len(first) {
 				t.Errorf("at a rate of %v a wish of %d requests keeps room for %d", time.Duration(rate), len(first), n)
 			}
