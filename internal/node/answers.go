@@ -271,7 +271,7 @@ func (a *answers) settleGrant(b *batch, t *take) {
 		a.settleRequest(b, t, &grant)
 		return
 	}
-	a.readRooms(b, t.parts[0].rule)
+	a.readRooms(b, t.parts[0].Rule)
 	a.keepLease(t, &grant, int64(b.reader.NowNanos))
 }
 
@@ -305,11 +305,11 @@ func (a *answers) settleRequest(b *batch, t *take, grant *wire.Grant) {
 	}
 	for i := range t.parts {
 		part := &t.parts[i]
-		a.readRooms(b, part.rule)
-		for j := range part.rule.Limits {
-			if hits := grant.Units * part.cost; hits > 0 && verdict != counter.Allowed {
+		a.readRooms(b, part.Rule)
+		for j := range part.Rule.Limits {
+			if hits := grant.Units * part.Cost; hits > 0 && verdict != counter.Allowed {
 				a.returnGrant(part, j, hits, at)
-				part.rule.Limits[j].Without(&a.totals[j], at, hits)
+				part.Rule.Limits[j].Without(&a.totals[j], at, hits)
 			}
 		}
 		a.learn(part, int64(b.reader.NowNanos))
@@ -328,19 +328,19 @@ func (a *answers) judge(b *batch, t *take) counter.Verdict {
 	reader, verdict, owes := b.reader, counter.Allowed, false
 	for i := range t.parts {
 		part := &t.parts[i]
-		for j := range part.rule.Limits {
+		for j := range part.Rule.Limits {
 			reader.NextRoom(&a.total)
 			a.keepTotal(j)
 		}
-		d := a.keys.at(part.rule, part.address)
-		if a.keys.read(d, a.link.now()); part.cost == 0 || a.stray(d) {
+		d := a.keys.at(part.Rule, part.address)
+		if a.keys.read(d, a.link.now()); part.Cost == 0 || a.stray(d) {
 			continue
 		}
-		answered, cost := int64(reader.NowNanos), part.cost
+		answered, cost := int64(reader.NowNanos), part.Cost
 		if t.granted {
 			cost = 0 // the totals have it
 		}
-		owes = owes || d.Counter.Owes() && !part.rule.CountRejected
+		owes = owes || d.Counter.Owes() && !part.Rule.CountRejected
 		if t.granted && d.Counter.Settled(answered) || a.fits(d, (*window.State).Presume, answered, cost) {
 			continue
 		}
@@ -376,8 +376,8 @@ func (a *answers) doubt(w *Wait, demands []Demand, t *take) counter.Verdict {
 	w.rounds++
 	t.pass(demands)
 	for i := range demands {
-		if d := &demands[i]; d.passed {
-			d.Verdict, d.passed = counter.Unsure, false
+		if d := &demands[i]; d.by == byBackend {
+			d.Verdict, d.by = counter.Unsure, byRule
 		}
 	}
 	return counter.Unsure
@@ -390,12 +390,12 @@ func (a *answers) keepLease(t *take, grant *wire.Grant, answered int64) {
 	if units > 0 {
 		a.refusals.forget(part.address) // as of answers that are read before this one
 	}
-	for i := range part.rule.Limits {
-		if part.rule.Limits[i].Kind.Refills() {
+	for i := range part.Rule.Limits {
+		if part.Rule.Limits[i].Kind.Refills() {
 			given.Wanted = t.needs()
 		}
 	}
-	d := a.keys.at(part.rule, part.address)
+	d := a.keys.at(part.Rule, part.address)
 	var lost [maxLimits]bool
 	for range a.keys.table.Attempts() {
 		now := a.link.now()
@@ -426,7 +426,7 @@ func (a *answers) keepLease(t *take, grant *wire.Grant, answered int64) {
 		}
 	}
 	a.tallies.GivenUp++
-	for i := range part.rule.Limits {
+	for i := range part.Rule.Limits {
 		a.returnGrant(part, i, units, at)
 	}
 }
@@ -438,11 +438,11 @@ func (a *answers) stray(d *Demand) bool { return a.pushes.dismissed(d.Rule) && !
 
 // returnGrant pushes hits that were granted for limit i, and have no place here, back to where they
 // were counted.
-func (a *answers) returnGrant(part *claimant, i int, hits uint64, at int64) {
+func (a *answers) returnGrant(part *Saved, i int, hits uint64, at int64) {
 	if hits == 0 {
 		return
 	}
-	l := &part.rule.Limits[i]
+	l := &part.Rule.Limits[i]
 	push := &a.keys.push
 	number, counts := l.LeaseNumber(at, &a.totals[i])
 	if !counts {
@@ -453,14 +453,14 @@ func (a *answers) returnGrant(part *claimant, i int, hits uint64, at int64) {
 	if l.Kind.Bucketed() {
 		push.Ages = append(push.Ages, 0)
 	}
-	a.pushes.hasty = a.pushes.hasty || part.rule.exact()
+	a.pushes.hasty = a.pushes.hasty || part.Rule.exact()
 	a.keys.keepOrphan(part.id, l, push, a.link.now()+2*l.Width) // if there is no room, the hits stay unused until their window ends
 }
 
 // learn keeps the totals of an answer in a key's entry, for the headers, and for the time when the
 // backend is away.
-func (a *answers) learn(part *claimant, answered int64) {
-	d := a.keys.at(part.rule, part.address)
+func (a *answers) learn(part *Saved, answered int64) {
+	d := a.keys.at(part.Rule, part.address)
 	for range a.keys.table.Attempts() {
 		now := a.link.now()
 		a.keys.read(d, now)
@@ -476,7 +476,7 @@ func (a *answers) learn(part *claimant, answered int64) {
 		d.Counter.Heard(answered)
 		a.keys.noteExcess(d, now)
 		// What was counted before the rule had a backend is still to be pushed.
-		adopted := (part.rule.Watched || d.Counter.Pending()) && a.keys.adopt(d, now)
+		adopted := (part.Rule.Watched || d.Counter.Pending()) && a.keys.adopt(d, now)
 		if a.keys.write(d, now) {
 			if adopted {
 				a.pushes.enlist(d)

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"weir/internal/counter"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -35,13 +34,13 @@ type asks struct {
 	rooms     []wire.Room
 }
 
-// wholeRequest is a take for one request: of all hits that it is unsure of, or none.
-func (a *asks) wholeRequest(w waiting, demands []Demand) *take {
+// wholeRequest is a take for one request: of the hits of all its demands of a sort, or none.
+func (a *asks) wholeRequest(w waiting, demands []Demand, of func(*Demand) bool) *take {
 	t := a.waits.newTake(1, 1)
 	t.waiters = append(t.waiters, w)
 	for i := range demands {
-		if d := &demands[i]; d.Verdict == counter.Unsure {
-			t.parts = append(t.parts, claimant{address: d.address, rule: d.Rule, id: a.keys.identity(d), cost: d.Cost})
+		if d := &demands[i]; of(d) {
+			t.parts = append(t.parts, a.keys.named(d))
 		}
 	}
 	return t
@@ -59,7 +58,7 @@ func (a *asks) prefetch(d *Demand, now int64) {
 func (a *asks) wish(d *Demand, w waiting) {
 	t := a.wished.find(d, false)
 	if t != nil {
-		d.id, d.named = t.parts[0].id, true
+		d.id = t.parts[0].id
 	}
 	switch {
 	case t == nil:
@@ -179,7 +178,7 @@ func (a *asks) claimAlong(b *batch, t *take, now int64) {
 	if !t.lease {
 		return
 	}
-	d := a.keys.at(t.parts[0].rule, t.parts[0].address)
+	d := a.keys.at(t.parts[0].Rule, t.parts[0].address)
 	if a.keys.read(d, now); !d.slot.Found() || !d.Counter.Pending() {
 		return
 	}
@@ -232,7 +231,9 @@ func (a *asks) dropWishes() {
 func (a *asks) newLease(d *Demand, least, most uint64) *take {
 	t := a.waits.newTake(least, most)
 	t.lease = true
-	t.parts = append(t.parts, claimant{address: d.address, rule: d.Rule, id: a.keys.identity(d), cost: 1})
+	part := a.keys.named(d)
+	part.Cost = 1
+	t.parts = append(t.parts, part)
 	return t
 }
 
@@ -241,11 +242,11 @@ func (a *asks) addTake(b *batch, t *take, now int64) {
 	a.rooms = a.rooms[:0]
 	for i := range t.parts {
 		part := &t.parts[i]
-		for j := range part.rule.Limits {
-			l := &part.rule.Limits[j]
+		for j := range part.Rule.Limits {
+			l := &part.Rule.Limits[j]
 			room := wire.Room{
-				LimitCounter: counterOf(part.id, l, l.WidthAt(now)), Limit: l.Max, Burst: l.Burst, Cost: part.cost,
-				CountRejected: !t.lease && part.rule.CountRejected,
+				LimitCounter: counterOf(part.id, l, l.WidthAt(now)), Limit: l.Max, Burst: l.Burst, Cost: part.Cost,
+				CountRejected: !t.lease && part.Rule.CountRejected,
 			}
 			a.rooms = append(a.rooms, room)
 			b.ends = max(b.ends, now+int64(room.AgainNanos()))

@@ -23,7 +23,7 @@ func log(width int64) *Rule {
 func TestAnyRuleFitsABatch(t *testing.T) {
 	for _, width := range []int64{window.MinWidth, 1e9, 60e9, 86_400e9, window.MaxWidth} {
 		rule := log(width)
-		lease := &take{lease: true, parts: []claimant{{rule: rule}}}
+		lease := &take{lease: true, parts: []Saved{{Rule: rule}}}
 		answers := lease.answerSize()
 		for i := range rule.Limits {
 			pending := wire.Item{LimitCounter: counterOf([16]byte{}, &rule.Limits[i], width), Limit: rule.Limits[i].Max}
@@ -41,7 +41,7 @@ func TestLargeTakesShareNoBatch(t *testing.T) {
 	takeOf := func(rules int) *take {
 		t := &take{}
 		for range rules {
-			t.parts = append(t.parts, claimant{rule: rule})
+			t.parts = append(t.parts, Saved{Rule: rule})
 		}
 		return t
 	}

@@ -13,8 +13,7 @@ type decider struct {
 	watch    *watch
 	refusals *refusals
 
-	alone bool    // whether the request being decided is decided without the backend
-	held  []Saved // hits that lost every race to be written
+	held []Saved // hits that lost every race to be written
 }
 
 // decide counts a request's hits in all limits of all the rules that match it, or in none. After it
@@ -41,7 +40,7 @@ func (e *decider) decide(demands []Demand, now int64) counter.Verdict {
 	}
 	if verdict != counter.Allowed {
 		for i := range demands {
-			if d := &demands[i]; d.inSlot {
+			if d := &demands[i]; d.hits == inSlot {
 				d.uncount()
 			}
 		}
@@ -60,7 +59,7 @@ func (e *decider) loadAll(demands []Demand, now int64, recall bool) counter.Verd
 		d := &demands[i]
 		d.Verdict = e.load(d, now, howOf(i, demands), recall)
 		verdict = worse(verdict, d.Verdict)
-		recalled = recalled || d.inSlot && d.slot.Recalled()
+		recalled = recalled || d.hits == inSlot && d.slot.Recalled()
 	}
 	if recalled && verdict != counter.Allowed {
 		return e.loadAll(demands, now, false)
@@ -102,16 +101,15 @@ func worse(a, b counter.Verdict) counter.Verdict {
 	return counter.Allowed
 }
 
-// verdict is what a demand's counter, at the time of now, says of a cost. If a rule needs no
-// backend, or the request is decided without it, what is known here decides.
-func (e *decider) verdict(d *Demand, cost uint64, now int64) counter.Verdict {
+// verdict is what a demand's counter, at the time of now, says of a cost.
+func (d *Demand) verdict(cost uint64, now int64) counter.Verdict {
 	switch {
-	case !d.Rule.Synced() || e.alone:
+	case !d.Rule.Synced() || d.by == byWhatIsKnown:
 		if d.Counter.Allows(cost) {
 			return counter.Allowed
 		}
 		return counter.Rejected
-	case d.passed:
+	case d.by == byBackend:
 		return counter.Allowed
 	case d.Rule.exact():
 		if d.Counter.Possible(cost) {
@@ -125,24 +123,24 @@ func (e *decider) verdict(d *Demand, cost uint64, now int64) counter.Verdict {
 // load reads what a demand's key has, and reports whether there is room. A refusal that the node
 // remembers needs no shared data, as long as not even one hit has room.
 func (e *decider) load(d *Demand, now int64, how debiting, recall bool) counter.Verdict {
-	d.inSlot, d.debited, d.held = false, false, false
+	d.hits = untaken
 	if d.Cost != 0 {
 		if payload := e.refusals.find(d.address, d.Rule.Index, now); payload != nil && d.Counter.Load(&d.Rule.Rule, payload) {
-			if d.Counter.Advance(now); e.verdict(d, 1, now) == counter.Rejected {
+			if d.Counter.Advance(now); d.verdict(1, now) == counter.Rejected {
 				return counter.Rejected
 			}
 		}
 	}
-	if recall && d.Cost != 0 && e.keys.table.Recall(&d.slot, d.address) && e.countInSlot(d, now, how) {
+	if recall && d.Cost != 0 && e.keys.table.Recall(&d.slot, d.address) && countInSlot(d, now, how) {
 		return counter.Allowed
 	}
 	found := e.keys.table.Read(&d.slot, d.address)
-	if found && d.Cost != 0 && e.countInSlot(d, now, how) {
+	if found && d.Cost != 0 && countInSlot(d, now, how) {
 		return counter.Allowed
 	}
 	e.keys.decode(d, found)
 	d.Counter.Advance(now)
-	verdict := e.verdict(d, d.Cost, now)
+	verdict := d.verdict(d.Cost, now)
 	if verdict == counter.Rejected {
 		e.rememberRefusal(d, now)
 	}
@@ -151,15 +149,18 @@ func (e *decider) load(d *Demand, now int64, how debiting, recall bool) counter.
 
 // countInSlot counts a demand's hits in the slot, where nearly every request finds a state that is as
 // simple as that takes.
-func (e *decider) countInSlot(d *Demand, now int64, how debiting) (counted bool) {
-	d.inSlot = d.Counter.CountInPlace(&d.Rule.Rule, d.slot.Payload(), now, d.Cost, how == revocable)
-	return d.inSlot
+func countInSlot(d *Demand, now int64, how debiting) (counted bool) {
+	counted = d.Counter.CountInPlace(&d.Rule.Rule, d.slot.Payload(), now, d.Cost, how == revocable)
+	if counted {
+		d.hits = inSlot
+	}
+	return counted
 }
 
 // rememberRefusal remembers that a demand was refused, if its entry stays as it is while it has no
 // room: requests add nothing to it then, and none gives hits back.
 func (e *decider) rememberRefusal(d *Demand, now int64) {
-	if d.Rule.CountRejected || d.Rule.CostsLater || d.Counter.Revocable() || e.verdict(d, 1, now) != counter.Rejected {
+	if d.Rule.CountRejected || d.Rule.CostsLater || d.Counter.Revocable() || d.verdict(1, now) != counter.Rejected {
 		return
 	}
 	hold := refusalHold
@@ -204,13 +205,13 @@ func (e *decider) debit(d *Demand, now int64, how debiting) counter.Verdict {
 func (e *decider) tryDebit(d *Demand, now int64, how debiting) (taken bool) {
 	synced, adopted := d.Rule.Synced(), false
 	if synced {
-		if d.passed {
+		if d.by == byBackend {
 			return true
 		}
 		adopted = e.prepare(d, now, how)
 	}
 	switch {
-	case d.inSlot:
+	case d.hits == inSlot:
 	case how == rejected:
 		d.Counter.CountRejected(d.Cost)
 	case how == revocable:
@@ -221,7 +222,7 @@ func (e *decider) tryDebit(d *Demand, now int64, how debiting) (taken bool) {
 	if !e.keys.write(d, now) {
 		return false
 	}
-	if d.debited = true; how == revocable {
+	if d.hits = debited; how == revocable {
 		d.numbers = d.Counter.Numbers(d.numbers[:0])
 	}
 	if synced {
@@ -237,7 +238,7 @@ func (e *decider) debitAgain(d *Demand, now int64, how debiting) counter.Verdict
 	for attempt := 1; ; attempt++ {
 		e.keys.read(d, now)
 		if how == counted || how == revocable {
-			if verdict := e.verdict(d, d.Cost, now); verdict != counter.Allowed {
+			if verdict := d.verdict(d.Cost, now); verdict != counter.Allowed {
 				return verdict
 			}
 		}
@@ -279,15 +280,15 @@ func (e *decider) afterDebit(d *Demand, now int64, adopted bool) {
 
 // giveBack returns a demand's hits to the windows that they were taken from.
 func (e *decider) giveBack(d *Demand, now int64) {
-	if d.held {
+	if d.hits == held {
 		// What this request holds is what was held last.
-		d.held = false
+		d.hits = untaken
 		e.held = e.held[:len(e.held)-1]
 	}
-	if !d.debited {
+	if d.hits != debited {
 		return
 	}
-	d.debited = false
+	d.hits = untaken
 	for range e.keys.table.Attempts() {
 		e.keys.read(d, now)
 		adopted := e.keys.adopt(d, now)
@@ -327,7 +328,7 @@ func (e *decider) hold(d *Demand) {
 		e.tallies.Lost += d.Cost
 		return
 	}
-	d.held = true
+	d.hits = held
 	e.held = append(e.held, e.keys.save(d))
 }
 

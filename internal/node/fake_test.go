@@ -394,7 +394,7 @@ func (f *fakeNode) key(rule int, user string) []byte {
 
 // demand asks a rule for hits for a user.
 func (f *fakeNode) demand(rule int, user string, cost uint64) Demand {
-	return Demand{Rule: &f.rules.list[rule], Key: f.key(rule, user), Cost: cost}
+	return Demand{Saved: Saved{Rule: &f.rules.list[rule], Cost: cost}, Key: f.key(rule, user)}
 }
 
 // fakeRequest is a request that may wait.

@@ -34,8 +34,8 @@ const maxOrphans = 1 << 12
 
 // locate finds out where the counter of a demand is that has a key.
 func (k *keys) locate(d *Demand) {
-	d.address, d.named, d.passed = k.table.Address(d.Rule.group, d.Key), false, false
-	d.grantedAt = 0
+	d.address, d.id = k.table.Address(d.Rule.group, d.Key), [16]byte{}
+	d.by, d.grantedAt = byRule, 0
 	if k.variants.places != nil {
 		d.Rule = k.variants.inForce(d.Rule, d.address)
 	}
@@ -49,8 +49,7 @@ func (k *keys) locate(d *Demand) {
 //
 //go:noinline
 func (k *keys) identity(d *Demand) [16]byte {
-	if !d.named {
-		d.named = true
+	if d.id == [16]byte{} {
 		if d.id = d.Counter.Sync().ID; !d.Rule.Synced() || !d.Counter.Identified() {
 			d.id = k.identities.Of(d.Key)
 		}
@@ -66,30 +65,34 @@ func (k *keys) at(r *Rule, a sharedata.Address) *Demand {
 	if k.variants.places != nil || r.override {
 		r = k.variants.inForce(r, a)
 	}
-	k.scratch.Rule, k.scratch.address = r, a
+	k.scratch.Saved = Saved{Rule: r, address: a}
 	return &k.scratch
 }
 
 // Save saves a demand that was decided, or looked at, for [Node.ForceSaved].
 func (k *keys) save(d *Demand) Saved {
-	s := Saved{Rule: d.Rule, Cost: d.Cost, address: d.address}
 	if !k.local {
-		s.id = k.identity(d)
+		k.identity(d)
 		if prefix := len(d.Rule.Prefix); d.Rule.Reveal != 0 && len(d.Key) > prefix {
 			k.payload = appendName(k.payload[:0], d.Key[prefix:], d.Rule.Reveal)
-			k.names.keep(s.id, k.payload)
+			k.names.keep(d.id, k.payload)
 		}
 	}
-	return s
+	return d.Saved
+}
+
+// named is what is saved of a demand of a rule that needs the backend.
+func (k *keys) named(d *Demand) Saved {
+	k.identity(d)
+	return d.Saved
 }
 
 // restore makes a demand of what was saved of it.
 //
 //go:noinline
 func (k *keys) restore(d *Demand, s *Saved) {
-	d.Rule, d.Cost, d.Key = s.Rule, s.Cost, d.Key[:0]
-	d.address, d.id, d.named = s.address, s.id, true
-	d.Verdict, d.passed, d.debited, d.held, d.grantedAt = counter.Allowed, false, false, false, 0
+	d.Saved, d.Key = *s, d.Key[:0]
+	d.Verdict, d.by, d.hits, d.grantedAt = counter.Allowed, byRule, untaken, 0
 }
 
 // read gets a demand's counter as it was written last, and brings it to the present.
@@ -116,8 +119,8 @@ func (k *keys) decode(d *Demand, found bool) {
 func (k *keys) write(d *Demand, now int64) (written bool) {
 	var meta sharedata.Meta
 	meta.ExpiresNanos, meta.Use = d.Counter.Worth()
-	if d.inSlot {
-		d.inSlot = false
+	if d.hits == inSlot {
+		d.hits = untaken
 		written = k.table.Rewrite(&d.slot, meta, now)
 	} else {
 		k.payload = d.Counter.Append(k.payload[:0], now)

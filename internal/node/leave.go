@@ -38,7 +38,7 @@ func (n *Node) Inherit(from *Node) {
 		}
 		for _, t := range b.takes {
 			for i := range t.parts {
-				n.rules.dismiss(t.parts[i].rule)
+				n.rules.dismiss(t.parts[i].Rule)
 			}
 		}
 	}

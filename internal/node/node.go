@@ -224,7 +224,7 @@ func (n *Node) Charge(d *Demand, now int64) Charge {
 	switch {
 	case d.grantedAt != 0:
 		now = d.grantedAt
-	case d.passed:
+	case d.by == byBackend:
 		c.Cost = 0 // it was let pass without being counted: there is nothing to give back
 	}
 	c.note(d, now)

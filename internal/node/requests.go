@@ -51,7 +51,7 @@ func (q *requests) decideNow(demands []Demand, now int64, w *Wait) counter.Verdi
 		return q.decideAlone(demands, now)
 	}
 	verdict := q.decider.decide(demands, now)
-	if verdict == counter.Unsure && !q.wait(w, demands, ready(demands)) {
+	if verdict == counter.Unsure && !q.wait(w, demands, lacking(demands)) {
 		verdict = q.decideAlone(demands, now)
 	}
 	return verdict
@@ -59,40 +59,35 @@ func (q *requests) decideNow(demands []Demand, now int64, w *Wait) counter.Verdi
 
 func needsBackend(demands []Demand) bool {
 	for i := range demands {
-		if demands[i].Rule.Synced() {
+		if demands[i].synced() {
 			return true
 		}
 	}
 	return false
 }
 
-// ready reports whether all that a request lacks are hits that the backend has to grant to itself,
-// as there is nothing to lease. It is not asked for them before: they would have to go back.
-func ready(demands []Demand) bool {
+// lacking are the demands that a request is to ask the backend for as a whole: those that it is unsure
+// of, if there is nothing to lease for any of them. Before, it asks for leases, and lacking is nil: hits
+// that were granted to it would have to go back.
+func lacking(demands []Demand) (of func(*Demand) bool) {
 	for i := range demands {
-		if d := &demands[i]; d.Verdict == counter.Unsure && !d.Rule.exact() {
-			return false
+		if d := &demands[i]; d.unsure() && !d.Rule.exact() {
+			return nil
 		}
 	}
-	return true
+	return (*Demand).unsure
 }
 
 // Ask has the backend asked for the totals of demands that were looked at and cost nothing, of
 // different rules. It reports whether the request waits for them: its waiter is told as soon as they
 // are known here, or can't be had.
 func (q *requests) ask(demands []Demand, w *Wait) bool {
-	asks := false
-	for i := range demands {
-		if d := &demands[i]; d.Rule.Synced() {
-			d.Verdict, asks = counter.Unsure, true
-		}
-	}
-	return asks && q.wait(w, demands, true)
+	return needsBackend(demands) && q.wait(w, demands, (*Demand).synced)
 }
 
-// wait has a request wait until the backend has been asked for what it is unsure of: at once, which
-// decides it, or for leases. It reports false if that can't be: then what is known here has to do.
-func (q *requests) wait(r *Wait, demands []Demand, whole bool) bool {
+// wait has a request wait until the backend has been asked for the demands of whole, which decides it; or
+// if whole is nil, for leases. It reports false if that can't be: then what is known here has to do.
+func (q *requests) wait(r *Wait, demands []Demand, whole func(*Demand) bool) bool {
 	now := q.link.hostNow()
 	if len(q.callouts.batches) >= maxUnanswered {
 		return false
@@ -113,12 +108,12 @@ func (q *requests) wait(r *Wait, demands []Demand, whole bool) bool {
 		q.tallies.Waited++
 	}
 	w := r.place()
-	if whole {
-		q.asks.addWish(q.asks.wholeRequest(w, demands))
+	if whole != nil {
+		q.asks.addWish(q.asks.wholeRequest(w, demands, whole))
 	} else {
 		r.rounds++
 		for i := range demands {
-			if d := &demands[i]; d.Verdict == counter.Unsure && !d.Rule.exact() {
+			if d := &demands[i]; d.unsure() && !d.Rule.exact() {
 				q.asks.wish(d, w)
 			}
 		}
@@ -164,16 +159,18 @@ func (q *requests) fallBack(demands []Demand, now int64) counter.Verdict {
 	switch q.fallback {
 	case AllowAll:
 		for i := range demands {
-			demands[i].passed = demands[i].Rule.Synced()
+			if d := &demands[i]; d.Rule.Synced() {
+				d.by = byBackend
+			}
 		}
 		return q.decider.decide(demands, now)
 	case RejectAll:
 		return q.rejectAlone(demands, now)
 	}
-	q.decider.alone = true
-	verdict := q.decider.decide(demands, now)
-	q.decider.alone = false
-	return verdict
+	for i := range demands {
+		demands[i].by = byWhatIsKnown
+	}
+	return q.decider.decide(demands, now)
 }
 
 // rejectAlone rejects a request, as rules of it need the backend. Others may have no room besides.
@@ -207,7 +204,7 @@ func (q *requests) takeRest(demands []Demand, t *take) counter.Verdict {
 func (q *requests) decideBy(w waiting, demands []Demand, t *take, rest counter.Verdict) {
 	if t.granted || rest == counter.Unsure {
 		for i := range demands {
-			if d := &demands[i]; d.passed {
+			if d := &demands[i]; d.by == byBackend {
 				q.keys.read(d, q.link.now()) // for what the answer has told
 			}
 		}
@@ -218,12 +215,12 @@ func (q *requests) decideBy(w waiting, demands []Demand, t *take, rest counter.V
 	full := false
 	for i := range demands {
 		d := &demands[i]
-		if q.keys.read(d, q.link.now()); d.passed && !d.Counter.Allows(d.Cost) {
+		if q.keys.read(d, q.link.now()); d.by == byBackend && !d.Counter.Allows(d.Cost) {
 			d.Verdict, full = counter.Rejected, true
 		}
 	}
 	for i := range demands {
-		if d := &demands[i]; d.passed && !full {
+		if d := &demands[i]; d.by == byBackend && !full {
 			d.Verdict = counter.Rejected // which of them was full is not known here
 		}
 	}
@@ -241,12 +238,12 @@ func (q *requests) retry(w waiting, granted bool) {
 func (q *requests) goOn(w waiting, demands []Demand, verdict counter.Verdict, granted bool) {
 	if verdict == counter.Unsure {
 		w.wait.asked = 0
-		whole := ready(demands)
-		again := whole || w.wait.rounds < maxRounds && (granted || q.hasRoom(demands))
+		whole := lacking(demands)
+		again := whole != nil || w.wait.rounds < maxRounds && (granted || q.hasRoom(demands))
 		switch {
 		case again && q.link.hostNow() < w.wait.until && q.wait(w.wait, demands, whole):
 			return
-		case whole:
+		case whole != nil:
 			verdict = q.decideLate(demands) // the backend has said nothing of its part
 		default:
 			verdict = q.decider.refuse(demands, q.link.now())
@@ -259,7 +256,7 @@ func (q *requests) goOn(w waiting, demands []Demand, verdict counter.Verdict, gr
 // backend was asked.
 func (q *requests) hasRoom(demands []Demand) bool {
 	for i := range demands {
-		if d := &demands[i]; d.Verdict == counter.Unsure && !d.Rule.exact() && !d.Counter.Allows(d.Cost) {
+		if d := &demands[i]; d.unsure() && !d.Rule.exact() && !d.Counter.Allows(d.Cost) {
 			return false
 		}
 	}

@@ -8,7 +8,7 @@ import (
 
 // take is a wish for hits of a key, or of all keys of one request.
 type take struct {
-	parts []claimant
+	parts []Saved
 	least uint64
 	most  uint64
 	// lease says that the hits are for the key's entry.
@@ -26,27 +26,19 @@ type take struct {
 	told      int
 }
 
-// claimant is a key of a take.
-type claimant struct {
-	address sharedata.Address
-	rule    *Rule
-	id      [16]byte
-	cost    uint64
-}
-
 // pass has those of a request's demands pass that the take is for: it was granted.
 func (t *take) pass(demands []Demand) {
 	parts := t.parts // in the order of the demands
 	for i := range demands {
-		if d := &demands[i]; len(parts) > 0 && d.Rule == parts[0].rule {
-			d.passed, d.grantedAt, parts = true, t.grantedAt, parts[1:]
+		if d := &demands[i]; len(parts) > 0 && d.Rule == parts[0].Rule {
+			d.by, d.grantedAt, parts = byBackend, t.grantedAt, parts[1:]
 		}
 	}
 }
 
 func (t *take) rooms() (n int) {
 	for i := range t.parts {
-		n += len(t.parts[i].rule.Limits)
+		n += len(t.parts[i].Rule.Limits)
 	}
 	return n
 }
@@ -55,7 +47,7 @@ func (t *take) rooms() (n int) {
 func (t *take) answerSize() int {
 	size := wire.GrantSize
 	for i := range t.parts {
-		limits := t.parts[i].rule.Limits
+		limits := t.parts[i].Rule.Limits
 		for j := range limits {
 			size += wire.RoomSize(&limits[j])
 		}
@@ -104,7 +96,7 @@ func (t *take) wanted() bool {
 func (t *take) needs() (hits uint64) {
 	for _, w := range t.waiters {
 		for i := range w.wait.kept {
-			if k := &w.wait.kept[i]; w.waits() && k.Rule == t.parts[0].rule {
+			if k := &w.wait.kept[i]; w.waits() && k.Rule == t.parts[0].Rule {
 				hits = min(hits+k.Cost, window.MaxHits)
 			}
 		}
@@ -125,7 +117,7 @@ func (w *leaseWishes) list(address sharedata.Address) **take {
 // find is nil if there is no wish for a demand's key, ahead of requests or by them.
 func (w *leaseWishes) find(d *Demand, ahead bool) *take {
 	for t := *w.list(d.address); t != nil; t = t.next {
-		if part := &t.parts[0]; part.address == d.address && part.rule == d.Rule && t.ahead == ahead {
+		if part := &t.parts[0]; part.address == d.address && part.Rule == d.Rule && t.ahead == ahead {
 			return t
 		}
 	}

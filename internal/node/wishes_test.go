@@ -42,7 +42,7 @@ func TestEagerWishesAreBounded(t *testing.T) {
 
 // findWish finds a wish by its key.
 func (n *Node) findWish(t *take) *take {
-	return n.asks.wished.find(&Demand{Rule: t.parts[0].rule, address: t.parts[0].address}, t.ahead)
+	return n.asks.wished.find(&Demand{Saved: t.parts[0]}, t.ahead)
 }
 
 // checkWished sees whether just the wishes of a node are found by their keys.

@@ -434,7 +434,7 @@ func (w *randomWorld) request(l *life) {
 		case 1:
 			cost = 1 + r.Uint64N(f.rules.list[i].Limits[0].Max)
 		}
-		q.demands = append(q.demands, Demand{Rule: &f.rules.list[i], Key: f.key(i, user), Cost: cost})
+		q.demands = append(q.demands, Demand{Saved: Saved{Rule: &f.rules.list[i], Cost: cost}, Key: f.key(i, user)})
 		q.users = append(q.users, user)
 	}
 	w.requests++
