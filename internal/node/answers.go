@@ -63,12 +63,12 @@ func (a *answers) settle(deadline int64) (done bool) {
 			a.settleKey(b)
 			handled++
 		}
-		for b.taken < len(b.takes) {
+		for b.settledAsks < len(b.asks) {
 			if a.link.late(handled, deadline) {
 				return false
 			}
-			if a.settleTake(b, b.takes[b.taken]) {
-				b.taken++
+			if a.settleAsk(b, b.asks[b.settledAsks]) {
+				b.settledAsks++
 			}
 			handled++
 		}
@@ -144,7 +144,7 @@ func (a *answers) settleTotals(b *batch, first int) {
 		pending := d.Counter.Pending()
 		d.Counter.Trim(now)
 		d.Counter.RunDry(now, a.link.random.fraction())
-		a.keys.noteExcess(d, now)
+		d.noteExcess(now)
 		again := d.Counter.Pending() && d.Counter.Own(pending, now)
 		if a.keys.write(d, now) {
 			if again {
@@ -217,10 +217,10 @@ func (a *answers) keepTotal(i int) {
 	t.Ages = append(t.Ages[:0], a.total.Ages...)
 }
 
-// settleTake takes in the grant of a batch's next take, or lets the next of the requests go on that
+// settleAsk takes in the grant of a batch's next ask, or lets the next of the requests go on that
 // wait for it: there may be many. It reports whether that was all.
-func (a *answers) settleTake(b *batch, t *take) (done bool) {
-	missing := b.reader.Missing(len(b.items) + b.taken)
+func (a *answers) settleAsk(b *batch, t *ask) (done bool) {
+	missing := b.reader.Missing(len(b.items) + b.settledAsks)
 	switch {
 	case t.done || missing != wire.Answered:
 		a.skipGrant(b)
@@ -232,12 +232,12 @@ func (a *answers) settleTake(b *batch, t *take) (done bool) {
 		return true
 	case !t.settled:
 		t.settled = true
-		a.settleGrant(b, t)
-		t.done = len(t.waiters) == 0 || !t.lease
+		a.takeGrant(b, t)
+		t.done = len(t.turns) == 0 || !t.lease
 		return t.done
 	}
-	for t.told < len(t.waiters) {
-		w := t.waiters[t.told]
+	for t.told < len(t.turns) {
+		w := t.turns[t.told]
 		t.told++
 		if !w.waits() {
 			continue
@@ -248,11 +248,11 @@ func (a *answers) settleTake(b *batch, t *take) (done bool) {
 			break
 		}
 	}
-	t.done = t.told == len(t.waiters)
+	t.done = t.told == len(t.turns)
 	return t.done
 }
 
-// skipGrant passes over the grant of a batch's next take.
+// skipGrant passes over the grant of a batch's next ask.
 //
 //go:noinline
 func (a *answers) skipGrant(b *batch) {
@@ -262,8 +262,8 @@ func (a *answers) skipGrant(b *batch) {
 	}
 }
 
-// settleGrant takes in the grant of a batch's next take.
-func (a *answers) settleGrant(b *batch, t *take) {
+// takeGrant takes in the grant of a batch's next ask.
+func (a *answers) takeGrant(b *batch, t *ask) {
 	var grant wire.Grant
 	b.reader.NextGrant(&grant)
 	t.granted = grant.Units > 0
@@ -288,12 +288,12 @@ func (a *answers) readRooms(b *batch, r *Rule) {
 // settleRequest takes in a grant for a single request, and decides that. What it needs beside the
 // grant is taken now. If there is no room for that, or the request is gone or was decided without
 // the backend, or has no room beside what that has yet to hear of, the grant goes back.
-func (a *answers) settleRequest(b *batch, t *take, grant *wire.Grant) {
+func (a *answers) settleRequest(b *batch, t *ask, grant *wire.Grant) {
 	var demands []Demand
 	verdict := counter.Rejected
 	at := int64(grant.AtNanos)
 	t.grantedAt = at
-	w := t.waiters[0]
+	w := t.turns[0]
 	if w.waits() {
 		demands = a.requests.takeUp(w.wait)
 		switch verdict = a.judge(b, t); verdict {
@@ -319,12 +319,12 @@ func (a *answers) settleRequest(b *batch, t *take, grant *wire.Grant) {
 	}
 }
 
-// judge is what becomes of a request by the answer to its take, together with what the backend may not
+// judge is what becomes of a request by the answer to its ask, together with what the backend may not
 // have known when it gave that: charges and hits that passed here without it, and that are pending or on
 // their way. Unsure says that it depends on what it has known. It reads ahead of the batch's reader.
 //
 //go:noinline
-func (a *answers) judge(b *batch, t *take) counter.Verdict {
+func (a *answers) judge(b *batch, t *ask) counter.Verdict {
 	reader, verdict, owes := b.reader, counter.Allowed, false
 	for i := range t.parts {
 		part := &t.parts[i]
@@ -369,7 +369,7 @@ func (a *answers) fits(d *Demand, suppose func(s *window.State), answered int64,
 
 // doubt has a request ask again whose answer may not know of what is on its way, if that is of use: by
 // then the backend will have heard. A request asks so often at most.
-func (a *answers) doubt(w *Wait, demands []Demand, t *take) counter.Verdict {
+func (a *answers) doubt(w *Wait, demands []Demand, t *ask) counter.Verdict {
 	if w.rounds >= maxRounds || a.link.hostNow() >= w.until {
 		return counter.Rejected
 	}
@@ -384,7 +384,7 @@ func (a *answers) doubt(w *Wait, demands []Demand, t *take) counter.Verdict {
 }
 
 // keepLease puts a grant into a key's entry.
-func (a *answers) keepLease(t *take, grant *wire.Grant, answered int64) {
+func (a *answers) keepLease(t *ask, grant *wire.Grant, answered int64) {
 	part, units, at := &t.parts[0], grant.Units, int64(grant.AtNanos)
 	given := window.Grant{Hits: units, At: at, Answered: answered}
 	if units > 0 {
@@ -411,7 +411,7 @@ func (a *answers) keepLease(t *take, grant *wire.Grant, answered int64) {
 		}
 		d.Counter.Granted(units, t.most, t.ahead, now, a.link.random.fraction())
 		d.Counter.Heard(answered)
-		a.keys.noteExcess(d, now)
+		d.noteExcess(now)
 		again := d.Counter.Own(owned, now)
 		if a.keys.write(d, now) {
 			if again {
@@ -474,7 +474,7 @@ func (a *answers) learn(part *Saved, answered int64) {
 			d.Counter.Learn(i, answered, &a.totals[i])
 		}
 		d.Counter.Heard(answered)
-		a.keys.noteExcess(d, now)
+		d.noteExcess(now)
 		// What was counted before the rule had a backend is still to be pushed.
 		adopted := (part.Rule.Watched || d.Counter.Pending()) && a.keys.adopt(d, now)
 		if a.keys.write(d, now) {

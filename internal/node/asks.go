@@ -6,14 +6,14 @@ import (
 )
 
 const (
-	// maxAsking bounds the callouts that requests wait for; more wishes join the next one.
+	// maxAsking bounds the callouts that requests wait for; more asks join the next one.
 	maxAsking = 4
-	// maxEager bounds the wishes that are made before a lease is used up: of so many keys at once
+	// maxUnsent bounds the asks that are made before a lease is used up: of so many keys at once
 	// some wait.
-	maxEager = 4096
-	// leastWishes is how many wishes are kept without looking for those that nobody wants any more.
-	leastWishes = 64
-	// askNanos is how long wishes may be taken along after pushes: if these left them no time,
+	maxUnsent = 4096
+	// leastUnsent is how many unsent asks are kept without looking for those that nobody wants any more.
+	leastUnsent = 64
+	// askNanos is how long asks may be sent after pushes: if these left them no time,
 	// requests would wait for them.
 	askNanos = tickNanos / 2
 )
@@ -27,17 +27,17 @@ type asks struct {
 	callouts *callouts
 	pushes   *pushes
 
-	wishes    []*take // that no callout has taken along yet
-	wished    *leaseWishes
-	crowd     int    // as many wishes as this are looked through for those that nobody wants
-	openBatch *batch // that wishes go into, and isn't sent before it is full or there are no more
+	unsent    []*ask // that no callout has taken along yet
+	leases    *leaseAsks
+	crowd     int    // from so many asks on, those are looked for that nobody wants
+	openBatch *batch // that asks go into, and isn't sent before it is full or there are no more
 	rooms     []wire.Room
 }
 
-// wholeRequest is a take for one request: of the hits of all its demands of a sort, or none.
-func (a *asks) wholeRequest(w waiting, demands []Demand, of func(*Demand) bool) *take {
-	t := a.waits.newTake(1, 1)
-	t.waiters = append(t.waiters, w)
+// ofRequest is an ask for one request: for the hits of all its demands of a sort, or none.
+func (a *asks) ofRequest(w turn, demands []Demand, of func(*Demand) bool) *ask {
+	t := a.waits.newAsk(1, 1)
+	t.turns = append(t.turns, w)
 	for i := range demands {
 		if d := &demands[i]; of(d) {
 			t.parts = append(t.parts, a.keys.named(d))
@@ -48,27 +48,27 @@ func (a *asks) wholeRequest(w waiting, demands []Demand, of func(*Demand) bool) 
 
 // prefetch asks for more before the lease is used up.
 func (a *asks) prefetch(d *Demand, now int64) {
-	if len(a.wishes) < maxEager && a.link.connectedAt(now) {
-		a.wishAhead(d)
-		a.askAll()
+	if len(a.unsent) < maxUnsent && a.link.connectedAt(now) {
+		a.leaseAhead(d)
+		a.sendAll()
 	}
 }
 
-// wish asks for the hits of a request that waits, and for more ahead of others.
-func (a *asks) wish(d *Demand, w waiting) {
-	t := a.wished.find(d, false)
+// lease asks for the hits of a request that waits, and for more ahead of others.
+func (a *asks) lease(d *Demand, w turn) {
+	t := a.leases.find(d, false)
 	if t != nil {
 		d.id = t.parts[0].id
 	}
 	switch {
 	case t == nil:
 		t = a.newLease(d, d.Cost, d.Counter.Asks(d.Cost))
-		a.wished.add(t)
-		a.addWish(t)
-		a.wishAhead(d)
+		a.leases.add(t)
+		a.add(t)
+		a.leaseAhead(d)
 	case !t.wanted():
 		// Those who have gone need nothing.
-		t.waiters, t.least, t.most = t.waiters[:0], d.Cost, d.Cost
+		t.turns, t.least, t.most = t.turns[:0], d.Cost, d.Cost
 	default:
 		// Each of those that wait needs its hits.
 		t.least, t.most = min(t.least, d.Cost), min(t.most+d.Cost, window.MaxHits)
@@ -77,84 +77,84 @@ func (a *asks) wish(d *Demand, w waiting) {
 }
 
 // wishAhead asks for a lease for requests to come, if the key is worth it.
-func (a *asks) wishAhead(d *Demand) {
-	if most := d.Counter.Ahead(a.link.now()); most > 0 && a.wished.find(d, true) == nil {
+func (a *asks) leaseAhead(d *Demand) {
+	if most := d.Counter.Ahead(a.link.now()); most > 0 && a.leases.find(d, true) == nil {
 		t := a.newLease(d, 1, most)
 		t.ahead = true
-		a.wished.add(t)
-		a.addWish(t)
+		a.leases.add(t)
+		a.add(t)
 	}
 }
 
-// addWish keeps a wish until it can be asked for. Where that takes long, others may have lost those
-// who waited: they are looked for whenever there are twice as many wishes as were wanted the last
+// add keeps an ask until it can be sent. Where that takes long, others may have lost those
+// who waited: they are looked for whenever there are twice as many asks as were wanted the last
 // time.
-func (a *asks) addWish(t *take) {
-	if len(a.wishes) >= max(a.crowd, leastWishes) {
+func (a *asks) add(t *ask) {
+	if len(a.unsent) >= max(a.crowd, leastUnsent) {
 		a.dropUnwanted()
-		a.crowd = 2 * len(a.wishes)
+		a.crowd = 2 * len(a.unsent)
 	}
-	a.wishes = append(a.wishes, t)
+	a.unsent = append(a.unsent, t)
 }
 
-// dropUnwanted forgets the wishes that nobody waits for any more.
+// dropUnwanted forgets the asks that nobody waits for any more.
 func (a *asks) dropUnwanted() {
-	kept := a.wishes[:0]
-	for _, t := range a.wishes {
+	kept := a.unsent[:0]
+	for _, t := range a.unsent {
 		if t.wanted() {
 			kept = append(kept, t)
 		} else {
-			a.unwish(t)
+			a.forget(t)
 			a.waits.recycle(t)
 		}
 	}
-	clear(a.wishes[len(kept):])
-	a.wishes = kept
+	clear(a.unsent[len(kept):])
+	a.unsent = kept
 }
 
-// unwish notes that a take is no wish any more.
+// forget notes that an ask is not to be sent any more.
 //
 //go:noinline
-func (a *asks) unwish(t *take) {
+func (a *asks) forget(t *ask) {
 	if t.lease {
-		a.wished.remove(t)
+		a.leases.remove(t)
 	}
 }
 
-// askAll has callouts take the wishes along, if not too many are out that somebody waits for, for
-// as long as that may take. A callout that isn't full waits for the wishes that there was no time
+// sendAll has callouts take the asks along, if not too many are out that somebody waits for, for
+// as long as that may take. A callout that isn't full waits for the asks that there was no time
 // for: as there may be few of them, small ones would make all others wait. It decides no request,
 // as one may be being decided: the ticks to come do so if a callout fails at once.
-func (a *asks) askAll() {
-	if len(a.wishes) > 0 {
+func (a *asks) sendAll() {
+	if len(a.unsent) > 0 {
 		start := a.link.hostNow()
 		deadline := a.ticks.until
 		if deadline == 0 {
 			deadline = start + askNanos
 		}
 		handled := 0
-		for late := start >= deadline; handled < len(a.wishes) && a.callouts.asking < maxAsking && !late; late = a.link.late(handled, deadline) {
-			if t := a.wishes[handled]; !t.wanted() {
-				a.unwish(t)
+		for late := start >= deadline; handled < len(a.unsent) && a.callouts.asking < maxAsking && !late; late = a.link.late(handled, deadline) {
+			if t := a.unsent[handled]; !t.wanted() {
+				a.forget(t)
 				a.waits.recycle(t)
-			} else if !a.takeAlong(t, start+a.link.offset) {
-				a.ask()
+			} else if !a.fill(t, start+a.link.offset) {
+				a.send()
 				continue
 			}
 			handled++
 		}
-		rest := copy(a.wishes, a.wishes[handled:])
-		clear(a.wishes[rest:])
-		a.wishes = a.wishes[:rest]
+		rest := copy(a.unsent, a.unsent[handled:])
+		clear(a.unsent[rest:])
+		a.unsent = a.unsent[:rest]
 	}
-	if len(a.wishes) == 0 {
-		a.ask()
+	if len(a.unsent) == 0 {
+		a.send()
 	}
-	a.ticks.hurry(a.ticks.hurried || len(a.wishes)+len(a.waits.released) > 0)
+	a.ticks.hurry(a.ticks.hurried || len(a.unsent)+len(a.waits.released) > 0)
 }
 
-// takeAlong has the open batch take a wish along. It reports false if that has no room for it.
-func (a *asks) takeAlong(t *take, now int64) bool {
+// fill has the open batch take an ask along. It reports false if that has no room for it.
+func (a *asks) fill(t *ask, now int64) bool {
 	b := a.openBatch
 	if b == nil {
 		b = a.callouts.newBatch()
@@ -163,18 +163,18 @@ func (a *asks) takeAlong(t *take, now int64) bool {
 	for a.pushes.hasty && len(a.keys.orphans) > 0 && b.fits(t) {
 		a.pushes.addOrphan(b) // a request may ask again for what it gives back
 	}
-	if len(b.takes) > 0 && !b.fits(t) {
+	if len(b.asks) > 0 && !b.fits(t) {
 		return false
 	}
 	a.claimAlong(b, t, now)
-	a.addTake(b, t, now)
-	a.unwish(t)
+	a.encode(b, t, now)
+	a.forget(t)
 	return true
 }
 
-// claimAlong adds what a wish's key has pending to its batch, so that the backend decides with it,
+// claimAlong adds what an ask's key has pending to its batch, so that the backend decides with it,
 // and no push of its own is needed.
-func (a *asks) claimAlong(b *batch, t *take, now int64) {
+func (a *asks) claimAlong(b *batch, t *ask, now int64) {
 	if !t.lease {
 		return
 	}
@@ -191,8 +191,8 @@ func (a *asks) claimAlong(b *batch, t *take, now int64) {
 	a.pushes.addClaimed(b, d)
 }
 
-// ask sends the open batch, if there is one.
-func (a *asks) ask() {
+// send sends the open batch, if there is one.
+func (a *asks) send() {
 	if b := a.openBatch; b != nil {
 		a.openBatch = nil
 		b.asking = true
@@ -207,29 +207,29 @@ func (a *asks) putOff() {
 		a.openBatch = nil
 		b.close()
 		b.state, b.retryAt = failed, 0
-		for _, t := range b.takes {
+		for _, t := range b.asks {
 			a.waits.release(t)
 		}
 	}
 }
 
-// dropWishes drops all wishes, as the backend can't be asked, or nobody wants them any more.
-func (a *asks) dropWishes() {
+// drop drops all asks, as the backend can't be asked, or nobody wants them any more.
+func (a *asks) drop() {
 	if a.keys.local {
 		return
 	}
 	a.putOff()
-	clear(a.wished[:])
-	for _, t := range a.wishes {
+	clear(a.leases[:])
+	for _, t := range a.unsent {
 		a.waits.release(t)
 	}
-	clear(a.wishes)
-	a.wishes = a.wishes[:0]
+	clear(a.unsent)
+	a.unsent = a.unsent[:0]
 }
 
-// newLease makes a take of hits for the entry of a demand's key.
-func (a *asks) newLease(d *Demand, least, most uint64) *take {
-	t := a.waits.newTake(least, most)
+// newLease makes an ask for hits for the entry of a demand's key.
+func (a *asks) newLease(d *Demand, least, most uint64) *ask {
+	t := a.waits.newAsk(least, most)
 	t.lease = true
 	part := a.keys.named(d)
 	part.Cost = 1
@@ -237,8 +237,8 @@ func (a *asks) newLease(d *Demand, least, most uint64) *take {
 	return t
 }
 
-// addTake adds a wish to a batch.
-func (a *asks) addTake(b *batch, t *take, now int64) {
+// encode adds an ask to a batch.
+func (a *asks) encode(b *batch, t *ask, now int64) {
 	a.rooms = a.rooms[:0]
 	for i := range t.parts {
 		part := &t.parts[i]
@@ -257,5 +257,5 @@ func (a *asks) addTake(b *batch, t *take, now int64) {
 	b.body = wire.AppendTake(b.body, &wanted)
 	b.answers += wanted.AnswerSize()
 	b.rooms += len(a.rooms)
-	b.takes = append(b.takes, t)
+	b.asks = append(b.asks, t)
 }

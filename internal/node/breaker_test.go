@@ -111,7 +111,7 @@ func TestWishesOfAnOutage(t *testing.T) {
 		if n := f.still(requests); n != 0 {
 			t.Errorf("%d requests wait while the breaker is open", n)
 		}
-		if n := f.Backlog().Wishes; n != 0 {
+		if n := f.Backlog().Unsent; n != 0 {
 			t.Errorf("%d wishes are left", n)
 		}
 		f.tick()

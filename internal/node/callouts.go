@@ -53,12 +53,12 @@ func (c *callouts) newBatchOf(asks bool) (b *batch) {
 		b = &batch{body: make([]byte, 0, usualBytes), items: make([]pushed, 0, usualItems)}
 	}
 	c.sequence++
-	*b = batch{sender: c.sender, sequence: c.sequence, body: b.body, items: b.items[:0], takes: b.takes[:0]}
+	*b = batch{sender: c.sender, sequence: c.sequence, body: b.body, items: b.items[:0], asks: b.asks[:0]}
 	floor := b.sequence
 	if oldest := c.oldest(); oldest != nil {
 		floor = oldest.sequence
 	}
-	b.asks = asks
+	b.inquires = asks
 	b.body = wire.AppendPushHeader(b.body[:0], &wire.Push{
 		Namespace: c.namespace, Node: c.id, Sender: c.sender, Sequence: b.sequence, Floor: floor, Known: c.known(asks),
 	}, 0)
@@ -82,7 +82,7 @@ func (c *callouts) oldest() *batch {
 func (c *callouts) send(b *batch) {
 	switch {
 	case b == nil || b.state != filling:
-	case len(b.items)+len(b.takes) == 0:
+	case len(b.items)+len(b.asks) == 0:
 		c.finish(b)
 	default:
 		c.post(b)
@@ -117,7 +117,7 @@ func (c *callouts) fail(b *batch, why Outcome) {
 	if c.link.failed(c.link.hostNow(), b.sentAt) {
 		c.link.turn(why)
 	}
-	for _, t := range b.takes {
+	for _, t := range b.asks {
 		c.waits.release(t)
 	}
 }
@@ -153,10 +153,10 @@ func (c *callouts) ended(b *batch) {
 func (c *callouts) giveUp(b *batch) {
 	c.tallies.Lost += b.hits
 	c.ended(b)
-	takes := b.takes
-	b.takes = nil
+	asks := b.asks
+	b.asks = nil
 	c.finish(b)
-	for _, t := range takes {
+	for _, t := range asks {
 		c.waits.release(t)
 	}
 }
@@ -169,10 +169,10 @@ func (c *callouts) finish(b *batch) {
 			break
 		}
 	}
-	for _, t := range b.takes {
+	for _, t := range b.asks {
 		c.waits.recycle(t)
 	}
-	clear(b.takes)
+	clear(b.asks)
 	c.idle = append(c.idle, b)
 }
 

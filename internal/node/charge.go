@@ -53,7 +53,7 @@ func (h *charges) revise(c *Charge, cost uint64, now int64) {
 		d.Counter.Revise(numbers, c.at, c.Cost, cost, now)
 		if h.keys.write(d, now) {
 			if cost > c.Cost {
-				h.keys.noteExcess(d, now)
+				d.noteExcess(now)
 				h.watch.warnOf(d, now)
 			}
 			if c.Cost == 0 {

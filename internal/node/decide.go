@@ -314,7 +314,7 @@ func (e *decider) forceSaved(s *Saved, now int64) {
 // force takes the hits of a demand that was read, whether or not they have room.
 func (e *decider) force(d *Demand, now int64) {
 	e.debit(d, now, forced)
-	e.keys.noteExcess(d, now)
+	d.noteExcess(now)
 	e.watch.warnOf(d, now)
 	e.pushes.hasten(d)
 }

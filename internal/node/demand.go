@@ -135,7 +135,7 @@ func (d *Demand) uncount() {
 // be one of a configuration that came before.
 //
 //go:noinline
-func (k *keys) noteExcess(d *Demand, now int64) {
+func (d *Demand) noteExcess(now int64) {
 	if d.Rule.excess == nil {
 		return
 	}

@@ -336,7 +336,7 @@ func TestWishesAreSentALittleAtATime(t *testing.T) {
 	for i := range 1000 {
 		f.paused(strconv.Itoa(i))
 	}
-	if n := f.Backlog().Wishes; n < 900 {
+	if n := f.Backlog().Unsent; n < 900 {
 		t.Fatalf("%d wishes wait to be sent, and nothing is tested", n)
 	}
 	busy(w)

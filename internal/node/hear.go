@@ -18,7 +18,7 @@ func (v *overrides) hear(b *batch) {
 	if !w.wants || w.wanted != o.Version {
 		w.want(o.Version)
 	}
-	if b.asks && o.From == uint64(len(w.parts)) {
+	if b.inquires && o.From == uint64(len(w.parts)) {
 		w.parts, w.asksAt = append(w.parts, o.Part...), 0
 		if uint64(len(w.parts)) == o.Size {
 			w.leave(o.Version, w.parts, at, v.link.hostNow())

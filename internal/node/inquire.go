@@ -29,7 +29,7 @@ func (v *overrides) adoptOverrides(deadline int64) (done bool) {
 // heard from it for a while, for whatever is new: the number of nodes, and its time, too.
 func (v *overrides) inquire() {
 	for _, b := range v.callouts.batches {
-		if b.asks {
+		if b.inquires {
 			return
 		}
 	}

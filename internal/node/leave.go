@@ -7,7 +7,7 @@ func (n *Node) Leave() {
 	if n.callouts.leaving {
 		return
 	}
-	n.asks.dropWishes()
+	n.asks.drop()
 	n.callouts.leaving, n.leaveBy = true, n.link.hostNow()+leaveNanos
 	n.pushes.pushAll()
 }
@@ -23,7 +23,7 @@ func (n *Node) Left() bool {
 // any more. Its callouts may never be answered, so its batches are sent again, as they are. Of rules
 // that do not synchronise here, what was counted is pushed, and leases go back.
 func (n *Node) Inherit(from *Node) {
-	from.asks.dropWishes()
+	from.asks.drop()
 	for i := range from.rules.list {
 		n.rules.succeed(&from.rules.list[i])
 		n.rules.dismiss(&from.rules.list[i])
@@ -36,7 +36,7 @@ func (n *Node) Inherit(from *Node) {
 		for i := range b.items {
 			n.rules.dismiss(b.items[i].rule)
 		}
-		for _, t := range b.takes {
+		for _, t := range b.asks {
 			for i := range t.parts {
 				n.rules.dismiss(t.parts[i].Rule)
 			}

@@ -107,7 +107,7 @@ func (n *Node) connect(o *Options) {
 	tick += o.Random.below(tick/4 + 1)
 	n.ticks.millis = uint32(tick)
 	n.callouts.id, n.callouts.sender = n.keys.table.ID(), o.Random()
-	n.asks.wished = new(leaseWishes)
+	n.asks.leases = new(leaseAsks)
 	n.link.read()
 	n.overrides.news = newNews(o.Data, o.Namespace)
 	n.rules.share(uint64(n.link.shared.nodes))
@@ -153,15 +153,15 @@ type Backlog struct {
 	Keys, Evicted int
 	// Pushes are not done, of which requests wait for Awaited.
 	Pushes, Awaited int
-	// Wishes were not sent yet. Waiting requests are paused.
-	Wishes, Waiting int
+	// Unsent are questions that no push has taken along yet. Waiting requests are paused.
+	Unsent, Waiting int
 }
 
 // Backlog says what the node has yet to do.
 func (n *Node) Backlog() Backlog {
 	return Backlog{
 		Keys: n.pushes.dirty.count, Evicted: len(n.keys.orphans), Pushes: len(n.callouts.batches), Awaited: n.callouts.asking,
-		Wishes: len(n.asks.wishes), Waiting: max(n.waits.queue.length, len(n.waits.released)),
+		Unsent: len(n.asks.unsent), Waiting: max(n.waits.queue.length, len(n.waits.released)),
 	}
 }
 

@@ -1,7 +1,5 @@
 package node
 
-import "weir/internal/wire"
-
 // overrides come from the backend, and change limits here.
 type overrides struct {
 	tallies  *Tallies
@@ -14,17 +12,6 @@ type overrides struct {
 	pushes   *pushes
 	refusals *refusals
 	news     news
-}
-
-// building is a list on its way into a table.
-type building struct {
-	overrideTable
-	reader wire.OverrideReader
-	rule   int // that the last override was of
-	// name is that of a rule, and key that of an override, as keys have them.
-	name, key []byte
-	// emptied is sharedNews.emptied when the building began, and newest what it is to be.
-	emptied, newest uint64
 }
 
 // asksEvery is how long a process that hears nothing waits before it asks. With a tick to notice that,

@@ -107,21 +107,21 @@ func (q *requests) wait(r *Wait, demands []Demand, whole func(*Demand) bool) boo
 		r.entering = true
 		q.tallies.Waited++
 	}
-	w := r.place()
+	w := r.current()
 	if whole != nil {
-		q.asks.addWish(q.asks.wholeRequest(w, demands, whole))
+		q.asks.add(q.asks.ofRequest(w, demands, whole))
 	} else {
 		r.rounds++
 		for i := range demands {
 			if d := &demands[i]; d.unsure() && !d.Rule.exact() {
-				q.asks.wish(d, w)
+				q.asks.lease(d, w)
 			}
 		}
 	}
 	if first {
-		q.keep(r, demands) // a wish may know a key's identity
+		q.keep(r, demands) // an ask may know a key's identity
 	}
-	q.asks.askAll()
+	q.asks.sendAll()
 	waits := r.Waiting() || !r.entering
 	r.entering = false
 	return waits
@@ -192,16 +192,16 @@ func (q *requests) rejectAlone(demands []Demand, now int64) counter.Verdict {
 	return counter.Rejected
 }
 
-// takeRest takes the hits of a waiting request that a take of its own had no part in, once that was
+// takeRest takes the hits of a waiting request that an ask of its own had no part in, once that was
 // granted: all of them, or none.
-func (q *requests) takeRest(demands []Demand, t *take) counter.Verdict {
+func (q *requests) takeRest(demands []Demand, t *ask) counter.Verdict {
 	t.pass(demands)
 	return q.decider.decide(demands, q.link.now())
 }
 
 // decideBy decides a waiting request as the backend has: if its hits were granted, rest is the
 // verdict of what else it needs. If that is unsure, the request asks again.
-func (q *requests) decideBy(w waiting, demands []Demand, t *take, rest counter.Verdict) {
+func (q *requests) decideBy(w turn, demands []Demand, t *ask, rest counter.Verdict) {
 	if t.granted || rest == counter.Unsure {
 		for i := range demands {
 			if d := &demands[i]; d.by == byBackend {
@@ -228,14 +228,14 @@ func (q *requests) decideBy(w waiting, demands []Demand, t *take, rest counter.V
 }
 
 // retry decides a waiting request again, with what has been granted by now.
-func (q *requests) retry(w waiting, granted bool) {
+func (q *requests) retry(w turn, granted bool) {
 	demands := q.takeUp(w.wait)
 	q.goOn(w, demands, q.decider.decide(demands, q.link.now()), granted)
 }
 
 // goOn ends the waiting of a request that was decided. One that is unsure asks again, if that is of
 // use.
-func (q *requests) goOn(w waiting, demands []Demand, verdict counter.Verdict, granted bool) {
+func (q *requests) goOn(w turn, demands []Demand, verdict counter.Verdict, granted bool) {
 	if verdict == counter.Unsure {
 		w.wait.asked = 0
 		whole := lacking(demands)
@@ -264,7 +264,7 @@ func (q *requests) hasRoom(demands []Demand) bool {
 }
 
 // finishWaiting ends a request's waiting.
-func (q *requests) finishWaiting(w waiting, demands []Demand, verdict counter.Verdict) {
+func (q *requests) finishWaiting(w turn, demands []Demand, verdict counter.Verdict) {
 	w.wait.Leave()
 	now := q.link.now()
 	if verdict == counter.Rejected {
@@ -277,7 +277,7 @@ func (q *requests) finishWaiting(w waiting, demands []Demand, verdict counter.Ve
 }
 
 // giveUpOn decides a waiting request without the backend.
-func (q *requests) giveUpOn(w waiting) {
+func (q *requests) giveUpOn(w turn) {
 	demands := q.takeUp(w.wait)
 	q.finishWaiting(w, demands, q.decideLate(demands))
 }
@@ -300,7 +300,7 @@ func (q *requests) giveUpWaiting(deadline int64) (done bool) {
 		if q.link.late(handled, deadline) {
 			return false
 		}
-		q.giveUpOn(w.place())
+		q.giveUpOn(w.current())
 	}
 }
 

@@ -29,7 +29,7 @@ func (n *Node) synchronise() {
 	done = n.requests.giveUpWaiting(n.ticks.until) && done
 	n.requests.decideReleased(n.ticks.until)
 	if n.link.open() {
-		n.asks.dropWishes()
+		n.asks.drop()
 		n.pushes.probe()
 		n.overrides.inquire()
 	} else {
@@ -39,13 +39,13 @@ func (n *Node) synchronise() {
 			done = n.pushes.pushDue(start+n.link.offset, deadline)
 		}
 		n.ticks.until = max(deadline+askNanos, n.link.hostNow()+leastNanos)
-		n.asks.askAll()
+		n.asks.sendAll()
 	}
 	n.requests.decideReleased(n.ticks.until)
 	n.ticks.until = 0
 	n.watch.tellSightings()
 	soon := n.link.hostNow() + int64(n.ticks.millis)*1e6
-	n.ticks.hurry(!done || !adopted || n.overrides.news.hurries() || len(n.asks.wishes)+len(n.waits.released) > 0 || n.waits.queue.endsBy(soon))
+	n.ticks.hurry(!done || !adopted || n.overrides.news.hurries() || len(n.asks.unsent)+len(n.waits.released) > 0 || n.waits.queue.endsBy(soon))
 }
 
 // Answered takes in the end of a push: an answer or a failure. An answer is kept, and settled as
@@ -65,7 +65,7 @@ func (n *Node) Answered(t Ticket, outcome Outcome, answer []byte) {
 		more = !n.answers.settle(deadline) || n.pushes.crowded
 		n.pushes.pushCharges()
 		n.ticks.until = max(deadline, n.link.hostNow()+leastNanos)
-		n.asks.askAll()
+		n.asks.sendAll()
 	}
 	n.requests.decideReleased(n.ticks.until)
 	n.ticks.until = 0

@@ -1,41 +1,41 @@
 package node
 
 const (
-	// maxIdleTakes bounds the takes that are kept to be used again, and maxIdleParts the keys and
-	// waiters that each keeps room for.
-	maxIdleTakes = 2048
+	// maxIdleAsks bounds the asks that are kept to be used again, and maxIdleParts the keys and
+	// requests that each keeps room for.
+	maxIdleAsks  = 2048
 	maxIdleParts = 16
 )
 
 // waits are the requests that wait for the backend.
 type waits struct {
 	queue    queue
-	released []waiting // that wait for nothing any more, and are to be decided without the backend
-	spare    []*take
+	released []turn // that wait for nothing any more, and are to be decided without the backend
+	spare    []*ask
 }
 
-// newTake makes a take of nothing yet.
-func (s *waits) newTake(least, most uint64) *take {
+// newAsk makes an ask for nothing yet.
+func (s *waits) newAsk(least, most uint64) *ask {
 	last := len(s.spare) - 1
 	if last < 0 {
-		return &take{least: least, most: most}
+		return &ask{least: least, most: most}
 	}
 	t := s.spare[last]
 	s.spare = s.spare[:last]
-	*t = take{parts: t.parts[:0], least: least, most: most, waiters: t.waiters[:0]}
+	*t = ask{parts: t.parts[:0], least: least, most: most, turns: t.turns[:0]}
 	return t
 }
 
-// recycle has a take used again that nothing refers to any more.
+// recycle has an ask used again that nothing refers to any more.
 //
 //go:noinline
-func (s *waits) recycle(t *take) {
-	if len(s.spare) < maxIdleTakes {
+func (s *waits) recycle(t *ask) {
+	if len(s.spare) < maxIdleAsks {
 		clear(t.parts)
-		clear(t.waiters)
+		clear(t.turns)
 		// A key that many wait for would leave its room to each of them in turn.
-		if cap(t.waiters) > maxIdleParts {
-			t.waiters = nil
+		if cap(t.turns) > maxIdleParts {
+			t.turns = nil
 		}
 		if cap(t.parts) > maxIdleParts {
 			t.parts = nil
@@ -44,10 +44,10 @@ func (s *waits) recycle(t *take) {
 	}
 }
 
-// release has the requests that wait for a take decided without the backend. Not at once, as
+// release has the requests that wait for an ask decided without the backend. Not at once, as
 // another may be being decided: when released are.
-func (s *waits) release(t *take) {
-	for _, w := range t.waiters {
+func (s *waits) release(t *ask) {
+	for _, w := range t.turns {
 		switch {
 		case !w.waits():
 		case w.wait.entering:
@@ -57,6 +57,6 @@ func (s *waits) release(t *take) {
 		}
 	}
 	if t.lease {
-		t.waiters = nil
+		t.turns = nil
 	}
 }
