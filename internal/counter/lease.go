@@ -121,17 +121,6 @@ func (c *Counter) Verdict(cost uint64, now int64) Verdict {
 	return Unsure
 }
 
-// Leased is how many hits may be taken without asking.
-//
-//go:noinline
-func (c *Counter) Leased() uint64 {
-	leased := uint64(math.MaxUint64)
-	for i := range c.States {
-		leased = min(leased, c.rule.Limits[i].Leased(&c.States[i]))
-	}
-	return leased
-}
-
 // dryFor is for how many nanoseconds the backend is not to be asked.
 //
 //go:noinline

@@ -1,6 +1,9 @@
 package node
 
-import "weir/sharedata"
+import (
+	"weir/sharedata"
+	"weir/window"
+)
 
 // Options say what a node counts, and with whom.
 type Options struct {
@@ -60,4 +63,14 @@ type Host interface {
 	Send(push []byte, ticket Ticket) (sent bool)
 	// TickEvery has [Node.Tick] called every so many milliseconds from now on.
 	TickEvery(millis uint32)
+}
+
+// Owner is who has made a node's rules. It is asked for what the node does not know of them, so that
+// overrides can be applied which come at run time.
+type Owner interface {
+	// AppendKey appends the key that a rule has for values as people write them, one for each of its
+	// selectors. It is not ok if the rule wants another number of them.
+	AppendKey(key []byte, rule int, values [][]byte) (_ []byte, ok bool)
+	// Tag is [Rule.Tag] of a rule's variant of these limits.
+	Tag(rule int, limits []window.Limit) any
 }

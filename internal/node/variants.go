@@ -6,16 +6,6 @@ import (
 	"weir/window"
 )
 
-// Owner is who has made a node's rules. It is asked for what the node does not know of them, so that
-// overrides can be applied which come at run time.
-type Owner interface {
-	// AppendKey appends the key that a rule has for values as people write them, one for each of its
-	// selectors. It is not ok if the rule wants another number of them.
-	AppendKey(key []byte, rule int, values [][]byte) (_ []byte, ok bool)
-	// Tag is [Rule.Tag] of a rule's variant of these limits.
-	Tag(rule int, limits []window.Limit) any
-}
-
 // overrideTable has other limits for some keys, as the backend has told. They are found by the addresses
 // of their keys. A key's counter stays as it is.
 type overrideTable struct {
