@@ -34,14 +34,12 @@ type Process struct {
 	mu      sync.Mutex
 	spaces  map[string]*space
 	numbers sharedata.Numbers // of the writes to all spaces
-	queues  []*queue          // the queue with token t is queues[t-1]
 }
 
 // A space is what the VMs with one vm_id have in common. It goes with the last of them.
 type space struct {
-	users  int
-	data   sharedata.Map
-	queues map[string]uint32 // name to token
+	users int
+	data  sharedata.Map
 }
 
 // NewProcess makes a process without VMs.
@@ -73,7 +71,7 @@ func (p *Process) acquire(vmID string) (release func()) {
 	defer p.mu.Unlock()
 	s := p.spaces[vmID]
 	if s == nil {
-		s = &space{data: sharedata.Map{Numbers: &p.numbers}, queues: map[string]uint32{}}
+		s = &space{data: sharedata.Map{Numbers: &p.numbers}}
 		p.spaces[vmID] = s
 	}
 	s.users++
@@ -82,9 +80,6 @@ func (p *Process) acquire(vmID string) (release func()) {
 		defer p.mu.Unlock()
 		if s.users--; s.users > 0 {
 			return
-		}
-		for _, token := range s.queues {
-			p.queues[token-1] = nil
 		}
 		delete(p.spaces, vmID)
 	})

@@ -41,8 +41,6 @@ type Stream struct {
 	grpc    bool // the client wants gRPC's way of telling errors
 	head    bool // the method is HEAD
 	busy    bool // inside one of the owner's calls
-	// properties that the plugin set
-	properties map[string]string
 }
 
 type phase int
