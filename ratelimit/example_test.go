@@ -97,7 +97,7 @@ func ExampleDial() {
 	}
 	defer backend.Close()
 	shop, err := ratelimit.New(ratelimit.Options{}).NewNamespace(ratelimit.NamespaceOptions{
-		Name: "shop", Backend: backend, OnBackendFailure: ratelimit.CountHere,
+		Name: "shop", Backend: backend, OnBackendFailure: ratelimit.FailLocal,
 		Rules: []ratelimit.Rule{{Name: "all", Limits: []window.Limit{ratelimit.TokenBucket(1, time.Hour, 5)}}},
 	})
 	if err != nil {

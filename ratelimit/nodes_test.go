@@ -298,7 +298,7 @@ func TestExactlyOnce(t *testing.T) {
 // While the backend is away, the mode decides; when it is back, it hears of what was counted.
 func TestBackendFailure(t *testing.T) {
 	t.Parallel()
-	for mode, want := range map[FailureMode]struct{ passed, counted int }{CountHere: {10, 10}, AllowAll: {30, 0}, RejectAll: {0, 0}} {
+	for mode, want := range map[FailureMode]struct{ passed, counted int }{FailLocal: {10, 10}, FailAllow: {30, 0}, FailDeny: {0, 0}} {
 		for _, exact := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%d/exact=%v", mode, exact), func(t *testing.T) {
 				t.Parallel()
@@ -312,7 +312,7 @@ func TestBackendFailure(t *testing.T) {
 							passed++
 						}
 					}
-					if got, most := limiter(t, n, "r").Overshoot(), map[FailureMode]uint64{AllowAll: window.MaxHits, CountHere: window.MaxHits}[mode]; got != most {
+					if got, most := limiter(t, n, "r").Overshoot(), map[FailureMode]uint64{FailAllow: window.MaxHits, FailLocal: window.MaxHits}[mode]; got != most {
 						t.Errorf("%d hits above the limit are possible, want %d", got, most)
 					}
 					if passed != want.passed || n.Stats().Alone == 0 {

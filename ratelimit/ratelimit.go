@@ -54,12 +54,12 @@ func New(o Options) *Instance {
 type FailureMode uint8
 
 const (
-	// CountHere decides from what is known here, and pushes the hits later.
-	CountHere FailureMode = iota
-	// AllowAll lets every request pass, uncounted.
-	AllowAll
-	// RejectAll lets none pass.
-	RejectAll
+	// FailLocal decides from what is known here, and pushes the hits later.
+	FailLocal FailureMode = iota
+	// FailAllow lets every request pass, uncounted.
+	FailAllow
+	// FailDeny lets none pass.
+	FailDeny
 )
 
 // NamespaceOptions define a namespace.
@@ -143,7 +143,7 @@ func (in *Instance) define(o NamespaceOptions) (*Namespace, error) {
 	options := &node.Options{
 		Namespace: o.Name, Data: &n.data, Capacity: o.Capacity, Rules: n.rules,
 		Random: rand.Uint64,
-		Host:   h, Owner: h, Timeout: int64(o.Timeout), Fallback: node.Fallback(o.OnBackendFailure),
+		Host:   h, Owner: h, Timeout: int64(o.Timeout), OnBackendFailure: node.FailureMode(o.OnBackendFailure),
 		KeySecret: o.KeySecret,
 	}
 	var err error
@@ -170,11 +170,11 @@ func (o *NamespaceOptions) complete() error {
 		return fmt.Errorf("timeout: want 1ms to %v, or 0 for %v, got %v", time.Hour, defaultTimeout, o.Timeout)
 	case o.Exact && o.SyncRate != 0:
 		return fmt.Errorf("sync rate: want none where the backend decides every request, got %v", o.SyncRate)
-	case o.OnBackendFailure > RejectAll:
-		return fmt.Errorf("on backend failure: want CountHere, AllowAll or RejectAll, got %d", o.OnBackendFailure)
+	case o.OnBackendFailure > FailDeny:
+		return fmt.Errorf("on backend failure: want FailLocal, FailAllow or FailDeny, got %d", o.OnBackendFailure)
 	case o.KeySecret != "" && len(o.KeySecret) < minKeySecret:
 		return fmt.Errorf("key secret: want %d bytes or more", minKeySecret)
-	case o.Backend == nil && (o.KeySecret != "" || o.SyncRate != 0 || o.Exact || o.Timeout != 0 || o.OnBackendFailure != CountHere):
+	case o.Backend == nil && (o.KeySecret != "" || o.SyncRate != 0 || o.Exact || o.Timeout != 0 || o.OnBackendFailure != FailLocal):
 		return errors.New("backend: want one, as options say how it is used")
 	case len(o.Rules)+len(o.WindowSizes) > maxRules:
 		return fmt.Errorf("rules: want at most %d with the window sizes, got %d", maxRules, len(o.Rules)+len(o.WindowSizes))

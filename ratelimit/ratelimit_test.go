@@ -129,7 +129,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		{"sync rate", func(o *NamespaceOptions) { o.SyncRate = -1 }, "sync rate: want 1ms to 8784h0m0s, or 0 for 1s, got -1ns"},
 		{"timeout", func(o *NamespaceOptions) { o.Timeout = 1 }, "timeout: want 1ms to 1h0m0s, or 0 for 200ms, got 1ns"},
 		{"exact, at intervals", func(o *NamespaceOptions) { o.Exact, o.SyncRate = true, time.Second }, "sync rate: want none where the backend decides"},
-		{"failure mode", func(o *NamespaceOptions) { o.OnBackendFailure = 3 }, "on backend failure: want CountHere, AllowAll or RejectAll, got 3"},
+		{"failure mode", func(o *NamespaceOptions) { o.OnBackendFailure = 3 }, "on backend failure: want FailLocal, FailAllow or FailDeny, got 3"},
 		{"sync rate alone", func(o *NamespaceOptions) { o.SyncRate = time.Second }, "backend: want one"},
 		{"exact alone", func(o *NamespaceOptions) { o.Exact = true }, "backend: want one"},
 		{"many rules", func(o *NamespaceOptions) { o.WindowSizes = make([]time.Duration, 257) }, "rules: want at most 256 with the window sizes, got 257"},

@@ -168,7 +168,7 @@ func (r *restarts) start(t *testing.T) (*Namespace, *roughWay) {
 	way := &roughWay{restarts: r}
 	o := NamespaceOptions{Name: "test", Backend: way, Rules: rule(r.limit), Exact: r.exact}
 	if r.lossy {
-		o.OnBackendFailure = RejectAll // or else nodes that hear nothing would let pass what others have
+		o.OnBackendFailure = FailDeny // or else nodes that hear nothing would let pass what others have
 	}
 	n, err := New(Options{}).NewNamespace(o)
 	if err != nil {

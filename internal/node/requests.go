@@ -166,13 +166,13 @@ func (n *Node) decideAlone(demands []Demand, now int64) counter.Verdict {
 
 // fallBack is decideAlone of what the configuration says.
 func (n *Node) fallBack(demands []Demand, now int64) counter.Verdict {
-	switch n.options.Fallback {
-	case AllowAll:
+	switch n.options.OnBackendFailure {
+	case FailAllow:
 		for i := range demands {
 			demands[i].passed = demands[i].Rule.Synced()
 		}
 		return n.decide(demands, now)
-	case RejectAll:
+	case FailDeny:
 		return n.rejectAlone(demands, now)
 	}
 	n.alone = true
