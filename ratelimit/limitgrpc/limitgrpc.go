@@ -25,27 +25,27 @@ import (
 )
 
 // Headers is a set of response headers.
-type Headers = fields.Set
+type Headers uint8
 
 const (
 	// RateLimit stands for ratelimit-policy and ratelimit, which list every limit.
-	RateLimit = fields.RateLimit
+	RateLimit = Headers(fields.RateLimit)
 	// XRateLimit stands for x-ratelimit-limit, -remaining and -reset, of the tightest limit.
-	XRateLimit = fields.XRateLimit
+	XRateLimit = Headers(fields.XRateLimit)
 	// RetryAfter stands for retry-after, on refusals.
-	RetryAfter = fields.RetryAfter
+	RetryAfter = Headers(fields.RetryAfter)
 )
 
 // ResetUnit is the unit of x-ratelimit-reset.
-type ResetUnit = fields.ResetUnit
+type ResetUnit uint8
 
 const (
 	// Seconds counts seconds from now.
-	Seconds = fields.Seconds
+	Seconds = ResetUnit(fields.Seconds)
 	// Epoch is Unix time in seconds.
-	Epoch = fields.Epoch
+	Epoch = ResetUnit(fields.Epoch)
 	// Milliseconds counts milliseconds from now.
-	Milliseconds = fields.Milliseconds
+	Milliseconds = ResetUnit(fields.Milliseconds)
 )
 
 // Demands says what a call of a method, such as /shop.Orders/Place, asks of which rules. A call
@@ -64,8 +64,8 @@ type Options struct {
 //
 // A call that is refused fails with RESOURCE_EXHAUSTED, and with a google.rpc.RetryInfo if waiting
 // helps. One that could not be decided fails as its context does, or with UNAVAILABLE.
-func UnaryServerInterceptor(n *ratelimit.Namespace, demands Demands, o Options) grpc.UnaryServerInterceptor {
-	i := newInterceptor(n, demands, o)
+func UnaryServerInterceptor(demands Demands, o Options) grpc.UnaryServerInterceptor {
+	i := newInterceptor(demands, o)
 	return func(ctx context.Context, request any, call *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 		md, err := i.decide(ctx, call.FullMethod)
 		if md != nil {
@@ -80,8 +80,8 @@ func UnaryServerInterceptor(n *ratelimit.Namespace, demands Demands, o Options) 
 
 // StreamServerInterceptor is [UnaryServerInterceptor] for streams. A stream is decided once, when
 // it begins.
-func StreamServerInterceptor(n *ratelimit.Namespace, demands Demands, o Options) grpc.StreamServerInterceptor {
-	i := newInterceptor(n, demands, o)
+func StreamServerInterceptor(demands Demands, o Options) grpc.StreamServerInterceptor {
+	i := newInterceptor(demands, o)
 	return func(server any, stream grpc.ServerStream, call *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 		md, err := i.decide(stream.Context(), call.FullMethod)
 		if md != nil {
@@ -95,13 +95,12 @@ func StreamServerInterceptor(n *ratelimit.Namespace, demands Demands, o Options)
 }
 
 type interceptor struct {
-	namespace *ratelimit.Namespace
-	demands   Demands
-	writer    *answer.Writer
+	demands Demands
+	writer  *answer.Writer
 }
 
-func newInterceptor(n *ratelimit.Namespace, demands Demands, o Options) *interceptor {
-	return &interceptor{n, demands, answer.NewWriter(o.Omit, o.Reset)}
+func newInterceptor(demands Demands, o Options) *interceptor {
+	return &interceptor{demands, answer.NewWriter(fields.Set(o.Omit), fields.ResetUnit(o.Reset))}
 }
 
 // decide returns the metadata of the answer to a call, and an error unless it is to be served.
@@ -110,7 +109,7 @@ func (i *interceptor) decide(ctx context.Context, method string) (metadata.MD, e
 	if len(demands) == 0 {
 		return nil, nil
 	}
-	d, err := i.namespace.Decide(ctx, demands...)
+	d, err := ratelimit.Decide(ctx, demands...)
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return nil, status.FromContextError(err).Err()
