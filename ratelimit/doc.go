@@ -10,7 +10,7 @@
 // A [Limiter] decides by the limits of one rule: all of them have room and are taken from, or none
 // is. [Limiter.Allow] says yes or no, [Limiter.Decide] also how the limits stand, and when to come
 // again. The function [Decide] does so for several rules at once. [SlidingWindow], [TokenBucket] and
-// their like make limits of all of Weir's algorithms but the number in flight.
+// their like make limits of all of Weir's algorithms.
 //
 // A [Namespace], from [NewNamespace], has counters in a bounded table of its own, and rules;
 // [Namespace.Limiter] is the limiter of one. If it has a [Backend], that keeps its counters in step

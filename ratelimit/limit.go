@@ -10,8 +10,8 @@ import (
 )
 
 // Limit is how many hits may pass in a window, and the algorithm that decides it. [SlidingWindow] and
-// its like make one. They check nothing: [NewLimiter] and [NewNamespace] say what is wrong with a
-// limit. The zero value is none.
+// its like make one. They check nothing: [NewLimiter] and [NewNamespace] refuse a limit that can't be,
+// such as the zero value, and say why.
 type Limit struct {
 	limit window.Limit
 	fault error // of a limit that window.Limit can't be
@@ -82,11 +82,11 @@ type Period uint8
 
 const (
 	// Day is a day, of 23 to 25 hours.
-	Day = Period(calendar.Day)
+	Day Period = Period(calendar.Day)
 	// Week is seven days.
-	Week = Period(calendar.Week)
+	Week Period = Period(calendar.Week)
 	// Month is a month of the calendar.
-	Month = Period(calendar.Month)
+	Month Period = Period(calendar.Month)
 )
 
 // Anchor is when windows of a calendar begin: on a Day of the month, from 1 to 31, or of the week,

@@ -56,9 +56,10 @@ type Limiter struct {
 	rule      *node.Rule
 }
 
-// NewLimiter is a limiter that counts in this process alone, of a rule with the name "default". It
-// has no goroutines, and needs no Close. [NewNamespace] has what else there is: rules that are decided
-// together, and a backend, by which programs and proxies keep to one limit.
+// NewLimiter is a limiter of a rule with the name "default", which counts in this process alone. It has
+// the counters of all keys: a program makes one for a rule, and not one for each key. It has no
+// goroutines, and needs no Close. [NewNamespace] is for all else: rules that are decided together, and a
+// backend, by which programs and proxies keep to one limit.
 //
 // The error says which limit can't be, and why.
 func NewLimiter(limits ...Limit) (*Limiter, error) {
@@ -106,7 +107,7 @@ type Demand struct {
 	cost    uint64
 }
 
-// Demand asks for cost hits of a key, for [Decide] to decide.
+// Demand asks for cost hits of a key, as [Limiter.Decide] does, for the function [Decide] to decide.
 func (l *Limiter) Demand(key Key, cost uint64) Demand { return Demand{l, key, cost} }
 
 // Never is a [Decision.RetryAfter] that no waiting reaches: the cost is above a limit, or a limit
@@ -148,20 +149,21 @@ type Standing struct {
 	ResetAfter time.Duration
 }
 
-// Allow reports whether one more hit of a key has room, and then counts it: [Limiter.Decide] says more,
-// and when there is an error.
+// Allow reports whether one more hit of a key has room, and then counts it. It is false where there is an
+// error, which is as [Decide] says.
 func (l *Limiter) Allow(ctx context.Context, key ...string) (bool, error) {
 	return l.AllowN(ctx, key, 1)
 }
 
-// AllowN reports whether so many hits of a key have room, and then counts them.
+// AllowN reports whether cost hits of a key have room, and then counts them. It is [Limiter.Allow] of
+// more hits than one.
 func (l *Limiter) AllowN(ctx context.Context, key Key, cost uint64) (bool, error) {
 	d, err := l.Decide(ctx, key, cost)
 	return d.Allowed, err
 }
 
-// Decide asks for so many hits of a key, and counts them if every limit of the rule has room. A cost of
-// 0 asks how the limits stand, and takes nothing.
+// Decide asks for cost hits of a key, and counts them if every limit of the rule has room. A cost of 0
+// asks whether the limits are kept as they stand, and takes nothing.
 //
 // It is the function [Decide] of one demand, without the Standings. Unless it waits, it allocates
 // nothing.

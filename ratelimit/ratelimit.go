@@ -66,7 +66,7 @@ type Options struct {
 	Now func() time.Time
 
 	// Backend has the totals of all nodes. Without one the namespace counts in this process only,
-	// and the fields that follow are left out. It is closed after the namespace.
+	// and the fields that follow are left out. Close it after the namespace, which does not.
 	Backend Backend
 	// SyncRate is the interval between two pushes of a key, a millisecond or more; 1 s if 0.
 	SyncRate time.Duration

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -484,6 +485,27 @@ func TestCalendarWindow(t *testing.T) {
 			}
 		}
 		clock.advance(time.Second)
+	}
+}
+
+// The documentation begins with two lines that the first example runs.
+func TestDocumentation(t *testing.T) {
+	t.Parallel()
+	var texts [2]string
+	for i, name := range []string{"doc.go", "example_test.go"} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[i] = string(text)
+	}
+	_, example, _ := strings.Cut(texts[1], "func Example() {")
+	example, _, _ = strings.Cut(example, "\n}\n")
+	lines := strings.Split(texts[0], "\n")[2:4]
+	for _, line := range lines {
+		if line = strings.TrimPrefix(line, "//\t"); !strings.Contains(example, "\t"+line+"\n") {
+			t.Errorf("the first example lacks %q", line)
+		}
 	}
 }
 

@@ -29,11 +29,11 @@ type Headers uint8
 
 const (
 	// RateLimit stands for ratelimit-policy and ratelimit, which list every limit.
-	RateLimit = Headers(fields.RateLimit)
+	RateLimit Headers = Headers(fields.RateLimit)
 	// XRateLimit stands for x-ratelimit-limit, -remaining and -reset, of the tightest limit.
-	XRateLimit = Headers(fields.XRateLimit)
+	XRateLimit Headers = Headers(fields.XRateLimit)
 	// RetryAfter stands for retry-after, on refusals.
-	RetryAfter = Headers(fields.RetryAfter)
+	RetryAfter Headers = Headers(fields.RetryAfter)
 )
 
 // ResetUnit is the unit of x-ratelimit-reset.
@@ -41,11 +41,11 @@ type ResetUnit uint8
 
 const (
 	// Seconds counts seconds from now.
-	Seconds = ResetUnit(fields.Seconds)
+	Seconds ResetUnit = ResetUnit(fields.Seconds)
 	// Epoch is Unix time in seconds.
-	Epoch = ResetUnit(fields.Epoch)
+	Epoch ResetUnit = ResetUnit(fields.Epoch)
 	// Milliseconds counts milliseconds from now.
-	Milliseconds = ResetUnit(fields.Milliseconds)
+	Milliseconds ResetUnit = ResetUnit(fields.Milliseconds)
 )
 
 // Demands says what a call of a method, such as /shop.Orders/Place, asks of which rules. A call

@@ -22,11 +22,11 @@ type Headers uint8
 
 const (
 	// RateLimit stands for RateLimit-Policy and RateLimit, which list every limit.
-	RateLimit = Headers(fields.RateLimit)
+	RateLimit Headers = Headers(fields.RateLimit)
 	// XRateLimit stands for X-RateLimit-Limit, -Remaining and -Reset, of the tightest limit.
-	XRateLimit = Headers(fields.XRateLimit)
+	XRateLimit Headers = Headers(fields.XRateLimit)
 	// RetryAfter stands for Retry-After, on refusals.
-	RetryAfter = Headers(fields.RetryAfter)
+	RetryAfter Headers = Headers(fields.RetryAfter)
 )
 
 // ResetUnit is the unit of X-RateLimit-Reset.
@@ -34,11 +34,11 @@ type ResetUnit uint8
 
 const (
 	// Seconds counts seconds from now.
-	Seconds = ResetUnit(fields.Seconds)
+	Seconds ResetUnit = ResetUnit(fields.Seconds)
 	// Epoch is Unix time in seconds.
-	Epoch = ResetUnit(fields.Epoch)
+	Epoch ResetUnit = ResetUnit(fields.Epoch)
 	// Milliseconds counts milliseconds from now.
-	Milliseconds = ResetUnit(fields.Milliseconds)
+	Milliseconds ResetUnit = ResetUnit(fields.Milliseconds)
 )
 
 // Demands says what a request asks of which rules. A request that asks nothing of any is served as
