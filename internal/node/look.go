@@ -86,7 +86,7 @@ func (o *Options) visit(visit func(r *Rule, c *counter.Counter)) {
 	if !found {
 		return // no worker has come so far
 	}
-	link := newLink(o.Data, o.Namespace, o.Random)
+	link := newLink(o)
 	link.read()
 	groups := make(map[sharedata.Group]*Rule, len(o.Rules))
 	for i := range o.Rules {
