@@ -60,7 +60,7 @@ func Dial(base string, o DialOptions) (*Client, error) {
 	return c, nil
 }
 
-// newTransport is as the default one, which a program may have replaced by what is no http.Transport.
+// newTransport is like the default transport, which a program may have replaced by another type.
 func newTransport(config *tls.Config) *http.Transport {
 	t := &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true}
 	if usual, ok := http.DefaultTransport.(*http.Transport); ok {

@@ -9,21 +9,21 @@ import (
 	"weir/window"
 )
 
-// Limit is how many hits may pass in a window, and the algorithm that decides it. [SlidingWindow] and
-// its like make one. They check nothing: [NewLimiter] and [NewNamespace] refuse a limit that can't be,
-// such as the zero value, and say why.
+// Limit is how many hits may pass in a window, and the algorithm that decides it. [SlidingWindow]
+// and its like make one. They check nothing: [NewLimiter] and [NewNamespace] refuse a limit that
+// can't be, such as the zero value, and say why.
 type Limit struct {
 	limit window.Limit
 	fault error // of a limit that window.Limit can't be
 }
 
-// Quota is the most hits that pass at once: the limit, or the burst of a token bucket. Header fields
-// have it as q, and X-RateLimit-Limit.
+// Quota is the most hits that pass at once: the limit, or the burst of a token bucket. Header
+// fields have it as q, and X-RateLimit-Limit.
 func (l Limit) Quota() uint64 { return l.limit.Quota() }
 
-// Window is the time that the quota is for: the window, or the time that fills a token bucket. Header
-// fields have it as w. It is 0 where windows differ, as those of a calendar do, for a limit of 0, and
-// for a bucket that no whole number of nanoseconds fills.
+// Window is the time that the quota is for: the window, or the time that fills a token bucket.
+// Header fields have it as w. It is 0 where windows differ, as those of a calendar do, for a limit
+// of 0, and for a bucket that no whole number of nanoseconds fills.
 func (l Limit) Window() time.Duration {
 	span, whole := l.limit.Span()
 	if !whole {
@@ -121,8 +121,8 @@ func CalendarWindow(limit uint64, per Period, zone string, anchor Anchor) Limit 
 // maxLimits is the most limits of a rule.
 const maxLimits = 8
 
-// compile checks the limits of a rule, and returns them as the engine has them. An error begins with
-// the limit's index.
+// compile checks the limits of a rule, and returns them as the engine has them. An error begins
+// with the limit's index.
 func compile(limits []Limit) ([]window.Limit, error) {
 	if len(limits) == 0 || len(limits) > maxLimits {
 		return nil, fmt.Errorf("limits: want 1 to %d, got %d", maxLimits, len(limits))

@@ -37,8 +37,8 @@ func validRule(name string) bool {
 }
 
 // Key says whose hits are counted: the parts have the values of the key's selectors in a plugin's
-// configuration, in their order. Different lists of parts are different keys. A rule with one counter
-// for all has the key of no parts, nil.
+// configuration, in their order. Different lists of parts are different keys. A rule with one
+// counter for all has the key of no parts, nil.
 type Key []string
 
 func (k Key) append(to []byte) []byte {
@@ -56,10 +56,10 @@ type Limiter struct {
 	rule      *node.Rule
 }
 
-// NewLimiter is a limiter of a rule with the name "default", which counts in this process alone. It has
-// the counters of all keys: a program makes one for a rule, and not one for each key. It has no
-// goroutines, and needs no Close. [NewNamespace] is for all else: rules that are decided together, and a
-// backend, by which programs and proxies keep to one limit.
+// NewLimiter is a limiter of a rule with the name "default", which counts in this process alone. It
+// has the counters of all keys: a program makes one for a rule, and not one for each key. It has no
+// goroutines, and needs no Close. [NewNamespace] is for all else: rules that are decided together,
+// and a backend, by which programs and proxies keep to one limit.
 //
 // The error says which limit can't be, and why.
 func NewLimiter(limits ...Limit) (*Limiter, error) {
@@ -90,9 +90,9 @@ func (l *Limiter) Name() string { return l.name }
 // Limits are the rule's. An override may have moved them for some keys: see [Standing].
 func (l *Limiter) Limits() []Limit { return slices.Clone(l.limits) }
 
-// OvershootBound is the most hits above a limit of the rule that all nodes can admit together as things
-// stand, or have admitted in windows that still count: what [Options.OnBackendFailure] lets the
-// other nodes admit while the backend can't be reached. It is none while it can, and no hit
+// OvershootBound is the most hits above a limit of the rule that all nodes can admit together as
+// things stand, or have admitted in windows that still count: what [Options.OnBackendFailure] lets
+// the other nodes admit while the backend can't be reached. It is none while it can, and no hit
 // counts that this process has passed without it. More than 2^53-1 is told as that.
 func (l *Limiter) OvershootBound() uint64 {
 	l.namespace.mu.Lock()
@@ -107,7 +107,8 @@ type Demand struct {
 	cost    uint64
 }
 
-// Demand asks for cost hits of a key, as [Limiter.Decide] does, for the function [Decide] to decide.
+// Demand asks for cost hits of a key, as [Limiter.Decide] does, for the function [Decide] to
+// decide.
 func (l *Limiter) Demand(key Key, cost uint64) Demand { return Demand{l, key, cost} }
 
 // Never is a [Decision.RetryAfter] that no waiting reaches: the cost is above a limit, or a limit
@@ -128,8 +129,8 @@ type Decision struct {
 	// the one that takes longest, in whole seconds, until one more hit has room, and then the
 	// first.
 	Standing
-	// Standings are those of all limits of all demands, in their order. [Limiter.Decide] leaves them
-	// out.
+	// Standings are those of all limits of all demands, in their order. [Limiter.Decide] leaves
+	// them out.
 	Standings []Standing
 }
 
@@ -149,21 +150,21 @@ type Standing struct {
 	ResetAfter time.Duration
 }
 
-// Allow reports whether one more hit of a key has room, and then counts it. It is false where there is an
-// error, which is as [Decide] says.
+// Allow reports whether one more hit of a key has room, and then counts it. It is false where there
+// is an error, which is as [Decide] says.
 func (l *Limiter) Allow(ctx context.Context, key ...string) (bool, error) {
 	return l.AllowN(ctx, key, 1)
 }
 
-// AllowN reports whether cost hits of a key have room, and then counts them. It is [Limiter.Allow] of
-// more hits than one.
+// AllowN reports whether cost hits of a key have room, and then counts them. It is [Limiter.Allow]
+// of more hits than one.
 func (l *Limiter) AllowN(ctx context.Context, key Key, cost uint64) (bool, error) {
 	d, err := l.Decide(ctx, key, cost)
 	return d.Allowed, err
 }
 
-// Decide asks for cost hits of a key, and counts them if every limit of the rule has room. A cost of 0
-// asks whether the limits are kept as they stand, and takes nothing.
+// Decide asks for cost hits of a key, and counts them if every limit of the rule has room. A cost
+// of 0 asks whether the limits are kept as they stand, and takes nothing.
 //
 // It is the function [Decide] of one demand, without the Standings. Unless it waits, it allocates
 // nothing.
@@ -178,13 +179,13 @@ func (l *Limiter) Decide(ctx context.Context, key Key, cost uint64) (Decision, e
 // Decide counts the hits of all demands if every limit of every rule has room, and otherwise of
 // none. The demands are of different rules of one namespace. A request without demands is allowed.
 //
-// A request that only the backend can allow waits for it, for [Options.Timeout] at most. If ctx ends
-// meanwhile, the error wraps ctx's, and the request's hits are given back; a request that does not
-// wait is decided whatever ctx says. After [Namespace.Close] the error wraps [ErrClosed], and so it
-// does if Close is cut short while the request waits. The only other errors are of demands that can't
-// be decided together, or of more than the backend can be asked for at once where it decides every
-// request. A backend that is away is no error: [Options.OnBackendFailure] decides. With an error the
-// request is not allowed.
+// A request that only the backend can allow waits for it, for [Options.Timeout] at most. If ctx
+// ends meanwhile, the error wraps ctx's, and the request's hits are given back; a request that does
+// not wait is decided whatever ctx says. After [Namespace.Close] the error wraps [ErrClosed], and
+// so it does if Close is cut short while the request waits. The only other errors are of demands
+// that can't be decided together, or of more than the backend can be asked for at once where it
+// decides every request. A backend that is away is no error: [Options.OnBackendFailure] decides.
+// With an error the request is not allowed.
 func Decide(ctx context.Context, demands ...Demand) (Decision, error) {
 	if len(demands) == 0 {
 		return Decision{Allowed: true}, nil

@@ -301,16 +301,16 @@ func (n *Namespace) end(ctx context.Context) (err error) {
 // else: the node itself gives up a second before.
 const longestLeaving = 6 * time.Second
 
-// Stats are what a namespace has counted of its own doings since it was defined. They are named as the
-// plugin's metrics are.
+// Stats are what a namespace has counted of its own doings since it was defined. They are named as
+// the plugin's metrics are.
 type Stats struct {
 	// Nodes is how many nodes share the limits, as the backend has it; 0 if that is not known.
 	Nodes uint64
 	// WaitedRequests have waited for the backend.
 	WaitedRequests uint64
-	// DecidedAlone are requests that were decided without the backend, as it was away, or as too many
-	// waited already. CrowdedRequests are the latter of them. LateRequests are those that have waited:
-	// the backend's answer was late, or there was none.
+	// DecidedAlone are requests that were decided without the backend, as it was away, or as too
+	// many waited already. CrowdedRequests are the latter of them. LateRequests are those that have
+	// waited: the backend's answer was late, or there was none.
 	DecidedAlone, CrowdedRequests, LateRequests uint64
 	// PushedHits were sent to the backend.
 	PushedHits uint64

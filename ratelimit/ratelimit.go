@@ -27,8 +27,8 @@ var (
 	ErrClosed = errors.New("closed")
 )
 
-// Instance is a set of namespaces that have different names. The zero value is an empty one. Programs
-// need none unless several parts of them define namespaces, and must not define one twice.
+// Instance is a set of namespaces that have different names. The zero value is an empty one.
+// Programs need none unless several parts of them define namespaces, and must not define one twice.
 type Instance struct {
 	mu      sync.Mutex
 	defined map[string]bool
@@ -53,14 +53,15 @@ type Options struct {
 	Name string
 	// Rules are the rules of [Namespace.Limiter].
 	Rules []Rule
-	// Windows are those of [Namespace.Increment] and [Namespace.Rate]. There are at most 256 rules and
-	// windows.
+	// Windows are those of [Namespace.Increment] and [Namespace.Rate]. There are at most 256 rules
+	// and windows.
 	Windows []time.Duration
-	// Capacity is how many counters (keys of a rule, or of a window) the namespace is made for, 65,536
-	// if 0. It takes about 96 bytes for each that there is, 48 more for each further limit of the rule
-	// with most, and more for logs and sub-buckets. If there are more, the rule or window that has most
-	// of a page of them makes room: those with the least share of their limit are forgotten, but their
-	// hits are not lost. A counter without a limit ranks as if it had one of 1,000.
+	// Capacity is how many counters (keys of a rule, or of a window) the namespace is made for,
+	// 65,536 if 0. It takes about 96 bytes for each that there is, 48 more for each further limit
+	// of the rule with most, and more for logs and sub-buckets. If there are more, the rule or
+	// window that has most of a page of them makes room: those with the least share of their limit
+	// are forgotten, but their hits are not lost. A counter without a limit ranks as if it had one
+	// of 1,000.
 	Capacity int
 	// Now is the clock, time.Now if nil. Windows follow Unix time.
 	Now func() time.Time
@@ -70,9 +71,9 @@ type Options struct {
 	Backend Backend
 	// SyncRate is the interval between two pushes of a key, a millisecond or more; 1 s if 0.
 	SyncRate time.Duration
-	// Exact has the backend decide every request, at once for all of its demands: the sync_rate of 0
-	// of a plugin's configuration. The demands may have 1,024 limits, and fewer of large logs. SyncRate
-	// is to be left out then.
+	// Exact has the backend decide every request, at once for all of its demands: the sync_rate of
+	// 0 of a plugin's configuration. The demands may have 1,024 limits, and fewer of large logs.
+	// SyncRate is to be left out then.
 	Exact bool
 	// Timeout is how long a push may take, and so a request that waits for it, a millisecond or
 	// more; 200 ms if 0.
@@ -99,8 +100,8 @@ const (
 	maxRules = 256
 )
 
-// NewNamespace makes a namespace. Errors name the option and the value. A namespace with a backend is
-// to be closed.
+// NewNamespace makes a namespace. Errors name the option and the value. A namespace with a backend
+// is to be closed.
 func NewNamespace(o Options) (*Namespace, error) {
 	n, err := newNamespace(o)
 	if err != nil {
@@ -109,8 +110,8 @@ func NewNamespace(o Options) (*Namespace, error) {
 	return n, nil
 }
 
-// NewNamespace is the function [NewNamespace], and defines a name once, until the namespace is closed:
-// the error of a second definition wraps [ErrDefined], and leaves the first one as it is.
+// NewNamespace is the function [NewNamespace], and defines a name once, until the namespace is
+// closed: the error of a second definition wraps [ErrDefined], and leaves the first one as it is.
 func (in *Instance) NewNamespace(o Options) (*Namespace, error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()

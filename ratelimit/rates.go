@@ -15,9 +15,9 @@ type rated struct {
 	rule  *node.Rule
 }
 
-// Increment counts hits of a key in one of [Options.Windows], and returns the key's rate after them.
-// The rate is the window's hits, plus those of the window before by the share of it that a window
-// ending now still covers. Windows start at multiples of their length since the Unix epoch.
+// Increment counts hits of a key in one of [Options.Windows], and returns the key's rate after
+// them. The rate is the window's hits, plus those of the window before by the share of it that a
+// window ending now still covers. Windows start at multiples of their length since the Unix epoch.
 //
 // With a backend the rate is that of all nodes, as of the last push. If a key is not known here,
 // Increment asks for it and waits. If the backend can't be reached, the rate is that of this node.
@@ -31,14 +31,14 @@ func (n *Namespace) Increment(ctx context.Context, key Key, window time.Duration
 	})
 }
 
-// Rate is the rate of a key in one of [Options.Windows], as [Namespace.Increment] tells it, without a
-// hit.
+// Rate is the rate of a key in one of [Options.Windows], as [Namespace.Increment] tells it, without
+// a hit.
 func (n *Namespace) Rate(ctx context.Context, key Key, window time.Duration) (rate float64, err error) {
 	return n.look(ctx, key, window, func(*node.Demand, int64) {})
 }
 
-// RateWith is what [Namespace.Rate] would be if so many hits of the current window were pending: not
-// pushed yet. Without a backend all are.
+// RateWith is what [Namespace.Rate] would be if so many hits of the current window were pending:
+// not pushed yet. Without a backend all are.
 func (n *Namespace) RateWith(ctx context.Context, key Key, window time.Duration, pending uint64) (rate float64, err error) {
 	return n.look(ctx, key, window, func(d *node.Demand, _ int64) {
 		current := &d.Counter.States[0].Hits[0]

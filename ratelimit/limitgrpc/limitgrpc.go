@@ -1,9 +1,8 @@
 // Package limitgrpc limits the calls of a gRPC server by package ratelimit. Clients read the fields
 // that Weir's plugin sends from the calls' header metadata, and the same refusals.
 //
-// [UnaryServerInterceptor] and [StreamServerInterceptor] let a handler serve what a namespace
-// allows. A function of the program says which rules a call is for, by which key, and what it
-// costs.
+// [UnaryServerInterceptor] and [StreamServerInterceptor] let a handler serve what limits
+// allow. A function of the program says which rules a call is for, by which key, and what it costs.
 package limitgrpc
 
 import (
@@ -60,7 +59,7 @@ type Options struct {
 	Reset ResetUnit
 }
 
-// UnaryServerInterceptor returns an interceptor that has calls served that the namespace allows.
+// UnaryServerInterceptor returns an interceptor that has calls served that limits allow.
 //
 // A call that is refused fails with RESOURCE_EXHAUSTED, and with a google.rpc.RetryInfo if waiting
 // helps. One that could not be decided fails as its context does, or with UNAVAILABLE.

@@ -60,7 +60,7 @@ type Options struct {
 	Failed func(http.ResponseWriter, *http.Request, error)
 }
 
-// Middleware returns a function that wraps a handler so that it serves what the namespace allows.
+// Middleware returns a function that wraps a handler so that it serves what limits allow.
 //
 // Headers of the decision replace those of the same names that the handler sets. A handler that
 // hijacks the connection finds them in the response writer's Header.

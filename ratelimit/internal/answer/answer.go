@@ -23,8 +23,8 @@ func NewWriter(omit fields.Set, unit fields.ResetUnit) *Writer {
 	return &Writer{set: fields.All &^ omit, unit: unit, lists: sync.Pool{New: func() any { return new(fields.List) }}}
 }
 
-// Write calls add with each field of the answer to a decision of [ratelimit.Decide], in the order in
-// which they are sent. Names are in lower case. The value's memory is the writer's.
+// Write calls add with each field of the answer to a decision of [ratelimit.Decide], in the order
+// in which they are sent. Names are in lower case. The value's memory is the writer's.
 func (w *Writer) Write(d *ratelimit.Decision, add func(name string, value []byte)) {
 	l := w.lists.Get().(*fields.List)
 	defer w.lists.Put(l)
@@ -71,8 +71,8 @@ func (w *Writer) rule(standings []ratelimit.Standing) *fields.Rule {
 	return &moved
 }
 
-// fieldsOf is a rule whose limits are told as fixed windows of their quotas. A window that can't be told
-// has one nanosecond, as no field has less than a second.
+// fieldsOf is a rule whose limits are told as fixed windows of their quotas. A window that can't be
+// told has one nanosecond, as no field has less than a second.
 func fieldsOf(name string, limits []ratelimit.Limit) fields.Rule {
 	told := make([]window.Limit, len(limits))
 	for i, l := range limits {
