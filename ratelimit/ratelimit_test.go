@@ -423,6 +423,14 @@ func TestNothingIsAllocated(t *testing.T) {
 	if decide(t, l, 1, "ann", "7").Allowed {
 		t.Error("nothing was refused")
 	}
+	ctx := t.Context()
+	if got := testing.AllocsPerRun(100, func() {
+		if allowed, err := l.Allow(ctx, "ann", "7"); allowed || err != nil {
+			t.Error(allowed, err)
+		}
+	}); got != 0 {
+		t.Errorf("%v allocations of Allow", got)
+	}
 }
 
 // After Close nothing is counted, and the name is free.

@@ -45,7 +45,7 @@ func (n *Namespace) RateWith(ctx context.Context, key Key, window time.Duration,
 		if n.backend == nil {
 			current.Total = 0
 		}
-		current.Diff = int64(min(pending, maxHits))
+		current.Pending = int64(min(pending, maxHits))
 	})
 }
 

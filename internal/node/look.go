@@ -141,16 +141,16 @@ func used(l *window.Limit, s *window.State) uint64 { return l.Quota() - l.Remain
 // that have not passed: they are leased, or on their way back. These are doubtful, and count as used.
 func unknown(s *window.State) (hits, doubtful int64) {
 	add := func(h *window.Hits) {
-		hits += h.Diff + h.Flight - int64(h.Lease)
+		hits += h.Pending + h.InFlight - int64(h.Lease)
 	}
 	for i := range s.Hits {
 		add(&s.Hits[i])
-		doubtful -= min(s.Hits[i].Flight, 0)
+		doubtful -= min(s.Hits[i].InFlight, 0)
 	}
 	moved := int64(0) // from one bucket to another it is no more and no less
 	for i := range s.Buckets {
 		add(&s.Buckets[i].Hits)
-		moved += s.Buckets[i].Flight
+		moved += s.Buckets[i].InFlight
 	}
 	return hits, doubtful - min(moved, 0)
 }

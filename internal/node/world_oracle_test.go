@@ -277,7 +277,7 @@ func (w *randomWorld) conservedBy(l *life) {
 		}
 		state := &f.stored(c.rule, c.user).Counter.States[c.limit]
 		add := func(h *window.Hits) {
-			pending[name] += h.Diff
+			pending[name] += h.Pending
 			leased[name] += int64(h.Lease)
 		}
 		if f.rules.list[c.rule].Limits[c.limit].Kind.Bucketed() {
