@@ -12,14 +12,14 @@ var _ node.Owner = (*plugin)(nil)
 // AppendKey implements node.Owner: the key is the one that [request.appendKey] has for a request with
 // these values.
 func (p *plugin) AppendKey(key []byte, rule int, values [][]byte) ([]byte, bool) {
-	r := &p.rules[rule]
+	r := &p.streams.rules.list[rule]
 	if len(values) != len(r.key) {
 		return key, false
 	}
 	key = append(key, r.keyPrefix...)
 	for i, value := range values {
 		if s := &r.key[i]; s.address {
-			value = clientip.Network(value, s.prefix4, s.prefix6, &p.request.scratch.network)
+			value = clientip.Network(value, s.prefix4, s.prefix6, &p.streams.rules.request.scratch.network)
 		}
 		key = counter.AppendPart(key, value)
 	}
@@ -27,4 +27,6 @@ func (p *plugin) AppendKey(key []byte, rule int, values [][]byte) ([]byte, bool)
 }
 
 // Tag implements node.Owner: it is what clients see of a rule with these limits.
-func (p *plugin) Tag(rule int, limits []window.Limit) any { return p.answer.rules[rule].with(limits) }
+func (p *plugin) Tag(rule int, limits []window.Limit) any {
+	return p.streams.answer.rules[rule].with(limits)
+}
