@@ -1,8 +1,6 @@
 package filter
 
 import (
-	"weir/internal/clientip"
-	"weir/internal/counter"
 	"weir/internal/node"
 	"weir/window"
 )
@@ -18,10 +16,7 @@ func (p *plugin) AppendKey(key []byte, rule int, values [][]byte) ([]byte, bool)
 	}
 	key = append(key, r.keyPrefix...)
 	for i, value := range values {
-		if s := &r.key[i]; s.address {
-			value = clientip.Network(value, s.prefix4, s.prefix6, &p.streams.rules.request.scratch.network)
-		}
-		key = counter.AppendPart(key, value)
+		key = r.key[i].append(key, value, &p.streams.rules.request.scratch.network)
 	}
 	return key, true
 }

@@ -49,8 +49,8 @@ func (r *rules) compile(c *config.Config, a *answer) {
 // makeVariants makes the rules' variants, now that there is a node that knows the rules.
 func (r *rules) makeVariants(c *config.Config, a *answer) {
 	for i := range r.list {
-		if v := r.list[i].variants; v != nil {
-			v.make(&c.Rules[i], &r.limits[i], &a.rules[i])
+		if rule := &r.list[i]; rule.variants != nil {
+			rule.variants.make(&c.Rules[i], rule.key, &r.limits[i], &a.rules[i])
 		}
 	}
 }

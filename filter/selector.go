@@ -2,6 +2,8 @@ package filter
 
 import (
 	"weir/config"
+	"weir/internal/clientip"
+	"weir/internal/counter"
 	"weir/internal/jsonpath"
 )
 
@@ -13,6 +15,14 @@ type keyPart struct {
 	// prefix4 and prefix6 are the bits of an address that count, if the part is one.
 	address          bool
 	prefix4, prefix6 int
+}
+
+// append appends a value to a key.
+func (k *keyPart) append(dst, value []byte, network *[16]byte) []byte {
+	if k.address {
+		value = clientip.Network(value, k.prefix4, k.prefix6, network)
+	}
+	return counter.AppendPart(dst, value)
 }
 
 // verifiedPath leads to what Envoy's jwt_authn has verified.

@@ -5,8 +5,6 @@ import (
 	"strings"
 
 	"weir/config"
-	"weir/internal/clientip"
-	"weir/internal/counter"
 	"weir/internal/node"
 	"weir/window"
 )
@@ -55,7 +53,7 @@ func (r *request) compileVariants(c *config.Rule) *variants {
 }
 
 // make makes the rules of the overrides.
-func (v *variants) make(c *config.Rule, rule *node.Rule, own *ruleAnswer) {
+func (v *variants) make(c *config.Rule, key []keyPart, rule *node.Rule, own *ruleAnswer) {
 	v.answer = own
 	for i := range c.Overrides.Values {
 		o := &c.Overrides.Values[i]
@@ -63,7 +61,7 @@ func (v *variants) make(c *config.Rule, rule *node.Rule, own *ruleAnswer) {
 	}
 	for i := range c.Overrides.Keys {
 		o := &c.Overrides.Keys[i]
-		v.keys = insert(v.keys, variant{keyOf(c, o.Key), v.variant(rule, o.Limits)})
+		v.keys = insert(v.keys, variant{keyOf(rule.Prefix, key, o.Key), v.variant(rule, o.Limits)})
 	}
 }
 
@@ -73,16 +71,14 @@ func (v *variants) variant(rule *node.Rule, limits []window.Limit) *node.Rule {
 
 // keyOf is the key that a rule has for requests with such values. Addresses are written as people
 // write them.
-func keyOf(c *config.Rule, values []string) (key []byte) {
-	key = counter.AppendPart(nil, c.Name)
-	for i := range values {
-		value := []byte(values[i])
-		if s := &c.Key[i]; s.Kind == config.SelectClientIP {
-			var memory [16]byte
-			address, _, _ := strings.Cut(values[i], "/")
-			value = clientip.Network([]byte(address), s.IPv4Prefix, s.IPv6Prefix, &memory)
+func keyOf(prefix []byte, parts []keyPart, values []string) (key []byte) {
+	var network [16]byte
+	key = append(key, prefix...)
+	for i, value := range values {
+		if parts[i].address {
+			value, _, _ = strings.Cut(value, "/")
 		}
-		key = counter.AppendPart(key, value)
+		key = parts[i].append(key, []byte(value), &network)
 	}
 	return key
 }
