@@ -44,7 +44,10 @@ type bodies struct {
 //
 //go:noinline
 func (b *bodies) expect(rules []requestRule, demands, shadows []node.Demand) (t *told, comes bool) {
-	t = b.begin()
+	t, ok := reuse(&b.idle)
+	if !ok {
+		t = new(told)
+	}
 	t.add(rules, demands)
 	t.add(rules, shadows)
 	if len(t.numbers) == 0 {
@@ -61,21 +64,9 @@ func (b *bodies) expect(rules []requestRule, demands, shadows []node.Demand) (t 
 	return t, true
 }
 
-func (b *bodies) begin() *told {
-	n := len(b.idle)
-	if n == 0 {
-		return new(told)
-	}
-	t := b.idle[n-1]
-	b.idle = b.idle[:n-1]
-	return t
-}
-
 func (b *bodies) end(t *told) {
 	*t = told{numbers: t.numbers[:0]}
-	if len(b.idle) < maxIdleReaders {
-		b.idle = append(b.idle, t)
-	}
+	keep(&b.idle, t, maxIdleReaders)
 }
 
 // read reads a piece of the current request's body, and reports whether the request need not wait for

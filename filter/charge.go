@@ -40,8 +40,10 @@ func (c *charge) exceeds() (cost uint64, exceeds bool) {
 		return 0, false
 	}
 	cost, found := c.soFar()
-	return cost, found && (!c.rule.reserves || cost > c.taken)
+	return cost, found && c.isMore(cost)
 }
+
+func (c *charge) isMore(cost uint64) bool { return !c.rule.reserves || cost > c.taken }
 
 // finish has it cost what the response has told.
 func (c *charge) finish(e *engine, cost uint64, now int64) {
@@ -67,7 +69,7 @@ func (c *charge) settle(e *engine, course course, now int64) (unread bool) {
 		cost, found = c.soFar()
 	}
 	switch {
-	case found && (course.ended || !c.rule.reserves || cost > c.taken):
+	case found && (course.ended || c.isMore(cost)):
 		c.finish(e, cost, now)
 	case found:
 		c.finish(e, c.taken, now)

@@ -5,9 +5,6 @@ import (
 	"weir/internal/node"
 )
 
-// maxIdle bounds the streams, and what else is of one request, that are kept to be used again.
-const maxIdle = 1024
-
 // measures are what shadow rules make of requests, each rule for itself. No request waits for that, so
 // that its stream may be gone when a rule has decided.
 type measures struct {
@@ -45,11 +42,9 @@ type owed struct {
 	due  uint64
 }
 
-func (s *measures) begin(rule int) (m *measure) {
-	if n := len(s.idle); n > 0 {
-		m = s.idle[n-1]
-		s.idle = s.idle[:n-1]
-	} else {
+func (s *measures) begin(rule int) *measure {
+	m, ok := reuse(&s.idle)
+	if !ok {
 		m = &measure{measures: s}
 		m.wait.Waiter = m
 	}
@@ -82,9 +77,7 @@ func (m *measure) end(verdict counter.Verdict) {
 	}
 	m.measures.rules[m.rule].count(verdict)
 	m.debtor, m.owed = nil, owed{}
-	if len(m.measures.idle) < maxIdle {
-		m.measures.idle = append(m.measures.idle, m)
-	}
+	keep(&m.measures.idle, m, maxIdle)
 }
 
 // settleOwed charges shadow rules for responses that had ended before the rules decided.

@@ -8,12 +8,8 @@ import (
 )
 
 const (
-	// bodyPiece is how much of a body is read at once: a VM keeps the memory.
-	bodyPiece = 16 << 10
 	// cutPiece is how much is read at once of a stream that may be cut, which ends within it.
 	cutPiece = 1 << 10
-	// maxIdleReaders bounds the readers that are kept for later streams.
-	maxIdleReaders = 256
 	// settledPerTick bounds the responses that are looked at in a tick.
 	settledPerTick = 256
 )
@@ -51,22 +47,6 @@ func (r *responses) settleOpen() {
 				c.finish(r.engine, cost, now)
 			}
 		}
-	}
-}
-
-func (r *responses) reader() *usage.Reader {
-	n := len(r.readers)
-	if n == 0 {
-		return new(usage.Reader)
-	}
-	reader := r.readers[n-1]
-	r.readers = r.readers[:n-1]
-	return reader
-}
-
-func (r *responses) putReader(reader *usage.Reader) {
-	if len(r.readers) < maxIdleReaders {
-		r.readers = append(r.readers, reader)
 	}
 }
 
@@ -135,7 +115,7 @@ func (c *charges) say(demands []node.Demand) {
 func (c *charges) drop(i int) {
 	dropped := &c.list[i]
 	if dropped.reader != nil {
-		c.responses.putReader(dropped.reader)
+		keep(&c.responses.readers, dropped.reader, maxIdleReaders)
 	}
 	if dropped.measure != nil && dropped.told {
 		dropped.measure.owe(owed{Charge: dropped.Charge, rule: dropped.rule, due: dropped.due})
@@ -172,7 +152,9 @@ func (c *charges) open(end bool) {
 				_, sized := proxywasm.ResponseHeader("content-length")
 				c.course.cuts = !sized
 			}
-			charge.reader = r.reader()
+			if charge.reader, ok = reuse(&r.readers); !ok {
+				charge.reader = new(usage.Reader)
+			}
 			charge.reader.Reset(charge.rule.usage.Fields, format)
 		}
 	}
@@ -321,10 +303,8 @@ func (c *charges) settle() {
 		c.drop(i)
 	}
 	if c.at != 0 {
-		last := len(r.open) - 1
-		r.open[c.at-1] = r.open[last]
-		r.open[c.at-1].at = c.at
-		r.open[last], r.open, c.at = nil, r.open[:last], 0
+		leave(&r.open, int(c.at)-1).at = c.at
+		c.at = 0
 	}
 	r.engine.node.PushCharges()
 }

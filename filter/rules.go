@@ -6,9 +6,6 @@ import (
 	"weir/internal/usage"
 )
 
-// maxIdleKey bounds the bytes that are kept for a key of the next request.
-const maxIdleKey = 4096
-
 // rules are those of a configuration, and the memory in which requests meet them one after the other.
 type rules struct {
 	request request

@@ -52,11 +52,9 @@ func (all *streams) start(n *node.Node) {
 }
 
 // begin gives a stream to the proxy. Streams are used again, so that a stream allocates nothing.
-func (all *streams) begin(id uint32) (s *stream) {
-	if n := len(all.idle); n > 0 {
-		s = all.idle[n-1]
-		all.idle = all.idle[:n-1]
-	} else {
+func (all *streams) begin(id uint32) *stream {
+	s, ok := reuse(&all.idle)
+	if !ok {
 		s = &stream{all: all}
 		s.charges.responses = &all.responses
 		s.wait.Waiter = s
@@ -68,9 +66,7 @@ func (all *streams) begin(id uint32) (s *stream) {
 // OnHttpStreamDone implements types.HttpContext.
 func (s *stream) OnHttpStreamDone() {
 	s.forget()
-	if all := s.all; len(all.idle) < maxIdle {
-		all.idle = append(all.idle, s)
-	}
+	keep(&s.all.idle, s, maxIdle)
 }
 
 // forget forgets a request.
@@ -140,11 +136,9 @@ func (s *stream) rest() types.Action {
 //
 //go:noinline
 func (s *stream) takeTold() *told {
-	all, t := s.all, s.told
-	last := len(all.waiting) - 1
-	all.waiting[t.at] = all.waiting[last]
-	all.waiting[t.at].told.at = t.at
-	all.waiting[last], all.waiting, s.told = nil, all.waiting[:last], nil
+	t := s.told
+	leave(&s.all.waiting, t.at).told.at = t.at
+	s.told = nil
 	return t
 }
 
