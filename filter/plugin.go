@@ -48,7 +48,7 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 		proxywasm.Log(proxywasm.LogError, "weir: open the table of counters: "+err.Error())
 		return types.OnPluginStartStatusFailed
 	}
-	all.rules.makeVariants(parsed, &all.answer)
+	all.rules.makeVariants(parsed)
 	table := n.Table()
 	if !table.Fits(parsed.Capacity) {
 		proxywasm.Log(proxywasm.LogWarn, "weir: namespace "+parsed.Namespace+
@@ -76,7 +76,7 @@ func (p *plugin) options() *node.Options {
 	o := &node.Options{
 		Namespace: c.Namespace, Data: &proxywasm.SharedData{}, Capacity: c.Capacity, Rules: p.streams.rules.limits, Random: rand.Uint64,
 		Host: &p.backend, Timeout: int64(c.Backend.Timeout), Recalls: true,
-		KeySecret: c.Backend.KeySecret, Owner: p, Turned: p.backend.turned,
+		KeySecret: c.Backend.KeySecret, Owner: &p.streams.rules, Turned: p.backend.turned,
 	}
 	switch c.OnBackendFailure {
 	case config.FailAllow:

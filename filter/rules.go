@@ -4,7 +4,10 @@ import (
 	"weir/config"
 	"weir/internal/node"
 	"weir/internal/usage"
+	"weir/window"
 )
+
+var _ node.Owner = (*rules)(nil)
 
 // rules are those of a configuration, and the memory in which requests meet them one after the other.
 type rules struct {
@@ -44,10 +47,10 @@ func (r *rules) compile(c *config.Config, a *answer) {
 }
 
 // makeVariants makes the rules' variants, now that there is a node that knows the rules.
-func (r *rules) makeVariants(c *config.Config, a *answer) {
+func (r *rules) makeVariants(c *config.Config) {
 	for i := range r.list {
 		if rule := &r.list[i]; rule.variants != nil {
-			rule.variants.make(&c.Rules[i], rule.key, &r.limits[i], &a.rules[i])
+			rule.variants.make(&c.Rules[i], rule.key, &r.limits[i])
 		}
 	}
 }
@@ -104,4 +107,23 @@ func (r *rules) laterCost(d *node.Demand) uint64 {
 		return hits
 	}
 	return 0
+}
+
+// AppendKey implements node.Owner: the key is the one that [request.appendKey] has for a request with
+// these values.
+func (r *rules) AppendKey(key []byte, rule int, values [][]byte) ([]byte, bool) {
+	parts := r.list[rule].key
+	if len(values) != len(parts) {
+		return key, false
+	}
+	key = append(key, r.list[rule].keyPrefix...)
+	for i, value := range values {
+		key = parts[i].append(key, value, &r.request.scratch.network)
+	}
+	return key, true
+}
+
+// Tag implements node.Owner: it is what clients see of a rule with these limits.
+func (r *rules) Tag(rule int, limits []window.Limit) any {
+	return answerOf(&r.limits[rule]).with(limits)
 }

@@ -11,7 +11,6 @@ import (
 
 // variants are the limits that requests of a rule may have in place of its own.
 type variants struct {
-	answer *ruleAnswer // of the rule's own limits
 	// keys have the limits of single keys, sorted by key. values are those of the property at by,
 	// sorted too, if there are any.
 	keys   []variant
@@ -53,20 +52,19 @@ func (r *request) compileVariants(c *config.Rule) *variants {
 }
 
 // make makes the rules of the overrides.
-func (v *variants) make(c *config.Rule, key []keyPart, rule *node.Rule, own *ruleAnswer) {
-	v.answer = own
+func (v *variants) make(c *config.Rule, key []keyPart, rule *node.Rule) {
 	for i := range c.Overrides.Values {
 		o := &c.Overrides.Values[i]
-		v.values = insert(v.values, variant{[]byte(o.Value), v.variant(rule, o.Limits)})
+		v.values = insert(v.values, variant{[]byte(o.Value), variantOf(rule, o.Limits)})
 	}
 	for i := range c.Overrides.Keys {
 		o := &c.Overrides.Keys[i]
-		v.keys = insert(v.keys, variant{keyOf(rule.Prefix, key, o.Key), v.variant(rule, o.Limits)})
+		v.keys = insert(v.keys, variant{keyOf(rule.Prefix, key, o.Key), variantOf(rule, o.Limits)})
 	}
 }
 
-func (v *variants) variant(rule *node.Rule, limits []window.Limit) *node.Rule {
-	return rule.Variant(limits, v.answer.with(limits))
+func variantOf(rule *node.Rule, limits []window.Limit) *node.Rule {
+	return rule.Variant(limits, answerOf(rule).with(limits))
 }
 
 // keyOf is the key that a rule has for requests with such values. Addresses are written as people
@@ -149,7 +147,7 @@ func (r *request) saidLimits(v *variants, rule *node.Rule) *node.Rule {
 	}
 	said := &v.said[place>>59]
 	if *said == nil || !sameHits((*said).Limits, &hits) {
-		*said = v.variant(rule, v.limits(rule.Limits, &hits))
+		*said = variantOf(rule, v.limits(rule.Limits, &hits))
 	}
 	return *said
 }
