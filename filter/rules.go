@@ -78,7 +78,7 @@ func (r *rules) find() (demands, shadows []node.Demand) {
 		}
 		d.Key = r.request.appendKey(d.Key[:0], rule)
 		if rule.variants != nil {
-			d.Rule = r.request.limitsOf(rule.variants, d.Rule, d.Key)
+			d.Rule = rule.variants.limitsOf(&r.request, d.Rule, d.Key)
 		}
 	}
 	return r.demands[:n], r.demands[end:]

@@ -110,7 +110,7 @@ func search(list []variant, of []byte) (at int, found bool) {
 // limitsOf is the rule with the limits that the current request has, whose key is known.
 //
 //go:noinline
-func (r *request) limitsOf(v *variants, rule *node.Rule, key []byte) *node.Rule {
+func (v *variants) limitsOf(r *request, rule *node.Rule, key []byte) *node.Rule {
 	if at, found := search(v.keys, key); found {
 		return v.keys[at].rule
 	}
@@ -121,13 +121,13 @@ func (r *request) limitsOf(v *variants, rule *node.Rule, key []byte) *node.Rule 
 		}
 	}
 	if len(v.from) > 0 {
-		return r.saidLimits(v, rule)
+		return v.saidLimits(r, rule)
 	}
 	return rule
 }
 
 // saidLimits is the rule with the limits that the current request says.
-func (r *request) saidLimits(v *variants, rule *node.Rule) *node.Rule {
+func (v *variants) saidLimits(r *request, rule *node.Rule) *node.Rule {
 	var hits [maxLimits]uint64
 	same, place := true, uint64(0)
 	for i := range rule.Limits {
