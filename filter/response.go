@@ -71,11 +71,10 @@ type said struct {
 
 // forget forgets a request: whatever its response has not told by now, it never will.
 func (c *charges) forget() {
-	c.said = c.said[:0]
 	if len(c.list) > 0 || c.at != 0 {
 		c.settle()
 	}
-	c.course = course{}
+	c.said, c.course = c.said[:0], course{}
 }
 
 // note notes what demands have taken that were allowed.

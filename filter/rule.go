@@ -185,7 +185,7 @@ func (r *request) appendKey(dst []byte, rule *requestRule) []byte {
 	for i := range rule.key {
 		p := &rule.key[i]
 		value, _ := r.value(p.property)
-		dst = p.append(dst, value, &r.scratch.network)
+		dst = counter.AppendPart(dst, p.counted(value, &r.scratch.network))
 	}
 	return dst
 }

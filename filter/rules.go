@@ -2,6 +2,7 @@ package filter
 
 import (
 	"weir/config"
+	"weir/internal/counter"
 	"weir/internal/node"
 	"weir/internal/usage"
 	"weir/window"
@@ -118,7 +119,7 @@ func (r *rules) AppendKey(key []byte, rule int, values [][]byte) ([]byte, bool) 
 	}
 	key = append(key, r.list[rule].keyPrefix...)
 	for i, value := range values {
-		key = parts[i].append(key, value, &r.request.scratch.network)
+		key = counter.AppendPart(key, parts[i].counted(value, &r.request.scratch.network))
 	}
 	return key, true
 }

@@ -3,7 +3,6 @@ package filter
 import (
 	"weir/config"
 	"weir/internal/clientip"
-	"weir/internal/counter"
 	"weir/internal/jsonpath"
 )
 
@@ -17,12 +16,12 @@ type keyPart struct {
 	prefix4, prefix6 int
 }
 
-// append appends a value to a key.
-func (k *keyPart) append(dst, value []byte, network *[16]byte) []byte {
+// counted is what a key has of a value.
+func (k *keyPart) counted(value []byte, network *[16]byte) []byte {
 	if k.address {
-		value = clientip.Network(value, k.prefix4, k.prefix6, network)
+		return clientip.Network(value, k.prefix4, k.prefix6, network)
 	}
-	return counter.AppendPart(dst, value)
+	return value
 }
 
 // verifiedPath leads to what Envoy's jwt_authn has verified.

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"weir/config"
+	"weir/internal/counter"
 	"weir/internal/node"
 	"weir/window"
 )
@@ -76,7 +77,7 @@ func keyOf(prefix []byte, parts []keyPart, values []string) (key []byte) {
 		if parts[i].address {
 			value, _, _ = strings.Cut(value, "/")
 		}
-		key = parts[i].append(key, []byte(value), &network)
+		key = counter.AppendPart(key, parts[i].counted([]byte(value), &network))
 	}
 	return key
 }
