@@ -46,7 +46,7 @@ func (n *Namespace) SlidingWindowWith(ctx context.Context, key string, size time
 		if n.backend == nil {
 			current.Total = 0
 		}
-		current.Diff = int64(min(diff, window.MaxHits))
+		current.Pending = int64(min(diff, window.MaxHits))
 	})
 }
 

@@ -165,7 +165,7 @@ func TestBackendDecidesCosts(t *testing.T) {
 			t.Errorf("cost %d: passed %v, and the backend has %d, want %v and %d", step.cost, got, w.sum(), step.want, step.sum)
 		}
 	}
-	if len(f.pushes) != 0 {
+	if len(f.sent) != 0 {
 		t.Error("a push is out")
 	}
 }
@@ -262,8 +262,8 @@ func TestRequestOfSeveralRulesAsksOnce(t *testing.T) {
 	before := w.pushes
 	if requests := f.pausedOften(1, "ann"); f.Backlog().Awaited != 1 {
 		t.Errorf("%d callouts", f.Backlog().Awaited)
-	} else if w.deliver(f); f.still(requests) != 0 || w.pushes-before != 1 || len(f.pushes) != 0 {
-		t.Errorf("%d wait after %d callouts, and %d are out", f.still(requests), w.pushes-before, len(f.pushes))
+	} else if w.deliver(f); f.still(requests) != 0 || w.pushes-before != 1 || len(f.sent) != 0 {
+		t.Errorf("%d wait after %d callouts, and %d are out", f.still(requests), w.pushes-before, len(f.sent))
 	}
 }
 

@@ -40,9 +40,9 @@ func (f *fakeNode) reserve(user string, hits uint64) *charged {
 	c := &charged{node: f}
 	c.Waiter = c
 	for i := range f.demands {
-		f.demands[i].Rule, f.demands[i].Key, f.demands[i].Cost = &f.rules[i], f.key(i, user), hits
+		f.demands[i].Rule, f.demands[i].Key, f.demands[i].Cost = &f.rules.list[i], f.key(i, user), hits
 	}
-	now := f.now()
+	now := f.link.now()
 	if c.verdict = f.Decide(f.demands, now, &c.Wait); c.verdict != counter.Unsure {
 		c.Decided(f.demands, now, c.verdict)
 	}
@@ -57,7 +57,7 @@ func (f *fakeNode) reserve(user string, hits uint64) *charged {
 
 func (c *charged) revise(cost uint64) {
 	for i := range c.charges {
-		c.node.Revise(&c.charges[i], cost, c.node.now())
+		c.node.Revise(&c.charges[i], cost, c.node.link.now())
 	}
 	c.node.PushCharges()
 }
@@ -259,13 +259,13 @@ func TestSpent(t *testing.T) {
 		if c.verdict != counter.Allowed {
 			t.Fatal("the request is refused")
 		}
-		spent := func() bool { return f.Spent(&c.charges[0], f.now()) }
+		spent := func() bool { return f.Spent(&c.charges[0], f.link.now()) }
 		if spent() {
 			t.Error("spent before it is charged")
 		}
 		c.revise(1100)
-		if got := spent(); got == f.rules[0].Synced() {
-			t.Errorf("spent at once: %v, and synchronised: %v", got, f.rules[0].Synced())
+		if got := spent(); got == f.rules.list[0].Synced() {
+			t.Errorf("spent at once: %v, and synchronised: %v", got, f.rules.list[0].Synced())
 		}
 		w.advance(2 * time.Second)
 		if !spent() {

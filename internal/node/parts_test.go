@@ -119,7 +119,7 @@ func testOnlyWhatAPartitionHolds(t *testing.T, rate int64, fallback Fallback) {
 		for key := range each {
 			user, of := strconv.Itoa(key*(1+round/20)), 0 // others join in
 			f := w.any()
-			if partition(f.identities.Of(f.key(0, user))) > 0 {
+			if partition(f.keys.identities.Of(f.key(0, user))) > 0 {
 				of = 1
 			}
 			if asked[of]++; f.send(user) {
@@ -128,8 +128,8 @@ func testOnlyWhatAPartitionHolds(t *testing.T, rate int64, fallback Fallback) {
 		}
 		w.advance(100 * time.Millisecond)
 		for _, f := range w.nodes {
-			if f.link.open() || len(f.batches) > 1 {
-				t.Fatalf("rate %d, round %d: the breaker is open: %v; %d batches without an answer", rate, round, f.link.open(), len(f.batches))
+			if f.link.open() || len(f.callouts.batches) > 1 {
+				t.Fatalf("rate %d, round %d: the breaker is open: %v; %d batches without an answer", rate, round, f.link.open(), len(f.callouts.batches))
 			}
 		}
 	}

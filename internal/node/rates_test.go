@@ -46,7 +46,7 @@ func (f *fakeNode) bring(rules ...int) *told {
 		demands = append(demands, f.demand(rule, "ann", 1))
 	}
 	if verdict := f.Decide(demands, f.Time(f.Now()), &r.Wait); verdict != counter.Unsure {
-		r.hear(demands, f.now(), verdict)
+		r.hear(demands, f.link.now(), verdict)
 	}
 	return r
 }
@@ -323,7 +323,7 @@ func TestAllLocalHasNoBackend(t *testing.T) {
 		f.send("ann")
 		w.advance(time.Second)
 	}
-	if f.Synchronises() || f.TickMillis() != 0 || w.pushes != 0 || f.sender != 0 {
+	if f.Synchronises() || f.TickMillis() != 0 || w.pushes != 0 || f.callouts.sender != 0 {
 		t.Errorf("synchronises %v, ticks every %d ms, %d pushes", f.Synchronises(), f.TickMillis(), w.pushes)
 	}
 }
@@ -340,9 +340,9 @@ func TestRuleChangesItsRate(t *testing.T) {
 			replace := func(rule fakeRule) *fakeNode {
 				old := w.nodes[len(w.nodes)-1]
 				heir := old.process.startOf(-1, Options{}, other, rule)
-				old.AddHeld(old.now())
+				old.AddHeld(old.link.now())
 				heir.Inherit(old.Node)
-				old.pushes = nil
+				old.sent = nil
 				w.nodes = w.nodes[len(w.nodes)-1:]
 				return heir
 			}
@@ -401,7 +401,7 @@ func TestLeaseOfARuleThatLosesItsBackend(t *testing.T) {
 	}
 	heir := f.process.startOf(-1, Options{}, other, users(long).here())
 	heir.Inherit(f.Node)
-	f.pushes = nil
+	f.sent = nil
 	w.nodes = []*fakeNode{heir}
 	for range 20 {
 		w.advance(100 * time.Millisecond)

@@ -77,20 +77,20 @@ func (q *queue) remove(w *Wait) {
 	q.length--
 }
 
-// place is the current wait of a request.
-func (w *Wait) place() waiting { return waiting{wait: w, turn: w.turn} }
+// current is the present turn of a request.
+func (w *Wait) current() turn { return turn{wait: w, turn: w.turn} }
 
 // endsBy reports whether the time of a request that waits is over by then. All of them wait for
 // equally long.
 func (q *queue) endsBy(then int64) bool { return q.first != nil && q.first.until <= then }
 
-// waiting is one wait of a request, for what may outlast it. A request's memory is used again, so the
+// turn is one wait of a request, for what may outlast it. A request's memory is used again, so the
 // turn tells whether it still waits.
-type waiting struct {
+type turn struct {
 	_ [0]func() // or else Go makes a function that compares values
 
 	wait *Wait
 	turn uint32
 }
 
-func (w waiting) waits() bool { return w.wait.Waiting() && w.wait.turn == w.turn }
+func (w turn) waits() bool { return w.wait.Waiting() && w.wait.turn == w.turn }

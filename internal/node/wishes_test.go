@@ -13,27 +13,27 @@ import (
 func TestEagerWishesAreBounded(t *testing.T) {
 	n := newProcess(t).start(second, fixed(5000))
 	n.advance(time.Second)
-	n.asking = maxAsking
-	for i := range maxEager + 100 {
+	n.callouts.asking = maxAsking
+	for i := range maxUnsent + 100 {
 		d := n.demand(0, strconv.Itoa(i), 1)
 		for range 10 {
 			n.Force(&d, n.Now())
 		}
-		n.locate(&d)
-		n.read(&d, n.Now())
-		n.prefetch(&d, n.Now())
+		n.keys.locate(&d)
+		n.keys.read(&d, n.Now())
+		n.asks.prefetch(&d, n.Now())
 	}
-	if len(n.wishes) != maxEager {
-		t.Errorf("%d wishes, want %d", len(n.wishes), maxEager)
+	if len(n.asks.unsent) != maxUnsent {
+		t.Errorf("%d wishes, want %d", len(n.asks.unsent), maxUnsent)
 	}
 	checkWished(t, n.Node)
 	// Those that are removed are found no more, and hide no others.
-	for i, wish := range n.wishes {
+	for i, wish := range n.asks.unsent {
 		if i%3 == 0 {
-			n.unwish(wish)
+			n.asks.forget(wish)
 		}
 	}
-	for i, wish := range n.wishes {
+	for i, wish := range n.asks.unsent {
 		if found := n.findWish(wish); (found == wish) == (i%3 == 0) {
 			t.Fatalf("wish %d: found %p, not %p", i, found, wish)
 		}
@@ -41,26 +41,26 @@ func TestEagerWishesAreBounded(t *testing.T) {
 }
 
 // findWish finds a wish by its key.
-func (n *Node) findWish(t *take) *take {
-	return n.wished.find(&Demand{Rule: t.parts[0].rule, address: t.parts[0].address}, t.ahead)
+func (n *Node) findWish(t *ask) *ask {
+	return n.asks.leases.find(&Demand{Saved: t.parts[0]}, t.ahead)
 }
 
 // checkWished sees whether just the wishes of a node are found by their keys.
 func checkWished(t *testing.T, n *Node) {
 	t.Helper()
 	listed := 0
-	for _, wish := range n.wished {
+	for _, wish := range n.asks.leases {
 		for ; wish != nil; wish = wish.next {
 			listed++
 		}
 	}
-	for _, wish := range n.wishes {
+	for _, wish := range n.asks.unsent {
 		if n.findWish(wish) != wish {
 			t.Fatal("a wish is not found by its key")
 		}
 	}
-	if listed != len(n.wishes) {
-		t.Errorf("%d wishes can be found, want %d", listed, len(n.wishes))
+	if listed != len(n.asks.unsent) {
+		t.Errorf("%d wishes can be found, want %d", listed, len(n.asks.unsent))
 	}
 }
 
@@ -83,11 +83,11 @@ func TestSpareTakesAreSmall(t *testing.T) {
 		}
 		n.advance(time.Second)
 	}
-	if spare := len(n.spare); spare < 40 {
+	if spare := len(n.waits.spare); spare < 40 {
 		t.Errorf("%d takes are kept", spare)
 	}
-	for _, s := range n.spare {
-		if room := max(cap(s.waiters), cap(s.parts)); room > maxIdleParts {
+	for _, s := range n.waits.spare {
+		if room := max(cap(s.turns), cap(s.parts)); room > maxIdleParts {
 			t.Fatalf("a take keeps room for %d keys or waiters", room)
 		}
 	}
@@ -102,20 +102,20 @@ func TestWishesOfRequestsThatHaveGone(t *testing.T) {
 		for i := range maxAsking {
 			n.paused("first " + strconv.Itoa(i))
 		}
-		for i := range 10 * leastWishes {
+		for i := range 10 * leastUnsent {
 			user := strconv.Itoa(i)
-			if i >= 10*leastWishes-3 {
+			if i >= 10*leastUnsent-3 {
 				user = "ann"
 			}
 			n.paused(user).Leave()
 			n.Tick()
-			if wishes := len(n.wishes); wishes > leastWishes {
+			if wishes := len(n.asks.unsent); wishes > leastUnsent {
 				t.Fatalf("rate %d: %d wishes that nobody waits for", rate, wishes)
 			}
 		}
 		n.paused("ann")
 		wished := 0
-		for _, take := range n.wishes {
+		for _, take := range n.asks.unsent {
 			if take.wanted() {
 				wished += int(take.most)
 			}
@@ -187,11 +187,11 @@ func TestThoseWhoHaveGoneTakeNoRoom(t *testing.T) {
 		for range 2 * maxWaiting {
 			f.paused("bob").Leave()
 		}
-		if got := f.Backlog(); got.Waiting != len(first) || got.Wishes > leastWishes {
+		if got := f.Backlog(); got.Waiting != len(first) || got.Unsent > leastUnsent {
 			t.Errorf("at a rate of %v %+v with %d requests that wait", time.Duration(rate), got, len(first))
 		}
-		for _, wish := range f.wishes {
-			if n := cap(wish.waiters); n > 4*len(first) {
+		for _, wish := range f.asks.unsent {
+			if n := cap(wish.turns); n > 4*len(first) {
 				t.Errorf("at a rate of %v a wish of %d requests keeps room for %d", time.Duration(rate), len(first), n)
 			}
 		}

@@ -296,7 +296,7 @@ func (w *randomWorld) startNode(l *life) *fakeNode {
 	}
 	f := l.startOf(0, w.options, rules...)
 	l.next[f] = w.now + w.random.Int64N(int64(f.tickMillis)*1e6)
-	w.senders[f.id] = l
+	w.senders[f.callouts.id] = l
 	return f
 }
 
@@ -423,7 +423,7 @@ func (w *randomWorld) request(l *life) {
 	*q = randomRequest{Wait: q.Wait, world: w, life: l, node: f, began: w.now}
 	q.Waiter = q
 	user := strconv.Itoa(r.IntN(w.users))
-	for i := range f.rules {
+	for i := range f.rules.list {
 		if len(q.demands) > 0 && r.IntN(2) == 0 {
 			continue
 		}
@@ -432,18 +432,18 @@ func (w *randomWorld) request(l *life) {
 		case 0:
 			cost = r.Uint64N(4)
 		case 1:
-			cost = 1 + r.Uint64N(f.rules[i].Limits[0].Max)
+			cost = 1 + r.Uint64N(f.rules.list[i].Limits[0].Max)
 		}
-		q.demands = append(q.demands, Demand{Rule: &f.rules[i], Key: f.key(i, user), Cost: cost})
+		q.demands = append(q.demands, Demand{Saved: Saved{Rule: &f.rules.list[i], Cost: cost}, Key: f.key(i, user)})
 		q.users = append(q.users, user)
 	}
 	w.requests++
 	if f.HoldsHits() {
-		f.AddHeld(f.now())
+		f.AddHeld(f.link.now())
 	}
 	demands := slices.Clone(q.demands)
 	if verdict := f.Decide(demands, f.Time(f.Now()), &q.Wait); verdict != counter.Unsure {
-		q.decided(demands, verdict, f.now())
+		q.decided(demands, verdict, f.link.now())
 	} else {
 		w.waited++
 		w.paused = append(w.paused, q)
@@ -518,17 +518,17 @@ func (w *randomWorld) inTime(q *randomRequest) {
 func (w *randomWorld) charge(l *life) {
 	f := pickOf(w.random, l.takers()...)
 	user := strconv.Itoa(w.random.IntN(w.users))
-	for i := range f.rules {
-		if !f.rules[i].CostsLater {
+	for i := range f.rules.list {
+		if !f.rules.list[i].CostsLater {
 			continue
 		}
 		d := f.demand(i, user, 1+w.random.Uint64N(5))
-		f.Force(&d, f.now())
+		f.Force(&d, f.link.now())
 		w.forced++
-		id := f.identities.Of(f.key(i, user))
-		for j := range f.rules[i].Limits {
-			w.counter(id, &f.rules[i], j, user)
-			l.counted[counterOf(id, &f.rules[i].Limits[j], f.rules[i].Limits[j].Width)] += int64(d.Cost)
+		id := f.keys.identities.Of(f.key(i, user))
+		for j := range f.rules.list[i].Limits {
+			w.counter(id, &f.rules.list[i], j, user)
+			l.counted[counterOf(id, &f.rules.list[i].Limits[j], f.rules.list[i].Limits[j].Width)] += int64(d.Cost)
 		}
 	}
 	w.collect(l, f)
@@ -719,7 +719,7 @@ func (w *randomWorld) leave(l *life) {
 	w.note("process %d leaves", l.number)
 	l.leaving = true
 	for _, f := range l.nodes {
-		f.AddHeld(f.now())
+		f.AddHeld(f.link.now())
 		if f.Waits() {
 			w.stayed++
 			continue
@@ -736,7 +736,7 @@ func (w *randomWorld) replace(l *life) {
 		heir := w.startNode(l)
 		l.nodes = append(l.nodes, heir)
 		l.heirs[f] = heir
-		f.AddHeld(f.now())
+		f.AddHeld(f.link.now())
 		w.collect(l, f)
 		if !f.Waits() {
 			w.inherit(l, f)
