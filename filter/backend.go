@@ -19,7 +19,7 @@ type backend struct {
 	headers proxywasm.Pairs
 	// namespace and failure are for the log: what pushes are of, and what decides without them.
 	namespace string
-	failure   config.Failure
+	failure   config.FailureMode
 	// answered is called when an answer has been taken.
 	answered func()
 }

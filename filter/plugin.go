@@ -73,18 +73,11 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 // options are those of the node that counts what the configuration says.
 func (p *plugin) options() *node.Options {
 	c := p.config
-	o := &node.Options{
+	return &node.Options{
 		Namespace: c.Namespace, Data: &proxywasm.SharedData{}, Capacity: c.Capacity, Rules: p.streams.rules.limits, Random: rand.Uint64,
 		Host: &p.backend, Timeout: int64(c.Backend.Timeout), Recalls: true,
-		KeySecret: c.Backend.KeySecret, Owner: &p.streams.rules, Turned: p.backend.turned,
+		OnBackendFailure: node.FailureMode(c.OnBackendFailure), KeySecret: c.Backend.KeySecret, Owner: &p.streams.rules, Turned: p.backend.turned,
 	}
-	switch c.OnBackendFailure {
-	case config.FailAllow:
-		o.Fallback = node.AllowAll
-	case config.FailDeny:
-		o.Fallback = node.RejectAll
-	}
-	return o
 }
 
 // OnTick implements types.PluginContext.

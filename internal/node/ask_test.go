@@ -322,9 +322,9 @@ func (w *world) shortly(what string, call func()) {
 // While as many requests wait as may, the next ones are decided as if the backend were away. They are
 // counted. Those that wait, and ask again, are not among them.
 func TestTooManyWait(t *testing.T) {
-	for fallback, passed := range map[Fallback]int{CountHere: 5, AllowAll: 20, RejectAll: 0} {
+	for fallback, passed := range map[FailureMode]int{FailLocal: 5, FailAllow: 20, FailDeny: 0} {
 		for _, rate := range []int64{0, second} {
-			w := newWorld(t, 1, 1, rate, Options{Fallback: fallback}, users(fixed(5)))
+			w := newWorld(t, 1, 1, rate, Options{OnBackendFailure: fallback}, users(fixed(5)))
 			f := w.nodes[0]
 			w.advance(time.Second)
 			requests := f.pausedOften(maxWaiting, "ann")
@@ -345,7 +345,7 @@ func TestTooManyWait(t *testing.T) {
 			if got := allowed(requests); got > 5 || f.Tallies.Crowded != 20 {
 				t.Errorf("fallback %d, sync rate %v: %d of those that waited passed, %+v", fallback, time.Duration(rate), got, f.Tallies)
 			}
-			passed = map[Fallback]int{CountHere: 5, AllowAll: 20, RejectAll: 0}[fallback]
+			passed = map[FailureMode]int{FailLocal: 5, FailAllow: 20, FailDeny: 0}[fallback]
 		}
 	}
 }

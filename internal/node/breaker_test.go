@@ -142,7 +142,7 @@ func TestHangingCallouts(t *testing.T) {
 // none.
 func TestOddGrants(t *testing.T) {
 	for _, how := range asking {
-		w := newWorld(t, 1, 1, how.rate, Options{Fallback: RejectAll}, users(fixed(how.limit)))
+		w := newWorld(t, 1, 1, how.rate, Options{OnBackendFailure: FailDeny}, users(fixed(how.limit)))
 		f := w.nodes[0]
 		w.advance(time.Second)
 		requests := f.pausedOften(1, "ann")
@@ -295,10 +295,10 @@ func TestRememberedRefusalEndsWithALease(t *testing.T) {
 func TestOvershootOfOneLostCallout(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		fallback Fallback
+		fallback FailureMode
 		want     uint64
-	}{{CountHere, 10}, {AllowAll, window.MaxHits}, {RejectAll, 0}} {
-		w := newWorld(t, 3, 2, 0, Options{Fallback: test.fallback}, users(fixed(5)), users(limit(window.FixedWindow, 5, day)), users(fixed(5)).here())
+	}{{FailLocal, 10}, {FailAllow, window.MaxHits}, {FailDeny, 0}} {
+		w := newWorld(t, 3, 2, 0, Options{OnBackendFailure: test.fallback}, users(fixed(5)), users(limit(window.FixedWindow, 5, day)), users(fixed(5)).here())
 		for _, f := range w.nodes {
 			f.send("bob")
 		}

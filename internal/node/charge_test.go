@@ -79,7 +79,7 @@ func TestChargesAreRevised(t *testing.T) {
 
 func reviseCharges(t *testing.T, shape window.Shape, rate int64, seed uint64) {
 	const budget = 1000
-	w := newWorld(t, 2, 2, rate, Options{Fallback: RejectAll}, charging(users(of(shape, budget))), charging(users(of(shape, 3*budget))))
+	w := newWorld(t, 2, 2, rate, Options{OnBackendFailure: FailDeny}, charging(users(of(shape, budget))), charging(users(of(shape, 3*budget))))
 	random := rand.New(rand.NewPCG(seed, 5))
 	w.random = rand.New(rand.NewPCG(seed, 6))
 	if seed%2 == 1 {
@@ -134,7 +134,7 @@ func reviseCharges(t *testing.T, shape window.Shape, rate int64, seed uint64) {
 
 // What responses cost above a limit is told, until its window has ended.
 func TestOvershootTellsCharges(t *testing.T) {
-	w := newWorld(t, 2, 1, second, Options{Fallback: RejectAll}, charging(all(limit(window.FixedWindow, 1000, 10*second))))
+	w := newWorld(t, 2, 1, second, Options{OnBackendFailure: FailDeny}, charging(all(limit(window.FixedWindow, 1000, 10*second))))
 	var running []*charged
 	for i := range 8 {
 		running = append(running, w.nodes[i%2].reserve("", 100))

@@ -80,7 +80,7 @@ func (n *Node) furnish(o *Options) {
 	}
 	n.requests = requests{
 		tallies: tallies, link: link, rules: rules, keys: &n.keys, waits: &n.waits, callouts: &n.callouts, asks: &n.asks,
-		watch: &n.watch, decider: &n.decider, fallback: o.Fallback,
+		watch: &n.watch, decider: &n.decider, failure: o.OnBackendFailure,
 	}
 	n.overrides = overrides{
 		tallies: tallies, link: link, ticks: ticks, rules: rules, variants: &n.variants, keys: &n.keys, callouts: &n.callouts,
@@ -182,7 +182,7 @@ func (n *Node) Overshoot(rule int) (hits uint64) {
 
 // admittedAlone is how many hits nodes that can't ask may admit above a rule's limits.
 func (n *Node) admittedAlone(r *Rule, now int64) (hits uint64) {
-	if n.requests.fallback == RejectAll {
+	if n.requests.failure == FailDeny {
 		return 0
 	}
 	link := &n.link.shared
@@ -193,7 +193,7 @@ func (n *Node) admittedAlone(r *Rule, now int64) (hits uint64) {
 	case !n.link.open():
 		return 0
 	}
-	if n.requests.fallback == AllowAll || nodes == 0 {
+	if n.requests.failure == FailAllow || nodes == 0 {
 		return window.MaxHits // nobody has said how many nodes there are
 	}
 	if !r.forgets() {

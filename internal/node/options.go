@@ -32,25 +32,25 @@ type Options struct {
 	// Turned, unless it is nil, is told what pushes come to when nobody waits for the backend any more,
 	// or the reason is another one, and PushAnswered when it is back; once of all the process's nodes.
 	Turned func(why Outcome)
-	// Fallback is what becomes of requests while the backend can't be reached. It concerns the rules
-	// that need the backend: the others decide in any case.
-	Fallback Fallback
+	// OnBackendFailure concerns the rules that need the backend: the others decide in any case.
+	OnBackendFailure FailureMode
 	// KeySecret is what the backend knows keys by, which only nodes of the same secret share.
 	KeySecret string
 	// Owner knows what overrides mean that the backend tells of. If it is nil, they do nothing.
 	Owner Owner
 }
 
-// Fallback is what becomes of requests while the backend can't be reached.
-type Fallback uint8
+// FailureMode is what becomes of requests while the backend can't be reached. The configuration and
+// the library have the same numbers.
+type FailureMode uint8
 
 const (
-	// CountHere decides from what is known here, and pushes the hits later.
-	CountHere Fallback = iota
-	// AllowAll passes over the rules that need the backend: what they match is not counted.
-	AllowAll
-	// RejectAll lets no request pass that a rule matches which needs the backend.
-	RejectAll
+	// FailLocal decides from what is known here, and pushes the hits later.
+	FailLocal FailureMode = iota
+	// FailAllow passes over the rules that need the backend: what they match is not counted.
+	FailAllow
+	// FailDeny lets no request pass that a rule matches which needs the backend.
+	FailDeny
 )
 
 // Host is what a node needs of the process that it is part of.

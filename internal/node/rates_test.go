@@ -87,9 +87,9 @@ func TestLocalRuleBesideGlobalOnes(t *testing.T) {
 // Whatever becomes of the backend, requests of local rules are decided by these alone, and wait for
 // nothing.
 func TestLocalRulesNeedNoBackend(t *testing.T) {
-	for _, fallback := range []Fallback{CountHere, AllowAll, RejectAll} {
+	for _, fallback := range []FailureMode{FailLocal, FailAllow, FailDeny} {
 		for _, rate := range []int64{0, second} {
-			w := newWorld(t, 1, 1, rate, Options{Fallback: fallback}, users(fixed(100)), users(fixed(3)).here(), all(fixed(4)).here())
+			w := newWorld(t, 1, 1, rate, Options{OnBackendFailure: fallback}, users(fixed(100)), users(fixed(3)).here(), all(fixed(4)).here())
 			f := w.nodes[0]
 			w.lossBefore = 1
 			for range 20 {
@@ -123,18 +123,18 @@ func TestLocalRulesNeedNoBackend(t *testing.T) {
 // of these, alone, or not at all.
 func TestMixedRequestsWithoutABackend(t *testing.T) {
 	for _, test := range []struct {
-		fallback Fallback
+		fallback FailureMode
 		want     []bool
 		local    uint64 // hits that the local rule has
 		global   uint64
 		verdicts []counter.Verdict // of the last request
 	}{
-		{CountHere, []bool{true, true, false}, 2, 2, []counter.Verdict{counter.Rejected, counter.Allowed}},
-		{AllowAll, []bool{true, true, true, false, false}, 3, 0, []counter.Verdict{counter.Allowed, counter.Rejected}},
-		{RejectAll, []bool{false, false, false}, 0, 0, []counter.Verdict{counter.Rejected, counter.Allowed}},
+		{FailLocal, []bool{true, true, false}, 2, 2, []counter.Verdict{counter.Rejected, counter.Allowed}},
+		{FailAllow, []bool{true, true, true, false, false}, 3, 0, []counter.Verdict{counter.Allowed, counter.Rejected}},
+		{FailDeny, []bool{false, false, false}, 0, 0, []counter.Verdict{counter.Rejected, counter.Allowed}},
 	} {
 		for _, rate := range []int64{0, second} {
-			w := newWorld(t, 1, 1, rate, Options{Fallback: test.fallback}, users(fixed(2)), users(fixed(3)).here())
+			w := newWorld(t, 1, 1, rate, Options{OnBackendFailure: test.fallback}, users(fixed(2)), users(fixed(3)).here())
 			f := w.nodes[0]
 			w.lossBefore = 1
 			for !f.link.open() {
@@ -268,7 +268,7 @@ func TestGrantForNobody(t *testing.T) {
 		"gone":    func(_ *fakeNode, r *told) { r.Leave() },
 		"decided": func(f *fakeNode, _ *told) { f.process.pass(time.Second); f.tick() },
 	} {
-		w := newWorld(t, 1, 1, 0, Options{Fallback: RejectAll}, users(fixed(10)), users(fixed(5)).here())
+		w := newWorld(t, 1, 1, 0, Options{OnBackendFailure: FailDeny}, users(fixed(10)), users(fixed(5)).here())
 		f := w.nodes[0]
 		r := f.bring(0, 1)
 		pushes := f.taken()

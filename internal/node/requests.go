@@ -25,7 +25,7 @@ type requests struct {
 	asks     *asks
 	watch    *watch
 	decider  *decider
-	fallback Fallback
+	failure  FailureMode
 }
 
 // DecideSaved is Decide of a demand that was saved, which it returns. Call it when [Waiter.Decided] has
@@ -156,15 +156,15 @@ func (q *requests) decideAlone(demands []Demand, now int64) counter.Verdict {
 
 // fallBack is decideAlone of what the configuration says.
 func (q *requests) fallBack(demands []Demand, now int64) counter.Verdict {
-	switch q.fallback {
-	case AllowAll:
+	switch q.failure {
+	case FailAllow:
 		for i := range demands {
 			if d := &demands[i]; d.Rule.Synced() {
 				d.by = byBackend
 			}
 		}
 		return q.decider.decide(demands, now)
-	case RejectAll:
+	case FailDeny:
 		return q.rejectAlone(demands, now)
 	}
 	for i := range demands {

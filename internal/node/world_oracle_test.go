@@ -57,12 +57,12 @@ func (q *randomRequest) decided(demands []Demand, verdict counter.Verdict, now i
 	} else {
 		w.refused++
 	}
-	if alone && f.options.Fallback == RejectAll && verdict == counter.Allowed {
+	if alone && f.options.OnBackendFailure == FailDeny && verdict == counter.Allowed {
 		w.t.Fatalf("a request passes without the backend")
 	}
 	for i := range q.demands {
 		d := &q.demands[i]
-		if alone && f.options.Fallback != CountHere && d.Rule.Synced() {
+		if alone && f.options.OnBackendFailure != FailLocal && d.Rule.Synced() {
 			if bound := f.Overshoot(d.Rule.Index); verdict == counter.Allowed && bound != window.MaxHits {
 				w.t.Fatalf("what passes is not counted, and the overshoot bound of rule %d is %d", d.Rule.Index, bound)
 			}

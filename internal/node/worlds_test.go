@@ -188,14 +188,14 @@ func newRandomWorld(t testing.TB, seed uint64, open openStore) *randomWorld {
 	w.now += r.Int64N(hour)
 	w.store = open(t, func() time.Time { return time.Unix(0, w.now+w.storeOff) })
 	w.options = Options{
-		Namespace: fmt.Sprintf("world-%d-%d", seed, time.Now().UnixNano()),
-		Fallback:  pickOf(r, CountHere, CountHere, AllowAll, RejectAll),
-		Capacity:  pickOf(r, 1<<12, 1<<12, 64),
-		Timeout:   pickOf(r, second/5, second),
-		KeySecret: fmt.Sprint("secret of world ", seed),
+		Namespace:        fmt.Sprintf("world-%d-%d", seed, time.Now().UnixNano()),
+		OnBackendFailure: pickOf(r, FailLocal, FailLocal, FailAllow, FailDeny),
+		Capacity:         pickOf(r, 1<<12, 1<<12, 64),
+		Timeout:          pickOf(r, second/5, second),
+		KeySecret:        fmt.Sprint("secret of world ", seed),
 	}
 	if !w.lasting {
-		w.options.Fallback = RejectAll
+		w.options.OnBackendFailure = FailDeny
 	}
 	w.users = pickOf(r, 1, 3, 10, 300)
 	w.slow = pickOf(r, 0, second/1000, second/50, second/4)
@@ -260,7 +260,7 @@ func (w *randomWorld) newRule(local bool) (rule randomRule) {
 
 func (w *randomWorld) about() string {
 	s := fmt.Sprintf("lasting %v, fallback %d, capacity %d, timeout %v, %d users, ways take up to %v, %d lives", w.lasting,
-		w.options.Fallback, w.options.Capacity, time.Duration(w.options.Timeout), w.users, time.Duration(w.slow), len(w.lives))
+		w.options.OnBackendFailure, w.options.Capacity, time.Duration(w.options.Timeout), w.users, time.Duration(w.slow), len(w.lives))
 	for i := range w.rules {
 		s += fmt.Sprintf("\nrule %d: %+v", i, w.rules[i])
 	}
