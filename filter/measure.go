@@ -46,13 +46,13 @@ func (s *measures) begin(rule int) *measure {
 	m, ok := reuse(&s.idle)
 	if !ok {
 		m = &measure{measures: s}
-		m.wait.Waiter = m
+		m.wait.Request = m
 	}
 	m.rule = rule
 	return m
 }
 
-// Decided implements node.Waiter.
+// Decided implements node.Request.
 func (m *measure) Decided(demands []node.Demand, now int64, verdict counter.Verdict) {
 	d := &demands[0]
 	switch {

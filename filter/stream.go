@@ -57,7 +57,7 @@ func (all *streams) begin(id uint32) *stream {
 	if !ok {
 		s = &stream{all: all}
 		s.charges.responses = &all.responses
-		s.wait.Waiter = s
+		s.wait.Request = s
 	}
 	s.id = id
 	return s
@@ -227,7 +227,7 @@ func (s *stream) decide(demands, shadows []node.Demand) types.Action {
 	return action
 }
 
-// Decided implements node.Waiter: it ends the pause of a request.
+// Decided implements node.Request: it ends the pause of a request.
 func (s *stream) Decided(demands []node.Demand, now int64, verdict counter.Verdict) {
 	proxywasm.SetContext(s.id)
 	if s.conclude(demands, now, verdict) == types.ActionContinue {

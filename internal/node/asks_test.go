@@ -88,7 +88,7 @@ func TestSpareTakesAreSmall(t *testing.T) {
 	}
 	for _, s := range n.waits.spare {
 		if room := max(cap(s.turns), cap(s.parts)); room > maxIdleParts {
-			t.Fatalf("a take keeps room for %d keys or waiters", room)
+			t.Fatalf("an ask keeps room for %d keys or requests", room)
 		}
 	}
 	checkWished(t, n.Node)
@@ -127,7 +127,7 @@ func TestWishesOfRequestsThatHaveGone(t *testing.T) {
 }
 
 // A request that waits is told once what becomes of it; one that has left is not told.
-func TestWaitersAreToldOnce(t *testing.T) {
+func TestRequestsAreToldOnce(t *testing.T) {
 	for _, rate := range []int64{0, second} {
 		n := newProcess(t).start(rate, fixed(1))
 		n.advance(time.Second)
