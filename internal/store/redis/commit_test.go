@@ -46,6 +46,24 @@ func TestRecentForgetsWhatIsUsedLeast(t *testing.T) {
 	}
 }
 
+func TestRecentCountsWhatGrows(t *testing.T) {
+	r := recent[int]{most: 1000}
+	for size := range 100 {
+		for i := range 10 {
+			r.put(fmt.Sprint(i), 10*size, 10*size)
+		}
+	}
+	sum := 0
+	for _, generation := range []map[string]sized[int]{r.younger, r.older} {
+		for _, is := range generation {
+			sum += is.value
+		}
+	}
+	if sum > 2000 {
+		t.Errorf("%d bytes are kept, want at most twice 1000", sum)
+	}
+}
+
 // TestLateGroupsLock has a group find in vain that its counter has changed, until it locks its
 // partition. Then it writes, and the lock is gone.
 func TestLateGroupsLock(t *testing.T) {

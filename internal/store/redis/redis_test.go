@@ -211,6 +211,7 @@ func TestHostileContents(t *testing.T) {
 		"no numbers":       {commands: [][]any{{"hset", key(sliding), current, "many", "now", "1"}}, repaired: 1, sliding: 1},
 		"no integers":      {commands: [][]any{{"hset", key(sliding), current, "1e3"}}, repaired: 1, sliding: 1},
 		"inf":              {commands: [][]any{{"hset", key(sliding), current, "inf"}}, repaired: 1, sliding: 1},
+		"leading zeros":    {commands: [][]any{{"hset", key(sliding), current, "007"}}, repaired: 1, sliding: 1},
 		"too many":         {commands: [][]any{{"hset", key(sliding), current, "9007199254740992"}}, repaired: 1, sliding: 1},
 		"bad beside good":  {commands: [][]any{{"hset", key(sliding), current, "41", "x", "y"}}, repaired: 1, sliding: 42},
 		"far ahead":        {commands: [][]any{{"hset", key(sliding), current, "41", "9007199254740991", "1"}}, sliding: 42},
