@@ -158,6 +158,9 @@ func (a *attempt) decide(one *pending) {
 		switch {
 		case !applies:
 			*t.grant = a.calendar.Again(&take, then.of(i), cmp.Or(then.nanos, a.calendar.NowNanos), in)
+		case t.mode == modeSkipped:
+			*t.grant = wire.Grant{AtNanos: a.calendar.NowNanos, Totals: make([]wire.Total, len(t.rooms))}
+			continue
 		case t.mode == modeRefused:
 			*t.grant = a.calendar.Refuse(&take, in)
 		default:

@@ -39,6 +39,7 @@ func TestCluster(t *testing.T) {
 		{"hammer", func(t *testing.T, cluster *redistest.Cluster) { hammer(t, cluster.URL()) }},
 		{"shared takes", testSharedTakes},
 		{"shared takes again", testSharedTakesAgain},
+		{"shared takes beside each other", testSharedTakesBeside},
 		{"shared takes, late copies", testSharedTakesLate},
 		{"shared takes, later", testSharedTakesLater},
 		{"shared leases, clocks apart", testClocksApart},
@@ -367,6 +368,49 @@ func wellAgain(t *testing.T, cluster *redistest.Cluster, s store.Store) {
 		cluster.Pause(t.Context())
 	}
 	t.Fatal(err)
+}
+
+// testSharedTakesBeside has two takes of a push meet in a partition, of which the first breaks off before
+// it gets there. When the push comes again, each is granted what is counted of it.
+func testSharedTakesBeside(t *testing.T, cluster *redistest.Cluster) {
+	partition, master := places(t, cluster)
+	find := func(fits func(id int) bool) int {
+		t.Helper()
+		for id := range partition {
+			if fits(id) {
+				return id
+			}
+		}
+		t.Fatal("no such key")
+		return 0
+	}
+	last := find(func(id int) bool { return partition[id] == slices.Max(partition) })
+	away := find(func(id int) bool { return master[id] != master[last] && partition[id] < partition[last] })
+	here := find(func(id int) bool { return master[id] == master[last] && partition[id] < partition[last] })
+	for name, units := range map[string]uint64{"all": 10, "one of two": 5, "half": 7} {
+		cluster.Flush()
+		store := open(t, cluster.URL(), atEpoch)
+		p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: 1, Floor: 1}
+		for _, first := range []int{away, here} {
+			p.Takes = append(p.Takes, wire.Take{Least: 2, Most: 5, Rooms: []wire.Room{fixedRoom(byte(first), 100), fixedRoom(byte(last), units)}})
+		}
+		full(t, cluster, store, master[away], true)
+		if out, err := store.Push(t.Context(), p, 1); err != nil || out.Lacking == nil {
+			t.Fatalf("outcome %+v, error %v; want that something lacks", out, err)
+		}
+		full(t, cluster, store, master[away], false)
+		out, err := store.Push(t.Context(), p, 1)
+		if err != nil || out.Lacking != nil {
+			t.Fatalf("outcome %+v, error %v", out, err)
+		}
+		grants := out.Answer.Grants
+		_, ofAway := sum(t, store, byte(away))
+		_, ofHere := sum(t, store, byte(here))
+		_, ofLast := sum(t, store, byte(last))
+		if g0, g1 := grants[0].Units, grants[1].Units; g0+g1 != units || ofAway != int64(g0) || ofHere != int64(g1) || ofLast != int64(units) {
+			t.Errorf("%s: %d and %d units were granted, and %d, %d and %d hits counted; want %d units", name, g0, g1, ofAway, ofHere, ofLast, units)
+		}
+	}
 }
 
 // testSharedTakesAgain sends takes again that broke off between their partitions.

@@ -77,6 +77,7 @@ func (r *run) push(ctx context.Context) error {
 		}
 		if err := r.leftAlone(ctx, t); err != nil {
 			t.lose(wire.NotApplied)
+			first.take(take, take.Most, modeSkipped, t.parts[0].rooms, &t.parts[0].grant)
 			continue
 		}
 		several = append(several, t)
@@ -382,6 +383,9 @@ const (
 	// modeRefused is for a take that another partition has refused: what is left to do is counting
 	// rejected hits.
 	modeRefused = "2"
+	// modeSkipped is for a take that is not asked for, as another of its partitions can't be had. What
+	// others of its script are granted keeps its place in the sender's record.
+	modeSkipped = "3"
 )
 
 // What commit.lua says of a batch that has a record.
@@ -394,7 +398,7 @@ const (
 
 // noted reports whether a batch is more than a read.
 func (b *batch) noted() bool {
-	return len(b.takes) > 0 || slices.ContainsFunc(b.items, func(item *wire.Item) bool {
+	return slices.ContainsFunc(b.takes, func(t part) bool { return t.mode != modeSkipped }) || slices.ContainsFunc(b.items, func(item *wire.Item) bool {
 		return slices.ContainsFunc(item.Hits, func(h int64) bool { return h != 0 })
 	})
 }

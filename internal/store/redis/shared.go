@@ -66,6 +66,17 @@ func (r *run) share(ctx context.Context, takes []*shared) error {
 		next := r.round(":" + strconv.Itoa(n))
 		for _, t := range takes {
 			t.hear(n)
+		}
+		spoilt := make(map[uint32]bool)
+		for _, t := range takes {
+			if t.missing != wire.Answered && n < len(t.parts) {
+				spoilt[t.parts[n].partition] = true
+			}
+		}
+		for _, t := range takes {
+			if n == t.asked && n < len(t.parts) && t.units > 0 && spoilt[t.parts[n].partition] {
+				t.lose(wire.InDoubt)
+			}
 			t.ask(next, n)
 		}
 		if len(next.waves) == 0 {
@@ -75,6 +86,7 @@ func (r *run) share(ctx context.Context, takes []*shared) error {
 			return err
 		}
 	}
+	spoil(takes)
 	last := r.round(":last")
 	for _, t := range takes {
 		if t.missing == wire.Answered {
@@ -97,6 +109,49 @@ func (r *run) share(ctx context.Context, takes []*shared) error {
 		}
 	}
 	return nil
+}
+
+// spoil breaks off takes that have something to settle where one that broke off may have, too.
+//
+// What is in a step's script of a partition must be the same when the push comes again: it is noted
+// together. So while it isn't known what one of the takes has to do there, none does anything.
+func spoil(takes []*shared) {
+	spoilt := make(map[uint32]bool)
+	lost := func(t *shared) {
+		for i := range t.parts {
+			spoilt[t.parts[i].partition] = true
+		}
+	}
+	for _, t := range takes {
+		if t.missing != wire.Answered {
+			lost(t)
+		}
+	}
+	for again := len(spoilt) > 0; again; {
+		again = false
+		for _, t := range takes {
+			if t.missing == wire.Answered && t.settles(spoilt) {
+				t.lose(wire.InDoubt)
+				lost(t)
+				again = true
+			}
+		}
+	}
+}
+
+// settles reports whether settle has something to do in one of these partitions.
+func (t *shared) settles(partitions map[uint32]bool) bool {
+	for n := range t.parts {
+		if partitions[t.parts[n].partition] && !t.settled(n) {
+			return true
+		}
+	}
+	return false
+}
+
+// settled reports whether a part has granted what the take gets.
+func (t *shared) settled(n int) bool {
+	return n < t.asked && (t.forgotten || t.parts[n].grant.Units == t.units)
 }
 
 // lose breaks a take off. What its parts have granted stays until it comes again.
@@ -151,7 +206,7 @@ func (t *shared) settle(r *round) {
 	for n := range t.parts {
 		part := &t.parts[n]
 		switch {
-		case n < t.asked && part.grant.Units == t.units || t.forgotten && n < t.asked:
+		case t.settled(n):
 		case n < t.asked:
 			t.giveBack(r, part)
 		case !t.forgotten && slices.ContainsFunc(part.rooms, func(i int) bool { return t.take.Rooms[i].CountRejected }):
