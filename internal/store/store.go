@@ -91,6 +91,12 @@ type Evictor interface {
 	Evicts(ctx context.Context) (policy string, err error)
 }
 
+// OnDisk is a store in a file of this process.
+type OnDisk interface {
+	// DiskBytes is the file's size, and how much of it is free for what comes.
+	DiskBytes() (size, free int64)
+}
+
 // ErrUntold is wrapped by the error of a server that does not tell what it was asked.
 var ErrUntold = errors.New("the server does not tell")
 
