@@ -75,7 +75,7 @@ func Open(path string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, &Error{path, err}
 	}
-	db.NoSync = o.NoSync
+	db.NoSync, db.NoGrowSync = o.NoSync, o.NoSync
 	s := &Store{
 		Store: kept, db: db, trial: store.NewTrial(), next: newGroup(), wake: make(chan struct{}, 1), ended: make(chan struct{}),
 		unwritten: map[string][]byte{},

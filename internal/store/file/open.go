@@ -10,6 +10,7 @@ import (
 	"os"
 	"runtime/debug"
 	"strconv"
+	"syscall"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -71,12 +72,12 @@ func openFile(path string, into *memory.Store) (db *bolt.DB, err error) {
 		return nil, errInUse
 	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrVersionMismatch):
 		return nil, errOther
-	case errors.Is(err, bolterrors.ErrChecksum):
-		return nil, fmt.Errorf("%w (%w)", errDamaged, err)
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, errNoDirectory
-	case err != nil:
+	case err != nil && errors.As(err, new(syscall.Errno)):
 		return nil, plain(err)
+	case err != nil:
+		return nil, fmt.Errorf("%w (%w)", errDamaged, err)
 	}
 	return db, restore(db, into)
 }
