@@ -51,7 +51,8 @@ the loopback range it does not start without a token or clients' certificates, u
 
 It answers GET /readyz with 200 while the store takes hits and with 503 otherwise, /livez with 200 as
 long as it runs, and /metrics for Prometheus. It starts, and goes on, while its store is away or its
-disk is full: /readyz and the log say so. After SIGTERM it lets requests under way finish for up to 10 seconds.
+disk is full: /readyz and the log say so. After SIGTERM it lets requests under way finish for up to 10
+seconds.
 
 Environment:
 
