@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -194,6 +195,7 @@ func (s *Store) written(ctx context.Context) error {
 // run makes a transaction after the other, each for all that have begun to wait meanwhile.
 func (s *Store) run() {
 	defer close(s.ended)
+	debug.SetPanicOnFault(true) // update makes an error of it
 	for range s.wake {
 		s.mu.Lock()
 		own := s.next
