@@ -25,7 +25,7 @@ help: ## this list
 # What is shipped has the versions of its own go.mod, whatever bench/ asks for.
 dist/weir-go.wasm dist/weir playground/site/engine.wasm: export GOWORK = off
 
-# What Go makes of the plugin, what is shipped, and the same with names, for bench/v8/profile.js and bench/v8/size.js.
+# What Go makes of the plugin, what is shipped, and the same with names, for bench/v8.
 dist/weir-go.wasm: $(plugin_sources)
 	$(plugin_build) -o $@ .
 
@@ -39,9 +39,6 @@ dist/%-names.wasm: dist/%-go.wasm $(straighten)
 
 dist/empty-go.wasm: bench/go.mod bench/v8/empty/empty.go
 	$(plugin_build) -o $@ ./bench/v8/empty
-
-dist/gofloor-go.wasm: go.mod bench/go.mod bench/v8/gofloor/gofloor.go $(wildcard internal/proxywasm/*.go)
-	$(plugin_build) -o $@ ./bench/v8/gofloor
 
 # The command is always handed to go, which knows best what has changed.
 .PHONY: dist/weir
@@ -57,7 +54,7 @@ playground: playground/site/engine.wasm ## the playground as static files, for a
 	mkdir -p dist
 	cp -R playground/site dist/playground
 
-screenshots: build ## pictures of the playground and the live view, into docs/pictures
+screenshots: build ## the pictures of the playground and the live view, into docs/pictures
 	./scripts/test-dependencies
 	go test -run Screenshots ./playground/browser -args -pictures "$(CURDIR)/docs/pictures"
 
@@ -79,7 +76,7 @@ test-fast: build ## what a change shows in two minutes: no Envoy, no race detect
 check: ## formats, vets, lints, and verifies the modules
 	test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
 	go vet $(packages)
-	GOOS=wasip1 GOARCH=wasm go vet . ./internal/proxywasm ./playground/engine ./bench/v8/...
+	GOOS=wasip1 GOARCH=wasm go vet . ./internal/proxywasm ./playground/engine ./bench/v8/empty
 	go run $(golangci_lint) run --allow-serial-runners $(packages)
 	go mod verify
 	GOWORK=off go mod tidy -diff
@@ -96,18 +93,19 @@ mutants: ## N=100 changes of what decides, chosen by SEED=1: tests have to notic
 	go run ./scripts/mutants -seed $(or $(SEED),1) -n $(or $(N),100) ./window ./sharedata ./internal/counter
 
 # What counts comes first: what a request costs in Envoy.
-bench: build dist/gofloor.wasm bench/v8/node_modules ## all benchmarks; LONG=1 adds ten million streams, and what a backend takes in
+bench: build bench/envoy/node_modules ## all benchmarks and studies, in an hour
 	./scripts/test-dependencies bench
 	go run ./bench/envoy
+	go run ./bench/backend
 	go test -run '^$$' -bench . -benchmem $(packages)
 	node --test bench/v8/host.test.js
-	node bench/v8/run.js $(if $(LONG),--long 10)
-	go run ./bench/native
-	$(if $(LONG),go run ./bench/backend)
+	node bench/v8/measure.js dist/weir.wasm
+	go run ./bench/accuracy
+	go run ./bench/overshoot
 
-bench/v8/node_modules: bench/v8/package-lock.json
+bench/envoy/node_modules: bench/envoy/package-lock.json
 	@command -v npm >/dev/null || { echo "make bench needs Node 20 or later, with npm: https://nodejs.org"; exit 1; }
-	npm ci --prefix bench/v8
+	npm ci --prefix bench/envoy
 	touch $@
 
 docs: dist/docs-env/installed dist/docs-env/package/dist/mermaid.min.js ## the pages as a site with search, in dist/docs; needs Python 3 and npm

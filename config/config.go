@@ -20,7 +20,7 @@ type Config struct {
 	// Backend is the zero value if no rule synchronises.
 	Backend Backend
 	// OnBackendFailure says what decides while the backend can't be reached.
-	OnBackendFailure Failure
+	OnBackendFailure FailureMode
 	// Capacity is how many live counters the table in shared data has room for: 1 to 2^24.
 	Capacity int
 	// Rules are in the order of the configuration, 1 to 256.
@@ -49,12 +49,12 @@ type Backend struct {
 // MinKeySecret is the length of the shortest KeySecret: a shorter one can be guessed.
 const MinKeySecret = 16
 
-// Failure is what decides while the backend can't be reached.
-type Failure uint8
+// FailureMode is what decides while the backend can't be reached.
+type FailureMode uint8
 
 const (
 	// FailLocal decides from the proxy's own counters, which are kept and pushed later.
-	FailLocal Failure = iota
+	FailLocal FailureMode = iota
 	// FailAllow lets every request pass, uncounted.
 	FailAllow
 	// FailDeny rejects every request that a rule matches.
@@ -62,7 +62,7 @@ const (
 )
 
 // Name is the mode as a configuration has it.
-func (f Failure) Name() string { return failures[f] }
+func (f FailureMode) Name() string { return failures[f] }
 
 // Response is what a rejected request gets.
 type Response struct {

@@ -99,7 +99,7 @@ func readConfig(v *value) *Config {
 			backend = v
 			cluster = readBackend(v, &c.Backend)
 		case "on_backend_failure":
-			c.OnBackendFailure = Failure(max(0, v.choice(failures)))
+			c.OnBackendFailure = FailureMode(max(0, v.choice(failures)))
 		case "capacity":
 			c.Capacity = int(v.integer(1, maxCapacity))
 		case "rules":

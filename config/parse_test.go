@@ -155,7 +155,7 @@ func TestGood(t *testing.T) {
 			CostLeast: 999_999_999_999_999, CostMost: 999_999_999_999_999, Limits: one,
 		},
 	}
-	eachRequest := func(failure config.Failure) general {
+	eachRequest := func(failure config.FailureMode) general {
 		c := smallest()
 		c.SyncRate, c.OnBackendFailure = 0, failure
 		c.Backend = config.Backend{Cluster: "weir", Authority: "weir", Timeout: 200 * config.Millisecond}

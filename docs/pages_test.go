@@ -209,22 +209,41 @@ func (f field) differs(cell string) (problems []string) {
 	return problems
 }
 
-// preludes are what the samples of Go on a page are written into.
-var preludes = map[string]string{
-	"library.md": `package sample
+// prelude is what a sample of Go is written into: the packages that it has, the variables that are
+// there before, and what uses those that it makes.
+const prelude = `package sample
 
 import (
-	"net/http"
+%s)
 
-	"weir/ratelimit"
-	"weir/ratelimit/limithttp"
+func sample(ctx context.Context, perUser, perClient *ratelimit.Limiter, handler http.Handler) {
+	{
+%s
+	use(%s)
+	}
+}
+
+func use(...any) {}
+`
+
+var (
+	inSample = []string{"context", "fmt", "net/http", "time", "weir/ratelimit", "weir/ratelimit/limithttp"}
+	made     = regexp.MustCompile(`(?m)^([\w, ]+) :=`)
 )
 
-func sample(shop *ratelimit.Namespace, perClient *ratelimit.Limiter, handler http.Handler) error {
-%s
-	return err
-}
-`,
+// inPrelude is a program that a sample is a part of.
+func inPrelude(sample string) string {
+	imports := ""
+	for _, name := range inSample {
+		if base := name[strings.LastIndex(name, "/")+1:]; base == "context" || base == "http" || base == "ratelimit" || strings.Contains(sample, base+".") {
+			imports += fmt.Sprintf("\t%q\n", name)
+		}
+	}
+	var used []string
+	for _, m := range made.FindAllStringSubmatch(sample, -1) {
+		used = append(used, m[1])
+	}
+	return fmt.Sprintf(prelude, imports, sample, strings.Join(used, ", "))
 }
 
 // TestPrograms wants samples of Go to be such as can be built.
@@ -240,18 +259,13 @@ func TestPrograms(t *testing.T) {
 			if sample[1] != "go" {
 				continue
 			}
-			prelude := preludes[filepath.Base(page)]
-			if prelude == "" {
-				t.Errorf("%s: a program, and no prelude for it", page)
-				continue
-			}
 			dir := t.TempDir()
 			overlay := filepath.Join(dir, "overlay.json")
 			text, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(root, "docs", "sample", "sample.go"): filepath.Join(dir, "sample.go")}})
 			if err != nil {
 				t.Fatal(err)
 			}
-			for name, content := range map[string]string{overlay: string(text), filepath.Join(dir, "sample.go"): fmt.Sprintf(prelude, sample[2])} {
+			for name, content := range map[string]string{overlay: string(text), filepath.Join(dir, "sample.go"): inPrelude(sample[2])} {
 				if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
 					t.Fatal(err)
 				}

@@ -27,7 +27,8 @@ import (
 // notRun are the samples of a shell that no test runs, by their beginning, with the reason.
 var notRun = map[string]string{
 	"$ make build":                 "the suite has built it",
-	"make build bench/v8":          "a benchmark",
+	"make build bench/envoy":       "a benchmark",
+	"make build && node bench/v8":  "a benchmark",
 	"make dist/weir-names.wasm":    "a benchmark's profile",
 	"make build         #":         "a list of make's targets, which make test runs",
 	"$ ls dist":                    "what make build makes is there, or no test runs",

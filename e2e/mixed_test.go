@@ -12,20 +12,19 @@ import (
 
 	"weir/internal/nightly"
 	"weir/ratelimit"
-	"weir/window"
 )
 
 // program runs a program that decides with the Go library by the rule of perUser, and gives its
 // address. It asks the backend that the proxies ask, and has their secret.
-func program(t *testing.T, backend, secret string, exact bool, limit window.Limit) (address string) {
+func program(t *testing.T, backend, secret string, exact bool, limit ratelimit.Limit) (address string) {
 	t.Helper()
 	server, err := ratelimit.Dial("http://"+backend, ratelimit.DialOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := ratelimit.New(ratelimit.Options{}).NewNamespace(ratelimit.NamespaceOptions{
+	n, err := ratelimit.NewNamespace(ratelimit.Options{
 		Name: "default", Backend: server, Exact: exact, Timeout: time.Minute, KeySecret: secret,
-		Rules: []ratelimit.Rule{{Name: "per-user", Limits: []window.Limit{limit}}},
+		Rules: []ratelimit.Rule{{Name: "per-user", Limits: []ratelimit.Limit{limit}}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -35,10 +34,10 @@ func program(t *testing.T, backend, secret string, exact bool, limit window.Limi
 		t.Fatal(err)
 	}
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch d, err := limiter.Decide(r.Context(), 1, r.Header.Get("x-user")); {
+		switch allowed, err := limiter.Allow(r.Context(), r.Header.Get("x-user")); {
 		case err != nil:
 			w.WriteHeader(http.StatusInternalServerError)
-		case !d.Allowed:
+		case !allowed:
 			w.WriteHeader(http.StatusTooManyRequests)
 		}
 	}))

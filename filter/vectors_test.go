@@ -90,7 +90,7 @@ func TestVectors(t *testing.T) {
 			}
 			now := step.time(t)
 			kept.Advance(now)
-			d := node.Demand{Rule: &node.Rule{Rule: counter.Rule{Limits: c.Rules[0].Limits}, Tag: &a.rules[0]}, Cost: step.Cost}
+			d := node.Demand{Saved: node.Saved{Rule: &node.Rule{Rule: counter.Rule{Limits: c.Rules[0].Limits}, Tag: &a.rules[0]}, Cost: step.Cost}}
 			allowed := kept.Allows(step.Cost)
 			d.Verdict = counter.Rejected
 			if allowed {
@@ -166,7 +166,7 @@ func TestRetryAfterIsTrue(t *testing.T) {
 			}
 			r.Limits = append(r.Limits, l)
 		}
-		d := node.Demand{Rule: r}
+		d := node.Demand{Saved: node.Saved{Rule: r}}
 		d.Counter.Load(&r.Rule, nil)
 		now := monday + random.Int64N(24*3600*second)
 		for range 60 {

@@ -10,13 +10,13 @@ import (
 type Backend interface {
 	// Push brings a push to where the counts are, and returns the answer. Both are in the plugin's
 	// wire format. The push is the caller's again once Push has returned. If the backend will never
-	// take the push, the error wraps [ErrRefused]. After any other error the push may have arrived,
-	// and is sent again.
+	// take the push, the error wraps [ErrPushRefused]. After any other error the push may have
+	// arrived, and is sent again.
 	//
 	// Push may be called from any number of goroutines.
 	Push(ctx context.Context, push []byte) (answer []byte, err error)
 }
 
-// ErrRefused is wrapped by the error of a push that a backend will never take. It happens only if
-// the backend disagrees about the form of a push.
-var ErrRefused = errors.New("push refused")
+// ErrPushRefused is wrapped by the error of a push that a backend will never take. It happens only
+// if the backend disagrees about the form of a push.
+var ErrPushRefused = errors.New("push refused")

@@ -6,8 +6,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"weir/window"
 )
 
 // BenchmarkHotKey is what goroutines decide that all ask for one key: one of them, and eight, take
@@ -28,8 +26,8 @@ func BenchmarkHotKey(b *testing.B) {
 
 // benchLimiter is a limiter that refuses nothing.
 func benchLimiter(b *testing.B) *Limiter {
-	n, err := New(Options{}).NewNamespace(NamespaceOptions{
-		Name: "bench", Rules: []Rule{{Name: "r", Limits: []window.Limit{SlidingWindow(1<<40, time.Minute)}}},
+	n, err := NewNamespace(Options{
+		Name: "bench", Rules: []Rule{{Name: "r", Limits: []Limit{SlidingWindow(1<<40, time.Minute)}}},
 	})
 	if err != nil {
 		b.Fatal(err)
@@ -52,7 +50,7 @@ func decideTogether(b *testing.B, l *Limiter, goroutines int) (perSecond float64
 		group.Go(func() {
 			for begun.Add(batch) <= enough {
 				for range batch {
-					if d, err := l.Decide(b.Context(), 1, "key"); err != nil || !d.Allowed {
+					if d, err := l.Decide(b.Context(), Key{"key"}, 1); err != nil || !d.Allowed {
 						b.Error("refused below the limit")
 					}
 				}

@@ -17,11 +17,11 @@ func TestCloseAnswersACallWhoseMemoryWasUsedBefore(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld()
 				w.slow = true
-				n := w.node(t, NamespaceOptions{Rules: rule(FixedWindow(10, time.Hour)), Exact: true})
+				n := w.node(t, Options{Rules: rule(FixedWindow(10, time.Hour)), Exact: true})
 				l := limiter(t, n, "r")
 				gone, leave := context.WithTimeout(t.Context(), 10*time.Millisecond)
 				defer leave()
-				if _, err := l.Decide(gone, 1, "ann"); !errors.Is(err, context.DeadlineExceeded) {
+				if _, err := l.Decide(gone, Key{"ann"}, 1); !errors.Is(err, context.DeadlineExceeded) {
 					t.Fatal(err)
 				}
 				ctx := t.Context()
@@ -33,7 +33,7 @@ func TestCloseAnswersACallWhoseMemoryWasUsedBefore(t *testing.T) {
 				start := time.Now()
 				waited := make(chan time.Duration, 1)
 				go func() {
-					_, _ = l.Decide(ctx, 1, "ann")
+					_, _ = l.Decide(ctx, Key{"ann"}, 1)
 					waited <- time.Since(start)
 				}()
 				pause(10 * time.Millisecond)
@@ -74,7 +74,7 @@ func TestRestartsKeepTheLimit(t *testing.T) {
 					w := newWorld()
 					passed, told := 0, uint64(0)
 					for range restarts {
-						n := w.node(t, NamespaceOptions{Rules: rule(l), Exact: exact})
+						n := w.node(t, Options{Rules: rule(l), Exact: exact})
 						decided := make(chan bool, calls)
 						for range calls {
 							go func() { decided <- decide(t, limiter(t, n, "r"), 1, "ann").Allowed }()
@@ -88,8 +88,8 @@ func TestRestartsKeepTheLimit(t *testing.T) {
 								passed++
 							}
 						}
-						told = max(told, limiter(t, n, "r").Overshoot())
-						if _, err := limiter(t, n, "r").Decide(t.Context(), 1, "ann"); !errors.Is(err, ErrClosed) {
+						told = max(told, limiter(t, n, "r").OvershootBound())
+						if _, err := limiter(t, n, "r").Decide(t.Context(), Key{"ann"}, 1); !errors.Is(err, ErrClosed) {
 							t.Errorf("after Close: %v", err)
 						}
 					}

@@ -18,24 +18,25 @@ import (
 	"weir/internal/wire"
 )
 
-// DialOptions has what a [Server] can be told. The zero value is good.
+// DialOptions has what a [Client] can be told. The zero value is good.
 type DialOptions struct {
 	// Token is what weir serve was given as --token; none if empty.
 	Token string
-	// Client makes the requests. One of its own if nil.
-	Client *http.Client
 	// TLS is for a URL of https: RootCAs has who may have signed the server's certificate, and
 	// Certificates, or GetClientCertificate, what it asks the program for. Without it the system's
-	// roots count. It is for a Client of one's own to say, if there is one.
+	// roots count.
 	TLS *tls.Config
+	// HTTPClient makes the requests, if it is not nil. TLS is its transport's to say then.
+	HTTPClient *http.Client
 }
 
-// Server is the [Backend] that weir serve is, so that a program needs no access to the database. It
+// Client is a [Backend] that asks weir serve, so that a program needs no access to the database. It
 // may be used by any number of goroutines, and namespaces.
-type Server struct {
-	push   string
-	token  string
-	client *http.Client
+type Client struct {
+	push  string
+	token string
+	http  *http.Client
+	own   *http.Transport // nil if the program has the client
 }
 
 // longestPush bounds a push whose context has no end, as weir serve bounds its store.
@@ -43,36 +44,47 @@ const longestPush = 5 * time.Second
 
 // Dial makes a backend of weir serve's base URL, such as http://weir:9180. It does not wait for the
 // server to be there.
-func Dial(base string, o DialOptions) (*Server, error) {
+func Dial(base string, o DialOptions) (*Client, error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.User != nil {
 		return nil, errors.New("ratelimit: backend: want a URL such as http://weir:9180, without a user or a query")
 	}
-	if o.TLS != nil && (u.Scheme != "https" || o.Client != nil) {
-		return nil, errors.New("ratelimit: backend: want TLS with a URL of https only, and not beside a Client, which has its own")
+	if o.TLS != nil && (u.Scheme != "https" || o.HTTPClient != nil) {
+		return nil, errors.New("ratelimit: backend: want TLS with a URL of https only, and not beside an HTTPClient, which has its own")
 	}
-	if o.Client == nil {
-		o.Client = &http.Client{}
-		if o.TLS != nil {
-			transport := http.DefaultTransport.(*http.Transport).Clone()
-			transport.TLSClientConfig = o.TLS.Clone()
-			o.Client.Transport = transport
-		}
+	c := &Client{push: u.JoinPath(wire.PushPath).String(), token: o.Token, http: o.HTTPClient}
+	if c.http == nil {
+		c.own = newTransport(o.TLS)
+		c.http = &http.Client{Transport: c.own}
 	}
-	return &Server{push: u.JoinPath(wire.PushPath).String(), token: o.Token, client: o.Client}, nil
+	return c, nil
 }
 
-// Close closes idle connections.
-func (s *Server) Close() error {
-	s.client.CloseIdleConnections()
+// newTransport is like the default transport, which a program may have replaced by another type.
+func newTransport(config *tls.Config) *http.Transport {
+	t := &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true}
+	if usual, ok := http.DefaultTransport.(*http.Transport); ok {
+		t = usual.Clone()
+	}
+	if config != nil {
+		t.TLSClientConfig = config.Clone()
+	}
+	return t
+}
+
+// Close closes the idle connections, unless they are those of [DialOptions.HTTPClient].
+func (c *Client) Close() error {
+	if c.own != nil {
+		c.own.CloseIdleConnections()
+	}
 	return nil
 }
 
 // Push implements [Backend].
-func (s *Server) Push(ctx context.Context, push []byte) (answer []byte, err error) {
+func (c *Client) Push(ctx context.Context, push []byte) (answer []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, longestPush)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.push, bytes.NewReader(push))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.push, bytes.NewReader(push))
 	if err != nil {
 		return nil, err
 	}
@@ -81,10 +93,10 @@ func (s *Server) Push(ctx context.Context, push []byte) (answer []byte, err erro
 		// As Envoy does: the backend answers in time what it can.
 		request.Header.Set("X-Envoy-Expected-Rq-Timeout-Ms", strconv.FormatInt(time.Until(until).Milliseconds(), 10))
 	}
-	if s.token != "" {
-		request.Header.Set("Authorization", "Bearer "+s.token)
+	if c.token != "" {
+		request.Header.Set("Authorization", "Bearer "+c.token)
 	}
-	response, err := s.client.Do(request)
+	response, err := c.http.Do(request)
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +124,7 @@ func refusal(response *http.Response) error {
 	err := fmt.Errorf("the backend answered %s: %.200q", response.Status, problem.Detail)
 	tooLarge := response.StatusCode == http.StatusRequestEntityTooLarge
 	if own && (tooLarge || response.StatusCode == http.StatusBadRequest) && strings.HasPrefix(problem.Detail, "body: ") {
-		return fmt.Errorf("%w: %w", ErrRefused, err)
+		return fmt.Errorf("%w: %w", ErrPushRefused, err)
 	}
 	return err
 }

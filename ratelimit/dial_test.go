@@ -40,7 +40,7 @@ func weirServe(token string) http.Handler {
 	return server.Handler(memory.New(memory.Options{}), server.Options{Tokens: oneToken(token), Logger: slog.New(slog.DiscardHandler)})
 }
 
-func dial(t *testing.T, url string, o DialOptions) *Server {
+func dial(t *testing.T, url string, o DialOptions) *Client {
 	t.Helper()
 	s, err := Dial(url, o)
 	if err != nil {
@@ -61,13 +61,13 @@ func TestDial(t *testing.T) {
 	for name, l := range kinds(100) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			options := NamespaceOptions{
+			options := Options{
 				Name: strings.ReplaceAll(name, " ", "-"), Backend: dial(t, url, DialOptions{Token: "s3cret"}), Rules: rule(l),
 				Exact: true, Timeout: time.Minute,
 			}
 			passed := 0
 			for range 2 {
-				n, err := New(Options{}).NewNamespace(options)
+				n, err := NewNamespace(options)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -92,8 +92,8 @@ func TestDialFails(t *testing.T) {
 	genuine := weirServe("s3cret")
 	url := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*answer.Load()).ServeHTTP(w, r) }))
 	define := func(token string) *Namespace {
-		n, err := New(Options{}).NewNamespace(NamespaceOptions{
-			Name: "test", Backend: dial(t, url, DialOptions{Token: token}), WindowSizes: []time.Duration{240 * time.Hour},
+		n, err := NewNamespace(Options{
+			Name: "test", Backend: dial(t, url, DialOptions{Token: token}), Windows: []time.Duration{240 * time.Hour},
 			SyncRate: time.Hour, Timeout: time.Minute,
 		})
 		if err != nil {
@@ -144,7 +144,7 @@ func TestDialFails(t *testing.T) {
 	if err := n.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if got, lost := rate(t, define("s3cret"), "ann", 240*time.Hour), n.Stats().Lost; got < 6 || got > 7 || lost != 0 {
+	if got, lost := rate(t, define("s3cret"), "ann", 240*time.Hour), n.Stats().LostHits; got < 6 || got > 7 || lost != 0 {
 		t.Errorf("the backend has %v hits, want 7, and %d were lost", got, lost)
 	}
 }
@@ -155,8 +155,38 @@ func TestDialInvalidPush(t *testing.T) {
 	t.Parallel()
 	s := dial(t, serve(t, weirServe("")), DialOptions{})
 	for name, push := range map[string][]byte{"no push": []byte("?"), "too long": make([]byte, wire.MaxBody+1)} {
-		if _, err := s.Push(t.Context(), push); !errors.Is(err, ErrRefused) {
-			t.Errorf("%s: got %v, want %v", name, err, ErrRefused)
+		if _, err := s.Push(t.Context(), push); !errors.Is(err, ErrPushRefused) {
+			t.Errorf("%s: got %v, want %v", name, err, ErrPushRefused)
+		}
+	}
+}
+
+// idle is a transport that tells when its idle connections are closed.
+type idle struct {
+	http.RoundTripper
+	closed int
+}
+
+func (i *idle) CloseIdleConnections() { i.closed++ }
+
+// A client leaves the connections alone that it shares with the rest of the program.
+func TestDialSharesConnections(t *testing.T) {
+	usual := http.DefaultTransport
+	defer func() { http.DefaultTransport = usual }()
+	shared := &idle{RoundTripper: usual}
+	http.DefaultTransport = shared
+	url := serve(t, weirServe(""))
+	greeting := wire.AppendPush(nil, &wire.Push{Namespace: "ns", Sender: 1, Sequence: 1, Floor: 1})
+	for _, o := range []DialOptions{{}, {HTTPClient: http.DefaultClient}} {
+		c, err := Dial(url, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Push(t.Context(), greeting); err != nil {
+			t.Error(err)
+		}
+		if err := c.Close(); err != nil || shared.closed != 0 {
+			t.Errorf("closed %d times, %v", shared.closed, err)
 		}
 	}
 }
@@ -208,7 +238,7 @@ func TestDialTLS(t *testing.T) {
 	}
 	for url, o := range map[string]DialOptions{
 		"http://weir:9180":  {TLS: &tls.Config{}},
-		"https://weir:9180": {TLS: &tls.Config{}, Client: &http.Client{}},
+		"https://weir:9180": {TLS: &tls.Config{}, HTTPClient: &http.Client{}},
 	} {
 		if _, err := Dial(url, o); err == nil || !strings.Contains(err.Error(), "want TLS with a URL of https only") {
 			t.Errorf("%s: error %v", url, err)

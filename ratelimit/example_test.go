@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"time"
 
 	"weir/ratelimit"
 	"weir/ratelimit/stores"
-	"weir/window"
 )
 
 // clock is a time that stands still until it is moved.
@@ -19,27 +19,38 @@ func newClock() *clock { return &clock{time.Date(2026, 1, 1, 12, 0, 0, 0, time.U
 func (c *clock) now() time.Time          { return c.t }
 func (c *clock) advance(d time.Duration) { c.t = c.t.Add(d) }
 
-// A program limits its users, by itself.
+// Each user has a hundred requests a minute.
 func Example() {
+	ctx := context.Background()
+	perUser, err := ratelimit.NewLimiter(ratelimit.SlidingWindow(100, time.Minute))
+	if err != nil {
+		log.Fatal(err)
+	}
+	allowed, err := perUser.Allow(ctx, "ann")
+	fmt.Println(allowed, err)
+	// Output: true <nil>
+}
+
+// A decision tells how the limits stand after it, and when to come again.
+func ExampleLimiter_Decide() {
 	ctx, clock := context.Background(), newClock() // a program leaves Now out
-	shop, err := ratelimit.New(ratelimit.Options{Now: clock.now}).NewNamespace(ratelimit.NamespaceOptions{
+	shop, err := ratelimit.NewNamespace(ratelimit.Options{
 		Name: "shop",
+		Now:  clock.now,
 		Rules: []ratelimit.Rule{{
 			Name:   "per-user",
-			Limits: []window.Limit{ratelimit.SlidingWindow(100, time.Minute), ratelimit.FixedWindow(2, time.Second)},
+			Limits: []ratelimit.Limit{ratelimit.SlidingWindow(100, time.Minute), ratelimit.FixedWindow(2, time.Second)},
 		}},
 	})
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	perUser, err := shop.Limiter("per-user")
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	for range 3 {
-		d, err := perUser.Decide(ctx, 1, "ann")
+		d, err := perUser.Decide(ctx, ratelimit.Key{"ann"}, 1)
 		fmt.Println(d.Allowed, d.Remaining, d.RetryAfter, err)
 	}
 	// Output:
@@ -50,35 +61,32 @@ func Example() {
 
 // Programs, and proxies with the plugin, keep one limit together. They have one namespace and one
 // rule, and count in one place: here in a store in memory, else in a database, or in weir serve.
-func ExampleInstance_NewNamespace_together() {
+func ExampleNewNamespace_together() {
 	ctx := context.Background()
 	store, err := stores.Open("memory") // or redis://127.0.0.1:6379; or ratelimit.Dial
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	defer store.Close()
 	passed := 0
 	for range 3 {
-		program, err := ratelimit.New(ratelimit.Options{}).NewNamespace(ratelimit.NamespaceOptions{
+		program, err := ratelimit.NewNamespace(ratelimit.Options{
 			Name:    "shop",
 			Backend: store,
 			Exact:   true, // the backend decides every request; without it, nodes lease hits
 			Timeout: time.Minute,
-			Rules:   []ratelimit.Rule{{Name: "sign-up", Limits: []window.Limit{ratelimit.SlidingLog(10, 24*time.Hour)}}},
+			Rules:   []ratelimit.Rule{{Name: "sign-up", Limits: []ratelimit.Limit{ratelimit.SlidingLog(10, 24*time.Hour)}}},
 		})
 		if err != nil {
-			fmt.Println(err)
-			return
+			log.Fatal(err)
 		}
 		defer program.Close(ctx)
 		signUp, err := program.Limiter("sign-up")
 		if err != nil {
-			fmt.Println(err)
-			return
+			log.Fatal(err)
 		}
 		for range 5 {
-			if d, err := signUp.Decide(ctx, 1, "192.0.2.7"); err == nil && d.Allowed {
+			if allowed, err := signUp.Allow(ctx, "192.0.2.7"); err == nil && allowed {
 				passed++
 			}
 		}
@@ -92,58 +100,51 @@ func ExampleInstance_NewNamespace_together() {
 func ExampleDial() {
 	backend, err := ratelimit.Dial("http://127.0.0.1:9", ratelimit.DialOptions{Token: "secret"})
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	defer backend.Close()
-	shop, err := ratelimit.New(ratelimit.Options{}).NewNamespace(ratelimit.NamespaceOptions{
-		Name: "shop", Backend: backend, OnBackendFailure: ratelimit.CountHere,
-		Rules: []ratelimit.Rule{{Name: "all", Limits: []window.Limit{ratelimit.TokenBucket(1, time.Hour, 5)}}},
+	shop, err := ratelimit.NewNamespace(ratelimit.Options{
+		Name: "shop", Backend: backend, OnBackendFailure: ratelimit.FailLocal,
+		Rules: []ratelimit.Rule{{Name: "all", Limits: []ratelimit.Limit{ratelimit.TokenBucket(1, time.Hour, 5)}}},
 	})
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	all, err := shop.Limiter("all")
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
-	d, err := all.Decide(context.Background(), 4)
+	d, err := all.Decide(context.Background(), nil, 4)
 	fmt.Println(d.Allowed, d.Remaining, err)
 	// Output: true 1 <nil>
 }
 
 // A request that several rules apply to passes if all of them have room, and takes from all.
-func ExampleNamespace_Decide() {
+func ExampleDecide() {
 	ctx := context.Background()
-	shop, err := ratelimit.New(ratelimit.Options{Now: newClock().now}).NewNamespace(ratelimit.NamespaceOptions{
+	shop, err := ratelimit.NewNamespace(ratelimit.Options{
 		Name: "shop",
+		Now:  newClock().now,
 		Rules: []ratelimit.Rule{
-			{Name: "per-user", Limits: []window.Limit{ratelimit.SlidingWindow(5, time.Minute)}},
-			{Name: "all", Limits: []window.Limit{ratelimit.TokenBucket(100, time.Second, 8)}},
+			{Name: "per-user", Limits: []ratelimit.Limit{ratelimit.SlidingWindow(5, time.Minute)}},
+			{Name: "all", Limits: []ratelimit.Limit{ratelimit.TokenBucket(100, time.Second, 8)}},
 		},
 	})
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	perUser, errUser := shop.Limiter("per-user")
 	all, errAll := shop.Limiter("all")
 	if err := errors.Join(errUser, errAll); err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	for _, user := range []string{"ann", "bob"} {
-		d, err := shop.Decide(ctx,
-			ratelimit.Demand{Limiter: perUser, Cost: 4, Key: []string{user}},
-			ratelimit.Demand{Limiter: all, Cost: 5})
+		d, err := ratelimit.Decide(ctx, perUser.Demand(ratelimit.Key{user}, 4), all.Demand(nil, 5))
 		if err != nil {
-			fmt.Println(err)
-			return
+			log.Fatal(err)
 		}
 		fmt.Println(user, d.Allowed, d.RetryAfter)
-		for _, s := range d.Limits {
+		for _, s := range d.Standings {
 			fmt.Println(" ", s.Limiter.Name(), s.Remaining, "left")
 		}
 	}
@@ -158,19 +159,19 @@ func ExampleNamespace_Decide() {
 
 func ExampleNamespace_Increment() {
 	ctx, clock := context.Background(), newClock()
-	n, err := ratelimit.New(ratelimit.Options{Now: clock.now}).NewNamespace(ratelimit.NamespaceOptions{
-		Name:        "shop",
-		WindowSizes: []time.Duration{time.Minute},
+	n, err := ratelimit.NewNamespace(ratelimit.Options{
+		Name:    "shop",
+		Now:     clock.now,
+		Windows: []time.Duration{time.Minute},
 	})
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
-	fmt.Println(n.Increment(ctx, "ann", time.Minute, 40))
+	fmt.Println(n.Increment(ctx, ratelimit.Key{"ann"}, time.Minute, 40))
 	clock.advance(90 * time.Second)
-	fmt.Println(n.Increment(ctx, "ann", time.Minute, 10))
-	fmt.Println(n.SlidingWindow(ctx, "ann", time.Minute))
-	fmt.Println(n.SlidingWindowWith(ctx, "ann", time.Minute, 25))
+	fmt.Println(n.Increment(ctx, ratelimit.Key{"ann"}, time.Minute, 10))
+	fmt.Println(n.Rate(ctx, ratelimit.Key{"ann"}, time.Minute))
+	fmt.Println(n.RateWith(ctx, ratelimit.Key{"ann"}, time.Minute, 25))
 	// Output:
 	// 40 <nil>
 	// 30 <nil>

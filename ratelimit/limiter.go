@@ -10,7 +10,6 @@ import (
 	"weir/internal/counter"
 	"weir/internal/node"
 	"weir/internal/wire"
-	"weir/window"
 )
 
 // Rule is a named set of limits that are decided together.
@@ -18,7 +17,7 @@ type Rule struct {
 	// Name is part of the identity of the rule's counters: 1 to 64 of A-Za-z0-9_-.
 	Name string
 	// Limits are 1 to 8, made by [SlidingWindow] and its like.
-	Limits []window.Limit
+	Limits []Limit
 	// CountRejected says that what the rule rejects takes its hits too. A window may then go over
 	// its limit.
 	CountRejected bool
@@ -37,11 +36,42 @@ func validRule(name string) bool {
 	return name != "" && len(name) <= maxRuleName
 }
 
+// Key says whose hits are counted: the parts have the values of the key's selectors in a plugin's
+// configuration, in their order. Different lists of parts are different keys. A rule with one
+// counter for all has the key of no parts, nil.
+type Key []string
+
+func (k Key) append(to []byte) []byte {
+	for _, part := range k {
+		to = counter.AppendPart(to, part)
+	}
+	return to
+}
+
 // Limiter decides by the limits of one rule.
 type Limiter struct {
 	namespace *Namespace
 	name      string
+	limits    []Limit
 	rule      *node.Rule
+}
+
+// NewLimiter is a limiter of a rule with the name "default", which counts in this process alone. It
+// has the counters of all keys: a program makes one for a rule, and not one for each key. It has no
+// goroutines, and needs no Close. [NewNamespace] is for all else: rules that are decided together,
+// and a backend, by which programs and proxies keep to one limit.
+//
+// The error says which limit can't be, and why.
+func NewLimiter(limits ...Limit) (*Limiter, error) {
+	if _, err := compile(limits); err != nil {
+		return nil, fmt.Errorf("ratelimit: %w", err)
+	}
+	const name = "default"
+	n, err := NewNamespace(Options{Name: name, Rules: []Rule{{Name: name, Limits: limits}}})
+	if err != nil {
+		return nil, err
+	}
+	return n.Limiter(name)
 }
 
 // Limiter is the limiter of a rule. The error wraps [ErrNotDefined] if the namespace has no rule of
@@ -58,29 +88,28 @@ func (n *Namespace) Limiter(rule string) (*Limiter, error) {
 func (l *Limiter) Name() string { return l.name }
 
 // Limits are the rule's. An override may have moved them for some keys: see [Standing].
-func (l *Limiter) Limits() []window.Limit { return slices.Clone(l.rule.Limits) }
+func (l *Limiter) Limits() []Limit { return slices.Clone(l.limits) }
 
-// Overshoot is the most hits above a limit of the rule that all nodes can admit together as things
-// stand, or have admitted in windows that still count: what [NamespaceOptions.OnBackendFailure] lets
+// OvershootBound is the most hits above a limit of the rule that all nodes can admit together as
+// things stand, or have admitted in windows that still count: what [Options.OnBackendFailure] lets
 // the other nodes admit while the backend can't be reached. It is none while it can, and no hit
 // counts that this process has passed without it. More than 2^53-1 is told as that.
-func (l *Limiter) Overshoot() uint64 {
+func (l *Limiter) OvershootBound() uint64 {
 	l.namespace.mu.Lock()
 	defer l.namespace.mu.Unlock()
 	return l.namespace.node.Overshoot(l.rule.Index)
 }
 
-// Demand is what a request asks of one rule.
+// Demand is what a request asks of one rule. [Limiter.Demand] makes one.
 type Demand struct {
-	// Limiter is the rule's.
-	Limiter *Limiter
-	// Cost is how many hits the request takes. 0 asks whether the limits are kept as they stand,
-	// and takes nothing.
-	Cost uint64
-	// Key has the values of the key's selectors in a plugin's configuration: none for a rule with
-	// one counter for all. Different lists of parts are different keys.
-	Key []string
+	limiter *Limiter
+	key     Key
+	cost    uint64
 }
+
+// Demand asks for cost hits of a key, as [Limiter.Decide] does, for the function [Decide] to
+// decide.
+func (l *Limiter) Demand(key Key, cost uint64) Demand { return Demand{l, key, cost} }
 
 // Never is a [Decision.RetryAfter] that no waiting reaches: the cost is above a limit, or a limit
 // is 0.
@@ -94,63 +123,88 @@ type Decision struct {
 	// RetryAfter is 0 if the request was allowed. Otherwise the same request passes after this
 	// time, and not before, if nothing else comes. If no waiting helps, it is [Never].
 	RetryAfter time.Duration
-	// Now is when the request was decided, by the backend's clock as far as that is known.
-	Now time.Time
+	// At is when the request was decided, by the backend's clock as far as that is known.
+	At time.Time
 	// Standing is that of the tightest limit: the one with the least remaining. Among equals it is
 	// the one that takes longest, in whole seconds, until one more hit has room, and then the
 	// first.
 	Standing
-	// Limits are how all limits of all demands stand, in their order. [Limiter.Decide] leaves them
-	// out.
-	Limits []Standing
+	// Standings are those of all limits of all demands, in their order. [Limiter.Decide] leaves
+	// them out.
+	Standings []Standing
 }
 
 // Standing is how a limit stands after a decision.
 type Standing struct {
-	// Limiter is the rule's, and Limit the index of the limit among the rule's.
+	// Limiter is the rule's, and Index that of the limit among [Limiter.Limits].
 	Limiter *Limiter
-	Limit   int
-	// Of is the limit by which the key was decided: an override may have moved it.
-	Of window.Limit
+	Index   int
+	// Limit is the one by which the key was decided: an override may have moved it.
+	Limit Limit
 	// Remaining is how many hits the limit would still take now.
 	Remaining uint64
-	// RoomIn is the time until one more hit has room; 0 while nothing is used.
-	RoomIn time.Duration
+	// RoomAfter is the time until one more hit has room; 0 while nothing is used.
+	RoomAfter time.Duration
 	// ResetAfter is the time until the limit's window ends, its newest hit has left it, or its
 	// bucket is full. It is 0 if nothing runs.
 	ResetAfter time.Duration
 }
 
-// Decide asks for cost hits of a key, and counts them if every limit of the rule has room. It is
-// [Namespace.Decide] of one demand, without Decision.Limits. Unless it waits, it allocates nothing.
-func (l *Limiter) Decide(ctx context.Context, cost uint64, key ...string) (Decision, error) {
+// Allow reports whether one more hit of a key has room, and then counts it. It is false where there
+// is an error, which is as [Decide] says.
+func (l *Limiter) Allow(ctx context.Context, key ...string) (bool, error) {
+	return l.AllowN(ctx, key, 1)
+}
+
+// AllowN reports whether cost hits of a key have room, and then counts them. It is [Limiter.Allow]
+// of more hits than one.
+func (l *Limiter) AllowN(ctx context.Context, key Key, cost uint64) (bool, error) {
+	d, err := l.Decide(ctx, key, cost)
+	return d.Allowed, err
+}
+
+// Decide asks for cost hits of a key, and counts them if every limit of the rule has room. A cost
+// of 0 asks whether the limits are kept as they stand, and takes nothing.
+//
+// It is the function [Decide] of one demand, without the Standings. Unless it waits, it allocates
+// nothing.
+func (l *Limiter) Decide(ctx context.Context, key Key, cost uint64) (Decision, error) {
 	n := l.namespace
 	n.mu.Lock()
 	c := n.call()
-	c.add(l, cost, key)
+	c.add(l, key, cost)
 	return n.decide(ctx, c)
 }
 
 // Decide counts the hits of all demands if every limit of every rule has room, and otherwise of
-// none. The demands are of different rules of this namespace.
+// none. The demands are of different rules of one namespace. A request without demands is allowed.
 //
-// A request that only the backend can allow waits for it, for NamespaceOptions.Timeout at most. If
-// ctx ends meanwhile, the error is ctx's, and the request's hits are given back. After
-// [Namespace.Close] the error is [ErrClosed], and so it is if Close is cut short while the request
-// waits. The only other errors are of demands that are none, or of more than the backend can be asked
-// for at once where it decides every request.
-func (n *Namespace) Decide(ctx context.Context, demands ...Demand) (Decision, error) {
-	for i := range demands {
-		l := demands[i].Limiter
-		if l == nil || l.namespace != n {
-			return Decision{}, fmt.Errorf("ratelimit: namespace %q: demands[%d]: want a limiter of this namespace", n.name, i)
-		}
-		if slices.ContainsFunc(demands[:i], func(d Demand) bool { return d.Limiter == l }) {
-			return Decision{}, fmt.Errorf("ratelimit: namespace %q: demands[%d]: want one demand of rule %q", n.name, i, l.name)
-		}
-	}
+// A request that only the backend can allow waits for it, for [Options.Timeout] at most. If ctx
+// ends meanwhile, the error wraps ctx's, and the request's hits are given back; a request that does
+// not wait is decided whatever ctx says. After [Namespace.Close] the error wraps [ErrClosed], and
+// so it does if Close is cut short while the request waits. The only other errors are of demands
+// that can't be decided together, or of more than the backend can be asked for at once where it
+// decides every request. A backend that is away is no error: [Options.OnBackendFailure] decides.
+// With an error the request is not allowed.
+func Decide(ctx context.Context, demands ...Demand) (Decision, error) {
 	if len(demands) == 0 {
 		return Decision{Allowed: true}, nil
+	}
+	var n *Namespace
+	for i := range demands {
+		l := demands[i].limiter
+		if l == nil {
+			return Decision{}, fmt.Errorf("ratelimit: demands[%d]: want one of a limiter", i)
+		}
+		if i == 0 {
+			n = l.namespace
+		}
+		if l.namespace != n {
+			return Decision{}, fmt.Errorf("ratelimit: demands[%d]: want rules of one namespace, got one of %q and one of %q", i, n.name, l.namespace.name)
+		}
+		if slices.ContainsFunc(demands[:i], func(d Demand) bool { return d.limiter == l }) {
+			return Decision{}, fmt.Errorf("ratelimit: namespace %q: demands[%d]: want one demand of rule %q", n.name, i, l.name)
+		}
 	}
 	if n.exact {
 		if err := fitTake(demands); err != nil {
@@ -160,7 +214,7 @@ func (n *Namespace) Decide(ctx context.Context, demands ...Demand) (Decision, er
 	n.mu.Lock()
 	c := n.call()
 	for i := range demands {
-		c.add(demands[i].Limiter, demands[i].Cost, demands[i].Key)
+		c.add(demands[i].limiter, demands[i].key, demands[i].cost)
 	}
 	c.all = true
 	return n.decide(ctx, c)
@@ -171,7 +225,7 @@ func (n *Namespace) Decide(ctx context.Context, demands ...Demand) (Decision, er
 func fitTake(demands []Demand) error {
 	limits, answer := 0, wire.GrantSize
 	for i := range demands {
-		of := demands[i].Limiter.rule.Limits
+		of := demands[i].limiter.rule.Limits
 		limits += len(of)
 		for j := range of {
 			answer += wire.RoomSize(&of[j])
@@ -205,7 +259,7 @@ func (n *Namespace) call() (c *call) {
 		c, n.calls = n.calls[last], n.calls[:last]
 	} else {
 		c = &call{namespace: n, told: make(chan struct{}, 1)}
-		c.wait.Waiter = c
+		c.wait.Request = c
 	}
 	n.taken++
 	c.demands, c.limiters, c.all, c.asking = c.demands[:0], c.limiters[:0], false, false
@@ -219,12 +273,9 @@ func (n *Namespace) release(c *call) {
 }
 
 // add adds a demand.
-func (c *call) add(l *Limiter, cost uint64, key []string) {
+func (c *call) add(l *Limiter, key Key, cost uint64) {
 	d := c.demand(l.rule)
-	d.Cost = cost
-	for _, part := range key {
-		d.Key = counter.AppendPart(d.Key, part)
-	}
+	d.Key, d.Cost = key.append(d.Key), cost
 	c.limiters = append(c.limiters, l)
 }
 
@@ -258,7 +309,7 @@ func (n *Namespace) decide(ctx context.Context, c *call) (decision Decision, err
 	return c.decision, nil
 }
 
-// Decided implements node.Waiter. The namespace's lock is held.
+// Decided implements node.Request. The namespace's lock is held.
 func (c *call) Decided(demands []node.Demand, now int64, verdict counter.Verdict) {
 	if !c.asking {
 		c.conclude(demands, now, verdict)
@@ -294,7 +345,7 @@ func (c *call) await(ctx context.Context) error {
 // conclude describes what was decided.
 func (c *call) conclude(demands []node.Demand, now int64, verdict counter.Verdict) {
 	d := &c.decision
-	*d = Decision{Allowed: verdict == counter.Allowed, Now: time.Unix(0, now)}
+	*d = Decision{Allowed: verdict == counter.Allowed, At: time.Unix(0, now)}
 	if !d.Allowed {
 		d.RetryAfter = Never
 		if at, ok := node.RetryAt(demands, now); ok {
@@ -305,14 +356,14 @@ func (c *call) conclude(demands []node.Demand, now int64, verdict counter.Verdic
 		for j := range demands[i].Rule.Limits {
 			s := demands[i].Standing(j, now)
 			standing := Standing{
-				Limiter: c.limiters[i], Limit: j, Of: demands[i].Rule.Limits[j], Remaining: s.Remaining,
-				RoomIn: time.Duration(s.Next), ResetAfter: time.Duration(max(s.Reset, 0)),
+				Limiter: c.limiters[i], Index: j, Limit: Limit{limit: demands[i].Rule.Limits[j]}, Remaining: s.Remaining,
+				RoomAfter: time.Duration(s.Next), ResetAfter: time.Duration(max(s.Reset, 0)),
 			}
 			if d.Limiter == nil || standing.tighter(&d.Standing) {
 				d.Standing = standing
 			}
 			if c.all {
-				d.Limits = append(d.Limits, standing)
+				d.Standings = append(d.Standings, standing)
 			}
 		}
 	}
@@ -321,5 +372,5 @@ func (c *call) conclude(demands []node.Demand, now int64, verdict counter.Verdic
 // tighter reports whether s is to be told of rather than other, which comes before it.
 func (s *Standing) tighter(other *Standing) bool {
 	seconds := func(d time.Duration) time.Duration { return (d + time.Second - 1) / time.Second }
-	return s.Remaining < other.Remaining || s.Remaining == other.Remaining && seconds(s.RoomIn) > seconds(other.RoomIn)
+	return s.Remaining < other.Remaining || s.Remaining == other.Remaining && seconds(s.RoomAfter) > seconds(other.RoomAfter)
 }

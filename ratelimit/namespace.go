@@ -13,14 +13,15 @@ import (
 	"weir/window"
 )
 
-// Namespace is a set of counters: those of rules, and sliding windows of keys without a limit. Use
-// [Instance.NewNamespace] to make one.
+// Namespace is a set of counters: those of rules, and those of keys whose rates are told. Use
+// [NewNamespace] to make one.
 type Namespace struct {
-	instance *Instance
+	instance *Instance // nil if it is in none
+	clock    func() time.Time
 	name     string
 	rules    []node.Rule
 	limiters map[string]*Limiter
-	windows  []sized
+	windows  []rated
 	exact    bool
 
 	backend     Backend
@@ -61,7 +62,7 @@ var (
 )
 
 // Now implements node.Host.
-func (h *host) Now() int64 { return h.namespace.instance.now().UnixNano() }
+func (h *host) Now() int64 { return h.namespace.clock().UnixNano() }
 
 // TickEvery implements node.Host.
 func (h *host) TickEvery(millis uint32) {
@@ -96,7 +97,7 @@ func (n *Namespace) push(number uint64, push []byte, ticket node.Ticket) {
 	cancel()
 	outcome := node.PushAnswered
 	switch {
-	case errors.Is(err, ErrRefused):
+	case errors.Is(err, ErrPushRefused):
 		outcome = node.PushRefused
 	case err != nil:
 		outcome = node.PushLost
@@ -168,7 +169,7 @@ func (n *Namespace) leave() (leaves bool) {
 
 // now is the time by the backend's clock, as far as that is known, in nanoseconds. Call it with the
 // lock held.
-func (n *Namespace) now() int64 { return n.node.Time(n.instance.now().UnixNano()) }
+func (n *Namespace) now() int64 { return n.node.Time(n.clock().UnixNano()) }
 
 // Sync pushes what was counted before, whether or not it is due, and waits for the answers. Then
 // the backend has all of it, and the totals of what was pushed are those of all nodes. No program
@@ -246,10 +247,10 @@ func (n *Namespace) out(last uint64) bool {
 // Close pushes what was counted, gives back what was leased, and ends the namespace's goroutines.
 //
 // From now on calls fail with [ErrClosed]. Those that wait for the backend get its answer first, or
-// are decided when their time is over: NamespaceOptions.Timeout bounds that. Then Close waits until
+// are decided when their time is over: Options.Timeout bounds that. Then Close waits until
 // the backend has all, for five seconds at most. It fails if the backend can't be reached, or if ctx
 // ends before. In the latter case calls that still wait fail with ErrClosed, too: a program that ends
-// lets nobody pass whom the backend has not. After Close the name may be defined again.
+// lets nobody pass whom the backend has not. After Close an [Instance] has the name free again.
 //
 // Only the first Close does anything. Others wait for it, and return its error or that of their ctx.
 func (n *Namespace) Close(ctx context.Context) error {
@@ -269,9 +270,9 @@ func (n *Namespace) Close(ctx context.Context) error {
 	if n.backend != nil {
 		n.closing = n.end(ctx)
 	}
-	n.instance.mu.Lock()
-	delete(n.instance.namespaces, n.name)
-	n.instance.mu.Unlock()
+	if n.instance != nil {
+		n.instance.forget(n.name)
+	}
 	close(n.gone)
 	return n.closing
 }
@@ -300,21 +301,26 @@ func (n *Namespace) end(ctx context.Context) (err error) {
 // else: the node itself gives up a second before.
 const longestLeaving = 6 * time.Second
 
-// Stats are what a namespace has counted of its own doings since it was defined.
+// Stats are what a namespace has counted of its own doings since it was defined. They are named as
+// the plugin's metrics are.
 type Stats struct {
 	// Nodes is how many nodes share the limits, as the backend has it; 0 if that is not known.
 	Nodes uint64
-	// Waited requests have waited for the backend. Alone were decided without it, as it was away, or
-	// as too many waited already. Crowded are the latter. Late are those of Alone that have waited: the
-	// backend's answer was late, or there was none.
-	Waited, Alone, Crowded, Late uint64
-	// Pushed hits were sent to the backend. Failed pushes were not taken, and are sent again.
-	Pushed, Failed uint64
-	// Evicted counters had to make room before they expired.
-	Evicted uint64
-	// Lost is the hits that will never reach the backend. There were more evicted counters than can
-	// wait to be pushed, or the backend has refused pushes for good.
-	Lost uint64
+	// WaitedRequests have waited for the backend.
+	WaitedRequests uint64
+	// DecidedAlone are requests that were decided without the backend, as it was away, or as too
+	// many waited already. CrowdedRequests are the latter of them. LateRequests are those that have
+	// waited: the backend's answer was late, or there was none.
+	DecidedAlone, CrowdedRequests, LateRequests uint64
+	// PushedHits were sent to the backend.
+	PushedHits uint64
+	// FailedPushes were not taken by the backend, and are sent again.
+	FailedPushes uint64
+	// LostHits will never reach the backend. There were more evicted counters than can wait to be
+	// pushed, or the backend has refused pushes for good.
+	LostHits uint64
+	// EvictedCounters had to make room before they expired.
+	EvictedCounters uint64
 }
 
 // Stats says what the namespace has counted of its own doings.
@@ -323,7 +329,8 @@ func (n *Namespace) Stats() Stats {
 	defer n.mu.Unlock()
 	t := &n.node.Tallies
 	return Stats{
-		Nodes: n.node.Nodes(), Waited: t.Waited, Alone: t.Alone, Crowded: t.Crowded, Late: t.Late, Pushed: t.Pushed, Failed: t.Failed,
-		Evicted: t.Evicted, Lost: t.Lost,
+		Nodes: n.node.Nodes(), WaitedRequests: t.Waited,
+		DecidedAlone: t.Alone, CrowdedRequests: t.Crowded, LateRequests: t.Late,
+		PushedHits: t.Pushed, FailedPushes: t.Failed, LostHits: t.Lost, EvictedCounters: t.Evicted,
 	}
 }

@@ -78,10 +78,10 @@ func (w *world) set(change func()) {
 }
 
 // node defines a namespace of the world. It is closed when the test ends.
-func (w *world) node(t *testing.T, o NamespaceOptions) *Namespace {
+func (w *world) node(t *testing.T, o Options) *Namespace {
 	t.Helper()
 	o.Name, o.Backend = "test", w
-	n, err := New(Options{}).NewNamespace(o)
+	n, err := NewNamespace(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,11 +110,11 @@ func pause(d time.Duration) {
 	synctest.Wait()
 }
 
-func rule(limits ...window.Limit) []Rule { return []Rule{{Name: "r", Limits: limits}} }
+func rule(limits ...Limit) []Rule { return []Rule{{Name: "r", Limits: limits}} }
 
 // kinds are a limit of each kind that lasts longer than a test.
-func kinds(limit uint64) map[string]window.Limit {
-	return map[string]window.Limit{
+func kinds(limit uint64) map[string]Limit {
+	return map[string]Limit{
 		"fixed": FixedWindow(limit, time.Hour), "first hit": FirstHitWindow(limit, time.Hour), "sliding": SlidingWindow(limit, time.Hour),
 		"buckets": SlidingBuckets(limit, time.Hour, time.Minute), "log": SlidingLog(limit, time.Hour), "tokens": TokenBucket(1, 24*time.Hour, limit),
 	}
@@ -135,7 +135,7 @@ func TestNodesKeepOneLimit(t *testing.T) {
 					var mu sync.Mutex
 					var clients sync.WaitGroup
 					for i := range nodes {
-						n := w.node(t, NamespaceOptions{Rules: rule(l), Exact: exact})
+						n := w.node(t, Options{Rules: rule(l), Exact: exact})
 						clients.Go(func() {
 							random := rand.New(rand.NewPCG(1, uint64(i)))
 							var requests sync.WaitGroup
@@ -180,7 +180,7 @@ func TestLimitIsLowered(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		high, low := NamespaceOptions{Rules: rule(TokenBucket(1000, time.Minute, 1000))}, NamespaceOptions{Rules: rule(TokenBucket(10, time.Minute, 10))}
+		high, low := Options{Rules: rule(TokenBucket(1000, time.Minute, 1000))}, Options{Rules: rule(TokenBucket(10, time.Minute, 10))}
 		change := func(n *Namespace) *Namespace {
 			if err := n.Close(t.Context()); err != nil {
 				t.Fatal(err)
@@ -226,8 +226,8 @@ func TestTwoLimitsBesideEachOther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		one := w.node(t, NamespaceOptions{Rules: rule(TokenBucket(1000, time.Minute, 1000))})
-		two := w.node(t, NamespaceOptions{Rules: rule(TokenBucket(10, time.Minute, 10))})
+		one := w.node(t, Options{Rules: rule(TokenBucket(1000, time.Minute, 1000))})
+		two := w.node(t, Options{Rules: rule(TokenBucket(10, time.Minute, 10))})
 		const lasts = 10 * time.Minute
 		start := time.Now()
 		var high, low time.Duration // that their tokens take
@@ -256,7 +256,7 @@ func TestExactlyOnce(t *testing.T) {
 				random := rand.New(rand.NewPCG(3, 4))
 				w.loseOneOf(4)
 				var failures int
-				options := NamespaceOptions{
+				options := Options{
 					Rules: rule(FixedWindow(1e9, 240*time.Hour)), Exact: exact, Capacity: 32, // so that counters make room
 					OnPushError: func(err error) {
 						w.set(func() { failures++ })
@@ -282,7 +282,7 @@ func TestExactlyOnce(t *testing.T) {
 					if err := n.Close(t.Context()); err != nil {
 						t.Error(err)
 					}
-					lost += int64(n.Stats().Lost)
+					lost += int64(n.Stats().LostHits)
 				}
 				if got := w.sum(t); got != total || lost != 0 {
 					t.Errorf("the backend has %d, and %d were lost, want %d", got, lost, total)
@@ -298,13 +298,13 @@ func TestExactlyOnce(t *testing.T) {
 // While the backend is away, the mode decides; when it is back, it hears of what was counted.
 func TestBackendFailure(t *testing.T) {
 	t.Parallel()
-	for mode, want := range map[FailureMode]struct{ passed, counted int }{CountHere: {10, 10}, AllowAll: {30, 0}, RejectAll: {0, 0}} {
+	for mode, want := range map[FailureMode]struct{ passed, counted int }{FailLocal: {10, 10}, FailAllow: {30, 0}, FailDeny: {0, 0}} {
 		for _, exact := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%d/exact=%v", mode, exact), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
 					w := newWorld()
-					n := w.node(t, NamespaceOptions{Rules: rule(FixedWindow(10, 240*time.Hour)), Exact: exact, OnBackendFailure: mode})
+					n := w.node(t, Options{Rules: rule(FixedWindow(10, 240*time.Hour)), Exact: exact, OnBackendFailure: mode})
 					w.set(func() { w.away = true })
 					passed := 0
 					for range 30 {
@@ -312,10 +312,10 @@ func TestBackendFailure(t *testing.T) {
 							passed++
 						}
 					}
-					if got, most := limiter(t, n, "r").Overshoot(), map[FailureMode]uint64{AllowAll: window.MaxHits, CountHere: window.MaxHits}[mode]; got != most {
+					if got, most := limiter(t, n, "r").OvershootBound(), map[FailureMode]uint64{FailAllow: window.MaxHits, FailLocal: window.MaxHits}[mode]; got != most {
 						t.Errorf("%d hits above the limit are possible, want %d", got, most)
 					}
-					if passed != want.passed || n.Stats().Alone == 0 {
+					if passed != want.passed || n.Stats().DecidedAlone == 0 {
 						t.Errorf("%d passed, want %d; %+v", passed, want.passed, n.Stats())
 					}
 					w.set(func() { w.away = false })
@@ -339,12 +339,12 @@ func TestWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		w.slow = true
-		n := w.node(t, NamespaceOptions{Rules: rule(FixedWindow(10, 240*time.Hour)), Exact: true, Timeout: 300 * time.Millisecond})
+		n := w.node(t, Options{Rules: rule(FixedWindow(10, 240*time.Hour)), Exact: true, Timeout: 300 * time.Millisecond})
 		l := limiter(t, n, "r")
 		start := time.Now()
 		ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer stop()
-		if _, err := l.Decide(ctx, 3, "ann"); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 100*time.Millisecond {
+		if _, err := l.Decide(ctx, Key{"ann"}, 3); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 100*time.Millisecond {
 			t.Errorf("got %v after %v", err, time.Since(start))
 		}
 		start = time.Now()
@@ -372,7 +372,7 @@ func TestCloseWithoutBackend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		w.slow = true
-		n := w.node(t, NamespaceOptions{Rules: rule(FixedWindow(10, time.Hour)), Exact: true})
+		n := w.node(t, Options{Rules: rule(FixedWindow(10, time.Hour)), Exact: true})
 		decided := make(chan Decision)
 		go func() { decided <- decide(t, limiter(t, n, "r"), 3, "ann") }()
 		pause(50 * time.Millisecond)
@@ -392,13 +392,13 @@ func TestClock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		late := New(Options{Now: func() time.Time { return time.Now().Add(-40 * time.Second) }})
-		n, err := late.NewNamespace(NamespaceOptions{Name: "test", Backend: w, Rules: rule(FixedWindow(10, time.Minute))})
+		late := func() time.Time { return time.Now().Add(-40 * time.Second) }
+		n, err := NewNamespace(Options{Name: "test", Now: late, Backend: w, Rules: rule(FixedWindow(10, time.Minute))})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer n.Close(context.Background())
-		on := w.node(t, NamespaceOptions{Rules: rule(FixedWindow(10, time.Minute))})
+		on := w.node(t, Options{Rules: rule(FixedWindow(10, time.Minute))})
 		pause(time.Second)
 		passed := 0
 		for range 20 {
@@ -407,7 +407,7 @@ func TestClock(t *testing.T) {
 				if d.Allowed {
 					passed++
 				}
-				if off := time.Since(d.Now); off > 50*time.Millisecond || off < -50*time.Millisecond {
+				if off := time.Since(d.At); off > 50*time.Millisecond || off < -50*time.Millisecond {
 					t.Fatalf("decided %v ago", off)
 				}
 			}
@@ -426,7 +426,7 @@ func TestRatesConverge(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		options := NamespaceOptions{WindowSizes: []time.Duration{time.Minute}}
+		options := Options{Windows: []time.Duration{time.Minute}}
 		one, two := w.node(t, options), w.node(t, options)
 		increment(t, one, "k", time.Minute, 10)
 		if err := one.Sync(t.Context()); err != nil {
@@ -443,7 +443,7 @@ func TestRatesConverge(t *testing.T) {
 		if got := rate(t, one, "k", time.Minute); got != left+10 {
 			t.Errorf("previous 40, current 10: got %v, want %v", got, left+10)
 		}
-		if got, err := one.SlidingWindowWith(t.Context(), "k", time.Minute, 5); err != nil || got != left+15 {
+		if got, err := one.RateWith(t.Context(), Key{"k"}, time.Minute, 5); err != nil || got != left+15 {
 			t.Errorf("with another diff, which comes on top of what was pushed: got %v, %v, want %v", got, err, left+15)
 		}
 		// Once nothing is left of a key, nobody asks for it any more.
@@ -466,7 +466,7 @@ func TestCountsConverge(t *testing.T) {
 		w := newWorld()
 		random := rand.New(rand.NewPCG(1, 2))
 		w.loseOneOf(8)
-		options := NamespaceOptions{WindowSizes: []time.Duration{240 * time.Hour}, Timeout: time.Second}
+		options := Options{Windows: []time.Duration{240 * time.Hour}, Timeout: time.Second}
 		nodes := []*Namespace{w.node(t, options), w.node(t, options), w.node(t, options)}
 		want := map[string]float64{}
 		for range 2000 {
@@ -502,7 +502,7 @@ func testIdentity(t *testing.T, secret string) {
 		identities := counter.NewIdentities(secret)
 		want := identities.Of([]byte("\x08per-user\x03ann"))
 		w := newWorld()
-		n := w.node(t, NamespaceOptions{KeySecret: secret, Rules: []Rule{{Name: "per-user", Limits: []window.Limit{SlidingWindow(10, time.Minute)}}}})
+		n := w.node(t, Options{KeySecret: secret, Rules: []Rule{{Name: "per-user", Limits: []Limit{SlidingWindow(10, time.Minute)}}}})
 		decide(t, limiter(t, n, "per-user"), 1, "ann")
 		if err := n.Sync(t.Context()); err != nil {
 			t.Fatal(err)
@@ -527,7 +527,7 @@ func TestABackendThatDisagrees(t *testing.T) {
 		lost   uint64
 		want   string
 	}{
-		"refused": {func([]byte) ([]byte, error) { return nil, fmt.Errorf("%w: too odd", ErrRefused) }, 3, "push refused: too odd"},
+		"refused": {func([]byte) ([]byte, error) { return nil, fmt.Errorf("%w: too odd", ErrPushRefused) }, 3, "push refused: too odd"},
 		"another answer": {func([]byte) ([]byte, error) {
 			return wire.AppendAnswer(nil, &wire.Answer{}), nil
 		}, 0, "want the push's answer, got another one"},
@@ -536,7 +536,7 @@ func TestABackendThatDisagrees(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				n, err := New(Options{}).NewNamespace(NamespaceOptions{Name: "test", Backend: answers(test.answer), WindowSizes: []time.Duration{time.Hour}})
+				n, err := NewNamespace(Options{Name: "test", Backend: answers(test.answer), Windows: []time.Duration{time.Hour}})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -546,7 +546,7 @@ func TestABackendThatDisagrees(t *testing.T) {
 				if err := n.Sync(t.Context()); err == nil || !strings.Contains(err.Error(), test.want) {
 					t.Errorf("got %v, want %q", err, test.want)
 				}
-				if got := n.Stats().Lost; got != test.lost {
+				if got := n.Stats().LostHits; got != test.lost {
 					t.Errorf("%d hits lost, want %d", got, test.lost)
 				}
 				n.Close(context.Background())
@@ -566,8 +566,8 @@ func TestEverythingAtOnce_hammer(t *testing.T) {
 	const workers, hits = 6, 600
 	w := newWorld()
 	w.trip = 0
-	n := w.node(t, NamespaceOptions{
-		Capacity: 32, WindowSizes: []time.Duration{240 * time.Hour}, SyncRate: time.Millisecond, Timeout: time.Minute,
+	n := w.node(t, Options{
+		Capacity: 32, Windows: []time.Duration{240 * time.Hour}, SyncRate: time.Millisecond, Timeout: time.Minute,
 		Rules: rule(FixedWindow(1e9, 240*time.Hour)),
 	})
 	l := limiter(t, n, "r")
@@ -580,7 +580,7 @@ func TestEverythingAtOnce_hammer(t *testing.T) {
 				if !decide(t, l, 1, key).Allowed {
 					t.Error("refused far below the limit")
 				}
-				if _, err := n.Increment(t.Context(), key, 240*time.Hour, 1); err != nil {
+				if _, err := n.Increment(t.Context(), Key{key}, 240*time.Hour, 1); err != nil {
 					t.Error(err)
 				}
 				if i%200 == 0 {
@@ -595,7 +595,7 @@ func TestEverythingAtOnce_hammer(t *testing.T) {
 	if err := n.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if got, lost := w.sum(t), int64(n.Stats().Lost); got+lost != 2*workers*hits || lost != 0 {
+	if got, lost := w.sum(t), int64(n.Stats().LostHits); got+lost != 2*workers*hits || lost != 0 {
 		t.Errorf("the backend has %d hits, %d are lost, want %d in all", got, lost, 2*workers*hits)
 	}
 }
@@ -608,7 +608,7 @@ func TestExactFitsOneQuestion(t *testing.T) {
 	for _, test := range []struct {
 		exact bool
 		rules int
-		limit window.Limit
+		limit Limit
 		want  string
 	}{
 		{true, 128, fixed, ""},
@@ -623,17 +623,17 @@ func TestExactFitsOneQuestion(t *testing.T) {
 			w := newWorld()
 			var rules []Rule
 			for i := range test.rules {
-				rules = append(rules, Rule{Name: fmt.Sprint("r", i), Limits: slices.Repeat([]window.Limit{test.limit}, 8)})
+				rules = append(rules, Rule{Name: fmt.Sprint("r", i), Limits: slices.Repeat([]Limit{test.limit}, 8)})
 			}
-			nodes := []*Namespace{w.node(t, NamespaceOptions{Rules: rules, Exact: test.exact}), w.node(t, NamespaceOptions{Rules: rules, Exact: test.exact})}
+			nodes := []*Namespace{w.node(t, Options{Rules: rules, Exact: test.exact}), w.node(t, Options{Rules: rules, Exact: test.exact})}
 			passed, got := uint64(0), ""
-			for i := range 2 * (test.limit.Max/100 + 5) {
+			for i := range 2 * (test.limit.Quota()/100 + 5) {
 				n := nodes[i%2]
 				var demands []Demand
 				for j := range rules {
-					demands = append(demands, Demand{Limiter: limiter(t, n, rules[j].Name), Cost: max(1, test.limit.Max/5)})
+					demands = append(demands, limiter(t, n, rules[j].Name).Demand(nil, max(1, test.limit.Quota()/5)))
 				}
-				d, err := n.Decide(t.Context(), demands...)
+				d, err := Decide(t.Context(), demands...)
 				if err != nil {
 					got = err.Error()
 				}

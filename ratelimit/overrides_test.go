@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"weir/internal/wire"
-	"weir/window"
 )
 
 // An override that is set while a program runs decides its key, which keeps its counter, and a
@@ -14,8 +13,8 @@ import (
 func TestOverride(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		n, err := New(Options{}).NewNamespace(NamespaceOptions{
-			Name: "shop", Backend: w, Rules: []Rule{{Name: "per-user", Limits: []window.Limit{FixedWindow(3, 24*time.Hour)}}},
+		n, err := NewNamespace(Options{
+			Name: "shop", Backend: w, Rules: []Rule{{Name: "per-user", Limits: []Limit{FixedWindow(3, 24*time.Hour)}}},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -27,7 +26,7 @@ func TestOverride(t *testing.T) {
 		}()
 		l := limiter(t, n, "per-user")
 		for i := range 4 {
-			if d := decide(t, l, 1, "ann"); d.Allowed != (i < 3) || d.Of.Max != 3 {
+			if d := decide(t, l, 1, "ann"); d.Allowed != (i < 3) || d.Limit.Quota() != 3 {
 				t.Errorf("request %d: %+v", i, d)
 			}
 		}
@@ -40,11 +39,11 @@ func TestOverride(t *testing.T) {
 		}
 		<-time.After(defaultSyncRate)
 		for i := range 3 {
-			if d := decide(t, l, 1, "ann"); d.Allowed != (i < 2) || d.Of.Max != 5 {
+			if d := decide(t, l, 1, "ann"); d.Allowed != (i < 2) || d.Limit.Quota() != 5 {
 				t.Errorf("request %d after the change: %+v", i, d)
 			}
 		}
-		if d := decide(t, l, 1, "bob"); !d.Allowed || d.Of.Max != 3 {
+		if d := decide(t, l, 1, "bob"); !d.Allowed || d.Limit.Quota() != 3 {
 			t.Errorf("another key: %+v", d)
 		}
 		<-time.After(defaultSyncRate)

@@ -18,7 +18,7 @@ import (
 )
 
 var (
-	// ErrDefined is wrapped by the error of a second definition of a namespace.
+	// ErrDefined is wrapped by the error of a second definition of a namespace in an [Instance].
 	ErrDefined = errors.New("already defined")
 	// ErrNotDefined is wrapped by errors of windows and rules that a namespace was not defined
 	// with.
@@ -27,65 +27,53 @@ var (
 	ErrClosed = errors.New("closed")
 )
 
-// Options has what an instance can be told. The zero value is good.
-type Options struct {
-	// Now is the clock, time.Now if nil. Windows follow Unix time.
-	Now func() time.Time
-}
-
-// Instance is a set of namespaces. Two instances share nothing but what they count in one backend.
-// Use [New] to make one.
+// Instance is a set of namespaces that have different names. The zero value is an empty one.
+// Programs need none unless several parts of them define namespaces, and must not define one twice.
 type Instance struct {
-	now func() time.Time
-
-	mu         sync.Mutex
-	namespaces map[string]*Namespace
-}
-
-// New returns an instance without namespaces.
-func New(o Options) *Instance {
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	return &Instance{now: o.Now, namespaces: map[string]*Namespace{}}
+	mu      sync.Mutex
+	defined map[string]bool
 }
 
 // FailureMode is what becomes of requests while the backend can't be reached.
 type FailureMode uint8
 
 const (
-	// CountHere decides from what is known here, and pushes the hits later.
-	CountHere FailureMode = iota
-	// AllowAll lets every request pass, uncounted.
-	AllowAll
-	// RejectAll lets none pass.
-	RejectAll
+	// FailLocal decides from what is known here, and pushes the hits later.
+	FailLocal FailureMode = iota
+	// FailAllow lets every request pass, uncounted.
+	FailAllow
+	// FailDeny lets none pass.
+	FailDeny
 )
 
-// NamespaceOptions define a namespace.
-type NamespaceOptions struct {
-	// Name isolates the namespace's counters, in the instance and in the backend: 1 to 64 of
+// Options define a namespace. All but the name have defaults.
+type Options struct {
+	// Name isolates the namespace's counters, in the backend and in an [Instance]: 1 to 64 of
 	// A-Za-z0-9._-.
 	Name string
-	// WindowSizes are the windows of [Namespace.Increment] and [Namespace.SlidingWindow].
-	WindowSizes []time.Duration
-	// Rules are the rules of [Namespace.Limiter]. There are at most 256 rules and window sizes.
+	// Rules are the rules of [Namespace.Limiter].
 	Rules []Rule
-	// Capacity is how many counters (keys of a rule, or of a window size) the namespace is made
-	// for, 65,536 if 0. It takes about 96 bytes for each, 48 more for each further limit of the
-	// rule with most, and more for logs and sub-buckets. If there are more, the rule or window size
-	// that has most of a page of them makes room: those with the least share of their limit are
-	// forgotten, but their hits are not lost. A counter without a limit ranks as if it had one of
-	// 1,000.
+	// Windows are those of [Namespace.Increment] and [Namespace.Rate]. There are at most 256 rules
+	// and windows.
+	Windows []time.Duration
+	// Capacity is how many counters (keys of a rule, or of a window) the namespace is made for,
+	// 65,536 if 0. It takes about 96 bytes for each that there is, 48 more for each further limit
+	// of the rule with most, and more for logs and sub-buckets. If there are more, the rule or
+	// window that has most of a page of them makes room: those with the least share of their limit
+	// are forgotten, but their hits are not lost. A counter without a limit ranks as if it had one
+	// of 1,000.
 	Capacity int
+	// Now is the clock, time.Now if nil. Windows follow Unix time.
+	Now func() time.Time
 
 	// Backend has the totals of all nodes. Without one the namespace counts in this process only,
-	// and the fields that follow are left out.
+	// and the fields that follow are left out. Close it after the namespace, which does not.
 	Backend Backend
 	// SyncRate is the interval between two pushes of a key, a millisecond or more; 1 s if 0.
 	SyncRate time.Duration
-	// Exact has the backend decide every request, at once for all of its demands. These may have
-	// 1,024 limits, and fewer of large logs. SyncRate is to be left out then.
+	// Exact has the backend decide every request, at once for all of its demands: the sync_rate of
+	// 0 of a plugin's configuration. The demands may have 1,024 limits, and fewer of large logs.
+	// SyncRate is to be left out then.
 	Exact bool
 	// Timeout is how long a push may take, and so a request that waits for it, a millisecond or
 	// more; 200 ms if 0.
@@ -112,45 +100,64 @@ const (
 	maxRules = 256
 )
 
-// NewNamespace defines a namespace. A name is defined once, until the namespace is closed: the
-// error of a second definition wraps [ErrDefined], and leaves the first one as it is. Other errors
-// name the option and the value. A namespace with a backend is to be closed.
-func (in *Instance) NewNamespace(o NamespaceOptions) (*Namespace, error) {
-	n, err := in.define(o)
+// NewNamespace makes a namespace. Errors name the option and the value. A namespace with a backend
+// is to be closed.
+func NewNamespace(o Options) (*Namespace, error) {
+	n, err := newNamespace(o)
 	if err != nil {
 		return nil, fmt.Errorf("ratelimit: namespace %.80q: %w", o.Name, err)
 	}
 	return n, nil
 }
 
-func (in *Instance) define(o NamespaceOptions) (*Namespace, error) {
+// NewNamespace is the function [NewNamespace], and defines a name once, until the namespace is
+// closed: the error of a second definition wraps [ErrDefined], and leaves the first one as it is.
+func (in *Instance) NewNamespace(o Options) (*Namespace, error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.defined[o.Name] {
+		return nil, fmt.Errorf("ratelimit: namespace %.80q: %w", o.Name, ErrDefined)
+	}
+	n, err := NewNamespace(o)
+	if err != nil {
+		return nil, err
+	}
+	if in.defined == nil {
+		in.defined = map[string]bool{}
+	}
+	in.defined[o.Name], n.instance = true, in
+	return n, nil
+}
+
+// forget lets a name be defined again.
+func (in *Instance) forget(name string) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	delete(in.defined, name)
+}
+
+func newNamespace(o Options) (*Namespace, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
 	n := &Namespace{
-		instance: in, name: o.Name, backend: o.Backend, timeout: o.Timeout, onPushError: o.OnPushError,
+		clock: o.Now, name: o.Name, backend: o.Backend, timeout: o.Timeout, onPushError: o.OnPushError,
 		exact: o.Exact, limiters: map[string]*Limiter{}, pushed: make(chan struct{}), gone: make(chan struct{}),
 	}
 	if err := n.compile(&o); err != nil {
 		return nil, err
 	}
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	if in.namespaces[o.Name] != nil {
-		return nil, ErrDefined
-	}
 	h := &host{n}
 	options := &node.Options{
 		Namespace: o.Name, Data: &n.data, Capacity: o.Capacity, Rules: n.rules,
 		Random: rand.Uint64,
-		Host:   h, Owner: h, Timeout: int64(o.Timeout), Fallback: node.Fallback(o.OnBackendFailure),
+		Host:   h, Owner: h, Timeout: int64(o.Timeout), OnBackendFailure: node.FailureMode(o.OnBackendFailure),
 		KeySecret: o.KeySecret,
 	}
 	var err error
 	if n.node, err = node.New(options); err != nil {
 		return nil, err
 	}
-	in.namespaces[o.Name] = n
 	if o.Backend != nil {
 		n.start()
 	}
@@ -158,7 +165,7 @@ func (in *Instance) define(o NamespaceOptions) (*Namespace, error) {
 }
 
 // complete checks the options, and puts the defaults in.
-func (o *NamespaceOptions) complete() error {
+func (o *Options) complete() error {
 	switch {
 	case !store.ValidNamespace(o.Name):
 		return fmt.Errorf("name: want 1 to %d of A-Za-z0-9._-", wire.MaxNamespace)
@@ -170,14 +177,17 @@ func (o *NamespaceOptions) complete() error {
 		return fmt.Errorf("timeout: want 1ms to %v, or 0 for %v, got %v", time.Hour, defaultTimeout, o.Timeout)
 	case o.Exact && o.SyncRate != 0:
 		return fmt.Errorf("sync rate: want none where the backend decides every request, got %v", o.SyncRate)
-	case o.OnBackendFailure > RejectAll:
-		return fmt.Errorf("on backend failure: want CountHere, AllowAll or RejectAll, got %d", o.OnBackendFailure)
+	case o.OnBackendFailure > FailDeny:
+		return fmt.Errorf("on backend failure: want FailLocal, FailAllow or FailDeny, got %d", o.OnBackendFailure)
 	case o.KeySecret != "" && len(o.KeySecret) < minKeySecret:
 		return fmt.Errorf("key secret: want %d bytes or more", minKeySecret)
-	case o.Backend == nil && (o.KeySecret != "" || o.SyncRate != 0 || o.Exact || o.Timeout != 0 || o.OnBackendFailure != CountHere):
+	case o.Backend == nil && (o.KeySecret != "" || o.SyncRate != 0 || o.Exact || o.Timeout != 0 || o.OnBackendFailure != FailLocal):
 		return errors.New("backend: want one, as options say how it is used")
-	case len(o.Rules)+len(o.WindowSizes) > maxRules:
-		return fmt.Errorf("rules: want at most %d with the window sizes, got %d", maxRules, len(o.Rules)+len(o.WindowSizes))
+	case len(o.Rules)+len(o.Windows) > maxRules:
+		return fmt.Errorf("rules: want at most %d with the windows, got %d", maxRules, len(o.Rules)+len(o.Windows))
+	}
+	if o.Now == nil {
+		o.Now = time.Now
 	}
 	if o.Capacity == 0 {
 		o.Capacity = defaultCapacity
@@ -192,8 +202,8 @@ func (o *NamespaceOptions) complete() error {
 }
 
 // compile checks and prepares what the namespace counts.
-func (n *Namespace) compile(o *NamespaceOptions) error {
-	n.rules = make([]node.Rule, 0, len(o.Rules)+len(o.WindowSizes))
+func (n *Namespace) compile(o *Options) error {
+	n.rules = make([]node.Rule, 0, len(o.Rules)+len(o.Windows))
 	rate := int64(-1)
 	if o.Backend != nil {
 		rate = int64(o.SyncRate)
@@ -206,37 +216,35 @@ func (n *Namespace) compile(o *NamespaceOptions) error {
 		if n.limiters[r.Name] != nil {
 			return fmt.Errorf("rules[%d].name: want unique names, got %q again", i, r.Name)
 		}
-		if len(r.Limits) == 0 || len(r.Limits) > maxLimits {
-			return fmt.Errorf("rules[%d].limits: want 1 to %d, got %d", i, maxLimits, len(r.Limits))
+		limits, err := compile(r.Limits)
+		if err != nil {
+			return fmt.Errorf("rules[%d].%w", i, err)
 		}
-		limits := slices.Clone(r.Limits)
+		told := make([]Limit, len(limits))
 		for j := range limits {
-			if err := check(&limits[j]); err != nil {
-				return fmt.Errorf("rules[%d].limits[%d].%w", i, j, err)
-			}
+			told[j].limit = limits[j]
 		}
-		window.SetOrdinals(limits)
 		n.limiters[r.Name] = &Limiter{
-			namespace: n, name: r.Name,
+			namespace: n, name: r.Name, limits: told,
 			rule: n.add(node.Rule{
 				Rule: counter.Rule{Limits: limits}, SyncRate: rate, Prefix: counter.AppendPart(nil, r.Name), CountRejected: r.CountRejected,
 			}),
 		}
 	}
-	for i, size := range o.WindowSizes {
-		if slices.Contains(o.WindowSizes[:i], size) {
-			return fmt.Errorf("window sizes[%d]: want unique sizes, got %v again", i, size)
+	for i, width := range o.Windows {
+		if slices.Contains(o.Windows[:i], width) {
+			return fmt.Errorf("windows[%d]: want unique windows, got %v again", i, width)
 		}
-		limit := SlidingWindow(rankedLimit, size)
-		if err := check(&limit); err != nil {
-			return fmt.Errorf("window sizes[%d]: %w", i, err)
+		limit := SlidingWindow(rankedLimit, width)
+		if err := limit.check(); err != nil {
+			return fmt.Errorf("windows[%d]: %w", i, err)
 		}
 		// A rule's name has a byte at least, so that the counters without a rule have keys of their
 		// own.
-		prefix := counter.AppendPart(counter.AppendPart(nil, ""), strconv.FormatInt(int64(size), 10))
-		n.windows = append(n.windows, sized{
-			size: size,
-			rule: n.add(node.Rule{Rule: counter.Rule{Limits: []window.Limit{limit}}, SyncRate: rate, Prefix: prefix, Watched: true}),
+		prefix := counter.AppendPart(counter.AppendPart(nil, ""), strconv.FormatInt(int64(width), 10))
+		n.windows = append(n.windows, rated{
+			width: width,
+			rule:  n.add(node.Rule{Rule: counter.Rule{Limits: []window.Limit{limit.limit}}, SyncRate: rate, Prefix: prefix, Watched: true}),
 		})
 	}
 	return nil

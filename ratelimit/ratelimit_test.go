@@ -4,15 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
-
-	"weir/window"
 )
 
 // fakeClock is a time that stands still until it is moved.
@@ -27,12 +27,13 @@ func newFakeClock() *fakeClock {
 func (c *fakeClock) now() time.Time          { return time.Unix(0, c.nanos.Load()) }
 func (c *fakeClock) advance(d time.Duration) { c.nanos.Add(int64(d)) }
 
-func define(t *testing.T, clock *fakeClock, o NamespaceOptions) *Namespace {
+func define(t *testing.T, clock *fakeClock, o Options) *Namespace {
 	t.Helper()
 	if o.Name == "" {
 		o.Name = "test"
 	}
-	n, err := New(Options{Now: clock.now}).NewNamespace(o)
+	o.Now = clock.now
+	n, err := NewNamespace(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +51,7 @@ func limiter(t *testing.T, n *Namespace, rule string) *Limiter {
 
 func decide(t *testing.T, l *Limiter, cost uint64, key ...string) Decision {
 	t.Helper()
-	d, err := l.Decide(t.Context(), cost, key...)
+	d, err := l.Decide(t.Context(), key, cost)
 	if err != nil {
 		t.Error(err)
 	}
@@ -59,7 +60,7 @@ func decide(t *testing.T, l *Limiter, cost uint64, key ...string) Decision {
 
 func increment(t *testing.T, n *Namespace, key string, size time.Duration, hits uint64) float64 {
 	t.Helper()
-	rate, err := n.Increment(t.Context(), key, size, hits)
+	rate, err := n.Increment(t.Context(), Key{key}, size, hits)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +69,7 @@ func increment(t *testing.T, n *Namespace, key string, size time.Duration, hits 
 
 func rate(t *testing.T, n *Namespace, key string, size time.Duration) float64 {
 	t.Helper()
-	rate, err := n.SlidingWindow(t.Context(), key, size)
+	rate, err := n.Rate(t.Context(), Key{key}, size)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,32 +78,32 @@ func rate(t *testing.T, n *Namespace, key string, size time.Duration) float64 {
 
 func TestNamespacesAreDefinedOnce(t *testing.T) {
 	t.Parallel()
-	in := New(Options{})
-	options := NamespaceOptions{Name: "shop", WindowSizes: []time.Duration{time.Minute}}
+	var in Instance
+	options := Options{Name: "shop", Windows: []time.Duration{time.Minute}}
 	n, err := in.NewNamespace(options)
 	if err != nil {
 		t.Fatal(err)
 	}
-	options.WindowSizes = []time.Duration{time.Hour}
+	options.Windows = []time.Duration{time.Hour}
 	second, err := in.NewNamespace(options)
 	if !errors.Is(err, ErrDefined) || second != nil || !strings.Contains(err.Error(), `"shop"`) {
 		t.Errorf("second definition: got %v, %v", second, err)
 	}
-	if _, err := n.Increment(t.Context(), "k", time.Minute, 1); err != nil {
+	if _, err := n.Increment(t.Context(), Key{"k"}, time.Minute, 1); err != nil {
 		t.Errorf("the first definition has suffered: %v", err)
 	}
 	// Other instances and other names are others.
-	if _, err := New(Options{}).NewNamespace(options); err != nil {
+	if _, err := NewNamespace(options); err != nil {
 		t.Error(err)
 	}
 	options.Name = "shop.2"
 	if _, err := in.NewNamespace(options); err != nil {
 		t.Error(err)
 	}
-	if _, err := n.Increment(t.Context(), "k", time.Hour, 1); !errors.Is(err, ErrNotDefined) {
+	if _, err := n.Increment(t.Context(), Key{"k"}, time.Hour, 1); !errors.Is(err, ErrNotDefined) {
 		t.Errorf("a window that the namespace does not have: got %v", err)
 	}
-	if _, err := n.SlidingWindow(t.Context(), "k", time.Hour); !errors.Is(err, ErrNotDefined) {
+	if _, err := n.Rate(t.Context(), Key{"k"}, time.Hour); !errors.Is(err, ErrNotDefined) {
 		t.Errorf("a window that the namespace does not have: got %v", err)
 	}
 	if _, err := n.Limiter("none"); !errors.Is(err, ErrNotDefined) {
@@ -112,34 +113,32 @@ func TestNamespacesAreDefinedOnce(t *testing.T) {
 
 func TestOptionsAreChecked(t *testing.T) {
 	t.Parallel()
-	rule := func(limits ...window.Limit) func(*NamespaceOptions) {
-		return func(o *NamespaceOptions) { o.Rules = []Rule{{Name: "r", Limits: limits}} }
+	rule := func(limits ...Limit) func(*Options) {
+		return func(o *Options) { o.Rules = []Rule{{Name: "r", Limits: limits}} }
 	}
-	odd := SlidingWindow(1, time.Second)
-	odd.Precision = 5
 	for _, test := range []struct {
 		name   string
-		change func(*NamespaceOptions)
+		change func(*Options)
 		want   string
 	}{
-		{"no name", func(o *NamespaceOptions) { o.Name = "" }, "want 1 to 64 of A-Za-z0-9._-"},
-		{"odd name", func(o *NamespaceOptions) { o.Name = "a b" }, `"a b": name`},
-		{"capacity", func(o *NamespaceOptions) { o.Capacity = -1 }, "capacity: want 1 to 16777216, or 0 for 65536, got -1"},
-		{"key secret", func(o *NamespaceOptions) { o.KeySecret = "fifteen-letters" }, "key secret: want 16 bytes or more"},
-		{"sync rate", func(o *NamespaceOptions) { o.SyncRate = -1 }, "sync rate: want 1ms to 8784h0m0s, or 0 for 1s, got -1ns"},
-		{"timeout", func(o *NamespaceOptions) { o.Timeout = 1 }, "timeout: want 1ms to 1h0m0s, or 0 for 200ms, got 1ns"},
-		{"exact, at intervals", func(o *NamespaceOptions) { o.Exact, o.SyncRate = true, time.Second }, "sync rate: want none where the backend decides"},
-		{"failure mode", func(o *NamespaceOptions) { o.OnBackendFailure = 3 }, "on backend failure: want CountHere, AllowAll or RejectAll, got 3"},
-		{"sync rate alone", func(o *NamespaceOptions) { o.SyncRate = time.Second }, "backend: want one"},
-		{"exact alone", func(o *NamespaceOptions) { o.Exact = true }, "backend: want one"},
-		{"many rules", func(o *NamespaceOptions) { o.WindowSizes = make([]time.Duration, 257) }, "rules: want at most 256 with the window sizes, got 257"},
-		{"two windows alike", func(o *NamespaceOptions) {
-			o.WindowSizes = []time.Duration{time.Second, time.Second}
-		}, "window sizes[1]: want unique sizes, got 1s again"},
-		{"no window", func(o *NamespaceOptions) { o.WindowSizes = []time.Duration{0} }, "window sizes[0]: window: want 1ms to 366 days"},
-		{"rule name", func(o *NamespaceOptions) { o.Rules = []Rule{{Name: "a.b"}} }, `rules[0].name: want 1 to 64 of A-Za-z0-9_-, got "a.b"`},
-		{"rule twice", func(o *NamespaceOptions) {
-			r := Rule{Name: "r", Limits: []window.Limit{FixedWindow(1, time.Second)}}
+		{"no name", func(o *Options) { o.Name = "" }, "want 1 to 64 of A-Za-z0-9._-"},
+		{"odd name", func(o *Options) { o.Name = "a b" }, `"a b": name`},
+		{"capacity", func(o *Options) { o.Capacity = -1 }, "capacity: want 1 to 16777216, or 0 for 65536, got -1"},
+		{"key secret", func(o *Options) { o.KeySecret = "fifteen-letters" }, "key secret: want 16 bytes or more"},
+		{"sync rate", func(o *Options) { o.SyncRate = -1 }, "sync rate: want 1ms to 8784h0m0s, or 0 for 1s, got -1ns"},
+		{"timeout", func(o *Options) { o.Timeout = 1 }, "timeout: want 1ms to 1h0m0s, or 0 for 200ms, got 1ns"},
+		{"exact, at intervals", func(o *Options) { o.Exact, o.SyncRate = true, time.Second }, "sync rate: want none where the backend decides"},
+		{"failure mode", func(o *Options) { o.OnBackendFailure = 3 }, "on backend failure: want FailLocal, FailAllow or FailDeny, got 3"},
+		{"sync rate alone", func(o *Options) { o.SyncRate = time.Second }, "backend: want one"},
+		{"exact alone", func(o *Options) { o.Exact = true }, "backend: want one"},
+		{"many rules", func(o *Options) { o.Windows = make([]time.Duration, 257) }, "rules: want at most 256 with the windows, got 257"},
+		{"two windows alike", func(o *Options) {
+			o.Windows = []time.Duration{time.Second, time.Second}
+		}, "windows[1]: want unique windows, got 1s again"},
+		{"no window", func(o *Options) { o.Windows = []time.Duration{0} }, "windows[0]: window: want 1ms to 366 days"},
+		{"rule name", func(o *Options) { o.Rules = []Rule{{Name: "a.b"}} }, `rules[0].name: want 1 to 64 of A-Za-z0-9_-, got "a.b"`},
+		{"rule twice", func(o *Options) {
+			r := Rule{Name: "r", Limits: []Limit{FixedWindow(1, time.Second)}}
 			o.Rules = []Rule{r, r}
 		}, `rules[1].name: want unique names, got "r" again`},
 		{"no limits", rule(), "rules[0].limits: want 1 to 8, got 0"},
@@ -149,15 +148,18 @@ func TestOptionsAreChecked(t *testing.T) {
 		{"precision that does not divide", rule(SlidingBuckets(1, time.Minute, 7*time.Second)), "precision: want one that divides 1m0s"},
 		{"precision too fine", rule(SlidingBuckets(1, time.Minute, 100*time.Millisecond)), "into 2 to 64"},
 		{"precision of a whole window", rule(SlidingBuckets(1, time.Minute, time.Minute)), "into 2 to 64"},
-		{"precision of another algorithm", rule(odd), "precision: want none"},
-		{"burst of another algorithm", rule(window.Limit{Shape: SlidingWindow(1, time.Second).Shape, Burst: 1}), "burst: want none"},
 		{"no burst", rule(TokenBucket(1, time.Second, 0)), "burst: want 1 to 999999999999999, got 0"},
 		{"large log", rule(SlidingLog(100_000, time.Hour)), "limit: want at most "},
-		{"no kind", rule(window.Limit{Shape: window.Shape{Width: 1e9}}), "kind: want one of package window's, got 0"},
+		{"no algorithm", rule(Limit{}), "rules[0].limits[0].limit: want one made by SlidingWindow or its like"},
+		{"period", rule(CalendarWindow(1, 9, "UTC", Anchor{})), "rules[0].limits[0].period: want Day, Week or Month, got 9"},
+		{"zone", rule(CalendarWindow(1, Day, "Local", Anchor{})), `zone: want the IANA name of a time zone such as Europe/Berlin, got "Local"`},
+		{"hour", rule(CalendarWindow(1, Day, "UTC", Anchor{Hour: 24})), "anchor: want an hour from 0 to 23, got 24"},
+		{"day of a day", rule(CalendarWindow(1, Day, "UTC", Anchor{Day: 1})), "anchor: want no day for a Day"},
+		{"limit of a calendar", rule(CalendarWindow(1e15, Day, "UTC", Anchor{})), "limit: want 0 to 999999999999999"},
 	} {
-		o := NamespaceOptions{Name: "test"}
+		o := Options{Name: "test"}
 		test.change(&o)
-		if _, err := New(Options{}).NewNamespace(o); err == nil || !strings.Contains(err.Error(), test.want) {
+		if _, err := NewNamespace(o); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: got %v, want an error with %q", test.name, err, test.want)
 		}
 	}
@@ -167,7 +169,7 @@ func TestOptionsAreChecked(t *testing.T) {
 func TestSlidingWindow(t *testing.T) {
 	t.Parallel()
 	clock := newFakeClock()
-	n := define(t, clock, NamespaceOptions{WindowSizes: []time.Duration{time.Minute, time.Hour}})
+	n := define(t, clock, Options{Windows: []time.Duration{time.Minute, time.Hour}})
 	increment(t, n, "k", time.Minute, 40)
 	clock.advance(90 * time.Second)
 	if got := increment(t, n, "k", time.Minute, 10); got != 30 {
@@ -177,7 +179,7 @@ func TestSlidingWindow(t *testing.T) {
 		diff uint64
 		want float64
 	}{{0, 20}, {10, 30}, {17, 37}} {
-		if got, err := n.SlidingWindowWith(t.Context(), "k", time.Minute, test.diff); err != nil || got != test.want {
+		if got, err := n.RateWith(t.Context(), Key{"k"}, time.Minute, test.diff); err != nil || got != test.want {
 			t.Errorf("with a diff of %d: got %v, %v, want %v", test.diff, got, err, test.want)
 		}
 	}
@@ -214,48 +216,48 @@ func TestDecide(t *testing.T) {
 	const s = time.Second
 	for _, test := range []struct {
 		name   string
-		limits []window.Limit
+		limits []Limit
 		counts bool
 		steps  []step
 	}{
-		{"fixed window", []window.Limit{FixedWindow(3, 10*s)}, false, []step{
+		{"fixed window", []Limit{FixedWindow(3, 10*s)}, false, []step{
 			{0, 2, true, 1, 0, 10 * s}, {4 * s, 2, false, 1, 6 * s, 6 * s}, {0, 0, true, 1, 0, 6 * s},
 			{0, 4, false, 1, Never, 6 * s}, {6 * s, 3, true, 0, 0, 10 * s},
 		}},
-		{"first hit", []window.Limit{FirstHitWindow(10, 60*s)}, false, []step{
+		{"first hit", []Limit{FirstHitWindow(10, 60*s)}, false, []step{
 			{45 * s, 10, true, 0, 0, 60 * s}, {59 * s, 1, false, 0, s, s}, {s, 10, true, 0, 0, 60 * s},
 		}},
-		{"sliding window", []window.Limit{SlidingWindow(100, 60*s)}, false, []step{
+		{"sliding window", []Limit{SlidingWindow(100, 60*s)}, false, []step{
 			{0, 40, true, 60, 0, 60 * s}, {60 * s, 60, true, 0, 0, 60 * s}, {30 * s, 20, true, 0, 0, 30 * s},
 			{0, 1, false, 0, 1500 * time.Millisecond, 30 * s}, {1500 * time.Millisecond, 1, true, 0, 0, 28500 * time.Millisecond},
 		}},
-		{"sub-buckets", []window.Limit{SlidingBuckets(2, 10*s, 5*s)}, false, []step{
+		{"sub-buckets", []Limit{SlidingBuckets(2, 10*s, 5*s)}, false, []step{
 			{0, 2, true, 0, 0, 10 * s}, {9 * s, 1, false, 0, s, s}, {s, 1, true, 1, 0, 10 * s},
 		}},
-		{"moving window", []window.Limit{SlidingLog(10, 60*s)}, false, []step{
+		{"moving window", []Limit{SlidingLog(10, 60*s)}, false, []step{
 			{10 * s, 1, true, 9, 0, 60 * s}, {10 * s, 2, true, 7, 0, 60 * s}, {10 * s, 4, true, 3, 0, 60 * s},
 			{20 * s, 3, true, 0, 0, 60 * s}, {21 * s, 1, true, 0, 0, 60 * s}, {s, 1, false, 0, 8 * s, 59 * s},
 		}},
-		{"token bucket", []window.Limit{TokenBucket(1, s, 3)}, false, []step{
+		{"token bucket", []Limit{TokenBucket(1, s, 3)}, false, []step{
 			{0, 3, true, 0, 0, 3 * s}, {500 * time.Millisecond, 1, false, 0, 500 * time.Millisecond, 2500 * time.Millisecond},
 			{500 * time.Millisecond, 1, true, 0, 0, 3 * s},
 		}},
-		{"all or none", []window.Limit{FixedWindow(10, 60*s), FixedWindow(2, s)}, false, []step{
+		{"all or none", []Limit{FixedWindow(10, 60*s), FixedWindow(2, s)}, false, []step{
 			{0, 2, true, 0, 0, s}, {0, 1, false, 0, s, s}, {s, 2, true, 0, 0, s}, {s, 0, true, 2, 0, s},
 		}},
-		{"the longest of equals", []window.Limit{FixedWindow(1, s), FixedWindow(1, 60*s)}, false, []step{{0, 1, true, 0, 0, 60 * s}}},
-		{"alike but for the limit", []window.Limit{FixedWindow(3, s), FixedWindow(2, s)}, false, []step{
+		{"the longest of equals", []Limit{FixedWindow(1, s), FixedWindow(1, 60*s)}, false, []step{{0, 1, true, 0, 0, 60 * s}}},
+		{"alike but for the limit", []Limit{FixedWindow(3, s), FixedWindow(2, s)}, false, []step{
 			{0, 1, true, 1, 0, s}, {0, 2, false, 1, s, s},
 		}},
-		{"rejected hits count", []window.Limit{FixedWindow(2, 10*s)}, true, []step{
+		{"rejected hits count", []Limit{FixedWindow(2, 10*s)}, true, []step{
 			{0, 3, false, 2, Never, 10 * s}, {0, 1, true, 1, 0, 10 * s}, {0, 2, false, 0, 10 * s, 10 * s}, {0, 1, false, 0, 10 * s, 10 * s},
 		}},
-		{"limit 0", []window.Limit{FixedWindow(0, s)}, false, []step{{0, 0, false, 0, Never, s}}},
+		{"limit 0", []Limit{FixedWindow(0, s)}, false, []step{{0, 0, false, 0, Never, s}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			clock := newFakeClock()
-			n := define(t, clock, NamespaceOptions{Rules: []Rule{{Name: "r", Limits: test.limits, CountRejected: test.counts}}})
+			n := define(t, clock, Options{Rules: []Rule{{Name: "r", Limits: test.limits, CountRejected: test.counts}}})
 			l := limiter(t, n, "r")
 			for i, step := range test.steps {
 				clock.advance(step.pause)
@@ -272,9 +274,9 @@ func TestDecide(t *testing.T) {
 
 func TestKeysAndRulesCountApart(t *testing.T) {
 	t.Parallel()
-	one := []window.Limit{FixedWindow(1, time.Second)}
-	n := define(t, newFakeClock(), NamespaceOptions{
-		WindowSizes: []time.Duration{time.Second}, Rules: []Rule{{Name: "a", Limits: one}, {Name: "b", Limits: one}},
+	one := []Limit{FixedWindow(1, time.Second)}
+	n := define(t, newFakeClock(), Options{
+		Windows: []time.Duration{time.Second}, Rules: []Rule{{Name: "a", Limits: one}, {Name: "b", Limits: one}},
 	})
 	a, b := limiter(t, n, "a"), limiter(t, n, "b")
 	for _, key := range [][]string{nil, {""}, {"a", "bc"}, {"ab", "c"}, {"abc"}, {"a", "b", "c"}, {"a\x00bc"}} {
@@ -294,9 +296,9 @@ func TestKeysAndRulesCountApart(t *testing.T) {
 func TestConcurrentDecisions_hammer(t *testing.T) {
 	t.Parallel()
 	const workers, asks, limit, keys = 16, 150, 400, 3
-	n := define(t, newFakeClock(), NamespaceOptions{
+	n := define(t, newFakeClock(), Options{
 		Capacity: 8, // so that all keys share a page
-		Rules:    []Rule{{Name: "r", Limits: []window.Limit{SlidingWindow(limit, time.Hour), SlidingLog(limit, time.Hour)}}},
+		Rules:    []Rule{{Name: "r", Limits: []Limit{SlidingWindow(limit, time.Hour), SlidingLog(limit, time.Hour)}}},
 	})
 	l := limiter(t, n, "r")
 	var allowed [keys]atomic.Int64
@@ -323,13 +325,13 @@ func TestConcurrentDecisions_hammer(t *testing.T) {
 func TestConcurrentIncrements_hammer(t *testing.T) {
 	t.Parallel()
 	const workers, hits = 8, 2000
-	n := define(t, newFakeClock(), NamespaceOptions{WindowSizes: []time.Duration{time.Minute, time.Hour}})
+	n := define(t, newFakeClock(), Options{Windows: []time.Duration{time.Minute, time.Hour}})
 	var group sync.WaitGroup
 	for range workers {
 		group.Go(func() {
 			for i := range hits {
 				size := []time.Duration{time.Minute, time.Hour}[i%2]
-				if _, err := n.Increment(t.Context(), "k", size, 1); err != nil {
+				if _, err := n.Increment(t.Context(), Key{"k"}, size, 1); err != nil {
 					t.Error(err)
 				}
 			}
@@ -345,8 +347,8 @@ func TestConcurrentIncrements_hammer(t *testing.T) {
 func TestMemoryIsBounded(t *testing.T) {
 	t.Parallel()
 	const capacity, spray = 1000, 30_000
-	n := define(t, newFakeClock(), NamespaceOptions{
-		Capacity: capacity, Rules: []Rule{{Name: "r", Limits: []window.Limit{FixedWindow(10, time.Hour)}}},
+	n := define(t, newFakeClock(), Options{
+		Capacity: capacity, Rules: []Rule{{Name: "r", Limits: []Limit{FixedWindow(10, time.Hour)}}},
 	})
 	l := limiter(t, n, "r")
 	decide(t, l, 10, "heavy")
@@ -359,7 +361,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	if most := 96*capacity + 100; n.data.Bytes() > most {
 		t.Errorf("%d bytes of shared data, want at most %d", n.data.Bytes(), most)
 	}
-	if got := n.Stats().Evicted; got < spray-3*capacity || got > spray {
+	if got := n.Stats().EvictedCounters; got < spray-3*capacity || got > spray {
 		t.Errorf("%d counters of %d had to make room", got, spray)
 	}
 }
@@ -367,13 +369,13 @@ func TestMemoryIsBounded(t *testing.T) {
 // Demands of several rules are decided together, and each limit is told of.
 func TestDecideTogether(t *testing.T) {
 	t.Parallel()
-	n := define(t, newFakeClock(), NamespaceOptions{Rules: []Rule{
-		{Name: "user", Limits: []window.Limit{FixedWindow(3, time.Minute), FixedWindow(9, time.Hour)}},
-		{Name: "all", Limits: []window.Limit{TokenBucket(1, time.Second, 4)}},
+	n := define(t, newFakeClock(), Options{Rules: []Rule{
+		{Name: "user", Limits: []Limit{FixedWindow(3, time.Minute), FixedWindow(9, time.Hour)}},
+		{Name: "all", Limits: []Limit{TokenBucket(1, time.Second, 4)}},
 	}})
 	user, all := limiter(t, n, "user"), limiter(t, n, "all")
 	ask := func(name string, cost uint64) Decision {
-		d, err := n.Decide(t.Context(), Demand{Limiter: user, Cost: 1, Key: []string{name}}, Demand{Limiter: all, Cost: cost})
+		d, err := Decide(t.Context(), user.Demand(Key{name}, 1), all.Demand(nil, cost))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -384,36 +386,36 @@ func TestDecideTogether(t *testing.T) {
 		{user, 0, user.Limits()[0], 2, time.Minute, time.Minute}, {user, 1, user.Limits()[1], 8, time.Hour, time.Hour},
 		{all, 0, all.Limits()[0], 2, time.Second, 2 * time.Second},
 	}
-	if !d.Allowed || !slices.Equal(d.Limits, want) || d.Standing != want[0] {
+	if !d.Allowed || !slices.Equal(d.Standings, want) || d.Standing != want[0] {
 		t.Errorf("got %+v, want %+v and the first of them", d, want)
 	}
-	if d = ask("ann", 3); d.Allowed || d.RetryAfter != time.Second || d.Limits[0].Remaining != 2 {
+	if d = ask("ann", 3); d.Allowed || d.RetryAfter != time.Second || d.Standings[0].Remaining != 2 {
 		t.Errorf("one rule has no room, and the other was taken from: %+v", d)
 	}
 	if d = ask("bob", 2); !d.Allowed || d.Limiter != all || d.Remaining != 0 {
 		t.Errorf("got %+v, want the bucket as the tightest", d)
 	}
-	if got := decide(t, user, 0, "ann"); got.Remaining != 2 || got.Limits != nil {
+	if got := decide(t, user, 0, "ann"); got.Remaining != 2 || got.Standings != nil {
 		t.Errorf("got %+v", got)
 	}
-	other := limiter(t, define(t, newFakeClock(), NamespaceOptions{Name: "other", Rules: []Rule{{Name: "r", Limits: []window.Limit{FixedWindow(1, time.Second)}}}}), "r")
+	other := limiter(t, define(t, newFakeClock(), Options{Name: "other", Rules: []Rule{{Name: "r", Limits: []Limit{FixedWindow(1, time.Second)}}}}), "r")
 	for name, demands := range map[string][]Demand{
-		"demands[1]: want a limiter of this namespace": {{Limiter: all}, {Limiter: other}},
-		"demands[0]: want a limiter of this namespace": {{}},
-		`demands[1]: want one demand of rule "all"`:    {{Limiter: all}, {Limiter: all}},
+		`demands[1]: want rules of one namespace, got one of "test" and one of "other"`: {all.Demand(nil, 1), other.Demand(nil, 1)},
+		"demands[0]: want one of a limiter":                                             {{}},
+		`demands[1]: want one demand of rule "all"`:                                     {all.Demand(nil, 1), all.Demand(nil, 1)},
 	} {
-		if _, err := n.Decide(t.Context(), demands...); err == nil || !strings.Contains(err.Error(), name) {
+		if _, err := Decide(t.Context(), demands...); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("got %v, want an error with %q", err, name)
 		}
 	}
-	if d, err := n.Decide(t.Context()); err != nil || !d.Allowed {
+	if d, err := Decide(t.Context()); err != nil || !d.Allowed {
 		t.Errorf("nothing asked: got %+v, %v", d, err)
 	}
 }
 
 // A decision allocates nothing.
 func TestNothingIsAllocated(t *testing.T) {
-	n := define(t, newFakeClock(), NamespaceOptions{Rules: []Rule{{Name: "r", Limits: []window.Limit{SlidingWindow(1000, time.Hour), TokenBucket(1, time.Hour, 500)}}}})
+	n := define(t, newFakeClock(), Options{Rules: []Rule{{Name: "r", Limits: []Limit{SlidingWindow(1000, time.Hour), TokenBucket(1, time.Hour, 500)}}}})
 	l := limiter(t, n, "r")
 	if got := testing.AllocsPerRun(1500, func() { decide(t, l, 1, "ann", "7") }); got != 0 {
 		t.Errorf("%v allocations a decision", got)
@@ -421,14 +423,22 @@ func TestNothingIsAllocated(t *testing.T) {
 	if decide(t, l, 1, "ann", "7").Allowed {
 		t.Error("nothing was refused")
 	}
+	ctx := t.Context()
+	if got := testing.AllocsPerRun(100, func() {
+		if allowed, err := l.Allow(ctx, "ann", "7"); allowed || err != nil {
+			t.Error(allowed, err)
+		}
+	}); got != 0 {
+		t.Errorf("%v allocations of Allow", got)
+	}
 }
 
 // After Close nothing is counted, and the name is free.
 func TestClose(t *testing.T) {
 	t.Parallel()
-	in := New(Options{})
-	options := NamespaceOptions{
-		Name: "shop", WindowSizes: []time.Duration{time.Minute}, Rules: []Rule{{Name: "r", Limits: []window.Limit{FixedWindow(1, time.Second)}}},
+	var in Instance
+	options := Options{
+		Name: "shop", Windows: []time.Duration{time.Minute}, Rules: []Rule{{Name: "r", Limits: []Limit{FixedWindow(1, time.Second)}}},
 	}
 	n, err := in.NewNamespace(options)
 	if err != nil {
@@ -439,10 +449,10 @@ func TestClose(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := limiter(t, n, "r").Decide(t.Context(), 1); !errors.Is(err, ErrClosed) {
+	if _, err := limiter(t, n, "r").Decide(t.Context(), nil, 1); !errors.Is(err, ErrClosed) {
 		t.Errorf("decide: got %v", err)
 	}
-	if _, err := n.Increment(t.Context(), "k", time.Minute, 1); !errors.Is(err, ErrClosed) {
+	if _, err := n.Increment(t.Context(), Key{"k"}, time.Minute, 1); !errors.Is(err, ErrClosed) {
 		t.Errorf("increment: got %v", err)
 	}
 	if err := n.Sync(t.Context()); err != nil {
@@ -463,7 +473,7 @@ func BenchmarkDecide(b *testing.B) {
 			keys[i] = strconv.Itoa(i)
 		}
 		for pb.Next() {
-			if _, err := l.Decide(b.Context(), 1, keys[random.IntN(len(keys))]); err != nil {
+			if _, err := l.Decide(b.Context(), Key{keys[random.IntN(len(keys))]}, 1); err != nil {
 				b.Error(err)
 			}
 		}
@@ -475,11 +485,7 @@ func TestCalendarWindow(t *testing.T) {
 	t.Parallel()
 	clock := newFakeClock()
 	clock.nanos.Store(time.Date(2026, 11, 30, 22, 59, 59, 0, time.UTC).UnixNano()) // a second before December in Berlin
-	monthly, err := CalendarWindow(2, Month, "Europe/Berlin", Anchor{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := limiter(t, define(t, clock, NamespaceOptions{Rules: rule(monthly)}), "r")
+	l := limiter(t, define(t, clock, Options{Rules: rule(CalendarWindow(2, Month, "Europe/Berlin", Anchor{}))}), "r")
 	for _, month := range []string{"November", "December"} {
 		for i := range 4 {
 			if got := decide(t, l, 1, "ann"); got.Allowed != (i < 2) {
@@ -488,14 +494,89 @@ func TestCalendarWindow(t *testing.T) {
 		}
 		clock.advance(time.Second)
 	}
-	for want, limit := range map[string]func() (window.Limit, error){
-		"period":      func() (window.Limit, error) { return CalendarWindow(1, 9, "UTC", Anchor{}) },
-		"zone":        func() (window.Limit, error) { return CalendarWindow(1, Day, "Local", Anchor{}) },
-		"an hour":     func() (window.Limit, error) { return CalendarWindow(1, Day, "UTC", Anchor{Hour: 24}) },
-		"want no day": func() (window.Limit, error) { return CalendarWindow(1, Day, "UTC", Anchor{Day: 1}) },
+}
+
+// The documentation begins with two lines that the first example runs.
+func TestDocumentation(t *testing.T) {
+	t.Parallel()
+	var texts [2]string
+	for i, name := range []string{"doc.go", "example_test.go"} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[i] = string(text)
+	}
+	_, example, _ := strings.Cut(texts[1], "func Example() {")
+	example, _, _ = strings.Cut(example, "\n}\n")
+	lines := strings.Split(texts[0], "\n")[2:4]
+	for _, line := range lines {
+		if line = strings.TrimPrefix(line, "//\t"); !strings.Contains(example, "\t"+line+"\n") {
+			t.Errorf("the first example lacks %q", line)
+		}
+	}
+}
+
+// A limiter that was made alone decides, and shares nothing with another.
+func TestNewLimiter(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for range 2 {
+			l, err := NewLimiter(FixedWindow(3, time.Minute), FixedWindow(9, time.Hour))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, want := range []bool{true, false, true, false} {
+				cost := uint64(2 - i/2)
+				if allowed, err := l.AllowN(t.Context(), Key{"ann"}, cost); allowed != want || err != nil {
+					t.Errorf("cost %d: %v, %v", cost, allowed, err)
+				}
+			}
+			for range 3 {
+				if allowed, err := l.Allow(t.Context(), "ann", "b"); !allowed || err != nil {
+					t.Errorf("another key: %v, %v", allowed, err)
+				}
+			}
+			if allowed, err := l.Allow(t.Context(), "ann", "b"); allowed || err != nil {
+				t.Errorf("above the limit: %v, %v", allowed, err)
+			}
+			if d, err := Decide(t.Context(), l.Demand(nil, 1)); err != nil || !d.Allowed || d.Limiter.Name() != "default" || len(d.Standings) != 2 {
+				t.Errorf("got %+v, %v", d, err)
+			}
+		}
+	})
+	for want, limits := range map[string][]Limit{
+		"ratelimit: limits: want 1 to 8, got 0":                      nil,
+		"ratelimit: limits[1].limit: want one made":                  {FixedWindow(1, time.Second), {}},
+		"ratelimit: limits[0].window: want 1ms to 366 days in whole": {FixedWindow(1, 0)},
 	} {
-		if _, err := limit(); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: got %v", want, err)
+		if l, err := NewLimiter(limits...); err == nil || l != nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("got %v, %v, want an error that begins with %q", l, err, want)
+		}
+	}
+}
+
+// A limit tells what clients read of it.
+func TestLimit(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		limit Limit
+		quota uint64
+		per   time.Duration
+	}{
+		{SlidingWindow(100, time.Minute), 100, time.Minute},
+		{SlidingBuckets(100, time.Minute, time.Second), 100, time.Minute},
+		{SlidingLog(7, time.Millisecond), 7, time.Millisecond},
+		{FirstHitWindow(7, time.Hour), 7, time.Hour},
+		{TokenBucket(10, time.Second, 5), 5, time.Second / 2},
+		{TokenBucket(7, time.Second, 5), 5, 0},
+		{TokenBucket(0, time.Second, 5), 0, 0},
+		{FixedWindow(0, time.Second), 0, 0},
+		{CalendarWindow(5, Month, "UTC", Anchor{Day: 15}), 5, 0},
+		{Limit{}, 0, 0},
+	} {
+		if quota, per := test.limit.Quota(), test.limit.Window(); quota != test.quota || per != test.per {
+			t.Errorf("%+v: got %d in %v, want %d in %v", test.limit, quota, per, test.quota, test.per)
 		}
 	}
 }

@@ -5,54 +5,56 @@ import (
 	"fmt"
 	"time"
 
-	"weir/internal/counter"
 	"weir/internal/node"
 	"weir/window"
 )
 
-// sized is one of a namespace's window sizes.
-type sized struct {
-	size time.Duration
-	rule *node.Rule
+// rated is one of the windows that a namespace tells rates of.
+type rated struct {
+	width time.Duration
+	rule  *node.Rule
 }
 
-// Increment counts hits of a key in the window of a size, and returns the key's rate after them.
-// The rate is the window's hits, plus those of the window before by the share of it that a window
-// ending now still covers. Windows start at multiples of their size since the Unix epoch.
+// Increment counts hits of a key in one of [Options.Windows], and returns the key's rate after
+// them. The rate is the window's hits, plus those of the window before by the share of it that a
+// window ending now still covers. Windows start at multiples of their length since the Unix epoch.
 //
 // With a backend the rate is that of all nodes, as of the last push. If a key is not known here,
 // Increment asks for it and waits. If the backend can't be reached, the rate is that of this node.
 // If the namespace has no such window, the error wraps [ErrNotDefined]. After [Namespace.Close] it
 // wraps [ErrClosed]. If ctx ends meanwhile, it is what ctx says. Then nothing is counted.
-func (n *Namespace) Increment(ctx context.Context, key string, size time.Duration, hits uint64) (rate float64, err error) {
-	return n.look(ctx, key, size, func(d *node.Demand, now int64) {
+func (n *Namespace) Increment(ctx context.Context, key Key, window time.Duration, hits uint64) (rate float64, err error) {
+	return n.look(ctx, key, window, func(d *node.Demand, now int64) {
 		if d.Cost = hits; hits > 0 {
 			n.node.Force(d, now)
 		}
 	})
 }
 
-// SlidingWindow is the rate of a key in the window of a size, as [Namespace.Increment] tells it,
-// without a hit.
-func (n *Namespace) SlidingWindow(ctx context.Context, key string, size time.Duration) (rate float64, err error) {
-	return n.look(ctx, key, size, func(*node.Demand, int64) {})
+// Rate is the rate of a key in one of [Options.Windows], as [Namespace.Increment] tells it, without
+// a hit.
+func (n *Namespace) Rate(ctx context.Context, key Key, window time.Duration) (rate float64, err error) {
+	return n.look(ctx, key, window, func(*node.Demand, int64) {})
 }
 
-// SlidingWindowWith is what [Namespace.SlidingWindow] would be if diff were the number of the
-// current window's hits that were not pushed yet. Without a backend these are all of them.
-func (n *Namespace) SlidingWindowWith(ctx context.Context, key string, size time.Duration, diff uint64) (rate float64, err error) {
-	return n.look(ctx, key, size, func(d *node.Demand, _ int64) {
+// RateWith is what [Namespace.Rate] would be if so many hits of the current window were pending:
+// not pushed yet. Without a backend all are.
+func (n *Namespace) RateWith(ctx context.Context, key Key, window time.Duration, pending uint64) (rate float64, err error) {
+	return n.look(ctx, key, window, func(d *node.Demand, _ int64) {
 		current := &d.Counter.States[0].Hits[0]
 		if n.backend == nil {
 			current.Total = 0
 		}
-		current.Diff = int64(min(diff, window.MaxHits))
+		current.Pending = int64(min(pending, maxHits))
 	})
 }
 
-// look reads what a key has in the window of a size, changes it, and tells its rate.
-func (n *Namespace) look(ctx context.Context, key string, size time.Duration, change func(d *node.Demand, now int64)) (float64, error) {
-	w, err := n.find(size)
+// maxHits is package window's, which a parameter hides.
+const maxHits = window.MaxHits
+
+// look reads what a key has in a window, changes it, and tells its rate.
+func (n *Namespace) look(ctx context.Context, key Key, width time.Duration, change func(d *node.Demand, now int64)) (float64, error) {
+	w, err := n.find(width)
 	if err != nil {
 		return 0, err
 	}
@@ -65,7 +67,7 @@ func (n *Namespace) look(ctx context.Context, key string, size time.Duration, ch
 	defer n.release(c)
 	c.asking = true
 	d := c.demand(w.rule)
-	d.Key = counter.AppendPart(d.Key, key)
+	d.Key = key.append(d.Key)
 	if known := n.node.Look(d, n.now()); !known && n.node.Ask(c.demands, &c.wait) {
 		if err := c.await(ctx); err != nil {
 			return 0, err
@@ -77,12 +79,12 @@ func (n *Namespace) look(ctx context.Context, key string, size time.Duration, ch
 	return d.Rule.Limits[0].Rate(&d.Counter.States[0]), nil
 }
 
-// find is the window of a size.
-func (n *Namespace) find(size time.Duration) (*sized, error) {
+// find is the window of a width.
+func (n *Namespace) find(width time.Duration) (*rated, error) {
 	for i := range n.windows {
-		if n.windows[i].size == size {
+		if n.windows[i].width == width {
 			return &n.windows[i], nil
 		}
 	}
-	return nil, fmt.Errorf("ratelimit: namespace %q: window %v: %w", n.name, size, ErrNotDefined)
+	return nil, fmt.Errorf("ratelimit: namespace %q: window %v: %w", n.name, width, ErrNotDefined)
 }

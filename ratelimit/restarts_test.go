@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"weir/internal/nightly"
-	"weir/window"
 )
 
 var restartsFor = flag.Duration("restarts-for", nightly.Or(10*time.Minute, 5*time.Second), "how long to run nodes that restart")
@@ -81,7 +80,7 @@ func (s *seen) add(o *seen) {
 // restarts are nodes of a world that restart.
 type restarts struct {
 	*world
-	limit        window.Limit
+	limit        Limit
 	exact, lossy bool
 	began        time.Time
 
@@ -166,11 +165,11 @@ func (w *roughWay) Push(ctx context.Context, push []byte) ([]byte, error) {
 // start makes a node.
 func (r *restarts) start(t *testing.T) (*Namespace, *roughWay) {
 	way := &roughWay{restarts: r}
-	o := NamespaceOptions{Name: "test", Backend: way, Rules: rule(r.limit), Exact: r.exact}
+	o := Options{Name: "test", Backend: way, Rules: rule(r.limit), Exact: r.exact}
 	if r.lossy {
-		o.OnBackendFailure = RejectAll // or else nodes that hear nothing would let pass what others have
+		o.OnBackendFailure = FailDeny // or else nodes that hear nothing would let pass what others have
 	}
-	n, err := New(Options{}).NewNamespace(o)
+	n, err := NewNamespace(o)
 	if err != nil {
 		t.Error(err)
 	}
@@ -251,7 +250,7 @@ func (r *restarts) stop(t *testing.T, n *Namespace, way *roughWay) {
 	if <-second; ctx.Err() == nil && !r.lossy && err != nil {
 		t.Error(err)
 	}
-	if _, err := limiter(t, n, "r").Decide(context.Background(), 1, "ann"); !errors.Is(err, ErrClosed) {
+	if _, err := limiter(t, n, "r").Decide(context.Background(), Key{"ann"}, 1); !errors.Is(err, ErrClosed) {
 		t.Errorf("after Close: %v", err)
 	}
 }
@@ -266,7 +265,7 @@ func (r *restarts) ask(t *testing.T, n *Namespace) {
 		time.AfterFunc(time.Duration(r.below(30))*time.Millisecond, cancel)
 	}
 	start := time.Now()
-	d, err := limiter(t, n, "r").Decide(ctx, cost, user)
+	d, err := limiter(t, n, "r").Decide(ctx, Key{user}, cost)
 	if waited := time.Since(start); waited > n.timeout+5*time.Millisecond {
 		t.Errorf("a call has waited for %v", waited)
 	}

@@ -13,8 +13,8 @@ import "encoding/binary"
 //	start           uvarint  nanoseconds before newest; started kinds only
 //	hits            of each window, or for bucketed kinds a list of buckets
 //
-// Hits are the sum, a uvarint. If they are synced, they are total, diff and flight instead. Diff
-// and flight are zigzag varints. Flight is doubled; one is added if the lease, a uvarint, follows.
+// Hits are the sum, a uvarint. If they are synced, they are total, pending and in flight instead. Pending
+// and in flight are zigzag varints. The latter is doubled; one is added if the lease, a uvarint, follows.
 // A list of buckets is their number, a uvarint, and then the buckets, the newest first. Each begins
 // with its distance, in buckets, from the one before it in the list, and the first from newest's.
 // The distance is doubled; one is added if hits follow. They do if they are synced or more than
@@ -152,11 +152,11 @@ func (h *Hits) append(dst []byte, synced bool) []byte {
 		return appendUvarint(dst, min(h.Sum(), MaxHits))
 	}
 	dst = appendUvarint(dst, h.Total)
-	dst = appendUvarint(dst, zigzag(h.Diff))
+	dst = appendUvarint(dst, zigzag(h.Pending))
 	if h.Lease == 0 {
-		return appendUvarint(dst, zigzag(2*h.Flight))
+		return appendUvarint(dst, zigzag(2*h.InFlight))
 	}
-	return appendUvarint(appendUvarint(dst, zigzag(2*h.Flight+1)), h.Lease)
+	return appendUvarint(appendUvarint(dst, zigzag(2*h.InFlight+1)), h.Lease)
 }
 
 func zigzag(v int64) uint64 { return uint64(v<<1) ^ uint64(v>>63) }
@@ -204,15 +204,15 @@ func varint(b []byte, at int, most int64) (v int64, next int) {
 }
 
 func (h *Hits) decode(b []byte, at int, synced bool) (next int) {
-	h.Diff, h.Flight, h.Lease = 0, 0, 0
+	h.Pending, h.InFlight, h.Lease = 0, 0, 0
 	h.Total, at = sum(b, at)
 	if !synced {
 		return at
 	}
-	h.Diff, at = varint(b, at, MaxHits)
-	var flight int64
-	flight, at = varint(b, at, 2*MaxHits+1)
-	if h.Flight = flight >> 1; flight&1 != 0 {
+	h.Pending, at = varint(b, at, MaxHits)
+	var inFlight int64
+	inFlight, at = varint(b, at, 2*MaxHits+1)
+	if h.InFlight = inFlight >> 1; inFlight&1 != 0 {
 		h.Lease, at = uvarint(b, at, MaxHits)
 	}
 	return at

@@ -115,7 +115,7 @@ func TestCountInPlace(t *testing.T) {
 		now, hits := s.Newest+pause(random, s.Newest, l.Width), cost(random, 100)
 
 		c := l.Codec(synced)
-		b, got := bytes.Clone(before), State{Buckets: make([]Bucket, 1), Hits: [2]Hits{{Lease: 3}, {Diff: 2}}}
+		b, got := bytes.Clone(before), State{Buckets: make([]Bucket, 1), Hits: [2]Hits{{Lease: 3}, {Pending: 2}}}
 		if c.CountInPlace(b, true, &got, now, hits) == 0 {
 			if !bytes.Equal(b, before) {
 				t.Fatalf("%+v: %x is not counted in, but is %x now", l, before, b)
@@ -191,7 +191,7 @@ func TestFormat(t *testing.T) {
 	const at = 0x0706050403020100
 	ordinal := fixed(9, minute)
 	ordinal.Ordinal = 7
-	hits := Hits{Total: 300, Diff: -2, Flight: 3, Lease: 130}
+	hits := Hits{Total: 300, Pending: -2, InFlight: 3, Lease: 130}
 	for _, test := range []struct {
 		name   string
 		limit  Limit
@@ -203,12 +203,12 @@ func TestFormat(t *testing.T) {
 		{"with an ordinal", ordinal, State{Newest: at, Hits: [2]Hits{{Total: 128}}}, false, "e1 e0d403 0001020304050607 8001"},
 		{"sliding window", sliding(9, second), State{Newest: at, Hits: [2]Hits{{Total: 5}, {Total: 1 << 14}}}, false, "03 e807 0001020304050607 05 808001"},
 		{"synced", fixed(9, second), State{Newest: at, Hits: [2]Hits{hits}}, true, "11 e807 0001020304050607 ac02 03 0e 8201"},
-		{"without a lease", fixed(9, second), State{Newest: at, Hits: [2]Hits{{Total: 1, Diff: 1, Flight: -1}}}, true, "11 e807 0001020304050607 01 02 03"},
+		{"without a lease", fixed(9, second), State{Newest: at, Hits: [2]Hits{{Total: 1, Pending: 1, InFlight: -1}}}, true, "11 e807 0001020304050607 01 02 03"},
 		{"first hit", firstHit(9, second), State{Newest: at, Start: at - 200, Hits: [2]Hits{{Total: 5}}}, false, "02 e807 0001020304050607 c801 05"},
 		{"token bucket", tokens(300, 9, second), State{Newest: at, Start: at - 1, Hits: [2]Hits{{Total: 5}}}, false, "05 e807 ac02 0001020304050607 01 05"},
 		{"sub-buckets", subBuckets(9, minute, second), State{Newest: 100 * second, Buckets: []Bucket{{Number: 97, Hits: Hits{Total: 1}}, {Number: 99, Hits: Hits{Total: 2}}}}, false,
 			"04 e0d403 3c 00e8764817000000 02 03 02 04"},
-		{"log, synced", log(9, second), State{Newest: 100, Buckets: []Bucket{{Number: 100, Hits: Hits{Diff: 1}}}}, true, "14 e807 00 6400000000000000 01 01 00 02 00"},
+		{"log, synced", log(9, second), State{Newest: 100, Buckets: []Bucket{{Number: 100, Hits: Hits{Pending: 1}}}}, true, "14 e807 00 6400000000000000 01 01 00 02 00"},
 	} {
 		got := test.limit.AppendState(nil, &test.state, test.synced)
 		if want := strings.ReplaceAll(test.want, " ", ""); hex.EncodeToString(got) != want {

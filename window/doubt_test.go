@@ -13,10 +13,10 @@ func TestDoubt(t *testing.T) {
 		hits window.Hits
 		want uint64
 	}{
-		{window.Hits{Total: 10, Diff: 3}, 13},
-		{window.Hits{Total: 10, Diff: 3, Flight: 5}, 13},
-		{window.Hits{Total: 10, Diff: 3, Flight: -5}, 8},
-		{window.Hits{Total: 10, Diff: 3, Flight: -5, Lease: 2}, 6},
+		{window.Hits{Total: 10, Pending: 3}, 13},
+		{window.Hits{Total: 10, Pending: 3, InFlight: 5}, 13},
+		{window.Hits{Total: 10, Pending: 3, InFlight: -5}, 8},
+		{window.Hits{Total: 10, Pending: 3, InFlight: -5, Lease: 2}, 6},
 	} {
 		s := window.State{Hits: [2]window.Hits{c.hits, c.hits}}
 		if s.Doubt(); s.Hits[0].Sum() != c.want || s.Hits[1].Sum() != c.want {

@@ -104,7 +104,7 @@ func (h *Hits) returnLease(keep uint64) {
 }
 
 // giveUp gives back hits that the backend has counted and nobody has used.
-func (h *Hits) giveUp(hits uint64) { h.Diff = max(h.Diff-int64(min(hits, MaxHits)), -MaxHits) }
+func (h *Hits) giveUp(hits uint64) { h.Pending = max(h.Pending-int64(min(hits, MaxHits)), -MaxHits) }
 
 // Grant is hits that the backend has counted for this node.
 type Grant struct {
@@ -238,6 +238,6 @@ func (l *Limit) numberAt(at int64) uint64 {
 // the backend.
 func (s *State) Unheard() uint64 {
 	sum := int64(0)
-	s.each(func(h *Hits) { sum += h.Diff + max(h.Flight, 0) })
+	s.each(func(h *Hits) { sum += h.Pending + max(h.InFlight, 0) })
 	return uint64(max(sum, 0))
 }

@@ -23,7 +23,7 @@ func granted(l *Limit, start, at int64, hits uint64) *Totals {
 
 // pending is what a state has to push, in all windows.
 func pending(s *State) (hits int64) {
-	s.each(func(h *Hits) { hits += h.Diff })
+	s.each(func(h *Hits) { hits += h.Pending })
 	return hits
 }
 
@@ -82,7 +82,7 @@ func TestLeasedHitsMoveToTheirBucket(t *testing.T) {
 		t.Error("hits of another bucket stay there")
 	}
 	l.CountLeased(&s, 4)
-	if s.Buckets[0].Diff != -4 || s.Buckets[1].Diff != 4 || l.Leased(&s) != 22 {
+	if s.Buckets[0].Pending != -4 || s.Buckets[1].Pending != 4 || l.Leased(&s) != 22 {
 		t.Errorf("got %+v", s.Buckets)
 	}
 	l.Advance(&s, monday+minute)
@@ -438,7 +438,7 @@ func TestLeaseIsBounded(t *testing.T) {
 		}
 	}
 	for range 2 {
-		if h.giveUp(math.MaxUint64); h.Diff != -MaxHits {
+		if h.giveUp(math.MaxUint64); h.Pending != -MaxHits {
 			t.Errorf("got %+v", h)
 		}
 	}
@@ -458,11 +458,11 @@ func TestUnheard(t *testing.T) {
 	}{
 		{[2]Hits{}, 0},
 		{[2]Hits{{Total: 9}}, 0},
-		{[2]Hits{{Diff: 1}}, 1},
-		{[2]Hits{{Diff: 5, Flight: 3}}, 8},
-		{[2]Hits{{Diff: 5, Flight: -3}}, 5},
-		{[2]Hits{{Diff: 5}, {Flight: 3}}, 8},
-		{[2]Hits{{Diff: -5, Flight: 3}}, 0},
+		{[2]Hits{{Pending: 1}}, 1},
+		{[2]Hits{{Pending: 5, InFlight: 3}}, 8},
+		{[2]Hits{{Pending: 5, InFlight: -3}}, 5},
+		{[2]Hits{{Pending: 5}, {InFlight: 3}}, 8},
+		{[2]Hits{{Pending: -5, InFlight: 3}}, 0},
 	} {
 		s := State{Hits: test.hits}
 		if got := s.Unheard(); got != test.want {

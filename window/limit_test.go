@@ -15,16 +15,16 @@ func TestSum(t *testing.T) {
 	}{
 		{Hits{}, 0, true},
 		{Hits{Total: 5}, 5, false},
-		{Hits{Diff: 5}, 5, false},
-		{Hits{Flight: 5}, 5, false},
-		{Hits{Total: 5, Diff: 6, Flight: 7}, 18, false},
-		{Hits{Total: 5, Diff: -2}, 3, false},
-		{Hits{Total: 5, Flight: -2}, 5, false},
-		{Hits{Total: 5, Diff: -9}, 0, false},
+		{Hits{Pending: 5}, 5, false},
+		{Hits{InFlight: 5}, 5, false},
+		{Hits{Total: 5, Pending: 6, InFlight: 7}, 18, false},
+		{Hits{Total: 5, Pending: -2}, 3, false},
+		{Hits{Total: 5, InFlight: -2}, 5, false},
+		{Hits{Total: 5, Pending: -9}, 0, false},
 		{Hits{Total: 5, Lease: 5}, 0, false},
-		{Hits{Total: 5, Lease: 2, Diff: 1}, 4, false},
-		{Hits{Diff: 2, Flight: -2}, 2, false},
-		{Hits{Diff: -2, Flight: 2}, 0, false},
+		{Hits{Total: 5, Lease: 2, Pending: 1}, 4, false},
+		{Hits{Pending: 2, InFlight: -2}, 2, false},
+		{Hits{Pending: -2, InFlight: 2}, 0, false},
 		{Hits{Lease: 1}, 0, false},
 	} {
 		if got := test.hits.Sum(); got != test.want || test.hits.idle() != test.idle {
@@ -91,9 +91,9 @@ func TestGiveBack(t *testing.T) {
 			l.Count(&s, 4)
 		}
 		l.GiveBack(&s, number, 3)
-		got := [2]int64{s.Hits[0].Diff, s.Hits[1].Diff}
+		got := [2]int64{s.Hits[0].Pending, s.Hits[1].Pending}
 		for i := range s.Buckets {
-			got[0] += s.Buckets[i].Diff
+			got[0] += s.Buckets[i].Pending
 		}
 		if got != test.want {
 			t.Errorf("%s: got %d, want %d", test.name, got, test.want)
@@ -153,12 +153,12 @@ func TestForgetAt(t *testing.T) {
 		{"sliding", sliding(10, minute), State{Hits: [2]Hits{{Total: 1}}}, 2 * minute},
 		{"sliding, the window before", sliding(10, minute), State{Hits: [2]Hits{1: {Total: 1}}}, minute},
 		{"sliding, both", sliding(10, minute), State{Hits: [2]Hits{{Total: 1}, {Total: 1}}}, 2 * minute},
-		{"sliding, what goes back", sliding(10, minute), State{Hits: [2]Hits{{Diff: -1}}}, 2 * minute},
+		{"sliding, what goes back", sliding(10, minute), State{Hits: [2]Hits{{Pending: -1}}}, 2 * minute},
 		{"first hit", firstHit(10, minute), State{Start: monday - second, Hits: [2]Hits{{Total: 1}}}, minute - second},
 		{"tokens, none taken", tokens(60, 60, minute), State{}, 0},
 		{"tokens", tokens(60, 60, minute), State{Start: monday, Hits: [2]Hits{{Total: 10}}}, 10 * second},
 		{"tokens, some leased", tokens(60, 60, minute), State{Start: monday, Hits: [2]Hits{{Total: 30, Lease: 20}}}, 30 * second},
-		{"tokens that are back", tokens(60, 60, minute), State{Start: monday - minute, Hits: [2]Hits{{Diff: 10}}}, 0},
+		{"tokens that are back", tokens(60, 60, minute), State{Start: monday - minute, Hits: [2]Hits{{Pending: 10}}}, 0},
 		{"sub-buckets", subBuckets(60, minute, 10*second), State{Buckets: []Bucket{{Number: monday/(10*second) - 2, Hits: Hits{Total: 1}}}}, 40 * second},
 		{"sub-buckets, an idle one last", subBuckets(60, minute, 10*second), State{Buckets: []Bucket{
 			{Number: monday/(10*second) - 2, Hits: Hits{Total: 1}}, {Number: monday / (10 * second)},

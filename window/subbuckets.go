@@ -32,10 +32,10 @@ func sumBuckets(s *State) (sum uint64) {
 	for i := range s.Buckets {
 		b := &s.Buckets[i]
 		sum += b.Sum()
-		if b.Flight > 0 {
-			added += uint64(b.Flight)
+		if b.InFlight > 0 {
+			added += uint64(b.InFlight)
 		} else {
-			taken += uint64(-b.Flight)
+			taken += uint64(-b.InFlight)
 		}
 	}
 	return sum - min(sum, added, taken)
@@ -51,8 +51,8 @@ func (l *Limit) bucketsLeaveAt(s *State, hits uint64) int64 {
 	for i := range s.Buckets {
 		b := &s.Buckets[i]
 		leaving := b.Sum()
-		if b.Flight < 0 {
-			leaving -= min(leaving, uint64(-b.Flight)) // they are in another bucket, or on their way to none
+		if b.InFlight < 0 {
+			leaving -= min(leaving, uint64(-b.InFlight)) // they are in another bucket, or on their way to none
 		}
 		if left += leaving; left >= hits {
 			return (s.Buckets[i].Number + l.covered()) * l.Precision

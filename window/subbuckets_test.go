@@ -78,25 +78,25 @@ func TestBucketsSettle(t *testing.T) {
 		want  map[int64]Hits
 		moved int64 // by so much the state's time goes on
 	}{
-		{"the same", Totals{present, []uint64{5, 3}, []uint64{0, 2}}, false, map[int64]Hits{0: {Total: 5, Diff: 1}, -2: {Total: 3}}, 0},
-		{"more", Totals{present, []uint64{7, 9}, []uint64{0, 2}}, false, map[int64]Hits{0: {Total: 7, Diff: 1}, -2: {Total: 9}}, 0},
-		{"less", Totals{present, []uint64{4}, []uint64{0}}, false, map[int64]Hits{0: {Total: 4, Diff: 1}, -2: {}}, 0},
+		{"the same", Totals{present, []uint64{5, 3}, []uint64{0, 2}}, false, map[int64]Hits{0: {Total: 5, Pending: 1}, -2: {Total: 3}}, 0},
+		{"more", Totals{present, []uint64{7, 9}, []uint64{0, 2}}, false, map[int64]Hits{0: {Total: 7, Pending: 1}, -2: {Total: 9}}, 0},
+		{"less", Totals{present, []uint64{4}, []uint64{0}}, false, map[int64]Hits{0: {Total: 4, Pending: 1}, -2: {}}, 0},
 		// A newer one has told what became of the hits in flight.
-		{"less, of an older answer", Totals{present, []uint64{4}, []uint64{0}}, true, map[int64]Hits{0: {Total: 5, Diff: 1}, -2: {Total: 1}}, 0},
-		{"more, of an older answer", Totals{present, []uint64{4, 3}, []uint64{0, 2}}, true, map[int64]Hits{0: {Total: 5, Diff: 1}, -2: {Total: 3}}, 0},
-		{"nothing", Totals{}, false, map[int64]Hits{0: {Diff: 1}, -2: {}}, 0},
-		{"others' buckets", Totals{present, []uint64{5, 6, 3, 2}, []uint64{0, 1, 2, 5}}, false, map[int64]Hits{0: {Total: 5, Diff: 1}, -1: {Total: 6}, -2: {Total: 3}, -5: {Total: 2}}, 0},
-		{"one that has left", Totals{present, []uint64{5, 3, 2}, []uint64{0, 2, 6}}, false, map[int64]Hits{0: {Total: 5, Diff: 1}, -2: {Total: 3}}, 0},
-		{"empty ones", Totals{present, []uint64{5, 0, 3}, []uint64{0, 1, 2}}, false, map[int64]Hits{0: {Total: 5, Diff: 1}, -2: {Total: 3}}, 0},
-		{"a later one", Totals{present + 1, []uint64{8, 5, 3}, []uint64{0, 1, 3}}, false, map[int64]Hits{1: {Total: 8}, 0: {Total: 5, Diff: 1}, -2: {Total: 3}}, 5 * second},
-		{"one a window later", Totals{present + 6, []uint64{8, 5, 3}, []uint64{0, 6, 8}}, false, map[int64]Hits{6: {Total: 8}, 0: {Total: 5, Diff: 1}, -2: {Total: 3}}, 55 * second},
-		{"one later than that", Totals{present + 7, []uint64{8, 5, 3}, []uint64{0, 7, 9}}, false, map[int64]Hits{0: {Total: 5, Diff: 1}, -2: {Total: 3}}, 0},
-		{"hits without ages", Totals{present, []uint64{5, 3}, []uint64{0}}, false, map[int64]Hits{0: {Total: 5, Diff: 1}, -2: {}}, 0},
-		{"more than there may be", Totals{present, []uint64{1 << 60, 3}, []uint64{0, 2}}, false, map[int64]Hits{0: {Total: MaxHits, Diff: 1}, -2: {Total: 3}}, 0},
-		{"beyond all numbers", Totals{1 << 63, []uint64{5}, []uint64{1<<63 - present}}, false, map[int64]Hits{0: {Diff: 1}, -2: {}}, 0},
+		{"less, of an older answer", Totals{present, []uint64{4}, []uint64{0}}, true, map[int64]Hits{0: {Total: 5, Pending: 1}, -2: {Total: 1}}, 0},
+		{"more, of an older answer", Totals{present, []uint64{4, 3}, []uint64{0, 2}}, true, map[int64]Hits{0: {Total: 5, Pending: 1}, -2: {Total: 3}}, 0},
+		{"nothing", Totals{}, false, map[int64]Hits{0: {Pending: 1}, -2: {}}, 0},
+		{"others' buckets", Totals{present, []uint64{5, 6, 3, 2}, []uint64{0, 1, 2, 5}}, false, map[int64]Hits{0: {Total: 5, Pending: 1}, -1: {Total: 6}, -2: {Total: 3}, -5: {Total: 2}}, 0},
+		{"one that has left", Totals{present, []uint64{5, 3, 2}, []uint64{0, 2, 6}}, false, map[int64]Hits{0: {Total: 5, Pending: 1}, -2: {Total: 3}}, 0},
+		{"empty ones", Totals{present, []uint64{5, 0, 3}, []uint64{0, 1, 2}}, false, map[int64]Hits{0: {Total: 5, Pending: 1}, -2: {Total: 3}}, 0},
+		{"a later one", Totals{present + 1, []uint64{8, 5, 3}, []uint64{0, 1, 3}}, false, map[int64]Hits{1: {Total: 8}, 0: {Total: 5, Pending: 1}, -2: {Total: 3}}, 5 * second},
+		{"one a window later", Totals{present + 6, []uint64{8, 5, 3}, []uint64{0, 6, 8}}, false, map[int64]Hits{6: {Total: 8}, 0: {Total: 5, Pending: 1}, -2: {Total: 3}}, 55 * second},
+		{"one later than that", Totals{present + 7, []uint64{8, 5, 3}, []uint64{0, 7, 9}}, false, map[int64]Hits{0: {Total: 5, Pending: 1}, -2: {Total: 3}}, 0},
+		{"hits without ages", Totals{present, []uint64{5, 3}, []uint64{0}}, false, map[int64]Hits{0: {Total: 5, Pending: 1}, -2: {}}, 0},
+		{"more than there may be", Totals{present, []uint64{1 << 60, 3}, []uint64{0, 2}}, false, map[int64]Hits{0: {Total: MaxHits, Pending: 1}, -2: {Total: 3}}, 0},
+		{"beyond all numbers", Totals{1 << 63, []uint64{5}, []uint64{1<<63 - present}}, false, map[int64]Hits{0: {Pending: 1}, -2: {}}, 0},
 	} {
 		s := State{Newest: now, Buckets: []Bucket{
-			{Number: int64(present) - 2, Hits: Hits{Total: 1, Flight: 2}}, {Number: int64(present), Hits: Hits{Total: 5, Diff: 1}},
+			{Number: int64(present) - 2, Hits: Hits{Total: 1, InFlight: 2}}, {Number: int64(present), Hits: Hits{Total: 5, Pending: 1}},
 		}}
 		l.Settle(&s, true, !test.older, &test.total)
 		got := map[int64]Hits{}

@@ -56,7 +56,7 @@ func (s *State) each(f func(h *Hits)) {
 //
 //go:noinline
 func (s *State) Pending() (pending bool) {
-	s.each(func(h *Hits) { pending = pending || h.Diff != 0 })
+	s.each(func(h *Hits) { pending = pending || h.Pending != 0 })
 	return pending
 }
 
@@ -64,26 +64,26 @@ func (s *State) Pending() (pending bool) {
 //
 //go:noinline
 func (s *State) InFlight() (flying bool) {
-	s.each(func(h *Hits) { flying = flying || h.Flight != 0 })
+	s.each(func(h *Hits) { flying = flying || h.InFlight != 0 })
 	return flying
 }
 
 // Owes reports whether s has hits to give back that the backend may not know of.
 func (s *State) Owes() (owes bool) {
-	s.each(func(h *Hits) { owes = owes || h.Diff < 0 || h.Flight < 0 })
+	s.each(func(h *Hits) { owes = owes || h.Pending < 0 || h.InFlight < 0 })
 	return owes
 }
 
 // Doubt leaves out of s what the backend may have counted or given back already, so that it has too
 // few hits and not too many. It is for a question, and not to be written.
 func (s *State) Doubt() {
-	s.each(func(h *Hits) { h.Diff, h.Flight = h.Diff+min(h.Flight, 0), 0 })
+	s.each(func(h *Hits) { h.Pending, h.InFlight = h.Pending+min(h.InFlight, 0), 0 })
 }
 
 // Presume is Doubt the other way: the backend has heard of nothing that is in flight, so that s has too
 // many hits and not too few.
 func (s *State) Presume() {
-	s.each(func(h *Hits) { h.Diff, h.Flight = h.Diff+max(h.Flight, 0), 0 })
+	s.each(func(h *Hits) { h.Pending, h.InFlight = h.Pending+max(h.InFlight, 0), 0 })
 }
 
 // EndFlight adds the hits in flight to the totals: they were answered, or nobody waits for their
@@ -92,22 +92,22 @@ func (s *State) Presume() {
 //
 //go:noinline
 func (s *State) EndFlight() {
-	s.each(func(h *Hits) { h.Total, h.Flight = clamp(int64(h.Total)+max(h.Flight, 0)), 0 })
+	s.each(func(h *Hits) { h.Total, h.InFlight = clamp(int64(h.Total)+max(h.InFlight, 0)), 0 })
 }
 
 // Unclaim undoes [Limit.Claim]: what is in flight was not counted, and is to be pushed later.
 func (s *State) Unclaim() {
-	s.each(func(h *Hits) { h.Diff, h.Flight = h.Diff+h.Flight, 0 })
+	s.each(func(h *Hits) { h.Pending, h.InFlight = h.Pending+h.InFlight, 0 })
 }
 
 // Owe has all hits of s pushed: they were counted while there was no backend.
 func (s *State) Owe() {
-	s.each(func(h *Hits) { h.Total, h.Diff = 0, h.Diff+int64(h.Total) })
+	s.each(func(h *Hits) { h.Total, h.Pending = 0, h.Pending+int64(h.Total) })
 }
 
 // Claim moves hits that were not pushed yet in flight. Call it only while nothing is in flight.
 func (l *Limit) Claim(s *State) {
-	s.each(func(h *Hits) { h.Diff, h.Flight = 0, h.Flight+h.Diff })
+	s.each(func(h *Hits) { h.Pending, h.InFlight = 0, h.InFlight+h.Pending })
 }
 
 // Outgoing describes what is in flight, for the backend. nodes is how many keep the limit together, 0
@@ -115,17 +115,17 @@ func (l *Limit) Claim(s *State) {
 func (l *Limit) Outgoing(s *State, nodes uint64, p *Push) {
 	p.Newest, p.Hits, p.Ages = l.Number(s), p.Hits[:0], p.Ages[:0]
 	if !l.Kind.Bucketed() {
-		if l.Kind.Refills() && s.Hits[0].Flight < 0 {
+		if l.Kind.Refills() && s.Hits[0].InFlight < 0 {
 			p.Newest = uint64(l.heldUntil(s, nodes))
 		}
 		for i := range l.Kind.Windows() {
-			p.Hits = append(p.Hits, s.Hits[i].Flight)
+			p.Hits = append(p.Hits, s.Hits[i].InFlight)
 		}
 		return
 	}
 	for i := len(s.Buckets) - 1; i >= 0; i-- {
-		if b := &s.Buckets[i]; b.Flight != 0 {
-			p.Hits = append(p.Hits, b.Flight)
+		if b := &s.Buckets[i]; b.InFlight != 0 {
+			p.Hits = append(p.Hits, b.InFlight)
 			p.Ages = append(p.Ages, p.Newest-uint64(b.Number))
 		}
 	}
@@ -135,9 +135,9 @@ func (l *Limit) Outgoing(s *State, nodes uint64, p *Push) {
 // counts there. A token bucket that is full here may lack all of its tokens in the backend.
 func (l *Limit) PushEnds(s *State) int64 {
 	at := l.ForgetAt(s)
-	if h := &s.Hits[0]; l.Kind.Refills() && (h.Diff != 0 || h.Flight != 0) {
+	if h := &s.Hits[0]; l.Kind.Refills() && (h.Pending != 0 || h.InFlight != 0) {
 		there := State{Start: s.Newest}
-		at = max(at, l.returnedAt(&there, clamp(h.Diff+h.Flight)+l.Quota()))
+		at = max(at, l.returnedAt(&there, clamp(h.Pending+h.InFlight)+l.Quota()))
 	}
 	return max(at, s.Newest+1)
 }
@@ -154,17 +154,17 @@ func (l *Limit) Settle(s *State, inFlight, newer bool, total *Totals) {
 		if inFlight {
 			lands := l.IsLog() && !newer
 			s.each(func(h *Hits) {
-				if lands && h.Flight < 0 {
+				if lands && h.InFlight < 0 {
 					// Answers of the same moment only raise totals, and this push has taken hits out.
-					h.Total = max(h.Lease, h.Total-min(h.Total, uint64(-h.Flight)))
+					h.Total = max(h.Lease, h.Total-min(h.Total, uint64(-h.InFlight)))
 				}
-				h.Flight = 0 // the answer has it
+				h.InFlight = 0 // the answer has it
 			})
 		}
 		l.settle(s, newer, false, total)
 		return
 	}
-	gaveBack := inFlight && s.Hits[0].Flight < 0
+	gaveBack := inFlight && s.Hits[0].InFlight < 0
 	if inFlight {
 		s.EndFlight()
 	}

@@ -185,19 +185,19 @@ func TestFirstHitWindowsMerge(t *testing.T) {
 	}{
 		{
 			"the other window has ended: what was taken since begins the next one",
-			State{Newest: monday + 61*second, Start: monday + 5*second, Hits: [2]Hits{{Diff: 4, Flight: 3}}},
+			State{Newest: monday + 61*second, Start: monday + 5*second, Hits: [2]Hits{{Pending: 4, InFlight: 3}}},
 			Totals{Newest: uint64(monday), Hits: []uint64{9}},
-			State{Newest: monday + 61*second, Start: monday + 61*second, Hits: [2]Hits{{Diff: 4}}},
+			State{Newest: monday + 61*second, Start: monday + 61*second, Hits: [2]Hits{{Pending: 4}}},
 		},
 		{
 			"the other window is a later one",
-			State{Newest: monday, Start: monday, Hits: [2]Hits{{Flight: 3}}},
+			State{Newest: monday, Start: monday, Hits: [2]Hits{{InFlight: 3}}},
 			Totals{Newest: uint64(monday + 2*minute), Hits: []uint64{9}},
 			State{Newest: monday, Start: monday, Hits: [2]Hits{{Total: 3}}},
 		},
 		{
 			"this window is the later one",
-			State{Newest: monday + 2*minute, Start: monday + 2*minute, Hits: [2]Hits{{Flight: 3}}},
+			State{Newest: monday + 2*minute, Start: monday + 2*minute, Hits: [2]Hits{{InFlight: 3}}},
 			Totals{Newest: uint64(monday), Hits: []uint64{9}},
 			State{Newest: monday + 2*minute, Start: monday + 2*minute, Hits: [2]Hits{{Total: 3}}},
 		},
@@ -226,19 +226,19 @@ func TestGiveBackAfterAnAnswer(t *testing.T) {
 		number := l.Number(&s)
 		l.Claim(&s)
 		l.Settle(&s, true, true, &Totals{Newest: uint64(monday), Hits: []uint64{7}})
-		if l.GiveBack(&s, number, 2); s.Start != monday || s.Hits[0] != (Hits{Total: 7, Diff: -2}) {
+		if l.GiveBack(&s, number, 2); s.Start != monday || s.Hits[0] != (Hits{Total: 7, Pending: -2}) {
 			t.Errorf("kind %d: got start %d, %+v", l.Kind, s.Start-monday, s.Hits[0])
 		}
 	}
 	l := firstHit(10, minute)
-	s := State{Newest: monday + 2*minute, Start: monday + 2*minute, Hits: [2]Hits{{Diff: 3}}}
-	if l.GiveBack(&s, uint64(monday), 2); s.Hits[0].Diff != 3 {
+	s := State{Newest: monday + 2*minute, Start: monday + 2*minute, Hits: [2]Hits{{Pending: 3}}}
+	if l.GiveBack(&s, uint64(monday), 2); s.Hits[0].Pending != 3 {
 		t.Errorf("given back into a later window: %+v", s.Hits[0])
 	}
 	// The last nanosecond of a window is in it, and the next window's first one is not.
 	for within, want := range map[int64]int64{minute - 1: 1, minute: 3} {
-		s.Hits[0].Diff = 3
-		if l.GiveBack(&s, uint64(s.Start+within), 2); s.Hits[0].Diff != want {
+		s.Hits[0].Pending = 3
+		if l.GiveBack(&s, uint64(s.Start+within), 2); s.Hits[0].Pending != want {
 			t.Errorf("%d ns after the start: %+v", within, s.Hits[0])
 		}
 	}
@@ -255,23 +255,23 @@ func TestTokenBucketsMerge(t *testing.T) {
 		hits  Hits
 	}{
 		{
-			"the same bucket", State{Newest: monday + second, Start: monday, Hits: [2]Hits{{Total: 2, Diff: 1, Flight: 3}}},
-			Totals{Newest: uint64(monday), Hits: []uint64{7}}, monday, Hits{Total: 7, Diff: 1},
+			"the same bucket", State{Newest: monday + second, Start: monday, Hits: [2]Hits{{Total: 2, Pending: 1, InFlight: 3}}},
+			Totals{Newest: uint64(monday), Hits: []uint64{7}}, monday, Hits{Total: 7, Pending: 1},
 		},
 		{
-			"written by a window later there", State{Newest: monday + 61*second, Start: monday, Hits: [2]Hits{{Total: 6, Flight: 3}}},
+			"written by a window later there", State{Newest: monday + 61*second, Start: monday, Hits: [2]Hits{{Total: 6, InFlight: 3}}},
 			Totals{Newest: uint64(monday + minute), Hits: []uint64{5}}, monday + minute, Hits{Total: 5},
 		},
 		{
-			"written by a window later here", State{Newest: monday + 61*second, Start: monday + minute, Hits: [2]Hits{{Total: 1, Flight: 2}}},
+			"written by a window later here", State{Newest: monday + 61*second, Start: monday + minute, Hits: [2]Hits{{Total: 1, InFlight: 2}}},
 			Totals{Newest: uint64(monday), Hits: []uint64{11}}, monday + minute, Hits{Total: 5},
 		},
 		{
-			"another node was first", State{Newest: monday + 5*second, Start: monday + 3*second, Hits: [2]Hits{{Diff: 1, Flight: 3}}},
-			Totals{Newest: uint64(monday), Hits: []uint64{8}}, monday, Hits{Total: 8, Diff: 1},
+			"another node was first", State{Newest: monday + 5*second, Start: monday + 3*second, Hits: [2]Hits{{Pending: 1, InFlight: 3}}},
+			Totals{Newest: uint64(monday), Hits: []uint64{8}}, monday, Hits{Total: 8, Pending: 1},
 		},
 		{
-			"another node's clock is ahead", State{Newest: monday, Start: monday, Hits: [2]Hits{{Flight: 3}}},
+			"another node's clock is ahead", State{Newest: monday, Start: monday, Hits: [2]Hits{{InFlight: 3}}},
 			Totals{Newest: uint64(monday + second/2), Hits: []uint64{8}}, monday, Hits{Total: 8},
 		},
 		{
@@ -279,11 +279,11 @@ func TestTokenBucketsMerge(t *testing.T) {
 			Totals{Newest: uint64(monday), Hits: []uint64{8}}, monday, Hits{Total: 8},
 		},
 		{
-			"full by now", State{Newest: monday + 50*second, Start: monday, Hits: [2]Hits{{Flight: 6}}},
+			"full by now", State{Newest: monday + 50*second, Start: monday, Hits: [2]Hits{{InFlight: 6}}},
 			Totals{Newest: uint64(monday), Hits: []uint64{6}}, monday, Hits{Total: 6},
 		},
 		{
-			"given back by others", State{Newest: monday, Start: monday, Hits: [2]Hits{{Total: 2, Flight: 3}}},
+			"given back by others", State{Newest: monday, Start: monday, Hits: [2]Hits{{Total: 2, InFlight: 3}}},
 			Totals{Newest: uint64(monday), Hits: []uint64{0}}, monday, Hits{},
 		},
 	} {
@@ -306,10 +306,10 @@ func TestSettleLateOrOdd(t *testing.T) {
 		want  [2]Hits
 	}{
 		{"in time", State{Newest: monday, Hits: [2]Hits{{1, 2, 5, 0}, {3, 0, 1, 0}}}, false, Totals{number, []uint64{9, 7}, nil}, [2]Hits{{9, 2, 0, 0}, {7, 0, 0, 0}}},
-		{"a window later", State{Newest: monday + minute, Hits: [2]Hits{{Diff: 4}, {1, 2, 5, 0}}}, false, Totals{number, []uint64{9, 7}, nil}, [2]Hits{{Diff: 4}, {9, 2, 0, 0}}},
-		{"two windows later", State{Newest: monday + 2*minute, Hits: [2]Hits{{Diff: 4}, {}}}, false, Totals{number, []uint64{9, 7}, nil}, [2]Hits{{Diff: 4}, {}}},
+		{"a window later", State{Newest: monday + minute, Hits: [2]Hits{{Pending: 4}, {1, 2, 5, 0}}}, false, Totals{number, []uint64{9, 7}, nil}, [2]Hits{{Pending: 4}, {9, 2, 0, 0}}},
+		{"two windows later", State{Newest: monday + 2*minute, Hits: [2]Hits{{Pending: 4}, {}}}, false, Totals{number, []uint64{9, 7}, nil}, [2]Hits{{Pending: 4}, {}}},
 		{"to a state that is older", State{Newest: monday - minute, Hits: [2]Hits{{1, 2, 3, 0}, {}}}, false, Totals{number, []uint64{9, 7}, nil}, [2]Hits{{7, 2, 0, 0}, {}}},
-		{"to a state made anew", State{Newest: monday, Hits: [2]Hits{{Diff: 1}, {}}}, true, Totals{number, []uint64{9, 7}, nil}, [2]Hits{{Total: 9, Diff: 1}, {Total: 7}}},
+		{"to a state made anew", State{Newest: monday, Hits: [2]Hits{{Pending: 1}, {}}}, true, Totals{number, []uint64{9, 7}, nil}, [2]Hits{{Total: 9, Pending: 1}, {Total: 7}}},
 		{"while another push is out", State{Newest: monday, Hits: [2]Hits{{1, 2, 5, 0}, {}}}, true, Totals{number, []uint64{9, 7}, nil}, [2]Hits{{9, 2, 5, 0}, {7, 0, 0, 0}}},
 		{"after others gave hits back", State{Newest: monday, Hits: [2]Hits{{50, 2, 5, 0}, {8, 0, 1, 0}}}, false, Totals{number, []uint64{5, 1}, nil}, [2]Hits{{5, 2, 0, 0}, {1, 0, 0, 0}}},
 		{"beyond bounds", State{Newest: monday, Hits: [2]Hits{{1, 2, 5, 0}, {}}}, false, Totals{number, []uint64{1<<64 - 1, 0, 8, 9}, nil}, [2]Hits{{MaxHits, 2, 0, 0}, {}}},
@@ -411,15 +411,15 @@ func TestPushEnds(t *testing.T) {
 		want  int64 // from monday on
 	}{
 		{"no hits", fixed(10, minute), State{Newest: monday}, 1},
-		{"a window", fixed(10, minute), State{Newest: monday + second, Hits: [2]Hits{{Diff: 1}}}, minute},
-		{"a window with the one before", sliding(10, minute), State{Newest: monday + second, Hits: [2]Hits{{Diff: 1}}}, 2 * minute},
-		{"the one before", sliding(10, minute), State{Newest: monday + second, Hits: [2]Hits{1: {Diff: 1}}}, minute},
-		{"a first-hit window", firstHit(10, minute), State{Newest: monday + second, Start: monday, Hits: [2]Hits{{Diff: 1}}}, minute},
+		{"a window", fixed(10, minute), State{Newest: monday + second, Hits: [2]Hits{{Pending: 1}}}, minute},
+		{"a window with the one before", sliding(10, minute), State{Newest: monday + second, Hits: [2]Hits{{Pending: 1}}}, 2 * minute},
+		{"the one before", sliding(10, minute), State{Newest: monday + second, Hits: [2]Hits{1: {Pending: 1}}}, minute},
+		{"a first-hit window", firstHit(10, minute), State{Newest: monday + second, Start: monday, Hits: [2]Hits{{Pending: 1}}}, minute},
 		{"a token that was pushed", tokens(60, 100, minute), State{Newest: monday, Start: monday, Hits: [2]Hits{{Total: 1}}}, second},
-		{"a token to push", tokens(60, 100, minute), State{Newest: monday, Start: monday, Hits: [2]Hits{{Diff: 1}}}, 101 * second},
-		{"a token in flight", tokens(60, 100, minute), State{Newest: monday, Start: monday, Hits: [2]Hits{{Flight: 1}}}, 101 * second},
-		{"both", tokens(60, 100, minute), State{Newest: monday, Start: monday, Hits: [2]Hits{{Diff: 1, Flight: 2}}}, 103 * second},
-		{"a token to give back", tokens(60, 100, minute), State{Newest: monday, Start: monday, Hits: [2]Hits{{Total: 1, Diff: -1}}}, 100 * second},
+		{"a token to push", tokens(60, 100, minute), State{Newest: monday, Start: monday, Hits: [2]Hits{{Pending: 1}}}, 101 * second},
+		{"a token in flight", tokens(60, 100, minute), State{Newest: monday, Start: monday, Hits: [2]Hits{{InFlight: 1}}}, 101 * second},
+		{"both", tokens(60, 100, minute), State{Newest: monday, Start: monday, Hits: [2]Hits{{Pending: 1, InFlight: 2}}}, 103 * second},
+		{"a token to give back", tokens(60, 100, minute), State{Newest: monday, Start: monday, Hits: [2]Hits{{Total: 1, Pending: -1}}}, 100 * second},
 	} {
 		if got := test.limit.PushEnds(&test.state) - monday; got != test.want {
 			t.Errorf("%s: ends after %d ns, want %d", test.name, got, test.want)
@@ -457,10 +457,10 @@ func TestPendingAndInFlight(t *testing.T) {
 			if s.Pending() || s.InFlight() {
 				t.Errorf("%s: pending %v, in flight %v, with nothing to push", name, s.Pending(), s.InFlight())
 			}
-			if h.Diff = diff; !s.Pending() || s.InFlight() {
+			if h.Pending = diff; !s.Pending() || s.InFlight() {
 				t.Errorf("%s: pending %v, in flight %v, with %d to push", name, s.Pending(), s.InFlight(), diff)
 			}
-			if l.Claim(&s); s.Pending() || !s.InFlight() || *h != (Hits{Total: 7, Flight: diff}) {
+			if l.Claim(&s); s.Pending() || !s.InFlight() || *h != (Hits{Total: 7, InFlight: diff}) {
 				t.Errorf("%s: pending %v, in flight %v, once claimed: %+v", name, s.Pending(), s.InFlight(), *h)
 			}
 			if s.EndFlight(); s.InFlight() || *h != (Hits{Total: uint64(7 + max(diff, 0))}) {
@@ -481,12 +481,12 @@ func TestLearn(t *testing.T) {
 		total uint64
 		want  Hits
 	}{
-		{Hits{Total: 9, Diff: 1}, true, 4, Hits{Total: 4, Diff: 1}},
-		{Hits{Total: 9, Diff: 1}, false, 4, Hits{Total: 9, Diff: 1}},
-		{Hits{Total: 9, Flight: 1}, true, 4, Hits{Total: 9, Flight: 1}},
-		{Hits{Total: 9, Flight: 1}, true, 12, Hits{Total: 12, Flight: 1}},
-		{Hits{Total: 9, Flight: -1}, true, 4, Hits{Total: 9, Flight: -1}},
-		{Hits{Total: 9, Diff: 1}, false, 12, Hits{Total: 12, Diff: 1}},
+		{Hits{Total: 9, Pending: 1}, true, 4, Hits{Total: 4, Pending: 1}},
+		{Hits{Total: 9, Pending: 1}, false, 4, Hits{Total: 9, Pending: 1}},
+		{Hits{Total: 9, InFlight: 1}, true, 4, Hits{Total: 9, InFlight: 1}},
+		{Hits{Total: 9, InFlight: 1}, true, 12, Hits{Total: 12, InFlight: 1}},
+		{Hits{Total: 9, InFlight: -1}, true, 4, Hits{Total: 9, InFlight: -1}},
+		{Hits{Total: 9, Pending: 1}, false, 12, Hits{Total: 12, Pending: 1}},
 		{Hits{Total: 9, Lease: 6}, true, 4, Hits{Total: 6, Lease: 6}},
 	} {
 		s := State{Newest: monday, Hits: [2]Hits{test.hits}}

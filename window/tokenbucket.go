@@ -30,7 +30,7 @@ func (l *Limit) tokens(from, to int64) uint64 {
 // are among them.
 func (l *Limit) missing(s *State, now int64) uint64 {
 	h := &s.Hits[0]
-	taken := clamp(int64(h.Total) + max(h.Flight, 0))
+	taken := clamp(int64(h.Total) + max(h.InFlight, 0))
 	return taken - min(taken, l.tokens(s.Start, now))
 }
 
@@ -42,7 +42,7 @@ func (l *Limit) wear(s *State, now int64) {
 	h := &s.Hits[0]
 	missing := l.missing(s, now)
 	h.Lease = min(h.Lease, missing)
-	h.Diff = max(h.Diff, -int64(missing-h.Lease))
+	h.Pending = max(h.Pending, -int64(missing-h.Lease))
 }
 
 // WearLease takes from a node's claims, of which the lease had so many tokens before Advance, those
@@ -56,8 +56,8 @@ func (l *Limit) WearLease(s *State, leased, nodes uint64, from, to int64) {
 	h, part := &s.Hits[0], l.missing(s, s.Newest)/max(nodes, 1)
 	if claims := h.claims(leased); claims > part {
 		worn := min(l.back(s, from, to), claims-part)
-		returned := min(worn, uint64(max(-h.Diff, 0)))
-		h.Diff += int64(returned)
+		returned := min(worn, uint64(max(-h.Pending, 0)))
+		h.Pending += int64(returned)
 		h.Lease = min(h.Lease, leased-min(worn-returned, leased))
 	}
 }
@@ -65,7 +65,7 @@ func (l *Limit) WearLease(s *State, leased, nodes uint64, from, to int64) {
 // claims are the tokens that the backend's bucket lacks and nobody has used: those of a lease, and
 // those that are on their way back.
 func (h *Hits) claims(leased uint64) uint64 {
-	return leased + uint64(max(-h.Diff, 0)+max(-h.Flight, 0))
+	return leased + uint64(max(-h.Pending, 0)+max(-h.InFlight, 0))
 }
 
 // heldUntil is the time until which the tokens that go back can't have come back, whatever others
@@ -131,10 +131,10 @@ func (l *Limit) Adapt(s *State, other *Limit) {
 	full := max(other.returnedAt(s, h.Sum()), s.Newest)
 	missing := int64(roundedUp(uint64(full-s.Newest), l.Max, uint64(l.Width)))
 	h.Lease = roundedDown(h.Lease, l.Max, other.Max)
-	if h.Diff < 0 && l.Max < other.Max {
-		h.Diff = -int64(roundedDown(uint64(-h.Diff), l.Max, other.Max))
+	if h.Pending < 0 && l.Max < other.Max {
+		h.Pending = -int64(roundedDown(uint64(-h.Pending), l.Max, other.Max))
 	}
-	if pending := h.Diff + max(h.Flight, 0); pending <= missing {
+	if pending := h.Pending + max(h.InFlight, 0); pending <= missing {
 		h.Total = clamp(missing - pending + int64(h.Lease))
 	} else {
 		h.Total, h.Lease = 0, 0
@@ -168,11 +168,11 @@ func roundedUp(a, b, c uint64) uint64 {
 // are kept, with a start so long ago that they are back by now: other nodes' tokens may not be.
 func (l *Limit) fill(s *State, now int64) {
 	h := &s.Hits[0]
-	if h.Diff == 0 && h.Flight == 0 {
+	if h.Pending == 0 && h.InFlight == 0 {
 		s.Start, *h = 0, Hits{}
 		return
 	}
-	pending := h.Diff + h.Flight
+	pending := h.Pending + h.InFlight
 	h.Total, s.Start = clamp(-pending), 0
 	s.Start = now - l.returnedAt(s, clamp(pending))
 }
@@ -184,7 +184,7 @@ func (l *Limit) refill(s *State, now int64) {
 	if h.idle() || l.Max == 0 {
 		return
 	}
-	if h.Lease > 0 || h.Diff < 0 {
+	if h.Lease > 0 || h.Pending < 0 {
 		l.wear(s, now)
 	}
 	if l.returned(s, now) >= h.Sum() {

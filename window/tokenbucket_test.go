@@ -19,16 +19,16 @@ func TestBucketIsFullAgain(t *testing.T) {
 		began int64 // the bucket's new start; 0 if it has none
 	}{
 		{"pushed", Hits{Total: 10}, monday, Hits{}, 0},
-		{"one is yet to be pushed", Hits{Total: 9, Diff: 1}, monday, Hits{Diff: 1}, now - second},
-		{"all are", Hits{Diff: 10}, monday, Hits{Diff: 10}, monday},
-		{"one is in flight", Hits{Total: 9, Flight: 1}, monday, Hits{Flight: 1}, now - second},
-		{"some are, and some to push", Hits{Total: 3, Flight: 3, Diff: 4}, monday, Hits{Flight: 3, Diff: 4}, now - 7*second},
-		{"one of them goes back", Hits{Total: 11, Diff: -1}, monday, Hits{Total: 1, Diff: -1}, now},
-		{"some that go back are back there", Hits{Total: 20, Diff: -10}, monday - 2*second, Hits{Total: 8, Diff: -8}, now},
+		{"one is yet to be pushed", Hits{Total: 9, Pending: 1}, monday, Hits{Pending: 1}, now - second},
+		{"all are", Hits{Pending: 10}, monday, Hits{Pending: 10}, monday},
+		{"one is in flight", Hits{Total: 9, InFlight: 1}, monday, Hits{InFlight: 1}, now - second},
+		{"some are, and some to push", Hits{Total: 3, InFlight: 3, Pending: 4}, monday, Hits{InFlight: 3, Pending: 4}, now - 7*second},
+		{"one of them goes back", Hits{Total: 11, Pending: -1}, monday, Hits{Total: 1, Pending: -1}, now},
+		{"some that go back are back there", Hits{Total: 20, Pending: -10}, monday - 2*second, Hits{Total: 8, Pending: -8}, now},
 		{"a lease that is back there", Hits{Total: 10, Lease: 1}, monday, Hits{}, 0},
 		{"a nanosecond later", Hits{Total: 10}, monday - 1, Hits{}, 0},
 		{"a nanosecond too early", Hits{Total: 10}, monday + 1, Hits{Total: 10}, monday + 1},
-		{"a nanosecond too early, to be pushed", Hits{Total: 9, Diff: 1}, monday + 1, Hits{Total: 9, Diff: 1}, monday + 1},
+		{"a nanosecond too early, to be pushed", Hits{Total: 9, Pending: 1}, monday + 1, Hits{Total: 9, Pending: 1}, monday + 1},
 	} {
 		s := State{Newest: monday + second, Start: test.start, Hits: [2]Hits{test.hits}}
 		l.Advance(&s, now)
@@ -37,8 +37,8 @@ func TestBucketIsFullAgain(t *testing.T) {
 		}
 	}
 	// At a time before the tokens could have come back, the bucket begins with the epoch.
-	s := State{Hits: [2]Hits{{Diff: 50, Total: 10}}, Newest: 60 * second}
-	if l.Advance(&s, 60*second); s.Hits[0] != (Hits{Diff: 50}) || s.Start != 10*second {
+	s := State{Hits: [2]Hits{{Pending: 50, Total: 10}}, Newest: 60 * second}
+	if l.Advance(&s, 60*second); s.Hits[0] != (Hits{Pending: 50}) || s.Start != 10*second {
 		t.Errorf("near the epoch: got %+v from %d on", s.Hits[0], s.Start)
 	}
 }
@@ -57,11 +57,11 @@ func TestWindowsOfTokensAreForgotten(t *testing.T) {
 		{"none yet", Hits{Total: 500}, minute - 1, 0},
 		{"one", Hits{Total: 500}, minute, 1},
 		{"some", Hits{Total: 500}, 5*minute + second, 5},
-		{"as many as the total has", Hits{Total: 130, Diff: 500}, 5 * minute, 2},
-		{"none of what is in flight", Hits{Flight: 500}, 5 * minute, 0},
-		{"none of what is leased", Hits{Total: 500, Lease: 400, Diff: 100}, minute, 1},
-		{"none of what is leased, while others are in flight", Hits{Total: 100, Flight: 400, Lease: 90}, minute, 0},
-		{"none of what is leased, however long ago", Hits{Total: 400, Lease: 60, Diff: 500}, 5*minute + minute/2, 5},
+		{"as many as the total has", Hits{Total: 130, Pending: 500}, 5 * minute, 2},
+		{"none of what is in flight", Hits{InFlight: 500}, 5 * minute, 0},
+		{"none of what is leased", Hits{Total: 500, Lease: 400, Pending: 100}, minute, 1},
+		{"none of what is leased, while others are in flight", Hits{Total: 100, InFlight: 400, Lease: 90}, minute, 0},
+		{"none of what is leased, however long ago", Hits{Total: 400, Lease: 60, Pending: 500}, 5*minute + minute/2, 5},
 	} {
 		s := State{Newest: monday, Start: monday, Hits: [2]Hits{test.hits}}
 		remaining := l.Quota() - (test.hits.Sum() - uint64(test.later/second))
@@ -78,7 +78,7 @@ func TestWindowsOfTokensAreForgotten(t *testing.T) {
 func TestBucketThatGetsNothing(t *testing.T) {
 	t.Parallel()
 	l := tokens(0, 10, minute)
-	for _, hits := range []Hits{{}, {Total: 3}, {Diff: 3}, {Total: 3, Lease: 1}, {Total: 3, Diff: -1}} {
+	for _, hits := range []Hits{{}, {Total: 3}, {Pending: 3}, {Total: 3, Lease: 1}, {Total: 3, Pending: -1}} {
 		s := State{Newest: monday, Start: monday, Hits: [2]Hits{hits}}
 		if l.Advance(&s, monday+3*minute); s.Hits[0] != hits || l.Allows(&s, 0) {
 			t.Errorf("%+v became %+v", hits, s.Hits[0])
@@ -161,15 +161,15 @@ func TestLeaseWears(t *testing.T) {
 		later int64
 		want  Hits
 	}{
-		{"it lacks more", Hits{Total: 50, Lease: 30, Diff: -10}, 10 * second, Hits{Total: 50, Lease: 30, Diff: -10}},
-		{"it lacks just as much", Hits{Total: 50, Lease: 30, Diff: -10}, 10*second + second - 1, Hits{Total: 50, Lease: 30, Diff: -10}},
-		{"one less than goes back", Hits{Total: 50, Lease: 30, Diff: -10}, 11 * second, Hits{Total: 50, Lease: 30, Diff: -9}},
-		{"only the lease", Hits{Total: 50, Lease: 30, Diff: -10}, 20 * second, Hits{Total: 50, Lease: 30}},
-		{"one less than the lease", Hits{Total: 50, Lease: 30, Diff: -10}, 21 * second, Hits{Total: 50, Lease: 29}},
-		{"what is in flight is taken there", Hits{Total: 10, Flight: 40, Lease: 10}, 45 * second, Hits{Total: 10, Flight: 40, Lease: 5}},
-		{"what goes back in flight is not known yet", Hits{Total: 50, Flight: -40, Lease: 30}, 10 * second, Hits{Total: 50, Flight: -40, Lease: 30}},
-		{"hits to push do not wear", Hits{Total: 50, Lease: 30, Diff: 10}, 25 * second, Hits{Total: 50, Lease: 25, Diff: 10}},
-		{"without a lease", Hits{Total: 20, Diff: -10}, 9 * second, Hits{Total: 20, Diff: -10}},
+		{"it lacks more", Hits{Total: 50, Lease: 30, Pending: -10}, 10 * second, Hits{Total: 50, Lease: 30, Pending: -10}},
+		{"it lacks just as much", Hits{Total: 50, Lease: 30, Pending: -10}, 10*second + second - 1, Hits{Total: 50, Lease: 30, Pending: -10}},
+		{"one less than goes back", Hits{Total: 50, Lease: 30, Pending: -10}, 11 * second, Hits{Total: 50, Lease: 30, Pending: -9}},
+		{"only the lease", Hits{Total: 50, Lease: 30, Pending: -10}, 20 * second, Hits{Total: 50, Lease: 30}},
+		{"one less than the lease", Hits{Total: 50, Lease: 30, Pending: -10}, 21 * second, Hits{Total: 50, Lease: 29}},
+		{"what is in flight is taken there", Hits{Total: 10, InFlight: 40, Lease: 10}, 45 * second, Hits{Total: 10, InFlight: 40, Lease: 5}},
+		{"what goes back in flight is not known yet", Hits{Total: 50, InFlight: -40, Lease: 30}, 10 * second, Hits{Total: 50, InFlight: -40, Lease: 30}},
+		{"hits to push do not wear", Hits{Total: 50, Lease: 30, Pending: 10}, 25 * second, Hits{Total: 50, Lease: 25, Pending: 10}},
+		{"without a lease", Hits{Total: 20, Pending: -10}, 9 * second, Hits{Total: 20, Pending: -10}},
 	} {
 		s := State{Newest: monday, Start: monday, Hits: [2]Hits{test.hits}}
 		if l.Advance(&s, monday+test.later); s.Hits[0] != test.want || s.Start != monday {
@@ -231,13 +231,13 @@ func TestTokensGivenBackWear(t *testing.T) {
 			lease, returns uint64
 			until          int64 // after they are pushed
 		}{
-			{Hits{Total: 30, Diff: -20}, 1, 0, 20, 0},
-			{Hits{Total: 30, Diff: -20}, 5, 0, 10, 0},
-			{Hits{Total: 30, Diff: -20}, 0, 0, 20, 0},
-			{Hits{Total: 60, Diff: -20, Lease: 5}, 1, 5, 20, 25 * second},
-			{Hits{Total: 60, Diff: -20, Lease: 5}, 2, 5, 20, 0},
-			{Hits{Total: 60, Diff: -20, Lease: 5}, 3, 5, 11, 2 * second},
-			{Hits{Total: 90, Diff: -5}, 2, 0, 5, minute},
+			{Hits{Total: 30, Pending: -20}, 1, 0, 20, 0},
+			{Hits{Total: 30, Pending: -20}, 5, 0, 10, 0},
+			{Hits{Total: 30, Pending: -20}, 0, 0, 20, 0},
+			{Hits{Total: 60, Pending: -20, Lease: 5}, 1, 5, 20, 25 * second},
+			{Hits{Total: 60, Pending: -20, Lease: 5}, 2, 5, 20, 0},
+			{Hits{Total: 60, Pending: -20, Lease: 5}, 3, 5, 11, 2 * second},
+			{Hits{Total: 90, Pending: -5}, 2, 0, 5, minute},
 		} {
 			s := State{Newest: monday, Start: monday, Hits: [2]Hits{test.hits}}
 			for from := monday; from < monday+after; from = s.Newest {
@@ -285,13 +285,13 @@ func TestTokensSettle(t *testing.T) {
 		{"later there, with less", l, Hits{Total: 20}, minute, 10, false, minute, 10},
 		{"later there, with less, older", l, Hits{Total: 20}, minute, 10, true, minute, 14},
 		{"later there, with more, older", l, Hits{Total: 20}, minute, 15, true, minute, 15},
-		{"later there, when all was back here", l, Hits{Total: 11, Diff: 30}, 2 * minute, 3, true, 2 * minute, 3},
+		{"later there, when all was back here", l, Hits{Total: 11, Pending: 30}, 2 * minute, 3, true, 2 * minute, 3},
 		{"later here, with less", l, Hits{Total: 20}, -minute, 20, false, 0, 14},
 		{"later here, with less, older", l, Hits{Total: 20}, -minute, 20, true, 0, 20},
 		{"later here, with more, older", l, Hits{Total: 20}, -minute, 30, true, 0, 24},
-		{"later here, when all is back there", l, Hits{Total: 20, Diff: 30}, -2 * minute, 11, false, 0, 0},
-		{"later here, when just all is back there", l, Hits{Total: 20, Diff: 30}, -2 * minute, 12, false, 0, 0},
-		{"later here, when one is left there", l, Hits{Total: 20, Diff: 30}, -2 * minute, 13, false, 0, 1},
+		{"later here, when all is back there", l, Hits{Total: 20, Pending: 30}, -2 * minute, 11, false, 0, 0},
+		{"later here, when just all is back there", l, Hits{Total: 20, Pending: 30}, -2 * minute, 12, false, 0, 0},
+		{"later here, when one is left there", l, Hits{Total: 20, Pending: 30}, -2 * minute, 13, false, 0, 1},
 		{"another, of one token", l, Hits{Total: 20}, second, 1, false, second, 1},
 		{"another, older", l, Hits{Total: 20}, -second, 9, true, -second, 9},
 		{"none yet", l, Hits{}, -2 * minute, 30, true, -2 * minute, 30},

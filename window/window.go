@@ -135,11 +135,11 @@ type Bucket struct {
 type Hits struct {
 	// Total is what the backend is known to have, of all nodes. Without a backend it is all hits.
 	Total uint64
-	// Diff is what was counted here and not pushed yet. If more was given back than counted since
+	// Pending is what was counted here and not pushed yet. If more was given back than counted since
 	// the last push, it is negative.
-	Diff int64
-	// Flight is what was pushed and not answered yet, with a sign like Diff's.
-	Flight int64
+	Pending int64
+	// InFlight is what was pushed and not answered yet, with a sign like Pending's.
+	InFlight int64
 	// Lease is the part of Total that was granted to this node and is not used yet.
 	Lease uint64
 }
@@ -148,14 +148,14 @@ type Hits struct {
 // are on their way back to the backend count until it has answered: its total may be without them
 // already. Leased hits are not used yet, and are not in the sum.
 func (h *Hits) Sum() uint64 {
-	return uint64(max(int64(h.Total)+h.Diff+max(h.Flight, 0)-int64(h.Lease), 0))
+	return uint64(max(int64(h.Total)+h.Pending+max(h.InFlight, 0)-int64(h.Lease), 0))
 }
 
 // idle reports whether all parts are 0. Hits that were given back make a part negative until the
 // backend knows of them.
-func (h *Hits) idle() bool { return h.Total|uint64(h.Diff|h.Flight)|h.Lease == 0 }
+func (h *Hits) idle() bool { return h.Total|uint64(h.Pending|h.InFlight)|h.Lease == 0 }
 
-func (h *Hits) count(cost uint64) { h.Diff = min(h.Diff+int64(min(cost, MaxHits)), MaxHits) }
+func (h *Hits) count(cost uint64) { h.Pending = min(h.Pending+int64(min(cost, MaxHits)), MaxHits) }
 
 func (h *Hits) giveBack(cost uint64) { h.giveUp(min(cost, h.Sum())) }
 

@@ -4,7 +4,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"net/http"
-	"slices"
 	"strings"
 
 	"weir/internal/envoytest"
@@ -53,9 +52,6 @@ const (
 	redisServer      = "redis-server"
 )
 
-// floorHeaderCount is where the floor's configuration says how many response headers it sets.
-const floorHeaderCount = 40
-
 const (
 	namespace = "bench"
 	ruleName  = "per-user"
@@ -68,14 +64,10 @@ var variants = []*variant{
 	{name: "nothing", title: "a Wasm filter that does nothing", base: none, status: http.StatusOK,
 		wasm: nothingFile, filters: func(s *site) []object { return wasm(nothingFile(s), nil) }},
 	{name: "floor", title: "the floor: Weir's host calls alone", base: none, status: http.StatusOK,
-		decorated: true, wasm: floorFile, filters: func(s *site) []object {
-			return wasm(floorFile(s), envoytest.Typed("google.protobuf.BytesValue", object{"value": s.floorConfiguration}))
-		}},
+		decorated: true, wasm: floorFile, filters: func(s *site) []object { return wasm(floorFile(s), nil) }},
 	{name: "floor-bare", title: "the floor, no response headers", base: none, status: http.StatusOK,
 		wasm: floorFile, filters: func(s *site) []object {
-			bare := slices.Clone(s.floorConfiguration)
-			clear(bare[floorHeaderCount:][:4])
-			return wasm(floorFile(s), envoytest.Typed("google.protobuf.BytesValue", object{"value": bare}))
+			return wasm(floorFile(s), envoytest.Typed("google.protobuf.StringValue", object{"value": "bare"}))
 		}},
 	{name: "weir", title: "Weir", base: none, status: http.StatusOK, decorated: true,
 		wasm: pluginFile, filters: weir(nil), counted: allowed},

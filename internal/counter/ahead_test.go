@@ -115,13 +115,13 @@ func TestAheadOfPace(t *testing.T) {
 		{"in a minute", start, aMinute, 0, 40, 0, window.Hits{}, mostStanding},
 		{"in more than that: who knows", start, aMinute + 1, 0, 40, 0, window.Hits{}, 80},
 		{"by a clock that has gone back", start, math.MaxUint32, 0, 40, 0, window.Hits{}, 80},
-		{"hits that the backend has not heard of", start, 1000, 0, 0, 0, window.Hits{Diff: 30, Flight: 10}, 80},
-		{"beside those of a lease", start, 1000, 0, 20, 0, window.Hits{Diff: 20}, 80},
-		{"since a push", start, 0, 2000, 0, 0, window.Hits{Diff: 40}, 40},
-		{"since nobody knows when", start, 0, 0, 0, 0, window.Hits{Diff: 40}, 80},
-		{"long ago, since nobody knows when", longAgo + 10*dueUnit, 0, 0, 0, 0, window.Hits{Diff: 40}, 80},
-		{"long ago, since then", longAgo + 10*dueUnit, 9, 0, 0, 0, window.Hits{Diff: 40}, 320},
-		{"long ago, since a push then", longAgo + 10*dueUnit, 0, 9, 0, 0, window.Hits{Diff: 40}, 320},
+		{"hits that the backend has not heard of", start, 1000, 0, 0, 0, window.Hits{Pending: 30, InFlight: 10}, 80},
+		{"beside those of a lease", start, 1000, 0, 20, 0, window.Hits{Pending: 20}, 80},
+		{"since a push", start, 0, 2000, 0, 0, window.Hits{Pending: 40}, 40},
+		{"since nobody knows when", start, 0, 0, 0, 0, window.Hits{Pending: 40}, 80},
+		{"long ago, since nobody knows when", longAgo + 10*dueUnit, 0, 0, 0, 0, window.Hits{Pending: 40}, 80},
+		{"long ago, since then", longAgo + 10*dueUnit, 9, 0, 0, 0, window.Hits{Pending: 40}, 320},
+		{"long ago, since a push then", longAgo + 10*dueUnit, 0, 9, 0, 0, window.Hits{Pending: 40}, 320},
 	} {
 		lease := Lease{Granted: test.granted, Pace: test.pace}
 		if test.since != 0 {
@@ -147,7 +147,7 @@ func TestAheadOfPace(t *testing.T) {
 // The pace is that of the limit that knows the most of it: another one's window may just have begun.
 func TestPaceOfSeveralLimits(t *testing.T) {
 	t.Parallel()
-	for _, hits := range [][]window.Hits{{{Diff: 40}, {}}, {{}, {Diff: 40}}} {
+	for _, hits := range [][]window.Hits{{{Pending: 40}, {}}, {{}, {Pending: 40}}} {
 		c := has(t, shared(2, interval, perMinute(1000), perHour(1000)), start, Lease{}, hits...)
 		if got := c.Ahead(start); got != 80 {
 			t.Errorf("%+v: %d ahead, want 80", hits, got)

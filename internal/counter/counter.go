@@ -494,3 +494,14 @@ func (c *Counter) wantedUntil() (at int64) {
 	}
 	return at
 }
+
+// Leased is how many hits may be taken without asking.
+//
+//go:noinline
+func (c *Counter) Leased() uint64 {
+	leased := uint64(math.MaxUint64)
+	for i := range c.States {
+		leased = min(leased, c.rule.Limits[i].Leased(&c.States[i]))
+	}
+	return leased
+}

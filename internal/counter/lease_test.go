@@ -151,7 +151,7 @@ func TestGrantAndPart(t *testing.T) {
 		leased := test.before + test.units
 		c := has(t, shared(2, interval, perHour(1000)), start, Lease{Granted: test.before, Since: DueAt(start)}, window.Hits{Total: 400 + leased, Lease: leased})
 		c.Granted(test.units, test.units, test.ahead, start, 0.5)
-		if back := -c.States[0].Hits[0].Diff; c.Leased() != test.want || c.lease.Granted != test.want || uint64(back) != leased-test.want {
+		if back := -c.States[0].Hits[0].Pending; c.Leased() != test.want || c.lease.Granted != test.want || uint64(back) != leased-test.want {
 			t.Errorf("%+v: %d are leased, %d granted, %d go back", test, c.Leased(), c.lease.Granted, back)
 		}
 		if c.lease.Since != DueAt(start) {
@@ -179,14 +179,14 @@ func TestPace(t *testing.T) {
 		{"for two", start, Lease{Since: -4000 & math.MaxUint32, Granted: 100, Pace: 20}, 0, window.Hits{Lease: 60}, 20},
 		{"for an eighth, rounded up", start, Lease{Since: -250 & math.MaxUint32, Granted: 100, Pace: 20}, 0, window.Hits{Lease: 60}, 58},
 		{"by a clock that has gone back", start, Lease{Since: 1, Granted: 100, Pace: 20}, 0, window.Hits{Lease: 60}, 80},
-		{"with hits beside the lease", start, Lease{Since: -1000 & math.MaxUint32, Granted: 100, Pace: 20}, 0, window.Hits{Lease: 60, Diff: 10}, 60},
-		{"with hits that have gone back", start, Lease{Since: -1000 & math.MaxUint32, Granted: 100, Pace: 20}, 0, window.Hits{Lease: 60, Diff: -10}, 50},
-		{"since the last push", start, Lease{}, -1000 & math.MaxUint32, window.Hits{Diff: 40}, 40},
-		{"since the last grant, not the last push", start, Lease{Since: -2000 & math.MaxUint32}, -1000 & math.MaxUint32, window.Hits{Diff: 40}, 40},
-		{"since nobody knows when", start, Lease{}, 0, window.Hits{Diff: 40}, 80},
-		{"long ago, since nobody knows when", longAgo + 10*dueUnit, Lease{}, 0, window.Hits{Diff: 40}, 80},
-		{"long ago, since then", longAgo + 11*dueUnit, Lease{Since: -10 & math.MaxUint32, Pace: 40}, 0, window.Hits{Diff: 40}, 42},
-		{"long ago, since a push then", longAgo + 11*dueUnit, Lease{Pace: 40}, -10 & math.MaxUint32, window.Hits{Diff: 40}, 42},
+		{"with hits beside the lease", start, Lease{Since: -1000 & math.MaxUint32, Granted: 100, Pace: 20}, 0, window.Hits{Lease: 60, Pending: 10}, 60},
+		{"with hits that have gone back", start, Lease{Since: -1000 & math.MaxUint32, Granted: 100, Pace: 20}, 0, window.Hits{Lease: 60, Pending: -10}, 50},
+		{"since the last push", start, Lease{}, -1000 & math.MaxUint32, window.Hits{Pending: 40}, 40},
+		{"since the last grant, not the last push", start, Lease{Since: -2000 & math.MaxUint32}, -1000 & math.MaxUint32, window.Hits{Pending: 40}, 40},
+		{"since nobody knows when", start, Lease{}, 0, window.Hits{Pending: 40}, 80},
+		{"long ago, since nobody knows when", longAgo + 10*dueUnit, Lease{}, 0, window.Hits{Pending: 40}, 80},
+		{"long ago, since then", longAgo + 11*dueUnit, Lease{Since: -10 & math.MaxUint32, Pace: 40}, 0, window.Hits{Pending: 40}, 42},
+		{"long ago, since a push then", longAgo + 11*dueUnit, Lease{Pace: 40}, -10 & math.MaxUint32, window.Hits{Pending: 40}, 42},
 	} {
 		if test.lease.Since != 0 {
 			test.lease.Since += DueAt(test.now)

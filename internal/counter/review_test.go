@@ -231,9 +231,9 @@ func TestOwn(t *testing.T) {
 		in         int64 // in units
 	}{
 		{"nothing", false, window.Hits{Total: 5}, false, 7},
-		{"another worker's", true, window.Hits{Total: 5, Diff: 2, Lease: 1}, false, 7},
-		{"something to push", false, window.Hits{Total: 5, Diff: -2}, true, 0},
-		{"and a lease", false, window.Hits{Total: 5, Diff: -2, Lease: 1}, true, 0},
+		{"another worker's", true, window.Hits{Total: 5, Pending: 2, Lease: 1}, false, 7},
+		{"something to push", false, window.Hits{Total: 5, Pending: -2}, true, 0},
+		{"and a lease", false, window.Hits{Total: 5, Pending: -2, Lease: 1}, true, 0},
 		{"a lease", false, window.Hits{Total: 5, Lease: 5}, true, 1001},
 		{"of a hit", false, window.Hits{Total: 5, Lease: 1}, true, 1001},
 	} {

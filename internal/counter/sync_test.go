@@ -58,7 +58,7 @@ func TestClaimAndSettle(t *testing.T) {
 		t.Error("claimed while a push is out")
 	}
 	c.Settle(0, first, monday+second, &window.Totals{Newest: number, Hits: []uint64{8, 1}})
-	if got := c.States[0].Hits; got != [2]window.Hits{{Total: 8, Diff: 2}, {Total: 1}} {
+	if got := c.States[0].Hits; got != [2]window.Hits{{Total: 8, Pending: 2}, {Total: 1}} {
 		t.Errorf("settled: got %+v", got)
 	}
 	// An answer that never comes does not stop the key for ever; if it comes after all, nothing is
@@ -70,7 +70,7 @@ func TestClaimAndSettle(t *testing.T) {
 		t.Error("a push without an answer stops the key")
 	}
 	c.Settle(0, lost, monday+2*second, &window.Totals{Newest: number, Hits: []uint64{10, 1}})
-	if got := c.States[0].Hits[0]; got != (window.Hits{Total: 10, Flight: 1}) {
+	if got := c.States[0].Hits[0]; got != (window.Hits{Total: 10, InFlight: 1}) {
 		t.Errorf("settled late: got %+v", got)
 	}
 	c.Settle(0, c.Sync().Claimed, monday+71*second, &window.Totals{Newest: number, Hits: []uint64{11, 1}})
@@ -130,11 +130,11 @@ func TestForgetAtWithHitsToPush(t *testing.T) {
 		want int64 // in seconds
 	}{
 		{"nothing", window.Hits{Total: 10}, 10},
-		{"pending", window.Hits{Diff: 10}, 110},
-		{"in flight", window.Hits{Flight: 10}, 110},
-		{"both", window.Hits{Diff: 5, Flight: 5}, 110},
-		{"one", window.Hits{Diff: 1}, 101},
-		{"one in flight", window.Hits{Flight: 1}, 101},
+		{"pending", window.Hits{Pending: 10}, 110},
+		{"in flight", window.Hits{InFlight: 10}, 110},
+		{"both", window.Hits{Pending: 5, InFlight: 5}, 110},
+		{"one", window.Hits{Pending: 1}, 101},
+		{"one in flight", window.Hits{InFlight: 1}, 101},
 	} {
 		for _, synced := range []int64{0, second} {
 			c := load(t, &Rule{Limits: []window.Limit{perMinute(10), bucket}, Interval: synced}, nil)

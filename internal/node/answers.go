@@ -6,81 +6,98 @@ import (
 	"weir/window"
 )
 
+// answers of the backend are taken into the table.
+type answers struct {
+	tallies   *Tallies
+	link      *link
+	rules     *ruleset
+	keys      *keys
+	waits     *waits
+	callouts  *callouts
+	pushes    *pushes
+	requests  *requests
+	overrides *overrides
+	refusals  *refusals
+
+	total  wire.Total
+	totals [maxLimits]window.Totals
+}
+
 // takeIn keeps the answer to a batch, and reports whether it was one.
-func (n *Node) takeIn(b *batch, outcome Outcome, answer []byte) (taken bool) {
+func (a *answers) takeIn(b *batch, outcome Outcome, answer []byte) (taken bool) {
 	switch {
 	case outcome == PushRefused:
-		n.giveUp(b)
-		n.turn(outcome)
+		a.callouts.giveUp(b)
+		a.link.turn(outcome)
 		return false
 	case outcome != PushAnswered:
-		n.fail(b, outcome)
+		a.callouts.fail(b, outcome)
 		return false
-	case !b.accept(answer, &n.total):
-		n.fail(b, PushGarbled)
+	case !b.accept(answer, &a.total):
+		a.callouts.fail(b, PushGarbled)
 		return false
 	}
-	n.ended(b)
+	a.callouts.ended(b)
 	b.state = answered
-	if n.link.answered(b.sentAt, n.hostNow(), int64(b.reader.NowNanos), b.reader.Nodes) {
-		n.turn(PushAnswered)
+	if a.link.answered(b.sentAt, a.link.hostNow(), int64(b.reader.NowNanos), b.reader.Nodes) {
+		a.link.turn(PushAnswered)
 	}
-	n.share(uint64(n.link.shared.nodes))
-	n.hear(b)
+	a.rules.share(uint64(a.link.shared.nodes))
+	a.overrides.hear(b)
 	return true
 }
 
 // settle takes answers into the table. It reports false if there is more.
-func (n *Node) settle(deadline int64) (done bool) {
+func (a *answers) settle(deadline int64) (done bool) {
 	handled := 0
-	for i := 0; i < len(n.batches); {
-		b := n.batches[i]
+	for i := 0; i < len(a.callouts.batches); {
+		b := a.callouts.batches[i]
 		if b.state != answered {
 			i++
 			continue
 		}
 		for b.settled < len(b.items) {
-			if n.late(handled, deadline) {
+			if a.link.late(handled, deadline) {
 				return false
 			}
-			n.settleKey(b)
+			a.settleKey(b)
 			handled++
 		}
-		for b.taken < len(b.takes) {
-			if n.late(handled, deadline) {
+		for b.settledAsks < len(b.asks) {
+			if a.link.late(handled, deadline) {
 				return false
 			}
-			if n.settleTake(b, b.takes[b.taken]) {
-				b.taken++
+			if a.settleAsk(b, b.asks[b.settledAsks]) {
+				b.settledAsks++
 			}
 			handled++
 		}
 		if b.lacks {
-			n.again(b)
+			a.callouts.again(b)
 			i++
 			continue
 		}
-		n.finish(b)
+		a.callouts.finish(b)
 	}
 	return true
 }
 
 // again has a batch sent again that was answered but for some of it. The backend is there, so this
 // is no failure of a callout.
-func (n *Node) again(b *batch) {
+func (c *callouts) again(b *batch) {
 	b.body, b.push = b.push, b.body[:0]
 	b.state, b.partly = failed, true
-	n.pause(b)
+	c.pause(b)
 }
 
 // settleKey takes in the answers for all limits of the next key.
-func (n *Node) settleKey(b *batch) {
+func (a *answers) settleKey(b *batch) {
 	first := b.settled
 	key := &b.items[first]
 	last := first
 	for last < len(b.items) && last-first < maxLimits && b.items[last].sameKey(key) {
-		b.reader.Next(&n.total)
-		n.keepTotal(last - first)
+		b.reader.Next(&a.total)
+		a.keepTotal(last - first)
 		last++
 	}
 	b.settled = last
@@ -95,10 +112,10 @@ func (n *Node) settleKey(b *batch) {
 	case missing != wire.Answered && !b.untouched:
 		b.lacks = true // the batch comes again as it is, so that nothing of it may be pushed otherwise
 		return
-	case missing != wire.Answered && !n.putBack(b, first):
-		n.handOver(b, first)
+	case missing != wire.Answered && !a.putBack(b, first):
+		a.callouts.handOver(b, first)
 	case missing == wire.Answered && key.rule != nil:
-		n.settleTotals(b, first)
+		a.settleTotals(b, first)
 	}
 	if !b.reader.Whole() {
 		for i := first; i < last; i++ {
@@ -109,43 +126,43 @@ func (n *Node) settleKey(b *batch) {
 
 // settleTotals takes in the totals of a key's limits, of which the batch's items from the first one on
 // were read last.
-func (n *Node) settleTotals(b *batch, first int) {
+func (a *answers) settleTotals(b *batch, first int) {
 	key := &b.items[first]
-	d := n.at(key.rule, key.address)
-	for range n.table.Attempts() {
-		n.fetch(d)
-		if !d.slot.Found() || n.stray(d) {
+	d := a.keys.at(key.rule, key.address)
+	for range a.keys.table.Attempts() {
+		a.keys.fetch(d)
+		if !d.slot.Found() || a.stray(d) {
 			return
 		}
 		for i := first; i < b.settled; i++ {
 			if limit := int(b.items[i].limit); limit < len(d.Counter.States) {
-				d.Counter.Settle(limit, b.items[i].claim, int64(b.reader.NowNanos), &n.totals[i-first])
+				d.Counter.Settle(limit, b.items[i].claim, int64(b.reader.NowNanos), &a.totals[i-first])
 			}
 		}
 		d.Counter.Heard(int64(b.reader.NowNanos))
-		now := n.now()
+		now := a.link.now()
 		pending := d.Counter.Pending()
 		d.Counter.Trim(now)
-		d.Counter.RunDry(now, n.options.Random.fraction())
-		n.noteExcess(d, now)
+		d.Counter.RunDry(now, a.link.random.fraction())
+		d.noteExcess(now)
 		again := d.Counter.Pending() && d.Counter.Own(pending, now)
-		if n.write(d, now) {
+		if a.keys.write(d, now) {
 			if again {
-				n.enlist(d)
+				a.pushes.enlist(d)
 			}
-			n.hasten(d)
+			a.pushes.hasten(d)
 			return
 		}
 	}
 	// The hits stay in flight until they are abandoned: counted here, and in the backend.
-	n.Tallies.GivenUp++
+	a.tallies.GivenUp++
 }
 
 // handOver has another batch push what a key had in this one, of which the backend has applied nothing.
 //
 //go:noinline
-func (n *Node) handOver(b *batch, first int) {
-	other := n.newBatch()
+func (c *callouts) handOver(b *batch, first int) {
+	other := c.newBatch()
 	for i := first; i < b.settled; i++ {
 		moved := b.items[i]
 		begins := int32(len(other.body))
@@ -156,22 +173,22 @@ func (n *Node) handOver(b *batch, first int) {
 	other.ends = b.ends
 	other.close()
 	other.state, other.partly = failed, true
-	n.pause(other)
+	c.pause(other)
 }
 
 // putBack has what a key has in flight pushed later, of which the backend has applied nothing. It
 // reports false if the counter is gone, or was claimed again since.
 //
 //go:noinline
-func (n *Node) putBack(b *batch, first int) bool {
+func (a *answers) putBack(b *batch, first int) bool {
 	key := &b.items[first]
 	if key.rule == nil {
 		return false
 	}
-	d := n.at(key.rule, key.address)
-	for range n.table.Attempts() {
-		n.fetch(d)
-		if !d.slot.Found() || n.stray(d) {
+	d := a.keys.at(key.rule, key.address)
+	for range a.keys.table.Attempts() {
+		a.keys.fetch(d)
+		if !d.slot.Found() || a.stray(d) {
 			return false
 		}
 		pending := d.Counter.Pending()
@@ -180,9 +197,9 @@ func (n *Node) putBack(b *batch, first int) bool {
 				return false
 			}
 		}
-		if n.write(d, n.now()) {
+		if a.keys.write(d, a.link.now()) {
 			if !pending && d.Counter.Pending() {
-				n.enlist(d) // when its next push was due anyway
+				a.pushes.enlist(d) // when its next push was due anyway
 			}
 			return true
 		}
@@ -193,141 +210,141 @@ func (n *Node) putBack(b *batch, first int) bool {
 // keepTotal keeps the total that was read last as that of limit i.
 //
 //go:noinline
-func (n *Node) keepTotal(i int) {
-	t := &n.totals[i]
-	t.Newest = n.total.Newest
-	t.Hits = append(t.Hits[:0], n.total.Hits...)
-	t.Ages = append(t.Ages[:0], n.total.Ages...)
+func (a *answers) keepTotal(i int) {
+	t := &a.totals[i]
+	t.Newest = a.total.Newest
+	t.Hits = append(t.Hits[:0], a.total.Hits...)
+	t.Ages = append(t.Ages[:0], a.total.Ages...)
 }
 
-// settleTake takes in the grant of a batch's next take, or lets the next of the requests go on that
+// settleAsk takes in the grant of a batch's next ask, or lets the next of the requests go on that
 // wait for it: there may be many. It reports whether that was all.
-func (n *Node) settleTake(b *batch, t *take) (done bool) {
-	missing := b.reader.Missing(len(b.items) + b.taken)
+func (a *answers) settleAsk(b *batch, t *ask) (done bool) {
+	missing := b.reader.Missing(len(b.items) + b.settledAsks)
 	switch {
 	case t.done || missing != wire.Answered:
-		n.skipGrant(b)
+		a.skipGrant(b)
 		if t.done {
 			return true
 		}
 		b.lacks = b.lacks || !b.untouched
-		n.release(t)
+		a.waits.release(t)
 		return true
 	case !t.settled:
 		t.settled = true
-		n.settleGrant(b, t)
-		t.done = len(t.waiters) == 0 || !t.lease
+		a.takeGrant(b, t)
+		t.done = len(t.turns) == 0 || !t.lease
 		return t.done
 	}
-	for t.told < len(t.waiters) {
-		w := t.waiters[t.told]
+	for t.told < len(t.turns) {
+		w := t.turns[t.told]
 		t.told++
 		if !w.waits() {
 			continue
 		}
 		// A request of several rules goes on when it has heard of all, or one had no hits.
 		if w.wait.asked--; w.wait.asked <= 0 || !t.granted {
-			n.retry(w, t.granted)
+			a.requests.retry(w, t.granted)
 			break
 		}
 	}
-	t.done = t.told == len(t.waiters)
+	t.done = t.told == len(t.turns)
 	return t.done
 }
 
-// skipGrant passes over the grant of a batch's next take.
+// skipGrant passes over the grant of a batch's next ask.
 //
 //go:noinline
-func (n *Node) skipGrant(b *batch) {
+func (a *answers) skipGrant(b *batch) {
 	var grant wire.Grant
 	for rooms, _ := b.reader.NextGrant(&grant); rooms > 0; rooms-- {
-		b.reader.NextRoom(&n.total)
+		b.reader.NextRoom(&a.total)
 	}
 }
 
-// settleGrant takes in the grant of a batch's next take.
-func (n *Node) settleGrant(b *batch, t *take) {
+// takeGrant takes in the grant of a batch's next ask.
+func (a *answers) takeGrant(b *batch, t *ask) {
 	var grant wire.Grant
 	b.reader.NextGrant(&grant)
 	t.granted = grant.Units > 0
 	if !t.lease {
-		n.settleRequest(b, t, &grant)
+		a.settleRequest(b, t, &grant)
 		return
 	}
-	n.readRooms(b, t.parts[0].rule)
-	n.keepLease(t, &grant, int64(b.reader.NowNanos))
+	a.readRooms(b, t.parts[0].Rule)
+	a.keepLease(t, &grant, int64(b.reader.NowNanos))
 }
 
 // readRooms reads what an answer has of a rule's limits.
 //
 //go:noinline
-func (n *Node) readRooms(b *batch, r *Rule) {
+func (a *answers) readRooms(b *batch, r *Rule) {
 	for i := range r.Limits {
-		b.reader.NextRoom(&n.total)
-		n.keepTotal(i)
+		b.reader.NextRoom(&a.total)
+		a.keepTotal(i)
 	}
 }
 
 // settleRequest takes in a grant for a single request, and decides that. What it needs beside the
 // grant is taken now. If there is no room for that, or the request is gone or was decided without
 // the backend, or has no room beside what that has yet to hear of, the grant goes back.
-func (n *Node) settleRequest(b *batch, t *take, grant *wire.Grant) {
+func (a *answers) settleRequest(b *batch, t *ask, grant *wire.Grant) {
 	var demands []Demand
 	verdict := counter.Rejected
 	at := int64(grant.AtNanos)
 	t.grantedAt = at
-	w := t.waiters[0]
+	w := t.turns[0]
 	if w.waits() {
-		demands = n.takeUp(w.wait)
-		switch verdict = n.judge(b, t); verdict {
+		demands = a.requests.takeUp(w.wait)
+		switch verdict = a.judge(b, t); verdict {
 		case counter.Allowed:
-			verdict = n.takeRest(demands, t)
+			verdict = a.requests.takeRest(demands, t)
 		case counter.Unsure:
-			verdict = n.doubt(w.wait, demands, t)
+			verdict = a.doubt(w.wait, demands, t)
 		}
 	}
 	for i := range t.parts {
 		part := &t.parts[i]
-		n.readRooms(b, part.rule)
-		for j := range part.rule.Limits {
-			if hits := grant.Units * part.cost; hits > 0 && verdict != counter.Allowed {
-				n.returnGrant(part, j, hits, at)
-				part.rule.Limits[j].Without(&n.totals[j], at, hits)
+		a.readRooms(b, part.Rule)
+		for j := range part.Rule.Limits {
+			if hits := grant.Units * part.Cost; hits > 0 && verdict != counter.Allowed {
+				a.returnGrant(part, j, hits, at)
+				part.Rule.Limits[j].Without(&a.totals[j], at, hits)
 			}
 		}
-		n.learn(part, int64(b.reader.NowNanos))
+		a.learn(part, int64(b.reader.NowNanos))
 	}
 	if demands != nil {
-		n.decideBy(w, demands, t, verdict)
+		a.requests.decideBy(w, demands, t, verdict)
 	}
 }
 
-// judge is what becomes of a request by the answer to its take, together with what the backend may not
+// judge is what becomes of a request by the answer to its ask, together with what the backend may not
 // have known when it gave that: charges and hits that passed here without it, and that are pending or on
 // their way. Unsure says that it depends on what it has known. It reads ahead of the batch's reader.
 //
 //go:noinline
-func (n *Node) judge(b *batch, t *take) counter.Verdict {
+func (a *answers) judge(b *batch, t *ask) counter.Verdict {
 	reader, verdict, owes := b.reader, counter.Allowed, false
 	for i := range t.parts {
 		part := &t.parts[i]
-		for j := range part.rule.Limits {
-			reader.NextRoom(&n.total)
-			n.keepTotal(j)
+		for j := range part.Rule.Limits {
+			reader.NextRoom(&a.total)
+			a.keepTotal(j)
 		}
-		d := n.at(part.rule, part.address)
-		if n.read(d, n.now()); part.cost == 0 || n.stray(d) {
+		d := a.keys.at(part.Rule, part.address)
+		if a.keys.read(d, a.link.now()); part.Cost == 0 || a.stray(d) {
 			continue
 		}
-		answered, cost := int64(reader.NowNanos), part.cost
+		answered, cost := int64(reader.NowNanos), part.Cost
 		if t.granted {
 			cost = 0 // the totals have it
 		}
-		owes = owes || d.Counter.Owes() && !part.rule.CountRejected
-		if t.granted && d.Counter.Settled(answered) || n.fits(d, (*window.State).Presume, answered, cost) {
+		owes = owes || d.Counter.Owes() && !part.Rule.CountRejected
+		if t.granted && d.Counter.Settled(answered) || a.fits(d, (*window.State).Presume, answered, cost) {
 			continue
 		}
-		if n.read(d, n.now()); !n.fits(d, (*window.State).Doubt, answered, cost) {
+		if a.keys.read(d, a.link.now()); !a.fits(d, (*window.State).Doubt, answered, cost) {
 			return counter.Rejected
 		}
 		verdict = counter.Unsure
@@ -342,47 +359,47 @@ func (n *Node) judge(b *batch, t *take) counter.Verdict {
 }
 
 // fits reports whether a cost has room beside an answer's totals and what is supposed of each state.
-func (n *Node) fits(d *Demand, suppose func(s *window.State), answered int64, cost uint64) bool {
+func (a *answers) fits(d *Demand, suppose func(s *window.State), answered int64, cost uint64) bool {
 	for i := range d.Counter.States {
 		suppose(&d.Counter.States[i])
-		d.Counter.Learn(i, answered, &n.totals[i])
+		d.Counter.Learn(i, answered, &a.totals[i])
 	}
 	return d.Counter.Allows(cost)
 }
 
 // doubt has a request ask again whose answer may not know of what is on its way, if that is of use: by
 // then the backend will have heard. A request asks so often at most.
-func (n *Node) doubt(w *Wait, demands []Demand, t *take) counter.Verdict {
-	if w.rounds >= maxRounds || n.hostNow() >= w.until {
+func (a *answers) doubt(w *Wait, demands []Demand, t *ask) counter.Verdict {
+	if w.rounds >= maxRounds || a.link.hostNow() >= w.until {
 		return counter.Rejected
 	}
 	w.rounds++
 	t.pass(demands)
 	for i := range demands {
-		if d := &demands[i]; d.passed {
-			d.Verdict, d.passed = counter.Unsure, false
+		if d := &demands[i]; d.by == byBackend {
+			d.Verdict, d.by = counter.Unsure, byRule
 		}
 	}
 	return counter.Unsure
 }
 
 // keepLease puts a grant into a key's entry.
-func (n *Node) keepLease(t *take, grant *wire.Grant, answered int64) {
+func (a *answers) keepLease(t *ask, grant *wire.Grant, answered int64) {
 	part, units, at := &t.parts[0], grant.Units, int64(grant.AtNanos)
 	given := window.Grant{Hits: units, At: at, Answered: answered}
 	if units > 0 {
-		n.refusals.forget(part.address) // as of answers that are read before this one
+		a.refusals.forget(part.address) // as of answers that are read before this one
 	}
-	for i := range part.rule.Limits {
-		if part.rule.Limits[i].Kind.Refills() {
+	for i := range part.Rule.Limits {
+		if part.Rule.Limits[i].Kind.Refills() {
 			given.Wanted = t.needs()
 		}
 	}
-	d := n.at(part.rule, part.address)
+	d := a.keys.at(part.Rule, part.address)
 	var lost [maxLimits]bool
-	for range n.table.Attempts() {
-		now := n.now()
-		if n.read(d, now); n.stray(d) {
+	for range a.keys.table.Attempts() {
+		now := a.link.now()
+		if a.keys.read(d, now); a.stray(d) {
 			break
 		}
 		if !d.Counter.Identified() {
@@ -390,44 +407,44 @@ func (n *Node) keepLease(t *take, grant *wire.Grant, answered int64) {
 		}
 		owned := d.Counter.Pending()
 		for i := range d.Counter.States {
-			lost[i] = !d.Counter.Grant(i, given, &n.totals[i])
+			lost[i] = !d.Counter.Grant(i, given, &a.totals[i])
 		}
-		d.Counter.Granted(units, t.most, t.ahead, now, n.options.Random.fraction())
+		d.Counter.Granted(units, t.most, t.ahead, now, a.link.random.fraction())
 		d.Counter.Heard(answered)
-		n.noteExcess(d, now)
+		d.noteExcess(now)
 		again := d.Counter.Own(owned, now)
-		if n.write(d, now) {
+		if a.keys.write(d, now) {
 			if again {
-				n.enlist(d)
+				a.pushes.enlist(d)
 			}
 			for i := range d.Counter.States {
 				if lost[i] && units > 0 {
-					n.returnGrant(part, i, units, at)
+					a.returnGrant(part, i, units, at)
 				}
 			}
 			return
 		}
 	}
-	n.Tallies.GivenUp++
-	for i := range part.rule.Limits {
-		n.returnGrant(part, i, units, at)
+	a.tallies.GivenUp++
+	for i := range part.Rule.Limits {
+		a.returnGrant(part, i, units, at)
 	}
 }
 
 // stray reports whether an answer has no place in a demand's entry, which was read: the rule does not
 // synchronise any more, and nor does the entry, which is newer. Its hits would be taken for some that
 // the backend has yet to hear of.
-func (n *Node) stray(d *Demand) bool { return n.dismissed(d.Rule) && !d.Counter.Identified() }
+func (a *answers) stray(d *Demand) bool { return a.pushes.dismissed(d.Rule) && !d.Counter.Identified() }
 
 // returnGrant pushes hits that were granted for limit i, and have no place here, back to where they
 // were counted.
-func (n *Node) returnGrant(part *claimant, i int, hits uint64, at int64) {
+func (a *answers) returnGrant(part *Saved, i int, hits uint64, at int64) {
 	if hits == 0 {
 		return
 	}
-	l := &part.rule.Limits[i]
-	push := &n.push
-	number, counts := l.LeaseNumber(at, &n.totals[i])
+	l := &part.Rule.Limits[i]
+	push := &a.keys.push
+	number, counts := l.LeaseNumber(at, &a.totals[i])
 	if !counts {
 		return
 	}
@@ -436,44 +453,44 @@ func (n *Node) returnGrant(part *claimant, i int, hits uint64, at int64) {
 	if l.Kind.Bucketed() {
 		push.Ages = append(push.Ages, 0)
 	}
-	n.hasty = n.hasty || part.rule.exact()
-	n.keepOrphan(part.id, l, push, n.now()+2*l.Width) // if there is no room, the hits stay unused until their window ends
+	a.pushes.hasty = a.pushes.hasty || part.Rule.exact()
+	a.keys.keepOrphan(part.id, l, push, a.link.now()+2*l.Width) // if there is no room, the hits stay unused until their window ends
 }
 
 // learn keeps the totals of an answer in a key's entry, for the headers, and for the time when the
 // backend is away.
-func (n *Node) learn(part *claimant, answered int64) {
-	d := n.at(part.rule, part.address)
-	for range n.table.Attempts() {
-		now := n.now()
-		n.read(d, now)
-		if n.stray(d) || !d.slot.Found() && n.nothing(len(d.Counter.States)) {
+func (a *answers) learn(part *Saved, answered int64) {
+	d := a.keys.at(part.Rule, part.address)
+	for range a.keys.table.Attempts() {
+		now := a.link.now()
+		a.keys.read(d, now)
+		if a.stray(d) || !d.slot.Found() && a.nothing(len(d.Counter.States)) {
 			return
 		}
 		if !d.Counter.Identified() {
 			d.Counter.Identify(part.id)
 		}
 		for i := range d.Counter.States {
-			d.Counter.Learn(i, answered, &n.totals[i])
+			d.Counter.Learn(i, answered, &a.totals[i])
 		}
 		d.Counter.Heard(answered)
-		n.noteExcess(d, now)
+		d.noteExcess(now)
 		// What was counted before the rule had a backend is still to be pushed.
-		adopted := (part.rule.Watched || d.Counter.Pending()) && n.adopt(d, now)
-		if n.write(d, now) {
+		adopted := (part.Rule.Watched || d.Counter.Pending()) && a.keys.adopt(d, now)
+		if a.keys.write(d, now) {
 			if adopted {
-				n.enlist(d)
+				a.pushes.enlist(d)
 			}
 			return
 		}
 	}
-	n.Tallies.GivenUp++
+	a.tallies.GivenUp++
 }
 
 // nothing reports whether the first totals have no hits.
-func (n *Node) nothing(limits int) bool {
+func (a *answers) nothing(limits int) bool {
 	for i := range limits {
-		for _, hits := range n.totals[i].Hits {
+		for _, hits := range a.totals[i].Hits {
 			if hits != 0 {
 				return false
 			}

@@ -165,7 +165,7 @@ func TestBackendDecidesCosts(t *testing.T) {
 			t.Errorf("cost %d: passed %v, and the backend has %d, want %v and %d", step.cost, got, w.sum(), step.want, step.sum)
 		}
 	}
-	if len(f.pushes) != 0 {
+	if len(f.sent) != 0 {
 		t.Error("a push is out")
 	}
 }
@@ -262,8 +262,8 @@ func TestRequestOfSeveralRulesAsksOnce(t *testing.T) {
 	before := w.pushes
 	if requests := f.pausedOften(1, "ann"); f.Backlog().Awaited != 1 {
 		t.Errorf("%d callouts", f.Backlog().Awaited)
-	} else if w.deliver(f); f.still(requests) != 0 || w.pushes-before != 1 || len(f.pushes) != 0 {
-		t.Errorf("%d wait after %d callouts, and %d are out", f.still(requests), w.pushes-before, len(f.pushes))
+	} else if w.deliver(f); f.still(requests) != 0 || w.pushes-before != 1 || len(f.sent) != 0 {
+		t.Errorf("%d wait after %d callouts, and %d are out", f.still(requests), w.pushes-before, len(f.sent))
 	}
 }
 
@@ -322,9 +322,9 @@ func (w *world) shortly(what string, call func()) {
 // While as many requests wait as may, the next ones are decided as if the backend were away. They are
 // counted. Those that wait, and ask again, are not among them.
 func TestTooManyWait(t *testing.T) {
-	for fallback, passed := range map[Fallback]int{CountHere: 5, AllowAll: 20, RejectAll: 0} {
+	for fallback, passed := range map[FailureMode]int{FailLocal: 5, FailAllow: 20, FailDeny: 0} {
 		for _, rate := range []int64{0, second} {
-			w := newWorld(t, 1, 1, rate, Options{Fallback: fallback}, users(fixed(5)))
+			w := newWorld(t, 1, 1, rate, Options{OnBackendFailure: fallback}, users(fixed(5)))
 			f := w.nodes[0]
 			w.advance(time.Second)
 			requests := f.pausedOften(maxWaiting, "ann")
@@ -345,14 +345,14 @@ func TestTooManyWait(t *testing.T) {
 			if got := allowed(requests); got > 5 || f.Tallies.Crowded != 20 {
 				t.Errorf("fallback %d, sync rate %v: %d of those that waited passed, %+v", fallback, time.Duration(rate), got, f.Tallies)
 			}
-			passed = map[Fallback]int{CountHere: 5, AllowAll: 20, RejectAll: 0}[fallback]
+			passed = map[FailureMode]int{FailLocal: 5, FailAllow: 20, FailDeny: 0}[fallback]
 		}
 	}
 }
 
 // Many requests may wait for one key. Whatever becomes of its callouts they go on a little at a
 // time, each once, and soon.
-func TestManyWaitersGoOnALittleAtATime(t *testing.T) {
+func TestManyRequestsGoOnALittleAtATime(t *testing.T) {
 	const waiting = 3000
 	answered := func(f *fakeNode, p fakePush, answer []byte) { f.Answered(p.ticket, PushAnswered, answer) }
 	for name, test := range map[string]struct {

@@ -26,7 +26,7 @@ type batch struct {
 	push     []byte // the body, while it holds an answer that lacks some
 	head     int    // length of the body's header
 	items    []pushed
-	takes    []*take
+	asks     []*ask
 	rooms    int
 	hits     uint64
 	answers  int // bytes that the answer takes at most
@@ -38,16 +38,16 @@ type batch struct {
 	failures int
 	retryAt  int64
 	asking   bool // somebody waits for it
-	asks     bool // for overrides, and has nothing else
+	inquires bool // for overrides, and has nothing else
 	// tries is how often it was sent.
 	tries int
-	// partly batches were answered but for some of their items and takes, for which they are sent
+	// partly batches were answered but for some of their items and asks, for which they are sent
 	// again. untouched says that the backend has applied nothing of what the answer lacks, and lacks
 	// that it may have, so that the batch is sent again.
 	partly, untouched, lacks bool
 	reader                   wire.AnswerReader
 	settled                  int // items
-	taken                    int // takes whose grants were taken in
+	settledAsks              int // asks whose grants were taken in
 }
 
 // pushed is where the answer to an item goes.
@@ -90,7 +90,7 @@ func counterOf(id [16]byte, l *window.Limit, width int64) wire.LimitCounter {
 	}
 }
 
-// reserve makes room for a usual item or take: by doubling, which leaves less to the garbage
+// reserve makes room for a usual item or ask: by doubling, which leaves less to the garbage
 // collector than append does.
 //
 //go:noinline
@@ -115,21 +115,21 @@ func (b *batch) full() bool {
 	return len(b.body) >= batchBytes || b.answers >= answerBytes || len(b.items)+b.rooms > wire.MaxItems-2*maxLimits
 }
 
-// fits reports whether a batch that has takes has room for one more, and for what its key has
+// fits reports whether a batch that has asks has room for one more, and for what its key has
 // pending. The first one always fits: who configures rules sees to that.
-func (b *batch) fits(t *take) bool {
+func (b *batch) fits(t *ask) bool {
 	return len(b.body) < batchBytes && b.answers < answerBytes &&
 		len(b.items)+b.rooms+2*t.rooms() <= wire.MaxItems && b.answers+2*t.answerSize() <= wire.MaxAnswer
 }
 
 // close ends the filling of a batch.
-func (b *batch) close() { wire.SetCount(b.body, b.head, len(b.items)+len(b.takes)) }
+func (b *batch) close() { wire.SetCount(b.body, b.head, len(b.items)+len(b.asks)) }
 
 // accept checks a whole answer before anything of it is believed, and keeps it in place of the
 // push.
 func (b *batch) accept(body []byte, total *wire.Total) bool {
 	reader, err := wire.NewAnswerReader(body)
-	if err != nil || !reader.Fits(len(b.items), len(b.takes)) {
+	if err != nil || !reader.Fits(len(b.items), len(b.asks)) {
 		return false
 	}
 	for reader.Next(total) {
@@ -140,17 +140,17 @@ func (b *batch) accept(body []byte, total *wire.Total) bool {
 		if !ok {
 			break
 		}
-		if i >= len(b.takes) || grant.Units > b.takes[i].most {
+		if i >= len(b.asks) || grant.Units > b.asks[i].most {
 			return false
 		}
-		if missing := reader.Missing(len(b.items)+i) != wire.Answered; missing != (rooms == 0) || !missing && rooms != b.takes[i].rooms() {
+		if missing := reader.Missing(len(b.items)+i) != wire.Answered; missing != (rooms == 0) || !missing && rooms != b.asks[i].rooms() {
 			return false
 		}
 		for range rooms {
 			reader.NextRoom(total)
 		}
 	}
-	if reader.Err() != nil || reader.Grants != len(b.takes) {
+	if reader.Err() != nil || reader.Grants != len(b.asks) {
 		return false
 	}
 	if !reader.Whole() {
@@ -159,7 +159,7 @@ func (b *batch) accept(body []byte, total *wire.Total) bool {
 	b.lacks, b.untouched = false, !reader.Whole() && b.tries == 1 && b.wholeKeys(&reader)
 	b.body = append(b.body[:0], body...)
 	b.reader, _ = wire.NewAnswerReader(b.body)
-	b.settled, b.taken = 0, 0
+	b.settled, b.settledAsks = 0, 0
 	return true
 }
 
@@ -171,7 +171,7 @@ func (b *batch) wholeKeys(answer *wire.AnswerReader) bool {
 			return false
 		}
 	}
-	for i := range b.takes {
+	for i := range b.asks {
 		if answer.Missing(len(b.items)+i) == wire.InDoubt {
 			return false
 		}

@@ -23,7 +23,7 @@ func log(width int64) *Rule {
 func TestAnyRuleFitsABatch(t *testing.T) {
 	for _, width := range []int64{window.MinWidth, 1e9, 60e9, 86_400e9, window.MaxWidth} {
 		rule := log(width)
-		lease := &take{lease: true, parts: []claimant{{rule: rule}}}
+		lease := &ask{lease: true, parts: []Saved{{Rule: rule}}}
 		answers := lease.answerSize()
 		for i := range rule.Limits {
 			pending := wire.Item{LimitCounter: counterOf([16]byte{}, &rule.Limits[i], width), Limit: rule.Limits[i].Max}
@@ -38,10 +38,10 @@ func TestAnyRuleFitsABatch(t *testing.T) {
 // Takes of requests that wait together share a batch only if its answer has room for all of them.
 func TestLargeTakesShareNoBatch(t *testing.T) {
 	rule := log(60e9)
-	takeOf := func(rules int) *take {
-		t := &take{}
+	takeOf := func(rules int) *ask {
+		t := &ask{}
 		for range rules {
-			t.parts = append(t.parts, claimant{rule: rule})
+			t.parts = append(t.parts, Saved{Rule: rule})
 		}
 		return t
 	}
@@ -49,18 +49,18 @@ func TestLargeTakesShareNoBatch(t *testing.T) {
 	for first := 1; first <= 12; first++ {
 		for rules := 1; rules <= 12; rules++ {
 			n := newProcess(t).start(second, fixed(5))
-			b, more := n.newBatch(), takeOf(rules)
-			n.addTake(b, takeOf(first), n.Now())
+			b, more := n.callouts.newBatch(), takeOf(rules)
+			n.asks.encode(b, takeOf(first), n.Now())
 			for b.fits(more) {
 				before := b.answers
-				n.addTake(b, more, n.Now())
+				n.asks.encode(b, more, n.Now())
 				if b.answers-before != more.answerSize() {
 					t.Fatalf("%d rules: an answer of %d bytes, want %d", rules, more.answerSize(), b.answers-before)
 				}
 				shared++
 			}
 			if b.answers > wire.MaxAnswer || b.rooms > wire.MaxItems || len(b.body) > wire.MaxBody {
-				t.Errorf("of %d and %d rules %d takes, whose answer has %d bytes, want at most %d", first, rules, len(b.takes), b.answers, wire.MaxAnswer)
+				t.Errorf("of %d and %d rules %d takes, whose answer has %d bytes, want at most %d", first, rules, len(b.asks), b.answers, wire.MaxAnswer)
 			}
 		}
 	}

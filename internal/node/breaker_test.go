@@ -16,9 +16,9 @@ func (f *fakeNode) failing(n int) {
 	f.process.t.Helper()
 	for range n {
 		r := f.paused(fmt.Sprint("failing", f.process.random.Uint64()))
-		last := len(f.pushes) - 1
-		p := f.pushes[last]
-		f.pushes = f.pushes[:last]
+		last := len(f.sent) - 1
+		p := f.sent[last]
+		f.sent = f.sent[:last]
 		f.lose(p)
 		f.still([]*fakeRequest{r})
 		r.Leave()
@@ -27,7 +27,7 @@ func (f *fakeNode) failing(n int) {
 
 // broken reports whether the breaker is open, as shared data has it.
 func (p *fakeProcess) broken() bool {
-	l := newLink(&p.Map, "default", p.random.Uint64)
+	l := newLink(&Options{Data: &p.Map, Namespace: "default", Random: p.random.Uint64})
 	l.read()
 	return l.open()
 }
@@ -44,7 +44,7 @@ func TestBreaker(t *testing.T) {
 		failing[0].failing(1)
 		failing[1].failing(1)
 		failing[2].paused("sue").Leave() // still closed
-		failing[2].pushes = nil
+		failing[2].sent = nil
 		failing[0].failing(1)
 		for i, f := range failing {
 			if r, _ := f.request("ann"); r.Waiting() {
@@ -67,7 +67,7 @@ func TestBreaker(t *testing.T) {
 				if r, _ := f.request("ann"); r.Waiting() && !w.processes[0].broken() {
 					t.Fatal("a request waits, and the breaker is not open")
 				}
-				out += len(f.pushes)
+				out += len(f.sent)
 			}
 			if probes += out; out > 1 {
 				t.Fatalf("%d probes at a time", out)
@@ -111,7 +111,7 @@ func TestWishesOfAnOutage(t *testing.T) {
 		if n := f.still(requests); n != 0 {
 			t.Errorf("%d requests wait while the breaker is open", n)
 		}
-		if n := f.Backlog().Wishes; n != 0 {
+		if n := f.Backlog().Unsent; n != 0 {
 			t.Errorf("%d wishes are left", n)
 		}
 		f.tick()
@@ -130,7 +130,7 @@ func TestHangingCallouts(t *testing.T) {
 		f.charge(strconv.Itoa(i))
 		w.pass(100 * time.Millisecond)
 		f.tick()
-		f.pushes = nil
+		f.sent = nil
 	}
 	w.quiet()
 	if got, left := w.sum(), f.left(); got != 300 || left != "" {
@@ -142,7 +142,7 @@ func TestHangingCallouts(t *testing.T) {
 // none.
 func TestOddGrants(t *testing.T) {
 	for _, how := range asking {
-		w := newWorld(t, 1, 1, how.rate, Options{Fallback: RejectAll}, users(fixed(how.limit)))
+		w := newWorld(t, 1, 1, how.rate, Options{OnBackendFailure: FailDeny}, users(fixed(how.limit)))
 		f := w.nodes[0]
 		w.advance(time.Second)
 		requests := f.pausedOften(1, "ann")
@@ -176,7 +176,7 @@ func TestOddGrants(t *testing.T) {
 			for n := 0; n < 100 && len(again) == 0; n++ {
 				w.pass(100 * time.Millisecond)
 				f.tick()
-				again = slices.DeleteFunc(f.taken(), asks)
+				again = slices.DeleteFunc(f.taken(), asked)
 			}
 			if len(again) != 1 || string(again[0].body) != string(p.body) {
 				t.Fatalf("answer %d: the push was not sent again as it is", i)
@@ -281,7 +281,7 @@ func TestRememberedRefusalEndsWithALease(t *testing.T) {
 	for i := range d.Counter.States {
 		d.Counter.States[i].Hits[0].Lease = 3
 	}
-	if !neighbour.write(d, w.now) {
+	if !neighbour.keys.write(d, w.now) {
 		t.Fatal("not written")
 	}
 	w.pass(11 * time.Millisecond)
@@ -295,10 +295,10 @@ func TestRememberedRefusalEndsWithALease(t *testing.T) {
 func TestOvershootOfOneLostCallout(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		fallback Fallback
+		fallback FailureMode
 		want     uint64
-	}{{CountHere, 10}, {AllowAll, window.MaxHits}, {RejectAll, 0}} {
-		w := newWorld(t, 3, 2, 0, Options{Fallback: test.fallback}, users(fixed(5)), users(limit(window.FixedWindow, 5, day)), users(fixed(5)).here())
+	}{{FailLocal, 10}, {FailAllow, window.MaxHits}, {FailDeny, 0}} {
+		w := newWorld(t, 3, 2, 0, Options{OnBackendFailure: test.fallback}, users(fixed(5)), users(limit(window.FixedWindow, 5, day)), users(fixed(5)).here())
 		for _, f := range w.nodes {
 			f.send("bob")
 		}
@@ -357,8 +357,8 @@ func TestOvershootKeepsTheMostNodes(t *testing.T) {
 	for range 600 {
 		w.advance(time.Second)
 	}
-	if f := w.nodes[0]; f.nodes != 1 || f.Overshoot(0) != 15 {
-		t.Errorf("%d nodes, and a bound of %d, want 1 and 15", f.nodes, f.Overshoot(0))
+	if f := w.nodes[0]; f.rules.nodes != 1 || f.Overshoot(0) != 15 {
+		t.Errorf("%d nodes, and a bound of %d, want 1 and 15", f.rules.nodes, f.Overshoot(0))
 	}
 }
 

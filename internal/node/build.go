@@ -7,8 +7,8 @@ import (
 )
 
 // build begins to make a table of a list.
-func (n *Node) build(version uint64, list []byte) *building {
-	b := &building{overrides: overrides{version: version, list: list}, emptied: n.news.shared.emptied}
+func (v *overrides) build(version uint64, list []byte) *building {
+	b := &building{overrideTable: overrideTable{version: version, list: list}, emptied: v.news.shared.emptied}
 	count := 0
 	for b.reader.Reset(list, 0); b.reader.Next(); {
 		count++
@@ -24,47 +24,47 @@ func (n *Node) build(version uint64, list []byte) *building {
 
 // next puts the next override of the list into the table, and reports whether there was one. What
 // comes behind something malformed is left out.
-func (n *Node) next(b *building) bool {
+func (v *overrides) next(b *building) bool {
 	at := b.reader.At()
 	if !b.reader.Next() {
 		if b.reader.Err() != nil {
-			n.Tallies.Corrupt++
+			v.tallies.Corrupt++
 		}
 		return false
 	}
 	// A list has the overrides of a rule side by side.
 	b.name = counter.AppendPart(b.name[:0], b.reader.Rule)
-	if !bytes.Equal(b.name, n.rules[b.rule].Prefix) {
+	if !bytes.Equal(b.name, v.rules.list[b.rule].Prefix) {
 		i := 0
-		for i < len(n.rules) && !bytes.Equal(b.name, n.rules[i].Prefix) {
+		for i < len(v.rules.list) && !bytes.Equal(b.name, v.rules.list[i].Prefix) {
 			i++
 		}
-		if i == len(n.rules) {
+		if i == len(v.rules.list) {
 			return true // another node's rule
 		}
 		b.rule = i
 	}
-	r := &n.rules[b.rule]
+	r := &v.rules.list[b.rule]
 	if len(b.reader.Limits) == 0 {
-		n.notice(b, r)
+		v.notice(b, r)
 		return true
 	}
 	limits, fits := fit(r.Limits, b.reader.Limits)
 	if fits {
-		b.key, fits = n.options.Owner.AppendKey(b.key[:0], b.rule, b.reader.Values)
+		b.key, fits = v.variants.owner.AppendKey(b.key[:0], b.rule, b.reader.Values)
 	}
 	if !fits {
 		b.unfit++
 		return true
 	}
 	r.Admit(limits)
-	address := n.table.Address(r.group, b.key)
+	address := v.keys.table.Address(r.group, b.key)
 	p := b.find(address)
 	if p.at != 0 {
 		return true // another spelling of the same key
 	}
 	*p = place{address: address, at: uint32(at) + 1, index: int32(b.rule), until: int64(b.reader.Until) * 1e6}
-	if old := &n.overrides; old.places != nil {
+	if old := v.variants; old.places != nil {
 		// Requests have wanted it before: it need not be made again.
 		if q := old.find(p.address); q.rule != nil && bytes.HasPrefix(old.list[q.at-1:], b.list[at:b.reader.At()]) {
 			p.rule = q.rule
@@ -75,26 +75,22 @@ func (n *Node) next(b *building) bool {
 }
 
 // apply has a table that was built decide from now on.
-func (n *Node) apply(b *building) {
+func (v *overrides) apply(b *building) {
 	if b.count == 0 {
 		b.places = nil // decisions need not look
 	}
-	n.overrides = b.overrides
-	n.news.update(func(r *sharedNews) bool {
+	v.variants.overrideTable = b.overrideTable
+	v.news.update(func(r *sharedNews) bool {
 		newer := b.newest > r.emptied
 		r.emptied = max(r.emptied, b.newest)
 		return newer
 	})
-	for i := range n.rules {
-		n.rules[i].overridden = false
+	for i := range v.rules.list {
+		v.rules.list[i].overridden = false
 	}
 	for i := range b.places {
 		if b.places[i].at != 0 {
-			n.rules[b.places[i].index].overridden = true
+			v.rules.list[b.places[i].index].overridden = true
 		}
 	}
 }
-
-// Overrides are how many overrides that came at run time are in force here, and how many could not
-// be applied, as they do not fit their rules.
-func (n *Node) Overrides() (applied, unfit int) { return n.overrides.count, n.overrides.unfit }

@@ -12,18 +12,14 @@ type Charge struct {
 	aboveFrom int64
 }
 
-// Charge notes what a demand has taken that was allowed, for [Node.Revise]. Call it before the demand
-// is used again.
-func (n *Node) Charge(d *Demand, now int64) Charge {
-	c := Charge{Saved: n.Save(d)}
-	switch {
-	case d.grantedAt != 0:
-		now = d.grantedAt
-	case d.passed:
-		c.Cost = 0 // it was let pass without being counted: there is nothing to give back
-	}
-	c.note(d, now)
-	return c
+// charges are what requests that have passed cost in the end.
+type charges struct {
+	tallies *Tallies
+	link    *link
+	keys    *keys
+	pushes  *pushes
+	watch   *watch
+	decider *decider
 }
 
 // note notes where a demand's hits were counted.
@@ -35,46 +31,46 @@ func (c *Charge) note(d *Demand, at int64) {
 
 // Revise has a charge cost so many hits: it takes more, whether or not they have room, or gives some
 // back, where the hits were counted. It does that once for each change of the cost, whatever other
-// workers do. Call it outside of [Waiter.Decided].
-func (n *Node) Revise(c *Charge, cost uint64, now int64) {
+// workers do. Call it outside of [Request.Decided].
+func (h *charges) revise(c *Charge, cost uint64, now int64) {
 	if cost == c.Cost {
 		return
 	}
-	d := &n.demands[0]
-	n.restore(d, &c.Saved)
+	d := &h.keys.demands[0]
+	h.keys.restore(d, &c.Saved)
 	numbers := c.numbers[:len(c.Rule.Limits)]
-	for range n.table.Attempts() {
-		n.read(d, now)
+	for range h.keys.table.Attempts() {
+		h.keys.read(d, now)
 		if !d.slot.Found() && c.Cost != 0 {
-			n.reviseElsewhere(c, cost, now)
+			h.reviseElsewhere(c, cost, now)
 			c.Cost = cost
 			return
 		}
-		adopted := n.adopt(d, now)
+		adopted := h.keys.adopt(d, now)
 		if !d.Counter.Identified() {
-			d.Counter.Identify(n.identity(d))
+			d.Counter.Identify(h.keys.identity(d))
 		}
 		d.Counter.Revise(numbers, c.at, c.Cost, cost, now)
-		if n.write(d, now) {
+		if h.keys.write(d, now) {
 			if cost > c.Cost {
-				n.noteExcess(d, now)
-				n.warnOf(d, now)
+				d.noteExcess(now)
+				h.watch.warnOf(d, now)
 			}
 			if c.Cost == 0 {
 				c.note(d, now)
 			}
 			if c.Cost = cost; adopted {
-				n.enlist(d)
+				h.pushes.enlist(d)
 			}
-			n.hasten(d)
+			h.pushes.hasten(d)
 			return
 		}
 	}
 	if cost > c.Cost {
 		d.Cost = cost - c.Cost
-		n.hold(d) // they count from when they are written
+		h.decider.hold(d) // they count from when they are written
 	} else {
-		n.Tallies.GivenUp++ // they stay counted
+		h.tallies.GivenUp++ // they stay counted
 	}
 	c.Cost = cost
 }
@@ -82,11 +78,11 @@ func (n *Node) Revise(c *Charge, cost uint64, now int64) {
 // Spent reports whether more has been taken of a charge's counter than a limit has, for sure: what is on
 // its way to the backend or back is left out; and with a backend, the last time that Spent was called and
 // now, a push and its answer apart, as others may have leased hits that they are about to give back, and
-// a grant may be on its way here. Call it outside of [Waiter.Decided].
-func (n *Node) Spent(c *Charge, now int64) bool {
-	d := &n.demands[0]
-	n.restore(d, &c.Saved)
-	n.read(d, now)
+// a grant may be on its way here. Call it outside of [Request.Decided].
+func (h *charges) spent(c *Charge, now int64) bool {
+	d := &h.keys.demands[0]
+	h.keys.restore(d, &c.Saved)
+	h.keys.read(d, now)
 	for i := range d.Counter.States {
 		d.Counter.States[i].Doubt()
 	}
@@ -99,11 +95,11 @@ func (n *Node) Spent(c *Charge, now int64) bool {
 	case c.aboveFrom == 0:
 		c.aboveFrom = now
 	}
-	return now-c.aboveFrom >= d.Rule.Interval+n.options.Timeout
+	return now-c.aboveFrom >= d.Rule.Interval+h.link.timeout
 }
 
 // reviseElsewhere pushes what a charge has changed by, as the table has not kept its counter.
-func (n *Node) reviseElsewhere(c *Charge, cost uint64, now int64) {
+func (h *charges) reviseElsewhere(c *Charge, cost uint64, now int64) {
 	for i := range c.Rule.Limits {
 		l := &c.Rule.Limits[i]
 		hits := int64(cost) - int64(c.Cost)
@@ -113,7 +109,7 @@ func (n *Node) reviseElsewhere(c *Charge, cost uint64, now int64) {
 		if hits == 0 || !c.Rule.Synced() {
 			continue
 		}
-		push := &n.push
+		push := &h.keys.push
 		push.Newest, push.Hits, push.Ages = c.numbers[i], append(push.Hits[:0], hits), push.Ages[:0]
 		switch {
 		case l.Kind.Bucketed():
@@ -121,8 +117,8 @@ func (n *Node) reviseElsewhere(c *Charge, cost uint64, now int64) {
 		case l.Kind.Refills() && hits < 0:
 			push.Newest = uint64(c.at)
 		}
-		if !n.keepOrphan(c.id, l, push, now+2*l.Width) && hits > 0 {
-			n.Tallies.Lost += uint64(hits)
+		if !h.keys.keepOrphan(c.id, l, push, now+2*l.Width) && hits > 0 {
+			h.tallies.Lost += uint64(hits)
 		}
 	}
 }

@@ -24,7 +24,7 @@ type charged struct {
 	charges []Charge
 }
 
-// Decided implements Waiter.
+// Decided implements Request.
 func (c *charged) Decided(demands []Demand, now int64, verdict counter.Verdict) {
 	if c.verdict = verdict; verdict != counter.Allowed {
 		return
@@ -38,11 +38,11 @@ func (c *charged) Decided(demands []Demand, now int64, verdict counter.Verdict) 
 func (f *fakeNode) reserve(user string, hits uint64) *charged {
 	f.process.t.Helper()
 	c := &charged{node: f}
-	c.Waiter = c
+	c.Request = c
 	for i := range f.demands {
-		f.demands[i].Rule, f.demands[i].Key, f.demands[i].Cost = &f.rules[i], f.key(i, user), hits
+		f.demands[i].Rule, f.demands[i].Key, f.demands[i].Cost = &f.rules.list[i], f.key(i, user), hits
 	}
-	now := f.now()
+	now := f.link.now()
 	if c.verdict = f.Decide(f.demands, now, &c.Wait); c.verdict != counter.Unsure {
 		c.Decided(f.demands, now, c.verdict)
 	}
@@ -57,7 +57,7 @@ func (f *fakeNode) reserve(user string, hits uint64) *charged {
 
 func (c *charged) revise(cost uint64) {
 	for i := range c.charges {
-		c.node.Revise(&c.charges[i], cost, c.node.now())
+		c.node.Revise(&c.charges[i], cost, c.node.link.now())
 	}
 	c.node.PushCharges()
 }
@@ -79,7 +79,7 @@ func TestChargesAreRevised(t *testing.T) {
 
 func reviseCharges(t *testing.T, shape window.Shape, rate int64, seed uint64) {
 	const budget = 1000
-	w := newWorld(t, 2, 2, rate, Options{Fallback: RejectAll}, charging(users(of(shape, budget))), charging(users(of(shape, 3*budget))))
+	w := newWorld(t, 2, 2, rate, Options{OnBackendFailure: FailDeny}, charging(users(of(shape, budget))), charging(users(of(shape, 3*budget))))
 	random := rand.New(rand.NewPCG(seed, 5))
 	w.random = rand.New(rand.NewPCG(seed, 6))
 	if seed%2 == 1 {
@@ -134,7 +134,7 @@ func reviseCharges(t *testing.T, shape window.Shape, rate int64, seed uint64) {
 
 // What responses cost above a limit is told, until its window has ended.
 func TestOvershootTellsCharges(t *testing.T) {
-	w := newWorld(t, 2, 1, second, Options{Fallback: RejectAll}, charging(all(limit(window.FixedWindow, 1000, 10*second))))
+	w := newWorld(t, 2, 1, second, Options{OnBackendFailure: FailDeny}, charging(all(limit(window.FixedWindow, 1000, 10*second))))
 	var running []*charged
 	for i := range 8 {
 		running = append(running, w.nodes[i%2].reserve("", 100))
@@ -259,13 +259,13 @@ func TestSpent(t *testing.T) {
 		if c.verdict != counter.Allowed {
 			t.Fatal("the request is refused")
 		}
-		spent := func() bool { return f.Spent(&c.charges[0], f.now()) }
+		spent := func() bool { return f.Spent(&c.charges[0], f.link.now()) }
 		if spent() {
 			t.Error("spent before it is charged")
 		}
 		c.revise(1100)
-		if got := spent(); got == f.rules[0].Synced() {
-			t.Errorf("spent at once: %v, and synchronised: %v", got, f.rules[0].Synced())
+		if got := spent(); got == f.rules.list[0].Synced() {
+			t.Errorf("spent at once: %v, and synchronised: %v", got, f.rules.list[0].Synced())
 		}
 		w.advance(2 * time.Second)
 		if !spent() {

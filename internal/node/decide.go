@@ -4,6 +4,18 @@ import (
 	"weir/internal/counter"
 )
 
+// decider decides what is asked of keys, and takes it.
+type decider struct {
+	tallies  *Tallies
+	keys     *keys
+	pushes   *pushes
+	asks     *asks
+	watch    *watch
+	refusals *refusals
+
+	held []Saved // hits that lost every race to be written
+}
+
 // decide counts a request's hits in all limits of all the rules that match it, or in none. After it
 // the counters of the demands are those after the decision. The verdict is unsure if no rule has
 // refused, but one has to ask the backend. Then nothing was counted.
@@ -12,69 +24,69 @@ import (
 // one after the other, each by a compare-and-set against what was decided on. If another worker was
 // faster, the entry is decided again. If it has no room any more, the entries written before get
 // their hits back.
-func (n *Node) decide(demands []Demand, now int64) counter.Verdict {
-	verdict := n.loadAll(demands, now, n.options.Recalls)
+func (e *decider) decide(demands []Demand, now int64) counter.Verdict {
+	verdict := e.loadAll(demands, now, e.keys.recalls)
 	for i := 0; i < len(demands) && verdict == counter.Allowed; i++ {
 		d := &demands[i]
-		if d.Verdict = n.debit(d, now, howOf(i, demands)); d.Verdict != counter.Allowed {
+		if d.Verdict = e.debit(d, now, howOf(i, demands)); d.Verdict != counter.Allowed {
 			verdict = d.Verdict
 			if verdict == counter.Rejected {
-				n.rememberRefusal(d, now)
+				e.rememberRefusal(d, now)
 			}
 			for j := range demands[:i] {
-				n.giveBack(&demands[j], now)
+				e.giveBack(&demands[j], now)
 			}
 		}
 	}
 	if verdict != counter.Allowed {
 		for i := range demands {
-			if d := &demands[i]; d.inSlot {
+			if d := &demands[i]; d.hits == inSlot {
 				d.uncount()
 			}
 		}
 	}
 	if verdict == counter.Rejected {
-		n.countRejected(demands, now)
+		e.countRejected(demands, now)
 	}
 	return verdict
 }
 
 // loadAll reads what the keys have, and says what becomes of the request. What is recalled is for
 // nothing but a write, so it is read after all if there will be none.
-func (n *Node) loadAll(demands []Demand, now int64, recall bool) counter.Verdict {
+func (e *decider) loadAll(demands []Demand, now int64, recall bool) counter.Verdict {
 	verdict, recalled := counter.Allowed, false
 	for i := range demands {
 		d := &demands[i]
-		d.Verdict = n.load(d, now, howOf(i, demands), recall)
+		d.Verdict = e.load(d, now, howOf(i, demands), recall)
 		verdict = worse(verdict, d.Verdict)
-		recalled = recalled || d.inSlot && d.slot.Recalled()
+		recalled = recalled || d.hits == inSlot && d.slot.Recalled()
 	}
 	if recalled && verdict != counter.Allowed {
-		return n.loadAll(demands, now, false)
+		return e.loadAll(demands, now, false)
 	}
 	return verdict
 }
 
 // countRejected counts the hits of a rejected request where the rule that has rejected it wants
 // that.
-func (n *Node) countRejected(demands []Demand, now int64) {
+func (e *decider) countRejected(demands []Demand, now int64) {
 	for i := range demands {
 		// A cost above the limit never passes: counted, it would only keep others of the key from
 		// passing.
 		if d := &demands[i]; d.Verdict == counter.Rejected && d.Rule.CountRejected && d.Counter.Possible(d.Cost) {
-			n.debit(d, now, rejected)
+			e.debit(d, now, rejected)
 		}
 	}
 }
 
 // refuse rejects a request that was unsure, as the backend did not give it hits.
-func (n *Node) refuse(demands []Demand, now int64) counter.Verdict {
+func (e *decider) refuse(demands []Demand, now int64) counter.Verdict {
 	for i := range demands {
 		if d := &demands[i]; d.Verdict == counter.Unsure {
 			d.Verdict = counter.Rejected
 		}
 	}
-	n.countRejected(demands, now)
+	e.countRejected(demands, now)
 	return counter.Rejected
 }
 
@@ -89,16 +101,15 @@ func worse(a, b counter.Verdict) counter.Verdict {
 	return counter.Allowed
 }
 
-// verdict is what a demand's counter, at the time of now, says of a cost. If a rule needs no
-// backend, or the request is decided without it, what is known here decides.
-func (n *Node) verdict(d *Demand, cost uint64, now int64) counter.Verdict {
+// verdict is what a demand's counter, at the time of now, says of a cost.
+func (d *Demand) verdict(cost uint64, now int64) counter.Verdict {
 	switch {
-	case !d.Rule.Synced() || n.alone:
+	case !d.Rule.Synced() || d.by == byWhatIsKnown:
 		if d.Counter.Allows(cost) {
 			return counter.Allowed
 		}
 		return counter.Rejected
-	case d.passed:
+	case d.by == byBackend:
 		return counter.Allowed
 	case d.Rule.exact():
 		if d.Counter.Possible(cost) {
@@ -111,50 +122,53 @@ func (n *Node) verdict(d *Demand, cost uint64, now int64) counter.Verdict {
 
 // load reads what a demand's key has, and reports whether there is room. A refusal that the node
 // remembers needs no shared data, as long as not even one hit has room.
-func (n *Node) load(d *Demand, now int64, how debiting, recall bool) counter.Verdict {
-	d.inSlot, d.debited, d.held = false, false, false
+func (e *decider) load(d *Demand, now int64, how debiting, recall bool) counter.Verdict {
+	d.hits = untaken
 	if d.Cost != 0 {
-		if payload := n.refusals.find(d.address, d.Rule.Index, now); payload != nil && d.Counter.Load(&d.Rule.Rule, payload) {
-			if d.Counter.Advance(now); n.verdict(d, 1, now) == counter.Rejected {
+		if payload := e.refusals.find(d.address, d.Rule.Index, now); payload != nil && d.Counter.Load(&d.Rule.Rule, payload) {
+			if d.Counter.Advance(now); d.verdict(1, now) == counter.Rejected {
 				return counter.Rejected
 			}
 		}
 	}
-	if recall && d.Cost != 0 && n.table.Recall(&d.slot, d.address) && n.countInSlot(d, now, how) {
+	if recall && d.Cost != 0 && e.keys.table.Recall(&d.slot, d.address) && countInSlot(d, now, how) {
 		return counter.Allowed
 	}
-	found := n.table.Read(&d.slot, d.address)
-	if found && d.Cost != 0 && n.countInSlot(d, now, how) {
+	found := e.keys.table.Read(&d.slot, d.address)
+	if found && d.Cost != 0 && countInSlot(d, now, how) {
 		return counter.Allowed
 	}
-	n.decode(d, found)
+	e.keys.decode(d, found)
 	d.Counter.Advance(now)
-	verdict := n.verdict(d, d.Cost, now)
+	verdict := d.verdict(d.Cost, now)
 	if verdict == counter.Rejected {
-		n.rememberRefusal(d, now)
+		e.rememberRefusal(d, now)
 	}
 	return verdict
 }
 
 // countInSlot counts a demand's hits in the slot, where nearly every request finds a state that is as
 // simple as that takes.
-func (n *Node) countInSlot(d *Demand, now int64, how debiting) (counted bool) {
-	d.inSlot = d.Counter.CountInPlace(&d.Rule.Rule, d.slot.Payload(), now, d.Cost, how == revocable)
-	return d.inSlot
+func countInSlot(d *Demand, now int64, how debiting) (counted bool) {
+	counted = d.Counter.CountInPlace(&d.Rule.Rule, d.slot.Payload(), now, d.Cost, how == revocable)
+	if counted {
+		d.hits = inSlot
+	}
+	return counted
 }
 
 // rememberRefusal remembers that a demand was refused, if its entry stays as it is while it has no
 // room: requests add nothing to it then, and none gives hits back.
-func (n *Node) rememberRefusal(d *Demand, now int64) {
-	if d.Rule.CountRejected || d.Rule.CostsLater || d.Counter.Revocable() || n.verdict(d, 1, now) != counter.Rejected {
+func (e *decider) rememberRefusal(d *Demand, now int64) {
+	if d.Rule.CountRejected || d.Rule.CostsLater || d.Counter.Revocable() || d.verdict(1, now) != counter.Rejected {
 		return
 	}
 	hold := refusalHold
 	if d.Rule.Synced() {
 		hold = syncedHold
 	}
-	n.payload = d.Counter.Append(n.payload[:0], now)
-	n.refusals.add(d.address, d.Rule.Index, n.payload, now, hold)
+	e.keys.payload = d.Counter.Append(e.keys.payload[:0], now)
+	e.refusals.add(d.address, d.Rule.Index, e.keys.payload, now, hold)
 }
 
 // debiting says what becomes of hits that have no room.
@@ -180,24 +194,24 @@ func howOf(i int, demands []Demand) debiting {
 }
 
 // debit takes the hits of a demand that was read, unless they have no room any more, and need it.
-func (n *Node) debit(d *Demand, now int64, how debiting) counter.Verdict {
-	if d.Cost == 0 || n.tryDebit(d, now, how) {
+func (e *decider) debit(d *Demand, now int64, how debiting) counter.Verdict {
+	if d.Cost == 0 || e.tryDebit(d, now, how) {
 		return counter.Allowed
 	}
-	return n.debitAgain(d, now, how)
+	return e.debitAgain(d, now, how)
 }
 
 // tryDebit tries to write a demand's counter with its hits.
-func (n *Node) tryDebit(d *Demand, now int64, how debiting) (taken bool) {
+func (e *decider) tryDebit(d *Demand, now int64, how debiting) (taken bool) {
 	synced, adopted := d.Rule.Synced(), false
 	if synced {
-		if d.passed {
+		if d.by == byBackend {
 			return true
 		}
-		adopted = n.prepare(d, now, how)
+		adopted = e.prepare(d, now, how)
 	}
 	switch {
-	case d.inSlot:
+	case d.hits == inSlot:
 	case how == rejected:
 		d.Counter.CountRejected(d.Cost)
 	case how == revocable:
@@ -205,14 +219,14 @@ func (n *Node) tryDebit(d *Demand, now int64, how debiting) (taken bool) {
 	default:
 		d.Counter.Count(d.Cost)
 	}
-	if !n.write(d, now) {
+	if !e.keys.write(d, now) {
 		return false
 	}
-	if d.debited = true; how == revocable {
+	if d.hits = debited; how == revocable {
 		d.numbers = d.Counter.Numbers(d.numbers[:0])
 	}
 	if synced {
-		n.afterDebit(d, now, adopted)
+		e.afterDebit(d, now, adopted)
 	}
 	return true
 }
@@ -220,21 +234,21 @@ func (n *Node) tryDebit(d *Demand, now int64, how debiting) (taken bool) {
 // debitAgain goes on where another worker was faster.
 //
 //go:noinline
-func (n *Node) debitAgain(d *Demand, now int64, how debiting) counter.Verdict {
+func (e *decider) debitAgain(d *Demand, now int64, how debiting) counter.Verdict {
 	for attempt := 1; ; attempt++ {
-		n.read(d, now)
+		e.keys.read(d, now)
 		if how == counted || how == revocable {
-			if verdict := n.verdict(d, d.Cost, now); verdict != counter.Allowed {
+			if verdict := d.verdict(d.Cost, now); verdict != counter.Allowed {
 				return verdict
 			}
 		}
-		if attempt == n.table.Attempts() {
+		if attempt == e.keys.table.Attempts() {
 			// The decision stands; the hits are added as soon as shared data lets them.
-			n.hold(d)
+			e.hold(d)
 			d.Counter.Count(d.Cost)
 			return counter.Allowed
 		}
-		if n.tryDebit(d, now, how) {
+		if e.tryDebit(d, now, how) {
 			return counter.Allowed
 		}
 	}
@@ -244,10 +258,10 @@ func (n *Node) debitAgain(d *Demand, now int64, how debiting) counter.Verdict {
 // them. Rejected hits come out of no lease, so they are to be pushed whatever is leased.
 //
 //go:noinline
-func (n *Node) prepare(d *Demand, now int64, how debiting) (adopted bool) {
-	adopted = (how == rejected || !d.Counter.Silent(d.Cost)) && n.adopt(d, now)
+func (e *decider) prepare(d *Demand, now int64, how debiting) (adopted bool) {
+	adopted = (how == rejected || !d.Counter.Silent(d.Cost)) && e.keys.adopt(d, now)
 	if !d.Counter.Identified() {
-		d.Counter.Identify(n.identity(d))
+		d.Counter.Identify(e.keys.identity(d))
 	}
 	return adopted
 }
@@ -255,84 +269,77 @@ func (n *Node) prepare(d *Demand, now int64, how debiting) (adopted bool) {
 // afterDebit does what is to be done for hits that were taken.
 //
 //go:noinline
-func (n *Node) afterDebit(d *Demand, now int64, adopted bool) {
+func (e *decider) afterDebit(d *Demand, now int64, adopted bool) {
 	if adopted {
-		n.enlist(d)
+		e.pushes.enlist(d)
 	}
 	if d.Counter.Low(d.Cost) {
-		n.prefetch(d, now)
+		e.asks.prefetch(d, now)
 	}
 }
 
 // giveBack returns a demand's hits to the windows that they were taken from.
-func (n *Node) giveBack(d *Demand, now int64) {
-	if d.held {
+func (e *decider) giveBack(d *Demand, now int64) {
+	if d.hits == held {
 		// What this request holds is what was held last.
-		d.held = false
-		n.held = n.held[:len(n.held)-1]
+		d.hits = untaken
+		e.held = e.held[:len(e.held)-1]
 	}
-	if !d.debited {
+	if d.hits != debited {
 		return
 	}
-	d.debited = false
-	for range n.table.Attempts() {
-		n.read(d, now)
-		adopted := n.adopt(d, now)
+	d.hits = untaken
+	for range e.keys.table.Attempts() {
+		e.keys.read(d, now)
+		adopted := e.keys.adopt(d, now)
 		d.Counter.GiveBack(d.numbers, d.Cost)
-		if !d.slot.Found() || n.write(d, now) {
+		if !d.slot.Found() || e.keys.write(d, now) {
 			if adopted {
-				n.enlist(d)
+				e.pushes.enlist(d)
 			}
 			return
 		}
 	}
-	n.Tallies.GivenUp++
+	e.tallies.GivenUp++
 }
 
-// Force takes a demand's hits, whether or not they have room.
-func (n *Node) Force(d *Demand, now int64) {
-	n.locate(d)
-	n.read(d, now)
-	n.force(d, now)
-}
-
-// ForceSaved is Force of a demand that was saved. Call it outside of [Waiter.Decided].
-func (n *Node) ForceSaved(s *Saved, now int64) {
-	d := &n.demands[0]
-	n.restore(d, s)
-	n.read(d, now)
-	n.force(d, now)
+// ForceSaved is Force of a demand that was saved. Call it outside of [Request.Decided].
+func (e *decider) forceSaved(s *Saved, now int64) {
+	d := &e.keys.demands[0]
+	e.keys.restore(d, s)
+	e.keys.read(d, now)
+	e.force(d, now)
 }
 
 // force takes the hits of a demand that was read, whether or not they have room.
-func (n *Node) force(d *Demand, now int64) {
-	n.debit(d, now, forced)
-	n.noteExcess(d, now)
-	n.warnOf(d, now)
-	n.hasten(d)
+func (e *decider) force(d *Demand, now int64) {
+	e.debit(d, now, forced)
+	d.noteExcess(now)
+	e.watch.warnOf(d, now)
+	e.pushes.hasten(d)
 }
 
 // maxHeld bounds how many held hits a node keeps.
 const maxHeld = 1024
 
-func (n *Node) hold(d *Demand) {
-	n.Tallies.GivenUp++
-	if len(n.held) == maxHeld {
-		n.Tallies.Lost += d.Cost
+func (e *decider) hold(d *Demand) {
+	e.tallies.GivenUp++
+	if len(e.held) == maxHeld {
+		e.tallies.Lost += d.Cost
 		return
 	}
-	d.held = true
-	n.held = append(n.held, n.Save(d))
+	d.hits = held
+	e.held = append(e.held, e.keys.save(d))
 }
 
 // AddHeld tries again to write the hits that lost their races. They count from now on.
-func (n *Node) AddHeld(now int64) {
-	if len(n.held) == 0 {
+func (e *decider) addHeld(now int64) {
+	if len(e.held) == 0 {
 		return
 	}
-	held := n.held
-	n.held = nil
+	held := e.held
+	e.held = nil
 	for i := range held {
-		n.ForceSaved(&held[i], now)
+		e.forceSaved(&held[i], now)
 	}
 }

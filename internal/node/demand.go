@@ -9,11 +9,11 @@ import (
 // Demand is what a request asks of one rule: so many hits for a key. Its memory serves one request
 // after the other.
 type Demand struct {
-	// Rule, Key and Cost are the request's. The key has the rule's name and what the request is
-	// counted for: see [counter.AppendPart]. A demand that has waited has no key any more.
-	Rule *Rule
-	Key  []byte
-	Cost uint64
+	// Saved is what outlasts the request's decision. Its rule and its cost are the request's.
+	Saved
+	// Key has the rule's name and what the request is counted for: see [counter.AppendPart]. A demand
+	// that was saved has none.
+	Key []byte
 	// Counter is what the key has after the decision, and Verdict the rule's part in that.
 	Counter counter.Counter
 	Verdict counter.Verdict
@@ -21,20 +21,55 @@ type Demand struct {
 	// It is set of rules that have one.
 	Warned uint8
 
-	address sharedata.Address
-	id      [16]byte // see identity
-	named   bool     // whether id is known
-	slot    sharedata.Slot
-	numbers []uint64 // of the windows that were debited
-	// passed demands have room, and take nothing here: the backend has counted their hits, or can't
-	// be asked and is not needed.
-	passed bool
-	// grantedAt is when the backend has counted them for this request, 0 if it has not.
+	by   arbiter
+	hits progress
+	// grantedAt is when the backend has counted the hits for this request, 0 if it has not.
 	grantedAt int64
-	inSlot    bool // the hits are in the slot already, and have to be written
-	debited   bool
-	held      bool
+	slot      sharedata.Slot
+	numbers   []uint64 // of the windows that were debited
 }
+
+// Saved is what it takes to decide or count a demand later. It is of the same size however long the
+// key is, which may be as long as a client likes.
+type Saved struct {
+	// Rule and Cost are the demand's. The cost may be changed.
+	Rule *Rule
+	Cost uint64
+
+	address sharedata.Address
+	id      [16]byte // see keys.identity; 0 if it is not known
+}
+
+// arbiter says who decides a demand.
+type arbiter uint8
+
+const (
+	// byRule has the rule say so: what is known here decides, or what is leased, or the backend.
+	byRule arbiter = iota
+	// byWhatIsKnown decides without the backend, which can't be asked.
+	byWhatIsKnown
+	// byBackend demands have room, and take nothing here: the backend has counted their hits, or can't
+	// be asked and is not needed.
+	byBackend
+)
+
+// progress says what has become of a demand's hits.
+type progress uint8
+
+const (
+	untaken progress = iota
+	// inSlot hits are in the slot, and have to be written.
+	inSlot
+	debited
+	// held hits lost every race to be written, and are kept to be added later.
+	held
+)
+
+// unsure reports whether only the backend knows what becomes of a demand.
+func (d *Demand) unsure() bool { return d.Verdict == counter.Unsure }
+
+// synced reports whether a demand's rule needs the backend.
+func (d *Demand) synced() bool { return d.Rule.Synced() }
 
 // Withheld reports whether a demand was refused though its limits have room as far as is known
 // here. Then the backend had no more for this node, or it decides everything and can't be reached.
@@ -91,18 +126,20 @@ func (d *Demand) fitsAt(now int64) (at int64, ok bool) {
 // uncount takes hits back that are in the slot only. The slot still has them, so it has to be read
 // again before it is written.
 func (d *Demand) uncount() {
-	d.inSlot = false
+	d.hits = untaken
 	d.numbers = d.Counter.Numbers(d.numbers[:0])
 	d.Counter.GiveBack(d.numbers, d.Cost)
 }
 
-// Saved is what it takes to decide or count a demand later. It is of the same size however long the
-// key is, which may be as long as a client likes.
-type Saved struct {
-	// Rule and Cost are the demand's. The cost may be changed.
-	Rule *Rule
-	Cost uint64
-
-	address sharedata.Address
-	id      [16]byte // if the node has a backend
+// noteExcess notes by how much a counter of a rule that charges later is above a limit. The rule may
+// be one of a configuration that came before.
+//
+//go:noinline
+func (d *Demand) noteExcess(now int64) {
+	if d.Rule.excess == nil {
+		return
+	}
+	if hits, until := d.Counter.Excess(); hits > 0 {
+		d.Rule.excess.note(above{hits, until}, now)
+	}
 }

@@ -198,11 +198,11 @@ func TestLooksAreShort(t *testing.T) {
 	n := newProcess(t).start(minute, fixed(1_000_000))
 	now := n.Now()
 	for range blocks * dirtyBlockKeys {
-		n.dirty.add(sharedata.Address{}, &n.rules[0], counter.DueAt(now+10*second))
+		n.pushes.dirty.add(sharedata.Address{}, &n.rules.list[0], counter.DueAt(now+10*second))
 	}
 	for call := 1; call <= blocks; call++ {
-		if done := n.pushDue(now, now); done != (call == blocks) || !done && n.dirty.block != call {
-			t.Fatalf("call %d without time comes to block %d, and done is %v", call, n.dirty.block, done)
+		if done := n.pushes.pushDue(now, now); done != (call == blocks) || !done && n.pushes.dirty.block != call {
+			t.Fatalf("call %d without time comes to block %d, and done is %v", call, n.pushes.dirty.block, done)
 		}
 	}
 }
@@ -219,12 +219,12 @@ func TestLeavingPushesCalmBlocks(t *testing.T) {
 		n.advance(time.Second)
 		n.advance(time.Second)
 	}
-	if !n.dirty.calm(n.Now()) || n.dirty.count != keys {
-		t.Fatalf("%d keys wait, and nothing is tested", n.dirty.count)
+	if !n.pushes.dirty.calm(n.Now()) || n.pushes.dirty.count != keys {
+		t.Fatalf("%d keys wait, and nothing is tested", n.pushes.dirty.count)
 	}
 	n.Leave()
-	if n.dirty.count != 0 || n.Left() {
-		t.Errorf("%d keys are left, and nothing is on its way", n.dirty.count)
+	if n.pushes.dirty.count != 0 || n.Left() {
+		t.Errorf("%d keys are left, and nothing is on its way", n.pushes.dirty.count)
 	}
 	if n.deliver(); !n.Left() {
 		t.Errorf("left with everything answered: %+v", n.Backlog())
@@ -269,9 +269,9 @@ func TestFloodKeepsNoKeyBack(t *testing.T) {
 		flood(wire.MaxItems)
 		w.pass(time.Second / 10)
 		f.tick()
-		if len(f.pushes) > 0 {
-			p := f.pushes[0]
-			f.pushes = f.pushes[1:]
+		if len(f.sent) > 0 {
+			p := f.sent[0]
+			f.sent = f.sent[1:]
 			f.answer(p)
 		}
 	}
@@ -336,7 +336,7 @@ func TestWishesAreSentALittleAtATime(t *testing.T) {
 	for i := range 1000 {
 		f.paused(strconv.Itoa(i))
 	}
-	if n := f.Backlog().Wishes; n < 900 {
+	if n := f.Backlog().Unsent; n < 900 {
 		t.Fatalf("%d wishes wait to be sent, and nothing is tested", n)
 	}
 	busy(w)
@@ -371,11 +371,11 @@ func TestAnswersHurryTheNextTick(t *testing.T) {
 		f.charge(strconv.Itoa(i))
 	}
 	f.tick()
-	if n := len(f.pushes); n != maxBatches || f.tickMillis == 1 {
+	if n := len(f.sent); n != maxBatches || f.tickMillis == 1 {
 		t.Fatalf("%d callouts, ticks each %d ms; want %d, and no hurry while none is answered", n, f.tickMillis, maxBatches)
 	}
-	first := f.pushes[0]
-	f.pushes = f.pushes[1:]
+	first := f.sent[0]
+	f.sent = f.sent[1:]
 	f.answer(first)
 	if f.tickMillis != 1 {
 		t.Errorf("ticks each %d ms after an answer, want 1", f.tickMillis)

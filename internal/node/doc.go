@@ -6,7 +6,23 @@
 // nothing in common but the shared data that they are given. A node is not safe for concurrent use:
 // all calls come one after the other, its host's too.
 //
-// The files are layers, and calls go down only: tick and leave; answers; requests, which wait;
-// decide; wishes, for leases; push, of keys that are due; callouts; counters, which are what keys
-// have in the table; and the node's own parts. look is for who only looks, beside all nodes.
+// A node consists of rooms. Each has its own fields, and pointers to rooms above it in this list:
+//
+//	rules      the rules, and what holds of all of them
+//	link       the host, its time, the backend's time, the breaker
+//	ticks      when the host calls, and how long a call may work
+//	variants   rules as overrides have them
+//	keys       what keys have in the table, and their names
+//	waits      requests that wait
+//	callouts   pushes that are not done
+//	pushes     keys with hits for the backend
+//	asks       questions for hits
+//	watch      what people look at: sightings, warnings
+//	decider    what is asked of keys: allowed, refused or unsure
+//	charges    what requests cost in the end
+//	requests   requests that are decided at once, or wait
+//	overrides  other limits, as the backend tells them
+//	answers    what the backend has answered
+//
+// The files are layers in the same way. Look is for who only looks, beside all nodes.
 package node

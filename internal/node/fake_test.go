@@ -159,6 +159,7 @@ func (p *fakeProcess) startOf(rate int64, options Options, rules ...fakeRule) *f
 		})
 	}
 	var err error
+	f.options = options
 	if f.Node, err = New(&options); err != nil {
 		p.t.Fatal(err)
 	}
@@ -195,7 +196,7 @@ func (w *world) deliver(f *fakeNode) {
 	w.random.Shuffle(len(pushes), func(i, j int) { pushes[i], pushes[j] = pushes[j], pushes[i] })
 	for _, p := range pushes {
 		w.pushes++
-		if asks(p) {
+		if asked(p) {
 			w.questions++
 		}
 		if w.random.Float64() < w.lossBefore {
@@ -279,13 +280,14 @@ func (w *world) tallied(of func(t *Tallies) uint64) (sum uint64) {
 // fakeNode is a node and its host. Pushes stay with it until they are delivered.
 type fakeNode struct {
 	*Node
+	options Options
 	process *fakeProcess
 	counts  []fakeRule
 	demands []Demand // of one request after the other
 	// variant, if it is not nil, is what the node's only rule is for the requests to come.
 	variant    *Rule
 	tickMillis uint32
-	pushes     []fakePush
+	sent       []fakePush
 	reports    [][]byte
 	refuse     bool // whether no push is taken
 	// settle delivers the answers that a request waits for.
@@ -342,19 +344,19 @@ func (f *fakeNode) Send(push []byte, ticket Ticket) bool {
 		f.reports = append(f.reports, append([]byte(nil), push...))
 		return true
 	}
-	f.pushes = append(f.pushes, fakePush{append([]byte(nil), push...), ticket})
+	f.sent = append(f.sent, fakePush{append([]byte(nil), push...), ticket})
 	return true
 }
 
 // asks reports whether a push is a question for what is new.
-func asks(p fakePush) bool {
+func asked(p fakePush) bool {
 	push, err := wire.DecodePush(p.body)
 	return err == nil && push.Known.Asks
 }
 
 // taken are the pushes that are out, which are the caller's from now on.
 func (f *fakeNode) taken() (pushes []fakePush) {
-	pushes, f.pushes = f.pushes, nil
+	pushes, f.sent = f.sent, nil
 	return pushes
 }
 
@@ -392,16 +394,16 @@ func (f *fakeNode) key(rule int, user string) []byte {
 
 // demand asks a rule for hits for a user.
 func (f *fakeNode) demand(rule int, user string, cost uint64) Demand {
-	return Demand{Rule: &f.rules[rule], Key: f.key(rule, user), Cost: cost}
+	return Demand{Saved: Saved{Rule: &f.rules.list[rule], Cost: cost}, Key: f.key(rule, user)}
 }
 
 // fakeRequest is a request that may wait.
 type fakeRequest struct {
 	Wait
-	verdicts []counter.Verdict // that its waiter was told
+	verdicts []counter.Verdict // that it was told
 }
 
-// Decided implements Waiter.
+// Decided implements Request.
 func (r *fakeRequest) Decided(_ []Demand, _ int64, verdict counter.Verdict) {
 	r.verdicts = append(r.verdicts, verdict)
 }
@@ -413,13 +415,13 @@ func (f *fakeNode) request(user string) (r *fakeRequest, verdict counter.Verdict
 
 func (f *fakeNode) requestOf(user string, cost uint64) (r *fakeRequest, verdict counter.Verdict) {
 	r = &fakeRequest{}
-	r.Waiter = r
+	r.Request = r
 	if f.HoldsHits() {
-		f.AddHeld(f.now())
+		f.decider.addHeld(f.link.now())
 	}
 	for i := range f.demands {
 		d := &f.demands[i]
-		d.Rule, d.Key, d.Cost = &f.rules[i], f.key(i, user), cost
+		d.Rule, d.Key, d.Cost = &f.rules.list[i], f.key(i, user), cost
 		if f.variant != nil {
 			d.Rule = f.variant
 		}
@@ -429,9 +431,9 @@ func (f *fakeNode) requestOf(user string, cost uint64) (r *fakeRequest, verdict 
 
 // charge counts a hit of each rule for a user, whether or not there is room. It has to be pushed.
 func (f *fakeNode) charge(user string) {
-	for i := range f.rules {
+	for i := range f.rules.list {
 		d := f.demand(i, user, 1)
-		f.Force(&d, f.now())
+		f.Force(&d, f.link.now())
 	}
 }
 
@@ -499,8 +501,8 @@ func allowed(requests []*fakeRequest) (n int) {
 // stored is what the process has of a rule for a user.
 func (f *fakeNode) stored(rule int, user string) *Demand {
 	d := f.demand(rule, user, 1)
-	f.locate(&d)
-	f.read(&d, f.now())
+	f.keys.locate(&d)
+	f.keys.read(&d, f.link.now())
 	return &d
 }
 
@@ -515,7 +517,7 @@ func (f *fakeNode) leased(rule int, user string) (leased uint64) {
 
 // left describes what a node still has to do.
 func (f *fakeNode) left() string {
-	if left := f.Backlog(); left != (Backlog{}) || f.Unfinished() {
+	if left := f.Backlog(); left != (Backlog{}) || f.pushes.unfinished() {
 		return fmt.Sprintf("%+v", left)
 	}
 	return ""
@@ -530,3 +532,5 @@ func (p *fakeProcess) nodesHere() (nodes []*fakeNode) {
 	}
 	return nodes
 }
+
+const second = int64(1e9)

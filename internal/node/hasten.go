@@ -7,52 +7,52 @@ const maxHasty = 1 << 10
 // Others count what is pending with their leases.
 //
 //go:noinline
-func (n *Node) hasten(d *Demand) {
-	if d.Rule.exact() && !d.Rule.Watched && len(n.hastyKeys) < maxHasty && d.Counter.Pending() {
-		n.hastyKeys = append(n.hastyKeys, hastyKey{d.address, d.Rule})
+func (p *pushes) hasten(d *Demand) {
+	if d.Rule.exact() && !d.Rule.Watched && len(p.hastyKeys) < maxHasty && d.Counter.Pending() {
+		p.hastyKeys = append(p.hastyKeys, hastyKey{d.address, d.Rule})
 	}
 }
 
 // PushCharges has the backend hear at once of what responses have cost, where it decides each request,
 // and of grants that have gone back. Keys with a push that is not answered yet follow when it is. Ticks
 // do so too.
-func (n *Node) PushCharges() {
-	if len(n.hastyKeys) == 0 && !n.hasty {
+func (p *pushes) pushCharges() {
+	if len(p.hastyKeys) == 0 && !p.hasty {
 		return
 	}
-	if n.link.open() {
-		n.hastyKeys, n.hasty = n.hastyKeys[:0], false // they are pushed when they are due
+	if p.link.open() {
+		p.hastyKeys, p.hasty = p.hastyKeys[:0], false // they are pushed when they are due
 		return
 	}
 	var b *batch
-	for len(n.hastyKeys) > 0 {
-		if b = n.room(b); b == nil {
+	for len(p.hastyKeys) > 0 {
+		if b = p.room(b); b == nil {
 			return
 		}
-		last := len(n.hastyKeys) - 1
-		key := n.hastyKeys[last]
-		n.hastyKeys = n.hastyKeys[:last]
-		n.claimPending(b, n.at(key.rule, key.address))
+		last := len(p.hastyKeys) - 1
+		key := p.hastyKeys[last]
+		p.hastyKeys = p.hastyKeys[:last]
+		p.claimPending(b, p.keys.at(key.rule, key.address))
 	}
-	for ; n.hasty && len(n.orphans) > 0; n.addOrphan(b) {
-		if b = n.room(b); b == nil {
+	for ; p.hasty && len(p.keys.orphans) > 0; p.addOrphan(b) {
+		if b = p.room(b); b == nil {
 			return
 		}
 	}
-	n.hasty = false
-	n.send(b)
+	p.hasty = false
+	p.callouts.send(b)
 }
 
 // claimPending adds what a demand's key has pending to a batch, unless a push of it is out, or another
 // worker is always faster.
-func (n *Node) claimPending(b *batch, d *Demand) {
-	for range n.table.Attempts() {
-		now := n.now()
-		if n.read(d, now); !d.slot.Found() || !d.Counter.Pending() || !d.Counter.Identified() || !d.Counter.Claim(now) {
+func (p *pushes) claimPending(b *batch, d *Demand) {
+	for range p.keys.table.Attempts() {
+		now := p.link.now()
+		if p.keys.read(d, now); !d.slot.Found() || !d.Counter.Pending() || !d.Counter.Identified() || !d.Counter.Claim(now) {
 			return
 		}
-		if n.write(d, now) {
-			n.addClaimed(b, d)
+		if p.keys.write(d, now) {
+			p.addClaimed(b, d)
 			return
 		}
 	}

@@ -1,21 +1,13 @@
 package node
 
-// CatchUp takes in the overrides that other workers of the process have heard of, as long as that
-// takes. Ticks do it little by little: call it before the first request.
-func (n *Node) CatchUp() {
-	if !n.local {
-		n.adoptOverrides(1<<63 - 1)
-	}
-}
-
 // adoptOverrides takes in the overrides that this process has heard of. It reports false if there
 // was not time for all of them.
-func (n *Node) adoptOverrides(deadline int64) (done bool) {
-	w := &n.news
+func (v *overrides) adoptOverrides(deadline int64) (done bool) {
+	w := &v.news
 	w.read()
-	if w.shared.version != n.overrides.version && (w.building == nil || w.building.version != w.shared.version) {
+	if w.shared.version != v.variants.version && (w.building == nil || w.building.version != w.shared.version) {
 		if list, found := w.list(); found {
-			w.building = n.build(w.shared.version, list)
+			w.building = v.build(w.shared.version, list)
 		} else if !w.wants {
 			w.want(w.shared.version) // another worker has left an older one in its place
 		}
@@ -23,26 +15,26 @@ func (n *Node) adoptOverrides(deadline int64) (done bool) {
 	if w.building == nil {
 		return true
 	}
-	for handled := 0; n.next(w.building); handled++ {
-		if n.late(handled, deadline) {
+	for handled := 0; v.next(w.building); handled++ {
+		if v.link.late(handled, deadline) {
 			return false
 		}
 	}
-	n.apply(w.building)
+	v.apply(w.building)
 	w.building = nil
 	return true
 }
 
 // inquire asks the backend for the list of overrides that is wanted, or if nobody in this process has
 // heard from it for a while, for whatever is new: the number of nodes, and its time, too.
-func (n *Node) inquire() {
-	for _, b := range n.batches {
-		if b.asks {
+func (v *overrides) inquire() {
+	for _, b := range v.callouts.batches {
+		if b.inquires {
 			return
 		}
 	}
-	if w, now := &n.news, n.hostNow(); !w.wants || n.link.open() {
-		due := func(r *sharedNews) bool { return now-r.asked >= n.asksEvery() || r.asked > now }
+	if w, now := &v.news, v.link.hostNow(); !w.wants || v.link.open() {
+		due := func(r *sharedNews) bool { return now-r.asked >= v.asksEvery() || r.asked > now }
 		if !due(&w.shared) || !w.update(func(r *sharedNews) bool {
 			if !due(r) {
 				return false
@@ -53,8 +45,8 @@ func (n *Node) inquire() {
 			return
 		}
 	}
-	if now := n.hostNow(); !n.crammed() && (!n.news.wants || now >= n.news.asksAt) && n.link.enter(now, n.options.Timeout) {
-		n.news.asksAt = now + int64(n.tickMillis)*1e6 // unless the answer brings something
-		n.postEmpty()
+	if now := v.link.hostNow(); !v.callouts.crammed() && (!v.news.wants || now >= v.news.asksAt) && v.link.enter(now) {
+		v.news.asksAt = now + int64(v.ticks.millis)*1e6 // unless the answer brings something
+		v.callouts.postEmpty()
 	}
 }

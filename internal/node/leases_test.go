@@ -265,7 +265,7 @@ func TestRejectedHitsBesideALease(t *testing.T) {
 	full := window.Totals{Newest: d.Rule.Limits[0].Number(&d.Counter.States[0]), Hits: []uint64{20}}
 	d.Counter.Learn(0, w.now, &full)
 	d.Counter.Granted(0, 4, false, w.now, 1) // a request of 4 has just been refused
-	if !stays.write(d, w.now) || d.Counter.Leased() != 3 {
+	if !stays.keys.write(d, w.now) || d.Counter.Leased() != 3 {
 		t.Fatalf("%d are leased, want the 3 that came too late", d.Counter.Leased())
 	}
 	before := w.sum()
@@ -373,7 +373,7 @@ func TestLeasesOfAProcessThatEnds(t *testing.T) {
 		}
 		for _, i := range random.Perm(len(w.nodes)) {
 			f := w.nodes[i]
-			f.AddHeld(f.now())
+			f.AddHeld(f.link.now())
 			f.Leave()
 			end(f)
 		}

@@ -6,8 +6,8 @@ import (
 	"weir/sharedata"
 )
 
-// link is what a process knows of its backend: its time, how many nodes it serves, and whether it
-// can be reached. Workers share that in shared data. If they disagreed about the time, each would
+// link is a node's way out: its host, which has the time and sends callouts, and what the process knows
+// of its backend: its time, how many nodes it serves, and whether it can be reached. Workers share that in shared data. If they disagreed about the time, each would
 // take the other's counters for out of date. To find that the backend is away should cost one
 // worker's timeout, and not one for each.
 type link struct {
@@ -19,6 +19,10 @@ type link struct {
 	told   []byte // the key of what the host was told last
 	random Random
 	shared sharedLink // as it was read or written last
+
+	host    Host
+	timeout int64             // of a callout
+	turned  func(why Outcome) // may be nil
 }
 
 // sharedLink is what shared data has of a link. Times are the host's.
@@ -40,11 +44,14 @@ type sharedLink struct {
 
 const linkSize = 8 + 4 + 4 + 8 + 8 + 8 + 4
 
-func newLink(data sharedata.Data, namespace string, random Random) link {
+func newLink(o *Options) link {
 	// No page of the table has a name of this length. Versions of the plugin beside each other share
 	// it, whatever the formats of their tables: another format of this needs another name.
-	of := append([]byte("weir:"), namespace...)
-	return link{data: data, key: append(of[:len(of):len(of)], ":link"...), told: append(of[:len(of):len(of)], ":told"...), random: random}
+	of := append([]byte("weir:"), o.Namespace...)
+	return link{
+		data: o.Data, key: append(of[:len(of):len(of)], ":link"...), told: append(of[:len(of):len(of)], ":told"...),
+		random: o.Random, host: o.Host, timeout: o.Timeout, turned: o.Turned,
+	}
 }
 
 const (
@@ -124,9 +131,9 @@ func (l *link) retryable(now int64) bool {
 }
 
 // enter reports whether a callout may be made now. While the breaker is open, one callout is made
-// after each pause, to see whether the backend is back. It has timeout at most, and no other is
+// after each pause, to see whether the backend is back. It ends within the timeout, and no other is
 // made meanwhile.
-func (l *link) enter(now, timeout int64) bool {
+func (l *link) enter(now int64) bool {
 	if l.read(); !l.open() {
 		return true
 	}
@@ -134,7 +141,7 @@ func (l *link) enter(now, timeout int64) bool {
 		if r.failures >= breakAfter && !l.retryable(now) {
 			return false
 		}
-		r.retryAt, r.countedAt = now+timeout, now
+		r.retryAt, r.countedAt = now+l.timeout, now
 		return true
 	})
 }
@@ -211,4 +218,60 @@ func (l *link) see(sent, received, backend int64) {
 	if l.offset = backend - sent - trip/2; -l.offset <= trip/2 && l.offset <= trip/2 {
 		l.offset = 0
 	}
+}
+
+// now is the time by the backend's clock, as far as that is known.
+//
+//go:noinline
+func (l *link) now() int64 { return l.hostNow() + l.offset }
+
+// hostNow is the time by the host's clock.
+//
+//go:noinline
+func (l *link) hostNow() int64 { return l.host.Now() }
+
+// connected reports whether the backend can be reached, as far as is known.
+func (l *link) connectedAt(now int64) bool { return l.connected(now - l.offset) }
+
+// late reports whether a tick's time is over, looking at the clock for some keys only.
+//
+//go:noinline
+func (l *link) late(handled int, deadline int64) bool {
+	return handled%tickKeys == tickKeys-1 && l.hostNow() >= deadline
+}
+
+// turnsApart is the least time between two turns for the worse that a host is told of. A backend that
+// comes and goes would fill its log.
+const turnsApart = int64(10e9)
+
+// turn tells the host what pushes come to since a failure or an answer, if no node of the process has.
+func (l *link) turn(why Outcome) {
+	if l.turned != nil && l.tell(why, l.hostNow()) {
+		l.turned(why)
+	}
+}
+
+// toldSize is that of an outcome, and of the time at which a host was told.
+const toldSize = 2 + 8
+
+// tell reports whether the process's host is to be told of an outcome, and notes that it was.
+func (l *link) tell(why Outcome, now int64) bool {
+	// A backend that is away is refused connections and misses answers in turns.
+	if why >= 500 {
+		why = PushLost
+	}
+	value, cas, found := l.data.Get(l.told, nil)
+	before, apart := PushAnswered, true
+	if !found {
+		cas = sharedata.CreateOnly
+	} else if len(value) == toldSize {
+		before = Outcome(binary.LittleEndian.Uint16(value))
+		ago := now - int64(binary.LittleEndian.Uint64(value[2:]))
+		apart = ago < 0 || ago >= turnsApart
+	}
+	if why == before || why != PushAnswered && !apart {
+		return false
+	}
+	value = binary.LittleEndian.AppendUint16(make([]byte, 0, toldSize), uint16(why))
+	return l.data.Set(l.told, binary.LittleEndian.AppendUint64(value, uint64(now)), cas)
 }

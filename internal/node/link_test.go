@@ -8,7 +8,7 @@ import (
 // Pauses double up to a bound, and differ.
 func TestBreakerPauses(t *testing.T) {
 	p := newProcess(t)
-	l := newLink(p, "default", p.random.Uint64)
+	l := newLink(&Options{Data: p, Namespace: "default", Random: p.random.Uint64, Timeout: 200e6})
 	seen := map[int64]bool{}
 	for failure := range 40 {
 		p.now += minute
@@ -39,7 +39,7 @@ func TestBreakerPauses(t *testing.T) {
 // holds nothing up.
 func TestBreakerAndOldNews(t *testing.T) {
 	p := newProcess(t)
-	l := newLink(p, "default", p.random.Uint64)
+	l := newLink(&Options{Data: p, Namespace: "default", Random: p.random.Uint64, Timeout: 200e6})
 	sentAt := p.now
 	p.now += second
 	for range 20 {
@@ -49,14 +49,14 @@ func TestBreakerAndOldNews(t *testing.T) {
 		t.Errorf("%d failures, want %d: the others are of callouts from before", l.shared.failures, breakAfter)
 	}
 	p.now -= 60 * minute
-	if !l.connected(p.now) || !l.enter(p.now, 200e6) {
+	if !l.connected(p.now) || !l.enter(p.now) {
 		t.Error("a clock that went back by an hour keeps the breaker open")
 	}
-	if l.enter(p.now, 200e6) {
+	if l.enter(p.now) {
 		t.Error("two probes")
 	}
 	p.now += 201e6
-	if !l.enter(p.now, 200e6) {
+	if !l.enter(p.now) {
 		t.Error("a probe that is not answered keeps others away")
 	}
 }
@@ -95,7 +95,7 @@ func TestGreetingWhileTheBreakerIsOpen(t *testing.T) {
 		}
 	}
 	n.Tick()
-	for _, b := range n.batches {
+	for _, b := range n.callouts.batches {
 		if b.state == filling {
 			t.Error("a batch was begun, and neither sent nor forgotten")
 		}

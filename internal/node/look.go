@@ -86,7 +86,7 @@ func (o *Options) visit(visit func(r *Rule, c *counter.Counter)) {
 	if !found {
 		return // no worker has come so far
 	}
-	link := newLink(o.Data, o.Namespace, o.Random)
+	link := newLink(o)
 	link.read()
 	groups := make(map[sharedata.Group]*Rule, len(o.Rules))
 	for i := range o.Rules {
@@ -141,16 +141,16 @@ func used(l *window.Limit, s *window.State) uint64 { return l.Quota() - l.Remain
 // that have not passed: they are leased, or on their way back. These are doubtful, and count as used.
 func unknown(s *window.State) (hits, doubtful int64) {
 	add := func(h *window.Hits) {
-		hits += h.Diff + h.Flight - int64(h.Lease)
+		hits += h.Pending + h.InFlight - int64(h.Lease)
 	}
 	for i := range s.Hits {
 		add(&s.Hits[i])
-		doubtful -= min(s.Hits[i].Flight, 0)
+		doubtful -= min(s.Hits[i].InFlight, 0)
 	}
 	moved := int64(0) // from one bucket to another it is no more and no less
 	for i := range s.Buckets {
 		add(&s.Buckets[i].Hits)
-		moved += s.Buckets[i].Flight
+		moved += s.Buckets[i].InFlight
 	}
 	return hits, doubtful - min(moved, 0)
 }

@@ -14,8 +14,8 @@ func (w *world) look() Looked {
 	for _, p := range w.processes {
 		o := p.nodesHere()[0].options
 		o.Rules = nil
-		for i := range p.nodesHere()[0].rules {
-			r := &p.nodesHere()[0].rules[i]
+		for i := range p.nodesHere()[0].rules.list {
+			r := &p.nodesHere()[0].rules.list[i]
 			o.Rules = append(o.Rules, Rule{Rule: r.Rule, SyncRate: r.SyncRate, Prefix: r.Prefix})
 		}
 		processes = append(processes, o)

@@ -3,6 +3,7 @@ package node
 import (
 	"encoding/binary"
 
+	"weir/internal/wire"
 	"weir/sharedata"
 )
 
@@ -149,4 +150,15 @@ func (w *news) list() (list []byte, found bool) {
 		return nil, false
 	}
 	return append([]byte(nil), value[8:]...), true
+}
+
+// building is a list on its way into a table.
+type building struct {
+	overrideTable
+	reader wire.OverrideReader
+	rule   int // that the last override was of
+	// name is that of a rule, and key that of an override, as keys have them.
+	name, key []byte
+	// emptied is sharedNews.emptied when the building began, and newest what it is to be.
+	emptied, newest uint64
 }

@@ -2,216 +2,119 @@ package node
 
 import (
 	"weir/internal/counter"
-	"weir/internal/wire"
 	"weir/sharedata"
 	"weir/window"
 )
 
-// Options say what a node counts, and with whom.
-type Options struct {
-	// Namespace names the counters: only nodes of the same namespace share them.
-	Namespace string
-	// Data is what joins the nodes of this process, and Capacity how many counters its table is
-	// made for.
-	Data     sharedata.Data
-	Capacity int
-	// Rules have their Limits, SyncRate, Prefix, CountRejected, CostsLater, Watched, Widest, WarnAt, Shadow,
-	// Reveal and Tag.
-	// They are the node's from now on.
-	Rules []Rule
-	// Random is what nodes differ by.
-	Random Random
-
-	// Recalls says that the worker remembers pages that it has written, from one tick to the next:
-	// see [sharedata.Recent]. That is for hosts that take long to give them.
-	Recalls bool
-
-	// Host sends pushes, each of which ends within Timeout, in nanoseconds. If the counters of all
-	// rules stay in this process, there are none, and of this and what follows only the host's time
-	// is used.
-	Host    Host
-	Timeout int64
-	// Turned, unless it is nil, is told what pushes come to when nobody waits for the backend any more,
-	// or the reason is another one, and PushAnswered when it is back; once of all the process's nodes.
-	Turned func(why Outcome)
-	// Fallback is what becomes of requests while the backend can't be reached. It concerns the rules
-	// that need the backend: the others decide in any case.
-	Fallback Fallback
-	// KeySecret is what the backend knows keys by, which only nodes of the same secret share.
-	KeySecret string
-	// Owner knows what overrides mean that the backend tells of. If it is nil, they do nothing.
-	Owner Owner
-}
-
-// Fallback is what becomes of requests while the backend can't be reached.
-type Fallback uint8
-
-const (
-	// CountHere decides from what is known here, and pushes the hits later.
-	CountHere Fallback = iota
-	// AllowAll passes over the rules that need the backend: what they match is not counted.
-	AllowAll
-	// RejectAll lets no request pass that a rule matches which needs the backend.
-	RejectAll
-)
-
-// Host is what a node needs of the process that it is part of.
-type Host interface {
-	// Now is the process's time in nanoseconds since the Unix epoch. No answer corrects it.
-	Now() int64
-	// Send sends a push to the backend, and reports whether it is on its way. If it is, it ends
-	// within the timeout: then [Node.Answered] is called with the ticket, once, and not before Send
-	// has returned. The push is valid during the call.
-	Send(push []byte, ticket Ticket) (sent bool)
-	// TickEvery has [Node.Tick] called every so many milliseconds from now on.
-	TickEvery(millis uint32)
-}
-
-// Node is the engine of one worker. Make it with New.
+// Node is the engine of one worker. Make it with New. It consists of rooms, each of which knows some of
+// those before it, and none behind it.
 type Node struct {
-	options Options
-	table   *sharedata.Table
-	rules   []Rule
 	// Tallies are what the node has counted of its own doings.
 	Tallies Tallies
-	payload []byte // an encoded counter
-	recent  sharedata.Recent
-	// identities are the names of keys in the backend.
-	identities counter.Identities
-	// local says that the counters of all rules stay in this process. Then there is no backend, and
-	// of the fields that follow only held and demands are used.
-	local bool
-	alone bool    // whether the request being decided is decided without the backend
-	held  []Saved // hits that lost every race to be written
-	// demands are those of a request that has waited, or of hits that were held; scratch is what a
-	// push, an answer or a wish reads.
-	demands []Demand
-	scratch Demand
 
-	// warns says that any rule does.
-	warns bool
-	// warnings are for the backend; nil if there is none, or no rule warns.
-	warnings *warnings
-	// sightings are what people look at; nil if the node is local.
-	sightings *sightings
-
-	// overrides go before the limits of rules. news is how there come to be some.
+	rules     ruleset
+	link      link
+	ticks     ticks
+	variants  variants
+	keys      keys
+	waits     waits
+	callouts  callouts
+	pushes    pushes
+	asks      asks
+	watch     watch
+	decider   decider
+	charges   charges
+	requests  requests
 	overrides overrides
-	news      news
+	answers   answers
 
-	link  link
-	nodes uint64 // that share the limits, 0 if that is not known
-
-	// interval is the shortest between two pushes of a key, of all rules.
-	interval int64
-	// lasts is for how long a hit of any rule that needs the backend can count.
-	lasts int64
-	// tickMillis is the time between ticks while there is no more to do than usual. hurried says
-	// that they come every millisecond.
-	tickMillis uint32
-	hurried    bool
-	// until is when the host's callback that is running is to be over. It is 0 in those of
-	// requests. As all deadlines it is by the host's clock, which no answer corrects.
-	until int64
-
-	id       uint64 // of the table, and so of the process
-	sender   uint64
-	sequence uint64
-	batches  []*batch // that aren't done, in the order of their sequence
-	idle     []*batch
-	orphans  []orphan // pending hits of counters that had to make room
-	// hastyKeys are for [Node.PushCharges], and so are the orphans if hasty is set.
-	hastyKeys []hastyKey
-	hasty     bool
-	dirty     dirtyKeys
-	crowded   bool // whether keys that are due wait for an answer, as too many batches are out
-	all       bool // whether everything is due
-	leaving   bool // whether the node is about to go
-	leaveBy   int64
-
-	wishes    []*take // that no callout has taken along yet
-	wished    *leaseWishes
-	crowd     int    // as many wishes as this are looked through for those that nobody wants
-	openBatch *batch // that wishes go into, and isn't sent before it is full or there are no more
-	spare     []*take
-	asking    int // callouts that somebody waits for
-	waiting   queue
-	released  []waiting // that wait for nothing any more, and are to be decided without the backend
-
-	total  wire.Total
-	totals [maxLimits]window.Totals
-	push   window.Push
-	rooms  []wire.Room
-
-	// Last, as it is large and has no pointers: the collector doesn't look behind the last pointer.
-	refusals refusals
+	leaveBy int64 // when a node that leaves has waited long enough, by the host's clock
 }
-
-const (
-	second = int64(1e9)
-	// leaveNanos is how long a node that is no longer wanted waits for the backend's answers.
-	leaveNanos = 5 * second
-)
 
 // New makes a node. If it has a backend, its host ticks it every [Node.TickMillis] from now on,
 // until it hears otherwise. The error is [sharedata.ErrUnavailable].
 func New(o *Options) (*Node, error) {
-	n := &Node{options: *o, rules: o.Rules, local: true, demands: make([]Demand, len(o.Rules))}
-	for i := range n.rules {
-		n.rules[i].compile(i)
-		n.local = n.local && !n.rules[i].Synced()
-	}
-	if !n.local {
-		n.identities = counter.NewIdentities(o.KeySecret)
-	}
+	n := &Node{rules: newRuleset(o.Rules), link: newLink(o), ticks: ticks{host: o.Host}}
+	n.furnish(o)
 	var err error
-	n.table, err = sharedata.Open(o.Data, sharedata.Options{
+	n.keys.table, err = sharedata.Open(o.Data, sharedata.Options{
 		Namespace:       o.Namespace,
 		Capacity:        o.Capacity,
-		BytesPerCounter: bytesPerCounter(n.rules),
-		Salt:            n.identities.Salt(),
+		BytesPerCounter: bytesPerCounter(n.rules.list),
+		Salt:            n.keys.identities.Salt(),
 	}, o.Random)
 	if err != nil {
 		return nil, err
 	}
-	for i := range n.rules {
-		n.rules[i].group = n.table.Group(n.rules[i].Prefix)
-		n.warns = n.warns || n.rules[i].WarnAt != 0
+	for i := range n.rules.list {
+		n.rules.list[i].group = n.keys.table.Group(n.rules.list[i].Prefix)
 	}
-	if !n.local {
-		n.connect()
+	if n.rules.synced {
+		n.connect(o)
 	}
 	return n, nil
 }
 
+// furnish makes a node's rooms known to those behind them.
+func (n *Node) furnish(o *Options) {
+	tallies, rules, link, ticks, refusals := &n.Tallies, &n.rules, &n.link, &n.ticks, new(refusals)
+	n.variants = variants{rules: rules, link: link, owner: o.Owner}
+	n.keys = keys{
+		tallies: tallies, link: link, variants: &n.variants, recalls: o.Recalls, local: !rules.synced,
+		demands: make([]Demand, len(rules.list)),
+	}
+	if !n.keys.local {
+		n.keys.identities = counter.NewIdentities(o.KeySecret)
+	}
+	n.callouts = callouts{
+		tallies: tallies, link: link, variants: &n.variants, news: &n.overrides.news, waits: &n.waits, namespace: o.Namespace,
+	}
+	n.pushes = pushes{tallies: tallies, link: link, keys: &n.keys, callouts: &n.callouts}
+	n.asks = asks{link: link, ticks: ticks, keys: &n.keys, waits: &n.waits, callouts: &n.callouts, pushes: &n.pushes}
+	n.watch = watch{link: link, rules: rules, keys: &n.keys, callouts: &n.callouts}
+	n.decider = decider{
+		tallies: tallies, keys: &n.keys, pushes: &n.pushes, asks: &n.asks, watch: &n.watch, refusals: refusals,
+	}
+	n.charges = charges{
+		tallies: tallies, link: link, keys: &n.keys, pushes: &n.pushes, watch: &n.watch, decider: &n.decider,
+	}
+	n.requests = requests{
+		tallies: tallies, link: link, rules: rules, keys: &n.keys, waits: &n.waits, callouts: &n.callouts, asks: &n.asks,
+		watch: &n.watch, decider: &n.decider, failure: o.OnBackendFailure,
+	}
+	n.overrides = overrides{
+		tallies: tallies, link: link, ticks: ticks, rules: rules, variants: &n.variants, keys: &n.keys, callouts: &n.callouts,
+		pushes: &n.pushes, refusals: refusals,
+	}
+	n.answers = answers{
+		tallies: tallies, link: link, rules: rules, keys: &n.keys, waits: &n.waits, callouts: &n.callouts, pushes: &n.pushes,
+		requests: &n.requests, overrides: &n.overrides, refusals: refusals,
+	}
+}
+
 // connect prepares a node for its backend.
-func (n *Node) connect() {
+func (n *Node) connect(o *Options) {
+	for i := range n.rules.list {
+		if r := &n.rules.list[i]; r.Synced() && r.CostsLater {
+			r.excess = newExcess(o.Data, o.Namespace, r.Prefix)
+			r.excess.read()
+		}
+	}
 	// The shortest interval has ten ticks, so that a new key needn't wait long, and there is one in the
 	// time that a request may wait. They are spread, so that the workers of all processes don't tick at
 	// once.
-	n.interval = window.MaxWidth
-	for i := range n.rules {
-		if r := &n.rules[i]; r.Synced() {
-			n.interval = min(n.interval, r.Interval)
-			n.lasts = max(n.lasts, r.Lasts())
-			if r.CostsLater {
-				r.excess = newExcess(n.options.Data, n.options.Namespace, r.Prefix)
-				r.excess.read()
-			}
-		}
-	}
-	tick := max(1, min(n.interval/1e6/10, 100, n.options.Timeout/1e6*4/5))
-	tick += n.options.Random.below(tick/4 + 1)
-	n.tickMillis = uint32(tick)
-	n.id, n.sender = n.table.ID(), n.options.Random()
-	n.wished = new(leaseWishes)
-	n.link = newLink(n.options.Data, n.options.Namespace, n.options.Random)
+	tick := max(1, min(n.rules.interval/1e6/10, 100, o.Timeout/1e6*4/5))
+	tick += o.Random.below(tick/4 + 1)
+	n.ticks.millis = uint32(tick)
+	n.callouts.id, n.callouts.sender = n.keys.table.ID(), o.Random()
+	n.asks.leases = new(leaseAsks)
 	n.link.read()
-	n.news = newNews(n.options.Data, n.options.Namespace)
-	n.share(uint64(n.link.shared.nodes))
-	n.sightings = newSightings(n.rules, n.now(), n.hostNow(), n.options.Random)
-	if n.warns {
-		n.warnings = new(warnings)
+	n.overrides.news = newNews(o.Data, o.Namespace)
+	n.rules.share(uint64(n.link.shared.nodes))
+	n.watch.sightings = newSightings(n.rules.list, n.link.now(), n.link.hostNow(), o.Random)
+	n.keys.names = n.watch.sightings.names
+	if n.rules.warns {
+		n.watch.warnings = new(warnings)
 	}
 }
 
@@ -225,17 +128,42 @@ func bytesPerCounter(rules []Rule) int {
 }
 
 // Table is where the node's counters are.
-func (n *Node) Table() *sharedata.Table { return n.table }
+func (n *Node) Table() *sharedata.Table { return n.keys.table }
 
 // Synchronises reports whether the node has a backend: the counters of a rule are those of other
 // processes too.
-func (n *Node) Synchronises() bool { return !n.local }
+func (n *Node) Synchronises() bool { return !n.keys.local }
 
 // TickMillis is the time between two ticks while there is no more to do than usual.
-func (n *Node) TickMillis() uint32 { return n.tickMillis }
+func (n *Node) TickMillis() uint32 { return n.ticks.millis }
 
 // Nodes is how many processes share the limits, 0 if that is not known.
-func (n *Node) Nodes() uint64 { return n.nodes }
+func (n *Node) Nodes() uint64 { return n.rules.nodes }
+
+// Time is the time by the backend's clock, as far as that is known, when the host's is hostNow.
+func (n *Node) Time(hostNow int64) int64 { return hostNow + n.link.offset }
+
+// HoldsHits reports whether there are hits to add with AddHeld.
+func (n *Node) HoldsHits() bool { return len(n.decider.held) > 0 }
+
+// Backlog is what a node has yet to do.
+type Backlog struct {
+	// Keys have hits to push, or a lease to review; Evicted are hits of counters that had to make
+	// room.
+	Keys, Evicted int
+	// Pushes are not done, of which requests wait for Awaited.
+	Pushes, Awaited int
+	// Unsent are questions that no push has taken along yet. Waiting requests are paused.
+	Unsent, Waiting int
+}
+
+// Backlog says what the node has yet to do.
+func (n *Node) Backlog() Backlog {
+	return Backlog{
+		Keys: n.pushes.dirty.count, Evicted: len(n.keys.orphans), Pushes: len(n.callouts.batches), Awaited: n.callouts.asking,
+		Unsent: len(n.asks.unsent), Waiting: max(n.waits.queue.length, len(n.waits.released)),
+	}
+}
 
 // Overshoot is the most hits above a rule's limits that its nodes can admit together as things
 // stand, or have admitted in windows that count still: none if the rule needs no backend, or while
@@ -245,7 +173,7 @@ func (n *Node) Nodes() uint64 { return n.nodes }
 //
 //go:noinline
 func (n *Node) Overshoot(rule int) (hits uint64) {
-	r, now := &n.rules[rule], n.now()
+	r, now := &n.rules.list[rule], n.link.now()
 	if !r.Synced() {
 		return 0
 	}
@@ -254,18 +182,18 @@ func (n *Node) Overshoot(rule int) (hits uint64) {
 
 // admittedAlone is how many hits nodes that can't ask may admit above a rule's limits.
 func (n *Node) admittedAlone(r *Rule, now int64) (hits uint64) {
-	if n.options.Fallback == RejectAll {
+	if n.requests.failure == FailDeny {
 		return 0
 	}
 	link := &n.link.shared
-	nodes, hits := n.nodes, r.Quota()
+	nodes, hits := n.rules.nodes, r.Quota()
 	switch counts := link.countsAlone(now, r.Lasts()); {
 	case counts:
 		nodes, hits = max(nodes, uint64(link.peak)), max(hits, r.before)
 	case !n.link.open():
 		return 0
 	}
-	if n.options.Fallback == AllowAll || nodes == 0 {
+	if n.requests.failure == FailAllow || nodes == 0 {
 		return window.MaxHits // nobody has said how many nodes there are
 	}
 	if !r.forgets() {
@@ -274,48 +202,104 @@ func (n *Node) admittedAlone(r *Rule, now int64) (hits uint64) {
 	return min(hits*nodes, window.MaxHits)
 }
 
-// Time is the time by the backend's clock, as far as that is known, when the host's is hostNow.
-func (n *Node) Time(hostNow int64) int64 { return hostNow + n.link.offset }
+// Warnings is how often decisions, and charges since, have left a key of a rule at WarnAt or above.
+func (n *Node) Warnings(rule int) uint64 { return n.rules.list[rule].warnings }
 
-// HoldsHits reports whether there are hits to add with AddHeld.
-func (n *Node) HoldsHits() bool { return len(n.held) > 0 }
+// Overrides are how many overrides that came at run time are in force here, and how many could not
+// be applied, as they do not fit their rules.
+func (n *Node) Overrides() (applied, unfit int) { return n.variants.count, n.variants.unfit }
 
-// now is the time by the backend's clock, as far as that is known.
-//
-//go:noinline
-func (n *Node) now() int64 { return n.hostNow() + n.link.offset }
-
-// hostNow is the time by the host's clock.
-//
-//go:noinline
-func (n *Node) hostNow() int64 { return n.options.Host.Now() }
-
-// share tells the rules how many nodes share their limits.
-func (n *Node) share(nodes uint64) {
-	if n.nodes == nodes {
-		return
-	}
-	n.nodes = nodes
-	for i := range n.rules {
-		n.rules[i].Share(nodes)
+// CatchUp takes in the overrides that other workers of the process have heard of, as long as that
+// takes. Ticks do it little by little: call it before the first request.
+func (n *Node) CatchUp() {
+	if !n.keys.local {
+		n.overrides.adoptOverrides(1<<63 - 1)
 	}
 }
 
-// Backlog is what a node has yet to do.
-type Backlog struct {
-	// Keys have hits to push, or a lease to review; Evicted are hits of counters that had to make
-	// room.
-	Keys, Evicted int
-	// Pushes are not done, of which requests wait for Awaited.
-	Pushes, Awaited int
-	// Wishes were not sent yet. Waiting requests are paused.
-	Wishes, Waiting int
+// Charge notes what a demand has taken that was allowed, for [Node.Revise]. Call it before the demand
+// is used again.
+func (n *Node) Charge(d *Demand, now int64) Charge {
+	c := Charge{Saved: n.keys.save(d)}
+	switch {
+	case d.grantedAt != 0:
+		now = d.grantedAt
+	case d.by == byBackend:
+		c.Cost = 0 // it was let pass without being counted: there is nothing to give back
+	}
+	c.note(d, now)
+	return c
 }
 
-// Backlog says what the node has yet to do.
-func (n *Node) Backlog() Backlog {
-	return Backlog{
-		Keys: n.dirty.count, Evicted: len(n.orphans), Pushes: len(n.batches), Awaited: n.asking,
-		Wishes: len(n.wishes), Waiting: max(n.waiting.length, len(n.released)),
+// Waits reports whether requests wait. A node that is no longer wanted stays until none does: at the
+// ticks to come each gets its answer, or is decided as its time is over.
+func (n *Node) Waits() bool { return n.waits.queue.first != nil }
+
+// Decide takes a request's hits from all limits of all the rules that match it, or from none. now
+// is of [Node.Time]. It returns [counter.Unsure] if the request has to wait: then the request is
+// told, unless it calls [Wait.Leave] before. The demands are of different rules.
+func (n *Node) Decide(demands []Demand, now int64, w *Wait) counter.Verdict {
+	for i := range demands {
+		n.keys.locate(&demands[i])
 	}
+	return n.requests.decideLocated(demands, now, w)
 }
+
+// Look reads what a demand's key has, and reports whether anything is known of it.
+func (n *Node) Look(d *Demand, now int64) (known bool) {
+	n.keys.locate(d)
+	known = n.keys.table.Read(&d.slot, d.address)
+	n.keys.decode(d, known)
+	d.Counter.Advance(now)
+	return known
+}
+
+// Force takes a demand's hits, whether or not they have room.
+func (n *Node) Force(d *Demand, now int64) {
+	n.keys.locate(d)
+	n.keys.read(d, now)
+	n.decider.force(d, now)
+}
+
+// DecideSaved is Decide of a demand that was saved, which it returns. Call it when [Request.Decided] has
+// no use for its demands any more.
+func (n *Node) DecideSaved(s *Saved, now int64, w *Wait) (*Demand, counter.Verdict) {
+	return n.requests.decideSaved(s, now, w)
+}
+
+// Ask has the backend asked for the totals of demands that were looked at and cost nothing, of
+// different rules. It reports whether the request waits for them: it is told as soon as they
+// are known here, or can't be had.
+func (n *Node) Ask(demands []Demand, w *Wait) bool { return n.requests.ask(demands, w) }
+
+// Save saves a demand that was decided, or looked at, for [Node.ForceSaved].
+func (n *Node) Save(d *Demand) Saved { return n.keys.save(d) }
+
+// ForceSaved is Force of a demand that was saved. Call it outside of [Request.Decided].
+func (n *Node) ForceSaved(s *Saved, now int64) { n.decider.forceSaved(s, now) }
+
+// AddHeld tries again to write the hits that lost their races. They count from now on.
+func (n *Node) AddHeld(now int64) { n.decider.addHeld(now) }
+
+// Revise has a charge cost so many hits: it takes more, whether or not they have room, or gives some
+// back, where the hits were counted. It does that once for each change of the cost, whatever other
+// workers do. Call it outside of [Request.Decided].
+func (n *Node) Revise(c *Charge, cost uint64, now int64) { n.charges.revise(c, cost, now) }
+
+// Spent reports whether more has been taken of a charge's counter than a limit has, for sure: what is on
+// its way to the backend or back is left out; and with a backend, the last time that Spent was called and
+// now, a push and its answer apart, as others may have leased hits that they are about to give back, and
+// a grant may be on its way here. Call it outside of [Request.Decided].
+func (n *Node) Spent(c *Charge, now int64) bool { return n.charges.spent(c, now) }
+
+// PushAll pushes what was counted, whether or not it is due, and sends again what has failed,
+// without a pause. It reports false if there is more, for which pushes have to be answered first.
+func (n *Node) PushAll() (done bool) { return n.pushes.pushAll() }
+
+// PushCharges has the backend hear at once of what responses have cost, where it decides each request,
+// and of grants that have gone back. Keys with a push that is not answered yet follow when it is. Ticks
+// do so too.
+func (n *Node) PushCharges() { n.pushes.pushCharges() }
+
+// Unfinished reports whether there is anything that the backend has yet to hear of.
+func (n *Node) Unfinished() bool { return n.pushes.unfinished() }

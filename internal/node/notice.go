@@ -6,24 +6,24 @@ const noticeDelay = 10_000
 
 // notice takes in that somebody has changed a key's counter at the backend: what this node has of it
 // is out of date.
-func (n *Node) notice(b *building, r *Rule) {
+func (v *overrides) notice(b *building, r *Rule) {
 	o := &b.reader
-	now := n.now()
-	if !r.Synced() || (o.Notice.Newest()+noticeDelay)*1000 < n.overrides.version || o.Until != 0 && uint64(now) >= o.Until*1e6 {
+	now := v.link.now()
+	if !r.Synced() || (o.Notice.Newest()+noticeDelay)*1000 < v.variants.version || o.Until != 0 && uint64(now) >= o.Until*1e6 {
 		return // it is known, or there is nobody left who would have to know
 	}
-	key, fits := n.options.Owner.AppendKey(b.key[:0], b.rule, o.Values)
+	key, fits := v.variants.owner.AppendKey(b.key[:0], b.rule, o.Values)
 	if b.key = key; !fits {
 		b.unfit++
 		return
 	}
-	address := n.table.Address(r.group, key)
-	n.refusals.forget(address)
+	address := v.keys.table.Address(r.group, key)
+	v.refusals.forget(address)
 	emptied := o.Notice.Reset > b.emptied
 	b.newest = max(b.newest, o.Notice.Reset)
-	d := n.at(r, address)
-	for range n.table.Attempts() {
-		if n.read(d, now); !d.slot.Found() {
+	d := v.keys.at(r, address)
+	for range v.keys.table.Attempts() {
+		if v.keys.read(d, now); !d.slot.Found() {
 			return
 		}
 		pending, again := d.Counter.Pending(), false
@@ -31,12 +31,12 @@ func (n *Node) notice(b *building, r *Rule) {
 		if emptied && d.Counter.Emptied(int64(o.Notice.Reset)*1e6) {
 			changed, again = true, d.Counter.Own(pending, now)
 		}
-		if !changed || n.write(d, now) {
+		if !changed || v.keys.write(d, now) {
 			if again {
-				n.enlist(d)
+				v.pushes.enlist(d)
 			}
 			return
 		}
 	}
-	n.Tallies.GivenUp++
+	v.tallies.GivenUp++
 }

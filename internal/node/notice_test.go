@@ -98,7 +98,7 @@ func TestEmptiedCountersUnderFire(t *testing.T) {
 		for _, shape := range longest {
 			t.Run(fmt.Sprint(hits, shape), func(t *testing.T) {
 				t.Parallel()
-				w := newWorld(t, 3, 2, second, Options{Fallback: RejectAll}, users(of(shape, hits)))
+				w := newWorld(t, 3, 2, second, Options{OnBackendFailure: FailDeny}, users(of(shape, hits)))
 				w.lossBefore, w.lossAfter = 0.1, 0.1
 				passed, returned := uint64(0), uint64(0)
 				var waiting []*fakeRequest
@@ -164,7 +164,7 @@ func TestLeasesOfEmptiedCountersEnd(t *testing.T) {
 			for range 21 {
 				w.pass(50 * time.Millisecond) // too short for the lease to go back by itself
 				for _, n := range w.nodes {
-					n.news.asksAt = 0
+					n.overrides.news.asksAt = 0
 					n.tick()
 				}
 				for _, n := range w.nodes {

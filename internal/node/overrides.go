@@ -1,96 +1,19 @@
 package node
 
-import (
-	"weir/internal/wire"
-	"weir/sharedata"
-	"weir/window"
-)
-
-// Owner is who has made a node's rules. It is asked for what the node does not know of them, so that
-// overrides can be applied which come at run time.
-type Owner interface {
-	// AppendKey appends the key that a rule has for values as people write them, one for each of its
-	// selectors. It is not ok if the rule wants another number of them.
-	AppendKey(key []byte, rule int, values [][]byte) (_ []byte, ok bool)
-	// Tag is [Rule.Tag] of a rule's variant of these limits.
-	Tag(rule int, limits []window.Limit) any
-}
-
-// overrides are other limits for some keys, as the backend has told. They are found by the addresses
-// of their keys. A key's counter stays as it is.
+// overrides come from the backend, and change limits here.
 type overrides struct {
-	// version is that of the list, 0 if there has been none; list its bytes.
-	version uint64
-	list    []byte
-	// places is an open table of a power of two, never more than three quarters full, or nil if there is nothing in
-	// it. Of the places of an address the first one counts.
-	places []place
-	// count are in the table. unfit are of rules that they don't fit.
-	count, unfit int
+	tallies  *Tallies
+	link     *link
+	ticks    *ticks
+	rules    *ruleset
+	variants *variants
+	keys     *keys
+	callouts *callouts
+	pushes   *pushes
+	refusals *refusals
+	news     news
 }
 
-// place is an override's.
-type place struct {
-	address sharedata.Address
-	until   int64  // Unix time in nanoseconds, 0 for ever
-	rule    *Rule  // the variant, once a request has wanted it
-	at      uint32 // 1 + the override's place in the list, 0 if there is none
-	index   int32  // of the rule
-}
-
-// find is the place of an address: that of its override, or the one where it would be. There has to
-// be a table.
-func (o *overrides) find(a sharedata.Address) *place {
-	for i := a.Hash(); ; i++ {
-		p := &o.places[i&uint64(len(o.places)-1)]
-		if p.at == 0 || p.address == a {
-			return p
-		}
-	}
-}
-
-// Fits reports whether an override's limits can be those of a rule.
-func Fits(of []window.Limit, by []wire.OverrideLimit) bool {
-	_, fits := fit(of, by)
-	return fits
-}
-
-// fit gives a rule's limits what an override says of them. An override has as many limits as the
-// rule. Each is for the first limit of its window that has none yet. A burst that it does not tell
-// is its limit.
-func fit(of []window.Limit, by []wire.OverrideLimit) (limits []window.Limit, fits bool) {
-	if len(of) != len(by) {
-		return nil, false
-	}
-	limits = append(limits, of...)
-	var given [maxLimits]bool
-	for j := range by {
-		i := 0
-		for i < len(limits) && (given[i] || limits[i].Width != int64(by[j].WidthMillis)*window.MinWidth) {
-			i++
-		}
-		if i == len(limits) {
-			return nil, false
-		}
-		given[i] = true
-		l := &limits[i]
-		if l.Max, l.Burst = by[j].Max, by[j].Burst; l.Kind.Bursts() && l.Burst == 0 {
-			l.Burst = max(1, l.Max)
-		}
-		if l.Fault() != window.Sound {
-			return nil, false
-		}
-	}
-	return limits, true
-}
-
-// building is a list on its way into a table.
-type building struct {
-	overrides
-	reader wire.OverrideReader
-	rule   int // that the last override was of
-	// name is that of a rule, and key that of an override, as keys have them.
-	name, key []byte
-	// emptied is sharedNews.emptied when the building began, and newest what it is to be.
-	emptied, newest uint64
-}
+// asksEvery is how long a process that hears nothing waits before it asks. With a tick to notice that,
+// and one for other workers to hear of what has come, that makes an interval.
+func (v *overrides) asksEvery() int64 { return v.rules.interval * 3 / 4 }

@@ -103,15 +103,15 @@ func (s *parted) Counters(ctx context.Context, namespace string, widths []uint64
 // many of the others ask, and for however long; those of the others as the configuration says.
 func TestOnlyWhatAPartitionHolds(t *testing.T) {
 	for _, rate := range []int64{0, second} {
-		for _, fallback := range []Fallback{CountHere, RejectAll} {
+		for _, fallback := range []FailureMode{FailLocal, FailDeny} {
 			testOnlyWhatAPartitionHolds(t, rate, fallback)
 		}
 	}
 }
 
-func testOnlyWhatAPartitionHolds(t *testing.T, rate int64, fallback Fallback) {
+func testOnlyWhatAPartitionHolds(t *testing.T, rate int64, fallback FailureMode) {
 	const rounds, each = 200, 20
-	w := newWorld(t, 1, 2, rate, Options{Fallback: fallback}, users(long))
+	w := newWorld(t, 1, 2, rate, Options{OnBackendFailure: fallback}, users(long))
 	s := part(w)
 	s.fails = [2]wire.Missing{wire.NotApplied, wire.NotApplied}
 	var asked, allowed [2]int
@@ -119,7 +119,7 @@ func testOnlyWhatAPartitionHolds(t *testing.T, rate int64, fallback Fallback) {
 		for key := range each {
 			user, of := strconv.Itoa(key*(1+round/20)), 0 // others join in
 			f := w.any()
-			if partition(f.identities.Of(f.key(0, user))) > 0 {
+			if partition(f.keys.identities.Of(f.key(0, user))) > 0 {
 				of = 1
 			}
 			if asked[of]++; f.send(user) {
@@ -128,13 +128,13 @@ func testOnlyWhatAPartitionHolds(t *testing.T, rate int64, fallback Fallback) {
 		}
 		w.advance(100 * time.Millisecond)
 		for _, f := range w.nodes {
-			if f.link.open() || len(f.batches) > 1 {
-				t.Fatalf("rate %d, round %d: the breaker is open: %v; %d batches without an answer", rate, round, f.link.open(), len(f.batches))
+			if f.link.open() || len(f.callouts.batches) > 1 {
+				t.Fatalf("rate %d, round %d: the breaker is open: %v; %d batches without an answer", rate, round, f.link.open(), len(f.callouts.batches))
 			}
 		}
 	}
 	want := asked
-	if fallback == RejectAll {
+	if fallback == FailDeny {
 		want[1] = 0
 	}
 	if allowed != want || asked[1] == 0 {

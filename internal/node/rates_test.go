@@ -10,7 +10,7 @@ import (
 	"weir/window"
 )
 
-// told is a request, and what its waiter was told of its demands.
+// told is a request, and what it was told of its demands.
 type told struct {
 	fakeRequest
 	node      *fakeNode
@@ -22,7 +22,7 @@ type told struct {
 	verdict   counter.Verdict   // Unsure while it waits
 }
 
-// Decided implements Waiter.
+// Decided implements Request.
 func (r *told) Decided(demands []Demand, now int64, verdict counter.Verdict) {
 	r.fakeRequest.Decided(demands, now, verdict)
 	r.hear(demands, now, verdict)
@@ -40,13 +40,13 @@ func (r *told) hear(demands []Demand, now int64, verdict counter.Verdict) {
 // bring brings a request of ann's of one hit of some of the rules.
 func (f *fakeNode) bring(rules ...int) *told {
 	r := &told{node: f, verdict: counter.Unsure}
-	r.Waiter = r
+	r.Request = r
 	demands := make([]Demand, 0, len(rules))
 	for _, rule := range rules {
 		demands = append(demands, f.demand(rule, "ann", 1))
 	}
 	if verdict := f.Decide(demands, f.Time(f.Now()), &r.Wait); verdict != counter.Unsure {
-		r.hear(demands, f.now(), verdict)
+		r.hear(demands, f.link.now(), verdict)
 	}
 	return r
 }
@@ -87,9 +87,9 @@ func TestLocalRuleBesideGlobalOnes(t *testing.T) {
 // Whatever becomes of the backend, requests of local rules are decided by these alone, and wait for
 // nothing.
 func TestLocalRulesNeedNoBackend(t *testing.T) {
-	for _, fallback := range []Fallback{CountHere, AllowAll, RejectAll} {
+	for _, fallback := range []FailureMode{FailLocal, FailAllow, FailDeny} {
 		for _, rate := range []int64{0, second} {
-			w := newWorld(t, 1, 1, rate, Options{Fallback: fallback}, users(fixed(100)), users(fixed(3)).here(), all(fixed(4)).here())
+			w := newWorld(t, 1, 1, rate, Options{OnBackendFailure: fallback}, users(fixed(100)), users(fixed(3)).here(), all(fixed(4)).here())
 			f := w.nodes[0]
 			w.lossBefore = 1
 			for range 20 {
@@ -123,18 +123,18 @@ func TestLocalRulesNeedNoBackend(t *testing.T) {
 // of these, alone, or not at all.
 func TestMixedRequestsWithoutABackend(t *testing.T) {
 	for _, test := range []struct {
-		fallback Fallback
+		fallback FailureMode
 		want     []bool
 		local    uint64 // hits that the local rule has
 		global   uint64
 		verdicts []counter.Verdict // of the last request
 	}{
-		{CountHere, []bool{true, true, false}, 2, 2, []counter.Verdict{counter.Rejected, counter.Allowed}},
-		{AllowAll, []bool{true, true, true, false, false}, 3, 0, []counter.Verdict{counter.Allowed, counter.Rejected}},
-		{RejectAll, []bool{false, false, false}, 0, 0, []counter.Verdict{counter.Rejected, counter.Allowed}},
+		{FailLocal, []bool{true, true, false}, 2, 2, []counter.Verdict{counter.Rejected, counter.Allowed}},
+		{FailAllow, []bool{true, true, true, false, false}, 3, 0, []counter.Verdict{counter.Allowed, counter.Rejected}},
+		{FailDeny, []bool{false, false, false}, 0, 0, []counter.Verdict{counter.Rejected, counter.Allowed}},
 	} {
 		for _, rate := range []int64{0, second} {
-			w := newWorld(t, 1, 1, rate, Options{Fallback: test.fallback}, users(fixed(2)), users(fixed(3)).here())
+			w := newWorld(t, 1, 1, rate, Options{OnBackendFailure: test.fallback}, users(fixed(2)), users(fixed(3)).here())
 			f := w.nodes[0]
 			w.lossBefore = 1
 			for !f.link.open() {
@@ -268,7 +268,7 @@ func TestGrantForNobody(t *testing.T) {
 		"gone":    func(_ *fakeNode, r *told) { r.Leave() },
 		"decided": func(f *fakeNode, _ *told) { f.process.pass(time.Second); f.tick() },
 	} {
-		w := newWorld(t, 1, 1, 0, Options{Fallback: RejectAll}, users(fixed(10)), users(fixed(5)).here())
+		w := newWorld(t, 1, 1, 0, Options{OnBackendFailure: FailDeny}, users(fixed(10)), users(fixed(5)).here())
 		f := w.nodes[0]
 		r := f.bring(0, 1)
 		pushes := f.taken()
@@ -323,7 +323,7 @@ func TestAllLocalHasNoBackend(t *testing.T) {
 		f.send("ann")
 		w.advance(time.Second)
 	}
-	if f.Synchronises() || f.TickMillis() != 0 || w.pushes != 0 || f.sender != 0 {
+	if f.Synchronises() || f.TickMillis() != 0 || w.pushes != 0 || f.callouts.sender != 0 {
 		t.Errorf("synchronises %v, ticks every %d ms, %d pushes", f.Synchronises(), f.TickMillis(), w.pushes)
 	}
 }
@@ -340,9 +340,9 @@ func TestRuleChangesItsRate(t *testing.T) {
 			replace := func(rule fakeRule) *fakeNode {
 				old := w.nodes[len(w.nodes)-1]
 				heir := old.process.startOf(-1, Options{}, other, rule)
-				old.AddHeld(old.now())
+				old.AddHeld(old.link.now())
 				heir.Inherit(old.Node)
-				old.pushes = nil
+				old.sent = nil
 				w.nodes = w.nodes[len(w.nodes)-1:]
 				return heir
 			}
@@ -401,7 +401,7 @@ func TestLeaseOfARuleThatLosesItsBackend(t *testing.T) {
 	}
 	heir := f.process.startOf(-1, Options{}, other, users(long).here())
 	heir.Inherit(f.Node)
-	f.pushes = nil
+	f.sent = nil
 	w.nodes = []*fakeNode{heir}
 	for range 20 {
 		w.advance(100 * time.Millisecond)

@@ -14,184 +14,176 @@ const (
 	maxRounds = 3
 )
 
-// Decide takes a request's hits from all limits of all the rules that match it, or from none. now
-// is of [Node.Time]. It returns [counter.Unsure] if the request has to wait: then its waiter is
-// told, unless it calls [Wait.Leave] before. The demands are of different rules.
-func (n *Node) Decide(demands []Demand, now int64, w *Wait) counter.Verdict {
-	for i := range demands {
-		n.locate(&demands[i])
-	}
-	return n.decideLocated(demands, now, w)
+// requests are decided at once, or wait for the backend.
+type requests struct {
+	tallies  *Tallies
+	link     *link
+	rules    *ruleset
+	keys     *keys
+	waits    *waits
+	callouts *callouts
+	asks     *asks
+	watch    *watch
+	decider  *decider
+	failure  FailureMode
 }
 
-// DecideSaved is Decide of a demand that was saved, which it returns. Call it when [Waiter.Decided] has
+// DecideSaved is Decide of a demand that was saved, which it returns. Call it when [Request.Decided] has
 // no use for its demands any more.
-func (n *Node) DecideSaved(s *Saved, now int64, w *Wait) (*Demand, counter.Verdict) {
-	n.restore(&n.demands[0], s)
-	return &n.demands[0], n.decideLocated(n.demands[:1], now, w)
+func (q *requests) decideSaved(s *Saved, now int64, w *Wait) (*Demand, counter.Verdict) {
+	q.keys.restore(&q.keys.demands[0], s)
+	return &q.keys.demands[0], q.decideLocated(q.keys.demands[:1], now, w)
 }
 
-func (n *Node) decideLocated(demands []Demand, now int64, w *Wait) counter.Verdict {
-	verdict := n.decideNow(demands, now, w)
-	if n.warns && verdict != counter.Unsure {
-		n.warn(demands, now)
+func (q *requests) decideLocated(demands []Demand, now int64, w *Wait) counter.Verdict {
+	verdict := q.decideNow(demands, now, w)
+	if q.rules.warns && verdict != counter.Unsure {
+		q.watch.warn(demands, now)
 	}
-	if n.sightings != nil {
-		w.weight = n.see(demands, now, verdict)
+	if q.watch.sightings != nil {
+		w.weight = q.watch.see(demands, now, verdict)
 	}
 	return verdict
 }
 
-func (n *Node) decideNow(demands []Demand, now int64, w *Wait) counter.Verdict {
-	if !n.local && !n.connected(now) && needsBackend(demands) {
-		return n.decideAlone(demands, now)
+func (q *requests) decideNow(demands []Demand, now int64, w *Wait) counter.Verdict {
+	if !q.keys.local && !q.link.connectedAt(now) && needsBackend(demands) {
+		return q.decideAlone(demands, now)
 	}
-	verdict := n.decide(demands, now)
-	if verdict == counter.Unsure && !n.wait(w, demands, ready(demands)) {
-		verdict = n.decideAlone(demands, now)
+	verdict := q.decider.decide(demands, now)
+	if verdict == counter.Unsure && !q.wait(w, demands, lacking(demands)) {
+		verdict = q.decideAlone(demands, now)
 	}
 	return verdict
 }
 
 func needsBackend(demands []Demand) bool {
 	for i := range demands {
-		if demands[i].Rule.Synced() {
+		if demands[i].synced() {
 			return true
 		}
 	}
 	return false
 }
 
-// ready reports whether all that a request lacks are hits that the backend has to grant to itself,
-// as there is nothing to lease. It is not asked for them before: they would have to go back.
-func ready(demands []Demand) bool {
+// lacking are the demands that a request is to ask the backend for as a whole: those that it is unsure
+// of, if there is nothing to lease for any of them. Before, it asks for leases, and lacking is nil: hits
+// that were granted to it would have to go back.
+func lacking(demands []Demand) (of func(*Demand) bool) {
 	for i := range demands {
-		if d := &demands[i]; d.Verdict == counter.Unsure && !d.Rule.exact() {
-			return false
+		if d := &demands[i]; d.unsure() && !d.Rule.exact() {
+			return nil
 		}
 	}
-	return true
-}
-
-// Look reads what a demand's key has, and reports whether anything is known of it.
-func (n *Node) Look(d *Demand, now int64) (known bool) {
-	n.locate(d)
-	known = n.table.Read(&d.slot, d.address)
-	n.decode(d, known)
-	d.Counter.Advance(now)
-	return known
+	return (*Demand).unsure
 }
 
 // Ask has the backend asked for the totals of demands that were looked at and cost nothing, of
-// different rules. It reports whether the request waits for them: its waiter is told as soon as they
+// different rules. It reports whether the request waits for them: it is told as soon as they
 // are known here, or can't be had.
-func (n *Node) Ask(demands []Demand, w *Wait) bool {
-	asks := false
-	for i := range demands {
-		if d := &demands[i]; d.Rule.Synced() {
-			d.Verdict, asks = counter.Unsure, true
-		}
-	}
-	return asks && n.wait(w, demands, true)
+func (q *requests) ask(demands []Demand, w *Wait) bool {
+	return needsBackend(demands) && q.wait(w, demands, (*Demand).synced)
 }
 
-// wait has a request wait until the backend has been asked for what it is unsure of: at once, which
-// decides it, or for leases. It reports false if that can't be: then what is known here has to do.
-func (n *Node) wait(r *Wait, demands []Demand, whole bool) bool {
-	now := n.hostNow()
-	if len(n.batches) >= maxUnanswered {
+// wait has a request wait until the backend has been asked for the demands of whole, which decides it; or
+// if whole is nil, for leases. It reports false if that can't be: then what is known here has to do.
+func (q *requests) wait(r *Wait, demands []Demand, whole func(*Demand) bool) bool {
+	now := q.link.hostNow()
+	if len(q.callouts.batches) >= maxUnanswered {
 		return false
 	}
 	first := !r.Waiting()
 	if first {
-		if n.waiting.length >= maxWaiting {
-			n.Tallies.Crowded++
+		if q.waits.queue.length >= maxWaiting {
+			q.tallies.Crowded++
 			return false
 		}
-		if !n.link.connected(now) || n.link.shared.failures >= breakAfter && len(n.batches) > 0 || !n.link.enter(now, n.options.Timeout) {
+		if !q.link.connected(now) || q.link.shared.failures >= breakAfter && len(q.callouts.batches) > 0 || !q.link.enter(now) {
 			return false // a push that has failed tells whether the backend is back
 		}
-		n.waiting.add(r, now+n.options.Timeout)
+		q.waits.queue.add(r, now+q.link.timeout)
 		// A push that the host does not take fails at once, before the caller knows that the
 		// request waits.
 		r.entering = true
-		n.Tallies.Waited++
+		q.tallies.Waited++
 	}
-	w := r.place()
-	if whole {
-		n.addWish(n.wholeRequest(w, demands))
+	w := r.current()
+	if whole != nil {
+		q.asks.add(q.asks.ofRequest(w, demands, whole))
 	} else {
 		r.rounds++
 		for i := range demands {
-			if d := &demands[i]; d.Verdict == counter.Unsure && !d.Rule.exact() {
-				n.wish(d, w)
+			if d := &demands[i]; d.unsure() && !d.Rule.exact() {
+				q.asks.lease(d, w)
 			}
 		}
 	}
 	if first {
-		n.keep(r, demands) // a wish may know a key's identity
+		q.keep(r, demands) // an ask may know a key's identity
 	}
-	n.askAll()
+	q.asks.sendAll()
 	waits := r.Waiting() || !r.entering
 	r.entering = false
 	return waits
 }
 
 // keep saves what it takes to decide a request later.
-func (n *Node) keep(w *Wait, demands []Demand) {
+func (q *requests) keep(w *Wait, demands []Demand) {
 	w.kept = slices.Grow(w.kept[:0], len(demands))[:len(demands)]
 	for i := range demands {
-		w.kept[i] = n.Save(&demands[i])
+		w.kept[i] = q.keys.save(&demands[i])
 	}
 }
 
 // takeUp gives the demands of a request that was kept.
-func (n *Node) takeUp(w *Wait) []Demand {
+func (q *requests) takeUp(w *Wait) []Demand {
 	for i := range w.kept {
-		n.restore(&n.demands[i], &w.kept[i])
+		q.keys.restore(&q.keys.demands[i], &w.kept[i])
 	}
-	return n.demands[:len(w.kept)]
+	return q.keys.demands[:len(w.kept)]
 }
 
 // decideAlone decides a request without the backend, which can't be reached, as the configuration
 // says.
-func (n *Node) decideAlone(demands []Demand, now int64) counter.Verdict {
-	n.Tallies.Alone++
-	verdict := n.fallBack(demands, now)
+func (q *requests) decideAlone(demands []Demand, now int64) counter.Verdict {
+	q.tallies.Alone++
+	verdict := q.fallBack(demands, now)
 	if verdict == counter.Allowed {
-		n.link.passedAlone(now, n.lasts)
+		q.link.passedAlone(now, q.rules.lasts)
 	}
 	return verdict
 }
 
 // fallBack is decideAlone of what the configuration says.
-func (n *Node) fallBack(demands []Demand, now int64) counter.Verdict {
-	switch n.options.Fallback {
-	case AllowAll:
+func (q *requests) fallBack(demands []Demand, now int64) counter.Verdict {
+	switch q.failure {
+	case FailAllow:
 		for i := range demands {
-			demands[i].passed = demands[i].Rule.Synced()
+			if d := &demands[i]; d.Rule.Synced() {
+				d.by = byBackend
+			}
 		}
-		return n.decide(demands, now)
-	case RejectAll:
-		return n.rejectAlone(demands, now)
+		return q.decider.decide(demands, now)
+	case FailDeny:
+		return q.rejectAlone(demands, now)
 	}
-	n.alone = true
-	verdict := n.decide(demands, now)
-	n.alone = false
-	return verdict
+	for i := range demands {
+		demands[i].by = byWhatIsKnown
+	}
+	return q.decider.decide(demands, now)
 }
 
 // rejectAlone rejects a request, as rules of it need the backend. Others may have no room besides.
-func (n *Node) rejectAlone(demands []Demand, now int64) counter.Verdict {
+func (q *requests) rejectAlone(demands []Demand, now int64) counter.Verdict {
 	for i := range demands {
 		d := &demands[i]
 		// Nobody may have looked for the entry yet, which the headers tell of.
-		n.read(d, now)
+		q.keys.read(d, now)
 		if d.Verdict = counter.Allowed; !d.Rule.Synced() && !d.Counter.Allows(d.Cost) {
 			d.Verdict = counter.Rejected
 		}
 	}
-	n.countRejected(demands, now)
+	q.decider.countRejected(demands, now)
 	for i := range demands {
 		if d := &demands[i]; d.Rule.Synced() {
 			d.Verdict = counter.Rejected
@@ -200,71 +192,71 @@ func (n *Node) rejectAlone(demands []Demand, now int64) counter.Verdict {
 	return counter.Rejected
 }
 
-// takeRest takes the hits of a waiting request that a take of its own had no part in, once that was
+// takeRest takes the hits of a waiting request that an ask of its own had no part in, once that was
 // granted: all of them, or none.
-func (n *Node) takeRest(demands []Demand, t *take) counter.Verdict {
+func (q *requests) takeRest(demands []Demand, t *ask) counter.Verdict {
 	t.pass(demands)
-	return n.decide(demands, n.now())
+	return q.decider.decide(demands, q.link.now())
 }
 
 // decideBy decides a waiting request as the backend has: if its hits were granted, rest is the
 // verdict of what else it needs. If that is unsure, the request asks again.
-func (n *Node) decideBy(w waiting, demands []Demand, t *take, rest counter.Verdict) {
+func (q *requests) decideBy(w turn, demands []Demand, t *ask, rest counter.Verdict) {
 	if t.granted || rest == counter.Unsure {
 		for i := range demands {
-			if d := &demands[i]; d.passed {
-				n.read(d, n.now()) // for what the answer has told
+			if d := &demands[i]; d.by == byBackend {
+				q.keys.read(d, q.link.now()) // for what the answer has told
 			}
 		}
-		n.goOn(w, demands, rest, t.granted)
+		q.goOn(w, demands, rest, t.granted)
 		return
 	}
 	t.pass(demands)
 	full := false
 	for i := range demands {
 		d := &demands[i]
-		if n.read(d, n.now()); d.passed && !d.Counter.Allows(d.Cost) {
+		if q.keys.read(d, q.link.now()); d.by == byBackend && !d.Counter.Allows(d.Cost) {
 			d.Verdict, full = counter.Rejected, true
 		}
 	}
 	for i := range demands {
-		if d := &demands[i]; d.passed && !full {
+		if d := &demands[i]; d.by == byBackend && !full {
 			d.Verdict = counter.Rejected // which of them was full is not known here
 		}
 	}
-	n.finishWaiting(w, demands, counter.Rejected)
+	q.finishWaiting(w, demands, counter.Rejected)
 }
 
 // retry decides a waiting request again, with what has been granted by now.
-func (n *Node) retry(w waiting, granted bool) {
-	demands := n.takeUp(w.wait)
-	n.goOn(w, demands, n.decide(demands, n.now()), granted)
+func (q *requests) retry(w turn, granted bool) {
+	demands := q.takeUp(w.wait)
+	q.goOn(w, demands, q.decider.decide(demands, q.link.now()), granted)
 }
 
 // goOn ends the waiting of a request that was decided. One that is unsure asks again, if that is of
 // use.
-func (n *Node) goOn(w waiting, demands []Demand, verdict counter.Verdict, granted bool) {
+func (q *requests) goOn(w turn, demands []Demand, verdict counter.Verdict, granted bool) {
 	if verdict == counter.Unsure {
 		w.wait.asked = 0
-		whole := ready(demands)
-		again := whole || w.wait.rounds < maxRounds && (granted || n.hasRoom(demands))
+		whole := lacking(demands)
+		again := whole != nil || w.wait.rounds < maxRounds && (granted || q.hasRoom(demands))
 		switch {
-		case again && n.hostNow() < w.wait.until && n.wait(w.wait, demands, whole):
+		case again && q.link.hostNow() < w.wait.until && q.wait(w.wait, demands, whole):
 			return
-		case whole:
-			verdict = n.decideLate(demands) // the backend has said nothing of its part
+		case whole != nil:
+			verdict = q.decideLate(demands) // the backend has said nothing of its part
 		default:
-			verdict = n.refuse(demands, n.now())
+			verdict = q.decider.refuse(demands, q.link.now())
 		}
 	}
-	n.finishWaiting(w, demands, verdict)
+	q.finishWaiting(w, demands, verdict)
 }
 
 // hasRoom reports whether what is unsure has room, as far as is known: a window has ended while the
 // backend was asked.
-func (n *Node) hasRoom(demands []Demand) bool {
+func (q *requests) hasRoom(demands []Demand) bool {
 	for i := range demands {
-		if d := &demands[i]; d.Verdict == counter.Unsure && !d.Rule.exact() && !d.Counter.Allows(d.Cost) {
+		if d := &demands[i]; d.unsure() && !d.Rule.exact() && !d.Counter.Allows(d.Cost) {
 			return false
 		}
 	}
@@ -272,56 +264,56 @@ func (n *Node) hasRoom(demands []Demand) bool {
 }
 
 // finishWaiting ends a request's waiting.
-func (n *Node) finishWaiting(w waiting, demands []Demand, verdict counter.Verdict) {
+func (q *requests) finishWaiting(w turn, demands []Demand, verdict counter.Verdict) {
 	w.wait.Leave()
-	now := n.now()
+	now := q.link.now()
 	if verdict == counter.Rejected {
-		n.seeRefused(demands, now, w.wait.weight)
+		q.watch.seeRefused(demands, now, w.wait.weight)
 	}
-	if n.warns {
-		n.warn(demands, now)
+	if q.rules.warns {
+		q.watch.warn(demands, now)
 	}
-	w.wait.Waiter.Decided(demands, now, verdict)
+	w.wait.Request.Decided(demands, now, verdict)
 }
 
 // giveUpOn decides a waiting request without the backend.
-func (n *Node) giveUpOn(w waiting) {
-	demands := n.takeUp(w.wait)
-	n.finishWaiting(w, demands, n.decideLate(demands))
+func (q *requests) giveUpOn(w turn) {
+	demands := q.takeUp(w.wait)
+	q.finishWaiting(w, demands, q.decideLate(demands))
 }
 
 // decideLate decides a request alone whose wait was in vain.
-func (n *Node) decideLate(demands []Demand) counter.Verdict {
-	n.Tallies.Late++
-	return n.decideAlone(demands, n.now())
+func (q *requests) decideLate(demands []Demand) counter.Verdict {
+	q.tallies.Late++
+	return q.decideAlone(demands, q.link.now())
 }
 
 // giveUpWaiting decides, without the backend, the requests that have waited long enough. It reports
 // false if there are more.
-func (n *Node) giveUpWaiting(deadline int64) (done bool) {
-	now := n.hostNow()
+func (q *requests) giveUpWaiting(deadline int64) (done bool) {
+	now := q.link.hostNow()
 	for handled := 0; ; handled++ {
-		w := n.waiting.first
-		if w == nil || now < w.until && w.until-now <= n.options.Timeout {
+		w := q.waits.queue.first
+		if w == nil || now < w.until && w.until-now <= q.link.timeout {
 			return true
 		}
-		if n.late(handled, deadline) {
+		if q.link.late(handled, deadline) {
 			return false
 		}
-		n.giveUpOn(w.place())
+		q.giveUpOn(w.current())
 	}
 }
 
 // decideReleased decides, without the backend, the requests whose callouts have failed, for as long
 // as that may take. Call it outside of a request's callbacks.
-func (n *Node) decideReleased(deadline int64) {
-	for handled := 0; len(n.released) > 0 && !n.late(handled, deadline); handled++ {
-		w := n.released[0]
-		if n.released = n.released[1:]; w.waits() {
-			n.giveUpOn(w)
+func (q *requests) decideReleased(deadline int64) {
+	for handled := 0; len(q.waits.released) > 0 && !q.link.late(handled, deadline); handled++ {
+		w := q.waits.released[0]
+		if q.waits.released = q.waits.released[1:]; w.waits() {
+			q.giveUpOn(w)
 		}
 	}
-	if len(n.released) == 0 {
-		n.released = nil
+	if len(q.waits.released) == 0 {
+		q.waits.released = nil
 	}
 }

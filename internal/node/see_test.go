@@ -52,7 +52,7 @@ func TestReport(t *testing.T) {
 		}
 	}
 	r := f.report()
-	if len(r.Rules) != 2 || r.Namespace != "default" || r.Node != f.id {
+	if len(r.Rules) != 2 || r.Namespace != "default" || r.Node != f.callouts.id {
 		t.Fatalf("got %+v", r)
 	}
 	if size := len(f.reports[len(f.reports)-1]); size > wire.MaxReport {
@@ -68,7 +68,7 @@ func TestReport(t *testing.T) {
 			found[p.Used.Keys[j].ID] = &p.Used.Keys[j]
 		}
 		for user, n := range exact {
-			id := f.identities.Of(f.key(i, user))
+			id := f.keys.identities.Of(f.key(i, user))
 			// Four times the standard error of what was drawn at random.
 			margin := 4 * math.Sqrt(float64(sampled-1)*float64(n))
 			k := found[id]
@@ -89,7 +89,7 @@ func TestReport(t *testing.T) {
 				t.Errorf("%s: %s has the name %q, want %q", p.Name, user, k.Name, want)
 			}
 		}
-		if p.Used.Keys[0].ID != f.identities.Of(f.key(i, "annabel")) {
+		if p.Used.Keys[0].ID != f.keys.identities.Of(f.key(i, "annabel")) {
 			t.Errorf("%s: annabel is not first", p.Name)
 		}
 	}

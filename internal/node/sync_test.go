@@ -145,7 +145,7 @@ func TestTickIsShort(t *testing.T) {
 		if took := w.now - before; took > 2*tickNanos {
 			t.Fatalf("tick %d took %d µs", ticks, took/1000)
 		}
-		if f.tickMillis != 1 && w.sum() == 0 && len(f.pushes) == 0 {
+		if f.tickMillis != 1 && w.sum() == 0 && len(f.sent) == 0 {
 			t.Fatalf("with much to do ticks come every %d ms", f.tickMillis)
 		}
 		w.deliver(f)

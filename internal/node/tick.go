@@ -5,9 +5,9 @@ const leastNanos = tickNanos / 4
 
 // Tick does what is due, for as long as a tick may take.
 func (n *Node) Tick() {
-	n.AddHeld(n.now())
-	n.recent.Forget()
-	if !n.local {
+	n.decider.addHeld(n.link.now())
+	n.keys.recent.Forget()
+	if !n.keys.local {
 		n.synchronise()
 	}
 }
@@ -15,37 +15,37 @@ func (n *Node) Tick() {
 // synchronise is Tick of a node that has a backend.
 func (n *Node) synchronise() {
 	n.link.read()
-	n.readExcess()
-	n.share(uint64(n.link.shared.nodes))
-	start := n.hostNow()
+	n.rules.readExcess()
+	n.rules.share(uint64(n.link.shared.nodes))
+	start := n.link.hostNow()
 	deadline := start + tickNanos
-	n.until = deadline
-	done := n.settle(deadline)
-	adopted := n.adoptOverrides(deadline)
-	n.resend(start + n.link.offset)
+	n.ticks.until = deadline
+	done := n.answers.settle(deadline)
+	adopted := n.overrides.adoptOverrides(deadline)
+	n.callouts.resend(start + n.link.offset)
 	// Whoever waits for nothing comes before pushes, which could take all the time for as long as
 	// they like.
-	n.until = max(deadline, n.hostNow()+leastNanos)
-	done = n.giveUpWaiting(n.until) && done
-	n.decideReleased(n.until)
+	n.ticks.until = max(deadline, n.link.hostNow()+leastNanos)
+	done = n.requests.giveUpWaiting(n.ticks.until) && done
+	n.requests.decideReleased(n.ticks.until)
 	if n.link.open() {
-		n.dropWishes()
-		n.probe()
-		n.inquire()
+		n.asks.drop()
+		n.pushes.probe()
+		n.overrides.inquire()
 	} else {
-		n.inquire()
-		n.PushCharges()
+		n.overrides.inquire()
+		n.pushes.pushCharges()
 		if done {
-			done = n.pushDue(start+n.link.offset, deadline)
+			done = n.pushes.pushDue(start+n.link.offset, deadline)
 		}
-		n.until = max(deadline+askNanos, n.hostNow()+leastNanos)
-		n.askAll()
+		n.ticks.until = max(deadline+askNanos, n.link.hostNow()+leastNanos)
+		n.asks.sendAll()
 	}
-	n.decideReleased(n.until)
-	n.until = 0
-	n.tellSightings()
-	soon := n.hostNow() + int64(n.tickMillis)*1e6
-	n.hurry(!done || !adopted || n.news.hurries() || len(n.wishes)+len(n.released) > 0 || n.waiting.endsBy(soon))
+	n.requests.decideReleased(n.ticks.until)
+	n.ticks.until = 0
+	n.watch.tellSightings()
+	soon := n.link.hostNow() + int64(n.ticks.millis)*1e6
+	n.ticks.hurry(!done || !adopted || n.overrides.news.hurries() || len(n.asks.unsent)+len(n.waits.released) > 0 || n.waits.queue.endsBy(soon))
 }
 
 // Answered takes in the end of a push: an answer or a failure. An answer is kept, and settled as
@@ -58,16 +58,16 @@ func (n *Node) Answered(t Ticket, outcome Outcome, answer []byte) {
 	if b.sender != t.sender || b.sequence != t.sequence || b.state != sent {
 		return
 	}
-	deadline := n.hostNow() + tickNanos
-	n.until = deadline
+	deadline := n.link.hostNow() + tickNanos
+	n.ticks.until = deadline
 	more := false
-	if n.takeIn(b, outcome, answer) {
-		more = !n.settle(deadline) || n.crowded
-		n.PushCharges()
-		n.until = max(deadline, n.hostNow()+leastNanos)
-		n.askAll()
+	if n.answers.takeIn(b, outcome, answer) {
+		more = !n.answers.settle(deadline) || n.pushes.crowded
+		n.pushes.pushCharges()
+		n.ticks.until = max(deadline, n.link.hostNow()+leastNanos)
+		n.asks.sendAll()
 	}
-	n.decideReleased(n.until)
-	n.until = 0
-	n.hurry(n.hurried || more || n.news.hurries() || len(n.released) > 0)
+	n.requests.decideReleased(n.ticks.until)
+	n.ticks.until = 0
+	n.ticks.hurry(n.ticks.hurried || more || n.overrides.news.hurries() || len(n.waits.released) > 0)
 }

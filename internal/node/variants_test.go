@@ -10,13 +10,13 @@ import (
 )
 
 // variants makes a rule's limits allow so many hits, for each number.
-func variants(f *fakeNode, hits ...uint64) (rules []*Rule) {
+func variantsOf(f *fakeNode, hits ...uint64) (rules []*Rule) {
 	for _, n := range hits {
-		l := f.rules[0].Limits[0]
+		l := f.rules.list[0].Limits[0]
 		if l.Max = n; l.Kind.Bursts() {
 			l.Burst = n
 		}
-		rules = append(rules, f.rules[0].Variant([]window.Limit{l}, n))
+		rules = append(rules, f.rules.list[0].Variant([]window.Limit{l}, n))
 	}
 	return rules
 }
@@ -30,7 +30,7 @@ func TestVariantsShareCounters(t *testing.T) {
 			t.Run(fmt.Sprintf("%v at %v", shape, time.Duration(rate)), func(t *testing.T) {
 				t.Parallel()
 				f := newWorld(t, 1, 1, rate, Options{}, users(of(shape, 5))).nodes[0]
-				v := variants(f, 8, 2, 5)
+				v := variantsOf(f, 8, 2, 5)
 				more := 3
 				if shape.Kind.Refills() {
 					more = 0
@@ -64,7 +64,7 @@ func TestVariantsOfManyNodes(t *testing.T) {
 	w := newWorld(t, 3, 2, second, Options{}, users(fixed(1000)))
 	passed := int64(0)
 	for i, f := range w.nodes {
-		f.variant = variants(f, 50, 300)[i%2]
+		f.variant = variantsOf(f, 50, 300)[i%2]
 	}
 	for range 40 {
 		for range 100 {
@@ -92,11 +92,11 @@ func TestVariantsOvershoot(t *testing.T) {
 	}
 	w.advance(10 * time.Second)
 	f := w.nodes[0]
-	variants(f, 700, 20)
-	f.share(3)
+	variantsOf(f, 700, 20)
+	f.rules.share(3)
 	for range breakAfter {
 		w.pass(time.Second)
-		f.link.failed(f.hostNow(), f.hostNow())
+		f.link.failed(f.link.hostNow(), f.link.hostNow())
 	}
 	if got := f.Overshoot(0); got != 1400 {
 		t.Errorf("got %d, want 1400", got)

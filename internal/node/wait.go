@@ -4,17 +4,17 @@ import (
 	"weir/internal/counter"
 )
 
-// Waiter is a request that may have to wait for the backend.
-type Waiter interface {
+// Request is a request that may have to wait for the backend.
+type Request interface {
 	// Decided ends a wait. It is called once, unless the request has left before. The demands are
 	// those that the request waited with, after the decision. They are valid during the call.
 	Decided(demands []Demand, now int64, verdict counter.Verdict)
 }
 
 // Wait is what a node keeps of a request while it waits. It is a part of the request's own memory,
-// which may serve one request after the other. Set Waiter before anything else.
+// which may serve one request after the other. Set Request before anything else.
 type Wait struct {
-	Waiter Waiter
+	Request Request
 
 	// queue has it while it waits, between the requests that began before and after.
 	queue         *queue
@@ -32,7 +32,7 @@ type Wait struct {
 // Waiting reports whether the request waits.
 func (w *Wait) Waiting() bool { return w.queue != nil }
 
-// Leave has a request that has gone wait no more. Its waiter is not told.
+// Leave has a request that has gone wait no more. It is not told.
 func (w *Wait) Leave() {
 	if w.queue != nil {
 		w.queue.remove(w)
@@ -77,20 +77,20 @@ func (q *queue) remove(w *Wait) {
 	q.length--
 }
 
-// place is the current wait of a request.
-func (w *Wait) place() waiting { return waiting{wait: w, turn: w.turn} }
+// current is the present turn of a request.
+func (w *Wait) current() turn { return turn{wait: w, turn: w.turn} }
 
 // endsBy reports whether the time of a request that waits is over by then. All of them wait for
 // equally long.
 func (q *queue) endsBy(then int64) bool { return q.first != nil && q.first.until <= then }
 
-// waiting is one wait of a request, for what may outlast it. A request's memory is used again, so the
+// turn is one wait of a request, for what may outlast it. A request's memory is used again, so the
 // turn tells whether it still waits.
-type waiting struct {
+type turn struct {
 	_ [0]func() // or else Go makes a function that compares values
 
 	wait *Wait
 	turn uint32
 }
 
-func (w waiting) waits() bool { return w.wait.Waiting() && w.wait.turn == w.turn }
+func (w turn) waits() bool { return w.wait.Waiting() && w.wait.turn == w.turn }

@@ -1,34 +1,29 @@
 package node
 
-import "weir/window"
-
-// Warnings is how often decisions, and charges since, have left a key of a rule at WarnAt or above.
-func (n *Node) Warnings(rule int) uint64 { return n.rules[rule].warnings }
-
 // warn notes which limits decided demands have brought near their ends.
 //
 //go:noinline
-func (n *Node) warn(demands []Demand, now int64) {
+func (w *watch) warn(demands []Demand, now int64) {
 	for i := range demands {
-		n.warnOf(&demands[i], now)
+		w.warnOf(&demands[i], now)
 	}
 }
 
 // warnOf is warn of one demand, whose counter is as it was written.
-func (n *Node) warnOf(d *Demand, now int64) {
+func (w *watch) warnOf(d *Demand, now int64) {
 	if d.Warned = 0; d.Rule.WarnAt == 0 {
 		return
 	}
 	for i := range d.Counter.States {
 		if d.near(i) {
 			d.Warned |= 1 << i
-			if n.warnings != nil {
-				n.keepWarning(d, i, now)
+			if w.warnings != nil {
+				w.keepWarning(d, i, now)
 			}
 		}
 	}
 	if d.Warned != 0 {
-		n.rules[d.Rule.Index].warnings++
+		w.rules.list[d.Rule.Index].warnings++
 	}
 }
 
@@ -42,25 +37,25 @@ func (d *Demand) near(i int) bool {
 
 // keepWarning has the backend hear of a key, once in the limit's window. If there are too many, those
 // that come later are not told.
-func (n *Node) keepWarning(d *Demand, i int, now int64) {
-	l, id := &d.Rule.Limits[i], n.identity(d)
+func (w *watch) keepWarning(d *Demand, i int, now int64) {
+	l, id := &d.Rule.Limits[i], w.keys.identity(d)
 	end := windowEnd(l, &d.Counter.States[i])
 	var place *warning
-	for j := range n.warnings.kept {
-		w := &n.warnings.kept[j]
-		if w.id == id && w.rule == d.Rule.Index && w.limit == i && w.quota != 0 {
-			if w.end == end && now < w.until && w.until-now <= 2*l.Width {
+	for j := range w.warnings.kept {
+		k := &w.warnings.kept[j]
+		if k.id == id && k.rule == d.Rule.Index && k.limit == i && k.quota != 0 {
+			if k.end == end && now < k.until && k.until-now <= 2*l.Width {
 				return
 			}
-			place = w
+			place = k
 			break
 		}
 		// What was told, and whose window ends first, makes room.
-		if w.untold == 0 && (place == nil || w.until < place.until) {
-			place = w
+		if k.untold == 0 && (place == nil || k.until < place.until) {
+			place = k
 		}
 	}
-	if place == nil || len(nameOf(&n.rules[d.Rule.Index])) == 0 {
+	if place == nil || len(nameOf(&w.rules.list[d.Rule.Index])) == 0 {
 		return
 	}
 	quota := l.Quota()
@@ -75,21 +70,9 @@ func (n *Node) keepWarning(d *Demand, i int, now int64) {
 		return
 	}
 	if prefix := len(d.Rule.Prefix); len(d.Key) > prefix {
-		n.payload = appendName(n.payload[:0], d.Key[prefix:], d.Rule.Reveal)
-		place.nameSize = uint8(copy(place.name[:], n.payload))
+		w.keys.payload = appendName(w.keys.payload[:0], d.Key[prefix:], d.Rule.Reveal)
+		place.nameSize = uint8(copy(place.name[:], w.keys.payload))
 	} else {
-		place.nameSize = uint8(copy(place.name[:], n.sightings.names.of(id)))
+		place.nameSize = uint8(copy(place.name[:], w.sightings.names.of(id)))
 	}
-}
-
-// windowEnd is when the window ends that a limit counts in. It is 0 if hits leave one after the other.
-func windowEnd(l *window.Limit, s *window.State) int64 {
-	if !l.Kind.Clocked() && l.Kind != window.FirstHitWindow {
-		return 0
-	}
-	end, ok := l.ResetAt(s)
-	if !ok {
-		return 0
-	}
-	return end
 }

@@ -27,12 +27,12 @@ func TestWarnings(t *testing.T) {
 			if w.Rule != "rule-0" {
 				t.Errorf("got %+v", w)
 			}
-			if value, _, _, _ := wire.NextValue(w.Name); w.ID != wire.ID(f.identities.Of(f.key(0, string(value)))) {
+			if value, _, _, _ := wire.NextValue(w.Name); w.ID != wire.ID(f.keys.identities.Of(f.key(0, string(value)))) {
 				t.Errorf("%q is the name of %v", value, w.ID)
 			}
 			ends := int64(w.EndMillis)
 			if ends != 0 {
-				ends -= f.now() / 1e6 / 3600_000 * 3600_000
+				ends -= f.link.now() / 1e6 / 3600_000 * 3600_000
 			}
 			got += fmt.Sprintf("%d: %d of %d until %d; ", w.Limit, w.Used, w.Quota, ends)
 		}

@@ -3,6 +3,7 @@ package node
 import (
 	"weir/internal/sketch"
 	"weir/internal/wire"
+	"weir/window"
 )
 
 const (
@@ -47,4 +48,16 @@ func (w *warnings) tell(rules []Rule) []wire.Warning {
 		})
 	}
 	return w.list
+}
+
+// windowEnd is when the window ends that a limit counts in. It is 0 if hits leave one after the other.
+func windowEnd(l *window.Limit, s *window.State) int64 {
+	if !l.Kind.Clocked() && l.Kind != window.FirstHitWindow {
+		return 0
+	}
+	end, ok := l.ResetAt(s)
+	if !ok {
+		return 0
+	}
+	return end
 }

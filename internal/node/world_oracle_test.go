@@ -57,18 +57,18 @@ func (q *randomRequest) decided(demands []Demand, verdict counter.Verdict, now i
 	} else {
 		w.refused++
 	}
-	if alone && f.options.Fallback == RejectAll && verdict == counter.Allowed {
+	if alone && f.options.OnBackendFailure == FailDeny && verdict == counter.Allowed {
 		w.t.Fatalf("a request passes without the backend")
 	}
 	for i := range q.demands {
 		d := &q.demands[i]
-		if alone && f.options.Fallback != CountHere && d.Rule.Synced() {
+		if alone && f.options.OnBackendFailure != FailLocal && d.Rule.Synced() {
 			if bound := f.Overshoot(d.Rule.Index); verdict == counter.Allowed && bound != window.MaxHits {
 				w.t.Fatalf("what passes is not counted, and the overshoot bound of rule %d is %d", d.Rule.Index, bound)
 			}
 			continue
 		}
-		id := f.identities.Of(f.key(d.Rule.Index, q.users[i]))
+		id := f.keys.identities.Of(f.key(d.Rule.Index, q.users[i]))
 		for j := range d.Rule.Limits {
 			c := w.counter(id, d.Rule, j, q.users[i])
 			switch {
@@ -125,7 +125,7 @@ func (c *randomCounter) admit(w *randomWorld, f *fakeNode, cost uint64, now int6
 	told, early, anew := w.told(c.rule), w.early(c), w.anew(c)
 	if c.admitted > most+told+c.died+early+anew {
 		w.t.Fatalf("rule %d, limit %d, user %s: %d hits passed of %d, %d died with processes, %d came early, %d may be forgotten, and the overshoot bound is %d; %d nodes known, breaker open: %v",
-			c.rule, c.limit, c.user, c.admitted, most, c.died, early, anew, told, f.nodes, f.link.open())
+			c.rule, c.limit, c.user, c.admitted, most, c.died, early, anew, told, f.rules.nodes, f.link.open())
 	}
 	if told < window.MaxHits {
 		w.above++
@@ -187,7 +187,7 @@ func (w *randomWorld) present() (n int) {
 
 // knows reports whether a node's bound is for so many processes.
 func (f *fakeNode) knows(processes int) bool {
-	return max(f.nodes, uint64(f.link.shared.peak)) >= uint64(processes)
+	return max(f.rules.nodes, uint64(f.link.shared.peak)) >= uint64(processes)
 }
 
 // ends notes what a process tells last.
@@ -242,16 +242,16 @@ func (w *randomWorld) conservedBy(l *life) {
 		wants[c] += hits
 	}
 	for _, f := range l.nodes {
-		if f.openBatch != nil {
+		if f.asks.openBatch != nil {
 			return // it is being filled
 		}
-		for i := range f.orphans {
-			o := &f.orphans[i].item
+		for i := range f.keys.orphans {
+			o := &f.keys.orphans[i].item
 			for _, hits := range o.Hits {
 				pending[o.LimitCounter] += hits
 			}
 		}
-		for _, b := range f.batches {
+		for _, b := range f.callouts.batches {
 			done, applied := w.applied[pushName{b.sender, b.sequence}]
 			if applied {
 				for c, hits := range done.grants {
@@ -277,10 +277,10 @@ func (w *randomWorld) conservedBy(l *life) {
 		}
 		state := &f.stored(c.rule, c.user).Counter.States[c.limit]
 		add := func(h *window.Hits) {
-			pending[name] += h.Diff
+			pending[name] += h.Pending
 			leased[name] += int64(h.Lease)
 		}
-		if f.rules[c.rule].Limits[c.limit].Kind.Bucketed() {
+		if f.rules.list[c.rule].Limits[c.limit].Kind.Bucketed() {
 			for i := range state.Buckets {
 				add(&state.Buckets[i].Hits)
 			}
@@ -296,7 +296,7 @@ func (w *randomWorld) conservedBy(l *life) {
 		}
 		if want := wants[name] + pending[name] - leased[name]; want < l.counted[name] || want > l.counted[name] && !given(name) {
 			w.t.Fatalf("process %d has counted %d hits of rule %d, limit %d (%+v), user %s; the store has applied %d, %d are pending, and %d leased: %d are lost",
-				l.number, l.counted[name], c.rule, c.limit, f.rules[c.rule].Limits[c.limit], c.user, wants[name], pending[name], leased[name], l.counted[name]-want)
+				l.number, l.counted[name], c.rule, c.limit, f.rules.list[c.rule].Limits[c.limit], c.user, wants[name], pending[name], leased[name], l.counted[name]-want)
 		}
 	}
 }

@@ -188,14 +188,14 @@ func newRandomWorld(t testing.TB, seed uint64, open openStore) *randomWorld {
 	w.now += r.Int64N(hour)
 	w.store = open(t, func() time.Time { return time.Unix(0, w.now+w.storeOff) })
 	w.options = Options{
-		Namespace: fmt.Sprintf("world-%d-%d", seed, time.Now().UnixNano()),
-		Fallback:  pickOf(r, CountHere, CountHere, AllowAll, RejectAll),
-		Capacity:  pickOf(r, 1<<12, 1<<12, 64),
-		Timeout:   pickOf(r, second/5, second),
-		KeySecret: fmt.Sprint("secret of world ", seed),
+		Namespace:        fmt.Sprintf("world-%d-%d", seed, time.Now().UnixNano()),
+		OnBackendFailure: pickOf(r, FailLocal, FailLocal, FailAllow, FailDeny),
+		Capacity:         pickOf(r, 1<<12, 1<<12, 64),
+		Timeout:          pickOf(r, second/5, second),
+		KeySecret:        fmt.Sprint("secret of world ", seed),
 	}
 	if !w.lasting {
-		w.options.Fallback = RejectAll
+		w.options.OnBackendFailure = FailDeny
 	}
 	w.users = pickOf(r, 1, 3, 10, 300)
 	w.slow = pickOf(r, 0, second/1000, second/50, second/4)
@@ -260,7 +260,7 @@ func (w *randomWorld) newRule(local bool) (rule randomRule) {
 
 func (w *randomWorld) about() string {
 	s := fmt.Sprintf("lasting %v, fallback %d, capacity %d, timeout %v, %d users, ways take up to %v, %d lives", w.lasting,
-		w.options.Fallback, w.options.Capacity, time.Duration(w.options.Timeout), w.users, time.Duration(w.slow), len(w.lives))
+		w.options.OnBackendFailure, w.options.Capacity, time.Duration(w.options.Timeout), w.users, time.Duration(w.slow), len(w.lives))
 	for i := range w.rules {
 		s += fmt.Sprintf("\nrule %d: %+v", i, w.rules[i])
 	}
@@ -296,7 +296,7 @@ func (w *randomWorld) startNode(l *life) *fakeNode {
 	}
 	f := l.startOf(0, w.options, rules...)
 	l.next[f] = w.now + w.random.Int64N(int64(f.tickMillis)*1e6)
-	w.senders[f.id] = l
+	w.senders[f.callouts.id] = l
 	return f
 }
 
@@ -421,9 +421,9 @@ func (w *randomWorld) request(l *life) {
 		q, w.idle = w.idle[last], w.idle[:last]
 	}
 	*q = randomRequest{Wait: q.Wait, world: w, life: l, node: f, began: w.now}
-	q.Waiter = q
+	q.Request = q
 	user := strconv.Itoa(r.IntN(w.users))
-	for i := range f.rules {
+	for i := range f.rules.list {
 		if len(q.demands) > 0 && r.IntN(2) == 0 {
 			continue
 		}
@@ -432,18 +432,18 @@ func (w *randomWorld) request(l *life) {
 		case 0:
 			cost = r.Uint64N(4)
 		case 1:
-			cost = 1 + r.Uint64N(f.rules[i].Limits[0].Max)
+			cost = 1 + r.Uint64N(f.rules.list[i].Limits[0].Max)
 		}
-		q.demands = append(q.demands, Demand{Rule: &f.rules[i], Key: f.key(i, user), Cost: cost})
+		q.demands = append(q.demands, Demand{Saved: Saved{Rule: &f.rules.list[i], Cost: cost}, Key: f.key(i, user)})
 		q.users = append(q.users, user)
 	}
 	w.requests++
 	if f.HoldsHits() {
-		f.AddHeld(f.now())
+		f.AddHeld(f.link.now())
 	}
 	demands := slices.Clone(q.demands)
 	if verdict := f.Decide(demands, f.Time(f.Now()), &q.Wait); verdict != counter.Unsure {
-		q.decided(demands, verdict, f.now())
+		q.decided(demands, verdict, f.link.now())
 	} else {
 		w.waited++
 		w.paused = append(w.paused, q)
@@ -451,7 +451,7 @@ func (w *randomWorld) request(l *life) {
 	w.collect(l, f)
 }
 
-// Decided implements Waiter.
+// Decided implements Request.
 func (q *randomRequest) Decided(demands []Demand, now int64, verdict counter.Verdict) {
 	q.world.inTime(q)
 	q.decided(demands, verdict, now)
@@ -518,17 +518,17 @@ func (w *randomWorld) inTime(q *randomRequest) {
 func (w *randomWorld) charge(l *life) {
 	f := pickOf(w.random, l.takers()...)
 	user := strconv.Itoa(w.random.IntN(w.users))
-	for i := range f.rules {
-		if !f.rules[i].CostsLater {
+	for i := range f.rules.list {
+		if !f.rules.list[i].CostsLater {
 			continue
 		}
 		d := f.demand(i, user, 1+w.random.Uint64N(5))
-		f.Force(&d, f.now())
+		f.Force(&d, f.link.now())
 		w.forced++
-		id := f.identities.Of(f.key(i, user))
-		for j := range f.rules[i].Limits {
-			w.counter(id, &f.rules[i], j, user)
-			l.counted[counterOf(id, &f.rules[i].Limits[j], f.rules[i].Limits[j].Width)] += int64(d.Cost)
+		id := f.keys.identities.Of(f.key(i, user))
+		for j := range f.rules.list[i].Limits {
+			w.counter(id, &f.rules.list[i], j, user)
+			l.counted[counterOf(id, &f.rules.list[i].Limits[j], f.rules.list[i].Limits[j].Width)] += int64(d.Cost)
 		}
 	}
 	w.collect(l, f)
@@ -719,7 +719,7 @@ func (w *randomWorld) leave(l *life) {
 	w.note("process %d leaves", l.number)
 	l.leaving = true
 	for _, f := range l.nodes {
-		f.AddHeld(f.now())
+		f.AddHeld(f.link.now())
 		if f.Waits() {
 			w.stayed++
 			continue
@@ -736,7 +736,7 @@ func (w *randomWorld) replace(l *life) {
 		heir := w.startNode(l)
 		l.nodes = append(l.nodes, heir)
 		l.heirs[f] = heir
-		f.AddHeld(f.now())
+		f.AddHeld(f.link.now())
 		w.collect(l, f)
 		if !f.Waits() {
 			w.inherit(l, f)

@@ -29,7 +29,7 @@ const (
 	MaxBuckets = 1024
 	// MaxNamespace is the length of the longest namespace.
 	MaxNamespace = 64
-	// MaxHits is the most hits that one window counts, and that one diff carries. It is the
+	// MaxHits is the most hits that one window counts, and that one item carries. It is the
 	// greatest integer that a double holds exactly.
 	MaxHits = window.MaxHits
 	// MaxWidthMillis is the longest window: 366 days.

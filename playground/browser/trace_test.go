@@ -14,7 +14,6 @@ import (
 	"weir/playground/lane"
 	"weir/ratelimit"
 	"weir/ratelimit/limithttp"
-	"weir/window"
 )
 
 // hits is how many requests of a trace each algorithm decides.
@@ -29,7 +28,7 @@ func TestDecidesAsTheLibrary(t *testing.T) {
 	for i, kind := range lane.Kinds {
 		t.Run(kind.Name, func(t *testing.T) {
 			trace := traceOf(uint64(i), limit, width)
-			want := library(t, kind.Name, []window.Limit{
+			want := library(t, kind.Name, []ratelimit.Limit{
 				ratelimit.FixedWindow(limit, width),
 				ratelimit.FirstHitWindow(limit, width),
 				ratelimit.SlidingWindow(limit, width),
@@ -98,11 +97,11 @@ func traceOf(seed, limit uint64, width time.Duration) []string {
 }
 
 // library is what the library answers to a trace: the status, and the fields, one to a line.
-func library(t *testing.T, name string, limit window.Limit, trace []string) []string {
+func library(t *testing.T, name string, limit ratelimit.Limit, trace []string) []string {
 	t.Helper()
 	var now time.Time
-	namespace, err := ratelimit.New(ratelimit.Options{Now: func() time.Time { return now }}).NewNamespace(ratelimit.NamespaceOptions{
-		Name: "playground", Rules: []ratelimit.Rule{{Name: name, Limits: []window.Limit{limit}}},
+	namespace, err := ratelimit.NewNamespace(ratelimit.Options{
+		Name: "playground", Now: func() time.Time { return now }, Rules: []ratelimit.Rule{{Name: name, Limits: []ratelimit.Limit{limit}}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -111,8 +110,8 @@ func library(t *testing.T, name string, limit window.Limit, trace []string) []st
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler := limithttp.Middleware(namespace, func(*http.Request) []ratelimit.Demand {
-		return []ratelimit.Demand{{Limiter: limiter, Cost: 1}}
+	handler := limithttp.Middleware(func(*http.Request) []ratelimit.Demand {
+		return []ratelimit.Demand{limiter.Demand(nil, 1)}
 	}, limithttp.Options{})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	answers := make([]string, len(trace))
 	for i, at := range trace {

@@ -1,9 +1,8 @@
 // Package limitgrpc limits the calls of a gRPC server by package ratelimit. Clients read the fields
 // that Weir's plugin sends from the calls' header metadata, and the same refusals.
 //
-// [UnaryServerInterceptor] and [StreamServerInterceptor] let a handler serve what a namespace
-// allows. A function of the program says which rules a call is for, by which key, and what it
-// costs.
+// [UnaryServerInterceptor] and [StreamServerInterceptor] let a handler serve what limits
+// allow. A function of the program says which rules a call is for, by which key, and what it costs.
 package limitgrpc
 
 import (
@@ -25,27 +24,27 @@ import (
 )
 
 // Headers is a set of response headers.
-type Headers = fields.Set
+type Headers uint8
 
 const (
 	// RateLimit stands for ratelimit-policy and ratelimit, which list every limit.
-	RateLimit = fields.RateLimit
+	RateLimit Headers = Headers(fields.RateLimit)
 	// XRateLimit stands for x-ratelimit-limit, -remaining and -reset, of the tightest limit.
-	XRateLimit = fields.XRateLimit
+	XRateLimit Headers = Headers(fields.XRateLimit)
 	// RetryAfter stands for retry-after, on refusals.
-	RetryAfter = fields.RetryAfter
+	RetryAfter Headers = Headers(fields.RetryAfter)
 )
 
 // ResetUnit is the unit of x-ratelimit-reset.
-type ResetUnit = fields.ResetUnit
+type ResetUnit uint8
 
 const (
 	// Seconds counts seconds from now.
-	Seconds = fields.Seconds
+	Seconds ResetUnit = ResetUnit(fields.Seconds)
 	// Epoch is Unix time in seconds.
-	Epoch = fields.Epoch
+	Epoch ResetUnit = ResetUnit(fields.Epoch)
 	// Milliseconds counts milliseconds from now.
-	Milliseconds = fields.Milliseconds
+	Milliseconds ResetUnit = ResetUnit(fields.Milliseconds)
 )
 
 // Demands says what a call of a method, such as /shop.Orders/Place, asks of which rules. A call
@@ -60,12 +59,12 @@ type Options struct {
 	Reset ResetUnit
 }
 
-// UnaryServerInterceptor returns an interceptor that has calls served that the namespace allows.
+// UnaryServerInterceptor returns an interceptor that has calls served that limits allow.
 //
 // A call that is refused fails with RESOURCE_EXHAUSTED, and with a google.rpc.RetryInfo if waiting
 // helps. One that could not be decided fails as its context does, or with UNAVAILABLE.
-func UnaryServerInterceptor(n *ratelimit.Namespace, demands Demands, o Options) grpc.UnaryServerInterceptor {
-	i := newInterceptor(n, demands, o)
+func UnaryServerInterceptor(demands Demands, o Options) grpc.UnaryServerInterceptor {
+	i := newInterceptor(demands, o)
 	return func(ctx context.Context, request any, call *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 		md, err := i.decide(ctx, call.FullMethod)
 		if md != nil {
@@ -80,8 +79,8 @@ func UnaryServerInterceptor(n *ratelimit.Namespace, demands Demands, o Options) 
 
 // StreamServerInterceptor is [UnaryServerInterceptor] for streams. A stream is decided once, when
 // it begins.
-func StreamServerInterceptor(n *ratelimit.Namespace, demands Demands, o Options) grpc.StreamServerInterceptor {
-	i := newInterceptor(n, demands, o)
+func StreamServerInterceptor(demands Demands, o Options) grpc.StreamServerInterceptor {
+	i := newInterceptor(demands, o)
 	return func(server any, stream grpc.ServerStream, call *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 		md, err := i.decide(stream.Context(), call.FullMethod)
 		if md != nil {
@@ -95,13 +94,12 @@ func StreamServerInterceptor(n *ratelimit.Namespace, demands Demands, o Options)
 }
 
 type interceptor struct {
-	namespace *ratelimit.Namespace
-	demands   Demands
-	writer    *answer.Writer
+	demands Demands
+	writer  *answer.Writer
 }
 
-func newInterceptor(n *ratelimit.Namespace, demands Demands, o Options) *interceptor {
-	return &interceptor{n, demands, answer.NewWriter(o.Omit, o.Reset)}
+func newInterceptor(demands Demands, o Options) *interceptor {
+	return &interceptor{demands, answer.NewWriter(fields.Set(o.Omit), fields.ResetUnit(o.Reset))}
 }
 
 // decide returns the metadata of the answer to a call, and an error unless it is to be served.
@@ -110,7 +108,7 @@ func (i *interceptor) decide(ctx context.Context, method string) (metadata.MD, e
 	if len(demands) == 0 {
 		return nil, nil
 	}
-	d, err := i.namespace.Decide(ctx, demands...)
+	d, err := ratelimit.Decide(ctx, demands...)
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return nil, status.FromContextError(err).Err()

@@ -18,7 +18,6 @@ import (
 
 	"weir/ratelimit"
 	"weir/ratelimit/limitgrpc"
-	"weir/window"
 )
 
 // day is the beginning of one.
@@ -57,11 +56,10 @@ func newWorld(t *testing.T, o limitgrpc.Options) *world {
 	t.Helper()
 	w := &world{}
 	var err error
-	w.namespace, err = ratelimit.New(ratelimit.Options{Now: func() time.Time { return day.Add(15 * time.Second) }}).
-		NewNamespace(ratelimit.NamespaceOptions{Name: "shop", Rules: []ratelimit.Rule{
-			{Name: "per-method", Limits: []window.Limit{ratelimit.FixedWindow(2, time.Minute)}},
-			{Name: "closed", Limits: []window.Limit{ratelimit.FixedWindow(0, time.Minute)}},
-		}})
+	w.namespace, err = ratelimit.NewNamespace(ratelimit.Options{Name: "shop", Now: func() time.Time { return day.Add(15 * time.Second) }, Rules: []ratelimit.Rule{
+		{Name: "per-method", Limits: []ratelimit.Limit{ratelimit.FixedWindow(2, time.Minute)}},
+		{Name: "closed", Limits: []ratelimit.Limit{ratelimit.FixedWindow(0, time.Minute)}},
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,17 +77,17 @@ func newWorld(t *testing.T, o limitgrpc.Options) *world {
 		case len(md.Get("x-free")) > 0:
 			return nil
 		case len(md.Get("x-never")) > 0:
-			return []ratelimit.Demand{{Limiter: closed, Cost: 1}}
+			return []ratelimit.Demand{closed.Demand(nil, 1)}
 		}
-		return []ratelimit.Demand{{Limiter: perMethod, Cost: 1, Key: []string{method}}}
+		return []ratelimit.Demand{perMethod.Demand(ratelimit.Key{method}, 1)}
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	server := grpc.NewServer(
-		grpc.UnaryInterceptor(limitgrpc.UnaryServerInterceptor(w.namespace, demands, o)),
-		grpc.StreamInterceptor(limitgrpc.StreamServerInterceptor(w.namespace, demands, o)),
+		grpc.UnaryInterceptor(limitgrpc.UnaryServerInterceptor(demands, o)),
+		grpc.StreamInterceptor(limitgrpc.StreamServerInterceptor(demands, o)),
 	)
 	grpc_health_v1.RegisterHealthServer(server, &w.health)
 	served := make(chan error, 1)
@@ -220,8 +218,8 @@ func (silent) Push(ctx context.Context, _ []byte) ([]byte, error) {
 
 // A call that ends while it waits for the backend ends as its context does.
 func TestCallEnds(t *testing.T) {
-	n, err := ratelimit.New(ratelimit.Options{}).NewNamespace(ratelimit.NamespaceOptions{
-		Name: "shop", Rules: []ratelimit.Rule{{Name: "all", Limits: []window.Limit{ratelimit.FixedWindow(2, time.Minute)}}},
+	n, err := ratelimit.NewNamespace(ratelimit.Options{
+		Name: "shop", Rules: []ratelimit.Rule{{Name: "all", Limits: []ratelimit.Limit{ratelimit.FixedWindow(2, time.Minute)}}},
 		Backend: silent{}, Exact: true, Timeout: time.Hour,
 	})
 	if err != nil {
@@ -237,8 +235,8 @@ func TestCallEnds(t *testing.T) {
 	defer cancelLate()
 	// What was not answered can't be pushed any more, so there is nothing to wait for.
 	t.Cleanup(func() { n.Close(canceled) })
-	intercept := limitgrpc.UnaryServerInterceptor(n, func(context.Context, string) []ratelimit.Demand {
-		return []ratelimit.Demand{{Limiter: all, Cost: 1}}
+	intercept := limitgrpc.UnaryServerInterceptor(func(context.Context, string) []ratelimit.Demand {
+		return []ratelimit.Demand{all.Demand(nil, 1)}
 	}, limitgrpc.Options{})
 	for _, test := range []struct {
 		ctx  context.Context

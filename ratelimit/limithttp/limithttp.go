@@ -1,7 +1,7 @@
 // Package limithttp limits requests to a net/http server by package ratelimit. Clients read the
 // same header fields, and the same refusals, as from Weir's plugin.
 //
-// [Middleware] has a handler serve what a namespace allows. A function of the program says which
+// [Middleware] has a handler serve what limits allow. A function of the program says which
 // rules a request is for, by which key, and what it costs.
 package limithttp
 
@@ -18,27 +18,27 @@ import (
 )
 
 // Headers is a set of response headers.
-type Headers = fields.Set
+type Headers uint8
 
 const (
 	// RateLimit stands for RateLimit-Policy and RateLimit, which list every limit.
-	RateLimit = fields.RateLimit
+	RateLimit Headers = Headers(fields.RateLimit)
 	// XRateLimit stands for X-RateLimit-Limit, -Remaining and -Reset, of the tightest limit.
-	XRateLimit = fields.XRateLimit
+	XRateLimit Headers = Headers(fields.XRateLimit)
 	// RetryAfter stands for Retry-After, on refusals.
-	RetryAfter = fields.RetryAfter
+	RetryAfter Headers = Headers(fields.RetryAfter)
 )
 
 // ResetUnit is the unit of X-RateLimit-Reset.
-type ResetUnit = fields.ResetUnit
+type ResetUnit uint8
 
 const (
 	// Seconds counts seconds from now.
-	Seconds = fields.Seconds
+	Seconds ResetUnit = ResetUnit(fields.Seconds)
 	// Epoch is Unix time in seconds.
-	Epoch = fields.Epoch
+	Epoch ResetUnit = ResetUnit(fields.Epoch)
 	// Milliseconds counts milliseconds from now.
-	Milliseconds = fields.Milliseconds
+	Milliseconds ResetUnit = ResetUnit(fields.Milliseconds)
 )
 
 // Demands says what a request asks of which rules. A request that asks nothing of any is served as
@@ -54,18 +54,18 @@ type Options struct {
 	// Refused answers requests that were refused; if it is nil, a problem document of status 429
 	// does. The headers are there already.
 	Refused http.Handler
-	// Failed answers requests that could not be decided, as [ratelimit.Namespace.Decide] says: the
+	// Failed answers requests that could not be decided, as [ratelimit.Decide] says: the
 	// namespace is closed, or the client did not wait for the backend. If it is nil, status 503
 	// does.
 	Failed func(http.ResponseWriter, *http.Request, error)
 }
 
-// Middleware returns a function that wraps a handler so that it serves what the namespace allows.
+// Middleware returns a function that wraps a handler so that it serves what limits allow.
 //
 // Headers of the decision replace those of the same names that the handler sets. A handler that
 // hijacks the connection finds them in the response writer's Header.
-func Middleware(n *ratelimit.Namespace, demands Demands, o Options) func(http.Handler) http.Handler {
-	m := &middleware{namespace: n, demands: demands, refused: o.Refused, failed: o.Failed, writer: answer.NewWriter(o.Omit, o.Reset)}
+func Middleware(demands Demands, o Options) func(http.Handler) http.Handler {
+	m := &middleware{demands: demands, refused: o.Refused, failed: o.Failed, writer: answer.NewWriter(fields.Set(o.Omit), fields.ResetUnit(o.Reset))}
 	if m.refused == nil {
 		m.refused = http.HandlerFunc(refuse)
 	}
@@ -78,11 +78,10 @@ func Middleware(n *ratelimit.Namespace, demands Demands, o Options) func(http.Ha
 }
 
 type middleware struct {
-	namespace *ratelimit.Namespace
-	demands   Demands
-	refused   http.Handler
-	failed    func(http.ResponseWriter, *http.Request, error)
-	writer    *answer.Writer
+	demands Demands
+	refused http.Handler
+	failed  func(http.ResponseWriter, *http.Request, error)
+	writer  *answer.Writer
 }
 
 func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
@@ -91,7 +90,7 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		next.ServeHTTP(w, r)
 		return
 	}
-	d, err := m.namespace.Decide(r.Context(), demands...)
+	d, err := ratelimit.Decide(r.Context(), demands...)
 	if err != nil {
 		m.failed(w, r, err)
 		return

@@ -40,8 +40,9 @@ func newProgram(t testing.TB, rules ...ratelimit.Rule) *program {
 	p := &program{}
 	p.set(day)
 	var err error
-	p.Namespace, err = ratelimit.New(ratelimit.Options{Now: func() time.Time { return time.Unix(0, p.nanos.Load()) }}).
-		NewNamespace(ratelimit.NamespaceOptions{Name: "shop", Rules: rules})
+	p.Namespace, err = ratelimit.NewNamespace(ratelimit.Options{
+		Name: "shop", Rules: rules, Now: func() time.Time { return time.Unix(0, p.nanos.Load()) },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,11 +63,27 @@ func (p *program) limiter(t testing.TB, rule string) *ratelimit.Limiter {
 // each demands a hit of every request, of a rule without a key.
 func (p *program) each(t testing.TB, rule string) limithttp.Demands {
 	l := p.limiter(t, rule)
-	return func(*http.Request) []ratelimit.Demand { return []ratelimit.Demand{{Limiter: l, Cost: 1}} }
+	return func(*http.Request) []ratelimit.Demand { return []ratelimit.Demand{l.Demand(nil, 1)} }
+}
+
+// limitsOf are limits of a configuration, as a program makes them.
+func limitsOf(limits []window.Limit) (made []ratelimit.Limit) {
+	for i := range limits {
+		l := &limits[i]
+		width, precision := time.Duration(l.Width), time.Duration(l.Precision)
+		made = append(made, map[window.Kind]ratelimit.Limit{
+			window.SlidingWindow:  ratelimit.SlidingWindow(l.Max, width),
+			window.SlidingBuckets: ratelimit.SlidingBuckets(l.Max, width, precision),
+			window.FixedWindow:    ratelimit.FixedWindow(l.Max, width),
+			window.FirstHitWindow: ratelimit.FirstHitWindow(l.Max, width),
+			window.TokenBucket:    ratelimit.TokenBucket(l.Max, width, l.Burst),
+		}[l.Kind])
+	}
+	return made
 }
 
 func twoASecond() ratelimit.Rule {
-	return ratelimit.Rule{Name: "all", Limits: []window.Limit{ratelimit.FixedWindow(2, time.Second)}}
+	return ratelimit.Rule{Name: "all", Limits: []ratelimit.Limit{ratelimit.FixedWindow(2, time.Second)}}
 }
 
 var ok = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "served") })
@@ -113,14 +130,14 @@ func TestVectors(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := newProgram(t, ratelimit.Rule{Name: "r", Limits: c.Rules[0].Limits})
+		p := newProgram(t, ratelimit.Rule{Name: "r", Limits: limitsOf(c.Rules[0].Limits)})
 		rule := p.limiter(t, "r")
-		handler := limithttp.Middleware(p.Namespace, func(r *http.Request) []ratelimit.Demand {
+		handler := limithttp.Middleware(func(r *http.Request) []ratelimit.Demand {
 			cost, err := strconv.ParseUint(r.Header.Get("x-cost"), 10, 64)
 			if err != nil {
 				t.Error(err)
 			}
-			return []ratelimit.Demand{{Limiter: rule, Cost: cost, Key: []string{r.Header.Get("x-key")}}}
+			return []ratelimit.Demand{rule.Demand(ratelimit.Key{r.Header.Get("x-key")}, cost)}
 		}, limithttp.Options{})(ok)
 		for i, step := range vector.Steps {
 			at, err := time.ParseDuration(step.At)
@@ -160,16 +177,16 @@ func TestVectors(t *testing.T) {
 // The answers are those of the plugin's TestHeadersOfTheContract and TestRejection.
 func TestAnswers(t *testing.T) {
 	p := newProgram(t, twoASecond(), ratelimit.Rule{
-		Name: "per-user", Limits: []window.Limit{ratelimit.SlidingWindow(100, time.Minute), ratelimit.TokenBucket(40, time.Minute, 5)},
+		Name: "per-user", Limits: []ratelimit.Limit{ratelimit.SlidingWindow(100, time.Minute), ratelimit.TokenBucket(40, time.Minute, 5)},
 	})
 	all, perUser := p.limiter(t, "all"), p.limiter(t, "per-user")
-	server := httptest.NewServer(limithttp.Middleware(p.Namespace, func(r *http.Request) []ratelimit.Demand {
+	server := httptest.NewServer(limithttp.Middleware(func(r *http.Request) []ratelimit.Demand {
 		if r.URL.Path == "/free" {
 			return nil
 		}
 		return []ratelimit.Demand{
-			{Limiter: perUser, Cost: 1, Key: []string{r.Header.Get("x-user")}},
-			{Limiter: all, Cost: 1},
+			perUser.Demand(ratelimit.Key{r.Header.Get("x-user")}, 1),
+			all.Demand(nil, 1),
 		}
 	}, limithttp.Options{})(ok))
 	defer server.Close()
@@ -243,13 +260,25 @@ func TestOptions(t *testing.T) {
 	} {
 		p := newProgram(t, twoASecond())
 		p.set(day.Add(250 * time.Millisecond))
-		handler := limithttp.Middleware(p.Namespace, p.each(t, "all"), test.o)(ok)
+		handler := limithttp.Middleware(p.each(t, "all"), test.o)(ok)
 		for i, lines := range []string{test.allowed, "", test.refused} {
 			w := httptest.NewRecorder()
 			handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
 			want(t, fmt.Sprintf("%+v, request %d", test.o, i), w.Result().Header, lines)
 		}
 	}
+}
+
+// A limit is told with its quota, and with a window where that is a whole number of seconds.
+func TestPolicy(t *testing.T) {
+	p := newProgram(t, ratelimit.Rule{Name: "all", Limits: []ratelimit.Limit{
+		ratelimit.SlidingLog(100, 90*time.Second), ratelimit.TokenBucket(10, time.Minute, 5), ratelimit.TokenBucket(7, time.Second, 5),
+		ratelimit.FixedWindow(3, time.Millisecond), ratelimit.CalendarWindow(9, ratelimit.Month, "UTC", ratelimit.Anchor{}),
+		ratelimit.TokenBucket(0, time.Second, 5),
+	}})
+	w := httptest.NewRecorder()
+	limithttp.Middleware(p.each(t, "all"), limithttp.Options{})(ok).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+	want(t, "policy", w.Header(), `ratelimit-policy: "all";q=100;w=90, "all.2";q=5;w=30, "all.3";q=5, "all.4";q=3, "all.5";q=9, "all.6";q=0`)
 }
 
 // A request that was not decided is not served.
@@ -261,7 +290,7 @@ func TestFailures(t *testing.T) {
 	request := httptest.NewRequest(http.MethodGet, "/", nil)
 	never := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("served") })
 	w := httptest.NewRecorder()
-	limithttp.Middleware(p.Namespace, p.each(t, "all"), limithttp.Options{})(never).ServeHTTP(w, request)
+	limithttp.Middleware(p.each(t, "all"), limithttp.Options{})(never).ServeHTTP(w, request)
 	if w.Code != http.StatusServiceUnavailable {
 		t.Errorf("got %d", w.Code)
 	}
@@ -269,7 +298,7 @@ func TestFailures(t *testing.T) {
 
 	var failed error
 	o := limithttp.Options{Failed: func(_ http.ResponseWriter, _ *http.Request, err error) { failed = err }}
-	limithttp.Middleware(p.Namespace, p.each(t, "all"), o)(never).ServeHTTP(httptest.NewRecorder(), request)
+	limithttp.Middleware(p.each(t, "all"), o)(never).ServeHTTP(httptest.NewRecorder(), request)
 	if !errors.Is(failed, ratelimit.ErrClosed) {
 		t.Errorf("got %v", failed)
 	}
@@ -285,7 +314,7 @@ func (silent) Push(ctx context.Context, _ []byte) ([]byte, error) {
 
 // A client that goes away while its request waits for the backend is not served.
 func TestClientGone(t *testing.T) {
-	n, err := ratelimit.New(ratelimit.Options{}).NewNamespace(ratelimit.NamespaceOptions{
+	n, err := ratelimit.NewNamespace(ratelimit.Options{
 		Name: "shop", Rules: []ratelimit.Rule{twoASecond()}, Backend: silent{}, Exact: true, Timeout: time.Hour,
 	})
 	if err != nil {
@@ -297,7 +326,7 @@ func TestClientGone(t *testing.T) {
 	// What was not answered can't be pushed any more, so there is nothing to wait for.
 	t.Cleanup(func() { n.Close(ctx) })
 	var failed error
-	handler := limithttp.Middleware(n, p.each(t, "all"), limithttp.Options{
+	handler := limithttp.Middleware(p.each(t, "all"), limithttp.Options{
 		Failed: func(_ http.ResponseWriter, _ *http.Request, err error) { failed = err },
 	})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("served") }))
 	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
@@ -375,8 +404,8 @@ func TestHeadersReplace(t *testing.T) {
 		"proxy": httputil.NewSingleHostReverseProxy(target).ServeHTTP,
 	} {
 		for _, version := range []int{1, 2} {
-			p := newProgram(t, ratelimit.Rule{Name: "all", Limits: []window.Limit{ratelimit.FixedWindow(9, time.Minute)}})
-			server := httptest.NewUnstartedServer(limithttp.Middleware(p.Namespace, p.each(t, "all"), limithttp.Options{})(handler))
+			p := newProgram(t, ratelimit.Rule{Name: "all", Limits: []ratelimit.Limit{ratelimit.FixedWindow(9, time.Minute)}})
+			server := httptest.NewUnstartedServer(limithttp.Middleware(p.each(t, "all"), limithttp.Options{})(handler))
 			server.EnableHTTP2 = version == 2
 			server.StartTLS()
 			r, _ := get(t, server.Client(), server.URL)
@@ -398,7 +427,7 @@ func TestHeadersReplace(t *testing.T) {
 // Headers that only a writer behind the middleware's can send have the limit's fields all the same.
 func TestUnwrap(t *testing.T) {
 	p := newProgram(t, twoASecond())
-	limited := limithttp.Middleware(p.Namespace, p.each(t, "all"), limithttp.Options{})(http.HandlerFunc(
+	limited := limithttp.Middleware(p.each(t, "all"), limithttp.Options{})(http.HandlerFunc(
 		func(w http.ResponseWriter, _ *http.Request) {
 			if err := http.NewResponseController(w).Flush(); err != nil {
 				t.Error(err)
@@ -413,7 +442,7 @@ func TestUnwrap(t *testing.T) {
 // What comes before a response has no fields of the handler's that the response doesn't have.
 func TestEarlyHints(t *testing.T) {
 	p := newProgram(t, twoASecond())
-	server := httptest.NewServer(limithttp.Middleware(p.Namespace, p.each(t, "all"), limithttp.Options{})(http.HandlerFunc(
+	server := httptest.NewServer(limithttp.Middleware(p.each(t, "all"), limithttp.Options{})(http.HandlerFunc(
 		func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Link", "</style.css>")
 			w.WriteHeader(http.StatusEarlyHints)
@@ -443,7 +472,7 @@ func TestEarlyHints(t *testing.T) {
 // A handler that answers by itself can, with the limit's fields.
 func TestHijack(t *testing.T) {
 	p := newProgram(t, twoASecond())
-	server := httptest.NewServer(limithttp.Middleware(p.Namespace, p.each(t, "all"), limithttp.Options{})(http.HandlerFunc(
+	server := httptest.NewServer(limithttp.Middleware(p.each(t, "all"), limithttp.Options{})(http.HandlerFunc(
 		func(w http.ResponseWriter, _ *http.Request) {
 			var header bytes.Buffer
 			if err := w.Header().Write(&header); err != nil {
@@ -468,7 +497,7 @@ func TestHijack(t *testing.T) {
 // A switch of protocols is a response.
 func TestSwitchingProtocols(t *testing.T) {
 	p := newProgram(t, twoASecond())
-	server := httptest.NewServer(limithttp.Middleware(p.Namespace, p.each(t, "all"), limithttp.Options{})(http.HandlerFunc(
+	server := httptest.NewServer(limithttp.Middleware(p.each(t, "all"), limithttp.Options{})(http.HandlerFunc(
 		func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Connection", "Upgrade")
 			w.Header().Set("Upgrade", "echo")
@@ -502,7 +531,7 @@ func TestSwitchingProtocols(t *testing.T) {
 // The writer that a handler gets can do what the server's can.
 func TestWriterIsWhole(t *testing.T) {
 	p := newProgram(t, twoASecond())
-	server := httptest.NewServer(limithttp.Middleware(p.Namespace, p.each(t, "all"), limithttp.Options{})(http.HandlerFunc(
+	server := httptest.NewServer(limithttp.Middleware(p.each(t, "all"), limithttp.Options{})(http.HandlerFunc(
 		func(w http.ResponseWriter, _ *http.Request) {
 			_, reads := w.(io.ReaderFrom)
 			_, writes := w.(io.StringWriter)
@@ -550,8 +579,8 @@ func BenchmarkMiddleware(b *testing.B) {
 		{"refused", 0, 0},
 	} {
 		b.Run(bench.name, func(b *testing.B) {
-			p := newProgram(b, ratelimit.Rule{Name: "all", Limits: []window.Limit{ratelimit.SlidingWindow(bench.limit, time.Minute)}})
-			handler := limithttp.Middleware(p.Namespace, p.each(b, "all"), limithttp.Options{Omit: bench.omit})(
+			p := newProgram(b, ratelimit.Rule{Name: "all", Limits: []ratelimit.Limit{ratelimit.SlidingWindow(bench.limit, time.Minute)}})
+			handler := limithttp.Middleware(p.each(b, "all"), limithttp.Options{Omit: bench.omit})(
 				http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
 			request, w := httptest.NewRequest(http.MethodGet, "/", nil), nowhere{}
 			b.ReportAllocs()

@@ -16,7 +16,6 @@ import (
 	"weir/internal/store/redis/redistest"
 	"weir/ratelimit"
 	"weir/ratelimit/stores"
-	"weir/window"
 )
 
 // asProgram makes the test's binary a program with the library, whose store is at this URL.
@@ -40,9 +39,9 @@ func program(url string) error {
 		return err
 	}
 	var told atomic.Int64
-	shop, err := ratelimit.New(ratelimit.Options{}).NewNamespace(ratelimit.NamespaceOptions{
+	shop, err := ratelimit.NewNamespace(ratelimit.Options{
 		Name: "shop", Backend: store, Exact: true, Timeout: 20 * time.Second,
-		Rules:       []ratelimit.Rule{{Name: "all", Limits: []window.Limit{ratelimit.FixedWindow(1000, time.Hour)}}},
+		Rules:       []ratelimit.Rule{{Name: "all", Limits: []ratelimit.Limit{ratelimit.FixedWindow(1000, time.Hour)}}},
 		OnPushError: func(error) { told.Add(1) },
 	})
 	if err != nil {
@@ -53,7 +52,7 @@ func program(url string) error {
 		return err
 	}
 	for range 20 {
-		if _, err := all.Decide(context.Background(), 1); err != nil {
+		if _, err := all.Decide(context.Background(), nil, 1); err != nil {
 			return err
 		}
 	}

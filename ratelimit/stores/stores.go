@@ -39,7 +39,7 @@ func Open(name string) (*Store, error) {
 func (s *Store) Push(ctx context.Context, push []byte) (answer []byte, err error) {
 	reply, err := s.backend.Push(ctx, push)
 	if errors.Is(err, store.ErrInvalid) {
-		err = fmt.Errorf("%w: %w", ratelimit.ErrRefused, err)
+		err = fmt.Errorf("%w: %w", ratelimit.ErrPushRefused, err)
 	}
 	return reply.Body, err
 }

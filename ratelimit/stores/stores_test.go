@@ -12,7 +12,6 @@ import (
 	"weir/internal/store/redis/redistest"
 	"weir/ratelimit"
 	"weir/ratelimit/stores"
-	"weir/window"
 )
 
 // Two processes keep their totals in one Redis.
@@ -24,8 +23,8 @@ func TestOpen(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n, err := ratelimit.New(ratelimit.Options{}).NewNamespace(ratelimit.NamespaceOptions{
-			Name: "shop", Backend: store, Timeout: time.Minute, WindowSizes: []time.Duration{24 * time.Hour},
+		n, err := ratelimit.NewNamespace(ratelimit.Options{
+			Name: "shop", Backend: store, Timeout: time.Minute, Windows: []time.Duration{24 * time.Hour},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -38,13 +37,13 @@ func TestOpen(t *testing.T) {
 		return n
 	}
 	one, two := start(), start()
-	if _, err := one.Increment(t.Context(), "ann", 24*time.Hour, 3); err != nil {
+	if _, err := one.Increment(t.Context(), ratelimit.Key{"ann"}, 24*time.Hour, 3); err != nil {
 		t.Fatal(err)
 	}
 	if err := one.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if rate, err := two.Increment(t.Context(), "ann", 24*time.Hour, 4); err != nil || rate < 6 || rate > 7 {
+	if rate, err := two.Increment(t.Context(), ratelimit.Key{"ann"}, 24*time.Hour, 4); err != nil || rate < 6 || rate > 7 {
 		t.Errorf("got a rate of %v, %v, want 7, or less if a day has ended meanwhile", rate, err)
 	}
 }
@@ -61,17 +60,17 @@ func TestOpenFile(t *testing.T) {
 		if _, err := stores.Open(path); err == nil {
 			t.Error("the file can be opened twice")
 		}
-		n, err := ratelimit.New(ratelimit.Options{}).NewNamespace(ratelimit.NamespaceOptions{
-			Name: "shop", Backend: store, Timeout: time.Minute, WindowSizes: []time.Duration{300 * 24 * time.Hour},
+		n, err := ratelimit.NewNamespace(ratelimit.Options{
+			Name: "shop", Backend: store, Timeout: time.Minute, Windows: []time.Duration{300 * 24 * time.Hour},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = n.Increment(t.Context(), "ann", 300*24*time.Hour, 3)
+		_, err = n.Increment(t.Context(), ratelimit.Key{"ann"}, 300*24*time.Hour, 3)
 		if err := errors.Join(err, n.Sync(t.Context())); err != nil {
 			t.Fatal(err)
 		}
-		if rate, err := n.SlidingWindow(t.Context(), "ann", 300*24*time.Hour); err != nil || rate < want-0.1 || rate > want {
+		if rate, err := n.Rate(t.Context(), ratelimit.Key{"ann"}, 300*24*time.Hour); err != nil || rate < want-0.1 || rate > want {
 			t.Errorf("got a rate of %v, %v, want %v", rate, err, want)
 		}
 		if err := errors.Join(n.Close(context.Background()), store.Close()); err != nil {
@@ -88,8 +87,8 @@ func TestPushRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	if _, err := store.Push(t.Context(), []byte("?")); !errors.Is(err, ratelimit.ErrRefused) {
-		t.Errorf("got %v, want %v", err, ratelimit.ErrRefused)
+	if _, err := store.Push(t.Context(), []byte("?")); !errors.Is(err, ratelimit.ErrPushRefused) {
+		t.Errorf("got %v, want %v", err, ratelimit.ErrPushRefused)
 	}
 }
 
@@ -112,9 +111,9 @@ func ExampleOpen() {
 		return
 	}
 	defer store.Close()
-	shop, err := ratelimit.New(ratelimit.Options{}).NewNamespace(ratelimit.NamespaceOptions{
+	shop, err := ratelimit.NewNamespace(ratelimit.Options{
 		Name: "shop", Backend: store, Timeout: time.Minute,
-		Rules: []ratelimit.Rule{{Name: "per-user", Limits: []window.Limit{ratelimit.SlidingWindow(100, 24*time.Hour)}}},
+		Rules: []ratelimit.Rule{{Name: "per-user", Limits: []ratelimit.Limit{ratelimit.SlidingWindow(100, 24*time.Hour)}}},
 	})
 	if err != nil {
 		fmt.Println(err)
@@ -126,7 +125,7 @@ func ExampleOpen() {
 		fmt.Println(err)
 		return
 	}
-	d, err := perUser.Decide(ctx, 1, "ann")
+	d, err := perUser.Decide(ctx, ratelimit.Key{"ann"}, 1)
 	fmt.Println(d.Allowed, d.Remaining, err)
 	// Output: true 99 <nil>
 }

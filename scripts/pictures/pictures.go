@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"weir/ratelimit"
 	"weir/window"
 )
 
@@ -35,12 +34,17 @@ type Picture struct {
 
 // Pictures are all, in the page's order.
 var Pictures = []Picture{
-	{"fixed-window", ratelimit.FixedWindow(limit, width)},
-	{"first-hit", ratelimit.FirstHitWindow(limit, width)},
-	{"sliding-window", ratelimit.SlidingWindow(limit, width)},
-	{"sub-buckets", ratelimit.SlidingBuckets(limit, width, width/6)},
-	{"sliding-log", ratelimit.SlidingLog(limit, width)},
-	{"token-bucket", ratelimit.TokenBucket(limit, width, limit)},
+	{"fixed-window", of(window.FixedWindow, 0, 0)},
+	{"first-hit", of(window.FirstHitWindow, 0, 0)},
+	{"sliding-window", of(window.SlidingWindow, 0, 0)},
+	{"sub-buckets", of(window.SlidingBuckets, int64(width/6), 0)},
+	{"sliding-log", of(window.SlidingBuckets, window.LogPrecision, 0)},
+	{"token-bucket", of(window.TokenBucket, 0, limit)},
+}
+
+// of is a limit of a kind.
+func of(kind window.Kind, precision int64, burst uint64) window.Limit {
+	return window.Limit{Shape: window.Shape{Kind: kind, Width: int64(width), Precision: precision}, Max: limit, Burst: burst}
 }
 
 // requests are when requests come, after start: a burst before a window of the clock ends, another

@@ -154,13 +154,13 @@ func (s *Store) DiskBytes() (size, free int64) {
 
 // change makes a change in memory, and waits until the file has it. While the file takes nothing,
 // nothing is changed, so that no more waits for it than it lacked when it began to.
-func (s *Store) change(ctx context.Context, call string, make func() error) error {
+func (s *Store) change(ctx context.Context, call string, apply func() error) error {
 	if s.behind.Load() {
 		if err := s.written(ctx); err != nil {
 			return s.failed(call, err)
 		}
 	}
-	if err := make(); err != nil {
+	if err := apply(); err != nil {
 		return err
 	}
 	if err := s.written(ctx); err != nil {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -53,10 +52,7 @@ func (c *crashing) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.
 
 func (c *crashing) crash() {
 	c.t.Helper()
-	left, err := os.ReadFile(c.path)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	left := bytesOf(c.t, c.path)
 	closed(c.t, c.Store)
 	if err := os.WriteFile(c.path, left, 0o600); err != nil {
 		c.t.Fatal(err)
@@ -165,6 +161,35 @@ func edit(t *testing.T, path string, change func(*bolt.Tx) error) {
 	}
 }
 
+// fileOf is a file with these bytes.
+func fileOf(t *testing.T, text []byte) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "weir.db")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func bytesOf(t testing.TB, path string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// storeOf are the bytes of a store with so many counters.
+func storeOf(t *testing.T, counters int) []byte {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "weir.db")
+	s := openAt(t, path, file.Options{Now: atEpoch})
+	pushOf(t, s, 1, 0, counters)
+	closed(t, s)
+	return bytesOf(t, path)
+}
+
 // The file is for one process, which makes it for its user alone.
 func TestOpenOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "weir.db")
@@ -182,26 +207,11 @@ func TestOpenOnce(t *testing.T) {
 
 // A file that is no store, or none of this version, is left as it is.
 func TestOpenOthers(t *testing.T) {
-	dir := t.TempDir()
-	kept := filepath.Join(dir, "kept.db")
-	s := openAt(t, kept, file.Options{Now: atEpoch})
-	pushOf(t, s, 1, 0, 1000)
-	closed(t, s)
-	whole, err := os.ReadFile(kept)
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir, whole := t.TempDir(), storeOf(t, 1000)
 	edited := func(change func(*bolt.Tx) error) []byte {
-		path := filepath.Join(dir, "edited.db")
-		if err := os.WriteFile(path, whole, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		path := fileOf(t, whole)
 		edit(t, path, change)
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return text
+		return bytesOf(t, path)
 	}
 	for name, test := range map[string]struct {
 		text []byte
@@ -231,10 +241,7 @@ func TestOpenOthers(t *testing.T) {
 		}), "it is damaged"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "weir.db")
-			if err := os.WriteFile(path, test.text, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			path := fileOf(t, test.text)
 			s, err := file.Open(path, file.Options{Now: atEpoch})
 			if err == nil {
 				closed(t, s)
@@ -242,8 +249,8 @@ func TestOpenOthers(t *testing.T) {
 			if err == nil || !strings.HasPrefix(err.Error(), "file "+path+": ") || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want %q", err, test.want)
 			}
-			if text, err := os.ReadFile(path); err != nil || !bytes.Equal(text, test.text) {
-				t.Errorf("the file has changed; %v", err)
+			if !bytes.Equal(bytesOf(t, path), test.text) {
+				t.Error("the file has changed")
 			}
 		})
 	}
@@ -256,17 +263,9 @@ func TestOpenOthers(t *testing.T) {
 
 // Wherever a file is damaged, it is opened with all that was in it, or not at all.
 func TestDamaged(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "weir.db")
-	s := openAt(t, path, file.Options{Now: atEpoch})
-	pushOf(t, s, 1, 0, 500)
-	closed(t, s)
-	whole, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := storeOf(t, 500)
 	random, refused := rand.New(rand.NewPCG(1, 2)), 0
-	for i := range 300 {
+	for range 300 {
 		text := bytes.Clone(whole)
 		// The first pages say which transaction was last: without the later, the one before it counts.
 		at := 2*os.Getpagesize() + random.IntN(len(text)-2*os.Getpagesize())
@@ -275,11 +274,7 @@ func TestDamaged(t *testing.T) {
 				text[at+n] ^= byte(1 + random.IntN(255))
 			}
 		}
-		path := filepath.Join(dir, fmt.Sprint(i))
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		s, err := file.Open(path, file.Options{Now: atEpoch})
+		s, err := file.Open(fileOf(t, text), file.Options{Now: atEpoch})
 		if err != nil {
 			refused++
 			continue

@@ -23,20 +23,20 @@ func NewWriter(omit fields.Set, unit fields.ResetUnit) *Writer {
 	return &Writer{set: fields.All &^ omit, unit: unit, lists: sync.Pool{New: func() any { return new(fields.List) }}}
 }
 
-// Write calls add with each field of the answer to a decision of [ratelimit.Namespace.Decide], in
-// the order in which they are sent. Names are in lower case. The value's memory is the writer's.
+// Write calls add with each field of the answer to a decision of [ratelimit.Decide], in the order
+// in which they are sent. Names are in lower case. The value's memory is the writer's.
 func (w *Writer) Write(d *ratelimit.Decision, add func(name string, value []byte)) {
 	l := w.lists.Get().(*fields.List)
 	defer w.lists.Put(l)
-	now := d.Now.UnixNano()
+	now := d.At.UnixNano()
 	l.Begin(w.unit, now)
-	if len(d.Limits) > 0 && w.set.Describes() {
-		for i := range d.Limits {
-			s := &d.Limits[i]
-			if s.Limit == 0 {
-				l.Rule(w.rule(d.Limits[i:]), w.set)
+	if len(d.Standings) > 0 && w.set.Describes() {
+		for i := range d.Standings {
+			s := &d.Standings[i]
+			if s.Index == 0 {
+				l.Rule(w.rule(d.Standings[i:]), w.set)
 			}
-			l.Limit(window.Standing{Remaining: s.Remaining, Next: int64(s.RoomIn), Reset: int64(s.ResetAfter)})
+			l.Limit(window.Standing{Remaining: s.Remaining, Next: int64(s.RoomAfter), Reset: int64(s.ResetAfter)})
 		}
 		l.End()
 	}
@@ -58,29 +58,39 @@ func (w *Writer) rule(standings []ratelimit.Standing) *fields.Rule {
 		}
 	}
 	usual := &rule{limits: of.Limits()}
-	usual.fields = fields.NewRule(of.Name(), usual.limits)
+	usual.fields = fieldsOf(of.Name(), usual.limits)
 	w.rules.LoadOrStore(of, usual)
 	if usual.decided(standings) {
 		return &usual.fields
 	}
 	limits := of.Limits()
 	for i := range limits {
-		limits[i] = standings[i].Of
+		limits[i] = standings[i].Limit
 	}
-	moved := fields.NewRule(of.Name(), limits)
+	moved := fieldsOf(of.Name(), limits)
 	return &moved
+}
+
+// fieldsOf is a rule whose limits are told as fixed windows of their quotas. A window that can't be
+// told has one nanosecond, as no field has less than a second.
+func fieldsOf(name string, limits []ratelimit.Limit) fields.Rule {
+	told := make([]window.Limit, len(limits))
+	for i, l := range limits {
+		told[i] = window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: max(1, int64(l.Window()))}, Max: l.Quota()}
+	}
+	return fields.NewRule(name, told)
 }
 
 // rule is one whose limits were not moved.
 type rule struct {
-	limits []window.Limit
+	limits []ratelimit.Limit
 	fields fields.Rule
 }
 
 // decided reports whether the first standings are of the rule's own limits.
 func (r *rule) decided(standings []ratelimit.Standing) bool {
 	for i := range r.limits {
-		if standings[i].Of != r.limits[i] {
+		if standings[i].Limit != r.limits[i] {
 			return false
 		}
 	}

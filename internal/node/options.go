@@ -1,0 +1,76 @@
+package node
+
+import (
+	"weir/sharedata"
+	"weir/window"
+)
+
+// Options say what a node counts, and with whom.
+type Options struct {
+	// Namespace names the counters: only nodes of the same namespace share them.
+	Namespace string
+	// Data is what joins the nodes of this process, and Capacity how many counters its table is
+	// made for.
+	Data     sharedata.Data
+	Capacity int
+	// Rules have their Limits, SyncRate, Prefix, CountRejected, CostsLater, Watched, Widest, WarnAt, Shadow,
+	// Reveal and Tag.
+	// They are the node's from now on.
+	Rules []Rule
+	// Random is what nodes differ by.
+	Random Random
+
+	// Recalls says that the worker remembers pages that it has written, from one tick to the next:
+	// see [sharedata.Recent]. That is for hosts that take long to give them.
+	Recalls bool
+
+	// Host sends pushes, each of which ends within Timeout, in nanoseconds. If the counters of all
+	// rules stay in this process, there are none, and of this and what follows only the host's time
+	// is used.
+	Host    Host
+	Timeout int64
+	// Turned, unless it is nil, is told what pushes come to when nobody waits for the backend any more,
+	// or the reason is another one, and PushAnswered when it is back; once of all the process's nodes.
+	Turned func(why Outcome)
+	// OnBackendFailure concerns the rules that need the backend: the others decide in any case.
+	OnBackendFailure FailureMode
+	// KeySecret is what the backend knows keys by, which only nodes of the same secret share.
+	KeySecret string
+	// Owner knows what overrides mean that the backend tells of. If it is nil, they do nothing.
+	Owner Owner
+}
+
+// FailureMode is what becomes of requests while the backend can't be reached. The configuration and
+// the library have the same numbers.
+type FailureMode uint8
+
+const (
+	// FailLocal decides from what is known here, and pushes the hits later.
+	FailLocal FailureMode = iota
+	// FailAllow passes over the rules that need the backend: what they match is not counted.
+	FailAllow
+	// FailDeny lets no request pass that a rule matches which needs the backend.
+	FailDeny
+)
+
+// Host is what a node needs of the process that it is part of.
+type Host interface {
+	// Now is the process's time in nanoseconds since the Unix epoch. No answer corrects it.
+	Now() int64
+	// Send sends a push to the backend, and reports whether it is on its way. If it is, it ends
+	// within the timeout: then [Node.Answered] is called with the ticket, once, and not before Send
+	// has returned. The push is valid during the call.
+	Send(push []byte, ticket Ticket) (sent bool)
+	// TickEvery has [Node.Tick] called every so many milliseconds from now on.
+	TickEvery(millis uint32)
+}
+
+// Owner is who has made a node's rules. It is asked for what the node does not know of them, so that
+// overrides can be applied which come at run time.
+type Owner interface {
+	// AppendKey appends the key that a rule has for values as people write them, one for each of its
+	// selectors. It is not ok if the rule wants another number of them.
+	AppendKey(key []byte, rule int, values [][]byte) (_ []byte, ok bool)
+	// Tag is [Rule.Tag] of a rule's variant of these limits.
+	Tag(rule int, limits []window.Limit) any
+}

@@ -1,0 +1,231 @@
+package node
+
+import (
+	"weir/window"
+)
+
+// pushes bring what was counted to the backend.
+type pushes struct {
+	tallies  *Tallies
+	link     *link
+	keys     *keys
+	callouts *callouts
+
+	dirty dirtyKeys
+	// hastyKeys are for [Node.PushCharges], and so are the orphans if hasty is set.
+	hastyKeys []hastyKey
+	hasty     bool
+	crowded   bool // whether keys that are due wait for an answer, as too many batches are out
+	all       bool // whether everything is due
+}
+
+// enlist has a key pushed when it is due.
+//
+//go:noinline
+func (p *pushes) enlist(d *Demand) { p.dirty.add(d.address, d.Rule, d.Counter.Sync().Due) }
+
+// probe looks whether the backend is back, if there is something for it, and no batch to be sent
+// again that would tell.
+func (p *pushes) probe() {
+	if len(p.callouts.batches) == 0 && p.dirty.count+len(p.keys.orphans) > 0 && p.link.enter(p.link.hostNow()) {
+		p.callouts.postEmpty()
+	}
+}
+
+// pushDue claims the keys that are due and sends them. It reports false if there are more; not if
+// they have to wait because too many batches are out, as there is nothing to hurry for until one of
+// them is answered.
+func (p *pushes) pushDue(now, deadline int64) (done bool) {
+	var b *batch
+	handled := 0
+	p.crowded = false
+	for ; len(p.keys.orphans) > 0; handled++ {
+		if b = p.room(b); b == nil || p.link.late(handled, deadline) {
+			p.callouts.send(b)
+			p.crowded = b == nil
+			return b == nil
+		}
+		p.addOrphan(b)
+	}
+	keys := &p.dirty
+	for keys.more() {
+		if !p.all && keys.calm(now) {
+			keys.skip()
+			continue
+		}
+		for {
+			key, ok := keys.next()
+			if !ok {
+				break
+			}
+			if wake, waits := p.notDue(key, now); waits {
+				keys.keep(*key, now, wake)
+				continue
+			}
+			if b = p.room(b); b == nil || p.link.late(handled, deadline) {
+				p.callouts.send(b)
+				p.crowded = b == nil
+				return b == nil
+			}
+			handled++
+			p.pushKey(b, *key, now)
+		}
+		keys.skip()
+		if keys.block < len(keys.blocks) && p.link.hostNow() >= deadline {
+			p.callouts.send(b)
+			return false
+		}
+	}
+	keys.rewind()
+	p.callouts.send(b)
+	return true
+}
+
+// addOrphan adds the newest orphan to a batch.
+func (p *pushes) addOrphan(b *batch) {
+	last := &p.keys.orphans[len(p.keys.orphans)-1]
+	b.add(&last.item, pushed{}, last.ends)
+	p.keys.orphans = p.keys.orphans[:len(p.keys.orphans)-1]
+}
+
+// PushAll pushes what was counted, whether or not it is due, and sends again what has failed,
+// without a pause. It reports false if there is more, for which pushes have to be answered first.
+func (p *pushes) pushAll() (done bool) {
+	for _, b := range p.callouts.batches {
+		if b.state == failed {
+			p.callouts.post(b)
+		}
+	}
+	p.all = true // in this visit
+	start := p.link.hostNow()
+	for !p.pushDue(start+p.link.offset, start+tickNanos) && p.link.hostNow() < start+leaveNanos {
+	}
+	p.all = p.callouts.leaving
+	return !p.crowded && len(p.keys.orphans) == 0
+}
+
+// notDue reports whether a key is not due yet, and since when it may be.
+func (p *pushes) notDue(key *dirtyKey, now int64) (wake int64, waits bool) {
+	if p.all {
+		return 0, false
+	}
+	r := p.dirty.rules[key.rule]
+	if !key.due.Passed(now, r.Interval) {
+		return now + key.due.In(now) - dueSlack, true
+	}
+	return key.notBefore, key.notBefore > now && key.notBefore-now <= r.Interval
+}
+
+// pushKey claims the key that is being visited, and keeps it if there is more to do for it later.
+func (p *pushes) pushKey(b *batch, key dirtyKey, now int64) {
+	switch r := p.dirty.rules[key.rule]; p.claim(b, &key, r, now) {
+	case claimLater:
+		key.notBefore = now + r.Interval
+		p.dirty.keep(key, now, 0)
+	case claimReview:
+		p.dirty.keep(key, now, 0)
+	case claimDone:
+		p.dirty.forget()
+	}
+}
+
+// room is a batch with room for one more key: b, or if that is full another one, after sending b.
+// It is nil if too many batches are out.
+func (p *pushes) room(b *batch) *batch {
+	if b != nil && !b.full() {
+		return b
+	}
+	p.callouts.send(b)
+	if p.callouts.crammed() {
+		return nil
+	}
+	return p.callouts.newBatch()
+}
+
+// claiming says what becomes of a key that was due.
+type claiming uint8
+
+const (
+	// claimDone keys are forgotten.
+	claimDone claiming = iota
+	// claimReview keys are looked at again at their new due time: they have a lease, or are
+	// watched.
+	claimReview
+	// claimLater keys can't be claimed yet.
+	claimLater
+)
+
+// claim moves a key's pending hits in flight and adds them to a batch. Of a lease, what is of no use
+// any more is given back. If it stays, the backend is asked for the key's totals, as what others have
+// taken may make it too large.
+func (p *pushes) claim(b *batch, key *dirtyKey, r *Rule, now int64) claiming {
+	d := p.keys.at(r, key.address)
+	for range p.keys.table.Attempts() {
+		p.keys.fetch(d)
+		if !d.slot.Found() || d.Counter.Sync().Due != key.due {
+			return claimDone // evicted, and its hits rescued; or another worker has it
+		}
+		d.Counter.Advance(now)
+		changed := d.Counter.Pending() // a lease that goes back may be as large as what is pending
+		dismissed := p.dismissed(r)
+		leases := d.Counter.Review(now) && !dismissed
+		if dismissed {
+			d.Counter.ReturnLeases()
+		}
+		if p.callouts.leaving {
+			d.Counter.Abandon()
+		}
+		pending := d.Counter.Pending()
+		watched := r.Watched && !dismissed && d.Counter.ForgetAt() > now
+		if !pending && !watched && !leases {
+			if changed && !p.keys.write(d, now) {
+				continue
+			}
+			return claimDone
+		}
+		if !d.Counter.Claim(now) {
+			return claimLater
+		}
+		if !p.keys.write(d, now) {
+			continue
+		}
+		p.addClaimed(b, d)
+		if watched || leases {
+			key.due = d.Counter.Sync().Due
+			return claimReview
+		}
+		return claimDone
+	}
+	return claimLater
+}
+
+// dismissed reports whether what a rule has is to be pushed for the last time, and its leases go back.
+func (p *pushes) dismissed(r *Rule) bool { return p.callouts.leaving || r.dismissed }
+
+// addClaimed adds what a claimed key has in flight to a batch.
+func (p *pushes) addClaimed(b *batch, d *Demand) {
+	for i := range d.Counter.States {
+		d.Counter.Outgoing(i, &p.keys.push)
+		l := &d.Rule.Limits[i]
+		if !l.Kind.Bucketed() && p.keys.push.Newest < uint64(len(p.keys.push.Hits)-1) {
+			continue // a time that no clock had: the backend would refuse the batch
+		}
+		wanted := item(d.Counter.Sync().ID, l, &p.keys.push)
+		b.add(&wanted, pushed{address: d.address, rule: d.Rule, limit: int32(i), claim: d.Counter.Sync().Claimed}, d.Counter.PushEnds(i))
+		b.hits += p.keys.push.Added()
+		p.tallies.Pushed += p.keys.push.Added()
+	}
+	d.Counter.ClaimedOthers(func(id [16]byte, l *window.Limit, push *window.Push, ends int64) {
+		if !p.keys.keepOrphan(id, l, push, ends) {
+			p.tallies.Lost += push.Added()
+		}
+	})
+}
+
+// Unfinished reports whether there is anything that the backend has yet to hear of.
+func (p *pushes) unfinished() bool {
+	return p.dirty.count+len(p.keys.orphans)+len(p.callouts.batches) > 0
+}
+
+// leaveNanos is how long a node that is no longer wanted waits for the backend's answers.
+const leaveNanos = int64(5e9)

@@ -1,0 +1,32 @@
+package node
+
+const (
+	// tickNanos is how long a tick may work, and tickKeys how many keys or requests it handles
+	// between two looks at the clock.
+	tickNanos = int64(1e6)
+	tickKeys  = 16
+)
+
+// ticks are when a node's host calls it, and how long it may work then.
+type ticks struct {
+	host Host
+	// millis is the time between ticks while there is no more to do than usual. hurried says that they
+	// come every millisecond.
+	millis  uint32
+	hurried bool
+	// until is when the host's callback that is running is to be over. It is 0 in those of
+	// requests. As all deadlines it is by the host's clock, which no answer corrects.
+	until int64
+}
+
+// hurry asks for ticks every millisecond while there is more to do than usual.
+func (t *ticks) hurry(more bool) {
+	if t.hurried == more {
+		return
+	}
+	millis := t.millis
+	if t.hurried = more; more {
+		millis = 1
+	}
+	t.host.TickEvery(millis)
+}

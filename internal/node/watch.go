@@ -1,0 +1,129 @@
+package node
+
+import (
+	"weir/internal/counter"
+	"weir/internal/sketch"
+	"weir/internal/wire"
+)
+
+// watch notes what people look at.
+type watch struct {
+	link     *link
+	rules    *ruleset
+	keys     *keys
+	callouts *callouts
+
+	// warnings are for the backend; nil if there is none, or no rule warns.
+	warnings *warnings
+	// sightings are what has been seen; nil if the node is local.
+	sightings *sightings
+}
+
+// see notes what a request asks for, and unless it waits what became of it.
+//
+//go:noinline
+func (w *watch) see(demands []Demand, now int64, verdict counter.Verdict) (weight uint64) {
+	weight = w.sightings.weigh()
+	for i := range demands {
+		d := &demands[i]
+		s := &w.sightings.rules[d.Rule.Index]
+		s.now.requests++
+		s.now.hits += d.Cost
+		if weight != 0 || s.sample != nil {
+			w.seeKey(s, d, now, weight)
+		}
+	}
+	if verdict == counter.Rejected {
+		w.seeRefused(demands, now, weight)
+	}
+	return weight
+}
+
+// seeKey notes which key asks.
+func (w *watch) seeKey(s *seen, d *Demand, now int64, weight uint64) {
+	id := w.keys.identity(d)
+	if s.sample != nil {
+		s.sample.Add(hashOf(id), d.Cost, now)
+	}
+	if weight == 0 || d.Cost == 0 {
+		return
+	}
+	w.lookAt(&s.now.used, d, id, weight)
+}
+
+// lookAt adds a demand to the keys that have most.
+func (w *watch) lookAt(h *sketch.Heavy, d *Demand, id [16]byte, weight uint64) {
+	e := h.Add(id, clamp(d.Cost)*weight)
+	_, use := d.Counter.Worth()
+	e.Use = thousandths(use)
+	if h.Named(e) {
+		return
+	}
+	if prefix := len(d.Rule.Prefix); len(d.Key) > prefix {
+		w.keys.payload = appendName(w.keys.payload[:0], d.Key[prefix:], d.Rule.Reveal)
+		h.SetName(e, w.keys.payload)
+	} else if name := w.sightings.names.of(id); name != nil {
+		h.SetName(e, name)
+	}
+}
+
+// seeRefused notes what was refused of a request that stands for so many.
+//
+//go:noinline
+func (w *watch) seeRefused(demands []Demand, now int64, weight uint64) {
+	for i := range demands {
+		d := &demands[i]
+		if d.Verdict != counter.Rejected {
+			continue
+		}
+		s := &w.sightings.rules[d.Rule.Index]
+		s.now.refusedRequests++
+		s.now.refusedHits += d.Cost
+		if s.sample != nil {
+			s.sample.Refuse(hashOf(w.keys.identity(d)), now)
+		}
+		if weight == 0 || d.Cost == 0 {
+			continue
+		}
+		w.lookAt(&s.now.refused, d, w.keys.identity(d), weight)
+	}
+}
+
+// tellSightings sends a report if one is due. If it is lost, the next one tells the same.
+func (w *watch) tellSightings() {
+	s, now := w.sightings, w.link.hostNow()
+	s.turn(now+w.link.offset, now)
+	if now < s.reportAt && s.reportAt-now <= 2*reportEvery || w.callouts.leaving || w.link.open() {
+		return
+	}
+	s.reportAt = now + w.link.random.around(reportEvery)
+	rules := 0
+	for i := range w.rules.list {
+		if w.reports(&w.rules.list[i]) {
+			rules++
+		}
+	}
+	head := wire.Report{Namespace: w.callouts.namespace, Node: w.callouts.id, Sender: w.callouts.sender, AtNanos: uint64(max(0, now+w.link.offset))}
+	if w.warnings != nil {
+		head.Warnings = w.warnings.tell(w.rules.list)
+	}
+	s.body = wire.AppendReportHeader(s.body[:0], &head, rules)
+	for i := range w.rules.list {
+		if r := &w.rules.list[i]; w.reports(r) {
+			s.body = s.report(s.body, r, string(nameOf(r)), now, (wire.MaxReport-len(s.body))/rules)
+			rules--
+		}
+	}
+	w.link.host.Send(s.body, Ticket{})
+	s.marked = [2]int64{now, s.marked[0]}
+	for i := range s.rules {
+		s.rules[i].mark()
+	}
+}
+
+// reports reports whether there is anything to tell of a rule. The windows of package ratelimit have
+// no name.
+func (w *watch) reports(r *Rule) bool {
+	s := &w.sightings.rules[r.Index]
+	return s.now.requests+s.past.requests > 0 && len(nameOf(r)) > 0
+}
