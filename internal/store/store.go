@@ -1,8 +1,8 @@
 // Package store is the contract of what keeps the counters. The plugins of many proxies push their
 // hits to it, and read totals from it.
 //
-// A [Store] keeps them. Packages memory, redis and postgres have one each. Package storetest is a
-// test suite that says what every store does. A [Calendar] has the arithmetic that they share.
+// A [Store] keeps them. Packages memory, file, redis and postgres have one each. Package storetest is
+// a test suite that says what every store does. A [Calendar] has the arithmetic that they share.
 // Package server puts a store behind HTTP.
 package store
 

@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"iter"
 	"os"
+	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"strconv"
 	"syscall"
@@ -79,7 +81,25 @@ func openFile(path string, into *memory.Store) (db *bolt.DB, err error) {
 	case err != nil:
 		return nil, fmt.Errorf("%w (%w)", errDamaged, err)
 	}
-	return db, restore(db, into)
+	if err := restore(db, into); err != nil || !isNew {
+		return db, err
+	}
+	return db, syncDirectory(filepath.Dir(path))
+}
+
+// syncDirectory waits until the disk knows that a new file is there, where a file system does that.
+func syncDirectory(path string) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
+	dir, err := os.Open(path)
+	if err != nil {
+		return plain(err)
+	}
+	if err = dir.Sync(); errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
+		err = nil
+	}
+	return errors.Join(err, dir.Close())
 }
 
 // remove removes a file that may not be there.
