@@ -1,7 +1,7 @@
 # Everything that is not pinned in go.mod is pinned here.
 golangci_lint := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.6.2
 
-.PHONY: help build run playground screenshots test test-fast test-nightly check fuzz mutants bench docs clean
+.PHONY: help build native run playground screenshots test test-fast test-nightly check fuzz mutants bench docs clean
 
 # go.work has both modules: this one, and bench/, with what only benchmarks need.
 packages := ./... ./bench/...
@@ -18,6 +18,31 @@ plugin_build = GOOS=wasip1 GOARCH=wasm GOEXPERIMENT=$(shell GOEXPERIMENT=nogreen
 	go build -trimpath -buildmode=c-shared -ldflags=-w
 
 build: dist/weir.wasm dist/weir ## the plugin and the command, in dist/
+
+# The plugin ahead of time, for Envoy's dynamic modules: wabt's wasm2c, which is Debian's 1.0.32, makes C of it, which is split
+# so that several processors compile it. gcc optimizes at -O1: see docs/native.md.
+native: ## dist/libweir.so, the plugin for Envoy's dynamic modules; -j2 uses two processors
+	@[ "$$(wasm2c --version)" = 1.0.32 ] || { echo "make native needs wasm2c 1.0.32: apt-get install wabt"; exit 1; }
+	@$(MAKE) --no-print-directory dist/libweir.so
+
+native_host = $(patsubst native/%.c,dist/native/host-%.o,$(wildcard native/*.c))
+native_code = $(patsubst %,dist/native/code-%.o,0 1 2 3 4 5 6 7 8)
+native_cc = gcc -std=gnu11 -D_GNU_SOURCE -DNDEBUG -fPIC -fvisibility=hidden -fno-plt -I native -I dist/native
+
+dist/native/code.h: dist/weir.wasm scripts/split/split.go
+	mkdir -p dist/native
+	wasm2c $< -n weir -o dist/native/weir.c
+	go run ./scripts/split dist/native/weir.c dist/native $(lastword $(basename $(subst -, ,$(native_code))))
+	rm dist/native/weir.c
+
+dist/native/code-%.o: dist/native/code.h native/wasm-rt.h
+	$(native_cc) -O1 -w -c dist/native/code-$*.c -o $@
+
+dist/native/host-%.o: native/%.c $(wildcard native/*.h) dist/native/code.h
+	$(native_cc) -O2 -Wall -Wextra -Wno-unused-parameter -Werror -c $< -o $@
+
+dist/libweir.so: $(native_code) $(native_host)
+	gcc -shared -s -Wl,-z,now -Wl,-z,relro -o $@ $^ -lpthread
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -65,9 +90,10 @@ test: build ## all tests, on real Envoys and stores; installs what they need and
 	./scripts/test-dependencies
 	WEIR_PROXIES=wazero go test -race -timeout $(if $(WEIR_NIGHTLY),2h,15m) ./e2e $(raced)
 	WEIR_PROXIES=envoy go test -timeout $(if $(WEIR_NIGHTLY),2h,15m) $$(go list $(packages) | grep -vxF "$$(go list $(raced))")
+	$(if $(WEIR_NIGHTLY),WEIR_PROXIES=native go test -timeout 1h ./e2e)
 
 test-nightly: export WEIR_NIGHTLY = 1
-test-nightly: test ## the same tests at full length
+test-nightly: native test ## the same tests at full length
 
 test-fast: build ## what a change shows in two minutes: no Envoy, no race detector, of the stores in e2e only the memory
 	./scripts/test-dependencies
@@ -93,7 +119,7 @@ mutants: ## N=100 changes of what decides, chosen by SEED=1: tests have to notic
 	go run ./scripts/mutants -seed $(or $(SEED),1) -n $(or $(N),100) ./window ./sharedata ./internal/counter
 
 # What counts comes first: what a request costs in Envoy.
-bench: build bench/envoy/node_modules ## all benchmarks and studies, in an hour
+bench: build native bench/envoy/node_modules ## all benchmarks and studies, in an hour
 	./scripts/test-dependencies bench
 	go run ./bench/envoy
 	go run ./bench/backend

@@ -23,8 +23,8 @@ const host = "127.0.0.1"
 // site is what Envoys are measured on: the files that they load, and what they talk to.
 type site struct {
 	// scratch is a folder of its own.
-	scratch                string
-	plugin, nothing, floor string
+	scratch                        string
+	plugin, native, nothing, floor string
 	// upstream is a port.
 	upstream int
 	services map[string]*service
@@ -88,7 +88,17 @@ func (s *site) modules(ctx context.Context, o *options, chosen []*variant) (err 
 	if _, err := os.Stat(s.plugin); err != nil {
 		return fmt.Errorf("the plugin, which make build leaves there: %w", err)
 	}
-	others := func(v *variant) bool { return v.wasm != nil && v.wasm(&site{plugin: "plugin"}) != "plugin" }
+	if s.native, err = filepath.Abs(o.native); err != nil {
+		return err
+	}
+	probe := &site{plugin: "plugin", native: "native"}
+	natively := func(v *variant) bool { return v.wasm != nil && v.wasm(probe) == probe.native }
+	if slices.ContainsFunc(chosen, natively) {
+		if _, err := os.Stat(s.native); err != nil {
+			return fmt.Errorf("the plugin ahead of time, which make native leaves there: %w", err)
+		}
+	}
+	others := func(v *variant) bool { return v.wasm != nil && v.wasm(probe) == "" }
 	if !slices.ContainsFunc(chosen, others) {
 		return nil
 	}

@@ -81,6 +81,14 @@ var variants = []*variant{
 		services: []string{weirServeOnRedis, redisServer}, counted: allowed, called: "cluster." + backendCluster + ".upstream_rq_200"},
 	{name: "weir-no-match", title: "Weir, no rule matches", base: none, status: http.StatusOK,
 		wasm: pluginFile, filters: weir(object{"rules": []object{rule(never, object{"match": object{"path": object{"prefix": "/admin/"}}})}})},
+	// The same plugin, ahead of time.
+	{name: "native", title: "Weir, native", base: none, status: http.StatusOK, decorated: true,
+		wasm: nativeFile, filters: native(nil), counted: nativeAllowed},
+	{name: "native-bare", title: "Weir, native, `headers: []`", base: none, status: http.StatusOK,
+		wasm: nativeFile, filters: native(object{"headers": []string{}}), counted: nativeAllowed},
+	{name: "native-sync", title: "Weir, native, `sync_rate: 1`", base: none, status: http.StatusOK, decorated: true,
+		wasm: nativeFile, filters: native(object{"sync_rate": 1, "backend": object{"cluster": backendCluster}}),
+		services: []string{weirServe}, counted: nativeAllowed, called: "cluster." + backendCluster + ".upstream_rq_200"},
 	// What a rule can do besides, each in place of the header in the key, or beside it.
 	with("selects-host", "key `host`", object{"key": []any{"host"}}),
 	with("selects-path", "key `path_segment`", object{"key": []object{{"path_segment": 1}}}),
@@ -123,6 +131,8 @@ var variants = []*variant{
 
 var allowed = metric("allowed")
 
+const nativeAllowed = "dynamicmodulescustom.weir.requests_total.weir_namespace." + namespace + ".weir_rule." + ruleName + ".weir_outcome.allowed"
+
 // metric is the name that Envoy has for the requests of an outcome.
 func metric(outcome string) string {
 	return "wasmcustom.weir.weir_namespace=.=" + namespace + ";.;weir_rule=.=" + ruleName + ";.;weir_outcome=.=" + outcome + ";.;requests_total"
@@ -132,6 +142,7 @@ func metric(outcome string) string {
 func pluginFile(s *site) string  { return s.plugin }
 func nothingFile(s *site) string { return s.nothing }
 func floorFile(s *site) string   { return s.floor }
+func nativeFile(s *site) string  { return s.native }
 
 // rule counts for each x-user. More is merged into it.
 func rule(limit int, more object) object {
@@ -152,6 +163,21 @@ func weir(more object) func(*site) []object {
 			return nil // it is made of strings and numbers
 		}
 		return wasm(s.plugin, envoytest.Typed("google.protobuf.StringValue", object{"value": string(text)}))
+	}
+}
+
+// native is Weir as a dynamic module.
+func native(more object) func(*site) []object {
+	return func(s *site) []object {
+		text, err := json.Marshal(weirConfiguration(more))
+		if err != nil {
+			return nil // it is made of strings and numbers
+		}
+		return []object{{"name": "native", "typed_config": envoytest.Typed("envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter", object{
+			"dynamic_module_config": object{"module": object{"local": object{"filename": s.native}}, "do_not_close": true},
+			"filter_name":           "bench",
+			"filter_config":         envoytest.Typed("google.protobuf.StringValue", object{"value": string(text)}),
+		})}}
 	}
 }
 

@@ -3,10 +3,12 @@ package storetest_test
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"weir/internal/store"
+	"weir/internal/store/file"
 	"weir/internal/store/memory"
 	"weir/internal/store/postgres"
 	"weir/internal/store/postgres/postgrestest"
@@ -32,7 +34,12 @@ func allStores(t testing.TB) *storetest.Alike {
 		t.Fatal(err)
 	}
 	closed(t, onPostgres.Close)
-	a.Others = map[string]store.Store{"PostgreSQL": onPostgres}
+	inFile, err := file.Open(filepath.Join(t.TempDir(), "weir.db"), file.Options{Now: a.Now, NoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed(t, inFile.Close)
+	a.Others = map[string]store.Store{"PostgreSQL": onPostgres, "file": inFile}
 	for name, url := range map[string]string{"Redis": redistest.Start(t).URL(), "Redis Cluster": redistest.StartCluster(t).URL()} {
 		// A client that hears nothing for 3 s asks again by itself: what it applied the first time is not
 		// in the outcome of the second.
