@@ -75,12 +75,12 @@ func (r *run) push(ctx context.Context) error {
 			t.parts[0].batch = first.take(take, take.Most, modeOf(take), t.parts[0].rooms, grant)
 			continue
 		}
+		several = append(several, t)
 		if err := r.leftAlone(ctx, t); err != nil {
 			t.lose(wire.NotApplied)
 			first.take(take, take.Most, modeSkipped, t.parts[0].rooms, &t.parts[0].grant)
 			continue
 		}
-		several = append(several, t)
 		t.ask(first, 0)
 	}
 	if len(first.waves) == 0 {
