@@ -231,7 +231,8 @@ func (l *Limiter) Decide(ctx context.Context, key Key, cost uint64) (Decision, e
 }
 
 // Decide counts the hits of all demands if every limit of every rule has room, and otherwise of
-// none. The demands are of different rules of one namespace. A request without demands is allowed.
+// none. The demands are of rules of one namespace, and of different keys where they are of the same
+// rule. A request without demands is allowed.
 //
 // A request that only the backend can allow waits for it, for [Options.Timeout] at most. If ctx
 // ends meanwhile, the error wraps ctx's, and the request's hits are given back; a request that does
@@ -256,8 +257,8 @@ func Decide(ctx context.Context, demands ...Demand) (Decision, error) {
 		if l.namespace != n {
 			return Decision{}, fmt.Errorf("ratelimit: demands[%d]: want rules of one namespace, got one of %q and one of %q", i, n.name, l.namespace.name)
 		}
-		if slices.ContainsFunc(demands[:i], func(d Demand) bool { return d.limiter.name == l.name }) {
-			return Decision{}, fmt.Errorf("ratelimit: namespace %q: demands[%d]: want one demand of rule %q", n.name, i, l.name)
+		if slices.ContainsFunc(demands[:i], func(d Demand) bool { return d.limiter.name == l.name && slices.Equal(d.key, demands[i].key) }) {
+			return Decision{}, fmt.Errorf("ratelimit: namespace %q: demands[%d]: want one demand of rule %q for a key", n.name, i, l.name)
 		}
 	}
 	if n.exact {

@@ -30,8 +30,8 @@ func TestWithLimits(t *testing.T) {
 	if limits := gold.Limits(); len(limits) != 1 || limits[0].Quota() != 5 {
 		t.Errorf("the limits are %v", limits)
 	}
-	if _, err := Decide(t.Context(), free.Demand(Key{"ann"}, 1), gold.Demand(Key{"bob"}, 1)); err == nil {
-		t.Error("a rule was demanded twice")
+	if _, err := Decide(t.Context(), free.Demand(Key{"ann"}, 1), gold.Demand(Key{"ann"}, 1)); err == nil {
+		t.Error("a key of a rule was demanded twice")
 	}
 }
 

@@ -38,7 +38,7 @@ func (f *descriptorFlags) given() (bool, error) {
 func (f *descriptorFlags) open(t *trusted, log *slog.Logger) (r *rateLimits, err error) {
 	r = &rateLimits{
 		source: ratelimitservice.Source{Path: f.path, Log: log}, log: log,
-		server: ratelimitservice.ServerOptions{TLS: requiring(t)},
+		server: ratelimitservice.ServerOptions{TLS: requiring(t, "")},
 	}
 	if r.grpc, err = listenOn("--rate-limit-service", f.listen); err != nil {
 		return nil, err

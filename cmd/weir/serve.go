@@ -308,8 +308,8 @@ func withTLS(l net.Listener, t *trusted) net.Listener {
 }
 
 // requiring is the TLS of a listener that takes only clients with a certificate, where there is a CA to
-// have signed it.
-func requiring(t *trusted) *tls.Config {
+// have signed it. If name is not empty, the certificate is to be of that name.
+func requiring(t *trusted, name string) *tls.Config {
 	if t.tls == nil || !t.certificates {
 		return t.tls
 	}
@@ -321,6 +321,9 @@ func requiring(t *trusted) *tls.Config {
 		}
 		of = of.Clone()
 		of.ClientAuth = tls.RequireAndVerifyClientCert
+		if name != "" {
+			of.VerifyConnection = func(c tls.ConnectionState) error { return c.PeerCertificates[0].VerifyHostname(name) }
+		}
 		return of, nil
 	}
 	return config

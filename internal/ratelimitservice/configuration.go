@@ -23,10 +23,15 @@ type File struct {
 	Text []byte
 }
 
-// domain has the descriptors of a domain, and says how requests are charged.
+// domain has the descriptors of a domain.
 type domain struct {
 	level
+	// allOrNone says that a request which is refused takes nothing. Then all limits are of the same
+	// pace, and of the protocol's units.
 	allOrNone bool
+	// pace is that of the limits that requests say.
+	pace  pace
+	paced bool
 }
 
 // level has descriptors side by side.
@@ -106,7 +111,8 @@ func (c *Configuration) add(r *reader, said *document, o Options) {
 	case said.chargeAt.node != nil && said.allOrNone != d.allOrNone:
 		r.fail(said.chargeAt, "want what other files say of the domain %.80q", said.domain)
 	}
-	d.add(r, said.descriptors, d.allOrNone)
+	d.pace.countRejected = !d.allOrNone
+	d.level.add(r, said.descriptors, d)
 }
 
 func newLevel() level { return level{byKey: map[string]*node{}} }
@@ -124,7 +130,7 @@ func compose(key, value string) string { return key + "_" + value }
 
 func isWildcard(composite string) bool { return strings.Contains(composite, "*") }
 
-func (l *level) add(r *reader, descriptors []descriptor, allOrNone bool) {
+func (l *level) add(r *reader, descriptors []descriptor, of *domain) {
 	for i := range descriptors {
 		d := &descriptors[i]
 		composite := d.composite()
@@ -132,18 +138,18 @@ func (l *level) add(r *reader, descriptors []descriptor, allOrNone bool) {
 			r.fail(d.at, "want the key and value %.80q once", composite)
 			continue
 		}
-		n := &node{level: newLevel(), composite: composite, share: d.share, limit: r.limit(d, allOrNone)}
+		n := &node{level: newLevel(), composite: composite, share: d.share, limit: r.limit(d, of)}
 		l.byKey[composite] = n
 		if isWildcard(composite) {
 			n.parts = strings.Split(composite, "*")
 			l.wildcards = append(l.wildcards, n)
 		}
-		n.add(r, d.descriptors, allOrNone)
+		n.add(r, d.descriptors, of)
 	}
 }
 
 // limit is what a descriptor's rate_limit says; nil if there is none.
-func (r *reader) limit(d *descriptor, allOrNone bool) *limit {
+func (r *reader) limit(d *descriptor, of *domain) *limit {
 	said := d.limit
 	if said == nil {
 		return nil
@@ -164,10 +170,18 @@ func (r *reader) limit(d *descriptor, allOrNone bool) *limit {
 		return l
 	}
 	faults := len(r.errs)
-	l.shape = r.shape(said, allOrNone)
+	l.shape = r.shape(said, of.allOrNone)
 	l.told.Unit = l.shape.unit()
 	if len(r.errs) > faults {
 		return l
+	}
+	if of.allOrNone {
+		if !of.paced {
+			of.pace, of.paced = l.shape.pace, true
+		}
+		if said.unit == "" || !l.shape.onClock() || l.shape.pace != of.pace {
+			r.fail(said.at, "want fixed windows of units, and the same sync_rate for all of the domain, as it charges all_or_none")
+		}
 	}
 	l.hits = l.shape.limit(said.requestsPerUnit, said.burst)
 	if said.unit != "" && l.shape.onClock() {

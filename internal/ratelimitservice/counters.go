@@ -26,6 +26,8 @@ const (
 type CounterOptions struct {
 	// Namespace is the counters' in the backend, [DefaultNamespace] if empty.
 	Namespace string
+	// KeyPrefix comes before the domain in the keys of counters.
+	KeyPrefix string
 	// Backend has the totals of all instances. Without one, counters are this process's own.
 	Backend ratelimit.Backend
 	// Timeout is how long a request waits for the backend; 0 for the library's default.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"math"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -96,11 +95,16 @@ func (s *Service) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (
 	case configuration == nil:
 		return nil, errNoConfiguration
 	}
-	all, err := s.find(configuration.domains[r.GetDomain()], r)
+	d := configuration.domains[r.GetDomain()]
+	all, err := s.find(d, r)
 	if err != nil {
 		return nil, err
 	}
-	decide(ctx, all)
+	if d != nil && d.allOrNone {
+		decideTogether(ctx, all)
+	} else {
+		decide(ctx, all)
+	}
 	for i := range all {
 		if err := all[i].err; err != nil {
 			return nil, statusOf(err)
@@ -126,6 +130,7 @@ func (s *Service) find(d *domain, r *pb.RateLimitRequest) ([]asked, error) {
 	if d == nil {
 		return all, nil
 	}
+	name := s.options.Counters.options.KeyPrefix + r.GetDomain()
 	replaced := map[string]bool(nil)
 	for i, descriptor := range r.GetDescriptors() {
 		a := &all[i]
@@ -133,12 +138,12 @@ func (s *Service) find(d *domain, r *pb.RateLimitRequest) ([]asked, error) {
 			a.hits = descriptor.GetHitsAddend().GetValue()
 		}
 		if said := descriptor.GetLimit(); said != nil {
-			if err := s.override(a, d, r.GetDomain(), descriptor); err != nil {
+			if err := s.override(a, d, name, descriptor); err != nil {
 				return nil, err
 			}
 			continue
 		}
-		if a.limit, a.key = d.match(r.GetDomain(), descriptor.GetEntries()); a.limit == nil {
+		if a.limit, a.key = d.match(name, descriptor.GetEntries()); a.limit == nil {
 			continue
 		}
 		a.limiter = a.limit.limiter
@@ -161,7 +166,7 @@ func (s *Service) find(d *domain, r *pb.RateLimitRequest) ([]asked, error) {
 func (s *Service) override(a *asked, d *domain, name string, descriptor *common.RateLimitDescriptor) (err error) {
 	said := descriptor.GetLimit()
 	unit := pb.RateLimitResponse_RateLimit_Unit(said.GetUnit())
-	shape, ok := shapeOf(unit, pace{countRejected: !d.allOrNone})
+	shape, ok := shapeOf(unit, d.pace)
 	if !ok {
 		return status.Errorf(codes.InvalidArgument, "a descriptor's limit has the unit %v", said.GetUnit())
 	}
@@ -169,30 +174,6 @@ func (s *Service) override(a *asked, d *domain, name string, descriptor *common.
 	a.key = keyOf(name, descriptor.GetEntries())
 	a.limiter, err = s.options.Counters.said(shape, said.GetRequestsPerUnit())
 	return err
-}
-
-// decide decides each descriptor by itself, as the rate limit service does: what one refuses is
-// taken of the others. Those that wait for the backend wait together.
-func decide(ctx context.Context, all []asked) {
-	var waiting sync.WaitGroup
-	var last *asked
-	for i := range all {
-		if !all[i].limited() {
-			continue
-		}
-		if before := last; before != nil {
-			waiting.Go(func() { before.decide(ctx) })
-		}
-		last = &all[i]
-	}
-	if last != nil {
-		last.decide(ctx)
-	}
-	waiting.Wait()
-}
-
-func (a *asked) decide(ctx context.Context) {
-	a.decision, a.err = a.limiter.Decide(ctx, a.key, a.hits)
 }
 
 // remaining is how many hits more the limit would take.

@@ -345,3 +345,32 @@ descriptors:
 		}
 	}
 }
+
+func TestAllOrNone(t *testing.T) {
+	t.Parallel()
+	s := start(t, newClock(), `
+domain: d
+charge: all_or_none
+descriptors:
+  - {key: a, rate_limit: {unit: minute, requests_per_unit: 4}}
+  - {key: b, rate_limit: {unit: minute, requests_per_unit: 1}}
+  - {key: s, shadow_mode: true, rate_limit: {unit: minute, requests_per_unit: 1}}
+`, ServiceOptions{})
+	for i, step := range []struct {
+		request *pb.RateLimitRequest
+		want    string
+	}{
+		{request("d", "a=1", "b=1", "s=1"), "OK | OK 3/4 MINUTE 45s | OK 0/1 MINUTE 45s | OK 0/1 MINUTE 45s"},
+		{request("d", "a=1", "b=1", "s=2"), "OVER_LIMIT | OK 3/4 MINUTE 45s | OVER_LIMIT 0/1 MINUTE 45s | OK 1/1 MINUTE 45s"},
+		{request("d", "a=1", "s=1"), "OK | OK 2/4 MINUTE 45s | OK 0/1 MINUTE 45s"},
+		// Two keys of a rule, and twice the same one.
+		{request("d", "a=1", "a=2", "a=1"), "OK | OK 0/4 MINUTE 45s | OK 3/4 MINUTE 45s | OK 0/4 MINUTE 45s"},
+		{request("d", "a=1", "a=2"), "OVER_LIMIT | OVER_LIMIT 0/4 MINUTE 45s | OK 3/4 MINUTE 45s"},
+		{request("d", "b=2", "b=2"), "OVER_LIMIT | OVER_LIMIT 0/1 MINUTE 45s | OVER_LIMIT 0/1 MINUTE 45s"},
+		{request("d", "x=2"), "OK | OK"},
+	} {
+		if got := told(t, s, step.request); got != step.want {
+			t.Errorf("step %d: got %s, want %s", i, got, step.want)
+		}
+	}
+}

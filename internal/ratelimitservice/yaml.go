@@ -12,7 +12,7 @@ import (
 )
 
 // maxNodes bounds the parts of a file, each as often as aliases repeat it.
-const maxNodes = 1 << 20
+const maxNodes = 1 << 17
 
 // reader reads the documents of a file, and keeps what is wrong with them.
 type reader struct {
