@@ -111,6 +111,7 @@ func (r *rateLimits) serve(ctx context.Context, b *backend.Backend) error {
 	if r.http == nil {
 		errs <- nil
 	} else {
+		r.log.Info("the rate limit service's /json listens", "address", r.http.Addr().String())
 		running.Go(func() {
 			defer cancel()
 			errs <- server.Serve(ctx, r.http, ratelimitservice.Handler(service, healthy))

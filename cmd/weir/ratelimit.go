@@ -23,7 +23,8 @@ const ratelimitHelp = `
 It is weir serve --rate-limit-service for those who have run envoyproxy/ratelimit: its configuration,
 its environment variables, its ports. The command is the same where its file is named ratelimit.
 
-  REDIS_SOCKET_TYPE=tcp REDIS_URL=localhost:6379 RUNTIME_ROOT=/data RUNTIME_SUBDIRECTORY=ratelimit weir ratelimit
+  weir ratelimit
+  REDIS_URL=redis:6379 RUNTIME_ROOT=/data RUNTIME_SUBDIRECTORY=ratelimit weir ratelimit
 
 Environment:
 
