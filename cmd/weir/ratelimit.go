@@ -91,7 +91,9 @@ func (v *variables) err() error {
 }
 
 // fail says what is wrong with a variable, whose value is not repeated: it may be a secret.
-func (v *variables) fail(name, want string) { v.errs = append(v.errs, fmt.Errorf("%s: want %s", name, want)) }
+func (v *variables) fail(name, want string) {
+	v.errs = append(v.errs, fmt.Errorf("%s: want %s", name, want))
+}
 
 func (v *variables) text(name, otherwise string) string {
 	if text := v.getenv(name); text != "" {
@@ -100,8 +102,9 @@ func (v *variables) text(name, otherwise string) string {
 	return otherwise
 }
 
-func (v *variables) truth(name string, otherwise bool) bool {
-	truth, err := strconv.ParseBool(v.text(name, strconv.FormatBool(otherwise)))
+// truth is false if the variable is not set.
+func (v *variables) truth(name string) bool {
+	truth, err := strconv.ParseBool(v.text(name, "false"))
 	if err != nil {
 		v.fail(name, "true or false")
 	}
@@ -146,25 +149,25 @@ func (v *variables) rateLimits(log *slog.Logger) *rateLimits {
 		v.fail("CONFIG_TYPE", "FILE")
 	}
 	r := &rateLimits{
-		log: log, awaitDomain: v.truth("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", false),
+		log: log, awaitDomain: v.truth("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED"),
 		source: ratelimitservice.Source{
 			Path: filepath.Join(v.text("RUNTIME_ROOT", "/srv/runtime_data/current"), v.text("RUNTIME_SUBDIRECTORY", ""), v.text("RUNTIME_APPDIRECTORY", "config")),
 			Options: ratelimitservice.Options{
-				MergeDomains: v.truth("MERGE_DOMAIN_CONFIG", false),
-				AllOrNone:    v.truth("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", false),
+				MergeDomains: v.truth("MERGE_DOMAIN_CONFIG"),
+				AllOrNone:    v.truth("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT"),
 			},
 			Log: log,
 		},
 		counters: ratelimitservice.CounterOptions{KeyPrefix: v.text("CACHE_KEY_PREFIX", "")},
 		answers: ratelimitservice.ServiceOptions{
-			Shadow: v.truth("SHADOW_MODE", false), Quota: v.truth("QUOTA_MODE", false), Metadata: v.truth("RESPONSE_DYNAMIC_METADATA", false),
+			Shadow: v.truth("SHADOW_MODE"), Quota: v.truth("QUOTA_MODE"), Metadata: v.truth("RESPONSE_DYNAMIC_METADATA"),
 		},
 		server: ratelimitservice.ServerOptions{
 			MaxConnectionAge:      v.duration("GRPC_MAX_CONNECTION_AGE", 24*time.Hour),
 			MaxConnectionAgeGrace: v.duration("GRPC_MAX_CONNECTION_AGE_GRACE", time.Hour),
 		},
 	}
-	if v.truth("LIMIT_RESPONSE_HEADERS_ENABLED", false) {
+	if v.truth("LIMIT_RESPONSE_HEADERS_ENABLED") {
 		r.answers.Headers = &ratelimitservice.Headers{
 			Limit:     v.text("LIMIT_LIMIT_HEADER", "RateLimit-Limit"),
 			Remaining: v.text("LIMIT_REMAINING_HEADER", "RateLimit-Remaining"),
@@ -207,7 +210,7 @@ func (v *variables) store(log *slog.Logger) string {
 	case strings.HasPrefix(address, "/"):
 		v.fail("REDIS_URL", "host:port, or a URL such as redis://host:6379; Weir has no Unix sockets to Redis")
 	}
-	if v.truth("REDIS_PERSECOND", false) {
+	if v.truth("REDIS_PERSECOND") {
 		log.Warn("REDIS_PERSECOND does nothing: all counters are in the Redis of REDIS_URL")
 	}
 	for _, name := range []string{"REDIS_TLS_CLIENT_CERT", "REDIS_TLS_CLIENT_KEY", "REDIS_TLS_CACERT"} {
@@ -216,7 +219,7 @@ func (v *variables) store(log *slog.Logger) string {
 		}
 	}
 	u := url.URL{Scheme: "redis", Host: address}
-	if v.truth("REDIS_TLS", false) {
+	if v.truth("REDIS_TLS") {
 		u.Scheme = "rediss"
 	}
 	switch kind := strings.ToLower(v.text("REDIS_TYPE", "single")); kind {
@@ -238,7 +241,7 @@ func (v *variables) store(log *slog.Logger) string {
 
 // tls is that of the gRPC server, nil for none.
 func (v *variables) tls(log *slog.Logger) *tls.Config {
-	if !v.truth("GRPC_SERVER_USE_TLS", false) {
+	if !v.truth("GRPC_SERVER_USE_TLS") {
 		return nil
 	}
 	files := trust.CertificateFiles{

@@ -51,7 +51,7 @@ func (a *asked) status() *pb.RateLimitResponse_DescriptorStatus {
 	status := &pb.RateLimitResponse_DescriptorStatus{Code: pb.RateLimitResponse_OK}
 	switch {
 	case a.limited():
-		status.CurrentLimit, status.LimitRemaining = a.limit.told, a.remaining()
+		status.CurrentLimit, status.LimitRemaining = a.told(), a.remaining()
 		status.DurationUntilReset = durationpb.New(a.reset())
 		if !a.decision.Allowed && !a.limit.shadow {
 			status.Code = pb.RateLimitResponse_OVER_LIMIT
@@ -60,6 +60,15 @@ func (a *asked) status() *pb.RateLimitResponse_DescriptorStatus {
 		status.LimitRemaining = math.MaxUint32
 	}
 	return status
+}
+
+// told is the limit that decided, which an override may have moved.
+func (a *asked) told() *pb.RateLimitResponse_RateLimit {
+	told, decided := a.limit.told, uint32(min(a.decision.Limit.Quota(), math.MaxUint32))
+	if a.limit.shape.algorithm == tokenBucket || decided == told.RequestsPerUnit {
+		return told
+	}
+	return &pb.RateLimitResponse_RateLimit{Name: told.Name, RequestsPerUnit: decided, Unit: told.Unit}
 }
 
 // tightest is the status that headers describe: that of the last limit that refuses, or else of the

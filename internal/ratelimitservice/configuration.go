@@ -112,7 +112,7 @@ func (c *Configuration) add(r *reader, said *document, o Options) {
 		r.fail(said.chargeAt, "want what other files say of the domain %.80q", said.domain)
 	}
 	d.pace.countRejected = !d.allOrNone
-	d.level.add(r, said.descriptors, d)
+	d.add(r, said.descriptors, d)
 }
 
 func newLevel() level { return level{byKey: map[string]*node{}} }

@@ -2,6 +2,7 @@ package ratelimitservice
 
 import (
 	"context"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -79,7 +80,7 @@ func TestServer(t *testing.T) {
 	if err := info.CloseSend(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := info.Recv(); err != io.EOF {
+	if _, err := info.Recv(); !errors.Is(err, io.EOF) {
 		t.Errorf("reflection ends with %v", err)
 	}
 	cancel()
