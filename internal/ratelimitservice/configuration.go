@@ -27,7 +27,7 @@ type File struct {
 type domain struct {
 	level
 	// allOrNone says that a request which is refused takes nothing. Then all limits are of the same
-	// pace, and of the protocol's units.
+	// pace, which is that of limits that requests say, too, and of the protocol's units.
 	allOrNone bool
 	// pace is that of the limits that requests say.
 	pace  pace
@@ -111,7 +111,6 @@ func (c *Configuration) add(r *reader, said *document, o Options) {
 	case said.chargeAt.node != nil && said.allOrNone != d.allOrNone:
 		r.fail(said.chargeAt, "want what other files say of the domain %.80q", said.domain)
 	}
-	d.pace.countRejected = !d.allOrNone
 	d.add(r, said.descriptors, d)
 }
 
@@ -170,7 +169,7 @@ func (r *reader) limit(d *descriptor, of *domain) *limit {
 		return l
 	}
 	faults := len(r.errs)
-	l.shape = r.shape(said, of.allOrNone)
+	l.shape = r.shape(said)
 	l.told.Unit = l.shape.unit()
 	if len(r.errs) > faults {
 		return l
@@ -179,8 +178,8 @@ func (r *reader) limit(d *descriptor, of *domain) *limit {
 		if !of.paced {
 			of.pace, of.paced = l.shape.pace, true
 		}
-		if said.unit == "" || !l.shape.onClock() || l.shape.pace != of.pace {
-			r.fail(said.at, "want fixed windows of units, and the same sync_rate for all of the domain, as it charges all_or_none")
+		if said.unit == "" || !l.shape.onClock() || l.shape.pace != of.pace || said.countRejected {
+			r.fail(said.at, "want fixed windows of units, the same sync_rate for all of the domain, and no count_rejected, as it charges all_or_none")
 		}
 	}
 	l.hits = l.shape.limit(said.requestsPerUnit, said.burst)

@@ -58,6 +58,7 @@ type rateLimit struct {
 	zone              string
 	burst             uint64
 	syncRate          *time.Duration
+	countRejected     bool
 }
 
 // chargings are the ways to charge a request of several descriptors.
@@ -136,6 +137,7 @@ func (r *reader) rateLimit(p place) *rateLimit {
 		"zone":              r.text(&l.zone),
 		"burst":             r.whole(&l.burst, mostPerUnit),
 		"sync_rate":         r.syncRate(l),
+		"count_rejected":    r.truth(&l.countRejected),
 	})
 	return l
 }

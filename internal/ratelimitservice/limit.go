@@ -143,9 +143,9 @@ func (s shape) unit() pb.RateLimitResponse_RateLimit_Unit {
 	return pb.RateLimitResponse_RateLimit_UNKNOWN
 }
 
-// shape reads the shape of a rate_limit, which charges all or not.
-func (r *reader) shape(l *rateLimit, allOrNone bool) (s shape) {
-	s = shape{algorithm: l.algorithm, pace: pace{countRejected: !allOrNone}}
+// shape reads the shape of a rate_limit.
+func (r *reader) shape(l *rateLimit) (s shape) {
+	s = shape{algorithm: l.algorithm, pace: pace{countRejected: l.countRejected}}
 	if s.algorithm == "" {
 		s.algorithm = fixedWindow
 	}

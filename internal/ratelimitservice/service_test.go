@@ -171,7 +171,7 @@ func TestNoConfiguration(t *testing.T) {
 func TestHits(t *testing.T) {
 	t.Parallel()
 	c := newClock()
-	s := start(t, c, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 10}}]", ServiceOptions{})
+	s := start(t, c, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 10, count_rejected: true}}]", ServiceOptions{})
 	ask := func(request, descriptor int) *pb.RateLimitRequest {
 		r := &pb.RateLimitRequest{Domain: "d", HitsAddend: uint32(request), Descriptors: []*common.RateLimitDescriptor{descriptorOf("k=v")}}
 		if descriptor >= 0 {
@@ -187,7 +187,7 @@ func TestHits(t *testing.T) {
 		{ask(3, -1), "OK | OK 6/10 MINUTE 45s"},
 		{ask(3, 0), "OK | OK 6/10 MINUTE 45s"},
 		{ask(3, 2), "OK | OK 4/10 MINUTE 45s"},
-		// What has no room is counted, too.
+		// What has no room is counted, too, as the limit says.
 		{ask(5, -1), "OVER_LIMIT | OVER_LIMIT 0/10 MINUTE 45s"},
 		{ask(1, -1), "OVER_LIMIT | OVER_LIMIT 0/10 MINUTE 45s"},
 		{ask(1, 0), "OVER_LIMIT | OVER_LIMIT 0/10 MINUTE 45s"},
