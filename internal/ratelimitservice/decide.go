@@ -9,18 +9,20 @@ import (
 )
 
 // decide decides each descriptor by itself, as the rate limit service does: what one refuses is
-// taken of the others. Those that wait for the backend wait together.
+// taken of the others. Those that wait for the backend wait together, but descriptors with the same
+// counter are decided in their order.
 func decide(ctx context.Context, all []asked) {
 	var waiting sync.WaitGroup
 	var last *asked
 	for i := range all {
-		if !all[i].limited() {
+		a := &all[i]
+		if !a.limited() || a.follow(all[:i]) {
 			continue
 		}
 		if before := last; before != nil {
 			waiting.Go(func() { before.decide(ctx) })
 		}
-		last = &all[i]
+		last = a
 	}
 	if last != nil {
 		last.decide(ctx)
@@ -28,8 +30,27 @@ func decide(ctx context.Context, all []asked) {
 	waiting.Wait()
 }
 
+// follow has a descriptor be decided after the last of those before it that have the same counter, and
+// reports whether there is one.
+func (a *asked) follow(before []asked) bool {
+	for i := len(before) - 1; i >= 0; i-- {
+		if b := &before[i]; b.limited() && a.sameCounter(b) {
+			b.next = a
+			return true
+		}
+	}
+	return false
+}
+
+func (a *asked) sameCounter(b *asked) bool {
+	return a.limiter.Name() == b.limiter.Name() && slices.Equal(a.key, b.key)
+}
+
+// decide decides a descriptor, and those that follow it.
 func (a *asked) decide(ctx context.Context) {
-	a.decision, a.err = a.limiter.Decide(ctx, a.key, a.hits)
+	for ; a != nil; a = a.next {
+		a.decision, a.err = a.limiter.Decide(ctx, a.key, a.hits)
+	}
 }
 
 // decideTogether decides all descriptors at once: a request that is refused takes nothing. What refuses
@@ -61,7 +82,7 @@ func takeAll(ctx context.Context, all []*asked) (allowed bool) {
 	var first []*asked
 	of := make([]int, len(all)) // the demand of each
 	for i, a := range all {
-		of[i] = slices.IndexFunc(first, func(b *asked) bool { return b.limiter.Name() == a.limiter.Name() && slices.Equal(b.key, a.key) })
+		of[i] = slices.IndexFunc(first, a.sameCounter)
 		if of[i] < 0 {
 			of[i], first = len(first), append(first, a)
 		}

@@ -73,6 +73,7 @@ type asked struct {
 	limiter *ratelimit.Limiter
 	key     ratelimit.Key
 	hits    uint64
+	next    *asked // the next one with the same counter
 
 	decision ratelimit.Decision
 	err      error
