@@ -1,7 +1,7 @@
 # Everything that is not pinned in go.mod is pinned here.
 golangci_lint := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.6.2
 
-.PHONY: help build run playground screenshots test test-fast test-nightly check fuzz mutants bench docs clean
+.PHONY: help build native run playground screenshots test test-fast test-nightly check fuzz mutants bench docs clean
 
 # go.work has both modules: this one, and bench/, with what only benchmarks need.
 packages := ./... ./bench/...
@@ -19,13 +19,38 @@ plugin_build = GOOS=wasip1 GOARCH=wasm GOEXPERIMENT=$(shell GOEXPERIMENT=nogreen
 
 build: dist/weir.wasm dist/weir ## the plugin and the command, in dist/
 
+# The plugin ahead of time, for Envoy's dynamic modules: wabt's wasm2c, which is Debian's 1.0.32, makes C of it, which is split
+# so that several processors compile it. gcc optimizes at -O1: see docs/native.md.
+native: ## dist/libweir.so, the plugin for Envoy's dynamic modules; -j2 uses two processors
+	@[ "$$(wasm2c --version)" = 1.0.32 ] || { echo "make native needs wasm2c 1.0.32: apt-get install wabt"; exit 1; }
+	@$(MAKE) --no-print-directory dist/libweir.so
+
+native_host = $(patsubst native/%.c,dist/native/host-%.o,$(wildcard native/*.c))
+native_code = $(patsubst %,dist/native/code-%.o,0 1 2 3 4 5 6 7 8)
+native_cc = gcc -std=gnu11 -D_GNU_SOURCE -DNDEBUG -fPIC -fvisibility=hidden -fno-plt -I native -I dist/native
+
+dist/native/code.h: dist/weir.wasm scripts/split/split.go
+	mkdir -p dist/native
+	wasm2c $< -n weir -o dist/native/weir.c
+	go run ./scripts/split dist/native/weir.c dist/native $(lastword $(basename $(subst -, ,$(native_code))))
+	rm dist/native/weir.c
+
+dist/native/code-%.o: dist/native/code.h native/wasm-rt.h
+	$(native_cc) -O1 -w -c dist/native/code-$*.c -o $@
+
+dist/native/host-%.o: native/%.c $(wildcard native/*.h) dist/native/code.h
+	$(native_cc) -O2 -Wall -Wextra -Wno-unused-parameter -Werror -c $< -o $@
+
+dist/libweir.so: $(native_code) $(native_host)
+	gcc -shared -s -Wl,-z,now -Wl,-z,relro -o $@ $^ -lpthread
+
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 # What is shipped has the versions of its own go.mod, whatever bench/ asks for.
 dist/weir-go.wasm dist/weir playground/site/engine.wasm: export GOWORK = off
 
-# What Go makes of the plugin, what is shipped, and the same with names, for bench/v8/profile.js and bench/v8/size.js.
+# What Go makes of the plugin, what is shipped, and the same with names, for bench/v8.
 dist/weir-go.wasm: $(plugin_sources)
 	$(plugin_build) -o $@ .
 
@@ -39,9 +64,6 @@ dist/%-names.wasm: dist/%-go.wasm $(straighten)
 
 dist/empty-go.wasm: bench/go.mod bench/v8/empty/empty.go
 	$(plugin_build) -o $@ ./bench/v8/empty
-
-dist/gofloor-go.wasm: go.mod bench/go.mod bench/v8/gofloor/gofloor.go $(wildcard internal/proxywasm/*.go)
-	$(plugin_build) -o $@ ./bench/v8/gofloor
 
 # The command is always handed to go, which knows best what has changed.
 .PHONY: dist/weir
@@ -57,7 +79,7 @@ playground: playground/site/engine.wasm ## the playground as static files, for a
 	mkdir -p dist
 	cp -R playground/site dist/playground
 
-screenshots: build ## pictures of the playground and the live view, into docs/pictures
+screenshots: build ## the pictures of the playground and the live view, into docs/pictures
 	./scripts/test-dependencies
 	go test -run Screenshots ./playground/browser -args -pictures "$(CURDIR)/docs/pictures"
 
@@ -68,9 +90,10 @@ test: build ## all tests, on real Envoys and stores; installs what they need and
 	./scripts/test-dependencies
 	WEIR_PROXIES=wazero go test -race -timeout $(if $(WEIR_NIGHTLY),2h,15m) ./e2e $(raced)
 	WEIR_PROXIES=envoy go test -timeout $(if $(WEIR_NIGHTLY),2h,15m) $$(go list $(packages) | grep -vxF "$$(go list $(raced))")
+	$(if $(WEIR_NIGHTLY),WEIR_PROXIES=native go test -timeout 1h ./e2e)
 
 test-nightly: export WEIR_NIGHTLY = 1
-test-nightly: test ## the same tests at full length
+test-nightly: native test ## the same tests at full length
 
 test-fast: build ## what a change shows in two minutes: no Envoy, no race detector, of the stores in e2e only the memory
 	./scripts/test-dependencies
@@ -79,7 +102,7 @@ test-fast: build ## what a change shows in two minutes: no Envoy, no race detect
 check: ## formats, vets, lints, and verifies the modules
 	test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
 	go vet $(packages)
-	GOOS=wasip1 GOARCH=wasm go vet . ./internal/proxywasm ./playground/engine ./bench/v8/...
+	GOOS=wasip1 GOARCH=wasm go vet . ./internal/proxywasm ./playground/engine ./bench/v8/empty
 	go run $(golangci_lint) run --allow-serial-runners $(packages)
 	go mod verify
 	GOWORK=off go mod tidy -diff
@@ -96,18 +119,19 @@ mutants: ## N=100 changes of what decides, chosen by SEED=1: tests have to notic
 	go run ./scripts/mutants -seed $(or $(SEED),1) -n $(or $(N),100) ./window ./sharedata ./internal/counter
 
 # What counts comes first: what a request costs in Envoy.
-bench: build dist/gofloor.wasm bench/v8/node_modules ## all benchmarks; LONG=1 adds ten million streams, and what a backend takes in
+bench: build native bench/envoy/node_modules ## all benchmarks and studies, in an hour
 	./scripts/test-dependencies bench
 	go run ./bench/envoy
+	go run ./bench/backend
 	go test -run '^$$' -bench . -benchmem $(packages)
 	node --test bench/v8/host.test.js
-	node bench/v8/run.js $(if $(LONG),--long 10)
-	go run ./bench/native
-	$(if $(LONG),go run ./bench/backend)
+	node bench/v8/measure.js dist/weir.wasm
+	go run ./bench/accuracy
+	go run ./bench/overshoot
 
-bench/v8/node_modules: bench/v8/package-lock.json
+bench/envoy/node_modules: bench/envoy/package-lock.json
 	@command -v npm >/dev/null || { echo "make bench needs Node 20 or later, with npm: https://nodejs.org"; exit 1; }
-	npm ci --prefix bench/v8
+	npm ci --prefix bench/envoy
 	touch $@
 
 docs: dist/docs-env/installed dist/docs-env/package/dist/mermaid.min.js ## the pages as a site with search, in dist/docs; needs Python 3 and npm

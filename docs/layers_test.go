@@ -19,22 +19,14 @@ import (
 // whatever file has its type.
 func TestFilesAreLayers(t *testing.T) {
 	t.Parallel()
-	for dir, together := range map[string][]string{
-		"internal/node": nil,
-		// The proxy's contexts: each has those that it has made, and they have it. What a stream does
-		// with bodies, and with shadow rules, has files of its own.
-		"filter": {"vm.go", "plugin.go", "stream.go", "body.go", "charge.go", "shadow.go"},
-	} {
+	for _, dir := range []string{"internal/node", "filter"} {
 		t.Run(dir, func(t *testing.T) {
 			t.Parallel()
 			uses := usesOf(t, dir)
-			if together != nil && cycle(uses) == nil {
-				t.Errorf("%v need no exception", together)
-			}
-			around := cycle(uses.merge(together))
+			around := cycle(uses)
 			for i, file := range around {
 				next := around[(i+1)%len(around)]
-				t.Errorf("%s uses %v of %s", file, slices.Sorted(maps.Keys(uses.merge(together)[file][next])), next)
+				t.Errorf("%s uses %v of %s", file, slices.Sorted(maps.Keys(uses[file][next])), next)
 			}
 		})
 	}
@@ -51,27 +43,6 @@ func (u uses) add(file, of, name string) {
 		u[file][of] = map[string]bool{}
 	}
 	u[file][of][name] = true
-}
-
-// merge takes some files for one.
-func (u uses) merge(files []string) uses {
-	as := func(file string) string {
-		if slices.Contains(files, file) {
-			return strings.Join(files, "+")
-		}
-		return file
-	}
-	merged := uses{}
-	for file, others := range u {
-		for other, names := range others {
-			for name := range names {
-				if as(file) != as(other) {
-					merged.add(as(file), as(other), name)
-				}
-			}
-		}
-	}
-	return merged
 }
 
 // usesOf reads a package of the repository, without its tests.

@@ -118,6 +118,14 @@ func onEnvoyAlone(t *testing.T, nodes int, which versions, scenario func(t *test
 	t.Parallel()
 	whyAlone(t)
 	onEnvoy(t, nodes, which, func(t *testing.T, d driver) { scenario(t, d.(envoys)) })
+	onNative(t, nodes, func(t *testing.T, d driver) { scenario(t, d.(envoys)) })
+}
+
+// notNative says which tests of Envoys the native form does not pass, and why.
+var notNative = map[string]string{
+	"TestVerifiedTokens": "a dynamic module can't read what lies deep in dynamic metadata; such a configuration is refused",
+	"TestTurnsAreLogged": "a module's callout to a cluster that Envoy does not know fails later, and the host says why",
+	"TestKeptBodies":     "a module is always shown the bodies of paused requests",
 }
 
 // onWazeroAlone runs a test that no Envoy can. The list above must have its reason.
@@ -139,11 +147,12 @@ func whyAlone(t *testing.T) {
 	}
 }
 
-// The environment's WEIR_PROXIES says which proxies tests run on: envoy, wazero, or both if it says
-// nothing. The race detector sees nothing of what Envoy does, so make test has the two apart.
+// The environment's WEIR_PROXIES says which proxies tests run on: envoy, wazero, native, or the first
+// two if it says nothing. The race detector sees nothing of what Envoy does, so make test has them
+// apart. native is Envoy with the plugin ahead of time, which make native takes minutes for.
 func wanted(proxy string) bool {
 	only := os.Getenv("WEIR_PROXIES")
-	return only == "" || only == proxy
+	return only == "" && proxy != "native" || only == proxy
 }
 
 // onEach runs a scenario on each driver. On Envoy it has to say how many nodes it starts at most.
@@ -152,6 +161,7 @@ func onEach(t *testing.T, nodes int, scenario func(t *testing.T, d driver)) {
 	t.Parallel()
 	onWazero(t, scenario)
 	onEnvoy(t, nodes, newest, scenario)
+	onNative(t, nodes, scenario)
 }
 
 // onEvery is onEach with all Envoys, the oldest too.
@@ -160,6 +170,7 @@ func onEvery(t *testing.T, nodes int, scenario func(t *testing.T, d driver)) {
 	t.Parallel()
 	onWazero(t, scenario)
 	onEnvoy(t, nodes, all, scenario)
+	onNative(t, nodes, scenario)
 }
 
 // onEveryByNight is onEach, and in a nightly run onEvery.
@@ -190,6 +201,23 @@ func onEnvoy(t *testing.T, nodes int, which versions, scenario func(t *testing.T
 		t.Run("envoy "+binary.Version, func(t *testing.T) {
 			t.Parallel()
 			scenario(t, newEnvoys(t, binary, nodes))
+		})
+	}
+}
+
+// onNative runs a scenario on the newest Envoy with the plugin ahead of time.
+func onNative(t *testing.T, nodes int, scenario func(t *testing.T, d driver)) {
+	t.Helper()
+	name, _, _ := strings.Cut(t.Name(), "/")
+	if !wanted("native") || notNative[name] != "" {
+		return
+	}
+	for _, binary := range newest(t) {
+		t.Run("native "+binary.Version, func(t *testing.T) {
+			t.Parallel()
+			d := newEnvoys(t, binary, nodes)
+			d.native = true
+			scenario(t, d)
 		})
 	}
 }

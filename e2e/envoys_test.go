@@ -36,11 +36,14 @@ var pool = struct {
 // envoyProcess is one that gets its listeners from files.
 type envoyProcess struct {
 	*envoytest.Envoy
-	version string
-	dir     string
-	files   *envoytest.Files
-	clock   *envoytest.Clock
-	resting int64 // VMs that it has while no scenario uses it
+	kind  string // of process that it can take the place of
+	dir   string
+	files *envoytest.Files
+	clock *envoytest.Clock
+	// busy is a gauge of what a scenario leaves behind for a while, and resting its value when
+	// nothing is left.
+	busy    string
+	resting int64
 }
 
 // closePool ends all Envoys. An error says that one has ended by itself.
@@ -56,6 +59,16 @@ func closePool() error {
 type envoys struct {
 	binary envoytest.Binary
 	left   *int // nodes that may still be started
+	// native has the plugin run ahead of time, as a dynamic module.
+	native bool
+}
+
+// kind tells processes apart that can't take each other's place.
+func (d envoys) kind() string {
+	if d.native {
+		return d.binary.Version + " native"
+	}
+	return d.binary.Version
 }
 
 // newEnvoys waits until so many processes may be used, until the test ends.
@@ -88,9 +101,9 @@ func (envoys) stores() []string { return nightly.Or(kindsOfStore, []string{"redi
 func (d envoys) take(t *testing.T) *envoyProcess {
 	t.Helper()
 	pool.mu.Lock()
-	if idle := pool.idle[d.binary.Version]; len(idle) > 0 {
+	if idle := pool.idle[d.kind()]; len(idle) > 0 {
 		p := idle[0] // which has rested longest
-		pool.idle[d.binary.Version] = idle[1:]
+		pool.idle[d.kind()] = idle[1:]
 		pool.mu.Unlock()
 		p.rest(t)
 		return p
@@ -112,7 +125,10 @@ func (d envoys) start(ctx context.Context) (*envoyProcess, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &envoyProcess{version: d.binary.Version, dir: dir}
+	p := &envoyProcess{kind: d.kind(), dir: dir, busy: activeVMs}
+	if d.native {
+		p.busy = drainingListeners
+	}
 	if p.clock, err = envoytest.NewClock(dir); err != nil {
 		return nil, err
 	}
@@ -125,7 +141,11 @@ func (d envoys) start(ctx context.Context) (*envoyProcess, error) {
 	if err != nil {
 		return nil, err
 	}
-	bootstrap, err := p.files.Bootstrap(envoytest.Object{"static_resources": envoytest.Object{"listeners": []envoytest.Object{kept}}})
+	listeners := []envoytest.Object{kept}
+	if d.native {
+		listeners = nil // there is nothing to compile
+	}
+	bootstrap, err := p.files.Bootstrap(envoytest.Object{"static_resources": envoytest.Object{"listeners": listeners}})
 	if err != nil {
 		return nil, err
 	}
@@ -139,12 +159,15 @@ func (d envoys) start(ctx context.Context) (*envoyProcess, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.resting, err = p.Stat(activeVMs)
+	p.resting, err = p.Stat(p.busy)
 	return p, err
 }
 
-// activeVMs is Envoy's gauge of VMs.
-const activeVMs = "wasm.envoy.wasm.runtime.v8.active"
+const (
+	// activeVMs is Envoy's gauge of VMs.
+	activeVMs         = "wasm.envoy.wasm.runtime.v8.active"
+	drainingListeners = "listener_manager.total_listeners_draining"
+)
 
 // rest waits until the VMs of the scenario before are gone, as they count in metrics until then.
 func (p *envoyProcess) rest(t *testing.T) {
@@ -153,10 +176,10 @@ func (p *envoyProcess) rest(t *testing.T) {
 	defer cancel()
 	var active int64
 	if err := p.Wait(ctx, func() (_ bool, err error) {
-		active, err = p.Stat(activeVMs)
+		active, err = p.Stat(p.busy)
 		return active == p.resting, err
 	}); err != nil {
-		t.Fatalf("%d VMs, want %d as at the start: %v", active, p.resting, err)
+		t.Fatalf("%s: %d, want %d as at the start: %v", p.busy, active, p.resting, err)
 	}
 }
 
@@ -172,13 +195,14 @@ func (p *envoyProcess) put(t *testing.T) {
 	}
 	pool.mu.Lock()
 	defer pool.mu.Unlock()
-	pool.idle[p.version] = append(pool.idle[p.version], p)
+	pool.idle[p.kind] = append(pool.idle[p.kind], p)
 }
 
 // envoyNode is a listener with the plugin, in a process that has no other.
 type envoyNode struct {
 	*envoyProcess
 	config  nodeConfig
+	native  bool
 	name    string
 	address string
 	started int              // length of the log then
@@ -208,12 +232,12 @@ func (d envoys) prepare(t *testing.T, config nodeConfig) *envoyNode {
 	if *d.left--; *d.left < 0 {
 		t.Fatal("more nodes than the scenario has said")
 	}
-	n := &envoyNode{config: config, name: fmt.Sprint("node", scenarios.Add(1))}
+	n := &envoyNode{config: config, native: d.native, name: fmt.Sprint("node", scenarios.Add(1))}
 	upstream := config.serveUpstream(t)
 	n.envoyProcess = d.take(t)
 	n.started = len(n.Log())
 	var err error
-	if n.before, err = n.Stats("^wasmcustom"); err != nil {
+	if n.before, err = n.Stats("^(wasmcustom|dynamicmodulescustom)"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -295,12 +319,30 @@ func (n *envoyNode) said() string { return n.Log()[n.started:] }
 
 func (n *envoyNode) metric(t *testing.T, name string) int64 {
 	t.Helper()
-	name = "wasmcustom." + name // as Envoy has it
+	name = n.stat(name)
 	value, err := n.Stat(name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return value - n.before[name]
+}
+
+// stat is a metric as Envoy has it. That of a dynamic module has the labels behind the name.
+func (n *envoyNode) stat(name string) string {
+	if !n.native {
+		return "wasmcustom." + name
+	}
+	prefix, rest, _ := strings.Cut(name, ".")
+	var labels strings.Builder
+	for {
+		label, after, found := strings.Cut(rest, ";.;")
+		key, value, _ := strings.Cut(label, "=.=")
+		if !found {
+			return "dynamicmodulescustom." + prefix + "." + rest + labels.String()
+		}
+		fmt.Fprintf(&labels, ".%s.%s", key, value)
+		rest = after
+	}
 }
 
 func (n *envoyNode) wantMetric(t *testing.T, name string, want int64) {
@@ -381,11 +423,17 @@ var accessLog = envoytest.Object{"name": "stdout", "typed_config": envoytest.Typ
 	}},
 })}
 
-const wasmFilter = "envoy.extensions.filters.http.wasm.v3.Wasm"
+const (
+	wasmFilter   = "envoy.extensions.filters.http.wasm.v3.Wasm"
+	nativeFilter = "envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter"
+)
 
 // plugin is the HTTP filter.
 func (n *envoyNode) plugin() (envoytest.Object, error) {
 	if n.discovered {
+		if n.native {
+			return n.files.Discovery(n.name, nativeFilter), nil
+		}
 		return n.files.Discovery(n.name, wasmFilter), nil
 	}
 	typed, err := n.typedPlugin()
@@ -395,6 +443,9 @@ func (n *envoyNode) plugin() (envoytest.Object, error) {
 // typedPlugin is the filter's configuration. The vm_id is the node's own, as processes are used
 // again.
 func (n *envoyNode) typedPlugin() (envoytest.Object, error) {
+	if n.native {
+		return n.typedModule()
+	}
 	file, err := filepath.Abs(pluginFile)
 	if err != nil {
 		return nil, err
@@ -410,6 +461,19 @@ func (n *envoyNode) typedPlugin() (envoytest.Object, error) {
 		config["allow_on_headers_stop_iteration"] = true
 	}
 	return envoytest.Typed(wasmFilter, envoytest.Object{"config": config}), nil
+}
+
+// typedModule is the native filter's configuration.
+func (n *envoyNode) typedModule() (envoytest.Object, error) {
+	file, err := filepath.Abs(nativeFile)
+	if err != nil {
+		return nil, err
+	}
+	return envoytest.Typed(nativeFilter, envoytest.Object{
+		"dynamic_module_config": envoytest.Object{"module": envoytest.Object{"local": envoytest.Object{"filename": file}}, "do_not_close": true},
+		"filter_name":           n.name,
+		"filter_config":         envoytest.Typed("google.protobuf.StringValue", envoytest.Object{"value": n.config.configuration}),
+	}), nil
 }
 
 // cluster leads to an address.

@@ -269,7 +269,7 @@ func faultsOfAll(t *testing.T, d driver) {
 		store := start(t)
 		url, fault, repair := store.url, store.down, store.back
 		backends := []string{serve(t, url)}
-		if url != "memory" {
+		if !store.alone {
 			backends = append(backends, serve(t, url))
 		}
 		way := newUnlucky(11, backends...)

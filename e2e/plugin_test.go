@@ -17,6 +17,7 @@ import (
 
 const (
 	pluginFile  = "../dist/weir.wasm"
+	nativeFile  = "../dist/libweir.so" // of make native
 	commandFile = "../dist/weir"
 	// cacheDir keeps compiled code from run to run: compiling under the race detector takes some 20
 	// s.

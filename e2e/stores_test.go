@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -17,23 +18,31 @@ import (
 type store struct {
 	url        string
 	down, back func()
+	// alone says that it has one backend at a time.
+	alone bool
 }
+
+// forgets reports whether a store ends with its backend.
+func (s store) forgets() bool { return s.url == "memory" }
 
 // stores are all kinds, each with its data on disk.
 var stores = map[string]func(t *testing.T) store{
-	"memory": func(*testing.T) store { return store{url: "memory"} },
+	"memory": func(*testing.T) store { return store{url: "memory", alone: true} },
+	"file": func(t *testing.T) store {
+		return store{url: "file:" + filepath.Join(t.TempDir(), "weir.db"), alone: true}
+	},
 	"redis": func(t *testing.T) store {
 		redis := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
-		return store{redis.URL(), redis.Stop, redis.Restart}
+		return store{url: redis.URL(), down: redis.Stop, back: redis.Restart}
 	},
 	"redis cluster": func(t *testing.T) store {
 		cluster := redistest.StartCluster(t)
 		// A push is answered once a replica has it, so that it outlives the master.
-		return store{cluster.URL() + "?wait_replicas=1", func() { cluster.KillMaster(0) }, func() { cluster.ReturnMaster(0) }}
+		return store{url: cluster.URL() + "?wait_replicas=1", down: func() { cluster.KillMaster(0) }, back: func() { cluster.ReturnMaster(0) }}
 	},
 	"postgres": func(t *testing.T) store {
 		postgres := postgrestest.Start(t)
-		return store{postgres.URL(), func() { postgres.Stop(t) }, func() { postgres.Restart(t) }}
+		return store{url: postgres.URL(), down: func() { postgres.Stop(t) }, back: func() { postgres.Restart(t) }}
 	},
 }
 
@@ -83,7 +92,7 @@ func onStore(t *testing.T, d driver, s store, rate int) {
 		t.Errorf("%d passed of %d with a limit of %d", passed, 3*limit, limit)
 	}
 	settle(t, backend, namespace, f.total())
-	if s.down == nil {
+	if s.forgets() {
 		return
 	}
 	faults := []struct {
@@ -92,6 +101,9 @@ func onStore(t *testing.T, d driver, s store, rate int) {
 	}{
 		{"the backend", func() { served.kill(t) }, func() { served, _ = serveAt(t, backend, s.url) }},
 		{"the store", s.down, s.back},
+	}
+	if s.down == nil {
+		faults = faults[:1]
 	}
 	for i, fault := range faults {
 		prefix := fmt.Sprint("fault", i, "-")

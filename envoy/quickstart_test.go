@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"weir/internal/envoytest"
+	"weir/internal/nightly"
 )
 
 // endpoint is an address as the quickstart writes one.
@@ -33,44 +35,67 @@ func TestQuickstartRuns(t *testing.T) {
 		t.Errorf("README.md does not show %s as it is", name)
 	}
 	onEachEnvoy(t, func(t *testing.T, on envoytest.Binary) {
-		around := surroundings{
-			backend:  &backend{own: startServeIn(t, nil), hosts: map[string]bool{}},
-			upstream: surround(t).upstream,
-		}
-		text := substitute(t, read(t, name), map[string]string{
-			"port_value: 10000":           "port_value: 0",
-			"dist/weir.wasm":              pluginFile(t),
-			`{"cluster": "weir_backend"}`: `{"cluster": "weir_backend", "timeout": "` + patience + `"}`,
-			"127.0.0.1, port_value: 3000": endpoint(t, around.upstream),
-			"127.0.0.1, port_value: 9180": endpoint(t, around.backend.own),
-		})
-		bootstrap := envoytest.Object{}
-		if err := yaml.UnmarshalStrict([]byte(text), &bootstrap); err != nil {
-			t.Fatal(err)
-		}
-		// The test asks it for the port that the listener got.
-		bootstrap["admin"] = envoytest.Object{"address": envoytest.Address("127.0.0.1", 0)}
-		encoded, err := json.Marshal(bootstrap)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var clients []client
-		for range 2 {
-			p := around.run(t, on, encoded)
-			listeners := slices.Collect(maps.Keys(p.listeners))
-			if len(listeners) != 1 {
-				t.Fatalf("got listeners %q, want one", listeners)
-			}
-			clients = append(clients, p.at(local, listeners[0]))
-		}
-		for i := range 12 {
-			want := http.StatusOK
-			if i >= 10 {
-				want = http.StatusTooManyRequests
-			}
-			if a := clients[i%2].send(t, "GET", "/"); a.status != want {
-				t.Errorf("request %d of 12: got %d %s, want %d", i+1, a.status, a.header, want)
-			}
-		}
+		runQuickstart(t, on, read(t, name), "dist/weir.wasm", pluginFile(t))
 	})
+}
+
+// native.yaml does the same with the plugin ahead of time, which is there by night.
+func TestNativeRuns(t *testing.T) {
+	t.Parallel()
+	if !nightly.On() {
+		return
+	}
+	file, err := filepath.Abs("../dist/libweir.so")
+	if err != nil {
+		t.Fatal(err)
+	}
+	newest, err := envoytest.Newest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	runQuickstart(t, newest, read(t, "native.yaml"), "dist/libweir.so", file)
+}
+
+// runQuickstart has two Envoys run a configuration beside a backend, with the module where it is.
+func runQuickstart(t *testing.T, on envoytest.Binary, text, module, file string) {
+	t.Helper()
+	around := surroundings{
+		backend:  &backend{own: startServeIn(t, nil), hosts: map[string]bool{}},
+		upstream: surround(t).upstream,
+	}
+	text = substitute(t, text, map[string]string{
+		"port_value: 10000":           "port_value: 0",
+		module:                        file,
+		`{"cluster": "weir_backend"}`: `{"cluster": "weir_backend", "timeout": "` + patience + `"}`,
+		"127.0.0.1, port_value: 3000": endpoint(t, around.upstream),
+		"127.0.0.1, port_value: 9180": endpoint(t, around.backend.own),
+	})
+	bootstrap := envoytest.Object{}
+	if err := yaml.UnmarshalStrict([]byte(text), &bootstrap); err != nil {
+		t.Fatal(err)
+	}
+	// The test asks it for the port that the listener got.
+	bootstrap["admin"] = envoytest.Object{"address": envoytest.Address("127.0.0.1", 0)}
+	encoded, err := json.Marshal(bootstrap)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var clients []client
+	for range 2 {
+		p := around.run(t, on, encoded)
+		listeners := slices.Collect(maps.Keys(p.listeners))
+		if len(listeners) != 1 {
+			t.Fatalf("got listeners %q, want one", listeners)
+		}
+		clients = append(clients, p.at(local, listeners[0]))
+	}
+	for i := range 12 {
+		want := http.StatusOK
+		if i >= 10 {
+			want = http.StatusTooManyRequests
+		}
+		if a := clients[i%2].send(t, "GET", "/"); a.status != want {
+			t.Errorf("request %d of 12: got %d %s, want %d", i+1, a.status, a.header, want)
+		}
+	}
 }

@@ -36,8 +36,8 @@ func (r *ruleAnswer) with(limits []window.Limit) *ruleAnswer {
 	return &other
 }
 
-// answerOf is the answer of a demand's rule.
-func answerOf(d *node.Demand) *ruleAnswer { return d.Rule.Tag.(*ruleAnswer) }
+// answerOf is what clients see of a rule that the node has.
+func answerOf(rule *node.Rule) *ruleAnswer { return rule.Tag.(*ruleAnswer) }
 
 // details, with the rule's name behind it, is the reason of a rejection in the proxy's access log.
 const details = "weir_rate_limited:"
@@ -62,7 +62,7 @@ func (a *answer) describe(demands []node.Demand, now int64, h *fields.List) {
 	}
 	for i := range demands {
 		d := &demands[i]
-		rule := answerOf(d)
+		rule := answerOf(d.Rule)
 		h.Rule(&rule.fields, rule.headers)
 		for j := range d.Counter.States {
 			h.Limit(d.Standing(j, now))
@@ -80,7 +80,7 @@ func (a *answer) describe(demands []node.Demand, now int64, h *fields.List) {
 func warn(demands []node.Demand, h *fields.List) {
 	for i := range demands {
 		d := &demands[i]
-		if rule := answerOf(d); d.Rule.WarnAt != 0 {
+		if rule := answerOf(d.Rule); d.Rule.WarnAt != 0 {
 			h.Warn(&rule.fields, rule.headers, d.Warned)
 		}
 	}
@@ -129,7 +129,7 @@ const (
 func (a *answer) refuseUnread(demands []node.Demand, refusing int, now int64, h *fields.List) (sent bool) {
 	a.describe(demands, now, h)
 	a.begin(h, fields.Unread, fields.UnreadProblem, fields.ProblemType)
-	a.reply.Status, a.reply.GRPCStatus, a.reply.Details = unreadStatus, invalidArgument, unreadDetails+answerOf(&demands[refusing]).name
+	a.reply.Status, a.reply.GRPCStatus, a.reply.Details = unreadStatus, invalidArgument, unreadDetails+answerOf(demands[refusing].Rule).name
 	return proxywasm.SendLocalResponse(&a.reply)
 }
 
@@ -137,10 +137,10 @@ func (a *answer) refuseUnread(demands []node.Demand, refusing int, now int64, h 
 func rejecting(demands []node.Demand) *ruleAnswer {
 	for i := range demands {
 		if demands[i].Verdict == counter.Rejected {
-			return answerOf(&demands[i])
+			return answerOf(demands[i].Rule)
 		}
 	}
-	return answerOf(&demands[0])
+	return answerOf(demands[0].Rule)
 }
 
 // isGRPC reports whether the proxy answers the current request as gRPC wants it. Then the reply's

@@ -24,6 +24,30 @@ type backend struct {
 	answered func()
 }
 
+// backends are those of a VM's plugin contexts that synchronise.
+type backends struct{ list []*backend }
+
+func (l *backends) add(b *backend) { l.list = append(l.list, b) }
+
+func (l *backends) remove(b *backend) {
+	for i, other := range l.list {
+		if other == b {
+			l.list = append(l.list[:i], l.list[i+1:]...)
+			return
+		}
+	}
+}
+
+// heir is another one that can push what b has counted.
+func (l *backends) heir(b *backend) *backend {
+	for _, other := range l.list {
+		if other != b && other.namespace == b.namespace && other.config.Cluster == b.config.Cluster {
+			return other
+		}
+	}
+	return nil
+}
+
 var _ node.Host = (*backend)(nil)
 
 // Now implements node.Host.

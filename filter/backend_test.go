@@ -118,7 +118,7 @@ func TestOddAnswers(t *testing.T) {
 	}
 	v.send()
 	want(t, v.response, `x-ratelimit-remaining: 49`)
-	if n := v.plugin.node.Backlog().Pushes; n != 0 {
+	if n := v.plugin.streams.engine.node.Backlog().Pushes; n != 0 {
 		t.Errorf("%d batches are left", n)
 	}
 }

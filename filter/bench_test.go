@@ -365,8 +365,7 @@ func BenchmarkMatch(b *testing.B) {
 			defer proxywasm.Use(v)()
 			b.ReportAllocs()
 			for b.Loop() {
-				v.plugin.request.begin()
-				demands, _ := v.plugin.findDemands()
+				demands, _ := v.plugin.streams.rules.find()
 				if n := len(demands); n != test.matches {
 					b.Fatalf("%d rules match, want %d", n, test.matches)
 				}

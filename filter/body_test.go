@@ -135,7 +135,7 @@ func TestReserveOfBody(t *testing.T) {
 			if got := v.count("unread_bodies_total"); got != c.unread {
 				t.Errorf("%d bodies were not read, want %d", got, c.unread)
 			}
-			if n := len(v.plugin.waiting); n != 0 {
+			if n := len(v.plugin.streams.waiting); n != 0 {
 				t.Errorf("%d requests wait", n)
 			}
 		})
@@ -251,7 +251,7 @@ func TestResetBeforeBody(t *testing.T) {
 	for _, i := range []int{2, 0, 4, 1} {
 		v.reset(streams[i])
 	}
-	if n := len(v.plugin.waiting); n != 1 || v.upload(streams[3], true, `{"max_tokens":10}`) != types.ActionContinue || v.leaves(streams[3]) != "990" {
+	if n := len(v.plugin.streams.waiting); n != 1 || v.upload(streams[3], true, `{"max_tokens":10}`) != types.ActionContinue || v.leaves(streams[3]) != "990" {
 		t.Errorf("%d requests waited, and %s are left", n, v.response["x-ratelimit-remaining"])
 	}
 }
@@ -268,12 +268,12 @@ func TestBodiesAreKept(t *testing.T) {
 	}
 	v.now += keptAfter
 	v.tick()
-	if len(v.plugin.waiting) != 2 {
+	if len(v.plugin.streams.waiting) != 2 {
 		t.Fatal("a request is decided before anything of its body has come")
 	}
 	v.received(500)
 	v.tick()
-	if n := len(v.plugin.waiting); n != 0 || v.ended[first.id] != 1 || v.ended[second.id] != 1 {
+	if n := len(v.plugin.streams.waiting); n != 0 || v.ended[first.id] != 1 || v.ended[second.id] != 1 {
 		t.Fatalf("%d requests wait, and %v were resumed", n, v.ended)
 	}
 	// The body comes when the headers have gone on.

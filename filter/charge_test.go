@@ -200,8 +200,8 @@ func TestReserve(t *testing.T) {
 			if got := v.remaining("ann"); got != c.want {
 				t.Errorf("%s are left, want %s", got, c.want)
 			}
-			if len(v.plugin.open) > 0 || len(s.charges) > 0 {
-				t.Errorf("%d streams are open with %d charges", len(v.plugin.open), len(s.charges))
+			if len(v.plugin.streams.responses.open) > 0 || len(s.charges.list) > 0 {
+				t.Errorf("%d streams are open with %d charges", len(v.plugin.streams.responses.open), len(s.charges.list))
 			}
 		})
 	}
@@ -237,7 +237,7 @@ func TestOpenStreamsAreSettled(t *testing.T) {
 	if got := v.rest1000("ann"); got != 1000-14*15/2-17*5 {
 		t.Errorf("%d are left in the end", got)
 	}
-	if n := len(v.plugin.open); n != 0 {
+	if n := len(v.plugin.streams.responses.open); n != 0 {
 		t.Errorf("%d streams are open", n)
 	}
 }

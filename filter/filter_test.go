@@ -470,11 +470,11 @@ func TestNothingIsAllocated(t *testing.T) {
 			}
 			w.advance(time.Second / 10)
 		}
-		if applied, _ := v.plugin.node.Overrides(); name == "overridden" && (applied != 2 || v.plugin.demands[0].Rule.Limits[0].Max != 2_000_000) {
+		if applied, _ := v.plugin.streams.engine.node.Overrides(); name == "overridden" && (applied != 2 || v.plugin.streams.rules.demands[0].Rule.Limits[0].Max != 2_000_000) {
 			t.Errorf("%s: %d applied", name, applied)
 		}
-		if name == "warned of" && v.plugin.node.Warnings(0) < 1000 {
-			t.Errorf("%s: %d times", name, v.plugin.node.Warnings(0))
+		if name == "warned of" && v.plugin.streams.engine.node.Warnings(0) < 1000 {
+			t.Errorf("%s: %d times", name, v.plugin.streams.engine.node.Warnings(0))
 		}
 		// The fake allocates for each reply.
 		if allocated, fake := testing.AllocsPerRun(200, run), map[string]float64{"rejected": 1, "read and rejected": 1}[name]; allocated > fake {

@@ -2,6 +2,7 @@ package filter
 
 import (
 	"weir/config"
+	"weir/internal/counter"
 	"weir/internal/node"
 	"weir/internal/proxywasm"
 )
@@ -44,6 +45,15 @@ type ruleMetrics struct {
 	warnings          tally
 	// overshoot is the most hits above a limit that nodes can admit together as things stand.
 	overshoot gauge
+}
+
+// count counts a request that the rule lets pass, or not.
+func (r *ruleMetrics) count(verdict counter.Verdict) {
+	if verdict == counter.Allowed {
+		r.allowed.count++
+	} else {
+		r.rejected.count++
+	}
 }
 
 // gauge is a number of the proxy.

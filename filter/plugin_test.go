@@ -210,7 +210,7 @@ func TestTwoContextsWait(t *testing.T) {
 		if v.still(first) != 0 || second.still(other) != 0 {
 			t.Error("somebody waits for ever")
 		}
-		if v.done(); second.plugin.node == nil {
+		if v.done(); second.plugin.streams.engine.node == nil {
 			t.Error("the second has no backend any more")
 		}
 		w.vms = w.vms[1:]
@@ -233,7 +233,7 @@ func TestCalloutsThatAreNotFullArrive(t *testing.T) {
 			for range 50 { // which takes less than the timeout
 				v.tick()
 			}
-			if n := v.plugin.node.Backlog().Waiting; n > 0 {
+			if n := v.plugin.streams.engine.node.Backlog().Waiting; n > 0 {
 				t.Errorf("%d requests wait for a backend that is away", n)
 			}
 			return v
@@ -269,7 +269,7 @@ func TestCalloutsThatAreNotFullArrive(t *testing.T) {
 			callouts := v.callouts
 			v.callouts = nil
 			w.shortly("an answer", func() { v.answer(callouts[0], 200, w.apply(callouts[0].body)) })
-			if v.plugin.node.Backlog().Pushes <= len(callouts)-1+len(v.callouts) {
+			if v.plugin.streams.engine.node.Backlog().Pushes <= len(callouts)-1+len(v.callouts) {
 				t.Fatal("no callout is being filled, and nothing is tested")
 			}
 			next := interrupt(v, callouts[1:])

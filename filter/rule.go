@@ -185,10 +185,7 @@ func (r *request) appendKey(dst []byte, rule *requestRule) []byte {
 	for i := range rule.key {
 		p := &rule.key[i]
 		value, _ := r.value(p.property)
-		if p.address {
-			value = clientip.Network(value, p.prefix4, p.prefix6, &r.scratch.network)
-		}
-		dst = counter.AppendPart(dst, value)
+		dst = counter.AppendPart(dst, p.counted(value, &r.scratch.network))
 	}
 	return dst
 }

@@ -2,6 +2,7 @@ package filter
 
 import (
 	"weir/config"
+	"weir/internal/clientip"
 	"weir/internal/jsonpath"
 )
 
@@ -13,6 +14,14 @@ type keyPart struct {
 	// prefix4 and prefix6 are the bits of an address that count, if the part is one.
 	address          bool
 	prefix4, prefix6 int
+}
+
+// counted is what a key has of a value.
+func (k *keyPart) counted(value []byte, network *[16]byte) []byte {
+	if k.address {
+		return clientip.Network(value, k.prefix4, k.prefix6, network)
+	}
+	return value
 }
 
 // verifiedPath leads to what Envoy's jwt_authn has verified.

@@ -161,8 +161,7 @@ func TestSelectors(t *testing.T) {
 // demands are what the current request asks for.
 func (v *fakeVM) demands() []node.Demand {
 	defer proxywasm.Use(v)()
-	v.plugin.request.begin()
-	demands, _ := v.plugin.findDemands()
+	demands, _ := v.plugin.streams.rules.find()
 	return demands
 }
 

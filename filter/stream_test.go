@@ -56,11 +56,11 @@ func TestIdleStreamsAreBounded(t *testing.T) {
 	for _, s := range v.paused(maxIdle+100, "x-user", strings.Repeat("long", maxIdleKey)) {
 		v.reset(s)
 	}
-	if got := len(v.plugin.idle); got != maxIdle {
+	if got := len(v.plugin.streams.idle); got != maxIdle {
 		t.Errorf("%d streams are kept, want %d", got, maxIdle)
 	}
 	v.reset(v.paused(1, "x-user", "ann")[0])
-	if got := cap(v.plugin.demands[0].Key); got > maxIdleKey {
+	if got := cap(v.plugin.streams.rules.demands[0].Key); got > maxIdleKey {
 		t.Errorf("%d bytes are kept for the next key", got)
 	}
 }
@@ -176,7 +176,7 @@ func TestHeldHitsLeaveOthersAlone(t *testing.T) {
 	}
 	v.send("x-user", "ann")
 	p.before = nil
-	if !v.plugin.node.HoldsHits() {
+	if !v.plugin.streams.engine.node.HoldsHits() {
 		t.Fatal("no hits are held")
 	}
 	for _, test := range []struct{ user, remaining string }{{"bob", "99"}, {"bob", "98"}, {"ann", "98"}} {

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"weir/config"
-	"weir/internal/clientip"
 	"weir/internal/counter"
 	"weir/internal/node"
 	"weir/window"
@@ -13,7 +12,6 @@ import (
 
 // variants are the limits that requests of a rule may have in place of its own.
 type variants struct {
-	answer *ruleAnswer // of the rule's own limits
 	// keys have the limits of single keys, sorted by key. values are those of the property at by,
 	// sorted too, if there are any.
 	keys   []variant
@@ -55,34 +53,31 @@ func (r *request) compileVariants(c *config.Rule) *variants {
 }
 
 // make makes the rules of the overrides.
-func (v *variants) make(c *config.Rule, rule *node.Rule, own *ruleAnswer) {
-	v.answer = own
+func (v *variants) make(c *config.Rule, key []keyPart, rule *node.Rule) {
 	for i := range c.Overrides.Values {
 		o := &c.Overrides.Values[i]
-		v.values = insert(v.values, variant{[]byte(o.Value), v.variant(rule, o.Limits)})
+		v.values = insert(v.values, variant{[]byte(o.Value), variantOf(rule, o.Limits)})
 	}
 	for i := range c.Overrides.Keys {
 		o := &c.Overrides.Keys[i]
-		v.keys = insert(v.keys, variant{keyOf(c, o.Key), v.variant(rule, o.Limits)})
+		v.keys = insert(v.keys, variant{keyOf(rule.Prefix, key, o.Key), variantOf(rule, o.Limits)})
 	}
 }
 
-func (v *variants) variant(rule *node.Rule, limits []window.Limit) *node.Rule {
-	return rule.Variant(limits, v.answer.with(limits))
+func variantOf(rule *node.Rule, limits []window.Limit) *node.Rule {
+	return rule.Variant(limits, answerOf(rule).with(limits))
 }
 
 // keyOf is the key that a rule has for requests with such values. Addresses are written as people
 // write them.
-func keyOf(c *config.Rule, values []string) (key []byte) {
-	key = counter.AppendPart(nil, c.Name)
-	for i := range values {
-		value := []byte(values[i])
-		if s := &c.Key[i]; s.Kind == config.SelectClientIP {
-			var memory [16]byte
-			address, _, _ := strings.Cut(values[i], "/")
-			value = clientip.Network([]byte(address), s.IPv4Prefix, s.IPv6Prefix, &memory)
+func keyOf(prefix []byte, parts []keyPart, values []string) (key []byte) {
+	var network [16]byte
+	key = append(key, prefix...)
+	for i, value := range values {
+		if parts[i].address {
+			value, _, _ = strings.Cut(value, "/")
 		}
-		key = counter.AppendPart(key, value)
+		key = counter.AppendPart(key, parts[i].counted([]byte(value), &network))
 	}
 	return key
 }
@@ -116,7 +111,7 @@ func search(list []variant, of []byte) (at int, found bool) {
 // limitsOf is the rule with the limits that the current request has, whose key is known.
 //
 //go:noinline
-func (r *request) limitsOf(v *variants, rule *node.Rule, key []byte) *node.Rule {
+func (v *variants) limitsOf(r *request, rule *node.Rule, key []byte) *node.Rule {
 	if at, found := search(v.keys, key); found {
 		return v.keys[at].rule
 	}
@@ -127,13 +122,13 @@ func (r *request) limitsOf(v *variants, rule *node.Rule, key []byte) *node.Rule 
 		}
 	}
 	if len(v.from) > 0 {
-		return r.saidLimits(v, rule)
+		return v.saidLimits(r, rule)
 	}
 	return rule
 }
 
 // saidLimits is the rule with the limits that the current request says.
-func (r *request) saidLimits(v *variants, rule *node.Rule) *node.Rule {
+func (v *variants) saidLimits(r *request, rule *node.Rule) *node.Rule {
 	var hits [maxLimits]uint64
 	same, place := true, uint64(0)
 	for i := range rule.Limits {
@@ -153,7 +148,7 @@ func (r *request) saidLimits(v *variants, rule *node.Rule) *node.Rule {
 	}
 	said := &v.said[place>>59]
 	if *said == nil || !sameHits((*said).Limits, &hits) {
-		*said = v.variant(rule, v.limits(rule.Limits, &hits))
+		*said = variantOf(rule, v.limits(rule.Limits, &hits))
 	}
 	return *said
 }

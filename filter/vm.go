@@ -8,28 +8,12 @@ import (
 type VM struct {
 	types.DefaultVMContext
 	observed
-	// plugins are the contexts that synchronise.
-	plugins []*plugin
+	backends backends
 }
 
 // NewPluginContext implements types.VMContext.
-func (vm *VM) NewPluginContext(id uint32) types.PluginContext { return &plugin{vm: vm, id: id} }
-
-// heir is a plugin context that can push what p has counted.
-func (vm *VM) heir(p *plugin) *plugin {
-	for _, other := range vm.plugins {
-		if other != p && other.config.Namespace == p.config.Namespace && other.config.Backend.Cluster == p.config.Backend.Cluster {
-			return other
-		}
-	}
-	return nil
-}
-
-func (vm *VM) remove(p *plugin) {
-	for i, other := range vm.plugins {
-		if other == p {
-			vm.plugins = append(vm.plugins[:i], vm.plugins[i+1:]...)
-			return
-		}
-	}
+func (vm *VM) NewPluginContext(id uint32) types.PluginContext {
+	p := &plugin{id: id, backends: &vm.backends}
+	p.streams.context, p.streams.engine.observed = id, &vm.observed
+	return p
 }

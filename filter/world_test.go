@@ -163,11 +163,11 @@ func (v *fakeVM) leased() (leased uint64) {
 	}
 	var slot sharedata.Slot
 	var kept counter.Counter
-	rule := &v.plugin.limits[0].Rule
-	key := v.plugin.rules[0].keyPrefix
+	rule := &v.plugin.streams.rules.limits[0].Rule
+	key := v.plugin.streams.rules.list[0].keyPrefix
 	table.Read(&slot, table.Address(table.Group(key), key))
 	kept.Load(rule, slot.Payload())
-	kept.Advance(v.plugin.now())
+	kept.Advance(v.plugin.streams.engine.now())
 	for i := range kept.States {
 		leased = max(leased, rule.Limits[i].Leased(&kept.States[i]))
 	}
@@ -176,7 +176,7 @@ func (v *fakeVM) leased() (leased uint64) {
 
 // left describes what a VM still has to do.
 func (v *fakeVM) left() string {
-	if left := v.plugin.node.Backlog(); left != (node.Backlog{}) || v.plugin.node.Unfinished() {
+	if left := v.plugin.streams.engine.node.Backlog(); left != (node.Backlog{}) || v.plugin.streams.engine.node.Unfinished() {
 		return fmt.Sprintf("%+v", left)
 	}
 	return ""

@@ -314,7 +314,7 @@ func (n *Namespace) call() (c *call) {
 		c, n.calls = n.calls[last], n.calls[:last]
 	} else {
 		c = &call{namespace: n, told: make(chan struct{}, 1)}
-		c.wait.Waiter = c
+		c.wait.Request = c
 	}
 	n.taken++
 	c.demands, c.limiters, c.all, c.asking = c.demands[:0], c.limiters[:0], false, false
@@ -364,7 +364,7 @@ func (n *Namespace) decide(ctx context.Context, c *call) (decision Decision, err
 	return c.decision, nil
 }
 
-// Decided implements node.Waiter. The namespace's lock is held.
+// Decided implements node.Request. The namespace's lock is held.
 func (c *call) Decided(demands []node.Demand, now int64, verdict counter.Verdict) {
 	if !c.asking {
 		c.conclude(demands, now, verdict)

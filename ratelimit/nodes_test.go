@@ -437,7 +437,9 @@ func TestRatesConverge(t *testing.T) {
 		}
 		pause(90*time.Second - time.Since(time.Now().Truncate(time.Minute)))
 		increment(t, two, "k", time.Minute, 10)
-		pause(2 * time.Second)
+		// One node pushes within an interval, and the other asks within one. Each does so at a tick, of which
+		// an interval has eight at least.
+		pause(2*time.Second + time.Second/4)
 		// What is left of the minute before: 40 hits, by the share of it that counts.
 		left := 40 * (1 - time.Since(time.Now().Truncate(time.Minute)).Minutes())
 		if got := rate(t, one, "k", time.Minute); got != left+10 {

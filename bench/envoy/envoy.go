@@ -25,18 +25,19 @@ import (
 
 // options are the command line's.
 type options struct {
-	dir, plugin, weir, ratelimit string
-	envoy                        string
-	requests, rounds, processes  int
-	connections, rate, streams   int
-	only                         string
-	quick, dry                   bool
+	dir, plugin, native, weir, ratelimit string
+	envoy                                string
+	requests, rounds, processes          int
+	connections, rate, streams           int
+	only                                 string
+	quick, dry                           bool
 }
 
 func main() {
 	var o options
 	flag.StringVar(&o.dir, "dir", "bench", "folder of README.md, envoy.json and envoy.svg, with v8 in it")
 	flag.StringVar(&o.plugin, "plugin", filepath.Join("dist", "weir.wasm"), "the plugin's `file`")
+	flag.StringVar(&o.native, "native", filepath.Join("dist", "libweir.so"), "the `file` of the plugin ahead of time")
 	flag.StringVar(&o.weir, "weir", filepath.Join("dist", "weir"), "the command's `file`")
 	flag.StringVar(&o.ratelimit, "ratelimit", filepath.Join("dist", "ratelimit", "service_cmd"), "the `file` of Envoy's rate limit service")
 	flag.StringVar(&o.envoy, "envoy", "", "the `version` of the Envoy; the newest that is there if empty")

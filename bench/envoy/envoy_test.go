@@ -87,7 +87,7 @@ func given(t *testing.T) *figures {
 		return []begun{{cpu: cpu, wall: 2 * cpu, memory: memory{resident: 100, own: 20}}}
 	}
 	f := &figures{
-		Machine: machine{Envoy: "1.40.0", RateLimit: "v1", Processor: "some", Processors: 2}, Requests: 4000, Rounds: 2, Processes: 1, Connections: 16, Rate: 5000, Streams: 1000,
+		Machine: machine{Plugin: "2,608,485 B, SHA-256 some", Envoy: "1.40.0", RateLimit: "v1", Processor: "some", Processors: 2}, Requests: 4000, Rounds: 2, Processes: 1, Connections: 16, Rate: 5000, Streams: 1000,
 		Variants: []*measured{
 			{Name: none, Title: "no filter", samples: [][]sample{samplesOf(100, 200)}, begun: start(0.1), loaded: []memory{{own: 21}}},
 			{Name: "weir", Title: "Weir", Base: none, Wasm: true, ModuleBytes: 2608485, samples: [][]sample{samplesOf(150, 240)}, begun: start(3.5), loaded: []memory{{own: 22}}},
@@ -138,7 +138,7 @@ func TestReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, line := range []string{
-		"Envoy 1.40.0, ratelimit v1, some, 2 processors; 1 processes of each, 2 rounds of 4,000 requests, 16 connections.",
+		"weir.wasm of 2,608,485 B, SHA-256 some; Envoy 1.40.0, ratelimit v1, some, 2 processors; 1 processes of each, 2 rounds of 4,000 requests, 16 connections.",
 		"| no filter | 200.0 µs | 100.0–200.0 |  |  |  |  | 90 % |",
 		"| Weir | 240.0 µs | 150.0–240.0 | **50.0 µs** | 40.0–50.0 | 50 % |  | 90 % |",
 		"| global | 310.0 µs | 300.0–310.0 | **200.0 µs** | 110.0–200.0 | 200 % | service 150.0 µs, redis 15.0 µs | 90 % |",

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"debug/buildinfo"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/prometheus/procfs"
 
+	"weir/bench/page"
 	"weir/internal/envoytest"
 )
 
@@ -46,7 +48,11 @@ func measure(ctx context.Context, o *options, chosen []*variant) (f *figures, er
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, b.s.close()) }()
-	f = &figures{Machine: b.machine(), Requests: o.requests, Rounds: o.rounds, Processes: o.processes, Connections: o.connections, Rate: o.rate, Streams: o.streams}
+	machine, err := b.machine()
+	if err != nil {
+		return nil, err
+	}
+	f = &figures{Machine: machine, Requests: o.requests, Rounds: o.rounds, Processes: o.processes, Connections: o.connections, Rate: o.rate, Streams: o.streams}
 	for _, v := range chosen {
 		m := &measured{Name: v.name, Title: v.title, Base: v.base, Wasm: v.wasm != nil, services: v.services, streams: v.streams}
 		if m.Wasm {
@@ -334,8 +340,15 @@ func (p *proxy) check(ctx context.Context) error {
 }
 
 // machine is what it is measured on and with.
-func (b *bench) machine() machine {
-	m := machine{Envoy: b.binary.Version, Architecture: runtime.GOARCH, Processors: runtime.NumCPU()}
+func (b *bench) machine() (machine, error) {
+	module, err := os.ReadFile(b.o.plugin)
+	if err != nil {
+		return machine{}, err
+	}
+	m := machine{
+		Plugin: fmt.Sprintf("%s B, SHA-256 %.6x…", page.Thousands(float64(len(module))), sha256.Sum256(module)),
+		Envoy:  b.binary.Version, Architecture: runtime.GOARCH, Processors: runtime.NumCPU(),
+	}
 	if all, err := b.fs.CPUInfo(); err == nil && len(all) > 0 {
 		m.Processor = all[0].ModelName
 	}
@@ -344,5 +357,5 @@ func (b *bench) machine() machine {
 			m.RateLimit = info.Main.Version
 		}
 	}
-	return m
+	return m, nil
 }

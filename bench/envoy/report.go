@@ -30,6 +30,8 @@ type figures struct {
 }
 
 type machine struct {
+	// Plugin says which build was measured: the size of its module, and the SHA-256 of that.
+	Plugin       string `json:"plugin"`
 	Envoy        string `json:"envoy"`
 	Architecture string `json:"architecture"`
 	Processor    string `json:"processor"`
@@ -199,8 +201,8 @@ func (f *figures) String() string {
 	if f.Machine.RateLimit != "" {
 		with = ", ratelimit " + f.Machine.RateLimit
 	}
-	fmt.Fprintf(&b, "\nEnvoy %s%s, %s, %d processors; %d processes of each, %d rounds of %s requests, %d connections.\n",
-		f.Machine.Envoy, with, f.Machine.Processor, f.Machine.Processors, f.Processes, f.Rounds, page.Thousands(float64(f.Requests)), f.Connections)
+	fmt.Fprintf(&b, "\nweir.wasm of %s; Envoy %s%s, %s, %d processors; %d processes of each, %d rounds of %s requests, %d connections.\n",
+		f.Machine.Plugin, f.Machine.Envoy, with, f.Machine.Processor, f.Machine.Processors, f.Processes, f.Rounds, page.Thousands(float64(f.Requests)), f.Connections)
 	base := ""
 	for _, m := range f.Variants {
 		if m.Base == "" {

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,14 +11,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
-
-	"weir/bench/floor"
 )
 
 const host = "127.0.0.1"
@@ -27,9 +23,8 @@ const host = "127.0.0.1"
 // site is what Envoys are measured on: the files that they load, and what they talk to.
 type site struct {
 	// scratch is a folder of its own.
-	scratch                string
-	plugin, nothing, floor string
-	floorConfiguration     []byte
+	scratch                        string
+	plugin, native, nothing, floor string
 	// upstream is a port.
 	upstream int
 	services map[string]*service
@@ -85,44 +80,44 @@ func (s *site) close() (err error) {
 	return err
 }
 
-// modules finds the plugin, and makes the filters that it is compared with.
+// modules finds the plugin, and makes the filters that it is compared with, if they are chosen.
 func (s *site) modules(ctx context.Context, o *options, chosen []*variant) (err error) {
-	uses := func(file func(*site) string) bool {
-		probe := &site{plugin: "plugin", nothing: "nothing", floor: "floor"}
-		return slices.ContainsFunc(chosen, func(v *variant) bool { return v.wasm != nil && v.wasm(probe) == file(probe) })
+	if s.plugin, err = filepath.Abs(o.plugin); err != nil {
+		return err
 	}
-	if uses(pluginFile) {
-		if s.plugin, err = filepath.Abs(o.plugin); err != nil {
-			return err
-		}
-		if _, err := os.Stat(s.plugin); err != nil {
-			return fmt.Errorf("the plugin, which make build leaves there: %w", err)
+	if _, err := os.Stat(s.plugin); err != nil {
+		return fmt.Errorf("the plugin, which make build leaves there: %w", err)
+	}
+	if s.native, err = filepath.Abs(o.native); err != nil {
+		return err
+	}
+	probe := &site{plugin: "plugin", native: "native"}
+	natively := func(v *variant) bool { return v.wasm != nil && v.wasm(probe) == probe.native }
+	if slices.ContainsFunc(chosen, natively) {
+		if _, err := os.Stat(s.native); err != nil {
+			return fmt.Errorf("the plugin ahead of time, which make native leaves there: %w", err)
 		}
 	}
-	if !uses(nothingFile) && !uses(floorFile) {
+	others := func(v *variant) bool { return v.wasm != nil && v.wasm(probe) == "" }
+	if !slices.ContainsFunc(chosen, others) {
 		return nil
 	}
-	const scenario = "never reached"
-	filters, err := floor.Export(ctx, o.dir, o.plugin, scenario)
-	if err != nil {
-		return err
-	}
-	// The floor does what the plugin was seen to do with the scenario's configuration, which is to
-	// be the one here.
-	ours, err := json.Marshal(weirConfiguration(nil))
-	if err != nil {
-		return err
-	}
-	var here, there any
-	if err := errors.Join(json.Unmarshal(ours, &here), json.Unmarshal(filters.Scenarios[0].Configuration, &there)); err != nil {
-		return err
-	}
-	if !reflect.DeepEqual(here, there) {
-		return fmt.Errorf("bench/v8/scenarios.js: %s: want the configuration %s, got %s", scenario, ours, filters.Scenarios[0].Configuration)
-	}
 	s.nothing, s.floor = filepath.Join(s.scratch, "nothing.wasm"), filepath.Join(s.scratch, "floor.wasm")
-	s.floorConfiguration = filters.Scenarios[0].FloorConfiguration
-	return errors.Join(os.WriteFile(s.nothing, filters.Nothing, 0o600), os.WriteFile(s.floor, filters.Floor, 0o600))
+	return errors.Join(assemble(ctx, o.dir, s.nothing), assemble(ctx, o.dir, s.floor))
+}
+
+// assemble makes a module of the text of the same name.
+func assemble(ctx context.Context, dir, module string) error {
+	dir = filepath.Join(dir, "envoy")
+	tool := filepath.Join(dir, "node_modules", ".bin", "wat2wasm")
+	if _, err := os.Stat(tool); err != nil {
+		return fmt.Errorf("the assembler of the floor: %w: run make bench/envoy/node_modules", err)
+	}
+	text := filepath.Join(dir, strings.TrimSuffix(filepath.Base(module), ".wasm")+".wat")
+	if said, err := exec.CommandContext(ctx, tool, text, "-o", module).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", text, err, said)
+	}
+	return nil
 }
 
 // serveUpstream answers every request with a few bytes, or with events.

@@ -4,7 +4,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"net/http"
-	"slices"
 	"strings"
 
 	"weir/internal/envoytest"
@@ -53,9 +52,6 @@ const (
 	redisServer      = "redis-server"
 )
 
-// floorHeaderCount is where the floor's configuration says how many response headers it sets.
-const floorHeaderCount = 40
-
 const (
 	namespace = "bench"
 	ruleName  = "per-user"
@@ -68,14 +64,10 @@ var variants = []*variant{
 	{name: "nothing", title: "a Wasm filter that does nothing", base: none, status: http.StatusOK,
 		wasm: nothingFile, filters: func(s *site) []object { return wasm(nothingFile(s), nil) }},
 	{name: "floor", title: "the floor: Weir's host calls alone", base: none, status: http.StatusOK,
-		decorated: true, wasm: floorFile, filters: func(s *site) []object {
-			return wasm(floorFile(s), envoytest.Typed("google.protobuf.BytesValue", object{"value": s.floorConfiguration}))
-		}},
+		decorated: true, wasm: floorFile, filters: func(s *site) []object { return wasm(floorFile(s), nil) }},
 	{name: "floor-bare", title: "the floor, no response headers", base: none, status: http.StatusOK,
 		wasm: floorFile, filters: func(s *site) []object {
-			bare := slices.Clone(s.floorConfiguration)
-			clear(bare[floorHeaderCount:][:4])
-			return wasm(floorFile(s), envoytest.Typed("google.protobuf.BytesValue", object{"value": bare}))
+			return wasm(floorFile(s), envoytest.Typed("google.protobuf.StringValue", object{"value": "bare"}))
 		}},
 	{name: "weir", title: "Weir", base: none, status: http.StatusOK, decorated: true,
 		wasm: pluginFile, filters: weir(nil), counted: allowed},
@@ -89,6 +81,14 @@ var variants = []*variant{
 		services: []string{weirServeOnRedis, redisServer}, counted: allowed, called: "cluster." + backendCluster + ".upstream_rq_200"},
 	{name: "weir-no-match", title: "Weir, no rule matches", base: none, status: http.StatusOK,
 		wasm: pluginFile, filters: weir(object{"rules": []object{rule(never, object{"match": object{"path": object{"prefix": "/admin/"}}})}})},
+	// The same plugin, ahead of time.
+	{name: "native", title: "Weir, native", base: none, status: http.StatusOK, decorated: true,
+		wasm: nativeFile, filters: native(nil), counted: nativeAllowed},
+	{name: "native-bare", title: "Weir, native, `headers: []`", base: none, status: http.StatusOK,
+		wasm: nativeFile, filters: native(object{"headers": []string{}}), counted: nativeAllowed},
+	{name: "native-sync", title: "Weir, native, `sync_rate: 1`", base: none, status: http.StatusOK, decorated: true,
+		wasm: nativeFile, filters: native(object{"sync_rate": 1, "backend": object{"cluster": backendCluster}}),
+		services: []string{weirServe}, counted: nativeAllowed, called: "cluster." + backendCluster + ".upstream_rq_200"},
 	// What a rule can do besides, each in place of the header in the key, or beside it.
 	with("selects-host", "key `host`", object{"key": []any{"host"}}),
 	with("selects-path", "key `path_segment`", object{"key": []object{{"path_segment": 1}}}),
@@ -131,6 +131,8 @@ var variants = []*variant{
 
 var allowed = metric("allowed")
 
+const nativeAllowed = "dynamicmodulescustom.weir.requests_total.weir_namespace." + namespace + ".weir_rule." + ruleName + ".weir_outcome.allowed"
+
 // metric is the name that Envoy has for the requests of an outcome.
 func metric(outcome string) string {
 	return "wasmcustom.weir.weir_namespace=.=" + namespace + ";.;weir_rule=.=" + ruleName + ";.;weir_outcome=.=" + outcome + ";.;requests_total"
@@ -140,6 +142,7 @@ func metric(outcome string) string {
 func pluginFile(s *site) string  { return s.plugin }
 func nothingFile(s *site) string { return s.nothing }
 func floorFile(s *site) string   { return s.floor }
+func nativeFile(s *site) string  { return s.native }
 
 // rule counts for each x-user. More is merged into it.
 func rule(limit int, more object) object {
@@ -160,6 +163,21 @@ func weir(more object) func(*site) []object {
 			return nil // it is made of strings and numbers
 		}
 		return wasm(s.plugin, envoytest.Typed("google.protobuf.StringValue", object{"value": string(text)}))
+	}
+}
+
+// native is Weir as a dynamic module.
+func native(more object) func(*site) []object {
+	return func(s *site) []object {
+		text, err := json.Marshal(weirConfiguration(more))
+		if err != nil {
+			return nil // it is made of strings and numbers
+		}
+		return []object{{"name": "native", "typed_config": envoytest.Typed("envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter", object{
+			"dynamic_module_config": object{"module": object{"local": object{"filename": s.native}}, "do_not_close": true},
+			"filter_name":           "bench",
+			"filter_config":         envoytest.Typed("google.protobuf.StringValue", object{"value": string(text)}),
+		})}}
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/internal/wire"
 )
@@ -132,15 +131,4 @@ func (b *counterBackend) nodes(p *wire.Push) (nodes uint64, err error) {
 	}
 	b.joined[p.Node] = joining{at: b.clock.now, nodes: nodes}
 	return nodes, nil
-}
-
-// sum is what the backend has of a namespace's counters at the clock's time, all windows together.
-func (b *counterBackend) sum(namespace string) (hits int64, err error) {
-	err = b.store.Counters(context.Background(), namespace, nil, func(c store.LimitCounter) error {
-		for _, w := range c.Windows {
-			hits += w.Hits
-		}
-		return nil
-	})
-	return hits, err
 }

@@ -1,8 +1,7 @@
 // Command overshoot measures how much of a limit many nodes admit together. It runs the plugin's own engine on simulated nodes, and the
 // backend's own code behind a simulated network, under a virtual clock; beside it periodic synchronisation as others do it, a fixed
-// share for each node, and one limiter that sees every request. It prints tables, and keeps README.md, the plots, the list of all
-// trials and the tests' tables beside it up to date. With -check it writes nothing, and fails if these aren't what it would have
-// written.
+// share for each node, and one limiter that sees every request. It prints tables, and keeps README.md, the plots and the tests' tables
+// beside it up to date. With -check it writes nothing, and fails if these aren't what it would have written.
 package main
 
 import (
@@ -90,7 +89,6 @@ func run(dir string, check, few bool, only string) error {
 	if files["provision.svg"], err = provisionPlot(provision); err != nil {
 		return fmt.Errorf("plot provision: %w", err)
 	}
-	files["trials.txt"] = []byte(each(append(append(grid, extras...), conditions...)))
 	fast, err := tables(quick().trials(all))
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"weir/internal/store"
 	"weir/internal/wire"
 )
 
@@ -43,7 +45,7 @@ func TestReadme(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"(worst.svg)", "(share.svg)", "(provision.svg)", "(trials.txt)"} {
+	for _, want := range []string{"(worst.svg)", "(share.svg)", "(provision.svg)"} {
 		if !strings.Contains(string(readme), want) {
 			t.Errorf("README.md does not show %s", want)
 		}
@@ -212,6 +214,17 @@ func TestNothingIsLost(t *testing.T) {
 	if passed == 0 || sum != passed || w.backend.duplicates == 0 {
 		t.Errorf("%d passed, the backend has %d, and has seen %d pushes again", passed, sum, w.backend.duplicates)
 	}
+}
+
+// sum is what the backend has of a namespace's counters at the clock's time, all windows together.
+func (b *counterBackend) sum(namespace string) (hits int64, err error) {
+	err = b.store.Counters(context.Background(), namespace, nil, func(c store.LimitCounter) error {
+		for _, w := range c.Windows {
+			hits += w.Hits
+		}
+		return nil
+	})
+	return hits, err
 }
 
 // A population asks for what it should: nothing when nobody asks it for anything.

@@ -125,7 +125,7 @@ func (v *worker) request(key []byte) {
 		r, v.idle = v.idle[last], v.idle[:last]
 	} else {
 		r = &request{worker: v}
-		r.wait.Waiter = r
+		r.wait.Request = r
 	}
 	r.came = v.world.now
 	if v.node.HoldsHits() {
@@ -142,7 +142,7 @@ func (v *worker) request(key []byte) {
 	r.done(v.demands[:], v.now(), verdict)
 }
 
-// Decided implements node.Waiter.
+// Decided implements node.Request.
 func (r *request) Decided(demands []node.Demand, now int64, verdict counter.Verdict) {
 	w := r.worker.world
 	if !r.waits {

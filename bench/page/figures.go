@@ -18,9 +18,6 @@ func SpreadOf(values []float64) Spread {
 	return Spread{Median: quantile(values, 0.5), Low: quantile(values, 0.1), High: quantile(values, 0.9)}
 }
 
-// Median is the middle one of some values, at least one.
-func Median(values []float64) float64 { return quantile(values, 0.5) }
-
 // quantile is the nearest of the values.
 func quantile(values []float64, q float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))

@@ -2,9 +2,9 @@
 // it can meanwhile, so that what is measured is the filter. Everything is bytes; nothing on the
 // path of a stream makes strings, and next to nothing makes garbage.
 //
-// What Envoy has and this host has not: bodies and trailers, queues, gRPC callouts, foreign
-// functions, several root contexts in a VM, several VMs in a process. Header names are compared as
-// they are, so filters use lower case.
+// What Envoy has and this host has not: bodies and trailers, callouts, streams that wait, queues,
+// foreign functions, several root contexts in a VM, several VMs in a process. Header names are
+// compared as they are, so filters use lower case.
 //
 // Import this module under a name of its own (host.js?weir) for each filter: then V8 keeps what it
 // learns of one filter's calls apart from the others'.
@@ -67,17 +67,6 @@ export class FakeClock {
   write(view, at) {
     view.setUint32(at, this.low, true);
     view.setUint32(at + 4, this.high, true);
-  }
-}
-
-/** The machine's time, to the nanosecond. */
-export class RealClock {
-  constructor() {
-    this.offset = BigInt(Date.now()) * 1000000n - process.hrtime.bigint();
-  }
-
-  write(view, at) {
-    view.setBigUint64(at, this.offset + process.hrtime.bigint(), true);
   }
 }
 
@@ -159,28 +148,12 @@ export class SharedData {
     return e;
   }
 
-  /** Sets a value from outside. */
-  put(key, value) {
-    this.set(key, 0, key.length, value, null, 0, value.length, 0);
-  }
-
   /** A copy of a key's value and its number; null if it has none. */
   read(key) {
     const e = this.get(key, 0, key.length);
     if (e === 0) return null;
     const at = 4 * (e + VALUE);
     return {value: this.memory.slice(at, at + this.words[e + LENGTH]), cas: this.words[e + CAS]};
-  }
-
-  /** Copies of all keys and values. */
-  list() {
-    return Array.from(this.places).filter(e => e !== 0).map(e => {
-      const key = 4 * (e + this.words[e + KEY]), value = 4 * (e + VALUE);
-      return {
-        key: this.memory.slice(key, key + this.words[e + KEY_LENGTH]),
-        value: this.memory.slice(value, value + this.words[e + LENGTH]),
-      };
-    });
   }
 
   grow() {
@@ -280,20 +253,6 @@ export function encodePairs(headers) {
   return out;
 }
 
-/** The reverse of encodePairs. */
-export function decodePairs(pairs) {
-  if (pairs.length === 0) return [];
-  const view = new DataView(pairs.buffer, pairs.byteOffset, pairs.byteLength);
-  const count = view.getUint32(0, true);
-  let at = 4 + 8 * count;
-  const take = length => {
-    at += length + 1;
-    return pairs.slice(at - length - 1, at - 1);
-  };
-  return Array.from({length: count}, (_, i) => ({
-    name: take(view.getUint32(4 + 8 * i, true)), value: take(view.getUint32(8 + 8 * i, true))}));
-}
-
 /** The upstream's response headers. */
 const upstreamHeaders = [[':status', '200'], ['content-type', 'application/json'], ['content-length', '1256'],
   ['date', 'Sat, 21 Nov 2026 12:00:00 GMT'], ['server', 'upstream']].map(([n, v]) => ({name: bytes(n), value: bytes(v)}));
@@ -303,15 +262,11 @@ const upstreamHeaders = [[':status', '200'], ['content-type', 'application/json'
  * the plugin refuses it.
  *
  * @param {WebAssembly.Module} module
- * @param {{configuration: Uint8Array, clock: FakeClock | RealClock, sharedData?: SharedData, count?: boolean, quiet?: boolean,
- *   plain?: boolean, properties?: {path: string, value: string}[],
- *   onCallout?: (callout: {id: number, cluster: string, headers: [string, string][], body: Uint8Array,
- *     timeoutMillis: number}) => boolean, onTickPeriod?: (millis: number) => void}} options
- *   count counts host calls, which costs time. plain makes strings of everything, as a host usually does. onCallout returns false to refuse a callout.
+ * @param {{configuration: Uint8Array, clock: FakeClock, properties?: {path: string, value: string}[]}} options
  */
 export function newVM(module, options) {
   const clock = options.clock;
-  const shared = options.sharedData ?? new SharedData();
+  const shared = new SharedData();
   const configuration = options.configuration;
   const properties = (options.properties ?? []).map(p => ({path: bytes(p.path), value: bytes(p.value)}));
   const rootID = 1;
@@ -319,14 +274,10 @@ export function newVM(module, options) {
   let memory, allocate;
   let u8 = new Uint8Array(0), words = new Int32Array(0), view = new DataView(new ArrayBuffer(0));
   let nextID = rootID + 1;
-  let own = null; // the stream whose callback runs
-  let current = null; // the stream that host calls act on
-  const idle = [], resumed = [], paused = new Map();
-  let replies = 0, streams = 0;
-  let calloutID = 0, answer = null;
-  const metrics = [], counts = {}, sizes = {gets: 0, getBytes: 0, sets: 0, setBytes: 0, keyBytes: 0};
-  let tickMillis = 0;
-  let last = null;
+  let current = null; // the stream whose callback runs
+  const idle = [];
+  let replies = 0;
+  const metrics = [];
   let seed = 1;
 
   // The memory's buffer is another one after it has grown, and the old one has no length any more.
@@ -366,7 +317,6 @@ export function newVM(module, options) {
   function readable(type) {
     if (type === 0) return current !== null && current.phase === PHASE_REQUEST ? current.request : null;
     if (type === 2) return current !== null && current.phase === PHASE_RESPONSE ? current.response.list() : null;
-    if (type === 6) return answer !== null ? answer.headers : null;
     return null;
   }
 
@@ -377,7 +327,7 @@ export function newVM(module, options) {
   const env = {
     proxy_log(level, at, length) {
       if (u8.length === 0) refresh();
-      if (!options.quiet && level >= 3) console.error(text(u8.slice(at, at + length)));
+      if (level >= 3) console.error(text(u8.slice(at, at + length)));
       return OK;
     },
     proxy_get_log_level(at) {
@@ -390,19 +340,13 @@ export function newVM(module, options) {
       clock.write(view, at);
       return OK;
     },
-    proxy_set_tick_period_milliseconds(millis) {
-      tickMillis = millis;
-      options.onTickPeriod?.(millis);
-      return OK;
-    },
+    proxy_set_tick_period_milliseconds() { return OK; },
     proxy_get_buffer_bytes(type, start, size, dataAt, lengthAt) {
       if (u8.length === 0) refresh();
-      const buffer = type === 7 ? configuration : type === 4 && answer !== null ? answer.body : null;
-      if (buffer === null) return NOT_FOUND;
-      if (start >>> 0 > buffer.length) return BAD_ARGUMENT;
-      return give(buffer.subarray(start, Math.min(start + (size >>> 0), buffer.length)), dataAt, lengthAt);
+      if (type !== 7) return NOT_FOUND;
+      if (start >>> 0 > configuration.length) return BAD_ARGUMENT;
+      return give(configuration.subarray(start, Math.min(start + (size >>> 0), configuration.length)), dataAt, lengthAt);
     },
-    proxy_set_buffer_bytes() { return NOT_FOUND; }, // there are no bodies
     proxy_get_header_map_value(type, nameAt, nameLength, dataAt, lengthAt) {
       if (u8.length === 0) refresh();
       if (type === 0 && current !== null && current.phase === PHASE_REQUEST) {
@@ -418,17 +362,6 @@ export function newVM(module, options) {
       if (u8.length === 0) refresh();
       const headers = readable(type);
       return headers === null ? BAD_ARGUMENT : give(encodePairs(headers), dataAt, lengthAt);
-    },
-    proxy_set_header_map_pairs(type, at, length) {
-      if (u8.length === 0) refresh();
-      const headers = writable(type);
-      if (headers === null) return BAD_ARGUMENT;
-      headers.length = 0;
-      headers.touched = true;
-      for (const h of decodePairs(u8.subarray(at, at + length))) {
-        headers.add(h.name, 0, h.name.length, h.value, 0, h.value.length);
-      }
-      return OK;
     },
     proxy_replace_header_map_value(type, nameAt, nameLength, valueAt, valueLength) {
       if (u8.length === 0) refresh();
@@ -465,7 +398,6 @@ export function newVM(module, options) {
       copy(r.memory, r.bodyEnd, u8, pairsAt, pairsLength);
       r.end = size;
       replies++;
-      if (current !== own && current.paused) resume(current);
       return OK;
     },
     proxy_get_property(pathAt, pathLength, dataAt, lengthAt) {
@@ -492,32 +424,7 @@ export function newVM(module, options) {
       if (u8.length === 0) refresh();
       return shared.set(u8, keyAt, keyLength, u8, words, valueAt, valueLength, cas);
     },
-    proxy_set_effective_context(id) {
-      const stream = own !== null && own.id === id ? own : paused.get(id) ?? null;
-      if (stream === null && id !== rootID) return BAD_ARGUMENT;
-      current = stream;
-      return OK;
-    },
-    proxy_continue_stream(type) {
-      if (type !== 0 && type !== 1) return BAD_ARGUMENT;
-      if (current === null) return BAD_ARGUMENT;
-      if (current.paused) resume(current);
-      return OK;
-    },
-    proxy_http_call(clusterAt, clusterLength, headersAt, headersLength, bodyAt, bodyLength, _trailersAt, _trailersLength,
-      timeoutMillis, idAt) {
-      if (u8.length === 0) refresh();
-      const headers = decodePairs(u8.slice(headersAt, headersAt + headersLength)).map(h => [text(h.name), text(h.value)]);
-      const callout = {
-        id: ++calloutID, cluster: text(u8.slice(clusterAt, clusterAt + clusterLength)), headers,
-        body: u8.slice(bodyAt, bodyAt + bodyLength), timeoutMillis,
-      };
-      const names = headers.map(([name]) => name);
-      if (!names.includes(':method') || !names.includes(':path') || !names.includes(':authority') ||
-        !options.onCallout?.(callout)) return BAD_ARGUMENT;
-      view.setUint32(idAt, callout.id, true);
-      return OK;
-    },
+    proxy_set_effective_context(id) { return id === (current?.id ?? rootID) ? OK : BAD_ARGUMENT; },
     proxy_define_metric(_kind, nameAt, nameLength, idAt) {
       if (u8.length === 0) refresh();
       const name = text(u8.slice(nameAt, nameAt + nameLength));
@@ -562,7 +469,7 @@ export function newVM(module, options) {
       let written = 0;
       for (let i = 0; i < count; i++) {
         const at = view.getUint32(vectorsAt + 8 * i, true), length = view.getUint32(vectorsAt + 8 * i + 4, true);
-        if (!options.quiet) process.stderr.write(u8.slice(at, at + length));
+        process.stderr.write(u8.slice(at, at + length));
         written += length;
       }
       view.setUint32(writtenAt, written, true);
@@ -593,64 +500,6 @@ export function newVM(module, options) {
     return 0;
   }
 
-  /**
-   * The calls of a stream as a host has them that makes strings and objects of everything, which
-   * most do, and Envoy in C++. Shared data is its own.
-   */
-  function plainCalls() {
-    const map = new Map();
-    let writes = 0;
-    const bytesAt = (at, length) => new Uint8Array(memory.buffer, at, length);
-    const textAt = (at, length) => decoder.decode(bytesAt(at, length));
-    // Keys of shared data are bytes, not text.
-    const keyAt = (at, length) => Buffer.from(memory.buffer, at, length).latin1Slice();
-    const give = (value, dataAt, lengthAt) => {
-      const at = allocate(value.length);
-      bytesAt(at, value.length).set(value);
-      const view = new DataView(memory.buffer);
-      view.setUint32(dataAt, at, true);
-      view.setUint32(lengthAt, value.length, true);
-      return OK;
-    };
-    for (const {key, value} of shared.list()) map.set(Buffer.from(key).latin1Slice(), {value, cas: ++writes});
-    return {
-      proxy_get_header_map_value(type, nameAt, nameLength, dataAt, lengthAt) {
-        const name = textAt(nameAt, nameLength);
-        const h = readable(type)?.find(h => (h.text ??= text(h.name)) === name);
-        return h === undefined ? NOT_FOUND : give(h.value, dataAt, lengthAt);
-      },
-      proxy_replace_header_map_value(type, nameAt, nameLength, valueAt, valueLength) {
-        if (writable(type) === null) return BAD_ARGUMENT;
-        (current.plainResponse ??= new Map()).set(textAt(nameAt, nameLength), textAt(valueAt, valueLength));
-        return OK;
-      },
-      proxy_send_local_response(status, detailsAt, detailsLength, bodyAt, bodyLength, pairsAt, pairsLength) {
-        if (current.replied) return BAD_ARGUMENT;
-        current.replied = true;
-        replies++;
-        current.plainReply = {
-          status, details: textAt(detailsAt, detailsLength), body: textAt(bodyAt, bodyLength),
-          headers: decodePairs(bytesAt(pairsAt, pairsLength)).map(h => [text(h.name), text(h.value)]),
-        };
-        return OK;
-      },
-      proxy_get_shared_data(at, length, dataAt, lengthAt, casAt) {
-        const e = map.get(keyAt(at, length));
-        if (e === undefined) return NOT_FOUND;
-        give(e.value, dataAt, lengthAt);
-        new DataView(memory.buffer).setUint32(casAt, e.cas, true);
-        return OK;
-      },
-      proxy_set_shared_data(at, length, valueAt, valueLength, cas) {
-        const key = keyAt(at, length), e = map.get(key);
-        if (e !== undefined && cas !== 0 && cas !== e.cas) return CAS_MISMATCH;
-        map.set(key, {value: bytesAt(valueAt, valueLength).slice(), cas: ++writes});
-        return OK;
-      },
-    };
-  }
-
-  if (options.plain) Object.assign(env, plainCalls());
   const imports = {env: {}, wasi_snapshot_preview1: {}};
   for (const {module: from, name} of WebAssembly.Module.imports(module)) {
     const call = (from === 'env' ? env : wasi)[name] ?? (() => {
@@ -658,24 +507,7 @@ export function newVM(module, options) {
       return UNIMPLEMENTED;
     });
     imports[from] ??= {};
-    imports[from][name] = options.count ? counting(name, call) : call;
-  }
-
-  function counting(name, call) {
-    counts[name] = 0;
-    return (...args) => {
-      counts[name]++;
-      const result = call(...args);
-      if (name === 'proxy_get_shared_data') {
-        sizes.gets++;
-        sizes.keyBytes += args[1];
-        if (result === OK) sizes.getBytes += view.getUint32(args[3], true);
-      } else if (name === 'proxy_set_shared_data') {
-        sizes.sets++;
-        sizes.setBytes += args[3];
-      }
-      return result;
-    };
+    imports[from][name] = call;
   }
 
   const instance = new WebAssembly.Instance(module, imports);
@@ -695,13 +527,13 @@ export function newVM(module, options) {
 
   function newStream() {
     return {
-      id: 0, phase: 0, request: null, response: new ResponseHeaders(), paused: false, replied: false,
+      id: 0, phase: 0, request: null, response: new ResponseHeaders(), replied: false,
       reply: {status: 0, memory: new Uint8Array(1024), detailsEnd: 0, bodyEnd: 0, end: 0},
     };
   }
 
   /**
-   * Drives a stream to its end, or to where the filter pauses it.
+   * Drives a stream to its end.
    *
    * @param {{name: Uint8Array, value: Uint8Array}[]} request the request's headers
    */
@@ -709,25 +541,14 @@ export function newVM(module, options) {
     const s = idle.length > 0 ? idle.pop() : newStream();
     s.id = nextID;
     nextID = nextID + 1 | 0;
-    own = current = s;
+    current = s;
     s.phase = 0;
-    s.replied = s.paused = false;
+    s.replied = false;
     onCreate(s.id, rootID);
     s.request = request;
     s.phase = PHASE_REQUEST;
-    if (onRequest(s.id, request.length, 1) !== CONTINUE && !s.replied) {
-      s.paused = true;
-      paused.set(s.id, s);
-      own = current = null;
-    } else {
-      respond(s);
-    }
-    if (resumed.length > 0) drain();
-  }
-
-  /** Drives a stream from its response to its end. A local reply runs the response phase too. */
-  function respond(s) {
-    own = current = s;
+    if (onRequest(s.id, request.length, 1) !== CONTINUE && !s.replied) throw new Error('the plugin has a request wait');
+    // A local reply runs the response phase too.
     s.phase = PHASE_RESPONSE;
     s.response.begin(upstreamHeaders);
     if (onResponse !== undefined) onResponse(s.id, s.response.length, 0);
@@ -735,63 +556,14 @@ export function newVM(module, options) {
     if (onLog !== undefined) onLog(s.id);
     onDone(s.id);
     if (onDelete !== undefined) onDelete(s.id);
-    own = current = null;
+    current = null;
     idle.push(s);
-    last = s;
-    streams++;
-  }
-
-  function resume(s) {
-    s.paused = false;
-    paused.delete(s.id);
-    resumed.push(s);
-  }
-
-  /** Lets streams go on that a callback has resumed. */
-  function drain() {
-    while (resumed.length > 0) respond(resumed.shift());
   }
 
   return {
     stream,
-    tick() {
-      current = null;
-      x.proxy_on_tick?.(rootID);
-      drain();
-    },
-    /** Ends the root context, and reports whether it is done at once. If not it goes on to tick. */
-    done() {
-      current = null;
-      return Boolean(onDone(rootID));
-    },
-    /** Delivers the answer of a callout; null if there is none. */
-    answer(id, response) {
-      current = null;
-      answer = response ?? {headers: [], body: new Uint8Array()};
-      x.proxy_on_http_call_response(rootID, id, answer.headers.length, answer.body.length, 0);
-      answer = null;
-      drain();
-    },
-    counts, sizes, metrics, sharedData: shared,
+    tick() { x.proxy_on_tick?.(rootID); },
     get replies() { return replies; },
-    get streams() { return streams; },
-    get waiting() { return paused.size; },
-    get tickMillis() { return tickMillis; },
-    get memoryBytes() { return memory.buffer.byteLength; },
-    /**
-     * What the last stream that ended got: headers that the filter added to the upstream's, and its
-     * reply, or null.
-     */
-    last() {
-      const r = last.reply;
-      return {
-        headers: last.response.list().slice(upstreamHeaders.length),
-        reply: last.replied ? {
-          status: r.status, details: r.memory.slice(0, r.detailsEnd), body: r.memory.slice(r.detailsEnd, r.bodyEnd),
-          pairs: r.memory.slice(r.bodyEnd, r.end),
-        } : null,
-      };
-    },
   };
 }
 

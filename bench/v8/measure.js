@@ -1,73 +1,66 @@
-// Measures the scenarios of one group in this process, and prints the figures as JSON.
+// Measures what whole streams take on this machine's V8, of one build of the plugin or of several in
+// turns, and prints a table.
 //
-//   node measure.js PLUGIN.wasm GOFLOOR.wasm GROUP [ROUNDS] [--plain]
+//   node measure.js PLUGIN.wasm [OTHER.wasm…] [--only NAME] [--rounds N]
 
-import {readFileSync} from 'node:fs';
 import {parseArgs} from 'node:util';
-import {subjects} from './subjects.js';
-import {groups} from './scenarios.js';
-import {median, quantile} from './statistics.js';
+import {readModule, start} from './plugin.js';
+import {named} from './scenarios.js';
 
-const {positionals: [plugin, goFloor, name, roundsText = '41'], values: {plain}} = parseArgs({
-  allowPositionals: true, options: {plain: {type: 'boolean', default: false}},
+const {positionals: files, values: {only, rounds}} = parseArgs({
+  allowPositionals: true, options: {only: {type: 'string', default: ''}, rounds: {type: 'string', default: '41'}},
 });
-const group = groups.find(g => g[0] === name);
-const rounds = Number(roundsText);
 const blockNanos = 7e6, warmupNanos = 1.5e9;
 
-const now = () => Number(process.hrtime.bigint());
-
-/** Nanoseconds that count streams take. */
-function time(subject, count) {
-  const start = now();
-  subject.run(count);
-  return now() - start;
+/** The nearest of some values. */
+function quantile(values, q) {
+  const sorted = Float64Array.from(values).sort();
+  return sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))];
 }
 
-const all = await subjects(readFileSync(plugin), readFileSync(goFloor), group, plain);
-const everything = all.flatMap(s => [s.weir, s.floor, s.nothing, ...(s.goFloor ? [s.goFloor] : [])]);
-
-for (let spent = 0; spent < warmupNanos;) for (const s of everything) spent += time(s, 500) / everything.length;
-for (const s of everything) {
-  const each = Math.min(...Array.from({length: 9}, () => time(s, 500) / 500));
-  s.block = Math.max(1, Math.round(blockNanos / each));
+/** Nanoseconds that each of count streams takes. */
+function time(vm, count) {
+  const begin = process.hrtime.bigint();
+  vm.run(count);
+  return Number(process.hrtime.bigint() - begin) / count;
 }
-// Rounds in which the machine gave the processor to something else say little. They are made again,
-// though not for ever, and count only if there are hardly any others.
-const preemptions = () => process.resourceUsage().involuntaryContextSwitches;
-const fewest = 9;
-const clean = [], disturbed = [];
-while (clean.length < rounds && clean.length + disturbed.length < 6 * rounds) {
-  const before = preemptions();
-  const start = clean.length + disturbed.length;
-  for (let i = 0; i < everything.length; i++) {
+
+/** The times of a stream in each round, of each module. */
+async function measure(modules, name) {
+  const vms = await Promise.all(modules.map(m => start(m.module, name)));
+  for (const begin = process.hrtime.bigint(); Number(process.hrtime.bigint() - begin) < warmupNanos * vms.length;) {
+    for (const vm of vms) vm.run(500);
+  }
+  const blocks = vms.map(vm => Math.max(1, Math.round(blockNanos / time(vm, 5000))));
+  // Rounds in which the machine gave the processor to something else say little. They count only if
+  // there are hardly any others.
+  const preemptions = () => process.resourceUsage().involuntaryContextSwitches;
+  const clean = [], disturbed = [];
+  for (let i = 0; clean.length < rounds && i < 6 * rounds; i++) {
+    const before = preemptions(), taken = [];
     // Another one begins each round, so that nobody always comes after the same.
-    const s = everything[(i + start) % everything.length];
-    s.latest = time(s, s.block) / s.block;
+    for (let j = 0; j < vms.length; j++) {
+      const at = (i + j) % vms.length;
+      taken[at] = time(vms[at], blocks[at]);
+    }
+    for (const vm of vms) vm.tick();
+    (preemptions() === before ? clean : disturbed).push(taken);
   }
-  for (const s of all) {
-    s.check();
-    s.weir.vm.tick();
-  }
-  (preemptions() === before ? clean : disturbed).push(everything.map(s => s.latest));
+  const counted = clean.length >= 9 ? clean : [...clean, ...disturbed];
+  return modules.map((_, at) => counted.map(round => round[at]));
 }
-const counted = clean.length >= fewest ? clean : [...clean, ...disturbed];
-everything.forEach((s, i) => { s.nanos = counted.map(round => round[i]); });
 
-const spread = values => ({median: median(values), low: quantile(values, 0.1), high: quantile(values, 0.9)});
-const pairs = (a, b, f) => a.nanos.map((x, i) => f(x, b.nanos[i]));
-
-process.stdout.write(JSON.stringify(all.map((s, i) => ({
-  name: s.name,
-  title: s.title,
-  ratio: spread(pairs(s.weir, s.floor, (a, b) => a / b)),
-  moreNanos: spread(pairs(s.weir, s.floor, (a, b) => a - b)),
-  ...(s.goFloor ? {goRatio: spread(pairs(s.goFloor, s.floor, (a, b) => a / b))} : {}),
-  nanos: {weir: median(s.weir.nanos), floor: median(s.floor.nanos), nothing: median(s.nothing.nanos)},
-  // The time of the group's other scenarios relative to the first, which ran in turns with them.
-  ...(i > 0 ? {toFirst: {name: all[0].name, ...spread(pairs(s.weir, all[0].weir, (a, b) => a / b))}} : {}),
-  calls: s.calls,
-  floorCalls: s.floorCalls,
-  pageBytes: s.pageBytes,
-  rounds: counted.length, disturbed: disturbed.length,
-}))));
+if (files.length === 0) throw new Error('want PLUGIN.wasm');
+const modules = files.map(readModule);
+for (const {build} of modules) console.log(build);
+console.log(`\n${'ns of a stream: median, 10–90 %'.padEnd(32)}${modules.map((_, i) => i === 0 ? '' : '   times the first, 10–90 %').join('')}`);
+const spread = (values, digits) => [0.5, 0.1, 0.9].map(q => quantile(values, q).toFixed(digits));
+for (const name of named(only)) {
+  const taken = await measure(modules, name);
+  const cells = taken.map((nanos, i) => {
+    const [middle, low, high] = spread(nanos, 0);
+    const ratio = spread(nanos.map((n, round) => n / taken[0][round]), 2);
+    return `${middle.padStart(7)} ${`${low}–${high}`.padStart(11)}${i === 0 ? '' : `  ${ratio[0]} (${ratio[1]}–${ratio[2]})`}`;
+  });
+  console.log(name.padEnd(32) + cells.join('  '));
+}

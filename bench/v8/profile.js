@@ -3,24 +3,25 @@
 //
 //   node profile.js PLUGIN.wasm SCENARIO [SECONDS] [--cpuprofile FILE]
 //
-// The plugin needs its names: build it without -ldflags=-s.
+// The plugin needs its names: make dist/weir-names.wasm.
 
-import {readFileSync, writeFileSync} from 'node:fs';
+import {writeFileSync} from 'node:fs';
 import {Session} from 'node:inspector/promises';
 import {parseArgs} from 'node:util';
-import {startPlugin} from './subjects.js';
-import {scenarios} from './scenarios.js';
+import {readModule, start} from './plugin.js';
+import {named} from './scenarios.js';
 
 const {positionals: [plugin, name, seconds = '5'], values: {cpuprofile}} = parseArgs({
   allowPositionals: true, options: {cpuprofile: {type: 'string'}},
 });
-if (scenarios[name] === undefined) throw new Error(`want one of ${Object.keys(scenarios).map(n => `"${n}"`).join(', ')}`);
-const {vm, run} = await startPlugin(new WebAssembly.Module(readFileSync(plugin)), scenarios[name], {});
-const runFor = nanos => {
-  const start = process.hrtime.bigint(), before = vm.streams;
-  while (Number(process.hrtime.bigint() - start) < nanos) run(1000);
-  return Number(process.hrtime.bigint() - start) / (vm.streams - before);
-};
+const {module, build} = readModule(plugin);
+const vm = await start(module, named(name)[0]);
+function runFor(nanos) {
+  const begin = process.hrtime.bigint();
+  let streams = 0;
+  for (; Number(process.hrtime.bigint() - begin) < nanos; streams += 1000) vm.run(1000);
+  return Number(process.hrtime.bigint() - begin) / streams;
+}
 runFor(2e9);
 
 const session = new Session();
@@ -59,7 +60,7 @@ function describe({functionName, url}) {
 
 const share = t => `${(100 * t / all).toFixed(1).padStart(5)} %  ${(each * t / all).toFixed(0).padStart(6)} ns`;
 const sorted = map => [...map].sort((a, b) => b[1] - a[1]);
-console.log(`${name}: ${each.toFixed(0)} ns for each stream, while profiled`);
+console.log(`${build}\n${name}: ${each.toFixed(0)} ns for each stream, while profiled`);
 console.log('\nby package');
 for (const [part, t] of sorted(parts)) console.log(`${share(t)}  ${part}`);
 console.log('\nby function, without and with what it calls');

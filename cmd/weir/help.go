@@ -39,18 +39,21 @@ Environment:
   WEIR_STORE  what --store says, unless that or --store-file is given
 `},
 		{name: "serve", summary: "run the counter backend that proxies share", run: serve, help: `
-Run as many as you like on one store. Beyond the loopback range it does not start without a token or
-clients' certificates, unless it is told --insecure.
+Run as many as you like on one store, or one with --store file:PATH, which needs no database. Beyond
+the loopback range it does not start without a token or clients' certificates, unless it is told
+--insecure.
 
   weir serve
+  weir serve --store file:/var/lib/weir/weir.db
   WEIR_TOKEN=change-me weir serve --listen 0.0.0.0:9180 --store redis://redis:6379
   weir serve --token-file tokens --ui 127.0.0.1:9181
   weir serve --rate-limit-service 127.0.0.1:8081 --descriptors limits.yaml
   weir serve --listen :9180 --token-file tokens --store-file store --tls-cert tls.crt --tls-key tls.key
 
 It answers GET /readyz with 200 while the store takes hits and with 503 otherwise, /livez with 200 as
-long as it runs, and /metrics for Prometheus. It starts, and goes on, while its store is away: /readyz
-and the log say so. After SIGTERM it lets requests under way finish for up to 10 seconds.
+long as it runs, and /metrics for Prometheus. It starts, and goes on, while its store is away or its
+disk is full: /readyz and the log say so. After SIGTERM it lets requests under way finish for up to 10
+seconds.
 
 Environment:
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"weir/internal/store"
+	"weir/internal/store/file"
 	"weir/internal/store/memory"
 	"weir/internal/store/open"
 )
@@ -20,7 +21,7 @@ type storeFlags struct {
 	// url is what is given, and name what resolve makes of it.
 	url  secret
 	name string
-	// maxCounters bounds a store in memory, which has its own bound if it is 0.
+	// maxCounters bounds a store in memory or in a file, which has its own bound if it is 0.
 	maxCounters int
 }
 
@@ -30,7 +31,7 @@ const mostCounters = 1 << 30
 // define adds --store and --store-file.
 func (f *storeFlags) define(flags *flag.FlagSet) {
 	f.url.define(flags, "store",
-		"where the counters are kept: `memory`, or the URL of a store: redis://…, rediss://…, redis+cluster://… or postgres://…; "+
+		"where the counters are kept: `memory`, file:PATH, or the URL of a store: redis://…, rediss://…, redis+cluster://… or postgres://…; "+
 			"one with a password is better given as WEIR_STORE or in a file, which other users can't see (default memory)",
 		"`file` with what --store would say")
 }
@@ -45,7 +46,7 @@ func (f *storeFlags) resolve(env environment) (err error) {
 
 // boundFlag adds --max-counters.
 func (f *storeFlags) boundFlag(flags *flag.FlagSet) {
-	usage := fmt.Sprintf("keep `N` counters at most, in --store memory only; when it is full, those make room that used the least of their limits (default %d)", memory.DefaultMaxCounters)
+	usage := fmt.Sprintf("keep `N` counters at most, in --store memory or file:PATH only; when it is full, those make room that used the least of their limits (default %d)", memory.DefaultMaxCounters)
 	flags.Func("max-counters", usage, func(text string) error {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 || n > mostCounters {
@@ -56,9 +57,9 @@ func (f *storeFlags) boundFlag(flags *flag.FlagSet) {
 	})
 }
 
-// kind is what kind of store it is. What comes before :// is no secret.
+// kind is what kind of store it is. What comes before the colon is no secret.
 func (f *storeFlags) kind() string {
-	kind, _, _ := strings.Cut(f.name, "://")
+	kind, _, _ := strings.Cut(f.name, ":")
 	return kind
 }
 
@@ -68,12 +69,16 @@ type openStore struct {
 	io.Closer
 }
 
-// open opens the store, which need not be there yet. Errors wrap [errUsage].
+// open opens the store, whose server need not be there yet. Errors wrap [errUsage], except those that
+// a file's state makes.
 func (f storeFlags) open() (openStore, error) {
 	s, closer, err := open.Store(f.name, open.Options{MaxCounters: f.maxCounters})
+	var unfit *file.Error
 	switch {
 	case errors.Is(err, open.ErrUnbounded):
-		return openStore{}, fmt.Errorf("%w: --max-counters: want it with --store memory only", errUsage)
+		return openStore{}, fmt.Errorf("%w: --max-counters: want it with --store memory or file:PATH only", errUsage)
+	case errors.As(err, &unfit):
+		return openStore{}, fmt.Errorf("--store: %w", err)
 	case err != nil:
 		return openStore{}, fmt.Errorf("%w: --store: %w", errUsage, err)
 	}

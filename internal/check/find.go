@@ -59,6 +59,7 @@ func isConfiguration(n *node) bool {
 
 const (
 	typeWasm         = "envoy.extensions.filters.http.wasm.v3.Wasm"
+	typeModule       = "envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter"
 	typeStringValue  = "google.protobuf.StringValue"
 	typeBytesValue   = "google.protobuf.BytesValue"
 	typeStruct       = "google.protobuf.Struct"
@@ -78,6 +79,8 @@ func (f *finder) walk(n *node) {
 	switch name := typeOf(n.get("@type")); {
 	case name == typeWasm:
 		f.envoy(n.get("config"), n)
+	case name == typeModule:
+		f.module(n)
 	case strings.HasSuffix(name, suffixTypeStruct) && typeOf(n.get("type_url")) == typeWasm:
 		f.envoy(n.get("value", "config"), n)
 	case n.get("kind").string() == "WasmPlugin" && group == "extensions.istio.io":
@@ -132,14 +135,34 @@ func (f *finder) envoy(n, filter *node) {
 	if policy := n.get("failure_policy"); policy.string() == "FAIL_OPEN" {
 		p.unlimited, p.unlimitedPath = policy, "failure_policy"
 	}
-	configuration, problem := n.get("configuration"), ""
+	if n == nil {
+		f.add(p, module, filter, "missing config")
+		return
+	}
+	f.any(p, module, n, "configuration")
+}
+
+// module reads a dynamic module's filter. Its name has the vm_id, and the failure policy behind it.
+func (f *finder) module(n *node) {
+	library := n.get("dynamic_module_config")
+	module := library.get("module", "local", "filename").string()
+	if module == "" {
+		module = library.get("name").string()
+	}
+	p := plugin{vm: n.get("filter_name"), filters: f.filters}
+	if _, policy, _ := strings.Cut(p.vm.string(), "?"); policy == "failure_policy=FAIL_OPEN" {
+		p.unlimited, p.unlimitedPath = p.vm, "filter_name"
+	}
+	f.any(p, module, n, "filter_config")
+}
+
+// any reads what Envoy has in a field of type Any, and gives the plugin the text of.
+func (f *finder) any(p plugin, module string, in *node, field string) {
+	configuration, problem := in.get(field), ""
 	value := configuration.get("value")
 	switch kind := typeOf(configuration.get("@type")); {
 	case configuration == nil:
-		configuration, problem = n, "missing configuration"
-		if n == nil {
-			configuration, problem = filter, "missing config"
-		}
+		configuration, problem = in, "missing "+field
 	case kind == typeStringValue && value != nil && value.kind == kindString:
 		p.document = asString(f.file, value)
 	case kind == typeBytesValue && value != nil && value.kind == kindString:

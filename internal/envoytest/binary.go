@@ -75,9 +75,6 @@ func versionOf(file string) (string, error) {
 	return string(match[1]), nil
 }
 
-// AtLeast reports whether the version is the given one or a newer one.
-func (b Binary) AtLeast(version string) bool { return compareVersions(b.Version, version) >= 0 }
-
 func compareVersions(a, b string) int {
 	as, bs := strings.Split(a, "."), strings.Split(b, ".")
 	for i := range min(len(as), len(bs)) {

@@ -12,21 +12,13 @@ import (
 // Status is a host call's answer: proxy-wasm's WasmResult.
 type Status uint32
 
-// The statuses of the ABI.
+// The statuses of the ABI that are answered here.
 const (
-	StatusOK Status = iota
-	StatusNotFound
-	StatusBadArgument
-	StatusSerializationFailure
-	StatusParseFailure
-	StatusBadExpression
-	StatusInvalidMemoryAccess
-	StatusEmpty
-	StatusCasMismatch
-	StatusResultMismatch
-	StatusInternalFailure
-	StatusBrokenConnection
-	StatusUnimplemented
+	StatusOK                  Status = 0
+	StatusNotFound            Status = 1
+	StatusBadArgument         Status = 2
+	StatusInvalidMemoryAccess Status = 6
+	StatusCasMismatch         Status = 8
 )
 
 // Action is a stream callback's answer.
@@ -96,21 +88,17 @@ type hostcall struct {
 	early bool
 }
 
-// hostcalls is the ABI: what a guest can import from env. A suffix _ptr in a comment is an address
+// hostcalls is the part of the ABI that a guest can import from env. A suffix _ptr in a comment is an address
 // that the answer is written to; name, key, value … are (address, size) pairs.
 var hostcalls = []hostcall{
 	{"proxy_log", "iii", (*VM).proxyLog, true},                                    // level, message
-	{"proxy_get_log_level", "i", (*VM).proxyGetLogLevel, false},                   // level_ptr
 	{"proxy_get_current_time_nanoseconds", "i", (*VM).proxyGetCurrentTime, false}, // time_ptr
-	{"proxy_get_status", "iii", (*VM).proxyGetStatus, false},                      // code_ptr, message_ptr, size_ptr
 
 	{"proxy_set_tick_period_milliseconds", "i", (*VM).proxySetTickPeriod, false}, // milliseconds
 	{"proxy_set_effective_context", "i", (*VM).proxySetEffectiveContext, false},  // context
 	{"proxy_done", "", (*VM).proxyDone, false},
-	{"proxy_call_foreign_function", "iiiiii", (*VM).proxyCallForeignFunction, false}, // name, arguments, result_ptr, size_ptr
 
 	{"proxy_get_property", "iiii", (*VM).proxyGetProperty, false}, // path, value_ptr, size_ptr
-	{"proxy_set_property", "iiii", (*VM).proxySetProperty, false}, // path, value
 
 	{"proxy_get_header_map_value", "iiiii", (*VM).proxyGetHeaderMapValue, false},         // map, key, value_ptr, size_ptr
 	{"proxy_add_header_map_value", "iiiii", (*VM).proxyAddHeaderMapValue, false},         // map, key, value
@@ -118,10 +106,8 @@ var hostcalls = []hostcall{
 	{"proxy_remove_header_map_value", "iii", (*VM).proxyRemoveHeaderMapValue, false},     // map, key
 	{"proxy_get_header_map_pairs", "iii", (*VM).proxyGetHeaderMapPairs, false},           // map, pairs_ptr, size_ptr
 	{"proxy_set_header_map_pairs", "iii", (*VM).proxySetHeaderMapPairs, false},           // map, pairs
-	{"proxy_get_header_map_size", "ii", (*VM).proxyGetHeaderMapSize, false},              // map, size_ptr
 
 	{"proxy_get_buffer_bytes", "iiiii", (*VM).proxyGetBufferBytes, false}, // buffer, start, length, data_ptr, size_ptr
-	{"proxy_get_buffer_status", "iii", (*VM).proxyGetBufferStatus, false}, // buffer, length_ptr, flags_ptr
 	{"proxy_set_buffer_bytes", "iiiii", (*VM).proxySetBufferBytes, false}, // buffer, start, length, data
 	{"proxy_get_configuration", "ii", (*VM).proxyGetConfiguration, false}, // data_ptr, size_ptr (ABI 0.1.0)
 
@@ -130,21 +116,11 @@ var hostcalls = []hostcall{
 	{"proxy_close_stream", "i", (*VM).proxyCloseStream, false},                     // direction
 	{"proxy_continue_request", "", (*VM).proxyContinueRequest, false},              // (ABI 0.1.0)
 	{"proxy_continue_response", "", (*VM).proxyContinueResponse, false},            // (ABI 0.1.0)
-	{"proxy_clear_route_cache", "", (*VM).proxyClearRouteCache, false},
 
 	{"proxy_http_call", "iiiiiiiiii", (*VM).proxyHTTPCall, false}, // cluster, headers, body, trailers, timeout_ms, id_ptr
-	{"proxy_grpc_call", "iiiiiiiiiiii", (*VM).unimplemented, false},
-	{"proxy_grpc_stream", "iiiiiiiii", (*VM).unimplemented, false},
-	{"proxy_grpc_send", "iiii", (*VM).unimplemented, false},
-	{"proxy_grpc_cancel", "i", (*VM).unimplemented, false},
-	{"proxy_grpc_close", "i", (*VM).unimplemented, false},
 
-	{"proxy_get_shared_data", "iiiii", (*VM).proxyGetSharedData, false},           // key, value_ptr, size_ptr, cas_ptr
-	{"proxy_set_shared_data", "iiiii", (*VM).proxySetSharedData, false},           // key, value, cas
-	{"proxy_register_shared_queue", "iii", (*VM).proxyRegisterSharedQueue, false}, // name, queue_ptr
-	{"proxy_resolve_shared_queue", "iiiii", (*VM).proxyResolveSharedQueue, false}, // vm_id, name, queue_ptr
-	{"proxy_enqueue_shared_queue", "iii", (*VM).proxyEnqueueSharedQueue, false},   // queue, value
-	{"proxy_dequeue_shared_queue", "iii", (*VM).proxyDequeueSharedQueue, false},   // queue, value_ptr, size_ptr
+	{"proxy_get_shared_data", "iiiii", (*VM).proxyGetSharedData, false}, // key, value_ptr, size_ptr, cas_ptr
+	{"proxy_set_shared_data", "iiiii", (*VM).proxySetSharedData, false}, // key, value, cas
 
 	{"proxy_define_metric", "iiii", (*VM).proxyDefineMetric, false},     // kind, name, id_ptr
 	{"proxy_increment_metric", "iI", (*VM).proxyIncrementMetric, false}, // id, offset
@@ -179,8 +155,6 @@ func instantiateEnv(ctx context.Context, r wazero.Runtime) error {
 				stack[0] = uint64(h.call(vm, stack))
 			}), params, []api.ValueType{api.ValueTypeI32}).Export(h.name)
 	}
-	// Modules of the C++ SDK import it.
-	b.NewFunctionBuilder().WithFunc(func(uint32) {}).Export("emscripten_notify_memory_growth")
 	if _, err := b.Instantiate(ctx); err != nil {
 		return fmt.Errorf("instantiate env: %w", err)
 	}
@@ -195,7 +169,6 @@ const (
 	onVMStart
 	onConfigure
 	onTick
-	onQueueReady
 	onHTTPCallResponse
 	onRequestHeaders
 	onRequestBody
@@ -219,7 +192,6 @@ var callbacks = [callbackCount]struct {
 	onVMStart:          {"proxy_on_vm_start", 2, 1},           // root, configuration size
 	onConfigure:        {"proxy_on_configure", 2, 1},          // root, configuration size
 	onTick:             {"proxy_on_tick", 1, 0},               // root
-	onQueueReady:       {"proxy_on_queue_ready", 2, 0},        // root, queue
 	onHTTPCallResponse: {"proxy_on_http_call_response", 5, 0}, // root, id, headers, body size, trailers
 	onRequestHeaders:   {"proxy_on_request_headers", 3, 0},    // stream, headers, end of stream (not in ABI 0.1.0)
 	onRequestBody:      {"proxy_on_request_body", 3, 0},       // stream, size, end of stream

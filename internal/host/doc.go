@@ -5,7 +5,7 @@
 // does.
 //
 //   - The VM layer is single-threaded and deterministic: [Compile] a [Module] once, make a
-//     [Process] (what the VMs of one Envoy process share: shared data, queues, metrics, clusters,
+//     [Process] (what the VMs of one Envoy process share: shared data, metrics, clusters,
 //     the clock), start VMs with [Process.NewVM], give them configurations with [VM.NewRoot], and
 //     drive requests by hand with [Root.NewStream]. It starts no goroutine and reads no clock but
 //     the one it was given. Use it for tests that decide who runs when; the hook of
@@ -23,6 +23,7 @@
 // error that wraps [ErrFailed] and says which callback it was. The guest's pointers are checked;
 // the host keeps none of them after a host call.
 //
-// What Envoy has and this host has not: gRPC callouts (they answer Unimplemented), foreign
-// functions (NotFound), network filters, and TLS.
+// What Envoy has and this host has not: gRPC callouts, foreign functions, shared queues, properties
+// that a plugin sets, network filters, and TLS. A module that imports their host calls does not
+// start.
 package host

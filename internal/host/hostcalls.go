@@ -2,7 +2,6 @@ package host
 
 import (
 	"encoding/binary"
-	"log/slog"
 	"net"
 	"slices"
 	"strconv"
@@ -75,24 +74,8 @@ func (vm *VM) proxyLog(a args) Status {
 	return StatusOK
 }
 
-func (vm *VM) proxyGetLogLevel(a args) Status {
-	level := slices.IndexFunc(levels[:], func(l slog.Level) bool { return vm.config.Logger.Enabled(vm.ctx, l) })
-	if level < 0 {
-		level = len(levels) - 1
-	}
-	return vm.writeU32(a.u32(0), uint32(level))
-}
-
 func (vm *VM) proxyGetCurrentTime(a args) Status {
 	return vm.writeU64(a.u32(0), uint64(vm.process.clock()))
-}
-
-// proxyGetStatus tells of gRPC calls, which there are none of.
-func (vm *VM) proxyGetStatus(a args) Status {
-	if status := vm.writeU32(a.u32(0), 0); status != StatusOK {
-		return status
-	}
-	return give(vm, "", a.u32(1), a.u32(2))
 }
 
 // ---- contexts
@@ -129,17 +112,6 @@ func (vm *VM) proxyDone(args) Status {
 	return StatusOK
 }
 
-func (vm *VM) proxyCallForeignFunction(a args) Status {
-	for i := 0; i < 4; i += 2 {
-		if _, ok := vm.bytes(a.u32(i), a.u32(i+1)); !ok {
-			return StatusInvalidMemoryAccess
-		}
-	}
-	return StatusNotFound
-}
-
-func (vm *VM) unimplemented(args) Status { return StatusUnimplemented }
-
 // ---- properties
 
 func (vm *VM) proxyGetProperty(a args) Status {
@@ -152,26 +124,6 @@ func (vm *VM) proxyGetProperty(a args) Status {
 		return StatusNotFound
 	}
 	return give(vm, value, a.u32(2), a.u32(3))
-}
-
-func (vm *VM) proxySetProperty(a args) Status {
-	path, ok := vm.bytes(a.u32(0), a.u32(1))
-	if !ok {
-		return StatusInvalidMemoryAccess
-	}
-	value, ok := vm.bytes(a.u32(2), a.u32(3))
-	if !ok {
-		return StatusInvalidMemoryAccess
-	}
-	s := vm.scope.stream
-	if s == nil {
-		return StatusBadArgument
-	}
-	if s.properties == nil {
-		s.properties = map[string]string{}
-	}
-	s.properties[dotted(path)] = string(value)
-	return StatusOK
 }
 
 // dotted is a path of the ABI, whose parts are separated by zero bytes, in the form that users
@@ -199,9 +151,6 @@ func (vm *VM) property(path string) (string, bool) {
 	}
 	if s == nil {
 		return "", false
-	}
-	if v, ok := s.properties[path]; ok {
-		return v, true
 	}
 	if v, ok := s.info.Properties[path]; ok {
 		return v, true
@@ -380,18 +329,6 @@ func (vm *VM) proxySetHeaderMapPairs(a args) Status {
 	return StatusOK
 }
 
-func (vm *VM) proxyGetHeaderMapSize(a args) Status {
-	h, status := vm.headerMap(mapType(a.u32(0)))
-	if status != StatusOK {
-		return status
-	}
-	size := 0
-	for name, value := range h.All() {
-		size += len(name) + len(value)
-	}
-	return vm.writeU32(a.u32(1), uint32(size))
-}
-
 // pairs reads a header map that the guest has serialized.
 func (vm *VM) pairs(ptr, size uint32) (*Headers, Status) {
 	b, ok := vm.bytes(ptr, size)
@@ -437,25 +374,6 @@ func (vm *VM) proxyGetBufferBytes(a args) Status {
 		return StatusBadArgument
 	}
 	return give(vm, b[start:min(end, uint64(len(b)))], a.u32(3), a.u32(4))
-}
-
-func (vm *VM) proxyGetBufferStatus(a args) Status {
-	t := bufferType(a.u32(0))
-	b, status := vm.buffer(t)
-	if status != StatusOK {
-		return status
-	}
-	var end bool
-	switch s := vm.scope.stream; t {
-	case bufferRequestBody:
-		end = s.half[Request].end
-	case bufferResponseBody:
-		end = s.half[Response].end
-	}
-	if status := vm.writeU32(a.u32(1), uint32(len(b))); status != StatusOK {
-		return status
-	}
-	return vm.writeU32(a.u32(2), uint32(flag(end)))
 }
 
 // proxySetBufferBytes prepends to a body, replaces it, or appends to it; Envoy can't do more.
@@ -543,8 +461,6 @@ func (vm *VM) proxyCloseStream(a args) Status {
 	return StatusOK
 }
 
-func (vm *VM) proxyClearRouteCache(args) Status { return StatusOK }
-
 // ---- callouts
 
 func (vm *VM) proxyHTTPCall(a args) Status {
@@ -592,7 +508,7 @@ func (vm *VM) proxyHTTPCall(a args) Status {
 	return StatusOK
 }
 
-// ---- shared data and queues
+// ---- shared data
 
 func (vm *VM) proxyGetSharedData(a args) Status {
 	key, ok := vm.bytes(a.u32(0), a.u32(1))
@@ -627,49 +543,6 @@ func (vm *VM) proxySetSharedData(a args) Status {
 		(*hook)(SharedDataAccess{VM: vm, Set: true, Key: string(key)})
 	}
 	return vm.data.set(key, value, a.u32(4))
-}
-
-func (vm *VM) proxyRegisterSharedQueue(a args) Status {
-	name, ok := vm.bytes(a.u32(0), a.u32(1))
-	if !ok {
-		return StatusInvalidMemoryAccess
-	}
-	if vm.scope.root == nil {
-		return StatusBadArgument
-	}
-	return vm.writeU32(a.u32(2), vm.process.registerQueue(vm, vm.scope.root.id, string(name)))
-}
-
-func (vm *VM) proxyResolveSharedQueue(a args) Status {
-	vmID, ok := vm.bytes(a.u32(0), a.u32(1))
-	if !ok {
-		return StatusInvalidMemoryAccess
-	}
-	name, ok := vm.bytes(a.u32(2), a.u32(3))
-	if !ok {
-		return StatusInvalidMemoryAccess
-	}
-	token, ok := vm.process.resolveQueue(string(vmID), string(name))
-	if !ok {
-		return StatusNotFound
-	}
-	return vm.writeU32(a.u32(4), token)
-}
-
-func (vm *VM) proxyEnqueueSharedQueue(a args) Status {
-	value, ok := vm.bytes(a.u32(1), a.u32(2))
-	if !ok {
-		return StatusInvalidMemoryAccess
-	}
-	return vm.process.enqueue(a.u32(0), value)
-}
-
-func (vm *VM) proxyDequeueSharedQueue(a args) Status {
-	value, status := vm.process.dequeue(a.u32(0))
-	if status != StatusOK {
-		return status
-	}
-	return give(vm, value, a.u32(1), a.u32(2))
 }
 
 // ---- metrics

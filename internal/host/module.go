@@ -97,9 +97,6 @@ func checkSignature(f api.FunctionDefinition, params, results int) error {
 	return nil
 }
 
-// ABI is the newest known ABI version that the module exports, such as "0_2_1".
-func (m *Module) ABI() string { return m.abi }
-
 // Close frees the compiled code. All VMs must be closed before.
 func (m *Module) Close(ctx context.Context) error {
 	err := m.runtime.Close(ctx)

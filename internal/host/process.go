@@ -25,23 +25,21 @@ type ProcessConfig struct {
 
 // Process is what all VMs of one Envoy process share. It is safe for concurrent use.
 type Process struct {
-	nodeID  string
-	clock   Clock
-	metrics Metrics
-	hook    atomic.Pointer[SharedDataHook]
-
-	mu       sync.Mutex
+	nodeID   string
+	clock    Clock
 	clusters map[string]string
-	spaces   map[string]*space
-	numbers  sharedata.Numbers // of the writes to all spaces
-	queues   []*queue          // the queue with token t is queues[t-1]
+	metrics  Metrics
+	hook     atomic.Pointer[SharedDataHook]
+
+	mu      sync.Mutex
+	spaces  map[string]*space
+	numbers sharedata.Numbers // of the writes to all spaces
 }
 
 // A space is what the VMs with one vm_id have in common. It goes with the last of them.
 type space struct {
-	users  int
-	data   sharedata.Map
-	queues map[string]uint32 // name to token
+	users int
+	data  sharedata.Map
 }
 
 // NewProcess makes a process without VMs.
@@ -55,23 +53,11 @@ func NewProcess(config ProcessConfig) *Process {
 	if p.clock == nil {
 		p.clock = func() int64 { return time.Now().UnixMicro() * 1000 } // Envoy's has no more
 	}
-	if p.clusters == nil {
-		p.clusters = map[string]string{}
-	}
 	return p
-}
-
-// SetCluster adds a cluster, or changes its address (a base URL or host:port).
-func (p *Process) SetCluster(name, address string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.clusters[name] = address
 }
 
 // Cluster gives the address of a cluster.
 func (p *Process) Cluster(name string) (address string, ok bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	address, ok = p.clusters[name]
 	return address, ok
 }
@@ -85,7 +71,7 @@ func (p *Process) acquire(vmID string) (release func()) {
 	defer p.mu.Unlock()
 	s := p.spaces[vmID]
 	if s == nil {
-		s = &space{data: sharedata.Map{Numbers: &p.numbers}, queues: map[string]uint32{}}
+		s = &space{data: sharedata.Map{Numbers: &p.numbers}}
 		p.spaces[vmID] = s
 	}
 	s.users++
@@ -94,9 +80,6 @@ func (p *Process) acquire(vmID string) (release func()) {
 		defer p.mu.Unlock()
 		if s.users--; s.users > 0 {
 			return
-		}
-		for _, token := range s.queues {
-			p.queues[token-1] = nil
 		}
 		delete(p.spaces, vmID)
 	})

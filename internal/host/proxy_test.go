@@ -480,20 +480,6 @@ func TestProxyTick(t *testing.T) {
 	}
 }
 
-// A queue's reader is the worker that registered last.
-func TestProxyQueue(t *testing.T) {
-	p, base := serve(t, ProxyConfig{VMID: "vm", Workers: 2, Plugin: Plugin{Configuration: []byte("register q")}})
-	if r := get(t, client(t), base, "x-do", "enqueue vm q v"); r.header.Get("X-Plugin") != "0" {
-		t.Errorf("%+v", r)
-	}
-	until(func() bool { return p.Process().Metrics().Value("queue_v_0") == 1 })
-	p.Do(1, func(vm *VM, _ *Root) {
-		if n := vm.HostCalls()["proxy_dequeue_shared_queue"]; n != 1 {
-			t.Errorf("%d dequeues", n)
-		}
-	})
-}
-
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -108,15 +108,6 @@ func (vm *VM) newID() uint32 {
 	}
 }
 
-// ID is the context id.
-func (r *Root) ID() uint32 { return r.id }
-
-// TickPeriod is what the plugin set; 0 is no ticks.
-func (r *Root) TickPeriod() time.Duration { return r.period }
-
-// Closed says whether the guest has been told that the context is gone.
-func (r *Root) Closed() bool { return r.state == rootDeleted }
-
 // Streams is the number of streams that have not ended.
 func (r *Root) Streams() int { return r.streams }
 

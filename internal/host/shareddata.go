@@ -34,12 +34,6 @@ func (d SharedData) Get(key string) (value []byte, cas uint32, status Status) {
 	return d.get(nil, []byte(key))
 }
 
-// Set writes a value, by the rules of [sharedata.Map]: a wrong cas gets CasMismatch. BadArgument if
-// no VM has this vm_id.
-func (d SharedData) Set(key string, value []byte, cas uint32) Status {
-	return d.set([]byte(key), value, cas)
-}
-
 // Len is the number of keys.
 func (d SharedData) Len() int {
 	d.process.mu.Lock()

@@ -41,8 +41,6 @@ type Stream struct {
 	grpc    bool // the client wants gRPC's way of telling errors
 	head    bool // the method is HEAD
 	busy    bool // inside one of the owner's calls
-	// properties that the plugin set
-	properties map[string]string
 }
 
 type phase int
@@ -108,9 +106,6 @@ func (r *Root) NewStream(info StreamInfo) (*Stream, error) {
 	}
 	return s, nil
 }
-
-// ID is the context id.
-func (s *Stream) ID() uint32 { return s.id }
 
 // RequestHeaders starts the request phase. The plugin changes the headers in place.
 func (s *Stream) RequestHeaders(h *Headers, end bool) (Action, error) {

@@ -25,10 +25,10 @@ var (
 	ErrStopped = errors.New("stopped by the headers callback")
 )
 
-// VMConfig configures [Process.NewVM]. The functions are called on the VM's goroutine, except
-// OnQueueReady, and must not call into the VM.
+// VMConfig configures [Process.NewVM]. The functions are called on the VM's goroutine, and
+// must not call into the VM.
 type VMConfig struct {
-	// ID is the vm_id: VMs of a process with equal ids share data and queues.
+	// ID is the vm_id: VMs of a process with equal ids share data.
 	ID string
 	// Configuration is the VM configuration, which the plugin may read in proxy_on_vm_start.
 	Configuration []byte
@@ -42,10 +42,6 @@ type VMConfig struct {
 	OnCallout func(Callout)
 	// OnTickPeriod is told the tick period of a root context when it changes; 0 is no ticks.
 	OnTickPeriod func(root *Root, period time.Duration)
-	// OnQueueReady is told that a shared queue which this VM registered has something; the owner
-	// then calls [VM.QueueReady]. It runs on the goroutine of the VM that wrote, so it must be safe
-	// for concurrent use.
-	OnQueueReady func(root, queue uint32)
 }
 
 // VM is one instance of a plugin. It belongs to one goroutine at a time.
@@ -228,35 +224,12 @@ func (vm *VM) HostCalls() map[string]uint64 {
 	return counts
 }
 
-// Callbacks counts the calls of the guest's callbacks, by the names of their exports. Those that
-// were never called, or that the guest does not export, are not there.
-func (vm *VM) Callbacks() map[string]uint64 {
-	counts := map[string]uint64{}
-	for cb, n := range vm.entered {
-		if n > 0 {
-			counts[callbacks[cb].name] = n
-		}
-	}
-	return counts
-}
-
 // Tick calls proxy_on_tick of a root context.
 func (vm *VM) Tick(root *Root) error {
 	if root.state == rootDeleted {
 		return ErrClosed
 	}
 	_, err := vm.call(onTick, scope{root: root}, uint64(root.id))
-	return err
-}
-
-// QueueReady tells a root context that a shared queue has something. A context that is gone is not
-// an error.
-func (vm *VM) QueueReady(root, queue uint32) error {
-	s, ok := vm.contexts[root]
-	if !ok {
-		return nil
-	}
-	_, err := vm.call(onQueueReady, s, uint64(root), uint64(queue))
 	return err
 }
 

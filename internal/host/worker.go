@@ -42,16 +42,12 @@ func (p *Proxy) newWorker(index int) (*worker, error) {
 // start makes the VM, and its root context.
 func (w *worker) start() error {
 	c := &w.proxy.config
-	var vm *VM
 	vm, err := w.proxy.process.NewVM(w.proxy.ctx, c.Module, VMConfig{
 		ID:            c.VMID,
 		Configuration: c.VMConfiguration,
 		Logger:        c.Logger.With(slog.Int("worker", w.index)),
 		OnCallout:     func(call Callout) { w.proxy.callout(w, call) },
 		OnTickPeriod:  w.setTimer,
-		OnQueueReady: func(root, queue uint32) {
-			w.post(func() { w.report(vm.QueueReady(root, queue)) })
-		},
 	})
 	if err != nil {
 		return err

@@ -352,7 +352,7 @@ func TestTooManyWait(t *testing.T) {
 
 // Many requests may wait for one key. Whatever becomes of its callouts they go on a little at a
 // time, each once, and soon.
-func TestManyWaitersGoOnALittleAtATime(t *testing.T) {
+func TestManyRequestsGoOnALittleAtATime(t *testing.T) {
 	const waiting = 3000
 	answered := func(f *fakeNode, p fakePush, answer []byte) { f.Answered(p.ticket, PushAnswered, answer) }
 	for name, test := range map[string]struct {

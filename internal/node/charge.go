@@ -31,7 +31,7 @@ func (c *Charge) note(d *Demand, at int64) {
 
 // Revise has a charge cost so many hits: it takes more, whether or not they have room, or gives some
 // back, where the hits were counted. It does that once for each change of the cost, whatever other
-// workers do. Call it outside of [Waiter.Decided].
+// workers do. Call it outside of [Request.Decided].
 func (h *charges) revise(c *Charge, cost uint64, now int64) {
 	if cost == c.Cost {
 		return
@@ -78,7 +78,7 @@ func (h *charges) revise(c *Charge, cost uint64, now int64) {
 // Spent reports whether more has been taken of a charge's counter than a limit has, for sure: what is on
 // its way to the backend or back is left out; and with a backend, the last time that Spent was called and
 // now, a push and its answer apart, as others may have leased hits that they are about to give back, and
-// a grant may be on its way here. Call it outside of [Waiter.Decided].
+// a grant may be on its way here. Call it outside of [Request.Decided].
 func (h *charges) spent(c *Charge, now int64) bool {
 	d := &h.keys.demands[0]
 	h.keys.restore(d, &c.Saved)

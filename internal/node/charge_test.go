@@ -24,7 +24,7 @@ type charged struct {
 	charges []Charge
 }
 
-// Decided implements Waiter.
+// Decided implements Request.
 func (c *charged) Decided(demands []Demand, now int64, verdict counter.Verdict) {
 	if c.verdict = verdict; verdict != counter.Allowed {
 		return
@@ -38,7 +38,7 @@ func (c *charged) Decided(demands []Demand, now int64, verdict counter.Verdict) 
 func (f *fakeNode) reserve(user string, hits uint64) *charged {
 	f.process.t.Helper()
 	c := &charged{node: f}
-	c.Waiter = c
+	c.Request = c
 	for i := range f.demands {
 		f.demands[i].Rule, f.demands[i].Key, f.demands[i].Cost = &f.rules.list[i], f.key(i, user), hits
 	}

@@ -303,7 +303,7 @@ func (e *decider) giveBack(d *Demand, now int64) {
 	e.tallies.GivenUp++
 }
 
-// ForceSaved is Force of a demand that was saved. Call it outside of [Waiter.Decided].
+// ForceSaved is Force of a demand that was saved. Call it outside of [Request.Decided].
 func (e *decider) forceSaved(s *Saved, now int64) {
 	d := &e.keys.demands[0]
 	e.keys.restore(d, s)

@@ -400,10 +400,10 @@ func (f *fakeNode) demand(rule int, user string, cost uint64) Demand {
 // fakeRequest is a request that may wait.
 type fakeRequest struct {
 	Wait
-	verdicts []counter.Verdict // that its waiter was told
+	verdicts []counter.Verdict // that it was told
 }
 
-// Decided implements Waiter.
+// Decided implements Request.
 func (r *fakeRequest) Decided(_ []Demand, _ int64, verdict counter.Verdict) {
 	r.verdicts = append(r.verdicts, verdict)
 }
@@ -415,7 +415,7 @@ func (f *fakeNode) request(user string) (r *fakeRequest, verdict counter.Verdict
 
 func (f *fakeNode) requestOf(user string, cost uint64) (r *fakeRequest, verdict counter.Verdict) {
 	r = &fakeRequest{}
-	r.Waiter = r
+	r.Request = r
 	if f.HoldsHits() {
 		f.decider.addHeld(f.link.now())
 	}

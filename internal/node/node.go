@@ -236,7 +236,7 @@ func (n *Node) Charge(d *Demand, now int64) Charge {
 func (n *Node) Waits() bool { return n.waits.queue.first != nil }
 
 // Decide takes a request's hits from all limits of all the rules that match it, or from none. now
-// is of [Node.Time]. It returns [counter.Unsure] if the request has to wait: then its waiter is
+// is of [Node.Time]. It returns [counter.Unsure] if the request has to wait: then the request is
 // told, unless it calls [Wait.Leave] before. The demands are of different rules.
 func (n *Node) Decide(demands []Demand, now int64, w *Wait) counter.Verdict {
 	for i := range demands {
@@ -261,21 +261,21 @@ func (n *Node) Force(d *Demand, now int64) {
 	n.decider.force(d, now)
 }
 
-// DecideSaved is Decide of a demand that was saved, which it returns. Call it when [Waiter.Decided] has
+// DecideSaved is Decide of a demand that was saved, which it returns. Call it when [Request.Decided] has
 // no use for its demands any more.
 func (n *Node) DecideSaved(s *Saved, now int64, w *Wait) (*Demand, counter.Verdict) {
 	return n.requests.decideSaved(s, now, w)
 }
 
 // Ask has the backend asked for the totals of demands that were looked at and cost nothing, of
-// different rules. It reports whether the request waits for them: its waiter is told as soon as they
+// different rules. It reports whether the request waits for them: it is told as soon as they
 // are known here, or can't be had.
 func (n *Node) Ask(demands []Demand, w *Wait) bool { return n.requests.ask(demands, w) }
 
 // Save saves a demand that was decided, or looked at, for [Node.ForceSaved].
 func (n *Node) Save(d *Demand) Saved { return n.keys.save(d) }
 
-// ForceSaved is Force of a demand that was saved. Call it outside of [Waiter.Decided].
+// ForceSaved is Force of a demand that was saved. Call it outside of [Request.Decided].
 func (n *Node) ForceSaved(s *Saved, now int64) { n.decider.forceSaved(s, now) }
 
 // AddHeld tries again to write the hits that lost their races. They count from now on.
@@ -283,13 +283,13 @@ func (n *Node) AddHeld(now int64) { n.decider.addHeld(now) }
 
 // Revise has a charge cost so many hits: it takes more, whether or not they have room, or gives some
 // back, where the hits were counted. It does that once for each change of the cost, whatever other
-// workers do. Call it outside of [Waiter.Decided].
+// workers do. Call it outside of [Request.Decided].
 func (n *Node) Revise(c *Charge, cost uint64, now int64) { n.charges.revise(c, cost, now) }
 
 // Spent reports whether more has been taken of a charge's counter than a limit has, for sure: what is on
 // its way to the backend or back is left out; and with a backend, the last time that Spent was called and
 // now, a push and its answer apart, as others may have leased hits that they are about to give back, and
-// a grant may be on its way here. Call it outside of [Waiter.Decided].
+// a grant may be on its way here. Call it outside of [Request.Decided].
 func (n *Node) Spent(c *Charge, now int64) bool { return n.charges.spent(c, now) }
 
 // PushAll pushes what was counted, whether or not it is due, and sends again what has failed,

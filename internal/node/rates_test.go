@@ -10,7 +10,7 @@ import (
 	"weir/window"
 )
 
-// told is a request, and what its waiter was told of its demands.
+// told is a request, and what it was told of its demands.
 type told struct {
 	fakeRequest
 	node      *fakeNode
@@ -22,7 +22,7 @@ type told struct {
 	verdict   counter.Verdict   // Unsure while it waits
 }
 
-// Decided implements Waiter.
+// Decided implements Request.
 func (r *told) Decided(demands []Demand, now int64, verdict counter.Verdict) {
 	r.fakeRequest.Decided(demands, now, verdict)
 	r.hear(demands, now, verdict)
@@ -40,7 +40,7 @@ func (r *told) hear(demands []Demand, now int64, verdict counter.Verdict) {
 // bring brings a request of ann's of one hit of some of the rules.
 func (f *fakeNode) bring(rules ...int) *told {
 	r := &told{node: f, verdict: counter.Unsure}
-	r.Waiter = r
+	r.Request = r
 	demands := make([]Demand, 0, len(rules))
 	for _, rule := range rules {
 		demands = append(demands, f.demand(rule, "ann", 1))

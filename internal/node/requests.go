@@ -28,7 +28,7 @@ type requests struct {
 	failure  FailureMode
 }
 
-// DecideSaved is Decide of a demand that was saved, which it returns. Call it when [Waiter.Decided] has
+// DecideSaved is Decide of a demand that was saved, which it returns. Call it when [Request.Decided] has
 // no use for its demands any more.
 func (q *requests) decideSaved(s *Saved, now int64, w *Wait) (*Demand, counter.Verdict) {
 	q.keys.restore(&q.keys.demands[0], s)
@@ -79,7 +79,7 @@ func lacking(demands []Demand) (of func(*Demand) bool) {
 }
 
 // Ask has the backend asked for the totals of demands that were looked at and cost nothing, of
-// different rules. It reports whether the request waits for them: its waiter is told as soon as they
+// different rules. It reports whether the request waits for them: it is told as soon as they
 // are known here, or can't be had.
 func (q *requests) ask(demands []Demand, w *Wait) bool {
 	return needsBackend(demands) && q.wait(w, demands, (*Demand).synced)
@@ -273,7 +273,7 @@ func (q *requests) finishWaiting(w turn, demands []Demand, verdict counter.Verdi
 	if q.rules.warns {
 		q.watch.warn(demands, now)
 	}
-	w.wait.Waiter.Decided(demands, now, verdict)
+	w.wait.Request.Decided(demands, now, verdict)
 }
 
 // giveUpOn decides a waiting request without the backend.

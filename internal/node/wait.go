@@ -4,17 +4,17 @@ import (
 	"weir/internal/counter"
 )
 
-// Waiter is a request that may have to wait for the backend.
-type Waiter interface {
+// Request is a request that may have to wait for the backend.
+type Request interface {
 	// Decided ends a wait. It is called once, unless the request has left before. The demands are
 	// those that the request waited with, after the decision. They are valid during the call.
 	Decided(demands []Demand, now int64, verdict counter.Verdict)
 }
 
 // Wait is what a node keeps of a request while it waits. It is a part of the request's own memory,
-// which may serve one request after the other. Set Waiter before anything else.
+// which may serve one request after the other. Set Request before anything else.
 type Wait struct {
-	Waiter Waiter
+	Request Request
 
 	// queue has it while it waits, between the requests that began before and after.
 	queue         *queue
@@ -32,7 +32,7 @@ type Wait struct {
 // Waiting reports whether the request waits.
 func (w *Wait) Waiting() bool { return w.queue != nil }
 
-// Leave has a request that has gone wait no more. Its waiter is not told.
+// Leave has a request that has gone wait no more. It is not told.
 func (w *Wait) Leave() {
 	if w.queue != nil {
 		w.queue.remove(w)

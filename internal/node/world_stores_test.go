@@ -1,11 +1,13 @@
 package node
 
 import (
+	"path/filepath"
 	"testing"
 	"time"
 
 	"weir/internal/nightly"
 	"weir/internal/store"
+	"weir/internal/store/file"
 	"weir/internal/store/memory"
 	"weir/internal/store/postgres"
 	"weir/internal/store/postgres/postgrestest"
@@ -24,6 +26,12 @@ var worldStores = []struct {
 }{
 	{"memory", nightly.Or(1000, 25), func(testing.TB) openStore {
 		return func(_ testing.TB, now func() time.Time) store.Store { return memory.New(memory.Options{Now: now}) }
+	}},
+	{"file", nightly.Or(100, 2), func(testing.TB) openStore {
+		return func(t testing.TB, now func() time.Time) store.Store {
+			s, err := file.Open(filepath.Join(t.TempDir(), "weir.db"), file.Options{Now: now, NoSync: true})
+			return opened(t, s, err)
+		}
 	}},
 	{"redis", nightly.Or(100, 2), func(t testing.TB) openStore { return redisAt(redistest.Start(t).URL()) }},
 	{"cluster", nightly.Or(100, 2), func(t testing.TB) openStore { return redisAt(redistest.StartCluster(t).URL()) }},

@@ -421,7 +421,7 @@ func (w *randomWorld) request(l *life) {
 		q, w.idle = w.idle[last], w.idle[:last]
 	}
 	*q = randomRequest{Wait: q.Wait, world: w, life: l, node: f, began: w.now}
-	q.Waiter = q
+	q.Request = q
 	user := strconv.Itoa(r.IntN(w.users))
 	for i := range f.rules.list {
 		if len(q.demands) > 0 && r.IntN(2) == 0 {
@@ -451,7 +451,7 @@ func (w *randomWorld) request(l *life) {
 	w.collect(l, f)
 }
 
-// Decided implements Waiter.
+// Decided implements Request.
 func (q *randomRequest) Decided(demands []Demand, now int64, verdict counter.Verdict) {
 	q.world.inTime(q)
 	q.decided(demands, verdict, now)

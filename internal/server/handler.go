@@ -25,7 +25,6 @@ import (
 	"weir/internal/backend"
 	"weir/internal/share"
 	"weir/internal/store"
-	"weir/internal/store/memory"
 	"weir/internal/trust"
 	"weir/internal/wire"
 	"weir/window"
@@ -95,8 +94,11 @@ func Handler(counters store.Store, o Options) http.Handler {
 	if o.Registry == nil {
 		o.Registry = prometheus.NewRegistry()
 	}
-	if m, ok := counters.(*memory.Store); ok {
+	if m, ok := counters.(inMemory); ok {
 		o.Registry.MustRegister(memorySize{m})
+	}
+	if f, ok := counters.(store.OnDisk); ok {
+		o.Registry.MustRegister(fileSize{f})
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()

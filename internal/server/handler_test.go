@@ -12,7 +12,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -21,6 +23,7 @@ import (
 
 	"weir/internal/server"
 	"weir/internal/store"
+	"weir/internal/store/file"
 	"weir/internal/store/memory"
 	"weir/internal/store/storetest"
 	"weir/internal/trust"
@@ -628,6 +631,28 @@ func FuzzPush(f *testing.F) {
 			t.Fatalf("status %d: %s", w.Code, w.Body)
 		}
 	})
+}
+
+// A store in a file tells how large that is, and how much it keeps.
+func TestFileMetrics(t *testing.T) {
+	counters, err := file.Open(filepath.Join(t.TempDir(), "weir.db"), file.Options{Now: func() time.Time { return epoch }, NoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	backend := start(t, counters, server.Options{})
+	body := wire.AppendPush(nil, examplePush())
+	if answer, text := do(t, backend.Client(), request(t, "POST", backend.URL+wire.PushPath, body)); answer.StatusCode != 200 {
+		t.Fatalf("got %s: %s", answer.Status, text)
+	}
+	_, text := do(t, backend.Client(), request(t, "GET", backend.URL+"/metrics", nil))
+	for _, line := range []string{`weir_memory_counters [1-9]`, `weir_store_file_bytes [1-9]`, `weir_store_file_free_bytes [1-9]`} {
+		if !regexp.MustCompile(`(?m)^` + line).MatchString(text) {
+			t.Errorf("want %s in\n%s", line, text)
+		}
+	}
+	if err := counters.Close(); err != nil {
+		t.Error(err)
+	}
 }
 
 // A store in memory tells how much it keeps.

@@ -6,8 +6,11 @@ import (
 	"weir/internal/store/memory"
 )
 
+// inMemory is a store in memory, whether or not a file has it, too.
+type inMemory interface{ Size() memory.Size }
+
 // memorySize collects how much a store in memory keeps.
-type memorySize struct{ store *memory.Store }
+type memorySize struct{ store inMemory }
 
 var (
 	countersDesc = prometheus.NewDesc("weir_memory_counters", "Counters in memory, those not yet swept included.", nil, nil)

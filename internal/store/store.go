@@ -1,8 +1,8 @@
 // Package store is the contract of what keeps the counters. The plugins of many proxies push their
 // hits to it, and read totals from it.
 //
-// A [Store] keeps them. Packages memory, redis and postgres have one each. Package storetest is a
-// test suite that says what every store does. A [Calendar] has the arithmetic that they share.
+// A [Store] keeps them. Packages memory, file, redis and postgres have one each. Package storetest is
+// a test suite that says what every store does. A [Calendar] has the arithmetic that they share.
 // Package server puts a store behind HTTP.
 package store
 
@@ -89,6 +89,12 @@ type Evictor interface {
 	// left, empty if it takes no hits then. If the server does not tell, the error wraps
 	// [ErrUntold].
 	Evicts(ctx context.Context) (policy string, err error)
+}
+
+// OnDisk is a store in a file of this process.
+type OnDisk interface {
+	// DiskBytes is the file's size, and how much of it is free for what comes.
+	DiskBytes() (size, free int64)
 }
 
 // ErrUntold is wrapped by the error of a server that does not tell what it was asked.

@@ -48,6 +48,22 @@ func (c Calendar) unitsOf(take *wire.Take, room *wire.Room, total *wire.Total, n
 	return units
 }
 
+// Spare is how many more hits a room could have had for the take to get all that it has got. total is
+// the room's after the take, which has got its most.
+func (c Calendar) Spare(take *wire.Take, room *wire.Room, total *wire.Total, nodes uint64) uint64 {
+	limit, state := c.state(room, total)
+	left := limit.Remaining(&state)
+	if !take.Lease {
+		return left
+	}
+	hits, _ := product(take.Most, room.Cost)
+	needs, overflows := product(hits, limit.Parts(nodes))
+	if overflows {
+		return 0
+	}
+	return less(left+hits, needs)
+}
+
 // product is a·b, or if that is above wire.MaxHits, that.
 func product(a, b uint64) (hits uint64, overflows bool) {
 	if a != 0 && b > wire.MaxHits/a {
@@ -106,6 +122,18 @@ func (c Calendar) Decide(take *wire.Take, nodes uint64, in Ledger) wire.Grant {
 	}
 	grant.Totals = c.roomTotals(take, in)
 	return grant
+}
+
+// Refuse counts what rooms count of a take that others have refused.
+func (c Calendar) Refuse(take *wire.Take, in Ledger) wire.Grant {
+	totals := c.roomTotals(take, in)
+	for i := range take.Rooms {
+		if hits := c.Rejected(take, &take.Rooms[i], &totals[i]); hits != 0 {
+			item := c.RoomItem(&take.Rooms[i], hits)
+			in.Add(&item)
+		}
+	}
+	return c.Again(take, 0, c.NowNanos, in)
 }
 
 // Again is the answer to a take that was decided before.

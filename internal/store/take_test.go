@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -107,6 +108,38 @@ func TestNoTokenComesBackEarly(t *testing.T) {
 		item := c.RoomItem(&room, 0)
 		if got := c.Units(take, []wire.Total{c.TokenTotal(&item, bucket)}, 1); got != test.want {
 			t.Errorf("%v later: %d units, want %d", test.after, got, test.want)
+		}
+	}
+}
+
+// A take that got its most gets it as long as its room has no more hits besides than it could spare.
+func TestSpare(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 1))
+	for range 2000 {
+		room := wire.Room{
+			LimitCounter: wire.LimitCounter{Kind: uint8(window.FixedWindow), WidthMillis: 60_000},
+			Limit:        1 + random.Uint64N(2000), Cost: 1 + random.Uint64N(3),
+		}
+		if random.IntN(2) == 0 {
+			room.Kind = uint8(window.SlidingWindow)
+		}
+		take := wire.Take{Least: 1, Most: 1 + random.Uint64N(20), Lease: random.IntN(2) == 0, Rooms: []wire.Room{room}}
+		take.Least += random.Uint64N(take.Most)
+		c := store.Calendar{NowNanos: 1e18 + random.Uint64N(60e9)}
+		total := func(more uint64) wire.Total {
+			item := c.RoomItem(&room, 0)
+			return wire.Total{Newest: item.Newest, Hits: []uint64{more, room.Limit / 2}[:len(item.Hits)]}
+		}
+		had := random.Uint64N(room.Limit + 1)
+		nodes := 1 + random.Uint64N(4)
+		units := func(hits uint64) uint64 { return c.Units(&take, []wire.Total{total(hits)}, nodes) }
+		if units(had) != take.Most {
+			continue
+		}
+		after := total(had + take.Most*room.Cost)
+		spare := c.Spare(&take, &room, &after, nodes)
+		if units(had+spare) != take.Most || units(had+spare+1) == take.Most {
+			t.Fatalf("%+v with %d hits: spare %d, but with these it gets %d, and with one more %d", take, had, spare, units(had+spare), units(had+spare+1))
 		}
 	}
 }

@@ -261,9 +261,6 @@ func (r *Reader) Cost() (hits uint64, found bool) {
 	return hits, found
 }
 
-// Readable reports whether the body has been of its form so far.
-func (r *Reader) Readable() bool { return !r.broken }
-
 // begin begins a text.
 func (r *Reader) begin() {
 	if r.reading = len(r.texts); r.broken {

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"sync"
@@ -85,7 +86,7 @@ var (
 
 // Of three backends on one store, one tells of a key, once a window.
 func TestOneBackendTells(t *testing.T) {
-	for name, url := range map[string]string{"memory": "", "redis": redistest.Start(t).URL(), "postgres": postgrestest.Start(t).URL()} {
+	for name, url := range map[string]string{"memory": "", "file": "file:" + filepath.Join(t.TempDir(), "weir.db"), "redis": redistest.Start(t).URL(), "postgres": postgrestest.Start(t).URL()} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var counters store.Store = memory.New(memory.Options{})

@@ -25,8 +25,8 @@ type Store struct {
 var _ ratelimit.Backend = (*Store)(nil)
 
 // Open opens the store of a name, as weir serve --store has them: memory, which is this process's
-// own, redis://…, rediss://…, redis+cluster://…, rediss+cluster://… or postgres://…. It does not
-// wait for the database to be there. Errors do not repeat what may hold a password.
+// own, file:PATH, which one process has at a time, redis://…, rediss://…, redis+cluster://…, rediss+cluster://… or postgres://…. It does not
+// wait for a database to be there. A file that can't be opened is an error at once. Errors do not repeat what may hold a password.
 func Open(name string) (*Store, error) {
 	s, closer, err := open.Store(name, open.Options{})
 	if err != nil {
@@ -44,5 +44,5 @@ func (s *Store) Push(ctx context.Context, push []byte) (answer []byte, err error
 	return reply.Body, err
 }
 
-// Close closes the connections to the database.
+// Close closes the connections to the database, or the file.
 func (s *Store) Close() error { return s.closer.Close() }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -44,6 +45,37 @@ func TestOpen(t *testing.T) {
 	}
 	if rate, err := two.Increment(t.Context(), ratelimit.Key{"ann"}, 24*time.Hour, 4); err != nil || rate < 6 || rate > 7 {
 		t.Errorf("got a rate of %v, %v, want 7, or less if a day has ended meanwhile", rate, err)
+	}
+}
+
+// What a program has counted in a file is there when it starts again.
+func TestOpenFile(t *testing.T) {
+	t.Parallel()
+	path := "file:" + filepath.Join(t.TempDir(), "weir.db")
+	for want := 3.0; want < 10; want += 3 {
+		store, err := stores.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stores.Open(path); err == nil {
+			t.Error("the file can be opened twice")
+		}
+		n, err := ratelimit.NewNamespace(ratelimit.Options{
+			Name: "shop", Backend: store, Timeout: time.Minute, Windows: []time.Duration{300 * 24 * time.Hour},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = n.Increment(t.Context(), ratelimit.Key{"ann"}, 300*24*time.Hour, 3)
+		if err := errors.Join(err, n.Sync(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		if rate, err := n.Rate(t.Context(), ratelimit.Key{"ann"}, 300*24*time.Hour); err != nil || rate < want-0.1 || rate > want {
+			t.Errorf("got a rate of %v, %v, want %v", rate, err, want)
+		}
+		if err := errors.Join(n.Close(context.Background()), store.Close()); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

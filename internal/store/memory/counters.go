@@ -20,6 +20,8 @@ type counters struct {
 	free   []int
 	// born is how many rows there ever were.
 	born uint64
+	// forgotten, if it is not nil, is told of each counter that goes.
+	forgotten func(counterKey)
 }
 
 type counterRow = row[counterKey, counter]
@@ -79,6 +81,9 @@ func (c *counters) leave(e *counterRow) {
 	}
 	c.places[e.value.place] = nil
 	c.free = append(c.free, e.value.place)
+	if c.forgotten != nil {
+		c.forgotten(e.key)
+	}
 }
 
 const (

@@ -23,7 +23,7 @@ type fair[V any] struct {
 	spared  uint64
 	refused uint64
 	// forgotten, if it is not nil, is told of each row that goes.
-	forgotten func(V)
+	forgotten func(owned, V)
 	shares    share.Shares[string, list.List]
 }
 
@@ -79,7 +79,7 @@ func (f *fair[V]) leave(e *fairRow[V]) {
 	f.shares.Of(e.key.namespace).Of.Remove(e.value.place)
 	f.shares.Grow(e.key.namespace, -e.value.size)
 	if f.forgotten != nil {
-		f.forgotten(e.value.of)
+		f.forgotten(e.key, e.value.of)
 	}
 }
 

@@ -33,6 +33,10 @@ type pushGrants struct {
 	inShare      *list.Element // of its namespace's
 }
 
+func (g *pushGrants) key() grantsKey {
+	return grantsKey{owned{g.sender.namespace, g.sender.id}, g.sequence}
+}
+
 func (g *pushGrants) size() int { return grantOverhead + len(g.units) }
 
 // add adds the next take's units.
@@ -64,6 +68,8 @@ type grants struct {
 	shares  share.Shares[string, list.List] // as they were noted
 	bytes   int
 	dropped uint64 // before their sender's floor had passed them
+	// forgotten, if it is not nil, is told of those of each push that go.
+	forgotten func(*pushGrants)
 }
 
 // keep remembers a push's. If there is too much of its sender, those that were noted first make
@@ -107,6 +113,9 @@ func (a *grants) forget(g *pushGrants) {
 	a.shares.Grow(g.sender.namespace, -g.size())
 	own.bytes -= g.size()
 	a.bytes -= g.size()
+	if a.forgotten != nil {
+		a.forgotten(g)
+	}
 }
 
 // forgetSender forgets all of a sender's.

@@ -29,6 +29,8 @@ type Options struct {
 	MaxCounters int
 	// Now is the store's clock, time.Now if nil.
 	Now func() time.Time
+	// Tracked has the store note what changes, for [Store.Changes].
+	Tracked bool
 }
 
 // Store is a [store.Store]. Use [New] to make one.
@@ -45,6 +47,8 @@ type Store struct {
 	overrides map[string]overrides
 	told      *fair[store.Told]
 	reports   *fair[[]byte]
+	// changed are the records that have, nil if nobody asks.
+	changed map[recordKey]struct{}
 }
 
 var _ store.Store = (*Store)(nil)
@@ -73,7 +77,10 @@ func New(o Options) *Store {
 		grants:    grants{max: max(leastGrantBytes, counterGrantBytes*o.MaxCounters)},
 	}
 	s.senders.spared = uint64(store.SenderLife)
-	s.senders.forgotten = s.grants.forgetSender
+	s.senders.forgotten = func(_ owned, of *sender) { s.grants.forgetSender(of) }
+	if o.Tracked {
+		s.track()
+	}
 	return s
 }
 
@@ -105,6 +112,7 @@ func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Out
 		} else {
 			s.apply(p, sender, nodes, counters)
 		}
+		noteChange(s, senderKey{p.Namespace, p.Sender})
 	}
 	for i := range p.Items {
 		out.Answer.Totals[i] = counters.Total(&p.Items[i])
@@ -119,7 +127,7 @@ func (s *Store) sender(p *wire.Push, calendar store.Calendar) (*sender, error) {
 		return nil, fmt.Errorf("%w: %d are kept, and namespace %s has most of them", store.ErrFull, s.senders.most, p.Namespace)
 	}
 	if row.value.of == nil {
-		row.value.of = &sender{namespace: p.Namespace}
+		row.value.of = &sender{namespace: p.Namespace, id: p.Sender}
 	}
 	return row.value.of, nil
 }
@@ -149,6 +157,7 @@ func (s *Store) apply(p *wire.Push, sender *sender, nodes uint64, counters *ledg
 		granted.add(g.Units)
 	}
 	s.grants.keep(granted)
+	noteChange(s, granted.key())
 }
 
 // again answers the takes of a push that is known with what they were granted then, or with nothing
@@ -203,6 +212,7 @@ func (l *ledger) Add(item *wire.Item) {
 		l.store.counters.prolong(e, expires)
 	}
 	l.store.counters.place(e, l.calendar.Used(contents, item.LimitCounter), l.quota(item, e.value.quota))
+	noteChange(l.store, key)
 }
 
 // quota is how many hits fit the limit of an item at once, as far as that is known.
@@ -231,7 +241,9 @@ func (s *Store) Join(ctx context.Context, namespace string, node uint64) (nodes 
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.nodes.join(owned{namespace, node}, uint64(s.now().UnixNano())), nil
+	key := owned{namespace, node}
+	noteChange(s, nodeKey(key))
+	return s.nodes.join(key, uint64(s.now().UnixNano())), nil
 }
 
 // Nodes implements [store.Store].

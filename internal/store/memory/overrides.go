@@ -48,6 +48,7 @@ func (s *Store) SetOverrides(ctx context.Context, namespace string, from uint64,
 	}
 	o = overrides{list: bytes.Clone(list), version: store.NextVersion(from, s.now())}
 	s.overrides[namespace] = o
+	noteChange(s, overridesKey(namespace))
 	return o.version, nil
 }
 

@@ -6,6 +6,7 @@ import "weir/internal/store"
 // floor+MaxAhead). No sender takes more, whatever it sends.
 type sender struct {
 	namespace string
+	id        uint64
 	floor     uint64
 	// applied has a bit for each push, from the word on that has the floor's. Most senders have a
 	// few pushes without an answer, and need no second word.

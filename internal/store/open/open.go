@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"weir/internal/store"
+	"weir/internal/store/file"
 	"weir/internal/store/memory"
 	"weir/internal/store/postgres"
 	"weir/internal/store/redis"
@@ -16,19 +17,22 @@ import (
 
 // Options has what a store can be told beside its name. The zero value is good.
 type Options struct {
-	// MaxCounters is that of [memory.Options]. No other store has it.
+	// MaxCounters is that of [memory.Options], for stores in memory and in a file. No other has it.
 	MaxCounters int
 }
 
 // ErrUnbounded is the error for a MaxCounters of a store that has none.
-var ErrUnbounded = errors.New("only a store in memory has a most number of counters")
+var ErrUnbounded = errors.New("only a store in memory or in a file has a most number of counters")
 
-// Store opens the store of a name: memory, or the URL of a Redis, a Redis Cluster or a PostgreSQL.
-// It does not wait for the store to be there. The caller closes it. Errors do not repeat what may
-// hold a password.
+// Store opens the store of a name: memory, file: and a path, or the URL of a Redis, a Redis Cluster or
+// a PostgreSQL. It does not wait for a server to be there. A file is there, or the error is a
+// [file.Error]. The caller closes the store. Errors do not repeat what may hold a password.
 func Store(name string, o Options) (store.Store, io.Closer, error) {
 	if name == "memory" {
 		return memory.New(memory.Options{MaxCounters: o.MaxCounters}), io.NopCloser(nil), nil
+	}
+	if path, ok := strings.CutPrefix(name, "file:"); ok {
+		return inFile(path, o)
 	}
 	scheme, _, isURL := strings.Cut(name, "://")
 	switch {
@@ -52,5 +56,20 @@ func Store(name string, o Options) (store.Store, io.Closer, error) {
 	if isURL {
 		got = fmt.Sprintf(", got %.20q", scheme+"://…")
 	}
-	return nil, nil, fmt.Errorf("want memory, redis://…, rediss://…, redis+cluster://…, rediss+cluster://… or postgres://…%s", got)
+	return nil, nil, fmt.Errorf("want memory, file:PATH, redis://…, rediss://…, redis+cluster://…, rediss+cluster://… or postgres://…%s", got)
+}
+
+// inFile opens a store in a file. file:///var/lib/weir.db is file:/var/lib/weir.db, as other programs
+// write it.
+func inFile(path string, o Options) (store.Store, io.Closer, error) {
+	if rest, isURL := strings.CutPrefix(path, "//"); isURL && !strings.HasPrefix(rest, "/") || path == "" {
+		return nil, nil, errors.New("want a path behind file:, such as file:/var/lib/weir/weir.db")
+	} else if isURL {
+		path = rest
+	}
+	store, err := file.Open(path, file.Options{MaxCounters: o.MaxCounters})
+	if err != nil {
+		return nil, nil, err
+	}
+	return store, store, nil
 }

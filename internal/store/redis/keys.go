@@ -78,6 +78,11 @@ func (k keys) sender(namespace string, partition uint32, sender uint64, round st
 	return fmt.Sprintf("%ssender:%016x%s", k.prefix(namespace, partition), sender, round)
 }
 
+// lock is the key of a lock of a partition.
+func (k keys) lock(namespace string, partition uint32) string {
+	return k.prefix(namespace, partition) + "lock"
+}
+
 func (k keys) nodes(namespace string) string { return "weir:{" + namespace + "}:nodes" }
 
 func (k keys) overrides(namespace string) string { return "weir:{" + namespace + "}:overrides" }

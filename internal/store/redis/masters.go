@@ -202,7 +202,7 @@ func (s *Store) try(addr string) {
 		s.masters.forget(addr)
 		return
 	}
-	err := s.scripts(ctx, p, 1, batches)
+	err := s.committer.commit(ctx, p, 1, batches)
 	if err != nil {
 		s.reload(ctx)
 	}

@@ -108,11 +108,11 @@ func TestReadsAreBounded(t *testing.T) {
 		push        func()
 		total, most int
 	}{
-		{"reads for no limit", func() { push(items(0, logs, 0)) }, logs * 100, 2048},
-		{"reads for limits of 505", func() { push(items(505, 50, 0)) }, 50 * 600, 2048},
+		{"reads for no limit", func() { push(items(0, logs, 0)) }, logs * 260, 2048},
+		{"reads for limits of 505", func() { push(items(505, 50, 0)) }, 50 * 2280, 2048},
 		// It is one step.
-		{"a take", func() { push(nil, take) }, logs * 100, logs * 100},
-		{"writes for no limit", func() { push(items(0, logs, 1)) }, logs * 100, 2048},
+		{"a take", func() { push(nil, take) }, logs * 260, logs * 130},
+		{"writes for no limit", func() { push(items(0, logs, 1)) }, logs * 260, 2048},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			read := scripts(t, server, test.push)

@@ -3,26 +3,16 @@ package redis
 import (
 	"cmp"
 	"context"
-	_ "embed"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
-
-	goredis "github.com/redis/go-redis/v9"
 
 	"weir/internal/store"
 	"weir/internal/wire"
 	"weir/window"
 )
-
-//go:embed push.lua
-var pushSource string
-
-var pushScript = goredis.NewScript(pushSource)
 
 // Push implements [store.Store].
 func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Outcome, error) {
@@ -278,7 +268,7 @@ func (r *round) do(ctx context.Context) error {
 // failed are missing.
 func (r *run) send(ctx context.Context, batches []*batch) error {
 	if r.store.keys.partitions == 1 {
-		if err := r.store.scripts(ctx, r.p, r.nodes, batches); err != nil {
+		if err := r.store.committer.commit(ctx, r.p, r.nodes, batches); err != nil {
 			return err
 		}
 	} else if err := r.sendApart(ctx, batches); err != nil {
@@ -289,10 +279,9 @@ func (r *run) send(ctx context.Context, batches []*batch) error {
 			r.lose(b.partition, b.err)
 			continue
 		}
-		reply := reader{left: b.reply}
-		if reply.batch(b, &r.out); reply.err != nil {
-			return fmt.Errorf("answer of the script: %w", reply.err)
-		}
+		r.out.Answer.NowNanos = min(r.out.Answer.NowNanos, b.out.Answer.NowNanos)
+		r.out.Applied, r.out.Returned = store.Sum(r.out.Applied, b.out.Applied), store.Sum(r.out.Returned, b.out.Returned)
+		r.out.Dropped, r.out.Repaired = store.Sum(r.out.Dropped, b.out.Dropped), store.Sum(r.out.Repaired, b.out.Repaired)
 		switch {
 		case !b.noted():
 		case b.state == stateApplied:
@@ -329,7 +318,7 @@ func (r *run) sendApart(ctx context.Context, batches []*batch) error {
 		}
 		group.Go(func() {
 			start := time.Now()
-			err := r.store.scripts(ctx, r.p, r.nodes, batches)
+			err := r.store.committer.commit(ctx, r.p, r.nodes, batches)
 			if err != nil {
 				r.store.reload(ctx)
 			}
@@ -352,7 +341,7 @@ type batch struct {
 	totals    []*wire.Total // of items
 	takes     []part
 	state     string
-	reply     []string
+	out       store.Outcome
 	// err is why the batch is missing.
 	err     error
 	missing wire.Missing
@@ -386,7 +375,7 @@ func (r *round) take(t *wire.Take, most uint64, mode string, rooms []int, grant 
 	return b
 }
 
-// How push.lua is told to decide a part.
+// How a part is decided.
 const (
 	modeTake  = "0"
 	modeLease = "1"
@@ -395,7 +384,7 @@ const (
 	modeRefused = "2"
 )
 
-// What push.lua says of a batch that has a record.
+// What commit.lua says of a batch that has a record.
 const (
 	stateApplied = "0"
 	stateKnown   = "1"
@@ -408,183 +397,6 @@ func (b *batch) noted() bool {
 	return len(b.takes) > 0 || slices.ContainsFunc(b.items, func(item *wire.Item) bool {
 		return slices.ContainsFunc(item.Hits, func(h int64) bool { return h != 0 })
 	})
-}
-
-// scripts runs a script for each batch, in one round trip for each server. The error is that of any of
-// them.
-func (s *Store) scripts(ctx context.Context, p *wire.Push, nodes uint64, batches []*batch) (err error) {
-	cmds := make([]*goredis.Cmd, len(batches))
-	acks := &acks{}
-	if len(batches) == 1 && s.replicas == 0 {
-		keys, args := s.arguments(p, nodes, batches[0])
-		cmds[0] = pushScript.Run(ctx, s.client, keys, args...)
-	} else {
-		ctx = context.WithValue(ctx, acksKey{}, acks)
-		s.pipeline(ctx, p, nodes, batches, cmds)
-	}
-	for i, b := range batches {
-		if b.reply, b.err = cmds[i].StringSlice(); b.err == nil && s.replicas > 0 && b.noted() && !acks.has(cmds[i]) {
-			b.err = fmt.Errorf("it was not on %d replicas within %v", s.replicas, s.patience)
-		}
-		if b.err != nil {
-			b.missing, err = wire.InDoubt, b.err
-		}
-	}
-	return err
-}
-
-// pipeline sends what may be for several servers together. The commands tell what has failed.
-func (s *Store) pipeline(ctx context.Context, p *wire.Push, nodes uint64, batches []*batch, cmds []*goredis.Cmd) {
-	pipe := s.client.Pipeline()
-	for i, b := range batches {
-		keys, args := s.arguments(p, nodes, b)
-		cmds[i] = pipe.EvalSha(ctx, pushScript.Hash(), keys, args...)
-	}
-	_, _ = pipe.Exec(ctx)
-	// A server that is new, or was started again, does not know the script.
-	for i, b := range batches {
-		if goredis.HasErrorPrefix(cmds[i].Err(), "NOSCRIPT") {
-			keys, args := s.arguments(p, nodes, b)
-			cmds[i] = pipe.Eval(ctx, pushSource, keys, args...)
-		}
-	}
-	if pipe.Len() > 0 {
-		_, _ = pipe.Exec(ctx)
-	}
-}
-
-// nanosFormat is of numbers that push.lua compares as strings.
-const nanosFormat = "%020d"
-
-// arguments are what push.lua describes.
-func (s *Store) arguments(p *wire.Push, nodes uint64, b *batch) (keys []string, args []any) {
-	now, part := "", ""
-	if s.now != nil {
-		now = strconv.FormatInt(s.now().UnixMicro(), 10)
-	}
-	if b.noted() {
-		part = strconv.FormatUint(p.Sequence, 10)
-		if b.number > 0 {
-			part += "+" + strconv.Itoa(b.number)
-		}
-	}
-	keys = make([]string, 0, 1+len(b.items)+len(b.takes))
-	keys = append(keys, b.sender)
-	args = make([]any, 0, 11+8*len(b.items)+16*len(b.takes))
-	args = append(args, now, p.Sequence, p.Floor, part,
-		(store.SenderLife + time.Duration(p.AgainNanos())).Milliseconds(), store.Grace.Milliseconds(), store.Ahead.Milliseconds(), store.WindowsAhead,
-		wire.MaxBuckets, len(b.items), len(b.takes))
-	for _, item := range b.items {
-		keys = append(keys, s.keys.counter(p.Namespace, item.LimitCounter))
-		var newest any = item.Newest
-		if window.Kind(item.Kind).Started() {
-			newest = fmt.Sprintf(nanosFormat, item.Newest)
-		}
-		args = append(args, item.Kind, item.WidthMillis, bucketsOf(item.LimitCounter), item.Limit, newest, len(item.Hits))
-		for j, h := range item.Hits {
-			args = append(args, h)
-			if window.Kind(item.Kind).Bucketed() {
-				args = append(args, fmt.Sprintf(nanosFormat, item.Newest-item.Ages[j]))
-			}
-		}
-	}
-	for i := range b.takes {
-		t := &b.takes[i]
-		args = append(args, t.least, t.most, t.mode, len(t.rooms))
-		for _, r := range t.rooms {
-			keys = append(keys, s.keys.counter(p.Namespace, r.LimitCounter))
-			limit := window.Limit{Shape: r.Shape(), Max: r.Limit, Burst: r.Burst}
-			counts := "0"
-			if r.CountRejected {
-				counts = "1"
-			}
-			args = append(args, r.Kind, r.WidthMillis, bucketsOf(r.LimitCounter), r.Limit, limit.Quota(), r.Cost, counts)
-			if t.mode == modeLease {
-				args = append(args, limit.Parts(nodes))
-			}
-		}
-	}
-	return keys, args
-}
-
-// bucketsOf is how many buckets of a precision a window has, or 0.
-func bucketsOf(c wire.LimitCounter) uint64 {
-	if !window.Kind(c.Kind).Bucketed() || c.Shape().IsLog() {
-		return 0
-	}
-	return c.WidthMillis * 1e6 / c.Precision
-}
-
-// reader reads the script's reply.
-type reader struct {
-	left []string
-	err  error
-}
-
-func (r *reader) text() string {
-	if len(r.left) == 0 {
-		r.err = cmp.Or(r.err, errors.New("too short"))
-		return ""
-	}
-	text := r.left[0]
-	r.left = r.left[1:]
-	return text
-}
-
-func (r *reader) number() uint64 {
-	text := r.text()
-	if r.err != nil {
-		return 0
-	}
-	var n uint64
-	n, r.err = strconv.ParseUint(text, 10, 64)
-	return n
-}
-
-// batch reads what became of a batch.
-func (r *reader) batch(b *batch, out *store.Outcome) {
-	calendar := store.Calendar{NowNanos: r.number()}
-	out.Answer.NowNanos = min(out.Answer.NowNanos, calendar.NowNanos)
-	b.state = r.text()
-	for _, sum := range []*int64{&out.Applied, &out.Returned, &out.Dropped, &out.Repaired} {
-		*sum = store.Sum(*sum, int64(r.number()))
-	}
-	for i, item := range b.items {
-		*b.totals[i] = r.total(calendar, item)
-	}
-	for i := range b.takes {
-		t := &b.takes[i]
-		*t.grant = wire.Grant{Units: r.number(), AtNanos: r.number(), Totals: make([]wire.Total, len(t.rooms))}
-		for j, room := range t.rooms {
-			item := store.Calendar{NowNanos: t.grant.AtNanos}.RoomItem(room, 0)
-			t.grant.Totals[j] = r.total(calendar, &item)
-		}
-	}
-}
-
-func (r *reader) total(calendar store.Calendar, item *wire.Item) wire.Total {
-	t := wire.Total{Newest: r.number()}
-	if item.Shape().IsLog() {
-		return calendar.BucketTotal(item, newestFirst(parseLog(r.text())))
-	}
-	n := r.number()
-	if n > uint64(len(r.left)) {
-		r.err = cmp.Or(r.err, errors.New("too short"))
-		return t
-	}
-	if window.Kind(item.Kind).Bucketed() {
-		buckets := make([]store.Window, n)
-		for i := range buckets {
-			hits := int64(r.number())
-			buckets[i] = store.Window{Number: r.number(), Hits: hits}
-		}
-		return calendar.BucketTotal(item, newestFirst(buckets))
-	}
-	t.Hits = make([]uint64, n)
-	for i := range t.Hits {
-		t.Hits[i] = r.number()
-	}
-	return t
 }
 
 // newestFirst sorts buckets.

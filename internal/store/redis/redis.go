@@ -6,6 +6,7 @@
 //
 //	weir:{N}:counter:<identity in hex>:<kind>:<ordinal>:<width in ms>   hash: window to hits; of a log a string: its records
 //	weir:{N}:sender:<sender in hex>                                     sorted set: sequences applied, their grants, and the floor
+//	weir:{N}:lock                                                       string: who writes counters that must be as they were seen
 //	weir:{N}:nodes                                                      sorted set: nodes, and when they joined
 //	weir:{N}:overrides                                                  hash: the list of overrides, and its version
 //	weir:{N}:told                                                       hash: nodes, and what they have told of that list
@@ -14,8 +15,9 @@
 // Counters of kind 4 have :<precision in ns> behind them. A token bucket's hash has its limit
 // besides. A log's string has 16 bytes for each time that was hit.
 //
-// They expire by themselves, all but the overrides. A push is one round trip and one script, push.lua. If the connection
-// breaks, the push is sent again, as it can't be applied twice. Redis must not evict keys that have
+// They expire by themselves, all but the overrides. A push is decided here, by what was seen
+// last, and written by one script, commit.lua, in one round trip. If others have written meanwhile, it
+// is decided again. If the connection breaks, the push is sent again, as it can't be applied twice. Redis must not evict keys that have
 // not expired (maxmemory-policy noeviction, and no other), or hits are forgotten. A key or a
 // field under these names that the store has not written does no harm. It is not counted, and is
 // replaced when its counter is next written.
@@ -28,7 +30,7 @@
 // push comes. So if it breaks off, it is sent again, and what was applied is not applied again.
 // Others may see the push half-way. A take is never divided.
 //
-// Of a log a script reads no more than the limits need that are asked for, however long it is.
+// Of a log a script reads no more than twice what the limits need that are asked for, however long it is.
 // wire.MaxAnswer bounds the sum of these limits, and with it what a push makes Redis read.
 //
 // # Redis Cluster
@@ -99,10 +101,11 @@ type Store struct {
 	keys   keys
 	now    func() time.Time
 	// replicas is how many must have a push before it is answered.
-	replicas int
-	patience time.Duration
-	trial    *store.Trial
-	masters  masters
+	replicas  int
+	patience  time.Duration
+	trial     *store.Trial
+	masters   masters
+	committer *committer
 }
 
 var _ store.Store = (*Store)(nil)
@@ -136,6 +139,7 @@ func Open(url string, o Options) (*Store, error) {
 		client := goredis.NewClient(options)
 		client.AddHook(hook)
 		s.client, s.keys = client, keys{partitions: 1}
+		s.committer = newCommitter(s)
 		return s, nil
 	}
 	options := at.cluster
@@ -150,6 +154,7 @@ func Open(url string, o Options) (*Store, error) {
 	client := goredis.NewClusterClient(options)
 	client.OnNewNode(func(node *goredis.Client) { node.AddHook(hook) })
 	s.client, s.keys = client, keys{partitions: clusterPartitions}
+	s.committer = newCommitter(s)
 	return s, nil
 }
 
@@ -387,9 +392,9 @@ func parseWindows(fields map[string]string) []store.Window {
 	return windows
 }
 
-// parseLog reads the records of a log, as push.lua writes them: seven bytes with the microseconds of
+// parseLog reads the records of a log, as [records] writes them: seven bytes with the microseconds of
 // a time, two with the nanoseconds of that one, and seven with hits, which may be negative. It reads
-// nothing that push.lua did not write.
+// nothing that it did not write.
 func parseLog(records string) []store.Window {
 	const size = 16
 	if len(records)%size != 0 {

@@ -145,8 +145,8 @@ func TestSenderOutlivesItsTakes(t *testing.T) {
 		if _, err := counters.Push(t.Context(), p, 1); err != nil {
 			t.Fatal(err)
 		}
-		if got := ttl(t, client, sender); got > test.again+store.SenderLife || got < test.again {
-			t.Errorf("the sender of a take of %v is remembered for %v, want %v and %v", test.width, got, test.again, store.SenderLife)
+		if got := ttl(t, client, sender); got > test.again+store.SenderLife+time.Minute || got < test.again {
+			t.Errorf("the sender of a take of %v is remembered for %v, want %v, %v and a minute", test.width, got, test.again, store.SenderLife)
 		}
 		if err := client.Del(t.Context(), sender).Err(); err != nil {
 			t.Fatal(err)
@@ -271,7 +271,7 @@ func TestHostileBuckets(t *testing.T) {
 		"only a limit":       {commands: [][]any{{"hset", key(bucket), "limit", 5}}, want: [3]uint64{1, 1, 1}},
 		"many stale":         {commands: [][]any{{"set", key(log), staleRecords(20_000) + record(at, 5)}}, want: [3]uint64{1, 6, 1}},
 		"a hash":             {commands: [][]any{{"hset", key(log), nanos, 5}}, repaired: 1, want: [3]uint64{1, 1, 1}},
-		"text":               {commands: [][]any{{"set", key(log), strings.Repeat("weir", 400)}}, want: [3]uint64{1, 1, 1}},
+		"text":               {commands: [][]any{{"set", key(log), strings.Repeat("weir", 400)}}, repaired: 1, want: [3]uint64{1, 1, 1}},
 		"too many hits":      {commands: [][]any{{"set", key(log), record(at, wire.MaxHits+1)}}, repaired: 1, want: [3]uint64{1, 1, 1}},
 		"extremes of tokens": {commands: [][]any{{"hset", key(bucket), nanos, wire.MaxHits, "limit", 0}}, want: [3]uint64{1, 1, wire.MaxHits}},
 	} {

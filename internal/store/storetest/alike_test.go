@@ -1,11 +1,14 @@
 package storetest_test
 
 import (
+	"context"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"weir/internal/store"
+	"weir/internal/store/file"
 	"weir/internal/store/memory"
 	"weir/internal/store/postgres"
 	"weir/internal/store/postgres/postgrestest"
@@ -31,18 +34,38 @@ func allStores(t testing.TB) *storetest.Alike {
 		t.Fatal(err)
 	}
 	closed(t, onPostgres.Close)
-	a.Others = map[string]store.Store{"PostgreSQL": onPostgres}
+	inFile, err := file.Open(filepath.Join(t.TempDir(), "weir.db"), file.Options{Now: a.Now, NoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed(t, inFile.Close)
+	a.Others = map[string]store.Store{"PostgreSQL": onPostgres, "file": inFile}
 	for name, url := range map[string]string{"Redis": redistest.Start(t).URL(), "Redis Cluster": redistest.StartCluster(t).URL()} {
 		// A client that hears nothing for 3 s asks again by itself: what it applied the first time is not
 		// in the outcome of the second.
-		onRedis, err := redis.Open(url+"?read_timeout=1m", redis.Options{Now: a.Now})
-		if err != nil {
-			t.Fatal(err)
+		var both turns
+		for i := range both.stores {
+			onRedis, err := redis.Open(url+"?read_timeout=1m", redis.Options{Now: a.Now})
+			if err != nil {
+				t.Fatal(err)
+			}
+			closed(t, onRedis.Close)
+			both.stores[i], both.Store = onRedis, onRedis
 		}
-		closed(t, onRedis.Close)
-		a.Others[name] = onRedis
+		a.Others[name] = &both
 	}
 	return a
+}
+
+// turns are two stores on one server that take pushes in turns of any length. So neither has seen all
+// that is there.
+type turns struct {
+	store.Store
+	stores [2]store.Store
+}
+
+func (s *turns) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Outcome, error) {
+	return s.stores[p.Sequence/3%2].Push(ctx, p, nodes)
 }
 
 func closed(t testing.TB, end func() error) {

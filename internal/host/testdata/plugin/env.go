@@ -7,14 +7,8 @@ type p = unsafe.Pointer
 //go:wasmimport env proxy_log
 func proxy_log(level uint32, m p, n uint32) uint32
 
-//go:wasmimport env proxy_get_log_level
-func proxy_get_log_level(level *uint32) uint32
-
 //go:wasmimport env proxy_get_current_time_nanoseconds
 func proxy_get_current_time_nanoseconds(t *uint64) uint32
-
-//go:wasmimport env proxy_get_status
-func proxy_get_status(code *uint32, v *uint32, n *uint32) uint32
 
 //go:wasmimport env proxy_set_tick_period_milliseconds
 func setTick(ms uint32) uint32
@@ -25,14 +19,8 @@ func setEffective(id uint32) uint32
 //go:wasmimport env proxy_done
 func proxy_done() uint32
 
-//go:wasmimport env proxy_call_foreign_function
-func proxy_call_foreign_function(f p, fn uint32, a p, an uint32, r *uint32, rn *uint32) uint32
-
 //go:wasmimport env proxy_get_property
 func proxy_get_property(k p, kn uint32, v *uint32, n *uint32) uint32
-
-//go:wasmimport env proxy_set_property
-func proxy_set_property(k p, kn uint32, v p, n uint32) uint32
 
 //go:wasmimport env proxy_get_header_map_value
 func proxy_get_header_map_value(m uint32, k p, kn uint32, v *uint32, n *uint32) uint32
@@ -52,14 +40,8 @@ func proxy_get_header_map_pairs(m uint32, v *uint32, n *uint32) uint32
 //go:wasmimport env proxy_set_header_map_pairs
 func proxy_set_header_map_pairs(m uint32, v p, n uint32) uint32
 
-//go:wasmimport env proxy_get_header_map_size
-func proxy_get_header_map_size(m uint32, n *uint32) uint32
-
 //go:wasmimport env proxy_get_buffer_bytes
 func proxy_get_buffer_bytes(t, start, length uint32, v *uint32, n *uint32) uint32
-
-//go:wasmimport env proxy_get_buffer_status
-func proxy_get_buffer_status(t uint32, n, flags *uint32) uint32
 
 //go:wasmimport env proxy_set_buffer_bytes
 func proxy_set_buffer_bytes(t, start, length uint32, v p, n uint32) uint32
@@ -76,26 +58,11 @@ func closeStream(direction uint32) uint32
 //go:wasmimport env proxy_http_call
 func proxy_http_call(c p, cn uint32, h p, hn uint32, b p, bn uint32, t p, tn uint32, ms uint32, id *uint32) uint32
 
-//go:wasmimport env proxy_grpc_cancel
-func proxy_grpc_cancel(id uint32) uint32
-
 //go:wasmimport env proxy_get_shared_data
 func proxy_get_shared_data(k p, kn uint32, v *uint32, n *uint32, cas *uint32) uint32
 
 //go:wasmimport env proxy_set_shared_data
 func proxy_set_shared_data(k p, kn uint32, v p, n uint32, cas uint32) uint32
-
-//go:wasmimport env proxy_register_shared_queue
-func proxy_register_shared_queue(k p, kn uint32, t *uint32) uint32
-
-//go:wasmimport env proxy_resolve_shared_queue
-func proxy_resolve_shared_queue(vm p, vn uint32, k p, kn uint32, t *uint32) uint32
-
-//go:wasmimport env proxy_enqueue_shared_queue
-func proxy_enqueue_shared_queue(t uint32, v p, n uint32) uint32
-
-//go:wasmimport env proxy_dequeue_shared_queue
-func proxy_dequeue_shared_queue(t uint32, v *uint32, n *uint32) uint32
 
 //go:wasmimport env proxy_define_metric
 func proxy_define_metric(kind uint32, k p, kn uint32, id *uint32) uint32
@@ -176,12 +143,6 @@ func sharedSet(k, v string, cas uint32) uint32 {
 func property(path string) (string, uint32) {
 	var v, n uint32
 	s := proxy_get_property(ptr(path), size(path), &v, &n)
-	return text(v, n), s
-}
-
-func dequeue(t uint32) (string, uint32) {
-	var v, n uint32
-	s := proxy_dequeue_shared_queue(t, &v, &n)
 	return text(v, n), s
 }
 

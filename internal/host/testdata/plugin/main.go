@@ -32,7 +32,6 @@ var (
 	waiting    []uint32              // streams that a tick shall act on
 	onWake     string
 	answerTo   = map[uint32]uint32{} // callout to stream
-	queueSeen  string
 	delayDone  = map[uint32]bool{}
 	lastResult string
 )
@@ -153,12 +152,6 @@ func onTick(id uint32) {
 	waiting = nil
 }
 
-//go:wasmexport proxy_on_queue_ready
-func onQueueReady(id, token uint32) {
-	v, status := dequeue(token)
-	count("queue_" + v + "_" + strconv.Itoa(int(status)))
-}
-
 //go:wasmexport proxy_on_http_call_response
 func onHTTPCallResponse(id, call, headers, size, trailers uint32) {
 	status, _ := get(6, ":status")
@@ -227,10 +220,6 @@ func run(root, id uint32, command string) string {
 		return fmt.Sprintf("%q %d", b, s)
 	case "setpairs":
 		return st(setPairs(atou(arg(1)), encode(":method", "GET", "x-only", "1", "x-do", "")))
-	case "mapsize":
-		var n uint32
-		s := proxy_get_header_map_size(atou(arg(1)), &n)
-		return st(n) + " " + st(s)
 	case "sdget":
 		v, cas, s := sharedGet(f[1])
 		return fmt.Sprintf("%s cas %d %d", v, cas, s)
@@ -282,8 +271,6 @@ func run(root, id uint32, command string) string {
 			v = strconv.FormatUint(binary.LittleEndian.Uint64([]byte(v)), 10)
 		}
 		return v + " " + st(s)
-	case "setproperty":
-		return st(proxy_set_property(ptr(f[1]), size(f[1]), ptr(f[2]), size(f[2])))
 	case "metric": // kind name offset
 		var id uint32
 		if s := proxy_define_metric(atou(f[1]), ptr(f[2]), size(f[2]), &id); s != 0 {
@@ -298,45 +285,19 @@ func run(root, id uint32, command string) string {
 		var v uint64
 		g := proxy_get_metric(id, &v)
 		return fmt.Sprintf("id %d %d value %d %d", id, s, int64(v), g)
-	case "register":
-		var t uint32
-		s := proxy_register_shared_queue(ptr(f[1]), size(f[1]), &t)
-		return st(s)
-	case "enqueue":
-		var t uint32
-		if s := proxy_resolve_shared_queue(ptr(f[1]), size(f[1]), ptr(f[2]), size(f[2]), &t); s != 0 {
-			return "resolve " + st(s)
-		}
-		return st(proxy_enqueue_shared_queue(t, ptr(f[3]), size(f[3])))
-	case "dequeue":
-		v, s := dequeue(atou(f[1]))
-		return v + " " + st(s)
 	case "time":
 		var n uint64
 		s := proxy_get_current_time_nanoseconds(&n)
 		return strconv.FormatUint(n, 10) + " " + st(s)
-	case "loglevel":
-		var n uint32
-		s := proxy_get_log_level(&n)
-		return st(n) + " " + st(s)
 	case "effective":
 		return st(setEffective(atou(f[1])))
-	case "foreign":
-		var p, n uint32
-		return st(proxy_call_foreign_function(ptr(f[1]), size(f[1]), nil, 0, &p, &n))
-	case "grpc":
-		return st(proxy_grpc_cancel(1))
-	case "status":
-		var c, p, n uint32
-		return st(proxy_get_status(&c, &p, &n))
 	case "badpointer":
 		var p, n uint32
 		far := unsafe.Pointer(uintptr(0xfffffff0))
 		return st(proxy_get_header_map_value(0, far, 64, &p, &n)) + st(proxy_log(2, far, 64)) +
 			st(proxy_get_current_time_nanoseconds((*uint64)(far)))
 	case "bodystatus":
-		var n, flags uint32
-		s := proxy_get_buffer_status(atou(f[1]), &n, &flags)
+		_, s := buffer(atou(f[1]), 0, 100)
 		return st(s)
 	case "config":
 		b, s := buffer(7, 0, 100)

@@ -1,0 +1,377 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weir/internal/store"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// served is a weir serve with its store in a file. It can be killed, and started again where it was.
+type served struct {
+	t       *testing.T
+	store   string
+	address string
+	command *exec.Cmd
+	log     *bufio.Reader
+}
+
+// serveFile starts one, which the test ends.
+func serveFile(t *testing.T, path string) *served {
+	t.Helper()
+	s := &served{t: t, store: "file:" + path, address: "127.0.0.1:0"}
+	s.start()
+	return s
+}
+
+func (s *served) start() {
+	s.t.Helper()
+	s.command, s.log = serveProcess(s.t, []string{"--listen", s.address, "--store", s.store}, nil)
+	address := regexp.MustCompile(`address=(\S+)`).FindStringSubmatch(s.line())[1]
+	if s.address != address { // after the first start pushers read it
+		s.address = address
+	}
+}
+
+// line is the next one of its log.
+func (s *served) line() string {
+	s.t.Helper()
+	line, err := s.log.ReadString('\n')
+	if err != nil {
+		s.t.Fatalf("%v: %s", err, line)
+	}
+	return line
+}
+
+// end ends it as an operator does.
+func (s *served) end() {
+	s.t.Helper()
+	err := s.command.Process.Signal(syscall.SIGTERM)
+	rest, readErr := io.ReadAll(s.log)
+	if err := errors.Join(err, readErr, s.command.Wait()); err != nil {
+		s.t.Errorf("%v\n%s", err, rest)
+	}
+}
+
+// kill ends it as a crash does.
+func (s *served) kill() {
+	s.t.Helper()
+	var killed *exec.ExitError
+	if err := errors.Join(s.command.Process.Kill(), s.command.Wait()); !errors.As(err, &killed) {
+		s.t.Error(err)
+	}
+}
+
+func (s *served) url(path string) string { return "http://" + s.address + path }
+
+// counted are the hits of all counters, by their keys.
+func (s *served) counted() map[wire.ID]int64 {
+	s.t.Helper()
+	status, text := ask(s.t, "GET", s.url("/v1/counters?namespace=shop"), "", nil)
+	if status != http.StatusOK {
+		s.t.Fatalf("counters: status %d: %s", status, text)
+	}
+	sums := map[wire.ID]int64{}
+	for decoder := json.NewDecoder(strings.NewReader(text)); decoder.More(); {
+		var line store.CounterLine
+		if err := decoder.Decode(&line); err != nil {
+			s.t.Fatal(err)
+		}
+		id, err := hex.DecodeString(line.ID)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		for _, w := range line.Windows {
+			sums[wire.ID(id)] += w.Hits
+		}
+	}
+	return sums
+}
+
+// longCounter is a key's, in a window that does not end.
+func longCounter(id wire.ID) wire.LimitCounter {
+	return wire.LimitCounter{ID: id, Kind: uint8(window.FixedWindow), WidthMillis: wire.MaxWidthMillis}
+}
+
+func hits(id wire.ID, n int64) wire.Item {
+	c := longCounter(id)
+	return wire.Item{LimitCounter: c, Newest: store.NumberAt(c, uint64(time.Now().UnixNano())), Hits: []int64{n}}
+}
+
+// pusher pushes as a node does: one push after the other, each until it is answered.
+type pusher struct {
+	to       *served
+	id       uint64
+	sequence uint64
+	failed   int64
+	// counted are the hits that it has pushed, and was granted, by their keys.
+	counted map[wire.ID]int64
+}
+
+func newPusher(to *served, id uint64) *pusher {
+	return &pusher{to: to, id: id, counted: map[wire.ID]int64{}}
+}
+
+// next is the next push.
+func (p *pusher) next(items []wire.Item, takes []wire.Take) *wire.Push {
+	p.sequence++
+	return &wire.Push{Namespace: "shop", Sender: p.id, Sequence: p.sequence, Floor: p.sequence, Items: items, Takes: takes}
+}
+
+// try sends a push once, and notes what an answer tells.
+func (p *pusher) try(client *http.Client, push *wire.Push) (status int, err error) {
+	response, err := client.Post(p.to.url(wire.PushPath), wire.ContentType, bytes.NewReader(wire.AppendPush(nil, push)))
+	if err != nil {
+		return 0, err
+	}
+	body, err := io.ReadAll(response.Body)
+	if err := errors.Join(err, response.Body.Close()); err != nil || response.StatusCode != http.StatusOK {
+		return response.StatusCode, err
+	}
+	answer, err := wire.DecodeAnswer(body)
+	if err != nil {
+		return response.StatusCode, err
+	}
+	for _, item := range push.Items {
+		p.counted[item.ID] += item.Hits[0]
+	}
+	for i, grant := range answer.Grants {
+		p.counted[push.Takes[i].Rooms[0].ID] += int64(grant.Units)
+	}
+	return response.StatusCode, nil
+}
+
+// push sends a push until it is answered.
+func (p *pusher) push(client *http.Client, push *wire.Push) {
+	for {
+		if status, err := p.try(client, push); err == nil && status == http.StatusOK {
+			return
+		}
+		p.failed++
+	}
+}
+
+func add(sums, more map[wire.ID]int64) {
+	for id, n := range more {
+		sums[id] += n
+	}
+}
+
+// Senders push, and ask for hits of limits that are nearly used up, while weir serve is killed again and
+// again. It has exactly what was pushed, and what was granted, and no more than the limits.
+func TestServeFileKilled(t *testing.T) {
+	const senders, kills, limit = 8, 3, 300
+	backend := serveFile(t, filepath.Join(t.TempDir(), "weir.db"))
+	defer backend.end()
+	var answered atomic.Int64
+	var group sync.WaitGroup
+	over := make(chan struct{})
+	all := make([]*pusher, senders)
+	for i := range all {
+		all[i] = newPusher(backend, uint64(i+1))
+		group.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(i), 3))
+			client := &http.Client{Transport: &http.Transport{}}
+			defer client.CloseIdleConnections()
+			for {
+				select {
+				case <-over:
+					return
+				default:
+				}
+				room := wire.Room{LimitCounter: longCounter(wire.ID{1, byte(random.IntN(8))}), Limit: limit, Cost: 1}
+				all[i].push(client, all[i].next(
+					[]wire.Item{hits(wire.ID{0, byte(random.IntN(8))}, 1+random.Int64N(9))},
+					[]wire.Take{{Least: 1, Most: 1 + random.Uint64N(5), Rooms: []wire.Room{room}}}))
+				answered.Add(1)
+			}
+		})
+	}
+	for range kills {
+		for n := answered.Load(); answered.Load() < n+200; {
+			runtime.Gosched()
+		}
+		backend.kill()
+		backend.start()
+	}
+	close(over)
+	group.Wait()
+	want, failed := map[wire.ID]int64{}, int64(0)
+	for _, p := range all {
+		add(want, p.counted)
+		failed += p.failed
+	}
+	if got := backend.counted(); !maps.Equal(got, want) {
+		t.Errorf("the backend has %v\nwant %v", got, want)
+	}
+	for id, n := range want {
+		if id[0] == 1 && n > limit {
+			t.Errorf("%d hits were granted of a limit of %d", n, limit)
+		}
+	}
+	if failed == 0 {
+		t.Error("no push has failed")
+	}
+	t.Logf("%d pushes answered, %d attempts failed", answered.Load(), failed)
+}
+
+// disk is a small one, which fills up.
+type disk struct {
+	path       string
+	fill, free func(pid int)
+}
+
+// smallDisk is a file system of its own, if the test may mount one. Otherwise it is a bound on the
+// process's files.
+func smallDisk(t *testing.T) disk {
+	t.Helper()
+	d := disk{path: t.TempDir()}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Mount("weir", d.path, "tmpfs", 0, "size=1m"); err != nil {
+		t.Logf("mount: %v; a bound on the size of files has to do", err)
+		bound := func(pid int, most uint64) {
+			must(unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: most, Max: unix.RLIM_INFINITY}, nil))
+		}
+		d.fill = func(pid int) { bound(pid, 64<<10) }
+		d.free = func(pid int) { bound(pid, unix.RLIM_INFINITY) }
+		return d
+	}
+	t.Cleanup(func() { must(unix.Unmount(d.path, 0)) })
+	ballast := filepath.Join(d.path, "ballast")
+	d.fill = func(int) {
+		file, err := os.Create(ballast)
+		must(err)
+		for err = nil; err == nil; {
+			_, err = file.Write(make([]byte, 4096))
+		}
+		if must(file.Close()); !errors.Is(err, unix.ENOSPC) {
+			t.Fatal(err)
+		}
+	}
+	d.free = func(int) { must(os.Remove(ballast)) }
+	return d
+}
+
+// While the disk is full pushes are not available, and readiness tells. When there is room again all
+// goes on by itself, and each push counts once.
+func TestServeFileFullDisk(t *testing.T) {
+	d := smallDisk(t)
+	backend := serveFile(t, filepath.Join(d.path, "weir.db"))
+	defer backend.end()
+	p, keys := newPusher(backend, 1), 0
+	more := func() *wire.Push {
+		var items []wire.Item
+		for range 100 {
+			keys++
+			items = append(items, hits(wire.ID{byte(keys), byte(keys >> 8)}, 1))
+		}
+		return p.next(items, nil)
+	}
+	try := func(push *wire.Push) int {
+		t.Helper()
+		status, err := p.try(http.DefaultClient, push)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return status
+	}
+	ready := func(want int) {
+		t.Helper()
+		for { // what is known for a second may be from before
+			status, text := ask(t, "GET", backend.url("/readyz"), "", nil)
+			if status != want {
+				continue
+			}
+			if want != http.StatusOK && !strings.Contains(text, "the store takes no hits") {
+				t.Errorf("readyz: %s", text)
+			}
+			return
+		}
+	}
+	if status := try(more()); status != http.StatusOK {
+		t.Fatalf("status %d", status)
+	}
+	ready(http.StatusOK)
+	d.fill(backend.command.Process.Pid)
+	refused := more()
+	for try(refused) == http.StatusOK {
+		refused = more()
+	}
+	if line := backend.line(); !strings.Contains(line, "the store fails") ||
+		!strings.Contains(line, unix.ENOSPC.Error()) && !strings.Contains(line, unix.EFBIG.Error()) {
+		t.Errorf("log: %s", line)
+	}
+	ready(http.StatusServiceUnavailable)
+	other := newPusher(backend, 2)
+	late := other.next([]wire.Item{hits(wire.ID{1}, 5)}, nil)
+	for range 3 {
+		if status, err := other.try(http.DefaultClient, late); status != http.StatusServiceUnavailable || err != nil {
+			t.Errorf("another sender: status %d, %v", status, err)
+		}
+		if status := try(refused); status != http.StatusServiceUnavailable {
+			t.Errorf("status %d", status)
+		}
+	}
+	if status, _ := ask(t, "GET", backend.url("/livez"), "", nil); status != http.StatusOK {
+		t.Errorf("livez: status %d", status)
+	}
+
+	d.free(backend.command.Process.Pid)
+	if status := try(refused); status != http.StatusOK {
+		t.Errorf("status %d, though there is room", status)
+	}
+	if status, err := other.try(http.DefaultClient, late); status != http.StatusOK || err != nil {
+		t.Errorf("another sender: status %d, %v, though there is room", status, err)
+	}
+	ready(http.StatusOK)
+	want := p.counted
+	add(want, other.counted)
+	for _, moment := range []string{"now", "after a crash"} {
+		if got := backend.counted(); !maps.Equal(got, want) {
+			t.Errorf("%s: the backend has %d counters, want %d, each with a hit for each push", moment, len(got), len(want))
+		}
+		backend.kill()
+		backend.start()
+	}
+}
+
+// A second process on one file ends at once, and says why. A process that was killed holds nothing.
+func TestServeFileTwice(t *testing.T) {
+	backend := serveFile(t, filepath.Join(t.TempDir(), "weir.db"))
+	defer backend.end()
+	var stderr bytes.Buffer
+	second := environment{stdout: io.Discard, stderr: &stderr, getenv: func(string) string { return "" }}
+	code := run(t.Context(), []string{"serve", "--listen", "127.0.0.1:0", "--store", backend.store}, second)
+	if code != 1 || !strings.Contains(stderr.String(), ": another process has it open: a file is one weir serve's at a time") {
+		t.Errorf("code %d: %s", code, &stderr)
+	}
+	backend.kill()
+	backend.start()
+}

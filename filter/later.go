@@ -1,0 +1,72 @@
+package filter
+
+import (
+	"weir/internal/counter"
+	"weir/internal/node"
+)
+
+// laterCosts are the demands of a request whose costs are counted when the response is there.
+type laterCosts struct{ list []later }
+
+// later is a rule that counts what a request's response costs.
+type later struct {
+	_ [0]func() // or else Go makes a function that compares values
+
+	node.Saved
+	measure *measure // of a shadow rule that has not decided yet
+}
+
+// note notes the rules that count what the response costs. What the request says of it is read now.
+func (l *laterCosts) note(r *rules, n *node.Node, demands []node.Demand) {
+	for i := range demands {
+		if d := &demands[i]; r.of(d).costsLater {
+			l.add(n, d, r.laterCost(d), nil)
+		}
+	}
+}
+
+// add notes one rule, which may be a shadow rule that is undecided.
+//
+//go:noinline
+func (l *laterCosts) add(n *node.Node, d *node.Demand, cost uint64, undecided *measure) {
+	noted := later{Saved: n.Save(d), measure: undecided}
+	noted.Cost = cost
+	l.list = append(l.list, noted)
+}
+
+// forget forgets a request.
+func (l *laterCosts) forget() { l.list = l.list[:0] }
+
+// count counts what the response costs, whether or not there is room.
+func (l *laterCosts) count(r *rules, e *engine) {
+	now := e.now()
+	for i := range l.list {
+		c := &l.list[i]
+		rule := &r.list[c.Rule.Index]
+		if name := rule.onResponse.responseHeader; name != "" {
+			c.Cost, _ = r.request.responseCost(name)
+		}
+		switch {
+		case c.Cost == 0:
+		case c.measure != nil:
+			c.measure.owe(owed{Charge: node.Charge{Saved: c.Saved}, rule: rule})
+		default:
+			e.force(&c.Saved, now)
+		}
+	}
+	l.forget()
+	e.node.PushCharges()
+}
+
+// measured implements debtor.
+func (l *laterCosts) measured(m *measure, _ *node.Demand, _ int64, verdict counter.Verdict) {
+	for i := range l.list {
+		if l.list[i].measure != m {
+			continue
+		}
+		if l.list[i].measure = nil; verdict != counter.Allowed {
+			l.list = append(l.list[:i], l.list[i+1:]...)
+		}
+		return
+	}
+}

@@ -1,0 +1,325 @@
+package filter
+
+import (
+	"weir/internal/counter"
+	"weir/internal/node"
+	"weir/internal/proxywasm"
+	"weir/internal/usage"
+)
+
+const (
+	// cutPiece is how much is read at once of a stream that may be cut, which ends within it.
+	cutPiece = 1 << 10
+	// settledPerTick bounds the responses that are looked at in a tick.
+	settledPerTick = 256
+)
+
+// responses are those of a plugin context that tell what they cost.
+type responses struct {
+	rules  *rules
+	engine *engine
+	// open are those whose bodies tell it.
+	open     []*charges
+	nextOpen int
+	// piece is what is sent in the place of another one.
+	piece   []byte
+	readers []*usage.Reader // to be used again
+}
+
+// settleOpen has the rules take what the responses that are under way have told so far, if that is
+// more than was taken.
+//
+//go:noinline
+func (r *responses) settleOpen() {
+	if len(r.open) == 0 {
+		return
+	}
+	now := r.engine.now()
+	for range min(len(r.open), settledPerTick) {
+		r.nextOpen++
+		if r.nextOpen >= len(r.open) {
+			r.nextOpen = 0
+		}
+		list := r.open[r.nextOpen].list
+		for i := range list {
+			c := &list[i]
+			if cost, exceeds := c.exceeds(); exceeds {
+				c.finish(r.engine, cost, now)
+			}
+		}
+	}
+}
+
+// charges are what a request has taken until its response tells what it costs.
+type charges struct {
+	responses *responses
+	list      []charge
+	// said are costs of the response that the request tells itself: they are read while it can be.
+	said   []said
+	course course
+	at     int32 // 1 + the place among the responses whose bodies are read
+}
+
+// said is what a request says that its response costs.
+type said struct {
+	_ [0]func() // or else Go makes a function that compares values
+
+	rule *requestRule
+	cost uint64
+	ok   bool
+}
+
+// forget forgets a request: whatever its response has not told by now, it never will.
+func (c *charges) forget() {
+	if len(c.list) > 0 || c.at != 0 {
+		c.settle()
+	}
+	c.said, c.course = c.said[:0], course{}
+}
+
+// note notes what demands have taken that were allowed.
+//
+//go:noinline
+func (c *charges) note(demands []node.Demand, now int64) {
+	for i := range demands {
+		if rule := c.responses.rules.of(&demands[i]); rule.charges {
+			c.add(rule, &demands[i], now, nil)
+		}
+	}
+}
+
+// add notes what a demand has taken, or will have if a shadow rule is undecided.
+func (c *charges) add(rule *requestRule, d *node.Demand, now int64, undecided *measure) {
+	added := charge{rule: rule, taken: d.Cost, measure: undecided}
+	if undecided == nil {
+		added.Charge = c.responses.engine.node.Charge(d, now)
+	}
+	c.list = append(c.list, added)
+}
+
+// say reads what the current request says of its response's cost.
+//
+//go:noinline
+func (c *charges) say(demands []node.Demand) {
+	rules := c.responses.rules
+	for i := range demands {
+		if rule := rules.of(&demands[i]); rule.says {
+			cost, ok := rules.request.selectedCost(&rule.onResponse, usage.Most)
+			c.said = append(c.said, said{rule: rule, cost: cost, ok: ok})
+		}
+	}
+}
+
+// drop forgets a charge.
+func (c *charges) drop(i int) {
+	dropped := &c.list[i]
+	if dropped.reader != nil {
+		keep(&c.responses.readers, dropped.reader, maxIdleReaders)
+	}
+	if dropped.measure != nil && dropped.told {
+		dropped.measure.owe(owed{Charge: dropped.Charge, rule: dropped.rule, due: dropped.due})
+	}
+	last := len(c.list) - 1
+	copy(c.list[i:], c.list[i+1:])
+	c.list[last] = charge{}
+	c.list = c.list[:last]
+}
+
+// open looks at a response's headers: at what they tell themselves, and whether the body can be read.
+//
+//go:noinline
+func (c *charges) open(end bool) {
+	r := c.responses
+	status, ok := proxywasm.ResponseHeader(":status")
+	c.course.failed = ok && len(status) > 0 && status[0] >= '4'
+	format, known := usage.Unreadable, end
+	now := r.engine.now()
+	for i := 0; i < len(c.list); i++ {
+		charge := &c.list[i]
+		cost, told := c.told(charge.rule)
+		if told {
+			charge.finish(r.engine, cost, now)
+			c.drop(i)
+			i--
+			continue
+		}
+		if !known {
+			format, known = responseFormat(), true
+		}
+		if charge.rule.usage != nil && format != usage.Unreadable {
+			if charge.rule.cuts && format == usage.Events {
+				_, sized := proxywasm.ResponseHeader("content-length")
+				c.course.cuts = !sized
+			}
+			if charge.reader, ok = reuse(&r.readers); !ok {
+				charge.reader = new(usage.Reader)
+			}
+			charge.reader.Reset(charge.rule.usage.Fields, format)
+		}
+	}
+	switch {
+	case len(c.list) == 0:
+		r.engine.node.PushCharges()
+	case end:
+		c.end()
+	case format != usage.Unreadable && c.at == 0:
+		r.open = append(r.open, c)
+		c.at = int32(len(r.open))
+	}
+}
+
+// told is what the headers of a response tell of its cost, or the request has said.
+func (c *charges) told(rule *requestRule) (cost uint64, told bool) {
+	r := &c.responses.rules.request
+	switch {
+	case rule.usage != nil:
+	case rule.onResponse.responseHeader != "":
+		return r.responseCost(rule.onResponse.responseHeader)
+	case !rule.says:
+		value, there := r.read(&r.properties[rule.onResponse.property]) // which may be another one by now
+		return r.number(value, there, usage.Most)
+	default:
+		for i := range c.said {
+			if said := &c.said[i]; said.rule == rule {
+				return said.cost, said.ok
+			}
+		}
+		return 0, false
+	}
+	for _, name := range rule.usage.Headers {
+		if value, ok := proxywasm.ResponseHeader(name); ok {
+			hits, ok := r.number(value, true, usage.Most-cost)
+			if !ok {
+				return 0, false
+			}
+			cost, told = cost+hits, true
+		}
+	}
+	return cost, told
+}
+
+// responseFormat is the form of the response's body, as far as it can be read as it is.
+func responseFormat() usage.Format {
+	if encoding, ok := proxywasm.ResponseHeader("content-encoding"); ok && string(encoding) != "identity" {
+		return usage.Unreadable
+	}
+	mediaType, _ := proxywasm.ResponseHeader("content-type")
+	return usage.FormatOf(mediaType)
+}
+
+// read reads a piece of a response's body.
+//
+//go:noinline
+func (c *charges) read(size int, end bool) {
+	r, drops, most := c.responses, c.course.cut, bodyPiece
+	if c.course.cuts {
+		most = cutPiece
+	}
+	for start := 0; start < size && c.at != 0; {
+		piece, ok := proxywasm.ResponseBody(start, min(most, size-start))
+		if !ok || len(piece) == 0 {
+			break
+		}
+		for i := range c.list {
+			if reader := c.list[i].reader; reader != nil {
+				reader.Feed(piece)
+			}
+		}
+		if start += len(piece); c.course.cuts && !c.course.cut && !end {
+			c.mayCut(start)
+		}
+	}
+	switch {
+	case drops:
+		proxywasm.ReplaceResponseBody(size, nil)
+	case c.course.cut:
+		proxywasm.ReplaceResponseBody(size, r.piece)
+		if cap(r.piece) > bodyPiece {
+			r.piece = nil
+		}
+	}
+	if end {
+		c.end()
+	}
+}
+
+// mayCut ends what the client gets of a stream, behind the last whole event of what was read of the
+// body's piece, if that has cost more than was reserved, and more than is left. The upstream goes on, as
+// a plugin can't end a response: what it still sends is read for what it tells, and dropped.
+func (c *charges) mayCut(read int) {
+	r := c.responses
+	for i := range c.list {
+		charge := &c.list[i]
+		if !charge.rule.cuts || charge.reader == nil {
+			continue
+		}
+		if cost, exceeds := charge.exceeds(); exceeds && !charge.spent {
+			now := r.engine.now()
+			charge.finish(r.engine, cost, now)
+			charge.spent = r.engine.node.Spent(&charge.Charge, now)
+		}
+		if rest := charge.reader.Rest(); charge.spent && rest <= read {
+			r.piece = charge.reader.AppendEnding(appendBody(r.piece[:0], read-rest), charge.rule.usage.Ending)
+			c.course.cut = true
+			r.rules.request.cutStreams++
+			return
+		}
+	}
+}
+
+// appendBody appends the first bytes of the piece of a body that has come.
+func appendBody(dst []byte, size int) []byte {
+	for start := 0; start < size; {
+		piece, ok := proxywasm.ResponseBody(start, min(bodyPiece, size-start))
+		if !ok || len(piece) == 0 {
+			break
+		}
+		dst = append(dst, piece...)
+		start += len(piece)
+	}
+	return dst
+}
+
+// end settles a response that has come to its end.
+func (c *charges) end() {
+	c.course.ended = true
+	c.settle()
+}
+
+// settle has every rule take what the stream has turned out to cost, and no more than that. A
+// response that has come to its end tells. What was seen of another one is the least that it may have
+// cost. A request that fails costs nothing, unless the rule says so; one whose client has gone before
+// there was an answer may cost its upstream as much as others.
+//
+//go:noinline
+func (c *charges) settle() {
+	r := c.responses
+	now := r.engine.now()
+	for i := len(c.list) - 1; i >= 0; i-- {
+		if c.list[i].settle(r.engine, c.course, now) {
+			r.rules.request.unreadCosts++
+		}
+		c.drop(i)
+	}
+	if c.at != 0 {
+		leave(&r.open, int(c.at)-1).at = c.at
+		c.at = 0
+	}
+	r.engine.node.PushCharges()
+}
+
+// measured implements debtor.
+func (c *charges) measured(m *measure, d *node.Demand, now int64, verdict counter.Verdict) {
+	for i := range c.list {
+		charge := &c.list[i]
+		if charge.measure != m {
+			continue
+		}
+		if charge.measure = nil; verdict == counter.Allowed {
+			charge.Charge = c.responses.engine.node.Charge(d, now)
+		} else {
+			c.drop(i)
+		}
+		return
+	}
+}

@@ -1,0 +1,130 @@
+package filter
+
+import (
+	"weir/config"
+	"weir/internal/counter"
+	"weir/internal/node"
+	"weir/internal/usage"
+	"weir/window"
+)
+
+var _ node.Owner = (*rules)(nil)
+
+// rules are those of a configuration, and the memory in which requests meet them one after the other.
+type rules struct {
+	request request
+	list    []requestRule // what they match, and whom they count
+	limits  []node.Rule
+	demands []node.Demand // of the request being decided
+	// costsLater reports whether any rule counts what the response costs.
+	costsLater bool
+	// charges reports whether any rule puts right what a request has taken when its response has
+	// told what it costs.
+	charges bool
+	says    bool // any of them by what the request says
+	// readsBodies reports whether any rule takes what the request's body says.
+	readsBodies bool
+}
+
+// compile makes what requests need from the configuration, with the answers of its rules.
+func (r *rules) compile(c *config.Config, a *answer) {
+	r.list, r.limits, r.demands = make([]requestRule, len(c.Rules)), make([]node.Rule, len(c.Rules)), make([]node.Demand, len(c.Rules))
+	for i := range c.Rules {
+		c, rule, l := &c.Rules[i], &r.list[i], &r.limits[i]
+		*rule = r.request.compile(c)
+		rule.variants = r.request.compileVariants(c)
+		r.costsLater = r.costsLater || rule.costsLater
+		r.charges = r.charges || rule.charges
+		r.says = r.says || rule.says
+		r.readsBodies = r.readsBodies || rule.cost.path != nil
+		l.Limits, l.SyncRate, l.Prefix = c.Limits, int64(c.SyncRate), rule.keyPrefix
+		l.CountRejected, l.CostsLater, l.Shadow, l.Reveal = c.CountRejected, rule.costsLater || rule.charges, c.Shadow, c.Reveal
+		l.WarnAt = c.WarnAt
+		if rule.variants != nil {
+			l.Widest = c.Widest()
+		}
+		l.Tag = &a.rules[i]
+	}
+}
+
+// makeVariants makes the rules' variants, now that there is a node that knows the rules.
+func (r *rules) makeVariants(c *config.Config) {
+	for i := range r.list {
+		if rule := &r.list[i]; rule.variants != nil {
+			rule.variants.make(&c.Rules[i], rule.key, &r.limits[i])
+		}
+	}
+}
+
+// find finds the rules that apply to the current request, and the keys that it has for them. Those
+// that only measure are apart.
+func (r *rules) find() (demands, shadows []node.Demand) {
+	r.request.begin()
+	n, end := 0, len(r.demands)
+	for i := range r.list {
+		rule := &r.list[i]
+		if !rule.always && !r.request.applies(rule) {
+			continue
+		}
+		d := &r.demands[n]
+		if rule.shadow {
+			end--
+			d = &r.demands[end]
+		} else {
+			n++
+		}
+		d.Rule, d.Cost = &r.limits[i], r.request.cost(&rule.cost)
+		if cap(d.Key) > maxIdleKey {
+			d.Key = nil
+		}
+		d.Key = r.request.appendKey(d.Key[:0], rule)
+		if rule.variants != nil {
+			d.Rule = rule.variants.limitsOf(&r.request, d.Rule, d.Key)
+		}
+	}
+	return r.demands[:n], r.demands[end:]
+}
+
+// findByBody finds them again for a request that has waited for its body.
+func (r *rules) findByBody(b *told) (demands, shadows []node.Demand) {
+	q := &r.request
+	bad, absent := q.badCosts, q.absentCosts // were counted when the headers came
+	q.told = b
+	demands, shadows = r.find()
+	q.told, q.badCosts, q.absentCosts = nil, bad, absent
+	if b.unread {
+		q.unreadBodies++
+	}
+	return demands, shadows
+}
+
+// of is the rule of a demand.
+func (r *rules) of(d *node.Demand) *requestRule { return &r.list[d.Rule.Index] }
+
+// laterCost is what the current request says that its response costs.
+func (r *rules) laterCost(d *node.Demand) uint64 {
+	if rule := r.of(d); rule.costsLater && rule.onResponse.selected {
+		hits, _ := r.request.selectedCost(&rule.onResponse, usage.Most)
+		return hits
+	}
+	return 0
+}
+
+// AppendKey implements node.Owner: the key is the one that [request.appendKey] has for a request with
+// these values.
+func (r *rules) AppendKey(key []byte, rule int, values [][]byte) ([]byte, bool) {
+	parts := r.list[rule].key
+	if len(values) != len(parts) {
+		return key, false
+	}
+	key = append(key, r.list[rule].keyPrefix...)
+	for i, value := range values {
+		key = counter.AppendPart(key, parts[i].counted(value, &r.request.scratch.network))
+	}
+	return key, true
+}
+
+// Tag implements node.Owner: it is what clients see of a rule with these limits.
+func (r *rules) Tag(rule int, limits []window.Limit) any {
+	return answerOf(&r.limits[rule]).with(limits)
+}

@@ -1,0 +1,243 @@
+// Package file is a [store.Store] in a file, for a single backend whose counters outlive it. What it
+// knows is in memory, where package memory decides. Before a push is answered, all that it has
+// changed is in the file: pushes that wait at the same time share a transaction, and its wait for the
+// disk.
+package file
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+
+	"weir/internal/store"
+	"weir/internal/store/memory"
+	"weir/internal/wire"
+)
+
+// Options has what a store can be told. The zero value is good.
+type Options struct {
+	// MaxCounters is that of [memory.Options].
+	MaxCounters int
+	// Now is the store's clock, time.Now if nil.
+	Now func() time.Time
+	// NoSync is for tests: the file outlives the process as ever, but not the machine's failure.
+	NoSync bool
+}
+
+// Store is a [store.Store]. Use [Open] to get one, and Close it.
+type Store struct {
+	// The store in memory answers what needs no file: reads, and what nodes tell again by themselves.
+	*memory.Store
+	db    *bolt.DB
+	trial *store.Trial
+	// behind is while the file lacks what the last transaction should have brought.
+	behind atomic.Bool
+
+	mu     sync.Mutex // of what follows
+	next   *group
+	wake   chan struct{}
+	closed bool
+	ended  chan struct{}
+
+	// unwritten are the changes that the file lacks, by their keys. They belong to run.
+	unwritten map[string][]byte
+}
+
+var (
+	_ store.Store  = (*Store)(nil)
+	_ store.OnDisk = (*Store)(nil)
+)
+
+// group is of calls that wait for one transaction.
+type group struct {
+	done chan struct{}
+	err  error // once it is done
+}
+
+func newGroup() *group { return &group{done: make(chan struct{})} }
+
+// errClosed is for calls after Close.
+var errClosed = errors.New("the store is closed")
+
+// Open opens the store in a file, and makes the file if there is none. Nobody else has it open then,
+// until Close, or the process's end. An error is an [Error], and has left the file as it was.
+func Open(path string, o Options) (*Store, error) {
+	kept := memory.New(memory.Options{MaxCounters: o.MaxCounters, Now: o.Now, Tracked: true})
+	db, err := openFile(path, kept)
+	if err != nil {
+		return nil, &Error{path, err}
+	}
+	db.NoSync, db.NoGrowSync = o.NoSync, o.NoSync
+	s := &Store{
+		Store: kept, db: db, trial: store.NewTrial(), next: newGroup(), wake: make(chan struct{}, 1), ended: make(chan struct{}),
+		unwritten: map[string][]byte{},
+	}
+	go s.run()
+	return s, nil
+}
+
+// Close writes what is left to write, and closes the file.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return errClosed
+	}
+	s.closed = true
+	close(s.wake)
+	s.mu.Unlock()
+	<-s.ended
+	if err := errors.Join(s.write(), s.db.Close()); err != nil {
+		return s.failed("close", err)
+	}
+	return nil
+}
+
+// Push implements [store.Store].
+func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (out store.Outcome, err error) {
+	if store.IsRead(p) {
+		return s.Store.Push(ctx, p, nodes)
+	}
+	err = s.change(ctx, "push", func() error {
+		out, err = s.Store.Push(ctx, p, nodes)
+		return err
+	})
+	if err != nil {
+		return store.Outcome{}, err
+	}
+	return out, nil
+}
+
+// SetOverrides implements [store.Store].
+func (s *Store) SetOverrides(ctx context.Context, namespace string, from uint64, list []byte) (version uint64, err error) {
+	err = s.change(ctx, "overrides", func() error {
+		version, err = s.Store.SetOverrides(ctx, namespace, from, list)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return version, nil
+}
+
+// Ping implements [store.Store].
+func (s *Store) Ping(ctx context.Context) error {
+	_, err := s.Push(ctx, s.trial.Next(), 1)
+	return err
+}
+
+// DiskBytes implements [store.OnDisk].
+func (s *Store) DiskBytes() (size, free int64) {
+	err := s.db.View(func(tx *bolt.Tx) error {
+		info, err := os.Stat(s.db.Path())
+		if err != nil {
+			return err
+		}
+		size = info.Size()
+		free = size - tx.Size() + int64(s.db.Stats().FreeAlloc)
+		return nil
+	})
+	if err != nil { // the store is closed, or somebody has moved the file
+		return 0, 0
+	}
+	return size, free
+}
+
+// change makes a change in memory, and waits until the file has it. While the file takes nothing,
+// nothing is changed, so that no more waits for it than it lacked when it began to.
+func (s *Store) change(ctx context.Context, call string, apply func() error) error {
+	if s.behind.Load() {
+		if err := s.written(ctx); err != nil {
+			return s.failed(call, err)
+		}
+	}
+	if err := apply(); err != nil {
+		return err
+	}
+	if err := s.written(ctx); err != nil {
+		return s.failed(call, err)
+	}
+	return nil
+}
+
+func (s *Store) failed(call string, err error) error { return fmt.Errorf("file: %s: %w", call, err) }
+
+// written waits until the file has all that was changed before.
+func (s *Store) written(ctx context.Context) error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return errClosed
+	}
+	own := s.next
+	select {
+	case s.wake <- struct{}{}:
+	default: // a transaction is about to begin
+	}
+	s.mu.Unlock()
+	select {
+	case <-own.done:
+		return own.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// run makes a transaction after the other, each for all that have begun to wait meanwhile.
+func (s *Store) run() {
+	defer close(s.ended)
+	debug.SetPanicOnFault(true) // update makes an error of it
+	for range s.wake {
+		s.mu.Lock()
+		own := s.next
+		s.next = newGroup()
+		s.mu.Unlock()
+		own.err = s.write()
+		close(own.done)
+	}
+}
+
+// write writes what has changed. What the file does not take stays to be written.
+func (s *Store) write() error {
+	for _, r := range s.Changes() {
+		s.unwritten[string(r.Key)] = r.Value
+	}
+	if len(s.unwritten) == 0 {
+		return nil
+	}
+	err := update(s.db, func(records *bolt.Bucket) error {
+		for _, key := range slices.Sorted(maps.Keys(s.unwritten)) { // pages are in this order
+			if err := put(records, []byte(key), s.unwritten[key]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	s.behind.Store(err != nil)
+	if err != nil {
+		return err
+	}
+	clear(s.unwritten)
+	return nil
+}
+
+// Error says why a file is not opened.
+type Error struct {
+	Path string
+	Err  error
+}
+
+// Error implements error.
+func (e *Error) Error() string { return fmt.Sprintf("file %s: %v", e.Path, e.Err) }
+
+// Unwrap returns the reason.
+func (e *Error) Unwrap() error { return e.Err }

@@ -1,0 +1,330 @@
+package file_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+
+	"weir/internal/store"
+	"weir/internal/store/file"
+	"weir/internal/store/memory"
+	"weir/internal/store/storetest"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func atEpoch() time.Time { return epoch }
+
+// closed closes a store.
+func closed(t testing.TB, s *file.Store) {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// crashing is a store whose process is killed before every third push: another one goes on with what the
+// file has then.
+type crashing struct {
+	*file.Store
+	t      testing.TB
+	path   string
+	now    func() time.Time
+	pushes int
+}
+
+func (c *crashing) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Outcome, error) {
+	if c.pushes++; c.pushes%3 == 0 {
+		c.crash()
+	}
+	return c.Store.Push(ctx, p, nodes)
+}
+
+func (c *crashing) crash() {
+	c.t.Helper()
+	left := bytesOf(c.t, c.path)
+	closed(c.t, c.Store)
+	if err := os.WriteFile(c.path, left, 0o600); err != nil {
+		c.t.Fatal(err)
+	}
+	c.Store = openAt(c.t, c.path, file.Options{Now: c.now, NoSync: true})
+}
+
+// A store whose process is killed between pushes does as one that goes on.
+func TestCrashes(t *testing.T) {
+	a := &storetest.Alike{
+		Exact:  func(now func() time.Time) store.Store { return memory.New(memory.Options{Now: now}) },
+		Widths: []uint64{1, 1000, 59_999, 86_400_000, wire.MaxWidthMillis}, Resolution: time.Nanosecond,
+	}
+	c := &crashing{t: t, path: filepath.Join(t.TempDir(), "weir.db"), now: a.Now}
+	c.Store = openAt(t, c.path, file.Options{Now: a.Now, NoSync: true})
+	defer func() { closed(t, c.Store) }()
+	a.Others = map[string]store.Store{"file": c}
+	a.RunSeeds(t, 20)
+}
+
+// pushOf pushes a hit for each of so many new keys, from the first one on.
+func pushOf(t testing.TB, s store.Store, sequence uint64, first, keys int) store.Outcome {
+	t.Helper()
+	p := &wire.Push{Namespace: "shop", Sender: 7, Sequence: sequence, Floor: sequence}
+	for key := first; key < first+keys; key++ {
+		id := wire.ID{byte(key), byte(key >> 8), byte(key >> 16)}
+		c := wire.LimitCounter{ID: id, Kind: uint8(window.FixedWindow), WidthMillis: 86_400_000}
+		p.Items = append(p.Items, wire.Item{LimitCounter: c, Newest: store.NumberAt(c, uint64(epoch.UnixNano())), Hits: []int64{1}})
+	}
+	out, err := s.Push(t.Context(), p, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// Overrides and nodes outlive the process, too; what has expired does not.
+func TestRestart(t *testing.T) {
+	path, now := filepath.Join(t.TempDir(), "weir.db"), epoch
+	o := file.Options{Now: func() time.Time { return now }}
+	s := openAt(t, path, o)
+	version, err := s.SetOverrides(t.Context(), "shop", 0, []byte("list"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for node := range uint64(3) {
+		if _, err := s.Join(t.Context(), "shop", node); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pushOf(t, s, 1, 0, 5)
+	closed(t, s)
+	if err := s.Close(); err == nil {
+		t.Error("a second Close does not fail")
+	}
+	if _, err := s.Push(t.Context(), store.NewTrial().Next(), 1); err == nil {
+		t.Error("a push after Close does not fail")
+	}
+
+	s = openAt(t, path, o)
+	if list, got, err := s.Overrides(t.Context(), "shop", 0); err != nil || string(list) != "list" || got != version {
+		t.Errorf("overrides %q of version %d, %v; want those of version %d", list, got, err, version)
+	}
+	if nodes, err := s.Nodes(t.Context(), "shop", 0); err != nil || nodes != 3 {
+		t.Errorf("%d nodes, %v, want 3", nodes, err)
+	}
+	if out := pushOf(t, s, 1, 0, 5); !out.Duplicate || out.Answer.Totals[4].Hits[0] != 1 {
+		t.Errorf("got %+v, want a duplicate", out)
+	}
+	closed(t, s)
+
+	now = now.AddDate(0, 1, 0)
+	s = openAt(t, path, o)
+	if size := s.Size(); size.Counters != 0 || size.Senders != 0 {
+		t.Errorf("after a month: %+v", size)
+	}
+	// The next transaction removes from the file what had expired.
+	if err := s.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	closed(t, s)
+	if n := recordsIn(t, path); n != 2 { // the list, and the sender of the trial
+		t.Errorf("%d records, want 2", n)
+	}
+}
+
+// recordsIn is how many records a file has.
+func recordsIn(t *testing.T, path string) (n int) {
+	t.Helper()
+	edit(t, path, func(tx *bolt.Tx) error {
+		n = tx.Bucket([]byte("records")).Stats().KeyN
+		return nil
+	})
+	return n
+}
+
+// edit changes a file as no store does.
+func edit(t *testing.T, path string, change func(*bolt.Tx) error) {
+	t.Helper()
+	db, err := bolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(db.Update(change), db.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// fileOf is a file with these bytes.
+func fileOf(t *testing.T, text []byte) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "weir.db")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func bytesOf(t testing.TB, path string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// storeOf are the bytes of a store with so many counters.
+func storeOf(t *testing.T, counters int) []byte {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "weir.db")
+	s := openAt(t, path, file.Options{Now: atEpoch})
+	pushOf(t, s, 1, 0, counters)
+	closed(t, s)
+	return bytesOf(t, path)
+}
+
+// The file is for one process, which makes it for its user alone.
+func TestOpenOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "weir.db")
+	s := openAt(t, path, file.Options{})
+	if info, err := os.Stat(path); err != nil || info.Mode() != 0o600 {
+		t.Errorf("got %v, %v, want a file of its user", info.Mode(), err)
+	}
+	var unfit *file.Error
+	if _, err := file.Open(path, file.Options{}); !errors.As(err, &unfit) || !strings.Contains(err.Error(), path+": another process has it open") {
+		t.Errorf("got %v", err)
+	}
+	closed(t, s)
+	closed(t, openAt(t, path, file.Options{}))
+}
+
+// A file that is no store, or none of this version, is left as it is.
+func TestOpenOthers(t *testing.T) {
+	dir, whole := t.TempDir(), storeOf(t, 1000)
+	edited := func(change func(*bolt.Tx) error) []byte {
+		path := fileOf(t, whole)
+		edit(t, path, change)
+		return bytesOf(t, path)
+	}
+	for name, test := range map[string]struct {
+		text []byte
+		want string
+	}{
+		"nothing":      {nil, "it is empty"},
+		"text":         {[]byte("limits:\n- 5\n"), "it is no store of Weir"},
+		"a larger one": {bytes.Repeat([]byte("limits:\n- 5\n"), 5000), "it is no store of Weir"},
+		"another's": {edited(func(tx *bolt.Tx) error {
+			_, err := tx.CreateBucket([]byte("other"))
+			return errors.Join(err, tx.DeleteBucket([]byte("weir")))
+		}), "it is no store of Weir"},
+		"a later one": {edited(func(tx *bolt.Tx) error {
+			return tx.Bucket([]byte("weir")).Put([]byte("format"), []byte("2"))
+		}), "it has format 2, of another version of Weir, and this one reads 1"},
+		"a part":           {whole[:len(whole)/2], "it is damaged"},
+		"a part of a page": {whole[:5000], "it is damaged"},
+		"another value": {edited(func(tx *bolt.Tx) error {
+			records := tx.Bucket([]byte("records"))
+			key, value := records.Cursor().First()
+			value = bytes.Clone(value)
+			value[len(value)-1]++
+			return records.Put(key, value)
+		}), "another checksum"},
+		"no record": {edited(func(tx *bolt.Tx) error {
+			return tx.Bucket([]byte("records")).Put([]byte("x"), []byte("\x00\x00\x00\x00"))
+		}), "it is damaged"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := fileOf(t, test.text)
+			s, err := file.Open(path, file.Options{Now: atEpoch})
+			if err == nil {
+				closed(t, s)
+			}
+			if err == nil || !strings.HasPrefix(err.Error(), "file "+path+": ") || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+			if !bytes.Equal(bytesOf(t, path), test.text) {
+				t.Error("the file has changed")
+			}
+		})
+	}
+	for path, want := range map[string]string{dir: "it is no store of Weir", filepath.Join(dir, "none", "weir.db"): "there is no such directory: make it first"} {
+		if _, err := file.Open(path, file.Options{}); err == nil || !strings.HasSuffix(err.Error(), want) && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", path, err, want)
+		}
+	}
+}
+
+// Wherever a file is damaged, it is opened with all that was in it, or not at all.
+func TestDamaged(t *testing.T) {
+	whole := storeOf(t, 500)
+	random, refused := rand.New(rand.NewPCG(1, 2)), 0
+	for range 300 {
+		text := bytes.Clone(whole)
+		// The first pages say which transaction was last: without the later, the one before it counts.
+		at := 2*os.Getpagesize() + random.IntN(len(text)-2*os.Getpagesize())
+		for n := range 1 << random.IntN(8) {
+			if at+n < len(text) {
+				text[at+n] ^= byte(1 + random.IntN(255))
+			}
+		}
+		s, err := file.Open(fileOf(t, text), file.Options{Now: atEpoch})
+		if err != nil {
+			refused++
+			continue
+		}
+		if got := s.Size().Counters; got != 500 {
+			t.Errorf("damaged at %d: %d counters, want 500 or an error", at, got)
+		}
+		closed(t, s)
+	}
+	if refused == 0 || refused == 300 {
+		t.Errorf("%d of 300 were refused: want some", refused)
+	}
+}
+
+// A flood of keys makes the file no larger than what is kept needs.
+func TestFileIsBounded(t *testing.T) {
+	const most, flood = 2000, 1000
+	s := openAt(t, filepath.Join(t.TempDir(), "weir.db"), file.Options{MaxCounters: most, Now: atEpoch, NoSync: true})
+	defer closed(t, s)
+	var early int64
+	for i := range 40 {
+		pushOf(t, s, uint64(i+1), i*flood, flood)
+		size, free := s.DiskBytes()
+		if free < 0 || free >= size {
+			t.Fatalf("%d of %d bytes are free", free, size)
+		}
+		if i == 9 {
+			early = size
+		}
+		if i > 9 && size > early {
+			t.Fatalf("after %d keys the file has %d bytes, after %d it had %d", (i+1)*flood, size, 10*flood, early)
+		}
+	}
+	if got := s.Size(); got.Counters != most {
+		t.Errorf("%+v, want %d counters", got, most)
+	}
+}
+
+// With a lower bound than before, those make room that the bound wants to.
+func TestBoundIsLowered(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "weir.db")
+	s := openAt(t, path, file.Options{Now: atEpoch})
+	pushOf(t, s, 1, 0, 100)
+	closed(t, s)
+	s = openAt(t, path, file.Options{Now: atEpoch, MaxCounters: 10})
+	if size := s.Size(); size.Counters != 10 {
+		t.Errorf("%+v, want 10 counters", size)
+	}
+	closed(t, s)
+	if n := recordsIn(t, path); n != 11 { // and the sender
+		t.Errorf("%d records are left, want 11", n)
+	}
+}

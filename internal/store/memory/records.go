@@ -1,0 +1,362 @@
+package memory
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"slices"
+
+	"weir/internal/store"
+	"weir/internal/wire"
+)
+
+// RecordsFormat numbers the form of records. It changes when an older version could not read them.
+const RecordsFormat = 1
+
+// Record is a part of what a store knows, for something that keeps it. [Store.Restore] reads it.
+// There are records of counters, senders, grants, nodes and lists of overrides. What nodes tell again
+// by themselves within a minute, as reports, has none.
+type Record struct {
+	Key []byte
+	// Value is nil if the store knows nothing of the key any more.
+	Value []byte
+}
+
+// Keys begin with a letter for their sort. Those of grants continue their sender's: they are next to
+// it wherever keys are in order.
+const (
+	counterRecord   = 'c'
+	nodeRecord      = 'n'
+	overridesRecord = 'o'
+	senderRecord    = 's'
+)
+
+// recordKey names what a record is of.
+type recordKey interface {
+	appendKey(b []byte) []byte
+	// appendValue appends what the store knows of it, or reports that it knows nothing.
+	appendValue(b []byte, s *Store) ([]byte, bool)
+}
+
+type (
+	nodeKey      owned
+	senderKey    owned
+	overridesKey string
+	grantsKey    struct {
+		owned
+		sequence uint64
+	}
+)
+
+// track has the store note which records change.
+func (s *Store) track() {
+	s.changed = map[recordKey]struct{}{}
+	s.counters.forgotten = func(key counterKey) { noteChange(s, key) }
+	s.nodes.joined.forgotten = func(key owned, _ struct{}) { noteChange(s, nodeKey(key)) }
+	s.senders.forgotten = func(key owned, of *sender) {
+		s.grants.forgetSender(of)
+		noteChange(s, senderKey(key))
+	}
+	s.grants.forgotten = func(g *pushGrants) { noteChange(s, g.key()) }
+}
+
+// noteChange notes that a record changes, if the store notes that. It is generic so that a store that
+// does not allocates nothing for it.
+func noteChange[K recordKey](s *Store, key K) {
+	if s.changed != nil {
+		s.changed[key] = struct{}{}
+	}
+}
+
+// Changes are the records that have changed since it was called last, if the store was opened with
+// Options.Tracked.
+func (s *Store) Changes() []Record {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.changed) == 0 {
+		return nil
+	}
+	changes := make([]Record, 0, len(s.changed))
+	for key := range s.changed {
+		record := Record{Key: key.appendKey(nil)}
+		if value, known := key.appendValue(nil, s); known {
+			record.Value = value
+		}
+		changes = append(changes, record)
+	}
+	s.changed = map[recordKey]struct{}{}
+	return changes
+}
+
+// Restore has an empty store know what the records say, which are in the order of their keys. Those
+// that have expired, or find no room, are among the next changes. If it fails, the store is of no use.
+func (s *Store) Restore(records iter.Seq2[[]byte, []byte]) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := restoring{Store: s, calendar: store.Calendar{NowNanos: uint64(s.now().UnixNano())}}
+	for key, value := range records {
+		if err := r.read(key, value); err != nil {
+			return fmt.Errorf("record %.100q: %w", key, err)
+		}
+	}
+	r.settle()
+	return nil
+}
+
+type restoring struct {
+	*Store
+	calendar store.Calendar
+	senders  []restored[*sender]
+	grants   []restored[*pushGrants]
+}
+
+// restored is what waits for its turn, which comes by the time at which it was noted.
+type restored[V any] struct {
+	key         owned
+	at, expires uint64
+	of          V
+}
+
+// settle has senders and grants take their places, in the order in which they were noted: that which
+// was there first makes room first. All senders find room, as a push of one that is forgotten could
+// count twice.
+func (r *restoring) settle() {
+	now, most := r.calendar.NowNanos, r.Store.senders.most
+	r.Store.senders.most = math.MaxInt
+	slices.SortStableFunc(r.senders, byTime)
+	for _, s := range r.senders {
+		row := r.Store.senders.put(s.key, now, s.expires, 1)
+		row.value.of, row.value.at = s.of, s.at
+	}
+	r.Store.senders.most = most
+	slices.SortStableFunc(r.grants, byTime)
+	for _, g := range r.grants {
+		row := r.Store.senders.rows[g.key]
+		if row == nil {
+			noteChange(r.Store, grantsKey{g.key, g.of.sequence})
+			continue
+		}
+		g.of.sender = row.value.of
+		r.Store.grants.keep(g.of)
+	}
+}
+
+func byTime[V any](a, b restored[V]) int { return cmp.Compare(a.at, b.at) }
+
+var errRecord = errors.New("unreadable")
+
+func (r *restoring) read(key, value []byte) error {
+	k, v := reader{rest: key}, reader{rest: value}
+	letter := k.byte()
+	namespace := string(k.next(uint64(k.byte())))
+	switch letter {
+	case counterRecord:
+		c := counterKey{namespace: namespace}
+		copy(c.ID[:], k.next(uint64(len(c.ID))))
+		c.Kind, c.Ordinal = k.byte(), k.byte()
+		c.WidthMillis, c.Precision = k.number(), k.number()
+		if expires := v.number(); k.whole() && r.lives(expires, c) {
+			quota, contents := v.number(), v.contents()
+			if !v.whole() || !store.ValidCounter(c.LimitCounter) {
+				return errRecord
+			}
+			e := r.counters.insert(c, r.calendar.NowNanos, expires)
+			e.value.Contents = contents
+			r.counters.place(e, r.calendar.Used(&contents, c.LimitCounter), quota)
+			return nil
+		}
+	case nodeRecord:
+		node := owned{namespace, k.fixed()}
+		if expires := v.number(); k.whole() && r.lives(expires, nodeKey(node)) {
+			r.nodes.joined.put(node, r.calendar.NowNanos, expires, 1)
+		}
+	case overridesRecord:
+		version := v.number()
+		r.overrides[namespace] = overrides{list: slices.Clone(v.rest), version: version}
+		v.rest = nil
+	case senderRecord:
+		r.readSender(owned{namespace, k.fixed()}, &k, &v)
+	default:
+		return errRecord
+	}
+	if !k.whole() || v.bad {
+		return errRecord
+	}
+	return nil
+}
+
+// readSender reads what is of a sender: its record, or the grants of a push.
+func (r *restoring) readSender(key owned, k, v *reader) {
+	if len(k.rest) > 0 {
+		sequence, at := k.fixed(), v.number()
+		r.grants = append(r.grants, restored[*pushGrants]{key: key, at: at, of: &pushGrants{
+			sequence: sequence, at: at, units: slices.Clone(v.rest),
+		}})
+		v.rest = nil
+		return
+	}
+	s := &sender{namespace: key.namespace, id: key.id}
+	expires, at := v.number(), v.number()
+	s.floor = v.number()
+	for len(v.rest) > 0 && len(s.applied) <= store.MaxAhead/64 {
+		s.applied = append(s.applied, v.fixed())
+	}
+	if r.lives(expires, senderKey(key)) {
+		r.senders = append(r.senders, restored[*sender]{key, at, expires, s})
+	}
+}
+
+// lives reports whether a record has yet to expire. Otherwise it is to go.
+func (r *restoring) lives(expires uint64, key recordKey) bool {
+	if expires > r.calendar.NowNanos {
+		return true
+	}
+	noteChange(r.Store, key)
+	return false
+}
+
+func appendNamespace(b []byte, letter byte, namespace string) []byte {
+	return append(append(b, letter, byte(len(namespace))), namespace...)
+}
+
+func (o owned) append(b []byte, letter byte) []byte {
+	return binary.BigEndian.AppendUint64(appendNamespace(b, letter, o.namespace), o.id)
+}
+
+func (k counterKey) appendKey(b []byte) []byte {
+	b = append(appendNamespace(b, counterRecord, k.namespace), k.ID[:]...)
+	b = append(b, k.Kind, k.Ordinal)
+	return binary.AppendUvarint(binary.AppendUvarint(b, k.WidthMillis), k.Precision)
+}
+
+func (k counterKey) appendValue(b []byte, s *Store) ([]byte, bool) {
+	e := s.counters.rows[k]
+	if e == nil {
+		return nil, false
+	}
+	b = binary.AppendUvarint(binary.AppendUvarint(b, e.expires), e.value.quota)
+	b = binary.AppendUvarint(b, e.value.Limit)
+	b = binary.AppendUvarint(b, uint64(len(e.value.Windows)))
+	before := uint64(0)
+	for _, w := range e.value.Windows {
+		b = binary.AppendVarint(b, int64(w.Number-before))
+		b = binary.AppendUvarint(b, uint64(w.Hits))
+		before = w.Number
+	}
+	return b, true
+}
+
+// contents are those of a counter.
+func (r *reader) contents() (c store.Contents) {
+	c.Limit = r.number()
+	number := uint64(0)
+	for n := r.number(); n > 0 && !r.bad; n-- {
+		number += uint64(r.signed())
+		w := store.Window{Number: number, Hits: int64(r.number())}
+		if w.Hits < 0 || w.Hits > wire.MaxHits {
+			r.bad = true
+		}
+		c.Windows = append(c.Windows, w)
+	}
+	return c
+}
+
+func (k nodeKey) appendKey(b []byte) []byte { return owned(k).append(b, nodeRecord) }
+
+func (k nodeKey) appendValue(b []byte, s *Store) ([]byte, bool) {
+	e := s.nodes.joined.rows[owned(k)]
+	if e == nil {
+		return nil, false
+	}
+	return binary.AppendUvarint(b, e.expires), true
+}
+
+func (k senderKey) appendKey(b []byte) []byte { return owned(k).append(b, senderRecord) }
+
+func (k senderKey) appendValue(b []byte, s *Store) ([]byte, bool) {
+	e := s.senders.rows[owned(k)]
+	if e == nil {
+		return nil, false
+	}
+	b = binary.AppendUvarint(binary.AppendUvarint(b, e.expires), e.value.at)
+	b = binary.AppendUvarint(b, e.value.of.floor)
+	for _, word := range e.value.of.applied {
+		b = binary.BigEndian.AppendUint64(b, word)
+	}
+	return b, true
+}
+
+func (k grantsKey) appendKey(b []byte) []byte {
+	return binary.BigEndian.AppendUint64(senderKey(k.owned).appendKey(b), k.sequence)
+}
+
+func (k grantsKey) appendValue(b []byte, s *Store) ([]byte, bool) {
+	e := s.senders.rows[k.owned]
+	if e == nil {
+		return nil, false
+	}
+	g := e.value.of.grants.of(k.sequence)
+	if g == nil {
+		return nil, false
+	}
+	return append(binary.AppendUvarint(b, g.at), g.units...), true
+}
+
+func (k overridesKey) appendKey(b []byte) []byte {
+	return appendNamespace(b, overridesRecord, string(k))
+}
+
+func (k overridesKey) appendValue(b []byte, s *Store) ([]byte, bool) {
+	o := s.overrides[string(k)]
+	return append(binary.AppendUvarint(b, o.version), o.list...), true
+}
+
+// reader reads what is appended above. What it can't read is zero, and bad is true from then on.
+type reader struct {
+	rest []byte
+	bad  bool
+}
+
+// whole reports whether all was read, and nothing is missing.
+func (r *reader) whole() bool { return !r.bad && len(r.rest) == 0 }
+
+func (r *reader) next(n uint64) []byte {
+	if n > uint64(len(r.rest)) {
+		r.rest, r.bad = nil, true
+		return nil
+	}
+	next := r.rest[:n]
+	r.rest = r.rest[n:]
+	return next
+}
+
+func (r *reader) byte() byte {
+	if b := r.next(1); b != nil {
+		return b[0]
+	}
+	return 0
+}
+
+func (r *reader) fixed() uint64 {
+	if b := r.next(8); b != nil {
+		return binary.BigEndian.Uint64(b)
+	}
+	return 0
+}
+
+func (r *reader) number() uint64 {
+	n, length := binary.Uvarint(r.rest)
+	r.bad = r.bad || length <= 0
+	r.rest = r.rest[max(0, length):]
+	return n
+}
+
+func (r *reader) signed() int64 {
+	n, length := binary.Varint(r.rest)
+	r.bad = r.bad || length <= 0
+	r.rest = r.rest[max(0, length):]
+	return n
+}

@@ -1,0 +1,94 @@
+package memory_test
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+	"time"
+
+	"weir/internal/store"
+	"weir/internal/store/memory"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// recorded are the records of a store that has some of each sort.
+func recorded(t testing.TB, o memory.Options) []memory.Record {
+	t.Helper()
+	s := memory.New(o)
+	nanos := uint64(o.Now().UnixNano())
+	counter := wire.LimitCounter{ID: wire.ID{1}, Kind: uint8(window.SlidingWindow), WidthMillis: 60_000}
+	tokens := wire.LimitCounter{ID: wire.ID{2}, Kind: uint8(window.TokenBucket), WidthMillis: 60_000}
+	p := &wire.Push{
+		Namespace: "shop", Sender: 7, Sequence: 70, Floor: 3,
+		Items: []wire.Item{{LimitCounter: counter, Newest: store.NumberAt(counter, nanos), Hits: []int64{5, 4}}},
+		Takes: []wire.Take{{Least: 1, Most: 9, Rooms: []wire.Room{{LimitCounter: tokens, Limit: 7, Burst: 7, Cost: 1}}}},
+	}
+	if _, err := s.Push(t.Context(), p, 1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Join(t.Context(), "shop", 1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.SetOverrides(t.Context(), "shop", 0, []byte("list")); err != nil {
+		t.Fatal(err)
+	}
+	records := s.Changes()
+	slices.SortFunc(records, func(a, b memory.Record) int { return bytes.Compare(a.Key, b.Key) })
+	if len(records) != 6 {
+		t.Fatalf("%d records, want 2 counters, a sender, its grants, a node and a list", len(records))
+	}
+	return records
+}
+
+func atNoon() time.Time { return time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC) }
+
+// FuzzRestore reads records that nobody has written. A store that takes some works.
+func FuzzRestore(f *testing.F) {
+	o := memory.Options{Now: atNoon, Tracked: true, MaxCounters: 2}
+	for _, r := range recorded(f, o) {
+		f.Add(r.Key, r.Value)
+	}
+	f.Fuzz(func(t *testing.T, key, value []byte) {
+		s := memory.New(o)
+		if s.Restore(func(yield func(_, _ []byte) bool) { yield(key, value) }) != nil {
+			return
+		}
+		if _, err := s.Push(t.Context(), store.NewTrial().Next(), 1); err != nil {
+			t.Error(err)
+		}
+		if n := s.Size().Counters; n > 2 {
+			t.Errorf("%d counters", n)
+		}
+	})
+}
+
+// A record that was cut short, or has more than it should, is an error.
+func TestRestoreParts(t *testing.T) {
+	o := memory.Options{Now: atNoon, Tracked: true}
+	restore := func(key, value []byte) error {
+		return memory.New(o).Restore(func(yield func(_, _ []byte) bool) { yield(key, value) })
+	}
+	for _, r := range recorded(t, o) {
+		if err := restore(r.Key, r.Value); err != nil {
+			t.Errorf("%q: %v", r.Key, err)
+		}
+		for n := range r.Key {
+			// Without its last part the key of grants is that of their sender, whose record is another.
+			if err := restore(r.Key[:n], r.Value); err == nil {
+				t.Errorf("%q: no error for %d bytes of the key", r.Key, n)
+			}
+		}
+		if r.Key[0] != 'c' {
+			continue
+		}
+		for n := range r.Value {
+			if err := restore(r.Key, r.Value[:n]); err == nil {
+				t.Errorf("%q: no error for %d bytes of %x", r.Key, n, r.Value)
+			}
+		}
+		if err := restore(r.Key, append(r.Value, 0)); err == nil {
+			t.Errorf("%q: no error for a byte more", r.Key)
+		}
+	}
+}

@@ -1,0 +1,198 @@
+package redis
+
+import (
+	"slices"
+	"strconv"
+
+	"weir/internal/store"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// arguments are what commit.lua describes.
+func (a *attempt) arguments() {
+	g := a.group
+	a.keys = make([]string, 0, 2+len(g.all)+len(a.counters))
+	a.args = make([]any, 0, 5+5*len(g.all)+12*len(a.counters))
+	lock, locks := "", ""
+	for _, h := range a.counters {
+		if h.exact = h.exact || h.forgets(a.calendar); h.exact {
+			lock = g.name()
+		}
+	}
+	if lock != "" && (g.tries > lockAfter || g.tries > 1 && len(a.counters) > lockAfter) {
+		locks = "1"
+	}
+	a.args = append(a.args, a.micros, len(a.again)+len(a.noted), len(a.counters), lock, locks)
+	for _, one := range a.again {
+		a.keys = append(a.keys, one.b.sender)
+		a.args = append(a.args, "", "", "", store.SenderLife.Milliseconds(), "")
+	}
+	for _, one := range a.noted {
+		part := strconv.FormatUint(one.p.Sequence, 10)
+		if one.b.number > 0 {
+			part += "+" + strconv.Itoa(one.b.number)
+		}
+		a.keys = append(a.keys, one.b.sender)
+		a.args = append(a.args, one.p.Sequence, one.p.Floor, part, a.senderLife(one), a.grants(part, one.b))
+	}
+	for _, h := range a.counters {
+		a.keys = append(a.keys, h.key)
+		switch {
+		case h.Shape().IsLog():
+			a.args = h.log(a.args, a.calendar)
+		case h.exact:
+			a.args = h.hash(a.args, a.calendar)
+		default:
+			a.args = h.additions(a.args, a.calendar)
+		}
+	}
+	if lock != "" {
+		a.keys = append(a.keys, g.c.store.keys.lock(g.all[0].p.Namespace, g.all[0].b.partition))
+	} else if len(a.keys) == 0 {
+		a.keys = append(a.keys, g.all[0].b.sender)
+	}
+}
+
+// senderLife is how long a sender's record is to live, in milliseconds; negative if it does, unless it
+// is new.
+func (a *attempt) senderLife(one *pending) int64 {
+	until := a.calendar.NowNanos + uint64(store.SenderLife) + one.p.AgainNanos()
+	for _, item := range one.b.items {
+		if len(item.Hits) > 0 {
+			until = max(until, a.calendar.Settled(item))
+		}
+	}
+	known, _ := a.group.c.noted.get(one.b.sender)
+	one.noted = until + uint64(notedLonger)
+	life := int64(millis(a.calendar, one.noted))
+	if until <= known {
+		one.noted = known
+		return -life
+	}
+	return life
+}
+
+// millis is how long it is to a time, rounded up.
+func millis(c store.Calendar, nanos uint64) uint64 {
+	return (max(nanos, c.NowNanos) - c.NowNanos + 999_999) / 1e6
+}
+
+// log are the arguments of a log.
+func (h *held) log(args []any, calendar store.Calendar) []any {
+	args = append(args, "1", h.end(), h.seen.expected())
+	if !h.changed {
+		return append(args, "=", "")
+	}
+	return append(args, millis(calendar, lasts(h.LimitCounter, h.contents.Windows)), records(h.contents.Windows))
+}
+
+// end is how much of a log's end is looked at, in bytes: twice what is needed, for records that lie
+// ahead.
+func (h *held) end() int { return 2 * h.most * recordSize }
+
+// lasts is until when something of windows can be read.
+func lasts(of wire.LimitCounter, windows []store.Window) (expires uint64) {
+	for _, w := range windows {
+		expires = max(expires, store.ExpiresNanos(of, w.Number))
+	}
+	return expires
+}
+
+// hash are the arguments of a hash that must be as it was seen.
+func (h *held) hash(args []any, calendar store.Calendar) []any {
+	args = append(args, "0", h.seen.expected())
+	if !h.changed {
+		return append(args, "=")
+	}
+	is := make(map[string]string, len(h.seen.is)/2)
+	if !h.seen.broken {
+		for i := 0; i < len(h.seen.is); i += 2 {
+			is[h.seen.is[i]] = h.seen.is[i+1]
+		}
+	}
+	var set []any
+	put := func(field, value string) {
+		if was, there := is[field]; !there || was != value {
+			set = append(set, field, value)
+		}
+		delete(is, field)
+	}
+	for _, w := range newestFirst(h.contents.Windows) {
+		put(field(h.LimitCounter, w.Number), strconv.FormatInt(w.Hits, 10))
+	}
+	expires := h.expires
+	if refills := window.Kind(h.Kind).Refills(); !refills {
+		expires = lasts(h.LimitCounter, h.contents.Windows)
+	} else if len(h.contents.Windows) > 0 {
+		put(limitField, strconv.FormatUint(h.contents.Limit, 10))
+	}
+	anew := "0"
+	if h.seen.broken {
+		anew = "1"
+	}
+	args = append(args, millis(calendar, expires), anew, len(set))
+	args = append(args, set...)
+	args = append(args, len(is))
+	for field := range is {
+		args = append(args, field)
+	}
+	return args
+}
+
+// forgets reports whether windows go that additions can't remove: those ahead, and those that an item
+// names.
+func (h *held) forgets(c store.Calendar) bool {
+	kept := uint64(0)
+	if clocked(h.LimitCounter) {
+		kept = c.Span(h.LimitCounter).Kept
+	}
+	return h.changed && slices.ContainsFunc(h.seen.contents.Windows, func(w store.Window) bool {
+		return !has(h.contents.Windows, w.Number) && (w.Number >= kept || slices.Contains(h.named, w.Number))
+	})
+}
+
+// additions are the arguments of a hash of windows of the clock, to which hits are added.
+func (h *held) additions(args []any, calendar store.Calendar) []any {
+	for _, w := range h.contents.Windows {
+		if !slices.Contains(h.named, w.Number) {
+			h.named = append(h.named, w.Number)
+		}
+	}
+	n := len(h.named)
+	args = append(args, "2", n)
+	at := len(args)
+	args = slices.Grow(args, 3*n+2)[:at+3*n]
+	current := store.NumberAt(h.LimitCounter, calendar.NowNanos)
+	for i, number := range h.named {
+		was, is := hitsOf(h.seen.contents.Windows, number), hitsOf(h.contents.Windows, number)
+		// Each hit of the window before weighs less than a hit.
+		spare := h.spare
+		if spare < wire.MaxHits {
+			if spare /= 2; number == current {
+				spare = h.spare - spare
+			}
+		}
+		args[at+i] = number
+		args[at+n+i] = min(was+int64(spare), wire.MaxHits-(is-was))
+		args[at+2*n+i] = is - was
+	}
+	kept := calendar.Span(h.LimitCounter).Kept
+	if !h.changed {
+		return append(args, "=", kept)
+	}
+	return append(args, millis(calendar, h.expires), kept)
+}
+
+func hitsOf(windows []store.Window, number uint64) int64 {
+	for _, w := range windows {
+		if w.Number == number {
+			return w.Hits
+		}
+	}
+	return 0
+}
+
+func has(windows []store.Window, number uint64) bool {
+	return slices.ContainsFunc(windows, func(w store.Window) bool { return w.Number == number })
+}

@@ -1,0 +1,237 @@
+package redis
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"weir/internal/store"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// attempt is a decision about a group's batches, by what was seen of their counters.
+type attempt struct {
+	group    *group
+	clock    *clock
+	calendar store.Calendar
+	micros   string // as commit.lua is told it
+	// noted are the batches that are new, and again those that were applied before.
+	noted, again []*pending
+	counters     []*held
+	by           map[string]*held
+	keys         []string
+	args         []any
+
+	written, busy bool
+	err           error
+}
+
+// held is a counter in an attempt.
+type held struct {
+	wire.LimitCounter
+	key      string
+	seen     *entry
+	contents store.Contents
+	changed  bool
+	expires  uint64
+	// most is how many buckets of a log its items and rooms need.
+	most int
+	// Of windows of the clock, which hits are added to whatever they have: named are those that were
+	// asked for, and spare is how many more hits the counter could have had without another decision.
+	named []uint64
+	spare uint64
+	// exact says that what was decided holds for what was seen, and nothing else.
+	exact bool
+	// unseen are hits that were there without having been seen, by windows.
+	unseen map[uint64]int64
+}
+
+// decide decides the group's batches.
+func (g *group) decide() *attempt {
+	c := g.c
+	a := &attempt{group: g, clock: &c.clocks[g.all[0].b.partition], by: make(map[string]*held)}
+	micros, heard := a.clock.now()
+	switch {
+	case c.store.now != nil:
+		micros = c.store.now().UnixMicro()
+	case heard:
+		a.micros = strconv.FormatInt(micros, 10)
+	default:
+		a.micros = "0" // nothing holds then, and what is there is learnt
+	}
+	a.calendar.NowNanos = uint64(micros) * 1000
+	for _, one := range g.all {
+		one.out = store.Outcome{Answer: wire.Answer{NowNanos: a.calendar.NowNanos}}
+		a.decide(one)
+	}
+	g.tries++
+	a.arguments()
+	return a
+}
+
+// held is the counter of an item, or of a room's.
+func (a *attempt) held(namespace string, item *wire.Item) *held {
+	key := a.group.c.store.keys.counter(namespace, item.LimitCounter)
+	h := a.by[key]
+	if h == nil {
+		h = &held{LimitCounter: item.LimitCounter, key: key, seen: unseen, spare: wire.MaxHits}
+		if seen, ok := a.group.c.seen.get(key); ok {
+			h.seen = seen
+		}
+		h.exact = h.seen.broken || !clocked(item.LimitCounter) || a.group.tries > exactAfter
+		h.contents = store.Contents{Limit: h.seen.contents.Limit, Windows: slices.Clone(h.seen.contents.Windows)}
+		a.by[key] = h
+		a.counters = append(a.counters, h)
+	}
+	if h.seen.limitless && !h.changed {
+		h.contents.Limit = item.Limit
+	}
+	h.most = max(h.most, store.MostBuckets(item.Limit))
+	if clocked(item.LimitCounter) {
+		for age := range item.Hits {
+			if number := item.Newest - uint64(age); !slices.Contains(h.named, number) {
+				h.named = append(h.named, number)
+			}
+		}
+	}
+	return h
+}
+
+// clocked reports whether a counter has windows of the clock.
+func clocked(c wire.LimitCounter) bool {
+	kind := window.Kind(c.Kind)
+	return !kind.Started() && !kind.Bucketed()
+}
+
+// ledger is where a batch's hits are counted.
+type ledger struct {
+	*attempt
+	one *pending
+}
+
+var _ store.Ledger = ledger{}
+
+// Total implements [store.Ledger].
+func (l ledger) Total(item *wire.Item) wire.Total {
+	return l.calendar.Total(&l.held(l.one.p.Namespace, item).contents, item)
+}
+
+// Add implements [store.Ledger].
+func (l ledger) Add(item *wire.Item) {
+	h := l.held(l.one.p.Namespace, item)
+	h.exact = h.exact || slices.ContainsFunc(item.Hits, func(hits int64) bool { return hits < 0 })
+	expires, changed := l.calendar.Add(&h.contents, item, &l.one.out)
+	if !changed {
+		return
+	}
+	if h.changed && !window.Kind(h.Kind).Refills() {
+		expires = max(expires, h.expires)
+	}
+	h.changed, h.expires = true, expires
+}
+
+// decide decides a batch.
+func (a *attempt) decide(one *pending) {
+	b, in := one.b, ledger{a, one}
+	applies := false
+	var then grants
+	switch b.state {
+	case stateKnown:
+		a.again, then = append(a.again, one), parseGrants(one.granted)
+	case stateForgotten:
+	default:
+		if b.state, applies = stateApplied, b.noted(); applies {
+			a.noted = append(a.noted, one)
+		}
+	}
+	for _, item := range b.items {
+		if applies {
+			in.Add(item)
+		}
+	}
+	for i := range b.takes {
+		t := &b.takes[i]
+		take := t.take()
+		switch {
+		case !applies:
+			*t.grant = a.calendar.Again(&take, then.of(i), cmp.Or(then.nanos, a.calendar.NowNanos), in)
+		case t.mode == modeRefused:
+			*t.grant = a.calendar.Refuse(&take, in)
+		default:
+			*t.grant = a.calendar.Decide(&take, one.nodes, in)
+		}
+		for j := range take.Rooms {
+			item := a.calendar.RoomItem(&take.Rooms[j], 0)
+			h := a.held(one.p.Namespace, &item)
+			switch {
+			case !applies:
+			case t.mode == modeRefused || t.grant.Units < t.most:
+				h.exact = true
+			default:
+				h.spare = min(h.spare, a.calendar.Spare(&take, &take.Rooms[j], &t.grant.Totals[j], one.nodes))
+			}
+		}
+	}
+	for i, item := range b.items {
+		*b.totals[i] = in.Total(item)
+	}
+}
+
+// take is a part as a take of its own.
+func (t *part) take() wire.Take {
+	take := wire.Take{Least: t.least, Most: t.most, Lease: t.mode == modeLease, Rooms: make([]wire.Room, len(t.rooms))}
+	for i, room := range t.rooms {
+		take.Rooms[i] = *room
+	}
+	return take
+}
+
+// grants are what takes were granted, as a sender's record has it.
+type grants struct {
+	nanos uint64
+	units []uint64
+}
+
+func (g *grants) of(i int) uint64 {
+	if i < len(g.units) {
+		return g.units[i]
+	}
+	return 0
+}
+
+// parseGrants reads what appendGrants has written, and nothing else.
+func parseGrants(member string) (g grants) {
+	parts := strings.Split(member, ":")
+	if len(parts) != 3 || len(parts[1]) != 20 {
+		return g
+	}
+	nanos, err := strconv.ParseUint(parts[1], 10, 64)
+	if err != nil {
+		return g
+	}
+	g.nanos = nanos
+	for text := range strings.SplitSeq(parts[2], ",") {
+		units, ok := integer(text)
+		if !ok {
+			units = 0
+		}
+		g.units = append(g.units, uint64(units))
+	}
+	return g
+}
+
+// grants are what a batch's takes are granted, for its sender's record.
+func (a *attempt) grants(part string, b *batch) string {
+	if len(b.takes) == 0 {
+		return ""
+	}
+	member := fmt.Appendf(nil, "%s:"+nanosFormat, part, a.calendar.NowNanos)
+	for i := range b.takes {
+		member = append(member, ":,"[min(i, 1)])
+		member = strconv.AppendUint(member, b.takes[i].grant.Units, 10)
+	}
+	return string(member)
+}

@@ -1,0 +1,103 @@
+package redis_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"weir/internal/store"
+	"weir/internal/store/redis"
+	"weir/internal/store/redis/redistest"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// TestBackendsShareLimits has senders take from one counter of each kind by several backends, and send
+// pushes again to others. Exactly the limit is granted, and a push is granted the same each time.
+func TestBackendsShareLimits(t *testing.T) {
+	for name, url := range map[string]string{"server": redistest.Start(t).URL(), "cluster": redistest.StartCluster(t).URL()} {
+		backends := []*redis.Store{open(t, url, nil), open(t, url, nil)}
+		for kind, c := range map[string]wire.LimitCounter{
+			"fixed": counter(window.FixedWindow, 1, 366*24*time.Hour), "sliding": counter(window.SlidingWindow, 2, 366*24*time.Hour),
+			"first hit": counter(window.FirstHitWindow, 3, time.Hour), "buckets": buckets(4, time.Hour, 15*time.Minute),
+			"log": buckets(5, time.Hour, 1), "tokens": counter(window.TokenBucket, 6, 366*24*time.Hour),
+		} {
+			t.Run(name+"/"+kind, func(t *testing.T) {
+				const limit, senders = 300, 8
+				var granted, applied atomic.Int64
+				var group sync.WaitGroup
+				for i := range uint64(senders) {
+					group.Go(func() {
+						random := rand.New(rand.NewPCG(i, 0))
+						for sequence := uint64(1); sequence <= 80; sequence++ {
+							p := &wire.Push{Namespace: "ns", Sender: i, Sequence: sequence, Floor: sequence, Takes: []wire.Take{
+								{Least: 1, Most: 1 + random.Uint64N(3), Rooms: []wire.Room{{LimitCounter: c, Limit: limit, Burst: limit, Cost: 1}}},
+							}}
+							p.Sender += uint64(c.ID[0]) << 32
+							var first store.Outcome
+							for try := range 1 + random.IntN(3) {
+								out, err := backends[random.IntN(len(backends))].Push(t.Context(), p, 1)
+								if err != nil {
+									t.Error(err)
+									return
+								}
+								if granted := out.Answer.Grants[0]; try == 0 {
+									first = out
+								} else if !out.Duplicate || out.Applied != 0 || granted.Units != first.Answer.Grants[0].Units || granted.AtNanos != first.Answer.Grants[0].AtNanos {
+									t.Errorf("again %+v, want as at first %+v", out, first)
+								}
+							}
+							granted.Add(int64(first.Answer.Grants[0].Units))
+							applied.Add(first.Applied)
+						}
+					})
+				}
+				group.Wait()
+				if granted.Load() != limit || applied.Load() != limit {
+					t.Errorf("%d units were granted and %d hits applied, want %d", granted.Load(), applied.Load(), limit)
+				}
+				for _, b := range backends {
+					found, err := b.CountersOf(t.Context(), "ns", c.ID)
+					sum := int64(0)
+					for _, f := range found {
+						for _, w := range f.Windows {
+							sum += w.Hits
+						}
+					}
+					if err != nil || sum != limit {
+						t.Errorf("%d hits are counted, error %v; want %d", sum, err, limit)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestPushesWaitForTheLock has somebody lock a partition. Counters that must be as they were seen wait
+// for that, and others do not.
+func TestPushesWaitForTheLock(t *testing.T) {
+	server := redistest.Start(t)
+	counters, client := open(t, server.URL(), atEpoch), raw(t, server)
+	if err := client.Set(t.Context(), "weir:{ns}:lock", "somebody", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pushOne(t.Context(), counters, 1, epoch, counter(window.FixedWindow, 1, time.Minute)); err != nil {
+		t.Errorf("a window of the clock: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	bucket := counter(window.TokenBucket, 2, time.Minute)
+	if _, err := pushOne(ctx, counters, 2, epoch, bucket); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a token bucket: error %v, want that it waits", err)
+	}
+	if err := client.Del(t.Context(), "weir:{ns}:lock").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := pushOne(t.Context(), counters, 2, epoch, bucket); err != nil || out.Applied != 1 {
+		t.Errorf("a token bucket: %+v, error %v; want it applied", out, err)
+	}
+}

@@ -1,0 +1,285 @@
+package redis
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"weir/internal/store"
+	"weir/internal/wire"
+)
+
+//go:embed commit.lua
+var commitSource string
+
+var commitScript = goredis.NewScript(commitSource)
+
+// committer decides batches by what it has seen of their counters, and has commit.lua write what came
+// of that. If others have written since, it learns what is there, and decides again.
+//
+// Batches that come for a counter while one is on its way wait, and are decided together.
+//
+// Hits are added to windows of the clock whatever is there, within bounds for which the decision stays
+// the same. So backends that count for one key do not get in each other's way. Counters of other kinds
+// must be as they were seen. A group that is late too often, as others are quicker, locks the
+// counters of its partition that must be so, for some milliseconds.
+type committer struct {
+	store *Store
+	mu    sync.Mutex
+	lanes map[string]*lane // by the key of the first counter of their batches
+	// seen are counters by their keys, and noted until when senders' records live at least, in nanoseconds.
+	seen   recent[*entry]
+	noted  recent[uint64]
+	clocks []clock // of the servers of the partitions
+}
+
+const (
+	// seenBytes bounds about half of what is remembered of counters, and seenSenders half of the
+	// senders.
+	seenBytes   = 16 << 20
+	seenSenders = 1 << 15
+	// notedLonger is how much longer a sender's record lives than it must, so that few pushes prolong it.
+	notedLonger = time.Minute
+	// mostTogether is how many batches are decided together at most.
+	mostTogether = 128
+	// lockAfter is how often in vain a group is sent before it locks its partition.
+	lockAfter = 3
+	// exactAfter is how often in vain a group is sent before its counters must be as they were seen.
+	exactAfter = 6
+)
+
+func newCommitter(s *Store) *committer {
+	c := &committer{store: s, lanes: make(map[string]*lane), clocks: make([]clock, s.keys.partitions)}
+	c.seen.most, c.noted.most = seenBytes, seenSenders
+	return c
+}
+
+// lane has the batches that wait for the one that is on its way.
+type lane struct{ waiting []*pending }
+
+// pending is a batch that is to be committed.
+type pending struct {
+	p       *wire.Push
+	nodes   uint64
+	b       *batch
+	out     store.Outcome
+	err     error
+	done    chan struct{}
+	until   time.Time // zero if its sender waits for ever
+	granted string    // what its takes were granted, if it was applied before
+	noted   uint64    // until when its sender's record lives at least, once it is written
+}
+
+// commit commits batches of a push, each of another partition, in one round trip for each server.
+// It says in each what became of it. The error is that of any of them.
+func (c *committer) commit(ctx context.Context, p *wire.Push, nodes uint64, batches []*batch) (err error) {
+	all := make([]*pending, len(batches))
+	for i, b := range batches {
+		all[i] = &pending{p: p, nodes: nodes, b: b}
+		all[i].until, _ = ctx.Deadline()
+	}
+	if len(all) == 1 {
+		c.together(ctx, all[0])
+	} else {
+		groups := make([]*group, len(all))
+		for i, one := range all {
+			groups[i] = &group{c: c, all: []*pending{one}}
+		}
+		c.write(ctx, groups)
+	}
+	for _, one := range all {
+		if one.b.out, one.b.err = one.out, one.err; one.err != nil {
+			one.b.missing, err = wire.InDoubt, one.err
+		}
+	}
+	return err
+}
+
+// together commits a batch together with others that come meanwhile.
+func (c *committer) together(ctx context.Context, one *pending) {
+	key := one.b.sender
+	if len(one.b.items) > 0 {
+		key = c.store.keys.counter(one.p.Namespace, one.b.items[0].LimitCounter)
+	} else if len(one.b.takes) > 0 {
+		key = c.store.keys.counter(one.p.Namespace, one.b.takes[0].rooms[0].LimitCounter)
+	}
+	c.mu.Lock()
+	l := c.lanes[key]
+	if l != nil {
+		one.done = make(chan struct{})
+		l.waiting = append(l.waiting, one)
+		c.mu.Unlock()
+		<-one.done
+		return
+	}
+	l = &lane{}
+	c.lanes[key] = l
+	c.mu.Unlock()
+	c.write(ctx, []*group{{c: c, all: []*pending{one}}})
+	if next := c.next(key, l); next != nil {
+		go c.follow(key, l, next)
+	}
+}
+
+// follow commits what waits in a lane, until nothing does.
+func (c *committer) follow(key string, l *lane, next *group) {
+	for ; next != nil; next = c.next(key, l) {
+		ctx, cancel := next.context()
+		c.write(ctx, []*group{next})
+		cancel()
+		for _, one := range next.all {
+			close(one.done)
+		}
+	}
+}
+
+// next are batches that wait in a lane, one of a sender at most: each is decided by the record as the
+// one before has left it. If there is none, the lane ends.
+func (c *committer) next(key string, l *lane) *group {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(l.waiting) == 0 {
+		delete(c.lanes, key)
+		return nil
+	}
+	g := &group{c: c}
+	senders := make(map[string]bool, len(l.waiting))
+	var later []*pending
+	for _, one := range l.waiting {
+		if senders[one.b.sender] || len(g.all) == mostTogether || len(g.all) > 0 && g.work+one.b.work > scriptWork {
+			later = append(later, one)
+			continue
+		}
+		senders[one.b.sender] = true
+		g.work += one.b.work
+		g.all = append(g.all, one)
+	}
+	l.waiting = later
+	return g
+}
+
+// group are batches of one partition that are decided together.
+type group struct {
+	c    *committer
+	all  []*pending
+	work int
+	// lock is the group's name for a lock, once it has been decided in vain.
+	lock  string
+	tries int
+}
+
+// context ends when no sender waits any more.
+func (g *group) context() (context.Context, context.CancelFunc) {
+	var last time.Time
+	for _, one := range g.all {
+		if one.until.IsZero() {
+			return context.WithCancel(context.Background())
+		}
+		if one.until.After(last) {
+			last = one.until
+		}
+	}
+	return context.WithDeadline(context.Background(), last)
+}
+
+func (g *group) fail(err error) {
+	for _, one := range g.all {
+		one.err = err
+	}
+}
+
+// write decides groups, and writes what came of them, until all are written or have failed.
+func (c *committer) write(ctx context.Context, groups []*group) {
+	for len(groups) > 0 {
+		attempts := make([]*attempt, len(groups))
+		for i, g := range groups {
+			attempts[i] = g.decide()
+		}
+		c.send(ctx, attempts)
+		groups = groups[:0]
+		busy := false
+		for _, a := range attempts {
+			switch {
+			case a.err != nil:
+				a.group.fail(a.err)
+			case !a.written && ctx.Err() != nil:
+				a.group.fail(ctx.Err())
+			case !a.written:
+				busy = busy || a.busy
+				groups = append(groups, a.group)
+			}
+		}
+		if busy {
+			wait(ctx)
+		}
+	}
+}
+
+// wait gives the one that has a lock time to write.
+func wait(ctx context.Context) {
+	t := time.NewTimer(time.Millisecond + rand.N(2*time.Millisecond))
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// send has attempts written, in one round trip for each server, and takes in what became of them.
+func (c *committer) send(ctx context.Context, attempts []*attempt) {
+	cmds := make([]*goredis.Cmd, len(attempts))
+	acks := &acks{}
+	sent := time.Since(began)
+	if len(attempts) == 1 && c.store.replicas == 0 {
+		cmds[0] = commitScript.Run(ctx, c.store.client, attempts[0].keys, attempts[0].args...)
+	} else {
+		c.pipeline(context.WithValue(ctx, acksKey{}, acks), attempts, cmds)
+	}
+	for i, a := range attempts {
+		reply, err := cmds[i].Slice()
+		if err == nil {
+			err = a.hear(reply, sent)
+		}
+		if err == nil && a.written && c.store.replicas > 0 && len(a.noted)+len(a.again) > 0 && !acks.has(cmds[i]) {
+			err = fmt.Errorf("it was not on %d replicas within %v", c.store.replicas, c.store.patience)
+		}
+		if a.err = err; err == nil {
+			continue
+		}
+		for _, one := range a.noted {
+			c.noted.put(one.b.sender, 0, 1) // what has failed may be another server by now
+		}
+	}
+}
+
+// pipeline sends what may be for several servers together. The commands tell what has failed.
+func (c *committer) pipeline(ctx context.Context, attempts []*attempt, cmds []*goredis.Cmd) {
+	pipe := c.store.client.Pipeline()
+	for i, a := range attempts {
+		cmds[i] = pipe.EvalSha(ctx, commitScript.Hash(), a.keys, a.args...)
+	}
+	_, _ = pipe.Exec(ctx)
+	// A server that is new, or was started again, does not know the script.
+	for i, a := range attempts {
+		if goredis.HasErrorPrefix(cmds[i].Err(), "NOSCRIPT") {
+			cmds[i] = pipe.Eval(ctx, commitSource, a.keys, a.args...)
+		}
+	}
+	if pipe.Len() > 0 {
+		_, _ = pipe.Exec(ctx)
+	}
+}
+
+// name is how the group locks its partition.
+func (g *group) name() string {
+	if g.lock == "" {
+		g.lock = strconv.FormatUint(rand.Uint64(), 36)
+	}
+	return g.lock
+}

@@ -1,0 +1,100 @@
+package redis
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"weir/internal/store/redis/redistest"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+func TestClockIsNeverAhead(t *testing.T) {
+	var c clock
+	if _, heard := c.now(); heard {
+		t.Fatal("a clock tells the time of a server that was not heard")
+	}
+	hear := func(name string, server, sent, received, want time.Duration) {
+		t.Helper()
+		c.hear(server.Microseconds(), sent, received)
+		if c.ahead != want {
+			t.Errorf("%s: ahead by %v, want %v", name, c.ahead, want)
+		}
+	}
+	hear("a slow answer", 1000*time.Second, 10*time.Second, 14*time.Second, 986*time.Second)
+	hear("a quick answer tells more", 1010*time.Second, 21*time.Second, 22*time.Second, 988*time.Second)
+	hear("a slow one does not", 1020*time.Second, 30*time.Second, 34*time.Second, 988*time.Second)
+	hear("the server's clock was set back", 1000*time.Second, 40*time.Second, 41*time.Second, 960*time.Second)
+	hear("and forth", 2000*time.Second, 50*time.Second, 51*time.Second, 1949*time.Second)
+}
+
+func TestRecentForgetsWhatIsUsedLeast(t *testing.T) {
+	r := recent[int]{most: 10}
+	for i := range 100 {
+		r.put(fmt.Sprint(i), i, 1)
+		r.put("often", i, 1)
+	}
+	if n := len(r.younger) + len(r.older); n > 20 {
+		t.Errorf("%d are kept, want at most 20", n)
+	}
+	if got, _ := r.get("often"); got != 99 {
+		t.Errorf("often is %d, want 99", got)
+	}
+	if _, ok := r.get("0"); ok {
+		t.Error("0 is kept, want that it makes room")
+	}
+}
+
+// TestLateGroupsLock has a group find in vain that its counter has changed, until it locks its
+// partition. Then it writes, and the lock is gone.
+func TestLateGroupsLock(t *testing.T) {
+	s, err := Open(redistest.Start(t).URL(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	c := wire.LimitCounter{ID: wire.ID{1}, Kind: uint8(window.TokenBucket), WidthMillis: 3_600_000}
+	push := func(sender uint64) (*wire.Push, *batch) {
+		p := &wire.Push{Namespace: "ns", Sender: sender, Sequence: 1, Floor: 1,
+			Takes: []wire.Take{{Least: 1, Most: 1, Rooms: []wire.Room{{LimitCounter: c, Limit: 100, Burst: 100, Cost: 1}}}}}
+		r := newRun(s, p, 1)
+		return p, r.round("").take(&p.Takes[0], 1, modeTake, []int{0}, &r.out.Answer.Grants[0])
+	}
+	locked := func() bool {
+		n, err := s.client.Exists(t.Context(), s.keys.lock("ns", 0)).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n == 1
+	}
+	late, b := push(1)
+	g := &group{c: s.committer, all: []*pending{{p: late, nodes: 1, b: b}}}
+	for sender := range uint64(lockAfter + 1) {
+		a := g.decide()
+		other, b := push(2 + sender)
+		if err := s.committer.commit(t.Context(), other, 1, []*batch{b}); err != nil {
+			t.Fatal(err)
+		}
+		if s.committer.send(t.Context(), []*attempt{a}); a.err != nil || a.written {
+			t.Fatalf("written %v, error %v; want that it is late", a.written, a.err)
+		}
+		if want := sender == lockAfter; locked() != want {
+			t.Fatalf("after %d tries: locked %v, want %v", g.tries, !want, want)
+		}
+	}
+	s.committer.write(t.Context(), []*group{g})
+	if err := g.all[0].err; err != nil || b.state != stateApplied || b.takes[0].grant.Units != 1 {
+		t.Errorf("error %v, batch %+v; want a unit", err, b)
+	}
+	if locked() {
+		t.Error("the partition stays locked")
+	}
+	if found, err := s.CountersOf(t.Context(), "ns", c.ID); err != nil || len(found) != 1 || found[0].Windows[0].Hits != lockAfter+2 {
+		t.Errorf("counters %+v, error %v; want %d hits", found, err, lockAfter+2)
+	}
+}

@@ -1,0 +1,114 @@
+package redis
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"weir/internal/store"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// entry is what was seen of a counter. Nobody changes it.
+type entry struct {
+	contents store.Contents
+	// is are a hash's fields and values, one after the other, or the end of a string.
+	is []string
+	// broken says that somebody else has written it, or some of it: it is to be written anew.
+	broken bool
+	// limitless says that a token bucket has no limit: it is as one of whoever asks.
+	limitless bool
+}
+
+// unseen is what a counter has that was never seen, until it is.
+var unseen = &entry{limitless: true}
+
+// foreign stands for a key of another type.
+const foreign = "?"
+
+// expected is how commit.lua is told what a counter has.
+func (e *entry) expected() string { return strings.Join(e.is, " ") }
+
+// limitField is the field of a token bucket's limit.
+const limitField = "limit"
+
+// nanosFormat is of numbers that compare as strings as they do as numbers.
+const nanosFormat = "%020d"
+
+// field is a window's in its counter's hash.
+func field(of wire.LimitCounter, number uint64) string {
+	if kind := window.Kind(of.Kind); kind.Started() || kind.Bucketed() {
+		return fmt.Sprintf(nanosFormat, number)
+	}
+	return strconv.FormatUint(number, 10)
+}
+
+// integer reads a number that this package has written, and nothing else.
+func integer(s string) (n int64, ok bool) {
+	u, err := strconv.ParseUint(s, 10, 64)
+	return int64(u), err == nil && u <= wire.MaxHits && strconv.FormatUint(u, 10) == s
+}
+
+// parseHash reads a counter's fields and values.
+func parseHash(of wire.LimitCounter, is []string) *entry {
+	e := &entry{is: is, limitless: true}
+	kind := window.Kind(of.Kind)
+	for i := 0; i+1 < len(is); i += 2 {
+		hits, ok := integer(is[i+1])
+		if ok && kind.Refills() && is[i] == limitField {
+			e.contents.Limit, e.limitless = uint64(hits), false
+			continue
+		}
+		number, err := strconv.ParseUint(is[i], 10, 64)
+		if !ok || kind.Started() && len(e.contents.Windows) > 0 || !isField(of, number, err, is[i]) {
+			e.broken = true
+			continue
+		}
+		e.contents.Windows = append(e.contents.Windows, store.Window{Number: number, Hits: hits})
+	}
+	newestFirst(e.contents.Windows)
+	return e
+}
+
+// isField reports whether a field is that of a number, as which it was read. A start beyond all numbers
+// is one: it lies too far ahead.
+func isField(of wire.LimitCounter, number uint64, err error, is string) bool {
+	if kind := window.Kind(of.Kind); err == nil || !kind.Started() && !kind.Bucketed() {
+		return err == nil && field(of, number) == is
+	}
+	return len(is) == 20 && strings.Trim(is, "0123456789") == ""
+}
+
+// recordSize is that of a log's record: seven bytes with the microseconds of a time, two with the
+// nanoseconds of that one, and seven with hits.
+const recordSize = 16
+
+// parseRecords reads the end of a log. A sender's limit bounds how much of it.
+func parseRecords(is string) *entry {
+	e := &entry{is: []string{is}}
+	e.contents.Windows = parseLog(is)
+	e.broken = is != "" && e.contents.Windows == nil
+	for i, w := range e.contents.Windows {
+		e.broken = e.broken || w.Hits < 0 || i > 0 && w.Number <= e.contents.Windows[i-1].Number
+	}
+	if e.broken {
+		e.contents.Windows = nil
+	}
+	slices.Reverse(e.contents.Windows)
+	return e
+}
+
+// records are a log's, of buckets newest first.
+func records(buckets []store.Window) string {
+	b := make([]byte, 0, recordSize*len(buckets)+1)
+	for _, w := range slices.Backward(buckets) {
+		b = binary.BigEndian.AppendUint64(b, w.Number/1000<<8)
+		b = binary.BigEndian.AppendUint16(b[:len(b)-1], uint16(w.Number%1000))
+		b = binary.BigEndian.AppendUint64(b, uint64(w.Hits)<<8)
+		b = b[:len(b)-1]
+	}
+	return string(b)
+}

@@ -1,0 +1,225 @@
+package redis
+
+import (
+	"errors"
+	"strconv"
+	"time"
+
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// errReply is of what commit.lua does not answer.
+var errReply = errors.New("answer of the script: not understood")
+
+// hear takes in the script's reply.
+func (a *attempt) hear(reply []any, sent time.Duration) error {
+	received := time.Since(began)
+	if len(reply) < 3 {
+		return errReply
+	}
+	seconds, _ := reply[0].(string)
+	rest, _ := reply[1].(string)
+	s, errSeconds := strconv.ParseInt(seconds, 10, 64)
+	us, errRest := strconv.ParseInt(rest, 10, 64)
+	if errSeconds != nil || errRest != nil {
+		return errReply
+	}
+	a.clock.hear(s*1e6+us, sent, received)
+	what, _ := reply[2].(int64)
+	switch reply = reply[3:]; what {
+	case 0:
+		return a.learn(reply)
+	case 1:
+		if a.micros != "" {
+			for _, one := range a.group.all {
+				one.out.Answer.NowNanos = uint64(s*1e6+us) * 1000
+			}
+		}
+		return a.settle(reply)
+	default:
+		a.busy = true
+		return nil
+	}
+}
+
+// learn takes in why an attempt was not written.
+func (a *attempt) learn(reply []any) error {
+	senders := len(a.again) + len(a.noted)
+	if len(reply) != 2*senders+len(a.counters) {
+		return errReply
+	}
+	for i, one := range a.noted {
+		state, _ := reply[2*(len(a.again)+i)].(string)
+		if state != stateApplied {
+			one.b.state = state
+			one.granted, _ = reply[2*(len(a.again)+i)+1].(string)
+		}
+	}
+	for i, h := range a.counters {
+		switch is := reply[2*senders+i].(type) {
+		case string:
+			h.remember(a, parseRecords(is))
+		case []any:
+			fields, err := texts(is)
+			if err != nil {
+				return err
+			}
+			h.remember(a, parseHash(h.LimitCounter, fields))
+		case int64:
+			h.remember(a, &entry{is: []string{foreign}, broken: true, limitless: true})
+		}
+	}
+	return nil
+}
+
+// texts are texts, and integers as texts.
+func texts(reply []any) ([]string, error) {
+	all := make([]string, len(reply))
+	for i, value := range reply {
+		switch v := value.(type) {
+		case string:
+			all[i] = v
+		case int64:
+			all[i] = strconv.FormatInt(v, 10)
+		default:
+			return nil, errReply
+		}
+	}
+	return all, nil
+}
+
+func (h *held) remember(a *attempt, e *entry) {
+	size := 256 + len(h.key) + 32*len(e.contents.Windows)
+	for _, s := range e.is {
+		size += 16 + len(s)
+	}
+	a.group.c.seen.put(h.key, e, size)
+}
+
+// settle takes in that an attempt was written.
+func (a *attempt) settle(reply []any) error {
+	if len(reply) == 0 {
+		return errReply
+	}
+	a.written = true
+	for _, one := range a.noted {
+		a.group.c.noted.put(one.b.sender, one.noted, 1)
+	}
+	repaired, _ := reply[0].(int64)
+	first := &a.group.all[0].out
+	first.Repaired += repaired
+	reply = reply[1:]
+	for _, h := range a.counters {
+		if h.changed && h.seen.broken {
+			first.Repaired++
+		}
+		switch {
+		case h.Shape().IsLog():
+			if h.changed {
+				h.remember(a, h.writtenLog())
+			}
+			continue
+		case h.exact:
+			if h.changed {
+				h.remember(a, h.writtenHash())
+			}
+			continue
+		case len(reply) == 0:
+			return errReply
+		}
+		is, _ := reply[0].([]any)
+		fields, err := texts(is)
+		if err != nil {
+			return err
+		}
+		reply = reply[1:]
+		h.added(a, fields)
+	}
+	a.shift()
+	return nil
+}
+
+// writtenLog is the end of a log as it is now.
+func (h *held) writtenLog() *entry {
+	is := records(h.contents.Windows)
+	is = is[max(0, len(is)-h.end()):]
+	return parseRecords(is)
+}
+
+// writtenHash is a hash as it is now, most likely: new fields come last in what Redis keeps in a list.
+func (h *held) writtenHash() *entry {
+	values := make(map[string]string, len(h.contents.Windows)+1)
+	names := make([]string, 0, len(h.contents.Windows)+1)
+	for _, w := range h.contents.Windows {
+		name := field(h.LimitCounter, w.Number)
+		names = append(names, name)
+		values[name] = strconv.FormatInt(w.Hits, 10)
+	}
+	if window.Kind(h.Kind).Refills() && len(names) > 0 {
+		names = append(names, limitField)
+		values[limitField] = strconv.FormatUint(h.contents.Limit, 10)
+	}
+	is := make([]string, 0, 2*len(names))
+	put := func(name string) {
+		if value, ok := values[name]; ok {
+			is = append(is, name, value)
+			delete(values, name)
+		}
+	}
+	if !h.seen.broken {
+		for i := 0; i < len(h.seen.is); i += 2 {
+			put(h.seen.is[i])
+		}
+	}
+	for _, name := range names {
+		put(name)
+	}
+	return parseHash(h.LimitCounter, is)
+}
+
+// added takes in what a hash of windows of the clock has now.
+func (h *held) added(a *attempt, is []string) {
+	now, span := parseHash(h.LimitCounter, is), a.calendar.Span(h.LimitCounter)
+	for _, number := range h.named {
+		if number < span.Kept || number > span.Newest {
+			continue // nobody is told of it
+		}
+		if there := hitsOf(now.contents.Windows, number) - hitsOf(h.contents.Windows, number); there != 0 {
+			if h.unseen == nil {
+				h.unseen = make(map[uint64]int64)
+			}
+			h.unseen[number] = there
+		}
+	}
+	h.remember(a, now)
+}
+
+// shift has answers tell of hits that were there unseen.
+func (a *attempt) shift() {
+	for _, h := range a.counters {
+		if h.unseen == nil {
+			continue
+		}
+		for _, one := range a.group.all {
+			for _, take := range one.b.takes {
+				for j, room := range take.rooms {
+					if room.LimitCounter == h.LimitCounter {
+						h.shift(&take.grant.Totals[j])
+					}
+				}
+			}
+			for i, item := range one.b.items {
+				if item.LimitCounter == h.LimitCounter {
+					h.shift(one.b.totals[i])
+				}
+			}
+		}
+	}
+}
+
+func (h *held) shift(t *wire.Total) {
+	for age := range t.Hits {
+		t.Hits[age] = uint64(int64(t.Hits[age]) + h.unseen[t.Newest-uint64(age)])
+	}
+}

@@ -1,0 +1,114 @@
+// Attributes of a stream, which a wasm plugin asks for by their paths and a module by numbers.
+#include "calls.h"
+#include "shared.h"
+#include "stream.h"
+
+static const struct {
+  const char* path; // with dots in the place of zero bytes
+  int attribute;
+  bool is_number;
+} attributes[] = {
+    {"source.address", ATTRIBUTE_SOURCE_ADDRESS, false},
+    {"request.total_size", 14, true},
+    {"request.path", 0, false},
+    {"request.url_path", 1, false},
+    {"request.host", 2, false},
+    {"request.scheme", 3, false},
+    {"request.method", 4, false},
+    {"request.referer", 6, false},
+    {"request.useragent", 7, false},
+    {"request.id", 9, false},
+    {"request.protocol", 10, false},
+    {"request.query", 11, false},
+    {"source.port", 25, true},
+    {"destination.address", 26, false},
+    {"destination.port", 27, true},
+    {"connection.id", 28, true},
+    {"connection.requested_server_name", 30, false},
+    {"connection.tls_version", 31, false},
+    {"connection.subject_local_certificate", 32, false},
+    {"connection.subject_peer_certificate", 33, false},
+    {"connection.dns_san_local_certificate", 34, false},
+    {"connection.dns_san_peer_certificate", 35, false},
+    {"connection.uri_san_local_certificate", 36, false},
+    {"connection.uri_san_peer_certificate", 37, false},
+    {"connection.sha256_peer_certificate_digest", 38, false},
+    {"route_name", ATTRIBUTE_ROUTE_NAME, false},
+    {"xds.route_name", ATTRIBUTE_ROUTE_NAME, false},
+};
+enum { known = sizeof attributes / sizeof attributes[0] };
+
+static bool is(bytes path, const char* dotted) {
+  if (path.size && path.data[path.size - 1] == 0) path.size--;
+  if (strlen(dotted) != path.size) return false;
+  for (size_t i = 0; i < path.size; i++) {
+    if (dotted[i] != (path.data[i] ? path.data[i] : '.')) return false;
+  }
+  return true;
+}
+
+// Dynamic metadata, as verified claims are, can be read at its first level only, and they lie deeper.
+static void say_unread(bytes path) {
+  static atomic_flag told = ATOMIC_FLAG_INIT;
+  if (atomic_flag_test_and_set(&told)) return;
+  char text[128];
+  size_t size = path.size < sizeof text ? path.size : sizeof text;
+  for (size_t i = 0; i < size; i++) text[i] = path.data[i] ? path.data[i] : '.';
+  say(LOG_ERROR, "weir: a dynamic module can't read the property %.*s, which a rule asks for; the wasm form can", (int)size, text);
+}
+
+// give_header gives all values of a header, with commas between them.
+static uint32_t give_header(vm* v, header_map map, bytes name, uint32_t at, uint32_t size_at) {
+  bytes value = {0};
+  size_t n = 0;
+  if (!CB(http_get_header)(v->stream->filter, map, name, &value, 0, &n)) return NOT_FOUND;
+  if (n <= 1) {
+    give(v, value, at, size_at);
+    return OK;
+  }
+  bytes values[n];
+  size_t size = n - 1;
+  for (size_t i = 0; i < n; i++) {
+    values[i] = (bytes){0};
+    CB(http_get_header)(v->stream->filter, map, name, &values[i], i, NULL);
+    size += values[i].size;
+  }
+  uint32_t to = Z_weirZ_proxy_on_memory_allocate(&v->instance, size);
+  vm_put32(v, at, to);
+  vm_put32(v, size_at, size);
+  for (size_t i = 0; i < n; i++) {
+    if (i) vm_put(v, to++, ",", 1);
+    vm_put(v, to, values[i].data, values[i].size);
+    to += values[i].size;
+  }
+  return OK;
+}
+
+static bool cut_prefix(bytes* path, const char* prefix, size_t size) {
+  if (path->size <= size || memcmp(path->data, prefix, size) != 0) return false;
+  *path = (bytes){path->data + size, path->size - size};
+  return true;
+}
+
+u32 Z_envZ_proxy_get_property(vm* v, u32 path_at, u32 path_size, u32 at, u32 size_at) {
+  bytes path = vm_bytes(v, path_at, path_size);
+  if (!v->stream || !v->stream->filter) return NOT_FOUND;
+  if (cut_prefix(&path, "request\0headers\0", 16)) return give_header(v, REQUEST_HEADERS, path, at, size_at);
+  if (cut_prefix(&path, "response\0headers\0", 17)) return give_header(v, RESPONSE_HEADERS, path, at, size_at);
+  int i = 0;
+  while (i < known && !is(path, attributes[i].path)) i++;
+  if (i == known) {
+    say_unread(path);
+    return NOT_FOUND;
+  }
+  bytes value = {0};
+  uint64_t number;
+  if (attributes[i].is_number) {
+    if (!CB(http_filter_get_attribute_int)(v->stream->filter, attributes[i].attribute, &number)) return NOT_FOUND;
+    value = (bytes){(char*)&number, sizeof number};
+  } else if (!CB(http_filter_get_attribute_string)(v->stream->filter, attributes[i].attribute, &value)) {
+    return NOT_FOUND;
+  }
+  give(v, value, at, size_at);
+  return OK;
+}

@@ -1,0 +1,174 @@
+// Callouts are made on the main thread, through a configuration. The answer goes to the VM that asked.
+#include "calls.h"
+#include "config.h"
+#include "mail.h"
+
+struct callout {
+  callout* next;
+  vm* vm;
+  uint32_t generation; // of the VM
+  uint32_t root, id;
+  uint64_t number; // Envoy's
+  uint32_t timeout_millis;
+  bytes cluster, headers, body; // in one allocation
+  char data[];
+};
+
+// An answer without headers is a callout that has failed.
+struct answer {
+  uint32_t n;
+  field* headers;
+  bytes body;
+  char data[];
+};
+
+uint32_t answer_headers(const answer* a) { return a->n; }
+bytes answer_body(const answer* a) { return a->body; }
+
+bool answer_header(const answer* a, bytes name, bytes* value) {
+  for (uint32_t i = 0; i < a->n; i++) {
+    if (a->headers[i].key.size == name.size && memcmp(a->headers[i].key.data, name.data, name.size) == 0) {
+      *value = a->headers[i].value;
+      return true;
+    }
+  }
+  return false;
+}
+
+void answer_free(answer* a) { free(a); }
+
+static char* put(char* to, bytes from, bytes* copy) {
+  if (from.size) memcpy(to, from.data, from.size);
+  *copy = (bytes){to, from.size};
+  return to + from.size;
+}
+
+static answer* answer_new(const field* headers, size_t n, const bytes* chunks, size_t chunk_count) {
+  size_t size = 0, body = 0;
+  for (size_t i = 0; i < n; i++) size += headers[i].key.size + headers[i].value.size;
+  for (size_t i = 0; i < chunk_count; i++) body += chunks[i].size;
+  answer* a = malloc(sizeof *a + n * sizeof(field) + size + body);
+  a->n = n;
+  a->headers = (field*)a->data;
+  char* to = a->data + n * sizeof(field);
+  for (size_t i = 0; i < n; i++) {
+    to = put(to, headers[i].key, &a->headers[i].key);
+    to = put(to, headers[i].value, &a->headers[i].value);
+  }
+  a->body = (bytes){to, body};
+  bytes unused;
+  for (size_t i = 0; i < chunk_count; i++) to = put(to, chunks[i], &unused);
+  return a;
+}
+
+static bool has(const field* headers, int n, const char* name) {
+  for (int i = 0; i < n; i++) {
+    if (headers[i].key.size == strlen(name) && memcmp(headers[i].key.data, name, strlen(name)) == 0) return headers[i].value.size > 0;
+  }
+  return false;
+}
+
+// Envoy's wasm says at once that it has no such cluster. Here that is a callout that fails.
+u32 Z_envZ_proxy_http_call(vm* v, u32 cluster_at, u32 cluster_size, u32 headers_at, u32 headers_size, u32 body_at, u32 body_size,
+                           u32 trailers_at, u32 trailers_size, u32 timeout_millis, u32 id_at) {
+  const bytes cluster = vm_bytes(v, cluster_at, cluster_size), list = vm_bytes(v, headers_at, headers_size), body = vm_bytes(v, body_at, body_size);
+  field headers[most_pairs];
+  const int n = pairs(list, headers, most_pairs);
+  if (n < 0 || !v->root || v->index < 0 || trailers_size) return BAD_ARGUMENT;
+  if (!has(headers, n, ":method") || !has(headers, n, ":path") || !has(headers, n, ":authority")) return BAD_ARGUMENT;
+  vm_put32(v, id_at, ++v->next_callout);
+  callout* c = malloc(sizeof *c + cluster.size + list.size + body.size);
+  *c = (callout){.vm = v, .generation = v->generation, .root = v->root->id, .id = v->next_callout, .timeout_millis = timeout_millis};
+  char* to = put(c->data, cluster, &c->cluster);
+  put(put(to, list, &c->headers), body, &c->body);
+  domain* d = v->domain;
+  register_lock();
+  callout** last = &d->outbox;
+  while (*last) last = &(*last)->next;
+  *last = c;
+  register_unlock();
+  domain_post(d);
+  return OK;
+}
+
+// answer_to brings an answer to the VM that asked, and forgets the callout.
+static void answer_to(callout* c, config* through, answer* a) {
+  if (c->generation == c->vm->generation) {
+    mail_post(c->vm, through, c->root, c->id, a);
+  } else {
+    answer_free(a);
+  }
+  free(c);
+}
+
+// take finds a callout that is under way.
+static callout* take(config* c, uint64_t number) {
+  callout** at = &c->under_way;
+  while (*at && (*at)->number != number) at = &(*at)->next;
+  callout* found = *at;
+  if (found) *at = found->next;
+  return found;
+}
+
+// sending is a callout that Envoy has been given and has not numbered. Its answer may come at once.
+static callout* sending;
+
+// say_unknown says it once: a node calls out several times in a second.
+static void say_unknown(bytes cluster) {
+  static bool said;
+  if (!said) say(LOG_ERROR, "weir: callouts fail: Envoy has no cluster %.*s", (int)cluster.size, cluster.data);
+  said = true;
+}
+
+void callouts_send(config* through) {
+  domain* d = through->domain;
+  register_lock();
+  callout* next = d->outbox;
+  d->outbox = NULL;
+  register_unlock();
+  while (next) {
+    callout* c = sending = next;
+    next = c->next;
+    field headers[most_pairs];
+    const int n = pairs(c->headers, headers, most_pairs);
+    uint64_t number = 0;
+    const int refused = CB(http_filter_config_http_callout)(through->envoy, &number, c->cluster, headers, n, c->body, c->timeout_millis);
+    if (!sending) continue; // answered
+    sending = NULL;
+    if (refused) {
+      if (refused == CLUSTER_NOT_FOUND) say_unknown(c->cluster);
+      answer_to(c, through, answer_new(NULL, 0, NULL, 0));
+    } else {
+      c->number = number;
+      c->next = through->under_way;
+      through->under_way = c;
+    }
+  }
+}
+
+void ON(http_filter_config_http_callout_done)(void* envoy, const void* module, uint64_t number, int failed, field* headers, size_t n,
+                                              bytes* chunks, size_t chunk_count) {
+  config* through = (config*)module;
+  callout* c = take(through, number);
+  if (!c) {
+    c = sending;
+    sending = NULL;
+  }
+  if (c) answer_to(c, through, failed ? answer_new(NULL, 0, NULL, 0) : answer_new(headers, n, chunks, chunk_count));
+}
+
+void callouts_end(config* c) {
+  while (c->under_way) {
+    callout* ended = c->under_way;
+    c->under_way = ended->next;
+    answer_to(ended, c, answer_new(NULL, 0, NULL, 0));
+  }
+}
+
+void callouts_drop(domain* d) {
+  while (d->outbox) {
+    callout* c = d->outbox;
+    d->outbox = c->next;
+    free(c);
+  }
+}

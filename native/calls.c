@@ -1,0 +1,229 @@
+// The host calls of the proxy-wasm ABI that the plugin makes. Those that concern shared data, metrics
+// and callouts are with them.
+#include "calls.h"
+
+#include <time.h>
+
+#include "config.h"
+#include "shared.h"
+#include "stream.h"
+
+enum { map_request_headers = 0, map_response_headers = 2, map_answer_headers = 6 };
+enum { buffer_request_body = 0, buffer_response_body = 1, buffer_answer_body = 4, buffer_configuration = 7 };
+
+void give(vm* v, bytes value, uint32_t at, uint32_t size_at) {
+  uint32_t memory = 0;
+  if (value.size) {
+    memory = Z_weirZ_proxy_on_memory_allocate(&v->instance, value.size);
+    vm_put(v, memory, value.data, value.size);
+  }
+  vm_put32(v, at, memory);
+  vm_put32(v, size_at, value.size);
+}
+
+static uint32_t number(const char* at) {
+  uint32_t n;
+  memcpy(&n, at, sizeof n);
+  return n;
+}
+
+int pairs(bytes data, field* headers, int most) {
+  if (data.size < 4) return data.size == 0 ? 0 : -1;
+  const uint32_t n = number(data.data);
+  if (n > (uint32_t)most || data.size < 4 + 8ull * n) return -1;
+  size_t at = 4 + 8 * n;
+  for (uint32_t i = 0; i < n; i++) {
+    const uint32_t key = number(data.data + 4 + 8 * i), value = number(data.data + 8 + 8 * i);
+    if (at + key + value + 2ull > data.size) return -1;
+    headers[i] = (field){{data.data + at, key}, {data.data + at + key + 1, value}};
+    at += (size_t)key + value + 2;
+  }
+  return n;
+}
+
+// ---- headers
+
+// Envoy shows a stream's headers at any time. A wasm plugin reads the request's in the request phase
+// only, and so does this one.
+static bool headers_of(vm* v, uint32_t map, header_map* kind) {
+  if (!v->stream || !v->stream->filter) return false;
+  if (map == map_request_headers && v->stream->phase == REQUEST_PHASE) {
+    *kind = REQUEST_HEADERS;
+  } else if (map == map_response_headers && v->stream->phase == RESPONSE_PHASE) {
+    *kind = RESPONSE_HEADERS;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+u32 Z_envZ_proxy_get_header_map_value(vm* v, u32 map, u32 name_at, u32 name_size, u32 at, u32 size_at) {
+  const bytes name = vm_bytes(v, name_at, name_size);
+  bytes value = {0};
+  header_map kind;
+  if (map == map_answer_headers) {
+    if (!v->answer) return BAD_ARGUMENT;
+    if (!answer_header(v->answer, name, &value)) return NOT_FOUND;
+  } else {
+    if (!headers_of(v, map, &kind)) return BAD_ARGUMENT;
+    if (!CB(http_get_header)(v->stream->filter, kind, name, &value, 0, NULL)) return NOT_FOUND;
+  }
+  give(v, value, at, size_at);
+  return OK;
+}
+
+u32 Z_envZ_proxy_get_header_map_pairs(vm* v, u32 map, u32 at, u32 size_at) {
+  header_map kind;
+  if (!headers_of(v, map, &kind)) return BAD_ARGUMENT;
+  const size_t n = CB(http_get_headers_size)(v->stream->filter, kind);
+  field headers[n ? n : 1];
+  if (!CB(http_get_headers)(v->stream->filter, kind, headers)) return BAD_ARGUMENT;
+  size_t size = 4;
+  for (size_t i = 0; i < n; i++) size += 8 + headers[i].key.size + headers[i].value.size + 2;
+  uint32_t to = Z_weirZ_proxy_on_memory_allocate(&v->instance, size);
+  vm_put32(v, at, to);
+  vm_put32(v, size_at, size);
+  vm_bytes(v, to, size);
+  vm_put32(v, to, n);
+  uint32_t sizes = to + 4;
+  to = sizes + 8 * n;
+  for (size_t i = 0; i < n; i++, sizes += 8) {
+    const field* h = &headers[i];
+    vm_put32(v, sizes, h->key.size);
+    vm_put32(v, sizes + 4, h->value.size);
+    vm_put(v, to, h->key.data, h->key.size);
+    vm_put(v, to + h->key.size, "", 1);
+    to += h->key.size + 1;
+    vm_put(v, to, h->value.data, h->value.size);
+    vm_put(v, to + h->value.size, "", 1);
+    to += h->value.size + 1;
+  }
+  return OK;
+}
+
+u32 Z_envZ_proxy_replace_header_map_value(vm* v, u32 map, u32 name_at, u32 name_size, u32 value_at, u32 value_size) {
+  const bytes name = vm_bytes(v, name_at, name_size), value = vm_bytes(v, value_at, value_size);
+  header_map kind;
+  if (!headers_of(v, map, &kind)) return BAD_ARGUMENT;
+  // To Envoy a value at no address means that the header shall go.
+  CB(http_set_header)(v->stream->filter, kind, name, (bytes){value.size ? value.data : "", value.size});
+  return OK;
+}
+
+// ---- bodies
+
+// give_body copies the range of a body's piece that is there.
+static uint32_t give_body(vm* v, body_kind kind, uint32_t start, uint32_t size, uint32_t at, uint32_t size_at) {
+  if (!v->stream || !v->stream->filter) return NOT_FOUND;
+  void* filter = v->stream->filter;
+  const size_t there = CB(http_get_body_size)(filter, kind);
+  if (start > there) return BAD_ARGUMENT;
+  if (size > there - start) size = there - start;
+  const size_t n = CB(http_get_body_chunks_size)(filter, kind);
+  bytes chunks[n ? n : 1];
+  if (n && !CB(http_get_body_chunks)(filter, kind, chunks)) return NOT_FOUND;
+  const uint32_t memory = size ? Z_weirZ_proxy_on_memory_allocate(&v->instance, size) : 0;
+  uint32_t copied = 0;
+  for (size_t i = 0; i < n && copied < size; i++) {
+    if (start >= chunks[i].size) {
+      start -= chunks[i].size;
+      continue;
+    }
+    uint32_t take = chunks[i].size - start;
+    if (take > size - copied) take = size - copied;
+    vm_put(v, memory + copied, chunks[i].data + start, take);
+    copied += take;
+    start = 0;
+  }
+  vm_put32(v, at, memory);
+  vm_put32(v, size_at, copied);
+  return OK;
+}
+
+u32 Z_envZ_proxy_get_buffer_bytes(vm* v, u32 buffer, u32 start, u32 size, u32 at, u32 size_at) {
+  bytes whole;
+  switch (buffer) {
+    case buffer_request_body: return give_body(v, REQUEST_PIECE, start, size, at, size_at);
+    case buffer_response_body: return give_body(v, RESPONSE_PIECE, start, size, at, size_at);
+    case buffer_answer_body:
+      if (!v->answer) return NOT_FOUND;
+      whole = answer_body(v->answer);
+      break;
+    case buffer_configuration:
+      if (!v->starting) return NOT_FOUND;
+      whole = v->starting->text;
+      break;
+    default: return NOT_FOUND;
+  }
+  if (start > whole.size) return BAD_ARGUMENT;
+  if (size > whole.size - start) size = whole.size - start;
+  give(v, (bytes){whole.data + start, size}, at, size_at);
+  return OK;
+}
+
+// The plugin replaces the whole piece of a response.
+u32 Z_envZ_proxy_set_buffer_bytes(vm* v, u32 buffer, u32 start, u32 size, u32 data_at, u32 data_size) {
+  const bytes data = vm_bytes(v, data_at, data_size);
+  if (buffer != buffer_response_body || start != 0 || !v->stream || !v->stream->filter) return BAD_ARGUMENT;
+  void* filter = v->stream->filter;
+  const size_t there = CB(http_get_body_size)(filter, RESPONSE_PIECE);
+  if (size < there) return BAD_ARGUMENT;
+  CB(http_drain_body)(filter, RESPONSE_PIECE, there);
+  if (data.size) CB(http_append_body)(filter, RESPONSE_PIECE, data);
+  return OK;
+}
+
+// ---- the stream's way
+
+u32 Z_envZ_proxy_send_local_response(vm* v, u32 status, u32 details_at, u32 details_size, u32 body_at, u32 body_size,
+                                     u32 headers_at, u32 headers_size, u32 grpc_status) {
+  const bytes details = vm_bytes(v, details_at, details_size), body = vm_bytes(v, body_at, body_size);
+  field headers[most_pairs];
+  const int n = pairs(vm_bytes(v, headers_at, headers_size), headers, most_pairs);
+  if (n < 0) return BAD_ARGUMENT;
+  if (v->stream) stream_reply(v->stream, status, headers, n, body, details, (int32_t)grpc_status);
+  return OK;
+}
+
+u32 Z_envZ_proxy_continue_stream(vm* v, u32 direction) {
+  if (direction != 0) return UNIMPLEMENTED; // the plugin pauses no responses
+  if (v->stream) stream_resume(v->stream);
+  return OK;
+}
+
+u32 Z_envZ_proxy_set_effective_context(vm* v, u32 id) {
+  stream* s = stream_find(v, id);
+  root* r = s ? s->root : vm_root(v, id);
+  if (!r) return BAD_ARGUMENT;
+  v->stream = s;
+  v->root = r;
+  return OK;
+}
+
+u32 Z_envZ_proxy_done(vm* v) {
+  if (!v->root || !v->root->leaving) return NOT_FOUND;
+  vm_remove(v, v->root);
+  v->root = NULL;
+  return OK;
+}
+
+// ---- the rest
+
+u32 Z_envZ_proxy_get_current_time_nanoseconds(vm* v, u32 at) {
+  const int64_t now = now_nanos(CLOCK_REALTIME);
+  vm_put(v, at, &now, sizeof now);
+  return OK;
+}
+
+u32 Z_envZ_proxy_log(vm* v, u32 level, u32 at, u32 size) {
+  CB(log)(level <= LOG_CRITICAL ? (log_level)level : LOG_CRITICAL, vm_bytes(v, at, size));
+  return OK;
+}
+
+u32 Z_envZ_proxy_set_tick_period_milliseconds(vm* v, u32 millis) {
+  if (!v->root) return BAD_ARGUMENT;
+  v->root->period_millis = millis;
+  v->root->due_nanos = millis ? now_nanos(CLOCK_MONOTONIC) + millis * 1000000ll : 0;
+  if (v->index >= 0) timer_wake();
+  return OK;
+}

@@ -1,0 +1,12 @@
+// What the host calls have in common.
+#pragma once
+#include "vm.h"
+
+// give copies a value into memory that it asks the module for, and writes where that is.
+void give(vm*, bytes value, uint32_t at, uint32_t size_at);
+
+// pairs reads a list of headers as the ABI has it: how many, the sizes of their names and values, and
+// then these, each with a zero byte behind it. It returns how many there are, -1 if that is no list.
+// What it finds points into data.
+int pairs(bytes data, field* headers, int most);
+enum { most_pairs = 128 };

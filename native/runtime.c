@@ -1,0 +1,66 @@
+// The memory and the tables of instances.
+#include <stdarg.h>
+#include <sys/mman.h>
+
+#include "wasm-rt.h"
+
+enum { page = 65536, most_types = 64, most_values = 16 };
+
+// A VM's memory may have this much. Envoy's wasm allows 4 GiB; an engine that counts in megabytes and
+// asks for one has gone mad.
+static const size_t most_memory = 1ull << 30;
+
+// An address and an offset are 32 bits each, so that an access reaches no further than this. All of it
+// is the VM's own and can be read and written, so that nothing has to be compared, and nothing faults:
+// what reaches beyond the memory's size finds zeros, and hurts nobody else. Pages that nobody writes
+// take no memory.
+static const size_t reserved = (1ull << 33) + page;
+
+// Types are known by their number of parameters, and the kinds of parameters and results.
+static struct {
+  uint32_t params, size;
+  wasm_rt_type_t values[most_values];
+} types[most_types];
+static uint32_t type_count;
+
+uint32_t wasm_rt_register_func_type(uint32_t params, uint32_t results, ...) {
+  if (params + results > most_values || type_count == most_types) abort(); // when the module is loaded, or never
+  types[type_count].params = params;
+  types[type_count].size = params + results;
+  va_list list;
+  va_start(list, results);
+  for (uint32_t i = 0; i < params + results; i++) types[type_count].values[i] = va_arg(list, wasm_rt_type_t);
+  va_end(list);
+  uint32_t i = 0;
+  while (memcmp(&types[i], &types[type_count], sizeof types[i]) != 0) i++;
+  if (i == type_count) type_count++;
+  return i + 1;
+}
+
+void wasm_rt_allocate_memory(wasm_rt_memory_t* m, uint32_t initial_pages, uint32_t max_pages) {
+  const uint32_t most = most_memory / page;
+  *m = (wasm_rt_memory_t){.max_pages = max_pages < most ? max_pages : most};
+  void* data = mmap(NULL, reserved, PROT_READ | PROT_WRITE, MAP_ANONYMOUS | MAP_PRIVATE | MAP_NORESERVE, -1, 0);
+  if (data == MAP_FAILED) wasm_rt_trap(TRAP_NO_MEMORY);
+  m->data = data;
+  if (wasm_rt_grow_memory(m, initial_pages) == (uint32_t)-1) wasm_rt_trap(TRAP_NO_MEMORY);
+}
+
+uint32_t wasm_rt_grow_memory(wasm_rt_memory_t* m, uint32_t delta) {
+  const uint32_t before = m->pages;
+  if (delta > m->max_pages - before) return -1;
+  m->pages += delta;
+  m->size = m->pages * page;
+  return before;
+}
+
+void wasm_rt_free_memory(wasm_rt_memory_t* m) {
+  if (m->data) munmap(m->data, reserved);
+}
+
+void wasm_rt_allocate_funcref_table(wasm_rt_funcref_table_t* t, uint32_t elements, uint32_t max_elements) {
+  *t = (wasm_rt_funcref_table_t){.data = calloc(elements, sizeof *t->data), .size = elements, .max_size = max_elements};
+  if (t->data == NULL) wasm_rt_trap(TRAP_NO_MEMORY);
+}
+
+void wasm_rt_free_funcref_table(wasm_rt_funcref_table_t* t) { free(t->data); }

@@ -1,0 +1,335 @@
+// Package test runs the native host in a real Envoy, with a plugin of a few functions in the place of
+// the real one: it is translated in seconds, and traps when it is told to. Scenarios of e2e run on the
+// real one.
+package test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/internal/envoytest"
+)
+
+type object = envoytest.Object
+
+// build translates native/testdata/traps.wat and links it with the host.
+func build(t *testing.T) (file string) {
+	t.Helper()
+	dir := t.TempDir()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sources, err := filepath.Glob(root + "/native/*.c")
+	if err != nil || len(sources) == 0 {
+		t.Fatal("no sources", err)
+	}
+	file = dir + "/libtraps.so"
+	compile := append([]string{"gcc", "-std=gnu11", "-D_GNU_SOURCE", "-DNDEBUG", "-O1", "-w", "-shared", "-fPIC", "-fvisibility=hidden",
+		"-I", root + "/native", "-I", dir, "-o", file, dir + "/code-0.c", dir + "/code-1.c"}, sources...)
+	for _, command := range [][]string{
+		{"wat2wasm", root + "/native/testdata/traps.wat", "-o", dir + "/traps.wasm"},
+		{"wasm2c", dir + "/traps.wasm", "-n", "weir", "-o", dir + "/weir.c"},
+		{"go", "run", root + "/scripts/split", dir + "/weir.c", dir, "1"},
+		append(compile, "-lpthread"),
+	} {
+		if out, err := exec.CommandContext(t.Context(), command[0], command[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", command, err, out)
+		}
+	}
+	return file
+}
+
+// filter is the plugin as a filter. Its name has the vm_id and the failure policy.
+func filter(file, name, configuration string) object {
+	return object{"name": "weir", "typed_config": envoytest.Typed("envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter", object{
+		"dynamic_module_config": object{"module": object{"local": object{"filename": file}}, "do_not_close": true},
+		"filter_name":           name,
+		"filter_config":         envoytest.Typed("google.protobuf.StringValue", object{"value": configuration}),
+	})}
+}
+
+func listener(name string, filters ...object) object {
+	filters = append(filters, object{"name": "router", "typed_config": envoytest.Typed("envoy.extensions.filters.http.router.v3.Router", nil)})
+	return object{
+		"name": name, "address": envoytest.Address("127.0.0.1", 0),
+		"filter_chains": []object{{"filters": []object{{
+			"name": "http",
+			"typed_config": envoytest.Typed("envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager", object{
+				"stat_prefix": name, "http_filters": filters,
+				"route_config": object{"virtual_hosts": []object{{"name": "all", "domains": []string{"*"}, "routes": []object{
+					{"match": object{"prefix": "/"}, "direct_response": object{"status": 200}}}}}},
+			}),
+		}}}},
+	}
+}
+
+// start starts an Envoy of one worker, until the test ends.
+func start(t *testing.T, listeners ...object) *envoytest.Envoy {
+	t.Helper()
+	binary, err := envoytest.Newest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bootstrap, err := json.Marshal(object{
+		"admin":            object{"address": envoytest.Address("127.0.0.1", 0)},
+		"static_resources": object{"listeners": listeners},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := envoytest.Start(t.Context(), envoytest.Options{Binary: binary, Dir: t.TempDir(), Bootstrap: bootstrap, Workers: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Errorf("%v\n%s", err, e.Log())
+		}
+	})
+	return e
+}
+
+func address(t *testing.T, e *envoytest.Envoy, listener string) string {
+	t.Helper()
+	addresses, err := e.Listeners()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return addresses[listener]
+}
+
+// send sends a request that tells the plugin what to do.
+func send(t *testing.T, address, do string) (status int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if do != "" {
+		r.Header.Set("x-do", do)
+	}
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatalf("x-do %q: %v", do, err)
+	}
+	defer response.Body.Close()
+	if _, err := io.Copy(io.Discard, response.Body); err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode
+}
+
+func wantStatus(t *testing.T, address, do string, want int) {
+	t.Helper()
+	if got := send(t, address, do); got != want {
+		t.Errorf("x-do %q: got %d, want %d", do, got, want)
+	}
+}
+
+// TestTraps ends VMs in each way there is. Their requests are answered as failure_policy says, those of
+// other VMs go on, and so does Envoy.
+func TestTraps(t *testing.T) {
+	t.Parallel()
+	file := build(t)
+	traps := map[string]string{
+		"host told to read out of bounds": "it reached beyond its memory",
+		"unreachable":                     "unreachable code", "division by zero": "division by zero", "recursion": "its stack is exhausted",
+		"growth": "unreachable code", "exit": "it has ended itself",
+	}
+	listeners := []object{listener("healthy", filter(file, "healthy", ""))}
+	for trap := range traps {
+		listeners = append(listeners, listener(trap, filter(file, trap, "")),
+			listener("open "+trap, filter(file, "open "+trap+"?failure_policy=FAIL_OPEN", "")))
+	}
+	e := start(t, listeners...)
+	// What reaches beyond its memory finds nothing there.
+	wantStatus(t, address(t, e, "healthy"), "out of bounds", 200)
+	for trap, said := range traps {
+		before := len(e.Log())
+		closed, open := address(t, e, trap), address(t, e, "open "+trap)
+		wantStatus(t, closed, "", 200)
+		wantStatus(t, closed, trap[:1], 503)
+		wantStatus(t, closed, "", 503)
+		wantStatus(t, open, trap[:1], 200)
+		wantStatus(t, open, "answer", 200)
+		if log := e.Log()[before:]; strings.Count(log, "has failed: "+said) != 2 {
+			t.Errorf("%s: want two lines of %q, got\n%s", trap, said, log)
+		}
+		wantStatus(t, address(t, e, "healthy"), "answer", 418)
+	}
+}
+
+// TestReload has a VM start again, at most once in a second.
+func TestReload(t *testing.T) {
+	t.Parallel()
+	e := start(t, listener("reload", filter(build(t), "reload?failure_policy=FAIL_RELOAD", "")))
+	reload := address(t, e, "reload")
+	for range 2 {
+		wantStatus(t, reload, "unreachable", 503)
+		wantStatus(t, reload, "", 503)
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		if err := e.Wait(ctx, func() (bool, error) {
+			return send(t, reload, "") == 200, nil
+		}); err != nil {
+			t.Error("the VM does not start again", err)
+		}
+		cancel()
+		wantStatus(t, reload, "answer", 418)
+	}
+}
+
+// TestPaused has requests wait for a tick, for ever until their clients have gone, and for a VM that
+// fails meanwhile.
+func TestPaused(t *testing.T) {
+	t.Parallel()
+	file := build(t)
+	e := start(t, listener("a", filter(file, "a", "")), listener("b", filter(file, "b?failure_policy=FAIL_OPEN", "")))
+	a, b := address(t, e, "a"), address(t, e, "b")
+	for range 20 {
+		wantStatus(t, a, "wait", 200)
+	}
+	// A client that goes away leaves nothing behind.
+	gone, err := net.Dial("tcp", a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprint(gone, "GET / HTTP/1.1\r\nhost: a\r\nx-do: forever\r\n\r\n")
+	active(t, e, "a", 1)
+	wantStatus(t, a, "wait", 200)
+	if err := gone.Close(); err != nil {
+		t.Fatal(err)
+	}
+	active(t, e, "a", 0)
+	wantStatus(t, a, "wait", 200)
+
+	for address, want := range map[string]string{a: "HTTP/1.1 503", b: "HTTP/1.1 200"} {
+		waiting, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer waiting.Close()
+		fmt.Fprint(waiting, "GET / HTTP/1.1\r\nhost: a\r\nx-do: forever\r\n\r\n")
+		active(t, e, map[string]string{a: "a", b: "b"}[address], 1)
+		send(t, address, "unreachable")
+		line, err := bufio.NewReader(waiting).ReadString('\n')
+		if err != nil || !strings.HasPrefix(line, want) {
+			t.Errorf("a request whose VM fails while it waits: got %q, %v, want %s", line, err, want)
+		}
+	}
+}
+
+// active waits until a listener has so many requests.
+func active(t *testing.T, e *envoytest.Envoy, name string, want int64) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var got int64
+	if err := e.Wait(ctx, func() (_ bool, err error) {
+		got, err = e.Stat("http." + name + ".downstream_rq_active")
+		return got == want, err
+	}); err != nil {
+		t.Errorf("active requests: got %d, want %d: %v", got, want, err)
+	}
+}
+
+// TestConfigurations has Envoy refuse what the plugin refuses, what ends it, and what a module can't do.
+// What runs already goes on.
+func TestConfigurations(t *testing.T) {
+	t.Parallel()
+	file := build(t)
+	binary, err := envoytest.Newest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	files, err := envoytest.NewFiles(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bootstrap, err := files.Bootstrap(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := envoytest.Start(t.Context(), envoytest.Options{Binary: binary, Dir: dir, Bootstrap: bootstrap, Workers: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Errorf("%v\n%s", err, e.Log())
+		}
+	})
+	set := func(name, configuration string) error {
+		return files.SetListeners(t.Context(), e, []object{listener("app", filter(file, name, configuration))})
+	}
+	if err := set("a", "accepted"); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ name, configuration, said string }{
+		{"a", "refused", ""},
+		{"a", "traps", "the VM of worker -1 has failed: unreachable code"},
+		{"a?failure_policy=FAIL_SAFE", "", "want VM_ID or VM_ID?failure_policy="},
+		{"a", `{"key": [{"jwt_claim": "sub", "metadata" : "payload"}]}`, "it reads dynamic metadata"},
+		{"a", `{"key": [{"property": [ "metadata", "x"]}]}`, "it reads dynamic metadata"},
+	} {
+		before := len(e.Log())
+		if err := set(c.name, c.configuration); err == nil {
+			t.Errorf("%s %s: want it to be refused", c.name, c.configuration)
+		}
+		if log := e.Log()[before:]; !strings.Contains(log, c.said) {
+			t.Errorf("%s %s: want the log to say %q, got\n%s", c.name, c.configuration, c.said, log)
+		}
+		wantStatus(t, address(t, e, "app"), "answer", 418)
+		wantStatus(t, address(t, e, "app"), "wait", 200)
+	}
+	for i := range 30 {
+		if err := set("a", fmt.Sprint("accepted ", i)); err != nil {
+			t.Fatal(err)
+		}
+		wantStatus(t, address(t, e, "app"), "wait", 200)
+	}
+}
+
+// TestABI has Envoy's binary export each call that native/abi.h declares. Envoy's own abi.h is in no
+// registry that tests may read, so that nothing compares parameters.
+func TestABI(t *testing.T) {
+	t.Parallel()
+	header, err := os.ReadFile("../abi.h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary, err := envoytest.Newest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	symbols, err := exec.CommandContext(t.Context(), "nm", "-D", "--defined-only", binary.Path).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	exported := strings.Fields(string(symbols))
+	calls := regexp.MustCompile(`\bCB\((\w+)\)\(`).FindAllStringSubmatch(string(header), -1)
+	if len(calls) < 20 {
+		t.Fatalf("only %d calls", len(calls))
+	}
+	for _, call := range calls {
+		if name := "envoy_dynamic_module_callback_" + call[1]; !slices.Contains(exported, name) {
+			t.Errorf("Envoy %s exports no %s", binary.Version, name)
+		}
+	}
+}

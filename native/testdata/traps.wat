@@ -1,0 +1,75 @@
+;; A plugin that does what the header x-do of a request says: it traps in each way there is, waits, or
+;; calls out. The tests translate it in the place of the real one, which takes seconds.
+(module
+  (import "env" "proxy_get_header_map_value" (func $header (param i32 i32 i32 i32 i32) (result i32)))
+  (import "env" "proxy_send_local_response" (func $reply (param i32 i32 i32 i32 i32 i32 i32 i32) (result i32)))
+  (import "env" "proxy_set_tick_period_milliseconds" (func $tick_period (param i32) (result i32)))
+  (import "env" "proxy_set_effective_context" (func $context (param i32) (result i32)))
+  (import "env" "proxy_continue_stream" (func $continue (param i32) (result i32)))
+  (import "env" "proxy_get_buffer_bytes" (func $buffer (param i32 i32 i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
+  (memory (export "memory") 2)
+  (data (i32.const 16) "x-do")
+  ;; 0: address and size of a value; 64: the list of no headers; from 1024 on: values
+  (global $waiting (mut i32) (i32.const 0)) ;; the stream that waits for a tick
+  (global $ticks (mut i32) (i32.const 0))
+
+  (func (export "_initialize"))
+  (func (export "proxy_abi_version_0_2_1"))
+  (func (export "proxy_on_memory_allocate") (param i32) (result i32) (i32.const 1024))
+  (func (export "proxy_on_context_create") (param i32 i32))
+  (func (export "proxy_on_vm_start") (param i32 i32) (result i32) (i32.const 1))
+  ;; A configuration that begins with r is refused, and t traps.
+  (func (export "proxy_on_configure") (param i32 i32) (result i32)
+    (drop (call $tick_period (i32.const 20)))
+    (drop (call $buffer (i32.const 7) (i32.const 0) (i32.const 1) (i32.const 0) (i32.const 4)))
+    (if (i32.eq (i32.load8_u (i32.const 1024)) (i32.const 0x74)) (then (unreachable)))
+    (i32.ne (i32.load8_u (i32.const 1024)) (i32.const 0x72)))
+  (func (export "proxy_on_http_call_response") (param i32 i32 i32 i32 i32))
+  (func $recurse (param i32) (result i32) (i32.add (call $recurse (i32.add (local.get 0) (i32.const 1))) (local.get 0)))
+  (func (export "proxy_on_request_headers") (param $id i32) (param i32 i32) (result i32)
+    (local $what i32)
+    (if (call $header (i32.const 0) (i32.const 16) (i32.const 4) (i32.const 0) (i32.const 4))
+      (then (return (i32.const 0))))
+    (local.set $what (i32.load8_u (i32.const 1024)))
+    (if (i32.eq (local.get $what) (i32.const 0x6f)) ;; o: out of bounds, where there are zeros
+      (then (return (i32.load (i32.const 0x7ffffff0)))))
+    (if (i32.eq (local.get $what) (i32.const 0x68)) ;; h: the host is told to read there
+      (then (return (call $header (i32.const 0) (i32.const 0x7ffffff0) (i32.const 64) (i32.const 0) (i32.const 4)))))
+    (if (i32.eq (local.get $what) (i32.const 0x75)) (then (unreachable))) ;; u
+    (if (i32.eq (local.get $what) (i32.const 0x64)) ;; d: division by zero
+      (then (return (i32.div_u (i32.const 1) (global.get $ticks)))))
+    (if (i32.eq (local.get $what) (i32.const 0x72)) ;; r: endless recursion
+      (then (return (call $recurse (i32.const 0)))))
+    (if (i32.eq (local.get $what) (i32.const 0x67)) ;; g: endless growth
+      (then
+        (loop $more (br_if $more (i32.ne (memory.grow (i32.const 1024)) (i32.const -1))))
+        (unreachable)))
+    (if (i32.eq (local.get $what) (i32.const 0x65)) (then (call $exit (i32.const 2)))) ;; e
+    (if (i32.eq (local.get $what) (i32.const 0x61)) ;; a: an answer
+      (then
+        (drop (call $reply (i32.const 418) (i32.const 16) (i32.const 4) (i32.const 16) (i32.const 4) (i32.const 64) (i32.const 4) (i32.const -1)))
+        (return (i32.const 1))))
+    (if (i32.eq (local.get $what) (i32.const 0x77)) ;; w: waits for the next tick
+      (then
+        (global.set $waiting (local.get $id))
+        (return (i32.const 1))))
+    (if (i32.eq (local.get $what) (i32.const 0x66)) ;; f: waits for ever
+      (then (return (i32.const 1))))
+    (i32.const 0))
+  (func (export "proxy_on_tick") (param $root i32)
+    (if (global.get $waiting)
+      (then
+        (drop (call $context (global.get $waiting)))
+        (drop (call $continue (i32.const 0)))
+        (global.set $waiting (i32.const 0))
+        (drop (call $context (local.get $root))))))
+  (func (export "proxy_on_request_body") (param i32 i32 i32) (result i32) (i32.const 0))
+  (func (export "proxy_on_request_trailers") (param i32 i32) (result i32) (i32.const 0))
+  (func (export "proxy_on_response_headers") (param i32 i32 i32) (result i32) (i32.const 0))
+  (func (export "proxy_on_response_body") (param i32 i32 i32) (result i32) (i32.const 0))
+  (func (export "proxy_on_response_trailers") (param i32 i32) (result i32) (i32.const 0))
+  (func (export "proxy_on_done") (param i32) (result i32) (i32.const 1))
+  (func $called (result i32) (i32.const 0))
+  (table 1 funcref)
+  (elem (i32.const 0) $called))

@@ -1,0 +1,93 @@
+// A VM is an instance of the plugin: one for each worker and vm_id, and one for a moment to try a
+// configuration. A VM belongs to no thread. Its lock says who runs in it: its worker, or the main thread
+// for ticks and answers to callouts. docs/native.md says why.
+#pragma once
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdatomic.h>
+
+#include "abi.h"
+#include "weir.h"
+
+typedef struct Z_env_instance_t vm; // the host, as the translated module calls it
+typedef struct domain domain;
+typedef struct config config;
+typedef struct root root;
+typedef struct stream stream;
+typedef struct answer answer;
+typedef struct mail mail;
+
+// A root is a configuration's context in a VM.
+struct root {
+  root* next;
+  config* config;
+  uint32_t id;
+  uint32_t period_millis;    // of ticks; 0 is none
+  _Atomic int64_t due_nanos; // when the next tick is; 0 is never
+  bool leaving;              // it was told that it is done, and has something left to do
+};
+
+struct Z_env_instance_t {
+  pthread_mutex_t lock;
+  domain* domain;
+  int index; // of the worker; -1 tries a configuration
+
+  // The context of the call that runs.
+  root* root;
+  stream* stream;  // NULL in a root context
+  config* through; // whose object in Envoy is alive now
+  config* starting;
+  answer* answer;
+
+  root* roots;
+  stream* streams[256]; // by id
+  stream *paused, *ordered;
+  mail *mail, **last_mail;
+  uint32_t next_stream, next_callout;
+
+  // A VM that has trapped is failed for good; FAIL_RELOAD makes another instance of it.
+  bool failed;
+  int64_t failed_nanos;
+  uint32_t generation;
+  wasm_rt_trap_t trap;
+  pthread_mutex_t* held; // by a host call that may trap
+
+  jmp_buf caught;
+  char* stack_limit; // STACK_CHECK finds it before the instance
+  Z_weir_instance_t instance;
+};
+_Static_assert(offsetof(vm, instance) == offsetof(vm, stack_limit) + sizeof(char*), "STACK_CHECK");
+
+// RUN evaluates an expression inside the VM, whose lock the caller has. It reports whether that ended
+// without a trap.
+#define RUN(v, expression) (vm_enter(v), _setjmp((v)->caught) == 0 ? ((void)(expression), vm_leave(v), true) : (vm_trapped(v), false))
+
+void vm_enter(vm*);
+void vm_leave(vm*);
+void vm_trapped(vm*);
+
+bool vm_start(vm*);
+void vm_stop(vm*);
+// vm_configure makes a root for a configuration, and reports whether the plugin accepts it.
+bool vm_configure(vm*, config*);
+// vm_reload replaces a failed instance, at most once in a second, and reports whether the VM runs.
+bool vm_reload(vm*);
+// vm_done tells a root that its configuration has gone.
+void vm_done(vm*, root*);
+void vm_tick(vm*, root*);
+root* vm_root(vm*, uint32_t id);
+void vm_remove(vm*, root*);
+
+static inline uint8_t* vm_memory(vm* v) { return v->instance.w2c_memory.data; }
+// vm_bytes are bytes of the module's memory. What reaches beyond it traps.
+static inline bytes vm_bytes(vm* v, uint32_t at, uint32_t size) {
+  if ((uint64_t)at + size > v->instance.w2c_memory.size) wasm_rt_trap(WASM_RT_TRAP_OOB);
+  return (bytes){(char*)vm_memory(v) + at, size};
+}
+static inline void vm_put(vm* v, uint32_t at, const void* data, uint32_t size) {
+  memcpy((char*)vm_bytes(v, at, size).data, data, size);
+}
+static inline void vm_put32(vm* v, uint32_t at, uint32_t value) { vm_put(v, at, &value, sizeof value); }
+
+int64_t now_nanos(int clock);
+void say(log_level level, const char* format, ...) __attribute__((format(printf, 2, 3)));
