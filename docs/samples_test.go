@@ -198,6 +198,7 @@ func newShell(t *testing.T) *shell {
 		"envoy/quickstart.yaml": s.replace.Replace(read(t, "../envoy/quickstart.yaml")), "weir.json": shopConfiguration,
 		"new.json":   `{"rules": [{"name": "per-client", "key": ["client_ip"], "limits": [{"limit": 10, "window": "1m"}]}]}`,
 		"access.log": strings.Repeat(accessLog, 20), "access.log.1.gz": strings.Repeat(accessLog, 20), "tokens": "0123456789abcdef\n",
+		"limits/shop.yaml": "domain: shop\ndescriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 100}}]\n",
 	} {
 		name = filepath.Join(s.dir, name)
 		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {

@@ -109,6 +109,7 @@ var alone = map[string]string{
 	"TestRouting":                       byRouting,
 	"TestVerifiedTokens":                byFilters,
 	"TestDecompressor":                  byFilters,
+	"TestRateLimitService":              byFilters,
 }
 
 // onEnvoyAlone runs a scenario that the wazero host can't. The list above must have its reason.

@@ -7,9 +7,11 @@ import (
 	"slices"
 	"time"
 
+	"weir/internal/calendar"
 	"weir/internal/counter"
 	"weir/internal/node"
 	"weir/internal/wire"
+	"weir/window"
 )
 
 // Rule is a named set of limits that are decided together.
@@ -84,11 +86,63 @@ func (n *Namespace) Limiter(rule string) (*Limiter, error) {
 	return l, nil
 }
 
+// sameCalendar reports whether windows of two limits begin at the same times.
+func sameCalendar(a, b window.Calendar) bool {
+	of, is := a.(*calendar.Calendar)
+	other, are := b.(*calendar.Calendar)
+	return is == are && (!is || of.Equal(other))
+}
+
+// told are limits as programs have them.
+func told(compiled []window.Limit) []Limit {
+	limits := make([]Limit, len(compiled))
+	for i := range compiled {
+		limits[i].limit = compiled[i]
+	}
+	return limits
+}
+
 // Name is the rule's.
 func (l *Limiter) Name() string { return l.name }
 
 // Limits are the rule's. An override may have moved them for some keys: see [Standing].
 func (l *Limiter) Limits() []Limit { return slices.Clone(l.limits) }
+
+// WithLimits is a limiter of the same rule for keys that have other limits, such as those of a plan.
+// They are as many as the rule's, of the same algorithms and windows, in the same order: only the
+// limits and bursts differ, and no log is larger than the rule's. A key's counter stays as it is when its limits change, and an override
+// goes before them.
+func (l *Limiter) WithLimits(limits ...Limit) (*Limiter, error) {
+	other, err := l.withLimits(limits)
+	if err != nil {
+		return nil, fmt.Errorf("ratelimit: namespace %q: rule %q: %w", l.namespace.name, l.name, err)
+	}
+	return other, nil
+}
+
+func (l *Limiter) withLimits(limits []Limit) (*Limiter, error) {
+	compiled, err := compile(limits)
+	if err != nil {
+		return nil, err
+	}
+	if len(compiled) != len(l.rule.Limits) {
+		return nil, fmt.Errorf("limits: want %d, got %d", len(l.rule.Limits), len(compiled))
+	}
+	for i := range compiled {
+		of := &l.rule.Limits[i]
+		switch {
+		case compiled[i].Shape != of.Shape || !sameCalendar(compiled[i].Calendar, of.Calendar):
+			return nil, fmt.Errorf("limits[%d]: want the algorithm and the window of the rule's", i)
+		case of.IsLog() && compiled[i].Max > of.Max:
+			return nil, fmt.Errorf("limits[%d]: want at most the rule's %d for a log, got %d", i, of.Max, compiled[i].Max)
+		}
+	}
+	l.namespace.mu.Lock()
+	defer l.namespace.mu.Unlock()
+	other := *l
+	other.limits, other.rule = told(compiled), l.rule.Variant(compiled, nil)
+	return &other, nil
+}
 
 // OvershootBound is the most hits above a limit of the rule that all nodes can admit together as
 // things stand, or have admitted in windows that still count: what [Options.OnBackendFailure] lets
@@ -177,7 +231,8 @@ func (l *Limiter) Decide(ctx context.Context, key Key, cost uint64) (Decision, e
 }
 
 // Decide counts the hits of all demands if every limit of every rule has room, and otherwise of
-// none. The demands are of different rules of one namespace. A request without demands is allowed.
+// none. The demands are of rules of one namespace, and of different keys where they are of the same
+// rule. A request without demands is allowed.
 //
 // A request that only the backend can allow waits for it, for [Options.Timeout] at most. If ctx
 // ends meanwhile, the error wraps ctx's, and the request's hits are given back; a request that does
@@ -202,8 +257,8 @@ func Decide(ctx context.Context, demands ...Demand) (Decision, error) {
 		if l.namespace != n {
 			return Decision{}, fmt.Errorf("ratelimit: demands[%d]: want rules of one namespace, got one of %q and one of %q", i, n.name, l.namespace.name)
 		}
-		if slices.ContainsFunc(demands[:i], func(d Demand) bool { return d.limiter == l }) {
-			return Decision{}, fmt.Errorf("ratelimit: namespace %q: demands[%d]: want one demand of rule %q", n.name, i, l.name)
+		if slices.ContainsFunc(demands[:i], func(d Demand) bool { return d.limiter.name == l.name && slices.Equal(d.key, demands[i].key) }) {
+			return Decision{}, fmt.Errorf("ratelimit: namespace %q: demands[%d]: want one demand of rule %q for a key", n.name, i, l.name)
 		}
 	}
 	if n.exact {

@@ -220,12 +220,8 @@ func (n *Namespace) compile(o *Options) error {
 		if err != nil {
 			return fmt.Errorf("rules[%d].%w", i, err)
 		}
-		told := make([]Limit, len(limits))
-		for j := range limits {
-			told[j].limit = limits[j]
-		}
 		n.limiters[r.Name] = &Limiter{
-			namespace: n, name: r.Name, limits: told,
+			namespace: n, name: r.Name, limits: told(limits),
 			rule: n.add(node.Rule{
 				Rule: counter.Rule{Limits: limits}, SyncRate: rate, Prefix: counter.AppendPart(nil, r.Name), CountRejected: r.CountRejected,
 			}),

@@ -47,6 +47,7 @@ the loopback range it does not start without a token or clients' certificates, u
   weir serve --store file:/var/lib/weir/weir.db
   WEIR_TOKEN=change-me weir serve --listen 0.0.0.0:9180 --store redis://redis:6379
   weir serve --token-file tokens --ui 127.0.0.1:9181
+  weir serve --rate-limit-service 127.0.0.1:8081 --descriptors limits.yaml
   weir serve --listen :9180 --token-file tokens --store-file store --tls-cert tls.crt --tls-key tls.key
 
 It answers GET /readyz with 200 while the store takes hits and with 503 otherwise, /livez with 200 as
@@ -60,6 +61,7 @@ Environment:
   WEIR_TOKEN         what --token says, unless that or --token-file is given
   WEIR_WARN_WEBHOOK  what --warn-webhook says, unless that or --warn-webhook-file is given
 `},
+		{name: "ratelimit", summary: "run Envoy's rate limit service by the environment variables of envoyproxy/ratelimit", run: rateLimit, help: ratelimitHelp},
 		{name: "check", summary: "check configurations, and the documents of Envoy and Istio that have some", operands: "FILE…", run: checkFiles, help: checkHelp},
 		{name: "schema", summary: "print the JSON Schema of a configuration", run: printSchema, help: `
 Editors check and complete configurations by it.

@@ -139,6 +139,12 @@ func TestCommandLine(t *testing.T) {
 		{"serve --listen 127.0.0.1:0 --warn-webhook ftp://hunter2@host/", 2, "", "--warn-webhook: want a URL such as"},
 		{"serve --listen 127.0.0.1:0 --warn-webhook-file " + two, 2, "", "--warn-webhook-file: want one line in "},
 		{"serve --listen 127.0.0.1:0 --warn-webhook http://hunter2 --warn-webhook-file " + one, 2, "", "--warn-webhook: want it, or --warn-webhook-file, not both"},
+		{"serve --listen 127.0.0.1:0 --descriptors " + dir, 2, "", "--descriptors: want it with --rate-limit-service"},
+		{"serve --listen 127.0.0.1:0 --rate-limit-service 127.0.0.1:0", 2, "", "--rate-limit-service: want it with --descriptors"},
+		{"serve --listen 127.0.0.1:0 --rate-limit-service 127.0.0.1:0 --descriptors " + one, 1, "", one + ":1: want fields and their values"},
+		{"serve --listen 127.0.0.1:0 --rate-limit-service 127.0.0.1:0 --descriptors " + one + "x", 1, "", "no such file"},
+		{"serve --listen 127.0.0.1:0 --rate-limit-service " + busy.Addr().String() + " --descriptors " + dir, 1, "", "choose another address with --rate-limit-service"},
+		{"ratelimit --port 8081", 2, "", "not defined: -port"},
 		{"run --store-file " + two, 2, "", "--store-file: want one line"},
 	} {
 		t.Run(test.args, func(t *testing.T) {

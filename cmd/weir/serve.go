@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"weir/internal/backend"
 	"weir/internal/server"
 	"weir/internal/trust"
 	"weir/internal/ui"
@@ -43,6 +44,8 @@ func serve(ctx context.Context, args []string, env environment) error {
 	logs.define(flags)
 	delay := flags.Duration("shutdown-delay", 0, "how `long` to go on after SIGTERM while /readyz says 503, so that whoever balances load hears of it first; a second signal ends at once")
 	connections := connectionsFlag(flags)
+	var descriptors descriptorFlags
+	descriptors.define(flags)
 	if err := parseFlags(flags, args, env); err != nil {
 		return err
 	}
@@ -57,6 +60,10 @@ func serve(ctx context.Context, args []string, env environment) error {
 	}
 	if *delay < 0 {
 		return fmt.Errorf("%w: --shutdown-delay: want 0 or more, got %v", errUsage, *delay)
+	}
+	limited, err := descriptors.given()
+	if err != nil {
+		return err
 	}
 	if err := store.resolve(env); err != nil {
 		return err
@@ -93,9 +100,16 @@ func serve(ctx context.Context, args []string, env environment) error {
 		}
 		return errors.Join(err, l.Close())
 	}
-	return (&service{
-		listener: l, onPage: onPage, store: opened, trusted: trusted, webhook: hook, delay: *delay, log: log,
-	}).serve(ctx)
+	s := &service{listener: l, onPage: onPage, store: opened, trusted: trusted, webhook: hook, delay: *delay, log: log}
+	if limited {
+		if s.limits, err = descriptors.open(&trusted, log); err != nil {
+			if onPage != nil {
+				err = errors.Join(err, onPage.Close())
+			}
+			return errors.Join(err, l.Close(), opened.Close())
+		}
+	}
+	return s.serve(ctx)
 }
 
 // connectionsFlag adds --max-connections-per-address.
@@ -212,6 +226,7 @@ func (f *trustFlags) read(env environment, log *slog.Logger) (t trusted, err err
 type service struct {
 	listener net.Listener
 	onPage   net.Listener // for the page; nil for none
+	limits   *rateLimits  // Envoy's rate limit service; nil for none
 	store    openStore
 	trusted  trusted
 	// webhook is the URL of one that hears of warnings, empty for none.
@@ -235,8 +250,9 @@ func (s *service) serve(ctx context.Context) error {
 	warning.Go(func() { warner.Run(ctx) })
 	evictions := server.NewEvictions(store.Store, registry, log)
 	warning.Go(func() { evictions.Run(ctx) })
+	answers := backend.New(store.Store)
 	handler := &drain{Handler: server.Handler(store.Store, server.Options{
-		Warned: warner.Hear,
+		Backend: answers, Warned: warner.Hear,
 		Tokens: t.tokens, Certificates: t.certificates, Registry: registry, Logger: log, Probe: true, Leaving: leaving, Ended: ctx.Done(),
 		Host: t.host(l),
 	})}
@@ -259,6 +275,15 @@ func (s *service) serve(ctx context.Context) error {
 			served <- server.Serve(ctx, withTLS(onPage, t), page)
 		}()
 	}
+	limited := make(chan error, 1)
+	if s.limits == nil {
+		limited <- nil
+	} else {
+		go func() {
+			defer cancel()
+			limited <- s.limits.serve(ctx, answers)
+		}()
+	}
 	before := make(chan int64, 1)
 	context.AfterFunc(ctx, func() {
 		before <- handler.ended.Load() // whoever reads the log may have one ended at once
@@ -266,7 +291,7 @@ func (s *service) serve(ctx context.Context) error {
 	})
 	err := server.Serve(ctx, withTLS(l, t), handler)
 	cancel()
-	err = errors.Join(err, <-served)
+	err = errors.Join(err, <-served, <-limited)
 	log.Info("the counter backend has ended", "requests_drained", handler.ended.Load()-<-before, "requests_cut_off", handler.underWay())
 	warning.Wait()
 	if closeErr := store.Close(); closeErr != nil {
@@ -280,6 +305,28 @@ func withTLS(l net.Listener, t *trusted) net.Listener {
 		return l
 	}
 	return tls.NewListener(l, t.tls)
+}
+
+// requiring is the TLS of a listener that takes only clients with a certificate, where there is a CA to
+// have signed it. If name is not empty, the certificate is to be of that name.
+func requiring(t *trusted, name string) *tls.Config {
+	if t.tls == nil || !t.certificates {
+		return t.tls
+	}
+	config := t.tls.Clone()
+	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		of, err := t.tls.GetConfigForClient(hello)
+		if err != nil {
+			return nil, err
+		}
+		of = of.Clone()
+		of.ClientAuth = tls.RequireAndVerifyClientCert
+		if name != "" {
+			of.VerifyConnection = func(c tls.ConnectionState) error { return c.PeerCertificates[0].VerifyHostname(name) }
+		}
+		return of, nil
+	}
+	return config
 }
 
 func isLoopback(a net.Addr) bool {

@@ -75,6 +75,11 @@ func New(period Period, zone string, day, hour int) (*Calendar, Fault) {
 	return &Calendar{period: period, day: int64(max(day, 1)), hour: int64(hour), zone: z}, Sound
 }
 
+// Equal reports whether both calendars have the same windows.
+func (c *Calendar) Equal(other *Calendar) bool {
+	return c.period == other.period && c.day == other.day && c.hour == other.hour && c.zone.equal(other.zone)
+}
+
 // At is the window that a time is in, in nanoseconds since the Unix epoch. A time before the epoch
 // counts as that.
 func (c *Calendar) At(nanos int64) window.Span {

@@ -1,6 +1,9 @@
 package calendar
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // zone is how far a clock is ahead of UTC, and when it is changed.
 type zone struct {
@@ -19,6 +22,11 @@ type change struct{ month, week, weekday, second int64 }
 
 // changed is a change of the clock at a time in seconds since the Unix epoch.
 type changed struct{ at, offset int64 }
+
+func (z *zone) equal(other *zone) bool {
+	return z.standard == other.standard && z.summer == other.summer && z.saves == other.saves &&
+		z.begins == other.begins && z.ends == other.ends && slices.Equal(z.changes, other.changes)
+}
 
 // utc has no changes.
 var utc = zone{}

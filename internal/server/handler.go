@@ -46,6 +46,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Warned takes the warnings of a namespace's nodes; nobody if nil. It must not wait.
 	Warned func(namespace string, warnings []wire.Warning)
+	// Backend answers from the store, if others ask it, too; a new one if nil.
+	Backend *backend.Backend
 	// Now tells how long ago that was, time.Now if nil.
 	Now func() time.Time
 	// Probe has the store probed at once, so that the log says from the start if it is not there.
@@ -104,7 +106,10 @@ func Handler(counters store.Store, o Options) http.Handler {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	h := &handler{store: counters, metrics: newMetrics(o.Registry), log: o.Logger, backend: backend.New(counters), host: o.Host, leaving: o.Leaving, ended: o.Ended}
+	if o.Backend == nil {
+		o.Backend = backend.New(counters)
+	}
+	h := &handler{store: counters, metrics: newMetrics(o.Registry), log: o.Logger, backend: o.Backend, host: o.Host, leaving: o.Leaving, ended: o.Ended}
 	h.refused = refused{log: o.Logger, now: o.Now}
 	h.watchers.Most, h.lookers.Most = maxWatchers, maxLookers
 	h.backend.OnWarnings(o.Warned)

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+
+	"weir/internal/backend"
+	"weir/internal/ratelimitservice"
+	"weir/internal/server"
+)
+
+// descriptorFlags say that Envoy's rate limit service is served besides, and by what descriptors.
+type descriptorFlags struct{ listen, http, path string }
+
+func (f *descriptorFlags) define(flags *flag.FlagSet) {
+	flags.StringVar(&f.listen, "rate-limit-service", "", "`address` to serve Envoy's rate limit service at, envoy.service.ratelimit.v3, by gRPC; none if empty")
+	flags.StringVar(&f.path, "descriptors", "", "`file` or folder with its configuration, in the form of envoyproxy/ratelimit; read again when it changes")
+	flags.StringVar(&f.http, "rate-limit-http", "", "`address` to serve /json and /healthcheck of the rate limit service at; none if empty")
+}
+
+// given reports whether the service is wanted. The error wraps [errUsage].
+func (f *descriptorFlags) given() (bool, error) {
+	switch {
+	case f.listen != "" && f.path == "":
+		return false, fmt.Errorf("%w: --rate-limit-service: want it with --descriptors", errUsage)
+	case f.listen == "" && (f.path != "" || f.http != ""):
+		return false, fmt.Errorf("%w: --descriptors: want it with --rate-limit-service, and --rate-limit-http only with both", errUsage)
+	}
+	return f.listen != "", nil
+}
+
+// open listens as the flags say, and reads the descriptors.
+func (f *descriptorFlags) open(t *trusted, log *slog.Logger) (r *rateLimits, err error) {
+	r = &rateLimits{
+		source: ratelimitservice.Source{Path: f.path, Log: log}, log: log,
+		server: ratelimitservice.ServerOptions{TLS: requiring(t, "")},
+	}
+	if r.grpc, err = listenOn("--rate-limit-service", f.listen); err != nil {
+		return nil, err
+	}
+	if f.http != "" {
+		if r.http, err = listenOn("--rate-limit-http", f.http); err != nil {
+			return nil, errors.Join(err, r.close())
+		}
+	}
+	// What is wrong with the descriptors is told before anything is served.
+	files, err := ratelimitservice.ReadFiles(f.path)
+	if err == nil {
+		_, err = ratelimitservice.Read(files, r.source.Options)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("--descriptors: %w", err), r.close())
+	}
+	return r, nil
+}
+
+// rateLimits are Envoy's rate limit service, on listeners.
+type rateLimits struct {
+	grpc, http net.Listener // http may be nil
+	source     ratelimitservice.Source
+	counters   ratelimitservice.CounterOptions
+	answers    ratelimitservice.ServiceOptions
+	server     ratelimitservice.ServerOptions
+	log        *slog.Logger
+	// awaitDomain has the service be healthy only with a domain.
+	awaitDomain bool
+}
+
+func (r *rateLimits) close() error {
+	err := r.grpc.Close()
+	if r.http != nil {
+		err = errors.Join(err, r.http.Close())
+	}
+	return err
+}
+
+// serve serves until ctx ends. It closes the listeners, and not the backend.
+func (r *rateLimits) serve(ctx context.Context, b *backend.Backend) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	o := r.counters
+	o.Backend = ratelimitservice.Local{Backend: b}
+	counters := ratelimitservice.NewCounters(o)
+	answers := r.answers
+	answers.Counters = counters
+	service := ratelimitservice.NewService(answers)
+	grpc := ratelimitservice.NewServer(service, r.server)
+	healthy := func() bool {
+		return ctx.Err() == nil && service.Configured() && (service.Domains() > 0 || !r.awaitDomain)
+	}
+	if err := r.source.Load(service); err != nil {
+		r.log.Error("the descriptors can't be used: requests get an error until they can", "path", r.source.Path, "error", err)
+	}
+	grpc.Healthy(healthy())
+	r.log.Info("the rate limit service listens", "address", r.grpc.Addr().String(), "tls", r.server.TLS != nil)
+	if r.server.TLS == nil && !isLoopback(r.grpc.Addr()) {
+		r.log.Warn("anybody who reaches the rate limit service can use up its limits")
+	}
+	var running sync.WaitGroup
+	running.Go(func() { r.source.Watch(ctx, service, func() { grpc.Healthy(healthy()) }) })
+	errs := make(chan error, 2)
+	running.Go(func() {
+		defer cancel() // whoever fails ends all
+		errs <- grpc.Serve(ctx, r.grpc)
+	})
+	if r.http == nil {
+		errs <- nil
+	} else {
+		r.log.Info("the rate limit service's /json listens", "address", r.http.Addr().String())
+		running.Go(func() {
+			defer cancel()
+			errs <- server.Serve(ctx, r.http, ratelimitservice.Handler(service, healthy))
+		})
+	}
+	running.Wait()
+	err := errors.Join(<-errs, <-errs)
+	closing, done := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer done()
+	if closeErr := counters.Close(closing); closeErr != nil {
+		err = errors.Join(err, fmt.Errorf("close the rate limit service's counters: %w", closeErr))
+	}
+	return err
+}

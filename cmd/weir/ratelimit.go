@@ -1,0 +1,256 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"weir/internal/backend"
+	"weir/internal/ratelimitservice"
+	"weir/internal/trust"
+)
+
+const ratelimitHelp = `
+It is weir serve --rate-limit-service for those who have run envoyproxy/ratelimit: its configuration,
+its environment variables, its ports. The command is the same where its file is named ratelimit.
+
+  weir ratelimit
+  REDIS_URL=redis:6379 RUNTIME_ROOT=/data RUNTIME_SUBDIRECTORY=ratelimit weir ratelimit
+
+Environment:
+
+  RUNTIME_ROOT, RUNTIME_SUBDIRECTORY, RUNTIME_APPDIRECTORY  make the folder of the descriptors, by
+      default /srv/runtime_data/current and config; MERGE_DOMAIN_CONFIG has several files share a domain
+  REDIS_URL, REDIS_TYPE (single or cluster), REDIS_AUTH, REDIS_TLS  say where the counters are kept,
+      unless WEIR_STORE does, which is as weir serve's --store; with neither they are in memory
+  GRPC_HOST, GRPC_PORT (8081), GRPC_UDS, GRPC_MAX_CONNECTION_AGE, GRPC_MAX_CONNECTION_AGE_GRACE  are of
+      the gRPC server, and HOST, PORT (8080) of /json and /healthcheck
+  GRPC_SERVER_USE_TLS, GRPC_SERVER_TLS_CERT, GRPC_SERVER_TLS_KEY, GRPC_CLIENT_TLS_CACERT,
+      GRPC_CLIENT_TLS_SAN  are files in PEM, read again when they change, and a client's name
+  LIMIT_RESPONSE_HEADERS_ENABLED, LIMIT_LIMIT_HEADER, LIMIT_REMAINING_HEADER, LIMIT_RESET_HEADER,
+      RESPONSE_DYNAMIC_METADATA, SHADOW_MODE, QUOTA_MODE, STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT,
+      HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED, CACHE_KEY_PREFIX, LOG_LEVEL, LOG_FORMAT  mean what they do
+      there
+`
+
+// rateLimit is weir ratelimit.
+func rateLimit(ctx context.Context, args []string, env environment) error {
+	flags := flag.NewFlagSet("ratelimit", flag.ContinueOnError)
+	if err := parseFlags(flags, args, env); err != nil {
+		return err
+	}
+	v := variables{getenv: env.getenv}
+	logs := logFlags{format: v.text("LOG_FORMAT", "text")}
+	v.level("LOG_LEVEL", &logs.level)
+	log, err := logs.logger(env.stderr)
+	if err != nil {
+		return fmt.Errorf("%w: LOG_FORMAT: want text or json", errUsage)
+	}
+	r := v.rateLimits(log)
+	store := storeFlags{name: v.store(log)}
+	config := v.tls(log)
+	if err := v.err(); err != nil {
+		return err
+	}
+	r.server.TLS = config
+	opened, err := store.open()
+	if err != nil {
+		return err
+	}
+	if err := v.listen(r); err != nil {
+		return errors.Join(err, opened.Close())
+	}
+	err = r.serve(ctx, backend.New(opened.Store))
+	if closeErr := opened.Close(); closeErr != nil {
+		err = errors.Join(err, fmt.Errorf("close the store: %w", closeErr))
+	}
+	return err
+}
+
+// variables reads the environment of the rate limit service, and keeps what is wrong with it.
+type variables struct {
+	getenv func(string) string
+	errs   []error
+}
+
+// err wraps [errUsage].
+func (v *variables) err() error {
+	if len(v.errs) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", errUsage, errors.Join(v.errs...))
+}
+
+// fail says what is wrong with a variable, whose value is not repeated: it may be a secret.
+func (v *variables) fail(name, want string) {
+	v.errs = append(v.errs, fmt.Errorf("%s: want %s", name, want))
+}
+
+func (v *variables) text(name, otherwise string) string {
+	if text := v.getenv(name); text != "" {
+		return text
+	}
+	return otherwise
+}
+
+// truth is false if the variable is not set.
+func (v *variables) truth(name string) bool {
+	truth, err := strconv.ParseBool(v.text(name, "false"))
+	if err != nil {
+		v.fail(name, "true or false")
+	}
+	return truth
+}
+
+func (v *variables) duration(name string, otherwise time.Duration) time.Duration {
+	d, err := time.ParseDuration(v.text(name, otherwise.String()))
+	if err != nil || d < 0 {
+		v.fail(name, "a duration such as 24h")
+	}
+	return d
+}
+
+func (v *variables) port(name string, otherwise uint64) string {
+	text := v.text(name, strconv.FormatUint(otherwise, 10))
+	if _, err := strconv.ParseUint(text, 10, 16); err != nil {
+		v.fail(name, "a port from 0 to 65535")
+	}
+	return text
+}
+
+// level reads a level as logrus has it, too.
+func (v *variables) level(name string, into *slog.Level) {
+	switch text := strings.ToLower(v.text(name, "warn")); text {
+	case "trace":
+		*into = slog.LevelDebug
+	case "warning":
+		*into = slog.LevelWarn
+	case "fatal", "panic":
+		*into = slog.LevelError
+	default:
+		if into.UnmarshalText([]byte(text)) != nil {
+			v.fail(name, "debug, info, warn or error")
+		}
+	}
+}
+
+// rateLimits is the service as the environment has it, without listeners and TLS.
+func (v *variables) rateLimits(log *slog.Logger) *rateLimits {
+	if v.text("CONFIG_TYPE", "FILE") != "FILE" {
+		v.fail("CONFIG_TYPE", "FILE")
+	}
+	r := &rateLimits{
+		log: log, awaitDomain: v.truth("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED"),
+		source: ratelimitservice.Source{
+			Path: filepath.Join(v.text("RUNTIME_ROOT", "/srv/runtime_data/current"), v.text("RUNTIME_SUBDIRECTORY", ""), v.text("RUNTIME_APPDIRECTORY", "config")),
+			Options: ratelimitservice.Options{
+				MergeDomains: v.truth("MERGE_DOMAIN_CONFIG"),
+				AllOrNone:    v.truth("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT"),
+			},
+			Log: log,
+		},
+		counters: ratelimitservice.CounterOptions{KeyPrefix: v.text("CACHE_KEY_PREFIX", "")},
+		answers: ratelimitservice.ServiceOptions{
+			Shadow: v.truth("SHADOW_MODE"), Quota: v.truth("QUOTA_MODE"), Metadata: v.truth("RESPONSE_DYNAMIC_METADATA"),
+		},
+		server: ratelimitservice.ServerOptions{
+			MaxConnectionAge:      v.duration("GRPC_MAX_CONNECTION_AGE", 24*time.Hour),
+			MaxConnectionAgeGrace: v.duration("GRPC_MAX_CONNECTION_AGE_GRACE", time.Hour),
+		},
+	}
+	if v.truth("LIMIT_RESPONSE_HEADERS_ENABLED") {
+		r.answers.Headers = &ratelimitservice.Headers{
+			Limit:     v.text("LIMIT_LIMIT_HEADER", "RateLimit-Limit"),
+			Remaining: v.text("LIMIT_REMAINING_HEADER", "RateLimit-Remaining"),
+			Reset:     v.text("LIMIT_RESET_HEADER", "RateLimit-Reset"),
+		}
+	}
+	return r
+}
+
+// listen listens where the environment says.
+func (v *variables) listen(r *rateLimits) (err error) {
+	if socket := v.getenv("GRPC_UDS"); socket != "" {
+		if r.grpc, err = net.Listen("unix", socket); err != nil {
+			return fmt.Errorf("GRPC_UDS: %w", err)
+		}
+	} else if r.grpc, err = listenOn("GRPC_PORT", net.JoinHostPort(v.text("GRPC_HOST", "0.0.0.0"), v.port("GRPC_PORT", 8081))); err != nil {
+		return err
+	}
+	if r.http, err = listenOn("PORT", net.JoinHostPort(v.text("HOST", "0.0.0.0"), v.port("PORT", 8080))); err != nil {
+		return errors.Join(err, r.grpc.Close())
+	}
+	return v.err()
+}
+
+// store is the name of the store.
+func (v *variables) store(log *slog.Logger) string {
+	if name := v.getenv("WEIR_STORE"); name != "" {
+		return name
+	}
+	if v.text("BACKEND_TYPE", "redis") != "redis" {
+		v.fail("BACKEND_TYPE", "redis; WEIR_STORE names other stores")
+	}
+	address := v.getenv("REDIS_URL")
+	switch {
+	case address == "":
+		log.Warn("the counters are in memory, and no other instance shares them: REDIS_URL or WEIR_STORE says where they are kept")
+		return "memory"
+	case strings.Contains(address, "://"):
+		return address
+	case strings.HasPrefix(address, "/"):
+		v.fail("REDIS_URL", "host:port, or a URL such as redis://host:6379; Weir has no Unix sockets to Redis")
+	}
+	if v.truth("REDIS_PERSECOND") {
+		log.Warn("REDIS_PERSECOND does nothing: all counters are in the Redis of REDIS_URL")
+	}
+	for _, name := range []string{"REDIS_TLS_CLIENT_CERT", "REDIS_TLS_CLIENT_KEY", "REDIS_TLS_CACERT"} {
+		if v.getenv(name) != "" {
+			v.fail(name, "none: Redis is to have a certificate that the system trusts, and to ask for none")
+		}
+	}
+	u := url.URL{Scheme: "redis", Host: address}
+	if v.truth("REDIS_TLS") {
+		u.Scheme = "rediss"
+	}
+	switch kind := strings.ToLower(v.text("REDIS_TYPE", "single")); kind {
+	case "single":
+	case "cluster":
+		u.Scheme += "+cluster"
+	default:
+		v.fail("REDIS_TYPE", "single or cluster")
+	}
+	if auth := v.getenv("REDIS_AUTH"); auth != "" {
+		user, password, named := strings.Cut(auth, ":")
+		if !named {
+			user, password = "", auth
+		}
+		u.User = url.UserPassword(user, password)
+	}
+	return u.String()
+}
+
+// tls is that of the gRPC server, nil for none.
+func (v *variables) tls(log *slog.Logger) *tls.Config {
+	if !v.truth("GRPC_SERVER_USE_TLS") {
+		return nil
+	}
+	files := trust.CertificateFiles{
+		Certificate: v.getenv("GRPC_SERVER_TLS_CERT"), Key: v.getenv("GRPC_SERVER_TLS_KEY"), ClientCA: v.getenv("GRPC_CLIENT_TLS_CACERT"),
+	}
+	config, err := trust.Certificates(files, time.Now, log)
+	if err != nil {
+		v.errs = append(v.errs, fmt.Errorf("GRPC_SERVER_TLS_CERT: %w", err))
+		return nil
+	}
+	return requiring(&trusted{tls: config, certificates: files.ClientCA != ""}, v.getenv("GRPC_CLIENT_TLS_SAN"))
+}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// Where the rate limit service keeps counters is told by its variables as Weir's URLs have it.
+func TestRedisVariables(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		variables map[string]string
+		want, err string
+	}{
+		{nil, "memory", ""},
+		{map[string]string{"REDIS_URL": "redis:6379", "REDIS_SOCKET_TYPE": "tcp"}, "redis://redis:6379", ""},
+		{map[string]string{"REDIS_URL": "redis:6379", "REDIS_TLS": "true", "REDIS_AUTH": "a/b"}, "rediss://:a%2Fb@redis:6379", ""},
+		{map[string]string{"REDIS_URL": "a:1,b:2", "REDIS_TYPE": "CLUSTER", "REDIS_AUTH": "ann:secret"}, "redis+cluster://ann:secret@a:1,b:2", ""},
+		{map[string]string{"REDIS_URL": "rediss://:secret@redis:6379"}, "rediss://:secret@redis:6379", ""},
+		{map[string]string{"REDIS_URL": "redis:6379", "WEIR_STORE": "memory"}, "memory", ""},
+		{map[string]string{"REDIS_URL": "redis:6379", "REDIS_PERSECOND": "true"}, "redis://redis:6379", ""},
+		{map[string]string{"REDIS_URL": "/var/run/redis.sock"}, "", "REDIS_URL: want host:port"},
+		{map[string]string{"REDIS_URL": "mymaster,a:1", "REDIS_TYPE": "sentinel"}, "", "REDIS_TYPE: want single or cluster"},
+		{map[string]string{"REDIS_URL": "redis:6379", "REDIS_TLS_CACERT": "ca.pem"}, "", "REDIS_TLS_CACERT: want none"},
+		{map[string]string{"BACKEND_TYPE": "memcache"}, "", "BACKEND_TYPE: want redis"},
+		{map[string]string{"REDIS_URL": "redis:6379", "REDIS_TLS": "maybe"}, "", "REDIS_TLS: want true or false"},
+	} {
+		v := variables{getenv: func(name string) string { return test.variables[name] }}
+		logs := logFlags{format: "text"}
+		log, err := logs.logger(io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := v.store(log)
+		err = v.err()
+		switch {
+		case test.err == "" && (got != test.want || err != nil):
+			t.Errorf("%v: got %q, %v", test.variables, got, err)
+		case test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err)):
+			t.Errorf("%v: got the error %v, want %s", test.variables, err, test.err)
+		}
+	}
+}
+
+// weir ratelimit serves gRPC and HTTP as the variables say, and gives up on those that can't be.
+func TestRateLimitService(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	folder := filepath.Join(root, "ratelimit", "config")
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "d.yaml"), []byte("domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	set := map[string]string{
+		"RUNTIME_ROOT": root, "RUNTIME_SUBDIRECTORY": "ratelimit", "LOG_LEVEL": "info", "HOST": "127.0.0.1", "GRPC_HOST": "127.0.0.1",
+		"PORT": "0", "GRPC_PORT": "0", "LIMIT_RESPONSE_HEADERS_ENABLED": "true", "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED": "true",
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	reader, writer := io.Pipe()
+	ended := make(chan int, 1)
+	go func() {
+		ended <- run(ctx, []string{"ratelimit"}, environment{stdout: io.Discard, stderr: writer, getenv: func(name string) string { return set[name] }})
+		writer.Close()
+	}()
+	log := make(chan string, 100)
+	go func() {
+		defer close(log)
+		text := ""
+		for buffer := make([]byte, 4096); ; {
+			n, err := reader.Read(buffer)
+			if text += string(buffer[:n]); err != nil {
+				return
+			}
+			log <- text
+		}
+	}()
+	address := func(of string) string {
+		t.Helper()
+		for text := range log {
+			if match := regexp.MustCompile(of + `" address=(\S+)`).FindStringSubmatch(text); match != nil {
+				return match[1]
+			}
+		}
+		t.Fatal("it does not listen")
+		return ""
+	}
+	grpcAddress, httpAddress := address("the rate limit service listens"), address("the rate limit service's /json listens")
+	client, err := grpc.NewClient(grpcAddress, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	r := &pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{{Entries: []*common.RateLimitDescriptor_Entry{{Key: "k", Value: "v"}}}}}
+	answer, err := pb.NewRateLimitServiceClient(client).ShouldRateLimit(t.Context(), r)
+	if err != nil || answer.GetOverallCode() != pb.RateLimitResponse_OK || len(answer.GetResponseHeadersToAdd()) != 3 {
+		t.Errorf("answered %v, %v", answer, err)
+	}
+	response, err := http.Post("http://"+httpAddress+"/json", "application/json", strings.NewReader(`{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}`))
+	if err != nil || response.StatusCode != http.StatusTooManyRequests {
+		t.Errorf("/json: %v, %v", response, err)
+	} else {
+		response.Body.Close()
+	}
+	cancel()
+	for range log {
+	}
+	if code := <-ended; code != 0 {
+		t.Errorf("it ends with %d", code)
+	}
+
+	set = map[string]string{"CONFIG_TYPE": "GRPC_XDS_SOTW", "SHADOW_MODE": "maybe", "GRPC_MAX_CONNECTION_AGE": "1"}
+	var stderr logBuffer
+	code := run(t.Context(), []string{"ratelimit"}, environment{stdout: io.Discard, stderr: &stderr, getenv: func(name string) string { return set[name] }})
+	for _, want := range []string{"CONFIG_TYPE: want FILE", "SHADOW_MODE: want true or false", "GRPC_MAX_CONNECTION_AGE: want a duration"} {
+		if code != 2 || !strings.Contains(stderr.String(), want) {
+			t.Errorf("code %d, want 2 and %q:\n%s", code, want, stderr.String())
+		}
+	}
+}

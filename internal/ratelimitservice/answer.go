@@ -1,0 +1,158 @@
+package ratelimitservice
+
+import (
+	"math"
+	"strconv"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
+)
+
+// Headers are the names of response headers.
+type Headers struct{ Limit, Remaining, Reset string }
+
+// answer describes what was decided.
+func (s *Service) answer(r *pb.RateLimitRequest, all []asked) *pb.RateLimitResponse {
+	response := &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OK, Statuses: make([]*pb.RateLimitResponse_DescriptorStatus, len(all))}
+	// A limit of quota_mode refuses only together with all others that are.
+	refused, quotas, spent := false, 0, 0
+	for i := range all {
+		a := &all[i]
+		status := a.status()
+		response.Statuses[i] = status
+		over := status.Code == pb.RateLimitResponse_OVER_LIMIT
+		switch {
+		case a.unlimited():
+		case s.options.Quota || a.limit != nil && a.limit.quota:
+			if quotas++; over {
+				spent++
+			}
+		case over:
+			refused = true
+		}
+	}
+	if (refused || quotas > 0 && quotas == spent) && !s.options.Shadow {
+		response.OverallCode = pb.RateLimitResponse_OVER_LIMIT
+	}
+	if h := s.options.Headers; h != nil {
+		response.ResponseHeadersToAdd = h.describe(s.tightest(all, response.Statuses))
+	}
+	if s.options.Metadata {
+		response.DynamicMetadata = metadata(r, all, response.Statuses)
+	}
+	return response
+}
+
+// status is that of a descriptor.
+func (a *asked) status() *pb.RateLimitResponse_DescriptorStatus {
+	status := &pb.RateLimitResponse_DescriptorStatus{Code: pb.RateLimitResponse_OK}
+	switch {
+	case a.limited():
+		status.CurrentLimit, status.LimitRemaining = a.told(), a.remaining()
+		status.DurationUntilReset = durationpb.New(a.reset())
+		if !a.decision.Allowed && !a.limit.shadow {
+			status.Code = pb.RateLimitResponse_OVER_LIMIT
+		}
+	case a.unlimited():
+		status.LimitRemaining = math.MaxUint32
+	}
+	return status
+}
+
+// told is the limit that decided, which an override may have moved.
+func (a *asked) told() *pb.RateLimitResponse_RateLimit {
+	told, decided := a.limit.told, uint32(min(a.decision.Limit.Quota(), math.MaxUint32))
+	if a.limit.shape.algorithm == tokenBucket || decided == told.RequestsPerUnit {
+		return told
+	}
+	return &pb.RateLimitResponse_RateLimit{Name: told.Name, RequestsPerUnit: decided, Unit: told.Unit}
+}
+
+// tightest is the status that headers describe: that of the last limit that refuses, or else of the
+// first one with the least remaining. It is nil if there is none.
+func (s *Service) tightest(all []asked, statuses []*pb.RateLimitResponse_DescriptorStatus) (tightest *pb.RateLimitResponse_DescriptorStatus) {
+	least := uint32(math.MaxUint32)
+	for i, status := range statuses {
+		if status.CurrentLimit == nil {
+			continue
+		}
+		refuses := status.Code == pb.RateLimitResponse_OVER_LIMIT && !s.options.Quota && !all[i].limit.quota
+		if refuses || status.LimitRemaining < least {
+			tightest, least = status, status.LimitRemaining
+		}
+	}
+	return tightest
+}
+
+func (h *Headers) describe(s *pb.RateLimitResponse_DescriptorStatus) []*core.HeaderValue {
+	if s == nil {
+		return nil
+	}
+	number := func(name string, n uint64) *core.HeaderValue {
+		return &core.HeaderValue{Key: name, Value: strconv.FormatUint(n, 10)}
+	}
+	return []*core.HeaderValue{
+		number(h.Limit, uint64(s.CurrentLimit.RequestsPerUnit)),
+		number(h.Remaining, uint64(s.LimitRemaining)),
+		number(h.Reset, uint64(s.DurationUntilReset.GetSeconds())),
+	}
+}
+
+// metadata tells what was asked for, and merges the metadata of the limits that have room.
+func metadata(r *pb.RateLimitRequest, all []asked, statuses []*pb.RateLimitResponse_DescriptorStatus) *structpb.Struct {
+	told := map[string]*structpb.Value{"domain": structpb.NewStringValue(r.GetDomain())}
+	descriptors := &structpb.ListValue{}
+	for _, d := range r.GetDescriptors() {
+		descriptors.Values = append(descriptors.Values, structpb.NewStructValue(describe(d)))
+	}
+	told["descriptors"] = structpb.NewListValue(descriptors)
+	if hits := r.GetHitsAddend(); hits != 0 {
+		told["hitsAddend"] = structpb.NewNumberValue(float64(hits))
+	}
+	passed := &structpb.Struct{Fields: map[string]*structpb.Value{}}
+	for i := range all {
+		if statuses[i].Code == pb.RateLimitResponse_OK && all[i].limited() {
+			merge(passed, all[i].limit.metadata)
+		}
+	}
+	if len(passed.Fields) > 0 {
+		told["metadata"] = structpb.NewStructValue(passed)
+	}
+	return &structpb.Struct{Fields: told}
+}
+
+func describe(d *common.RateLimitDescriptor) *structpb.Struct {
+	entries := &structpb.ListValue{}
+	for _, e := range d.GetEntries() {
+		entries.Values = append(entries.Values, structpb.NewStringValue(e.GetKey()+"="+e.GetValue()))
+	}
+	told := map[string]*structpb.Value{"entries": structpb.NewListValue(entries)}
+	if d.GetLimit() != nil {
+		told["limit"] = structpb.NewStringValue(d.GetLimit().String())
+	}
+	if hits := d.GetHitsAddend(); hits != nil {
+		told["hitsAddend"] = structpb.NewNumberValue(float64(hits.GetValue()))
+	}
+	return &structpb.Struct{Fields: told}
+}
+
+// merge adds what a struct does not have of another one, and of structs in both the same. The other
+// one stays as it is.
+func merge(into, from *structpb.Struct) {
+	for name, value := range from.GetFields() {
+		have, given := into.Fields[name], value.GetStructValue()
+		switch {
+		case have == nil && given != nil:
+			copied := &structpb.Struct{Fields: map[string]*structpb.Value{}}
+			merge(copied, given)
+			into.Fields[name] = structpb.NewStructValue(copied)
+		case have == nil:
+			into.Fields[name] = value
+		case have.GetStructValue() != nil && given != nil:
+			merge(have.GetStructValue(), given)
+		}
+	}
+}

@@ -1,0 +1,193 @@
+package ratelimitservice
+
+import (
+	"errors"
+	"strings"
+
+	"weir/ratelimit"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+)
+
+// Configuration is what files say, ready to match requests.
+type Configuration struct {
+	domains map[string]*domain
+	// Ignored are fields that the rate limit service knows, but not where they stand.
+	Ignored []string
+}
+
+// File is one of a configuration's.
+type File struct {
+	Name string
+	Text []byte
+}
+
+// domain has the descriptors of a domain.
+type domain struct {
+	level
+	// allOrNone says that a request which is refused takes nothing. Then all limits are of the same
+	// pace, which is that of limits that requests say, too, and of the protocol's units.
+	allOrNone bool
+	// pace is that of the limits that requests say.
+	pace  pace
+	paced bool
+}
+
+// level has descriptors side by side.
+type level struct {
+	byKey map[string]*node // by key, or by key and value: see composite
+	// wildcards are those with a *, in the order of the configuration.
+	wildcards []*node
+}
+
+// node is a descriptor with what is nested in it.
+type node struct {
+	level
+	limit     *limit // nil if there is none
+	composite string
+	// parts are those of the composite between its wildcards; nil if it has none.
+	parts []string
+	// share says that all values that match the wildcards share a counter.
+	share bool
+}
+
+// limit is what decides a descriptor.
+type limit struct {
+	told      *pb.RateLimitResponse_RateLimit
+	shape     shape
+	hits      ratelimit.Limit
+	unlimited bool
+	shadow    bool
+	quota     bool
+	name      string
+	replaces  []string
+	metadata  *structpb.Struct
+	limiter   *ratelimit.Limiter // once there are counters for it
+}
+
+// Options say how a configuration is read.
+type Options struct {
+	// MergeDomains has several files say things of a domain.
+	MergeDomains bool
+	// AllOrNone has requests that one descriptor refuses take nothing of the others, where a file
+	// does not say how to charge.
+	AllOrNone bool
+}
+
+// Read reads the files of a configuration. The error joins all mistakes, each with file, line and
+// path.
+func Read(files []File, o Options) (*Configuration, error) {
+	c := &Configuration{domains: map[string]*domain{}}
+	var errs []error
+	for i := range files {
+		r := &reader{file: files[i].Name}
+		r.documents(files[i].Text, func(p place) {
+			if d := r.document(p); d.domain != "" {
+				c.add(r, &d, o)
+			}
+		})
+		errs = append(errs, r.errs...)
+		c.Ignored = append(c.Ignored, r.ignored...)
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return c, nil
+}
+
+func (c *Configuration) add(r *reader, said *document, o Options) {
+	d := c.domains[said.domain]
+	switch {
+	case d == nil:
+		d = &domain{level: newLevel(), allOrNone: o.AllOrNone}
+		c.domains[said.domain] = d
+		if said.chargeAt.node != nil {
+			d.allOrNone = said.allOrNone
+		}
+	case !o.MergeDomains:
+		r.fail(said.at, "want the domain %.80q once", said.domain)
+		return
+	case said.chargeAt.node != nil && said.allOrNone != d.allOrNone:
+		r.fail(said.chargeAt, "want what other files say of the domain %.80q", said.domain)
+	}
+	d.add(r, said.descriptors, d)
+}
+
+func newLevel() level { return level{byKey: map[string]*node{}} }
+
+// composite is what a descriptor is found by, as the rate limit service has it: not even the key and
+// the value are told apart.
+func (d *descriptor) composite() string {
+	if d.value == "" {
+		return d.key
+	}
+	return compose(d.key, d.value)
+}
+
+func compose(key, value string) string { return key + "_" + value }
+
+func isWildcard(composite string) bool { return strings.Contains(composite, "*") }
+
+func (l *level) add(r *reader, descriptors []descriptor, of *domain) {
+	for i := range descriptors {
+		d := &descriptors[i]
+		composite := d.composite()
+		if l.byKey[composite] != nil {
+			r.fail(d.at, "want the key and value %.80q once", composite)
+			continue
+		}
+		n := &node{level: newLevel(), composite: composite, share: d.share, limit: r.limit(d, of)}
+		l.byKey[composite] = n
+		if isWildcard(composite) {
+			n.parts = strings.Split(composite, "*")
+			l.wildcards = append(l.wildcards, n)
+		}
+		n.add(r, d.descriptors, of)
+	}
+}
+
+// limit is what a descriptor's rate_limit says; nil if there is none.
+func (r *reader) limit(d *descriptor, of *domain) *limit {
+	said := d.limit
+	if said == nil {
+		return nil
+	}
+	l := &limit{
+		unlimited: said.unlimited, shadow: d.shadow, quota: d.quota, name: said.name, replaces: said.replaces, metadata: d.metadata,
+		told: &pb.RateLimitResponse_RateLimit{Name: said.name, RequestsPerUnit: uint32(said.requestsPerUnit)},
+	}
+	for _, name := range said.replaces {
+		if name == said.name && name != "" {
+			r.fail(said.at, "want a limit to replace others than itself")
+		}
+	}
+	if said.unlimited {
+		if said.unit != "" || said.window != "" {
+			r.fail(said.at, "want no unit of a limit that is unlimited")
+		}
+		return l
+	}
+	faults := len(r.errs)
+	l.shape = r.shape(said)
+	l.told.Unit = l.shape.unit()
+	if len(r.errs) > faults {
+		return l
+	}
+	if of.allOrNone {
+		if !of.paced {
+			of.pace, of.paced = l.shape.pace, true
+		}
+		if said.unit == "" || !l.shape.onClock() || l.shape.pace != of.pace || said.countRejected {
+			r.fail(said.at, "want fixed windows of units, the same sync_rate for all of the domain, and no count_rejected, as it charges all_or_none")
+		}
+	}
+	l.hits = l.shape.limit(said.requestsPerUnit, said.burst)
+	if said.unit != "" && l.shape.onClock() {
+		return l // there are no others than can be
+	}
+	if _, err := ratelimit.NewLimiter(l.hits); err != nil {
+		r.fail(said.at, "%s", strings.TrimPrefix(err.Error(), "ratelimit: limits[0]."))
+	}
+	return l
+}

@@ -1,0 +1,185 @@
+package ratelimitservice
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"weir/ratelimit"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+)
+
+const (
+	// maxNamespaces bounds the shapes that counters are kept of beside the protocol's units.
+	maxNamespaces = 64
+	// DefaultCapacity is how many counters an instance keeps by default, for each shape that has a
+	// namespace of its own.
+	DefaultCapacity = 1 << 18
+	// DefaultNamespace is the name that counters have in the backend.
+	DefaultNamespace = "ratelimit"
+)
+
+// CounterOptions say where counters are.
+type CounterOptions struct {
+	// Namespace is the counters' in the backend, [DefaultNamespace] if empty.
+	Namespace string
+	// KeyPrefix comes before the domain in the keys of counters.
+	KeyPrefix string
+	// Backend has the totals of all instances. Without one, counters are this process's own.
+	Backend ratelimit.Backend
+	// Timeout is how long a request waits for the backend; 0 for the library's default.
+	Timeout time.Duration
+	// Capacity is [DefaultCapacity] if it is 0.
+	Capacity int
+	// OnBackendFailure is what becomes of requests while the backend can't be reached.
+	OnBackendFailure ratelimit.FailureMode
+	// Now is the clock, time.Now if nil.
+	Now func() time.Time
+	// OnPushError is told why the backend can't be reached, unless it is nil.
+	OnPushError func(error)
+}
+
+// Counters count what descriptors ask for. A key is the domain with the keys and the values of a
+// descriptor, and the rule is as the limit's [shape] has it. So a configuration that comes after
+// another finds the counters as they are, and limits that have changed apply at once.
+//
+// The shapes of the protocol's units are in one namespace of package ratelimit; each other shape that
+// a configuration has gets another one, of the same name.
+type Counters struct {
+	options CounterOptions
+
+	mu         sync.Mutex
+	namespaces []*ratelimit.Namespace
+	limiters   map[shape]*ratelimit.Limiter
+	overrides  map[override]*ratelimit.Limiter
+}
+
+// override is a limit that a request says.
+type override struct {
+	shape shape
+	hits  uint32
+}
+
+// maxOverrides bounds how many limits of requests are kept.
+const maxOverrides = 1024
+
+// NewCounters makes counters. Close them at the end.
+func NewCounters(o CounterOptions) *Counters {
+	if o.Namespace == "" {
+		o.Namespace = DefaultNamespace
+	}
+	if o.Capacity == 0 {
+		o.Capacity = DefaultCapacity
+	}
+	return &Counters{options: o, limiters: map[shape]*ratelimit.Limiter{}, overrides: map[override]*ratelimit.Limiter{}}
+}
+
+// Close pushes what was counted, gives back what was leased, and ends all.
+func (c *Counters) Close(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	errs := make([]error, len(c.namespaces))
+	var closing sync.WaitGroup
+	for i, n := range c.namespaces {
+		closing.Go(func() { errs[i] = n.Close(ctx) })
+	}
+	closing.Wait()
+	return errors.Join(errs...)
+}
+
+// Bind gives each limit of a configuration its counters.
+func (c *Counters) Bind(of *Configuration) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, d := range of.domains {
+		if err := c.bind(&d.level); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Counters) bind(l *level) (err error) {
+	for _, n := range l.byKey {
+		if of := n.limit; of != nil && !of.unlimited {
+			if of.limiter, err = c.limiter(of.shape, of.hits); err != nil {
+				return err
+			}
+		}
+		if err := c.bind(&n.level); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// limiter is the one of a limit of a shape. The lock is held.
+func (c *Counters) limiter(s shape, hits ratelimit.Limit) (*ratelimit.Limiter, error) {
+	of := c.limiters[s]
+	if of == nil {
+		if err := c.define(s, hits); err != nil {
+			return nil, err
+		}
+		of = c.limiters[s]
+	}
+	return of.WithLimits(hits)
+}
+
+// define makes a namespace for a shape. Those of the protocol's units come together.
+func (c *Counters) define(s shape, hits ratelimit.Limit) error {
+	if len(c.namespaces) == maxNamespaces {
+		return fmt.Errorf("want at most %d different algorithms and windows beside the units, while the process runs", maxNamespaces)
+	}
+	shapes, rules := []shape{s}, []ratelimit.Rule{s.counting(hits)}
+	if s.onClock() && s.unit() != pb.RateLimitResponse_RateLimit_UNKNOWN {
+		shapes, rules = nil, nil
+		for unit := range units {
+			of, _ := shapeOf(unit, s.pace)
+			shapes, rules = append(shapes, of), append(rules, of.counting(of.limit(mostPerUnit, 0)))
+		}
+	}
+	o := ratelimit.Options{
+		Name: c.options.Namespace, Rules: rules, Capacity: c.options.Capacity, Now: c.options.Now,
+	}
+	if c.options.Backend != nil {
+		o.Backend, o.Timeout, o.OnBackendFailure = c.options.Backend, c.options.Timeout, c.options.OnBackendFailure
+		o.SyncRate, o.Exact, o.OnPushError = s.syncRate, s.exact, c.options.OnPushError
+	}
+	n, err := ratelimit.NewNamespace(o)
+	if err != nil {
+		return err
+	}
+	c.namespaces = append(c.namespaces, n)
+	for i := range shapes {
+		if c.limiters[shapes[i]], err = n.Limiter(rules[i].Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s shape) counting(hits ratelimit.Limit) ratelimit.Rule {
+	return ratelimit.Rule{Name: s.rule(), Limits: []ratelimit.Limit{hits}, CountRejected: s.countRejected}
+}
+
+// said is the limiter of a limit that a request says. It is one of a unit.
+func (c *Counters) said(s shape, hits uint32) (*ratelimit.Limiter, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	of := override{s, hits}
+	if l := c.overrides[of]; l != nil {
+		return l, nil
+	}
+	l, err := c.limiter(s, s.limit(uint64(hits), 0))
+	if err != nil {
+		return nil, err
+	}
+	if len(c.overrides) == maxOverrides {
+		clear(c.overrides)
+	}
+	c.overrides[of] = l
+	return l, nil
+}

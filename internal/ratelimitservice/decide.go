@@ -1,0 +1,117 @@
+package ratelimitservice
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"weir/ratelimit"
+)
+
+// decide decides each descriptor by itself, as the rate limit service does: what one refuses is
+// taken of the others. Those that wait for the backend wait together, but descriptors with the same
+// counter are decided in their order.
+func decide(ctx context.Context, all []asked) {
+	var waiting sync.WaitGroup
+	var last *asked
+	for i := range all {
+		a := &all[i]
+		if !a.limited() || a.follow(all[:i]) {
+			continue
+		}
+		if before := last; before != nil {
+			waiting.Go(func() { before.decide(ctx) })
+		}
+		last = a
+	}
+	if last != nil {
+		last.decide(ctx)
+	}
+	waiting.Wait()
+}
+
+// follow has a descriptor be decided after the last of those before it that have the same counter, and
+// reports whether there is one.
+func (a *asked) follow(before []asked) bool {
+	for i := len(before) - 1; i >= 0; i-- {
+		if b := &before[i]; b.limited() && a.sameCounter(b) {
+			b.next = a
+			return true
+		}
+	}
+	return false
+}
+
+func (a *asked) sameCounter(b *asked) bool {
+	return a.limiter.Name() == b.limiter.Name() && slices.Equal(a.key, b.key)
+}
+
+// decide decides a descriptor, and those that follow it.
+func (a *asked) decide(ctx context.Context) {
+	for ; a != nil; a = a.next {
+		a.decision, a.err = a.limiter.Decide(ctx, a.key, a.hits)
+	}
+}
+
+// decideTogether decides all descriptors at once: a request that is refused takes nothing. What refuses
+// nothing by itself, as its limit is of shadow_mode or quota_mode, is decided after the others, and
+// takes nothing either if they refuse.
+func decideTogether(ctx context.Context, all []asked) {
+	var enforced, others []*asked
+	for i := range all {
+		switch a := &all[i]; {
+		case !a.limited():
+		case a.limit.shadow || a.limit.quota:
+			others = append(others, a)
+		default:
+			enforced = append(enforced, a)
+		}
+	}
+	allowed := takeAll(ctx, enforced)
+	for _, a := range others {
+		if !allowed {
+			a.hits = 0
+		}
+		a.decide(ctx)
+	}
+}
+
+// takeAll takes all hits, or none, and reports which. Descriptors that are the same take together.
+func takeAll(ctx context.Context, all []*asked) (allowed bool) {
+	var demands []ratelimit.Demand
+	var first []*asked
+	of := make([]int, len(all)) // the demand of each
+	for i, a := range all {
+		of[i] = slices.IndexFunc(first, a.sameCounter)
+		if of[i] < 0 {
+			of[i], first = len(first), append(first, a)
+		}
+	}
+	for i, a := range first {
+		hits := uint64(0)
+		for j, b := range all {
+			if of[j] == i {
+				hits += b.hits
+			}
+		}
+		demands = append(demands, a.limiter.Demand(a.key, hits))
+	}
+	decision, err := ratelimit.Decide(ctx, demands...)
+	refusing := false
+	for i, a := range all {
+		if a.err = err; err != nil {
+			continue
+		}
+		a.decision = decision
+		a.decision.Standing = decision.Standings[of[i]]
+		a.decision.Allowed = decision.Allowed || a.decision.Remaining >= a.hits
+		refusing = refusing || !a.decision.Allowed
+	}
+	if err == nil && !decision.Allowed && !refusing {
+		// Each has room by itself, but not for all that ask for the same.
+		for _, a := range all {
+			a.decision.Allowed = false
+		}
+	}
+	return err == nil && decision.Allowed
+}

@@ -1,0 +1,179 @@
+package ratelimitservice
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"weir/internal/trust"
+)
+
+const (
+	// lookEvery is how often files are looked at.
+	lookEvery = time.Second / 2
+	// maxFiles bounds a folder.
+	maxFiles = 1 << 16
+)
+
+// ReadFiles reads a file, or all files of a folder and of those in it. Names that begin with a dot
+// are left out: a ConfigMap keeps its versions in such folders, and links to the files of the last
+// one.
+func ReadFiles(path string) (files []File, err error) {
+	names, err := find(path)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		text, err := trust.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, File{name, text})
+	}
+	return files, nil
+}
+
+// find lists the files of a path in their order. Links are followed, but not twice into a folder
+// that is being listed.
+func find(path string) (names []string, err error) {
+	var visit func(path string, above []fs.FileInfo) error
+	visit = func(path string, above []fs.FileInfo) error {
+		info, err := os.Stat(path)
+		if err != nil {
+			return err
+		}
+		if !info.IsDir() {
+			if names = append(names, path); len(names) > maxFiles {
+				return fmt.Errorf("%s: want at most %d files", path, maxFiles)
+			}
+			return nil
+		}
+		for _, folder := range above {
+			if os.SameFile(folder, info) {
+				return nil
+			}
+		}
+		entries, err := os.ReadDir(path)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			if strings.HasPrefix(e.Name(), ".") {
+				continue
+			}
+			if err := visit(filepath.Join(path, e.Name()), append(above, info)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	err = visit(path, nil)
+	return names, err
+}
+
+// Source is where a service has its configuration from.
+type Source struct {
+	// Path is a file or a folder.
+	Path    string
+	Options Options
+	Log     *slog.Logger
+
+	// used are the files that were tried last, and failed is what was wrong with them. seen are those
+	// of the last look, which may be written right then.
+	tried, seen [sha256.Size]byte
+	failed      error
+	said        string
+}
+
+// Load reads the files, and has a service use them. Where they can't be used, the service goes on
+// with what it has.
+func (s *Source) Load(of *Service) error {
+	files, err := ReadFiles(s.Path)
+	if err != nil {
+		return err
+	}
+	s.tried = digest(files)
+	s.failed = s.use(files, of)
+	return s.failed
+}
+
+func (s *Source) use(files []File, of *Service) error {
+	c, err := Read(files, s.Options)
+	if err != nil {
+		return err
+	}
+	if err := of.Use(c); err != nil {
+		return err
+	}
+	for _, field := range c.Ignored {
+		s.Log.Warn("a field of the rate limit service's configuration does nothing where it stands", "field", field)
+	}
+	s.Log.Info("the descriptors were read", "path", s.Path, "files", len(files), "domains", len(c.domains))
+	return nil
+}
+
+// digest is what tells files apart.
+func digest(files []File) [sha256.Size]byte {
+	hash := sha256.New()
+	for _, f := range files {
+		fmt.Fprintf(hash, "%d %s %d ", len(f.Name), f.Name, len(f.Text))
+		hash.Write(f.Text)
+	}
+	return [sha256.Size]byte(hash.Sum(nil))
+}
+
+// Watch loads the files whenever they have changed, until ctx ends, and calls changed after that.
+func (s *Source) Watch(ctx context.Context, of *Service, changed func()) {
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			if s.look(of) {
+				changed()
+			}
+		}
+	}
+}
+
+// look is one of Watch: it reports whether the service has another configuration now. Files that have
+// changed are used when they are the same at the next look: half a file may be a configuration, too.
+// Why they can't be used is said once.
+func (s *Source) look(of *Service) (changed bool) {
+	files, err := ReadFiles(s.Path)
+	if err != nil {
+		s.say(err)
+		return false
+	}
+	look := digest(files)
+	settled := look == s.seen
+	if s.seen = look; look != s.tried && settled {
+		s.tried = look
+		s.failed = s.use(files, of)
+		changed = s.failed == nil
+	}
+	if look == s.tried {
+		s.say(s.failed)
+	}
+	return changed
+}
+
+// say says what is wrong, unless it has just been said.
+func (s *Source) say(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != "" && text != s.said {
+		s.Log.Error("the descriptors have changed and can't be used; what they said before holds", "path", s.Path, "error", err)
+	}
+	s.said = text
+}

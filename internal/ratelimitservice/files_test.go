@@ -1,0 +1,123 @@
+package ratelimitservice
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// limits is a domain whose key k has a limit.
+func limits(domain, limit string) string {
+	return "domain: " + domain + "\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: " + limit + "}}]"
+}
+
+// TestConfigMap reads a folder as Kubernetes mounts one: links to a link that is moved.
+func TestConfigMap(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	link := func(to, name string) {
+		t.Helper()
+		if err := os.Symlink(to, filepath.Join(dir, "new")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(filepath.Join(dir, "new"), filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, filepath.Join(dir, "..1", "a.yaml"), limits("a", "10"))
+	write(t, filepath.Join(dir, "..1", "b.yaml"), limits("b", "10"))
+	link("..1", "..data")
+	link("..data/a.yaml", "a.yaml")
+	link("..data/b.yaml", "b.yaml")
+	link(".", "round")
+	write(t, filepath.Join(dir, "more", "c.yaml"), limits("c", "10"))
+
+	s := NewService(ServiceOptions{Counters: NewCounters(CounterOptions{Now: newClock().now})})
+	var log bytes.Buffer
+	source := &Source{Path: dir, Log: slog.New(slog.NewTextHandler(&log, nil))}
+	if err := source.Load(s); err != nil {
+		t.Fatal(err)
+	}
+	if s.Domains() != 3 {
+		t.Errorf("there are %d domains", s.Domains())
+	}
+	ask := func(want string) {
+		t.Helper()
+		if got := told(t, s, request("a", "k=1")); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+	look := func(want bool) {
+		t.Helper()
+		if got := source.look(s); got != want {
+			t.Errorf("the look has changed something: %v, want %v", got, want)
+		}
+	}
+	ask("OK | OK 9/10 MINUTE 45s")
+	look(false)
+
+	write(t, filepath.Join(dir, "..2", "a.yaml"), limits("a", "20"))
+	write(t, filepath.Join(dir, "..2", "b.yaml"), limits("b", "20"))
+	link("..2", "..data")
+	look(false) // it may be written right now
+	ask("OK | OK 8/10 MINUTE 45s")
+	look(true)
+	ask("OK | OK 17/20 MINUTE 45s")
+
+	// A broken file leaves what was, and is told of once.
+	write(t, filepath.Join(dir, "..2", "b.yaml"), "domain: b\ndescriptors: [{}]")
+	for range 4 {
+		look(false)
+	}
+	ask("OK | OK 16/20 MINUTE 45s")
+	if said := strings.Count(log.String(), "can't be used"); said != 1 || !strings.Contains(log.String(), "b.yaml:2: descriptors[0]: want a key") {
+		t.Errorf("said %d times:\n%s", said, log.String())
+	}
+	if err := os.Remove(filepath.Join(dir, "..data")); err != nil {
+		t.Fatal(err)
+	}
+	look(false)
+	ask("OK | OK 15/20 MINUTE 45s")
+	if said := strings.Count(log.String(), "can't be used"); said != 2 {
+		t.Errorf("said %d times:\n%s", said, log.String())
+	}
+
+	write(t, filepath.Join(dir, "..3", "a.yaml"), limits("a", "5"))
+	write(t, filepath.Join(dir, "..3", "b.yaml"), limits("b", "5"))
+	link("..3", "..data")
+	look(false)
+	look(true)
+	ask("OVER_LIMIT | OVER_LIMIT 0/5 MINUTE 45s")
+}
+
+func TestNoFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if files, err := ReadFiles(dir); err != nil || len(files) != 0 {
+		t.Errorf("an empty folder: %v, %v", files, err)
+	}
+	if _, err := ReadFiles(filepath.Join(dir, "none")); err == nil {
+		t.Error("a folder that is not there can be read")
+	}
+	write(t, filepath.Join(dir, ".hidden"), "x")
+	write(t, filepath.Join(dir, "one"), "y")
+	if files, err := ReadFiles(dir); err != nil || len(files) != 1 || string(files[0].Text) != "y" {
+		t.Errorf("a file without an ending: %v, %v", files, err)
+	}
+	if files, err := ReadFiles(filepath.Join(dir, "one")); err != nil || len(files) != 1 {
+		t.Errorf("a single file: %v, %v", files, err)
+	}
+}

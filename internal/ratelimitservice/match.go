@@ -1,0 +1,75 @@
+package ratelimitservice
+
+import (
+	"strings"
+
+	"weir/ratelimit"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+)
+
+// match finds the limit of a request's descriptor, and the key that it counts for. It is nil if
+// there is none. A limit has as many keys above it, its own among them, as the descriptor has
+// entries. Of each entry the descriptor of the key and the value counts; if there is none, the first
+// wildcard that matches; and if there is none, the descriptor of the key.
+func (d *domain) match(name string, entries []*common.RateLimitDescriptor_Entry) (*limit, ratelimit.Key) {
+	key := make(ratelimit.Key, 1, 1+2*len(entries))
+	key[0] = name
+	at := &d.level
+	for i, entry := range entries {
+		found, value := at.find(entry.GetKey(), entry.GetValue())
+		if found == nil {
+			return nil, nil
+		}
+		key = append(key, entry.GetKey(), value)
+		if i == len(entries)-1 {
+			return found.limit, key
+		}
+		at = &found.level
+	}
+	return nil, nil
+}
+
+// find finds the descriptor of an entry, and the value that the entry counts for.
+func (l *level) find(key, value string) (found *node, counted string) {
+	composite := compose(key, value)
+	if found := l.byKey[composite]; found != nil {
+		return found, value
+	}
+	for _, n := range l.wildcards {
+		if n.matches(composite) {
+			if n.share {
+				value = strings.TrimPrefix(n.composite, key+"_")
+			}
+			return n, value
+		}
+	}
+	return l.byKey[key], value
+}
+
+// matches reports whether a text has the parts of a wildcard in their order, and begins and ends
+// with the first and the last of them.
+func (n *node) matches(text string) bool {
+	first, last := n.parts[0], n.parts[len(n.parts)-1]
+	if len(text) < len(first)+len(last) || !strings.HasPrefix(text, first) || !strings.HasSuffix(text, last) {
+		return false
+	}
+	rest := text[len(first) : len(text)-len(last)]
+	for _, part := range n.parts[1 : len(n.parts)-1] {
+		_, after, found := strings.Cut(rest, part)
+		if !found {
+			return false
+		}
+		rest = after
+	}
+	return true
+}
+
+// keyOf is the key of a descriptor that has its own limit.
+func keyOf(domain string, entries []*common.RateLimitDescriptor_Entry) ratelimit.Key {
+	key := ratelimit.Key{domain}
+	for _, entry := range entries {
+		key = append(key, entry.GetKey(), entry.GetValue())
+	}
+	return key
+}

@@ -1,0 +1,112 @@
+package ratelimitservice
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestMistakes(t *testing.T) {
+	t.Parallel()
+	in := func(limit string) string { return "domain: d\ndescriptors:\n- key: k\n  rate_limit: {" + limit + "}" }
+	const at = "f.yaml:4: descriptors[0].rate_limit"
+	for _, test := range []struct{ text, want string }{
+		{"", "f.yaml: want a domain and its descriptors, got nothing"},
+		{"# a comment", "f.yaml: want a domain and its descriptors, got nothing"},
+		{"domain: [", "f.yaml: "},
+		{"[]", "f.yaml:1: want fields and their values"},
+		{"descriptors: []", "f.yaml:1: want a domain that is not empty"},
+		{"domain: d\n---\ndomain: d", `f.yaml:3: want the domain "d" once`},
+		{"domain: d\ndomains: e", "f.yaml:2: domains: want a field of the rate limit service's or of Weir's: did you mean domain?"},
+		{"domain: d\ndomain: e", "f.yaml:2: domain: want it once"},
+		{"domain: d\ncharge: some", "f.yaml:2: charge: want all or all_or_none"},
+		{"domain: d\ndescriptors: {key: a}", "f.yaml:2: descriptors: want a list"},
+		{"domain: d\ndescriptors: [a]", "f.yaml:2: descriptors[0]: want fields and their values"},
+		{"domain: d\ndescriptors: [{value: a}]", "f.yaml:2: descriptors[0]: want a key that is not empty"},
+		{"domain: d\ndescriptors: [{key: [a]}]", "f.yaml:2: descriptors[0].key: want a text"},
+		{"domain: d\ndescriptors: [{key: a_b}, {key: a, value: b}]", `f.yaml:2: descriptors[1]: want the key and value "a_b" once`},
+		{"domain: d\ndescriptors: [{key: a, share_threshold: true}]", "f.yaml:2: descriptors[0]: want share_threshold only with a value that has a *"},
+		{"domain: d\ndescriptors: [{key: a, shadow_mode: maybe}]", "f.yaml:2: descriptors[0].shadow_mode: want true or false"},
+		{"domain: d\ndescriptors: [{key: a, metadata: [1]}]", "f.yaml:2: descriptors[0].metadata: want fields and their values"},
+		{in("unit: minuet, requests_per_unit: 1"), at + `.unit: want second, minute, hour, day, month, year, week, got "minuet"`},
+		{in("requests_per_unit: 1"), at + `.unit: want second, minute, hour, day, month, year, week, got ""`},
+		{in("unit: unknown"), at + ".unit: want second"},
+		{in("unit: day, requests_per_unit: -1"), at + ".requests_per_unit: want a whole number from 0 to 4294967295"},
+		{in("unit: day, requests_per_unit: 4294967296"), at + ".requests_per_unit: want a whole number"},
+		{in("unit: day, unlimited: true"), at + ": want no unit of a limit that is unlimited"},
+		{in("unit: day, replaces: [{}]"), at + ".replaces[0]: want the name of the limit to replace"},
+		{in("unit: day, name: a, replaces: [{name: a}]"), at + ": want a limit to replace others than itself"},
+		{in("unit: day, algorithm: leaky"), at + `.algorithm: want fixed_window, sliding_window, sliding_log, token_bucket, got "leaky"`},
+		{in("unit: day, window: 1s"), at + ".unit: want it or a window, not both"},
+		{in("window: soon"), at + ".window: want a duration such as 90s"},
+		{in("window: 1000d"), at + ": window: want 1ms to 366 days"},
+		{in("window: month, zone: Mars/Base"), at + ": zone: want the IANA name"},
+		{in("window: month, algorithm: token_bucket"), at + ".window: want a duration"},
+		{in("unit: day, zone: UTC"), at + ".zone: want it only with the window"},
+		{in("unit: day, start: later"), at + ".start: want clock or first_hit"},
+		{in("unit: day, precision: 1h"), at + ".precision: want it only of a sliding_window"},
+		{in("unit: day, precision: 7h, algorithm: sliding_window"), at + ": precision: want one that divides"},
+		{in("unit: day, burst: 2"), at + ".burst: want it only of a token_bucket"},
+		{in("unit: day, sync_rate: -1"), at + ".sync_rate: want seconds from 0.001 to 3600"},
+		{"domain: d\ncharge: all_or_none\ndescriptors:\n- key: k\n  rate_limit: {unit: day, algorithm: sliding_window}", "f.yaml:5: descriptors[0].rate_limit: want fixed windows of units"},
+		{"domain: d\ndescriptors: &d\n- key: a\n  descriptors: *d", "descriptors: want descriptors nested at most 64 deep"},
+	} {
+		_, err := Read([]File{{"f.yaml", []byte(test.text)}}, Options{})
+		if err == nil || !strings.HasPrefix(err.Error(), test.want) && !strings.Contains(test.want, "nested") || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s:\ngot  %v\nwant %s", test.text, err, test.want)
+		}
+	}
+}
+
+// TestAllMistakes wants all of them to be told, of all files.
+func TestAllMistakes(t *testing.T) {
+	t.Parallel()
+	_, err := Read([]File{{"a", []byte("domain: d\ndescriptors: [{value: 1}, {key: k, rate_limit: {unit: x}}]")}, {"b", []byte("domain: d")}}, Options{})
+	want := "a:2: descriptors[0]: want a key that is not empty\n" +
+		"a:2: descriptors[1].rate_limit.unit: want second, minute, hour, day, month, year, week, got \"x\"\n" +
+		"b:1: want the domain \"d\" once"
+	if err == nil || err.Error() != want {
+		t.Errorf("got\n%v\nwant\n%s", err, want)
+	}
+}
+
+func TestRead(t *testing.T) {
+	t.Parallel()
+	c, err := Read([]File{
+		{"a", []byte("domain: d\nbase: &b\ndescriptors:\n- {key: a, shadow_mode: yes, rate_limit: &l {unit: SECOND, requests_per_unit: 7, shadow_mode: true}}")},
+	}, Options{})
+	if err == nil {
+		t.Errorf("a field that nobody knows: %v", c)
+	}
+	c, err = Read([]File{
+		{"a", []byte("domain: d\ndescriptors:\n- {key: a, shadow_mode: yes, rate_limit: &l {unit: SECOND, requests_per_unit: 7, shadow_mode: true}}\n- {key: 5, value: 1.5, rate_limit: {<<: *l, requests_per_unit: 8}}")},
+		{"b", []byte("domain: d\ndescriptors:\n- {key: c, rate_limit: }")},
+	}, Options{MergeDomains: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "a:3: descriptors[0].rate_limit.shadow_mode: nobody reads the field here"; len(c.Ignored) == 0 || c.Ignored[0] != want {
+		t.Errorf("ignored are %q, want %q", c.Ignored, want)
+	}
+	d := c.domains["d"]
+	if a := d.byKey["a"].limit; !a.shadow || a.told.RequestsPerUnit != 7 || a.told.Unit.String() != "SECOND" {
+		t.Errorf("a is %+v", a)
+	}
+	if five := d.byKey["5_1.5"].limit; five.told.RequestsPerUnit != 8 || five.shadow {
+		t.Errorf("5 is %+v", five)
+	}
+	if n := d.byKey["c"]; n == nil || n.limit != nil {
+		t.Errorf("c is %+v", n)
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	f.Add(messaging)
+	f.Add("domain: d\ndescriptors: &d\n- key: a\n  descriptors: *d")
+	f.Add("domain: d\ndescriptors: [{key: a, rate_limit: {<<: &a {<<: *a}}}]")
+	f.Fuzz(func(t *testing.T, text string) {
+		c, err := Read([]File{{"f", []byte(text)}}, Options{})
+		if (c == nil) == (err == nil) {
+			t.Errorf("got %v and %v", c, err)
+		}
+	})
+}

@@ -1,0 +1,80 @@
+package ratelimitservice
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+)
+
+// healthName is what the rate limit service has its health under.
+const healthName = "ratelimit"
+
+// drainTimeout is how long requests under way may take when a server ends.
+const drainTimeout = 10 * time.Second
+
+// ServerOptions say how a service is served.
+type ServerOptions struct {
+	// TLS is nil for none.
+	TLS *tls.Config
+	// MaxConnectionAge has clients connect again now and then, so that they find instances that are
+	// new, and MaxConnectionAgeGrace is how long requests under way may take then; 0 for ever.
+	MaxConnectionAge, MaxConnectionAgeGrace time.Duration
+}
+
+// Server is a service over gRPC, with its health and reflection.
+type Server struct {
+	grpc   *grpc.Server
+	health *health.Server
+}
+
+// NewServer makes a server of a service, which is not healthy yet.
+func NewServer(s *Service, o ServerOptions) *Server {
+	options := []grpc.ServerOption{grpc.KeepaliveParams(keepalive.ServerParameters{
+		MaxConnectionAge: o.MaxConnectionAge, MaxConnectionAgeGrace: o.MaxConnectionAgeGrace,
+	})}
+	if o.TLS != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(o.TLS)))
+	}
+	server := &Server{grpc: grpc.NewServer(options...), health: health.NewServer()}
+	server.Healthy(false)
+	pb.RegisterRateLimitServiceServer(server.grpc, s)
+	healthpb.RegisterHealthServer(server.grpc, server.health)
+	reflection.Register(server.grpc)
+	return server
+}
+
+// Healthy sets the health, under the name ratelimit.
+func (s *Server) Healthy(is bool) {
+	status := healthpb.HealthCheckResponse_NOT_SERVING
+	if is {
+		status = healthpb.HealthCheckResponse_SERVING
+	}
+	s.health.SetServingStatus(healthName, status)
+}
+
+// Serve serves until ctx ends, and then finishes the requests under way, for ten seconds at most. It
+// closes the listener.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		s.health.Shutdown()
+		late := time.AfterFunc(drainTimeout, s.grpc.Stop)
+		s.grpc.GracefulStop()
+		late.Stop()
+	})
+	err := s.grpc.Serve(l)
+	if !stop() {
+		<-ended
+	}
+	return err
+}

@@ -1,0 +1,198 @@
+package ratelimitservice
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"weir/internal/backend"
+	"weir/internal/store/memory"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
+)
+
+func TestServer(t *testing.T) {
+	t.Parallel()
+	s := start(t, newClock(), messaging, ServiceOptions{})
+	server := NewServer(s, ServerOptions{})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(ctx, l) }()
+	client, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	limits := pb.NewRateLimitServiceClient(client)
+	answer, err := limits.ShouldRateLimit(t.Context(), request("messaging", "to_number=1"))
+	if err != nil || answer.OverallCode != pb.RateLimitResponse_OK || answer.Statuses[0].LimitRemaining != 2 {
+		t.Errorf("answered %v, %v", answer, err)
+	}
+	_, err = limits.ShouldRateLimit(t.Context(), request("", "to_number=1"))
+	if s := status.Convert(err); s.Code() != codes.Unknown || s.Message() != "rate limit domain must not be empty" {
+		t.Errorf("without a domain: %v", err)
+	}
+	health := func() healthpb.HealthCheckResponse_ServingStatus {
+		t.Helper()
+		answer, err := healthpb.NewHealthClient(client).Check(t.Context(), &healthpb.HealthCheckRequest{Service: "ratelimit"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer.Status
+	}
+	if got := health(); got != healthpb.HealthCheckResponse_NOT_SERVING {
+		t.Errorf("at first it is %v", got)
+	}
+	server.Healthy(true)
+	if got := health(); got != healthpb.HealthCheckResponse_SERVING {
+		t.Errorf("then it is %v", got)
+	}
+	info, err := reflectionpb.NewServerReflectionClient(client).ServerReflectionInfo(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := &reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}}
+	if err := info.Send(list); err != nil {
+		t.Fatal(err)
+	}
+	if listed, err := info.Recv(); err != nil || !strings.Contains(listed.String(), "envoy.service.ratelimit.v3.RateLimitService") {
+		t.Errorf("reflection tells %v, %v", listed, err)
+	}
+	if err := info.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := info.Recv(); !errors.Is(err, io.EOF) {
+		t.Errorf("reflection ends with %v", err)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("it ends with %v", err)
+	}
+}
+
+func TestHandler(t *testing.T) {
+	t.Parallel()
+	healthy := true
+	handler := Handler(start(t, newClock(), messaging, ServiceOptions{}), func() bool { return healthy })
+	for _, step := range []struct {
+		path, body string
+		code       int
+		want       string
+	}{
+		{"/json", `{"domain": "messaging", "descriptors": [{"entries": [{"key": "to_number", "value": "1"}], "hitsAddend": "3"}]}`, http.StatusOK, `"overallCode":"OK"`},
+		{"/json", `{"domain": "messaging", "descriptors": [{"entries": [{"key": "to_number", "value": "1"}]}]}`, http.StatusTooManyRequests, `"overallCode":"OVER_LIMIT"`},
+		{"/json", `{"domain": "messaging"}`, http.StatusBadRequest, "list must not be empty"},
+		{"/json", `{"domian": "messaging"}`, http.StatusBadRequest, "want a RateLimitRequest"},
+		{"/json", ``, http.StatusBadRequest, ""},
+		{"/healthcheck", "", http.StatusOK, "OK"},
+		{"/other", "", http.StatusNotFound, ""},
+	} {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, step.path, strings.NewReader(step.body)))
+		if got := strings.ReplaceAll(w.Body.String(), " ", ""); w.Code != step.code || !strings.Contains(got, strings.ReplaceAll(step.want, " ", "")) {
+			t.Errorf("%s %s: %d %s", step.path, step.body, w.Code, got)
+		}
+	}
+	healthy = false
+	w := httptest.NewRecorder()
+	handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/healthcheck", nil))
+	if w.Code != http.StatusInternalServerError {
+		t.Errorf("of an instance that is not healthy: %d", w.Code)
+	}
+}
+
+// TestInstances has several instances keep to one limit while their configuration is read again and
+// again. What they have not used when they end, another one finds: the sum is exact.
+func TestInstances(t *testing.T) {
+	t.Parallel()
+	for _, charge := range chargings {
+		t.Run(charge, func(t *testing.T) {
+			t.Parallel()
+			const limit, instances, askers = 500, 3, 8
+			text := "domain: d\ncharge: " + charge + "\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 500}}]"
+			answers := backend.New(memory.New(memory.Options{}))
+			instance := func() (*Service, *Counters) {
+				counters := NewCounters(CounterOptions{Backend: Local{answers}, Timeout: 5 * time.Second})
+				s := NewService(ServiceOptions{Counters: counters})
+				use(t, s, text, Options{})
+				return s, counters
+			}
+			var passed [2]atomic.Uint64
+			ask := func(s *Service, keys ...string) (ok bool) {
+				r := request("d", keys...)
+				answer, err := s.ShouldRateLimit(t.Context(), r)
+				if err != nil {
+					t.Error(err)
+					return false
+				}
+				for i, d := range r.Descriptors {
+					// Where all are charged, each passes by itself.
+					if answer.OverallCode == pb.RateLimitResponse_OK || charge == "all" && answer.Statuses[i].Code == pb.RateLimitResponse_OK {
+						passed[d.Entries[0].Value[0]-'0'].Add(1)
+					}
+				}
+				return answer.OverallCode == pb.RateLimitResponse_OK
+			}
+			var running sync.WaitGroup
+			for range instances {
+				running.Go(func() {
+					s, counters := instance()
+					var asking sync.WaitGroup
+					for a := range askers {
+						asking.Go(func() {
+							random := rand.New(rand.NewPCG(uint64(a), 1))
+							for i := range 2 * limit / instances / askers {
+								keys := []string{"k=0", "k=1"}
+								if i%3 != 0 {
+									keys = keys[random.IntN(2):][:1]
+								}
+								if ask(s, keys...); i%10 == 0 {
+									use(t, s, text, Options{})
+								}
+							}
+						})
+					}
+					asking.Wait()
+					if err := counters.Close(context.Background()); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			running.Wait()
+			s, counters := instance()
+			for i, key := range []string{"k=0", "k=1"} {
+				// A node that finds nothing left does not ask again at once.
+				for begun := time.Now(); passed[i].Load() < limit && time.Since(begun) < 20*time.Second; {
+					ask(s, key)
+				}
+				for ask(s, key) {
+				}
+				if got := passed[i].Load(); got != limit {
+					t.Errorf("%d passed of %d", got, limit)
+				}
+			}
+			if err := counters.Close(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

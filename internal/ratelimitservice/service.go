@@ -1,0 +1,196 @@
+package ratelimitservice
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"weir/ratelimit"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// The errors of requests are the rate limit service's.
+var (
+	errNoDomain        = errors.New("rate limit domain must not be empty")
+	errNoDescriptors   = errors.New("rate limit descriptor list must not be empty")
+	errNoConfiguration = errors.New("no rate limit configuration loaded")
+)
+
+// ServiceOptions say how requests are answered.
+type ServiceOptions struct {
+	Counters *Counters
+	// Headers has the response headers that describe the tightest limit; nil for none.
+	Headers *Headers
+	// Shadow has no request refused, and Quota has all limits be as those of quota_mode.
+	Shadow, Quota bool
+	// Metadata has answers tell what was asked for, and the metadata of limits that have room.
+	Metadata bool
+	Log      *slog.Logger
+}
+
+// Service answers requests. Make it with [NewService]. Methods may be called from any number of
+// goroutines.
+type Service struct {
+	pb.UnimplementedRateLimitServiceServer
+	options       ServiceOptions
+	configuration atomic.Pointer[Configuration]
+}
+
+// NewService makes a service that has no configuration yet.
+func NewService(o ServiceOptions) *Service { return &Service{options: o} }
+
+// Use has requests answered by a configuration from now on. After an error the one before goes on.
+func (s *Service) Use(c *Configuration) error {
+	if err := s.options.Counters.Bind(c); err != nil {
+		return err
+	}
+	s.configuration.Store(c)
+	return nil
+}
+
+// Configured reports whether there is a configuration.
+func (s *Service) Configured() bool { return s.configuration.Load() != nil }
+
+// Domains is how many domains the configuration has.
+func (s *Service) Domains() int {
+	c := s.configuration.Load()
+	if c == nil {
+		return 0
+	}
+	return len(c.domains)
+}
+
+// asked is what a request asks of one of its descriptors.
+type asked struct {
+	limit   *limit // nil if nothing limits it
+	limiter *ratelimit.Limiter
+	key     ratelimit.Key
+	hits    uint64
+	next    *asked // the next one with the same counter
+
+	decision ratelimit.Decision
+	err      error
+}
+
+// limited reports whether something is counted for the descriptor.
+func (a *asked) limited() bool { return a.limiter != nil }
+
+// unlimited reports whether the descriptor's limit is that there is none.
+func (a *asked) unlimited() bool { return a.limit != nil && a.limit.unlimited }
+
+// ShouldRateLimit implements the rate limit service.
+func (s *Service) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+	configuration := s.configuration.Load()
+	switch {
+	case r.GetDomain() == "":
+		return nil, errNoDomain
+	case len(r.GetDescriptors()) == 0:
+		return nil, errNoDescriptors
+	case configuration == nil:
+		return nil, errNoConfiguration
+	}
+	d := configuration.domains[r.GetDomain()]
+	all, err := s.find(d, r)
+	if err != nil {
+		return nil, err
+	}
+	if d != nil && d.allOrNone {
+		decideTogether(ctx, all)
+	} else {
+		decide(ctx, all)
+	}
+	for i := range all {
+		if err := all[i].err; err != nil {
+			return nil, statusOf(err)
+		}
+	}
+	return s.answer(r, all), nil
+}
+
+// statusOf is the error of a decision as clients get it.
+func statusOf(err error) error {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return status.FromContextError(err).Err()
+	case errors.Is(err, ratelimit.ErrClosed):
+		return status.Error(codes.Unavailable, "the service ends")
+	}
+	return err
+}
+
+// find finds the limits of a request's descriptors. A domain that is not known limits nothing.
+func (s *Service) find(d *domain, r *pb.RateLimitRequest) ([]asked, error) {
+	all := make([]asked, len(r.GetDescriptors()))
+	if d == nil {
+		return all, nil
+	}
+	name := s.options.Counters.options.KeyPrefix + r.GetDomain()
+	replaced := map[string]bool(nil)
+	for i, descriptor := range r.GetDescriptors() {
+		a := &all[i]
+		if a.hits = uint64(max(1, r.GetHitsAddend())); descriptor.GetHitsAddend() != nil {
+			a.hits = descriptor.GetHitsAddend().GetValue()
+		}
+		if said := descriptor.GetLimit(); said != nil {
+			if err := s.override(a, d, name, descriptor); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if a.limit, a.key = d.match(name, descriptor.GetEntries()); a.limit == nil {
+			continue
+		}
+		a.limiter = a.limit.limiter
+		for _, name := range a.limit.replaces {
+			if replaced == nil {
+				replaced = map[string]bool{}
+			}
+			replaced[name] = true
+		}
+	}
+	for i := range all {
+		if a := &all[i]; a.limited() && a.limit.name != "" && replaced[a.limit.name] {
+			a.limit, a.limiter = nil, nil
+		}
+	}
+	return all, nil
+}
+
+// override has a descriptor limited by what it says itself.
+func (s *Service) override(a *asked, d *domain, name string, descriptor *common.RateLimitDescriptor) (err error) {
+	said := descriptor.GetLimit()
+	unit := pb.RateLimitResponse_RateLimit_Unit(said.GetUnit())
+	shape, ok := shapeOf(unit, d.pace)
+	if !ok {
+		return status.Errorf(codes.InvalidArgument, "a descriptor's limit has the unit %v", said.GetUnit())
+	}
+	a.limit = &limit{shape: shape, told: &pb.RateLimitResponse_RateLimit{RequestsPerUnit: said.GetRequestsPerUnit(), Unit: unit}}
+	a.key = keyOf(name, descriptor.GetEntries())
+	a.limiter, err = s.options.Counters.said(shape, said.GetRequestsPerUnit())
+	return err
+}
+
+// remaining is how many hits more the limit would take.
+func (a *asked) remaining() uint32 {
+	if !a.decision.Allowed {
+		return 0
+	}
+	return uint32(min(a.decision.Remaining, math.MaxUint32))
+}
+
+// reset is the time until the limit's window ends, or it has all of its hits again, in whole seconds.
+// A second that has begun counts in full.
+func (a *asked) reset() time.Duration {
+	if shape := &a.limit.shape; shape.onClock() && shape.window%time.Second == 0 {
+		now := time.Duration(a.decision.At.Unix()) * time.Second
+		return shape.window - now%shape.window
+	}
+	return (a.decision.ResetAfter + time.Second - 1).Truncate(time.Second)
+}

@@ -1,0 +1,376 @@
+package ratelimitservice
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// clock is a time that stands still until it is moved.
+type clock struct{ nanos atomic.Int64 }
+
+func (c *clock) now() time.Time          { return time.Unix(0, c.nanos.Load()) }
+func (c *clock) advance(d time.Duration) { c.nanos.Add(int64(d)) }
+
+func newClock() *clock {
+	c := &clock{}
+	c.nanos.Store(time.Date(2026, 11, 23, 12, 0, 15, 5e8, time.UTC).UnixNano())
+	return c
+}
+
+// start makes a service that counts in this process.
+func start(t *testing.T, c *clock, text string, o ServiceOptions) *Service {
+	t.Helper()
+	o.Counters = NewCounters(CounterOptions{Now: c.now})
+	s := NewService(o)
+	use(t, s, text, Options{})
+	return s
+}
+
+func use(t *testing.T, s *Service, text string, o Options) {
+	t.Helper()
+	read, err := Read([]File{{"test.yaml", []byte(text)}}, o)
+	if err == nil {
+		err = s.Use(read)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// descriptor makes one of "key=value,key=value".
+func descriptorOf(text string) *common.RateLimitDescriptor {
+	d := &common.RateLimitDescriptor{}
+	for entry := range strings.SplitSeq(text, ",") {
+		key, value, _ := strings.Cut(entry, "=")
+		d.Entries = append(d.Entries, &common.RateLimitDescriptor_Entry{Key: key, Value: value})
+	}
+	return d
+}
+
+func request(domain string, descriptors ...string) *pb.RateLimitRequest {
+	r := &pb.RateLimitRequest{Domain: domain}
+	for _, d := range descriptors {
+		r.Descriptors = append(r.Descriptors, descriptorOf(d))
+	}
+	return r
+}
+
+// told is an answer in brief: the code, and of each descriptor its code, what remains of which limit
+// and the seconds until it is reset.
+func told(t *testing.T, s *Service, r *pb.RateLimitRequest) string {
+	t.Helper()
+	answer, err := s.ShouldRateLimit(t.Context(), r)
+	if err != nil {
+		return "error: " + err.Error()
+	}
+	text := answer.OverallCode.String()
+	for _, s := range answer.Statuses {
+		text += " | " + s.Code.String()
+		if l := s.CurrentLimit; l != nil {
+			text += fmt.Sprintf(" %d/%d %v %ds", s.LimitRemaining, l.RequestsPerUnit, l.Unit, s.DurationUntilReset.GetSeconds())
+			if l.Name != "" {
+				text += " " + l.Name
+			}
+		} else if s.LimitRemaining != 0 {
+			text += fmt.Sprintf(" %d", s.LimitRemaining)
+		}
+	}
+	return text
+}
+
+const messaging = `
+domain: messaging
+descriptors:
+  - key: message_type
+    value: marketing
+    descriptors:
+      - key: to_number
+        rate_limit: {unit: day, requests_per_unit: 2}
+  - key: to_number
+    rate_limit: {unit: Minute, requests_per_unit: 3, name: number}
+  - key: vip
+    rate_limit: {unit: hour, requests_per_unit: 5, replaces: [{name: number}]}
+  - key: internal
+    rate_limit: {unlimited: true}
+  - {key: open}
+  - key: shadow
+    shadow_mode: true
+    rate_limit: {unit: second, requests_per_unit: 1}
+  - key: none
+    rate_limit: {unit: month, requests_per_unit: 0}
+  - key: path
+    value: /api/*/action
+    rate_limit: {unit: year, requests_per_unit: 1}
+  - key: path
+    value: /files/*
+    share_threshold: true
+    rate_limit: {unit: week, requests_per_unit: 2}
+  - key: path
+    rate_limit: {unit: minute, requests_per_unit: 9}
+  - key: path
+    value: /files/one
+    rate_limit: {unit: minute, requests_per_unit: 8}
+`
+
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	s := start(t, newClock(), messaging, ServiceOptions{})
+	for _, step := range []struct {
+		request *pb.RateLimitRequest
+		want    string
+	}{
+		// A descriptor matches limits of its depth.
+		{request("messaging", "message_type=marketing,to_number=1", "to_number=1"), "OK | OK 1/2 DAY 43185s | OK 2/3 MINUTE 45s number"},
+		{request("messaging", "message_type=marketing,to_number=1", "to_number=1"), "OK | OK 0/2 DAY 43185s | OK 1/3 MINUTE 45s number"},
+		{request("messaging", "message_type=marketing,to_number=1", "to_number=1"), "OVER_LIMIT | OVER_LIMIT 0/2 DAY 43185s | OK 0/3 MINUTE 45s number"},
+		{request("messaging", "message_type=marketing,to_number=1", "to_number=1"), "OVER_LIMIT | OVER_LIMIT 0/2 DAY 43185s | OVER_LIMIT 0/3 MINUTE 45s number"},
+		{request("messaging", "to_number=2"), "OK | OK 2/3 MINUTE 45s number"},
+		{request("messaging", "message_type=marketing", "message_type=other,to_number=1", "to_number=1,more=x"), "OK | OK | OK | OK"},
+		// A limit that another one replaces is not counted.
+		{request("messaging", "to_number=2", "vip=2"), "OK | OK | OK 4/5 HOUR 3585s"},
+		{request("messaging", "to_number=2"), "OK | OK 1/3 MINUTE 45s number"},
+		{request("messaging", "internal=", "open=", "unknown="), "OK | OK 4294967295 | OK | OK"},
+		{request("nobody", "to_number=2"), "OK | OK"},
+		{request("messaging", "shadow=1"), "OK | OK 0/1 SECOND 1s"},
+		{request("messaging", "shadow=1"), "OK | OK 0/1 SECOND 1s"},
+		{request("messaging", "none=1"), "OVER_LIMIT | OVER_LIMIT 0/0 MONTH 820785s"},
+		// The value, then wildcards, then the key.
+		{request("messaging", "path=/api/1/action"), "OK | OK 0/1 YEAR "},
+		{request("messaging", "path=/api/1/action"), "OVER_LIMIT | OVER_LIMIT 0/1 YEAR "},
+		{request("messaging", "path=/api/2/action"), "OK | OK 0/1 YEAR "},
+		{request("messaging", "path=/api/2/other"), "OK | OK 8/9 MINUTE 45s"},
+		{request("messaging", "path=/files/two"), "OK | OK 1/2 WEEK "},
+		{request("messaging", "path=/files/three"), "OK | OK 0/2 WEEK "},
+		{request("messaging", "path=/files/one"), "OK | OK 7/8 MINUTE 45s"},
+		{&pb.RateLimitRequest{Domain: "messaging"}, "error: rate limit descriptor list must not be empty"},
+		{request("", "path=/"), "error: rate limit domain must not be empty"},
+	} {
+		if got := told(t, s, step.request); !strings.HasPrefix(got, step.want) {
+			t.Errorf("%v: got %s, want %s", step.request, got, step.want)
+		}
+	}
+}
+
+func TestNoConfiguration(t *testing.T) {
+	t.Parallel()
+	s := NewService(ServiceOptions{})
+	if got := told(t, s, request("d", "a=b")); got != "error: no rate limit configuration loaded" {
+		t.Error(got)
+	}
+}
+
+func TestHits(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	s := start(t, c, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 10, count_rejected: true}}]", ServiceOptions{})
+	ask := func(request, descriptor int) *pb.RateLimitRequest {
+		r := &pb.RateLimitRequest{Domain: "d", HitsAddend: uint32(request), Descriptors: []*common.RateLimitDescriptor{descriptorOf("k=v")}}
+		if descriptor >= 0 {
+			r.Descriptors[0].HitsAddend = wrapperspb.UInt64(uint64(descriptor))
+		}
+		return r
+	}
+	for i, step := range []struct {
+		ask  *pb.RateLimitRequest
+		want string
+	}{
+		{ask(0, -1), "OK | OK 9/10 MINUTE 45s"},
+		{ask(3, -1), "OK | OK 6/10 MINUTE 45s"},
+		{ask(3, 0), "OK | OK 6/10 MINUTE 45s"},
+		{ask(3, 2), "OK | OK 4/10 MINUTE 45s"},
+		// What has no room is counted, too, as the limit says.
+		{ask(5, -1), "OVER_LIMIT | OVER_LIMIT 0/10 MINUTE 45s"},
+		{ask(1, -1), "OVER_LIMIT | OVER_LIMIT 0/10 MINUTE 45s"},
+		{ask(1, 0), "OVER_LIMIT | OVER_LIMIT 0/10 MINUTE 45s"},
+	} {
+		if got := told(t, s, step.ask); got != step.want {
+			t.Errorf("step %d: got %s, want %s", i, got, step.want)
+		}
+	}
+	c.advance(45 * time.Second)
+	if got := told(t, s, ask(1, -1)); got != "OK | OK 9/10 MINUTE 60s" {
+		t.Errorf("in the next window: %s", got)
+	}
+}
+
+func TestLimitOfADescriptor(t *testing.T) {
+	t.Parallel()
+	s := start(t, newClock(), messaging, ServiceOptions{})
+	ask := func(limit uint32, unit typev3.RateLimitUnit) *pb.RateLimitRequest {
+		r := request("messaging", "to_number=1")
+		r.Descriptors[0].Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: limit, Unit: unit}
+		return r
+	}
+	for i, step := range []struct {
+		ask  *pb.RateLimitRequest
+		want string
+	}{
+		{request("messaging", "to_number=1"), "OK | OK 2/3 MINUTE 45s number"},
+		{ask(5, typev3.RateLimitUnit_MINUTE), "OK | OK 3/5 MINUTE 45s"},
+		{ask(5, typev3.RateLimitUnit_HOUR), "OK | OK 4/5 HOUR 3585s"},
+		{request("messaging", "to_number=1"), "OK | OK 0/3 MINUTE 45s number"},
+		{ask(1, typev3.RateLimitUnit_UNKNOWN), "error: rpc error: code = InvalidArgument desc = a descriptor's limit has the unit UNKNOWN"},
+	} {
+		if got := told(t, s, step.ask); got != step.want {
+			t.Errorf("step %d: got %s, want %s", i, got, step.want)
+		}
+	}
+	if other := ask(5, typev3.RateLimitUnit_MINUTE); true {
+		other.Domain = "nobody"
+		if got := told(t, s, other); got != "OK | OK" {
+			t.Errorf("a domain that is not known: %s", got)
+		}
+	}
+}
+
+func TestModes(t *testing.T) {
+	t.Parallel()
+	const text = `
+domain: d
+descriptors:
+  - {key: a, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 1}}
+  - {key: b, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 2}}
+  - {key: c, rate_limit: {unit: minute, requests_per_unit: 1}}
+`
+	codes := func(o ServiceOptions, descriptors ...string) (codes string) {
+		s := start(t, newClock(), text, o)
+		for range 3 {
+			answer, err := s.ShouldRateLimit(t.Context(), request("d", descriptors...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			codes += fmt.Sprint(answer.OverallCode, " ")
+		}
+		return codes
+	}
+	for _, test := range []struct {
+		options     ServiceOptions
+		descriptors []string
+		want        string
+	}{
+		{ServiceOptions{}, []string{"a=1", "b=1"}, "OK OK OVER_LIMIT "},
+		{ServiceOptions{}, []string{"a=1", "c=1"}, "OK OVER_LIMIT OVER_LIMIT "},
+		{ServiceOptions{Quota: true}, []string{"b=1", "c=1"}, "OK OK OVER_LIMIT "},
+		{ServiceOptions{Shadow: true}, []string{"a=1", "c=1"}, "OK OK OK "},
+	} {
+		if got := codes(test.options, test.descriptors...); got != test.want {
+			t.Errorf("%v of %+v: got %s, want %s", test.descriptors, test.options, got, test.want)
+		}
+	}
+}
+
+func TestHeadersAndMetadata(t *testing.T) {
+	t.Parallel()
+	const text = `
+domain: d
+descriptors:
+  - {key: a, metadata: {plan: {name: gold, of: [1, x]}, a: 1}, rate_limit: {unit: minute, requests_per_unit: 1}}
+  - {key: b, metadata: {plan: {name: free, since: 2020}}, rate_limit: {unit: hour, requests_per_unit: 3}}
+`
+	s := start(t, newClock(), text, ServiceOptions{Headers: &Headers{"Limit", "Remaining", "Reset"}, Metadata: true})
+	for i, want := range []string{
+		`headers Limit 1 Remaining 0 Reset 45 {"descriptors":[{"entries":["a=1"]}, {"entries":["b=1"]}], "domain":"d", "metadata":{"a":1, "plan":{"name":"gold", "of":[1, "x"], "since":2020}}}`,
+		`headers Limit 1 Remaining 0 Reset 45 {"descriptors":[{"entries":["a=1"]}, {"entries":["b=1"]}], "domain":"d", "metadata":{"plan":{"name":"free", "since":2020}}}`,
+	} {
+		answer, err := s.ShouldRateLimit(t.Context(), request("d", "a=1", "b=1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := "headers"
+		for _, h := range answer.ResponseHeadersToAdd {
+			got += " " + h.Key + " " + h.Value
+		}
+		metadata, err := protojson.MarshalOptions{}.Marshal(answer.DynamicMetadata)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got += " " + string(metadata)
+		// protojson has its spaces at random.
+		if strings.ReplaceAll(got, " ", "") != strings.ReplaceAll(want, " ", "") {
+			t.Errorf("answer %d:\ngot  %s\nwant %s", i, got, want)
+		}
+	}
+}
+
+// TestOtherConfigurations wants counters to stay as they are when another configuration comes, and
+// changed limits to apply at once.
+func TestOtherConfigurations(t *testing.T) {
+	t.Parallel()
+	s := start(t, newClock(), "domain: d\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 2}}]", ServiceOptions{})
+	for _, step := range []struct{ limit, want string }{
+		{"{unit: minute, requests_per_unit: 2}", "OK | OK 1/2 MINUTE 45s"},
+		{"{unit: minute, requests_per_unit: 5}", "OK | OK 3/5 MINUTE 45s"},
+		{"{unit: hour, requests_per_unit: 5}", "OK | OK 4/5 HOUR 3585s"},
+		{"{unit: minute, requests_per_unit: 2}", "OVER_LIMIT | OVER_LIMIT 0/2 MINUTE 45s"},
+	} {
+		use(t, s, "domain: d\ndescriptors: [{key: k, rate_limit: "+step.limit+"}]", Options{})
+		if got := told(t, s, request("d", "k=v")); got != step.want {
+			t.Errorf("%s: got %s, want %s", step.limit, got, step.want)
+		}
+	}
+}
+
+func TestAlgorithms(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	s := start(t, c, `
+domain: d
+descriptors:
+  - {key: bucket, rate_limit: {unit: minute, requests_per_unit: 6, algorithm: token_bucket, burst: 2}}
+  - {key: first, rate_limit: {window: 90s, requests_per_unit: 2, start: first_hit}}
+  - {key: sliding, rate_limit: {unit: minute, requests_per_unit: 2, algorithm: sliding_window, precision: 10s}}
+  - {key: log, rate_limit: {unit: minute, requests_per_unit: 2, algorithm: sliding_log}}
+  - {key: month, rate_limit: {window: month, zone: Europe/Berlin, requests_per_unit: 2}}
+`, ServiceOptions{})
+	all := request("d", "bucket=1", "first=1", "sliding=1", "log=1", "month=1")
+	for i, step := range []struct {
+		after time.Duration
+		want  string
+	}{
+		{0, "OK | OK 1/6 MINUTE 10s | OK 1/2 UNKNOWN 90s | OK 1/2 MINUTE 55s | OK 1/2 MINUTE 60s | OK 1/2 UNKNOWN 644385s"},
+		{5 * time.Second, "OK | OK 0/6 MINUTE 15s | OK 0/2 UNKNOWN 85s | OK 0/2 MINUTE 60s | OK 0/2 MINUTE 60s | OK 0/2 UNKNOWN 644380s"},
+	} {
+		c.advance(step.after)
+		if got := told(t, s, all); got != step.want {
+			t.Errorf("step %d:\ngot  %s\nwant %s", i, got, step.want)
+		}
+	}
+}
+
+func TestAllOrNone(t *testing.T) {
+	t.Parallel()
+	s := start(t, newClock(), `
+domain: d
+charge: all_or_none
+descriptors:
+  - {key: a, rate_limit: {unit: minute, requests_per_unit: 4}}
+  - {key: b, rate_limit: {unit: minute, requests_per_unit: 1}}
+  - {key: s, shadow_mode: true, rate_limit: {unit: minute, requests_per_unit: 1}}
+`, ServiceOptions{})
+	for i, step := range []struct {
+		request *pb.RateLimitRequest
+		want    string
+	}{
+		{request("d", "a=1", "b=1", "s=1"), "OK | OK 3/4 MINUTE 45s | OK 0/1 MINUTE 45s | OK 0/1 MINUTE 45s"},
+		{request("d", "a=1", "b=1", "s=2"), "OVER_LIMIT | OK 3/4 MINUTE 45s | OVER_LIMIT 0/1 MINUTE 45s | OK 1/1 MINUTE 45s"},
+		{request("d", "a=1", "s=1"), "OK | OK 2/4 MINUTE 45s | OK 0/1 MINUTE 45s"},
+		// Two keys of a rule, and twice the same one.
+		{request("d", "a=1", "a=2", "a=1"), "OK | OK 0/4 MINUTE 45s | OK 3/4 MINUTE 45s | OK 0/4 MINUTE 45s"},
+		{request("d", "a=1", "a=2"), "OVER_LIMIT | OVER_LIMIT 0/4 MINUTE 45s | OK 3/4 MINUTE 45s"},
+		{request("d", "b=2", "b=2"), "OVER_LIMIT | OVER_LIMIT 0/1 MINUTE 45s | OVER_LIMIT 0/1 MINUTE 45s"},
+		{request("d", "x=2"), "OK | OK"},
+	} {
+		if got := told(t, s, step.request); got != step.want {
+			t.Errorf("step %d: got %s, want %s", i, got, step.want)
+		}
+	}
+}

@@ -1,0 +1,203 @@
+package ratelimitservice
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// maxNodes bounds the parts of a file, each as often as aliases repeat it.
+const maxNodes = 1 << 17
+
+// reader reads the documents of a file, and keeps what is wrong with them.
+type reader struct {
+	file string
+	errs []error
+	// ignored are fields that the rate limit service passes over where they stand.
+	ignored []string
+	nodes   int
+}
+
+// place is where a value stands in a file.
+type place struct {
+	node *yaml.Node
+	path string
+}
+
+// resolved is the place of what an alias stands for.
+func (p place) resolved() place {
+	for p.node.Kind == yaml.AliasNode && p.node.Alias != nil {
+		p.node = p.node.Alias
+	}
+	return p
+}
+
+func (p place) field(name string, value *yaml.Node) place {
+	if p.path != "" {
+		name = p.path + "." + name
+	}
+	return place{value, name}
+}
+
+func (p place) element(i int) place {
+	return place{p.node.Content[i], p.path + "[" + strconv.Itoa(i) + "]"}
+}
+
+// at says where a place is.
+func (r *reader) at(p place) string {
+	where := fmt.Sprintf("%s:%d: ", r.file, p.node.Line)
+	if p.path != "" {
+		where += p.path + ": "
+	}
+	return where
+}
+
+func (r *reader) fail(p place, format string, args ...any) {
+	r.errs = append(r.errs, fmt.Errorf("%s%w", r.at(p), fmt.Errorf(format, args...)))
+}
+
+// documents calls read for each document of a text that has something in it.
+func (r *reader) documents(text []byte, read func(place)) {
+	loader, err := yaml.NewLoader(bytes.NewReader(text))
+	empty := true
+	for err == nil {
+		var document yaml.Node
+		if err = loader.Load(&document); err == nil && len(document.Content) == 1 && !isNull(document.Content[0]) {
+			read(place{node: document.Content[0]})
+			empty = false
+		}
+	}
+	switch {
+	case !errors.Is(err, io.EOF):
+		r.errs = append(r.errs, fmt.Errorf("%s: %w", r.file, err))
+	case empty:
+		// It may be written right now, and is to take no limit away.
+		r.errs = append(r.errs, fmt.Errorf("%s: want a domain and its descriptors, got nothing", r.file))
+	}
+}
+
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
+
+// enter counts a value, and reports whether it may be read.
+func (r *reader) enter(p place) bool {
+	if r.nodes++; r.nodes == maxNodes {
+		r.fail(p, "want at most %d values in a file, each as often as aliases repeat it", maxNodes)
+	}
+	return r.nodes < maxNodes
+}
+
+// fields has a mapping's fields read by the functions of their names.
+func (r *reader) fields(p place, readers map[string]func(place)) {
+	if p = p.resolved(); isNull(p.node) || !r.enter(p) {
+		return
+	}
+	if p.node.Kind != yaml.MappingNode {
+		r.fail(p, "want fields and their values")
+		return
+	}
+	given := map[string]bool{}
+	for _, f := range r.merged(p, nil) {
+		name := f.path
+		f = p.field(name, f.node)
+		read := readers[name]
+		switch {
+		case given[name]:
+			r.fail(f, "want it once")
+		case read != nil:
+			read(f)
+		case slices.Contains(itsFields, name):
+			r.ignored = append(r.ignored, r.at(f)+"nobody reads the field here")
+		default:
+			r.fail(f, "want a field of the rate limit service's or of Weir's%s", suggestion(name, readers))
+		}
+		given[name] = true
+	}
+}
+
+// merged are the fields of a mapping, with their names for paths, and those of its merge keys that
+// it has not itself.
+func (r *reader) merged(p place, into []place) []place {
+	var bases []place
+	own := len(into)
+	for i := 0; i+1 < len(p.node.Content); i += 2 {
+		name, value := place{node: p.node.Content[i], path: p.path}.resolved(), p.node.Content[i+1]
+		switch {
+		case name.node.Kind != yaml.ScalarNode:
+			r.fail(name, "want the name of a field")
+		case name.node.ShortTag() == "!!merge":
+			bases = append(bases, place{value, p.path}.resolved())
+		default:
+			into = append(into, place{value, name.node.Value})
+		}
+	}
+	for i := 0; i < len(bases); i++ {
+		switch base := bases[i]; {
+		case !r.enter(base):
+			return into
+		case base.node.Kind == yaml.SequenceNode:
+			for j := range base.node.Content {
+				bases = append(bases, base.element(j).resolved())
+			}
+		case base.node.Kind == yaml.MappingNode:
+			for _, f := range r.merged(base, nil) {
+				if !slices.ContainsFunc(into[own:], func(o place) bool { return o.path == f.path }) {
+					into = append(into, f)
+				}
+			}
+		default:
+			r.fail(base, "want a mapping to merge")
+		}
+	}
+	return into
+}
+
+// elements has each element of a list read.
+func (r *reader) elements(p place, read func(i int, p place)) {
+	switch p = p.resolved(); {
+	case isNull(p.node) || !r.enter(p):
+	case p.node.Kind != yaml.SequenceNode:
+		r.fail(p, "want a list")
+	default:
+		for i := range p.node.Content {
+			read(i, p.element(i))
+		}
+	}
+}
+
+// text reads a scalar as it is written.
+func (r *reader) text(into *string) func(place) {
+	return func(p place) {
+		switch p = p.resolved(); {
+		case isNull(p.node):
+		case p.node.Kind != yaml.ScalarNode:
+			r.fail(p, "want a text")
+		default:
+			*into = p.node.Value
+		}
+	}
+}
+
+// truth reads true or false, or what YAML 1.1 has for them.
+func (r *reader) truth(into *bool) func(place) {
+	return func(p place) {
+		if p = p.resolved(); !isNull(p.node) && p.node.Decode(into) != nil {
+			r.fail(p, "want true or false")
+		}
+	}
+}
+
+// whole reads a whole number of at most so much.
+func (r *reader) whole(into *uint64, most uint64) func(place) {
+	return func(p place) {
+		var n uint64
+		if p = p.resolved(); !isNull(p.node) && (p.node.Decode(&n) != nil || n > most) {
+			r.fail(p, "want a whole number from 0 to %d", most)
+		}
+		*into = n
+	}
+}
