@@ -7,7 +7,7 @@ golangci_lint := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.6.2
 packages := ./... ./bench/...
 
 # What has goroutines is tested with the race detector; it makes the rest five times as slow, and finds nothing there.
-raced := ./cmd/... ./internal/backend ./internal/calendar ./internal/host ./internal/live ./internal/server ./internal/share ./internal/simulate/... \
+raced := ./cmd/... ./internal/backend ./internal/calendar ./internal/host ./internal/live ./internal/ratelimitservice ./internal/server ./internal/share ./internal/simulate/... \
 	./internal/store/... ./internal/trust/... ./internal/ui ./internal/warn ./playground ./ratelimit/... ./sharedata
 
 plugin_sources := go.mod go.sum main.go \
@@ -95,9 +95,12 @@ test: build ## all tests, on real Envoys and stores; installs what they need and
 test-nightly: export WEIR_NIGHTLY = 1
 test-nightly: native test ## the same tests at full length
 
-test-fast: build ## what a change shows in two minutes: no Envoy, no race detector, of the stores in e2e only the memory
+# What needs Envoy, a browser or a build of its own, and benchmarks.
+slow := ./bench/... ./envoy ./monitoring ./native/... ./playground/browser ./scripts/mutants
+
+test-fast: build ## what a change shows in two minutes: no Envoy, no browser, no race detector, of the stores in e2e only the memory
 	./scripts/test-dependencies
-	go test -short $(packages)
+	go test -short $$(go list ./... | grep -vxF "$$(go list $(slow))")
 
 check: ## formats, vets, lints, and verifies the modules
 	test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
