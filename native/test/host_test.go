@@ -168,9 +168,14 @@ func TestTraps(t *testing.T) {
 		wantStatus(t, closed, "", 503)
 		wantStatus(t, open, trap[:1], 200)
 		wantStatus(t, open, "answer", 200)
-		if log := e.Log()[before:]; strings.Count(log, "has failed: "+said) != 2 {
-			t.Errorf("%s: want two lines of %q, got\n%s", trap, said, log)
+		// A request may be answered before Envoy has written what its log has.
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		if err := e.Wait(ctx, func() (bool, error) {
+			return strings.Count(e.Log()[before:], "has failed: "+said) == 2, nil
+		}); err != nil {
+			t.Errorf("%s: want two lines of %q: %v, got\n%s", trap, said, err, e.Log()[before:])
 		}
+		cancel()
 		wantStatus(t, address(t, e, "healthy"), "answer", 418)
 	}
 }

@@ -104,11 +104,34 @@ func (s *Store) master(ctx context.Context, key string) (addr string, err error)
 	if !ok {
 		return "", nil
 	}
-	client, err := cluster.MasterForKey(ctx, key)
+	client, err := masterForKey(ctx, cluster, key)
 	if err != nil {
 		return "", err
 	}
 	return client.Options().Addr, nil
+}
+
+// mapTries is how often a cluster is asked which master has what, at most.
+const mapTries = 8
+
+// masterForKey is MasterForKey of a cluster that may not know its masters yet. The one that it asks then,
+// by chance, may be the one that does not answer, so each has a part of the time.
+func masterForKey(ctx context.Context, cluster *goredis.ClusterClient, key string) (client *goredis.Client, err error) {
+	until, bounded := ctx.Deadline()
+	if !bounded {
+		return cluster.MasterForKey(ctx, key)
+	}
+	each := time.Until(until) / mapTries
+	for range mapTries {
+		part, cancel := context.WithTimeout(ctx, each)
+		client, err = cluster.MasterForKey(part, key)
+		late := part.Err() != nil
+		cancel()
+		if err == nil || !late || ctx.Err() != nil {
+			break
+		}
+	}
+	return client, err
 }
 
 // leftAlone is why nothing is sent to a master now; nil if it takes hits.
