@@ -16,7 +16,7 @@ import (
 	"weir/internal/wire"
 )
 
-// customs holds the callouts that carry hits or wishes up until the test says what becomes of each.
+// customs holds the callouts that carry hits or asks up until the test says what becomes of each.
 // Those of nothing pass: a worker greets the backend at its first tick, whenever that is.
 type customs struct {
 	mu      sync.Mutex

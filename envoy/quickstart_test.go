@@ -63,23 +63,7 @@ func runQuickstart(t *testing.T, on envoytest.Binary, text, module, file string)
 		backend:  &backend{own: startServeIn(t, nil), hosts: map[string]bool{}},
 		upstream: surround(t).upstream,
 	}
-	text = substitute(t, text, map[string]string{
-		"port_value: 10000":           "port_value: 0",
-		module:                        file,
-		`{"cluster": "weir_backend"}`: `{"cluster": "weir_backend", "timeout": "` + patience + `"}`,
-		"127.0.0.1, port_value: 3000": endpoint(t, around.upstream),
-		"127.0.0.1, port_value: 9180": endpoint(t, around.backend.own),
-	})
-	bootstrap := envoytest.Object{}
-	if err := yaml.UnmarshalStrict([]byte(text), &bootstrap); err != nil {
-		t.Fatal(err)
-	}
-	// The test asks it for the port that the listener got.
-	bootstrap["admin"] = envoytest.Object{"address": envoytest.Address("127.0.0.1", 0)}
-	encoded, err := json.Marshal(bootstrap)
-	if err != nil {
-		t.Fatal(err)
-	}
+	encoded := onFreePorts(t, text, module, file, around)
 	var clients []client
 	for range 2 {
 		p := around.run(t, on, encoded)
@@ -98,4 +82,28 @@ func runQuickstart(t *testing.T, on envoytest.Binary, text, module, file string)
 			t.Errorf("request %d of 12: got %d %s, want %d", i+1, a.status, a.header, want)
 		}
 	}
+}
+
+// onFreePorts is a bootstrap of this folder with another file for its module, on ports that are free, with
+// a backend and an upstream of the test's own.
+func onFreePorts(t *testing.T, text, module, file string, around surroundings) []byte {
+	t.Helper()
+	text = substitute(t, text, map[string]string{
+		"port_value: 10000":           "port_value: 0",
+		module:                        file,
+		`{"cluster": "weir_backend"}`: `{"cluster": "weir_backend", "timeout": "` + patience + `"}`,
+		"127.0.0.1, port_value: 3000": endpoint(t, around.upstream),
+		"127.0.0.1, port_value: 9180": endpoint(t, around.backend.own),
+	})
+	bootstrap := envoytest.Object{}
+	if err := yaml.UnmarshalStrict([]byte(text), &bootstrap); err != nil {
+		t.Fatal(err)
+	}
+	// The test asks it for the port that the listener got.
+	bootstrap["admin"] = envoytest.Object{"address": envoytest.Address("127.0.0.1", 0)}
+	encoded, err := json.Marshal(bootstrap)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return encoded
 }

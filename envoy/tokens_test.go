@@ -18,8 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"sigs.k8s.io/yaml"
-
 	"weir/internal/check"
 	"weir/internal/envoytest"
 )
@@ -56,23 +54,7 @@ func TestTokensRun(t *testing.T) {
 	model := startRun(t).upstream
 	onEnvoy(t, func(t *testing.T, on envoytest.Binary) {
 		around := surroundings{backend: &backend{own: startServeIn(t, nil), hosts: map[string]bool{}}, upstream: model}
-		text := substitute(t, read(t, "tokens.yaml"), map[string]string{
-			"port_value: 10000":           "port_value: 0",
-			"dist/weir.wasm":              pluginFile(t),
-			`{"cluster": "weir_backend"}`: `{"cluster": "weir_backend", "timeout": "` + patience + `"}`,
-			"127.0.0.1, port_value: 3000": endpoint(t, around.upstream),
-			"127.0.0.1, port_value: 9180": endpoint(t, around.backend.own),
-		})
-		bootstrap := envoytest.Object{}
-		if err := yaml.UnmarshalStrict([]byte(text), &bootstrap); err != nil {
-			t.Fatal(err)
-		}
-		// The test asks it for the port that the listener got.
-		bootstrap["admin"] = envoytest.Object{"address": envoytest.Address("127.0.0.1", 0)}
-		encoded, err := json.Marshal(bootstrap)
-		if err != nil {
-			t.Fatal(err)
-		}
+		encoded := onFreePorts(t, read(t, "tokens.yaml"), "dist/weir.wasm", pluginFile(t), around)
 		var gateways []string
 		for range 2 {
 			gateways = slices.AppendSeq(gateways, maps.Values(around.run(t, on, encoded).listeners))

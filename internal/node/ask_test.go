@@ -409,7 +409,7 @@ func TestManyRequestsGoOnALittleAtATime(t *testing.T) {
 }
 
 // A backend that answers in a fifth of the timeout answers in time, though many requests for as
-// many keys wait: callouts take many wishes along, even if a tick has time for a few.
+// many keys wait: callouts take many asks along, even if a tick has time for a few.
 func TestManyWishesShareCallouts(t *testing.T) {
 	const requests = 4000
 	w := newWorld(t, 1, 1, second, Options{}, users(sliding(3)))

@@ -24,9 +24,9 @@ func TestEagerWishesAreBounded(t *testing.T) {
 		n.asks.prefetch(&d, n.Now())
 	}
 	if len(n.asks.unsent) != maxUnsent {
-		t.Errorf("%d wishes, want %d", len(n.asks.unsent), maxUnsent)
+		t.Errorf("%d asks, want %d", len(n.asks.unsent), maxUnsent)
 	}
-	checkWished(t, n.Node)
+	checkAsked(t, n.Node)
 	// Those that are removed are found no more, and hide no others.
 	for i, wish := range n.asks.unsent {
 		if i%3 == 0 {
@@ -45,8 +45,8 @@ func (n *Node) findWish(t *ask) *ask {
 	return n.asks.leases.find(&Demand{Saved: t.parts[0]}, t.ahead)
 }
 
-// checkWished sees whether just the wishes of a node are found by their keys.
-func checkWished(t *testing.T, n *Node) {
+// checkAsked sees whether just the asks of a node are found by their keys.
+func checkAsked(t *testing.T, n *Node) {
 	t.Helper()
 	listed := 0
 	for _, wish := range n.asks.leases {
@@ -60,7 +60,7 @@ func checkWished(t *testing.T, n *Node) {
 		}
 	}
 	if listed != len(n.asks.unsent) {
-		t.Errorf("%d wishes can be found, want %d", listed, len(n.asks.unsent))
+		t.Errorf("%d asks can be found, want %d", listed, len(n.asks.unsent))
 	}
 }
 
@@ -91,7 +91,7 @@ func TestSpareTakesAreSmall(t *testing.T) {
 			t.Fatalf("an ask keeps room for %d keys or requests", room)
 		}
 	}
-	checkWished(t, n.Node)
+	checkAsked(t, n.Node)
 }
 
 // What requests that have gone asked for is not asked for, and not kept without end, though all
@@ -109,8 +109,8 @@ func TestWishesOfRequestsThatHaveGone(t *testing.T) {
 			}
 			n.paused(user).Leave()
 			n.Tick()
-			if wishes := len(n.asks.unsent); wishes > leastUnsent {
-				t.Fatalf("rate %d: %d wishes that nobody waits for", rate, wishes)
+			if unsent := len(n.asks.unsent); unsent > leastUnsent {
+				t.Fatalf("rate %d: %d asks that nobody waits for", rate, unsent)
 			}
 		}
 		n.paused("ann")

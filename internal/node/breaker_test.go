@@ -112,7 +112,7 @@ func TestWishesOfAnOutage(t *testing.T) {
 			t.Errorf("%d requests wait while the breaker is open", n)
 		}
 		if n := f.Backlog().Unsent; n != 0 {
-			t.Errorf("%d wishes are left", n)
+			t.Errorf("%d asks are left", n)
 		}
 		f.tick()
 		if f.tickMillis != usual {

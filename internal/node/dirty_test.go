@@ -337,7 +337,7 @@ func TestWishesAreSentALittleAtATime(t *testing.T) {
 		f.paused(strconv.Itoa(i))
 	}
 	if n := f.Backlog().Unsent; n < 900 {
-		t.Fatalf("%d wishes wait to be sent, and nothing is tested", n)
+		t.Fatalf("%d asks wait to be sent, and nothing is tested", n)
 	}
 	busy(w)
 	timed := func(what string, call func()) {
