@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -125,6 +126,12 @@ func (r *runner) run(ctx context.Context) error {
 		})
 	}
 
+	// A place that is taken is told before the plugin is compiled, which takes seconds.
+	at, err := r.listen()
+	if err != nil {
+		return err
+	}
+	defer at.close()
 	upstream, err := r.upstream(start)
 	if err != nil {
 		return err
@@ -158,14 +165,11 @@ func (r *runner) run(ctx context.Context) error {
 			return (&service{listener: l, store: opened, trusted: t, log: r.log}).serve(ctx)
 		})
 	}
-	nodes, err := r.nodes(ctx, upstream, clusters, start)
+	nodes, err := r.nodes(ctx, at.nodes, upstream, clusters, start)
 	if err != nil {
 		return errors.Join(err, context.Cause(ctx))
 	}
-	page, err := r.page(nodes, counters, start)
-	if err != nil {
-		return err
-	}
+	page := r.page(at.page, nodes, counters, start)
 	for i, address := range nodes {
 		fmt.Fprintf(r.env.stdout, "node %-8d http://%s (%d workers)\n", i, address, r.flags.workers)
 	}
@@ -191,37 +195,78 @@ func (r *runner) run(ctx context.Context) error {
 // usualUI is where one looks for the playground.
 const usualUI = "127.0.0.1:9181"
 
+// places are where weir run is to be found.
+type places struct {
+	nodes []net.Listener
+	page  net.Listener // nil if none is wanted, or there is none
+}
+
+// close closes what nobody has come to serve; to close others again does nothing.
+func (p *places) close() {
+	for _, l := range append(p.nodes, p.page) {
+		if l != nil {
+			l.Close()
+		}
+	}
+}
+
+// listen takes the places that the flags name.
+func (r *runner) listen() (_ *places, err error) {
+	hostName, portText, err := net.SplitHostPort(r.flags.listen)
+	if err != nil {
+		return nil, fmt.Errorf("%w: --listen: %w", errUsage, err)
+	}
+	port, err := strconv.Atoi(portText)
+	if err != nil || port < 0 || port > 65535 {
+		return nil, fmt.Errorf("%w: --listen: want a port number, got %.20q", errUsage, portText)
+	}
+	p := new(places)
+	defer func() {
+		if err != nil {
+			p.close()
+		}
+	}()
+	for i := range r.flags.nodes {
+		at := 0 // any free port
+		if port != 0 {
+			at = port + i
+		}
+		l, err := listenOn("--listen", net.JoinHostPort(hostName, strconv.Itoa(at)))
+		if err != nil {
+			return nil, fmt.Errorf("node %d: %w", i, err)
+		}
+		p.nodes = append(p.nodes, l)
+	}
+	if r.flags.ui == "none" || !playground.Built() {
+		return p, nil
+	}
+	if p.page, err = listenOn("--ui", cmp.Or(r.flags.ui, usualUI)); err != nil && r.flags.ui == "" {
+		p.page, err = listenOn("--ui", "127.0.0.1:0")
+	}
+	return p, err
+}
+
 // page serves the page on which one sees the algorithms and, on a loopback address, the nodes. It
 // returns the page's URL, or what to do to have one; nothing if none is wanted.
-func (r *runner) page(nodes []string, counters store.Store, start func(func(context.Context) error)) (page string, err error) {
-	address := r.flags.ui
+func (r *runner) page(l net.Listener, nodes []string, counters store.Store, start func(func(context.Context) error)) (page string) {
 	switch {
-	case address == "none":
-		return "", nil
-	case !playground.Built():
-		return "is not in this command: make build puts it there", nil
-	case address == "":
-		address = usualUI
-	}
-	l, err := listenOn("--ui", address)
-	if err != nil && r.flags.ui == "" {
-		l, err = listenOn("--ui", "127.0.0.1:0")
-	}
-	if err != nil {
-		return "", err
+	case r.flags.ui == "none":
+		return ""
+	case l == nil:
+		return "is not in this command: make build puts it there"
 	}
 	page = "http://" + l.Addr().String() + "/"
 	if !isLoopback(l.Addr()) {
 		// Whoever reaches the live view may do things to what runs here.
 		start(func(ctx context.Context) error { return server.Serve(ctx, l, playground.Handler()) })
-		return page + " (without the live view, which needs a loopback address)", nil
+		return page + " (without the live view, which needs a loopback address)"
 	}
 	view := ui.New(ui.Options{
 		Config: r.config, Processes: r.processes, VMID: vmID, Nodes: nodes, Lines: &r.lines, Store: counters, Page: playground.Handler(),
 	})
 	start(view.Run)
 	start(func(ctx context.Context) error { return server.Serve(ctx, l, view.Handler(l.Addr().String())) })
-	return page, nil
+	return page
 }
 
 // upstream is where nodes forward requests to.
@@ -243,29 +288,13 @@ func (r *runner) upstream(start func(func(context.Context) error)) (*url.URL, er
 
 // nodes starts the proxy nodes, and returns their addresses.
 func (r *runner) nodes(
-	ctx context.Context, upstream *url.URL, clusters map[string]string, start func(func(context.Context) error),
+	ctx context.Context, at []net.Listener, upstream *url.URL, clusters map[string]string, start func(func(context.Context) error),
 ) (addresses []string, err error) {
 	module, err := r.compile(ctx)
 	if err != nil {
 		return nil, err
 	}
-	hostName, portText, err := net.SplitHostPort(r.flags.listen)
-	if err != nil {
-		return nil, fmt.Errorf("%w: --listen: %w", errUsage, err)
-	}
-	port, err := strconv.Atoi(portText)
-	if err != nil || port < 0 || port > 65535 {
-		return nil, fmt.Errorf("%w: --listen: want a port number, got %.20q", errUsage, portText)
-	}
-	for i := range r.flags.nodes {
-		at := 0 // any free port
-		if port != 0 {
-			at = port + i
-		}
-		l, err := listenOn("--listen", net.JoinHostPort(hostName, strconv.Itoa(at)))
-		if err != nil {
-			return nil, fmt.Errorf("node %d: %w", i, err)
-		}
+	for i, l := range at {
 		process := host.NewProcess(host.ProcessConfig{NodeID: "node-" + strconv.Itoa(i), Clusters: clusters})
 		r.processes = append(r.processes, process)
 		proxy, err := host.NewProxy(ctx, host.ProxyConfig{
@@ -281,7 +310,7 @@ func (r *runner) nodes(
 			Logger:           r.log.With("node", i),
 		})
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("node %d: %w", i, err), l.Close())
+			return nil, fmt.Errorf("node %d: %w", i, err)
 		}
 		start(func(ctx context.Context) error { return serveProxy(ctx, proxy, l) })
 		addresses = append(addresses, l.Addr().String())

@@ -83,7 +83,7 @@ var plugin = sync.OnceValues(func() (*host.Module, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make build first: %w", err)
 	}
-	return host.Compile(context.Background(), wasm, host.Options{Interpreter: true})
+	return host.Compile(context.Background(), wasm, host.Options{CacheDir: "../../dist/cache"})
 })
 
 // decided is what the compiled plugin has done with a demand.
