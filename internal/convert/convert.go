@@ -74,7 +74,7 @@ func Convert(source string, files []File) (*Result, error) {
 		return result, nil
 	}
 	var err error
-	if result.Document, err = c.said.document(); err != nil {
+	if result.Document, err = plainJSON(c.said, "  "); err != nil {
 		return nil, err
 	}
 	if _, err := config.Parse(result.Document); err != nil {
@@ -261,13 +261,13 @@ type addresses struct {
 	ClientIP []string `json:"client_ip"`
 }
 
-// document is the configuration as JSON.
-func (c *configuration) document() ([]byte, error) {
+// plainJSON is a value as JSON that people read: < > and & are themselves.
+func plainJSON(v any, indent string) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	err := e.Encode(c)
+	e.SetIndent("", indent)
+	err := e.Encode(v)
 	return b.Bytes(), err
 }
 

@@ -1,7 +1,6 @@
 package convert
 
 import (
-	"encoding/json"
 	"regexp"
 	"slices"
 	"strings"
@@ -27,9 +26,9 @@ const (
 // MarshalJSON writes the condition as configurations have it.
 func (t text) MarshalJSON() ([]byte, error) {
 	if t.kind == present {
-		return json.Marshal(map[string]bool{present: t.value != "false"})
+		return plainJSON(map[string]bool{present: t.value != "false"}, "")
 	}
-	return json.Marshal(map[string]string{t.kind: t.value})
+	return plainJSON(map[string]string{t.kind: t.value}, "")
 }
 
 // expression is the condition as a regular expression of whole texts.
@@ -183,8 +182,19 @@ func (l *location) overlaps(o *location) bool {
 
 // beats reports whether a request that fits both may belong to l.
 func (l *location) beats(o *location) bool {
-	return slices.Compare(l.rank, o.rank) > 0 && l.overlaps(o)
+	wins := slices.Compare(l.rank, o.rank) > 0
+	if len(l.rank) > 0 && len(o.rank) > 0 && l.rank[0] == o.rank[0] {
+		switch {
+		case l.stops && o.isExpression():
+			wins = true
+		case o.stops && l.isExpression():
+			wins = false
+		}
+	}
+	return wins && l.overlaps(o)
 }
+
+func (l *location) isExpression() bool { return len(l.paths) == 1 && l.paths[0].kind == regex }
 
 // within reports whether it is known that what fits l fits o.
 func (l *location) within(o *location) bool {
