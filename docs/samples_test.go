@@ -198,6 +198,9 @@ func newShell(t *testing.T) *shell {
 		"envoy/quickstart.yaml": s.replace.Replace(read(t, "../envoy/quickstart.yaml")), "weir.json": shopConfiguration,
 		"new.json":   `{"rules": [{"name": "per-client", "key": ["client_ip"], "limits": [{"limit": 10, "window": "1m"}]}]}`,
 		"access.log": strings.Repeat(accessLog, 20), "access.log.1.gz": strings.Repeat(accessLog, 20), "tokens": "0123456789abcdef\n",
+		"nginx.conf":       fenced.FindStringSubmatch(read(t, "convert.md"))[2],
+		"limits.yaml":      "domain: shop\ndescriptors: [{key: remote_address, rate_limit: {unit: minute, requests_per_unit: 100}}]\n",
+		"envoy.yaml":       "virtual_hosts: [{name: shop, domains: ['*'], rate_limits: [{actions: [{remote_address: {}}]}]}]\n",
 		"limits/shop.yaml": "domain: shop\ndescriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 100}}]\n",
 	} {
 		name = filepath.Join(s.dir, name)

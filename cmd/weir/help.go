@@ -63,6 +63,7 @@ Environment:
 `},
 		{name: "ratelimit", summary: "run Envoy's rate limit service by the environment variables of envoyproxy/ratelimit", run: rateLimit, help: ratelimitHelp},
 		{name: "check", summary: "check configurations, and the documents of Envoy and Istio that have some", operands: "FILE…", run: checkFiles, help: checkHelp},
+		{name: "convert", summary: "make a configuration of those of nginx, Kong, APISIX and Envoy's rate limit service", operands: "--from SOURCE FILE…", run: convertFiles, help: convertHelp},
 		{name: "schema", summary: "print the JSON Schema of a configuration", run: printSchema, help: `
 Editors check and complete configurations by it.
 

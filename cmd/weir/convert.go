@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"slices"
+	"strings"
+
+	"weir/internal/convert"
+)
+
+// errLost says that a configuration says less than what it was made of, which has been printed.
+var errLost = errors.New("something was lost; --lossy takes it nevertheless")
+
+const convertHelp = `
+It prints Weir's configuration. What that can't say is printed as FILE:LINE:COLUMN: PROBLEM to standard
+error. Of nginx the files are those of a configuration, or what nginx -T prints, and Ingresses with the
+annotations of ingress-nginx; of ratelimit its YAML and Envoy's routes with rate_limits; of kong a
+declarative configuration; of apisix an apisix.yaml, or what its Admin API answers. - is standard input.
+
+  weir convert --from nginx nginx.conf >weir.json
+  nginx -T | weir convert --from nginx -
+  weir convert --from ratelimit limits.yaml envoy.yaml
+  weir convert --from kong --lossy kong.yaml
+  kubectl get ingresses -A -o yaml | weir convert --from nginx -
+
+Exit codes: 0; 1 if something was lost and --lossy was not given, or a file can't be read, or limits
+nothing; 2 if the command line is wrong.
+`
+
+// convertFiles is weir convert.
+func convertFiles(_ context.Context, args []string, env environment) error {
+	flags := flag.NewFlagSet("convert", flag.ContinueOnError)
+	from := flags.String("from", "", "what the files are of, its `SOURCE`: "+strings.Join(convert.Sources(), ", ")+"; required")
+	lossy := flags.Bool("lossy", false, "exit with 0 though something was lost")
+	names, err := parseMixed(flags, args, env, "FILE…")
+	switch {
+	case err != nil:
+		return err
+	case !slices.Contains(convert.Sources(), *from):
+		return fmt.Errorf("%w: --from: want one of %s, got %.40q", errUsage, strings.Join(convert.Sources(), ", "), *from)
+	case len(names) == 0:
+		return fmt.Errorf("%w: want the names of files, or - for standard input", errUsage)
+	}
+	var files []convert.File
+	for _, name := range names {
+		text, err := readFile(name, env)
+		if err != nil {
+			return err
+		}
+		files = append(files, convert.File{Name: name, Text: text})
+	}
+	result, err := convert.Convert(*from, files)
+	if err != nil {
+		return err
+	}
+	for _, l := range result.Lost {
+		fmt.Fprintln(env.stderr, l)
+	}
+	if result.Document == nil {
+		return errors.New("the files have no limits that Weir could keep")
+	}
+	if _, err := env.stdout.Write(result.Document); err != nil {
+		return err
+	}
+	if len(result.Lost) > 0 && !*lossy {
+		return errLost
+	}
+	return nil
+}

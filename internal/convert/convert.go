@@ -1,0 +1,322 @@
+// Package convert makes Weir's configurations of those of other limiters. [Convert] reads files of one
+// source, and tells where they say what Weir can't.
+package convert
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"weir/config"
+)
+
+// File is one to convert.
+type File struct {
+	Name string
+	Text []byte
+}
+
+// Loss is a place of a file that the configuration does not say all of.
+type Loss struct {
+	File         string
+	Line, Column int
+	Problem      string
+}
+
+// String is the loss as FILE:LINE:COLUMN: PROBLEM.
+func (l Loss) String() string {
+	return fmt.Sprintf("%s:%d:%d: %s", l.File, l.Line, l.Column, l.Problem)
+}
+
+// Result is what files were converted to.
+type Result struct {
+	// Document is the configuration, as JSON.
+	Document []byte
+	// Lost are in the order of the files.
+	Lost []Loss
+}
+
+// sources are the readers of files, by the name of their source.
+var sources = map[string]func(*converter){
+	"ratelimit": (*converter).rateLimit,
+	"nginx":     (*converter).nginx,
+	"kong":      (*converter).kong,
+	"apisix":    (*converter).apisix,
+}
+
+// Sources are the names of what is converted from.
+func Sources() []string { return slices.Sorted(maps.Keys(sources)) }
+
+// Convert reads files of a source. The error says, with its place, what can't be read; otherwise the plugin
+// takes the document.
+func Convert(source string, files []File) (*Result, error) {
+	read := sources[source]
+	if read == nil {
+		return nil, fmt.Errorf("want one of %s", strings.Join(Sources(), ", "))
+	}
+	c := &converter{files: files, names: map[string]bool{}}
+	if read(c); c.err != nil {
+		return nil, c.err
+	}
+	order := map[string]int{}
+	for i, f := range files {
+		order[f.Name] = i
+	}
+	slices.SortStableFunc(c.lost, func(a, b Loss) int {
+		return cmp.Or(order[a.File]-order[b.File], a.Line-b.Line, a.Column-b.Column)
+	})
+	result := &Result{Lost: slices.Compact(c.lost)}
+	if len(c.said.Rules) == 0 {
+		return result, nil
+	}
+	var err error
+	if result.Document, err = plainJSON(c.said, "  "); err != nil {
+		return nil, err
+	}
+	if _, err := config.Parse(result.Document); err != nil {
+		return nil, fmt.Errorf("the plugin would refuse the configuration: %w", err)
+	}
+	return result, nil
+}
+
+// converter writes a configuration while a source's files are read.
+type converter struct {
+	files  []File
+	said   configuration
+	names  map[string]bool // of rules
+	lost   []Loss
+	err    error
+	values int // that files have, each as often as aliases or includes repeat it
+}
+
+// place is where something stands in a file.
+type place struct {
+	file         string
+	line, column int
+}
+
+func (c *converter) lose(at place, format string, args ...any) {
+	c.lost = append(c.lost, Loss{at.file, at.line, at.column, fmt.Sprintf(format, args...)})
+}
+
+func (c *converter) fail(at place, format string, args ...any) {
+	if c.err == nil {
+		c.err = fmt.Errorf("%s:%d:%d: %w", at.file, at.line, at.column, fmt.Errorf(format, args...))
+	}
+}
+
+// maxRules is how many rules a configuration has at most.
+const maxRules = 256
+
+// add adds a rule. Its name becomes one that a rule may have, and that no other has.
+func (c *converter) add(at place, r rule) {
+	if len(c.said.Rules) == maxRules {
+		c.lose(at, "a configuration has at most %d rules", maxRules)
+		return
+	}
+	if len(r.Except) > maxExcept {
+		c.lose(at, "a rule leaves alone at most %d kinds of requests, and this needs %d", maxExcept, len(r.Except))
+		r.Except = r.Except[:maxExcept]
+	}
+	r.Name = c.name(r.Name)
+	c.said.Rules = append(c.said.Rules, r)
+}
+
+// shareCounters has proxies share the counters of rules whose rate says so. failure is what decides while
+// the backend is away, as a value of the source's says.
+func (c *converter) shareCounters(said value, failure string) {
+	c.said.Backend = &backend{backendCluster}
+	if c.said.OnBackendFailure == "" {
+		c.said.OnBackendFailure = failure
+	} else if c.said.OnBackendFailure != failure {
+		said.lose("on_backend_failure is the same for all rules: %s", c.said.OnBackendFailure)
+	}
+}
+
+// settle has each proxy count alone by the rules that have no rate, if others have.
+func (c *converter) settle() {
+	alone := -1.0
+	for i := range c.said.Rules {
+		if r := &c.said.Rules[i]; c.said.Backend != nil && r.SyncRate == nil {
+			r.SyncRate = &alone
+		}
+	}
+}
+
+const (
+	maxExcept = 64
+	maxName   = 64
+)
+
+func (c *converter) name(wanted string) string {
+	letters := strings.Map(func(r rune) rune {
+		if r == '-' || r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+			return r
+		}
+		return '-'
+	}, wanted)
+	for strings.Contains(letters, "--") {
+		letters = strings.ReplaceAll(letters, "--", "-")
+	}
+	if letters = strings.Trim(letters, "-"); letters == "" {
+		letters = "rule"
+	}
+	name := letters[:min(len(letters), maxName)]
+	for i := 2; c.names[name]; i++ {
+		suffix := fmt.Sprint("-", i)
+		name = letters[:min(len(letters), maxName-len(suffix))] + suffix
+	}
+	c.names[name] = true
+	return name
+}
+
+// configuration is what is written of Weir's: see docs/configuration.md.
+type configuration struct {
+	Namespace        string    `json:"namespace,omitempty"`
+	SyncRate         *float64  `json:"sync_rate,omitempty"`
+	Backend          *backend  `json:"backend,omitempty"`
+	OnBackendFailure string    `json:"on_backend_failure,omitempty"`
+	Rules            []rule    `json:"rules"`
+	Response         *response `json:"response,omitempty"`
+}
+
+type backend struct {
+	Cluster string `json:"cluster"`
+}
+
+// backendCluster is the cluster of the counter backend, as the examples of envoy/ name it.
+const backendCluster = "weir_backend"
+
+type rule struct {
+	Name          string     `json:"name"`
+	Match         *match     `json:"match,omitempty"`
+	Except        []any      `json:"except,omitempty"`
+	Key           []any      `json:"key,omitempty"`
+	Limits        []limit    `json:"limits"`
+	Cost          any        `json:"cost,omitempty"`
+	CountRejected bool       `json:"count_rejected,omitempty"`
+	Mode          string     `json:"mode,omitempty"`
+	SyncRate      *float64   `json:"sync_rate,omitempty"`
+	Headers       *[]string  `json:"headers,omitempty"`
+	Response      *response  `json:"response,omitempty"`
+	Overrides     *overrides `json:"overrides,omitempty"`
+}
+
+const (
+	shadow       = "shadow"
+	fixedWindow  = "fixed_window"
+	tokenBucket  = "token_bucket"
+	firstHit     = "first_hit"
+	clientIP     = "client_ip"
+	wholeAddress = 128
+)
+
+type limit struct {
+	Limit     uint64 `json:"limit"`
+	Window    string `json:"window"`
+	Algorithm string `json:"algorithm,omitempty"`
+	Start     string `json:"start,omitempty"`
+	Precision string `json:"precision,omitempty"`
+	Zone      string `json:"zone,omitempty"`
+	Burst     uint64 `json:"burst,omitempty"`
+}
+
+type overrides struct {
+	Keys []override `json:"keys"`
+}
+
+type override struct {
+	Key    []string `json:"key"`
+	Limits []limit  `json:"limits"`
+}
+
+type response struct {
+	Status      int    `json:"status,omitempty"`
+	Body        string `json:"body,omitempty"`
+	ContentType string `json:"content_type,omitempty"`
+}
+
+// responseOf is an answer with a status, which may be a text that the source has for all.
+func (c *converter) responseOf(at place, status int, message string) *response {
+	if status < 200 || status > 599 {
+		c.lose(at, "want a status from 200 to 599, got %d", status)
+		status = 0
+	}
+	r := &response{Status: status, Body: message}
+	if message != "" {
+		r.ContentType = "text/plain"
+	}
+	if *r == (response{Status: 429}) || *r == (response{}) {
+		return nil
+	}
+	return r
+}
+
+// addresses are the exception of clients.
+type addresses struct {
+	ClientIP []string `json:"client_ip"`
+}
+
+// plainJSON is a value as JSON that people read: < > and & are themselves.
+func plainJSON(v any, indent string) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", indent)
+	err := e.Encode(v)
+	return b.Bytes(), err
+}
+
+// client is the client's address, whole.
+func client() any {
+	return map[string]any{clientIP: map[string]int{"ipv4_prefix": 32, "ipv6_prefix": wholeAddress}}
+}
+
+func one(kind, value string) any { return map[string]string{kind: value} }
+
+// duration writes whole milliseconds as a duration.
+func duration(millis uint64) string {
+	for _, unit := range []struct {
+		millis uint64
+		name   string
+	}{{86_400_000, "d"}, {3_600_000, "h"}, {60_000, "m"}, {1000, "s"}} {
+		if millis%unit.millis == 0 && millis > 0 {
+			return fmt.Sprint(millis/unit.millis, unit.name)
+		}
+	}
+	return fmt.Sprint(millis, "ms")
+}
+
+// maxLimit and maxWindow are the largest of Weir's.
+const (
+	maxLimit        = 999_999_999_999_999
+	maxWindowMillis = 366 * 86_400_000
+)
+
+// leakyBucket is a bucket of nginx's: rate is in thousandths of a request per perMillis, and burst what
+// may come beside the request that is let through. It is nil if there is no such bucket of Weir's.
+func (c *converter) leakyBucket(at place, thousandths, perMillis, burst uint64) *limit {
+	if thousandths == 0 || thousandths > maxLimit {
+		c.lose(at, "want a rate above 0")
+		return nil
+	}
+	hits, window := thousandths, perMillis*1000
+	divisor, rest := uint64(1000), hits%1000
+	for rest != 0 {
+		divisor, rest = rest, divisor%rest
+	}
+	hits, window = hits/divisor, window/divisor
+	if window > maxWindowMillis || hits > maxLimit || burst >= maxLimit {
+		c.lose(at, "want at most %d requests in at most 366 days", uint64(maxLimit))
+		return nil
+	}
+	l := &limit{Limit: hits, Window: duration(window), Algorithm: tokenBucket}
+	if burst+1 != hits {
+		l.Burst = burst + 1
+	}
+	return l
+}

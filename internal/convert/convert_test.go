@@ -1,0 +1,131 @@
+package convert_test
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"weir/internal/check"
+	"weir/internal/convert"
+)
+
+var update = flag.Bool("update", false, "write what testdata wants")
+
+// sourceOf is the source of a folder of testdata.
+func sourceOf(folder string) string {
+	name, _, _ := strings.Cut(filepath.Base(folder), "-")
+	if name == "ingress" {
+		return "nginx"
+	}
+	return name
+}
+
+// filesOf are the files of a folder that are converted.
+func filesOf(t testing.TB, folder string) (files []convert.File) {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(folder, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if strings.HasPrefix(filepath.Base(name), "want.") {
+			continue
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, convert.File{Name: filepath.Base(name), Text: text})
+	}
+	return files
+}
+
+// TestFiles converts each folder of testdata, and wants what its want.json and want.lost have.
+func TestFiles(t *testing.T) {
+	t.Parallel()
+	folders, err := filepath.Glob("testdata/*-*")
+	more, e := filepath.Glob("testdata/[a-z]*[a-z]")
+	if err != nil || e != nil || len(folders)+len(more) < 8 {
+		t.Fatalf("%d folders: %v, %v", len(folders)+len(more), err, e)
+	}
+	done := map[string]bool{}
+	for _, folder := range append(folders, more...) {
+		if done[folder] {
+			continue
+		}
+		done[folder] = true
+		t.Run(filepath.Base(folder), func(t *testing.T) {
+			t.Parallel()
+			result, err := convert.Convert(sourceOf(folder), filesOf(t, folder))
+			var document, lost strings.Builder
+			if err != nil {
+				lost.WriteString("error: " + err.Error() + "\n")
+			} else {
+				document.Write(result.Document)
+				for _, l := range result.Lost {
+					lost.WriteString(l.String() + "\n")
+				}
+			}
+			for name, got := range map[string]string{"want.json": document.String(), "want.lost": lost.String()} {
+				name = filepath.Join(folder, name)
+				if *update {
+					if err := os.WriteFile(name, []byte(got), 0o644); err != nil {
+						t.Fatal(err)
+					}
+				}
+				want, err := os.ReadFile(name)
+				if err != nil || string(want) != got {
+					t.Errorf("%s: %v\ngot\n%swant\n%s", name, err, got, want)
+				}
+			}
+			if document.Len() == 0 {
+				return
+			}
+			if report := check.File("weir.json", []byte(document.String())); report.Refused() || report.Configurations != 1 {
+				t.Errorf("weir check finds %d configurations, %v", report.Configurations, report.Findings)
+			}
+		})
+	}
+}
+
+// FuzzConvert wants an answer to whatever is in a file: an error, or what the plugin takes, with losses at
+// places of the file.
+func FuzzConvert(f *testing.F) {
+	folders, err := filepath.Glob("testdata/[a-z]*[a-z]")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, folder := range folders {
+		for _, file := range filesOf(f, folder) {
+			f.Add(sourceOf(folder), string(file.Text), "")
+			f.Add(sourceOf(folder), string(file.Text), string(file.Text))
+		}
+	}
+	for _, seed := range []string{"a {", "}", `"`, "'\\", "${", "include *;", "a b;;", "map $a $b {", "x: &x [*x, *x]", "a: &a {<<: *a}", "limit_req_zone $a zone=a:1 rate=1r/s; limit_req zone=a;", "<<: {"} {
+		for _, source := range convert.Sources() {
+			f.Add(source, seed, seed)
+		}
+	}
+	f.Fuzz(func(t *testing.T, source, first, second string) {
+		files := []convert.File{{Name: "first", Text: []byte(first)}, {Name: "second", Text: []byte(second)}}
+		result, err := convert.Convert(source, files)
+		if err != nil {
+			if strings.Contains(err.Error(), "the plugin would refuse") {
+				t.Error(err)
+			}
+			return
+		}
+		for _, l := range result.Lost {
+			text := first
+			if l.File == "second" {
+				text = second
+			}
+			lines := strings.Split(text, "\n")
+			if l.Line < 1 || l.Line > len(lines) || l.Column < 1 || l.Problem == "" {
+				t.Errorf("%s in a file of %d lines", l, len(lines))
+			}
+		}
+	})
+}

@@ -1,0 +1,353 @@
+package convert
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"weir/internal/pattern"
+)
+
+// text is a condition that a text fulfils.
+type text struct {
+	kind  string // exact, prefix, suffix, regex or present
+	value string
+}
+
+const (
+	exact   = "exact"
+	prefix  = "prefix"
+	suffix  = "suffix"
+	regex   = "regex"
+	present = "present"
+)
+
+// MarshalJSON writes the condition as configurations have it.
+func (t text) MarshalJSON() ([]byte, error) {
+	if t.kind == present {
+		return plainJSON(map[string]bool{present: t.value != "false"}, "")
+	}
+	return plainJSON(map[string]string{t.kind: t.value}, "")
+}
+
+// expression is the condition as a regular expression of whole texts.
+func (t text) expression() string {
+	switch t.kind {
+	case exact:
+		return regexp.QuoteMeta(t.value)
+	case prefix:
+		return regexp.QuoteMeta(t.value) + ".*"
+	case suffix:
+		return ".*" + regexp.QuoteMeta(t.value)
+	}
+	return t.value
+}
+
+// all reports whether each path that is a path fulfils the condition.
+func (t text) all() bool { return t == text{prefix, "/"} || t == text{regex, ".*"} }
+
+// overlaps reports whether a text may fulfil both conditions.
+func (t text) overlaps(o text) bool {
+	switch {
+	case t.kind == exact && o.kind == exact:
+		return t.value == o.value
+	case t.kind == exact && o.kind == prefix:
+		return strings.HasPrefix(t.value, o.value)
+	case t.kind == exact && o.kind == suffix:
+		return strings.HasSuffix(t.value, o.value)
+	case t.kind == prefix && o.kind == prefix:
+		return strings.HasPrefix(t.value, o.value) || strings.HasPrefix(o.value, t.value)
+	case t.kind == suffix && o.kind == suffix:
+		return strings.HasSuffix(t.value, o.value) || strings.HasSuffix(o.value, t.value)
+	case o.kind == exact && t.kind != regex:
+		return o.overlaps(t)
+	case t.kind == regex && (o.kind == exact || o.kind == prefix):
+		begins := literal(t.value)
+		return strings.HasPrefix(o.value, begins) || o.kind == prefix && strings.HasPrefix(begins, o.value)
+	case o.kind == regex && (t.kind == exact || t.kind == prefix):
+		return o.overlaps(t)
+	}
+	return true
+}
+
+// literal is what all texts begin with that match a regular expression, as far as it is plain.
+func literal(expr string) string {
+	end := strings.IndexAny(expr, `\.+*?()|[]{}^$`)
+	switch {
+	case end < 0:
+		return expr
+	case strings.Contains(expr, "|"):
+		return ""
+	case strings.ContainsRune("*?{", rune(expr[end])):
+		_, last := utf8.DecodeLastRuneInString(expr[:end])
+		return expr[:end-last]
+	}
+	return expr[:end]
+}
+
+// within reports whether it is known that a text which fulfils the condition fulfils the other one.
+func (t text) within(o text) bool {
+	switch {
+	case t == o || o.all():
+		return true
+	case t.kind == exact:
+		return t.overlaps(o)
+	case t.kind == prefix && o.kind == prefix:
+		return strings.HasPrefix(t.value, o.value)
+	case t.kind == suffix && o.kind == suffix:
+		return strings.HasSuffix(t.value, o.value)
+	}
+	return false
+}
+
+// anyOf is the condition that one of some holds.
+func anyOf(texts []text) text {
+	var kept []text
+	for _, t := range texts {
+		if !slices.ContainsFunc(texts, func(o text) bool { return t != o && t.within(o) }) && !slices.Contains(kept, t) {
+			kept = append(kept, t)
+		}
+	}
+	if len(kept) == 1 {
+		return kept[0]
+	}
+	expressions := make([]string, len(kept))
+	for i := range kept {
+		if expressions[i] = kept[i].expression(); kept[i].kind == regex {
+			expressions[i] = "(?:" + expressions[i] + ")"
+		}
+	}
+	return text{regex, strings.Join(expressions, "|")}
+}
+
+// match is a rule's, and what an exception has.
+type match struct {
+	Host    *text           `json:"host,omitempty"`
+	Path    *text           `json:"path,omitempty"`
+	Methods []string        `json:"methods,omitempty"`
+	Headers map[string]text `json:"headers,omitempty"`
+}
+
+func (m *match) header(name string, t text) {
+	if m.Headers == nil {
+		m.Headers = map[string]text{}
+	}
+	m.Headers[name] = t
+}
+
+// orNil is nil for a match that all requests fulfil.
+func (m match) orNil() *match {
+	if m.Host == nil && m.Path == nil && len(m.Methods) == 0 && len(m.Headers) == 0 {
+		return nil
+	}
+	return &m
+}
+
+// location is where a source applies limits: to requests of some hosts, of some paths, and others.
+type location struct {
+	at    place
+	hosts []text // any of them; all if there are none
+	paths []text
+	rest  match // its Host and Path are nil
+	// rank orders locations that a request fits: the largest is the one that it belongs to.
+	rank []int
+	// stops says that of nginx's prefixes it goes before regular expressions.
+	stops bool
+}
+
+func overlap(a, b []text) bool {
+	return len(a) == 0 || len(b) == 0 || slices.ContainsFunc(a, func(t text) bool { return slices.ContainsFunc(b, t.overlaps) })
+}
+
+func within(a, b []text) bool {
+	if len(b) == 0 {
+		return true
+	}
+	return len(a) > 0 && !slices.ContainsFunc(a, func(t text) bool { return !slices.ContainsFunc(b, t.within) })
+}
+
+// overlaps reports whether a request may fit both.
+func (l *location) overlaps(o *location) bool {
+	if len(l.rest.Methods) > 0 && len(o.rest.Methods) > 0 && !slices.ContainsFunc(l.rest.Methods, func(m string) bool { return slices.Contains(o.rest.Methods, m) }) {
+		return false
+	}
+	for name, t := range l.rest.Headers {
+		if other, both := o.rest.Headers[name]; both && !t.overlaps(other) {
+			return false
+		}
+	}
+	return overlap(l.hosts, o.hosts) && overlap(l.paths, o.paths)
+}
+
+// beats reports whether a request that fits both may belong to l.
+func (l *location) beats(o *location) bool {
+	wins := slices.Compare(l.rank, o.rank) > 0
+	if len(l.rank) > 0 && len(o.rank) > 0 && l.rank[0] == o.rank[0] {
+		switch {
+		case l.stops && o.isExpression():
+			wins = true
+		case o.stops && l.isExpression():
+			wins = false
+		}
+	}
+	return wins && l.overlaps(o)
+}
+
+func (l *location) isExpression() bool { return len(l.paths) == 1 && l.paths[0].kind == regex }
+
+// within reports whether it is known that what fits l fits o.
+func (l *location) within(o *location) bool {
+	return o.rest.orNil() == nil && within(l.hosts, o.hosts) && within(l.paths, o.paths)
+}
+
+// restricted are the texts, or nil if all do.
+func restricted(texts []text) *text {
+	if len(texts) == 0 || slices.ContainsFunc(texts, text.all) {
+		return nil
+	}
+	t := anyOf(texts)
+	return &t
+}
+
+func (l *location) match() match {
+	m := l.rest
+	m.Host, m.Path = restricted(l.hosts), restricted(l.paths)
+	return m
+}
+
+// matches are matches of rules that are together for some locations, and leave all others alone. Where
+// these are more than one, each of the rules counts for itself.
+func (c *converter) matches(at place, own, others []*location) (rules []rule) {
+	var kept []*location
+	for i, l := range own {
+		covered := slices.ContainsFunc(own, func(o *location) bool { return o != l && l.within(o) && !o.within(l) }) ||
+			slices.ContainsFunc(own[:i], func(o *location) bool { return l.within(o) && o.within(l) })
+		if !covered {
+			kept = append(kept, l)
+		}
+	}
+groups:
+	for _, group := range joined(kept) {
+		var r rule
+		r.Match = group.match().orNil()
+		for _, o := range others {
+			if !slices.ContainsFunc(group.of, o.beats) {
+				continue
+			}
+			if back := slices.IndexFunc(own, func(l *location) bool { return l.beats(o) }); back >= 0 {
+				c.lose(own[back].at, "this limit holds here too, but a rule can't come back to what it leaves alone: see line %d", o.at.line)
+			}
+			m := o.match()
+			if len(o.hosts) > 0 && slices.Equal(o.hosts, group.hosts) {
+				m.Host = nil
+			}
+			if m.orNil() == nil {
+				continue groups // nothing is left of it
+			}
+			r.Except = append(r.Except, m)
+		}
+		rules = append(rules, r)
+	}
+	if len(rules) > 1 {
+		c.lose(at, "the requests of these %d hosts or paths count together, and are rules of their own that count apart", len(rules))
+	}
+	return rules
+}
+
+// union is of locations that one match can say.
+type union struct {
+	location
+	of []*location
+}
+
+// joined joins locations that differ in hosts alone, or in paths alone.
+func joined(all []*location) (unions []*union) {
+	for _, byHost := range []bool{false, true} {
+		if byHost && len(unions) <= 1 {
+			break
+		}
+		before := unions
+		if unions = nil; !byHost {
+			for _, l := range all {
+				before = append(before, &union{*l, []*location{l}})
+			}
+		}
+		for _, u := range before {
+			i := slices.IndexFunc(unions, func(o *union) bool {
+				same := slices.Equal(u.hosts, o.hosts)
+				if byHost {
+					same = slices.Equal(u.paths, o.paths)
+				}
+				return same && u.rest.orNil() == nil && o.rest.orNil() == nil
+			})
+			switch {
+			case i < 0:
+				unions = append(unions, u)
+				continue
+			case byHost:
+				unions[i].hosts = append(slices.Clone(unions[i].hosts), u.hosts...)
+			case len(u.paths) == 0 || len(unions[i].paths) == 0:
+				unions[i].paths = nil
+			default:
+				unions[i].paths = append(slices.Clone(unions[i].paths), u.paths...)
+			}
+			unions[i].of = append(unions[i].of, u.of...)
+		}
+	}
+	return unions
+}
+
+// expression checks a regular expression of a source's, which may match a part of a text, and makes it
+// match the whole. Weir's syntax is RE2's.
+func (c *converter) expression(at place, expr string, whole bool) (text, bool) {
+	if !whole {
+		switch {
+		case alternates(expr):
+			expr = ".*(?:" + expr + ").*"
+		default:
+			flags := ""
+			if after, found := strings.CutPrefix(expr, "(?i)"); found {
+				flags, expr = "(?i)", after
+			}
+			if after, found := strings.CutPrefix(expr, "^"); found {
+				expr = after
+			} else {
+				expr = ".*" + expr
+			}
+			if before, found := strings.CutSuffix(expr, "$"); found && !strings.HasSuffix(before, `\`) {
+				expr = before
+			} else {
+				expr += ".*"
+			}
+			expr = flags + expr
+		}
+	}
+	if _, err := pattern.Compile(expr); err != nil {
+		c.lose(at, "the regular expression is none of RE2's: %v", err)
+		return text{}, false
+	}
+	return text{regex, expr}, true
+}
+
+// alternates reports whether a regular expression has a | that is in no group or class.
+func alternates(expr string) bool {
+	depth, class := 0, false
+	for i := 0; i < len(expr); i++ {
+		switch c := expr[i]; {
+		case c == '\\':
+			i++
+		case class:
+			class = c != ']'
+		case c == '[':
+			class = true
+		case c == '(':
+			depth++
+		case c == ')':
+			depth--
+		case c == '|' && depth == 0:
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,480 @@
+package convert
+
+import (
+	"math"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// nginx reads limit_req of nginx's configuration, and the annotations of ingress-nginx.
+func (c *converter) nginx() {
+	var plain []File
+	var documents []value
+	for _, f := range c.files {
+		if !isKubernetes(f) {
+			plain = append(plain, f)
+			continue
+		}
+		documents = append(documents, c.documentsOf(f)...)
+	}
+	c.ingresses(documents)
+	files := c.files
+	c.files = plain
+	c.nginxFiles()
+	c.files = files
+}
+
+var kubernetes = regexp.MustCompile(`(?m)^\s*"?(?:- )?(?:apiVersion|kind)"?\s*:`)
+
+func isKubernetes(f File) bool { return kubernetes.Match(f.Text) }
+
+// zone is a limit_req_zone.
+type zone struct {
+	at          place
+	parts       []part
+	thousandths uint64 // of a request per 1000 ms
+	perMillis   uint64
+	// except and only are of clients that count not, by a map.
+	except []any
+	used   *directive
+}
+
+// scope is a block that directives hold in.
+type scope struct {
+	*directive
+	above *scope
+	where *location // of servers and locations
+}
+
+// effective are the directives of a name that hold in a scope: those of the innermost block that has some.
+func (s *scope) effective(name string) []*directive {
+	for ; s != nil; s = s.above {
+		if found := s.find(name); len(found) > 0 {
+			return found
+		}
+	}
+	return nil
+}
+
+func (s *scope) effectiveOne(name, unless string) string {
+	if all := s.effective(name); len(all) > 0 {
+		return all[0].arg(0)
+	}
+	return unless
+}
+
+type nginxServer struct {
+	scope  *scope
+	hosts  []text
+	byHost int // how specific the hosts are
+}
+
+func (c *converter) nginxFiles() {
+	parts := c.nginxParts()
+	var all []*directive
+	for _, p := range parts {
+		p.block = c.include(p.block, parts, []*nginxPart{p})
+	}
+	for _, p := range parts {
+		if !p.included {
+			all = append(all, p.block...)
+		}
+	}
+	// What is of http may be a file of its own.
+	http := &directive{name: "http"}
+	for _, d := range all {
+		if d.name == "http" {
+			http.block = append(http.block, d.block...)
+		} else {
+			http.block = append(http.block, d)
+		}
+	}
+	if c.err != nil {
+		return
+	}
+	zones := c.zones(http)
+	scopes := c.scopes(http)
+	c.lostOf(http)
+	c.limitRequests(zones, scopes)
+}
+
+// lostOf loses what has no like in Weir.
+func (c *converter) lostOf(d *directive) {
+	for _, o := range d.block {
+		switch o.name {
+		case "limit_conn":
+			c.lose(o.at, "limit_conn: Weir does not count requests in flight")
+		case "limit_rate":
+			if o.arg(0) != "0" {
+				c.lose(o.at, "limit_rate: Weir does not limit bytes")
+			}
+		case "stream", "mail":
+			for _, server := range o.find("server") {
+				c.lostOf(server)
+			}
+			continue
+		}
+		c.lostOf(o)
+	}
+}
+
+var nginxRate = regexp.MustCompile(`^rate=([0-9]+)r/([sm])$`)
+
+// zones reads all limit_req_zones.
+func (c *converter) zones(http *directive) map[string]*zone {
+	zones := map[string]*zone{}
+	for _, d := range http.find("limit_req_zone") {
+		z := &zone{at: d.at, perMillis: 1000}
+		name := ""
+		for _, arg := range d.args[min(1, len(d.args)):] {
+			if found := nginxRate.FindStringSubmatch(arg); found != nil {
+				n, err := strconv.ParseUint(found[1], 10, 32)
+				if err != nil {
+					c.fail(d.at, "limit_req_zone: want a rate that is smaller than %.20s", found[1])
+				}
+				z.thousandths = n * 1000
+				if found[2] == "m" {
+					z.perMillis = 60_000
+				}
+			} else if of, ok := strings.CutPrefix(arg, "zone="); ok {
+				name, _, _ = strings.Cut(of, ":")
+			}
+		}
+		if z.thousandths == 0 || name == "" {
+			c.fail(d.at, "want limit_req_zone KEY zone=NAME:SIZE rate=RATE")
+		}
+		z.parts = c.mapped(http, z, template(d.arg(0)))
+		zones[name] = z
+	}
+	return zones
+}
+
+// mapped has maps say which requests don't count: those whose key is empty. A map that has another value
+// for the rest has that for the key.
+func (c *converter) mapped(http *directive, z *zone, parts []part) []part {
+	if len(parts) != 1 || !parts[0].variable {
+		return parts
+	}
+	for _, d := range http.find("map") {
+		if d.arg(1) != "$"+parts[0].text {
+			continue
+		}
+		var values []*directive
+		rest := &directive{}
+		for _, o := range d.block {
+			if o.name == "default" {
+				rest = o
+			} else {
+				values = append(values, o)
+			}
+		}
+		if source := d.arg(0); strings.HasPrefix(source, "$") {
+			if networks, counted, ok := c.geo(http, source, d, values, rest); ok {
+				if len(networks) > 0 {
+					z.except = append(z.except, addresses{networks})
+				}
+				return template(counted)
+			}
+		}
+		s, known := variable(strings.TrimPrefix(d.arg(0), "$"))
+		if rest.arg(0) == "" || !known {
+			break
+		}
+		ok := true
+		for _, o := range values {
+			condition, fine := c.mapValue(o)
+			if ok = ok && fine && o.arg(0) == ""; !ok {
+				break
+			}
+			if of, found := s.selector.(map[string]string); found && of["header"] != "" {
+				z.except = append(z.except, match{Headers: map[string]text{of["header"]: condition}})
+			} else if s.selector == any("host") {
+				z.except = append(z.except, match{Host: &condition})
+			} else if s.selector == any("path") {
+				z.except = append(z.except, match{Path: &condition})
+			} else if s.selector == any("method") && condition.kind == exact {
+				z.except = append(z.except, match{Methods: []string{condition.value}})
+			} else {
+				ok = false
+			}
+		}
+		if ok {
+			return template(rest.arg(0))
+		}
+		break
+	}
+	return parts
+}
+
+// mapValue is what a line of a map compares.
+func (c *converter) mapValue(o *directive) (text, bool) {
+	switch {
+	case o.name == "hostnames" || o.name == "volatile" || o.name == "include":
+		return text{}, false
+	case strings.HasPrefix(o.name, "~*"):
+		return c.expression(o.at, "(?i)"+o.name[2:], false)
+	case strings.HasPrefix(o.name, "~"):
+		return c.expression(o.at, o.name[1:], false)
+	}
+	return text{exact, strings.TrimPrefix(o.name, `\`)}, true
+}
+
+// geo finds the networks whose key is empty by a map of a geo's values, and the key of all others.
+func (c *converter) geo(http *directive, source string, d *directive, values []*directive, rest *directive) (networks []string, counted string, ok bool) {
+	to := func(value string) string {
+		for _, o := range values {
+			if o.name == value {
+				return o.arg(0)
+			}
+		}
+		return rest.arg(0)
+	}
+	for _, g := range http.find("geo") {
+		if g.arg(len(g.args)-1) != source || len(g.args) != 1 {
+			continue
+		}
+		counted = to(g.first("default").arg(0))
+		for _, o := range g.block {
+			network, err := netip.ParsePrefix(o.name)
+			if address, e := netip.ParseAddr(o.name); e == nil {
+				network, err = netip.PrefixFrom(address, address.BitLen()), nil
+			}
+			switch {
+			case o.name == "default" || to(o.arg(0)) == counted && err == nil:
+			case err == nil && to(o.arg(0)) == "" && counted != "":
+				networks = append(networks, network.String())
+			default:
+				c.lose(o.at, "a rule can leave alone networks of clients, but not count them otherwise")
+			}
+		}
+		return networks, counted, counted != ""
+	}
+	return nil, "", false
+}
+
+// scopes are all blocks in which requests are answered.
+func (c *converter) scopes(http *directive) (all []*scope) {
+	top := &scope{directive: http}
+	var servers []*nginxServer
+	for _, d := range http.find("server") {
+		servers = append(servers, c.server(top, d))
+	}
+	if len(servers) == 0 {
+		top.where = &location{at: http.at}
+		return c.locations(top, []*scope{top})
+	}
+	defaults := servers[0]
+	for _, s := range servers {
+		for _, listen := range s.scope.find("listen") {
+			if slices.Contains(listen.args, "default_server") {
+				defaults = s
+			}
+			if address := listen.arg(0); len(s.scope.find("return")) == 0 && address != servers[0].scope.first("listen").arg(0) && overlap(s.hosts, servers[0].hosts) {
+				c.lose(listen.at, "listen: a rule does not tell the addresses apart that requests come to")
+			}
+		}
+	}
+	for _, s := range servers {
+		if len(s.scope.find("return")) > 0 {
+			continue // it redirects before it limits
+		}
+		s.scope.where = &location{at: s.scope.at, hosts: s.hosts, rank: []int{s.byHost, 0, 0}}
+		if s == defaults || len(servers) == 1 {
+			s.scope.where.hosts, s.scope.where.rank = nil, []int{-1, 0, 0}
+		}
+		inside := c.locations(s.scope, nil)
+		if !slices.ContainsFunc(inside, func(o *scope) bool { return slices.Contains(o.where.paths, text{prefix, "/"}) }) {
+			all = append(all, s.scope) // for requests that no location has
+		}
+		all = append(all, inside...)
+	}
+	return all
+}
+
+const (
+	hostRegex = iota + 1
+	hostSuffix
+	hostExact
+)
+
+func (c *converter) server(top *scope, d *directive) *nginxServer {
+	s := &nginxServer{scope: &scope{directive: d, above: top}}
+	for _, names := range d.find("server_name") {
+		for _, name := range names.args {
+			switch {
+			case name == "_" || name == "":
+			case strings.HasPrefix(name, "~"):
+				if t, ok := c.expression(names.at, name[1:], false); ok {
+					s.hosts, s.byHost = append(s.hosts, t), max(s.byHost, hostRegex)
+				}
+			case strings.HasPrefix(name, "*."):
+				s.hosts, s.byHost = append(s.hosts, text{suffix, strings.ToLower(name[1:])}), max(s.byHost, hostSuffix)
+			case strings.HasPrefix(name, "."):
+				s.hosts = append(s.hosts, text{suffix, strings.ToLower(name)}, text{exact, strings.ToLower(name[1:])})
+				s.byHost = max(s.byHost, hostSuffix)
+			case strings.HasSuffix(name, ".*"):
+				s.hosts, s.byHost = append(s.hosts, text{prefix, strings.ToLower(name[:len(name)-1])}), max(s.byHost, hostSuffix)
+			default:
+				s.hosts, s.byHost = append(s.hosts, text{exact, strings.ToLower(name)}), hostExact
+			}
+		}
+	}
+	if len(s.hosts) == 0 {
+		s.byHost = -1
+	}
+	return s
+}
+
+// locations adds a scope's, with those in them.
+func (c *converter) locations(of *scope, all []*scope) []*scope {
+	for i, d := range of.find("location") {
+		modifier, path := "", d.arg(0)
+		if len(d.args) > 1 {
+			modifier, path = d.arg(0), d.arg(1)
+		} else if cut := strings.IndexAny(path+"/", "/@"); strings.Contains("= ~ ~* ^~", path[:min(cut, len(path))]) && cut < len(path) {
+			modifier, path = path[:cut], path[cut:]
+		}
+		inner := &scope{directive: d, above: of, where: &location{at: d.at, hosts: of.where.hosts}}
+		var t text
+		ok := true
+		const plain, expression, whole = 1, 2, 3
+		order := []int{plain, len(path)}
+		switch {
+		case strings.HasPrefix(path, "@"):
+			if len(d.find("limit_req")) > 0 {
+				c.lose(d.at, "a location that requests are sent to from others is none of Weir's")
+			}
+			continue
+		case modifier == "=":
+			t, order[0] = text{exact, path}, whole
+		case modifier == "^~":
+			t, inner.where.stops = text{prefix, path}, true
+		case modifier == "~":
+			t, ok = c.expression(d.at, path, false)
+			order = []int{expression, math.MaxInt32 - i}
+		case modifier == "~*":
+			t, ok = c.expression(d.at, "(?i)"+path, false)
+			order = []int{expression, math.MaxInt32 - i}
+		default:
+			t = text{prefix, path}
+		}
+		if !ok {
+			continue
+		}
+		rank := 0
+		if len(of.where.rank) > 0 {
+			rank = of.where.rank[0]
+		}
+		inner.where.rank = append([]int{rank}, order...)
+		inner.where.paths = []text{t}
+		all = append(all, inner)
+		all = c.locations(inner, all)
+	}
+	return all
+}
+
+// limitRequests makes a rule of each limit_req.
+func (c *converter) limitRequests(zones map[string]*zone, scopes []*scope) {
+	var limits []*directive
+	for _, s := range scopes {
+		for _, d := range s.effective("limit_req") {
+			if !slices.Contains(limits, d) {
+				limits = append(limits, d)
+			}
+		}
+	}
+	for _, d := range limits {
+		var own, others []*location
+		var first *scope
+		for _, s := range scopes {
+			if !slices.Contains(s.effective("limit_req"), d) {
+				others = append(others, s.where)
+				continue
+			}
+			if first == nil {
+				first = s
+			} else if s.effectiveOne("limit_req_status", "503") != first.effectiveOne("limit_req_status", "503") ||
+				s.effectiveOne("limit_req_dry_run", "off") != first.effectiveOne("limit_req_dry_run", "off") {
+				c.lose(s.at, "limit_req_status and limit_req_dry_run here are those of line %d: a limit has one answer", first.at.line)
+			}
+			own = append(own, s.where)
+		}
+		c.limitRequest(d, zones, first, own, others)
+	}
+}
+
+func (c *converter) limitRequest(d *directive, zones map[string]*zone, s *scope, own, others []*location) {
+	var z *zone
+	burst, delay, nodelay := uint64(0), uint64(0), false
+	name := ""
+	for _, arg := range d.args {
+		key, of, _ := strings.Cut(arg, "=")
+		n, err := strconv.ParseUint(of, 10, 32)
+		switch {
+		case key == "zone":
+			name, z = of, zones[of]
+		case arg == "nodelay":
+			nodelay = true
+		case key == "burst" && err == nil:
+			burst = n
+		case key == "delay" && err == nil:
+			delay = n
+		default:
+			c.fail(d.at, "limit_req: want zone, burst, delay or nodelay, got %.40q", arg)
+			return
+		}
+	}
+	if z == nil {
+		c.lose(d.at, "limit_req: no limit_req_zone has the name %.40q", name)
+		return
+	}
+	if z.used != nil && z.used.at != d.at {
+		c.lose(d.at, "the zone %.40s counts this together with line %d; two rules count apart", name, z.used.at.line)
+	}
+	z.used = d
+	if !nodelay && burst > delay {
+		c.lose(d.at, "limit_req: nginx has requests of the burst wait; Weir lets them pass at once")
+	}
+	key, has, always, ok := c.keyOf(z.at, z.parts)
+	if !ok {
+		return
+	}
+	l := c.leakyBucket(d.at, z.thousandths, z.perMillis, burst)
+	if l == nil {
+		return
+	}
+	status, err := strconv.Atoi(s.effectiveOne("limit_req_status", "503"))
+	if err != nil {
+		c.fail(d.at, "limit_req_status: want a number")
+		return
+	}
+	for _, r := range c.matches(d.at, own, others) {
+		r.Name, r.Key, r.Limits = name, key, []limit{*l}
+		r.Except = append(r.Except, z.except...)
+		r.Response = c.responseOf(d.at, status, "")
+		if strings.EqualFold(s.effectiveOne("limit_req_dry_run", "off"), "on") {
+			r.Mode = shadow
+		}
+		if !always {
+			c.onlyWith(d.at, &r, has)
+		}
+		c.add(d.at, r)
+	}
+}
+
+// onlyWith has a rule leave requests alone whose key is empty.
+func (c *converter) onlyWith(at place, r *rule, has []selected) {
+	if len(has) != 1 {
+		c.lose(at, "nginx leaves requests alone that have nothing of the key; Weir counts them together")
+		return
+	}
+	var m match
+	if r.Match != nil {
+		m = *r.Match
+	}
+	m.header(has[0].header, has[0].is)
+	r.Match = &m
+}

@@ -1,0 +1,293 @@
+package convert_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"weir/internal/convert"
+	"weir/internal/host"
+	"weir/internal/nightly"
+)
+
+// compared is a configuration of nginx's whose decisions are compared. Zones of a request in a minute are
+// decided in the same way however long the test takes.
+const compared = `
+daemon off;
+master_process off;
+pid DIR/pid;
+error_log DIR/error.log crit;
+events {}
+http {
+    log_format compared '$msec|$remote_addr|$request_method|$host|$request_uri|$http_x_user|$status';
+    access_log DIR/access.log compared;
+    client_body_temp_path DIR/a; proxy_temp_path DIR/b; fastcgi_temp_path DIR/c; uwsgi_temp_path DIR/d; scgi_temp_path DIR/e;
+    set_real_ip_from unix:;
+    real_ip_header x-real-ip;
+
+    geo $limited { default 1; 10.9.0.0/16 0; }
+    map $limited $client { 0 ""; 1 $binary_remote_addr; }
+    limit_req_zone $client zone=clients:1m rate=1r/m;
+    limit_req_zone $client zone=clients-of-users:1m rate=1r/m;
+    limit_req_zone $http_x_user zone=users:1m rate=1r/m;
+    limit_req_zone $binary_remote_addr zone=free:1m rate=20r/s;
+    limit_req_zone $binary_remote_addr zone=exact:1m rate=20r/s;
+    limit_req_zone $binary_remote_addr zone=pictures:1m rate=20r/s;
+    limit_req_zone $binary_remote_addr zone=admin:1m rate=20r/s;
+    limit_req_zone $arg_token zone=tokens:1m rate=2r/m;
+    limit_req_zone $cookie_sid$request_method zone=sessions:1m rate=1r/m;
+
+    server {
+        listen unix:DIR/socket;
+        server_name shop.example;
+        limit_req zone=clients burst=20 nodelay;
+
+        location / { empty_gif; }
+        location /users/ { limit_req zone=users burst=3 delay=3; limit_req zone=clients-of-users burst=15 nodelay; limit_req_status 429; empty_gif; }
+        location /users/free/ { limit_req zone=free burst=1000 nodelay; empty_gif; }
+        location = /users/exact { limit_req zone=exact burst=2 nodelay; empty_gif; }
+        location ^~ /tokens/ { limit_req zone=tokens; limit_req_status 444; empty_gif; }
+        location ~* \.(gif|PNG)$ { limit_req zone=pictures nodelay; empty_gif; }
+        location ~ ^/sessions/[0-9]+/ { limit_req zone=sessions burst=4 nodelay; empty_gif; }
+    }
+    server {
+        listen unix:DIR/socket;
+        server_name admin.example *.admin.example;
+        limit_req zone=admin burst=5 nodelay;
+        limit_req_dry_run on;
+        location / { empty_gif; }
+    }
+}
+`
+
+// logged is a request as nginx logs it.
+type logged struct {
+	at                             time.Time
+	source, method, host, uri, who string
+	status                         int
+}
+
+// TestNginx sends the same requests through nginx and through what its configuration is converted to, and wants
+// the same to pass. nginx's clock for limits is another one than its log's, so that where tokens come back
+// while the test runs, either may be a request ahead.
+func TestNginx(t *testing.T) {
+	t.Parallel()
+	path, err := exec.LookPath("nginx")
+	if err != nil {
+		if path = "/usr/sbin/nginx"; !executable(path) {
+			t.Fatal("no nginx: apt-get install nginx-light, or scripts/test-dependencies")
+		}
+	}
+	dir := t.TempDir()
+	text := strings.ReplaceAll(compared, "DIR", dir)
+	requests := ask(t, path, dir, text, nightly.Or(20_000, 1500))
+	result, err := convert.Convert("nginx", []convert.File{{Name: "nginx.conf", Text: []byte(text)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range result.Lost {
+		t.Errorf("lost: %s", l)
+	}
+	answers := decide(t, result.Document, requests)
+	type tally struct{ nginx, weir, refused int }
+	tallies := map[string]*tally{}
+	differ := 0
+	for i, r := range requests {
+		zone, of, quick := "clients", r.source, false
+		path, query, _ := strings.Cut(r.uri, "?")
+		switch {
+		case r.host != "shop.example":
+			zone, quick = "admin", true
+		case strings.HasPrefix(path, "/tokens/"):
+			zone, of = "tokens", query
+		case path == "/users/exact" || strings.HasPrefix(path, "/users/free/") || strings.HasSuffix(strings.ToLower(path), ".gif"):
+			zone, quick = path, true
+		case strings.HasPrefix(path, "/users/"):
+			zone, of = "users", ""
+		case strings.HasPrefix(path, "/sessions/"):
+			zone, of = "sessions", r.method
+		}
+		n := tallies[zone+" "+of]
+		if n == nil {
+			n = &tally{}
+			tallies[zone+" "+of] = n
+		}
+		if r.status == http.StatusOK {
+			n.nginx++
+		} else {
+			n.refused++
+		}
+		if answers[i] == http.StatusOK {
+			n.weir++
+		}
+		switch {
+		case r.status == answers[i]:
+		case !quick:
+			t.Errorf("request %d, %+v: nginx says %d, Weir %d", i, r, r.status, answers[i])
+		default:
+			if differ++; n.nginx-n.weir > 1 || n.weir-n.nginx > 1 {
+				t.Errorf("request %d, %+v: nginx has let %d pass, Weir %d", i, r, n.nginx, n.weir)
+			}
+		}
+		if t.Failed() {
+			t.FailNow()
+		}
+	}
+	for _, zone := range []string{"users ", "tokens token=a", "sessions POST", "clients 10.0.0.1"} {
+		if n := tallies[zone]; n == nil || n.nginx == 0 || n.refused == 0 {
+			t.Errorf("%s: %+v, want requests that pass and such that do not", zone, n)
+		}
+	}
+	t.Logf("%d requests, %d of them answered otherwise for a moment", len(requests), differ)
+}
+
+func executable(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode()&0o111 != 0
+}
+
+// ask sends requests to an nginx, and returns what it has logged.
+func ask(t *testing.T, path, dir, text string, n int) (requests []logged) {
+	t.Helper()
+	file := filepath.Join(dir, "nginx.conf")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(path, "-p", dir, "-c", file)
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	end := sync.OnceFunc(func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		<-ended
+	})
+	t.Cleanup(end)
+	socket := filepath.Join(dir, "socket")
+	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	}}}
+	defer client.CloseIdleConnections()
+	for deadline := time.Now().Add(30 * time.Second); ; {
+		conn, err := net.Dial("unix", socket)
+		if err == nil {
+			_ = conn.Close()
+			break
+		}
+		select {
+		case err := <-ended:
+			ended <- err
+			t.Fatalf("nginx: %v\n%s", err, &said)
+		default:
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("nginx does not listen: %s", &said)
+		}
+	}
+	random := rand.New(rand.NewPCG(11, 30))
+	of := func(texts ...string) string { return texts[random.IntN(len(texts))] }
+	for range n {
+		path := of("/", "/a", "/users/x", "/users/exact", "/users/free/y", "/users/z.GIF", "/tokens/?token=a", "/tokens/x.gif?b&token="+of("a", "b", ""), "/tokens/?token", "/sessions/12/", "/sessions/x/")
+		r, err := http.NewRequestWithContext(t.Context(), of("GET", "POST"), "http://"+of("shop.example", "shop.example", "eu.admin.example")+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("X-Real-Ip", of("10.0.0.1", "10.0.0.2", "10.9.0.1", "2001:db8::1"))
+		if user := of("ann", "ben", ""); user != "" {
+			r.Header.Set("X-User", user)
+		}
+		if response, err := client.Do(r); err == nil { // 444 closes the connection
+			if _, err := io.Copy(io.Discard, response.Body); err != nil {
+				t.Fatal(err)
+			}
+			_ = response.Body.Close()
+		}
+	}
+	end()
+	log, err := os.ReadFile(filepath.Join(dir, "access.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(log)) {
+		fields := strings.Split(strings.TrimSpace(line), "|")
+		if len(fields) != 7 {
+			t.Fatalf("a line of nginx's log: %q", line)
+		}
+		millis, err := strconv.ParseInt(strings.Replace(fields[0], ".", "", 1), 10, 64)
+		status, e := strconv.Atoi(fields[6])
+		if err := errors.Join(err, e); err != nil {
+			t.Fatal(err)
+		}
+		if status == http.StatusMethodNotAllowed {
+			status = http.StatusOK // what answers knows no POST, and is asked once the limits have room
+		}
+		requests = append(requests, logged{time.UnixMilli(millis), fields[1], fields[2], fields[3], fields[4], strings.Trim(fields[5], "-"), status})
+	}
+	if len(requests) < n {
+		t.Fatalf("nginx has logged %d requests of %d", len(requests), n)
+	}
+	return requests
+}
+
+// decide has the compiled plugin answer requests by a configuration.
+func decide(t *testing.T, configuration []byte, requests []logged) (answers []int) {
+	t.Helper()
+	wasm, err := os.ReadFile("../../dist/weir.wasm")
+	if err != nil {
+		t.Fatalf("make build first: %v", err)
+	}
+	module, err := host.Compile(t.Context(), wasm, host.Options{Interpreter: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := requests[0].at
+	process := host.NewProcess(host.ProcessConfig{Clock: func() int64 { return now.UnixNano() }})
+	vm, err := process.NewVM(t.Context(), module, host.VMConfig{ID: "weir"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := vm.NewRoot(host.Plugin{Name: "weir", RootID: "weir", Configuration: configuration})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range requests {
+		if r.at.After(now) {
+			now = r.at
+		}
+		s, err := root.NewStream(host.StreamInfo{Source: net.JoinHostPort(r.source, "4711")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := host.NewHeaders(":method", r.method, ":path", r.uri, ":authority", r.host)
+		if r.who != "" {
+			h.Add("x-user", r.who)
+		}
+		if _, err := s.RequestHeaders(h, true); err != nil {
+			t.Fatal(err)
+		}
+		answer := http.StatusOK
+		if reply := s.LocalReply(); reply != nil {
+			answer = int(reply.Status)
+		} else if _, err := s.ResponseHeaders(host.NewHeaders(":status", "200"), true); err != nil {
+			t.Fatal(err)
+		}
+		s.Close()
+		answers = append(answers, answer)
+	}
+	return answers
+}

@@ -1,0 +1,275 @@
+package convert
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"weir/internal/ratelimitservice"
+)
+
+// rateLimit reads the configuration of Envoy's rate limit service, and the actions of Envoy's routes that
+// make descriptors for it.
+func (c *converter) rateLimit() {
+	var service []ratelimitservice.File
+	var routes []value
+	for _, f := range c.files {
+		documents := c.documentsOf(f)
+		if slices.ContainsFunc(documents, func(d value) bool { return d.get("domain").there() && d.get("descriptors").there() }) {
+			service = append(service, ratelimitservice.File(f))
+		} else {
+			routes = append(routes, documents...)
+		}
+	}
+	if c.err != nil {
+		return
+	}
+	domains, err := ratelimitservice.Domains(service, ratelimitservice.Options{MergeDomains: true})
+	switch {
+	case err != nil:
+		c.err = err
+		return
+	case len(domains) == 0:
+		c.err = fmt.Errorf("want a FILE with a domain and its descriptors")
+		return
+	}
+	e := envoy{c: c, domain: domains[0].Name, deny: false, status: 429}
+	for _, d := range routes {
+		e.walk(d, 0)
+	}
+	if len(e.uses) == 0 {
+		d := domains[0]
+		c.err = fmt.Errorf("%s:%d:%d: want another FILE with Envoy's routes, whose rate_limits say what the descriptors of the domain %.80s are of",
+			d.File, d.Line, d.Column, d.Name)
+		return
+	}
+	c.said.Namespace = c.name(e.domain)
+	c.names = map[string]bool{}
+	c.said.Backend = &backend{backendCluster}
+	c.said.OnBackendFailure = "allow"
+	if e.deny {
+		c.said.OnBackendFailure = "deny"
+	}
+	c.said.Response = c.responseOf(place{}, e.status, "")
+	used := map[ratelimitservice.Position]bool{}
+	for _, d := range domains {
+		if d.Name != e.domain {
+			c.lose(placeOf(d.Position), "a filter has one domain, which is %.80s: convert the other one by itself", e.domain)
+			continue
+		}
+		for _, u := range e.uses {
+			c.descend(d.Descriptors, u, nil, used)
+		}
+		c.unused(d.Descriptors, used)
+	}
+}
+
+func placeOf(p ratelimitservice.Position) place { return place{p.File, p.Line, p.Column} }
+
+// chosen is a descriptor that an entry chooses.
+type chosen struct {
+	*ratelimitservice.Descriptor
+	entry *entry
+	// siblings are those beside it that go before it, for other values.
+	siblings []*ratelimitservice.Descriptor
+}
+
+// descend makes rules of all limits that a descriptor with some entries can have.
+func (c *converter) descend(level []ratelimitservice.Descriptor, u *use, above []chosen, used map[ratelimitservice.Position]bool) {
+	if len(above) == len(u.entries) {
+		last := above[len(above)-1]
+		if used[last.Position] && last.Limit != nil && !last.Limit.Unlimited {
+			c.lose(u.at, "these requests count together with others by the limit of line %d; two rules count apart", last.Limit.Line)
+		}
+		used[last.Position] = true
+		c.limitOf(u, above)
+		return
+	}
+	e := u.entries[len(above)]
+	var before []*ratelimitservice.Descriptor
+	order := func(d *ratelimitservice.Descriptor) int {
+		switch {
+		case d.Value == "":
+			return 2
+		case strings.Contains(d.Value, "*"):
+			return 1
+		}
+		return 0
+	}
+	var candidates []*ratelimitservice.Descriptor
+	for i := range level {
+		if level[i].Key == e.key {
+			candidates = append(candidates, &level[i])
+		}
+	}
+	slices.SortStableFunc(candidates, func(a, b *ratelimitservice.Descriptor) int { return order(a) - order(b) })
+	for _, d := range candidates {
+		if e.constant {
+			if d.Value != "" && !wildcard(d.Value).overlaps(text{exact, e.value}) {
+				continue
+			}
+			c.descend(d.Descriptors, u, append(slices.Clone(above), chosen{d, e, nil}), used)
+			return
+		}
+		if len(u.entries) == 1 && overridden(e, d, candidates[len(candidates)-1]) {
+			used[d.Position] = true
+		} else {
+			c.descend(d.Descriptors, u, append(slices.Clone(above), chosen{d, e, slices.Clone(before)}), used)
+		}
+		before = append(before, d)
+	}
+}
+
+func (c *converter) unused(level []ratelimitservice.Descriptor, used map[ratelimitservice.Position]bool) {
+	for i := range level {
+		if d := &level[i]; d.Limit != nil && !d.Limit.Unlimited && !used[d.Position] {
+			c.lose(placeOf(d.Position), "no action of Envoy's makes such a descriptor")
+		}
+		c.unused(level[i].Descriptors, used)
+	}
+}
+
+// wildcard is the condition of a descriptor's value.
+func wildcard(value string) text {
+	switch before, after, found := strings.Cut(value, "*"); {
+	case !found:
+		return text{exact, value}
+	case after == "":
+		return text{prefix, before}
+	case before == "" && !strings.Contains(after, "*"):
+		return text{suffix, after}
+	}
+	parts := strings.Split(value, "*")
+	for i := range parts {
+		parts[i] = text{exact, parts[i]}.expression()
+	}
+	return text{regex, strings.Join(parts, ".*")}
+}
+
+// limitOf makes a rule of a limit.
+func (c *converter) limitOf(u *use, path []chosen) {
+	last := path[len(path)-1]
+	said := last.Limit
+	if said == nil || said.Unlimited {
+		return
+	}
+	at := placeOf(last.Position)
+	r := rule{CountRejected: said.CountRejected, Cost: u.cost, Limits: []limit{limitAsWritten(said)}}
+	var names []string
+	var m match
+	for _, p := range path {
+		e := p.entry
+		names = append(names, p.Key)
+		if p.Value != "" && p.Key != "generic_key" {
+			names = append(names, p.Value)
+		} else if e.constant {
+			names = append(names, e.value)
+		}
+		for name, t := range e.when.Headers {
+			m.header(name, t)
+		}
+		r.Except = append(r.Except, e.unless...)
+		if e.constant {
+			continue
+		}
+		if p.Value == "" || strings.Contains(p.Value, "*") && !p.Share {
+			r.Key = append(r.Key, e.selector)
+		}
+		if p.Value != "" && !c.when(&m, e, wildcard(p.Value)) {
+			c.lose(at, "a rule has no condition for a value of %.40s", p.Key)
+			return
+		}
+		for _, s := range p.siblings {
+			c.sibling(&r, e, s, p, path)
+		}
+	}
+	r.Name = strings.Join(names, "-")
+	if last.Shadow {
+		r.Mode = shadow
+	}
+	if last.Quota {
+		c.lose(at, "quota_mode: Weir has no quotas that refuse nothing")
+		r.Mode = shadow
+	}
+	if said.Replaces {
+		c.lose(placeOf(said.Position), "replaces: the rules that match a request all apply")
+	}
+	if said.SyncRate != nil {
+		seconds := said.SyncRate.Seconds()
+		r.SyncRate = &seconds
+	}
+	for _, of := range c.matches(at, u.own, u.others) {
+		var both match
+		if of.Match != nil {
+			both = *of.Match
+		}
+		for name, t := range m.Headers {
+			if _, twice := both.Headers[name]; twice {
+				c.lose(at, "a rule has one condition for the header %.40s", name)
+			}
+			headers := map[string]text{}
+			for n, old := range both.Headers {
+				headers[n] = old
+			}
+			headers[name] = t
+			both.Headers = headers
+		}
+		made := r
+		made.Match, made.Except = both.orNil(), append(of.Except, r.Except...)
+		c.add(at, made)
+	}
+}
+
+// when adds the condition that an entry has a value.
+func (*converter) when(m *match, e *entry, t text) bool {
+	switch {
+	case e.header != "":
+		m.header(e.header, t)
+	case e.query != "":
+		m.header(":path", text{regex, `[^?]*\?(?:.*&)?` + text{exact, e.query}.expression() + "=" + strings.ReplaceAll(t.expression(), ".*", "[^&]*") + "(?:&.*)?"})
+	default:
+		return false
+	}
+	return true
+}
+
+// sibling has a rule leave those values alone that a descriptor beside it is for.
+func (c *converter) sibling(r *rule, e *entry, s *ratelimitservice.Descriptor, p chosen, path []chosen) {
+	var m match
+	last := p.Descriptor == path[len(path)-1].Descriptor
+	switch {
+	case p.Value != "" && !wildcard(s.Value).overlaps(wildcard(p.Value)):
+	case e.remoteAddress && len(path) == 1 && last && s.Limit != nil && s.Limit.Unlimited && len(addressesOf([]string{s.Value})) == 1:
+		r.Except = append(r.Except, addresses{addressesOf([]string{s.Value})})
+	case len(path) == 1 && overridden(e, s, p.Descriptor):
+		if r.Overrides == nil {
+			r.Overrides = &overrides{}
+		}
+		r.Overrides.Keys = append(r.Overrides.Keys, override{[]string{s.Value}, []limit{limitAsWritten(s.Limit)}})
+	case c.when(&m, e, wildcard(s.Value)):
+		r.Except = append(r.Except, m)
+	default:
+		c.lose(placeOf(s.Position), "a rule has no condition for a value of %.40s", p.Key)
+	}
+}
+
+// overridden reports whether an override of a rule says what a descriptor has for one address.
+func overridden(e *entry, one, of *ratelimitservice.Descriptor) bool {
+	a, b := one.Limit, of.Limit
+	return e.remoteAddress && a != nil && b != nil && !a.Unlimited && !b.Unlimited && one != of && len(addressesOf([]string{one.Value})) == 1 &&
+		one.Shadow == of.Shadow && a.Algorithm == b.Algorithm && a.Window == b.Window && a.Period == b.Period && a.Zone == b.Zone && a.FirstHit == b.FirstHit && a.Precision == b.Precision
+}
+
+func limitAsWritten(said *ratelimitservice.RateLimit) limit {
+	l := limit{Limit: said.Hits, Window: duration(uint64(said.Window.Milliseconds())), Algorithm: said.Algorithm, Burst: said.Burst}
+	if said.Period != "" {
+		l.Window, l.Zone = said.Period, said.Zone
+	}
+	if said.FirstHit {
+		l.Start = firstHit
+	}
+	if said.Precision != 0 {
+		l.Precision = duration(uint64(said.Precision.Milliseconds()))
+	}
+	return l
+}

@@ -1,0 +1,214 @@
+package convert
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// maxValues bounds the values of a file, and nginx's directives, each as often as aliases or includes repeat it.
+const (
+	maxValues = 1 << 17
+	maxDepth  = 200
+)
+
+// value is one of a file in YAML or JSON.
+type value struct {
+	c    *converter
+	file string
+	node *yaml.Node // nil if it is not there
+	// where it is, or, if it is not there, what it would be in.
+	where place
+}
+
+// documents are those of all files that have something in them.
+func (c *converter) documents() (all []value) {
+	for _, f := range c.files {
+		all = append(all, c.documentsOf(f)...)
+	}
+	return all
+}
+
+func (c *converter) documentsOf(f File) (all []value) {
+	loader, err := yaml.NewLoader(bytes.NewReader(f.Text))
+	for err == nil {
+		var document yaml.Node
+		if err = loader.Load(&document); err == nil && len(document.Content) == 1 {
+			c.weigh(f.Name, document.Content[0], 0)
+			if v := c.value(f.Name, document.Content[0]); v.there() && c.err == nil {
+				all = append(all, v)
+			}
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		return all
+	}
+	at := place{f.Name, 1, 1}
+	problem := err.Error()
+	if failed := (*yaml.LoadError)(nil); errors.As(err, &failed) {
+		problem = failed.Message
+		mark := failed.Mark
+		if mark.Line == 0 {
+			mark = failed.ContextMark
+		}
+		at.line, at.column = max(1, mark.Line), max(1, mark.Column)
+	}
+	c.fail(at, "not YAML: %s", problem)
+	return all
+}
+
+// weigh counts the values of a document, each as often as aliases repeat it. A value that is in itself has no end.
+func (c *converter) weigh(file string, n *yaml.Node, depth int) {
+	if n == nil || c.err != nil {
+		return
+	}
+	if c.values++; c.values > maxValues || depth > maxDepth {
+		c.fail(place{file, max(1, n.Line), max(1, n.Column)}, "want at most %d values, each as often as aliases repeat it, and %d in each other", maxValues, maxDepth)
+	}
+	c.weigh(file, n.Alias, depth+1)
+	for _, part := range n.Content {
+		c.weigh(file, part, depth+1)
+	}
+}
+
+func (c *converter) value(file string, n *yaml.Node) value {
+	for n != nil && n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	v := value{c: c, file: file, where: place{file, 1, 1}}
+	if n != nil {
+		v.where = place{file, max(1, n.Line), max(1, n.Column)}
+	}
+	if n != nil && (n.Kind != yaml.ScalarNode || n.ShortTag() != "!!null") {
+		v.node = n
+	}
+	return v
+}
+
+func (v value) there() bool { return v.node != nil }
+
+func (v value) at() place { return v.where }
+
+func (v value) lose(format string, args ...any) { v.c.lose(v.at(), format, args...) }
+
+// field is a field of a mapping, and its name.
+type field struct {
+	name  string
+	at    place
+	value value
+}
+
+func (v value) fields() (all []field) {
+	if v.node == nil || v.node.Kind != yaml.MappingNode {
+		return nil
+	}
+	for i := 0; i+1 < len(v.node.Content); i += 2 {
+		key := v.node.Content[i]
+		if key.ShortTag() == "!!merge" {
+			base := v.c.value(v.file, v.node.Content[i+1])
+			for _, b := range append([]value{base}, base.list()...) {
+				if b.node != v.node {
+					all = append(all, b.fields()...)
+				}
+			}
+			continue
+		}
+		all = append(all, field{key.Value, place{v.file, key.Line, key.Column}, v.c.value(v.file, v.node.Content[i+1])})
+	}
+	return all
+}
+
+// get is the value that a path of names leads to.
+func (v value) get(path ...string) value {
+	for _, name := range path {
+		fields := v.fields()
+		i := slices.IndexFunc(fields, func(f field) bool { return f.name == name })
+		if i < 0 {
+			return value{c: v.c, file: v.file, where: v.where}
+		}
+		v = fields[i].value
+	}
+	return v
+}
+
+// list are the elements of a list.
+func (v value) list() (all []value) {
+	if v.node == nil || v.node.Kind != yaml.SequenceNode {
+		return nil
+	}
+	for _, n := range v.node.Content {
+		if e := v.c.value(v.file, n); e.there() {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// either are the elements of a list, or the value alone.
+func (v value) either() []value {
+	if v.there() && v.node.Kind == yaml.ScalarNode {
+		return []value{v}
+	}
+	return v.list()
+}
+
+func (v value) texts() (all []string) {
+	for _, e := range v.either() {
+		all = append(all, e.text())
+	}
+	return all
+}
+
+// text is a scalar as it is written; empty if there is none.
+func (v value) text() string {
+	if v.node == nil || v.node.Kind != yaml.ScalarNode {
+		return ""
+	}
+	return v.node.Value
+}
+
+func (v value) or(text string) string {
+	if t := v.text(); t != "" {
+		return t
+	}
+	return text
+}
+
+// truth is a bool.
+func (v value) truth(unless bool) bool {
+	switch strings.ToLower(v.text()) {
+	case "true", "on", "yes":
+		return true
+	case "false", "off", "no":
+		return false
+	}
+	return unless
+}
+
+// number is a number that is not negative.
+func (v value) number(unless float64) float64 {
+	n, err := strconv.ParseFloat(v.text(), 64)
+	if v.there() && (err != nil || math.IsNaN(n) || n > maxLimit || n < -1) {
+		v.lose("want a number up to %d, got %.40q", uint64(maxLimit), v.text())
+		return unless
+	}
+	if err != nil {
+		return unless
+	}
+	return n
+}
+
+// whole is a whole number.
+func (v value) whole(unless int) int {
+	n := v.number(float64(unless))
+	if n != math.Trunc(n) {
+		v.lose("want a whole number, got %.40q", v.text())
+	}
+	return int(n)
+}

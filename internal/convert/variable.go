@@ -1,0 +1,98 @@
+package convert
+
+import (
+	"regexp"
+	"strings"
+)
+
+// part is a piece of a text with variables: one, or what is between.
+type part struct {
+	variable bool
+	text     string
+}
+
+var aVariable = regexp.MustCompile(`\$(?:\{([A-Za-z0-9_]+)\}|([A-Za-z0-9_]+))`)
+
+// template takes a text with variables apart.
+func template(text string) (parts []part) {
+	for text != "" {
+		found := aVariable.FindStringSubmatchIndex(text)
+		if found == nil {
+			return append(parts, part{false, text})
+		}
+		if found[0] > 0 {
+			parts = append(parts, part{false, text[:found[0]]})
+		}
+		name := strings.Trim(text[found[0]+1:found[1]], "{}")
+		parts = append(parts, part{true, name})
+		text = text[found[1]:]
+	}
+	return parts
+}
+
+// selected is a variable of nginx's as a selector.
+type selected struct {
+	selector any
+	// always says that each request has it; if not, header and is tell what those have that do, and the
+	// others lack that.
+	always bool
+	header string
+	is     text
+}
+
+// variable finds the selector of a variable of nginx's, which APISIX has, too.
+func variable(name string) (s selected, ok bool) {
+	name = strings.ToLower(name)
+	switch name {
+	case "remote_addr", "binary_remote_addr", "realip_remote_addr", "proxy_protocol_addr":
+		return selected{selector: client(), always: true}, true
+	case "host", "server_name":
+		return selected{selector: "host", always: true}, true
+	case "uri", "document_uri":
+		return selected{selector: "path", always: true}, true
+	case "request_uri":
+		return selected{selector: one("header", ":path"), always: true}, true
+	case "request_method":
+		return selected{selector: "method", always: true}, true
+	case "scheme":
+		return selected{selector: one("header", ":scheme"), always: true}, true
+	case "http_host":
+		return selected{selector: one("header", ":authority"), always: true}, true
+	}
+	if of, found := strings.CutPrefix(name, "http_"); found && of != "" {
+		header := strings.ReplaceAll(of, "_", "-")
+		return selected{one("header", header), false, header, text{regex, ".+"}}, true
+	}
+	if of, found := strings.CutPrefix(name, "arg_"); found && of != "" {
+		return selected{one("query", of), false, ":path", text{regex, `[^?]*\?(?:.*&)?` + regexp.QuoteMeta(of) + "=[^&]+.*"}}, true
+	}
+	if of, found := strings.CutPrefix(name, "cookie_"); found && of != "" {
+		return selected{one("cookie", of), false, "cookie", text{regex, "(?:.*; *)?" + regexp.QuoteMeta(of) + "=[^;]+.*"}}, true
+	}
+	return selected{}, false
+}
+
+// keyOf makes selectors of a text with variables. has are those of them that requests may lack; always
+// reports whether there is one that none lacks.
+func (c *converter) keyOf(at place, parts []part) (key []any, has []selected, always, ok bool) {
+	for _, p := range parts {
+		if !p.variable {
+			continue // it is between, the same for all
+		}
+		s, known := variable(p.text)
+		if !known {
+			c.lose(at, "Weir has no selector for $%s", p.text)
+			return nil, nil, false, false
+		}
+		key = append(key, s.selector)
+		if s.always {
+			always = true
+		} else {
+			has = append(has, s)
+		}
+	}
+	if len(key) == 0 {
+		always = true // all that it has is text
+	}
+	return key, has, always, true
+}
