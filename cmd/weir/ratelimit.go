@@ -154,7 +154,6 @@ func (v *variables) rateLimits(log *slog.Logger) *rateLimits {
 			Path: filepath.Join(v.text("RUNTIME_ROOT", "/srv/runtime_data/current"), v.text("RUNTIME_SUBDIRECTORY", ""), v.text("RUNTIME_APPDIRECTORY", "config")),
 			Options: ratelimitservice.Options{
 				MergeDomains: v.truth("MERGE_DOMAIN_CONFIG"),
-				AllOrNone:    v.truth("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT"),
 			},
 			Log: log,
 		},
@@ -166,6 +165,9 @@ func (v *variables) rateLimits(log *slog.Logger) *rateLimits {
 			MaxConnectionAge:      v.duration("GRPC_MAX_CONNECTION_AGE", 24*time.Hour),
 			MaxConnectionAgeGrace: v.duration("GRPC_MAX_CONNECTION_AGE_GRACE", time.Hour),
 		},
+	}
+	if v.truth("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT") {
+		r.source.Options.Charge = ratelimitservice.ChargeRefusing
 	}
 	if v.truth("LIMIT_RESPONSE_HEADERS_ENABLED") {
 		r.answers.Headers = &ratelimitservice.Headers{

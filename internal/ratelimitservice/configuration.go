@@ -26,9 +26,9 @@ type File struct {
 // domain has the descriptors of a domain.
 type domain struct {
 	level
-	// allOrNone says that a request which is refused takes nothing. Then all limits are of the same
-	// pace, which is that of limits that requests say, too, and of the protocol's units.
-	allOrNone bool
+	// Unless all are charged, all limits are of the same pace, which is that of limits that requests
+	// say, too, and of the protocol's units.
+	charge Charge
 	// pace is that of the limits that requests say.
 	pace  pace
 	paced bool
@@ -70,10 +70,24 @@ type limit struct {
 type Options struct {
 	// MergeDomains has several files say things of a domain.
 	MergeDomains bool
-	// AllOrNone has requests that one descriptor refuses take nothing of the others, where a file
-	// does not say how to charge.
-	AllOrNone bool
+	// Charge is for domains whose file does not say how to charge.
+	Charge Charge
 }
+
+// Charge says which limits of a request are charged where some of them refuse it.
+type Charge uint8
+
+const (
+	// ChargeAll charges all: a limit that refuses has nothing left then.
+	ChargeAll Charge = iota
+	// ChargeRefusing charges only those that refuse.
+	ChargeRefusing
+	// ChargeAllOrNone charges none.
+	ChargeAllOrNone
+)
+
+// charges are the names of ways to charge.
+var charges = []string{"all", "refusing", "all_or_none"}
 
 // Read reads the files of a configuration. The error joins all mistakes, each with file, line and
 // path.
@@ -100,15 +114,15 @@ func (c *Configuration) add(r *reader, said *document, o Options) {
 	d := c.domains[said.domain]
 	switch {
 	case d == nil:
-		d = &domain{level: newLevel(), allOrNone: o.AllOrNone}
+		d = &domain{level: newLevel(), charge: o.Charge}
 		c.domains[said.domain] = d
 		if said.chargeAt.node != nil {
-			d.allOrNone = said.allOrNone
+			d.charge = said.charge
 		}
 	case !o.MergeDomains:
 		r.fail(said.at, "want the domain %.80q once", said.domain)
 		return
-	case said.chargeAt.node != nil && said.allOrNone != d.allOrNone:
+	case said.chargeAt.node != nil && said.charge != d.charge:
 		r.fail(said.chargeAt, "want what other files say of the domain %.80q", said.domain)
 	}
 	d.add(r, said.descriptors, d)
@@ -174,12 +188,12 @@ func (r *reader) limit(d *descriptor, of *domain) *limit {
 	if len(r.errs) > faults {
 		return l
 	}
-	if of.allOrNone {
+	if of.charge != ChargeAll {
 		if !of.paced {
 			of.pace, of.paced = l.shape.pace, true
 		}
 		if said.unit == "" || !l.shape.onClock() || l.shape.pace != of.pace || said.countRejected {
-			r.fail(said.at, "want fixed windows of units, the same sync_rate for all of the domain, and no count_rejected, as it charges all_or_none")
+			r.fail(said.at, "want fixed windows of units, the same sync_rate for all of the domain, and no count_rejected, as it charges %s", charges[of.charge])
 		}
 	}
 	l.hits = l.shape.limit(said.requestsPerUnit, said.burst)

@@ -101,8 +101,8 @@ func (s *Service) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (
 	if err != nil {
 		return nil, err
 	}
-	if d != nil && d.allOrNone {
-		decideTogether(ctx, all)
+	if d != nil && d.charge != ChargeAll {
+		decideTogether(ctx, all, d.charge)
 	} else {
 		decide(ctx, all)
 	}

@@ -171,7 +171,7 @@ func TestNoConfiguration(t *testing.T) {
 func TestHits(t *testing.T) {
 	t.Parallel()
 	c := newClock()
-	s := start(t, c, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 10, count_rejected: true}}]", ServiceOptions{})
+	s := start(t, c, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 10}}]", ServiceOptions{})
 	ask := func(request, descriptor int) *pb.RateLimitRequest {
 		r := &pb.RateLimitRequest{Domain: "d", HitsAddend: uint32(request), Descriptors: []*common.RateLimitDescriptor{descriptorOf("k=v")}}
 		if descriptor >= 0 {
@@ -187,10 +187,11 @@ func TestHits(t *testing.T) {
 		{ask(3, -1), "OK | OK 6/10 MINUTE 45s"},
 		{ask(3, 0), "OK | OK 6/10 MINUTE 45s"},
 		{ask(3, 2), "OK | OK 4/10 MINUTE 45s"},
-		// What has no room is counted, too, as the limit says.
+		// What has no room uses up what is left, as there.
 		{ask(5, -1), "OVER_LIMIT | OVER_LIMIT 0/10 MINUTE 45s"},
 		{ask(1, -1), "OVER_LIMIT | OVER_LIMIT 0/10 MINUTE 45s"},
 		{ask(1, 0), "OVER_LIMIT | OVER_LIMIT 0/10 MINUTE 45s"},
+		{ask(500, -1), "OVER_LIMIT | OVER_LIMIT 0/10 MINUTE 45s"},
 	} {
 		if got := told(t, s, step.ask); got != step.want {
 			t.Errorf("step %d: got %s, want %s", i, got, step.want)
@@ -199,6 +200,10 @@ func TestHits(t *testing.T) {
 	c.advance(45 * time.Second)
 	if got := told(t, s, ask(1, -1)); got != "OK | OK 9/10 MINUTE 60s" {
 		t.Errorf("in the next window: %s", got)
+	}
+	// Hits that never pass are charged, too: those that Envoy tells when a stream has ended.
+	if got := told(t, s, ask(500, -1)) + told(t, s, ask(0, 0)); got != "OVER_LIMIT | OVER_LIMIT 0/10 MINUTE 60sOVER_LIMIT | OVER_LIMIT 0/10 MINUTE 60s" {
+		t.Errorf("after a charge beyond the limit: %s", got)
 	}
 }
 
@@ -342,6 +347,33 @@ descriptors:
 		c.advance(step.after)
 		if got := told(t, s, all); got != step.want {
 			t.Errorf("step %d:\ngot  %s\nwant %s", i, got, step.want)
+		}
+	}
+}
+
+// TestRefusing charges a request that is refused to the limits that refuse it.
+func TestRefusing(t *testing.T) {
+	t.Parallel()
+	s := start(t, newClock(), `
+domain: d
+charge: refusing
+descriptors:
+  - {key: a, rate_limit: {unit: minute, requests_per_unit: 4}}
+  - {key: b, rate_limit: {unit: minute, requests_per_unit: 3}}
+`, ServiceOptions{})
+	for i, step := range []struct {
+		hits    uint32
+		request *pb.RateLimitRequest
+		want    string
+	}{
+		{2, request("d", "a=1", "b=1"), "OK | OK 2/4 MINUTE 45s | OK 1/3 MINUTE 45s"},
+		{2, request("d", "a=1", "b=1"), "OVER_LIMIT | OK 2/4 MINUTE 45s | OVER_LIMIT 0/3 MINUTE 45s"},
+		{1, request("d", "b=1"), "OVER_LIMIT | OVER_LIMIT 0/3 MINUTE 45s"},
+		{2, request("d", "a=1"), "OK | OK 0/4 MINUTE 45s"},
+	} {
+		step.request.HitsAddend = step.hits
+		if got := told(t, s, step.request); got != step.want {
+			t.Errorf("step %d: got %s, want %s", i, got, step.want)
 		}
 	}
 }
