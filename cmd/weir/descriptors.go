@@ -15,30 +15,38 @@ import (
 )
 
 // descriptorFlags say that Envoy's rate limit service is served besides, and by what descriptors.
-type descriptorFlags struct{ listen, http, path string }
+type descriptorFlags struct{ listen, http, path, xds string }
 
 func (f *descriptorFlags) define(flags *flag.FlagSet) {
 	flags.StringVar(&f.listen, "rate-limit-service", "", "`address` to serve Envoy's rate limit service at, envoy.service.ratelimit.v3, by gRPC; none if empty")
 	flags.StringVar(&f.path, "descriptors", "", "`file` or folder with its configuration, in the form of envoyproxy/ratelimit; read again when it changes")
+	flags.StringVar(&f.xds, "descriptors-xds", "", "`HOST:PORT` of an xDS server that has the configuration instead; the environment's CONFIG_GRPC_XDS_* are as of weir ratelimit")
 	flags.StringVar(&f.http, "rate-limit-http", "", "`address` to serve /json and /healthcheck of the rate limit service at; none if empty")
 }
 
 // given reports whether the service is wanted. The error wraps [errUsage].
 func (f *descriptorFlags) given() (bool, error) {
 	switch {
-	case f.listen != "" && f.path == "":
-		return false, fmt.Errorf("%w: --rate-limit-service: want it with --descriptors", errUsage)
-	case f.listen == "" && (f.path != "" || f.http != ""):
-		return false, fmt.Errorf("%w: --descriptors: want it with --rate-limit-service, and --rate-limit-http only with both", errUsage)
+	case f.listen != "" && (f.path == "") == (f.xds == ""):
+		return false, fmt.Errorf("%w: --rate-limit-service: want it with --descriptors or --descriptors-xds", errUsage)
+	case f.listen == "" && (f.path != "" || f.xds != "" || f.http != ""):
+		return false, fmt.Errorf("%w: --descriptors, --descriptors-xds, --rate-limit-http: want them with --rate-limit-service", errUsage)
 	}
 	return f.listen != "", nil
 }
 
 // open listens as the flags say, and reads the descriptors.
-func (f *descriptorFlags) open(t *trusted, log *slog.Logger) (r *rateLimits, err error) {
-	r = &rateLimits{
-		source: ratelimitservice.Source{Path: f.path, Log: log}, log: log,
-		server: ratelimitservice.ServerOptions{TLS: requiring(t, "")},
+func (f *descriptorFlags) open(t *trusted, getenv func(string) string, log *slog.Logger) (r *rateLimits, err error) {
+	r = &rateLimits{log: log, server: ratelimitservice.ServerOptions{TLS: requiring(t, "")}}
+	if f.xds == "" {
+		r.source = &ratelimitservice.Source{Path: f.path, Log: log}
+	} else {
+		v := variables{getenv: getenv}
+		source := v.xds(log)
+		source.Address = f.xds
+		if r.source = source; v.err() != nil {
+			return nil, v.err()
+		}
 	}
 	if r.grpc, err = listenOn("--rate-limit-service", f.listen); err != nil {
 		return nil, err
@@ -48,21 +56,31 @@ func (f *descriptorFlags) open(t *trusted, log *slog.Logger) (r *rateLimits, err
 			return nil, errors.Join(err, r.close())
 		}
 	}
-	// What is wrong with the descriptors is told before anything is served.
-	files, err := ratelimitservice.ReadFiles(f.path)
-	if err == nil {
-		_, err = ratelimitservice.Read(files, r.source.Options)
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("--descriptors: %w", err), r.close())
+	// What is wrong with files is told before anything is served.
+	if f.path != "" {
+		files, err := ratelimitservice.ReadFiles(f.path)
+		if err == nil {
+			_, err = ratelimitservice.Read(files, ratelimitservice.Options{})
+		}
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("--descriptors: %w", err), r.close())
+		}
 	}
 	return r, nil
+}
+
+// source is where descriptors come from.
+type source interface {
+	// Load has a service use them, if they are there at once.
+	Load(of *ratelimitservice.Service) error
+	// Watch has a service use them whenever they are others, until ctx ends, and calls changed then.
+	Watch(ctx context.Context, of *ratelimitservice.Service, changed func())
 }
 
 // rateLimits are Envoy's rate limit service, on listeners.
 type rateLimits struct {
 	grpc, http net.Listener // http may be nil
-	source     ratelimitservice.Source
+	source     source
 	counters   ratelimitservice.CounterOptions
 	answers    ratelimitservice.ServiceOptions
 	server     ratelimitservice.ServerOptions
@@ -94,7 +112,7 @@ func (r *rateLimits) serve(ctx context.Context, b *backend.Backend) error {
 		return ctx.Err() == nil && service.Configured() && (service.Domains() > 0 || !r.awaitDomain)
 	}
 	if err := r.source.Load(service); err != nil {
-		r.log.Error("the descriptors can't be used: requests get an error until they can", "path", r.source.Path, "error", err)
+		r.log.Error("the descriptors can't be used: requests get an error until they can", "error", err)
 	}
 	grpc.Healthy(healthy())
 	r.log.Info("the rate limit service listens", "address", r.grpc.Addr().String(), "tls", r.server.TLS != nil)
