@@ -7,20 +7,24 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strings"
 	"sync"
 
 	"weir/internal/backend"
+	"weir/internal/fields"
 	"weir/internal/ratelimitservice"
 	"weir/internal/server"
 )
 
 // descriptorFlags say that Envoy's rate limit service is served besides, and by what descriptors.
-type descriptorFlags struct{ listen, http, path, xds string }
+type descriptorFlags struct{ listen, http, path, xds, headers string }
 
 func (f *descriptorFlags) define(flags *flag.FlagSet) {
 	flags.StringVar(&f.listen, "rate-limit-service", "", "`address` to serve Envoy's rate limit service at, envoy.service.ratelimit.v3, by gRPC; none if empty")
 	flags.StringVar(&f.path, "descriptors", "", "`file` or folder with its configuration, in the form of envoyproxy/ratelimit; read again when it changes")
 	flags.StringVar(&f.xds, "descriptors-xds", "", "`HOST:PORT` of an xDS server that has the configuration instead; the environment's CONFIG_GRPC_XDS_* are as of weir ratelimit")
+	flags.StringVar(&f.headers, "rate-limit-headers", "", "`list` of what its answers have Envoy add to responses: three (RateLimit-Limit, -Remaining and -Reset), "+
+		"ratelimit (RateLimit-Policy and RateLimit), retry-after; none if empty")
 	flags.StringVar(&f.http, "rate-limit-http", "", "`address` to serve /json and /healthcheck of the rate limit service at; none if empty")
 }
 
@@ -38,6 +42,9 @@ func (f *descriptorFlags) given() (bool, error) {
 // open listens as the flags say, and reads the descriptors.
 func (f *descriptorFlags) open(t *trusted, getenv func(string) string, log *slog.Logger) (r *rateLimits, err error) {
 	r = &rateLimits{log: log, server: ratelimitservice.ServerOptions{TLS: requiring(t, "")}}
+	if err := r.setHeaders(f.headers); err != nil {
+		return nil, fmt.Errorf("%w: --rate-limit-headers: %w", errUsage, err)
+	}
 	if f.xds == "" {
 		r.source = &ratelimitservice.Source{Path: f.path, Log: log}
 	} else {
@@ -67,6 +74,24 @@ func (f *descriptorFlags) open(t *trusted, getenv func(string) string, log *slog
 		}
 	}
 	return r, nil
+}
+
+// setHeaders has answers have a list of headers.
+func (r *rateLimits) setHeaders(list string) error {
+	for name := range strings.SplitSeq(list, ",") {
+		switch strings.TrimSpace(name) {
+		case "":
+		case "three":
+			r.answers.Headers = &ratelimitservice.Headers{Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"}
+		case "ratelimit":
+			r.answers.Fields |= fields.RateLimit
+		case "retry-after":
+			r.answers.Fields |= fields.RetryAfter
+		default:
+			return fmt.Errorf("want three, ratelimit, retry-after, with commas between, got %.80q", name)
+		}
+	}
+	return nil
 }
 
 // source is where descriptors come from.

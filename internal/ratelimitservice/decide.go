@@ -8,6 +8,18 @@ import (
 	"weir/ratelimit"
 )
 
+// giveBack gives back what descriptors ask to: they get no hits, and are answered as things stand then.
+func giveBack(ctx context.Context, all []asked) error {
+	for i := range all {
+		if a := &all[i]; a.back > 0 && a.limited() {
+			if err := a.limiter.GiveBack(ctx, a.key, a.back); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // decide decides each descriptor by itself, as the rate limit service does: what one refuses is
 // taken of all. Those that wait for the backend wait together, but descriptors with the same counter
 // are decided in their order.

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"weir/internal/fields"
 	"weir/ratelimit"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -28,6 +29,8 @@ type ServiceOptions struct {
 	Counters *Counters
 	// Headers has the response headers that describe the tightest limit; nil for none.
 	Headers *Headers
+	// Fields are RateLimit, RateLimit-Policy and Retry-After, as far as they are sent.
+	Fields fields.Set
 	// Shadow has no request refused, and Quota has all limits be as those of quota_mode.
 	Shadow, Quota bool
 	// Metadata has answers tell what was asked for, and the metadata of limits that have room.
@@ -73,6 +76,7 @@ type asked struct {
 	limiter *ratelimit.Limiter
 	key     ratelimit.Key
 	hits    uint64
+	back    uint64 // hits to give back, in place of hits to take
 	next    *asked // the next one with the same counter
 
 	decision ratelimit.Decision
@@ -100,6 +104,9 @@ func (s *Service) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (
 	all, err := s.find(d, r)
 	if err != nil {
 		return nil, err
+	}
+	if err := giveBack(ctx, all); err != nil {
+		return nil, statusOf(err)
 	}
 	if d != nil && d.charge != ChargeAll {
 		decideTogether(ctx, all, d.charge)
@@ -137,6 +144,9 @@ func (s *Service) find(d *domain, r *pb.RateLimitRequest) ([]asked, error) {
 		a := &all[i]
 		if a.hits = uint64(max(1, r.GetHitsAddend())); descriptor.GetHitsAddend() != nil {
 			a.hits = descriptor.GetHitsAddend().GetValue()
+		}
+		if descriptor.GetIsNegativeHits() {
+			a.hits, a.back = 0, a.hits
 		}
 		if said := descriptor.GetLimit(); said != nil {
 			if err := s.override(a, d, name, descriptor); err != nil {

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/fields"
+
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
@@ -204,6 +206,63 @@ func TestHits(t *testing.T) {
 	// Hits that never pass are charged, too: those that Envoy tells when a stream has ended.
 	if got := told(t, s, ask(500, -1)) + told(t, s, ask(0, 0)); got != "OVER_LIMIT | OVER_LIMIT 0/10 MINUTE 60sOVER_LIMIT | OVER_LIMIT 0/10 MINUTE 60s" {
 		t.Errorf("after a charge beyond the limit: %s", got)
+	}
+}
+
+// TestNegativeHits gives back what was taken.
+func TestNegativeHits(t *testing.T) {
+	t.Parallel()
+	for _, charge := range charges {
+		s := start(t, newClock(), "domain: d\ncharge: "+charge+"\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 10}}]", ServiceOptions{})
+		for i, step := range []struct {
+			hits uint32
+			back bool
+			want string
+		}{
+			{10, false, "OK | OK 0/10 MINUTE 45s"},
+			{4, true, "OK | OK 4/10 MINUTE 45s"},
+			{3, false, "OK | OK 1/10 MINUTE 45s"},
+			// Beyond what was taken there is nothing to have.
+			{100, true, "OK | OK 10/10 MINUTE 45s"},
+		} {
+			r := request("d", "k=v")
+			r.HitsAddend, r.Descriptors[0].IsNegativeHits = step.hits, step.back
+			if got := told(t, s, r); got != step.want {
+				t.Errorf("%s: step %d: got %s, want %s", charge, i, got, step.want)
+			}
+		}
+	}
+}
+
+// TestFields has answers describe all limits.
+func TestFields(t *testing.T) {
+	t.Parallel()
+	s := start(t, newClock(), `
+domain: d
+descriptors:
+  - {key: user, rate_limit: {unit: minute, requests_per_unit: 1}}
+  - {key: plan, descriptors: [{key: 'of "x"', rate_limit: {unit: hour, requests_per_unit: 5, name: plan, algorithm: token_bucket}}]}
+  - {key: quiet, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}}
+`, ServiceOptions{Fields: fields.RateLimit | fields.RetryAfter})
+	for i, want := range []string{
+		`ratelimit-policy: "user";q=1;w=60, "plan";q=5;w=3600, ratelimit: "user";r=0;t=45, "plan";r=4;t=720, `,
+		`ratelimit-policy: "user";q=1;w=60, "plan";q=5;w=3600, ratelimit: "user";r=0;t=45, "plan";r=3;t=720, retry-after: 45, `,
+	} {
+		answer, err := s.ShouldRateLimit(t.Context(), request("d", "user=1", `plan=1,of "x"=2`, "quiet=1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, h := range answer.ResponseHeadersToAdd {
+			got += h.Key + ": " + h.Value + ", "
+		}
+		if got != want {
+			t.Errorf("answer %d:\ngot  %s\nwant %s", i, got, want)
+		}
+	}
+	answer, err := s.ShouldRateLimit(t.Context(), request("d", "nobody=1"))
+	if err != nil || len(answer.ResponseHeadersToAdd) != 0 {
+		t.Errorf("without a limit: %v, %v", answer, err)
 	}
 }
 
