@@ -1,19 +1,26 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"strings"
 	"sync"
+	"time"
 
 	"weir/internal/backend"
 	"weir/internal/fields"
 	"weir/internal/ratelimitservice"
 	"weir/internal/server"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 // descriptorFlags say that Envoy's rate limit service is served besides, and by what descriptors.
@@ -41,7 +48,7 @@ func (f *descriptorFlags) given() (bool, error) {
 
 // open listens as the flags say, and reads the descriptors.
 func (f *descriptorFlags) open(t *trusted, getenv func(string) string, log *slog.Logger) (r *rateLimits, err error) {
-	r = &rateLimits{log: log, server: ratelimitservice.ServerOptions{TLS: requiring(t, "")}}
+	r = &rateLimits{log: log, answers: ratelimitservice.ServiceOptions{Stats: ratelimitservice.NewStats()}, server: ratelimitservice.ServerOptions{TLS: requiring(t, "")}}
 	if err := r.setHeaders(f.headers); err != nil {
 		return nil, fmt.Errorf("%w: --rate-limit-headers: %w", errUsage, err)
 	}
@@ -110,16 +117,32 @@ type rateLimits struct {
 	answers    ratelimitservice.ServiceOptions
 	server     ratelimitservice.ServerOptions
 	log        *slog.Logger
+	// metrics is for Prometheus, and statsd the address of a statsd that is told every so often; nil and
+	// empty for none.
+	metrics     net.Listener
+	metricsPath string
+	statsd      string
+	statsdEvery time.Duration
 	// awaitDomain has the service be healthy only with a domain.
 	awaitDomain bool
 }
 
 func (r *rateLimits) close() error {
 	err := r.grpc.Close()
-	if r.http != nil {
-		err = errors.Join(err, r.http.Close())
+	for _, l := range []net.Listener{r.http, r.metrics} {
+		if l != nil {
+			err = errors.Join(err, l.Close())
+		}
 	}
 	return err
+}
+
+func (r *rateLimits) metricsHandler() http.Handler {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo(), r.answers.Stats)
+	mux := http.NewServeMux()
+	mux.Handle("GET "+cmp.Or(r.metricsPath, "/metrics"), promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	return mux
 }
 
 // serve serves until ctx ends. It closes the listeners, and not the backend.
@@ -146,22 +169,31 @@ func (r *rateLimits) serve(ctx context.Context, b *backend.Backend) error {
 	}
 	var running sync.WaitGroup
 	running.Go(func() { r.source.Watch(ctx, service, func() { grpc.Healthy(healthy()) }) })
-	errs := make(chan error, 2)
+	if r.statsd != "" {
+		running.Go(func() {
+			answers.Stats.Statsd(ctx, r.statsd, r.statsdEvery, func(err error) { r.log.Warn("statsd can't be told", "error", err) })
+		})
+	}
+	errs := make(chan error, 3)
 	running.Go(func() {
 		defer cancel() // whoever fails ends all
 		errs <- grpc.Serve(ctx, r.grpc)
 	})
-	if r.http == nil {
-		errs <- nil
-	} else {
-		r.log.Info("the rate limit service's /json listens", "address", r.http.Addr().String())
+	serveHTTP := func(what string, l net.Listener, h http.Handler) {
+		if l == nil {
+			errs <- nil
+			return
+		}
+		r.log.Info(what+" listens", "address", l.Addr().String())
 		running.Go(func() {
 			defer cancel()
-			errs <- server.Serve(ctx, r.http, ratelimitservice.Handler(service, healthy))
+			errs <- server.Serve(ctx, l, h)
 		})
 	}
+	serveHTTP("the rate limit service's /json", r.http, ratelimitservice.Handler(service, healthy))
+	serveHTTP("the rate limit service's metrics", r.metrics, r.metricsHandler())
 	running.Wait()
-	err := errors.Join(<-errs, <-errs)
+	err := errors.Join(<-errs, <-errs, <-errs)
 	closing, done := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer done()
 	if closeErr := counters.Close(closing); closeErr != nil {

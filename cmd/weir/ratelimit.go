@@ -42,6 +42,8 @@ Environment:
       the gRPC server, and HOST, PORT (8080) of /json and /healthcheck
   GRPC_SERVER_USE_TLS, GRPC_SERVER_TLS_CERT, GRPC_SERVER_TLS_KEY, GRPC_CLIENT_TLS_CACERT,
       GRPC_CLIENT_TLS_SAN  are files in PEM, read again when they change, and a client's name
+  USE_PROMETHEUS, PROMETHEUS_ADDR (:9090), PROMETHEUS_PATH  serve metrics by descriptor, and USE_STATSD (false),
+      STATSD_HOST, STATSD_PORT, STATS_FLUSH_INTERVAL (10s) tell a statsd of them by TCP; DISABLE_STATS does neither
   LIMIT_RESPONSE_HEADERS_ENABLED, LIMIT_LIMIT_HEADER, LIMIT_REMAINING_HEADER, LIMIT_RESET_HEADER,
       RESPONSE_DYNAMIC_METADATA, SHADOW_MODE, QUOTA_MODE, STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT,
       HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED, CACHE_KEY_PREFIX, LOG_LEVEL, LOG_FORMAT  mean what they do
@@ -156,6 +158,7 @@ func (v *variables) rateLimits(log *slog.Logger) *rateLimits {
 		counters: ratelimitservice.CounterOptions{KeyPrefix: v.text("CACHE_KEY_PREFIX", "")},
 		answers: ratelimitservice.ServiceOptions{
 			Shadow: v.truth("SHADOW_MODE"), Quota: v.truth("QUOTA_MODE"), Metadata: v.truth("RESPONSE_DYNAMIC_METADATA"),
+			Stats: ratelimitservice.NewStats(),
 		},
 		server: ratelimitservice.ServerOptions{
 			MaxConnectionAge:      v.duration("GRPC_MAX_CONNECTION_AGE", 24*time.Hour),
@@ -170,6 +173,15 @@ func (v *variables) rateLimits(log *slog.Logger) *rateLimits {
 		r.source = v.xds(log)
 	default:
 		v.fail("CONFIG_TYPE", "FILE or GRPC_XDS_SOTW")
+	}
+	if r.metricsPath = v.text("PROMETHEUS_PATH", "/metrics"); !strings.HasPrefix(r.metricsPath, "/") || strings.ContainsAny(r.metricsPath, "{} ") {
+		v.fail("PROMETHEUS_PATH", "a path such as /metrics")
+	}
+	if v.truth("USE_STATSD") && !v.truth("DISABLE_STATS") {
+		r.statsd = net.JoinHostPort(v.text("STATSD_HOST", "localhost"), v.port("STATSD_PORT", 8125))
+		if r.statsdEvery = v.duration("STATS_FLUSH_INTERVAL", 10*time.Second); r.statsdEvery == 0 {
+			v.fail("STATS_FLUSH_INTERVAL", "a duration such as 10s")
+		}
 	}
 	if err := r.setHeaders(v.getenv("WEIR_RATE_LIMIT_HEADERS")); err != nil {
 		v.errs = append(v.errs, fmt.Errorf("WEIR_RATE_LIMIT_HEADERS: %w", err))
@@ -260,7 +272,12 @@ func (v *variables) listen(r *rateLimits) (err error) {
 		return err
 	}
 	if r.http, err = listenOn("PORT", net.JoinHostPort(v.text("HOST", "0.0.0.0"), v.port("PORT", 8080))); err != nil {
-		return errors.Join(err, r.grpc.Close())
+		return errors.Join(err, r.close())
+	}
+	if v.truth("USE_PROMETHEUS") && !v.truth("DISABLE_STATS") {
+		if r.metrics, err = listenOn("PROMETHEUS_ADDR", v.text("PROMETHEUS_ADDR", ":9090")); err != nil {
+			return errors.Join(err, r.close())
+		}
 	}
 	return v.err()
 }

@@ -75,9 +75,19 @@ func TestRateLimitService(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(folder, "d.yaml"), []byte("domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	statsd, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer statsd.Close()
+	_, statsdPort, err := net.SplitHostPort(statsd.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
 	set := map[string]string{
 		"RUNTIME_ROOT": root, "RUNTIME_SUBDIRECTORY": "ratelimit", "LOG_LEVEL": "info", "HOST": "127.0.0.1", "GRPC_HOST": "127.0.0.1",
 		"PORT": "0", "GRPC_PORT": "0", "LIMIT_RESPONSE_HEADERS_ENABLED": "true", "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED": "true",
+		"USE_PROMETHEUS": "true", "PROMETHEUS_ADDR": "127.0.0.1:0", "USE_STATSD": "true", "STATSD_HOST": "127.0.0.1", "STATSD_PORT": statsdPort,
 	}
 	address, end := startRateLimit(t, set)
 	grpcAddress, httpAddress := address("the rate limit service listens"), address("the rate limit service's /json listens")
@@ -97,7 +107,24 @@ func TestRateLimitService(t *testing.T) {
 	} else {
 		response.Body.Close()
 	}
-	end()
+	metrics, err := http.Get("http://" + address("the rate limit service's metrics listens") + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(metrics.Body)
+	metrics.Body.Close()
+	if want := `ratelimit_service_rate_limit_over_limit{domain="d",key1="k",key2=""} 1`; err != nil || !strings.Contains(string(text), want) {
+		t.Errorf("the metrics lack %s: %v\n%s", want, err, text)
+	}
+	end() // and statsd is told
+	told, err := statsd.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err = io.ReadAll(told); err != nil || !strings.Contains(string(text), "ratelimit.service.rate_limit.d.k.total_hits:2|c\n") {
+		t.Errorf("statsd is told %s, %v", text, err)
+	}
+	told.Close()
 
 	set = map[string]string{"CONFIG_TYPE": "XDS", "SHADOW_MODE": "maybe", "GRPC_MAX_CONNECTION_AGE": "1"}
 	var stderr logBuffer

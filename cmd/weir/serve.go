@@ -279,6 +279,7 @@ func (s *service) serve(ctx context.Context) error {
 	if s.limits == nil {
 		limited <- nil
 	} else {
+		registry.MustRegister(s.limits.answers.Stats)
 		go func() {
 			defer cancel()
 			limited <- s.limits.serve(ctx, answers)

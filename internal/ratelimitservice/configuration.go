@@ -2,6 +2,7 @@ package ratelimitservice
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"weir/ratelimit"
@@ -50,6 +51,8 @@ type node struct {
 	parts []string
 	// share says that all values that match the wildcards share a counter.
 	share bool
+	// toMetric has metrics tell the values of requests apart.
+	toMetric bool
 }
 
 // limit is what decides a descriptor.
@@ -64,6 +67,12 @@ type limit struct {
 	replaces  []string
 	metadata  *structpb.Struct
 	limiter   *ratelimit.Limiter // once there are counters for it
+	// path has the keys and values of the configuration that lead to it, and series counts by it; nil if
+	// nobody counts. detailed has metrics tell all keys and values of requests, and named those that
+	// descriptors of the path say.
+	path            []string
+	detailed, named bool
+	series          *series
 }
 
 // Options say how a configuration is read.
@@ -125,7 +134,7 @@ func (c *Configuration) add(r *reader, said *document, o Options) {
 	case said.chargeAt.node != nil && said.charge != d.charge:
 		r.fail(said.chargeAt, "want what other files say of the domain %.80q", said.domain)
 	}
-	d.add(r, said.descriptors, d)
+	d.add(r, said.descriptors, d, nil, false)
 }
 
 func newLevel() level { return level{byKey: map[string]*node{}} }
@@ -143,7 +152,7 @@ func compose(key, value string) string { return key + "_" + value }
 
 func isWildcard(composite string) bool { return strings.Contains(composite, "*") }
 
-func (l *level) add(r *reader, descriptors []descriptor, of *domain) {
+func (l *level) add(r *reader, descriptors []descriptor, of *domain, path []string, named bool) {
 	for i := range descriptors {
 		d := &descriptors[i]
 		composite := d.composite()
@@ -151,13 +160,17 @@ func (l *level) add(r *reader, descriptors []descriptor, of *domain) {
 			r.fail(d.at, "want the key and value %.80q once", composite)
 			continue
 		}
-		n := &node{level: newLevel(), composite: composite, share: d.share, limit: r.limit(d, of)}
+		n := &node{level: newLevel(), composite: composite, share: d.share, toMetric: d.toMetric, limit: r.limit(d, of)}
+		path, named := append(slices.Clip(path), composite), named || d.toMetric
+		if n.limit != nil {
+			n.limit.path, n.limit.detailed, n.limit.named = path, d.detailed, named
+		}
 		l.byKey[composite] = n
 		if isWildcard(composite) {
 			n.parts = strings.Split(composite, "*")
 			l.wildcards = append(l.wildcards, n)
 		}
-		n.add(r, d.descriptors, of)
+		n.add(r, d.descriptors, of, path, named)
 	}
 }
 

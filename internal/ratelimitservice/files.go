@@ -106,10 +106,13 @@ func (s *Source) Load(of *Service) error {
 // adopt has a service use files that come from somewhere.
 func adopt(files []File, o Options, of *Service, from string, log *slog.Logger) error {
 	c, err := Read(files, o)
-	if err != nil {
-		return err
+	if err == nil {
+		err = of.Use(c)
 	}
-	if err := of.Use(c); err != nil {
+	if err != nil {
+		if stats := of.options.Stats; stats != nil {
+			stats.loadErrors.Add(1)
+		}
 		return err
 	}
 	for _, field := range c.Ignored {

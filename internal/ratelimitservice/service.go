@@ -35,7 +35,9 @@ type ServiceOptions struct {
 	Shadow, Quota bool
 	// Metadata has answers tell what was asked for, and the metadata of limits that have room.
 	Metadata bool
-	Log      *slog.Logger
+	// Stats counts; nil if nobody wants to know.
+	Stats *Stats
+	Log   *slog.Logger
 }
 
 // Service answers requests. Make it with [NewService]. Methods may be called from any number of
@@ -54,8 +56,48 @@ func (s *Service) Use(c *Configuration) error {
 	if err := s.options.Counters.Bind(c); err != nil {
 		return err
 	}
+	if of := s.options.Stats; of != nil {
+		for name, d := range c.domains {
+			d.count(of, name)
+		}
+		of.loads.Add(1)
+	}
 	s.configuration.Store(c)
 	return nil
+}
+
+// count has the limits of a level counted.
+func (l *level) count(by *Stats, domain string) {
+	for _, n := range l.byKey {
+		if n.limit != nil {
+			n.limit.series = by.of(nil, domain, n.limit.path...)
+		}
+		n.count(by, domain)
+	}
+}
+
+// count counts what was decided.
+func (s *Service) count(d *domain, r *pb.RateLimitRequest, all []asked, answer *pb.RateLimitResponse) {
+	for i := range all {
+		a := &all[i]
+		if !a.limited() {
+			continue
+		}
+		series, entries := a.limit.series, r.GetDescriptors()[i].GetEntries()
+		switch {
+		case series == nil: // the request has said the limit
+			path := make([]string, len(entries))
+			for j, e := range entries {
+				if path[j] = e.GetKey(); e.GetValue() != "" {
+					path[j] = compose(e.GetKey(), e.GetValue())
+				}
+			}
+			series = s.options.Stats.of(nil, r.GetDomain(), path...)
+		case a.limit.detailed || a.limit.named:
+			series = s.options.Stats.of(series, r.GetDomain(), d.labels(a.limit, entries)...)
+		}
+		series.count(a, answer.GetStatuses()[i].GetCode())
+	}
 }
 
 // Configured reports whether there is a configuration.
@@ -91,6 +133,14 @@ func (a *asked) unlimited() bool { return a.limit != nil && a.limit.unlimited }
 
 // ShouldRateLimit implements the rate limit service.
 func (s *Service) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+	answer, err := s.shouldRateLimit(ctx, r)
+	if err != nil && s.options.Stats != nil {
+		s.options.Stats.serviceErrors.Add(1)
+	}
+	return answer, err
+}
+
+func (s *Service) shouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
 	configuration := s.configuration.Load()
 	switch {
 	case r.GetDomain() == "":
@@ -118,7 +168,11 @@ func (s *Service) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (
 			return nil, statusOf(err)
 		}
 	}
-	return s.answer(r, all), nil
+	answer := s.answer(r, all)
+	if s.options.Stats != nil {
+		s.count(d, r, all, answer)
+	}
+	return answer, nil
 }
 
 // statusOf is the error of a decision as clients get it.
