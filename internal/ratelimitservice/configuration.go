@@ -15,7 +15,7 @@ import (
 type Configuration struct {
 	domains map[string]*domain
 	// Ignored are fields that the rate limit service knows, but not where they stand.
-	Ignored []string
+	Ignored []Mistake
 }
 
 // File is one of a configuration's.
@@ -102,7 +102,7 @@ var charges = []string{"all", "refusing", "all_or_none"}
 // path.
 func Read(files []File, o Options) (*Configuration, error) {
 	c := &Configuration{domains: map[string]*domain{}}
-	var errs []error
+	var errs []error // each a *[Mistake]
 	for i := range files {
 		r := &reader{file: files[i].Name}
 		r.documents(files[i].Text, func(p place) {

@@ -116,7 +116,7 @@ func adopt(files []File, o Options, of *Service, from string, log *slog.Logger) 
 		return err
 	}
 	for _, field := range c.Ignored {
-		log.Warn("a field of the rate limit service's configuration does nothing where it stands", "field", field)
+		log.Warn("a field of the rate limit service's configuration does nothing where it stands", "field", field.Error())
 	}
 	log.Info("the descriptors were read", "from", from, "files", len(files), "domains", len(c.domains))
 	return nil

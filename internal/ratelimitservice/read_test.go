@@ -84,8 +84,8 @@ func TestRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "a:3: descriptors[0].rate_limit.shadow_mode: nobody reads the field here"; len(c.Ignored) == 0 || c.Ignored[0] != want {
-		t.Errorf("ignored are %q, want %q", c.Ignored, want)
+	if want := "a:3: descriptors[0].rate_limit.shadow_mode: nobody reads the field here"; len(c.Ignored) == 0 || c.Ignored[0].Error() != want {
+		t.Errorf("ignored are %v, want %q", c.Ignored, want)
 	}
 	d := c.domains["d"]
 	if a := d.byKey["a"].limit; !a.shadow || a.told.RequestsPerUnit != 7 || a.told.Unit.String() != "SECOND" {
