@@ -129,6 +129,8 @@ func normal(r *pb.RateLimitResponse) *pb.RateLimitResponse {
 type its struct {
 	client pb.RateLimitServiceClient
 	end    func()
+	pid    int
+	redis  string // its address
 }
 
 func startIts(t *testing.T, file string, text []string) *its {
@@ -172,7 +174,7 @@ func startIts(t *testing.T, file string, text []string) *its {
 		}
 	}
 	t.Cleanup(end)
-	of := &its{pb.NewRateLimitServiceClient(client), end}
+	of := &its{pb.NewRateLimitServiceClient(client), end, cmd.Process.Pid, redis.Addr}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	if _, err := of.client.ShouldRateLimit(ctx, request("none", "a=b"), grpc.WaitForReady(true)); err != nil {
