@@ -230,6 +230,19 @@ func (l *Limiter) Decide(ctx context.Context, key Key, cost uint64) (Decision, e
 	return n.decide(ctx, c)
 }
 
+// GiveBack takes hits of a key back that were counted in the present windows, by any node, as far as they
+// are: a reservation that was too large, for one. If a key is not known here, GiveBack asks the backend
+// for it and waits. Other nodes know after their next push. After [Namespace.Close] the error wraps
+// [ErrClosed]. If ctx ends meanwhile, it is what ctx says.
+func (l *Limiter) GiveBack(ctx context.Context, key Key, hits uint64) error {
+	n := l.namespace
+	return n.look(ctx, l.rule, key, func(d *node.Demand, now int64) {
+		d.Cost = hits
+		charge := n.node.Charge(d, now)
+		n.node.Revise(&charge, 0, now)
+	})
+}
+
 // Decide counts the hits of all demands if every limit of every rule has room, and otherwise of
 // none. The demands are of rules of one namespace, and of different keys where they are of the same
 // rule. A request without demands is allowed.

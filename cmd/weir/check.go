@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"weir/internal/check"
+	"weir/internal/ratelimitservice"
 )
 
 // errRefused says that a configuration has mistakes, which have been printed.
@@ -22,7 +23,8 @@ var errRefused = errors.New("configuration refused")
 const checkHelp = `
 Files are JSON or YAML; - is standard input. A file is a configuration, or a document of Envoy
 (a bootstrap, listeners, routes), Istio (EnvoyFilter, WasmPlugin), Envoy Gateway
-(EnvoyExtensionPolicy), or a ConfigMap of Kubernetes with one of these in it. Of such a document all
+(EnvoyExtensionPolicy), or a ConfigMap of Kubernetes with one of these in it, or a file of Envoy's rate
+limit service, with a domain and its descriptors: see weir serve --descriptors. Of such a document all
 plugins are checked that load a module with "weir" in its name, or have rules with limits. A file that
 begins with { or [ is JSON, unless its name ends in .yaml or .yml. Of a folder those files below it
 are checked whose names end in .json, .yaml or .yml and that have such plugins or rules; the others
@@ -77,14 +79,14 @@ func checkFiles(_ context.Context, args []string, env environment) error {
 	for _, name := range flags.Args() {
 		files, isFolder := filesIn(name)
 		for _, name := range files {
-			checkOne(name, check.Found, true)
+			checkOne(name, descriptorsOr(check.Found), true)
 		}
 		switch {
 		case isFolder:
 		case *none:
-			checkOne(name, check.Found, false)
+			checkOne(name, descriptorsOr(check.Found), false)
 		default:
-			checkOne(name, check.File, false)
+			checkOne(name, descriptorsOr(check.File), false)
 		}
 	}
 	if err := out.end(); err != nil {
@@ -120,6 +122,24 @@ func filesIn(name string) (files []string, isFolder bool) {
 		return nil
 	})
 	return files, true
+}
+
+// descriptorsOr checks files of the rate limit service as that reads them, and others otherwise.
+func descriptorsOr(otherwise func(name string, content []byte) *check.Report) func(name string, content []byte) *check.Report {
+	return func(name string, content []byte) *check.Report {
+		if !ratelimitservice.IsConfiguration(content) {
+			return otherwise(name, content)
+		}
+		report := &check.Report{Configurations: 1}
+		mistakes, ignored := ratelimitservice.Check([]ratelimitservice.File{{Name: name, Text: content}}, ratelimitservice.Options{MergeDomains: true})
+		for _, m := range mistakes {
+			report.Findings = append(report.Findings, check.Finding{Line: m.Line, Column: m.Column, Path: m.Path, Problem: m.Problem})
+		}
+		for _, m := range ignored {
+			report.Findings = append(report.Findings, check.Finding{Line: m.Line, Column: m.Column, Path: m.Path, Problem: m.Problem, Warning: true})
+		}
+		return report
+	}
 }
 
 func checkFile(name string, env environment, read func(name string, content []byte) *check.Report) *check.Report {

@@ -101,6 +101,28 @@ func TestCheckJSON(t *testing.T) {
   }
 ]
 `,
+		"domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: minuet}}\n": `[
+  {
+    "file": "-",
+    "line": 3,
+    "column": 31,
+    "severity": "error",
+    "path": "descriptors[0].rate_limit.unit",
+    "problem": "want second, minute, hour, day, month, year, week, got \"minuet\""
+  }
+]
+`,
+		"domain: d\ndescriptors:\n- {key: k, unit: day}\n": `[
+  {
+    "file": "-",
+    "line": 3,
+    "column": 18,
+    "severity": "warning",
+    "path": "descriptors[0].unit",
+    "problem": "nobody reads the field here"
+  }
+]
+`,
 	} {
 		var stdout, stderr bytes.Buffer
 		run(t.Context(), []string{"check", "--format", "json", "-"}, environment{stdin: strings.NewReader(input), stdout: &stdout, stderr: &stderr})

@@ -1,44 +1,66 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
+	"strings"
 	"sync"
+	"time"
 
 	"weir/internal/backend"
+	"weir/internal/fields"
 	"weir/internal/ratelimitservice"
 	"weir/internal/server"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 // descriptorFlags say that Envoy's rate limit service is served besides, and by what descriptors.
-type descriptorFlags struct{ listen, http, path string }
+type descriptorFlags struct{ listen, http, path, xds, headers string }
 
 func (f *descriptorFlags) define(flags *flag.FlagSet) {
 	flags.StringVar(&f.listen, "rate-limit-service", "", "`address` to serve Envoy's rate limit service at, envoy.service.ratelimit.v3, by gRPC; none if empty")
 	flags.StringVar(&f.path, "descriptors", "", "`file` or folder with its configuration, in the form of envoyproxy/ratelimit; read again when it changes")
+	flags.StringVar(&f.xds, "descriptors-xds", "", "`HOST:PORT` of an xDS server that has the configuration instead; the environment's CONFIG_GRPC_XDS_* are as of weir ratelimit")
+	flags.StringVar(&f.headers, "rate-limit-headers", "", "`list` of what its answers have Envoy add to responses: three (RateLimit-Limit, -Remaining and -Reset), "+
+		"ratelimit (RateLimit-Policy and RateLimit), retry-after; none if empty")
 	flags.StringVar(&f.http, "rate-limit-http", "", "`address` to serve /json and /healthcheck of the rate limit service at; none if empty")
 }
 
 // given reports whether the service is wanted. The error wraps [errUsage].
 func (f *descriptorFlags) given() (bool, error) {
 	switch {
-	case f.listen != "" && f.path == "":
-		return false, fmt.Errorf("%w: --rate-limit-service: want it with --descriptors", errUsage)
-	case f.listen == "" && (f.path != "" || f.http != ""):
-		return false, fmt.Errorf("%w: --descriptors: want it with --rate-limit-service, and --rate-limit-http only with both", errUsage)
+	case f.listen != "" && (f.path == "") == (f.xds == ""):
+		return false, fmt.Errorf("%w: --rate-limit-service: want it with --descriptors or --descriptors-xds", errUsage)
+	case f.listen == "" && (f.path != "" || f.xds != "" || f.http != ""):
+		return false, fmt.Errorf("%w: --descriptors, --descriptors-xds, --rate-limit-http: want them with --rate-limit-service", errUsage)
 	}
 	return f.listen != "", nil
 }
 
 // open listens as the flags say, and reads the descriptors.
-func (f *descriptorFlags) open(t *trusted, log *slog.Logger) (r *rateLimits, err error) {
-	r = &rateLimits{
-		source: ratelimitservice.Source{Path: f.path, Log: log}, log: log,
-		server: ratelimitservice.ServerOptions{TLS: requiring(t, "")},
+func (f *descriptorFlags) open(t *trusted, getenv func(string) string, log *slog.Logger) (r *rateLimits, err error) {
+	r = &rateLimits{log: log, answers: ratelimitservice.ServiceOptions{Stats: ratelimitservice.NewStats()}, server: ratelimitservice.ServerOptions{TLS: requiring(t, "")}}
+	if err := r.setHeaders(f.headers); err != nil {
+		return nil, fmt.Errorf("%w: --rate-limit-headers: %w", errUsage, err)
+	}
+	if f.xds == "" {
+		r.source = &ratelimitservice.Source{Path: f.path, Log: log}
+	} else {
+		v := variables{getenv: getenv}
+		source := v.xds(log)
+		source.Address = f.xds
+		if r.source = source; v.err() != nil {
+			return nil, v.err()
+		}
 	}
 	if r.grpc, err = listenOn("--rate-limit-service", f.listen); err != nil {
 		return nil, err
@@ -48,35 +70,79 @@ func (f *descriptorFlags) open(t *trusted, log *slog.Logger) (r *rateLimits, err
 			return nil, errors.Join(err, r.close())
 		}
 	}
-	// What is wrong with the descriptors is told before anything is served.
-	files, err := ratelimitservice.ReadFiles(f.path)
-	if err == nil {
-		_, err = ratelimitservice.Read(files, r.source.Options)
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("--descriptors: %w", err), r.close())
+	// What is wrong with files is told before anything is served.
+	if f.path != "" {
+		files, err := ratelimitservice.ReadFiles(f.path)
+		if err == nil {
+			_, err = ratelimitservice.Read(files, ratelimitservice.Options{})
+		}
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("--descriptors: %w", err), r.close())
+		}
 	}
 	return r, nil
+}
+
+// setHeaders has answers have a list of headers.
+func (r *rateLimits) setHeaders(list string) error {
+	for name := range strings.SplitSeq(list, ",") {
+		switch strings.TrimSpace(name) {
+		case "":
+		case "three":
+			r.answers.Headers = &ratelimitservice.Headers{Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"}
+		case "ratelimit":
+			r.answers.Fields |= fields.RateLimit
+		case "retry-after":
+			r.answers.Fields |= fields.RetryAfter
+		default:
+			return fmt.Errorf("want three, ratelimit, retry-after, with commas between, got %.80q", name)
+		}
+	}
+	return nil
+}
+
+// source is where descriptors come from.
+type source interface {
+	// Load has a service use them, if they are there at once.
+	Load(of *ratelimitservice.Service) error
+	// Watch has a service use them whenever they are others, until ctx ends, and calls changed then.
+	Watch(ctx context.Context, of *ratelimitservice.Service, changed func())
 }
 
 // rateLimits are Envoy's rate limit service, on listeners.
 type rateLimits struct {
 	grpc, http net.Listener // http may be nil
-	source     ratelimitservice.Source
+	source     source
 	counters   ratelimitservice.CounterOptions
 	answers    ratelimitservice.ServiceOptions
 	server     ratelimitservice.ServerOptions
 	log        *slog.Logger
+	// metrics is for Prometheus, and statsd the address of a statsd that is told every so often; nil and
+	// empty for none.
+	metrics     net.Listener
+	metricsPath string
+	statsd      string
+	statsdEvery time.Duration
 	// awaitDomain has the service be healthy only with a domain.
 	awaitDomain bool
 }
 
 func (r *rateLimits) close() error {
 	err := r.grpc.Close()
-	if r.http != nil {
-		err = errors.Join(err, r.http.Close())
+	for _, l := range []net.Listener{r.http, r.metrics} {
+		if l != nil {
+			err = errors.Join(err, l.Close())
+		}
 	}
 	return err
+}
+
+func (r *rateLimits) metricsHandler() http.Handler {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo(), r.answers.Stats)
+	mux := http.NewServeMux()
+	mux.Handle("GET "+cmp.Or(r.metricsPath, "/metrics"), promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	return mux
 }
 
 // serve serves until ctx ends. It closes the listeners, and not the backend.
@@ -94,7 +160,7 @@ func (r *rateLimits) serve(ctx context.Context, b *backend.Backend) error {
 		return ctx.Err() == nil && service.Configured() && (service.Domains() > 0 || !r.awaitDomain)
 	}
 	if err := r.source.Load(service); err != nil {
-		r.log.Error("the descriptors can't be used: requests get an error until they can", "path", r.source.Path, "error", err)
+		r.log.Error("the descriptors can't be used: requests get an error until they can", "error", err)
 	}
 	grpc.Healthy(healthy())
 	r.log.Info("the rate limit service listens", "address", r.grpc.Addr().String(), "tls", r.server.TLS != nil)
@@ -103,22 +169,31 @@ func (r *rateLimits) serve(ctx context.Context, b *backend.Backend) error {
 	}
 	var running sync.WaitGroup
 	running.Go(func() { r.source.Watch(ctx, service, func() { grpc.Healthy(healthy()) }) })
-	errs := make(chan error, 2)
+	if r.statsd != "" {
+		running.Go(func() {
+			answers.Stats.Statsd(ctx, r.statsd, r.statsdEvery, func(err error) { r.log.Warn("statsd can't be told", "error", err) })
+		})
+	}
+	errs := make(chan error, 3)
 	running.Go(func() {
 		defer cancel() // whoever fails ends all
 		errs <- grpc.Serve(ctx, r.grpc)
 	})
-	if r.http == nil {
-		errs <- nil
-	} else {
-		r.log.Info("the rate limit service's /json listens", "address", r.http.Addr().String())
+	serveHTTP := func(what string, l net.Listener, h http.Handler) {
+		if l == nil {
+			errs <- nil
+			return
+		}
+		r.log.Info(what+" listens", "address", l.Addr().String())
 		running.Go(func() {
 			defer cancel()
-			errs <- server.Serve(ctx, r.http, ratelimitservice.Handler(service, healthy))
+			errs <- server.Serve(ctx, l, h)
 		})
 	}
+	serveHTTP("the rate limit service's /json", r.http, ratelimitservice.Handler(service, healthy))
+	serveHTTP("the rate limit service's metrics", r.metrics, r.metricsHandler())
 	running.Wait()
-	err := errors.Join(<-errs, <-errs)
+	err := errors.Join(<-errs, <-errs, <-errs)
 	closing, done := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer done()
 	if closeErr := counters.Close(closing); closeErr != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"flag"
 	"fmt"
@@ -30,16 +31,23 @@ Environment:
 
   RUNTIME_ROOT, RUNTIME_SUBDIRECTORY, RUNTIME_APPDIRECTORY  make the folder of the descriptors, by
       default /srv/runtime_data/current and config; MERGE_DOMAIN_CONFIG has several files share a domain
+  CONFIG_TYPE  is FILE, or GRPC_XDS_SOTW for descriptors of an xDS server: CONFIG_GRPC_XDS_SERVER_URL,
+      CONFIG_GRPC_XDS_NODE_ID, CONFIG_GRPC_XDS_NODE_METADATA, CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS,
+      CONFIG_GRPC_XDS_SERVER_USE_TLS, CONFIG_GRPC_XDS_SERVER_TLS_CACERT, CONFIG_GRPC_XDS_SERVER_TLS_SAN,
+      CONFIG_GRPC_XDS_CLIENT_TLS_CERT, CONFIG_GRPC_XDS_CLIENT_TLS_KEY, XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES,
+      XDS_CLIENT_BACKOFF_INITIAL_INTERVAL (1s), XDS_CLIENT_BACKOFF_MAX_INTERVAL (60s)
   REDIS_URL, REDIS_TYPE (single or cluster), REDIS_AUTH, REDIS_TLS  say where the counters are kept,
       unless WEIR_STORE does, which is as weir serve's --store; with neither they are in memory
   GRPC_HOST, GRPC_PORT (8081), GRPC_UDS, GRPC_MAX_CONNECTION_AGE, GRPC_MAX_CONNECTION_AGE_GRACE  are of
       the gRPC server, and HOST, PORT (8080) of /json and /healthcheck
   GRPC_SERVER_USE_TLS, GRPC_SERVER_TLS_CERT, GRPC_SERVER_TLS_KEY, GRPC_CLIENT_TLS_CACERT,
       GRPC_CLIENT_TLS_SAN  are files in PEM, read again when they change, and a client's name
+  USE_PROMETHEUS, PROMETHEUS_ADDR (:9090), PROMETHEUS_PATH  serve metrics by descriptor, and USE_STATSD (false),
+      STATSD_HOST, STATSD_PORT, STATS_FLUSH_INTERVAL (10s) tell a statsd of them by TCP; DISABLE_STATS does neither
   LIMIT_RESPONSE_HEADERS_ENABLED, LIMIT_LIMIT_HEADER, LIMIT_REMAINING_HEADER, LIMIT_RESET_HEADER,
       RESPONSE_DYNAMIC_METADATA, SHADOW_MODE, QUOTA_MODE, STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT,
       HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED, CACHE_KEY_PREFIX, LOG_LEVEL, LOG_FORMAT  mean what they do
-      there
+      there; WEIR_RATE_LIMIT_HEADERS is as weir serve's --rate-limit-headers
 `
 
 // rateLimit is weir ratelimit.
@@ -145,27 +153,38 @@ func (v *variables) level(name string, into *slog.Level) {
 
 // rateLimits is the service as the environment has it, without listeners and TLS.
 func (v *variables) rateLimits(log *slog.Logger) *rateLimits {
-	if v.text("CONFIG_TYPE", "FILE") != "FILE" {
-		v.fail("CONFIG_TYPE", "FILE")
-	}
 	r := &rateLimits{
 		log: log, awaitDomain: v.truth("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED"),
-		source: ratelimitservice.Source{
-			Path: filepath.Join(v.text("RUNTIME_ROOT", "/srv/runtime_data/current"), v.text("RUNTIME_SUBDIRECTORY", ""), v.text("RUNTIME_APPDIRECTORY", "config")),
-			Options: ratelimitservice.Options{
-				MergeDomains: v.truth("MERGE_DOMAIN_CONFIG"),
-				AllOrNone:    v.truth("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT"),
-			},
-			Log: log,
-		},
 		counters: ratelimitservice.CounterOptions{KeyPrefix: v.text("CACHE_KEY_PREFIX", "")},
 		answers: ratelimitservice.ServiceOptions{
 			Shadow: v.truth("SHADOW_MODE"), Quota: v.truth("QUOTA_MODE"), Metadata: v.truth("RESPONSE_DYNAMIC_METADATA"),
+			Stats: ratelimitservice.NewStats(),
 		},
 		server: ratelimitservice.ServerOptions{
 			MaxConnectionAge:      v.duration("GRPC_MAX_CONNECTION_AGE", 24*time.Hour),
 			MaxConnectionAgeGrace: v.duration("GRPC_MAX_CONNECTION_AGE_GRACE", time.Hour),
 		},
+	}
+	switch v.text("CONFIG_TYPE", "FILE") {
+	case "FILE":
+		path := filepath.Join(v.text("RUNTIME_ROOT", "/srv/runtime_data/current"), v.text("RUNTIME_SUBDIRECTORY", ""), v.text("RUNTIME_APPDIRECTORY", "config"))
+		r.source = &ratelimitservice.Source{Path: path, Options: v.options(), Log: log}
+	case "GRPC_XDS_SOTW":
+		r.source = v.xds(log)
+	default:
+		v.fail("CONFIG_TYPE", "FILE or GRPC_XDS_SOTW")
+	}
+	if r.metricsPath = v.text("PROMETHEUS_PATH", "/metrics"); !strings.HasPrefix(r.metricsPath, "/") || strings.ContainsAny(r.metricsPath, "{} ") {
+		v.fail("PROMETHEUS_PATH", "a path such as /metrics")
+	}
+	if v.truth("USE_STATSD") && !v.truth("DISABLE_STATS") {
+		r.statsd = net.JoinHostPort(v.text("STATSD_HOST", "localhost"), v.port("STATSD_PORT", 8125))
+		if r.statsdEvery = v.duration("STATS_FLUSH_INTERVAL", 10*time.Second); r.statsdEvery == 0 {
+			v.fail("STATS_FLUSH_INTERVAL", "a duration such as 10s")
+		}
+	}
+	if err := r.setHeaders(v.getenv("WEIR_RATE_LIMIT_HEADERS")); err != nil {
+		v.errs = append(v.errs, fmt.Errorf("WEIR_RATE_LIMIT_HEADERS: %w", err))
 	}
 	if v.truth("LIMIT_RESPONSE_HEADERS_ENABLED") {
 		r.answers.Headers = &ratelimitservice.Headers{
@@ -175,6 +194,72 @@ func (v *variables) rateLimits(log *slog.Logger) *rateLimits {
 		}
 	}
 	return r
+}
+
+// options are how a configuration is read.
+func (v *variables) options() (o ratelimitservice.Options) {
+	o.MergeDomains = v.truth("MERGE_DOMAIN_CONFIG")
+	if v.truth("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT") {
+		o.Charge = ratelimitservice.ChargeRefusing
+	}
+	return o
+}
+
+// xds is the xDS server of the environment.
+func (v *variables) xds(log *slog.Logger) *ratelimitservice.XDS {
+	x := &ratelimitservice.XDS{
+		Address: v.text("CONFIG_GRPC_XDS_SERVER_URL", "localhost:18000"), Node: v.text("CONFIG_GRPC_XDS_NODE_ID", "default"),
+		Metadata: v.pairs("CONFIG_GRPC_XDS_NODE_METADATA", "="), Headers: v.pairs("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", ":"),
+		MaxMessage: v.count("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES"),
+		FirstPause: v.duration("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", time.Second), LastPause: v.duration("XDS_CLIENT_BACKOFF_MAX_INTERVAL", time.Minute),
+		Options: v.options(), Log: log,
+	}
+	if x.FirstPause <= 0 || x.LastPause < x.FirstPause {
+		v.fail("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "a duration such as 1s, up to XDS_CLIENT_BACKOFF_MAX_INTERVAL")
+	}
+	if !v.truth("CONFIG_GRPC_XDS_SERVER_USE_TLS") {
+		return x
+	}
+	x.TLS = &tls.Config{MinVersion: tls.VersionTLS12, ServerName: v.getenv("CONFIG_GRPC_XDS_SERVER_TLS_SAN")}
+	if file := v.getenv("CONFIG_GRPC_XDS_SERVER_TLS_CACERT"); file != "" {
+		signers, err := trust.ReadFile(file)
+		if x.TLS.RootCAs = x509.NewCertPool(); err != nil || !x.TLS.RootCAs.AppendCertsFromPEM(signers) {
+			v.fail("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "a file with certificates in PEM")
+		}
+	}
+	if file, key := v.getenv("CONFIG_GRPC_XDS_CLIENT_TLS_CERT"), v.getenv("CONFIG_GRPC_XDS_CLIENT_TLS_KEY"); file != "" || key != "" {
+		// They are read again for each connection: certificates of a cluster last for a day.
+		x.TLS.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			certificate, err := tls.LoadX509KeyPair(file, key)
+			return &certificate, err
+		}
+		if _, err := x.TLS.GetClientCertificate(nil); err != nil {
+			v.fail("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "a file with a certificate in PEM, and CONFIG_GRPC_XDS_CLIENT_TLS_KEY with its key")
+		}
+	}
+	return x
+}
+
+// pairs reads names and values, with commas between.
+func (v *variables) pairs(name, between string) map[string]string {
+	pairs := map[string]string{}
+	for pair := range strings.SplitSeq(v.getenv(name), ",") {
+		if key, value, ok := strings.Cut(pair, between); ok {
+			pairs[strings.TrimSpace(key)] = strings.TrimSpace(value)
+		} else if pair != "" {
+			v.fail(name, "pairs such as name"+between+"value, with commas between")
+		}
+	}
+	return pairs
+}
+
+// count is 0 if the variable is not set.
+func (v *variables) count(name string) int {
+	n, err := strconv.ParseUint(v.text(name, "0"), 10, 31)
+	if err != nil {
+		v.fail(name, "a whole number")
+	}
+	return int(n)
 }
 
 // listen listens where the environment says.
@@ -187,7 +272,12 @@ func (v *variables) listen(r *rateLimits) (err error) {
 		return err
 	}
 	if r.http, err = listenOn("PORT", net.JoinHostPort(v.text("HOST", "0.0.0.0"), v.port("PORT", 8080))); err != nil {
-		return errors.Join(err, r.grpc.Close())
+		return errors.Join(err, r.close())
+	}
+	if v.truth("USE_PROMETHEUS") && !v.truth("DISABLE_STATS") {
+		if r.metrics, err = listenOn("PROMETHEUS_ADDR", v.text("PROMETHEUS_ADDR", ":9090")); err != nil {
+			return errors.Join(err, r.close())
+		}
 	}
 	return v.err()
 }

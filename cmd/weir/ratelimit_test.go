@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -10,10 +12,18 @@ import (
 	"strings"
 	"testing"
 
-	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"weir/internal/trust/trusttest"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	xds "github.com/envoyproxy/go-control-plane/pkg/server/v3"
+	rlsconf "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 )
 
@@ -65,10 +75,69 @@ func TestRateLimitService(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(folder, "d.yaml"), []byte("domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	statsd, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer statsd.Close()
+	_, statsdPort, err := net.SplitHostPort(statsd.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
 	set := map[string]string{
 		"RUNTIME_ROOT": root, "RUNTIME_SUBDIRECTORY": "ratelimit", "LOG_LEVEL": "info", "HOST": "127.0.0.1", "GRPC_HOST": "127.0.0.1",
 		"PORT": "0", "GRPC_PORT": "0", "LIMIT_RESPONSE_HEADERS_ENABLED": "true", "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED": "true",
+		"USE_PROMETHEUS": "true", "PROMETHEUS_ADDR": "127.0.0.1:0", "USE_STATSD": "true", "STATSD_HOST": "127.0.0.1", "STATSD_PORT": statsdPort,
 	}
+	address, end := startRateLimit(t, set)
+	grpcAddress, httpAddress := address("the rate limit service listens"), address("the rate limit service's /json listens")
+	client, err := grpc.NewClient(grpcAddress, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	r := &pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{{Entries: []*common.RateLimitDescriptor_Entry{{Key: "k", Value: "v"}}}}}
+	answer, err := pb.NewRateLimitServiceClient(client).ShouldRateLimit(t.Context(), r)
+	if err != nil || answer.GetOverallCode() != pb.RateLimitResponse_OK || len(answer.GetResponseHeadersToAdd()) != 3 {
+		t.Errorf("answered %v, %v", answer, err)
+	}
+	response, err := http.Post("http://"+httpAddress+"/json", "application/json", strings.NewReader(`{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}`))
+	if err != nil || response.StatusCode != http.StatusTooManyRequests {
+		t.Errorf("/json: %v, %v", response, err)
+	} else {
+		response.Body.Close()
+	}
+	metrics, err := http.Get("http://" + address("the rate limit service's metrics listens") + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(metrics.Body)
+	metrics.Body.Close()
+	if want := `ratelimit_service_rate_limit_over_limit{domain="d",key1="k",key2=""} 1`; err != nil || !strings.Contains(string(text), want) {
+		t.Errorf("the metrics lack %s: %v\n%s", want, err, text)
+	}
+	end() // and statsd is told
+	told, err := statsd.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err = io.ReadAll(told); err != nil || !strings.Contains(string(text), "ratelimit.service.rate_limit.d.k.total_hits:2|c\n") {
+		t.Errorf("statsd is told %s, %v", text, err)
+	}
+	told.Close()
+
+	set = map[string]string{"CONFIG_TYPE": "XDS", "SHADOW_MODE": "maybe", "GRPC_MAX_CONNECTION_AGE": "1"}
+	var stderr logBuffer
+	code := run(t.Context(), []string{"ratelimit"}, environment{stdout: io.Discard, stderr: &stderr, getenv: func(name string) string { return set[name] }})
+	for _, want := range []string{"CONFIG_TYPE: want FILE or GRPC_XDS_SOTW", "SHADOW_MODE: want true or false", "GRPC_MAX_CONNECTION_AGE: want a duration"} {
+		if code != 2 || !strings.Contains(stderr.String(), want) {
+			t.Errorf("code %d, want 2 and %q:\n%s", code, want, stderr.String())
+		}
+	}
+}
+
+// startRateLimit runs weir ratelimit with variables. address is what a line of its log says, and end ends it.
+func startRateLimit(t *testing.T, set map[string]string) (address func(of string) string, end func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	reader, writer := io.Pipe()
 	ended := make(chan int, 1)
@@ -88,44 +157,100 @@ func TestRateLimitService(t *testing.T) {
 			log <- text
 		}
 	}()
-	address := func(of string) string {
+	address = func(of string) string {
 		t.Helper()
 		for text := range log {
-			if match := regexp.MustCompile(of + `" address=(\S+)`).FindStringSubmatch(text); match != nil {
+			if match := regexp.MustCompile(of + `" (?:address|from)=(\S+)`).FindStringSubmatch(text); match != nil {
 				return match[1]
 			}
 		}
 		t.Fatal("it does not listen")
 		return ""
 	}
-	grpcAddress, httpAddress := address("the rate limit service listens"), address("the rate limit service's /json listens")
-	client, err := grpc.NewClient(grpcAddress, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	return address, func() {
+		t.Helper()
+		cancel()
+		for range log {
+		}
+		if code := <-ended; code != 0 {
+			t.Errorf("it ends with %d", code)
+		}
+	}
+}
+
+// With TLS a client needs a certificate of the right name, and the descriptors come from a server that
+// asks for one, too.
+func TestRateLimitServiceTLS(t *testing.T) {
+	t.Parallel()
+	authority := trusttest.New(t)
+	certificate, key := authority.Issue(t, "weir")
+	pair, err := tls.LoadX509KeyPair(certificate, key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer client.Close()
-	r := &pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{{Entries: []*common.RateLimitDescriptor_Entry{{Key: "k", Value: "v"}}}}}
-	answer, err := pb.NewRateLimitServiceClient(client).ShouldRateLimit(t.Context(), r)
-	if err != nil || answer.GetOverallCode() != pb.RateLimitResponse_OK || len(answer.GetResponseHeadersToAdd()) != 3 {
-		t.Errorf("answered %v, %v", answer, err)
+	snapshots := cache.NewSnapshotCache(false, cache.IDHash{}, nil)
+	snapshot, err := cache.NewSnapshot("1", map[resource.Type][]types.Resource{resource.RateLimitConfigType: {&rlsconf.RateLimitConfig{
+		Name: "d", Domain: "d", Descriptors: []*rlsconf.RateLimitDescriptor{{
+			Key: "k", RateLimit: &rlsconf.RateLimitPolicy{Unit: rlsconf.RateLimitUnit_DAY, RequestsPerUnit: 3},
+		}},
+	}}})
+	if err == nil {
+		err = snapshots.SetSnapshot(t.Context(), "gateway", snapshot)
 	}
-	response, err := http.Post("http://"+httpAddress+"/json", "application/json", strings.NewReader(`{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}`))
-	if err != nil || response.StatusCode != http.StatusTooManyRequests {
-		t.Errorf("/json: %v, %v", response, err)
-	} else {
-		response.Body.Close()
+	if err != nil {
+		t.Fatal(err)
 	}
-	cancel()
-	for range log {
+	mutual := &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: authority.Pool, ClientCAs: authority.Pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12}
+	control := grpc.NewServer(grpc.Creds(credentials.NewTLS(mutual)))
+	discovery.RegisterAggregatedDiscoveryServiceServer(control, xds.NewServer(context.Background(), snapshots, nil))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
 	}
-	if code := <-ended; code != 0 {
-		t.Errorf("it ends with %d", code)
-	}
+	go func() { _ = control.Serve(l) }() // it ends when it is stopped
+	defer control.Stop()
 
-	set = map[string]string{"CONFIG_TYPE": "GRPC_XDS_SOTW", "SHADOW_MODE": "maybe", "GRPC_MAX_CONNECTION_AGE": "1"}
+	set := map[string]string{
+		"LOG_LEVEL": "info", "HOST": "127.0.0.1", "GRPC_HOST": "127.0.0.1", "PORT": "0", "GRPC_PORT": "0", "WEIR_STORE": "memory",
+		"GRPC_SERVER_USE_TLS": "true", "GRPC_SERVER_TLS_CERT": certificate, "GRPC_SERVER_TLS_KEY": key, "GRPC_CLIENT_TLS_CACERT": authority.File,
+		"GRPC_CLIENT_TLS_SAN": "localhost", "CONFIG_TYPE": "GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL": l.Addr().String(),
+		"CONFIG_GRPC_XDS_NODE_ID": "gateway", "CONFIG_GRPC_XDS_SERVER_USE_TLS": "true", "CONFIG_GRPC_XDS_SERVER_TLS_CACERT": authority.File,
+		"CONFIG_GRPC_XDS_SERVER_TLS_SAN": "localhost", "CONFIG_GRPC_XDS_CLIENT_TLS_CERT": certificate, "CONFIG_GRPC_XDS_CLIENT_TLS_KEY": key,
+	}
+	ask := func(address string, own *tls.Config) error {
+		t.Helper()
+		client, err := grpc.NewClient(address, grpc.WithTransportCredentials(credentials.NewTLS(own)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		r := &pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{{Entries: []*common.RateLimitDescriptor_Entry{{Key: "k", Value: "v"}}}}}
+		answer, err := pb.NewRateLimitServiceClient(client).ShouldRateLimit(t.Context(), r)
+		if err == nil && answer.GetStatuses()[0].GetCurrentLimit().GetRequestsPerUnit() != 3 {
+			t.Errorf("answered %v", answer)
+		}
+		return err
+	}
+	address, end := startRateLimit(t, set)
+	at := address("the rate limit service listens")
+	address("the descriptors were read")
+	if err := ask(at, mutual); err != nil {
+		t.Errorf("with a certificate: %v", err)
+	}
+	if err := ask(at, &tls.Config{RootCAs: authority.Pool, MinVersion: tls.VersionTLS12}); err == nil {
+		t.Error("without a certificate it is answered")
+	}
+	end()
+	set["GRPC_CLIENT_TLS_SAN"] = "gateway"
+	address, end = startRateLimit(t, set)
+	if err := ask(address("the rate limit service listens"), mutual); err == nil {
+		t.Error("with a certificate of another name it is answered")
+	}
+	end()
+	set["CONFIG_GRPC_XDS_SERVER_TLS_CACERT"], set["CONFIG_GRPC_XDS_CLIENT_TLS_KEY"], set["XDS_CLIENT_BACKOFF_MAX_INTERVAL"] = key, "", "1ms"
 	var stderr logBuffer
 	code := run(t.Context(), []string{"ratelimit"}, environment{stdout: io.Discard, stderr: &stderr, getenv: func(name string) string { return set[name] }})
-	for _, want := range []string{"CONFIG_TYPE: want FILE", "SHADOW_MODE: want true or false", "GRPC_MAX_CONNECTION_AGE: want a duration"} {
+	for _, want := range []string{"CONFIG_GRPC_XDS_SERVER_TLS_CACERT: want", "CONFIG_GRPC_XDS_CLIENT_TLS_CERT: want", "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL: want"} {
 		if code != 2 || !strings.Contains(stderr.String(), want) {
 			t.Errorf("code %d, want 2 and %q:\n%s", code, want, stderr.String())
 		}

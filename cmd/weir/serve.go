@@ -102,7 +102,7 @@ func serve(ctx context.Context, args []string, env environment) error {
 	}
 	s := &service{listener: l, onPage: onPage, store: opened, trusted: trusted, webhook: hook, delay: *delay, log: log}
 	if limited {
-		if s.limits, err = descriptors.open(&trusted, log); err != nil {
+		if s.limits, err = descriptors.open(&trusted, env.getenv, log); err != nil {
 			if onPage != nil {
 				err = errors.Join(err, onPage.Close())
 			}
@@ -279,6 +279,7 @@ func (s *service) serve(ctx context.Context) error {
 	if s.limits == nil {
 		limited <- nil
 	} else {
+		registry.MustRegister(s.limits.answers.Stats)
 		go func() {
 			defer cancel()
 			limited <- s.limits.serve(ctx, answers)

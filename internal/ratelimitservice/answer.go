@@ -3,6 +3,12 @@ package ratelimitservice
 import (
 	"math"
 	"strconv"
+	"strings"
+	"time"
+
+	"weir/internal/fields"
+	"weir/ratelimit"
+	"weir/window"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -39,6 +45,9 @@ func (s *Service) answer(r *pb.RateLimitRequest, all []asked) *pb.RateLimitRespo
 	}
 	if h := s.options.Headers; h != nil {
 		response.ResponseHeadersToAdd = h.describe(s.tightest(all, response.Statuses))
+	}
+	if s.options.Fields != 0 {
+		response.ResponseHeadersToAdd = append(response.ResponseHeadersToAdd, s.fields(r, all, response)...)
 	}
 	if s.options.Metadata {
 		response.DynamicMetadata = metadata(r, all, response.Statuses)
@@ -99,6 +108,63 @@ func (h *Headers) describe(s *pb.RateLimitResponse_DescriptorStatus) []*core.Hea
 		number(h.Remaining, uint64(s.LimitRemaining)),
 		number(h.Reset, uint64(s.DurationUntilReset.GetSeconds())),
 	}
+}
+
+// fields describes all limits, as package fields does for the plugin.
+func (s *Service) fields(r *pb.RateLimitRequest, all []asked, response *pb.RateLimitResponse) (headers []*core.HeaderValue) {
+	var list fields.List
+	now, wait, ever := int64(0), time.Duration(0), true
+	for i := range all {
+		a := &all[i]
+		if !a.limited() || a.limit.shadow {
+			continue
+		}
+		if now == 0 {
+			now = a.decision.At.UnixNano()
+			list.Begin(fields.Seconds, now)
+		}
+		width := max(1, int64(a.decision.Limit.Window()))
+		rule := fields.NewRule(nameOf(a.limit, r.GetDescriptors()[i]), []window.Limit{
+			{Shape: window.Shape{Kind: window.FixedWindow, Width: width}, Max: a.decision.Limit.Quota()},
+		})
+		list.Rule(&rule, s.options.Fields)
+		list.Limit(window.Standing{Remaining: uint64(a.remaining()), Next: int64(a.decision.RoomAfter), Reset: int64(a.decision.ResetAfter)})
+		if response.Statuses[i].GetCode() == pb.RateLimitResponse_OVER_LIMIT {
+			ever = ever && a.decision.RetryAfter != ratelimit.Never
+			wait = max(wait, a.decision.RetryAfter)
+		}
+	}
+	if now == 0 {
+		return nil
+	}
+	if list.End(); response.GetOverallCode() == pb.RateLimitResponse_OVER_LIMIT {
+		list.Refuse(s.options.Fields, now+int64(wait), ever)
+	}
+	for _, f := range list.Fields() {
+		if f.Name != "x-envoy-ratelimited" { // Envoy says so itself
+			headers = append(headers, &core.HeaderValue{Key: f.Name, Value: string(f.Value)})
+		}
+	}
+	return headers
+}
+
+// nameOf is what a limit is called: by its name, or by the keys of its descriptor, of characters that need
+// no escape.
+func nameOf(l *limit, d *common.RateLimitDescriptor) string {
+	name := l.name
+	if name == "" {
+		keys := []string{}
+		for _, e := range d.GetEntries() {
+			keys = append(keys, e.GetKey())
+		}
+		name = strings.Join(keys, ".")
+	}
+	return strings.Map(func(c rune) rune {
+		if c < ' ' || c > '~' || c == '"' || c == '\\' {
+			return '_'
+		}
+		return c
+	}, name)
 }
 
 // metadata tells what was asked for, and merges the metadata of the limits that have room.

@@ -2,6 +2,7 @@ package ratelimitservice
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"weir/ratelimit"
@@ -14,7 +15,7 @@ import (
 type Configuration struct {
 	domains map[string]*domain
 	// Ignored are fields that the rate limit service knows, but not where they stand.
-	Ignored []string
+	Ignored []Mistake
 }
 
 // File is one of a configuration's.
@@ -26,9 +27,9 @@ type File struct {
 // domain has the descriptors of a domain.
 type domain struct {
 	level
-	// allOrNone says that a request which is refused takes nothing. Then all limits are of the same
-	// pace, which is that of limits that requests say, too, and of the protocol's units.
-	allOrNone bool
+	// Unless all are charged, all limits are of the same pace, which is that of limits that requests
+	// say, too, and of the protocol's units.
+	charge Charge
 	// pace is that of the limits that requests say.
 	pace  pace
 	paced bool
@@ -50,6 +51,8 @@ type node struct {
 	parts []string
 	// share says that all values that match the wildcards share a counter.
 	share bool
+	// toMetric has metrics tell the values of requests apart.
+	toMetric bool
 }
 
 // limit is what decides a descriptor.
@@ -64,22 +67,42 @@ type limit struct {
 	replaces  []string
 	metadata  *structpb.Struct
 	limiter   *ratelimit.Limiter // once there are counters for it
+	// path has the keys and values of the configuration that lead to it, and series counts by it; nil if
+	// nobody counts. detailed has metrics tell all keys and values of requests, and named those that
+	// descriptors of the path say.
+	path            []string
+	detailed, named bool
+	series          *series
 }
 
 // Options say how a configuration is read.
 type Options struct {
 	// MergeDomains has several files say things of a domain.
 	MergeDomains bool
-	// AllOrNone has requests that one descriptor refuses take nothing of the others, where a file
-	// does not say how to charge.
-	AllOrNone bool
+	// Charge is for domains whose file does not say how to charge.
+	Charge Charge
 }
+
+// Charge says which limits of a request are charged where some of them refuse it.
+type Charge uint8
+
+const (
+	// ChargeAll charges all: a limit that refuses has nothing left then.
+	ChargeAll Charge = iota
+	// ChargeRefusing charges only those that refuse.
+	ChargeRefusing
+	// ChargeAllOrNone charges none.
+	ChargeAllOrNone
+)
+
+// charges are the names of ways to charge.
+var charges = []string{"all", "refusing", "all_or_none"}
 
 // Read reads the files of a configuration. The error joins all mistakes, each with file, line and
 // path.
 func Read(files []File, o Options) (*Configuration, error) {
 	c := &Configuration{domains: map[string]*domain{}}
-	var errs []error
+	var errs []error // each a *[Mistake]
 	for i := range files {
 		r := &reader{file: files[i].Name}
 		r.documents(files[i].Text, func(p place) {
@@ -100,18 +123,18 @@ func (c *Configuration) add(r *reader, said *document, o Options) {
 	d := c.domains[said.domain]
 	switch {
 	case d == nil:
-		d = &domain{level: newLevel(), allOrNone: o.AllOrNone}
+		d = &domain{level: newLevel(), charge: o.Charge}
 		c.domains[said.domain] = d
 		if said.chargeAt.node != nil {
-			d.allOrNone = said.allOrNone
+			d.charge = said.charge
 		}
 	case !o.MergeDomains:
 		r.fail(said.at, "want the domain %.80q once", said.domain)
 		return
-	case said.chargeAt.node != nil && said.allOrNone != d.allOrNone:
+	case said.chargeAt.node != nil && said.charge != d.charge:
 		r.fail(said.chargeAt, "want what other files say of the domain %.80q", said.domain)
 	}
-	d.add(r, said.descriptors, d)
+	d.add(r, said.descriptors, d, nil, false)
 }
 
 func newLevel() level { return level{byKey: map[string]*node{}} }
@@ -129,7 +152,7 @@ func compose(key, value string) string { return key + "_" + value }
 
 func isWildcard(composite string) bool { return strings.Contains(composite, "*") }
 
-func (l *level) add(r *reader, descriptors []descriptor, of *domain) {
+func (l *level) add(r *reader, descriptors []descriptor, of *domain, path []string, named bool) {
 	for i := range descriptors {
 		d := &descriptors[i]
 		composite := d.composite()
@@ -137,13 +160,17 @@ func (l *level) add(r *reader, descriptors []descriptor, of *domain) {
 			r.fail(d.at, "want the key and value %.80q once", composite)
 			continue
 		}
-		n := &node{level: newLevel(), composite: composite, share: d.share, limit: r.limit(d, of)}
+		n := &node{level: newLevel(), composite: composite, share: d.share, toMetric: d.toMetric, limit: r.limit(d, of)}
+		path, named := append(slices.Clip(path), composite), named || d.toMetric
+		if n.limit != nil {
+			n.limit.path, n.limit.detailed, n.limit.named = path, d.detailed, named
+		}
 		l.byKey[composite] = n
 		if isWildcard(composite) {
 			n.parts = strings.Split(composite, "*")
 			l.wildcards = append(l.wildcards, n)
 		}
-		n.add(r, d.descriptors, of)
+		n.add(r, d.descriptors, of, path, named)
 	}
 }
 
@@ -174,12 +201,12 @@ func (r *reader) limit(d *descriptor, of *domain) *limit {
 	if len(r.errs) > faults {
 		return l
 	}
-	if of.allOrNone {
+	if of.charge != ChargeAll {
 		if !of.paced {
 			of.pace, of.paced = l.shape.pace, true
 		}
 		if said.unit == "" || !l.shape.onClock() || l.shape.pace != of.pace || said.countRejected {
-			r.fail(said.at, "want fixed windows of units, the same sync_rate for all of the domain, and no count_rejected, as it charges all_or_none")
+			r.fail(said.at, "want fixed windows of units, the same sync_rate for all of the domain, and no count_rejected, as it charges %s", charges[of.charge])
 		}
 	}
 	l.hits = l.shape.limit(said.requestsPerUnit, said.burst)

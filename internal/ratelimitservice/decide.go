@@ -8,9 +8,21 @@ import (
 	"weir/ratelimit"
 )
 
+// giveBack gives back what descriptors ask to: they get no hits, and are answered as things stand then.
+func giveBack(ctx context.Context, all []asked) error {
+	for i := range all {
+		if a := &all[i]; a.back > 0 && a.limited() {
+			if err := a.limiter.GiveBack(ctx, a.key, a.back); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // decide decides each descriptor by itself, as the rate limit service does: what one refuses is
-// taken of the others. Those that wait for the backend wait together, but descriptors with the same
-// counter are decided in their order.
+// taken of all. Those that wait for the backend wait together, but descriptors with the same counter
+// are decided in their order.
 func decide(ctx context.Context, all []asked) {
 	var waiting sync.WaitGroup
 	var last *asked
@@ -49,14 +61,30 @@ func (a *asked) sameCounter(b *asked) bool {
 // decide decides a descriptor, and those that follow it.
 func (a *asked) decide(ctx context.Context) {
 	for ; a != nil; a = a.next {
-		a.decision, a.err = a.limiter.Decide(ctx, a.key, a.hits)
+		a.ask(ctx)
+		a.charge(ctx)
 	}
 }
 
-// decideTogether decides all descriptors at once: a request that is refused takes nothing. What refuses
-// nothing by itself, as its limit is of shadow_mode or quota_mode, is decided after the others, and
-// takes nothing either if they refuse.
-func decideTogether(ctx context.Context, all []asked) {
+// ask asks for the hits of a descriptor. If these are none, it asks whether another one has room.
+func (a *asked) ask(ctx context.Context) {
+	a.decision, a.err = a.limiter.Decide(ctx, a.key, a.hits)
+	a.decision.Allowed = a.decision.Allowed && (a.hits > 0 || a.decision.Remaining > 0)
+}
+
+// charge takes what is left of a limit that refuses, as the rate limit service counts what it refuses:
+// nothing has room after that. Hits are not counted beyond the limit, so that those which another
+// instance has leased and gives back are there for later requests.
+func (a *asked) charge(ctx context.Context) {
+	if d := &a.decision; a.err == nil && !d.Allowed && d.Remaining > 0 {
+		_, _ = a.limiter.Decide(ctx, a.key, d.Remaining) // the request is refused either way
+	}
+}
+
+// decideTogether decides all descriptors at once: a request that is refused takes nothing of limits that
+// have room, and what refuses is charged or not. What refuses nothing by itself, as its limit is of
+// shadow_mode or quota_mode, is decided after the others, and takes nothing either if they refuse.
+func decideTogether(ctx context.Context, all []asked, charge Charge) {
 	var enforced, others []*asked
 	for i := range all {
 		switch a := &all[i]; {
@@ -72,7 +100,12 @@ func decideTogether(ctx context.Context, all []asked) {
 		if !allowed {
 			a.hits = 0
 		}
-		a.decide(ctx)
+		a.ask(ctx)
+	}
+	for i := range all {
+		if a := &all[i]; charge == ChargeRefusing && a.limited() {
+			a.charge(ctx)
+		}
 	}
 }
 

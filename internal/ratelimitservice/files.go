@@ -99,22 +99,26 @@ func (s *Source) Load(of *Service) error {
 		return err
 	}
 	s.tried = digest(files)
-	s.failed = s.use(files, of)
+	s.failed = adopt(files, s.Options, of, s.Path, s.Log)
 	return s.failed
 }
 
-func (s *Source) use(files []File, of *Service) error {
-	c, err := Read(files, s.Options)
-	if err != nil {
-		return err
+// adopt has a service use files that come from somewhere.
+func adopt(files []File, o Options, of *Service, from string, log *slog.Logger) error {
+	c, err := Read(files, o)
+	if err == nil {
+		err = of.Use(c)
 	}
-	if err := of.Use(c); err != nil {
+	if err != nil {
+		if stats := of.options.Stats; stats != nil {
+			stats.loadErrors.Add(1)
+		}
 		return err
 	}
 	for _, field := range c.Ignored {
-		s.Log.Warn("a field of the rate limit service's configuration does nothing where it stands", "field", field)
+		log.Warn("a field of the rate limit service's configuration does nothing where it stands", "field", field.Error())
 	}
-	s.Log.Info("the descriptors were read", "path", s.Path, "files", len(files), "domains", len(c.domains))
+	log.Info("the descriptors were read", "from", from, "files", len(files), "domains", len(c.domains))
 	return nil
 }
 
@@ -157,7 +161,7 @@ func (s *Source) look(of *Service) (changed bool) {
 	settled := look == s.seen
 	if s.seen = look; look != s.tried && settled {
 		s.tried = look
-		s.failed = s.use(files, of)
+		s.failed = adopt(files, s.Options, of, s.Path, s.Log)
 		changed = s.failed == nil
 	}
 	if look == s.tried {

@@ -3,6 +3,7 @@ package ratelimitservice
 import (
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"weir/config"
@@ -26,7 +27,7 @@ const maxDepth = 64
 type document struct {
 	at          place
 	domain      string
-	allOrNone   bool
+	charge      Charge
 	chargeAt    place
 	descriptors []descriptor
 }
@@ -61,23 +62,22 @@ type rateLimit struct {
 	countRejected     bool
 }
 
-// chargings are the ways to charge a request of several descriptors.
-var chargings = []string{"all", "all_or_none"}
-
 func (r *reader) document(p place) (d document) {
 	d.at = p
-	charge := ""
 	r.fields(p, map[string]func(place){
 		"domain": r.text(&d.domain),
 		"charge": func(p place) {
 			d.chargeAt = p
-			if r.text(&charge)(p); !slices.Contains(chargings, charge) {
-				r.fail(p, "want all or all_or_none")
+			name := ""
+			r.text(&name)(p)
+			if at := slices.Index(charges, name); at >= 0 {
+				d.charge = Charge(at)
+			} else {
+				r.fail(p, "want %s", strings.Join(charges, ", "))
 			}
 		},
 		"descriptors": r.descriptors(&d.descriptors, 1),
 	})
-	d.allOrNone = charge == "all_or_none"
 	if d.domain == "" {
 		r.fail(p, "want a domain that is not empty")
 	}
@@ -188,7 +188,7 @@ func (r *reader) metadata(p place) *structpb.Struct {
 	}
 	metadata, err := structpb.NewStruct(fields)
 	if err != nil {
-		r.fail(p, "want what JSON can say: %w", err)
+		r.fail(p, "want what JSON can say: %v", err)
 	}
 	return metadata
 }

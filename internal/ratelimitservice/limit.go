@@ -150,7 +150,7 @@ func (r *reader) shape(l *rateLimit) (s shape) {
 		s.algorithm = fixedWindow
 	}
 	fail := func(field, format string, args ...any) {
-		r.fail(place{l.at.node, l.at.path + "." + field}, format, args...)
+		r.fail(l.at.has(field), format, args...)
 	}
 	if algorithms := []string{fixedWindow, slidingWindow, slidingLog, tokenBucket}; !slices.Contains(algorithms, s.algorithm) {
 		fail("algorithm", "want %s, got %.80q", strings.Join(algorithms, ", "), l.algorithm)

@@ -30,6 +30,25 @@ func (d *domain) match(name string, entries []*common.RateLimitDescriptor_Entry)
 	return nil, nil
 }
 
+// labels are the keys and values by which a request's hits are told apart in metrics: all of them if the
+// limit is detailed, and else those of the configuration, with the values that it wants told.
+func (d *domain) labels(l *limit, entries []*common.RateLimitDescriptor_Entry) (path []string) {
+	at := &d.level
+	for _, entry := range entries {
+		found, counted := at.find(entry.GetKey(), entry.GetValue())
+		switch isDefault := found.composite == entry.GetKey(); {
+		case l.detailed, found.toMetric, !isDefault && found.parts == nil:
+			if path = append(path, entry.GetKey()); counted != "" {
+				path[len(path)-1] = compose(entry.GetKey(), counted)
+			}
+		default:
+			path = append(path, found.composite)
+		}
+		at = &found.level
+	}
+	return path
+}
+
 // find finds the descriptor of an entry, and the value that the entry counts for.
 func (l *level) find(key, value string) (found *node, counted string) {
 	composite := compose(key, value)

@@ -18,7 +18,7 @@ func TestMistakes(t *testing.T) {
 		{"domain: d\n---\ndomain: d", `f.yaml:3: want the domain "d" once`},
 		{"domain: d\ndomains: e", "f.yaml:2: domains: want a field of the rate limit service's or of Weir's: did you mean domain?"},
 		{"domain: d\ndomain: e", "f.yaml:2: domain: want it once"},
-		{"domain: d\ncharge: some", "f.yaml:2: charge: want all or all_or_none"},
+		{"domain: d\ncharge: some", "f.yaml:2: charge: want all, refusing, all_or_none"},
 		{"domain: d\ndescriptors: {key: a}", "f.yaml:2: descriptors: want a list"},
 		{"domain: d\ndescriptors: [a]", "f.yaml:2: descriptors[0]: want fields and their values"},
 		{"domain: d\ndescriptors: [{value: a}]", "f.yaml:2: descriptors[0]: want a key that is not empty"},
@@ -84,8 +84,8 @@ func TestRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "a:3: descriptors[0].rate_limit.shadow_mode: nobody reads the field here"; len(c.Ignored) == 0 || c.Ignored[0] != want {
-		t.Errorf("ignored are %q, want %q", c.Ignored, want)
+	if want := "a:3: descriptors[0].rate_limit.shadow_mode: nobody reads the field here"; len(c.Ignored) == 0 || c.Ignored[0].Error() != want {
+		t.Errorf("ignored are %v, want %q", c.Ignored, want)
 	}
 	d := c.domains["d"]
 	if a := d.byKey["a"].limit; !a.shadow || a.told.RequestsPerUnit != 7 || a.told.Unit.String() != "SECOND" {

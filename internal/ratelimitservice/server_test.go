@@ -124,7 +124,7 @@ func TestHandler(t *testing.T) {
 // again. What they have not used when they end, another one finds: the sum is exact.
 func TestInstances(t *testing.T) {
 	t.Parallel()
-	for _, charge := range chargings {
+	for _, charge := range charges {
 		t.Run(charge, func(t *testing.T) {
 			t.Parallel()
 			const limit, instances, askers = 500, 3, 8

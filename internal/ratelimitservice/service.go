@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"weir/internal/fields"
 	"weir/ratelimit"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -28,11 +29,15 @@ type ServiceOptions struct {
 	Counters *Counters
 	// Headers has the response headers that describe the tightest limit; nil for none.
 	Headers *Headers
+	// Fields are RateLimit, RateLimit-Policy and Retry-After, as far as they are sent.
+	Fields fields.Set
 	// Shadow has no request refused, and Quota has all limits be as those of quota_mode.
 	Shadow, Quota bool
 	// Metadata has answers tell what was asked for, and the metadata of limits that have room.
 	Metadata bool
-	Log      *slog.Logger
+	// Stats counts; nil if nobody wants to know.
+	Stats *Stats
+	Log   *slog.Logger
 }
 
 // Service answers requests. Make it with [NewService]. Methods may be called from any number of
@@ -51,8 +56,48 @@ func (s *Service) Use(c *Configuration) error {
 	if err := s.options.Counters.Bind(c); err != nil {
 		return err
 	}
+	if of := s.options.Stats; of != nil {
+		for name, d := range c.domains {
+			d.count(of, name)
+		}
+		of.loads.Add(1)
+	}
 	s.configuration.Store(c)
 	return nil
+}
+
+// count has the limits of a level counted.
+func (l *level) count(by *Stats, domain string) {
+	for _, n := range l.byKey {
+		if n.limit != nil {
+			n.limit.series = by.of(nil, domain, n.limit.path...)
+		}
+		n.count(by, domain)
+	}
+}
+
+// count counts what was decided.
+func (s *Service) count(d *domain, r *pb.RateLimitRequest, all []asked, answer *pb.RateLimitResponse) {
+	for i := range all {
+		a := &all[i]
+		if !a.limited() {
+			continue
+		}
+		series, entries := a.limit.series, r.GetDescriptors()[i].GetEntries()
+		switch {
+		case series == nil: // the request has said the limit
+			path := make([]string, len(entries))
+			for j, e := range entries {
+				if path[j] = e.GetKey(); e.GetValue() != "" {
+					path[j] = compose(e.GetKey(), e.GetValue())
+				}
+			}
+			series = s.options.Stats.of(nil, r.GetDomain(), path...)
+		case a.limit.detailed || a.limit.named:
+			series = s.options.Stats.of(series, r.GetDomain(), d.labels(a.limit, entries)...)
+		}
+		series.count(a, answer.GetStatuses()[i].GetCode())
+	}
 }
 
 // Configured reports whether there is a configuration.
@@ -73,6 +118,7 @@ type asked struct {
 	limiter *ratelimit.Limiter
 	key     ratelimit.Key
 	hits    uint64
+	back    uint64 // hits to give back, in place of hits to take
 	next    *asked // the next one with the same counter
 
 	decision ratelimit.Decision
@@ -87,6 +133,14 @@ func (a *asked) unlimited() bool { return a.limit != nil && a.limit.unlimited }
 
 // ShouldRateLimit implements the rate limit service.
 func (s *Service) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+	answer, err := s.shouldRateLimit(ctx, r)
+	if err != nil && s.options.Stats != nil {
+		s.options.Stats.serviceErrors.Add(1)
+	}
+	return answer, err
+}
+
+func (s *Service) shouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
 	configuration := s.configuration.Load()
 	switch {
 	case r.GetDomain() == "":
@@ -101,8 +155,11 @@ func (s *Service) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (
 	if err != nil {
 		return nil, err
 	}
-	if d != nil && d.allOrNone {
-		decideTogether(ctx, all)
+	if err := giveBack(ctx, all); err != nil {
+		return nil, statusOf(err)
+	}
+	if d != nil && d.charge != ChargeAll {
+		decideTogether(ctx, all, d.charge)
 	} else {
 		decide(ctx, all)
 	}
@@ -111,7 +168,11 @@ func (s *Service) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (
 			return nil, statusOf(err)
 		}
 	}
-	return s.answer(r, all), nil
+	answer := s.answer(r, all)
+	if s.options.Stats != nil {
+		s.count(d, r, all, answer)
+	}
+	return answer, nil
 }
 
 // statusOf is the error of a decision as clients get it.
@@ -137,6 +198,9 @@ func (s *Service) find(d *domain, r *pb.RateLimitRequest) ([]asked, error) {
 		a := &all[i]
 		if a.hits = uint64(max(1, r.GetHitsAddend())); descriptor.GetHitsAddend() != nil {
 			a.hits = descriptor.GetHitsAddend().GetValue()
+		}
+		if descriptor.GetIsNegativeHits() {
+			a.hits, a.back = 0, a.hits
 		}
 		if said := descriptor.GetLimit(); said != nil {
 			if err := s.override(a, d, name, descriptor); err != nil {

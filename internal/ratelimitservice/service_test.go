@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/fields"
+
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
@@ -171,7 +173,7 @@ func TestNoConfiguration(t *testing.T) {
 func TestHits(t *testing.T) {
 	t.Parallel()
 	c := newClock()
-	s := start(t, c, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 10, count_rejected: true}}]", ServiceOptions{})
+	s := start(t, c, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 10}}]", ServiceOptions{})
 	ask := func(request, descriptor int) *pb.RateLimitRequest {
 		r := &pb.RateLimitRequest{Domain: "d", HitsAddend: uint32(request), Descriptors: []*common.RateLimitDescriptor{descriptorOf("k=v")}}
 		if descriptor >= 0 {
@@ -187,10 +189,11 @@ func TestHits(t *testing.T) {
 		{ask(3, -1), "OK | OK 6/10 MINUTE 45s"},
 		{ask(3, 0), "OK | OK 6/10 MINUTE 45s"},
 		{ask(3, 2), "OK | OK 4/10 MINUTE 45s"},
-		// What has no room is counted, too, as the limit says.
+		// What has no room uses up what is left, as there.
 		{ask(5, -1), "OVER_LIMIT | OVER_LIMIT 0/10 MINUTE 45s"},
 		{ask(1, -1), "OVER_LIMIT | OVER_LIMIT 0/10 MINUTE 45s"},
 		{ask(1, 0), "OVER_LIMIT | OVER_LIMIT 0/10 MINUTE 45s"},
+		{ask(500, -1), "OVER_LIMIT | OVER_LIMIT 0/10 MINUTE 45s"},
 	} {
 		if got := told(t, s, step.ask); got != step.want {
 			t.Errorf("step %d: got %s, want %s", i, got, step.want)
@@ -199,6 +202,67 @@ func TestHits(t *testing.T) {
 	c.advance(45 * time.Second)
 	if got := told(t, s, ask(1, -1)); got != "OK | OK 9/10 MINUTE 60s" {
 		t.Errorf("in the next window: %s", got)
+	}
+	// Hits that never pass are charged, too: those that Envoy tells when a stream has ended.
+	if got := told(t, s, ask(500, -1)) + told(t, s, ask(0, 0)); got != "OVER_LIMIT | OVER_LIMIT 0/10 MINUTE 60sOVER_LIMIT | OVER_LIMIT 0/10 MINUTE 60s" {
+		t.Errorf("after a charge beyond the limit: %s", got)
+	}
+}
+
+// TestNegativeHits gives back what was taken.
+func TestNegativeHits(t *testing.T) {
+	t.Parallel()
+	for _, charge := range charges {
+		s := start(t, newClock(), "domain: d\ncharge: "+charge+"\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 10}}]", ServiceOptions{})
+		for i, step := range []struct {
+			hits uint32
+			back bool
+			want string
+		}{
+			{10, false, "OK | OK 0/10 MINUTE 45s"},
+			{4, true, "OK | OK 4/10 MINUTE 45s"},
+			{3, false, "OK | OK 1/10 MINUTE 45s"},
+			// Beyond what was taken there is nothing to have.
+			{100, true, "OK | OK 10/10 MINUTE 45s"},
+		} {
+			r := request("d", "k=v")
+			r.HitsAddend, r.Descriptors[0].IsNegativeHits = step.hits, step.back
+			if got := told(t, s, r); got != step.want {
+				t.Errorf("%s: step %d: got %s, want %s", charge, i, got, step.want)
+			}
+		}
+	}
+}
+
+// TestFields has answers describe all limits.
+func TestFields(t *testing.T) {
+	t.Parallel()
+	s := start(t, newClock(), `
+domain: d
+descriptors:
+  - {key: user, rate_limit: {unit: minute, requests_per_unit: 1}}
+  - {key: plan, descriptors: [{key: 'of "x"', rate_limit: {unit: hour, requests_per_unit: 5, name: plan, algorithm: token_bucket}}]}
+  - {key: quiet, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}}
+`, ServiceOptions{Fields: fields.RateLimit | fields.RetryAfter})
+	for i, want := range []string{
+		`ratelimit-policy: "user";q=1;w=60, "plan";q=5;w=3600, ratelimit: "user";r=0;t=45, "plan";r=4;t=720, `,
+		`ratelimit-policy: "user";q=1;w=60, "plan";q=5;w=3600, ratelimit: "user";r=0;t=45, "plan";r=3;t=720, retry-after: 45, `,
+	} {
+		answer, err := s.ShouldRateLimit(t.Context(), request("d", "user=1", `plan=1,of "x"=2`, "quiet=1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, h := range answer.ResponseHeadersToAdd {
+			got += h.Key + ": " + h.Value + ", "
+		}
+		if got != want {
+			t.Errorf("answer %d:\ngot  %s\nwant %s", i, got, want)
+		}
+	}
+	answer, err := s.ShouldRateLimit(t.Context(), request("d", "nobody=1"))
+	if err != nil || len(answer.ResponseHeadersToAdd) != 0 {
+		t.Errorf("without a limit: %v, %v", answer, err)
 	}
 }
 
@@ -342,6 +406,33 @@ descriptors:
 		c.advance(step.after)
 		if got := told(t, s, all); got != step.want {
 			t.Errorf("step %d:\ngot  %s\nwant %s", i, got, step.want)
+		}
+	}
+}
+
+// TestRefusing charges a request that is refused to the limits that refuse it.
+func TestRefusing(t *testing.T) {
+	t.Parallel()
+	s := start(t, newClock(), `
+domain: d
+charge: refusing
+descriptors:
+  - {key: a, rate_limit: {unit: minute, requests_per_unit: 4}}
+  - {key: b, rate_limit: {unit: minute, requests_per_unit: 3}}
+`, ServiceOptions{})
+	for i, step := range []struct {
+		hits    uint32
+		request *pb.RateLimitRequest
+		want    string
+	}{
+		{2, request("d", "a=1", "b=1"), "OK | OK 2/4 MINUTE 45s | OK 1/3 MINUTE 45s"},
+		{2, request("d", "a=1", "b=1"), "OVER_LIMIT | OK 2/4 MINUTE 45s | OVER_LIMIT 0/3 MINUTE 45s"},
+		{1, request("d", "b=1"), "OVER_LIMIT | OVER_LIMIT 0/3 MINUTE 45s"},
+		{2, request("d", "a=1"), "OK | OK 0/4 MINUTE 45s"},
+	} {
+		step.request.HitsAddend = step.hits
+		if got := told(t, s, step.request); got != step.want {
+			t.Errorf("step %d: got %s, want %s", i, got, step.want)
 		}
 	}
 }

@@ -19,7 +19,7 @@ type reader struct {
 	file string
 	errs []error
 	// ignored are fields that the rate limit service passes over where they stand.
-	ignored []string
+	ignored []Mistake
 	nodes   int
 }
 
@@ -44,21 +44,52 @@ func (p place) field(name string, value *yaml.Node) place {
 	return place{value, name}
 }
 
+// has is where a mapping has a field, or is to have it.
+func (p place) has(name string) place {
+	for i := 0; i+1 < len(p.node.Content); i += 2 {
+		if p.node.Content[i].Value == name {
+			return p.field(name, p.node.Content[i+1])
+		}
+	}
+	return p.field(name, p.node)
+}
+
 func (p place) element(i int) place {
 	return place{p.node.Content[i], p.path + "[" + strconv.Itoa(i) + "]"}
 }
 
-// at says where a place is.
-func (r *reader) at(p place) string {
-	where := fmt.Sprintf("%s:%d: ", r.file, p.node.Line)
-	if p.path != "" {
-		where += p.path + ": "
+// Mistake is something that is wrong in a file.
+type Mistake struct {
+	File string
+	// Line and Column count from 1. They are 0 of a file as a whole.
+	Line, Column int
+	// Path leads to the value, and Problem says what would be right.
+	Path, Problem string
+}
+
+// Error has no column, as a path says more.
+func (m *Mistake) Error() string {
+	where := m.File + ": "
+	if m.Line > 0 {
+		where = fmt.Sprintf("%s:%d: ", m.File, m.Line)
 	}
-	return where
+	if m.Path != "" {
+		where += m.Path + ": "
+	}
+	return where + m.Problem
+}
+
+func (r *reader) mistake(p place, format string, args ...any) *Mistake {
+	return &Mistake{r.file, p.node.Line, p.node.Column, p.path, fmt.Sprintf(format, args...)}
 }
 
 func (r *reader) fail(p place, format string, args ...any) {
-	r.errs = append(r.errs, fmt.Errorf("%s%w", r.at(p), fmt.Errorf(format, args...)))
+	r.errs = append(r.errs, r.mistake(p, format, args...))
+}
+
+// unplaced is a mistake of a file as a whole.
+func (r *reader) unplaced(problem string) {
+	r.errs = append(r.errs, &Mistake{File: r.file, Problem: problem})
 }
 
 // documents calls read for each document of a text that has something in it.
@@ -74,10 +105,10 @@ func (r *reader) documents(text []byte, read func(place)) {
 	}
 	switch {
 	case !errors.Is(err, io.EOF):
-		r.errs = append(r.errs, fmt.Errorf("%s: %w", r.file, err))
+		r.unplaced(err.Error())
 	case empty:
 		// It may be written right now, and is to take no limit away.
-		r.errs = append(r.errs, fmt.Errorf("%s: want a domain and its descriptors, got nothing", r.file))
+		r.unplaced("want a domain and its descriptors, got nothing")
 	}
 }
 
@@ -111,7 +142,7 @@ func (r *reader) fields(p place, readers map[string]func(place)) {
 		case read != nil:
 			read(f)
 		case slices.Contains(itsFields, name):
-			r.ignored = append(r.ignored, r.at(f)+"nobody reads the field here")
+			r.ignored = append(r.ignored, *r.mistake(f, "nobody reads the field here"))
 		default:
 			r.fail(f, "want a field of the rate limit service's or of Weir's%s", suggestion(name, readers))
 		}

@@ -1,0 +1,136 @@
+package ratelimitservice
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+)
+
+// TestIntegrationScripts sends the requests of envoyproxy/ratelimit's integration-test/scripts, as its
+// Envoy makes descriptors of them, and wants what these want.
+func TestIntegrationScripts(t *testing.T) {
+	t.Parallel()
+	stats := NewStats()
+	s := start(t, newClock(), `
+domain: rl
+descriptors:
+  - {key: category, value: account, rate_limit: {replaces: [{name: bkthomps}, {name: fake_name}], unit: minute, requests_per_unit: 4}}
+  - key: source_cluster
+    value: proxy
+    descriptors:
+      - {key: destination_cluster, value: bkthomps, rate_limit: {replaces: [{name: bkthomps}], unit: minute, requests_per_unit: 2}}
+      - {key: destination_cluster, value: mock, rate_limit: {unit: minute, requests_per_unit: 1}}
+      - {key: destination_cluster, value: override, rate_limit: {replaces: [{name: banned_limit}], unit: minute, requests_per_unit: 2}}
+      - {key: destination_cluster, value: fake, rate_limit: {name: fake_name, unit: minute, requests_per_unit: 2}}
+  - key: foo
+    rate_limit: {unit: minute, requests_per_unit: 2}
+    descriptors:
+      - {key: bar, rate_limit: {unit: minute, requests_per_unit: 3}}
+      - {key: bar, value: bkthomps, rate_limit: {name: bkthomps, unit: minute, requests_per_unit: 1}}
+      - {key: bar, value: banned, rate_limit: {name: banned_limit, unit: minute, requests_per_unit: 0}}
+      - {key: baz, value: not-so-shady, rate_limit: {unit: minute, requests_per_unit: 3}}
+      - {key: baz, value: shady, shadow_mode: true, rate_limit: {unit: minute, requests_per_unit: 3}}
+  - {key: unspec, detailed_metric: true, rate_limit: {unit: minute, requests_per_unit: 2}}
+`, ServiceOptions{Stats: stats})
+	const (
+		banned = "foo=bkthomps,bar=banned"
+		four   = "foo=my_foo,bar=bkthomps"
+	)
+	for i, step := range []struct {
+		descriptors string // with blanks between
+		want        string // of so many requests, each o or X
+	}{
+		{"foo=test,baz=shady", "o"},
+		{"foo=pelle,baz=not-so-shady", "oooX"},
+		{"foo=pelle,baz=shady", "oooooo"},
+		{"unspec=unspecified_value", "ooX"},
+		// replaces.sh
+		{banned, "X"},
+		{banned + " source_cluster=proxy,destination_cluster=mock", "X"},
+		{banned + " source_cluster=proxy,destination_cluster=override", "ooX"},
+		{four + " source_cluster=proxy,destination_cluster=bkthomps", "ooX"},
+		{four + " source_cluster=proxy,destination_cluster=not_bkthomps", "oX"},
+		{four + " source_cluster=proxy,destination_cluster=bkthomps", "X"},
+		{four + " source_cluster=proxy,destination_cluster=fake category=account", "ooooX"},
+		{"foo=foo_2,bar=bkthomps", "oX"},
+		{"foo=foo_3,bar=bar_3 source_cluster=proxy,destination_cluster=fake", "ooX"},
+		{four + " source_cluster=proxy,destination_cluster=fake category=account", "X"},
+	} {
+		got := ""
+		for range step.want {
+			answer, err := s.ShouldRateLimit(t.Context(), request("rl", strings.Fields(step.descriptors)...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got += map[pb.RateLimitResponse_Code]string{pb.RateLimitResponse_OK: "o", pb.RateLimitResponse_OVER_LIMIT: "X"}[answer.OverallCode]
+		}
+		if got != step.want {
+			t.Errorf("step %d, %s: got %s, want %s", i, step.descriptors, got, step.want)
+		}
+	}
+	if n := stats.of(nil, "rl", "unspec_unspecified_value").counters[overLimit].Load(); n != 1 {
+		t.Errorf("over_limit of the value is %d", n)
+	}
+}
+
+// TestReloadUnderLoad reads 1,000 files again and again while requests come: each is answered, and each of
+// their hits is counted.
+func TestReloadUnderLoad(t *testing.T) {
+	t.Parallel()
+	const files, clients, reloads = 1000, 4, 3
+	dir := t.TempDir()
+	texts := func(limit int) {
+		for i := range files {
+			write(t, filepath.Join(dir, fmt.Sprint(i, ".yaml")), fmt.Sprintf("domain: d%d\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: %d}}]", i, limit))
+		}
+	}
+	texts(1e6)
+	s := NewService(ServiceOptions{Counters: NewCounters(CounterOptions{})})
+	source := &Source{Path: dir, Log: slog.New(slog.DiscardHandler)}
+	if err := source.Load(s); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var asking, reading sync.WaitGroup
+	var answered atomic.Int64
+	reading.Go(func() {
+		defer cancel()
+		for i := range reloads {
+			texts(2_000_000 + i)
+			for !source.look(s) {
+			}
+		}
+	})
+	for c := range clients {
+		asking.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				r := request(fmt.Sprint("d", (i+c)%files), "k=v")
+				if answer, err := s.ShouldRateLimit(t.Context(), r); err != nil || answer.Statuses[0].CurrentLimit == nil {
+					t.Errorf("answered %v, %v", answer, err)
+				} else {
+					answered.Add(1)
+				}
+			}
+		})
+	}
+	reading.Wait()
+	asking.Wait()
+	left := int64(0)
+	for i := range files {
+		answer, err := s.ShouldRateLimit(t.Context(), request(fmt.Sprint("d", i), "k=v"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		left += int64(answer.Statuses[0].CurrentLimit.RequestsPerUnit - answer.Statuses[0].LimitRemaining)
+	}
+	if left != answered.Load()+files {
+		t.Errorf("%d were answered, and %d hits are counted", answered.Load(), left-files)
+	}
+}

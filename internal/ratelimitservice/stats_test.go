@@ -1,0 +1,127 @@
+package ratelimitservice
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+const measured = `
+domain: d
+descriptors:
+  - {key: plain, rate_limit: {unit: minute, requests_per_unit: 10}}
+  - {key: detailed, detailed_metric: true, rate_limit: {unit: minute, requests_per_unit: 10}}
+  - {key: shadow, value: "10.0.0.1:80", shadow_mode: true, rate_limit: {unit: minute, requests_per_unit: 1}}
+  - {key: free, rate_limit: {unlimited: true}}
+  - key: method
+    value_to_metric: true
+    descriptors:
+      - {key: path, value: "/a*", rate_limit: {unit: minute, requests_per_unit: 10}}
+      - {key: path, value: "/s*", share_threshold: true, value_to_metric: true, rate_limit: {unit: minute, requests_per_unit: 10}}
+      - {key: path, rate_limit: {unit: minute, requests_per_unit: 10}}
+`
+
+// TestStats wants the names and numbers of envoyproxy/ratelimit.
+func TestStats(t *testing.T) {
+	t.Parallel()
+	stats := NewStats()
+	s := start(t, newClock(), measured, ServiceOptions{Stats: stats})
+	ask := func(hits uint32, descriptors ...string) {
+		t.Helper()
+		r := request("d", descriptors...)
+		r.HitsAddend = hits
+		told(t, s, r)
+	}
+	for _, hits := range []uint32{6, 3, 4, 2} {
+		ask(hits, "plain=1")
+	}
+	ask(3, "shadow=10.0.0.1:80", "detailed=x", "free=1")
+	ask(1, "detailed=y", "method=GET,path=/ab", "method=GET,path=/sb", "method=PUT,path=/other")
+	said := request("d", "plain=2")
+	said.Descriptors[0].Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1, Unit: 2}
+	told(t, s, said)
+	told(t, s, request("", "x=y"))
+	if _, err := Read([]File{{"f", []byte("domain: d\ndescriptors: [{}]")}}, Options{}); err == nil {
+		t.Fatal("it is no mistake")
+	}
+	var out strings.Builder
+	if err := stats.flush(&out); err != nil {
+		t.Fatal(err)
+	}
+	const want = `detailed_x.total_hits:3
+detailed_x.within_limit:3
+detailed_y.total_hits:1
+detailed_y.within_limit:1
+method_GET.path_/a*.total_hits:1
+method_GET.path_/a*.within_limit:1
+method_GET.path_/s*.total_hits:1
+method_GET.path_/s*.within_limit:1
+method_PUT.path.total_hits:1
+method_PUT.path.within_limit:1
+plain.total_hits:15
+plain.over_limit:5
+plain.near_limit:2
+plain.within_limit:9
+plain_2.total_hits:1
+plain_2.near_limit:1
+plain_2.within_limit:1
+shadow_10_0_0_1_80.total_hits:3
+shadow_10_0_0_1_80.over_limit:2
+shadow_10_0_0_1_80.near_limit:1
+shadow_10_0_0_1_80.shadow_mode:2
+`
+	got := ""
+	for line := range strings.Lines(out.String()) {
+		if rest, ok := strings.CutPrefix(line, "ratelimit.service.rate_limit.d."); ok {
+			got += strings.TrimSuffix(rest, "|c\n") + "\n"
+		} else if line != "ratelimit.service.config_load_success:1|c\n" && line != "ratelimit.service.call.should_rate_limit.service_error:1|c\n" {
+			t.Errorf("it tells %s", line)
+		}
+	}
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	// What was told is not told again, unless it did not arrive.
+	ask(1, "plain=3")
+	if err := stats.flush(full{}); err == nil {
+		t.Error("what could not be told is no error")
+	}
+	out.Reset()
+	if err := stats.flush(&out); err != nil || out.String() != "ratelimit.service.rate_limit.d.plain.total_hits:1|c\nratelimit.service.rate_limit.d.plain.within_limit:1|c\n" {
+		t.Errorf("later it tells %v\n%s", err, out.String())
+	}
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(stats)
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(`
+# HELP ratelimit_service_config_load_success Configurations that came into force.
+# TYPE ratelimit_service_config_load_success counter
+ratelimit_service_config_load_success 1
+`), "ratelimit_service_config_load_success"); err != nil {
+		t.Error(err)
+	}
+}
+
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("full") }
+
+// TestSeriesAreBounded has clients name more descriptors than there is room for.
+func TestSeriesAreBounded(t *testing.T) {
+	t.Parallel()
+	stats := NewStats()
+	s := start(t, newClock(), measured, ServiceOptions{Stats: stats})
+	for i := range maxSeries + 10 {
+		told(t, s, request("d", fmt.Sprintf("detailed=%d", i)))
+	}
+	if n := len(stats.all()); n != maxSeries {
+		t.Errorf("there are %d series", n)
+	}
+	if n := stats.of(nil, "d", "detailed").counters[totalHits].Load(); n < 10 {
+		t.Errorf("%d hits are counted as the configuration's", n)
+	}
+}

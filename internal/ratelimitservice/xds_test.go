@@ -1,0 +1,171 @@
+package ratelimitservice
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	xds "github.com/envoyproxy/go-control-plane/pkg/server/v3"
+	rlsconf "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
+	"google.golang.org/grpc"
+	grpcmeta "google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/types/known/structpb"
+)
+
+// xdsServer is one of go-control-plane's.
+type xdsServer struct {
+	t       *testing.T
+	cache   cache.SnapshotCache
+	address string
+	grpc    *grpc.Server
+	// asked has the first request of each stream, and refused the reasons of what a client refuses.
+	asked   chan *core.Node
+	refused chan string
+	header  chan string
+}
+
+func startXDS(t *testing.T) *xdsServer {
+	s := &xdsServer{t: t, cache: cache.NewSnapshotCache(false, cache.IDHash{}, nil), asked: make(chan *core.Node, 10), refused: make(chan string, 10), header: make(chan string, 10)}
+	s.address = "127.0.0.1:0"
+	s.serve()
+	t.Cleanup(func() { s.grpc.Stop() })
+	return s
+}
+
+func (s *xdsServer) serve() {
+	s.t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(s.t.Context(), "tcp", s.address)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.address, s.grpc = l.Addr().String(), grpc.NewServer()
+	callbacks := xds.CallbackFuncs{
+		StreamOpenFunc: func(ctx context.Context, _ int64, _ string) error {
+			said, _ := grpcmeta.FromIncomingContext(ctx)
+			s.header <- strings.Join(said.Get("x-tenant"), ",")
+			return nil
+		},
+		StreamRequestFunc: func(_ int64, r *discovery.DiscoveryRequest) error {
+			if r.ErrorDetail != nil {
+				s.refused <- r.ErrorDetail.Message
+			} else if r.ResponseNonce == "" {
+				s.asked <- r.Node
+			}
+			return nil
+		},
+	}
+	discovery.RegisterAggregatedDiscoveryServiceServer(s.grpc, xds.NewServer(context.WithoutCancel(s.t.Context()), s.cache, callbacks))
+	go func(g *grpc.Server) { _ = g.Serve(l) }(s.grpc) // it ends when it is stopped
+}
+
+func (s *xdsServer) set(version string, configurations ...types.Resource) {
+	s.t.Helper()
+	snapshot, err := cache.NewSnapshot(version, map[resource.Type][]types.Resource{resource.RateLimitConfigType: configurations})
+	if err == nil {
+		err = s.cache.SetSnapshot(s.t.Context(), "me", snapshot)
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// perMinute is a domain whose key k has a limit.
+func perMinute(domain string, limit uint32) *rlsconf.RateLimitConfig {
+	return &rlsconf.RateLimitConfig{Name: "of " + domain, Domain: domain, Descriptors: []*rlsconf.RateLimitDescriptor{{
+		Key: "k", RateLimit: &rlsconf.RateLimitPolicy{Unit: rlsconf.RateLimitUnit_MINUTE, RequestsPerUnit: limit},
+	}}}
+}
+
+func TestXDS(t *testing.T) {
+	t.Parallel()
+	server := startXDS(t)
+	s := NewService(ServiceOptions{Counters: NewCounters(CounterOptions{Now: newClock().now}), Metadata: true})
+	var log bytes.Buffer
+	source := &XDS{
+		Address: server.address, Node: "me", Metadata: map[string]string{"zone": "a"}, Headers: map[string]string{"x-tenant": "t"},
+		FirstPause: time.Millisecond, LastPause: 10 * time.Millisecond, Log: slog.New(slog.NewTextHandler(&log, nil)),
+	}
+	if err := source.Load(s); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	changed, ended := make(chan bool, 10), make(chan bool)
+	go func() {
+		source.Watch(ctx, s, func() { changed <- true })
+		close(ended)
+	}()
+	ask := func(domain, want string) {
+		t.Helper()
+		if got := told(t, s, request(domain, "k=1")); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+	if node := <-server.asked; node.Id != "me" || node.Metadata.Fields["zone"].GetStringValue() != "a" || <-server.header != "t" {
+		t.Errorf("the node is %v", node)
+	}
+	ask("a", "error: no rate limit configuration loaded")
+	server.set("1", perMinute("a", 10), perMinute("b", 5))
+	<-changed
+	ask("a", "OK | OK 9/10 MINUTE 45s")
+	ask("b", "OK | OK 4/5 MINUTE 45s")
+
+	// All fields come across.
+	full := perMinute("a", 20)
+	full.Descriptors[0].QuotaMode = true
+	full.Descriptors[0].RateLimit.Name = `say "k"`
+	full.Descriptors[0].Metadata = &structpb.Struct{Fields: map[string]*structpb.Value{"plan": structpb.NewStringValue("gold: \u0001 é 😀")}}
+	full.Descriptors = append(full.Descriptors, &rlsconf.RateLimitDescriptor{
+		Key: "user", ShadowMode: true, DetailedMetric: true,
+		RateLimit: &rlsconf.RateLimitPolicy{Unlimited: true, Replaces: []*rlsconf.RateLimitReplace{{Name: `say "k"`}}},
+		Descriptors: []*rlsconf.RateLimitDescriptor{{
+			Key: "path", Value: "/a*", RateLimit: &rlsconf.RateLimitPolicy{Unit: rlsconf.RateLimitUnit_DAY, RequestsPerUnit: 1},
+		}},
+	})
+	server.set("2", full)
+	<-changed
+	ask("a", `OK | OK 18/20 MINUTE 45s say "k"`)
+	ask("b", "OK | OK")
+	if got := told(t, s, request("a", "k=1", "user=1", "user=1,path=/ab")); got != "OK | OK | OK 4294967295 | OK 0/1 DAY 43185s" {
+		t.Errorf("all fields: %s", got)
+	}
+	answer, err := s.ShouldRateLimit(t.Context(), request("a", "k=2"))
+	if err != nil || answer.DynamicMetadata.Fields["metadata"].GetStructValue().Fields["plan"].GetStringValue() != "gold: \u0001 é 😀" {
+		t.Errorf("the metadata are %v, %v", answer, err)
+	}
+
+	// A broken one leaves what was, and the server is told why.
+	broken := perMinute("a", 30)
+	broken.Descriptors[0].RateLimit.Unit = rlsconf.RateLimitUnit_UNKNOWN
+	server.set("3", broken)
+	if why := <-server.refused; !strings.Contains(why, "of a:1: descriptors[0].rate_limit.unit: want second, minute") {
+		t.Errorf("the server is told %q", why)
+	}
+	ask("a", `OK | OK 17/20 MINUTE 45s say "k"`)
+
+	// The server goes, and what it has said stays. It comes back with something else.
+	server.grpc.Stop()
+	ask("a", `OK | OK 16/20 MINUTE 45s say "k"`)
+	server.set("4", perMinute("a", 40))
+	server.serve()
+	<-changed
+	ask("a", "OK | OK 35/40 MINUTE 45s")
+	server.set("5")
+	<-changed
+	ask("a", "OK | OK")
+	cancel()
+	<-ended
+	for _, want := range []string{"descriptors can't be used", "does not answer"} {
+		if strings.Count(log.String(), want) != 1 && want != "does not answer" || !strings.Contains(log.String(), want) {
+			t.Errorf("the log lacks %q, or has it twice:\n%s", want, log.String())
+		}
+	}
+}
