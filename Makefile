@@ -1,7 +1,11 @@
 # Everything that is not pinned in go.mod is pinned here.
 golangci_lint := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.6.2
 
-.PHONY: help build native run playground screenshots test test-fast test-nightly check fuzz mutants bench docs clean
+# 2.17 needs a module that not every Go module proxy serves.
+goreleaser := github.com/goreleaser/goreleaser/v2@v2.16.0
+cyclonedx := github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
+
+.PHONY: help release images module build native run playground screenshots test test-fast test-nightly check fuzz mutants bench docs clean
 
 # go.work has both modules: this one, and bench/, with what only benchmarks need.
 packages := ./... ./bench/...
@@ -150,6 +154,21 @@ dist/docs-env/installed: scripts/site/requirements.txt
 dist/docs-env/package/dist/mermaid.min.js: dist/docs-env/installed
 	npm pack --silent mermaid@11.12.1 --pack-destination dist/docs-env
 	tar -xzmf dist/docs-env/mermaid-11.12.1.tgz -C dist/docs-env package/dist/mermaid.min.js
+
+release: ## the files of VERSION=v0.1.0 in dist/release: archives, the plugin, checksums and SBOMs; publishes nothing
+	@echo '$(VERSION)' | grep -Eq '^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9a-z.]+)?$$' || { echo "make release needs VERSION=v0.1.0"; exit 1; }
+	@git diff --quiet HEAD || { echo "make release builds a commit: there are changes that are not committed"; exit 1; }
+	rm -rf dist/staged dist/weir-go.wasm dist/weir.wasm playground/site/engine.wasm
+	$(MAKE) --no-print-directory dist/weir.wasm playground/site/engine.wasm
+	mkdir -p dist/staged
+	cp dist/weir.wasm deploy/compose.yaml envoy/istio.yaml dist/staged
+	sed 's|dist/weir.wasm|weir.wasm|' envoy/quickstart.yaml >dist/staged/quickstart.yaml
+	if [ -e dist/libweir.so ]; then cp dist/libweir.so dist/staged/libweir_linux_$$(go env GOARCH).so; fi
+	GORELEASER_CURRENT_TAG=$(VERSION) CYCLONEDX=$(cyclonedx) go run $(goreleaser) release --clean --skip=publish,announce,validate
+	cp dist/staged/* dist/release
+
+images: ## images of what make release has made, pushed as IMAGE=registry.example/weir and IMAGE-plugin, with the tag VERSION
+	GOWORK=off go -C release run . -files "$(CURDIR)/dist/release" -image "$(IMAGE)" -tag "$(VERSION)"
 
 clean: ## removes dist/, Envoys included
 	rm -rf dist playground/site/engine.wasm

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -9,21 +10,27 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"weir/config"
+	"weir/internal/store/open"
 	"weir/internal/wire"
 	"weir/sharedata"
 )
+
+// release is the version that the linker has been told, as it is for the files of a release.
+var release string
 
 // printVersion is weir version.
 func printVersion(_ context.Context, args []string, env environment) error {
 	if err := parseFlags(flag.NewFlagSet("version", flag.ContinueOnError), args, env); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(env.stdout, "weir %s, %s, %s/%s\nformats: %s; tables of a proxy's workers %d\n",
-		version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, wire.Formats(), sharedata.Format)
+	_, err := fmt.Fprintf(env.stdout, "weir %s, %s, %s/%s\nformats: configuration %d; %s; tables of a proxy's workers %d; stores: %s\n",
+		version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, config.Format, wire.Formats(), sharedata.Format, open.Formats())
 	return err
 }
 
-// version is the module's, or of a build from a checkout the revision and its time.
+// version is a release's and its commit, or the module's, or of a build from a checkout the revision and its
+// time.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -34,6 +41,9 @@ func version() string {
 		settings[s.Key] = s.Value
 	}
 	revision := settings["vcs.revision"]
+	if release != "" {
+		return fmt.Sprintf("%s, commit %.12s", release, cmp.Or(revision, "unknown"))
+	}
 	if revision == "" || info.Main.Version != "" && info.Main.Version != "(devel)" {
 		return info.Main.Version
 	}
