@@ -155,6 +155,9 @@ dist/docs-env/package/dist/mermaid.min.js: dist/docs-env/installed
 	npm pack --silent mermaid@11.12.1 --pack-destination dist/docs-env
 	tar -xzmf dist/docs-env/mermaid-11.12.1.tgz -C dist/docs-env package/dist/mermaid.min.js
 
+# goreleaser asks for the address of a remote, which a clone need not have.
+no_remote = GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=remote.origin.url GIT_CONFIG_VALUE_0=.
+
 release: ## the files of VERSION=v0.1.0 in dist/release: archives, the plugin, checksums and SBOMs; publishes nothing
 	@echo '$(VERSION)' | grep -Eq '^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9a-z.]+)?$$' || { echo "make release needs VERSION=v0.1.0"; exit 1; }
 	@git diff --quiet HEAD || { echo "make release builds a commit: there are changes that are not committed"; exit 1; }
@@ -164,7 +167,7 @@ release: ## the files of VERSION=v0.1.0 in dist/release: archives, the plugin, c
 	cp dist/weir.wasm deploy/compose.yaml envoy/istio.yaml dist/staged
 	sed 's|dist/weir.wasm|weir.wasm|' envoy/quickstart.yaml >dist/staged/quickstart.yaml
 	if [ -e dist/libweir.so ]; then cp dist/libweir.so dist/staged/libweir_linux_$$(go env GOARCH).so; fi
-	GORELEASER_CURRENT_TAG=$(VERSION) CYCLONEDX=$(cyclonedx) go run $(goreleaser) release --clean --skip=publish,announce,validate
+	$(if $(shell git remote),,$(no_remote)) GORELEASER_CURRENT_TAG=$(VERSION) CYCLONEDX=$(cyclonedx) go run $(goreleaser) release --clean --skip=publish,announce,validate
 	cp dist/staged/* dist/release
 
 images: ## images of what make release has made, pushed as IMAGE=registry.example/weir and IMAGE-plugin, with the tag VERSION
