@@ -7,8 +7,8 @@ cyclonedx := github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
 
 .PHONY: help release images module build native run playground screenshots test test-fast test-nightly check fuzz mutants bench docs clean
 
-# go.work has both modules: this one, and bench/, with what only benchmarks need.
-packages := ./... ./bench/...
+# go.work has all modules: this one, bench/, with what only benchmarks need, and release/, with what only releases need.
+packages := ./... ./bench/... ./release/...
 
 # What has goroutines is tested with the race detector; it makes the rest five times as slow, and finds nothing there.
 raced := ./cmd/... ./internal/backend ./internal/calendar ./internal/host ./internal/live ./internal/ratelimitservice ./internal/server ./internal/share ./internal/simulate/... \
@@ -114,6 +114,7 @@ check: ## formats, vets, lints, and verifies the modules
 	go mod verify
 	GOWORK=off go mod tidy -diff
 	GOWORK=off go -C bench mod tidy -diff
+	GOWORK=off go -C release mod tidy -diff
 
 fuzz: ## each fuzz target for TIME=10s
 	for file in $$(grep -rl --include='*_test.go' --exclude-dir=dist --exclude-dir=node_modules '^func Fuzz' .); do \
@@ -158,6 +159,7 @@ dist/docs-env/package/dist/mermaid.min.js: dist/docs-env/installed
 # goreleaser asks for the address of a remote, which a clone need not have.
 no_remote = GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=remote.origin.url GIT_CONFIG_VALUE_0=.
 
+release: export GOFLAGS = -buildvcs=false
 release: ## the files of VERSION=v0.1.0 in dist/release: archives, the plugin, checksums and SBOMs; publishes nothing
 	@echo '$(VERSION)' | grep -Eq '^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9a-z.]+)?$$' || { echo "make release needs VERSION=v0.1.0"; exit 1; }
 	@git diff --quiet HEAD || { echo "make release builds a commit: there are changes that are not committed"; exit 1; }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -16,8 +15,8 @@ import (
 	"weir/sharedata"
 )
 
-// release is the version that the linker has been told, as it is for the files of a release.
-var release string
+// release and commit are what the linker has been told of the files of a release.
+var release, commit string
 
 // printVersion is weir version.
 func printVersion(_ context.Context, args []string, env environment) error {
@@ -32,6 +31,9 @@ func printVersion(_ context.Context, args []string, env environment) error {
 // version is a release's and its commit, or the module's, or of a build from a checkout the revision and its
 // time.
 func version() string {
+	if release != "" {
+		return release + ", commit " + commit
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "of an unknown version"
@@ -41,9 +43,6 @@ func version() string {
 		settings[s.Key] = s.Value
 	}
 	revision := settings["vcs.revision"]
-	if release != "" {
-		return fmt.Sprintf("%s, commit %.12s", release, cmp.Or(revision, "unknown"))
-	}
 	if revision == "" || info.Main.Version != "" && info.Main.Version != "(devel)" {
 		return info.Main.Version
 	}
