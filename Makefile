@@ -5,7 +5,7 @@ golangci_lint := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.6.2
 goreleaser := github.com/goreleaser/goreleaser/v2@v2.16.0
 cyclonedx := github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
 
-.PHONY: help release images module build native run playground screenshots test test-fast test-nightly check fuzz mutants bench docs clean
+.PHONY: help release release-twice images module build native run playground screenshots test test-fast test-nightly check fuzz mutants bench docs clean
 
 # go.work has all modules: this one, bench/, with what only benchmarks need, and release/, with what only releases need.
 packages := ./... ./bench/... ./release/...
@@ -171,6 +171,18 @@ release: ## the files of VERSION=v0.1.0 in dist/release: archives, the plugin, c
 	if [ -e dist/libweir.so ]; then cp dist/libweir.so dist/staged/libweir_linux_$$(go env GOARCH).so; fi
 	$(if $(shell git remote),,$(no_remote)) GORELEASER_CURRENT_TAG=$(VERSION) CYCLONEDX=$(cyclonedx) go run $(goreleaser) release --clean --skip=publish,announce,validate
 	cp dist/staged/* dist/release
+
+# In a clone, whose folder has another name.
+release-twice: ## fails unless VERSION's release, v0.0.0 by default, is the same bytes when it is built again elsewhere
+	rm -rf dist/again
+	git clone --quiet . dist/again
+	$(MAKE) release VERSION=$(or $(VERSION),v0.0.0)
+	$(MAKE) -C dist/again release VERSION=$(or $(VERSION),v0.0.0)
+	diff dist/release/checksums.txt dist/again/dist/release/checksums.txt
+
+module: ## moves all to the path MODULE=example.com/owner/weir: go.mod, imports, settings and pages
+	go run ./scripts/module "$(MODULE)"
+	gofmt -l -w .
 
 images: ## images of what make release has made, pushed as IMAGE=registry.example/weir and IMAGE-plugin, with the tag VERSION
 	GOWORK=off go -C release run . -files "$(CURDIR)/dist/release" -image "$(IMAGE)" -tag "$(VERSION)"
