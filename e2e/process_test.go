@@ -7,12 +7,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"os/exec"
 	"regexp"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"time"
+
+	"weir/internal/server"
+	"weir/internal/store/memory"
 )
 
 // process is a run of the command.
@@ -45,6 +52,10 @@ func startFile(t *testing.T, file string, args ...string) *process {
 			p.mu.Lock()
 			fmt.Fprintln(&p.output, scanner.Text())
 			p.mu.Unlock()
+			if strings.Contains(scanner.Text(), "msg=push") {
+				pushed.happen()
+				continue
+			}
 			select {
 			case p.lines <- scanner.Text():
 			default: // nobody waits for so many
@@ -111,8 +122,52 @@ func serve(t *testing.T, store string) string {
 
 func serveAt(t *testing.T, listen, store string) (p *process, address string) {
 	t.Helper()
-	p = start(t, "serve", "--listen", listen, "--store", store)
+	p = start(t, "serve", "--listen", listen, "--store", store, "--log-level", "debug")
 	return p, p.wait(t, `address=(\S+)`)
+}
+
+// serveBy runs a backend in memory within the test, by its clock: a node's time is its backend's, so
+// that time which only nodes see pass does not pass.
+func serveBy(t *testing.T, clock *fakeClock) string {
+	t.Helper()
+	now := func() time.Time { return time.Unix(0, clock.now()) }
+	s := httptest.NewServer(server.Handler(memory.New(memory.Options{Now: now}), server.Options{Now: now, Logger: slog.New(slog.DiscardHandler)}))
+	t.Cleanup(s.Close)
+	return s.Listener.Addr().String()
+}
+
+// pushed happens whenever a backend of this package's tests has taken a push, which it logs.
+var pushed = event{next: make(chan struct{})}
+
+// event is something that tests wait for.
+type event struct {
+	mu   sync.Mutex
+	next chan struct{} // closed when it happens
+}
+
+func (e *event) happen() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	close(e.next)
+	e.next = make(chan struct{})
+}
+
+// until waits until something is so, which can only become so as the event happens. It reports
+// whether it came to be so within a minute.
+func (e *event) until(so func() bool) bool {
+	for patience := time.After(time.Minute); ; {
+		e.mu.Lock()
+		next := e.next
+		e.mu.Unlock()
+		if so() {
+			return true
+		}
+		select {
+		case <-next:
+		case <-patience:
+			return so()
+		}
+	}
 }
 
 // counted is the sum of all hits that a backend has in a namespace, or -1 if its store can't be

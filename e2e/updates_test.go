@@ -12,7 +12,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"weir/internal/nightly"
 )
@@ -89,11 +88,9 @@ func updates(t *testing.T, d envoys, discovered bool) {
 	// a listener drains meanwhile, the client sends it again, and the first may have been counted.
 	least := admitted.Load() + 1
 	most := max(least, written.Load()+1)
-	deadline := time.Now().Add(time.Minute)
-	for got := counted(t, backend, "default"); got < least || got > most; got = counted(t, backend, "default") {
-		if time.Now().After(deadline) {
-			t.Fatalf("the backend has counted %d hits, want %d to %d", got, least, most)
-		}
+	var got int64
+	if !pushed.until(func() bool { got = counted(t, backend, "default"); return got >= least && got <= most }) {
+		t.Fatalf("the backend has counted %d hits, want %d to %d", got, least, most)
 	}
 	n.wantMetric(t, metricName("lost_hits_total"), 0)
 	n.drained(t)

@@ -7,15 +7,15 @@ import (
 	"log/slog"
 )
 
-// logFlags say how weir serve logs.
+// logFlags say how weir serve and weir run log.
 type logFlags struct {
 	format string
 	level  slog.Level
 }
 
-func (f *logFlags) define(flags *flag.FlagSet) {
+func (f *logFlags) define(flags *flag.FlagSet, from slog.Level) {
 	flags.StringVar(&f.format, "log-format", "text", "log lines as `text` or json")
-	flags.TextVar(&f.level, "log-level", slog.LevelInfo, "log from this `level` on: debug, info, warn or error")
+	flags.TextVar(&f.level, "log-level", from, "log from this `level` on: debug, info, warn or error")
 }
 
 // logger writes lines as the flags say. Its error wraps [errUsage].

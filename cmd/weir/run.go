@@ -57,6 +57,8 @@ func runNodes(ctx context.Context, args []string, env environment) error {
 	flags.StringVar(&f.ui, "ui", "", "`address` of the page with the playground and the live view; "+usualUI+" if empty, or a free port where that is taken; \"none\" for none")
 	flags.StringVar(&f.upstream, "upstream", "", "base `URL` to forward requests to; one that answers with the request, and "+chatPath+" like a model, if empty")
 	f.store.define(flags)
+	var logs logFlags
+	logs.define(flags, slog.LevelWarn)
 	flags.StringVar(&f.wasm, "wasm", "", "the plugin's `file`; weir.wasm beside this command if empty")
 	if err := parseFlags(flags, args, env); err != nil {
 		return err
@@ -72,14 +74,16 @@ func runNodes(ctx context.Context, args []string, env environment) error {
 		return err
 	}
 	r := &runner{flags: f, env: env, document: configuration.Document, config: configuration.Config}
-	log := env.stderr
+	lines := env.stderr
 	// On a terminal a table says what the nodes do, and the log is above it.
 	if terminalOf(env.stderr) != nil {
 		if r.table = newTable(env.stdout); r.table != nil {
-			log = r.table
+			lines = r.table
 		}
 	}
-	r.log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	if r.log, err = logs.logger(lines); err != nil {
+		return err
+	}
 	return r.run(ctx)
 }
 

@@ -41,7 +41,7 @@ func serve(ctx context.Context, args []string, env environment) error {
 		"`URL` that gets a POST of JSON for each key that nears a limit of a rule with warn_at, once a window; better given as WEIR_WARN_WEBHOOK or in a file, if it is a secret",
 		"`file` with the URL, in one line")
 	var logs logFlags
-	logs.define(flags)
+	logs.define(flags, slog.LevelInfo)
 	delay := flags.Duration("shutdown-delay", 0, "how `long` to go on after SIGTERM while /readyz says 503, so that whoever balances load hears of it first; a second signal ends at once")
 	connections := connectionsFlag(flags)
 	var descriptors descriptorFlags

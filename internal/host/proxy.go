@@ -94,6 +94,7 @@ func NewProxy(ctx context.Context, config ProxyConfig) (_ *Proxy, err error) {
 	if p.process == nil {
 		p.process = NewProcess(ProcessConfig{})
 	}
+	p.inFlight.left.L = &p.inFlight.mu
 	p.config.UpstreamTransport = p.transport(config.UpstreamTransport)
 	p.config.CalloutTransport = p.transport(config.CalloutTransport)
 	p.ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -244,23 +245,44 @@ func (p *Proxy) Close(ctx context.Context) error {
 	return err
 }
 
+// Idle waits until no request and no callout is under way, and the workers have heard how they ended.
+// It is for a proxy with ManualTicks, which does nothing by itself.
+func (p *Proxy) Idle() {
+	for {
+		p.inFlight.wait()
+		for i := range p.workers {
+			p.Do(i, func(*VM, *Root) {}) // whatever a worker was told before, it has done
+		}
+		if p.inFlight.empty() {
+			return
+		}
+	}
+}
+
 // gate counts what is under way, and lets nothing more in once it is closed.
 type gate struct {
 	mu     sync.Mutex
 	closed bool
-	group  sync.WaitGroup
+	inside int
+	left   sync.Cond // of mu: nobody is inside
 }
 
 func (g *gate) enter() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.closed {
-		g.group.Add(1)
+		g.inside++
 	}
 	return !g.closed
 }
 
-func (g *gate) leave() { g.group.Done() }
+func (g *gate) leave() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.inside--; g.inside == 0 {
+		g.left.Broadcast()
+	}
+}
 
 func (g *gate) close() {
 	g.mu.Lock()
@@ -268,5 +290,17 @@ func (g *gate) close() {
 	g.closed = true
 }
 
-// wait waits for what is under way; the gate is closed.
-func (g *gate) wait() { g.group.Wait() }
+// wait waits until nothing is under way.
+func (g *gate) wait() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for g.inside > 0 {
+		g.left.Wait()
+	}
+}
+
+func (g *gate) empty() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.inside == 0
+}

@@ -174,14 +174,17 @@ func (h *handler) push(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	// What is no push names nothing, and is refused as such.
-	if namespace, ok := wire.PushNamespace(body); ok && !h.permits(w, r, namespace) {
+	namespace, ok := wire.PushNamespace(body)
+	if ok && !h.permits(w, r, namespace) {
 		return
 	}
 	start := time.Now()
 	ctx, cancel := awaited(r)
 	defer cancel()
 	reply, err := h.backend.Push(ctx, body)
-	h.metrics.duration.Observe(time.Since(start).Seconds())
+	took := time.Since(start)
+	h.metrics.duration.Observe(took.Seconds())
+	h.log.LogAttrs(ctx, slog.LevelDebug, "push", slog.String("namespace", namespace), slog.Duration("took", took), slog.Any("error", err))
 	switch {
 	case errors.Is(err, wire.ErrVersion):
 		// Its sender is to keep what it has: another backend may read it.
