@@ -1,10 +1,14 @@
 # Everything that is not pinned in go.mod is pinned here.
 golangci_lint := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.6.2
 
-.PHONY: help build native run playground screenshots test test-fast test-nightly check fuzz mutants bench docs clean
+# 2.17 needs a module that not every Go module proxy serves.
+goreleaser := github.com/goreleaser/goreleaser/v2@v2.16.0
+cyclonedx := github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
 
-# go.work has both modules: this one, and bench/, with what only benchmarks need.
-packages := ./... ./bench/...
+.PHONY: help release release-twice images module build native run playground screenshots test test-fast test-nightly check fuzz mutants bench docs clean
+
+# go.work has all modules: this one, bench/, with what only benchmarks need, and release/, with what only releases need.
+packages := ./... ./bench/... ./release/...
 
 # What has goroutines is tested with the race detector; it makes the rest five times as slow, and finds nothing there.
 raced := ./cmd/... ./internal/backend ./internal/calendar ./internal/host ./internal/live ./internal/ratelimitservice ./internal/server ./internal/share ./internal/simulate/... \
@@ -110,6 +114,7 @@ check: ## formats, vets, lints, and verifies the modules
 	go mod verify
 	GOWORK=off go mod tidy -diff
 	GOWORK=off go -C bench mod tidy -diff
+	GOWORK=off go -C release mod tidy -diff
 
 fuzz: ## each fuzz target for TIME=10s
 	for file in $$(grep -rl --include='*_test.go' --exclude-dir=dist --exclude-dir=node_modules '^func Fuzz' .); do \
@@ -150,6 +155,37 @@ dist/docs-env/installed: scripts/site/requirements.txt
 dist/docs-env/package/dist/mermaid.min.js: dist/docs-env/installed
 	npm pack --silent mermaid@11.12.1 --pack-destination dist/docs-env
 	tar -xzmf dist/docs-env/mermaid-11.12.1.tgz -C dist/docs-env package/dist/mermaid.min.js
+
+# goreleaser asks for the address of a remote, which a clone need not have.
+no_remote = GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=remote.origin.url GIT_CONFIG_VALUE_0=.
+
+release: export GOFLAGS = -buildvcs=false
+release: ## the files of VERSION=v0.1.0 in dist/release: archives, the plugin, checksums and SBOMs; publishes nothing
+	@echo '$(VERSION)' | grep -Eq '^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9a-z.]+)?$$' || { echo "make release needs VERSION=v0.1.0"; exit 1; }
+	@git diff --quiet HEAD || { echo "make release builds a commit: there are changes that are not committed"; exit 1; }
+	rm -rf dist/staged dist/weir-go.wasm dist/weir.wasm playground/site/engine.wasm
+	$(MAKE) --no-print-directory dist/weir.wasm playground/site/engine.wasm
+	mkdir -p dist/staged
+	cp dist/weir.wasm deploy/compose.yaml envoy/istio.yaml dist/staged
+	sed 's|dist/weir.wasm|weir.wasm|' envoy/quickstart.yaml >dist/staged/quickstart.yaml
+	if [ -e dist/libweir.so ]; then cp dist/libweir.so dist/staged/libweir_linux_$$(go env GOARCH).so; fi
+	$(if $(shell git remote),,$(no_remote)) GORELEASER_CURRENT_TAG=$(VERSION) CYCLONEDX=$(cyclonedx) go run $(goreleaser) release --clean --skip=publish,announce,validate
+	cp dist/staged/* dist/release
+
+# In a clone, whose folder has another name.
+release-twice: ## fails unless VERSION's release, v0.0.0 by default, is the same bytes when it is built again elsewhere
+	rm -rf dist/again
+	git clone --quiet . dist/again
+	$(MAKE) release VERSION=$(or $(VERSION),v0.0.0)
+	$(MAKE) -C dist/again release VERSION=$(or $(VERSION),v0.0.0)
+	diff dist/release/checksums.txt dist/again/dist/release/checksums.txt
+
+module: ## moves all to the path MODULE=example.com/owner/weir: go.mod, imports, settings and pages
+	go run ./scripts/module "$(MODULE)"
+	gofmt -l -w .
+
+images: ## images of what make release has made, pushed as IMAGE=registry.example/weir and IMAGE-plugin, with the tag VERSION
+	GOWORK=off go -C release run . -files "$(CURDIR)/dist/release" -image "$(IMAGE)" -tag "$(VERSION)"
 
 clean: ## removes dist/, Envoys included
 	rm -rf dist playground/site/engine.wasm

@@ -13,6 +13,10 @@ import (
 	"weir/window"
 )
 
+// Format numbers the grammar of configurations. It changes when a document that this one accepts is
+// refused, or means something else.
+const Format = 1
+
 // Config is a checked configuration. It is not modified after Parse and may be read concurrently.
 type Config struct {
 	// Namespace isolates counters, in the proxy and in the backend: 1 to 64 of A-Za-z0-9._-.

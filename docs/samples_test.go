@@ -38,11 +38,14 @@ var notRun = map[string]string{
 	"dist/try/bin/envoy  version":  "printed by the command before",
 	"$ sed 's/port_value: 10000/":  "what comes after it needs a minute, and TestQuickstartRuns has two Envoys share a limit",
 	"$ for i in 0 1 0 1 0 1 0 1 0 1 0 1; do curl -s -o /dev/null -w '%{http_code} ' http://127.0.0.1:1000$i": "needs a minute, as above",
-	"WEIR_TOKEN=change-me dist/weir":  "TestEnvoyYAMLRuns runs the file, with free ports",
-	"curl -i -H 'x-user: ann' http":   "TestEnvoyYAMLRuns asks the same",
-	"docker ":                         "needs Docker",
-	"CGO_ENABLED=0 go build -o":       "needs Docker",
-	"kubectl ":                        "needs Kubernetes",
+	"WEIR_TOKEN=change-me dist/weir": "TestEnvoyYAMLRuns runs the file, with free ports",
+	"curl -i -H 'x-user: ann' http":  "TestEnvoyYAMLRuns asks the same",
+	"docker ":                        "needs Docker",
+	"CGO_ENABLED=0 go build -o":      "needs Docker",
+	"kubectl ":                       "needs Kubernetes",
+	"$ curl -fsSLO https://files":    "TestInstall types it in an empty folder",
+	"$ for i in 1 2 3 4 5 6 7 8 9 10 11 12; do curl -s -o /dev/null -w '%{http_code} ' http://127.0.0.1:10000/; done; echo\n503": "as above",
+	"install -m 755 weir":             "needs root and systemd",
 	"git grep":                        "needs a clone, which the checkout of a test need not be",
 	"go test -run":                    "a benchmark",
 	"node bench/":                     "a benchmark",
@@ -51,7 +54,7 @@ var notRun = map[string]string{
 }
 
 // shellBegins is how a sample for a shell begins.
-var shellBegins = regexp.MustCompile(`^(?:\$ )?(?:[A-Z_]+=\S+ )*(?:make|weir|dist/\S+|curl|python3|envoy|for|sed|docker|kubectl|git|go|node|ls) `)
+var shellBegins = regexp.MustCompile(`^(?:\$ )?(?:[A-Z_]+=\S+ )*(?:make|weir|dist/\S+|curl|python3|envoy|for|sed|docker|kubectl|git|go|node|ls|install) `)
 
 // indented is a block of code that is no list's.
 var indented = regexp.MustCompile(`(?m)(?:^    .*\n)+`)

@@ -80,6 +80,7 @@ const (
 	byInterleaving = "it has another worker act between two host calls"
 	byTicks        = "it ticks when the test says, and nothing happens in between"
 	byTrap         = "it ends a worker's VM as a trap does"
+	byVersion      = "it has nodes with another build of the plugin"
 	byCounting     = "it counts host calls, and measures memory to the byte"
 
 	// Of Envoy.
@@ -103,6 +104,7 @@ var alone = map[string]string{
 	"TestLongKeysAreNotKept":            byCounting,
 	"TestMemoryIsStable":                byCounting,
 	"TestHostCalls":                     byCounting,
+	"TestLastVersion":                   byVersion,
 	"TestUpdates":                       byXDS,
 	"TestKeptBodies":                    byKeeping,
 	"TestFlood":                         byMemory,

@@ -34,7 +34,13 @@ type process struct {
 // start runs the command, until the test ends.
 func start(t *testing.T, args ...string) *process {
 	t.Helper()
-	p := &process{cmd: exec.Command(commandFile, args...), lines: make(chan string, 1000)}
+	return startFile(t, commandFile, args...)
+}
+
+// startFile is start of another build of the command.
+func startFile(t *testing.T, file string, args ...string) *process {
+	t.Helper()
+	p := &process{cmd: exec.Command(file, args...), lines: make(chan string, 1000)}
 	reader, writer := io.Pipe()
 	p.cmd.Stdout, p.cmd.Stderr = writer, writer
 	if err := p.cmd.Start(); err != nil {

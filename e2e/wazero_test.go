@@ -86,7 +86,7 @@ func startProxy(t *testing.T, config nodeConfig, more host.ProxyConfig) *proxyNo
 		process.Clock = func() int64 { return time.Now().Add(config.ahead).UnixNano() }
 	}
 	more.Process = host.NewProcess(process)
-	more.Module, more.VMID, more.Upstream = module, vmID, upstream
+	more.Module, more.VMID, more.Upstream = cmp.Or(more.Module, module), vmID, upstream
 	more.Plugin = host.Plugin{Configuration: []byte(config.configuration), AllowOnHeadersStopIteration: config.stopsHeadersOnly}
 	if config.http2Upstream {
 		transport := &http.Transport{Protocols: config.upstreamProtocols()}

@@ -9,22 +9,31 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"weir/config"
+	"weir/internal/store/open"
 	"weir/internal/wire"
 	"weir/sharedata"
 )
+
+// release and commit are what the linker has been told of the files of a release.
+var release, commit string
 
 // printVersion is weir version.
 func printVersion(_ context.Context, args []string, env environment) error {
 	if err := parseFlags(flag.NewFlagSet("version", flag.ContinueOnError), args, env); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(env.stdout, "weir %s, %s, %s/%s\nformats: %s; tables of a proxy's workers %d\n",
-		version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, wire.Formats(), sharedata.Format)
+	_, err := fmt.Fprintf(env.stdout, "weir %s, %s, %s/%s\nformats: configuration %d; %s; tables of a proxy's workers %d; stores: %s\n",
+		version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, config.Format, wire.Formats(), sharedata.Format, open.Formats())
 	return err
 }
 
-// version is the module's, or of a build from a checkout the revision and its time.
+// version is a release's and its commit, or the module's, or of a build from a checkout the revision and its
+// time.
 func version() string {
+	if release != "" {
+		return release + ", commit " + commit
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "of an unknown version"

@@ -29,8 +29,8 @@ var (
 	formatKey     = []byte("format")
 )
 
-// format is that of the file and its records.
-const format = memory.RecordsFormat
+// Format is that of the file and its records.
+const Format = memory.RecordsFormat
 
 var (
 	errInUse = errors.New("another process has it open: a file is one weir serve's at a time")
@@ -133,8 +133,8 @@ func restore(db *bolt.DB, into *memory.Store) error {
 		switch has, err := strconv.Atoi(string(about.Get(formatKey))); {
 		case err != nil:
 			return fmt.Errorf("%w (its format is no number)", errDamaged)
-		case has != format:
-			return fmt.Errorf("it has format %d, of another version of Weir, and this one reads %d: start that version, or name another file", has, format)
+		case has != Format:
+			return fmt.Errorf("it has format %d, of another version of Weir, and this one reads %d: start that version, or name another file", has, Format)
 		}
 		var damaged error
 		if err := into.Restore(checked(records, &damaged)); err != nil || damaged != nil {
@@ -153,7 +153,7 @@ func restore(db *bolt.DB, into *memory.Store) error {
 		if _, err := tx.CreateBucket(recordsBucket); err != nil {
 			return err
 		}
-		return about.Put(formatKey, []byte(strconv.Itoa(format)))
+		return about.Put(formatKey, []byte(strconv.Itoa(Format)))
 	})
 }
 

@@ -24,6 +24,11 @@ type Options struct {
 // ErrUnbounded is the error for a MaxCounters of a store that has none.
 var ErrUnbounded = errors.New("only a store in memory or in a file has a most number of counters")
 
+// Formats names the formats that stores keep. Backends on one store need the same.
+func Formats() string {
+	return fmt.Sprintf("file %d, PostgreSQL %d, Redis %d", file.Format, postgres.Format, redis.Format)
+}
+
 // Store opens the store of a name: memory, file: and a path, or the URL of a Redis, a Redis Cluster or
 // a PostgreSQL. It does not wait for a server to be there. A file is there, or the error is a
 // [file.Error]. The caller closes the store. Errors do not repeat what may hold a password.

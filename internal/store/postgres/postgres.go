@@ -248,8 +248,8 @@ func hasCode(err error, codes ...string) bool {
 //go:embed schema.sql
 var schema string
 
-// version is of the schema that this package knows.
-const version = 1
+// Format is the version of the schema that this package knows.
+const Format = 1
 
 // check wants a schema of this package's.
 func (s *Store) check(ctx context.Context, c *pgx.Conn) error {
@@ -262,8 +262,8 @@ func (s *Store) check(ctx context.Context, c *pgx.Conn) error {
 	if err != nil {
 		return err
 	}
-	if found != version {
-		return fmt.Errorf("the schema weir has version %d, this program needs %d", found, version)
+	if found != Format {
+		return fmt.Errorf("the schema weir has version %d, this program needs %d", found, Format)
 	}
 	s.checked.Store(true)
 	return nil

@@ -86,6 +86,10 @@ import (
 	"weir/internal/wire"
 )
 
+// Format numbers what the keys have. It changes when an older version could not read them, and then all
+// keys get other names.
+const Format = 1
+
 // Options has what a store can be told. The zero value is good.
 type Options struct {
 	// Now is the store's clock in place of Redis's, if it is not nil. It is for tests: in Redis

@@ -1,0 +1,134 @@
+// Command release pushes the images of what make release has made:
+//
+//	release -files dist/release -image registry.example/weir -tag v0.1.0
+//
+// registry.example/weir:v0.1.0 is the command, for Linux on amd64 and arm64. registry.example/weir-plugin:v0.1.0 is the
+// plugin as an image, and v0.1.0-wasm the bare plugin; Istio and Envoy Gateway read both. Credentials are those of
+// docker login, or what else keeps them in ~/.docker/config.json.
+package main
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+func main() {
+	files := flag.String("files", "dist/release", "what make release has made")
+	image := flag.String("image", "", "the command's name in a registry; the plugin's is the same with -plugin behind it")
+	tag := flag.String("tag", "", "the version")
+	authorities := flag.String("authorities", "/etc/ssl/certs/ca-certificates.crt", "the certificate authorities that the command trusts")
+	flag.Parse()
+	if *image == "" || *tag == "" {
+		fmt.Fprintln(os.Stderr, "release: want -image registry.example/weir and -tag v0.1.0 (make images IMAGE=… VERSION=…)")
+		os.Exit(2)
+	}
+	if err := push(os.Stdout, *files, *image, *tag, *authorities); err != nil {
+		fmt.Fprintf(os.Stderr, "release: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// platforms are those that the command's image is for.
+var platforms = []v1.Platform{{OS: "linux", Architecture: "amd64"}, {OS: "linux", Architecture: "arm64"}}
+
+// push makes the images of a folder of release files, pushes them, and prints the name of each with its digest.
+func push(out io.Writer, files, image, tag, authorities string) error {
+	trusted, err := os.ReadFile(authorities)
+	if err != nil {
+		return err
+	}
+	commands := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	for _, platform := range platforms {
+		archive := filepath.Join(files, fmt.Sprintf("weir_%s_%s.tar.gz", platform.OS, platform.Architecture))
+		weir, err := fromArchive(archive, "weir")
+		if err != nil {
+			return err
+		}
+		image, err := command(weir, trusted, platform)
+		if err != nil {
+			return err
+		}
+		commands = mutate.AppendManifests(commands, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: &platform}})
+	}
+	plugin, err := os.ReadFile(filepath.Join(files, "weir.wasm"))
+	if err != nil {
+		return err
+	}
+	digest, err := commands.Digest()
+	if err != nil {
+		return err
+	}
+	ref, err := name.NewTag(image + ":" + tag)
+	if err != nil {
+		return err
+	}
+	if err := remote.WriteIndex(ref, commands, remote.WithAuthFromKeychain(authn.DefaultKeychain)); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%s@%s\n", ref, digest)
+	for _, form := range []struct {
+		suffix string
+		of     func([]byte) (v1.Image, error)
+	}{{"", compat}, {"-wasm", artifact}} {
+		made, err := form.of(plugin)
+		if err != nil {
+			return err
+		}
+		if err := pushImage(out, image+"-plugin:"+tag+form.suffix, made); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func pushImage(out io.Writer, as string, image v1.Image) error {
+	ref, err := name.NewTag(as)
+	if err != nil {
+		return err
+	}
+	digest, err := image.Digest()
+	if err != nil {
+		return err
+	}
+	if err := remote.Write(ref, image, remote.WithAuthFromKeychain(authn.DefaultKeychain)); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "%s@%s\n", ref, digest)
+	return err
+}
+
+// fromArchive reads a file out of a .tar.gz.
+func fromArchive(archive, wanted string) (content []byte, err error) {
+	f, err := os.Open(archive)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	unzipped, err := gzip.NewReader(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", archive, err)
+	}
+	for r := tar.NewReader(unzipped); ; {
+		head, err := r.Next()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", archive, wanted, err)
+		}
+		if head.Name == wanted {
+			return io.ReadAll(r)
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"weir/internal/nightly"
+)
+
+// program is of a module that imports the library.
+const program = `package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"example.com/acme/weir/ratelimit"
+)
+
+func main() {
+	limiter, err := ratelimit.NewLimiter(ratelimit.FixedWindow(2, 24*time.Hour))
+	if err != nil {
+		panic(err)
+	}
+	for range 3 {
+		fmt.Println(limiter.Allow(context.Background(), "ann"))
+	}
+}
+`
+
+// TestMove moves a copy of the repository. Its packages then find each other, and a program of another module decides by the
+// library.
+func TestMove(t *testing.T) {
+	t.Parallel()
+	copied, elsewhere := t.TempDir(), t.TempDir()
+	names, err := files("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		content, err := os.ReadFile(filepath.Join("../..", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(copied, name), string(content))
+	}
+	if err := move(copied, "example.com/acme/weir"); err != nil {
+		t.Fatal(err)
+	}
+	if printed := run(t, copied, "gofmt", "-l", "."); printed != "" {
+		t.Errorf("not as gofmt has it:\n%s", printed)
+	}
+	// A package that is imported by its old name is not found.
+	run(t, copied, "go", "list", "-test", "-deps", "./...")
+	if left := run(t, copied, "grep", "-rnE", "--include=*.go", "--include=go.mod", "--include=.golangci.yml",
+		`"weir/(config|window|ratelimit|internal)|module weir$|pkg: weir[ ,}]`, "--exclude-dir=module", ".", "||", "true"); left != "" {
+		t.Errorf("still under the old path:\n%s", left)
+	}
+	if owners := read(t, filepath.Join(copied, ".github/CODEOWNERS")); !strings.Contains(owners, "* @acme\n") {
+		t.Errorf("CODEOWNERS: %s", owners)
+	}
+	if nightly.On() {
+		run(t, copied, "make", "dist/weir.wasm", "playground/site/engine.wasm")
+		run(t, copied, "go", "vet", "./...")
+	}
+
+	write(t, filepath.Join(elsewhere, "main.go"), program)
+	write(t, filepath.Join(elsewhere, "go.mod"), "module shop\n\ngo 1.26.0\n\nrequire example.com/acme/weir v0.1.0\n\nreplace example.com/acme/weir => "+copied+"\n")
+	write(t, filepath.Join(elsewhere, "go.sum"), read(t, filepath.Join(copied, "go.sum")))
+	if printed := run(t, elsewhere, "env", "GOWORK=off", "go", "run", "-mod=mod", "."); printed != "true <nil>\ntrue <nil>\nfalse <nil>\n" {
+		t.Errorf("the program printed %s", printed)
+	}
+}
+
+func TestMoveRefuses(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{"", "a b", "https://example.com/weir", "/weir", "$1"} {
+		if err := move(t.TempDir(), path); err == nil || !strings.Contains(err.Error(), "want a module path") {
+			t.Errorf("%q: %v", path, err)
+		}
+	}
+}
+
+func write(t *testing.T, name, content string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	content, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+// run is what a command prints in a folder. Behind || it may fail.
+func run(t *testing.T, dir, name string, args ...string) string {
+	t.Helper()
+	mayFail := len(args) > 1 && args[len(args)-2] == "||"
+	if mayFail {
+		args = args[:len(args)-2]
+	}
+	command := exec.Command(name, args...)
+	command.Dir = dir
+	var failure strings.Builder
+	command.Stderr = &failure
+	printed, err := command.Output()
+	if err != nil && !mayFail {
+		t.Fatalf("%s %v: %v\n%s%s", name, args, err, printed, &failure)
+	}
+	return string(printed)
+}
