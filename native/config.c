@@ -142,6 +142,7 @@ static vm* vm_new(domain* d, int index) {
 
 static void vm_free(vm* v) {
   vm_stop(v);
+  free(v->listed.headers);
   pthread_mutex_destroy(&v->lock);
   free(v);
 }
