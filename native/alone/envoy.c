@@ -5,6 +5,7 @@
 //	alone CONFIGURATION REQUESTS
 //
 // It prints how many requests were answered 429.
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,8 +54,10 @@ ssize_t getrandom(void* to, size_t size, unsigned flags) {
   return size;
 }
 
-// The thread that knows when ticks are due: here they come between requests.
-int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*run)(void*), void* with) { return 0; }
+// The thread that knows when ticks are due waits for ever: here they come between requests.
+int pthread_cond_timedwait(pthread_cond_t* condition, pthread_mutex_t* lock, const struct timespec* until) {
+  for (;;) pthread_cond_wait(condition, lock);
+}
 
 // ---- calls
 

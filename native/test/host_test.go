@@ -6,6 +6,7 @@ package test
 import (
 	"bufio"
 	"context"
+	"debug/elf"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -308,6 +309,26 @@ func TestConfigurations(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantStatus(t, address(t, e, "app"), "wait", 200)
+	}
+}
+
+// TestGlibc has the library ask for nothing that glibc 2.31 lacks, which is Debian 11's and Ubuntu 20.04's.
+func TestGlibc(t *testing.T) {
+	t.Parallel()
+	library, err := elf.Open(build(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer library.Close()
+	symbols, err := library.ImportedSymbols()
+	if err != nil || len(symbols) == 0 {
+		t.Fatal("no symbols", err)
+	}
+	for _, s := range symbols {
+		var minor int
+		if n, _ := fmt.Sscanf(s.Version, "GLIBC_2.%d", &minor); n == 1 && minor > 31 {
+			t.Errorf("%s@%s: want a version up to GLIBC_2.31", s.Name, s.Version)
+		}
 	}
 }
 
