@@ -38,6 +38,7 @@ int CB(http_filter_config_set_gauge)(void* config, size_t id, bytes* values, siz
 bool CB(http_get_header)(void* filter, header_map map, bytes name, bytes* value, size_t index, size_t* count);
 size_t CB(http_get_headers_size)(void* filter, header_map map);
 bool CB(http_get_headers)(void* filter, header_map map, field* headers);
+bool CB(http_add_header)(void* filter, header_map map, bytes name, bytes value);
 bool CB(http_set_header)(void* filter, header_map map, bytes name, bytes value);
 void CB(http_send_response)(void* filter, uint32_t status, field* headers, size_t n, bytes body, bytes details);
 size_t CB(http_get_body_size)(void* filter, body_kind body);

@@ -59,27 +59,22 @@ static void say_unread(bytes path) {
 
 // give_header gives all values of a header, with commas between them.
 static uint32_t give_header(vm* v, header_map map, bytes name, uint32_t at, uint32_t size_at) {
-  bytes value = {0};
-  size_t n = 0;
-  if (!CB(http_get_header)(v->stream->filter, map, name, &value, 0, &n)) return NOT_FOUND;
-  if (n <= 1) {
-    give(v, value, at, size_at);
+  const listed* l = list_headers(v, map);
+  const size_t first = find_header(l, name, 0);
+  if (first == l->n) return NOT_FOUND;
+  if (find_header(l, name, first + 1) == l->n) {
+    give(v, l->headers[first].value, at, size_at);
     return OK;
   }
-  bytes values[n];
-  size_t size = n - 1;
-  for (size_t i = 0; i < n; i++) {
-    values[i] = (bytes){0};
-    CB(http_get_header)(v->stream->filter, map, name, &values[i], i, NULL);
-    size += values[i].size;
-  }
-  uint32_t to = Z_weirZ_proxy_on_memory_allocate(&v->instance, size);
-  vm_put32(v, at, to);
+  uint32_t size = 0;
+  for (size_t i = first; i < l->n; i = find_header(l, name, i + 1)) size += l->headers[i].value.size + 1;
+  const uint32_t memory = Z_weirZ_proxy_on_memory_allocate(&v->instance, --size);
+  vm_put32(v, at, memory);
   vm_put32(v, size_at, size);
-  for (size_t i = 0; i < n; i++) {
-    if (i) vm_put(v, to++, ",", 1);
-    vm_put(v, to, values[i].data, values[i].size);
-    to += values[i].size;
+  char* to = (char*)vm_bytes(v, memory, size).data;
+  for (size_t i = first; i < l->n; i = find_header(l, name, i + 1)) {
+    if (i != first) *to++ = ',';
+    to = (char*)memcpy(to, l->headers[i].value.data, l->headers[i].value.size) + l->headers[i].value.size;
   }
   return OK;
 }

@@ -2,6 +2,7 @@
 // and callouts are with them.
 #include "calls.h"
 
+#include <strings.h>
 #include <time.h>
 
 #include "config.h"
@@ -57,56 +58,103 @@ static bool headers_of(vm* v, uint32_t map, header_map* kind) {
   return true;
 }
 
+// listing lists a stream's headers. Envoy looks for a header in a hash table that it makes of all of
+// them first; to list them and to look there costs less. The list is kept for a call into the VM.
+static listed* listing(vm* v, header_map kind) {
+  listed* l = &v->listed;
+  if (l->of == v->stream && l->kind == kind) return l;
+  const size_t n = CB(http_get_headers_size)(v->stream->filter, kind);
+  if (n > l->room) l->headers = realloc(l->headers, (l->room = 2 * n) * sizeof(field));
+  const bool there = n == 0 || CB(http_get_headers)(v->stream->filter, kind, l->headers);
+  l->of = v->stream;
+  l->kind = kind;
+  l->n = there ? n : 0;
+  l->added_count = 0;
+  return l;
+}
+
+const listed* list_headers(vm* v, header_map kind) {
+  if (v->listed.added_count) v->listed.of = NULL;
+  if (kind == RESPONSE_HEADERS) v->stream->read = true;
+  return listing(v, kind);
+}
+
+size_t find_header(const listed* l, bytes name, size_t from) {
+  while (from < l->n && (l->headers[from].key.size != name.size || strncasecmp(l->headers[from].key.data, name.data, name.size) != 0)) from++;
+  return from;
+}
+
 u32 Z_envZ_proxy_get_header_map_value(vm* v, u32 map, u32 name_at, u32 name_size, u32 at, u32 size_at) {
   const bytes name = vm_bytes(v, name_at, name_size);
-  bytes value = {0};
+  bytes value;
   header_map kind;
   if (map == map_answer_headers) {
     if (!v->answer) return BAD_ARGUMENT;
     if (!answer_header(v->answer, name, &value)) return NOT_FOUND;
   } else {
     if (!headers_of(v, map, &kind)) return BAD_ARGUMENT;
-    if (!CB(http_get_header)(v->stream->filter, kind, name, &value, 0, NULL)) return NOT_FOUND;
+    const listed* l = list_headers(v, kind);
+    const size_t i = find_header(l, name, 0);
+    if (i == l->n) return NOT_FOUND;
+    value = l->headers[i].value;
   }
   give(v, value, at, size_at);
   return OK;
 }
 
+static char* put_text(char* to, bytes text) {
+  memcpy(to, text.data, text.size);
+  to[text.size] = 0;
+  return to + text.size + 1;
+}
+
 u32 Z_envZ_proxy_get_header_map_pairs(vm* v, u32 map, u32 at, u32 size_at) {
   header_map kind;
   if (!headers_of(v, map, &kind)) return BAD_ARGUMENT;
-  const size_t n = CB(http_get_headers_size)(v->stream->filter, kind);
-  field headers[n ? n : 1];
-  if (!CB(http_get_headers)(v->stream->filter, kind, headers)) return BAD_ARGUMENT;
+  const listed* l = list_headers(v, kind);
   size_t size = 4;
-  for (size_t i = 0; i < n; i++) size += 8 + headers[i].key.size + headers[i].value.size + 2;
-  uint32_t to = Z_weirZ_proxy_on_memory_allocate(&v->instance, size);
-  vm_put32(v, at, to);
+  for (size_t i = 0; i < l->n; i++) size += 8 + l->headers[i].key.size + l->headers[i].value.size + 2;
+  const uint32_t memory = Z_weirZ_proxy_on_memory_allocate(&v->instance, size);
+  vm_put32(v, at, memory);
   vm_put32(v, size_at, size);
-  vm_bytes(v, to, size);
-  vm_put32(v, to, n);
-  uint32_t sizes = to + 4;
-  to = sizes + 8 * n;
+  char *sizes = (char*)vm_bytes(v, memory, size).data, *to = sizes + 4 + 8 * l->n;
+  const uint32_t n = l->n;
+  sizes = (char*)memcpy(sizes, &n, sizeof n) + sizeof n;
   for (size_t i = 0; i < n; i++, sizes += 8) {
-    const field* h = &headers[i];
-    vm_put32(v, sizes, h->key.size);
-    vm_put32(v, sizes + 4, h->value.size);
-    vm_put(v, to, h->key.data, h->key.size);
-    vm_put(v, to + h->key.size, "", 1);
-    to += h->key.size + 1;
-    vm_put(v, to, h->value.data, h->value.size);
-    vm_put(v, to + h->value.size, "", 1);
-    to += h->value.size + 1;
+    const uint32_t both[2] = {l->headers[i].key.size, l->headers[i].value.size};
+    memcpy(sizes, both, sizeof both);
+    to = put_text(put_text(to, l->headers[i].key), l->headers[i].value);
   }
   return OK;
 }
 
+// is_new reports whether a stream has no header of a name, and that it gets it now. The list lacks those
+// that were added in the same call, as the plugin may write over their names: hashes stand for them.
+static bool is_new(vm* v, header_map kind, bytes name) {
+  listed* l = listing(v, kind);
+  uint32_t hash = 2166136261u;
+  for (size_t i = 0; i < name.size; i++) hash = (hash ^ (name.data[i] | 0x20)) * 16777619u;
+  bool there = l->added_count == most_added || find_header(l, name, 0) < l->n;
+  for (int i = 0; i < l->added_count; i++) there |= l->added[i] == hash;
+  if (there) {
+    l->of = NULL;
+  } else {
+    l->added[l->added_count++] = hash;
+  }
+  return !there;
+}
+
 u32 Z_envZ_proxy_replace_header_map_value(vm* v, u32 map, u32 name_at, u32 name_size, u32 value_at, u32 value_size) {
-  const bytes name = vm_bytes(v, name_at, name_size), value = vm_bytes(v, value_at, value_size);
+  const bytes name = vm_bytes(v, name_at, name_size);
+  // To Envoy a value at no address means that the header shall go.
+  const bytes value = {value_size ? vm_bytes(v, value_at, value_size).data : "", value_size};
   header_map kind;
   if (!headers_of(v, map, &kind)) return BAD_ARGUMENT;
-  // To Envoy a value at no address means that the header shall go.
-  CB(http_set_header)(v->stream->filter, kind, name, (bytes){value.size ? value.data : "", value.size});
+  if (is_new(v, kind, name)) {
+    CB(http_add_header)(v->stream->filter, kind, name, value);
+  } else {
+    CB(http_set_header)(v->stream->filter, kind, name, value);
+  }
   return OK;
 }
 
@@ -210,8 +258,9 @@ u32 Z_envZ_proxy_done(vm* v) {
 // ---- the rest
 
 u32 Z_envZ_proxy_get_current_time_nanoseconds(vm* v, u32 at) {
-  const int64_t now = now_nanos(CLOCK_REALTIME);
-  vm_put(v, at, &now, sizeof now);
+  // It is read once for a call into the VM, which the plugin takes for a moment.
+  if (!v->now) v->now = now_nanos(CLOCK_REALTIME);
+  vm_put(v, at, &v->now, sizeof v->now);
   return OK;
 }
 

@@ -10,3 +10,9 @@ void give(vm*, bytes value, uint32_t at, uint32_t size_at);
 // What it finds points into data.
 int pairs(bytes data, field* headers, int most);
 enum { most_pairs = 128 };
+
+// list_headers lists a stream's headers. What it finds points into Envoy's memory, until the call into
+// the VM ends.
+const listed* list_headers(vm*, header_map);
+// find_header is the place of the first header with a name from a place on, and n if there is none.
+size_t find_header(const listed*, bytes name, size_t from);

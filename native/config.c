@@ -6,6 +6,21 @@
 #include "metrics.h"
 #include "stream.h"
 
+// glibc 2.34 gave these a version of their own as it moved them into libc. The same functions have the
+// older one too, which Envoys on an older glibc find.
+#if defined(__x86_64__)
+#define OLD(name) __asm__(".symver " #name "," #name "@GLIBC_2.2.5")
+#else
+#define OLD(name) __asm__(".symver " #name "," #name "@GLIBC_2.17")
+#endif
+OLD(pthread_create);
+OLD(pthread_mutex_trylock);
+#if defined(__x86_64__)
+__asm__(".symver pthread_condattr_setclock,pthread_condattr_setclock@GLIBC_2.3.3");
+#else
+OLD(pthread_condattr_setclock);
+#endif
+
 static pthread_mutex_t registered = PTHREAD_MUTEX_INITIALIZER;
 static domain* domains;
 
@@ -142,6 +157,7 @@ static vm* vm_new(domain* d, int index) {
 
 static void vm_free(vm* v) {
   vm_stop(v);
+  free(v->listed.headers);
   pthread_mutex_destroy(&v->lock);
   free(v);
 }

@@ -236,9 +236,15 @@ int ON(http_filter_request_headers)(void* filter, const void* module, bool end) 
   return leave(s, action) ? HEADERS_STOP : HEADERS_CONTINUE; // the body comes: a rule may read it
 }
 
+// declines reports whether a request's body is none of the plugin's business. The plugin says so at the
+// headers: it pauses a request whose body it reads, and has no other say in what follows the headers of
+// one that it lets go on.
+static bool declines(const stream* s) { return !s->scheduler && !s->answered; }
+
 int ON(http_filter_request_body)(void* filter, const void* module, bool end) {
   stream* s = (stream*)module;
   vm* v = s->vm;
+  if (declines(s)) return BODY_CONTINUE;
   uint32_t action = 0;
   if (!enter(s) || !RUN(v, action = Z_weirZ_proxy_on_request_body(&v->instance, s->id, CB(http_get_body_size)(filter, REQUEST_PIECE), end))) {
     return fails(s) ? BODY_STOP_NO_BUFFER : BODY_CONTINUE;
@@ -249,6 +255,7 @@ int ON(http_filter_request_body)(void* filter, const void* module, bool end) {
 int ON(http_filter_request_trailers)(void* filter, const void* module) {
   stream* s = (stream*)module;
   vm* v = s->vm;
+  if (declines(s)) return TRAILERS_CONTINUE;
   uint32_t action = 0;
   if (!enter(s) || !RUN(v, action = Z_weirZ_proxy_on_request_trailers(&v->instance, s->id, 0))) return fails(s) ? TRAILERS_STOP : TRAILERS_CONTINUE;
   return leave(s, action) ? TRAILERS_STOP : TRAILERS_CONTINUE;
@@ -266,9 +273,11 @@ int ON(http_filter_response_headers)(void* filter, const void* module, bool end)
   return HEADERS_CONTINUE;
 }
 
+// A response whose cost a rule reads has its status read first. The body of any other goes by.
 int ON(http_filter_response_body)(void* filter, const void* module, bool end) {
   stream* s = (stream*)module;
   vm* v = s->vm;
+  if (!s->read) return BODY_CONTINUE;
   if (!enter(s) || !RUN(v, Z_weirZ_proxy_on_response_body(&v->instance, s->id, CB(http_get_body_size)(filter, RESPONSE_PIECE), end))) {
     return fails(s);
   }
@@ -279,6 +288,7 @@ int ON(http_filter_response_body)(void* filter, const void* module, bool end) {
 int ON(http_filter_response_trailers)(void* filter, const void* module) {
   stream* s = (stream*)module;
   vm* v = s->vm;
+  if (!s->read) return TRAILERS_CONTINUE;
   if (!enter(s) || !RUN(v, Z_weirZ_proxy_on_response_trailers(&v->instance, s->id, 0))) return fails(s);
   leave(s, false);
   return 0;

@@ -24,6 +24,7 @@ struct stream {
   void* filter; // NULL when Envoy has destroyed it
   phase phase;
   bool answered;
+  bool read; // the plugin has read a header of the response
 
   bool paused;
   stream **paused_at, *next_paused;

@@ -31,6 +31,8 @@ void say(log_level level, const char* format, ...) {
 
 void vm_enter(vm* v) {
   running = v;
+  v->listed.of = NULL;
+  v->now = 0;
   v->stack_limit = stack_pointer - most_stack;
 }
 

@@ -27,6 +27,17 @@ struct root {
   bool leaving;              // it was told that it is done, and has something left to do
 };
 
+// A list of a stream's headers, and hashes of names that were added to them since.
+enum { most_added = 16 };
+typedef struct {
+  stream* of; // NULL if there is none
+  header_map kind;
+  size_t n, room;
+  field* headers;
+  uint32_t added[most_added];
+  int added_count;
+} listed;
+
 struct Z_env_instance_t {
   pthread_mutex_t lock;
   domain* domain;
@@ -38,6 +49,8 @@ struct Z_env_instance_t {
   config* through; // whose object in Envoy is alive now
   config* starting;
   answer* answer;
+  listed listed;
+  int64_t now; // 0 until it asks
 
   root* roots;
   stream* streams[256]; // by id

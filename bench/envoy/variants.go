@@ -83,12 +83,15 @@ var variants = []*variant{
 		wasm: pluginFile, filters: weir(object{"rules": []object{rule(never, object{"match": object{"path": object{"prefix": "/admin/"}}})}})},
 	// The same plugin, ahead of time.
 	{name: "native", title: "Weir, native", base: none, status: http.StatusOK, decorated: true,
-		wasm: nativeFile, filters: native(nil), counted: nativeAllowed},
+		wasm: nativeFile, filters: native(nil), counted: nativeMetric("allowed")},
 	{name: "native-bare", title: "Weir, native, `headers: []`", base: none, status: http.StatusOK,
-		wasm: nativeFile, filters: native(object{"headers": []string{}}), counted: nativeAllowed},
+		wasm: nativeFile, filters: native(object{"headers": []string{}}), counted: nativeMetric("allowed")},
+	{name: "native-central", title: "Weir, native, `sync_rate: 0`, on Redis", base: none, status: http.StatusOK, decorated: true,
+		wasm: nativeFile, filters: native(object{"sync_rate": 0, "backend": object{"cluster": backendCluster, "timeout": "5s"}, "on_backend_failure": "deny"}),
+		services: []string{weirServeOnRedis, redisServer}, counted: nativeMetric("allowed"), called: "cluster." + backendCluster + ".upstream_rq_200"},
 	{name: "native-sync", title: "Weir, native, `sync_rate: 1`", base: none, status: http.StatusOK, decorated: true,
 		wasm: nativeFile, filters: native(object{"sync_rate": 1, "backend": object{"cluster": backendCluster}}),
-		services: []string{weirServe}, counted: nativeAllowed, called: "cluster." + backendCluster + ".upstream_rq_200"},
+		services: []string{weirServe}, counted: nativeMetric("allowed"), called: "cluster." + backendCluster + ".upstream_rq_200"},
 	// What a rule can do besides, each in place of the header in the key, or beside it.
 	with("selects-host", "key `host`", object{"key": []any{"host"}}),
 	with("selects-path", "key `path_segment`", object{"key": []object{{"path_segment": 1}}}),
@@ -118,6 +121,9 @@ var variants = []*variant{
 	{name: "weir-refuses", title: "Weir refuses", base: direct, status: http.StatusTooManyRequests, decorated: true,
 		wasm: pluginFile, filters: weir(object{"rules": []object{rule(1, object{"limits": []object{{"limit": 1, "window": "1d"}}})}}),
 		counted: metric("rejected")},
+	{name: "native-refuses", title: "Weir, native, refuses", base: direct, status: http.StatusTooManyRequests, decorated: true,
+		wasm: nativeFile, filters: native(object{"rules": []object{rule(1, object{"limits": []object{{"limit": 1, "window": "1d"}}})}}),
+		counted: nativeMetric("rejected")},
 	{name: "local-refuses", title: "Envoy's local rate limit refuses", base: direct, status: http.StatusTooManyRequests,
 		filters: local(1, "86400s"), counted: "local.http_local_rate_limit.rate_limited"},
 	{name: events, title: "no filter, a megabyte of events", status: http.StatusOK, streams: true},
@@ -127,11 +133,19 @@ var variants = []*variant{
 		wasm: pluginFile, filters: weir(nil), counted: allowed},
 	{name: "events-tokens", title: "Weir, `cost_on_response: \"openai\"`", base: events, status: http.StatusOK, streams: true, decorated: true,
 		wasm: pluginFile, filters: weir(object{"rules": []object{rule(never*never, object{"reserve": 500, "cost_on_response": "openai"})}}), counted: allowed},
+	{name: "events-native", title: "Weir, native", base: events, status: http.StatusOK, streams: true, decorated: true,
+		wasm: nativeFile, filters: native(nil), counted: nativeMetric("allowed")},
+	{name: "events-native-tokens", title: "Weir, native, `cost_on_response: \"openai\"`", base: events, status: http.StatusOK, streams: true, decorated: true,
+		wasm: nativeFile, filters: native(object{"rules": []object{rule(never*never, object{"reserve": 500, "cost_on_response": "openai"})}}),
+		counted: nativeMetric("allowed")},
 }
 
 var allowed = metric("allowed")
 
-const nativeAllowed = "dynamicmodulescustom.weir.requests_total.weir_namespace." + namespace + ".weir_rule." + ruleName + ".weir_outcome.allowed"
+// nativeMetric is what Envoy calls the same of a dynamic module.
+func nativeMetric(outcome string) string {
+	return "dynamicmodulescustom.weir.requests_total.weir_namespace." + namespace + ".weir_rule." + ruleName + ".weir_outcome." + outcome
+}
 
 // metric is the name that Envoy has for the requests of an outcome.
 func metric(outcome string) string {

@@ -6,9 +6,12 @@ package test
 import (
 	"bufio"
 	"context"
+	"debug/elf"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -16,6 +19,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -28,6 +32,13 @@ type object = envoytest.Object
 // build translates native/testdata/traps.wat and links it with the host.
 func build(t *testing.T) (file string) {
 	t.Helper()
+	return compile(t, "libtraps.so", "-O1", "-shared", "-fPIC", "-fvisibility=hidden")
+}
+
+// compile translates native/testdata/traps.wat and compiles it with the host, by flags of gcc and more
+// sources, which it finds in native/.
+func compile(t *testing.T, name string, flags ...string) (file string) {
+	t.Helper()
 	dir := t.TempDir()
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -37,20 +48,35 @@ func build(t *testing.T) (file string) {
 	if err != nil || len(sources) == 0 {
 		t.Fatal("no sources", err)
 	}
-	file = dir + "/libtraps.so"
-	compile := append([]string{"gcc", "-std=gnu11", "-D_GNU_SOURCE", "-DNDEBUG", "-O1", "-w", "-shared", "-fPIC", "-fvisibility=hidden",
-		"-I", root + "/native", "-I", dir, "-o", file, dir + "/code-0.c", dir + "/code-1.c"}, sources...)
+	file = filepath.Join(dir, name)
+	gcc := append([]string{"gcc", "-std=gnu11", "-D_GNU_SOURCE", "-DNDEBUG", "-w", "-I", root + "/native", "-I", dir, "-o", file,
+		dir + "/code-0.c", dir + "/code-1.c"}, sources...)
 	for _, command := range [][]string{
 		{"wat2wasm", root + "/native/testdata/traps.wat", "-o", dir + "/traps.wasm"},
 		{"wasm2c", dir + "/traps.wasm", "-n", "weir", "-o", dir + "/weir.c"},
 		{"go", "run", root + "/scripts/split", dir + "/weir.c", dir, "1"},
-		append(compile, "-lpthread"),
+		append(append(gcc, flags...), "-lpthread"),
 	} {
 		if out, err := exec.CommandContext(t.Context(), command[0], command[1:]...).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v\n%s", command, err, out)
 		}
 	}
 	return file
+}
+
+var hostileCalls = flag.Int("hostile-calls", 200_000, "how many host calls TestHostile makes with each seed")
+
+// TestHostile makes host calls that no plugin makes, under AddressSanitizer: the host stays within the
+// plugin's memory. Each run has seeds of its own, which a failure names.
+func TestHostile(t *testing.T) {
+	t.Parallel()
+	program := compile(t, "hostile", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "../alone/hostile.c")
+	for range 4 {
+		seed := strconv.FormatUint(rand.Uint64(), 10)
+		if out, err := exec.CommandContext(t.Context(), program, seed, strconv.Itoa(*hostileCalls)).CombinedOutput(); err != nil {
+			t.Errorf("seed %s: %v\n%s", seed, err, out)
+		}
+	}
 }
 
 // filter is the plugin as a filter. Its name has the vm_id and the failure policy.
@@ -308,6 +334,26 @@ func TestConfigurations(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantStatus(t, address(t, e, "app"), "wait", 200)
+	}
+}
+
+// TestGlibc has the library ask for nothing that glibc 2.31 lacks, which is Debian 11's and Ubuntu 20.04's.
+func TestGlibc(t *testing.T) {
+	t.Parallel()
+	library, err := elf.Open(build(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer library.Close()
+	symbols, err := library.ImportedSymbols()
+	if err != nil || len(symbols) == 0 {
+		t.Fatal("no symbols", err)
+	}
+	for _, s := range symbols {
+		var minor int
+		if n, _ := fmt.Sscanf(s.Version, "GLIBC_2.%d", &minor); n == 1 && minor > 31 {
+			t.Errorf("%s@%s: want a version up to GLIBC_2.31", s.Name, s.Version)
+		}
 	}
 }
 
