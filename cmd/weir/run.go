@@ -201,11 +201,11 @@ type places struct {
 	page  net.Listener // nil if none is wanted, or there is none
 }
 
-// close closes what nobody has come to serve; to close others again does nothing.
+// close closes what nobody has come to serve. The others are closed by then, which is no mistake.
 func (p *places) close() {
 	for _, l := range append(p.nodes, p.page) {
 		if l != nil {
-			l.Close()
+			_ = l.Close()
 		}
 	}
 }

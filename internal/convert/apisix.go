@@ -39,9 +39,7 @@ func (c *converter) apisix() {
 	objects := map[string][]value{}
 	for _, d := range c.documents() {
 		for _, kind := range apisixKinds {
-			for _, o := range d.get(kind).list() {
-				objects[kind] = append(objects[kind], o)
-			}
+			objects[kind] = append(objects[kind], d.get(kind).list()...)
 		}
 		list := d.get("list").list()
 		if d.get("key").there() && d.get("value").there() {

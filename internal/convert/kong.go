@@ -15,14 +15,12 @@ type kongRoute struct {
 
 // kongPlugin is a limiter of Kong's.
 type kongPlugin struct {
-	value            value
-	name             string
-	service, route   string
-	consumer         bool // or a group of them
-	disabled         bool
-	authentication   []string
-	routes           []*kongRoute
-	defaultErrorCode int
+	value          value
+	name           string
+	service, route string
+	consumer       bool // or a group of them
+	disabled       bool
+	routes         []*kongRoute
 }
 
 type kong struct {
@@ -226,7 +224,7 @@ func (k *kong) limit(p *kongPlugin) {
 	r := rule{Name: strings.Trim(cmp.Or(p.route, p.service, "global")+"-"+p.name, "-")}
 	var key value
 	if p.name == kongBasic {
-		r.Limits, key = k.basicLimits(p, config), config.get("limit_by")
+		r.Limits, key = k.basicLimits(config), config.get("limit_by")
 	} else {
 		r.Limits, key = k.advancedLimits(config), config.get("identifier")
 		r.CountRejected = !config.get("disable_penalty").truth(false)
@@ -255,7 +253,7 @@ func (k *kong) limit(p *kongPlugin) {
 	}
 }
 
-func (k *kong) basicLimits(p *kongPlugin, config value) (limits []limit) {
+func (k *kong) basicLimits(config value) (limits []limit) {
 	for _, unit := range []struct{ name, window string }{
 		{"second", "1s"}, {"minute", "1m"}, {"hour", "1h"}, {"day", "1d"}, {"month", "month"}, {"year", "365d"},
 	} {

@@ -172,7 +172,7 @@ func (c *converter) mapped(http *directive, z *zone, parts []part) []part {
 			}
 		}
 		if source := d.arg(0); strings.HasPrefix(source, "$") {
-			if networks, counted, ok := c.geo(http, source, d, values, rest); ok {
+			if networks, counted, ok := c.geo(http, source, values, rest); ok {
 				if len(networks) > 0 {
 					z.except = append(z.except, addresses{networks})
 				}
@@ -223,7 +223,7 @@ func (c *converter) mapValue(o *directive) (text, bool) {
 }
 
 // geo finds the networks whose key is empty by a map of a geo's values, and the key of all others.
-func (c *converter) geo(http *directive, source string, d *directive, values []*directive, rest *directive) (networks []string, counted string, ok bool) {
+func (c *converter) geo(http *directive, source string, values []*directive, rest *directive) (networks []string, counted string, ok bool) {
 	to := func(value string) string {
 		for _, o := range values {
 			if o.name == value {
