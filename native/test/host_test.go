@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"weir/internal/envoytest"
+	"weir/internal/nightly"
 )
 
 type object = envoytest.Object
@@ -64,7 +65,7 @@ func compile(t *testing.T, name string, flags ...string) (file string) {
 	return file
 }
 
-var hostileCalls = flag.Int("hostile-calls", 200_000, "how many host calls TestHostile makes with each seed")
+var hostileCalls = flag.Int("hostile-calls", nightly.Or(1_000_000, 30_000), "how many host calls TestHostile makes with each seed")
 
 // TestHostile makes host calls that no plugin makes, under AddressSanitizer: the host stays within the
 // plugin's memory. Each run has seeds of its own, which a failure names.
