@@ -5,6 +5,7 @@
 #define main unused
 #include "envoy.c"
 #undef main
+#include "calls.h"
 #include "config.h"
 #include "stream.h"
 
