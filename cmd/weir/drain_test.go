@@ -59,6 +59,7 @@ func TestServeDrains(t *testing.T) {
 	if status, _ := ask(t, "POST", "http://"+address+wire.PushPath, "s3cret", body); status != http.StatusOK {
 		t.Errorf("status %d of a push while it is about to end", status)
 	}
+	next("push")
 	// A push whose body has not come is under way when it ends.
 	slow, err := net.Dial("tcp", address)
 	if err != nil {
@@ -85,6 +86,7 @@ func TestServeDrains(t *testing.T) {
 	if line, err := answer.ReadString('\n'); err != nil || !strings.Contains(line, "200 OK") {
 		t.Errorf("the push that was under way: %q, %v", line, err)
 	}
+	next("push")
 	if e := next("the counter backend has ended"); e.Drained == nil || *e.Drained != 1 || e.CutOff == nil || *e.CutOff != 0 {
 		t.Errorf("want one drained, got %+v", e)
 	}

@@ -440,8 +440,8 @@ func TestServeOnARedisThatEvicts(t *testing.T) {
 	}
 }
 
-// startServe starts weir serve as a process, and returns its address and what it has logged of it.
-func startServe(t *testing.T, args, environment []string) (address, line string) {
+// startServe starts weir serve as a process, and returns its address and what it has logged until then.
+func startServe(t *testing.T, args, environment []string) (address, log string) {
 	t.Helper()
 	command := exec.Command(os.Args[0], append([]string{"serve"}, args...)...)
 	command.Env = environment
@@ -449,7 +449,7 @@ func startServe(t *testing.T, args, environment []string) (address, line string)
 }
 
 // startServing starts a command that is weir serve.
-func startServing(t *testing.T, command *exec.Cmd) (address, line string) {
+func startServing(t *testing.T, command *exec.Cmd) (address, log string) {
 	t.Helper()
 	command.Env = append(append(os.Environ(), asCommand+"=1"), command.Env...)
 	stderr, err := command.StderrPipe()
@@ -464,10 +464,15 @@ func startServing(t *testing.T, command *exec.Cmd) (address, line string) {
 			t.Error(err)
 		}
 	})
-	line, err = bufio.NewReader(stderr).ReadString('\n')
-	found := regexp.MustCompile(`address=(\S+)`).FindStringSubmatch(line)
-	if err != nil || found == nil {
-		t.Fatalf("log, want an address: %s, %v", line, err)
+	// Warnings about the store may come first.
+	for lines := bufio.NewReader(stderr); ; {
+		next, err := lines.ReadString('\n')
+		log += next
+		if found := regexp.MustCompile(`address=(\S+)`).FindStringSubmatch(next); found != nil {
+			return found[1], log
+		}
+		if err != nil {
+			t.Fatalf("log, want an address: %s, %v", log, err)
+		}
 	}
-	return found[1], line
 }
