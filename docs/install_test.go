@@ -167,6 +167,14 @@ func TestUnit(t *testing.T) {
 	settings := strings.NewReplacer("/var/lib/weir", s.dir, "127.0.0.1:9180", s.ready["weir serve"]).Replace(environment[1])
 	s.env = append(s.env, strings.Fields(settings)...)
 	said := s.serve(t, start[1], s.ready["weir serve"])
+	// It listens before it opens its store.
+	response, err := http.Get("http://" + s.ready["weir serve"] + "/readyz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := response.Body.Close(); err != nil || response.StatusCode != http.StatusOK {
+		t.Errorf("ready: got %s, %v", response.Status, err)
+	}
 	if _, err := os.Stat(filepath.Join(s.dir, "weir.db")); err != nil {
 		t.Errorf("%v\n%s", err, said())
 	}
