@@ -95,11 +95,6 @@ func (s *State) EndFlight() {
 	s.each(func(h *Hits) { h.Total, h.InFlight = clamp(int64(h.Total)+max(h.InFlight, 0)), 0 })
 }
 
-// Unclaim undoes [Limit.Claim]: what is in flight was not counted, and is to be pushed later.
-func (s *State) Unclaim() {
-	s.each(func(h *Hits) { h.Pending, h.InFlight = h.Pending+h.InFlight, 0 })
-}
-
 // Owe has all hits of s pushed: they were counted while there was no backend.
 func (s *State) Owe() {
 	s.each(func(h *Hits) { h.Total, h.Pending = 0, h.Pending+int64(h.Total) })

@@ -213,16 +213,6 @@ func (c *Counter) Settle(i int, claim Due, answered int64, total *window.Totals)
 	c.rule.Limits[i].Settle(&c.States[i], c.sync.Claimed == claim, c.newer(answered), total)
 }
 
-// Unclaim has what limit i has in flight pushed later: the backend has not applied the push with this
-// claim. It reports false if the counter was claimed again since, or made anew.
-func (c *Counter) Unclaim(i int, claim Due) bool {
-	if c.sync.Claimed != claim {
-		return false
-	}
-	c.States[i].Unclaim()
-	return true
-}
-
 // newer reports whether an answer is newer than all that were taken in.
 func (c *Counter) newer(answered int64) bool {
 	return c.sync.Heard == 0 || c.sync.Heard.In(answered) < 0

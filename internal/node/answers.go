@@ -72,7 +72,7 @@ func (a *answers) settle(deadline int64) (done bool) {
 			}
 			handled++
 		}
-		if b.lacks {
+		if b.lacks != 0 {
 			a.callouts.again(b)
 			i++
 			continue
@@ -82,12 +82,15 @@ func (a *answers) settle(deadline int64) (done bool) {
 	return true
 }
 
-// again has a batch sent again that was answered but for some of it. The backend is there, so this
-// is no failure of a callout.
+// again has a batch sent again, unchanged, that was answered but for some of it, even where the backend
+// says that it has applied nothing of that: the network may have brought the push to another backend,
+// too, which has. The backend is there, so this is no failure of a callout.
 func (c *callouts) again(b *batch) {
 	b.body, b.push = b.push, b.body[:0]
 	b.state, b.partly = failed, true
+	b.failures = min(b.failures, partlyFailures)
 	c.pause(b)
+	c.lookAway()
 }
 
 // settleKey takes in the answers for all limits of the next key.
@@ -108,13 +111,11 @@ func (a *answers) settleKey(b *batch) {
 	for i := first; i < last; i++ {
 		missing = max(missing, b.reader.Missing(i))
 	}
-	switch {
-	case missing != wire.Answered && !b.untouched:
-		b.lacks = true // the batch comes again as it is, so that nothing of it may be pushed otherwise
+	if missing != wire.Answered {
+		b.lacks |= partitionOf(key.id(b))
 		return
-	case missing != wire.Answered && !a.putBack(b, first):
-		a.callouts.handOver(b, first)
-	case missing == wire.Answered && key.rule != nil:
+	}
+	if key.rule != nil {
 		a.settleTotals(b, first)
 	}
 	if !b.reader.Whole() {
@@ -158,55 +159,6 @@ func (a *answers) settleTotals(b *batch, first int) {
 	a.tallies.GivenUp++
 }
 
-// handOver has another batch push what a key had in this one, of which the backend has applied nothing.
-//
-//go:noinline
-func (c *callouts) handOver(b *batch, first int) {
-	other := c.newBatch()
-	for i := first; i < b.settled; i++ {
-		moved := b.items[i]
-		begins := int32(len(other.body))
-		other.body = append(other.body, b.push[moved.begins:moved.ends]...)
-		moved.begins, moved.ends = begins, int32(len(other.body))
-		other.items = append(other.items, moved)
-	}
-	other.ends = b.ends
-	other.close()
-	other.state, other.partly = failed, true
-	c.pause(other)
-}
-
-// putBack has what a key has in flight pushed later, of which the backend has applied nothing. It
-// reports false if the counter is gone, or was claimed again since.
-//
-//go:noinline
-func (a *answers) putBack(b *batch, first int) bool {
-	key := &b.items[first]
-	if key.rule == nil {
-		return false
-	}
-	d := a.keys.at(key.rule, key.address)
-	for range a.keys.table.Attempts() {
-		a.keys.fetch(d)
-		if !d.slot.Found() || a.stray(d) {
-			return false
-		}
-		pending := d.Counter.Pending()
-		for i := first; i < b.settled; i++ {
-			if limit := int(b.items[i].limit); limit >= len(d.Counter.States) || !d.Counter.Unclaim(limit, b.items[i].claim) {
-				return false
-			}
-		}
-		if a.keys.write(d, a.link.now()) {
-			if !pending && d.Counter.Pending() {
-				a.pushes.enlist(d) // when its next push was due anyway
-			}
-			return true
-		}
-	}
-	return false
-}
-
 // keepTotal keeps the total that was read last as that of limit i.
 //
 //go:noinline
@@ -227,7 +179,9 @@ func (a *answers) settleAsk(b *batch, t *ask) (done bool) {
 		if t.done {
 			return true
 		}
-		b.lacks = b.lacks || !b.untouched
+		for i := range t.parts {
+			b.lacks |= partitionOf(t.parts[i].id)
+		}
 		a.waits.release(t)
 		return true
 	case !t.settled:

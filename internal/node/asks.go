@@ -48,7 +48,7 @@ func (a *asks) ofRequest(w turn, demands []Demand, of func(*Demand) bool) *ask {
 
 // prefetch asks for more before the lease is used up.
 func (a *asks) prefetch(d *Demand, now int64) {
-	if len(a.unsent) < maxUnsent && a.link.connectedAt(now) {
+	if len(a.unsent) < maxUnsent && a.link.connectedAt(now) && (a.callouts.away == 0 || !a.callouts.lost(a.keys.named(d).id)) {
 		a.leaseAhead(d)
 		a.sendAll()
 	}
@@ -137,6 +137,9 @@ func (a *asks) sendAll() {
 			if t := a.unsent[handled]; !t.wanted() {
 				a.forget(t)
 				a.waits.recycle(t)
+			} else if a.lost(t) {
+				a.forget(t)
+				a.waits.release(t)
 			} else if !a.fill(t, start+a.link.offset) {
 				a.send()
 				continue
@@ -160,7 +163,7 @@ func (a *asks) fill(t *ask, now int64) bool {
 		b = a.callouts.newBatch()
 		a.openBatch = b
 	}
-	for a.pushes.hasty && len(a.keys.orphans) > 0 && b.fits(t) {
+	for a.pushes.hasty && b.fits(t) && a.pushes.nextOrphan() {
 		a.pushes.addOrphan(b) // a request may ask again for what it gives back
 	}
 	if len(b.asks) > 0 && !b.fits(t) {

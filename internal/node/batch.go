@@ -39,15 +39,13 @@ type batch struct {
 	retryAt  int64
 	asking   bool // somebody waits for it
 	inquires bool // for overrides, and has nothing else
-	// tries is how often it was sent.
-	tries int
 	// partly batches were answered but for some of their items and asks, for which they are sent
-	// again. untouched says that the backend has applied nothing of what the answer lacks, and lacks
-	// that it may have, so that the batch is sent again.
-	partly, untouched, lacks bool
-	reader                   wire.AnswerReader
-	settled                  int // items
-	settledAsks              int // asks whose grants were taken in
+	// again. lacks are the partitions of those.
+	partly      bool
+	lacks       partitions
+	reader      wire.AnswerReader
+	settled     int // items
+	settledAsks int // asks whose grants were taken in
 }
 
 // pushed is where the answer to an item goes.
@@ -156,28 +154,15 @@ func (b *batch) accept(body []byte, total *wire.Total) bool {
 	if !reader.Whole() {
 		b.push = append(b.push[:0], b.body...)
 	}
-	b.lacks, b.untouched = false, !reader.Whole() && b.tries == 1 && b.wholeKeys(&reader)
+	b.lacks = 0
 	b.body = append(b.body[:0], body...)
 	b.reader, _ = wire.NewAnswerReader(b.body)
 	b.settled, b.settledAsks = 0, 0
 	return true
 }
 
-// wholeKeys reports whether an answer lacks all limits of a key or none, and nothing that may have been
-// applied.
-func (b *batch) wholeKeys(answer *wire.AnswerReader) bool {
-	for i := range b.items {
-		if answer.Missing(i) == wire.InDoubt || i > 0 && b.items[i].sameKey(&b.items[i-1]) && answer.Missing(i) != answer.Missing(i-1) {
-			return false
-		}
-	}
-	for i := range b.asks {
-		if answer.Missing(len(b.items)+i) == wire.InDoubt {
-			return false
-		}
-	}
-	return true
-}
+// id is the key's.
+func (p *pushed) id(b *batch) wire.ID { return wire.ItemID(b.push[p.begins:p.ends]) }
 
 // sameKey reports whether two items of a batch, the one after the other, are of limits of one key.
 func (p *pushed) sameKey(of *pushed) bool { return p.address == of.address && p.rule == of.rule }

@@ -14,6 +14,9 @@ const (
 	// maxBehind is how many later pushes may be answered before one that the backend refuses is
 	// given up: a backend remembers so many of a sender's sequences, and more.
 	maxBehind = 2048
+	// partlyFailures bounds the pauses before a batch is sent again that lacks a part of its answer. Until
+	// that is there, nothing else is sent to the partitions concerned.
+	partlyFailures = 3
 	// usualBytes and usualItems are what a batch has that a tick fills. The runtime keeps a word
 	// for itself in front of items, and they should fill a size class all the same.
 	usualBytes = 16 << 10
@@ -34,8 +37,9 @@ type callouts struct {
 	sequence  uint64
 	batches   []*batch // that aren't done, in the order of their sequence
 	idle      []*batch
-	asking    int  // callouts that somebody waits for
-	leaving   bool // whether the node is about to go
+	away      partitions // that answers lacked of batches that are to be sent again
+	asking    int        // callouts that somebody waits for
+	leaving   bool       // whether the node is about to go
 }
 
 // newBatch begins a batch.
@@ -95,7 +99,6 @@ func (c *callouts) post(b *batch) {
 		b.close()
 	}
 	b.state, b.sentAt = sent, c.link.hostNow()
-	b.tries++
 	if !c.link.host.Send(b.body, Ticket{batch: b, sender: b.sender, sequence: b.sequence}) {
 		c.fail(b, PushUnsent)
 	}
@@ -169,6 +172,7 @@ func (c *callouts) finish(b *batch) {
 			break
 		}
 	}
+	c.lookAway()
 	for _, t := range b.asks {
 		c.waits.recycle(t)
 	}

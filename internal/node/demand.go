@@ -68,6 +68,9 @@ const (
 // unsure reports whether only the backend knows what becomes of a demand.
 func (d *Demand) unsure() bool { return d.Verdict == counter.Unsure }
 
+// leases reports whether a demand's key needs a lease to decide it.
+func (d *Demand) leases() bool { return d.unsure() && !d.Rule.exact() }
+
 // synced reports whether a demand's rule needs the backend.
 func (d *Demand) synced() bool { return d.Rule.Synced() }
 

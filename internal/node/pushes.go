@@ -39,7 +39,7 @@ func (p *pushes) pushDue(now, deadline int64) (done bool) {
 	var b *batch
 	handled := 0
 	p.crowded = false
-	for ; len(p.keys.orphans) > 0; handled++ {
+	for ; p.nextOrphan(); handled++ {
 		if b = p.room(b); b == nil || p.link.late(handled, deadline) {
 			p.callouts.send(b)
 			p.crowded = b == nil
@@ -81,7 +81,7 @@ func (p *pushes) pushDue(now, deadline int64) (done bool) {
 	return true
 }
 
-// addOrphan adds the newest orphan to a batch.
+// addOrphan adds the orphan to a batch that nextOrphan has found.
 func (p *pushes) addOrphan(b *batch) {
 	last := &p.keys.orphans[len(p.keys.orphans)-1]
 	b.add(&last.item, pushed{}, last.ends)
@@ -164,6 +164,9 @@ func (p *pushes) claim(b *batch, key *dirtyKey, r *Rule, now int64) claiming {
 		p.keys.fetch(d)
 		if !d.slot.Found() || d.Counter.Sync().Due != key.due {
 			return claimDone // evicted, and its hits rescued; or another worker has it
+		}
+		if p.callouts.lost(d.Counter.Sync().ID) {
+			return claimLater
 		}
 		d.Counter.Advance(now)
 		changed := d.Counter.Pending() // a lease that goes back may be as large as what is pending

@@ -71,7 +71,7 @@ func needsBackend(demands []Demand) bool {
 // that were granted to it would have to go back.
 func lacking(demands []Demand) (of func(*Demand) bool) {
 	for i := range demands {
-		if d := &demands[i]; d.unsure() && !d.Rule.exact() {
+		if d := &demands[i]; d.leases() {
 			return nil
 		}
 	}
@@ -91,6 +91,15 @@ func (q *requests) wait(r *Wait, demands []Demand, whole func(*Demand) bool) boo
 	now := q.link.hostNow()
 	if len(q.callouts.batches) >= maxUnanswered {
 		return false
+	}
+	if q.callouts.away != 0 {
+		of := whole
+		if of == nil {
+			of = (*Demand).leases
+		}
+		if q.asks.lostAny(demands, of) {
+			return false
+		}
 	}
 	first := !r.Waiting()
 	if first {
@@ -113,7 +122,7 @@ func (q *requests) wait(r *Wait, demands []Demand, whole func(*Demand) bool) boo
 	} else {
 		r.rounds++
 		for i := range demands {
-			if d := &demands[i]; d.unsure() && !d.Rule.exact() {
+			if d := &demands[i]; d.leases() {
 				q.asks.lease(d, w)
 			}
 		}
@@ -256,7 +265,7 @@ func (q *requests) goOn(w turn, demands []Demand, verdict counter.Verdict, grant
 // backend was asked.
 func (q *requests) hasRoom(demands []Demand) bool {
 	for i := range demands {
-		if d := &demands[i]; d.unsure() && !d.Rule.exact() && !d.Counter.Allows(d.Cost) {
+		if d := &demands[i]; d.leases() && !d.Counter.Allows(d.Cost) {
 			return false
 		}
 	}

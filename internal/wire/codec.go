@@ -93,6 +93,12 @@ func AppendItem(dst []byte, item *Item) []byte {
 	return dst
 }
 
+// ItemID is the identity in what AppendItem has appended.
+func ItemID(item []byte) (id ID) {
+	copy(id[:], item[min(1, len(item)):])
+	return id
+}
+
 // hasLimit reports whether the limit is sent with an item.
 func (i *Item) hasLimit() bool { return i.kind().Bucketed() || i.kind().Refills() }
 

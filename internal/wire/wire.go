@@ -49,6 +49,28 @@ const longestTake = uint64(24 * 60 * 60 * 1e9)
 // values. It is the same in every proxy.
 type ID [16]byte
 
+// Partitions is how many partitions a store divides a namespace into that has several: all limits of a
+// key are in one. It is part of the names of what Redis Cluster keeps, and so the same for ever.
+const Partitions = 32
+
+// Partition is the partition that a key is in: its CRC-32 (IEEE 802.3), modulo Partitions.
+func (id ID) Partition() uint32 {
+	crc := ^uint32(0)
+	for _, b := range id {
+		crc ^= uint32(b)
+		crc = crc>>4 ^ crcOfNibble[crc&15]
+		crc = crc>>4 ^ crcOfNibble[crc&15]
+	}
+	return ^crc % Partitions
+}
+
+// crcOfNibble is the CRC-32 of four bits. Package hash/crc32 has a larger table, and its code for processors
+// would be most of what is added to the plugin.
+var crcOfNibble = [16]uint32{
+	0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac, 0x76dc4190, 0x6b6b51f4, 0x4db26158, 0x5005713c,
+	0xedb88320, 0xf00f9344, 0xd6d6a3e8, 0xcb61b38c, 0x9b64c2b0, 0x86d3d2d4, 0xa00ae278, 0xbdbdf21c,
+}
+
 // LimitCounter names what is counted: the windows of one limit for one key.
 type LimitCounter struct {
 	ID ID
@@ -187,7 +209,8 @@ type Missing uint8
 const (
 	// Answered parts are not missing.
 	Answered Missing = iota
-	// NotApplied parts were not applied as the push came this time.
+	// NotApplied parts were not applied as the push came this time. Another backend may have applied them,
+	// if the network has brought the push there, too: so the sender sends it again, unchanged.
 	NotApplied
 	// InDoubt parts may have been applied. The sender sends the push again, unchanged.
 	InDoubt

@@ -4,7 +4,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"strconv"
 	"strings"
 
@@ -12,10 +11,9 @@ import (
 	"weir/internal/wire"
 )
 
-// clusterPartitions is how many partitions a namespace has in a cluster, a power of 2 up to 64. It
-// is part of the names of keys: all backends must agree on it, for ever. With more partitions,
-// larger clusters share a namespace evenly. With fewer, a batch costs fewer scripts.
-const clusterPartitions = 32
+// clusterPartitions is how many partitions a namespace has in a cluster, a power of 2 up to 64. With more
+// partitions, larger clusters share a namespace evenly. With fewer, a batch costs fewer scripts.
+const clusterPartitions = wire.Partitions
 
 // keys names what a store keeps, in so many partitions of each namespace.
 type keys struct{ partitions uint32 }
@@ -25,7 +23,7 @@ func (k keys) partition(id wire.ID) uint32 {
 	if k.partitions == 1 {
 		return 0
 	}
-	return crc32.ChecksumIEEE(id[:]) % k.partitions
+	return id.Partition() % k.partitions
 }
 
 // prefix is what all keys of a partition begin with. Its hash tag tells where in a cluster it is: a
