@@ -262,3 +262,26 @@ func (a *asks) encode(b *batch, t *ask, now int64) {
 	b.rooms += len(a.rooms)
 	b.asks = append(b.asks, t)
 }
+
+// lost reports whether the partition of any of an ask's keys is away.
+func (a *asks) lost(t *ask) bool {
+	for i := range t.parts {
+		if a.callouts.lost(t.parts[i].id) {
+			return true
+		}
+	}
+	return false
+}
+
+// lostAny reports whether the partition of any of these demands is away, of those that the backend is to
+// be asked for.
+//
+//go:noinline
+func (a *asks) lostAny(demands []Demand, of func(*Demand) bool) bool {
+	for i := range demands {
+		if d := &demands[i]; of(d) && a.callouts.lost(a.keys.named(d).id) {
+			return true
+		}
+	}
+	return false
+}

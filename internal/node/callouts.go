@@ -222,3 +222,14 @@ func (c *callouts) known(asks bool) (k wire.Known) {
 	}
 	return k
 }
+
+// lookAway notes which partitions are away, when that may have changed.
+func (c *callouts) lookAway() {
+	c.away = 0
+	for _, b := range c.batches {
+		c.away |= b.lacks
+	}
+}
+
+// lost reports whether a key's partition is away.
+func (c *callouts) lost(id wire.ID) bool { return c.away != 0 && c.away&partitionOf(id) != 0 }

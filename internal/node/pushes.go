@@ -232,3 +232,15 @@ func (p *pushes) unfinished() bool {
 
 // leaveNanos is how long a node that is no longer wanted waits for the backend's answers.
 const leaveNanos = int64(5e9)
+
+// nextOrphan brings an orphan to the end that can be pushed now. It reports false if there is none.
+func (p *pushes) nextOrphan() bool {
+	last := len(p.keys.orphans) - 1
+	for i := last; i >= 0; i-- {
+		if !p.callouts.lost(p.keys.orphans[i].item.ID) {
+			p.keys.orphans[i], p.keys.orphans[last] = p.keys.orphans[last], p.keys.orphans[i]
+			return true
+		}
+	}
+	return false
+}
