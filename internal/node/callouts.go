@@ -12,7 +12,8 @@ const (
 	// many nobody waits.
 	maxUnanswered = 64
 	// maxBehind is how many later pushes may be answered before one that the backend refuses is
-	// given up: a backend remembers so many of a sender's sequences, and more.
+	// given up: a backend remembers so many of a sender's sequences, and more. If it has answered but for
+	// a part, later pushes are those of another sender instead, and it stays.
 	maxBehind = 2048
 	// partlyFailures bounds the pauses before a batch is sent again that lacks a part of its answer. Until
 	// that is there, nothing else is sent to the partitions concerned.
@@ -33,7 +34,8 @@ type callouts struct {
 
 	namespace string
 	id        uint64 // of the table, and so of the process
-	sender    uint64
+	worker    uint64 // in reports
+	sender    uint64 // of pushes from now on
 	sequence  uint64
 	batches   []*batch // that aren't done, in the order of their sequence
 	idle      []*batch
@@ -48,7 +50,11 @@ func (c *callouts) newBatch() *batch { return c.newBatchOf(false) }
 // newBatchOf begins a batch that asks for overrides, and has nothing else, or one that does not.
 func (c *callouts) newBatchOf(asks bool) (b *batch) {
 	if oldest := c.oldest(); oldest != nil && oldest.state != answered && c.sequence-oldest.sequence >= maxBehind {
-		c.giveUp(oldest)
+		if oldest.partly {
+			c.sender = nextSender(c.sender)
+		} else {
+			c.giveUp(oldest)
+		}
 	}
 	if last := len(c.idle) - 1; last >= 0 {
 		b = c.idle[last]
@@ -70,6 +76,9 @@ func (c *callouts) newBatchOf(asks bool) (b *batch) {
 	c.batches = append(c.batches, b)
 	return b
 }
+
+// nextSender is another sender's name, as random as this one: a step of Knuth's generator MMIX.
+func nextSender(sender uint64) uint64 { return sender*6364136223846793005 + 1442695040888963407 }
 
 // oldest is the first of this sender's batches that aren't done. There may be others, which were
 // inherited.

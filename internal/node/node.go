@@ -106,7 +106,8 @@ func (n *Node) connect(o *Options) {
 	tick := max(1, min(n.rules.interval/1e6/10, 100, o.Timeout/1e6*4/5))
 	tick += o.Random.below(tick/4 + 1)
 	n.ticks.millis = uint32(tick)
-	n.callouts.id, n.callouts.sender = n.keys.table.ID(), o.Random()
+	n.callouts.id, n.callouts.worker = n.keys.table.ID(), o.Random()
+	n.callouts.sender = n.callouts.worker
 	n.asks.leases = new(leaseAsks)
 	n.link.read()
 	n.overrides.news = newNews(o.Data, o.Namespace)

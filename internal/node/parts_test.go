@@ -196,3 +196,26 @@ func testPartitionsExactlyOnce(t *testing.T, capacity int, rate int64, copies bo
 		t.Errorf("capacity %d, rate %d, copies %v: %d hits given up", capacity, rate, copies, lost)
 	}
 }
+
+// Partitions stay away for longer than a backend remembers a sender's pushes. What they lack is counted
+// once when they are back.
+func TestAwayForLong(t *testing.T) {
+	w := newWorld(t, 1, 1, second/100, Options{}, users(long))
+	s := part(w)
+	s.fails = [2]wire.Missing{wire.NotApplied, wire.InDoubt}
+	s.applies = func() bool { return w.random.IntN(2) == 0 }
+	f, allowed, pushes := w.any(), int64(0), w.pushes
+	for w.pushes < pushes+2*maxBehind {
+		for key := range 8 {
+			if f.send(strconv.Itoa(key)) {
+				allowed++
+			}
+		}
+		w.advance(20 * time.Millisecond)
+	}
+	s.fails = [2]wire.Missing{}
+	w.quiet()
+	if got, lost := w.sum(), w.tallied(func(t *Tallies) uint64 { return t.Lost }); got != allowed || lost != 0 {
+		t.Errorf("%d hits counted of %d that passed, %d given up", got, allowed, lost)
+	}
+}

@@ -103,7 +103,7 @@ func (w *watch) tellSightings() {
 			rules++
 		}
 	}
-	head := wire.Report{Namespace: w.callouts.namespace, Node: w.callouts.id, Sender: w.callouts.sender, AtNanos: uint64(max(0, now+w.link.offset))}
+	head := wire.Report{Namespace: w.callouts.namespace, Node: w.callouts.id, Sender: w.callouts.worker, AtNanos: uint64(max(0, now+w.link.offset))}
 	if w.warnings != nil {
 		head.Warnings = w.warnings.tell(w.rules.list)
 	}
