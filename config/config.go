@@ -82,6 +82,9 @@ type Response struct {
 	// Status and Body. GRPCStatus is 0 to 16. GRPCMessage may be empty.
 	GRPCStatus  int
 	GRPCMessage string
+	// Preset has the provider's own clients understand the refusal, in place of Status, Body and
+	// ContentType; fields.NoProvider for none.
+	Preset fields.Provider
 }
 
 // Header is a name and a value.

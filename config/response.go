@@ -27,13 +27,23 @@ func defaultResponse() response {
 
 var responseFields = []field{
 	{"status", optional}, {"body", optional}, {"content_type", optional}, {"headers", optional}, {"grpc_status", optional},
+	{"preset", optional},
 }
 
 // read reads a response over another one, of which it has each field that it lacks itself.
 func (r *response) read(v *value) {
-	var body *value
+	var body, preset *value
+	written := "" // the first field that a preset has its own of
 	v.object(`{"status": 429}`, responseFields, func(name string, v *value) {
 		switch name {
+		case "status", "body", "content_type":
+			if r.Preset = fields.NoProvider; written == "" {
+				written = name
+			}
+		}
+		switch name {
+		case "preset":
+			preset = v
 		case "status":
 			r.Status = int(v.integer(200, 599))
 		case "body":
@@ -47,6 +57,11 @@ func (r *response) read(v *value) {
 			r.GRPCStatus = int(v.integer(0, 16))
 		}
 	})
+	if preset.given() {
+		if r.Preset = fields.Provider(1 + preset.choice(fields.Providers)); written != "" {
+			preset.fail("want either preset or " + written + ", got both")
+		}
+	}
 	if r.bodiless() && body.given() && r.Body != "" {
 		body.fail("want none, a response of status " + strconv.Itoa(r.Status) + " has no body")
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"weir/config"
+	"weir/internal/fields"
 )
 
 // answers returns the general response of a configuration, and that of a rule with another one.
@@ -33,6 +34,7 @@ func TestInheritedResponse(t *testing.T) {
 		`{"headers": {"x-c": ""}}`: func(r *config.Response) { r.Headers = []config.Header{{Name: "x-c"}} },
 		`{"headers": {}}`:          func(r *config.Response) { r.Headers = nil },
 		`{"grpc_status": 8}`:       func(r *config.Response) { r.GRPCStatus = 8 },
+		`{"preset": "gemini"}`:     func(r *config.Response) { r.Preset = fields.Gemini },
 		`{"content_type": "text/html"}`: func(r *config.Response) {
 			r.ContentType, r.GRPCMessage = "text/html", "Rate limit exceeded"
 		},
@@ -62,6 +64,19 @@ func TestDerivedResponse(t *testing.T) {
 		_, got := answers(t, test.general, test.own)
 		if got := fmt.Sprint(got.Status, " ", got.ContentType, " ", got.Body, " ", got.GRPCMessage); got != test.want {
 			t.Errorf("%s, %s: got %s, want %s", test.general, test.own, got, test.want)
+		}
+	}
+}
+
+// A rule's own body takes the place of a general preset.
+func TestBodyInPlaceOfPreset(t *testing.T) {
+	t.Parallel()
+	for own, want := range map[string]fields.Provider{
+		`{}`: fields.AnyProvider, `{"headers": {"x-a": "b"}}`: fields.AnyProvider, `{"preset": "bedrock"}`: fields.Bedrock,
+		`{"body": "no"}`: fields.NoProvider, `{"status": 503}`: fields.NoProvider,
+	} {
+		if _, got := answers(t, `{"preset": "auto"}`, own); got.Preset != want {
+			t.Errorf("%s: preset %d, want %d", own, got.Preset, want)
 		}
 	}
 }

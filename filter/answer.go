@@ -17,6 +17,7 @@ type answer struct {
 	rules     []ruleAnswer
 	reply     proxywasm.LocalResponse
 	pairs     proxywasm.Pairs
+	written   refusalBody // for a provider's clients
 }
 
 // ruleAnswer is what clients see of a rule, or of one of its variants: the parts of its header fields
@@ -27,6 +28,7 @@ type ruleAnswer struct {
 	headers  fields.Set
 	details  string // what logs say
 	response *config.Response
+	tokens   bool // whether it counts what answers of a model cost
 }
 
 // with is the answer of the rule with other limits.
@@ -47,7 +49,7 @@ func (a *answer) compile(c *config.Config) {
 	a.rules = make([]ruleAnswer, len(c.Rules))
 	for i := range c.Rules {
 		rule := &c.Rules[i]
-		a.rules[i] = ruleAnswer{rule.Name, fields.NewRule(rule.Name, rule.Limits), rule.Headers, details + rule.Name, rule.Response}
+		a.rules[i] = ruleAnswer{rule.Name, fields.NewRule(rule.Name, rule.Limits), rule.Headers, details + rule.Name, rule.Response, rule.Usage != nil}
 		a.describes = a.describes || !rule.Shadow && rule.Headers.Describes()
 		a.warns = a.warns || rule.WarnAt != 0 && !rule.Shadow
 	}
@@ -95,12 +97,43 @@ func (a *answer) reject(demands []node.Demand, now int64, h *fields.List) (sent 
 	at, ok := node.RetryAt(demands, now)
 	h.Refuse(rule.headers, at, ok)
 	response := rule.response
+	if response.Preset != fields.NoProvider && !isGRPC() {
+		refusal := fields.Refusal{Rule: rule.name, Tokens: rule.tokens}
+		if ok {
+			refusal.Wait = fields.Wait(at, now)
+		}
+		return a.send(response, &refusal, h, rule.details)
+	}
 	a.begin(h, response.GRPCMessage, response.Body, response.ContentType)
+	a.addHeaders(response)
+	a.reply.Status, a.reply.GRPCStatus, a.reply.Details = uint32(response.Status), int32(response.GRPCStatus), rule.details
+	return proxywasm.SendLocalResponse(&a.reply)
+}
+
+// send answers as a provider of models does, whose clients understand that.
+//
+//go:noinline
+func (a *answer) send(response *config.Response, r *fields.Refusal, h *fields.List, details string) (sent bool) {
+	p := response.Preset
+	if p == fields.AnyProvider {
+		if p = providerOf(); p == fields.NoProvider {
+			p = fields.OpenAI // which most others speak too
+		}
+	}
+	a.begin(h, "", a.written.write(p, r), "application/json")
+	if name, value := p.Header(r); name != "" {
+		a.pairs.Add(name, value)
+	}
+	a.addHeaders(response)
+	a.reply.Status, a.reply.GRPCStatus, a.reply.Details = uint32(p.Status(r)), -1, details
+	return proxywasm.SendLocalResponse(&a.reply)
+}
+
+// addHeaders adds those of the configuration to a reply.
+func (a *answer) addHeaders(response *config.Response) {
 	for i := range response.Headers {
 		a.pairs.Add(response.Headers[i].Name, response.Headers[i].Value)
 	}
-	a.reply.Status, a.reply.GRPCStatus, a.reply.Details = uint32(response.Status), int32(response.GRPCStatus), rule.details
-	return proxywasm.SendLocalResponse(&a.reply)
 }
 
 // begin begins a reply with the headers that were written, and a body, or gRPC's message in its place.
@@ -128,8 +161,12 @@ const (
 // to come again.
 func (a *answer) refuseUnread(demands []node.Demand, refusing int, now int64, h *fields.List) (sent bool) {
 	a.describe(demands, now, h)
+	rule := answerOf(demands[refusing].Rule)
+	if rule.response.Preset != fields.NoProvider && !isGRPC() {
+		return a.send(rule.response, &fields.Refusal{Rule: rule.name, Cause: fields.UnreadBody}, h, unreadDetails+rule.name)
+	}
 	a.begin(h, fields.Unread, fields.UnreadProblem, fields.ProblemType)
-	a.reply.Status, a.reply.GRPCStatus, a.reply.Details = unreadStatus, invalidArgument, unreadDetails+answerOf(demands[refusing].Rule).name
+	a.reply.Status, a.reply.GRPCStatus, a.reply.Details = unreadStatus, invalidArgument, unreadDetails+rule.name
 	return proxywasm.SendLocalResponse(&a.reply)
 }
 

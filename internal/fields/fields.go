@@ -268,10 +268,13 @@ var yes = []byte("true")
 // same request passes if nothing else comes. If ok is false, it never passes.
 func (l *List) Refuse(set Set, at int64, ok bool) {
 	if set&RetryAfter != 0 && ok {
-		l.number("retry-after", max(ceil(at-l.now, second), 1))
+		l.number("retry-after", Wait(at, l.now))
 	}
 	l.put("x-envoy-ratelimited", yes)
 }
+
+// Wait is how many seconds a client waits until a time, 1 at least.
+func Wait(at, now int64) uint64 { return max(ceil(at-now, second), 1) }
 
 func (l *List) put(name string, value []byte) { l.fields = append(l.fields, Field{name, value}) }
 

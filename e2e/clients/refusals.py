@@ -1,0 +1,65 @@
+"""What the providers' own clients make of a refusal: python refusals.py URL, of a proxy whose rules are in refusals.json.
+
+Each line is a client, a case, the error that it raised, its code, and how often and after how many seconds it came again.
+"""
+
+import json
+import sys
+import time
+
+import anthropic
+import boto3
+import openai
+from botocore.config import Config
+from google import genai
+from google.genai import types
+
+url = sys.argv[1]
+
+
+def openai_call(case):
+    client = openai.OpenAI(base_url=url + "/v1", api_key="k", default_headers={"x-case": case})
+    client.chat.completions.create(model="m", messages=[{"role": "user", "content": "hi"}], max_tokens=9)
+
+
+def anthropic_call(case):
+    client = anthropic.Anthropic(base_url=url, api_key="k", default_headers={"x-case": case})
+    client.messages.create(model="m", max_tokens=9, messages=[{"role": "user", "content": "hi"}])
+
+
+def gemini_call(case):
+    client = genai.Client(api_key="k", http_options=types.HttpOptions(base_url=url, headers={"x-case": case}))
+    client.models.generate_content(model="m", contents="hi", config=types.GenerateContentConfig(max_output_tokens=9))
+
+
+def bedrock_call(case):
+    client = boto3.client("bedrock-runtime", endpoint_url=url, region_name="us-east-1", aws_access_key_id="a", aws_secret_access_key="b",
+                          config=Config(retries={"mode": "standard"}))
+    client.meta.events.register("before-send.*", lambda request, **_: request.headers.__setitem__("x-case", case))
+    client.converse(modelId="m", messages=[{"role": "user", "content": [{"text": "hi"}]}], inferenceConfig={"maxTokens": 9})
+
+
+def told(error):
+    """The class of an error, and what it tells of why."""
+    code = getattr(error, "code", None) or getattr(error, "type", None)
+    if isinstance(error, openai.APIStatusError):
+        code = f"{error.type}, {error.code}"
+    if isinstance(error, anthropic.APIStatusError):
+        code = error.body["error"]["type"]
+    if hasattr(error, "response") and isinstance(error.response, dict):
+        code = error.response["Error"]["Code"]
+    if hasattr(error, "status") and isinstance(error.status, str):
+        code = error.status
+    return f"{type(error).__name__}, {code}"
+
+
+for name, call in {"openai": openai_call, "anthropic": anthropic_call, "gemini": gemini_call, "bedrock": bedrock_call}.items():
+    for case in ["seconds", "hour", "month"]:
+        outcome, start = "passes", time.monotonic()
+        try:
+            call(case)  # which uses up the limit
+            start = time.monotonic()
+            call(case)
+        except Exception as error:  # the subject of the whole
+            outcome = told(error)
+        print(json.dumps([name, case, outcome, round(time.monotonic() - start, 1)]), flush=True)

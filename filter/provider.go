@@ -1,0 +1,36 @@
+package filter
+
+import (
+	"weir/internal/fields"
+	"weir/internal/proxywasm"
+)
+
+// providerOf is the provider whose API the current request speaks, as far as its path and its headers tell.
+func providerOf() fields.Provider {
+	path, _ := proxywasm.RequestHeader(":path")
+	if p := fields.ProviderOf(withoutQuery(path)); p != fields.NoProvider {
+		return p
+	}
+	if _, ok := proxywasm.RequestHeader("anthropic-version"); ok {
+		return fields.Anthropic
+	}
+	if _, ok := proxywasm.RequestHeader("x-goog-api-key"); ok {
+		return fields.Gemini
+	}
+	return fields.NoProvider
+}
+
+// refusalBody is the memory for the bodies that providers' clients read.
+type refusalBody struct {
+	bytes []byte
+	// text is the last one: those of a second are often the same.
+	text string
+}
+
+// write writes a refusal as a provider does.
+func (b *refusalBody) write(p fields.Provider, r *fields.Refusal) string {
+	if b.bytes = p.AppendBody(b.bytes[:0], r); string(b.bytes) != b.text {
+		b.text = string(b.bytes)
+	}
+	return b.text
+}
