@@ -138,6 +138,8 @@ type Rule struct {
 	// Reserve reports whether the cost is only taken until the response has told what it has cost,
 	// which takes its place. Else that is taken besides.
 	Reserve bool
+	// MostPerRequest is the most that a request may reserve, whatever room there is; 0 for no such bound.
+	MostPerRequest uint64
 	// KeepOnFailure reports whether what a request reserved stays taken if it fails, and its response
 	// does not tell what it has cost.
 	KeepOnFailure bool

@@ -103,6 +103,22 @@ func notAbove(v *value, n, most uint64) {
 	}
 }
 
+// readMostPerRequest reads how much a request may reserve, which is no less than what it reserves without a
+// say.
+func readMostPerRequest(v *value, rule *Rule) {
+	rule.MostPerRequest = uint64(v.integer(1, maxHits))
+	least := max(rule.Cost, rule.CostLeast)
+	if rule.CostFromBody != nil {
+		least = max(rule.CostFromBody.Default, rule.CostLeast)
+	}
+	switch {
+	case !rule.Reserve:
+		v.fail("want reserve beside it, which it bounds")
+	case rule.MostPerRequest != 0 && rule.MostPerRequest < least:
+		v.wrong("at least " + strconv.FormatUint(least, 10) + ", which a request reserves that does not say more")
+	}
+}
+
 // onFailures are in the order of Rule.KeepOnFailure's values.
 var onFailures = []string{"give_back", "keep"}
 

@@ -26,7 +26,7 @@ func readRules(v *value, general *Rule, answer response) (rules []Rule) {
 var (
 	ruleFields = []field{
 		{"name", required}, {"match", optional}, {"except", optional}, {"key", optional}, {"limits", required}, {"cost", optional},
-		{"cost_on_response", optional}, {"reserve", optional}, {"on_failure", optional}, {"cut", optional}, {"warn_at", optional}, {"mode", optional}, {"count_rejected", optional},
+		{"cost_on_response", optional}, {"reserve", optional}, {"most_per_request", optional}, {"on_failure", optional}, {"cut", optional}, {"warn_at", optional}, {"mode", optional}, {"count_rejected", optional},
 		{"sync_rate", optional}, {"headers", optional}, {"response", optional}, {"overrides", optional}, {"reveal", optional},
 	}
 	modes   = []string{"enforce", "shadow"}
@@ -37,7 +37,7 @@ var (
 func readRule(v *value, rules []Rule, answer response) {
 	last := len(rules) - 1
 	rule := &rules[last]
-	var overrides, cost, headers, reserve, onFailure, cut *value
+	var overrides, cost, headers, reserve, mostPerRequest, onFailure, cut *value
 	sound := true
 	v.object(`{"name": "all", "limits": [{"limit": 100, "window": "1m"}]}`, ruleFields, func(name string, v *value) {
 		switch name {
@@ -75,6 +75,8 @@ func readRule(v *value, rules []Rule, answer response) {
 			readResponseCost(v, rule)
 		case "reserve":
 			reserve = v
+		case "most_per_request":
+			mostPerRequest = v
 		case "on_failure":
 			onFailure = v
 		case "cut":
@@ -104,6 +106,9 @@ func readRule(v *value, rules []Rule, answer response) {
 	}
 	if reserve.given() {
 		readReserve(reserve, cost, rule)
+	}
+	if mostPerRequest.given() {
+		readMostPerRequest(mostPerRequest, rule)
 	}
 	if onFailure.given() {
 		readOnFailure(onFailure, rule)

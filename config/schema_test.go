@@ -112,6 +112,7 @@ var beyond = []string{
 	"for a sliding_log of this window",
 	"want a duration that divides the window",
 	", which is most",
+	"which a request reserves that does not say more",
 	// Its number, and the number's sum.
 	`want a duration from "1ms" to`,
 	"want a duration in whole milliseconds",

@@ -152,21 +152,26 @@ func (a *answer) begin(h *fields.List, message, body, contentType string) {
 
 const (
 	unreadDetails   = "weir_unread_body:"
-	unreadStatus    = 400
+	tooLargeDetails = "weir_too_large:"
+	invalidStatus   = 400
 	invalidArgument = 3 // of gRPC
 )
 
-// refuseUnread answers a request whose body can't be read, which the rule of one of its demands refuses, and
+// refuseInvalid answers a request that the rule of one of its demands refuses whatever room there is, and
 // reports whether the proxy took the answer. It would be no other at another time, so that nothing says when
 // to come again.
-func (a *answer) refuseUnread(demands []node.Demand, refusing int, now int64, h *fields.List) (sent bool) {
+func (a *answer) refuseInvalid(demands []node.Demand, refusing int, cause fields.Cause, now int64, h *fields.List) (sent bool) {
 	a.describe(demands, now, h)
 	rule := answerOf(demands[refusing].Rule)
-	if rule.response.Preset != fields.NoProvider && !isGRPC() {
-		return a.send(rule.response, &fields.Refusal{Rule: rule.name, Cause: fields.UnreadBody}, h, unreadDetails+rule.name)
+	message, problem, details := fields.Unread, fields.UnreadProblem, unreadDetails+rule.name
+	if cause == fields.TooLarge {
+		message, problem, details = fields.TooLargeMessage, fields.TooLargeProblem, tooLargeDetails+rule.name
 	}
-	a.begin(h, fields.Unread, fields.UnreadProblem, fields.ProblemType)
-	a.reply.Status, a.reply.GRPCStatus, a.reply.Details = unreadStatus, invalidArgument, unreadDetails+rule.name
+	if rule.response.Preset != fields.NoProvider && !isGRPC() {
+		return a.send(rule.response, &fields.Refusal{Rule: rule.name, Cause: cause}, h, details)
+	}
+	a.begin(h, message, problem, fields.ProblemType)
+	a.reply.Status, a.reply.GRPCStatus, a.reply.Details = invalidStatus, invalidArgument, details
 	return proxywasm.SendLocalResponse(&a.reply)
 }
 

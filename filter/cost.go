@@ -45,6 +45,9 @@ func (r *request) cost(c *cost) uint64 {
 // large.
 const refusedCost = math.MaxUint64
 
+// tooLargeCost is that of a request that takes more than its rule allows any. No limit has room for it.
+const tooLargeCost = refusedCost - 1
+
 // bodyCost is what the current request's body says, or what it costs if that says nothing. The client has
 // written the body: where its upstream may read it otherwise, the most counts.
 //

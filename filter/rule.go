@@ -16,6 +16,7 @@ type requestRule struct {
 	keyPrefix []byte
 	key       []keyPart
 	cost      cost
+	most      uint64 // that a request may take; 0 if it may take whatever has room
 	// onResponse is what is counted when the response is there, if costsLater says so.
 	costsLater bool
 	onResponse cost
@@ -117,7 +118,7 @@ func (c *condition) holds(value []byte, ok bool) bool {
 // compile resolves what a rule asks of requests.
 func (r *request) compile(c *config.Rule) requestRule {
 	compiled := requestRule{keyPrefix: counter.AppendPart(nil, c.Name), shadow: c.Shadow}
-	compiled.cost = cost{fixed: c.Cost}
+	compiled.cost, compiled.most = cost{fixed: c.Cost}, c.MostPerRequest
 	if c.CostFrom != nil {
 		compiled.cost = cost{selected: true, property: r.said(c.CostFrom), least: c.CostLeast, most: c.CostMost}
 	}

@@ -22,6 +22,8 @@ type rules struct {
 	// told what it costs.
 	charges bool
 	says    bool // any of them by what the request says
+	// bounds reports whether any rule bounds what a request may take.
+	bounds bool
 	// readsBodies reports whether any rule takes what the request's body says.
 	readsBodies bool
 }
@@ -36,6 +38,7 @@ func (r *rules) compile(c *config.Config, a *answer) {
 		r.costsLater = r.costsLater || rule.costsLater
 		r.charges = r.charges || rule.charges
 		r.says = r.says || rule.says
+		r.bounds = r.bounds || rule.most != 0
 		r.readsBodies = r.readsBodies || rule.cost.path != nil
 		l.Limits, l.SyncRate, l.Prefix = c.Limits, int64(c.SyncRate), rule.keyPrefix
 		l.CountRejected, l.CostsLater, l.Shadow, l.Reveal = c.CountRejected, rule.costsLater || rule.charges, c.Shadow, c.Reveal
@@ -74,6 +77,9 @@ func (r *rules) find() (demands, shadows []node.Demand) {
 			n++
 		}
 		d.Rule, d.Cost = &r.limits[i], r.request.cost(&rule.cost)
+		if rule.most != 0 && d.Cost > rule.most && d.Cost != refusedCost {
+			d.Cost = tooLargeCost
+		}
 		if cap(d.Key) > maxIdleKey {
 			d.Key = nil
 		}
@@ -96,6 +102,16 @@ func (r *rules) findByBody(b *told) (demands, shadows []node.Demand) {
 		q.unreadBodies++
 	}
 	return demands, shadows
+}
+
+// tooLarge is the first of the demands whose rule allows no request that takes as much, or -1.
+func (r *rules) tooLarge(demands []node.Demand) int {
+	for i := range demands {
+		if d := &demands[i]; d.Cost == tooLargeCost && r.of(d).most != 0 {
+			return i
+		}
+	}
+	return -1
 }
 
 // of is the rule of a demand.

@@ -180,15 +180,15 @@ func (s *stream) decideByBody(t *told) types.Action {
 	all.bodies.end(t)
 	for i := range demands {
 		if demands[i].Cost == refusedCost && all.rules.of(&demands[i]).cost.path != nil {
-			return s.refuseUnread(demands, i)
+			return s.refuseInvalid(demands, i, fields.UnreadBody)
 		}
 	}
 	return s.decide(demands, shadows)
 }
 
-// refuseUnread answers a request whose body can't be read, as one of its rules wants that. It takes
-// nothing of any rule.
-func (s *stream) refuseUnread(demands []node.Demand, refusing int) types.Action {
+// refuseInvalid answers a request that one of its rules refuses whatever room there is. It takes nothing of
+// any rule.
+func (s *stream) refuseInvalid(demands []node.Demand, refusing int, cause fields.Cause) types.Action {
 	all := s.all
 	now := all.engine.now()
 	for i := range demands {
@@ -196,12 +196,17 @@ func (s *stream) refuseUnread(demands []node.Demand, refusing int) types.Action 
 		all.engine.node.Look(d, now)
 		d.Cost, d.Verdict, d.Warned = 0, counter.Allowed, 0
 	}
-	return s.refused(demands, all.answer.refuseUnread(demands, refusing, now, &s.headers))
+	return s.refused(demands, all.answer.refuseInvalid(demands, refusing, cause, now, &s.headers))
 }
 
 // decide decides a request, or has it wait for the backend.
 func (s *stream) decide(demands, shadows []node.Demand) types.Action {
 	all := s.all
+	if all.rules.bounds {
+		if i := all.rules.tooLarge(demands); i >= 0 {
+			return s.refuseInvalid(demands, i, fields.TooLarge)
+		}
+	}
 	now := all.engine.now()
 	verdict := counter.Allowed
 	if len(demands) > 0 {

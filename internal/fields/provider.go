@@ -185,6 +185,3 @@ func add(dst []byte, texts ...string) []byte {
 	}
 	return dst
 }
-
-// TooLargeMessage is what a person reads of a request that wants more than its rule allows any.
-const TooLargeMessage = "Request too large"
