@@ -27,7 +27,7 @@ var (
 	blocks    = regexp.MustCompile(`\n\s*\n|\n(?:\s*[-*|] |\s*\d+\. |\|)`)
 	sentences = regexp.MustCompile(`[.!?:] +(?:[A-Z])`)
 	cells     = regexp.MustCompile(` \| | \|$`)
-	codeLines  = regexp.MustCompile(`(?m)^(    |\t).*$`)
+	codeLines = regexp.MustCompile(`(?m)^(    |\t).*$`)
 	underline = regexp.MustCompile(`[*_]{1,2}`)
 	spaces    = regexp.MustCompile(`\s+`)
 )
