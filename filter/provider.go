@@ -23,7 +23,7 @@ func providerOf() fields.Provider {
 // refusalBody is the memory for the bodies that providers' clients read.
 type refusalBody struct {
 	bytes []byte
-	// text is the last one: those of a second are often the same.
+	// text is the last refusal: those of a second are often the same.
 	text string
 }
 

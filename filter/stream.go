@@ -186,7 +186,7 @@ func (s *stream) decideByBody(t *told) types.Action {
 	return s.decide(demands, shadows)
 }
 
-// refuseInvalid answers a request that one of its rules refuses whatever room there is. It takes nothing of
+// refuseInvalid answers a request that a rule refuses whatever room there is. It takes nothing of
 // any rule.
 func (s *stream) refuseInvalid(demands []node.Demand, refusing int, cause fields.Cause) types.Action {
 	all := s.all

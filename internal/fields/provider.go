@@ -17,15 +17,15 @@ const (
 	Gemini
 	// Bedrock is Amazon's.
 	Bedrock
-	// AnyProvider is the one that a request looks like.
+	// AnyProvider is whichever a request looks like.
 	AnyProvider
 )
 
 // Providers are the names of the providers from OpenAI on.
 var Providers = []string{"openai", "anthropic", "gemini", "bedrock", "auto"}
 
-// ProviderOf is the provider that a path looks like, without its query. It is NoProvider for one that none
-// of them has.
+// ProviderOf is the provider that a path looks like, without its query. It is NoProvider for a path that
+// none of them has.
 func ProviderOf(path []byte) Provider {
 	for i := range providerPaths {
 		if p := &providerPaths[i]; bytes.Contains(path, []byte(p.part)) {
@@ -69,7 +69,7 @@ const (
 	UnreadBody
 )
 
-// Refusal is what a provider's clients are told.
+// Refusal has the parts of a refusal that a provider's clients read.
 type Refusal struct {
 	Rule  string
 	Cause Cause
@@ -80,8 +80,8 @@ type Refusal struct {
 }
 
 const (
-	// patience is how many seconds OpenAI's and Anthropic's clients wait at most: told to wait for longer,
-	// they come again after a few.
+	// patience is how many seconds a client is told to wait at most. OpenAI's waits for two minutes at most.
+	// Anthropic's sleeps for as long as it is told, up to 49 days.
 	patience = 60
 	// quotaAfter is from how many seconds on a limit is a quota, which nobody waits for.
 	quotaAfter = 3600
@@ -103,7 +103,7 @@ func (p Provider) Status(r *Refusal) int {
 	return statusLimited
 }
 
-// Header is what clients have to read of a refusal besides its body. The name is empty if that says it all.
+// Header is the header that clients read of a refusal besides its body. The name is empty if they read none.
 func (p Provider) Header(r *Refusal) (name, value string) {
 	switch {
 	case p == Bedrock && r.Cause != OverLimit:

@@ -16,7 +16,7 @@ const Unread = "The request's body can't be read for what it costs"
 // UnreadProblem is that as a problem document.
 const UnreadProblem = `{"title":"` + Unread + `","status":400}`
 
-// TooLargeMessage is what a person reads of a request that wants more than its rule allows any.
+// TooLargeMessage is the text that a person reads of a request that wants more than its rule allows any.
 const TooLargeMessage = "Request too large"
 
 // TooLargeProblem is that as a problem document.
