@@ -28,7 +28,6 @@ var (
 	sentences = regexp.MustCompile(`[.!?:] +(?:[A-Z])`)
 	cells     = regexp.MustCompile(` \| | \|$`)
 	codeLines = regexp.MustCompile(`(?m)^(    |\t).*$`)
-	underline = regexp.MustCompile(`[*_]{1,2}`)
 	spaces    = regexp.MustCompile(`\s+`)
 )
 

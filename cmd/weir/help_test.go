@@ -17,7 +17,7 @@ const commandsPage = "../../docs/commands.md"
 // pageIntroduction begins the page of all commands.
 const pageIntroduction = `# Commands
 
-` + "`make build` leaves the command in `dist/weir`." + ` This page is what the commands print of themselves with
+` + "`make build` leaves the command in `dist/weir`." + ` The commands print this page of themselves with
 ` + "`--help`" + `. Flags may be written with one dash or two, and as ` + "`--flag value` or `--flag=value`" + `.
 A secret on a command line can be seen by other users of the machine: better is a file, or the
 environment.
