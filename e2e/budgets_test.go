@@ -55,6 +55,16 @@ var costs = []reference{
 		},
 	},
 	{
+		name: "most_per_request and preset: a request that would reserve more, in the form of a provider",
+		configuration: `{"response": {"preset": "openai"}, "rules": [{"name": "r", "reserve": {"header": "x-most", "least": 20}, "most_per_request": 60,
+			"cost_on_response": "openai", "limits": [{"limit": 100, "window": "1m", "algorithm": "fixed_window"}]}]}`,
+		steps: []step{
+			{send: "GET / x-most:61", status: 400, want: "retry-after:", body: `{"error":{"message":"Request too large: more than rule r allows a request.",` +
+				`"type":"invalid_request_error","param":null,"code":"request_too_large"}}`},
+			{send: "GET / x-most:60", status: 200, want: "x-ratelimit-remaining: 40"},
+		},
+	},
+	{
 		name: "cut: an answer that is no event stream comes whole",
 		configuration: `{"rules": [{"name": "r", "reserve": 30, "cost_on_response": "openai", "cut": true, "limits": [
 			{"limit": 100, "window": "1m", "algorithm": "fixed_window"}]}]}`,
