@@ -33,3 +33,17 @@ func TestMostPerRequest(t *testing.T) {
 		t.Errorf("the shadow rule allowed and rejected %d", got)
 	}
 }
+
+// A number that is too large to represent is above every bound.
+func TestMostPerRequestOfAHeader(t *testing.T) {
+	v := newProxy(t).start(`{"rules": [{"name": "r", "limits": [{"limit": 1000, "window": "1h"}], "cost_on_response": "openai",
+		"reserve": {"header": "x-most"}, "most_per_request": 50}]}`)
+	for _, most := range []string{"51", "18446744073709551614", "18446744073709551615", "99999999999999999999"} {
+		if v.send("x-most", most) || v.reply == nil || v.reply.status != 400 || v.reply.details != "weir_too_large:r" {
+			t.Errorf("x-most: %s: got %+v", most, v.reply)
+		}
+	}
+	if !v.send("x-most", "50") {
+		t.Errorf("the largest request was refused: %+v", v.reply)
+	}
+}

@@ -77,7 +77,7 @@ func (r *rules) find() (demands, shadows []node.Demand) {
 			n++
 		}
 		d.Rule, d.Cost = &r.limits[i], r.request.cost(&rule.cost)
-		if rule.most != 0 && d.Cost > rule.most && d.Cost != refusedCost {
+		if rule.most != 0 && d.Cost > rule.most && (d.Cost != refusedCost || rule.cost.path == nil) {
 			d.Cost = tooLargeCost
 		}
 		if cap(d.Key) > maxIdleKey {

@@ -1,6 +1,6 @@
 """What the providers' own clients make of a refusal: python refusals.py URL, of a proxy whose rules are in refusals.json.
 
-Each line is a client, a case, the error that it raised, its code, and how often and after how many seconds it came again.
+Each line is a client, a case, the error that it raised with its code, and how many seconds its second call took.
 """
 
 import json
