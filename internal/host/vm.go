@@ -133,7 +133,7 @@ func (p *Process) NewVM(ctx context.Context, m *Module, config VMConfig) (_ *VM,
 		callouts: map[uint32]*Root{},
 		calls:    make([]uint64, len(hostcalls)),
 	}
-	vm.ctx = vmContext{context.WithoutCancel(ctx), vm}
+	vm.ctx = vmContext{withMemory(context.WithoutCancel(ctx)), vm}
 	vm.output = [2]lineWriter{{vm: vm, level: LevelInfo}, {vm: vm, level: LevelError}}
 	defer func() {
 		if err != nil {
