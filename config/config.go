@@ -53,7 +53,7 @@ type Backend struct {
 // MinKeySecret is the length of the shortest KeySecret: a shorter one can be guessed.
 const MinKeySecret = 16
 
-// FailureMode is what decides while the backend can't be reached.
+// FailureMode names the way of deciding while the backend can't be reached.
 type FailureMode uint8
 
 const (
@@ -68,7 +68,7 @@ const (
 // Name is the mode as a configuration has it.
 func (f FailureMode) Name() string { return failures[f] }
 
-// Response is what a rejected request gets.
+// Response answers a rejected request.
 type Response struct {
 	// Status is the HTTP status, 200 to 599.
 	Status int
@@ -104,7 +104,7 @@ type Rule struct {
 	SyncRate Duration
 	// Shadow reports whether the rule only measures: it rejects nothing and sets no header.
 	Shadow bool
-	// Response is what a request gets that this rule, as the first one, rejects.
+	// Response answers a request that this rule is the first to reject.
 	Response *Response
 	// Headers are the sets of response headers that tell of the rule.
 	Headers fields.Set
@@ -132,8 +132,8 @@ type Rule struct {
 	// Reveal is how many characters of a key's values people may see: 1 to 64, RevealPlain for all, and 0
 	// for its hash alone.
 	Reveal uint8
-	// Usage is what the response's body says that it has cost, in place of CostOnResponse. It is nil
-	// for none.
+	// Usage finds in the response's body how much it has cost, in place of CostOnResponse. It is
+	// nil for none.
 	Usage *Usage
 	// Reserve reports whether the cost is only taken until the response has told what it has cost,
 	// which takes its place. Else that is taken besides.
@@ -166,7 +166,7 @@ type BodyCost struct {
 	Chosen bool
 }
 
-// Unread is what becomes of a request whose body can't be read for what it costs.
+// Unread says how a request fares whose body can't be read for its cost.
 type Unread uint8
 
 const (
@@ -201,12 +201,12 @@ type LimitFrom struct {
 	From  Selector
 	// Max bounds what the request says.
 	Max uint64
-	// Bursts reports whether the burst is that of the limit, whatever the request says. Else it is
-	// what the request says.
+	// Bursts reports whether the burst is that of the limit, whatever the request says. Else the
+	// request says it.
 	Bursts bool
 }
 
-// Overrides are other limits for some. What is found for the key goes first.
+// Overrides are other limits for some. An override of the key goes first.
 type Overrides struct {
 	Keys []KeyOverride // at most 1024
 	// By selects the value that Values are for; nil if there are none.
@@ -214,7 +214,8 @@ type Overrides struct {
 	Values []ValueOverride // at most 1024, no value twice
 }
 
-// KeyOverride has the limits of one key: as many as the rule has, which differ in hits and burst.
+// KeyOverride has the limits of one key: the same number of limits as the rule has, which differ in
+// hits and burst.
 type KeyOverride struct {
 	// Key has a value for each selector of the rule's.
 	Key    []string
@@ -258,8 +259,8 @@ type StringMatch struct {
 	_ [0]func() // or else Go makes a function that compares values
 
 	Op MatchOp
-	// Value is what to compare with: of Regex an expression that pattern.Compile takes. It is unused
-	// by Present and Absent.
+	// Value is compared with the string: of Regex an expression that pattern.Compile takes. It is
+	// unused by Present and Absent.
 	Value string
 }
 
@@ -323,7 +324,7 @@ const (
 	SelectQuery
 	// SelectCookie is the first cookie with a name.
 	SelectCookie
-	// SelectPathSegment is what lies between two slashes of the path.
+	// SelectPathSegment is the part between two slashes of the path.
 	SelectPathSegment
 	// SelectClaim is a claim of a JSON Web Token, which nobody verifies here: Envoy has, if Metadata says
 	// where it leaves the payload.

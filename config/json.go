@@ -64,7 +64,7 @@ func (v *value) elements() elements {
 	return elements{in: v, scanner: scanner{text: v.report.document, pos: v.at + 1}}
 }
 
-// next walks to the next one, and reports whether there is one.
+// next walks to the next value, and reports whether there is any.
 func (e *elements) next() bool {
 	if !e.in.composite() {
 		return false

@@ -175,7 +175,7 @@ func checkTake(v *value, rules []Rule) {
 
 func isNamespaceByte(c byte) bool { return isPlain(c) || c == '.' }
 
-// readSyncRate returns a negative rate for one that is wrong: it asks for nothing else.
+// readSyncRate returns a negative rate for a wrong value: a negative rate asks for nothing else.
 func readSyncRate(v *value) Duration {
 	if v.kind == kindNumber {
 		d := parseDecimal(v.raw)

@@ -15,7 +15,8 @@ const (
 	wantSelector     = `"method", "host", "path", "client_ip" or an object such as ` + likeSelector
 )
 
-// clientIP selects whole IPv4 addresses and the /64 of IPv6 ones, which is what one subscriber has.
+// clientIP selects whole IPv4 addresses and the /64 of IPv6 addresses, which a provider gives to a
+// single subscriber.
 var clientIP = Selector{Kind: SelectClientIP, IPv4Prefix: 32, IPv6Prefix: 64}
 
 // variantsOfSelector are the selectors that are objects, with those of a response last.

@@ -16,8 +16,8 @@ const (
 	littleCapacity = 4096
 )
 
-// Warnings are what works, but hardly as expected: a mistake that is none by the grammar. Paths are
-// those of errors; there are no offsets.
+// Warnings tell of settings that the grammar allows, and that hardly work as their author expects.
+// Paths are those of errors; there are no offsets.
 func Warnings(c *Config) (warnings Errors) {
 	add := func(path, problem string) {
 		if problem != "" {

@@ -20,7 +20,7 @@ import (
 
 // DialOptions has what a [Client] can be told. The zero value is good.
 type DialOptions struct {
-	// Token is what weir serve was given as --token; none if empty.
+	// Token is the --token of weir serve; empty if it has none.
 	Token string
 	// TLS is for a URL of https: RootCAs has who may have signed the server's certificate, and
 	// Certificates, or GetClientCertificate, what it asks the program for. Without it the system's

@@ -18,7 +18,7 @@
 // stores. For programs that decide by themselves, [Namespace.Increment] and [Namespace.Rate] count,
 // and tell rates.
 //
-// What is promised of decisions is what the plugin promises. They are exact for one node, whatever
+// The package promises the same of decisions as the plugin. They are exact for one node, whatever
 // the number of goroutines. With a backend all nodes together never admit more than a limit, while
 // it can be reached. A request whose hits only the backend can allow waits for it, for
 // [Options.Timeout] at most. While the backend can't be reached, [Options.OnBackendFailure]

@@ -91,7 +91,7 @@ const (
 
 // Anchor is when windows of a calendar begin: on a Day of the month, from 1 to 31, or of the week,
 // from 1, Monday, to 7, at an Hour of the clock. A Day of 0 stands for 1; windows of a day have no
-// other. A month that has no such day begins with its last one.
+// other. A month that has no such day begins with its last day.
 type Anchor struct{ Day, Hour int }
 
 // CalendarWindow is a limit in windows of a calendar, by the clock of a time zone, which has an IANA

@@ -108,10 +108,10 @@ func (l *Limiter) Name() string { return l.name }
 // Limits are the rule's. An override may have moved them for some keys: see [Standing].
 func (l *Limiter) Limits() []Limit { return slices.Clone(l.limits) }
 
-// WithLimits is a limiter of the same rule for keys that have other limits, such as those of a plan.
-// They are as many as the rule's, of the same algorithms and windows, in the same order: only the
-// limits and bursts differ, and no log is larger than the rule's. A key's counter stays as it is when its limits change, and an override
-// goes before them.
+// WithLimits is a limiter of the same rule for keys that have other limits, such as those of a
+// plan. Their number is the rule's, as are their algorithms, windows and order: only the limits and
+// bursts differ, and no log is larger than the rule's. A key's counter stays as it is when its
+// limits change, and an override goes before them.
 func (l *Limiter) WithLimits(limits ...Limit) (*Limiter, error) {
 	other, err := l.withLimits(limits)
 	if err != nil {
@@ -154,7 +154,7 @@ func (l *Limiter) OvershootBound() uint64 {
 	return l.namespace.node.Overshoot(l.rule.Index)
 }
 
-// Demand is what a request asks of one rule. [Limiter.Demand] makes one.
+// Demand asks room of one rule for a request. [Limiter.Demand] makes one.
 type Demand struct {
 	limiter *Limiter
 	key     Key
@@ -179,9 +179,8 @@ type Decision struct {
 	RetryAfter time.Duration
 	// At is when the request was decided, by the backend's clock as far as that is known.
 	At time.Time
-	// Standing is that of the tightest limit: the one with the least remaining. Among equals it is
-	// the one that takes longest, in whole seconds, until one more hit has room, and then the
-	// first.
+	// Standing is that of the tightest limit, which has the least remaining. Among equals it is the
+	// limit that takes longest, in whole seconds, until one more hit has room, and then the first.
 	Standing
 	// Standings are those of all limits of all demands, in their order. [Limiter.Decide] leaves
 	// them out.
@@ -193,7 +192,7 @@ type Standing struct {
 	// Limiter is the rule's, and Index that of the limit among [Limiter.Limits].
 	Limiter *Limiter
 	Index   int
-	// Limit is the one by which the key was decided: an override may have moved it.
+	// Limit is the limit by which the key was decided: an override may have moved it.
 	Limit Limit
 	// Remaining is how many hits the limit would still take now.
 	Remaining uint64
@@ -230,10 +229,10 @@ func (l *Limiter) Decide(ctx context.Context, key Key, cost uint64) (Decision, e
 	return n.decide(ctx, c)
 }
 
-// GiveBack takes hits of a key back that were counted in the present windows, by any node, as far as they
-// are: a reservation that was too large, for one. If a key is not known here, GiveBack asks the backend
-// for it and waits. Other nodes know after their next push. After [Namespace.Close] the error wraps
-// [ErrClosed]. If ctx ends meanwhile, it is what ctx says.
+// GiveBack takes hits of a key back that were counted in the present windows, by any node, as far
+// as they are: a reservation that was too large, for one. If a key is not known here, GiveBack asks
+// the backend for it and waits. Other nodes know after their next push. After [Namespace.Close] the
+// error wraps [ErrClosed]. If ctx ends meanwhile, it is the error of ctx.
 func (l *Limiter) GiveBack(ctx context.Context, key Key, hits uint64) error {
 	n := l.namespace
 	return n.look(ctx, l.rule, key, func(d *node.Demand, now int64) {

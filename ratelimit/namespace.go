@@ -44,8 +44,8 @@ type Namespace struct {
 	calls   []*call // to be used again
 	taken   int     // calls that have not ended
 	// pushes are out, by number. sent is how many there were in all. When one ends, pushed is
-	// closed and made anew. failed counts those that have failed, and failure is what happened to
-	// the last.
+	// closed and made anew. failed counts those that have failed, and failure is the error of the
+	// last.
 	pushes  map[uint64]struct{}
 	sent    uint64
 	pushed  chan struct{}
@@ -301,8 +301,8 @@ func (n *Namespace) end(ctx context.Context) (err error) {
 // else: the node itself gives up a second before.
 const longestLeaving = 6 * time.Second
 
-// Stats are what a namespace has counted of its own doings since it was defined. They are named as
-// the plugin's metrics are.
+// Stats count the doings of a namespace since it was defined. They are named as the plugin's
+// metrics are.
 type Stats struct {
 	// Nodes is how many nodes share the limits, as the backend has it; 0 if that is not known.
 	Nodes uint64

@@ -34,7 +34,7 @@ type Instance struct {
 	defined map[string]bool
 }
 
-// FailureMode is what becomes of requests while the backend can't be reached.
+// FailureMode says how requests fare while the backend can't be reached.
 type FailureMode uint8
 
 const (
@@ -78,7 +78,7 @@ type Options struct {
 	// Timeout is how long a push may take, and so a request that waits for it, a millisecond or
 	// more; 200 ms if 0.
 	Timeout time.Duration
-	// OnBackendFailure is what becomes of requests while the backend can't be reached.
+	// OnBackendFailure says how requests fare while the backend can't be reached.
 	OnBackendFailure FailureMode
 	// KeySecret keys the hashes by which the backend knows keys: 16 bytes or more, none if empty.
 	// Only nodes of the same secret share counters: proxies have it as backend.key_secret.

@@ -22,7 +22,7 @@ type rated struct {
 // With a backend the rate is that of all nodes, as of the last push. If a key is not known here,
 // Increment asks for it and waits. If the backend can't be reached, the rate is that of this node.
 // If the namespace has no such window, the error wraps [ErrNotDefined]. After [Namespace.Close] it
-// wraps [ErrClosed]. If ctx ends meanwhile, it is what ctx says. Then nothing is counted.
+// wraps [ErrClosed]. If ctx ends meanwhile, it is the error of ctx. Then nothing is counted.
 func (n *Namespace) Increment(ctx context.Context, key Key, window time.Duration, hits uint64) (rate float64, err error) {
 	return n.rate(ctx, key, window, func(d *node.Demand, now int64) {
 		if d.Cost = hits; hits > 0 {
@@ -37,8 +37,8 @@ func (n *Namespace) Rate(ctx context.Context, key Key, window time.Duration) (ra
 	return n.rate(ctx, key, window, func(*node.Demand, int64) {})
 }
 
-// RateWith is what [Namespace.Rate] would be if so many hits of the current window were pending:
-// not pushed yet. Without a backend all are.
+// RateWith returns the [Namespace.Rate] that would hold if so many hits of the current window were
+// pending: not pushed yet. Without a backend all are.
 func (n *Namespace) RateWith(ctx context.Context, key Key, window time.Duration, pending uint64) (rate float64, err error) {
 	return n.rate(ctx, key, window, func(d *node.Demand, _ int64) {
 		current := &d.Counter.States[0].Hits[0]

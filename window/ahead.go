@@ -15,8 +15,8 @@ func (l *Limit) Ahead(left, nodes uint64) uint64 {
 	return 0
 }
 
-// Parts is what [Limit.Ahead] divides by; 0 if nothing is leased ahead. A node that seems to be alone
-// may just be the first.
+// Parts is the divisor of [Limit.Ahead]; 0 if nothing is leased ahead. A node that seems to be
+// alone may just be the first.
 func (l *Limit) Parts(nodes uint64) uint64 {
 	if l.Quota() <= smallQuota {
 		return 0

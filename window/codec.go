@@ -27,9 +27,9 @@ const (
 
 const (
 	maxVarint = 10
-	// maxHitsSize is what the hits of one window take at most.
+	// maxHitsSize bounds the bytes of the hits of one window.
 	maxHitsSize = 4 * 8
-	// maxHeadSize is what comes before the hits at most.
+	// maxHeadSize bounds the bytes before the hits.
 	maxHeadSize = 1 + 6 + 8 + 8 + 8
 	// maxBuckets bounds the buckets of one state.
 	maxBuckets = 1 << 13
@@ -162,7 +162,7 @@ func (h *Hits) append(dst []byte, synced bool) []byte {
 func zigzag(v int64) uint64 { return uint64(v<<1) ^ uint64(v>>63) }
 
 // Readers of states return where they are. wrong is where they are after bytes that can't be right.
-// Whoever begins there ends there.
+// A reader that begins there ends there.
 const wrong = -1
 
 // uvarint reads a number of at most most. Where it is wrong, the number means nothing.
@@ -377,8 +377,8 @@ func (c *Codec) Decode(b []byte, s *State) (length int) {
 
 // CountInPlace counts cost hits in the state at the beginning of b, in place. It does so if the
 // state is a plain window of the clock that goes on at now, and the hits have room and take no more
-// bytes. Nearly every request finds such a state. Then b is what [Codec.Decode], [Limit.Advance],
-// [Limit.Count] and [Codec.Append] would have made of it, and s has the same state. It returns the
+// bytes. Nearly every request finds such a state. Then b is as [Codec.Decode], [Limit.Advance],
+// [Limit.Count] and [Codec.Append] would have made it, and s has the same state. It returns the
 // state's length. In all other cases it returns 0, b is as it was, and s is of no use. If last is
 // set, the state must end the payload.
 func (c *Codec) CountInPlace(b []byte, last bool, s *State, now int64, cost uint64) (length int) {

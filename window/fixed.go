@@ -44,7 +44,7 @@ func (l *Limit) settleFirstHit(s *State, newest bool, start int64, hits uint64) 
 	}
 }
 
-// turn forgets all windows of the clock but the one that now is in, and for SlidingWindow the one
+// turn forgets all windows of the clock but the current window, and for SlidingWindow the window
 // before.
 func (l *Limit) turn(s *State, now int64) {
 	switch turned := l.numberAt(now) - l.numberAt(s.Newest); {

@@ -26,7 +26,7 @@ const (
 	TokenBucket Kind = 5
 )
 
-// Algorithm is what a configuration may name as the algorithm of a limit.
+// Algorithm names an algorithm that a configuration may give a limit.
 type Algorithm struct {
 	Name string
 	// Kind and Precision are the limit's if it has no option.
@@ -48,7 +48,7 @@ const (
 	Burst
 )
 
-// Algorithms are what users write. The first is the default.
+// Algorithms are written by users. The first is the default.
 var Algorithms = []Algorithm{
 	{Name: "sliding_window", Kind: SlidingWindow, With: [3]Kind{Precision: SlidingBuckets}},
 	{Name: "fixed_window", Kind: FixedWindow, With: [3]Kind{Start: FirstHitWindow}},
@@ -56,7 +56,7 @@ var Algorithms = []Algorithm{
 	{Name: "token_bucket", Kind: TokenBucket, With: [3]Kind{Burst: TokenBucket}},
 }
 
-// names are what users read: the backend lists counters by them.
+// names are read by users: the backend lists counters by them.
 var names = [...]string{
 	FixedWindow:    "fixed_window",
 	FirstHitWindow: "first_hit_window",
@@ -110,7 +110,7 @@ func (k Kind) Refills() bool { return k == TokenBucket }
 // Bursts reports whether the quota of a limit is its burst.
 func (k Kind) Bursts() bool { return k == TokenBucket }
 
-// Name is what users read of the shape's kind; "" if it is unknown.
+// Name is the name of the shape's kind, for users; "" if it is unknown.
 func (s Shape) Name() string {
 	switch {
 	case !s.Kind.Known():
@@ -137,7 +137,7 @@ func Named(name string) Kind {
 // IsLog reports whether the shape is that of a sliding log.
 func (s Shape) IsLog() bool { return s.Precision == LogPrecision }
 
-// Fault is what is wrong with a limit. Who reads limits says it in words of its own.
+// Fault says why a limit is wrong. A reader of limits says it in its own words.
 type Fault uint8
 
 const (

@@ -12,8 +12,8 @@ import "math"
 const (
 	// movePart is the part of a window, in eighths, that is left for a hit's move to reach the backend.
 	movePart = 3
-	// agingWidth is the least width of windows whose leases age. In shorter ones a request might never
-	// get to use what it has asked for.
+	// agingWidth is the least width of windows whose leases age. In a shorter window a request
+	// might never get to use the hits that it has asked for.
 	agingWidth = int64(2e9)
 )
 

@@ -11,7 +11,7 @@ package window
 // A node moves what it has counted in flight ([Limit.Claim]), pushes it ([Limit.Outgoing]), and
 // takes in the totals that come back ([Limit.Settle]).
 
-// Push is what a state has for the backend. Its memory is reused.
+// Push has the part of a state that the backend does not know yet. Its memory is reused.
 type Push struct {
 	// Newest names the newest window, as [Limit.Number] does. Of tokens that are given back it is a
 	// time until which they can't have come back.
@@ -33,7 +33,7 @@ func (p *Push) Added() uint64 {
 	return uint64(max(sum, 0))
 }
 
-// Totals are what the backend answers. Their memory is reused.
+// Totals are the backend's answer. Their memory is reused.
 type Totals struct {
 	// Newest is as in a push. It may be another start, or a newer bucket, that the backend knows.
 	Newest uint64
@@ -137,9 +137,9 @@ func (l *Limit) PushEnds(s *State) int64 {
 	return max(at, s.Newest+1)
 }
 
-// Settle takes in the backend's answer to a push. inFlight says that this push is the one in
-// flight. newer says that no newer answer was taken in. If s has left a window since, what the
-// answer says of that is not used.
+// Settle takes in the backend's answer to a push. inFlight says that this push is in flight. newer
+// says that no newer answer was taken in. If s has left a window since, what the answer says of
+// that is not used.
 //
 // The answer's totals replace those of s, as other nodes may have given hits back. If inFlight or
 // newer is false, they only raise them. Those of buckets replace those of s if newer is true: what is in

@@ -47,8 +47,8 @@ func (l *Limit) wear(s *State, now int64) {
 
 // WearLease takes from a node's claims, of which the lease had so many tokens before Advance, those
 // that have come back between two times, while they are more than the node's even part of what the
-// backend's bucket lacks. So the claims of all nodes are never more than that, though each node knows
-// of its own only. What is on its way back wears first.
+// backend's bucket lacks. So the claims of all nodes are never more than that, though each node
+// knows of its own only. Tokens on their way back wear first.
 func (l *Limit) WearLease(s *State, leased, nodes uint64, from, to int64) {
 	if !l.Kind.Refills() {
 		return
@@ -116,7 +116,7 @@ func (l *Limit) fillTime() (nanos int64, whole bool) {
 // gets them back sooner. What is leased, and what was given back at a higher rate, is worth as much
 // time as before. What is pending is as it was, for the backend: if it is more than what is missing
 // now, the start lies so long ago that the rest is back. With a limit of 0 nothing comes back, so
-// that tokens have no time, and as many are missing as before.
+// that tokens have no time, and the same number is missing as before.
 func (l *Limit) Adapt(s *State, other *Limit) {
 	h := &s.Hits[0]
 	if !l.Kind.Refills() || l.Max == other.Max || h.idle() {

@@ -2,8 +2,8 @@
 //
 // It holds the algorithms alone: values in, values out. Time is an argument, in nanoseconds since
 // the Unix epoch. Nothing here reads a clock, does I/O or allocates. A [Limit] is configuration, a
-// [State] is what a limit knows of one key. Arithmetic is in integers and exact. A product that can
-// exceed 64 bits is taken in 128.
+// [State] has all that a limit knows of one key. Arithmetic is in integers and exact. A product
+// that can exceed 64 bits is taken in 128.
 //
 // The use is always the same. [Limit.Advance] brings a state to the present. Then [Limit.Allows],
 // [Limit.Remaining], [Limit.FitsAt] and [Limit.ResetAt] answer for that moment, and [Limit.Count]
@@ -79,8 +79,8 @@ type Limit struct {
 	Max uint64
 	// Burst is how many tokens a full bucket has, at least 1. It is 0 for a kind that has no burst.
 	Burst uint64
-	// Calendar, if it is not nil, says where the windows of a FixedWindow are. Then Width is what is
-	// usual.
+	// Calendar, if it is not nil, says where the windows of a FixedWindow are. Then Width is the
+	// usual width.
 	Calendar Calendar
 }
 

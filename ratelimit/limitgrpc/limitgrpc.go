@@ -51,7 +51,7 @@ const (
 // that asks nothing of any is served as if there was no interceptor.
 type Demands func(ctx context.Context, method string) []ratelimit.Demand
 
-// Options are what an interceptor can be told. The zero value does as the plugin does by default.
+// Options change how an interceptor works. The zero value does as the plugin does by default.
 type Options struct {
 	// Omit are headers not to send. A refusal has x-envoy-ratelimited all the same.
 	Omit Headers
@@ -62,7 +62,7 @@ type Options struct {
 // UnaryServerInterceptor returns an interceptor that has calls served that limits allow.
 //
 // A call that is refused fails with RESOURCE_EXHAUSTED, and with a google.rpc.RetryInfo if waiting
-// helps. One that could not be decided fails as its context does, or with UNAVAILABLE.
+// helps. A call that could not be decided fails as its context does, or with UNAVAILABLE.
 func UnaryServerInterceptor(demands Demands, o Options) grpc.UnaryServerInterceptor {
 	i := newInterceptor(demands, o)
 	return func(ctx context.Context, request any, call *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {

@@ -45,7 +45,7 @@ const (
 // if there was no middleware.
 type Demands func(*http.Request) []ratelimit.Demand
 
-// Options are what a middleware can be told. The zero value does as the plugin does by default.
+// Options change how a middleware works. The zero value does as the plugin does by default.
 type Options struct {
 	// Omit are headers not to send. A refusal has x-envoy-ratelimited all the same.
 	Omit Headers
@@ -116,7 +116,7 @@ func unavailable(w http.ResponseWriter, _ *http.Request, _ error) {
 	http.Error(w, http.StatusText(http.StatusServiceUnavailable), http.StatusServiceUnavailable)
 }
 
-// headers are what a response gets in place of what its handler sets.
+// headers replace those that the response's handler sets.
 type headers struct {
 	to   http.Header
 	list []header
