@@ -20,8 +20,8 @@ type answer struct {
 	written   refusalBody // for a provider's clients
 }
 
-// ruleAnswer is what clients see of a rule, or of one of its variants: the parts of its header fields
-// that never change, which fields these are, and the reply if it is the first one to reject.
+// ruleAnswer has all that clients see of a rule, or of one of its variants: the parts of its header
+// fields that never change, which fields these are, and the reply if it is the first one to reject.
 type ruleAnswer struct {
 	name     string
 	fields   fields.Rule
@@ -38,7 +38,7 @@ func (r *ruleAnswer) with(limits []window.Limit) *ruleAnswer {
 	return &other
 }
 
-// answerOf is what clients see of a rule that the node has.
+// answerOf finds the answer of a rule that the node has.
 func answerOf(rule *node.Rule) *ruleAnswer { return rule.Tag.(*ruleAnswer) }
 
 // details, with the rule's name behind it, is the reason of a rejection in the proxy's access log.

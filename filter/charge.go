@@ -5,7 +5,7 @@ import (
 	"weir/internal/usage"
 )
 
-// charge is what a request has taken of a rule, until its response has told what it costs.
+// charge has the hits that a request has taken of a rule, until its response has told the cost.
 type charge struct {
 	_ [0]func() // or else Go makes a function that compares values
 
@@ -24,8 +24,8 @@ type charge struct {
 	spent bool
 }
 
-// soFar is what the response has cost at least, as far as it has come. A stream that is cut when it
-// has cost too much may tell only at its end: until then an event stands for one token.
+// soFar is the least that the response has cost, as far as it has come. A stream that is cut when
+// it has cost too much may tell only at its end: until then an event stands for one token.
 func (c *charge) soFar() (cost uint64, found bool) {
 	cost, found = c.reader.Cost()
 	if n := c.reader.Untold(); n > 0 && c.rule.guesses {
@@ -34,7 +34,7 @@ func (c *charge) soFar() (cost uint64, found bool) {
 	return cost, found
 }
 
-// exceeds is what the response has cost so far, and reports whether that is more than was taken.
+// exceeds returns the cost of the response so far, and reports whether that is more than was taken.
 func (c *charge) exceeds() (cost uint64, exceeds bool) {
 	if c.reader == nil {
 		return 0, false

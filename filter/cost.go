@@ -26,7 +26,7 @@ type cost struct {
 	responseHeader string
 }
 
-// cost is what the current request takes. What is no number counts as 1.
+// cost returns how many hits the current request takes. A value that is no number counts as 1.
 func (r *request) cost(c *cost) uint64 {
 	if !c.selected {
 		return c.fixed
@@ -48,8 +48,9 @@ const refusedCost = math.MaxUint64
 // tooLargeCost is that of a request that takes more than its rule allows any. No limit has room for it.
 const tooLargeCost = refusedCost - 1
 
-// bodyCost is what the current request's body says, or what it costs if that says nothing. The client has
-// written the body: where its upstream may read it otherwise, the most counts.
+// bodyCost returns the cost that the current request's body says, or its cost if the body says
+// nothing. The client has written the body: where its upstream may read it otherwise, the most
+// counts.
 //
 //go:noinline
 func (r *request) bodyCost(c *cost) (hits uint64) {
@@ -72,13 +73,13 @@ func (r *request) bodyCost(c *cost) (hits uint64) {
 	return hits
 }
 
-// selectedCost is what a property of the current request says.
+// selectedCost returns the cost that a property of the current request says.
 func (r *request) selectedCost(c *cost, most uint64) (hits uint64, ok bool) {
 	value, there := r.value(c.property)
 	return r.number(value, there, most)
 }
 
-// responseCost is what a header of the response says.
+// responseCost returns the cost that a header of the response says.
 func (r *request) responseCost(header string) (hits uint64, ok bool) {
 	value, there := proxywasm.ResponseHeader(header)
 	return r.number(value, there, usage.Most)

@@ -5,8 +5,8 @@ import (
 	"weir/internal/node"
 )
 
-// measures are what shadow rules make of requests, each rule for itself. No request waits for that, so
-// that its stream may be gone when a rule has decided.
+// measures are the verdicts of shadow rules on requests, each rule for itself. No request waits for
+// that, so that its stream may be gone when a rule has decided.
 type measures struct {
 	engine *engine
 	rules  []ruleMetrics
@@ -15,7 +15,7 @@ type measures struct {
 	owed []owed
 }
 
-// measure is what a shadow rule makes of one request.
+// measure is the verdict of a shadow rule on one request.
 type measure struct {
 	measures *measures
 	rule     int
@@ -28,8 +28,8 @@ type measure struct {
 
 // debtor has what shadow rules are to be charged for a request.
 type debtor interface {
-	// measured charges a shadow rule that has decided at last, or lets it go. The request may be another
-	// one by now, if its stream has ended without a response.
+	// measured charges a shadow rule that has decided at last, or lets it go. Another request may
+	// be here by now, if the stream of the first has ended without a response.
 	measured(m *measure, d *node.Demand, now int64, verdict counter.Verdict)
 }
 

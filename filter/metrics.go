@@ -29,8 +29,8 @@ func (t *tally) publish() {
 	}
 }
 
-// metrics are those of a plugin context. Their names have the labels in them, as Istio's have. What
-// lies between weir_rule=.= and ;.; is the rule, whatever dots the namespace has. Envoy cuts the
+// metrics are those of a plugin context. Their names have the labels in them, as Istio's have. The
+// text between weir_rule=.= and ;.; is the rule, whatever dots the namespace has. Envoy cuts the
 // labels out of the name if it has stats_tags, or Istio's extraStatTags.
 type metrics struct {
 	rules []ruleMetrics

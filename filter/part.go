@@ -12,7 +12,7 @@ import (
 	"weir/internal/jsonpath"
 )
 
-// part is what is taken of a value that the host has.
+// part is a piece of a value that the host has.
 type part struct {
 	_ [0]func() // or else Go makes a function that compares values
 
@@ -68,8 +68,8 @@ func (p *part) equal(other *part) bool {
 	return true
 }
 
-// of takes the part of a value. What it returns is valid as long as the value, and until the next
-// part is taken.
+// of takes the part of a value. The part is valid as long as the value, and until the next part is
+// taken.
 func (p *part) of(value []byte, s *scratch) (taken []byte, ok bool) {
 	switch p.kind {
 	case barePath:
@@ -104,7 +104,7 @@ func withoutQuery(path []byte) []byte {
 	return path
 }
 
-// segmentOf is what a path has behind its slash of a number, from 1.
+// segmentOf returns the part of a path behind its slash of a number, from 1.
 func segmentOf(path []byte, number int) (segment []byte, ok bool) {
 	for ; number > 0; number-- {
 		slash := bytes.IndexByte(path, '/')
@@ -232,7 +232,8 @@ func (s *scratch) bareHost(host []byte) []byte {
 
 func isUpper(c byte) bool { return 'A' <= c && c <= 'Z' }
 
-// claim is what a JSON Web Token says under a path. A claim that is null is not there.
+// claim returns the value that a JSON Web Token has under a path. A claim that is null is not
+// there.
 //
 // Envoy's jwt_authn finds a token in almost anything: behind other words, in lists, in one of several
 // lines. A value that is not exactly the scheme and one token may be another token than the one that was

@@ -117,9 +117,9 @@ func (p *plugin) OnPluginDone() bool {
 	return !p.leaving
 }
 
-// left reports whether nothing keeps a plugin context that is not wanted any more. What the backend
-// has yet to hear of goes to the plugin context that has replaced this one. If there is none, this one
-// stays for a while to push it.
+// left reports whether nothing keeps a plugin context that is not wanted any more. Hits that the
+// backend does not know yet go to the plugin context that has replaced this context. If there is
+// none, this one stays for a while to push it.
 func (p *plugin) left() bool {
 	n := p.streams.engine.node
 	if !n.Synchronises() {

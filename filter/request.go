@@ -38,15 +38,15 @@ type property struct {
 	start, end int // of the value, in request.values
 }
 
-// lines are those of a header that count if it comes in several. Filters and services disagree: they
-// take the first one, the last one, or all.
+// lines are those of a header that count if it comes in several. Filters and services disagree:
+// they take the first line, the last line, or all.
 type lines uint8
 
 const (
-	// firstLine is what Envoy's own rate limits and its filter for API keys take.
+	// firstLine is taken by Envoy's own rate limits and its filter for API keys.
 	firstLine lines = iota
-	// onlyLine has a header of several lines be as one that is not there: a client may have sent the first
-	// one, and a filter have added another.
+	// onlyLine passes over a header of several lines, as if it were absent: a client may have sent
+	// the first line, and a filter may have added another.
 	onlyLine
 	// joinedLines are all with commas, as Envoy's matchers have them, and cookieLines with semicolons.
 	joinedLines

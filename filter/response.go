@@ -50,7 +50,7 @@ func (r *responses) settleOpen() {
 	}
 }
 
-// charges are what a request has taken until its response tells what it costs.
+// charges are the hits that a request has taken until its response tells its cost.
 type charges struct {
 	responses *responses
 	list      []charge
@@ -60,7 +60,7 @@ type charges struct {
 	at     int32 // 1 + the place among the responses whose bodies are read
 }
 
-// said is what a request says that its response costs.
+// said is the cost of the response, as the request says it.
 type said struct {
 	_ [0]func() // or else Go makes a function that compares values
 
@@ -168,7 +168,7 @@ func (c *charges) open(end bool) {
 	}
 }
 
-// told is what the headers of a response tell of its cost, or the request has said.
+// told is the cost that the headers of a response tell, or that the request has said.
 func (c *charges) told(rule *requestRule) (cost uint64, told bool) {
 	r := &c.responses.rules.request
 	switch {
@@ -287,9 +287,9 @@ func (c *charges) end() {
 }
 
 // settle has every rule take what the stream has turned out to cost, and no more than that. A
-// response that has come to its end tells. What was seen of another one is the least that it may have
-// cost. A request that fails costs nothing, unless the rule says so; one whose client has gone before
-// there was an answer may cost its upstream as much as others.
+// response that has come to its end tells. The part that was seen of any other is the least that it
+// may have cost. A request that fails costs nothing, unless the rule says so; one whose client has
+// gone before there was an answer may cost its upstream as much as others.
 //
 //go:noinline
 func (c *charges) settle() {

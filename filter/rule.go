@@ -17,7 +17,7 @@ type requestRule struct {
 	key       []keyPart
 	cost      cost
 	most      uint64 // that a request may take; 0 if it may take whatever has room
-	// onResponse is what is counted when the response is there, if costsLater says so.
+	// onResponse is counted when the response is there, if costsLater says so.
 	costsLater bool
 	onResponse cost
 	// charges says that what a request takes is put right when the response has told its cost:

@@ -117,7 +117,7 @@ func (r *rules) tooLarge(demands []node.Demand) int {
 // of is the rule of a demand.
 func (r *rules) of(d *node.Demand) *requestRule { return &r.list[d.Rule.Index] }
 
-// laterCost is what the current request says that its response costs.
+// laterCost returns the cost of the response, as the current request says it.
 func (r *rules) laterCost(d *node.Demand) uint64 {
 	if rule := r.of(d); rule.costsLater && rule.onResponse.selected {
 		hits, _ := r.request.selectedCost(&rule.onResponse, usage.Most)
@@ -126,8 +126,8 @@ func (r *rules) laterCost(d *node.Demand) uint64 {
 	return 0
 }
 
-// AppendKey implements node.Owner: the key is the one that [request.appendKey] has for a request with
-// these values.
+// AppendKey implements node.Owner: the key is the same that [request.appendKey] has for a request
+// with these values.
 func (r *rules) AppendKey(key []byte, rule int, values [][]byte) ([]byte, bool) {
 	parts := r.list[rule].key
 	if len(values) != len(parts) {
@@ -140,7 +140,7 @@ func (r *rules) AppendKey(key []byte, rule int, values [][]byte) ([]byte, bool) 
 	return key, true
 }
 
-// Tag implements node.Owner: it is what clients see of a rule with these limits.
+// Tag implements node.Owner: it has all that clients see of a rule with these limits.
 func (r *rules) Tag(rule int, limits []window.Limit) any {
 	return answerOf(&r.limits[rule]).with(limits)
 }

@@ -16,7 +16,7 @@ type keyPart struct {
 	prefix4, prefix6 int
 }
 
-// counted is what a key has of a value.
+// counted returns the part of a value that is in a key.
 func (k *keyPart) counted(value []byte, network *[16]byte) []byte {
 	if k.address {
 		return clientip.Network(value, k.prefix4, k.prefix6, network)

@@ -17,12 +17,12 @@ type shadow struct {
 	_ [0]func() // or else Go makes a function that compares values
 
 	node.Saved
-	// later is what the request says that the response costs.
+	// later is the cost of the response, as the request says it.
 	later uint64
 }
 
-// decide has shadow rules decide about a request that has passed the others. What they are to be
-// charged goes to what the request is charged.
+// decide has shadow rules decide about a request that has passed the others. Their charges go to
+// the charges of the request.
 //
 //go:noinline
 func (s *shadows) decide(demands []node.Demand, now int64, later *laterCosts, charges *charges) {

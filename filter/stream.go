@@ -38,7 +38,7 @@ type stream struct {
 	charges  charges
 	// shadows are demands of shadow rules, of a request that waits for the others.
 	shadows []shadow
-	// told is what the body has told of a request that waits for it; nil of any other.
+	// told has the costs that the body has told of a request that waits for it; nil of any other.
 	told *told
 	// wait is the request's place among those that are paused until the backend has been asked.
 	wait node.Wait
@@ -104,7 +104,7 @@ func (s *stream) OnHttpRequestHeaders(_ int, end bool) types.Action {
 }
 
 // OnHttpRequestBody implements types.HttpContext. If the proxy stops headers only, the body of a
-// request that is not decided yet comes here. Whoever lets it go on lets the headers go on too.
+// request that is not decided yet comes here. When the body goes on, the headers go on too.
 func (s *stream) OnHttpRequestBody(size int, end bool) types.Action {
 	if s.told == nil {
 		return s.rest()
@@ -265,8 +265,7 @@ func (s *stream) conclude(demands []node.Demand, now int64, verdict counter.Verd
 	return types.ActionContinue
 }
 
-// refused is what becomes of a request that was refused: sent reports whether the proxy has taken the
-// reply.
+// refused says how a refused request has ended: sent reports whether the proxy has taken the reply.
 func (s *stream) refused(demands []node.Demand, sent bool) types.Action {
 	for i := range demands {
 		s.all.metrics.rules[demands[i].Rule.Index].rejected.count++

@@ -2,9 +2,10 @@ package filter
 
 import "weir/internal/jsonpath"
 
-// told is what a request's body tells of its costs.
+// told has the costs that a request's body tells.
 type told struct {
-	// numbers are what the rules read that apply. missing of them are still of use to read.
+	// numbers has the body's numbers that the applying rules read. missing of them are still of use
+	// to read.
 	numbers []bodyNumber
 	missing int
 	size    int  // of what has come
@@ -39,7 +40,7 @@ func (b *told) feed(piece []byte) {
 	}
 }
 
-// find is what the body says where a path leads. A request that has none says nothing.
+// find returns the numbers that the body has at a path. A request that has none says nothing.
 func (b *told) find(path *jsonpath.Path) jsonpath.Numbers {
 	none := jsonpath.Numbers{Lacking: true, Sound: true}
 	if b == nil {

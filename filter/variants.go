@@ -17,7 +17,7 @@ type variants struct {
 	keys   []variant
 	by     int
 	values []variant
-	// from are the limits whose hits requests say. What they said last is kept in said.
+	// from are the limits whose hits requests say. said keeps the rules of their last values.
 	from []limitFrom
 	said [32]*node.Rule
 }
