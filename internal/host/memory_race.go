@@ -10,7 +10,8 @@ import (
 )
 
 // withMemory gives a VM linear memory outside of the heap of Go. The race detector watches the heap
-// alone, and a third of its work in e2e was watching memory that belongs to one goroutine at a time.
+// alone. Each VM's memory belongs to one goroutine at a time, and to watch it took a third of the time
+// of e2e.
 func withMemory(ctx context.Context) context.Context {
 	return experimental.WithMemoryAllocator(ctx, experimental.MemoryAllocatorFunc(
 		func(_, most uint64) experimental.LinearMemory {
