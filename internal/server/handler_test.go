@@ -553,6 +553,65 @@ func TestServe(t *testing.T) {
 	}
 }
 
+// failing is a listener of one connection, which whoever ends its context closes in the same moment.
+type failing struct {
+	net.Listener
+	ended <-chan struct{}
+	taken bool
+}
+
+func (l *failing) Accept() (net.Conn, error) {
+	if l.taken {
+		<-l.ended
+		return nil, net.ErrClosed
+	}
+	l.taken = true
+	return l.Listener.Accept()
+}
+
+// TestServeWhoseListenerIsClosedFirst wants a request to be finished, though its listener is closed as
+// the context ends and before the server has noticed.
+func TestServeWhoseListenerIsClosedFirst(t *testing.T) {
+	for range 50 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		entered, finish, finished := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			close(entered)
+			<-finish
+			close(finished)
+		})
+		served := make(chan error, 1)
+		go func() { served <- server.Serve(ctx, &failing{Listener: l, ended: ctx.Done()}, handler) }()
+		answered := make(chan error, 1)
+		go func() {
+			answer, err := (&http.Client{Transport: new(http.Transport)}).Do(request(t, "GET", "http://"+l.Addr().String(), nil))
+			if err == nil {
+				err = answer.Body.Close()
+			}
+			answered <- err
+		}()
+		<-entered
+		stop()
+		select {
+		case err := <-served:
+			t.Errorf("the server has ended with a request under way: %v", err)
+			close(finish)
+			<-answered
+			return
+		case <-time.After(time.Millisecond): // time enough for most to go wrong in
+		}
+		close(finish)
+		if err := errors.Join(<-answered, <-served); err != nil {
+			t.Error(err)
+		}
+		<-finished
+	}
+}
+
 // FuzzPush posts any body: it is a push, or refused without a change. Nothing is the server's
 // fault.
 func FuzzPush(f *testing.F) {

@@ -21,9 +21,9 @@ const (
 )
 
 // Serve serves HTTP/1.1 and HTTP/2 on a listener until ctx ends: without TLS, unless the listener
-// has it. Then it lets requests
-// finish for up to 10 seconds. [Connections] bounds the listener's connections. It closes the listener. The error is nil if ctx has ended, and no
-// request was cut off.
+// has it. Then it lets requests finish for up to 10 seconds. [Connections] bounds the listener's
+// connections. It closes the listener, which others may close as soon as ctx has ended. The error is
+// nil if ctx has ended, and no request was cut off.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -39,19 +39,20 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 		MaxHeaderBytes:    16 << 10,
 		ConnState:         noteState,
 	}
-	stopped := make(chan error, 1)
-	stop := context.AfterFunc(ctx, func() {
-		deadline, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
-		defer cancel()
-		err := server.Shutdown(deadline)
-		if err != nil {
-			err = errors.Join(fmt.Errorf("serve: requests cut off: %w", err), server.Close())
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	select {
+	case <-ctx.Done():
+	case err := <-served:
+		// A listener that was closed as ctx ended is no reason to leave requests behind.
+		if ctx.Err() == nil {
+			return fmt.Errorf("serve: %w", err)
 		}
-		stopped <- err
-	})
-	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-		stop()
-		return fmt.Errorf("serve: %w", err)
 	}
-	return <-stopped
+	deadline, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	defer cancel()
+	if err := server.Shutdown(deadline); err != nil {
+		return errors.Join(fmt.Errorf("serve: requests cut off: %w", err), server.Close())
+	}
+	return nil
 }
