@@ -31,6 +31,11 @@ type Config struct {
 	Rules []Rule
 	// ResetUnit is the unit of X-RateLimit-Reset.
 	ResetUnit fields.ResetUnit
+	// HeaderNames are other names for the headers that tell of limits, each name at most once.
+	HeaderNames []fields.Name
+	// RetryAfterJitter is the share, in thousandths, by which Retry-After is longer at most than it need
+	// be: 1 to 999, or 0 for never.
+	RetryAfterJitter uint16
 }
 
 // Backend says how to reach the counter backend.
@@ -143,6 +148,12 @@ type Rule struct {
 	// KeepOnFailure reports whether what a request reserved stays taken if it fails, and its response
 	// does not tell what it has cost.
 	KeepOnFailure bool
+	// ChargeWhen are the statuses of the responses that the rule charges: with any other status the hits
+	// of the request go back. It is nil if the rule charges all responses.
+	ChargeWhen *Statuses
+	// Marks reports whether a request passes though the rule has no room for it, with a header that
+	// names the rule.
+	Marks bool
 	// Cut reports whether an event stream that costs more than was reserved is ended when the counter
 	// is above a limit. Then Usage.Ending says how.
 	Cut bool

@@ -73,6 +73,7 @@ var (
 	configFields = []field{
 		{"namespace", optional}, {"sync_rate", optional}, {"backend", optional}, {"on_backend_failure", optional}, {"capacity", optional},
 		{"rules", required}, {"response", optional}, {"headers", optional}, {"x_ratelimit_reset", optional},
+		{"header_names", optional}, {"retry_after_jitter", optional},
 	}
 	backendFields = []field{{"cluster", optional}, {"authority", optional}, {"token", optional}, {"key_secret", optional}, {"timeout", optional}}
 )
@@ -108,6 +109,10 @@ func readConfig(v *value) *Config {
 			answer.read(v)
 		case "headers":
 			general.Headers = readHeaderSet(v)
+		case "header_names":
+			c.HeaderNames = readHeaderNames(v)
+		case "retry_after_jitter":
+			c.RetryAfterJitter = readShare(v)
 		case "x_ratelimit_reset":
 			c.ResetUnit = fields.ResetUnit(max(0, v.choice(resetUnits)))
 		}

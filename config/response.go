@@ -111,6 +111,38 @@ func isFieldValue(text string) bool {
 	return text == "" || made(text, 1, maxHeaderValue, isFieldByte) && text[0] != ' ' && text[len(text)-1] != ' '
 }
 
+// readHeaderNames reads other names for the fields that clients read of limits.
+func readHeaderNames(v *value) (names []fields.Name) {
+	if !v.isObject(`{"x-ratelimit-limit": "x-quota-limit"}`) {
+		return nil
+	}
+	v.each("names", 1, len(fields.Names), func(v *value) {
+		from, to := lower(v.name), ""
+		if index(fields.Names, from) < 0 {
+			v.fail("want a header of limits: " + list(fields.Names))
+			return
+		}
+		const want = "the name of a header in lower case, such as \"x-quota-limit\""
+		if to = v.string(want, isOtherName); to == "" {
+			return
+		}
+		for _, name := range names {
+			if name.From == from {
+				v.givenTwice()
+			} else if name.To == to {
+				v.fail("want another name than " + name.From + " has")
+			}
+		}
+		names = append(names, fields.Name{From: from, To: to})
+	})
+	return names
+}
+
+// isOtherName accepts names that nothing else of a response has.
+func isOtherName(name string) bool {
+	return isToken(name) && lower(name) == name && len(name) <= maxHeaderName && index(ownHeaders, name) < 0 && index(fields.Names, name) < 0
+}
+
 // ownHeaders are those that a response's headers can't set: fields of their own do, or the proxy
 // does.
 var ownHeaders = []string{

@@ -26,9 +26,11 @@ func readRules(v *value, general *Rule, answer response) (rules []Rule) {
 var (
 	ruleFields = []field{
 		{"name", required}, {"match", optional}, {"except", optional}, {"key", optional}, {"limits", required}, {"cost", optional},
-		{"cost_on_response", optional}, {"reserve", optional}, {"most_per_request", optional}, {"on_failure", optional}, {"cut", optional}, {"warn_at", optional}, {"mode", optional}, {"count_rejected", optional},
+		{"cost_on_response", optional}, {"reserve", optional}, {"most_per_request", optional}, {"on_failure", optional}, {"charge_when", optional},
+		{"on_full", optional}, {"cut", optional}, {"warn_at", optional}, {"mode", optional}, {"count_rejected", optional},
 		{"sync_rate", optional}, {"headers", optional}, {"response", optional}, {"overrides", optional}, {"reveal", optional},
 	}
+	onFull  = []string{"refuse", "mark"}
 	modes   = []string{"enforce", "shadow"}
 	reveals = []string{"hash", "plain"}
 )
@@ -37,7 +39,7 @@ var (
 func readRule(v *value, rules []Rule, answer response) {
 	last := len(rules) - 1
 	rule := &rules[last]
-	var overrides, cost, headers, reserve, mostPerRequest, onFailure, cut *value
+	var overrides, cost, headers, reserve, mostPerRequest, onFailure, cut, full *value
 	sound := true
 	v.object(`{"name": "all", "limits": [{"limit": 100, "window": "1m"}]}`, ruleFields, func(name string, v *value) {
 		switch name {
@@ -79,6 +81,11 @@ func readRule(v *value, rules []Rule, answer response) {
 			mostPerRequest = v
 		case "on_failure":
 			onFailure = v
+		case "charge_when":
+			rule.ChargeWhen = readChargeWhen(v)
+		case "on_full":
+			full = v
+			rule.Marks = v.choice(onFull) == 1
 		case "cut":
 			cut = v
 		case "warn_at":
@@ -112,6 +119,9 @@ func readRule(v *value, rules []Rule, answer response) {
 	}
 	if onFailure.given() {
 		readOnFailure(onFailure, rule)
+	}
+	if rule.Marks && rule.CountRejected {
+		full.fail("want \"refuse\" beside count_rejected, as a marked request takes nothing")
 	}
 	if cut.given() {
 		readCut(cut, rule)

@@ -47,6 +47,7 @@ func TestSchemaFields(t *testing.T) {
 	places := map[string][]string{
 		"configuration":     {"properties"},
 		"backend":           {"properties", "backend", "properties"},
+		"charge when":       {"$defs", "rule", "properties", "charge_when", "properties"},
 		"response":          {"$defs", "response", "properties"},
 		"rule":              {"$defs", "rule", "properties"},
 		"bounds":            {"$defs", "rule", "properties", "cost", "anyOf", "2", "properties"},
@@ -113,6 +114,9 @@ var beyond = []string{
 	"want a duration that divides the window",
 	", which is most",
 	"which a request reserves that does not say more",
+	"want another name than",
+	"as a marked request takes nothing",
+	"want the name of a header in lower case",
 	// Its number, and the number's sum.
 	`want a duration from "1ms" to`,
 	"want a duration in whole milliseconds",

@@ -65,6 +65,45 @@ var costs = []reference{
 		},
 	},
 	{
+		name: "charge_when: failed logins only",
+		configuration: `{"rules": [{"name": "logins", "charge_when": {"status": ["401", "403", "5xx"]}, "limits": [
+			{"limit": 2, "window": "1h", "algorithm": "fixed_window"}]}]}`,
+		steps: []step{
+			{send: "GET /login", times: 5, status: 200, want: "x-ratelimit-remaining: 1"},
+			{send: "GET /login x-status:401", status: 401, want: "x-ratelimit-remaining: 1"},
+			{send: "GET /login x-status:404", status: 404, want: "x-ratelimit-remaining: 0"},
+			{send: "GET /login x-status:503", status: 503, want: "x-ratelimit-remaining: 0"},
+			{send: "GET /login", status: 429, want: "x-ratelimit-remaining: 0"},
+		},
+		metrics: map[string]int64{metricName("unread_costs_total"): 0},
+	},
+	{
+		name: "on_full: a mark in the place of a refusal",
+		configuration: `{"rules": [{"name": "fast", "on_full": "mark", "limits": [{"limit": 1, "window": "1m", "algorithm": "fixed_window"}]},
+			{"name": "dear", "on_full": "mark", "limits": [{"limit": 2, "window": "1m", "algorithm": "fixed_window"}]},
+			{"name": "all", "limits": [{"limit": 3, "window": "1m", "algorithm": "fixed_window"}]}]}`,
+		steps: []step{
+			{send: "GET / x-weir-over:mine", status: 200, want: "was-over:\nx-ratelimit-remaining: 0\nretry-after:"},
+			{send: "GET / x-weir-over:mine", status: 200, want: "was-over: fast\nx-envoy-ratelimited:"},
+			{send: "GET /", status: 200, want: "was-over: fast, dear\nx-ratelimit-remaining: 0"},
+			{send: "GET /", status: 429, want: `ratelimit: "fast";r=0;t=60, "dear";r=0;t=60, "all";r=0;t=60`},
+			{at: time.Minute, send: "GET /", status: 200, want: "was-over:\nx-ratelimit-remaining: 0"},
+		},
+		metrics: map[string]int64{
+			metricName("requests_total", "fast", "allowed"): 2, metricName("requests_total", "fast", "marked"): 2,
+			metricName("requests_total", "fast", "rejected"): 1, metricName("requests_total", "dear", "marked"): 1,
+		},
+	},
+	{
+		name: "header_names and retry_after_jitter",
+		configuration: `{"header_names": {"x-ratelimit-limit": "x-quota-limit", "Retry-After": "x-wait"}, "retry_after_jitter": 0.001,
+			"rules": [{"name": "r", "limits": [{"limit": 1, "window": "1s", "algorithm": "fixed_window"}]}]}`,
+		steps: []step{
+			{send: "GET / answer-x-quota-limit:7", status: 200, want: "x-quota-limit: 1\nx-ratelimit-limit:\nx-ratelimit-remaining: 0"},
+			{send: "GET /", status: 429, want: "x-quota-limit: 1\nretry-after:\nx-ratelimit-limit:\nx-ratelimit-reset: 1"},
+		},
+	},
+	{
 		name: "cut: an answer that is no event stream comes whole",
 		configuration: `{"rules": [{"name": "r", "reserve": 30, "cost_on_response": "openai", "cut": true, "limits": [
 			{"limit": 100, "window": "1m", "algorithm": "fixed_window"}]}]}`,

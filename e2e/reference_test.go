@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -31,7 +32,7 @@ type step struct {
 	configure string
 	refused   []string
 	// send is "METHOD /path name:value …". The upstream answers the headers answer-name:value with
-	// name:value.
+	// name:value, and with the status that x-status says.
 	send string
 	// times is how often the request is sent, each with this status. Headers and body are those of
 	// the last answer.
@@ -76,6 +77,12 @@ func answerAsAsked(w http.ResponseWriter, r *http.Request) {
 		if name, ok := strings.CutPrefix(name, "Answer-"); ok {
 			w.Header()[name] = values
 		}
+	}
+	if over := r.Header.Get("x-weir-over"); over != "" {
+		w.Header().Set("was-over", over)
+	}
+	if status, err := strconv.Atoi(r.Header.Get("x-status")); err == nil {
+		w.WriteHeader(status)
 	}
 	if body := r.Header.Get("x-body"); body != "" {
 		fmt.Fprint(w, body)

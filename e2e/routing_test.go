@@ -383,10 +383,31 @@ func TestRouting(t *testing.T) {
 			{"bodies that wait for the backend", waitingBodies},
 			{"Expect: 100-continue of the upstream's", upstreamContinues},
 			{"access log", accessLogged},
+			{"marks choose the route", marked},
 		} {
 			t.Run(scenario.name, func(t *testing.T) { scenario.run(t, r) })
 		}
 	})
+}
+
+// A mark chooses another route, at once and after a request has waited for the backend. What clients send
+// chooses none.
+func marked(t *testing.T, r *routing) {
+	slow := toApp("/", envoytest.Object{"prefix_rewrite": "/slow/"})
+	slow["match"] = envoytest.Object{"prefix": "/", "headers": []envoytest.Object{{"name": "x-weir-over", "string_match": envoytest.Object{"contains": "r"}}}}
+	for rate, more := range map[string]string{"-1": "", "0": `, "backend": {"cluster": "weir", "timeout": "10s"}`} {
+		r.set(t, 1, slow, toApp("/", nil))
+		r.config.configuration = fmt.Sprintf(`{"namespace": "marks-%d", "sync_rate": %s%s, "rules": [{"name": "r", "on_full": "mark",
+			"limits": [{"limit": 1, "window": "1h"}]}]}`, scenarios.Add(1), rate, more)
+		r.listen(t)
+		c := client(t)
+		for range 3 {
+			ask(t, c, r.url(), ":path", "/fast", "x-weir-over", "r").wantLeft(t, 200, 0)
+		}
+		if got := r.app.asked(); got != "/fast /slow/fast /slow/fast" {
+			t.Errorf("sync_rate %s: the upstream was asked for %s", rate, got)
+		}
+	}
 }
 
 func http2Cluster(t *testing.T, name, address string) envoytest.Object {

@@ -1,6 +1,8 @@
 package filter
 
 import (
+	"math/rand/v2"
+
 	"weir/config"
 	"weir/internal/counter"
 	"weir/internal/fields"
@@ -12,11 +14,14 @@ import (
 // answer writes what clients see: response headers, and the reply to what was rejected.
 type answer struct {
 	unit      fields.ResetUnit
-	describes bool // whether allowed requests get any headers
-	warns     bool // whether these may be warnings
+	names     []fields.Name
+	jitter    uint16 // of Retry-After
+	describes bool   // whether allowed requests get any headers
+	warns     bool   // whether these may be warnings
 	rules     []ruleAnswer
 	reply     proxywasm.LocalResponse
 	pairs     proxywasm.Pairs
+	over      []byte      // what overHeader has
 	written   refusalBody // for a provider's clients
 }
 
@@ -45,7 +50,7 @@ func answerOf(rule *node.Rule) *ruleAnswer { return rule.Tag.(*ruleAnswer) }
 const details = "weir_rate_limited:"
 
 func (a *answer) compile(c *config.Config) {
-	a.unit, a.describes, a.warns = c.ResetUnit, false, false
+	a.unit, a.names, a.jitter, a.describes, a.warns = c.ResetUnit, c.HeaderNames, c.RetryAfterJitter, false, false
 	a.rules = make([]ruleAnswer, len(c.Rules))
 	for i := range c.Rules {
 		rule := &c.Rules[i]
@@ -59,6 +64,7 @@ func (a *answer) compile(c *config.Config) {
 // describe writes the headers of a decided request.
 func (a *answer) describe(demands []node.Demand, now int64, h *fields.List) {
 	h.Begin(a.unit, now)
+	h.Rename(a.names)
 	if !a.describes {
 		return
 	}
@@ -95,6 +101,9 @@ func (a *answer) reject(demands []node.Demand, now int64, h *fields.List) (sent 
 	a.describe(demands, now, h)
 	rule := rejecting(demands)
 	at, ok := node.RetryAt(demands, now)
+	if a.jitter != 0 {
+		at = fields.Spread(at, now, a.jitter, rand.Uint64())
+	}
 	h.Refuse(rule.headers, at, ok)
 	response := rule.response
 	if response.Preset != fields.NoProvider && !isGRPC() {
@@ -178,7 +187,7 @@ func (a *answer) refuseInvalid(demands []node.Demand, refusing int, cause fields
 // rejecting is the first rule that has rejected a request.
 func rejecting(demands []node.Demand) *ruleAnswer {
 	for i := range demands {
-		if demands[i].Verdict == counter.Rejected {
+		if demands[i].Verdict == counter.Rejected && !demands[i].Over {
 			return answerOf(demands[i].Rule)
 		}
 	}

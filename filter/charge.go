@@ -50,7 +50,12 @@ func (c *charge) finish(e *engine, cost uint64, now int64) {
 	if !c.rule.reserves {
 		cost += c.taken
 	}
-	if cost = min(cost, usage.Most); c.measure != nil {
+	c.costs(e, min(cost, usage.Most), now)
+}
+
+// costs has the request cost so much, whatever it has taken.
+func (c *charge) costs(e *engine, cost uint64, now int64) {
+	if c.measure != nil {
 		c.due, c.told = cost, true
 		return
 	}

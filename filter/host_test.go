@@ -323,6 +323,18 @@ func (v *fakeVM) ReplaceResponseHeader(name string, value []byte) {
 	}
 }
 
+func (v *fakeVM) ReplaceRequestHeader(name string, value []byte) {
+	v.called("replace request header")
+	v.request[name] = append([]byte(nil), value...)
+}
+
+func (v *fakeVM) RemoveRequestHeader(name string) {
+	v.called("remove request header")
+	delete(v.request, name)
+}
+
+func (v *fakeVM) ClearRouteCache() { v.called("clear route cache") }
+
 func (v *fakeVM) SendLocalResponse(r *proxywasm.LocalResponse) bool {
 	v.called("reply")
 	v.end()

@@ -34,6 +34,20 @@ func (l *laterCosts) add(n *node.Node, d *node.Demand, cost uint64, undecided *m
 	l.list = append(l.list, noted)
 }
 
+// leaveOut forgets the rules of a request that have had no room, and let it pass with a mark.
+//
+//go:noinline
+func (l *laterCosts) leaveOut(demands []node.Demand) {
+	for i := range demands {
+		for j := 0; demands[i].Over && j < len(l.list); j++ {
+			if l.list[j].Rule.Index == demands[i].Rule.Index {
+				l.list = append(l.list[:j], l.list[j+1:]...)
+				break
+			}
+		}
+	}
+}
+
 // forget forgets a request.
 func (l *laterCosts) forget() { l.list = l.list[:0] }
 

@@ -42,6 +42,7 @@ type metrics struct {
 
 type ruleMetrics struct {
 	allowed, rejected tally
+	marked            tally // passed though the rule had no room
 	warnings          tally
 	// overshoot is the most hits above a limit that nodes can admit together as things stand.
 	overshoot gauge
@@ -87,6 +88,9 @@ func (m *metrics) define(c *config.Config, rules []node.Rule) {
 		}
 		m.rules[i].allowed.define(prefix + label("weir_outcome", allowed) + "requests_total")
 		m.rules[i].rejected.define(prefix + label("weir_outcome", rejected) + "requests_total")
+		if rules[i].Marks {
+			m.rules[i].marked.define(prefix + label("weir_outcome", "marked") + "requests_total")
+		}
 		if c.Rules[i].WarnAt != 0 {
 			m.rules[i].warnings.define(prefix + "warnings_total")
 		}
@@ -128,6 +132,7 @@ func (m *metrics) publish(n *node.Node, r *request) {
 	for i := range m.rules {
 		m.rules[i].allowed.publish()
 		m.rules[i].rejected.publish()
+		m.rules[i].marked.publish()
 		m.rules[i].warnings.count = n.Warnings(i)
 		m.rules[i].warnings.publish()
 	}

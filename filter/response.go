@@ -82,7 +82,7 @@ func (c *charges) forget() {
 //go:noinline
 func (c *charges) note(demands []node.Demand, now int64) {
 	for i := range demands {
-		if rule := c.responses.rules.of(&demands[i]); rule.charges {
+		if rule := c.responses.rules.of(&demands[i]); rule.charges && !demands[i].Over {
 			c.add(rule, &demands[i], now, nil)
 		}
 	}
@@ -130,15 +130,13 @@ func (c *charges) drop(i int) {
 //go:noinline
 func (c *charges) open(end bool) {
 	r := c.responses
-	status, ok := proxywasm.ResponseHeader(":status")
-	c.course.failed = ok && len(status) > 0 && status[0] >= '4'
+	status := responseStatus()
+	c.course.failed = status >= 400
 	format, known := usage.Unreadable, end
 	now := r.engine.now()
 	for i := 0; i < len(c.list); i++ {
 		charge := &c.list[i]
-		cost, told := c.told(charge.rule)
-		if told {
-			charge.finish(r.engine, cost, now)
+		if c.tellsByHeaders(charge, status, now) {
 			c.drop(i)
 			i--
 			continue
@@ -151,9 +149,11 @@ func (c *charges) open(end bool) {
 				_, sized := proxywasm.ResponseHeader("content-length")
 				c.course.cuts = !sized
 			}
-			if charge.reader, ok = reuse(&r.readers); !ok {
-				charge.reader = new(usage.Reader)
+			reader, ok := reuse(&r.readers)
+			if !ok {
+				reader = new(usage.Reader)
 			}
+			charge.reader = reader
 			charge.reader.Reset(charge.rule.usage.Fields, format)
 		}
 	}
@@ -168,6 +168,31 @@ func (c *charges) open(end bool) {
 	}
 }
 
+// tellsByHeaders reports whether a response's headers settle a charge.
+func (c *charges) tellsByHeaders(charge *charge, status int, now int64) bool {
+	if status != 0 && !charge.rule.when.Has(status) {
+		charge.costs(c.responses.engine, 0, now)
+		return true
+	}
+	cost, told := c.told(charge.rule)
+	if told {
+		charge.finish(c.responses.engine, cost, now)
+	}
+	return told
+}
+
+// responseStatus is the current response's, 0 if it has none.
+func responseStatus() (status int) {
+	value, ok := proxywasm.ResponseHeader(":status")
+	if !ok || len(value) != 3 {
+		return 0
+	}
+	for _, digit := range value {
+		status = 10*status + int(digit-'0')
+	}
+	return status
+}
+
 // told is the cost that the headers of a response tell, or that the request has said.
 func (c *charges) told(rule *requestRule) (cost uint64, told bool) {
 	r := &c.responses.rules.request
@@ -175,6 +200,8 @@ func (c *charges) told(rule *requestRule) (cost uint64, told bool) {
 	case rule.usage != nil:
 	case rule.onResponse.responseHeader != "":
 		return r.responseCost(rule.onResponse.responseHeader)
+	case !rule.onResponse.selected:
+		return 0, true // nothing is added to what was taken
 	case !rule.says:
 		value, there := r.read(&r.properties[rule.onResponse.property]) // which may be another one by now
 		return r.number(value, there, usage.Most)

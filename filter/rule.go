@@ -29,8 +29,10 @@ type requestRule struct {
 	// cuts says that streams are ended that cost too much, and guesses, that the events of streams are
 	// charged until these tell: a shadow rule charges as the rule would that it may become.
 	cuts, guesses bool
-	usage         *config.Usage
-	shadow        bool
+	// when are the statuses of the responses that are charged; nil for all.
+	when   *config.Statuses
+	usage  *config.Usage
+	shadow bool
 	// variants are nil if the limits are the same for all requests.
 	variants *variants
 }
@@ -135,7 +137,8 @@ func (r *request) compile(c *config.Rule) requestRule {
 	}
 	compiled.usage, compiled.reserves, compiled.keeps = c.Usage, c.Reserve, c.KeepOnFailure
 	compiled.cuts, compiled.guesses = c.Cut && !c.Shadow, c.Cut
-	compiled.charges = c.Usage != nil || c.Reserve
+	compiled.when = c.ChargeWhen
+	compiled.charges = c.Usage != nil || c.Reserve || c.ChargeWhen != nil
 	compiled.costsLater = compiled.costsLater && !compiled.charges
 	compiled.says = compiled.charges && compiled.onResponse.selected && r.properties[compiled.onResponse.property].path == ""
 	compiled.match = r.matcher(&c.Match)

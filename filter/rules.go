@@ -24,6 +24,8 @@ type rules struct {
 	says    bool // any of them by what the request says
 	// bounds reports whether any rule bounds what a request may take.
 	bounds bool
+	// marks reports whether any rule marks requests that it has no room for.
+	marks bool
 	// readsBodies reports whether any rule takes what the request's body says.
 	readsBodies bool
 }
@@ -39,10 +41,11 @@ func (r *rules) compile(c *config.Config, a *answer) {
 		r.charges = r.charges || rule.charges
 		r.says = r.says || rule.says
 		r.bounds = r.bounds || rule.most != 0
+		r.marks = r.marks || c.Marks && !c.Shadow
 		r.readsBodies = r.readsBodies || rule.cost.path != nil
 		l.Limits, l.SyncRate, l.Prefix = c.Limits, int64(c.SyncRate), rule.keyPrefix
 		l.CountRejected, l.CostsLater, l.Shadow, l.Reveal = c.CountRejected, rule.costsLater || rule.charges, c.Shadow, c.Reveal
-		l.WarnAt = c.WarnAt
+		l.WarnAt, l.Marks = c.WarnAt, c.Marks && !c.Shadow
 		if rule.variants != nil {
 			l.Widest = c.Widest()
 		}

@@ -84,6 +84,9 @@ func (s *stream) forget() {
 func (s *stream) OnHttpRequestHeaders(_ int, end bool) types.Action {
 	all := s.all
 	s.forget()
+	if all.rules.marks {
+		clearMark()
+	}
 	if n := all.engine.node; n != nil && n.HoldsHits() {
 		n.AddHeld(all.engine.now())
 	}
@@ -253,8 +256,19 @@ func (s *stream) conclude(demands []node.Demand, now int64, verdict counter.Verd
 		s.later.forget()
 		return s.refused(demands, all.answer.reject(demands, now, &s.headers))
 	}
+	marked := false
 	for i := range demands {
-		all.metrics.rules[demands[i].Rule.Index].allowed.count++
+		m := &all.metrics.rules[demands[i].Rule.Index]
+		if demands[i].Over {
+			m.marked.count++
+			marked = true
+		} else {
+			m.allowed.count++
+		}
+	}
+	if marked {
+		s.later.leaveOut(demands)
+		all.answer.mark(demands)
 	}
 	if all.rules.charges {
 		s.charges.note(demands, now)

@@ -40,6 +40,7 @@ size_t CB(http_get_headers_size)(void* filter, header_map map);
 bool CB(http_get_headers)(void* filter, header_map map, field* headers);
 bool CB(http_add_header)(void* filter, header_map map, bytes name, bytes value);
 bool CB(http_set_header)(void* filter, header_map map, bytes name, bytes value);
+void CB(http_clear_route_cache)(void* filter);
 void CB(http_send_response)(void* filter, uint32_t status, field* headers, size_t n, bytes body, bytes details);
 size_t CB(http_get_body_size)(void* filter, body_kind body);
 size_t CB(http_get_body_chunks_size)(void* filter, body_kind body);

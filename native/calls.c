@@ -158,6 +158,24 @@ u32 Z_envZ_proxy_replace_header_map_value(vm* v, u32 map, u32 name_at, u32 name_
   return OK;
 }
 
+u32 Z_envZ_proxy_remove_header_map_value(vm* v, u32 map, u32 name_at, u32 name_size) {
+  const bytes name = vm_bytes(v, name_at, name_size);
+  header_map kind;
+  if (!headers_of(v, map, &kind)) return BAD_ARGUMENT;
+  CB(http_set_header)(v->stream->filter, kind, name, (bytes){NULL, 0});
+  listing(v, kind)->of = NULL;
+  return OK;
+}
+
+u32 Z_envZ_proxy_call_foreign_function(vm* v, u32 name_at, u32 name_size, u32 argument_at, u32 argument_size, u32 at, u32 size_at) {
+  static const char clear_route_cache[] = "clear_route_cache"; // the only one that the plugin calls
+  const bytes name = vm_bytes(v, name_at, name_size);
+  if (name.size != sizeof clear_route_cache - 1 || memcmp(name.data, clear_route_cache, name.size)) return NOT_FOUND;
+  if (!v->stream || !v->stream->filter) return BAD_ARGUMENT;
+  CB(http_clear_route_cache)(v->stream->filter);
+  return OK;
+}
+
 // ---- bodies
 
 // give_body copies the range of a body's piece that is there.

@@ -94,6 +94,17 @@ type Field struct {
 	Value []byte
 }
 
+// Name is another name that a field is sent under. Both are in lower case.
+type Name struct{ From, To string }
+
+// Names are those of the fields that can be renamed, in the order of a response.
+var Names = []string{
+	"ratelimit-policy", "ratelimit", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset",
+	"x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens",
+	"anthropic-ratelimit-tokens-limit", "anthropic-ratelimit-tokens-remaining", "anthropic-ratelimit-tokens-reset",
+	"x-ratelimit-warning", "retry-after",
+}
+
 // List is the fields of one response. Its memory serves one response after the other. It is not
 // safe for concurrent use.
 //
@@ -111,6 +122,7 @@ type List struct {
 	limits []limit // of the rule, that are still to come
 	values []byte  // what the fields' values are in that aren't constant
 	start  int     // of the next field's value in values
+	names  []Name
 	// The tightest limits so far: of all, and of those of tokens, by how they are told.
 	tightest          tightest
 	openAI, anthropic tightest
@@ -126,6 +138,9 @@ type tightest struct {
 
 // usualFields are those of All.
 const usualFields = 7
+
+// Rename has some fields sent under other names from now on.
+func (l *List) Rename(names []Name) { l.names = names }
 
 // Fields returns the fields in the order in which they are sent. They are valid until [List.Begin].
 func (l *List) Fields() []Field { return l.fields }
@@ -273,10 +288,26 @@ func (l *List) Refuse(set Set, at int64, ok bool) {
 	l.put("x-envoy-ratelimited", yes)
 }
 
+// Spread is a time to come again at that is later than at by up to a share of the wait, in thousandths,
+// rounded up to whole seconds, so that not all clients come at once. random is any number.
+func Spread(at, now int64, share uint16, random uint64) int64 {
+	wait := Wait(at, now)
+	most := (wait*uint64(share) + 999) / 1000
+	return now + int64(wait+random%(most+1))*second
+}
+
 // Wait is how many seconds a client waits until a time, 1 at least.
 func Wait(at, now int64) uint64 { return max(ceil(at-now, second), 1) }
 
-func (l *List) put(name string, value []byte) { l.fields = append(l.fields, Field{name, value}) }
+func (l *List) put(name string, value []byte) {
+	for i := range l.names {
+		if l.names[i].From == name {
+			name = l.names[i].To
+			break
+		}
+	}
+	l.fields = append(l.fields, Field{name, value})
+}
 
 // add makes what was appended to values since the last field a field.
 func (l *List) add(name string) {

@@ -111,6 +111,8 @@ var hostcalls = []hostcall{
 	{"proxy_set_buffer_bytes", "iiiii", (*VM).proxySetBufferBytes, false}, // buffer, start, length, data
 	{"proxy_get_configuration", "ii", (*VM).proxyGetConfiguration, false}, // data_ptr, size_ptr (ABI 0.1.0)
 
+	{"proxy_call_foreign_function", "iiiiii", (*VM).proxyCallForeignFunction, false}, // name, argument, result_ptr, size_ptr
+
 	{"proxy_send_local_response", "iiiiiiii", (*VM).proxySendLocalResponse, false}, // status, details, body, headers, grpc_status
 	{"proxy_continue_stream", "i", (*VM).proxyContinueStream, false},               // direction
 	{"proxy_close_stream", "i", (*VM).proxyCloseStream, false},                     // direction

@@ -307,6 +307,18 @@ func (vm *VM) proxyRemoveHeaderMapValue(a args) Status {
 	return StatusOK
 }
 
+// proxyCallForeignFunction knows the one function that Weir calls. The proxy has one route.
+func (vm *VM) proxyCallForeignFunction(a args) Status {
+	name, ok := vm.bytes(a.u32(0), a.u32(1))
+	switch {
+	case !ok:
+		return StatusInvalidMemoryAccess
+	case string(name) != "clear_route_cache":
+		return StatusNotFound
+	}
+	return StatusOK
+}
+
 func (vm *VM) proxyGetHeaderMapPairs(a args) Status {
 	h, status := vm.headerMap(mapType(a.u32(0)))
 	if status != StatusOK {

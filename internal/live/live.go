@@ -100,10 +100,10 @@ func (n *Node) count(labels map[string]string, value int64) {
 	rule := n.rule(labels)
 	outcome, shadow := strings.CutPrefix(labels["weir_outcome"], "shadow_")
 	rule.Shadow = shadow
-	if outcome == "allowed" {
-		rule.Allowed += value
-	} else {
+	if outcome == "rejected" {
 		rule.Rejected += value
+	} else {
+		rule.Allowed += value
 	}
 }
 

@@ -28,7 +28,10 @@ func (e *decider) decide(demands []Demand, now int64) counter.Verdict {
 	verdict := e.loadAll(demands, now, e.keys.recalls)
 	for i := 0; i < len(demands) && verdict == counter.Allowed; i++ {
 		d := &demands[i]
-		if d.Verdict = e.debit(d, now, howOf(i, demands)); d.Verdict != counter.Allowed {
+		if d.Over {
+			continue
+		}
+		if d.Verdict = e.debit(d, now, howOf(i, demands)); d.Verdict != counter.Allowed && !d.passesOver() {
 			verdict = d.Verdict
 			if verdict == counter.Rejected {
 				e.rememberRefusal(d, now)
@@ -57,7 +60,14 @@ func (e *decider) loadAll(demands []Demand, now int64, recall bool) counter.Verd
 	verdict, recalled := counter.Allowed, false
 	for i := range demands {
 		d := &demands[i]
-		d.Verdict = e.load(d, now, howOf(i, demands), recall)
+		if d.Over {
+			e.keys.read(d, now)
+			d.Verdict = counter.Rejected
+			continue
+		}
+		if d.Verdict = e.load(d, now, howOf(i, demands), recall); d.passesOver() {
+			continue
+		}
 		verdict = worse(verdict, d.Verdict)
 		recalled = recalled || d.hits == inSlot && d.slot.Recalled()
 	}
@@ -79,12 +89,18 @@ func (e *decider) countRejected(demands []Demand, now int64) {
 	}
 }
 
-// refuse rejects a request that was unsure, as the backend did not give it hits.
+// refuse rejects a request that was unsure, as the backend did not give it hits. A request
+// that only lacks hits of rules that mark is decided without them.
 func (e *decider) refuse(demands []Demand, now int64) counter.Verdict {
+	refused := false
 	for i := range demands {
 		if d := &demands[i]; d.Verdict == counter.Unsure {
 			d.Verdict = counter.Rejected
+			refused = !d.passesOver() || refused
 		}
+	}
+	if !refused {
+		return e.decide(demands, now)
 	}
 	e.countRejected(demands, now)
 	return counter.Rejected

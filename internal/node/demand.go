@@ -35,6 +35,9 @@ type Saved struct {
 	// Rule and Cost are the demand's. The cost may be changed.
 	Rule *Rule
 	Cost uint64
+	// Over says that the rule marks, and has had no room for the request. That passes if the others have
+	// room.
+	Over bool
 
 	address sharedata.Address
 	id      [16]byte // see keys.identity; 0 if it is not known
@@ -65,6 +68,12 @@ const (
 	held
 )
 
+// passesOver reports whether the request goes on without the rule, which marks, and has no room.
+func (d *Demand) passesOver() bool {
+	d.Over = d.Over || d.Rule.Marks && d.Verdict == counter.Rejected
+	return d.Over
+}
+
 // unsure reports whether only the backend knows what becomes of a demand.
 func (d *Demand) unsure() bool { return d.Verdict == counter.Unsure }
 
@@ -92,6 +101,9 @@ func (d *Demand) Standing(i int, now int64) window.Standing {
 func RetryAt(demands []Demand, now int64) (at int64, ok bool) {
 	at = now
 	for i := range demands {
+		if demands[i].Over {
+			continue
+		}
 		fits, ok := demands[i].fitsAt(now)
 		if !ok {
 			return 0, false

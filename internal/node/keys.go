@@ -35,7 +35,7 @@ const maxOrphans = 1 << 12
 // locate finds out where the counter of a demand is that has a key.
 func (k *keys) locate(d *Demand) {
 	d.address, d.id = k.table.Address(d.Rule.group, d.Key), [16]byte{}
-	d.by, d.grantedAt = byRule, 0
+	d.by, d.grantedAt, d.Over = byRule, 0, false
 	if k.variants.places != nil {
 		d.Rule = k.variants.inForce(d.Rule, d.address)
 	}

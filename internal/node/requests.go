@@ -174,12 +174,31 @@ func (q *requests) fallBack(demands []Demand, now int64) counter.Verdict {
 		}
 		return q.decider.decide(demands, now)
 	case FailDeny:
-		return q.rejectAlone(demands, now)
+		if !overAlone(demands) {
+			return q.rejectAlone(demands, now)
+		}
+		return q.decider.decide(demands, now)
 	}
 	for i := range demands {
 		demands[i].by = byWhatIsKnown
 	}
 	return q.decider.decide(demands, now)
+}
+
+// overAlone reports whether a request that must not pass without the backend needs it for rules that
+// mark, and for no others. Then it goes on without these.
+func overAlone(demands []Demand) bool {
+	for i := range demands {
+		if d := &demands[i]; d.Rule.Synced() && !d.Rule.Marks {
+			return false
+		}
+	}
+	for i := range demands {
+		if d := &demands[i]; d.Rule.Synced() {
+			d.Over = true
+		}
+	}
+	return true
 }
 
 // rejectAlone rejects a request, as rules of it need the backend. Others may have no room besides.
@@ -233,7 +252,36 @@ func (q *requests) decideBy(w turn, demands []Demand, t *ask, rest counter.Verdi
 			d.Verdict = counter.Rejected // which of them was full is not known here
 		}
 	}
+	if q.rules.marks && q.leaveOut(demands, full) {
+		q.goOn(w, demands, q.decider.decide(demands, q.link.now()), false)
+		return
+	}
 	q.finishWaiting(w, demands, counter.Rejected)
+}
+
+// leaveOut lets a request that the backend has refused go on without the rules that mark and had no
+// room. known says that it is known which rules had none. It reports false if no such rule is left, or
+// another rule refuses the request.
+func (q *requests) leaveOut(demands []Demand, known bool) (left bool) {
+	for i := range demands {
+		d := &demands[i]
+		if d.Verdict != counter.Rejected || d.Over {
+			continue
+		}
+		if d.Rule.Marks {
+			left = true
+		} else if known {
+			return false
+		}
+	}
+	if !left {
+		return false
+	}
+	for i := range demands {
+		demands[i].passesOver()
+		demands[i].by = byRule
+	}
+	return true
 }
 
 // retry decides a waiting request again, with what has been granted by now.
@@ -255,7 +303,10 @@ func (q *requests) goOn(w turn, demands []Demand, verdict counter.Verdict, grant
 		case whole != nil:
 			verdict = q.decideLate(demands) // the backend has said nothing of its part
 		default:
-			verdict = q.decider.refuse(demands, q.link.now())
+			if verdict = q.decider.refuse(demands, q.link.now()); verdict == counter.Unsure {
+				q.goOn(w, demands, verdict, false) // without the rules that have marked it
+				return
+			}
 		}
 	}
 	q.finishWaiting(w, demands, verdict)
@@ -276,7 +327,7 @@ func (q *requests) hasRoom(demands []Demand) bool {
 func (q *requests) finishWaiting(w turn, demands []Demand, verdict counter.Verdict) {
 	w.wait.Leave()
 	now := q.link.now()
-	if verdict == counter.Rejected {
+	if verdict == counter.Rejected || q.rules.marks {
 		q.watch.seeRefused(demands, now, w.wait.weight)
 	}
 	if q.rules.warns {

@@ -20,6 +20,9 @@ type Rule struct {
 	Prefix []byte
 	// CountRejected says that what the rule rejects takes its hits too.
 	CountRejected bool
+	// Marks says that a request passes though the rule has no room for it, and takes nothing of it: see
+	// [Saved.Over].
+	Marks bool
 	// CostsLater says that requests which have passed take more hits with [Node.Force], whether or
 	// not they have room.
 	CostsLater bool

@@ -12,8 +12,8 @@ type ruleset struct {
 	// interval is the shortest between two pushes of a key, and lasts for how long a hit can count, of
 	// the rules that need the backend.
 	interval, lasts int64
-	// synced says that any rule needs the backend, and warns that any warns.
-	synced, warns bool
+	// synced says that any rule needs the backend, warns that any warns, and marks that any marks.
+	synced, warns, marks bool
 }
 
 // newRuleset completes rules.
@@ -23,6 +23,7 @@ func newRuleset(list []Rule) ruleset {
 		own := &list[i]
 		own.compile(i)
 		r.warns = r.warns || own.WarnAt != 0
+		r.marks = r.marks || own.Marks
 		if own.Synced() {
 			r.synced, r.interval, r.lasts = true, min(r.interval, own.Interval), max(r.lasts, own.Lasts())
 		}

@@ -33,7 +33,7 @@ func (w *watch) see(demands []Demand, now int64, verdict counter.Verdict) (weigh
 			w.seeKey(s, d, now, weight)
 		}
 	}
-	if verdict == counter.Rejected {
+	if verdict == counter.Rejected || w.rules.marks && verdict == counter.Allowed {
 		w.seeRefused(demands, now, weight)
 	}
 	return weight

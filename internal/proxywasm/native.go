@@ -24,6 +24,9 @@ type Host interface {
 	ResponseBody(start, size int) ([]byte, bool)
 	ReplaceResponseBody(size int, piece []byte)
 	ReplaceResponseHeader(name string, value []byte)
+	ReplaceRequestHeader(name string, value []byte)
+	RemoveRequestHeader(name string)
+	ClearRouteCache()
 	SendLocalResponse(r *LocalResponse) bool
 	Property(path string) ([]byte, bool)
 	GetSharedData(key []byte) (data []byte, cas uint32, found bool)
@@ -95,6 +98,17 @@ func ReplaceResponseBody(size int, piece []byte) { host.ReplaceResponseBody(size
 // ReplaceResponseHeader sets a header of the current stream's response and removes all other values
 // of it.
 func ReplaceResponseHeader(name string, value []byte) { host.ReplaceResponseHeader(name, value) }
+
+// ReplaceRequestHeader sets a header of the current stream's request, before that goes on, and removes all
+// other values of it.
+func ReplaceRequestHeader(name string, value []byte) { host.ReplaceRequestHeader(name, value) }
+
+// RemoveRequestHeader removes all values of a header of the current stream's request.
+func RemoveRequestHeader(name string) { host.RemoveRequestHeader(name) }
+
+// ClearRouteCache has the proxy choose the route of the current stream anew, by the headers as they are
+// now.
+func ClearRouteCache() { host.ClearRouteCache() }
 
 // SendLocalResponse answers the current stream. It reports whether the proxy accepted that.
 func SendLocalResponse(r *LocalResponse) (sent bool) { return host.SendLocalResponse(r) }
@@ -215,6 +229,14 @@ func (sdkHost) ReplaceResponseHeader(name string, value []byte) {
 		sdk.LogError("replace response header: " + err.Error())
 	}
 }
+
+func (sdkHost) ReplaceRequestHeader(name string, value []byte) {
+	_ = sdk.ReplaceHttpRequestHeader(name, string(value))
+}
+
+func (sdkHost) RemoveRequestHeader(name string) { _ = sdk.RemoveHttpRequestHeader(name) }
+
+func (sdkHost) ClearRouteCache() { _, _ = sdk.CallForeignFunction("clear_route_cache", nil) }
 
 func (sdkHost) SendLocalResponse(r *LocalResponse) bool {
 	// The SDK has no response code details.

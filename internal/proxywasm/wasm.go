@@ -35,6 +35,12 @@ func proxyGetHeaderMapPairs(headers uint32, data, length *uint32) uint32
 //go:wasmimport env proxy_replace_header_map_value
 func proxyReplaceHeaderMapValue(headers uint32, name string, value unsafe.Pointer, length uint32) uint32
 
+//go:wasmimport env proxy_remove_header_map_value
+func proxyRemoveHeaderMapValue(headers uint32, name string) uint32
+
+//go:wasmimport env proxy_call_foreign_function
+func proxyCallForeignFunction(name string, argument unsafe.Pointer, length uint32, data, dataLength *uint32) uint32
+
 //go:wasmimport env proxy_send_local_response
 func proxySendLocalResponse(status uint32, details, body string, headers unsafe.Pointer, length uint32, grpcStatus int32) uint32
 
@@ -197,6 +203,21 @@ func ReplaceResponseBody(size int, piece []byte) {
 // of it.
 func ReplaceResponseHeader(name string, value []byte) {
 	proxyReplaceHeaderMapValue(mapResponseHeaders, name, unsafe.Pointer(unsafe.SliceData(value)), uint32(len(value)))
+}
+
+// ReplaceRequestHeader sets a header of the current stream's request, before that goes on, and removes all
+// other values of it.
+func ReplaceRequestHeader(name string, value []byte) {
+	proxyReplaceHeaderMapValue(mapRequestHeaders, name, unsafe.Pointer(unsafe.SliceData(value)), uint32(len(value)))
+}
+
+// RemoveRequestHeader removes all values of a header of the current stream's request.
+func RemoveRequestHeader(name string) { proxyRemoveHeaderMapValue(mapRequestHeaders, name) }
+
+// ClearRouteCache has the proxy choose the route of the current stream anew, by the headers as they are
+// now.
+func ClearRouteCache() {
+	proxyCallForeignFunction("clear_route_cache", nil, 0, &vm.address, &vm.length)
 }
 
 // SendLocalResponse answers the current stream. It reports whether the proxy accepted that.

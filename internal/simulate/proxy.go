@@ -187,6 +187,15 @@ func (p *proxy) ReplaceResponseBody(int, []byte) {}
 // ReplaceResponseHeader implements proxywasm.Host.
 func (p *proxy) ReplaceResponseHeader(string, []byte) {}
 
+// ReplaceRequestHeader implements proxywasm.Host.
+func (p *proxy) ReplaceRequestHeader(string, []byte) {}
+
+// RemoveRequestHeader implements proxywasm.Host.
+func (p *proxy) RemoveRequestHeader(string) {}
+
+// ClearRouteCache implements proxywasm.Host.
+func (p *proxy) ClearRouteCache() {}
+
 // SendLocalResponse implements proxywasm.Host.
 func (p *proxy) SendLocalResponse(*proxywasm.LocalResponse) bool {
 	p.refused = true

@@ -55,11 +55,12 @@ func init() {
 		{part: Referer}:                      "referer referrer http_referer http.request.referrer",
 		{part: RequestID}:                    "request_id x-request-id x_request_id",
 		{part: Forwarded}:                    "x_forwarded_for x-forwarded-for http_x_forwarded_for",
+		{part: Status}:                       "response_code :status status http.response.status_code",
 		{part: Part{Property, "route_name"}}: "route_name",
-		{role: isNothing}: "protocol response_code response_flags response_code_details connection_termination_details " +
+		{role: isNothing}: "protocol response_flags response_code_details connection_termination_details " +
 			"upstream_transport_failure_reason bytes_received bytes_sent duration upstream_service_time " +
 			"x-envoy-upstream-service-time upstream_host upstream_cluster upstream_local_address downstream_local_address " +
-			"requested_server_name status body_bytes_sent request_time upstream_response_time",
+			"requested_server_name body_bytes_sent request_time upstream_response_time",
 	} {
 		for name := range strings.FieldsSeq(names) {
 			known[name] = t

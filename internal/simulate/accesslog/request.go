@@ -53,6 +53,7 @@ var (
 	Method    = Part{Header, ":method"}
 	Path      = Part{Header, ":path"}
 	Authority = Part{Header, ":authority"}
+	Status    = Part{ResponseHeader, ":status"}
 	UserAgent = Part{Header, "user-agent"}
 	Referer   = Part{Header, "referer"}
 	RequestID = Part{Header, "x-request-id"}

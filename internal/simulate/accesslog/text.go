@@ -196,21 +196,21 @@ var layouts = []layout{
 	// https://www.envoyproxy.io/docs/envoy/latest/configuration/observability/access_log/usage#default-format-string
 	{
 		name: "envoy", shape: "bq......qqqqq", time: 0, request: 1, peer: -1, forwarded: 8,
-		parts: map[int]Part{9: UserAgent, 10: RequestID, 11: Authority},
+		parts: map[int]Part{2: Status, 9: UserAgent, 10: RequestID, 11: Authority},
 	},
 	// https://istio.io/latest/docs/tasks/observability/logs/access-log/#default-access-log-format
 	{
 		name: "istio", shape: "bq....q....qqqqq......", time: 0, request: 1, peer: 19, trusted: true, forwarded: 11,
-		parts: map[int]Part{12: UserAgent, 13: RequestID, 14: Authority},
+		parts: map[int]Part{2: Status, 12: UserAgent, 13: RequestID, 14: Authority},
 	},
 	// https://nginx.org/en/docs/http/ngx_http_log_module.html, with $http_x_forwarded_for behind it as in nginx.conf's own
 	// example; or whatever else.
 	{
 		name: "combined", escapes: true, shape: "...bq..qq", more: true, time: 3, request: 4, peer: 0, forwarded: 9,
-		parts: map[int]Part{7: Referer, 8: UserAgent},
+		parts: map[int]Part{5: Status, 7: Referer, 8: UserAgent},
 	},
 	// https://en.wikipedia.org/wiki/Common_Log_Format
-	{name: "common", escapes: true, shape: "...bq..", time: 3, request: 4, peer: 0, forwarded: -1},
+	{name: "common", escapes: true, shape: "...bq..", time: 3, request: 4, peer: 0, forwarded: -1, parts: map[int]Part{5: Status}},
 }
 
 func (p *text) parse(line string, r *Request) (err error) {

@@ -1,0 +1,86 @@
+package filter
+
+import (
+	"fmt"
+	"testing"
+)
+
+const loginsRule = `{"headers": ["x-ratelimit"], "rules": [{"name": "logins", "key": [{"header": "x-key"}], "charge_when": {"status": ["401", "5xx"]}%s,
+	"limits": [{"limit": 3, "window": "1h", "algorithm": "fixed_window"}]}]}`
+
+// The hits of a request stay taken if its response has one of the statuses, or if nobody has heard of one, as
+// its client has left. Others go back.
+func TestChargeWhen(t *testing.T) {
+	for _, c := range []struct {
+		more, status string
+		want         string // that the next request leaves of three
+	}{
+		{"", "401", "1"}, {"", "503", "1"}, {"", "200", "2"}, {"", "403", "2"}, {"", "400", "2"}, {"", "", "1"},
+		// What the response costs is added only if it is charged.
+		{`, "cost_on_response": {"response_header": "x-cost"}`, "401", "0"}, {`, "cost_on_response": {"response_header": "x-cost"}`, "200", "2"},
+		{`, "cost_on_response": {"header": "x-said"}`, "401", "0"}, {`, "cost_on_response": {"header": "x-said"}`, "204", "2"},
+		{`, "cost": 2`, "401", "none"}, {`, "cost": 2`, "301", "1"},
+		{`, "cost_on_response": "openai", "reserve": 2, "on_failure": "keep"`, "500", "none"},
+		{`, "cost_on_response": "openai", "reserve": 2, "on_failure": "keep"`, "200", "1"},
+	} {
+		v := newProxy(t).start(fmt.Sprintf(loginsRule, c.more))
+		s := v.open("x-key", "ann", "x-said", "1")
+		if c.status != "" {
+			v.respond(s, true, ":status", c.status, "x-cost", "1")
+		}
+		v.reset(s)
+		got := "none"
+		if next := v.open("x-key", "ann"); next != nil {
+			v.respond(next, true)
+			v.reset(next)
+			got = v.response["x-ratelimit-remaining"]
+		}
+		if got != c.want {
+			t.Errorf("%s, status %q: %s are left, want %s", c.more, c.status, got, c.want)
+		}
+	}
+}
+
+// One after the other, requests that succeed never use up what failures may, and failures at once never
+// exceed it.
+func TestChargeWhenInTurns(t *testing.T) {
+	v := newProxy(t).start(fmt.Sprintf(loginsRule, ""))
+	for i := range 100 {
+		s := v.open("x-key", "ann")
+		if s == nil {
+			t.Fatalf("request %d of those that succeed was refused", i)
+		}
+		v.respond(s, true)
+		v.reset(s)
+	}
+	var open []*stream
+	for range 10 {
+		if s := v.open("x-key", "ann"); s != nil {
+			open = append(open, s)
+		}
+	}
+	if len(open) != 3 {
+		t.Errorf("%d logins are tried at once, want 3", len(open))
+	}
+	for _, s := range open {
+		v.respond(s, true, ":status", "401")
+		v.reset(s)
+	}
+	if v.open("x-key", "ann") != nil {
+		t.Error("a fourth failed login is tried")
+	}
+}
+
+// A shadow rule charges as the rule would that it may become.
+func TestChargeWhenInShadow(t *testing.T) {
+	v := newProxy(t).start(fmt.Sprintf(loginsRule, `, "mode": "shadow"`))
+	for _, status := range []string{"200", "401", "200", "401", "401", "200"} {
+		s := v.open("x-key", "ann")
+		v.respond(s, true, ":status", status)
+		v.reset(s)
+	}
+	v.tick()
+	if got := [2]uint64{v.outcome("logins", "shadow_allowed"), v.outcome("logins", "shadow_rejected")}; got != [2]uint64{5, 1} {
+		t.Errorf("allowed and rejected %d, want 5 and 1", got)
+	}
+}

@@ -1,0 +1,91 @@
+package filter
+
+import (
+	"strings"
+	"testing"
+)
+
+const marksRules = `{"headers": ["x-ratelimit"], "rules": [
+	{"name": "slow", "on_full": "mark", "limits": [{"limit": 1, "window": "1h", "algorithm": "fixed_window"}]},
+	{"name": "cheap", "on_full": "mark", "cost_on_response": {"response_header": "x-cost"}, "key": [{"header": "x-key"}],
+	 "limits": [{"limit": 2, "window": "1h", "algorithm": "fixed_window"}]},
+	{"name": "all", "limits": [{"limit": 4, "window": "1h", "algorithm": "fixed_window"}]}]}`
+
+// A rule that marks refuses nothing, and takes nothing of a request that it has no room for. Others take
+// theirs, or refuse the request: then nobody takes.
+func TestMarks(t *testing.T) {
+	v := newProxy(t).start(marksRules)
+	for i, want := range []string{"", "slow", "slow, cheap", "slow"} {
+		key := "ann"
+		if i == 3 {
+			key = "bob"
+		}
+		v.calls["clear route cache"] = 0
+		if s := v.open("x-key", key, "x-weir-over", "forged"); s == nil {
+			t.Fatalf("request %d was refused", i)
+		} else {
+			got, cleared := string(v.request["x-weir-over"]), v.calls["clear route cache"]
+			v.respond(s, true)
+			v.reset(s)
+			if got != want || cleared != min(1, len(want)) {
+				t.Errorf("request %d: marked by %q, want %q; the route was chosen anew %d times", i, got, want, cleared)
+			}
+		}
+	}
+	if v.open("x-key", "eve", "x-weir-over", "forged") != nil || v.reply.details != "weir_rate_limited:all" {
+		t.Errorf("got %+v, want a refusal by all", v.reply)
+	}
+	v.now += 3600 * second
+	if s := v.open("x-key", "eve"); s == nil || v.request["x-weir-over"] != nil {
+		t.Errorf("the mark of a new window: %q", v.request["x-weir-over"])
+	}
+	v.tick()
+	for name, want := range map[string][3]uint64{"slow": {2, 1, 3}, "cheap": {4, 1, 1}, "all": {5, 1, 0}} {
+		got := [3]uint64{v.outcome(name, "allowed"), v.outcome(name, "rejected")}
+		if want[2] > 0 {
+			got[2] = v.outcome(name, "marked")
+		}
+		if got != want {
+			t.Errorf("%s allowed, rejected and marked %d, want %d", name, got, want)
+		}
+	}
+}
+
+// What the response of a marked request costs is not the rule's.
+func TestMarkedRequestsCostNothing(t *testing.T) {
+	for _, more := range []string{
+		`"cost_on_response": {"response_header": "x-cost"}`, `"charge_when": {"status": ["200"]}`,
+		`"reserve": 1, "cost_on_response": "openai"`,
+	} {
+		v := newProxy(t).start(`{"headers": ["x-ratelimit"], "rules": [{"name": "r", "on_full": "mark", ` + more + `,
+			"limits": [{"limit": 3, "window": "1h", "algorithm": "token_bucket"}]}]}`)
+		marked := 0
+		for range 5 {
+			s := v.open()
+			if s == nil {
+				t.Fatalf("%s: refused", more)
+			}
+			if v.request["x-weir-over"] != nil {
+				marked++
+			}
+			v.respond(s, true, "x-cost", "0")
+			v.reset(s)
+		}
+		if marked != 2 {
+			t.Errorf("%s: %d of 5 requests were marked, want 2", more, marked)
+		}
+		v.now += 1200 * second // one token
+		if s := v.open(); s == nil || v.request["x-weir-over"] != nil {
+			t.Errorf("%s: a token that came back was taken by marked requests", more)
+		}
+	}
+}
+
+// Clients can't mark their requests, and a configuration that marks nothing asks for nothing.
+func TestMarksAreOurs(t *testing.T) {
+	v := newProxy(t).start(strings.ReplaceAll(marksRules, `"on_full": "mark", `, ""))
+	v.open("x-key", "ann", "x-weir-over", "mine")
+	if v.calls["remove request header"] != 0 || string(v.request["x-weir-over"]) != "mine" {
+		t.Error("a configuration without marks touches the header")
+	}
+}
