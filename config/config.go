@@ -143,6 +143,9 @@ type Rule struct {
 	// Reserve reports whether the cost is only taken until the response has told what it has cost,
 	// which takes its place. Else that is taken besides.
 	Reserve bool
+	// Hold is for how long a request may hold the places of a rule whose only limit is of requests in
+	// flight: 1 s to 366 d. It is 0 for any other rule.
+	Hold Duration
 	// MostPerRequest is the most that a request may reserve, whatever room there is; 0 for no such bound.
 	MostPerRequest uint64
 	// KeepOnFailure reports whether what a request reserved stays taken if it fails, and its response

@@ -8,7 +8,9 @@ import (
 
 const (
 	// maxHits is the largest number of hits.
-	maxHits   = window.MaxLimit
+	maxHits = window.MaxLimit
+	// usualHold is for how long a request may hold a place.
+	usualHold = 10 * 60 * Second
 	minWindow = Duration(window.MinWidth)
 	maxWindow = Duration(window.MaxWidth)
 )
@@ -16,25 +18,31 @@ const (
 var (
 	starts      = []string{"clock", "first_hit"}
 	limitFields = []field{
-		{"limit", required}, {"window", required}, {"algorithm", optional}, {"start", optional}, {"precision", optional}, {"burst", optional},
-		{"limit_from", optional}, {"zone", optional}, {"anchor", optional},
+		{"limit", required}, {"window", optional}, {"algorithm", optional}, {"start", optional}, {"precision", optional}, {"burst", optional},
+		{"limit_from", optional}, {"zone", optional}, {"anchor", optional}, {"hold", optional},
 	}
 )
 
-// readLimit reads a limit that has these of limitFields.
-func readLimit(v *value, fields []field) (limit window.Limit, from *LimitFrom) {
+// readLimit reads a limit that has these of limitFields. hold is for how long a request may hold a place;
+// 0 if the limit is of another algorithm than in_flight.
+func readLimit(v *value, fields []field) (limit window.Limit, from *LimitFrom, hold Duration) {
 	var given struct {
-		algorithm                           int
-		firstHit                            bool
-		hits, start, precision, burst, most *value
+		algorithm                                         int
+		firstHit                                          bool
+		hits, window, start, precision, burst, most, hold *value
 	}
+	hold = usualHold
 	var dated dated
 	v.object(`{"limit": 100, "window": "1m"}`, fields, func(name string, v *value) {
 		switch name {
 		case "limit":
 			given.hits = v
 			limit.Max = uint64(v.integer(0, maxHits))
+		case "hold":
+			given.hold = v
+			hold = v.duration(Second, maxWindow)
 		case "window":
+			given.window = v
 			dated.readWindow(v, &limit)
 		case "zone":
 			dated.zone = v
@@ -61,6 +69,20 @@ func readLimit(v *value, fields []field) (limit window.Limit, from *LimitFrom) {
 	}
 	chosen := &window.Algorithms[max(given.algorithm, 0)]
 	limit.Kind = chosen.Kind
+	switch held := limit.Kind.Held(); {
+	case v.kind != kindObject:
+	case held && given.window.given():
+		given.window.fail(`want none beside algorithm "in_flight"`)
+	case held:
+		limit.Width = window.NewInFlight(0).Width
+	case given.hold.given():
+		given.hold.fail(`field of "in_flight" only, got algorithm "` + chosen.Name + `"`)
+	case !given.window.given():
+		dated.readWindow(v.missing("window"), &limit)
+	}
+	if !limit.Kind.Held() {
+		hold = 0
+	}
 	if belongs(given.start, given.algorithm, window.Start) && given.firstHit {
 		limit.Kind = chosen.With[window.Start]
 	}
@@ -87,7 +109,7 @@ func readLimit(v *value, fields []field) (limit window.Limit, from *LimitFrom) {
 	if from != nil && given.most.given() && limit.IsLog() && from.Max > limit.LargestLog() {
 		given.most.wrong("at most " + strconv.FormatUint(limit.LargestLog(), 10) + ", as for limit")
 	}
-	return limit, from
+	return limit, from, hold
 }
 
 // maxField is the field that a limit_from has besides its selector.

@@ -13,7 +13,7 @@ var (
 	overridesFields   = []field{{"by", optional}, {"values", optional}, {"keys", optional}}
 	keyOverrideFields = []field{{"key", required}, {"limits", required}}
 	// An override's limits may say what decides already, as long as that is what the rule's say.
-	overrideLimitFields = limitFields[:len(limitFields)-3]
+	overrideLimitFields = limitFields[:len(limitFields)-4]
 )
 
 // readOverrides reads a rule's overrides, once the rest of it was read. If its limits are not sound,
@@ -98,7 +98,7 @@ func sameKey(a, b []string) bool {
 // how many hits there may be can differ.
 func readOtherLimits(v *value, own []window.Limit, sound bool) (limits []window.Limit) {
 	v.array("limits", 1, maxLimits, func(v *value) {
-		limit, _ := readLimit(v, overrideLimitFields)
+		limit, _, _ := readLimit(v, overrideLimitFields)
 		if i := len(limits); i < len(own) && sound && limit.Width != 0 {
 			want := own[i].Shape
 			limit.Ordinal = want.Ordinal

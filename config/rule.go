@@ -39,7 +39,7 @@ var (
 func readRule(v *value, rules []Rule, answer response) {
 	last := len(rules) - 1
 	rule := &rules[last]
-	var overrides, cost, headers, reserve, mostPerRequest, onFailure, cut, full *value
+	var overrides, cost, headers, reserve, mostPerRequest, onFailure, cut, full, limits *value
 	sound := true
 	v.object(`{"name": "all", "limits": [{"limit": 100, "window": "1m"}]}`, ruleFields, func(name string, v *value) {
 		switch name {
@@ -60,8 +60,10 @@ func readRule(v *value, rules []Rule, answer response) {
 			v.array("selectors", 0, maxKey, func(v *value) { rule.Key = append(rule.Key, readSelector(v, wantSelector, nil, nil)) })
 		case "limits":
 			before := len(v.report.found)
+			limits = v
 			v.array("limits", 1, maxLimits, func(v *value) {
-				limit, from := readLimit(v, limitFields)
+				limit, from, hold := readLimit(v, limitFields)
+				rule.Hold = max(rule.Hold, hold)
 				if from != nil {
 					from.Limit = len(rule.Limits)
 					rule.LimitFrom = append(rule.LimitFrom, *from)
@@ -123,12 +125,33 @@ func readRule(v *value, rules []Rule, answer response) {
 	if rule.Marks && rule.CountRejected {
 		full.fail("want \"refuse\" beside count_rejected, as a marked request takes nothing")
 	}
+	if rule.Hold != 0 {
+		checkHold(limits, rule)
+	}
 	if cut.given() {
 		readCut(cut, rule)
 	}
 	if rule.Headers&fields.Tokens != 0 {
 		readTokenHeaders(headers, rule)
 	}
+}
+
+// checkHold refuses what makes no sense where requests hold places: these go back as they came.
+func checkHold(v *value, rule *Rule) {
+	beside := ""
+	switch {
+	case len(rule.Limits) > 1:
+		beside = "other limits, which belong into a rule of their own"
+	case rule.CountRejected:
+		beside = "count_rejected"
+	case rule.ChargeWhen != nil:
+		beside = "charge_when"
+	case rule.Usage != nil || rule.CostOnResponse != nil:
+		beside = "cost_on_response"
+	default:
+		return
+	}
+	v.fail(`want no "in_flight" beside ` + beside)
 }
 
 // readShare reads a part of a whole, in thousandths.

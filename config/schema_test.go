@@ -116,6 +116,7 @@ var beyond = []string{
 	"which a request reserves that does not say more",
 	"want another name than",
 	"as a marked request takes nothing",
+	`want no "in_flight" beside`,
 	"want the name of a header in lower case",
 	// Its number, and the number's sum.
 	`want a duration from "1ms" to`,

@@ -20,6 +20,8 @@ type charge struct {
 	measure *measure
 	due     uint64
 	told    bool
+	// since is when the request began to hold what it has taken.
+	since int64
 	// spent says that the response has cost more than was reserved, and than is left.
 	spent bool
 }
@@ -62,9 +64,22 @@ func (c *charge) costs(e *engine, cost uint64, now int64) {
 	e.revise(&c.Charge, cost, now)
 }
 
+// release gives back what a request has held.
+func (c *charge) release(e *engine, now int64) {
+	if c.measure != nil {
+		c.due, c.told = 0, true
+		return
+	}
+	e.node.Release(&c.Charge, now)
+}
+
 // settle has the rule take what the response has turned out to cost, and no more than that. It reports
 // whether a response is at fault that has not told.
 func (c *charge) settle(e *engine, course course, now int64) (unread bool) {
+	if c.rule.hold != 0 {
+		c.release(e, now)
+		return false
+	}
 	cost, found := uint64(0), false
 	switch {
 	case c.reader == nil:

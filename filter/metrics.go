@@ -113,7 +113,7 @@ func label(name, value string) string { return name + "=.=" + value + ";.;" }
 var metricNames = [...]string{
 	"lost_races", "given_up", "lost_hits", "evicted_counters", "corrupt_entries", "pushed_hits", "bad_costs", "failed_pushes",
 	"waited_requests", "decided_alone", "crowded_requests", "late_requests",
-	"unread_costs", "unread_bodies", "cut_streams", "absent_costs",
+	"unread_costs", "unread_bodies", "cut_streams", "absent_costs", "lost_places",
 }
 
 // bound has the proxy's metrics say by how much the nodes that share the limits can exceed them, and
@@ -128,7 +128,7 @@ func (m *metrics) bound(n *node.Node) {
 }
 
 // publish has the proxy's metrics say what was counted, by the engine and of requests.
-func (m *metrics) publish(n *node.Node, r *request) {
+func (m *metrics) publish(n *node.Node, r *request, h *holders) {
 	for i := range m.rules {
 		m.rules[i].allowed.publish()
 		m.rules[i].rejected.publish()
@@ -137,7 +137,7 @@ func (m *metrics) publish(n *node.Node, r *request) {
 		m.rules[i].warnings.publish()
 	}
 	t := &n.Tallies
-	counts := [...]uint64{t.LostRaces, t.GivenUp, t.Lost, t.Evicted, t.Corrupt, t.Pushed, r.badCosts, t.Failed, t.Waited, t.Alone, t.Crowded, t.Late, r.unreadCosts, r.unreadBodies, r.cutStreams, r.absentCosts}
+	counts := [...]uint64{t.LostRaces, t.GivenUp, t.Lost, t.Evicted, t.Corrupt, t.Pushed, r.badCosts, t.Failed, t.Waited, t.Alone, t.Crowded, t.Late, r.unreadCosts, r.unreadBodies, r.cutStreams, r.absentCosts, h.lost}
 	for i := range m.namespace {
 		m.namespace[i].count = counts[i]
 		m.namespace[i].publish()

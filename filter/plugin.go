@@ -88,21 +88,22 @@ func (p *plugin) OnTick() {
 		return
 	}
 	all.responses.settleOpen()
+	all.responses.holders.renew(&all.engine)
 	all.decideWaiting(false)
 	n.Tick()
 	all.shadows.measures.settleOwed()
 	if n.Synchronises() {
 		all.metrics.bound(n)
 	}
-	all.metrics.publish(n, &all.rules.request)
+	all.metrics.publish(n, &all.rules.request, &all.responses.holders)
 	if p.leaving && p.left() {
 		p.leaving = false
 		proxywasm.PluginDone(p.id)
 	}
 }
 
-// OnPluginDone implements types.PluginContext. The plugin context stays until nobody waits any more,
-// and until it has left.
+// OnPluginDone implements types.PluginContext. The plugin context stays until nobody waits or holds
+// anything any more, and until it has left.
 func (p *plugin) OnPluginDone() bool {
 	all := &p.streams
 	n := all.engine.node
@@ -112,7 +113,7 @@ func (p *plugin) OnPluginDone() bool {
 	all.decideWaiting(true)
 	n.AddHeld(all.engine.now())
 	p.backends.remove(&p.backend)
-	all.metrics.publish(n, &all.rules.request)
+	all.metrics.publish(n, &all.rules.request, &all.responses.holders)
 	p.leaving = !p.left()
 	return !p.leaving
 }
@@ -122,6 +123,9 @@ func (p *plugin) OnPluginDone() bool {
 // none, this one stays for a while to push it.
 func (p *plugin) left() bool {
 	n := p.streams.engine.node
+	if p.streams.responses.holders.first != nil {
+		return false // nobody else can give back what they hold
+	}
 	if !n.Synchronises() {
 		return true
 	}

@@ -24,6 +24,8 @@ type responses struct {
 	// piece is what is sent in the place of another one.
 	piece   []byte
 	readers []*usage.Reader // to be used again
+	// holders are the requests that hold something.
+	holders holders
 }
 
 // settleOpen has the rules take what the responses that are under way have told so far, if that is
@@ -57,7 +59,8 @@ type charges struct {
 	// said are costs of the response that the request tells itself: they are read while it can be.
 	said   []said
 	course course
-	at     int32 // 1 + the place among the responses whose bodies are read
+	holding
+	at int32 // 1 + the place among the responses whose bodies are read
 }
 
 // said is the cost of the response, as the request says it.
@@ -90,11 +93,14 @@ func (c *charges) note(demands []node.Demand, now int64) {
 
 // add notes what a demand has taken, or will have if a shadow rule is undecided.
 func (c *charges) add(rule *requestRule, d *node.Demand, now int64, undecided *measure) {
-	added := charge{rule: rule, taken: d.Cost, measure: undecided}
+	added := charge{rule: rule, taken: d.Cost, measure: undecided, since: now}
 	if undecided == nil {
 		added.Charge = c.responses.engine.node.Charge(d, now)
 	}
 	c.list = append(c.list, added)
+	if rule.hold != 0 && d.Cost != 0 {
+		c.responses.holders.add(c, now)
+	}
 }
 
 // say reads what the current request says of its response's cost.
@@ -136,6 +142,9 @@ func (c *charges) open(end bool) {
 	now := r.engine.now()
 	for i := 0; i < len(c.list); i++ {
 		charge := &c.list[i]
+		if charge.rule.hold != 0 {
+			continue
+		}
 		if c.tellsByHeaders(charge, status, now) {
 			c.drop(i)
 			i--
@@ -322,6 +331,7 @@ func (c *charges) end() {
 func (c *charges) settle() {
 	r := c.responses
 	now := r.engine.now()
+	r.holders.remove(c)
 	for i := len(c.list) - 1; i >= 0; i-- {
 		if c.list[i].settle(r.engine, c.course, now) {
 			r.rules.request.unreadCosts++

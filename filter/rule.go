@@ -29,6 +29,9 @@ type requestRule struct {
 	// cuts says that streams are ended that cost too much, and guesses, that the events of streams are
 	// charged until these tell: a shadow rule charges as the rule would that it may become.
 	cuts, guesses bool
+	// hold is for how many nanoseconds a request may hold what it has taken; 0 if it does not give that
+	// back when it ends.
+	hold int64
 	// when are the statuses of the responses that are charged; nil for all.
 	when   *config.Statuses
 	usage  *config.Usage
@@ -138,7 +141,8 @@ func (r *request) compile(c *config.Rule) requestRule {
 	compiled.usage, compiled.reserves, compiled.keeps = c.Usage, c.Reserve, c.KeepOnFailure
 	compiled.cuts, compiled.guesses = c.Cut && !c.Shadow, c.Cut
 	compiled.when = c.ChargeWhen
-	compiled.charges = c.Usage != nil || c.Reserve || c.ChargeWhen != nil
+	compiled.charges = c.Usage != nil || c.Reserve || c.ChargeWhen != nil || c.Hold != 0
+	compiled.hold = int64(c.Hold)
 	compiled.costsLater = compiled.costsLater && !compiled.charges
 	compiled.says = compiled.charges && compiled.onResponse.selected && r.properties[compiled.onResponse.property].path == ""
 	compiled.match = r.matcher(&c.Match)

@@ -24,6 +24,8 @@ const (
 	// TokenBucket starts full, and gets its tokens back one at a time from the moment that it is
 	// taken from.
 	TokenBucket Kind = 5
+	// InFlight counts requests at the same time. See inflight.go.
+	InFlight Kind = 6
 )
 
 // Algorithm names an algorithm that a configuration may give a limit.
@@ -54,6 +56,7 @@ var Algorithms = []Algorithm{
 	{Name: "fixed_window", Kind: FixedWindow, With: [3]Kind{Start: FirstHitWindow}},
 	{Name: "sliding_log", Kind: SlidingBuckets, Precision: LogPrecision},
 	{Name: "token_bucket", Kind: TokenBucket, With: [3]Kind{Burst: TokenBucket}},
+	{Name: "in_flight", Kind: InFlight, Precision: inFlightPrecision},
 }
 
 // names are read by users: the backend lists counters by them.
@@ -63,6 +66,7 @@ var names = [...]string{
 	SlidingWindow:  "sliding_window",
 	SlidingBuckets: "sliding_buckets",
 	TokenBucket:    "token_bucket",
+	InFlight:       "in_flight",
 }
 
 // LastKind is the last of the table. Numbers begin with 1, and none is left out.
@@ -83,7 +87,10 @@ func (k Kind) Started() bool { return k == FirstHitWindow || k == TokenBucket }
 
 // Bucketed reports whether hits are counted in buckets of a precision. A bucket is named by its
 // start divided by the precision.
-func (k Kind) Bucketed() bool { return k == SlidingBuckets }
+func (k Kind) Bucketed() bool { return k == SlidingBuckets || k == InFlight }
+
+// Held reports whether requests hold their hits, and give them back when they have ended.
+func (k Kind) Held() bool { return k == InFlight }
 
 // Windows is how many windows of a counter count at a time. It is 0 for a bucketed kind, where the
 // precision says it, and for an unknown one.
@@ -220,7 +227,7 @@ func (l *Limit) advance(s *State, now int64) {
 		l.turn(s, now)
 	case FirstHitWindow:
 		l.expire(s, now)
-	case SlidingBuckets:
+	case SlidingBuckets, InFlight:
 		l.dropBuckets(s, now)
 	case TokenBucket:
 		l.refill(s, now)
@@ -234,7 +241,7 @@ func (l *Limit) used(s *State) uint64 {
 	switch l.Kind {
 	case SlidingWindow:
 		used += l.weighed(s)
-	case SlidingBuckets:
+	case SlidingBuckets, InFlight:
 		used = sumBuckets(s)
 	case TokenBucket:
 		used -= l.returned(s, s.Newest)
@@ -247,6 +254,8 @@ func (l *Limit) moreAt(s *State, cost uint64) int64 {
 	switch l.Kind {
 	case SlidingWindow:
 		return l.fitsSlidingAt(s, cost)
+	case InFlight:
+		return s.Newest + inFlightPause
 	case SlidingBuckets:
 		return l.bucketsLeaveAt(s, l.used(s)-(l.Max-cost))
 	case TokenBucket:
@@ -262,6 +271,11 @@ func (l *Limit) ResetAt(s *State) (at int64, ok bool) {
 	switch l.Kind {
 	case FixedWindow, SlidingWindow:
 		return l.end(s), true
+	case InFlight:
+		if l.Max == 0 || l.used(s) < l.Max {
+			return s.Newest, false
+		}
+		return s.Newest + inFlightPause, true
 	case TokenBucket: // what is leased is there
 		if l.Max == 0 { // none ever comes back
 			return s.Newest, false
@@ -279,7 +293,7 @@ func (l *Limit) Lasts() int64 {
 	switch l.Kind {
 	case SlidingWindow:
 		return 2 * l.Width
-	case SlidingBuckets:
+	case SlidingBuckets, InFlight:
 		return l.Width + l.Precision
 	case TokenBucket:
 		if nanos, _, ok := muldiv(l.Burst, uint64(l.Width), l.Max); ok && nanos < uint64(maxTime) {
@@ -299,7 +313,7 @@ const calendarSlack = int64(25 * 3600 * 1e9)
 // ForgetAt is the time from which s tells no more than a state that has seen no hit.
 func (l *Limit) ForgetAt(s *State) int64 {
 	switch {
-	case l.Kind == SlidingBuckets:
+	case l.Kind.Bucketed():
 		return l.lastLeavesAt(s)
 	case s.Hits[0].idle():
 		if s.Hits[1].idle() {

@@ -68,7 +68,7 @@ func TestFaults(t *testing.T) {
 		{"the longest window, of 366 days", fixed(1, 366*24*3600*second), Sound, Sound},
 		{"a longer one", fixed(1, MaxWidth+MinWidth), WrongWidth, WrongWidth},
 		{"no kind", limit(0, minute, 0, 1, 0), UnknownKind, UnknownKind},
-		{"the last kind", limit(LastKind, minute, 0, 1, 1), Sound, Sound},
+		{"the last kind", NewInFlight(1), Sound, Sound},
 		{"no kind yet", limit(LastKind+1, minute, 0, 1, 0), UnknownKind, UnknownKind},
 		{"a window with a precision", limit(FixedWindow, minute, second, 1, 0), NeedlessPrecision, NeedlessPrecision},
 		{"a window with that of a log", limit(FixedWindow, minute, LogPrecision, 1, 0), NeedlessPrecision, NeedlessPrecision},

@@ -96,7 +96,7 @@ func (l *Limit) Quota() uint64 {
 // false if that is no whole number of nanoseconds, the limit is 0, or windows differ.
 func (l *Limit) Span() (nanos int64, whole bool) {
 	switch {
-	case l.Max == 0 || l.Calendar != nil:
+	case l.Max == 0 || l.Calendar != nil || l.Kind.Held():
 		return 0, false
 	case l.Kind.Bursts():
 		return l.fillTime()

@@ -26,6 +26,24 @@ func (c *Counter) Revise(numbers []uint64, at int64, from, to uint64, now int64)
 	}
 }
 
+// Renew moves cost hits that requests hold, and that were counted in windows of these numbers, to the
+// present. It changes the numbers to those of now.
+func (c *Counter) Renew(numbers []uint64, cost uint64) {
+	for i := range c.States {
+		l, s := &c.rule.Limits[i], &c.States[i]
+		l.Renew(s, numbers[i], cost)
+		numbers[i] = l.Number(s)
+	}
+}
+
+// Relend has cost hits that requests have held, and that were counted in windows of these numbers, leased
+// again.
+func (c *Counter) Relend(numbers []uint64, cost uint64) {
+	for i := range c.States {
+		c.rule.Limits[i].Relend(&c.States[i], numbers[i], cost)
+	}
+}
+
 func (c *Counter) isIn(numbers []uint64) bool {
 	for i := range c.States {
 		if c.rule.Limits[i].Number(&c.States[i]) != numbers[i] {

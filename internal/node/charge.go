@@ -75,6 +75,63 @@ func (h *charges) revise(c *Charge, cost uint64, now int64) {
 	c.Cost = cost
 }
 
+// renew moves the hits that a request holds to the present, so that they go on to count.
+func (h *charges) renew(c *Charge, now int64) {
+	if c.Cost == 0 {
+		return
+	}
+	d := &h.keys.demands[0]
+	h.keys.restore(d, &c.Saved)
+	for range h.keys.table.Attempts() {
+		h.keys.read(d, now)
+		adopted := h.keys.adopt(d, now)
+		if !d.Counter.Identified() {
+			d.Counter.Identify(h.keys.identity(d))
+		}
+		numbers := c.numbers
+		d.Counter.Renew(numbers[:len(c.Rule.Limits)], c.Cost)
+		if h.keys.write(d, now) {
+			if c.numbers = numbers; adopted {
+				h.pushes.enlist(d)
+			}
+			return
+		}
+	}
+	h.tallies.GivenUp++ // the next renewal is in time
+}
+
+// release gives back the hits that a request has held. Where they were leased, the next request of this
+// process gets them without asking for them.
+func (h *charges) release(c *Charge, now int64) {
+	if c.Cost == 0 {
+		return
+	}
+	if c.Rule.exact() || !c.Rule.Synced() || h.pushes.dismissed(c.Rule) {
+		h.revise(c, 0, now)
+		return
+	}
+	d := &h.keys.demands[0]
+	h.keys.restore(d, &c.Saved)
+	for range h.keys.table.Attempts() {
+		h.keys.read(d, now)
+		if !d.slot.Found() {
+			h.reviseElsewhere(c, 0, now)
+			c.Cost = 0
+			return
+		}
+		adopted := h.keys.adopt(d, now)
+		d.Counter.Relend(c.numbers[:len(c.Rule.Limits)], c.Cost)
+		if h.keys.write(d, now) {
+			if c.Cost = 0; adopted {
+				h.pushes.enlist(d)
+			}
+			return
+		}
+	}
+	h.tallies.GivenUp++ // they come back by themselves
+	c.Cost = 0
+}
+
 // Spent reports whether more has been taken of a charge's counter than a limit has, for sure: what is on
 // its way to the backend or back is left out; and with a backend, the last time that Spent was called and
 // now, a push and its answer apart, as others may have leased hits that they are about to give back, and

@@ -287,6 +287,12 @@ func (n *Node) AddHeld(now int64) { n.decider.addHeld(now) }
 // workers do. Call it outside of [Request.Decided].
 func (n *Node) Revise(c *Charge, cost uint64, now int64) { n.charges.revise(c, cost, now) }
 
+// Renew has the hits that a request holds count on. Call it every [window.RenewEvery].
+func (n *Node) Renew(c *Charge, now int64) { n.charges.renew(c, now) }
+
+// Release gives back the hits that a request has held, once. Call it outside of [Request.Decided].
+func (n *Node) Release(c *Charge, now int64) { n.charges.release(c, now) }
+
 // Spent reports whether more has been taken of a charge's counter than a limit has, for sure: what is on
 // its way to the backend or back is left out; and with a backend, the last time that Spent was called and
 // now, a push and its answer apart, as others may have leased hits that they are about to give back, and

@@ -1,0 +1,253 @@
+package filter
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+)
+
+const flightRule = `{"rules": [{"name": "r", "key": [{"header": "x-key"}], "limits": [{"limit": 2, "algorithm": "in_flight", "hold": "5m"}]}]}`
+
+// A place is given back when a response has ended, however it does, and when its stream is gone.
+func TestPlacesGoBack(t *testing.T) {
+	v := newProxy(t).start(flightRule)
+	for name, end := range map[string]func(s *stream){
+		"headers alone":             func(s *stream) { v.respond(s, true) },
+		"a body":                    func(s *stream) { v.respond(s, false); v.bring(s, false, "a"); v.bring(s, true, "b") },
+		"trailers":                  func(s *stream) { v.respond(s, false); v.bring(s, false, "a"); v.trail(s) },
+		"an upgrade that is closed": func(s *stream) { v.respond(s, false, ":status", "101"); v.reset(s) },
+		"an upstream that fails":    func(s *stream) { v.respond(s, true, ":status", "503") },
+		"a client that has gone":    func(s *stream) { v.reset(s) },
+	} {
+		first, second := v.open("x-key", "ann"), v.open("x-key", "ann")
+		if first == nil || second == nil || v.open("x-key", "ann") != nil {
+			t.Fatalf("%s: want two of three requests in flight", name)
+		}
+		want(t, v.reply.headers, `
+			ratelimit-policy: "r";q=2
+			ratelimit: "r";r=0;t=1
+			x-ratelimit-limit: 2
+			x-ratelimit-remaining: 0
+			x-ratelimit-reset: 1
+			retry-after: 1
+			x-envoy-ratelimited: true
+		`)
+		end(first)
+		if third := v.open("x-key", "ann"); third == nil || v.open("x-key", "ann") != nil {
+			t.Errorf("%s: want its place for another request, and no more", name)
+		} else {
+			v.reset(third)
+		}
+		if first.charges.holders == nil && !strings.Contains(name, "client") && !strings.Contains(name, "closed") {
+			v.reset(first) // at its end, a place does not go back twice
+		}
+		v.reset(second)
+		if v.plugin.streams.responses.holders.first != nil {
+			t.Errorf("%s: somebody holds something", name)
+		}
+	}
+}
+
+// A place stays held for as long as its request lasts, up to hold, and a worker that has died gives back its
+// own after half a minute.
+func TestPlacesLast(t *testing.T) {
+	p := newProxy(t)
+	v, other := p.start(flightRule), p.start(flightRule)
+	wait := func(seconds int, workers ...*fakeVM) {
+		for range seconds {
+			p.now += second
+			for _, w := range workers {
+				w.tick()
+			}
+		}
+	}
+	held, dead := v.open("x-key", "ann"), other.open("x-key", "ann")
+	if held == nil || dead == nil {
+		t.Fatal("want two in flight")
+	}
+	if wait(27, v); v.open("x-key", "ann") != nil {
+		t.Error("a third is in flight, though nobody knows that the worker has died")
+	}
+	wait(6, v)
+	next := v.open("x-key", "ann")
+	if next == nil {
+		t.Fatal("the place of a worker that has died is still held")
+	}
+	v.reset(next)
+	if wait(240, v); v.open("x-key", "ann") == nil || v.open("x-key", "ann") != nil {
+		t.Error("want one place free, and the other one held")
+	}
+	if wait(60, v); v.open("x-key", "ann") == nil {
+		t.Error("a place is held for longer than hold")
+	}
+	if got := v.count("lost_places_total"); got != 1 {
+		t.Errorf("%d places were taken for lost, want 1", got)
+	}
+}
+
+// Requests of a configuration that was replaced hold their places on.
+func TestPlacesOutliveConfigurations(t *testing.T) {
+	v := newProxy(t).start(flightRule)
+	s := v.open("x-key", "ann")
+	next, gone := v.replace(strings.Replace(flightRule, "5m", "6m", 1))
+	if gone {
+		t.Error("the configuration is gone, and with it who renews the place")
+	}
+	for range 60 {
+		v.now += second
+		v.tick()
+		next.tick()
+	}
+	if next.open("x-key", "ann") == nil || next.open("x-key", "ann") != nil {
+		t.Error("want one of two places free")
+	}
+	v.reset(s)
+	if v.tick(); next.open("x-key", "ann") == nil {
+		t.Error("the place did not come back")
+	}
+}
+
+// Beside other rules a request takes of all, or of none.
+func TestPlacesBesideOtherRules(t *testing.T) {
+	v := newProxy(t).start(`{"rules": [{"name": "f", "limits": [{"limit": 2, "algorithm": "in_flight"}]},
+		{"name": "w", "limits": [{"limit": 3, "window": "1h", "algorithm": "fixed_window"}]},
+		{"name": "s", "mode": "shadow", "limits": [{"limit": 1, "algorithm": "in_flight"}]}]}`)
+	open := func(want string) *stream {
+		t.Helper()
+		s, got := v.open(), "passed"
+		if s == nil {
+			got = v.reply.details
+		}
+		if got != want {
+			t.Fatalf("got %s, want %s", got, want)
+		}
+		return s
+	}
+	first, second := open("passed"), open("passed")
+	open("weir_rate_limited:f")
+	v.reset(first)
+	v.reset(second)
+	third := open("passed")
+	open("weir_rate_limited:w")
+	v.reset(third)
+	v.now += 3600 * 1e9
+	a, b := open("passed"), open("passed") // the one that w has refused holds nothing
+	v.reset(a)
+	v.reset(b)
+	v.tick()
+	if got := [2]uint64{v.outcome("s", "shadow_allowed"), v.outcome("s", "shadow_rejected")}; got != [2]uint64{3, 2} {
+		t.Errorf("the shadow rule allowed and rejected %d, want 3 and 2", got)
+	}
+}
+
+// Random requests on workers of a process: a request passes if and only if there is room.
+func TestPlacesModel(t *testing.T) {
+	const limit = 7
+	configuration := strings.Replace(flightRule, `"limit": 2`, `"limit": 7`, 1)
+	steps := 200_000
+	if testing.Short() {
+		steps = 20_000
+	}
+	p, random := newProxy(t), rand.New(rand.NewPCG(1, 2))
+	workers := []*fakeVM{p.start(configuration), p.start(configuration), p.start(configuration)}
+	type held struct {
+		v     *fakeVM
+		s     *stream
+		since int64
+	}
+	var open [2][]held
+	for step := range steps {
+		key := random.IntN(2)
+		switch choice := random.IntN(100); {
+		case choice < 55:
+			v := workers[random.IntN(len(workers))]
+			s := v.open("x-key", []string{"ann", "bob"}[key])
+			if (s != nil) != (len(open[key]) < limit) {
+				t.Fatalf("step %d: passed is %v with %d of %d in flight", step, s != nil, len(open[key]), limit)
+			}
+			if s != nil {
+				open[key] = append(open[key], held{v, s, p.now})
+			}
+		case choice < 96:
+			if n := len(open[key]); n > 0 {
+				i := random.IntN(n)
+				h := open[key][i]
+				if random.IntN(2) == 0 {
+					h.v.respond(h.s, true)
+				}
+				h.v.reset(h.s)
+				open[key][i] = open[key][n-1]
+				open[key] = open[key][:n-1]
+			}
+		default:
+			p.now += int64(random.IntN(2_000)) * 1e6
+			for _, v := range workers {
+				v.tick()
+			}
+			for k := range open { // those for which hold is over soon
+				for i := len(open[k]) - 1; i >= 0; i-- {
+					if h := open[k][i]; p.now-h.since > 280*second {
+						h.v.reset(h.s)
+						open[k] = append(open[k][:i], open[k][i+1:]...)
+					}
+				}
+			}
+		}
+	}
+}
+
+// Nodes with a backend keep to one limit, whatever comes and goes, and when all is quiet every place can be
+// had.
+func TestPlacesOfNodes(t *testing.T) {
+	for _, rate := range []string{"0", "0.5"} {
+		w := newWorld(t, 3, 2, synced(rate, `{"name": "all", "limits": [{"limit": 5, "algorithm": "in_flight"}]}`))
+		var open []func()
+		passed := 0
+		for range 3_000 {
+			switch w.random.IntN(5) {
+			case 0, 1, 2:
+				v := w.any()
+				s := v.open()
+				if s == nil {
+					if v.reply != nil {
+						break
+					}
+					s, v.resumed = v.last, false
+					for rounds := 0; !v.resumed && v.reply == nil && rounds < 100; rounds++ {
+						w.deliver(v)
+					}
+					if !v.resumed {
+						v.reset(s)
+						break
+					}
+				}
+				passed++
+				if open = append(open, func() { v.respond(s, true); v.reset(s) }); len(open) > 5 {
+					t.Fatalf("sync_rate %s: %d are in flight of 5", rate, len(open))
+				}
+			case 3:
+				if n := len(open); n > 0 {
+					i := w.random.IntN(n)
+					open[i]()
+					open[i] = open[n-1]
+					open = open[:n-1]
+				}
+			default:
+				w.advance(50 * time.Millisecond)
+			}
+		}
+		for _, end := range open {
+			end()
+		}
+		for range 100 {
+			w.advance(time.Second)
+		}
+		if sum := w.sum(); sum != 0 {
+			t.Errorf("sync_rate %s: %d places are held by nobody", rate, sum)
+		}
+		if passed < 500 {
+			t.Errorf("sync_rate %s: only %d requests passed", rate, passed)
+		}
+	}
+}
