@@ -95,6 +95,17 @@ var costs = []reference{
 		},
 	},
 	{
+		name: "in_flight: a place comes back with the response",
+		configuration: `{"rules": [{"name": "r", "limits": [{"limit": 1, "algorithm": "in_flight", "hold": "1m"}]},
+			{"name": "none", "match": {"path": {"exact": "/none"}}, "limits": [{"limit": 0, "algorithm": "in_flight"}]}]}`,
+		steps: []step{
+			{send: "GET /", times: 5, status: 200, want: "ratelimit-policy: \"r\";q=1\nratelimit: \"r\";r=0;t=1\nx-ratelimit-reset: 1\nretry-after:"},
+			{send: "GET / x-status:503", times: 3, status: 503, want: "x-ratelimit-remaining: 0"},
+			{send: "GET /none", times: 2, status: 429, want: "x-ratelimit-limit: 0\nretry-after:\nx-envoy-ratelimited: true"},
+			{send: "GET /", status: 200, want: "x-ratelimit-remaining: 0"},
+		},
+	},
+	{
 		name: "header_names and retry_after_jitter",
 		configuration: `{"header_names": {"x-ratelimit-limit": "x-quota-limit", "Retry-After": "x-wait"}, "retry_after_jitter": 0.001,
 			"rules": [{"name": "r", "limits": [{"limit": 1, "window": "1s", "algorithm": "fixed_window"}]}]}`,
