@@ -91,8 +91,8 @@ func (c *crowd) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestPlaces has several proxies keep to so many requests at the same time, however these end, and wants all
-// places back when all have ended. The upstream counts.
+// TestPlaces has several proxies keep to so many requests at the same time, however these end and though the
+// backend is killed, and wants all places back when all have ended. The upstream counts.
 func TestPlaces(t *testing.T) {
 	for _, rate := range []string{"0", "0.1"} {
 		t.Run("sync_rate "+rate, func(t *testing.T) {
@@ -103,7 +103,8 @@ func TestPlaces(t *testing.T) {
 
 func places(t *testing.T, d driver, rate string) {
 	const limit = 20
-	backend := serve(t, stores["redis"](t).url)
+	url := stores["redis"](t).url
+	served, backend := serveAt(t, "127.0.0.1:0", url)
 	upstream := newCrowd()
 	nodes, addresses := nodes(t, d, 3, nodeConfig{backend: backend, upstream: upstream, configuration: `{"sync_rate": ` + rate + `,
 		"backend": {"cluster": "weir", "timeout": "60s"}, "on_backend_failure": "deny",
@@ -120,7 +121,14 @@ func places(t *testing.T, d driver, rate string) {
 			}
 		})
 	}
-	for id := range d.heavy(10_000) {
+	many := d.heavy(10_000)
+	for id := range many {
+		switch id {
+		case many / 3:
+			served.kill(t)
+		case many / 2:
+			_, _ = serveAt(t, backend, url)
+		}
 		ids <- id
 	}
 	close(ids)

@@ -77,6 +77,10 @@ func TokenBucket(limit uint64, per time.Duration, burst uint64) Limit {
 	return l
 }
 
+// InFlight is a limit of requests at the same time, which [Acquire] counts. A rule with it has no other
+// limit. Configurations call it in_flight.
+func InFlight(limit uint64) Limit { return Limit{limit: window.NewInFlight(limit)} }
+
 // Period is a window of a calendar.
 type Period uint8
 
@@ -132,6 +136,9 @@ func compile(limits []Limit) ([]window.Limit, error) {
 		compiled[i] = limits[i].limit
 		if err := limits[i].check(); err != nil {
 			return nil, fmt.Errorf("limits[%d].%w", i, err)
+		}
+		if compiled[i].Kind.Held() && len(limits) > 1 {
+			return nil, fmt.Errorf("limits[%d]: want InFlight in a rule of its own", i)
 		}
 	}
 	window.SetOrdinals(compiled)

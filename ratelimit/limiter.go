@@ -23,6 +23,9 @@ type Rule struct {
 	// CountRejected says that what the rule rejects takes its hits too. A window may then go over
 	// its limit.
 	CountRejected bool
+	// Hold is for how long a request may hold what it has acquired of a rule with [InFlight]: then its
+	// place is taken for lost. It is ten minutes if it is 0.
+	Hold time.Duration
 }
 
 const maxRuleName = 64
@@ -55,6 +58,7 @@ type Limiter struct {
 	namespace *Namespace
 	name      string
 	limits    []Limit
+	hold      time.Duration
 	rule      *node.Rule
 }
 
@@ -222,11 +226,18 @@ func (l *Limiter) AllowN(ctx context.Context, key Key, cost uint64) (bool, error
 // It is the function [Decide] of one demand, without the Standings. Unless it waits, it allocates
 // nothing.
 func (l *Limiter) Decide(ctx context.Context, key Key, cost uint64) (Decision, error) {
+	if cost > 0 && l.holds() {
+		return Decision{}, l.wantsAcquire()
+	}
 	n := l.namespace
 	n.mu.Lock()
 	c := n.call()
 	c.add(l, key, cost)
 	return n.decide(ctx, c)
+}
+
+func (l *Limiter) wantsAcquire() error {
+	return fmt.Errorf("ratelimit: namespace %q: rule %q: want Acquire, as requests give back what they hold", l.namespace.name, l.name)
 }
 
 // GiveBack takes hits of a key back that were counted in the present windows, by any node, as far
@@ -253,7 +264,14 @@ func (l *Limiter) GiveBack(ctx context.Context, key Key, hits uint64) error {
 // that can't be decided together, or of more than the backend can be asked for at once where it
 // decides every request. A backend that is away is no error: [Options.OnBackendFailure] decides.
 // With an error the request is not allowed.
+//
+// Rules with [InFlight] are for [Acquire]: of them Decide only takes demands that cost nothing.
 func Decide(ctx context.Context, demands ...Demand) (Decision, error) {
+	return decideAll(ctx, demands, nil)
+}
+
+// decideAll is Decide, or if held is not nil Acquire, which sets it to what the request holds.
+func decideAll(ctx context.Context, demands []Demand, held **place) (Decision, error) {
 	if len(demands) == 0 {
 		return Decision{Allowed: true}, nil
 	}
@@ -265,6 +283,9 @@ func Decide(ctx context.Context, demands ...Demand) (Decision, error) {
 		}
 		if i == 0 {
 			n = l.namespace
+		}
+		if held == nil && demands[i].cost > 0 && l.holds() {
+			return Decision{}, l.wantsAcquire()
 		}
 		if l.namespace != n {
 			return Decision{}, fmt.Errorf("ratelimit: demands[%d]: want rules of one namespace, got one of %q and one of %q", i, n.name, l.namespace.name)
@@ -283,7 +304,7 @@ func Decide(ctx context.Context, demands ...Demand) (Decision, error) {
 	for i := range demands {
 		c.add(demands[i].limiter, demands[i].key, demands[i].cost)
 	}
-	c.all = true
+	c.all, c.held = true, held
 	return n.decide(ctx, c)
 }
 
@@ -318,6 +339,7 @@ type call struct {
 	wait      node.Wait
 	told      chan struct{}
 	decision  Decision
+	held      **place // where what the call holds is to be told; nil if it holds nothing
 }
 
 // call is a call to use. The lock is held, as it is to release it.
@@ -330,6 +352,7 @@ func (n *Namespace) call() (c *call) {
 	}
 	n.taken++
 	c.demands, c.limiters, c.all, c.asking = c.demands[:0], c.limiters[:0], false, false
+	c.held = nil
 	return c
 }
 
@@ -366,6 +389,7 @@ func (n *Namespace) decide(ctx context.Context, c *call) (decision Decision, err
 	if n.closed {
 		return Decision{}, fmt.Errorf("ratelimit: namespace %q: %w", n.name, ErrClosed)
 	}
+	n.renew()
 	now := n.now()
 	verdict := n.node.Decide(c.demands, now, &c.wait)
 	if verdict != counter.Unsure {
@@ -411,6 +435,7 @@ func (c *call) await(ctx context.Context) error {
 
 // conclude describes what was decided.
 func (c *call) conclude(demands []node.Demand, now int64, verdict counter.Verdict) {
+	c.hold(demands, now, verdict)
 	d := &c.decision
 	*d = Decision{Allowed: verdict == counter.Allowed, At: time.Unix(0, now)}
 	if !d.Allowed {

@@ -42,7 +42,8 @@ type Namespace struct {
 	gone    chan struct{}
 	closing error
 	calls   []*call // to be used again
-	taken   int     // calls that have not ended
+	places  places
+	taken   int // calls that have not ended
 	// pushes are out, by number. sent is how many there were in all. When one ends, pushed is
 	// closed and made anew. failed counts those that have failed, and failure is the error of the
 	// last.
@@ -154,6 +155,7 @@ func (n *Namespace) start() {
 func (n *Namespace) tick() (left bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.renew()
 	n.node.Tick()
 	return n.leave() && n.node.Left()
 }

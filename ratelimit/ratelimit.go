@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -220,10 +221,16 @@ func (n *Namespace) compile(o *Options) error {
 		if err != nil {
 			return fmt.Errorf("rules[%d].%w", i, err)
 		}
+		if r.Hold < 0 {
+			return fmt.Errorf("rules[%d].hold: want 0 or more, got %v", i, r.Hold)
+		}
+		if limits[0].Kind.Held() && r.CountRejected {
+			return fmt.Errorf("rules[%d].count_rejected: want none beside InFlight", i)
+		}
 		n.limiters[r.Name] = &Limiter{
-			namespace: n, name: r.Name, limits: told(limits),
+			namespace: n, name: r.Name, limits: told(limits), hold: cmp.Or(r.Hold, usualHold),
 			rule: n.add(node.Rule{
-				Rule: counter.Rule{Limits: limits}, SyncRate: rate, Prefix: counter.AppendPart(nil, r.Name), CountRejected: r.CountRejected,
+				Rule: counter.Rule{Limits: limits}, SyncRate: rate, Prefix: counter.AppendPart(nil, r.Name), CountRejected: r.CountRejected, CostsLater: limits[0].Kind.Held(),
 			}),
 		}
 	}

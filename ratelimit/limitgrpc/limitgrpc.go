@@ -66,7 +66,8 @@ type Options struct {
 func UnaryServerInterceptor(demands Demands, o Options) grpc.UnaryServerInterceptor {
 	i := newInterceptor(demands, o)
 	return func(ctx context.Context, request any, call *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-		md, err := i.decide(ctx, call.FullMethod)
+		release, md, err := i.decide(ctx, call.FullMethod)
+		defer release()
 		if md != nil {
 			_ = grpc.SetHeader(ctx, md) // fails if they are sent already, which is not the call's fault
 		}
@@ -82,7 +83,8 @@ func UnaryServerInterceptor(demands Demands, o Options) grpc.UnaryServerIntercep
 func StreamServerInterceptor(demands Demands, o Options) grpc.StreamServerInterceptor {
 	i := newInterceptor(demands, o)
 	return func(server any, stream grpc.ServerStream, call *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-		md, err := i.decide(stream.Context(), call.FullMethod)
+		release, md, err := i.decide(stream.Context(), call.FullMethod)
+		defer release()
 		if md != nil {
 			_ = stream.SetHeader(md) // fails if they are sent already, which is not the call's fault
 		}
@@ -102,25 +104,26 @@ func newInterceptor(demands Demands, o Options) *interceptor {
 	return &interceptor{demands, answer.NewWriter(fields.Set(o.Omit), fields.ResetUnit(o.Reset))}
 }
 
-// decide returns the metadata of the answer to a call, and an error unless it is to be served.
-func (i *interceptor) decide(ctx context.Context, method string) (metadata.MD, error) {
+// decide returns the metadata of the answer to a call, and an error unless it is to be served. What the
+// call holds is held until release is called.
+func (i *interceptor) decide(ctx context.Context, method string) (release func(), md metadata.MD, err error) {
 	demands := i.demands(ctx, method)
 	if len(demands) == 0 {
-		return nil, nil
+		return func() {}, nil, nil
 	}
-	d, err := ratelimit.Decide(ctx, demands...)
+	release, d, err := ratelimit.Acquire(ctx, demands...)
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return nil, status.FromContextError(err).Err()
+		return release, nil, status.FromContextError(err).Err()
 	case err != nil:
-		return nil, status.Error(codes.Unavailable, err.Error())
+		return release, nil, status.Error(codes.Unavailable, err.Error())
 	}
-	md := metadata.MD{}
+	md = metadata.MD{}
 	i.writer.Write(&d, func(name string, value []byte) { md[name] = []string{string(value)} })
 	if !d.Allowed {
 		err = refusal(&d)
 	}
-	return md, err
+	return release, md, err
 }
 
 // refusal is the status of a call that was refused.

@@ -90,7 +90,8 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		next.ServeHTTP(w, r)
 		return
 	}
-	d, err := ratelimit.Decide(r.Context(), demands...)
+	release, d, err := ratelimit.Acquire(r.Context(), demands...)
+	defer release()
 	if err != nil {
 		m.failed(w, r, err)
 		return

@@ -1,0 +1,185 @@
+package ratelimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"weir/ratelimit"
+	"weir/ratelimit/limithttp"
+	"weir/ratelimit/stores"
+)
+
+// Each user has two exports under way at a time.
+func ExampleLimiter_Acquire() {
+	ctx := context.Background()
+	exports, err := ratelimit.NewLimiter(ratelimit.InFlight(2))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for range 3 {
+		release, acquired, err := exports.Acquire(ctx, "ann")
+		defer release()
+		fmt.Println(acquired, err)
+	}
+	// Output:
+	// true <nil>
+	// true <nil>
+	// false <nil>
+}
+
+// A place is held until it is released, however long that takes, but no longer than Hold says.
+func TestAcquire(t *testing.T) {
+	t.Parallel()
+	clock := newClock()
+	n, err := ratelimit.NewNamespace(ratelimit.Options{Name: "n", Now: clock.now, Rules: []ratelimit.Rule{
+		{Name: "flight", Limits: []ratelimit.Limit{ratelimit.InFlight(1)}, Hold: time.Hour},
+		{Name: "window", Limits: []ratelimit.Limit{ratelimit.FixedWindow(3, 24*time.Hour)}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	flight, _ := n.Limiter("flight")
+	window, _ := n.Limiter("window")
+	try := func(want bool, left uint64) func() {
+		t.Helper()
+		release, d, err := ratelimit.Acquire(t.Context(), flight.Demand(nil, 1), window.Demand(nil, 1))
+		if err != nil || d.Allowed != want || d.Standings[1].Remaining != left {
+			t.Fatalf("got %+v, %v, want %v with %d left", d, err, want, left)
+		}
+		return release
+	}
+	release := try(true, 2)
+	for range 59 {
+		clock.advance(time.Minute)
+		try(false, 2)()
+	}
+	release()
+	release()
+	again := try(true, 1)
+	release()
+	try(false, 1)
+	clock.advance(time.Hour)
+	try(true, 0)()
+	again()
+	if d, err := flight.Decide(t.Context(), nil, 0); err != nil || d.Remaining != 1 || !d.Allowed {
+		t.Errorf("nobody holds anything, and got %+v, %v", d, err)
+	}
+	if _, err := flight.Decide(t.Context(), nil, 1); err == nil {
+		t.Error("Decide takes a place that nobody gives back")
+	}
+	if _, err := ratelimit.Decide(t.Context(), flight.Demand(nil, 1)); err == nil {
+		t.Error("Decide takes a place that nobody gives back")
+	}
+	if err := n.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	again()
+	if release, _, err := flight.Acquire(t.Context()); !errors.Is(err, ratelimit.ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	} else {
+		release()
+	}
+}
+
+// Programs on one backend never hold more than the limit, and get all of it when others have released.
+func TestAcquireOfPrograms(t *testing.T) {
+	t.Parallel()
+	for _, rate := range []time.Duration{0, 20 * time.Millisecond} {
+		const limit = 4
+		store, err := stores.Open("memory")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close()
+		var limiters []*ratelimit.Limiter
+		for range 3 {
+			n, err := ratelimit.NewNamespace(ratelimit.Options{
+				Name: "n", Backend: store, SyncRate: rate, Timeout: time.Minute, OnBackendFailure: ratelimit.FailDeny,
+				Rules: []ratelimit.Rule{{Name: "flight", Limits: []ratelimit.Limit{ratelimit.InFlight(limit)}}},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := n.Close(context.Background()); err != nil {
+					t.Error(err)
+				}
+			}()
+			l, _ := n.Limiter("flight")
+			limiters = append(limiters, l)
+		}
+		var held, most, passed atomic.Int64
+		var group sync.WaitGroup
+		for i := range 12 {
+			random := rand.New(rand.NewPCG(1, uint64(i)))
+			group.Go(func() {
+				for range 100 {
+					ctx, cancel := context.WithCancel(t.Context())
+					if random.IntN(10) == 0 {
+						cancel()
+					}
+					release, acquired, err := limiters[random.IntN(3)].Acquire(ctx, "ann")
+					if err != nil && ctx.Err() == nil {
+						t.Error(err)
+					}
+					if acquired {
+						passed.Add(1)
+						now := held.Add(1)
+						for before := most.Load(); now > before && !most.CompareAndSwap(before, now); before = most.Load() {
+						}
+						held.Add(-1)
+					}
+					release()
+					cancel()
+				}
+			})
+		}
+		group.Wait()
+		if most.Load() > limit || passed.Load() == 0 {
+			t.Errorf("sync rate %v: up to %d of %d were held, %d passed", rate, most.Load(), limit, passed.Load())
+		}
+	}
+}
+
+// The middleware gives a place back when the handler has returned.
+func TestMiddlewareHolds(t *testing.T) {
+	t.Parallel()
+	l, err := ratelimit.NewLimiter(ratelimit.InFlight(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	entered, finish := make(chan struct{}), make(chan struct{})
+	handler := limithttp.Middleware(func(*http.Request) []ratelimit.Demand { return []ratelimit.Demand{l.Demand(nil, 1)} }, limithttp.Options{})(
+		http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			entered <- struct{}{}
+			<-finish
+		}))
+	ask := func() *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+		return w
+	}
+	for range 3 {
+		var group sync.WaitGroup
+		group.Go(func() {
+			if w := ask(); w.Code != http.StatusOK {
+				t.Errorf("got %d", w.Code)
+			}
+		})
+		<-entered
+		if w := ask(); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1" {
+			t.Errorf("got %d %v", w.Code, w.Header())
+		}
+		finish <- struct{}{}
+		group.Wait()
+	}
+}
