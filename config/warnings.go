@@ -92,7 +92,7 @@ func smallSlidingWindow(l *window.Limit) string {
 }
 
 func shortWindow(rule *Rule, l *window.Limit) string {
-	if rule.SyncRate <= 0 || l.Width >= int64(rule.SyncRate) {
+	if l.Kind.Held() || rule.SyncRate <= 0 || l.Width >= int64(rule.SyncRate) {
 		return ""
 	}
 	return "a window of " + formatDuration(Duration(l.Width)) + " ends before proxies synchronise, which they do every " +

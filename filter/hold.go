@@ -7,12 +7,21 @@ import (
 // renewedPerTick bounds the requests whose places are renewed in a tick.
 const renewedPerTick = 4096
 
-// holding is the place of a request among those that hold something.
+// holder is a request that holds something.
+type holder interface {
+	// renew has the places that it holds count on, and returns how many it has held for too long. These
+	// are given back.
+	renew(now int64) (lost uint64)
+}
+
+// holding is the place of a holder among those of its plugin context. It is part of the holder's own
+// memory.
 type holding struct {
 	_ [0]func() // or else Go makes a function that compares values
 
+	holder        holder
 	holders       *holders // nil if it holds nothing
-	before, after *charges
+	before, after *holding
 	renewed       int64
 }
 
@@ -20,67 +29,51 @@ type holding struct {
 type holders struct {
 	_ [0]func() // or else Go makes a function that compares values
 
-	first, last *charges
+	first, last *holding
 	// lost are places that were held for too long, and are taken for lost.
 	lost uint64
 }
 
 // add adds a request that holds something from now on, or once more.
-func (h *holders) add(c *charges, now int64) {
-	h.remove(c)
-	c.holders, c.renewed, c.before, c.after = h, now, h.last, nil
+func (h *holders) add(added *holding, now int64) {
+	h.remove(added)
+	added.holders, added.renewed, added.before, added.after = h, now, h.last, nil
 	if h.last == nil {
-		h.first = c
+		h.first = added
 	} else {
-		h.last.after = c
+		h.last.after = added
 	}
-	h.last = c
+	h.last = added
 }
 
 // remove removes a request, if it is there.
-func (h *holders) remove(c *charges) {
-	if c.holders == nil {
+func (h *holders) remove(gone *holding) {
+	if gone.holders == nil {
 		return
 	}
-	if c.before == nil {
-		h.first = c.after
+	if gone.before == nil {
+		h.first = gone.after
 	} else {
-		c.before.after = c.after
+		gone.before.after = gone.after
 	}
-	if c.after == nil {
-		h.last = c.before
+	if gone.after == nil {
+		h.last = gone.before
 	} else {
-		c.after.before = c.before
+		gone.after.before = gone.before
 	}
-	c.holders, c.before, c.after = nil, nil, nil
+	gone.holders, gone.before, gone.after = nil, nil, nil
 }
 
-// renew has what requests hold count on. A place that a request has held for too long goes back.
-//
-//go:noinline
-func (h *holders) renew(e *engine) {
-	if h.first == nil {
-		return
-	}
-	now := e.now()
+// renew renews what is due, and reports whether that was anything.
+func (h *holders) renew(now int64) (renewed bool) {
 	for range renewedPerTick {
-		c := h.first
-		if c == nil || now >= c.renewed && now-c.renewed < window.RenewEvery {
+		first := h.first
+		if first == nil || now >= first.renewed && now-first.renewed < window.RenewEvery {
 			break
 		}
-		h.add(c, now)
-		for i := len(c.list) - 1; i >= 0; i-- {
-			charge := &c.list[i]
-			switch {
-			case charge.rule.hold == 0 || charge.measure != nil:
-			case now-charge.since < charge.rule.hold:
-				e.node.Renew(&charge.Charge, now)
-			default:
-				h.lost += charge.Cost
-				charge.release(e, now)
-				c.drop(i)
-			}
-		}
+		h.add(first, now)
+		h.lost += first.holder.renew(now)
+		renewed = true
 	}
-	e.node.PushCharges()
+	return renewed
 }

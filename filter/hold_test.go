@@ -39,7 +39,7 @@ func TestPlacesGoBack(t *testing.T) {
 		} else {
 			v.reset(third)
 		}
-		if first.charges.holders == nil && !strings.Contains(name, "client") && !strings.Contains(name, "closed") {
+		if first.charges.holding.holders == nil && !strings.Contains(name, "client") && !strings.Contains(name, "closed") {
 			v.reset(first) // at its end, a place does not go back twice
 		}
 		v.reset(second)

@@ -16,8 +16,9 @@ type Observer interface {
 	// Measured has what a shadow rule has made of a request that has passed the others, a list of one.
 	// It comes after the request's Decided.
 	Measured(demand []node.Demand)
-	// Charged has hits that a response has cost. It comes after the request's Decided.
-	Charged(rule int, hits uint64)
+	// Charged has hits that a response has cost. If they are negative, they go back. It comes after the
+	// request's Decided.
+	Charged(rule int, hits int64)
 }
 
 // observed is the part of a VM that tells an observer.
@@ -38,7 +39,7 @@ func tellMeasured(o *observed, demand []node.Demand) {
 	}
 }
 
-func tellCharged(o *observed, rule int, hits uint64) {
+func tellCharged(o *observed, rule int, hits int64) {
 	if o.Observer != nil {
 		o.Observer.Charged(rule, hits)
 	}

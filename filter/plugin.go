@@ -88,7 +88,7 @@ func (p *plugin) OnTick() {
 		return
 	}
 	all.responses.settleOpen()
-	all.responses.holders.renew(&all.engine)
+	all.responses.renewHeld()
 	all.decideWaiting(false)
 	n.Tick()
 	all.shadows.measures.settleOwed()

@@ -52,15 +52,24 @@ func (r *responses) settleOpen() {
 	}
 }
 
+// renewHeld has what requests hold count on.
+//
+//go:noinline
+func (r *responses) renewHeld() {
+	if r.holders.first != nil && r.holders.renew(r.engine.now()) {
+		r.engine.node.PushCharges()
+	}
+}
+
 // charges are the hits that a request has taken until its response tells its cost.
 type charges struct {
 	responses *responses
 	list      []charge
 	// said are costs of the response that the request tells itself: they are read while it can be.
-	said   []said
-	course course
-	holding
-	at int32 // 1 + the place among the responses whose bodies are read
+	said    []said
+	course  course
+	holding holding
+	at      int32 // 1 + the place among the responses whose bodies are read
 }
 
 // said is the cost of the response, as the request says it.
@@ -99,8 +108,27 @@ func (c *charges) add(rule *requestRule, d *node.Demand, now int64, undecided *m
 	}
 	c.list = append(c.list, added)
 	if rule.hold != 0 && d.Cost != 0 {
-		c.responses.holders.add(c, now)
+		c.holding.holder = c
+		c.responses.holders.add(&c.holding, now)
 	}
+}
+
+// renew implements holder.
+func (c *charges) renew(now int64) (lost uint64) {
+	e := c.responses.engine
+	for i := len(c.list) - 1; i >= 0; i-- {
+		charge := &c.list[i]
+		switch {
+		case charge.rule.hold == 0 || charge.measure != nil:
+		case now-charge.since < charge.rule.hold:
+			e.node.Renew(&charge.Charge, now)
+		default:
+			lost += charge.Cost
+			charge.release(e, now)
+			c.drop(i)
+		}
+	}
+	return lost
 }
 
 // say reads what the current request says of its response's cost.
@@ -331,7 +359,7 @@ func (c *charges) end() {
 func (c *charges) settle() {
 	r := c.responses
 	now := r.engine.now()
-	r.holders.remove(c)
+	r.holders.remove(&c.holding)
 	for i := len(c.list) - 1; i >= 0; i-- {
 		if c.list[i].settle(r.engine, c.course, now) {
 			r.rules.request.unreadCosts++

@@ -14,4 +14,4 @@ func tellDecided(*observed, []node.Demand, counter.Verdict) {}
 
 func tellMeasured(*observed, []node.Demand) {}
 
-func tellCharged(*observed, int, uint64) {}
+func tellCharged(*observed, int, int64) {}

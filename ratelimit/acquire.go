@@ -12,7 +12,7 @@ import (
 // usualHold is the Hold of a rule that has none.
 const usualHold = 10 * time.Minute
 
-// place is what a call holds of rules with InFlight, until it is released.
+// place holds for a call what it has taken of rules with InFlight, until it is released.
 type place struct {
 	namespace     *Namespace
 	charges       []node.Charge

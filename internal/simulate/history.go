@@ -25,11 +25,11 @@ type key struct {
 	events                       []byte
 }
 
-// event is one request, or what the response to the one before has cost.
+// event is one request, or what the response to the one before has cost, or has given back.
 type event struct {
-	at     int64
-	cost   uint64
-	charge bool
+	at           int64
+	cost         uint64
+	charge, back bool
 }
 
 // What an event's first number has besides the milliseconds since the event before: whether these
@@ -39,7 +39,8 @@ const (
 	inNanos = 1 << iota
 	hasCost
 	isCharge
-	flagBits = 3
+	isBack
+	flagBits = 4
 )
 
 func newHistory() *history { return &history{index: map[string]int32{}} }
@@ -61,16 +62,22 @@ func (h *history) add(d *node.Demand, at int64) {
 	h.find(d.Key).add(event{at: at, cost: d.Cost})
 }
 
-// charge notes what the response to the last request has cost.
-func (h *history) charge(hits uint64) {
+// charge notes what the response to the last request has cost, or if hits are negative given back.
+func (h *history) charge(hits int64) {
 	k := &h.keys[h.last]
-	k.add(event{at: k.newest, cost: hits, charge: true})
+	if hits < 0 {
+		k.add(event{at: k.newest, cost: uint64(-hits), back: true})
+	} else {
+		k.add(event{at: k.newest, cost: uint64(hits), charge: true})
+	}
 }
 
 // add appends an event, which is not before the last one.
 func (k *key) add(e event) {
-	if k.hits += e.cost; k.hits < e.cost {
-		k.hits = ^uint64(0)
+	if !e.back {
+		if k.hits += e.cost; k.hits < e.cost {
+			k.hits = ^uint64(0)
+		}
 	}
 	since, flags := uint64(e.at-k.newest), uint64(0)
 	k.newest = e.at
@@ -79,6 +86,9 @@ func (k *key) add(e event) {
 	}
 	if e.charge {
 		flags |= isCharge
+	}
+	if e.back {
+		flags |= isBack
 	}
 	if since%1e6 == 0 {
 		k.events = binary.AppendUvarint(k.events, since/1e6<<flagBits|flags)
@@ -109,7 +119,7 @@ func (r *reader) read(dst []event) []event {
 			since = r.number()
 		}
 		r.at += int64(since)
-		e := event{at: r.at, cost: 1, charge: number&isCharge != 0}
+		e := event{at: r.at, cost: 1, charge: number&isCharge != 0, back: number&isBack != 0}
 		if number&hasCost != 0 {
 			e.cost = r.number()
 		}

@@ -25,7 +25,7 @@ type proxy struct {
 	refused  bool
 	decided  func(demands []node.Demand, refused bool)
 	measured func(demand []node.Demand)
-	charged  func(rule int, hits uint64)
+	charged  func(rule int, hits int64)
 	// asked are the parts that rules have asked for.
 	asked   []asked
 	asking  bool
@@ -105,7 +105,7 @@ func (p *proxy) Measured(demand []node.Demand) {
 }
 
 // Charged implements filter.Observer.
-func (p *proxy) Charged(rule int, hits uint64) {
+func (p *proxy) Charged(rule int, hits int64) {
 	if p.charged != nil {
 		p.charged(rule, hits)
 	}

@@ -175,6 +175,10 @@ func (s *simulation) probe(sample []accesslog.Request) error {
 				s.missing[i] = append(s.missing[i], a.Part)
 			}
 		}
+		if s.config.Rules[i].Hold != 0 {
+			// Requests come one after the other here, and none lasts.
+			s.missing[i] = append(s.missing[i], accesslog.Part{Kind: accesslog.Property, Name: "request.duration"})
+		}
 		if len(s.missing[i]) == 0 {
 			s.kept = append(s.kept, i)
 		}
@@ -198,7 +202,9 @@ func (s *simulation) replay() (replay func(*accesslog.Request), err error) {
 		s.rules = append(s.rules, newHistory())
 	}
 	s.tells = s.decides
-	if slices.ContainsFunc(s.kept, func(i int) bool { return s.config.Rules[i].CostOnResponse != nil }) {
+	if slices.ContainsFunc(s.kept, func(i int) bool {
+		return s.config.Rules[i].CostOnResponse != nil || s.config.Rules[i].ChargeWhen != nil
+	}) {
 		// What a response costs is asked only of requests that pass. Here all do.
 		if document, err = s.document.limitless(s.kept); err != nil {
 			return nil, err
@@ -214,7 +220,7 @@ func (s *simulation) replay() (replay func(*accesslog.Request), err error) {
 		}
 		s.count(demand, false) // nobody is refused
 	}
-	s.tells.charged = func(rule int, hits uint64) { s.rules[rule].charge(hits) }
+	s.tells.charged = func(rule int, hits int64) { s.rules[rule].charge(hits) }
 	s.decides.decided = func(demands []node.Demand, refused bool) {
 		if s.tells == s.decides {
 			s.note(demands)

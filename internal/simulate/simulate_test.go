@@ -51,6 +51,26 @@ func TestReport(t *testing.T) {
 	}
 }
 
+// Hits that go back with their response are free for others, whatever the limit is. Requests in flight can't be
+// told from a log of when they came.
+func TestHitsThatGoBack(t *testing.T) {
+	logins := strings.NewReplacer(`"path"]`, `"path"], "charge_when": {"status": ["401"]}`).Replace(perClient)
+	log, err := io.ReadAll(lines("10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed := strings.Replace(strings.Replace(strings.Replace(string(log), `" 200`, `" 401`, 1), "04:03 +0000] \"GET /login HTTP/1.1\" 200", "04:03 +0000] \"GET /login HTTP/1.1\" 401", 1),
+		"04:04 +0000] \"GET /login HTTP/1.1\" 200", "04:04 +0000] \"GET /login HTTP/1.1\" 401", 1)
+	r := simulated(t, `{"rules": [`+logins+`, {"name": "f", "limits": [{"limit": 1, "algorithm": "in_flight"}]}]}`, strings.NewReader(failed))
+	// The two of the first and the fourth second fail, and the rest is refused.
+	if r.Refused != 2 || len(r.Rules) != 2 || len(r.Rules[1].Missing) != 1 {
+		t.Errorf("%+v", r)
+	}
+	if limit := r.Rules[0].Limits[0]; limit.Least[0].Limit == nil || *limit.Least[0].Limit != 4 {
+		t.Errorf("%+v: want 4, three of which fail", limit.Least)
+	}
+}
+
 // A shadow rule refuses nobody, and the report tells whom it would have.
 func TestShadowRules(t *testing.T) {
 	for _, more := range []string{``, `, "cost_on_response": "method"`} {

@@ -45,6 +45,10 @@ func (r *run) replay(events []event) {
 			if r.passed {
 				l.Count(s, e.cost)
 			}
+		case e.back:
+			if r.passed {
+				l.GiveBack(s, l.Number(s), e.cost)
+			}
 		case l.Allows(s, e.cost):
 			l.Count(s, e.cost)
 			r.passed = true
@@ -252,6 +256,9 @@ func (v *variant) algorithms() (all []variant) {
 	own := false
 	for i := range window.Algorithms {
 		a := &window.Algorithms[i]
+		if a.Kind.Held() {
+			continue // it limits something else
+		}
 		other := *v
 		other.limit = window.Limit{
 			Shape: window.Shape{Kind: a.Kind, Width: v.limit.Width, Precision: a.Precision}, Max: v.limit.Max,

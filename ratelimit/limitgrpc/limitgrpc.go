@@ -104,8 +104,8 @@ func newInterceptor(demands Demands, o Options) *interceptor {
 	return &interceptor{demands, answer.NewWriter(fields.Set(o.Omit), fields.ResetUnit(o.Reset))}
 }
 
-// decide returns the metadata of the answer to a call, and an error unless it is to be served. What the
-// call holds is held until release is called.
+// decide returns the metadata of the answer to a call, and an error unless it is to be served. It
+// holds its places until release is called.
 func (i *interceptor) decide(ctx context.Context, method string) (release func(), md metadata.MD, err error) {
 	demands := i.demands(ctx, method)
 	if len(demands) == 0 {
