@@ -12,6 +12,7 @@ const overHeader = "x-weir-over"
 func clearMark() {
 	if _, sent := proxywasm.RequestHeader(overHeader); sent {
 		proxywasm.RemoveRequestHeader(overHeader)
+		proxywasm.ClearRouteCache() // it may have been chosen by what the client has sent
 	}
 }
 

@@ -31,9 +31,9 @@ type apisix struct {
 
 var apisixKinds = []string{"routes", "services", "plugin_configs", "global_rules", "consumers", "consumer_groups"}
 
-var apisixLimits = []string{"limit-count", "limit-req"}
+var apisixLimits = []string{"limit-count", "limit-req", "limit-conn"}
 
-// apisix reads limit-count and limit-req of APISIX's apisix.yaml, or of answers of its Admin API.
+// apisix reads limit-count, limit-req and limit-conn of APISIX's apisix.yaml, or of answers of its Admin API.
 func (c *converter) apisix() {
 	a := &apisix{c: c, groups: map[string]place{}}
 	objects := map[string][]value{}
@@ -145,8 +145,6 @@ func (a *apisix) losses(o *apisixOwner) {
 	for _, p := range o.plugins.fields() {
 		switch {
 		case disabled(p.value):
-		case p.name == "limit-conn":
-			a.c.lose(p.at, "limit-conn: Weir does not count requests in flight")
 		case strings.HasPrefix(p.name, "limit-") && !slices.Contains(apisixLimits, p.name) || p.name == "ai-rate-limiting":
 			a.c.lose(p.at, "the plugin %.40s is not converted", p.name)
 		}
@@ -181,9 +179,12 @@ func (a *apisix) limits(o *apisixOwner, name string) {
 	}
 	r := rule{Name: o.name + "-" + name}
 	var l *limit
-	if name == "limit-req" {
+	switch name {
+	case "limit-req":
 		l = a.request(config)
-	} else {
+	case "limit-conn":
+		l = a.connections(config)
+	default:
 		l = a.count(config)
 	}
 	if l == nil {
@@ -212,6 +213,19 @@ func (a *apisix) request(config value) *limit {
 		config.get("burst").lose("limit-req: APISIX has requests of the burst wait; Weir lets them pass at once")
 	}
 	return a.c.leakyBucket(config.at(), uint64(max(0, math.Round(config.get("rate").number(0)*1000))), 1000, uint64(max(0, burst)))
+}
+
+// connections is a limit of requests in flight.
+func (a *apisix) connections(config value) *limit {
+	conn, burst := config.get("conn").whole(0), config.get("burst").whole(0)
+	if conn <= 0 || burst < 0 {
+		config.lose("want a conn above 0, and a burst of 0 or more")
+		return nil
+	}
+	if burst > 0 {
+		config.get("burst").lose("limit-conn: APISIX has requests above conn wait; Weir lets conn and burst pass at once")
+	}
+	return &limit{Limit: uint64(conn + burst), Algorithm: inFlight}
 }
 
 // count is a window that starts with a key's first hit.

@@ -210,6 +210,7 @@ const (
 	shadow       = "shadow"
 	fixedWindow  = "fixed_window"
 	tokenBucket  = "token_bucket"
+	inFlight     = "in_flight"
 	firstHit     = "first_hit"
 	clientIP     = "client_ip"
 	wholeAddress = 128
@@ -217,7 +218,7 @@ const (
 
 type limit struct {
 	Limit     uint64 `json:"limit"`
-	Window    string `json:"window"`
+	Window    string `json:"window,omitempty"`
 	Algorithm string `json:"algorithm,omitempty"`
 	Start     string `json:"start,omitempty"`
 	Precision string `json:"precision,omitempty"`

@@ -108,10 +108,18 @@ func (c *converter) ingressLimits(i *ingress, others []*location, status int) {
 		}
 	}
 	for name, problem := range map[string]string{
-		"limit-connections": "Weir does not count requests in flight", "limit-rate": "Weir does not limit bytes", "limit-rate-after": "Weir does not limit bytes",
+		"limit-rate": "Weir does not limit bytes", "limit-rate-after": "Weir does not limit bytes",
 	} {
 		if v := i.annotations[name]; v.text() != "" && v.text() != "0" {
 			v.lose("%s: %s", name, problem)
+		}
+	}
+	if v := i.annotations["limit-connections"]; v.there() && v.whole(0) > 0 {
+		for _, r := range c.matches(v.at(), i.own, others) {
+			r.Name, r.Key, r.Limits = i.name+"-connections", []any{client()}, []limit{{Limit: uint64(v.whole(0)), Algorithm: inFlight}}
+			r.Except = append(r.Except, except...)
+			r.Response = c.responseOf(v.at(), status, "")
+			c.add(v.at(), r)
 		}
 	}
 	const multiplier = 5 // ingress-nginx's own

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// nginx reads limit_req of nginx's configuration, and the annotations of ingress-nginx.
+// nginx reads limit_req and limit_conn of nginx's configuration, and the annotations of ingress-nginx.
 func (c *converter) nginx() {
 	var plain []File
 	var documents []value
@@ -31,7 +31,7 @@ var kubernetes = regexp.MustCompile(`(?m)^\s*"?(?:- )?(?:apiVersion|kind)"?\s*:`
 
 func isKubernetes(f File) bool { return kubernetes.Match(f.Text) }
 
-// zone is a limit_req_zone.
+// zone is a limit_req_zone or limit_conn_zone.
 type zone struct {
 	at          place
 	parts       []part
@@ -98,15 +98,15 @@ func (c *converter) nginxFiles() {
 	zones := c.zones(http)
 	scopes := c.scopes(http)
 	c.lostOf(http)
-	c.limitRequests(zones, scopes)
+	c.limitRequests("limit_req", scopes, func(d *directive, s *scope, own, others []*location) { c.limitRequest(d, zones, s, own, others) })
+	zones = c.connectionZones(http)
+	c.limitRequests("limit_conn", scopes, func(d *directive, s *scope, own, others []*location) { c.limitConnections(d, zones, s, own, others) })
 }
 
 // lostOf loses what has no like in Weir.
 func (c *converter) lostOf(d *directive) {
 	for _, o := range d.block {
 		switch o.name {
-		case "limit_conn":
-			c.lose(o.at, "limit_conn: Weir does not count requests in flight")
 		case "limit_rate":
 			if o.arg(0) != "0" {
 				c.lose(o.at, "limit_rate: Weir does not limit bytes")
@@ -376,38 +376,83 @@ func (c *converter) locations(of *scope, all []*scope) []*scope {
 	return all
 }
 
-// limitRequests makes a rule of each limit_req.
-func (c *converter) limitRequests(zones map[string]*zone, scopes []*scope) {
+// limitRequests makes a rule of each directive of a name.
+func (c *converter) limitRequests(name string, scopes []*scope, limit func(d *directive, s *scope, own, others []*location)) {
 	var limits []*directive
 	for _, s := range scopes {
-		for _, d := range s.effective("limit_req") {
+		for _, d := range s.effective(name) {
 			if !slices.Contains(limits, d) {
 				limits = append(limits, d)
 			}
 		}
 	}
+	status, dryRun := name+"_status", name+"_dry_run"
 	for _, d := range limits {
 		var own, others []*location
 		var first *scope
 		for _, s := range scopes {
-			if !slices.Contains(s.effective("limit_req"), d) {
+			if !slices.Contains(s.effective(name), d) {
 				others = append(others, s.where)
 				continue
 			}
 			if first == nil {
 				first = s
-			} else if s.effectiveOne("limit_req_status", "503") != first.effectiveOne("limit_req_status", "503") ||
-				s.effectiveOne("limit_req_dry_run", "off") != first.effectiveOne("limit_req_dry_run", "off") {
-				c.lose(s.at, "limit_req_status and limit_req_dry_run here are those of line %d: a limit has one answer", first.at.line)
+			} else if s.effectiveOne(status, "503") != first.effectiveOne(status, "503") || s.effectiveOne(dryRun, "off") != first.effectiveOne(dryRun, "off") {
+				c.lose(s.at, "%s and %s here are those of line %d: a limit has one answer", status, dryRun, first.at.line)
 			}
 			own = append(own, s.where)
 		}
-		c.limitRequest(d, zones, first, own, others)
+		limit(d, first, own, others)
 	}
 }
 
+// connectionZones reads all limit_conn_zones.
+func (c *converter) connectionZones(http *directive) map[string]*zone {
+	zones := map[string]*zone{}
+	for _, d := range http.find("limit_conn_zone") {
+		of, ok := strings.CutPrefix(d.arg(1), "zone=")
+		name, _, _ := strings.Cut(of, ":")
+		if !ok || name == "" {
+			c.fail(d.at, "want limit_conn_zone KEY zone=NAME:SIZE")
+			continue
+		}
+		z := &zone{at: d.at}
+		z.parts = c.mapped(http, z, template(d.arg(0)))
+		zones[name] = z
+	}
+	return zones
+}
+
+// limitConnections makes a rule of requests in flight: nginx counts connections that have one.
+func (c *converter) limitConnections(d *directive, zones map[string]*zone, s *scope, own, others []*location) {
+	name := d.arg(0)
+	n, err := strconv.ParseUint(d.arg(1), 10, 32)
+	if err != nil || n == 0 {
+		c.fail(d.at, "want limit_conn ZONE NUMBER, with a number above 0")
+		return
+	}
+	z := c.zoneOf(d, zones, name)
+	if z == nil {
+		return
+	}
+	c.addLimits(d, z, name, limit{Limit: n, Algorithm: inFlight}, s, own, others)
+}
+
+// zoneOf is the zone that a directive names, nil if there is none.
+func (c *converter) zoneOf(d *directive, zones map[string]*zone, name string) *zone {
+	z := zones[name]
+	if z == nil {
+		c.lose(d.at, "%s: no %s_zone has the name %.40q", d.name, d.name, name)
+		return nil
+	}
+	if z.used != nil && z.used.at != d.at {
+		c.lose(d.at, "the zone %.40s counts this together with line %d; two rules count apart", name, z.used.at.line)
+	}
+	z.used = d
+	return z
+}
+
 func (c *converter) limitRequest(d *directive, zones map[string]*zone, s *scope, own, others []*location) {
-	var z *zone
 	burst, delay, nodelay := uint64(0), uint64(0), false
 	name := ""
 	for _, arg := range d.args {
@@ -415,7 +460,7 @@ func (c *converter) limitRequest(d *directive, zones map[string]*zone, s *scope,
 		n, err := strconv.ParseUint(of, 10, 32)
 		switch {
 		case key == "zone":
-			name, z = of, zones[of]
+			name = of
 		case arg == "nodelay":
 			nodelay = true
 		case key == "burst" && err == nil:
@@ -427,35 +472,34 @@ func (c *converter) limitRequest(d *directive, zones map[string]*zone, s *scope,
 			return
 		}
 	}
+	z := c.zoneOf(d, zones, name)
 	if z == nil {
-		c.lose(d.at, "limit_req: no limit_req_zone has the name %.40q", name)
 		return
 	}
-	if z.used != nil && z.used.at != d.at {
-		c.lose(d.at, "the zone %.40s counts this together with line %d; two rules count apart", name, z.used.at.line)
-	}
-	z.used = d
 	if !nodelay && burst > delay {
 		c.lose(d.at, "limit_req: nginx has requests of the burst wait; Weir lets them pass at once")
 	}
+	if l := c.leakyBucket(d.at, z.thousandths, z.perMillis, burst); l != nil {
+		c.addLimits(d, z, name, *l, s, own, others)
+	}
+}
+
+// addLimits adds the rules of a limit by a zone's key.
+func (c *converter) addLimits(d *directive, z *zone, name string, l limit, s *scope, own, others []*location) {
 	key, has, always, ok := c.keyOf(z.at, z.parts)
 	if !ok {
 		return
 	}
-	l := c.leakyBucket(d.at, z.thousandths, z.perMillis, burst)
-	if l == nil {
-		return
-	}
-	status, err := strconv.Atoi(s.effectiveOne("limit_req_status", "503"))
+	status, err := strconv.Atoi(s.effectiveOne(d.name+"_status", "503"))
 	if err != nil {
-		c.fail(d.at, "limit_req_status: want a number")
+		c.fail(d.at, "%s_status: want a number", d.name)
 		return
 	}
 	for _, r := range c.matches(d.at, own, others) {
-		r.Name, r.Key, r.Limits = name, key, []limit{*l}
+		r.Name, r.Key, r.Limits = name, key, []limit{l}
 		r.Except = append(r.Except, z.except...)
 		r.Response = c.responseOf(d.at, status, "")
-		if strings.EqualFold(s.effectiveOne("limit_req_dry_run", "off"), "on") {
+		if strings.EqualFold(s.effectiveOne(d.name+"_dry_run", "off"), "on") {
 			r.Mode = shadow
 		}
 		if !always {
