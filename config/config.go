@@ -157,6 +157,11 @@ type Rule struct {
 	// Marks reports whether a request passes though the rule has no room for it, with a header that
 	// names the rule.
 	Marks bool
+	// Block is for how long a key stays refused that the rule has refused: 1 s to 366 d, or 0 for no
+	// longer than it has no room. Extend reports whether requests prolong that meanwhile. Then there are
+	// at most 7 limits.
+	Block  Duration
+	Extend bool
 	// Cut reports whether an event stream that costs more than was reserved is ended when the counter
 	// is above a limit. Then Usage.Ending says how.
 	Cut bool

@@ -47,6 +47,7 @@ func TestSchemaFields(t *testing.T) {
 	places := map[string][]string{
 		"configuration":     {"properties"},
 		"backend":           {"properties", "backend", "properties"},
+		"block":             {"$defs", "rule", "properties", "block", "anyOf", "1", "properties"},
 		"charge when":       {"$defs", "rule", "properties", "charge_when", "properties"},
 		"response":          {"$defs", "response", "properties"},
 		"rule":              {"$defs", "rule", "properties"},
@@ -117,6 +118,7 @@ var beyond = []string{
 	"want another name than",
 	"as a marked request takes nothing",
 	`want no "in_flight" beside`,
+	"want at most 7 limits beside it",
 	"want the name of a header in lower case",
 	// Its number, and the number's sum.
 	`want a duration from "1ms" to`,

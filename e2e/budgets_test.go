@@ -106,6 +106,17 @@ var costs = []reference{
 		},
 	},
 	{
+		name: "block: whatever room comes back",
+		configuration: `{"rules": [{"name": "r", "block": {"for": "10m", "extend": false}, "limits": [{"limit": 1, "window": "1s", "algorithm": "fixed_window"}]}]}`,
+		steps: []step{
+			{send: "GET /", status: 200, want: "x-ratelimit-remaining: 0"},
+			{send: "GET /", times: 3, status: 429, want: "ratelimit-policy: \"r\";q=1;w=1\nretry-after: 619"},
+			{at: 5 * time.Minute, send: "GET /", times: 3, status: 429, want: "retry-after: 319\nx-ratelimit-remaining: 1"},
+			{at: 10*time.Minute + 19*time.Second, send: "GET /", status: 200, want: "retry-after:"},
+		},
+		metrics: map[string]int64{metricName("blocked_keys_total"): 1},
+	},
+	{
 		name: "header_names and retry_after_jitter",
 		configuration: `{"header_names": {"x-ratelimit-limit": "x-quota-limit", "Retry-After": "x-wait"}, "retry_after_jitter": 0.001,
 			"rules": [{"name": "r", "limits": [{"limit": 1, "window": "1s", "algorithm": "fixed_window"}]}]}`,

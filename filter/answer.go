@@ -72,7 +72,7 @@ func (a *answer) describe(demands []node.Demand, now int64, h *fields.List) {
 		d := &demands[i]
 		rule := answerOf(d.Rule)
 		h.Rule(&rule.fields, rule.headers)
-		for j := range d.Counter.States {
+		for j := range d.Rule.Own() {
 			h.Limit(d.Standing(j, now))
 		}
 	}

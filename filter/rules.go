@@ -49,8 +49,20 @@ func (r *rules) compile(c *config.Config, a *answer) {
 		if rule.variants != nil {
 			l.Widest = c.Widest()
 		}
+		if c.Block != 0 {
+			l.Blocks, l.Extends = true, c.Extend
+			l.Limits = blocking(l.Limits, window.NewBlock(int64(c.Block)))
+			if l.Widest != nil {
+				l.Widest = blocking(l.Widest, window.NewBlock(int64(c.Block)))
+			}
+		}
 		l.Tag = &a.rules[i]
 	}
+}
+
+// blocking are limits with one that blocks behind them.
+func blocking(limits []window.Limit, block window.Limit) []window.Limit {
+	return append(append([]window.Limit(nil), limits...), block)
 }
 
 // makeVariants makes the rules' variants, now that there is a node that knows the rules.

@@ -65,6 +65,9 @@ func (v *variants) make(c *config.Rule, key []keyPart, rule *node.Rule) {
 }
 
 func variantOf(rule *node.Rule, limits []window.Limit) *node.Rule {
+	if own := len(rule.Own()); rule.Blocks && len(limits) == own {
+		limits = blocking(limits, rule.Limits[own])
+	}
 	return rule.Variant(limits, answerOf(rule).with(limits))
 }
 

@@ -47,7 +47,7 @@ func (l *Limit) Quantum() uint64 {
 // Return is how many nanoseconds lie between two hits that come back, while a limit is full. It is 0
 // if they don't come back one by one.
 func (l *Limit) Return() int64 {
-	if l.Kind.AtOnce() || l.Kind.Bucketed() && !l.IsLog() || l.Max == 0 {
+	if l.Kind.AtOnce() || l.Kind.Blocks() || l.Kind.Bucketed() && !l.IsLog() || l.Max == 0 {
 		return 0
 	}
 	return max(1, int64(uint64(l.Width)/l.Max))

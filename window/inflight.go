@@ -37,6 +37,9 @@ func (l *Limit) Renew(s *State, number, cost uint64) {
 // Relend has places that were counted in the bucket of a number leased again, as the request has ended
 // that held them. If the bucket has left the window, there is nothing to lease.
 func (l *Limit) Relend(s *State, number, cost uint64) {
+	if l.Kind.Blocks() {
+		return
+	}
 	for i := range s.Buckets {
 		if b := &s.Buckets[i]; uint64(b.Number) == number {
 			b.Lease = min(b.Lease+min(cost, b.Sum()), MaxHits)

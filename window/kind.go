@@ -26,6 +26,8 @@ const (
 	TokenBucket Kind = 5
 	// InFlight counts requests at the same time. See inflight.go.
 	InFlight Kind = 6
+	// Block keeps that a key was refused. See block.go.
+	Block Kind = 7
 )
 
 // Algorithm names an algorithm that a configuration may give a limit.
@@ -67,6 +69,7 @@ var names = [...]string{
 	SlidingBuckets: "sliding_buckets",
 	TokenBucket:    "token_bucket",
 	InFlight:       "in_flight",
+	Block:          "block",
 }
 
 // LastKind is the last of the table. Numbers begin with 1, and none is left out.
@@ -87,7 +90,7 @@ func (k Kind) Started() bool { return k == FirstHitWindow || k == TokenBucket }
 
 // Bucketed reports whether hits are counted in buckets of a precision. A bucket is named by its
 // start divided by the precision.
-func (k Kind) Bucketed() bool { return k == SlidingBuckets || k == InFlight }
+func (k Kind) Bucketed() bool { return k == SlidingBuckets || k == InFlight || k == Block }
 
 // Held reports whether requests hold their hits, and give them back when they have ended.
 func (k Kind) Held() bool { return k == InFlight }
@@ -227,7 +230,7 @@ func (l *Limit) advance(s *State, now int64) {
 		l.turn(s, now)
 	case FirstHitWindow:
 		l.expire(s, now)
-	case SlidingBuckets, InFlight:
+	case SlidingBuckets, InFlight, Block:
 		l.dropBuckets(s, now)
 	case TokenBucket:
 		l.refill(s, now)
@@ -241,7 +244,7 @@ func (l *Limit) used(s *State) uint64 {
 	switch l.Kind {
 	case SlidingWindow:
 		used += l.weighed(s)
-	case SlidingBuckets, InFlight:
+	case SlidingBuckets, InFlight, Block:
 		used = sumBuckets(s)
 	case TokenBucket:
 		used -= l.returned(s, s.Newest)
@@ -256,6 +259,8 @@ func (l *Limit) moreAt(s *State, cost uint64) int64 {
 		return l.fitsSlidingAt(s, cost)
 	case InFlight:
 		return s.Newest + inFlightPause
+	case Block:
+		return l.lastLeavesAt(s)
 	case SlidingBuckets:
 		return l.bucketsLeaveAt(s, l.used(s)-(l.Max-cost))
 	case TokenBucket:
@@ -293,7 +298,7 @@ func (l *Limit) Lasts() int64 {
 	switch l.Kind {
 	case SlidingWindow:
 		return 2 * l.Width
-	case SlidingBuckets, InFlight:
+	case SlidingBuckets, InFlight, Block:
 		return l.Width + l.Precision
 	case TokenBucket:
 		if nanos, _, ok := muldiv(l.Burst, uint64(l.Width), l.Max); ok && nanos < uint64(maxTime) {

@@ -34,6 +34,9 @@ func (l *Limit) lends(s *State, b *Bucket) bool {
 
 // Leased is how many hits may be used without asking.
 func (l *Limit) Leased(s *State) (hits uint64) {
+	if l.Kind.Blocks() {
+		return MaxHits
+	}
 	if !l.Kind.Bucketed() {
 		return s.Hits[0].Lease
 	}
@@ -135,6 +138,10 @@ func (l *Limit) Lease(s *State, g *Grant, total *Totals) (kept bool) {
 		}
 		l.Advance(s, at) // the backend's clock is a little ahead
 	}
+	if l.Kind.Blocks() {
+		l.Learn(s, g.Newer, total)
+		return true
+	}
 	if l.Kind.Bucketed() {
 		return l.leaseBucket(s, g, total)
 	}
@@ -186,6 +193,8 @@ func (h *Hits) lease(hits uint64) {
 // the lease's own has ended.
 func (l *Limit) LeaseNumber(at int64, total *Totals) (number uint64, counts bool) {
 	switch {
+	case l.Kind.Blocks():
+		return 0, false
 	case l.Kind.Refills():
 		return uint64(at), true
 	case l.Kind.Started():

@@ -16,6 +16,7 @@ func (l *Limit) NumberAt(s *State, at int64) uint64 {
 // is nothing to count. Tokens are taken now: their bucket has no windows.
 func (l *Limit) CountIn(s *State, number, cost uint64) {
 	switch {
+	case l.Kind.Blocks():
 	case l.Kind.Refills():
 		l.Count(s, cost)
 	case l.Kind.Bucketed():

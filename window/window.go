@@ -197,6 +197,9 @@ func (l *Limit) Allows(s *State, cost uint64) bool {
 }
 
 func (l *Limit) allows(s *State, cost uint64) bool {
+	if l.Kind.Blocks() {
+		return !l.Blocked(s)
+	}
 	quota := l.Quota()
 	return l.Max != 0 && cost <= quota && l.used(s) <= quota-cost
 }
@@ -204,6 +207,9 @@ func (l *Limit) allows(s *State, cost uint64) bool {
 // Share is the part of the quota that is used. It only serves to compare.
 func (l *Limit) Share(s *State) float32 {
 	var used uint64
+	if l.Blocked(s) {
+		return 1
+	}
 	if l.Kind.Clocked() {
 		used = s.Hits[0].Sum() + s.Hits[1].Sum()
 	} else {
@@ -214,6 +220,9 @@ func (l *Limit) Share(s *State) float32 {
 
 // Remaining is the most hits that would still pass at the time of s.
 func (l *Limit) Remaining(s *State) uint64 {
+	if l.Blocked(s) {
+		return 0
+	}
 	if used, quota := l.used(s), l.Quota(); used < quota {
 		return quota - used
 	}
@@ -291,7 +300,7 @@ func (l *Limit) Count(s *State, cost uint64) {
 
 func (l *Limit) countUnclocked(s *State, cost uint64) {
 	switch {
-	case cost == 0:
+	case cost == 0 || l.Kind.Blocks():
 		return
 	case l.Kind.Bucketed():
 		l.countBucket(s, cost)
@@ -319,6 +328,7 @@ func (l *Limit) Rejected(s *State, cost uint64) uint64 {
 // back.
 func (l *Limit) GiveBack(s *State, number, cost uint64) {
 	switch {
+	case l.Kind.Blocks(): // nobody takes anything
 	case l.Kind.Bucketed():
 		for i := range s.Buckets {
 			if uint64(s.Buckets[i].Number) == number {

@@ -59,6 +59,9 @@ func (r *Rule) Akin(other *Rule) bool { return r.kin == other.kin }
 // Admit notes that the rule may have a variant with these limits.
 func (r *Rule) Admit(limits []window.Limit) {
 	for i := range limits {
+		if limits[i].Kind.Blocks() {
+			continue
+		}
 		r.kin.quota = max(r.kin.quota, limits[i].Quota())
 		r.kin.lasts = max(r.kin.lasts, limits[i].Lasts())
 	}

@@ -36,6 +36,24 @@ func (c *Counter) Renew(numbers []uint64, cost uint64) {
 	}
 }
 
+// Blocked reports whether a limit blocks the key.
+func (c *Counter) Blocked() bool {
+	for i := range c.States {
+		if c.rule.Limits[i].Blocked(&c.States[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// Block has the limits that block do so from now on. It reports whether that changes anything.
+func (c *Counter) Block(extend bool) (changed bool) {
+	for i := range c.States {
+		changed = c.rule.Limits[i].Block(&c.States[i], extend) || changed
+	}
+	return changed
+}
+
 // Relend has cost hits that requests have held, and that were counted in windows of these numbers, leased
 // again.
 func (c *Counter) Relend(numbers []uint64, cost uint64) {

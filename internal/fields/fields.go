@@ -73,6 +73,9 @@ func NewRule(name string, limits []window.Limit) Rule {
 	policy := ""
 	for i := range limits {
 		l := &limits[i]
+		if l.Kind.Blocks() {
+			continue // it is no limit that a client could keep to
+		}
 		quoted, quota := `"`+name+`"`, strconv.FormatUint(l.Quota(), 10)
 		if i > 0 {
 			quoted = `"` + name + "." + strconv.Itoa(i+1) + `"`

@@ -12,6 +12,7 @@ type decider struct {
 	asks     *asks
 	watch    *watch
 	refusals *refusals
+	blocks   bool // whether any rule blocks
 
 	held []Saved // hits that lost every race to be written
 }
@@ -51,7 +52,43 @@ func (e *decider) decide(demands []Demand, now int64) counter.Verdict {
 	if verdict == counter.Rejected {
 		e.countRejected(demands, now)
 	}
+	if e.blocks && verdict != counter.Unsure {
+		e.block(demands, now)
+	}
 	return verdict
+}
+
+// block has the rules that have refused a request, or marked it, block its key, if they do that.
+//
+//go:noinline
+func (e *decider) block(demands []Demand, now int64) {
+	for i := range demands {
+		d := &demands[i]
+		if d.Verdict != counter.Rejected || !d.Rule.Blocks || d.Cost == 0 {
+			continue
+		}
+		for range e.keys.table.Attempts() {
+			e.keys.read(d, now)
+			before := d.Counter.Blocked()
+			if !d.Counter.Block(d.Rule.Extends) {
+				break
+			}
+			adopted := e.keys.adopt(d, now)
+			if d.Rule.Synced() && !d.Counter.Identified() {
+				d.Counter.Identify(e.keys.identity(d))
+			}
+			if e.keys.write(d, now) {
+				if !before {
+					e.tallies.Blocked++
+				}
+				if adopted {
+					e.pushes.enlist(d)
+				}
+				e.pushes.hasten(d)
+				break
+			}
+		}
+	}
 }
 
 // loadAll reads what the keys have, and says what becomes of the request. What is recalled is for
@@ -103,6 +140,9 @@ func (e *decider) refuse(demands []Demand, now int64) counter.Verdict {
 		return e.decide(demands, now)
 	}
 	e.countRejected(demands, now)
+	if e.blocks {
+		e.block(demands, now)
+	}
 	return counter.Rejected
 }
 
@@ -176,7 +216,7 @@ func countInSlot(d *Demand, now int64, how debiting) (counted bool) {
 // rememberRefusal remembers that a demand was refused, if its entry stays as it is while it has no
 // room: requests add nothing to it then, and none gives hits back.
 func (e *decider) rememberRefusal(d *Demand, now int64) {
-	if d.Rule.CountRejected || d.Rule.CostsLater || d.Counter.Revocable() || d.verdict(1, now) != counter.Rejected {
+	if d.Rule.CountRejected || d.Rule.CostsLater || d.Rule.Blocks || d.Counter.Revocable() || d.verdict(1, now) != counter.Rejected {
 		return
 	}
 	hold := refusalHold

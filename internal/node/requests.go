@@ -256,6 +256,9 @@ func (q *requests) decideBy(w turn, demands []Demand, t *ask, rest counter.Verdi
 		q.goOn(w, demands, q.decider.decide(demands, q.link.now()), false)
 		return
 	}
+	if q.rules.blocks {
+		q.decider.block(demands, q.link.now())
+	}
 	q.finishWaiting(w, demands, counter.Rejected)
 }
 

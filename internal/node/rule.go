@@ -23,6 +23,9 @@ type Rule struct {
 	// Marks says that a request passes though the rule has no room for it, and takes nothing of it: see
 	// [Saved.Over].
 	Marks bool
+	// Blocks says that the last limit blocks a key that the rule has refused, and Extends that further
+	// refusals prolong that.
+	Blocks, Extends bool
 	// CostsLater says that requests which have passed take more hits with [Node.Force], whether or
 	// not they have room.
 	CostsLater bool
@@ -89,6 +92,15 @@ func (r *Rule) exact() bool { return r.SyncRate == 0 }
 // the backend push others out of it, and grants that go back after leave room again.
 func (r *Rule) forgets() bool {
 	return slices.ContainsFunc(r.Limits, func(l window.Limit) bool { return l.IsLog() })
+}
+
+// Own are the limits that a rule was given: all but the one that blocks.
+func (r *Rule) Own() []window.Limit {
+	own := len(r.Limits)
+	if r.Blocks {
+		own--
+	}
+	return r.Limits[:own]
 }
 
 // Variant is a rule of a node with other limits: as many, of the same shapes, in the same order. It

@@ -12,8 +12,9 @@ type ruleset struct {
 	// interval is the shortest between two pushes of a key, and lasts for how long a hit can count, of
 	// the rules that need the backend.
 	interval, lasts int64
-	// synced says that any rule needs the backend, warns that any warns, and marks that any marks.
-	synced, warns, marks bool
+	// synced says that any rule needs the backend, warns that any warns, marks that any marks, and
+	// blocks that any blocks.
+	synced, warns, marks, blocks bool
 }
 
 // newRuleset completes rules.
@@ -24,6 +25,7 @@ func newRuleset(list []Rule) ruleset {
 		own.compile(i)
 		r.warns = r.warns || own.WarnAt != 0
 		r.marks = r.marks || own.Marks
+		r.blocks = r.blocks || own.Blocks
 		if own.Synced() {
 			r.synced, r.interval, r.lasts = true, min(r.interval, own.Interval), max(r.lasts, own.Lasts())
 		}

@@ -128,9 +128,10 @@ func newSightings(rules []Rule, now, hostNow int64, random Random) *sightings {
 		}
 		s.rules[i] = seen{now: newTally(r.Reveal != 0), past: newTally(r.Reveal != 0)}
 		if r.Shadow {
-			widths := make([]int64, len(r.Limits))
-			for j := range r.Limits {
-				widths[j] = r.Limits[j].Width
+			own := r.Own()
+			widths := make([]int64, len(own))
+			for j := range own {
+				widths[j] = own[j].Width
 			}
 			s.rules[i].sample = sketch.NewSample(widths, now)
 		}
@@ -238,20 +239,20 @@ func (s *sightings) report(dst []byte, r *Rule, name string, hostNow int64, most
 		p.Every = sampled
 	}
 	p.Used, p.Refused = keyList(sketch.Merge(&a.used, &b.used)), keyList(sketch.Merge(&a.refused, &b.refused))
-	threshold := uint64(math.MaxUint64)
+	threshold, own := uint64(math.MaxUint64), r.Own()
 	if of.sample != nil {
-		for i := range r.Limits {
-			p.Limits = append(p.Limits, wire.ReportLimit{Max: r.Limits[i].Max, WidthMillis: uint64(r.Limits[i].Width / 1e6)})
+		for i := range own {
+			p.Limits = append(p.Limits, wire.ReportLimit{Max: own[i].Max, WidthMillis: uint64(own[i].Width / 1e6)})
 		}
 		threshold, _ = of.sample.Threshold()
 	}
 	start := len(dst)
 	for {
 		if of.sample != nil {
-			p.Sample = sampleOf(of.sample, len(r.Limits), threshold)
+			p.Sample = sampleOf(of.sample, len(own), threshold)
 			// They are left out last.
 			if threshold < math.MaxUint64 && len(p.Used.Keys)+len(p.Refused.Keys)+len(p.Sample.Keys) > 0 {
-				p.Sample.Busy = busyOf(of.sample, len(r.Limits), threshold)
+				p.Sample.Busy = busyOf(of.sample, len(own), threshold)
 			}
 		}
 		dst = wire.AppendRuleReport(dst[:start], &p)

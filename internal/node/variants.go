@@ -49,7 +49,9 @@ func Fits(of []window.Limit, by []wire.OverrideLimit) bool {
 // rule. Each is for the first limit of its window that has none yet. A burst that it does not tell
 // is its limit.
 func fit(of []window.Limit, by []wire.OverrideLimit) (limits []window.Limit, fits bool) {
-	if len(of) != len(by) {
+	last := len(of) - 1
+	blocks := last >= 0 && of[last].Kind.Blocks()
+	if blocks && len(by) != last || !blocks && len(by) != len(of) {
 		return nil, false
 	}
 	limits = append(limits, of...)

@@ -9,7 +9,9 @@ import (
 func (c Calendar) RoomItem(room *wire.Room, hits uint64) wire.Item {
 	kind := window.Kind(room.Kind)
 	item := wire.Item{LimitCounter: room.LimitCounter, Limit: room.Limit, Hits: make([]int64, max(1, kind.Windows()))}
-	item.Hits[0] = int64(hits)
+	if !kind.Blocks() {
+		item.Hits[0] = int64(hits)
+	}
 	item.Newest = NumberAt(room.LimitCounter, c.NowNanos)
 	if kind.Bucketed() {
 		item.Ages = []uint64{0}

@@ -19,6 +19,8 @@ func rooms() []wire.Room {
 	for kind := window.Kind(1); kind <= window.LastKind; kind++ {
 		room := wire.Room{LimitCounter: wire.LimitCounter{Kind: uint8(kind), WidthMillis: 60_000}, Limit: 5, Cost: 1}
 		switch {
+		case kind.Blocks():
+			continue // takes count nothing of it
 		case kind.Bursts():
 			room.Burst = 5
 		case kind.Bucketed():

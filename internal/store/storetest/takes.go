@@ -40,6 +40,9 @@ func logRoom(id byte, limit, cost uint64) wire.Room {
 // algorithms is a room of each algorithm, with counters of their own.
 func algorithms(limit, cost uint64) (rooms []wire.Room) {
 	for kind := range uint8(window.LastKind) {
+		if window.Kind(kind + 1).Blocks() {
+			continue // nobody takes anything of it
+		}
 		rooms = append(rooms, room(kind+1, byte(len(rooms)+1), limit, cost))
 		if kind+1 == buckets {
 			rooms = append(rooms, logRoom(byte(len(rooms)+1), limit, cost))

@@ -1,0 +1,129 @@
+package filter
+
+import (
+	"testing"
+	"time"
+)
+
+const blockRule = `{"name": "r", "key": [{"header": "x-key"}], "block": "10m", "limits": [{"limit": 2, "window": "1m", "algorithm": "fixed_window"}]}`
+
+// wantRetry wants a request to be refused until so many seconds have passed, or to pass if they are 0.
+func (v *fakeVM) wantRetry(t *testing.T, what, key, seconds string) {
+	t.Helper()
+	s, got := v.open("x-key", key), ""
+	if s != nil {
+		v.respond(s, true)
+		v.reset(s)
+	} else {
+		got = v.reply.headers["retry-after"]
+	}
+	if got != seconds {
+		t.Errorf("%s: Retry-After %q, want %q", what, got, seconds)
+	}
+}
+
+// A key that was refused stays refused for so long, whatever room comes back, and a request meanwhile does not
+// prolong that. Other keys are none of its business.
+func TestBlock(t *testing.T) {
+	p := newProxy(t)
+	v, other := p.start(`{"rules": [`+blockRule+`]}`), p.start(`{"rules": [`+blockRule+`]}`)
+	for range 2 {
+		v.wantRetry(t, "within the limit", "ann", "")
+	}
+	v.wantRetry(t, "above it", "ann", "619") // and up to a bucket of 18.75 s more
+	if got := v.reply.headers["ratelimit"]; got != `"r";r=0;t=60` {
+		t.Errorf("ratelimit: %s", got)
+	}
+	v.wantRetry(t, "another key", "bob", "")
+	p.now += 300 * second
+	other.wantRetry(t, "another worker, and the window has room", "ann", "319")
+	p.now += 300 * second
+	v.wantRetry(t, "after ten minutes", "ann", "19")
+	p.now += 20 * second
+	v.wantRetry(t, "after a bucket more", "ann", "")
+	if got := v.count("blocked_keys_total"); got != 1 {
+		t.Errorf("%d keys were blocked, want 1", got)
+	}
+}
+
+func TestBlockThatExtends(t *testing.T) {
+	p := newProxy(t)
+	v := p.start(`{"rules": [{"name": "r", "key": [{"header": "x-key"}], "block": {"for": "1m", "extend": true},
+		"limits": [{"limit": 1, "window": "1s", "algorithm": "fixed_window"}]}]}`)
+	v.wantRetry(t, "within the limit", "ann", "")
+	for range 100 {
+		if v.open("x-key", "ann") != nil {
+			t.Fatal("a key that asks again and again is let through")
+		}
+		p.now += 30 * second
+	}
+	p.now += 33 * second
+	v.wantRetry(t, "a minute after the last request", "ann", "")
+}
+
+// Failed logins and a block: ten fail, the next one is refused, and so is whatever comes for ten minutes.
+func TestBlockAfterFailures(t *testing.T) {
+	p := newProxy(t)
+	v := p.start(`{"rules": [{"name": "r", "key": [{"header": "x-key"}], "block": "10m", "charge_when": {"status": ["401"]},
+		"limits": [{"limit": 10, "window": "1h", "algorithm": "fixed_window"}]}]}`)
+	for i := range 60 {
+		s := v.open("x-key", "ann")
+		if s == nil {
+			t.Fatalf("login %d is refused", i)
+		}
+		v.respond(s, true, ":status", []string{"200", "200", "200", "200", "200", "401"}[i%6])
+		v.reset(s)
+	}
+	v.wantRetry(t, "after ten failures", "ann", "3600")
+	p.now += 3600 * second
+	v.wantRetry(t, "in another hour", "ann", "")
+}
+
+// Shadow rules block nobody, and count whom they would have blocked. Rules that mark go on to mark.
+func TestBlockOfOthers(t *testing.T) {
+	p := newProxy(t)
+	v := p.start(`{"rules": [{"name": "s", "mode": "shadow", "block": "1m", "limits": [{"limit": 1, "window": "1s"}]},
+		{"name": "m", "on_full": "mark", "block": "1m", "limits": [{"limit": 1, "window": "1s"}]}]}`)
+	for i := range 3 {
+		s := v.open()
+		if marked := v.request["x-weir-over"] != nil; s == nil || marked != (i > 0) {
+			t.Fatalf("request %d: passed is %v, marked %v", i, s != nil, marked)
+		}
+		v.reset(s)
+		p.now += 30 * second * int64(min(i, 1)) // the second is in the same second
+	}
+	v.tick()
+	if got := [2]uint64{v.outcome("s", "shadow_allowed"), v.outcome("s", "shadow_rejected")}; got != [2]uint64{1, 2} {
+		t.Errorf("the shadow rule allowed and rejected %d, want 1 and 2", got)
+	}
+}
+
+// A block is known to all nodes, whether or not they have asked for the key before; it is in the store, and
+// outlasts the nodes. Overrides of limits change nothing of it.
+func TestBlockOfNodes(t *testing.T) {
+	for _, rate := range []string{"0", "0.5"} {
+		w := newWorld(t, 3, 1, synced(rate, blockRule))
+		ask := func(v *fakeVM, key string) (passed bool) { return v.send("x-key", key) }
+		for range 2 {
+			if !ask(w.vms[0], "ann") {
+				t.Fatalf("sync_rate %s: refused within the limit", rate)
+			}
+		}
+		if ask(w.vms[0], "ann") {
+			t.Fatalf("sync_rate %s: passed above the limit", rate)
+		}
+		for range 4 { // it is told at the next push
+			w.advance(500 * time.Millisecond)
+		}
+		w.advance(5 * time.Minute)
+		for i, v := range w.vms {
+			if ask(v, "ann") || !ask(v, "bob") && i < 2 {
+				t.Errorf("sync_rate %s: node %d does not know who is blocked", rate, i)
+			}
+		}
+		w.advance(6 * time.Minute)
+		if !ask(w.vms[1], "ann") {
+			t.Errorf("sync_rate %s: a key is blocked for too long", rate)
+		}
+	}
+}
