@@ -106,7 +106,7 @@ var costs = []reference{
 		},
 	},
 	{
-		name: "block: whatever room comes back",
+		name:          "block: whatever room comes back",
 		configuration: `{"rules": [{"name": "r", "block": {"for": "10m", "extend": false}, "limits": [{"limit": 1, "window": "1s", "algorithm": "fixed_window"}]}]}`,
 		steps: []step{
 			{send: "GET /", status: 200, want: "x-ratelimit-remaining: 0"},

@@ -15,6 +15,41 @@ func TestCountersAreEmptied(t *testing.T) {
 	onEach(t, 3, countersAreEmptied)
 }
 
+// A key that one node has blocked is blocked on all, until somebody resets its counter.
+func TestBlocksEnd(t *testing.T) {
+	onEach(t, 3, func(t *testing.T, d driver) {
+		backend := serve(t, stores["redis"](t).url)
+		_, addresses := nodes(t, d, 3, nodeConfig{backend: backend, workers: 2, configuration: strings.Replace(
+			strings.Replace(countered, `"limit": 60`, `"limit": 2`, 1), `"limits"`, `"block": "1h", "limits"`, 1)})
+		wants := func(what, address string, status int) {
+			t.Helper()
+			client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+			if got, _, err := get(client, address, "ann"); err != nil || got != status {
+				t.Errorf("%s: status %d, %v, want %d", what, got, err, status)
+			}
+		}
+		for range 3 {
+			wants("the first", addresses[0], http.StatusOK)
+			wants("the second", addresses[1], http.StatusOK)
+			for range 3 {
+				wants("above the limit", addresses[2], http.StatusTooManyRequests)
+			}
+			if !pushed.until(func() bool {
+				return strings.Contains(weir(t, backend, "counter", "get", "countered", "per-user", "ann"), "block of 1h")
+			}) {
+				t.Errorf("the backend knows of no block: %s", weir(t, backend, "counter", "get", "countered", "per-user", "ann"))
+			}
+			weir(t, backend, "counter", "grant", "countered", "per-user", "ann", "1", "--wait", "60s")
+			for _, address := range addresses {
+				wants("blocked, with room", address, http.StatusTooManyRequests)
+			}
+			if got := weir(t, backend, "counter", "reset", "countered", "per-user", "ann", "--wait", "60s"); !strings.Contains(got, "nothing is counted now") {
+				t.Errorf("got %q", got)
+			}
+		}
+	})
+}
+
 func countersAreEmptied(t *testing.T, d driver) {
 	backend := serve(t, "memory")
 	_, addresses := nodes(t, d, 3, nodeConfig{configuration: countered, backend: backend, workers: 2})

@@ -60,11 +60,6 @@ func (r *rules) compile(c *config.Config, a *answer) {
 	}
 }
 
-// blocking are limits with one that blocks behind them.
-func blocking(limits []window.Limit, block window.Limit) []window.Limit {
-	return append(append([]window.Limit(nil), limits...), block)
-}
-
 // makeVariants makes the rules' variants, now that there is a node that knows the rules.
 func (r *rules) makeVariants(c *config.Config) {
 	for i := range r.list {

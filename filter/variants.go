@@ -64,6 +64,11 @@ func (v *variants) make(c *config.Rule, key []keyPart, rule *node.Rule) {
 	}
 }
 
+// blocking are limits with one that blocks behind them.
+func blocking(limits []window.Limit, block window.Limit) []window.Limit {
+	return append(append([]window.Limit(nil), limits...), block)
+}
+
 func variantOf(rule *node.Rule, limits []window.Limit) *node.Rule {
 	if own := len(rule.Own()); rule.Blocks && len(limits) == own {
 		limits = blocking(limits, rule.Limits[own])

@@ -69,13 +69,12 @@ func (e *decider) block(demands []Demand, now int64) {
 		}
 		for range e.keys.table.Attempts() {
 			e.keys.read(d, now)
-			before := d.Counter.Blocked()
-			if !d.Counter.Block(d.Rule.Extends) {
-				break
-			}
-			adopted := e.keys.adopt(d, now)
+			before, adopted := d.Counter.Blocked(), d.Rule.Synced() && e.keys.adopt(d, now)
 			if d.Rule.Synced() && !d.Counter.Identified() {
 				d.Counter.Identify(e.keys.identity(d))
+			}
+			if !d.Counter.Block(d.Rule.Extends) {
+				break
 			}
 			if e.keys.write(d, now) {
 				if !before {

@@ -30,9 +30,12 @@ func (c Calendar) Standing(of *LimitCounter, limit, burst uint64) (used uint64, 
 
 // GiveBack is what to push to take hits out of what a counter has counted, the newest first, so that
 // as many more have room at the clock's time; or all that it has, if hits is wire.MaxHits. What is
-// counted since stays. There are no items if nothing is counted.
+// counted since stays. A block goes only with all. There are no items if nothing is counted.
 func (c Calendar) GiveBack(of *LimitCounter, hits uint64) (items []wire.Item) {
 	kind := window.Kind(of.Kind)
+	if kind.Blocks() && hits < wire.MaxHits {
+		return nil // room does not end a block
+	}
 	current := NumberAt(of.LimitCounter, c.NowNanos)
 	add := func(number uint64, hits int64) {
 		item := wire.Item{LimitCounter: of.LimitCounter, Limit: of.Limit, Newest: number, Hits: []int64{-hits}}
