@@ -251,3 +251,113 @@ func TestPlacesOfNodes(t *testing.T) {
 		}
 	}
 }
+
+// Faults on the way to the backend, and nodes that die, never let more through than the limit while nobody
+// passes without the backend. Afterwards every place can be had.
+func TestPlacesThroughFaults(t *testing.T) {
+	const limit = 5
+	for _, rate := range []string{"0", "0.5"} {
+		for seed := range uint64(20) {
+			w := newWorld(t, 4, 2, `{"backend": {"cluster": "weir"}, "on_backend_failure": "deny", "sync_rate": `+rate+`,
+				"rules": [{"name": "all", "limits": [{"limit": 5, "algorithm": "in_flight"}]}]}`)
+			w.random = rand.New(rand.NewPCG(seed, 77))
+			faulty := true
+			carry := func(v *fakeVM) {
+				callouts := v.callouts
+				v.callouts = nil
+				for _, c := range callouts {
+					switch choice := w.random.IntN(20); {
+					case !faulty || choice > 4:
+						v.answer(c, 200, w.apply(c.body))
+					case choice == 0: // the answer is lost
+						w.apply(c.body)
+						v.answer(c, 0, nil)
+					case choice == 1: // it comes twice
+						w.apply(c.body)
+						v.answer(c, 200, w.apply(c.body))
+					case choice == 2:
+						v.answer(c, 503, nil)
+					default:
+						v.callouts = append(v.callouts, c) // it takes its time
+					}
+				}
+			}
+			type held struct {
+				v *fakeVM
+				s *stream
+			}
+			var open []held
+			living := len(w.vms)
+			end := func(i int) {
+				h := open[i]
+				if w.random.IntN(3) > 0 {
+					h.v.respond(h.s, true)
+				}
+				h.v.reset(h.s)
+				open[i] = open[len(open)-1]
+				open = open[:len(open)-1]
+			}
+			for step := range 2_000 {
+				switch choice := w.random.IntN(100); {
+				case choice < 50:
+					v := w.vms[w.random.IntN(living)]
+					s := v.open()
+					if s == nil && v.reply == nil {
+						s, v.resumed = v.last, false
+						for rounds := 0; !v.resumed && v.reply == nil && rounds < 10; rounds++ {
+							carry(v)
+						}
+						if !v.resumed {
+							v.reset(s) // its client is tired of waiting, or it was refused
+							s = nil
+						}
+					}
+					if s == nil {
+						break
+					}
+					if open = append(open, held{v, s}); len(open) > limit {
+						t.Fatalf("sync_rate %s, seed %d, step %d: %d are in flight of %d", rate, seed, step, len(open), limit)
+					}
+				case choice < 85:
+					if len(open) > 0 {
+						end(w.random.IntN(len(open)))
+					}
+				case choice == 85 && step > 1_000 && living > 4: // a node dies, with what its workers hold
+					living -= 2
+					w.pass(0)
+					for i := len(open) - 1; i >= 0; i-- {
+						if open[i].v == w.vms[living] || open[i].v == w.vms[living+1] {
+							open[i] = open[len(open)-1]
+							open = open[:len(open)-1]
+						}
+					}
+				default:
+					w.pass(time.Duration(w.random.IntN(200)) * time.Millisecond)
+					for _, v := range w.vms[:living] {
+						v.tick()
+						carry(v)
+					}
+				}
+			}
+			faulty = false
+			w.vms = w.vms[:living]
+			for len(open) > 0 {
+				end(0)
+			}
+			for range 200 {
+				w.advance(500 * time.Millisecond)
+			}
+			for range limit {
+				v := w.any()
+				if s := v.open(); s == nil && v.reply == nil {
+					for rounds := 0; !v.resumed && v.reply == nil && rounds < 100; rounds++ {
+						carry(v)
+					}
+				}
+				if v.reply != nil {
+					t.Fatalf("sync_rate %s, seed %d: a place is lost", rate, seed)
+				}
+			}
+		}
+	}
+}

@@ -64,7 +64,7 @@ func (v *variants) make(c *config.Rule, key []keyPart, rule *node.Rule) {
 	}
 }
 
-// blocking are limits with one that blocks behind them.
+// blocking adds a limit that blocks to others.
 func blocking(limits []window.Limit, block window.Limit) []window.Limit {
 	return append(append([]window.Limit(nil), limits...), block)
 }

@@ -94,7 +94,7 @@ func (r *Rule) forgets() bool {
 	return slices.ContainsFunc(r.Limits, func(l window.Limit) bool { return l.IsLog() })
 }
 
-// Own are the limits that a rule was given: all but the one that blocks.
+// Own are the limits that a rule was given, without the last if that blocks.
 func (r *Rule) Own() []window.Limit {
 	own := len(r.Limits)
 	if r.Blocks {
