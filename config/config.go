@@ -157,6 +157,10 @@ type Rule struct {
 	// Marks reports whether a request passes though the rule has no room for it, with a header that
 	// names the rule.
 	Marks bool
+	// Delay is for how long a request waits at most that the rule has no room for, 1 ms to 5 minutes, and
+	// Queue how many of a key do in a proxy process: 1 to 10,000. They are 0 if it is refused at once.
+	Delay Duration
+	Queue int
 	// Block is for how long a key stays refused that the rule has refused: 1 s to 366 d, or 0 for no
 	// longer than it has no room. Extend reports whether requests prolong that meanwhile. Then there are
 	// at most 7 limits.

@@ -17,6 +17,7 @@ func FieldLists() map[string][]string {
 	add("bounds", boundFields...)
 	add("charge when", chargeWhenFields...)
 	add("block", blockFields...)
+	add("delay", delayFields...)
 	add("body cost", bodyCostFields...)
 	add("limit", limitFields...)
 	add("limit from", slices.Concat(limitSelectors[0], limitSelectors[1], maxField)...)

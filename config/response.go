@@ -117,13 +117,14 @@ func readHeaderNames(v *value) (names []fields.Name) {
 		return nil
 	}
 	v.each("names", 1, len(fields.Names), func(v *value) {
-		from, to := lower(v.name), ""
+		from := lower(v.name)
 		if index(fields.Names, from) < 0 {
 			v.fail("want a header of limits: " + list(fields.Names))
 			return
 		}
 		const want = "the name of a header in lower case, such as \"x-quota-limit\""
-		if to = v.string(want, isOtherName); to == "" {
+		to := v.string(want, isOtherName)
+		if to == "" {
 			return
 		}
 		for _, name := range names {

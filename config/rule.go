@@ -27,7 +27,7 @@ var (
 	ruleFields = []field{
 		{"name", required}, {"match", optional}, {"except", optional}, {"key", optional}, {"limits", required}, {"cost", optional},
 		{"cost_on_response", optional}, {"reserve", optional}, {"most_per_request", optional}, {"on_failure", optional}, {"charge_when", optional},
-		{"on_full", optional}, {"block", optional}, {"cut", optional}, {"warn_at", optional}, {"mode", optional}, {"count_rejected", optional},
+		{"on_full", optional}, {"block", optional}, {"delay", optional}, {"cut", optional}, {"warn_at", optional}, {"mode", optional}, {"count_rejected", optional},
 		{"sync_rate", optional}, {"headers", optional}, {"response", optional}, {"overrides", optional}, {"reveal", optional},
 	}
 	onFull  = []string{"refuse", "mark"}
@@ -39,7 +39,7 @@ var (
 func readRule(v *value, rules []Rule, answer response) {
 	last := len(rules) - 1
 	rule := &rules[last]
-	var overrides, cost, headers, reserve, mostPerRequest, onFailure, cut, full, limits, block *value
+	var overrides, cost, headers, reserve, mostPerRequest, onFailure, cut, full, limits, block, delay *value
 	sound := true
 	v.object(`{"name": "all", "limits": [{"limit": 100, "window": "1m"}]}`, ruleFields, func(name string, v *value) {
 		switch name {
@@ -88,6 +88,9 @@ func readRule(v *value, rules []Rule, answer response) {
 		case "on_full":
 			full = v
 			rule.Marks = v.choice(onFull) == 1
+		case "delay":
+			delay = v
+			readDelay(v, rule)
 		case "block":
 			block = v
 			readBlock(v, rule)
@@ -131,6 +134,9 @@ func readRule(v *value, rules []Rule, answer response) {
 	if rule.Block != 0 && len(rule.Limits) == maxLimits {
 		block.fail("want at most " + strconv.Itoa(maxLimits-1) + " limits beside it")
 	}
+	if delay.given() {
+		checkDelay(delay, rule)
+	}
 	if rule.Hold != 0 {
 		checkHold(limits, rule)
 	}
@@ -144,7 +150,7 @@ func readRule(v *value, rules []Rule, answer response) {
 
 // checkHold refuses what makes no sense where requests hold places: these go back as they came.
 func checkHold(v *value, rule *Rule) {
-	beside := ""
+	var beside string
 	switch {
 	case len(rule.Limits) > 1:
 		beside = "other limits, which belong into a rule of their own"

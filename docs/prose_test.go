@@ -73,8 +73,8 @@ func countHard(t *testing.T, where, text string) (count int) {
 // These are how many hard sentences there are. They only fall: write no new ones, and lower the
 // number when you have mended some.
 const (
-	hardInPages    = 2
-	hardInComments = 769
+	hardInPages    = 0
+	hardInComments = 767
 )
 
 func TestProse(t *testing.T) {

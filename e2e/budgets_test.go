@@ -117,6 +117,15 @@ var costs = []reference{
 		metrics: map[string]int64{metricName("blocked_keys_total"): 1},
 	},
 	{
+		name:          "delay: a wait that would be too long is refused at once",
+		configuration: `{"rules": [{"name": "r", "delay": {"most": "10s", "queue": 5}, "limits": [{"limit": 1, "window": "1m", "algorithm": "fixed_window"}]}]}`,
+		steps: []step{
+			{send: "GET /", status: 200, want: "x-ratelimit-delayed:"},
+			{send: "GET /", status: 429, want: "retry-after: 60"},
+		},
+		metrics: map[string]int64{metricName("delayed_requests_total"): 0},
+	},
+	{
 		name: "header_names and retry_after_jitter",
 		configuration: `{"header_names": {"x-ratelimit-limit": "x-quota-limit", "Retry-After": "x-wait"}, "retry_after_jitter": 0.001,
 			"rules": [{"name": "r", "limits": [{"limit": 1, "window": "1s", "algorithm": "fixed_window"}]}]}`,

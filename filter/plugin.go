@@ -126,11 +126,11 @@ func (p *plugin) left() bool {
 	if p.streams.responses.holders.first != nil {
 		return false // nobody else can give back what they hold
 	}
-	if !n.Synchronises() {
-		return true
-	}
 	if n.Waits() {
 		return false
+	}
+	if !n.Synchronises() {
+		return true
 	}
 	p.streams.shadows.measures.settleOwed()
 	if heir := p.backends.heir(&p.backend); heir != nil {

@@ -49,6 +49,7 @@ func (r *rules) compile(c *config.Config, a *answer) {
 		if rule.variants != nil {
 			l.Widest = c.Widest()
 		}
+		l.Delay = node.Delay{Most: int64(c.Delay), Queue: c.Queue}
 		if c.Block != 0 {
 			l.Blocks, l.Extends = true, c.Extend
 			l.Limits = blocking(l.Limits, window.NewBlock(int64(c.Block)))

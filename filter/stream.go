@@ -275,6 +275,9 @@ func (s *stream) conclude(demands []node.Demand, now int64, verdict counter.Verd
 	}
 	if s.decorate = all.answer.describes && len(demands) > 0; s.decorate {
 		all.answer.describe(demands, now, &s.headers)
+		if delayed := s.wait.Delayed(); delayed > 0 {
+			s.headers.Delayed(delayed)
+		}
 	}
 	return types.ActionContinue
 }

@@ -105,7 +105,7 @@ var Names = []string{
 	"ratelimit-policy", "ratelimit", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset",
 	"x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens",
 	"anthropic-ratelimit-tokens-limit", "anthropic-ratelimit-tokens-remaining", "anthropic-ratelimit-tokens-reset",
-	"x-ratelimit-warning", "retry-after",
+	"x-ratelimit-warning", "x-ratelimit-delayed", "retry-after",
 }
 
 // List is the fields of one response. Its memory serves one response after the other. It is not
@@ -278,6 +278,11 @@ func (l *List) EndWarnings() {
 	if len(l.values) > l.start {
 		l.add("x-ratelimit-warning")
 	}
+}
+
+// Delayed adds for how many milliseconds a request has waited for room.
+func (l *List) Delayed(nanos int64) {
+	l.number("x-ratelimit-delayed", ceil(nanos, 1e6))
 }
 
 var yes = []byte("true")

@@ -23,7 +23,7 @@
 // error that wraps [ErrFailed] and says which callback it was. The guest's pointers are checked;
 // the host keeps none of them after a host call.
 //
-// What Envoy has and this host has not: gRPC callouts, foreign functions but clear_route_cache, shared queues, properties
+// This host lacks some things of Envoy: gRPC callouts, foreign functions but clear_route_cache, shared queues, properties
 // that a plugin sets, network filters, and TLS. A module that imports their host calls does not
 // start.
 package host

@@ -138,6 +138,27 @@ func (d *Demand) fitsAt(now int64) (at int64, ok bool) {
 	return at, true
 }
 
+// fitsAfter is the time before which a demand of a counter that was read does not fit if so many hits come
+// before it, each at the least. It is false if no waiting helps.
+func (d *Demand) fitsAfter(ahead uint64, now int64) (at int64, ok bool) {
+	at = now
+	for i := range d.Counter.States {
+		l := &d.Rule.Limits[i]
+		quota, need := l.Quota(), max(ahead+d.Cost, 1)
+		if l.Max == 0 || d.Cost > quota {
+			return 0, false
+		}
+		rounds := (need - 1) / quota
+		fits, ok := l.FitsAt(&d.Counter.States[i], need-rounds*quota)
+		if !ok {
+			return 0, false
+		}
+		span, _ := l.Span()
+		at = max(at, fits+int64(rounds)*min(span, 2*MaxDelay))
+	}
+	return at, true
+}
+
 // uncount takes hits back that are in the slot only. The slot still has them, so it has to be read
 // again before it is written.
 func (d *Demand) uncount() {

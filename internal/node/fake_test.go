@@ -67,6 +67,7 @@ type fakeRule struct {
 	shadow        bool
 	reveal        uint8
 	warnAt        uint16
+	delay         Delay
 }
 
 // at is the rule with a rate of its own.
@@ -155,7 +156,7 @@ func (p *fakeProcess) startOf(rate int64, options Options, rules ...fakeRule) *f
 		options.Rules = append(options.Rules, Rule{
 			Rule: counter.Rule{Limits: slices.Clone(r.limits)}, SyncRate: r.rate, Prefix: f.prefix(i), CountRejected: r.countRejected,
 			CostsLater: r.costsLater,
-			Shadow:     r.shadow, Reveal: r.reveal, WarnAt: r.warnAt,
+			Shadow:     r.shadow, Reveal: r.reveal, WarnAt: r.warnAt, Delay: r.delay,
 		})
 	}
 	var err error

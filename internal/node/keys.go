@@ -167,3 +167,12 @@ func (k *keys) keepOrphan(id [16]byte, l *window.Limit, push *window.Push, ends 
 func (k *keys) adopt(d *Demand, now int64) bool {
 	return d.Counter.Adopt(now, !k.link.open())
 }
+
+// reject has the demand at an address find no room, and no other demand.
+func (k *keys) reject(demands []Demand, a sharedata.Address) {
+	for i := range demands {
+		if d := &demands[i]; d.address == a {
+			d.Verdict = counter.Rejected
+		}
+	}
+}

@@ -49,8 +49,13 @@ func New(o *Options) (*Node, error) {
 	for i := range n.rules.list {
 		n.rules.list[i].group = n.keys.table.Group(n.rules.list[i].Prefix)
 	}
+	n.ticks.millis = idleMillis
 	if n.rules.synced {
 		n.connect(o)
+	}
+	n.ticks.period = n.ticks.millis
+	if n.rules.delays {
+		n.requests.lines = &lines{link: &n.link, order: newOrder(o), of: map[sharedata.Address]*keyLine{}}
 	}
 	return n, nil
 }
@@ -79,7 +84,7 @@ func (n *Node) furnish(o *Options) {
 		tallies: tallies, link: link, keys: &n.keys, pushes: &n.pushes, watch: &n.watch, decider: &n.decider,
 	}
 	n.requests = requests{
-		tallies: tallies, link: link, rules: rules, keys: &n.keys, waits: &n.waits, callouts: &n.callouts, asks: &n.asks,
+		tallies: tallies, link: link, ticks: ticks, rules: rules, keys: &n.keys, waits: &n.waits, callouts: &n.callouts, asks: &n.asks,
 		watch: &n.watch, decider: &n.decider, failure: o.OnBackendFailure,
 	}
 	n.overrides = overrides{
@@ -234,7 +239,15 @@ func (n *Node) Charge(d *Demand, now int64) Charge {
 
 // Waits reports whether requests wait. A node that is no longer wanted stays until none does: at the
 // ticks to come each gets its answer, or is decided as its time is over.
-func (n *Node) Waits() bool { return n.waits.queue.first != nil }
+func (n *Node) Waits() bool { return n.waits.queue.first != nil || n.Delayed() > 0 }
+
+// Delayed is how many requests wait for room.
+func (n *Node) Delayed() int {
+	if n.requests.lines == nil {
+		return 0
+	}
+	return n.requests.lines.waiting
+}
 
 // Decide takes a request's hits from all limits of all the rules that match it, or from none. now
 // is of [Node.Time]. It returns [counter.Unsure] if the request has to wait: then the request is

@@ -7,17 +7,22 @@ import (
 )
 
 const (
-	// maxWaiting bounds the requests that wait, and with them memory. The next ones are decided as if
-	// the backend were away.
-	maxWaiting = 1 << 14
 	// maxRounds is how often a request asks for leases. Others may use up what it was waiting for.
 	maxRounds = 3
+)
+
+const (
+	// leastDelay is the least time between two decisions of a request that waits for room.
+	leastDelay = int64(1e6)
+	// settlesWithin is how often a request looks for room that responses leave by what they have cost.
+	settlesWithin = int64(20e6)
 )
 
 // requests are decided at once, or wait for the backend.
 type requests struct {
 	tallies  *Tallies
 	link     *link
+	ticks    *ticks
 	rules    *ruleset
 	keys     *keys
 	waits    *waits
@@ -25,6 +30,7 @@ type requests struct {
 	asks     *asks
 	watch    *watch
 	decider  *decider
+	lines    *lines // nil if no rule delays requests
 	failure  FailureMode
 }
 
@@ -46,7 +52,24 @@ func (q *requests) decideLocated(demands []Demand, now int64, w *Wait) counter.V
 	return verdict
 }
 
+// decideNow decides a request, or has it wait.
 func (q *requests) decideNow(demands []Demand, now int64, w *Wait) counter.Verdict {
+	if q.lines != nil {
+		if d := q.lines.occupied(demands); d != nil {
+			return q.lineUp(w, demands, d, now)
+		}
+	}
+	verdict := q.decideAtOnce(demands, now, w)
+	if q.lines != nil && verdict == counter.Rejected {
+		if d := q.delaying(demands, now); d != nil {
+			return q.lineUp(w, demands, d, now)
+		}
+	}
+	return verdict
+}
+
+// decideAtOnce decides a request, or has it wait for the backend.
+func (q *requests) decideAtOnce(demands []Demand, now int64, w *Wait) counter.Verdict {
 	if !q.keys.local && !q.link.connectedAt(now) && needsBackend(demands) {
 		return q.decideAlone(demands, now)
 	}
@@ -101,7 +124,7 @@ func (q *requests) wait(r *Wait, demands []Demand, whole func(*Demand) bool) boo
 			return false
 		}
 	}
-	first := !r.Waiting()
+	first := r.queue == nil
 	if first {
 		if q.waits.queue.length >= maxWaiting {
 			q.tallies.Crowded++
@@ -131,7 +154,7 @@ func (q *requests) wait(r *Wait, demands []Demand, whole func(*Demand) bool) boo
 		q.keep(r, demands) // an ask may know a key's identity
 	}
 	q.asks.sendAll()
-	waits := r.Waiting() || !r.entering
+	waits := r.queue != nil || !r.entering
 	r.entering = false
 	return waits
 }
@@ -142,6 +165,102 @@ func (q *requests) keep(w *Wait, demands []Demand) {
 	for i := range demands {
 		w.kept[i] = q.keys.save(&demands[i])
 	}
+}
+
+// delaying is the demand that a rejected request is to wait for; nil if it is to be refused: a rule that
+// delays nothing has no room, or nothing decides as the backend is away.
+func (q *requests) delaying(demands []Demand, now int64) (first *Demand) {
+	if q.failure == FailDeny && needsBackend(demands) && !q.link.connectedAt(now) {
+		return nil
+	}
+	for i := range demands {
+		d := &demands[i]
+		if d.Verdict != counter.Rejected {
+			continue
+		}
+		if !d.Rule.delays() {
+			return nil
+		}
+		if first == nil {
+			first = d
+		}
+	}
+	return first
+}
+
+// lineUp has a request wait for the room of a demand, behind those that wait already. It is refused if they
+// are too many, or it is known that room comes too late.
+func (q *requests) lineUp(w *Wait, demands []Demand, of *Demand, now int64) counter.Verdict {
+	for i := range demands {
+		d := &demands[i]
+		if q.keys.read(d, now); d != of {
+			d.Verdict = counter.Allowed
+		}
+	}
+	of.Verdict = counter.Rejected
+	delay := &of.Rule.Delay
+	ahead := q.lines.waitingFor(of.address)
+	if ahead >= delay.Queue {
+		return counter.Rejected
+	}
+	for i := range demands {
+		d, before := &demands[i], 0
+		if d == of {
+			before = ahead
+		}
+		if at, ok := d.fitsAfter(uint64(before), now); !ok || at-now > delay.Most {
+			of.Verdict, d.Verdict = counter.Allowed, counter.Rejected
+			return counter.Rejected
+		}
+	}
+	hostNow := q.link.hostNow()
+	if !q.lines.add(w, of.address, hostNow, hostNow+delay.Most, delay.Queue) {
+		return counter.Rejected
+	}
+	q.tallies.Delayed++
+	q.keep(w, demands)
+	if l := lineOf(w); l.first == w {
+		q.setDue(l, demands, now)
+	}
+	return counter.Unsure
+}
+
+// setDue has the first of a line be decided again when it has room, as far as that is known: its demands were
+// read. Charges that are settled leave room before.
+func (q *requests) setDue(l *keyLine, demands []Demand, now int64) {
+	at, ok := RetryAt(demands, now)
+	if !ok {
+		at = now + MaxDelay
+	}
+	for i := range demands {
+		if demands[i].Rule.CostsLater && !demands[i].Rule.Synced() {
+			at = min(at, now+settlesWithin)
+		}
+	}
+	hostNow := q.link.hostNow()
+	at = min(max(hostNow+at-now, hostNow+leastDelay), l.first.leaves)
+	l.all.due.set(&l.alarm, at)
+	q.ticks.within(at - hostNow)
+}
+
+// waitsOn reports whether a request that has asked the backend waits for room from now on, or goes on to.
+func (q *requests) waitsOn(w *Wait, demands []Demand, now int64, verdict counter.Verdict) bool {
+	if verdict == counter.Rejected {
+		switch d := q.delaying(demands, now); {
+		case d == nil:
+		case w.line == nil:
+			if q.lineUp(w, demands, d, now) == counter.Unsure {
+				return true
+			}
+		case q.link.hostNow() < w.leaves:
+			q.setDue(lineOf(w), demands, now)
+			return true
+		}
+	}
+	if w.line != nil {
+		w.line.remove(w)
+	}
+	return false
 }
 
 // takeUp gives the demands of a request that was kept.
@@ -328,15 +447,23 @@ func (q *requests) hasRoom(demands []Demand) bool {
 
 // finishWaiting ends a request's waiting.
 func (q *requests) finishWaiting(w turn, demands []Demand, verdict counter.Verdict) {
-	w.wait.Leave()
+	w.wait.stopAsking()
 	now := q.link.now()
+	if q.lines != nil && q.waitsOn(w.wait, demands, now, verdict) {
+		return
+	}
+	q.tell(w.wait, demands, now, verdict)
+}
+
+// tell ends all waiting of a request.
+func (q *requests) tell(w *Wait, demands []Demand, now int64, verdict counter.Verdict) {
 	if verdict == counter.Rejected || q.rules.marks {
-		q.watch.seeRefused(demands, now, w.wait.weight)
+		q.watch.seeRefused(demands, now, w.weight)
 	}
 	if q.rules.warns {
 		q.watch.warn(demands, now)
 	}
-	w.wait.Request.Decided(demands, now, verdict)
+	w.Request.Decided(demands, now, verdict)
 }
 
 // giveUpOn decides a waiting request without the backend.

@@ -42,6 +42,8 @@ type Rule struct {
 	// alone.
 	Shadow bool
 	Reveal uint8
+	// Delay is how requests wait that the rule has no room for.
+	Delay Delay
 	// Tag is whatever the owner of the node knows the rule by, or this variant of it.
 	Tag any
 	// Index is the rule's place among the node's. New sets it, and the Interval of counter.Rule.
@@ -62,6 +64,19 @@ type Rule struct {
 	// overridden says that keys of the rule have overrides, and override that it is the variant of one.
 	overridden, override bool
 }
+
+// Delay is how requests of a key wait for room: for at most so many nanoseconds, up to MaxDelay, and at most
+// so many of them in a process. If they are 0, none waits.
+type Delay struct {
+	Most  int64
+	Queue int
+}
+
+// delays reports whether requests wait that the rule has no room for.
+func (r *Rule) delays() bool { return r.Delay.Queue > 0 && !r.Shadow }
+
+// MaxDelay is the longest delay, five minutes. Delays times the requests that wait fit an int64.
+const MaxDelay = int64(300e9)
 
 // exactInterval is the interval of rules whose requests the backend decides. They have pushes too: of
 // what was counted while it was away. What responses cost does not wait for it.

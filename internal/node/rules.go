@@ -12,9 +12,9 @@ type ruleset struct {
 	// interval is the shortest between two pushes of a key, and lasts for how long a hit can count, of
 	// the rules that need the backend.
 	interval, lasts int64
-	// synced says that any rule needs the backend, warns that any warns, marks that any marks, and
-	// blocks that any blocks.
-	synced, warns, marks, blocks bool
+	// synced says that any rule needs the backend, warns that any warns, marks that any marks, blocks that
+	// any blocks, and delays that requests wait for room of any.
+	synced, warns, marks, blocks, delays bool
 }
 
 // newRuleset completes rules.
@@ -26,6 +26,7 @@ func newRuleset(list []Rule) ruleset {
 		r.warns = r.warns || own.WarnAt != 0
 		r.marks = r.marks || own.Marks
 		r.blocks = r.blocks || own.Blocks
+		r.delays = r.delays || own.delays()
 		if own.Synced() {
 			r.synced, r.interval, r.lasts = true, min(r.interval, own.Interval), max(r.lasts, own.Lasts())
 		}

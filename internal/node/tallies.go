@@ -12,6 +12,7 @@ type Tallies struct {
 	Waited    uint64 // requests that waited for the backend
 	Alone     uint64 // requests decided without the backend, as it was away, or as too many waited
 	Crowded   uint64 // requests that did not wait for the backend, as too many did
+	Delayed   uint64 // requests that waited for room
 	Blocked   uint64 // keys that were blocked, as they were refused
 	Late      uint64 // requests that waited for the backend, and were decided without it in the end
 }

@@ -10,6 +10,9 @@ func (n *Node) Tick() {
 	if !n.keys.local {
 		n.synchronise()
 	}
+	if n.requests.lines != nil {
+		n.requests.letGo()
+	}
 }
 
 // synchronise is Tick of a node that has a backend.

@@ -1,6 +1,8 @@
 package node
 
 const (
+	// idleMillis is the time between ticks of a node that has no backend.
+	idleMillis = 1000
 	// tickNanos is how long a tick may work, and tickKeys how many keys or requests it handles
 	// between two looks at the clock.
 	tickNanos = int64(1e6)
@@ -14,6 +16,7 @@ type ticks struct {
 	// come every millisecond.
 	millis  uint32
 	hurried bool
+	period  uint32 // that the host was asked for last
 	// until is when the host's callback that is running is to be over. It is 0 in those of
 	// requests. As all deadlines it is by the host's clock, which no answer corrects.
 	until int64
@@ -28,5 +31,19 @@ func (t *ticks) hurry(more bool) {
 	if t.hurried = more; more {
 		millis = 1
 	}
-	t.host.TickEvery(millis)
+	t.every(millis)
+}
+
+// within asks for a tick in so many nanoseconds at the latest, and for no more than it takes.
+func (t *ticks) within(nanos int64) {
+	if !t.hurried {
+		t.every(uint32(max(1, min((nanos+1e6-1)/1e6, int64(t.millis)))))
+	}
+}
+
+func (t *ticks) every(millis uint32) {
+	if t.period != millis {
+		t.period = millis
+		t.host.TickEvery(millis)
+	}
 }

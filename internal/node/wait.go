@@ -4,6 +4,13 @@ import (
 	"weir/internal/counter"
 )
 
+// maxWaiting bounds the requests that wait, and with them memory. Further requests are decided as if the
+// backend were away, and wait for no room.
+const maxWaiting = 1 << 14
+
+// line is where requests wait for room.
+type line interface{ remove(w *Wait) }
+
 // Request is a request that may have to wait for the backend.
 type Request interface {
 	// Decided ends a wait. It is called once, unless the request has left before. The demands are
@@ -27,13 +34,33 @@ type Wait struct {
 	asked    int    // leases that it waits for
 	weight   uint64 // of the request for sightings
 	kept     []Saved
+
+	// line has it while it waits for room, between the requests that come before and after it, from a
+	// time until another, by the host's clock.
+	line          line
+	ahead, behind *Wait
+	since, leaves int64
+	// delayed is for how long it has waited for room.
+	delayed int64
 }
 
 // Waiting reports whether the request waits.
-func (w *Wait) Waiting() bool { return w.queue != nil }
+func (w *Wait) Waiting() bool { return w.queue != nil || w.line != nil }
+
+// Delayed is for how many nanoseconds the request has waited for room; 0 if it has not.
+func (w *Wait) Delayed() int64 { return w.delayed }
 
 // Leave has a request that has gone wait no more. It is not told.
 func (w *Wait) Leave() {
+	w.stopAsking()
+	if w.line != nil {
+		w.line.remove(w)
+	}
+	w.delayed = 0
+}
+
+// stopAsking has a request wait for the backend no more.
+func (w *Wait) stopAsking() {
 	if w.queue != nil {
 		w.queue.remove(w)
 	}
@@ -93,4 +120,4 @@ type turn struct {
 	turn uint32
 }
 
-func (w turn) waits() bool { return w.wait.Waiting() && w.wait.turn == w.turn }
+func (w turn) waits() bool { return w.wait.queue != nil && w.wait.turn == w.turn }

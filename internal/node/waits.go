@@ -51,7 +51,7 @@ func (s *waits) release(t *ask) {
 		switch {
 		case !w.waits():
 		case w.wait.entering:
-			w.wait.Leave() // who makes it wait decides it
+			w.wait.stopAsking() // who makes it wait decides it
 		default:
 			s.released = append(s.released, w)
 		}

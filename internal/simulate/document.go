@@ -34,6 +34,7 @@ func parse(text []byte) (*document, *config.Config, error) {
 	for _, rule := range d.rules {
 		delete(rule, "sync_rate")
 		delete(rule, "headers")
+		delete(rule, "delay") // a log does not tell whose turn it would have been
 	}
 	return d, parsed, nil
 }

@@ -9,9 +9,7 @@ import (
 func (c Calendar) RoomItem(room *wire.Room, hits uint64) wire.Item {
 	kind := window.Kind(room.Kind)
 	item := wire.Item{LimitCounter: room.LimitCounter, Limit: room.Limit, Hits: make([]int64, max(1, kind.Windows()))}
-	if !kind.Blocks() {
-		item.Hits[0] = int64(hits)
-	}
+	item.Hits[0] = int64(hits)
 	item.Newest = NumberAt(room.LimitCounter, c.NowNanos)
 	if kind.Bucketed() {
 		item.Ages = []uint64{0}
@@ -81,6 +79,9 @@ func (c Calendar) Rejected(take *wire.Take, room *wire.Room, total *wire.Total) 
 		return 0
 	}
 	limit, state := c.state(room, total)
+	if limit.Kind.Blocks() {
+		return 0
+	}
 	if hits > limit.Quota() || limit.Allows(&state, hits) {
 		return 0
 	}
@@ -117,7 +118,7 @@ func (c Calendar) Decide(take *wire.Take, nodes uint64, in Ledger) wire.Grant {
 		if grant.Units == 0 {
 			hits = c.Rejected(take, room, &totals[i])
 		}
-		if hits != 0 {
+		if hits != 0 && !window.Kind(room.Kind).Blocks() {
 			item := c.RoomItem(room, hits)
 			in.Add(&item)
 		}

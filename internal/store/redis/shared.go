@@ -225,6 +225,9 @@ func (t *shared) giveBack(r *round, part *sharedPart) {
 		room, total := &t.take.Rooms[of], &part.grant.Totals[i]
 		item := store.Calendar{NowNanos: part.grant.AtNanos}.RoomItem(room, 0)
 		hits := (max(part.grant.Units, t.units) - t.units) * room.Cost
+		if window.Kind(room.Kind).Blocks() {
+			hits = 0 // it has counted none
+		}
 		if kind := window.Kind(room.Kind); kind.Started() {
 			// What began since, or is empty, does not have them any more.
 			if len(total.Hits) == 0 || total.Hits[0] == 0 || total.Newest > part.grant.AtNanos {

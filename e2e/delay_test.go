@@ -1,0 +1,55 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+)
+
+// TestDelays has requests wait in a proxy with two workers, and lets them go in the order of their coming, one
+// each tenth of a second. What is above the queue is refused at once.
+func TestDelays(t *testing.T) {
+	onEach(t, 1, func(t *testing.T, d driver) {
+		const queue = 5
+		clock := newClock()
+		n := d.node(t, nodeConfig{clock: clock, configuration: `{"rules": [{"name": "r", "delay": {"most": "30s", "queue": 5},
+			"limits": [{"limit": 10, "window": "1s", "algorithm": "token_bucket", "burst": 1}]}]}`})
+		type answered struct {
+			number int
+			reply  reply
+			err    error
+		}
+		answers := make(chan answered, queue)
+		ask(t, client(t), n.url()).want(t, "x-ratelimit-delayed:")
+		for i := range queue {
+			client := client(t)
+			go func() {
+				r, err := send(t, client, n.url())
+				answers <- answered{i, r, err}
+			}()
+			waits := metricName("delayed_requests_total")
+			for deadline := time.Now().Add(hang); n.metric(t, waits) <= int64(i); {
+				if time.Now().After(deadline) {
+					t.Fatalf("request %d does not wait", i)
+				}
+			}
+		}
+		if r := ask(t, client(t), n.url()); r.status != http.StatusTooManyRequests {
+			t.Errorf("status %d with a full queue", r.status)
+		}
+		for i := range queue {
+			clock.advance(t, 100*time.Millisecond)
+			got := <-answers
+			if got.err != nil || got.reply.status != http.StatusOK || got.number != i {
+				t.Fatalf("request %d is answered in the place of %d: %d, %v", got.number, i, got.reply.status, got.err)
+			}
+			got.reply.want(t, fmt.Sprintf("x-ratelimit-delayed: %d", 100*(i+1)))
+		}
+		select {
+		case got := <-answers:
+			t.Errorf("request %d is answered twice", got.number)
+		default:
+		}
+	})
+}

@@ -1,0 +1,92 @@
+package node
+
+import (
+	"weir/sharedata"
+)
+
+// lines are the requests that wait for room, those of each key in a line of their own.
+type lines struct {
+	link    *link
+	of      map[sharedata.Address]*keyLine
+	due     alarms[*keyLine] // when the first of a line is to be decided again
+	order   order
+	waiting int
+}
+
+// keyLine has the requests of a key that wait for room, in the order of their coming. Only the first is
+// decided. The order over all workers is in shared data.
+type keyLine struct {
+	alarm[*keyLine]
+	all         *lines
+	address     sharedata.Address
+	first, last *Wait
+}
+
+// waitingFor is how many requests of all workers wait for room at an address.
+func (s *lines) waitingFor(a sharedata.Address) (n int) {
+	n, _ = s.order.waiting(a, s.link.hostNow())
+	return n
+}
+
+// occupied is the first demand of a request for whose room others wait; nil if there is none.
+func (s *lines) occupied(demands []Demand) *Demand {
+	for i := range demands {
+		if d := &demands[i]; d.Rule.delays() && s.waitingFor(d.address) > 0 {
+			return d
+		}
+	}
+	return nil
+}
+
+// add has a request wait from now until some time, unless there are most before it.
+func (s *lines) add(w *Wait, a sharedata.Address, now, until int64, most int) (added bool) {
+	if s.waiting >= maxWaiting || !s.order.join(a, until, now, most) {
+		return false
+	}
+	l := s.of[a]
+	if l == nil {
+		l = &keyLine{all: s, address: a}
+		l.alarm.of = l
+		s.of[a] = l
+	}
+	w.since, w.leaves = now, until
+	w.line, w.ahead, w.behind = l, l.last, nil
+	if l.last == nil {
+		l.first = w
+		s.due.set(&l.alarm, now)
+	} else {
+		l.last.behind = w
+	}
+	l.last = w
+	s.waiting++
+	return true
+}
+
+// remove takes a request out, which need not be the first. The next one may have room too.
+func (l *keyLine) remove(w *Wait) {
+	s := l.all
+	now := s.link.hostNow()
+	s.order.leave(l.address, w.leaves, now)
+	s.waiting--
+	if w.behind == nil {
+		l.last = w.ahead
+	} else {
+		w.behind.ahead = w.ahead
+	}
+	if w.ahead != nil {
+		w.ahead.behind = w.behind
+	} else if l.first = w.behind; l.first != nil {
+		s.due.set(&l.alarm, now)
+	} else {
+		s.due.stop(&l.alarm)
+		delete(s.of, l.address)
+	}
+	w.line, w.ahead, w.behind = nil, nil, nil
+	w.delayed = max(now-w.since, 1)
+}
+
+// lineOf is the line that a request waits in, nil if it is in none.
+func lineOf(w *Wait) *keyLine {
+	l, _ := w.line.(*keyLine)
+	return l
+}
