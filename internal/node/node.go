@@ -49,7 +49,9 @@ func New(o *Options) (*Node, error) {
 	for i := range n.rules.list {
 		n.rules.list[i].group = n.keys.table.Group(n.rules.list[i].Prefix)
 	}
-	n.ticks.millis = idleMillis
+	if n.rules.delays {
+		n.ticks.millis = idleMillis
+	}
 	if n.rules.synced {
 		n.connect(o)
 	}

@@ -1,7 +1,7 @@
 package node
 
 const (
-	// idleMillis is the time between ticks of a node that has no backend.
+	// idleMillis is the time between ticks of a node that has no backend, but delays requests.
 	idleMillis = 1000
 	// tickNanos is how long a tick may work, and tickKeys how many keys or requests it handles
 	// between two looks at the clock.
