@@ -181,7 +181,7 @@ func (a *apisix) limits(o *apisixOwner, name string) {
 	var l *limit
 	switch name {
 	case "limit-req":
-		l = a.request(config)
+		l, r.Delay = a.request(config)
 	case "limit-conn":
 		l = a.connections(config)
 	default:
@@ -204,15 +204,21 @@ func (a *apisix) limits(o *apisixOwner, name string) {
 }
 
 // request is a leaky bucket: nginx's.
-func (a *apisix) request(config value) *limit {
+func (a *apisix) request(config value) (*limit, *delay) {
 	burst := config.get("burst").number(0)
 	if burst != math.Trunc(burst) {
 		config.get("burst").lose("burst: Weir has whole tokens, and takes %d", int(burst))
 	}
-	if burst >= 1 && !config.get("nodelay").truth(false) {
-		config.get("burst").lose("limit-req: APISIX has requests of the burst wait; Weir lets them pass at once")
+	rate, atOnce := uint64(max(0, math.Round(config.get("rate").number(0)*1000))), uint64(max(0, burst))
+	waiting := atOnce
+	if config.get("nodelay").truth(false) {
+		waiting = 0
 	}
-	return a.c.leakyBucket(config.at(), uint64(max(0, math.Round(config.get("rate").number(0)*1000))), 1000, uint64(max(0, burst)))
+	l := a.c.leakyBucket(config.at(), rate, 1000, atOnce-waiting)
+	if l == nil {
+		return nil, nil
+	}
+	return l, a.c.smooth(config.at(), rate, 1000, waiting)
 }
 
 // connections is a limit of requests in flight.

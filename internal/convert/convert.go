@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math/bits"
 	"slices"
 	"strings"
 
@@ -198,6 +199,7 @@ type rule struct {
 	Key           []any      `json:"key,omitempty"`
 	Limits        []limit    `json:"limits"`
 	Cost          any        `json:"cost,omitempty"`
+	Delay         *delay     `json:"delay,omitempty"`
 	CountRejected bool       `json:"count_rejected,omitempty"`
 	Mode          string     `json:"mode,omitempty"`
 	SyncRate      *float64   `json:"sync_rate,omitempty"`
@@ -207,13 +209,16 @@ type rule struct {
 }
 
 const (
-	shadow       = "shadow"
-	fixedWindow  = "fixed_window"
-	tokenBucket  = "token_bucket"
-	inFlight     = "in_flight"
-	firstHit     = "first_hit"
-	clientIP     = "client_ip"
-	wholeAddress = 128
+	shadow      = "shadow"
+	fixedWindow = "fixed_window"
+	tokenBucket = "token_bucket"
+	inFlight    = "in_flight"
+	firstHit    = "first_hit"
+	// maxQueue and maxDelayMillis bound how requests wait.
+	maxQueue       = 10_000
+	maxDelayMillis = 5 * 60 * 1000
+	clientIP       = "client_ip"
+	wholeAddress   = 128
 )
 
 type limit struct {
@@ -224,6 +229,11 @@ type limit struct {
 	Precision string `json:"precision,omitempty"`
 	Zone      string `json:"zone,omitempty"`
 	Burst     uint64 `json:"burst,omitempty"`
+}
+
+type delay struct {
+	Most  string `json:"most"`
+	Queue uint64 `json:"queue"`
 }
 
 type overrides struct {
@@ -300,6 +310,20 @@ const (
 
 // leakyBucket is a bucket of nginx's: rate is in thousandths of a request per perMillis, and burst what
 // may come beside the request that is let through. It is nil if there is no such bucket of Weir's.
+// smooth is how requests wait of which so many do, at a rate. It is nil if none does, or Weir has them wait
+// for no such time.
+func (c *converter) smooth(at place, thousandths, perMillis, waiting uint64) *delay {
+	if waiting == 0 {
+		return nil
+	}
+	high, low := bits.Mul64(waiting*1000, perMillis)
+	if high != 0 || low/thousandths >= maxDelayMillis || waiting > maxQueue {
+		c.lose(at, "up to %d requests wait: Weir has at most %d wait, and for five minutes", waiting, maxQueue)
+		return nil
+	}
+	return &delay{Most: duration(low/thousandths + 1), Queue: waiting}
+}
+
 func (c *converter) leakyBucket(at place, thousandths, perMillis, burst uint64) *limit {
 	if thousandths == 0 || thousandths > maxLimit {
 		c.lose(at, "want a rate above 0")

@@ -435,7 +435,7 @@ func (c *converter) limitConnections(d *directive, zones map[string]*zone, s *sc
 	if z == nil {
 		return
 	}
-	c.addLimits(d, z, name, limit{Limit: n, Algorithm: inFlight}, s, own, others)
+	c.addLimits(d, z, name, limit{Limit: n, Algorithm: inFlight}, nil, s, own, others)
 }
 
 // zoneOf is the zone that a directive names, nil if there is none.
@@ -476,16 +476,17 @@ func (c *converter) limitRequest(d *directive, zones map[string]*zone, s *scope,
 	if z == nil {
 		return
 	}
-	if !nodelay && burst > delay {
-		c.lose(d.at, "limit_req: nginx has requests of the burst wait; Weir lets them pass at once")
+	atOnce := burst
+	if !nodelay {
+		atOnce = min(delay, burst)
 	}
-	if l := c.leakyBucket(d.at, z.thousandths, z.perMillis, burst); l != nil {
-		c.addLimits(d, z, name, *l, s, own, others)
+	if l := c.leakyBucket(d.at, z.thousandths, z.perMillis, atOnce); l != nil {
+		c.addLimits(d, z, name, *l, c.smooth(d.at, z.thousandths, z.perMillis, burst-atOnce), s, own, others)
 	}
 }
 
 // addLimits adds the rules of a limit by a zone's key.
-func (c *converter) addLimits(d *directive, z *zone, name string, l limit, s *scope, own, others []*location) {
+func (c *converter) addLimits(d *directive, z *zone, name string, l limit, wait *delay, s *scope, own, others []*location) {
 	key, has, always, ok := c.keyOf(z.at, z.parts)
 	if !ok {
 		return
@@ -496,7 +497,7 @@ func (c *converter) addLimits(d *directive, z *zone, name string, l limit, s *sc
 		return
 	}
 	for _, r := range c.matches(d.at, own, others) {
-		r.Name, r.Key, r.Limits = name, key, []limit{l}
+		r.Name, r.Key, r.Limits, r.Delay = name, key, []limit{l}, wait
 		r.Except = append(r.Except, z.except...)
 		r.Response = c.responseOf(d.at, status, "")
 		if strings.EqualFold(s.effectiveOne(d.name+"_dry_run", "off"), "on") {

@@ -16,7 +16,7 @@ type lines struct {
 // keyLine has the requests of a key that wait for room, in the order of their coming. Only the first is
 // decided. The order over all workers is in shared data.
 type keyLine struct {
-	alarm[*keyLine]
+	alarm       alarm[*keyLine] // when the first is to be decided again
 	all         *lines
 	address     sharedata.Address
 	first, last *Wait
