@@ -93,6 +93,7 @@ bool CB(http_get_headers)(void* of, header_map kind, field* headers) {
 // A value that Envoy copies is not kept here: nobody reads it.
 bool CB(http_add_header)(void* of, header_map kind, bytes name, bytes value) { return true; }
 bool CB(http_set_header)(void* of, header_map kind, bytes name, bytes value) { return true; }
+void CB(http_clear_route_cache)(void* of) {}
 void CB(http_send_response)(void* of, uint32_t status, field* headers, size_t n, bytes body, bytes details) { ((filter*)of)->status = status; }
 size_t CB(http_get_body_size)(void* of, body_kind body) { return ((filter*)of)->piece.size; }
 size_t CB(http_get_body_chunks_size)(void* of, body_kind body) { return 1; }
