@@ -1,6 +1,7 @@
 package filter
 
 import (
+	"fmt"
 	"testing"
 	"time"
 )
@@ -125,5 +126,45 @@ func TestBlockOfNodes(t *testing.T) {
 		if !ask(w.vms[1], "ann") {
 			t.Errorf("sync_rate %s: a key is blocked for too long", rate)
 		}
+	}
+}
+
+// What a response costs blocks nobody, even if the key's counter has made room for others meanwhile.
+func TestCostsDoNotBlock(t *testing.T) {
+	w := newWorld(t, 1, 1, `{"backend": {"cluster": "weir"}, "sync_rate": 0.5, "capacity": 1, "rules": [{"name": "r", "key": [{"header": "x-key"}],
+		"block": "10m", "reserve": 1, "cost_on_response": "openai", "limits": [{"limit": 1000000, "window": "30d", "algorithm": "fixed_window"}]}]}`)
+	v := w.vms[0]
+	ask := func(key string) *stream {
+		v.resumed = false
+		s := v.open("x-key", key)
+		for rounds := 0; s == nil && v.reply == nil && rounds < 100; rounds++ {
+			if w.deliver(v); v.resumed {
+				s = v.last
+			}
+		}
+		return s
+	}
+	var open []*stream
+	for i := range 300 { // far more than the table keeps
+		s := ask(fmt.Sprint("user-", i))
+		if s == nil {
+			t.Fatalf("user %d was refused: %+v", i, v.reply)
+		}
+		open = append(open, s)
+		w.advance(100 * time.Millisecond)
+	}
+	for _, s := range open {
+		v.respond(s, false, "content-type", "application/json")
+		v.bring(s, true, `{"usage":{"total_tokens":5}}`)
+		v.reset(s)
+	}
+	w.quiet()
+	for i := range 300 {
+		s := ask(fmt.Sprint("user-", i))
+		if s == nil {
+			t.Fatalf("user %d is blocked: %+v", i, v.reply)
+		}
+		v.reset(s)
+		w.advance(100 * time.Millisecond)
 	}
 }

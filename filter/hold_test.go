@@ -81,6 +81,9 @@ func TestPlacesLast(t *testing.T) {
 	if wait(60, v); v.open("x-key", "ann") == nil {
 		t.Error("a place is held for longer than hold")
 	}
+	if v.reset(held); v.plugin.streams.responses.holders.first == &held.charges.holding {
+		t.Error("a request that has gone is still among those that hold something")
+	}
 	if got := v.count("lost_places_total"); got != 1 {
 		t.Errorf("%d places were taken for lost, want 1", got)
 	}

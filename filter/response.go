@@ -83,7 +83,7 @@ type said struct {
 
 // forget forgets a request: whatever its response has not told by now, it never will.
 func (c *charges) forget() {
-	if len(c.list) > 0 || c.at != 0 {
+	if len(c.list) > 0 || c.at != 0 || c.holding.holders != nil {
 		c.settle()
 	}
 	c.said, c.course = c.said[:0], course{}

@@ -160,6 +160,9 @@ func (h *charges) reviseElsewhere(c *Charge, cost uint64, now int64) {
 	for i := range c.Rule.Limits {
 		l := &c.Rule.Limits[i]
 		hits := int64(cost) - int64(c.Cost)
+		if l.Kind.Blocks() {
+			continue // nobody takes anything of it
+		}
 		if hits < 0 {
 			hits = -int64(l.Returnable(uint64(-hits), c.at, now))
 		}

@@ -132,7 +132,7 @@ func (d *Demand) fitsAt(now int64) (at int64, ok bool) {
 	case d.Verdict != counter.Rejected:
 	case !full:
 		at = dry // withheld
-	case d.Counter.Doubtful(now):
+	case d.Counter.Doubtful(now) && !d.Counter.Blocked():
 		at = min(at, dry)
 	}
 	return at, true
