@@ -31,7 +31,8 @@ const overrideUsage = `set NAMESPACE RULE VALUE… LIMIT/WINDOW… | list NAMESP
   weir override unset shop per-user ann
 
 An override has a limit for each of the rule's, of the same windows, such as 1m or month: LIMIT/WINDOW, or
-LIMIT/WINDOW/BURST of a token bucket. Values are those of the rule's key, as requests have them: none for a rule with one counter.
+LIMIT/WINDOW/BURST of a token bucket, or LIMIT/in_flight. Values are those of the rule's key, as requests have
+them: none for a rule with one counter.
 Counters stay as they are. Flags may come anywhere.
 set fails for a rule of which no node has told in the last minutes, as one without requests: --config checks
 it by the proxies' configuration, and --force sets it. It fails if nodes say that the rule is of another form.
@@ -266,6 +267,9 @@ func describeLimits(limits []server.OverrideLimit) (text string) {
 func overriddenWindow(text string) (width time.Duration, ok bool) {
 	if i := slices.Index(calendar.Periods, text); i >= 0 {
 		return time.Duration(calendar.Lengths[i]), true
+	}
+	if inFlight := window.NewInFlight(0); text == inFlight.Name() {
+		return time.Duration(inFlight.Width), true
 	}
 	of, ok := config.ParseDuration(text)
 	return time.Duration(of.Milliseconds()) * time.Millisecond, ok

@@ -152,6 +152,10 @@ func (r *reader) shape(l *rateLimit) (s shape) {
 	fail := func(field, format string, args ...any) {
 		r.fail(l.at.has(field), format, args...)
 	}
+	if s.algorithm == "in_flight" {
+		fail("algorithm", "want another than in_flight, as nobody tells this service when a request has ended; Weir's plugin knows")
+		return s
+	}
 	if algorithms := []string{fixedWindow, slidingWindow, slidingLog, tokenBucket}; !slices.Contains(algorithms, s.algorithm) {
 		fail("algorithm", "want %s, got %.80q", strings.Join(algorithms, ", "), l.algorithm)
 		return s

@@ -35,6 +35,7 @@ func TestMistakes(t *testing.T) {
 		{in("unit: day, unlimited: true"), at + ": want no unit of a limit that is unlimited"},
 		{in("unit: day, replaces: [{}]"), at + ".replaces[0]: want the name of the limit to replace"},
 		{in("unit: day, name: a, replaces: [{name: a}]"), at + ": want a limit to replace others than itself"},
+		{in("unit: day, algorithm: in_flight"), at + ".algorithm: want another than in_flight, as nobody tells this service when a request has ended; Weir's plugin knows"},
 		{in("unit: day, algorithm: leaky"), at + `.algorithm: want fixed_window, sliding_window, sliding_log, token_bucket, got "leaky"`},
 		{in("unit: day, window: 1s"), at + ".unit: want it or a window, not both"},
 		{in("window: soon"), at + ".window: want a duration such as 90s"},
