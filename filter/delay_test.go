@@ -3,6 +3,7 @@ package filter
 import (
 	"fmt"
 	"testing"
+	"time"
 )
 
 const smoothRule = `{"rules": [{"name": "r", "key": [{"header": "x-key"}], "delay": {"most": "5s", "queue": 3},
@@ -108,5 +109,60 @@ func TestDelayTakesNothing(t *testing.T) {
 	v.now += 2 * second
 	if s := v.pause(); s != nil || v.reply == nil || v.reply.details != "weir_rate_limited:w" {
 		t.Errorf("got %+v", v.reply)
+	}
+}
+
+// Nodes with a backend let no more through than the limit, together. A request that waits asks for room when
+// there may be some, and not again and again.
+func TestDelayOfNodes(t *testing.T) {
+	for _, rate := range []string{"0", "0.2"} {
+		w := newWorld(t, 2, 2, synced(rate, `{"name": "r", "delay": {"most": "3s", "queue": 20},
+			"limits": [{"limit": 10, "window": "1s", "algorithm": "token_bucket", "burst": 1}]}`))
+		start, passed, refused, asked := w.now, 0, 0, 0
+		type waiter struct {
+			v *fakeVM
+			s *stream
+		}
+		var waiting []waiter
+		for ms := range 10_000 {
+			if w.random.IntN(60) == 0 { // some 17 a second, for 10
+				v := w.any()
+				if s := v.pause(); s != nil {
+					waiting = append(waiting, waiter{v, s})
+				} else if v.reply != nil {
+					refused++
+				} else {
+					passed++
+				}
+			}
+			w.pass(time.Millisecond)
+			for _, v := range w.vms {
+				if ms%max(int(v.tickMillis), 1) == 0 {
+					v.tick()
+				}
+				asked += len(v.callouts)
+				w.deliver(v)
+			}
+			for i := 0; i < len(waiting); i++ {
+				if h := waiting[i]; h.v.ended[h.s.id] > 0 {
+					if h.s.answered {
+						refused++
+					} else {
+						passed++
+					}
+					h.v.reset(h.s)
+					waiting = append(waiting[:i], waiting[i+1:]...)
+					i--
+				}
+			}
+		}
+		seconds := int((w.now - start) / second)
+		if most := 10*seconds + 1; passed > most || passed < most/2 {
+			t.Errorf("sync_rate %s: %d passed in %d s, want up to %d", rate, passed, seconds, most)
+		}
+		t.Logf("sync_rate %s: %d passed, %d refused, %d wait, %d callouts", rate, passed, refused, len(waiting), asked)
+		if asked > 10*(passed+refused) {
+			t.Errorf("sync_rate %s: %d callouts for %d requests", rate, asked, passed+refused)
+		}
 	}
 }
