@@ -90,7 +90,10 @@ func (k Kind) Started() bool { return k == FirstHitWindow || k == TokenBucket }
 
 // Bucketed reports whether hits are counted in buckets of a precision. A bucket is named by its
 // start divided by the precision.
-func (k Kind) Bucketed() bool { return k == SlidingBuckets || k == InFlight || k == Block }
+func (k Kind) Bucketed() bool { return uint32(bucketed)>>(k&31)&1 != 0 }
+
+// bucketed has a bit for each bucketed kind.
+const bucketed = 1<<SlidingBuckets | 1<<InFlight | 1<<Block
 
 // Held reports whether requests hold their hits, and give them back when they have ended.
 func (k Kind) Held() bool { return k == InFlight }

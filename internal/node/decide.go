@@ -13,6 +13,7 @@ type decider struct {
 	watch    *watch
 	refusals *refusals
 	blocks   bool // whether any rule blocks
+	marks    bool // whether any rule marks
 
 	held []Saved // hits that lost every race to be written
 }
@@ -29,10 +30,10 @@ func (e *decider) decide(demands []Demand, now int64) counter.Verdict {
 	verdict := e.loadAll(demands, now, e.keys.recalls)
 	for i := 0; i < len(demands) && verdict == counter.Allowed; i++ {
 		d := &demands[i]
-		if d.Over {
+		if e.marks && d.Over {
 			continue
 		}
-		if d.Verdict = e.debit(d, now, howOf(i, demands)); d.Verdict != counter.Allowed && !d.passesOver() {
+		if d.Verdict = e.debit(d, now, howOf(i, demands)); d.Verdict != counter.Allowed && !(e.marks && d.passesOver()) {
 			verdict = d.Verdict
 			if verdict == counter.Rejected {
 				e.rememberRefusal(d, now)
@@ -96,12 +97,13 @@ func (e *decider) loadAll(demands []Demand, now int64, recall bool) counter.Verd
 	verdict, recalled := counter.Allowed, false
 	for i := range demands {
 		d := &demands[i]
-		if d.Over {
+		if e.marks && d.Over {
 			e.keys.read(d, now)
 			d.Verdict = counter.Rejected
 			continue
 		}
-		if d.Verdict = e.load(d, now, howOf(i, demands), recall); d.passesOver() {
+		d.Verdict = e.load(d, now, howOf(i, demands), recall)
+		if e.marks && d.passesOver() {
 			continue
 		}
 		verdict = worse(verdict, d.Verdict)

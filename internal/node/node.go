@@ -80,7 +80,7 @@ func (n *Node) furnish(o *Options) {
 	n.asks = asks{link: link, ticks: ticks, keys: &n.keys, waits: &n.waits, callouts: &n.callouts, pushes: &n.pushes}
 	n.watch = watch{link: link, rules: rules, keys: &n.keys, callouts: &n.callouts}
 	n.decider = decider{
-		tallies: tallies, keys: &n.keys, pushes: &n.pushes, asks: &n.asks, watch: &n.watch, refusals: refusals, blocks: rules.blocks,
+		tallies: tallies, keys: &n.keys, pushes: &n.pushes, asks: &n.asks, watch: &n.watch, refusals: refusals, blocks: rules.blocks, marks: rules.marks,
 	}
 	n.charges = charges{
 		tallies: tallies, link: link, keys: &n.keys, pushes: &n.pushes, watch: &n.watch, decider: &n.decider,
