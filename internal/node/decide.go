@@ -33,7 +33,7 @@ func (e *decider) decide(demands []Demand, now int64) counter.Verdict {
 		if e.marks && d.Over {
 			continue
 		}
-		if d.Verdict = e.debit(d, now, howOf(i, demands)); d.Verdict != counter.Allowed && !(e.marks && d.passesOver()) {
+		if d.Verdict = e.debit(d, now, howOf(i, demands)); d.Verdict != counter.Allowed && (!e.marks || !d.passesOver()) {
 			verdict = d.Verdict
 			if verdict == counter.Rejected {
 				e.rememberRefusal(d, now)
