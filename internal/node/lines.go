@@ -49,13 +49,16 @@ func (s *lines) add(w *Wait, a sharedata.Address, now, until int64, most int) (a
 		l.alarm.of = l
 		s.of[a] = l
 	}
-	w.since, w.leaves = now, until
-	w.line, w.ahead, w.behind = l, l.last, nil
+	if w.room == nil {
+		w.room = new(roomWait)
+	}
+	w.room.since, w.room.leaves = now, until
+	w.room.line, w.room.ahead, w.room.behind = l, l.last, nil
 	if l.last == nil {
 		l.first = w
 		s.due.set(&l.alarm, now)
 	} else {
-		l.last.behind = w
+		l.last.room.behind = w
 	}
 	l.last = w
 	s.waiting++
@@ -66,27 +69,31 @@ func (s *lines) add(w *Wait, a sharedata.Address, now, until int64, most int) (a
 func (l *keyLine) remove(w *Wait) {
 	s := l.all
 	now := s.link.hostNow()
-	s.order.leave(l.address, w.leaves, now)
+	r := w.room
+	s.order.leave(l.address, r.leaves, now)
 	s.waiting--
-	if w.behind == nil {
-		l.last = w.ahead
+	if r.behind == nil {
+		l.last = r.ahead
 	} else {
-		w.behind.ahead = w.ahead
+		r.behind.room.ahead = r.ahead
 	}
-	if w.ahead != nil {
-		w.ahead.behind = w.behind
-	} else if l.first = w.behind; l.first != nil {
+	if r.ahead != nil {
+		r.ahead.room.behind = r.behind
+	} else if l.first = r.behind; l.first != nil {
 		s.due.set(&l.alarm, now)
 	} else {
 		s.due.stop(&l.alarm)
 		delete(s.of, l.address)
 	}
-	w.line, w.ahead, w.behind = nil, nil, nil
-	w.delayed = max(now-w.since, 1)
+	r.line, r.ahead, r.behind = nil, nil, nil
+	r.delayed = max(now-r.since, 1)
 }
 
 // lineOf is the line that a request waits in, nil if it is in none.
 func lineOf(w *Wait) *keyLine {
-	l, _ := w.line.(*keyLine)
+	if !w.waitsForRoom() {
+		return nil
+	}
+	l, _ := w.room.line.(*keyLine)
 	return l
 }

@@ -238,7 +238,7 @@ func (q *requests) setDue(l *keyLine, demands []Demand, now int64) {
 		}
 	}
 	hostNow := q.link.hostNow()
-	at = min(max(hostNow+at-now, hostNow+leastDelay), l.first.leaves)
+	at = min(max(hostNow+at-now, hostNow+leastDelay), l.first.room.leaves)
 	l.all.due.set(&l.alarm, at)
 	q.ticks.within(at - hostNow)
 }
@@ -248,17 +248,17 @@ func (q *requests) waitsOn(w *Wait, demands []Demand, now int64, verdict counter
 	if verdict == counter.Rejected {
 		switch d := q.delaying(demands, now); {
 		case d == nil:
-		case w.line == nil:
+		case !w.waitsForRoom():
 			if q.lineUp(w, demands, d, now) == counter.Unsure {
 				return true
 			}
-		case q.link.hostNow() < w.leaves:
+		case q.link.hostNow() < w.room.leaves:
 			q.setDue(lineOf(w), demands, now)
 			return true
 		}
 	}
-	if w.line != nil {
-		w.line.remove(w)
+	if w.waitsForRoom() {
+		w.room.line.remove(w)
 	}
 	return false
 }

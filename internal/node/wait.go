@@ -11,6 +11,21 @@ const maxWaiting = 1 << 14
 // line is where requests wait for room.
 type line interface{ remove(w *Wait) }
 
+// roomWait is a wait for room. Few requests have one, so that it is memory of its own, which serves the
+// request's successors too.
+type roomWait struct {
+	// line has the request while it waits, between those that come before and after it, from a time until
+	// another, by the host's clock.
+	line          line
+	ahead, behind *Wait
+	since, leaves int64
+	// delayed is for how long it has waited.
+	delayed int64
+}
+
+// waitsForRoom reports whether the request waits for room.
+func (w *Wait) waitsForRoom() bool { return w.room != nil && w.room.line != nil }
+
 // Request is a request that may have to wait for the backend.
 type Request interface {
 	// Decided ends a wait. It is called once, unless the request has left before. The demands are
@@ -35,28 +50,31 @@ type Wait struct {
 	weight   uint64 // of the request for sightings
 	kept     []Saved
 
-	// line has it while it waits for room, between the requests that come before and after it, from a
-	// time until another, by the host's clock.
-	line          line
-	ahead, behind *Wait
-	since, leaves int64
-	// delayed is for how long it has waited for room.
-	delayed int64
+	// room is where it waits for room; nil of a request that never has.
+	room *roomWait
 }
 
 // Waiting reports whether the request waits.
-func (w *Wait) Waiting() bool { return w.queue != nil || w.line != nil }
+func (w *Wait) Waiting() bool { return w.queue != nil || w.waitsForRoom() }
 
 // Delayed is for how many nanoseconds the request has waited for room; 0 if it has not.
-func (w *Wait) Delayed() int64 { return w.delayed }
+func (w *Wait) Delayed() int64 {
+	if w.room == nil {
+		return 0
+	}
+	return w.room.delayed
+}
 
 // Leave has a request that has gone wait no more. It is not told.
 func (w *Wait) Leave() {
 	w.stopAsking()
-	if w.line != nil {
-		w.line.remove(w)
+	if w.room == nil {
+		return
 	}
-	w.delayed = 0
+	if w.room.line != nil {
+		w.room.line.remove(w)
+	}
+	w.room.delayed = 0
 }
 
 // stopAsking has a request wait for the backend no more.
