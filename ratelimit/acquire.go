@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"container/list"
 	"context"
 	"time"
 
@@ -14,39 +15,12 @@ const usualHold = 10 * time.Minute
 
 // place holds for a call what it has taken of rules with InFlight, until it is released.
 type place struct {
-	namespace     *Namespace
-	charges       []node.Charge
-	hold          int64 // the longest of its rules', in nanoseconds
-	since         int64
-	renewed       int64
-	before, after *place
-}
-
-// places are those that are held, those first that were renewed longest ago.
-type places struct{ first, last *place }
-
-func (p *places) add(added *place) {
-	added.before, added.after = p.last, nil
-	if p.last == nil {
-		p.first = added
-	} else {
-		p.last.after = added
-	}
-	p.last = added
-}
-
-func (p *places) remove(gone *place) {
-	if gone.before == nil {
-		p.first = gone.after
-	} else {
-		gone.before.after = gone.after
-	}
-	if gone.after == nil {
-		p.last = gone.before
-	} else {
-		gone.after.before = gone.before
-	}
-	gone.before, gone.after = nil, nil
+	namespace *Namespace
+	charges   []node.Charge
+	hold      int64 // the longest of its rules', in nanoseconds
+	since     int64
+	renewed   int64
+	at        *list.Element // of its namespace's places; nil if it was given back
 }
 
 // Acquire is [Limiter.Allow] of a rule with [InFlight]: it reports whether one more request of a key has
@@ -85,7 +59,7 @@ func (n *Namespace) take(demands []node.Demand, limiters []*Limiter, now int64) 
 	if len(p.charges) == 0 {
 		return nil
 	}
-	n.places.add(p)
+	p.at = n.places.PushBack(p)
 	return p
 }
 
@@ -102,25 +76,29 @@ func (p *place) release() {
 
 // giveBack gives back what is still held. The lock is held.
 func (n *Namespace) giveBack(p *place) {
-	if p.charges == nil {
+	if p.at == nil {
 		return
 	}
-	n.places.remove(p)
+	n.places.Remove(p.at)
+	p.at = nil
 	now := n.now()
 	for i := range p.charges {
 		n.node.Release(&p.charges[i], now)
 	}
-	p.charges = nil
 }
 
 // renew has what is held count on. It is called before whatever could see that it does not. The lock is
 // held.
 func (n *Namespace) renew() {
-	if n.places.first == nil {
+	if n.places.Len() == 0 {
 		return
 	}
 	now := n.now()
-	for p := n.places.first; p != nil && (now < p.renewed || now-p.renewed >= window.RenewEvery); p = n.places.first {
+	for n.places.Len() > 0 {
+		p := n.places.Front().Value.(*place)
+		if now >= p.renewed && now-p.renewed < window.RenewEvery {
+			return
+		}
 		if now-p.since >= p.hold {
 			n.giveBack(p)
 			continue
@@ -129,8 +107,7 @@ func (n *Namespace) renew() {
 			n.node.Renew(&p.charges[i], now)
 		}
 		p.renewed = now
-		n.places.remove(p)
-		n.places.add(p)
+		n.places.MoveToBack(p.at)
 	}
 }
 

@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -42,8 +43,9 @@ type Namespace struct {
 	gone    chan struct{}
 	closing error
 	calls   []*call // to be used again
-	places  places
-	taken   int // calls that have not ended
+	// places are held by callers of Acquire, those first that were renewed longest ago.
+	places list.List
+	taken  int // calls that have not ended
 	// pushes are out, by number. sent is how many there were in all. When one ends, pushed is
 	// closed and made anew. failed counts those that have failed, and failure is the error of the
 	// last.
