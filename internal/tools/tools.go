@@ -2,7 +2,6 @@
 package tools
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,7 +17,7 @@ const (
 
 // Install is the file of a command, which is given as go install has it. It is built unless dist/tools of the
 // repository at root has it already: Envoy Gateway takes minutes.
-func Install(ctx context.Context, root, command string) (file string, err error) {
+func Install(root, command string) (file string, err error) {
 	module, version, _ := strings.Cut(command, "@")
 	dir, err := filepath.Abs(filepath.Join(root, "dist", "tools", version))
 	if err != nil {
@@ -32,7 +31,7 @@ func Install(ctx context.Context, root, command string) (file string, err error)
 		return "", err
 	}
 	// Outside of the repository, whose workspace would choose the versions.
-	build := exec.CommandContext(ctx, "go", "install", "-ldflags=-s -w", command) //nolint:gosec // a command of this package
+	build := exec.Command("go", "install", "-ldflags=-s -w", command) //nolint:gosec // a command of this package
 	build.Dir, build.Env = os.TempDir(), append(os.Environ(), "GOBIN="+dir, "GOWORK=off", "GOFLAGS=-mod=mod")
 	if said, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go install %s: %w\n%s", command, err, said)
