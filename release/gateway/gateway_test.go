@@ -138,7 +138,7 @@ func weirIsTheService(t *testing.T, w *world) {
 	policy := read(t, "../../envoy/gateway/rate-limits.yaml")
 	for i, gateway := range []string{"eg", "other"} {
 		port, web := freePort(t), freePort(t)
-		environment := strings.NewReplacer("/certs/", certificates+"/", "envoy-gateway:18001", "127.0.0.1:18001", "REDIS", w.redis).Replace(
+		environment := strings.NewReplacer("/certs/", certificates+"/", "envoy-gateway:18001", "127.0.0.1:18001", "redis:6379", w.redis).Replace(
 			read(t, "testdata/ratelimit.env"))
 		// Envoy Gateway itself listens on 8081 here.
 		environment += fmt.Sprintf("GRPC_HOST=127.0.0.1\nHOST=127.0.0.1\nGRPC_PORT=%d\nPORT=%d\nCONFIG_GRPC_XDS_SERVER_TLS_SAN=envoy-gateway\n", port, web)
@@ -251,7 +251,7 @@ func (w *world) chart(t *testing.T, version string, more ...string) string {
 	}
 	w.write(t, "values.yaml", strings.NewReplacer("registry.example", w.registry, "gateways:\n", "gateways:\n    - {name: other, listeners: [http]}\n").Replace(values[1]))
 	arguments := strings.Fields("template " + strings.ReplaceAll(install[1], "registry.example", w.registry) + " --version " + version + " " + install[2] +
-		" -f values.yaml --plain-http --set envoyGateway.token=" + token)
+		" -f values.yaml --plain-http --kube-version 1.31.0 --set envoyGateway.token=" + token)
 	rendered := w.command(t, "helm", append(arguments, more...)...)
 	var ours []string
 	for part := range strings.SplitSeq(rendered, "\n---\n") {
@@ -280,6 +280,8 @@ func (w *world) digest(t *testing.T, image, tag string) string {
 	return a.header.Get("Docker-Content-Digest")
 }
 
+var pluginSum = regexp.MustCompile(`"sha256": "([0-9a-f]+)"`)
+
 // module is the sum of the plugin that both Envoys run, or empty while they run different ones.
 func (w *world) module(t *testing.T) string {
 	t.Helper()
@@ -293,10 +295,18 @@ func (w *world) module(t *testing.T) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		found := regexp.MustCompile(`"sha256": "([0-9a-f]+)"`).FindAllStringSubmatch(do(request).body, -1)
-		// While a listener warms or drains there are two.
-		for _, sum := range found {
-			sums = append(sums, sum[1])
+		var dump struct {
+			Configs []struct {
+				ActiveState json.RawMessage `json:"active_state"` // what takes connections; others warm or drain
+			}
+		}
+		if err := json.Unmarshal([]byte(do(request).body), &dump); err != nil {
+			t.Fatal(err)
+		}
+		for _, listener := range dump.Configs {
+			if sum := pluginSum.FindSubmatch(listener.ActiveState); sum != nil {
+				sums = append(sums, string(sum[1]))
+			}
 		}
 	}
 	if slices.Sort(sums); len(sums) != 2 || len(slices.Compact(sums)) != 1 {
