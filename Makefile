@@ -72,7 +72,7 @@ dist/empty-go.wasm: bench/go.mod bench/v8/empty/empty.go
 # The command is always handed to go, which knows best what has changed.
 .PHONY: dist/weir
 dist/weir: playground/site/engine.wasm
-	go build -trimpath -o $@ ./cmd/weir
+	go build -trimpath -ldflags='-X main.commit=$(shell git describe --always --dirty --abbrev=12 --exclude '*' 2>/dev/null)' -o $@ ./cmd/weir
 
 # The command embeds what is in playground/site.
 playground/site/engine.wasm: go.mod $(filter-out %_test.go,$(wildcard $(addsuffix /*.go,playground/engine playground/lane window internal/fields)))

@@ -64,7 +64,10 @@ func again() error {
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
 	}
-	return cmd.Run()
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("a network of its own: %w: where AppArmor forbids it, sysctl kernel.apparmor_restrict_unprivileged_userns=0", err)
+	}
+	return cmd.Wait()
 }
 
 // loopback brings up the interface lo.
