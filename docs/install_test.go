@@ -119,12 +119,15 @@ func TestInstall(t *testing.T) {
 			case <-done:
 				asked <- statuses
 				return
+			case <-t.Context().Done(): // the test has failed
+				return
 			default:
 			}
 			response, err := client.Get("http://" + s.ready["quickstart.yaml"] + "/")
 			if err != nil {
-				t.Error(err)
-				statuses[0]++
+				if statuses[0]++; statuses[0] < 5 {
+					t.Error(err)
+				}
 				continue
 			}
 			statuses[response.StatusCode]++
@@ -139,9 +142,14 @@ func TestInstall(t *testing.T) {
 			t.Errorf("%s: %v", version, err)
 		}
 		backend = s.backend(t)
-		next := s.envoy(t, "$ envoy"+strings.ReplaceAll(strings.TrimSpace(takesOver), "epoch 1", fmt.Sprint("epoch ", epoch+1))+base)
-		if err := envoy.Wait(); err != nil { // which the next one has told to end
-			t.Errorf("%s: %v", version, err)
+		next := s.envoy(t, "$ envoy"+strings.ReplaceAll(takesOver, "epoch 1", fmt.Sprint("epoch ", epoch+1))+base)
+		select {
+		case err := <-envoy.ended: // which the next one has told to end
+			if err != nil {
+				t.Errorf("%s: %v", version, err)
+			}
+		case err := <-next.ended:
+			t.Fatalf("%s: %v\n%s", version, err, read(t, next.log))
 		}
 		envoy = next
 	}
@@ -152,11 +160,10 @@ func TestInstall(t *testing.T) {
 	if statuses[0] > 0 || statuses[429] == 0 || len(statuses) > 2 || statuses[503] > 10*minutes {
 		t.Errorf("%v: some requests had no answer, or passed a limit that was used up", statuses)
 	}
-	for _, server := range []*exec.Cmd{envoy, backend} {
-		_ = server.Process.Signal(syscall.SIGTERM)
-		if err := server.Wait(); err != nil {
-			t.Error(err)
-		}
+	_ = envoy.Process.Signal(syscall.SIGTERM)
+	_ = backend.Process.Signal(syscall.SIGTERM)
+	if err := errors.Join(<-envoy.ended, backend.Wait()); err != nil {
+		t.Error(err)
 	}
 	if cmd := s.typed(t.Context(), "curl -fsSLO "+files+"/weir/v0.3.0/weir_linux_amd64.tar.gz && curl -fsSL "+files+
 		"/weir/v0.3.0/checksums.txt | sha256sum -c --ignore-missing"); cmd.Run() == nil {
@@ -164,20 +171,34 @@ func TestInstall(t *testing.T) {
 	}
 }
 
+// envoyProcess is an Envoy that a test has started.
+type envoyProcess struct {
+	*exec.Cmd
+	ended chan error // gets the process's end
+	log   string
+}
+
 // envoy starts a sample's Envoy, and waits until it listens.
-func (s *shell) envoy(t *testing.T, sample string) *exec.Cmd {
+func (s *shell) envoy(t *testing.T, sample string) *envoyProcess {
 	t.Helper()
-	cmd := s.typed(context.Background(), "exec "+s.replace.Replace(strings.TrimPrefix(strings.Join(strings.Fields(sample), " "), "$ ")))
-	if err := cmd.Start(); err != nil {
+	log, err := os.Create(filepath.Join(t.TempDir(), "envoy"))
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	command := strings.TrimPrefix(strings.Join(strings.Fields(sample), " "), "$ ")
+	p := &envoyProcess{s.typed(context.Background(), "exec "+command), make(chan error, 1), log.Name()}
+	p.Stdout, p.Stderr = log, log
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { p.ended <- errors.Join(p.Wait(), log.Close()) }()
+	t.Cleanup(func() { _ = p.Process.Kill() })
 	for deadline := time.Now().Add(time.Minute); ; {
 		if conn, err := net.Dial("tcp", s.ready["quickstart.yaml"]); err == nil {
 			_ = conn.Close()
-			return cmd
+			return p
 		} else if time.Now().After(deadline) {
-			t.Fatal(err)
+			t.Fatalf("%v\n%s", err, read(t, p.log))
 		}
 	}
 }
