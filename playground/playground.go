@@ -18,7 +18,7 @@ import (
 //go:embed site
 var embedded embed.FS
 
-// engine is what make build makes.
+// engine is the file that make build makes.
 const engine = "engine.wasm"
 
 // Policy is the content security policy: nothing from elsewhere, and nothing that stands in the page
