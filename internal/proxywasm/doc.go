@@ -28,7 +28,7 @@ type LocalResponse struct {
 	Details string
 	Headers *Pairs
 	Body    string
-	// GRPCStatus is what gRPC requests get in place of Status.
+	// GRPCStatus is the status that gRPC requests get in place of Status.
 	GRPCStatus int32
 }
 
