@@ -1,6 +1,7 @@
-// Callouts are made on the main thread, through a configuration. The answer goes to the VM that asked.
+#include "callout.h"
+
+#include "answer.h"
 #include "calls.h"
-#include "config.h"
 #include "mail.h"
 
 struct callout {
@@ -13,53 +14,6 @@ struct callout {
   bytes cluster, headers, body; // in one allocation
   char data[];
 };
-
-// An answer without headers is a callout that has failed.
-struct answer {
-  uint32_t n;
-  field* headers;
-  bytes body;
-  char data[];
-};
-
-uint32_t answer_headers(const answer* a) { return a->n; }
-bytes answer_body(const answer* a) { return a->body; }
-
-bool answer_header(const answer* a, bytes name, bytes* value) {
-  for (uint32_t i = 0; i < a->n; i++) {
-    if (a->headers[i].key.size == name.size && memcmp(a->headers[i].key.data, name.data, name.size) == 0) {
-      *value = a->headers[i].value;
-      return true;
-    }
-  }
-  return false;
-}
-
-void answer_free(answer* a) { free(a); }
-
-static char* put(char* to, bytes from, bytes* copy) {
-  if (from.size) memcpy(to, from.data, from.size);
-  *copy = (bytes){to, from.size};
-  return to + from.size;
-}
-
-static answer* answer_new(const field* headers, size_t n, const bytes* chunks, size_t chunk_count) {
-  size_t size = 0, body = 0;
-  for (size_t i = 0; i < n; i++) size += headers[i].key.size + headers[i].value.size;
-  for (size_t i = 0; i < chunk_count; i++) body += chunks[i].size;
-  answer* a = malloc(sizeof *a + n * sizeof(field) + size + body);
-  a->n = n;
-  a->headers = (field*)a->data;
-  char* to = a->data + n * sizeof(field);
-  for (size_t i = 0; i < n; i++) {
-    to = put(to, headers[i].key, &a->headers[i].key);
-    to = put(to, headers[i].value, &a->headers[i].value);
-  }
-  a->body = (bytes){to, body};
-  bytes unused;
-  for (size_t i = 0; i < chunk_count; i++) to = put(to, chunks[i], &unused);
-  return a;
-}
 
 static bool has(const field* headers, int n, const char* name) {
   for (int i = 0; i < n; i++) {
@@ -79,8 +33,8 @@ u32 Z_envZ_proxy_http_call(vm* v, u32 cluster_at, u32 cluster_size, u32 headers_
   vm_put32(v, id_at, ++v->next_callout);
   callout* c = malloc(sizeof *c + cluster.size + list.size + body.size);
   *c = (callout){.vm = v, .generation = v->generation, .root = v->root->id, .id = v->next_callout, .timeout_millis = timeout_millis};
-  char* to = put(c->data, cluster, &c->cluster);
-  put(put(to, list, &c->headers), body, &c->body);
+  char* to = copy(c->data, cluster, &c->cluster);
+  copy(copy(to, list, &c->headers), body, &c->body);
   domain* d = v->domain;
   register_lock();
   callout** last = &d->outbox;
@@ -106,7 +60,9 @@ static callout* take(config* c, uint64_t number) {
   callout** at = &c->under_way;
   while (*at && (*at)->number != number) at = &(*at)->next;
   callout* found = *at;
-  if (found) *at = found->next;
+  if (!found) return NULL;
+  *at = found->next;
+  found->vm->domain->under_way--;
   return found;
 }
 
@@ -120,8 +76,7 @@ static void say_unknown(bytes cluster) {
   said = true;
 }
 
-void callouts_send(config* through) {
-  domain* d = through->domain;
+void callouts_send(domain* d, config* through) {
   register_lock();
   callout* next = d->outbox;
   d->outbox = NULL;
@@ -142,6 +97,7 @@ void callouts_send(config* through) {
       c->number = number;
       c->next = through->under_way;
       through->under_way = c;
+      d->under_way++;
     }
   }
 }
@@ -158,11 +114,7 @@ void ON(http_filter_config_http_callout_done)(void* envoy, const void* module, u
 }
 
 void callouts_end(config* c) {
-  while (c->under_way) {
-    callout* ended = c->under_way;
-    c->under_way = ended->next;
-    answer_to(ended, c, answer_new(NULL, 0, NULL, 0));
-  }
+  while (c->under_way) answer_to(take(c, c->under_way->number), c, answer_new(NULL, 0, NULL, 0));
 }
 
 void callouts_drop(domain* d) {
