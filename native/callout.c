@@ -1,5 +1,7 @@
 #include "callout.h"
 
+#include <time.h>
+
 #include "answer.h"
 #include "calls.h"
 #include "mail.h"
@@ -55,15 +57,43 @@ static void answer_to(callout* c, config* through, answer* a) {
   free(c);
 }
 
+// The main thread changes what is under way, and a worker waits for its end.
+static pthread_mutex_t changing = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+
+static void add(config* c, callout* new) {
+  pthread_mutex_lock(&changing);
+  new->next = c->under_way;
+  c->under_way = new;
+  new->vm->domain->under_way++;
+  pthread_mutex_unlock(&changing);
+}
+
 // take finds a callout that is under way.
 static callout* take(config* c, uint64_t number) {
+  pthread_mutex_lock(&changing);
   callout** at = &c->under_way;
   while (*at && (*at)->number != number) at = &(*at)->next;
   callout* found = *at;
-  if (!found) return NULL;
-  *at = found->next;
-  found->vm->domain->under_way--;
+  if (found) {
+    *at = found->next;
+    found->vm->domain->under_way--;
+  }
+  pthread_mutex_unlock(&changing);
   return found;
+}
+
+void callouts_await(config* c) {
+  pthread_mutex_lock(&changing);
+  uint64_t longest = 0;
+  for (callout* u = c->under_way; u; u = u->next) {
+    if (u->timeout_millis > longest) longest = u->timeout_millis;
+  }
+  // The clock is the one that conditions have by themselves. A second more is for a main thread that is busy.
+  const int64_t end = now_nanos(CLOCK_REALTIME) + (longest + 1000) * 1000000ll;
+  const struct timespec until = {end / 1000000000, end % 1000000000};
+  while ((c->under_way || c->answering) && pthread_cond_timedwait(&changed, &changing, &until) == 0) continue;
+  pthread_mutex_unlock(&changing);
 }
 
 // sending is a callout that Envoy has been given and has not numbered. Its answer may come at once.
@@ -95,22 +125,29 @@ void callouts_send(domain* d, config* through) {
       answer_to(c, through, answer_new(NULL, 0, NULL, 0));
     } else {
       c->number = number;
-      c->next = through->under_way;
-      through->under_way = c;
-      d->under_way++;
+      add(through, c);
     }
   }
+}
+
+static void set_answering(config* c, bool is) {
+  pthread_mutex_lock(&changing);
+  c->answering = is;
+  if (!is) pthread_cond_broadcast(&changed);
+  pthread_mutex_unlock(&changing);
 }
 
 void ON(http_filter_config_http_callout_done)(void* envoy, const void* module, uint64_t number, int failed, field* headers, size_t n,
                                               bytes* chunks, size_t chunk_count) {
   config* through = (config*)module;
+  set_answering(through, true);
   callout* c = take(through, number);
   if (!c) {
     c = sending;
     sending = NULL;
   }
   if (c) answer_to(c, through, failed ? answer_new(NULL, 0, NULL, 0) : answer_new(headers, n, chunks, chunk_count));
+  set_answering(through, false);
 }
 
 void callouts_end(config* c) {

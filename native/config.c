@@ -220,7 +220,10 @@ static void leave(config* c) {
   config_free(c);
 }
 
+static pthread_t main_thread;
+
 const char* ON(program_init)(void) {
+  main_thread = pthread_self();
   Z_weir_init_module();
   timer_start();
   return ABI_VERSION;
@@ -253,4 +256,7 @@ const void* ON(http_filter_config_new)(void* envoy, bytes name, bytes text) {
   return NULL;
 }
 
-void ON(http_filter_config_destroy)(const void* module) { leave((config*)module); }
+void ON(http_filter_config_destroy)(const void* module) {
+  if (!pthread_equal(pthread_self(), main_thread)) callouts_await((config*)module);
+  leave((config*)module);
+}

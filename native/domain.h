@@ -32,6 +32,7 @@ struct config {
   uint32_t id;
   enum policy policy;
   callout* under_way;
+  bool answering; // the main thread has the answer of one of them
   metric_ids* metrics;
 };
 
