@@ -46,10 +46,11 @@ type Service struct {
 	pb.UnimplementedRateLimitServiceServer
 	options       ServiceOptions
 	configuration atomic.Pointer[Configuration]
+	refusals      *refusals
 }
 
 // NewService makes a service that has no configuration yet.
-func NewService(o ServiceOptions) *Service { return &Service{options: o} }
+func NewService(o ServiceOptions) *Service { return &Service{options: o, refusals: newRefusals()} }
 
 // Use has requests answered by a configuration from now on. After an error the one before goes on.
 func (s *Service) Use(c *Configuration) error {
@@ -119,7 +120,10 @@ type asked struct {
 	key     ratelimit.Key
 	hits    uint64
 	back    uint64 // hits to give back, in place of hits to take
+	looks   bool   // whether it asks for no hits
 	next    *asked // the next one with the same counter
+	// refusals are the service's.
+	refusals *refusals
 
 	decision ratelimit.Decision
 	err      error
@@ -199,7 +203,8 @@ func (s *Service) find(d *domain, r *pb.RateLimitRequest) ([]asked, error) {
 		if a.hits = uint64(max(1, r.GetHitsAddend())); descriptor.GetHitsAddend() != nil {
 			a.hits = descriptor.GetHitsAddend().GetValue()
 		}
-		if descriptor.GetIsNegativeHits() {
+		a.refusals = s.refusals
+		if a.looks = a.hits == 0; descriptor.GetIsNegativeHits() {
 			a.hits, a.back = 0, a.hits
 		}
 		if said := descriptor.GetLimit(); said != nil {

@@ -159,6 +159,7 @@ for i = pushes + 1, pushes + counters do
   local key, form = KEYS[i], ARGV[at]
   if form == '2' then
     local n, got, gone, born = tonumber(ARGV[at + 1]), had[i][1], had[i][2], false
+    local new = #got == 0 -- then nothing is to be asked of how long it lives
     for j = at + 2, at + 1 + n do
       local hits = ARGV[j + 2 * n]
       if hits ~= '0' then
@@ -178,7 +179,7 @@ for i = pushes + 1, pushes + counters do
           redis.call('HDEL', key, unpack(gone, j, math.min(j + 999, #gone)))
         end
       end
-      if (born or gone) and redis.call('PTTL', key) < tonumber(life) then
+      if new and born or (born or gone) and redis.call('PTTL', key) < tonumber(life) then
         redis.call('PEXPIRE', key, life)
       end
     end
