@@ -17,11 +17,15 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// The errors of requests are the rate limit service's.
+// maxDescriptors bounds the descriptors of a request, of which each is compared with those before it.
+const maxDescriptors = 1000
+
+// The errors of requests are the rate limit service's, but for the last.
 var (
 	errNoDomain        = errors.New("rate limit domain must not be empty")
 	errNoDescriptors   = errors.New("rate limit descriptor list must not be empty")
 	errNoConfiguration = errors.New("no rate limit configuration loaded")
+	errManyDescriptors = status.Errorf(codes.InvalidArgument, "want at most %d descriptors", maxDescriptors)
 )
 
 // ServiceOptions say how requests are answered.
@@ -151,6 +155,8 @@ func (s *Service) shouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (
 		return nil, errNoDomain
 	case len(r.GetDescriptors()) == 0:
 		return nil, errNoDescriptors
+	case len(r.GetDescriptors()) > maxDescriptors:
+		return nil, errManyDescriptors
 	case configuration == nil:
 		return nil, errNoConfiguration
 	}
