@@ -137,6 +137,10 @@ func (in *Instance) forget(name string) {
 	delete(in.defined, name)
 }
 
+// mostAsking is how many pushes may be out at once that calls wait for. All goroutines of the process ask by
+// them, where an Envoy has a node for each worker.
+const mostAsking = 2
+
 func newNamespace(o Options) (*Namespace, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
@@ -152,7 +156,7 @@ func newNamespace(o Options) (*Namespace, error) {
 	options := &node.Options{
 		Namespace: o.Name, Data: &n.data, Capacity: o.Capacity, Rules: n.rules,
 		Random: rand.Uint64,
-		Host:   h, Owner: h, Timeout: int64(o.Timeout), OnBackendFailure: node.FailureMode(o.OnBackendFailure),
+		Host:   h, Owner: h, Timeout: int64(o.Timeout), Asking: mostAsking, OnBackendFailure: node.FailureMode(o.OnBackendFailure),
 		KeySecret: o.KeySecret,
 	}
 	var err error

@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	// maxAsking bounds the callouts that requests wait for; more asks join the next one.
-	maxAsking = 4
+	// usualAsking is [Options.Asking] of those who don't say.
+	usualAsking = 4
 	// maxUnsent bounds the asks that are made before a lease is used up: of so many keys at once
 	// some wait.
 	maxUnsent = 4096
@@ -27,6 +27,7 @@ type asks struct {
 	callouts *callouts
 	pushes   *pushes
 
+	most      int    // callouts that requests wait for
 	unsent    []*ask // that no callout has taken along yet
 	leases    *leaseAsks
 	crowd     int    // from so many asks on, those are looked for that nobody wants
@@ -133,7 +134,7 @@ func (a *asks) sendAll() {
 			deadline = start + askNanos
 		}
 		handled := 0
-		for late := start >= deadline; handled < len(a.unsent) && a.callouts.asking < maxAsking && !late; late = a.link.late(handled, deadline) {
+		for late := start >= deadline; handled < len(a.unsent) && a.callouts.asking < a.most && !late; late = a.link.late(handled, deadline) {
 			if t := a.unsent[handled]; !t.wanted() {
 				a.forget(t)
 				a.waits.recycle(t)

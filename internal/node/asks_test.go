@@ -13,7 +13,7 @@ import (
 func TestEagerWishesAreBounded(t *testing.T) {
 	n := newProcess(t).start(second, fixed(5000))
 	n.advance(time.Second)
-	n.callouts.asking = maxAsking
+	n.callouts.asking = usualAsking
 	for i := range maxUnsent + 100 {
 		d := n.demand(0, strconv.Itoa(i), 1)
 		for range 10 {
@@ -99,7 +99,7 @@ func TestSpareTakesAreSmall(t *testing.T) {
 func TestWishesOfRequestsThatHaveGone(t *testing.T) {
 	for _, rate := range []int64{0, second} {
 		n := newProcess(t).start(rate, fixed(5))
-		for i := range maxAsking {
+		for i := range usualAsking {
 			n.paused("first " + strconv.Itoa(i))
 		}
 		for i := range 10 * leastUnsent {
@@ -181,7 +181,7 @@ func TestThoseWhoHaveGoneTakeNoRoom(t *testing.T) {
 		w := newWorld(t, 1, 1, rate, Options{Timeout: hour}, users(fixed(1)))
 		f := w.nodes[0]
 		first := []*fakeRequest{f.paused("ann")}
-		for i := range maxAsking { // no more callouts are made
+		for i := range usualAsking { // no more callouts are made
 			first = append(first, f.paused(fmt.Sprint(i)), f.paused("bob"))
 		}
 		for range 2 * maxWaiting {

@@ -24,6 +24,12 @@ func giveBack(ctx context.Context, all []asked) error {
 // taken of all. Those that wait for the backend wait together, but descriptors with the same counter
 // are decided in their order.
 func decide(ctx context.Context, all []asked) {
+	if len(all) == 1 {
+		if a := &all[0]; a.limited() {
+			a.decide(ctx)
+		}
+		return
+	}
 	var waiting sync.WaitGroup
 	var last *asked
 	for i := range all {

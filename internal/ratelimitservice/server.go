@@ -21,6 +21,10 @@ const healthName = "ratelimit"
 // drainTimeout is how long requests under way may take when a server ends.
 const drainTimeout = 10 * time.Second
 
+// streamWorkers is how many goroutines answer requests one after the other. Each new one would first have to
+// make its stack larger. If all wait for the store, there are more.
+const streamWorkers = 64
+
 // ServerOptions say how a service is served.
 type ServerOptions struct {
 	// TLS is nil for none.
@@ -40,7 +44,7 @@ type Server struct {
 func NewServer(s *Service, o ServerOptions) *Server {
 	options := []grpc.ServerOption{grpc.KeepaliveParams(keepalive.ServerParameters{
 		MaxConnectionAge: o.MaxConnectionAge, MaxConnectionAgeGrace: o.MaxConnectionAgeGrace,
-	})}
+	}), grpc.NumStreamWorkers(streamWorkers)}
 	if o.TLS != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(o.TLS)))
 	}
