@@ -77,7 +77,8 @@ func (a *asked) decide(ctx context.Context) {
 func (a *asked) ask(ctx context.Context) {
 	a.decision, a.err = a.limiter.Decide(ctx, a.key, a.hits)
 	if d := &a.decision; a.hits == 0 && d.Remaining == 0 {
-		d.Allowed = d.Allowed && a.looks && !a.refusals.remembers(a)
+		// A limit of 0 has nothing to be above.
+		d.Allowed = (d.Allowed || d.Limit.Quota() == 0) && a.looks && !a.refusals.remembers(a)
 	}
 }
 
