@@ -29,9 +29,9 @@ type Options struct {
 	// is used.
 	Host    Host
 	Timeout int64
-	// Asking bounds the callouts that requests wait for, 4 if it is 0: more questions join the next one.
-	// Fewer callouts have more of them each, and cost less.
-	Asking int
+	// Collect is how long questions that requests wait for are collected after a callout with some, in
+	// nanoseconds: while there are many, each callout has more of them, and they cost less.
+	Collect int64
 	// Turned, unless it is nil, is told what pushes come to when nobody waits for the backend any more,
 	// or the reason is another one, and PushAnswered when it is back; once of all the process's nodes.
 	Turned func(why Outcome)

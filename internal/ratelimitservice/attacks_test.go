@@ -106,7 +106,7 @@ func TestForgedRequests(t *testing.T) {
 			t.Errorf("%x: got %v", body[:1], err)
 		}
 	}
-	for _, text := range []string{"GET / HTTP/1.1\r\n\r\n", "\x16\x03\x01\x02\x00\x01", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + strings.Repeat("\xff", 64)} {
+	for _, text := range []string{"GET / HTTP/1.1\r\nHost: shop.example\r\n\r\n", "\x16\x03\x01\x02\x00\x01" + strings.Repeat("\x00", 64), "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + strings.Repeat("\xff", 64)} {
 		c, err := net.Dial("tcp", address)
 		if err != nil {
 			t.Fatal(err)
