@@ -209,7 +209,7 @@ descriptors:
 		happens()
 		group.Wait()
 	}
-	// passes has a user use up the limit, as instances may still give back what they have leased.
+	// usesUp has a user use up the limit, as instances may still give back what they have leased.
 	usesUp := func(user string) {
 		t.Helper()
 		client := client(t)
@@ -254,8 +254,8 @@ descriptors:
 		}
 	}
 
-	// While Redis is away, instances go by what they know: nobody gets an error, and who is above a limit
-	// stays there.
+	// While Redis is away, instances go by what they know: nobody gets an error, and a
+	// limit that is used up stays so.
 	during("ann", enough, false, redis.Stop)
 	during("ann", enough, false, redis.Restart)
 	// Instances are replaced, one after the other.
@@ -275,7 +275,7 @@ descriptors:
 	}
 	check(true)
 
-	// What a killed instance has leased is lost: then fewer pass than are counted, and never more.
+	// The leases of a killed instance are lost: then fewer pass than are counted, and never more.
 	for _, i := range all {
 		i.start(t)
 	}
@@ -297,8 +297,8 @@ descriptors:
 }
 
 // TestRateLimitServiceScripts sends the requests of envoyproxy/ratelimit's integration-test/scripts
-// through an Envoy that makes descriptors of them as its proxy.yaml does, and wants what these want. The
-// minutes for which they wait pass on no clock: what a quota's next minute brings, another key shows.
+// through an Envoy that makes descriptors of them as its proxy.yaml does, and wants what these want. Where a
+// script waits for the next minute, the next script begins with counters of its own.
 func TestRateLimitServiceScripts(t *testing.T) {
 	onEnvoyAlone(t, 1, newest, scriptsByService)
 }

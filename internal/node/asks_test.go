@@ -207,7 +207,7 @@ func TestThoseWhoHaveGoneTakeNoRoom(t *testing.T) {
 }
 
 // Asks that come soon after a callout with others wait for the next tick together, unless there are very
-// many. One that comes alone waits for nothing.
+// many. A lone ask waits for nothing.
 func TestAsksAreCollected(t *testing.T) {
 	n := newProcess(t).startOf(second, Options{Collect: 1e6}, users(fixed(5000)))
 	n.advance(time.Second)

@@ -208,7 +208,7 @@ func TestRequestsUnderWay(t *testing.T) {
 	if err := counters.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
-	// What was answered is counted, and nothing else.
+	// The hits of requests that were answered are counted, and nothing else.
 	var counted int64
 	if err := counts.Counters(t.Context(), DefaultNamespace, nil, func(c store.LimitCounter) error {
 		for _, w := range c.Windows {
