@@ -51,6 +51,12 @@ Environment:
       its --rate-limit-on-backend-failure
 `
 
+// The ports of the rate limit service where the environment says none.
+const (
+	grpcPort = 8081
+	httpPort = 8080
+)
+
 // rateLimit is weir ratelimit.
 func rateLimit(ctx context.Context, args []string, env environment) error {
 	flags := flag.NewFlagSet("ratelimit", flag.ContinueOnError)
@@ -65,6 +71,8 @@ func rateLimit(ctx context.Context, args []string, env environment) error {
 		return fmt.Errorf("%w: LOG_FORMAT: want text or json", errUsage)
 	}
 	r := v.rateLimits(log)
+	v.port("GRPC_PORT", grpcPort)
+	v.port("PORT", httpPort)
 	store := storeFlags{name: v.store(log)}
 	config := v.tls(log)
 	if err := v.err(); err != nil {
@@ -272,10 +280,10 @@ func (v *variables) listen(r *rateLimits) (err error) {
 		if r.grpc, err = net.Listen("unix", socket); err != nil {
 			return fmt.Errorf("GRPC_UDS: %w", err)
 		}
-	} else if r.grpc, err = listenOn("GRPC_PORT", net.JoinHostPort(v.text("GRPC_HOST", "0.0.0.0"), v.port("GRPC_PORT", 8081))); err != nil {
+	} else if r.grpc, err = listenOn("GRPC_HOST, GRPC_PORT", net.JoinHostPort(v.text("GRPC_HOST", "0.0.0.0"), v.port("GRPC_PORT", grpcPort))); err != nil {
 		return err
 	}
-	if r.http, err = listenOn("PORT", net.JoinHostPort(v.text("HOST", "0.0.0.0"), v.port("PORT", 8080))); err != nil {
+	if r.http, err = listenOn("HOST, PORT", net.JoinHostPort(v.text("HOST", "0.0.0.0"), v.port("PORT", httpPort))); err != nil {
 		return errors.Join(err, r.close())
 	}
 	if v.truth("USE_PROMETHEUS") && !v.truth("DISABLE_STATS") {

@@ -32,7 +32,7 @@ func TestSimulateDescriptors(t *testing.T) {
 	t.Parallel()
 	_, write := files(t)
 	limits := write("limits.yaml", "domain: shop\ndescriptors: [{key: remote_address, rate_limit: {unit: minute, requests_per_unit: 3}}, {key: other, rate_limit: {unit: day, requests_per_unit: 1}}]")
-	routes := write("envoy.yaml", "routes: [{match: {prefix: /api}, route: {cluster: app, rate_limits: [{actions: [{remote_address: {}}]}]}}]")
+	routes := write("envoy.yaml", "virtual_hosts: [{name: app, domains: [\"*\"], routes: [{match: {prefix: /api}, route: {cluster: app, rate_limits: [{actions: [{remote_address: {}}]}]}}]}]")
 	broken := write("broken.yaml", "domain: shop\ndescriptors: [{}]")
 	log := ""
 	for second := range 5 {
