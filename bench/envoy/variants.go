@@ -14,9 +14,9 @@ type object = envoytest.Object
 // variant is a configuration of Envoy that is measured.
 type variant struct {
 	name, title string
-	// base is the name of the variant that this one is compared with; empty where it is such a one.
+	// base is the name of the variant that this variant is compared with; it is empty for a base.
 	base string
-	// status is what all requests are answered with.
+	// status is the status of all answers.
 	status int
 	// decorated says that answers say how much of the limit is left.
 	decorated bool
@@ -24,20 +24,20 @@ type variant struct {
 	filters func(*site) []object
 	// wasm is the module of one of the filters.
 	wasm func(*site) string
-	// headers are what requests have besides those of all variants.
+	// headers are the headers that requests have besides those of all variants.
 	headers [][2]string
 	// streams says that an answer is a megabyte of events.
 	streams bool
-	// route is merged into the one that all requests take.
+	// route is merged into the route that all requests take.
 	route object
 	// services are processes that work for Envoy, and whose time is told beside Envoy's.
 	services []string
-	// counted is a counter that every request but one is in. called is one that is not 0 in the
-	// end.
+	// counted is a counter that has every request, but for one at most. called is a counter that is
+	// not 0 in the end.
 	counted, called string
 }
 
-// What variants are compared with.
+// Variants are compared with these.
 const (
 	none   = "none"
 	direct = "direct"
@@ -49,6 +49,7 @@ const (
 	weirServe        = "weir serve"
 	weirServeOnRedis = "weir serve on Redis"
 	rateLimitService = "ratelimit"
+	weirRateLimit    = "weir ratelimit"
 	redisServer      = "redis-server"
 )
 
@@ -114,8 +115,9 @@ var variants = []*variant{
 	{name: "local", title: "Envoy's local rate limit", base: none, status: http.StatusOK,
 		filters: local(never, "60s"), counted: "local.http_local_rate_limit.ok"},
 	{name: "global", title: "Envoy's global rate limit, on Redis", base: none, status: http.StatusOK,
-		filters: global, services: []string{rateLimitService, redisServer}, counted: "cluster.app.ratelimit.ok",
-		route: object{"rate_limits": []object{{"actions": []object{{"request_headers": object{"header_name": "x-user", "descriptor_key": "user"}}}}}}},
+		filters: global, services: []string{rateLimitService, redisServer}, counted: globalOK, route: globalRoute},
+	{name: "global-weir", title: "Envoy's global rate limit, by `weir ratelimit` on Redis", base: none, status: http.StatusOK,
+		filters: global, services: []string{weirRateLimit, redisServer}, counted: globalOK, route: globalRoute},
 	{name: direct, title: "a route that answers 429 itself", status: http.StatusTooManyRequests,
 		route: object{"direct_response": object{"status": http.StatusTooManyRequests, "body": object{"inline_string": `{"title":"Rate limit exceeded","status":429}` + "\n"}}}},
 	{name: "weir-refuses", title: "Weir refuses", base: direct, status: http.StatusTooManyRequests, decorated: true,
@@ -142,7 +144,7 @@ var variants = []*variant{
 
 var allowed = metric("allowed")
 
-// nativeMetric is what Envoy calls the same of a dynamic module.
+// nativeMetric is Envoy's name of the same counter in a dynamic module.
 func nativeMetric(outcome string) string {
 	return "dynamicmodulescustom.weir.requests_total.weir_namespace." + namespace + ".weir_rule." + ruleName + ".weir_outcome." + outcome
 }
@@ -234,6 +236,11 @@ func local(tokens int, fill string) func(*site) []object {
 	}
 }
 
+// globalOK counts what the service lets pass, and globalRoute has it asked about each x-user.
+const globalOK = "cluster.app.ratelimit.ok"
+
+var globalRoute = object{"rate_limits": []object{{"actions": []object{{"request_headers": object{"header_name": "x-user", "descriptor_key": "user"}}}}}}
+
 // global fails requests that the service does not answer, so that none of them is taken for a
 // decision.
 func global(*site) []object {
@@ -261,7 +268,7 @@ func (v *variant) bootstrap(s *site) ([]byte, error) {
 		switch service {
 		case weirServe, weirServeOnRedis:
 			clusters = append(clusters, cluster(backendCluster, s.services[service].port, nil))
-		case rateLimitService:
+		case rateLimitService, weirRateLimit:
 			clusters = append(clusters, cluster(rateLimitCluster, s.services[service].port, object{
 				"typed_extension_protocol_options": object{"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": envoytest.Typed(
 					"envoy.extensions.upstreams.http.v3.HttpProtocolOptions", object{"explicit_http_config": object{"http2_protocol_options": object{}}})},

@@ -15,8 +15,8 @@ import (
 	"weir/sharedata"
 )
 
-// release and commit are what the linker has been told: both of the files of a release, and the commit by make build,
-// for those whose Go is not to look for it (GOFLAGS=-buildvcs=false).
+// release and commit are set by the linker: both in the files of a release, and the commit by make build, as Go does not
+// look for it where GOFLAGS has -buildvcs=false.
 var release, commit string
 
 // printVersion is weir version.

@@ -6,8 +6,10 @@ import (
 )
 
 const (
-	// maxAsking bounds the callouts that requests wait for; more asks join the next one.
+	// maxAsking bounds the callouts that requests wait for; more asks join the next callout.
 	maxAsking = 4
+	// maxCollected bounds the asks that are collected before a callout takes them along.
+	maxCollected = 256
 	// maxUnsent bounds the asks that are made before a lease is used up: of so many keys at once
 	// some wait.
 	maxUnsent = 4096
@@ -28,6 +30,8 @@ type asks struct {
 	pushes   *pushes
 
 	unsent    []*ask // that no callout has taken along yet
+	collect   int64  // [Options.Collect]
+	sentAt    int64  // when a callout has last taken some along, by the host's time
 	leases    *leaseAsks
 	crowd     int    // from so many asks on, those are looked for that nobody wants
 	openBatch *batch // that asks go into, and isn't sent before it is full or there are no more
@@ -86,9 +90,8 @@ func (a *asks) leaseAhead(d *Demand) {
 	}
 }
 
-// add keeps an ask until it can be sent. Where that takes long, others may have lost those
-// who waited: they are looked for whenever there are twice as many asks as were wanted the last
-// time.
+// add keeps an ask until it can be sent. Where that takes long, nobody may wait for some asks any
+// more. These are looked for whenever the asks have doubled since the last look.
 func (a *asks) add(t *ask) {
 	if len(a.unsent) >= max(a.crowd, leastUnsent) {
 		a.dropUnwanted()
@@ -121,13 +124,17 @@ func (a *asks) forget(t *ask) {
 	}
 }
 
-// sendAll has callouts take the asks along, if not too many are out that somebody waits for, for
-// as long as that may take. A callout that isn't full waits for the asks that there was no time
-// for: as there may be few of them, small ones would make all others wait. It decides no request,
-// as one may be being decided: the ticks to come do so if a callout fails at once.
+// sendAll has callouts take the asks along, if not too many are out that somebody waits for, for as
+// long as that may take. A callout that isn't full waits for the asks that there was no time for:
+// only a few callouts may be out, so a small one would make all other asks wait. It decides no
+// request, as one may be being decided: the ticks to come do so if a callout fails at once.
 func (a *asks) sendAll() {
 	if len(a.unsent) > 0 {
 		start := a.link.hostNow()
+		if a.collects(start) {
+			a.ticks.hurry(true)
+			return
+		}
 		deadline := a.ticks.until
 		if deadline == 0 {
 			deadline = start + askNanos
@@ -154,6 +161,13 @@ func (a *asks) sendAll() {
 		a.send()
 	}
 	a.ticks.hurry(a.ticks.hurried || len(a.unsent)+len(a.waits.released) > 0)
+}
+
+// collects reports whether asks that have yet to be sent wait for more of them to come. The next tick
+// sends them.
+func (a *asks) collects(now int64) bool {
+	ago := now - a.sentAt
+	return a.collect > 0 && a.openBatch == nil && 0 <= ago && ago < a.collect && len(a.unsent) < maxCollected
 }
 
 // fill has the open batch take an ask along. It reports false if that has no room for it.
@@ -198,6 +212,7 @@ func (a *asks) claimAlong(b *batch, t *ask, now int64) {
 func (a *asks) send() {
 	if b := a.openBatch; b != nil {
 		a.openBatch = nil
+		a.sentAt = a.link.hostNow()
 		b.asking = true
 		a.callouts.asking++
 		a.callouts.post(b)
