@@ -22,7 +22,7 @@ var errRefused = errors.New("configuration refused")
 
 const checkHelp = `
 Files are JSON or YAML; - is standard input. A file is a configuration, or a document of Envoy
-(a bootstrap, listeners, routes), Istio (EnvoyFilter, WasmPlugin), Envoy Gateway
+(a bootstrap, listeners, routes), Istio (EnvoyFilter, WasmPlugin, TrafficExtension), Envoy Gateway
 (EnvoyExtensionPolicy), or a ConfigMap of Kubernetes with one of these in it, or a file of Envoy's rate
 limit service, with a domain and its descriptors: see weir serve --descriptors. Of such a document all
 plugins are checked that load a module with "weir" in its name, or have rules with limits. A file that

@@ -64,7 +64,7 @@ func TestEnvoyGateway(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		run  func(*testing.T, *world)
-	}{{"exact", limitsAreExact}, {"bodies", bodiesAreRead}, {"upgrade", upgradesUnderLoad}, {"ratelimit", weirIsTheService}} {
+	}{{"istio", istioReadsIt}, {"exact", limitsAreExact}, {"bodies", bodiesAreRead}, {"upgrade", upgradesUnderLoad}, {"ratelimit", weirIsTheService}} {
 		if !t.Run(test.name, func(t *testing.T) { test.run(t, w) }) {
 			return
 		}
@@ -91,7 +91,8 @@ func bodiesAreRead(t *testing.T, _ *world) {
 	}
 }
 
-// upgradesUnderLoad installs the next version while requests come, and goes back to the digest of the one before.
+// upgradesUnderLoad installs the next version while requests come, and goes back to the one before, by the digest of its bare
+// form: the others are images.
 func upgradesUnderLoad(t *testing.T, w *world) {
 	flood(t, "eve", 400) // has used up the limit
 	old := w.module(t)
@@ -120,7 +121,7 @@ func upgradesUnderLoad(t *testing.T, w *world) {
 	waitFor(t, "the next version", func() bool { return w.module(t) != old && w.module(t) != "" })
 	t.Logf("upgraded after %v", time.Since(began).Round(time.Second))
 	began = time.Now()
-	w.apply(t, "weir.yaml", w.chart(t, "0.1.0", "--set", "plugin.tag="+w.digest(t, "weir-plugin", "v0.1.0")))
+	w.apply(t, "weir.yaml", w.chart(t, "0.1.0", "--set", "plugin.tag="+w.digest(t, "weir-plugin", "v0.1.0-wasm")))
 	waitFor(t, "the version before", func() bool { return w.module(t) == old })
 	t.Logf("rolled back after %v", time.Since(began).Round(time.Second))
 	close(end)
@@ -243,16 +244,7 @@ func (w *world) release(t *testing.T, version string) {
 // Envoy Gateway: there is no cluster for the others. The backend is elsewhere.
 func (w *world) chart(t *testing.T, version string, more ...string) string {
 	t.Helper()
-	page := read(t, "../../docs/envoy-gateway.md")
-	install := regexp.MustCompile(`helm install (weir oci://registry\.example/weir-chart) --version 0\.1\.0 (-n \S+) -f values\.yaml`).FindStringSubmatch(page)
-	values := regexp.MustCompile("(?s)```yaml\n# values.yaml\n(.*?)```").FindStringSubmatch(page)
-	if install == nil || values == nil {
-		t.Fatal("docs/envoy-gateway.md has no command to install by, or no values")
-	}
-	w.write(t, "values.yaml", strings.NewReplacer("registry.example", w.registry, "gateways:\n", "gateways:\n    - {name: other, listeners: [http]}\n").Replace(values[1]))
-	arguments := strings.Fields("template " + strings.ReplaceAll(install[1], "registry.example", w.registry) + " --version " + version + " " + install[2] +
-		" -f values.yaml --plain-http --kube-version 1.31.0 --set envoyGateway.token=" + token)
-	rendered := w.command(t, "helm", append(arguments, more...)...)
+	rendered := w.rendered(t, "envoy-gateway.md", version, more...)
 	var ours []string
 	for part := range strings.SplitSeq(rendered, "\n---\n") {
 		if strings.Contains(part, "apiVersion: gateway.envoyproxy.io/") {
@@ -264,6 +256,38 @@ func (w *world) chart(t *testing.T, version string, more ...string) string {
 	}
 	host, port, _ := strings.Cut(w.backend, ":")
 	return strings.NewReplacer("weir.weir-system.svc.cluster.local, port_value: 9180", host+", port_value: "+port).Replace(strings.Join(ours, "\n---\n"))
+}
+
+var (
+	installs = regexp.MustCompile(`helm install (weir oci://registry\.example/weir-chart) --version 0\.1\.0 (-n \S+) -f values\.yaml \\\n +--set (\S+)="\$TOKEN"`)
+	valuesOf = regexp.MustCompile("(?s)```yaml\n# values.yaml\n(.*?)```")
+)
+
+// rendered has Helm render the chart of a version as a page has somebody install it.
+func (w *world) rendered(t *testing.T, page, version string, more ...string) string {
+	t.Helper()
+	text := read(t, "../../docs/"+page)
+	install, values := installs.FindStringSubmatch(text), valuesOf.FindStringSubmatch(text)
+	if install == nil || values == nil {
+		t.Fatalf("docs/%s has no command to install by, or no values", page)
+	}
+	w.write(t, "values.yaml", strings.NewReplacer("registry.example", w.registry, "gateways:\n", "gateways:\n    - {name: other, listeners: [http]}\n").Replace(values[1]))
+	arguments := strings.Fields("template " + strings.ReplaceAll(install[1], "registry.example", w.registry) + " --version " + version + " " + install[2] +
+		" -f values.yaml --plain-http --kube-version 1.31.0 --set " + install[3] + "=" + token)
+	return w.command(t, "helm", append(arguments, more...)...)
+}
+
+// istioReadsIt has weir check read what docs/kubernetes.md has somebody install for Istio, and finds the image that Istio would
+// pull. There is no Istio here.
+func istioReadsIt(t *testing.T, w *world) {
+	rendered := w.rendered(t, "kubernetes.md", "0.1.0")
+	url := regexp.MustCompile(`url: "oci://([^/]+)/(weir-plugin):(v0\.1\.0)"`).FindStringSubmatch(rendered)
+	if url == nil || url[1] != w.registry {
+		t.Fatalf("no plugin of %s in\n%s", w.registry, rendered)
+	}
+	t.Log("Istio would pull", url[0], w.digest(t, url[2], url[3]))
+	w.write(t, "rendered.yaml", rendered)
+	w.command(t, "weir", "check", "rendered.yaml")
 }
 
 // digest is that of an image.
