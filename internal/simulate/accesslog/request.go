@@ -2,8 +2,8 @@
 // common and combined formats of nginx and others, compressed by gzip or not.
 //
 // A [Reader] reads one log, line by line, as it was written: a line is written when its request is
-// over, so lines are only nearly in order. A [Merger] puts the requests of several logs in order.
-// What a log tells of a request is in terms of Envoy, whoever wrote it: header fields with
+// over, so lines are only nearly in order. A [Merger] puts the requests of several logs in order. A
+// [Request] speaks in terms of Envoy, whichever proxy wrote the log: header fields with
 // pseudo-headers among them, and properties such as source.address.
 package accesslog
 
@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// Request is what one line tells.
+// Request is a request as one line tells it.
 type Request struct {
 	// Time is in nanoseconds since the Unix epoch.
 	Time int64
@@ -53,7 +53,7 @@ type Field struct {
 	Absent bool
 }
 
-// What nearly every log tells.
+// Nearly every log tells these.
 var (
 	Method    = Part{Header, ":method"}
 	Path      = Part{Header, ":path"}
