@@ -107,9 +107,6 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// mortal is a node that can be killed.
-type mortal interface{ kill(t *testing.T) }
-
 func places(t *testing.T, d driver, rate string) {
 	const limit = 20
 	url := stores["redis"](t).url
@@ -117,7 +114,7 @@ func places(t *testing.T, d driver, rate string) {
 	upstream := newCrowd()
 	nodes, addresses := nodes(t, d, 3, nodeConfig{backend: backend, upstream: upstream, configuration: placesConfig(rate)})
 	addresses = append(addresses, holdingProgram(t, backend, rate, upstream))
-	victim, _ := nodes[0].(mortal)
+	victim, _ := nodes[0].(interface{ kill(t *testing.T) })
 	if !nightly.On() {
 		victim = nil // its places come back after half a minute
 	}
