@@ -117,7 +117,7 @@ func (s *Service) Domains() int {
 	return len(c.domains)
 }
 
-// asked is what a request asks of one of its descriptors.
+// asked is a request's question about one of its descriptors.
 type asked struct {
 	limit   *limit // nil if nothing limits it
 	limiter *ratelimit.Limiter
@@ -125,7 +125,7 @@ type asked struct {
 	hits    uint64
 	back    uint64 // hits to give back, in place of hits to take
 	looks   bool   // whether it asks for no hits
-	next    *asked // the next one with the same counter
+	next    *asked // the next with the same counter
 	// refusals are the service's.
 	refusals *refusals
 
