@@ -222,7 +222,7 @@ func TestRequestsUnderWay(t *testing.T) {
 	}
 }
 
-// A limit that refuses nothing by itself goes on to answer while the backend is away, as it was told to.
+// While the backend is away, requests are answered as the mode says.
 func TestBackendIsAway(t *testing.T) {
 	t.Parallel()
 	for mode, want := range map[ratelimit.FailureMode]string{
