@@ -64,7 +64,6 @@ static void vm_free(vm* v) {
 }
 
 static void domain_free(domain* d) {
-  domain_forget(d);
   for (int i = 0; i < d->workers && d->vms[i]; i++) vm_free(d->vms[i]);
   callouts_drop(d);
   shared_free(d->shared);
@@ -106,14 +105,15 @@ static void serve_orphans(config* through) {
     next = domain_next(d);
     if (!domain_orphaned(d)) continue;
     serve(d, through);
-    if (is_done(d)) domain_free(d);
+    if (!is_done(d)) continue;
+    domain_forget(d);
+    domain_free(d);
   }
 }
 
 // free_orphans ends them when Envoy has no configuration to make callouts with any more.
 static void free_orphans(void) {
-  for (domain *d = domain_next(NULL), *next; d; d = next) {
-    next = domain_next(d);
+  for (domain* d; (d = domain_take());) {
     if (!is_done(d)) say(LOG_WARN, "weir: the last filter has gone, and what vm_id %s had not pushed yet is lost", d->id);
     domain_free(d);
   }
