@@ -22,7 +22,7 @@ Print what has a shell complete commands and flags.
 // shells write a completion of all commands.
 var shells = map[string]func(w io.Writer, all []completed){"bash": completeBash, "zsh": completeZsh, "fish": completeFish}
 
-// completed is what there is to complete of a command.
+// completed has the flags of a command.
 type completed struct {
 	name, summary string
 	flags         []completedFlag

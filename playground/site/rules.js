@@ -73,6 +73,7 @@ export class Rules {
       this.#rows.set(name, rule);
       rule.row.rule = rule;
     }
+    if (rule.title !== title) say(rule.row.querySelector("button"), title);
     Object.assign(rule, { title, used, text, passed, refused, at });
     rule.history.add(at, [passed, refused]);
     while (rule.history.points[0][0] < at - past) rule.history.points.shift();
@@ -127,8 +128,6 @@ export class Rules {
     const colors = [style.getPropertyValue("--passed"), style.getPropertyValue("--refused")];
     for (const row of this.#seen) {
       const { rule } = row;
-      if (!rule.title) continue;
-      say(row.querySelector("button"), rule.title);
       const meter = row.querySelector("meter");
       meter.hidden = rule.used === undefined;
       meter.value = Math.min(1, rule.used ?? 0);
