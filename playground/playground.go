@@ -18,7 +18,7 @@ import (
 //go:embed site
 var embedded embed.FS
 
-// engine is what make build makes.
+// engine is the file that make build makes.
 const engine = "engine.wasm"
 
 const own = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; img-src 'self'; " +

@@ -115,7 +115,7 @@ func plotCurve(points []Outcome) *plot {
 	return p
 }
 
-// timePlot is what became of requests over time.
+// timePlot shows what became of requests over time.
 type timePlot struct {
 	Width, Height, Left, Right, Labels, Limits int
 	// Step is how long a bar is, and Told says what there is to see.
@@ -166,7 +166,7 @@ func plotTime(steps []Step) *timePlot {
 	return p
 }
 
-// ceiling is a share at or above this one that four ticks part well.
+// ceiling is a share, at least this share, that four ticks part well.
 func ceiling(share float64) float64 {
 	for top := leastShare; top < wholeOfShares; top *= 10 {
 		for _, times := range [...]float64{1, 2, 3, 4, 6, 8} {
@@ -178,7 +178,7 @@ func ceiling(share float64) float64 {
 	return wholeOfShares
 }
 
-// mostRefused is the most that one of some limits refuses.
+// mostRefused is the most that any of some limits refuses.
 func mostRefused(outcomes []Outcome) (n uint64) {
 	for i := range outcomes {
 		n = max(n, outcomes[i].Refused)

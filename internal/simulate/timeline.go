@@ -5,7 +5,7 @@ import "time"
 // mostSteps is how many steps a timeline has at most.
 const mostSteps = 120
 
-// widths are how long steps are, as people count: each is a multiple of the one before. Longer steps
+// widths are how long steps are, as people count: each is a multiple of the width before. Longer steps
 // are doubled.
 var widths = [...]time.Duration{
 	time.Second, 2 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 10 * time.Minute, 30 * time.Minute,
@@ -21,7 +21,7 @@ type timeline struct {
 
 type step struct{ requests, refused uint64 }
 
-// add counts a request. A time before the first one counts as that.
+// add counts a request. A time before the first counts as the first.
 func (t *timeline) add(at int64, refused bool) {
 	if t.width == 0 {
 		t.start, t.width, t.longer = at, int64(widths[0]), 1

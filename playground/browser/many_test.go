@@ -30,7 +30,7 @@ func (m many) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// tell tells of rules of which each is nearer to its limit than the one before.
+// tell tells of rules, each nearer to its limit than the rule before.
 func (m many) tell(w http.ResponseWriter, r *http.Request) {
 	type object = map[string]any
 	send := func(name string, event object) {
