@@ -59,7 +59,7 @@ var (
 	flagLine = regexp.MustCompile(`(?m)^  --([a-z0-9-]+)( \S+)?\n((?:        .*\n)+)`)
 	// listed are the values that a flag's text lists, as in: log lines as text or json.
 	listed = regexp.MustCompile(`(?:from this level on: debug, info, warn or error|log lines as text or json|print as text, json or github)`)
-	choice  = regexp.MustCompile(`\b(?:debug|info|warn|error|text|json|github)\b`)
+	choice = regexp.MustCompile(`\b(?:debug|info|warn|error|text|json|github)\b`)
 )
 
 // completions are all commands, by what they say of themselves.

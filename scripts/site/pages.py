@@ -110,6 +110,7 @@ def on_page_markdown(markdown, page, config, files):
         markdown = "\n\n".join([head, promise, doors, rest])
     markdown = both_themes(markdown, here)
     if words := SYNONYMS.get(page.file.src_uri):
+        page.meta["search"] = {"boost": 3}  # before pages that only mention the word
         head, rest = markdown.split("\n", 1)
         markdown = f'{head}\n\n<p hidden>{words}</p>\n{rest}'
 
