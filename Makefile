@@ -171,7 +171,7 @@ bench/envoy/node_modules: bench/envoy/package-lock.json
 	npm ci --prefix bench/envoy
 	touch $@
 
-docs: dist/docs-env/installed dist/docs-env/package/dist/mermaid.min.js ## the pages as a site with search, in dist/docs; needs Python 3 and npm
+docs: dist/docs-env/installed dist/docs-env/package/dist/mermaid.min.js playground/site/engine.wasm ## the pages as a site with search, in dist/docs; needs Python 3 and npm
 	mkdir -p dist/site-pages
 	dist/docs-env/bin/mkdocs build --strict --quiet -f scripts/site/mkdocs.yml
 
