@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -77,6 +78,7 @@ func countHard(t *testing.T, where, text string) (count int) {
 const (
 	hardInPages    = 0
 	hardInComments = 0
+	hardInStrings  = 0
 )
 
 func TestProse(t *testing.T) {
@@ -89,9 +91,62 @@ func TestProse(t *testing.T) {
 	}
 }
 
-// TestProseOfComments reads the comments of exported identifiers, and of packages.
+// TestProseOfComments reads all comments.
 func TestProseOfComments(t *testing.T) {
 	count := 0
+	eachFile(t, func(path string, file *ast.File) {
+		for _, group := range file.Comments {
+			count += countHard(t, path, group.Text())
+		}
+	})
+	if count != hardInComments {
+		t.Errorf("%d sentences of comments are hard to read, want %d", count, hardInComments)
+	}
+}
+
+// TestProseOfStrings reads all strings of several words: errors, help texts, log lines, and the
+// descriptions of flags and metrics.
+func TestProseOfStrings(t *testing.T) {
+	count := 0
+	eachFile(t, func(path string, file *ast.File) {
+		ast.Inspect(file, func(n ast.Node) bool {
+			expr, ok := n.(ast.Expr)
+			if !ok {
+				return true
+			}
+			text, isString := textOf(expr)
+			if isString && strings.Contains(text, " ") {
+				count += countHard(t, path, text)
+			}
+			return !isString
+		})
+	})
+	if count != hardInStrings {
+		t.Errorf("%d sentences of strings are hard to read, want %d", count, hardInStrings)
+	}
+}
+
+// textOf is a literal, or a sum with one in it, where other operands are an x.
+func textOf(expr ast.Expr) (text string, isString bool) {
+	switch e := expr.(type) {
+	case *ast.BasicLit:
+		if e.Kind == token.STRING {
+			text, err := strconv.Unquote(e.Value)
+			return text, err == nil
+		}
+	case *ast.BinaryExpr:
+		if e.Op == token.ADD {
+			left, isLeft := textOf(e.X)
+			right, isRight := textOf(e.Y)
+			return left + right, isLeft || isRight
+		}
+	}
+	return "x", false
+}
+
+// eachFile visits the Go files that are no tests.
+func eachFile(t *testing.T, visit func(path string, file *ast.File)) {
+	t.Helper()
 	err := filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -106,18 +161,10 @@ func TestProseOfComments(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		ast.Inspect(file, func(n ast.Node) bool {
-			if group, ok := n.(*ast.CommentGroup); ok {
-				count += countHard(t, path, group.Text())
-			}
-			return true
-		})
+		visit(path, file)
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
-	}
-	if count != hardInComments {
-		t.Errorf("%d sentences of comments are hard to read, want %d", count, hardInComments)
 	}
 }
