@@ -24,6 +24,11 @@ var (
 // unknown is the answer of functions about a lane that does not exist. It is no [window.Fault].
 const unknown = 255
 
+// count is how many lanes there are.
+//
+//go:wasmexport count
+func count() uint32 { return uint32(len(lanes)) }
+
 func find(i uint32) *lane.Lane {
 	if int(i) >= len(lanes) {
 		return nil
