@@ -87,7 +87,7 @@ func TestStructNumbers(t *testing.T) {
 }
 
 func TestStructMistakes(t *testing.T) {
-	const remedy = "want a google.protobuf.StringValue with JSON, or a google.protobuf.Struct, got one that "
+	const remedy = "want a google.protobuf.StringValue with JSON, or a google.protobuf.Struct, got a message that "
 	field := func(v *structpb.Value) string {
 		return string(marshaled(t, &structpb.Struct{Fields: map[string]*structpb.Value{"a": v}}))
 	}
@@ -143,7 +143,7 @@ func TestJSONIsNoStruct(t *testing.T) {
 	}
 	for document, want := range map[string]string{
 		"\n{\"a\x01": "not JSON at line 2, column 4: want more of a string",
-		"\n\x01{":    "got one that is something else",
+		"\n\x01{":    "got a message that is something else",
 		"{\"a\x12":   "not JSON at line 1, column 4: want more of a string",
 		"\n\n":       "got an empty document",
 		"":           "got an empty document",

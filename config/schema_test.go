@@ -140,8 +140,8 @@ var beyond = []string{
 	"want the path of a number",
 	"want the IANA name of a time zone",
 	"as only limit and burst can differ",
-	"want as many limits as the rule has",
-	"want as many values as the rule's key has",
+	"want a limit for each of the rule's",
+	"want a value for each selector of the rule's key",
 	", as for limit, got",
 }
 

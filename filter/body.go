@@ -8,10 +8,10 @@ import (
 	"weir/internal/usage"
 )
 
-// What a request costs may stand in its body. Then the request is decided when the body has told, or
-// can't: its headers are paused, and its body comes to the stream's callbacks. That is so only of an
-// Envoy with allow_on_headers_stop_iteration, which no plugin can see; another one keeps the body until
-// the headers go on. So a plugin waits until it knows which of them it has.
+// A request's body may say its cost. Then the request is decided when the body has told, or can't:
+// its headers are paused, and its body comes to the stream's callbacks. That needs an Envoy with
+// allow_on_headers_stop_iteration, which no plugin can see; other Envoys keep the body until the
+// headers go on. So a plugin waits until it knows which of them it has.
 
 const (
 	// maxRequestBody is how much of a body is looked at. It is the buffer that Envoy's guide has at

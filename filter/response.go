@@ -240,7 +240,7 @@ func (c *charges) told(rule *requestRule) (cost uint64, told bool) {
 	case !rule.onResponse.selected:
 		return 0, true // nothing is added to what was taken
 	case !rule.says:
-		value, there := r.read(&r.properties[rule.onResponse.property]) // which may be another one by now
+		value, there := r.read(&r.properties[rule.onResponse.property]) // which may have changed by now
 		return r.number(value, there, usage.Most)
 	default:
 		for i := range c.said {

@@ -532,8 +532,8 @@ func TestABackendThatDisagrees(t *testing.T) {
 		"refused": {func([]byte) ([]byte, error) { return nil, fmt.Errorf("%w: too odd", ErrPushRefused) }, 3, "push refused: too odd"},
 		"another answer": {func([]byte) ([]byte, error) {
 			return wire.AppendAnswer(nil, &wire.Answer{}), nil
-		}, 0, "want the push's answer, got another one"},
-		"no answer": {func([]byte) ([]byte, error) { return []byte("<html>"), nil }, 0, "want the push's answer, got another one"},
+		}, 0, "want the push's answer, got something else"},
+		"no answer": {func([]byte) ([]byte, error) { return []byte("<html>"), nil }, 0, "want the push's answer, got something else"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -83,7 +83,7 @@ func (c *converter) nginxFiles() {
 			all = append(all, p.block...)
 		}
 	}
-	// What is of http may be a file of its own.
+	// The contents of http may be a file of its own.
 	http := &directive{name: "http"}
 	for _, d := range all {
 		if d.name == "http" {

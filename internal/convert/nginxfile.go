@@ -274,7 +274,7 @@ func fits(pattern, name string) bool {
 	if ok, err := path.Match(pattern, name); ok && err == nil {
 		return true
 	}
-	// As many parts as both have.
+	// Only the last parts are compared, up to the number that both have.
 	want, has := strings.Split(strings.TrimPrefix(pattern, "/"), "/"), strings.Split(strings.TrimPrefix(name, "/"), "/")
 	n := min(len(want), len(has))
 	ok, err := path.Match(strings.Join(want[len(want)-n:], "/"), strings.Join(has[len(has)-n:], "/"))

@@ -38,7 +38,7 @@ func (r *Reader) AppendEnding(dst []byte, e Ending) []byte {
 		return append(dst, openAIChunk...)
 	case Anthropic:
 		dst = append(dst, anthropicDelta...)
-		// What has come out is the last of the fields.
+		// The last field counts the tokens that have come out.
 		dst = strconv.AppendUint(dst, r.numbers[len(r.numbers)-1].hits+r.untold, 10)
 		return append(dst, anthropicStop...)
 	case Gemini:

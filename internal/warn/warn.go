@@ -300,7 +300,7 @@ func (w *Warner) postOnce(ctx context.Context, body []byte) (again bool, err err
 		}
 		return true, err
 	}
-	// What it says is read, within bounds, so that the connection can be used again.
+	// The answer is read, within bounds, so that the connection can be used again.
 	_, _ = io.CopyN(io.Discard, response.Body, 64<<10)
 	_ = response.Body.Close()
 	if response.StatusCode < 300 {
