@@ -145,7 +145,7 @@ var beyond = []string{
 	", as for limit, got",
 }
 
-// What the parser accepts, the schema accepts. What the parser refuses, the schema refuses, unless
+// The schema accepts all that the parser accepts, and refuses all that the parser refuses, unless
 // no schema could.
 func TestSchemaAgreesWithTheParser(t *testing.T) {
 	t.Parallel()
@@ -210,7 +210,7 @@ const largestMutated = 2 << 10
 // thinned is of how many mutants one is tried: neighbours differ little.
 const thinned = 7
 
-// mutants returns documents in which one value is another one, is missing, or has another name.
+// mutants returns documents in which one value is changed, missing, or under another name.
 func mutants(t *testing.T, document []byte) (all [][]byte) {
 	t.Helper()
 	var root any

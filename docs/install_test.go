@@ -77,7 +77,7 @@ func TestInstall(t *testing.T) {
 	if len(samples) != 2 || strings.Count(samples[0], "$ ") > 5+1 { // the last one opens the sample of the limit
 		t.Fatalf("%d samples: %q", len(samples), samples)
 	}
-	// The page's own backend would end with the test: this one is replaced.
+	// The page's own backend would end with the test, so another replaces it.
 	before, serving, _ := strings.Cut(samples[0], "$ ./weir serve")
 	s.sample(t, before)
 	backend := s.backend(t)

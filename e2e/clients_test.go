@@ -13,7 +13,7 @@ import (
 
 var clients = flag.String("clients", "", "`file` of a python with e2e/clients/requirements.txt, whose clients meet refusals; none do if empty")
 
-// answered is what providers answer, by a part of the path.
+// answered has providers' answers, by a part of the path.
 var answered = map[string]string{
 	"/chat/completions": `{"id":"1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"finish_reason":"stop",` +
 		`"message":{"role":"assistant","content":"hi"}}],"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3}}`,

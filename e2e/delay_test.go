@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestDelays has requests wait in a proxy with two workers, and lets them go in the order of their coming, one
-// each tenth of a second. What is above the queue is refused at once.
+// TestDelays has requests wait in a proxy with two workers, and lets them go in the order of their
+// coming, one each tenth of a second. Requests beyond the queue are refused at once.
 func TestDelays(t *testing.T) {
 	onEach(t, 1, func(t *testing.T, d driver) {
 		const queue = 5

@@ -135,7 +135,7 @@ func TestPlacesBesideOtherRules(t *testing.T) {
 	open("weir_rate_limited:w")
 	v.reset(third)
 	v.now += 3600 * 1e9
-	a, b := open("passed"), open("passed") // the one that w has refused holds nothing
+	a, b := open("passed"), open("passed") // the request that w has refused holds nothing
 	v.reset(a)
 	v.reset(b)
 	v.tick()

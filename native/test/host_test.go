@@ -219,7 +219,7 @@ func TestTraps(t *testing.T) {
 			listener("open "+trap, filter(file, "open "+trap+"?failure_policy=FAIL_OPEN", "")))
 	}
 	e := start(t, listeners...)
-	// What reaches beyond its memory finds nothing there.
+	// An address beyond its memory finds nothing there.
 	wantStatus(t, address(t, e, "healthy"), "out of bounds", 200)
 	for trap, said := range traps {
 		before := len(e.Log())
@@ -314,8 +314,8 @@ func active(t *testing.T, e *envoytest.Envoy, name string, want int64) {
 	}
 }
 
-// TestConfigurations has Envoy refuse what the plugin refuses, what ends it, and what a module can't do.
-// What runs already goes on.
+// TestConfigurations has Envoy refuse configurations that the plugin refuses, that end it, or that
+// a module can't do. Running configurations go on.
 func TestConfigurations(t *testing.T) {
 	t.Parallel()
 	file := build(t)
