@@ -89,6 +89,7 @@ Environment:
   WEIR_KEY_SECRET  takes the place of --key-secret, unless that or --key-secret-file is given
 `},
 		{name: "override", summary: "give single keys other limits while everything runs", operands: overrideUsage, run: override, help: backendHelp},
+		{name: "completion", summary: "print the completion of a shell: bash, zsh or fish", operands: "SHELL", run: printCompletion, help: completionHelp},
 		{name: "version", summary: "print the version", run: printVersion, help: ""},
 	}
 }
@@ -129,9 +130,9 @@ Commands:
 
 `)
 	for _, c := range commands() {
-		fmt.Fprintf(&b, "  %-9s %s\n", c.name, c.summary)
+		fmt.Fprintf(&b, "  %-10s %s\n", c.name, c.summary)
 	}
-	b.WriteString(`  help      print this, or the help of a command
+	b.WriteString(`  help       print this, or the help of a command
 
 weir COMMAND --help prints a command's flags, and examples.
 `)
