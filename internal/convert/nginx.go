@@ -345,7 +345,7 @@ func (c *converter) locations(of *scope, all []*scope) []*scope {
 		switch {
 		case strings.HasPrefix(path, "@"):
 			if len(d.find("limit_req")) > 0 {
-				c.lose(d.at, "a location that requests are sent to from others is none of Weir's")
+				c.lose(d.at, "a rule can't match a location that other locations send requests to")
 			}
 			continue
 		case modifier == "=":

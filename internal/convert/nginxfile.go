@@ -249,7 +249,7 @@ func (c *converter) include(block []*directive, parts, within []*nginxPart) (all
 			found = found || fits && err == nil
 		}
 		if !found {
-			c.lose(d.at, "nobody has read %.80s: give it as another FILE, or convert what nginx -T prints", d.args[0])
+			c.lose(d.at, "%.80s was not read: give it as another FILE, or convert the output of nginx -T", d.args[0])
 		}
 	}
 	return all
