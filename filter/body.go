@@ -3,6 +3,7 @@ package filter
 import (
 	"encoding/binary"
 
+	"weir/internal/jsonpath"
 	"weir/internal/node"
 	"weir/internal/proxywasm"
 	"weir/internal/usage"
@@ -110,19 +111,33 @@ func (t *told) isKept(now int64) bool {
 
 func (t *told) add(rules []requestRule, demands []node.Demand) {
 	for i := range demands {
-		path := rules[demands[i].Rule.Index].cost.path
-		if path == nil {
+		rule := &rules[demands[i].Rule.Index]
+		if rule.prices.readsBody() {
+			t.addPath(rule.prices.body)
+			t.numbers[len(t.numbers)-1].reader.ResetOnly(rule.prices.body)
+		}
+		body := rule.cost.body
+		if body == nil {
 			continue
 		}
-		if len(t.numbers) == cap(t.numbers) {
-			t.numbers = append(t.numbers, bodyNumber{})
-		} else {
-			t.numbers = t.numbers[:len(t.numbers)+1] // with the memory that its reader has
+		for _, path := range body.Paths {
+			t.addPath(path)
 		}
-		n := &t.numbers[len(t.numbers)-1]
-		n.path, n.broken = path, false
-		n.reader.ResetAll(path)
+		if body.Times != nil {
+			t.addPath(body.Times)
+		}
 	}
+}
+
+func (t *told) addPath(path *jsonpath.Path) {
+	if len(t.numbers) == cap(t.numbers) {
+		t.numbers = append(t.numbers, bodyNumber{})
+	} else {
+		t.numbers = t.numbers[:len(t.numbers)+1] // with the memory that its reader has
+	}
+	n := &t.numbers[len(t.numbers)-1]
+	n.path, n.broken = path, false
+	n.reader.ResetAll(path)
 }
 
 // bodyComes reports whether the current request's body can be read, and comes without an answer

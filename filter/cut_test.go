@@ -144,9 +144,12 @@ func TestCutByProvider(t *testing.T) {
 		{"gemini", []string{
 			`data: {"usageMetadata":{"totalTokenCount":90}}` + "\n\n", `data: {"usageMetadata":{"totalTokenCount":101}}` + "\n\n",
 		}, `data: {"candidates":[{"content":{"parts":[{"text":""}],"role":"model"},"finishReason":"MAX_TOKENS","index":0}]}` + "\n\n"},
+		{"auto", []string{
+			`data: {"usageMetadata":{"totalTokenCount":90}}` + "\n\n", `data: {"usageMetadata":{"totalTokenCount":101}}` + "\n\n",
+		}, `data: {"candidates":[{"content":{"parts":[{"text":""}],"role":"model"},"finishReason":"MAX_TOKENS","index":0}]}` + "\n\n"},
 	} {
 		v := newProxy(t).start(cutRule(c.preset, "fixed_window"))
-		s := v.open("x-key", "ann")
+		s := v.open("x-key", "ann", ":path", "/v1beta/models/m:streamGenerateContent?alt=sse") // which auto goes by
 		for range 9 {
 			v.open("x-key", "ann") // reserves what is left
 		}

@@ -19,7 +19,9 @@ type request struct {
 	told         *told
 	unreadBodies uint64
 	cutStreams   uint64
-	scratch      scratch
+	// unknownModels are requests for models that a price list lacks.
+	unknownModels uint64
+	scratch       scratch
 }
 
 // property is one thing that the host is asked for, a header or a property, or a part of one.

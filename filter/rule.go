@@ -24,8 +24,9 @@ type requestRule struct {
 	// reserves, that it takes the place of what was taken. usage is nil if the body does not tell it.
 	charges, reserves, keeps bool
 	// says reports whether that is a part of the request, and none of Envoy's attributes, which a filter may
-	// set until the response is there.
-	says bool
+	// set until the response is there. notes reports whether that, or anything else of the request, has to
+	// be known when its response is there.
+	says, notes bool
 	// cuts says that streams are ended that cost too much, and guesses, that the events of streams are
 	// charged until these tell: a shadow rule charges as the rule would that it may become.
 	cuts, guesses bool
@@ -35,6 +36,7 @@ type requestRule struct {
 	// when are the statuses of the responses that are charged; nil for all.
 	when   *config.Statuses
 	usage  *config.Usage
+	prices *pricing // of the tokens; nil if these are counted themselves
 	shadow bool
 	// variants are nil if the limits are the same for all requests.
 	variants *variants
@@ -135,7 +137,7 @@ func (r *request) compile(c *config.Rule) requestRule {
 	if c.CostFromBody != nil {
 		b := c.CostFromBody
 		compiled.cost = cost{
-			selected: true, path: b.Path, fixed: b.Default, unread: b.Unread, least: c.CostLeast, most: min(c.CostMost, refusedCost-1),
+			selected: true, body: b, fixed: b.Default, least: c.CostLeast, most: min(c.CostMost, refusedCost-1),
 		}
 	}
 	compiled.usage, compiled.reserves, compiled.keeps = c.Usage, c.Reserve, c.KeepOnFailure
@@ -145,6 +147,8 @@ func (r *request) compile(c *config.Rule) requestRule {
 	compiled.hold = int64(c.Hold)
 	compiled.costsLater = compiled.costsLater && !compiled.charges
 	compiled.says = compiled.charges && compiled.onResponse.selected && r.properties[compiled.onResponse.property].path == ""
+	compiled.prices = r.pricing(c.Prices)
+	compiled.notes = compiled.says || c.Cut && c.Usage.Auto || c.Prices != nil
 	compiled.match = r.matcher(&c.Match)
 	for i := range c.Except {
 		e := &c.Except[i]

@@ -8,7 +8,10 @@ import (
 	"weir/window"
 )
 
-var _ node.Owner = (*rules)(nil)
+var (
+	_ node.Owner    = (*rules)(nil)
+	_ node.Listener = (*rules)(nil)
+)
 
 // rules are those of a configuration, and the memory in which requests meet them one after the other.
 type rules struct {
@@ -21,7 +24,7 @@ type rules struct {
 	// charges reports whether any rule puts right what a request has taken when its response has
 	// told what it costs.
 	charges bool
-	says    bool // any of them by what the request says
+	notes   bool // any of them by what the request says
 	// bounds reports whether any rule bounds what a request may take.
 	bounds bool
 	// marks reports whether any rule marks requests that it has no room for.
@@ -39,10 +42,10 @@ func (r *rules) compile(c *config.Config, a *answer) {
 		rule.variants = r.request.compileVariants(c)
 		r.costsLater = r.costsLater || rule.costsLater
 		r.charges = r.charges || rule.charges
-		r.says = r.says || rule.says
+		r.notes = r.notes || rule.notes
 		r.bounds = r.bounds || rule.most != 0
 		r.marks = r.marks || c.Marks && !c.Shadow
-		r.readsBodies = r.readsBodies || rule.cost.path != nil
+		r.readsBodies = r.readsBodies || rule.cost.body != nil || rule.prices != nil && rule.prices.body != nil
 		l.Limits, l.SyncRate, l.Prefix = c.Limits, int64(c.SyncRate), rule.keyPrefix
 		l.CountRejected, l.CostsLater, l.Shadow, l.Reveal = c.CountRejected, rule.costsLater || rule.charges, c.Shadow, c.Reveal
 		l.WarnAt, l.Marks = c.WarnAt, c.Marks && !c.Shadow
@@ -87,8 +90,13 @@ func (r *rules) find() (demands, shadows []node.Demand) {
 		} else {
 			n++
 		}
-		d.Rule, d.Cost = &r.limits[i], r.request.cost(&rule.cost)
-		if rule.most != 0 && d.Cost > rule.most && (d.Cost != refusedCost || rule.cost.path == nil) {
+		d.Rule = &r.limits[i]
+		if rule.prices == nil {
+			d.Cost = r.request.cost(&rule.cost)
+		} else {
+			d.Cost = r.request.costOf(rule)
+		}
+		if rule.most != 0 && d.Cost > rule.most && (d.Cost != refusedCost || rule.cost.body == nil) {
 			d.Cost = tooLargeCost
 		}
 		if cap(d.Key) > maxIdleKey {

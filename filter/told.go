@@ -1,6 +1,11 @@
 package filter
 
-import "weir/internal/jsonpath"
+import (
+	"math"
+
+	"weir/config"
+	"weir/internal/jsonpath"
+)
 
 // told has the costs that a request's body tells.
 type told struct {
@@ -40,6 +45,26 @@ func (b *told) feed(piece []byte) {
 	}
 }
 
+// findAll returns what the body says that the request may cost: the largest of the numbers that its paths
+// lead to, or their sum.
+func (b *told) findAll(from *config.BodyCost) (all jsonpath.Numbers) {
+	all.Lacking, all.Sound = true, true
+	for _, path := range from.Paths {
+		n := b.find(path)
+		if from.Sum && n.Largest > math.MaxUint64-all.Largest {
+			all.Largest = math.MaxUint64
+		} else if from.Sum {
+			all.Largest += n.Largest
+		} else {
+			all.Largest = max(all.Largest, n.Largest)
+		}
+		all.Found = all.Found || n.Found
+		all.Lacking = all.Lacking && n.Lacking
+		all.Sound = all.Sound && n.Sound
+	}
+	return all
+}
+
 // find returns the numbers that the body has at a path. A request that has none says nothing.
 func (b *told) find(path *jsonpath.Path) jsonpath.Numbers {
 	none := jsonpath.Numbers{Lacking: true, Sound: true}
@@ -54,4 +79,19 @@ func (b *told) find(path *jsonpath.Path) jsonpath.Numbers {
 		}
 	}
 	return none
+}
+
+// text returns the text that the body has at a path, and whether it has any, and whether that is certain: a
+// request without a body has none.
+func (b *told) text(path *jsonpath.Path) (text []byte, found, sure bool) {
+	if b == nil {
+		return nil, false, true
+	}
+	for i := range b.numbers {
+		if n := &b.numbers[i]; n.path == path {
+			text, found, sure = n.reader.Only()
+			return text, found, sure && b.whole
+		}
+	}
+	return nil, false, true
 }

@@ -38,13 +38,21 @@ func (r *Reader) AppendEnding(dst []byte, e Ending) []byte {
 		return append(dst, openAIChunk...)
 	case Anthropic:
 		dst = append(dst, anthropicDelta...)
-		// What has come out is the last of the fields.
-		dst = strconv.AppendUint(dst, r.numbers[len(r.numbers)-1].hits+r.untold, 10)
+		dst = strconv.AppendUint(dst, r.output()+r.untold, 10)
 		return append(dst, anthropicStop...)
 	case Gemini:
 		return append(dst, geminiChunk...)
 	}
 	return dst
+}
+
+// output is how many tokens have come out of a model: of a list without kinds it is the last one.
+func (r *Reader) output() uint64 {
+	last := len(r.numbers) - 1
+	if r.fields.list[last].kind != NoKind {
+		last = outputMember
+	}
+	return r.numbers[last].hits
 }
 
 // Untold is how many events with an object have come since the last one that has told a number. They

@@ -1,0 +1,143 @@
+package config
+
+import (
+	"weir/internal/jsonpath"
+	"weir/internal/usage"
+)
+
+const (
+	maxPriceLists = 16
+	maxModels     = 1024
+)
+
+// Prices is a list of what the tokens of models cost.
+type Prices struct {
+	_ [0]func() // or else Go makes a function that compares values
+
+	// Name is unique: 1 to 64 of A-Za-z0-9_-. Unit is that of the prices, for people, as Name is made.
+	Name, Unit string
+	// By selects the model. If it is nil, Body leads to its name in the request's JSON, unless InPath says
+	// that the request's path may have it, and it has.
+	By     *Selector
+	Body   *jsonpath.Path
+	InPath bool
+	List   *usage.PriceList
+}
+
+var (
+	priceFields = []field{{"by", optional}, {"unit", optional}, {"of", required}}
+	rateFields  = []field{
+		{"input", required}, {"cached", optional}, {"cache_write", optional}, {"output", optional}, {"reasoning", optional},
+		{"audio", optional}, {"audio_output", optional},
+	}
+	modelFields = []field{{"request_json", required}}
+)
+
+const (
+	likePrices = `{"models": {"unit": "micro-dollars", "of": {"gpt-5": {"input": 1.25, "output": 10}}}}`
+	likeRates  = `{"input": 1.25, "output": 10}`
+	wantName   = "a name of 1 to 64 of A-Za-z0-9_-"
+)
+
+// readPrices reads lists of prices by their names.
+func readPrices(v *value) (all []*Prices) {
+	if !v.isObject(likePrices) {
+		return nil
+	}
+	v.each("lists of prices", 1, maxPriceLists, func(v *value) {
+		p := &Prices{Name: v.name, Unit: "micro-dollars", InPath: true}
+		if !made(v.name, 1, 64, isPlain) {
+			v.fail("want " + wantName)
+		}
+		if pricesOf(all, v.name) != nil {
+			v.givenTwice()
+		}
+		p.Body, _ = jsonpath.Compile("model")
+		v.object(`{"of": {"gpt-5": `+likeRates+`}}`, priceFields, func(name string, v *value) {
+			switch name {
+			case "by":
+				p.readBy(v)
+			case "unit":
+				p.Unit = v.bytes("a unit of 1 to 64 of A-Za-z0-9_-, such as \"micro-dollars\"", 64, isPlain)
+			case "of":
+				p.List = readPriceList(v)
+			}
+		})
+		all = append(all, p)
+	})
+	return all
+}
+
+// pricesOf is the list of a name, or nil.
+func pricesOf(all []*Prices, name string) *Prices {
+	for _, p := range all {
+		if p.Name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+// readBy reads where a request names its model.
+func (p *Prices) readBy(v *value) {
+	p.InPath = false
+	if v.has("request_json") {
+		v.object(`{"request_json": "model"}`, modelFields, func(_ string, v *value) { p.Body = readPath(v, `the path of a text such as "model"`) })
+		return
+	}
+	s := readSelector(v, wantSelector, nil, nil)
+	p.By, p.Body = &s, nil
+}
+
+// readPriceList reads what models cost, by their names.
+func readPriceList(v *value) *usage.PriceList {
+	list := &usage.PriceList{}
+	if !v.isObject(`{"gpt-5": ` + likeRates + `}`) {
+		return list
+	}
+	v.each("models", 1, maxModels, func(v *value) {
+		var rates usage.Rates
+		set := 0
+		v.object(likeRates, rateFields, func(name string, v *value) {
+			kind := usage.Kind(1 + index(usage.KindNames, name))
+			rates[kind] = readRate(v, 0)
+			set |= 1 << kind
+		})
+		rates.Complete(func(kind usage.Kind) bool { return set>>kind&1 != 0 })
+		switch {
+		case v.name == "" || len(v.name) > usage.MaxModel:
+			v.fail("want the name of a model, 1 to 256 bytes")
+		case !list.Add(v.name, &rates):
+			v.givenTwice()
+		}
+	})
+	return list
+}
+
+// readPrice has a rule count money, by one of the lists.
+func readPrice(v *value, rule *Rule, all []*Prices, cost bool) {
+	rule.Prices = pricesOf(all, v.text)
+	switch {
+	case v.kind != kindString || rule.Prices == nil:
+		names := make([]string, len(all))
+		for i, p := range all {
+			names[i] = "\"" + p.Name + "\""
+		}
+		if len(names) == 0 {
+			v.fail("want prices beside rules, which it is the name of a list of")
+		} else {
+			v.wrong(list(names) + ", as prices has it")
+		}
+	case rule.Usage == nil || rule.Usage.preset == nil:
+		v.fail(`want cost_on_response "auto" or another provider's beside it, whose answers tell what was of which kind`)
+	default:
+		fields, err := rule.Usage.preset.Fields(true)
+		if err != nil {
+			v.fail(err.Error())
+		}
+		rule.Usage.Fields = fields
+		if !cost {
+			rule.Cost = 0
+		}
+	}
+}

@@ -1,0 +1,196 @@
+package filter
+
+import (
+	"bytes"
+	"math"
+
+	"weir/config"
+	"weir/internal/jsonpath"
+	"weir/internal/proxywasm"
+	"weir/internal/usage"
+	"weir/internal/wire"
+)
+
+// pricing is what the tokens of a rule's requests cost.
+type pricing struct {
+	list *usage.PriceList
+	// configured is the list of the configuration, and building what the backend has of it besides while
+	// that comes. name is the list's.
+	configured, building *usage.PriceList
+	name                 string
+	// by is the property that names the model, -1 if body leads to its name instead, or inPath says that the
+	// request's path may have it.
+	by     int
+	body   *jsonpath.Path
+	inPath bool
+	// rates are those of the current request. sure says that its model is known for certain, and unknown
+	// that it is none of the list.
+	rates         *usage.Rates
+	sure, unknown bool
+}
+
+func (r *request) pricing(c *config.Prices) *pricing {
+	if c == nil {
+		return nil
+	}
+	p := &pricing{name: c.Name, configured: c.List, list: c.List, by: -1, body: c.Body, inPath: c.InPath}
+	if c.By != nil {
+		p.by = r.said(c.By)
+	}
+	return p
+}
+
+// readsBody reports whether the current request's body names its model.
+func (p *pricing) readsBody() bool {
+	if p == nil || p.body == nil {
+		return false
+	}
+	if p.inPath {
+		path, _ := proxywasm.RequestHeader(":path")
+		return modelIn(withoutQuery(path)) == nil
+	}
+	return true
+}
+
+// find finds what the current request's tokens cost. Where nobody can tell its model for certain, they cost
+// the highest prices until the answer has told.
+//
+//go:noinline
+func (p *pricing) find(r *request) {
+	var model []byte
+	found, sure := false, true
+	switch {
+	case p.by >= 0:
+		model, found = r.value(p.by)
+	case p.readsBody():
+		model, found, sure = r.told.text(p.body)
+	default:
+		path, _ := proxywasm.RequestHeader(":path")
+		model, found = r.scratch.unescape(modelIn(withoutQuery(path))), true
+	}
+	if p.sure, p.unknown = sure && found, false; !sure {
+		p.rates = p.list.Most()
+		return
+	}
+	known := false
+	p.rates, known = p.list.Of(model)
+	p.unknown = !known && found
+}
+
+// inUnits is what so many tokens of an answer, and of a prompt, cost.
+func (p *pricing) inUnits(answer, prompt uint64) uint64 {
+	var sum usage.Sum
+	sum.Add(answer, p.rates.Answer())
+	sum.Add(prompt, p.rates.Prompt())
+	if units, ok := sum.Whole(); ok {
+		return units
+	}
+	return refusedCost - 1 // which no limit has room for
+}
+
+// modelIn is the name of a model in a path, nil if it has none: Gemini has it behind models and before a
+// colon, Bedrock behind model, and Azure the name of a deployment.
+func modelIn(path []byte) []byte {
+	for i := range modelsIn {
+		m := &modelsIn[i]
+		at := bytes.Index(path, m.before)
+		if at < 0 {
+			continue
+		}
+		name, rest := next(path[at+len(m.before):], '/')
+		if m.colon {
+			name, rest = next(name, ':')
+		}
+		if len(name) > 0 && rest != nil {
+			return name
+		}
+	}
+	return nil
+}
+
+var modelsIn = [...]struct {
+	before []byte
+	colon  bool
+}{{[]byte("/models/"), true}, {[]byte("/model/"), false}, {[]byte("/deployments/"), false}}
+
+// unescape decodes a part of a path.
+func (s *scratch) unescape(encoded []byte) []byte {
+	if bytes.IndexByte(encoded, '%') < 0 {
+		return encoded
+	}
+	s.decoded = s.decoded[:0]
+	for len(encoded) > 0 {
+		b, rest := encoded[0], encoded[1:]
+		if b != '+' {
+			b, rest = decoded(encoded)
+		}
+		s.decoded, encoded = append(s.decoded, b), rest
+	}
+	return s.decoded
+}
+
+// promptTokens estimates how many tokens the current request's body has, by its length.
+func (r *request) promptTokens(bytesPerToken uint64) uint64 {
+	if bytesPerToken == 0 || r.told == nil {
+		return 0
+	}
+	size := uint64(r.told.size)
+	if value, ok := proxywasm.RequestHeader("content-length"); ok {
+		if length, ok := parseHits(value); ok {
+			size = max(size, min(length, math.MaxInt64))
+		}
+	}
+	return (size + bytesPerToken - 1) / bytesPerToken
+}
+
+// BeginList implements node.Listener: prices come with overrides.
+func (r *rules) BeginList() {
+	for i := range r.list {
+		if p := r.list[i].prices; p != nil {
+			p.building = nil
+		}
+	}
+}
+
+// Listed implements node.Listener.
+func (r *rules) Listed(o *wire.OverrideReader) {
+	list, model, ok := o.Price()
+	if !ok {
+		return
+	}
+	var rates usage.Rates
+	set := 0
+	for _, l := range o.Limits {
+		if l.WidthMillis < uint64(usage.Total) && l.Max <= usage.MaxRate {
+			rates[l.WidthMillis] = l.Max
+			set |= 1 << l.WidthMillis
+		}
+	}
+	if set>>usage.Input&1 == 0 || len(model) == 0 {
+		return
+	}
+	rates.Complete(func(kind usage.Kind) bool { return set>>kind&1 != 0 })
+	for i := range r.list {
+		p := r.list[i].prices
+		if p == nil || p.name != string(list) {
+			continue
+		}
+		if p.building == nil {
+			p.building = p.configured.Clone()
+		}
+		p.building.Add(string(model), &rates)
+	}
+}
+
+// EndList implements node.Listener. Requests under way cost what they would have cost.
+func (r *rules) EndList() {
+	for i := range r.list {
+		p := r.list[i].prices
+		if p == nil {
+			continue
+		}
+		if p.list, p.building = p.building, nil; p.list == nil {
+			p.list = p.configured
+		}
+	}
+}
