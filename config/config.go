@@ -172,8 +172,8 @@ type Rule struct {
 	Block  Duration
 	Extend bool
 	// Cut reports whether an event stream that costs more than was reserved is ended when the counter
-	// is above a limit. Then Usage says how.
-	Cut bool
+	// is above a limit. Then Usage says how: with an event that clients take for an error if CutFails is set.
+	Cut, CutFails bool
 	// WarnAt is the share of a limit, in thousandths, from which on the rule warns: 1 to 999, or 0 for
 	// never.
 	WarnAt uint16

@@ -150,7 +150,11 @@ func readOnFailure(v *value, rule *Rule) {
 }
 
 func readCut(v *value, rule *Rule) {
-	rule.Cut = v.boolean()
+	if v.kind == kindString && v.text == "error" {
+		rule.Cut, rule.CutFails = true, true
+	} else if rule.Cut = v.raw == "true"; v.kind != kindBoolean {
+		v.wrong(`true, false or "error"`)
+	}
 	if rule.Cut && (rule.Usage == nil || rule.Usage.Ending == usage.NoEnding && !rule.Usage.Auto) {
 		v.fail(`want cost_on_response "openai", "anthropic", "gemini" or "auto" beside it, whose streams have an event that ends them`)
 	}

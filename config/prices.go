@@ -96,13 +96,7 @@ func readPriceList(v *value) *usage.PriceList {
 		return list
 	}
 	v.each("models", 1, maxModels, func(v *value) {
-		var rates usage.Rates
-		set := 0
-		v.object(likeRates, rateFields, func(name string, v *value) {
-			kind := usage.Kind(1 + index(usage.KindNames, name))
-			rates[kind] = readRate(v, 0)
-			set |= 1 << kind
-		})
+		rates, set := readRates(v)
 		rates.Complete(func(kind usage.Kind) bool { return set>>kind&1 != 0 })
 		switch {
 		case v.name == "" || len(v.name) > usage.MaxModel:
@@ -112,6 +106,44 @@ func readPriceList(v *value) *usage.PriceList {
 		}
 	})
 	return list
+}
+
+// readRates reads what the tokens of a model cost, and the kinds that it says, as bits.
+func readRates(v *value) (rates usage.Rates, set int) {
+	v.object(likeRates, rateFields, func(name string, v *value) {
+		kind := usage.Kind(1 + index(usage.KindNames, name))
+		rates[kind] = readRate(v, 0)
+		set |= 1 << kind
+	})
+	return rates, set
+}
+
+// ParsePrices reads what models cost, as "of" of a list of prices has it. Of each model it has the millionths
+// of the kinds that the document names. Its error is as that of [Parse].
+func ParsePrices(document []byte) (models map[string]map[string]uint64, err error) {
+	r := report{document: string(document)}
+	models = map[string]map[string]uint64{}
+	if problem, at := r.checkDocument(); problem != "" {
+		r.add(at, "", problem)
+	} else {
+		v := parse(&r)
+		readPriceList(v)
+		for e := v.elements(); len(r.found) == 0 && e.next(); {
+			model := &value{}
+			e.read(model)
+			rates, set := readRates(model)
+			models[model.name] = map[string]uint64{}
+			for i, name := range usage.KindNames {
+				if set>>(i+1)&1 != 0 {
+					models[model.name][name] = rates[i+1]
+				}
+			}
+		}
+	}
+	if errs := r.errors(); len(errs) > 0 {
+		return nil, errs
+	}
+	return models, nil
 }
 
 // readPrice has a rule count money, by one of the lists.

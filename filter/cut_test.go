@@ -174,6 +174,27 @@ func TestCutByProvider(t *testing.T) {
 	}
 }
 
+// With cut: "error" a stream ends with an event that clients take for an error.
+func TestCutWithAnError(t *testing.T) {
+	for path, want := range map[string]string{
+		"/v1/chat/completions":               `"code":"rate_limit_exceeded"}}` + "\n\ndata: [DONE]\n\n",
+		"/v1/messages":                       `"type":"rate_limit_error"`,
+		"/v1/models/m:streamGenerateContent": `"status":"RESOURCE_EXHAUSTED"`,
+		"/unknown":                           "", // nobody knows how
+	} {
+		v := newProxy(t).start(strings.Replace(cutRule("auto", "fixed_window"), `"cut": true`, `"cut": "error"`, 1))
+		s := v.open("x-key", "ann", ":path", path)
+		v.respond(s, false, "content-type", "text/event-stream")
+		got := ""
+		for range 1100 {
+			got += v.pass(s, false, chat)
+		}
+		if n := strings.Count(got, `"delta"`); (n == 1100) != (want == "") || !strings.Contains(got, want) {
+			t.Errorf("%s: %d events, and in the end %q", path, n, got[max(0, len(got)-200):])
+		}
+	}
+}
+
 // A stream that was cut off costs what its events stand for, if it has told nothing.
 func TestCutStreamIsSettled(t *testing.T) {
 	v := newProxy(t).start(cutRule("openai", "fixed_window"))

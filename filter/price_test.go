@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
+
+	"weir/internal/wire"
 )
 
 // priced is a rule of a hundred million an hour, in which a model is free.
@@ -136,5 +139,64 @@ func TestCutInMoney(t *testing.T) {
 	}
 	if events != 100 { // of 10 each, and the next is above the limit
 		t.Errorf("cut after %d events, want 100", events)
+	}
+}
+
+// Prices that are set at run time are known to all workers of all nodes within a sync_rate, and those of the
+// configuration count again when they are gone. A request under way costs what it would have cost.
+func TestPricesOfTheBackend(t *testing.T) {
+	w := newWorld(t, 2, 2, `{"backend": {"cluster": "b"}, "sync_rate": 1, `+priced("", "")[1:])
+	w.advance(time.Second)
+	version := uint64(0)
+	tell := func(list ...wire.Override) {
+		t.Helper()
+		var err error
+		if version, err = w.store.SetOverrides(t.Context(), "default", version, wire.List(list)); err != nil {
+			t.Fatal(err)
+		}
+		for range 20 { // a sync_rate
+			w.advance(50 * time.Millisecond)
+		}
+	}
+	n := 0
+	begin := func(v *fakeVM, model string) (s *stream, cost func() int) {
+		n++
+		key := fmt.Sprint("key ", n)
+		s = v.open("x-key", key, ":path", "/model/"+model+"/converse")
+		return s, func() int {
+			v.respond(s, false, "content-type", "application/json")
+			v.bring(s, true, `{"usage":{"inputTokens":1000,"outputTokens":100}}`)
+			v.reset(s)
+			return v.taken(key)
+		}
+	}
+	costs := func(v *fakeVM, model string) int {
+		_, cost := begin(v, model)
+		return cost()
+	}
+	_, before := begin(w.vms[0], "gpt-5")
+	price := func(list, model string, input, output uint64) wire.Override {
+		return wire.PriceOf(list, model, []wire.PriceOfKind{{Kind: 1, Millionths: input}, {Kind: 4, Millionths: output}})
+	}
+	tell(price("models", "gpt-5", 2_500_000, 30_000_000), price("models", "new", 1_000_000, 1_000_000), price("others", "claude", 1, 1))
+	for i, v := range w.vms {
+		if got := costs(v, "gpt-5"); got != 2500+3000 {
+			t.Errorf("worker %d: %d", i, got)
+		}
+		if got := costs(v, "new"); got != 1100 {
+			t.Errorf("worker %d: %d for a new model", i, got)
+		}
+		if got := costs(v, "claude"); got != 3000+1500 {
+			t.Errorf("worker %d: %d for a model of another list", i, got)
+		}
+	}
+	if got := before(); got != 1250+1000 {
+		t.Errorf("a request under way costs %d", got)
+	}
+	tell()
+	for i, v := range w.vms {
+		if got := costs(v, "gpt-5"); got != 1250+1000 {
+			t.Errorf("worker %d: %d afterwards", i, got)
+		}
 	}
 }

@@ -372,7 +372,12 @@ func (c *charges) mayCut(read int) {
 			charge.spent = r.engine.node.Spent(&charge.Charge, now)
 		}
 		if rest := charge.reader.Rest(); charge.spent && rest <= read {
-			r.piece = charge.reader.AppendEnding(appendBody(r.piece[:0], read-rest), charge.ending)
+			r.piece = appendBody(r.piece[:0], read-rest)
+			if charge.rule.fails {
+				r.piece = charge.reader.AppendError(r.piece, charge.ending)
+			} else {
+				r.piece = charge.reader.AppendEnding(r.piece, charge.ending)
+			}
 			c.course.cut = true
 			r.rules.request.cutStreams++
 			return

@@ -30,6 +30,8 @@ type requestRule struct {
 	// cuts says that streams are ended that cost too much, and guesses, that the events of streams are
 	// charged until these tell: a shadow rule charges as the rule would that it may become.
 	cuts, guesses bool
+	// fails says that such a stream ends with an error.
+	fails bool
 	// hold is for how many nanoseconds a request may hold what it has taken; 0 if it does not give that
 	// back when it ends.
 	hold int64
@@ -142,6 +144,7 @@ func (r *request) compile(c *config.Rule) requestRule {
 	}
 	compiled.usage, compiled.reserves, compiled.keeps = c.Usage, c.Reserve, c.KeepOnFailure
 	compiled.cuts, compiled.guesses = c.Cut && !c.Shadow, c.Cut
+	compiled.fails = c.CutFails
 	compiled.when = c.ChargeWhen
 	compiled.charges = c.Usage != nil || c.Reserve || c.ChargeWhen != nil || c.Hold != 0
 	compiled.hold = int64(c.Hold)

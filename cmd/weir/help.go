@@ -88,6 +88,7 @@ Environment:
   WEIR_KEY_SECRET  what --key-secret says, unless that or --key-secret-file is given
 `},
 		{name: "override", summary: "give single keys other limits while everything runs", operands: overrideUsage, run: override, help: backendHelp},
+		{name: "price", summary: "set what the tokens of models cost while everything runs", operands: priceUsage, run: price, help: backendHelp},
 		{name: "version", summary: "print the version", run: printVersion, help: ""},
 	}
 }

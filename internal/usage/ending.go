@@ -28,6 +28,31 @@ const (
 	geminiChunk    = `data: {"candidates":[{"content":{"parts":[{"text":""}],"role":"model"},"finishReason":"MAX_TOKENS","index":0}]}` + "\n\n"
 )
 
+const (
+	usedUp          = `"Rate limit exceeded: the stream has used up its budget."`
+	openAIError     = `{"type":"error","error":{"message":` + usedUp + `,"type":"tokens","param":null,"code":"rate_limit_exceeded"}`
+	openAIChunkFail = "data: " + openAIError + "}\n\ndata: [DONE]\n\n"
+	openAIEventFail = "event: error\ndata: " + openAIError + `,"code":"rate_limit_exceeded","message":` + usedUp + `,"param":null,"sequence_number":0}` + "\n\n"
+	anthropicFail   = "event: error\n" + `data: {"type":"error","error":{"type":"rate_limit_error","message":` + usedUp + `}}` + "\n\n"
+	geminiFail      = `data: {"error":{"code":429,"status":"RESOURCE_EXHAUSTED","message":` + usedUp + `}}` + "\n\n"
+)
+
+// AppendError appends an event at which the provider's own clients raise an error, and leave. The last event
+// has ended before.
+func (r *Reader) AppendError(dst []byte, e Ending) []byte {
+	switch {
+	case e == OpenAI && r.events.named:
+		return append(dst, openAIEventFail...)
+	case e == OpenAI:
+		return append(dst, openAIChunkFail...)
+	case e == Anthropic:
+		return append(dst, anthropicFail...)
+	case e == Gemini:
+		return append(dst, geminiFail...)
+	}
+	return dst
+}
+
 // AppendEnding appends the events that end the body, whose last event has ended before.
 func (r *Reader) AppendEnding(dst []byte, e Ending) []byte {
 	switch e {

@@ -253,7 +253,7 @@ func TestEndings(t *testing.T) {
 		for _, before := range []string{"", "event: x\ndata: {}\n\n"} {
 			var r usage.Reader
 			costOf(&r, fields, usage.Events, []byte(before), 1)
-			ending := r.AppendEnding(nil, p.Ending)
+			ending := r.AppendError(r.AppendEnding(nil, p.Ending), p.Ending)
 			if r.Feed(ending); r.Rest() != 0 {
 				t.Errorf("%s: %q ends no event", p.Name, ending)
 			}
