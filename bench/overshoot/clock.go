@@ -46,7 +46,7 @@ type timer struct {
 	clock  *clock
 	do     func()
 	period int64
-	turn   int // of start and stop: what was started before the last one is over
+	turn   int // of start and stop: what was started before the last turn is over
 }
 
 // start has it done after a time, and from then on every period.

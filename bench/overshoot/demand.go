@@ -34,7 +34,8 @@ var partitions = [...]uint32{32, 256}
 // mostPartitions bounds partitions.
 const mostPartitions = 256
 
-// split is what a number of partitions get: a command each for every push that touches them. busiest is what one gets at most.
+// split tells how many commands a number of partitions get: each gets a command for every push that
+// touches it. busiest is the most that a single partition gets.
 type split struct{ commands, busiest int }
 
 // keySkew is the exponent of Zipf's law: the key of rank k has about k^-keySkew of the hottest one's requests.
@@ -43,20 +44,21 @@ const keySkew = 1.1
 // settles is how long, beside two intervals, nodes have to push what they have counted, and to give back what they don't need.
 const settles = 30 * second
 
-// demand is what a population asks of a backend.
+// demand is how much a population asks of a backend.
 type demand struct {
 	population
 	load
 	requests, passed, callouts int
 	// sharedBytes is the shared data that a node has, on average.
 	sharedBytes float64
-	// split is what a store's partitions get, with each of these numbers of them.
+	// split tells what a store's partitions get, for each of these numbers of partitions.
 	split [len(partitions)]split
 	waits waits
 	// settling are the callouts while nodes settle after the last request, and idleCallouts those while nobody has asked for anything
 	// since then.
 	settling, idleCallouts int
-	// repeated counts pushes of a key that came within an interval of the node's last one of that key.
+	// repeated counts pushes of a key that came within an interval of the node's last push of that
+	// key.
 	repeated int
 }
 
@@ -66,7 +68,7 @@ func (d *demand) perSecond(n int) float64 { return float64(n) / seconds(d.span) 
 // per1000 is a number per thousand requests.
 func (d *demand) per1000(n int) float64 { return 1000 * float64(n) / float64(max(d.requests, 1)) }
 
-// minus is what came after before.
+// minus returns the load that came after before.
 func (l load) minus(before load) load {
 	return load{
 		pushes: l.pushes - before.pushes, joins: l.joins - before.joins, duplicates: l.duplicates - before.duplicates,

@@ -10,7 +10,7 @@ import (
 	"weir/internal/wire"
 )
 
-// network is what lies between proxies and their backend.
+// network lies between proxies and their backend.
 type network struct {
 	// trip is the time of one way, from trip − jitter to trip + jitter, all alike.
 	trip, jitter int64
@@ -26,9 +26,10 @@ func (n *network) oneWay(random *rand.Rand) int64 {
 	return n.trip - n.jitter + random.Int64N(2*n.jitter+1)
 }
 
-// carry takes a callout to the backend and its answer back: apply is called when the backend gets it, done once when the proxy
-// hears of it. What is lost is answered by the proxy itself when the timeout is over, as is what takes longer; apply is not
-// called at all if the callout was lost on its way, and may be called after done if the way is long.
+// carry takes a callout to the backend and its answer back: apply is called when the backend gets
+// it, done once when the proxy hears of it. If a callout is lost, or takes longer than the timeout,
+// the proxy answers it itself when the timeout is over. apply is not called at all if the callout
+// was lost on its way there, and may be called after done if the way is long.
 func (n *network) carry(c *clock, random *rand.Rand, timeout int64, apply func(), done func(ok bool)) {
 	there, back := n.oneWay(random), n.oneWay(random)
 	lost := random.Float64()
@@ -54,7 +55,7 @@ type counterBackend struct {
 	err    error
 }
 
-// load is what a backend has had to do.
+// load counts the work that a backend has had.
 type load struct {
 	pushes, joins, duplicates int
 	items, takes              int

@@ -34,7 +34,7 @@ func (v *worker) TickEvery(millis uint32) {
 	v.timer.start(v.timer.period)
 }
 
-// callout is one that is on its way.
+// callout is a callout that is on its way.
 type callout struct {
 	body, answer []byte
 }
@@ -111,7 +111,7 @@ func (v *worker) end() {
 	v.timer.stop()
 }
 
-// request is one that may wait.
+// request is a request that may wait.
 type request struct {
 	worker *worker
 	wait   node.Wait

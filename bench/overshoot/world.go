@@ -27,7 +27,7 @@ type world struct {
 	// which it is told to come again; 0 if that is never.
 	passed  func()
 	refused func(retryAt int64)
-	// requests are the ones that came, and waits tells of those that waited.
+	// requests counts those that came, and waits tells of those that waited.
 	requests int
 	waits    waits
 	sent     int // callouts
@@ -45,7 +45,7 @@ type worldOptions struct {
 	seed    uint64
 	places  int // of nodes
 	workers int // of each
-	// programs are how many of the nodes, the last ones, are programs, which have one worker.
+	// programs is how many nodes, at the end of the list, are programs, which have one worker.
 	programs int
 	network  network
 	// clocksOff bounds how far a node's clock is from the backend's, either way.
@@ -94,7 +94,7 @@ func (w *world) fail(err error) {
 	}
 }
 
-// failure is what went wrong, which makes all figures worthless.
+// failure is an error that makes all figures worthless.
 func (w *world) failure() error { return errors.Join(w.err, w.backend.err) }
 
 // start starts a node in a place, which must be empty.
@@ -131,7 +131,7 @@ func (w *world) start(place int) {
 	}
 }
 
-// kill ends a node's process. What it has not pushed is gone, and so are its requests.
+// kill ends a node's process. Its requests, and the hits that it has not pushed, are gone.
 func (w *world) kill(place int) {
 	for _, v := range w.nodes[place].workers {
 		v.end()

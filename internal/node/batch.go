@@ -70,7 +70,7 @@ const (
 	answered
 )
 
-// orphan is what an evicted counter had for the backend.
+// orphan holds the hits that an evicted counter had for the backend.
 type orphan struct {
 	item wire.Item
 	ends int64
@@ -174,8 +174,8 @@ type Ticket struct {
 	sender, sequence uint64
 }
 
-// Outcome is what became of a push. From 100 on it is the status that came in the place of an answer: such
-// a push may or may not have arrived, as a lost one.
+// Outcome tells what became of a push. From 100 on it is the status that came in the place of an
+// answer: such a push may or may not have arrived, as a lost one.
 type Outcome uint16
 
 const (

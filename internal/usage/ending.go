@@ -71,7 +71,7 @@ func (r *Reader) AppendEnding(dst []byte, e Ending) []byte {
 	return dst
 }
 
-// output is how many tokens have come out of a model: of a list without kinds it is the last one.
+// output is how many tokens have come out of a model: of a list without kinds it is the last number.
 func (r *Reader) output() uint64 {
 	last := len(r.numbers) - 1
 	if r.fields.list[last].kind != NoKind {
@@ -80,8 +80,8 @@ func (r *Reader) output() uint64 {
 	return r.numbers[last].hits
 }
 
-// Untold is how many events with an object have come since the last one that has told a number. They
-// are 0 of a body of another form.
+// Untold is how many events with an object have come since the last event that has told a number.
+// It is 0 for a body of another form.
 func (r *Reader) Untold() uint64 { return r.untold }
 
 // Rest is how many bytes of an event stream have come since an event has ended, or the body has begun.
