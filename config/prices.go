@@ -1,7 +1,6 @@
 package config
 
 import (
-	"weir/internal/jsonpath"
 	"weir/internal/usage"
 )
 
@@ -16,10 +15,8 @@ type Prices struct {
 
 	// Name is unique: 1 to 64 of A-Za-z0-9_-. Unit is that of the prices, for people, as Name is made.
 	Name, Unit string
-	// By selects the model. If it is nil, Body leads to its name in the request's JSON, unless InPath says
-	// that the request's path may have it, and it has.
-	By     *Selector
-	Body   *jsonpath.Path
+	// By selects the model. InPath says that the request's path goes first, if that has its name.
+	By     Selector
 	InPath bool
 	List   *usage.PriceList
 }
@@ -30,7 +27,6 @@ var (
 		{"input", required}, {"cached", optional}, {"cache_write", optional}, {"output", optional}, {"reasoning", optional},
 		{"audio", optional}, {"audio_output", optional},
 	}
-	modelFields = []field{{"request_json", required}}
 )
 
 const (
@@ -45,18 +41,17 @@ func readPrices(v *value) (all []*Prices) {
 		return nil
 	}
 	v.each("lists of prices", 1, maxPriceLists, func(v *value) {
-		p := &Prices{Name: v.name, Unit: "micro-dollars", InPath: true}
+		p := &Prices{Name: v.name, Unit: "micro-dollars", InPath: true, By: Selector{Kind: SelectBody, Name: "model", Longest: usage.MaxModel}}
 		if !made(v.name, 1, 64, isPlain) {
 			v.fail("want " + wantName)
 		}
 		if pricesOf(all, v.name) != nil {
 			v.givenTwice()
 		}
-		p.Body, _ = jsonpath.Compile("model")
 		v.object(`{"of": {"gpt-5": `+likeRates+`}}`, priceFields, func(name string, v *value) {
 			switch name {
 			case "by":
-				p.readBy(v)
+				p.InPath, p.By = false, readBodySelector(v)
 			case "unit":
 				p.Unit = v.bytes("a unit of 1 to 64 of A-Za-z0-9_-, such as \"micro-dollars\"", 64, isPlain)
 			case "of":
@@ -76,17 +71,6 @@ func pricesOf(all []*Prices, name string) *Prices {
 		}
 	}
 	return nil
-}
-
-// readBy reads where a request names its model.
-func (p *Prices) readBy(v *value) {
-	p.InPath = false
-	if v.has("request_json") {
-		v.object(`{"request_json": "model"}`, modelFields, func(_ string, v *value) { p.Body = readPath(v, `the path of a text such as "model"`) })
-		return
-	}
-	s := readSelector(v, wantSelector, nil, nil)
-	p.By, p.Body = &s, nil
 }
 
 // readPriceList reads what models cost, by their names.

@@ -9,7 +9,7 @@ import (
 	"weir/internal/usage"
 )
 
-// What a request costs may stand in its body. Then the request is decided when the body has told, or
+// What a request costs may stand in its body, or which rules apply to it, and with which key. Then the request is decided when the body has told, or
 // can't: its headers are paused, and its body comes to the stream's callbacks. That is so only of an
 // Envoy with allow_on_headers_stop_iteration, which no plugin can see; another one keeps the body until
 // the headers go on. So a plugin waits until it knows which of them it has.
@@ -40,33 +40,36 @@ type bodies struct {
 	idle     []*told // to be used again
 }
 
-// expect returns what a request's body has told the rules that ask it, nil if none does, and
-// reports whether the request has to wait for the body. A body that can't be read has told nothing.
-//
-//go:noinline
-func (b *bodies) expect(rules []requestRule, demands, shadows []node.Demand) (t *told, comes bool) {
+// begin is what a request's body has to tell the rules that want to know, nil if none does.
+func (b *bodies) begin(rules []requestRule, demands, shadows []node.Demand) *told {
 	t, ok := reuse(&b.idle)
 	if !ok {
 		t = new(told)
 	}
 	t.add(rules, demands)
 	t.add(rules, shadows)
-	if len(t.numbers) == 0 {
+	if len(t.parts) == 0 {
 		b.end(t)
-		return nil, false
+		return nil
 	}
+	return t
+}
+
+// comes reports whether the current request has to wait for its body. A body that can't be read has told
+// nothing.
+func (b *bodies) comes(t *told) bool {
 	if b.bringing == keeps || !bodyComes() {
-		return t, false
+		return false
 	}
-	t.missing, t.until = len(t.numbers), proxywasm.Now()+bodyWait
+	t.missing, t.until = len(t.parts), proxywasm.Now()+bodyWait
 	if b.bringing == unknown {
 		t.headers, t.sized = requestSize()
 	}
-	return t, true
+	return true
 }
 
 func (b *bodies) end(t *told) {
-	*t = told{numbers: t.numbers[:0]}
+	*t = told{parts: t.parts[:0]}
 	keep(&b.idle, t, maxIdleReaders)
 }
 
@@ -109,35 +112,40 @@ func (t *told) isKept(now int64) bool {
 	return !ok || size > t.headers
 }
 
+// add adds what the rules of some demands want to know.
 func (t *told) add(rules []requestRule, demands []node.Demand) {
 	for i := range demands {
 		rule := &rules[demands[i].Rule.Index]
-		if rule.prices.readsBody() {
-			t.addPath(rule.prices.body)
-			t.numbers[len(t.numbers)-1].reader.ResetOnly(rule.prices.body)
+		if body := rule.cost.body; body != nil {
+			for _, path := range body.Paths {
+				t.addNumbers(path)
+			}
+			if body.Times != nil {
+				t.addNumbers(body.Times)
+			}
 		}
-		body := rule.cost.body
-		if body == nil {
-			continue
+		for _, p := range rule.texts {
+			t.addText(p.name, p.claim)
 		}
-		for _, path := range body.Paths {
-			t.addPath(path)
-		}
-		if body.Times != nil {
-			t.addPath(body.Times)
+		if p := rule.prices; p.readsBody() {
+			t.addText(p.text, p.textPath)
 		}
 	}
 }
 
-func (t *told) addPath(path *jsonpath.Path) {
-	if len(t.numbers) == cap(t.numbers) {
-		t.numbers = append(t.numbers, bodyNumber{})
-	} else {
-		t.numbers = t.numbers[:len(t.numbers)+1] // with the memory that its reader has
-	}
-	n := &t.numbers[len(t.numbers)-1]
-	n.path, n.broken = path, false
+func (t *told) addNumbers(path *jsonpath.Path) {
+	n := t.another()
+	n.path, n.text = path, ""
 	n.reader.ResetAll(path)
+}
+
+func (t *told) addText(name string, path *jsonpath.Path) {
+	if t.textAt(name) >= 0 {
+		return
+	}
+	n := t.another()
+	n.path, n.text = path, name
+	n.reader.ResetOnly(path)
 }
 
 // bodyComes reports whether the current request's body can be read, and comes without an answer

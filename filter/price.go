@@ -18,11 +18,14 @@ type pricing struct {
 	// that comes. name is the list's.
 	configured, building *usage.PriceList
 	name                 string
-	// by is the property that names the model, -1 if body leads to its name instead, or inPath says that the
-	// request's path may have it.
-	by     int
-	body   *jsonpath.Path
-	inPath bool
+	// by is the property that names the model, -1 if its body does: at textPath, which is text, in no more
+	// than longest bytes, or else otherwise is the name. inPath says that the request's path may have it.
+	by        int
+	text      string
+	textPath  *jsonpath.Path
+	longest   int
+	otherwise []byte
+	inPath    bool
 	// rates are those of the current request. sure says that its model is known for certain, and unknown
 	// that it is none of the list.
 	rates         *usage.Rates
@@ -33,16 +36,19 @@ func (r *request) pricing(c *config.Prices) *pricing {
 	if c == nil {
 		return nil
 	}
-	p := &pricing{name: c.Name, configured: c.List, list: c.List, by: -1, body: c.Body, inPath: c.InPath}
-	if c.By != nil {
-		p.by = r.said(c.By)
+	p := &pricing{name: c.Name, configured: c.List, list: c.List, by: -1, inPath: c.InPath}
+	if s := &c.By; s.Kind != config.SelectBody {
+		p.by = r.said(s)
+	} else {
+		p.text, p.longest, p.otherwise = s.Name, s.Longest, []byte(s.Default)
+		p.textPath, _ = jsonpath.Compile(s.Name) // the configuration was checked
 	}
 	return p
 }
 
 // readsBody reports whether the current request's body names its model.
 func (p *pricing) readsBody() bool {
-	if p == nil || p.body == nil {
+	if p == nil || p.textPath == nil {
 		return false
 	}
 	if p.inPath {
@@ -63,7 +69,14 @@ func (p *pricing) find(r *request) {
 	case p.by >= 0:
 		model, found = r.value(p.by)
 	case p.readsBody():
-		model, found, sure = r.told.text(p.body)
+		if r.told != nil {
+			model, found, sure = r.told.text(p.text)
+		}
+		if len(model) > p.longest {
+			sure = false
+		} else if !found && sure {
+			model, found = p.otherwise, len(p.otherwise) > 0
+		}
 	default:
 		path, _ := proxywasm.RequestHeader(":path")
 		model, found = r.scratch.unescape(modelIn(withoutQuery(path))), true
