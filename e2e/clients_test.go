@@ -11,9 +11,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"weir/internal/nightly"
 )
 
-var clients = flag.String("clients", "", "`file` of a python with e2e/clients/requirements.txt, whose clients meet refusals; none do if empty")
+var clients = flag.String("clients", nightly.Or("../dist/clients/bin/python", ""), "`file` of a python with e2e/clients/requirements.txt, whose clients meet refusals; none do if empty")
 
 // answered is what providers answer, by a part of the path.
 var answered = map[string]string{
