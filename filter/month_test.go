@@ -58,7 +58,7 @@ type asked struct {
 // gateway costs what it has reserved.
 func TestMonthOfMoney(t *testing.T) {
 	keys, requests := nightly.Or(1000, 60), nightly.Or(300_000, 6_000)
-	const models, budget = 8, 40_000
+	const models, budget = 8, 400_000
 	random := rand.New(rand.NewPCG(3, 32))
 	rates := make([]modelRates, models)
 	of, changed := "", []wire.Override(nil)
@@ -100,7 +100,8 @@ func TestMonthOfMoney(t *testing.T) {
 			a.rates = &rates[a.model].after
 		}
 		a.body = len(body)
-		a.reserved = exactly(a.rates, map[usage.Kind]int{usage.Input: a.body, usage.Output: a.most})
+		dearest := usage.Rates{usage.Input: a.rates.Prompt(), usage.Output: a.rates.Answer()}
+		a.reserved = exactly(&dearest, map[usage.Kind]int{usage.Input: a.body, usage.Output: a.most})
 		s, action := a.v.ask("x-key", fmt.Sprint("key ", a.key))
 		if action == types.ActionPause && a.v.reply == nil {
 			action = a.v.upload(s, true, body)

@@ -231,6 +231,9 @@ func (c *charges) open(end bool) {
 			if charge.reader.Reset(charge.rule.usage.Fields, format, said.rates); said.list != nil {
 				charge.reader.Ask(said.list)
 			}
+			if charge.rule.guesses {
+				charge.reader.CountEvents()
+			}
 		}
 	}
 	switch {

@@ -80,6 +80,9 @@ func (r *Reader) output() uint64 {
 	return r.numbers[last].hits
 }
 
+// CountEvents has the reader count events, for [Reader.Untold]. Call it after Reset.
+func (r *Reader) CountEvents() { r.counts = true }
+
 // Untold is how many events with an object have come since the last event that has told a number.
 // It is 0 for a body of another form.
 func (r *Reader) Untold() uint64 { return r.untold }

@@ -136,7 +136,6 @@ func kindsBelow(wanted stemSet) (*Fields, error) {
 			continue
 		}
 		s := source{}
-		f.hint([]byte(stem.name))
 		var err error
 		if stem.path != "" {
 			if s.path, err = jsonpath.Compile(stem.path); err != nil {
@@ -155,6 +154,7 @@ func kindsBelow(wanted stemSet) (*Fields, error) {
 				if err != nil {
 					return nil, err
 				}
+				f.hint(name[strings.LastIndexByte(name, '.')+1:])
 				if stem.path == "" {
 					f.sources = append(f.sources, source{path: path, field: i})
 				} else {

@@ -58,14 +58,15 @@ func NewFields(list []Field) *Fields {
 		for _, path := range list[i].Paths {
 			f.sources = append(f.sources, source{path: path, field: i})
 			f.indexed = f.indexed || path.Indexes()
-			f.hint([]byte(path.Longest()))
+			f.hint(path.Longest())
 		}
 	}
 	return f
 }
 
 // hint adds a name, unless another hint is part of it.
-func (f *Fields) hint(name []byte) {
+func (f *Fields) hint(whole string) {
+	name := []byte(rareEnd(whole))
 	for i := 0; i < len(f.hints); i++ {
 		if bytes.Contains(name, f.hints[i]) {
 			return
@@ -76,6 +77,18 @@ func (f *Fields) hint(name []byte) {
 		}
 	}
 	f.hints = append(f.hints, name)
+}
+
+// rareEnd is the end of a name from its last capital or _ on, if that is not short: few texts have those, so
+// that a search finds few beginnings, and names of numbers often share their ends.
+func rareEnd(name string) string {
+	const short = 5
+	for i := len(name) - short; i >= 0; i-- {
+		if c := name[i]; c == '_' || 'A' <= c && c <= 'Z' {
+			return name[i:]
+		}
+	}
+	return name
 }
 
 // mayBeIn reports whether a whole text may have any of the fields.
@@ -204,6 +217,7 @@ type Reader struct {
 	// event that has.
 	told   bool
 	untold uint64
+	counts bool // how many events have come
 
 	below jsonpath.Reader // of what a source has
 
@@ -233,7 +247,7 @@ type number struct {
 func (r *Reader) Reset(fields *Fields, format Format, rates *Rates) {
 	r.fields, r.format, r.rates, r.list = fields, format, rates, nil
 	r.broken = format == Unreadable
-	r.told, r.untold = false, 0
+	r.told, r.untold, r.counts = false, 0, false
 	r.texts, r.numbers = r.texts[:0], r.numbers[:0]
 	for range fields.list {
 		r.numbers = append(r.numbers, number{})

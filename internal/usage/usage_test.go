@@ -32,14 +32,17 @@ func field(weight uint64, paths ...string) usage.Field {
 
 func fields(list ...usage.Field) *usage.Fields { return usage.NewFields(list) }
 
-// costOf reads a body in pieces whose sizes come from a seed; of 1 byte if it is 0.
+// costOf reads a body in pieces whose sizes come from a seed; of 1 byte if it is 0. It counts events if the
+// seed is even.
 func costOf(r *usage.Reader, fields *usage.Fields, format usage.Format, body []byte, seed uint64, priced ...*usage.Rates) (uint64, bool) {
 	var rates *usage.Rates
 	if len(priced) > 0 {
 		rates = priced[0]
 	}
 	random := rand.New(rand.NewPCG(seed, 1))
-	r.Reset(fields, format, rates)
+	if r.Reset(fields, format, rates); seed%2 == 0 {
+		r.CountEvents()
+	}
 	for len(body) > 0 {
 		n := 1
 		if seed > 0 {
@@ -228,7 +231,7 @@ func TestUntold(t *testing.T) {
 	} {
 		var r usage.Reader
 		for seed := range uint64(5) {
-			costOf(&r, number, usage.Events, []byte(body), seed)
+			costOf(&r, number, usage.Events, []byte(body), 2*seed)
 			if got := r.Untold(); got != want {
 				t.Errorf("%q: %d, want %d", body, got, want)
 			}
@@ -286,7 +289,7 @@ func FuzzPieces(f *testing.F) {
 		if again, foundAgain := costOf(&whole, of, form, body, 0); got != again || found != foundAgain {
 			t.Fatalf("%d, %t in pieces of seed %d, and %d, %t in pieces of a byte", got, found, seed, again, foundAgain)
 		}
-		if untold, again := r.Untold(), whole.Untold(); untold != again {
+		if untold, again := r.Untold(), whole.Untold(); seed%2 == 0 && untold != again {
 			t.Fatalf("%d events tell nothing in pieces of seed %d, and %d in pieces of a byte", untold, seed, again)
 		}
 		if want := restOf(body); form == usage.Events && (r.Rest() != want || whole.Rest() != want) {
