@@ -75,7 +75,7 @@ dist/empty-go.wasm: bench/go.mod bench/v8/empty/empty.go
 # The command is always handed to go, which knows best what has changed.
 .PHONY: dist/weir
 dist/weir: playground/site/engine.wasm
-	go build -trimpath -o $@ ./cmd/weir
+	go build -trimpath -ldflags='-X main.commit=$(shell git describe --always --dirty --abbrev=12 --exclude '*' 2>/dev/null)' -o $@ ./cmd/weir
 
 # The command embeds what is in playground/site.
 playground/site/engine.wasm: go.mod $(filter-out %_test.go,$(wildcard $(addsuffix /*.go,playground/engine playground/lane window internal/fields)))
@@ -173,12 +173,15 @@ release: export GOFLAGS = -buildvcs=false -trimpath
 release: ## the files of VERSION=v0.1.0 in dist/release: archives, the plugin, checksums and SBOMs; publishes nothing
 	@echo '$(VERSION)' | grep -Eq '^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9a-z.]+)?$$' || { echo "make release needs VERSION=v0.1.0"; exit 1; }
 	@git diff --quiet HEAD || { echo "make release builds a commit: there are changes that are not committed"; exit 1; }
-	rm -rf dist/staged dist/weir-go.wasm dist/weir.wasm playground/site/engine.wasm
+	rm -rf dist/staged dist/weir-go.wasm dist/weir.wasm dist/libweir.so dist/native playground/site/engine.wasm
 	$(MAKE) --no-print-directory dist/weir.wasm playground/site/engine.wasm
 	mkdir -p dist/staged
 	cp dist/weir.wasm deploy/compose.yaml envoy/istio.yaml dist/staged
 	sed 's|dist/weir.wasm|weir.wasm|' envoy/quickstart.yaml >dist/staged/quickstart.yaml
-	if [ -e dist/libweir.so ]; then cp dist/libweir.so dist/staged/libweir_linux_$$(go env GOARCH).so; fi
+	GOWORK=off go -C release run . -chart "$(CURDIR)/charts/weir" -tag $(VERSION) -files "$(CURDIR)/dist/staged"
+	@if [ "$$(wasm2c --version 2>/dev/null)" = 1.0.32 ]; then \
+		$(MAKE) --no-print-directory dist/libweir.so && cp dist/libweir.so dist/staged/libweir_linux_$$(go env GOARCH).so; \
+	else echo "without libweir.so, which needs wasm2c 1.0.32: apt-get install wabt"; fi
 	$(if $(shell git remote),,$(no_remote)) GORELEASER_CURRENT_TAG=$(VERSION) CYCLONEDX=$(cyclonedx) go run $(goreleaser) release --clean --skip=publish,announce,validate
 	cp dist/staged/* dist/release
 

@@ -62,7 +62,7 @@ func (s *site) open(ctx context.Context, o *options, chosen []*variant) (err err
 	for _, service := range []struct {
 		name  string
 		start func(context.Context, *options) error
-	}{{redisServer, s.startRedis}, {weirServe, s.startWeir}, {weirServeOnRedis, s.startWeirOnRedis}, {rateLimitService, s.startRateLimit}} {
+	}{{redisServer, s.startRedis}, {weirServe, s.startWeir}, {weirServeOnRedis, s.startWeirOnRedis}, {rateLimitService, s.startRateLimit}, {weirRateLimit, s.startWeirRateLimit}} {
 		if !wants(service.name) {
 			continue
 		}
@@ -203,6 +203,16 @@ func address(port int) string { return net.JoinHostPort(host, strconv.Itoa(port)
 
 // startRateLimit starts Envoy's rate limit service.
 func (s *site) startRateLimit(ctx context.Context, o *options) error {
+	return s.startLimits(ctx, rateLimitService, o.ratelimit)
+}
+
+// startWeirRateLimit starts Weir in its place.
+func (s *site) startWeirRateLimit(ctx context.Context, o *options) error {
+	return s.startLimits(ctx, weirRateLimit, o.weir, "ratelimit")
+}
+
+// startLimits starts a rate limit service, by its environment.
+func (s *site) startLimits(ctx context.Context, name, file string, args ...string) error {
 	ports, err := freePorts(3)
 	if err != nil {
 		return err
@@ -213,15 +223,14 @@ func (s *site) startRateLimit(ctx context.Context, o *options) error {
 	if err := errors.Join(os.MkdirAll(folder, 0o700), os.WriteFile(filepath.Join(folder, "bench.yaml"), []byte(limits), 0o600)); err != nil {
 		return err
 	}
-	file, err := filepath.Abs(o.ratelimit)
-	if err != nil {
+	if file, err = filepath.Abs(file); err != nil {
 		return err
 	}
-	return s.start(ctx, rateLimitService, grpc, answers(health, "/healthcheck"), []string{
+	return s.start(ctx, name, grpc, answers(health, "/healthcheck"), []string{
 		"RUNTIME_ROOT=" + filepath.Join(s.scratch, "ratelimit"), "RUNTIME_SUBDIRECTORY=", "RUNTIME_WATCH_ROOT=false", "DISABLE_STATS=true", "LOG_LEVEL=warn",
 		"HOST=" + host, "PORT=" + strconv.Itoa(health), "GRPC_HOST=" + host, "GRPC_PORT=" + strconv.Itoa(grpc),
 		"DEBUG_HOST=" + host, "DEBUG_PORT=" + strconv.Itoa(debug), "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + address(s.services[redisServer].port),
-	}, file)
+	}, append([]string{file}, args...)...)
 }
 
 // service is a process that works for an Envoy.

@@ -49,6 +49,7 @@ const (
 	weirServe        = "weir serve"
 	weirServeOnRedis = "weir serve on Redis"
 	rateLimitService = "ratelimit"
+	weirRateLimit    = "weir ratelimit"
 	redisServer      = "redis-server"
 )
 
@@ -114,8 +115,9 @@ var variants = []*variant{
 	{name: "local", title: "Envoy's local rate limit", base: none, status: http.StatusOK,
 		filters: local(never, "60s"), counted: "local.http_local_rate_limit.ok"},
 	{name: "global", title: "Envoy's global rate limit, on Redis", base: none, status: http.StatusOK,
-		filters: global, services: []string{rateLimitService, redisServer}, counted: "cluster.app.ratelimit.ok",
-		route: object{"rate_limits": []object{{"actions": []object{{"request_headers": object{"header_name": "x-user", "descriptor_key": "user"}}}}}}},
+		filters: global, services: []string{rateLimitService, redisServer}, counted: globalOK, route: globalRoute},
+	{name: "global-weir", title: "Envoy's global rate limit, by `weir ratelimit` on Redis", base: none, status: http.StatusOK,
+		filters: global, services: []string{weirRateLimit, redisServer}, counted: globalOK, route: globalRoute},
 	{name: direct, title: "a route that answers 429 itself", status: http.StatusTooManyRequests,
 		route: object{"direct_response": object{"status": http.StatusTooManyRequests, "body": object{"inline_string": `{"title":"Rate limit exceeded","status":429}` + "\n"}}}},
 	{name: "weir-refuses", title: "Weir refuses", base: direct, status: http.StatusTooManyRequests, decorated: true,
@@ -234,6 +236,11 @@ func local(tokens int, fill string) func(*site) []object {
 	}
 }
 
+// globalOK counts what the service lets pass, and globalRoute has it asked about each x-user.
+const globalOK = "cluster.app.ratelimit.ok"
+
+var globalRoute = object{"rate_limits": []object{{"actions": []object{{"request_headers": object{"header_name": "x-user", "descriptor_key": "user"}}}}}}
+
 // global fails requests that the service does not answer, so that none of them is taken for a
 // decision.
 func global(*site) []object {
@@ -261,7 +268,7 @@ func (v *variant) bootstrap(s *site) ([]byte, error) {
 		switch service {
 		case weirServe, weirServeOnRedis:
 			clusters = append(clusters, cluster(backendCluster, s.services[service].port, nil))
-		case rateLimitService:
+		case rateLimitService, weirRateLimit:
 			clusters = append(clusters, cluster(rateLimitCluster, s.services[service].port, object{
 				"typed_extension_protocol_options": object{"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": envoytest.Typed(
 					"envoy.extensions.upstreams.http.v3.HttpProtocolOptions", object{"explicit_http_config": object{"http2_protocol_options": object{}}})},

@@ -84,7 +84,9 @@ func (f *finder) walk(n *node) {
 	case strings.HasSuffix(name, suffixTypeStruct) && typeOf(n.get("type_url")) == typeWasm:
 		f.envoy(n.get("value", "config"), n)
 	case n.get("kind").string() == "WasmPlugin" && group == "extensions.istio.io":
-		f.istio(n.get("spec"))
+		f.istio(n.get("spec"), n.get("spec"), "")
+	case n.get("kind").string() == "TrafficExtension" && group == "extensions.istio.io":
+		f.istio(n.get("spec"), n.get("spec", "wasm"), "wasm.")
 	case n.get("kind").string() == "EnvoyExtensionPolicy" && group == "gateway.envoyproxy.io":
 		for _, wasm := range n.get("spec", "wasm").elements() {
 			f.gateway(wasm)
@@ -179,17 +181,17 @@ func (f *finder) any(p plugin, module string, in *node, field string) {
 	f.add(p, module, configuration, problem)
 }
 
-// istio reads a WasmPlugin's spec.
-func (f *finder) istio(spec *node) {
-	if spec == nil {
+// istio reads the spec of a WasmPlugin, or of a TrafficExtension, which has the plugin in a field of its own.
+func (f *finder) istio(spec, wasm *node, path string) {
+	if wasm == nil {
 		return
 	}
 	p := plugin{filters: f.filters}
-	if strategy := spec.get("fail_strategy"); strategy.string() == "FAIL_OPEN" {
-		p.unlimited, p.unlimitedPath = strategy, "failStrategy"
+	if strategy := wasm.get("fail_strategy"); strategy.string() == "FAIL_OPEN" {
+		p.unlimited, p.unlimitedPath = strategy, path+"failStrategy"
 	}
 	p.filters.early = spec.get("phase").string() == "AUTHN"
-	f.kubernetes(p, spec.get("url").string(), spec, "pluginConfig")
+	f.kubernetes(p, wasm.get("url").string(), wasm, "pluginConfig")
 }
 
 // gateway reads a Wasm extension of an EnvoyExtensionPolicy.

@@ -30,6 +30,9 @@ type Options struct {
 	// is used.
 	Host    Host
 	Timeout int64
+	// Collect is how long questions that requests wait for are collected after a callout with some, in
+	// nanoseconds: while there are many, each callout has more of them, and they cost less.
+	Collect int64
 	// Turned, unless it is nil, is told how pushes end when nobody waits for the backend any more,
 	// or when the reason changes, and is told PushAnswered when the backend is back; once for all
 	// the process's nodes.
