@@ -102,6 +102,7 @@ var alone = map[string]string{
 	"TestSpray":                         byCounting,
 	"TestFloodOfAnotherRule":            byCounting,
 	"TestLongKeysAreNotKept":            byCounting,
+	"TestDelayedMemory":                 byCounting,
 	"TestMemoryIsStable":                byCounting,
 	"TestHostCalls":                     byCounting,
 	"TestLastVersion":                   byVersion,

@@ -15,8 +15,8 @@ type request struct {
 	absentCosts uint64
 	// unreadCosts are of responses that have not told what they cost.
 	unreadCosts uint64
-	// told is what the body tells of a request that has waited for it; unreadBodies are those that could
-	// not tell. awaited says that a body may follow, and that what depends on it is open.
+	// told is the body's word on a request that has waited for it; unreadBodies are those that
+	// could not tell. awaited reports whether a body may follow, so that its conditions are open.
 	told         *told
 	awaited      bool
 	unreadBodies uint64

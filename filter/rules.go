@@ -27,7 +27,8 @@ type rules struct {
 	notes   bool // any of them by what the request says
 	// bounds reports whether any rule bounds what a request may take.
 	bounds bool
-	// marks reports whether any rule marks requests that it has no room for.
+	// marks reports whether any rule marks requests that it has no room for, or would if it were no shadow:
+	// the routes may be there already.
 	marks bool
 	// readsBodies reports whether any rule wants to know what a request's body says.
 	readsBodies bool
@@ -44,7 +45,7 @@ func (r *rules) compile(c *config.Config, a *answer) {
 		r.charges = r.charges || rule.charges
 		r.notes = r.notes || rule.notes
 		r.bounds = r.bounds || rule.most != 0
-		r.marks = r.marks || c.Marks && !c.Shadow
+		r.marks = r.marks || c.Marks
 		r.readsBodies = r.readsBodies || rule.readsBody()
 		l.Limits, l.SyncRate, l.Prefix = c.Limits, int64(c.SyncRate), rule.keyPrefix
 		l.CountRejected, l.CostsLater, l.Shadow, l.Reveal = c.CountRejected, rule.costsLater || rule.charges, c.Shadow, c.Reveal

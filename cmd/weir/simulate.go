@@ -37,7 +37,7 @@ func runSimulation(ctx context.Context, args []string, env environment) (err err
 	flags.IntVar(&f.worst, "keys", 10, "`number` of keys to report of each rule")
 	flags.StringVar(&f.read.Format, "format", "", "`format` of all logs: "+strings.Join(accesslog.Formats, ", ")+"; found out if empty")
 	flags.Func("field", "`NAME=PART`: the log's field of this name, or number, is time, method, path, host, client_ip, "+
-		"header:NAME, response_header:NAME or property:PATH; may be repeated", f.read.Map)
+		"duration, request_time, header:NAME, response_header:NAME or property:PATH; may be repeated", f.read.Map)
 	flags.IntVar(&f.read.TrustedHops, "trusted-hops", 0, "`number` of trusted proxies in front of the one that wrote the logs")
 	if err := parseFlags(flags, args, env, "--config FILE", "LOG…"); err != nil {
 		return err
