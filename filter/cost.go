@@ -24,25 +24,6 @@ type cost struct {
 	responseHeader string
 }
 
-// costOf returns how many hits the current request takes of a rule that has prices.
-//
-//go:noinline
-func (r *request) costOf(rule *requestRule) uint64 {
-	rule.prices.find(r)
-	body := rule.cost.body
-	switch {
-	case !rule.reserves:
-		return r.cost(&rule.cost)
-	case body == nil:
-		return rule.prices.inUnits(r.cost(&rule.cost), 0)
-	}
-	tokens := r.bodyCost(&rule.cost)
-	if tokens == refusedCost {
-		return refusedCost
-	}
-	return rule.prices.inUnits(tokens, r.promptTokens(body.BytesPerToken))
-}
-
 // cost returns how many hits the current request takes. A value that is no number counts as 1.
 func (r *request) cost(c *cost) uint64 {
 	if !c.selected {
@@ -142,4 +123,18 @@ func parseHits(digits []byte) (hits uint64, ok bool) {
 		}
 	}
 	return hits, len(digits) > 0
+}
+
+// promptTokens estimates how many tokens the current request's body has, by its length.
+func (r *request) promptTokens(bytesPerToken uint64) uint64 {
+	if bytesPerToken == 0 || r.told == nil {
+		return 0
+	}
+	size := uint64(r.told.size)
+	if value, ok := proxywasm.RequestHeader("content-length"); ok {
+		if length, ok := parseHits(value); ok {
+			size = max(size, min(length, math.MaxInt64))
+		}
+	}
+	return (size + bytesPerToken - 1) / bytesPerToken
 }

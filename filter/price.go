@@ -2,13 +2,11 @@ package filter
 
 import (
 	"bytes"
-	"math"
 
 	"weir/config"
 	"weir/internal/jsonpath"
 	"weir/internal/proxywasm"
 	"weir/internal/usage"
-	"weir/internal/wire"
 )
 
 // pricing is what the tokens of a rule's requests cost.
@@ -140,70 +138,4 @@ func (s *scratch) unescape(encoded []byte) []byte {
 		s.decoded, encoded = append(s.decoded, b), rest
 	}
 	return s.decoded
-}
-
-// promptTokens estimates how many tokens the current request's body has, by its length.
-func (r *request) promptTokens(bytesPerToken uint64) uint64 {
-	if bytesPerToken == 0 || r.told == nil {
-		return 0
-	}
-	size := uint64(r.told.size)
-	if value, ok := proxywasm.RequestHeader("content-length"); ok {
-		if length, ok := parseHits(value); ok {
-			size = max(size, min(length, math.MaxInt64))
-		}
-	}
-	return (size + bytesPerToken - 1) / bytesPerToken
-}
-
-// BeginList implements node.Listener: prices come with overrides.
-func (r *rules) BeginList() {
-	for i := range r.list {
-		if p := r.list[i].prices; p != nil {
-			p.building = nil
-		}
-	}
-}
-
-// Listed implements node.Listener.
-func (r *rules) Listed(o *wire.OverrideReader) {
-	list, model, ok := o.Price()
-	if !ok {
-		return
-	}
-	var rates usage.Rates
-	set := 0
-	for _, l := range o.Limits {
-		if l.WidthMillis < uint64(usage.Total) && l.Max <= usage.MaxRate {
-			rates[l.WidthMillis] = l.Max
-			set |= 1 << l.WidthMillis
-		}
-	}
-	if set>>usage.Input&1 == 0 || len(model) == 0 {
-		return
-	}
-	rates.Complete(func(kind usage.Kind) bool { return set>>kind&1 != 0 })
-	for i := range r.list {
-		p := r.list[i].prices
-		if p == nil || p.name != string(list) {
-			continue
-		}
-		if p.building == nil {
-			p.building = p.configured.Clone()
-		}
-		p.building.Add(string(model), &rates)
-	}
-}
-
-// EndList implements node.Listener. Requests under way cost what they would have cost.
-func (r *rules) EndList() {
-	for i := range r.list {
-		p := r.list[i].prices
-		if p == nil {
-			continue
-		}
-		if p.list, p.building = p.building, nil; p.list == nil {
-			p.list = p.configured
-		}
-	}
 }

@@ -8,10 +8,7 @@ import (
 	"weir/window"
 )
 
-var (
-	_ node.Owner    = (*rules)(nil)
-	_ node.Listener = (*rules)(nil)
-)
+var _ node.Owner = (*rules)(nil)
 
 // rules are those of a configuration, and the memory in which requests meet them one after the other.
 type rules struct {
@@ -179,4 +176,23 @@ func (r *rules) AppendKey(key []byte, rule int, values [][]byte) ([]byte, bool) 
 // Tag implements node.Owner: it has all that clients see of a rule with these limits.
 func (r *rules) Tag(rule int, limits []window.Limit) any {
 	return answerOf(&r.limits[rule]).with(limits)
+}
+
+// costOf returns how many hits the current request takes of a rule that has prices.
+//
+//go:noinline
+func (r *request) costOf(rule *requestRule) uint64 {
+	rule.prices.find(r)
+	body := rule.cost.body
+	switch {
+	case !rule.reserves:
+		return r.cost(&rule.cost)
+	case body == nil:
+		return rule.prices.inUnits(r.cost(&rule.cost), 0)
+	}
+	tokens := r.bodyCost(&rule.cost)
+	if tokens == refusedCost {
+		return refusedCost
+	}
+	return rule.prices.inUnits(tokens, r.promptTokens(body.BytesPerToken))
 }
