@@ -44,6 +44,13 @@ func (n *Network) Carry(c *Clock, random *rand.Rand, timeout int64, apply func()
 	c.At(c.Now+after, func() { done(ok) })
 }
 
+// hold is Carry of a poll, whose answer the backend keeps back as it has no news. Nothing is lost.
+func (n *Network) hold(c *Clock, random *rand.Rand, apply, done func()) {
+	answered := c.Now + n.oneWay(random) + wire.LongestPoll
+	c.At(answered, apply)
+	c.At(answered+n.oneWay(random), done)
+}
+
 // Backend is the real store behind what the HTTP handler does, with everything counted.
 type Backend struct {
 	clock  *Clock
