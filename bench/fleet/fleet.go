@@ -4,7 +4,7 @@
 // beside it a service that every request asks, and periodic synchronisation. It prints tables, and keeps README.md beside it up to
 // date. With -check it writes nothing, and fails if that is not what it would have written.
 //
-// With -real it measures real nodes against a real weir serve instead, and writes nothing.
+// TestReal measures real nodes against a real weir serve.
 package main
 
 import (
@@ -22,14 +22,8 @@ func main() {
 	dir := flag.String("dir", filepath.Join("bench", "fleet"), "folder of README.md")
 	check := flag.Bool("check", false, "write nothing; fail if what is in the folder is out of date")
 	few := flag.Bool("quick", false, "print the tables of small fleets, and write nothing")
-	real := flag.String("real", "", "measure real nodes against weir serve on stores, such as memory,redis; all of them if it is all")
-	binary := flag.String("weir", filepath.Join("dist", "weir"), "the command weir, for -real")
 	flag.Parse()
-	err := run(*dir, *check, *few)
-	if *real != "" {
-		err = measureReal(*binary, *real)
-	}
-	if err != nil {
+	if err := run(*dir, *check, *few); err != nil {
 		fmt.Fprintln(os.Stderr, "fleet:", err)
 		os.Exit(1)
 	}

@@ -107,6 +107,12 @@ func (w *watch) tellSightings() {
 	if w.warnings != nil {
 		head.Warnings = w.warnings.tell(w.rules.list)
 	}
+	// The backend forgets what nothing takes the place of. So an idle node tells once that it is.
+	empty := rules+len(head.Warnings) == 0
+	if empty && s.idle {
+		return
+	}
+	s.idle = empty
 	s.body = wire.AppendReportHeader(s.body[:0], &head, rules)
 	for i := range w.rules.list {
 		if r := &w.rules.list[i]; w.reports(r) {
