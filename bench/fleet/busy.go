@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -32,7 +33,7 @@ type fleet struct {
 const seed = 20260102
 
 // workers are the threads of a node.
-const workers = 2
+const workers = 1
 
 func (f *fleet) of() window.Limit {
 	return window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: f.width}, Max: f.limit}
@@ -177,12 +178,13 @@ func (f *fleet) perRequest() outcome {
 	return j.out
 }
 
-// busyTable measures fleets that have requests.
-func busyTable(fleets []fleet) (string, error) {
+// busyTable measures fleets that have requests. It tells each row as it comes.
+func busyTable(out io.Writer, fleets []fleet) (string, error) {
 	var b strings.Builder
-	b.WriteString("                                                 Weir, of 1,000 requests                 waits, ms       a second at the backend     " +
+	to := io.MultiWriter(&b, out)
+	fmt.Fprint(to, "                                                 Weir, of 1,000 requests                 waits, ms       a second at the backend     " +
 		"each request asks   periodic sync, of 1,000 requests\n")
-	b.WriteString(" nodes     keys  skew   limit in s  trip, ms    waited   false   above       p50     p99    pushes   kB up  kB down" +
+	fmt.Fprint(to, " nodes     keys  skew   limit in s  trip, ms    waited   false   above       p50     p99    pushes   kB up  kB down" +
 		"     asks  p50, ms      false   above  pushes a second\n")
 	for i := range fleets {
 		f := &fleets[i]
@@ -193,7 +195,7 @@ func busyTable(fleets []fleet) (string, error) {
 		asks, periodic := f.perRequest(), f.periodic()
 		per := func(o *outcome, n int) float64 { return 1000 * float64(n) / float64(max(o.requests, 1)) }
 		second := func(n int) float64 { return float64(n) * float64(sim.Second) / float64(f.span) }
-		fmt.Fprintf(&b, "%6d %8d %5.1f %7d %4d %9.0f %9.1f %7.1f %7.1f %9.1f %7.1f %9.0f %7.0f %8.0f %8.0f %8.1f %10.1f %7.1f %16.0f\n",
+		fmt.Fprintf(to, "%6d %8d %5.1f %7d %4d %9.0f %9.1f %7.1f %7.1f %9.1f %7.1f %9.0f %7.0f %8.0f %8.0f %8.1f %10.1f %7.1f %16.0f\n",
 			f.nodes, f.keys, f.skew, f.limit, f.width/sim.Second, float64(2*f.network.Trip)/float64(sim.Millisecond),
 			per(&weir, weir.waited), per(&weir, weir.falsely), per(&weir, weir.above), weir.waits.quantile(0.5), weir.waits.quantile(0.99),
 			second(weir.calls), second(weir.bytesUp)/1e3, second(weir.bytesDown)/1e3,

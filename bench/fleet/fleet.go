@@ -11,6 +11,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -33,20 +34,18 @@ func main() {
 const quickTables = "testdata/quick.txt"
 
 func run(dir string, check, few bool) error {
-	small, err := tables(smallFleets(), smallIdle())
+	small, err := tables(os.Stdout, smallFleets(), smallIdle())
 	if err != nil || few {
-		fmt.Print(small)
 		return err
 	}
-	busy, err := busyTable(fleets())
+	busy, err := busyTable(os.Stdout, fleets())
 	if err != nil {
 		return err
 	}
-	idle, err := idleTable(idleFleets())
+	idle, err := idleTable(os.Stdout, idleFleets())
 	if err != nil {
 		return err
 	}
-	fmt.Print(busy, "\n", idle)
 	readme, err := os.ReadFile(filepath.Join(dir, "README.md"))
 	if err != nil {
 		return err
@@ -58,9 +57,9 @@ func run(dir string, check, few bool) error {
 	return page.Keep(dir, files, check, "go run ./bench/fleet")
 }
 
-func tables(busy []fleet, idle []idleFleet) (string, error) {
-	first, errFirst := busyTable(busy)
-	second, errSecond := idleTable(idle)
+func tables(out io.Writer, busy []fleet, idle []idleFleet) (string, error) {
+	first, errFirst := busyTable(out, busy)
+	second, errSecond := idleTable(out, idle)
 	return first + "\n" + second, errors.Join(errFirst, errSecond)
 }
 
@@ -68,7 +67,7 @@ func tables(busy []fleet, idle []idleFleet) (string, error) {
 func usual() fleet {
 	return fleet{
 		nodes: 300, perNode: 10, keys: 20_000, skew: 1.2, limit: 100_000, width: 60 * sim.Minute, rate: sim.Second, network: sim.Near,
-		warm: 20 * sim.Second, span: 20 * sim.Second,
+		warm: 20 * sim.Second, span: 10 * sim.Second,
 	}
 }
 
@@ -79,9 +78,10 @@ func fleets() (all []fleet) {
 		change(&f)
 		all = append(all, f)
 	}
-	for _, nodes := range []int{10, 100, 300, 1000, 3000, 10_000} {
+	for _, nodes := range []int{10, 100, 300, 1000, 3000} {
 		add(func(f *fleet) { f.nodes = nodes })
 	}
+	add(func(f *fleet) { f.nodes, f.perNode = 10_000, 1 })
 	for _, keys := range []int{100, 1_000_000} {
 		add(func(f *fleet) { f.keys = keys })
 	}
@@ -92,7 +92,6 @@ func fleets() (all []fleet) {
 			add(func(f *fleet) { f.nodes, f.limit, f.width, f.span = nodes, limit, sim.Minute, 45*sim.Second })
 		}
 	}
-	add(func(f *fleet) { f.nodes, f.limit, f.width, f.span = 3000, 1000, sim.Minute, 45*sim.Second })
 	add(func(f *fleet) { f.network = sim.Network{Trip: 75 * sim.Millisecond} })
 	return all
 }
@@ -101,7 +100,7 @@ func fleets() (all []fleet) {
 func smallFleets() (all []fleet) {
 	for _, nodes := range []int{10, 50} {
 		f := usual()
-		f.nodes, f.keys, f.span = nodes, 2000, 10*sim.Second
+		f.nodes, f.keys = nodes, 2000
 		all = append(all, f)
 		f.limit, f.width = 1000, 25*sim.Second
 		all = append(all, f)

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"weir/bench/sim"
@@ -20,12 +21,12 @@ const idleSpan, idleWarm = 2 * sim.Minute, sim.Minute
 
 func idleFleets() (all []idleFleet) {
 	for _, nodes := range []int{10, 1000, 10_000} {
-		all = append(all, idleFleet{nodes, workers, sim.Second})
+		all = append(all, idleFleet{nodes, 1, sim.Second})
 	}
-	return append(all, idleFleet{1000, 8, sim.Second}, idleFleet{1000, workers, sim.Second / 5}, idleFleet{1000, workers, 5 * sim.Second})
+	return append(all, idleFleet{1000, 8, sim.Second}, idleFleet{1000, 2, sim.Second / 5}, idleFleet{1000, 2, 5 * sim.Second})
 }
 
-func smallIdle() []idleFleet { return []idleFleet{{10, workers, sim.Second}} }
+func smallIdle() []idleFleet { return []idleFleet{{10, 2, sim.Second}} }
 
 func (f *idleFleet) measure() (load sim.Load, err error) {
 	w, err := sim.New(sim.Options{
@@ -41,9 +42,10 @@ func (f *idleFleet) measure() (load sim.Load, err error) {
 	return w.Backend.Load.Minus(before), errors.Join(w.Failure(), w.NobodyWaits())
 }
 
-func idleTable(fleets []idleFleet) (string, error) {
+func idleTable(out io.Writer, fleets []idleFleet) (string, error) {
 	var b strings.Builder
-	b.WriteString(" idle nodes  workers  sync_rate   pushes a second   of each node   bytes up a push   down\n")
+	to := io.MultiWriter(&b, out)
+	fmt.Fprint(to, " idle nodes  workers  sync_rate   pushes a second   of each node   bytes up a push   down\n")
 	for i := range fleets {
 		f := &fleets[i]
 		load, err := f.measure()
@@ -52,7 +54,7 @@ func idleTable(fleets []idleFleet) (string, error) {
 		}
 		second := float64(load.Pushes) * float64(sim.Second) / float64(idleSpan)
 		each := float64(max(load.Pushes, 1))
-		fmt.Fprintf(&b, "%11d %8d %10.1f %17.1f %14.3f %17.0f %6.0f\n", f.nodes, f.workers, float64(f.rate)/float64(sim.Second), second,
+		fmt.Fprintf(to, "%11d %8d %10.1f %17.1f %14.3f %17.0f %6.0f\n", f.nodes, f.workers, float64(f.rate)/float64(sim.Second), second,
 			second/float64(f.nodes), float64(load.BodyBytes)/each, float64(load.AnswerBytes)/each)
 	}
 	return b.String(), nil
